@@ -99,7 +99,7 @@ type mapped struct {
 // Topology returns the topology of the lab. Its nodes know parts of it only.
 func (m *mapped) Topology(context.Context) (*observe.Topology, error) {
 	t := m.spec.topology()
-	t.CanHold = m.Holder() != nil
+	t.CanHold, t.CanWhy = m.Holder() != nil, true
 	t.Sort()
 	return t, nil
 }

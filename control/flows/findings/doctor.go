@@ -42,7 +42,7 @@ func (d *Doctor) Findings(ctx context.Context) (*observe.FindingList, error) {
 	if list == nil {
 		list = []diagnose.Finding{}
 	}
-	return &observe.FindingList{Version: diagnose.Version, Findings: list, Why: d.Objects != nil}, nil
+	return &observe.FindingList{Version: diagnose.Version, Findings: list}, nil
 }
 
 // Why answers a question, with recent flows in mind.

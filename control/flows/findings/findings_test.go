@@ -166,7 +166,7 @@ func TestDoctor(t *testing.T) {
 	c := observetest.NewCluster()
 	d := &Doctor{Observer: c}
 	list, err := d.Findings(t.Context())
-	if err != nil || list.Why || len(list.Findings) != 1 || list.Findings[0].Code != diagnose.Uneven {
+	if err != nil || len(list.Findings) != 1 || list.Findings[0].Code != diagnose.Uneven {
 		t.Errorf("without objects: %+v, %v", list, err)
 	}
 	var wrong *observe.Error
@@ -177,7 +177,7 @@ func TestDoctor(t *testing.T) {
 		return objects, control.NodeConfig{}, nil
 	}
 	list, err = d.Findings(t.Context())
-	if err != nil || !list.Why || len(list.Findings) < 2 || list.Findings[0].Code != diagnose.SelectorMatchesNothing || !slices.ContainsFunc(list.Findings, func(f diagnose.Finding) bool { return f.Code == diagnose.Uneven }) {
+	if err != nil || len(list.Findings) < 2 || list.Findings[0].Code != diagnose.SelectorMatchesNothing || !slices.ContainsFunc(list.Findings, func(f diagnose.Finding) bool { return f.Code == diagnose.Uneven }) {
 		t.Errorf("%+v, %v", list, err)
 	}
 	if a, err := d.Why(t.Context(), diagnose.Question{From: "shop/client", To: "web.shop:80"}); err != nil || !a.Works {

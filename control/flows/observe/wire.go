@@ -39,8 +39,6 @@ type StatusList struct {
 type FindingList struct {
 	Version  int                `json:"version"` // diagnose.Version
 	Findings []diagnose.Finding `json:"findings"`
-	// Why: the objects of the cluster are known, so questions can be answered ([Doctor.Why]).
-	Why bool `json:"why"`
 }
 
 // HoldList is the flow API's response with holds.

@@ -25,7 +25,7 @@ type page struct {
 	server *httptest.Server
 }
 
-// open shows the page of a fake, at an address behind #.
+// open shows the page of a fake, at an address behind #; empty: the flows.
 func open(t testing.TB, f *fake, at string) *page {
 	t.Helper()
 	server := httptest.NewServer(f.handler())
@@ -33,5 +33,8 @@ func open(t testing.TB, f *fake, at string) *page {
 		server.CloseClientConnections()
 		server.Close()
 	})
+	if at == "" {
+		at = "#/flows"
+	}
 	return &page{webtest.Open(t, server.URL+"/"+at), server.URL, server}
 }

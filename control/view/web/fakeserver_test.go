@@ -2,17 +2,24 @@ package web_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/flows/findings"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/control/view/web"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 )
 
 // token is what the fake wants of who holds flows.
@@ -35,6 +42,33 @@ func (f *fake) handler() http.Handler {
 	mux.HandleFunc("GET /v1/services", func(w http.ResponseWriter, r *http.Request) { answer(w, http.StatusOK, f.servicesNow()) })
 	mux.HandleFunc("GET /v1/topology", f.serveTopology)
 	mux.HandleFunc("POST /v1/explain", f.serveExplain)
+	doctor := &findings.Doctor{Observer: nothingObserved{}, Objects: func(context.Context) (*manifest.Objects, control.NodeConfig, error) {
+		return f.world.objects, control.NodeConfig{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}, nil
+	}}
+	mux.HandleFunc("GET /v1/findings", func(w http.ResponseWriter, r *http.Request) {
+		list, err := doctor.Findings(r.Context())
+		if err != nil {
+			refuse(w, err)
+			return
+		}
+		answer(w, http.StatusOK, list)
+	})
+	mux.HandleFunc("POST /v1/why", func(w http.ResponseWriter, r *http.Request) {
+		var q diagnose.Question
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			refuse(w, err)
+			return
+		}
+		a, err := doctor.Why(r.Context(), q)
+		if err != nil {
+			refuse(w, err)
+			return
+		}
+		answer(w, http.StatusOK, a)
+	})
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, http.StatusOK, observe.StatusList{Nodes: f.status()})
+	})
 	mux.HandleFunc("POST /v1/holds", f.writing(func(w http.ResponseWriter, r *http.Request) (any, error) {
 		var q observe.HoldQuery
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
@@ -137,11 +171,43 @@ func writeEvent(b *bytes.Buffer, item observe.Item) {
 }
 
 func (f *fake) serveTopology(w http.ResponseWriter, _ *http.Request) {
-	t := observe.Topology{Pods: f.world.pods, Hosts: f.world.hosts, Lab: "shop", CanHold: true}
+	t := observe.Topology{Pods: f.world.pods, Hosts: f.world.hosts, Lab: "shop", CanHold: true, CanWhy: true}
 	for _, n := range f.world.nodes {
 		t.Nodes = append(t.Nodes, observe.TopologyNode{Name: n.name, Addresses: n.addresses, PodCIDRs: n.cidrs, Observed: true})
 	}
 	answer(w, http.StatusOK, t)
+}
+
+// nothingObserved is an observer of a cluster without flows.
+type nothingObserved struct{ observe.Observer }
+
+func (nothingObserved) Flows(context.Context, observe.FlowQuery, func(observe.Item) error) error {
+	return nil
+}
+
+func (nothingObserved) Services(context.Context, observe.ServiceQuery) (*observe.Services, error) {
+	return &observe.Services{}, nil
+}
+
+func (nothingObserved) Tables(context.Context) ([]observe.Table, error) { return nil, nil }
+
+func (nothingObserved) Status(context.Context) ([]observe.Status, error) { return nil, nil }
+
+// status is that of daemons of which one has a problem.
+func (f *fake) status() (list []observe.Status) {
+	for i, n := range f.world.nodes {
+		s := observetest.Status()
+		d := *s.Daemon
+		table := *d.Table
+		d.Table = &table
+		s.Node, s.Daemon, table.Node = n.name, &d, n.name
+		d.Connections = &observe.Connections{Entries: uint64(3120 * (i + 1)), Limit: 262144}
+		if i == 2 {
+			s.Problems = []observe.Problem{{Code: observe.ProblemWorkerStuck, Text: "the worker of queue 101 makes no progress"}}
+		}
+		list = append(list, s)
+	}
+	return list
 }
 
 func (f *fake) serveExplain(w http.ResponseWriter, r *http.Request) {

@@ -47,7 +47,7 @@ func TestSignIn(t *testing.T) {
 	})
 	p := webtest.OpenUntrusted(t, "about:blank")
 	p.ExpectRefusals(100) // the browser writes each 401 to its console
-	p.Run(chromedp.Navigate(server.URL + "/"))
+	p.Run(chromedp.Navigate(server.URL + "/#/flows"))
 	p.WaitFor("the page requests the token", "document.activeElement.id === 'field-sign-in-token'")
 	if n := webtest.Value[int](p, "document.querySelectorAll('dialog[open]').length"); n != 1 {
 		t.Errorf("%d forms are open, want one", n)
@@ -98,7 +98,7 @@ func TestSignIn(t *testing.T) {
 	// Another tab has to sign in for itself: the token is this session's.
 	other := webtest.OpenUntrusted(t, "about:blank")
 	other.ExpectRefusals(100)
-	other.Run(chromedp.Navigate(server.URL + "/"))
+	other.Run(chromedp.Navigate(server.URL + "/#/flows"))
 	other.WaitFor("it requests the token", "!!document.getElementById('sign-in')?.open")
 }
 

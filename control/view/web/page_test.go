@@ -159,6 +159,49 @@ func TestExplain(t *testing.T) {
 	p.WaitFor("an answer again", "document.querySelector('.answer h2').textContent.includes('shop/catalog') && !document.querySelector('.wrong:not([hidden])')")
 }
 
+func TestOverview(t *testing.T) {
+	f := newFake(t, newWorld(t, 15), 60)
+	p := open(t, f, "#/overview")
+	p.WaitFor("rates", "Number(document.querySelector('.overview .number').textContent) > 10")
+	p.WaitFor("the busiest services", "document.querySelectorAll('.busy li').length === 6 && [...document.querySelectorAll('.busy .name')].some(x => x.textContent === 'shop/cart:http')")
+	p.WaitFor("the nodes", "document.querySelectorAll('.node-list > li').length === 3 && document.querySelector('.node-list .problems').textContent === 'the worker of queue 101 makes no progress'")
+	p.WaitFor("the count of findings", "document.querySelector('.wrong-now [role=status]').textContent === '1 error, 1 note'")
+	p.WaitFor("one finding", "document.querySelectorAll('.finding').length === 1 && document.querySelector('.finding').dataset.code === 'NFQ011'")
+	p.Click(".findings > .button")
+	p.WaitFor("all findings", "document.querySelectorAll('.finding').length === 2")
+	p.Click(".finding summary")
+	p.WaitFor("its example", "document.querySelector('.finding details').open && document.querySelector('.finding dl').textContent.includes('is rejected')")
+	p.Click(".finding .button")
+	p.WaitFor("the question", "location.hash.startsWith('#/why?from=10.244.') && document.querySelector('.inquiry .answer .pill')?.textContent === 'does not work'")
+	wantTexts(t, picture(p), "shop/legacy", "Rejected")
+	p.WaitFor("the cause", "document.querySelector('.inquiry .finding').dataset.code === 'NFQ011'")
+}
+
+func TestWhy(t *testing.T) {
+	f := newFake(t, newWorld(t, 16), 5)
+	p := open(t, f, "#/why")
+	p.WaitFor("suggestions", "document.querySelectorAll('#destinations option').length > 5 && document.querySelectorAll('#sources option').length > 5 && document.querySelectorAll('#field-node option').length === 4 && document.querySelectorAll('.examples a').length === 2")
+	p.Enter("#field-from", "default/shell")
+	p.Enter("#field-to", "cart.shop")
+	p.Press(kb.Enter)
+	wantTexts(t, picture(p), "default/shell", "shop/cart:http", "KUBE-SERVICES", "the destination is the ClusterIP of shop/cart:http", "would be created", "REPLY PATH")
+	p.WaitFor("the answer", "document.querySelector('.inquiry .answer .pill').textContent === 'works, as far as is known' && document.querySelectorAll('.answering li[data-tone=good]').length === 3")
+	p.WaitFor("the node", "document.querySelector('.ends').textContent.includes('node-a: the source runs there')")
+	if hash := webtest.Value[string](p.Page, "location.hash"); hash != "#/why?from=default%2Fshell&to=cart.shop" {
+		t.Errorf("the address %s does not hold the question", hash)
+	}
+	p.ExpectRefusals(1)
+	p.Enter("#field-to", "card.shop")
+	p.Press(kb.Enter)
+	p.WaitFor("the error at its field", `document.querySelector('[data-field=to] .wrong:not([hidden])')?.textContent.startsWith('there is no Service shop/card (did you mean "shop/cart"?)')`)
+	p.ExpectRefusals(1)
+	p.GoTo("#/why?from=crawler&to=payment.shop:30443&node=node-c")
+	p.WaitFor("an unknown source", `document.querySelector('[data-field=from] .wrong:not([hidden])')?.textContent.startsWith('there is no Pod crawler')`)
+	p.GoTo("#/why?from=outside&to=node-c:30443")
+	p.WaitFor("a cause", "document.querySelector('.inquiry .finding')?.dataset.code === 'NFQ030' && document.querySelector('.inquiry .finding details').open && !document.querySelector('.wrong:not([hidden])')")
+	wantTexts(t, picture(p), "the traffic policy is Local", "Dropped")
+}
+
 func TestMap(t *testing.T) {
 	f := newFake(t, newWorld(t, 8), 400)
 	p := open(t, f, "#/map")
@@ -171,11 +214,11 @@ func TestMap(t *testing.T) {
 func TestHold(t *testing.T) {
 	f := newFake(t, newWorld(t, 9), 40)
 	p := open(t, f, "#token="+token)
-	p.WaitFor("the token is gone from the address", "location.hash === '#/flows' && !location.href.includes('secret')")
+	p.WaitFor("the token is gone from the address", "location.hash === '#/overview' && !location.href.includes('secret')")
 	p.GoTo("#token=other") // handed to a page that is open already
-	p.WaitFor("the other token", "sessionStorage.getItem('nfqproxy.token') === 'other' && location.hash === '#/flows'")
+	p.WaitFor("the other token", "sessionStorage.getItem('nfqproxy.token') === 'other' && location.hash === '#/overview'")
 	p.GoTo("#token=" + token)
-	p.WaitFor("the token again", "sessionStorage.getItem('nfqproxy.token') === 'secret' && location.hash === '#/flows'")
+	p.WaitFor("the token again", "sessionStorage.getItem('nfqproxy.token') === 'secret' && location.hash === '#/overview'")
 	p.Press("g", "h")
 	p.WaitFor("the form", "document.activeElement.id === 'field-service'")
 	p.ExpectRefusals(1)
@@ -227,11 +270,11 @@ func TestKeyboard(t *testing.T) {
 	p.WaitFor("the flow", fmt.Sprintf("location.hash === '#/flows/%s' && !!document.querySelector('.picture svg')", id))
 	p.Press(kb.Escape)
 	p.WaitFor("the flows again", "location.hash === '#/flows' && "+rows+" > 10")
-	for _, view := range []struct{ keys, hash string }{{"gs", "#/services"}, {"gm", "#/map"}, {"ge", "#/explain"}, {"gf", "#/flows"}} {
+	for _, view := range []struct{ keys, hash string }{{"go", "#/overview"}, {"gs", "#/services"}, {"gm", "#/map"}, {"gw", "#/why"}, {"gf", "#/flows"}} {
 		p.Press(strings.Split(view.keys, "")...)
 		p.WaitFor(view.keys, fmt.Sprintf("location.hash === %q && document.querySelector('#nav [aria-current]').getAttribute('href') === location.hash", view.hash))
-		if view.keys == "ge" {
-			p.WaitFor("a field has the focus", "document.activeElement.id === 'field-source'")
+		if view.keys == "gw" {
+			p.WaitFor("a field has the focus", "document.activeElement.id === 'field-from'")
 			p.Press(kb.Escape) // out of the field: letters are shortcuts again
 		}
 	}
@@ -259,7 +302,9 @@ func TestPhone(t *testing.T) {
 	p.Run(emulation.SetDeviceMetricsOverride(390, 844, 1, true))
 	r := f.wait(p, func(r *flow.Record) bool { return r.Draw != nil && r.Masquerade })
 	for hash, there := range map[string]string{
-		"#/flows":              "#rows tr",
+		"#/overview": ".busy li",
+		"#/flows":    "#rows tr",
+		"#/why?from=shop%2Ffrontend-7c9d-x2k4p&to=cart.shop:80": ".inquiry .picture svg",
 		"#/flows/" + r.ID:      ".picture svg",
 		"#/services":           "#services tr",
 		"#/services/shop/cart": ".pair",
@@ -294,6 +339,7 @@ func TestHostileNames(t *testing.T) {
 	w.hosts[0].Name = `"><script>alert(2)</script>`
 	f := newFake(t, w, 40)
 	p := open(t, f, "#token="+token)
+	p.GoTo("#/flows")
 	p.WaitFor("the name, as it is", fmt.Sprintf("[...document.querySelectorAll('#rows .source .value')].some(x => x.textContent === %s)", webtest.Quote(name)))
 	r := f.wait(p, func(r *flow.Record) bool { return r.SourcePod == name })
 	p.GoTo("#/flows/" + r.ID)
@@ -302,10 +348,12 @@ func TestHostileNames(t *testing.T) {
 	p.WaitFor("the name on the map", fmt.Sprintf("!!document.querySelector('a.spot[data-name=' + CSS.escape(%s) + ']')", webtest.Quote(name)))
 	p.GoTo("#/explain")
 	p.WaitFor("the name as a suggestion", fmt.Sprintf("[...document.querySelectorAll('#sources option')].some(o => o.value === 'pod/' + %s)", webtest.Quote(name)))
+	p.GoTo("#/why")
+	p.WaitFor("the name as a suggestion", fmt.Sprintf("[...document.querySelectorAll('#sources option')].some(o => o.value === %s)", webtest.Quote(name)))
 	p.GoTo("#/flows?pod=" + "%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E")
 	p.WaitFor("the name as a filter", "document.querySelector('.chip .of').textContent === '<img src=x onerror=alert(1)>'")
 	p.GoTo("#/flows/%E0%A4%A") // no name at all
-	p.WaitFor("the flows", "!!document.querySelector('.flows')")
+	p.WaitFor("the overview", "!!document.querySelector('.overview')")
 	if n := webtest.Value[int](p.Page, "document.querySelectorAll('main img, main script').length"); n != 0 {
 		t.Errorf("%d elements were made of names", n)
 	}

@@ -27,6 +27,7 @@ type world struct {
 	services []*decision.ServicePort
 	owner    map[netip.Addr]string // pods, by address
 	nodeOf   map[string]string     // nodes, by pod
+	objects  *manifest.Objects
 	random   *rand.Rand
 	traffic  []traffic
 	// decided are decisions to give again, when there are enough: deciding a thousand in a
@@ -91,7 +92,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{owner: make(map[netip.Addr]string), nodeOf: make(map[string]string), random: rand.New(rand.NewPCG(seed, 1)), traffic: mix}
+	w := &world{objects: objects, owner: make(map[netip.Addr]string), nodeOf: make(map[string]string), random: rand.New(rand.NewPCG(seed, 1)), traffic: mix}
 	for _, n := range objects.Nodes {
 		table, warnings := control.Table(objects, control.NodeConfig{Name: n.Name, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}})
 		if len(warnings) > 0 {

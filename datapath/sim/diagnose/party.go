@@ -46,6 +46,9 @@ func (c *Cluster) source(text string) (*party, error) {
 	if a, err := kubeaddr.Parse(kubeaddr.Unbracket(text)); err == nil {
 		return c.addressParty(a), nil
 	}
+	if at, err := netip.ParseAddrPort(text); err == nil { // as in records; the port decides nothing
+		return c.addressParty(at.Addr().Unmap()), nil
+	}
 	if l := c.objects.Lab; l != nil {
 		for _, h := range l.Clients {
 			if h.Name == text {

@@ -44,6 +44,8 @@ func TestPageOfALab(t *testing.T) {
 	t.Parallel()
 	c := e2etest.NewCluster(t)
 	p := openPage(c)
+	p.WaitFor("the overview", "document.querySelectorAll('.node-list > li').length === 2 && !!document.querySelector('.findings')")
+	p.GoTo("#/flows")
 	p.WaitFor("the list", "!!document.querySelector('#rows')")
 
 	var conn net.Conn

@@ -8,17 +8,19 @@ import { FlowsView } from './flows.js';
 import { HoldView } from './hold.js';
 import { MapView } from './map.js';
 import { ServiceView } from './service.js';
+import { OverviewView } from './overview.js';
 import { ServicesView } from './services.js';
 import { stream } from './stream.js';
 import { link } from './filter.js';
 import { switches, toggleSize, toggleTheme } from './theme.js';
 import { showHelp } from './help.js';
+import { WhyView } from './why.js';
 
 const views = [
-  { name: 'flows', title: 'Flows', key: 'f' }, { name: 'services', title: 'Services', key: 's' }, { name: 'map', title: 'Map', key: 'm' },
-  { name: 'explain', title: 'Explain', key: 'e' }, { name: 'hold', title: 'Hold', key: 'h' },
+  { name: 'overview', title: 'Overview', key: 'o' }, { name: 'flows', title: 'Flows', key: 'f' }, { name: 'services', title: 'Services', key: 's' }, { name: 'map', title: 'Map', key: 'm' },
+  { name: 'why', title: 'Why', key: 'w' }, { name: 'explain', title: 'Explain', key: 'e' }, { name: 'hold', title: 'Hold', key: 'h' },
 ];
-const makers = { flows: FlowsView, flow: FlowView, services: ServicesView, service: ServiceView, map: MapView, explain: ExplainView, hold: HoldView };
+const makers = { overview: OverviewView, why: WhyView, flows: FlowsView, flow: FlowView, services: ServicesView, service: ServiceView, map: MapView, explain: ExplainView, hold: HoldView };
 
 const main = document.getElementById('main');
 let current = null;
@@ -28,7 +30,7 @@ function parse(hash) {
   const [path, query = ''] = hash.replace(/^#\/?/, '').split(/\?(.*)/s);
   let parts = [];
   try { parts = path.split('/').filter(Boolean).map(decodeURIComponent); } catch { /* no address of this page */ }
-  const view = views.some((v) => v.name === parts[0]) ? parts[0] : 'flows';
+  const view = views.some((v) => v.name === parts[0]) ? parts[0] : 'overview';
   return { view, path: parts, query: new URLSearchParams(query) };
 }
 
@@ -42,7 +44,7 @@ function show() {
   const handed = /^#token=(.+)$/.exec(location.hash); // to a page that is open already; else see boot.js
   if (handed) {
     setToken(decodeURIComponent(handed[1]));
-    history.replaceState(null, '', '#/flows');
+    history.replaceState(null, '', '#/overview');
   }
   const route = parse(location.hash);
   const maker = makerOf(route);
@@ -95,6 +97,9 @@ show();
 
 topology().then((t) => {
   document.getElementById('place').textContent = t.lab ? `lab ${t.lab}` : t.nodes.length === 1 ? t.nodes[0].name : `${t.nodes.length} nodes`;
-  document.querySelector('#nav a[data-view=hold]').hidden = !t.canHold;
+  const offer = (name, is) => { document.querySelector(`#nav a[data-view=${name}]`).hidden = !is; };
+  offer('hold', t.canHold);
+  offer('why', t.canWhy);
+  offer('explain', !t.canWhy); // the question that a node without the cluster's objects can answer
   document.documentElement.dataset.token = token() ? 'yes' : 'no';
 }).catch(() => { /* the view that needs it shows the error */ });

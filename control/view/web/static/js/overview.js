@@ -1,0 +1,97 @@
+// The first view: what is wrong now, rates, nodes, and the busiest services.
+
+import { poll, topology } from './api.js';
+import { finding } from './finding.js';
+import { h, replace } from './dom.js';
+import { number, percent, plural, rate, seconds } from './format.js';
+import { link } from './filter.js';
+import { named } from './row.js';
+import { EVERY, Speeds, errorsOf, serviceLink, spread } from './services.js';
+import { errors } from './words.js';
+
+const RARELY = 10000; // milliseconds between two requests for findings, and for the nodes
+const BUSIEST = 6; // services shown
+const FIRST = 5; // findings shown, until all are wanted
+
+const figure = (label, value, toneName, href) => h(href ? 'a' : 'div', { class: 'figure', href, 'data-tone': toneName }, h('div', null, h('span', { class: 'number' }, value), h('span', { class: 'label' }, label)));
+
+export class OverviewView {
+  title = 'Overview';
+
+  constructor() {
+    this.abort = new AbortController();
+    this.speeds = new Speeds();
+    this.figures = h('div', { class: 'figures' });
+    this.findings = h('div', { class: 'findings' }, h('p', { class: 'hint' }, 'Loading …'));
+    this.count = h('p', { class: 'hint', role: 'status' });
+    this.nodes = h('section', { class: 'card-box nodes', 'aria-labelledby': 'nodes-title', hidden: true });
+    this.services = h('section', { class: 'card-box busiest', 'aria-labelledby': 'busiest-title' }, h('h2', { id: 'busiest-title' }, 'Busiest services'), h('p', { class: 'hint' }, 'Loading …'));
+    this.element = h('section', { class: 'overview', 'aria-labelledby': 'title' },
+      h('h1', { id: 'title', class: 'unseen' }, 'Overview'), this.figures,
+      h('section', { class: 'wrong-now', 'aria-labelledby': 'wrong-title' }, h('div', { class: 'headline' }, h('h2', { id: 'wrong-title' }, 'What is wrong now'), this.count), this.findings),
+      h('div', { class: 'two' }, this.services, this.nodes));
+    const { signal } = this.abort;
+    poll('/v1/services', EVERY, signal, (a) => this.drawServices(a), (e) => this.fail(this.services, e));
+    poll('/v1/findings', RARELY, signal, (a) => { this.list = a.findings ?? []; this.drawFindings(); }, (e) => { if (e.status !== 404) this.fail(this.findings, e); else this.findings.parentElement.hidden = true; });
+    poll('/v1/status', RARELY, signal, (a) => this.drawNodes(a.nodes), () => { this.nodes.hidden = true; });
+    topology().then((t) => { this.topology = t; this.drawFindings(); }).catch(() => { /* names and links are missing, then */ });
+  }
+
+  leave() { this.abort.abort(); }
+
+  fail(element, e) { replace(element, h('p', { class: 'problem', role: 'alert' }, e.message)); }
+
+  drawServices({ services }) {
+    this.speeds.take(services);
+    const sum = (f) => services.reduce((n, sv) => n + f(sv), 0);
+    const known = services.some((sv) => this.speeds.of(sv) !== undefined);
+    const unanswered = sum((sv) => sv.flows.unanswered), failed = sum(errorsOf);
+    replace(this.figures,
+      figure('flows/s to services', known ? rate(sum((sv) => this.speeds.of(sv) ?? 0)) : '–', null, '#/flows'), figure('flows so far', number(sum((sv) => sv.flows.total)), null, '#/flows'), figure('open', number(sum((sv) => sv.flows.open))),
+      figure('unanswered so far', number(unanswered), unanswered > 0 ? 'warn' : null, link(new URLSearchParams({ state: 'unanswered' }))),
+      figure('errors so far', number(failed), failed > 0 ? 'bad' : null, link(new URLSearchParams({ state: errors.join(',') }))));
+    const busy = services.filter((sv) => sv.flows.total > 0).sort((a, b) => (this.speeds.of(b) ?? 0) - (this.speeds.of(a) ?? 0) || b.flows.total - a.flows.total || (a.service < b.service ? -1 : 1)).slice(0, BUSIEST);
+    replace(this.services, h('div', { class: 'headline' }, h('h2', { id: 'busiest-title' }, 'Busiest services'), h('a', { class: 'hint', href: '#/services' }, `all ${number(services.length)}`)), busy.length > 0
+      ? h('ul', { class: 'busy' }, busy.map((sv) => h('li', null,
+        h('a', { class: 'name', href: serviceLink(sv) }, named(sv.service)), h('span', { class: 'amount' }, `${rate(this.speeds.of(sv))}/s`), spread(sv),
+        errorsOf(sv) > 0 ? h('span', { class: 'amount', 'data-tone': 'bad' }, plural(errorsOf(sv), 'error')) : h('span'))))
+      : this.idle());
+  }
+
+  /** idle is the next step where there was no flow yet. */
+  idle() {
+    return [h('p', { class: 'hint' }, 'No flow to a service yet.'), h('p', { class: 'hint' }, this.topology?.lab ? ['Send a request: ', h('code', null, `nfqproxy lab exec --lab ${this.topology.lab} ${(this.topology.pods[0]?.name ?? 'POD').split('/').pop()} -- curl http://ADDRESS`)] : 'Connections to services appear here as they begin.')];
+  }
+
+  drawFindings() {
+    if (!this.list) return;
+    const counts = ['error', 'warning'].map((s) => [s, this.list.filter((f) => f.severity === s).length]).filter(([, n]) => n > 0);
+    const notes = this.list.filter((f) => f.severity === 'note').length;
+    this.count.textContent = [...counts.map(([s, n]) => plural(n, s)), notes > 0 && plural(notes, 'note')].filter(Boolean).join(', ');
+    const wrong = this.list.filter((f) => f.severity !== 'note'), shown = this.all ? this.list : wrong.slice(0, FIRST);
+    const open = new Set([...this.findings.querySelectorAll('details[open]')].map((d) => d.dataset.key));
+    replace(this.findings,
+      wrong.length === 0 && h('p', { class: 'all-right', 'data-tone': 'good' }, 'Nothing is wrong, as far as nfqproxy can see.'),
+      h('ul', null, shown.map((f) => finding(f, { canWhy: this.topology?.canWhy, open: open.has(f.code + f.text) }))),
+      !this.all && this.list.length > shown.length && h('button', { type: 'button', class: 'button small', onclick: () => { this.all = true; this.drawFindings(); } }, `Show all ${this.list.length}`));
+  }
+
+  drawNodes(nodes) {
+    this.nodes.hidden = nodes.length === 0;
+    replace(this.nodes, h('h2', { id: 'nodes-title' }, plural(nodes.length, 'node')), h('ul', { class: 'node-list' }, nodes.map((n) => this.node(n))));
+  }
+
+  node({ node, problems, daemon: d }) {
+    const bad = problems?.length ?? 0;
+    const fill = d?.connections && d.connections.limit > 0 ? d.connections.entries / d.connections.limit : null;
+    const age = d?.table ? (Date.parse(d.time) - Date.parse(d.table.built)) / 1000 : null;
+    return h('li', null,
+      h('div', { class: 'node-head' }, h('a', { class: 'name', href: link(new URLSearchParams({ node })) }, node), h('span', { class: 'pill', 'data-tone': bad > 0 ? 'bad' : 'good' }, bad > 0 ? plural(bad, 'problem') : 'all right')),
+      bad > 0 && h('ul', { class: 'problems' }, problems.map((p) => h('li', null, p.text))),
+      d && h('p', { class: 'hint' }, [
+        d.table ? `table ${number(d.table.generation)}, ${age < 1 ? 'new' : `${seconds(age)} old`}: ${plural(d.table.services, 'service')}, ${plural(d.table.endpoints, 'endpoint')}` : 'no service table yet',
+        Object.values(d.decidedBy ?? {}).includes('kernel-copy') && 'the kernel’s copy decides',
+        fill !== null && `${number(d.connections.entries)} connections (${percent(fill)} of the table)`,
+      ].filter(Boolean).join('  ·  ')));
+  }
+}
