@@ -131,8 +131,22 @@ func TestServices(t *testing.T) {
 	p.WaitFor("an endpoint that is not ready", "document.querySelector('tr.excluded .why')?.textContent === 'not ready'")
 	p.GoTo("#/services/shop/legacy")
 	p.WaitFor("a reason", "document.querySelector('.refusals')?.textContent.endsWith('no usable endpoint in the cluster')")
+	p.WaitFor("what is wrong with it", "document.querySelector('.service .finding')?.dataset.code === 'NFQ011'")
+	p.WaitFor("a question about it", "document.querySelector('.service .headline a[href^=\"#/why\"]')?.hash.endsWith('to=legacy.shop')")
 	p.GoTo("#/services/shop/nobody")
 	p.WaitFor("an error", "document.querySelector('.service .problem')?.textContent.startsWith('Service shop/nobody not found')")
+}
+
+// TestNoFlows: where there was no flow yet, the page shows how to make one, and which shares to expect.
+func TestNoFlows(t *testing.T) {
+	f := newFake(t, newWorld(t, 17), 0)
+	p := open(t, f, "")
+	next := "document.querySelector('.empty code, .busiest code')?.textContent.startsWith('nfqproxy lab exec --lab shop ')"
+	p.WaitFor("the next step", next+" && document.querySelector('.empty code').textContent.endsWith(':80/')")
+	p.GoTo("#/overview")
+	p.WaitFor("the next step", next)
+	p.GoTo("#/services/shop/cart")
+	p.WaitFor("expected shares", "document.querySelectorAll('.pair.expected').length === 3 && document.querySelectorAll('.pair.observed').length === 0 && document.querySelector('.pair.expected').textContent === '33%'")
 }
 
 func TestExplain(t *testing.T) {

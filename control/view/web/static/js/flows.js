@@ -1,7 +1,9 @@
 // The live view of flows.
 
+import { get, topology } from './api.js';
 import { h, icon, replace, setText } from './dom.js';
 import { FilterBar } from './filterbar.js';
+import { nextStep } from './idle.js';
 import { Seen, chipsOf, filtersOf, link, withFilter } from './filter.js';
 import { number, plural, rate, seconds } from './format.js';
 import { ServicesSwitch } from './only.js';
@@ -9,7 +11,7 @@ import { Row, columns } from './row.js';
 import { Spark } from './spark.js';
 import { stream } from './stream.js';
 import { Widths } from './widths.js';
-import { errors, missed } from './words.js';
+import { errors, meanings, missed } from './words.js';
 
 const SHOWN = 200; // rows in the table
 const NOTICE = 30000; // milliseconds for which a notice of missed records is shown
@@ -46,7 +48,7 @@ export class FlowsView {
       h('div', { class: 'tablebox' },
         this.table = h('table', { class: 'table', onclick: (e) => this.click(e) },
           h('caption', { class: 'unseen' }, 'Flows, newest first'),
-          h('thead', null, h('tr', null, columns.map(([name, title]) => h('th', { class: name, scope: 'col' }, title)))),
+          h('thead', null, h('tr', null, columns.map(([name, title]) => h('th', { class: name, scope: 'col', title: meanings[name] }, title)))),
           this.body),
         this.empty));
     this.widths = new Widths(this.table);
@@ -137,7 +139,12 @@ export class FlowsView {
     else for (const [id, row] of this.rows) { const r = stream.rows.get(id); if (r) row.update(r); }
     const nothing = this.rows.size === 0;
     this.empty.hidden = !nothing;
-    if (nothing) setText(this.empty, chipsOf(this.filters).length > 0 ? 'No flow matches the filters yet. New matches appear here.' : stream.connected ? 'No flows yet. Connect to a service, and its flow appears here.' : 'Connecting …');
+    if (!nothing) return;
+    const filtered = chipsOf(this.filters).length > 0, text = filtered ? 'No flow matches the filters yet. New matches appear here.' : stream.connected ? 'No flows yet.' : 'Connecting …';
+    if (this.said === text) return;
+    this.said = text;
+    replace(this.empty, h('p', null, text), this.hint = h('div'));
+    if (!filtered && stream.connected) Promise.all([topology(), get('/v1/services')]).then(([t, { services }]) => replace(this.hint, nextStep(t, services))).catch(() => { /* without a hint, then */ });
   }
 
   drawNotice() {

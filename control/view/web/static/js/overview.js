@@ -5,6 +5,7 @@ import { finding } from './finding.js';
 import { h, replace } from './dom.js';
 import { number, percent, plural, rate, seconds } from './format.js';
 import { link } from './filter.js';
+import { nextStep } from './idle.js';
 import { named } from './row.js';
 import { EVERY, Speeds, errorsOf, serviceLink, spread } from './services.js';
 import { errors } from './words.js';
@@ -55,12 +56,7 @@ export class OverviewView {
       ? h('ul', { class: 'busy' }, busy.map((sv) => h('li', null,
         h('a', { class: 'name', href: serviceLink(sv) }, named(sv.service)), h('span', { class: 'amount' }, `${rate(this.speeds.of(sv))}/s`), spread(sv),
         errorsOf(sv) > 0 ? h('span', { class: 'amount', 'data-tone': 'bad' }, plural(errorsOf(sv), 'error')) : h('span'))))
-      : this.idle());
-  }
-
-  /** idle is the next step where there was no flow yet. */
-  idle() {
-    return [h('p', { class: 'hint' }, 'No flow to a service yet.'), h('p', { class: 'hint' }, this.topology?.lab ? ['Send a request: ', h('code', null, `nfqproxy lab exec --lab ${this.topology.lab} ${(this.topology.pods[0]?.name ?? 'POD').split('/').pop()} -- curl http://ADDRESS`)] : 'Connections to services appear here as they begin.')];
+      : [h('p', { class: 'hint' }, 'No flow to a service yet.'), nextStep(this.topology, services)]);
   }
 
   drawFindings() {

@@ -2,7 +2,7 @@
 
 import { h, setText } from './dom.js';
 import { bytes, clock, host, parts, seconds, split } from './format.js';
-import { label, reasons, state, tone } from './words.js';
+import { about, label, reasons, state, tone } from './words.js';
 
 /** columns of the table: the class of a cell, and its title. */
 export const columns = [
@@ -65,6 +65,7 @@ export class Row {
       this.pill.dataset.value = state(r) || r.verdict;
       this.pill.dataset.field = state(r) ? 'state' : 'verdict';
       this.pill.dataset.tone = tone(state(r));
+      this.pill.title = about(state(r));
       this.element.dataset.tone = r.verdict === 'accept' ? 'pass' : tone(state(r));
     }
     const life = r.life;

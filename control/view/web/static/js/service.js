@@ -1,6 +1,7 @@
 // The view of one service: each of its ports, with the expected and the observed share of each endpoint.
 
-import { poll } from './api.js';
+import { get, poll, topology } from './api.js';
+import { finding, whyLink } from './finding.js';
 import { h, icon, replace } from './dom.js';
 import { number, percent, rate } from './format.js';
 import { link } from './filter.js';
@@ -19,12 +20,14 @@ export class ServiceView {
     this.title = `${this.namespace}/${this.name}`;
     this.abort = new AbortController();
     this.speeds = new Speeds();
+    this.wrong = h('ul', { class: 'findings' });
     this.ports = h('div', { class: 'ports' }, h('p', { class: 'hint' }, 'Loading …'));
     this.element = h('section', { class: 'service', 'aria-labelledby': 'title' },
       h('a', { class: 'back-link', href: '#/services' }, icon('back'), 'Services', h('kbd', { 'aria-hidden': 'true' }, 'Esc')),
       h('div', { class: 'headline' }, h('h1', { id: 'title' }, named(this.title)),
         h('a', { class: 'button', href: this.flows() }, icon('flows'), 'Flows')),
-      this.ports);
+      this.wrong, this.ports);
+    this.findings().catch(() => { /* without findings, then */ });
     poll(`/v1/services?service=${encodeURIComponent(this.title)}`, EVERY, this.abort.signal, (answer) => this.draw(answer), (e) => this.fail(e.message));
   }
 
@@ -33,6 +36,14 @@ export class ServiceView {
   keys = { Escape: () => { location.hash = '#/services'; } };
 
   leave() { this.abort.abort(); }
+
+  /** findings are those about this service. */
+  async findings() {
+    const [t, { findings }] = await Promise.all([topology(), get('/v1/findings', this.abort.signal)]);
+    replace(this.wrong, (findings ?? []).filter((f) => f.object === `Service ${this.title}`).map((f) => finding(f, { canWhy: t.canWhy })));
+    const from = t.pods.find((p) => !p.name.startsWith(`${this.title}-`))?.name;
+    if (t.canWhy && from) this.element.querySelector('.headline').append(h('a', { class: 'button', href: whyLink({ from, to: `${this.name}.${this.namespace}` }) }, icon('why'), 'Why?'));
+  }
 
   fail(text) { replace(this.ports, h('p', { class: 'problem', role: 'alert' }, text)); }
 
@@ -59,14 +70,17 @@ export class ServiceView {
   }
 
   endpoints(sv) {
-    const most = Math.max(...sv.endpoints.map((e) => Math.max(e.expected, e.observed)), 0.01);
+    // Before the first flow: random selection gives all usable endpoints the same share.
+    const usable = sv.endpoints.filter((e) => !e.excluded && !e.removed).length;
+    const expected = (e) => (sv.fit ? e.expected : 1 / usable);
+    const most = Math.max(...sv.endpoints.map((e) => Math.max(expected(e), e.observed)), 0.01);
     const bar = (name, share) => h('span', { class: `pair ${name}`, vars: { '--share': share / most } }, h('span', { class: 'amount' }, percent(share)));
     return h('table', { class: 'table endpoints-table' },
       h('thead', null, h('tr', null, ['Endpoint', 'Node', 'Expected and observed share', 'Flows/s', 'Flows', 'Unanswered', 'Errors'].map((t, i) => h('th', { scope: 'col', class: i > 2 ? 'count' : '' }, t)))),
       h('tbody', null, sv.endpoints.map((e) => h('tr', { class: e.excluded || e.removed ? 'excluded' : '' },
         h('td', { class: 'name' }, h('a', { href: this.flows({ endpoint: e.endpoint }) }, e.pod ? named(e.pod) : e.endpoint), h('span', { class: 'address' }, e.pod ? e.endpoint : '')),
         h('td', null, e.node ?? ''),
-        h('td', { class: 'pairs' }, e.removed ? h('span', { class: 'why' }, 'removed endpoint') : e.excluded ? h('span', { class: 'why' }, exclusions[e.excluded] ?? e.excluded) : [bar('expected', e.expected), bar('observed', e.observed)]),
+        h('td', { class: 'pairs' }, e.removed ? h('span', { class: 'why' }, 'removed endpoint') : e.excluded ? h('span', { class: 'why' }, exclusions[e.excluded] ?? e.excluded) : [bar('expected', expected(e)), sv.fit && bar('observed', e.observed)]),
         h('td', { class: 'count' }, rate(this.speeds.of(sv, e))), h('td', { class: 'count' }, number(e.flows.total)),
         h('td', { class: 'count', 'data-tone': e.flows.unanswered > 0 ? 'warn' : null }, number(e.flows.unanswered)),
         h('td', { class: 'count', 'data-tone': errorsOf(e) > 0 ? 'bad' : null }, number(errorsOf(e)))))));

@@ -100,7 +100,7 @@ export class ServicesView {
       h('td', { class: 'name' }, h('a', { href: serviceLink(sv), 'data-key': keyOf(sv) }, named(sv.service)), h('span', { class: 'address' }, `${sv.clusterIP}:${sv.port} ${sv.protocol}`)),
       h('td', { class: 'count rate', 'data-label': 'flows/s' }, rate(this.speeds.of(sv))), h('td', { class: 'count', 'data-label': 'flows' }, number(sv.flows.total)), h('td', { class: 'count open' }, number(sv.flows.open)),
       h('td', { class: 'share' }, spread(sv)),
-      h('td', { class: 'fit' }, sv.fit ? h('span', { class: 'pill', 'data-tone': verdict.tone, title: verdict.text }, verdict.tone === 'pass' ? 'too few' : `p ${sv.fit.pValue < 0.001 ? '< 0.001' : sv.fit.pValue.toFixed(2)}`) : h('span', { class: 'none' }, '–')),
+      h('td', { class: 'fit' }, sv.fit ? h('span', { class: 'pill', 'data-tone': verdict.tone, title: verdict.text }, { pass: 'too few flows', warn: 'uneven', good: 'even' }[verdict.tone]) : h('span', { class: 'none' }, '–')),
       count('unanswered', sv.flows.unanswered, 'warn'), count('errors', errorsOf(sv), 'bad'));
   }
 }
