@@ -118,7 +118,8 @@ export class WhyView {
   show(a, path) {
     this.invitation.hidden = true;
     this.result.hidden = false;
-    const from = a.source.name, to = a.destination.name;
+    const name = (end) => (end.name.startsWith('an address') && end.address ? end.address : end.name);
+    const from = name(a.source), to = name(a.destination);
     replace(this.head, h('h2', null, `${from} → ${to}`), h('span', { class: 'pill', 'data-tone': a.works ? 'good' : 'bad' }, a.works ? 'works, as far as is known' : 'does not work'));
     replace(this.cause, [a.cause, ...(a.notes ?? [])].filter(Boolean).map((f) => finding(f, { open: f === a.cause })));
     const row = (name, ...value) => [h('dt', null, name), h('dd', null, value)];
