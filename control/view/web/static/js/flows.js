@@ -141,8 +141,8 @@ export class FlowsView {
     this.empty.hidden = !nothing;
     if (!nothing) return;
     const filtered = chipsOf(this.filters).length > 0, text = filtered ? 'No flow matches the filters yet. New matches appear here.' : stream.connected ? 'No flows yet.' : 'Connecting …';
-    if (this.said === text) return;
-    this.said = text;
+    if (this.shown === text) return;
+    this.shown = text;
     replace(this.empty, h('p', null, text), this.hint = h('div'));
     if (!filtered && stream.connected) Promise.all([topology(), get('/v1/services')]).then(([t, { services }]) => replace(this.hint, nextStep(t, services))).catch(() => { /* without a hint, then */ });
   }
