@@ -13,7 +13,7 @@ function objectLink(object) {
   return service && `#/services/${encodeURIComponent(service[1])}/${encodeURIComponent(service[2])}`;
 }
 
-/** finding is a list item. canWhy: its example can be asked for. */
+/** finding is a list item. canWhy: the view Why answers for its example. */
 export function finding(f, { canWhy, open }) {
   const r = f.example?.record;
   const object = objectLink(f.object);
