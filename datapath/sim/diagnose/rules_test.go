@@ -77,6 +77,14 @@ func TestExamineRules(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a rule of kube-proxy drops", func(t *testing.T) {
+		const first = "-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP\n"
+		for _, f := range examineDump(t, edited(first, "-A KUBE-FORWARD -j DROP\n"+first)) {
+			if f.Code == HostRuleDrops {
+				t.Errorf("%+v", f)
+			}
+		}
+	})
 	t.Run("a rule of kube-proxy is gone", func(t *testing.T) {
 		i := strings.Index(dump, "-A KUBE-SEP-")
 		end := strings.Index(dump[i:], "-j DNAT")
