@@ -86,7 +86,7 @@ func (l *Lab) OpenFlows(listener net.Listener) (serve func(context.Context) erro
 		defer fleet.Close()
 		observer := &mapped{fleet, l.spec}
 		doctor := &findings.Doctor{Observer: observer, Objects: (&objectFiles{paths: l.options.Objects}).load}
-		return flowapi.Serve(ctx, listener, flowapi.Config{Observer: observer, Doctor: doctor, Page: webpage.Handler(), Token: l.token, OpenLoopback: true})
+		return flowapi.Serve(ctx, listener, flowapi.Config{Observer: observer, Doctor: doctor, Requester: l, Page: webpage.Handler(), Token: l.token, OpenLoopback: true})
 	}, nil
 }
 
@@ -99,7 +99,7 @@ type mapped struct {
 // Topology returns the topology of the lab. Its nodes know parts of it only.
 func (m *mapped) Topology(context.Context) (*observe.Topology, error) {
 	t := m.spec.topology()
-	t.CanHold, t.CanWhy = m.Holder() != nil, true
+	t.CanHold, t.CanWhy, t.CanRequest = m.Holder() != nil, true, true
 	t.Sort()
 	return t, nil
 }

@@ -111,7 +111,7 @@ func TestDescribedFields(t *testing.T) {
 	for _, root := range []reflect.Type{
 		reflect.TypeFor[flow.Record](), reflect.TypeFor[observe.MissedLine](), reflect.TypeFor[observe.Missed](), reflect.TypeFor[observe.Services](),
 		reflect.TypeFor[observe.TableList](), reflect.TypeFor[observe.StatsList](), reflect.TypeFor[observe.StatusList](), reflect.TypeFor[observe.Topology](), reflect.TypeFor[observe.HoldList](),
-		reflect.TypeFor[observe.FindingList](), reflect.TypeFor[diagnose.Answer](), reflect.TypeFor[diagnose.Question](),
+		reflect.TypeFor[observe.FindingList](), reflect.TypeFor[diagnose.Answer](), reflect.TypeFor[diagnose.Question](), reflect.TypeFor[observe.Request](), reflect.TypeFor[observe.Response](),
 		reflect.TypeFor[observe.Question](), reflect.TypeFor[observe.Act](), reflect.TypeFor[observe.Error](),
 	} {
 		s.compare(root)
@@ -333,6 +333,11 @@ func check(t *testing.T, d *openapi3.T, method, path string, r *http.Response) {
 type fakeDoctor struct {
 	findings observe.FindingList
 	answer   diagnose.Answer
+	response observe.Response
+}
+
+func (d *fakeDoctor) Request(context.Context, observe.Request) (*observe.Response, error) {
+	return &d.response, nil
 }
 
 func (d *fakeDoctor) Findings(context.Context) (*observe.FindingList, error) { return &d.findings, nil }
@@ -346,7 +351,7 @@ func (d *fakeDoctor) Why(context.Context, diagnose.Question) (*diagnose.Answer, 
 func TestDescribedAnswers(t *testing.T) {
 	d := loadDescription(t)
 	doctor := new(fakeDoctor)
-	w := newWorld(t, Config{Token: "secret", Doctor: doctor}, patience)
+	w := newWorld(t, Config{Token: "secret", Doctor: doctor, Requester: doctor}, patience)
 	s := &schemas{t: t, all: d.Components.Schemas}
 	fill := func(v any) {
 		typ := reflect.TypeOf(v).Elem()
@@ -369,6 +374,7 @@ func TestDescribedAnswers(t *testing.T) {
 	fill(&w.fake.TopologyAnswer)
 	fill(&doctor.findings)
 	fill(&doctor.answer)
+	fill(&doctor.response)
 	w.fake.ExplainAnswer = *example
 	var whole flow.Record
 	fill(&whole)
@@ -408,6 +414,10 @@ func TestDescribedAnswers(t *testing.T) {
 	request("GET", "/v1/findings", "/v1/findings", "", 200)
 	request("POST", "/v1/why", "/v1/why", `{"from":"shop/client","to":"web.shop:80","protocol":"tcp","node":"node-a"}`, 200)
 	request("POST", "/v1/why", "/v1/why", `{"from":5}`, 400)
+	request("POST", "/v1/requests", "/v1/requests", `{"from":"default/shell","to":"10.96.0.10:80","protocol":"tcp"}`, 200)
+	request("POST", "/v1/requests", "/v1/requests", `{"to":5}`, 400)
+	doctor.response = observe.Response{}
+	request("POST", "/v1/requests", "/v1/requests", `{"from":"default/shell","to":"10.96.0.10:80"}`, 200)
 	doctor.findings, doctor.answer = observe.FindingList{Version: 1, Findings: []diagnose.Finding{}}, diagnose.Answer{}
 	request("GET", "/v1/findings", "/v1/findings", "", 200)
 	request("POST", "/v1/why", "/v1/why", `{"from":"shop/client","to":"web.shop:80"}`, 200)

@@ -156,6 +156,26 @@ func (s *server) why(w http.ResponseWriter, r *http.Request) error {
 	return s.answer(w, http.StatusOK, answer)
 }
 
+func (s *server) request(w http.ResponseWriter, r *http.Request) error {
+	var q observe.Request
+	if err := s.readQuestion(w, r, &q); err != nil {
+		return err
+	}
+	if s.Requester == nil {
+		return &observe.Error{Status: http.StatusNotFound, Message: "sending requests is not supported here: only labs do"}
+	}
+	release, err := take(s.streams, r) // it may take as long as a flow is held
+	if err != nil {
+		return err
+	}
+	defer release()
+	answer, err := s.Requester.Request(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	return s.answer(w, http.StatusOK, answer)
+}
+
 func (s *server) description(w http.ResponseWriter, r *http.Request) error {
 	if err := noParameters(r); err != nil {
 		return err

@@ -40,6 +40,8 @@ type Config struct {
 	Observer observe.Observer
 	// Doctor finds problems; nil: not supported.
 	Doctor observe.Doctor
+	// Requester sends requests; nil: not supported.
+	Requester observe.Requester
 	// Page is the web page and its assets; nil: none. It is served without a token: it has no data,
 	// and browsers cannot send a token to open it.
 	Page http.Handler
@@ -111,6 +113,7 @@ var routes = []route{
 	{http.MethodPost, "/v1/explain", (*server).explain, false, false},
 	{http.MethodGet, "/v1/findings", answering((*server).findings), false, false},
 	{http.MethodPost, "/v1/why", (*server).why, false, false},
+	{http.MethodPost, "/v1/requests", (*server).request, true, true},
 	{http.MethodGet, "/v1/holds", answering((*server).holds), false, false},
 	{http.MethodPost, "/v1/holds", (*server).hold, true, false},
 	{http.MethodGet, "/v1/holds/{id}", (*server).getHold, false, true},

@@ -177,6 +177,8 @@ type Topology struct {
 	Lab string `json:"lab,omitempty"`
 	// CanHold: the server supports holding flows, see [Observer.Holder].
 	CanHold bool `json:"canHold"`
+	// CanRequest: requests can be sent from hosts, see [Requester].
+	CanRequest bool `json:"canRequest"`
 	// CanWhy: questions about causes are answered, see [Doctor.Why].
 	CanWhy bool `json:"canWhy"`
 }

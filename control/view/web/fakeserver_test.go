@@ -20,6 +20,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/control/view/web"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/explain"
 )
 
 // token is what the fake wants of who holds flows.
@@ -69,6 +70,13 @@ func (f *fake) handler() http.Handler {
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, observe.StatusList{Nodes: f.status()})
 	})
+	mux.HandleFunc("POST /v1/requests", f.writing(func(w http.ResponseWriter, r *http.Request) (any, error) {
+		var q observe.Request
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			return nil, err
+		}
+		return f.request(q)
+	}))
 	mux.HandleFunc("POST /v1/holds", f.writing(func(w http.ResponseWriter, r *http.Request) (any, error) {
 		var q observe.HoldQuery
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
@@ -171,11 +179,25 @@ func writeEvent(b *bytes.Buffer, item observe.Item) {
 }
 
 func (f *fake) serveTopology(w http.ResponseWriter, _ *http.Request) {
-	t := observe.Topology{Pods: f.world.pods, Hosts: f.world.hosts, Lab: "shop", CanHold: true, CanWhy: true}
+	t := observe.Topology{Pods: f.world.pods, Hosts: f.world.hosts, Lab: "shop", CanHold: true, CanWhy: true, CanRequest: true}
 	for _, n := range f.world.nodes {
 		t.Nodes = append(t.Nodes, observe.TopologyNode{Name: n.name, Addresses: n.addresses, PodCIDRs: n.cidrs, Observed: true})
 	}
 	answer(w, http.StatusOK, t)
+}
+
+// request is answered by the endpoint that is decided for it.
+func (f *fake) request(q observe.Request) (*observe.Response, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r, err := f.world.decide(f.world.nodeOf[q.From], explain.Question{Protocol: q.Protocol, Source: "pod/" + q.From, Destination: q.To})
+	if err != nil {
+		return nil, err
+	}
+	if r.Verdict != "dnat" {
+		return &observe.Response{Error: "connection refused", Seconds: 0.0002}, nil
+	}
+	return &observe.Response{Source: r.Source, By: r.Pod, Seconds: 0.0012}, nil
 }
 
 // nothingObserved is an observer of a cluster without flows.

@@ -194,12 +194,18 @@ func TestOverview(t *testing.T) {
 func TestWhy(t *testing.T) {
 	f := newFake(t, newWorld(t, 16), 5)
 	p := open(t, f, "#/why")
+	p.ExpectRefusals(1)
 	p.WaitFor("suggestions", "document.querySelectorAll('#destinations option').length > 5 && document.querySelectorAll('#sources option').length > 5 && document.querySelectorAll('#field-node option').length === 4 && document.querySelectorAll('.examples a').length === 2")
 	p.Enter("#field-from", "default/shell")
 	p.Enter("#field-to", "cart.shop")
 	p.Press(kb.Enter)
 	wantTexts(t, picture(p), "default/shell", "shop/cart:http", "KUBE-SERVICES", "the destination is the ClusterIP of shop/cart:http", "would be created", "REPLY PATH")
 	p.WaitFor("the answer", "document.querySelector('.inquiry .answer .pill').textContent === 'works, as far as is known' && document.querySelectorAll('.answering li[data-tone=good]').length === 3")
+	p.Click(".inquiry .request .button")
+	p.WaitFor("it needs the token", "document.querySelector('.request-result').textContent.includes('needs the token')")
+	p.Run(chromedp.Evaluate(fmt.Sprintf("sessionStorage.setItem('nfqproxy.token', %q)", token), nil))
+	p.Click(".inquiry .request .button")
+	p.WaitFor("a real request", "/^answered shop\\/cart-.* in 1 ms its flow$/.test(document.querySelector('.request-result').textContent)")
 	p.WaitFor("the node", "document.querySelector('.ends').textContent.includes('node-a: the source runs there')")
 	if hash := webtest.Value[string](p.Page, "location.hash"); hash != "#/why?from=default%2Fshell&to=cart.shop" {
 		t.Errorf("the address %s does not hold the question", hash)
@@ -246,6 +252,7 @@ func TestHold(t *testing.T) {
 		p.WaitFor("the status "+want, fmt.Sprintf("document.querySelector('.hold [role=status]').textContent.startsWith(%s)", webtest.Quote(want)))
 	}
 	status("Step 0 of ")
+	p.WaitFor("a button that sends a request", "document.querySelector('.sender .request .button')?.textContent === 'Send a request to shop/cart' && document.querySelectorAll('.sender option').length > 5")
 	next := "document.querySelector('.rule.next')?.dataset.index"
 	p.Press("s", "s")
 	status("Step 2 of ")

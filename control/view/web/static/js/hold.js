@@ -6,6 +6,7 @@ import { fields } from './filter.js';
 import { blame, field } from './form.js';
 import { percent, plural } from './format.js';
 import { Picture } from './picture.js';
+import { requester } from './request.js';
 import { holds, sentence } from './words.js';
 
 const filterFields = ['service', 'pod', 'namespace', 'node', 'source', 'destination', 'port', 'protocol'];
@@ -79,8 +80,8 @@ export class HoldView {
     } },
     h('p', { class: 'hint' }, 'The next new flow that matches is held at the queue, before it reaches the rules. You then step it through, rule by rule.'),
     h('div', { class: 'grid-fields' }, filterFields.map((name) => field(name, name[0].toUpperCase() + name.slice(1), inputs[name], fields[name])), field('seconds', 'Hold for at most', seconds, 'then it is released as decided')),
-    h('p', { class: 'wrong all', role: 'alert', hidden: true }), h('button', { type: 'submit', class: 'button primary' }, icon('hold'), 'Hold the next flow'), services);
-    replace(this.content, h('div', { class: 'headline' }, h('h1', { id: 'title' }, 'Hold a flow')), form);
+    h('p', { class: 'wrong all', role: 'alert', hidden: true }), h('button', { type: 'submit', class: 'button primary' }, icon('hold'), 'Hold the next request'), services);
+    replace(this.content, h('div', { class: 'headline' }, h('h1', { id: 'title' }, 'Hold the next request')), form);
     get('/v1/services', this.abort.signal).then((a) => replace(services, [...new Set(a.services.map((sv) => `${sv.namespace}/${sv.name}`))].map((value) => h('option', { value })))).catch(() => { /* no suggestions, then */ });
     inputs.service.focus({ preventScroll: true });
   }
@@ -114,6 +115,21 @@ export class HoldView {
     }
   }
 
+  /** offer has a button send the request that is waited for, in labs. */
+  async offer(hold) {
+    const { service, protocol } = hold.query.flow;
+    this.sender.hidden = hold.state === 'done' || !service;
+    if (this.sender.hidden || this.offered === hold.id) return;
+    this.offered = hold.id;
+    const [t, { services }] = await Promise.all([topology(), get(`/v1/services?service=${encodeURIComponent(service)}`, this.abort.signal)]);
+    const mine = services.filter((x) => [x.service, `${x.namespace}/${x.name}`, x.name].includes(service));
+    const sv = mine.find((x) => x.protocol === (protocol || 'TCP').toUpperCase()) ?? mine[0];
+    if (!t.canRequest || !sv || sv.protocol === 'SCTP') return;
+    const from = h('select', { 'aria-label': 'From' }, [...t.pods, ...t.hosts].map((x) => h('option', { value: x.name }, x.name)));
+    const at = sv.family === 'IPv6' ? `[${sv.clusterIP}]` : sv.clusterIP;
+    replace(this.sender, h('label', { class: 'choose' }, h('span', null, 'From'), from), requester(`Send a request to ${sv.namespace}/${sv.name}`, () => ({ from: from.value, to: `${at}:${sv.port}`, protocol: sv.protocol.toLowerCase() }), this.abort.signal));
+  }
+
   /** build creates the elements that show a hold. */
   build() {
     const button = (id, label, key, props) => h('button', { type: 'button', class: 'button', id: `hold-${id}`, ...props }, label, key && h('kbd', { 'aria-hidden': 'true' }, key));
@@ -128,7 +144,7 @@ export class HoldView {
       button('release', 'Release', 'r', { onclick: () => this.act({ action: 'release' }) }), button('drop', 'Drop', 'd', { class: 'button danger', onclick: () => this.act({ action: 'drop' }) }));
     this.cancel = button('cancel', 'Cancel', '', { onclick: () => this.end() });
     this.again = button('again', 'Hold another', '', { class: 'button primary', onclick: () => this.arm() });
-    replace(this.content, h('div', { class: 'headline' }, this.heading, this.countdown), this.about, this.problem, this.bar, this.cancel, this.again);
+    replace(this.content, h('div', { class: 'headline' }, this.heading, this.countdown), this.about, this.problem, this.sender = h('div', { class: 'sender' }), this.bar, this.cancel, this.again);
     clearInterval(this.clock);
     this.clock = setInterval(() => this.tick(), 250);
   }
@@ -144,6 +160,7 @@ export class HoldView {
     setText(this.heading, state === 'waiting' ? 'Waiting for a flow' : r ? sentence(r).replace(': sent to ', state === 'holding' ? ': held for ' : ': sent to ') : 'No flow was held');
     const wanted = Object.entries(hold.query.flow).filter(([, v]) => v).map(([k, v]) => `${k} ${v}`).join(', ');
     setText(this.about, state === 'waiting' ? `The next new flow with ${wanted} will be held.` : state === 'done' ? ended(hold) : hold.step >= steps ? 'All rules are done. The next step releases it.' : `Step ${hold.step} of ${steps}. Next: ${r.steps[hold.step].text}.${hold.retransmissions ? ` The client retransmitted it ${plural(hold.retransmissions, 'time')}.` : ''}`);
+    this.offer(hold).catch(() => { /* the user sends one */ });
     this.bar.hidden = state !== 'holding';
     this.cancel.hidden = state !== 'waiting';
     this.again.hidden = state !== 'done';

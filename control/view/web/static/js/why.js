@@ -6,6 +6,7 @@ import { finding } from './finding.js';
 import { blame, field } from './form.js';
 import { candidates, facts, raw } from './life.js';
 import { Picture } from './picture.js';
+import { requester } from './request.js';
 
 const OFFERED = 500; // suggestions in a list, at most: browsers slow down with more
 
@@ -29,9 +30,10 @@ export class WhyView {
     this.head = h('div', { class: 'headline answer', role: 'status' });
     this.cause = h('ul', { class: 'findings' });
     this.ends = h('div', { class: 'ends' });
+    this.attempt = h('div');
     this.side = h('div', { class: 'side' });
     this.columns = h('div', { class: 'columns' }, this.picture.element, this.side);
-    this.result = h('div', { class: 'result', hidden: true }, this.head, this.cause, this.ends, this.columns);
+    this.result = h('div', { class: 'result', hidden: true }, this.head, this.cause, this.ends, this.attempt, this.columns);
     this.invitation = h('div', { class: 'empty' }, icon('why'), h('p', null, 'Why does a service not answer? Name a source and a destination.'), h('p', { class: 'hint' }, 'The answer comes from the cluster’s objects, its service tables and recent flows. No packet is sent.'), h('div', { class: 'examples' }));
     this.element = h('section', { class: 'explain inquiry', 'aria-labelledby': 'title' },
       h('div', { class: 'question' }, h('h1', { id: 'title' }, 'Why?'), this.form), h('div', { class: 'outcome' }, this.invitation, this.result));
@@ -40,7 +42,7 @@ export class WhyView {
 
   /** suggest fills in names of the cluster: of lists, and of examples where no question was put yet. */
   async suggest() {
-    const [t, { services }] = await Promise.all([topology(), get('/v1/services', this.abort.signal)]);
+    const [t, { services }] = this.known = await Promise.all([topology(), get('/v1/services', this.abort.signal)]);
     replace(this.sources, h('option', { value: 'outside' }), t.pods.slice(0, OFFERED).map((p) => h('option', { value: p.name }, [p.addresses[0], p.node].filter(Boolean).join(' on '))), t.nodes.map((n) => h('option', { value: n.name }, 'node')), t.hosts.map((x) => h('option', { value: x.name }, 'outside of the cluster')));
     replace(this.destinations, services.slice(0, OFFERED).map((sv) => h('option', { value: `${sv.name}.${sv.namespace}:${sv.port}` }, `${sv.protocol} ${sv.clusterIP}`)));
     this.node.append(...t.nodes.map((n) => h('option', { value: n.name }, n.name)));
@@ -115,6 +117,13 @@ export class WhyView {
     }
   }
 
+  /** tryIt offers to send the connection in question. */
+  tryIt(a) {
+    const [t] = this.known ?? [{}], r = a.record, from = a.source.name.replace(/^(pod|node|client) /, '');
+    const host = [...(t.pods ?? []), ...(t.nodes ?? []), ...(t.hosts ?? [])].some((x) => x.name === from);
+    replace(this.attempt, t.canRequest && r && host && r.protocol !== 'SCTP' && requester('Try it', () => ({ from, to: r.destination, protocol: r.protocol.toLowerCase() }), this.abort.signal));
+  }
+
   show(a, path) {
     this.invitation.hidden = true;
     this.result.hidden = false;
@@ -128,6 +137,7 @@ export class WhyView {
       a.nodeIs && row('Node', a.node ? `${a.node}: ${a.nodeIs}` : `not known: ${a.nodeIs}`),
       a.endpoints?.length > 0 && row('Endpoints', h('ul', { class: 'answering' }, a.endpoints.map((e) => h('li', { 'data-tone': e.problem ? 'bad' : 'good' },
         h('span', { class: 'pill' }, e.problem ? e.problem.code : 'should answer'), ' ', h('b', null, e.pod || e.address), h('span', { class: 'hint' }, ` ${[e.pod && e.address, e.node && `on ${e.node}`].filter(Boolean).join(' ')}`)))))));
+    this.tryIt(a);
     this.columns.hidden = !path;
     if (!path) return;
     this.picture.show(path);

@@ -1,0 +1,47 @@
+package flows
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+)
+
+// TestRequest: requests of a lab's hosts are answered, refused or invalid; each is a flow.
+func TestRequest(t *testing.T) {
+	t.Parallel()
+	c := e2etest.NewCluster(t)
+	for _, tt := range []struct {
+		name    string
+		request observe.Request
+		by, err string // the beginning of who answers, and the error
+	}{
+		{"TCP", observe.Request{From: "shell", To: "10.96.0.20:80"}, "default/web-", ""},
+		{"IPv6", observe.Request{From: "default/shell", To: "[fd00:10:96::20]:80", Protocol: "tcp"}, "default/web-", ""},
+		{"node port", observe.Request{From: "outside", To: "172.21.0.3:30080"}, "default/web-", ""},
+		{"from a node", observe.Request{From: "node-a", To: "10.96.0.20:80"}, "default/web-", ""},
+		{"refused", observe.Request{From: "shell", To: "10.244.0.2:81"}, "", "connection refused"},
+	} {
+		r, err := c.Request(t.Context(), tt.request)
+		if err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		if tt.err != r.Error || !strings.HasPrefix(r.By, tt.by) || (r.By == "") != (tt.by == "") || r.Seconds <= 0 || (tt.err == "") != (r.Client != "") {
+			t.Errorf("%s: %+v, want an answer of %q, or %q", tt.name, r, tt.by, tt.err)
+		}
+	}
+	for _, tt := range []struct {
+		request observe.Request
+		field   string
+	}{
+		{observe.Request{From: "nobody", To: "10.96.0.20:80"}, "from"}, {observe.Request{From: "shell", To: "web:80"}, "to"},
+		{observe.Request{From: "shell", To: "10.96.0.20:0"}, "to"}, {observe.Request{From: "shell", To: "10.96.0.20:80", Protocol: "sctp"}, "protocol"},
+	} {
+		_, err := c.Request(t.Context(), tt.request)
+		if e, ok := errors.AsType[*observe.Error](err); !ok || e.Status != 400 || e.Field != tt.field {
+			t.Errorf("%+v: %v, want an error of %s", tt.request, err, tt.field)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// requestTimeout is how long a request may take: longer than a flow may be held.
+const requestTimeout = 11 * time.Minute
+
+// Request sends a request from a host of the lab, as [observe.Requester].
+func (l *Lab) Request(ctx context.Context, q observe.Request) (*observe.Response, error) {
+	invalid := func(field, format string, args ...any) (*observe.Response, error) {
+		return nil, &observe.Error{Status: http.StatusBadRequest, Field: field, Message: fmt.Sprintf(format, args...)}
+	}
+	ns, err := l.Namespace(q.From)
+	if err != nil {
+		return invalid("from", "%v", err)
+	}
+	to, err := netip.ParseAddrPort(q.To)
+	if err != nil || to.Port() == 0 {
+		return invalid("to", "%q: want ADDRESS:PORT, as in 10.96.0.10:80 or [fd00::10]:80", q.To)
+	}
+	network := "tcp"
+	if q.Protocol != "" {
+		p, err := decision.ParseProtocol(q.Protocol)
+		if err != nil || p == decision.SCTP {
+			return invalid("protocol", "%q: want tcp or udp", q.Protocol)
+		}
+		network = p.Lower()
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	began := time.Now()
+	r := new(observe.Response)
+	conn, err := ns.Dial(ctx, network, netip.AddrPort{}, to)
+	if err == nil {
+		r.Source = conn.LocalAddr().String()
+		err = readResponse(ctx, conn, r)
+	}
+	if err != nil {
+		r.Error = reasonOf(err)
+	}
+	r.Seconds = time.Since(began).Seconds()
+	return r, nil
+}
+
+// readResponse sends a line, and reads the answer. Servers that are not the lab's may give anything.
+func readResponse(ctx context.Context, conn net.Conn, r *observe.Response) error {
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
+	defer stop()
+	if _, err := conn.Write([]byte("GET /\r\n")); err != nil {
+		return err
+	}
+	line, err := bufio.NewReaderSize(conn, 4096).ReadString('\n')
+	if line == "" {
+		return err
+	}
+	var a Answer
+	if json.Unmarshal([]byte(line), &a) == nil {
+		r.By, r.Client = a.Who(), a.Client
+	}
+	return nil
+}
+
+// reasonOf is an error in the words of the system, without addresses.
+func reasonOf(err error) string {
+	var errno syscall.Errno
+	switch {
+	case errors.As(err, &errno):
+		return errno.Error()
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return "no answer"
+	}
+	return strings.TrimSpace(err.Error())
+}
