@@ -127,6 +127,7 @@ func TestServices(t *testing.T) {
 	p.GoTo("#/services/shop/cart")
 	p.WaitFor("the fit", "/^Distribution over the endpoints: (as|less even than) expected of random selection: p [=<] .*χ² = .* with 2 degrees of freedom/.test(document.querySelector('.fit-sentence')?.textContent)")
 	p.WaitFor("expected and observed shares", "document.querySelectorAll('.pair.expected').length === 3 && document.querySelectorAll('.pair.observed').length === 3")
+	p.WaitFor("its history", "/L/.test(document.querySelector('.timeline-box .line path.line')?.getAttribute('d')) && document.querySelector('.timeline-box').textContent.includes('Its endpoints last changed ')")
 	p.GoTo("#/services/shop/catalog")
 	p.WaitFor("an endpoint that is not ready", "document.querySelector('tr.excluded .why')?.textContent === 'not ready'")
 	p.GoTo("#/services/shop/legacy")

@@ -46,7 +46,7 @@ func TestScreenshots(t *testing.T) {
 			p.WaitFor("rates", "[...document.querySelectorAll('#services .rate')].some(x => /[1-9]/.test(x.textContent))")
 			shoot("services")
 			p.GoTo("#/services/shop/cart")
-			p.WaitFor("bars", "document.querySelectorAll('.pair').length > 2")
+			p.WaitFor("bars", "document.querySelectorAll('.pair').length > 2 && /L.*L.*L/.test(document.querySelector('.timeline-box .line path.line').getAttribute('d'))")
 			shoot("service")
 			p.GoTo("#/map")
 			p.WaitFor("dots", "document.querySelectorAll('.dot').length > 6")

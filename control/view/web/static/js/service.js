@@ -3,15 +3,36 @@
 import { get, poll, topology } from './api.js';
 import { finding, whyLink } from './finding.js';
 import { h, icon, replace } from './dom.js';
-import { number, percent, rate } from './format.js';
+import { number, percent, rate, seconds } from './format.js';
 import { link } from './filter.js';
 import { named } from './row.js';
 import { EVERY, Speeds, errorsOf } from './services.js';
+import { Spark } from './spark.js';
 import { errors, exclusions, fit, reasons } from './words.js';
 
 function figure(label, value, toneName, href) {
   const inner = [h('span', { class: 'number' }, value), h('span', { class: 'label' }, label)];
   return h(href ? 'a' : 'div', { class: 'figure', href, 'data-tone': toneName }, h('div', null, inner));
+}
+
+const HISTORY = 150; // samples: five minutes
+
+/** History is the rates of a port since the view was opened: of flows, and of errors. */
+class History {
+  constructor() {
+    this.flows = { values: [], spark: new Spark() };
+    this.errors = { values: [], spark: new Spark() };
+  }
+
+  take(rateOf, failed) {
+    const before = this.failed ?? failed;
+    this.failed = failed;
+    for (const [line, value] of [[this.flows, rateOf ?? 0], [this.errors, Math.max(0, failed - before) / (EVERY / 1000)]]) {
+      line.values.push(value);
+      if (line.values.length > HISTORY) line.values.shift();
+      if (line.values.length > 1) line.spark.draw(line.values);
+    }
+  }
 }
 
 export class ServiceView {
@@ -20,6 +41,7 @@ export class ServiceView {
     this.title = `${this.namespace}/${this.name}`;
     this.abort = new AbortController();
     this.speeds = new Speeds();
+    this.histories = new Map(); // of ports
     this.wrong = h('ul', { class: 'findings' });
     this.ports = h('div', { class: 'ports' }, h('p', { class: 'hint' }, 'Loading …'));
     this.element = h('section', { class: 'service', 'aria-labelledby': 'title' },
@@ -51,11 +73,16 @@ export class ServiceView {
     const mine = answer.services.filter((sv) => sv.namespace === this.namespace && sv.name === this.name);
     if (mine.length === 0) { this.fail(`Service ${this.title} not found, or it has no cluster IP.`); return; }
     this.speeds.take(mine);
+    for (const sv of mine) {
+      const key = `${sv.service} ${sv.family} ${sv.protocol}`;
+      if (!this.histories.has(key)) this.histories.set(key, new History());
+      this.histories.get(key).take(this.speeds.of(sv), errorsOf(sv));
+    }
     replace(this.ports, mine.map((sv) => this.port(sv)));
   }
 
   port(sv) {
-    const verdict = fit(sv);
+    const verdict = fit(sv), history = this.histories.get(`${sv.service} ${sv.family} ${sv.protocol}`);
     const where = [`${sv.clusterIP}:${sv.port}`, sv.nodePort && `node port ${sv.nodePort}`, ...(sv.loadBalancerIPs ?? []).map((ip) => `load balancer ${ip}`), ...(sv.externalIPs ?? []).map((ip) => `external ${ip}`)].filter(Boolean);
     const policies = [`internal policy ${sv.internalPolicy}`, (sv.nodePort || sv.loadBalancerIPs || sv.externalIPs) && `external policy ${sv.externalPolicy}`, sv.affinitySeconds && `affinity for ${sv.affinitySeconds} s`].filter(Boolean);
     return h('article', { class: 'card-box port', 'data-service': sv.service },
@@ -64,6 +91,10 @@ export class ServiceView {
         figure('flows/s', rate(this.speeds.of(sv))), figure('flows', number(sv.flows.total)), figure('open', number(sv.flows.open)),
         figure('unanswered', number(sv.flows.unanswered), sv.flows.unanswered > 0 ? 'warn' : null, this.flows({ state: 'unanswered' })),
         figure('errors', number(errorsOf(sv)), errorsOf(sv) > 0 ? 'bad' : null, this.flows({ state: errors.join(',') }))),
+      h('div', { class: 'timeline-box' },
+        h('div', { class: 'line' }, h('span', { class: 'label' }, 'flows/s since this page was opened'), history.flows.spark.element),
+        h('div', { class: 'line', 'data-figure': 'errors' }, h('span', { class: 'label' }, 'errors/s'), history.errors.spark.element),
+        sv.fit && h('p', { class: 'hint' }, `Its endpoints last changed ${seconds(Math.max(0, (Date.now() - Date.parse(sv.fit.since)) / 1000))} ago; shares count from then on.`)),
       sv.refused && h('ul', { class: 'refusals' }, Object.entries(sv.refused).map(([why, n]) => h('li', null, h('b', null, number(n)), ` ${reasons[why] ?? why}`))),
       sv.endpoints.length > 0 ? [h('p', { class: 'fit-sentence', 'data-tone': verdict.tone }, `Distribution over the endpoints: ${verdict.text}${sv.fit && verdict.tone !== 'pass' ? ` (χ² = ${sv.fit.chiSquare.toFixed(2)} with ${sv.fit.degreesOfFreedom} degrees of freedom, ${number(sv.fit.draws)} selections)` : ''}`),
         this.endpoints(sv)] : h('p', { class: 'problem' }, 'No endpoints: every packet to this service is rejected.'));
