@@ -7,12 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/flows/findings"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/source/apiserver"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
@@ -30,39 +28,25 @@ func (f *clusterFlags) add(cmd *cobra.Command) {
 	labFlag(cmd, &f.lab)
 }
 
-// cluster is what a question is about.
-type cluster struct {
-	*diagnose.Cluster
-	observer observe.Observer // nil: nothing observes it
-	records  []*flow.Record   // recent flows
-}
-
-// cluster reads the objects, and recent flows if it is a lab.
-func (f *clusterFlags) cluster(ctx context.Context, connect connector, stdin io.Reader) (*cluster, error) {
-	objects, err := f.objects(ctx, stdin)
-	if err != nil {
-		return nil, err
-	}
-	config, err := f.table.configure(objects)
-	if err != nil {
-		return nil, err
-	}
-	c := &cluster{Cluster: diagnose.New(objects, config)}
+// doctor is that of the cluster: of its objects, and of what is observed if it is a lab.
+func (f *clusterFlags) doctor(connect connector, stdin io.Reader) (*findings.Doctor, error) {
+	d := &findings.Doctor{Objects: func(ctx context.Context) (*manifest.Objects, control.NodeConfig, error) {
+		objects, err := f.objects(ctx, stdin)
+		if err != nil {
+			return nil, control.NodeConfig{}, err
+		}
+		config, err := f.table.configure(objects)
+		return objects, config, err
+	}}
 	if !f.ofLab() {
-		return c, nil
+		return d, nil
 	}
 	server, token, err := defaultServer(f.lab)
 	if err != nil || server == "" {
-		return c, nil // a lab without a flow API
+		return d, nil // a lab without a flow API
 	}
-	if c.observer, err = connect(server, token); err != nil {
-		return nil, err
-	}
-	if c.records, err = findings.Recent(ctx, c.observer); err != nil {
-		return nil, err
-	}
-	c.Observe(c.records)
-	return c, nil
+	d.Observer, err = connect(server, token)
+	return d, err
 }
 
 // ofLab reports whether the cluster is a running lab.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/findings"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/control/view/whytext"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
@@ -99,20 +98,15 @@ func (f *doctorFlags) findings(cmd *cobra.Command, connect connector) ([]diagnos
 }
 
 func (f *doctorFlags) ofCluster(ctx context.Context, connect connector, stdin io.Reader) ([]diagnose.Finding, error) {
-	c, err := f.cluster(ctx, connect, stdin)
+	d, err := f.doctor(connect, stdin)
 	if err != nil {
 		return nil, err
 	}
-	found := c.Examine()
-	if c.observer != nil {
-		observed, err := findings.Observed(ctx, c.observer, c.records)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, observed...)
-		diagnose.Sort(found)
+	list, err := d.Findings(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return found, nil
+	return list.Findings, nil
 }
 
 // ofRules are the findings of dumps.

@@ -79,12 +79,12 @@ func (f *whyFlags) answer(ctx context.Context, connect connector, stdin io.Reade
 	if f.output != "text" && f.output != "json" {
 		return nil, fmt.Errorf("--output %q: want text or json", f.output)
 	}
-	c, err := f.cluster(ctx, connect, stdin)
+	d, err := f.doctor(connect, stdin)
 	if err != nil {
 		return nil, err
 	}
 	f.question.Node = f.table.name
-	return c.Why(f.question)
+	return d.Why(ctx, f.question)
 }
 
 func (f *whyFlags) write(w io.Writer, answer *diagnose.Answer) error {

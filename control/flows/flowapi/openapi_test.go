@@ -334,6 +334,7 @@ type fakeDoctor struct {
 	findings observe.FindingList
 	answer   diagnose.Answer
 	response observe.Response
+	err      error // of Why
 }
 
 func (d *fakeDoctor) Request(context.Context, observe.Request) (*observe.Response, error) {
@@ -343,7 +344,7 @@ func (d *fakeDoctor) Request(context.Context, observe.Request) (*observe.Respons
 func (d *fakeDoctor) Findings(context.Context) (*observe.FindingList, error) { return &d.findings, nil }
 
 func (d *fakeDoctor) Why(context.Context, diagnose.Question) (*diagnose.Answer, error) {
-	return &d.answer, nil
+	return &d.answer, d.err
 }
 
 // TestDescribedAnswers: what the server really answers is as described, with every field
@@ -414,6 +415,9 @@ func TestDescribedAnswers(t *testing.T) {
 	request("GET", "/v1/findings", "/v1/findings", "", 200)
 	request("POST", "/v1/why", "/v1/why", `{"from":"shop/client","to":"web.shop:80","protocol":"tcp","node":"node-a"}`, 200)
 	request("POST", "/v1/why", "/v1/why", `{"from":5}`, 400)
+	doctor.err = &diagnose.QuestionError{Field: "from", Err: errors.New("there is no Pod")}
+	request("POST", "/v1/why", "/v1/why", `{"from":"shop/client","to":"web.shop:80"}`, 400)
+	doctor.err = nil
 	request("POST", "/v1/requests", "/v1/requests", `{"from":"default/shell","to":"10.96.0.10:80","protocol":"tcp"}`, 200)
 	request("POST", "/v1/requests", "/v1/requests", `{"to":5}`, 400)
 	doctor.response = observe.Response{}

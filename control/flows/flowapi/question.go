@@ -1,6 +1,7 @@
 package flowapi
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 
@@ -150,6 +151,10 @@ func (s *server) why(w http.ResponseWriter, r *http.Request) error {
 		return errNoDoctor
 	}
 	answer, err := s.Doctor.Why(r.Context(), q)
+	var wrong *diagnose.QuestionError
+	if errors.As(err, &wrong) {
+		return &observe.Error{Status: http.StatusBadRequest, Field: wrong.Field, Message: wrong.Err.Error()}
+	}
 	if err != nil {
 		return err
 	}

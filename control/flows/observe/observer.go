@@ -35,11 +35,12 @@ type Observer interface {
 	Holder() Holder
 }
 
-// Doctor finds problems and their causes. It is safe for concurrent use. Errors of invalid requests are an [*Error].
+// Doctor finds problems and their causes. It is safe for concurrent use.
 type Doctor interface {
 	// Findings are the problems of the whole cluster, the worst first.
 	Findings(ctx context.Context) (*FindingList, error)
-	// Why answers why a connection fails, or that it works.
+	// Why answers why a connection fails, or that it works. An error of the question is a
+	// [*diagnose.QuestionError]; a client's is an [*Error].
 	Why(ctx context.Context, q diagnose.Question) (*diagnose.Answer, error)
 }
 

@@ -43,7 +43,7 @@ func (f *fake) handler() http.Handler {
 	mux.HandleFunc("GET /v1/services", func(w http.ResponseWriter, r *http.Request) { answer(w, http.StatusOK, f.servicesNow()) })
 	mux.HandleFunc("GET /v1/topology", f.serveTopology)
 	mux.HandleFunc("POST /v1/explain", f.serveExplain)
-	doctor := &findings.Doctor{Observer: nothingObserved{}, Objects: func(context.Context) (*manifest.Objects, control.NodeConfig, error) {
+	doctor := &findings.Doctor{Objects: func(context.Context) (*manifest.Objects, control.NodeConfig, error) {
 		return f.world.objects, control.NodeConfig{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}, nil
 	}}
 	mux.HandleFunc("GET /v1/findings", func(w http.ResponseWriter, r *http.Request) {
@@ -61,6 +61,9 @@ func (f *fake) handler() http.Handler {
 			return
 		}
 		a, err := doctor.Why(r.Context(), q)
+		if wrong, ok := errors.AsType[*diagnose.QuestionError](err); ok {
+			err = &observe.Error{Status: http.StatusBadRequest, Field: wrong.Field, Message: wrong.Err.Error()}
+		}
 		if err != nil {
 			refuse(w, err)
 			return
@@ -199,21 +202,6 @@ func (f *fake) request(q observe.Request) (*observe.Response, error) {
 	}
 	return &observe.Response{Source: r.Source, By: r.Pod, Seconds: 0.0012}, nil
 }
-
-// nothingObserved is an observer of a cluster without flows.
-type nothingObserved struct{ observe.Observer }
-
-func (nothingObserved) Flows(context.Context, observe.FlowQuery, func(observe.Item) error) error {
-	return nil
-}
-
-func (nothingObserved) Services(context.Context, observe.ServiceQuery) (*observe.Services, error) {
-	return &observe.Services{}, nil
-}
-
-func (nothingObserved) Tables(context.Context) ([]observe.Table, error) { return nil, nil }
-
-func (nothingObserved) Status(context.Context) ([]observe.Status, error) { return nil, nil }
 
 // status is that of daemons of which one has a problem.
 func (f *fake) status() (list []observe.Status) {
