@@ -9,12 +9,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	controlplane "github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/datapath/takeover"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
@@ -38,6 +40,17 @@ func (n *siteNode) kubeProxy(mode string) *e2etest.Daemon {
 	}
 	d := e2etest.StartDaemon(n, n.ns, cmd)
 	n.await("kube-proxy", func() bool { status, _ := n.get("127.0.0.1:10256", "/healthz"); return status == http.StatusOK })
+	// It is healthy before it has written rules. A connection that is too early would be lost for good: its
+	// entry has no translation.
+	for _, from := range []*netns.Namespace{n.ns, n.client} {
+		n.await("the rules of kube-proxy, from the "+from.Name(), func() bool {
+			c, err := n.connect(from, time.Second)
+			if err == nil {
+				_ = c.Close()
+			}
+			return err == nil
+		})
+	}
 	return d
 }
 
