@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +18,12 @@ import (
 // the node has is missing, which the bundle notes.
 func TestWatchFor(t *testing.T) {
 	cluster := observetest.NewCluster()
-	connect := func(string, string) (observe.Observer, error) { return cluster, nil }
+	connect := func(server, _ string) (observe.Observer, error) {
+		if server != "http://192.0.2.1:1" {
+			return nil, errors.New("another server: " + server)
+		}
+		return cluster, nil
+	}
 	execute := func(args ...string) (code int, stdout, stderr string) {
 		var out, messages bytes.Buffer
 		code = execute(t.Context(), newRootCommand(connect), args, strings.NewReader(""), &out, &messages)
