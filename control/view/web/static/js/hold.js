@@ -118,8 +118,9 @@ export class HoldView {
   /** offer has a button send the request that is waited for, in labs. */
   async offer(hold) {
     const { service, protocol } = hold.query.flow;
-    this.sender.hidden = hold.state === 'done' || !service;
-    if (this.sender.hidden || this.offered === hold.id) return;
+    const answer = this.sender.querySelector('.request-result')?.textContent;
+    this.sender.hidden = !service || (hold.state !== 'waiting' && !answer); // its answer stays
+    if (!service || hold.state === 'done' || this.offered === hold.id) return;
     this.offered = hold.id;
     const [t, { services }] = await Promise.all([topology(), get(`/v1/services?service=${encodeURIComponent(service)}`, this.abort.signal)]);
     const mine = services.filter((x) => [x.service, `${x.namespace}/${x.name}`, x.name].includes(service));
