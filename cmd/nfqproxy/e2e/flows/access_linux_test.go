@@ -254,7 +254,7 @@ func TestPageOffLoopback(t *testing.T) {
 		p.Press(kb.Enter)
 	}
 
-	p := visit("")
+	p := visit("#/flows")
 	p.WaitFor("the form", form+" !== null")
 	if shown := webtest.Value[[]string](p, problems); len(shown) > 0 {
 		t.Errorf("before a token was given: %q", shown)
@@ -274,12 +274,14 @@ func TestPageOffLoopback(t *testing.T) {
 	}
 
 	p = visit("#token=" + token)
+	p.WaitFor("the overview", "document.querySelectorAll('.node-list > li').length === 1")
+	if where := webtest.Value[string](p, "location.href"); where != url+"#/overview" {
+		t.Errorf("the address is %s, want it without the token", where)
+	}
+	p.GoTo("#/flows")
 	p.WaitFor("the flows so far", rows+" === 2")
 	n.connect()
 	p.WaitFor("one more", rows+" === 3")
-	if where := webtest.Value[string](p, "location.href"); where != url+"#/flows" {
-		t.Errorf("the address is %s, want it without the token", where)
-	}
 	if webtest.Value[bool](p, form+" !== null") {
 		t.Error("the token is requested again")
 	}

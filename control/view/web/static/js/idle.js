@@ -10,5 +10,5 @@ export function nextStep(topology, services) {
   const pod = topology?.pods?.[0];
   if (!topology?.lab || !service || !pod) return h('p', { class: 'hint' }, 'Connections to services appear here as they begin.');
   const at = service.family === 'IPv6' ? `[${service.clusterIP}]:${service.port}` : `${service.clusterIP}:${service.port}`;
-  return h('p', { class: 'hint' }, 'Send a request from a pod: ', h('code', null, `nfqproxy lab exec --lab ${topology.lab} ${split(pod.name)[1]} -- curl -s http://${at}/`));
+  return h('p', { class: 'hint' }, 'Send a request from a pod: ', h('code', null, `nfqproxy lab exec --lab ${topology.lab} ${split(pod.name)[1]} -- curl -s ${at}/`));
 }
