@@ -60,6 +60,18 @@ The exit code is 0 if the dumps are equal, 1 if they differ, and 2 on an error.`
 	return cmd
 }
 
+// exitsWithTrouble gives wrong command lines the exit code of errors, too: 1 has another meaning.
+func exitsWithTrouble(cmd *cobra.Command) {
+	args := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, given []string) error {
+		if err := args(cmd, given); err != nil {
+			return exitWith(exitTrouble, err)
+		}
+		return nil
+	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exitWith(exitTrouble, flagError(cmd, err)) })
+}
+
 // trouble prints an error and returns the exit code for errors.
 func trouble(cmd *cobra.Command, err error) error {
 	fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy:", err)

@@ -60,6 +60,7 @@ objects cannot be read.`,
 			return nil
 		},
 	}
+	exitsWithTrouble(cmd)
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.add(cmd)

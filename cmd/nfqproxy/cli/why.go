@@ -46,7 +46,7 @@ reaches an endpoint, 1 if it does not, and 2 if the question cannot be understoo
 		Annotations: ending(),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return exitWith(exitTrouble, fmt.Errorf("%s needs SOURCE and DESTINATION, and no more (see %[1]s --help)", cmd.CommandPath()))
+				return fmt.Errorf("%s needs SOURCE and DESTINATION, and no more (see %[1]s --help)", cmd.CommandPath())
 			}
 			return nil
 		},
@@ -65,6 +65,7 @@ reaches an endpoint, 1 if it does not, and 2 if the question cannot be understoo
 			return nil
 		},
 	}
+	exitsWithTrouble(cmd)
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.clusterFlags.add(cmd)
