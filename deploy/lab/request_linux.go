@@ -18,8 +18,13 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// requestTimeout is how long a request may take: longer than a flow may be held.
-const requestTimeout = 11 * time.Minute
+const (
+	// requestTimeout is how long a connection may take: longer than a flow may be held.
+	requestTimeout = 11 * time.Minute
+	// answerTimeout is how long an answer may take on a connection, datagramTimeout after a datagram, which may be held
+	// for the minute that is the page's default.
+	answerTimeout, datagramTimeout = 10 * time.Second, 65 * time.Second
+)
 
 // Request sends a request from a host of the lab, as [observe.Requester].
 func (l *Lab) Request(ctx context.Context, q observe.Request) (*observe.Response, error) {
@@ -49,6 +54,12 @@ func (l *Lab) Request(ctx context.Context, q observe.Request) (*observe.Response
 	conn, err := ns.Dial(ctx, network, netip.AddrPort{}, to)
 	if err == nil {
 		r.Source = conn.LocalAddr().String()
+		patience := answerTimeout
+		if network == "udp" {
+			patience = datagramTimeout
+		}
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
 		err = readResponse(ctx, conn, r)
 	}
 	if err != nil {

@@ -25,9 +25,10 @@ func Collect(ctx context.Context, s Source) *Bundle {
 	found := make(map[string]Entry)
 	before := findEntries(s.Pairs, found)
 	packets, kept, lost, err := capture(ctx, s)
-	if err != nil {
+	switch {
+	case err != nil:
 		b.Note("packets: %v", err)
-	} else {
+	case s.Capture > 0:
 		about := fmt.Sprintf("%d packets in %s", kept, s.Capture)
 		if lost > 0 {
 			about += fmt.Sprintf(", and %d more that were not kept", lost)

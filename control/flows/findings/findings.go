@@ -161,6 +161,9 @@ func ofTables(tables []observe.Table, now time.Time) []diagnose.Finding {
 	latest := time.Time{}
 	for i := range tables {
 		t := &tables[i]
+		if t.Digest == "" { // of a daemon of an older version
+			continue
+		}
 		with[t.Digest] = append(with[t.Digest], t.Node)
 		if t.Built.After(latest) {
 			latest = t.Built

@@ -92,6 +92,7 @@ func TestTables(t *testing.T) {
 	}{
 		"one node":       {[]observe.Table{table("a", "1", time.Hour)}, ""},
 		"same":           {[]observe.Table{table("a", "1", time.Hour), table("b", "1", time.Minute)}, ""},
+		"older version":  {[]observe.Table{table("a", "1", time.Hour), table("b", "", time.Minute)}, ""},
 		"differ just so": {[]observe.Table{table("a", "1", time.Hour), table("b", "2", 9*time.Second)}, ""},
 		"differ":         {[]observe.Table{table("a", "1", time.Hour), table("b", "2", 11*time.Second), table("c", "1", time.Hour)}, "NFQ049 nodes have had different services or endpoints for 11s: a, c | b"},
 	} {

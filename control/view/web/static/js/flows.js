@@ -144,7 +144,7 @@ export class FlowsView {
     if (this.shown === text) return;
     this.shown = text;
     replace(this.empty, h('p', null, text), this.hint = h('div'));
-    if (!filtered && stream.connected) Promise.all([topology(), get('/v1/services')]).then(([t, { services }]) => replace(this.hint, nextStep(t, services))).catch(() => { /* without a hint, then */ });
+    if (!filtered && stream.connected) Promise.all([topology(), get('/v1/services?limit=50')]).then(([t, { services }]) => replace(this.hint, nextStep(t, services))).catch(() => { /* without a hint, then */ });
   }
 
   drawNotice() {

@@ -1,6 +1,6 @@
 // The first view: what is wrong now, rates, nodes, and the busiest services.
 
-import { poll, topology } from './api.js';
+import { get, poll, topology } from './api.js';
 import { finding } from './finding.js';
 import { h, replace } from './dom.js';
 import { number, percent, plural, rate, seconds } from './format.js';
@@ -32,7 +32,9 @@ export class OverviewView {
       h('section', { class: 'wrong-now', 'aria-labelledby': 'wrong-title' }, h('div', { class: 'headline' }, h('h2', { id: 'wrong-title' }, 'What is wrong now'), this.count), this.findings),
       h('div', { class: 'two' }, this.services, this.nodes));
     const { signal } = this.abort;
-    poll('/v1/services', EVERY, signal, (a) => this.drawServices(a), (e) => this.fail(this.services, e));
+    // Those without flows are read once: there may be many.
+    get('/v1/services?limit=50', signal).then((a) => { this.some = a.services; }).catch(() => { /* without a next step, then */ });
+    poll('/v1/services?active=true', EVERY, signal, (a) => this.drawServices(a), (e) => this.fail(this.services, e));
     poll('/v1/findings', RARELY, signal, (a) => { this.list = a.findings ?? []; this.drawFindings(); }, (e) => { if (e.status !== 404) this.fail(this.findings, e); else this.findings.parentElement.hidden = true; });
     poll('/v1/status', RARELY, signal, (a) => this.drawNodes(a.nodes), () => { this.nodes.hidden = true; });
     topology().then((t) => { this.topology = t; this.drawFindings(); }).catch(() => { /* names and links are missing, then */ });
@@ -52,11 +54,11 @@ export class OverviewView {
       figure('unanswered so far', number(unanswered), unanswered > 0 ? 'warn' : null, link(new URLSearchParams({ state: 'unanswered' }))),
       figure('errors so far', number(failed), failed > 0 ? 'bad' : null, link(new URLSearchParams({ state: errors.join(',') }))));
     const busy = services.filter((sv) => sv.flows.total > 0).sort((a, b) => (this.speeds.of(b) ?? 0) - (this.speeds.of(a) ?? 0) || b.flows.total - a.flows.total || (a.service < b.service ? -1 : 1)).slice(0, BUSIEST);
-    replace(this.services, h('div', { class: 'headline' }, h('h2', { id: 'busiest-title' }, 'Busiest services'), h('a', { class: 'hint', href: '#/services' }, `all ${number(services.length)}`)), busy.length > 0
+    replace(this.services, h('div', { class: 'headline' }, h('h2', { id: 'busiest-title' }, 'Busiest services'), h('a', { class: 'hint', href: '#/services' }, 'all')), busy.length > 0
       ? h('ul', { class: 'busy' }, busy.map((sv) => h('li', null,
         h('a', { class: 'name', href: serviceLink(sv) }, named(sv.service)), h('span', { class: 'amount' }, `${rate(this.speeds.of(sv))}/s`), spread(sv),
         errorsOf(sv) > 0 ? h('span', { class: 'amount', 'data-tone': 'bad' }, plural(errorsOf(sv), 'error')) : h('span'))))
-      : [h('p', { class: 'hint' }, 'No flow to a service yet.'), nextStep(this.topology, services)]);
+      : [h('p', { class: 'hint' }, 'No flow to a service yet.'), nextStep(this.topology, this.some)]);
   }
 
   drawFindings() {

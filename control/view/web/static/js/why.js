@@ -42,7 +42,7 @@ export class WhyView {
 
   /** suggest fills in names of the cluster: of lists, and of examples where no question was put yet. */
   async suggest() {
-    const [t, { services }] = this.known = await Promise.all([topology(), get('/v1/services', this.abort.signal)]);
+    const [t, { services }] = this.known = await Promise.all([topology(), get(`/v1/services?limit=${OFFERED}`, this.abort.signal)]);
     replace(this.sources, h('option', { value: 'outside' }), t.pods.slice(0, OFFERED).map((p) => h('option', { value: p.name }, [p.addresses[0], p.node].filter(Boolean).join(' on '))), t.nodes.map((n) => h('option', { value: n.name }, 'node')), t.hosts.map((x) => h('option', { value: x.name }, 'outside of the cluster')));
     replace(this.destinations, services.slice(0, OFFERED).map((sv) => h('option', { value: `${sv.name}.${sv.namespace}:${sv.port}` }, `${sv.protocol} ${sv.clusterIP}`)));
     this.node.append(...t.nodes.map((n) => h('option', { value: n.name }, n.name)));
