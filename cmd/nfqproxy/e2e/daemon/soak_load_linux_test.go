@@ -41,9 +41,9 @@ type soakLoad struct {
 
 // Source ports. Each client has its own, all over the lab: two clients that are masqueraded
 // to one address could otherwise be taken for each other by an endpoint, as they could
-// where somebody has only one address.
+// where one has only one address.
 const (
-	firstSoakPort = 33000 // above the node ports
+	firstSoakPort = 11000 // above the ports of daemons and servers, below node ports and those that the kernel takes itself
 	freshPorts    = 1999  // a prime, so that it takes long until a tuple comes again
 	fewPorts      = 29    // tuples come again as soon as this
 )

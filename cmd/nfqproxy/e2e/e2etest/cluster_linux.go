@@ -107,10 +107,22 @@ func Up(t *testing.T, spec *lab.Spec, options lab.Options) *Cluster {
 			t.Errorf("the test lost %d events", n)
 		}
 		if t.Failed() {
-			t.Logf("daemons:\n%s", strings.Join(c.Logs(), "\n"))
+			t.Logf("daemons:\n%s", strings.Join(lastLogs(c.Logs()), "\n"))
 		}
 	})
 	return c
+}
+
+// lastLogs keeps of a failed test's log what leaves the failure itself in sight, where only the end of
+// the output is kept: with -v everything, otherwise no debug lines but the last ones.
+func lastLogs(logs []string) []string {
+	const last = 20
+	if testing.Verbose() || len(logs) <= last {
+		return logs
+	}
+	old, recent := logs[:len(logs)-last], logs[len(logs)-last:]
+	kept := slices.DeleteFunc(slices.Clone(old), func(line string) bool { return strings.Contains(line, "level=DEBUG") })
+	return append(kept, recent...)
 }
 
 func (c *Cluster) note(e lab.Event) {
