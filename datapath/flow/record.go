@@ -92,6 +92,10 @@ type Record struct {
 	Life   *Life   `json:"life,omitempty"`
 	Held   *Hold   `json:"held,omitempty"`
 
+	// Others are the records of other nodes about the same connection, which the packet passed before
+	// or after this one; only where the flow API of several nodes is queried for a single flow.
+	Others []*Record `json:"others,omitempty"`
+
 	Steps []Step `json:"steps,omitempty"` // where requested
 	// Hint is advice for the user; in simulations only.
 	Hint string `json:"hint,omitempty"`

@@ -40,16 +40,22 @@ func formatOf(r *http.Request) format {
 }
 
 func encodeLine(i observe.Item) ([]byte, error) {
-	if i.Missed != nil {
+	switch {
+	case i.Missed != nil:
 		return encode(observe.MissedLine{Version: flow.Version, Event: observe.EventMissed, Missed: *i.Missed})
+	case i.Joined != nil:
+		return encode(observe.JoinedLine{Version: flow.Version, Event: observe.EventJoined, Joined: *i.Joined})
 	}
 	return encode(i.Record)
 }
 
 func encodeEvent(i observe.Item) ([]byte, error) {
 	event, data := "flow", any(i.Record)
-	if i.Missed != nil {
+	switch {
+	case i.Missed != nil:
 		event, data = observe.EventMissed, i.Missed
+	case i.Joined != nil:
+		event, data = observe.EventJoined, i.Joined
 	}
 	b, err := encode(data)
 	return append(append([]byte("event: "+event+"\ndata: "), b...), '\n'), err

@@ -23,6 +23,15 @@ func missed(n uint64) observe.Item {
 	return observe.Item{Missed: &observe.Missed{Node: "node-a", Missed: n, Why: observe.MissedSlow}}
 }
 
+func joined(id, other string) observe.Item {
+	return observe.Item{Joined: &observe.Joined{Flow: id, Other: record(other).Record}}
+}
+
+var (
+	joinedText = `{"version":1,"event":"joined","flow":"1","other":` + recordText("3") + `}`
+	joinedData = `{"flow":"1","other":` + recordText("3") + `}`
+)
+
 // recordText is what record looks like on the wire.
 func recordText(id string) string {
 	return `{"version":1,"id":"` + id + `","verdict":"","reason":"","protocol":"","source":"","destination":"","local":false,"service":"<web>","endpoint":"","candidates":null,"excluded":null,"masquerade":false,"masqueradeReason":"","generation":0}`
@@ -38,12 +47,12 @@ const (
 
 func TestList(t *testing.T) {
 	w := newWorld(t, Config{}, patience)
-	w.fake.List = []observe.Item{record("1"), missed(5), record("2")}
+	w.fake.List = []observe.Item{record("1"), missed(5), record("2"), joined("1", "3")}
 	for accept, want := range map[string][2]string{
-		linesWanted:    {"application/x-ndjson", recordText("1") + "\n" + missedText + "\n" + recordText("2") + "\n"},
-		anythingWanted: {"application/x-ndjson", recordText("1") + "\n" + missedText + "\n" + recordText("2") + "\n"},
+		linesWanted:    {"application/x-ndjson", recordText("1") + "\n" + missedText + "\n" + recordText("2") + "\n" + joinedText + "\n"},
+		anythingWanted: {"application/x-ndjson", recordText("1") + "\n" + missedText + "\n" + recordText("2") + "\n" + joinedText + "\n"},
 		eventsWanted: {"text/event-stream", "event: flow\ndata: " + recordText("1") + "\n\n" +
-			"event: missed\ndata: " + missedData + "\n\n" + "event: flow\ndata: " + recordText("2") + "\n\n"},
+			"event: missed\ndata: " + missedData + "\n\n" + "event: flow\ndata: " + recordText("2") + "\n\n" + "event: joined\ndata: " + joinedData + "\n\n"},
 	} {
 		r := w.do(t, "GET", "/v1/flows?service=web", "", accept)
 		if body := content(t, r); r.StatusCode != 200 || r.Header.Get("Content-Type") != want[0] || body != want[1] {

@@ -51,7 +51,7 @@ func record(id string) observe.Item {
 func TestClientRequests(t *testing.T) {
 	f, c := remote(t)
 	ctx := t.Context()
-	f.List = []observe.Item{record("a/1 ?"), {Missed: &observe.Missed{Node: "node-a", Missed: 3, Why: observe.MissedLost}}}
+	f.List = []observe.Item{record("a/1 ?"), {Missed: &observe.Missed{Node: "node-a", Missed: 3, Why: observe.MissedLost}}, {Joined: &observe.Joined{Flow: "a/1 ?", Other: record("b/1").Record}}}
 	f.ServicesAnswer = observe.Services{Nodes: []string{"node-a"}, Lost: 3}
 	f.TableAnswer, f.StatsAnswer = observe.Table{Services: 5}, observe.Stats{Packets: 6}
 	f.StatusAnswer = observetest.Status()

@@ -77,7 +77,7 @@ func (c *Client) items(ctx context.Context, body io.Reader, endless bool, each f
 	}
 }
 
-// item parses a line: a record, or by its event a [MissedLine].
+// item parses a line: a record, or by its event a [MissedLine] or a [JoinedLine].
 func (c *Client) item(line []byte) (Item, error) {
 	var kind struct {
 		Version int    `json:"version"`
@@ -93,6 +93,12 @@ func (c *Client) item(line []byte) (Item, error) {
 		var m MissedLine
 		if err = json.Unmarshal(line, &m); err == nil {
 			return Item{Missed: &m.Missed}, nil
+		}
+	}
+	if err == nil && kind.Event == EventJoined {
+		var j JoinedLine
+		if err = json.Unmarshal(line, &j); err == nil && j.Other != nil {
+			return Item{Joined: &j.Joined}, nil
 		}
 	}
 	r := new(flow.Record)

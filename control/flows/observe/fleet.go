@@ -192,7 +192,7 @@ func (f *Fleet) note(node string, err error) {
 	f.lost[node] = err != nil
 }
 
-// Flow searches all nodes.
+// Flow searches all nodes, and adds what the others decided about the same connection.
 func (f *Fleet) Flow(ctx context.Context, id string) (*flow.Record, error) {
 	replies := queryAll(f.members, func(m Member) (*flow.Record, error) { return m.Observer.Flow(ctx, id) })
 	var faults []error
@@ -200,7 +200,9 @@ func (f *Fleet) Flow(ctx context.Context, id string) (*flow.Record, error) {
 		var e *Error
 		switch {
 		case r.err == nil:
-			return f.decorate(r.Name, r.answer), nil
+			found := f.decorate(r.Name, r.answer)
+			found.Others = f.others(ctx, found)
+			return found, nil
 		case errors.As(r.err, &e) && e.Status == http.StatusNotFound:
 		case errors.As(r.err, &e):
 			return nil, e

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // Flows lists the nodes' flows in the order of their decisions, after the missed items, or follows
@@ -118,11 +120,11 @@ func (f *Fleet) decorateItem(node string, i Item) Item {
 
 func (f *Fleet) follow(ctx context.Context, members []Member, q FlowQuery, each func(Item) error) error {
 	following, cancel := context.WithCancel(ctx)
-	items, faults := make(chan Item), make(chan error)
+	items, passed, faults := make(chan Item), make(chan Item), make(chan error)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	for _, m := range members {
+	start := func(m Member, q FlowQuery, items chan<- Item) {
 		running.Go(func() {
 			if err := f.followOne(following, m, q, items); err != nil {
 				select {
@@ -132,10 +134,28 @@ func (f *Fleet) follow(ctx context.Context, members []Member, q FlowQuery, each 
 			}
 		})
 	}
+	joined := q.Joined
+	q.Joined = false // a node alone joins nothing
+	for _, m := range members {
+		start(m, q, items)
+	}
+	if joined {
+		for _, m := range f.members {
+			start(m, passing(q), passed)
+		}
+	}
+	j := joiner{pairs: !q.ServicesOnly}
 	for {
 		select {
 		case i := <-items:
 			if err := each(i); err != nil {
+				return err
+			}
+			if err := eachJoined(j.record, joined, i, each); err != nil {
+				return err
+			}
+		case i := <-passed:
+			if err := eachJoined(j.pass, joined, i, each); err != nil {
 				return err
 			}
 		case err := <-faults:
@@ -144,6 +164,19 @@ func (f *Fleet) follow(ctx context.Context, members []Member, q FlowQuery, each 
 			return nil
 		}
 	}
+}
+
+// eachJoined gives what a joiner finds for a record.
+func eachJoined(find func(*flow.Record) []Joined, wanted bool, i Item, each func(Item) error) error {
+	if !wanted || i.Record == nil {
+		return nil
+	}
+	for _, found := range find(i.Record) {
+		if err := each(Item{Joined: &found}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // followOne follows a node's flows until the context ends, and reconnects as often as needed. The

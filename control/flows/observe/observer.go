@@ -48,6 +48,17 @@ type Doctor interface {
 type Item struct {
 	Record *flow.Record
 	Missed *Missed
+	Joined *Joined // with [FlowQuery.Joined] only
+}
+
+// Joined reports what another node decided about the connection of a record: a packet to a service
+// passes the node that translates it, and that of its endpoint.
+type Joined struct {
+	// Flow is the ID of the record: that of the node that translates, which came before in the stream,
+	// or, of nodes that all pass the packet, of the first.
+	Flow string `json:"flow"`
+	// Other is the other node's record, as it was decided.
+	Other *flow.Record `json:"other"`
 }
 
 // Missed reports missing records at this point of a stream.

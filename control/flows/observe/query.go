@@ -29,6 +29,10 @@ type FlowQuery struct {
 	// ServicesOnly leaves out flows for no service, which pass unchanged (reason not-a-service),
 	// and reports their number: [MissedLeftOut].
 	ServicesOnly bool
+	// Joined adds what other nodes decided about the same connections ([Item.Joined]), also nodes and
+	// flows that the query leaves out; with Follow only. Where only one node is observed, there is
+	// nothing to add.
+	Joined bool
 	// Event selects events, following; a list.
 	Event string
 	// Since is a time (RFC 3339) or an age (5m): leave out flows decided earlier. Following, known

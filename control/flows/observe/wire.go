@@ -20,6 +20,16 @@ type MissedLine struct {
 	Missed
 }
 
+// EventJoined is the event of a [JoinedLine].
+const EventJoined = "joined"
+
+// JoinedLine is [Joined] as a line between records.
+type JoinedLine struct {
+	Version int    `json:"version"` // flow.Version
+	Event   string `json:"event"`   // EventJoined
+	Joined
+}
+
 // TableList is the flow API's response with tables.
 type TableList struct {
 	Tables []Table `json:"tables"`

@@ -132,6 +132,7 @@ func (f *fake) known(r *flow.Record, life []flow.State, now time.Time) {
 	if r.Verdict != "dnat" {
 		return
 	}
+	f.join(r)
 	at := now
 	for _, state := range life {
 		wait := time.Duration(20+f.world.random.IntN(60)) * time.Millisecond
@@ -234,6 +235,35 @@ func (f *fake) publish(r *flow.Record, e flow.Event) {
 	}
 }
 
+// other is what the endpoint's node decides about a flow; nil: it is the node itself.
+func other(r *flow.Record) *flow.Record {
+	if r.EndpointNode == "" || r.EndpointNode == r.Node {
+		return nil
+	}
+	later := r.Time.Add(300 * time.Microsecond)
+	source := r.Source
+	if r.Masquerade {
+		source = r.MasqueradeAddress + r.Source[strings.LastIndex(r.Source, ":"):]
+	}
+	return &flow.Record{
+		Version: 1, ID: r.ID + "-passed", Time: &later, Node: r.EndpointNode, Verdict: "accept", Reason: "not-a-service", Protocol: r.Protocol,
+		Source: source, Destination: r.Endpoint, Life: &flow.Life{State: flow.Decided, Since: later}, Candidates: []flow.Candidate{}, Excluded: []flow.Excluded{},
+	}
+}
+
+// join sends readers what the endpoint's node decided about a flow.
+func (f *fake) join(r *flow.Record) {
+	o := other(r)
+	for reader := range f.readers {
+		if o != nil && reader.query.Joined && matches(&reader.query, r) {
+			select {
+			case reader.items <- observe.Item{Joined: &observe.Joined{Flow: r.ID, Other: o}}:
+			default:
+			}
+		}
+	}
+}
+
 // miss has all readers miss records. One that is behind is waited for.
 func (f *fake) miss(ctx context.Context, m observe.Missed) {
 	f.mu.Lock()
@@ -284,6 +314,9 @@ func (f *fake) follow(q observe.FlowQuery, limit int, since time.Time) (r *reade
 		if left := noService(&q, f.flows[id]); left != nil {
 			before = append(before, observe.Item{Missed: left})
 			continue
+		}
+		if o := other(f.flows[id]); o != nil && q.Joined && f.flows[id].Verdict == "dnat" {
+			before = append(before, observe.Item{Joined: &observe.Joined{Flow: id, Other: o}})
 		}
 		before = append(before, observe.Item{Record: inStream(f.flows[id], 0)})
 		limit--

@@ -19,6 +19,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/control/view/web"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/explain"
 )
@@ -37,6 +38,11 @@ func (f *fake) handler() http.Handler {
 		if record == nil {
 			refuse(w, &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("flow %q: not known (any more)", r.PathValue("id"))})
 			return
+		}
+		if o := other(record); o != nil {
+			copied := *record
+			copied.Others = []*flow.Record{o}
+			record = &copied
 		}
 		answer(w, http.StatusOK, record)
 	})
@@ -123,6 +129,7 @@ func (f *fake) serveFlows(w http.ResponseWriter, r *http.Request) {
 		Service: p.Get("service"), Namespace: p.Get("namespace"), Pod: p.Get("pod"), Node: p.Get("node"), Source: p.Get("source"),
 		Destination: p.Get("destination"), Endpoint: p.Get("endpoint"), Port: p.Get("port"), Protocol: p.Get("protocol"),
 		Verdict: p.Get("verdict"), Reason: p.Get("reason"), State: p.Get("state"), ServicesOnly: p.Get("servicesonly") == "true",
+		Joined: p.Get("joined") == "true",
 	}
 	if q.Protocol != "" && !slices.Contains([]string{"TCP", "UDP", "SCTP"}, strings.ToUpper(q.Protocol)) {
 		refuse(w, &observe.Error{Status: http.StatusBadRequest, Field: "protocol", Message: fmt.Sprintf("protocol %q: want TCP, UDP or SCTP", q.Protocol)})
@@ -171,8 +178,11 @@ func (f *fake) serveFlows(w http.ResponseWriter, r *http.Request) {
 
 func writeEvent(b *bytes.Buffer, item observe.Item) {
 	kind, what := "flow", any(item.Record)
-	if item.Missed != nil {
+	switch {
+	case item.Missed != nil:
 		kind, what = "missed", item.Missed
+	case item.Joined != nil:
+		kind, what = "joined", item.Joined
 	}
 	data, err := json.Marshal(what)
 	if err != nil {

@@ -324,6 +324,45 @@ func TestServicesOnly(t *testing.T) {
 	p.WaitFor("their states", "[...document.querySelectorAll('#rows .pill')].every(x => x.textContent === 'decided')")
 }
 
+// TestOneRowForEachConnection: what the endpoint's node decides is in the row of the flow, and on its page;
+// a row of its own that came before goes.
+func TestOneRowForEachConnection(t *testing.T) {
+	f := newFake(t, newWorld(t, 19), 0)
+	p := open(t, f, "#/flows?all=true")
+	p.WaitFor("the stream", "document.querySelector('.flows .empty').textContent.startsWith('No flows yet')")
+	f.mu.Lock()
+	var r *flow.Record
+	for r == nil || r.Verdict != "dnat" || r.EndpointNode == r.Node {
+		r, _ = f.world.next()
+	}
+	f.world.live(r, "a", time.Now())
+	o := other(r)
+	f.flows[r.ID] = r
+	f.order = append(f.order, r.ID)
+	f.publish(o, flow.Decided)
+	f.mu.Unlock()
+	p.WaitFor("the row of the endpoint's node", list+".join(' ') === 'a-passed'")
+	f.mu.Lock()
+	f.publish(r, flow.Decided)
+	f.join(r)
+	f.mu.Unlock()
+	p.WaitFor("one row", list+".join(' ') === 'a'")
+	const node = "document.querySelector('#rows .node')"
+	p.WaitFor("both nodes", fmt.Sprintf("%s.textContent === %q", node, r.Node+"→ "+r.EndpointNode))
+	if title := webtest.Value[string](p.Page, node+".querySelector('.passed .value').title"); title != r.EndpointNode+": passes" {
+		t.Errorf("the second node's title is %q", title)
+	}
+	// Another record of either changes nothing of it.
+	f.mu.Lock()
+	f.publish(o, flow.Decided)
+	f.publish(r, flow.Answered)
+	f.mu.Unlock()
+	p.WaitFor("the next event", "document.querySelector('#rows .pill').textContent === 'decided'")
+	p.WaitFor("still one row with both nodes", list+".join(' ') === 'a' && "+fmt.Sprintf("%s.textContent === %q", node, r.Node+"→ "+r.EndpointNode))
+	p.GoTo("#/flows/a")
+	p.WaitFor("each node's decision", fmt.Sprintf("[...document.querySelectorAll('.side h2')].some(x => x.textContent === 'The same packet on each node') && document.querySelector('.side a[href$=passed]').textContent === %q", r.EndpointNode))
+}
+
 // TestPortsAreVisible: on a phone, a laptop and a projector, each name has its port, and names
 // are not cut where there is room.
 func TestPortsAreVisible(t *testing.T) {

@@ -59,6 +59,7 @@ func TestPageOfALab(t *testing.T) {
 		p.WaitFor("the flow", row+"?.textContent.includes('default/web') && "+row+".textContent.includes("+webtest.Quote(answer.Pod)+") && "+row+".textContent.includes('outside')")
 	}
 	_ = conn.Close()
+	awaitBothNodes(c, p)
 	p.WaitFor("its end", row+".textContent.includes('closed')")
 
 	p.GoTo("#/flows/" + r.ID)
@@ -103,5 +104,27 @@ func TestPageOfALab(t *testing.T) {
 	p.WaitFor("it went on", "document.querySelector('.hold').dataset.state === 'done'")
 	if got := <-answered; got != other {
 		t.Errorf("answered at %s, want the chosen %s", got, other)
+	}
+}
+
+// awaitBothNodes makes connections to a node port until one goes to an endpoint on the other node, which
+// sees it from the first node's address, and waits for both nodes in its row and on its page.
+func awaitBothNodes(c *e2etest.Cluster, p *webtest.Page) {
+	c.T.Helper()
+	for {
+		conn := c.Dial("outside", "tcp", e2etest.AnyPort, "172.21.0.2:30080")
+		c.Ask(conn)
+		r := c.Record("dnat", "TCP", conn.LocalAddr(), conn.RemoteAddr())
+		_ = conn.Close()
+		if r.EndpointNode == r.Node {
+			continue
+		}
+		node := fmt.Sprintf("document.querySelector('#rows tr[data-id=%s] .node').textContent", webtest.Quote(r.ID))
+		p.WaitFor("both nodes", node+" === "+webtest.Quote(r.Node+"→ "+r.EndpointNode))
+		p.GoTo("#/flows/" + r.ID)
+		p.WaitFor("both decisions", "[...document.querySelectorAll('.side a')].some(x => x.textContent === "+webtest.Quote(r.EndpointNode)+")")
+		p.GoTo("#/flows")
+		p.WaitFor("the list again", "!!document.querySelector('#rows tr')")
+		return
 	}
 }

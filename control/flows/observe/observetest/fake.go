@@ -133,10 +133,17 @@ func (f *Fake) record(request any) (err error) {
 	return err
 }
 
-// Flows returns List, unless it is to follow without Since or Limit, and then what is published.
-func (f *Fake) Flows(ctx context.Context, q observe.FlowQuery, each func(observe.Item) error) error {
+// Flows returns List, unless it is to follow without Since or Limit, and then what is published. Of
+// the filters, only Verdict counts.
+func (f *Fake) Flows(ctx context.Context, q observe.FlowQuery, give func(observe.Item) error) error {
 	if err := f.record(q); err != nil {
 		return err
+	}
+	each := func(i observe.Item) error {
+		if i.Record != nil && q.Verdict != "" && q.Verdict != i.Record.Verdict {
+			return nil
+		}
+		return give(i)
 	}
 	r := &reader{make(chan observe.Item), make(chan error, 1), make(chan struct{})}
 	if q.Follow {

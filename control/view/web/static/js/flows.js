@@ -172,8 +172,9 @@ export class FlowsView {
     let next = this.body.firstElementChild;
     for (const r of newest) {
       let row = this.rows.get(r.id);
-      if (row) row.update(r);
-      else {
+      if (row) {
+        if (row.update(r)) this.widths.add(r);
+      } else {
         this.rows.set(r.id, row = new Row(r));
         this.widths.add(r);
       }

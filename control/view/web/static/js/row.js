@@ -1,8 +1,8 @@
 // A flow as one table row. Its element is created once; later events update it.
 
-import { h, setText } from './dom.js';
+import { h, replace, setText } from './dom.js';
 import { bytes, clock, host, parts, seconds, split } from './format.js';
-import { about, label, reasons, state, tone } from './words.js';
+import { about, label, reasons, state, tone, verdicts } from './words.js';
 
 /** columns of the table: the class of a cell, and its title. */
 export const columns = [
@@ -39,6 +39,18 @@ function got(r) {
   return r.pod ? place('pod', r.pod, r.pod, r.endpoint) : place('endpoint', r.endpoint, '', r.endpoint);
 }
 
+const decided = (o) => `${o.node}: ${verdicts[o.verdict]?.text ?? o.verdict}`;
+
+/** path is the records of all nodes that decided the connection, in the order of its first packet. */
+export function path(r) {
+  const before = (o) => o.source === r.source && o.destination === r.destination;
+  const others = r.others ?? [];
+  return [...others.filter(before), r, ...others.filter((o) => !before(o))];
+}
+
+// nodes are the nodes that the first packet passed, one below the other: the one that decided the record stands out.
+const nodes = (r) => path(r).map((o, i) => h('span', { class: o === r ? 'stop' : 'stop passed' }, i > 0 && h('span', { class: 'then', 'aria-label': 'then' }, '→ '), value('node', o.node, o.node, decided(o))));
+
 export class Row {
   constructor(r) {
     this.id = r.id;
@@ -50,14 +62,17 @@ export class Row {
       cell('time', h('a', { href: `#/flows/${encodeURIComponent(r.id)}`, tabindex: '-1', title: r.time }, clock(r.time))),
       cell('state', this.pill),
       cell('source', source(r)), cell('to', destination(r)), cell('got', got(r)),
-      cell('protocol', value('protocol', r.protocol)), cell('node', value('node', r.node)),
+      cell('protocol', value('protocol', r.protocol)), this.node = cell('node'),
       this.bytes, this.duration);
     this.update(r);
   }
 
+  /** update shows a newer record of the flow, and is true if it names more nodes. */
   update(r) {
-    if (r === this.record) return;
+    if (r === this.record) return false;
+    const joined = !this.record || this.record.others !== r.others;
     this.record = r;
+    if (joined) replace(this.node, nodes(r));
     const name = label(r);
     if (this.state !== name) {
       this.state = name;
@@ -72,6 +87,7 @@ export class Row {
     const sum = life?.sent ? life.sent.bytes + (life.received?.bytes ?? 0) : 0;
     setText(this.bytes, sum ? bytes(sum) : '');
     setText(this.duration, life?.duration ? seconds(life.duration) : '');
+    return joined;
   }
 
   /** select gives the row the keyboard focus, or takes it away. */

@@ -51,6 +51,7 @@ class Stream {
     this.rates.clear();
     this.fresh.length = 0;
     this.seen = [new Set(), new Set()];
+    this.others = new Set(); // ids of records that are in the row of another node's record
     this.sample = 1; // one in this many flows becomes a row
     this.missed = new Map(); // {count, at}, by why
     this.error = '';
@@ -81,7 +82,7 @@ class Stream {
     this.retry = 0;
     const oldest = this.newest(ROWS).at(-1);
     const past = oldest ? `since=${new Date(oldest.at).toISOString()}` : `limit=${BEFORE}`;
-    const source = new EventStream(`/v1/flows?follow=true&${past}${this.query && `&${this.query}`}`);
+    const source = new EventStream(`/v1/flows?follow=true&joined=true&${past}${this.query && `&${this.query}`}`);
     this.source = source;
     source.addEventListener('open', () => {
       this.connected = true;
@@ -92,6 +93,7 @@ class Stream {
     });
     source.addEventListener('flow', (e) => this.take(e.data));
     source.addEventListener('missed', (e) => this.miss(e.data));
+    source.addEventListener('joined', (e) => this.join(e.data));
     source.addEventListener('error', () => { if (source === this.source) this.probe(); });
   }
 
@@ -141,10 +143,22 @@ class Stream {
     }
     const past = !r.event; // a record of the past: after a reconnection perhaps not new
     const picked = hash(r.id) % this.sample === 0;
-    if (this.rows.has(r.id)) this.rows.set(r.id, r);
-    else if ((first || past) && picked) this.keep(r);
+    const before = this.rows.get(r.id);
+    if (before) this.rows.set(r.id, Object.assign(r, { others: before.others }));
+    else if ((first || past) && picked && !this.others.has(r.id)) this.keep(r);
     if (first && picked) this.fresh.push(r);
     if (this.fresh.length > ROWS) this.fresh.shift();
+    this.changed();
+  }
+
+  /** join puts what another node decided about the same connection into the row of the first record. */
+  join(data) {
+    const { flow, other } = JSON.parse(data);
+    this.others.add(other.id);
+    if (this.others.size > REMEMBERED) this.others.delete(this.others.values().next().value);
+    this.rows.delete(other.id);
+    const r = this.rows.get(flow);
+    if (r) this.rows.set(flow, { ...r, others: [...(r.others ?? []).filter((o) => o.id !== other.id), other] });
     this.changed();
   }
 

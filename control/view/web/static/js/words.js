@@ -4,7 +4,7 @@
 import { who } from './format.js';
 import { events, verdicts } from './vocabulary.js';
 
-export { branches, entries, exclusions, holds, masquerades, outcomes, reasons } from './vocabulary.js';
+export { branches, entries, exclusions, holds, masquerades, outcomes, reasons, verdicts } from './vocabulary.js';
 
 export const missed = {
   'slow-reader': 'this page read too slowly',
@@ -16,7 +16,7 @@ export const missed = {
 /** meanings are the columns of flows. */
 export const meanings = {
   time: 'When the node decided the first packet', state: 'Where the flow is in its life; each state has a meaning of its own', source: 'Who opened the connection', to: 'The address that the client used, and the service that has it',
-  got: 'The pod that the flow was sent to, or why there is none', node: 'The node that decided: that of the source or, from outside, the one that the packet reached', bytes: 'Traffic in both directions, as connection tracking counts it', duration: 'From the creation of the connection entry to its end',
+  got: 'The pod that the flow was sent to, or why there is none', node: 'The node that decided: that of the source or, from outside, the one that the packet reached. After the arrow: the endpoint\'s node, if it has reported the packet', bytes: 'Traffic in both directions, as connection tracking counts it', duration: 'From the creation of the connection entry to its end',
 };
 
 /** state is the flow's state; '' if it is not known, as for packets that pass in simulations. */

@@ -1,0 +1,173 @@
+package observe_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+const (
+	client   = "192.0.2.1:40000"
+	nodePort = "10.0.0.1:30080"
+	endpoint = "10.244.2.2:8080"
+)
+
+// decidedBy is a record of a TCP flow. With an endpoint it is translated.
+func decidedBy(node, id string, seconds int, source, destination, endpoint, seen string) observe.Item {
+	i := at(id, seconds)
+	r := i.Record
+	r.Node, r.Protocol, r.Source, r.Destination, r.Endpoint, r.Verdict = node, "TCP", source, destination, endpoint, "accept"
+	if endpoint != "" {
+		r.Verdict, r.Masquerade = "dnat", seen != source
+	}
+	if seen != "" {
+		r.Life = &flow.Life{SeenSource: seen}
+	}
+	return i
+}
+
+// stream follows a fleet's flows and returns each item as a line.
+func stream(t *testing.T, f *observe.Fleet, q observe.FlowQuery) <-chan string {
+	ctx, cancel := context.WithCancel(t.Context())
+	lines, ended := make(chan string), make(chan error, 1)
+	go func() {
+		ended <- f.Flows(ctx, q, func(i observe.Item) error {
+			line := ""
+			if i.Joined != nil {
+				line = fmt.Sprintf("%s with %s of %s", i.Joined.Flow, i.Joined.Other.ID, i.Joined.Other.Node)
+			} else {
+				line = i.Record.ID
+			}
+			select {
+			case lines <- line:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	return lines
+}
+
+// TestJoined: what the second node decides comes after the record of the node that translates, in
+// whichever order the nodes report.
+func TestJoined(t *testing.T) {
+	const masqueraded = "10.0.0.1:61000"
+	translated := decidedBy("node-a", "a/1", 0, client, nodePort, endpoint, masqueraded)
+	passed := decidedBy("node-b", "b/1", 1, masqueraded, endpoint, "", "")
+	early := decidedBy("node-a", "a/1", 0, client, nodePort, endpoint, "") // its source's port is not known yet
+	early.Record.Masquerade = true
+	for _, tt := range []struct {
+		name  string
+		items []observe.Item
+		want  []string
+	}{
+		{"the translation first", []observe.Item{translated, passed}, []string{"a/1", "a/1 with b/1 of node-b"}},
+		{"the other one first", []observe.Item{passed, translated}, []string{"a/1", "a/1 with b/1 of node-b"}},
+		{"the source's port later", []observe.Item{early, passed, translated}, []string{"a/1", "a/1", "a/1 with b/1 of node-b"}},
+		{"once", []observe.Item{passed, translated, translated}, []string{"a/1", "a/1 with b/1 of node-b", "a/1"}},
+		{"before the translation", []observe.Item{decidedBy("node-b", "b/2", 0, client, nodePort, "", ""), translated}, []string{"a/1", "a/1 with b/2 of node-b"}},
+		{"not masqueraded", []observe.Item{decidedBy("node-a", "a/2", 0, client, nodePort, endpoint, client), decidedBy("node-b", "b/3", 0, client, endpoint, "", "")}, []string{"a/2", "a/2 with b/3 of node-b"}},
+		{"another time", []observe.Item{translated, decidedBy("node-b", "b/4", 11, masqueraded, endpoint, "", ""), translated}, []string{"a/1", "a/1"}},
+		{"the same node", []observe.Item{translated, decidedBy("node-a", "a/3", 1, masqueraded, endpoint, "", ""), translated}, []string{"a/1", "a/1"}},
+		{"another port", []observe.Item{translated, decidedBy("node-b", "b/5", 1, "10.0.0.1:61001", endpoint, "", ""), translated}, []string{"a/1", "a/1"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f, fakes := newFleet(t, 2, observe.FleetOptions{})
+			lines := stream(t, f, observe.FlowQuery{Follow: true, Joined: true, ServicesOnly: true, Verdict: "dnat"})
+			for _, fake := range fakes {
+				if !fake.AwaitReaders(t.Context(), 2) {
+					t.Fatal("no readers")
+				}
+			}
+			var got []string
+			for _, i := range tt.items {
+				fake := fakes[i.Record.Node[len("node-")]-'a']
+				published := make(chan struct{})
+				go func() { fake.Publish(i); close(published) }()
+				for done := false; !done; {
+					select {
+					case line := <-lines:
+						got = append(got, line)
+					case <-published:
+						done = true
+					}
+				}
+			}
+			for len(got) < len(tt.want) {
+				got = append(got, <-lines)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestJoinedPairs: with flows for no service, the first of two nodes that pass a packet has the record.
+func TestJoinedPairs(t *testing.T) {
+	f, fakes := newFleet(t, 2, observe.FleetOptions{})
+	second, first := decidedBy("node-b", "b/1", 1, client, endpoint, "", ""), decidedBy("node-a", "a/1", 0, client, endpoint, "", "")
+	lines := stream(t, f, observe.FlowQuery{Follow: true, Joined: true})
+	for _, fake := range fakes {
+		if !fake.AwaitReaders(t.Context(), 2) {
+			t.Fatal("no readers")
+		}
+	}
+	go func() { fakes[1].Publish(second); fakes[0].Publish(first) }()
+	got := map[string]bool{}
+	for range 3 {
+		got[<-lines] = true
+	}
+	if diff := cmp.Diff(map[string]bool{"a/1": true, "b/1": true, "a/1 with b/1 of node-b": true}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestFlowWithOthers: a single flow has the other nodes' records, whichever of them it is.
+func TestFlowWithOthers(t *testing.T) {
+	const masqueraded = "10.0.0.1:61000"
+	f, fakes := newFleet(t, 3, observe.FleetOptions{})
+	fakes[0].List = []observe.Item{decidedBy("node-a", "a/0", -3, client, nodePort, endpoint, masqueraded), decidedBy("node-a", "a/1", 0, client, nodePort, endpoint, masqueraded)}
+	fakes[1].List = []observe.Item{decidedBy("node-b", "b/1", 1, masqueraded, endpoint, "", ""), decidedBy("node-b", "b/2", 1, client, endpoint, "", "")}
+	fakes[2].Fail(errors.New("on fire"))
+	for id, want := range map[string]string{"a/1": "b/1", "b/1": "a/1", "a/0": "b/1", "b/2": ""} {
+		r, err := f.Flow(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, o := range r.Others {
+			got += o.ID
+		}
+		if got != want {
+			t.Errorf("%s: others %q, want %q", id, got, want)
+		}
+	}
+	for _, request := range fakes[2].Requests() {
+		if q, ok := request.(observe.FlowQuery); ok && q.Since == now.Add(-10*time.Second).Format(time.RFC3339Nano) {
+			return // a/1's and not earlier flows
+		}
+	}
+	t.Error("the queries have no time")
+}
+
+func TestJoinedNeedsFollow(t *testing.T) {
+	var e *observe.Error
+	if _, err := (observe.FlowQuery{Joined: true}).Parse(now); !errors.As(err, &e) || e.Field != "joined" {
+		t.Error(err)
+	}
+}
