@@ -111,7 +111,7 @@ func TestDescribedFields(t *testing.T) {
 	for _, root := range []reflect.Type{
 		reflect.TypeFor[flow.Record](), reflect.TypeFor[observe.MissedLine](), reflect.TypeFor[observe.Missed](), reflect.TypeFor[observe.JoinedLine](), reflect.TypeFor[observe.Joined](), reflect.TypeFor[observe.Services](),
 		reflect.TypeFor[observe.TableList](), reflect.TypeFor[observe.StatsList](), reflect.TypeFor[observe.StatusList](), reflect.TypeFor[observe.Topology](), reflect.TypeFor[observe.HoldList](),
-		reflect.TypeFor[observe.FindingList](), reflect.TypeFor[diagnose.Answer](), reflect.TypeFor[diagnose.Question](), reflect.TypeFor[observe.Request](), reflect.TypeFor[observe.Response](),
+		reflect.TypeFor[observe.FindingList](), reflect.TypeFor[diagnose.Answer](), reflect.TypeFor[diagnose.Question](), reflect.TypeFor[observe.Request](), reflect.TypeFor[observe.Response](), reflect.TypeFor[observe.Manifest](),
 		reflect.TypeFor[observe.Question](), reflect.TypeFor[observe.Act](), reflect.TypeFor[observe.Error](),
 	} {
 		s.compare(root)
@@ -336,6 +336,7 @@ type fakeDoctor struct {
 	findings observe.FindingList
 	answer   diagnose.Answer
 	response observe.Response
+	manifest observe.Manifest
 	err      error // of Why
 }
 
@@ -347,6 +348,10 @@ func (d *fakeDoctor) Findings(context.Context) (*observe.FindingList, error) { r
 
 func (d *fakeDoctor) Why(context.Context, diagnose.Question) (*diagnose.Answer, error) {
 	return &d.answer, d.err
+}
+
+func (d *fakeDoctor) Manifest(context.Context, string, string) (*observe.Manifest, error) {
+	return &d.manifest, nil
 }
 
 // TestDescribedAnswers: what the server really answers is as described, with every field
@@ -378,6 +383,7 @@ func TestDescribedAnswers(t *testing.T) {
 	fill(&doctor.findings)
 	fill(&doctor.answer)
 	fill(&doctor.response)
+	fill(&doctor.manifest)
 	w.fake.ExplainAnswer = *example
 	var whole flow.Record
 	fill(&whole)
@@ -415,6 +421,7 @@ func TestDescribedAnswers(t *testing.T) {
 	request("POST", "/v1/explain", "/v1/explain", `{"protocol":"tcp","source":"a","destination":"b","seed":18446744073709551615}`, 200)
 	request("POST", "/v1/explain", "/v1/explain", `{"protocol":5}`, 400)
 	request("GET", "/v1/findings", "/v1/findings", "", 200)
+	request("GET", "/v1/services/{namespace}/{name}/manifest", "/v1/services/default/web/manifest", "", 200)
 	request("POST", "/v1/why", "/v1/why", `{"from":"shop/client","to":"web.shop:80","protocol":"tcp","node":"node-a"}`, 200)
 	request("POST", "/v1/why", "/v1/why", `{"from":5}`, 400)
 	doctor.err = &diagnose.QuestionError{Field: "from", Err: errors.New("there is no Pod")}

@@ -135,6 +135,13 @@ func (s *server) explain(w http.ResponseWriter, r *http.Request) error {
 
 var errNoDoctor = &observe.Error{Status: http.StatusNotFound, Message: "findings are not supported here"}
 
+func (s *server) manifest(r *http.Request) (*observe.Manifest, error) {
+	if s.Doctor == nil {
+		return nil, &observe.Error{Status: http.StatusNotFound, Message: "the objects of the cluster are not known here: use kubectl get service,endpointslice -o yaml"}
+	}
+	return s.Doctor.Manifest(r.Context(), r.PathValue("namespace"), r.PathValue("name"))
+}
+
 func (s *server) findings(r *http.Request) (any, error) {
 	if s.Doctor == nil {
 		return nil, errNoDoctor

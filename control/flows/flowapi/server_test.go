@@ -150,7 +150,7 @@ func TestErrors(t *testing.T) {
 		{"GET", "/v1/flows?service=%zz", "", nil, observe.Error{Status: 400, Message: `cannot parse the query parameters: invalid URL escape "%zz"`}},
 		{"GET", "/v1/flows/none", "", nil, observe.Error{Status: 404, Message: `no flow "none" is known at node node-a`}},
 		{"GET", "/v1/flows/none?steps", "", nil, observe.Error{Status: 400, Field: "steps", Message: `parameter "steps": this path has no parameters`}},
-		{"GET", "/v1/services?activ=true", "", nil, observe.Error{Status: 400, Field: "activ", Message: `parameter "activ": want service, namespace, active, limit, after`}},
+		{"GET", "/v1/services?activ=true", "", nil, observe.Error{Status: 400, Field: "activ", Message: `parameter "activ": want service, namespace, active, changes, limit, after`}},
 		{"GET", "/v1/services?namespace=A", "", nil, observe.Error{Status: 400, Field: "namespace", Message: `namespace "A": want a namespace's name, of lower-case letters, digits, . and -`}},
 		{"GET", "/v1/services?limit=-1", "", nil, observe.Error{Status: 400, Field: "limit", Message: `limit "-1": want a number; 0 is all`}},
 		{"GET", "/v1/services?after=web", "", nil, observe.Error{Status: 400, Field: "after", Message: `after "web": want the field next of an earlier response`}},

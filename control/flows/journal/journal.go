@@ -69,6 +69,7 @@ type Journal struct {
 	open      int
 	forgotten uint64
 	services  tallies
+	changes   changes
 	inForce   *decision.Table // nil: none yet
 	unpruned  bool            // services was not pruned by it
 	pruned    time.Time

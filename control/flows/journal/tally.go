@@ -165,10 +165,11 @@ func (t *tally) endpoint(e *decision.Endpoint) *EndpointCounts {
 // pruneInterval is how often tables are looked at for services that have gone.
 const pruneInterval = 10 * time.Second
 
-// SetTable informs the journal of a new table: it removes the counts of deleted services and, for
+// SetTable informs the journal of a new table: it notes what changed of services, removes the counts of deleted services and, for
 // services with many, those of removed endpoints. It does so from time to time, so that many
 // changes cost little; the last table is processed soon.
 func (j *Journal) SetTable(t *decision.Table) {
+	j.changes.follow(t)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.kernel.look = j.kernel.look || j.inForce == nil

@@ -59,6 +59,9 @@ func (n *Node) EachService(ctx context.Context, q observe.ServiceQuery, head fun
 			return last.String(), nil
 		}
 		d := describe(s, &counts)
+		if q.Changes {
+			d.Changes = n.config.Journal.Changes(s)
+		}
 		if err := each(&d); err != nil {
 			return "", err
 		}

@@ -43,6 +43,46 @@ type Service struct {
 	Endpoints []Endpoint `json:"endpoints"`
 	// Fit tests the random selections for equal probabilities; nil: there are none.
 	Fit *Fit `json:"fit,omitempty"`
+	// Changes are the newest changes of the service port in the node's table, the oldest first, with
+	// [ServiceQuery.Changes].
+	Changes []Change `json:"changes,omitempty"`
+}
+
+// Change is what one service table changed of a service port.
+type Change struct {
+	Time       time.Time `json:"time"` // when the table was built
+	Generation uint64    `json:"generation"`
+	Created    bool      `json:"created,omitempty"` // the service port is new
+	// Settings: its addresses, ports, policies, source ranges or affinity changed.
+	Settings  bool             `json:"settings,omitempty"`
+	Endpoints []EndpointChange `json:"endpoints,omitempty"`
+	// More is the number of changed endpoints that are left out.
+	More int `json:"more,omitempty"`
+}
+
+// EndpointChange is a change of one endpoint.
+type EndpointChange struct {
+	Endpoint string `json:"endpoint"` // address and port
+	Pod      string `json:"pod,omitempty"`
+	Change   string `json:"change"` // see the constants
+	// Excluded is why it receives no new flows to the ClusterIP, as in records; empty: it receives them,
+	// or it was removed.
+	Excluded string `json:"excluded,omitempty"`
+}
+
+// What changes of an endpoint.
+const (
+	EndpointAdded    = "added"
+	EndpointRemoved  = "removed"
+	EndpointUsable   = "usable"   // it receives new flows again
+	EndpointExcluded = "excluded" // it receives no new flows any more, or for another reason
+)
+
+// Manifest is a Service with its EndpointSlices.
+type Manifest struct {
+	Service string `json:"service"` // namespace/name
+	// YAML are the objects, separated by lines with "---", without what an API server adds to each object.
+	YAML string `json:"yaml"`
 }
 
 // Flows are counts of flows since the daemon's start. Retransmissions of first packets do not

@@ -85,6 +85,11 @@ func (c *Client) Why(ctx context.Context, q diagnose.Question) (*diagnose.Answer
 	return post[diagnose.Answer](ctx, c, q, "why")
 }
 
+// Manifest requests the objects of a Service.
+func (c *Client) Manifest(ctx context.Context, namespace, name string) (*Manifest, error) {
+	return get[Manifest](ctx, c, nil, "services", namespace, name, "manifest")
+}
+
 // Holder returns the client itself. If the server does not support holds ([Topology], CanHold), its
 // methods return the server's error.
 func (c *Client) Holder() Holder { return c }

@@ -42,6 +42,8 @@ type Doctor interface {
 	// Why answers why a connection fails, or that it works. An error of the question is a
 	// [*diagnose.QuestionError]; a client's is an [*Error].
 	Why(ctx context.Context, q diagnose.Question) (*diagnose.Answer, error)
+	// Manifest returns the objects of a Service.
+	Manifest(ctx context.Context, namespace, name string) (*Manifest, error)
 }
 
 // Item is one piece of a stream. Exactly one field is set.

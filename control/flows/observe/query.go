@@ -51,6 +51,8 @@ type ServiceQuery struct {
 	Service, Namespace string
 	// Active leaves out services that had no flow.
 	Active bool
+	// Changes adds the newest changes of each service port.
+	Changes bool
 	// Limit is the maximum number; empty or "0": all. [Services.Next] is the next page.
 	Limit string
 	// After is the [Services.Next] of an earlier response: continue after it. Services added or

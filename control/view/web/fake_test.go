@@ -32,7 +32,8 @@ type fake struct {
 	counts  map[string]*observe.Flows // by service and by service|endpoint
 	refused map[string]map[string]uint64
 	holds   map[string]*observe.Hold
-	changed chan struct{} // closed when a hold changes
+	changed chan struct{}               // closed when a hold changes
+	changes map[string][]observe.Change // of services
 }
 
 // reader is who follows the flows, with room for those it has not read yet.
@@ -398,6 +399,7 @@ func (f *fake) servicesNow() *observe.Services {
 			o.Endpoints = append(o.Endpoints, x)
 		}
 		o.Fit = fit(&o)
+		o.Changes = f.changes[o.Service]
 		answer.Services = append(answer.Services, o)
 	}
 	return answer

@@ -60,6 +60,14 @@ func (f *fake) handler() http.Handler {
 		}
 		answer(w, http.StatusOK, list)
 	})
+	mux.HandleFunc("GET /v1/services/{namespace}/{name}/manifest", func(w http.ResponseWriter, r *http.Request) {
+		m, err := doctor.Manifest(r.Context(), r.PathValue("namespace"), r.PathValue("name"))
+		if err != nil {
+			refuse(w, err)
+			return
+		}
+		answer(w, http.StatusOK, m)
+	})
 	mux.HandleFunc("POST /v1/why", func(w http.ResponseWriter, r *http.Request) {
 		var q diagnose.Question
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {

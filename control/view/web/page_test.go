@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -139,6 +140,45 @@ func TestServices(t *testing.T) {
 }
 
 // TestNoFlows: where there was no flow yet, the page shows how to make one, and which shares to expect.
+// TestChangesOfAService: what the table changed is on the time line and in a list, and its objects are
+// to be seen.
+func TestChangesOfAService(t *testing.T) {
+	f := newFake(t, newWorld(t, 20), 30)
+	now := time.Now()
+	f.changes = map[string][]observe.Change{"shop/cart:http": {
+		{Time: now.Add(-time.Hour), Generation: 2, Created: true, Settings: true},
+		{Time: now.Add(-time.Minute), Generation: 3, Endpoints: []observe.EndpointChange{
+			{Endpoint: "10.0.0.1:80", Pod: "shop/cart-1", Change: observe.EndpointAdded, Excluded: "not-ready"}, {Endpoint: "10.0.0.2:80", Change: observe.EndpointRemoved},
+		}, More: 1},
+		{Time: now.Add(2 * time.Second), Generation: 4, Endpoints: []observe.EndpointChange{
+			{Endpoint: "10.0.0.1:80", Pod: "shop/cart-1", Change: observe.EndpointUsable}, {Endpoint: "10.0.0.3:80", Pod: "shop/cart-3", Change: observe.EndpointExcluded, Excluded: "terminating"},
+		}},
+	}}
+	p := open(t, f, "#/services/shop/cart")
+	p.WaitFor("the changes, the newest first", `[...document.querySelectorAll('.changes li span')].map(x => x.textContent).join('|') === `+webtest.Quote(strings.Join([]string{
+		"shop/cart-1 receives flows again; shop/cart-3 receives no new flows: " + exclusion("terminating"),
+		"shop/cart-1 added, without flows: " + exclusion("not-ready") + "; 10.0.0.2:80 removed; 1 more endpoint changed",
+		"service created; settings changed",
+	}, "|")))
+	p.WaitFor("a mark on the time line, and none for what was before", `(document.querySelector('.timeline-box .marks').getAttribute('d').match(/M/g) ?? []).length === 1`)
+	p.Click(".yaml summary")
+	p.WaitFor("the objects", `/kind: Service\n[^]*name: cart[^]*---\n[^]*kind: EndpointSlice/.test(document.querySelector('.yaml pre').textContent)`)
+	p.ExpectRefusals(1)
+	p.GoTo("#/services/shop/none")
+	p.Click(".yaml summary")
+	p.WaitFor("no such object", `document.querySelector('.yaml pre').textContent === 'Service shop/none not found'`)
+}
+
+// exclusion is the text of a reason.
+func exclusion(code string) string {
+	for _, w := range flow.Words().Exclusions {
+		if w.Code == code {
+			return w.Text
+		}
+	}
+	return ""
+}
+
 func TestNoFlows(t *testing.T) {
 	f := newFake(t, newWorld(t, 17), 0)
 	p := open(t, f, "")

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 )
 
@@ -28,7 +30,12 @@ func TestScreenshots(t *testing.T) {
 		{"projector", "light", "large", 1920, 1080, 1},
 	} {
 		t.Run(screen.name, func(t *testing.T) {
-			p := open(t, newFake(t, newWorld(t, 7), 12), "#token="+token)
+			f := newFake(t, newWorld(t, 7), 12)
+			f.changes = map[string][]observe.Change{"shop/cart:http": {
+				{Time: time.Now().Add(-20 * time.Minute), Generation: 41, Endpoints: []observe.EndpointChange{{Endpoint: "10.244.2.11:8080", Pod: "shop/cart-5b8f-l2m6x", Change: observe.EndpointAdded, Excluded: "not-ready"}}},
+				{Time: time.Now().Add(8 * time.Second), Generation: 42, Endpoints: []observe.EndpointChange{{Endpoint: "10.244.2.11:8080", Pod: "shop/cart-5b8f-l2m6x", Change: observe.EndpointUsable}}},
+			}}
+			p := open(t, f, "#token="+token)
 			p.Run(emulation.SetDeviceMetricsOverride(screen.width, screen.height, screen.scale, screen.width < 500),
 				chromedp.Evaluate(fmt.Sprintf("localStorage.setItem('nfqproxy.theme', %q); localStorage.setItem('nfqproxy.size', %q)", screen.theme, screen.size), nil), chromedp.Reload())
 			p.WaitFor("the overview", "document.querySelectorAll('.finding').length > 0 && document.querySelectorAll('.busy li').length > 3 && document.querySelectorAll('.node-list > li').length === 3")

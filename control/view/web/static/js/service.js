@@ -1,6 +1,8 @@
-// The view of one service: each of its ports, with the expected and the observed share of each endpoint.
+// The view of one service: each of its ports, with the expected and the observed share of each endpoint, and what
+// the service table changed of it.
 
 import { get, poll, topology } from './api.js';
+import { changeList, marks } from './changes.js';
 import { finding, whyLink } from './finding.js';
 import { h, icon, replace } from './dom.js';
 import { number, percent, rate, seconds } from './format.js';
@@ -22,6 +24,11 @@ class History {
   constructor() {
     this.flows = { values: [], spark: new Spark() };
     this.errors = { values: [], spark: new Spark() };
+  }
+
+  /** mark marks changes of the service table. */
+  mark(changes) {
+    for (const line of [this.flows, this.errors]) line.spark.mark(marks(changes, (line.values.length - 1) * EVERY));
   }
 
   take(rateOf, failed) {
@@ -48,9 +55,9 @@ export class ServiceView {
       h('a', { class: 'back-link', href: '#/services' }, icon('back'), 'Services', h('kbd', { 'aria-hidden': 'true' }, 'Esc')),
       h('div', { class: 'headline' }, h('h1', { id: 'title' }, named(this.title)),
         h('a', { class: 'button', href: this.flows() }, icon('flows'), 'Flows')),
-      this.wrong, this.ports);
+      this.wrong, this.ports, this.yaml());
     this.findings().catch(() => { /* without findings, then */ });
-    poll(`/v1/services?service=${encodeURIComponent(this.title)}`, EVERY, this.abort.signal, (answer) => this.draw(answer), (e) => this.fail(e.message));
+    poll(`/v1/services?changes=true&service=${encodeURIComponent(this.title)}`, EVERY, this.abort.signal, (answer) => this.draw(answer), (e) => this.fail(e.message));
   }
 
   flows(more = {}) { return link(new URLSearchParams({ service: this.title, ...more })); }
@@ -67,6 +74,24 @@ export class ServiceView {
     if (t.canWhy && from) this.element.querySelector('.headline').append(h('a', { class: 'button', href: whyLink({ from, to: `${this.name}.${this.namespace}` }) }, icon('why'), 'Why?'));
   }
 
+  /** yaml are the objects, which are requested when they are opened. */
+  yaml() {
+    const text = h('pre', { tabindex: 0 }, 'Loading …');
+    const box = h('details', { class: 'card-box raw yaml', ontoggle: async () => {
+      if (!box.open || box.dataset.loaded) return;
+      box.dataset.loaded = true;
+      try {
+        const path = [this.namespace, this.name].map(encodeURIComponent).join('/');
+        text.textContent = (await get(`/v1/services/${path}/manifest`, this.abort.signal)).yaml;
+      } catch (e) {
+        if (this.abort.signal.aborted) return;
+        text.textContent = e.message;
+        delete box.dataset.loaded;
+      }
+    } }, h('summary', null, h('h2', null, 'Service and EndpointSlices as YAML')), text);
+    return box;
+  }
+
   fail(text) { replace(this.ports, h('p', { class: 'problem', role: 'alert' }, text)); }
 
   draw(answer) {
@@ -77,11 +102,13 @@ export class ServiceView {
       const key = `${sv.service} ${sv.family} ${sv.protocol}`;
       if (!this.histories.has(key)) this.histories.set(key, new History());
       this.histories.get(key).take(this.speeds.of(sv), errorsOf(sv));
+      this.histories.get(key).mark(sv.changes);
     }
-    replace(this.ports, mine.map((sv) => this.port(sv)));
+    const open = !!this.ports.querySelector('.changes details[open]');
+    replace(this.ports, mine.map((sv) => this.port(sv, open)));
   }
 
-  port(sv) {
+  port(sv, open) {
     const verdict = fit(sv), history = this.histories.get(`${sv.service} ${sv.family} ${sv.protocol}`);
     const where = [`${sv.clusterIP}:${sv.port}`, sv.nodePort && `node port ${sv.nodePort}`, ...(sv.loadBalancerIPs ?? []).map((ip) => `load balancer ${ip}`), ...(sv.externalIPs ?? []).map((ip) => `external ${ip}`)].filter(Boolean);
     const policies = [`internal policy ${sv.internalPolicy}`, (sv.nodePort || sv.loadBalancerIPs || sv.externalIPs) && `external policy ${sv.externalPolicy}`, sv.affinitySeconds && `affinity for ${sv.affinitySeconds} s`].filter(Boolean);
@@ -95,6 +122,7 @@ export class ServiceView {
         h('div', { class: 'line' }, h('span', { class: 'label' }, 'flows/s since this page was opened'), history.flows.spark.element),
         h('div', { class: 'line', 'data-figure': 'errors' }, h('span', { class: 'label' }, 'errors/s'), history.errors.spark.element),
         sv.fit && h('p', { class: 'hint' }, `Its endpoints last changed ${seconds(Math.max(0, (Date.now() - Date.parse(sv.fit.since)) / 1000))} ago; shares count from then on.`)),
+      changeList(sv.changes, open),
       sv.refused && h('ul', { class: 'refusals' }, Object.entries(sv.refused).map(([why, n]) => h('li', null, h('b', null, number(n)), ` ${reasons[why] ?? why}`))),
       sv.endpoints.length > 0 ? [h('p', { class: 'fit-sentence', 'data-tone': verdict.tone }, `Distribution over the endpoints: ${verdict.text}${sv.fit && verdict.tone !== 'pass' ? ` (χ² = ${sv.fit.chiSquare.toFixed(2)} with ${sv.fit.degreesOfFreedom} degrees of freedom, ${number(sv.fit.draws)} selections)` : ''}`),
         this.endpoints(sv)] : h('p', { class: 'problem' }, 'No endpoints: every packet to this service is rejected.'));

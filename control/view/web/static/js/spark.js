@@ -8,7 +8,8 @@ export class Spark {
   constructor() {
     this.area = s('path', { class: 'area' });
     this.line = s('path', { class: 'line' });
-    this.element = s('svg', { class: 'spark', viewBox: `0 0 ${WIDTH} ${HEIGHT}`, 'aria-hidden': 'true', preserveAspectRatio: 'none' }, this.area, this.line);
+    this.marks = s('path', { class: 'marks' });
+    this.element = s('svg', { class: 'spark', viewBox: `0 0 ${WIDTH} ${HEIGHT}`, 'aria-hidden': 'true', preserveAspectRatio: 'none' }, this.area, this.marks, this.line);
   }
 
   draw(values) {
@@ -19,5 +20,10 @@ export class Spark {
     this.drawn = d;
     this.line.setAttribute('d', d);
     this.area.setAttribute('d', `${d}L${WIDTH} ${HEIGHT}L0 ${HEIGHT}Z`);
+  }
+
+  /** mark draws upright lines at positions from 0, the oldest point, to 1, the newest. */
+  mark(positions) {
+    this.marks.setAttribute('d', positions.map((x) => `M${(x * WIDTH).toFixed(1)} 0V${HEIGHT}`).join(''));
   }
 }

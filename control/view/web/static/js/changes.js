@@ -1,0 +1,39 @@
+// What the service table changed of a service port, as a list and as marks on its time line.
+
+import { h } from './dom.js';
+import { clock, plural } from './format.js';
+import { exclusions } from './words.js';
+
+const SHOWN = 5; // the newest; the others are folded
+
+const name = (e) => e.pod || e.endpoint;
+
+const parts = {
+  added: (e) => `${name(e)} added${e.excluded ? `, without flows: ${exclusions[e.excluded] ?? e.excluded}` : ''}`,
+  removed: (e) => `${name(e)} removed`,
+  usable: (e) => `${name(e)} receives flows again`,
+  excluded: (e) => `${name(e)} receives no new flows: ${exclusions[e.excluded] ?? e.excluded}`,
+};
+
+/** sentence is a change in words. */
+export function sentence(change) {
+  const list = (change.endpoints ?? []).map((e) => parts[e.change](e));
+  if (change.settings) list.unshift('settings changed');
+  if (change.created) list.unshift('service created');
+  if (change.more) list.push(`${plural(change.more, 'more endpoint')} changed`);
+  return list.join('; ');
+}
+
+/** changeList lists the changes, the newest first. */
+export function changeList(changes, open) {
+  if (!changes?.length) return null;
+  const item = (c) => h('li', null, h('time', { datetime: c.time, title: `table generation ${c.generation}` }, clock(c.time).slice(0, 8)), ' ', h('span', null, sentence(c)));
+  const [first, rest] = [changes.toReversed().slice(0, SHOWN), changes.toReversed().slice(SHOWN)];
+  return h('div', { class: 'changes' }, h('h3', null, 'Changes of the service table'), h('ol', null, first.map(item)),
+    rest.length > 0 && h('details', { open }, h('summary', null, `${plural(rest.length, 'earlier change')}`), h('ol', null, rest.map(item))));
+}
+
+/** marks are the positions of changes on a time line that ends now and has a length in milliseconds: from 0 to 1. */
+export function marks(changes, length, now = Date.now()) {
+  return (changes ?? []).map((c) => 1 - (now - Date.parse(c.time)) / length).filter((x) => x >= 0 && x <= 1);
+}
