@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,6 +67,17 @@ func TestRandomHostRules(t *testing.T) {
 		for _, a := range w.own {
 			c.Must(c.Host("node-a").AddAddress("eth0", netip.PrefixFrom(netip.MustParseAddr(a), w.bits)))
 		}
+	}
+	// The daemon makes a table with the addresses, which must not be taken for the one with the service.
+	for _, a := range slices.Concat(words4.own, words6.own) {
+		at := netip.AddrPortFrom(netip.MustParseAddr(a), 30080)
+		e2etest.Eventually(t, e2etest.Patience, "the node port at "+a, func() bool {
+			conn, err := c.Host("node-a").Dial(t.Context(), "tcp", e2etest.AnyPort, at)
+			if err == nil {
+				_ = conn.Close()
+			}
+			return err == nil
+		})
 	}
 	c.Edit(func(text string) string { return text + edgeService })
 	rng := rand.New(rand.NewPCG(*hostRulesSeed, 0))
