@@ -3,6 +3,7 @@ package findings
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
@@ -26,19 +27,17 @@ func (d *Doctor) Findings(ctx context.Context) (*observe.FindingList, error) {
 	if err != nil {
 		return nil, err
 	}
+	if d.Observer != nil {
+		if list, err = Observed(ctx, d.Observer, records); err != nil {
+			return nil, err
+		}
+	}
 	if d.Objects != nil {
 		c, err := d.cluster(ctx, records)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, c.Examine()...)
-	}
-	if d.Observer != nil {
-		observed, err := Observed(ctx, d.Observer, records)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, observed...)
+		list = append(slices.DeleteFunc(list, c.Ignores), c.Examine()...)
 	}
 	diagnose.Sort(list)
 	return &observe.FindingList{Version: diagnose.Version, Findings: list}, nil
