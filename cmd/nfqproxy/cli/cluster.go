@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/netip"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/flows/findings"
+	"github.com/nfqproxy/nfqproxy/control/flows/noderules"
 	"github.com/nfqproxy/nfqproxy/control/source/apiserver"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -44,6 +46,9 @@ func (f *clusterFlags) doctor(connect connector, stdin io.Reader) (*findings.Doc
 	server, token, err := defaultServer(f.lab)
 	if err != nil || server == "" {
 		return d, nil // a lab without a flow API
+	}
+	d.Firewall = func(_ context.Context, node string, to []netip.Addr) (*noderules.Rules, error) {
+		return lab.FirewallOf(f.lab, node, to)
 	}
 	d.Observer, err = connect(server, token)
 	return d, err

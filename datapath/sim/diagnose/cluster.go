@@ -29,6 +29,7 @@ type Cluster struct {
 	ignored  map[string]string          // codes of findings, by object
 	tables   map[string]*decision.Table // by node
 	seen     map[string]seen            // by endpoint and protocol
+	blamed   map[string]Finding         // likewise
 }
 
 type name = decision.ServiceName // of any object in a namespace
@@ -40,7 +41,7 @@ func New(objects *manifest.Objects, config control.NodeConfig) *Cluster {
 		objects: objects, config: config,
 		services: make(map[name]*corev1.Service), slices: make(map[name][]*discoveryv1.EndpointSlice),
 		pods: make(map[name]*corev1.Pod), podsIn: make(map[string]*namespace), owners: make(map[netip.Addr]*corev1.Pod),
-		listens: make(map[name][]manifest.LabPort), policies: make(map[string][]*networkingv1.NetworkPolicy), nodes: nodesOf(objects), ignored: ignoredIn(objects), tables: make(map[string]*decision.Table), seen: make(map[string]seen),
+		listens: make(map[name][]manifest.LabPort), policies: make(map[string][]*networkingv1.NetworkPolicy), nodes: nodesOf(objects), ignored: ignoredIn(objects), tables: make(map[string]*decision.Table), seen: make(map[string]seen), blamed: make(map[string]Finding),
 	}
 	for _, s := range objects.Services {
 		c.services[name{Namespace: s.Namespace, Name: s.Name}] = s
