@@ -33,7 +33,8 @@ func newDoctorCommand(connect connector) *cobra.Command {
 		Long: `Find what is wrong with all services: selectors, target ports, endpoints, traffic policies
 and addresses. The findings are listed with the worst first, each with what to do. The
 objects come from your running lab, from an API server (--kubeconfig) or from files
-(--objects). In a lab, what its nodes observe counts too: flows, service tables, daemons.
+(--objects). In a lab, what its nodes observe counts too: flows, service tables, daemons,
+and firewall rules that drop flows.
 
 With --rules it looks at a node's iptables rules instead: whether kube-proxy's are
 consistent, and whether other rules drop connections to services.
