@@ -16,7 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/drops"
 )
 
-// Firewall reads the rules of a node, and its routes to addresses.
+// Firewall reads the rules of a node, and its routes to addresses; nil: they are not known here.
 type Firewall func(ctx context.Context, node string, to []netip.Addr) (*noderules.Rules, error)
 
 // maxShapes is how many kinds of unanswered flows are followed through the rules.
@@ -170,7 +170,7 @@ func dropped(ctx context.Context, firewall Firewall, records []*flow.Record) (li
 // readFirewall may return both rules and an error about others.
 func readFirewall(ctx context.Context, firewall Firewall, node string, to []netip.Addr) (*drops.Host, error) {
 	rules, err := firewall(ctx, node, to)
-	if err != nil {
+	if err != nil || rules == nil {
 		return nil, err
 	}
 	return drops.New(rules.Listings, &rules.Network)

@@ -27,12 +27,18 @@ func flowTo(service, endpoint, node string, state flow.State) *flow.Record {
 	}
 }
 
+// unknown are rules that are not known.
+const unknown = "?"
+
 // firewalls are nodes whose table filter has these rules.
 func firewalls(rules map[string]string) Firewall {
 	return func(_ context.Context, node string, to []netip.Addr) (*noderules.Rules, error) {
 		text, ok := rules[node]
 		if !ok {
 			return nil, errors.New("the node is away")
+		}
+		if text == unknown {
+			return nil, nil
 		}
 		r := &noderules.Rules{Listings: []drops.Listing{{Program: "iptables-nft-save", Text: "*filter\n:FORWARD ACCEPT [0:0]\n" + text + "\nCOMMIT\n"}}}
 		r.Network.AddAddress("eth0", netip.MustParsePrefix("172.20.0.2/16"))
@@ -66,6 +72,7 @@ func TestDropped(t *testing.T) {
 		"each node":           {map[string]string{"node-a": "[2:120] " + rule, "node-b": "[2:120] " + rule}, []*flow.Record{web}, []string{"NFQ063 node node-a drops", "NFQ063 node node-b drops"}},
 		"replies":             {map[string]string{"node-a": "[2:120] -A FORWARD -s 10.244.2.2/32 -p tcp -j REJECT --reject-with tcp-reset", "node-b": ""}, []*flow.Record{web}, []string{"NFQ063 node node-a rejects the replies of flows to shop/web:http after they were translated: rule -A FORWARD -s 10.244.2.2/32 -p tcp -j REJECT --reject-with tcp-reset"}},
 		"a node is away":      {map[string]string{"node-a": "[9:540] " + rule}, []*flow.Record{web}, []string{"NFQ061 recent flows got no answer, and not all firewall rules of node node-b can be checked: the node is away", "NFQ063 node node-a drops"}},
+		"another machine":     {map[string]string{"node-a": "[9:540] " + rule, "node-b": unknown}, []*flow.Record{web}, []string{"NFQ063 node node-a drops"}},
 		"damaged rules":       {map[string]string{"node-a": "[9:540] " + rule, "node-b": "-A NOWHERE -j DROP"}, []*flow.Record{web}, []string{"NFQ061 recent flows got no answer, and not all firewall rules of node node-b can be checked: iptables-nft-save: ", "NFQ063 node node-a drops"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package labs
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -65,6 +66,15 @@ func TestDoctorFirewall(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &list); err != nil || code != 1 || len(list.Findings) != 1 || list.Findings[0].Code != "NFQ063" || list.Findings[0].Severity != "error" ||
 		list.Findings[0].Object != "Node kind-worker" || !strings.Contains(list.Findings[0].Text, rule) {
 		t.Errorf("%v: %+v", err, list)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// On the node itself, without the objects: what its daemon observes, and its rules. It is the second node.
+	code, stdout, stderr := e2etest.Run(t, nil, append(exec, "bash", "-c", `exec "$0" doctor --server unix:$(echo /run/nfqproxy-lab-*/node-1.sock)`, self)...)
+	if code != 1 || !strings.HasPrefix(stdout, "1 error\n") || !strings.Contains(stdout, "error "+want) {
+		t.Errorf("on the node: %s", stderr)
 	}
 	code, stdout, _ = e2etest.Run(t, nil, "why", "--lab", "walled", "kind-worker", "kubernetes.default:443")
 	if code != 1 || !strings.HasPrefix(stdout, "does not work: node kind-worker drops flows to default/kubernetes:https") {
