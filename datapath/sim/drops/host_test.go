@@ -71,7 +71,10 @@ func TestFind(t *testing.T) {
 		"at the endpoint's node": {filter("[1:60] -A FORWARD -i eth0 -o cni0 -s 10.244.7.7/32 -j DROP"), onward, "rule -A FORWARD -i eth0 -o cni0 -s 10.244.7.7/32 -j DROP filter/FORWARD 1"},
 		"other family":           {filter("[1:60] -A FORWARD -j DROP"), six, ""},
 		"now and then":           {filter("[1:60] -A FORWARD -m statistic --mode random --probability 0.50000000000 -j DROP"), pod, ""},
-		"of a set":               {filter("[1:60] -A FORWARD -m set --match-set bad dst -j DROP"), pod, ""},
+		"but now and then":       {filter("[1:60] -A FORWARD -m statistic --mode random --probability 0.50000000000 -j ACCEPT\n[1:60] -A FORWARD -j DROP"), pod, ""},
+		"by a connection's mark": {dump("mangle", ":PREROUTING ACCEPT [0:0]\n-A PREROUTING -i cni0 -j CONNMARK --set-xmark 0x1/0xffffffff") +
+			filter("[5:300] -A FORWARD -i eth0 -m connmark --mark 0x1 -j DROP"), pod, "rule -A FORWARD -i eth0 -m connmark --mark 0x1 -j DROP filter/FORWARD 5 reply"},
+		"of a set": {filter("[1:60] -A FORWARD -m set --match-set bad dst -j DROP"), pod, ""},
 		"nat's rules do not see it": {dump("nat", ":PREROUTING ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j DNAT --to-destination 10.9.9.9\n-A POSTROUTING -j MASQUERADE") +
 			filter("[1:60] -A FORWARD -s 10.244.1.9/32 -d 10.9.9.9/32 -j DROP"), pod, ""},
 	} {
