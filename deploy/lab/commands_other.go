@@ -5,9 +5,11 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"runtime"
 
+	"github.com/nfqproxy/nfqproxy/control/flows/noderules"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 )
 
@@ -33,6 +35,11 @@ func StatusOf(labName string) (*Status, error) { return nil, errOtherSystem }
 
 // ObjectsOf needs Linux.
 func ObjectsOf(labName string) (*manifest.Objects, error) { return nil, errOtherSystem }
+
+// FirewallOf needs Linux.
+func FirewallOf(labName, node string, to []netip.Addr) (*noderules.Rules, error) {
+	return nil, errOtherSystem
+}
 
 // Down needs Linux.
 func Down(labName string) error { return errOtherSystem }

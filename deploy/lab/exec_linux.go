@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/nfqproxy/nfqproxy/control/flows/noderules"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 )
 
@@ -211,6 +213,18 @@ func ObjectsOf(labName string) (*manifest.Objects, error) {
 		return nil, errors.New("no objects in the lab's response")
 	}
 	return r.Objects, nil
+}
+
+// FirewallOf returns the firewall rules of a node of a running lab, as [Lab.Firewall].
+func FirewallOf(labName, node string, to []netip.Addr) (*noderules.Rules, error) {
+	r, _, err := query(labName, request{Firewall: &firewallRequest{node, to}})
+	if err != nil {
+		return nil, err
+	}
+	if r.Firewall == nil {
+		return nil, errors.New("no rules in the lab's response")
+	}
+	return r.Firewall, nil
 }
 
 // Down stops a running lab and waits for its end.

@@ -47,6 +47,7 @@ type Lab struct {
 	dir, token string
 	hub        hub
 	files      atomic.Pointer[FilesStatus] // nil: all is in force
+	patience   patience
 	close      sync.Once
 	closeErr   error
 }
@@ -61,7 +62,7 @@ const (
 // Up starts a lab in the namespaces of this process: call it inside [netns.Isolation]. On an
 // error it removes everything. The context is for the start only; the lab runs until Close.
 func Up(ctx context.Context, spec *Spec, options Options) (*Lab, error) {
-	l := &Lab{spec: spec, options: options, started: time.Now(), daemons: make(map[string]*daemon)}
+	l := &Lab{spec: spec, options: options, started: time.Now(), daemons: make(map[string]*daemon), patience: defaultPatience}
 	var err error
 	if l.topology, err = newTopology(spec); err != nil {
 		return nil, fmt.Errorf("lab %s: %w", spec.Name, err)

@@ -85,7 +85,7 @@ func (l *Lab) OpenFlows(listener net.Listener) (serve func(context.Context) erro
 	return func(ctx context.Context) error {
 		defer fleet.Close()
 		observer := &mapped{fleet, l.spec}
-		doctor := &findings.Doctor{Observer: observer, Objects: (&objectFiles{paths: l.options.Objects}).load}
+		doctor := &findings.Doctor{Observer: observer, Objects: (&objectFiles{paths: l.options.Objects}).load, Firewall: l.Firewall}
 		return flowapi.Serve(ctx, listener, flowapi.Config{Observer: observer, Doctor: doctor, Requester: l, Page: webpage.Handler(), Token: l.token, OpenLoopback: true})
 	}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -18,13 +19,15 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-const (
-	// requestTimeout is how long a connection may take: longer than a flow may be held.
-	requestTimeout = 11 * time.Minute
-	// answerTimeout is how long an answer may take on a connection, datagramTimeout after a datagram, which may be held
-	// for the minute that is the page's default.
-	answerTimeout, datagramTimeout = 10 * time.Second, 65 * time.Second
-)
+// patience is how long a request may take.
+type patience struct {
+	connect          time.Duration // until a connection is made
+	answer, datagram time.Duration // until the answer, on a connection and after a datagram
+}
+
+// defaultPatience: a connection may take longer than a flow may be held, and the answer to a datagram longer than the
+// minute that is the page's default for a hold.
+var defaultPatience = patience{connect: 11 * time.Minute, answer: 10 * time.Second, datagram: 65 * time.Second}
 
 // Request sends a request from a host of the lab, as [observe.Requester].
 func (l *Lab) Request(ctx context.Context, q observe.Request) (*observe.Response, error) {
@@ -47,23 +50,25 @@ func (l *Lab) Request(ctx context.Context, q observe.Request) (*observe.Response
 		}
 		network = p.Lower()
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.patience.connect)
 	defer cancel()
 	began := time.Now()
 	r := new(observe.Response)
+	late := "no connection" // the reason, if the time is over
 	conn, err := ns.Dial(ctx, network, netip.AddrPort{}, to)
 	if err == nil {
+		late = "no answer"
 		r.Source = conn.LocalAddr().String()
-		patience := answerTimeout
+		timeout := l.patience.answer
 		if network == "udp" {
-			patience = datagramTimeout
+			timeout = l.patience.datagram
 		}
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		err = readResponse(ctx, conn, r)
 	}
 	if err != nil {
-		r.Error = reasonOf(err)
+		r.Error = reasonOf(err, late)
 	}
 	r.Seconds = time.Since(began).Seconds()
 	return r, nil
@@ -88,14 +93,16 @@ func readResponse(ctx context.Context, conn net.Conn, r *observe.Response) error
 	return nil
 }
 
-// reasonOf is an error in the words of the system, without addresses.
-func reasonOf(err error) string {
+// reasonOf is an error in the words of the system, without addresses; late is the one of a timeout.
+func reasonOf(err error, late string) string {
 	var errno syscall.Errno
 	switch {
 	case errors.As(err, &errno):
 		return errno.Error()
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return "no answer"
+		return late
+	case errors.Is(err, io.EOF):
+		return "connection closed without an answer"
 	}
 	return strings.TrimSpace(err.Error())
 }

@@ -94,6 +94,13 @@ func (c *attendant) answer(ctx context.Context, conn *net.UnixConn) {
 			return
 		}
 		_ = writeMessage(conn, response{Objects: objects})
+	case r.Firewall != nil:
+		rules, err := c.lab.Firewall(ctx, r.Firewall.Node, r.Firewall.To)
+		if err != nil {
+			_ = writeMessage(conn, response{Error: err.Error()})
+			return
+		}
+		_ = writeMessage(conn, response{Firewall: rules})
 	case r.Down:
 		c.down()
 		_ = writeMessage(conn, response{Done: true})

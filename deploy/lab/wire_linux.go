@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 
+	"github.com/nfqproxy/nfqproxy/control/flows/noderules"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 )
 
@@ -19,6 +21,14 @@ type request struct {
 	Down   bool         `json:"down,omitempty"`
 	// Objects: the lab's Kubernetes objects, as its files have them now.
 	Objects bool `json:"objects,omitempty"`
+	// Firewall: the rules of a node.
+	Firewall *firewallRequest `json:"firewall,omitempty"`
+}
+
+// firewallRequest is the request for the rules of a node, and its routes to addresses.
+type firewallRequest struct {
+	Node string       `json:"node"`
+	To   []netip.Addr `json:"to"`
 }
 
 // execRequest is the request to run a command inside a host.
@@ -42,8 +52,9 @@ type response struct {
 	Exit   *int    `json:"exit,omitempty"`
 	Status *Status `json:"status,omitempty"`
 	// Objects have the lab file as their Lab.
-	Objects *manifest.Objects `json:"objects,omitempty"`
-	Done    bool              `json:"done,omitempty"`
+	Objects  *manifest.Objects `json:"objects,omitempty"`
+	Firewall *noderules.Rules  `json:"firewall,omitempty"`
+	Done     bool              `json:"done,omitempty"`
 }
 
 const (

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/netip"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/flows/findings"
+	"github.com/nfqproxy/nfqproxy/control/flows/noderules"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/source/apiserver"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -19,6 +23,8 @@ type clusterFlags struct {
 	table      tableFlags
 	kubeconfig string
 	lab        string
+	server     string
+	tokenFile  string
 }
 
 func (f *clusterFlags) add(cmd *cobra.Command) {
@@ -26,6 +32,8 @@ func (f *clusterFlags) add(cmd *cobra.Command) {
 	f.table.addOptional(flags)
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "read the objects from the API server of this kubeconfig")
 	labFlag(cmd, &f.lab)
+	flags.StringVar(&f.server, "server", "", "flow API of nodes, whose flows count too: unix:PATH, URL or HOST:PORT; with a unix: socket the firewall rules of this machine, as root")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token of the flow API at --server")
 }
 
 // doctor is that of the cluster: of its objects, and of what is observed if it is a lab.
@@ -38,6 +46,12 @@ func (f *clusterFlags) doctor(connect connector, stdin io.Reader) (*findings.Doc
 		config, err := f.table.configure(objects)
 		return objects, config, err
 	}}
+	if f.server != "" {
+		return d, f.observeServer(d, connect)
+	}
+	if f.tokenFile != "" {
+		return nil, errors.New("--token-file requires --server")
+	}
 	if !f.ofLab() {
 		return d, nil
 	}
@@ -45,8 +59,44 @@ func (f *clusterFlags) doctor(connect connector, stdin io.Reader) (*findings.Doc
 	if err != nil || server == "" {
 		return d, nil // a lab without a flow API
 	}
+	d.Firewall = func(_ context.Context, node string, to []netip.Addr) (*noderules.Rules, error) {
+		return lab.FirewallOf(f.lab, node, to)
+	}
 	d.Observer, err = connect(server, token)
 	return d, err
+}
+
+// observeServer has a doctor observe the flow API at --server. Without flags for objects, these are not known.
+func (f *clusterFlags) observeServer(d *findings.Doctor, connect connector) (err error) {
+	if f.lab != "" {
+		return errors.New("--server and --lab exclude each other: give one of them")
+	}
+	if f.ofLab() {
+		d.Objects = nil
+	}
+	flags := serverFlags{server: f.server, tokenFile: f.tokenFile}
+	if d.Observer, err = flags.observer(connect); err != nil {
+		return err
+	}
+	if strings.HasPrefix(f.server, "unix:") {
+		d.Firewall = firewallHere(d.Observer)
+	}
+	return nil
+}
+
+// firewallHere reads the rules of this machine, which is the node that the observer is of. Those of other nodes are not
+// known.
+func firewallHere(o observe.Observer) findings.Firewall {
+	return func(ctx context.Context, node string, to []netip.Addr) (*noderules.Rules, error) {
+		status, err := o.Status(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if len(status) != 1 || status[0].Node != node {
+			return nil, nil
+		}
+		return noderules.Read(ctx, to)
+	}
 }
 
 // ofLab reports whether the cluster is a running lab.

@@ -28,12 +28,14 @@ type doctorFlags struct {
 func newDoctorCommand(connect connector) *cobra.Command {
 	var f doctorFlags
 	cmd := &cobra.Command{
-		Use:   "doctor [--objects PATH | --kubeconfig FILE | --rules FILE]",
+		Use:   "doctor [--objects PATH | --kubeconfig FILE | --rules FILE] [--server ADDRESS]",
 		Short: "Find what is wrong with all services",
 		Long: `Find what is wrong with all services: selectors, target ports, endpoints, traffic policies
 and addresses. The findings are listed with the worst first, each with what to do. The
 objects come from your running lab, from an API server (--kubeconfig) or from files
-(--objects). In a lab, what its nodes observe counts too: flows, service tables, daemons.
+(--objects). In a lab, what its nodes observe counts too: flows, service tables, daemons,
+and firewall rules that drop flows. On a node, as root, --server unix:/run/nfqproxy/flows.sock
+does that for the node, with or without objects.
 
 With --rules it looks at a node's iptables rules instead: whether kube-proxy's are
 consistent, and whether other rules drop connections to services.
@@ -112,8 +114,8 @@ func (f *doctorFlags) ofCluster(ctx context.Context, connect connector, stdin io
 
 // ofRules are the findings of dumps.
 func (f *doctorFlags) ofRules(stdin io.Reader) (found []diagnose.Finding, err error) {
-	if len(f.table.objects) > 0 || f.kubeconfig != "" || f.lab != "" {
-		return nil, errors.New("--rules excludes --objects, --kubeconfig and --lab: give one of them")
+	if len(f.table.objects) > 0 || f.kubeconfig != "" || f.lab != "" || f.server != "" {
+		return nil, errors.New("--rules excludes --objects, --kubeconfig, --lab and --server: give one of them")
 	}
 	for _, path := range f.rules {
 		d, err := readRules(stdin, path, iptables.FamilyUnknown)

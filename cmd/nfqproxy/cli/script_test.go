@@ -45,6 +45,10 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	clusters, err := filepath.Abs("../../../datapath/sim/diagnose/testdata/healthy")
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -61,7 +65,7 @@ func TestScripts(t *testing.T) {
 					return err
 				}
 			}
-			return os.Symlink(dumps, filepath.Join(env.WorkDir, "dumps"))
+			return errors.Join(os.Symlink(dumps, filepath.Join(env.WorkDir, "dumps")), os.Symlink(clusters, filepath.Join(env.WorkDir, "clusters")))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"refused": refused(1), "troubled": refused(exitTrouble), "capture": capture, "packets": packets,

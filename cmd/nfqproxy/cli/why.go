@@ -29,7 +29,8 @@ func newWhyCommand(connect connector) *cobra.Command {
 		Long: `Find out why a service does not answer: the cause, what to do about it, the node that
 decides, and whether each endpoint would answer. The objects come from your running lab,
 from an API server (--kubeconfig) or from files (--objects). In a lab, recent flows count
-too: endpoints that refuse connections, and those that do not answer.
+too: endpoints that refuse connections or do not answer, and firewall rules of the nodes
+that drop flows.
 
 SOURCE is a Pod (NAMESPACE/NAME, or NAME), a Node, an address, or "outside" of the
 cluster. DESTINATION is a Service, as NAME.NAMESPACE, NAMESPACE/NAME, or NAME in the
@@ -37,8 +38,9 @@ namespace of the source; a Pod, as pod/NAMESPACE/NAME; a Node; or an address. A 
 with one port needs no PORT.
 
 The answer is what objects and flows show. Network policies count as their objects say;
-firewalls, routes, and programs that had no flow yet are not known. The exit code is 0 if the connection
-reaches an endpoint, 1 if it does not, and 2 if the question cannot be understood.`,
+other firewalls, routes, and programs that had no flow yet are not known. The exit code
+is 0 if the connection reaches an endpoint, 1 if it does not, and 2 if the question cannot
+be understood.`,
 		Example: `  nfqproxy why shell my-nginx-service.default:80
   nfqproxy why shop/client web.shop:80 --kubeconfig ~/.kube/config
   kubectl get svc,endpointslices,nodes,pods -A -o yaml |

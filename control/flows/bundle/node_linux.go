@@ -1,18 +1,15 @@
 package bundle
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"os/exec"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/control/flows/noderules"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -56,30 +53,10 @@ func Collect(ctx context.Context, s Source) *Bundle {
 	return b
 }
 
-// rulesTimeout is how long a program may take to list the rules: those of 10,000 services take seconds.
-const rulesTimeout = 30 * time.Second
-
 func rules(ctx context.Context, b *Bundle, file string, command []string) {
-	name := command[0]
-	program := ""
-	for _, dir := range []string{"", "/usr/sbin/", "/sbin/"} { // PATH of users often lacks them
-		if found, err := exec.LookPath(dir + name); err == nil {
-			program = found
-			break
-		}
-	}
-	if program == "" {
-		b.Note("%s: the node has no program %s", file, name)
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, rulesTimeout)
-	defer cancel()
-	var stderr bytes.Buffer
-	c := exec.CommandContext(ctx, program, command[1:]...)
-	c.Stderr = &stderr
-	out, err := c.Output()
+	out, err := noderules.List(ctx, command...)
 	if err != nil {
-		b.Note("%s: %s: %s", file, name, cmp.Or(strings.TrimSpace(stderr.String()), err.Error()))
+		b.Note("%s: %v", file, err)
 		return
 	}
 	b.Add(file, "output of "+strings.Join(command, " "), out)

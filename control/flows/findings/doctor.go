@@ -3,6 +3,7 @@ package findings
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
@@ -17,28 +18,36 @@ type Doctor struct {
 	// Objects returns the objects of the cluster and the configuration of its nodes, but for the name; nil: they are
 	// not known. The objects may not change later.
 	Objects func(context.Context) (*manifest.Objects, control.NodeConfig, error)
+	// Firewall reads the rules of nodes; nil: they are not known. It is called for the nodes of recent flows that got
+	// no answer.
+	Firewall Firewall
 }
 
 // Findings are those of the objects, if they are known, and of what is observed.
 func (d *Doctor) Findings(ctx context.Context) (*observe.FindingList, error) {
-	list := []diagnose.Finding{}
-	records, err := d.recent(ctx)
+	seen, err := d.recent(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if d.Objects != nil {
-		c, err := d.cluster(ctx, records)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, c.Examine()...)
-	}
+	list := append([]diagnose.Finding{}, seen.dropped...)
 	if d.Observer != nil {
-		observed, err := Observed(ctx, d.Observer, records)
+		observed, err := Observed(ctx, d.Observer, seen.records)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, observed...)
+	}
+	if d.Objects != nil {
+		c, err := d.cluster(ctx, seen)
+		if err != nil {
+			return nil, err
+		}
+		list = slices.DeleteFunc(list, c.Ignores)
+		for _, f := range c.Examine() {
+			if f.Code != diagnose.HostDropsFlows { // it is in the list, with all services
+				list = append(list, f)
+			}
+		}
 	}
 	diagnose.Sort(list)
 	return &observe.FindingList{Version: diagnose.Version, Findings: list}, nil
@@ -49,30 +58,43 @@ func (d *Doctor) Why(ctx context.Context, q diagnose.Question) (*diagnose.Answer
 	if d.Objects == nil {
 		return nil, &observe.Error{Status: http.StatusNotFound, Message: "the objects of the cluster are not known here: use nfqproxy why --kubeconfig FILE"}
 	}
-	records, err := d.recent(ctx)
+	seen, err := d.recent(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c, err := d.cluster(ctx, records)
+	c, err := d.cluster(ctx, seen)
 	if err != nil {
 		return nil, err
 	}
 	return c.Why(q)
 }
 
-func (d *Doctor) recent(ctx context.Context) ([]*flow.Record, error) {
-	if d.Observer == nil {
-		return nil, nil
-	}
-	return Recent(ctx, d.Observer)
+// recent are recent flows, and what rules of nodes do to them.
+type recent struct {
+	records []*flow.Record
+	dropped []diagnose.Finding
+	blamed  []blame
 }
 
-func (d *Doctor) cluster(ctx context.Context, records []*flow.Record) (*diagnose.Cluster, error) {
+func (d *Doctor) recent(ctx context.Context) (seen recent, err error) {
+	if d.Observer == nil {
+		return seen, nil
+	}
+	if seen.records, err = Recent(ctx, d.Observer); err == nil && d.Firewall != nil {
+		seen.dropped, seen.blamed = dropped(ctx, d.Firewall, seen.records)
+	}
+	return seen, err
+}
+
+func (d *Doctor) cluster(ctx context.Context, seen recent) (*diagnose.Cluster, error) {
 	objects, config, err := d.Objects(ctx)
 	if err != nil {
 		return nil, err
 	}
 	c := diagnose.New(objects, config)
-	c.Observe(records)
+	c.Observe(seen.records)
+	for _, b := range seen.blamed {
+		c.Blame(b.endpoint, b.protocol, b.Finding)
+	}
 	return c, nil
 }

@@ -47,6 +47,9 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 	object := objectOf(svc)
 	in := c.podsIn[svc.Namespace]
 	if in == nil {
+		if c.namesPods(svc) { // Pods of other namespaces only: a user may not read those of all
+			return cause, false
+		}
 		in = new(namespace)
 	}
 	match := in.selected(svc.Spec.Selector)
@@ -86,6 +89,18 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 		Text: fmt.Sprintf("no Pod of %s is ready: %s", object, nearest.Few(states)),
 		Do:   fmt.Sprintf("kubectl -n %s describe pod %s", svc.Namespace, match[0].Name),
 	}, true
+}
+
+// namesPods reports whether an endpoint of the Service is a Pod.
+func (c *Cluster) namesPods(svc *corev1.Service) bool {
+	for _, s := range c.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
+		for i := range s.Endpoints {
+			if ref := s.Endpoints[i].TargetRef; ref != nil && ref.Kind == "Pod" {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // labelsNear is which labels the most similar Pod has instead.

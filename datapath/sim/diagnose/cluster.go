@@ -21,13 +21,15 @@ type Cluster struct {
 	services map[name]*corev1.Service
 	slices   map[name][]*discoveryv1.EndpointSlice // by Service
 	pods     map[name]*corev1.Pod
-	podsIn   map[string]*namespace
+	podsIn   map[string]*namespace                    // nil: the objects have no Pods of the namespace
 	owners   map[netip.Addr]*corev1.Pod               // those with an address of their own
 	listens  map[name][]manifest.LabPort              // the servers of a lab's pods
 	policies map[string][]*networkingv1.NetworkPolicy // by namespace
 	nodes    nodes
+	ignored  map[string]string          // codes of findings, by object
 	tables   map[string]*decision.Table // by node
 	seen     map[string]seen            // by endpoint and protocol
+	blamed   map[string]Finding         // likewise
 }
 
 type name = decision.ServiceName // of any object in a namespace
@@ -39,7 +41,7 @@ func New(objects *manifest.Objects, config control.NodeConfig) *Cluster {
 		objects: objects, config: config,
 		services: make(map[name]*corev1.Service), slices: make(map[name][]*discoveryv1.EndpointSlice),
 		pods: make(map[name]*corev1.Pod), podsIn: make(map[string]*namespace), owners: make(map[netip.Addr]*corev1.Pod),
-		listens: make(map[name][]manifest.LabPort), policies: make(map[string][]*networkingv1.NetworkPolicy), nodes: nodesOf(objects), tables: make(map[string]*decision.Table), seen: make(map[string]seen),
+		listens: make(map[name][]manifest.LabPort), policies: make(map[string][]*networkingv1.NetworkPolicy), nodes: nodesOf(objects), ignored: ignoredIn(objects), tables: make(map[string]*decision.Table), seen: make(map[string]seen), blamed: make(map[string]Finding),
 	}
 	for _, s := range objects.Services {
 		c.services[name{Namespace: s.Namespace, Name: s.Name}] = s
@@ -57,11 +59,11 @@ func New(objects *manifest.Objects, config control.NodeConfig) *Cluster {
 	}
 	for _, n := range sortedNames(c.pods) {
 		p := c.pods[n]
-		if control.PodEnded(p) {
-			continue
-		}
 		if c.podsIn[n.Namespace] == nil {
 			c.podsIn[n.Namespace] = &namespace{by: make(map[label][]*corev1.Pod)}
+		}
+		if control.PodEnded(p) {
+			continue
 		}
 		c.podsIn[n.Namespace].add(p)
 		if !p.Spec.HostNetwork {

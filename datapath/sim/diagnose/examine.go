@@ -15,7 +15,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Examine looks at all Services, and returns what is wrong with them, the worst first.
+// Examine looks at all Services, and returns what is wrong with them, the worst first. Findings that the objects'
+// annotations leave out are not among them.
 func (c *Cluster) Examine() []Finding {
 	e := &examination{Cluster: c, seen: make(map[Finding]bool), clients: make(map[string]*party)}
 	for _, n := range sortedNames(c.services) {
@@ -31,6 +32,7 @@ func (c *Cluster) Examine() []Finding {
 		}
 	}
 	e.mode()
+	e.findings = slices.DeleteFunc(e.findings, e.Ignores)
 	Sort(e.findings)
 	return e.findings
 }
@@ -165,7 +167,7 @@ func localPolicy(svc *corev1.Service) string {
 func (e *examination) readiness(svc *corev1.Service) {
 	var states []string
 	in := e.podsIn[svc.Namespace]
-	if in == nil {
+	if in == nil || svc.Spec.PublishNotReadyAddresses {
 		return
 	}
 	pods := in.selected(svc.Spec.Selector)

@@ -1,15 +1,13 @@
 package diagnose
 
 import (
-	"bytes"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
-	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
 // worth are the findings that are more than notes.
@@ -155,6 +153,39 @@ func TestNotes(t *testing.T) {
 	}
 }
 
+// TestIgnored: annotations leave findings of their object out, and no others.
+func TestIgnored(t *testing.T) {
+	const name, address = "metadata: {name: front, namespace: shop}", "status: {loadBalancer: {ingress: [{ip: 203.0.113.5}]}}"
+	wrong := []edit{{address, "status: {}"}, {"selector: {app: web}\n  externalTrafficPolicy", "selector: {app: wbe}\n  externalTrafficPolicy"}}
+	annotated := func(object, codes string) edit {
+		return edit{object, strings.Replace(object, "}", ", annotations: {"+IgnoreAnnotation+": \""+codes+"\"}}", 1)}
+	}
+	for name, tt := range map[string]struct {
+		edit edit
+		want []Code
+	}{
+		"none":           {edit{}, []Code{SelectorMatchesNothing, NoAddressYet}},
+		"one":            {annotated(name, "NFQ034"), []Code{SelectorMatchesNothing}},
+		"both":           {annotated(name, "NFQ034, NFQ010"), nil},
+		"other code":     {annotated(name, "NFQ03"), []Code{SelectorMatchesNothing, NoAddressYet}},
+		"another object": {annotated("metadata: {name: db, namespace: shop}", "NFQ034,NFQ010"), []Code{SelectorMatchesNothing, NoAddressYet}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			edits := wrong
+			if tt.edit.from != "" {
+				edits = append([]edit{tt.edit}, wrong...)
+			}
+			var got []Code
+			for _, f := range worth(broken(t, edits...).Examine()) {
+				got = append(got, f.Code)
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("found %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
 // TestClosedNodePorts is about the proxy's configuration.
 func TestClosedNodePorts(t *testing.T) {
 	c := broken(t)
@@ -162,32 +193,5 @@ func TestClosedNodePorts(t *testing.T) {
 	found := worth(New(c.objects, config).Examine())
 	if len(found) != 2 || found[0].Code != AllClosed || found[1].Code != AllClosed {
 		t.Errorf("found %+v, want %s for the node ports of two Services", found, AllClosed)
-	}
-}
-
-// TestLabs: nothing is wrong in the built-in labs but that some have a Service without endpoints, on purpose.
-func TestLabs(t *testing.T) {
-	empty := map[string]string{
-		"dual-stack": "default/nobody-home", "kind": "default/nobody-home", "grafana-31577": "loki/loki-gateway",
-		"kube-dns-hairpin": "kube-system/healthmodel-replicaset-service",
-	}
-	for _, lab := range labs.Names() {
-		text, err := labs.File(lab)
-		if err != nil {
-			t.Fatal(err)
-		}
-		objects, err := manifest.LoadOnce(bytes.NewReader(text), []string{"-"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := worth(New(objects, control.NodeConfig{ClusterCIDRs: objects.Lab.ClusterCIDRs}).Examine())
-		if empty[lab] != "" && len(found) > 0 && found[0].Code == NoSlices && found[0].Object == "Service "+empty[lab] {
-			found = found[1:]
-		} else if empty[lab] != "" {
-			t.Errorf("lab %s: Service %s is not found to be without endpoints", lab, empty[lab])
-		}
-		for _, f := range found {
-			t.Errorf("lab %s: %+v", lab, f)
-		}
 	}
 }

@@ -78,6 +78,7 @@ const (
 	RulesInconsistent Code = "NFQ060" // kube-proxy's rules are inconsistent
 	RulesIncomplete   Code = "NFQ061" // the file does not show all rules
 	HostRuleDrops     Code = "NFQ062" // a rule of another program drops connections to services
+	HostDropsFlows    Code = "NFQ063" // a rule of the host drops flows after they were decided
 )
 
 // Codes are all codes.
@@ -89,7 +90,7 @@ func Codes() []Code {
 		NoLocalEndpoints, SourceNotAllowed, NodesWithout, AffinityToOne, NoAddressYet, AllClosed, PolicyForbids, HintsIgnored, OutsideCIDR,
 		Refuses, Silent, Uneven, OldConnections, StuckUDP, TableNearlyFull, Repeats, PortsNearlyUsed, NodeProblem, TablesDiffer,
 		DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS,
-		RulesInconsistent, RulesIncomplete, HostRuleDrops,
+		RulesInconsistent, RulesIncomplete, HostRuleDrops, HostDropsFlows,
 	}
 }
 

@@ -196,16 +196,15 @@ func (w *inquiry) endpoints(d *decision.Decision) {
 // endpoint is why an endpoint will not answer; nil: there is no reason to expect that.
 func (w *inquiry) endpoint(ep *decision.Endpoint, protocol decision.Protocol) *Finding {
 	pod := w.owners[ep.AddrPort.Addr()]
-	if namespace, named, ok := strings.Cut(ep.Pod, "/"); ok {
-		if p := w.pods[name{Namespace: namespace, Name: named}]; p != nil {
-			pod = p
-		}
+	namespace, named, _ := strings.Cut(ep.Pod, "/")
+	if p := w.pods[name{Namespace: namespace, Name: named}]; p != nil {
+		pod = p
 	}
 	f := w.problem(pod, ep.AddrPort, protocol, func() *Finding {
 		switch {
 		case pod != nil:
 			return w.listener(pod, ep.AddrPort.Port(), protocol, w.port)
-		case ep.Pod != "" && len(w.pods) > 0:
+		case w.podsIn[namespace] != nil:
 			return &Finding{
 				Code: PodGone, Object: objectOf(w.to.service),
 				Text: fmt.Sprintf("the endpoint %s is Pod %s, which does not exist", ep.AddrPort, ep.Pod),
@@ -242,14 +241,14 @@ func (w *inquiry) listener(p *corev1.Pod, at uint16, protocol decision.Protocol,
 		}
 	} else {
 		code, verb = OtherPort, "declares"
+		if !declaresAll(p) {
+			return nil
+		}
 		for _, q := range containerPorts(p) {
 			if q.ContainerPort == int32(at) && protocolOf(q.Protocol) == protocol {
 				return nil
 			}
 			add(uint16(q.ContainerPort), protocolOf(q.Protocol))
-		}
-		if len(listens) == 0 {
-			return nil // containers need not declare ports
 		}
 	}
 	some := "no port"
@@ -280,17 +279,32 @@ func (w *inquiry) indexOf(port *corev1.ServicePort) int {
 	return 0
 }
 
-// containerPorts are the ports that a Pod's containers declare, those of its sidecars too.
-func containerPorts(p *corev1.Pod) (ports []corev1.ContainerPort) {
-	for _, c := range p.Spec.Containers {
-		ports = append(ports, c.Ports...)
+// containers are those that run as long as the Pod: its sidecars too.
+func containers(p *corev1.Pod) (list []*corev1.Container) {
+	for i := range p.Spec.Containers {
+		list = append(list, &p.Spec.Containers[i])
 	}
-	for _, c := range p.Spec.InitContainers {
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			ports = append(ports, c.Ports...)
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; deref(c.RestartPolicy) == corev1.ContainerRestartPolicyAlways {
+			list = append(list, c)
 		}
 	}
+	return list
+}
+
+// containerPorts are the ports that a Pod's containers declare.
+func containerPorts(p *corev1.Pod) (ports []corev1.ContainerPort) {
+	for _, c := range containers(p) {
+		ports = append(ports, c.Ports...)
+	}
 	return ports
+}
+
+// declaresAll reports whether each container declares ports. One that declares none may listen at any: it need not
+// declare them, and its sidecar does.
+func declaresAll(p *corev1.Pod) bool {
+	list := containers(p)
+	return len(list) > 0 && !slices.ContainsFunc(list, func(c *corev1.Container) bool { return len(c.Ports) == 0 })
 }
 
 // noLocal is about a node without endpoints under a policy Local.

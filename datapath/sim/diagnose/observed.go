@@ -36,6 +36,9 @@ func (c *Cluster) Observe(records []*flow.Record) {
 	}
 }
 
+// Blame makes a finding the reason why recent flows to an endpoint got no answer.
+func (c *Cluster) Blame(endpoint, protocol string, f Finding) { c.blamed[endpoint+protocol] = f }
+
 // observed is what recent flows say about an endpoint. known: they decide whether it answers.
 func (c *Cluster) observed(endpoint string, protocol decision.Protocol) (problem *Finding, known bool) {
 	s := c.seen[endpoint+protocol.String()]
@@ -48,6 +51,9 @@ func (c *Cluster) observed(endpoint string, protocol decision.Protocol) (problem
 			Do: "start the program that should listen there, or set targetPort to the port at which it listens",
 		}, true
 	case flow.Unanswered:
+		if f, ok := c.blamed[endpoint+protocol.String()]; ok {
+			return &f, true
+		}
 		return &Finding{
 			Code: Silent, Text: fmt.Sprintf("%s does not answer (%d of the last %d flows): a firewall or a network policy drops the packets, or the route to it is broken", endpoint, s.unanswered, s.refused+s.unanswered+s.answered),
 			Do: "check network policies, and whether the node reaches the endpoint without the Service",

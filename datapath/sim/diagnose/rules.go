@@ -9,6 +9,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/audit"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/drops"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 )
@@ -63,10 +64,11 @@ func droppedByOthers(d *iptables.Dump, n *audit.Node) ([]Finding, error) {
 		}
 		to := netip.AddrPortFrom(s.ClusterIP, s.Port)
 		for _, from := range sourcesOf(n) {
-			rule := dropper(m, from.addr, to, s.Protocol)
-			if rule == nil || strings.HasPrefix(rule.Chain, "KUBE-") {
+			drop := drops.Find(m, drops.First(s.Protocol, netip.AddrPortFrom(from.addr, sourcePort), to, from.addr.IsUnspecified()), nil)
+			if drop == nil || drop.Rule == nil || strings.HasPrefix(drop.Chain, "KUBE-") {
 				continue
 			}
+			rule := drop.Rule
 			v := by[rule]
 			if v == nil {
 				v = &victims{rule: rule, first: fmt.Sprintf("a connection from %s to %s", from.text, to)}
@@ -112,39 +114,4 @@ func sourcesOf(n *audit.Node) []origin {
 		}
 	}
 	return list
-}
-
-// dropper is the rule that drops or rejects the first packet of a connection on every way that it may go; nil: there
-// is none, or it depends on what the rules do not show.
-func dropper(m *netfilter.Machine, from netip.Addr, to netip.AddrPort, protocol decision.Protocol) (rule *iptables.Rule) {
-	p := iptables.Packet{
-		Protocol: uint8(protocol), Source: netip.AddrPortFrom(from, sourcePort), Destination: to, Local: from.IsUnspecified(), Length: 60, TTL: 64,
-	}
-	switch {
-	case protocol == decision.TCP:
-		p.Flags = iptables.SYN
-	case protocol == decision.SCTP:
-		p.Chunks = []iptables.ChunkType{{Type: 1}} // INIT (RFC 9260)
-	}
-	if p.Local {
-		p.Owner, p.Supposed = new(iptables.SocketOwner), iptables.FactOwner
-	} else {
-		p.Supposed = iptables.FactMAC
-		m.Place(&p)
-	}
-	if m.Check(&p) != nil {
-		return nil
-	}
-	const ways = 50
-	all, rest := m.Explore(p, func() *netfilter.State { return new(netfilter.State) }, ways)
-	if rest > 0 || len(all) == 0 {
-		return nil
-	}
-	for _, w := range all {
-		if w.Verdict != netfilter.Dropped && w.Verdict != netfilter.Rejected || w.By == nil {
-			return nil
-		}
-		rule = w.By
-	}
-	return rule
 }

@@ -279,6 +279,12 @@ func (s *State) confirm(c connection) bool {
 	return true
 }
 
+// Add adds the entry of a connection that another program has made, with its translation: rules of nat do not change
+// it. The connection has its tuples, zone, mark, SNAT and DNAT only. false: another entry has one of the tuples.
+func (s *State) Add(c iptables.Connection) bool {
+	return s.confirm(connection{entry: &Entry{Connection: c, sourceDone: true, destinationDone: true, streams: s.Now + streamAfter}})
+}
+
 // Forget ends a connection, as its timeout would: the next packet begins another.
 func (s *State) Forget(e *Entry) {
 	for _, t := range []iptables.Tuple{e.Original, e.Reply} {

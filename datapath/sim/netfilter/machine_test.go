@@ -70,3 +70,27 @@ func TestPlace(t *testing.T) {
 		}
 	}
 }
+
+// TestAdd: a packet of an entry that another program has made is translated by the entry, and meets no rule of nat.
+func TestAdd(t *testing.T) {
+	m := parse(t, worker(), "*nat", ":PREROUTING ACCEPT", ":POSTROUTING ACCEPT", "-A PREROUTING -p tcp", "-A POSTROUTING -p tcp", "-A POSTROUTING -j MASQUERADE", "COMMIT")
+	p := packet(protoTCP, "10.244.1.2:4000", "10.96.0.20:80", "veth1")
+	at := netip.MustParseAddrPort
+	c := iptables.Connection{
+		Original: iptables.Tuple{Protocol: protoTCP, Source: p.Source, Destination: p.Destination},
+		Reply:    iptables.Tuple{Protocol: protoTCP, Source: at("10.244.2.2:8080"), Destination: at("172.20.0.2:61000")},
+		SNAT:     true, DNAT: true,
+	}
+	s := new(State)
+	if !s.Add(c) || s.Add(c) {
+		t.Error("an entry is added once")
+	}
+	r := m.Send(p, s, nil)
+	if r.Verdict != Sent || r.Out != "eth0" || r.Packet.Source != at("172.20.0.2:61000") || r.Packet.Destination != at("10.244.2.2:8080") || r.Tracking != TrackingNew || len(r.Path) > 0 {
+		t.Errorf("%s: %s by %q, %s, rules %v", r.Packet.String(), r.Verdict, r.Out, r.Tracking, r.Path)
+	}
+	answer, _ := r.Answer()
+	if back := m.Send(answer, s, nil); back.Packet.Source != p.Destination || back.Packet.Destination != p.Source || !back.Reply || len(back.Path) > 0 {
+		t.Errorf("reply: %s, rules %v", back.Packet.String(), back.Path)
+	}
+}

@@ -1,0 +1,93 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+)
+
+// TestUnansweredRequests: a request without a connection or an answer ends after the time for it, with the reason.
+func TestUnansweredRequests(t *testing.T) {
+	l := mustUp(t, "kind", "")
+	const node = "kind-worker"
+	silent, closing := netip.MustParseAddrPort("172.20.0.2:7000"), netip.MustParseAddrPort("172.20.0.2:7001")
+	ns, err := l.Namespace(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The kernel accepts connections, and nothing reads them.
+	tcp, err := ns.Listen(t.Context(), silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	udp, err := ns.ListenPacket(t.Context(), silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := ns.Listen(t.Context(), closing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	go func() {
+		c, err := listener.Accept()
+		if err == nil {
+			_, err = c.Read(make([]byte, 100)) // unread data would reset the connection
+			err = errors.Join(err, c.Close())
+		}
+		closed <- err
+	}()
+	t.Cleanup(func() {
+		if err := errors.Join(tcp.Close(), udp.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+
+	const soon, never = 20 * time.Millisecond, time.Hour
+	for _, tt := range []struct {
+		name, to, protocol string
+		patience           patience
+		source             bool // the request has left
+		want               string
+	}{
+		{"connection without an answer", silent.String(), "tcp", patience{connect: never, answer: soon, datagram: never}, true, "no answer"},
+		{"datagram without an answer", silent.String(), "udp", patience{connect: never, answer: never, datagram: soon}, true, "no answer"},
+		// No machine has the address; the kernel looks for one for some seconds.
+		{"no connection", "172.20.0.77:80", "tcp", patience{connect: soon, answer: never, datagram: never}, false, "no connection"},
+		{"closed", closing.String(), "tcp", patience{connect: never, answer: never, datagram: never}, true, "connection closed without an answer"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l.patience = tt.patience
+			// A request that does not end by itself ends with the test's patience.
+			ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+			defer cancel()
+			r, err := l.Request(ctx, observe.Request{From: "kind-worker2", To: tt.to, Protocol: tt.protocol})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ctx.Err() != nil {
+				t.Error("the request did not end by itself")
+			}
+			if r.Error != tt.want || r.By != "" || r.Client != "" || (r.Source != "") != tt.source {
+				t.Errorf("%+v, want the error %q", r, tt.want)
+			}
+		})
+	}
+	if err := errors.Join(listener.Close(), <-closed); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDefaultPatience: a request of a lab waits for a flow that is held: a connection for the longest hold, an answer to
+// a datagram for one of the page's default.
+func TestDefaultPatience(t *testing.T) {
+	const longest, usual = 600 * time.Second, time.Minute // see observe.HoldQuery
+	p := mustUp(t, "kind", "").patience
+	if p.connect <= longest || p.datagram <= usual || p.answer <= 0 {
+		t.Errorf("%+v", p)
+	}
+}
