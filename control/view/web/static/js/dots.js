@@ -1,9 +1,12 @@
-// The dots of the map: each is a new flow on its way. With reduced motion there are none.
+// The dots of the map: each is a new flow on its way. The browser moves them without the page's
+// main thread, so they may be many. With reduced motion there are none.
 
-import { s } from './dom.js';
+import { h } from './dom.js';
 
 const ALIVE = 90; // dots at once
 const SPEED = 0.42; // units of the picture in a millisecond
+const FADES = 100; // milliseconds of an arrival
+const BENDS = [0.15, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1]; // where a curve is followed
 
 export const still = matchMedia('(prefers-reduced-motion: reduce)');
 
@@ -11,8 +14,8 @@ const tones = { dnat: 'good', accept: 'pass', reject: 'bad', drop: 'bad' };
 
 export class Dots {
   constructor() {
-    this.element = s('g', { class: 'dots', 'aria-hidden': 'true' });
-    this.dots = [];
+    this.element = h('div', { class: 'dots', 'aria-hidden': 'true' });
+    this.scale = 1; // pixels of a unit
     this.left = 0; // flows that got none
     this.made = 0;
   }
@@ -20,39 +23,28 @@ export class Dots {
   /** add starts a dot on these legs, up to a limit. */
   add(legs, verdict) {
     if (still.matches) return;
-    if (this.dots.length >= ALIVE) { this.left++; return; }
+    if (this.element.childElementCount >= ALIVE) { this.left++; return; }
     this.made++;
-    const tone = tones[verdict] ?? 'warn', { x, y } = legs[0].at(0);
-    const element = s('circle', { class: `dot ${tone}`, r: tone === 'bad' ? 5 : 4, cx: x, cy: y });
-    this.element.append(element);
+    const dot = h('span', { class: `dot ${tones[verdict] ?? 'warn'}` });
+    this.element.append(dot);
+    const way = legs.reduce((sum, leg) => sum + leg.length, 0), duration = way / SPEED + FADES;
+    const frames = [], share = (length) => length / SPEED / duration;
+    let gone = 0;
+    const frame = (leg, t) => {
+      const { x, y } = leg.at(t);
+      frames.push({ offset: share(gone + leg.length * t), opacity: 1, transform: `translate(${(x * this.scale).toFixed(1)}px, ${(y * this.scale).toFixed(1)}px)` });
+    };
+    frame(legs[0], 0);
+    for (const leg of legs) {
+      for (const t of leg.straight ? [1] : BENDS) frame(leg, t);
+      gone += leg.length;
+    }
+    frames.push({ ...frames.at(-1), offset: 1, opacity: 0 });
     // Somewhere within the next moment: flows come in batches, and would move as one.
-    this.dots.push({ element, legs, sum: legs.reduce((a, leg) => a + leg.length, 0), start: performance.now() + Math.random() * 120 });
-    if (!this.frame) this.frame = requestAnimationFrame((now) => this.step(now));
-  }
-
-  step(now) {
-    this.frame = 0;
-    this.dots = this.dots.filter((dot) => this.move(dot, now));
-    if (this.dots.length > 0) this.frame = requestAnimationFrame((next) => this.step(next));
-  }
-
-  /** move is false when the dot has arrived. */
-  move(dot, now) {
-    const gone = Math.max(0, now - dot.start) * SPEED;
-    if (gone >= dot.sum + 100) { dot.element.remove(); return false; }
-    let rest = Math.min(gone, dot.sum), i = 0;
-    while (i < dot.legs.length - 1 && rest > dot.legs[i].length) rest -= dot.legs[i++].length;
-    const { x, y } = dot.legs[i].at(Math.min(1, rest / dot.legs[i].length));
-    dot.element.setAttribute('cx', x.toFixed(1));
-    dot.element.setAttribute('cy', y.toFixed(1));
-    if (gone > dot.sum) dot.element.setAttribute('opacity', 1 - (gone - dot.sum) / 100);
-    return true;
+    dot.animate(frames, { duration, delay: Math.random() * 120, fill: 'both' }).onfinish = () => dot.remove();
   }
 
   clear() {
-    cancelAnimationFrame(this.frame);
-    this.frame = 0;
-    this.dots = [];
     this.element.replaceChildren();
   }
 }

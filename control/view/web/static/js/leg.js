@@ -6,6 +6,7 @@ export class Leg {
   constructor(a, b) {
     const bend = (b.x - a.x) * LEVEL;
     this.points = [a, { x: a.x + bend, y: a.y }, { x: b.x - bend, y: b.y }, b];
+    this.straight = a.y === b.y;
     this.length = Math.hypot(b.x - a.x, b.y - a.y) + 1;
   }
 

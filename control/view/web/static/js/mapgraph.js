@@ -21,7 +21,7 @@ export class MapGraph {
     this.dots = new Dots();
     this.card = h('div', { class: 'map-card', role: 'tooltip', hidden: true });
     this.picture = h('div', { class: 'map-picture' });
-    this.element = h('div', { class: 'map-graph' }, this.picture, this.card);
+    this.element = h('div', { class: 'map-graph' }, this.picture, this.dots.element, this.card);
     for (const begin of ['pointerover', 'focusin']) this.picture.addEventListener(begin, (e) => this.point(e.target.closest?.('[data-key]')?.dataset.key));
     for (const end of ['pointerleave', 'focusout']) this.picture.addEventListener(end, () => this.point());
     this.lines = new Map(); // by key
@@ -35,11 +35,12 @@ export class MapGraph {
     const p = plan(picked, room);
     Object.assign(this, { picked, scale, figures: new Map(), lines: new Map() });
     this.dots.clear();
+    this.dots.scale = scale;
     const lines = p.lines.map((l) => this.line(l));
     const middle = new Set(p.columns.services);
     replace(this.picture, s('svg', { viewBox: `0 0 ${room} ${p.height}`, width: room * scale, height: p.height * scale, role: 'group', 'aria-label': 'Callers, services and endpoints, and the connections between them' },
       p.heads.map((x, i) => text(x + 4, 12, heads[i], 'label', 'dim')), lines,
-      Object.values(p.columns).flat().map((c) => this.chip(c, middle.has(c))), this.dots.element));
+      Object.values(p.columns).flat().map((c) => this.chip(c, middle.has(c)))));
     if (focused) this.picture.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
   }
 

@@ -6,7 +6,6 @@ import { Leg } from './leg.js';
 const SERVICES = 12; // at most
 const CALLS = 28; // connections from callers to services, at most
 const SELECTIONS = 32; // connections from services to endpoints, at most
-const FAILED = 10; // flows that a failed or unanswered one weighs
 const SHOWN = 1.5; // what a connection that is shown already weighs more, so that the map is calm
 export const ROW = 24; // of one connection at a chip
 const CHIP = 30, SERVICE = 48, GAP = 10, HEAD = 30, MARGIN = 2;
@@ -17,8 +16,8 @@ const DETOUR = 30; // the most that a gap grows to level the columns
 
 /** pick chooses the connections to show: those that fail, then the busiest. */
 export function pick(connections, shown = new Set()) {
-  const weight = (c) => (c.flows + FAILED * (c.failed + c.unanswered)) * (shown.has(c.key) ? SHOWN : 1);
-  const ranked = (all) => [...all.values()].filter((c) => c.flows > 0).map((c) => [weight(c), c]).sort(([a, x], [b, y]) => b - a || (x.key < y.key ? -1 : 1)).map(([, c]) => c);
+  const fails = (c) => (c.failed + c.unanswered > 0 ? 1 : 0), weight = (c) => c.flows * (shown.has(c.key) ? SHOWN : 1);
+  const ranked = (all) => [...all.values()].filter((c) => c.flows > 0).map((c) => [fails(c), weight(c), c]).sort(([f, a, x], [g, b, y]) => g - f || b - a || (x.key < y.key ? -1 : 1)).map(([, , c]) => c);
   const calls = ranked(connections.calls), selections = ranked(connections.selections);
   const services = new Map();
   for (const { to } of calls) if (services.size < SERVICES) services.set(to.key, to);
