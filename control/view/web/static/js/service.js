@@ -25,9 +25,9 @@ class History {
   }
 
   take(rateOf, failed) {
-    const before = this.failed ?? failed;
-    this.failed = failed;
-    for (const [line, value] of [[this.flows, rateOf ?? 0], [this.errors, Math.max(0, failed - before) / (EVERY / 1000)]]) {
+    const before = this.failed ?? failed, at = performance.now(), passed = (at - (this.at ?? -Infinity)) / 1000;
+    Object.assign(this, { failed, at });
+    for (const [line, value] of [[this.flows, rateOf ?? 0], [this.errors, Math.max(0, failed - before) / passed]]) {
       line.values.push(value);
       if (line.values.length > HISTORY) line.values.shift();
       if (line.values.length > 1) line.spark.draw(line.values);
@@ -72,7 +72,7 @@ export class ServiceView {
   draw(answer) {
     const mine = answer.services.filter((sv) => sv.namespace === this.namespace && sv.name === this.name);
     if (mine.length === 0) { this.fail(`Service ${this.title} not found, or it has no cluster IP.`); return; }
-    this.speeds.take(mine);
+    this.speeds.take(mine, true);
     for (const sv of mine) {
       const key = `${sv.service} ${sv.family} ${sv.protocol}`;
       if (!this.histories.has(key)) this.histories.set(key, new History());
