@@ -2,7 +2,7 @@
 
 import { filterOf, toneOf } from './connections.js';
 import { h, replace, s, setText } from './dom.js';
-import { Dots } from './dots.js';
+import { Dots, still } from './dots.js';
 import { counts, often, refusals, share, shortName, span, sumOf, summary } from './figures.js';
 import { link } from './filter.js';
 import { number } from './format.js';
@@ -21,7 +21,7 @@ export class MapGraph {
     this.dots = new Dots();
     this.card = h('div', { class: 'map-card', role: 'tooltip', hidden: true });
     this.picture = h('div', { class: 'map-picture' });
-    this.element = h('div', { class: 'map-graph' }, this.picture, this.dots.element, this.card);
+    this.element = h('div', { class: 'map-graph' }, this.picture, this.dots.element, this.card, still.matches ? null : h('p', { class: 'hint' }, 'A dot is a new flow; a red one is rejected or dropped.'));
     for (const begin of ['pointerover', 'focusin']) this.picture.addEventListener(begin, (e) => this.point(e.target.closest?.('[data-key]')?.dataset.key));
     for (const end of ['pointerleave', 'focusout']) this.picture.addEventListener(end, () => this.point());
     this.lines = new Map(); // by key
@@ -119,7 +119,8 @@ export class MapGraph {
     replace(this.card, h('p', { class: 'ends-of' }, h('b', null, c.from.name), ' → ', h('b', null, c.to.name)),
       h('p', { class: 'hint' }, `${often(c.flows, this.seconds)}, ${share(c)} answered; ${span(this.seconds)}:`),
       h('dl', null, [...counts(c), ...refusals([c])].map(([kind, n]) => [h('dt', null, number(n)), h('dd', null, kind)])));
-    const x = Math.max(0, b.x * this.scale - this.card.offsetWidth - 8), below = (b.y + ROW / 2 + 4) * this.scale;
-    this.card.style.transform = `translate(${x}px, ${below}px)`;
+    const x = Math.max(0, b.x * this.scale - this.card.offsetWidth - 8), top = this.picture.getBoundingClientRect().top;
+    const below = (b.y + ROW / 2) * this.scale, above = (b.y - ROW) * this.scale - this.card.offsetHeight;
+    this.card.style.transform = `translate(${x}px, ${top + below + this.card.offsetHeight > innerHeight && top + above > 0 ? above : below}px)`;
   }
 }
