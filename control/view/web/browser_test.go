@@ -9,7 +9,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 )
 
-var screenshots = flag.String("web.screenshots", "", "make screenshots of the page and put them into this directory")
+var (
+	screenshots = flag.String("web.screenshots", "", "make screenshots of the page and put them into this directory")
+	measure     = flag.Bool("web.measure", false, "run the benchmark of the page, which takes minutes")
+)
 
 func TestMain(m *testing.M) {
 	flag.Parse()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -31,9 +32,12 @@ type fake struct {
 	readers map[*reader]bool
 	counts  map[string]*observe.Flows // by service and by service|endpoint
 	refused map[string]map[string]uint64
-	holds   map[string]*observe.Hold
-	changed chan struct{}               // closed when a hold changes
-	changes map[string][]observe.Change // of services
+	listed  []observe.Service
+	// requests are those for services.
+	requests []servicesRequest
+	holds    map[string]*observe.Hold
+	changed  chan struct{}               // closed when a hold changes
+	changes  map[string][]observe.Change // of services
 }
 
 // reader is who follows the flows, with room for those it has not read yet.
@@ -51,7 +55,7 @@ func newFake(t testing.TB, w *world, rate float64) *fake {
 	f := &fake{
 		world: w, rate: rate, flows: make(map[string]*flow.Record), readers: make(map[*reader]bool),
 		counts: make(map[string]*observe.Flows), refused: make(map[string]map[string]uint64),
-		holds: make(map[string]*observe.Hold), changed: make(chan struct{}),
+		listed: listed(w), holds: make(map[string]*observe.Hold), changed: make(chan struct{}),
 	}
 	tick, stop, stopped := time.NewTicker(10*time.Millisecond), make(chan struct{}), make(chan struct{})
 	go func() {
@@ -341,9 +345,9 @@ func matches(q *observe.FlowQuery, r *flow.Record) bool {
 		&q.Namespace:   {namespace(r.Service), namespace(r.Pod), namespace(r.SourcePod)},
 		&q.Pod:         append(name(r.Pod), name(r.SourcePod)...),
 		&q.Node:        {r.Node},
-		&q.Source:      host(r.Source),
+		&q.Source:      slices.Concat(host(r.Source), name(r.SourcePod), []string{r.SourceHost, r.SourceNode}),
 		&q.Destination: host(r.Destination),
-		&q.Endpoint:    host(r.Endpoint),
+		&q.Endpoint:    append(host(r.Endpoint), name(r.Pod)...),
 		&q.Port:        {r.Destination[strings.LastIndex(r.Destination, ":")+1:]},
 		&q.Protocol:    {r.Protocol, strings.ToLower(r.Protocol)},
 		&q.Verdict:     {r.Verdict},
@@ -357,8 +361,12 @@ func matches(q *observe.FlowQuery, r *flow.Record) bool {
 	return true
 }
 
-// servicesNow is the answer about services.
-func (f *fake) servicesNow() *observe.Services {
+// services is the answer about services.
+func (f *fake) services(q observe.ServiceQuery) (*observe.Services, error) {
+	filter, err := q.Parse()
+	if err != nil {
+		return nil, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	answer := &observe.Services{Nodes: []string{}, Services: []observe.Service{}}
@@ -369,18 +377,48 @@ func (f *fake) servicesNow() *observe.Services {
 	for _, r := range f.flows {
 		open[r.Service] += one(r.Life.Open())
 	}
-	for _, s := range f.world.services {
-		name := s.Name.String()
+	for i := range f.listed {
+		o := f.listed[i]
+		c := f.counts[o.Service]
+		if !filter.Match(decision.ServicePortName{Namespace: o.Namespace, Name: o.Name, Port: o.PortName}) || filter.Active && c == nil || o.Key().Compare(filter.After) <= 0 {
+			continue
+		}
+		if len(answer.Services) == filter.Limit && filter.Limit > 0 {
+			answer.Next = answer.Services[filter.Limit-1].Key().String()
+			break
+		}
+		o.Refused, o.Endpoints = maps.Clone(f.refused[o.Service]), slices.Clone(o.Endpoints)
+		if c != nil {
+			o.Flows = *c
+			o.Flows.Open = open[o.Service]
+		}
+		for i := range o.Endpoints {
+			x := &o.Endpoints[i]
+			if c := f.counts[o.Service+"|"+x.Endpoint]; c != nil {
+				x.Flows = *c
+			}
+			if o.Flows.Drawn > 0 {
+				x.Observed = float64(x.Flows.Drawn) / float64(o.Flows.Drawn)
+			}
+		}
+		o.Fit = fit(&o)
+		if q.Changes {
+			o.Changes = f.changes[o.Service]
+		}
+		answer.Services = append(answer.Services, o)
+	}
+	return answer, nil
+}
+
+// listed are the services of a world without their counts, in the order of the API.
+func listed(w *world) []observe.Service {
+	list := slices.Clone(w.crowd)
+	for _, s := range w.services {
 		o := observe.Service{
-			Service: name, Namespace: s.Name.Namespace, Name: s.Name.Name, PortName: s.Name.Port, Family: "IPv4",
+			Service: s.Name.String(), Namespace: s.Name.Namespace, Name: s.Name.Name, PortName: s.Name.Port, Family: "IPv4",
 			Protocol: s.Protocol.String(), ClusterIP: s.ClusterIP.String(), Port: s.Port, NodePort: s.NodePort,
 			ExternalIPs: s.ExternalIPs, LoadBalancerIPs: s.LoadBalancerIPs, InternalPolicy: s.InternalPolicy.String(),
-			ExternalPolicy: s.ExternalPolicy.String(), AffinitySeconds: s.AffinitySeconds,
-			Refused: maps.Clone(f.refused[name]), Endpoints: []observe.Endpoint{},
-		}
-		if c := f.counts[name]; c != nil {
-			o.Flows = *c
-			o.Flows.Open = open[name]
+			ExternalPolicy: s.ExternalPolicy.String(), AffinitySeconds: s.AffinitySeconds, Endpoints: []observe.Endpoint{},
 		}
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
@@ -390,19 +428,12 @@ func (f *fake) servicesNow() *observe.Services {
 			} else {
 				x.Expected = 1 / float64(len(s.Usable[s.InternalPolicy]))
 			}
-			if c := f.counts[name+"|"+x.Endpoint]; c != nil {
-				x.Flows = *c
-			}
-			if o.Flows.Drawn > 0 {
-				x.Observed = float64(x.Flows.Drawn) / float64(o.Flows.Drawn)
-			}
 			o.Endpoints = append(o.Endpoints, x)
 		}
-		o.Fit = fit(&o)
-		o.Changes = f.changes[o.Service]
-		answer.Services = append(answer.Services, o)
+		list = append(list, o)
 	}
-	return answer
+	slices.SortFunc(list, func(a, b observe.Service) int { return a.Key().Compare(b.Key()) })
+	return list
 }
 
 // fit is Pearson's test, its p-value by Wilson and Hilferty's approximation.

@@ -27,6 +27,13 @@ import (
 // token is what the fake wants of who holds flows.
 const token = "secret"
 
+// servicesRequest is a request for services, and how many it got.
+type servicesRequest struct {
+	query    string
+	services int
+	at       time.Time
+}
+
 // handler serves the fake's API and the page.
 func (f *fake) handler() http.Handler {
 	mux := http.NewServeMux()
@@ -46,7 +53,7 @@ func (f *fake) handler() http.Handler {
 		}
 		answer(w, http.StatusOK, record)
 	})
-	mux.HandleFunc("GET /v1/services", func(w http.ResponseWriter, r *http.Request) { answer(w, http.StatusOK, f.servicesNow()) })
+	mux.HandleFunc("GET /v1/services", f.serveServices)
 	mux.HandleFunc("GET /v1/topology", f.serveTopology)
 	mux.HandleFunc("POST /v1/explain", f.serveExplain)
 	doctor := &findings.Doctor{Objects: func(context.Context) (*manifest.Objects, control.NodeConfig, error) {
@@ -128,6 +135,19 @@ func (f *fake) handler() http.Handler {
 	}))
 	mux.Handle("/", web.Handler())
 	return mux
+}
+
+func (f *fake) serveServices(w http.ResponseWriter, r *http.Request) {
+	p := r.URL.Query()
+	list, err := f.services(observe.ServiceQuery{Service: p.Get("service"), Namespace: p.Get("namespace"), Active: p.Get("active") == "true", Changes: p.Get("changes") == "true", Limit: p.Get("limit"), After: p.Get("after")})
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	f.mu.Lock()
+	f.requests = append(f.requests, servicesRequest{r.URL.RawQuery, len(list.Services), time.Now()})
+	f.mu.Unlock()
+	answer(w, http.StatusOK, list)
 }
 
 // serveFlows gives the flows as lines or, following, as server-sent events.

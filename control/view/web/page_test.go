@@ -263,15 +263,6 @@ func TestWhy(t *testing.T) {
 	wantTexts(t, picture(p), "the traffic policy is Local", "Dropped")
 }
 
-func TestMap(t *testing.T) {
-	f := newFake(t, newWorld(t, 8), 400)
-	p := open(t, f, "#/map")
-	p.WaitFor("dots", "document.querySelectorAll('.dot.good').length > 5 && !!document.querySelector('.dot.bad')")
-	p.WaitFor("it shows that it samples", "/each dot stands for \\d+/.test(document.querySelector('.map [role=status]').textContent)")
-	p.Click(`a.spot[data-name="shop/redis"]`)
-	p.WaitFor("its flows", "location.hash === '#/flows?service=shop%2Fredis'")
-}
-
 func TestHold(t *testing.T) {
 	f := newFake(t, newWorld(t, 9), 40)
 	p := open(t, f, "#token="+token)
@@ -370,7 +361,7 @@ func TestPhone(t *testing.T) {
 		"#/flows/" + r.ID:      ".picture svg",
 		"#/services":           "#services tr",
 		"#/services/shop/cart": ".pair",
-		"#/map":                ".map-picture svg",
+		"#/map":                ".map-list .connection",
 		"#/explain?protocol=TCP&node=node-a&source=10.244.1.9&destination=10.96.10.2:80": ".explain .picture svg",
 		"#/hold": "#field-service",
 	} {

@@ -57,7 +57,7 @@ func TestScreenshots(t *testing.T) {
 			p.WaitFor("bars", "document.querySelectorAll('.pair').length > 2 && /L.*L.*L/.test(document.querySelector('.timeline-box .line path.line').getAttribute('d'))")
 			shoot("service")
 			p.GoTo("#/map")
-			p.WaitFor("dots", "document.querySelectorAll('.dot').length > 6")
+			p.WaitFor("connections", "document.querySelectorAll('.dot').length > 6 || document.querySelectorAll('.map-list .connection').length > 15")
 			shoot("map")
 			p.GoTo("#/why?from=198.51.100.23&to=node-c:30443")
 			p.WaitFor("an answer", "!!document.querySelector('.inquiry .picture svg')")

@@ -25,6 +25,7 @@ type world struct {
 	pods     []observe.TopologyPod
 	hosts    []observe.TopologyHost
 	services []*decision.ServicePort
+	crowd    []observe.Service     // further services, see [world.grow]
 	owner    map[netip.Addr]string // pods, by address
 	nodeOf   map[string]string     // nodes, by pod
 	objects  *manifest.Objects
@@ -139,10 +140,12 @@ func (w *world) node(name string) *worldNode {
 func (w *world) next() (*flow.Record, []flow.State) {
 	if len(w.decided) == enough {
 		again := w.decided[w.random.IntN(enough)]
+		w.scatter(&again.record)
 		return &again.record, again.life
 	}
 	r, life := w.make()
 	w.decided = append(w.decided, decided{*r, life})
+	w.scatter(r)
 	return r, life
 }
 

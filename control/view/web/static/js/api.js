@@ -23,11 +23,17 @@ export function setToken(value) {
   try { sessionStorage.setItem('nfqproxy.token', value); } catch { /* required again next time */ }
 }
 
+const SHARE = 9; // a pause is so many times as long as a request
+const LONGEST = 30000; // milliseconds, at most
+
 const UNREACHABLE = 'Cannot reach the server. Is it still running?';
 
 // lists may be null in JSON: Go writes an empty one so.
 const lists = new Set(['nodes', 'pods', 'hosts', 'services', 'holds', 'endpoints', 'candidates', 'excluded', 'addresses', 'steps']);
 const revive = (key, value) => (value === null && lists.has(key) ? [] : value);
+
+/** parse parses JSON. To look at every value takes many times as long: only where one may be null. */
+const parse = (text) => (text.includes(':null') ? JSON.parse(text, revive) : JSON.parse(text));
 
 const request = (method, path, { headers, ...rest }, secret) => fetch(path, { method, headers: secret ? { ...headers, Authorization: `Bearer ${secret}` } : headers, ...rest });
 
@@ -69,7 +75,7 @@ async function call(method, path, body, signal) {
   if (response.status === 204) return null;
   if (!response.ok) throw await problem(response);
   let answer = null;
-  try { answer = JSON.parse(await response.text(), revive); } catch { /* reported below */ }
+  try { answer = parse(await response.text()); } catch { /* reported below */ }
   if (answer === null) throw new ApiError(response.status, `The server's response to ${path} is not JSON`);
   return answer;
 }
@@ -78,17 +84,19 @@ export const get = (path, signal) => call('GET', path, undefined, signal);
 export const post = (path, body, signal) => call('POST', path, body, signal);
 export const remove = (path) => call('DELETE', path);
 
-/** poll sends a request, and again some time after each response, until the signal aborts it. */
+/** poll sends a request, and again some time after each response, until the signal aborts it. The time is longer where responses take long: neither the server nor the browser should be busy with them. */
 export async function poll(path, milliseconds, signal, answered, failed) {
   while (!signal.aborted) {
+    const began = performance.now();
     try {
       answered(await get(path, signal));
     } catch (e) {
       if (signal.aborted) return;
       failed(e);
     }
+    const wait = Math.max(milliseconds, Math.min(LONGEST, SHARE * (performance.now() - began)));
     await new Promise((resolve) => {
-      const timer = setTimeout(resolve, milliseconds);
+      const timer = setTimeout(resolve, wait);
       signal.addEventListener('abort', () => { clearTimeout(timer); resolve(); }, { once: true });
     });
   }

@@ -33,7 +33,8 @@ export function changeList(changes, open) {
     rest.length > 0 && h('details', { open }, h('summary', null, `${plural(rest.length, 'earlier change')}`), h('ol', null, rest.map(item))));
 }
 
-/** marks are the positions of changes on a time line that ends now and has a length in milliseconds: from 0 to 1. */
-export function marks(changes, length, now = Date.now()) {
-  return (changes ?? []).map((c) => 1 - (now - Date.parse(c.time)) / length).filter((x) => x >= 0 && x <= 1);
+/** marks are the positions, from 0 to 1, of changes on a time line of a length and an end in milliseconds. */
+export function marks(changes, length, end) {
+  if (length <= 0) return [];
+  return (changes ?? []).map((c) => 1 - (end - Date.parse(c.time)) / length).filter((x) => x >= 0 && x <= 1);
 }

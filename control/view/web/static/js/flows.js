@@ -5,16 +5,16 @@ import { h, icon, replace, setText } from './dom.js';
 import { FilterBar } from './filterbar.js';
 import { nextStep } from './idle.js';
 import { Seen, chipsOf, filtersOf, link, withFilter } from './filter.js';
-import { number, plural, rate, seconds } from './format.js';
+import { number, rate, seconds } from './format.js';
+import { missedNotes } from './notes.js';
 import { ServicesSwitch } from './only.js';
 import { Row, columns } from './row.js';
 import { Spark } from './spark.js';
 import { stream } from './stream.js';
 import { Widths } from './widths.js';
-import { errors, meanings, missed } from './words.js';
+import { errors, meanings } from './words.js';
 
 const SHOWN = 200; // rows in the table
-const NOTICE = 30000; // milliseconds for which a notice of missed records is shown
 
 const seen = new Seen();
 stream.listen(({ fresh }) => { for (const r of fresh) seen.record(r); });
@@ -151,9 +151,7 @@ export class FlowsView {
     const notes = [];
     if (stream.sample > 1) notes.push(`Showing 1 of ${stream.sample} flows, counting all.`);
     if (stream.rates.late > 0) notes.push(`This page is ${seconds(stream.rates.late / 1000)} behind: more flows than this browser can process.`);
-    const lately = [...stream.missed].filter(([, m]) => performance.now() - m.at < NOTICE);
-    for (const [why, m] of lately) notes.push(`${m.count > 0 ? plural(m.count, 'record') : 'Records'} missed: ${missed[why] ?? why}.`); // 0: the number is not known
-    if (lately.length > 0) notes.push('The counts do not include them.');
+    notes.push(...missedNotes());
     if (this.paused) notes.push('Paused. Counting continues.');
     const text = notes.join(' ');
     this.notice.hidden = !text;

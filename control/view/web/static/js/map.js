@@ -1,37 +1,43 @@
-// The map: nodes, pods and services, and flows between them.
+// The map: callers, services and endpoints, and how many flows between them are answered.
 
-import { poll, topology } from './api.js';
-import { h, replace, s, setText } from './dom.js';
-import { Dots, still } from './dots.js';
+import { get, topology } from './api.js';
+import { h, replace, setText } from './dom.js';
+import { still } from './dots.js';
+import { often, span, sumOf } from './figures.js';
 import { chipsOf, link } from './filter.js';
-import { glyph } from './glyphs.js';
-import { rate } from './format.js';
-import { cut, text, width } from './letters.js';
-import { Places, plan } from './mapplan.js';
+import { plural } from './format.js';
+import { nextStep } from './idle.js';
+import { MapGraph } from './mapgraph.js';
+import { MapList } from './maplist.js';
+import { pick } from './mapplan.js';
+import { missedNotes } from './notes.js';
 import { ServicesSwitch } from './only.js';
-import { EVERY, Speeds } from './services.js';
 import { stream } from './stream.js';
 
+const EVERY = 1000; // milliseconds between two updates of the figures
+const CALM = 10000; // and between two layouts, where more connections exist than are shown
+const NARROW = 760; // units of a picture, below which the map is a list
 const AT_ONCE = 14; // dots that begin at one drawing
+
+let listed = false; // by the user, until the page is left
 
 export class MapView {
   title = 'Map';
 
   constructor() {
-    this.abort = new AbortController();
-    this.speeds = new Speeds();
-    this.dots = new Dots();
-    this.status = h('p', { class: 'hint', role: 'status' }, 'Loading …');
+    this.status = h('p', { class: 'hint', role: 'status' });
+    this.rest = h('p', { class: 'hint', id: 'rest' });
+    this.notice = h('p', { class: 'notice', id: 'notice', hidden: true });
     this.only = new ServicesSwitch((filters) => this.open(filters));
-    this.picture = h('div', { class: 'map-picture' });
+    this.form = h('button', { type: 'button', class: 'button', id: 'as-list', onclick: () => { listed = !listed; this.layOut(); } }, 'As a list');
     const key = (tone, what) => h('span', { class: `key ${tone}` }, what);
+    this.body = h('div', { class: 'map-body' });
     this.element = h('section', { class: 'map', 'aria-labelledby': 'title' },
-      h('div', { class: 'headline' }, h('h1', { id: 'title' }, 'Map'), this.status, this.only.leftOut,
-        h('div', { class: 'legend-line' }, key('good', 'sent to an endpoint'), key('bad', 'rejected or dropped'), key('pass', 'passed unchanged')), this.only.element),
-      this.picture);
-    this.observer = new ResizeObserver(() => this.draw());
-    this.observer.observe(this.picture);
-    this.load();
+      h('div', { class: 'headline' }, h('h1', { id: 'title' }, 'Map'), this.status, this.only.leftOut, this.notice, h('div', { class: 'map-buttons' }, this.form, this.only.element)),
+      this.body, this.rest, h('div', { class: 'legend-line' }, key('good', '99% or more answered'), key('warn', '90% or more'), key('bad', 'fewer'), key('wait', 'no reply yet')));
+    this.observer = new ResizeObserver(() => { if (this.drawn !== this.room()) this.layOut(); });
+    this.observer.observe(this.body);
+    topology().then((t) => { this.unobserved = t.nodes.filter((n) => !n.observed).map((n) => n.name); }).catch(() => { /* the map needs flows only */ });
     this.open(new URLSearchParams(stream.filters ?? ''));
     this.unlisten = stream.listen((now) => this.take(now));
   }
@@ -39,92 +45,98 @@ export class MapView {
   open(filters) {
     stream.open(filters);
     this.only.show(filters);
-  }
-
-  async load() {
-    try {
-      this.topology = await topology();
-    } catch (e) {
-      setText(this.status, e.message);
-      return;
-    }
-    poll('/v1/services', EVERY, this.abort.signal, (answer) => {
-      this.speeds.take(answer.services);
-      const before = this.services;
-      this.services = answer.services;
-      if (!before || before.length !== answer.services.length) { this.drawn = ''; this.draw(); }
-      this.drawRates();
-    }, (e) => setText(this.status, e.message));
+    this.picked = null;
+    this.updated = 0;
   }
 
   leave() {
-    this.abort.abort();
     this.unlisten();
+    stream.connections.hold(new Set());
     this.observer.disconnect();
-    this.dots.clear();
+    this.map?.leave();
   }
 
-  draw() {
-    const room = this.picture.clientWidth;
-    const scale = parseFloat(getComputedStyle(document.documentElement).fontSize) / 14;
-    if (!this.services || room === 0 || this.drawn === `${room} ${scale}`) return;
-    this.drawn = `${room} ${scale}`;
-    const { spots, labels, height, nodes } = plan(this.topology, this.services, { room: room / scale, least: (innerHeight - this.picture.getBoundingClientRect().top - scrollY - 24) / scale }, (label) => width(label, 'body'));
-    this.places = new Places(spots);
-    this.rates = new Map();
-    this.dots.clear();
-    replace(this.picture, s('svg', { viewBox: `0 0 ${room / scale} ${height}`, width: room, height: height * scale, role: 'group', 'aria-label': 'External machines, services, and nodes with their pods' },
-      labels.map((l) => text(8, l.y, l.text, 'label', 'dim')),
-      nodes.map((n) => this.node(n)), this.dots.trails, spots.filter((p) => p.kind !== 'node').map((p) => this.chip(p)), this.dots.element));
-    this.drawRates();
-  }
+  /** room is the width in pixels, and the size of letters. */
+  room() { return `${this.body.clientWidth} ${getComputedStyle(document.documentElement).fontSize}`; }
 
-  linkTo(p, ...children) {
-    if (!p.filter) return s('g', { class: `spot ${p.kind}` }, ...children);
-    const [field, value] = p.filter;
-    return s('a', { class: `spot ${p.kind}`, href: link(new URLSearchParams({ [field]: value })), 'data-name': p.name, 'aria-label': `${p.kind} ${p.name}: its flows` }, ...children);
-  }
-
-  node(n) {
-    return this.linkTo(n, s('rect', { x: n.x, y: n.y, width: n.width, height: n.height, rx: 10 }),
-      s('rect', { class: 'door', x: n.x + n.width / 2 - 13, y: n.y - 4, width: 26, height: 8, rx: 4 }),
-      text(n.x + 14, n.y + 24, cut(n.label, n.width / 2, 'title'), 'title'), text(n.x + n.width - 14, n.y + 24, n.address, 'small', 'dim', { 'text-anchor': 'end' }),
-      n.observed ? null : text(n.x + 14, n.y + 40, 'not observed: its flows are not shown', 'small', 'dim'),
-      n.more > 0 ? text(n.x + 14, n.y + n.height - 14, `and ${n.more} more pods`, 'small', 'dim') : null);
-  }
-
-  chip(p) {
-    const speed = p.kind === 'service' ? text(p.x + p.width - 12, p.y + p.height / 2, '', 'small', 'dim', { 'text-anchor': 'end' }) : null;
-    if (speed) this.rates.set(p.name, speed);
-    return this.linkTo(p, s('rect', { x: p.x, y: p.y, width: p.width, height: p.height, rx: p.kind === 'pod' ? 6 : 15 }),
-      glyph(p.kind, p.x + 18, p.y + p.height / 2),
-      text(p.x + 32, p.y + p.height / 2, cut(p.label, p.width - 40 - (speed ? 40 : 0), 'body'), 'body'), speed);
-  }
-
-  drawRates() {
-    const by = new Map();
-    for (const sv of this.services ?? []) by.set(`${sv.namespace}/${sv.name}`, (by.get(`${sv.namespace}/${sv.name}`) ?? 0) + (this.speeds.of(sv) ?? 0));
-    for (const [name, element] of this.rates ?? []) setText(element, by.get(name) > 0 ? `${rate(by.get(name))}/s` : '');
-  }
-
-  take({ fresh, rates, sample }) {
-    if (!this.places) return;
-    // Records of the past, at the start of a stream, get no dots.
-    const young = fresh.filter((r) => Date.parse(r.time) / 1000 > rates.now() - 2);
-    const some = young.slice(-AT_ONCE);
-    this.dots.left += young.length - some.length;
-    for (const r of some) {
-      const way = this.places.way(r);
-      if (way) this.dots.add(way, r.verdict);
+  /** layOut draws all anew: in another form, for another width, or for other connections. */
+  layOut() {
+    const room = this.body.clientWidth, scale = parseFloat(getComputedStyle(document.documentElement).fontSize) / 14;
+    if (room === 0 || !this.picked) return;
+    this.drawn = this.room();
+    const narrow = room / scale < NARROW, Form = narrow || listed ? MapList : MapGraph;
+    this.form.hidden = narrow;
+    this.form.setAttribute('aria-pressed', String(listed));
+    if (!(this.map instanceof Form)) {
+      this.map?.leave();
+      this.map = new Form();
     }
-    const now = performance.now();
-    if (now - (this.updated ?? 0) < 1000) return;
-    this.updated = now;
+    if (this.map.element.parentNode !== this.body) replace(this.body, this.map.element);
+    this.map.show(this.picked, room / scale, scale);
+    this.map.update(this.seconds);
+  }
+
+  take({ fresh, connections, rates }) {
+    const now = performance.now(), second = rates.now();
+    if (now - (this.updated ?? 0) >= EVERY) {
+      this.updated = now;
+      connections.expire(second);
+      this.seconds = connections.seconds(second, rates.first);
+      this.draw(connections, now);
+    }
+    if (!this.picked || !this.map) return;
+    // Records of the past, at the start of a stream, get no dots.
+    const young = fresh.filter((r) => r.at / 1000 > second - 2), some = young.slice(-AT_ONCE);
+    if (this.map.dots) this.map.dots.left += young.length - some.length;
+    for (const r of some) {
+      const flow = connections.flows.get(r.id);
+      if (flow) this.map.dot(flow.of, r.verdict);
+    }
+  }
+
+  draw(connections, now) {
     this.only.draw();
-    const { made, left } = this.dots;
-    Object.assign(this.dots, { made: 0, left: 0 });
-    const of = sample * (made > 0 ? (made + left) / made : 1);
+    const next = pick(connections, this.picked?.keys);
+    if (next.keys.size === 0) { this.drawEmpty(); return; }
+    const shown = this.picked?.keys;
+    const same = shown && next.keys.size === shown.size && [...next.keys].every((key) => shown.has(key));
+    if (!shown || !same && now - this.laid >= (next.left > 0 ? CALM : 0)) {
+      this.picked = next;
+      connections.hold(next.keys);
+      this.laid = now;
+      this.layOut();
+    } else this.map?.update(this.seconds);
+    this.drawTexts(connections);
+  }
+
+  drawEmpty() {
+    const text = stream.error || (stream.connected ? 'No flows in the last minute.' : 'Connecting …');
+    this.picked = null;
+    stream.connections.hold(new Set());
+    setText(this.status, '');
+    setText(this.rest, '');
+    if (this.empty?.isConnected && this.empty.firstChild.textContent === text) return;
+    replace(this.body, this.empty = h('div', { class: 'empty' }, h('p', null, text)));
+    if (stream.connected) Promise.all([topology(), get('/v1/services?limit=50')]).then(([t, { services }]) => this.empty.append(nextStep(t, services))).catch(() => { /* without a hint, then */ });
+  }
+
+  drawTexts(connections) {
+    const all = [...connections.calls.values()], { calls, selections } = this.picked, sum = sumOf(all);
     const filtered = chipsOf(new URLSearchParams(stream.filters)).length > 0 ? ' that match the filters' : '';
-    setText(this.status, `${rate(rates.perSecond())} flows/s${filtered}${of >= 1.5 ? `; each dot stands for ${Math.round(of)} flows` : ''}${still.matches ? '; lines instead of dots (reduced motion)' : ''}`);
+    const { made = 0, left = 0 } = this.map?.dots ?? {};
+    if (this.map?.dots) Object.assign(this.map.dots, { made: 0, left: 0 });
+    const of = stream.sample * (made > 0 ? (made + left) / made : 1);
+    const dots = this.map?.dots && (still.matches ? 'no dots (reduced motion)' : of >= 1.5 && `each dot stands for ${Math.round(of)} flows, the figures count all`);
+    setText(this.status, [stream.error || `${often(sum.flows, this.seconds, ' flows')} ${span(this.seconds)}${filtered}`, dots].filter(Boolean).join('; '));
+    const counted = [connections.calls, connections.selections].flatMap((x) => [...x.values()]).filter((c) => c.flows > 0).length;
+    const more = counted - [...calls, ...selections].filter((c) => c.flows > 0).length;
+    const hidden = sum.flows - sumOf(calls).flows;
+    setText(this.rest, [
+      more > 0 && `And ${plural(more, 'more connection')} between other places${hidden > 0 ? `, with ${often(hidden, this.seconds, ' flows')}` : ''}. Shown are those that fail, then the busiest.`,
+      this.unobserved?.length > 0 && `Not observed, so that their flows are missing: ${this.unobserved.slice(0, 5).join(', ')}${this.unobserved.length > 5 ? ` and ${this.unobserved.length - 5} more nodes` : ''}.`,
+    ].filter(Boolean).join(' '));
+    const notes = missedNotes().join(' ');
+    this.notice.hidden = !notes;
+    setText(this.notice, notes);
   }
 }

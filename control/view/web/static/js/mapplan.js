@@ -1,104 +1,109 @@
-// The layout of the map: external machines at the top, services in the middle, nodes with
-// their pods at the bottom. All lengths are in units of the picture.
+// What the map shows, and where: callers on the left, services in the middle, endpoints on the
+// right. All lengths are in units of the picture.
 
-import { split } from './format.js';
+import { Leg } from './leg.js';
 
-const CHIP = 30, GAP = 10, NODE_GAP = 18, PAD = 12, MARGIN = 6;
-const PODS = 24; // at most, of one node
-const SERVICES = 18; // at most
+const SERVICES = 12; // at most
+const CALLS = 28; // connections from callers to services, at most
+const SELECTIONS = 32; // connections from services to endpoints, at most
+const SHOWN = 1.5; // what a connection that is shown already weighs more, so that the map is calm
+export const ROW = 24; // of one connection at a chip
+const CHIP = 30, SERVICE = 48, GAP = 10, HEAD = 30, MARGIN = 2;
+const LINE = 16; // of small text
+const ROOMY = 1200; // units of a picture, from which a pod's node stands beside its name
+const LABEL = 96; // the level end of a connection, under its figures
+const DETOUR = 30; // the most that a gap grows to level the columns
 
-/** flowing puts chips into centred lines from y on, and gives the y below them. */
-function flowing(chips, room, y) {
-  let line = [], used = 0;
-  const flush = () => {
-    let x = (room - used + GAP) / 2;
-    for (const chip of line) { chip.x = x; chip.y = y; x += chip.width + GAP; }
-    if (line.length > 0) y += CHIP + GAP;
-    line = [];
-    used = 0;
-  };
+/** pick chooses the connections to show: those that fail, then the busiest. */
+export function pick(connections, shown = new Set()) {
+  const fails = (c) => (c.failed + c.unanswered > 0 ? 1 : 0), weight = (c) => c.flows * (shown.has(c.key) ? SHOWN : 1);
+  const ranked = (all) => [...all.values()].filter((c) => c.flows > 0).map((c) => [fails(c), weight(c), c]).sort(([f, a, x], [g, b, y]) => g - f || b - a || (x.key < y.key ? -1 : 1)).map(([, , c]) => c);
+  const calls = ranked(connections.calls), selections = ranked(connections.selections);
+  const services = new Map();
+  for (const { to } of calls) if (services.size < SERVICES) services.set(to.key, to);
+  const some = (list, service, most) => list.filter((c) => services.has(service(c).key)).slice(0, most);
+  const picked = { services: [...services.values()], calls: some(calls, (c) => c.to, CALLS), selections: some(selections, (c) => c.from, SELECTIONS) };
+  picked.keys = new Set([...picked.calls, ...picked.selections].map((c) => c.key));
+  picked.left = calls.length + selections.length - picked.keys.size;
+  return picked;
+}
+
+const mean = (list) => list.reduce((sum, x) => sum + x, 0) / Math.max(1, list.length);
+
+/** sort orders chips by the middle of what they are connected to, then by name. */
+function sort(chips, others, connected) {
+  const at = new Map(others.map((x, i) => [x.key, i]));
+  for (const chip of chips) chip.middle = mean(connected(chip).map((key) => at.get(key)).filter((i) => i !== undefined));
+  chips.sort((a, b) => a.middle - b.middle || (a.key < b.key ? -1 : 1));
+}
+
+/** column puts chips under each other, with gaps that level columns of different heights. */
+function column(chips, x, width, height) {
+  const own = chips.reduce((sum, c) => sum + c.height, 0);
+  const gap = Math.min(GAP + DETOUR, Math.max(GAP, (height - own) / Math.max(1, chips.length)));
+  let y = HEAD + Math.max(0, (height - own - gap * (chips.length - 1)) / 2);
   for (const chip of chips) {
-    if (used + chip.width > room - 2 * MARGIN && line.length > 0) flush();
-    line.push(chip);
-    used += chip.width + GAP;
+    Object.assign(chip, { x, y, width });
+    y += chip.height + gap;
   }
-  flush();
-  return y;
 }
 
-const chip = (kind, name, label, width, more) => ({ kind, name, label, width, height: CHIP, x: 0, y: 0, ...more });
-
-/** plan lays the map out for a width and a height, which it fills if there is less to show;
- * measure gives the width of a label. */
-export function plan(topology, services, { room, least }, measure) {
-  const spots = [];
-  let y = 6;
-  const labels = [];
-  const hosts = topology.hosts.map((x) => chip('host', x.name, x.name, measure(x.name) + 48, { filter: ['source', x.addresses.join(',')] }));
-  hosts.push(chip('elsewhere', '', 'elsewhere', measure('elsewhere') + 48, {}));
-  labels.push({ text: 'OUTSIDE', y: y + 8 });
-  y = flowing(hosts, room, y + 20) + 34;
-  labels.push({ text: 'SERVICES', y: y + 8 });
-  const shown = [...services].sort((a, b) => b.flows.total - a.flows.total).slice(0, SERVICES);
-  const chips = [...new Set(shown.map((sv) => `${sv.namespace}/${sv.name}`))].sort().map((name) => chip('service', name, name, Math.max(100, measure(name) + 84), { filter: ['service', name] }));
-  y = flowing(chips, room, y + 20) + 46;
-  spots.push(...hosts, ...chips);
-  const nodes = [];
-  const columns = Math.max(1, Math.min(topology.nodes.length, Math.floor((room + NODE_GAP) / (230 + NODE_GAP))));
-  const wide = (room - 2 * MARGIN - (columns - 1) * NODE_GAP) / columns;
-  let top = y, tallest = 0;
-  topology.nodes.forEach((n, i) => {
-    const column = i % columns;
-    if (column === 0 && i > 0) { top += tallest + 40; tallest = 0; }
-    const x = MARGIN + column * (wide + NODE_GAP);
-    const pods = topology.pods.filter((p) => p.node === n.name);
-    const across = wide > 380 ? 2 : 1;
-    const podWide = (wide - 2 * PAD - (across - 1) * 8) / across;
-    const inside = pods.slice(0, PODS).map((p, j) => chip('pod', p.name, split(p.name)[1], podWide, { filter: ['pod', p.name], x: x + PAD + (j % across) * (podWide + 8), y: top + 46 + Math.floor(j / across) * (CHIP + 6) }));
-    const height = 46 + Math.ceil(inside.length / across) * (CHIP + 6) + (pods.length > PODS ? 20 : 0) + 6;
-    nodes.push({ kind: 'node', name: n.name, label: n.name, address: n.addresses[0] ?? '', x, y: top, width: wide, height, more: Math.max(0, pods.length - PODS), filter: ['node', n.name], observed: n.observed });
-    tallest = Math.max(tallest, height);
-    spots.push(...inside);
-  });
-  spots.push(...nodes);
-  const height = top + tallest + 8;
-  spread(spots, labels, Math.max(0, Math.min(280, least - height)));
-  return { spots, labels, height: Math.max(height, Math.min(least, height + 280)), nodes };
+/** plan lays out what was picked for a width. */
+export function plan({ services, calls, selections }, room) {
+  const wide = Math.max(170, Math.min(280, room * 0.19));
+  const chips = (places) => [...new Map(places.map((p) => [p.key, { ...p }])).values()];
+  const columns = { callers: chips(calls.map((c) => c.from)), services: chips(services), endpoints: chips(selections.map((c) => c.to)) };
+  const { callers, services: middle, endpoints } = columns;
+  middle.sort((a, b) => (a.key < b.key ? -1 : 1));
+  const callersOf = (sv) => calls.filter((c) => c.to.key === sv.key).map((c) => c.from.key);
+  const servicesOf = (p) => calls.filter((c) => c.from.key === p.key).map((c) => c.to.key);
+  for (let i = 0; i < 2; i++) {
+    sort(callers, middle, servicesOf);
+    sort(middle, callers, callersOf);
+  }
+  sort(callers, middle, servicesOf);
+  sort(endpoints, middle, (p) => selections.filter((c) => c.to.key === p.key).map((c) => c.from.key));
+  for (const chip of [...callers, ...endpoints]) {
+    chip.below = chip.on && room < ROOMY;
+    chip.height = CHIP + (chip.below ? LINE : 0);
+  }
+  // A service that refuses flows has two lines for the reason.
+  for (const chip of middle) {
+    chip.refuses = calls.some((c) => c.to.key === chip.key && c.reasons.size > 0);
+    chip.height = SERVICE + (chip.refuses ? 2 * LINE : 0);
+  }
+  for (const [list, connections, end] of [[callers, calls, 'from'], [middle, calls, 'to'], [middle, selections, 'from'], [endpoints, selections, 'to']]) {
+    for (const chip of list) chip.height = Math.max(chip.height, connections.filter((c) => c[end].key === chip.key).length * ROW + 8);
+  }
+  const height = Math.max(...Object.values(columns).map((list) => list.reduce((sum, c) => sum + c.height + GAP, -GAP)), 0);
+  const xs = [MARGIN, (room - wide) / 2, room - MARGIN - wide];
+  Object.values(columns).forEach((list, i) => column(list, xs[i], wide, height));
+  const at = (list) => new Map(list.map((chip) => [chip.key, chip]));
+  const lines = [...join(calls, at(callers), at(middle)), ...join(selections, at(middle), at(endpoints))];
+  return { columns, lines, height: HEAD + height + 12, heads: xs };
 }
 
-/** spread gives the rows more room: a half of what is to spare above the services, a half below. */
-function spread(spots, labels, spare) {
-  const shift = { host: 0, elsewhere: 0, service: spare / 2, node: spare, pod: spare };
-  for (const p of spots) p.y += shift[p.kind];
-  labels[1].y += spare / 2;
+/** join gives each connection its own row at both of its chips, in the order of the other ends. */
+function join(connections, left, right) {
+  const lines = connections.map((connection) => ({ connection, from: left.get(connection.from.key), to: right.get(connection.to.key) }));
+  const rows = (end, other, edge) => {
+    for (const chip of new Set(lines.map((l) => l[end]))) {
+      const mine = lines.filter((l) => l[end] === chip).sort((a, b) => a[other].y - b[other].y);
+      mine.forEach((l, i) => { l[edge] = { x: end === 'from' ? chip.x + chip.width : chip.x, y: chip.y + chip.height / 2 + (i - (mine.length - 1) / 2) * ROW }; });
+    }
+  };
+  rows('from', 'to', 'a');
+  rows('to', 'from', 'b');
+  for (const l of lines) {
+    const bend = { x: l.b.x - LABEL, y: l.b.y };
+    l.legs = [new Leg(l.a, bend), new Leg(bend, l.b)];
+  }
+  return lines;
 }
 
-/** Places finds spots by what records call them. */
-export class Places {
-  constructor(spots) {
-    this.byKey = new Map(spots.map((p) => [`${p.kind} ${p.name}`, p]));
-  }
-
-  find(kind, name) { return this.byKey.get(`${kind} ${name}`); }
-
-  /** middle is where dots come and go; of pods it is their sign, so that names stay readable. */
-  static middle(p) { return { x: p.x + (p.kind === 'pod' ? 18 : p.width / 2), y: p.y + p.height / 2 }; }
-
-  /** way is the path of a flow's dot: source, the door of the deciding node, service, endpoint. */
-  way(r) {
-    const { middle } = Places;
-    const node = this.find('node', r.node);
-    if (!node) return null;
-    const door = { x: node.x + node.width / 2, y: node.y };
-    const source = (r.sourcePod && this.find('pod', r.sourcePod)) || (r.local && node) || (r.sourceNode && this.find('node', r.sourceNode)) || (r.sourceHost && this.find('host', r.sourceHost)) || this.find('elsewhere', '');
-    const start = source.kind === 'node' ? { x: source.x + source.width / 2, y: source.y } : middle(source);
-    const points = [start, door];
-    const service = r.service && this.find('service', r.service.replace(/:[^:/]*$/, ''));
-    if (service) points.push(middle(service));
-    if (r.verdict === 'dnat') {
-      const endpoint = (r.pod && this.find('pod', r.pod)) || (r.endpointNode && this.find('node', r.endpointNode));
-      if (endpoint) points.push(endpoint.kind === 'node' ? { x: endpoint.x + endpoint.width / 2, y: endpoint.y } : middle(endpoint));
-    } else if (r.verdict === 'accept') points.push(middle(this.find('elsewhere', '')));
-    return points;
-  }
+/** wayOf is the way of a flow's dot: to the service, through it, and to the endpoint; null: it is not shown. */
+export function wayOf(lines, call, selection) {
+  const first = lines.get(call), second = selection && lines.get(selection);
+  if (!first) return null;
+  return second ? [...first.legs, new Leg(first.b, second.a), ...second.legs] : first.legs;
 }

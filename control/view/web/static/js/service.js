@@ -22,19 +22,22 @@ const HISTORY = 150; // samples: five minutes
 /** History is the rates of a port since the view was opened: of flows, and of errors. */
 class History {
   constructor() {
+    this.times = []; // of the values, in milliseconds
     this.flows = { values: [], spark: new Spark() };
     this.errors = { values: [], spark: new Spark() };
   }
 
   /** mark marks changes of the service table. */
   mark(changes) {
-    for (const line of [this.flows, this.errors]) line.spark.mark(marks(changes, (line.values.length - 1) * EVERY));
+    for (const line of [this.flows, this.errors]) line.spark.mark(marks(changes, this.times.at(-1) - this.times[0], this.times.at(-1)));
   }
 
   take(rateOf, failed) {
-    const before = this.failed ?? failed;
-    this.failed = failed;
-    for (const [line, value] of [[this.flows, rateOf ?? 0], [this.errors, Math.max(0, failed - before) / (EVERY / 1000)]]) {
+    const before = this.failed ?? failed, at = performance.now(), passed = (at - (this.at ?? -Infinity)) / 1000;
+    Object.assign(this, { failed, at });
+    this.times.push(Date.now());
+    if (this.times.length > HISTORY) this.times.shift();
+    for (const [line, value] of [[this.flows, rateOf ?? 0], [this.errors, Math.max(0, failed - before) / passed]]) {
       line.values.push(value);
       if (line.values.length > HISTORY) line.values.shift();
       if (line.values.length > 1) line.spark.draw(line.values);
@@ -97,7 +100,7 @@ export class ServiceView {
   draw(answer) {
     const mine = answer.services.filter((sv) => sv.namespace === this.namespace && sv.name === this.name);
     if (mine.length === 0) { this.fail(`Service ${this.title} not found, or it has no cluster IP.`); return; }
-    this.speeds.take(mine);
+    this.speeds.take(mine, true);
     for (const sv of mine) {
       const key = `${sv.service} ${sv.family} ${sv.protocol}`;
       if (!this.histories.has(key)) this.histories.set(key, new History());

@@ -1,9 +1,9 @@
 // The view of services: the flow counts of each, and their distribution over the endpoints.
 
-import { poll } from './api.js';
-import { h, replace } from './dom.js';
+import { h } from './dom.js';
 import { number, plural, rate } from './format.js';
 import { named } from './row.js';
+import { ServiceList, keyOf } from './servicelist.js';
 import { errors, fit } from './words.js';
 
 export const EVERY = 2000; // milliseconds between two requests
@@ -13,21 +13,22 @@ const SHOWN = 200; // rows; more would take longer to draw than they are shown
 export class Speeds {
   constructor() { this.before = new Map(); this.speeds = new Map(); }
 
-  take(services) {
-    const now = performance.now();
+  /** take takes the counts of services or, for one service, also of its endpoints. */
+  take(services, endpoints = false) {
     for (const sv of services) {
-      for (const [key, total] of [[keyOf(sv), sv.flows.total], ...sv.endpoints.map((e) => [keyOf(sv, e), e.flows.total])]) {
-        const old = this.before.get(key);
-        if (old) this.speeds.set(key, Math.max(0, (total - old.total) / (now - old.at) * 1000));
-        this.before.set(key, { total, at: now });
-      }
+      this.count(keyOf(sv), sv.flows.total);
+      if (endpoints) for (const e of sv.endpoints) this.count(keyOf(sv, e), e.flows.total);
     }
+  }
+
+  count(key, total) {
+    const old = this.before.get(key), now = performance.now();
+    if (old) this.speeds.set(key, Math.max(0, (total - old.total) / (now - old.at) * 1000));
+    this.before.set(key, { total, at: now });
   }
 
   of(service, endpoint) { return this.speeds.get(keyOf(service, endpoint)); }
 }
-
-const keyOf = (service, endpoint) => `${service.service} ${service.family} ${service.protocol} ${endpoint?.endpoint ?? ''}`;
 
 export const serviceLink = (sv) => `#/services/${encodeURIComponent(sv.namespace)}/${encodeURIComponent(sv.name)}`;
 
@@ -55,9 +56,10 @@ export class ServicesView {
   title = 'Services';
 
   constructor() {
-    this.abort = new AbortController();
+    this.list = new ServiceList();
     this.speeds = new Speeds();
     this.order = 'total';
+    this.rows = new Map(); // of the table: the element and what it shows, by service port
     this.body = h('tbody', { id: 'services' });
     this.status = h('p', { class: 'hint', role: 'status' }, 'Loading …');
     this.heads = columns.map(([name, title]) => h('th', { class: name, scope: 'col' }, keys[name]
@@ -66,10 +68,14 @@ export class ServicesView {
     this.element = h('section', { class: 'services', 'aria-labelledby': 'title' },
       h('div', { class: 'headline' }, h('h1', { id: 'title' }, 'Services'), this.status, this.find),
       h('div', { class: 'tablebox' }, h('table', { class: 'table' }, h('thead', null, h('tr', null, this.heads)), this.body)));
-    poll('/v1/services', EVERY, this.abort.signal, (answer) => { this.answer = answer; this.speeds.take(answer.services); this.draw(); }, (e) => { this.status.textContent = e.message; });
+    this.list.follow(EVERY, (answer, active) => {
+      this.answer = answer;
+      if (active) this.speeds.take(answer.services);
+      this.draw();
+    }, (e) => { this.status.textContent = e.message; });
   }
 
-  leave() { this.abort.abort(); }
+  leave() { this.list.leave(); }
 
   keys = { '/': () => this.find.focus(), j: () => this.move(1), k: () => this.move(-1), ArrowDown: () => this.move(1), ArrowUp: () => this.move(-1) };
 
@@ -81,24 +87,56 @@ export class ServicesView {
 
   draw() {
     if (!this.answer) return;
-    const { services, nodes, lost } = this.answer;
-    const key = keys[this.order];
-    const of = (sv) => key(sv, this.speeds);
-    const wanted = this.find.value.trim().toLowerCase();
-    const found = services.filter((sv) => sv.service.toLowerCase().includes(wanted) || sv.clusterIP.startsWith(wanted));
-    const sorted = found.sort((a, b) => (of(a) < of(b) ? -1 : of(a) > of(b) ? 1 : a.service < b.service ? -1 : 1));
+    const { nodes, lost } = this.answer, wanted = this.find.value.trim().toLowerCase();
+    const [active, others] = this.list.find((sv) => sv.service.toLowerCase().includes(wanted) || sv.clusterIP.startsWith(wanted));
+    const sorted = this.sort(active, others), found = active.length + others.length;
     columns.forEach(([name], i) => this.heads[i].setAttribute('aria-sort', name === this.order ? (name === 'name' || name === 'fit' ? 'ascending' : 'descending') : 'none'));
-    this.status.textContent = `${found.length > SHOWN ? `the first ${SHOWN} of ` : ''}${plural(found.length, 'service port')}, summed over ${nodes.length === 1 ? nodes[0] || 'one node' : `${nodes.length} nodes`}${lost ? `; ${number(lost)} flows were lost and are not counted` : ''}`;
-    const focused = this.body.contains(document.activeElement) ? document.activeElement.getAttribute('href') + document.activeElement.dataset.key : null;
-    replace(this.body, sorted.slice(0, SHOWN).map((sv) => this.row(sv)));
-    if (focused) [...this.body.querySelectorAll('a')].find((a) => a.getAttribute('href') + a.dataset.key === focused)?.focus();
+    this.status.textContent = `${found > SHOWN ? `the first ${SHOWN} of ` : ''}${plural(found, 'service port')}${this.list.whole ? '' : ' so far'}, summed over ${nodes.length === 1 ? nodes[0] || 'one node' : `${nodes.length} nodes`}${lost ? `; ${number(lost)} flows were lost and are not counted` : ''}`;
+    this.drawRows(sorted);
+  }
+
+  /** drawRows draws the rows anew that changed, and leaves the others alone. */
+  drawRows(services) {
+    const focused = this.body.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+    const before = this.rows;
+    this.rows = new Map();
+    for (const sv of services) {
+      const key = keyOf(sv), known = before.get(key), shows = this.shows(sv);
+      this.rows.set(key, known?.shows === shows ? known : { shows, element: this.row(sv) });
+    }
+    const elements = [...this.rows.values()].map((row) => row.element);
+    const keep = new Set(elements);
+    for (const element of [...this.body.children]) if (!keep.has(element)) element.remove();
+    let next = this.body.firstElementChild;
+    for (const element of elements) {
+      if (element === next) next = next.nextElementSibling;
+      else this.body.insertBefore(element, next);
+    }
+    if (focused && document.activeElement === document.body) this.rows.get(focused)?.element.querySelector('a').focus({ preventScroll: true });
+  }
+
+  speed(sv) { return rate(sv.flows.total > 0 ? this.speeds.of(sv) : 0); }
+
+  /** shows is what a row is made of. */
+  shows(sv) {
+    const shares = sv.endpoints.map((e) => e.observed.toFixed(3));
+    return JSON.stringify([this.speed(sv), sv.flows.total, sv.flows.open, sv.flows.unanswered, errorsOf(sv), sv.fit?.pValue, shares]);
+  }
+
+  /** sort returns the first services in the chosen order. Without flows all are equal, and in the order of their names. */
+  sort(active, others) {
+    const key = keys[this.order], byName = this.order === 'name';
+    const keyed = (byName ? [...active, ...others] : active).map((sv) => [key(sv, this.speeds), sv]);
+    keyed.sort(([a, x], [b, y]) => (a < b ? -1 : a > b ? 1 : x.service < y.service ? -1 : 1));
+    const sorted = keyed.slice(0, SHOWN).map(([, sv]) => sv);
+    return byName ? sorted : [...sorted, ...others.slice(0, SHOWN - sorted.length)];
   }
 
   row(sv) {
     const verdict = fit(sv);
     return h('tr', { 'data-service': sv.service },
       h('td', { class: 'name' }, h('a', { href: serviceLink(sv), 'data-key': keyOf(sv) }, named(sv.service)), h('span', { class: 'address' }, `${sv.clusterIP}:${sv.port} ${sv.protocol}`)),
-      h('td', { class: 'count rate', 'data-label': 'flows/s' }, rate(this.speeds.of(sv))), h('td', { class: 'count', 'data-label': 'flows' }, number(sv.flows.total)), h('td', { class: 'count open' }, number(sv.flows.open)),
+      h('td', { class: 'count rate', 'data-label': 'flows/s' }, this.speed(sv)), h('td', { class: 'count', 'data-label': 'flows' }, number(sv.flows.total)), h('td', { class: 'count open' }, number(sv.flows.open)),
       h('td', { class: 'share' }, spread(sv)),
       h('td', { class: 'fit' }, sv.fit ? h('span', { class: 'pill', 'data-tone': verdict.tone, title: verdict.text }, { pass: 'too few flows', warn: 'uneven', good: 'even' }[verdict.tone]) : h('span', { class: 'none' }, '–')),
       count('unanswered', sv.flows.unanswered, 'warn'), count('errors', errorsOf(sv), 'bad'));

@@ -2,6 +2,7 @@
 // as rows, at most ROWS.
 
 import { get } from './api.js';
+import { Connections } from './connections.js';
 import { queryOf } from './filter.js';
 import { EventStream } from './events.js';
 import { Rates } from './rates.js';
@@ -31,6 +32,7 @@ class Stream {
   constructor() {
     this.rows = new Map(); // the last record of each flow, by id, oldest first
     this.rates = new Rates();
+    this.connections = new Connections();
     this.listeners = new Set();
     this.fresh = []; // first records of flows since the last drawing
     this.filters = null; // as a query; null: never opened
@@ -49,6 +51,7 @@ class Stream {
   reset() {
     this.rows.clear();
     this.rates.clear();
+    this.connections.clear();
     this.fresh.length = 0;
     this.seen = [new Set(), new Set()];
     this.others = new Set(); // ids of records that are in the row of another node's record
@@ -141,6 +144,7 @@ class Stream {
       if (state === 'unanswered') this.rates.add('unanswered', since);
       else if (isError(state)) this.rates.add('errors', since);
     }
+    this.connections.take(r, this.rates.now());
     const past = !r.event; // a record of the past: after a reconnection perhaps not new
     const picked = hash(r.id) % this.sample === 0;
     const before = this.rows.get(r.id);
