@@ -154,11 +154,11 @@ func TestConnections(t *testing.T) {
 // TestPick: of many connections some are shown, those that fail first.
 func TestPick(t *testing.T) {
 	p := open(t, newFake(t, newWorld(t, 22), 0), "#/flows")
-	type picked struct{ Services, Calls, Selections, Left, Again, Failing int }
+	type picked struct{ Services, Calls, Selections, Left, Again, Failing, Empty, Refusing int }
 	var have picked
 	p.Run(chromedp.Evaluate(`(async () => {
 		const { Connections } = await import('/js/connections.js');
-		const { pick } = await import('/js/mapplan.js');
+		const { alike, pick } = await import('/js/mapplan.js');
 		const c = new Connections();
 		const take = (id, caller, service, state) => c.take({ id, at: 1e6, verdict: 'dnat', source: '10.0.0.1:1', sourcePod: 'a/caller-' + caller, service: 'a/service-' + service, endpoint: '10.0.0.2:80', pod: 'a/pod-' + service + '-' + caller, life: { state, answered: state === 'closed' } }, 1000);
 		// The connections to service 0 have most flows, and so on.
@@ -167,9 +167,12 @@ func TestPick(t *testing.T) {
 		take('refused', 19, 28, 'refused');
 		const has = (x, caller, service) => x.calls.some((y) => y.from.name === 'a/caller-' + caller && y.to.name === 'a/service-' + service) ? 1 : 0;
 		const next = pick(c, first.keys);
-		return { Services: first.services.length, Calls: first.calls.length, Selections: first.selections.length, Left: first.left, Again: pick(c, first.keys).keys.size, Failing: has(first, 19, 28) * 10 + has(next, 19, 28) };
+		c.take({ id: 'rejected', at: 1e6, verdict: 'reject', reason: 'no-endpoints', source: '10.0.0.1:1', sourcePod: 'a/caller-19', service: 'a/service-28', life: { state: 'rejected' } }, 1000);
+		const rejected = pick(c, next.keys);
+		return { Services: first.services.length, Calls: first.calls.length, Selections: first.selections.length, Left: first.left, Again: pick(c, first.keys).keys.size, Failing: has(first, 19, 28) * 10 + has(next, 19, 28),
+			Empty: first.services.filter((sv) => !first.calls.some((x) => x.to.key === sv.key)).length, Refusing: alike(next, rejected) || rejected.refusing.size !== 1 ? 0 : 1 };
 	})()`, &have, func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }))
-	if have.Services > 12 || have.Calls != 28 || have.Selections != 32 || have.Left != 1200-60 || have.Again != 60 || have.Failing != 1 {
+	if have.Services > 12 || have.Calls != 28 || have.Selections != 32 || have.Left != 1200-60 || have.Again != 60 || have.Failing != 1 || have.Empty != 0 || have.Refusing != 1 {
 		t.Errorf("%+v", have)
 	}
 }

@@ -135,6 +135,16 @@ export class Connections {
     for (const all of [this.calls, this.selections]) for (const c of all.values()) if (c.flows === 0) this.remove(c);
   }
 
+  /** callsByService are all connections from callers, by the key of the service. */
+  callsByService() {
+    const by = new Map();
+    for (const c of this.calls.values()) {
+      if (!by.has(c.to.key)) by.set(c.to.key, []);
+      by.get(c.to.key).push(c);
+    }
+    return by;
+  }
+
   /** seconds is how many seconds the counts are of; first is the second of the first record. */
   seconds(now, first) {
     return Math.min(SECONDS, Math.max(1, now - Math.max(first, this.since)));

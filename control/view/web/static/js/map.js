@@ -9,7 +9,7 @@ import { plural } from './format.js';
 import { nextStep } from './idle.js';
 import { MapGraph } from './mapgraph.js';
 import { MapList } from './maplist.js';
-import { pick } from './mapplan.js';
+import { alike, pick } from './mapplan.js';
 import { missedNotes } from './notes.js';
 import { ServicesSwitch } from './only.js';
 import { stream } from './stream.js';
@@ -98,9 +98,7 @@ export class MapView {
     this.only.draw();
     const next = pick(connections, this.picked?.keys);
     if (next.keys.size === 0) { this.drawEmpty(); return; }
-    const shown = this.picked?.keys;
-    const same = shown && next.keys.size === shown.size && [...next.keys].every((key) => shown.has(key));
-    if (!shown || !same && now - this.laid >= (next.left > 0 ? CALM : 0)) {
+    if (!this.picked || !alike(next, this.picked) && now - this.laid >= (next.left > 0 ? CALM : 0)) {
       this.picked = next;
       connections.hold(next.keys);
       this.laid = now;

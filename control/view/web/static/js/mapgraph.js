@@ -83,8 +83,9 @@ export class MapGraph {
       if (l.label !== label) { l.label = label; element.setAttribute('aria-label', label); }
       if (l.href !== href) { l.href = href; element.setAttribute('href', href); }
     }
+    const all = this.picked.all.callsByService(); // also those that are not drawn
     for (const sv of this.picked.services) {
-      const calls = this.picked.calls.filter((c) => c.to.key === sv.key), sum = sumOf(calls);
+      const calls = all.get(sv.key) ?? [], sum = sumOf(calls);
       const { lines: [first, ...more], room } = this.figures.get(sv.key);
       setText(first, `${often(sum.flows, seconds)}, ${share(sum)} answered`);
       const [[why, n] = []] = refusals(calls), reason = why ? wrap(`${number(n)}: ${why}`, room, 'small') : [];

@@ -39,7 +39,7 @@ export class MapList {
     const element = h('article', { class: 'card-box', 'data-service': sv.name },
       list(`Callers of ${sv.name}`, calls, 'from'), h('h2', null, symbol(sv.kind), title, rate, part), why,
       selections.length > 0 && list(`Endpoints of ${sv.name}`, selections, 'to'));
-    return { element, calls, rate, part, why };
+    return { element, key: sv.key, rate, part, why };
   }
 
   row(c, place) {
@@ -59,8 +59,9 @@ export class MapList {
       element.setAttribute('href', link(filterOf(c)));
       element.setAttribute('aria-label', summary(c, seconds));
     }
-    for (const { calls, rate, part, why } of this.cards) {
-      const sum = sumOf(calls);
+    const all = this.picked.all.callsByService(); // also those that are not listed
+    for (const { key, rate, part, why } of this.cards) {
+      const calls = all.get(key) ?? [], sum = sumOf(calls);
       setText(rate, often(sum.flows, seconds));
       setText(part, share(sum));
       part.dataset.tone = toneOf(sum);

@@ -19,14 +19,23 @@ export function pick(connections, shown = new Set()) {
   const fails = (c) => (c.failed + c.unanswered > 0 ? 1 : 0), weight = (c) => c.flows * (shown.has(c.key) ? SHOWN : 1);
   const ranked = (all) => [...all.values()].filter((c) => c.flows > 0).map((c) => [fails(c), weight(c), c]).sort(([f, a, x], [g, b, y]) => g - f || b - a || (x.key < y.key ? -1 : 1)).map(([, , c]) => c);
   const calls = ranked(connections.calls), selections = ranked(connections.selections);
-  const services = new Map();
-  for (const { to } of calls) if (services.size < SERVICES) services.set(to.key, to);
-  const some = (list, service, most) => list.filter((c) => services.has(service(c).key)).slice(0, most);
-  const picked = { services: [...services.values()], calls: some(calls, (c) => c.to, CALLS), selections: some(selections, (c) => c.from, SELECTIONS) };
+  const services = new Map(), picked = { calls: [], selections: [], all: connections };
+  for (const c of calls) {
+    if (picked.calls.length === CALLS) break;
+    if (!services.has(c.to.key) && services.size === SERVICES) continue;
+    services.set(c.to.key, c.to);
+    picked.calls.push(c);
+  }
+  picked.services = [...services.values()];
+  picked.selections = selections.filter((c) => services.has(c.from.key)).slice(0, SELECTIONS);
   picked.keys = new Set([...picked.calls, ...picked.selections].map((c) => c.key));
   picked.left = calls.length + selections.length - picked.keys.size;
+  picked.refusing = new Set(calls.filter((c) => services.has(c.to.key) && [...c.reasons.values()].some((n) => n > 0)).map((c) => c.to.key));
   return picked;
 }
+
+/** alike is true if two picks have the same layout. */
+export const alike = (a, b) => ['keys', 'refusing'].every((k) => a[k].size === b[k].size && [...a[k]].every((x) => b[k].has(x)));
 
 const mean = (list) => list.reduce((sum, x) => sum + x, 0) / Math.max(1, list.length);
 
@@ -49,7 +58,7 @@ function column(chips, x, width, height) {
 }
 
 /** plan lays out what was picked for a width. */
-export function plan({ services, calls, selections }, room) {
+export function plan({ services, calls, selections, refusing }, room) {
   const wide = Math.max(170, Math.min(280, room * 0.19));
   const chips = (places) => [...new Map(places.map((p) => [p.key, { ...p }])).values()];
   const columns = { callers: chips(calls.map((c) => c.from)), services: chips(services), endpoints: chips(selections.map((c) => c.to)) };
@@ -69,7 +78,7 @@ export function plan({ services, calls, selections }, room) {
   }
   // A service that refuses flows has two lines for the reason.
   for (const chip of middle) {
-    chip.refuses = calls.some((c) => c.to.key === chip.key && c.reasons.size > 0);
+    chip.refuses = refusing.has(chip.key);
     chip.height = SERVICE + (chip.refuses ? 2 * LINE : 0);
   }
   for (const [list, connections, end] of [[callers, calls, 'from'], [middle, calls, 'to'], [middle, selections, 'from'], [endpoints, selections, 'to']]) {
