@@ -19,7 +19,7 @@ import (
 // timeout is how long a program may take to list the rules: those of 10,000 services take seconds.
 const timeout = 30 * time.Second
 
-// ErrNoProgram: the node lacks the program that lists the rules.
+// ErrNoProgram means that the node lacks the program that lists the rules.
 var ErrNoProgram = errors.New("the node has no program")
 
 // List runs a program that lists rules, in the calling thread's network namespace.
