@@ -121,7 +121,7 @@ func TestManyServices(t *testing.T) {
 	f.polled(p, 3)
 
 	p.GoTo("#/map")
-	p.WaitFor("more connections than are shown", "/^And \\d+ more connections between other places, with /.test(document.getElementById('rest').textContent)")
+	p.WaitFor("more connections than are shown", "/^And [\\d,]+ more connections between other places, with /.test(document.getElementById('rest').textContent)")
 	within("a.connection", 20, 60)
 	within(".spot.service", 12, 12)
 	within(".dot", 1, 90)

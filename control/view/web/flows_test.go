@@ -299,7 +299,7 @@ func TestServicesOnly(t *testing.T) {
 	f := newFake(t, w, 60)
 	p := open(t, f, "")
 	p.WaitFor("flows", rows+" > 20")
-	p.WaitFor("how many are left out", `/^\d+ flows for no service left out$/.test(document.getElementById('left-out').textContent)`)
+	p.WaitFor("how many are left out", `/^[\d,]+ flows for no service left out$/.test(document.getElementById('left-out').textContent)`)
 	other := "[...document.querySelectorAll('#rows tr')].filter(tr => tr.querySelector('.to').textContent.includes('93.184.216.34')).length"
 	if n := webtest.Value[int](p.Page, other); n > 0 {
 		t.Errorf("%d rows are of flows for no service", n)
