@@ -29,6 +29,7 @@ func (r *Ruleset) Audit(t *decision.Table, thorough bool) (nft.Repair, error) {
 	if err := r.keepWatch(); err != nil {
 		return done, err
 	}
+	r.checkIdle(t)
 	gentle := gentleRepairs
 	for try := 0; ; try++ {
 		// Read first: later changes make a new generation.

@@ -267,18 +267,14 @@ func (n *CopyNode) fromPod(t *table, match bool) (clause, bool) {
 }
 
 // The chains that refuse.
-const refuseServices, refuseExternal = "refuse_services", "refuse_external"
+const refuseServices, refuseExternal, refuseAll = "refuse_services", "refuse_external", "refuse_all"
 
 // refuseChains refuse undecided packets to services without endpoints, at the hooks at which kube-proxy
 // does: INPUT jumps to KUBE-EXTERNAL-SERVICES, OUTPUT to KUBE-SERVICES, FORWARD to both.
 func (spec *Spec) refuseChains(t *table) []chain {
 	undecided := []clause{ctState("new", expr.CtStateBitNEW, true), translated(false), connMark(spec.ConnMark, false)}
-	base := func(name, hookName string, hook *nftables.ChainHook, to ...string) chain {
-		c := chain{name, nftables.ChainTypeFilter, hook, hookName, priorityFilter + 1, nil} // after localnet
-		for _, target := range to {
-			c.rules = append(c.rules, slices.Concat(rule(undecided), rule{jump(target)}))
-		}
-		return c
+	base := func(name, hookName string, hook *nftables.ChainHook, to string) chain {
+		return chain{name, nftables.ChainTypeFilter, hook, hookName, priorityFilter + 1, []rule{append(undecided[:len(undecided):len(undecided)], jump(to))}} // after localnet
 	}
 	return []chain{
 		{name: refuseServices, rules: []rule{{t.serviceKey().in(t.copy.refused), counter(), t.rejectPortUnreachable()}}},
@@ -288,8 +284,9 @@ func (spec *Spec) refuseChains(t *table) []chain {
 			{destinationLocal(), servicePortKey().in(t.copy.refusedPort), counter(), t.rejectPortUnreachable()},
 			{destinationLocal(), servicePortKey().in(t.refusedPort), counter(), drop()},
 		}},
+		{name: refuseAll, rules: []rule{{jump(refuseServices)}, {jump(refuseExternal)}}},
 		base("refuse_input", "input", nftables.ChainHookInput, refuseExternal),
-		base("refuse_forward", "forward", nftables.ChainHookForward, refuseServices, refuseExternal),
+		base("refuse_forward", "forward", nftables.ChainHookForward, refuseAll),
 		base("refuse_output", "output", nftables.ChainHookOutput, refuseServices),
 	}
 }
@@ -298,7 +295,8 @@ func (spec *Spec) refuseChains(t *table) []chain {
 func (spec *Spec) copyMasquerade(t *table) []rule {
 	copied := connMark(spec.CopyMark, true)
 	return []rule{
-		{copied, packetMark(spec.MasqueradeMark, true), masquerade()},
+		// The mark is cleared here, too: learn_postrouting may be missing (Spec.Idle).
+		{copied, packetMark(spec.MasqueradeMark, true), clearPacketMark(spec.MasqueradeMark), masquerade()},
 		{copied, t.clientKey().in(t.copy.hairpin), masquerade()},
 	}
 }

@@ -20,7 +20,7 @@ func (r *Ruleset) Follow(t *decision.Table) error {
 	diff := make(difference)
 	hairpins := r.changes(t, diff)
 	diff.tidy()
-	changed := append(r.replaceNode(t), r.addBalances(diff)...)
+	changed := slices.Concat(r.replaceNode(t), r.endIdle(t), r.addBalances(diff))
 	if err := r.changeAll(diff); err != nil {
 		if len(changed) > 0 {
 			r.loaded = [2]*state{} // unknown: the next audit loads the tables

@@ -130,7 +130,7 @@ func (c *Connection) Install(spec Spec, t *decision.Table, keepQueueing bool) (*
 }
 
 func (c *Connection) install(spec Spec, t *decision.Table, keepQueueing, shared bool) (*Ruleset, error) {
-	spec.Copy = CopyNodeOf(t)
+	spec.Copy, spec.Idle = CopyNodeOf(t), spec.OnlyServices && isIdle(nil, t)
 	r := &Ruleset{spec: spec, kernel: &kernel{conn: c, table: TableName}, shared: shared, tables: newTables(&spec), hairpins: make(hairpins)}
 	err := r.install(t, keepQueueing)
 	if err == nil {

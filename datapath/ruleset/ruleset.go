@@ -63,6 +63,10 @@ type Spec struct {
 	Native bool
 	// Alive is the switch that stops queueing when the daemon does not serve the queues.
 	Alive Alive
+	// Idle: the kernel's copy decides all flows from elsewhere, so the base chains that only queued flows
+	// need are left out: each costs every packet. [Install] sets it with OnlyServices, and [Ruleset.Follow]
+	// ends it when a flow is to be queued.
+	Idle bool
 	// ReversePath does not queue packets that the kernel drops because of their source, by the
 	// interfaces of [Ruleset.FollowReversePath]. See [ProbeReversePath].
 	ReversePath bool
@@ -236,7 +240,7 @@ func (spec *Spec) chains(t *table) []chain {
 			base("localnet_output", "output", out, priorityFilter, spec.localnet()...),
 		}
 	}
-	return slices.Concat([]chain{spec.decideChain(t), spec.queueing(t)}, scope, []chain{
+	all := slices.Concat([]chain{spec.decideChain(t), spec.queueing(t)}, scope, []chain{
 		{name: "learn", rules: spec.learnRules(t, t.flowKey())},
 		{name: "learn_reply", rules: spec.learnRules(t, t.replyKey())},
 		{name: "slipped", rules: slippedRules(t)},
@@ -262,6 +266,10 @@ func (spec *Spec) chains(t *table) []chain {
 		base("slipped_prerouting", "prerouting", pre, priorityDNAT+1, afterDNAT...),
 		base("slipped_output", "output", out, priorityDNAT+1, afterDNAT...),
 	}, localnet, spec.copyChains(t), spec.refuseChains(t), spec.nat(t), forward(spec))
+	if spec.Idle {
+		all = slices.DeleteFunc(all, func(c chain) bool { return forQueued(c.name) })
+	}
+	return all
 }
 
 // nat are the chains that translate: decided flows by their entries, others by the kernel's copy.

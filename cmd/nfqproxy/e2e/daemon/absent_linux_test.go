@@ -157,6 +157,18 @@ func TestDecideInKernel(t *testing.T) {
 	e2etest.Eventually(t, e2etest.Patience, "the count of packets that the copy decided", func() bool {
 		return c.Metric("node-a", "nfqproxy_kernel_copy_packets_total") >= float64(len(served))/2
 	})
+	// The first Service whose flows are queued brings the chains for queued flows.
+	c.Edit(func(text string) string {
+		return strings.Replace(text, "metadata: {name: web, namespace: default", "metadata: {name: web, namespace: default, annotations: {nfqproxy.io/decide: queue}", 1)
+	})
+	for _, way := range []struct{ from, to string }{{"shell", "10.96.0.20:80"}, {"outside", "172.21.0.2:30080"}} {
+		conn := c.Dial(way.from, "tcp", e2etest.AnyPort, way.to)
+		c.Ask(conn)
+		if r := c.Record("dnat", "TCP", conn.LocalAddr(), conn.RemoteAddr()); r.Reason != "balanced" {
+			t.Errorf("%s from %s: reason %s, want balanced", way.to, way.from, r.Reason)
+		}
+	}
+	serves(c, 1)
 }
 
 // TestDecideByAnnotation: a Service's annotation changes where its flows are decided.
