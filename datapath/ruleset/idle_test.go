@@ -104,3 +104,33 @@ func TestForQueued(t *testing.T) {
 		}
 	}
 }
+
+// TestIsIdle: a table that queues some flow is not idle, by itself or as the next one.
+func TestIsIdle(t *testing.T) {
+	first := manyServices(1)[0]
+	first.QueueOneIn, first.NodePort = decision.NotQueued, 30000
+	before := decision.NewTable(1, time.Time{}, auditNode, []*decision.ServicePort{first})
+	for _, tt := range []struct {
+		name   string
+		change func(*decision.ServicePort)
+		want   bool
+	}{
+		{"the kernel decides", func(*decision.ServicePort) {}, true},
+		{"queued", func(s *decision.ServicePort) { s.QueueOneIn = 0 }, false},
+		{"one in 7", func(s *decision.ServicePort) { s.QueueOneIn = 7 }, false},
+		{"the address of two services", func(s *decision.ServicePort) { s.ClusterIP = first.ClusterIP }, false},
+		{"the node port of two services", func(s *decision.ServicePort) { s.NodePort = 30000 }, false},
+		{"without endpoints", func(s *decision.ServicePort) { s.HasEndpoints, s.Endpoints, s.Usable = false, nil, [2][]uint32{} }, true},
+	} {
+		second := *manyServices(2)[1]
+		second.QueueOneIn = decision.NotQueued
+		tt.change(&second)
+		table := before.Next(time.Time{}, auditNode, decision.Change{Service: second.Name.Service(), Ports: []*decision.ServicePort{&second}})
+		if isIdle(nil, table) != tt.want || isIdle(before, table) != tt.want {
+			t.Errorf("%s: idle %t, after another table %t, want %t", tt.name, isIdle(nil, table), isIdle(before, table), tt.want)
+		}
+	}
+	if !isIdle(nil, before) || isIdle(nil, decision.NewTable(1, time.Time{}, auditNode, nil)) {
+		t.Error("the first table, or an empty one")
+	}
+}
