@@ -1,6 +1,7 @@
 package e2etest
 
 import (
+	"context"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -141,6 +142,28 @@ func (c *Cluster) note(e lab.Event) {
 		c.logs = append(c.logs, e.Node+": "+e.Log)
 	}
 	c.arrived.Broadcast()
+}
+
+// ServeFlows serves the flow API and the page of the lab, at its FlowAPI, until the test ends.
+func (c *Cluster) ServeFlows() {
+	c.T.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	serve, err := c.OpenFlows(listener)
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- serve(ctx) }()
+	c.T.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			c.T.Errorf("serving the flow API: %v", err)
+		}
+	})
 }
 
 // Use has the cluster's methods end a subtest from now on.

@@ -1,7 +1,6 @@
 package flows
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -18,23 +17,7 @@ import (
 // namespaces of the test.
 func openPage(c *e2etest.Cluster) *webtest.Page {
 	c.T.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		c.T.Fatal(err)
-	}
-	serve, err := c.OpenFlows(listener)
-	if err != nil {
-		c.T.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- serve(ctx) }()
-	c.T.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			c.T.Errorf("serving the page: %v", err)
-		}
-	})
+	c.ServeFlows()
 	return webtest.Open(c.T, c.FlowAPI.Page())
 }
 

@@ -3,7 +3,6 @@ package hostrules
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -120,23 +119,7 @@ func TestDrops(t *testing.T) {
 // openFindings serves the flow API of the lab, and returns its findings, code and text.
 func openFindings(c *e2etest.Cluster) func() []string {
 	c.T.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		c.T.Fatal(err)
-	}
-	serve, err := c.OpenFlows(listener)
-	if err != nil {
-		c.T.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- serve(ctx) }()
-	c.T.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			c.T.Errorf("serving the flow API: %v", err)
-		}
-	})
+	c.ServeFlows()
 	client, err := observe.NewClient(c.FlowAPI.URL, observe.ClientOptions{Token: c.FlowAPI.Token})
 	if err != nil {
 		c.T.Fatal(err)
