@@ -60,7 +60,8 @@ export class Widths {
       lacks -= gives;
       out++;
     }
+    if (lacks > 0) out = OPTIONAL.length; // names are cut in any case: the nodes stay, whole
     this.table.dataset.out = out;
-    for (const [column, n] of Object.entries(this.needs)) this.table.style.setProperty(`--${column}`, `${Math.round(n + PADDING)}fr`);
+    for (const [column, n] of Object.entries(this.needs)) this.table.style.setProperty(`--${column}`, column === 'node' ? `${((n + PADDING) / SIZE).toFixed(2)}rem` : `${Math.round(n + PADDING)}fr`);
   }
 }
