@@ -33,6 +33,8 @@ func (r *Ruleset) adopt(t *decision.Table, keepQueueing bool) (bool, error) {
 			return false, nil
 		}
 	}
+	// Base chains are never removed.
+	r.spec.Idle = r.spec.Idle && !found[0].hasForQueued() && !found[1].hasForQueued()
 	diff, hairpins, err := r.adaptation(t, found)
 	if err != nil {
 		return false, err

@@ -9,9 +9,9 @@ import (
 )
 
 // Where the kernel's copy decides all flows, established packets evaluate three base chains instead of
-// seven. Chains are left out by Install only: with each base chain that is removed, the kernel drops all
-// packets that wait in the queues of the namespace (nf_queue.c, nf_queue_nf_hook_drop). When a flow is to
-// be queued, Follow adds them.
+// seven. Chains are left out by the first Install only: with each base chain that is removed, the kernel drops
+// all packets that wait in the queues of the namespace (nf_queue.c, nf_queue_nf_hook_drop). When a flow is to
+// be queued, Follow adds them, and they stay in tables that are adopted.
 //
 // The chains of the output hook stay: one has the switch (see Alive), and packets of the node to
 // refused node ports are queued in any case.
@@ -19,6 +19,16 @@ import (
 // forQueued reports whether a base chain is needed for queued flows only.
 func forQueued(name string) bool {
 	return slices.Contains([]string{"queue_prerouting", "reject_prerouting", "learn_prerouting", "learn_output", "learn_input", "learn_postrouting"}, name)
+}
+
+// hasForQueued reports whether a table has one of these chains.
+func (s *state) hasForQueued() bool {
+	for name := range s.chains {
+		if forQueued(name) {
+			return true
+		}
+	}
+	return false
 }
 
 // isIdle reports whether no flow from elsewhere to a service is queued. before is an earlier table of which

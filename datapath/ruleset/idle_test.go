@@ -9,7 +9,7 @@ import (
 )
 
 // TestIdle: without a service whose flows are queued, the base chains for queued flows are missing; the first one brings
-// them, and they stay until another process adopts the tables.
+// them, and they stay, also when another process adopts the tables.
 func TestIdle(t *testing.T) {
 	port := func(i int, oneIn uint32) decision.Change {
 		s := *manyServices(i + 1)[i]
@@ -56,7 +56,16 @@ func TestIdle(t *testing.T) {
 			return err
 		}
 		heir := again(t, onlyServices(), back, false)
-		check(heir, "adopted", false)
+		check(heir, "adopted", true)
+		intact(t, heir, back)
+		if err := heir.Remove(); err != nil {
+			return err
+		}
+		if err := again(t, onlyServices(), kernel, false).Close(); err != nil {
+			return err
+		}
+		heir = again(t, onlyServices(), back, false)
+		check(heir, "adopted without the chains", false)
 		intact(t, heir, back)
 		// After an error of Follow, an audit takes its place.
 		if done, err := heir.Audit(some, true); err != nil || !done.Reinstalled {

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"container/list"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -22,8 +23,14 @@ const (
 type changes struct {
 	mu    sync.Mutex
 	table *decision.Table // the last one
-	ports map[portKey][]observe.Change
-	order []portKey // of ports: the one that changed last is last
+	ports map[portKey]*list.Element
+	order list.List // of *history: the port that changed last is last
+}
+
+// history is that of one service port.
+type history struct {
+	portKey
+	changes []observe.Change // the oldest first
 }
 
 // follow compares a table with the last one. The time that it takes depends on the differences.
@@ -52,36 +59,45 @@ func (c *changes) follow(t *decision.Table) {
 
 func portKeyOf(s *decision.ServicePort) portKey { return portKey{s.Name, s.Family} }
 
-func port(list []*decision.ServicePort, k portKey) *decision.ServicePort {
-	if i := slices.IndexFunc(list, func(s *decision.ServicePort) bool { return portKeyOf(s) == k }); i >= 0 {
-		return list[i]
+func port(ports []*decision.ServicePort, k portKey) *decision.ServicePort {
+	if i := slices.IndexFunc(ports, func(s *decision.ServicePort) bool { return portKeyOf(s) == k }); i >= 0 {
+		return ports[i]
 	}
 	return nil
 }
 
 func (c *changes) forget(k portKey) {
-	delete(c.ports, k)
-	c.order = slices.DeleteFunc(c.order, func(o portKey) bool { return o == k })
+	if e := c.ports[k]; e != nil {
+		c.order.Remove(e)
+		delete(c.ports, k)
+	}
 }
 
 func (c *changes) add(k portKey, change observe.Change) {
 	if c.ports == nil {
-		c.ports = make(map[portKey][]observe.Change)
+		c.ports = make(map[portKey]*list.Element)
 	}
-	list := append(c.ports[k], change)
-	c.forget(k)
-	if len(c.order) == changedPorts {
-		c.forget(c.order[0])
+	e := c.ports[k]
+	if e == nil {
+		if c.order.Len() == changedPorts {
+			c.forget(c.order.Front().Value.(*history).portKey)
+		}
+		e = c.order.PushBack(&history{portKey: k})
+		c.ports[k] = e
 	}
-	c.order = append(c.order, k)
-	c.ports[k] = slices.Clone(list[max(0, len(list)-portChanges):])
+	c.order.MoveToBack(e)
+	h := e.Value.(*history)
+	h.changes = append(h.changes[max(0, len(h.changes)-portChanges+1):], change)
 }
 
 // of returns the history of a service port, the oldest change first.
 func (c *changes) of(s *decision.ServicePort) []observe.Change {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.ports[portKeyOf(s)])
+	if e := c.ports[portKeyOf(s)]; e != nil {
+		return slices.Clone(e.Value.(*history).changes)
+	}
+	return nil
 }
 
 // compare returns what changed of a service port; before is nil if it is new.

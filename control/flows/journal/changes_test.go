@@ -94,8 +94,8 @@ func TestChangesAreBounded(t *testing.T) {
 	for i := range changedPorts + 5 {
 		next(servicePort(fmt.Sprint("web-", i)))
 	}
-	if len(c.ports) != changedPorts || len(c.order) != changedPorts || c.of(servicePort("web-4")) != nil || c.of(servicePort("web-5")) == nil {
-		t.Errorf("%d ports, %d in order", len(c.ports), len(c.order))
+	if len(c.ports) != changedPorts || c.order.Len() != changedPorts || c.of(servicePort("web-4")) != nil || c.of(servicePort("web-5")) == nil {
+		t.Errorf("%d ports, %d in order", len(c.ports), c.order.Len())
 	}
 	last := servicePort(fmt.Sprint("web-", changedPorts))
 	for i := range portChanges + 5 {
