@@ -26,7 +26,9 @@ func TestScreenshots(t *testing.T) {
 		{"dark", "dark", "normal", 1440, 900, 1},
 		{"light", "light", "normal", 1440, 900, 1},
 		{"tablet", "light", "normal", 1024, 768, 1},
+		{"tablet-dark", "dark", "normal", 1024, 768, 1},
 		{"phone", "dark", "normal", 390, 844, 2},
+		{"phone-light", "light", "normal", 390, 844, 2},
 		{"projector", "light", "large", 1920, 1080, 1},
 	} {
 		t.Run(screen.name, func(t *testing.T) {
