@@ -42,6 +42,9 @@ type Options struct {
 	Zone *time.Location
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
+	// Observed are the nodes whose flows are observed; nil: not known. A story names a node on the
+	// flow's path that has no record of it.
+	Observed map[string]bool
 }
 
 func (o Options) now() time.Time {
