@@ -3,6 +3,7 @@ package observe
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -27,15 +28,11 @@ type joinKey struct{ protocol, source, destination string }
 func arriving(r *flow.Record) joinKey { return joinKey{r.Protocol, r.Source, r.Destination} }
 
 func leaving(r *flow.Record) joinKey {
-	switch {
-	case r.Endpoint == "":
-		return arriving(r)
-	case r.Life != nil && r.Life.SeenSource != "":
-		return joinKey{r.Protocol, r.Life.SeenSource, r.Endpoint}
-	case r.Masquerade:
+	source, destination, known := r.Leaves()
+	if !known {
 		return joinKey{}
 	}
-	return joinKey{r.Protocol, r.Source, r.Endpoint}
+	return joinKey{r.Protocol, source, destination}
 }
 
 // near reports whether two records may be of one connection by their nodes and times.
@@ -119,14 +116,40 @@ func passing(q FlowQuery) FlowQuery {
 // others returns the records of other nodes about the flow's connection, in the order of their
 // decisions. A node without an answer is left out.
 func (f *Fleet) others(ctx context.Context, r *flow.Record) []*flow.Record {
+	list := f.meeting(ctx, r)
+	for _, o := range list {
+		if r.Endpoint == "" && o.Endpoint != "" { // the packet as r has it is not that on all nodes
+			list = append(list, f.meeting(ctx, o)...)
+			break
+		}
+	}
+	seen := map[string]bool{r.ID: true}
+	list = slices.DeleteFunc(list, func(o *flow.Record) bool {
+		was := seen[o.ID]
+		seen[o.ID] = true
+		return was
+	})
+	slices.SortFunc(list, func(a, b *flow.Record) int { return cmp.Or(a.Time.Compare(*b.Time), cmp.Compare(a.Node, b.Node)) })
+	return list
+}
+
+// meeting returns the records of other nodes that have the packet as it arrives at the flow's node,
+// or as it leaves it: of each node and each of both that of the nearest time.
+func (f *Fleet) meeting(ctx context.Context, r *flow.Record) []*flow.Record {
 	queries := []FlowQuery{{Source: r.Source, Destination: r.Destination}}
 	if out := leaving(r); out != (joinKey{}) && out != arriving(r) {
 		queries = append(queries, FlowQuery{Source: out.source, Destination: out.destination})
 	}
 	if r.Verdict == decision.Accept.String() {
 		queries = append(queries, FlowQuery{Endpoint: r.Destination})
+	} else if !r.Local && r.SourcePod == "" { // a rule of another host may have masqueraded a pod
+		queries = append(queries, FlowQuery{Destination: r.Destination, Verdict: decision.Accept.String()})
 	}
-	found := make(map[string]*flow.Record) // by node: that of the nearest time
+	type place struct {
+		node string
+		joinKey
+	}
+	found := make(map[place]*flow.Record)
 	replies := queryAll(f.members, func(m Member) (list []*flow.Record, err error) {
 		for _, q := range queries {
 			if m.Name == r.Node || r.Time == nil {
@@ -147,18 +170,14 @@ func (f *Fleet) others(ctx context.Context, r *flow.Record) []*flow.Record {
 	})
 	for _, reply := range replies {
 		for _, o := range reply.answer {
+			at := place{o.Node, arriving(o)}
 			meets := arriving(o) == arriving(r) || arriving(o) == leaving(r) || leaving(o) == arriving(r)
-			if best := found[o.Node]; meets && near(o, r) && (best == nil || distance(o, r) < distance(best, r)) {
-				found[o.Node] = o
+			if best := found[at]; meets && near(o, r) && (best == nil || distance(o, r) < distance(best, r)) {
+				found[at] = o
 			}
 		}
 	}
-	var list []*flow.Record
-	for _, o := range found {
-		list = append(list, o)
-	}
-	slices.SortFunc(list, func(a, b *flow.Record) int { return cmp.Or(a.Time.Compare(*b.Time), cmp.Compare(a.Node, b.Node)) })
-	return list
+	return slices.Collect(maps.Values(found))
 }
 
 // distance is the time between two decisions.

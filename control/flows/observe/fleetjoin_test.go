@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -163,6 +164,29 @@ func TestFlowWithOthers(t *testing.T) {
 		}
 	}
 	t.Error("the queries have no time")
+}
+
+// TestFlowOnThreeNodes: a flow that passes a node, is translated at the next one and returns to the
+// first has all records, whichever of them it is; also if the first node masquerades it.
+func TestFlowOnThreeNodes(t *testing.T) {
+	const pod, masqueraded = "10.244.1.2:40000", "10.0.0.2:61000"
+	f, fakes := newFleet(t, 3, observe.FleetOptions{})
+	fakes[0].List = []observe.Item{decidedBy("node-a", "a/1", 0, pod, nodePort, "", ""), decidedBy("node-a", "a/2", 2, masqueraded, endpoint, "", "")}
+	fakes[1].List = []observe.Item{decidedBy("node-b", "b/1", 1, pod, nodePort, endpoint, masqueraded), decidedBy("node-b", "b/2", 30, client, nodePort, endpoint, "10.0.0.2:61001")}
+	fakes[2].List = []observe.Item{decidedBy("node-c", "c/1", 30, pod, nodePort, "", client), decidedBy("node-c", "c/2", 30, "10.244.1.2:40001", nodePort, "", "")}
+	for id, want := range map[string]string{"a/1": "b/1 a/2", "b/1": "a/1 a/2", "a/2": "a/1 b/1", "b/2": "c/1", "c/1": "b/2", "c/2": ""} {
+		r, err := f.Flow(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, o := range r.Others {
+			got = append(got, o.ID)
+		}
+		if got := strings.Join(got, " "); got != want {
+			t.Errorf("%s: others %q, want %q", id, got, want)
+		}
+	}
 }
 
 func TestJoinedNeedsFollow(t *testing.T) {
