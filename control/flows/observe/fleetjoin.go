@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -111,6 +112,75 @@ func passing(q FlowQuery) FlowQuery {
 		past = strconv.Itoa(joinKept)
 	}
 	return FlowQuery{Follow: true, Verdict: decision.Accept.String(), Protocol: q.Protocol, Since: q.Since, Limit: past}
+}
+
+// joinList joins the records of a list, which is in the order of their decisions: it returns the
+// list without those that belong to another one, and what belongs to each, by its ID.
+func (f *Fleet) joinList(ctx context.Context, q FlowQuery, list []placedItem) ([]placedItem, map[string][]Joined) {
+	records, listed := []*flow.Record{}, make(map[string]bool)
+	for _, i := range list {
+		if r := i.Record; r != nil && r.Time != nil {
+			listed[r.ID] = true
+			if r.Verdict != decision.Accept.String() {
+				records = append(records, r)
+			}
+		}
+	}
+	if len(listed) == 0 {
+		return list, nil
+	}
+	records = append(records, f.passed(ctx, q, list)...)
+	slices.SortStableFunc(records, func(a, b *flow.Record) int { return a.Time.Compare(*b.Time) })
+	j := joiner{pairs: !q.ServicesOnly}
+	joined, gone := make(map[string][]Joined), make(map[string]bool)
+	for _, r := range records {
+		find := j.record
+		if r.Verdict == decision.Accept.String() {
+			find = j.pass
+		}
+		for _, found := range find(r) {
+			if listed[found.Flow] {
+				joined[found.Flow] = append(joined[found.Flow], found)
+				gone[found.Other.ID] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(list, func(i placedItem) bool { return i.Record != nil && gone[i.Record.ID] }), joined
+}
+
+// passed returns the records of nodes that passed packets of a list's connections. A node without
+// an answer is left out.
+func (f *Fleet) passed(ctx context.Context, q FlowQuery, list []placedItem) []*flow.Record {
+	const most = 200 // destinations in a query; of more, all flows that nodes pass
+	oldest, destinations := time.Time{}, make(map[string]bool)
+	for _, i := range list {
+		if r := i.Record; r != nil && r.Time != nil {
+			if oldest.IsZero() {
+				oldest = *r.Time
+			}
+			_, destination, _ := r.Leaves()
+			destinations[r.Destination], destinations[destination] = true, true
+		}
+	}
+	passed := FlowQuery{Verdict: decision.Accept.String(), Protocol: q.Protocol, Since: oldest.Add(-joinWindow).Format(time.RFC3339Nano), Limit: strconv.Itoa(joinKept)}
+	if len(destinations) <= most {
+		passed.Destination = strings.Join(slices.Sorted(maps.Keys(destinations)), ",")
+	}
+	var records []*flow.Record
+	for _, reply := range queryAll(f.members, func(m Member) (records []*flow.Record, err error) {
+		err = m.Observer.Flows(ctx, passed, func(i Item) error {
+			if i.Record != nil && i.Record.Time != nil {
+				records = append(records, f.decorate(m.Name, i.Record))
+			}
+			return nil
+		})
+		return records, err
+	}) {
+		if reply.err == nil {
+			records = append(records, reply.answer...)
+		}
+	}
+	return records
 }
 
 // others returns the records of other nodes about the flow's connection, in the order of their

@@ -31,6 +31,8 @@ func (f *Fleet) Flows(ctx context.Context, q FlowQuery, each func(Item) error) e
 }
 
 func (f *Fleet) list(ctx context.Context, members []Member, q FlowQuery, limit int, each func(Item) error) error {
+	join := q.Joined
+	q.Joined = false // a node alone joins nothing
 	replies := queryAll(members, func(m Member) (items []Item, err error) {
 		err = m.Observer.Flows(ctx, q, func(i Item) error {
 			items = append(items, f.decorateItem(m.Name, i))
@@ -63,6 +65,10 @@ func (f *Fleet) list(ctx context.Context, members []Member, q FlowQuery, limit i
 		}
 	}
 	slices.SortStableFunc(placed, func(a, b placedItem) int { return a.at.Compare(b.at) })
+	var joined map[string][]Joined
+	if join {
+		placed, joined = f.joinList(ctx, q, placed)
+	}
 	if limit != All {
 		placed = newest(placed, limit)
 	}
@@ -74,6 +80,14 @@ func (f *Fleet) list(ctx context.Context, members []Member, q FlowQuery, limit i
 	for _, p := range placed {
 		if err := each(p.Item); err != nil {
 			return err
+		}
+		if p.Record == nil {
+			continue
+		}
+		for _, j := range joined[p.Record.ID] {
+			if err := each(Item{Joined: &j}); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
