@@ -38,6 +38,8 @@ type Options struct {
 	NoHeaders bool
 	// Tree adds the walk through the chains below each line.
 	Tree bool
+	// Nodes adds the column of nodes to the table.
+	Nodes bool
 	// Zone is the time zone in tables; nil: the local one. JSON keeps the zone of its times.
 	Zone *time.Location
 	// Now is the clock; nil: time.Now.
