@@ -105,11 +105,11 @@ func (j *joiner) pass(p *flow.Record) (found []Joined) {
 	return nil
 }
 
-// passing is the query for flows that nodes pass.
-func passing(q FlowQuery) FlowQuery {
+// passing is the query for flows that one of so many nodes passes.
+func passing(q FlowQuery, nodes int) FlowQuery {
 	past := "" // without a limit, followers get no past records
 	if q.Limit != "" || q.Since != "" {
-		past = strconv.Itoa(joinKept)
+		past = strconv.Itoa(passedOf(nodes))
 	}
 	return FlowQuery{Follow: true, Verdict: decision.Accept.String(), Protocol: q.Protocol, Since: q.Since, Limit: past, Rate: q.Rate}
 }
@@ -148,8 +148,8 @@ func (f *Fleet) joinList(ctx context.Context, q FlowQuery, list []Item) ([]Item,
 	return slices.DeleteFunc(list, func(i Item) bool { return i.Record != nil && gone[i.Record.ID] }), joined
 }
 
-// passedLeast is the least number of flows that each of many nodes is queried for, to join them to a list.
-const passedLeast = 100
+// passedOf is how many flows that one of so many nodes passes are joined to a list, or to the past records of a stream.
+func passedOf(nodes int) int { return min(joinKept, max(1, fewMembers*joinKept/nodes)) }
 
 // passed returns the records of nodes that passed packets of a list's connections. A node without
 // an answer is left out.
@@ -168,7 +168,7 @@ func (f *Fleet) passed(ctx context.Context, q FlowQuery, list []Item) []*flow.Re
 	members, _ := f.all()
 	passed := FlowQuery{
 		Verdict: decision.Accept.String(), Protocol: q.Protocol, Since: oldest.Add(-joinWindow).Format(time.RFC3339Nano),
-		Limit: strconv.Itoa(min(joinKept, max(passedLeast, fewMembers*joinKept/len(members)))),
+		Limit: strconv.Itoa(passedOf(len(members))),
 	}
 	if len(destinations) <= most {
 		passed.Destination = strings.Join(slices.Sorted(maps.Keys(destinations)), ",")
