@@ -106,7 +106,7 @@ func awaitBothNodes(c *e2etest.Cluster, p *webtest.Page) {
 		p.WaitFor("both nodes", node+" === "+webtest.Quote(r.Node+"→ "+r.EndpointNode))
 		p.GoTo("#/flows/" + r.ID)
 		p.WaitFor("both decisions", "document.querySelector('.picture .hop a').textContent === "+webtest.Quote(r.EndpointNode))
-		p.WaitFor("the packet between the nodes", "document.querySelector('.picture .segment .t-code').textContent === "+webtest.Quote(r.Life.SeenSource+" → "+r.Endpoint))
+		p.WaitFor("the packet between the nodes", fmt.Sprintf("/^172\\.21\\.0\\.2:[0-9]+ → (.*)$/.exec(document.querySelector('.picture .segment .t-code').textContent)?.[1] === %s", webtest.Quote(r.Endpoint)))
 		p.GoTo("#/flows")
 		p.WaitFor("the list again", "!!document.querySelector('#rows tr')")
 		return
