@@ -77,9 +77,11 @@ func (l *rows) join(j *observe.Joined) {
 		}
 		l.order = append(l.order, j.Flow)
 	}
-	others := append(slices.Clip(l.others[j.Flow]), j.Other)
+	others := slices.DeleteFunc(slices.Clone(l.others[j.Flow]), func(o *flow.Record) bool { return o.ID == j.Other.ID })
+	isNew := len(others) == len(l.others[j.Flow]) // else it is a later event of the other record
+	others = append(others, j.Other)
 	l.others[j.Flow] = others
-	if j.Other.Reason == decision.NotAService.String() && l.query.ServicesOnly {
+	if isNew && j.Other.Reason == decision.NotAService.String() && l.query.ServicesOnly {
 		l.joined++
 	}
 	shown := false

@@ -135,6 +135,7 @@ func TestRowsOfAStream(t *testing.T) {
 	}{
 		{"in time", []observe.Item{{Record: a}, joined, flush}, "node-a → node-b"},
 		{"for all rows", []observe.Item{{Record: a}, {Record: &answered}, joined}, "node-a → node-b, node-a → node-b"},
+		{"each event of the other one", []observe.Item{{Record: a}, joined, joined, flush, joined, {Record: &answered}}, "node-a → node-b, node-a → node-b"},
 		{"late", []observe.Item{{Record: a}, flush, joined, {Record: &answered}}, "node-a, node-a → node-b"},
 		{"the other one's row first", []observe.Item{{Record: b}, {Record: a}, joined}, "node-a → node-b"},
 		{"the other one's row is printed", []observe.Item{{Record: b}, flush, {Record: a}, joined}, "node-b, node-a → node-b"},
