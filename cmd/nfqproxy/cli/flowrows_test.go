@@ -126,6 +126,8 @@ func TestRowsOfAStream(t *testing.T) {
 	a, b := twoNodes()
 	answered := *a
 	answered.Event = flow.Answered
+	expired := *b
+	expired.Event = flow.Expired
 	joined := observe.Item{Joined: &observe.Joined{Flow: a.ID, Other: b}}
 	var flush observe.Item // the stream is quiet
 	for _, tt := range []struct {
@@ -140,6 +142,8 @@ func TestRowsOfAStream(t *testing.T) {
 		{"the other one's row first", []observe.Item{{Record: b}, {Record: a}, joined}, "node-a → node-b"},
 		{"the other one's row is printed", []observe.Item{{Record: b}, flush, {Record: a}, joined}, "node-b, node-a → node-b"},
 		{"the flow's row is printed", []observe.Item{{Record: a}, flush, {Record: b}, joined, flush}, "node-a, node-b"},
+		{"later events of the other one", []observe.Item{{Record: a}, {Record: b}, joined, flush, {Record: &expired}}, "node-a → node-b"},
+		{"it is shown later", []observe.Item{{Record: a}, flush, {Record: b}, joined, flush, {Record: &answered}, {Record: &expired}}, "node-a, node-b, node-a → node-b"},
 		{"missed in between", []observe.Item{{Record: a}, {Missed: &observe.Missed{Missed: 1, Why: observe.MissedSlow}}, joined, {Record: &answered}}, "node-a, node-a → node-b"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -179,16 +183,17 @@ func TestRowsAreBounded(t *testing.T) {
 	}
 	l := &rows{flowsFlags: &flowsFlags{query: observe.FlowQuery{Follow: true}}, printer: p, stderr: io.Discard}
 	for i := range 2 * joinsKept {
-		r := *a
+		r, b := *a, *b
 		r.ID += string(rune(i + 1000))
+		b.ID += string(rune(i + 1000))
 		if err := l.take(observe.Item{Record: &r}); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.take(observe.Item{Joined: &observe.Joined{Flow: r.ID, Other: b}}); err != nil {
+		if err := l.take(observe.Item{Joined: &observe.Joined{Flow: r.ID, Other: &b}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(l.waiting) > mostWaiting || len(l.others) != joinsKept || len(l.order) != joinsKept || l.printed < joinsKept {
+	if len(l.waiting) > mostWaiting || len(l.others) != joinsKept || len(l.order) != joinsKept || len(l.shown) != joinsKept || l.printed < joinsKept {
 		t.Errorf("%d rows wait, %d and %d joined records are kept, %d rows are printed", len(l.waiting), len(l.others), len(l.order), l.printed)
 	}
 }
