@@ -1,7 +1,8 @@
 # The targets for developers. CI runs "make lint peers test" (see .ci/run).
 
 GO          ?= go
-VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# A fixed length: by default a commit's abbreviation is longer in a clone with more objects.
+VERSION     ?= $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 GOLANGCI    ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # A number of calls: with a time limit go test -fuzz sometimes fails at its end.
 FUZZTIME    ?= 3000x
@@ -22,12 +23,26 @@ need-go:
 # The race detector requires a C compiler; the program itself does not.
 RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: need-go build demo peers bench-peers check test test-live test-simulator soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
+.PHONY: need-go build $(PLATFORMS:%=build-%) image demo peers bench-peers check test test-live test-simulator soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
 
 # A static binary that needs no other program at run time. With grpc's trace pages the linker would
 # keep all methods of all types: 73 MB instead of 44.
+BUILD = CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -ldflags '-s -w -X github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli.version=$(VERSION)'
 build: need-go
-	CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -ldflags '-s -w -X github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli.version=$(VERSION)' -o bin/nfqproxy ./cmd/nfqproxy
+	$(BUILD) -o bin/nfqproxy ./cmd/nfqproxy
+
+# The same for other platforms: bin/linux-arm64/nfqproxy.
+PLATFORMS := linux-amd64 linux-arm64 darwin-amd64 darwin-arm64
+$(PLATFORMS:%=build-%): build-%: need-go
+	GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) $(BUILD) -o bin/$*/nfqproxy ./cmd/nfqproxy
+
+# An image for amd64 and arm64, without Docker and without root (see docs/release.md):
+# "make image IMAGE=registry.example/nfqproxy:v1 PUSH=1" pushes it.
+IMAGE ?= nfqproxy:dev
+PUSH  ?= 0
+image: build-linux-amd64 build-linux-arm64
+	@cd deploy/release && $(GO) run ./image -name '$(IMAGE)' -version '$(VERSION)' -push=$(PUSH) -out ../../bin \
+		../../bin/linux-amd64/nfqproxy ../../bin/linux-arm64/nfqproxy
 
 # A three-node cluster in network namespaces: real requests, their decisions and results.
 demo: build
