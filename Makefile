@@ -3,6 +3,7 @@
 GO          ?= go
 # A fixed length: by default a commit's abbreviation is longer in a clone with more objects.
 VERSION     ?= $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null || echo unknown)
+REVISION     = $(shell git rev-parse HEAD 2>/dev/null)
 GOLANGCI    ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # A number of calls: with a time limit go test -fuzz sometimes fails at its end.
 FUZZTIME    ?= 3000x
@@ -26,8 +27,9 @@ RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep
 .PHONY: need-go build $(PLATFORMS:%=build-%) image demo peers bench-peers check test test-live test-simulator soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
 
 # A static binary that needs no other program at run time. With grpc's trace pages the linker would
-# keep all methods of all types: 73 MB instead of 44.
-BUILD = CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -ldflags '-s -w -X github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli.version=$(VERSION)'
+# keep all methods of all types: 73 MB instead of 44. It depends on the sources, Go and the version only:
+# neither on the folder nor on what git has there (-buildvcs).
+BUILD = CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '-s -w -X github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli.version=$(VERSION)'
 build: need-go
 	$(BUILD) -o bin/nfqproxy ./cmd/nfqproxy
 
@@ -40,8 +42,9 @@ $(PLATFORMS:%=build-%): build-%: need-go
 # "make image IMAGE=registry.example/nfqproxy:v1 PUSH=1" pushes it.
 IMAGE ?= nfqproxy:dev
 PUSH  ?= 0
+image: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
 image: build-linux-amd64 build-linux-arm64
-	@cd deploy/release && $(GO) run ./image -name '$(IMAGE)' -version '$(VERSION)' -push=$(PUSH) -out ../../bin \
+	@cd deploy/release && $(GO) run ./image -name '$(IMAGE)' -version '$(VERSION)' -revision '$(REVISION)' -push=$(PUSH) -out ../../bin \
 		../../bin/linux-amd64/nfqproxy ../../bin/linux-arm64/nfqproxy
 
 # A three-node cluster in network namespaces: real requests, their decisions and results.

@@ -40,8 +40,14 @@ type file struct {
 	content []byte
 }
 
+// source is where the programs come from.
+type source struct {
+	version, revision string // the commit is empty if it is unknown
+	date              time.Time
+}
+
 // build makes an image of each program, and the index of them all. The images are by architecture.
-func build(programs []*program.Program, version string) (v1.ImageIndex, map[string]v1.Image, error) {
+func build(programs []*program.Program, from source) (v1.ImageIndex, map[string]v1.Image, error) {
 	if len(programs) == 0 {
 		return nil, nil, errors.New("an image needs a program: name the files that go build has written")
 	}
@@ -51,34 +57,36 @@ func build(programs []*program.Program, version string) (v1.ImageIndex, map[stri
 		if p.OS != "linux" || images[p.Arch] != nil {
 			return nil, nil, fmt.Errorf("%s is for %s/%s: an image has one program of each architecture, for linux", p.Path, p.OS, p.Arch)
 		}
-		if p.Revision != programs[0].Revision {
-			return nil, nil, fmt.Errorf("%s and %s are of different commits: build both again", programs[0].Path, p.Path)
-		}
-		image, err := buildOne(p, version)
+		image, err := buildOne(p, from)
 		if err != nil {
 			return nil, nil, err
 		}
 		images[p.Arch] = image
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{
-			Add:        image,
+			Add:        plain{image},
 			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: p.OS, Architecture: p.Arch}},
 		})
 	}
-	return mutate.Annotations(index, annotations(programs[0], version)).(v1.ImageIndex), images, nil
+	return mutate.Annotations(index, from.annotations()).(v1.ImageIndex), images, nil
 }
 
-func buildOne(p *program.Program, version string) (v1.Image, error) {
+// plain is an image that is no artifact: by default mutate gives the entries of an index a type of artifact.
+type plain struct{ v1.Image }
+
+func (plain) ArtifactType() (string, error) { return "", nil }
+
+func buildOne(p *program.Program, from source) (v1.Image, error) {
 	content, err := os.ReadFile(p.Path)
 	if err != nil {
 		return nil, err
 	}
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	for _, l := range []struct {
-		from  string
+		by    string
 		files []file
 	}{
 		{"deploy/release/image: base", base},
-		{"deploy/release/image: nfqproxy " + version, []file{{name: entrypoint[1:], mode: 0o755, content: content}}},
+		{"deploy/release/image: nfqproxy " + from.version, []file{{name: entrypoint[1:], mode: 0o755, content: content}}},
 	} {
 		made, err := layer(l.files)
 		if err != nil {
@@ -86,7 +94,7 @@ func buildOne(p *program.Program, version string) (v1.Image, error) {
 		}
 		image, err = mutate.Append(image, mutate.Addendum{
 			Layer:     made,
-			History:   v1.History{Created: v1.Time{Time: p.Time}, CreatedBy: l.from},
+			History:   v1.History{Created: v1.Time{Time: from.date}, CreatedBy: l.by},
 			MediaType: types.OCILayer,
 		})
 		if err != nil {
@@ -98,7 +106,7 @@ func buildOne(p *program.Program, version string) (v1.Image, error) {
 		return nil, err
 	}
 	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Created = p.OS, p.Arch, v1.Time{Time: p.Time}
+	config.OS, config.Architecture, config.Created = p.OS, p.Arch, v1.Time{Time: from.date}
 	config.Config = v1.Config{
 		Entrypoint: []string{entrypoint},
 		WorkingDir: "/",
@@ -106,17 +114,17 @@ func buildOne(p *program.Program, version string) (v1.Image, error) {
 		// only, since it sets no ambient ones; and the files under /proc/sys/net and
 		// /run/xtables.lock belong to user 0.
 		User:   "0:0",
-		Labels: annotations(p, version),
+		Labels: from.annotations(),
 	}
 	if image, err = mutate.ConfigFile(image, config); err != nil {
 		return nil, err
 	}
-	return mutate.Annotations(image, annotations(p, version)).(v1.Image), nil
+	return mutate.Annotations(image, from.annotations()).(v1.Image), nil
 }
 
 // annotations are the keys of the OCI image specification. Labels of the configuration have the same, for
 // programs that show nothing else.
-func annotations(p *program.Program, version string) map[string]string {
+func (from source) annotations() map[string]string {
 	const key, repository = "org.opencontainers.image.", "https://github.com/nfqproxy/nfqproxy"
 	m := map[string]string{
 		key + "title":       "nfqproxy",
@@ -124,11 +132,11 @@ func annotations(p *program.Program, version string) map[string]string {
 		key + "source":      repository,
 		key + "url":         repository,
 		key + "licenses":    "Apache-2.0",
-		key + "version":     version,
-		key + "created":     p.Time.Format(time.RFC3339),
+		key + "version":     from.version,
+		key + "created":     from.date.Format(time.RFC3339),
 	}
-	if p.Revision != "" {
-		m[key+"revision"] = p.Revision
+	if from.revision != "" {
+		m[key+"revision"] = from.revision
 	}
 	return m
 }

@@ -5,7 +5,7 @@
 //
 // It writes nfqproxy-image.tar, an OCI layout of all platforms (for ctr, kind, podman and skopeo), and
 // nfqproxy-image-ARCH.tar for each, in Docker's format (for docker load and crane). The files depend on
-// nothing but the programs and the flags.
+// nothing but the programs, the flags and SOURCE_DATE_EPOCH.
 package main
 
 import (
@@ -29,21 +29,25 @@ func main() {
 	flags := flag.NewFlagSet("image", flag.ExitOnError)
 	image := flags.String("name", "nfqproxy:dev", "the image's `name`, with a tag")
 	version := flags.String("version", "unknown", "the program's version")
+	revision := flags.String("revision", "", "the `commit` of the program")
 	out := flags.String("out", ".", "the `directory` of the files")
 	push := flags.Bool("push", false, "push the image to the registry of its name, with the credentials of docker login")
 	_ = flags.Parse(os.Args[1:])
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *image, *version, *out, *push, flags.Args()); err != nil {
+	if err := run(ctx, *image, source{version: *version, revision: *revision}, *out, *push, flags.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, image, version, out string, push bool, paths []string) error {
+func run(ctx context.Context, image string, from source, out string, push bool, paths []string) error {
 	tag, err := name.NewTag(image)
 	if err != nil {
 		return fmt.Errorf("the name of the image: %w", err)
+	}
+	if from.date, err = program.SourceDate(); err != nil {
+		return err
 	}
 	var programs []*program.Program
 	for _, path := range paths {
@@ -53,7 +57,7 @@ func run(ctx context.Context, image, version, out string, push bool, paths []str
 		}
 		programs = append(programs, p)
 	}
-	index, images, err := build(programs, version)
+	index, images, err := build(programs, from)
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,4 @@
-// Package program reads what a built nfqproxy says about itself: all that is made of it follows
-// from the file, not from the machine that packs it.
+// Package program reads what a built nfqproxy records about itself.
 package program
 
 import (
@@ -15,12 +14,10 @@ import (
 type Program struct {
 	Path     string
 	OS, Arch string           // Go's names
-	Revision string           // the commit; empty if the source was not a checkout
-	Time     time.Time        // of the commit; SOURCE_DATE_EPOCH replaces it. The Unix epoch if neither is known
 	Info     *debug.BuildInfo // its modules and settings
 }
 
-// Read reads a program's build information. Programs that are linked to libraries are refused,
+// Read reads a program's build information. Programs that may be linked to libraries are refused,
 // because neither the image nor a package contains any.
 func Read(path string) (*Program, error) {
 	info, err := buildinfo.ReadFile(path)
@@ -31,23 +28,24 @@ func Read(path string) (*Program, error) {
 	for _, s := range info.Settings {
 		settings[s.Key] = s.Value
 	}
-	p := &Program{Path: path, OS: settings["GOOS"], Arch: settings["GOARCH"], Revision: settings["vcs.revision"], Info: info, Time: time.Unix(0, 0).UTC()}
-	if p.OS == "" || p.Arch == "" {
+	if settings["GOOS"] == "" || settings["GOARCH"] == "" {
 		return nil, fmt.Errorf("%s does not name its platform", path)
 	}
 	if settings["CGO_ENABLED"] != "0" {
 		return nil, fmt.Errorf("%s may need libraries: build it with CGO_ENABLED=0", path)
 	}
-	if epoch := os.Getenv("SOURCE_DATE_EPOCH"); epoch != "" {
-		seconds, err := strconv.ParseInt(epoch, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("SOURCE_DATE_EPOCH is %q: set it to seconds since 1970", epoch)
-		}
-		p.Time = time.Unix(seconds, 0).UTC()
-	} else if committed := settings["vcs.time"]; committed != "" {
-		if p.Time, err = time.Parse(time.RFC3339, committed); err != nil {
-			return nil, fmt.Errorf("%s: vcs.time: %w", path, err)
+	return &Program{Path: path, OS: settings["GOOS"], Arch: settings["GOARCH"], Info: info}, nil
+}
+
+// SourceDate is SOURCE_DATE_EPOCH, the time of the sources in seconds since 1970, which reproducible
+// files contain in place of the time of the build; without it, 1970.
+func SourceDate() (time.Time, error) {
+	var seconds int64
+	if v := os.Getenv("SOURCE_DATE_EPOCH"); v != "" {
+		var err error
+		if seconds, err = strconv.ParseInt(v, 10, 64); err != nil || seconds < 0 {
+			return time.Time{}, fmt.Errorf("SOURCE_DATE_EPOCH is %q: set it to seconds since 1970", v)
 		}
 	}
-	return p, nil
+	return time.Unix(seconds, 0).UTC(), nil
 }
