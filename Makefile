@@ -24,7 +24,7 @@ need-go:
 # The race detector requires a C compiler; the program itself does not.
 RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: need-go build $(PLATFORMS:%=build-%) image demo peers bench-peers check test test-live test-simulator soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
+.PHONY: need-go build $(PLATFORMS:%=build-%) image release demo peers bench-peers check test test-live test-simulator soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
 
 # A static binary that needs no other program at run time. With grpc's trace pages the linker would
 # keep all methods of all types: 73 MB instead of 44. It depends on the sources, Go and the version only:
@@ -42,10 +42,19 @@ $(PLATFORMS:%=build-%): build-%: need-go
 # "make image IMAGE=registry.example/nfqproxy:v1 PUSH=1" pushes it.
 IMAGE ?= nfqproxy:dev
 PUSH  ?= 0
-image: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
+image release: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
 image: build-linux-amd64 build-linux-arm64
 	@cd deploy/release && $(GO) run ./image -name '$(IMAGE)' -version '$(VERSION)' -revision '$(REVISION)' -push=$(PUSH) -out ../../bin \
 		../../bin/linux-amd64/nfqproxy ../../bin/linux-arm64/nfqproxy
+
+# The files of a release, in bin/release: "make release VERSION=v1.2.3" (see docs/release.md).
+CHANGELOG ?= CHANGELOG.md
+release: IMAGE = nfqproxy:$(VERSION)
+release: need-go
+	@cd deploy/release && $(GO) run . -version '$(VERSION)' -changelog '$(abspath $(CHANGELOG))' -check
+	@$(MAKE) --no-print-directory image build-darwin-amd64 build-darwin-arm64 IMAGE='$(IMAGE)'
+	@rm -rf bin/manual && $(GO) run ./cmd/nfqproxy/manual bin/manual
+	@cd deploy/release && $(GO) run . -version '$(VERSION)' -changelog '$(abspath $(CHANGELOG))' -revision '$(REVISION)'
 
 # A three-node cluster in network namespaces: real requests, their decisions and results.
 demo: build

@@ -27,9 +27,9 @@ const entrypoint = "/nfqproxy"
 // and no certificates: those of the API server come with the service account or the kubeconfig.
 var base = []file{
 	{name: "etc/", mode: 0o755},
-	{name: "etc/group", mode: 0o644, content: []byte("root:x:0:\nnogroup:x:65534:\n")},
+	{name: "etc/group", mode: 0o644, content: []byte("root:x:0:\n")},
 	{name: "etc/nsswitch.conf", mode: 0o644, content: []byte("hosts: files dns\n")},
-	{name: "etc/passwd", mode: 0o644, content: []byte("root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n")},
+	{name: "etc/passwd", mode: 0o644, content: []byte("root:x:0:0:root:/:/sbin/nologin\n")},
 	{name: "tmp/", mode: 0o1777},
 }
 

@@ -218,9 +218,9 @@ func checkImage(t *testing.T, img v1.Image, arch, path string) {
 	}
 	if diff := cmp.Diff([]string{
 		"drwxr-xr-x 0:0 0 etc/ ",
-		`-rw-r--r-- 0:0 0 etc/group "root:x:0:\nnogroup:x:65534:\n"`,
+		`-rw-r--r-- 0:0 0 etc/group "root:x:0:\n"`,
 		`-rw-r--r-- 0:0 0 etc/nsswitch.conf "hosts: files dns\n"`,
-		`-rw-r--r-- 0:0 0 etc/passwd "root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n"`,
+		`-rw-r--r-- 0:0 0 etc/passwd "root:x:0:0:root:/:/sbin/nologin\n"`,
 		"dtrwxrwxrwx 0:0 0 tmp/ ",
 		fmt.Sprintf("-rwxr-xr-x 0:0 0 nfqproxy %x", sha256.Sum256(program)),
 	}, got); diff != "" {
