@@ -34,7 +34,7 @@ build: need-go
 	$(BUILD) -o bin/nfqproxy ./cmd/nfqproxy
 
 # The same for other platforms: bin/linux-arm64/nfqproxy.
-PLATFORMS := linux-amd64 linux-arm64 darwin-amd64 darwin-arm64
+PLATFORMS ?= linux-amd64 linux-arm64 darwin-amd64 darwin-arm64
 $(PLATFORMS:%=build-%): build-%: need-go
 	GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) $(BUILD) -o bin/$*/nfqproxy ./cmd/nfqproxy
 
@@ -49,12 +49,13 @@ image: build-linux-amd64 build-linux-arm64
 
 # The files of a release, in bin/release: "make release VERSION=v1.2.3" (see docs/release.md).
 CHANGELOG ?= CHANGELOG.md
+RELEASE    = cd deploy/release && $(GO) run . -version '$(VERSION)' -changelog '$(abspath $(CHANGELOG))' -revision '$(REVISION)'
 release: IMAGE = nfqproxy:$(VERSION)
 release: need-go
-	@cd deploy/release && $(GO) run . -version '$(VERSION)' -changelog '$(abspath $(CHANGELOG))' -check
-	@$(MAKE) --no-print-directory image build-darwin-amd64 build-darwin-arm64 IMAGE='$(IMAGE)'
+	@$(RELEASE) -check
+	@$(MAKE) --no-print-directory image $(PLATFORMS:%=build-%) IMAGE='$(IMAGE)'
 	@rm -rf bin/manual && $(GO) run ./cmd/nfqproxy/manual bin/manual
-	@cd deploy/release && $(GO) run . -version '$(VERSION)' -changelog '$(abspath $(CHANGELOG))' -revision '$(REVISION)'
+	@$(RELEASE) $(PLATFORMS)
 
 # A three-node cluster in network namespaces: real requests, their decisions and results.
 demo: build

@@ -3,6 +3,7 @@ package main
 import (
 	"archive/tar"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -79,6 +80,9 @@ func (r *release) writeStage() error {
 	pages, err := filepath.Glob(r.bin("manual", "man1", "*.1"))
 	if err != nil {
 		return err
+	}
+	if len(pages) == 0 {
+		return fmt.Errorf("%s has no pages man1/*.1: make release writes them", r.bin("manual"))
 	}
 	for _, page := range pages {
 		if err := compress(filepath.Join(r.stage, "man1", filepath.Base(page)+".gz"), page); err != nil {

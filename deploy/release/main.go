@@ -1,6 +1,6 @@
 // Command release makes the files of a release from programs that are built:
 //
-//	go run . -source ../.. -version v1.2.3 -revision COMMIT
+//	go run . -source ../.. -version v1.2.3 -revision COMMIT linux-amd64 darwin-arm64
 //
 // SOURCE/bin has the programs (PLATFORM/nfqproxy), the manual and the images (nfqproxy-image*.tar); "make release"
 // builds them. The files go to SOURCE/bin/release: archives, packages for Debian and Fedora, images, bills of
@@ -28,6 +28,7 @@ func main() {
 	flags.StringVar(&r.changelog, "changelog", "", "the `file` with the notes (default: SOURCE/CHANGELOG.md)")
 	check := flags.Bool("check", false, "check the version and its notes only")
 	_ = flags.Parse(os.Args[1:])
+	r.platforms = flags.Args()
 	if err := r.run(*check); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
@@ -38,13 +39,12 @@ func main() {
 type release struct {
 	source, version, revision, changelog string
 
+	platforms []string // as make names them: linux-amd64
+
 	date  time.Time // of all files
 	stage string    // a directory for files that packages contain
 	out   string    // the directory of the release
 }
-
-// platforms are those of the programs, as make names them.
-var platforms = []string{"linux-amd64", "linux-arm64", "darwin-amd64", "darwin-arm64"}
 
 // semantic is a version with its "v", and perhaps a pre-release.
 var semantic = regexp.MustCompile(`^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z.-]+)?$`)
@@ -86,17 +86,16 @@ func (r *release) bin(name ...string) string {
 	return filepath.Join(append([]string{r.source, "bin"}, name...)...)
 }
 
-// base is the first part of the files' names.
-func (r *release) base(platform string) string { return "nfqproxy-" + r.version + "-" + platform }
+// base is the name of a file without its extension.
+func (r *release) base(kind string) string { return "nfqproxy-" + r.version + "-" + kind }
 
+// write writes all files. What is missing is found first.
 func (r *release) write(notes string) error {
-	if err := os.WriteFile(filepath.Join(r.out, "NOTES.md"), []byte(notes), 0o644); err != nil {
-		return err
+	if len(r.platforms) == 0 {
+		return errors.New("a release has programs: name their platforms, such as linux-amd64")
 	}
-	if err := r.writeStage(); err != nil {
-		return err
-	}
-	for _, platform := range platforms {
+	programs := make(map[string]*program.Program)
+	for _, platform := range r.platforms {
 		p, err := program.Read(r.bin(platform, "nfqproxy"))
 		if err != nil {
 			return err
@@ -104,10 +103,19 @@ func (r *release) write(notes string) error {
 		if got := p.OS + "-" + p.Arch; got != platform {
 			return fmt.Errorf("%s is for %s", p.Path, got)
 		}
-		if err := r.writeArchive(p, platform); err != nil {
+		programs[platform] = p
+	}
+	if err := r.writeStage(); err != nil {
+		return err
+	}
+	for _, suffix := range []string{"", "-amd64", "-arm64"} {
+		if err := copyFile(filepath.Join(r.out, r.base("image"+suffix)+".tar"), r.bin("nfqproxy-image"+suffix+".tar")); err != nil {
 			return err
 		}
-		if err := r.writeBill(p, platform); err != nil {
+	}
+	for _, platform := range r.platforms {
+		p := programs[platform]
+		if err := errors.Join(r.writeArchive(p, platform), r.writeBill(p, platform)); err != nil {
 			return err
 		}
 		if p.OS == "linux" {
@@ -116,10 +124,8 @@ func (r *release) write(notes string) error {
 			}
 		}
 	}
-	for _, suffix := range []string{"", "-amd64", "-arm64"} {
-		if err := copyFile(filepath.Join(r.out, "nfqproxy-"+r.version+"-image"+suffix+".tar"), r.bin("nfqproxy-image"+suffix+".tar")); err != nil {
-			return err
-		}
+	if err := os.WriteFile(filepath.Join(r.out, "NOTES.md"), []byte(notes), 0o644); err != nil {
+		return err
 	}
 	return writeSums(r.out)
 }

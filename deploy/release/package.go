@@ -50,6 +50,11 @@ func (r *release) writePackages(p *program.Program) error {
 			return err
 		}
 		info.MTime = r.date
+		// These paths are not expanded.
+		scripts := filepath.Join(r.source, "deploy/release/package")
+		info.Scripts = nfpm.Scripts{
+			PostInstall: filepath.Join(scripts, "postinst"), PreRemove: filepath.Join(scripts, "prerm"), PostRemove: filepath.Join(scripts, "postrm"),
+		}
 		info = nfpm.WithDefaults(info)
 		out, err := os.Create(filepath.Join(r.out, packager.ConventionalFileName(info)))
 		if err != nil {

@@ -10,7 +10,6 @@ import (
 	"log"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,26 +23,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"github.com/nfqproxy/nfqproxy/deploy/release/program/programtest"
 )
 
-// programs builds a program that does nothing, for platforms such as linux/arm64.
+// programs writes programs for platforms such as linux/arm64, each into a directory of its own.
 func programs(t *testing.T, platforms ...string) (paths []string) {
 	t.Helper()
-	dir := t.TempDir()
-	for file, text := range map[string]string{"go.mod": "module nothing\n", "main.go": "package main\n\nfunc main() {}\n"} {
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for _, platform := range platforms {
-		system, arch, _ := strings.Cut(platform, "/")
 		path := filepath.Join(t.TempDir(), "nfqproxy")
-		cmd := exec.Command("go", "build", "-trimpath", "-o", path, ".")
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOOS="+system, "GOARCH="+arch)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", cmd, err, out)
-		}
+		programtest.Build(t, platform, path)
 		paths = append(paths, path)
 	}
 	return paths
