@@ -4,6 +4,7 @@ GO          ?= go
 # A fixed length: by default a commit's abbreviation is longer in a clone with more objects.
 VERSION     ?= $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 REVISION     = $(shell git rev-parse HEAD 2>/dev/null)
+PLATFORMS   ?= linux-amd64 linux-arm64 darwin-amd64 darwin-arm64
 GOLANGCI    ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # A number of calls: with a time limit go test -fuzz sometimes fails at its end.
 FUZZTIME    ?= 3000x
@@ -24,7 +25,7 @@ need-go:
 # The race detector requires a C compiler; the program itself does not.
 RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: need-go build $(PLATFORMS:%=build-%) image release demo peers bench-peers check test test-live test-simulator soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
+.PHONY: need-go build $(PLATFORMS:%=build-%) image release release-test demo peers bench-peers check test test-live test-simulator test-packing soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
 
 # A static binary that needs no other program at run time. With grpc's trace pages the linker would
 # keep all methods of all types: 73 MB instead of 44. It depends on the sources, Go and the version only:
@@ -34,7 +35,6 @@ build: need-go
 	$(BUILD) -o bin/nfqproxy ./cmd/nfqproxy
 
 # The same for other platforms: bin/linux-arm64/nfqproxy.
-PLATFORMS ?= linux-amd64 linux-arm64 darwin-amd64 darwin-arm64
 $(PLATFORMS:%=build-%): build-%: need-go
 	GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) $(BUILD) -o bin/$*/nfqproxy ./cmd/nfqproxy
 
@@ -56,6 +56,12 @@ release: need-go
 	@$(MAKE) --no-print-directory image $(PLATFORMS:%=build-%) IMAGE='$(IMAGE)'
 	@rm -rf bin/manual && $(GO) run ./cmd/nfqproxy/manual bin/manual
 	@$(RELEASE) $(PLATFORMS)
+
+# Installs the files of bin/release in copies of this machine in memory, and makes them again in another
+# directory. Requires root, and on Debian: containerd curl iproute2 man-db nftables rpm runc systemd.
+release-test: export CHANGELOG := $(abspath $(CHANGELOG))
+release-test: need-go
+	cd deploy/release && $(GO) test -count=1 -timeout 60m -tags release ./installtest
 
 # A three-node cluster in network namespaces: real requests, their decisions and results.
 demo: build
@@ -118,7 +124,7 @@ check: need-go
 # stays untested; with CI=true they fail.
 test: need-go
 	@skipped=$$(mktemp); trap 'rm -f "$$skipped"' EXIT; code=0; export NFQPROXY_SKIPPED=$$skipped; \
-	$(MAKE) --no-print-directory -k -j2 test-live test-simulator || code=$$?; \
+	$(MAKE) --no-print-directory -k -j2 test-live test-simulator test-packing || code=$$?; \
 	if [ -s "$$skipped" ]; then echo "Skipped, because this machine lacks something:"; sort -u "$$skipped"; fi; \
 	exit $$code
 
@@ -127,6 +133,10 @@ test: need-go
 AT_ONCE := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1 )))
 test-live: need-go
 	@GORACE=atexit_sleep_ms=0 $(GO) test $(RACE) -p $(AT_ONCE) -count=1 -timeout 60m $$($(GO) list ./... | grep -v /datapath/sim/)
+
+# What packs images and packages is a module of its own.
+test-packing: need-go
+	@cd deploy/release && $(GO) test -count=1 ./...
 
 # The simulator has no goroutines, and its tests take a third of the time without the race detector.
 test-simulator: need-go
