@@ -53,7 +53,7 @@ RELEASE    = cd deploy/release && $(GO) run . -version '$(VERSION)' -changelog '
 release: IMAGE = nfqproxy:$(VERSION)
 release: need-go
 	@$(RELEASE) -check
-	@$(MAKE) --no-print-directory image $(PLATFORMS:%=build-%) IMAGE='$(IMAGE)'
+	@$(MAKE) --no-print-directory $(PLATFORMS:%=build-%) image IMAGE='$(IMAGE)'
 	@rm -rf bin/manual && $(GO) run ./cmd/nfqproxy/manual bin/manual
 	@$(RELEASE) $(PLATFORMS)
 
