@@ -1,4 +1,3 @@
-// Package kubernetes tests the manifests of this directory.
 package kubernetes
 
 import (
@@ -127,6 +126,36 @@ func TestManifests(t *testing.T) {
 		t.Errorf("%d kustomizations with %d manifests, error %v", kustomizations, manifests, err)
 	}
 	decodes(t, "cleanup/pod.yaml")
+}
+
+// TestEmbedded: programs have the files of base and cleanup as they are here.
+func TestEmbedded(t *testing.T) {
+	embedded := Manifests()
+	var names []string
+	for _, dir := range []string{"base", "cleanup"} {
+		files, err := filepath.Glob(dir + "/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			names = append(names, file)
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := fs.ReadFile(embedded, file); err != nil || string(got) != string(want) {
+				t.Errorf("%s is embedded with %d bytes, error %v; want %d bytes", file, len(got), err, len(want))
+			}
+		}
+	}
+	if err := fs.WalkDir(embedded, ".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && !slices.Contains(names, path) {
+			t.Errorf("%s is embedded", path)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestConfiguration: the daemon takes the ConfigMap's file without a warning.
