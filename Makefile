@@ -36,7 +36,7 @@ demo: build
 # etcd, the Kubernetes control plane and kube-proxy for end-to-end tests and benchmarks (see
 # bench/peers). Without them such tests are skipped.
 PEERS := bench/peers/bin
-peers bench-peers: $(PEERS)/.built $(PEERS)/portforward $(PEERS)/hubble $(PEERS)/promql $(PEERS)/newest-nft/nft
+peers bench-peers: $(PEERS)/.built $(PEERS)/portforward $(PEERS)/hubble $(PEERS)/promql $(PEERS)/helm $(PEERS)/newest-nft/nft
 
 # Programs built from the module proxy lack their version, which they require.
 $(PEERS)/.built: bench/peers/go.mod bench/peers/go.sum | need-go
@@ -78,6 +78,15 @@ $(PEERS)/hubble: bench/peers/hubble/go.mod bench/peers/hubble/go.sum | need-go
 $(PEERS)/promql: bench/peers/promql/go.mod bench/peers/promql/go.sum bench/peers/promql/main.go | need-go
 	@mkdir -p $(PEERS)
 	cd bench/peers/promql && CGO_ENABLED=0 $(GO) build -trimpath -o ../bin/promql -ldflags '-s -w' .
+
+# Helm, which renders the chart. Built within its own module, which lies in the module cache.
+$(PEERS)/helm: bench/peers/helm/go.mod bench/peers/helm/go.sum | need-go
+	@mkdir -p $(PEERS)
+	cd bench/peers/helm && $(GO) mod download helm.sh/helm/v4 && \
+	source=$$($(GO) list -m -f '{{.Dir}}' helm.sh/helm/v4) && \
+	version=$$($(GO) list -m -f '{{.Version}}' helm.sh/helm/v4) && \
+	out=$$(cd ../bin && pwd)/helm && cd "$$source" && \
+	CGO_ENABLED=0 $(GO) build -trimpath -o "$$out" -ldflags "-s -w -X helm.sh/helm/v4/internal/version.version=$$version" ./cmd/helm
 
 # What a contributor runs at every save: no kernel, no browser, no other program.
 check: need-go
