@@ -22,7 +22,7 @@ need-go:
 # The race detector requires a C compiler; the program itself does not.
 RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: need-go build demo peers bench-peers check test test-live test-simulator soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
+.PHONY: need-go build demo peers bench-peers manifests chart check test test-live test-simulator soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
 
 # A static binary that needs no other program at run time. With grpc's trace pages the linker would
 # keep all methods of all types: 73 MB instead of 44.
@@ -87,6 +87,18 @@ $(PEERS)/helm: bench/peers/helm/go.mod bench/peers/helm/go.sum | need-go
 	version=$$($(GO) list -m -f '{{.Version}}' helm.sh/helm/v4) && \
 	out=$$(cd ../bin && pwd)/helm && cd "$$source" && \
 	CGO_ENABLED=0 $(GO) build -trimpath -o "$$out" -ldflags "-s -w -X helm.sh/helm/v4/internal/version.version=$$version" ./cmd/helm
+
+# The manifests for kustomize, rendered from the chart (see deploy/helm).
+manifests: $(PEERS)/helm
+	$(GO) test -count=1 ./deploy/helm -run '^TestManifests$$' -update
+
+# The chart as a package. Its version is VERSION, if that is a semantic version; the files in it have
+# the time of the commit, so that it is reproducible.
+CHART_VERSION ?= $(shell echo '$(VERSION)' | sed -n 's/^v\([0-9]*\.[0-9]*\.[0-9]*\(-.*\)\{0,1\}\)$$/\1/p')
+chart: $(PEERS)/helm
+	@mkdir -p bin/release
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 0)} \
+		$(PEERS)/helm package deploy/helm/nfqproxy -d bin/release --version $(or $(CHART_VERSION),0.0.0-g$(VERSION)) --app-version '$(VERSION)'
 
 # What a contributor runs at every save: no kernel, no browser, no other program.
 check: need-go
