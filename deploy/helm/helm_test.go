@@ -64,13 +64,14 @@ func render(t *testing.T, values ...string) map[string]string {
 	manifests := make(map[string]string)
 	for _, file := range files {
 		name := filepath.Base(file)
-		text := strings.TrimSpace(readFile(t, file)) + "\n"
 		// Helm separates documents, and names their template.
-		text = strings.TrimPrefix(text, "---\n# Source: "+chart+"/templates/"+name+"\n")
-		if strings.Contains(text, "\n---\n") {
-			t.Fatalf("%s: several documents", name)
+		var documents []string
+		for document := range strings.SplitSeq(readFile(t, file), "---\n# Source: "+chart+"/templates/"+name+"\n") {
+			if document = strings.TrimSpace(document); document != "" {
+				documents = append(documents, document+"\n")
+			}
 		}
-		manifests[name] = text
+		manifests[name] = strings.Join(documents, "---\n")
 	}
 	return manifests
 }
