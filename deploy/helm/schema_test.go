@@ -42,9 +42,9 @@ func TestSchemaOfConfiguration(t *testing.T) {
 func schemaOf(t *testing.T, typ reflect.Type) map[string]any {
 	kinds := func(names ...any) map[string]any { return map[string]any{"type": append(names, "null")} }
 	switch typ {
-	case reflect.TypeFor[metav1.Duration](), reflect.TypeFor[logsapi.TimeOrMetaDuration](), reflect.TypeFor[v1alpha1.LocalMode]():
+	case reflect.TypeFor[metav1.Duration]():
 		return kinds("string")
-	case reflect.TypeFor[resource.QuantityValue]():
+	case reflect.TypeFor[resource.QuantityValue](), reflect.TypeFor[logsapi.TimeOrMetaDuration]():
 		return kinds("string", "integer")
 	case reflect.TypeFor[logsapi.VModuleConfiguration]():
 		return kinds("array")

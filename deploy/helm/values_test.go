@@ -141,7 +141,9 @@ func TestEveryValue(t *testing.T) {
 		}
 	}
 	for _, path := range values {
-		if !slices.ContainsFunc(slices.Collect(maps.Keys(changed)), func(c string) bool { return c == path || strings.HasPrefix(c, path+".") || strings.HasPrefix(path, c+".") }) {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(changed)), func(c string) bool {
+			return c == path || strings.HasPrefix(c, path+".") || strings.HasPrefix(path, c+".")
+		}) {
 			t.Errorf("no values in %s change %s", valuesArchive, path)
 		}
 	}
