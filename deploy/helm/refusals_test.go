@@ -61,6 +61,7 @@ func TestRefusals(t *testing.T) {
 		{required + "labels: {app.kubernetes.io/name: other}", "labels: the chart sets the label app.kubernetes.io/name itself"},
 		{required + "cleanup: {nodes: worker}", "at '/cleanup/nodes': got string, want array"},
 		{required + "cleanup: {nodes: [Worker]}", "at '/cleanup/nodes/0'"},
+		{required + "cleanup: {waitForKubeProxy: 120}", "at '/cleanup/waitForKubeProxy': got number, want string"},
 		{required + "updateStrategy: {type: Recreate}", "at '/updateStrategy/type'"},
 		{required + "plain: 1", "at '/plain'"},
 	} {
