@@ -170,12 +170,12 @@ clusterrolebinding.rbac.authorization.k8s.io/nfqproxy
 	before := s.daemonSet()
 
 	// Without a change the pods stay.
-	s.helm("upgrade", "nfqproxy", chart, "--reuse-values")
+	s.helm("upgrade", "nfqproxy", chart, "--reset-then-reuse-values")
 	if got := s.daemonSet(); got.Generation != before.Generation {
 		t.Errorf("an upgrade to the same has changed the DaemonSet: %+v", got.Spec)
 	}
 	// The configuration restarts them: the DaemonSet changes, though nothing in it refers to the file's text.
-	s.helm("upgrade", "nfqproxy", chart, "--reuse-values", "--set", "clusterCIDR=10.245.0.0/16")
+	s.helm("upgrade", "nfqproxy", chart, "--reset-then-reuse-values", "--set", "clusterCIDR=10.245.0.0/16")
 	if got := s.daemonSet(); got.Spec.Template.Annotations["checksum/config"] == before.Spec.Template.Annotations["checksum/config"] {
 		t.Error("an upgrade with another configuration does not restart the pods")
 	}
@@ -183,7 +183,7 @@ clusterrolebinding.rbac.authorization.k8s.io/nfqproxy
 		t.Errorf("the configuration is %+v, error %v", m, err)
 	}
 	// A value that is refused changes nothing.
-	if _, _, err := helm(t, "upgrade", "nfqproxy", chart, "--reuse-values", "--set", "image.tga=v2"); err == nil || !strings.Contains(s.helm("history", "nfqproxy"), "\n3 ") || strings.Contains(s.helm("history", "nfqproxy"), "\n4 ") {
+	if _, _, err := helm(t, "upgrade", "nfqproxy", chart, "--reset-then-reuse-values", "--set", "image.tga=v2"); err == nil || !strings.Contains(s.helm("history", "nfqproxy"), "\n3 ") || strings.Contains(s.helm("history", "nfqproxy"), "\n4 ") {
 		t.Errorf("an upgrade with an unknown value: %v\n%s", err, s.helm("history", "nfqproxy"))
 	}
 
@@ -228,7 +228,7 @@ func (s server) cleanup(phase corev1.PodPhase) {
 		}
 		ended <- ctx.Err()
 	}()
-	out, errs, err := helm(s.T, "upgrade", "nfqproxy", chart, "--reuse-values", "--set", "cleanup.nodes={worker}", "--timeout", "1m")
+	out, errs, err := helm(s.T, "upgrade", "nfqproxy", chart, "--reset-then-reuse-values", "--set", "cleanup.nodes={worker}", "--timeout", "1m")
 	if e := <-ended; e != nil {
 		s.Fatalf("no Pod for the cleanup: %v\n%s%s", e, out, errs)
 	}
