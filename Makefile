@@ -92,13 +92,14 @@ $(PEERS)/helm: bench/peers/helm/go.mod bench/peers/helm/go.sum | need-go
 manifests: $(PEERS)/helm
 	$(GO) test -count=1 ./deploy/helm -run '^TestManifests$$' -update
 
-# The chart as a package. Its version is VERSION, if that is a semantic version; the files in it have
-# the time of the commit, so that it is reproducible.
-CHART_VERSION ?= $(shell echo '$(VERSION)' | sed -n 's/^v\([0-9]*\.[0-9]*\.[0-9]*\(-.*\)\{0,1\}\)$$/\1/p')
+# The chart as a package, of the version VERSION if that is a semantic one (v1.2.3); then this is also the
+# tag of the image. The files in it have the time of the commit, so that it is reproducible.
+CHART_VERSION = $(shell echo '$(VERSION)' | sed -n 's/^v\([0-9]*\.[0-9]*\.[0-9]*\(-.*\)\{0,1\}\)$$/\1/p')
+chart: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 chart: $(PEERS)/helm
 	@mkdir -p bin/release
-	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 0)} \
-		$(PEERS)/helm package deploy/helm/nfqproxy -d bin/release --version $(or $(CHART_VERSION),0.0.0-g$(VERSION)) --app-version '$(VERSION)'
+	$(PEERS)/helm package deploy/helm/nfqproxy -d bin/release \
+		$(if $(CHART_VERSION),--version $(CHART_VERSION) --app-version $(VERSION),--version 0.0.0-g$(VERSION))
 
 # What a contributor runs at every save: no kernel, no browser, no other program.
 check: need-go
