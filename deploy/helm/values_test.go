@@ -78,6 +78,17 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// TestNamespace: all objects are in the namespace of the release, and refer to it.
+func TestNamespace(t *testing.T) {
+	out, errs, err := helm(t, append([]string{"template", "other", chart, "--namespace", "proxies"}, valueFiles(t, required, "podNames: true\ncleanup: {nodes: [worker]}")...)...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, errs)
+	}
+	if n := strings.Count(out, "namespace: proxies\n"); n != 7 || strings.Contains(out, "kube-system") || !strings.Contains(out, "--flow-api-service-account=proxies/nfqproxy-reader") {
+		t.Errorf("%d references to the namespace:\n%s", n, out)
+	}
+}
+
 // TestEveryValue: the schema has exactly the values of values.yaml, and some set of testdata changes
 // each of them.
 func TestEveryValue(t *testing.T) {
