@@ -25,7 +25,7 @@ need-go:
 # The race detector requires a C compiler; the program itself does not.
 RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: need-go build $(PLATFORMS:%=build-%) image release release-test demo peers bench-peers check test test-live test-simulator test-packing soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
+.PHONY: need-go build $(PLATFORMS:%=build-%) image release release-test demo peers bench-peers manifests chart check test test-live test-simulator test-packing soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
 
 # A static binary that needs no other program at run time. With grpc's trace pages the linker would
 # keep all methods of all types: 73 MB instead of 44. It depends on the sources, Go and the version only:
@@ -70,7 +70,7 @@ demo: build
 # etcd, the Kubernetes control plane and kube-proxy for end-to-end tests and benchmarks (see
 # bench/peers). Without them such tests are skipped.
 PEERS := bench/peers/bin
-peers bench-peers: $(PEERS)/.built $(PEERS)/portforward $(PEERS)/hubble $(PEERS)/promql $(PEERS)/newest-nft/nft
+peers bench-peers: $(PEERS)/.built $(PEERS)/portforward $(PEERS)/hubble $(PEERS)/promql $(PEERS)/helm $(PEERS)/newest-nft/nft
 
 # Programs built from the module proxy lack their version, which they require.
 $(PEERS)/.built: bench/peers/go.mod bench/peers/go.sum | need-go
@@ -112,6 +112,28 @@ $(PEERS)/hubble: bench/peers/hubble/go.mod bench/peers/hubble/go.sum | need-go
 $(PEERS)/promql: bench/peers/promql/go.mod bench/peers/promql/go.sum bench/peers/promql/main.go | need-go
 	@mkdir -p $(PEERS)
 	cd bench/peers/promql && CGO_ENABLED=0 $(GO) build -trimpath -o ../bin/promql -ldflags '-s -w' .
+
+# Helm, which renders the chart. Built within its own module, which lies in the module cache.
+$(PEERS)/helm: bench/peers/helm/go.mod bench/peers/helm/go.sum | need-go
+	@mkdir -p $(PEERS)
+	cd bench/peers/helm && $(GO) mod download helm.sh/helm/v4 && \
+	source=$$($(GO) list -m -f '{{.Dir}}' helm.sh/helm/v4) && \
+	version=$$($(GO) list -m -f '{{.Version}}' helm.sh/helm/v4) && \
+	out=$$(cd ../bin && pwd)/helm && cd "$$source" && \
+	CGO_ENABLED=0 $(GO) build -trimpath -o "$$out" -ldflags "-s -w -X helm.sh/helm/v4/internal/version.version=$$version" ./cmd/helm
+
+# The manifests for kustomize, rendered from the chart (see deploy/helm).
+manifests: $(PEERS)/helm
+	$(GO) test -count=1 ./deploy/helm -run '^TestManifests$$' -update
+
+# The chart as a package, of the version VERSION if that is a semantic one (v1.2.3); then this is also the
+# tag of the image. The files in it have the time of the commit, so that it is reproducible.
+CHART_VERSION = $(shell echo '$(VERSION)' | sed -n 's/^v\([0-9]*\.[0-9]*\.[0-9]*\(-.*\)\{0,1\}\)$$/\1/p')
+chart: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+chart: $(PEERS)/helm
+	@mkdir -p bin/release
+	$(PEERS)/helm package deploy/helm/nfqproxy -d bin/release \
+		$(if $(CHART_VERSION),--version $(CHART_VERSION) --app-version $(VERSION),--version 0.0.0-g$(VERSION))
 
 # What a contributor runs at every save: no kernel, no browser, no other program.
 check: need-go
