@@ -15,10 +15,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
 // Bounds of connections.
@@ -100,7 +100,7 @@ func (f *forwarder) connect(u *url.URL, port int) (net.Conn, error) {
 func (f *forwarder) upgrade(u *url.URL) (httpstream.Connection, error) {
 	var errWebSocket error
 	if !f.spdy.Load() {
-		dialer, err := portforward.NewSPDYOverWebsocketDialer(u, f.config)
+		dialer, err := portforward.NewSPDYOverWebsocketDialerForStreaming(u, f.config)
 		if err != nil {
 			return nil, err
 		}
@@ -114,15 +114,14 @@ func (f *forwarder) upgrade(u *url.URL) (httpstream.Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := negotiated(spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, u))
+	c, err := negotiated(spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, u))
 	switch {
 	case err == nil:
 		f.spdy.Store(true)
 		return c, nil
-	case isForbidden(err) && (errWebSocket == nil || isForbidden(errWebSocket)):
+	case isForbidden(err):
 		return nil, errForbidden{err}
-	case errWebSocket != nil:
-		// An API server without SPDY fails in its own way, which says nothing about the pod.
+	case errWebSocket != nil && err.Error() != errWebSocket.Error():
 		return nil, fmt.Errorf("%w (by SPDY: %w)", errWebSocket, err)
 	}
 	return nil, err

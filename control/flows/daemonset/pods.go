@@ -3,6 +3,7 @@ package daemonset
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -194,7 +195,7 @@ type node struct {
 
 func (s *set) newNode() *node {
 	n := &node{set: s}
-	n.client = observe.NewClientOver(s.Namespace, n)
+	n.client = observe.NewClientOver("DaemonSet "+s.name(), n)
 	return n
 }
 
@@ -203,7 +204,7 @@ func (n *node) running() (*corev1.Pod, error) {
 	pod := n.pod.Load()
 	switch {
 	case pod == nil:
-		return nil, fmt.Errorf("DaemonSet %s has no pod there", n.set.name())
+		return nil, errors.New("no pod on this node")
 	case pod.Status.Phase != corev1.PodRunning:
 		return nil, fmt.Errorf("pod %s does not run: %s", pod.Name, stateOf(pod))
 	}
