@@ -89,7 +89,7 @@ kernel alone translates the flow's packets.`,
 	}
 	root.AddCommand(
 		newRunCommand(), newCleanupCommand(), newLabCommand(),
-		newFlowsCommand(connect), newTopCommand(connect), newStepCommand(connect), newStatusCommand(connect),
+		newFlowsCommand(connect), newTopCommand(connect), newWebCommand(connect), newStepCommand(connect), newStatusCommand(connect),
 		newWatchForCommand(connect), newShowCommand(), newCollectCommand(),
 		newWhyCommand(connect), newDoctorCommand(connect), newExplainCommand(), newRenderCommand(),
 		newTraceCommand(), newServicesCommand(), newDiffCommand(), newReplayCommand(),
