@@ -492,11 +492,15 @@ func (w *world) testTokens() {
 	if _, err := fleet.Stats(w.Context()); err != nil {
 		w.Error(err)
 	}
+	// Reviewed after the one that the fleet has, so that the API server keeps it longer.
 	revoked := token("nfqproxy-reader", "nfqproxy")
+	reviewer := &apiserver.Tokens{Client: w.daemons, Account: apiserver.Account{Namespace: "kube-system", Name: "nfqproxy-reader"}}
+	if wrong, err := reviewer.Review(w.Context(), revoked); wrong != "" || err != nil {
+		w.Errorf("%s %v", wrong, err)
+	}
 	if err := accounts.Delete(w.Context(), "nfqproxy-reader", metav1.DeleteOptions{}); err != nil {
 		w.Fatal(err)
 	}
-	reviewer := &apiserver.Tokens{Client: w.daemons, Account: apiserver.Account{Namespace: "kube-system", Name: "nfqproxy-reader"}}
 	w.await("the end of the tokens", func() error {
 		wrong, err := reviewer.Review(w.Context(), revoked)
 		if err == nil && wrong == "" {
