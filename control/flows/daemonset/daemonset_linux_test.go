@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
@@ -532,9 +533,28 @@ func (w *world) testTokens() {
 		}
 		return nil
 	})
-	for _, d := range []*daemon{a, b, c} {
+	// A daemon that may not have tokens reviewed.
+	d := w.daemonAt("node-d", "127.0.0.1", flowapi.Config{Reviewer: &apiserver.Tokens{Client: w.withoutRights()}})
+	w.await("a node that cannot check tokens", func() error {
+		if got := states(w.T, fleet); !strings.Contains(got, "node-d: the daemon does not answer: DaemonSet kube-system/nfqproxy: cannot check the token: the API server does not permit the daemon to create tokenreviews: check the ClusterRole") {
+			return errors.New(got)
+		}
+		return nil
+	})
+	for _, d := range []*daemon{a, b, c, d} {
 		d.delete()
 	}
+}
+
+// withoutRights is the client of a user without any permissions.
+func (w *world) withoutRights() kubernetes.Interface {
+	config := w.RESTConfig()
+	config.Impersonate.UserName = "stranger"
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return client
 }
 
 type refuser struct{}
