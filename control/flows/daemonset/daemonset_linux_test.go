@@ -304,9 +304,12 @@ func (w *world) testReplaced() {
 	if i := w.next(items); i.Missed == nil || i.Missed.Why != observe.MissedUnreachable || i.Missed.Node != "node-a" {
 		w.Errorf("got %+v, want that node-a is unreachable", i)
 	}
-	if got := states(w.T, fleet); !strings.HasPrefix(got, "node-a: the daemon does not answer: DaemonSet kube-system/nfqproxy: no pod on this node") {
-		w.Errorf("without a pod: %s", got)
-	}
+	w.await("the end of the pod", func() error {
+		if got := states(w.T, fleet); got != "node-a: the daemon does not answer: DaemonSet kube-system/nfqproxy: no pod on this node\nnode-b" {
+			return errors.New(got)
+		}
+		return nil
+	})
 	again, c := w.daemon("node-a"), w.daemon("node-c")
 	for _, d := range []*daemon{again, c, b} {
 		if !d.fake.AwaitReaders(ctx, 1) {
