@@ -127,7 +127,7 @@ func (v *viewed) start(n *viewedNode) {
 	for i := range own {
 		own[i] = strings.Replace(own[i], "/run/nfqproxy/", n.dir+"/", 1)
 	}
-	n.daemon = e2etest.StartDefault(v.T, n.ns, append([]string{"--kubeconfig", n.siteNode.kubeconfig("nfqproxy"), "--hostname-override", n.name, "--detect-local-mode", "NodeCIDR", "--cluster-cidr", "10.244.0.0/16",
+	n.daemon = e2etest.StartDefault(v.T, n.ns, append([]string{"--kubeconfig", n.siteNode.kubeconfig("nfqproxy"), "--hostname-override", n.name, "--cluster-cidr", "10.244.0.0/16",
 		"--conntrack-max-per-core=0", "--conntrack-min=0", "--oom-score-adj=0"}, own...)...)
 	pod := &corev1.Pod{ObjectMeta: *v.set.Spec.Template.ObjectMeta.DeepCopy(), Spec: *v.set.Spec.Template.Spec.DeepCopy()}
 	pod.GenerateName, pod.Spec.NodeName = "nfqproxy-", n.name
