@@ -97,6 +97,7 @@ func (s *set) watch(ctx, starting context.Context, object *appsv1.DaemonSet) err
 
 // follow keeps the members of a fleet up to date until the context ends.
 func (s *set) follow(ctx context.Context, fleet *observe.Fleet) {
+	defer s.channels.forwarded.CloseIdleConnections()
 	defer fleet.Close()
 	tick := time.NewTicker(s.forget / 4)
 	defer tick.Stop()
