@@ -115,6 +115,10 @@ func (v *viewed) addNode(forward string) {
 		v.Fatal(err)
 	}
 	v.Cleanup(func() { _ = n.kubelet.Process.Kill(); _ = n.kubelet.Wait() })
+	n.await("the kubelet's part", func() bool {
+		c, err := v.control.Dial(v.Context(), "tcp", e2etest.AnyPort, netip.AddrPortFrom(netip.MustParseAddr(address), 10250))
+		return err == nil && c.Close() == nil
+	})
 	v.nodes = append(v.nodes, n)
 	v.start(n)
 }
