@@ -28,6 +28,7 @@ type account struct {
 	name     string
 	client   kubernetes.Interface
 	recorder *Recorder
+	tokens   *Tokens // of the account itself
 
 	mu      sync.Mutex
 	log     bytes.Buffer
@@ -85,6 +86,7 @@ func (a *account) start(kubeconfig string) {
 	if a.recorder, err = NewRecorder(ctx, client, "worker"); err != nil {
 		a.Fatal(err)
 	}
+	a.tokens = &Tokens{Client: client, Account: Account{"kube-system", a.name}}
 	source := New(Config{Client: client, Node: "worker", NeedNodeIPs: true, Pods: true, Logger: log})
 	ended := make(chan error, 1)
 	go func() {

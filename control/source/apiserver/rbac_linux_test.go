@@ -114,6 +114,9 @@ func (a *account) works(pods bool) {
 	if err := a.recorder.NodeNow("Testing", strings.Repeat("ä", 1000)); err != nil {
 		a.Error(err)
 	}
+	if wrong, err := a.tokens.Review(a.Context(), "nonsense"); err != nil || !strings.HasPrefix(wrong, "it is invalid") {
+		a.Errorf("a review: %q %v", wrong, err)
+	}
 	a.await("the repetition", func() bool { e := a.event(); return e != nil && e.Series != nil })
 	if err := a.review(); err != nil {
 		a.Error(err)
@@ -180,10 +183,14 @@ func (a *account) isRefused(verb string, rule rbacv1.PolicyRule) {
 	if rule.APIGroups[0] != "" {
 		path = "/apis/" + rule.APIGroups[0] + "/v1/"
 	}
-	switch verb {
-	case "create":
+	switch {
+	case rule.Resources[0] == "tokenreviews":
+		if _, err := a.tokens.Review(a.Context(), "nonsense"); err == nil || !strings.Contains(err.Error(), "does not permit the daemon to create tokenreviews") {
+			a.Errorf("a review: %v", err)
+		}
+	case verb == "create":
 		a.recorder.Service("default", a.name, "Testing", "first")
-	case "patch":
+	case verb == "patch":
 		a.repeatEvent()
 	}
 	a.await("a refusal", func() bool { return len(a.refused()) > 0 })
