@@ -59,8 +59,8 @@ func (m *machine) use(version string) {
 	m.expect("nfqproxy version", "^nfqproxy "+version+" ")
 	m.expect("MANPAGER=cat man nfqproxy-run", "Run +the +service +proxy +of +this +node")
 	m.expect("man nfqproxy", "nfqproxy-cleanup")
-	m.expect(`source /usr/share/bash-completion/completions/nfqproxy; COMP_WORDS=(nfqproxy clea) COMP_CWORD=1 COMP_LINE='nfqproxy clea' COMP_POINT=13
-		__start_nfqproxy nfqproxy; echo "${COMPREPLY[@]}"`, "^cleanup")
+	m.expect(`source /usr/share/bash-completion/bash_completion; source /usr/share/bash-completion/completions/nfqproxy; COMP_WORDS=(nfqproxy clea) COMP_CWORD=1 COMP_LINE='nfqproxy clea' COMP_POINT=13
+		__start_nfqproxy nfqproxy 2>/dev/null; echo "${COMPREPLY[@]}"`, "^cleanup")
 	if out := m.run("systemd-analyze verify --man=no nfqproxy.service 2>&1"); strings.Contains(out, "nfqproxy.service") {
 		m.t.Error(out)
 	}
