@@ -236,6 +236,9 @@ func TestBill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if strings.Contains(doc.DocumentNamespace, "#") || !strings.Contains(doc.DocumentNamespace, sum) {
+		t.Errorf("namespace %s: the specification requires a unique one without #", doc.DocumentNamespace)
+	}
 	for _, want := range []string{sum, `"spdxVersion": "SPDX-2.3"`, `"versionInfo": "v1.2.3"`, `"commit 0123abc"`, `"pkg:golang/stdlib@1.`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s lacks %s", name, want)
