@@ -58,7 +58,7 @@ release: need-go
 	@$(RELEASE) $(PLATFORMS)
 
 # Installs the files of bin/release in copies of this machine in memory, and makes them again in another
-# directory. Requires root, and on Debian: containerd curl iproute2 man-db nftables rpm runc systemd.
+# directory. Requires root, and on Debian: bash-completion containerd curl iproute2 man-db nftables rpm runc systemd.
 release-test: export CHANGELOG := $(abspath $(CHANGELOG))
 release-test: need-go
 	cd deploy/release && $(GO) test -count=1 -timeout 60m -tags release ./installtest

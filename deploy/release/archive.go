@@ -18,7 +18,7 @@ type entry struct {
 	mode       int64
 }
 
-// writeArchive writes a platform's archive. It has regular files only, which krew requires.
+// writeArchive writes a platform's archive.
 func (r *release) writeArchive(p *program.Program, platform string) error {
 	entries := []entry{
 		{"nfqproxy", p.Path, 0o755},
@@ -41,7 +41,12 @@ func (r *release) writeArchive(p *program.Program, platform string) error {
 			entries = append(entries, entry{filepath.ToSlash(name), path, 0o644})
 		}
 	}
-	out, err := os.Create(filepath.Join(r.out, r.base(platform)+".tar.gz"))
+	return r.writeTar(r.base(platform)+".tar.gz", entries)
+}
+
+// writeTar writes an archive. It has regular files only, which krew requires.
+func (r *release) writeTar(name string, entries []entry) error {
+	out, err := os.Create(filepath.Join(r.out, name))
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func (r *release) writeBill(p *program.Program, platform string) error {
 	}
 	doc := &spdx.Document{
 		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT", DocumentName: name,
-		DocumentNamespace: repository + "/releases/download/" + r.version + "/" + name + ".spdx.json#" + sum,
+		DocumentNamespace: repository + "/releases/" + name + ".spdx.json/" + sum, // unique, and without "#"
 		CreationInfo:      &spdx.CreationInfo{Creators: []common.Creator{{CreatorType: "Tool", Creator: "nfqproxy-release"}}, Created: r.date.Format(time.RFC3339)},
 		Packages:          []*spdx.Package{main},
 		Relationships:     []*spdx.Relationship{relation("DOCUMENT", "DESCRIBES", "nfqproxy")},

@@ -124,6 +124,9 @@ func (r *release) write(notes string) error {
 			}
 		}
 	}
+	if err := r.writePlugins(programs); err != nil {
+		return err
+	}
 	if err := os.WriteFile(filepath.Join(r.out, "NOTES.md"), []byte(notes), 0o644); err != nil {
 		return err
 	}

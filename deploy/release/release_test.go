@@ -21,6 +21,9 @@ import (
 
 var platforms = []string{"linux-amd64", "linux-arm64", "darwin-amd64", "darwin-arm64"}
 
+// krew is the manifest of a plugin.
+const krew = "# VERSION, SHA256_OS_ARCH\napiVersion: v1\nspec: {version: VERSION, platforms: [SHA256_LINUX_AMD64, SHA256_LINUX_ARM64, SHA256_DARWIN_AMD64, SHA256_DARWIN_ARM64]}\n"
+
 // built is a repository with programs, a manual and images that do nothing. The changelog has version 1.2.3.
 func built(t *testing.T) *release {
 	t.Helper()
@@ -29,16 +32,21 @@ func built(t *testing.T) *release {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"LICENSE", "README.md", "deploy"} {
+	if err := os.Mkdir(filepath.Join(source, "deploy"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"LICENSE", "README.md", "deploy/release", "deploy/systemd"} {
 		if err := os.Symlink(filepath.Join(here, name), filepath.Join(source, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, text := range map[string]string{
-		"CHANGELOG.md":                        "# Changelog\n\n## [Unreleased]\n\n- next\n\n## [1.2.3] - 2026-01-02\n\n### Added\n\n- this\n\n## [1.2.2] - 2026-01-01\n\n- that\n",
-		"bin/manual/man1/nfqproxy.1":          ".TH nfqproxy 1\n",
-		"bin/manual/man1/nfqproxy-x.1":        ".TH nfqproxy-x 1\n",
-		"bin/manual/completion/nfqproxy.bash": "bash\n", "bin/manual/completion/nfqproxy.fish": "fish\n", "bin/manual/completion/nfqproxy.zsh": "zsh\n",
+		"CHANGELOG.md":                          "# Changelog\n\n## [Unreleased]\n\n- next\n\n## [1.2.30] - 2026-02-01\n\n- later\n\n## [1.2.3] - 2026-01-02\n\n### Added\n\n- this\n\n## [1.2.2] - 2026-01-01\n\n- that\n",
+		"deploy/krew/nfqproxy.yaml":             krew,
+		"deploy/krew/kubectl_complete-nfqproxy": "#!/bin/sh\n",
+		"bin/manual/man1/nfqproxy.1":            ".TH nfqproxy 1\n",
+		"bin/manual/man1/nfqproxy-x.1":          ".TH nfqproxy-x 1\n",
+		"bin/manual/completion/nfqproxy.bash":   "bash\n", "bin/manual/completion/nfqproxy.fish": "fish\n", "bin/manual/completion/nfqproxy.zsh": "zsh\n",
 		"bin/nfqproxy-image.tar": "all", "bin/nfqproxy-image-amd64.tar": "amd64", "bin/nfqproxy-image-arm64.tar": "arm64",
 	} {
 		path := filepath.Join(source, name)
@@ -87,17 +95,22 @@ func TestFiles(t *testing.T) {
 	var sums []string
 	for range 2 {
 		r := built(t)
+		if err := os.MkdirAll(r.bin("release", "earlier"), 0o755); err != nil {
+			t.Fatal(err)
+		}
 		if err := r.run(false); err != nil {
 			t.Fatal(err)
 		}
 		dir := filepath.Join(r.source, "bin", "release")
 		got := names(t, dir)
 		if diff := cmp.Diff([]string{
-			"NOTES.md", "SHA256SUMS", "nfqproxy-1.2.3-1.aarch64.rpm", "nfqproxy-1.2.3-1.x86_64.rpm",
+			"NOTES.md", "SHA256SUMS",
+			"kubectl-nfqproxy_darwin_amd64.tar.gz", "kubectl-nfqproxy_darwin_arm64.tar.gz", "kubectl-nfqproxy_linux_amd64.tar.gz", "kubectl-nfqproxy_linux_arm64.tar.gz",
+			"nfqproxy-1.2.3-1.aarch64.rpm", "nfqproxy-1.2.3-1.x86_64.rpm",
 			"nfqproxy-v1.2.3-darwin-amd64.spdx.json", "nfqproxy-v1.2.3-darwin-amd64.tar.gz", "nfqproxy-v1.2.3-darwin-arm64.spdx.json", "nfqproxy-v1.2.3-darwin-arm64.tar.gz",
 			"nfqproxy-v1.2.3-image-amd64.tar", "nfqproxy-v1.2.3-image-arm64.tar", "nfqproxy-v1.2.3-image.tar",
 			"nfqproxy-v1.2.3-linux-amd64.spdx.json", "nfqproxy-v1.2.3-linux-amd64.tar.gz", "nfqproxy-v1.2.3-linux-arm64.spdx.json", "nfqproxy-v1.2.3-linux-arm64.tar.gz",
-			"nfqproxy_1.2.3_amd64.deb", "nfqproxy_1.2.3_arm64.deb",
+			"nfqproxy.krew.yaml", "nfqproxy_1.2.3_amd64.deb", "nfqproxy_1.2.3_arm64.deb",
 		}, got); diff != "" {
 			t.Error(diff)
 		}
@@ -131,38 +144,76 @@ func TestArchive(t *testing.T) {
 	if err := r.run(false); err != nil {
 		t.Fatal(err)
 	}
-	common := "-rw-r--r-- LICENSE\n-rw-r--r-- README.md\n%s" +
+	common := "-rwxr-xr-x nfqproxy\n-rw-r--r-- LICENSE\n-rw-r--r-- README.md\n%s" +
 		"-rw-r--r-- completion/nfqproxy.bash\n-rw-r--r-- completion/nfqproxy.fish\n-rw-r--r-- completion/nfqproxy.zsh\n-rw-r--r-- man1/nfqproxy-x.1\n-rw-r--r-- man1/nfqproxy.1\n"
-	for platform, unit := range map[string]string{"linux-arm64": "-rw-r--r-- nfqproxy.service\n", "darwin-amd64": ""} {
-		f, err := os.Open(filepath.Join(r.source, "bin/release/nfqproxy-v1.2.3-"+platform+".tar.gz"))
+	const plugin = "-rwxr-xr-x kubectl-nfqproxy\n-rwxr-xr-x kubectl_complete-nfqproxy\n-rw-r--r-- LICENSE\n"
+	for _, c := range []struct{ archive, platform, want string }{
+		{"nfqproxy-v1.2.3-linux-arm64.tar.gz", "linux-arm64", fmt.Sprintf(common, "-rw-r--r-- nfqproxy.service\n")},
+		{"nfqproxy-v1.2.3-darwin-amd64.tar.gz", "darwin-amd64", fmt.Sprintf(common, "")},
+		{"kubectl-nfqproxy_linux_amd64.tar.gz", "linux-amd64", plugin},
+	} {
+		if diff := cmp.Diff(c.want, listed(t, filepath.Join(r.source, "bin/release", c.archive), read(t, r.source, "bin", c.platform, "nfqproxy"))); diff != "" {
+			t.Errorf("%s: %s", c.archive, diff)
+		}
+	}
+}
+
+// listed has one line for each file of an archive: mode and name. The first is the program.
+func listed(t *testing.T, path, program string) string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	zip, err := gzip.NewReader(bufio.NewReader(f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	for a := tar.NewReader(zip); ; {
+		h, err := a.Next()
+		if err == io.EOF {
+			return got.String()
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer f.Close()
-		zip, err := gzip.NewReader(bufio.NewReader(f))
+		content, err := io.ReadAll(a)
+		if err != nil || got.Len() == 0 && string(content) != program {
+			t.Errorf("%s has another program: %v", path, err)
+		}
+		fmt.Fprintf(&got, "%s %s\n", h.FileInfo().Mode(), h.Name)
+		if h.ModTime.Unix() != 1700000000 || h.Uid != 0 || h.Typeflag != tar.TypeReg {
+			t.Errorf("%s: %+v", path, h)
+		}
+	}
+}
+
+// TestPlugin: krew's manifest has the checksums of the plugin's archives.
+func TestPlugin(t *testing.T) {
+	r := built(t)
+	if err := r.run(false); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, platform := range platforms {
+		sum, err := sumOf(r.bin("release", "kubectl-nfqproxy_"+strings.ReplaceAll(platform, "-", "_")+".tar.gz"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got strings.Builder
-		for a := tar.NewReader(zip); ; {
-			h, err := a.Next()
-			if err == io.EOF {
-				break
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			fmt.Fprintf(&got, "%s %s\n", h.FileInfo().Mode(), h.Name)
-			if h.ModTime.Unix() != 1700000000 || h.Uid != 0 || h.Typeflag != tar.TypeReg {
-				t.Errorf("%s: %+v", platform, h)
-			}
-			if content, err := io.ReadAll(a); err != nil || h.Name == "nfqproxy" && string(content) != read(t, r.source, "bin", platform, "nfqproxy") {
-				t.Errorf("%s has another program: %v", platform, err)
-			}
-		}
-		if diff := cmp.Diff("-rwxr-xr-x nfqproxy\n"+fmt.Sprintf(common, unit), got.String()); diff != "" {
-			t.Errorf("%s: %s", platform, diff)
-		}
+		all = append(all, sum)
+	}
+	want := "apiVersion: v1\nspec: {version: v1.2.3, platforms: [" + strings.Join(all, ", ") + "]}\n"
+	if diff := cmp.Diff(want, read(t, r.bin("release", "nfqproxy.krew.yaml"))); diff != "" {
+		t.Error(diff)
+	}
+	r.platforms = platforms[:2]
+	if err := r.run(false); err != nil {
+		t.Fatal(err)
+	}
+	if slices.Contains(names(t, r.bin("release")), "nfqproxy.krew.yaml") {
+		t.Error("a manifest without the checksums of all platforms")
 	}
 }
 
@@ -185,6 +236,9 @@ func TestBill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if strings.Contains(doc.DocumentNamespace, "#") || !strings.Contains(doc.DocumentNamespace, sum) {
+		t.Errorf("namespace %s: the specification requires a unique one without #", doc.DocumentNamespace)
+	}
 	for _, want := range []string{sum, `"spdxVersion": "SPDX-2.3"`, `"versionInfo": "v1.2.3"`, `"commit 0123abc"`, `"pkg:golang/stdlib@1.`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s lacks %s", name, want)
@@ -203,7 +257,6 @@ func TestRefused(t *testing.T) {
 		{"no v", func(r *release) error { r.version = "1.2.3"; return nil }, `the version is "1.2.3"`},
 		{"a commit", func(r *release) error { r.version = "v1.2.3-4-g0123abc-dirty+x"; return nil }, "the version is"},
 		{"no notes", func(r *release) error { r.version = "v1.2.4"; return nil }, `has no text below a heading "## [1.2.4]"`},
-		{"a prefix of a version", func(r *release) error { r.version = "v1.2.30"; return nil }, `"## [1.2.30]"`},
 		{"no platform", func(r *release) error { r.platforms = nil; return nil }, "a release has programs"},
 		{"no program", func(r *release) error { return os.Remove(r.bin("darwin-arm64", "nfqproxy")) }, "darwin-arm64/nfqproxy"},
 		{"a platform in another's place", func(r *release) error {

@@ -59,8 +59,8 @@ func (m *machine) use(version string) {
 	m.expect("nfqproxy version", "^nfqproxy "+version+" ")
 	m.expect("MANPAGER=cat man nfqproxy-run", "Run +the +service +proxy +of +this +node")
 	m.expect("man nfqproxy", "nfqproxy-cleanup")
-	m.expect(`source /usr/share/bash-completion/completions/nfqproxy; COMP_WORDS=(nfqproxy clea) COMP_CWORD=1 COMP_LINE='nfqproxy clea' COMP_POINT=13
-		__start_nfqproxy nfqproxy; echo "${COMPREPLY[@]}"`, "^cleanup")
+	m.expect(`source /usr/share/bash-completion/bash_completion; source /usr/share/bash-completion/completions/nfqproxy; COMP_WORDS=(nfqproxy clea) COMP_CWORD=1 COMP_LINE='nfqproxy clea' COMP_POINT=13
+		__start_nfqproxy nfqproxy 2>/dev/null; echo "${COMPREPLY[@]}"`, "^cleanup")
 	if out := m.run("systemd-analyze verify --man=no nfqproxy.service 2>&1"); strings.Contains(out, "nfqproxy.service") {
 		m.t.Error(out)
 	}
@@ -72,7 +72,7 @@ func TestDeb(t *testing.T) {
 	m := newMachine(t, "dpkg", "dpkg-deb", "man", "nft", "curl", "systemd-analyze")
 	_, version := release(t)
 	deb := "/mnt/nfqproxy_" + strings.TrimPrefix(version, "v") + "_" + runtime.GOARCH + ".deb"
-	m.run("dpkg --path-include='/usr/share/*' --install " + deb)
+	m.run("dpkg --no-triggers --path-include='/usr/share/*' --install " + deb)
 	m.use(version)
 	m.expect("dpkg-query -W -f '${Conffiles}' nfqproxy", "(?s)/etc/default/nfqproxy .*/etc/nfqproxy/config.conf ")
 	if out := m.run("dpkg --verify nfqproxy"); out != "" {
@@ -81,7 +81,7 @@ func TestDeb(t *testing.T) {
 	m.serve()
 
 	m.run("dpkg-deb --raw-extract " + deb + " /tmp/newer && sed -i 's/^Version: .*/Version: 999.0.0/' /tmp/newer/DEBIAN/control && dpkg-deb -Znone --build /tmp/newer /tmp/newer.deb")
-	m.run("dpkg --install /tmp/newer.deb")
+	m.run("dpkg --no-triggers --install /tmp/newer.deb")
 	m.expect("cat /tmp/systemctl.log", "^daemon-reload\ntry-restart nfqproxy.service\n$")
 	m.expect("dpkg-query -W -f '${Version}' nfqproxy", "^999.0.0$")
 	m.run(ready)
@@ -99,7 +99,7 @@ func TestDeb(t *testing.T) {
 // TestRemovalBesideDaemon: the package is removed while another nfqproxy serves, such as a DaemonSet's.
 func TestRemovalBesideDaemon(t *testing.T) {
 	m := newMachine(t, "dpkg", "nft", "curl")
-	m.run("dpkg --install /mnt/nfqproxy_*_" + runtime.GOARCH + ".deb")
+	m.run("dpkg --no-triggers --install /mnt/nfqproxy_*_" + runtime.GOARCH + ".deb")
 	m.serve()
 	m.run("rm /tmp/pid")
 	m.expect("dpkg --purge nfqproxy", "kernel rules may be left")

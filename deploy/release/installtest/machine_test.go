@@ -36,8 +36,9 @@ func release(t *testing.T) (dir, version string) {
 // machine is this machine's root file system, with changes in memory only, and a network, processes and mounts
 // of its own. /mnt is the release.
 type machine struct {
-	t   *testing.T
-	pid string // of its first process
+	t    *testing.T
+	pid  string // of its first process
+	root string // the root file system, in the mounts of that process
 }
 
 // setup makes the root file system below $1, with the release in $2, and stays.
@@ -55,7 +56,7 @@ mount -t tmpfs tmpfs tmp
 mount --bind "$2" mnt
 ip link set lo up
 echo ready
-exec chroot . sleep infinity`
+exec sleep infinity`
 
 // newMachine starts a machine, which ends with the test. It has the programs that the test needs.
 func newMachine(t *testing.T, programs ...string) *machine {
@@ -65,11 +66,12 @@ func newMachine(t *testing.T, programs ...string) *machine {
 	}
 	for _, p := range append(programs, "nsenter", "ip", "chroot") {
 		if _, err := exec.LookPath(p); err != nil {
-			t.Fatalf("%s is not installed (Debian: apt install containerd curl iproute2 man-db nftables rpm runc systemd)", p)
+			t.Fatalf("%s is not installed (Debian: apt install bash-completion containerd curl iproute2 man-db nftables rpm runc systemd)", p)
 		}
 	}
 	dir, _ := release(t)
-	cmd := exec.Command("sh", "-c", setup, "setup", t.TempDir(), dir)
+	place := t.TempDir()
+	cmd := exec.Command("sh", "-c", setup, "setup", place, dir)
 	// The signal comes when the thread ends that started the process.
 	runtime.LockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
@@ -89,11 +91,11 @@ func newMachine(t *testing.T, programs ...string) *machine {
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 		t.Fatalf("the machine does not start: %q, %v", line, err)
 	}
-	return &machine{t, strconv.Itoa(cmd.Process.Pid)}
+	return &machine{t, strconv.Itoa(cmd.Process.Pid), filepath.Join(place, "root")}
 }
 
 func (m *machine) command(script string) *exec.Cmd {
-	cmd := exec.Command("nsenter", "--target", m.pid, "--mount", "--net", "--pid", "--root", "--wd=/", "bash", "-c", script)
+	cmd := exec.Command("nsenter", "--target", m.pid, "--mount", "--net", "--pid", "chroot", m.root, "bash", "-c", script)
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
 	return cmd
 }
@@ -111,9 +113,13 @@ func (m *machine) run(script string) string {
 // start runs a script beside the test, and logs its output if the test fails.
 func (m *machine) start(script string) {
 	m.t.Helper()
-	var log strings.Builder
+	// A file: a pipe would be open as long as any process of the machine.
+	log, err := os.Create(filepath.Join(m.t.TempDir(), "log"))
+	if err != nil {
+		m.t.Fatal(err)
+	}
 	cmd := m.command(script)
-	cmd.Stdout, cmd.Stderr = &log, &log
+	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		m.t.Fatal(err)
 	}
@@ -121,8 +127,10 @@ func (m *machine) start(script string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if m.t.Failed() {
-			m.t.Log(log.String())
+			text, _ := os.ReadFile(log.Name())
+			m.t.Logf("%s:\n%s", script, text)
 		}
+		_ = log.Close()
 	})
 }
 
