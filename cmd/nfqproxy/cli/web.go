@@ -18,6 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/findings"
 	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/control/view/web"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -175,6 +176,5 @@ func (r *recentObjects) get(ctx context.Context) (*manifest.Objects, control.Nod
 		}
 		r.objects, r.listed = objects, time.Now()
 	}
-	config, err := new(tableFlags).configure(r.objects)
-	return r.objects, config, err
+	return r.objects, proxyconfig.Default().Node, nil
 }

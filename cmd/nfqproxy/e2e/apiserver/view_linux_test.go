@@ -180,12 +180,12 @@ func (v *viewed) lists() {
 	}
 }
 
-// lines starts a command as the person, and reads its output. The context of the test ends it.
+// lines starts a command as the person, and reads its output and messages. The end of the test ends it.
 func (v *viewed) lines(args ...string) <-chan string {
 	v.Helper()
 	cmd := e2etest.Command(append(args, "--cluster", "--kubeconfig", v.kubeconfig)...)
-	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
+	cmd.Stderr = cmd.Stdout
 	if err == nil {
 		err = v.control.Start(cmd)
 	}
@@ -245,13 +245,9 @@ func (v *viewed) follows() {
 	}
 	n := v.nodes[1]
 	n.daemon.Stop(syscall.SIGTERM)
-	for { // until the end of its stream is reported
-		var m observe.MissedLine
-		if line := v.line(lines); json.Unmarshal([]byte(line), &m) == nil && m.Why == observe.MissedUnreachable {
-			if m.Node != n.name {
-				v.Errorf("%s is unreachable, want %s", m.Node, n.name)
-			}
-			break
+	for line := ""; !strings.HasPrefix(line, "node "+n.name+" is unreachable"); {
+		if line = v.line(lines); strings.HasPrefix(line, "node ") && !strings.HasPrefix(line, "node "+n.name) {
+			v.Fatalf("%s; want %s", line, n.name)
 		}
 	}
 	if err := v.Client().CoreV1().Pods("kube-system").Delete(v.Context(), n.pod.Name, *metav1.NewDeleteOptions(0)); err != nil {
