@@ -24,6 +24,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/journal"
 	"github.com/nfqproxy/nfqproxy/control/flows/localnode"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/flows/otlp"
 	"github.com/nfqproxy/nfqproxy/control/health"
 	"github.com/nfqproxy/nfqproxy/control/metrics"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
@@ -117,7 +118,10 @@ func (f *flowAPIFlags) token() (string, error) {
 }
 
 // wantsFlows reports whether flows are recorded at all.
-func (f *runFlags) wantsFlows() bool { return f.flowLog != "" || f.flowAPI.addresses != "" }
+func (f *runFlags) wantsFlows() bool { return f.flowLog != "" || f.wantsLives() }
+
+// wantsLives reports whether the life cycles of flows are recorded, too.
+func (f *runFlags) wantsLives() bool { return f.flowAPI.addresses != "" || f.otlp.endpoint != "" }
 
 // flowView is the journal of this node's flows and its outputs: the flow log and the flow API.
 type flowView struct {
@@ -146,7 +150,7 @@ func (p *proxy) watchFlows(owners *control.Owners) error {
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	c := localnode.Config{
 		Name: p.cfg.Node.Name, Version: version, Journal: v.Journal, Owners: owners,
-		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce, Daemon: inspected{p},
+		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce, Daemon: inspected{p}, Exports: p.exports,
 	}
 	if p.flags.flowAPI.holds {
 		holder := hold.New(hold.Config{Node: p.cfg.Node.Name, Names: owners.Owner, Log: p.log})
@@ -158,11 +162,14 @@ func (p *proxy) watchFlows(owners *control.Owners) error {
 	if err != nil {
 		return err
 	}
-	if p.flags.flowAPI.addresses != "" {
+	if p.flags.wantsLives() {
 		p.metrics.ReadFlows(v.node, metrics.ServiceMetrics{Services: services, Limit: p.flags.flowAPI.metricsLimit})
 	}
 	v.done.Go(func() { v.Run(v.ctx) })
 	p.startFlowLog(owners)
+	if p.export != nil {
+		p.export.Start(otlp.Source{Journal: v.Journal, Names: owners.Owner, Metrics: p.metrics})
+	}
 	if p.flags.flowAPI.hubble != "" {
 		p.group.Go(func() error { return p.serveHubble() })
 	}
@@ -326,6 +333,9 @@ func (p *proxy) closeFlows() (err error) {
 	v := p.flows
 	v.stop()
 	v.done.Wait()
+	if p.export != nil {
+		p.export.Close()
+	}
 	if v.log != nil {
 		err = wrap("--flow-log", v.log.Close())
 	}
