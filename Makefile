@@ -36,7 +36,7 @@ demo: build
 # etcd, the Kubernetes control plane and kube-proxy for end-to-end tests and benchmarks (see
 # bench/peers). Without them such tests are skipped.
 PEERS := bench/peers/bin
-peers bench-peers: $(PEERS)/.built $(PEERS)/portforward $(PEERS)/hubble $(PEERS)/promql $(PEERS)/newest-nft/nft
+peers bench-peers: $(PEERS)/.built $(PEERS)/portforward $(PEERS)/hubble $(PEERS)/promql $(PEERS)/otelcol $(PEERS)/newest-nft/nft
 
 # Programs built from the module proxy lack their version, which they require.
 $(PEERS)/.built: bench/peers/go.mod bench/peers/go.sum | need-go
@@ -78,6 +78,11 @@ $(PEERS)/hubble: bench/peers/hubble/go.mod bench/peers/hubble/go.sum | need-go
 $(PEERS)/promql: bench/peers/promql/go.mod bench/peers/promql/go.sum bench/peers/promql/main.go | need-go
 	@mkdir -p $(PEERS)
 	cd bench/peers/promql && CGO_ENABLED=0 $(GO) build -trimpath -o ../bin/promql -ldflags '-s -w' .
+
+# An OpenTelemetry collector.
+$(PEERS)/otelcol: bench/peers/otelcol/go.mod bench/peers/otelcol/go.sum bench/peers/otelcol/main.go | need-go
+	@mkdir -p $(PEERS)
+	cd bench/peers/otelcol && CGO_ENABLED=0 $(GO) build -trimpath -o ../bin/otelcol -ldflags '-s -w' .
 
 # What a contributor runs at every save: no kernel, no browser, no other program.
 check: need-go

@@ -28,7 +28,7 @@ const collectorConfig = `
 receivers:
   otlp:
     protocols:
-      grpc: {endpoint: %[1]q}
+      grpc: {endpoint: %[1]q%[3]s}
 exporters:
   file/logs: {path: %[2]s/logs, append: true}
   file/traces: {path: %[2]s/traces, append: true}
@@ -47,11 +47,11 @@ func requireCollector(t *testing.T) (program string) {
 	return clustertest.RequireProgram(t, benchcluster.OTelCollector)
 }
 
-// startCollector starts a collector that listens at an address of the namespace, and writes to files in
-// the directory.
-func startCollector(t *testing.T, program string, ns *netns.Namespace, address, dir string) *collector {
+// startCollector starts a collector that listens at an address of the namespace, with further settings of
+// its server, and writes to files in the directory.
+func startCollector(t *testing.T, program string, ns *netns.Namespace, address, settings, dir string) *collector {
 	t.Helper()
-	config := e2etest.WriteFile(t, "otelcol.yaml", fmt.Appendf(nil, collectorConfig, address, dir))
+	config := e2etest.WriteFile(t, "otelcol.yaml", fmt.Appendf(nil, collectorConfig, address, dir, settings))
 	return &collector{e2etest.StartDaemon(t, ns, exec.Command(program, "--config", config)), t, dir}
 }
 

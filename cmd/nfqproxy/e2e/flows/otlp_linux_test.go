@@ -11,6 +11,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
@@ -34,7 +35,7 @@ func TestOTLP(t *testing.T) {
 	program := requireCollector(t)
 	c := exportingCluster(t, []string{"OTEL_METRIC_EXPORT_INTERVAL=500", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test"},
 		"--otlp-endpoint", "http://172.21.0.2:4317")
-	o := startCollector(t, program, c.Host("node-a"), "0.0.0.0:4317", t.TempDir())
+	o := startCollector(t, program, c.Host("node-a"), "0.0.0.0:4317", "", t.TempDir())
 
 	for range 6 {
 		for _, from := range []struct{ host, to string }{{"shell", "10.96.0.20:80"}, {"outside", "172.21.0.2:30080"}} {
@@ -236,7 +237,7 @@ func TestOTLPLosses(t *testing.T) {
 			const address = "127.0.0.1:4317"
 			c := exportingCluster(t, []string{"OTEL_EXPORTER_OTLP_TIMEOUT=1000"}, "--otlp-endpoint", "http://"+address, "--flow-buffer", "1024", "--scope", "services")
 			dir := t.TempDir()
-			start := func() *collector { return startCollector(t, program, c.Host("node-a"), address, dir) }
+			start := func() *collector { return startCollector(t, program, c.Host("node-a"), address, "", dir) }
 			o := start()
 			observer, err := c.NodeObserver("node-a")
 			c.Must(err)
@@ -252,7 +253,9 @@ func TestOTLPLosses(t *testing.T) {
 			made := 0
 			flows := func(n int) {
 				for range n {
-					conn := c.Dial("shell", "udp", e2etest.AnyPort, "10.96.0.40:53")
+					// A port that the kernel selects may have been another flow's.
+					from := netip.AddrPortFrom(c.AddressOf("shell", decision.IPv4), uint16(20000+made))
+					conn := c.Dial("shell", "udp", from, "10.96.0.40:53")
 					_, err := conn.Write([]byte("anybody?"))
 					c.Must(err, conn.Close())
 					made++
@@ -293,11 +296,43 @@ func TestOTLPLosses(t *testing.T) {
 					t.Errorf("no %q in the metrics", want)
 				}
 			}
-			if n := c.Count(func(r *flow.Record) bool { return r.Verdict == "reject" }); n == 0 {
-				t.Error("no flow was decided")
+			stats, err := observer.Stats(t.Context())
+			c.Must(err)
+			if n := stats[0].Verdicts["reject"]; n != uint64(made) {
+				t.Errorf("%d flows were decided, want %d", n, made)
 			}
 		})
 	}
 }
 
 const traces = "traces"
+
+// TestOTLPWithTLS: certificates of both sides are named by the environment. So is the sample: of the
+// flows' log records and spans the same are exported.
+func TestOTLPWithTLS(t *testing.T) {
+	t.Parallel()
+	program := requireCollector(t)
+	ca := newAuthority(t)
+	serverCert, serverKey := ca.issue("collector", nil, "127.0.0.1")
+	clientCert, clientKey := ca.issue("daemon", nil)
+	c := exportingCluster(t, []string{"OTEL_EXPORTER_OTLP_CERTIFICATE=" + ca.file, "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=" + clientCert, "OTEL_EXPORTER_OTLP_CLIENT_KEY=" + clientKey},
+		"--otlp-endpoint", "https://127.0.0.1:4317", "--otlp-signals", "traces,logs", "--otlp-sample", "0.5", "--scope", "services")
+	o := startCollector(t, program, c.Host("node-a"), "127.0.0.1:4317", fmt.Sprintf(", tls: {cert_file: %s, key_file: %s, client_ca_file: %s}", serverCert, serverKey, ca.file), t.TempDir())
+	const flows = 100 // none or all of them are in the sample by chance of 2^-100
+	for i := range flows {
+		from := netip.AddrPortFrom(c.AddressOf("shell", decision.IPv4), uint16(20000+i))
+		conn := c.Dial("shell", "udp", from, "10.96.0.40:53")
+		_, err := conn.Write([]byte("anybody?"))
+		c.Must(err, conn.Close())
+	}
+	c.WaitRecords(flows, "all flows", func(r *flow.Record) bool { return r.Verdict == "reject" })
+	e2etest.Eventually(t, e2etest.Patience, "the first spans", func() bool { return len(o.spans()) > 0 })
+	c.Must(c.StopDaemon(t.Context(), "node-a"))
+	spans, events := spansByID(t, o), eventsByID(o)
+	if have, want := slices.Sorted(maps.Keys(spans)), slices.Sorted(maps.Keys(events)); !slices.Equal(have, want) || len(have) == flows {
+		t.Errorf("spans of the flows %q, log records of %q", have, want)
+	}
+	if _, found := o.total("node-a", "nfqproxy_flows_total"); found {
+		t.Error("metrics are exported, which were not asked for")
+	}
+}
