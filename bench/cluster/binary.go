@@ -15,6 +15,7 @@ const (
 	KubeProxy         = "kube-proxy"
 	Kubectl           = "kubectl"
 	Hubble            = "hubble"
+	HubbleRelay       = "hubble-relay"
 	PortForward       = "portforward"
 	PromQL            = "promql"
 	OTelCollector     = "otelcol"

@@ -43,6 +43,7 @@ type flowAPIFlags struct {
 	tlsKey    string
 	holds     bool
 	hubble    string
+	hubbleTLS hubbleapi.TLS
 	buffer    int
 	// serviceMetrics are which services have metrics of their own, in at most metricsLimit
 	// time series.
@@ -56,7 +57,10 @@ func (f *flowAPIFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.holds, "flow-api-holds", false, "allow clients with the token to hold new flows at the queue and step them through the chains: for labs")
 	flags.StringVar(&f.tlsCert, "flow-api-tls-cert", "", "file with the flow API's certificate, for every ADDRESS:PORT")
 	flags.StringVar(&f.tlsKey, "flow-api-tls-key", "", "file with the certificate's key")
-	flags.StringVar(&f.hubble, "hubble-bind-address", "", "address of the Hubble API, for hubble observe --server and others: ADDRESS:PORT on loopback, because it is unauthenticated (default: not served)")
+	flags.StringVar(&f.hubble, "hubble-bind-address", "", "address of the Hubble API, for hubble observe --server and hubble-relay: ADDRESS:PORT on loopback or, with --hubble-tls-cert, --hubble-tls-key and --hubble-tls-client-ca, any (default: not served)")
+	flags.StringVar(&f.hubbleTLS.CertFile, "hubble-tls-cert", "", "file with the Hubble API's certificate: for hubble-relay it has the name *.default.hubble-grpc.cilium.io")
+	flags.StringVar(&f.hubbleTLS.KeyFile, "hubble-tls-key", "", "file with the certificate's key")
+	flags.StringVar(&f.hubbleTLS.ClientCAFile, "hubble-tls-client-ca", "", "file with the authority whose certificates clients of the Hubble API need")
 	flags.StringVar(&f.serviceMetrics, "service-metrics", "", `export metrics of these services and their endpoints: NAMESPACE/NAME, where * matches any text, separated by commas: "shop/*,default/web" (default: none)`)
 	flags.IntVar(&f.metricsLimit, "service-metrics-limit", metrics.DefaultServiceLimit, "maximum number of time series for --service-metrics")
 	flags.IntVar(&f.buffer, "flow-buffer", 16384, "number of flows that the flow API keeps; each takes about 1 KiB")
@@ -70,8 +74,13 @@ func (f *flowAPIFlags) check() error {
 	if f.metricsLimit < 1 {
 		return fmt.Errorf("--service-metrics-limit %d: want 1 or more", f.metricsLimit)
 	}
-	if a, err := netip.ParseAddrPort(f.hubble); f.hubble != "" && (err != nil || !a.Addr().IsLoopback()) {
-		return fmt.Errorf("--hubble-bind-address %q: want a loopback address and a port, such as 127.0.0.1:4245", f.hubble)
+	if f.hubble == "" && f.hubbleTLS.Enabled() {
+		return errors.New("--hubble-tls-cert, --hubble-tls-key and --hubble-tls-client-ca require --hubble-bind-address")
+	}
+	if f.hubble != "" {
+		if err := f.hubbleTLS.Check(f.hubble); err != nil {
+			return err
+		}
 	}
 	if f.hubble != "" && f.addresses == "" {
 		return errors.New("--hubble-bind-address serves the records of the flow API: it requires --flow-api")
@@ -171,19 +180,23 @@ func (p *proxy) watchFlows(owners *control.Owners) error {
 		p.export.Start(otlp.Source{Journal: v.Journal, Names: owners.Owner, Metrics: p.metrics})
 	}
 	if p.flags.flowAPI.hubble != "" {
-		p.group.Go(func() error { return p.serveHubble() })
+		p.group.Go(func() error { return p.serveHubble(owners) })
 	}
 	return p.serveFlows()
 }
 
 // serveHubble serves the Hubble API, as soon as its address is free.
-func (p *proxy) serveHubble() error {
+func (p *proxy) serveHubble(owners *control.Owners) error {
+	c := hubbleapi.Config{
+		Observer: p.flows.node, Peers: &hubbleapi.Peers{Each: owners.Nodes, Listen: netip.MustParseAddrPort(p.flags.flowAPI.hubble)},
+		TLS: p.flags.flowAPI.hubbleTLS, Limits: &p.limits, Log: p.log,
+	}
 	for {
 		var listen net.ListenConfig
 		l, err := listen.Listen(p.ctx, "tcp", p.flags.flowAPI.hubble)
 		switch {
 		case err == nil:
-			return hubbleapi.Serve(p.ctx, l, p.flows.node, &p.limits, p.log)
+			return hubbleapi.Serve(p.ctx, l, c)
 		case p.ctx.Err() != nil:
 			return nil
 		case p.cfg.BindAddressHardFail:

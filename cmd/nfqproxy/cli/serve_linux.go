@@ -198,7 +198,8 @@ func (p *proxy) objects() control.Source {
 		Saved:  file,
 		Client: p.client, Node: p.cfg.Node.Name,
 		NeedNodeIPs: len(p.cfg.Node.IPs) == 0, NeedPodCIDRs: p.cfg.Node.Mode == control.NodeCIDR,
-		Pods: p.flags.podNames, ResyncPeriod: p.cfg.ConfigSyncPeriod, NodeChanged: p.health.SetNode, Waiting: p.health.WaitingFor, Logger: p.log,
+		AllNodes: p.flags.flowAPI.hubbleTLS.Enabled(), // a relay learns the nodes from any daemon
+		Pods:     p.flags.podNames, ResyncPeriod: p.cfg.ConfigSyncPeriod, NodeChanged: p.health.SetNode, Waiting: p.health.WaitingFor, Logger: p.log,
 	})
 	p.apiServer.Store(source)
 	return source

@@ -45,6 +45,8 @@ type Config struct {
 	// object: at most 30 s for addresses, after which the node goes without, and at most
 	// 5 minutes for pod CIDRs, after which Run fails. kube-proxy does the same.
 	NeedNodeIPs, NeedPodCIDRs bool
+	// AllNodes has all Nodes watched, for their names and addresses.
+	AllNodes bool
 	// Pods has all Pods watched, for their names: a lot on a large cluster. No update waits
 	// for them, nor for the right to see them.
 	Pods bool
@@ -124,7 +126,11 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 		})
 	}
 	if err == nil && s.config.Node != "" {
-		err = watch("", fields.OneTermEqualSelector("metadata.name", s.config.Node).String(), func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
+		which := fields.OneTermEqualSelector("metadata.name", s.config.Node).String()
+		if s.config.AllNodes {
+			which = ""
+		}
+		err = watch("", which, func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
 			return f.Core().V1().Nodes().Informer()
 		})
 	}
