@@ -25,7 +25,7 @@ import (
 const withEverything = `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [../kubeadm]
-components: [../../components/pod-names, ../../components/flow-api-port]
+components: [../../components/pod-names, ../../components/flow-api-port, ../../components/hubble-relay]
 images: [{name: nfqproxy, newName: registry.example/nfqproxy, newTag: v1}]
 `
 
