@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -256,7 +257,7 @@ func (s *Source) watch(ctx context.Context, informer cache.SharedIndexInformer) 
 		AddFunc: func(o any) { s.note(o, false) },
 		UpdateFunc: func(before, after any) {
 			// A resync reports objects that did not change.
-			if a, b := before.(metav1.Object).GetResourceVersion(), after.(metav1.Object).GetResourceVersion(); a != b {
+			if a, b := before.(metav1.Object).GetResourceVersion(), after.(metav1.Object).GetResourceVersion(); a != b && !s.negligible(before, after) {
 				s.note(after, false)
 			}
 		},
@@ -273,6 +274,14 @@ func (s *Source) watch(ctx context.Context, informer cache.SharedIndexInformer) 
 	return registration.HasSyncedChecker(), nil
 }
 
+// negligible reports whether a change is one of another node without a new address: kubelets update the
+// state of their nodes all the time.
+func (s *Source) negligible(before, after any) bool {
+	was, isNode := before.(*corev1.Node)
+	is, _ := after.(*corev1.Node)
+	return isNode && is.Name != s.config.Node && slices.Equal(was.Status.Addresses, is.Status.Addresses)
+}
+
 // note keeps a change until it is taken. Of several of one object the last counts.
 func (s *Source) note(o any, gone bool) {
 	s.mu.Lock()
@@ -286,6 +295,10 @@ func (s *Source) note(o any, gone bool) {
 	case *corev1.Pod:
 		note(&u.Pods, nameOf(o), o, gone)
 	case *corev1.Node:
+		if o.Name != s.config.Node {
+			note(&u.Nodes, o.Name, o, gone)
+			break
+		}
 		if gone {
 			// Its pods go on until the node is down; to serve them as from nowhere would
 			// only do harm.
