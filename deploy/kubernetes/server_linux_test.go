@@ -94,7 +94,7 @@ func TestServerTakesManifests(t *testing.T) {
 		{"base", "nfqproxy", "nfqproxy:dev", corev1.PullIfNotPresent, 5},
 		{"overlays/kubeadm", "kube-proxy", "nfqproxy:dev", corev1.PullIfNotPresent, 4},
 		{"overlays/kind", "kube-proxy", "nfqproxy:dev", corev1.PullNever, 4},
-		{"overlays/own", "kube-proxy", "registry.example/nfqproxy:v1", corev1.PullIfNotPresent, 6},
+		{"overlays/own", "kube-proxy", "registry.example/nfqproxy:v1", corev1.PullIfNotPresent, 8},
 	} {
 		out := s.shell("kubectl create -k deploy/kubernetes/" + tt.dir + dryRun)
 		if n := strings.Count(out, "\n"); n != tt.objects {
@@ -116,6 +116,7 @@ func TestServerTakesManifests(t *testing.T) {
 		}
 		if tt.dir == "overlays/own" {
 			checkPort(t, &pod.Spec)
+			checkHubble(t, &pod.Spec)
 		}
 		options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
 		if _, err := s.Client().CoreV1().Pods("kube-system").Create(t.Context(), pod, options); err != nil {
@@ -137,6 +138,24 @@ func checkPort(t *testing.T, pod *corev1.PodSpec) {
 	})
 	if i < 0 || j < 0 || k < 0 || !slices.Contains(c.Args, "--flow-api-token-file="+c.VolumeMounts[j].MountPath+"/token") {
 		t.Errorf("no flow API for kubectl port-forward: %+v", pod)
+	}
+}
+
+// checkHubble checks what the component hubble-relay adds: the files of the Secret that docs/hubble.md makes.
+func checkHubble(t *testing.T, pod *corev1.PodSpec) {
+	t.Helper()
+	c := pod.Containers[0]
+	i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "hubble-tls" && m.ReadOnly })
+	k := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool {
+		return v.Name == "hubble-tls" && v.Secret != nil && v.Secret.SecretName == "nfqproxy-hubble"
+	})
+	if i < 0 || k < 0 {
+		t.Fatalf("no certificates for the Hubble API: %+v", pod)
+	}
+	for flag, file := range map[string]string{"cert": "tls.crt", "key": "tls.key", "client-ca": "ca.crt"} {
+		if want := "--hubble-tls-" + flag + "=" + c.VolumeMounts[i].MountPath + "/" + file; !slices.Contains(c.Args, want) {
+			t.Errorf("no argument is %s: %q", want, c.Args)
+		}
 	}
 }
 
