@@ -70,7 +70,7 @@ demo: build
 # etcd, the Kubernetes control plane and kube-proxy for end-to-end tests and benchmarks (see
 # bench/peers). Without them such tests are skipped.
 PEERS := bench/peers/bin
-peers bench-peers: $(PEERS)/.built $(PEERS)/portforward $(PEERS)/hubble $(PEERS)/promql $(PEERS)/helm $(PEERS)/newest-nft/nft
+peers bench-peers: $(PEERS)/.built $(PEERS)/portforward $(PEERS)/hubble $(PEERS)/hubble-relay $(PEERS)/promql $(PEERS)/otelcol $(PEERS)/helm $(PEERS)/newest-nft/nft
 
 # Programs built from the module proxy lack their version, which they require.
 $(PEERS)/.built: bench/peers/go.mod bench/peers/go.sum | need-go
@@ -95,18 +95,18 @@ $(PEERS)/portforward: bench/peers/go.mod bench/peers/go.sum bench/peers/portforw
 	@mkdir -p $(PEERS)
 	cd bench/peers && CGO_ENABLED=0 $(GO) build -trimpath -o bin/portforward -ldflags '-s -w' ./portforward
 
-# Cilium's hubble command, from a copy of its module. On Linux package monitor/api has files
-# that import the whole agent; the command is built without them, as on other systems.
-$(PEERS)/hubble: bench/peers/hubble/go.mod bench/peers/hubble/go.sum | need-go
+# Cilium's commands hubble and hubble-relay, from a copy of its module. Two of its packages have files
+# that import the whole agent; the commands are built without them.
+$(PEERS)/hubble $(PEERS)/hubble-relay: bench/peers/hubble/go.mod bench/peers/hubble/go.sum | need-go
 	@mkdir -p $(PEERS)
 	cd bench/peers/hubble && $(GO) mod download github.com/cilium/cilium && \
 	source=$$($(GO) list -m -f '{{.Dir}}' github.com/cilium/cilium) && \
 	version=$$($(GO) list -m -f '{{.Version}}' github.com/cilium/cilium) && \
 	copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && \
-	cp -r "$$source"/go.mod "$$source"/go.sum "$$source"/api "$$source"/hubble "$$source"/pkg "$$copy" && \
-	chmod -R u+w "$$copy" && rm "$$copy"/pkg/monitor/api/*_linux.go && \
-	out=$$(cd ../bin && pwd)/hubble && cd "$$copy" && \
-	CGO_ENABLED=0 $(GO) build -trimpath -o "$$out" -ldflags "-s -w -X github.com/cilium/cilium/hubble/pkg.Version=$$version" ./hubble
+	cp -r "$$source"/go.mod "$$source"/go.sum "$$source"/api "$$source"/hubble "$$source"/hubble-relay "$$source"/pkg "$$copy" && \
+	chmod -R u+w "$$copy" && rm "$$copy"/pkg/monitor/api/*_linux.go "$$copy"/pkg/hubble/peer/service.go && \
+	out=$$(cd ../bin && pwd)/$(@F) && cd "$$copy" && \
+	CGO_ENABLED=0 $(GO) build -trimpath -o "$$out" -ldflags "-s -w -X github.com/cilium/cilium/hubble/pkg.Version=$$version" ./$(@F)
 
 # Prometheus' parser of expressions.
 $(PEERS)/promql: bench/peers/promql/go.mod bench/peers/promql/go.sum bench/peers/promql/main.go | need-go
@@ -134,6 +134,11 @@ chart: $(PEERS)/helm
 	@mkdir -p bin/release
 	$(PEERS)/helm package deploy/helm/nfqproxy -d bin/release \
 		$(if $(CHART_VERSION),--version $(CHART_VERSION) --app-version $(VERSION),--version 0.0.0-g$(VERSION))
+
+# An OpenTelemetry collector.
+$(PEERS)/otelcol: bench/peers/otelcol/go.mod bench/peers/otelcol/go.sum bench/peers/otelcol/main.go | need-go
+	@mkdir -p $(PEERS)
+	cd bench/peers/otelcol && CGO_ENABLED=0 $(GO) build -trimpath -o ../bin/otelcol -ldflags '-s -w' .
 
 # What a contributor runs at every save: no kernel, no browser, no other program.
 check: need-go

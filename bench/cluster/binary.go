@@ -15,9 +15,11 @@ const (
 	KubeProxy         = "kube-proxy"
 	Kubectl           = "kubectl"
 	Hubble            = "hubble"
+	HubbleRelay       = "hubble-relay"
 	PortForward       = "portforward"
 	PromQL            = "promql"
 	Helm              = "helm"
+	OTelCollector     = "otelcol"
 )
 
 // Binary gives the path where "make peers" puts a program. It looks for the

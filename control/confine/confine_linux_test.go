@@ -1,6 +1,7 @@
 package confine
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	"github.com/mdlayher/netlink"
+	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
@@ -184,11 +186,55 @@ func work(dir string) error {
 	if _, err := net.Dial("tcp", "localhost:1"); !errors.Is(err, unix.ECONNREFUSED) {
 		return fmt.Errorf("a closed port: %w", err)
 	}
+	if err := resolve(); err != nil {
+		return err
+	}
 	if _, err := os.ReadDir(dir); err != nil {
 		return err
 	}
 	time.Sleep(time.Millisecond)
 	return conn.Close()
+}
+
+// resolve looks a name up, at a server of its own.
+func resolve() error {
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	go func() {
+		b := make([]byte, 1500)
+		for {
+			n, from, err := server.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			var question dnsmessage.Message
+			if err := question.Unpack(b[:n]); err != nil || len(question.Questions) != 1 {
+				continue
+			}
+			q := question.Questions[0]
+			response := dnsmessage.Message{Header: dnsmessage.Header{ID: question.ID, Response: true}, Questions: question.Questions}
+			if q.Type == dnsmessage.TypeA {
+				header := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}
+				response.Answers = []dnsmessage.Resource{{Header: header, Body: &dnsmessage.AResource{A: [4]byte{192, 0, 2, 1}}}}
+			}
+			packed, err := response.Pack()
+			if err == nil {
+				_, _ = server.WriteTo(packed, from)
+			}
+		}
+	}()
+	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "udp", server.LocalAddr().String())
+	}}
+	addresses, err := resolver.LookupHost(context.Background(), "collector.test.")
+	if err == nil && !slices.Equal(addresses, []string{"192.0.2.1"}) {
+		err = fmt.Errorf("collector.test is %q", addresses)
+	}
+	return err
 }
 
 // TestWork: the filter allows what a daemon does.

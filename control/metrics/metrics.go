@@ -10,7 +10,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	dto "github.com/prometheus/client_model/go"
 
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/limit"
 	"github.com/nfqproxy/nfqproxy/datapath"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -24,7 +26,10 @@ type Metrics struct {
 	stats    atomic.Pointer[func() datapath.Stats]
 	flows    atomic.Pointer[flowSource]
 	limits   atomic.Pointer[limit.Set]
+	exports  atomic.Pointer[func() []observe.Export]
 }
+
+var _ prometheus.Gatherer = (*Metrics)(nil)
 
 // New returns the metrics of a program of the version.
 func New(version string) *Metrics {
@@ -43,6 +48,7 @@ func New(version string) *Metrics {
 		flowCollector{flowDescs, &m.flows},
 		serviceCollector{serviceDescs, &m.flows},
 		limitCollector{limitDescs, &m.limits},
+		exportCollector{exportDescs, &m.exports},
 	)
 	m.registry.MustRegister(m.proxy.collectors()...)
 	return m
@@ -67,6 +73,13 @@ func (l descs) Describe(to chan<- *prometheus.Desc) {
 
 // ReadLimits makes every scrape from now on read the use of the quotas.
 func (m *Metrics) ReadLimits(s *limit.Set) { m.limits.Store(s) }
+
+// ReadExports makes every scrape from now on read the state of the export to a collector. Before, there
+// are no metrics of it. Several goroutines may call the function at once.
+func (m *Metrics) ReadExports(exports func() []observe.Export) { m.exports.Store(&exports) }
+
+// Gather implements [prometheus.Gatherer]. With an error it returns the metrics that could be collected.
+func (m *Metrics) Gather() ([]*dto.MetricFamily, error) { return m.registry.Gather() }
 
 // ReadStats makes every scrape from now on read the datapath's counters with the
 // function, which may be called by several goroutines at once. Before, there are no metrics of the

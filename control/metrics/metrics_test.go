@@ -73,6 +73,9 @@ func example() *Metrics {
 	m := New("v1.2.3")
 	m.ReadStats(exampleStats)
 	m.ReadFlows(exampleObserver(), exampleServices())
+	m.ReadExports(func() []observe.Export {
+		return []observe.Export{{Signal: "traces", Delivered: 40, Evicted: 41, Rejected: 42, Overflow: 43, Unsent: 44, Error: "unavailable"}}
+	})
 	m.Queued(3, 5)
 	time.Sleep(time.Second)
 	m.Applied(Sync{
@@ -170,6 +173,7 @@ func TestSameMetricsFromTheStart(t *testing.T) {
 		stats:    make([]observe.Stats, 1),
 		services: []observe.Service{{Namespace: "shop", Fit: &observe.Fit{}, Endpoints: []observe.Endpoint{{}}}},
 	}, exampleServices())
+	idle.ReadExports(func() []observe.Export { return make([]observe.Export, 1) })
 	idle.Applied(Sync{Table: exampleTable()})
 	synctest.Test(t, func(t *testing.T) {
 		names := func(m *Metrics) []string {

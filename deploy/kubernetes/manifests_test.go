@@ -67,6 +67,10 @@ func decodes(t *testing.T, path string) {
 		read[corev1.ConfigMap](t, path)
 	case "v1 Pod":
 		read[corev1.Pod](t, path)
+	case "v1 Service":
+		read[corev1.Service](t, path)
+	case "apps/v1 Deployment":
+		read[appsv1.Deployment](t, path)
 	case "apps/v1 DaemonSet":
 		read[appsv1.DaemonSet](t, path)
 	case "rbac.authorization.k8s.io/v1 ClusterRole":
@@ -123,7 +127,7 @@ func TestManifests(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || kustomizations != 4 || manifests != 14 {
+	if err != nil || kustomizations != 5 || manifests != 17 {
 		t.Errorf("%d kustomizations with %d manifests, error %v", kustomizations, manifests, err)
 	}
 	decodes(t, "cleanup/pod.yaml")

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,7 +25,7 @@ import (
 const withEverything = `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [../kubeadm]
-components: [../../components/pod-names]
+components: [../../components/pod-names, ../../components/hubble-relay]
 images: [{name: nfqproxy, newName: registry.example/nfqproxy, newTag: v1}]
 `
 
@@ -95,7 +96,7 @@ func TestServerTakesManifests(t *testing.T) {
 		{"base", "nfqproxy", "nfqproxy:dev", corev1.PullIfNotPresent, 8},
 		{"overlays/kubeadm", "kube-proxy", "nfqproxy:dev", corev1.PullIfNotPresent, 7},
 		{"overlays/kind", "kube-proxy", "nfqproxy:dev", corev1.PullNever, 7},
-		{"overlays/own", "kube-proxy", "registry.example/nfqproxy:v1", corev1.PullIfNotPresent, 9},
+		{"overlays/own", "kube-proxy", "registry.example/nfqproxy:v1", corev1.PullIfNotPresent, 11},
 	} {
 		out := s.shell("kubectl create -k deploy/kubernetes/" + tt.dir + dryRun)
 		if n := strings.Count(out, "\n"); n != tt.objects {
@@ -115,12 +116,33 @@ func TestServerTakesManifests(t *testing.T) {
 		if len(pod.Spec.Containers) != 1 || pod.Spec.Volumes[0].ConfigMap.Name != tt.config || c.Image != tt.image || c.ImagePullPolicy != tt.pull {
 			t.Errorf("%s: the pod is %+v", tt.dir, pod.Spec)
 		}
+		if tt.dir == "overlays/own" {
+			checkHubble(t, &pod.Spec)
+		}
 		options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
 		if _, err := s.Client().CoreV1().Pods("kube-system").Create(t.Context(), pod, options); err != nil {
 			t.Errorf("%s: %v", tt.dir, err)
 		}
 	}
 	s.shell("sed s/NODE/worker/ deploy/kubernetes/cleanup/pod.yaml | kubectl create -f -" + dryRun)
+}
+
+// checkHubble checks what the component hubble-relay adds: the files of the Secret that docs/hubble.md makes.
+func checkHubble(t *testing.T, pod *corev1.PodSpec) {
+	t.Helper()
+	c := pod.Containers[0]
+	i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "hubble-tls" && m.ReadOnly })
+	k := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool {
+		return v.Name == "hubble-tls" && v.Secret != nil && v.Secret.SecretName == "nfqproxy-hubble"
+	})
+	if i < 0 || k < 0 {
+		t.Fatalf("no certificates for the Hubble API: %+v", pod)
+	}
+	for flag, file := range map[string]string{"cert": "tls.crt", "key": "tls.key", "client-ca": "ca.crt"} {
+		if want := "--hubble-tls-" + flag + "=" + c.VolumeMounts[i].MountPath + "/" + file; !slices.Contains(c.Args, want) {
+			t.Errorf("no argument is %s: %q", want, c.Args)
+		}
+	}
 }
 
 // elsewhere are commands that want more than an API server. (TestRelease of package helm has the cleanup.)

@@ -1,5 +1,5 @@
-// Where the hubble command comes from, which nfqproxy's Hubble export is tested with. It is
-// built within its own module ("make peers"): with its requirements, not with those of the
+// Where the commands hubble and hubble-relay come from, which nfqproxy's Hubble export is tested with. They
+// are built within their own module ("make peers"): with its requirements, not with those of the
 // Kubernetes programs next door.
 module github.com/nfqproxy/nfqproxy/bench/peers/hubble
 

@@ -36,7 +36,7 @@ func (p *proxy) confinementConfig() confine.Config {
 		Locks:   []string{"/run"},
 		Program: p.clientUses.Program,
 	}
-	for _, file := range []string{f.flowAPI.tokenFile, f.flowAPI.tlsCert, f.flowAPI.tlsKey} {
+	for _, file := range []string{f.flowAPI.tokenFile, f.flowAPI.tlsCert, f.flowAPI.tlsKey, f.flowAPI.hubbleTLS.CertFile, f.flowAPI.hubbleTLS.KeyFile, f.flowAPI.hubbleTLS.ClientCAFile} {
 		if file != "" {
 			c.Reads = append(c.Reads, file)
 		}

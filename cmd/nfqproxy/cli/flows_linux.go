@@ -24,6 +24,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/journal"
 	"github.com/nfqproxy/nfqproxy/control/flows/localnode"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/flows/otlp"
 	"github.com/nfqproxy/nfqproxy/control/health"
 	"github.com/nfqproxy/nfqproxy/control/metrics"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
@@ -40,12 +41,13 @@ type flowAPIFlags struct {
 	addresses string
 	tokenFile string
 	// account is the ServiceAccount whose tokens are valid, too; empty: none.
-	account string
-	tlsCert string
-	tlsKey  string
-	holds   bool
-	hubble  string
-	buffer  int
+	account   string
+	tlsCert   string
+	tlsKey    string
+	holds     bool
+	hubble    string
+	hubbleTLS hubbleapi.TLS
+	buffer    int
 	// serviceMetrics are which services have metrics of their own, in at most metricsLimit
 	// time series.
 	serviceMetrics string
@@ -59,7 +61,10 @@ func (f *flowAPIFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.holds, "flow-api-holds", false, "allow clients with a token to hold new flows at the queue and step them through the chains: for labs")
 	flags.StringVar(&f.tlsCert, "flow-api-tls-cert", "", "file with the flow API's certificate, for every ADDRESS:PORT")
 	flags.StringVar(&f.tlsKey, "flow-api-tls-key", "", "file with the certificate's key")
-	flags.StringVar(&f.hubble, "hubble-bind-address", "", "address of the Hubble API, for hubble observe --server and others: ADDRESS:PORT on loopback, because it is unauthenticated (default: not served)")
+	flags.StringVar(&f.hubble, "hubble-bind-address", "", "address of the Hubble API, for hubble observe --server and hubble-relay: ADDRESS:PORT on loopback or, with --hubble-tls-cert, --hubble-tls-key and --hubble-tls-client-ca, any (default: not served)")
+	flags.StringVar(&f.hubbleTLS.CertFile, "hubble-tls-cert", "", "file with the Hubble API's certificate: for hubble-relay it has the name *.default.hubble-grpc.cilium.io")
+	flags.StringVar(&f.hubbleTLS.KeyFile, "hubble-tls-key", "", "file with the certificate's key")
+	flags.StringVar(&f.hubbleTLS.ClientCAFile, "hubble-tls-client-ca", "", "file with the authority whose certificates clients of the Hubble API need")
 	flags.StringVar(&f.serviceMetrics, "service-metrics", "", `export metrics of these services and their endpoints: NAMESPACE/NAME, where * matches any text, separated by commas: "shop/*,default/web" (default: none)`)
 	flags.IntVar(&f.metricsLimit, "service-metrics-limit", metrics.DefaultServiceLimit, "maximum number of time series for --service-metrics")
 	flags.IntVar(&f.buffer, "flow-buffer", 16384, "number of flows that the flow API keeps; each takes about 1 KiB")
@@ -73,8 +78,13 @@ func (f *flowAPIFlags) check() error {
 	if f.metricsLimit < 1 {
 		return fmt.Errorf("--service-metrics-limit %d: want 1 or more", f.metricsLimit)
 	}
-	if a, err := netip.ParseAddrPort(f.hubble); f.hubble != "" && (err != nil || !a.Addr().IsLoopback()) {
-		return fmt.Errorf("--hubble-bind-address %q: want a loopback address and a port, such as 127.0.0.1:4245", f.hubble)
+	if f.hubble == "" && f.hubbleTLS.Enabled() {
+		return errors.New("--hubble-tls-cert, --hubble-tls-key and --hubble-tls-client-ca require --hubble-bind-address")
+	}
+	if f.hubble != "" {
+		if err := f.hubbleTLS.Check(f.hubble); err != nil {
+			return err
+		}
 	}
 	if f.hubble != "" && f.addresses == "" {
 		return errors.New("--hubble-bind-address serves the records of the flow API: it requires --flow-api")
@@ -131,7 +141,10 @@ func (f *flowAPIFlags) token() (string, error) {
 }
 
 // wantsFlows reports whether flows are recorded at all.
-func (f *runFlags) wantsFlows() bool { return f.flowLog != "" || f.flowAPI.addresses != "" }
+func (f *runFlags) wantsFlows() bool { return f.flowLog != "" || f.wantsLives() }
+
+// wantsLives reports whether the life cycles of flows are recorded, too.
+func (f *runFlags) wantsLives() bool { return f.flowAPI.addresses != "" || f.otlp.endpoint != "" }
 
 // flowView is the journal of this node's flows and its outputs: the flow log and the flow API.
 type flowView struct {
@@ -160,7 +173,7 @@ func (p *proxy) watchFlows(owners *control.Owners) error {
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	c := localnode.Config{
 		Name: p.cfg.Node.Name, Version: version, Journal: v.Journal, Owners: owners,
-		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce, Daemon: inspected{p},
+		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce, Daemon: inspected{p}, Exports: p.exports,
 	}
 	if p.flags.flowAPI.holds {
 		holder := hold.New(hold.Config{Node: p.cfg.Node.Name, Names: owners.Owner, Log: p.log})
@@ -172,25 +185,32 @@ func (p *proxy) watchFlows(owners *control.Owners) error {
 	if err != nil {
 		return err
 	}
-	if p.flags.flowAPI.addresses != "" {
+	if p.flags.wantsLives() {
 		p.metrics.ReadFlows(v.node, metrics.ServiceMetrics{Services: services, Limit: p.flags.flowAPI.metricsLimit})
 	}
 	v.done.Go(func() { v.Run(v.ctx) })
 	p.startFlowLog(owners)
+	if p.export != nil {
+		p.export.Start(otlp.Source{Journal: v.Journal, Names: owners.Owner, Metrics: p.metrics})
+	}
 	if p.flags.flowAPI.hubble != "" {
-		p.group.Go(func() error { return p.serveHubble() })
+		p.group.Go(func() error { return p.serveHubble(owners) })
 	}
 	return p.serveFlows()
 }
 
 // serveHubble serves the Hubble API, as soon as its address is free.
-func (p *proxy) serveHubble() error {
+func (p *proxy) serveHubble(owners *control.Owners) error {
+	c := hubbleapi.Config{
+		Observer: p.flows.node, Peers: &hubbleapi.Peers{Each: owners.Nodes, Listen: netip.MustParseAddrPort(p.flags.flowAPI.hubble)},
+		TLS: p.flags.flowAPI.hubbleTLS, Limits: &p.limits, Log: p.log,
+	}
 	for {
 		var listen net.ListenConfig
 		l, err := listen.Listen(p.ctx, "tcp", p.flags.flowAPI.hubble)
 		switch {
 		case err == nil:
-			return hubbleapi.Serve(p.ctx, l, p.flows.node, &p.limits, p.log)
+			return hubbleapi.Serve(p.ctx, l, c)
 		case p.ctx.Err() != nil:
 			return nil
 		case p.cfg.BindAddressHardFail:
@@ -348,6 +368,9 @@ func (p *proxy) closeFlows() (err error) {
 	v := p.flows
 	v.stop()
 	v.done.Wait()
+	if p.export != nil {
+		p.export.Close()
+	}
 	if v.log != nil {
 		err = wrap("--flow-log", v.log.Close())
 	}

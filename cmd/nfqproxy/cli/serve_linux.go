@@ -23,6 +23,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/confine"
+	"github.com/nfqproxy/nfqproxy/control/flows/otlp"
 	"github.com/nfqproxy/nfqproxy/control/health"
 	"github.com/nfqproxy/nfqproxy/control/limit"
 	"github.com/nfqproxy/nfqproxy/control/metrics"
@@ -75,6 +76,7 @@ type proxy struct {
 	predecessor predecessor
 	// flowLog is the file of the flow log; nil: there is none, or it is standard output.
 	flowLog *os.File
+	export  *otlp.Exporter // nil: there is none
 	// confinement is what is in force; set before other goroutines start.
 	confinement confine.State
 	supervisor  *supervisor // nil: there is none
@@ -118,6 +120,9 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	}
 	p.tuneOOM()
 	if err := p.openFlowLog(); err != nil {
+		return err
+	}
+	if err := p.openExport(); err != nil {
 		return err
 	}
 	if p.supervisor, err = findSupervisor(); err != nil {
@@ -193,7 +198,8 @@ func (p *proxy) objects() control.Source {
 		Saved:  file,
 		Client: p.client, Node: p.cfg.Node.Name,
 		NeedNodeIPs: len(p.cfg.Node.IPs) == 0, NeedPodCIDRs: p.cfg.Node.Mode == control.NodeCIDR,
-		Pods: p.flags.podNames, ResyncPeriod: p.cfg.ConfigSyncPeriod, NodeChanged: p.health.SetNode, Waiting: p.health.WaitingFor, Logger: p.log,
+		AllNodes: p.flags.flowAPI.hubbleTLS.Enabled(), // a relay learns the nodes from any daemon
+		Pods:     p.flags.podNames, ResyncPeriod: p.cfg.ConfigSyncPeriod, NodeChanged: p.health.SetNode, Waiting: p.health.WaitingFor, Logger: p.log,
 	})
 	p.apiServer.Store(source)
 	return source
@@ -262,7 +268,7 @@ func (p *proxy) begin(t *decision.Table) error {
 	if err != nil {
 		return err
 	}
-	if p.flags.flowAPI.addresses != "" {
+	if p.flags.wantsLives() {
 		p.followKernel()
 	}
 	engine, err := datapath.Open(p.ctx, p.engineConfig, p.host, t)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/hubbleapi/hubblepb"
+	peerpb "github.com/nfqproxy/nfqproxy/control/flows/hubbleapi/hubblepb/peer"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/limit"
 )
@@ -28,10 +29,9 @@ const (
 	messageHead = 5
 )
 
-// Handler serves Hubble's calls. Requests must use HTTP/2; see [Serve]. The set counts its quotas;
-// it may be nil.
-func Handler(o observe.Observer, limits *limit.Set, log *slog.Logger) http.Handler {
-	quota := limits.New(serverName, "calls", calls)
+// Handler serves Hubble's calls. Requests must use HTTP/2; see [Serve].
+func Handler(c Config) http.Handler {
+	quota := c.Limits.New(serverName, "calls", c.calls())
 	s := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
@@ -39,17 +39,20 @@ func Handler(o observe.Observer, limits *limit.Set, log *slog.Logger) http.Handl
 			return unsupported("method " + strings.TrimPrefix(method, "/"))
 		}),
 		grpc.UnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (response any, err error) {
-			err = statusOf(log, info.FullMethod, func() error {
+			err = statusOf(c.Log, info.FullMethod, func() error {
 				response, err = call(ctx, request)
 				return err
 			})
 			return response, err
 		}),
 		grpc.StreamInterceptor(func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, call grpc.StreamHandler) error {
-			return statusOf(log, info.FullMethod, func() error { return call(service, stream) })
+			return statusOf(c.Log, info.FullMethod, func() error { return call(service, stream) })
 		}),
 	)
-	hubblepb.RegisterObserverServer(s, &server{observer: o})
+	hubblepb.RegisterObserverServer(s, &server{observer: c.Observer})
+	if c.Peers != nil {
+		peerpb.RegisterPeerServer(s, &peerServer{peers: c.Peers, tls: c.TLS.Enabled()})
+	}
 	grpc_health_v1.RegisterHealthServer(s, healthy{})
 	refusals := grpc.NewServer(grpc.UnknownServiceHandler(refuse))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

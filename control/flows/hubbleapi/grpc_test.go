@@ -119,7 +119,7 @@ func TestTransfersAreBounded(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/observer.Observer/GetFlows", bytes.NewReader(framed("\x08\x03")))
 	r.ProtoMajor = 2
 	r.Header.Set("Content-Type", "application/grpc")
-	Handler(newObserver(t), new(limit.Set), slog.New(slog.DiscardHandler)).ServeHTTP(w, r)
+	Handler(Config{Observer: newObserver(t), Limits: new(limit.Set), Log: slog.New(slog.DiscardHandler)}).ServeHTTP(w, r)
 	if status := w.Result().Trailer.Get("Grpc-Status"); status != "0" {
 		t.Errorf("status %s: %v", status, w.Result().Trailer)
 	}
@@ -134,7 +134,7 @@ func TestEndlessRequest(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/observer.Observer/GetFlows", body)
 	r.ProtoMajor = 2
 	r.Header.Set("Content-Type", "application/grpc")
-	Handler(newObserver(t), new(limit.Set), slog.New(slog.DiscardHandler)).ServeHTTP(httptest.NewRecorder(), r)
+	Handler(Config{Observer: newObserver(t), Limits: new(limit.Set), Log: slog.New(slog.DiscardHandler)}).ServeHTTP(httptest.NewRecorder(), r)
 	if most := messageHead + maxRequest + 1; body.read == 0 || body.read > most { // the last one shows that there are more
 		t.Errorf("%d bytes are read, want %d at most", body.read, most)
 	}

@@ -92,7 +92,9 @@ func serve(t *testing.T, o observe.Observer) string {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- Serve(ctx, l, o, new(limit.Set), slog.New(slog.DiscardHandler)) }()
+	go func() {
+		done <- Serve(ctx, l, Config{Observer: o, Limits: new(limit.Set), Log: slog.New(slog.DiscardHandler)})
+	}()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {

@@ -35,7 +35,7 @@ func start(t *testing.T, o observe.Observer) (address string, limits *limit.Set)
 	limits = new(limit.Set)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- Serve(ctx, l, o, limits, slog.New(slog.DiscardHandler)) }()
+	go func() { done <- Serve(ctx, l, Config{Observer: o, Limits: limits, Log: slog.New(slog.DiscardHandler)}) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {

@@ -1,14 +1,15 @@
 // Package hubbleapi serves an [observe.Observer] with Hubble's API (observer.Observer in Cilium's
-// api/v1/observer/observer.proto), so that "hubble observe --server" and other clients of a node's
-// Hubble can use nfqproxy. See package hubble for the conversion of records.
+// api/v1/observer/observer.proto, and peer.Peer), so that "hubble observe --server", hubble-relay and
+// other clients of a node's Hubble can use nfqproxy. See package hubble for the conversion of records.
 //
-// It serves HTTP/2 without TLS. For TLS, use a proxy in front of it. It is unauthenticated, as a
-// node's Hubble is: every client that can reach it can read all flows.
+// It serves HTTP/2, without TLS and authentication or with mutual TLS: every client that can connect can
+// read all flows, as with a node's Hubble.
 package hubbleapi
 
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"maps"
@@ -41,25 +42,53 @@ var (
 // serverName is the server's in metrics.
 const serverName = "Hubble API"
 
+// relayCalls are the limits with mutual TLS: the clients are relays, each with calls of many users.
+var relayCalls = limit.Numbers{Total: 32, Each: 24, Reserved: 8}
+
+// Config is the configuration of a server.
+type Config struct {
+	Observer observe.Observer
+	// Peers are what a relay finds the nodes by; nil: the service is not supported.
+	Peers  *Peers
+	TLS    TLS        // without files: no TLS
+	Limits *limit.Set // counts the quotas; it may be nil
+	Log    *slog.Logger
+}
+
 // Serve serves Hubble's calls on the listener, which it closes, until the context ends; then the
-// error is nil. Streams end with it. The set counts its quotas; it may be nil.
-func Serve(ctx context.Context, l net.Listener, o observe.Observer, limits *limit.Set, log *slog.Logger) error {
+// error is nil. Streams end with it.
+func Serve(ctx context.Context, l net.Listener, c Config) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // HTTP/1 requests get an explanation
+	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	s := &http.Server{
-		Handler: Handler(o, limits, log), Protocols: protocols, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: 2 * calls.Each},
+		Handler: Handler(c), Protocols: protocols, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: 2 * c.calls().Each},
 		MaxHeaderBytes: 16 << 10,
 		BaseContext:    func(net.Listener) context.Context { return ctx },
 		ConnContext:    limit.ConnContext,
+		ErrorLog:       slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug), // of clients without a certificate
 	}
 	defer context.AfterFunc(ctx, func() { s.Close() })()
-	l = limit.Listen(l, limits.Connections(serverName, connections), goAway)
+	quota := c.Limits.Connections(serverName, connections)
+	if c.TLS.Enabled() {
+		l = tls.NewListener(limit.Listen(l, quota, nil), c.TLS.server()) // no response is possible before the handshake
+	} else {
+		l = limit.Listen(l, quota, goAway)
+	}
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
+}
+
+// calls are the limits of calls.
+func (c *Config) calls() limit.Numbers {
+	if c.TLS.Enabled() {
+		return relayCalls
+	}
+	return calls
 }
 
 // goAway is a refusal that a client of HTTP/2 shows.

@@ -41,6 +41,8 @@ type Config struct {
 	HostRules func() *hostnat.Rules
 	// Daemon is required for [Node.Status].
 	Daemon Daemon
+	// Exports returns the state of the export to an OpenTelemetry collector; nil: there is none.
+	Exports func() []observe.Export
 	// Holder holds flows; nil: holding flows is not supported.
 	Holder observe.Holder
 	// Records is the rate limit for all readers together, in records per second; a fifth of it

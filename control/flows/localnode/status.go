@@ -42,6 +42,9 @@ func (n *Node) Status(ctx context.Context) ([]observe.Status, error) {
 		Version: n.config.Version, ProcessID: os.Getpid(), Started: n.config.Journal.Started(), Time: time.Now(),
 		Source: of.Source(), DecidedBy: make(map[string]string), Queues: []observe.Queue{}, HostNAT: of.HostNAT(), Confinement: of.Confinement(),
 	}
+	if n.config.Exports != nil {
+		d.Exports = n.config.Exports()
+	}
 	if d.Confinement.Capabilities == nil {
 		d.Confinement.Capabilities = []confine.Capability{}
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +46,8 @@ type Config struct {
 	// object: at most 30 s for addresses, after which the node goes without, and at most
 	// 5 minutes for pod CIDRs, after which Run fails. kube-proxy does the same.
 	NeedNodeIPs, NeedPodCIDRs bool
+	// AllNodes has all Nodes watched, for their names and addresses.
+	AllNodes bool
 	// Pods has all Pods watched, for their names: a lot on a large cluster. No update waits
 	// for them, nor for the right to see them.
 	Pods bool
@@ -124,7 +127,11 @@ func (s *Source) Run(ctx context.Context, publish func(control.Update, error)) e
 		})
 	}
 	if err == nil && s.config.Node != "" {
-		err = watch("", fields.OneTermEqualSelector("metadata.name", s.config.Node).String(), func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
+		which := fields.OneTermEqualSelector("metadata.name", s.config.Node).String()
+		if s.config.AllNodes {
+			which = ""
+		}
+		err = watch("", which, func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
 			return f.Core().V1().Nodes().Informer()
 		})
 	}
@@ -250,7 +257,7 @@ func (s *Source) watch(ctx context.Context, informer cache.SharedIndexInformer) 
 		AddFunc: func(o any) { s.note(o, false) },
 		UpdateFunc: func(before, after any) {
 			// A resync reports objects that did not change.
-			if a, b := before.(metav1.Object).GetResourceVersion(), after.(metav1.Object).GetResourceVersion(); a != b {
+			if a, b := before.(metav1.Object).GetResourceVersion(), after.(metav1.Object).GetResourceVersion(); a != b && !s.negligible(before, after) {
 				s.note(after, false)
 			}
 		},
@@ -267,6 +274,14 @@ func (s *Source) watch(ctx context.Context, informer cache.SharedIndexInformer) 
 	return registration.HasSyncedChecker(), nil
 }
 
+// negligible reports whether a change is one of another node without a new address: kubelets update the
+// state of their nodes all the time.
+func (s *Source) negligible(before, after any) bool {
+	was, isNode := before.(*corev1.Node)
+	is, _ := after.(*corev1.Node)
+	return isNode && is.Name != s.config.Node && slices.Equal(was.Status.Addresses, is.Status.Addresses)
+}
+
 // note keeps a change until it is taken. Of several of one object the last counts.
 func (s *Source) note(o any, gone bool) {
 	s.mu.Lock()
@@ -280,6 +295,10 @@ func (s *Source) note(o any, gone bool) {
 	case *corev1.Pod:
 		note(&u.Pods, nameOf(o), o, gone)
 	case *corev1.Node:
+		if o.Name != s.config.Node {
+			note(&u.Nodes, o.Name, o, gone)
+			break
+		}
 		if gone {
 			// Its pods go on until the node is down; to serve them as from nowhere would
 			// only do harm.

@@ -106,6 +106,61 @@ func TestChangesGather(t *testing.T) {
 	})
 }
 
+// TestAllNodes: other nodes come, change their addresses and go; other changes of theirs do not count, and
+// only the own one is the node of the daemon.
+func TestAllNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := node(corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "172.20.0.3"})
+		other.Name, other.ResourceVersion = "other", "1"
+		var changed []string
+		s := New(Config{
+			Client: fake.NewClientset(node(internal), other), Node: "worker", AllNodes: true, Logger: quiet, NodeChanged: func(n *corev1.Node) { changed = append(changed, n.Name) },
+		})
+		updates := make(chan control.Update, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- s.Run(ctx, func(u control.Update, _ error) { updates <- u }) }()
+		if first := <-updates; len(first.Nodes) != 2 {
+			t.Errorf("first update: %+v", first)
+		}
+		nodes := s.config.Client.CoreV1().Nodes()
+		update := func(change func(*corev1.Node)) {
+			t.Helper()
+			change(other)
+			if _, err := nodes.Update(ctx, other, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		update(func(n *corev1.Node) { n.ResourceVersion, n.Status.NodeInfo.KernelVersion = "2", "7" })
+		if len(updates) > 0 {
+			t.Errorf("an update without a new address: %+v", <-updates)
+		}
+		update(func(n *corev1.Node) { n.ResourceVersion, n.Status.Addresses[0].Address = "3", "172.20.0.4" })
+		if u := <-updates; len(u.Nodes) != 1 || u.Nodes["other"].Status.Addresses[0].Address != "172.20.0.4" {
+			t.Errorf("after a new address: %+v", u)
+		}
+		if err := nodes.Delete(ctx, "other", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if u := <-updates; len(u.Nodes) != 1 || u.Nodes["other"] != nil {
+			t.Errorf("after its end: %+v", u)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		for _, name := range changed {
+			if name != "worker" {
+				t.Errorf("node %s counts as the daemon's own", name)
+			}
+		}
+		if len(changed) == 0 {
+			t.Error("the daemon's own node is not known")
+		}
+	})
+}
+
 func TestWaitsForTheNode(t *testing.T) {
 	tests := []struct {
 		name      string

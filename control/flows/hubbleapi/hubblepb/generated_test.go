@@ -2,6 +2,7 @@ package hubblepb
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,16 +24,21 @@ func TestGenerated(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	generated, err := filepath.Glob(dir + "/*.pb.go")
-	if err != nil || len(generated) != 4 {
-		t.Fatalf("generated files %v, error %v", generated, err)
+	peers, err2 := filepath.Glob(dir + "/peer/*.pb.go")
+	if err := errors.Join(err, err2); err != nil || len(generated) != 4 || len(peers) != 2 {
+		t.Fatalf("generated files %v and %v, error %v", generated, peers, err)
 	}
-	for _, path := range generated {
+	for _, path := range append(generated, peers...) {
 		want, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if file, err := os.ReadFile(filepath.Base(path)); err != nil || !bytes.Equal(file, want) {
-			t.Errorf("%s is not what its .proto file generates (%v): run go generate", filepath.Base(path), err)
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if file, err := os.ReadFile(name); err != nil || !bytes.Equal(file, want) {
+			t.Errorf("%s is not what its .proto file generates (%v): run go generate", name, err)
 		}
 	}
 }

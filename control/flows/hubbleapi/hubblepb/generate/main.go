@@ -25,7 +25,7 @@ import (
 
 const module = "github.com/nfqproxy/nfqproxy/control/flows/hubbleapi/hubblepb"
 
-var sources = []string{"flow/flow.proto", "observer/observer.proto", "relay/relay.proto"}
+var sources = []string{"flow/flow.proto", "observer/observer.proto", "peer/peer.proto", "relay/relay.proto"}
 
 func main() {
 	from := flag.String("from", "..", "the directory of the .proto files")
@@ -48,7 +48,11 @@ func generate(from, to string) error {
 	}
 	parameters := []string{"module=" + module}
 	for _, s := range sources {
-		parameters = append(parameters, "M"+s+"="+module+";hubblepb")
+		goPackage := module + ";hubblepb"
+		if s == "peer/peer.proto" { // it has a message of the same name as observer.proto
+			goPackage = module + "/peer;peerpb"
+		}
+		parameters = append(parameters, "M"+s+"="+goPackage)
 	}
 	request := &pluginpb.CodeGeneratorRequest{FileToGenerate: sources, Parameter: proto.String(strings.Join(parameters, ","))}
 	for _, f := range files {
@@ -82,6 +86,9 @@ func run(generator string, input []byte, to string) error {
 		return errors.New(response.GetError())
 	}
 	for _, f := range response.GetFile() {
+		if err := os.MkdirAll(filepath.Join(to, filepath.Dir(f.GetName())), 0o755); err != nil {
+			return err
+		}
 		if err := os.WriteFile(filepath.Join(to, f.GetName()), []byte(f.GetContent()), 0o644); err != nil {
 			return err
 		}
