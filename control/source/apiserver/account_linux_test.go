@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/control"
@@ -25,6 +26,7 @@ type account struct {
 	*testing.T
 	*cluster.Cluster
 	name     string
+	client   kubernetes.Interface
 	recorder *Recorder
 	tokens   *Tokens // of the account itself
 
@@ -79,6 +81,7 @@ func (a *account) start(kubeconfig string) {
 	if err != nil {
 		a.Fatal(err)
 	}
+	a.client = client
 	ctx, cancel := context.WithCancel(a.Context())
 	if a.recorder, err = NewRecorder(ctx, client, "worker"); err != nil {
 		a.Fatal(err)

@@ -2,18 +2,15 @@
 // translation, the conntrack entry, the endpoint, and the reply path.
 
 import { h, replace, s } from './dom.js';
-import { bytes, clock, number, offset } from './format.js';
+import { bytes, number } from './format.js';
 import { glyph } from './glyphs.js';
 import { ChainBox } from './chainbox.js';
+import { GAP, PAD, drawGap, drawNode, drawOwn, drawSegment } from './hops.js';
 import { block, cut, fonts, text, width } from './letters.js';
 import { chains, end, entry, packet, replyPath, translation } from './walk.js';
 import { decider, ends, leaves, path } from './way.js';
-import { entries, gaps, masquerades, reasons, verdicts } from './words.js';
 
-const GAP = 26, PAD = 12, INDENT = 22, LANE = 236, WIDE = 720;
-
-// when is the time of a node's decision: of the first, or after it by the nodes' clocks.
-const when = (r, first) => (r === first ? clock(r.time) : offset((Date.parse(r.time) - Date.parse(first.time)) / 1000));
+const INDENT = 22, LANE = 236, WIDE = 720;
 
 /** Picture draws a record into its element, again whenever the room changes. */
 export class Picture {
@@ -70,14 +67,14 @@ export class Picture {
     const card = this.packet({ ...packet(middle), from: packet(first).from });
     hops.forEach(({ node, record }, i) => {
       const before = hops[i - 1];
-      if (before?.record) this.segment(leaves(before.record), before.record);
-      else if (before && record) this.segment(record);
+      if (before?.record) drawSegment(this, leaves(before.record), before.record);
+      else if (before && record) drawSegment(this, record);
       if (record === r) this.own(r, first);
-      else if (record) this.node(record, first);
-      else this.gap(node);
+      else if (record) drawNode(this, record, first);
+      else drawGap(this, node);
     });
     const last = hops.at(-1).record;
-    if (this.several && last && !ends(last)) this.segment(leaves(last), last);
+    if (this.several && last && !ends(last)) drawSegment(this, leaves(last), last);
     if (middle.endpoint && !ends(middle) && !(last && ends(last))) this.marked(this.endpoint(middle));
     const bottom = this.at;
     if (back.steps.length > 0) this.back(back.steps, card, this.endBox, bottom, room, this.ahead());
@@ -94,66 +91,13 @@ export class Picture {
 
   /** own draws the node of the record: its chains and what they led to. */
   own(r, first) {
-    if (this.several) this.heading(this.next(36, 'hop own', '', `${r.node}: ${verdicts[r.verdict]?.text ?? r.verdict}`), r.node, when(r, first), '');
+    if (this.several) drawOwn(this, r, first);
     this.chains(chains(r, this.taken));
     const t = translation(r);
     if (t) {
       this.marked(this.tuples(t));
       this.marked(this.entry(entry(r)));
     } else this.marked(this.stop(end(r)));
-  }
-
-  /** node draws another node with its decision. */
-  node(r, first) {
-    const room = this.main - 2 * PAD, bad = ends(r);
-    const [title, why] = r.verdict === 'dnat' ? [`Sent to endpoint ${r.pod || r.endpoint}`, `${r.service}, by its ${entries[r.entry] ?? r.entry}`] : [end(r).title, reasons[r.reason] ?? r.reason];
-    const lines = [block(PAD, 0, title, room, 'title', bad ? 'bad' : ''), block(PAD, 0, why, room, 'small', 'dim')];
-    if (r.masquerade) lines.push(block(PAD, 0, `masqueraded: ${masquerades[r.masqueradeReason] ?? (r.masqueradeReason || 'by an earlier packet')}`, room, 'small', 'accent'));
-    if (r.conntrack === 'failed') lines.push(block(PAD, 0, r.error ?? 'failed', room, 'small', 'bad'));
-    const g = this.next(34 + lines.reduce((sum, l) => sum + l.height, 0) + 10, `hop ${bad ? 'stop bad' : ''}`, '', `${r.node}: ${verdicts[r.verdict]?.text ?? r.verdict}`);
-    this.heading(g, r.node, when(r, first), r.id);
-    let y = g.y + 34;
-    for (const l of lines) {
-      l.element.setAttribute('transform', `translate(0 ${y})`);
-      g.append(l.element);
-      y += l.height;
-    }
-  }
-
-  /** heading is the first line of a node's card: its name, which leads to its record, and a note. */
-  heading(g, node, note, id) {
-    const room = this.main - 2 * PAD - 34 - width(note, 'small');
-    const name = text(PAD + 18, g.y + 18, cut(node, room, 'title'), 'title', '', { 'data-name': node });
-    g.append(glyph('node', PAD + 6, g.y + 18), id ? s('a', { href: `#/flows/${encodeURIComponent(id)}`, 'data-key': `node ${id}`, 'aria-label': `The record of ${node}` }, name) : name);
-    g.append(text(this.main - PAD, g.y + 18, note, 'small', 'dim', { 'text-anchor': 'end' }));
-  }
-
-  /** gap draws a node that has no record. */
-  gap(node) {
-    const why = gaps[this.observed.has(node) ? 'no-record' : 'not-observed'], words = block(PAD, 0, why, this.main - 2 * PAD, 'small', 'dim');
-    const g = this.next(34 + words.height + 10, 'hop gap', '', `${node}: ${why}`);
-    this.heading(g, node, '', '');
-    words.element.setAttribute('transform', `translate(0 ${g.y + 34})`);
-    g.append(words.element);
-  }
-
-  /** segment writes the packet's addresses beside the path, and which of them the node before has changed. */
-  segment({ source, destination }, before) {
-    const x = PAD + 24, room = this.main - x - PAD;
-    const part = (value, was) => s('tspan', { class: was !== undefined && value !== was ? 'changed' : '' }, value);
-    const from = part(source, before?.source), to = part(destination, before?.destination);
-    const one = width(`${source} → ${destination}`, 'code') <= room;
-    const rows = (one ? [[from, ' → ', to]] : [[from], ['→ ', to]]).map((parts) => ['code', parts]);
-    const changed = [before && destination !== before.destination && 'destination translated', before && source !== before.source && (before.masquerade ? 'source masqueraded' : 'source translated')].filter(Boolean);
-    if (changed.length > 0) rows.push(['small', [changed.join(', ')]]);
-    this.at += rows.length * 17 - 8;
-    const g = s('g', { class: 'segment' });
-    rows.forEach(([font, parts], i) => {
-      const line = text(x, this.at - GAP + 17 - (rows.length - i) * 17 + 4, '', font, font === 'small' ? 'dim' : '');
-      line.append(...parts);
-      g.append(line);
-    });
-    this.boxes.append(g);
   }
 
   box(x, y, room, height, name, props) {
