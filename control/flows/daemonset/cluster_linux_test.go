@@ -64,6 +64,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	netnstest.Require(t)
 	clustertest.Require(t)
+	netnstest.RequireTool(t, "ip")
 	forward := clustertest.RequireProgram(t, cluster.PortForward)
 	c, err := cluster.Start(t.Context(), cluster.Config{Dir: t.TempDir()})
 	if err != nil {
