@@ -1,0 +1,268 @@
+package switchover
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// selectNodes has both DaemonSets go by [Label]. Nodes get the label of their proxy first, so that none loses its pod.
+func (s *Switch) selectNodes(ctx context.Context) error {
+	if err := s.labelAll(ctx, s.state.nodes); err != nil {
+		return err
+	}
+	if err := s.setSelector(ctx, true); err != nil {
+		return err
+	}
+	if !s.DryRun {
+		// Those that have joined in between.
+		before := s.state.nodes
+		if err := s.readNodes(ctx); err != nil {
+			return err
+		}
+		err := s.labelAll(ctx, s.state.nodes)
+		s.state.nodes = before
+		if err != nil {
+			return err
+		}
+	}
+	return s.rolledOut(ctx)
+}
+
+// labelAll labels the nodes that have no label: they have kube-proxy.
+func (s *Switch) labelAll(ctx context.Context, nodes []*node) error {
+	for _, n := range nodes {
+		if n.proxy == "" {
+			if err := s.setProxy(ctx, n, KubeProxy); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// rolledOut waits until each node that kube-proxy serves, and that is ready, has an updated pod of it. The time of
+// a node begins when the one before it is done.
+func (s *Switch) rolledOut(ctx context.Context) error {
+	var waiting []*node
+	for _, n := range s.state.nodes {
+		if n.proxy != Nfqproxy && n.obstacle == "" {
+			waiting = append(waiting, n)
+		}
+	}
+	s.print("DaemonSet kube-proxy: wait for the pods of %d nodes", len(waiting))
+	for len(waiting) > 0 {
+		if err := s.await(ctx, "kube-proxy on node "+waiting[0].name, func(ctx context.Context) error {
+			pods, err := s.podsOf(ctx, s.state.kubeProxy)
+			if err != nil {
+				return err
+			}
+			before := len(waiting)
+			waiting = slices.DeleteFunc(waiting, func(n *node) bool {
+				why := served(pods[n.name], s.state.kubeProxy, nil)
+				err = cmp.Or(err, why)
+				return why == nil
+			})
+			if len(waiting) < before {
+				return nil
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		if s.DryRun {
+			return nil
+		}
+	}
+	return nil
+}
+
+// podsOf returns the pods that the selector of a DaemonSet matches, by node.
+func (s *Switch) podsOf(ctx context.Context, d *appsv1.DaemonSet) (map[string][]corev1.Pod, error) {
+	list, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
+	if err != nil {
+		return nil, err
+	}
+	pods := make(map[string][]corev1.Pod)
+	for _, p := range list.Items {
+		pods[p.Spec.NodeName] = append(pods[p.Spec.NodeName], p)
+	}
+	return pods, nil
+}
+
+// toNfqproxy switches a node to nfqproxy, and back if a check fails.
+func (s *Switch) toNfqproxy(ctx context.Context, n *node, which string) error {
+	s.print("node %s (%s): to nfqproxy", n.name, which)
+	begun := time.Now()
+	if err := s.setProxy(ctx, n, Nfqproxy); err != nil {
+		return err
+	}
+	err := s.await(ctx, "nfqproxy", func(ctx context.Context) error {
+		if err := s.servedBy(ctx, n, s.state.nfqproxy, s.state.kubeProxy); err != nil {
+			return err
+		}
+		for _, c := range s.Checkers {
+			if err := c.Check(ctx, n.name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		s.done(n, "served by nfqproxy", begun)
+		return nil
+	}
+	if ctx.Err() != nil {
+		return err
+	}
+	s.print("node %s: %v: back to kube-proxy", n.name, err)
+	s.printLog(ctx, n)
+	if e := s.toKubeProxy(ctx, n); e != nil {
+		return fmt.Errorf("node %s: %w; and the way back to kube-proxy failed: %w", n.name, err, e)
+	}
+	return fmt.Errorf("node %s: %w; the node is back with kube-proxy, and the switch stops here", n.name, err)
+}
+
+// toKubeProxy switches a node to kube-proxy and removes nfqproxy's rules.
+func (s *Switch) toKubeProxy(ctx context.Context, n *node) error {
+	begun := time.Now()
+	if err := s.setProxy(ctx, n, KubeProxy); err != nil {
+		return err
+	}
+	if err := s.await(ctx, "kube-proxy", func(ctx context.Context) error {
+		return s.servedBy(ctx, n, s.state.kubeProxy, s.state.nfqproxy)
+	}); err != nil {
+		return fmt.Errorf("%w (nfqproxy's rules are still in its kernel, and serve)", err)
+	}
+	if err := s.clean(ctx, n); err != nil {
+		return err
+	}
+	if err := s.cleaned(ctx, n); err != nil {
+		return err
+	}
+	s.done(n, "served by kube-proxy, nfqproxy's rules are removed", begun)
+	return nil
+}
+
+func (s *Switch) done(n *node, what string, begun time.Time) {
+	if !s.DryRun {
+		s.print("node %s: %s, after %s", n.name, what, time.Since(begun).Round(100*time.Millisecond))
+	}
+}
+
+// await tries until there is no error, for the time of one node. A dry run does not wait.
+func (s *Switch) await(ctx context.Context, what string, try func(context.Context) error) error {
+	if s.DryRun {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	var last error
+	for {
+		err := try(limited)
+		if err == nil {
+			return nil
+		}
+		if final, is := errors.AsType[finalError](err); is {
+			return final.error
+		}
+		// An error of the end of the time has no news.
+		if limited.Err() == nil || last == nil {
+			last = err
+		}
+		if s.pause(limited) == nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("interrupted while waiting for %s: %w", what, last)
+		}
+		return fmt.Errorf("%s: not within %s: %w", what, s.Timeout, last)
+	}
+}
+
+// finalError is one that more time does not change.
+type finalError struct{ error }
+
+// servedBy returns why a node is not served by a DaemonSet yet; see served.
+func (s *Switch) servedBy(ctx context.Context, n *node, by, other *appsv1.DaemonSet) error {
+	pods, err := s.podsOn(ctx, n.name)
+	if err != nil {
+		return err
+	}
+	return served(pods, by, other)
+}
+
+// served returns why a node with these pods is not served by a DaemonSet yet: its pod is not the current one or not
+// ready, or one of the other proxy is still there. Another one that is nil has no pods.
+func served(pods []corev1.Pod, by, other *appsv1.DaemonSet) error {
+	why := errors.New("no pod of DaemonSet " + by.Name + " on the node")
+	ready := false
+	for i := range pods {
+		p := &pods[i]
+		switch {
+		case other != nil && metav1.IsControlledBy(p, other):
+			return fmt.Errorf("pod %s is still there", p.Name)
+		case !metav1.IsControlledBy(p, by):
+		case p.DeletionTimestamp != nil || !current(p, by):
+			if !ready {
+				why = fmt.Errorf("pod %s is still to be replaced", p.Name)
+			}
+		default:
+			if why = unready(p); why == nil {
+				ready = true
+			}
+		}
+	}
+	if ready {
+		return nil
+	}
+	return why
+}
+
+func (s *Switch) podsOn(ctx context.Context, node string) ([]corev1.Pod, error) {
+	list, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// current reports whether a pod is of the latest template of its DaemonSet.
+func current(p *corev1.Pod, of *appsv1.DaemonSet) bool {
+	want := of.Annotations[appsv1.DeprecatedTemplateGeneration]
+	return want == "" || of.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType || p.Labels["pod-template-generation"] == want
+}
+
+// unready returns why a pod is not ready: the state of a container, or else that of the pod.
+func unready(p *corev1.Pod) error {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return nil
+		}
+	}
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		switch w, t := c.State.Waiting, c.LastTerminationState.Terminated; {
+		case w != nil:
+			return fmt.Errorf("pod %s: container %s waits: %s", p.Name, c.Name, join(w.Reason, w.Message))
+		case t != nil:
+			return fmt.Errorf("pod %s: container %s is not ready, and has ended before with exit code %d: %s", p.Name, c.Name, t.ExitCode, join(t.Reason, t.Message))
+		case c.State.Running != nil && !c.Ready:
+			return fmt.Errorf("pod %s: container %s runs and is not ready", p.Name, c.Name)
+		}
+	}
+	return fmt.Errorf("pod %s is not ready: %s", p.Name, join(string(p.Status.Phase), p.Status.Message))
+}
+
+func join(reason, message string) string {
+	if reason != "" && message != "" {
+		return reason + ": " + message
+	}
+	return reason + message
+}
