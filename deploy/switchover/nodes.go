@@ -48,25 +48,34 @@ func (s *Switch) labelAll(ctx context.Context, nodes []*node) error {
 	return nil
 }
 
-// rolledOut waits until each node that kube-proxy serves, and that is ready, has an updated pod of it. The time of
-// a node begins when the one before it is done.
+// rolledOut waits until each node that kube-proxy serves, and that is ready, has a ready pod of it, and an updated one
+// if possible: a pod on a node that is not ready can hold up the update of all others (maxUnavailable), which a switch
+// does not need. The time of a node begins when the one before it is done.
 func (s *Switch) rolledOut(ctx context.Context) error {
-	var waiting []*node
+	var waiting, others []*node
 	for _, n := range s.state.nodes {
-		if n.proxy != Nfqproxy && n.obstacle == "" {
+		switch {
+		case n.proxy == Nfqproxy:
+		case n.obstacle == "":
 			waiting = append(waiting, n)
+		default:
+			others = append(others, n)
 		}
 	}
 	s.print("DaemonSet kube-proxy: wait for the pods of %d nodes", len(waiting))
+	if s.DryRun {
+		return nil
+	}
 	for len(waiting) > 0 {
 		if err := s.await(ctx, "kube-proxy on node "+waiting[0].name, func(ctx context.Context) error {
 			pods, err := s.podsOf(ctx, s.state.kubeProxy)
 			if err != nil {
 				return err
 			}
+			updated := !slices.ContainsFunc(others, func(n *node) bool { return len(pods[n.name]) > 0 })
 			before := len(waiting)
 			waiting = slices.DeleteFunc(waiting, func(n *node) bool {
-				why := served(pods[n.name], s.state.kubeProxy, nil)
+				why := served(pods[n.name], s.state.kubeProxy, nil, updated)
 				err = cmp.Or(err, why)
 				return why == nil
 			})
@@ -76,9 +85,6 @@ func (s *Switch) rolledOut(ctx context.Context) error {
 			return err
 		}); err != nil {
 			return err
-		}
-		if s.DryRun {
-			return nil
 		}
 	}
 	return nil
@@ -196,12 +202,12 @@ func (s *Switch) servedBy(ctx context.Context, n *node, by, other *appsv1.Daemon
 	if err != nil {
 		return err
 	}
-	return served(pods, by, other)
+	return served(pods, by, other, true)
 }
 
-// served returns why a node with these pods is not served by a DaemonSet yet: its pod is not the current one or not
-// ready, or one of the other proxy is still there. Another one that is nil has no pods.
-func served(pods []corev1.Pod, by, other *appsv1.DaemonSet) error {
+// served returns why a node with these pods is not served by a DaemonSet yet: its pod is not ready or, if that matters,
+// not updated, or one of the other proxy is still there. Another one that is nil has no pods.
+func served(pods []corev1.Pod, by, other *appsv1.DaemonSet, updated bool) error {
 	why := errors.New("no pod of DaemonSet " + by.Name + " on the node")
 	ready := false
 	for i := range pods {
@@ -210,7 +216,7 @@ func served(pods []corev1.Pod, by, other *appsv1.DaemonSet) error {
 		case other != nil && metav1.IsControlledBy(p, other):
 			return fmt.Errorf("pod %s is still there", p.Name)
 		case !metav1.IsControlledBy(p, by):
-		case p.DeletionTimestamp != nil || !current(p, by):
+		case p.DeletionTimestamp != nil || updated && !current(p, by):
 			if !ready {
 				why = fmt.Errorf("pod %s is still to be replaced", p.Name)
 			}

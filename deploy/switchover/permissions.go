@@ -38,7 +38,7 @@ var (
 func rights(manifests ...string) []right {
 	list := []right{
 		{"", "nodes", "", []string{"list", "patch"}},
-		{"", "pods", namespace, []string{"list", "get", "create", "delete"}},
+		{"", "pods", namespace, []string{"create", "delete", "get", "list"}},
 	}
 	both := map[string][]string{"DaemonSet": {"get", "patch"}, "ConfigMap": {"get"}}
 	for _, kind := range slices.Sorted(maps.Keys(resources)) {
@@ -51,6 +51,7 @@ func rights(manifests ...string) []right {
 				r.verbs = append(r.verbs, verb)
 			}
 		}
+		slices.Sort(r.verbs)
 		list = append(list, r)
 	}
 	return list
