@@ -273,7 +273,7 @@ func (c *switching) testDryRun(command, what string) {
 	out := c.succeeds(command, "--dry-run")
 	c.unchanged(before, what)
 	want := []string{
-		"node node-3 (2 of 3): to nfqproxy\nnode node-3: label service-proxy: kube-proxy -> nfqproxy\n", 
+		"node node-3 (2 of 3): to nfqproxy\nnode node-3: label service-proxy: kube-proxy -> nfqproxy\n",
 		"node windows: skipped: its operating system is windows, and nfqproxy requires Linux\n", "node windows: label service-proxy: (none) -> kube-proxy\n",
 		"    +        service-proxy: kube-proxy\n", "ClusterRole nfqproxy: created\n", "    +        image: nfqproxy:test\n",
 		"dry run: nothing was changed\n",
