@@ -122,7 +122,7 @@ func TestManifests(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || kustomizations != 5 || manifests != 11 {
+	if err != nil || kustomizations != 4 || manifests != 13 {
 		t.Errorf("%d kustomizations with %d manifests, error %v", kustomizations, manifests, err)
 	}
 	decodes(t, "cleanup/pod.yaml")
@@ -218,6 +218,22 @@ func TestReferences(t *testing.T) {
 	if !slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == filepath.Dir(flowapi.DefaultSocket) }) {
 		t.Errorf("the root file system is read-only, and nothing is mounted for %s", flowapi.DefaultSocket)
 	}
+	// The flow API takes tokens of the account that the reader's role makes tokens of.
+	reader := read[corev1.ServiceAccount](t, "base/reader-serviceaccount.yaml")
+	role := read[rbacv1.ClusterRole](t, "base/reader-clusterrole.yaml")
+	if !slices.Contains(pod.Containers[0].Args, "--flow-api-service-account="+reader.Namespace+"/"+reader.Name) || reader.AutomountServiceAccountToken == nil || *reader.AutomountServiceAccountToken {
+		t.Errorf("the flow API takes no tokens of %s/%s, or pods get them", reader.Namespace, reader.Name)
+	}
+	for resource, name := range map[string]string{"serviceaccounts/token": reader.Name, "daemonsets": daemon.Name} {
+		if !slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+			return slices.Equal(r.Resources, []string{resource}) && slices.Equal(r.ResourceNames, []string{name})
+		}) {
+			t.Errorf("the reader's role does not name %s %s", resource, name)
+		}
+	}
+	if !slices.Contains(pod.Containers[0].Args, "--flow-api=unix:"+flowapi.DefaultSocket+",127.0.0.1:10253") {
+		t.Errorf("no flow API for port-forward: %q", pod.Containers[0].Args)
+	}
 	cleanup := read[corev1.Pod](t, "cleanup/pod.yaml").Spec.Containers[0]
 	if c := pod.Containers[0]; c.Image != cleanup.Image || !reflect.DeepEqual(c.SecurityContext, cleanup.SecurityContext) {
 		t.Error("the cleanup has another image or security context than the daemon")
@@ -261,7 +277,7 @@ func TestSecurity(t *testing.T) {
 			t.Errorf("a rule for several things: %v", r)
 		}
 	}
-	if want := map[string]string{"/services": "list watch", "discovery.k8s.io/endpointslices": "list watch", "/nodes": "list watch", "events.k8s.io/events": "create patch"}; !reflect.DeepEqual(granted, want) {
+	if want := map[string]string{"/services": "list watch", "discovery.k8s.io/endpointslices": "list watch", "/nodes": "list watch", "events.k8s.io/events": "create patch", "authentication.k8s.io/tokenreviews": "create"}; !reflect.DeepEqual(granted, want) {
 		t.Errorf("granted is %v, want %v", granted, want)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -25,7 +24,7 @@ import (
 const withEverything = `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [../kubeadm]
-components: [../../components/pod-names, ../../components/flow-api-port]
+components: [../../components/pod-names]
 images: [{name: nfqproxy, newName: registry.example/nfqproxy, newTag: v1}]
 `
 
@@ -91,10 +90,10 @@ func TestServerTakesManifests(t *testing.T) {
 		pull               corev1.PullPolicy
 		objects            int
 	}{
-		{"base", "nfqproxy", "nfqproxy:dev", corev1.PullIfNotPresent, 5},
-		{"overlays/kubeadm", "kube-proxy", "nfqproxy:dev", corev1.PullIfNotPresent, 4},
-		{"overlays/kind", "kube-proxy", "nfqproxy:dev", corev1.PullNever, 4},
-		{"overlays/own", "kube-proxy", "registry.example/nfqproxy:v1", corev1.PullIfNotPresent, 6},
+		{"base", "nfqproxy", "nfqproxy:dev", corev1.PullIfNotPresent, 8},
+		{"overlays/kubeadm", "kube-proxy", "nfqproxy:dev", corev1.PullIfNotPresent, 7},
+		{"overlays/kind", "kube-proxy", "nfqproxy:dev", corev1.PullNever, 7},
+		{"overlays/own", "kube-proxy", "registry.example/nfqproxy:v1", corev1.PullIfNotPresent, 9},
 	} {
 		out := s.shell("kubectl create -k deploy/kubernetes/" + tt.dir + dryRun)
 		if n := strings.Count(out, "\n"); n != tt.objects {
@@ -114,9 +113,6 @@ func TestServerTakesManifests(t *testing.T) {
 		if len(pod.Spec.Containers) != 1 || pod.Spec.Volumes[0].ConfigMap.Name != tt.config || c.Image != tt.image || c.ImagePullPolicy != tt.pull {
 			t.Errorf("%s: the pod is %+v", tt.dir, pod.Spec)
 		}
-		if tt.dir == "overlays/own" {
-			checkPort(t, &pod.Spec)
-		}
 		options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
 		if _, err := s.Client().CoreV1().Pods("kube-system").Create(t.Context(), pod, options); err != nil {
 			t.Errorf("%s: %v", tt.dir, err)
@@ -125,28 +121,12 @@ func TestServerTakesManifests(t *testing.T) {
 	s.shell("sed s/NODE/worker/ deploy/kubernetes/cleanup/pod.yaml | kubectl create -f -" + dryRun)
 }
 
-// checkPort checks what the component flow-api-port adds: a second address, whose token is in the file
-// of the Secret that README.md makes.
-func checkPort(t *testing.T, pod *corev1.PodSpec) {
-	t.Helper()
-	c := pod.Containers[0]
-	i := slices.Index(c.Args, "--flow-api=unix:"+flowapi.DefaultSocket+",127.0.0.1:10253")
-	j := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "flow-api-token" && m.ReadOnly })
-	k := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool {
-		return v.Name == "flow-api-token" && v.Secret != nil && v.Secret.SecretName == "nfqproxy-flow-api"
-	})
-	if i < 0 || j < 0 || k < 0 || !slices.Contains(c.Args, "--flow-api-token-file="+c.VolumeMounts[j].MountPath+"/token") {
-		t.Errorf("no flow API for kubectl port-forward: %+v", pod)
-	}
-}
-
 // elsewhere are commands that want more than an API server.
 var elsewhere = regexp.MustCompile(`^(docker|kind|nfqproxy) |rollout status|\blogs\b|\bexec\b|port-forward`)
 
 // TestReadme runs the commands of README.md in their order, from a cluster with kube-proxy
 // and back to it.
 func TestReadme(t *testing.T) {
-	netnstest.RequireTool(t, "openssl")
 	s := newServer(t)
 	ctx, client := t.Context(), s.Client()
 	if _, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}, metav1.CreateOptions{}); err != nil {
@@ -193,11 +173,11 @@ func TestReadme(t *testing.T) {
 		}
 		delete(want, part.title)
 	}
-	if len(want) > 0 || run != 11 {
+	if len(want) > 0 || run != 12 {
 		t.Errorf("%d commands were run, not seen: %v", run, want)
 	}
-	if token, err := flowapi.ReadToken("token", filepath.Join(s.dir, "token")); err != nil || len(token) != 64 {
-		t.Errorf("the token has %d characters, error %v; want 64", len(token), err)
+	if token, err := flowapi.ReadToken("token", filepath.Join(s.dir, "token")); err != nil || strings.Count(token, ".") != 2 {
+		t.Errorf("the token of %d characters is no JWT, error %v", len(token), err)
 	}
 }
 

@@ -28,7 +28,7 @@ type Address struct {
 	// CertFile and KeyFile are for TLS: both or none. They are read for each connection, so they
 	// can be renewed.
 	CertFile, KeyFile string
-	// HasToken: the server has a token to require.
+	// HasToken: the server has a token to require, or a Reviewer.
 	HasToken bool
 }
 
@@ -50,10 +50,10 @@ func (a Address) Check() error {
 		return errors.New("--flow-api-tls-cert and --flow-api-tls-key: give both or none")
 	case !observe.IsLoopback(host) && (a.CertFile == "" || !a.HasToken):
 		return fmt.Errorf("--flow-api %s is reachable from other machines: give --flow-api-tls-cert, --flow-api-tls-key and "+
-			"--flow-api-token-file, or use a Unix socket such as unix:%s", a.Address, DefaultSocket)
+			"--flow-api-token-file or --flow-api-service-account, or use a Unix socket such as unix:%s", a.Address, DefaultSocket)
 	case !a.HasToken:
-		return fmt.Errorf("--flow-api %s is open to every process of this machine: give --flow-api-token-file, "+
-			"or use a Unix socket such as unix:%s", a.Address, DefaultSocket)
+		return fmt.Errorf("--flow-api %s is open to every process of this machine: give --flow-api-token-file or "+
+			"--flow-api-service-account, or use a Unix socket such as unix:%s", a.Address, DefaultSocket)
 	}
 	return nil
 }

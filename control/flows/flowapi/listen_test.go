@@ -72,8 +72,8 @@ func TestListenRefuses(t *testing.T) {
 	}
 	defer live.Close()
 	const instead = ", or use a Unix socket such as unix:/run/nfqproxy/flows.sock"
-	const open = " is reachable from other machines: give --flow-api-tls-cert, --flow-api-tls-key and --flow-api-token-file" + instead
-	const local = " is open to every process of this machine: give --flow-api-token-file" + instead
+	const open = " is reachable from other machines: give --flow-api-tls-cert, --flow-api-tls-key and --flow-api-token-file or --flow-api-service-account" + instead
+	const local = " is open to every process of this machine: give --flow-api-token-file or --flow-api-service-account" + instead
 	const absolute = ": want an absolute path, such as unix:/run/nfqproxy/flows.sock"
 	for _, tt := range []struct {
 		address Address

@@ -113,7 +113,7 @@ func passing(q FlowQuery) FlowQuery {
 	if q.Limit != "" || q.Since != "" {
 		past = strconv.Itoa(joinKept)
 	}
-	return FlowQuery{Follow: true, Verdict: decision.Accept.String(), Protocol: q.Protocol, Since: q.Since, Limit: past}
+	return FlowQuery{Follow: true, Verdict: decision.Accept.String(), Protocol: q.Protocol, Since: q.Since, Limit: past, Rate: q.Rate}
 }
 
 // others returns the records of other nodes about the flow's connection, in the order of their
@@ -127,9 +127,10 @@ func (f *Fleet) others(ctx context.Context, r *flow.Record) []*flow.Record {
 		queries = append(queries, FlowQuery{Endpoint: r.Destination})
 	}
 	found := make(map[string]*flow.Record) // by node: that of the nearest time
-	replies := queryAll(f.members, func(m Member) (list []*flow.Record, err error) {
+	members, _ := f.all()
+	replies := queryAll(onPath(members, r), func(m Member) (list []*flow.Record, err error) {
 		for _, q := range queries {
-			if m.Name == r.Node || r.Time == nil {
+			if r.Time == nil {
 				continue
 			}
 			q.Protocol, q.Since, q.Limit = r.Protocol, r.Time.Add(-joinWindow).Format(time.RFC3339Nano), "1000"
@@ -158,6 +159,21 @@ func (f *Fleet) others(ctx context.Context, r *flow.Record) []*flow.Record {
 		list = append(list, o)
 	}
 	slices.SortFunc(list, func(a, b *flow.Record) int { return cmp.Or(a.Time.Compare(*b.Time), cmp.Compare(a.Node, b.Node)) })
+	return list
+}
+
+// fewMembers are so few that all of them are queried about a connection.
+const fewMembers = 16
+
+// onPath returns the other members that may have seen the connection of a record: of many, the nodes that the record
+// names, if it names both ends of the path.
+func onPath(members []Member, r *flow.Record) (list []Member) {
+	all := len(members) <= fewMembers || r.EndpointNode == "" || r.SourceNode == "" && r.SourceHost == ""
+	for _, m := range members {
+		if m.Name != r.Node && (all || m.Name == r.SourceNode || m.Name == r.EndpointNode) {
+			list = append(list, m)
+		}
+	}
 	return list
 }
 

@@ -165,6 +165,35 @@ func TestFlowWithOthers(t *testing.T) {
 	t.Error("the queries have no time")
 }
 
+// TestFlowOfManyNodes: of many nodes, only those on the path of the connection are queried, if they are known.
+func TestFlowOfManyNodes(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		f, fakes := newFleet(t, 20, observe.FleetOptions{})
+		first := decidedBy("node-a", "a/1", 0, "10.244.9.9:40000", nodePort, endpoint, "10.244.9.9:40000")
+		if known {
+			first.Record.SourceNode, first.Record.EndpointNode = "node-s", "node-b"
+		}
+		fakes[0].List = []observe.Item{first}
+		fakes[1].List = []observe.Item{decidedBy("node-b", "b/1", 1, "10.244.9.9:40000", endpoint, "", "")}
+		r, err := f.Flow(t.Context(), "a/1")
+		if err != nil || len(r.Others) != 1 || r.Others[0].ID != "b/1" {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		for i, fake := range fakes {
+			lists := 0
+			for _, request := range fake.Requests() {
+				if _, ok := request.(observe.FlowQuery); ok {
+					lists++
+				}
+			}
+			onPath := i == 1 || i == 's'-'a'
+			if want := i != 0 && (onPath || !known); (lists > 0) != want {
+				t.Errorf("path known: %t: node %d gets %d queries", known, i, lists)
+			}
+		}
+	}
+}
+
 func TestJoinedNeedsFollow(t *testing.T) {
 	var e *observe.Error
 	if _, err := (observe.FlowQuery{Joined: true}).Parse(now); !errors.As(err, &e) || e.Field != "joined" {

@@ -41,6 +41,10 @@ type FlowQuery struct {
 	// Limit is the number of flows: of the newest or, following, of past flows sent first. Empty:
 	// 100 or, following, 0 and with Since all. "0": all known flows.
 	Limit string
+	// Rate is the maximum number of records per second, following, of all nodes together. Beyond it
+	// the reader gets all records of a sample of flows, and a report ([MissedSampled]). Empty: the
+	// limit of each node, and that of a [Fleet].
+	Rate string
 	// Steps adds the walk through kube-proxy's chains.
 	Steps bool
 }
