@@ -8,8 +8,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/rest"
 
+	"github.com/nfqproxy/nfqproxy/control/flows/daemonset"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/source/apiserver"
 	"github.com/nfqproxy/nfqproxy/deploy/switchover"
 )
 
@@ -45,8 +48,9 @@ func newInstallCommand() *cobra.Command {
 service-proxy=kube-proxy, and kube-proxy's DaemonSet a node selector for it; nfqproxy's
 objects are applied. Then each node gets the label service-proxy=nfqproxy, one after the
 other, workers first: its kube-proxy ends, and nfqproxy takes over its rules. Connections
-continue. The next node follows when nfqproxy is ready on the node. If it is not within
---timeout, the node goes back to kube-proxy, and the command ends with an error.
+continue. The next node follows when nfqproxy is ready on the node, reports no problem, and
+new flows to services get answers. If that is not so within --timeout, the node goes back
+to kube-proxy, and the command ends with an error.
 
 The state is in the labels and objects of the cluster: after an error or an interruption,
 the same command continues. On a cluster with nfqproxy it installs another --image.
@@ -105,20 +109,20 @@ func (f *switchFlags) run(ctx context.Context, stdout io.Writer, way func(*switc
 	if f.options.Timeout <= 0 {
 		return fmt.Errorf("--timeout %s: want more than 0", f.options.Timeout)
 	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = f.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{
-		CurrentContext: f.context,
-	}).ClientConfig()
-	if clientcmd.IsEmptyConfig(err) {
-		return errors.New("no cluster is configured: give --kubeconfig, or set KUBECONFIG")
-	}
+	connection := apiserver.Connection{Kubeconfig: f.kubeconfig, Context: f.context, Find: true, UserAgent: "nfqproxy/" + version}
+	config, err := connection.REST()
 	if err != nil {
-		return fmt.Errorf("kubeconfig: %w", err)
+		return err
 	}
-	config.UserAgent, config.Timeout = "nfqproxy/"+version, requestTimeout
-	config.QPS, config.Burst = requestsPerSecond, requestsPerSecond
+	config.Timeout, config.QPS, config.Burst = requestTimeout, requestsPerSecond, requestsPerSecond
 	f.options.Config, f.options.Output = config, stdout
+	// Streams of the flow API have no time limit.
+	unlimited := rest.CopyConfig(config)
+	unlimited.Timeout = 0
+	f.options.Checkers = []switchover.Checker{&switchover.Flows{
+		Open:   func() (observe.Observer, error) { return daemonset.Open(ctx, daemonset.Config{REST: unlimited}) },
+		Report: func(text string) { fmt.Fprintln(stdout, text) },
+	}}
 	s, err := switchover.New(f.options)
 	if err != nil {
 		return err

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	controlplane "github.com/nfqproxy/nfqproxy/bench/cluster"
+	"github.com/nfqproxy/nfqproxy/bench/cluster/clustertest"
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 )
 
@@ -67,6 +68,7 @@ func startKubelets(t *testing.T, s *site, mode string, nodes []*siteNode) *kubel
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
 		k.nodes[n.name], k.dirs[n.name] = n, dir
+		k.forward(n)
 	}
 	// The processes end before their namespaces: cleanups come in reverse order.
 	ctx, cancel := context.WithCancel(context.Background())
@@ -81,6 +83,17 @@ func startKubelets(t *testing.T, s *site, mode string, nodes []*siteNode) *kubel
 		}
 	})
 	return k
+}
+
+// forward forwards ports of the node's pods, as kubectl port-forward requests it.
+func (k *kubelets) forward(n *siteNode) {
+	k.Helper()
+	address := "198.51.100." + hostPart(n)
+	e2etest.StartDaemon(k, n.ns, exec.Command(clustertest.RequireProgram(k, controlplane.PortForward), address+":10250"))
+	patch := []byte(`{"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":10250}}}}`)
+	if _, err := k.Client().CoreV1().Nodes().Patch(k.Context(), n.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+		k.Fatal(err)
+	}
 }
 
 func pause(ctx context.Context) {

@@ -300,7 +300,7 @@ func (c *switching) testWayBack() {
 		!strings.Contains(stderr, "container nfqproxy runs and is not ready; the node is back with kube-proxy, and the switch stops here") {
 		c.Errorf("exit code %d, %q; want %q\n%s", code, stderr, want, stdout)
 	}
-	for _, want := range []string{"service-proxy=nfqproxy: node-2\nservice-proxy=kube-proxy: node-3, windows, node-1\n", "node node-3: served by kube-proxy, nfqproxy's rules are removed"} {
+	for _, want := range []string{" new TCP flows to services have an answer\nnode node-2: served by nfqproxy, after ", "service-proxy=nfqproxy: node-2\nservice-proxy=kube-proxy: node-3, windows, node-1\n", "node node-3: served by kube-proxy, nfqproxy's rules are removed"} {
 		if !strings.Contains(stdout, want) {
 			c.Errorf("the output lacks %q:\n%s", want, stdout)
 		}
