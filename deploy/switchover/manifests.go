@@ -71,7 +71,8 @@ func (s *Switch) configuration() (configuration, error) {
 	if strings.Contains(s.ClusterCIDR, "\n") {
 		return own, fmt.Errorf("--cluster-cidr %q: want prefixes", s.ClusterCIDR)
 	}
-	if _, _, err := proxyconfig.Parse("--cluster-cidr", []byte(own.config("clusterCIDR: \n"))); err != nil {
+	const minimal = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nclusterCIDR: \n"
+	if _, _, err := proxyconfig.Parse("--cluster-cidr", []byte(own.config(minimal))); err != nil {
 		return own, err
 	}
 	return own, nil
