@@ -287,6 +287,9 @@ func essence(object any) ([]byte, error) {
 		for _, name := range []string{"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"} {
 			delete(metadata, name)
 		}
+		if annotations, ok := metadata["annotations"].(map[string]any); ok {
+			delete(annotations, appsv1.DeprecatedTemplateGeneration)
+		}
 	}
 	return yaml.Marshal(fields)
 }

@@ -46,7 +46,7 @@ func (s *Switch) clean(ctx context.Context, n *node) error {
 		case p.Status.Phase == corev1.PodFailed:
 			return finalError{failure(p)}
 		}
-		return cmp.Or(unready(p), fmt.Errorf("pod %s has not ended", p.Name)) // a running pod is ready
+		return cmp.Or(readiness(p), fmt.Errorf("pod %s has not ended", p.Name)) // a running pod is ready
 	})
 	if err != nil {
 		return fmt.Errorf("%w; nfqproxy's rules may still be in the kernel of the node, and serve (kubectl -n %s logs %s)", err, namespace, made.Name)

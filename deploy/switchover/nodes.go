@@ -33,7 +33,7 @@ func (s *Switch) selectNodes(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.rolledOut(ctx)
+	return s.kubeProxyReady(ctx)
 }
 
 // labelAll labels the nodes that have no label: they have kube-proxy.
@@ -48,34 +48,64 @@ func (s *Switch) labelAll(ctx context.Context, nodes []*node) error {
 	return nil
 }
 
-// rolledOut waits until each node that kube-proxy serves, and that is ready, has a ready pod of it, and an updated one
-// if possible: a pod on a node that is not ready can hold up the update of all others (maxUnavailable), which a switch
-// does not need. The time of a node begins when the one before it is done.
-func (s *Switch) rolledOut(ctx context.Context) error {
-	var waiting, others []*node
+// kubeProxyReady waits for kube-proxy's pods on all nodes that it serves, and that are ready. A pod on a node that is not
+// ready can hold up the update of all others (maxUnavailable), which a switch does not need: then pods of before will do.
+func (s *Switch) kubeProxyReady(ctx context.Context) error {
+	var nodes, others []*node
 	for _, n := range s.state.nodes {
 		switch {
 		case n.proxy == Nfqproxy:
 		case n.obstacle == "":
-			waiting = append(waiting, n)
+			nodes = append(nodes, n)
 		default:
 			others = append(others, n)
 		}
 	}
-	s.print("DaemonSet kube-proxy: wait for the pods of %d nodes", len(waiting))
+	s.print("DaemonSet kube-proxy: wait for the pods of %d nodes", len(nodes))
 	if s.DryRun {
 		return nil
 	}
+	return s.rolledOut(ctx, s.state.kubeProxy, nodes, func(pods map[string][]corev1.Pod) bool {
+		return !slices.ContainsFunc(others, func(n *node) bool { return len(pods[n.name]) > 0 })
+	})
+}
+
+// nfqproxyUpdated waits until the pods of nodes that nfqproxy serves already are those of the DaemonSet as it was applied.
+// Until then the pods of before serve.
+func (s *Switch) nfqproxyUpdated(ctx context.Context) error {
+	if s.DryRun {
+		return nil
+	}
+	pods, err := s.podsOf(ctx, s.state.nfqproxy)
+	if err != nil {
+		return err
+	}
+	var outdated []*node
+	for _, n := range s.state.nodes {
+		of := pods[n.name]
+		if n.proxy == Nfqproxy && n.obstacle == "" && served(of, s.state.nfqproxy, nil, false) == nil && served(of, s.state.nfqproxy, nil, true) != nil {
+			outdated = append(outdated, n)
+		}
+	}
+	if len(outdated) == 0 {
+		return nil
+	}
+	s.print("DaemonSet nfqproxy: wait for the update of %d nodes", len(outdated))
+	return s.rolledOut(ctx, s.state.nfqproxy, outdated, func(map[string][]corev1.Pod) bool { return true })
+}
+
+// rolledOut waits until each node has a ready pod of a DaemonSet, and an updated one if that is required. The time of a
+// node begins when the one before it is done.
+func (s *Switch) rolledOut(ctx context.Context, set *appsv1.DaemonSet, waiting []*node, updated func(map[string][]corev1.Pod) bool) error {
 	for len(waiting) > 0 {
-		if err := s.await(ctx, "kube-proxy on node "+waiting[0].name, func(ctx context.Context) error {
-			pods, err := s.podsOf(ctx, s.state.kubeProxy)
+		if err := s.await(ctx, set.Name+" on node "+waiting[0].name, func(ctx context.Context) error {
+			pods, err := s.podsOf(ctx, set)
 			if err != nil {
 				return err
 			}
-			updated := !slices.ContainsFunc(others, func(n *node) bool { return len(pods[n.name]) > 0 })
 			before := len(waiting)
 			waiting = slices.DeleteFunc(waiting, func(n *node) bool {
-				why := served(pods[n.name], s.state.kubeProxy, nil, updated)
+				why := served(pods[n.name], set, nil, updated(pods))
 				err = cmp.Or(err, why)
 				return why == nil
 			})
@@ -105,7 +135,11 @@ func (s *Switch) podsOf(ctx context.Context, d *appsv1.DaemonSet) (map[string][]
 
 // toNfqproxy switches a node to nfqproxy, and back if a check fails.
 func (s *Switch) toNfqproxy(ctx context.Context, n *node, which string) error {
-	s.print("node %s (%s): to nfqproxy", n.name, which)
+	if n.proxy == Nfqproxy {
+		s.print("node %s (%s): check nfqproxy", n.name, which)
+	} else {
+		s.print("node %s (%s): to nfqproxy", n.name, which)
+	}
 	begun := time.Now()
 	if err := s.setProxy(ctx, n, Nfqproxy); err != nil {
 		return err
@@ -208,28 +242,26 @@ func (s *Switch) servedBy(ctx context.Context, n *node, by, other *appsv1.Daemon
 // served returns why a node with these pods is not served by a DaemonSet yet: its pod is not ready or, if that matters,
 // not updated, or one of the other proxy is still there. Another one that is nil has no pods.
 func served(pods []corev1.Pod, by, other *appsv1.DaemonSet, updated bool) error {
-	why := errors.New("no pod of DaemonSet " + by.Name + " on the node")
+	var unready, outdated error
 	ready := false
 	for i := range pods {
 		p := &pods[i]
-		switch {
+		switch why := readiness(p); {
 		case other != nil && metav1.IsControlledBy(p, other):
 			return fmt.Errorf("pod %s is still there", p.Name)
 		case !metav1.IsControlledBy(p, by):
 		case p.DeletionTimestamp != nil || updated && !current(p, by):
-			if !ready {
-				why = fmt.Errorf("pod %s is still to be replaced", p.Name)
-			}
+			outdated = fmt.Errorf("pod %s is still to be replaced", p.Name)
+		case why != nil:
+			unready = why
 		default:
-			if why = unready(p); why == nil {
-				ready = true
-			}
+			ready = true
 		}
 	}
 	if ready {
 		return nil
 	}
-	return why
+	return cmp.Or(unready, outdated, errors.New("no pod of DaemonSet "+by.Name+" on the node"))
 }
 
 func (s *Switch) podsOn(ctx context.Context, node string) ([]corev1.Pod, error) {
@@ -246,8 +278,8 @@ func current(p *corev1.Pod, of *appsv1.DaemonSet) bool {
 	return want == "" || of.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType || p.Labels["pod-template-generation"] == want
 }
 
-// unready returns why a pod is not ready: the state of a container, or else that of the pod.
-func unready(p *corev1.Pod) error {
+// readiness returns why a pod is not ready: the state of a container, or else that of the pod. Nil: it is ready.
+func readiness(p *corev1.Pod) error {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
 			return nil

@@ -64,6 +64,7 @@ func TestServed(t *testing.T) {
 		// During a rolling update with a surge there are two.
 		{[]corev1.Pod{podOf("nfqproxy", "2", true), podOf("nfqproxy", "1", true, ending)}, true, ""},
 		{[]corev1.Pod{podOf("nfqproxy", "1", true, ending), podOf("nfqproxy", "2", true)}, true, ""},
+		{[]corev1.Pod{podOf("nfqproxy", "2", false, container(waits)), podOf("nfqproxy", "1", true)}, true, "pod nfqproxy-2: container nfqproxy waits: ImagePullBackOff: not found"},
 		{[]corev1.Pod{podOf("nfqproxy", "2", false)}, true, "pod nfqproxy-2 is not ready: Running"},
 		{[]corev1.Pod{podOf("nfqproxy", "2", false, container(waits))}, true, "pod nfqproxy-2: container nfqproxy waits: ImagePullBackOff: not found"},
 		{[]corev1.Pod{podOf("nfqproxy", "2", false, container(runs))}, true, "pod nfqproxy-2: container nfqproxy runs and is not ready"},

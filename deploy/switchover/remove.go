@@ -15,7 +15,7 @@ func (s *Switch) remove(ctx context.Context) error {
 	if err := s.setSelector(ctx, false); err != nil {
 		return err
 	}
-	if err := s.rolledOut(ctx); err != nil {
+	if err := s.kubeProxyReady(ctx); err != nil {
 		return err
 	}
 	for _, n := range s.state.nodes {

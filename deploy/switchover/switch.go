@@ -122,6 +122,7 @@ func (s *Switch) Install(ctx context.Context) error {
 			return err
 		}
 	}
+	s.announce()
 	s.print("%s: kube-proxy in mode %s, configuration from %s", s.Config.Host, s.state.mode, config)
 	s.printSkipped(skipped)
 	return s.report(ctx, s.install(ctx, manifests, targets))
@@ -138,6 +139,9 @@ func (s *Switch) install(ctx context.Context, manifests []*unstructured.Unstruct
 	}
 	var err error
 	if s.state.nfqproxy, err = s.daemonSet(ctx, Nfqproxy); err != nil {
+		return err
+	}
+	if err := s.nfqproxyUpdated(ctx); err != nil {
 		return err
 	}
 	for i, n := range targets {
@@ -165,6 +169,7 @@ func (s *Switch) Uninstall(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.announce()
 	s.printSkipped(skipped)
 	return s.report(ctx, s.uninstall(ctx, targets, skipped))
 }
@@ -213,6 +218,12 @@ func (s *Switch) report(ctx context.Context, err error) error {
 func (s *Switch) print(format string, args ...any) {
 	// An output that is closed does not stop a switch halfway.
 	_, _ = fmt.Fprintf(s.Output, format+"\n", args...)
+}
+
+func (s *Switch) announce() {
+	if s.DryRun {
+		s.print("dry run: the API server checks the changes below and makes none of them")
+	}
 }
 
 func (s *Switch) printSkipped(skipped []*node) {

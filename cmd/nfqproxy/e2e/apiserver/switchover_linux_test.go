@@ -72,6 +72,8 @@ func TestSwitchover(t *testing.T) {
 	load.turn("the installation")
 	c.has(switchover.Nfqproxy)
 	c.testAgain()
+	c.testUpdate()
+	load.turn("the update")
 	c.testDryRun("uninstall", "dry run of uninstall")
 	c.testInterrupted("uninstall", "node node-3 (2 of 3): to kube-proxy", "interrupted: ")
 	load.turn("the removal")
@@ -153,6 +155,7 @@ func (c *switching) succeeds(command string, args ...string) string {
 	if code != 0 || stderr != "" {
 		c.Fatalf("%s %q: exit code %d, %s\n%s", command, args, code, stderr, stdout)
 	}
+	c.Logf("%s %q:\n%s", command, args, stdout)
 	return stdout
 }
 
@@ -350,6 +353,25 @@ func (c *switching) testAgain() {
 		c.Errorf("install, once more:\n%s", out)
 	}
 	c.unchanged(before, "install, once more")
+}
+
+// testUpdate: another image replaces the daemons.
+func (c *switching) testUpdate() {
+	const image = "nfqproxy:newer"
+	out := c.succeeds("install", "--image="+image)
+	if !strings.Contains(out, "DaemonSet nfqproxy: applied\nServiceAccount nfqproxy-reader: unchanged\n") || !strings.Contains(out, "DaemonSet nfqproxy: wait for the update of 3 nodes\n") {
+		c.Errorf("the update:\n%s", out)
+	}
+	pods, err := c.Client().CoreV1().Pods("kube-system").List(c.Context(), metav1.ListOptions{LabelSelector: "k8s-app=nfqproxy"})
+	if err != nil {
+		c.Fatal(err)
+	}
+	for _, p := range pods.Items {
+		if p.Spec.Containers[0].Image != image && p.DeletionTimestamp == nil {
+			c.Errorf("pod %s on %s has image %s", p.Name, p.Spec.NodeName, p.Spec.Containers[0].Image)
+		}
+	}
+	c.has(switchover.Nfqproxy)
 }
 
 // has checks that a proxy, and no other, serves each node that can be switched.
