@@ -17,6 +17,7 @@ const (
 	Hubble            = "hubble"
 	PortForward       = "portforward"
 	PromQL            = "promql"
+	Helm              = "helm"
 )
 
 // Binary gives the path where "make peers" puts a program. It looks for the

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
@@ -122,7 +123,7 @@ func TestManifests(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || kustomizations != 4 || manifests != 13 {
+	if err != nil || kustomizations != 4 || manifests != 14 {
 		t.Errorf("%d kustomizations with %d manifests, error %v", kustomizations, manifests, err)
 	}
 	decodes(t, "cleanup/pod.yaml")
@@ -191,8 +192,8 @@ func TestReferences(t *testing.T) {
 	if pod.ServiceAccountName != account.Name || daemon.Namespace != account.Namespace {
 		t.Errorf("the service account is %s/%s", daemon.Namespace, pod.ServiceAccountName)
 	}
-	if !reflect.DeepEqual(daemon.Spec.Selector.MatchLabels, daemon.Spec.Template.Labels) {
-		t.Error("the DaemonSet does not select its pods")
+	if selector := labels.SelectorFromSet(daemon.Spec.Selector.MatchLabels); selector.String() != "k8s-app=nfqproxy" || !selector.Matches(labels.Set(daemon.Spec.Template.Labels)) {
+		t.Errorf("the DaemonSet selects %s, its pods have %v", selector, daemon.Spec.Template.Labels)
 	}
 	for _, dir := range []string{"base", "components/pod-names"} {
 		role := read[rbacv1.ClusterRole](t, dir+"/clusterrole.yaml")

@@ -46,13 +46,15 @@ func newServer(t *testing.T) server {
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	s := server{T: t, Cluster: c, dir: t.TempDir()}
-	if err := os.CopyFS(filepath.Join(s.dir, "deploy", "kubernetes"), os.DirFS(".")); err != nil {
-		t.Fatal(err)
+	for _, dir := range []string{"kubernetes", "helm"} {
+		if err := os.CopyFS(filepath.Join(s.dir, "deploy", dir), os.DirFS("../"+dir)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return s
 }
 
-// shell runs a command line as a reader of README.md would.
+// shell runs a command line as a reader of the pages would.
 func (s server) shell(line string) string {
 	s.Helper()
 	kubectl, err := cluster.Binary(cluster.Kubectl)
@@ -121,12 +123,13 @@ func TestServerTakesManifests(t *testing.T) {
 	s.shell("sed s/NODE/worker/ deploy/kubernetes/cleanup/pod.yaml | kubectl create -f -" + dryRun)
 }
 
-// elsewhere are commands that want more than an API server.
-var elsewhere = regexp.MustCompile(`^(docker|kind|nfqproxy) |rollout status|\blogs\b|\bexec\b|port-forward`)
+// elsewhere are commands that want more than an API server. (TestRelease of package helm has the cleanup.)
+var elsewhere = regexp.MustCompile(`^(docker|kind|nfqproxy) |rollout status|\blogs\b|\bexec\b|port-forward|cleanup\.nodes`)
 
-// TestReadme runs the commands of README.md in their order, from a cluster with kube-proxy
+// TestReadme runs the commands of both pages in their order, from a cluster with kube-proxy
 // and back to it.
 func TestReadme(t *testing.T) {
+	clustertest.RequireProgram(t, cluster.Helm)
 	s := newServer(t)
 	ctx, client := t.Context(), s.Client()
 	if _, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}, metav1.CreateOptions{}); err != nil {
@@ -156,25 +159,36 @@ func TestReadme(t *testing.T) {
 		}
 		return text
 	}
-	want := map[string]string{
-		"Once": "label kube-proxy, kube-proxy", "To nfqproxy": "label nfqproxy, nfqproxy",
-		"Back to kube-proxy": "label kube-proxy, kube-proxy", "Uninstall": "label , kube-proxy",
-	}
-	run := 0
-	for _, part := range commands(t) {
-		for _, line := range part.lines {
-			if !elsewhere.MatchString(line) {
-				s.shell(strings.NewReplacer("NODE --", "worker --", "name-of-the-node", "worker").Replace(line))
-				run++
+	for _, page := range []struct {
+		file string
+		run  int               // commands
+		want map[string]string // the state after a part
+	}{
+		{"README.md", 12, map[string]string{
+			"Once": "label kube-proxy, kube-proxy", "To nfqproxy": "label nfqproxy, nfqproxy",
+			"Back to kube-proxy": "label kube-proxy, kube-proxy", "Uninstall": "label , kube-proxy",
+		}},
+		{"../helm/README.md", 12, map[string]string{
+			"Once": "label kube-proxy, kube-proxy", "Install": "label kube-proxy, kube-proxy", "To nfqproxy": "label nfqproxy, nfqproxy",
+			"Update": "label nfqproxy, nfqproxy", "Back to kube-proxy": "label kube-proxy, kube-proxy", "Uninstall": "label , kube-proxy",
+		}},
+	} {
+		run := 0
+		for _, part := range commands(t, page.file) {
+			for _, line := range part.lines {
+				if !elsewhere.MatchString(line) {
+					s.shell(strings.NewReplacer("NODE --", "worker --", "name-of-the-node", "worker").Replace(line))
+					run++
+				}
 			}
+			if got := state(); got != page.want[part.title] && part.title != "" {
+				t.Errorf("%s: after %q: %s, want %s", page.file, part.title, got, page.want[part.title])
+			}
+			delete(page.want, part.title)
 		}
-		if got := state(); got != want[part.title] && part.title != "" {
-			t.Errorf("after %q: %s, want %s", part.title, got, want[part.title])
+		if len(page.want) > 0 || run != page.run {
+			t.Errorf("%s: %d commands were run, not seen: %v", page.file, run, page.want)
 		}
-		delete(want, part.title)
-	}
-	if len(want) > 0 || run != 12 {
-		t.Errorf("%d commands were run, not seen: %v", run, want)
 	}
 	if token, err := flowapi.ReadToken("token", filepath.Join(s.dir, "token")); err != nil || strings.Count(token, ".") != 2 {
 		t.Errorf("the token of %d characters is no JWT, error %v", len(token), err)
@@ -186,9 +200,9 @@ type part struct {
 	lines []string
 }
 
-// commands are the indented lines of README.md.
-func commands(t *testing.T) (parts []part) {
-	text, err := os.ReadFile("README.md")
+// commands are the indented lines of a page.
+func commands(t *testing.T, page string) (parts []part) {
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w := &world{T: t, Cluster: c, set: read[appsv1.DaemonSet](t, "daemonset"), port: 20000}
 	w.makeObjects()
-	for i := range 3 {
+	for i := range 4 {
 		address := fmt.Sprintf("127.0.0.%d", 2+i)
 		cmd := exec.Command(forward, address+":10250")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

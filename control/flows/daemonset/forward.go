@@ -121,8 +121,9 @@ func (f *forwarder) upgrade(u *url.URL) (httpstream.Connection, error) {
 		return c, nil
 	case isForbidden(err):
 		return nil, errForbidden{err}
-	case errWebSocket != nil && err.Error() != errWebSocket.Error():
-		return nil, fmt.Errorf("%w (by SPDY: %w)", errWebSocket, err)
+	case errWebSocket != nil:
+		// SPDY's client does not keep the status. Where both fail, the reason is the same, or the way of SPDY is closed.
+		return nil, errWebSocket
 	}
 	return nil, err
 }

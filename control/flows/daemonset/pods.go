@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -51,12 +52,17 @@ func (s *set) watch(ctx, starting context.Context, object *appsv1.DaemonSet) err
 		if !apierrors.IsForbidden(err) {
 			return // it tries again
 		}
+		verb := "list"
+		if strings.Contains(err.Error(), "cannot watch ") { // a watch may bring the list, too
+			verb = "watch"
+		}
+		err = s.forbidden(verb, "pods", err)
 		if watching.Load() {
-			s.Warn(s.forbidden("watch", "pods", err).Error() + "; changes of pods are not seen")
+			s.Warn(err.Error() + "; changes of pods are not seen")
 			return
 		}
 		select {
-		case refused <- s.forbidden("list", "pods", err):
+		case refused <- err:
 		default:
 		}
 	})
@@ -91,6 +97,7 @@ func (s *set) watch(ctx, starting context.Context, object *appsv1.DaemonSet) err
 
 // follow keeps the members of a fleet up to date until the context ends.
 func (s *set) follow(ctx context.Context, fleet *observe.Fleet) {
+	defer s.channels.forwarded.CloseIdleConnections()
 	defer fleet.Close()
 	tick := time.NewTicker(s.forget / 4)
 	defer tick.Stop()

@@ -38,7 +38,7 @@ const (
 // channels are the two ways to a pod.
 type channels struct {
 	// forwarded is by port-forward. The host of a URL is a pod.
-	forwarded http.RoundTripper
+	forwarded *http.Transport
 	// proxied is by the API server's proxy, pods/proxy.
 	proxied http.RoundTripper
 
@@ -96,6 +96,7 @@ func (n *node) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", pod.Name, err)
 	}
+	r = r.Clone(r.Context()) // its body is replaced
 	for again := false; ; again = true {
 		token, err := n.set.tokens.get(r.Context())
 		if err != nil {

@@ -105,9 +105,6 @@ func (q FlowQuery) Parse(now time.Time) (*Filter, error) {
 	if q.Event != "" && !q.Follow {
 		p.fail("event", "event %q: only streams have events: use follow, or filter by state", q.Event)
 	}
-	if q.Joined && !q.Follow {
-		p.fail("joined", "joined: only streams join the decisions of nodes: use follow")
-	}
 	f.Since = p.since(q.Since, now)
 	f.Limit = p.limit(q)
 	if q.Rate != "" {

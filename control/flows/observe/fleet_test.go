@@ -497,6 +497,7 @@ func TestFleetDividesRate(t *testing.T) {
 		{9000, observe.FlowQuery{Rate: "600", Node: "node-a"}, "600"},
 		{9000, observe.FlowQuery{Rate: "600", Joined: true}, "100"},
 		{9000, observe.FlowQuery{Rate: "2"}, "1"},
+		{9000, observe.FlowQuery{Rate: "600", Node: "node-a,node-b"}, "300"},
 	} {
 		f, fakes := newFleet(t, 3, observe.FleetOptions{Records: tt.records})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -557,5 +558,44 @@ func TestFleetNamesFew(t *testing.T) {
 	err := f.Flows(t.Context(), observe.FlowQuery{Node: "x"}, nil)
 	if want := `node "x" not found: want node-a, node-b, `; err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "node-t, or one of 6 others") {
 		t.Error(err)
+	}
+}
+
+// TestFleetDividesPast: with many nodes, each stream begins with fewer past records.
+func TestFleetDividesPast(t *testing.T) {
+	for _, tt := range []struct {
+		nodes        int
+		limit, want  string
+		wantOfPassed string
+	}{
+		{3, "200", "200", "4096"},
+		{20, "200", "40", "3276"},
+		{20, "10", "5", "3276"},
+		{20, "2", "2", "3276"},
+		{20, "0", "0", "3276"},
+	} {
+		f, fakes := newFleet(t, tt.nodes, observe.FleetOptions{})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- f.Flows(ctx, observe.FlowQuery{Follow: true, Joined: true, Limit: tt.limit}, func(observe.Item) error { return nil })
+		}()
+		if !fakes[0].AwaitReaders(ctx, 2) {
+			t.Fatal("no reader")
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		for _, r := range fakes[0].Requests() {
+			want := tt.want
+			q := r.(observe.FlowQuery)
+			if q.Verdict != "" {
+				want = tt.wantOfPassed
+			}
+			if q.Limit != want {
+				t.Errorf("%d nodes, limit %s: a node's query is %+v, want limit %s", tt.nodes, tt.limit, q, want)
+			}
+		}
 	}
 }

@@ -17,6 +17,8 @@ const listed = 16
 func (f *Fleet) list(ctx context.Context, members []Member, q FlowQuery, limit int, each func(Item) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	join := q.Joined
+	q.Joined = false // a node alone joins nothing
 	var lists listHeap
 	var v verdict
 	var missed []Item
@@ -54,6 +56,9 @@ func (f *Fleet) list(ctx context.Context, members []Member, q FlowQuery, limit i
 		}
 	}
 	last := newest{limit: limit, each: each}
+	if join && (limit != All || len(members) <= fewMembers) {
+		last.join = func(list []Item) ([]Item, map[string][]Joined) { return f.joinList(ctx, q, list) }
+	}
 	heap.Init(&lists)
 	for len(lists) > 0 {
 		l := lists[0]
@@ -144,35 +149,77 @@ func (h *listHeap) Pop() any {
 
 // newest gives the last records of a list, and what is missing among and after them.
 type newest struct {
-	limit   int // All: all
-	each    func(Item) error
+	limit int // All: all
+	each  func(Item) error
+	// join finds what other nodes decided about connections of a list: it returns the list without their records, and
+	// these by the flow that they belong to; nil: nothing is joined.
+	join    func([]Item) ([]Item, map[string][]Joined)
 	kept    []Item
 	records int // among kept
 }
 
+// recordsOfOne is the number of records that a connection may have in a list, one of each node.
+const recordsOfOne = 3
+
 func (n *newest) add(i Item) error {
-	if n.limit == All {
+	if n.limit == All && n.join == nil {
 		return n.each(i)
 	}
 	n.kept = append(n.kept, i)
 	if i.Record != nil {
 		n.records++
 	}
+	switch {
+	case n.limit == All && n.records >= joinKept:
+		return n.close()
+	case n.limit == All:
+	case n.join == nil:
+		n.trim(n.limit)
+	default:
+		n.trim(recordsOfOne * n.limit)
+	}
+	return nil
+}
+
+// trim cuts what is kept to its last records.
+func (n *newest) trim(records int) {
 	first := 0
-	for ; n.records > n.limit; first++ {
+	for ; n.records > records; first++ {
 		if n.kept[first].Record != nil {
 			n.records--
 		}
 	}
 	n.kept = n.kept[first:]
-	return nil
 }
 
 // close gives what is kept.
 func (n *newest) close() error {
-	for _, i := range n.kept {
+	var joined map[string][]Joined
+	if n.join != nil {
+		n.kept, joined = n.join(n.kept)
+	}
+	if n.limit != All {
+		n.records = 0
+		for _, i := range n.kept {
+			if i.Record != nil {
+				n.records++
+			}
+		}
+		n.trim(n.limit)
+	}
+	kept := n.kept
+	n.kept, n.records = nil, 0
+	for _, i := range kept {
 		if err := n.each(i); err != nil {
 			return err
+		}
+		if i.Record == nil {
+			continue
+		}
+		for _, j := range joined[i.Record.ID] {
+			if err := n.each(Item{Joined: &j}); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

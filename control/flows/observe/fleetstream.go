@@ -14,7 +14,7 @@ import (
 )
 
 // Flows lists the nodes' flows in the order of their decisions, after the missed items, or follows
-// them in the order of their arrival; Limit then counts for each node. An unreachable node is
+// them in the order of their arrival; Limit then counts for each node, and is less if there are many. An unreachable node is
 // reported as missed ([MissedUnreachable]), and retried. The rate is divided among the nodes.
 func (f *Fleet) Flows(ctx context.Context, q FlowQuery, each func(Item) error) error {
 	filter, err := q.Parse(time.Now())
@@ -94,6 +94,10 @@ type follower struct {
 	stop     context.CancelFunc
 }
 
+// A stream begins with as many times the past records that are requested as this, of all nodes together: not all have
+// the same number. But each gives at least a few.
+const pastOfAll, pastLeast = 4, 5
+
 // set ends the streams of nodes that are gone, and begins those of new ones.
 func (s *followers) set(members []Member) {
 	there := make(map[string]Observer)
@@ -106,10 +110,11 @@ func (s *followers) set(members []Member) {
 			delete(s.running, node)
 		}
 	}
-	streams := len(members)
+	shown := len(members)
 	if len(s.nodes) > 0 {
-		streams = len(s.nodes)
+		shown = len(s.nodes)
 	}
+	streams := shown
 	if s.query.Joined {
 		streams += len(members)
 	}
@@ -118,6 +123,9 @@ func (s *followers) set(members []Member) {
 	q.Rate = ""
 	if rate := s.rate / max(1, streams); rate < NodeRecords {
 		q.Rate = strconv.Itoa(max(1, rate))
+	}
+	if n, err := strconv.Atoi(q.Limit); err == nil && n > 0 {
+		q.Limit = strconv.Itoa(min(n, max(pastLeast, pastOfAll*n/max(1, shown))))
 	}
 	for _, m := range members {
 		if _, ok := s.running[m.Name]; ok {
@@ -129,7 +137,7 @@ func (s *followers) set(members []Member) {
 			s.start(ctx, m, q, s.items)
 		}
 		if s.query.Joined {
-			s.start(ctx, m, passing(q), s.passed)
+			s.start(ctx, m, passing(q, len(members)), s.passed)
 		}
 	}
 }

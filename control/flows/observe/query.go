@@ -30,8 +30,9 @@ type FlowQuery struct {
 	// and reports their number: [MissedLeftOut].
 	ServicesOnly bool
 	// Joined adds what other nodes decided about the same connections ([Item.Joined]), also nodes and
-	// flows that the query leaves out; with Follow only. Where only one node is observed, there is
-	// nothing to add.
+	// flows that the query leaves out. In a list they come right after their record, and are no
+	// records of their own; a list of all flows ("0") of more than 16 nodes is not joined. Where only one
+	// node is observed, there is nothing to add.
 	Joined bool
 	// Event selects events, following; a list.
 	Event string

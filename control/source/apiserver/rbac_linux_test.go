@@ -8,10 +8,12 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientfeatures "k8s.io/client-go/features"
 	featurestesting "k8s.io/client-go/features/testing"
@@ -66,7 +68,14 @@ func TestRBAC(t *testing.T) {
 						less := slices.Clone(both)
 						less[i] = *rule.DeepCopy()
 						less[i].Verbs = slices.DeleteFunc(less[i].Verbs, func(v string) bool { return v == verb })
-						newAccount(t, c, less).isRefused(verb, rule)
+						if len(less[i].Verbs) == 0 { // is not allowed
+							less = slices.Delete(less, i, i+1)
+						}
+						if a := newAccount(t, c, less); rule.Resources[0] != "tokenreviews" {
+							a.isRefused(verb, rule)
+						} else if err := a.review(); !apierrors.IsForbidden(err) {
+							t.Errorf("review of a token: %v, want it to be forbidden", err)
+						}
 					})
 				}
 			}
@@ -105,12 +114,24 @@ func (a *account) works(pods bool) {
 	if err := a.recorder.NodeNow("Testing", strings.Repeat("ä", 1000)); err != nil {
 		a.Error(err)
 	}
+	if wrong, err := a.tokens.Review(a.Context(), "nonsense"); err != nil || !strings.HasPrefix(wrong, "it is invalid") {
+		a.Errorf("a review: %q %v", wrong, err)
+	}
 	a.await("the repetition", func() bool { e := a.event(); return e != nil && e.Series != nil })
+	if err := a.review(); err != nil {
+		a.Error(err)
+	}
 	for _, r := range a.refused() {
 		if pods || r != "GET /api/v1/pods" {
 			a.Errorf("refused: %s", r)
 		}
 	}
+}
+
+// review has the API server check a token, as the flow API does for its clients.
+func (a *account) review() error {
+	_, err := a.client.AuthenticationV1().TokenReviews().Create(a.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "some"}}, metav1.CreateOptions{})
+	return err
 }
 
 func (a *account) has(is func(*control.Update) bool) bool {
@@ -162,10 +183,14 @@ func (a *account) isRefused(verb string, rule rbacv1.PolicyRule) {
 	if rule.APIGroups[0] != "" {
 		path = "/apis/" + rule.APIGroups[0] + "/v1/"
 	}
-	switch verb {
-	case "create":
+	switch {
+	case rule.Resources[0] == "tokenreviews":
+		if _, err := a.tokens.Review(a.Context(), "nonsense"); err == nil || !strings.Contains(err.Error(), "does not permit the daemon to create tokenreviews") {
+			a.Errorf("a review: %v", err)
+		}
+	case verb == "create":
 		a.recorder.Service("default", a.name, "Testing", "first")
-	case "patch":
+	case verb == "patch":
 		a.repeatEvent()
 	}
 	a.await("a refusal", func() bool { return len(a.refused()) > 0 })
