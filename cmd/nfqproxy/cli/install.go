@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +17,7 @@ import (
 
 // switchFlags are the flags of nfqproxy install and uninstall.
 type switchFlags struct {
+	cluster    bool
 	kubeconfig string
 	context    string
 	image      string
@@ -30,8 +30,7 @@ const nodePatience = 3 * time.Minute
 func (f *switchFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.Bool("cluster", false, "switch the nodes of a cluster (required)")
-	_ = cmd.MarkFlagRequired("cluster")
+	flags.BoolVar(&f.cluster, "cluster", false, "switch the nodes of a cluster (required)")
 	flags.StringSliceVar(&f.options.Nodes, "node", nil, "switch only this node; may be repeated")
 	flags.BoolVar(&f.options.DryRun, "dry-run", false, "print every step with its changes, and change nothing: changes are sent to the API server as a dry run")
 	flags.DurationVar(&f.options.Timeout, "timeout", nodePatience, "how long the switch of one node may take")
@@ -63,13 +62,13 @@ Mode ipvs, and a kube-proxy that is no DaemonSet, cannot be switched.`,
 		Args:        noArgs,
 		Annotations: ending(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.options.Image == "" {
+			if f.options.Image == "" && f.cluster {
 				if version == "unknown" {
 					return errors.New("this program has no version: give --image")
 				}
 				f.options.Image = "nfqproxy:" + version
 			}
-			return f.run(cmd.Context(), cmd.OutOrStdout(), (*switchover.Switch).Install)
+			return f.run(cmd, (*switchover.Switch).Install)
 		},
 	}
 	f.add(cmd)
@@ -97,7 +96,7 @@ After an error or an interruption, the same command continues.`,
 		Args:        noArgs,
 		Annotations: ending(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd.Context(), cmd.OutOrStdout(), (*switchover.Switch).Uninstall)
+			return f.run(cmd, (*switchover.Switch).Uninstall)
 		},
 	}
 	f.add(cmd)
@@ -105,7 +104,11 @@ After an error or an interruption, the same command continues.`,
 	return cmd
 }
 
-func (f *switchFlags) run(ctx context.Context, stdout io.Writer, way func(*switchover.Switch, context.Context) error) error {
+func (f *switchFlags) run(cmd *cobra.Command, way func(*switchover.Switch, context.Context) error) error {
+	ctx, stdout := cmd.Context(), cmd.OutOrStdout()
+	if !f.cluster { // which is the default of a kubectl plugin
+		return fmt.Errorf("%s needs --cluster (see %[1]s --help)", cmd.CommandPath())
+	}
 	if f.options.Timeout <= 0 {
 		return fmt.Errorf("--timeout %s: want more than 0", f.options.Timeout)
 	}
