@@ -20,7 +20,6 @@ type switchFlags struct {
 	cluster    bool
 	kubeconfig string
 	context    string
-	image      string
 	options    switchover.Options
 }
 
