@@ -174,9 +174,10 @@ func TestOwnTable(t *testing.T) {
 	netnstest.RequireTool(t, "nft")
 	n.Exec(`
 table ip kube-proxy {
-	map service-ips { type ipv4_addr . inet_proto . inet_service : verdict; elements = { 10.96.0.1 . tcp . 443 : goto service-a }; }
-	chain service-a { numgen random mod 1 vmap { 0 : goto endpoint-a }; }
+	map service-ips { type ipv4_addr . inet_proto . inet_service : verdict; elements = { 10.96.0.1 . tcp . 443 : goto service-a/a/tcp/ }; }
+	chain service-a/a/tcp/ { numgen random mod 1 vmap { 0 : goto endpoint-a }; }
 	chain endpoint-a { meta l4proto tcp dnat to 10.244.0.2:6443; }
+	chain service-endpoints-check { }
 	chain nat-prerouting { type nat hook prerouting priority dstnat; ip daddr . meta l4proto . th dport vmap @service-ips; }
 }
 table ip6 kube-proxy { chain filter-input { type filter hook input priority -110; ct state new jump a; }; chain a { }; }
@@ -184,15 +185,15 @@ table inet kube-proxy { chain another { }; }
 table ip admin { chain input { type filter hook input priority 0; jump KUBE-SERVICES; }; chain KUBE-SERVICES { accept; }; }
 `, "nft", "-f", "-")
 	l := n.find()
-	if want := "nftables table ip kube-proxy with 3 chains\nnftables table ip6 kube-proxy with 2 chains"; l.String() != want {
+	if want := "nftables table ip kube-proxy with 4 chains\nnftables table ip6 kube-proxy with 2 chains"; l.String() != want {
 		t.Errorf("found:\n%s\nwant:\n%s", l, want)
 	}
 	if !l.Serve() {
-		t.Error("the endpoint is not noticed")
+		t.Error("the chain of the service is not noticed")
 	}
-	n.Exec("", "nft", "flush chain ip kube-proxy service-a; delete chain ip kube-proxy endpoint-a")
+	n.Exec("", "nft", "flush map ip kube-proxy service-ips; delete chain ip kube-proxy service-a/a/tcp/")
 	if n.find().Serve() {
-		t.Error("rules without an endpoint serve")
+		t.Error("rules without a service serve")
 	}
 	n.remove(l)
 	n.remove(l)

@@ -23,10 +23,11 @@ const ownTableName = "kube-proxy"
 // tableNames are the tables of iptables that kube-proxy has chains in.
 var tableNames = []string{"mangle", "filter", "nat"}
 
-// Prefixes of the chains of endpoints, in the table ownTableName and in iptables' table nat.
+// ownServiceChain is in the names of the chains of single services in the table ownTableName, and in no other
+// (isServiceChainName in pkg/proxy/nftables). endpointPrefix is that of the chains of endpoints in iptables' table nat.
 const (
-	ownEndpointPrefix = "endpoint-"
-	endpointPrefix    = "KUBE-SEP-"
+	ownServiceChain = "/"
+	endpointPrefix  = "KUBE-SEP-"
 )
 
 // ownChains are kube-proxy's chains with fixed names, by table, including those of mode ipvs.

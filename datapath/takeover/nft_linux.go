@@ -30,7 +30,7 @@ func (l *Rules) findNFT() error {
 			byName[t.Name] = t
 		}
 		if t := byName[ownTableName]; t != nil {
-			serves := slices.ContainsFunc(t.Chains, func(c *nft.Chain) bool { return strings.HasPrefix(c.Name, ownEndpointPrefix) })
+			serves := slices.ContainsFunc(t.Chains, func(c *nft.Chain) bool { return strings.Contains(c.Name, ownServiceChain) })
 			l.tables = append(l.tables, ownTable{f, len(t.Chains), serves})
 		}
 		for _, name := range tableNames {

@@ -39,13 +39,13 @@ type Rules struct {
 type ownTable struct {
 	family decision.Family
 	chains int
-	serves bool // has an endpoint
+	serves bool // has a chain of a service
 }
 
 // Empty reports that there is nothing to remove. There may still be notes.
 func (l *Rules) Empty() bool { return len(l.tables) == 0 && len(l.removals) == 0 }
 
-// Serve reports that the rules translate: they have an endpoint of a service. kube-proxy writes the
+// Serve reports that the rules translate: they have the chain of a service. kube-proxy writes the
 // rules of all services in one transaction for each family, and in mode iptables empty chains
 // before. It knows only the modes nftables and iptables.
 func (l *Rules) Serve() bool {

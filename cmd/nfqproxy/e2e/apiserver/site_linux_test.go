@@ -36,6 +36,20 @@ type site struct {
 }
 
 func newSite(t *testing.T) *site {
+	s := startSite(t)
+	ctx, options, client := t.Context(), metav1.CreateOptions{}, s.Client()
+	const base = "../../../../deploy/kubernetes/base/"
+	_, err1 := client.CoreV1().ServiceAccounts("kube-system").Create(ctx, manifestFile[corev1.ServiceAccount](t, base+"serviceaccount.yaml"), options)
+	_, err2 := client.RbacV1().ClusterRoles().Create(ctx, manifestFile[rbacv1.ClusterRole](t, base+"clusterrole.yaml"), options)
+	_, err3 := client.RbacV1().ClusterRoleBindings().Create(ctx, manifestFile[rbacv1.ClusterRoleBinding](t, base+"clusterrolebinding.yaml"), options)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// startSite starts a control plane with kube-proxy's account, and nothing of nfqproxy.
+func startSite(t *testing.T, controllers ...string) *site {
 	netnstest.Require(t)
 	clustertest.Require(t)
 	s := &site{control: newNamespace(t, "control")}
@@ -43,23 +57,14 @@ func newSite(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	var err error
-	s.Cluster, err = controlplane.Start(t.Context(), controlplane.Config{Dir: t.TempDir(), Namespace: s.control, Addresses: []netip.Addr{serverAddress}})
+	s.Cluster, err = controlplane.Start(t.Context(), controlplane.Config{
+		Dir: t.TempDir(), Namespace: s.control, Addresses: []netip.Addr{serverAddress}, Controllers: controllers,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	ctx, options, client := t.Context(), metav1.CreateOptions{}, s.Client()
-	const base = "../../../../deploy/kubernetes/base/"
-	_, err1 := client.CoreV1().ServiceAccounts("kube-system").Create(ctx, manifestFile[corev1.ServiceAccount](t, base+"serviceaccount.yaml"), options)
-	_, err2 := client.RbacV1().ClusterRoles().Create(ctx, manifestFile[rbacv1.ClusterRole](t, base+"clusterrole.yaml"), options)
-	_, err3 := client.RbacV1().ClusterRoleBindings().Create(ctx, manifestFile[rbacv1.ClusterRoleBinding](t, base+"clusterrolebinding.yaml"), options)
-	_, err4 := client.CoreV1().ServiceAccounts("kube-system").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy"}}, options)
-	_, err5 := client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
-		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "kube-system", Name: "kube-proxy"}},
-	}, options)
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	if _, err := s.Account(t.Context(), "kube-proxy", "system:node-proxier", serverAddress); err != nil {
 		t.Fatal(err)
 	}
 	return s

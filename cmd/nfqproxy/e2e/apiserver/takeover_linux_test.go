@@ -164,6 +164,10 @@ func testTakeover(t *testing.T, n *siteNode, mode string) {
 	if got := n.tables(); !slices.Contains(got, "nfqproxy") {
 		t.Errorf("with --keep-rules-on-exit only %v are left", got)
 	}
+	if code, out, stderr := e2etest.Run(t, n.ns, "cleanup", "--wait-for-kube-proxy=1s"); code != 1 || out != "" || !strings.Contains(stderr, "kube-proxy has written no rules of services within 1s: nothing was removed") {
+		t.Errorf("cleanup without kube-proxy: exit code %d, %q, %q", code, out, stderr)
+	}
+	n.serves()
 	again := n.kubeProxy(mode)
 	// It is healthy before it has written rules. Without any, a flow would have an entry without a
 	// translation, for good.

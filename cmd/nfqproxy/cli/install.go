@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/daemonset"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/source/apiserver"
+	"github.com/nfqproxy/nfqproxy/deploy/switchover"
+)
+
+// switchFlags are the flags of nfqproxy install and uninstall.
+type switchFlags struct {
+	cluster    bool
+	kubeconfig string
+	context    string
+	options    switchover.Options
+}
+
+// nodePatience is the default of --timeout: it includes the download of an image.
+const nodePatience = 3 * time.Minute
+
+func (f *switchFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.BoolVar(&f.cluster, "cluster", false, "switch the nodes of a cluster (required)")
+	flags.StringSliceVar(&f.options.Nodes, "node", nil, "switch only this node; may be repeated")
+	flags.BoolVar(&f.options.DryRun, "dry-run", false, "print every step with its changes, and change nothing: changes are sent to the API server as a dry run")
+	flags.DurationVar(&f.options.Timeout, "timeout", nodePatience, "how long the switch of one node may take")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: $KUBECONFIG, or ~/.kube/config)")
+	flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default: its current context)")
+}
+
+func newInstallCommand() *cobra.Command {
+	var f switchFlags
+	cmd := &cobra.Command{
+		Use:   "install --cluster [--node NODE...]",
+		Short: "Switch a cluster from kube-proxy to nfqproxy, node by node",
+		Long: `Switch a cluster from kube-proxy to nfqproxy. The nodes get the label
+service-proxy=kube-proxy, and kube-proxy's DaemonSet a node selector for it; nfqproxy's
+objects are applied. Then each node gets the label service-proxy=nfqproxy, one after the
+other, workers first: its kube-proxy ends, and nfqproxy takes over its rules. Connections
+continue. The next node follows when nfqproxy is ready on the node, reports no problem, and
+new flows to services get answers. If that is not so within --timeout, the node goes back
+to kube-proxy, and the command ends with an error.
+
+The state is in the labels and objects of the cluster: after an error or an interruption,
+the same command continues. On a cluster with nfqproxy it installs another --image.
+
+Nodes that are not ready, unschedulable or have another operating system are skipped.
+Mode ipvs, and a kube-proxy that is no DaemonSet, cannot be switched.`,
+		Example: `  nfqproxy install --cluster --dry-run
+  nfqproxy install --cluster --node worker-1
+  nfqproxy install --cluster --image registry.example/nfqproxy:v1`,
+		Args:        noArgs,
+		Annotations: ending(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.options.Image == "" && f.cluster {
+				if version == "unknown" {
+					return errors.New("this program has no version: give --image")
+				}
+				f.options.Image = "nfqproxy:" + version
+			}
+			return f.run(cmd, (*switchover.Switch).Install)
+		},
+	}
+	f.add(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&f.options.Image, "image", "", "image of nfqproxy (default: nfqproxy:VERSION)")
+	flags.StringVar(&f.options.ClusterCIDR, "cluster-cidr", "", "pod prefixes of the cluster, one per family, separated by a comma; for clusters whose ConfigMap kube-proxy is not kubeadm's")
+	flags.StringVar(&f.options.APIServer, "api-server", "", "URL of the API server, at an address that does not depend on a service proxy; for clusters whose ConfigMap kube-proxy is not kubeadm's")
+	flags.BoolVar(&f.options.Force, "force-conflicts", false, "overwrite fields of nfqproxy's objects that others have set")
+	return cmd
+}
+
+func newUninstallCommand() *cobra.Command {
+	var f switchFlags
+	cmd := &cobra.Command{
+		Use:   "uninstall --cluster [--node NODE...]",
+		Short: "Switch a cluster back to kube-proxy, node by node",
+		Long: `Switch a cluster back to kube-proxy. Each node gets the label service-proxy=kube-proxy,
+one after the other; when its kube-proxy has written its rules, a pod removes nfqproxy's.
+Connections continue. At the end the node selector of kube-proxy's DaemonSet, the labels
+and nfqproxy's objects are removed. With --node they stay.
+
+After an error or an interruption, the same command continues.`,
+		Example: `  nfqproxy uninstall --cluster --dry-run
+  nfqproxy uninstall --cluster --node worker-1`,
+		Args:        noArgs,
+		Annotations: ending(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd, (*switchover.Switch).Uninstall)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&f.options.Image, "image", "", "image for the removal of nfqproxy's rules (default: that of the installed nfqproxy)")
+	return cmd
+}
+
+func (f *switchFlags) run(cmd *cobra.Command, way func(*switchover.Switch, context.Context) error) error {
+	ctx, stdout := cmd.Context(), cmd.OutOrStdout()
+	if !f.cluster { // which is the default of a kubectl plugin
+		return fmt.Errorf("%s needs --cluster (see %[1]s --help)", cmd.CommandPath())
+	}
+	if f.options.Timeout <= 0 {
+		return fmt.Errorf("--timeout %s: want more than 0", f.options.Timeout)
+	}
+	connection := apiserver.Connection{Kubeconfig: f.kubeconfig, Context: f.context, Find: true, UserAgent: "nfqproxy/" + version}
+	config, err := connection.REST()
+	if err != nil {
+		return err
+	}
+	config.Timeout, config.QPS, config.Burst = requestTimeout, requestsPerSecond, requestsPerSecond
+	f.options.Config, f.options.Output = config, stdout
+	// Streams of the flow API have no time limit.
+	unlimited := rest.CopyConfig(config)
+	unlimited.Timeout = 0
+	f.options.Checkers = []switchover.Checker{&switchover.Flows{
+		Open:   func() (observe.Observer, error) { return daemonset.Open(ctx, daemonset.Config{REST: unlimited}) },
+		Report: func(text string) { fmt.Fprintln(stdout, text) },
+	}}
+	s, err := switchover.New(f.options)
+	if err != nil {
+		return err
+	}
+	return way(s, ctx)
+}
+
+// Limits of the requests to the API server: the time of one, and their number in a second.
+const (
+	requestTimeout    = 30 * time.Second
+	requestsPerSecond = 50
+)
