@@ -22,7 +22,7 @@ need-go:
 # The race detector requires a C compiler; the program itself does not.
 RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: need-go build demo peers bench-peers check test test-live test-simulator soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
+.PHONY: need-go build demo peers bench-peers check test test-live test-simulator soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz e2e e2e-quick e2e-programs clean
 
 # A static binary that needs no other program at run time. With grpc's trace pages the linker would
 # keep all methods of all types: 73 MB instead of 44.
@@ -78,6 +78,29 @@ $(PEERS)/hubble: bench/peers/hubble/go.mod bench/peers/hubble/go.sum | need-go
 $(PEERS)/promql: bench/peers/promql/go.mod bench/peers/promql/go.sum bench/peers/promql/main.go | need-go
 	@mkdir -p $(PEERS)
 	cd bench/peers/promql && CGO_ENABLED=0 $(GO) build -trimpath -o ../bin/promql -ldflags '-s -w' .
+
+# Kubernetes' own tests of the network, and the programs of clusters with nodes (see bench/e2e).
+e2e-programs: peers $(PEERS)/.e2e $(PEERS)/coredns $(PEERS)/pause
+
+$(PEERS)/.e2e: bench/peers/e2e/go.mod bench/peers/e2e/go.sum bench/peers/e2e/e2e_test.go | need-go
+	@mkdir -p $(PEERS)
+	cd bench/peers/e2e && export CGO_ENABLED=0 && \
+	version=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubernetes) && \
+	minor=$${version#v1.} && v=k8s.io/component-base/version && \
+	flags="-s -w -X $$v.gitVersion=$$version -X $$v.gitMajor=1 -X $$v.gitMinor=$${minor%%.*}" && \
+	$(GO) test -c -trimpath -o ../bin/e2e.test -ldflags "$$flags" . && \
+	$(GO) build -trimpath -o ../bin/ -ldflags "$$flags" tool && \
+	mkdir -p ../bin/porter && \
+	cp "$$($(GO) list -m -f '{{.Dir}}' k8s.io/kubernetes)"/test/images/agnhost/porter/localhost.* ../bin/porter/
+	@touch $@
+
+$(PEERS)/coredns: bench/peers/coredns/go.mod bench/peers/coredns/go.sum bench/peers/coredns/main.go | need-go
+	@mkdir -p $(PEERS)
+	cd bench/peers/coredns && CGO_ENABLED=0 $(GO) build -trimpath -o ../bin/coredns -ldflags '-s -w' .
+
+$(PEERS)/pause: bench/e2e/pause/main.go | need-go
+	@mkdir -p $(PEERS)
+	CGO_ENABLED=0 $(GO) build -trimpath -o $@ -ldflags '-s -w' ./bench/e2e/pause
 
 # What a contributor runs at every save: no kernel, no browser, no other program.
 check: need-go
@@ -166,6 +189,15 @@ bench-scale: build peers
 # Floods from forged sources, with kube-proxy's iptables rules and with nfqproxy; four minutes.
 bench-attack: build
 	$(GO) run ./bench/attack $(ATTACK)
+
+# Kubernetes' own tests of Services against real nodes on this machine, as root. Packages:
+# bench/e2e/install.sh. Takes an hour; "make e2e FOCUS='Services should serve a basic endpoint'" minutes.
+PROXY    ?= nfqproxy
+NODES    ?= 3
+DEPLOY   ?= kustomize
+E2EFLAGS += -proxy=$(PROXY) -nodes=$(NODES) -deploy=$(DEPLOY) $(if $(IPV6ONLY),-ipv6-only) $(if $(KEEP),-keep) $(if $(FOCUS),-focus='$(FOCUS)') $(if $(SKIP),-skip='$(SKIP)')
+e2e: build e2e-programs
+	$(GO) run ./bench/e2e $(E2EFLAGS) run
 
 clean:
 	rm -rf bin $(PEERS) $(FLOOR) $(RESULTS)

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/bench/cluster"
+)
+
+// proxyLabel selects the service proxy of a node, see deploy/kubernetes/README.md.
+const proxyLabel = "service-proxy"
+
+// proxies are the service proxies by the names that users give them.
+var proxies = map[string]struct{ label, mode string }{
+	"nfqproxy":            {"nfqproxy", ""},
+	"kube-proxy":          {"kube-proxy", "iptables"},
+	"kube-proxy-nftables": {"kube-proxy", "nftables"},
+}
+
+func proxyNames() string { return strings.Join(slices.Sorted(maps.Keys(proxies)), ", ") }
+
+// deployProxy installs the service proxy and waits until it serves: CoreDNS is ready when it has
+// reached the API server by the ClusterIP of that.
+//
+// Both proxies are configured by the ConfigMap kube-proxy, as on a cluster made by kubeadm, whose
+// DaemonSet runs on the nodes with its label only.
+func (s *settings) deployProxy(ctx context.Context) error {
+	p := proxies[s.Proxy]
+	logf("installing %s", s.Proxy)
+	bind := "0.0.0.0"
+	if s.IPv6Only {
+		bind = "::"
+	}
+	if err := s.apply(ctx, "kube-proxy.yaml", map[string]any{"Mode": p.mode, "BindAddress": bind}); err != nil {
+		return err
+	}
+	if p.label == "nfqproxy" {
+		if err := s.deployOwn(ctx); err != nil {
+			return err
+		}
+	}
+	for _, what := range []string{"daemonset/" + p.label, "deployment/coredns"} {
+		if err := s.kubectl(ctx, nil, "--namespace=kube-system", "rollout", "status", what, "--timeout=5m"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *settings) deployOwn(ctx context.Context) error {
+	root, err := repository()
+	if err != nil {
+		return err
+	}
+	switch s.Deploy {
+	case "kustomize":
+		return s.kubectl(ctx, nil, "apply", "--kustomize="+filepath.Join(root, "deploy", "kubernetes", "overlays", "kubeadm"))
+	default:
+		return fmt.Errorf("no way to install nfqproxy is named %q", s.Deploy)
+	}
+}
+
+// repository is the root of this repository.
+func repository() (string, error) {
+	program, err := cluster.Binary("x")
+	return filepath.Join(program, "..", "..", "..", ".."), err
+}
