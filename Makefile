@@ -80,7 +80,7 @@ $(PEERS)/promql: bench/peers/promql/go.mod bench/peers/promql/go.sum bench/peers
 	cd bench/peers/promql && CGO_ENABLED=0 $(GO) build -trimpath -o ../bin/promql -ldflags '-s -w' .
 
 # Kubernetes' own tests of the network, and the programs of clusters with nodes (see bench/e2e).
-e2e-programs: peers $(PEERS)/.e2e $(PEERS)/coredns $(PEERS)/pause
+e2e-programs: peers $(PEERS)/.e2e $(PEERS)/coredns $(PEERS)/pause $(PEERS)/peer
 
 $(PEERS)/.e2e: bench/peers/e2e/go.mod bench/peers/e2e/go.sum bench/peers/e2e/e2e_test.go | need-go
 	@mkdir -p $(PEERS)
@@ -98,9 +98,9 @@ $(PEERS)/coredns: bench/peers/coredns/go.mod bench/peers/coredns/go.sum bench/pe
 	@mkdir -p $(PEERS)
 	cd bench/peers/coredns && CGO_ENABLED=0 $(GO) build -trimpath -o ../bin/coredns -ldflags '-s -w' .
 
-$(PEERS)/pause: bench/e2e/pause/main.go | need-go
+$(PEERS)/pause $(PEERS)/peer: $(PEERS)/%: bench/e2e/%/main.go $(wildcard bench/e2e/load/*.go) | need-go
 	@mkdir -p $(PEERS)
-	CGO_ENABLED=0 $(GO) build -trimpath -o $@ -ldflags '-s -w' ./bench/e2e/pause
+	CGO_ENABLED=0 $(GO) build -trimpath -o $@ -ldflags '-s -w' ./bench/e2e/$*
 
 # What a contributor runs at every save: no kernel, no browser, no other program.
 check: need-go

@@ -298,8 +298,12 @@ func (s *settings) apply(ctx context.Context, name string, more map[string]any) 
 // awaitTimeout bounds await: this machine may be busy.
 const awaitTimeout = 5 * time.Minute
 
-// await waits until something is no error any more.
 func (r *running) await(ctx context.Context, what string, try func() error) error {
+	return await(ctx, what, try, r.ended)
+}
+
+// await waits until something is no error any more. An error of ended ends it.
+func await(ctx context.Context, what string, try func() error, ended <-chan error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, awaitTimeout, fmt.Errorf("not within %s", awaitTimeout))
 	defer cancel()
 	tick := time.NewTicker(200 * time.Millisecond)
@@ -310,8 +314,8 @@ func (r *running) await(ctx context.Context, what string, try func() error) erro
 			return nil
 		}
 		select {
-		case ended := <-r.ended:
-			return ended
+		case err := <-ended:
+			return err
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for %s: %w: %w", what, context.Cause(ctx), err)
 		case <-tick.C:

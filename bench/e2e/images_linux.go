@@ -19,6 +19,7 @@ const (
 	pauseImage     = registry + "/pause:3.10.2"
 	coreDNSImage   = registry + "/coredns/coredns:e2e"
 	kubeProxyImage = registry + "/kube-proxy:e2e"
+	peerImage      = registry + "/peer:e2e"
 	// The name in deploy/kubernetes, as container runtimes complete it.
 	nfqproxyImage = "docker.io/library/nfqproxy:dev"
 )
@@ -60,12 +61,12 @@ func makeImages(proxy string) ([]image.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	binaries, err := programs(pause, coreDNS, regression, agnhost, cluster.KubeProxy)
+	binaries, err := programs(pause, coreDNS, regression, agnhost, cluster.KubeProxy, peer)
 	if err != nil {
 		return nil, err
 	}
 	layers := make([]*image.Layer, len(binaries))
-	for i, at := range []string{"/pause", "/coredns", "/" + regression, "/agnhost", "/usr/local/bin/kube-proxy"} {
+	for i, at := range []string{"/pause", "/coredns", "/" + regression, "/agnhost", "/usr/local/bin/kube-proxy", "/peer"} {
 		layers[i] = new(image.Layer)
 		if err := layers[i].Copy(at, binaries[i]); err != nil {
 			return nil, err
@@ -99,6 +100,7 @@ func makeImages(proxy string) ([]image.Image, error) {
 			Layers: []*image.Layer{tools}, Cmd: []string{"sh"},
 		},
 		{Names: []string{kubeProxyImage}, Layers: []*image.Layer{tools, layers[4]}},
+		{Names: []string{peerImage}, Layers: layers[5:6], Entrypoint: []string{"/peer"}},
 		{Names: []string{nfqproxyImage}, Layers: []*image.Layer{own}, Entrypoint: []string{"/nfqproxy"}},
 	}, nil
 }

@@ -37,6 +37,7 @@ const usage = `usage: go run ./bench/e2e [flags] COMMAND
   up                    starts a cluster and keeps it until Ctrl-C or "down"
   down                  ends the cluster
   test                  runs the tests against the cluster
+  check [NAME...]       changes the cluster under load: no connection may fail
   kubectl ARGS...       runs kubectl with all rights
   node N COMMAND...     runs a program on a node, in its namespaces
   lan COMMAND...        runs a program in the network of the nodes
@@ -108,7 +109,9 @@ func run() error {
 		}
 		return o.attach(o.path("node"+args[0], node.Socket), args[1:])
 	case "test":
-		return o.inside()
+		return o.inside(func(ctx context.Context) error { return o.tests.run(ctx, &o.settings) })
+	case "check":
+		return o.inside(func(ctx context.Context) error { return runChecks(ctx, &o.settings, args) })
 	default:
 		return fmt.Errorf("no command %q: run go run ./bench/e2e -help", command)
 	}
@@ -264,8 +267,8 @@ func (o *options) attachKubectl(args []string) error {
 // insideVariable is set for a process that was started inside the cluster.
 const insideVariable = "NFQPROXY_E2E_INSIDE"
 
-// inside runs this command once more in the network of the nodes, and there the tests.
-func (o *options) inside() error {
+// inside runs this command once more in the network of the nodes, and does there what it has to.
+func (o *options) inside(do func(context.Context) error) error {
 	if os.Getenv(insideVariable) == "" {
 		self, err := os.Executable()
 		if err != nil {
@@ -281,5 +284,5 @@ func (o *options) inside() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return o.tests.run(ctx, &o.settings)
+	return do(ctx)
 }

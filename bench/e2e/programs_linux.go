@@ -18,6 +18,7 @@ const (
 	regression = "regression-issue-74839"
 	coreDNS    = "coredns"
 	pause      = "pause"
+	peer       = "peer"
 )
 
 // requireMachine returns an error with all that this machine lacks, and what to do about it.
@@ -28,7 +29,7 @@ func requireMachine() error {
 	var errs []error
 	for _, name := range []string{
 		cluster.Etcd, cluster.APIServer, cluster.ControllerManager, cluster.KubeProxy, cluster.Kubectl,
-		cluster.KubeScheduler, cluster.Kubelet, e2eTest, ginkgo, agnhost, regression, coreDNS, pause,
+		cluster.KubeScheduler, cluster.Kubelet, e2eTest, ginkgo, agnhost, regression, coreDNS, pause, peer,
 	} {
 		path, err := cluster.Binary(name)
 		if err != nil {

@@ -44,7 +44,7 @@ func (s *settings) deployProxy(ctx context.Context) error {
 		}
 	}
 	for _, what := range []string{"daemonset/" + p.label, "deployment/coredns"} {
-		if err := s.kubectl(ctx, nil, "--namespace=kube-system", "rollout", "status", what, "--timeout=5m"); err != nil {
+		if err := s.rolledOut(ctx, "kube-system", what); err != nil {
 			return err
 		}
 	}

@@ -14,8 +14,8 @@ import (
 // startTimeout is the time that containerd has until it serves.
 const startTimeout = 2 * time.Minute
 
-// kubeletPID is the file with the number of kubelet's process, in the node.
-const kubeletPID = "/run/kubelet.pid"
+// KubeletPID is the file with the number of kubelet's process, on the node.
+const KubeletPID = "/run/kubelet.pid"
 
 // supervise runs containerd and kubelet, and waits for all processes of the node. If kubelet
 // ends it is started again, as a service manager would; the end of containerd is an error.
@@ -45,7 +45,7 @@ func supervise() error {
 			if kubelet, err = start(path, "/var/log/kubelet.log", programsDir+"/kubelet", strings.Fields(string(flags))...); err != nil {
 				return err
 			}
-			if err := os.WriteFile(kubeletPID, fmt.Appendln(nil, kubelet), 0o644); err != nil {
+			if err := os.WriteFile(KubeletPID, fmt.Appendln(nil, kubelet), 0o644); err != nil {
 				return err
 			}
 		}
