@@ -190,14 +190,21 @@ bench-scale: build peers
 bench-attack: build
 	$(GO) run ./bench/attack $(ATTACK)
 
-# Kubernetes' own tests of Services against real nodes on this machine, as root. Packages:
-# bench/e2e/install.sh. Takes an hour; "make e2e FOCUS='Services should serve a basic endpoint'" minutes.
+# Kubernetes' own tests of Services on real nodes on this machine, as root, and changes of the
+# cluster under load (see bench/e2e/README.md). bench/e2e/install.sh installs the packages. It takes an hour;
+# "make e2e FOCUS='Services should serve a basic endpoint'" takes a minute.
 PROXY    ?= nfqproxy
 NODES    ?= 3
 DEPLOY   ?= kustomize
-E2EFLAGS += -proxy=$(PROXY) -nodes=$(NODES) -deploy=$(DEPLOY) $(if $(IPV6ONLY),-ipv6-only) $(if $(KEEP),-keep) $(if $(FOCUS),-focus='$(FOCUS)') $(if $(SKIP),-skip='$(SKIP)')
+CHECKS   ?= all
+E2EFLAGS = -proxy=$(PROXY) -nodes=$(NODES) -deploy=$(DEPLOY) $(if $(IPV6ONLY),-ipv6-only) $(if $(KEEP),-keep) \
+	$(if $(FOCUS),-focus='$(FOCUS)',-checks=$(CHECKS)) $(if $(SKIP),-skip='$(SKIP)')
 e2e: build e2e-programs
 	$(GO) run ./bench/e2e $(E2EFLAGS) run
+
+# The conformance tests of Services, and a rolling update of nfqproxy.
+e2e-quick: build e2e-programs
+	$(GO) run ./bench/e2e -nodes=2 -focus='\[sig-network\] Services .*\[Conformance\]' -checks=update run
 
 clean:
 	rm -rf bin $(PEERS) $(FLOOR) $(RESULTS)

@@ -45,6 +45,15 @@ func checkNames() string {
 	return strings.Join(names, ", ")
 }
 
+func knownChecks(names []string) error {
+	for _, name := range names {
+		if !slices.ContainsFunc(checks, func(c check) bool { return c.name == name }) {
+			return fmt.Errorf("no check %q: want some of %s", name, checkNames())
+		}
+	}
+	return nil
+}
+
 // checker carries checks out, in the network of the nodes.
 type checker struct {
 	*settings
@@ -56,10 +65,8 @@ const loadNamespace = "load"
 
 // runChecks carries out the named checks; without names, all. A check that fails is an error.
 func runChecks(ctx context.Context, s *settings, names []string) error {
-	for _, name := range names {
-		if !slices.ContainsFunc(checks, func(c check) bool { return c.name == name }) {
-			return fmt.Errorf("no check %q: want some of %s", name, checkNames())
-		}
+	if err := knownChecks(names); err != nil {
+		return err
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
 	if err != nil {
@@ -90,8 +97,8 @@ func runChecks(ctx context.Context, s *settings, names []string) error {
 			verdict = "FAILED"
 			failed = append(failed, check.name)
 		}
-		fmt.Printf("%s %s (%s): %d connections and %d datagrams, %d failed, %d slow; %d connections held, %d broken\n",
-			verdict, check.name, check.what, counts.TCP, counts.UDP, counts.Failed, counts.Slow, counts.Held, counts.Broken)
+		fmt.Printf("%s %s (%s): %d connections, %d failed, %d slow; %d datagrams, %d lost; %d connections held, %d broken\n",
+			verdict, check.name, check.what, counts.TCP, counts.Failed, counts.Slow, counts.UDP, counts.Lost, counts.Held, counts.Broken)
 		if err != nil {
 			fmt.Printf("  %v\n", err)
 		}

@@ -9,6 +9,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -21,6 +22,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -33,14 +35,16 @@ import (
 
 const usage = `usage: go run ./bench/e2e [flags] COMMAND
 
-  run                   starts a cluster, runs the tests and ends the cluster
-  up                    starts a cluster and keeps it until Ctrl-C or "down"
-  down                  ends the cluster
-  test                  runs the tests against the cluster
-  check [NAME...]       changes the cluster under load: no connection may fail
-  kubectl ARGS...       runs kubectl with all rights
-  node N COMMAND...     runs a program on a node, in its namespaces
-  lan COMMAND...        runs a program in the network of the nodes
+  run                      starts a cluster, runs the tests and ends the cluster
+  up                       starts a cluster and keeps it until Ctrl-C or "down"
+  down                     ends the cluster
+  test                     runs the tests against the cluster
+  check [NAME...]          changes the cluster under load: no connection may fail
+  kubectl ARGS...          runs kubectl with all rights
+  node N COMMAND...        runs a program on a node, in its namespaces
+  lan COMMAND...           runs a program in the network of the nodes
+  compare [CONTROL OTHER]  lists tests that pass with one service proxy only
+  publish [NAME...]        writes results to docs/conformance and docs/conformance.md
 `
 
 func main() {
@@ -59,7 +63,8 @@ func main() {
 type options struct {
 	settings
 	tests
-	keep bool
+	checks string
+	keep   bool
 }
 
 func run() error {
@@ -75,6 +80,7 @@ func run() error {
 	flag.StringVar(&o.Deploy, "deploy", "kustomize", "how nfqproxy is installed: kustomize")
 	flag.IntVar(&o.Nodes, "nodes", 3, "number of nodes")
 	flag.BoolVar(&o.IPv6Only, "ipv6-only", false, "a cluster with IPv6 only, instead of both families")
+	flag.StringVar(&o.checks, "checks", "", "run: checks to carry out after the tests, with commas between, or all: "+checkNames())
 	flag.BoolVar(&o.keep, "keep", false, "run: keep the cluster after the tests, until Ctrl-C")
 	o.tests.flags(filepath.Join(root, "bin", "e2e", "results"))
 	flag.Parse()
@@ -110,6 +116,10 @@ func run() error {
 		return o.attach(o.path("node"+args[0], node.Socket), args[1:])
 	case "test":
 		return o.inside(func(ctx context.Context) error { return o.tests.run(ctx, &o.settings) })
+	case "compare":
+		return o.tests.compare(args)
+	case "publish":
+		return o.tests.publish(args)
 	case "check":
 		return o.inside(func(ctx context.Context) error { return runChecks(ctx, &o.settings, args) })
 	default:
@@ -124,6 +134,9 @@ func (o *options) validate() error {
 	}
 	if o.Nodes < 1 || o.Nodes > maxNodes {
 		errs = append(errs, fmt.Errorf("-nodes %d: want 1 to %d", o.Nodes, maxNodes))
+	}
+	if o.checks != "" {
+		errs = append(errs, knownChecks(o.checkList()))
 	}
 	return errors.Join(errs...)
 }
@@ -192,9 +205,10 @@ func (o *options) use(ctx context.Context, r *running, test bool) error {
 	logf("the cluster is ready: kubeconfig %s", r.kubeconfig())
 	var failed error
 	if test {
-		if failed = o.tests.run(ctx, r.settings); !o.keep || ctx.Err() != nil {
+		if failed = o.testAndCheck(ctx); !o.keep || ctx.Err() != nil {
 			return failed
 		}
+		logf("%v", cmp.Or(failed, errors.New("passed")))
 	}
 	select {
 	case err := <-r.ended:
@@ -202,6 +216,22 @@ func (o *options) use(ctx context.Context, r *running, test bool) error {
 	case <-ctx.Done():
 		return failed
 	}
+}
+
+func (o *options) testAndCheck(ctx context.Context) error {
+	err := o.tests.run(ctx, &o.settings)
+	if o.checks == "" || ctx.Err() != nil {
+		return err
+	}
+	return errors.Join(err, runChecks(ctx, &o.settings, o.checkList()))
+}
+
+// checkList are the names in the flag; none stands for all.
+func (o *options) checkList() []string {
+	if o.checks == "all" {
+		return nil
+	}
+	return strings.Split(o.checks, ",")
 }
 
 // load reads the settings of a running cluster.

@@ -8,12 +8,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/bench/e2e/results"
 )
+
+// interruptTime is what ginkgo has after an interrupt.
+const interruptTime = 20 * time.Second
 
 // tests are the flags of a run of the tests.
 type tests struct {
@@ -23,19 +28,20 @@ type tests struct {
 	timeout     string
 }
 
-// focusDefault are the tests of what a service proxy does, and of what does not work without one.
-var focusDefault = []string{
-	`Services`, `EndpointSlice`, `Endpoints`, `Service endpoints latency`, `Service CIDRs`, `Networking Granular Checks`,
-	`Networking should check kube-proxy urls`, `Conntrack`, `Connectivity Pod Lifecycle`, `KubeProxy`, `Traffic Distribution`,
-	`Topology Hints`, `HostPort`, `NoSNAT`, `Proxy version`, `API Server`, `\[Feature:IPv6DualStack\]`,
-	`DNS should provide DNS for services`, `LoadBalancers`,
-}
-
 // skipDefault are tests that cannot pass here with any service proxy, see README.md.
 var skipDefault = []string{`SCTP`, `\[Disruptive\]`, `LoadBalancers.*should only target nodes with endpoints`, `sig-windows`}
 
+// focusDefault are the tests about all subjects.
+func focusDefault() string {
+	var subjects []string
+	for _, s := range results.Subjects {
+		subjects = append(subjects, regexp.QuoteMeta(s))
+	}
+	return regexp.QuoteMeta(results.Group) + "(" + strings.Join(subjects, "|") + ")"
+}
+
 func (t *tests) flags(out string) {
-	flag.StringVar(&t.focus, "focus", `\[sig-network\] (`+strings.Join(focusDefault, "|")+`)`, "tests to run, a regular expression")
+	flag.StringVar(&t.focus, "focus", focusDefault(), "tests to run, a regular expression")
 	flag.StringVar(&t.skip, "skip", strings.Join(skipDefault, "|"), "tests to leave out, a regular expression")
 	flag.IntVar(&t.procs, "procs", 4, "number of tests that run at once")
 	flag.StringVar(&t.out, "out", out, "directory of results; those of a service proxy are in a directory with its name")
@@ -62,7 +68,7 @@ func (t *tests) run(ctx context.Context, s *settings) error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(paths[0],
+	cmd := exec.CommandContext(ctx, paths[0],
 		fmt.Sprintf("--procs=%d", t.procs), "--no-color", "--timeout="+t.timeout, "--silence-skips",
 		"--focus="+t.focus, "--skip="+t.skip, "--junit-report=junit.xml", "--output-dir="+out, paths[1], "--",
 		"--provider=skeleton", "--kubeconfig="+s.kubeconfig(), "--kubectl-path="+paths[2],
@@ -73,13 +79,11 @@ func (t *tests) run(ctx context.Context, s *settings) error {
 	cmd.Dir = out
 	// A group of its own: it gets one signal, from here.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	// Interrupted, ginkgo removes what its tests have made.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = interruptTime
 	logf("running the tests; log %s", log.Name())
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(os.Interrupt) })
-	defer stop()
-	runErr := cmd.Wait()
+	runErr := cmd.Run()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -87,7 +91,11 @@ func (t *tests) run(ctx context.Context, s *settings) error {
 	if err != nil {
 		return errors.Join(err, runErr)
 	}
-	if err := results.Write(filepath.Join(out, results.File), list); err != nil {
+	about, err := s.about(ctx)
+	if err != nil {
+		return err
+	}
+	if err := (results.Run{About: about, List: list}).Write(filepath.Join(out, results.File)); err != nil {
 		return err
 	}
 	logf("%s", list.Summary())

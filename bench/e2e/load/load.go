@@ -21,7 +21,8 @@ type Load struct {
 // Counts is what became of a load.
 type Counts struct {
 	TCP, UDP int // connections, and exchanges of one datagram from a new port
-	Failed   int // of both
+	Failed   int // connections
+	Lost     int // exchanges of datagrams, which are not repeated
 	// Slow are connections that took longer than 900 ms: TCP repeated its SYN, which the
 	// client does not notice otherwise.
 	Slow   int
@@ -44,6 +45,7 @@ func (c *Counts) Add(o Counts) {
 	c.TCP += o.TCP
 	c.UDP += o.UDP
 	c.Failed += o.Failed
+	c.Lost += o.Lost
 	c.Slow += o.Slow
 	c.Held += o.Held
 	c.Broken += o.Broken
@@ -86,16 +88,16 @@ func (l Load) Run(ctx context.Context) Counts {
 	tick := time.NewTicker(l.Period)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		for network, counter := range map[string]*int{"tcp": &c.TCP, "udp": &c.UDP} {
+		for network, counters := range map[string][2]*int{"tcp": {&c.TCP, &c.Failed}, "udp": {&c.UDP, &c.Lost}} {
 			open.Go(func() {
 				began := time.Now()
 				err := l.exchange(network)
 				took := time.Since(began)
 				count(func() {
-					*counter++
+					*counters[0]++
 					switch {
 					case err != nil:
-						c.Failed++
+						*counters[1]++
 						c.note(fmt.Sprintf("%s %s: %v", began.Format(time.TimeOnly), network, err))
 					case took > slow && network == "tcp":
 						c.Slow++

@@ -38,3 +38,14 @@ func Compare(control, other List) (lost, gained []Difference) {
 	slices.SortFunc(gained, order)
 	return lost, gained
 }
+
+// Outcome describes a state of the difference: with the reason of a skip.
+func (d Difference) Outcome(s State) string {
+	switch {
+	case s == "":
+		return "not run"
+	case s == Skipped && d.Reason != "":
+		return string(s) + ": " + d.Reason
+	}
+	return string(s)
+}

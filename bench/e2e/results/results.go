@@ -117,42 +117,72 @@ func ReadJUnit(path string) (List, error) {
 	return list.sort(), nil
 }
 
-// Write writes results to a file: a line for each, with state, name, seconds and reason, and tabs
-// between.
-func Write(path string, l List) error {
+// Run is a run of the tests.
+type Run struct {
+	About []string // what was tested, and with what
+	List
+}
+
+// Write writes the run to a file: lines with "#" about it, and a line for each test with state,
+// name, seconds and reason, and tabs between.
+func (r Run) Write(path string) error {
 	var text strings.Builder
-	for _, r := range l.sort() {
-		fmt.Fprintf(&text, "%s\t%s\t%d\t%s\n", r.State, r.Name, r.Seconds, r.Reason)
+	for _, a := range r.About {
+		fmt.Fprintf(&text, "# %s\n", a)
+	}
+	for _, t := range r.List.sort() {
+		fmt.Fprintf(&text, "%s\t%s\t%d\t%s\n", t.State, t.Name, t.Seconds, t.Reason)
 	}
 	return os.WriteFile(path, []byte(text.String()), 0o644)
 }
 
 // Read reads a file that Write wrote.
-func Read(path string) (List, error) {
+func Read(path string) (run Run, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return Run{}, err
 	}
-	var list List
 	seen := make(map[string]bool)
 	line := 0
 	for text := range strings.Lines(string(text)) {
 		line++
-		f := strings.Split(strings.TrimSuffix(text, "\n"), "\t")
-		if len(f) != 4 || !slices.Contains(states, State(f[0])) {
-			return nil, fmt.Errorf("%s:%d: %q: want state, name, seconds and reason, with tabs between", path, line, text)
+		text = strings.TrimSuffix(text, "\n")
+		if about, ok := strings.CutPrefix(text, "# "); ok {
+			run.About = append(run.About, about)
+			continue
 		}
-		seconds, err := strconv.Atoi(f[2])
+		r, err := parse(text)
+		if err == nil && seen[r.Name] {
+			err = fmt.Errorf("a second result of %q", r.Name)
+		}
 		if err != nil {
-			return nil, fmt.Errorf("%s:%d: seconds: %w", path, line, err)
+			return Run{}, fmt.Errorf("%s:%d: %w", path, line, err)
 		}
-		if seen[f[1]] {
-			return nil, fmt.Errorf("%s:%d: a second result of %q", path, line, f[1])
-		}
-		seen[f[1]] = true
-		list = append(list, Result{Name: f[1], State: State(f[0]), Seconds: seconds, Reason: f[3]})
+		seen[r.Name] = true
+		run.List = append(run.List, r)
 	}
-	return list.sort(), nil
+	if len(run.List) == 0 {
+		return Run{}, fmt.Errorf("%s has no result", path)
+	}
+	run.List.sort()
+	return run, nil
+}
+
+// parse parses the line of a test.
+func parse(line string) (Result, error) {
+	f := strings.Split(line, "\t")
+	if len(f) != 4 {
+		return Result{}, fmt.Errorf("%q: want 4 fields, with tabs between", line)
+	}
+	r := Result{State: State(f[0]), Name: f[1], Reason: f[3]}
+	if !slices.Contains(states, r.State) {
+		return Result{}, fmt.Errorf("state %q: want one of %v", r.State, states)
+	}
+	var err error
+	if r.Seconds, err = strconv.Atoi(f[2]); err != nil {
+		return Result{}, fmt.Errorf("seconds: %w", err)
+	}
+	return r, nil
 }
 
 // Merge are the results of several runs with one proxy. The last run of a test counts; a skip only
