@@ -99,6 +99,9 @@ func runChecks(ctx context.Context, s *settings, names []string) error {
 		}
 		fmt.Printf("%s %s (%s): %d connections, %d failed, %d slow; %d datagrams, %d lost; %d connections held, %d broken\n",
 			verdict, check.name, check.what, counts.TCP, counts.Failed, counts.Slow, counts.UDP, counts.Lost, counts.Held, counts.Broken)
+		if !counts.First.IsZero() {
+			fmt.Printf("  disturbed from %s to %s\n", counts.First.Format(milliseconds), counts.Last.Format(milliseconds))
+		}
 		if err != nil {
 			fmt.Printf("  %v\n", err)
 		}
@@ -111,6 +114,8 @@ func runChecks(ctx context.Context, s *settings, names []string) error {
 	}
 	return nil
 }
+
+const milliseconds = "15:04:05.000"
 
 // settle is the time of load before and after a change.
 const settle = 3 * time.Second

@@ -30,6 +30,9 @@ type Counts struct {
 	Broken int // and those that were not
 	// Errors are the first of all kinds.
 	Errors []string
+	// First and Last are when the first and the last connection or exchange began that failed,
+	// was lost or was slow. Zero: there was none.
+	First, Last time.Time
 }
 
 // Patience: TCP repeats its SYN after 1, 3 and 7 s. A datagram is not repeated.
@@ -51,6 +54,20 @@ func (c *Counts) Add(o Counts) {
 	c.Broken += o.Broken
 	for _, e := range o.Errors {
 		c.note(e)
+	}
+	if !o.First.IsZero() {
+		c.hit(o.First)
+		c.hit(o.Last)
+	}
+}
+
+// hit extends the time of disturbance.
+func (c *Counts) hit(at time.Time) {
+	if c.First.IsZero() || at.Before(c.First) {
+		c.First = at
+	}
+	if at.After(c.Last) {
+		c.Last = at
 	}
 }
 
@@ -98,9 +115,11 @@ func (l Load) Run(ctx context.Context) Counts {
 					switch {
 					case err != nil:
 						*counters[1]++
+						c.hit(began)
 						c.note(fmt.Sprintf("%s %s: %v", began.Format(time.TimeOnly), network, err))
 					case took > slow && network == "tcp":
 						c.Slow++
+						c.hit(began)
 					}
 				})
 			})
