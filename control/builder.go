@@ -38,6 +38,10 @@ type serviceState struct {
 	warnings []string
 }
 
+func (c *NodeConfig) location(zone string) location {
+	return location{node: c.Name, zone: zone, kernelDecides: c.KernelDecides, ignoreExternalIPs: c.IgnoreExternalIPs}
+}
+
 func newBuilder(config NodeConfig) *builder {
 	return &builder{
 		config:    config,
@@ -45,7 +49,7 @@ func newBuilder(config NodeConfig) *builder {
 		labels:    make(map[types.NamespacedName]decision.ServiceName),
 		nodes:     make(map[string]*corev1.Node),
 		spellings: make(map[string]string),
-		at:        location{node: config.Name, zone: config.Zone, kernelDecides: config.KernelDecides},
+		at:        config.location(config.Zone),
 		stale:     make(map[decision.ServiceName]bool),
 	}
 }
@@ -82,7 +86,7 @@ func (b *builder) apply(u Update) {
 			b.spell("pod "+name.String(), podSpellings(object))
 		}
 	}
-	if at := (location{node: b.config.Name, zone: b.config.zone(b.node()), kernelDecides: b.config.KernelDecides}); at != b.at {
+	if at := b.config.location(b.config.zone(b.node())); at != b.at {
 		b.at = at
 		for k := range b.services {
 			b.stale[k] = true

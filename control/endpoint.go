@@ -35,10 +35,11 @@ func (c conditions) beats(d conditions) bool {
 	return c.ready && !d.ready
 }
 
-// location is where a node is: what makes an endpoint local or near.
+// location is where a node is, which makes endpoints local or near, and what its configuration adds to Services.
 type location struct {
-	node, zone    string // empty: not known
-	kernelDecides bool   // see NodeConfig
+	node, zone string // empty: not known
+	// kernelDecides and ignoreExternalIPs: see NodeConfig.
+	kernelDecides, ignoreExternalIPs bool
 }
 
 // candidate is an endpoint of a service port before its categorization.

@@ -53,6 +53,9 @@ type NodeConfig struct {
 	// LocalhostNodePorts opens node ports on 127.0.0.1, too, unless NodePortAddresses or
 	// PrimaryNodePorts leave it out.
 	LocalhostNodePorts bool
+	// IgnoreExternalIPs leaves out the spec.externalIPs of Services, as kube-proxy does without the feature gate
+	// AllowServiceExternalIPs (since Kubernetes 1.36; see ExternalIPs in pkg/proxy/serviceport.go).
+	IgnoreExternalIPs bool
 	// MasqueradeAll masquerades every ClusterIP flow.
 	MasqueradeAll bool
 	// NoHairpinMasquerade breaks the flows of endpoints to themselves, for teaching: see

@@ -104,6 +104,9 @@ func servicePorts(svc *corev1.Service, from []*EndpointSlice, at location) []*de
 				AffinitySeconds: affinitySeconds(svc),
 				QueueOneIn:      queueOneIn(svc, at),
 			}
+			if at.ignoreExternalIPs {
+				sp.ExternalIPs = nil
+			}
 			if n := svc.Spec.HealthCheckNodePort; svc.Spec.Type == corev1.ServiceTypeLoadBalancer && external == decision.Local && n > 0 && n <= 65535 {
 				sp.HealthCheckNodePort = uint16(n)
 			}

@@ -3,6 +3,7 @@ package control
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -171,6 +172,20 @@ func TestServicePorts(t *testing.T) {
 				t.Errorf("got  %+v\nwant %+v", describe(got), describe(tt.want))
 			}
 		})
+	}
+}
+
+// TestIgnoreExternalIPs: they are left out, and nothing else is.
+func TestIgnoreExternalIPs(t *testing.T) {
+	svc := service(withExternalIPs("192.0.2.1"), withType(corev1.ServiceTypeLoadBalancer), func(s *corev1.Service) {
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.5"}}
+	})
+	for ignore, want := range map[bool][]netip.Addr{false: addrs("192.0.2.1"), true: nil} {
+		config := NodeConfig{IgnoreExternalIPs: ignore}
+		ports := servicePorts(svc, nil, config.location(""))
+		if len(ports) != 1 || !slices.Equal(ports[0].ExternalIPs, want) || !slices.Equal(ports[0].LoadBalancerIPs, addrs("203.0.113.5")) {
+			t.Errorf("ignore %t: %+v", ignore, describe(ports))
+		}
 	}
 }
 

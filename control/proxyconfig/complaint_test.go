@@ -13,13 +13,15 @@ import (
 // that are the default.
 func TestWarnings(t *testing.T) {
 	for yaml, want := range map[string][]string{
-		"featureGates: {B: true, A: false}":             {"featureGates: A, B: "},
-		"featureGates: {}":                              nil,
-		"portRange: 1-2":                                {"portRange: 1-2: "},
-		"showHiddenMetricsForVersion: '1.35'":           {"showHiddenMetricsForVersion: 1.35: "},
-		"windowsRunAsService: true":                     {"windowsRunAsService: true: "},
-		"winkernel: {enableDSR: true}":                  {"winkernel.enableDSR: true: "},
-		"winkernel: {networkName: net, sourceVip: vip}": {"winkernel.networkName: net: ", "winkernel.sourceVip: vip: "},
+		"featureGates: {B: true, A: false}":                       {"featureGates: A, B: "},
+		"featureGates: {}":                                        nil,
+		"featureGates: {AllowServiceExternalIPs: false}":          nil,
+		"featureGates: {AllowServiceExternalIPs: false, B: true}": {"featureGates: B: ignored: nfqproxy's only feature gate is AllowServiceExternalIPs"},
+		"portRange: 1-2":                                          {"portRange: 1-2: "},
+		"showHiddenMetricsForVersion: '1.35'":                     {"showHiddenMetricsForVersion: 1.35: "},
+		"windowsRunAsService: true":                               {"windowsRunAsService: true: "},
+		"winkernel: {enableDSR: true}":                            {"winkernel.enableDSR: true: "},
+		"winkernel: {networkName: net, sourceVip: vip}":           {"winkernel.networkName: net: ", "winkernel.sourceVip: vip: "},
 		"ipvs: {scheduler: rr, excludeCIDRs: [10.0.0.0/8], strictARP: true, tcpTimeout: 1s, tcpFinTimeout: 2s, udpTimeout: 3s}": {
 			"ipvs.scheduler: rr: ", "ipvs.excludeCIDRs: [10.0.0.0/8]: ", "ipvs.strictARP: true: ", "ipvs.tcpTimeout: 1s: ", "ipvs.tcpFinTimeout: 2s: ", "ipvs.udpTimeout: 3s: "},
 		"ipvs: {syncPeriod: 1m, excludeCIDRs: []}":             nil,

@@ -27,7 +27,7 @@ import (
 // aside. The zero value is not useful; start from [Default] or [Load].
 type Config struct {
 	// Node describes the node: hostnameOverride, bindAddress, detectLocalMode,
-	// detectLocal, clusterCIDR, nodePortAddresses and the masquerade settings. Name is
+	// detectLocal, clusterCIDR, nodePortAddresses, the masquerade settings and the feature gate AllowServiceExternalIPs. Name is
 	// empty unless hostnameOverride is set: then the host's name counts. IPs has at most
 	// one address, bindAddress, which is the node's primary one whatever the Node object
 	// has; none if it is 0.0.0.0 or ::. Zone is always empty: the file has no field for it.

@@ -87,6 +87,7 @@ func (r *reader) node(c *v1alpha1.KubeProxyConfiguration) control.NodeConfig {
 		Bridge:             c.DetectLocal.BridgeInterface,
 		InterfacePrefix:    c.DetectLocal.InterfaceNamePrefix,
 		LocalhostNodePorts: c.Mode == modeIPTables && *c.IPTables.LocalhostNodePorts,
+		IgnoreExternalIPs:  !gate(c.FeatureGates, GateExternalIPs),
 		MasqueradeAll:      all,
 		MasqueradeMark:     1 << r.number(section+".masqueradeBit", bit, 0, 31),
 	}

@@ -23,7 +23,8 @@ func ignored(c *v1alpha1.KubeProxyConfiguration) []string {
 	if c.Mode != modeIPTables {
 		warnings = append(warnings, fmt.Sprintf("mode: %s: nfqproxy has one mode, which decides as mode %s; it uses the settings of this mode for masquerading, node ports and sync periods", c.Mode, modeIPTables))
 	}
-	warn(len(c.FeatureGates) > 0, "featureGates", strings.Join(slices.Sorted(maps.Keys(c.FeatureGates)), ", "), "nfqproxy has no feature gates")
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(c.FeatureGates)), func(name string) bool { return name == GateExternalIPs })
+	warn(len(others) > 0, "featureGates", strings.Join(others, ", "), "nfqproxy's only feature gate is "+GateExternalIPs)
 	warn(c.ShowHiddenMetricsForVersion != "", "showHiddenMetricsForVersion", c.ShowHiddenMetricsForVersion, "nfqproxy hides no metrics")
 	warn(c.PortRange != "", "portRange", c.PortRange, "kube-proxy does not use it either")
 	warn(c.WindowsRunAsService, "windowsRunAsService", true, "nfqproxy is for Linux")

@@ -132,6 +132,8 @@ func TestFields(t *testing.T) {
 		{"nodePortAddresses: [10.0.0.0/8, localhost]", func(c *Config) { c.Node.NodePortAddresses = prefixes("10.0.0.0/8", "127.0.0.0/8", "::1/128") }},
 		{"nodePortAddresses: [all]", func(c *Config) { c.Node.NodePortAddresses = prefixes("0.0.0.0/0", "::/0") }},
 		{"iptables: {localhostNodePorts: false}", func(c *Config) { c.Node.LocalhostNodePorts = false }},
+		{"featureGates: {AllowServiceExternalIPs: true}", func(*Config) {}},
+		{"featureGates: {AllowServiceExternalIPs: false}", func(c *Config) { c.Node.IgnoreExternalIPs = true }},
 		{"iptables: {masqueradeAll: true}", func(c *Config) { c.Node.MasqueradeAll = true }},
 		{"iptables: {masqueradeBit: 0}", func(c *Config) { c.Node.MasqueradeMark = 1 }},
 		{"iptables: {masqueradeBit: 31}", func(c *Config) { c.Node.MasqueradeMark = 1 << 31 }},

@@ -57,6 +57,9 @@ func (c Config) Marshal() ([]byte, error) {
 		// Zero is "left open" to kube-proxy, which then takes a second.
 		MinSyncPeriod: period(c.MinSyncPeriod),
 	}
+	if n.IgnoreExternalIPs {
+		object.FeatureGates = map[string]bool{GateExternalIPs: false}
+	}
 	object.ClientConnection.Kubeconfig = c.Kubeconfig
 	object.ClientConnection.QPS = c.QPS
 	object.ClientConnection.Burst = int32(c.Burst)

@@ -35,6 +35,7 @@ func TestMarshal(t *testing.T) {
 		"mode: nftables",
 		"mode: ipvs\nipvs: {scheduler: rr}",
 		"mode: nftables\nnodePortAddresses: [all]\nnftables: {masqueradeAll: true, masqueradeBit: 0, syncPeriod: 1m}",
+		"featureGates: {AllowServiceExternalIPs: false}",
 		"bindAddress: fd00::1\nclusterCIDR: fd00::/48,10.0.0.0/8\nhostnameOverride: node\noomScoreAdj: 0",
 		"detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: cni0, interfaceNamePrefix: veth}",
 		"conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s, tcpBeLiberal: true, udpTimeout: 1s, udpStreamTimeout: 1500ms}",

@@ -67,7 +67,14 @@ type Vocabulary struct {
 	Branches    WordList
 	Outcomes    WordList // of conntrack entries
 	Holds       WordList // the actions that end a hold
+	Gaps        WordList // why a hop has no record
 }
+
+// The reasons why a [Hop] has no record.
+const (
+	GapUnobserved = "not-observed"
+	GapNoRecord   = "no-record"
+)
 
 // Words returns the vocabulary, which is not to be changed.
 func Words() *Vocabulary { return vocabulary }
@@ -93,6 +100,10 @@ func newVocabulary() *Vocabulary {
 			{HoldDropped, "dropped"},
 			{HoldCancelled, "released as decided: the hold was cancelled"},
 			{HoldExpired, "released as decided: timeout"},
+		},
+		Gaps: WordList{
+			{GapUnobserved, "not observed: its decision is not known"},
+			{GapNoRecord, "no record of this packet within 10 s"},
 		},
 	}
 	for _, e := range Events() {

@@ -23,6 +23,7 @@ type flowsFlags struct {
 	query     observe.FlowQuery
 	last      string
 	all       bool
+	join      bool
 	output    string
 	noHeaders bool
 	zone      zoneFlags
@@ -40,6 +41,11 @@ Flows that are for no service and pass unchanged are omitted, and counted on sta
 error. Use --all, or a --verdict or --reason that selects them, to show them. In a lab
 most of them are connections that another node has already translated. The formats for
 programs, json, jsonl and hubble, omit nothing.
+
+Where several nodes are observed, a connection is one line, with the nodes that its first
+packet passed: node-a → node-b. --join=false prints a line for each node's decision, as the
+formats for programs do without --join. Decisions up to 10 s apart are joined. With --follow
+an event of a node that arrives late is a line of its own.
 
 A flow is shown if it matches all filters. A list has values separated by commas; a flow
 must match one of them.
@@ -69,6 +75,7 @@ custom-columns has kubectl's syntax.`,
 	flags.BoolVarP(&q.Follow, "follow", "f", false, "show events as they happen, until interrupted")
 	f.addFilters(cmd)
 	flags.BoolVarP(&f.all, "all", "A", false, "include flows that are for no service")
+	flags.BoolVar(&f.join, "join", true, "show each connection once, with all nodes that decided it; in formats other than tables only if given")
 	flags.StringVar(&q.Since, "since", "", "only flows decided since then: a duration (5m) or a time (RFC 3339); with --follow: print the events since then first")
 	flags.StringVar(&q.Limit, "limit", "", "number of newest flows to show; 0: all (default 100); with --follow: number of earlier flows to print first")
 	flags.StringVar(&f.last, "last", "", "same as --limit")
@@ -151,8 +158,7 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 	if o.Zone, err = f.zone.location(); err != nil {
 		return err
 	}
-	p, err := flowtext.New(stdout, f.output, o)
-	if err != nil {
+	if _, err := flowtext.New(io.Discard, f.output, o); err != nil { // before the request
 		return fmt.Errorf("--output %w", err)
 	}
 	observer, err := f.server.observer(connect)
@@ -160,7 +166,17 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 		return err
 	}
 	if len(args) == 1 {
-		return f.printOne(cmd.Context(), stdout, observer, args[0], p, o)
+		return f.printOne(cmd.Context(), stdout, observer, args[0], o)
+	}
+	if f.join && (f.table() || cmd.Flags().Changed("join")) {
+		// Without an answer, the list reports why.
+		nodes, _ := observer.Stats(cmd.Context())
+		f.query.Joined = len(nodes) > 1
+		o.Nodes = f.query.Joined
+	}
+	p, err := flowtext.New(stdout, f.output, o)
+	if err != nil {
+		return err
 	}
 	if f.query.Follow {
 		// The service may be created later.
@@ -171,6 +187,9 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 	return blameFlag(cmd.Flags(), f.list(cmd.Context(), observer, p, cmd.ErrOrStderr()))
 }
 
+// table reports whether the output is a table with the usual columns.
+func (f *flowsFlags) table() bool { return f.output == "" || f.output == "wide" }
+
 // check finds flags that contradict each other.
 func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 	if len(args) == 1 {
@@ -178,7 +197,7 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 			return errors.New("the flow ID is empty")
 		}
 		// Filters do not apply to one flow: only flags of the output and the connection do.
-		how := []string{"output", "no-headers", "tree", "utc", "time-zone", "server", "token-file", "color"}
+		how := []string{"output", "no-headers", "tree", "utc", "time-zone", "server", "lab", "token-file", "color"}
 		var err error
 		flags.Visit(func(flag *pflag.Flag) {
 			if err == nil && !slices.Contains(how, flag.Name) {
@@ -210,16 +229,36 @@ func (f *flowsFlags) servicesOnly() bool {
 }
 
 // printOne prints the details of one flow.
-func (f *flowsFlags) printOne(ctx context.Context, stdout io.Writer, observer observe.Observer, id string, p flowtext.Printer, o flowtext.Options) error {
+func (f *flowsFlags) printOne(ctx context.Context, stdout io.Writer, observer observe.Observer, id string, o flowtext.Options) error {
 	r, err := observer.Flow(ctx, id)
 	if err != nil {
 		return err
 	}
-	if f.output == "" {
-		_, err := io.WriteString(stdout, flowtext.Story(r, o, false))
-		return err
+	if f.output != "" {
+		p, err := flowtext.New(stdout, f.output, o)
+		if err != nil {
+			return err
+		}
+		return errors.Join(p.Print(r), p.Close())
 	}
-	return errors.Join(p.Print(r), p.Close())
+	if slices.ContainsFunc(r.Path(), func(h flow.Hop) bool { return h.Record == nil }) {
+		o.Observed = observedNodes(ctx, observer)
+	}
+	_, err = io.WriteString(stdout, flowtext.Story(r, o, false))
+	return err
+}
+
+// observedNodes are the nodes whose flows are observed; nil: not known.
+func observedNodes(ctx context.Context, observer observe.Observer) map[string]bool {
+	t, err := observer.Topology(ctx)
+	if err != nil {
+		return nil
+	}
+	nodes := make(map[string]bool)
+	for _, n := range t.Nodes {
+		nodes[n.Name] = n.Observed
+	}
+	return nodes
 }
 
 // breath is how long a stream has to be quiet before its records are written, so that records
@@ -243,57 +282,26 @@ func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flow
 		})
 	}()
 	var quiet <-chan time.Time
-	leftOut := uint64(0)
-	for printed := 0; ; {
+	l := &rows{flowsFlags: f, printer: p, stderr: stderr}
+	for {
 		select {
 		case <-quiet:
-			if err := p.Flush(); err != nil {
+			if err := l.flush(); err != nil {
 				return err
 			}
 			quiet = nil
 		case item, open := <-items:
-			switch {
-			case !open:
-				return f.finish(ctx, observer, <-end, printed, leftOut, p, stderr)
-			case item.Missed != nil && item.Missed.Why == observe.MissedLeftOut:
-				if leftOut == 0 && f.query.Follow {
-					fmt.Fprintln(stderr, "Flows for no service are omitted (--all shows them).")
-				}
-				leftOut += item.Missed.Missed
-			case item.Missed != nil:
-				if err := printMissed(item.Missed, p, stderr); err != nil {
-					return err
-				}
-			default:
-				if err := p.Print(item.Record); err != nil {
-					return err
-				}
-				printed++
-				if f.query.Follow {
-					quiet = time.After(breath)
-				}
+			if !open {
+				return l.finish(ctx, observer, <-end)
+			}
+			if err := l.take(item); err != nil {
+				return err
+			}
+			if f.query.Follow {
+				quiet = time.After(breath)
 			}
 		}
 	}
-}
-
-// finish ends a list that the observer ended with err. The number of omitted flows comes last,
-// below the records.
-func (f *flowsFlags) finish(ctx context.Context, observer observe.Observer, err error, printed int, leftOut uint64, p flowtext.Printer, stderr io.Writer) error {
-	if err == nil && printed == 0 && !f.query.Follow {
-		err = checkNames(ctx, observer, f.query)
-	}
-	if err != nil {
-		return errors.Join(err, p.Flush())
-	}
-	if printed == 0 && !f.query.Follow && (f.output == "" || f.output == "wide") {
-		fmt.Fprintln(stderr, "No flows found.")
-	}
-	err = p.Close()
-	if err == nil && leftOut > 0 {
-		fmt.Fprintln(stderr, leftOutInWords(leftOut))
-	}
-	return err
 }
 
 // leftOutInWords is the message with the number of omitted flows.

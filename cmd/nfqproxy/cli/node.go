@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -25,6 +27,7 @@ type nodeFlags struct {
 	interfacePrefix   string
 	nodePortAddresses []string
 	localhost         bool
+	featureGates      []string
 	masqueradeAll     bool
 	masqueradeHairpin bool
 	masqueradeBit     uint
@@ -40,6 +43,7 @@ func (f *nodeFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.interfacePrefix, "pod-interface-name-prefix", "", "with InterfaceNamePrefix: name prefix of the pods' interfaces")
 	flags.StringSliceVar(&f.nodePortAddresses, "nodeport-addresses", nil, "node addresses that serve node ports: prefixes, \"primary\" (the addresses of --node-ip), \"localhost\" or \"all\", in any combination (default: all)")
 	flags.BoolVar(&f.localhost, "localhost-nodeports", true, "serve node ports on 127.0.0.1, too")
+	flags.StringSliceVar(&f.featureGates, "feature-gates", nil, proxyconfig.GateExternalIPs+"=false: the externalIPs of Services have no effect; kube-proxy's other feature gates do not exist")
 	flags.BoolVar(&f.masqueradeAll, "masquerade-all", false, "masquerade all ClusterIP traffic")
 	flags.BoolVar(&f.masqueradeHairpin, "masquerade-hairpin", true, "masquerade traffic from an endpoint to itself; false is for teaching: it shows the failure")
 	flags.UintVar(&f.masqueradeBit, "masquerade-bit", 14, "bit of the packet mark that requests masquerading")
@@ -93,7 +97,19 @@ func (f *nodeFlags) apply(c *control.NodeConfig) error {
 			return fmt.Errorf("--cluster-cidr: two %s prefixes: give one per family", f)
 		}
 	}
-	return errors.Join(f.applyMode(c), f.applyNodePorts(c))
+	return errors.Join(f.applyGates(c), f.applyMode(c), f.applyNodePorts(c))
+}
+
+func (f *nodeFlags) applyGates(c *control.NodeConfig) error {
+	for _, s := range f.featureGates {
+		name, value, _ := strings.Cut(s, "=")
+		on, err := strconv.ParseBool(value)
+		if name != proxyconfig.GateExternalIPs || err != nil {
+			return fmt.Errorf("--feature-gates %q: want %s=false or %[2]s=true", s, proxyconfig.GateExternalIPs)
+		}
+		c.IgnoreExternalIPs = !on
+	}
+	return nil
 }
 
 func (f *nodeFlags) applyMode(c *control.NodeConfig) error {

@@ -483,7 +483,7 @@ func TestDescribedParameters(t *testing.T) {
 					value = p.Value.Schema.Value.Default
 				}
 				query := url.Values{p.Value.Name: {fmt.Sprint(value)}}
-				if p.Value.Name == "event" {
+				if p.Value.Name == "event" || p.Value.Name == "rate" {
 					query.Set("follow", "true")
 				}
 				if status := try(query.Encode()); status != 200 {

@@ -2,20 +2,23 @@ package localnode
 
 import (
 	"context"
+	"encoding/binary"
 	"math"
 	"math/bits"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/journal"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // The rate limit of a reader: a maximum number of records in each window, which leaves the
 // processors to the datapath under any load. Beyond it the reader gets all records of a sample of
-// flows.
+// flows. A window is longer for a reader that requests a low rate: a sample of a few records varies too much.
 const (
-	window = 100 * time.Millisecond
+	window        = 100 * time.Millisecond
+	longestWindow = time.Second
 	// few is the minimum number of records of a window, for any number of readers.
 	few = 20
 	// page is the number of known flows that are copied at a time.
@@ -47,7 +50,7 @@ func (n *Node) Flows(ctx context.Context, q observe.FlowQuery, each func(observe
 	}
 	n.readers.Add(1)
 	defer n.readers.Add(-1)
-	s := &stream{Node: n, reader: list.flows.Reader(), each: each, filter: f, reported: time.Now()}
+	s := &stream{Node: n, reader: list.flows.Reader(), each: each, filter: f, window: windowFor(f.Rate), reported: time.Now()}
 	return s.follow(ctx, matches)
 }
 
@@ -114,7 +117,8 @@ type stream struct {
 	reader *journal.Reader
 	each   func(observe.Item) error
 	filter *observe.Filter
-	// mask picks flows: those whose hash has none of its bits. It has more bits the more
+	window time.Duration
+	// mask picks flows: those whose sampleOf has none of its bits. It has more bits the more
 	// happens.
 	mask  uint64
 	quiet int // windows in a row in which there was room to spare
@@ -125,7 +129,7 @@ type stream struct {
 
 // follow sends events until the context ends.
 func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State, flow.Event) bool) error {
-	picked := func(number uint64, f *flow.Flow, state flow.State, e flow.Event) bool {
+	picked := func(_ uint64, f *flow.Flow, state flow.State, e flow.Event) bool {
 		if !matches(f, state, e) {
 			return false
 		}
@@ -135,7 +139,7 @@ func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State
 			}
 			return false
 		}
-		if hash(number)&s.mask != 0 {
+		if sampleOf(&f.Packet)&s.mask != 0 {
 			s.sampled++
 			return false
 		}
@@ -151,7 +155,7 @@ func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State
 		if ctx.Err() != nil {
 			return nil
 		}
-		if now := time.Now(); now.Sub(began) > window {
+		if now := time.Now(); now.Sub(began) > s.window {
 			s.relax(given)
 			began, room, given = now, s.capacity(), 0
 		}
@@ -179,19 +183,32 @@ func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-time.After(window - time.Since(began)):
+			case <-time.After(s.window - time.Since(began)):
 			}
 		}
 	}
 }
 
-// capacity is the number of records of a window for each reader: a fifth while the datapath is busy.
+// windowFor is the window of a reader that requests a rate; 0: it requests none.
+func windowFor(rate int) time.Duration {
+	if rate == 0 {
+		return window
+	}
+	return min(max(window, few*time.Second/time.Duration(rate)), longestWindow)
+}
+
+// capacity is the number of records of a window for each reader: a fifth while the datapath is busy, and no more than
+// the reader requests.
 func (s *stream) capacity() int {
-	all := float64(s.config.Records) * window.Seconds()
+	all := float64(s.config.Records) * s.window.Seconds()
 	if s.config.Journal.Busy() {
 		all /= 5
 	}
-	return max(few, int(all)/int(max(1, s.readers.Load())))
+	room := max(few, int(all)/int(max(1, s.readers.Load())))
+	if rate := s.filter.Rate; rate > 0 {
+		room = min(room, max(1, int(float64(rate)*s.window.Seconds())))
+	}
+	return room
 }
 
 // relax enlarges the sample again after some time below the limit.
@@ -228,8 +245,17 @@ func (s *stream) sendMissed() error {
 	return nil
 }
 
-// hash distributes consecutive numbers.
-func hash(n uint64) uint64 {
-	hi, lo := bits.Mul64(n, 0x9e3779b97f4a7c15)
+// sampleOf is the number by which flows are sampled. It depends on the source only, so that samples of several nodes,
+// before and after the translation of the destination, have the same connections.
+func sampleOf(p *decision.Packet) uint64 {
+	a := p.Source.Addr().As16()
+	n := mix(binary.NativeEndian.Uint64(a[:8]))
+	n = mix(n ^ binary.NativeEndian.Uint64(a[8:]))
+	return mix(n ^ uint64(p.Source.Port())<<8 ^ uint64(p.Protocol))
+}
+
+// mix distributes numbers that differ little.
+func mix(n uint64) uint64 {
+	hi, lo := bits.Mul64(n+1, 0x9e3779b97f4a7c15)
 	return hi ^ lo>>32
 }

@@ -44,7 +44,7 @@ type Config struct {
 	// Holder holds flows; nil: holding flows is not supported.
 	Holder observe.Holder
 	// Records is the rate limit for all readers together, in records per second; a fifth of it
-	// while the journal is busy; 0: 5,000. Beyond it each reader gets a sample of flows, and a
+	// while the journal is busy; 0: [observe.NodeRecords]. Beyond it each reader gets a sample of flows, and a
 	// report of the missed records.
 	Records int
 }
@@ -68,7 +68,7 @@ var (
 // New returns the observer.
 func New(c Config) *Node {
 	if c.Records == 0 {
-		c.Records = 5000
+		c.Records = observe.NodeRecords
 	}
 	return &Node{config: c, explaining: make(chan struct{}, 1)}
 }

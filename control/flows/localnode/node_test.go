@@ -263,14 +263,16 @@ func TestStream(t *testing.T) {
 		name    string
 		flows   int
 		records int // a second
+		rate    string
 		stall   bool
 		busy    bool
 		why     []string
 	}{
-		{"as fast as it comes", 10_000, 1 << 30, false, false, nil},
-		{"sampled", 100_000, 1000, false, false, []string{observe.MissedSampled}},
-		{"busy", 100_000, 10_000, false, true, []string{observe.MissedSampled}},
-		{"stalled", 100_000, 1 << 30, true, false, []string{observe.MissedSlow}},
+		{"as fast as it comes", 10_000, 1 << 30, "", false, false, nil},
+		{"sampled", 100_000, 1000, "", false, false, []string{observe.MissedSampled}},
+		{"rate of the reader", 100_000, 1 << 30, "5", false, false, []string{observe.MissedSampled}},
+		{"busy", 100_000, 10_000, "", false, true, []string{observe.MissedSampled}},
+		{"stalled", 100_000, 1 << 30, "", true, false, []string{observe.MissedSlow}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t, tt.records)
@@ -296,7 +298,7 @@ func TestStream(t *testing.T) {
 			}
 			done := make(chan error, 1)
 			go func() {
-				done <- b.Node.Flows(ctx, observe.FlowQuery{Follow: true}, func(i observe.Item) error {
+				done <- b.Node.Flows(ctx, observe.FlowQuery{Follow: true, Rate: tt.rate}, func(i observe.Item) error {
 					<-release
 					if i.Missed != nil {
 						missed.Add(i.Missed.Missed)

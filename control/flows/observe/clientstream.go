@@ -77,36 +77,41 @@ func (c *Client) items(ctx context.Context, body io.Reader, endless bool, each f
 	}
 }
 
-// item parses a line: a record, or by its event a [MissedLine] or a [JoinedLine].
-func (c *Client) item(line []byte) (Item, error) {
-	var kind struct {
-		Version int    `json:"version"`
-		Event   string `json:"event"`
-	}
-	err := json.Unmarshal(line, &kind)
-	if err == nil {
-		if err := c.checkVersion(kind.Version); err != nil {
-			return Item{}, err
+// line is any line: a record, or by its event a [MissedLine] or a [JoinedLine]. Streams are long: a line is decoded
+// once, not first for its event.
+type line struct {
+	flow.Record
+	Event  string       `json:"event"` // not only the record's
+	Missed uint64       `json:"missed"`
+	Why    string       `json:"why"`
+	Flow   string       `json:"flow"`
+	Other  *flow.Record `json:"other"`
+}
+
+// item parses a line.
+func (c *Client) item(text []byte) (Item, error) {
+	l := new(line)
+	err := json.Unmarshal(text, l)
+	if err != nil { // that of another version may have other types
+		var only struct{ Version int }
+		if json.Unmarshal(text, &only) == nil {
+			if wrong := c.checkVersion(only.Version); wrong != nil {
+				return Item{}, wrong
+			}
 		}
-	}
-	if err == nil && kind.Event == EventMissed {
-		var m MissedLine
-		if err = json.Unmarshal(line, &m); err == nil {
-			return Item{Missed: &m.Missed}, nil
-		}
-	}
-	if err == nil && kind.Event == EventJoined {
-		var j JoinedLine
-		if err = json.Unmarshal(line, &j); err == nil && j.Other != nil {
-			return Item{Joined: &j.Joined}, nil
-		}
-	}
-	r := new(flow.Record)
-	if err == nil {
-		err = json.Unmarshal(line, r)
-	}
-	if err != nil {
 		return Item{}, fmt.Errorf("%s: invalid flow record: %w", c.server, err)
 	}
-	return Item{Record: r}, nil
+	if err := c.checkVersion(l.Version); err != nil {
+		return Item{}, err
+	}
+	switch {
+	case l.Event == EventMissed:
+		return Item{Missed: &Missed{Node: l.Node, Missed: l.Missed, Why: l.Why}}, nil
+	case l.Event == EventJoined && l.Other != nil:
+		return Item{Joined: &Joined{Flow: l.Flow, Other: l.Other}}, nil
+	}
+	if l.Event != "" {
+		_ = l.Record.Event.UnmarshalText([]byte(l.Event)) // never fails
+	}
+	return Item{Record: &l.Record}, nil
 }

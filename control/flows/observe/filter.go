@@ -47,6 +47,8 @@ type Filter struct {
 	// Limit is the maximum number of flows: of the newest or, following, of those sent first;
 	// 0: none of these; [All]: all.
 	Limit int
+	// Rate is the maximum number of records per second, following; 0: that of the node.
+	Rate int
 }
 
 // ServicePattern matches service ports. Empty fields match all.
@@ -103,11 +105,14 @@ func (q FlowQuery) Parse(now time.Time) (*Filter, error) {
 	if q.Event != "" && !q.Follow {
 		p.fail("event", "event %q: only streams have events: use follow, or filter by state", q.Event)
 	}
-	if q.Joined && !q.Follow {
-		p.fail("joined", "joined: only streams join the decisions of nodes: use follow")
-	}
 	f.Since = p.since(q.Since, now)
 	f.Limit = p.limit(q)
+	if q.Rate != "" {
+		f.Rate = p.number("rate", q.Rate, "without it, the rate is limited by the nodes only")
+	}
+	if q.Rate != "" && !q.Follow {
+		p.fail("rate", "rate %q: only streams have a rate: use follow, or limit", q.Rate)
+	}
 	return f, p.error()
 }
 

@@ -1,10 +1,12 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -18,27 +20,31 @@ import (
 // Fleet is the Observer of several nodes. An unreachable node is logged once and left out of
 // responses; it is an error if all are unreachable. Its methods are safe for concurrent use.
 type Fleet struct {
-	members []Member
 	FleetOptions
 	// retry is the first delay before a node's stream is reconnected; it doubles each time, up to
 	// longestRetry.
 	retry time.Duration
 	holds fleetHolds
 
-	mu   sync.Mutex
-	lost map[string]bool // nodes that were unreachable the last time
+	mu      sync.Mutex
+	members []Member        // never changed, only replaced
+	changed chan struct{}   // closed when there are other members
+	lost    map[string]bool // nodes that were unreachable the last time
 }
 
 var _ Observer = (*Fleet)(nil)
 
 // Member is a node of a fleet.
 type Member struct {
-	Name     string // as in its records
+	Name string // as in its records
+	// Observer is the node's. It must be comparable: another one for the same name is another daemon.
 	Observer Observer
 }
 
 // FleetOptions are all optional.
 type FleetOptions struct {
+	// Records is the default of [FlowQuery.Rate], for all nodes together; 0: 20,000.
+	Records int
 	// Names fills in names in records.
 	Names flow.Names
 	// Addresses is the inverse of Names; a pod's namespace may be left out. The nodes resolve names
@@ -53,27 +59,58 @@ const (
 	longestRetry = 5 * time.Second
 )
 
+// defaultRecords is the default of [FleetOptions.Records]: what one viewer can decode on one
+// processor, with some to spare.
+const defaultRecords = 20_000
+
+// errNoNodes is the error of requests while there are no members.
+var errNoNodes = errors.New("no nodes: want one or more")
+
 // NewFleet returns an Observer of the nodes: at least one, with distinct names. The caller must call
 // [Fleet.Close].
 func NewFleet(members []Member, o FleetOptions) (*Fleet, error) {
 	if len(members) == 0 {
-		return nil, errors.New("no nodes: want one or more")
-	}
-	seen := make(map[string]bool)
-	for _, m := range members {
-		if seen[m.Name] {
-			return nil, fmt.Errorf("duplicate node name %q: want distinct names", m.Name)
-		}
-		seen[m.Name] = true
+		return nil, errNoNodes
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	f := &Fleet{members: slices.Clone(members), FleetOptions: o, retry: firstRetry, lost: make(map[string]bool)}
+	o.Records = cmp.Or(o.Records, defaultRecords)
+	f := &Fleet{FleetOptions: o, retry: firstRetry, changed: make(chan struct{}), lost: make(map[string]bool)}
+	if err := f.SetMembers(members); err != nil {
+		return nil, err
+	}
 	f.holds.fleet = f
 	f.holds.watching, f.holds.stop = context.WithCancel(context.Background())
 	f.holds.changed = make(chan struct{})
 	return f, nil
+}
+
+// SetMembers replaces the nodes, which must have distinct names; with an error nothing changes.
+// Without nodes, requests fail. Streams that follow flows end for the nodes that are gone, and begin for
+// the new ones, without earlier records.
+func (f *Fleet) SetMembers(members []Member) error {
+	seen := make(map[string]bool)
+	for _, m := range members {
+		if seen[m.Name] {
+			return fmt.Errorf("duplicate node name %q: want distinct names", m.Name)
+		}
+		seen[m.Name] = true
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.members = slices.Clone(members)
+	maps.DeleteFunc(f.lost, func(node string, _ bool) bool { return !seen[node] })
+	close(f.changed)
+	f.changed = make(chan struct{})
+	return nil
+}
+
+// all returns the members, and a channel that is closed when there are others.
+func (f *Fleet) all() ([]Member, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.members, f.changed
 }
 
 // Close stops watching holds, which then end by their timeout on their nodes.
@@ -84,95 +121,13 @@ func (f *Fleet) Close() {
 
 // Holder returns the Holder for the nodes that support holds; nil: none does.
 func (f *Fleet) Holder() Holder {
-	for _, m := range f.members {
+	members, _ := f.all()
+	for _, m := range members {
 		if m.Observer.Holder() != nil {
 			return &f.holds
 		}
 	}
 	return nil
-}
-
-// named returns the members of these names, or all without names.
-func (f *Fleet) named(nodes []string) ([]Member, error) {
-	if len(nodes) == 0 {
-		return f.members, nil
-	}
-	var list []Member
-	for _, node := range nodes {
-		i := slices.IndexFunc(f.members, func(m Member) bool { return m.Name == node })
-		if i < 0 {
-			return nil, &Error{http.StatusBadRequest, "node", fmt.Sprintf("node %q not found: want %s", node, f.names())}
-		}
-		if !slices.ContainsFunc(list, func(m Member) bool { return m.Name == node }) {
-			list = append(list, f.members[i])
-		}
-	}
-	return list, nil
-}
-
-// names lists the members for a message.
-func (f *Fleet) names() string {
-	var names []string
-	for _, m := range f.members {
-		names = append(names, m.Name)
-	}
-	return strings.Join(names, ", ")
-}
-
-// reply is the result of one member.
-type reply[T any] struct {
-	Member
-	answer T
-	err    error
-}
-
-// askAll sends a request to all members concurrently, and returns their replies in their order.
-func queryAll[T any](members []Member, query func(Member) (T, error)) []reply[T] {
-	replies := make([]reply[T], len(members))
-	var queries sync.WaitGroup
-	for i, m := range members {
-		queries.Go(func() {
-			answer, err := query(m)
-			replies[i] = reply[T]{m, answer, err}
-		})
-	}
-	queries.Wait()
-	return replies
-}
-
-// answered leaves out failed replies. An invalid request is an error, and so is a failure of all
-// members.
-func answered[T any](f *Fleet, replies []reply[T]) ([]reply[T], error) {
-	var good []reply[T]
-	var errs []error
-	for _, r := range replies {
-		var e *Error
-		if errors.As(r.err, &e) {
-			return nil, e
-		}
-		if r.err != nil {
-			errs = append(errs, fmt.Errorf("node %s: %w", r.Name, r.err))
-			continue
-		}
-		good = append(good, r)
-	}
-	for _, r := range replies {
-		f.note(r.Name, r.err)
-	}
-	if len(good) == 0 {
-		return nil, errors.Join(errs...)
-	}
-	return good, nil
-}
-
-// gather sends a request to all members, and returns the answers of those that are reachable.
-func gather[T any](f *Fleet, ask func(Observer) (T, error)) ([]T, error) {
-	good, err := answered(f, queryAll(f.members, func(m Member) (T, error) { return ask(m.Observer) }))
-	var list []T
-	for _, r := range good {
-		list = append(list, r.answer)
-	}
-	return list, err
 }
 
 // note logs only when a node becomes unreachable and when it is reachable again: pages send
@@ -194,7 +149,8 @@ func (f *Fleet) note(node string, err error) {
 
 // Flow searches all nodes, and adds what the others decided about the same connection.
 func (f *Fleet) Flow(ctx context.Context, id string) (*flow.Record, error) {
-	replies := queryAll(f.members, func(m Member) (*flow.Record, error) { return m.Observer.Flow(ctx, id) })
+	members, _ := f.all()
+	replies := queryAll(members, func(m Member) (*flow.Record, error) { return m.Observer.Flow(ctx, id) })
 	var faults []error
 	for _, r := range replies {
 		var e *Error
@@ -223,13 +179,14 @@ func (f *Fleet) Services(ctx context.Context, q ServiceQuery) (*Services, error)
 	if err != nil {
 		return nil, err
 	}
-	all, err := gather(f, func(o Observer) (*Services, error) { return o.Services(ctx, q) })
+	var sum servicesSum
+	err = gatherEach(f, func(o Observer) (*Services, error) { return o.Services(ctx, q) }, sum.add)
 	if err != nil {
 		return nil, err
 	}
-	sum := mergeServices(all)
-	filter.cut(sum, slices.ContainsFunc(all, func(s *Services) bool { return s.Next != "" }))
-	return sum, nil
+	merged := sum.sorted()
+	filter.cut(merged, sum.more)
+	return merged, nil
 }
 
 // Tables returns the tables of all nodes.
@@ -252,8 +209,9 @@ const statusTimeout = 25 * time.Second
 func (f *Fleet) Status(ctx context.Context) ([]Status, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, statusTimeout, fmt.Errorf("no answer within %s", statusTimeout))
 	defer cancel()
+	members, _ := f.all()
 	var list []Status
-	for _, r := range queryAll(f.members, func(m Member) ([]Status, error) { return m.Observer.Status(ctx) }) {
+	for _, r := range queryAll(members, func(m Member) ([]Status, error) { return m.Observer.Status(ctx) }) {
 		f.note(r.Name, r.err)
 		if r.err != nil {
 			r.answer = []Status{{Node: r.Name, Problems: []Problem{{ProblemUnreachable, "the daemon does not answer: " + r.err.Error()}}}}
@@ -269,27 +227,32 @@ func (f *Fleet) Topology(ctx context.Context) (*Topology, error) {
 	if err != nil {
 		return nil, err
 	}
-	members := &Topology{}
-	for _, m := range f.members {
-		members.Nodes = append(members.Nodes, TopologyNode{Name: m.Name})
+	members, _ := f.all()
+	names := &Topology{}
+	for _, m := range members {
+		names.Nodes = append(names.Nodes, TopologyNode{Name: m.Name})
 	}
-	t := mergeTopologies(append(all, members))
+	t := mergeTopologies(append(all, names))
 	t.CanHold = t.CanHold && f.Holder() != nil
 	return t, nil
 }
 
 // Explain simulates the packet on the node of the question.
 func (f *Fleet) Explain(ctx context.Context, q Question) (*flow.Record, error) {
-	if q.Node == "" && len(f.members) > 1 {
-		return nil, &Error{http.StatusBadRequest, "node", "node is missing: each node decides by itself: want one of " + f.names()}
+	members, _ := f.all()
+	if q.Node == "" && len(members) > 1 {
+		return nil, &Error{http.StatusBadRequest, "node", "node is missing: each node decides by itself: want one of " + names(members)}
 	}
 	var nodes []string
 	if q.Node != "" {
 		nodes = []string{q.Node}
 	}
-	members, err := f.named(nodes)
+	members, err := named(members, nodes)
 	if err != nil {
 		return nil, err
+	}
+	if len(members) == 0 {
+		return nil, errNoNodes
 	}
 	r, err := members[0].Observer.Explain(ctx, q)
 	if err != nil {

@@ -55,7 +55,8 @@ func (h *fleetHolds) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	members, err := h.fleet.named(filter.Nodes)
+	members, _ := h.fleet.all()
+	members, err = named(members, filter.Nodes)
 	if e, ok := errors.AsType[*Error](err); ok {
 		e.Field = "flow." + e.Field
 		return nil, e

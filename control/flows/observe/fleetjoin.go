@@ -3,8 +3,10 @@ package observe
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -27,15 +29,11 @@ type joinKey struct{ protocol, source, destination string }
 func arriving(r *flow.Record) joinKey { return joinKey{r.Protocol, r.Source, r.Destination} }
 
 func leaving(r *flow.Record) joinKey {
-	switch {
-	case r.Endpoint == "":
-		return arriving(r)
-	case r.Life != nil && r.Life.SeenSource != "":
-		return joinKey{r.Protocol, r.Life.SeenSource, r.Endpoint}
-	case r.Masquerade:
+	source, destination, known := r.Leaves()
+	if !known {
 		return joinKey{}
 	}
-	return joinKey{r.Protocol, r.Source, r.Endpoint}
+	return joinKey{r.Protocol, source, destination}
 }
 
 // near reports whether two records may be of one connection by their nodes and times.
@@ -107,29 +105,132 @@ func (j *joiner) pass(p *flow.Record) (found []Joined) {
 	return nil
 }
 
-// passing is the query for flows that nodes pass.
-func passing(q FlowQuery) FlowQuery {
+// passing is the query for flows that one of so many nodes passes.
+func passing(q FlowQuery, nodes int) FlowQuery {
 	past := "" // without a limit, followers get no past records
 	if q.Limit != "" || q.Since != "" {
-		past = strconv.Itoa(joinKept)
+		past = strconv.Itoa(passedOf(nodes))
 	}
-	return FlowQuery{Follow: true, Verdict: decision.Accept.String(), Protocol: q.Protocol, Since: q.Since, Limit: past}
+	return FlowQuery{Follow: true, Verdict: decision.Accept.String(), Protocol: q.Protocol, Since: q.Since, Limit: past, Rate: q.Rate}
+}
+
+// joinList joins the records of a list, which is in the order of their decisions: it returns the
+// list without those that belong to another one, and what belongs to each, by its ID.
+func (f *Fleet) joinList(ctx context.Context, q FlowQuery, list []Item) ([]Item, map[string][]Joined) {
+	records, listed := []*flow.Record{}, make(map[string]bool)
+	for _, i := range list {
+		if r := i.Record; r != nil && r.Time != nil {
+			listed[r.ID] = true
+			if r.Verdict != decision.Accept.String() {
+				records = append(records, r)
+			}
+		}
+	}
+	if len(listed) == 0 {
+		return list, nil
+	}
+	records = append(records, f.passed(ctx, q, list)...)
+	slices.SortStableFunc(records, func(a, b *flow.Record) int { return a.Time.Compare(*b.Time) })
+	j := joiner{pairs: !q.ServicesOnly}
+	joined, gone := make(map[string][]Joined), make(map[string]bool)
+	for _, r := range records {
+		find := j.record
+		if r.Verdict == decision.Accept.String() {
+			find = j.pass
+		}
+		for _, found := range find(r) {
+			if listed[found.Flow] {
+				joined[found.Flow] = append(joined[found.Flow], found)
+				gone[found.Other.ID] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(list, func(i Item) bool { return i.Record != nil && gone[i.Record.ID] }), joined
+}
+
+// passedOf is how many flows that one of so many nodes passes are joined to a list, or to the past records of a stream.
+func passedOf(nodes int) int { return min(joinKept, max(1, fewMembers*joinKept/nodes)) }
+
+// passed returns the records of nodes that passed packets of a list's connections. A node without
+// an answer is left out.
+func (f *Fleet) passed(ctx context.Context, q FlowQuery, list []Item) []*flow.Record {
+	const most = 200 // destinations in a query; of more, all flows that nodes pass
+	oldest, destinations := time.Time{}, make(map[string]bool)
+	for _, i := range list {
+		if r := i.Record; r != nil && r.Time != nil {
+			if oldest.IsZero() {
+				oldest = *r.Time
+			}
+			_, destination, _ := r.Leaves()
+			destinations[r.Destination], destinations[destination] = true, true
+		}
+	}
+	members, _ := f.all()
+	passed := FlowQuery{
+		Verdict: decision.Accept.String(), Protocol: q.Protocol, Since: oldest.Add(-joinWindow).Format(time.RFC3339Nano),
+		Limit: strconv.Itoa(passedOf(len(members))),
+	}
+	if len(destinations) <= most {
+		passed.Destination = strings.Join(slices.Sorted(maps.Keys(destinations)), ",")
+	}
+	var records []*flow.Record
+	for _, reply := range queryAll(members, func(m Member) (records []*flow.Record, err error) {
+		err = m.Observer.Flows(ctx, passed, func(i Item) error {
+			if i.Record != nil && i.Record.Time != nil {
+				records = append(records, f.decorate(m.Name, i.Record))
+			}
+			return nil
+		})
+		return records, err
+	}) {
+		if reply.err == nil {
+			records = append(records, reply.answer...)
+		}
+	}
+	return records
 }
 
 // others returns the records of other nodes about the flow's connection, in the order of their
 // decisions. A node without an answer is left out.
 func (f *Fleet) others(ctx context.Context, r *flow.Record) []*flow.Record {
+	list := f.meeting(ctx, r)
+	for _, o := range list {
+		if r.Endpoint == "" && o.Endpoint != "" { // the packet as r has it is not that on all nodes
+			list = append(list, f.meeting(ctx, o)...)
+			break
+		}
+	}
+	seen := map[string]bool{r.ID: true}
+	list = slices.DeleteFunc(list, func(o *flow.Record) bool {
+		was := seen[o.ID]
+		seen[o.ID] = true
+		return was
+	})
+	slices.SortFunc(list, func(a, b *flow.Record) int { return cmp.Or(a.Time.Compare(*b.Time), cmp.Compare(a.Node, b.Node)) })
+	return list
+}
+
+// meeting returns the records of other nodes that have the packet as it arrives at the flow's node,
+// or as it leaves it: of each node and each of both that of the nearest time.
+func (f *Fleet) meeting(ctx context.Context, r *flow.Record) []*flow.Record {
 	queries := []FlowQuery{{Source: r.Source, Destination: r.Destination}}
 	if out := leaving(r); out != (joinKey{}) && out != arriving(r) {
 		queries = append(queries, FlowQuery{Source: out.source, Destination: out.destination})
 	}
 	if r.Verdict == decision.Accept.String() {
 		queries = append(queries, FlowQuery{Endpoint: r.Destination})
+	} else if !r.Local && r.SourcePod == "" { // a rule of another host may have masqueraded a pod
+		queries = append(queries, FlowQuery{Destination: r.Destination, Verdict: decision.Accept.String()})
 	}
-	found := make(map[string]*flow.Record) // by node: that of the nearest time
-	replies := queryAll(f.members, func(m Member) (list []*flow.Record, err error) {
+	type place struct {
+		node string
+		joinKey
+	}
+	found := make(map[place]*flow.Record)
+	members, _ := f.all()
+	replies := queryAll(onPath(members, r), func(m Member) (list []*flow.Record, err error) {
 		for _, q := range queries {
-			if m.Name == r.Node || r.Time == nil {
+			if r.Time == nil {
 				continue
 			}
 			q.Protocol, q.Since, q.Limit = r.Protocol, r.Time.Add(-joinWindow).Format(time.RFC3339Nano), "1000"
@@ -147,17 +248,28 @@ func (f *Fleet) others(ctx context.Context, r *flow.Record) []*flow.Record {
 	})
 	for _, reply := range replies {
 		for _, o := range reply.answer {
+			at := place{o.Node, arriving(o)}
 			meets := arriving(o) == arriving(r) || arriving(o) == leaving(r) || leaving(o) == arriving(r)
-			if best := found[o.Node]; meets && near(o, r) && (best == nil || distance(o, r) < distance(best, r)) {
-				found[o.Node] = o
+			if best := found[at]; meets && near(o, r) && (best == nil || distance(o, r) < distance(best, r)) {
+				found[at] = o
 			}
 		}
 	}
-	var list []*flow.Record
-	for _, o := range found {
-		list = append(list, o)
+	return slices.Collect(maps.Values(found))
+}
+
+// fewMembers are so few that all of them are queried about a connection.
+const fewMembers = 16
+
+// onPath returns the other members that may have seen the connection of a record: of many, the nodes that the record
+// names, if it names both ends of the path.
+func onPath(members []Member, r *flow.Record) (list []Member) {
+	all := len(members) <= fewMembers || r.EndpointNode == "" || r.SourceNode == "" && r.SourceHost == ""
+	for _, m := range members {
+		if m.Name != r.Node && (all || m.Name == r.SourceNode || m.Name == r.EndpointNode) {
+			list = append(list, m)
+		}
 	}
-	slices.SortFunc(list, func(a, b *flow.Record) int { return cmp.Or(a.Time.Compare(*b.Time), cmp.Compare(a.Node, b.Node)) })
 	return list
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -165,9 +166,109 @@ func TestFlowWithOthers(t *testing.T) {
 	t.Error("the queries have no time")
 }
 
-func TestJoinedNeedsFollow(t *testing.T) {
-	var e *observe.Error
-	if _, err := (observe.FlowQuery{Joined: true}).Parse(now); !errors.As(err, &e) || e.Field != "joined" {
-		t.Error(err)
+// TestFlowOnThreeNodes: a flow that passes a node, is translated at the next one and returns to the
+// first has all records, whichever of them it is; also if the first node masquerades it.
+func TestFlowOnThreeNodes(t *testing.T) {
+	const pod, masqueraded = "10.244.1.2:40000", "10.0.0.2:61000"
+	f, fakes := newFleet(t, 3, observe.FleetOptions{})
+	fakes[0].List = []observe.Item{decidedBy("node-a", "a/1", 0, pod, nodePort, "", ""), decidedBy("node-a", "a/2", 2, masqueraded, endpoint, "", "")}
+	fakes[1].List = []observe.Item{decidedBy("node-b", "b/1", 1, pod, nodePort, endpoint, masqueraded), decidedBy("node-b", "b/2", 30, client, nodePort, endpoint, "10.0.0.2:61001")}
+	fakes[2].List = []observe.Item{decidedBy("node-c", "c/1", 30, pod, nodePort, "", client), decidedBy("node-c", "c/2", 30, "10.244.1.2:40001", nodePort, "", "")}
+	for id, want := range map[string]string{"a/1": "b/1 a/2", "b/1": "a/1 a/2", "a/2": "a/1 b/1", "b/2": "c/1", "c/1": "b/2", "c/2": ""} {
+		r, err := f.Flow(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, o := range r.Others {
+			got = append(got, o.ID)
+		}
+		if got := strings.Join(got, " "); got != want {
+			t.Errorf("%s: others %q, want %q", id, got, want)
+		}
+	}
+}
+
+// TestFlowOfManyNodes: of many nodes, only those on the path of the connection are queried, if they are known.
+func TestFlowOfManyNodes(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		f, fakes := newFleet(t, 20, observe.FleetOptions{})
+		first := decidedBy("node-a", "a/1", 0, "10.244.9.9:40000", nodePort, endpoint, "10.244.9.9:40000")
+		if known {
+			first.Record.SourceNode, first.Record.EndpointNode = "node-s", "node-b"
+		}
+		fakes[0].List = []observe.Item{first}
+		fakes[1].List = []observe.Item{decidedBy("node-b", "b/1", 1, "10.244.9.9:40000", endpoint, "", "")}
+		r, err := f.Flow(t.Context(), "a/1")
+		if err != nil || len(r.Others) != 1 || r.Others[0].ID != "b/1" {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		for i, fake := range fakes {
+			lists := 0
+			for _, request := range fake.Requests() {
+				if _, ok := request.(observe.FlowQuery); ok {
+					lists++
+				}
+			}
+			onPath := i == 1 || i == 's'-'a'
+			if want := i != 0 && (onPath || !known); (lists > 0) != want {
+				t.Errorf("path known: %t: node %d gets %d queries", known, i, lists)
+			}
+		}
+	}
+}
+
+// TestJoinedList: in a list, what other nodes decided comes right after its record and is no record of
+// its own, also if the query leaves it out; the limit is that of connections.
+func TestJoinedList(t *testing.T) {
+	const masqueraded = "10.0.0.1:61000"
+	f, fakes := newFleet(t, 3, observe.FleetOptions{})
+	fakes[0].List = []observe.Item{
+		decidedBy("node-a", "a/0", -60, client, nodePort, endpoint, masqueraded), // the same ports as a/1, earlier
+		decidedBy("node-a", "a/1", 1, client, nodePort, endpoint, masqueraded),
+		decidedBy("node-a", "a/2", 3, "192.0.2.1:40002", nodePort, "10.244.1.2:8080", "10.0.0.1:61002"), // its endpoint is on node-a
+		decidedBy("node-a", "a/3", 5, "10.244.1.9:1", "192.0.2.7:443", "", ""),
+	}
+	fakes[1].List = []observe.Item{
+		decidedBy("node-b", "b/0", -60, masqueraded, endpoint, "", ""),
+		decidedBy("node-b", "b/1", 0, masqueraded, endpoint, "", ""), // by a clock that is slow
+		decidedBy("node-b", "b/3", 5, "10.244.1.9:1", "192.0.2.7:443", "", ""),
+	}
+	fakes[2].List = []observe.Item{decidedBy("node-c", "c/1", 1, client, nodePort, "", "")}
+	for _, tt := range []struct {
+		query observe.FlowQuery
+		want  []string
+	}{
+		{observe.FlowQuery{Joined: true, Limit: "0"}, []string{"a/0", "a/0 with b/0 of node-b", "a/1", "a/1 with b/1 of node-b", "a/1 with c/1 of node-c", "a/2", "a/3", "a/3 with b/3 of node-b"}},
+		{observe.FlowQuery{Joined: true, Limit: "3"}, []string{"a/1", "a/1 with b/1 of node-b", "a/1 with c/1 of node-c", "a/2", "a/3", "a/3 with b/3 of node-b"}},
+		{observe.FlowQuery{Joined: true, Limit: "0", Node: "node-a"}, []string{"a/0", "a/0 with b/0 of node-b", "a/1", "a/1 with b/1 of node-b", "a/1 with c/1 of node-c", "a/2", "a/3", "a/3 with b/3 of node-b"}},
+		{observe.FlowQuery{Joined: true, Limit: "0", Node: "node-c"}, []string{"c/1"}},
+		{observe.FlowQuery{Limit: "3"}, []string{"a/2", "a/3", "b/3"}},
+	} {
+		var got []string
+		if err := f.Flows(t.Context(), tt.query, func(i observe.Item) error {
+			if i.Joined != nil {
+				got = append(got, fmt.Sprintf("%s with %s of %s", i.Joined.Flow, i.Joined.Other.ID, i.Joined.Other.Node))
+			} else {
+				got = append(got, i.Record.ID)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%+v: -want +got:\n%s", tt.query, diff)
+		}
+	}
+	for _, fake := range fakes {
+		for _, request := range fake.Requests() {
+			if q, ok := request.(observe.FlowQuery); ok && q.Joined {
+				t.Error("a node is to join records")
+			}
+		}
+	}
+	q, ok := fakes[1].Requests()[1].(observe.FlowQuery)
+	if want := (observe.FlowQuery{Verdict: "accept", Destination: "10.0.0.1:30080,10.244.1.2:8080,10.244.2.2:8080,192.0.2.7:443", Since: now.Add(-70 * time.Second).Format(time.RFC3339Nano), Limit: "4096"}); !ok || q != want {
+		t.Errorf("queried %+v, want %+v", q, want)
 	}
 }

@@ -6,26 +6,42 @@ import (
 	"slices"
 )
 
-// mergeServices adds up the counts of services. Other fields are those of the first node that has
-// the service.
-func mergeServices(list []*Services) *Services {
-	sum := &Services{Nodes: []string{}, Services: []Service{}}
-	at := make(map[ServiceKey]int)
-	for _, node := range list {
-		sum.Nodes = append(sum.Nodes, node.Nodes...)
-		sum.Lost += node.Lost
-		for _, s := range node.Services {
-			i, known := at[s.Key()]
-			if known {
-				sum.Services[i].add(&s)
-				continue
-			}
-			at[s.Key()] = len(sum.Services)
-			sum.Services = append(sum.Services, s.clone())
-		}
+// servicesSum adds up the counts of services, node by node. Other fields are those of the first node that has
+// the service. The zero value is empty.
+type servicesSum struct {
+	sum  Services
+	at   map[ServiceKey]int
+	more bool // a node has more services than it returned
+}
+
+func (s *servicesSum) add(node *Services) {
+	if s.at == nil {
+		s.at = make(map[ServiceKey]int)
 	}
-	slices.SortFunc(sum.Services, func(a, b Service) int { return a.Key().Compare(b.Key()) })
-	return sum
+	s.sum.Nodes = append(s.sum.Nodes, node.Nodes...)
+	s.sum.Lost += node.Lost
+	s.more = s.more || node.Next != ""
+	for i := range node.Services {
+		o := &node.Services[i]
+		if i, known := s.at[o.Key()]; known {
+			s.sum.Services[i].add(o)
+			continue
+		}
+		s.at[o.Key()] = len(s.sum.Services)
+		s.sum.Services = append(s.sum.Services, o.clone())
+	}
+}
+
+// sorted returns the sum; add must not be called again.
+func (s *servicesSum) sorted() *Services {
+	if s.sum.Nodes == nil {
+		s.sum.Nodes = []string{}
+	}
+	if s.sum.Services == nil {
+		s.sum.Services = []Service{}
+	}
+	slices.SortFunc(s.sum.Services, func(a, b Service) int { return a.Key().Compare(b.Key()) })
+	return &s.sum
 }
 
 // clone copies the fields that add changes.

@@ -1,10 +1,12 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -12,158 +14,144 @@ import (
 )
 
 // Flows lists the nodes' flows in the order of their decisions, after the missed items, or follows
-// them in the order of their arrival; Limit then counts for each node. An unreachable node is
-// reported as missed ([MissedUnreachable]), and retried.
+// them in the order of their arrival; Limit then counts for each node, and is less if there are many. An unreachable node is
+// reported as missed ([MissedUnreachable]), and retried. The rate is divided among the nodes.
 func (f *Fleet) Flows(ctx context.Context, q FlowQuery, each func(Item) error) error {
 	filter, err := q.Parse(time.Now())
 	if err != nil {
 		return err
 	}
-	members, err := f.named(filter.Nodes)
-	if err != nil {
-		return err
-	}
 	q.Source, q.Endpoint = f.addressList(q.Source), f.addressList(q.Endpoint)
 	if q.Follow {
-		return f.follow(ctx, members, q, each)
+		return f.follow(ctx, filter, q, each)
+	}
+	members, _ := f.all()
+	if members, err = named(members, filter.Nodes); err != nil {
+		return err
 	}
 	return f.list(ctx, members, q, filter.Limit, each)
 }
 
-func (f *Fleet) list(ctx context.Context, members []Member, q FlowQuery, limit int, each func(Item) error) error {
-	replies := queryAll(members, func(m Member) (items []Item, err error) {
-		err = m.Observer.Flows(ctx, q, func(i Item) error {
-			items = append(items, f.decorateItem(m.Name, i))
-			return nil
-		})
-		return items, err
-	})
-	good, err := answered(f, replies)
-	if err != nil {
+// follow follows flows of the members, and of those that come later.
+func (f *Fleet) follow(ctx context.Context, filter *Filter, q FlowQuery, each func(Item) error) error {
+	following, cancel := context.WithCancel(ctx)
+	s := &followers{fleet: f, ctx: following, nodes: filter.Nodes, query: q, rate: cmp.Or(filter.Rate, f.Records),
+		items: make(chan Item), passed: make(chan Item), faults: make(chan error), running: make(map[string]follower)}
+	defer s.done.Wait()
+	defer cancel()
+	members, changed := f.all()
+	if _, err := named(members, filter.Nodes); err != nil {
 		return err
 	}
-	var missed []Item
-	var placed []placedItem
-	for _, r := range replies {
-		if r.err != nil {
-			missed = append(missed, unreachable(r.Member))
-		}
+	if len(members) == 0 {
+		return errNoNodes
 	}
-	for _, r := range good {
-		var at time.Time // of the record before
-		for _, i := range r.answer {
-			if i.Missed != nil && i.Missed.Why != MissedLeftOut {
-				missed = append(missed, i)
-				continue
-			}
-			if i.Record != nil {
-				at = decided(i)
-			}
-			placed = append(placed, placedItem{i, at})
-		}
-	}
-	slices.SortStableFunc(placed, func(a, b placedItem) int { return a.at.Compare(b.at) })
-	if limit != All {
-		placed = newest(placed, limit)
-	}
-	for _, i := range missed {
-		if err := each(i); err != nil {
-			return err
-		}
-	}
-	for _, p := range placed {
-		if err := each(p.Item); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// placedItem is a record, or flows left out after the record decided at a time.
-type placedItem struct {
-	Item
-	at time.Time
-}
-
-// newest cuts a list to its last records, and what was left out among and after them.
-func newest(list []placedItem, records int) []placedItem {
-	for i, p := range slices.Backward(list) {
-		if p.Record == nil {
-			continue
-		}
-		if records == 0 {
-			return list[i+1:]
-		}
-		records--
-	}
-	return list
-}
-
-// decided is when the flow was.
-func decided(i Item) time.Time {
-	if i.Record.Time == nil {
-		return time.Time{}
-	}
-	return *i.Record.Time
-}
-
-func unreachable(m Member) Item {
-	return Item{Missed: &Missed{Node: m.Name, Why: MissedUnreachable}}
-}
-
-func (f *Fleet) decorateItem(node string, i Item) Item {
-	if i.Record != nil {
-		i.Record = f.decorate(node, i.Record)
-	}
-	return i
-}
-
-func (f *Fleet) follow(ctx context.Context, members []Member, q FlowQuery, each func(Item) error) error {
-	following, cancel := context.WithCancel(ctx)
-	items, passed, faults := make(chan Item), make(chan Item), make(chan error)
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	start := func(m Member, q FlowQuery, items chan<- Item) {
-		running.Go(func() {
-			if err := f.followOne(following, m, q, items); err != nil {
-				select {
-				case faults <- err:
-				case <-following.Done():
-				}
-			}
-		})
-	}
-	joined := q.Joined
-	q.Joined = false // a node alone joins nothing
-	for _, m := range members {
-		start(m, q, items)
-	}
-	if joined {
-		for _, m := range f.members {
-			start(m, passing(q), passed)
-		}
-	}
+	s.set(members)
+	s.query.Since, s.query.Limit = "", "" // of the members so far only
 	j := joiner{pairs: !q.ServicesOnly}
 	for {
 		select {
-		case i := <-items:
+		case i := <-s.items:
 			if err := each(i); err != nil {
 				return err
 			}
-			if err := eachJoined(j.record, joined, i, each); err != nil {
+			if err := eachJoined(j.record, q.Joined, i, each); err != nil {
 				return err
 			}
-		case i := <-passed:
-			if err := eachJoined(j.pass, joined, i, each); err != nil {
+		case i := <-s.passed:
+			if err := eachJoined(j.pass, q.Joined, i, each); err != nil {
 				return err
 			}
-		case err := <-faults:
+		case <-changed:
+			members, changed = f.all()
+			s.set(members)
+		case err := <-s.faults:
 			return err
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// followers are the streams of a fleet's reader.
+type followers struct {
+	fleet *Fleet
+	ctx   context.Context
+	nodes []string  // that are followed; empty: all
+	query FlowQuery // of the reader
+	rate  int       // for all nodes together, in records per second
+	// items are what the reader is given, passed what is joined to it, faults the errors of invalid
+	// requests.
+	items, passed chan Item
+	faults        chan error
+	done          sync.WaitGroup
+	running       map[string]follower // by node
+}
+
+// follower is the streams of one node.
+type follower struct {
+	observer Observer
+	stop     context.CancelFunc
+}
+
+// A stream begins with as many times the past records that are requested as this, of all nodes together: not all have
+// the same number. But each gives at least a few.
+const pastOfAll, pastLeast = 4, 5
+
+// set ends the streams of nodes that are gone, and begins those of new ones.
+func (s *followers) set(members []Member) {
+	there := make(map[string]Observer)
+	for _, m := range members {
+		there[m.Name] = m.Observer
+	}
+	for node, r := range s.running {
+		if there[node] != r.observer {
+			r.stop()
+			delete(s.running, node)
+		}
+	}
+	shown := len(members)
+	if len(s.nodes) > 0 {
+		shown = len(s.nodes)
+	}
+	streams := shown
+	if s.query.Joined {
+		streams += len(members)
+	}
+	q := s.query
+	q.Joined = false // a node alone joins nothing
+	q.Rate = ""
+	if rate := s.rate / max(1, streams); rate < NodeRecords {
+		q.Rate = strconv.Itoa(max(1, rate))
+	}
+	if n, err := strconv.Atoi(q.Limit); err == nil && n > 0 {
+		q.Limit = strconv.Itoa(min(n, max(pastLeast, pastOfAll*n/max(1, shown))))
+	}
+	for _, m := range members {
+		if _, ok := s.running[m.Name]; ok {
+			continue
+		}
+		ctx, stop := context.WithCancel(s.ctx)
+		s.running[m.Name] = follower{m.Observer, stop}
+		if len(s.nodes) == 0 || slices.Contains(s.nodes, m.Name) {
+			s.start(ctx, m, q, s.items)
+		}
+		if s.query.Joined {
+			s.start(ctx, m, passing(q, len(members)), s.passed)
+		}
+	}
+}
+
+// start follows the flows of a node until the context ends.
+func (s *followers) start(ctx context.Context, m Member, q FlowQuery, items chan<- Item) {
+	s.done.Go(func() {
+		if err := s.fleet.followOne(ctx, m, q, items); err != nil {
+			select {
+			case s.faults <- err:
+			case <-ctx.Done():
+			}
+		}
+	})
 }
 
 // eachJoined gives what a joiner finds for a record.
@@ -195,7 +183,7 @@ func (f *Fleet) followOne(ctx context.Context, m Member, q FlowQuery, items chan
 		err := m.Observer.Flows(ctx, q, func(i Item) error {
 			q.Since, q.Limit = "", "" // earlier records were already sent
 			wait, reported = f.retry, false
-			return give(f.decorateItem(m.Name, i))
+			return give(f.decorated(m.Name, i))
 		})
 		if ctx.Err() != nil {
 			return nil
@@ -220,4 +208,12 @@ func (f *Fleet) followOne(ctx context.Context, m Member, q FlowQuery, items chan
 		}
 		wait = min(2*wait, longestRetry)
 	}
+}
+
+// decorated is an item with its record decorated.
+func (f *Fleet) decorated(node string, i Item) Item {
+	if i.Record != nil {
+		i.Record = f.decorate(node, i.Record)
+	}
+	return i
 }

@@ -13,7 +13,7 @@ func TestNote(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	p := &part{Member: f.members[0]}
+	p := &part{Member: Member{Name: "node-a"}}
 	h := &fleetHold{parts: []*part{p}}
 	for _, generation := range []uint64{5, 4, 5} {
 		f.holds.note(h, p, &Hold{Generation: generation, State: HoldHolding, Step: int(generation), Record: new(flow.Record)})

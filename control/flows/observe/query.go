@@ -30,8 +30,9 @@ type FlowQuery struct {
 	// and reports their number: [MissedLeftOut].
 	ServicesOnly bool
 	// Joined adds what other nodes decided about the same connections ([Item.Joined]), also nodes and
-	// flows that the query leaves out; with Follow only. Where only one node is observed, there is
-	// nothing to add.
+	// flows that the query leaves out. In a list they come right after their record, and are no
+	// records of their own; a list of all flows ("0") of more than 16 nodes is not joined. Where only one
+	// node is observed, there is nothing to add.
 	Joined bool
 	// Event selects events, following; a list.
 	Event string
@@ -41,6 +42,10 @@ type FlowQuery struct {
 	// Limit is the number of flows: of the newest or, following, of past flows sent first. Empty:
 	// 100 or, following, 0 and with Since all. "0": all known flows.
 	Limit string
+	// Rate is the maximum number of records per second, following, of all nodes together. Beyond it
+	// the reader gets all records of a sample of flows, and a report ([MissedSampled]). Empty: the
+	// limit of each node, and that of a [Fleet].
+	Rate string
 	// Steps adds the walk through kube-proxy's chains.
 	Steps bool
 }

@@ -8,6 +8,8 @@ const (
 	KeepAliveSeconds = 15
 	// PollSeconds is the maximum time that a request for a hold's next generation waits.
 	PollSeconds = 30
+	// NodeRecords is a node's limit of records per second for all readers together.
+	NodeRecords = 5000
 )
 
 // EventMissed is the event of a [MissedLine].

@@ -35,11 +35,13 @@ func columnsFor(o Options, wide bool) []column {
 		plain("SENT", 6, func(r *flow.Record) string { return bytes(r, func(l *flow.Life) *flow.Count { return l.Sent }) }),
 		plain("RECEIVED", 8, func(r *flow.Record) string { return bytes(r, func(l *flow.Life) *flow.Count { return l.Received }) }),
 	)
+	if wide || o.Nodes {
+		columns = append(columns, plain("NODE", 12, nodes))
+	}
 	if !wide {
 		return columns
 	}
 	return append(columns,
-		plain("NODE", 12, func(r *flow.Record) string { return r.Node }),
 		plain("ASKED-BY", 19, func(r *flow.Record) string { return r.Source }),
 		plain("ASKED-FOR", 19, func(r *flow.Record) string { return r.Destination }),
 		plain("SENT-TO", 19, func(r *flow.Record) string { return r.Endpoint }),
@@ -73,6 +75,17 @@ func Source(r *flow.Record) string {
 // Destination returns the service, or else the destination address, with the packet's destination
 // port. A node port differs from the service's port.
 func Destination(r *flow.Record) string { return named(r.Service, r.Destination) }
+
+// nodes are the nodes that decided the flow, in the order of its first packet.
+func nodes(r *flow.Record) string {
+	var names []string
+	for _, hop := range r.Path() {
+		if hop.Record != nil {
+			names = append(names, hop.Node)
+		}
+	}
+	return strings.Join(names, " → ")
+}
 
 // named replaces the address by a name, if there is one, and keeps the port.
 func named(name, address string) string {

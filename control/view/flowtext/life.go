@@ -24,10 +24,17 @@ func StateColor(e flow.Event) Color {
 }
 
 // Story renders one flow: its decision with the reasons, and its life cycle. rules adds the
-// rules as iptables-save prints them. It ends with a newline.
+// rules as iptables-save prints them. If several nodes decided the connection, it begins with the
+// way through all of them. It ends with a newline.
 func Story(r *flow.Record, o Options, rules bool) string {
 	var b strings.Builder
-	b.WriteString(o.Style.Story(r, rules))
+	if path := pathOf(r, o); path != nil {
+		b.WriteString(way(r, path, o))
+		fmt.Fprintf(&b, "\n  on node %s\n", r.Node)
+		o.Style.detail(&b, r, rules)
+	} else {
+		b.WriteString(o.Style.Story(r, rules))
+	}
 	b.WriteString("\n")
 	if r.ID != "" {
 		line(&b, "id", "%s", r.ID)

@@ -38,10 +38,15 @@ type Options struct {
 	NoHeaders bool
 	// Tree adds the walk through the chains below each line.
 	Tree bool
+	// Nodes adds the column of nodes to the table.
+	Nodes bool
 	// Zone is the time zone in tables; nil: the local one. JSON keeps the zone of its times.
 	Zone *time.Location
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
+	// Observed are the nodes whose flows are observed; nil: not known. A story names a node on the
+	// flow's path that has no record of it.
+	Observed map[string]bool
 }
 
 func (o Options) now() time.Time {

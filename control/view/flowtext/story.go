@@ -29,22 +29,13 @@ func (s Style) Story(r *flow.Record, rules bool) string {
 		from += ", on node " + r.Node
 	}
 	fmt.Fprintf(&b, "%s %s -> %s%s\n\n", r.Protocol, r.Source, r.Destination, from)
-	if r.Service != "" {
-		line(&b, "service", "%s, by its %s", r.Service, words.Entries.Of(r.Entry))
-	}
-	line(&b, "verdict", "%s", s.verdict(r))
-	if r.Verdict == decision.DNAT.String() {
-		line(&b, "source", "%s", s.source(r))
+	for _, l := range s.decision(r) {
+		line(&b, l.name, "%s", l.text)
 	}
 	if r.Hint != "" {
 		line(&b, "hint", "%s", r.Hint)
 	}
-	if len(r.Steps) > 0 {
-		b.WriteString("\n" + s.Steps(r.Steps, "  ", rules))
-	}
-	if len(r.Candidates)+len(r.Excluded) > 0 {
-		b.WriteString("\n" + s.endpoints(r))
-	}
+	s.detail(&b, r, rules)
 	if r.Reply != nil {
 		b.WriteString("\n  reply path\n")
 		for i, step := range r.Reply.Steps {
@@ -52,6 +43,32 @@ func (s Style) Story(r *flow.Record, rules bool) string {
 		}
 	}
 	return b.String()
+}
+
+// decisionLine is a line about a decision.
+type decisionLine struct{ name, text string }
+
+// decision describes the verdict of a record, and what is translated.
+func (s Style) decision(r *flow.Record) []decisionLine {
+	var lines []decisionLine
+	if r.Service != "" {
+		lines = append(lines, decisionLine{"service", fmt.Sprintf("%s, by its %s", r.Service, words.Entries.Of(r.Entry))})
+	}
+	lines = append(lines, decisionLine{"verdict", s.verdict(r)})
+	if r.Verdict == decision.DNAT.String() {
+		lines = append(lines, decisionLine{"source", s.source(r)})
+	}
+	return lines
+}
+
+// detail writes the walk through the chains and the endpoints.
+func (s Style) detail(b *strings.Builder, r *flow.Record, rules bool) {
+	if len(r.Steps) > 0 {
+		b.WriteString("\n" + s.Steps(r.Steps, "  ", rules))
+	}
+	if len(r.Candidates)+len(r.Excluded) > 0 {
+		b.WriteString("\n" + s.endpoints(r))
+	}
 }
 
 func (s Style) verdict(r *flow.Record) string {

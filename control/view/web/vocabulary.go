@@ -37,6 +37,7 @@ func vocabulary() []byte {
 		{"branches", "are why a set of endpoints was considered.", v.Branches},
 		{"outcomes", "are the outcomes for conntrack entries.", v.Outcomes},
 		{"holds", "are how holds ended.", v.Holds},
+		{"gaps", "are why a node on a path has no record.", v.Gaps},
 	} {
 		end := object(list.name, list.about)
 		for _, w := range list.words {

@@ -35,8 +35,9 @@ type Cluster struct {
 type name = decision.ServiceName // of any object in a namespace
 
 // New makes a cluster of objects. The configuration is that of all nodes; its name is ignored. Neither
-// may change later.
+// may change later. A feature gate in the ConfigMap of kube-proxy counts, too.
 func New(objects *manifest.Objects, config control.NodeConfig) *Cluster {
+	config.IgnoreExternalIPs = config.IgnoreExternalIPs || kubeProxyConfig(objects).ignoresExternalIPs()
 	c := &Cluster{
 		objects: objects, config: config,
 		services: make(map[name]*corev1.Service), slices: make(map[name][]*discoveryv1.EndpointSlice),

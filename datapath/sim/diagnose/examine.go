@@ -12,6 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -94,7 +95,11 @@ func (e *examination) service(svc *corev1.Service) {
 			Do:   "check that a controller for load balancers runs in the cluster; node ports work without one",
 		})
 	}
-	if len(svc.Spec.ExternalIPs) > 0 {
+	switch {
+	case len(svc.Spec.ExternalIPs) == 0:
+	case e.config.IgnoreExternalIPs:
+		e.add(externalIPsIgnored(svc))
+	default:
 		e.add(Finding{
 			Code: DeprecatedExternalIPs, Object: objectOf(svc), Field: "spec.externalIPs",
 			Text: fmt.Sprintf("%s has externalIPs, which are deprecated since Kubernetes 1.36", objectOf(svc)),
@@ -210,22 +215,33 @@ func (e *examination) slicesOf(svc *corev1.Service) {
 	}
 }
 
-// hints checks whether topology hints have an effect on all nodes: only if every ready endpoint has one, and
-// one of them is for the zone of the node, or the node itself (kube-proxy: topology.go).
+// externalIPsIgnored is the finding of a Service whose externalIPs have no effect.
+func externalIPsIgnored(svc *corev1.Service) Finding {
+	return Finding{
+		Code: ExternalIPsIgnored, Object: objectOf(svc), Field: "spec.externalIPs",
+		Text: fmt.Sprintf("the externalIPs of %s have no effect: the feature gate AllowServiceExternalIPs is off", objectOf(svc)),
+		Do:   "use type LoadBalancer, or Gateway API; the proxy's setting featureGates.AllowServiceExternalIPs turns them on",
+	}
+}
+
+// hints checks whether topology hints have an effect on all nodes: those to nodes if every ready endpoint has one, and one
+// of them is for the node, else those to zones in the same way (kube-proxy: topology.go). The controller of
+// EndpointSlices makes both kinds for PreferSameNode.
 func (e *examination) hints(svc *corev1.Service) {
 	zones, nodes := make(map[string]bool), make(map[string]bool)
-	hinted, unhinted := 0, 0
+	ready, toZones, toNodes, hinted := 0, 0, 0, 0
 	for _, s := range e.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
 		for i := range s.Endpoints {
 			h := s.Endpoints[i].Hints
 			if c := s.Endpoints[i].Conditions.Ready; c != nil && !*c {
 				continue
 			}
+			ready++
 			if h == nil || len(h.ForZones)+len(h.ForNodes) == 0 {
-				unhinted++
 				continue
 			}
 			hinted++
+			toZones, toNodes = toZones+min(1, len(h.ForZones)), toNodes+min(1, len(h.ForNodes))
 			for _, z := range h.ForZones {
 				zones[z.Name] = true
 			}
@@ -235,18 +251,29 @@ func (e *examination) hints(svc *corev1.Service) {
 		}
 	}
 	f := Finding{Code: HintsIgnored, Object: objectOf(svc), Field: "spec.trafficDistribution"}
+	allZones, allNodes := toZones == ready, toNodes == ready
 	var without []string
 	for _, n := range e.nodes.names {
-		if zone := e.nodes.zones[n]; !nodes[n] && (zone == "" || !zones[zone]) {
+		if zone := e.nodes.zones[n]; !(allNodes && nodes[n]) && !(allZones && zone != "" && zones[zone]) {
 			without = append(without, n)
 		}
 	}
-	switch {
-	case hinted == 0:
+	const check = "check that the Pods run on nodes with the label " + corev1.LabelTopologyZone + ", and that no EndpointSlice was made by hand"
+	switch preferred := svc.Spec.TrafficDistribution; {
+	case ready == 0, hinted == 0 && (preferred == nil || len(e.nodes.names) < 2):
 		return
-	case unhinted > 0:
-		f.Text = fmt.Sprintf("the topology hints of %s have no effect: %d of %d ready endpoints have none", objectOf(svc), unhinted, hinted+unhinted)
-		f.Do = "check that the Pods run on nodes with the label " + corev1.LabelTopologyZone + ", and that no EndpointSlice was made by hand"
+	case hinted == 0:
+		f.Text = fmt.Sprintf("trafficDistribution %s of %s has no effect: no ready endpoint has a topology hint", *preferred, objectOf(svc))
+		f.Do = check
+	case !allZones && !allNodes && hinted < ready:
+		f.Text = fmt.Sprintf("the topology hints of %s have no effect: %d of %d ready endpoints have none", objectOf(svc), ready-hinted, ready)
+		f.Do = check
+	case !allZones && !allNodes:
+		f.Text = fmt.Sprintf("the topology hints of %s have no effect: of %d ready endpoints %d are for nodes and %d for zones", objectOf(svc), ready, toNodes, toZones)
+		f.Do = check
+	case len(without) > 0 && allNodes:
+		f.Text = fmt.Sprintf("the topology hints of %s have no effect on %s: no endpoint is for the node or its zone", objectOf(svc), nearest.Few(without))
+		f.Do = "run a Pod on each node, as a DaemonSet does, or give each node the label " + corev1.LabelTopologyZone
 	case len(without) > 0:
 		f.Text = fmt.Sprintf("the topology hints of %s have no effect on %s: no endpoint is for the zone", objectOf(svc), nearest.Few(without))
 		f.Do = "run a Pod in each zone, and give each node the label " + corev1.LabelTopologyZone
@@ -283,19 +310,30 @@ func (e *examination) inCIDRs(svc *corev1.Service) {
 	}
 }
 
+// kubeProxy is what is used of kube-proxy's configuration.
+type kubeProxy struct {
+	Mode         string          `json:"mode"`
+	FeatureGates map[string]bool `json:"featureGates"`
+}
+
+// kubeProxyConfig reads the ConfigMap of kube-proxy, if there is one. What is no configuration is kube-proxy's to report.
+func kubeProxyConfig(o *manifest.Objects) (c kubeProxy) {
+	if m := o.Context.KubeProxy; m == nil || yaml.Unmarshal([]byte(m.Data["config.conf"]), &c) != nil {
+		return kubeProxy{}
+	}
+	return c
+}
+
+func (c kubeProxy) ignoresExternalIPs() bool {
+	on, given := c.FeatureGates["AllowServiceExternalIPs"]
+	return given && !on
+}
+
 // mode checks the mode of kube-proxy.
 func (e *examination) mode() {
-	c := e.objects.Context.KubeProxy
-	if c == nil {
-		return
-	}
-	var config struct {
-		Mode string `json:"mode"`
-	}
-	// What is no configuration is kube-proxy's to report.
-	if yaml.Unmarshal([]byte(c.Data["config.conf"]), &config) == nil && config.Mode == "ipvs" {
+	if kubeProxyConfig(e.objects).Mode == "ipvs" {
 		e.add(Finding{
-			Code: DeprecatedIPVS, Object: "ConfigMap kube-system/" + c.Name, Field: "data.config.conf",
+			Code: DeprecatedIPVS, Object: "ConfigMap kube-system/" + e.objects.Context.KubeProxy.Name, Field: "data.config.conf",
 			Text: "kube-proxy runs in mode ipvs, which is deprecated since Kubernetes 1.35", Do: "use mode nftables, or iptables on kernels before 5.13",
 		})
 	}

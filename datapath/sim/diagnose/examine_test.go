@@ -30,6 +30,17 @@ func zones(b string) []edit {
 	return []edit{{"metadata: {name: node-a}", "metadata: {name: node-a, labels: {topology.kubernetes.io/zone: a}}"}, {"metadata: {name: node-b}", "metadata: {name: node-b, labels: {topology.kubernetes.io/zone: " + b + "}}"}}
 }
 
+// gateOff is kube-proxy's configuration that turns external IPs off.
+var gateOff = edit{"", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kube-proxy, namespace: kube-system}\ndata: {config.conf: \"featureGates: {AllowServiceExternalIPs: false}\"}"}
+
+// nodeHints has the endpoints of Service web hint to nodes.
+func nodeHints(one, two string) []edit {
+	return []edit{
+		{hintA.from, strings.Replace(hintA.to, "forZones: [{name: a}]", "forNodes: [{name: "+one+"}]", 1)},
+		{hintB.from, strings.Replace(hintB.to, "forZones: [{name: b}]", "forNodes: [{name: "+two+"}]", 1)},
+	}
+}
+
 // Endpoints of Service web with hints.
 var (
 	hintA = edit{"ports: [{name: http, port: 8080, protocol: TCP}]\nendpoints:\n- {addresses: [10.244.1.2],", "ports: [{name: http, port: 8080, protocol: TCP}]\nendpoints:\n- {addresses: [10.244.1.2], hints: {forZones: [{name: a}]},"}
@@ -103,6 +114,10 @@ func TestExamine(t *testing.T) {
 			[]edit{{"targetPort: 8080, nodePort: 30080", "targetPort: htpp, nodePort: 30080"}},
 			[]string{`NFQ014 no container of the Pods of Service shop/web has a port named "htpp"; they have http (8080)`},
 		},
+		"external IPs that are ignored": {
+			[]edit{{"selector: {app: web}\n  ports: [{name: http", "externalIPs: [198.51.100.7]\n  selector: {app: web}\n  ports: [{name: http"}, gateOff},
+			[]string{"NFQ053 the externalIPs of Service shop/web have no effect"},
+		},
 		"two numbers": {
 			[]edit{{"", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: web-by-hand, namespace: shop, labels: {kubernetes.io/service-name: web}}\naddressType: IPv4\nports: [{name: http, port: 8088, protocol: TCP}]\nendpoints: [{addresses: [10.9.9.9]}]"}},
 			[]string{"NFQ022 port 80/TCP (http) of Service shop/web has different numbers in its EndpointSlices: 8080, 8088"},
@@ -128,17 +143,21 @@ func TestNotes(t *testing.T) {
 		edits []edit
 		want  []string
 	}{
-		"healthy":        {},
-		"hints":          {append(zones("b"), hintA, hintB), nil},
-		"hint missing":   {append(zones("b"), hintA), []string{"NFQ037 the topology hints of Service shop/web have no effect: 1 of 2 ready endpoints have none"}},
-		"other zone":     {append(zones("c"), hintA, hintB), []string{"NFQ037 the topology hints of Service shop/web have no effect on node-b: no endpoint is for the zone"}},
-		"no zone labels": {[]edit{hintA, hintB}, []string{"NFQ037 the topology hints of Service shop/web have no effect on node-a, node-b"}},
-		"policy Local":   {[]edit{{"  type: NodePort\n", "  type: NodePort\n  externalTrafficPolicy: Local\n"}, {"- {addresses: [10.244.1.2], nodeName: node-a, conditions: {ready: true}, targetRef: {kind: Pod, namespace: shop, name: web-1}}\n- ", "- "}}, []string{local}},
-		"affinity":       {[]edit{{"externalTrafficPolicy: Local", "externalTrafficPolicy: Local\n  sessionAffinity: ClientIP"}}, []string{"NFQ033 Service shop/front has session affinity and one endpoint"}},
-		"external IPs":   {[]edit{{"selector: {app: web}\n  ports: [{name: http", "externalIPs: [198.51.100.7]\n  selector: {app: web}\n  ports: [{name: http"}}, []string{"NFQ050 Service shop/web has externalIPs"}},
-		"Endpoints":      {[]edit{{"", "apiVersion: v1\nkind: Endpoints\nmetadata: {name: web, namespace: shop}"}}, []string{"NFQ051 "}},
-		"mode ipvs":      {[]edit{{"", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kube-proxy, namespace: kube-system}\ndata: {config.conf: \"mode: ipvs\"}"}}, []string{"NFQ052 kube-proxy runs in mode ipvs"}},
-		"mode nftables":  {[]edit{{"", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kube-proxy, namespace: kube-system}\ndata: {config.conf: \"mode: nftables\"}"}}, nil},
+		"healthy":              {},
+		"hints":                {append(zones("b"), hintA, hintB), nil},
+		"hint missing":         {append(zones("b"), hintA), []string{"NFQ037 the topology hints of Service shop/web have no effect: 1 of 2 ready endpoints have none"}},
+		"other zone":           {append(zones("c"), hintA, hintB), []string{"NFQ037 the topology hints of Service shop/web have no effect on node-b: no endpoint is for the zone"}},
+		"no zone labels":       {[]edit{hintA, hintB}, []string{"NFQ037 the topology hints of Service shop/web have no effect on node-a, node-b"}},
+		"to nodes":             {append(nodeHints("node-a", "node-b"), zones("b")...), nil},
+		"to one node":          {append(nodeHints("node-a", "node-a"), zones("b")...), []string{"NFQ037 the topology hints of Service shop/web have no effect on node-b: no endpoint is for the node or its zone"}},
+		"to a node and a zone": {append(zones("b"), hintA, edit{hintB.from, strings.Replace(hintB.to, "forZones: [{name: b}]", "forNodes: [{name: node-b}]", 1)}), []string{"NFQ037 the topology hints of Service shop/web have no effect: of 2 ready endpoints 1 are for nodes and 1 for zones"}},
+		"no hints":             {[]edit{{"  type: NodePort\n", "  type: NodePort\n  trafficDistribution: PreferSameZone\n"}}, []string{"NFQ037 trafficDistribution PreferSameZone of Service shop/web has no effect: no ready endpoint has a topology hint"}},
+		"policy Local":         {[]edit{{"  type: NodePort\n", "  type: NodePort\n  externalTrafficPolicy: Local\n"}, {"- {addresses: [10.244.1.2], nodeName: node-a, conditions: {ready: true}, targetRef: {kind: Pod, namespace: shop, name: web-1}}\n- ", "- "}}, []string{local}},
+		"affinity":             {[]edit{{"externalTrafficPolicy: Local", "externalTrafficPolicy: Local\n  sessionAffinity: ClientIP"}}, []string{"NFQ033 Service shop/front has session affinity and one endpoint"}},
+		"external IPs":         {[]edit{{"selector: {app: web}\n  ports: [{name: http", "externalIPs: [198.51.100.7]\n  selector: {app: web}\n  ports: [{name: http"}}, []string{"NFQ050 Service shop/web has externalIPs"}},
+		"Endpoints":            {[]edit{{"", "apiVersion: v1\nkind: Endpoints\nmetadata: {name: web, namespace: shop}"}}, []string{"NFQ051 "}},
+		"mode ipvs":            {[]edit{{"", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kube-proxy, namespace: kube-system}\ndata: {config.conf: \"mode: ipvs\"}"}}, []string{"NFQ052 kube-proxy runs in mode ipvs"}},
+		"mode nftables":        {[]edit{{"", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kube-proxy, namespace: kube-system}\ndata: {config.conf: \"mode: nftables\"}"}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			found := broken(t, tt.edits...).Examine()

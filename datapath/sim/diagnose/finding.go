@@ -73,6 +73,7 @@ const (
 	DeprecatedExternalIPs Code = "NFQ050" // spec.externalIPs
 	DeprecatedEndpoints   Code = "NFQ051" // objects of kind Endpoints
 	DeprecatedIPVS        Code = "NFQ052" // kube-proxy's mode ipvs
+	ExternalIPsIgnored    Code = "NFQ053" // the proxy ignores spec.externalIPs
 
 	// Of iptables rules.
 	RulesInconsistent Code = "NFQ060" // kube-proxy's rules are inconsistent
@@ -89,7 +90,7 @@ func Codes() []Code {
 		NoEndpoints, SomeNotReady, SlicesDiffer,
 		NoLocalEndpoints, SourceNotAllowed, NodesWithout, AffinityToOne, NoAddressYet, AllClosed, PolicyForbids, HintsIgnored, OutsideCIDR,
 		Refuses, Silent, Uneven, OldConnections, StuckUDP, TableNearlyFull, Repeats, PortsNearlyUsed, NodeProblem, TablesDiffer,
-		DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS,
+		DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, ExternalIPsIgnored,
 		RulesInconsistent, RulesIncomplete, HostRuleDrops, HostDropsFlows,
 	}
 }
@@ -111,7 +112,7 @@ func (s Severity) String() string { return [...]string{"error", "warning", "note
 func (c Code) Severity() Severity {
 	switch c {
 	case OtherFamily, SomeNotReady, SlicesDiffer, NodeAddress, NoAddressYet, PodGone, OutsideCIDR,
-		Uneven, TableNearlyFull, Repeats, PortsNearlyUsed:
+		ExternalIPsIgnored, Uneven, TableNearlyFull, Repeats, PortsNearlyUsed:
 		return Warning
 	case NodesWithout, AffinityToOne, DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, Headless, HintsIgnored,
 		OldConnections, RulesIncomplete:

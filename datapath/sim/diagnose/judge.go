@@ -78,6 +78,14 @@ func (w *inquiry) notAService(p *decision.Packet) {
 		w.pod(pod, to, p.Protocol)
 		return
 	}
+	if w.config.IgnoreExternalIPs {
+		for _, svc := range w.objects.Services {
+			if slices.Contains(svc.Spec.ExternalIPs, to.Addr().String()) {
+				w.cause(externalIPsIgnored(svc))
+				return
+			}
+		}
+	}
 	var ports []string
 	var open []string
 	for _, s := range w.table(w.answer.Node).Services() {

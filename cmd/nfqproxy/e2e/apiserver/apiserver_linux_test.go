@@ -33,6 +33,7 @@ func TestAPIServer(t *testing.T) {
 	c.run(t, "flows by kubectl port-forward", c.testPortForward)
 	c.run(t, "node about to be deleted", c.testNodeEligibility)
 	c.run(t, "zone of the node", c.testZone)
+	c.run(t, "prefer the same node", c.testSameNode)
 	c.run(t, "addresses of the node", c.testNodeIPs)
 	c.run(t, "rolling update", c.testRollingUpdate)
 	c.run(t, "outages", c.testOutages)

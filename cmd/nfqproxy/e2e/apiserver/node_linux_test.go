@@ -44,6 +44,24 @@ func (c *apiCluster) testZone() {
 	c.Must(c.control.Client().CoreV1().Nodes().Delete(c.T.Context(), "node-c", metav1.DeleteOptions{}))
 }
 
+// testSameNode: a service that prefers the same node. Another node has an endpoint in the zone of node-b, too.
+func (c *apiCluster) testSameNode() {
+	c.makeNode("node-c", "zone-2")
+	near := corev1.ServiceTrafficDistributionPreferSameNode
+	svc := c.service("same-node", "same-node", func(s *corev1.ServiceSpec) { s.TrafficDistribution = &near })
+	own, other := c.pod("same-node-1", "same-node", "node-b"), c.podOf("same-node-2", "same-node", "node-b", "node-c")
+	list := fronts(svc)
+	for i := range list {
+		list[i].vantages = []string{"node-b"}
+	}
+	c.reaches(list, own)
+	own.delete()
+	c.reaches(list, other) // none is on the node: those in its zone
+	other.delete()
+	c.deleteService(svc.Name)
+	c.Must(c.control.Client().CoreV1().Nodes().Delete(c.T.Context(), "node-c", metav1.DeleteOptions{}))
+}
+
 // testNodeIPs gives node-b another address, first on the machine and then in its Node
 // object. Node ports are where the object says: the daemons are told "primary".
 func (c *apiCluster) testNodeIPs() {

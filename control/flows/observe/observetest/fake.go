@@ -17,6 +17,8 @@ import (
 type Fake struct {
 	// List is what a listing gives, and what comes first in a stream that requests it.
 	List []observe.Item
+	// ListError ends a listing after List.
+	ListError error
 	// Answers to the other questions.
 	ServicesAnswer observe.Services
 	TableAnswer    observe.Table
@@ -156,6 +158,9 @@ func (f *Fake) Flows(ctx context.Context, q observe.FlowQuery, give func(observe
 				return err
 			}
 		}
+	}
+	if !q.Follow && f.ListError != nil {
+		return f.ListError
 	}
 	for q.Follow {
 		select {

@@ -10,6 +10,7 @@ import { isError } from './words.js';
 
 const ROWS = 400; // kept
 const BEFORE = 200; // requested of the past
+const RATE = 5000; // records per second, at most, of all nodes; beyond it the server sends a sample of flows
 const CALM = 200; // flows per second, above which only a sample becomes rows
 const BUSY = 100; // rows in a second then, at most
 const HEART = 1000; // milliseconds after which counts are redrawn without new records
@@ -85,7 +86,7 @@ class Stream {
     this.retry = 0;
     const oldest = this.newest(ROWS).at(-1);
     const past = oldest ? `since=${new Date(oldest.at).toISOString()}` : `limit=${BEFORE}`;
-    const source = new EventStream(`/v1/flows?follow=true&joined=true&${past}${this.query && `&${this.query}`}`);
+    const source = new EventStream(`/v1/flows?follow=true&joined=true&rate=${RATE}&${past}${this.query && `&${this.query}`}`);
     this.source = source;
     source.addEventListener('open', () => {
       this.connected = true;

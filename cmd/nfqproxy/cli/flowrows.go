@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// mostWaiting is how many rows wait for what other nodes decided, and joinsKept of how many
+// connections that is kept for later events.
+const (
+	mostWaiting = 500
+	joinsKept   = 4096
+)
+
+// rows prints a list or a stream of flows. A row waits until the next one of a list, or until a
+// stream is quiet: by then other nodes may have reported the same connection. What comes later is
+// in the rows of the connection's later events.
+type rows struct {
+	*flowsFlags
+	printer flowtext.Printer
+	stderr  io.Writer
+
+	waiting []*flow.Record
+	others  map[string][]*flow.Record // by the ID of the flow that they belong to
+	order   []string                  // of the keys of others
+	printed int
+	leftOut uint64
+	joined  uint64 // of the flows that are left out: shown in the row of another one
+}
+
+// take takes an item of the stream.
+func (l *rows) take(item observe.Item) error {
+	switch {
+	case item.Joined != nil:
+		l.join(item.Joined)
+		return nil
+	case item.Missed != nil && item.Missed.Why == observe.MissedLeftOut:
+		if l.leftOut == 0 && l.query.Follow {
+			fmt.Fprintln(l.stderr, "Flows for no service are omitted (--all shows them).")
+		}
+		l.leftOut += item.Missed.Missed
+		return nil
+	case item.Missed != nil:
+		return errors.Join(l.print(), printMissed(item.Missed, l.printer, l.stderr))
+	}
+	if !l.query.Follow || len(l.waiting) >= mostWaiting {
+		if err := l.print(); err != nil {
+			return err
+		}
+	}
+	r := item.Record
+	if others := l.others[r.ID]; others != nil {
+		r = joinedRecord(r, others)
+	}
+	l.waiting = append(l.waiting, r)
+	return nil
+}
+
+// join adds another node's record to the rows of its connection. The row of its own goes only
+// where it is part of one that is still to be printed.
+func (l *rows) join(j *observe.Joined) {
+	if l.others == nil {
+		l.others = make(map[string][]*flow.Record)
+	}
+	if l.others[j.Flow] == nil {
+		if len(l.order) >= joinsKept {
+			delete(l.others, l.order[0])
+			l.order = l.order[1:]
+		}
+		l.order = append(l.order, j.Flow)
+	}
+	others := append(slices.Clip(l.others[j.Flow]), j.Other)
+	l.others[j.Flow] = others
+	if j.Other.Reason == decision.NotAService.String() && l.query.ServicesOnly {
+		l.joined++
+	}
+	shown := false
+	for i, r := range l.waiting {
+		if r.ID == j.Flow {
+			l.waiting[i], shown = joinedRecord(r, others), true
+		}
+	}
+	if shown {
+		l.waiting = slices.DeleteFunc(l.waiting, func(r *flow.Record) bool { return r.ID == j.Other.ID })
+	}
+}
+
+// joinedRecord returns the record with those of other nodes. It does not change the record itself.
+func joinedRecord(r *flow.Record, others []*flow.Record) *flow.Record {
+	c := *r
+	c.Others = others
+	return &c
+}
+
+// print gives the waiting rows to the printer.
+func (l *rows) print() error {
+	for _, r := range l.waiting {
+		if err := l.printer.Print(r); err != nil {
+			return err
+		}
+	}
+	l.printed += len(l.waiting)
+	l.waiting = l.waiting[:0]
+	return nil
+}
+
+// flush writes all rows.
+func (l *rows) flush() error { return errors.Join(l.print(), l.printer.Flush()) }
+
+// finish ends a list that the observer ended with err. The number of omitted flows comes last,
+// below the records.
+func (l *rows) finish(ctx context.Context, observer observe.Observer, err error) error {
+	err = errors.Join(err, l.print())
+	if err == nil && l.printed == 0 && !l.query.Follow {
+		err = checkNames(ctx, observer, l.query)
+	}
+	if err != nil {
+		return errors.Join(err, l.printer.Flush())
+	}
+	if l.printed == 0 && !l.query.Follow && l.table() {
+		fmt.Fprintln(l.stderr, "No flows found.")
+	}
+	err = l.printer.Close()
+	if omitted := l.leftOut - min(l.joined, l.leftOut); err == nil && omitted > 0 {
+		fmt.Fprintln(l.stderr, leftOutInWords(omitted))
+	}
+	return err
+}

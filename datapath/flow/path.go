@@ -1,0 +1,90 @@
+package flow
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Hop is a node that the first packet of a connection passes.
+type Hop struct {
+	Node string
+	// Record is what the node decided; nil: no record of it is known.
+	Record *Record
+}
+
+// Leaves returns the addresses of the packet after the node. known is false if the kernel selected
+// the port of a masqueraded source, and has not reported it.
+func (r *Record) Leaves() (source, destination string, known bool) {
+	source, destination = r.Source, r.Destination
+	if r.Endpoint != "" {
+		destination = r.Endpoint
+	}
+	switch {
+	case r.Life != nil && r.Life.SeenSource != "":
+		source = r.Life.SeenSource
+	case r.Masquerade:
+		return "", destination, false
+	}
+	return source, destination, true
+}
+
+// Ends reports whether the packet goes no further than the node.
+func (r *Record) Ends() bool {
+	return r.Verdict != decision.Accept.String() && r.Verdict != decision.DNAT.String() || r.Conntrack == conntrack.Failed.String()
+}
+
+// Decider returns the record of the node that translates the connection's packets: r or one of
+// r.Others. If no node does, it is the one that rejects or drops the packet, else r.
+func (r *Record) Decider() *Record {
+	best := r
+	for _, o := range r.Others {
+		if best.Endpoint == "" && (o.Endpoint != "" || o.Ends() && !best.Ends()) {
+			best = o
+		}
+	}
+	return best
+}
+
+// Path returns the nodes of r and its Others in the order in which the first packet passes them.
+// The order is that of the addresses, as the clocks of nodes differ. A node that the packet must
+// pass, as the source or the endpoint is a pod there, is a hop without a record if it has none.
+func (r *Record) Path() []Hop {
+	middle := r.Decider()
+	before := func(o *Record) bool {
+		source, destination, known := o.Leaves()
+		return known && !o.Ends() && source == middle.Source && destination == middle.Destination
+	}
+	rank := func(o *Record) int {
+		switch {
+		case o == middle:
+			return 1
+		case before(o) && (middle.Endpoint != "" || middle.Ends() || earlier(o, middle)):
+			return 0
+		}
+		return 2
+	}
+	all := append([]*Record{r}, r.Others...)
+	slices.SortStableFunc(all, func(a, b *Record) int {
+		if c := cmp.Compare(rank(a), rank(b)); c != 0 || a.Time == nil || b.Time == nil {
+			return c
+		}
+		return a.Time.Compare(*b.Time)
+	})
+	var path []Hop
+	first, last := all[0], all[len(all)-1]
+	if first.SourcePod != "" && first.SourceNode != "" && first.SourceNode != first.Node && !first.Local {
+		path = append(path, Hop{Node: first.SourceNode})
+	}
+	for _, o := range all {
+		path = append(path, Hop{o.Node, o})
+	}
+	if middle.EndpointNode != "" && middle.EndpointNode != last.Node && !last.Ends() {
+		path = append(path, Hop{Node: middle.EndpointNode})
+	}
+	return path
+}
+
+func earlier(a, b *Record) bool { return a.Time != nil && b.Time != nil && a.Time.Before(*b.Time) }
