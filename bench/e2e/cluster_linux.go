@@ -33,6 +33,7 @@ type settings struct {
 	Dir      string `json:"-"` // of the cluster's files
 	Group    string // control group of all nodes
 	Program  string // nfqproxy
+	Image    string // archive of nfqproxy's image; empty: one with Program is made
 	Proxy    string // see proxies
 	Deploy   string // "kustomize" or "helm"
 	Nodes    int
@@ -93,7 +94,7 @@ func start(ctx context.Context, s *settings) (_ *running, err error) {
 		return nil, err
 	}
 	images := make(chan error, 1)
-	go func() { images <- writeImages(s.path(imagesFile), s.Program) }()
+	go func() { images <- s.writeImages() }()
 	if r.lan, err = newLAN(s.families()); err != nil {
 		return nil, err
 	}
@@ -174,8 +175,10 @@ func (r *running) startNode(ctx context.Context, ns *netns.Namespace, i int) err
 	if err := r.await(ctx, name+" to run containerd", func() error { return r.onNode(ctx, i, "ctr", "version") }); err != nil {
 		return err
 	}
-	if err := r.onNode(ctx, i, "ctr", "--namespace=k8s.io", "images", "import", node.ImagesFile); err != nil {
-		return err
+	for _, file := range config.Images {
+		if err := r.onNode(ctx, i, "ctr", "--namespace=k8s.io", "images", "import", node.ImagesDir+"/"+filepath.Base(file)); err != nil {
+			return err
+		}
 	}
 	return r.await(ctx, name+" to be ready", func() error {
 		n, err := r.control.Client().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
@@ -220,7 +223,10 @@ func (r *running) nodeConfig(i int) (*node.Config, error) {
 		ClusterDNS: r.families()[0].clusterDNS,
 		Pause:      pauseImage,
 		Authority:  r.control.Authority(),
-		Images:     r.path(imagesFile),
+		Images:     []string{r.path(imagesFile)},
+	}
+	if r.Image != "" {
+		c.Images = append(c.Images, r.Image)
 	}
 	for _, f := range r.families() {
 		c.Addresses = append(c.Addresses, f.node(i))

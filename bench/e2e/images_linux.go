@@ -39,13 +39,20 @@ var shell = []string{
 	"ps", "kill", "mount", "stat", "tee", "xargs", "find", "chmod", "cp", "mv", "ln", "dd",
 }
 
-// writeImages writes the archive of all images. proxy is the nfqproxy program.
-func writeImages(path, proxy string) error {
-	images, err := makeImages(proxy)
+// writeImages writes the archive of all images.
+func (s *settings) writeImages() error {
+	images, err := makeImages()
 	if err != nil {
 		return err
 	}
-	file, err := os.Create(path)
+	if s.Image == "" {
+		own := new(image.Layer)
+		if err := own.Copy("/nfqproxy", s.Program); err != nil {
+			return err
+		}
+		images = append(images, image.Image{Names: []string{nfqproxyImage}, Layers: []*image.Layer{own}, Entrypoint: []string{"/nfqproxy"}})
+	}
+	file, err := os.Create(s.path(imagesFile))
 	if err != nil {
 		return err
 	}
@@ -56,7 +63,8 @@ func writeImages(path, proxy string) error {
 	return file.Close()
 }
 
-func makeImages(proxy string) ([]image.Image, error) {
+// makeImages makes all images but nfqproxy's.
+func makeImages() ([]image.Image, error) {
 	tools, err := toolsLayer()
 	if err != nil {
 		return nil, err
@@ -75,10 +83,6 @@ func makeImages(proxy string) ([]image.Image, error) {
 	agnhostLayer := layers[3]
 	agnhostLayer.Link("/agnhost-2", "agnhost")
 	if err := copyCertificates(agnhostLayer); err != nil {
-		return nil, err
-	}
-	own := new(image.Layer)
-	if err := own.Copy("/nfqproxy", proxy); err != nil {
 		return nil, err
 	}
 	return []image.Image{
@@ -101,7 +105,6 @@ func makeImages(proxy string) ([]image.Image, error) {
 		},
 		{Names: []string{kubeProxyImage}, Layers: []*image.Layer{tools, layers[4]}},
 		{Names: []string{peerImage}, Layers: layers[5:6], Entrypoint: []string{"/peer"}},
-		{Names: []string{nfqproxyImage}, Layers: []*image.Layer{own}, Entrypoint: []string{"/nfqproxy"}},
 	}, nil
 }
 

@@ -76,8 +76,9 @@ func run() error {
 	flag.Usage = func() { fmt.Fprint(flag.CommandLine.Output(), usage, "\nflags:\n"); flag.PrintDefaults() }
 	flag.StringVar(&o.Dir, "dir", filepath.Join(root, "bin", "e2e", "cluster"), "directory of the cluster's files; one per cluster")
 	flag.StringVar(&o.Program, "program", filepath.Join(root, "bin", "nfqproxy"), "the nfqproxy program")
+	flag.StringVar(&o.Image, "image", "", "archive of nfqproxy's image nfqproxy:dev; default: an image of -program is made")
 	flag.StringVar(&o.Proxy, "proxy", "nfqproxy", "the service proxy: "+proxyNames())
-	flag.StringVar(&o.Deploy, "deploy", "kustomize", "how nfqproxy is installed: kustomize")
+	flag.StringVar(&o.Deploy, "deploy", "kustomize", "how nfqproxy is installed: kustomize or helm")
 	flag.IntVar(&o.Nodes, "nodes", 3, "number of nodes")
 	flag.BoolVar(&o.IPv6Only, "ipv6-only", false, "a cluster with IPv6 only, instead of both families")
 	flag.StringVar(&o.checks, "checks", "", "run: checks to carry out after the tests, with commas between, or all: "+checkNames())
@@ -89,6 +90,11 @@ func run() error {
 	}
 	sum := sha256.Sum256([]byte(o.Dir))
 	o.Group = "nfqproxy-e2e-" + hex.EncodeToString(sum[:4])
+	if o.Image != "" {
+		if o.Image, err = filepath.Abs(o.Image); err != nil {
+			return err
+		}
+	}
 	if err := o.validate(); err != nil {
 		return err
 	}
@@ -134,6 +140,9 @@ func (o *options) validate() error {
 	}
 	if o.Nodes < 1 || o.Nodes > maxNodes {
 		errs = append(errs, fmt.Errorf("-nodes %d: want 1 to %d", o.Nodes, maxNodes))
+	}
+	if o.Deploy != "kustomize" && o.Deploy != "helm" {
+		errs = append(errs, fmt.Errorf("-deploy %q: want kustomize or helm", o.Deploy))
 	}
 	if o.checks != "" {
 		errs = append(errs, knownChecks(o.checkList()))

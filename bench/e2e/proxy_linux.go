@@ -2,8 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"maps"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -56,12 +57,17 @@ func (s *settings) deployOwn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	switch s.Deploy {
-	case "kustomize":
+	if s.Deploy == "kustomize" {
 		return s.kubectl(ctx, nil, "apply", "--kustomize="+filepath.Join(root, "deploy", "kubernetes", "overlays", "kubeadm"))
-	default:
-		return fmt.Errorf("no way to install nfqproxy is named %q", s.Deploy)
 	}
+	helm, err := cluster.Binary("helm")
+	if err != nil {
+		return err
+	}
+	install := exec.Command(helm, "--kubeconfig="+s.kubeconfig(), "--namespace=kube-system", "install", "nfqproxy",
+		filepath.Join(root, "deploy", "helm", "nfqproxy"), "--set=kubeadm=true,image.tag=dev")
+	install.Env = append(os.Environ(), "HOME="+s.Dir)
+	return output(ctx, install)
 }
 
 // repository is the root of this repository.

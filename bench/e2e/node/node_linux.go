@@ -40,8 +40,8 @@ type Config struct {
 	ClusterDNS netip.Addr
 	// Pause is the image of pod sandboxes.
 	Pause string
-	// Images is an archive of images, which the node has as [ImagesFile].
-	Images string
+	// Images are archives of images, which the node has in [ImagesDir].
+	Images []string
 	// Authority (certificate of the cluster's authority) and Kubeconfig are files.
 	Authority, Kubeconfig string
 }

@@ -14,8 +14,8 @@ import (
 // programsDir is where the node has Config.Programs.
 const programsDir = "/opt/e2e/bin"
 
-// ImagesFile is where the node has Config.Images.
-const ImagesFile = "/opt/e2e/images.tar"
+// ImagesDir is where the node has Config.Images.
+const ImagesDir = "/opt/e2e/images"
 
 // overSettings are settings of the whole machine, which kubelet wants to change. It finds the
 // wanted values in files that are mounted over them.
@@ -121,7 +121,12 @@ func (c *Config) bindPrograms(root string) error {
 			return err
 		}
 	}
-	return bindFile(c.Images, filepath.Join(root, ImagesFile))
+	for _, file := range c.Images {
+		if err := bindFile(file, filepath.Join(root, ImagesDir, filepath.Base(file))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func bindFile(file, at string) error {

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+)
+
+func TestMain(m *testing.M) { netnstest.Main(m) }
+
+func TestAddresses(t *testing.T) {
+	for _, tc := range []struct {
+		f          family
+		node, pods string
+	}{
+		{ipv4, "172.30.0.13", "10.244.3.0/24"},
+		{ipv6, "fd00:172:30::13", "fd00:10:244:3::/64"},
+	} {
+		if got := tc.f.node(3).String(); got != tc.node {
+			t.Errorf("node 3 has the address %s, want %s", got, tc.node)
+		}
+		if got := tc.f.podCIDR(3).String(); got != tc.pods {
+			t.Errorf("node 3 has the pods %s, want %s", got, tc.pods)
+		}
+		for i := 1; i <= maxNodes; i++ {
+			if !tc.f.control.Masked().Contains(tc.f.node(i)) || !tc.f.pods.Overlaps(tc.f.podCIDR(i)) || tc.f.podCIDR(i) == tc.f.podCIDR(i-1) {
+				t.Errorf("node %d has the address %s and the pods %s", i, tc.f.node(i), tc.f.podCIDR(i))
+			}
+		}
+		if !tc.f.services.Contains(tc.f.clusterDNS) {
+			t.Errorf("the cluster's name server %s is not in %s", tc.f.clusterDNS, tc.f.services)
+		}
+	}
+}
+
+// TestLAN: nodes reach each other and each other's pods; an address of the load balancer leads to
+// its nodes, and without nodes into silence.
+func TestLAN(t *testing.T) {
+	netnstest.Require(t)
+	l, err := newLAN([]family{ipv4, ipv6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	const nodes = 2
+	var ns [nodes]*netns.Namespace
+	for i := range ns {
+		if ns[i], err = l.attach(i + 1); err != nil {
+			t.Fatal(err)
+		}
+		defer ns[i].Close()
+		if err := l.route(ns[i], i+1, nodes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listen(t, ns[1])
+	for _, f := range l.families {
+		pod := f.podCIDR(2).Addr().Next()
+		balanced := f.balancers.Addr().Next()
+		for _, a := range []netip.Addr{pod, balanced} {
+			if err := ns[1].AddAddress("lo", host(a)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reach(t, ns[0], f.node(2), nil)
+		reach(t, ns[0], pod, nil)
+		reach(t, l.Namespace, pod, nil)
+		reach(t, ns[0], f.control.Addr(), os.ErrNotExist)
+		reach(t, l.Namespace, balanced, os.ErrDeadlineExceeded)
+		for _, to := range [][]int{{2}, {2, 2}} {
+			if err := l.balance(balanced, to); err != nil {
+				t.Fatal(err)
+			}
+			reach(t, l.Namespace, balanced, nil)
+		}
+		if err := errors.Join(l.balance(balanced, nil), l.balance(balanced, nil)); err != nil {
+			t.Fatal(err)
+		}
+		reach(t, l.Namespace, balanced, os.ErrDeadlineExceeded)
+	}
+}
+
+const port = 8080
+
+func listen(t *testing.T, in *netns.Namespace) {
+	t.Helper()
+	s, err := in.Listen(t.Context(), netip.AddrPortFrom(netip.IPv6Unspecified(), port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+}
+
+// reach connects to an address. The wanted error is a timeout, another one (os.ErrNotExist), or none.
+func reach(t *testing.T, from *netns.Namespace, to netip.Addr, want error) {
+	t.Helper()
+	patience := 10 * time.Second
+	if want == os.ErrDeadlineExceeded {
+		patience = 300 * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := from.Dial(ctx, "tcp", netip.AddrPort{}, netip.AddrPortFrom(to, port))
+	if err == nil {
+		_ = c.Close()
+	}
+	timeout := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
+	if (err == nil) != (want == nil) || timeout != (want == os.ErrDeadlineExceeded) {
+		t.Errorf("from %s to %s: %v, want %v", from.Name(), to, err, want)
+	}
+}
