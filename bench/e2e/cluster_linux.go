@@ -95,7 +95,11 @@ func start(ctx context.Context, s *settings) (_ *running, err error) {
 	}
 	images := make(chan error, 1)
 	go func() { images <- s.writeImages() }()
-	if r.lan, err = newLAN(s.families()); err != nil {
+	current, err := netns.Current("lan")
+	if err != nil {
+		return nil, err
+	}
+	if r.lan, err = newLAN(current, s.families()); err != nil {
 		return nil, err
 	}
 	if err := r.startControl(ctx); err != nil {

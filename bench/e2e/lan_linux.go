@@ -76,22 +76,15 @@ func (f family) everywhere() netip.Prefix {
 func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // lan is the network of the nodes. The control plane, the load balancer and the clients of the
-// tests are in the network namespace of this process, which is the nodes' router.
+// tests are in its network namespace, which is the nodes' router.
 type lan struct {
 	*netns.Namespace
 	families []family
 }
 
-func newLAN(families []family) (*lan, error) {
-	current, err := netns.Current("lan")
-	if err != nil {
-		return nil, err
-	}
-	l := &lan{current, families}
-	if err := l.prepare(); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
+func newLAN(router *netns.Namespace, families []family) (*lan, error) {
+	l := &lan{router, families}
+	return l, l.prepare()
 }
 
 func (l *lan) prepare() error {

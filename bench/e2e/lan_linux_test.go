@@ -43,12 +43,16 @@ func TestAddresses(t *testing.T) {
 // its nodes, and without nodes into silence.
 func TestLAN(t *testing.T) {
 	netnstest.Require(t)
-	l, err := newLAN([]family{ipv4, ipv6})
+	router, err := netns.New("router")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	const nodes = 2
+	defer router.Close()
+	l, err := newLAN(router, []family{ipv4, ipv6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const nodes = 3
 	var ns [nodes]*netns.Namespace
 	for i := range ns {
 		if ns[i], err = l.attach(i + 1); err != nil {
@@ -60,20 +64,19 @@ func TestLAN(t *testing.T) {
 		}
 	}
 	listen(t, ns[1])
+	listen(t, ns[2])
 	for _, f := range l.families {
 		pod := f.podCIDR(2).Addr().Next()
 		balanced := f.balancers.Addr().Next()
-		for _, a := range []netip.Addr{pod, balanced} {
-			if err := ns[1].AddAddress("lo", host(a)); err != nil {
-				t.Fatal(err)
-			}
+		if err := errors.Join(ns[1].AddAddress("lo", host(pod)), ns[1].AddAddress("lo", host(balanced)), ns[2].AddAddress("lo", host(balanced))); err != nil {
+			t.Fatal(err)
 		}
 		reach(t, ns[0], f.node(2), nil)
 		reach(t, ns[0], pod, nil)
 		reach(t, l.Namespace, pod, nil)
 		reach(t, ns[0], f.control.Addr(), os.ErrNotExist)
 		reach(t, l.Namespace, balanced, os.ErrDeadlineExceeded)
-		for _, to := range [][]int{{2}, {2, 2}} {
+		for _, to := range [][]int{{2}, {2, 3}, {3}} {
 			if err := l.balance(balanced, to); err != nil {
 				t.Fatal(err)
 			}

@@ -18,21 +18,25 @@ func (l *lan) addLost() error {
 	if err := l.AddVeth(lost, l.Namespace, "lost1"); err != nil {
 		return err
 	}
-	link, err := netlink.LinkByName(lost)
-	if err != nil {
-		return err
-	}
-	return netlink.LinkSetARPOff(link)
+	return l.Do(func() error {
+		link, err := netlink.LinkByName(lost)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetARPOff(link)
+	})
 }
 
 // lose routes the addresses of the load balancer to where packets are lost without an error, as
 // in a cloud: those of no Service, and those of a Service without nodes.
 func (l *lan) lose(f family) error {
-	link, err := netlink.LinkByName(lost)
-	if err != nil {
-		return err
-	}
-	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(f.balancers), Src: f.outsider.AsSlice()}); err != nil {
+	if err := l.Do(func() error {
+		link, err := netlink.LinkByName(lost)
+		if err != nil {
+			return err
+		}
+		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(f.balancers), Src: f.outsider.AsSlice()})
+	}); err != nil {
 		return fmt.Errorf("route of %s: %w", f.balancers, err)
 	}
 	return nil
@@ -45,21 +49,24 @@ func (l *lan) balance(a netip.Addr, nodes []int) error {
 		return fmt.Errorf("no network has addresses like %s", a)
 	}
 	r := &netlink.Route{Dst: ipNet(host(a)), Src: f.outsider.AsSlice()}
-	var err error
 	switch len(nodes) {
 	case 0:
-		if err = netlink.RouteDel(r); errors.Is(err, unix.ESRCH) {
-			err = nil // there was none
-		}
 	case 1:
 		r.Gw = f.node(nodes[0]).AsSlice()
-		err = netlink.RouteReplace(r)
 	default:
 		for _, i := range nodes {
 			r.MultiPath = append(r.MultiPath, &netlink.NexthopInfo{Gw: f.node(i).AsSlice()})
 		}
-		err = netlink.RouteReplace(r)
 	}
+	err := l.Do(func() error {
+		if len(nodes) > 0 {
+			return netlink.RouteReplace(r)
+		}
+		if err := netlink.RouteDel(r); !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+		return nil // there was none
+	})
 	if err != nil {
 		return fmt.Errorf("route of %s to nodes %v: %w", a, nodes, err)
 	}
