@@ -22,7 +22,7 @@ need-go:
 # The race detector requires a C compiler; the program itself does not.
 RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: need-go build demo peers bench-peers check test test-live test-simulator soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz e2e e2e-quick e2e-programs clean
+.PHONY: need-go build demo peers bench-peers check test test-live test-simulator soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
 
 # A static binary that needs no other program at run time. With grpc's trace pages the linker would
 # keep all methods of all types: 73 MB instead of 44.
@@ -78,6 +78,8 @@ $(PEERS)/hubble: bench/peers/hubble/go.mod bench/peers/hubble/go.sum | need-go
 $(PEERS)/promql: bench/peers/promql/go.mod bench/peers/promql/go.sum bench/peers/promql/main.go | need-go
 	@mkdir -p $(PEERS)
 	cd bench/peers/promql && CGO_ENABLED=0 $(GO) build -trimpath -o ../bin/promql -ldflags '-s -w' .
+
+.PHONY: e2e e2e-quick e2e-programs
 
 # Kubernetes' own tests of the network, and the programs of clusters with nodes (see bench/e2e).
 e2e-programs: peers $(PEERS)/.e2e $(PEERS)/coredns $(PEERS)/pause $(PEERS)/peer
