@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,14 +29,18 @@ type check struct {
 	do         func(*checker, context.Context) error
 	// breaks: the change ends servers, and with them connections that are held.
 	breaks bool
+	// from is the service proxy with which the check begins; empty: any.
+	from string
 }
 
 var checks = []check{
-	{"update", "rolling update of the service proxy's DaemonSet", (*checker).update, false},
-	{"kill", "the service proxy is killed on every node", (*checker).kill, false},
-	{"kubelet", "kubelet restarts on every node", (*checker).restartKubelets, false},
-	{"endpoints", "rolling update of the servers", (*checker).updateServers, true},
-	{"drain", "a node is drained and joins again", (*checker).drain, true},
+	{"update", "rolling update of the service proxy's DaemonSet", (*checker).update, false, ""},
+	{"kill", "the service proxy is killed on every node", (*checker).kill, false, ""},
+	{"kubelet", "kubelet restarts on every node", (*checker).restartKubelets, false, ""},
+	{"endpoints", "rolling update of the servers", (*checker).updateServers, true, ""},
+	{"drain", "a node is drained and joins again", (*checker).drain, true, ""},
+	{"install", "nfqproxy install --cluster", (*checker).install, false, "kube-proxy"},
+	{"uninstall", "nfqproxy uninstall --cluster, after install", (*checker).uninstall, false, "kube-proxy"},
 }
 
 func checkNames() string {
@@ -85,7 +91,7 @@ func runChecks(ctx context.Context, s *settings, names []string) error {
 	}
 	var failed []string
 	for _, check := range checks {
-		if len(names) > 0 && !slices.Contains(names, check.name) {
+		if len(names) > 0 && !slices.Contains(names, check.name) || len(names) == 0 && check.from != "" && check.from != s.Proxy {
 			continue
 		}
 		counts, err := c.run(ctx, check)
@@ -303,6 +309,20 @@ func (c *checker) drain(ctx context.Context) error {
 		err = c.onlyServers(ctx, name)
 	}
 	return errors.Join(err, c.kubectl(context.WithoutCancel(ctx), nil, "uncordon", name), c.rolledOut(ctx, loadNamespace, "deployment/server"))
+}
+
+// install switches all nodes to nfqproxy, and uninstall back to kube-proxy.
+func (c *checker) install(ctx context.Context) error {
+	return c.own(ctx, "install", "--cluster", "--image=nfqproxy:dev")
+}
+
+func (c *checker) uninstall(ctx context.Context) error { return c.own(ctx, "uninstall", "--cluster") }
+
+// own runs nfqproxy.
+func (c *checker) own(ctx context.Context, args ...string) error {
+	cmd := exec.Command(c.Program, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig())
+	return output(ctx, cmd)
 }
 
 func (c *checker) await(ctx context.Context, what string, try func() error) error {

@@ -207,9 +207,12 @@ func (r *running) createNode(ctx context.Context, i int) error {
 			corev1.LabelTopologyZone:   fmt.Sprintf("zone%d", (i-1)%3+1),
 			corev1.LabelTopologyRegion: "here",
 			corev1.LabelOSStable:       "linux",
-			proxyLabel:                 proxies[r.Proxy].label,
 		},
 	}}
+	// A cluster with kube-proxy has no such label at first.
+	if label := proxies[r.Proxy].label; label != "kube-proxy" {
+		n.Labels[proxyLabel] = label
+	}
 	for _, f := range r.families() {
 		n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, f.podCIDR(i).String())
 	}

@@ -16,6 +16,7 @@ import (
 const proxyLabel = "service-proxy"
 
 // proxies are the service proxies by the names that users give them.
+// The label is that of their DaemonSet and of their pods, too.
 var proxies = map[string]struct{ label, mode string }{
 	"nfqproxy":            {"nfqproxy", ""},
 	"kube-proxy":          {"kube-proxy", "iptables"},
@@ -27,8 +28,8 @@ func proxyNames() string { return strings.Join(slices.Sorted(maps.Keys(proxies))
 // deployProxy installs the service proxy and waits until it serves: CoreDNS is ready when it has
 // reached the API server by the ClusterIP of that.
 //
-// Both proxies are configured by the ConfigMap kube-proxy, as on a cluster made by kubeadm, whose
-// DaemonSet runs on the nodes with its label only.
+// Both proxies are configured by the ConfigMap kube-proxy, as on a cluster made by kubeadm. With
+// nfqproxy, kube-proxy's DaemonSet is there, too, for nodes with its label; there are none.
 func (s *settings) deployProxy(ctx context.Context) error {
 	p := proxies[s.Proxy]
 	logf("installing %s", s.Proxy)
@@ -36,7 +37,11 @@ func (s *settings) deployProxy(ctx context.Context) error {
 	if s.IPv6Only {
 		bind = "::"
 	}
-	if err := s.apply(ctx, "kube-proxy.yaml", map[string]any{"Mode": p.mode, "BindAddress": bind}); err != nil {
+	selector := "{kubernetes.io/os: linux}"
+	if p.label != "kube-proxy" {
+		selector = "{kubernetes.io/os: linux, " + proxyLabel + ": kube-proxy}"
+	}
+	if err := s.apply(ctx, "kube-proxy.yaml", map[string]any{"Mode": p.mode, "BindAddress": bind, "NodeSelector": selector}); err != nil {
 		return err
 	}
 	if p.label == "nfqproxy" {
