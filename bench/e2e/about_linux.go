@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -98,6 +99,27 @@ func (t *tests) publish(args []string) error {
 		}
 	}
 	return results.WritePage(docs)
+}
+
+// merge writes the results of several runs, in other directories of results, as those of one.
+func (t *tests) merge(args []string) error {
+	if len(args) < 2 {
+		return errors.New("merge: want a name and files of results")
+	}
+	var runs []results.Run
+	for _, file := range args[1:] {
+		run, err := results.Read(file)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, run)
+	}
+	all := results.Merge(runs...)
+	fmt.Printf("%s: %s\n", args[0], all.Summary())
+	if err := os.MkdirAll(filepath.Dir(t.file(args[0])), 0o755); err != nil {
+		return err
+	}
+	return all.Write(t.file(args[0]))
 }
 
 // file is that of results with a name.

@@ -44,6 +44,7 @@ const usage = `usage: go run ./bench/e2e [flags] COMMAND
   node N COMMAND...        runs a program on a node, in its namespaces
   lan COMMAND...           runs a program in the network of the nodes
   compare [CONTROL OTHER]  lists tests that pass with one service proxy only
+  merge NAME FILE...       joins the results of several runs with one service proxy
   publish [NAME...]        writes results to docs/conformance and docs/conformance.md
 `
 
@@ -124,6 +125,8 @@ func run() error {
 		return o.inside(func(ctx context.Context) error { return o.tests.run(ctx, &o.settings) })
 	case "compare":
 		return o.tests.compare(args)
+	case "merge":
+		return o.tests.merge(args)
 	case "publish":
 		return o.tests.publish(args)
 	case "check":

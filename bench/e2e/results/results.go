@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/xml"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"regexp"
@@ -185,20 +186,23 @@ func parse(line string) (Result, error) {
 	return r, nil
 }
 
-// Merge are the results of several runs with one proxy. The last run of a test counts; a skip only
+// Merge is the result of several runs with one proxy. The last run of a test counts; a skip only
 // if no run ran it.
-func Merge(runs ...List) List {
+func Merge(runs ...Run) (all Run) {
 	last := make(map[string]Result)
 	for _, run := range runs {
-		for _, r := range run {
+		for _, a := range run.About {
+			if !slices.Contains(all.About, a) {
+				all.About = append(all.About, a)
+			}
+		}
+		for _, r := range run.List {
 			if before, ok := last[r.Name]; !ok || r.State != Skipped || before.State == Skipped {
 				last[r.Name] = r
 			}
 		}
 	}
-	var list List
-	for _, r := range last {
-		list = append(list, r)
-	}
-	return list.sort()
+	all.List = slices.Collect(maps.Values(last))
+	all.List.sort()
+	return all
 }

@@ -75,10 +75,10 @@ func TestFile(t *testing.T) {
 }
 
 func TestMerge(t *testing.T) {
-	first := List{{"a", Failed, 1, ""}, {"b", Passed, 1, ""}, {"c", Skipped, 0, "nodes"}}
-	second := List{{"a", Passed, 2, ""}, {"b", Skipped, 0, "nodes"}, {"c", Skipped, 0, "more nodes"}, {"d", Failed, 1, ""}}
-	want := List{{"a", Passed, 2, ""}, {"b", Passed, 1, ""}, {"d", Failed, 1, ""}, {"c", Skipped, 0, "more nodes"}}
-	if got := Merge(first, second); !slices.Equal(got, want) {
+	first := Run{[]string{"v1", "3 nodes"}, List{{"a", Failed, 1, ""}, {"b", Passed, 1, ""}, {"c", Skipped, 0, "nodes"}}}
+	second := Run{[]string{"v1", "6 nodes"}, List{{"a", Passed, 2, ""}, {"b", Skipped, 0, "nodes"}, {"c", Skipped, 0, "more nodes"}, {"d", Failed, 1, ""}}}
+	want := Run{[]string{"v1", "3 nodes", "6 nodes"}, List{{"a", Passed, 2, ""}, {"b", Passed, 1, ""}, {"d", Failed, 1, ""}, {"c", Skipped, 0, "more nodes"}}}
+	if got := Merge(first, second); !slices.Equal(got.List, want.List) || !slices.Equal(got.About, want.About) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
