@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
@@ -71,21 +73,21 @@ func TestLAN(t *testing.T) {
 		if err := errors.Join(ns[1].AddAddress("lo", host(pod)), ns[1].AddAddress("lo", host(balanced)), ns[2].AddAddress("lo", host(balanced))); err != nil {
 			t.Fatal(err)
 		}
-		reach(t, ns[0], f.node(2), nil)
-		reach(t, ns[0], pod, nil)
-		reach(t, l.Namespace, pod, nil)
-		reach(t, ns[0], f.control.Addr(), os.ErrNotExist)
-		reach(t, l.Namespace, balanced, os.ErrDeadlineExceeded)
+		reach(t, ns[0], f.node(2), connected)
+		reach(t, ns[0], pod, connected)
+		reach(t, l.Namespace, pod, connected)
+		reach(t, ns[0], f.control.Addr(), refused)
+		reach(t, l.Namespace, balanced, silence)
 		for _, to := range [][]int{{2}, {2, 3}, {3}} {
 			if err := l.balance(balanced, to); err != nil {
 				t.Fatal(err)
 			}
-			reach(t, l.Namespace, balanced, nil)
+			reach(t, l.Namespace, balanced, connected)
 		}
 		if err := errors.Join(l.balance(balanced, nil), l.balance(balanced, nil)); err != nil {
 			t.Fatal(err)
 		}
-		reach(t, l.Namespace, balanced, os.ErrDeadlineExceeded)
+		reach(t, l.Namespace, balanced, silence)
 	}
 }
 
@@ -100,21 +102,35 @@ func listen(t *testing.T, in *netns.Namespace) {
 	t.Cleanup(func() { _ = s.Close() })
 }
 
-// reach connects to an address. The wanted error is a timeout, another one (os.ErrNotExist), or none.
-func reach(t *testing.T, from *netns.Namespace, to netip.Addr, want error) {
+// outcome is that of an attempt to connect.
+type outcome string
+
+const (
+	connected outcome = "connected"
+	refused   outcome = "refused"
+	silence   outcome = "silence"
+)
+
+// reach tries to connect to an address.
+func reach(t *testing.T, from *netns.Namespace, to netip.Addr, want outcome) {
 	t.Helper()
 	patience := 10 * time.Second
-	if want == os.ErrDeadlineExceeded {
+	if want == silence {
 		patience = 300 * time.Millisecond
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	c, err := from.Dial(ctx, "tcp", netip.AddrPort{}, netip.AddrPortFrom(to, port))
-	if err == nil {
+	got := connected
+	switch {
+	case err == nil:
 		_ = c.Close()
+	case errors.Is(err, unix.ECONNREFUSED):
+		got = refused
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		got = silence
 	}
-	timeout := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
-	if (err == nil) != (want == nil) || timeout != (want == os.ErrDeadlineExceeded) {
-		t.Errorf("from %s to %s: %v, want %v", from.Name(), to, err, want)
+	if got != want {
+		t.Errorf("from %s to %s: %s (%v), want %s", from.Name(), to, got, err, want)
 	}
 }

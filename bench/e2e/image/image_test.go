@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -20,7 +21,7 @@ func read(t *testing.T, archive []byte) (names []string, headers map[string]*tar
 	headers, contents = map[string]*tar.Header{}, map[string][]byte{}
 	for in := tar.NewReader(bytes.NewReader(archive)); ; {
 		h, err := in.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return names, headers, contents
 		}
 		if err != nil {
