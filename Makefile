@@ -1,7 +1,10 @@
 # The targets for developers. CI runs "make lint peers test" (see .ci/run).
 
 GO          ?= go
-VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# A fixed length: by default a commit's abbreviation is longer in a clone with more objects.
+VERSION     ?= $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null || echo unknown)
+REVISION     = $(shell git rev-parse HEAD 2>/dev/null)
+PLATFORMS   ?= linux-amd64 linux-arm64 darwin-amd64 darwin-arm64
 GOLANGCI    ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # A number of calls: with a time limit go test -fuzz sometimes fails at its end.
 FUZZTIME    ?= 3000x
@@ -22,12 +25,43 @@ need-go:
 # The race detector requires a C compiler; the program itself does not.
 RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: need-go build demo peers bench-peers check test test-live test-simulator soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
+.PHONY: need-go build $(PLATFORMS:%=build-%) image release release-test demo peers bench-peers manifests chart check test test-live test-simulator test-packing soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
 
 # A static binary that needs no other program at run time. With grpc's trace pages the linker would
-# keep all methods of all types: 73 MB instead of 44.
+# keep all methods of all types: 73 MB instead of 44. It depends on the sources, Go and the version only:
+# neither on the folder nor on what git has there (-buildvcs).
+BUILD = CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '-s -w -X github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli.version=$(VERSION)'
 build: need-go
-	CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -ldflags '-s -w -X github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli.version=$(VERSION)' -o bin/nfqproxy ./cmd/nfqproxy
+	$(BUILD) -o bin/nfqproxy ./cmd/nfqproxy
+
+# The same for other platforms: bin/linux-arm64/nfqproxy.
+$(PLATFORMS:%=build-%): build-%: need-go
+	GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) $(BUILD) -o bin/$*/nfqproxy ./cmd/nfqproxy
+
+# An image for amd64 and arm64, without Docker and without root (see docs/release.md):
+# "make image IMAGE=registry.example/nfqproxy:v1 PUSH=1" pushes it.
+IMAGE ?= nfqproxy:dev
+PUSH  ?= 0
+image release: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
+image: build-linux-amd64 build-linux-arm64
+	@cd deploy/release && $(GO) run ./image -name '$(IMAGE)' -version '$(VERSION)' -revision '$(REVISION)' -push=$(PUSH) -out ../../bin \
+		../../bin/linux-amd64/nfqproxy ../../bin/linux-arm64/nfqproxy
+
+# The files of a release, in bin/release: "make release VERSION=v1.2.3" (see docs/release.md).
+CHANGELOG ?= CHANGELOG.md
+RELEASE    = cd deploy/release && $(GO) run . -version '$(VERSION)' -changelog '$(abspath $(CHANGELOG))' -revision '$(REVISION)'
+release: IMAGE = nfqproxy:$(VERSION)
+release: need-go
+	@$(RELEASE) -check
+	@$(MAKE) --no-print-directory $(PLATFORMS:%=build-%) image IMAGE='$(IMAGE)'
+	@rm -rf bin/manual && $(GO) run ./cmd/nfqproxy/manual bin/manual
+	@$(RELEASE) $(PLATFORMS)
+
+# Installs the files of bin/release in copies of this machine in memory, and makes them again in another
+# directory. Requires root, and on Debian: bash-completion containerd curl iproute2 man-db nftables rpm runc systemd.
+release-test: export CHANGELOG := $(abspath $(CHANGELOG))
+release-test: need-go
+	cd deploy/release && $(GO) test -count=1 -timeout 60m -tags release ./installtest
 
 # A three-node cluster in network namespaces: real requests, their decisions and results.
 demo: build
@@ -36,7 +70,7 @@ demo: build
 # etcd, the Kubernetes control plane and kube-proxy for end-to-end tests and benchmarks (see
 # bench/peers). Without them such tests are skipped.
 PEERS := bench/peers/bin
-peers bench-peers: $(PEERS)/.built $(PEERS)/portforward $(PEERS)/hubble $(PEERS)/promql $(PEERS)/newest-nft/nft
+peers bench-peers: $(PEERS)/.built $(PEERS)/portforward $(PEERS)/hubble $(PEERS)/promql $(PEERS)/helm $(PEERS)/newest-nft/nft
 
 # Programs built from the module proxy lack their version, which they require.
 $(PEERS)/.built: bench/peers/go.mod bench/peers/go.sum | need-go
@@ -104,6 +138,28 @@ $(PEERS)/pause $(PEERS)/peer: $(PEERS)/%: bench/e2e/%/main.go $(wildcard bench/e
 	@mkdir -p $(PEERS)
 	CGO_ENABLED=0 $(GO) build -trimpath -o $@ -ldflags '-s -w' ./bench/e2e/$*
 
+# Helm, which renders the chart. Built within its own module, which lies in the module cache.
+$(PEERS)/helm: bench/peers/helm/go.mod bench/peers/helm/go.sum | need-go
+	@mkdir -p $(PEERS)
+	cd bench/peers/helm && $(GO) mod download helm.sh/helm/v4 && \
+	source=$$($(GO) list -m -f '{{.Dir}}' helm.sh/helm/v4) && \
+	version=$$($(GO) list -m -f '{{.Version}}' helm.sh/helm/v4) && \
+	out=$$(cd ../bin && pwd)/helm && cd "$$source" && \
+	CGO_ENABLED=0 $(GO) build -trimpath -o "$$out" -ldflags "-s -w -X helm.sh/helm/v4/internal/version.version=$$version" ./cmd/helm
+
+# The manifests for kustomize, rendered from the chart (see deploy/helm).
+manifests: $(PEERS)/helm
+	$(GO) test -count=1 ./deploy/helm -run '^TestManifests$$' -update
+
+# The chart as a package, of the version VERSION if that is a semantic one (v1.2.3); then this is also the
+# tag of the image. The files in it have the time of the commit, so that it is reproducible.
+CHART_VERSION = $(shell echo '$(VERSION)' | sed -n 's/^v\([0-9]*\.[0-9]*\.[0-9]*\(-.*\)\{0,1\}\)$$/\1/p')
+chart: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+chart: $(PEERS)/helm
+	@mkdir -p bin/release
+	$(PEERS)/helm package deploy/helm/nfqproxy -d bin/release \
+		$(if $(CHART_VERSION),--version $(CHART_VERSION) --app-version $(VERSION),--version 0.0.0-g$(VERSION))
+
 # What a contributor runs at every save: no kernel, no browser, no other program.
 check: need-go
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not formatted: $$unformatted"; exit 1; fi
@@ -115,7 +171,7 @@ check: need-go
 # stays untested; with CI=true they fail.
 test: need-go
 	@skipped=$$(mktemp); trap 'rm -f "$$skipped"' EXIT; code=0; export NFQPROXY_SKIPPED=$$skipped; \
-	$(MAKE) --no-print-directory -k -j2 test-live test-simulator || code=$$?; \
+	$(MAKE) --no-print-directory -k -j2 test-live test-simulator test-packing || code=$$?; \
 	if [ -s "$$skipped" ]; then echo "Skipped, because this machine lacks something:"; sort -u "$$skipped"; fi; \
 	exit $$code
 
@@ -124,6 +180,10 @@ test: need-go
 AT_ONCE := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1 )))
 test-live: need-go
 	@GORACE=atexit_sleep_ms=0 $(GO) test $(RACE) -p $(AT_ONCE) -count=1 -timeout 60m $$($(GO) list ./... | grep -v /datapath/sim/)
+
+# What packs images and packages is a module of its own.
+test-packing: need-go
+	@cd deploy/release && $(GO) test -count=1 ./...
 
 # The simulator has no goroutines, and its tests take a third of the time without the race detector.
 test-simulator: need-go
@@ -201,8 +261,8 @@ DEPLOY   ?= kustomize
 CHECKS   ?= all
 E2EFLAGS = -proxy=$(PROXY) -nodes=$(NODES) -deploy=$(DEPLOY) $(if $(IPV6ONLY),-ipv6-only) $(if $(KEEP),-keep) \
 	$(if $(FOCUS),-focus='$(FOCUS)',-checks=$(CHECKS)) $(if $(SKIP),-skip='$(SKIP)')
-e2e: build e2e-programs
-	$(GO) run ./bench/e2e $(E2EFLAGS) run
+e2e: build image e2e-programs
+	$(GO) run ./bench/e2e -image=bin/nfqproxy-image.tar $(E2EFLAGS) run
 
 # The conformance tests of Services, and a rolling update of nfqproxy.
 e2e-quick: build e2e-programs

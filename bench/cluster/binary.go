@@ -19,6 +19,7 @@ const (
 	PromQL            = "promql"
 	KubeScheduler     = "kube-scheduler"
 	Kubelet           = "kubelet"
+	Helm              = "helm"
 )
 
 // Binary gives the path where "make peers" puts a program, and "make e2e-programs" those of

@@ -65,7 +65,7 @@ func (s *settings) deployOwn(ctx context.Context) error {
 	if s.Deploy == "kustomize" {
 		return s.kubectl(ctx, nil, "apply", "--kustomize="+filepath.Join(root, "deploy", "kubernetes", "overlays", "kubeadm"))
 	}
-	helm, err := cluster.Binary("helm")
+	helm, err := cluster.Binary(cluster.Helm)
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,8 @@ type Record struct {
 	Held   *Hold   `json:"held,omitempty"`
 
 	// Others are the records of other nodes about the same connection, which the packet passed before
-	// or after this one; only where the flow API of several nodes is queried for a single flow.
+	// or after this one; only where the flow API of several nodes is queried for a single flow, or for
+	// joined records.
 	Others []*Record `json:"others,omitempty"`
 
 	Steps []Step `json:"steps,omitempty"` // where requested

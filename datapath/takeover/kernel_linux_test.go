@@ -38,6 +38,9 @@ func removesAll(n node, b xtables.Backend, f decision.Family) {
 	if l.Empty() {
 		n.Fatal("nothing found")
 	}
+	if want := strings.Contains(before, ":KUBE-SEP-"); l.Serve() != want {
+		n.Errorf("the rules serve: %t, want %t", !want, want)
+	}
 	if got := n.save(b, f); got != before {
 		n.Errorf("to look changes something:\n%s", got)
 	}
@@ -183,6 +186,13 @@ table ip admin { chain input { type filter hook input priority 0; jump KUBE-SERV
 	l := n.find()
 	if want := "nftables table ip kube-proxy with 3 chains\nnftables table ip6 kube-proxy with 2 chains"; l.String() != want {
 		t.Errorf("found:\n%s\nwant:\n%s", l, want)
+	}
+	if !l.Serve() {
+		t.Error("the endpoint is not noticed")
+	}
+	n.Exec("", "nft", "flush chain ip kube-proxy service-a; delete chain ip kube-proxy endpoint-a")
+	if n.find().Serve() {
+		t.Error("rules without an endpoint serve")
 	}
 	n.remove(l)
 	n.remove(l)

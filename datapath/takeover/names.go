@@ -23,6 +23,12 @@ const ownTableName = "kube-proxy"
 // tableNames are the tables of iptables that kube-proxy has chains in.
 var tableNames = []string{"mangle", "filter", "nat"}
 
+// Prefixes of the chains of endpoints, in the table ownTableName and in iptables' table nat.
+const (
+	ownEndpointPrefix = "endpoint-"
+	endpointPrefix    = "KUBE-SEP-"
+)
+
 // ownChains are kube-proxy's chains with fixed names, by table, including those of mode ipvs.
 var ownChains = map[string][]string{
 	"mangle": {"KUBE-PROXY-CANARY"},
@@ -43,7 +49,7 @@ const (
 
 // ownPrefixes are the prefixes of the chains of single services and endpoints, in table nat.
 // KUBE-XLB- is the name of KUBE-EXT- before 1.24.
-var ownPrefixes = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-FW-", "KUBE-EXT-", "KUBE-XLB-"}
+var ownPrefixes = []string{"KUBE-SVC-", "KUBE-SVL-", endpointPrefix, "KUBE-FW-", "KUBE-EXT-", "KUBE-XLB-"}
 
 // hooked are the chains that kube-proxy jumps to from base chains; a jump to any
 // other of its chains is not its own.

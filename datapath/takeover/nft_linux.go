@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -29,7 +30,8 @@ func (l *Rules) findNFT() error {
 			byName[t.Name] = t
 		}
 		if t := byName[ownTableName]; t != nil {
-			l.tables = append(l.tables, ownTable{f, len(t.Chains)})
+			serves := slices.ContainsFunc(t.Chains, func(c *nft.Chain) bool { return strings.HasPrefix(c.Name, ownEndpointPrefix) })
+			l.tables = append(l.tables, ownTable{f, len(t.Chains), serves})
 		}
 		for _, name := range tableNames {
 			t := byName[name]

@@ -39,10 +39,21 @@ type Rules struct {
 type ownTable struct {
 	family decision.Family
 	chains int
+	serves bool // has an endpoint
 }
 
 // Empty reports that there is nothing to remove. There may still be notes.
 func (l *Rules) Empty() bool { return len(l.tables) == 0 && len(l.removals) == 0 }
+
+// Serve reports that the rules translate: they have an endpoint of a service. kube-proxy writes the
+// rules of all services in one transaction for each family, and in mode iptables empty chains
+// before. It knows only the modes nftables and iptables.
+func (l *Rules) Serve() bool {
+	return slices.ContainsFunc(l.tables, func(t ownTable) bool { return t.serves }) ||
+		slices.ContainsFunc(l.removals, func(r *removal) bool {
+			return slices.ContainsFunc(r.chains, func(c string) bool { return strings.HasPrefix(c, endpointPrefix) })
+		})
+}
 
 // Lines describes what Remove will remove: one line for each table of the kernel.
 func (l *Rules) Lines() []string {

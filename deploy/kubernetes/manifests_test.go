@@ -1,4 +1,3 @@
-// Package kubernetes tests the manifests of this directory.
 package kubernetes
 
 import (
@@ -14,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
@@ -123,10 +123,40 @@ func TestManifests(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || kustomizations != 5 || manifests != 11 {
+	if err != nil || kustomizations != 4 || manifests != 14 {
 		t.Errorf("%d kustomizations with %d manifests, error %v", kustomizations, manifests, err)
 	}
 	decodes(t, "cleanup/pod.yaml")
+}
+
+// TestEmbedded: programs have the files of base and cleanup as they are here.
+func TestEmbedded(t *testing.T) {
+	embedded := Manifests()
+	var names []string
+	for _, dir := range []string{"base", "cleanup"} {
+		files, err := filepath.Glob(dir + "/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			names = append(names, file)
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := fs.ReadFile(embedded, file); err != nil || string(got) != string(want) {
+				t.Errorf("%s is embedded with %d bytes, error %v; want %d bytes", file, len(got), err, len(want))
+			}
+		}
+	}
+	if err := fs.WalkDir(embedded, ".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && !slices.Contains(names, path) {
+			t.Errorf("%s is embedded", path)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestConfiguration: the daemon takes the ConfigMap's file without a warning.
@@ -162,8 +192,8 @@ func TestReferences(t *testing.T) {
 	if pod.ServiceAccountName != account.Name || daemon.Namespace != account.Namespace {
 		t.Errorf("the service account is %s/%s", daemon.Namespace, pod.ServiceAccountName)
 	}
-	if !reflect.DeepEqual(daemon.Spec.Selector.MatchLabels, daemon.Spec.Template.Labels) {
-		t.Error("the DaemonSet does not select its pods")
+	if selector := labels.SelectorFromSet(daemon.Spec.Selector.MatchLabels); selector.String() != "k8s-app=nfqproxy" || !selector.Matches(labels.Set(daemon.Spec.Template.Labels)) {
+		t.Errorf("the DaemonSet selects %s, its pods have %v", selector, daemon.Spec.Template.Labels)
 	}
 	for _, dir := range []string{"base", "components/pod-names"} {
 		role := read[rbacv1.ClusterRole](t, dir+"/clusterrole.yaml")
@@ -188,6 +218,22 @@ func TestReferences(t *testing.T) {
 	}
 	if !slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == filepath.Dir(flowapi.DefaultSocket) }) {
 		t.Errorf("the root file system is read-only, and nothing is mounted for %s", flowapi.DefaultSocket)
+	}
+	// The flow API takes tokens of the account that the reader's role makes tokens of.
+	reader := read[corev1.ServiceAccount](t, "base/reader-serviceaccount.yaml")
+	role := read[rbacv1.ClusterRole](t, "base/reader-clusterrole.yaml")
+	if !slices.Contains(pod.Containers[0].Args, "--flow-api-service-account="+reader.Namespace+"/"+reader.Name) || reader.AutomountServiceAccountToken == nil || *reader.AutomountServiceAccountToken {
+		t.Errorf("the flow API takes no tokens of %s/%s, or pods get them", reader.Namespace, reader.Name)
+	}
+	for resource, name := range map[string]string{"serviceaccounts/token": reader.Name, "daemonsets": daemon.Name} {
+		if !slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+			return slices.Equal(r.Resources, []string{resource}) && slices.Equal(r.ResourceNames, []string{name})
+		}) {
+			t.Errorf("the reader's role does not name %s %s", resource, name)
+		}
+	}
+	if !slices.Contains(pod.Containers[0].Args, "--flow-api=unix:"+flowapi.DefaultSocket+",127.0.0.1:10253") {
+		t.Errorf("no flow API for port-forward: %q", pod.Containers[0].Args)
 	}
 	cleanup := read[corev1.Pod](t, "cleanup/pod.yaml").Spec.Containers[0]
 	if c := pod.Containers[0]; c.Image != cleanup.Image || !reflect.DeepEqual(c.SecurityContext, cleanup.SecurityContext) {
@@ -232,7 +278,7 @@ func TestSecurity(t *testing.T) {
 			t.Errorf("a rule for several things: %v", r)
 		}
 	}
-	if want := map[string]string{"/services": "list watch", "discovery.k8s.io/endpointslices": "list watch", "/nodes": "list watch", "events.k8s.io/events": "create patch"}; !reflect.DeepEqual(granted, want) {
+	if want := map[string]string{"/services": "list watch", "discovery.k8s.io/endpointslices": "list watch", "/nodes": "list watch", "events.k8s.io/events": "create patch", "authentication.k8s.io/tokenreviews": "create"}; !reflect.DeepEqual(granted, want) {
 		t.Errorf("granted is %v, want %v", granted, want)
 	}
 }

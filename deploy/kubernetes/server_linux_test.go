@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -25,7 +24,7 @@ import (
 const withEverything = `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [../kubeadm]
-components: [../../components/pod-names, ../../components/flow-api-port]
+components: [../../components/pod-names]
 images: [{name: nfqproxy, newName: registry.example/nfqproxy, newTag: v1}]
 `
 
@@ -47,13 +46,15 @@ func newServer(t *testing.T) server {
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	s := server{T: t, Cluster: c, dir: t.TempDir()}
-	if err := os.CopyFS(filepath.Join(s.dir, "deploy", "kubernetes"), os.DirFS(".")); err != nil {
-		t.Fatal(err)
+	for _, dir := range []string{"kubernetes", "helm"} {
+		if err := os.CopyFS(filepath.Join(s.dir, "deploy", dir), os.DirFS("../"+dir)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return s
 }
 
-// shell runs a command line as a reader of README.md would.
+// shell runs a command line as a reader of the pages would.
 func (s server) shell(line string) string {
 	s.Helper()
 	kubectl, err := cluster.Binary(cluster.Kubectl)
@@ -91,10 +92,10 @@ func TestServerTakesManifests(t *testing.T) {
 		pull               corev1.PullPolicy
 		objects            int
 	}{
-		{"base", "nfqproxy", "nfqproxy:dev", corev1.PullIfNotPresent, 5},
-		{"overlays/kubeadm", "kube-proxy", "nfqproxy:dev", corev1.PullIfNotPresent, 4},
-		{"overlays/kind", "kube-proxy", "nfqproxy:dev", corev1.PullNever, 4},
-		{"overlays/own", "kube-proxy", "registry.example/nfqproxy:v1", corev1.PullIfNotPresent, 6},
+		{"base", "nfqproxy", "nfqproxy:dev", corev1.PullIfNotPresent, 8},
+		{"overlays/kubeadm", "kube-proxy", "nfqproxy:dev", corev1.PullIfNotPresent, 7},
+		{"overlays/kind", "kube-proxy", "nfqproxy:dev", corev1.PullNever, 7},
+		{"overlays/own", "kube-proxy", "registry.example/nfqproxy:v1", corev1.PullIfNotPresent, 9},
 	} {
 		out := s.shell("kubectl create -k deploy/kubernetes/" + tt.dir + dryRun)
 		if n := strings.Count(out, "\n"); n != tt.objects {
@@ -114,9 +115,6 @@ func TestServerTakesManifests(t *testing.T) {
 		if len(pod.Spec.Containers) != 1 || pod.Spec.Volumes[0].ConfigMap.Name != tt.config || c.Image != tt.image || c.ImagePullPolicy != tt.pull {
 			t.Errorf("%s: the pod is %+v", tt.dir, pod.Spec)
 		}
-		if tt.dir == "overlays/own" {
-			checkPort(t, &pod.Spec)
-		}
 		options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
 		if _, err := s.Client().CoreV1().Pods("kube-system").Create(t.Context(), pod, options); err != nil {
 			t.Errorf("%s: %v", tt.dir, err)
@@ -125,28 +123,13 @@ func TestServerTakesManifests(t *testing.T) {
 	s.shell("sed s/NODE/worker/ deploy/kubernetes/cleanup/pod.yaml | kubectl create -f -" + dryRun)
 }
 
-// checkPort checks what the component flow-api-port adds: a second address, whose token is in the file
-// of the Secret that README.md makes.
-func checkPort(t *testing.T, pod *corev1.PodSpec) {
-	t.Helper()
-	c := pod.Containers[0]
-	i := slices.Index(c.Args, "--flow-api=unix:"+flowapi.DefaultSocket+",127.0.0.1:10253")
-	j := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "flow-api-token" && m.ReadOnly })
-	k := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool {
-		return v.Name == "flow-api-token" && v.Secret != nil && v.Secret.SecretName == "nfqproxy-flow-api"
-	})
-	if i < 0 || j < 0 || k < 0 || !slices.Contains(c.Args, "--flow-api-token-file="+c.VolumeMounts[j].MountPath+"/token") {
-		t.Errorf("no flow API for kubectl port-forward: %+v", pod)
-	}
-}
+// elsewhere are commands that want more than an API server. (TestRelease of package helm has the cleanup.)
+var elsewhere = regexp.MustCompile(`^(docker|kind|nfqproxy) |rollout status|\blogs\b|\bexec\b|port-forward|cleanup\.nodes`)
 
-// elsewhere are commands that want more than an API server.
-var elsewhere = regexp.MustCompile(`^(docker|kind|nfqproxy) |rollout status|\blogs\b|\bexec\b|port-forward`)
-
-// TestReadme runs the commands of README.md in their order, from a cluster with kube-proxy
+// TestReadme runs the commands of both pages in their order, from a cluster with kube-proxy
 // and back to it.
 func TestReadme(t *testing.T) {
-	netnstest.RequireTool(t, "openssl")
+	clustertest.RequireProgram(t, cluster.Helm)
 	s := newServer(t)
 	ctx, client := t.Context(), s.Client()
 	if _, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}, metav1.CreateOptions{}); err != nil {
@@ -176,28 +159,39 @@ func TestReadme(t *testing.T) {
 		}
 		return text
 	}
-	want := map[string]string{
-		"Once": "label kube-proxy, kube-proxy", "To nfqproxy": "label nfqproxy, nfqproxy",
-		"Back to kube-proxy": "label kube-proxy, kube-proxy", "Uninstall": "label , kube-proxy",
-	}
-	run := 0
-	for _, part := range commands(t) {
-		for _, line := range part.lines {
-			if !elsewhere.MatchString(line) {
-				s.shell(strings.NewReplacer("NODE --", "worker --", "name-of-the-node", "worker").Replace(line))
-				run++
+	for _, page := range []struct {
+		file string
+		run  int               // commands
+		want map[string]string // the state after a part
+	}{
+		{"README.md", 12, map[string]string{
+			"Once": "label kube-proxy, kube-proxy", "To nfqproxy": "label nfqproxy, nfqproxy",
+			"Back to kube-proxy": "label kube-proxy, kube-proxy", "Uninstall": "label , kube-proxy",
+		}},
+		{"../helm/README.md", 12, map[string]string{
+			"Once": "label kube-proxy, kube-proxy", "Install": "label kube-proxy, kube-proxy", "To nfqproxy": "label nfqproxy, nfqproxy",
+			"Update": "label nfqproxy, nfqproxy", "Back to kube-proxy": "label kube-proxy, kube-proxy", "Uninstall": "label , kube-proxy",
+		}},
+	} {
+		run := 0
+		for _, part := range commands(t, page.file) {
+			for _, line := range part.lines {
+				if !elsewhere.MatchString(line) {
+					s.shell(strings.NewReplacer("NODE --", "worker --", "name-of-the-node", "worker").Replace(line))
+					run++
+				}
 			}
+			if got := state(); got != page.want[part.title] && part.title != "" {
+				t.Errorf("%s: after %q: %s, want %s", page.file, part.title, got, page.want[part.title])
+			}
+			delete(page.want, part.title)
 		}
-		if got := state(); got != want[part.title] && part.title != "" {
-			t.Errorf("after %q: %s, want %s", part.title, got, want[part.title])
+		if len(page.want) > 0 || run != page.run {
+			t.Errorf("%s: %d commands were run, not seen: %v", page.file, run, page.want)
 		}
-		delete(want, part.title)
 	}
-	if len(want) > 0 || run != 11 {
-		t.Errorf("%d commands were run, not seen: %v", run, want)
-	}
-	if token, err := flowapi.ReadToken("token", filepath.Join(s.dir, "token")); err != nil || len(token) != 64 {
-		t.Errorf("the token has %d characters, error %v; want 64", len(token), err)
+	if token, err := flowapi.ReadToken("token", filepath.Join(s.dir, "token")); err != nil || strings.Count(token, ".") != 2 {
+		t.Errorf("the token of %d characters is no JWT, error %v", len(token), err)
 	}
 }
 
@@ -206,9 +200,9 @@ type part struct {
 	lines []string
 }
 
-// commands are the indented lines of README.md.
-func commands(t *testing.T) (parts []part) {
-	text, err := os.ReadFile("README.md")
+// commands are the indented lines of a page.
+func commands(t *testing.T, page string) (parts []part) {
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -13,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/findings"
 	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
@@ -24,21 +22,9 @@ import (
 
 // listenPage listens at the address of the page, outside of the lab's namespaces.
 func listenPage(address string) (*os.File, error) {
-	if address != "" {
-		a, err := netip.ParseAddrPort(strings.Replace(address, "localhost:", "127.0.0.1:", 1))
-		if err != nil || !a.Addr().IsLoopback() {
-			return nil, fmt.Errorf("--page %q: want a loopback address and a port, such as %s", address, DefaultPage)
-		}
-	}
-	l, err := flowapi.Listen(flowapi.Address{Address: cmp.Or(address, DefaultPage), HasToken: true})
-	if address == "" && errors.Is(err, syscall.EADDRINUSE) {
-		l, err = flowapi.Listen(flowapi.Address{Address: "127.0.0.1:0", HasToken: true})
-	}
+	l, err := flowapi.ListenPage(address)
 	if err != nil {
-		if errno, ok := errors.AsType[syscall.Errno](err); ok {
-			err = errno // the text before it names another command's flag
-		}
-		return nil, fmt.Errorf("--page %s: %w", cmp.Or(address, DefaultPage), err)
+		return nil, err
 	}
 	defer l.Close() // the file is a duplicate
 	return l.(*net.TCPListener).File()

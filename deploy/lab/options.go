@@ -5,10 +5,12 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
 )
 
 // DefaultPage is the default address of a lab's page.
-const DefaultPage = "127.0.0.1:10253"
+const DefaultPage = flowapi.DefaultPage
 
 // RunOptions are the options of [RunUp] and [RunDemo].
 type RunOptions struct {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -54,7 +55,8 @@ func (p *predecessor) finish(log *slog.Logger) error {
 }
 
 func newCleanupCommand() *cobra.Command {
-	return &cobra.Command{
+	var wait time.Duration
+	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove nfqproxy's rules from this node's kernel",
 		Long: `Remove the kernel rules that remain after a crash or with --keep-rules-on-exit, and the
@@ -63,6 +65,9 @@ connections continue, because they have entries in the kernel's connection table
 as other rules keep address translation enabled. nfqproxy must not be running.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := awaitSuccessor(wait); err != nil {
+				return err
+			}
 			removed, err := datapath.Cleanup()
 			for _, what := range removed {
 				_, e := fmt.Fprintln(cmd.OutOrStdout(), "removed "+what)
@@ -73,5 +78,31 @@ as other rules keep address translation enabled. nfqproxy must not be running.`,
 			}
 			return err
 		},
+	}
+	cmd.Flags().DurationVar(&wait, "wait-for-kube-proxy", 0, "wait up to this long until kube-proxy (mode iptables or nftables) has written the rules of services, and remove nothing without them")
+	return cmd
+}
+
+// successorPeriod is the time between two looks for kube-proxy's rules.
+const successorPeriod = 500 * time.Millisecond
+
+// awaitSuccessor waits until kube-proxy's rules translate, if there is a time to wait. kube-proxy is healthy
+// before it has written them: on a cluster with 10,000 services it takes 20 seconds.
+func awaitSuccessor(wait time.Duration) error {
+	if wait <= 0 {
+		return nil
+	}
+	for end := time.Now().Add(wait); ; time.Sleep(successorPeriod) {
+		found, err := takeover.Find()
+		if err == nil && found.Serve() {
+			return nil
+		}
+		if time.Now().Before(end) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("kube-proxy has written no rules of services within %s: nothing was removed, so that nfqproxy's rules continue to serve (check whether kube-proxy runs on this node)", wait)
 	}
 }

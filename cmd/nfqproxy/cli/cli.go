@@ -26,6 +26,9 @@ func runProcess(connect connector) int {
 	// A closed reader of the flow log or of the messages must not end the proxy.
 	signal.Ignore(syscall.SIGPIPE)
 	root := newRootCommand(connect)
+	if isPlugin(os.Args[0]) {
+		asPlugin(root)
+	}
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
 		// SIGINT and SIGTERM end the context of commands that watch it. For all others they
 		// end the process, unless a command handles them itself: a signal that is caught and
@@ -89,7 +92,7 @@ kernel alone translates the flow's packets.`,
 	}
 	root.AddCommand(
 		newRunCommand(), newCleanupCommand(), newLabCommand(),
-		newFlowsCommand(connect), newTopCommand(connect), newStepCommand(connect), newStatusCommand(connect),
+		newFlowsCommand(connect), newTopCommand(connect), newWebCommand(connect), newStepCommand(connect), newStatusCommand(connect),
 		newWatchForCommand(connect), newShowCommand(), newCollectCommand(),
 		newWhyCommand(connect), newDoctorCommand(connect), newExplainCommand(), newRenderCommand(),
 		newTraceCommand(), newServicesCommand(), newDiffCommand(), newReplayCommand(),

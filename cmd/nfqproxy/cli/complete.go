@@ -154,8 +154,9 @@ func completeNames(root *cobra.Command, connect connector) {
 	switch {
 	case flags.Lookup("server") != nil:
 		known = func(ctx context.Context) (n names, err error) {
-			f := serverFlags{server: flags.Lookup("server").Value.String(), lab: flags.Lookup("lab").Value.String(), tokenFile: flags.Lookup("token-file").Value.String()}
-			observer, err := f.observer(connect)
+			f := serverFlags{server: flags.Lookup("server").Value.String(), lab: flags.Lookup("lab").Value.String(), tokenFile: flags.Lookup("token-file").Value.String(), kubeconfig: flags.Lookup("kubeconfig").Value.String()}
+			f.daemons = daemonsFlags{cluster: flags.Lookup("cluster").Value.String() == "true", context: flags.Lookup("context").Value.String(), daemonset: flags.Lookup("daemonset").Value.String(), flags: flags}
+			observer, err := f.observer(ctx, connect, nil)
 			if err != nil {
 				return n, err
 			}

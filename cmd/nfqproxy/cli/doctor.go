@@ -90,7 +90,7 @@ func (f *doctorFlags) findings(cmd *cobra.Command, connect connector) ([]diagnos
 	if len(f.rules) > 0 {
 		found, err = f.ofRules(cmd.InOrStdin())
 	} else {
-		found, err = f.ofCluster(cmd.Context(), connect, cmd.InOrStdin())
+		found, err = f.ofCluster(cmd.Context(), connect, cmd.InOrStdin(), cmd.ErrOrStderr())
 	}
 	if err != nil {
 		return nil, err
@@ -100,8 +100,8 @@ func (f *doctorFlags) findings(cmd *cobra.Command, connect connector) ([]diagnos
 	}), nil
 }
 
-func (f *doctorFlags) ofCluster(ctx context.Context, connect connector, stdin io.Reader) ([]diagnose.Finding, error) {
-	d, err := f.doctor(connect, stdin)
+func (f *doctorFlags) ofCluster(ctx context.Context, connect connector, stdin io.Reader, stderr io.Writer) ([]diagnose.Finding, error) {
+	d, err := f.doctor(ctx, connect, stdin, stderr)
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +114,8 @@ func (f *doctorFlags) ofCluster(ctx context.Context, connect connector, stdin io
 
 // ofRules are the findings of dumps.
 func (f *doctorFlags) ofRules(stdin io.Reader) (found []diagnose.Finding, err error) {
-	if len(f.table.objects) > 0 || f.kubeconfig != "" || f.lab != "" || f.server != "" {
-		return nil, errors.New("--rules excludes --objects, --kubeconfig, --lab and --server: give one of them")
+	if len(f.table.objects) > 0 || f.kubeconfig != "" || f.lab != "" || f.server != "" || f.daemons.flags.Changed("cluster") {
+		return nil, errors.New("--rules excludes --objects, --kubeconfig, --lab, --server and --cluster: give one of them")
 	}
 	for _, path := range f.rules {
 		d, err := readRules(stdin, path, iptables.FamilyUnknown)

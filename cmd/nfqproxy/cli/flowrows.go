@@ -31,6 +31,7 @@ type rows struct {
 	waiting []*flow.Record
 	others  map[string][]*flow.Record // by the ID of the flow that they belong to
 	order   []string                  // of the keys of others
+	shown   map[string]bool           // IDs of others that are in the row of their connection: they get no rows
 	printed int
 	leftOut uint64
 	joined  uint64 // of the flows that are left out: shown in the row of another one
@@ -56,47 +57,54 @@ func (l *rows) take(item observe.Item) error {
 			return err
 		}
 	}
-	r := item.Record
-	if others := l.others[r.ID]; others != nil {
-		r = joinedRecord(r, others)
+	if r := item.Record; !l.shown[r.ID] {
+		l.waiting = append(l.waiting, l.withOthers(r))
 	}
-	l.waiting = append(l.waiting, r)
 	return nil
 }
 
-// join adds another node's record to the rows of its connection. The row of its own goes only
-// where it is part of one that is still to be printed.
+// join adds another node's record to the rows of its connection. Its own rows go only if it is in
+// one of those.
 func (l *rows) join(j *observe.Joined) {
 	if l.others == nil {
-		l.others = make(map[string][]*flow.Record)
+		l.others, l.shown = make(map[string][]*flow.Record), make(map[string]bool)
 	}
 	if l.others[j.Flow] == nil {
 		if len(l.order) >= joinsKept {
+			for _, o := range l.others[l.order[0]] {
+				delete(l.shown, o.ID)
+			}
 			delete(l.others, l.order[0])
 			l.order = l.order[1:]
 		}
 		l.order = append(l.order, j.Flow)
 	}
-	others := append(slices.Clip(l.others[j.Flow]), j.Other)
+	others := slices.DeleteFunc(slices.Clone(l.others[j.Flow]), func(o *flow.Record) bool { return o.ID == j.Other.ID })
+	isNew := len(others) == len(l.others[j.Flow]) // else it is a later event of the other record
+	others = append(others, j.Other)
 	l.others[j.Flow] = others
-	if j.Other.Reason == decision.NotAService.String() && l.query.ServicesOnly {
+	if isNew && j.Other.Reason == decision.NotAService.String() && l.query.ServicesOnly {
 		l.joined++
 	}
-	shown := false
 	for i, r := range l.waiting {
 		if r.ID == j.Flow {
-			l.waiting[i], shown = joinedRecord(r, others), true
+			l.waiting[i] = l.withOthers(r)
 		}
 	}
-	if shown {
-		l.waiting = slices.DeleteFunc(l.waiting, func(r *flow.Record) bool { return r.ID == j.Other.ID })
-	}
+	l.waiting = slices.DeleteFunc(l.waiting, func(r *flow.Record) bool { return l.shown[r.ID] })
 }
 
-// joinedRecord returns the record with those of other nodes. It does not change the record itself.
-func joinedRecord(r *flow.Record, others []*flow.Record) *flow.Record {
+// withOthers returns the record as a row shows it, with those of other nodes. It does not change
+// the record itself.
+func (l *rows) withOthers(r *flow.Record) *flow.Record {
+	if l.others[r.ID] == nil {
+		return r
+	}
 	c := *r
-	c.Others = others
+	c.Others = l.others[r.ID]
+	for _, o := range c.Others {
+		l.shown[o.ID] = true
+	}
 	return &c
 }
 

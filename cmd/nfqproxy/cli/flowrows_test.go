@@ -2,7 +2,9 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -24,35 +26,40 @@ func twoNodes() (translated, passed *flow.Record) {
 	return translated, passed
 }
 
-// flowsOf runs nfqproxy flows with several nodes.
+// flowsOf runs nfqproxy flows with several nodes; one without items is unreachable.
 func flowsOf(t *testing.T, nodes map[string][]observe.Item, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var members []observe.Member
 	for _, name := range []string{"node-a", "node-b", "node-c"} {
 		fake := observetest.New(name)
 		fake.List = nodes[name]
+		fake.TopologyAnswer = observe.Topology{Nodes: []observe.TopologyNode{{Name: name, Observed: true}}}
+		if fake.List == nil {
+			fake.Fail(errors.New("on fire"))
+		}
 		members = append(members, observe.Member{Name: name, Observer: fake})
 	}
-	f, err := observe.NewFleet(members, observe.FleetOptions{})
+	f, err := observe.NewFleet(members, observe.FleetOptions{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	var out, errors bytes.Buffer
+	var out, messages bytes.Buffer
 	root := newRootCommand(func(string, string) (observe.Observer, error) { return f, nil })
-	if code := execute(t.Context(), root, append([]string{"flows"}, args...), strings.NewReader(""), &out, &errors); code != 0 {
-		t.Fatalf("exit code %d: %s", code, &errors)
+	if code := execute(t.Context(), root, append([]string{"flows"}, args...), strings.NewReader(""), &out, &messages); code != 0 {
+		t.Fatalf("exit code %d: %s", code, &messages)
 	}
-	return out.String(), errors.String()
+	return out.String(), messages.String()
 }
 
 // TestOneRowForEachConnection: a table has the nodes of each connection, and each node's rows where
 // that is wanted; formats for programs stay as they are.
 func TestOneRowForEachConnection(t *testing.T) {
 	a, b := twoNodes()
+	none := []observe.Item{}
 	leftOut := observe.Item{Missed: &observe.Missed{Node: "node-b", Missed: 1, Why: observe.MissedLeftOut}}
-	services := map[string][]observe.Item{"node-a": {{Record: a}}, "node-b": {leftOut}}
-	all := map[string][]observe.Item{"node-a": {{Record: a}}, "node-b": {{Record: b}}}
+	services := map[string][]observe.Item{"node-a": {{Record: a}}, "node-b": {leftOut}, "node-c": none}
+	all := map[string][]observe.Item{"node-a": {{Record: a}}, "node-b": {{Record: b}}, "node-c": none}
 	for _, tt := range []struct {
 		args       string
 		nodes      map[string][]observe.Item
@@ -76,22 +83,30 @@ func TestOneRowForEachConnection(t *testing.T) {
 		}
 	}
 	// What is in the row of another flow is not omitted.
-	if _, stderr := flowsOf(t, map[string][]observe.Item{"node-a": {{Record: a}}, "node-b": {leftOut, {Record: b}}}); stderr != "" {
+	if _, stderr := flowsOf(t, map[string][]observe.Item{"node-a": {{Record: a}}, "node-b": {leftOut, {Record: b}}, "node-c": none}); stderr != "" {
 		t.Errorf("stderr %q", stderr)
 	}
-	if _, stderr := flowsOf(t, map[string][]observe.Item{"node-a": {{Record: a}}, "node-b": {leftOut, {Record: b}}}, "--join=false"); stderr != "1 flow for no service is omitted (--all shows it).\n" {
+	if _, stderr := flowsOf(t, map[string][]observe.Item{"node-a": {{Record: a}}, "node-b": {leftOut, {Record: b}}, "node-c": none}, "--join=false"); stderr != "1 flow for no service is omitted (--all shows it).\n" {
 		t.Errorf("stderr %q", stderr)
 	}
 }
 
-// TestStoryOnNodes: the story of one flow has the nodes that are not observed.
+// TestStoryOnNodes: the story of one flow has the nodes that have no record of it, and why.
 func TestStoryOnNodes(t *testing.T) {
 	a, b := twoNodes()
-	both, _ := flowsOf(t, map[string][]observe.Item{"node-a": {{Record: a}}, "node-b": {{Record: b}}}, "b-1")
-	alone, _ := flowsOf(t, map[string][]observe.Item{"node-a": {{Record: a}}}, "a-1")
-	for text, want := range map[string]string{both: "through node-a, then node-b\n", alone: "┆ not observed: its decision is not known\n"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("want %q:\n%s", want, text)
+	none := []observe.Item{}
+	for _, tt := range []struct {
+		nodes    map[string][]observe.Item
+		id, want string
+	}{
+		{map[string][]observe.Item{"node-a": {{Record: a}}, "node-b": {{Record: b}}}, "a-1", "through node-a, then node-b\n"},
+		{map[string][]observe.Item{"node-a": {{Record: a}}, "node-b": {{Record: b}}}, "b-1", "through node-a, then node-b\n"},
+		{map[string][]observe.Item{"node-a": {{Record: a}}, "node-b": none}, "a-1", "┆ no record of this packet within 10 s\n"},
+		{map[string][]observe.Item{"node-a": {{Record: a}}, "node-c": none}, "a-1", "┆ not observed: its decision is not known\n"},
+		{map[string][]observe.Item{"node-b": {{Record: b}}}, "b-1", "TCP 172.20.0.2:40000 -> 10.244.2.2:8080, on node node-b\n"}, // nothing shows that node-a translated it
+	} {
+		if text, _ := flowsOf(t, tt.nodes, tt.id); !strings.Contains(text, tt.want) {
+			t.Errorf("%s: want %q:\n%s", tt.id, tt.want, text)
 		}
 	}
 	o := observetest.NewCluster() // with the topology of a node's daemon
@@ -111,6 +126,8 @@ func TestRowsOfAStream(t *testing.T) {
 	a, b := twoNodes()
 	answered := *a
 	answered.Event = flow.Answered
+	expired := *b
+	expired.Event = flow.Expired
 	joined := observe.Item{Joined: &observe.Joined{Flow: a.ID, Other: b}}
 	var flush observe.Item // the stream is quiet
 	for _, tt := range []struct {
@@ -120,10 +137,13 @@ func TestRowsOfAStream(t *testing.T) {
 	}{
 		{"in time", []observe.Item{{Record: a}, joined, flush}, "node-a → node-b"},
 		{"for all rows", []observe.Item{{Record: a}, {Record: &answered}, joined}, "node-a → node-b, node-a → node-b"},
+		{"each event of the other one", []observe.Item{{Record: a}, joined, joined, flush, joined, {Record: &answered}}, "node-a → node-b, node-a → node-b"},
 		{"late", []observe.Item{{Record: a}, flush, joined, {Record: &answered}}, "node-a, node-a → node-b"},
 		{"the other one's row first", []observe.Item{{Record: b}, {Record: a}, joined}, "node-a → node-b"},
 		{"the other one's row is printed", []observe.Item{{Record: b}, flush, {Record: a}, joined}, "node-b, node-a → node-b"},
 		{"the flow's row is printed", []observe.Item{{Record: a}, flush, {Record: b}, joined, flush}, "node-a, node-b"},
+		{"later events of the other one", []observe.Item{{Record: a}, {Record: b}, joined, flush, {Record: &expired}}, "node-a → node-b"},
+		{"it is shown later", []observe.Item{{Record: a}, flush, {Record: b}, joined, flush, {Record: &answered}, {Record: &expired}}, "node-a, node-b, node-a → node-b"},
 		{"missed in between", []observe.Item{{Record: a}, {Missed: &observe.Missed{Missed: 1, Why: observe.MissedSlow}}, joined, {Record: &answered}}, "node-a, node-a → node-b"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -163,16 +183,17 @@ func TestRowsAreBounded(t *testing.T) {
 	}
 	l := &rows{flowsFlags: &flowsFlags{query: observe.FlowQuery{Follow: true}}, printer: p, stderr: io.Discard}
 	for i := range 2 * joinsKept {
-		r := *a
+		r, b := *a, *b
 		r.ID += string(rune(i + 1000))
+		b.ID += string(rune(i + 1000))
 		if err := l.take(observe.Item{Record: &r}); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.take(observe.Item{Joined: &observe.Joined{Flow: r.ID, Other: b}}); err != nil {
+		if err := l.take(observe.Item{Joined: &observe.Joined{Flow: r.ID, Other: &b}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(l.waiting) > mostWaiting || len(l.others) != joinsKept || len(l.order) != joinsKept || l.printed < joinsKept {
+	if len(l.waiting) > mostWaiting || len(l.others) != joinsKept || len(l.order) != joinsKept || len(l.shown) != joinsKept || l.printed < joinsKept {
 		t.Errorf("%d rows wait, %d and %d joined records are kept, %d rows are printed", len(l.waiting), len(l.others), len(l.order), l.printed)
 	}
 }

@@ -161,7 +161,7 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 	if _, err := flowtext.New(io.Discard, f.output, o); err != nil { // before the request
 		return fmt.Errorf("--output %w", err)
 	}
-	observer, err := f.server.observer(connect)
+	observer, err := f.server.observer(cmd.Context(), connect, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 			return errors.New("the flow ID is empty")
 		}
 		// Filters do not apply to one flow: only flags of the output and the connection do.
-		how := []string{"output", "no-headers", "tree", "utc", "time-zone", "server", "lab", "token-file", "color"}
+		how := []string{"output", "no-headers", "tree", "utc", "time-zone", "server", "lab", "token-file", "cluster", "kubeconfig", "context", "daemonset", "color"}
 		var err error
 		flags.Visit(func(flag *pflag.Flag) {
 			if err == nil && !slices.Contains(how, flag.Name) {

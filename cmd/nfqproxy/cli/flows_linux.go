@@ -27,6 +27,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/health"
 	"github.com/nfqproxy/nfqproxy/control/metrics"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/source/apiserver"
 	"github.com/nfqproxy/nfqproxy/control/view/web"
 	"github.com/nfqproxy/nfqproxy/datapath"
 	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
@@ -38,11 +39,13 @@ type flowAPIFlags struct {
 	// addresses is a list; empty: the API is not served.
 	addresses string
 	tokenFile string
-	tlsCert   string
-	tlsKey    string
-	holds     bool
-	hubble    string
-	buffer    int
+	// account is the ServiceAccount whose tokens are valid, too; empty: none.
+	account string
+	tlsCert string
+	tlsKey  string
+	holds   bool
+	hubble  string
+	buffer  int
 	// serviceMetrics are which services have metrics of their own, in at most metricsLimit
 	// time series.
 	serviceMetrics string
@@ -52,7 +55,8 @@ type flowAPIFlags struct {
 func (f *flowAPIFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.addresses, "flow-api", "unix:"+flowapi.DefaultSocket, `addresses of the flow API and the web page, separated by commas: unix:PATH, for its owner and group, or ADDRESS:PORT, which requires a token and, if it is not loopback, TLS; "": not served`)
 	flags.StringVar(&f.tokenFile, "flow-api-token-file", "", "file with the flow API's token, which is required for every change and, at an ADDRESS:PORT, for every request")
-	flags.BoolVar(&f.holds, "flow-api-holds", false, "allow clients with the token to hold new flows at the queue and step them through the chains: for labs")
+	flags.StringVar(&f.account, "flow-api-service-account", "", "NAMESPACE/NAME of a ServiceAccount: the flow API takes its tokens with audience nfqproxy, too, and has the API server check them")
+	flags.BoolVar(&f.holds, "flow-api-holds", false, "allow clients with a token to hold new flows at the queue and step them through the chains: for labs")
 	flags.StringVar(&f.tlsCert, "flow-api-tls-cert", "", "file with the flow API's certificate, for every ADDRESS:PORT")
 	flags.StringVar(&f.tlsKey, "flow-api-tls-key", "", "file with the certificate's key")
 	flags.StringVar(&f.hubble, "hubble-bind-address", "", "address of the Hubble API, for hubble observe --server and others: ADDRESS:PORT on loopback, because it is unauthenticated (default: not served)")
@@ -75,8 +79,16 @@ func (f *flowAPIFlags) check() error {
 	if f.hubble != "" && f.addresses == "" {
 		return errors.New("--hubble-bind-address serves the records of the flow API: it requires --flow-api")
 	}
-	if f.holds && (f.addresses == "" || f.tokenFile == "") {
-		return errors.New("--flow-api-holds requires --flow-api and --flow-api-token-file")
+	if f.holds && (f.addresses == "" || !f.hasToken()) {
+		return errors.New("--flow-api-holds requires --flow-api, and --flow-api-token-file or --flow-api-service-account")
+	}
+	if f.account != "" {
+		if f.addresses == "" {
+			return errors.New("--flow-api-service-account requires --flow-api")
+		}
+		if _, err := apiserver.ParseAccount(f.account); err != nil {
+			return wrap("--flow-api-service-account", err)
+		}
 	}
 	ports := 0
 	for _, a := range f.list() {
@@ -103,10 +115,12 @@ func (f *flowAPIFlags) list() (all []flowapi.Address) {
 		return nil
 	}
 	for address := range strings.SplitSeq(f.addresses, ",") {
-		all = append(all, flowapi.Address{Address: address, CertFile: f.tlsCert, KeyFile: f.tlsKey, HasToken: f.tokenFile != ""})
+		all = append(all, flowapi.Address{Address: address, CertFile: f.tlsCert, KeyFile: f.tlsKey, HasToken: f.hasToken()})
 	}
 	return all
 }
+
+func (f *flowAPIFlags) hasToken() bool { return f.tokenFile != "" || f.account != "" }
 
 // token reads the token; empty: there is none.
 func (f *flowAPIFlags) token() (string, error) {
@@ -243,7 +257,15 @@ func (p *proxy) serveFlows() error {
 	if err != nil {
 		return err
 	}
-	server := flowapi.NewServer(flowapi.Config{Observer: p.flows.node, Doctor: &findings.Doctor{Observer: p.flows.node}, Page: web.Handler(), Token: token, Limits: &p.limits, Log: p.log})
+	c := flowapi.Config{Observer: p.flows.node, Doctor: &findings.Doctor{Observer: p.flows.node}, Page: web.Handler(), Token: token, Limits: &p.limits, Log: p.log}
+	if f.account != "" {
+		account, err := apiserver.ParseAccount(f.account)
+		if err != nil {
+			return wrap("--flow-api-service-account", err)
+		}
+		c.Reviewer = &apiserver.Tokens{Client: p.client, Account: account}
+	}
+	server := flowapi.NewServer(c)
 	for _, a := range addresses {
 		if err := p.serveFlowsAt(server, a); err != nil {
 			return err

@@ -213,6 +213,9 @@ func (f *runFlags) check() error {
 	if len(f.objects) > 0 && (f.config.kubeconfig != "" || f.master != "") {
 		return errors.New("--objects excludes --kubeconfig and --master: objects come from files or from an API server")
 	}
+	if len(f.objects) > 0 && f.flowAPI.account != "" {
+		return errors.New("--objects excludes --flow-api-service-account: an API server checks its tokens")
+	}
 	if f.stateDir != "" {
 		if len(f.objects) > 0 {
 			return errors.New("--objects excludes --state-dir: it is for the objects of an API server")

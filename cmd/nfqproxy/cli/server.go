@@ -2,8 +2,10 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"os"
@@ -48,17 +50,21 @@ func defaultServer(name string) (server, token string, err error) {
 
 // serverFlags select a flow API.
 type serverFlags struct {
-	server    string
-	lab       string
-	tokenFile string
-	color     string
+	server     string
+	lab        string
+	tokenFile  string
+	daemons    daemonsFlags
+	kubeconfig string // of daemons
+	color      string
 }
 
 func (f *serverFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.server, "server", "", "flow API: unix:PATH, URL or HOST:PORT (default: that of your running lab, else unix:"+flowapi.DefaultSocket+" if it exists, else "+forwardedServer+")")
 	labFlag(cmd, &f.lab)
-	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token of the flow API")
+	f.daemons.add(cmd)
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "with --cluster: kubeconfig (default: $KUBECONFIG, ~/.kube/config or, in a pod, its ServiceAccount)")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token of the flow API (with --cluster: default: a token of the daemons' ServiceAccount)")
 	flags.StringVar(&f.color, "color", "auto", "auto (on terminals, and without NO_COLOR), always or never")
 	complete(cmd, "color", colors)
 }
@@ -79,8 +85,20 @@ func (f *serverFlags) style(own flowtext.Style) (flowtext.Style, error) {
 	return own, nil
 }
 
-// observer connects to the flow API that the flags select.
-func (f *serverFlags) observer(connect connector) (observe.Observer, error) {
+// observer connects to the flow API that the flags select, until the context ends. Warnings go to stderr; nil:
+// nowhere.
+func (f *serverFlags) observer(ctx context.Context, connect connector, stderr io.Writer) (observe.Observer, error) {
+	cluster, err := f.ofCluster()
+	if err != nil {
+		return nil, err
+	}
+	if cluster {
+		token, err := f.token()
+		if err != nil {
+			return nil, err
+		}
+		return f.daemons.open(ctx, f.kubeconfig, token, observe.FleetOptions{}, stderr)
+	}
 	server, token := f.server, ""
 	if server != "" && f.lab != "" {
 		return nil, errors.New("--server and --lab exclude each other: give one of them")
@@ -92,12 +110,28 @@ func (f *serverFlags) observer(connect connector) (observe.Observer, error) {
 		}
 	}
 	if f.tokenFile != "" {
-		var err error
-		if token, err = flowapi.ReadToken("--token-file", f.tokenFile); err != nil {
+		if token, err = f.token(); err != nil {
 			return nil, err
 		}
 	}
 	return connect(cmp.Or(server, localServer(flowapi.DefaultSocket)), token)
+}
+
+// ofCluster reports whether the flags select all nodes of a cluster.
+func (f *serverFlags) ofCluster() (bool, error) {
+	cluster, err := f.daemons.wanted("server", "lab")
+	if err == nil && !cluster && (f.kubeconfig != "" || f.daemons.context != "") {
+		err = errors.New("--kubeconfig and --context require --cluster")
+	}
+	return cluster, err
+}
+
+// token reads the token; empty: none is given.
+func (f *serverFlags) token() (string, error) {
+	if f.tokenFile == "" {
+		return "", nil
+	}
+	return flowapi.ReadToken("--token-file", f.tokenFile)
 }
 
 // blameFlag names the flag in an error of the flow API: the one that is invalid, or the one

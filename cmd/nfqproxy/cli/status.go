@@ -67,7 +67,7 @@ func (f *statusFlags) run(cmd *cobra.Command, connect connector, stdout io.Write
 	if err != nil {
 		return err
 	}
-	observer, err := f.server.observer(connect)
+	observer, err := f.server.observer(cmd.Context(), connect, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ func (f *stepFlags) run(cmd *cobra.Command, connect connector) error {
 	if err != nil {
 		return err
 	}
-	observer, err := f.server.observer(connect)
+	observer, err := f.server.observer(cmd.Context(), connect, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func (f *topFlags) run(cmd *cobra.Command, connect connector) error {
 	if !terminal(cmd.InOrStdin()) || width(cmd.OutOrStdout()) == nil {
 		return errors.New("top requires a terminal; without one use nfqproxy flows --follow or nfqproxy flows -o json")
 	}
-	observer, err := f.server.observer(connect)
+	observer, err := f.server.observer(cmd.Context(), connect, nil) // a full screen has no place for warnings
 	if err != nil {
 		return err
 	}

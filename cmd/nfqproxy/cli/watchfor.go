@@ -84,7 +84,7 @@ func (f *watchFlags) run(ctx context.Context, connect connector, stdout, stderr 
 	if err != nil {
 		return err
 	}
-	observer, err := f.server.observer(connect)
+	observer, err := f.server.observer(ctx, connect, stderr)
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,8 @@ func (f *watchFlags) collect(ctx context.Context, r *flow.Record, stderr io.Writ
 	s := bundle.Source{Pairs: pairsOf(r), Capture: f.capture}
 	fmt.Fprintf(stderr, "collecting for %s\n", f.capture)
 	server := f.server.server
-	if server == "" {
+	cluster, _ := f.server.ofCluster()
+	if server == "" && !cluster {
 		l, err := lab.FlowAPIOf(f.server.lab)
 		if err == nil && l.URL != "" {
 			return collectInLab(f.server.lab, r.Node, s)

@@ -54,7 +54,7 @@ be understood.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.question.From, f.question.To = args[0], args[1]
-			answer, err := f.answer(cmd.Context(), connect, cmd.InOrStdin())
+			answer, err := f.answer(cmd.Context(), connect, cmd.InOrStdin(), cmd.ErrOrStderr())
 			if err == nil {
 				err = f.write(cmd.OutOrStdout(), answer)
 			}
@@ -78,11 +78,11 @@ be understood.`,
 	return cmd
 }
 
-func (f *whyFlags) answer(ctx context.Context, connect connector, stdin io.Reader) (*diagnose.Answer, error) {
+func (f *whyFlags) answer(ctx context.Context, connect connector, stdin io.Reader, stderr io.Writer) (*diagnose.Answer, error) {
 	if f.output != "text" && f.output != "json" {
 		return nil, fmt.Errorf("--output %q: want text or json", f.output)
 	}
-	d, err := f.doctor(connect, stdin)
+	d, err := f.doctor(ctx, connect, stdin, stderr)
 	if err != nil {
 		return nil, err
 	}

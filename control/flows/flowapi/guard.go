@@ -32,9 +32,16 @@ func secure(h http.Header) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 }
 
+// tokenHeader is the header for a token where a proxy removes or needs Authorization, as the proxy of a
+// Kubernetes API server does. Such a request has another Host: its token must be valid, even where reading
+// needs none.
+const tokenHeader = "X-Nfqproxy-Token"
+
+func hasTokenHeader(r *http.Request) bool { return len(r.Header[tokenHeader]) > 0 }
+
 // admit rejects requests that a browser sends for a page of another site.
 func (s *server) admit(r *http.Request) error {
-	if !s.isOwn(r) {
+	if !hasTokenHeader(r) && !s.isOwn(r) {
 		return forbidden("host %q is not a name of this server: use localhost%s or its listen address", r.Host, s.otherHosts())
 	}
 	// A page of another port of the same host is another one, too (same-site).
@@ -106,25 +113,56 @@ func (s *server) isOpen(r *http.Request) bool {
 
 // authorize checks the token.
 func (s *server) authorize(r *http.Request, guarded bool) error {
-	if !guarded && s.isOpen(r) {
+	if !guarded && !hasTokenHeader(r) && s.isOpen(r) {
 		return nil
 	}
 	switch {
-	case s.Token == "" && !guarded:
-		return forbidden("every request requires the server's token, but the server has none (start it with --flow-api-token-file)")
-	case s.Token == "":
+	case s.Token == "" && s.reviews == nil && !guarded:
+		return forbidden("every request requires the server's token, but the server has none (start it with --flow-api-token-file or --flow-api-service-account)")
+	case s.Token == "" && s.reviews == nil:
 		return forbidden("read-only: holding flows requires a token, but the server has none (start it with --flow-api-token-file)")
 	}
-	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok {
-		return &observe.Error{Status: http.StatusUnauthorized, Message: `missing token: want the header "Authorization: Bearer TOKEN" with the token of --flow-api-token-file (in a lab: the token that lab status prints)`}
+	given := tokenOf(r)
+	if given == "" {
+		return unauthorized(`missing token: want the header "Authorization: Bearer TOKEN" with %s`, s.wantedToken())
 	}
 	// Hashes have one length, independent of the token's.
 	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(s.Token))
-	if subtle.ConstantTimeCompare(a[:], b[:]) != 1 {
-		return &observe.Error{Status: http.StatusUnauthorized, Message: "wrong token: want the content of the server's --flow-api-token-file"}
+	switch {
+	case s.Token != "" && subtle.ConstantTimeCompare(a[:], b[:]) == 1:
+		return nil
+	case s.reviews != nil:
+		return s.reviews.check(r, given)
 	}
-	return nil
+	return unauthorized("wrong token: want the content of the server's --flow-api-token-file")
+}
+
+// tokenOf returns the token of a request; empty: none.
+func tokenOf(r *http.Request) string {
+	if hasTokenHeader(r) {
+		return r.Header.Get(tokenHeader)
+	}
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok { // another scheme
+		return ""
+	}
+	return token
+}
+
+// wantedToken describes the tokens that the server takes.
+func (s *server) wantedToken() string {
+	const file, account = "the token of --flow-api-token-file (in a lab: the token that lab status prints)", "a token of the account of --flow-api-service-account (kubectl create token NAME --audience nfqproxy)"
+	switch {
+	case s.reviews == nil:
+		return file
+	case s.Token == "":
+		return account
+	}
+	return "the token of --flow-api-token-file, or " + account
+}
+
+func unauthorized(format string, a ...any) error {
+	return &observe.Error{Status: http.StatusUnauthorized, Message: fmt.Sprintf(format, a...)}
 }
 
 func forbidden(format string, a ...any) error {

@@ -1,6 +1,7 @@
 package flowapi
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -9,8 +10,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -28,7 +31,7 @@ type Address struct {
 	// CertFile and KeyFile are for TLS: both or none. They are read for each connection, so they
 	// can be renewed.
 	CertFile, KeyFile string
-	// HasToken: the server has a token to require.
+	// HasToken: the server has a token to require, or a Reviewer.
 	HasToken bool
 }
 
@@ -50,10 +53,10 @@ func (a Address) Check() error {
 		return errors.New("--flow-api-tls-cert and --flow-api-tls-key: give both or none")
 	case !observe.IsLoopback(host) && (a.CertFile == "" || !a.HasToken):
 		return fmt.Errorf("--flow-api %s is reachable from other machines: give --flow-api-tls-cert, --flow-api-tls-key and "+
-			"--flow-api-token-file, or use a Unix socket such as unix:%s", a.Address, DefaultSocket)
+			"--flow-api-token-file or --flow-api-service-account, or use a Unix socket such as unix:%s", a.Address, DefaultSocket)
 	case !a.HasToken:
-		return fmt.Errorf("--flow-api %s is open to every process of this machine: give --flow-api-token-file, "+
-			"or use a Unix socket such as unix:%s", a.Address, DefaultSocket)
+		return fmt.Errorf("--flow-api %s is open to every process of this machine: give --flow-api-token-file or "+
+			"--flow-api-service-account, or use a Unix socket such as unix:%s", a.Address, DefaultSocket)
 	}
 	return nil
 }
@@ -87,6 +90,30 @@ func Listen(a Address) (net.Listener, error) {
 		return l, nil
 	}
 	return &tlsListener{l, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: certificate}}, nil
+}
+
+// DefaultPage is the default address of the page of several nodes.
+const DefaultPage = "127.0.0.1:10253"
+
+// ListenPage listens at a loopback address and a port, for the page of several nodes; empty:
+// [DefaultPage] or, if that is in use, any port. The server must have a token. Errors name the flag
+// --page.
+func ListenPage(address string) (net.Listener, error) {
+	wanted := cmp.Or(address, DefaultPage)
+	if a, err := netip.ParseAddrPort(strings.Replace(wanted, "localhost:", "127.0.0.1:", 1)); err != nil || !a.Addr().IsLoopback() {
+		return nil, fmt.Errorf("--page %q: want a loopback address and a port, such as %s", address, DefaultPage)
+	}
+	l, err := net.Listen("tcp", wanted)
+	if address == "" && errors.Is(err, syscall.EADDRINUSE) {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	if err != nil {
+		if errno, ok := errors.AsType[syscall.Errno](err); ok {
+			err = errno
+		}
+		return nil, fmt.Errorf("--page %s: %w", wanted, err)
+	}
+	return l, nil
 }
 
 // tlsListener is a listener whose connections [Serve] wraps in TLS; the limit applies below TLS.

@@ -72,8 +72,8 @@ func TestListenRefuses(t *testing.T) {
 	}
 	defer live.Close()
 	const instead = ", or use a Unix socket such as unix:/run/nfqproxy/flows.sock"
-	const open = " is reachable from other machines: give --flow-api-tls-cert, --flow-api-tls-key and --flow-api-token-file" + instead
-	const local = " is open to every process of this machine: give --flow-api-token-file" + instead
+	const open = " is reachable from other machines: give --flow-api-tls-cert, --flow-api-tls-key and --flow-api-token-file or --flow-api-service-account" + instead
+	const local = " is open to every process of this machine: give --flow-api-token-file or --flow-api-service-account" + instead
 	const absolute = ": want an absolute path, such as unix:/run/nfqproxy/flows.sock"
 	for _, tt := range []struct {
 		address Address
@@ -362,5 +362,34 @@ func TestServeEnds(t *testing.T) {
 	l.Close()
 	if err := Serve(t.Context(), l, Config{Observer: observetest.New("node-a")}); err == nil || !strings.Contains(err.Error(), "flow API at 127.0.0.1:") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestListenPage: a page has a loopback address, and another port if the default is in use.
+func TestListenPage(t *testing.T) {
+	for _, address := range []string{"192.0.2.1:80", "127.0.0.1", ":80", "0.0.0.0:80", "example.org:80", "unix:/run/x"} {
+		if l, err := ListenPage(address); err == nil || !strings.HasPrefix(err.Error(), "--page \""+address+"\": want a loopback address and a port") {
+			t.Errorf("%s: %v, error %v", address, l, err)
+		}
+	}
+	first, err := ListenPage("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	address := first.Addr().String()
+	if _, err := ListenPage(address); err == nil || err.Error() != "--page "+address+": address already in use" {
+		t.Errorf("in use: %v", err)
+	}
+	if l, err := net.Listen("tcp", DefaultPage); err == nil { // otherwise it is in use anyway
+		defer l.Close()
+	}
+	other, err := ListenPage("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if got := other.Addr().String(); got == DefaultPage || !strings.HasPrefix(got, "127.0.0.1:") {
+		t.Errorf("a page at %s", got)
 	}
 }

@@ -48,6 +48,8 @@ type Config struct {
 	// Token is required by requests that change something and, except over a Unix socket, whose mode
 	// selects its readers, by all others but those for the page. Empty: such requests are rejected.
 	Token string
+	// Reviewer checks tokens that are not Token, for the same requests; nil: there are no others.
+	Reviewer Reviewer
 	// OpenLoopback: over a loopback address, requests that change nothing need no token. It is for
 	// labs: any process of the machine may read there, and a cluster's flows are confidential.
 	OpenLoopback bool
@@ -91,6 +93,7 @@ type server struct {
 	streams  *limit.Quota
 	requests *limit.Quota
 	topology *shared
+	reviews  *reviews // nil: no Reviewer
 }
 
 // route is the handler of one method of a path.
@@ -135,6 +138,9 @@ func newServer(c Config, t timing) *server {
 		Config: c, timing: t, mux: http.NewServeMux(), topology: newShared(),
 		streams:  c.Limits.New(serverName, "streams of flows", limit.Numbers{Total: c.MaxStreams, Each: max(2, quarter), Reserved: quarter}),
 		requests: c.Limits.New(serverName, "requests", requests),
+	}
+	if c.Reviewer != nil {
+		s.reviews = newReviews(c.Reviewer, c.Limits)
 	}
 	byPath := make(map[string][]route)
 	for _, r := range routes {

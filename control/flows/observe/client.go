@@ -66,9 +66,7 @@ func NewClient(server string, o ClientOptions) (*Client, error) {
 		TLSHandshakeTimeout: connectTimeout, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: silence,
 	}
 	c := &Client{server: server, token: o.Token, silence: silence}
-	c.http = &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, _ []*http.Request) error {
-		return fmt.Errorf("unexpected redirect to %s: not a flow API", r.URL.Redacted())
-	}}
+	c.http = &http.Client{Transport: transport, CheckRedirect: noRedirect}
 	wrong := fmt.Errorf("server %q: want HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:/PATH", server)
 	if path, ok := SocketPath(server); ok {
 		if !filepath.IsAbs(path) {
@@ -103,6 +101,20 @@ func NewClient(server string, o ClientOptions) (*Client, error) {
 		}
 	}
 	return c, nil
+}
+
+// NewClientOver returns a client that sends its requests by a transport, which finds the server and
+// authorizes them. Errors name the server by the name.
+func NewClientOver(name string, transport http.RoundTripper) *Client {
+	return &Client{
+		server: name, base: &url.URL{Scheme: "http", Host: "localhost", Path: "/"}, silence: silence,
+		http: &http.Client{Transport: transport, CheckRedirect: noRedirect},
+	}
+}
+
+// noRedirect follows no redirects: a flow API has none.
+func noRedirect(r *http.Request, _ []*http.Request) error {
+	return fmt.Errorf("unexpected redirect to %s: not a flow API", r.URL.Redacted())
 }
 
 // SocketPath returns the path of a Unix socket's address: unix:/PATH, unix:///PATH or /PATH. false:

@@ -243,6 +243,7 @@ func TestJoinedList(t *testing.T) {
 		{observe.FlowQuery{Joined: true, Limit: "3"}, []string{"a/1", "a/1 with b/1 of node-b", "a/1 with c/1 of node-c", "a/2", "a/3", "a/3 with b/3 of node-b"}},
 		{observe.FlowQuery{Joined: true, Limit: "0", Node: "node-a"}, []string{"a/0", "a/0 with b/0 of node-b", "a/1", "a/1 with b/1 of node-b", "a/1 with c/1 of node-c", "a/2", "a/3", "a/3 with b/3 of node-b"}},
 		{observe.FlowQuery{Joined: true, Limit: "0", Node: "node-c"}, []string{"c/1"}},
+		{observe.FlowQuery{Joined: true, Limit: "0", Node: "node-b"}, []string{"b/0", "b/1", "b/3"}}, // a/3 is not in the list
 		{observe.FlowQuery{Limit: "3"}, []string{"a/2", "a/3", "b/3"}},
 	} {
 		var got []string

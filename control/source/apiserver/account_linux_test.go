@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/control"
@@ -25,7 +26,9 @@ type account struct {
 	*testing.T
 	*cluster.Cluster
 	name     string
+	client   kubernetes.Interface
 	recorder *Recorder
+	tokens   *Tokens // of the account itself
 
 	mu      sync.Mutex
 	log     bytes.Buffer
@@ -78,10 +81,12 @@ func (a *account) start(kubeconfig string) {
 	if err != nil {
 		a.Fatal(err)
 	}
+	a.client = client
 	ctx, cancel := context.WithCancel(a.Context())
 	if a.recorder, err = NewRecorder(ctx, client, "worker"); err != nil {
 		a.Fatal(err)
 	}
+	a.tokens = &Tokens{Client: client, Account: Account{"kube-system", a.name}}
 	source := New(Config{Client: client, Node: "worker", NeedNodeIPs: true, Pods: true, Logger: log})
 	ended := make(chan error, 1)
 	go func() {

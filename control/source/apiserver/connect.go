@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -17,7 +18,11 @@ import (
 // a service proxy, a proxy should have a kubeconfig.
 type Connection struct {
 	Kubeconfig string // path; empty: in-cluster
-	Master     string // URL that overrides the kubeconfig's
+	Context    string // of the kubeconfig; empty: its current one
+	// Find: without Kubeconfig, look for it where kubectl does: $KUBECONFIG, ~/.kube/config, and then
+	// in-cluster.
+	Find   bool
+	Master string // URL that overrides the kubeconfig's
 	// QPS and Burst limit requests; 0: client-go's defaults.
 	QPS   float32
 	Burst int
@@ -74,8 +79,18 @@ func (c *Connection) Connect(log *slog.Logger) (kubernetes.Interface, Uses, erro
 	return client, usesOf(config), nil
 }
 
+// REST returns the configuration for clients that are not nfqproxy's daemon. It reads files only.
+func (c *Connection) REST() (*rest.Config, error) {
+	config, err := c.load()
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = c.UserAgent
+	return config, nil
+}
+
 func (c *Connection) load() (*rest.Config, error) {
-	if c.Kubeconfig == "" && c.Master == "" {
+	if c.Kubeconfig == "" && c.Master == "" && !c.Find {
 		config, err := rest.InClusterConfig()
 		switch {
 		case errors.Is(err, rest.ErrNotInCluster):
@@ -85,15 +100,20 @@ func (c *Connection) load() (*rest.Config, error) {
 		}
 		return config, nil
 	}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig},
-		&clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: c.Master}},
-	).ClientConfig()
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig}
 	where := "kubeconfig " + c.Kubeconfig
-	if c.Kubeconfig == "" {
+	switch {
+	case c.Kubeconfig == "" && c.Find:
+		rules = clientcmd.NewDefaultClientConfigLoadingRules()
+		where = "kubeconfig " + strings.Join(rules.GetLoadingPrecedence(), ", ")
+	case c.Kubeconfig == "":
 		where = "API server " + c.Master
 	}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: c.Master}, CurrentContext: c.Context}).ClientConfig()
 	switch {
+	case clientcmd.IsEmptyConfig(err) && c.Find:
+		return nil, fmt.Errorf("%s: no API server configured, and not in a pod of a cluster: give --kubeconfig", where)
 	case clientcmd.IsEmptyConfig(err):
 		return nil, fmt.Errorf("%s: no API server configured: want clusters, users, contexts and current-context", where)
 	case err != nil:

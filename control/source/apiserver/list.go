@@ -99,7 +99,7 @@ func (c *Connection) List(ctx context.Context) (*manifest.Objects, error) {
 		}
 	}
 	if len(forbidden) > 0 {
-		return nil, fmt.Errorf("API server %s: no permission to list %s in all namespaces", config.Host, strings.Join(forbidden, ", "))
+		return nil, fmt.Errorf("API server %s: no permission to list %s in all namespaces (ClusterRole nfqproxy-doctor of deploy/kubernetes has it)", config.Host, strings.Join(forbidden, ", "))
 	}
 	return o, nil
 }

@@ -66,6 +66,7 @@ func TestRBAC(t *testing.T) {
 						less := slices.Clone(both)
 						less[i] = *rule.DeepCopy()
 						less[i].Verbs = slices.DeleteFunc(less[i].Verbs, func(v string) bool { return v == verb })
+						less = slices.DeleteFunc(less, func(r rbacv1.PolicyRule) bool { return len(r.Verbs) == 0 })
 						newAccount(t, c, less).isRefused(verb, rule)
 					})
 				}
@@ -104,6 +105,9 @@ func (a *account) works(pods bool) {
 	a.repeatEvent()
 	if err := a.recorder.NodeNow("Testing", strings.Repeat("ä", 1000)); err != nil {
 		a.Error(err)
+	}
+	if wrong, err := a.tokens.Review(a.Context(), "nonsense"); err != nil || !strings.HasPrefix(wrong, "it is invalid") {
+		a.Errorf("a review: %q %v", wrong, err)
 	}
 	a.await("the repetition", func() bool { e := a.event(); return e != nil && e.Series != nil })
 	for _, r := range a.refused() {
@@ -162,10 +166,14 @@ func (a *account) isRefused(verb string, rule rbacv1.PolicyRule) {
 	if rule.APIGroups[0] != "" {
 		path = "/apis/" + rule.APIGroups[0] + "/v1/"
 	}
-	switch verb {
-	case "create":
+	switch {
+	case rule.Resources[0] == "tokenreviews":
+		if _, err := a.tokens.Review(a.Context(), "nonsense"); err == nil || !strings.Contains(err.Error(), "does not permit the daemon to create tokenreviews") {
+			a.Errorf("a review: %v", err)
+		}
+	case verb == "create":
 		a.recorder.Service("default", a.name, "Testing", "first")
-	case "patch":
+	case verb == "patch":
 		a.repeatEvent()
 	}
 	a.await("a refusal", func() bool { return len(a.refused()) > 0 })

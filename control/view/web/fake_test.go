@@ -38,6 +38,8 @@ type fake struct {
 	holds    map[string]*observe.Hold
 	changed  chan struct{}               // closed when a hold changes
 	changes  map[string][]observe.Change // of services
+	// unobserved is the name of a node whose flows are not observed.
+	unobserved string
 }
 
 // reader is who follows the flows, with room for those it has not read yet.

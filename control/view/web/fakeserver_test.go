@@ -46,7 +46,7 @@ func (f *fake) handler() http.Handler {
 			refuse(w, &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("flow %q: not known (any more)", r.PathValue("id"))})
 			return
 		}
-		if o := other(record); o != nil {
+		if o := other(record); o != nil && record.Others == nil {
 			copied := *record
 			copied.Others = []*flow.Record{o}
 			record = &copied
@@ -222,7 +222,7 @@ func writeEvent(b *bytes.Buffer, item observe.Item) {
 func (f *fake) serveTopology(w http.ResponseWriter, _ *http.Request) {
 	t := observe.Topology{Pods: f.world.pods, Hosts: f.world.hosts, Lab: "shop", CanHold: true, CanWhy: true, CanRequest: true}
 	for _, n := range f.world.nodes {
-		t.Nodes = append(t.Nodes, observe.TopologyNode{Name: n.name, Addresses: n.addresses, PodCIDRs: n.cidrs, Observed: true})
+		t.Nodes = append(t.Nodes, observe.TopologyNode{Name: n.name, Addresses: n.addresses, PodCIDRs: n.cidrs, Observed: n.name != f.unobserved})
 	}
 	answer(w, http.StatusOK, t)
 }

@@ -361,7 +361,7 @@ func TestOneRowForEachConnection(t *testing.T) {
 	p.WaitFor("the next event", "document.querySelector('#rows .pill').textContent === 'decided'")
 	p.WaitFor("still one row with both nodes", list+".join(' ') === 'a' && "+fmt.Sprintf("%s.textContent === %q", node, r.Node+"→ "+r.EndpointNode))
 	p.GoTo("#/flows/a")
-	p.WaitFor("each node's decision", fmt.Sprintf("[...document.querySelectorAll('.side h2')].some(x => x.textContent === 'The same packet on each node') && document.querySelector('.side a[href$=passed]').textContent === %q", r.EndpointNode))
+	p.WaitFor("each node's decision", fmt.Sprintf("document.querySelector('.picture .hop a[href$=passed]').textContent === %q && document.querySelector('.picture .hop:not(.own)').textContent.includes('Passes unchanged')", r.EndpointNode))
 }
 
 // TestPortsAreVisible: on a phone, a laptop and a projector, each name has its port, and names

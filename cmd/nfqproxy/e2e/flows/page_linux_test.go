@@ -105,7 +105,8 @@ func awaitBothNodes(c *e2etest.Cluster, p *webtest.Page) {
 		node := fmt.Sprintf("document.querySelector('#rows tr[data-id=%s] .node').textContent", webtest.Quote(r.ID))
 		p.WaitFor("both nodes", node+" === "+webtest.Quote(r.Node+"→ "+r.EndpointNode))
 		p.GoTo("#/flows/" + r.ID)
-		p.WaitFor("both decisions", "[...document.querySelectorAll('.side a')].some(x => x.textContent === "+webtest.Quote(r.EndpointNode)+")")
+		p.WaitFor("both decisions", "document.querySelector('.picture .hop a').textContent === "+webtest.Quote(r.EndpointNode))
+		p.WaitFor("the packet between the nodes", fmt.Sprintf("/^172\\.21\\.0\\.2:[0-9]+ → (.*)$/.exec(document.querySelector('.picture .segment .t-code').textContent)?.[1] === %s", webtest.Quote(r.Endpoint)))
 		p.GoTo("#/flows")
 		p.WaitFor("the list again", "!!document.querySelector('#rows tr')")
 		return

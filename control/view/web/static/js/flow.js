@@ -6,6 +6,7 @@ import { aside } from './life.js';
 import { Picture } from './picture.js';
 import { link } from './filter.js';
 import { stream } from './stream.js';
+import { decider, path } from './way.js';
 import { label, sentence, state, tone } from './words.js';
 
 const AGAIN = 1500; // milliseconds between two requests for a flow that is not over
@@ -40,6 +41,7 @@ export class FlowView {
     try {
       // Names of endpoints come from the topology; without it, they are addresses.
       const [r] = await Promise.all([get(`/v1/flows/${encodeURIComponent(this.id)}`, this.abort.signal), topology().catch(() => null)]);
+      await this.look(r);
       const text = JSON.stringify(r);
       if (text !== this.text) this.show(r);
       this.text = text;
@@ -51,10 +53,20 @@ export class FlowView {
     }
   }
 
+  /** look finds which nodes are observed, once, if one on the path has no record. */
+  async look(r) {
+    if (this.observed || path(r).every((hop) => hop.record)) return;
+    const t = await get('/v1/topology', this.abort.signal).catch(() => null);
+    if (t) this.observed = new Set(t.nodes.filter((n) => n.observed).map((n) => n.name));
+  }
+
   show(r) {
-    replace(this.head, h('h1', { id: 'title' }, sentence(r)), h('span', { class: 'pill', 'data-tone': tone(state(r)) }, label(r)), h('span', { class: 'address' }, this.id));
+    const middle = decider(r), hops = path(r).filter((hop) => hop.record || this.observed);
+    const stop = ({ node, record }, i) => [i > 0 && ' → ', record && record !== r ? h('a', { href: `#/flows/${encodeURIComponent(record.id)}`, 'aria-label': `The record of ${node}` }, node) : node];
+    replace(this.head, h('h1', { id: 'title' }, sentence(middle)), h('span', { class: 'pill', 'data-tone': tone(state(middle)) }, label(middle)), h('span', { class: 'address' }, this.id),
+      hops.length > 1 && h('span', { class: 'through' }, 'through ', hops.map(stop)));
     const top = this.side.querySelector('details')?.open;
-    this.picture.show(r);
+    this.picture.show(r, undefined, this.observed);
     replace(this.side, aside(r));
     if (top) this.side.querySelector('details').open = true;
   }

@@ -20,6 +20,9 @@ export function seconds(x) {
   return `${Math.floor(x / 3600)} h ${Math.round((x % 3600) / 60)} min`;
 }
 
+/** offset formats the time from one clock's moment to another's, of whole milliseconds: it may be negative. */
+export const offset = (x) => (x === 0 ? '< 1 ms' : x < 0 ? `−${seconds(-x)}` : `+${seconds(x)}`);
+
 /** clock formats a time of day with milliseconds. */
 export function clock(time) {
   const t = new Date(time);

@@ -4,8 +4,7 @@
 import { podAt } from './api.js';
 import { announce, h, icon, replace } from './dom.js';
 import { bytes, clock, number, percent, plural, seconds } from './format.js';
-import { about, branches, ended, entries, masquerades, reasons, state, tone, verdicts } from './words.js';
-import { path } from './row.js';
+import { about, branches, ended, entries, masquerades, reasons, tone } from './words.js';
 import { endpoints } from './walk.js';
 
 const card = (title, ...children) => h('section', { class: 'card-box' }, h('h2', null, title), ...children);
@@ -39,19 +38,6 @@ export function stages(r) {
       parts.map(([name, , x]) => h('span', { class: name, vars: { '--share': x / sum } }))),
     h('dl', { class: 'legend' }, parts.map(([name, about, x]) => [h('dt', { class: name }, name), h('dd', null, h('span', { class: 'about' }, about), h('span', { class: 'amount' }, seconds(x)))])));
 }
-
-/** nodes lists what each node decided about the connection's first packet, if there are several. */
-export function nodes(r) {
-  if (!r.others?.length) return null;
-  const start = Date.parse(path(r)[0].time);
-  return card('The same packet on each node', h('ol', { class: 'timeline' }, path(r).map((o, i) => h('li', { 'data-tone': o.verdict === 'accept' ? 'pass' : tone(state(o)) },
-    h('span', { class: 'event' }, o === r ? o.node : h('a', { href: `#/flows/${encodeURIComponent(o.id)}` }, o.node)),
-    h('span', { class: 'after' }, i === 0 ? clock(o.time) : offset((Date.parse(o.time) - start) / 1000)),
-    h('span', { class: 'about' }, `${o.source} → ${o.destination}: ${o.verdict === 'dnat' ? `sent to ${o.pod || o.endpoint}${o.masquerade ? ', masqueraded' : ''}` : verdicts[o.verdict]?.text ?? o.verdict}`)))));
-}
-
-// offset of a time: clocks of nodes differ, so it may be negative.
-const offset = (x) => (x < 0 ? `−${seconds(-x)}` : `+${seconds(x)}`);
 
 /** candidates lists all endpoints: the candidates, and the others with the reason of their exclusion. */
 export function candidates(r) {
@@ -96,4 +82,4 @@ export function raw(r) {
 }
 
 /** aside is all cards. */
-export const aside = (r) => [timeline(r), nodes(r), stages(r), candidates(r), facts(r), raw(r)];
+export const aside = (r) => [timeline(r), stages(r), candidates(r), facts(r), raw(r)];

@@ -5,24 +5,26 @@ import { h, replace, s } from './dom.js';
 import { bytes, number } from './format.js';
 import { glyph } from './glyphs.js';
 import { ChainBox } from './chainbox.js';
+import { GAP, PAD, drawGap, drawNode, drawOwn, drawSegment } from './hops.js';
 import { block, cut, fonts, text, width } from './letters.js';
 import { chains, end, entry, packet, replyPath, translation } from './walk.js';
+import { decider, ends, leaves, path } from './way.js';
 
-const GAP = 26, PAD = 12, INDENT = 22, LANE = 236, WIDE = 720;
+const INDENT = 22, LANE = 236, WIDE = 720;
 
 /** Picture draws a record into its element, again whenever the room changes. */
 export class Picture {
   constructor(label = 'Path of the packet') {
+    this.label = label;
     this.open = new Set(); // rules whose text is shown
     this.element = h('div', { class: 'picture', role: 'group', 'aria-label': label });
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(this.element);
   }
 
-  /** show shows a record; taken is how many of its steps it has taken, if it is held. */
-  show(record, taken) {
-    this.record = record;
-    this.taken = taken;
+  /** show shows a record; taken is how many of its steps it has taken, if it is held. observed has the nodes whose flows are observed; without it, nodes that have no record are left out. */
+  show(record, taken, observed) {
+    Object.assign(this, { record, taken, observed });
     this.drawn = '';
     this.draw();
   }
@@ -50,8 +52,11 @@ export class Picture {
   }
 
   layOut(room) {
-    const r = this.record;
-    const back = replyPath(r, this.taken !== undefined);
+    const r = this.record, middle = decider(r);
+    const hops = path(r).filter((hop) => hop.record || this.observed), { record: first } = hops.find((hop) => hop.record);
+    this.several = hops.length > 1;
+    this.element.setAttribute('aria-label', this.several ? `${this.label} through ${hops.map((hop) => hop.node).join(', then ')}` : this.label);
+    const back = replyPath(middle, this.taken !== undefined, this.several);
     this.toneOfBack = back.tone;
     this.lines = s('g', { class: 'lines', 'aria-hidden': 'true' });
     this.boxes = s('g', null);
@@ -59,20 +64,40 @@ export class Picture {
     this.main = this.wide && back.steps.length > 0 ? room - LANE - 44 : room - 1;
     this.at = 1;
     this.from = null; // the current end of the path
-    const first = this.packet(packet(r));
+    const card = this.packet({ ...packet(middle), from: packet(first).from });
+    hops.forEach(({ node, record }, i) => {
+      const before = hops[i - 1];
+      if (before?.record) drawSegment(this, leaves(before.record), before.record);
+      else if (before && record) drawSegment(this, record);
+      if (record === r) this.own(r, first);
+      else if (record) drawNode(this, record, first);
+      else drawGap(this, node);
+    });
+    const last = hops.at(-1).record;
+    if (this.several && last && !ends(last)) drawSegment(this, leaves(last), last);
+    if (middle.endpoint && !ends(middle) && !(last && ends(last))) this.marked(this.endpoint(middle));
+    const bottom = this.at;
+    if (back.steps.length > 0) this.back(back.steps, card, this.endBox, bottom, room, this.ahead());
+    this.total = Math.max(this.at, bottom) + 2;
+  }
+
+  /** ahead is true for a held flow with steps to take: what follows them has not happened. */
+  ahead() { return this.taken !== undefined && this.taken < (this.record.steps ?? []).length; }
+
+  marked(element) {
+    if (this.ahead()) element.classList.add('ahead');
+    return element;
+  }
+
+  /** own draws the node of the record: its chains and what they led to. */
+  own(r, first) {
+    if (this.several) drawOwn(this, r, first);
     this.chains(chains(r, this.taken));
-    const over = this.taken !== undefined && this.taken < (r.steps ?? []).length;
-    const marked = (element) => { if (over) element.classList.add('ahead'); return element; };
     const t = translation(r);
     if (t) {
-      marked(this.tuples(t));
-      const e = entry(r);
-      marked(this.entry(e));
-      if (!e.failed) marked(this.endpoint(r));
-    } else marked(this.stop(end(r)));
-    const bottom = this.at;
-    if (back.steps.length > 0) this.back(back.steps, first, this.endBox, bottom, room, over);
-    this.total = Math.max(this.at, bottom) + 2;
+      this.marked(this.tuples(t));
+      this.marked(this.entry(entry(r)));
+    } else this.marked(this.stop(end(r)));
   }
 
   box(x, y, room, height, name, props) {

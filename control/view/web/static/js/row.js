@@ -2,6 +2,7 @@
 
 import { h, replace, setText } from './dom.js';
 import { bytes, clock, host, parts, seconds, split } from './format.js';
+import { decided } from './way.js';
 import { about, label, reasons, state, tone, verdicts } from './words.js';
 
 /** columns of the table: the class of a cell, and its title. */
@@ -39,17 +40,10 @@ function got(r) {
   return r.pod ? place('pod', r.pod, r.pod, r.endpoint) : place('endpoint', r.endpoint, '', r.endpoint);
 }
 
-const decided = (o) => `${o.node}: ${verdicts[o.verdict]?.text ?? o.verdict}`;
-
-/** path is the records of all nodes that decided the connection, in the order of its first packet. */
-export function path(r) {
-  const before = (o) => o.source === r.source && o.destination === r.destination;
-  const others = r.others ?? [];
-  return [...others.filter(before), r, ...others.filter((o) => !before(o))];
-}
+const verdict = (o) => `${o.node}: ${verdicts[o.verdict]?.text ?? o.verdict}`;
 
 // nodes are the nodes that the first packet passed, one below the other: the one that decided the record stands out.
-const nodes = (r) => path(r).map((o, i) => h('span', { class: o === r ? 'stop' : 'stop passed' }, i > 0 && h('span', { class: 'then', 'aria-label': 'then' }, '→ '), value('node', o.node, o.node, decided(o))));
+const nodes = (r) => decided(r).map((o, i) => h('span', { class: o === r ? 'stop' : 'stop passed' }, i > 0 && h('span', { class: 'then', 'aria-label': 'then' }, '→ '), value('node', o.node, o.node, verdict(o))));
 
 export class Row {
   constructor(r) {

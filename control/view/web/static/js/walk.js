@@ -2,6 +2,7 @@
 // before and after them.
 
 import { host, port, who } from './format.js';
+import { leaves } from './way.js';
 import { entries, exclusions, masquerades, outcomes, reasons } from './words.js';
 
 const RUN = 4; // this many consecutive rules without a match are one row
@@ -70,10 +71,9 @@ export function packet(r) {
   };
 }
 
-/** seenSource is the source address and port as seen by the endpoint. */
+/** seenSource is the source address and port as seen by the endpoint; of a simulated packet, the usual one. */
 export function seenSource(r) {
-  if (r.life?.seenSource) return r.life.seenSource;
-  if (!r.masquerade) return r.source;
+  if (r.life || !r.masquerade) return leaves(r).source;
   if (r.reply?.destination) return r.reply.destination;
   const a = r.masqueradeAddress;
   return a ? `${a.includes(':') ? `[${a}]` : a}:${port(r.source)}` : 'an address of the node';
@@ -116,13 +116,13 @@ export function end(r) {
 /** replyPath is the path of the reply, in the words of datapath/sim/explain: one sentence for each
  * stage, and bad or warn as tone if there is no reply or it is a refusal. It is empty without an
  * endpoint: the end describes what the client sees. For a held flow it is the path that a reply
- * would take. */
-export function replyPath(r, held) {
+ * would take. named: there are several nodes, so it names the one that translates the reply back. */
+export function replyPath(r, held, named) {
   if (r.verdict !== 'dnat' || r.conntrack === 'failed') return { steps: [], tone: 'good' };
   if (r.reply) return { steps: r.reply.steps, tone: r.reply.source ? 'good' : 'bad' };
   if (!held && r.life && !r.life.answered && r.life.state !== 'refused') return { steps: [r.life.state === 'unanswered' || r.life.over ? 'no reply' : 'no reply yet'], tone: 'warn' };
   const refused = r.life?.state === 'refused';
-  const steps = [`the endpoint ${refused ? 'refuses the connection of' : 'replies to'} the source that it saw: ${r.endpoint} -> ${seenSource(r)}`, "connection tracking finds the flow's entry; no nat rule is evaluated"];
+  const steps = [`the endpoint ${refused ? 'refuses the connection of' : 'replies to'} the source that it saw: ${r.endpoint} -> ${seenSource(r)}`, `${named ? `${r.node}: ` : ''}connection tracking finds the flow's entry; no nat rule is evaluated`];
   if (r.masquerade) steps.push(`un-SNAT: the destination becomes ${r.source} again`);
   steps.push(`un-DNAT: the source becomes ${r.destination} again`);
   return { steps, tone: refused ? 'bad' : 'good' };

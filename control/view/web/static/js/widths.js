@@ -2,7 +2,7 @@
 
 import { host, parts, who } from './format.js';
 import { fonts, width } from './letters.js';
-import { path } from './row.js';
+import { decided } from './way.js';
 import { reasons } from './words.js';
 
 const SIZE = 14; // of letters; lengths here are for a root of this size, in pixels
@@ -38,7 +38,7 @@ export class Widths {
     this.need('source', named(name === host(r.source) ? '' : name, r.source));
     this.need('to', named(r.service, r.destination));
     this.need('got', r.verdict === 'dnat' ? named(r.pod, r.endpoint) : reasons[r.reason] ?? r.reason);
-    for (const [i, o] of path(r).entries()) this.need('node', i > 0 ? `→ ${o.node}` : o.node);
+    for (const [i, o] of decided(r).entries()) this.need('node', i > 0 ? `→ ${o.node}` : o.node);
   }
 
   need(column, text) {

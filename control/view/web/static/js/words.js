@@ -4,7 +4,7 @@
 import { who } from './format.js';
 import { events, verdicts } from './vocabulary.js';
 
-export { branches, entries, exclusions, holds, masquerades, outcomes, reasons, verdicts } from './vocabulary.js';
+export { branches, entries, exclusions, gaps, holds, masquerades, outcomes, reasons, verdicts } from './vocabulary.js';
 
 export const missed = {
   'slow-reader': 'this page read too slowly',

@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/daemonset"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/source/apiserver"
+)
+
+// daemonsFlags select all nodes of a cluster, which are observed through its API server.
+type daemonsFlags struct {
+	cluster   bool
+	context   string
+	daemonset string
+	flags     *pflag.FlagSet
+}
+
+func (f *daemonsFlags) add(cmd *cobra.Command) {
+	f.flags = cmd.Flags()
+	f.flags.BoolVar(&f.cluster, "cluster", false, "show all nodes of the cluster of your kubeconfig, through its API server")
+	f.flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default: its current one)")
+	f.flags.StringVar(&f.daemonset, "daemonset", daemonset.DefaultNamespace+"/"+daemonset.DefaultName, "with --cluster: NAMESPACE/NAME of nfqproxy's DaemonSet")
+}
+
+// wanted reports whether the flags select a cluster. The flags of others exclude it, but not where it is the
+// default: in a kubectl plugin.
+func (f *daemonsFlags) wanted(others ...string) (bool, error) {
+	if f.flags == nil { // of flags that are not a command's
+		return false, nil
+	}
+	changed := func(name string) bool { return f.flags.Changed(name) }
+	switch other := slices.ContainsFunc(others, changed); {
+	case f.cluster && other && changed("cluster"):
+		return false, fmt.Errorf("--cluster excludes %s: give one of them", inWords(others))
+	case f.cluster && !other:
+		return true, nil
+	case changed("daemonset"):
+		return false, errors.New("--daemonset requires --cluster")
+	}
+	return false, nil
+}
+
+func inWords(flags []string) string {
+	text := "--" + flags[0]
+	for i, name := range flags[1:] {
+		separator := ", --"
+		if i == len(flags)-2 {
+			separator = " and --"
+		}
+		text += separator + name
+	}
+	return text
+}
+
+// connection is the connection to the API server, as kubectl finds it.
+func (f *daemonsFlags) connection(kubeconfig string) *apiserver.Connection {
+	return &apiserver.Connection{Kubeconfig: kubeconfig, Context: f.context, Find: true, UserAgent: "nfqproxy/" + version}
+}
+
+// open observes all nodes until the context ends. Warnings go to stderr; nil: nowhere.
+func (f *daemonsFlags) open(ctx context.Context, kubeconfig, token string, fleet observe.FleetOptions, stderr io.Writer) (*observe.Fleet, error) {
+	namespace, name, ok := strings.Cut(f.daemonset, "/")
+	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+		return nil, fmt.Errorf("--daemonset %q: want NAMESPACE/NAME", f.daemonset)
+	}
+	config, err := f.connection(kubeconfig).REST()
+	if err != nil {
+		return nil, err
+	}
+	c := daemonset.Config{REST: config, Namespace: namespace, Name: name, Token: token, Fleet: fleet}
+	if stderr != nil {
+		c.Warn = func(text string) { fmt.Fprintln(stderr, "nfqproxy: warning:", text) }
+	}
+	return daemonset.Open(ctx, c)
+}

@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os/exec"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/flows/findings"
+	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/view/web"
+	"github.com/nfqproxy/nfqproxy/deploy/lab"
+)
+
+// webFlags are the flags of nfqproxy web.
+type webFlags struct {
+	server serverFlags
+	page   string
+	noOpen bool
+}
+
+func newWebCommand(connect connector) *cobra.Command {
+	var f webFlags
+	cmd := &cobra.Command{
+		Use:   "web",
+		Short: "Serve the web page of a cluster or of a node, and open it",
+		Long: `Serve the web page and the flow API of what the flags select on a loopback address of
+this machine, until interrupted, and open the page in the browser. The address that is
+printed contains a token: other users of this machine cannot read the flows without it.
+With a running lab, open the lab's own page.`,
+		Example: `  nfqproxy web --cluster
+  nfqproxy web --cluster --context production --no-open
+  sudo nfqproxy web --server unix:/run/nfqproxy/flows.sock`,
+		Args:        noArgs,
+		Annotations: ending(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return blameFlag(cmd.Flags(), f.run(cmd, connect))
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.page, "page", "", "loopback address and port of the page (default: "+flowapi.DefaultPage+" or, if that is in use, any port)")
+	flags.BoolVar(&f.noOpen, "no-open", false, "do not open the page in a browser")
+	f.server.add(cmd)
+	return cmd
+}
+
+func (f *webFlags) run(cmd *cobra.Command, connect connector) error {
+	ctx, stdout, stderr := cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	cluster, err := f.server.ofCluster()
+	if err != nil {
+		return err
+	}
+	if !cluster && f.server.server == "" {
+		l, err := lab.FlowAPIOf(f.server.lab)
+		if err != nil {
+			return err
+		}
+		if l.URL != "" {
+			return f.show(stdout, l, "the page of the lab")
+		}
+	}
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	c := flowapi.Config{Page: web.Handler(), Token: rand.Text(), Log: log}
+	if c.Observer, c.Doctor, err = f.observe(ctx, connect, cluster, stderr); err != nil {
+		return err
+	}
+	if _, err := c.Observer.Topology(ctx); err != nil { // before a page with the error only is opened
+		return err
+	}
+	l, err := flowapi.ListenPage(f.page)
+	if err != nil {
+		return err
+	}
+	if err := f.show(stdout, lab.FlowAPIStatus{URL: "http://" + l.Addr().String(), Token: c.Token}, "the page, until Ctrl-C"); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	return flowapi.Serve(ctx, l, c)
+}
+
+// observe returns what the page shows.
+func (f *webFlags) observe(ctx context.Context, connect connector, cluster bool, stderr io.Writer) (observe.Observer, observe.Doctor, error) {
+	o, err := f.server.observer(ctx, connect, stderr)
+	if err != nil {
+		return nil, nil, err
+	}
+	if doctor, ok := o.(observe.Doctor); ok { // a server, which knows more
+		return o, doctor, nil
+	}
+	d := &findings.Doctor{Observer: o}
+	if !cluster {
+		return o, d, nil
+	}
+	objects := &recentObjects{list: f.server.daemons.connection(f.server.kubeconfig).List}
+	if _, _, err := objects.get(ctx); err != nil {
+		fmt.Fprintln(stderr, "nfqproxy: warning: the page does not answer why: the objects of the cluster are not known:", err)
+		return o, d, nil
+	}
+	d.Objects = objects.get
+	return &answering{o}, d, nil
+}
+
+// show prints the address of a page, and opens it.
+func (f *webFlags) show(stdout io.Writer, l lab.FlowAPIStatus, what string) error {
+	if _, err := fmt.Fprintf(stdout, "%s: %s\n", what, l.Page()); err != nil {
+		return err
+	}
+	if !f.noOpen {
+		openPage(l.Page())
+	}
+	return nil
+}
+
+// openPage opens a page in the user's browser, if there is one.
+func openPage(url string) {
+	var cmd *exec.Cmd
+	switch runtime.GOOS {
+	case "darwin":
+		cmd = exec.Command("open", url)
+	case "windows":
+		cmd = exec.Command("rundll32", "url.dll,FileProtocolHandler", url)
+	default:
+		cmd = exec.Command("xdg-open", url)
+	}
+	if cmd.Start() == nil { // the address is printed anyway
+		go func() { _ = cmd.Wait() }()
+	}
+}
+
+// answering is an Observer beside a Doctor that knows the objects.
+type answering struct{ observe.Observer }
+
+// Topology returns the topology, which reports that questions are answered.
+func (a *answering) Topology(ctx context.Context) (*observe.Topology, error) {
+	t, err := a.Observer.Topology(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known := *t
+	known.CanWhy = true
+	return &known, nil
+}
+
+// objectsFor is how long objects of the API server count as new: a page requests findings all the time, and
+// lists of a large cluster are costly.
+const objectsFor = 30 * time.Second
+
+// recentObjects are the objects of an API server. It is safe for concurrent use.
+type recentObjects struct {
+	list func(context.Context) (*manifest.Objects, error)
+
+	mu      sync.Mutex
+	listed  time.Time
+	objects *manifest.Objects
+}
+
+func (r *recentObjects) get(ctx context.Context) (*manifest.Objects, control.NodeConfig, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.objects == nil || time.Since(r.listed) > objectsFor {
+		objects, err := r.list(ctx)
+		if err != nil {
+			return nil, control.NodeConfig{}, err
+		}
+		r.objects, r.listed = objects, time.Now()
+	}
+	return r.objects, proxyconfig.Default().Node, nil
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	spdxjson "github.com/spdx/tools-golang/json"
+	"github.com/spdx/tools-golang/spdx"
+	"github.com/spdx/tools-golang/spdx/v2/common"
+
+	"github.com/nfqproxy/nfqproxy/deploy/release/program"
+)
+
+const (
+	repository  = "https://github.com/nfqproxy/nfqproxy"
+	noAssertion = "NOASSERTION"
+)
+
+// writeBill writes a program's bill of materials (SPDX 2.3, JSON): the modules that are linked into it, by
+// its build information.
+func (r *release) writeBill(p *program.Program, platform string) error {
+	sum, err := sumOf(p.Path)
+	if err != nil {
+		return err
+	}
+	name := r.base(platform)
+	main := &spdx.Package{
+		PackageName: "nfqproxy", PackageSPDXIdentifier: "nfqproxy", PackageVersion: r.version, PackageFileName: "nfqproxy",
+		PackageChecksums:        []common.Checksum{{Algorithm: common.SHA256, Value: sum}},
+		PackageDownloadLocation: "git+" + repository + "@" + r.version, PackageHomePage: repository,
+		PackageSourceInfo:       "commit " + r.revision,
+		PackageLicenseConcluded: "Apache-2.0", PackageLicenseDeclared: "Apache-2.0", PackageCopyrightText: noAssertion,
+		PackageExternalReferences: references("github.com/nfqproxy/nfqproxy", r.version),
+		PrimaryPackagePurpose:     "APPLICATION",
+	}
+	doc := &spdx.Document{
+		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT", DocumentName: name,
+		DocumentNamespace: repository + "/releases/" + name + ".spdx.json/" + sum, // unique, and without "#"
+		CreationInfo:      &spdx.CreationInfo{Creators: []common.Creator{{CreatorType: "Tool", Creator: "nfqproxy-release"}}, Created: r.date.Format(time.RFC3339)},
+		Packages:          []*spdx.Package{main},
+		Relationships:     []*spdx.Relationship{relation("DOCUMENT", "DESCRIBES", "nfqproxy")},
+	}
+	add := func(path, version string) {
+		id := common.ElementID(identifier(path + "-" + version))
+		doc.Packages = append(doc.Packages, &spdx.Package{
+			PackageName: path, PackageSPDXIdentifier: id, PackageVersion: version, PackageDownloadLocation: noAssertion,
+			PackageLicenseConcluded: noAssertion, PackageLicenseDeclared: noAssertion, PackageCopyrightText: noAssertion,
+			PackageExternalReferences: references(path, version),
+			PrimaryPackagePurpose:     "LIBRARY",
+		})
+		doc.Relationships = append(doc.Relationships, relation("nfqproxy", "DEPENDS_ON", id))
+	}
+	add("stdlib", strings.TrimPrefix(p.Info.GoVersion, "go"))
+	for _, m := range p.Info.Deps {
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		add(m.Path, m.Version)
+	}
+	var text bytes.Buffer
+	if err := spdxjson.Write(doc, &text, spdxjson.Indent("  ")); err != nil {
+		return err
+	}
+	if !json.Valid(text.Bytes()) {
+		return fmt.Errorf("the bill of materials of %s is no JSON", platform)
+	}
+	return os.WriteFile(filepath.Join(r.out, name+".spdx.json"), text.Bytes(), 0o644)
+}
+
+// references names a module for programs that look for vulnerabilities; see the package URL specification, type golang.
+func references(path, version string) []*spdx.PackageExternalReference {
+	return []*spdx.PackageExternalReference{{
+		Category: common.CategoryPackageManager, RefType: common.TypePackageManagerPURL,
+		Locator: "pkg:golang/" + path + "@" + strings.ReplaceAll(version, "+", "%2B"),
+	}}
+}
+
+func relation(a common.ElementID, kind string, b common.ElementID) *spdx.Relationship {
+	return &spdx.Relationship{RefA: common.MakeDocElementID("", string(a)), RefB: common.MakeDocElementID("", string(b)), Relationship: kind}
+}
+
+// identifier replaces what an SPDX identifier may not contain.
+func identifier(name string) string {
+	return strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '-' {
+			return c
+		}
+		return '-'
+	}, name)
+}
