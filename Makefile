@@ -113,6 +113,31 @@ $(PEERS)/promql: bench/peers/promql/go.mod bench/peers/promql/go.sum bench/peers
 	@mkdir -p $(PEERS)
 	cd bench/peers/promql && CGO_ENABLED=0 $(GO) build -trimpath -o ../bin/promql -ldflags '-s -w' .
 
+.PHONY: e2e e2e-quick e2e-programs
+
+# Kubernetes' own tests of the network, and the programs of clusters with nodes (see bench/e2e).
+e2e-programs: peers $(PEERS)/.e2e $(PEERS)/coredns $(PEERS)/pause $(PEERS)/peer
+
+$(PEERS)/.e2e: bench/peers/e2e/go.mod bench/peers/e2e/go.sum bench/peers/e2e/e2e_test.go | need-go
+	@mkdir -p $(PEERS)
+	cd bench/peers/e2e && export CGO_ENABLED=0 && \
+	version=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubernetes) && \
+	minor=$${version#v1.} && v=k8s.io/component-base/version && \
+	flags="-s -w -X $$v.gitVersion=$$version -X $$v.gitMajor=1 -X $$v.gitMinor=$${minor%%.*}" && \
+	$(GO) test -c -trimpath -o ../bin/e2e.test -ldflags "$$flags" . && \
+	$(GO) build -trimpath -o ../bin/ -ldflags "$$flags" tool && \
+	mkdir -p ../bin/porter && \
+	cp "$$($(GO) list -m -f '{{.Dir}}' k8s.io/kubernetes)"/test/images/agnhost/porter/localhost.* ../bin/porter/
+	@touch $@
+
+$(PEERS)/coredns: bench/peers/coredns/go.mod bench/peers/coredns/go.sum bench/peers/coredns/main.go | need-go
+	@mkdir -p $(PEERS)
+	cd bench/peers/coredns && CGO_ENABLED=0 $(GO) build -trimpath -o ../bin/coredns -ldflags '-s -w' .
+
+$(PEERS)/pause $(PEERS)/peer: $(PEERS)/%: bench/e2e/%/main.go $(wildcard bench/e2e/load/*.go) | need-go
+	@mkdir -p $(PEERS)
+	CGO_ENABLED=0 $(GO) build -trimpath -o $@ -ldflags '-s -w' ./bench/e2e/$*
+
 # Helm, which renders the chart. Built within its own module, which lies in the module cache.
 $(PEERS)/helm: bench/peers/helm/go.mod bench/peers/helm/go.sum | need-go
 	@mkdir -p $(PEERS)
@@ -231,6 +256,22 @@ bench-scale: build peers
 # Floods from forged sources, with kube-proxy's iptables rules and with nfqproxy; four minutes.
 bench-attack: build
 	$(GO) run ./bench/attack $(ATTACK)
+
+# Kubernetes' own tests of Services on real nodes on this machine, as root, and changes of the
+# cluster under load (see bench/e2e/README.md). bench/e2e/install.sh installs the packages. It takes an hour;
+# "make e2e FOCUS='Services should serve a basic endpoint'" takes a minute.
+PROXY    ?= nfqproxy
+NODES    ?= 3
+DEPLOY   ?= kustomize
+CHECKS   ?= all
+E2EFLAGS = -proxy=$(PROXY) -nodes=$(NODES) -deploy=$(DEPLOY) $(if $(IPV6ONLY),-ipv6-only) $(if $(KEEP),-keep) \
+	$(if $(FOCUS),-focus='$(FOCUS)',-checks=$(CHECKS)) $(if $(SKIP),-skip='$(SKIP)')
+e2e: build image e2e-programs
+	$(GO) run ./bench/e2e -image=bin/nfqproxy-image.tar $(E2EFLAGS) run
+
+# The conformance tests of Services, and a rolling update of nfqproxy.
+e2e-quick: build e2e-programs
+	$(GO) run ./bench/e2e -nodes=2 -focus='\[sig-network\] Services .*\[Conformance\]' -checks=update run
 
 clean:
 	rm -rf bin $(PEERS) $(FLOOR) $(RESULTS)

@@ -19,7 +19,7 @@ const (
 	tolerance = time.Hour
 )
 
-// authority signs serving certificates.
+// authority signs certificates of servers and of clients.
 type authority struct {
 	key     *ecdsa.PrivateKey
 	cert    *x509.Certificate
@@ -48,15 +48,27 @@ func newAuthority() (*authority, error) {
 
 // serving makes a server's certificate and key.
 func (a *authority) serving(addresses []netip.Addr, names []string) (certPEM, keyPEM []byte, err error) {
-	key, keyPEM, err := newKey()
-	if err != nil {
-		return nil, nil, err
-	}
 	template := template("kube-apiserver", 2)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	template.DNSNames = names
 	for _, addr := range addresses {
 		template.IPAddresses = append(template.IPAddresses, net.IP(addr.AsSlice()))
+	}
+	return a.sign(template)
+}
+
+// client makes the certificate and key of a user, who is in the groups.
+func (a *authority) client(user string, groups []string) (certPEM, keyPEM []byte, err error) {
+	template := template(user, 3)
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	template.Subject.Organization = groups
+	return a.sign(template)
+}
+
+func (a *authority) sign(template *x509.Certificate) (certPEM, keyPEM []byte, err error) {
+	key, keyPEM, err := newKey()
+	if err != nil {
+		return nil, nil, err
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
 	if err != nil {

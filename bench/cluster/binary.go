@@ -18,11 +18,14 @@ const (
 	HubbleRelay       = "hubble-relay"
 	PortForward       = "portforward"
 	PromQL            = "promql"
+	KubeScheduler     = "kube-scheduler"
+	Kubelet           = "kubelet"
 	Helm              = "helm"
 	OTelCollector     = "otelcol"
 )
 
-// Binary gives the path where "make peers" puts a program. It looks for the
+// Binary gives the path where "make peers" puts a program, and "make e2e-programs" those of
+// nodes and of Kubernetes' own tests. It looks for the
 // repository from the working directory upwards, which is inside it for tests. The
 // program need not be there.
 func Binary(name string) (string, error) {

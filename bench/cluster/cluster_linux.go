@@ -37,6 +37,11 @@ type Config struct {
 	// endpointslice-controller, node-lifecycle-controller and so on. Empty: it is
 	// not started.
 	Controllers []string
+	// Kubelets join this control plane: the API server authorizes them as nodes and connects to
+	// them, Pods have service accounts, Nodes get taints, and kube-scheduler runs. It needs
+	// Controllers ("*" are those that a cluster has by default); they wait as long for a
+	// silent node as they do by default.
+	Kubelets bool
 	// Further flags, which override those above.
 	EtcdFlags, APIServerFlags, ControllerManagerFlags []string
 }
@@ -48,6 +53,8 @@ type Cluster struct {
 	// ControllerManager is nil without Controllers. It reconnects to the API server by
 	// itself.
 	ControllerManager *Component
+	// Scheduler is nil without Kubelets.
+	Scheduler *Component
 
 	config  Config
 	remove  bool // Dir at the end
@@ -107,7 +114,7 @@ func prepare(config Config) (_ *Cluster, err error) {
 }
 
 func (c *Cluster) start(ctx context.Context) error {
-	for _, component := range []*Component{c.Etcd, c.APIServer, c.ControllerManager} {
+	for _, component := range []*Component{c.Etcd, c.APIServer, c.ControllerManager, c.Scheduler} {
 		if component == nil {
 			continue
 		}
@@ -121,7 +128,7 @@ func (c *Cluster) start(ctx context.Context) error {
 // Close kills all processes and waits for their end. The error lists processes that had
 // exited unexpectedly.
 func (c *Cluster) Close() error {
-	err := errors.Join(c.ControllerManager.close(), c.APIServer.close(), c.Etcd.close())
+	err := errors.Join(c.Scheduler.close(), c.ControllerManager.close(), c.APIServer.close(), c.Etcd.close())
 	if c.remove {
 		err = errors.Join(err, os.RemoveAll(c.config.Dir))
 	}

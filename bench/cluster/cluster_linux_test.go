@@ -47,7 +47,7 @@ func TestCluster(t *testing.T) {
 		test func(*testing.T)
 	}
 	t.Run("undisturbed", func(t *testing.T) {
-		for _, s := range []step{{"own objects", f.testOwnObjects}, {"endpoint slice", f.testEndpointSlice}, {"RBAC", f.testRBAC}, {"kube-proxy", f.testKubeProxy}} {
+		for _, s := range []step{{"own objects", f.testOwnObjects}, {"endpoint slice", f.testEndpointSlice}, {"RBAC", f.testRBAC}, {"user", f.testUser}, {"kube-proxy", f.testKubeProxy}} {
 			t.Run(s.name, func(t *testing.T) { t.Parallel(); s.test(t) })
 		}
 	})
@@ -144,6 +144,20 @@ func (f *fixture) testRBAC(t *testing.T) {
 	}
 }
 
+// testUser sends requests with a certificate: the server takes the user and the groups from it.
+func (f *fixture) testUser(t *testing.T) {
+	for group, allowed := range map[string]bool{"system:masters": true, "guests": false} {
+		path, err := f.UserKubeconfig("jane:"+group, []string{group}, controlAddress.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.clientFrom(t, path).CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{})
+		if allowed && err != nil || !allowed && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `"jane:guests"`)) {
+			t.Errorf("a user in group %s lists secrets: %v", group, err)
+		}
+	}
+}
+
 // makeAccount makes a service account in kube-system that has a role.
 func (f *fixture) makeAccount(t *testing.T, account, role string) {
 	t.Helper()
@@ -158,12 +172,17 @@ func (f *fixture) makeAccount(t *testing.T, account, role string) {
 	}
 }
 
-// clientAs is a client in the node's namespace, by a kubeconfig.
+// clientAs is a client in the node's namespace, as a service account.
 func (f *fixture) clientAs(t *testing.T, account string, server netip.Addr) kubernetes.Interface {
 	path, err := f.KubeconfigFor(t.Context(), "kube-system", account, server)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return f.clientFrom(t, path)
+}
+
+// clientFrom is a client in the node's namespace, by the kubeconfig at a path.
+func (f *fixture) clientFrom(t *testing.T, path string) kubernetes.Interface {
 	config, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -23,9 +24,12 @@ const (
 	tokenKey        = "serviceaccounts.key"
 	tokenFile       = "tokens.csv"
 	adminKubeconfig = "admin.kubeconfig"
+	authorityCert   = "ca.crt"
+	kubeletUserCert = "apiserver-kubelet.crt"
+	kubeletUserKey  = "apiserver-kubelet.key"
 )
 
-// writeIdentities makes the API server's certificate, the key that signs service
+// writeIdentities makes the API server's certificates, the key that signs service
 // account tokens, and the administrator's token and kubeconfig.
 func (c *Cluster) writeIdentities() (err error) {
 	if c.ca, err = newAuthority(); err != nil {
@@ -39,15 +43,22 @@ func (c *Cluster) writeIdentities() (err error) {
 	if err != nil {
 		return err
 	}
+	userCert, userKey, err := c.ca.client("kube-apiserver", []string{"system:masters"})
+	if err != nil {
+		return err
+	}
 	_, signer, err := newKey()
 	if err != nil {
 		return err
 	}
 	c.admin = rand.Text()
 	for name, text := range map[string][]byte{
-		servingCert: cert,
-		servingKey:  key,
-		tokenKey:    signer,
+		authorityCert:   c.ca.certPEM,
+		servingCert:     cert,
+		servingKey:      key,
+		kubeletUserCert: userCert,
+		kubeletUserKey:  userKey,
+		tokenKey:        signer,
 		// RBAC lets this group do everything, from the first moment on.
 		tokenFile: fmt.Appendf(nil, "%s,admin,admin,system:masters\n", c.admin),
 	} {
@@ -55,7 +66,7 @@ func (c *Cluster) writeIdentities() (err error) {
 			return err
 		}
 	}
-	return c.writeKubeconfig(c.Kubeconfig(), netip.Addr{}, c.admin)
+	return c.writeKubeconfig(c.Kubeconfig(), netip.Addr{}, &api.AuthInfo{Token: c.admin})
 }
 
 // path is that of a file in Dir.
@@ -81,8 +92,24 @@ func (c *Cluster) KubeconfigFor(ctx context.Context, namespace, account string, 
 	if err := file.Close(); err != nil {
 		return "", err
 	}
-	return file.Name(), c.writeKubeconfig(file.Name(), server, token)
+	return file.Name(), c.writeKubeconfig(file.Name(), server, &api.AuthInfo{Token: token})
 }
+
+// UserKubeconfig writes a kubeconfig with which a program reaches the API server at an address
+// (see [Cluster.URL]) as a user in some groups, and gives its path. The credentials are a
+// certificate: the user need not exist.
+func (c *Cluster) UserKubeconfig(user string, groups []string, server netip.Addr) (path string, err error) {
+	cert, key, err := c.ca.client(user, groups)
+	if err != nil {
+		return "", err
+	}
+	path = c.path(strings.ReplaceAll(user, ":", "-") + ".kubeconfig")
+	return path, c.writeKubeconfig(path, server, &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
+}
+
+// Authority is the path of the certificate of the authority, which signs the certificates of the
+// API server and of users.
+func (c *Cluster) Authority() string { return c.path(authorityCert) }
 
 // Account makes a service account in kube-system with a cluster role, and gives the path of a
 // kubeconfig for it (see [Cluster.KubeconfigFor]).
@@ -112,11 +139,11 @@ func (c *Cluster) TokenFor(ctx context.Context, namespace, account string) (stri
 	return got.Status.Token, nil
 }
 
-func (c *Cluster) writeKubeconfig(path string, server netip.Addr, token string) error {
+func (c *Cluster) writeKubeconfig(path string, server netip.Addr, user *api.AuthInfo) error {
 	const name = "nfqproxy"
 	config := api.NewConfig()
 	config.Clusters[name] = &api.Cluster{Server: c.URL(server), CertificateAuthorityData: c.ca.certPEM}
-	config.AuthInfos[name] = &api.AuthInfo{Token: token}
+	config.AuthInfos[name] = user
 	config.Contexts[name] = &api.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name
 	return clientcmd.WriteToFile(*config, path)

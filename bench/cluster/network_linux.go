@@ -14,7 +14,7 @@ import (
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 // ports are those of the control plane, the same for its whole life.
-type ports struct{ etcd, peer, api, manager uint16 }
+type ports struct{ etcd, peer, api, manager, scheduler uint16 }
 
 // Ports are chosen from this range, which is below the kernel's for outgoing
 // connections (net.ipv4.ip_local_port_range) and that of NodePorts, so that none of
@@ -29,7 +29,7 @@ func (c *Cluster) choosePorts() (ports, error) {
 			_ = l.Close()
 		}
 	}()
-	var chosen [4]uint16
+	var chosen [5]uint16
 	for port := firstPort + rand.IntN(lastPort-firstPort)/2; port <= lastPort; port++ {
 		l, err := c.listen(uint16(port))
 		if errors.Is(err, syscall.EADDRINUSE) {
@@ -41,7 +41,7 @@ func (c *Cluster) choosePorts() (ports, error) {
 		chosen[len(held)] = uint16(port)
 		held = append(held, l)
 		if len(held) == len(chosen) {
-			return ports{chosen[0], chosen[1], chosen[2], chosen[3]}, nil
+			return ports{chosen[0], chosen[1], chosen[2], chosen[3], chosen[4]}, nil
 		}
 	}
 	return ports{}, fmt.Errorf("no free ports up to %d", lastPort)

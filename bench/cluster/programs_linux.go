@@ -24,8 +24,13 @@ func (c *Cluster) defineComponents() (err error) {
 	if len(c.config.Controllers) == 0 {
 		return nil
 	}
-	c.ControllerManager, err = c.component(ControllerManager, c.controllerManagerFlags(), func(ctx context.Context) error {
+	if c.ControllerManager, err = c.component(ControllerManager, c.controllerManagerFlags(), func(ctx context.Context) error {
 		return c.get(ctx, fmt.Sprintf("https://127.0.0.1:%d/healthz", c.ports.manager))
+	}); err != nil || !c.config.Kubelets {
+		return err
+	}
+	c.Scheduler, err = c.component(KubeScheduler, c.schedulerFlags(), func(ctx context.Context) error {
+		return c.get(ctx, fmt.Sprintf("https://127.0.0.1:%d/readyz", c.ports.scheduler))
 	})
 	return err
 }
@@ -76,7 +81,7 @@ func (c *Cluster) apiServerFlags() []string {
 		"--tls-cert-file=" + c.path(servingCert),
 		"--tls-private-key-file=" + c.path(servingKey),
 		"--token-auth-file=" + c.path(tokenFile),
-		"--authorization-mode=RBAC",
+		"--client-ca-file=" + c.path(authorityCert),
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + c.path(tokenKey),
 		"--service-account-signing-key-file=" + c.path(tokenKey),
@@ -84,9 +89,22 @@ func (c *Cluster) apiServerFlags() []string {
 		"--allow-privileged", // DaemonSets of the kube-system kind
 		// Without it the end takes as long as a client keeps a watch open, up to a minute.
 		"--shutdown-watch-termination-grace-period=1s",
+	}, c.nodeFlags(), c.config.APIServerFlags)
+}
+
+// nodeFlags are the API server's flags that depend on whether kubelets join.
+func (c *Cluster) nodeFlags() []string {
+	if !c.config.Kubelets {
 		// Pods need no service account; nodes get no taints that a kubelet takes away.
-		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
-	}, c.config.APIServerFlags)
+		return []string{"--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"}
+	}
+	return []string{
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--kubelet-client-certificate=" + c.path(kubeletUserCert),
+		"--kubelet-client-key=" + c.path(kubeletUserKey),
+		"--kubelet-preferred-address-types=InternalIP",
+	}
 }
 
 func (c *Cluster) canAdvertise(a netip.Addr) bool {
@@ -104,9 +122,30 @@ func (c *Cluster) controllerManagerFlags() []string {
 		"--leader-elect=false",
 		// Many objects at once are the rule here.
 		"--kube-api-qps=1000", "--kube-api-burst=2000",
+	}, c.podFlags(), c.config.ControllerManagerFlags)
+}
+
+// podFlags are kube-controller-manager's flags that depend on whether kubelets join.
+func (c *Cluster) podFlags() []string {
+	if !c.config.Kubelets {
 		// A node whose kubelet is silent is noticed soon (default: 40s).
-		"--node-monitor-period=500ms", "--node-monitor-grace-period=4s", "--node-startup-grace-period=4s",
-	}, c.config.ControllerManagerFlags)
+		return []string{"--node-monitor-period=500ms", "--node-monitor-grace-period=4s", "--node-startup-grace-period=4s"}
+	}
+	return []string{
+		"--root-ca-file=" + c.path(authorityCert),
+		"--service-account-private-key-file=" + c.path(tokenKey),
+	}
+}
+
+func (c *Cluster) schedulerFlags() []string {
+	return []string{
+		"--kubeconfig=" + c.Kubeconfig(),
+		"--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", c.ports.scheduler),
+		"--cert-dir=" + c.path("scheduler"),
+		"--authentication-skip-lookup",
+		"--leader-elect=false",
+	}
 }
 
 // get wants a page with status 200.

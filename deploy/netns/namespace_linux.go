@@ -43,6 +43,21 @@ func New(name string) (*Namespace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("namespace %s: %w", name, err)
 	}
+	return open(name, file)
+}
+
+// Current is the network namespace of this process, with lo up: inside an [Isolation], one of
+// its own. The name is for messages only. Close does not end it.
+func Current(name string) (*Namespace, error) {
+	// Not that of this thread, which may be in another one.
+	file, err := os.Open("/proc/self/ns/net")
+	if err != nil {
+		return nil, fmt.Errorf("namespace %s: %w", name, err)
+	}
+	return open(name, file)
+}
+
+func open(name string, file *os.File) (*Namespace, error) {
 	links, err := netlink.NewHandleAt(netns.NsHandle(file.Fd()), unix.NETLINK_ROUTE)
 	if err != nil {
 		_ = file.Close()

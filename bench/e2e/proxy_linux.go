@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/bench/cluster"
+)
+
+// proxyLabel selects the service proxy of a node, see deploy/kubernetes/README.md.
+const proxyLabel = "service-proxy"
+
+// proxies are the service proxies by the names that users give them.
+// The label is that of their DaemonSet and of their pods, too.
+var proxies = map[string]struct{ label, mode string }{
+	"nfqproxy":            {"nfqproxy", ""},
+	"kube-proxy":          {"kube-proxy", "iptables"},
+	"kube-proxy-nftables": {"kube-proxy", "nftables"},
+}
+
+func proxyNames() string { return strings.Join(slices.Sorted(maps.Keys(proxies)), ", ") }
+
+// deployProxy installs the service proxy and waits until it serves: CoreDNS is ready when it has
+// reached the API server by the ClusterIP of that.
+//
+// Both proxies are configured by the ConfigMap kube-proxy, as on a cluster made by kubeadm. With
+// nfqproxy, kube-proxy's DaemonSet is there, too, for nodes with its label; there are none.
+func (s *settings) deployProxy(ctx context.Context) error {
+	p := proxies[s.Proxy]
+	logf("installing %s", s.Proxy)
+	bind := "0.0.0.0"
+	if s.IPv6Only {
+		bind = "::"
+	}
+	selector := "{kubernetes.io/os: linux}"
+	if p.label != "kube-proxy" {
+		selector = "{kubernetes.io/os: linux, " + proxyLabel + ": kube-proxy}"
+	}
+	if err := s.apply(ctx, "kube-proxy.yaml", map[string]any{"Mode": p.mode, "BindAddress": bind, "NodeSelector": selector}); err != nil {
+		return err
+	}
+	if p.label == "nfqproxy" {
+		if err := s.deployOwn(ctx); err != nil {
+			return err
+		}
+	}
+	for _, what := range []string{"daemonset/" + p.label, "deployment/coredns"} {
+		if err := s.rolledOut(ctx, "kube-system", what); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *settings) deployOwn(ctx context.Context) error {
+	root, err := repository()
+	if err != nil {
+		return err
+	}
+	if s.Deploy == "kustomize" {
+		return s.kubectl(ctx, nil, "apply", "--kustomize="+filepath.Join(root, "deploy", "kubernetes", "overlays", "kubeadm"))
+	}
+	helm, err := cluster.Binary(cluster.Helm)
+	if err != nil {
+		return err
+	}
+	install := exec.Command(helm, "--kubeconfig="+s.kubeconfig(), "--namespace=kube-system", "install", "nfqproxy",
+		filepath.Join(root, "deploy", "helm", "nfqproxy"), "--set=kubeadm=true,image.tag=dev")
+	install.Env = append(os.Environ(), "HOME="+s.Dir)
+	return output(ctx, install)
+}
+
+// repository is the root of this repository.
+func repository() (string, error) {
+	program, err := cluster.Binary("x")
+	return filepath.Join(program, "..", "..", "..", ".."), err
+}

@@ -1,0 +1,104 @@
+package results
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Named is a run with the name of its service proxy.
+type Named struct {
+	Name string
+	Run
+}
+
+// Page is the page of documentation about runs, of which the first is that of nfqproxy. Everything
+// in it is from the results.
+func Page(runs []Named) string {
+	var b strings.Builder
+	b.WriteString(`# Kubernetes' own tests
+
+This page lists which of Kubernetes' own tests of Services pass with nfqproxy, and with kube-proxy on the same cluster of real nodes. It is
+written by a program, from the results in [conformance](conformance): see [bench/e2e](../bench/e2e/README.md) for the cluster and the commands.
+
+`)
+	for _, r := range runs {
+		fmt.Fprintf(&b, "- **%s**: %s. %s.\n", r.Name, strings.Join(r.About, ", "), r.Summary())
+	}
+	b.WriteString("\n## Passed tests by subject\n\n")
+	writeCounts(&b, runs)
+	for _, control := range runs[1:] {
+		fmt.Fprintf(&b, "\n## Differences to %s\n\n", control.Name)
+		writeDifferences(&b, control, runs[0])
+	}
+	b.WriteString("\n## All tests\n\nSkipped tests found that they cannot run on this cluster. A test without a result was not run.\n")
+	writeTests(&b, runs)
+	return b.String()
+}
+
+func writeCounts(b *strings.Builder, runs []Named) {
+	row(b, "Subject", runs, func(r Named) string { return r.Name })
+	row(b, "---", runs, func(Named) string { return "---:" })
+	for _, s := range Subjects {
+		if slices.ContainsFunc(runs, func(r Named) bool { return len(r.of(s)) > 0 }) {
+			row(b, s, runs, func(r Named) string { return fmt.Sprint(r.of(s).Count(Passed)) })
+		}
+	}
+	row(b, "**all**", runs, func(r Named) string { return fmt.Sprintf("**%d**", r.Count(Passed)) })
+	row(b, "conformance tests among them", runs, func(r Named) string { return fmt.Sprint(r.conformance().Count(Passed)) })
+}
+
+func row(b *strings.Builder, first string, runs []Named, cell func(Named) string) {
+	fmt.Fprintf(b, "| %s |", first)
+	for _, r := range runs {
+		fmt.Fprintf(b, " %s |", cell(r))
+	}
+	b.WriteString("\n")
+}
+
+func writeDifferences(b *strings.Builder, control, own Named) {
+	lost, gained := Compare(control.List, own.List)
+	if len(lost)+len(gained) == 0 {
+		b.WriteString("None: the same tests pass.\n")
+	}
+	for _, d := range lost {
+		fmt.Fprintf(b, "- passes with %s only: %s (%s)\n", control.Name, d.Name, d.Outcome(d.Other))
+	}
+	for _, d := range gained {
+		fmt.Fprintf(b, "- passes with %s only: %s (%s)\n", own.Name, d.Name, d.Outcome(d.Control))
+	}
+}
+
+// writeTests lists all tests, by subject.
+func writeTests(b *strings.Builder, runs []Named) {
+	states := make([]map[string]State, len(runs))
+	names := make(map[string]bool)
+	for i, r := range runs {
+		states[i] = make(map[string]State)
+		for _, t := range r.List {
+			states[i][t.Name] = t.State
+			names[t.Name] = true
+		}
+	}
+	bySubject := make(map[string][]string)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		bySubject[Subject(name)] = append(bySubject[Subject(name)], name)
+	}
+	for _, s := range append(slices.Clone(Subjects), "") {
+		if len(bySubject[s]) == 0 {
+			continue
+		}
+		title := s
+		if title == "" {
+			title = "Others"
+		}
+		fmt.Fprintf(b, "\n### %s\n\n", title)
+		row(b, "Test", runs, func(r Named) string { return r.Name })
+		row(b, "---", runs, func(Named) string { return "---" })
+		for _, name := range bySubject[s] {
+			i := -1
+			row(b, strings.ReplaceAll(strings.TrimPrefix(name, Group), "|", `\|`), runs, func(Named) string { i++; return string(states[i][name]) })
+		}
+	}
+}
