@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bufio"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -173,7 +174,7 @@ func listed(t *testing.T, path, program string) string {
 	var got strings.Builder
 	for a := tar.NewReader(zip); ; {
 		h, err := a.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return got.String()
 		}
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -71,7 +72,7 @@ func extract(t *testing.T, path string) string {
 	dir := t.TempDir()
 	for r := tar.NewReader(f); ; {
 		h, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return dir
 		}
 		if err != nil {
@@ -227,7 +228,7 @@ func list(t *testing.T, l v1.Layer) (lines []string) {
 	defer content.Close()
 	for r := tar.NewReader(content); ; {
 		h, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return lines
 		}
 		if err != nil {
