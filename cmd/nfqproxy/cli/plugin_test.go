@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -18,7 +19,7 @@ func TestPlugin(t *testing.T) {
 		cmd.Args[0] = filepath.Join("/opt", pluginName)
 		cmd.Env = append(cmd.Env, "KUBECONFIG="+config, "HOME="+t.TempDir())
 		out, err := cmd.CombinedOutput()
-		if _, ok := err.(*exec.ExitError); err != nil && !ok {
+		if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
 			t.Fatal(err)
 		}
 		return string(out)

@@ -19,8 +19,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 )
 
-// DefaultNamespace and DefaultName are those of the manifests in deploy/kubernetes.
-const DefaultNamespace, DefaultName = "kube-system", "nfqproxy"
+// The DaemonSet of the manifests in deploy/kubernetes.
+const (
+	DefaultNamespace = "kube-system"
+	DefaultName      = "nfqproxy"
+)
 
 // reader is the ClusterRole of the manifests that permits all requests of this package but those of
 // pods/proxy.
