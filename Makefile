@@ -53,7 +53,7 @@ RELEASE    = cd deploy/release && $(GO) run . -version '$(VERSION)' -changelog '
 release: IMAGE = nfqproxy:$(VERSION)
 release: need-go
 	@$(RELEASE) -check
-	@$(MAKE) --no-print-directory $(PLATFORMS:%=build-%) image IMAGE='$(IMAGE)'
+	@$(MAKE) --no-print-directory $(PLATFORMS:%=build-%) image chart IMAGE='$(IMAGE)'
 	@rm -rf bin/manual && $(GO) run ./cmd/nfqproxy/manual bin/manual
 	@$(RELEASE) $(PLATFORMS)
 
@@ -156,8 +156,8 @@ manifests: $(PEERS)/helm
 CHART_VERSION = $(shell echo '$(VERSION)' | sed -n 's/^v\([0-9]*\.[0-9]*\.[0-9]*\(-.*\)\{0,1\}\)$$/\1/p')
 chart: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 chart: $(PEERS)/helm
-	@mkdir -p bin/release
-	$(PEERS)/helm package deploy/helm/nfqproxy -d bin/release \
+	@mkdir -p bin/chart
+	$(PEERS)/helm package deploy/helm/nfqproxy -d bin/chart \
 		$(if $(CHART_VERSION),--version $(CHART_VERSION) --app-version $(VERSION),--version 0.0.0-g$(VERSION))
 
 # An OpenTelemetry collector.

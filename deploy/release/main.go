@@ -2,8 +2,8 @@
 //
 //	go run . -source ../.. -version v1.2.3 -revision COMMIT linux-amd64 darwin-arm64
 //
-// SOURCE/bin has the programs (PLATFORM/nfqproxy), the manual and the images (nfqproxy-image*.tar); "make release"
-// builds them. The files go to SOURCE/bin/release: archives, packages for Debian and Fedora, images, bills of
+// SOURCE/bin has the programs (PLATFORM/nfqproxy), the manual, the chart and the images (nfqproxy-image*.tar); "make release"
+// builds them. The files go to SOURCE/bin/release: archives, packages for Debian and Fedora, images, the chart, bills of
 // materials (SPDX), the notes and SHA256SUMS. They depend on nothing but the sources, Go's version and SOURCE_DATE_EPOCH.
 package main
 
@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/deploy/release/program"
@@ -86,6 +87,11 @@ func (r *release) bin(name ...string) string {
 	return filepath.Join(append([]string{r.source, "bin"}, name...)...)
 }
 
+// chart is the Helm chart, which has no "v" in its version.
+func (r *release) chart() string {
+	return r.bin("chart", "nfqproxy-"+strings.TrimPrefix(r.version, "v")+".tgz")
+}
+
 // base is the name of a file without its extension.
 func (r *release) base(kind string) string { return "nfqproxy-" + r.version + "-" + kind }
 
@@ -112,6 +118,10 @@ func (r *release) write(notes string) error {
 		if err := copyFile(filepath.Join(r.out, r.base("image"+suffix)+".tar"), r.bin("nfqproxy-image"+suffix+".tar")); err != nil {
 			return err
 		}
+	}
+	chart := r.chart()
+	if err := copyFile(filepath.Join(r.out, filepath.Base(chart)), chart); err != nil {
+		return err
 	}
 	for _, platform := range r.platforms {
 		p := programs[platform]

@@ -49,6 +49,7 @@ func built(t *testing.T) *release {
 		"bin/manual/man1/nfqproxy-x.1":          ".TH nfqproxy-x 1\n",
 		"bin/manual/completion/nfqproxy.bash":   "bash\n", "bin/manual/completion/nfqproxy.fish": "fish\n", "bin/manual/completion/nfqproxy.zsh": "zsh\n",
 		"bin/nfqproxy-image.tar": "all", "bin/nfqproxy-image-amd64.tar": "amd64", "bin/nfqproxy-image-arm64.tar": "arm64",
+		"bin/chart/nfqproxy-1.2.3.tgz": "chart", "bin/chart/nfqproxy-1.2.4.tgz": "another chart",
 	} {
 		path := filepath.Join(source, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -107,7 +108,7 @@ func TestFiles(t *testing.T) {
 		if diff := cmp.Diff([]string{
 			"NOTES.md", "SHA256SUMS",
 			"kubectl-nfqproxy_darwin_amd64.tar.gz", "kubectl-nfqproxy_darwin_arm64.tar.gz", "kubectl-nfqproxy_linux_amd64.tar.gz", "kubectl-nfqproxy_linux_arm64.tar.gz",
-			"nfqproxy-1.2.3-1.aarch64.rpm", "nfqproxy-1.2.3-1.x86_64.rpm",
+			"nfqproxy-1.2.3-1.aarch64.rpm", "nfqproxy-1.2.3-1.x86_64.rpm", "nfqproxy-1.2.3.tgz",
 			"nfqproxy-v1.2.3-darwin-amd64.spdx.json", "nfqproxy-v1.2.3-darwin-amd64.tar.gz", "nfqproxy-v1.2.3-darwin-arm64.spdx.json", "nfqproxy-v1.2.3-darwin-arm64.tar.gz",
 			"nfqproxy-v1.2.3-image-amd64.tar", "nfqproxy-v1.2.3-image-arm64.tar", "nfqproxy-v1.2.3-image.tar",
 			"nfqproxy-v1.2.3-linux-amd64.spdx.json", "nfqproxy-v1.2.3-linux-amd64.tar.gz", "nfqproxy-v1.2.3-linux-arm64.spdx.json", "nfqproxy-v1.2.3-linux-arm64.tar.gz",
@@ -264,6 +265,7 @@ func TestRefused(t *testing.T) {
 			return copyFile(r.bin("linux-arm64", "nfqproxy"), r.bin("linux-amd64", "nfqproxy"))
 		}, "linux-arm64/nfqproxy is for linux-amd64"},
 		{"no image", func(r *release) error { return os.Remove(r.bin("nfqproxy-image-arm64.tar")) }, "nfqproxy-image-arm64.tar"},
+		{"no chart", func(r *release) error { return os.Remove(r.chart()) }, "nfqproxy-1.2.3.tgz"},
 		{"no manual", func(r *release) error { return os.RemoveAll(r.bin("manual")) }, "has no pages man1/*.1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
