@@ -163,8 +163,9 @@ type seen struct {
 	heap            uint64  // bytes
 }
 
-// rest is how long the viewer waits for the last records: nodes report missed ones once a second.
-const rest = 5 * time.Second
+// patience is how long the viewer waits for the last records, and for the reports of missed ones: nodes send these once
+// a second.
+const patience = 10 * time.Second
 
 // follow follows the flows of all nodes while they are made.
 func (p *plan) follow(ctx context.Context, fleet *observe.Fleet, nodes *nodesProcess) (*seen, error) {
@@ -221,7 +222,18 @@ func (p *plan) follow(ctx context.Context, fleet *observe.Fleet, nodes *nodesPro
 	if _, err := fmt.Sscan(made, &s.made); err != nil {
 		return nil, err
 	}
-	time.Sleep(rest)
+	accounted := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		sum := s.records
+		for _, n := range s.missed {
+			sum += n
+		}
+		return sum >= s.made
+	}
+	for end := time.Now().Add(patience); !accounted() && time.Now().Before(end); {
+		time.Sleep(tick)
+	}
 	stop()
 	if err := <-ended; err != nil {
 		return nil, err

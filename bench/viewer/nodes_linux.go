@@ -75,7 +75,7 @@ func serveNodes(description string) error {
 		j.SetTable(table)
 		journals, tables = append(journals, j), append(tables, table)
 		node := localnode.New(localnode.Config{
-			Name: nodeName(i), Version: "fake", Journal: j, Owners: nobody{}, Daemon: fakeDaemon{},
+			Name: nodeName(i), Version: "fake", Journal: j, Owners: noOwners{}, Daemon: fakeDaemon{},
 			Table: func() *decision.Table { return table }, Stats: func() *datapath.Stats { return nil },
 		})
 		l, err := flowapi.Listen(flowapi.Address{Address: "unix:" + socket(f.Dir, i)})
@@ -201,12 +201,12 @@ func (w watched) Flows(ctx context.Context, q observe.FlowQuery, each func(obser
 	return w.Node.Flows(ctx, q, each)
 }
 
-// nobody owns no address.
-type nobody struct{}
+// noOwners knows no owner of an address.
+type noOwners struct{}
 
-func (nobody) Owner(netip.Addr) flow.Owner             { return flow.Owner{} }
-func (nobody) Pods(func(string, string, []netip.Addr)) {}
-func (nobody) Nodes(func(string, []netip.Addr))        {}
+func (noOwners) Owner(netip.Addr) flow.Owner             { return flow.Owner{} }
+func (noOwners) Pods(func(string, string, []netip.Addr)) {}
+func (noOwners) Nodes(func(string, []netip.Addr))        {}
 
 // fakeDaemon is a daemon without faults.
 type fakeDaemon struct{}

@@ -350,6 +350,26 @@ func TestStream(t *testing.T) {
 	}
 }
 
+// TestSampleOf: a sample has the same connections on all nodes, whatever their destination is translated to, and half of
+// many sources for each bit.
+func TestSampleOf(t *testing.T) {
+	half := 0
+	for i := range 10_000 {
+		p := decision.Packet{Protocol: decision.TCP, Source: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), uint16(1024+i)), Destination: netip.MustParseAddrPort("10.96.0.10:80")}
+		translated := p
+		translated.Destination = netip.MustParseAddrPort("10.244.1.2:8080")
+		if sampleOf(&p) != sampleOf(&translated) {
+			t.Fatalf("%s: another sample after translation", p.Source)
+		}
+		if sampleOf(&p)&1 == 0 {
+			half++
+		}
+	}
+	if half < 4700 || half > 5300 { // six standard deviations
+		t.Errorf("%d of 10,000 sources are in half of them", half)
+	}
+}
+
 // noEvents is a kernel that sends none.
 type noEvents struct{ closed chan struct{} }
 
