@@ -41,6 +41,9 @@ func FirewallOf(labName, node string, to []netip.Addr) (*noderules.Rules, error)
 	return nil, errOtherSystem
 }
 
+// ChangeOf needs Linux.
+func ChangeOf(labName string, c Change) ([]string, error) { return nil, errOtherSystem }
+
 // Down needs Linux.
 func Down(labName string) error { return errOtherSystem }
 

@@ -214,7 +214,7 @@ func (d *demo) brokenHairpin(ctx context.Context, svc *decision.ServicePort, pod
 		d.row("request", "%s on %s: GET http://%s/ (reached itself at attempt %d)", pod.FullName(), pod.Node, to, try)
 		d.row("reply", "none within %s", hairpinPatience)
 		d.decision(r)
-		e, err := entry(d.lab.topology.hosts[pod.Node], decision.TCP, addrPort(r.Source), to)
+		e, err := entry(d.lab.topology.find(pod.Node).Namespace, decision.TCP, addrPort(r.Source), to)
 		if err != nil {
 			return err
 		}
@@ -264,7 +264,7 @@ func (d *demo) offload(ctx context.Context) error {
 	to := netip.AddrPortFrom(svc.ClusterIP, svc.Port)
 	d.scene("Only the first packet leaves the kernel")
 	d.row("request", "%s on %s: GET http://%s/download?bytes=%d", pod.FullName(), pod.Node, to, download)
-	node := d.lab.topology.hosts[pod.Node]
+	node := d.lab.topology.find(pod.Node).Namespace
 	before, err := queued(node)
 	if err != nil {
 		return err

@@ -6,14 +6,16 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Event is an event of a node, or of the lab's files. Exactly one of Record, Log, Died and
-// Files is set.
+// Event is an event of a node, or of the lab. Exactly one of Record, Log, Died, Files and Changes
+// is set.
 type Event struct {
-	Node   string       // empty: Files is set
+	Node   string       // empty: Files or Changes is set
 	Record *flow.Record // a decision of the daemon
 	Log    string       // a log line of the daemon
 	Died   error        // the daemon exited unexpectedly: a *DaemonError
 	Files  *FilesStatus // the state of the files changed
+	// Changes are what changed in the lab, in a line for each.
+	Changes []string
 }
 
 // Subscription receives events. A slow one loses events; it never blocks a daemon.

@@ -227,6 +227,15 @@ func FirewallOf(labName, node string, to []netip.Addr) (*noderules.Rules, error)
 	return r.Firewall, nil
 }
 
+// ChangeOf changes a running lab, as [Lab.Change].
+func ChangeOf(labName string, c Change) ([]string, error) {
+	r, _, err := query(labName, request{Change: &c})
+	if err != nil {
+		return nil, err
+	}
+	return r.Changes, nil
+}
+
 // Down stops a running lab and waits for its end.
 func Down(labName string) error {
 	_, name, err := query(labName, request{Down: true})

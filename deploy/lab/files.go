@@ -2,16 +2,13 @@ package lab
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -22,8 +19,8 @@ type FilesStatus struct {
 	// Problems are the mistakes in the files, as "FILE:LINE: text". The last good state stays
 	// in force.
 	Problems []string `json:"problems,omitempty"`
-	// NotApplied are changes that require a restart of the lab: of nodes, pods, clients and
-	// networks. Everything else in the files is in force.
+	// NotApplied are changes that require a restart of the lab: of nodes, networks and
+	// proxies. Everything else in the files is in force.
 	NotApplied []string `json:"notApplied,omitempty"`
 	// Warnings are about objects that are in force, but probably wrong.
 	Warnings []string `json:"warnings,omitempty"`
@@ -45,46 +42,45 @@ func (s FilesStatus) String() string {
 
 const maxShown = 20 // lines of one kind
 
-// filesWatch compares the files with the lab that runs.
+// filesWatch checks the files of a lab that runs.
 type filesWatch struct {
-	file *File // as it was at the start of the lab
-	// unanswered are the endpoints that no host of the lab had at its start.
+	// unanswered are the endpoints that no host of the lab had at its start; nil before the first check.
 	unanswered map[netip.AddrPort]bool
 }
 
-// watchFiles calls report whenever the state of the files changes, until the context ends.
-// The file must have a path.
-func watchFiles(ctx context.Context, file *File, report func(FilesStatus)) error {
-	// The spec of the running lab may differ by flags.
-	spec, err := Parse(file.Path, file.Data)
-	if err != nil {
-		return err
+// problems are the mistakes in the files, which have been read with a result: objects or an error.
+func problems(file *File, o *manifest.Objects, err error) []string {
+	if errs, ok := errors.AsType[manifest.Errors](err); ok {
+		return most(located(ofLab(file, errs)))
 	}
-	w := &filesWatch{file: &File{Path: file.Path, Data: file.Data, Spec: spec}}
-	var last FilesStatus
-	return manifest.NewSource(file.ObjectPaths()...).Run(ctx, func(o *manifest.Objects, err error) {
-		s := w.state(o, err)
-		if !reflect.DeepEqual(s, last) {
-			report(s)
-		}
-		last = s
-	})
+	switch {
+	case err != nil:
+		return located(err)
+	case o.Lab == nil:
+		return []string{file.Path + ": the Lab is missing"}
+	}
+	return most(located(errorOf(validate(file.Path, (*Spec)(o.Lab)))))
 }
 
-// state evaluates the files; it is called for each change.
-func (w *filesWatch) state(o *manifest.Objects, err error) (s FilesStatus) {
-	now, faulty := Load(w.file.Path)
-	if errs, ok := errors.AsType[manifest.Errors](err); ok && faulty != nil {
-		// Those in the lab itself are in the other error.
-		err = slices.DeleteFunc(slices.Clone(errs), func(e *manifest.Error) bool { return e.File == w.file.Path && e.Document <= 1 })
+// ofLab are errors with those of the lab file's first document as [Parse] has them.
+func ofLab(file *File, errs manifest.Errors) manifest.Errors {
+	var all manifest.Errors
+	for _, e := range errs {
+		if e.File == file.Path && e.Document == 1 {
+			c := *e
+			c.Document, c.Object = 0, ""
+			e = &c
+		}
+		all = append(all, e)
 	}
-	if problems := append(located(err), located(faulty)...); len(problems) > 0 {
-		return FilesStatus{Problems: most(problems)}
+	return all
+}
+
+func errorOf(errs manifest.Errors) error {
+	if len(errs) == 0 {
+		return nil
 	}
-	services, warnings := control.Build(o, control.NodeConfig{})
-	s.NotApplied = most(append(w.file.Spec.changes(now.Spec), w.newlyUnanswered(services)...))
-	s.Warnings = most(warnings)
-	return s
+	return errs
 }
 
 // located lists the mistakes in an error, with file and, if known, line.
@@ -125,52 +121,9 @@ func most(lines []string) []string {
 	return lines
 }
 
-// changes are the differences to another spec, which a running lab does not apply.
-func (s *Spec) changes(to *Spec) (all []string) {
-	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
-	compare(add, "node", s.Nodes, to.Nodes, func(n *Node) string { return n.Name })
-	compare(add, "pod", s.Pods, to.Pods, (*Pod).FullName)
-	compare(add, "client", s.Clients, to.Clients, func(c *Client) string { return c.Name })
-	for _, f := range []struct {
-		field  string
-		differ bool
-	}{
-		{"metadata.name", s.Name != to.Name}, {"networks", !reflect.DeepEqual(s.Networks, to.Networks)},
-		{"clusterCIDRs", !reflect.DeepEqual(s.ClusterCIDRs, to.ClusterCIDRs)}, {"proxy", !reflect.DeepEqual(s.Proxy, to.Proxy)},
-	} {
-		if f.differ {
-			add("%s is changed in the file: unchanged in the running lab", f.field)
-		}
-	}
-	return all
-}
-
-// compare finds new, changed and removed hosts.
-func compare[T any](add func(string, ...any), kind string, from, to []T, name func(*T) string) {
-	before := make(map[string]*T)
-	for i := range from {
-		before[name(&from[i])] = &from[i]
-	}
-	for i := range to {
-		n := name(&to[i])
-		switch old, ok := before[n]; {
-		case !ok:
-			add("%s %s is new in the file: not in the running lab", kind, n)
-		case !reflect.DeepEqual(*old, to[i]):
-			add("%s %s is changed in the file: unchanged in the running lab", kind, n)
-		}
-		delete(before, n)
-	}
-	for i := range from {
-		if n := name(&from[i]); before[n] != nil {
-			add("%s %s is removed from the file: still in the running lab", kind, n)
-		}
-	}
-}
-
 // newlyUnanswered finds endpoints without a host in the running lab, except for those that
-// had none at its start.
-func (w *filesWatch) newlyUnanswered(services []*decision.ServicePort) (lines []string) {
+// had none at the first call.
+func (w *filesWatch) newlyUnanswered(services []*decision.ServicePort, running *Spec) (lines []string) {
 	first := w.unanswered == nil
 	if first {
 		w.unanswered = make(map[netip.AddrPort]bool)
@@ -178,7 +131,7 @@ func (w *filesWatch) newlyUnanswered(services []*decision.ServicePort) (lines []
 	for _, svc := range services {
 		for _, e := range svc.UsableEndpoints(decision.Cluster) {
 			switch {
-			case w.file.Spec.has(e.AddrPort.Addr()) || w.unanswered[e.AddrPort]:
+			case running.has(e.AddrPort.Addr()) || w.unanswered[e.AddrPort]:
 			case first:
 				w.unanswered[e.AddrPort] = true
 			default:

@@ -19,8 +19,10 @@ import (
 
 // Options are the options of a lab besides its Spec.
 type Options struct {
-	// Objects are the files and directories the daemons read Kubernetes objects
-	// from; usually File.ObjectPaths.
+	// File is the lab's file, with a path. The lab follows it and the files that it names, and changes by commands. Without it,
+	// the lab stays as it started.
+	File *File
+	// Objects are the files and directories the daemons read Kubernetes objects from, without File.
 	Objects []string
 	// Executable is the program whose "run" command is the daemon; empty: this one.
 	Executable string
@@ -37,11 +39,13 @@ type Lab struct {
 	// FlowAPI is set by OpenFlows. Status must not be called before.
 	FlowAPI FlowAPIStatus
 
-	spec     *Spec
+	spec     atomic.Pointer[Spec]
 	options  Options
 	started  time.Time
 	topology *topology
-	servers  []*server
+	servers  servers
+	live     *live // nil: the lab stays as it started
+	ownersOf atomic.Pointer[ownersOf]
 	daemons  map[string]*daemon
 	// dir has the sockets of the daemons' flow APIs; token is their token.
 	dir, token string
@@ -62,17 +66,22 @@ const (
 // Up starts a lab in the namespaces of this process: call it inside [netns.Isolation]. On an
 // error it removes everything. The context is for the start only; the lab runs until Close.
 func Up(ctx context.Context, spec *Spec, options Options) (*Lab, error) {
-	l := &Lab{spec: spec, options: options, started: time.Now(), daemons: make(map[string]*daemon), patience: defaultPatience}
+	l := &Lab{options: options, started: time.Now(), daemons: make(map[string]*daemon), patience: defaultPatience}
+	l.spec.Store(spec)
 	var err error
 	if l.topology, err = newTopology(spec); err != nil {
 		return nil, fmt.Errorf("lab %s: %w", spec.Name, err)
 	}
+	l.servers.topology = l.topology
 	if err = l.makeDir(); err == nil {
-		err = l.serve(ctx)
+		err = l.servers.add(ctx, spec.machines()...)
+	}
+	if err == nil && options.File != nil {
+		err = l.goLive()
 	}
 	for i, n := range spec.Nodes {
 		// Node names can be too long for a socket's path.
-		d := &daemon{node: n.Name, ns: l.topology.hosts[n.Name], hub: &l.hub, socket: filepath.Join(l.dir, fmt.Sprintf("node-%d.sock", i))}
+		d := &daemon{node: n.Name, ns: l.topology.find(n.Name).Namespace, hub: &l.hub, socket: filepath.Join(l.dir, fmt.Sprintf("node-%d.sock", i))}
 		d.start = func() *exec.Cmd { return l.command(d) }
 		l.daemons[n.Name] = d
 	}
@@ -85,23 +94,55 @@ func Up(ctx context.Context, spec *Spec, options Options) (*Lab, error) {
 	return l, nil
 }
 
-// serve starts the built-in servers of all hosts.
-func (l *Lab) serve(ctx context.Context) error {
-	for _, m := range l.spec.machines() {
+// servers are the built-in servers of the hosts. They are safe for concurrent use.
+type servers struct {
+	topology *topology
+
+	mu     sync.Mutex
+	byHost map[string]*server
+}
+
+// add starts the servers of machines.
+func (s *servers) add(ctx context.Context, machines ...machine) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byHost == nil {
+		s.byHost = make(map[string]*server)
+	}
+	for _, m := range machines {
 		if len(m.ports) == 0 {
 			continue
 		}
-		s := newServer(m.Answer)
-		l.servers = append(l.servers, s)
+		new := newServer(m.Answer)
+		s.byHost[m.Who()] = new
 		for _, a := range m.addresses {
 			for _, p := range m.ports {
-				if err := s.listen(ctx, l.topology.hosts[m.Who()], netip.AddrPortFrom(a, p.Port), p.Protocol); err != nil {
+				if err := new.listen(ctx, s.topology.find(m.Who()).Namespace, netip.AddrPortFrom(a, p.Port), p.Protocol); err != nil {
 					return fmt.Errorf("server of %s: %w", m.Who(), err)
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// remove ends the server of a host, if it has one.
+func (s *servers) remove(host string) {
+	s.mu.Lock()
+	own := s.byHost[host]
+	delete(s.byHost, host)
+	s.mu.Unlock()
+	if own != nil {
+		own.Close()
+	}
+}
+
+func (s *servers) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, own := range s.byHost {
+		own.Close()
+	}
 }
 
 // listen serves an address of the server's host.
@@ -122,10 +163,11 @@ func (s *server) listen(ctx context.Context, ns *netns.Namespace, at netip.AddrP
 
 // startDaemons starts those of all nodes at once.
 func (l *Lab) startDaemons(ctx context.Context) error {
-	errs := make([]error, len(l.spec.Nodes))
+	nodes := l.Spec().Nodes
+	errs := make([]error, len(nodes))
 	var wg sync.WaitGroup
-	for i := range l.spec.Nodes {
-		wg.Go(func() { errs[i] = l.StartDaemon(ctx, l.spec.Nodes[i].Name) })
+	for i := range nodes {
+		wg.Go(func() { errs[i] = l.StartDaemon(ctx, nodes[i].Name) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
@@ -136,13 +178,18 @@ func (l *Lab) startDaemons(ctx context.Context) error {
 func (l *Lab) command(d *daemon) *exec.Cmd {
 	args := []string{"run", "--hostname-override", d.node, "--flow-log", "-", "--flow-log-steps", "--ready-fd", "3",
 		"--flow-api", "unix:" + d.socket, "--flow-api-token-file", l.tokenFile(), "--flow-api-holds"}
-	if len(l.spec.ClusterCIDRs) > 0 {
-		args = append(args, "--cluster-cidr", joined(l.spec.ClusterCIDRs, ","))
+	spec := l.Spec()
+	if len(spec.ClusterCIDRs) > 0 {
+		args = append(args, "--cluster-cidr", joined(spec.ClusterCIDRs, ","))
 	}
-	for _, o := range l.options.Objects {
+	objects := l.options.Objects
+	if l.live != nil {
+		objects = []string{l.live.path}
+	}
+	for _, o := range objects {
 		args = append(args, "--objects", o)
 	}
-	p := l.spec.Proxy
+	p := spec.Proxy
 	if p.Queues > 0 {
 		args = append(args, "--queues", strconv.Itoa(int(p.Queues)))
 	}
@@ -169,16 +216,19 @@ func (l *Lab) command(d *daemon) *exec.Cmd {
 	return cmd
 }
 
-// Spec is what the lab was made from: read only.
-func (l *Lab) Spec() *Spec { return l.spec }
+// Spec is what the lab consists of now: read only.
+func (l *Lab) Spec() *Spec { return l.spec.Load() }
 
 // Namespace is the network namespace of a host; see [Spec.Resolve] for the names.
 func (l *Lab) Namespace(name string) (*netns.Namespace, error) {
-	full, err := l.spec.Resolve(name)
+	full, err := l.Spec().Resolve(name)
 	if err != nil {
 		return nil, err
 	}
-	return l.topology.hosts[full], nil
+	if h := l.topology.find(full); h != nil {
+		return h.Namespace, nil
+	}
+	return nil, &UnknownHostError{name, l.Spec().Hosts()} // it has just ended
 }
 
 // StartDaemon starts a node's daemon, which must not be running, and waits until it is
@@ -236,8 +286,8 @@ func (l *Lab) daemon(node string) (*daemon, error) {
 		return d, nil
 	}
 	var names []string
-	for i := range l.spec.Nodes {
-		names = append(names, l.spec.Nodes[i].Name)
+	for _, n := range l.Spec().Nodes {
+		names = append(names, n.Name)
 	}
 	return nil, &UnknownHostError{node, names}
 }
@@ -249,6 +299,9 @@ func (l *Lab) Subscribe(buffer int) *Subscription { return l.hub.subscribe(buffe
 // Close stops the lab. It is safe to call Close more than once.
 func (l *Lab) Close() error {
 	l.close.Do(func() {
+		if l.live != nil {
+			l.live.stop()
+		}
 		ctx, cancel := context.WithTimeoutCause(context.Background(), stopTimeout, fmt.Errorf("took longer than %s", stopTimeout))
 		defer cancel()
 		var errs []error
@@ -263,9 +316,7 @@ func (l *Lab) Close() error {
 			})
 		}
 		wg.Wait()
-		for _, s := range l.servers {
-			s.Close()
-		}
+		l.servers.Close()
 		l.hub.close()
 		l.closeErr = errors.Join(append(errs, l.topology.Close(), os.RemoveAll(l.dir))...)
 	})

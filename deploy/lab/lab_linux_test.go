@@ -54,7 +54,7 @@ func TestDaemons(t *testing.T) {
 	if err := l.StartDaemon(ctx, node); err == nil {
 		t.Error("started twice")
 	}
-	if v, err := l.topology.hosts[node].Sysctl("net.netfilter.nf_conntrack_acct"); v != "1" || err != nil {
+	if v, err := l.topology.find(node).Sysctl("net.netfilter.nf_conntrack_acct"); v != "1" || err != nil {
 		t.Errorf("connection accounting: %s, %v", v, err)
 	}
 	if err := l.StopDaemon(ctx, node); err != nil {

@@ -13,6 +13,14 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 )
 
+// loadObjects returns a function that gives the objects in force, and the configuration of the nodes.
+func (l *Lab) loadObjects() func(context.Context) (*manifest.Objects, control.NodeConfig, error) {
+	if l.live != nil {
+		return l.live.load
+	}
+	return (&objectFiles{paths: l.options.Objects}).load
+}
+
 // objectFiles are the files of a lab's objects. It is safe for concurrent use.
 type objectFiles struct {
 	paths []string

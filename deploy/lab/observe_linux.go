@@ -55,23 +55,26 @@ func (l *Lab) NodeObserver(node string) (*observe.Client, error) {
 // until the context ends, and has to be called.
 func (l *Lab) OpenFlows(listener net.Listener) (serve func(context.Context) error, err error) {
 	var members []observe.Member
-	for i := range l.spec.Nodes {
-		name := l.spec.Nodes[i].Name
+	for _, n := range l.Spec().Nodes {
+		name := n.Name
 		o, err := l.NodeObserver(name)
 		if err != nil {
 			return nil, err
 		}
 		members = append(members, observe.Member{Name: name, Observer: o})
 	}
-	fleet, err := observe.NewFleet(members, l.spec.owners())
+	fleet, err := observe.NewFleet(members, observe.FleetOptions{
+		Names:     func(a netip.Addr) flow.Owner { return l.owners().byAddress[a.Unmap()] },
+		Addresses: func(name string) []netip.Addr { return l.owners().addresses[name] },
+	})
 	if err != nil {
 		return nil, err
 	}
 	l.FlowAPI = FlowAPIStatus{URL: "http://" + listener.Addr().String(), Token: l.token}
 	return func(ctx context.Context) error {
 		defer fleet.Close()
-		observer := &mapped{fleet, l.spec}
-		doctor := &findings.Doctor{Observer: observer, Objects: (&objectFiles{paths: l.options.Objects}).load, Firewall: l.Firewall}
+		observer := &mapped{fleet, l}
+		doctor := &findings.Doctor{Observer: observer, Objects: l.loadObjects(), Firewall: l.Firewall}
 		return flowapi.Serve(ctx, listener, flowapi.Config{Observer: observer, Doctor: doctor, Requester: l, Page: webpage.Handler(), Token: l.token, OpenLoopback: true})
 	}, nil
 }
@@ -79,12 +82,12 @@ func (l *Lab) OpenFlows(listener net.Listener) (serve func(context.Context) erro
 // mapped is a fleet with the lab's topology.
 type mapped struct {
 	*observe.Fleet
-	spec *Spec
+	lab *Lab
 }
 
 // Topology returns the topology of the lab. Its nodes know parts of it only.
 func (m *mapped) Topology(context.Context) (*observe.Topology, error) {
-	t := m.spec.topology()
+	t := m.lab.Spec().topology()
 	t.CanHold, t.CanWhy, t.CanRequest = m.Holder() != nil, true, true
 	t.Sort()
 	return t, nil
@@ -105,32 +108,54 @@ func (s *Spec) topology() *observe.Topology {
 	return t
 }
 
-// owners maps the lab's addresses to names, and its names to addresses.
-func (s *Spec) owners() observe.FleetOptions {
-	owners := make(map[netip.Addr]flow.Owner)
+// owners map a lab's addresses to names, and its names to addresses. They are read only.
+type owners struct {
+	byAddress map[netip.Addr]flow.Owner
+	addresses map[string][]netip.Addr
+}
+
+// owners are those of the hosts there are now.
+func (l *Lab) owners() *owners {
+	spec := l.Spec()
+	if o := l.ownersOf.Load(); o != nil && o.spec == spec {
+		return o.owners
+	}
+	o := newOwners(spec)
+	l.ownersOf.Store(&ownersOf{spec, o})
+	return o
+}
+
+// ownersOf are the owners of a spec.
+type ownersOf struct {
+	spec   *Spec
+	owners *owners
+}
+
+func newOwners(s *Spec) *owners {
+	byAddress := make(map[netip.Addr]flow.Owner)
 	for i := range s.Nodes {
 		for _, a := range s.Nodes[i].Addresses {
-			owners[a] = flow.Owner{Node: s.Nodes[i].Name}
+			byAddress[a] = flow.Owner{Node: s.Nodes[i].Name}
 		}
 		for _, p := range s.Nodes[i].PodCIDRs {
 			if !p.IsSingleIP() {
-				owners[p.Addr().Next()] = flow.Owner{Node: s.Nodes[i].Name} // the pods' gateway
+				byAddress[p.Addr().Next()] = flow.Owner{Node: s.Nodes[i].Name} // the pods' gateway
 			}
 		}
 	}
 	for i := range s.Pods {
 		for _, a := range s.Pods[i].Addresses {
-			owners[a] = flow.Owner{Pod: s.Pods[i].FullName(), Node: s.Pods[i].Node}
+			byAddress[a] = flow.Owner{Pod: s.Pods[i].FullName(), Node: s.Pods[i].Node}
 		}
 	}
 	for i := range s.Clients {
 		for _, a := range s.Clients[i].Addresses {
-			owners[a] = flow.Owner{Host: s.Clients[i].Name}
+			byAddress[a] = flow.Owner{Host: s.Clients[i].Name}
 		}
 	}
 	addresses := make(map[string][]netip.Addr)
-	for _, a := range slices.SortedFunc(maps.Keys(owners), netip.Addr.Compare) {
-		o := owners[a]
+	for _, a := range slices.SortedFunc(maps.Keys(byAddress), netip.Addr.Compare) {
+		o := byAddress[a]
 		name := cmp.Or(o.Pod, o.Host, o.Node)
 		addresses[name] = append(addresses[name], a)
 		if o.Pod != "" {
@@ -138,10 +163,7 @@ func (s *Spec) owners() observe.FleetOptions {
 			addresses[name] = append(addresses[name], a)
 		}
 	}
-	return observe.FleetOptions{
-		Names:     func(a netip.Addr) flow.Owner { return owners[a.Unmap()] },
-		Addresses: func(name string) []netip.Addr { return addresses[name] },
-	}
+	return &owners{byAddress, addresses}
 }
 
 // FlowAPIOf returns the flow API of this user's running lab; an empty one: no name is given and

@@ -123,7 +123,7 @@ func (o *observer) exchange(ctx context.Context, host, node string, p decision.P
 		})
 	}
 	if err == nil {
-		x.entry, err = entry(o.lab.topology.hosts[node], p, x.source, to)
+		x.entry, err = entry(o.lab.topology.find(node).Namespace, p, x.source, to)
 	}
 	if err != nil {
 		return nil, errors.Join(err, x.Close())

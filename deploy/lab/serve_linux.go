@@ -13,13 +13,11 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 )
 
 // Status is the current state of the lab.
 func (l *Lab) Status() *Status {
-	t := l.spec.topology()
+	t := l.Spec().topology()
 	s := &Status{Name: t.Lab, Started: l.started, Pods: t.Pods, Clients: t.Hosts, FlowAPI: l.FlowAPI}
 	if files := l.files.Load(); files != nil {
 		s.Files = *files
@@ -88,7 +86,7 @@ func (c *attendant) answer(ctx context.Context, conn *net.UnixConn) {
 	case r.Status:
 		_ = writeMessage(conn, response{Status: c.lab.Status()})
 	case r.Objects:
-		objects, err := manifest.LoadOnce(nil, c.lab.options.Objects)
+		objects, _, err := c.lab.loadObjects()(ctx)
 		if err != nil {
 			_ = writeMessage(conn, response{Error: err.Error()})
 			return
@@ -101,6 +99,13 @@ func (c *attendant) answer(ctx context.Context, conn *net.UnixConn) {
 			return
 		}
 		_ = writeMessage(conn, response{Firewall: rules})
+	case r.Change != nil:
+		changes, err := c.lab.Change(ctx, *r.Change)
+		if err != nil {
+			_ = writeMessage(conn, response{Error: err.Error()})
+			return
+		}
+		_ = writeMessage(conn, response{Done: true, Changes: changes})
 	case r.Down:
 		c.down()
 		_ = writeMessage(conn, response{Done: true})
@@ -140,7 +145,7 @@ func (c *attendant) exec(conn *net.UnixConn, r *execRequest, files []*os.File) (
 		return notExecutable, fmt.Errorf("%s: %w", r.Command[0], err)
 	}
 	cmd := &exec.Cmd{
-		Path: path, Args: r.Command, Dir: r.Dir, Env: append(r.Env, "NFQPROXY_LAB="+c.lab.spec.Name, "NFQPROXY_LAB_HOST="+r.Host),
+		Path: path, Args: r.Command, Dir: r.Dir, Env: append(r.Env, "NFQPROXY_LAB="+c.lab.Spec().Name, "NFQPROXY_LAB_HOST="+r.Host),
 		Stdin: files[0], Stdout: files[1], Stderr: files[2],
 		// A process group of its own, so that signals reach all of it.
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},

@@ -4,7 +4,7 @@
 //
 // [Load] reads a lab file into a [Spec]; [FromObjects] derives one from Kubernetes objects.
 // [Up] starts it in a process that is already isolated (see package netns). The commands of
-// "nfqproxy lab" are [RunUp], [RunDemo], [Exec], [StatusOf] and [Down].
+// "nfqproxy lab" are [RunUp], [RunDemo], [Exec], [ChangeOf], [StatusOf] and [Down].
 package lab
 
 import "github.com/nfqproxy/nfqproxy/control/source/manifest"
@@ -22,6 +22,8 @@ type (
 	Node = manifest.LabNode
 	// Pod is a pod of a lab.
 	Pod = manifest.LabPod
+	// Deployment is a number of like pods.
+	Deployment = manifest.LabDeployment
 	// Client is a machine outside the cluster.
 	Client = manifest.LabClient
 	// Proxy is the configuration of the nodes' proxies.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"sync"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
@@ -17,17 +18,29 @@ const (
 	fabricBridge = "bridge0"
 )
 
-// topology is the network of a lab.
+// topology is the network of a lab. Nodes stay; pods and clients come and go. It is safe for concurrent use, but for hosts
+// of the same name.
 type topology struct {
-	spec   *Spec
-	hosts  map[string]*netns.Namespace // by the names of Spec.Hosts
-	fabric *netns.Namespace
-	ports  devices // of the fabric
+	spec    *Spec // at the start
+	fabric  *netns.Namespace
+	ports   devices            // of the fabric
+	devices map[string]devices // of the nodes, by name
+
+	mu    sync.Mutex
+	hosts map[string]*attached // by the names of Spec.Hosts
+}
+
+// attached is a host in the network.
+type attached struct {
+	*netns.Namespace
+	// link is the device at the other end of its own one, on another host; that of a node is on the fabric.
+	link  string
+	other *netns.Namespace
 }
 
 // newTopology makes all namespaces and connects them. On an error it removes everything.
 func newTopology(s *Spec) (*topology, error) {
-	t := &topology{spec: s, hosts: make(map[string]*netns.Namespace), ports: devices{fabricBridge: true}}
+	t := &topology{spec: s, hosts: make(map[string]*attached), devices: make(map[string]devices), ports: devices{fabricBridge: true}}
 	if err := t.build(); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
@@ -36,11 +49,37 @@ func newTopology(s *Spec) (*topology, error) {
 
 // Close closes all namespaces.
 func (t *topology) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	var errs []error
 	for _, n := range t.hosts {
 		errs = append(errs, n.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// find returns a host; nil: there is none.
+func (t *topology) find(name string) *attached {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.hosts[name]
+}
+
+// remove removes a pod or client, with its processes that were started to end with it.
+func (t *topology) remove(name string) error {
+	t.mu.Lock()
+	h := t.hosts[name]
+	delete(t.hosts, name)
+	t.mu.Unlock()
+	if h == nil {
+		return nil
+	}
+	// The namespace may live on in a process. The name of the device is free at once.
+	var err error
+	if h.link != "" {
+		err = h.other.DeleteLink(h.link)
+	}
+	return errors.Join(err, h.Close())
 }
 
 func (t *topology) build() error {
@@ -57,28 +96,33 @@ func (t *topology) build() error {
 	if err := errors.Join(t.fabric.AddOwnTable(ownTable), t.addPodRoutes(t.fabric, nil, fabricBridge, ownTable)); err != nil {
 		return err
 	}
-	for _, c := range t.spec.Clients {
-		n, err := t.attach(c.Name, c.Addresses)
-		if err != nil {
+	for i := range t.spec.Clients {
+		if err := t.buildClient(&t.spec.Clients[i]); err != nil {
 			return err
-		}
-		if c.RoutesToPods {
-			if err := t.addPodRoutes(n, nil, hostDevice, 0); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
 }
 
-// host makes the namespace of a host.
-func (t *topology) host(name string) (*netns.Namespace, error) {
+func (t *topology) buildClient(c *Client) error {
+	h, err := t.attach(c.Name, c.Addresses)
+	if err != nil || !c.RoutesToPods {
+		return err
+	}
+	return t.addPodRoutes(h.Namespace, nil, hostDevice, 0)
+}
+
+// make makes the namespace of a host.
+func (t *topology) make(name string) (*attached, error) {
 	n, err := netns.New(name)
 	if err != nil {
 		return nil, err
 	}
-	t.hosts[name] = n
-	return n, setSysctls(n, everyHost)
+	h := &attached{Namespace: n}
+	t.mu.Lock()
+	t.hosts[name] = h
+	t.mu.Unlock()
+	return h, setSysctls(n, everyHost)
 }
 
 type sysctl struct{ name, value string }
@@ -118,10 +162,12 @@ var forwarding = []sysctl{
 // conntrackAccounting makes the kernel count the packets of new connections.
 var conntrackAccounting = []sysctl{{"net.netfilter.nf_conntrack_acct", "1"}}
 
-func (t *topology) buildFabric() (err error) {
-	if t.fabric, err = t.host(fabricName); err != nil {
+func (t *topology) buildFabric() error {
+	h, err := t.make(fabricName)
+	if err != nil {
 		return err
 	}
+	t.fabric = h.Namespace
 	if err := setSysctls(t.fabric, forwarding); err != nil {
 		return err
 	}
@@ -137,12 +183,13 @@ func (t *topology) buildFabric() (err error) {
 }
 
 // attach makes a host and connects it to the fabric.
-func (t *topology) attach(name string, addresses []netip.Addr) (*netns.Namespace, error) {
-	n, err := t.host(name)
+func (t *topology) attach(name string, addresses []netip.Addr) (*attached, error) {
+	n, err := t.make(name)
 	if err != nil {
 		return nil, err
 	}
 	port := t.ports.name(name)
+	n.link, n.other = port, t.fabric
 	if err := errors.Join(n.AddVeth(hostDevice, t.fabric, port), t.fabric.SetBridge(port, fabricBridge)); err != nil {
 		return nil, err
 	}
@@ -193,13 +240,13 @@ func (t *topology) buildNode(node *Node) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(setSysctls(n, forwarding), setSysctls(n, conntrackAccounting), t.addPodRoutes(n, node, hostDevice, 0)); err != nil {
+	if err := errors.Join(setSysctls(n.Namespace, forwarding), setSysctls(n.Namespace, conntrackAccounting), t.addPodRoutes(n.Namespace, node, hostDevice, 0)); err != nil {
 		return err
 	}
-	names := devices{hostDevice: true}
+	t.devices[node.Name] = devices{hostDevice: true}
 	for i := range t.spec.Pods {
 		if p := &t.spec.Pods[i]; p.Node == node.Name {
-			if err := t.buildPod(p, node, n, names.name(p.Name)); err != nil {
+			if err := t.buildPod(p); err != nil {
 				return err
 			}
 		}
@@ -207,16 +254,32 @@ func (t *topology) buildNode(node *Node) error {
 	return nil
 }
 
+// node finds a node of the lab.
+func (s *Spec) node(name string) *Node {
+	for i := range s.Nodes {
+		if s.Nodes[i].Name == name {
+			return &s.Nodes[i]
+		}
+	}
+	return nil
+}
+
 // buildPod connects a pod as the CNI plug-in ptp (and kindnet) does: its only neighbour is the
 // gateway, which all pods of a node share.
-func (t *topology) buildPod(p *Pod, node *Node, n *netns.Namespace, device string) error {
-	pod, err := t.host(p.FullName())
+func (t *topology) buildPod(p *Pod) error {
+	node, n := t.spec.node(p.Node), t.find(p.Node)
+	if node == nil || n == nil {
+		return fmt.Errorf("pod %s: no node %q", p.FullName(), p.Node)
+	}
+	pod, err := t.make(p.FullName())
 	if err != nil {
 		return err
 	}
-	if err := n.AddVeth(device, pod, hostDevice); err != nil {
+	device := t.devices[p.Node].name(p.Name)
+	if err := n.AddVeth(device, pod.Namespace, hostDevice); err != nil {
 		return err
 	}
+	pod.link, pod.other = device, n.Namespace
 	for _, a := range p.Addresses {
 		gateway, err := gatewayOf(node, a)
 		if err != nil {

@@ -81,7 +81,7 @@ func inside(file *File, inherited []*os.File, o RunOptions, f show) (err error) 
 	if err != nil {
 		return err
 	}
-	lab, err := Up(ctx, file.Spec, Options{Objects: file.ObjectPaths()})
+	lab, err := Up(ctx, file.Spec, Options{File: file})
 	if ctx.Err() != nil {
 		err = fmt.Errorf("interrupted before lab %s was up", file.Spec.Name)
 		if lab != nil {
@@ -120,7 +120,7 @@ func inside(file *File, inherited []*os.File, o RunOptions, f show) (err error) 
 			lab.files.Store(&s)
 			lab.hub.publish(Event{Files: &s})
 		}
-		if err := watchFiles(serving, file, report); err != nil {
+		if err := lab.live.follow(serving, report); err != nil {
 			report(FilesStatus{Problems: []string{"cannot watch the files: " + err.Error()}})
 		}
 		return nil
@@ -190,6 +190,10 @@ func up(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOpti
 
 func showEvent(w io.Writer, style flowtext.Style, e Event, o RunOptions) {
 	switch {
+	case e.Changes != nil:
+		for _, line := range e.Changes {
+			fmt.Fprintf(w, "%s\n", line)
+		}
 	case e.Files != nil && e.Files.String() == "":
 		fmt.Fprintln(w, "\nThe files are in force again.")
 	case e.Files != nil:

@@ -23,6 +23,7 @@ type request struct {
 	Objects bool `json:"objects,omitempty"`
 	// Firewall: the rules of a node.
 	Firewall *firewallRequest `json:"firewall,omitempty"`
+	Change   *Change          `json:"change,omitempty"`
 }
 
 // firewallRequest is the request for the rules of a node, and its routes to addresses.
@@ -55,6 +56,7 @@ type response struct {
 	Objects  *manifest.Objects `json:"objects,omitempty"`
 	Firewall *noderules.Rules  `json:"firewall,omitempty"`
 	Done     bool              `json:"done,omitempty"`
+	Changes  []string          `json:"changes,omitempty"` // with Done
 }
 
 const (

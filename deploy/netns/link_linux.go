@@ -86,6 +86,30 @@ func (n *Namespace) SetUp(name string) error {
 	return nil
 }
 
+// SetDown takes a device down: it carries no packets until SetUp. Routes by the device are removed.
+func (n *Namespace) SetDown(name string) error {
+	l, err := n.link(name)
+	if err != nil {
+		return err
+	}
+	if err := n.links.LinkSetDown(l); err != nil {
+		return fmt.Errorf("taking %s in %s down: %w", name, n.name, err)
+	}
+	return nil
+}
+
+// DeleteLink removes a device, and with one end of a veth pair the other one.
+func (n *Namespace) DeleteLink(name string) error {
+	l, err := n.link(name)
+	if err != nil {
+		return err
+	}
+	if err := n.links.LinkDel(l); err != nil {
+		return fmt.Errorf("removing %s in %s: %w", name, n.name, err)
+	}
+	return nil
+}
+
 // AddAddress adds an address to a device. An IPv6 address can be used at once:
 // there is no duplicate address detection.
 func (n *Namespace) AddAddress(name string, p netip.Prefix) error {

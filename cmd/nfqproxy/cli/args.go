@@ -34,6 +34,16 @@ func atMost(n int, what string) cobra.PositionalArgs {
 	}
 }
 
+// exactly is for commands that take n arguments; what names them.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < n {
+			return fmt.Errorf("%s requires %s (see %[1]s --help)", cmd.CommandPath(), what)
+		}
+		return atMost(n, what)(cmd, args)
+	}
+}
+
 // missingFlags names the flags that a command needs and was not given. cobra looks for them
 // only later.
 func missingFlags(cmd *cobra.Command) error {

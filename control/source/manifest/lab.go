@@ -11,10 +11,12 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/controllers"
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -31,11 +33,15 @@ var labType = typeName{LabAPIVersion, LabKind}
 type Lab struct {
 	LabMetadata  `json:"metadata"`
 	ClusterCIDRs []netip.Prefix `json:"clusterCIDRs"` // of the pods
-	Networks     []LabNetwork   `json:"networks"`
-	Nodes        []LabNode      `json:"nodes"`
-	Pods         []LabPod       `json:"pods"`
-	Clients      []LabClient    `json:"clients"`
-	Proxy        LabProxy       `json:"proxy"`
+	// ServiceCIDRs are where Services without a ClusterIP get one; the default is 10.96.0.0/16, and a
+	// lab with IPv6 nodes also has fd00:10:96::/112.
+	ServiceCIDRs []netip.Prefix  `json:"serviceCIDRs"`
+	Networks     []LabNetwork    `json:"networks"`
+	Nodes        []LabNode       `json:"nodes"`
+	Pods         []LabPod        `json:"pods"` // with those of the deployments
+	Deployments  []LabDeployment `json:"deployments"`
+	Clients      []LabClient     `json:"clients"`
+	Proxy        LabProxy        `json:"proxy"`
 	// Objects are files and directories with Kubernetes objects besides the lab
 	// file, as it names them: relative to its directory.
 	Objects []string `json:"objects"`
@@ -55,6 +61,7 @@ type LabNetwork struct {
 
 // LabPort is a port that a built-in server listens on.
 type LabPort struct {
+	Name     string            `json:"name"` // for Services that name their target port
 	Port     uint16            `json:"port" range:"1-65535"`
 	Protocol decision.Protocol `json:"protocol"` // TCP, the default, or UDP
 }
@@ -62,8 +69,9 @@ type LabPort struct {
 // LabNode is a machine of the cluster; it runs a daemon. It has at most one address
 // of each family, each in one of the networks.
 type LabNode struct {
-	Name      string       `json:"name"`
-	Addresses []netip.Addr `json:"addresses"`
+	Name      string            `json:"name"`
+	Labels    map[string]string `json:"labels"`
+	Addresses []netip.Addr      `json:"addresses"`
 	// PodCIDRs are the prefixes of its pods: at most one prefix per family, whose first
 	// address is the pods' gateway, and any number of single addresses, whose gateway is
 	// the node's own address.
@@ -74,11 +82,17 @@ type LabNode struct {
 // LabPod is a network namespace behind a node. Its addresses are in the node's pod
 // CIDRs.
 type LabPod struct {
-	Name      string       `json:"name"`
-	Namespace string       `json:"namespace"` // the default is "default"
-	Node      string       `json:"node"`
-	Addresses []netip.Addr `json:"addresses"`
-	Ports     []LabPort    `json:"ports"`
+	Name      string            `json:"name"`
+	Namespace string            `json:"namespace"` // the default is "default"
+	Labels    map[string]string `json:"labels"`    // for the selectors of Services
+	Node      string            `json:"node"`
+	Addresses []netip.Addr      `json:"addresses"`
+	Ports     []LabPort         `json:"ports"`
+	// GracePeriodSeconds is how long the pod goes on serving after its removal; the default is 2, Kubernetes' is 30.
+	GracePeriodSeconds *uint16 `json:"gracePeriodSeconds" range:"0-3600"`
+
+	// Deployment is the name of the deployment in the same namespace that the pod is of; empty: none.
+	Deployment string `json:"-"`
 }
 
 // FullName is "namespace/name".
@@ -228,6 +242,37 @@ func (l *loader) completeLab(at place, lab *Lab) {
 	for i := range lab.Clients {
 		complete(fmt.Sprintf("clients[%d]", i), lab.Clients[i].Name, lab.Clients[i].Ports)
 	}
+	for i := range lab.Deployments {
+		d := &lab.Deployments[i]
+		d.Namespace = cmp.Or(d.Namespace, "default")
+		complete(fmt.Sprintf("deployments[%d]", i), d.Name, d.Ports)
+		if d.Labels == nil {
+			d.Labels = map[string]string{"app": d.Name}
+		}
+		if d.Replicas == nil {
+			d.Replicas = new(uint16(1))
+		}
+		pods, err := lab.PodsOf(d, lab.Pods)
+		if err != nil {
+			l.fail(at, fmt.Sprintf("deployments[%d]", i), err)
+		}
+		lab.Pods = append(lab.Pods, pods...)
+	}
+}
+
+// ServicePrefixes are the ServiceCIDRs or, without them, those of kubeadm and kind for the families of the nodes.
+func (l *Lab) ServicePrefixes() (all []netip.Prefix) {
+	if len(l.ServiceCIDRs) > 0 {
+		return l.ServiceCIDRs
+	}
+	for _, c := range []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")} {
+		if slices.ContainsFunc(l.Nodes, func(n LabNode) bool {
+			return slices.ContainsFunc(n.Addresses, func(a netip.Addr) bool { return a.Is4() == c.Addr().Is4() })
+		}) {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // addLab adds the nodes and pods of the lab to the objects. An object of the same kind and
@@ -244,7 +289,7 @@ func (l *loader) addLab() {
 	for _, h := range l.objects.Lab.Nodes {
 		n, ok := nodes[h.Name]
 		if !ok {
-			n = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Name}}
+			n = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Name, Labels: h.Labels}}
 			l.objects.Nodes = append(l.objects.Nodes, n)
 		}
 		if n.Spec.PodCIDR == "" && len(n.Spec.PodCIDRs) == 0 {
@@ -262,11 +307,11 @@ func (l *loader) addLab() {
 	for _, p := range l.objects.Pods {
 		pods[p.Namespace+"/"+p.Name] = p
 	}
-	for _, h := range l.objects.Lab.Pods {
+	for i := range l.objects.Lab.Pods {
+		h := &l.objects.Lab.Pods[i]
 		p, ok := pods[h.FullName()]
 		if !ok {
-			p = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: h.Namespace, Name: h.Name}}
-			p.Spec.NodeName, p.Status.Phase = h.Node, corev1.PodRunning
+			p = h.Object()
 			l.objects.Pods = append(l.objects.Pods, p)
 		}
 		if p.Status.PodIP == "" && len(p.Status.PodIPs) == 0 && len(h.Addresses) > 0 {
@@ -276,6 +321,23 @@ func (l *loader) addLab() {
 			}
 		}
 	}
+}
+
+// control does what a control plane does, if there is a lab: other objects are from one.
+func (l *loader) control() {
+	lab, o := l.objects.Lab, l.objects
+	if lab == nil || l.written {
+		return
+	}
+	if err := controllers.Allocate(o.Services, lab.ServicePrefixes()); err != nil {
+		l.fail(*l.labAt, "", err)
+		return
+	}
+	slices, err := controllers.NewEndpointSlices().Sync(o.Services, o.Pods, o.Nodes, o.EndpointSlices, time.Time{})
+	if err != nil {
+		l.fail(*l.labAt, "", err)
+	}
+	o.EndpointSlices = append(o.EndpointSlices, slices...)
 }
 
 // hasNodeAddress reports whether a node has an address of the family of one.

@@ -23,17 +23,24 @@ import (
 // kinds counted in Objects.Skipped. The nodes and pods of a lab (package deploy/lab) count
 // as Nodes and Pods, and the files that it names are read, too. If anything is wrong, Load gives no objects
 // and an [Errors] with all of it. That there is nothing to read is no error.
-func Load(paths []string) (*Objects, error) { return load(&input{paths: paths}, false) }
+//
+// With a lab, package controllers adds what Services lack: ClusterIPs, node ports and EndpointSlices.
+func Load(paths []string) (*Objects, error) { return load(&input{paths: paths}, false, false) }
 
 // LoadOnce is Load for what is not read again: "-" is standard input, and a path may be
 // that of a pipe. It reads Objects.Context, too.
 func LoadOnce(stdin io.Reader, paths []string) (*Objects, error) {
-	return load(&input{paths: paths, stdin: stdin}, true)
+	return load(&input{paths: paths, stdin: stdin}, true, false)
 }
 
-func load(in *input, context bool) (*Objects, error) {
+// LoadWritten is LoadOnce without what package controllers adds for a lab: for a running lab, which has controllers.
+func LoadWritten(stdin io.Reader, paths []string) (*Objects, error) {
+	return load(&input{paths: paths, stdin: stdin}, true, true)
+}
+
+func load(in *input, context, written bool) (*Objects, error) {
 	l := newLoader()
-	l.context = context
+	l.context, l.written = context, written
 	in.each(func(f file) []string {
 		l.take(f)
 		return l.further
@@ -100,6 +107,7 @@ type loader struct {
 	large int
 
 	context bool // Objects.Context is read
+	written bool // no objects but those that are written
 
 	labAt   *place   // of the lab file among the files; nil: there is none
 	further []string // files that it names
@@ -156,6 +164,10 @@ func (l *loader) result() (*Objects, error) {
 		return nil, err
 	}
 	l.addLab()
+	l.control()
+	if err := l.errs.orNil(); err != nil {
+		return nil, err
+	}
 	l.objects.Warnings = append(l.objects.Warnings, l.warnings()...)
 	l.objects.sort()
 	return l.objects, nil

@@ -34,6 +34,13 @@ func NewSource(paths ...string) *Source {
 	return &Source{paths: paths, reader: reader{in: input{paths: paths}}}
 }
 
+// NewWrittenSource is NewSource with what [LoadWritten] reads.
+func NewWrittenSource(paths ...string) *Source {
+	s := NewSource(paths...)
+	s.reader.written = true
+	return s
+}
+
 // Run publishes what Load gives, at once and then after each change of names or
 // contents, until the context ends; then it returns nil. publish is called from
 // Run's goroutine only; while it runs, changes wait. Of the objects and the
@@ -125,6 +132,7 @@ type reader struct {
 	once bool
 	// further are the files that a lab file named when it was read.
 	further []string
+	written bool // read as LoadWritten does
 }
 
 // read is Load, and reports whether the files are others than those of the
@@ -136,6 +144,7 @@ func (r *reader) read() (objects *Objects, err error, changed bool) {
 	// Files are read a second time, and one by one: all of them at once may be more than
 	// fits into memory.
 	h, l := sha256.New(), newLoader()
+	l.context, l.written = r.written, r.written
 	r.in.each(func(f file) []string {
 		f.sum(h)
 		l.take(f)

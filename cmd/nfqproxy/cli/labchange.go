@@ -1,0 +1,234 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab"
+)
+
+// changeLab changes a running lab and prints what has changed.
+func changeLab(w io.Writer, name string, c lab.Change) error {
+	changes, err := lab.ChangeOf(name, c)
+	if err != nil {
+		return err
+	}
+	for _, line := range changes {
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newLabApplyCommand() *cobra.Command {
+	var name string
+	var files []string
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE",
+		Short: "Add Services and EndpointSlices to a running lab, or replace them",
+		Long: `Add the Services and EndpointSlices of manifests to a running lab, or replace those with
+their names. A Service without a ClusterIP or node port gets one, and a Service with a
+selector gets its EndpointSlices, as in a cluster. The lab's file stays as it is; if it
+changes one of these objects later, the file's is in force again.`,
+		Example: `  nfqproxy lab apply -f service.yaml
+  kubectl get service,endpointslices web -o yaml | nfqproxy lab apply -f -`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(files) == 0 {
+				return errors.New("a file is required: give --filename FILE, or - for standard input")
+			}
+			o, err := manifest.LoadWritten(cmd.InOrStdin(), files)
+			if err != nil {
+				return err
+			}
+			switch {
+			case o.Lab != nil:
+				return fmt.Errorf("%s has a Lab: edit the running lab's own file instead; changes of it apply at once", strings.Join(files, ", "))
+			case len(o.Nodes)+len(o.Pods) > 0:
+				return errors.New("nodes and pods of a lab are not Kubernetes objects: add pods with \"nfqproxy lab pod add\"")
+			case len(o.Services)+len(o.EndpointSlices) == 0:
+				return fmt.Errorf("no Service and no EndpointSlice in %s", strings.Join(files, ", "))
+			}
+			for _, s := range o.Skipped {
+				cmd.PrintErrf("left out: %d %s\n", s.Count, s.Kind)
+			}
+			return changeLab(cmd.OutOrStdout(), name, lab.Change{Apply: &lab.Applied{Services: o.Services, EndpointSlices: o.EndpointSlices}})
+		},
+	}
+	labFlag(cmd, &name)
+	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "file or directory with manifests (YAML or JSON), or - for standard input; may be repeated")
+	return cmd
+}
+
+func newLabScaleCommand() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:     "scale DEPLOYMENT REPLICAS",
+		Short:   "Give a deployment of a running lab another number of pods",
+		Example: `  nfqproxy lab scale shop/web 5`,
+		Args:    exactly(2, "a deployment and a number"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := strconv.ParseUint(args[1], 10, 16)
+			if err != nil || n > 1000 {
+				return fmt.Errorf("%q: want a number of replicas from 0 to 1000", args[1])
+			}
+			return changeLab(cmd.OutOrStdout(), name, lab.Change{Scale: &lab.Scale{Deployment: args[0], Replicas: uint16(n)}})
+		},
+	}
+	labFlag(cmd, &name)
+	return cmd
+}
+
+func newLabPodCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "pod",
+		Short: "Add and remove pods of a running lab, or make them not ready",
+		Example: `  nfqproxy lab pod add shop/web-9 --labels app=web --port 80
+  nfqproxy lab pod unready shop/web-9
+  nfqproxy lab pod rm shop/web-9 --grace 0s`,
+	}
+	cmd.AddCommand(newLabPodAddCommand(), newLabPodRemoveCommand(),
+		newLabPodReadyCommand("unready", "Make a pod not ready, as a failing readiness probe does", false),
+		newLabPodReadyCommand("ready", "Make a pod ready again", true))
+	group(cmd)
+	return cmd
+}
+
+func newLabPodAddCommand() *cobra.Command {
+	var name, node string
+	var labels map[string]string
+	var addresses, ports []string
+	cmd := &cobra.Command{
+		Use:   "add [NAMESPACE/]NAME",
+		Short: "Add a pod with a built-in server",
+		Args:  exactly(1, "a pod's name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			namespace, pod, ok := strings.Cut(args[0], "/")
+			if !ok {
+				namespace, pod = "default", args[0]
+			}
+			p := lab.Pod{Name: pod, Namespace: namespace, Node: node, Labels: labels}
+			for _, a := range addresses {
+				address, err := kubeaddr.Parse(a)
+				if err != nil {
+					return fmt.Errorf("--address %q: %w", a, err)
+				}
+				p.Addresses = append(p.Addresses, address)
+			}
+			for _, text := range ports {
+				port, err := parseLabPort(text)
+				if err != nil {
+					return fmt.Errorf("--port %q: %w", text, err)
+				}
+				p.Ports = append(p.Ports, port)
+			}
+			return changeLab(cmd.OutOrStdout(), name, lab.Change{AddPod: &p})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&node, "node", "", "the pod's node (default: the first one that takes pods)")
+	flags.StringToStringVar(&labels, "labels", nil, "labels of the pod, for the selectors of Services: KEY=VALUE, separated by commas")
+	flags.StringSliceVar(&ports, "port", nil, "port that the server listens on: PORT or PORT/udp; may be repeated")
+	flags.StringSliceVar(&addresses, "address", nil, "address of the pod (default: a free one of its node)")
+	labFlag(cmd, &name)
+	return cmd
+}
+
+func parseLabPort(text string) (p lab.Port, err error) {
+	number, protocol, _ := strings.Cut(text, "/")
+	n, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || n == 0 {
+		return p, errors.New("want PORT, PORT/tcp or PORT/udp with a port from 1 to 65535")
+	}
+	p.Port = uint16(n)
+	p.Protocol, err = decision.ParseProtocol(cmp.Or(protocol, "tcp"))
+	if err == nil && p.Protocol == decision.SCTP {
+		err = errors.New("the built-in server supports TCP and UDP")
+	}
+	return p, err
+}
+
+func newLabPodRemoveCommand() *cobra.Command {
+	var name string
+	var grace time.Duration
+	cmd := &cobra.Command{
+		Use:   "rm POD",
+		Short: "Remove a pod: it is terminating for its grace period, and serves meanwhile",
+		Args:  exactly(1, "a pod"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := lab.RemovePod{Pod: args[0]}
+			if cmd.Flags().Changed("grace") {
+				if grace < 0 || grace > time.Hour {
+					return fmt.Errorf("--grace %s: want from 0s to 1h", grace)
+				}
+				c.Grace = &grace
+			}
+			return changeLab(cmd.OutOrStdout(), name, lab.Change{RemovePod: &c})
+		},
+	}
+	cmd.Flags().DurationVar(&grace, "grace", 0, "how long the pod serves on (default: its gracePeriodSeconds, or 2s)")
+	labFlag(cmd, &name)
+	return cmd
+}
+
+func newLabPodReadyCommand(use, short string, ready bool) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   use + " POD",
+		Short: short,
+		Args:  exactly(1, "a pod"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return changeLab(cmd.OutOrStdout(), name, lab.Change{Ready: &lab.Readiness{Pod: args[0], Ready: ready}})
+		},
+	}
+	labFlag(cmd, &name)
+	return cmd
+}
+
+func newLabNodeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "node",
+		Short: "Disconnect or drain nodes of a running lab",
+		Example: `  nfqproxy lab node drain kind-worker
+  nfqproxy lab node down kind-worker2`,
+	}
+	for _, c := range []struct{ action, short string }{
+		{"down", "Take the node's link down: its pods become not ready"},
+		{"up", "Bring the node's link up again"},
+		{"drain", "Move the pods of deployments to other nodes, and place no new ones"},
+		{"uncordon", "Place new pods on the node again"},
+	} {
+		cmd.AddCommand(newLabNodeEventCommand(c.action, c.short))
+	}
+	group(cmd)
+	return cmd
+}
+
+func newLabNodeEventCommand(action, short string) *cobra.Command {
+	var name string
+	var force bool
+	cmd := &cobra.Command{
+		Use:   action + " NODE",
+		Short: short,
+		Args:  exactly(1, "a node"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return changeLab(cmd.OutOrStdout(), name, lab.Change{Node: &lab.NodeEvent{Node: args[0], Action: action, Force: force}})
+		},
+	}
+	if action == "drain" {
+		cmd.Flags().BoolVar(&force, "force", false, "also remove pods that are of no deployment")
+	}
+	labFlag(cmd, &name)
+	return cmd
+}

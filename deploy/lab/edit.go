@@ -1,0 +1,183 @@
+package lab
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+)
+
+// edit puts the files' new contents in force: what differs from the files before. What commands have changed stays, unless the
+// files change the same. changes is what was changed, notApplied what requires a restart of the lab.
+func (s *state) edit(written *manifest.Objects, now time.Time) (changes, notApplied []string) {
+	add := func(format string, args ...any) { changes = append(changes, fmt.Sprintf(format, args...)) }
+	from, to := (*Spec)(s.written.Lab), (*Spec)(written.Lab)
+	notApplied = s.start.fixed(to)
+	s.editDeployments(from, to, now, add)
+	for _, p := range s.editPods(from, to, now, add) {
+		notApplied = append(notApplied, fmt.Sprintf("pod %s is on node %s in the file, which is not in the running lab", p.FullName(), p.Node))
+	}
+	s.editClients(from, to, add)
+	dropChanged(s.applied.services, s.written.Services, written.Services, add, "Service")
+	dropChanged(s.applied.slices, s.written.EndpointSlices, written.EndpointSlices, add, "EndpointSlice")
+	s.written = written
+	return changes, notApplied
+}
+
+// differences compares hosts by name.
+func differences[T any](from, to []T, name func(*T) string) (added, changed, removed []*T) {
+	before := make(map[string]*T)
+	for i := range from {
+		before[name(&from[i])] = &from[i]
+	}
+	for i := range to {
+		n := name(&to[i])
+		switch old, ok := before[n]; {
+		case !ok:
+			added = append(added, &to[i])
+		case !reflect.DeepEqual(*old, to[i]):
+			changed = append(changed, &to[i])
+		}
+		delete(before, n)
+	}
+	for i := range from {
+		if before[name(&from[i])] != nil {
+			removed = append(removed, &from[i])
+		}
+	}
+	return added, changed, removed
+}
+
+func (s *state) editDeployments(from, to *Spec, now time.Time, add func(string, ...any)) {
+	added, changed, removed := differences(from.Deployments, to.Deployments, (*Deployment).FullName)
+	for _, d := range removed {
+		s.spec.Deployments = slices.DeleteFunc(s.spec.Deployments, func(e Deployment) bool { return e.FullName() == d.FullName() })
+		add("deployment %s is removed", d.FullName())
+		s.endPodsOf(d, now, add)
+	}
+	for _, d := range added {
+		s.spec.Deployments = append(s.spec.Deployments, *d)
+		add("deployment %s is added", d.FullName())
+	}
+	for _, d := range changed {
+		for i := range s.spec.Deployments {
+			e := &s.spec.Deployments[i]
+			if e.FullName() != d.FullName() {
+				continue
+			}
+			old := *e
+			*e = *d
+			add("deployment %s is changed", d.FullName())
+			// Other pods are necessary, unless only their number changed.
+			if old.Replicas = d.Replicas; !reflect.DeepEqual(old, *d) {
+				s.endPodsOf(d, now, add)
+			}
+		}
+	}
+}
+
+func (s *state) endPodsOf(d *Deployment, now time.Time, add func(string, ...any)) {
+	for i := range s.spec.Pods {
+		if p := &s.spec.Pods[i]; p.Deployment == d.Name && p.Namespace == d.Namespace {
+			add("%s", s.end(p, now, nil))
+		}
+	}
+}
+
+// singlePods are the pods of a spec that are of no deployment.
+func (s *Spec) singlePods() (all []Pod) {
+	for _, p := range s.Pods {
+		if p.Deployment == "" {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// editPods returns the pods that the lab has no node for.
+func (s *state) editPods(from, to *Spec, now time.Time, add func(string, ...any)) (homeless []*Pod) {
+	added, changed, removed := differences(from.singlePods(), to.singlePods(), (*Pod).FullName)
+	for _, p := range removed {
+		if own := s.pod(p.FullName()); own != nil {
+			add("%s", s.end(own, now, nil))
+		}
+	}
+	for _, p := range append(added, changed...) {
+		if !slices.ContainsFunc(s.spec.Nodes, func(n Node) bool { return n.Name == p.Node }) {
+			homeless = append(homeless, p)
+			continue
+		}
+		if own := s.pod(p.FullName()); own != nil {
+			*own = *p
+			delete(s.pods, p.FullName())
+			add("pod %s is replaced", p.FullName())
+			continue
+		}
+		s.spec.Pods = append(s.spec.Pods, *p)
+		add("pod %s is added on %s with %s", p.FullName(), p.Node, texts(p.Addresses))
+	}
+	return homeless
+}
+
+func (s *state) editClients(from, to *Spec, add func(string, ...any)) {
+	added, changed, removed := differences(from.Clients, to.Clients, func(c *Client) string { return c.Name })
+	for _, c := range append(removed, changed...) {
+		s.spec.Clients = slices.DeleteFunc(s.spec.Clients, func(e Client) bool { return e.Name == c.Name })
+	}
+	for _, c := range append(added, changed...) {
+		s.spec.Clients = append(s.spec.Clients, *c)
+	}
+	for _, c := range removed {
+		add("client %s is removed", c.Name)
+	}
+	for _, c := range added {
+		add("client %s is added with %s", c.Name, texts(c.Addresses))
+	}
+	for _, c := range changed {
+		add("client %s is replaced", c.Name)
+	}
+}
+
+// dropChanged removes objects of commands that the files have changed since.
+func dropChanged[T object](applied map[string]T, from, to []T, add func(string, ...any), kind string) {
+	find := func(list []T, name string) (o T) {
+		if i := slices.IndexFunc(list, func(o T) bool { return nameOf(o) == name }); i >= 0 {
+			o = list[i]
+		}
+		return o
+	}
+	for name := range applied {
+		if !reflect.DeepEqual(find(from, name), find(to, name)) {
+			delete(applied, name)
+			add("%s %s is that of the file again", kind, name)
+		}
+	}
+}
+
+// fixed are the differences to another spec that a running lab does not apply.
+func (s *Spec) fixed(to *Spec) (all []string) {
+	added, changed, removed := differences(s.Nodes, to.Nodes, func(n *Node) string { return n.Name })
+	for _, n := range added {
+		all = append(all, fmt.Sprintf("node %s is new in the file: not in the running lab", n.Name))
+	}
+	for _, n := range changed {
+		all = append(all, fmt.Sprintf("node %s is changed in the file: unchanged in the running lab", n.Name))
+	}
+	for _, n := range removed {
+		all = append(all, fmt.Sprintf("node %s is removed from the file: still in the running lab", n.Name))
+	}
+	for _, f := range []struct {
+		field  string
+		differ bool
+	}{
+		{"metadata.name", s.Name != to.Name}, {"networks", !reflect.DeepEqual(s.Networks, to.Networks)},
+		{"clusterCIDRs", !reflect.DeepEqual(s.ClusterCIDRs, to.ClusterCIDRs)}, {"proxy", !reflect.DeepEqual(s.Proxy, to.Proxy)},
+	} {
+		if f.differ {
+			all = append(all, fmt.Sprintf("%s is changed in the file: unchanged in the running lab", f.field))
+		}
+	}
+	return all
+}

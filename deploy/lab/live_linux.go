@@ -1,0 +1,238 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/controllers"
+	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+)
+
+// live keeps a running lab like its state: it makes and removes hosts, and writes the objects that the daemons read.
+type live struct {
+	lab  *Lab
+	path string // of the daemons' objects
+	// ctx ends with the lab.
+	ctx  context.Context
+	stop context.CancelFunc
+	wake *time.Timer // when a pod ends
+
+	mu     sync.Mutex // guards what follows; held during a change
+	state  *state
+	slices *controllers.EndpointSlices
+
+	objects atomic.Pointer[manifest.Objects] // as the daemons have them
+}
+
+// goLive makes the lab follow its file and commands.
+func (l *Lab) goLive() error {
+	f := l.options.File
+	written, err := manifest.LoadWritten(nil, f.ObjectPaths())
+	if err != nil {
+		return err
+	}
+	v := &live{lab: l, path: filepath.Join(l.dir, "objects.json"), state: newState(l.Spec(), written), slices: controllers.NewEndpointSlices()}
+	v.ctx, v.stop = context.WithCancel(context.Background())
+	v.wake = time.AfterFunc(time.Hour, func() { _, _ = v.change(v.ctx, func(*state, time.Time) ([]string, error) { return nil, nil }) })
+	l.live = v
+	_, err = v.change(v.ctx, func(*state, time.Time) ([]string, error) { return nil, nil })
+	return err
+}
+
+// change puts a changed state in force. do changes it and returns what it has changed, in a line for each; an error
+// leaves the lab as it is. What follows by itself is in the result, too.
+func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string, error)) ([]string, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err := v.ctx.Err(); err != nil {
+		return nil, errors.New("the lab is stopping")
+	}
+	next, now := v.state.clone(), time.Now()
+	changes, err := do(next, now)
+	if err != nil {
+		return nil, err
+	}
+	// What replaces a pod has another name and address than one that ends now.
+	changes = append(changes, next.replicas(now)...)
+	ended, wake := next.sweep(now)
+	for _, name := range ended {
+		changes = append(changes, fmt.Sprintf("pod %s has ended", name))
+	}
+	if errs := validate(next.spec.Name, next.spec); len(errs) > 0 {
+		return nil, errs
+	}
+	objects, err := next.objects(v.slices, now)
+	if err != nil {
+		return nil, err
+	}
+	// Hosts come before the objects that name them, and go after these.
+	gone, err := v.build(ctx, next)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.write(objects); err != nil {
+		return nil, err
+	}
+	v.state = next
+	v.lab.spec.Store(next.spec)
+	v.objects.Store(objects)
+	if !wake.IsZero() {
+		v.wake.Reset(time.Until(wake))
+	}
+	for _, name := range gone {
+		err = errors.Join(err, v.remove(name))
+	}
+	if len(changes) > 0 {
+		v.lab.hub.publish(Event{Changes: changes})
+	}
+	return changes, err
+}
+
+// Change changes the lab, and returns what has changed, in a line for each. An error leaves the lab as it is.
+func (l *Lab) Change(ctx context.Context, c Change) ([]string, error) {
+	if l.live == nil {
+		return nil, errors.New("this lab does not change")
+	}
+	return l.live.change(ctx, func(s *state, now time.Time) ([]string, error) {
+		changes, err := c.apply(s, now)
+		if err != nil || c.Node == nil {
+			return changes, err
+		}
+		// The node's cable: the device at its other end.
+		node := l.topology.find(c.Node.Node)
+		switch c.Node.Action {
+		case "down":
+			err = node.other.SetDown(node.link)
+		case "up":
+			err = node.other.SetUp(node.link)
+		}
+		return changes, err
+	})
+}
+
+// build makes the hosts of a state that the lab lacks, and returns the names of those that it has too many. Hosts that differ
+// are made again.
+func (v *live) build(ctx context.Context, next *state) (gone []string, err error) {
+	before, after := v.state.spec.byHost(), next.spec.byHost()
+	for name := range before {
+		if after[name] == nil {
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(gone)
+	var made []string
+	defer func() {
+		if err != nil {
+			for _, name := range made {
+				err = errors.Join(err, v.remove(name))
+			}
+		}
+	}()
+	for _, m := range next.spec.machines() {
+		name := m.Who()
+		if old, ok := before[name]; ok && v.lab.topology.find(name) != nil {
+			if reflect.DeepEqual(old, after[name]) {
+				continue
+			}
+			if err := v.remove(name); err != nil {
+				return nil, err
+			}
+		}
+		made = append(made, name)
+		switch h := after[name].(type) {
+		case Pod:
+			err = v.lab.topology.buildPod(&h)
+		case Client:
+			err = v.lab.topology.buildClient(&h)
+		}
+		if err == nil {
+			err = v.lab.servers.add(ctx, m)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return gone, nil
+}
+
+// byHost are the pods and clients by name: what their hosts depend on.
+func (s *Spec) byHost() map[string]any {
+	all := make(map[string]any)
+	for _, n := range s.Nodes {
+		all[n.Name] = n
+	}
+	for _, p := range s.Pods {
+		p.Deployment, p.Labels, p.GracePeriodSeconds = "", nil, nil
+		all[p.FullName()] = p
+	}
+	for _, c := range s.Clients {
+		all[c.Name] = c
+	}
+	return all
+}
+
+func (v *live) remove(name string) error {
+	v.lab.servers.remove(name)
+	return v.lab.topology.remove(name)
+}
+
+// write replaces the objects that daemons read.
+func (v *live) write(o *manifest.Objects) error {
+	f, err := os.CreateTemp(filepath.Dir(v.path), ".objects-") // daemons do not read it
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(writeObjects(f, o), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return os.Rename(f.Name(), v.path)
+}
+
+// load returns the objects in force, and the configuration of the nodes, as a findings.Doctor wants them.
+func (v *live) load(context.Context) (*manifest.Objects, control.NodeConfig, error) {
+	config, o := proxyconfig.Default().Node, v.objects.Load()
+	config.SetLab(o.Lab)
+	return o, config, nil
+}
+
+// follow puts changes of the files in force, and reports what of them is not, until the context ends.
+func (v *live) follow(ctx context.Context, report func(FilesStatus)) error {
+	file := v.lab.options.File
+	var w filesWatch
+	var last FilesStatus
+	return manifest.NewWrittenSource(file.ObjectPaths()...).Run(ctx, func(o *manifest.Objects, err error) {
+		s := FilesStatus{Problems: problems(file, o, err)}
+		if len(s.Problems) == 0 {
+			s = v.edit(ctx, o, &w)
+		}
+		if !reflect.DeepEqual(s, last) {
+			report(s)
+		}
+		last = s
+	})
+}
+
+// edit puts the files' contents in force.
+func (v *live) edit(ctx context.Context, written *manifest.Objects, w *filesWatch) (s FilesStatus) {
+	_, err := v.change(ctx, func(next *state, now time.Time) (changes []string, _ error) {
+		changes, s.NotApplied = next.edit(written, now)
+		return changes, nil
+	})
+	if err != nil {
+		return FilesStatus{Problems: most(located(err))}
+	}
+	services, warnings := control.Build(v.objects.Load(), control.NodeConfig{})
+	s.NotApplied = most(append(s.NotApplied, w.newlyUnanswered(services, v.lab.Spec())...))
+	s.Warnings = most(warnings)
+	return s
+}

@@ -1,0 +1,241 @@
+package lab
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+)
+
+const living = `apiVersion: nfqproxy.dev/v1alpha1
+kind: Lab
+metadata: {name: living}
+clusterCIDRs: [10.244.0.0/16]
+networks: [{cidr: 192.0.2.0/24, gateway: 192.0.2.1}]
+nodes:
+- {name: node-a, addresses: [192.0.2.2], podCIDRs: [10.244.0.0/24]}
+- {name: node-b, addresses: [192.0.2.3], podCIDRs: [10.244.1.0/24]}
+pods:
+- {name: shell, node: node-a, addresses: [10.244.0.9]}
+deployments:
+- {name: web, namespace: shop, replicas: 3, ports: [{name: http, port: 8080}], gracePeriodSeconds: 0}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec:
+  selector: {app: web}
+  ports: [{port: 80, targetPort: http}]
+`
+
+// livingLab is a lab of a file that changes, with its commands.
+type livingLab struct {
+	*testing.T
+	*Lab
+	path   string
+	events *Subscription
+}
+
+func newLivingLab(t *testing.T) *livingLab {
+	t.Helper()
+	l := &livingLab{T: t, path: filepath.Join(t.TempDir(), "lab.yaml")}
+	l.save(living)
+	l.Lab = upFile(t, l.path, func(*Spec) {})
+	l.events = l.Subscribe(1000)
+	go func() { _ = l.live.follow(t.Context(), func(FilesStatus) {}) }()
+	return l
+}
+
+func (l *livingLab) save(text string) {
+	l.Helper()
+	if err := os.WriteFile(l.path, []byte(text), 0o644); err != nil {
+		l.Fatal(err)
+	}
+}
+
+func (l *livingLab) do(c Change) []string {
+	l.Helper()
+	changes, err := l.Change(l.Context(), c)
+	if err != nil {
+		l.Fatalf("%+v: %v", c, err)
+	}
+	return changes
+}
+
+// await waits for a line of changes.
+func (l *livingLab) await(part string) {
+	l.Helper()
+	timeout := time.After(time.Minute)
+	for {
+		select {
+		case e := <-l.events.C:
+			if slices.ContainsFunc(e.Changes, func(line string) bool { return strings.Contains(line, part) }) {
+				return
+			}
+		case <-timeout:
+			l.Fatalf("%q does not come", part)
+		}
+	}
+}
+
+// endpoints are those of shop/web, as the daemons read them: "address ready", and "terminating".
+func (l *livingLab) endpoints() string {
+	l.Helper()
+	data, err := os.ReadFile(l.live.path)
+	if err != nil {
+		l.Fatal(err)
+	}
+	o, err := manifest.LoadOnce(bytes.NewReader(data), []string{"-"})
+	if err != nil {
+		l.Fatalf("the daemons cannot read the objects: %v", err)
+	}
+	var all []string
+	for _, s := range o.EndpointSlices {
+		if s.Labels[discoveryv1.LabelServiceName] != "web" {
+			continue
+		}
+		for _, e := range s.Endpoints {
+			text := e.Addresses[0]
+			if !*e.Conditions.Ready {
+				text += " not ready"
+			}
+			if *e.Conditions.Terminating {
+				text += " terminating"
+			}
+			if *s.Ports[0].Port != 8080 {
+				l.Errorf("port %d, want that with the name http", *s.Ports[0].Port)
+			}
+			all = append(all, text)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+func (l *livingLab) expect(want string) {
+	l.Helper()
+	if got := l.endpoints(); got != want {
+		l.Errorf("endpoints %q, want %q", got, want)
+	}
+}
+
+// answers wants the server of an address to answer, from a host.
+func (l *livingLab) answers(host, address string) {
+	l.Helper()
+	ns, err := l.Namespace(host)
+	if err != nil {
+		l.Fatal(err)
+	}
+	c, err := ns.Dial(l.Context(), "tcp", netip.AddrPort{}, netip.MustParseAddrPort(address))
+	if err != nil {
+		l.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("\n")); err != nil {
+		l.Fatal(err)
+	}
+	var a Answer
+	if err := json.NewDecoder(c).Decode(&a); err != nil || a.Local != address {
+		l.Errorf("%s: %+v, %v", address, a, err)
+	}
+}
+
+func TestLive(t *testing.T) {
+	t.Parallel()
+	l := newLivingLab(t)
+	l.expect("10.244.0.2, 10.244.0.3, 10.244.1.2")
+	l.answers("shell", "10.244.1.2:8080")
+
+	l.do(Change{Scale: &Scale{"web", 4}})
+	l.expect("10.244.0.2, 10.244.0.3, 10.244.1.2, 10.244.1.3")
+	l.answers("shell", "10.244.1.3:8080")
+
+	l.do(Change{Ready: &Readiness{Pod: "web-4"}})
+	l.expect("10.244.0.2, 10.244.0.3, 10.244.1.2, 10.244.1.3 not ready")
+	l.do(Change{Ready: &Readiness{Pod: "web-4", Ready: true}})
+	l.expect("10.244.0.2, 10.244.0.3, 10.244.1.2, 10.244.1.3")
+
+	// A terminating pod serves; its replacement is there at once.
+	l.do(Change{RemovePod: &RemovePod{"shop/web-1", new(time.Hour)}})
+	l.expect("10.244.0.2 not ready terminating, 10.244.0.3, 10.244.0.4, 10.244.1.2, 10.244.1.3")
+	l.answers("shell", "10.244.0.2:8080")
+	if _, err := l.Change(t.Context(), Change{RemovePod: &RemovePod{Pod: "web-1"}}); err == nil || !strings.Contains(err.Error(), "terminating already") {
+		t.Errorf("a pod ends twice: %v", err)
+	}
+	l.do(Change{RemovePod: &RemovePod{"web-2", new(time.Duration(0))}})
+	l.await("pod shop/web-2 has ended")
+	if _, err := l.Namespace("web-2"); err == nil {
+		t.Error("web-2 is still there")
+	}
+
+	l.do(Change{AddPod: &Pod{Name: "more", Namespace: "shop", Node: "node-b", Labels: map[string]string{"app": "web"}, Ports: []Port{{Name: "http", Port: 8080, Protocol: 6}}}})
+	l.answers("shell", "10.244.1.4:8080")
+
+	// node-a has a terminating pod, and others; what is of no deployment stays.
+	changes := strings.Join(l.do(Change{Node: &NodeEvent{Node: "node-a", Action: "drain"}}), "\n")
+	if !strings.Contains(changes, "pod default/shell stays") || !strings.Contains(changes, "pod shop/web-3 is terminating") {
+		t.Errorf("drain: %s", changes)
+	}
+	l.await("pod shop/web-3 has ended")
+	for _, p := range l.Spec().Pods {
+		if p.Deployment == "web" && p.Node != "node-b" {
+			t.Errorf("after the drain %s is on %s", p.FullName(), p.Node)
+		}
+	}
+
+	l.do(Change{Node: &NodeEvent{Node: "node-b", Action: "down"}})
+	if got := l.endpoints(); strings.Count(got, "not ready") != strings.Count(got, ",")+1 {
+		t.Errorf("with node-b down and node-a drained: %s", got)
+	}
+	l.do(Change{Node: &NodeEvent{Node: "node-b", Action: "up"}})
+	l.answers("shell", "10.244.1.4:8080")
+
+	applied := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "second"}, Spec: corev1.ServiceSpec{
+		Type: corev1.ServiceTypeNodePort, Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 81, Protocol: corev1.ProtocolTCP}},
+	}}
+	l.do(Change{Apply: &Applied{Services: []*corev1.Service{applied}}})
+	for _, s := range l.live.objects.Load().Services {
+		if s.Name == "second" && (s.Spec.ClusterIP == "" || s.Spec.Ports[0].NodePort == 0) {
+			t.Errorf("nothing is allocated for it: %+v", s.Spec)
+		}
+	}
+}
+
+// TestEdits: the file changes while the lab runs, also what commands have changed before.
+func TestEdits(t *testing.T) {
+	t.Parallel()
+	l := newLivingLab(t)
+	l.do(Change{Scale: &Scale{"web", 1}})
+	edit := func(old, new, change string) {
+		t.Helper()
+		if !strings.Contains(living, old) {
+			t.Fatalf("there is no %q", old)
+		}
+		l.save(strings.Replace(living, old, new, 1))
+		l.await(change)
+	}
+	edit("pods:\n", "pods:\n- {name: new, node: node-b, addresses: [10.244.1.20], ports: [{port: 9, protocol: TCP}]}\n", "pod default/new is added on node-b with 10.244.1.20")
+	l.expect("10.244.0.2") // the scale of the command stays
+	l.answers("shell", "10.244.1.20:9")
+	edit("pods:\n", "pods:\n- {name: new, node: node-b, addresses: [10.244.1.21], ports: [{port: 9}]}\n", "pod default/new is replaced")
+	l.answers("shell", "10.244.1.21:9")
+	edit("replicas: 3", "replicas: 2", "deployment shop/web is changed")
+	l.expect("10.244.0.2, 10.244.1.2")
+	l.await("pod default/new has ended")
+	edit("{name: http, port: 8080}", "{name: http, port: 8080}, {port: 8081}", "deployment shop/web is changed")
+	l.answers("shell", "10.244.0.3:8081")
+	edit("deployments:\n- {name: web, namespace: shop", "clients:\n- {name: outside, addresses: [192.0.2.100], routesToPods: true}\ndeployments:\n- {name: web, namespace: shop", "client outside is added")
+	address, _, _ := strings.Cut(l.endpoints(), ",")
+	l.answers("outside", address+":8080")
+}

@@ -1,0 +1,297 @@
+package lab
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/controllers"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+)
+
+// defaultGrace is how long a pod serves after its removal; see manifest.LabPod.
+const defaultGrace = 2 * time.Second
+
+// state is what a running lab is to be: its files, and what commands have changed since. It is pure; a Lab carries
+// it out. A state is not changed once it is in force: its methods change a copy.
+type state struct {
+	spec  *Spec // with the pods there are now; those that end are among them
+	start *Spec // the file's at the start of the lab
+	// written are the objects of the files, with their Lab.
+	written *manifest.Objects
+	// applied are objects of "lab apply", which go before those of the files with their kinds and names.
+	applied objectSet
+	pods    map[string]podState  // by full name; without an entry: ready
+	nodes   map[string]nodeState // by name
+}
+
+// podState is how a pod differs from one that runs and is ready.
+type podState struct {
+	unready bool
+	ends    time.Time // it is terminating and ends then; zero: it is not
+}
+
+// nodeState is how a node differs from one that is up.
+type nodeState struct {
+	down     bool
+	cordoned bool // gets no new pods
+}
+
+// objectSet are objects by kind and "namespace/name".
+type objectSet struct {
+	services map[string]*corev1.Service
+	slices   map[string]*discoveryv1.EndpointSlice
+}
+
+func newState(spec *Spec, written *manifest.Objects) *state {
+	return &state{spec: spec, start: (*Spec)(written.Lab), written: written}
+}
+
+// clone is a copy to change.
+func (s *state) clone() *state {
+	c := *s
+	spec := *s.spec
+	spec.Pods, spec.Clients, spec.Deployments = slices.Clone(spec.Pods), slices.Clone(spec.Clients), slices.Clone(spec.Deployments)
+	c.spec = &spec
+	c.applied = objectSet{maps.Clone(s.applied.services), maps.Clone(s.applied.slices)}
+	c.pods, c.nodes = maps.Clone(s.pods), maps.Clone(s.nodes)
+	if c.pods == nil {
+		c.pods = make(map[string]podState)
+	}
+	if c.nodes == nil {
+		c.nodes = make(map[string]nodeState)
+	}
+	return &c
+}
+
+func (s *state) pod(name string) *Pod {
+	for i := range s.spec.Pods {
+		if s.spec.Pods[i].FullName() == name {
+			return &s.spec.Pods[i]
+		}
+	}
+	return nil
+}
+
+func (s *state) unschedulable(node string) bool { return s.nodes[node].down || s.nodes[node].cordoned }
+
+// replicas gives each deployment its number of pods, and returns what changed. Pods that find no place are missing until
+// another change.
+func (s *state) replicas(now time.Time) (changes []string) {
+	lab := (*manifest.Lab)(s.spec)
+	for i := range s.spec.Deployments {
+		d := &s.spec.Deployments[i]
+		var own []*Pod
+		for i := range s.spec.Pods {
+			if p := &s.spec.Pods[i]; p.Deployment == d.Name && p.Namespace == d.Namespace {
+				own = append(own, p)
+			}
+		}
+		// The newest first, as ReplicaSets do.
+		for len(own) > int(*d.Replicas) {
+			changes = append(changes, s.end(own[len(own)-1], now, nil))
+			own = own[:len(own)-1]
+		}
+		added, err := lab.PodsOf(d, s.spec.Pods, s.unschedulable)
+		for _, p := range added {
+			s.spec.Pods = append(s.spec.Pods, p)
+			changes = append(changes, fmt.Sprintf("pod %s is added on %s with %s", p.FullName(), p.Node, texts(p.Addresses)))
+		}
+		if err != nil {
+			changes = append(changes, fmt.Sprintf("deployment %s has %d of %d pods: %v", d.FullName(), len(own)+len(added), *d.Replicas, err))
+		}
+	}
+	return changes
+}
+
+// end makes a pod terminating, for the time it serves on: its own, or another one.
+func (s *state) end(p *Pod, now time.Time, grace *time.Duration) string {
+	wait := defaultGrace
+	if p.GracePeriodSeconds != nil {
+		wait = time.Duration(*p.GracePeriodSeconds) * time.Second
+	}
+	if grace != nil {
+		wait = *grace
+	}
+	p.Deployment = "" // which may replace it at once
+	ps := s.pods[p.FullName()]
+	ps.ends = now.Add(wait)
+	s.pods[p.FullName()] = ps
+	return fmt.Sprintf("pod %s is terminating, and ends in %s", p.FullName(), wait)
+}
+
+// sweep removes the pods whose time is over, and returns when the next one ends: zero: none does.
+func (s *state) sweep(now time.Time) (ended []string, next time.Time) {
+	s.spec.Pods = slices.DeleteFunc(s.spec.Pods, func(p Pod) bool {
+		at := s.pods[p.FullName()].ends
+		switch {
+		case at.IsZero():
+			return false
+		case at.After(now):
+			if next.IsZero() || at.Before(next) {
+				next = at
+			}
+			return false
+		}
+		delete(s.pods, p.FullName())
+		ended = append(ended, p.FullName())
+		return true
+	})
+	return ended, next
+}
+
+// objects are the Kubernetes objects of the state, with what controllers make of them. Its Lab is the spec.
+func (s *state) objects(c *controllers.EndpointSlices, now time.Time) (*manifest.Objects, error) {
+	o := *s.written
+	o.Lab = (*manifest.Lab)(s.spec)
+	o.Services = merge(s.written.Services, s.applied.services)
+	for i := range o.Services {
+		o.Services[i] = o.Services[i].DeepCopy() // Allocate changes it
+	}
+	if err := controllers.Allocate(o.Services, o.Lab.ServicePrefixes()); err != nil {
+		return nil, err
+	}
+	o.Nodes, o.Pods = s.nodeObjects(), s.podObjects()
+	given := merge(s.written.EndpointSlices, s.applied.slices)
+	made, err := c.Sync(o.Services, o.Pods, o.Nodes, given, now)
+	if err != nil {
+		return nil, err
+	}
+	o.EndpointSlices = append(given, made...)
+	byName(o.EndpointSlices)
+	return &o, nil
+}
+
+// podObjects are the pods of the spec: as the files have them, if they do.
+func (s *state) podObjects() (all []*corev1.Pod) {
+	written := make(map[string]*corev1.Pod)
+	for _, p := range s.written.Pods {
+		written[nameOf(p)] = p
+	}
+	inLab := make(map[string]bool) // pods that were hosts of the lab when the files were read
+	for i := range s.written.Lab.Pods {
+		inLab[s.written.Lab.Pods[i].FullName()] = true
+	}
+	for i := range s.spec.Pods {
+		p := &s.spec.Pods[i]
+		o, ok := written[p.FullName()]
+		if !ok {
+			o = p.Object()
+		}
+		all = append(all, s.withState(o, p))
+		delete(written, p.FullName())
+	}
+	for name, p := range written {
+		if !inLab[name] {
+			all = append(all, p) // no host
+		}
+	}
+	byName(all)
+	return all
+}
+
+// withState is a pod with the conditions of its state.
+func (s *state) withState(o *corev1.Pod, p *Pod) *corev1.Pod {
+	ps, down := s.pods[p.FullName()], s.nodes[p.Node].down
+	if ps == (podState{}) && !down {
+		return o
+	}
+	o = o.DeepCopy()
+	if ps.unready || down {
+		setReady(&o.Status.Conditions, corev1.PodReady, corev1.ConditionFalse)
+	}
+	if !ps.ends.IsZero() {
+		o.DeletionTimestamp = &metav1.Time{Time: ps.ends}
+	}
+	return o
+}
+
+func setReady(conditions *[]corev1.PodCondition, t corev1.PodConditionType, status corev1.ConditionStatus) {
+	for i := range *conditions {
+		if (*conditions)[i].Type == t {
+			(*conditions)[i].Status = status
+			return
+		}
+	}
+	*conditions = append(*conditions, corev1.PodCondition{Type: t, Status: status})
+}
+
+// nodeObjects are the nodes of the files, with their states.
+func (s *state) nodeObjects() (all []*corev1.Node) {
+	for _, n := range s.written.Nodes {
+		ns, ok := s.nodes[n.Name]
+		if ok {
+			n = n.DeepCopy()
+			n.Spec.Unschedulable = ns.cordoned
+			status := corev1.ConditionTrue
+			if ns.down {
+				status = corev1.ConditionUnknown // as the node controller of Kubernetes has it
+			}
+			n.Status.Conditions = append(slices.DeleteFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady }),
+				corev1.NodeCondition{Type: corev1.NodeReady, Status: status})
+		}
+		all = append(all, n)
+	}
+	return all
+}
+
+// object is what all kinds have.
+type object interface {
+	GetNamespace() string
+	GetName() string
+}
+
+func nameOf(o object) string { return o.GetNamespace() + "/" + o.GetName() }
+
+func byName[T object](list []T) {
+	slices.SortFunc(list, func(a, b T) int {
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+	})
+}
+
+// merge is a new list with the objects of a list, and with others in the place of those with their names.
+func merge[T object](list []T, others map[string]T) []T {
+	var all []T
+	for _, o := range list {
+		if _, ok := others[nameOf(o)]; !ok {
+			all = append(all, o)
+		}
+	}
+	all = slices.AppendSeq(all, maps.Values(others))
+	byName(all)
+	return all
+}
+
+// writeObjects writes the objects that daemons read, as a List in JSON.
+func writeObjects(w io.Writer, o *manifest.Objects) error {
+	var items []any
+	for _, s := range o.Services {
+		c := *s
+		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
+		items = append(items, &c)
+	}
+	for _, s := range o.EndpointSlices {
+		c := *s
+		c.TypeMeta = metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}
+		items = append(items, &c)
+	}
+	for _, n := range o.Nodes {
+		c := *n
+		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
+		items = append(items, &c)
+	}
+	for _, p := range o.Pods {
+		c := *p
+		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+		items = append(items, &c)
+	}
+	return json.NewEncoder(w).Encode(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+}
