@@ -44,6 +44,15 @@ func FirewallOf(labName, node string, to []netip.Addr) (*noderules.Rules, error)
 // ChangeOf needs Linux.
 func ChangeOf(labName string, c Change) ([]string, error) { return nil, errOtherSystem }
 
+// AddFaultOf needs Linux.
+func AddFaultOf(labName string, f Fault) (Fault, error) { return f, errOtherSystem }
+
+// FaultsOf needs Linux.
+func FaultsOf(labName string) ([]Fault, error) { return nil, errOtherSystem }
+
+// RemoveFaultOf needs Linux.
+func RemoveFaultOf(labName string, id int) ([]Fault, error) { return nil, errOtherSystem }
+
 // Down needs Linux.
 func Down(labName string) error { return errOtherSystem }
 

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -234,6 +235,33 @@ func ChangeOf(labName string, c Change) ([]string, error) {
 		return nil, err
 	}
 	return r.Changes, nil
+}
+
+// AddFaultOf puts a fault of a running lab in force, and returns it as it is listed.
+func AddFaultOf(labName string, f Fault) (Fault, error) {
+	r, _, err := query(labName, request{Fault: &faultRequest{Add: &f}})
+	if err != nil || len(r.Faults) != 1 {
+		return f, cmp.Or(err, errors.New("no fault in the lab's response"))
+	}
+	return r.Faults[0], nil
+}
+
+// FaultsOf returns the faults of a running lab.
+func FaultsOf(labName string) ([]Fault, error) {
+	r, _, err := query(labName, request{Fault: new(faultRequest)})
+	if err != nil {
+		return nil, err
+	}
+	return r.Faults, nil
+}
+
+// RemoveFaultOf ends a fault of a running lab, or all (0). It returns those that it ended.
+func RemoveFaultOf(labName string, id int) ([]Fault, error) {
+	r, _, err := query(labName, request{Fault: &faultRequest{Remove: &id}})
+	if err != nil {
+		return nil, err
+	}
+	return r.Faults, nil
 }
 
 // Down stops a running lab and waits for its end.

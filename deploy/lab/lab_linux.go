@@ -46,6 +46,7 @@ type Lab struct {
 	servers  servers
 	live     *live // nil: the lab stays as it started
 	ownersOf atomic.Pointer[ownersOf]
+	faults   faults
 	daemons  map[string]*daemon
 	// dir has the sockets of the daemons' flow APIs; token is their token.
 	dir, token string

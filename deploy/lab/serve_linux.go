@@ -106,6 +106,13 @@ func (c *attendant) answer(ctx context.Context, conn *net.UnixConn) {
 			return
 		}
 		_ = writeMessage(conn, response{Done: true, Changes: changes})
+	case r.Fault != nil:
+		faults, err := c.lab.fault(ctx, r.Fault)
+		if err != nil {
+			_ = writeMessage(conn, response{Error: err.Error()})
+			return
+		}
+		_ = writeMessage(conn, response{Done: true, Faults: faults})
 	case r.Down:
 		c.down()
 		_ = writeMessage(conn, response{Done: true})
@@ -119,6 +126,18 @@ func (c *attendant) answer(ctx context.Context, conn *net.UnixConn) {
 	default:
 		_ = writeMessage(conn, response{Error: "unknown request: the lab runs another version of nfqproxy"})
 	}
+}
+
+// fault answers a request about faults with those that it concerns.
+func (l *Lab) fault(ctx context.Context, r *faultRequest) ([]Fault, error) {
+	switch {
+	case r.Add != nil:
+		f, err := l.AddFault(ctx, *r.Add)
+		return []Fault{f}, err
+	case r.Remove != nil:
+		return l.RemoveFault(ctx, *r.Remove)
+	}
+	return l.Faults(), nil
 }
 
 // Exit codes of a command that could not be run, as in a shell (POSIX, Shell Command

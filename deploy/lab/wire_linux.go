@@ -24,6 +24,13 @@ type request struct {
 	// Firewall: the rules of a node.
 	Firewall *firewallRequest `json:"firewall,omitempty"`
 	Change   *Change          `json:"change,omitempty"`
+	Fault    *faultRequest    `json:"fault,omitempty"`
+}
+
+// faultRequest is about the faults of a lab: it adds one, removes one, or both are nil; it lists them.
+type faultRequest struct {
+	Add    *Fault `json:"add,omitempty"`
+	Remove *int   `json:"remove,omitempty"` // 0: all
 }
 
 // firewallRequest is the request for the rules of a node, and its routes to addresses.
@@ -57,6 +64,7 @@ type response struct {
 	Firewall *noderules.Rules  `json:"firewall,omitempty"`
 	Done     bool              `json:"done,omitempty"`
 	Changes  []string          `json:"changes,omitempty"` // with Done
+	Faults   []Fault           `json:"faults,omitempty"`  // with Done
 }
 
 const (

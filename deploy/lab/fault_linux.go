@@ -1,0 +1,288 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
+)
+
+// faults are those of a lab. They are safe for concurrent use.
+type faults struct {
+	mu   sync.Mutex
+	last int
+	list []injected
+}
+
+// injected is a fault in force.
+type injected struct {
+	Fault
+	undo func(context.Context) error
+}
+
+// AddFault puts a fault in force, and returns it as it is listed.
+func (l *Lab) AddFault(ctx context.Context, f Fault) (Fault, error) {
+	if err := f.validate(l.Spec()); err != nil {
+		return f, err
+	}
+	host := l.topology.find(f.Host)
+	if host == nil {
+		return f, &UnknownHostError{f.Host, l.Spec().Hosts()} // it has just ended
+	}
+	l.faults.mu.Lock()
+	defer l.faults.mu.Unlock()
+	f.ID = l.faults.last + 1
+	undo, err := l.inject(ctx, host.Namespace, &f)
+	if err != nil {
+		return f, fmt.Errorf("fault %s on %s: %w", f.Kind, f.Host, err)
+	}
+	l.faults.last = f.ID
+	l.faults.list = append(l.faults.list, injected{f, undo})
+	l.hub.publish(Event{Changes: []string{fmt.Sprintf("fault %d: %s", f.ID, &f)}})
+	return f, nil
+}
+
+// Faults are those in force, in the order in which they came.
+func (l *Lab) Faults() (all []Fault) {
+	l.faults.mu.Lock()
+	defer l.faults.mu.Unlock()
+	for _, f := range l.faults.list {
+		all = append(all, f.Fault)
+	}
+	return all
+}
+
+// RemoveFault ends a fault; 0: all of them. It returns those that it ended.
+func (l *Lab) RemoveFault(ctx context.Context, id int) (ended []Fault, err error) {
+	l.faults.mu.Lock()
+	defer l.faults.mu.Unlock()
+	if id != 0 && !slices.ContainsFunc(l.faults.list, func(f injected) bool { return f.ID == id }) {
+		return nil, fmt.Errorf("no fault %d: \"nfqproxy lab fault list\" lists those of the lab", id)
+	}
+	l.faults.list = slices.DeleteFunc(l.faults.list, func(f injected) bool {
+		if id != 0 && f.ID != id {
+			return false
+		}
+		// A host may have ended, and its fault with it.
+		if e := f.undo(ctx); e != nil && l.topology.find(f.Host) != nil {
+			err = errors.Join(err, fmt.Errorf("fault %d, %s: %w", f.ID, &f.Fault, e))
+			return false
+		}
+		ended = append(ended, f.Fault)
+		l.hub.publish(Event{Changes: []string{fmt.Sprintf("fault %d is over: %s", f.ID, &f.Fault)}})
+		return true
+	})
+	return ended, err
+}
+
+// inject makes a fault, and returns what ends it.
+func (l *Lab) inject(ctx context.Context, ns *netns.Namespace, f *Fault) (undo func(context.Context) error, err error) {
+	switch f.Kind {
+	case "delay":
+		return l.injectDelay(ns, f)
+	case "firewall":
+		return injectRule(ns, f, forwardRule(f))
+	case "loss":
+		return injectRule(ns, f, lossRule(f))
+	case "full-table":
+		return injectRule(ns, f, fullRule(f))
+	case "freeze":
+		d := l.daemons[f.Host]
+		return func(context.Context) error { return d.signal(unix.SIGCONT) }, d.signal(unix.SIGSTOP)
+	case "kill":
+		if state, _, _ := l.daemons[f.Host].state(); state != Ready {
+			return nil, fmt.Errorf("the daemon is %s", state)
+		}
+		return func(ctx context.Context) error { return l.StartDaemon(ctx, f.Host) }, l.KillDaemon(f.Host)
+	case "route":
+		return injectRoute(ns, f)
+	case "rp-filter":
+		return injectFilter(ns)
+	case "stale-entry":
+		return injectEntry(ns, f)
+	}
+	return nil, errors.New("unknown kind")
+}
+
+// signal sends a signal to the daemon, which must run.
+func (d *daemon) signal(s unix.Signal) error {
+	p := d.current()
+	if p == nil || p.ended() {
+		return &DaemonError{d.node, errors.New("not running"), nil}
+	}
+	return p.cmd.Process.Signal(s)
+}
+
+func (l *Lab) injectDelay(ns *netns.Namespace, f *Fault) (func(context.Context) error, error) {
+	for _, other := range l.faults.list {
+		if other.Kind == f.Kind && other.Host == f.Host {
+			return nil, fmt.Errorf("fault %d is one, too: remove it first", other.ID)
+		}
+	}
+	err := ns.SetDelay(hostDevice, f.Delay, f.Jitter)
+	return func(context.Context) error { return ns.ClearDelay(hostDevice) }, err
+}
+
+// rule is what a fault adds to a table of its own.
+type rule struct {
+	hook     *nftables.ChainHook
+	priority *nftables.ChainPriority
+	matches  []expr.Any
+}
+
+// injectRule makes a table with one rule. Its name is that of the fault, so that those who list the rules learn
+// nothing else from it.
+func injectRule(ns *netns.Namespace, f *Fault, r rule) (func(context.Context) error, error) {
+	table := &nftables.Table{Name: fmt.Sprintf("filter-%d", f.ID), Family: nftables.TableFamilyINet}
+	err := withTables(ns, func(c *nftables.Conn) {
+		c.AddTable(table)
+		chain := c.AddChain(&nftables.Chain{Name: "filter", Table: table, Type: nftables.ChainTypeFilter, Hooknum: r.hook, Priority: r.priority})
+		verdict := expr.Any(&expr.Verdict{Kind: expr.VerdictDrop})
+		if f.Reject {
+			verdict = &expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH}
+		}
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(r.matches, &expr.Counter{}, verdict)})
+	})
+	return func(context.Context) error { return withTables(ns, func(c *nftables.Conn) { c.DelTable(table) }) }, err
+}
+
+// withTables changes the nftables of a namespace in one transaction.
+func withTables(ns *netns.Namespace, change func(*nftables.Conn)) error {
+	c, err := nftables.New(nftables.WithNetNSFd(ns.FD()))
+	if err != nil {
+		return err
+	}
+	change(c)
+	return c.Flush()
+}
+
+func forwardRule(f *Fault) rule {
+	offset, length, nfproto := uint32(16), uint32(4), byte(unix.NFPROTO_IPV4) // of the destination (RFC 791)
+	if f.To.Addr().Is6() {
+		offset, length, nfproto = 24, 16, unix.NFPROTO_IPV6 // RFC 8200
+	}
+	mask := make([]byte, length)
+	for i := range f.To.Bits() {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	// FORWARD comes after the translation of the destination: no packet to a Service has its address there.
+	matches := []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{nfproto}},
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: length, Mask: mask, Xor: make([]byte, length)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: f.To.Masked().Addr().AsSlice()},
+	}
+	if f.Protocol != 0 {
+		matches = append(matches, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{byte(f.Protocol)}})
+	}
+	if f.Port != 0 {
+		matches = append(matches, &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(f.Port)})
+	}
+	return rule{nftables.ChainHookForward, nftables.ChainPriorityFilter, matches}
+}
+
+// lossRule drops at random, before conntrack sees the packet.
+func lossRule(f *Fault) rule {
+	const modulus = 100_000
+	return rule{nftables.ChainHookPrerouting, nftables.ChainPriorityRaw, []expr.Any{
+		&expr.Numgen{Register: 1, Modulus: modulus, Type: unix.NFT_NG_RANDOM},
+		// The number is in the machine's byte order, and compared in the network's.
+		&expr.Byteorder{SourceRegister: 1, DestRegister: 1, Op: expr.ByteorderHton, Len: 4, Size: 4},
+		&expr.Cmp{Op: expr.CmpOpLt, Register: 1, Data: binaryutil.BigEndian.PutUint32(uint32(math.Round(f.Percent * modulus / 100)))},
+	}}
+}
+
+// connlimitOver is NFT_CONNLIMIT_F_INV (linux/netfilter/nf_tables.h): the rule matches above the number.
+const connlimitOver = 1
+
+// fullRule drops new connections above a number. The kernel's own limit is that of the machine, not of a namespace.
+func fullRule(f *Fault) rule {
+	return rule{nftables.ChainHookPrerouting, nftables.ChainPriorityMangle, []expr.Any{
+		&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(expr.CtStateBitNEW), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+		&expr.Connlimit{Count: f.Connections, Flags: connlimitOver},
+	}}
+}
+
+func injectRoute(ns *netns.Namespace, f *Fault) (func(context.Context) error, error) {
+	before, err := ns.ReplaceRoute(netns.Route{Destination: f.To.Masked(), Via: f.Via, Link: hostDevice, OnLink: true})
+	return func(context.Context) error { return ns.RestoreRoute(f.To.Masked(), before) }, err
+}
+
+// injectFilter sets the source validation of all devices.
+func injectFilter(ns *netns.Namespace) (func(context.Context) error, error) {
+	names := []string{"net.ipv4.conf.all.rp_filter", "net.ipv4.conf." + hostDevice + ".rp_filter"}
+	before := make([]string, len(names))
+	var err error
+	for i, name := range names {
+		var e error
+		if before[i], e = ns.Sysctl(name); e == nil {
+			e = ns.SetSysctl(name, "1")
+		}
+		err = errors.Join(err, e)
+	}
+	return func(context.Context) (err error) {
+		for i, name := range names {
+			err = errors.Join(err, ns.SetSysctl(name, strings.TrimSpace(before[i])))
+		}
+		return err
+	}, err
+}
+
+// injectEntry makes a connection entry of UDP.
+func injectEntry(ns *netns.Namespace, f *Fault) (func(context.Context) error, error) {
+	tuple := conntrack.Tuple{Protocol: uint8(decision.UDP), Source: f.From, Destination: netip.AddrPortFrom(f.To.Addr(), f.Port)}
+	err := withEntries(ns, func(t *conntrack.Table) error {
+		results := make([]conntrack.Result, 1)
+		t.Establish([]conntrack.Entry{{Tuple: tuple, Destination: f.Endpoint}}, results)
+		if r := results[0]; r.Outcome != conntrack.Created {
+			return errors.Join(fmt.Errorf("the entry is %v", r.Outcome), r.Err)
+		}
+		return nil
+	})
+	return func(context.Context) error {
+		return withEntries(ns, func(t *conntrack.Table) error {
+			var own []conntrack.State
+			err := t.Dump(conntrack.Filter{IPv6: f.To.Addr().Is6(), Protocol: tuple.Protocol}, func(s *conntrack.State) {
+				if s.Original == tuple {
+					own = append(own, *s)
+				}
+			})
+			errs := make([]error, len(own))
+			t.Delete(own, errs)
+			for _, e := range errs {
+				if !conntrack.IsNotFound(e) { // it has expired
+					err = errors.Join(err, e)
+				}
+			}
+			return err
+		})
+	}, err
+}
+
+// withEntries calls f with the connection table of a namespace.
+func withEntries(ns *netns.Namespace, f func(*conntrack.Table) error) error {
+	return ns.Do(func() error {
+		t, err := conntrack.Open(new(conntrack.Locks))
+		if err != nil {
+			return err
+		}
+		return errors.Join(f(t), t.Close())
+	})
+}

@@ -1,0 +1,211 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// tries makes connections from a host, and returns how many of them are made within a time.
+func (l *livingLab) tries(n int, host, address string, within time.Duration) (made int) {
+	l.Helper()
+	ns, err := l.Namespace(host)
+	if err != nil {
+		l.Fatal(err)
+	}
+	for range n {
+		ctx, cancel := context.WithTimeout(l.Context(), within)
+		c, err := ns.Dial(ctx, "tcp", netip.AddrPort{}, netip.MustParseAddrPort(address))
+		cancel()
+		if err == nil {
+			made++
+			_ = c.Close()
+		}
+	}
+	return made
+}
+
+// TestFaults: each fault disturbs connections, and its end is the end of that.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	l := newLivingLab(t)
+	const other = "10.244.1.2:8080" // on node-b; shell is on node-a
+	wrong := netip.MustParsePrefix("10.244.1.2/32")
+	pods := netip.MustParsePrefix("10.244.1.0/24")
+	for _, f := range []Fault{
+		{Kind: "firewall", Host: "node-a", To: wrong},
+		{Kind: "firewall", Host: "node-b", To: pods, Port: 8080, Protocol: decision.TCP, Reject: true},
+		{Kind: "route", Host: "node-a", To: pods},
+		{Kind: "route", Host: "node-a", To: pods, Via: netip.MustParseAddr("192.0.2.1")},
+		{Kind: "route", Host: "node-a", To: wrong, Via: netip.MustParseAddr("192.0.2.1")},
+		{Kind: "loss", Host: "default/shell", Percent: 100},
+		{Kind: "loss", Host: "node-b", Percent: 100},
+		{Kind: "full-table", Host: "node-a", Connections: 0},
+	} {
+		if n := l.tries(1, "shell", other, 10*time.Second); n != 1 {
+			t.Fatalf("before %s there is no connection", &f)
+		}
+		added, err := l.AddFault(t.Context(), f)
+		if err != nil {
+			t.Fatalf("%s: %v", &f, err)
+		}
+		if list := l.Faults(); len(list) != 1 || list[0] != added {
+			t.Errorf("the list is %v", list)
+		}
+		if n := l.tries(1, "shell", other, 300*time.Millisecond); n != 0 {
+			t.Errorf("with %s there is a connection", &f)
+		}
+		if ended, err := l.RemoveFault(t.Context(), added.ID); err != nil || len(ended) != 1 {
+			t.Fatalf("%s: %v", &f, err)
+		}
+	}
+	if n := l.tries(1, "shell", other, 10*time.Second); n != 1 {
+		t.Error("without faults there is no connection")
+	}
+	// A rule for another port disturbs none.
+	l.fault(Fault{Kind: "firewall", Host: "node-a", To: wrong, Port: 8081, Protocol: decision.TCP})
+	l.fault(Fault{Kind: "loss", Host: "node-b", Percent: 0.001})
+	l.fault(Fault{Kind: "full-table", Host: "node-a", Connections: 1000})
+	if n := l.tries(20, "shell", other, 10*time.Second); n != 20 {
+		t.Errorf("20 connections, %d made", n)
+	}
+	if ended, err := l.RemoveFault(t.Context(), 0); err != nil || len(ended) != 3 || len(l.Faults()) != 0 {
+		t.Errorf("%v: %v are over, %v are left", err, ended, l.Faults())
+	}
+}
+
+func (l *livingLab) fault(f Fault) Fault {
+	l.Helper()
+	f, err := l.AddFault(l.Context(), f)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return f
+}
+
+func TestFaultDelay(t *testing.T) {
+	t.Parallel()
+	l := newLivingLab(t)
+	f, err := l.AddFault(t.Context(), Fault{Kind: "delay", Host: "shell", Delay: time.Second})
+	if errors.Is(err, errors.ErrUnsupported) {
+		if !strings.Contains(err.Error(), "the kernel has no netem") {
+			t.Error(err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	l.answers("shell", "10.244.1.2:8080")
+	if d := time.Since(began); d < time.Second {
+		t.Errorf("with a delay of a second, an answer takes %s", d)
+	}
+	if _, err := l.RemoveFault(t.Context(), f.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFaultStates: faults that change a state of the kernel restore it.
+func TestFaultStates(t *testing.T) {
+	t.Parallel()
+	l := newLivingLab(t)
+	filter := func() string {
+		v, err := l.topology.find("node-a").Sysctl("net.ipv4.conf.eth0.rp_filter")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	entries := func() (endpoints []netip.AddrPort) {
+		err := withEntries(l.topology.find("node-a").Namespace, func(table *conntrack.Table) error {
+			return table.Dump(conntrack.Filter{Protocol: uint8(decision.UDP)}, func(s *conntrack.State) { endpoints = append(endpoints, s.Endpoint()) })
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return endpoints
+	}
+	rp := l.fault(Fault{Kind: "rp-filter", Host: "node-a"})
+	gone := netip.MustParseAddrPort("10.244.1.99:53")
+	stale := l.fault(Fault{Kind: "stale-entry", Host: "node-a", From: netip.MustParseAddrPort("10.244.0.9:40000"), To: netip.MustParsePrefix("10.96.0.10/32"), Port: 53, Protocol: decision.UDP, Endpoint: gone})
+	if v := filter(); v != "1" {
+		t.Errorf("rp_filter is %s", v)
+	}
+	if e := entries(); len(e) != 1 || e[0] != gone {
+		t.Errorf("the entries lead to %v", e)
+	}
+	for _, id := range []int{rp.ID, stale.ID} {
+		if _, err := l.RemoveFault(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+	if v, e := filter(), entries(); v != "0" || len(e) != 0 {
+		t.Errorf("after the faults rp_filter is %s, and there are the entries %v", v, e)
+	}
+}
+
+// TestFaultsOfDaemons uses fake daemons.
+func TestFaultsOfDaemons(t *testing.T) {
+	t.Parallel()
+	l := mustUp(t, "kind", "good")
+	// state is the daemon's, or "frozen".
+	state := func() DaemonState {
+		s, pid, _ := l.daemons["kind-worker"].state()
+		if pid != 0 {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(stat), ") T ") {
+				s = "frozen"
+			}
+		}
+		return s
+	}
+	for _, kind := range []string{"kill", "freeze"} {
+		f, err := l.AddFault(t.Context(), Fault{Kind: kind, Host: "kind-worker"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := map[string]DaemonState{"kill": Stopped, "freeze": "frozen"}[kind]; state() != want {
+			t.Errorf("%s: the daemon is %s", kind, state())
+		}
+		if _, err := l.RemoveFault(t.Context(), f.ID); err != nil || state() != Ready {
+			t.Errorf("after %s the daemon is %s: %v", kind, state(), err)
+		}
+	}
+}
+
+func TestInvalidFaults(t *testing.T) {
+	spec := &Spec{Nodes: []Node{{Name: "node-a"}}, Pods: []Pod{{Name: "web", Namespace: "default", Node: "node-a"}}}
+	for _, test := range []struct {
+		fault Fault
+		want  string
+	}{
+		{Fault{Kind: "firewal", Host: "node-a"}, `no fault "firewal": want one of delay, firewall,`},
+		{Fault{Kind: "kill", Host: "node-b"}, `no host "node-b"`},
+		{Fault{Kind: "kill", Host: "web"}, "default/web is not a node"},
+		{Fault{Kind: "rp-filter", Host: "fabric"}, "fabric is not a node"},
+		{Fault{Kind: "loss", Host: "fabric", Percent: 5}, "fabric is not a node"},
+		{Fault{Kind: "firewall", Host: "node-a"}, "want --to"},
+		{Fault{Kind: "route", Host: "node-a", To: netip.MustParsePrefix("10.0.0.0/8"), Via: netip.MustParseAddr("fd00::1")}, "--via of the same family"},
+		{Fault{Kind: "loss", Host: "web"}, "want --percent"},
+		{Fault{Kind: "loss", Host: "web", Percent: 101}, "want --percent"},
+		{Fault{Kind: "delay", Host: "web"}, "want --delay"},
+		{Fault{Kind: "delay", Host: "web", Delay: time.Second, Jitter: 2 * time.Second}, "want --delay"},
+		{Fault{Kind: "stale-entry", Host: "node-a"}, "want --from"},
+	} {
+		if err := test.fault.validate(spec); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%+v: %v, want %s", test.fault, err, test.want)
+		}
+	}
+}
