@@ -176,8 +176,12 @@ func TestFaultsOfDaemons(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := map[string]DaemonState{"kill": Stopped, "freeze": "frozen"}[kind]; state() != want {
-			t.Errorf("%s: the daemon is %s", kind, state())
+		// The kernel stops its threads one by one.
+		want := map[string]DaemonState{"kill": Stopped, "freeze": "frozen"}[kind]
+		for end := time.Now().Add(time.Minute); state() != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: the daemon is %s", kind, state())
+			}
 		}
 		if _, err := l.RemoveFault(t.Context(), f.ID); err != nil || state() != Ready {
 			t.Errorf("after %s the daemon is %s: %v", kind, state(), err)
