@@ -155,6 +155,9 @@ func styleFor(w io.Writer, s *Spec) flowtext.Style {
 // up shows events until the context ends.
 func up(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOptions) error {
 	w, s := o.Stdout, l.Spec()
+	// Who reads that the lab is up, and then changes it, sees what comes of it.
+	events := l.Subscribe(eventBuffer)
+	defer events.Close()
 	fmt.Fprintf(w, "lab %s is up.\n\n", s.Name)
 	if err := writeMap(w, s, services); err != nil {
 		return err
@@ -170,8 +173,6 @@ func up(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOpti
 	fmt.Fprintln(w, "\nDecisions (Ctrl-C stops the lab):")
 
 	style := styleFor(w, s)
-	events := l.Subscribe(eventBuffer)
-	defer events.Close()
 	var lost uint64
 	for {
 		select {
