@@ -15,7 +15,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -29,9 +28,9 @@ func traceID(r *flow.Record) (id trace.TraceID) {
 	if r.Time != nil {
 		period = r.Time.Unix() / int64(reuse/time.Second)
 	}
-	protocol, source, destination, _ := observe.Translated(r)
+	source, destination, _ := r.Leaves()
 	b := make([]byte, 0, 128)
-	for _, text := range []string{protocol, source, destination} {
+	for _, text := range []string{r.Protocol, source, destination} {
 		b = append(append(b, text...), ' ')
 	}
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64(b, uint64(period)))
