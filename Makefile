@@ -42,6 +42,7 @@ $(PLATFORMS:%=build-%): build-%: need-go
 # "make image IMAGE=registry.example/nfqproxy:v1 PUSH=1" pushes it.
 IMAGE ?= nfqproxy:dev
 PUSH  ?= 0
+image release: export GO := $(GO)
 image release: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
 image: build-linux-amd64 build-linux-arm64
 	@cd deploy/release && $(GO) run ./image -name '$(IMAGE)' -version '$(VERSION)' -revision '$(REVISION)' -push=$(PUSH) -out ../../bin \
