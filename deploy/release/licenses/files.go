@@ -27,8 +27,8 @@ var (
 func (f File) grants() bool { return licence.MatchString(f.Name) }
 
 // filesOf are the licences and notices of a module: in its root directory, and those of copied code in others.
-// Which packages are linked is not recorded in a program; a text too many does no harm.
-func filesOf(dir string) ([]File, error) {
+// Which packages are linked is not recorded in a program; a text too many does no harm. The remedy is for a module without licence.
+func filesOf(dir, remedy string) ([]File, error) {
 	var below []File
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		switch {
@@ -46,18 +46,18 @@ func filesOf(dir string) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := filesIn(dir)
+	files, err := filesIn(dir, remedy)
 	return append(files, below...), err
 }
 
 // filesIn are those of the root directory alone. There has to be a licence.
-func filesIn(dir string) ([]File, error) {
+func filesIn(dir, remedy string) ([]File, error) {
 	files, err := read(dir, dir)
 	if err != nil {
 		return nil, err
 	}
 	if !slices.ContainsFunc(files, File.grants) {
-		return nil, fmt.Errorf("%s has no file LICENSE or COPYING", dir)
+		return nil, fmt.Errorf("%s has no file LICENSE or COPYING: %s", dir, remedy)
 	}
 	return files, nil
 }

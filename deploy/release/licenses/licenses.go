@@ -54,8 +54,8 @@ func Of(p *program.Program, source string) ([]Module, error) {
 			dep = dep.Replace
 		}
 		m := Module{Path: dep.Path, Version: dep.Version}
-		if m.Files, err = filesOf(dirs[i]); err != nil {
-			return nil, fmt.Errorf("module %s: %w (a program with it must not be distributed: replace the module, or have its authors add a licence)", m, err)
+		if m.Files, err = filesOf(dirs[i], "a program with it must not be distributed; replace the module, or have its authors add a licence"); err != nil {
+			return nil, fmt.Errorf("module %s: %w", m, err)
 		}
 		modules = append(modules, m)
 	}
@@ -73,8 +73,8 @@ func ofGo(p *program.Program, source string) (Module, error) {
 	if version != p.Info.GoVersion {
 		return m, fmt.Errorf("%s was built by %s, and this is %s: build it again", p.Path, p.Info.GoVersion, version)
 	}
-	if m.Files, err = filesIn(root); err != nil {
-		return m, fmt.Errorf("%s: %w (use Go from https://go.dev/dl)", m, err)
+	if m.Files, err = filesIn(root, "use Go from https://go.dev/dl"); err != nil {
+		return m, fmt.Errorf("%s: %w", m, err)
 	}
 	return m, nil
 }

@@ -54,7 +54,7 @@ func TestFilesOf(t *testing.T) {
 		for name := range strings.FieldsSeq(c.names) {
 			files[name] = "text of " + name
 		}
-		found, err := filesOf(write(t, files))
+		found, err := filesOf(write(t, files), "")
 		if err != nil {
 			t.Errorf("%s: %v", c.names, err)
 		}
@@ -113,13 +113,22 @@ func TestRefused(t *testing.T) {
 			}
 		}
 	}
-	// A distribution may keep Go's licence elsewhere.
-	t.Setenv("GO", filepath.Join(write(t, map[string]string{"go": "#!/bin/sh\necho " + runtime.Version() + "\necho /none\n"}), "go"))
-	if err := os.Chmod(os.Getenv("GO"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Of(change(t, path, func(*program.Program) {}), source); err == nil || !strings.Contains(err.Error(), "Go 1.") || !strings.Contains(err.Error(), "/none") {
-		t.Error(err)
+	same := change(t, path, func(*program.Program) {})
+	dep := same.Info.Deps[0]
+	root := write(t, map[string]string{"LICENSE": "x"})
+	for want, script := range map[string]string{
+		// A distribution may keep Go's licence elsewhere.
+		"/bin has no file LICENSE or COPYING: use Go from": "echo " + runtime.Version() + "; echo /bin",
+		"module k8s.io/client-go " + dep.Version + " is not in the module cache: run go mod download": "case $1 in env) echo " + runtime.Version() + "; echo " + root + ";; *) echo '" +
+			`{"Path": "k8s.io/client-go", "Version": "` + dep.Version + `", "Sum": "` + dep.Sum + `"}` + "';; esac",
+	} {
+		t.Setenv("GO", filepath.Join(write(t, map[string]string{"go": "#!/bin/sh\n" + script + "\n"}), "go"))
+		if err := os.Chmod(os.Getenv("GO"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Of(same, source); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %q", err, want)
+		}
 	}
 }
 
