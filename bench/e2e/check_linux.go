@@ -29,19 +29,26 @@ type check struct {
 	do         func(*checker, context.Context) error
 	// breaks: the change ends servers, and with them connections that are held.
 	breaks bool
-	// from is the service proxy with which the check begins; empty: any.
-	from string
+	// fits are the clusters that the check is for.
+	fits func(*settings) bool
 }
 
 var checks = []check{
-	{"update", "rolling update of the service proxy's DaemonSet", (*checker).update, false, ""},
-	{"kill", "the service proxy is killed on every node", (*checker).kill, false, ""},
-	{"kubelet", "kubelet restarts on every node", (*checker).restartKubelets, false, ""},
-	{"endpoints", "rolling update of the servers", (*checker).updateServers, true, ""},
-	{"drain", "a node is drained and joins again", (*checker).drain, true, ""},
-	{"install", "nfqproxy install --cluster", (*checker).install, false, "kube-proxy"},
-	{"uninstall", "nfqproxy uninstall --cluster, after install", (*checker).uninstall, false, "kube-proxy"},
+	{"update", "rolling update of the service proxy's DaemonSet", (*checker).update, false, anyCluster},
+	{"kill", "the service proxy is killed on every node", (*checker).kill, false, anyCluster},
+	{"kubelet", "kubelet restarts on every node", (*checker).restartKubelets, false, anyCluster},
+	{"endpoints", "rolling update of the servers", (*checker).updateServers, true, anyCluster},
+	{"drain", "a node is drained and joins again", (*checker).drain, true, anyCluster},
+	{"views", "status, flows, why and doctor with --cluster", (*checker).views, false, ownCluster},
+	{"relay", "hubble-relay is installed, observed and removed", (*checker).relay, false, kustomizeCluster},
+	{"install", "nfqproxy install --cluster", (*checker).install, false, kubeProxyCluster},
+	{"uninstall", "nfqproxy uninstall --cluster, after install", (*checker).uninstall, false, kubeProxyCluster},
 }
+
+func anyCluster(*settings) bool         { return true }
+func ownCluster(s *settings) bool       { return s.Proxy == "nfqproxy" }
+func kustomizeCluster(s *settings) bool { return ownCluster(s) && s.Deploy == "kustomize" }
+func kubeProxyCluster(s *settings) bool { return s.Proxy == "kube-proxy" }
 
 func checkNames() string {
 	var names []string
@@ -91,7 +98,7 @@ func runChecks(ctx context.Context, s *settings, names []string) error {
 	}
 	var failed []string
 	for _, check := range checks {
-		if len(names) > 0 && !slices.Contains(names, check.name) || len(names) == 0 && check.from != "" && check.from != s.Proxy {
+		if len(names) > 0 && !slices.Contains(names, check.name) || len(names) == 0 && !check.fits(s) {
 			continue
 		}
 		counts, err := c.run(ctx, check)
@@ -313,13 +320,17 @@ func (c *checker) drain(ctx context.Context) error {
 
 // install switches all nodes to nfqproxy, and uninstall back to kube-proxy.
 func (c *checker) install(ctx context.Context) error {
-	return c.own(ctx, "install", "--cluster", "--image=nfqproxy:dev")
+	_, err := c.own(ctx, "install", "--cluster", "--image=nfqproxy:dev")
+	return err
 }
 
-func (c *checker) uninstall(ctx context.Context) error { return c.own(ctx, "uninstall", "--cluster") }
+func (c *checker) uninstall(ctx context.Context) error {
+	_, err := c.own(ctx, "uninstall", "--cluster")
+	return err
+}
 
 // own runs nfqproxy.
-func (c *checker) own(ctx context.Context, args ...string) error {
+func (c *checker) own(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.Command(c.Program, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig())
 	return output(ctx, cmd)

@@ -256,7 +256,8 @@ func (s *settings) onNode(ctx context.Context, i int, program string, args ...st
 	if err != nil {
 		return err
 	}
-	return output(ctx, cmd)
+	_, err = output(ctx, cmd)
+	return err
 }
 
 // kubectl runs kubectl with an input.
@@ -267,22 +268,23 @@ func (s *settings) kubectl(ctx context.Context, input []byte, args ...string) er
 	}
 	cmd := exec.Command(path, append([]string{"--kubeconfig=" + s.kubeconfig()}, args...)...)
 	cmd.Stdin = bytes.NewReader(input)
-	return output(ctx, cmd)
+	_, err = output(ctx, cmd)
+	return err
 }
 
-// output runs a command until ctx ends it.
-func output(ctx context.Context, cmd *exec.Cmd) error {
+// output runs a command until ctx ends it, and returns its output and messages.
+func output(ctx context.Context, cmd *exec.Cmd) (string, error) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
-		return err
+		return "", err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
 	defer stop()
 	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), errors.Join(err, context.Cause(ctx)), &out)
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), errors.Join(err, context.Cause(ctx)), &out)
 	}
-	return nil
+	return out.String(), nil
 }
 
 // apply applies a manifest of this program, in which values are set.

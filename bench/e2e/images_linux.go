@@ -22,6 +22,8 @@ const (
 	peerImage      = registry + "/peer:e2e"
 	// The name in deploy/kubernetes, as container runtimes complete it.
 	nfqproxyImage = "docker.io/library/nfqproxy:dev"
+	// That of deploy/kubernetes/components/hubble-relay.
+	relayImage = "quay.io/cilium/hubble-relay:v1.20.2"
 )
 
 // repositories maps the registries of the tests' images (KUBE_TEST_REPO_LIST).
@@ -69,12 +71,12 @@ func makeImages() ([]image.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	binaries, err := programs(pause, coreDNS, regression, agnhost, cluster.KubeProxy, peer)
+	binaries, err := programs(pause, coreDNS, regression, agnhost, cluster.KubeProxy, peer, cluster.HubbleRelay)
 	if err != nil {
 		return nil, err
 	}
 	layers := make([]*image.Layer, len(binaries))
-	for i, at := range []string{"/pause", "/coredns", "/" + regression, "/agnhost", "/usr/local/bin/kube-proxy", "/peer"} {
+	for i, at := range []string{"/pause", "/coredns", "/" + regression, "/agnhost", "/usr/local/bin/kube-proxy", "/peer", "/usr/bin/hubble-relay"} {
 		layers[i] = new(image.Layer)
 		if err := layers[i].Copy(at, binaries[i]); err != nil {
 			return nil, err
@@ -105,6 +107,7 @@ func makeImages() ([]image.Image, error) {
 		},
 		{Names: []string{kubeProxyImage}, Layers: []*image.Layer{tools, layers[4]}},
 		{Names: []string{peerImage}, Layers: layers[5:6], Entrypoint: []string{"/peer"}},
+		{Names: []string{relayImage}, Layers: layers[6:7]},
 	}, nil
 }
 

@@ -5,7 +5,7 @@ set -euo pipefail
 
 packages=(
 	containerd runc containernetworking-plugins # nodes
-	conntrack ethtool ipset iptables nftables iproute2 util-linux # kubelet, network plugins, kube-proxy
+	conntrack ethtool ipset iptables nftables iproute2 openssl util-linux # kubelet, network plugins, kube-proxy; certificates
 	bash bind9-dnsutils bind9-host curl iputils-ping mawk netcat-openbsd procps wget # images
 )
 missing=()

@@ -29,7 +29,7 @@ func requireMachine() error {
 	var errs []error
 	for _, name := range []string{
 		cluster.Etcd, cluster.APIServer, cluster.ControllerManager, cluster.KubeProxy, cluster.Kubectl,
-		cluster.KubeScheduler, cluster.Kubelet, e2eTest, ginkgo, agnhost, regression, coreDNS, pause, peer,
+		cluster.KubeScheduler, cluster.Kubelet, e2eTest, ginkgo, agnhost, regression, coreDNS, pause, peer, cluster.Hubble, cluster.HubbleRelay,
 	} {
 		path, err := cluster.Binary(name)
 		if err != nil {
@@ -39,7 +39,7 @@ func requireMachine() error {
 			errs = append(errs, fmt.Errorf("%s is not built: run make e2e-programs", path))
 		}
 	}
-	for _, name := range []string{"containerd", "ctr", "runc", "ethtool", "ipset", "nsenter", "/usr/lib/cni/ptp", "/usr/lib/cni/portmap"} {
+	for _, name := range []string{"containerd", "ctr", "runc", "ethtool", "ipset", "nsenter", "openssl", "/usr/lib/cni/ptp", "/usr/lib/cni/portmap"} {
 		if _, err := exec.LookPath(name); err != nil {
 			errs = append(errs, fmt.Errorf("%s is not installed: run bench/e2e/install.sh", name))
 		}

@@ -72,7 +72,8 @@ func (s *settings) deployOwn(ctx context.Context) error {
 	install := exec.Command(helm, "--kubeconfig="+s.kubeconfig(), "--namespace=kube-system", "install", "nfqproxy",
 		filepath.Join(root, "deploy", "helm", "nfqproxy"), "--set=kubeadm=true,image.tag=dev")
 	install.Env = append(os.Environ(), "HOME="+s.Dir)
-	return output(ctx, install)
+	_, err = output(ctx, install)
+	return err
 }
 
 // repository is the root of this repository.

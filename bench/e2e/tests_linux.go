@@ -113,6 +113,9 @@ func (t *tests) run(ctx context.Context, s *settings) error {
 // name is that of the results.
 func (s *settings) name() string {
 	name := s.Proxy
+	if s.Deploy == "helm" && ownCluster(s) {
+		name += "-helm"
+	}
 	if s.IPv6Only {
 		name += "-ipv6"
 	}

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
@@ -15,20 +16,23 @@ type Hop struct {
 	Record *Record
 }
 
-// Leaves returns the addresses of the packet after the node. known is false if the kernel selected
-// the port of a masqueraded source, and has not reported it.
+// Leaves returns the addresses of the packet after the node, which are those that the next node of its path
+// sees. known is false if the kernel selects the port of a masqueraded source, and has not reported it: then
+// source has the port from before the translation, which the kernel keeps unless it is taken.
 func (r *Record) Leaves() (source, destination string, known bool) {
-	source, destination = r.Source, r.Destination
-	if r.Endpoint != "" {
-		destination = r.Endpoint
-	}
+	destination = cmp.Or(r.Endpoint, r.Destination)
 	switch {
 	case r.Life != nil && r.Life.SeenSource != "":
-		source = r.Life.SeenSource
-	case r.Masquerade:
-		return "", destination, false
+		return r.Life.SeenSource, destination, true
+	case !r.Masquerade:
+		return r.Source, destination, true
 	}
-	return source, destination, true
+	address, err1 := netip.ParseAddr(r.MasqueradeAddress)
+	from, err2 := netip.ParseAddrPort(r.Source)
+	if err1 != nil || err2 != nil { // the kernel selects the address, too
+		return r.Source, destination, false
+	}
+	return netip.AddrPortFrom(address, from.Port()).String(), destination, false
 }
 
 // Ends reports whether the packet goes no further than the node.

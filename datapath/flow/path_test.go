@@ -1,6 +1,7 @@
 package flow_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -69,5 +70,30 @@ func TestPath(t *testing.T) {
 				t.Errorf("%s decides, want %s", got, tt.decider)
 			}
 		})
+	}
+}
+
+// TestLeaves: after each node, the addresses are those that the next one sees.
+func TestLeaves(t *testing.T) {
+	const client, service, endpoint = "10.244.1.2:40000", "10.96.0.20:80", "10.244.3.2:8080"
+	for _, tt := range []struct {
+		name   string
+		record flow.Record
+		want   string // source, destination, and whether they are known
+	}{
+		{"passed", flow.Record{}, client + " " + service + " true"},
+		{"translated", flow.Record{Endpoint: endpoint}, client + " " + endpoint + " true"},
+		{"masqueraded, and the kernel has not reported it", flow.Record{Endpoint: endpoint, Masquerade: true, MasqueradeAddress: "172.20.0.3"}, "172.20.0.3:40000 " + endpoint + " false"},
+		{"masqueraded, IPv6", flow.Record{Endpoint: endpoint, Masquerade: true, MasqueradeAddress: "fd00::3"}, "[fd00::3]:40000 " + endpoint + " false"},
+		{"masqueraded by a rule of the host", flow.Record{Endpoint: endpoint, Masquerade: true}, client + " " + endpoint + " false"},
+		{"masqueraded, and the kernel has reported it", flow.Record{Endpoint: endpoint, Masquerade: true, MasqueradeAddress: "172.20.0.3", Life: &flow.Life{SeenSource: "172.20.0.3:1024"}}, "172.20.0.3:1024 " + endpoint + " true"},
+		{"passed, and masqueraded by a rule of the host", flow.Record{Life: &flow.Life{SeenSource: "172.20.0.3:1024"}}, "172.20.0.3:1024 " + service + " true"},
+	} {
+		r := tt.record
+		r.Source, r.Destination = client, service
+		source, destination, known := r.Leaves()
+		if got := fmt.Sprint(source, " ", destination, " ", known); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
 	}
 }

@@ -85,9 +85,14 @@ type mapped struct {
 	lab *Lab
 }
 
-// Topology returns the topology of the lab. Its nodes know parts of it only.
-func (m *mapped) Topology(context.Context) (*observe.Topology, error) {
+// Topology returns the topology of the lab. Its nodes know parts of it only, and which of them answer.
+func (m *mapped) Topology(ctx context.Context) (*observe.Topology, error) {
 	t := m.lab.Spec().topology()
+	if seen, err := m.Fleet.Topology(ctx); err == nil { // otherwise no daemon answers
+		for i := range t.Nodes {
+			t.Nodes[i].Observed = slices.ContainsFunc(seen.Nodes, func(n observe.TopologyNode) bool { return n.Name == t.Nodes[i].Name && n.Observed })
+		}
+	}
 	t.CanHold, t.CanWhy, t.CanRequest = m.Holder() != nil, true, true
 	t.Sort()
 	return t, nil
@@ -97,7 +102,7 @@ func (m *mapped) Topology(context.Context) (*observe.Topology, error) {
 func (s *Spec) topology() *observe.Topology {
 	t := &observe.Topology{Lab: s.Name, Hosts: []observe.TopologyHost{}, Pods: []observe.TopologyPod{}}
 	for _, n := range s.Nodes {
-		t.Nodes = append(t.Nodes, observe.TopologyNode{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs, Observed: true})
+		t.Nodes = append(t.Nodes, observe.TopologyNode{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs})
 	}
 	for _, p := range s.Pods {
 		t.Pods = append(t.Pods, observe.TopologyPod{Name: p.FullName(), Node: p.Node, Addresses: p.Addresses})

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/deploy/release/licenses"
 	"github.com/nfqproxy/nfqproxy/deploy/release/program"
 )
 
@@ -23,6 +24,7 @@ func (r *release) writeArchive(p *program.Program, platform string) error {
 	entries := []entry{
 		{"nfqproxy", p.Path, 0o755},
 		{"LICENSE", filepath.Join(r.source, "LICENSE"), 0o644},
+		{licenses.FileName, r.licenses(platform), 0o644},
 		{"README.md", filepath.Join(r.source, "README.md"), 0o644},
 	}
 	if p.OS == "linux" {
@@ -77,8 +79,13 @@ func (r *release) writeTar(name string, entries []entry) error {
 	return out.Close()
 }
 
-// writeStage compresses what packages contain in compressed form.
-func (r *release) writeStage() error {
+// writeStage writes the licences of each platform, and compresses what packages contain in compressed form.
+func (r *release) writeStage(modules map[string][]licenses.Module) error {
+	for platform, list := range modules {
+		if err := os.WriteFile(r.licenses(platform), []byte(licenses.Text(list)), 0o644); err != nil {
+			return err
+		}
+	}
 	if err := os.Mkdir(filepath.Join(r.stage, "man1"), 0o755); err != nil {
 		return err
 	}

@@ -2,7 +2,7 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +13,7 @@ import (
 	"github.com/spdx/tools-golang/spdx"
 	"github.com/spdx/tools-golang/spdx/v2/common"
 
+	"github.com/nfqproxy/nfqproxy/deploy/release/licenses"
 	"github.com/nfqproxy/nfqproxy/deploy/release/program"
 )
 
@@ -21,9 +22,9 @@ const (
 	noAssertion = "NOASSERTION"
 )
 
-// writeBill writes a program's bill of materials (SPDX 2.3, JSON): the modules that are linked into it, by
-// its build information.
-func (r *release) writeBill(p *program.Program, platform string) error {
+// writeBill writes a program's bill of materials (SPDX 2.3, JSON): the modules that are linked into it, and the licences
+// that they declare.
+func (r *release) writeBill(p *program.Program, modules []licenses.Module, platform string) error {
 	sum, err := sumOf(p.Path)
 	if err != nil {
 		return err
@@ -45,29 +46,26 @@ func (r *release) writeBill(p *program.Program, platform string) error {
 		Packages:          []*spdx.Package{main},
 		Relationships:     []*spdx.Relationship{relation("DOCUMENT", "DESCRIBES", "nfqproxy")},
 	}
-	add := func(path, version string) {
-		id := common.ElementID(identifier(path + "-" + version))
+	for _, m := range modules {
+		id := common.ElementID(identifier(m.Path + "-" + m.Version))
 		doc.Packages = append(doc.Packages, &spdx.Package{
-			PackageName: path, PackageSPDXIdentifier: id, PackageVersion: version, PackageDownloadLocation: noAssertion,
-			PackageLicenseConcluded: noAssertion, PackageLicenseDeclared: noAssertion, PackageCopyrightText: noAssertion,
-			PackageExternalReferences: references(path, version),
+			PackageName: m.Path, PackageSPDXIdentifier: id, PackageVersion: m.Version, PackageDownloadLocation: noAssertion,
+			PackageLicenseConcluded: noAssertion, PackageLicenseDeclared: cmp.Or(m.Identifier(), noAssertion), PackageCopyrightText: noAssertion,
+			PackageExternalReferences: references(m.Path, m.Version),
 			PrimaryPackagePurpose:     "LIBRARY",
 		})
 		doc.Relationships = append(doc.Relationships, relation("nfqproxy", "DEPENDS_ON", id))
-	}
-	add("stdlib", strings.TrimPrefix(p.Info.GoVersion, "go"))
-	for _, m := range p.Info.Deps {
-		if m.Replace != nil {
-			m = m.Replace
-		}
-		add(m.Path, m.Version)
 	}
 	var text bytes.Buffer
 	if err := spdxjson.Write(doc, &text, spdxjson.Indent("  ")); err != nil {
 		return err
 	}
-	if !json.Valid(text.Bytes()) {
-		return fmt.Errorf("the bill of materials of %s is no JSON", platform)
+	written, err := spdxjson.Read(bytes.NewReader(text.Bytes()))
+	if err == nil {
+		err = checkBill(written)
+	}
+	if err != nil {
+		return fmt.Errorf("the bill of materials of %s is not valid: %w", platform, err)
 	}
 	return os.WriteFile(filepath.Join(r.out, name+".spdx.json"), text.Bytes(), 0o644)
 }

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/deploy/release/licenses"
 	"github.com/nfqproxy/nfqproxy/deploy/release/program"
 )
 
@@ -92,6 +93,11 @@ func (r *release) chart() string {
 	return r.bin("chart", "nfqproxy-"+strings.TrimPrefix(r.version, "v")+".tgz")
 }
 
+// licenses is the file with the licences of a platform's program.
+func (r *release) licenses(platform string) string {
+	return filepath.Join(r.stage, licenses.FileName+"-"+platform)
+}
+
 // base is the name of a file without its extension.
 func (r *release) base(kind string) string { return "nfqproxy-" + r.version + "-" + kind }
 
@@ -101,6 +107,7 @@ func (r *release) write(notes string) error {
 		return errors.New("a release has programs: name their platforms, such as linux-amd64")
 	}
 	programs := make(map[string]*program.Program)
+	modules := make(map[string][]licenses.Module)
 	for _, platform := range r.platforms {
 		p, err := program.Read(r.bin(platform, "nfqproxy"))
 		if err != nil {
@@ -110,8 +117,11 @@ func (r *release) write(notes string) error {
 			return fmt.Errorf("%s is for %s", p.Path, got)
 		}
 		programs[platform] = p
+		if modules[platform], err = licenses.Of(p, r.source); err != nil {
+			return err
+		}
 	}
-	if err := r.writeStage(); err != nil {
+	if err := r.writeStage(modules); err != nil {
 		return err
 	}
 	for _, suffix := range []string{"", "-amd64", "-arm64"} {
@@ -125,11 +135,11 @@ func (r *release) write(notes string) error {
 	}
 	for _, platform := range r.platforms {
 		p := programs[platform]
-		if err := errors.Join(r.writeArchive(p, platform), r.writeBill(p, platform)); err != nil {
+		if err := errors.Join(r.writeArchive(p, platform), r.writeBill(p, modules[platform], platform)); err != nil {
 			return err
 		}
 		if p.OS == "linux" {
-			if err := r.writePackages(p); err != nil {
+			if err := r.writePackages(p, platform); err != nil {
 				return err
 			}
 		}

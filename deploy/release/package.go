@@ -14,7 +14,7 @@ import (
 )
 
 // writePackages writes the packages of a program, which package/nfpm.yaml describes.
-func (r *release) writePackages(p *program.Program) error {
+func (r *release) writePackages(p *program.Program, platform string) error {
 	// An unknown variable would be empty, and its file another one.
 	var unknown error
 	config, err := nfpm.ParseFileWithEnvMapping(filepath.Join(r.source, "deploy/release/package/nfpm.yaml"), func(name string) string {
@@ -31,6 +31,8 @@ func (r *release) writePackages(p *program.Program) error {
 			return r.bin("manual")
 		case "STAGE":
 			return r.stage
+		case "LICENSES":
+			return r.licenses(platform)
 		case "NFPM_PASSPHRASE", "NFPM_DEB_PASSPHRASE", "NFPM_RPM_PASSPHRASE", "NFPM_APK_PASSPHRASE", "NFPM_MSIX_PASSPHRASE":
 			return ""
 		}

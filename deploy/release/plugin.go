@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/deploy/release/licenses"
 	"github.com/nfqproxy/nfqproxy/deploy/release/program"
 )
 
@@ -31,6 +32,7 @@ func (r *release) writePlugins(programs map[string]*program.Program) error {
 			{"kubectl-nfqproxy", p.Path, 0o755},
 			{"kubectl_complete-nfqproxy", filepath.Join(dir, "kubectl_complete-nfqproxy"), 0o755},
 			{"LICENSE", filepath.Join(r.source, "LICENSE"), 0o644},
+			{licenses.FileName, r.licenses(platform), 0o644},
 		}); err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 )
 
 // flowsFlags are the flags of nfqproxy flows.
@@ -244,8 +245,22 @@ func (f *flowsFlags) printOne(ctx context.Context, stdout io.Writer, observer ob
 	if slices.ContainsFunc(r.Path(), func(h flow.Hop) bool { return h.Record == nil }) {
 		o.Observed = observedNodes(ctx, observer)
 	}
+	o.DroppedBy = droppedBy(ctx, observer, r.Decider())
 	_, err = io.WriteString(stdout, flowtext.Story(r, o, false))
 	return err
+}
+
+// droppedBy describes the firewall rule that drops a flow without an answer, and its node; empty: none is known.
+func droppedBy(ctx context.Context, observer observe.Observer, r *flow.Record) string {
+	doctor, ok := observer.(observe.Doctor)
+	if !ok || r.Life == nil || r.Life.State != flow.Unanswered {
+		return ""
+	}
+	answer, err := doctor.Why(ctx, diagnose.Question{From: r.Source, To: r.Destination, Protocol: strings.ToLower(r.Protocol), Node: r.Node})
+	if err != nil || answer.Cause == nil || answer.Cause.Code != diagnose.HostDropsFlows {
+		return "" // a node's daemon does not know the objects, for example
+	}
+	return fmt.Sprintf("%s (%s)", answer.Cause.Text, answer.Cause.Code)
 }
 
 // observedNodes are the nodes whose flows are observed; nil: not known.

@@ -196,17 +196,19 @@ func isIPv6(at string) bool {
 // collect collects on the flow's node.
 func (f *watchFlags) collect(ctx context.Context, r *flow.Record, stderr io.Writer) *bundle.Bundle {
 	s := bundle.Source{Pairs: pairsOf(r), Capture: f.capture}
-	fmt.Fprintf(stderr, "collecting for %s\n", f.capture)
+	announce := func() { fmt.Fprintf(stderr, "collecting for %s\n", f.capture) }
 	server := f.server.server
 	cluster, _ := f.server.ofCluster()
 	if server == "" && !cluster {
 		l, err := lab.FlowAPIOf(f.server.lab)
 		if err == nil && l.URL != "" {
+			announce()
 			return collectInLab(f.server.lab, r.Node, s)
 		}
 		server = localServer(flowapi.DefaultSocket)
 	}
 	if strings.HasPrefix(server, "unix:") {
+		announce()
 		return bundle.Collect(ctx, s)
 	}
 	b := &bundle.Bundle{}

@@ -43,7 +43,7 @@ func TestWatchFor(t *testing.T) {
 	r := cluster.Records()[0]
 	cluster.Emit(observe.Item{Record: r})
 	<-done
-	if code != 0 || !strings.Contains(stderr, "waiting for a flow: refused,unanswered,reset,rejected,dropped,failed\n") || !strings.Contains(stdout, "decided on "+r.Node+"\nwrote "+file) {
+	if code != 0 || !strings.Contains(stderr, "waiting for a flow: refused,unanswered,reset,rejected,dropped,failed\n") || strings.Contains(stderr, "collecting") || !strings.Contains(stdout, "decided on "+r.Node+"\nwrote "+file) {
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 	queries := cluster.Queries()

@@ -68,7 +68,10 @@ func (f *webFlags) run(cmd *cobra.Command, connect connector) error {
 		if err != nil {
 			return err
 		}
-		if l.URL != "" {
+		switch {
+		case l.URL != "" && f.page != "":
+			return errors.New("--page requires --cluster or --server: a lab serves its page itself (nfqproxy lab up --page)")
+		case l.URL != "":
 			return f.show(stdout, l, "the page of the lab")
 		}
 	}

@@ -62,13 +62,8 @@ func unansweredOf(records []*flow.Record) (list []*unanswered) {
 // flowOf is a flow as its node decided it; ok is false if the record does not show it.
 func flowOf(r *flow.Record) (f drops.Flow, ok bool) {
 	protocol, err := decision.ParseProtocol(r.Protocol)
-	f = drops.Flow{Protocol: protocol, Source: addrPort(r.Source), Destination: addrPort(r.Destination), Endpoint: addrPort(r.Endpoint), Local: r.Local}
-	f.Seen = addrPort(r.Life.SeenSource)
-	if a, err := netip.ParseAddr(r.MasqueradeAddress); !f.Seen.IsValid() && err == nil {
-		f.Seen = netip.AddrPortFrom(a, f.Source.Port())
-	} else if !f.Seen.IsValid() {
-		f.Seen = f.Source
-	}
+	seen, endpoint, _ := r.Leaves()
+	f = drops.Flow{Protocol: protocol, Source: addrPort(r.Source), Destination: addrPort(r.Destination), Endpoint: addrPort(endpoint), Seen: addrPort(seen), Local: r.Local}
 	if r.MasqueradeReason != "" && r.MasqueradeReason != flow.HostMasquerade {
 		f.Mark = decision.DefaultMasqueradeMark
 	}

@@ -12,7 +12,7 @@ import (
 func (s *server) holder() (observe.Holder, error) {
 	h := s.Observer.Holder()
 	if h == nil {
-		return nil, notFound("holding flows is not available on this server")
+		return nil, notFound("holding flows is not available on this server: the daemon requires --flow-api-holds")
 	}
 	return h, nil
 }

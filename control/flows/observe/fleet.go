@@ -131,7 +131,7 @@ func (f *Fleet) Holder() Holder {
 }
 
 // note logs only when a node becomes unreachable and when it is reachable again: pages send
-// requests all the time.
+// requests all the time. An answer of a node that is none of the members any more does not count.
 func (f *Fleet) note(node string, err error) {
 	if errors.Is(err, errNoHolds) { // the node has responded
 		err = nil
@@ -139,12 +139,13 @@ func (f *Fleet) note(node string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch lost := f.lost[node]; {
-	case err != nil && !lost:
+	case err != nil && !lost && slices.ContainsFunc(f.members, func(m Member) bool { return m.Name == node }):
 		f.Log.Warn("node is unreachable and left out of responses", "node", node, "error", err)
+		f.lost[node] = true
 	case err == nil && lost:
 		f.Log.Info("node is reachable again", "node", node)
+		delete(f.lost, node)
 	}
-	f.lost[node] = err != nil
 }
 
 // Flow searches all nodes, and adds what the others decided about the same connection.

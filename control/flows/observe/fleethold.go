@@ -16,7 +16,7 @@ import (
 // rememberedHolds is the maximum number of holds that are done and kept.
 const rememberedHolds = 100
 
-var errNoHolds = errors.New("holding flows is not available")
+var errNoHolds = errors.New("holding flows is not available: the daemon requires --flow-api-holds")
 
 // fleetHolds is the [Holder] of a fleet. It arms a hold on several nodes until one of them holds a
 // flow; the others are then cancelled.
@@ -86,8 +86,8 @@ func (h *fleetHolds) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
 		i := slices.IndexFunc(replies, func(r reply[armed]) bool { return r.err != nil })
 		err = fmt.Errorf("node %s: %w", replies[i].Name, replies[i].err)
 	}
-	if errors.Is(err, errNoHolds) && len(good) == 0 {
-		err = &Error{Status: http.StatusNotFound, Message: err.Error()}
+	if len(good) == 0 && len(replies) > 0 && !slices.ContainsFunc(replies, func(r reply[armed]) bool { return !errors.Is(r.err, errNoHolds) }) {
+		err = &Error{Status: http.StatusNotFound, Message: errNoHolds.Error()}
 	}
 	if err != nil {
 		for _, r := range replies {

@@ -29,7 +29,7 @@ func TestFleetHolds(t *testing.T) {
 	if _, err := h.Act(ctx, hold.ID, observe.Act{Action: observe.ActStep}); !errors.As(err, &e) || e.Status != 409 {
 		t.Errorf("nothing is held: error %v", err)
 	}
-	if !fakes[1].Catch(flow.Record{Version: 1, ID: "1", Steps: []flow.Step{{}}}) {
+	if !fakes[1].Catch(flow.Record{Version: 1, Source: "1", Steps: []flow.Step{{}}}) {
 		t.Fatal("node-b got no request")
 	}
 	next := func() {
@@ -39,7 +39,7 @@ func TestFleetHolds(t *testing.T) {
 		}
 	}
 	next()
-	if hold.State != observe.HoldHolding || hold.Record.ID != "1" || hold.Query != holdWeb {
+	if hold.State != observe.HoldHolding || hold.Record.Source != "1" || hold.Query != holdWeb {
 		t.Errorf("%+v", hold)
 	}
 	for i, outcome := range []string{"cancelled", "", "cancelled"} {
@@ -57,7 +57,7 @@ func TestFleetHolds(t *testing.T) {
 	// What happens at the node by itself is seen, too.
 	fakes[1].Expire("node-b-1")
 	next()
-	if hold.State != observe.HoldDone || hold.Outcome != "expired" || hold.Record.ID != "1" || hold.Step != 1 {
+	if hold.State != observe.HoldDone || hold.Outcome != "expired" || hold.Record.Source != "1" || hold.Record.Held.ID != hold.ID || hold.Step != 1 {
 		t.Errorf("%+v", hold)
 	}
 	list, err := h.Holds(ctx)
@@ -199,13 +199,14 @@ func TestFleetHoldRefused(t *testing.T) {
 	if _, err := f.Holder().Hold(ctx, holdWeb); err != nil {
 		t.Error(err)
 	}
+	const none = "holding flows is not available: the daemon requires --flow-api-holds"
 	named := observe.HoldQuery{Flow: observe.HoldFilter{Node: "node-a,node-b"}}
 	if _, err := f.Holder().Hold(ctx, named); err == nil || err.Error() != "node node-b: on fire" {
 		t.Errorf("error %v", err)
 	}
 	fakes[1].Fail(nil)
 	fakes[1].NoHolds = true
-	if _, err := f.Holder().Hold(ctx, named); err == nil || err.Error() != "node node-b: holding flows is not available" {
+	if _, err := f.Holder().Hold(ctx, named); err == nil || err.Error() != "node node-b: "+none {
 		t.Errorf("error %v", err)
 	}
 	if !fakes[2].AwaitOutcome(ctx, "cancelled", "") {
@@ -216,7 +217,6 @@ func TestFleetHoldRefused(t *testing.T) {
 		t.Error(err)
 	}
 	fakes[2].NoHolds = true
-	const none = "node node-a: holding flows is not available\nnode node-b: holding flows is not available\nnode node-c: holding flows is not available"
 	fakes[1].NoHolds = false
 	holder := f.Holder()
 	fakes[1].NoHolds = true

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,23 +34,6 @@ func leaving(r *flow.Record) joinKey {
 		return joinKey{}
 	}
 	return joinKey{r.Protocol, source, destination}
-}
-
-// Translated returns the tuple of a flow's first packet as it leaves the deciding node, which is the one
-// that arrives at the next node of its path: source and destination are ip:port. exact is false for a
-// masqueraded flow as long as the kernel has not reported its source port: then it is that before
-// translation, which the kernel keeps unless it is taken.
-func Translated(r *flow.Record) (protocol, source, destination string, exact bool) {
-	if key := leaving(r); key != (joinKey{}) {
-		return key.protocol, key.source, key.destination, true
-	}
-	source = r.Source
-	if a, err := netip.ParseAddr(r.MasqueradeAddress); err == nil {
-		if from, err := netip.ParseAddrPort(r.Source); err == nil {
-			source = netip.AddrPortFrom(a, from.Port()).String()
-		}
-	}
-	return r.Protocol, source, r.Endpoint, false
 }
 
 // near reports whether two records may be of one connection by their nodes and times.

@@ -1,9 +1,11 @@
 package observe_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -102,6 +104,76 @@ func TestFleetMembers(t *testing.T) {
 	if r := replaced.Requests(); r[0] != (observe.FlowQuery{Follow: true, Rate: "30"}) {
 		t.Errorf("the new daemon: %+v", r)
 	}
+}
+
+// TestFleetForgets: a node that comes back counts as reachable until it fails again; what is known of nodes that stay is
+// kept. An answer that comes after its node has gone is not kept.
+func TestFleetForgets(t *testing.T) {
+	var log bytes.Buffer
+	f, fakes := newFleet(t, 2, observe.FleetOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	one := []observe.Member{{Name: "node-a", Observer: fakes[0]}}
+	both := append(one, observe.Member{Name: "node-b", Observer: fakes[1]})
+	set := func(members []observe.Member) {
+		t.Helper()
+		if err := f.SetMembers(members); err != nil {
+			t.Fatal(err)
+		}
+	}
+	logs := func(what, want string) {
+		t.Helper()
+		if _, err := f.Stats(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := log.String(); want == "" && got != "" || !strings.Contains(got, want) || strings.Count(got, "\n") > 1 {
+			t.Errorf("%s: the log is %q, want %q", what, got, want)
+		}
+		log.Reset()
+	}
+	const unreachable, again = `msg="node is unreachable and left out of responses" node=node-b`, `msg="node is reachable again" node=node-b`
+	onFire := errors.New("on fire")
+	fakes[1].Fail(onFire)
+	logs("it fails", unreachable)
+	set(both)
+	logs("it stays", "")
+	set(one)
+	set(both)
+	logs("it was away, and fails", unreachable)
+	set(one)
+	fakes[1].Fail(nil)
+	set(both)
+	logs("it was away, and does not fail", "")
+	fakes[1].Fail(onFire)
+	logs("it fails once more", unreachable)
+	fakes[1].Fail(nil)
+	logs("it fails no more", again)
+
+	slow := &slowStats{Fake: fakes[1], asked: make(chan struct{}), answer: make(chan error)}
+	set(append(one, observe.Member{Name: "node-b", Observer: slow}))
+	ended := make(chan error)
+	go func() {
+		_, err := f.Stats(t.Context())
+		ended <- err
+	}()
+	<-slow.asked
+	set(one)
+	slow.answer <- onFire
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	set(both)
+	logs("it failed after it had gone, and does not now", "")
+}
+
+// slowStats is a node that answers when the test has it.
+type slowStats struct {
+	*observetest.Fake
+	asked  chan struct{}
+	answer chan error
+}
+
+func (s *slowStats) Stats(context.Context) ([]observe.Stats, error) {
+	s.asked <- struct{}{}
+	return nil, <-s.answer
 }
 
 // TestFleetDividesRate: among the streams of all nodes; a rate that no node reaches is not sent.

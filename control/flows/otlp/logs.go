@@ -18,17 +18,15 @@ import (
 // scope is the instrumentation scope of what this package exports.
 const scope = "github.com/nfqproxy/nfqproxy"
 
-// collectedLogs keeps the records that the SDK makes.
-type collectedLogs struct{ records []log.Record }
+// madeLogs are the log records that the SDK makes.
+type madeLogs struct{ made[log.Record] }
 
-func (c *collectedLogs) OnEmit(_ context.Context, r *log.Record) error {
-	c.records = append(c.records, r.Clone())
+func (m *madeLogs) OnEmit(_ context.Context, r *log.Record) error {
+	m.list = append(m.list, r.Clone())
 	return nil
 }
 
-func (c *collectedLogs) Enabled(context.Context, log.EnabledParameters) bool { return true }
-func (c *collectedLogs) Shutdown(context.Context) error                      { return nil }
-func (c *collectedLogs) ForceFlush(context.Context) error                    { return nil }
+func (m *madeLogs) Enabled(context.Context, log.EnabledParameters) bool { return true }
 
 // openLogs exports a log record for each event of a flow.
 func (e *Exporter) openLogs(described *resource.Resource) error {
@@ -38,18 +36,9 @@ func (e *Exporter) openLogs(described *resource.Resource) error {
 	if err != nil {
 		return err
 	}
-	p.close = exporter.Shutdown
-	var made collectedLogs
-	logger := log.NewLoggerProvider(log.WithResource(described), log.WithProcessor(&made)).Logger(scope, otellog.WithInstrumentationVersion(e.config.Version))
-	p.request = func(records []*flow.Record) func(context.Context) error {
-		made.records = nil
-		for _, r := range records {
-			emit(logger, r)
-		}
-		list := made.records
-		return func(ctx context.Context) error { return exporter.Export(ctx, list) }
-	}
-	e.pipes = append(e.pipes, p)
+	var m madeLogs
+	logger := log.NewLoggerProvider(log.WithResource(described), log.WithProcessor(&m)).Logger(scope, otellog.WithInstrumentationVersion(e.config.Version))
+	e.add(p, m.requests(func(r *flow.Record) { emit(logger, r) }, exporter.Export), exporter.Shutdown)
 	return nil
 }
 

@@ -116,6 +116,31 @@ func (e *Exporter) newPipe(signal string) *pipe {
 	return &pipe{counts: e.newCounts(signal), sample: e.config.Sample, rate: e.config.Records}
 }
 
+// add adds a pipe to those that Start starts. request and shutdown are its request and its close.
+func (e *Exporter) add(p *pipe, request func([]*flow.Record) func(context.Context) error, shutdown func(context.Context) error) {
+	p.request, p.close = request, shutdown
+	e.pipes = append(e.pipes, p)
+}
+
+// made is what the SDK makes of the records of a request: log records, or spans. Embedded in a processor of the
+// SDK, which appends to the list, it has nothing to flush.
+type made[T any] struct{ list []T }
+
+func (m *made[T]) Shutdown(context.Context) error   { return nil }
+func (m *made[T]) ForceFlush(context.Context) error { return nil }
+
+// requests returns the request of a pipe: convert has the SDK make its value of one record, and export sends all.
+func (m *made[T]) requests(convert func(*flow.Record), export func(context.Context, []T) error) func([]*flow.Record) func(context.Context) error {
+	return func(records []*flow.Record) func(context.Context) error {
+		m.list = nil
+		for _, r := range records {
+			convert(r)
+		}
+		list := m.list
+		return func(ctx context.Context) error { return export(ctx, list) }
+	}
+}
+
 // countRejected is an interceptor that takes the number of rejected records out of a response: the
 // exporters do not return it.
 func (p *pipe) countRejected(ctx context.Context, method string, request, response any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {

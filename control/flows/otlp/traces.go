@@ -15,7 +15,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -29,9 +28,9 @@ func traceID(r *flow.Record) (id trace.TraceID) {
 	if r.Time != nil {
 		period = r.Time.Unix() / int64(reuse/time.Second)
 	}
-	protocol, source, destination, _ := observe.Translated(r)
+	source, destination, _ := r.Leaves()
 	b := make([]byte, 0, 128)
-	for _, text := range []string{protocol, source, destination} {
+	for _, text := range []string{r.Protocol, source, destination} {
 		b = append(append(b, text...), ' ')
 	}
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64(b, uint64(period)))
@@ -73,13 +72,11 @@ func (g givenIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
 	return id
 }
 
-// collectedSpans keeps the spans that the SDK makes.
-type collectedSpans struct{ spans []sdktrace.ReadOnlySpan }
+// madeSpans are the spans that the SDK makes.
+type madeSpans struct{ made[sdktrace.ReadOnlySpan] }
 
-func (c *collectedSpans) OnEnd(s sdktrace.ReadOnlySpan)                   { c.spans = append(c.spans, s) }
-func (c *collectedSpans) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
-func (c *collectedSpans) Shutdown(context.Context) error                  { return nil }
-func (c *collectedSpans) ForceFlush(context.Context) error                { return nil }
+func (m *madeSpans) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+func (m *madeSpans) OnEnd(s sdktrace.ReadOnlySpan)                   { m.list = append(m.list, s) }
 
 // openTraces exports a span for each decision.
 func (e *Exporter) openTraces(described *resource.Resource) error {
@@ -90,19 +87,10 @@ func (e *Exporter) openTraces(described *resource.Resource) error {
 	if err != nil {
 		return err
 	}
-	p.close = exporter.Shutdown
-	var made collectedSpans
+	var m madeSpans
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithResource(described), sdktrace.WithSampler(sdktrace.AlwaysSample()),
-		sdktrace.WithIDGenerator(givenIDs{}), sdktrace.WithSpanProcessor(&made)).Tracer(scope, trace.WithInstrumentationVersion(e.config.Version))
-	p.request = func(records []*flow.Record) func(context.Context) error {
-		made.spans = nil
-		for _, r := range records {
-			span(tracer, r)
-		}
-		list := made.spans
-		return func(ctx context.Context) error { return exporter.ExportSpans(ctx, list) }
-	}
-	e.pipes = append(e.pipes, p)
+		sdktrace.WithIDGenerator(givenIDs{}), sdktrace.WithSpanProcessor(&m)).Tracer(scope, trace.WithInstrumentationVersion(e.config.Version))
+	e.add(p, m.requests(func(r *flow.Record) { span(tracer, r) }, exporter.ExportSpans), exporter.Shutdown)
 	return nil
 }
 

@@ -48,6 +48,9 @@ func Story(r *flow.Record, o Options, rules bool) string {
 	if h := r.Held; h != nil {
 		line(&b, "held", "for %s, then %s (hold %s)", Duration(Seconds(h.Seconds)), h.Action, h.ID)
 	}
+	if o.DroppedBy != "" {
+		line(&b, "dropped", "%s", o.DroppedBy)
+	}
 	if l := r.Life; l != nil {
 		life(&b, r, o)
 	}

@@ -47,6 +47,9 @@ type Options struct {
 	// Observed are the nodes whose flows are observed; nil: not known. A story names a node on the
 	// flow's path that has no record of it.
 	Observed map[string]bool
+	// DroppedBy describes the firewall rule that drops the packets after the decision, for a story; empty: not known,
+	// or none does.
+	DroppedBy string
 }
 
 func (o Options) now() time.Time {

@@ -23,7 +23,7 @@ func (s *Session) end(ctx context.Context, hold *observe.Hold) error {
 	if err := s.Screen.Done(hold); err != nil {
 		return err
 	}
-	if hold.Record.ID == "" || hold.Record.Endpoint == "" || hold.Outcome == flow.HoldDropped {
+	if hold.Record.Held == nil || hold.Record.Endpoint == "" || hold.Outcome == flow.HoldDropped {
 		return nil
 	}
 	r, err := s.fate(ctx, hold.Record)
@@ -35,7 +35,8 @@ func (s *Session) end(ctx context.Context, hold *observe.Hold) error {
 
 var errFound = errors.New("state found")
 
-// fate waits for the state of a released flow; nil: not known in time.
+// fate waits for the state of a released flow; nil: not known in time. The flow has its ID only since its release, so it is
+// found by that of its hold.
 func (s *Session) fate(ctx context.Context, held *flow.Record) (*flow.Record, error) {
 	ctx, stop := context.WithTimeout(ctx, fatePatience)
 	defer stop()
@@ -46,7 +47,7 @@ func (s *Session) fate(ctx context.Context, held *flow.Record) (*flow.Record, er
 	var last *flow.Record
 	err := s.Observer.Flows(ctx, q, func(item observe.Item) error {
 		r := item.Record
-		if r == nil || r.ID != held.ID || r.Life == nil || r.Life.State == flow.Decided {
+		if r == nil || r.Held == nil || r.Held.ID != held.Held.ID || r.Life == nil || r.Life.State == flow.Decided {
 			return nil
 		}
 		last = r

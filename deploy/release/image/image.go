@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -16,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/nfqproxy/nfqproxy/deploy/release/licenses"
 	"github.com/nfqproxy/nfqproxy/deploy/release/program"
 )
 
@@ -42,6 +44,7 @@ type file struct {
 
 // source is where the programs come from.
 type source struct {
+	dir               string // of the repository
 	version, revision string // the commit is empty if it is unknown
 	date              time.Time
 }
@@ -80,12 +83,25 @@ func buildOne(p *program.Program, from source) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
+	own, err := os.ReadFile(filepath.Join(from.dir, "LICENSE"))
+	if err != nil {
+		return nil, err
+	}
+	modules, err := licenses.Of(p, from.dir)
+	if err != nil {
+		return nil, err
+	}
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	for _, l := range []struct {
 		by    string
 		files []file
 	}{
 		{"deploy/release/image: base", base},
+		{"deploy/release/image: licences", []file{
+			{name: "licenses/", mode: 0o755},
+			{name: "licenses/LICENSE", mode: 0o644, content: own},
+			{name: "licenses/" + licenses.FileName, mode: 0o644, content: []byte(licenses.Text(modules))},
+		}},
 		{"deploy/release/image: nfqproxy " + from.version, []file{{name: entrypoint[1:], mode: 0o755, content: content}}},
 	} {
 		made, err := layer(l.files)

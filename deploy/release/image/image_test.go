@@ -41,7 +41,7 @@ func programs(t *testing.T, platforms ...string) (paths []string) {
 
 const image = "nfqproxy:dev"
 
-var from = source{version: "v1.2.3", revision: "0123456789abcdef0123456789abcdef01234567"}
+var from = source{dir: "../../..", version: "v1.2.3", revision: "0123456789abcdef0123456789abcdef01234567"}
 
 // sums are the SHA-256 of all files of a directory.
 func sums(t *testing.T, dir string) map[string]string {
@@ -206,15 +206,51 @@ func checkImage(t *testing.T, img v1.Image, arch, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	own, err := os.ReadFile("../../../LICENSE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := thirdParty(t, layers[1])
+	for _, want := range []string{"k8s.io/client-go v", "Apache License\n", "    Go 1.", "Copyright 2009 The Go Authors."} {
+		if !strings.Contains(others, want) {
+			t.Errorf("%s: the licences lack %q", arch, want)
+		}
+	}
 	if diff := cmp.Diff([]string{
 		"drwxr-xr-x 0:0 0 etc/ ",
 		`-rw-r--r-- 0:0 0 etc/group "root:x:0:\n"`,
 		`-rw-r--r-- 0:0 0 etc/nsswitch.conf "hosts: files dns\n"`,
 		`-rw-r--r-- 0:0 0 etc/passwd "root:x:0:0:root:/:/sbin/nologin\n"`,
 		"dtrwxrwxrwx 0:0 0 tmp/ ",
+		"drwxr-xr-x 0:0 0 licenses/ ",
+		fmt.Sprintf("-rw-r--r-- 0:0 0 licenses/LICENSE %x", sha256.Sum256(own)),
+		fmt.Sprintf("-rw-r--r-- 0:0 0 licenses/THIRD_PARTY_LICENSES %x", sha256.Sum256([]byte(others))),
 		fmt.Sprintf("-rwxr-xr-x 0:0 0 nfqproxy %x", sha256.Sum256(program)),
 	}, got); diff != "" {
 		t.Errorf("%s: %s", arch, diff)
+	}
+}
+
+// thirdParty is the text of the licences in a layer.
+func thirdParty(t *testing.T, l v1.Layer) string {
+	t.Helper()
+	content, err := l.Uncompressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer content.Close()
+	for r := tar.NewReader(content); ; {
+		h, err := r.Next()
+		if err != nil {
+			t.Fatalf("licenses/THIRD_PARTY_LICENSES: %v", err)
+		}
+		if h.Name == "licenses/THIRD_PARTY_LICENSES" {
+			text, err := io.ReadAll(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(text)
+		}
 	}
 }
 
@@ -275,8 +311,8 @@ func TestPush(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := fmt.Sprintf("-rwxr-xr-x 0:0 0 nfqproxy %x", sha256.Sum256(program)); !slices.Contains(list(t, layers[1]), want) {
-			t.Errorf("%s: %q", arch, list(t, layers[1]))
+		if want := fmt.Sprintf("-rwxr-xr-x 0:0 0 nfqproxy %x", sha256.Sum256(program)); !slices.Contains(list(t, layers[2]), want) {
+			t.Errorf("%s: %q", arch, list(t, layers[2]))
 		}
 	}
 	server.Close()
@@ -296,18 +332,20 @@ func TestRefused(t *testing.T) {
 	for _, c := range []struct {
 		name, epoch, want string
 		paths             []string
+		dir               string
 	}{
-		{image, "", "an image needs a program", nil},
-		{image, "", "is not a program that Go has built", []string{text}},
-		{image, "", "linux/amd64: an image has one program of each architecture", good[:2]},
-		{image, "", "darwin/arm64: an image has one program of each architecture, for linux", good[2:]},
-		{"Registry/UPPER", "", "the name of the image", good[:1]},
-		{image, "yesterday", `SOURCE_DATE_EPOCH is "yesterday"`, good[:1]},
-		{image, "-1", `SOURCE_DATE_EPOCH is "-1"`, good[:1]},
+		{image, "", "an image needs a program", nil, from.dir},
+		{image, "", "is not a program that Go has built", []string{text}, from.dir},
+		{image, "", "linux/amd64: an image has one program of each architecture", good[:2], from.dir},
+		{image, "", "darwin/arm64: an image has one program of each architecture, for linux", good[2:], from.dir},
+		{"Registry/UPPER", "", "the name of the image", good[:1], from.dir},
+		{image, "yesterday", `SOURCE_DATE_EPOCH is "yesterday"`, good[:1], from.dir},
+		{image, "-1", `SOURCE_DATE_EPOCH is "-1"`, good[:1], from.dir},
+		{image, "", "elsewhere/LICENSE", good[:1], "elsewhere"},
 	} {
 		t.Setenv("SOURCE_DATE_EPOCH", c.epoch)
 		out := t.TempDir()
-		err := run(context.Background(), c.name, from, out, false, c.paths)
+		err := run(context.Background(), c.name, source{dir: c.dir}, out, false, c.paths)
 		if err == nil || !strings.Contains(err.Error(), c.want) || len(sums(t, out)) != 0 {
 			t.Errorf("%s, %s, %v: %v, %v; want %q", c.name, c.epoch, c.paths, err, sums(t, out), c.want)
 		}

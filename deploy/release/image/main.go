@@ -1,7 +1,7 @@
 // Command image packs programs into a container image for several platforms, without a
 // container runtime, and pushes it if -push is set:
 //
-//	go run ./image -name nfqproxy:dev -version v1.2.3 -out DIR PROGRAM...
+//	go run ./image -source ../.. -name nfqproxy:dev -version v1.2.3 -out DIR PROGRAM...
 //
 // It writes nfqproxy-image.tar, an OCI layout of all platforms (for ctr, kind, podman and skopeo), and
 // nfqproxy-image-ARCH.tar for each, in Docker's format (for docker load and crane). The files depend on
@@ -30,12 +30,13 @@ func main() {
 	image := flags.String("name", "nfqproxy:dev", "the image's `name`, with a tag")
 	version := flags.String("version", "unknown", "the program's version")
 	revision := flags.String("revision", "", "the `commit` of the program")
+	dir := flags.String("source", "../..", "the `directory` of the repository")
 	out := flags.String("out", ".", "the `directory` of the files")
 	push := flags.Bool("push", false, "push the image to the registry of its name, with the credentials of docker login")
 	_ = flags.Parse(os.Args[1:])
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *image, source{version: *version, revision: *revision}, *out, *push, flags.Args()); err != nil {
+	if err := run(ctx, *image, source{dir: *dir, version: *version, revision: *revision}, *out, *push, flags.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}

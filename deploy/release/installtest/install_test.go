@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -61,8 +62,21 @@ func (m *machine) use(version string) {
 	m.expect("man nfqproxy", "nfqproxy-cleanup")
 	m.expect(`source /usr/share/bash-completion/bash_completion; source /usr/share/bash-completion/completions/nfqproxy; COMP_WORDS=(nfqproxy clea) COMP_CWORD=1 COMP_LINE='nfqproxy clea' COMP_POINT=13
 		__start_nfqproxy nfqproxy 2>/dev/null; echo "${COMPREPLY[@]}"`, "^cleanup")
+	m.expect("kubectl-nfqproxy flows --help", `(?m)^Usage:\n +kubectl nfqproxy flows `)
+	m.expect("kubectl_complete-nfqproxy fl", "^flows\\b")
 	if out := m.run("systemd-analyze verify --man=no nfqproxy.service 2>&1"); strings.Contains(out, "nfqproxy.service") {
 		m.t.Error(out)
+	}
+}
+
+// licenses looks for the licences of what is linked into the program.
+func (m *machine) licenses(path string) {
+	m.t.Helper()
+	text := m.run("cat " + path)
+	for _, want := range []string{`(?m)^    Go 1\.`, `(?m)^    k8s\.io/client-go v`, `(?m)^k8s\.io/client-go v[^ ]+: LICENSE\n(.+\n)*=+\n\n +Apache License\n`, `(?m)^github\.com/prometheus/procfs .*: NOTICE$`} {
+		if !regexp.MustCompile(want).MatchString(text) {
+			m.t.Errorf("%s lacks %s", path, want)
+		}
 	}
 }
 
@@ -75,6 +89,8 @@ func TestDeb(t *testing.T) {
 	m.run("dpkg --no-triggers --path-include='/usr/share/*' --install " + deb)
 	m.use(version)
 	m.expect("dpkg-query -W -f '${Conffiles}' nfqproxy", "(?s)/etc/default/nfqproxy .*/etc/nfqproxy/config.conf ")
+	m.expect("cat /usr/share/doc/nfqproxy/copyright", "THIRD_PARTY_LICENSES")
+	m.licenses("/usr/share/doc/nfqproxy/THIRD_PARTY_LICENSES")
 	if out := m.run("dpkg --verify nfqproxy"); out != "" {
 		t.Error(out)
 	}
@@ -91,7 +107,7 @@ func TestDeb(t *testing.T) {
 	m.expect("dpkg --remove nfqproxy", "removed nftables table ip nfqproxy")
 	m.expect(tables, "^$")
 	m.expect("tail -n 2 /tmp/systemctl.log", "^--no-reload disable --now nfqproxy.service\ndaemon-reload\n$")
-	m.run("test -e /etc/default/nfqproxy && test -e /var/lib/nfqproxy && ! test -e /usr/bin/nfqproxy")
+	m.run("test -e /etc/default/nfqproxy && test -e /var/lib/nfqproxy && ! ls /usr/bin | grep nfqproxy")
 	m.run("dpkg --purge nfqproxy")
 	m.run("! test -e /etc/default/nfqproxy && ! test -e /etc/nfqproxy && ! test -e /var/lib/nfqproxy")
 }
@@ -112,14 +128,15 @@ func TestRPM(t *testing.T) {
 	m := newMachine(t, "rpm", "man", "nft", "curl", "systemd-analyze")
 	_, version := release(t)
 	file := "/mnt/nfqproxy-" + strings.TrimPrefix(version, "v") + "-1." + map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH] + ".rpm"
-	m.expect("rpm --query --package --list "+file, "(?s)^/etc/default/nfqproxy\n/etc/nfqproxy/config.conf\n/usr/bin/nfqproxy\n/usr/lib/systemd/system/nfqproxy.service\n.*"+
-		"/usr/share/licenses/nfqproxy/LICENSE\n/usr/share/man/man1/nfqproxy-cleanup.1.gz\n.*/usr/share/zsh/site-functions/_nfqproxy\n$")
+	m.expect("rpm --query --package --list "+file, "(?s)^/etc/default/nfqproxy\n/etc/nfqproxy/config.conf\n/usr/bin/kubectl-nfqproxy\n/usr/bin/kubectl_complete-nfqproxy\n/usr/bin/nfqproxy\n/usr/lib/systemd/system/nfqproxy.service\n.*"+
+		"/usr/share/licenses/nfqproxy/LICENSE\n/usr/share/licenses/nfqproxy/THIRD_PARTY_LICENSES\n/usr/share/man/man1/nfqproxy-cleanup.1.gz\n.*/usr/share/zsh/site-functions/_nfqproxy\n$")
 	m.expect("rpm --query --package --configfiles "+file, "^/etc/default/nfqproxy\n/etc/nfqproxy/config.conf\n$")
 	m.expect("rpm --query --package --queryformat '%{LICENSE} %{VERSION} %{BUILDHOST}' "+file, "^Apache-2.0 "+strings.TrimPrefix(version, "v")+" localhost$")
 	// This machine's database is dpkg's.
 	const rpm = "rpm --dbpath /tmp/rpm --nodeps "
 	m.run(rpm + "--install " + file)
 	m.use(version)
+	m.licenses("/usr/share/licenses/nfqproxy/THIRD_PARTY_LICENSES")
 	m.serve()
 	m.run(rpm + "--upgrade --force " + file)
 	m.run(ready)
@@ -127,15 +144,17 @@ func TestRPM(t *testing.T) {
 	m.expect("cat /etc/default/nfqproxy", "(?m)^NFQPROXY_FLAGS=")
 	m.expect(rpm+"--erase nfqproxy", "removed nftables table ip nfqproxy")
 	m.expect(tables, "^$")
-	m.run("! test -e /usr/bin/nfqproxy")
+	m.run("! ls /usr/bin | grep nfqproxy")
 }
 
-// TestArchive: the archive of this platform has the program, and the checksums are right.
+// TestArchive: the archive of this platform has the program and the licences, and the checksums are right.
 func TestArchive(t *testing.T) {
 	m := newMachine(t, "tar", "sha256sum")
 	_, version := release(t)
 	m.run("cd /mnt && sha256sum --check --strict SHA256SUMS")
 	m.expect("mkdir /tmp/x && tar -C /tmp/x -xzf /mnt/nfqproxy-"+version+"-linux-"+runtime.GOARCH+".tar.gz && /tmp/x/nfqproxy version", "^nfqproxy "+version+" ")
+	m.licenses("/tmp/x/THIRD_PARTY_LICENSES")
+	m.run("cd /mnt && for f in *.tar.gz; do tar -tzf $f | grep -qx THIRD_PARTY_LICENSES || { echo $f; exit 1; }; done")
 }
 
 // TestImage: containerd imports the image with its platforms and runs it.
@@ -170,6 +189,10 @@ E`)
 	m.expect(ctr+"images list", image+" .*linux/amd64,linux/arm64")
 	m.expect(ctr+"run --rm "+image+" one /nfqproxy version", "^nfqproxy "+version+" ")
 	m.expect(ctr+"run --rm "+image+" two", "nfqproxy replaces kube-proxy on a node")
+	m.run("mkdir /tmp/image && " + ctr + "images mount " + image + " /tmp/image")
+	m.expect("head -n 2 /tmp/image/licenses/LICENSE", "Apache License")
+	m.licenses("/tmp/image/licenses/THIRD_PARTY_LICENSES")
+	m.run("umount /tmp/image")
 	m.run(ctr + "images remove " + image)
 	m.run(ctr + "images import /mnt/nfqproxy-" + version + "-image-" + runtime.GOARCH + ".tar")
 	m.expect(ctr+"run --rm "+image+" three /nfqproxy version", "^nfqproxy "+version+" ")

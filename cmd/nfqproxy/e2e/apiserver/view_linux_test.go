@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,6 +45,7 @@ type viewedNode struct {
 	kubelet *exec.Cmd
 	pod     *corev1.Pod
 	dir     string
+	args    []string // of its daemon, besides those of the manifest
 }
 
 // TestClusterView: the commands show three nodes as one, by the permissions of the manifests' roles.
@@ -54,8 +54,9 @@ func TestClusterView(t *testing.T) {
 	forward := clustertest.RequireProgram(t, controlplane.PortForward)
 	v := &viewed{T: t, site: newSite(t), set: manifestFile[appsv1.DaemonSet](t, base+"daemonset.yaml")}
 	v.makeReader()
-	for range 3 {
-		v.addNode(forward)
+	v.addNode(forward)
+	for range 2 {
+		v.addNode(forward, "--flow-api-holds")
 	}
 	for _, n := range v.nodes {
 		n.serves()
@@ -64,6 +65,9 @@ func TestClusterView(t *testing.T) {
 	v.follows()
 	v.page()
 	v.answers()
+	v.tops()
+	v.steps()
+	v.watches()
 	v.unreachable()
 	v.permissions()
 }
@@ -91,9 +95,9 @@ func (v *viewed) makeReader() {
 	}
 }
 
-func (v *viewed) addNode(forward string) {
+func (v *viewed) addNode(forward string, args ...string) {
 	v.Helper()
-	n := &viewedNode{siteNode: v.newNode(v.T)}
+	n := &viewedNode{siteNode: v.newNode(v.T), args: args}
 	dir, err := os.MkdirTemp("", "nfqproxy") // shorter than the test's: a socket's path is limited
 	if err != nil {
 		v.Fatal(err)
@@ -132,7 +136,7 @@ func (v *viewed) start(n *viewedNode) {
 		own[i] = strings.Replace(own[i], "/run/nfqproxy/", n.dir+"/", 1)
 	}
 	n.daemon = e2etest.StartDefault(v.T, n.ns, append([]string{"--kubeconfig", n.siteNode.kubeconfig("nfqproxy"), "--hostname-override", n.name, "--cluster-cidr", "10.244.0.0/16",
-		"--conntrack-max-per-core=0", "--conntrack-min=0", "--oom-score-adj=0"}, own...)...)
+		"--conntrack-max-per-core=0", "--conntrack-min=0", "--oom-score-adj=0"}, append(own, n.args...)...)...)
 	pod := &corev1.Pod{ObjectMeta: *v.set.Spec.Template.ObjectMeta.DeepCopy(), Spec: *v.set.Spec.Template.Spec.DeepCopy()}
 	pod.GenerateName, pod.Spec.NodeName = "nfqproxy-", n.name
 	pods := v.Client().CoreV1().Pods("kube-system")
@@ -180,46 +184,9 @@ func (v *viewed) lists() {
 	}
 }
 
-// lines starts a command as the person, and reads its output and messages. The end of the test ends it.
-func (v *viewed) lines(args ...string) <-chan string {
-	v.Helper()
-	cmd := e2etest.Command(append(args, "--cluster", "--kubeconfig", v.kubeconfig)...)
-	out, err := cmd.StdoutPipe()
-	cmd.Stderr = cmd.Stdout
-	if err == nil {
-		err = v.control.Start(cmd)
-	}
-	if err != nil {
-		v.Fatal(err)
-	}
-	lines := make(chan string, 1000)
-	go func() {
-		defer close(lines)
-		for s := bufio.NewScanner(out); s.Scan(); {
-			lines <- s.Text()
-		}
-	}()
-	v.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	return lines
-}
-
-func (v *viewed) line(lines <-chan string) string {
-	v.Helper()
-	select {
-	case line := <-lines:
-		return line
-	case <-time.After(longPatience):
-		v.Fatalf("waited %s for a line", longPatience)
-		return ""
-	}
-}
-
 // follows: a stream of all nodes goes on with the daemon and the pod that replace others.
 func (v *viewed) follows() {
-	lines := v.lines("flows", "--follow", "--event", "decided", "-o", "jsonl")
+	c := v.begin("flows", "--follow", "--event", "decided", "-o", "jsonl")
 	awaitRecord := func(n *viewedNode) {
 		v.Helper()
 		seen := false
@@ -230,7 +197,7 @@ func (v *viewed) follows() {
 			n.serves()
 			for quiet := time.After(100 * time.Millisecond); !seen; {
 				select {
-				case line := <-lines:
+				case line := <-c.lines:
 					var r flow.Record
 					seen = json.Unmarshal([]byte(line), &r) == nil && r.Node == n.name && r.Service == "default/web-"+n.name+":http"
 					continue
@@ -246,7 +213,7 @@ func (v *viewed) follows() {
 	n := v.nodes[1]
 	n.daemon.Stop(syscall.SIGTERM)
 	for line := ""; !strings.HasPrefix(line, "node "+n.name+" is unreachable"); {
-		if line = v.line(lines); strings.HasPrefix(line, "node ") && !strings.HasPrefix(line, "node "+n.name) {
+		if line = c.line(); strings.HasPrefix(line, "node ") && !strings.HasPrefix(line, "node "+n.name) {
 			v.Fatalf("%s; want %s", line, n.name)
 		}
 	}
@@ -263,8 +230,7 @@ var pageAddress = regexp.MustCompile(`(http://127\.0\.0\.1:\d+)/#token=(\S+)$`)
 
 // page: the page and the flow API of all nodes are served on this machine, with a token.
 func (v *viewed) page() {
-	lines := v.lines("web", "--no-open")
-	first := v.line(lines)
+	first := v.begin("web", "--no-open").line()
 	m := pageAddress.FindStringSubmatch(first)
 	if m == nil {
 		v.Fatalf("web prints %q", first)

@@ -31,7 +31,7 @@ func threeNodes(t *testing.T) []byte {
 }
 
 // TestRelay: the real hubble-relay, on another machine, finds the daemons of three nodes by any of them, and
-// merges their flows. It goes on when a daemon is killed, and when it comes back.
+// merges their flows, in lists and in a stream. Both go on when a daemon is killed, and when it comes back.
 func TestRelay(t *testing.T) {
 	t.Parallel()
 	hubble, relay := clustertest.RequireProgram(t, benchcluster.Hubble), clustertest.RequireProgram(t, benchcluster.HubbleRelay)
@@ -91,37 +91,43 @@ func TestRelay(t *testing.T) {
 	type seen struct {
 		node, port string
 	}
+	// parse is a line of hubble's; at is zero for the state of a node.
+	parse := func(line string) (s seen, at time.Time, err error) {
+		var response struct {
+			Flow struct {
+				Time     time.Time
+				NodeName string `json:"node_name"`
+				L4       struct {
+					UDP struct {
+						SourcePort int `json:"source_port"`
+					}
+				}
+			}
+		}
+		err = json.Unmarshal([]byte(line), &response)
+		return seen{response.Flow.NodeName, fmt.Sprint(response.Flow.L4.UDP.SourcePort)}, response.Flow.Time, err
+	}
+	observe := []string{"observe", server, "--to-service", "default/nobody-home", "-o", "jsonpb"}
 	observed := func() (list []seen) {
 		t.Helper()
-		out, complaints, err := run("observe", server, "--last", "1000", "--to-service", "default/nobody-home", "-o", "jsonpb")
+		out, complaints, err := run(append(observe, "--last", "1000")...)
 		if err != nil {
 			t.Fatalf("hubble observe: %v\n%s", err, complaints)
 		}
 		last := time.Time{}
 		for line := range strings.Lines(out) {
-			var response struct {
-				Flow struct {
-					Time     time.Time
-					NodeName string `json:"node_name"`
-					L4       struct {
-						UDP struct {
-							SourcePort int `json:"source_port"`
-						}
-					}
-				}
-			}
-			if err := json.Unmarshal([]byte(line), &response); err != nil {
+			s, at, err := parse(line)
+			if err != nil {
 				t.Fatalf("%v: %s", err, line)
 			}
-			f := response.Flow
-			if f.Time.IsZero() {
-				continue // the state of a node
+			if at.IsZero() {
+				continue
 			}
-			if f.Time.Before(last) {
-				t.Errorf("a flow of %s is after one of %s", f.Time, last)
+			if at.Before(last) {
+				t.Errorf("a flow of %s is after one of %s", at, last)
 			}
-			last = f.Time
-			list = append(list, seen{f.NodeName, fmt.Sprint(f.L4.UDP.SourcePort)})
+			last = at
+			list = append(list, s)
 		}
 		return list
 	}
@@ -152,19 +158,66 @@ func TestRelay(t *testing.T) {
 			t.Errorf("%s: hubble observes the flows %v, want %v", what, have, want)
 		}
 	}
-	first := flows("shell", "web-2", "third")
+	// stream is hubble observe --follow, from here to the end of the test.
+	stream := e2etest.StartDaemon(t, outside, exec.Command(hubble, append(observe, "--follow")...))
+	streamed := func() map[seen]int {
+		times := make(map[seen]int)
+		for line := range strings.Lines(stream.Log()) {
+			if s, at, err := parse(line); err == nil && !at.IsZero() {
+				times[s]++
+			}
+		}
+		return times
+	}
+	first := make(map[seen]bool)
+	// follow has the stream of these hosts' nodes begin, which new flows show, and expects all flows from then on.
+	follow := func(what string, hosts ...string) {
+		t.Helper()
+		made, latest := make(map[seen]bool), time.Time{}
+		e2etest.Eventually(t, e2etest.Patience, "the stream of each node: "+what, func() bool {
+			if time.Since(latest) > time.Second { // the relay keeps flows as long, to sort them
+				maps.Copy(made, flows(hosts...))
+				latest = time.Now()
+			}
+			nodes := make(map[string]bool)
+			for s := range streamed() {
+				if made[s] {
+					nodes[s.node] = true
+				}
+			}
+			return len(nodes) == len(hosts)
+		})
+		maps.Copy(first, made)
+		made = flows(hosts...)
+		maps.Copy(first, made)
+		e2etest.Eventually(t, e2etest.Patience, "all flows in the stream: "+what, func() bool {
+			have := streamed()
+			for s := range made {
+				if have[s] == 0 {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	follow("at first", "shell", "web-2", "third")
 	expect("at first", first)
 
 	c.Must(c.KillDaemon("node-b"))
 	waitFor("node-b is dead", strings.Replace(all, "172.21.0.3:4244 NODE_CONNECTED", "172.21.0.3:4244 NODE_UNAVAILABLE", 1))
 	maps.DeleteFunc(first, func(s seen, _ bool) bool { return s.node == "node-b" })
-	maps.Copy(first, flows("shell", "third"))
+	follow("node-b is dead", "shell", "third")
 	expect("node-b is dead", first)
 
 	c.Must(c.StartDaemon(t.Context(), "node-b"))
 	waitFor("node-b is back", all)
-	maps.Copy(first, flows("web-2"))
+	follow("node-b is back", "shell", "web-2", "third")
 	expect("node-b is back", first)
+	for s, times := range streamed() {
+		if times != 1 {
+			t.Errorf("hubble observe --follow has the flow %v %d times", s, times)
+		}
+	}
 
 	// Others than clients with a certificate of the authority are refused.
 	direct := []string{"list", "nodes", "--server", "172.21.0.3:4244", "--tls", "--tls-ca-cert-files", ca.file, "--tls-server-name", "node-b.default.hubble-grpc.cilium.io"}

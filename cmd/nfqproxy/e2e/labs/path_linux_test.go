@@ -14,7 +14,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-// pathServices are services whose endpoint is my-nginx-2 on kind-worker2, and one without any.
+// pathServices are services whose endpoint is my-nginx-2 on kind-worker2, and one without any. kind-control-plane has the
+// load balancer IP, as with kube-vip.
 const pathServices = `
 ---
 apiVersion: v1
@@ -39,6 +40,27 @@ endpoints:
 ---
 apiVersion: v1
 kind: Service
+metadata: {name: balanced, namespace: default}
+spec:
+  type: LoadBalancer
+  allocateLoadBalancerNodePorts: false
+  clusterIP: 10.96.1.3
+  clusterIPs: [10.96.1.3]
+  ports:
+  - {port: 80, targetPort: 80, protocol: TCP}
+status: {loadBalancer: {ingress: [{ip: 172.20.0.200}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: balanced-1, namespace: default, labels: {kubernetes.io/service-name: balanced}}
+addressType: IPv4
+ports:
+- {name: "", port: 80, protocol: TCP}
+endpoints:
+- {addresses: [10.244.2.2], nodeName: kind-worker2, targetRef: {kind: Pod, namespace: default, name: my-nginx-2}, conditions: {ready: true}}
+---
+apiVersion: v1
+kind: Service
 metadata: {name: nowhere, namespace: default}
 spec:
   type: NodePort
@@ -49,10 +71,10 @@ spec:
 ---
 `
 
-// TestPath: a connection of a running lab is one row with all nodes that its first packet passed, and one
-// story, whichever node's record it is asked of. It runs before the parallel tests: one of them is about
-// the labs that run.
-func TestPath(t *testing.T) {
+// pathLab runs a lab kind with this name and pathServices, whose only endpoint of web servers is my-nginx-2 on
+// kind-worker2. The result runs a command that must not fail, and returns its output.
+func pathLab(t *testing.T, name string) (run func(t *testing.T, args ...string) string) {
+	t.Helper()
 	netnstest.RequireTool(t, "bash")
 	dir := filepath.Join(t.TempDir(), "mine")
 	if code, _, stderr := e2etest.Run(t, nil, "lab", "init", "kind", dir); code != 0 {
@@ -60,7 +82,7 @@ func TestPath(t *testing.T) {
 	}
 	file := filepath.Join(dir, "kind.yaml")
 	const first = "- addresses: [10.244.1.2]\n  nodeName: kind-worker\n  targetRef: {kind: Pod, namespace: default, name: my-nginx-1}\n  conditions: {ready: true}\n"
-	text := strings.Replace(e2etest.ReadFile(t, file), "name: kind\n", "name: path\n", 1)
+	text := strings.Replace(e2etest.ReadFile(t, file), "name: kind\n", "name: "+name+"\n", 1)
 	if !strings.Contains(text, first) {
 		t.Fatal("the lab has other endpoints")
 	}
@@ -68,7 +90,7 @@ func TestPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	startLab(t, file)
-	run := func(args ...string) string {
+	return func(t *testing.T, args ...string) string {
 		t.Helper()
 		code, stdout, stderr := e2etest.Run(t, nil, args...)
 		if code != 0 {
@@ -76,6 +98,15 @@ func TestPath(t *testing.T) {
 		}
 		return stdout
 	}
+}
+
+// TestPath: a connection of a running lab is one row with all nodes that its first packet passed, and one
+// story, whichever node's record it is asked of. It runs before the parallel tests: one of them is about
+// the labs that run.
+func TestPath(t *testing.T) {
+	netnstest.RequireTool(t, "ip")
+	run := pathLab(t, "path")
+	run(t, "lab", "exec", "--lab", "path", "kind-control-plane", "--", "ip", "address", "add", "172.20.0.200/32", "dev", "eth0")
 	const server, worker, worker2, controlPlane = "10.244.2.2:80", "kind-worker", "kind-worker2", "kind-control-plane"
 	for _, tt := range []struct {
 		name, from, to, protocol string
@@ -89,6 +120,8 @@ func TestPath(t *testing.T) {
 			[]string{"%s -> 10.96.118.136:80", "%s -> " + server + "  (destination translated)", "%s -> " + server}, []string{"service  default/my-nginx-service, by its cluster IP", "source   unchanged"}},
 		{"node port", "outside", "172.20.0.4/30080", "tcp", []string{controlPlane, worker2},
 			[]string{"%s -> 172.20.0.4:30080", "172.20.0.4 -> " + server + "  (destination and source translated)", "172.20.0.4 -> " + server}, []string{"by its node port", "masqueraded", "un-SNAT"}},
+		{"load balancer IP", "outside", "172.20.0.200/80", "tcp", []string{controlPlane, worker2},
+			[]string{"%s -> 172.20.0.200:80", "172.20.0.4 -> " + server + "  (destination and source translated)", "172.20.0.4 -> " + server}, []string{"service  default/balanced, by its load balancer IP", "masqueraded", "un-SNAT"}},
 		{"policy Local", "outside", "172.20.0.3/30081", "tcp", []string{worker2}, nil, []string{", on node kind-worker2\n", "source    unchanged"}},
 		{"hairpin", "my-nginx-2", "10.96.118.136/80", "tcp", []string{worker2}, nil, []string{", on node kind-worker2\n", "hairpin: the endpoint would reply to itself directly"}},
 		{"hairpin through another node", "my-nginx-2", "172.20.0.4/30080", "tcp", []string{worker2, controlPlane, worker2},
@@ -114,7 +147,7 @@ func TestPath(t *testing.T) {
 			var nodes []string
 			e2etest.Eventually(t, e2etest.Patience, "a row of "+strings.Join(tt.nodes, ", "), func() bool {
 				r, nodes = flow.Record{}, nil
-				out := run(append([]string{"flows", "-o", "jsonl", "--join"}, filters...)...)
+				out := run(t, append([]string{"flows", "-o", "jsonl", "--join"}, filters...)...)
 				if out == "" {
 					return false
 				}
@@ -128,14 +161,14 @@ func TestPath(t *testing.T) {
 				}
 				return slices.Equal(nodes, tt.nodes)
 			})
-			if table := run(append([]string{"flows", "--no-headers"}, filters...)...); !strings.HasSuffix(table, "   "+strings.Join(tt.nodes, " → ")+"\n") || strings.Count(table, "\n") != 1 {
+			if table := run(t, append([]string{"flows", "--no-headers"}, filters...)...); !strings.HasSuffix(table, "   "+strings.Join(tt.nodes, " → ")+"\n") || strings.Count(table, "\n") != 1 {
 				t.Errorf("want one row with %s:\n%s", strings.Join(tt.nodes, " → "), table)
 			}
 			way := ""
 			for _, o := range append([]*flow.Record{&r}, r.Others...) {
 				var story string
 				e2etest.Eventually(t, e2etest.Patience, "the story of all nodes", func() bool {
-					story = run("flows", o.ID, "--lab", "path")
+					story = run(t, "flows", o.ID, "--lab", "path")
 					return len(tt.nodes) == 1 || strings.Contains(story, "\nthrough "+strings.Join(tt.nodes, ", then ")+"\n")
 				})
 				for _, want := range tt.has {

@@ -3,10 +3,13 @@ package labs
 import (
 	"bufio"
 	"io"
+	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
@@ -84,7 +87,9 @@ func TestCommandsWithLabs(t *testing.T) {
 		{words("__complete flows --pod kube-system/"), 0, "kube-system/coredns-1\n", "Completion ended"},
 		{words("__complete step --node kind-w"), 0, "kind-worker\n", "Completion ended"},
 	})
+	checkWeb(t, "kind", "--no-open")
 	startLab(t, "dual-stack")
+	checkWeb(t, "dual-stack", "--no-open", "--lab", "dual-stack")
 	const which = "several labs are running; choose one with --lab: dual-stack, kind"
 	check([]step{
 		{words("lab status"), 1, "", which},
@@ -92,6 +97,10 @@ func TestCommandsWithLabs(t *testing.T) {
 		{words("lab exec shell -- true"), 1, "", which},
 		{words("flows"), 1, "", which},
 		{words("step --service web --seconds 1"), 1, "", which},
+		{words("web --no-open"), 1, "", which},
+		{words("web --no-open --lab knd"), 1, "", `lab knd is not running; running labs: dual-stack, kind (did you mean "kind"?)`},
+		{words("web --no-open --lab kind --page 127.0.0.1:0"), 1, "", "--page requires --cluster or --server"},
+		{words("web --no-open --lab kind --server 127.0.0.1:1"), 1, "", "--server and --lab exclude each other"},
 		{words("flows --lab kind"), 0, "", "No flows found."},
 		{words("flows --lab knd"), 1, "", `lab knd is not running; running labs: dual-stack, kind (did you mean "kind"?)`},
 		{words("lab exec --lab dual-stack node-a true"), 0, "", ""},
@@ -100,6 +109,37 @@ func TestCommandsWithLabs(t *testing.T) {
 		{words("lab down --lab kind"), 0, "", ""},
 		{words("lab down"), 1, "", "no lab is running; start one: nfqproxy lab up kind"},
 		{words("lab down kind"), 1, "", "lab kind is not running; start it: nfqproxy lab up kind"},
+		{words("web --no-open --lab kind"), 1, "", "lab kind is not running; start it: nfqproxy lab up kind"},
 		{words("lab status my-lab"), 1, "", "lab my-lab is not running; start a lab: nfqproxy lab up FILE"},
 	})
+}
+
+// checkWeb runs nfqproxy web beside a running lab: the page that it prints is that of the lab, as the lab's process
+// serves it.
+func checkWeb(t *testing.T, lab string, args ...string) {
+	t.Helper()
+	code, stdout, stderr := e2etest.Run(t, nil, append([]string{"web"}, args...)...)
+	m := regexp.MustCompile(`^the page of the lab: (http://127\.0\.0\.1:\d+)/#token=(\S{16,})\n$`).FindStringSubmatch(stdout)
+	if code != 0 || stderr != "" || m == nil {
+		t.Fatalf("web: exit code %d\n%s%s", code, stdout, stderr)
+	}
+	client, err := observe.NewClient(m[1], observe.ClientOptions{Token: m[2]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	topology, err := client.Topology(t.Context())
+	if err != nil || topology.Lab != lab || !topology.CanHold || !topology.CanWhy || !topology.CanRequest {
+		t.Errorf("the topology of the page: %+v, %v", topology, err)
+	}
+	if _, err := client.Holder().Hold(t.Context(), observe.HoldQuery{Flow: observe.HoldFilter{Port: "1"}, Seconds: 1}); err != nil { // with the token only
+		t.Errorf("hold: %v", err)
+	}
+	response, err := http.Get(m[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if page, err := io.ReadAll(response.Body); err != nil || response.StatusCode != http.StatusOK || !strings.Contains(string(page), "<html") {
+		t.Errorf("the page: %s %s, %v", response.Status, page, err)
+	}
 }

@@ -206,6 +206,7 @@ func (c *Cluster) selected(q observe.FlowQuery) (out []*flow.Record, leftOut uin
 			continue
 		}
 		given := *r
+		given.Held = c.holder.heldAs(r.ID)
 		if !q.Steps {
 			given.Steps = nil
 		}

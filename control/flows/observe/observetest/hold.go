@@ -13,15 +13,34 @@ import (
 
 type hold struct {
 	observe.Hold
-	chosen bool // another endpoint
+	chosen bool   // another endpoint
+	flow   string // ID of the flow, once it is released
 }
 
 func (h *hold) set(state observe.HoldState, outcome string) {
 	h.Generation++
 	h.State, h.Outcome = state, outcome
-	if state == observe.HoldDone {
-		h.Expires = nil
+	if state != observe.HoldDone {
+		return
 	}
+	h.Expires = nil
+	if h.Record != nil {
+		released := *h.Record
+		released.Held = &flow.Hold{ID: h.ID, Action: outcome}
+		h.Record = &released
+	}
+}
+
+// heldAs is how a flow that was released was held; nil: it was not.
+func (f *Fake) heldAs(id string) *flow.Hold {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, h := range f.holds {
+		if h.flow == id && h.State == observe.HoldDone {
+			return h.Record.Held
+		}
+	}
+	return nil
 }
 
 // Catch returns the flow to the first hold that waits for one, whatever it waits for, and
@@ -30,6 +49,7 @@ func (f *Fake) Catch(r flow.Record) (caught bool) {
 	f.change(func() {
 		for _, h := range f.holds {
 			if h.State == observe.HoldWaiting {
+				h.flow, r.ID = r.ID, "" // it gets one when it is released
 				h.Record = &r
 				h.set(observe.HoldHolding, "")
 				caught = true
