@@ -8,11 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
@@ -74,7 +76,10 @@ func Up(ctx context.Context, spec *Spec, options Options) (*Lab, error) {
 		return nil, fmt.Errorf("lab %s: %w", spec.Name, err)
 	}
 	l.servers.topology = l.topology
-	if err = l.makeDir(); err == nil {
+	if err = l.makeDir(); err == nil && options.File == nil && slices.ContainsFunc(spec.Nodes, func(n Node) bool { return n.Proxy == manifest.KubeProxyIPTables }) {
+		err = errors.New("nodes with kube-proxy's rules require a lab that follows its file")
+	}
+	if err == nil {
 		err = l.servers.add(ctx, spec.machines()...)
 	}
 	if err == nil && options.File != nil {
@@ -168,7 +173,9 @@ func (l *Lab) startDaemons(ctx context.Context) error {
 	errs := make([]error, len(nodes))
 	var wg sync.WaitGroup
 	for i := range nodes {
-		wg.Go(func() { errs[i] = l.StartDaemon(ctx, nodes[i].Name) })
+		if nodes[i].Proxy != manifest.KubeProxyIPTables {
+			wg.Go(func() { errs[i] = l.StartDaemon(ctx, nodes[i].Name) })
+		}
 	}
 	wg.Wait()
 	return errors.Join(errs...)
@@ -238,6 +245,9 @@ func (l *Lab) StartDaemon(ctx context.Context, node string) error {
 	d, err := l.daemon(node)
 	if err != nil {
 		return err
+	}
+	if p := l.Spec().node(node).Proxy; p == manifest.KubeProxyIPTables {
+		return &DaemonError{node, fmt.Errorf("the node has %s instead", p), nil}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("took longer than %s", startTimeout))
 	defer cancel()

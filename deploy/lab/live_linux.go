@@ -30,6 +30,7 @@ type live struct {
 	mu     sync.Mutex // guards what follows; held during a change
 	state  *state
 	slices *controllers.EndpointSlices
+	rules  kubeProxyRules
 
 	objects atomic.Pointer[manifest.Objects] // as the daemons have them
 }
@@ -37,6 +38,9 @@ type live struct {
 // goLive makes the lab follow its file and commands.
 func (l *Lab) goLive() error {
 	f := l.options.File
+	if err := l.Spec().requireRules(); err != nil {
+		return err
+	}
 	written, err := manifest.LoadWritten(nil, f.ObjectPaths())
 	if err != nil {
 		return err
@@ -80,7 +84,7 @@ func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string,
 	if err != nil {
 		return nil, err
 	}
-	if err := v.write(objects); err != nil {
+	if err := errors.Join(v.write(objects), v.rules.write(v.lab.topology, next.spec, objects)); err != nil {
 		return nil, err
 	}
 	v.state = next

@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 )
 
 // Status is the current state of the lab.
@@ -25,6 +27,9 @@ func (l *Lab) Status() *Status {
 	for _, n := range t.Nodes {
 		state, pid, err := l.daemons[n.Name].state()
 		d := DaemonStatus{State: string(state), PID: pid}
+		if l.Spec().node(n.Name).Proxy == manifest.KubeProxyIPTables {
+			d.State = manifest.KubeProxyIPTables
+		}
 		if err != nil {
 			d.Error = err.Error()
 		}

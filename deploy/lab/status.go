@@ -43,7 +43,7 @@ type NodeStatus struct {
 
 // DaemonStatus describes a node's daemon.
 type DaemonStatus struct {
-	State string `json:"state"`           // starting, ready, stopped or dead
+	State string `json:"state"`           // starting, ready, stopped, dead; or kube-proxy-iptables: the node has its rules instead
 	PID   int    `json:"pid,omitempty"`   // within the lab
 	Error string `json:"error,omitempty"` // how it died
 }

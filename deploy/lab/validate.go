@@ -212,6 +212,9 @@ func (v *validation) nodesAndTheirCIDRs() {
 		v.hostName(path+".name", n.Name, n.Name)
 		v.addresses(path+".addresses", n.Addresses, v.inNetwork)
 		v.ports(path+".ports", n.Ports)
+		if n.Proxy != "" && n.Proxy != "nfqproxy" && n.Proxy != manifest.KubeProxyIPTables {
+			v.fail(path+".proxy", "%q: want nfqproxy or %s", n.Proxy, manifest.KubeProxyIPTables)
+		}
 		families := make(map[decision.Family]bool)
 		for j, c := range n.PodCIDRs {
 			p := fmt.Sprintf("%s.podCIDRs[%d]", path, j)

@@ -77,7 +77,12 @@ type LabNode struct {
 	// the node's own address.
 	PodCIDRs []netip.Prefix `json:"podCIDRs"`
 	Ports    []LabPort      `json:"ports"` // served on the node's own addresses
+	// Proxy is the node's service proxy: "nfqproxy", the default, or KubeProxyIPTables.
+	Proxy string `json:"proxy"`
 }
+
+// KubeProxyIPTables are the rules of kube-proxy's iptables mode, without a daemon.
+const KubeProxyIPTables = "kube-proxy-iptables"
 
 // LabPod is a network namespace behind a node. Its addresses are in the node's pod
 // CIDRs.
