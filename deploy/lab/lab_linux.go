@@ -45,6 +45,7 @@ type Lab struct {
 	daemons  map[string]*daemon
 	// dir has the sockets of the daemons' flow APIs; token is their token.
 	dir, token string
+	cluster    cluster
 	hub        hub
 	files      atomic.Pointer[FilesStatus] // nil: all is in force
 	patience   patience
@@ -68,7 +69,7 @@ func Up(ctx context.Context, spec *Spec, options Options) (*Lab, error) {
 		return nil, fmt.Errorf("lab %s: %w", spec.Name, err)
 	}
 	if err = l.makeDir(); err == nil {
-		err = l.serve(ctx)
+		err = errors.Join(l.follow(), l.serve(ctx))
 	}
 	for i, n := range spec.Nodes {
 		// Node names can be too long for a socket's path.
@@ -95,7 +96,7 @@ func (l *Lab) serve(ctx context.Context) error {
 		l.servers = append(l.servers, s)
 		for _, a := range m.addresses {
 			for _, p := range m.ports {
-				if err := s.listen(ctx, l.topology.hosts[m.Who()], netip.AddrPortFrom(a, p.Port), p.Protocol); err != nil {
+				if err := l.listen(ctx, s, l.topology.hosts[m.Who()], netip.AddrPortFrom(a, p.Port), p); err != nil {
 					return fmt.Errorf("server of %s: %w", m.Who(), err)
 				}
 			}
@@ -263,6 +264,7 @@ func (l *Lab) Close() error {
 			})
 		}
 		wg.Wait()
+		errs = append(errs, l.cluster.close())
 		for _, s := range l.servers {
 			s.Close()
 		}

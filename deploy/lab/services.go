@@ -34,11 +34,14 @@ func (s *Spec) podAt(a netip.Addr) *Pod {
 }
 
 // served reports whether a service port has endpoints, and all of them are pods of the lab
-// that serve it.
-func (s *Spec) served(svc *decision.ServicePort) bool {
+// with servers that answer there.
+func (s *Spec) served(svc *decision.ServicePort) bool { return s.servedBy(svc, manifest.AnswerServer) }
+
+// servedBy is served for a kind of server.
+func (s *Spec) servedBy(svc *decision.ServicePort, kind manifest.LabServer) bool {
 	for _, e := range svc.UsableEndpoints(decision.Cluster) {
 		p := s.podAt(e.AddrPort.Addr())
-		if p == nil || !slices.Contains(p.Ports, Port{Port: e.AddrPort.Port(), Protocol: svc.Protocol}) {
+		if p == nil || !slices.Contains(p.Ports, Port{Port: e.AddrPort.Port(), Protocol: svc.Protocol, Server: kind}) {
 			return false
 		}
 	}

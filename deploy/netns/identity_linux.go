@@ -50,6 +50,13 @@ func (n *Namespace) SetIdentity(i Identity) error {
 	return nil
 }
 
+// Hostname is the one of SetIdentity; empty: none is set.
+func (n *Namespace) Hostname() string {
+	n.view.mu.Lock()
+	defer n.view.mu.Unlock()
+	return n.view.hostname
+}
+
 func (v *view) write(files map[string]string) (err error) {
 	if v.dir == "" && len(files) > 0 {
 		if v.dir, err = os.MkdirTemp("/run", "nfqproxy-host-"); err != nil {

@@ -41,7 +41,9 @@ type Query struct {
 }
 
 // String is the query and its answer in one line.
-func (q Query) String() string { return fmt.Sprintf("%s %s %s", q.Name, dns.TypeToString[q.Type], q.Answer) }
+func (q Query) String() string {
+	return fmt.Sprintf("%s %s %s", q.Name, dns.TypeToString[q.Type], q.Answer)
+}
 
 // queryTimeout is how long a server may take, as in glibc.
 const queryTimeout = 5 * time.Second
