@@ -57,6 +57,20 @@ func (n *Namespace) Hostname() string {
 	return n.view.hostname
 }
 
+// File is the content of a file as processes of the namespace see it; empty: it is not one of SetIdentity.
+func (n *Namespace) File(path string) string {
+	n.view.mu.Lock()
+	defer n.view.mu.Unlock()
+	if !slices.Contains(n.view.paths, path) {
+		return ""
+	}
+	content, err := os.ReadFile(source(n.view.dir, path))
+	if err != nil {
+		return ""
+	}
+	return string(content)
+}
+
 func (v *view) write(files map[string]string) (err error) {
 	if v.dir == "" && len(files) > 0 {
 		if v.dir, err = os.MkdirTemp("/run", "nfqproxy-host-"); err != nil {

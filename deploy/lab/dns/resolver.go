@@ -6,18 +6,21 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // Resolver looks names up as the programs of a host do: with its files, its search domains and its servers.
 type Resolver struct {
 	// Hosts and Config are the contents of /etc/hosts and /etc/resolv.conf.
 	Hosts, Config string
-	// Families are A and AAAA, in the order of preference: those in which the host has an address.
-	Families []uint16
+	// Families are those in which the host has an address, in the order of preference.
+	Families []decision.Family
 	// Dial connects from the host.
 	Dial func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error)
 }
@@ -33,7 +36,7 @@ type Lookup struct {
 // Query is a query and its answer.
 type Query struct {
 	Name   string // with its search domain
-	Type   uint16
+	Type   string // A or AAAA
 	Server netip.AddrPort
 	Source netip.AddrPort // that the query was sent from
 	// Answer are addresses, or what the server reports (NXDOMAIN, NODATA, REFUSED), or why there is no answer.
@@ -42,7 +45,7 @@ type Query struct {
 
 // String is the query and its answer in one line.
 func (q Query) String() string {
-	return fmt.Sprintf("%s %s %s", q.Name, dns.TypeToString[q.Type], q.Answer)
+	return fmt.Sprintf("%s %s %s", q.Name, q.Type, q.Answer)
 }
 
 // queryTimeout is how long a server may take, as in glibc.
@@ -74,7 +77,7 @@ func (r *Resolver) Lookup(ctx context.Context, name string) (l Lookup, err error
 	}
 	for _, candidate := range config.NameList(name) {
 		for _, family := range r.Families {
-			q := Query{Name: candidate, Type: family}
+			q := Query{Name: candidate, Type: dns.TypeToString[types[family]]}
 			l.Addresses, err = r.query(ctx, servers, &q)
 			l.Queries = append(l.Queries, q)
 			if err != nil || len(l.Addresses) > 0 {
@@ -95,7 +98,7 @@ func (r *Resolver) inHosts(name string) (all []netip.Addr) {
 			continue
 		}
 		a, err := netip.ParseAddr(fields[0])
-		if err != nil || !r.reaches(a) {
+		if err != nil || !slices.Contains(r.Families, decision.FamilyOf(a)) {
 			continue
 		}
 		for _, known := range fields[1:] {
@@ -108,19 +111,8 @@ func (r *Resolver) inHosts(name string) (all []netip.Addr) {
 	return all
 }
 
-// reaches reports whether the host has an address of the family.
-func (r *Resolver) reaches(a netip.Addr) bool {
-	family := dns.TypeAAAA
-	if a.Is4() {
-		family = dns.TypeA
-	}
-	for _, f := range r.Families {
-		if f == family {
-			return true
-		}
-	}
-	return false
-}
+// types are those of the records with addresses.
+var types = map[decision.Family]uint16{decision.IPv4: dns.TypeA, decision.IPv6: dns.TypeAAAA}
 
 // query sends a query to one server after the other until one answers it, and notes the answer.
 func (r *Resolver) query(ctx context.Context, servers []netip.AddrPort, q *Query) ([]netip.Addr, error) {
@@ -173,7 +165,7 @@ func addressesIn(m *dns.Msg) (all []netip.Addr) {
 
 // exchange sends a query in a datagram and, if the answer does not fit into one, on a connection.
 func (r *Resolver) exchange(ctx context.Context, q *Query) (*dns.Msg, error) {
-	m := new(dns.Msg).SetQuestion(q.Name, q.Type)
+	m := new(dns.Msg).SetQuestion(q.Name, dns.StringToType[q.Type])
 	for _, network := range []string{"udp", "tcp"} {
 		answer, err := r.over(ctx, network, m, q)
 		if err != nil || !answer.Truncated {

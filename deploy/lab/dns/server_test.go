@@ -15,6 +15,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // many is a headless Service with more endpoints than a datagram has room for.
@@ -206,7 +207,7 @@ func TestResolver(t *testing.T) {
 	_, udp, tcp := serving(t, func() *Zone { return zone })
 	const config = "search shop.svc.cluster.local svc.cluster.local cluster.local\nnameserver 10.96.0.10\noptions ndots:5\n"
 	r := &Resolver{
-		Hosts: "127.0.0.1\tlocalhost\n::1\tlocalhost\n10.244.0.12\tclient # this pod\n", Config: config, Families: []uint16{dns.TypeA},
+		Hosts: "127.0.0.1\tlocalhost\n::1\tlocalhost\n10.244.0.12\tclient # this pod\n", Config: config, Families: []decision.Family{decision.IPv4},
 		Dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
 			if to.String() != "10.96.0.10:53" {
 				return nil, fmt.Errorf("dialed %s", to)
@@ -240,7 +241,7 @@ func TestResolver(t *testing.T) {
 			t.Errorf("%s: %v by %v, %v; want %d by %s, %q", tt.name, l.Addresses, queries, err, tt.want, tt.queries, tt.err)
 		}
 	}
-	r.Families = []uint16{dns.TypeA, dns.TypeAAAA}
+	r.Families = []decision.Family{decision.IPv4, decision.IPv6}
 	if l, err := r.Lookup(t.Context(), "kube-dns.kube-system"); err != nil || len(l.Queries) != 3 || l.Addresses[0].String() != "10.96.0.10" || l.Queries[2].Source.Addr().String() != "127.0.0.1" {
 		t.Errorf("of both families: %+v, %v", l, err)
 	}
