@@ -64,12 +64,13 @@ func (l *Lab) Request(ctx context.Context, q observe.Request) (*observe.Response
 		}
 	}
 	to := netip.AddrPortFrom(at, t.port)
+	r.Destination = to.String()
 	network := t.protocol.Lower()
 	late := "no connection" // the reason, if the time is over
 	conn, err := ns.Dial(ctx, network, netip.AddrPort{}, to)
 	if err == nil {
 		late = "no answer"
-		r.Source, r.Destination = conn.LocalAddr().String(), to.String()
+		r.Source = conn.LocalAddr().String()
 		timeout := l.patience.answer
 		if network == "udp" {
 			timeout = l.patience.datagram

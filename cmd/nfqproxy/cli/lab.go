@@ -32,7 +32,7 @@ runs it in a user namespace. A lab exists in memory only and leaves no files beh
   nfqproxy lab up kind
   nfqproxy lab exec shell -- curl -s http://10.96.118.136/`,
 	}
-	cmd.AddCommand(newLabUpCommand(), newLabDemoCommand(), newLabExecCommand(), newLabStatusCommand(), newLabDownCommand(), newLabInitCommand(), newLabListCommand())
+	cmd.AddCommand(newLabUpCommand(), newLabDemoCommand(), newLabExecCommand(), newLabAskCommand(), newLabStatusCommand(), newLabDownCommand(), newLabInitCommand(), newLabListCommand())
 	group(cmd)
 	return cmd
 }

@@ -26,8 +26,10 @@ type Request struct {
 type Response struct {
 	// Lookup is how the name was resolved; nil: To has an address.
 	Lookup *Lookup `json:"lookup,omitempty"`
-	// Source and Destination are the ip:port that the request was sent from and to; empty: none was.
-	Source      string `json:"source,omitempty"`
+	// Source is the ip:port that the request was sent from; empty: none was, for want of a connection.
+	Source string `json:"source,omitempty"`
+	// Destination is the ip:port that it was sent to, or that there was no connection with; empty: the name has no
+	// address.
 	Destination string `json:"destination,omitempty"`
 	// By is the pod or host that answered, as it calls itself; empty: none did, or a program that is not the lab's.
 	By string `json:"by,omitempty"`

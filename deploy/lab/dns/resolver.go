@@ -127,9 +127,12 @@ func (r *Resolver) query(ctx context.Context, servers []netip.AddrPort, q *Query
 		case m.Rcode == dns.RcodeNameError:
 			q.Answer = "NXDOMAIN"
 			return nil, nil
+		case m.Rcode == dns.RcodeRefused:
+			q.Answer, last = "REFUSED", errors.New("no such name: "+outside)
+			continue
 		case m.Rcode != dns.RcodeSuccess:
 			q.Answer = dns.RcodeToString[m.Rcode]
-			last = fmt.Errorf("the DNS server %s answers %s: %s", q.Server, q.Answer, outside)
+			last = fmt.Errorf("the DNS server %s answers %s", q.Server, q.Answer)
 			continue
 		}
 		all := addressesIn(m)
