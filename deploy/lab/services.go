@@ -172,6 +172,22 @@ func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
 	return err
 }
 
+// hasDNS reports whether pods of the lab find names in DNS.
+func (s *Spec) hasDNS(services []*decision.ServicePort) bool {
+	return slices.ContainsFunc(services, func(svc *decision.ServicePort) bool {
+		return svc.Name.Service() == clusterDNS && s.servedBy(svc, manifest.DNSServer)
+	})
+}
+
+// urlHost is the host of a URL for a service port, by its name in DNS.
+func urlHost(svc *decision.ServicePort) string {
+	host := svc.Name.Name + "." + svc.Name.Namespace
+	if svc.Port == 80 {
+		return host
+	}
+	return fmt.Sprintf("%s:%d", host, svc.Port)
+}
+
 // suggestions are example commands for another terminal, with the lab's own names
 // and addresses.
 func suggestions(s *Spec, services []*decision.ServicePort) []string {
@@ -182,6 +198,9 @@ func suggestions(s *Spec, services []*decision.ServicePort) []string {
 			name := p.Name
 			if _, err := s.Resolve(name); err != nil {
 				name = p.FullName() // of several of that name
+			}
+			if s.hasDNS(services) {
+				lines = append(lines, fmt.Sprintf(program()+" lab ask %s http://%s/", name, urlHost(svc)))
 			}
 			lines = append(lines, fmt.Sprintf(program()+" lab exec %s -- curl -s http://%s/", name, netip.AddrPortFrom(svc.ClusterIP, svc.Port)))
 		}
