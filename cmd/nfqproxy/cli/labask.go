@@ -294,8 +294,9 @@ func recordOf(ctx context.Context, client *observe.Client, r *observe.Response, 
 	}
 }
 
-// isComplete reports whether a record has the nodes that the request passed, and its answer.
+// isComplete reports whether a record has the nodes that the request passed, and its end: that of the connection, or the
+// answer to the datagram.
 func isComplete(record *flow.Record, r *observe.Response) bool {
-	answered := r.Error != "" || record.Life == nil || record.Life.Answered
-	return answered && !slices.ContainsFunc(record.Path(), func(h flow.Hop) bool { return h.Record == nil })
+	ended := r.Error != "" || record.Life == nil || !record.Life.Open() || record.Life.Answered && record.Protocol == "UDP"
+	return ended && !slices.ContainsFunc(record.Path(), func(h flow.Hop) bool { return h.Record == nil })
 }

@@ -118,7 +118,7 @@ type LabProxy struct {
 // Negated is a bool that has its opposite in the file.
 type Negated bool
 
-var negated = reflect.TypeFor[Negated]()
+var negated, labServer = reflect.TypeFor[Negated](), reflect.TypeFor[LabServer]()
 
 // format is how a type is read from text.
 type format struct {
@@ -131,7 +131,7 @@ var formats = map[reflect.Type]format{
 	reflect.TypeFor[netip.Addr]():        {"an IP address", func(s string) (any, error) { return kubeaddr.Parse(s) }},
 	reflect.TypeFor[netip.Prefix]():      {"a CIDR", readCIDR},
 	reflect.TypeFor[decision.Protocol](): {"a protocol", readProtocol},
-	reflect.TypeFor[LabServer]():         {"a kind of server", readServer},
+	labServer:                            {"a kind of server", readServer},
 }
 
 func readCIDR(s string) (any, error) {

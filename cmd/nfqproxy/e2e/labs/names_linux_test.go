@@ -175,7 +175,7 @@ func TestAsk(t *testing.T) {
 			`^lookup   my-nginx-service.default.svc.cluster.local. A 10.96.118.136, by 10.96.0.10:53\n`,
 			`\nrequest  10.244.1.9:[0-9]+ -> 10.96.118.136:80\n`,
 			`\nanswer   default/my-nginx-[12], 200 OK, after .*; the server saw the client address 10.244.1.9:[0-9]+\n`,
-			`default/my-nginx-service, by its cluster IP\n`, `KUBE-SVC-OL4YPD43MBS7WVHD`, `reply path`,
+			`default/my-nginx-service, by its cluster IP\n`, `KUBE-SVC-OL4YPD43MBS7WVHD`, `<- chosen`,
 		}},
 		{"default/shell", "my-nginx-service", 0, []string{`\nanswer   default/my-nginx-`}},
 		{"shell", "udp://kube-dns.kube-system:53", 0, []string{
