@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -22,9 +23,7 @@ type target struct {
 // parseTarget reads a URL, NAME[:PORT] or ADDRESS[:PORT]; protocol is tcp, udp or empty. field is the faulty one of the
 // two.
 func parseTarget(to, protocol string) (t target, field string, err error) {
-	bad := func(format string, args ...any) (target, string, error) {
-		return target{}, "to", fmt.Errorf("%q: "+format, append([]any{to}, args...)...)
-	}
+	bad := func(why string) (target, string, error) { return target{}, "to", fmt.Errorf("%q: %s", to, why) }
 	t.protocol = decision.TCP
 	if protocol != "" {
 		p, err := decision.ParseProtocol(protocol)
@@ -98,5 +97,5 @@ func portOf(services []*decision.ServicePort, at netip.Addr, p decision.Protocol
 	case p == decision.TCP:
 		return http, nil
 	}
-	return 0, fmt.Errorf("give the port, as in udp://NAME:53")
+	return 0, errors.New("give the port, as in udp://NAME:53")
 }
