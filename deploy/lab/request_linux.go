@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -137,7 +138,7 @@ func readHTTP(ctx context.Context, conn net.Conn, t target, r *observe.Response)
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
 	defer stop()
-	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: nfqproxy\r\nConnection: close\r\n\r\n", t.path, t.host); err != nil {
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: nfqproxy\r\nConnection: close\r\n\r\n", t.path, hostHeader(t)); err != nil {
 		return err
 	}
 	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -152,6 +153,12 @@ func readHTTP(ctx context.Context, conn net.Conn, t target, r *observe.Response)
 	}
 	noteAnswer(line, r)
 	return err
+}
+
+// hostHeader is the destination as a header of HTTP has it: without the port that is the default.
+func hostHeader(t target) string {
+	host := net.JoinHostPort(t.host, strconv.Itoa(int(t.port)))
+	return strings.TrimSuffix(host, ":80")
 }
 
 // noteAnswer notes who answered, if it was a server of the lab: others may send anything.

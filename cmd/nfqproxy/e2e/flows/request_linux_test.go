@@ -23,6 +23,7 @@ func TestRequest(t *testing.T) {
 		{"node port", observe.Request{From: "outside", To: "172.21.0.3:30080"}, "default/web-", ""},
 		{"from a node", observe.Request{From: "node-a", To: "10.96.0.20:80"}, "default/web-", ""},
 		{"URL", observe.Request{From: "shell", To: "http://10.96.0.20/"}, "default/web-", ""},
+		{"URL, IPv6", observe.Request{From: "shell", To: "http://[fd00:10:96::20]/"}, "default/web-", ""},
 		{"datagram", observe.Request{From: "shell", To: "udp://10.96.0.20:53"}, "default/web-", ""},
 		{"refused", observe.Request{From: "shell", To: "10.244.0.2:81"}, "", "connection refused"},
 		{"name of a machine", observe.Request{From: "outside", To: "node-a:30080"}, "default/web-", ""},
