@@ -109,7 +109,7 @@ func (l *Lab) lookup(ctx context.Context, ns *netns.Namespace, name string, r *o
 			resolver.Families = append(resolver.Families, decision.FamilyOf(a))
 		}
 	}
-	slices.Sort(resolver.Families) // resolvers prefer IPv4 to the private addresses of IPv6 (RFC 6724)
+	slices.Sort(resolver.Families)
 	found, err := resolver.Lookup(ctx, name)
 	r.Lookup = &observe.Lookup{Name: name, Addresses: found.Addresses, Queries: []observe.LookupQuery{}}
 	for _, q := range found.Queries {

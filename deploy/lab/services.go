@@ -179,9 +179,12 @@ func (s *Spec) hasDNS(services []*decision.ServicePort) bool {
 	})
 }
 
-// urlHost is the host of a URL for a service port, by its name in DNS.
-func urlHost(svc *decision.ServicePort) string {
-	host := svc.Name.Name + "." + svc.Name.Namespace
+// urlHost is the host of a URL for a service port, by the name that a pod finds it by.
+func urlHost(svc *decision.ServicePort, from *Pod) string {
+	host := svc.Name.Name
+	if svc.Name.Namespace != from.Namespace {
+		host += "." + svc.Name.Namespace
+	}
 	if svc.Port == 80 {
 		return host
 	}
@@ -200,7 +203,7 @@ func suggestions(s *Spec, services []*decision.ServicePort) []string {
 				name = p.FullName() // of several of that name
 			}
 			if s.hasDNS(services) {
-				lines = append(lines, fmt.Sprintf(program()+" lab ask %s http://%s/", name, urlHost(svc)))
+				lines = append(lines, fmt.Sprintf(program()+" lab ask %s http://%s/", name, urlHost(svc, p)))
 			}
 			lines = append(lines, fmt.Sprintf(program()+" lab exec %s -- curl -s http://%s/", name, netip.AddrPortFrom(svc.ClusterIP, svc.Port)))
 		}

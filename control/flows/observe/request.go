@@ -46,7 +46,7 @@ type Response struct {
 // Lookup is how a host resolved a name.
 type Lookup struct {
 	Name string `json:"name"`
-	// Addresses are in the order of the answer; the request is sent to the first one. None: Error is why.
+	// Addresses are in the order in which programs try them; the request is sent to the first one. None: Error is why.
 	Addresses []netip.Addr `json:"addresses"`
 	// Queries are the DNS queries, in their order; none: the name is in the host's /etc/hosts.
 	Queries []LookupQuery `json:"queries"`

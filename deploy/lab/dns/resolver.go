@@ -19,7 +19,7 @@ import (
 type Resolver struct {
 	// Hosts and Config are the contents of /etc/hosts and /etc/resolv.conf.
 	Hosts, Config string
-	// Families are those in which the host has an address, in the order of preference.
+	// Families are those in which the host has an address, IPv4 first.
 	Families []decision.Family
 	// Dial connects from the host.
 	Dial func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error)
@@ -27,7 +27,7 @@ type Resolver struct {
 
 // Lookup is how a name was resolved.
 type Lookup struct {
-	// Addresses are in the order of the answer; none: there is no such name.
+	// Addresses are in the order in which programs try them; none: there is no such name.
 	Addresses []netip.Addr
 	// Queries are those that were sent, in their order; none: the name is in /etc/hosts.
 	Queries []Query
@@ -78,11 +78,16 @@ func (r *Resolver) Lookup(ctx context.Context, name string) (l Lookup, err error
 	for _, candidate := range config.NameList(name) {
 		for _, family := range r.Families {
 			q := Query{Name: candidate, Type: dns.TypeToString[types[family]]}
-			l.Addresses, err = r.query(ctx, servers, &q)
+			found, err := r.query(ctx, servers, &q)
 			l.Queries = append(l.Queries, q)
-			if err != nil || len(l.Addresses) > 0 {
+			if err != nil && len(l.Addresses) == 0 {
 				return l, err
 			}
+			// glibc prefers the private addresses of IPv6 to those of IPv4 (RFC 3484).
+			l.Addresses = append(found, l.Addresses...)
+		}
+		if len(l.Addresses) > 0 {
+			return l, nil
 		}
 	}
 	return l, errors.New("no such name in DNS")

@@ -242,7 +242,7 @@ func TestResolver(t *testing.T) {
 		}
 	}
 	r.Families = []decision.Family{decision.IPv4, decision.IPv6}
-	if l, err := r.Lookup(t.Context(), "kube-dns.kube-system"); err != nil || len(l.Queries) != 3 || l.Addresses[0].String() != "10.96.0.10" || l.Queries[2].Source.Addr().String() != "127.0.0.1" {
+	if l, err := r.Lookup(t.Context(), "kube-dns.kube-system"); err != nil || len(l.Queries) != 4 || len(l.Addresses) != 2 || l.Addresses[0].String() != "fd00:10:96::a" || l.Queries[3].Source.Addr().String() != "127.0.0.1" {
 		t.Errorf("of both families: %+v, %v", l, err)
 	}
 	for _, without := range []string{"", "nameserver 127.0.0.1\n", "# none\n"} {
