@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -70,11 +71,11 @@ func demonstrate(ctx context.Context, l *Lab, services []*decision.ServicePort, 
 	return nil
 }
 
-// find returns the most suitable service port and a client pod for it. The port's traffic
+// find returns the most suitable service port with a kind of server, and a client pod for it. The port's traffic
 // policy must allow any endpoint for any pod.
-func (d *demo) find(suits func(*decision.ServicePort) bool) (*decision.ServicePort, *Pod) {
+func (d *demo) find(kind manifest.LabServer, suits func(*decision.ServicePort) bool) (*decision.ServicePort, *Pod) {
 	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool {
-		return s.InternalPolicy == decision.Cluster && d.spec.served(s) && suits(s) && d.spec.client(s) != nil
+		return s.InternalPolicy == decision.Cluster && d.spec.servedBy(s, kind) && suits(s) && d.spec.client(s) != nil
 	})
 	if svc == nil {
 		return nil, nil
@@ -86,16 +87,19 @@ func isTCP(s *decision.ServicePort) bool { return s.Protocol == decision.TCP }
 func isUDP(s *decision.ServicePort) bool { return s.Protocol == decision.UDP }
 
 func (d *demo) clusterIP(ctx context.Context) error {
-	return d.fromPod(ctx, isTCP, "A pod connects to a Service", "GET http://%s/", d.observer.get)
+	return d.fromPod(ctx, manifest.AnswerServer, isTCP, "A pod connects to a Service", "GET http://%s/", d.observer.get)
 }
 
 func (d *demo) udp(ctx context.Context) error {
-	return d.fromPod(ctx, isUDP, "A pod sends a datagram to a Service", "one datagram to %s", d.observer.send)
+	if svc, _ := d.find(manifest.AnswerServer, isUDP); svc == nil {
+		return d.fromPod(ctx, manifest.DNSServer, isUDP, "A pod sends a DNS query to a Service", demoQuery+" TXT, to %s", d.observer.lookup)
+	}
+	return d.fromPod(ctx, manifest.AnswerServer, isUDP, "A pod sends a datagram to a Service", "one datagram to %s", d.observer.send)
 }
 
 // fromPod shows a request of a pod to a cluster IP.
-func (d *demo) fromPod(ctx context.Context, suits func(*decision.ServicePort) bool, title, request string, do func(ctx context.Context, host, node string, to netip.AddrPort) (*exchange, error)) error {
-	svc, pod := d.find(suits)
+func (d *demo) fromPod(ctx context.Context, kind manifest.LabServer, suits func(*decision.ServicePort) bool, title, request string, do func(ctx context.Context, host, node string, to netip.AddrPort) (*exchange, error)) error {
+	svc, pod := d.find(kind, suits)
 	if svc == nil {
 		return nil
 	}
@@ -257,7 +261,7 @@ func (d *demo) noEndpoints(ctx context.Context) error {
 
 // offload shows that only the first packet of a connection leaves the kernel.
 func (d *demo) offload(ctx context.Context) error {
-	svc, pod := d.find(isTCP)
+	svc, pod := d.find(manifest.AnswerServer, isTCP)
 	if svc == nil {
 		return nil
 	}

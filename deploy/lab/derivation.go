@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -112,10 +113,19 @@ func (p *derivedPod) choose()          { p.chosen = true }
 func (m *derivedMachine) choose()      { m.chosen = true }
 
 func withPort(ports []Port, p Port) []Port {
-	if slices.Contains(ports, p) || p.Protocol != decision.TCP && p.Protocol != decision.UDP {
+	if p.Protocol != decision.TCP && p.Protocol != decision.UDP {
+		return ports
+	}
+	if i := portAt(ports, p.Port, p.Protocol); i >= 0 {
+		ports[i].Server = cmp.Or(ports[i].Server, p.Server)
 		return ports
 	}
 	return append(ports, p)
+}
+
+// portAt is the index of a port; -1: there is none.
+func portAt(ports []Port, port uint16, protocol decision.Protocol) int {
+	return slices.IndexFunc(ports, func(p Port) bool { return p.Port == port && p.Protocol == protocol })
 }
 
 func (d *derivation) guess(format string, args ...any) {

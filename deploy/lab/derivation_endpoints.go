@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -53,8 +54,11 @@ func (d *derivation) takeEndpoints() error {
 				continue
 			}
 			port := Port{Port: e.AddrPort.Port(), Protocol: s.Protocol}
+			if s.Name.Service() == clusterDNS && s.Port == dnsPort {
+				port.Server = manifest.DNSServer
+			}
 			switch p, _ := h.(*derivedPod); {
-			case p == nil || !p.known || s.Protocol == decision.SCTP || slices.Contains(p.Ports, port):
+			case p == nil || !p.known || s.Protocol == decision.SCTP || portAt(p.Ports, port.Port, port.Protocol) >= 0:
 				h.serve(port)
 			case p.declared:
 				undeclared = append(undeclared, fmt.Sprintf("%s of pod %s, which declares %s", e.AddrPort, p.FullName(), portTexts(p.Ports)))
@@ -94,6 +98,11 @@ func portTexts(ports []Port) string {
 	}
 	return some(texts)
 }
+
+// clusterDNS is the Service whose endpoints serve the names of the cluster, at one of its ports.
+var clusterDNS = decision.ServiceName{Namespace: "kube-system", Name: "kube-dns"}
+
+const dnsPort = 53
 
 // apiServer is the Service whose endpoints are never pods.
 var apiServer = decision.ServiceName{Namespace: "default", Name: "kubernetes"}

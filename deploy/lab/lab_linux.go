@@ -52,6 +52,7 @@ type Lab struct {
 	daemons  map[string]*daemon
 	// dir has the sockets of the daemons' flow APIs; token is their token.
 	dir, token string
+	cluster    cluster
 	hub        hub
 	files      atomic.Pointer[FilesStatus] // nil: all is in force
 	patience   patience
@@ -75,15 +76,20 @@ func Up(ctx context.Context, spec *Spec, options Options) (*Lab, error) {
 	if l.topology, err = newTopology(spec); err != nil {
 		return nil, fmt.Errorf("lab %s: %w", spec.Name, err)
 	}
-	l.servers.topology = l.topology
+	l.servers.topology, l.servers.cluster = l.topology, &l.cluster
+	l.cluster.now.Store(newClusterState(new(manifest.Objects)))
 	if err = l.makeDir(); err == nil && options.File == nil && slices.ContainsFunc(spec.Nodes, func(n Node) bool { return n.Proxy == manifest.KubeProxyIPTables }) {
 		err = errors.New("nodes with kube-proxy's rules require a lab that follows its file")
 	}
 	if err == nil {
 		err = l.servers.add(ctx, spec.machines()...)
 	}
-	if err == nil && options.File != nil {
+	switch {
+	case err != nil:
+	case options.File != nil:
 		err = l.goLive()
+	default:
+		err = l.follow()
 	}
 	for i, n := range spec.Nodes {
 		// Node names can be too long for a socket's path.
@@ -103,6 +109,7 @@ func Up(ctx context.Context, spec *Spec, options Options) (*Lab, error) {
 // servers are the built-in servers of the hosts. They are safe for concurrent use.
 type servers struct {
 	topology *topology
+	cluster  *cluster
 
 	mu     sync.Mutex
 	byHost map[string]*server
@@ -123,7 +130,7 @@ func (s *servers) add(ctx context.Context, machines ...machine) error {
 		s.byHost[m.Who()] = new
 		for _, a := range m.addresses {
 			for _, p := range m.ports {
-				if err := new.listen(ctx, s.topology.find(m.Who()).Namespace, netip.AddrPortFrom(a, p.Port), p.Protocol); err != nil {
+				if err := s.listen(ctx, new, s.topology.find(m.Who()).Namespace, netip.AddrPortFrom(a, p.Port), p); err != nil {
 					return fmt.Errorf("server of %s: %w", m.Who(), err)
 				}
 			}
@@ -327,6 +334,7 @@ func (l *Lab) Close() error {
 			})
 		}
 		wg.Wait()
+		errs = append(errs, l.cluster.close())
 		l.servers.Close()
 		l.hub.close()
 		l.closeErr = errors.Join(append(errs, l.topology.Close(), os.RemoveAll(l.dir))...)

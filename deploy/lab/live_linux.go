@@ -84,6 +84,10 @@ func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string,
 	if err != nil {
 		return nil, err
 	}
+	v.lab.cluster.now.Store(newClusterState(objects))
+	if err := v.lab.identify(next.spec); err != nil {
+		return nil, err
+	}
 	if err := errors.Join(v.write(objects), v.rules.write(v.lab.topology, next.spec, objects)); err != nil {
 		return nil, err
 	}

@@ -160,6 +160,9 @@ func TestLive(t *testing.T) {
 	l.do(Change{Scale: &Scale{"web", 4}})
 	l.expect("10.244.0.2, 10.244.0.3, 10.244.1.2, 10.244.1.3")
 	l.answers("shell", "10.244.1.3:8080")
+	if h := l.topology.find("shop/web-4"); h.Hostname() != "web-4" || !strings.Contains(h.File(hostsFile), "10.244.1.3\tweb-4\n") {
+		t.Errorf("the new pod's hostname is %q, its hosts file:\n%s", h.Hostname(), h.File(hostsFile))
+	}
 
 	l.do(Change{Ready: &Readiness{Pod: "web-4"}})
 	l.expect("10.244.0.2, 10.244.0.3, 10.244.1.2, 10.244.1.3 not ready")

@@ -28,7 +28,7 @@ nodes:
 - {name: node-a, addresses: [192.0.2.2], podCIDRs: [10.244.0.0/24], ports: [{port: 6443}]}
 - {name: node-b, addresses: [192.0.2.3], podCIDRs: [10.244.1.0/24]}
 pods:
-- {name: web, namespace: shop, node: node-a, addresses: [10.244.0.2], ports: [{port: 80}, {port: 53, protocol: UDP}]}
+- {name: web, namespace: shop, node: node-a, addresses: [10.244.0.2], ports: [{port: 80, server: answer}, {port: 53, protocol: UDP, server: dns}]}
 - {name: shell, node: node-b, addresses: [10.244.1.2]}
 clients:
 - {name: outside, addresses: [192.0.2.10], ports: [{port: 443}], routesToPods: true}
@@ -50,7 +50,7 @@ func TestParse(t *testing.T) {
 			{Name: "node-b", Addresses: []netip.Addr{addr("192.0.2.3")}, PodCIDRs: []netip.Prefix{prefix("10.244.1.0/24")}},
 		},
 		Pods: []Pod{
-			{Name: "web", Namespace: "shop", Node: "node-a", Addresses: []netip.Addr{addr("10.244.0.2")}, Ports: []Port{{Port: 80, Protocol: decision.TCP}, {Port: 53, Protocol: decision.UDP}}},
+			{Name: "web", Namespace: "shop", Node: "node-a", Addresses: []netip.Addr{addr("10.244.0.2")}, Ports: []Port{{Port: 80, Protocol: decision.TCP}, {Port: 53, Protocol: decision.UDP, Server: manifest.DNSServer}}},
 			{Name: "shell", Namespace: "default", Node: "node-b", Addresses: []netip.Addr{addr("10.244.1.2")}},
 		},
 		Clients: []Client{{Name: "outside", Addresses: []netip.Addr{addr("192.0.2.10")}, Ports: []Port{{Port: 443, Protocol: decision.TCP}}, RoutesToPods: true}},
@@ -137,6 +137,9 @@ func TestParseErrors(t *testing.T) {
 		{"port missing", "{port: 6443}", "{protocol: TCP}", []string{"nodes[0].ports[0].port: missing"}},
 		{"port twice", "{port: 6443}", "{port: 1}, {port: 1}", []string{"nodes[0].ports[1]: port 1/TCP is given twice"}},
 		{"no such protocol", "protocol: UDP", "protocol: SCTP", []string{"pods[0].ports[1].protocol: SCTP: the built-in server supports TCP and UDP"}},
+		{"no such server", "server: dns", "server: bind", []string{`pods[0].ports[1].server: "bind": want answer or dns`}},
+		{"a server of another type", "server: dns", "server: 53", []string{"pods[0].ports[1].server: want a kind of server"}},
+		{"port twice with different servers", "{port: 80, server: answer}", "{port: 53, protocol: UDP}", []string{"pods[0].ports[1]: port 53/UDP is given twice"}},
 		{"seed", "seed: 7", "seed: -7", []string{"proxy.seed: want a whole number"}},
 		{"queues", "queues: 2", "queues: 0", []string{"proxy.queues: want a whole number"}},
 		{"boolean", "masqueradeAll: true", "masqueradeAll: maybe", []string{`proxy.masqueradeAll: want true or false, have the string "maybe"`}},

@@ -3,6 +3,7 @@ package lab
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/dns"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
@@ -83,6 +85,20 @@ func (o *observer) send(ctx context.Context, host, node string, to netip.AddrPor
 		}
 		x.answer, _, err = ParseAnswer(b[:n])
 		return err
+	})
+}
+
+// demoQuery is the name that every cluster's DNS has.
+const demoQuery = "dns-version." + dns.Domain
+
+// lookup sends a DNS query from a host.
+func (o *observer) lookup(ctx context.Context, host, node string, to netip.AddrPort) (*exchange, error) {
+	return o.exchange(ctx, host, node, decision.UDP, to, func(x *exchange) error {
+		line, err := dns.Identify(ctx, x.Conn, demoQuery)
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(line, &x.answer)
 	})
 }
 

@@ -11,12 +11,17 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/dns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // patience is how long a request may take.
@@ -31,29 +36,37 @@ var defaultPatience = patience{connect: 11 * time.Minute, answer: 10 * time.Seco
 
 // Request sends a request from a host of the lab, as [observe.Requester].
 func (l *Lab) Request(ctx context.Context, q observe.Request) (*observe.Response, error) {
-	invalid := func(field, format string, args ...any) (*observe.Response, error) {
-		return nil, &observe.Error{Status: http.StatusBadRequest, Field: field, Message: fmt.Sprintf(format, args...)}
+	invalid := func(field string, err error) (*observe.Response, error) {
+		return nil, &observe.Error{Status: http.StatusBadRequest, Field: field, Message: err.Error()}
 	}
 	ns, err := l.Namespace(q.From)
 	if err != nil {
-		return invalid("from", "%v", err)
+		return invalid("from", err)
 	}
-	to, err := netip.ParseAddrPort(q.To)
-	if err != nil || to.Port() == 0 {
-		return invalid("to", "%q: want ADDRESS:PORT, as in 10.96.0.10:80 or [fd00::10]:80", q.To)
-	}
-	network := "tcp"
-	if q.Protocol != "" {
-		p, err := decision.ParseProtocol(q.Protocol)
-		if err != nil || p == decision.SCTP {
-			return invalid("protocol", "%q: want tcp or udp", q.Protocol)
-		}
-		network = p.Lower()
+	t, field, err := parseTarget(q.To, q.Protocol)
+	if err != nil {
+		return invalid(field, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.patience.connect)
 	defer cancel()
 	began := time.Now()
 	r := new(observe.Response)
+	defer func() { r.Seconds = time.Since(began).Seconds() }()
+	at, err := netip.ParseAddr(t.host)
+	if err != nil {
+		if at, err = l.lookup(ctx, ns, t.host, r); err != nil {
+			r.Error = fmt.Sprintf("%s: %v", t.host, err)
+			return r, nil
+		}
+	}
+	if t.port == 0 {
+		if t.port, err = portOf(l.cluster.now.Load().services, at, t.protocol); err != nil {
+			return invalid("to", fmt.Errorf("%q: %w", q.To, err))
+		}
+	}
+	to := netip.AddrPortFrom(at, t.port)
+	r.Destination = to.String()
+	network := t.protocol.Lower()
 	late := "no connection" // the reason, if the time is over
 	conn, err := ns.Dial(ctx, network, netip.AddrPort{}, to)
 	if err == nil {
@@ -65,13 +78,95 @@ func (l *Lab) Request(ctx context.Context, q observe.Request) (*observe.Response
 		}
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		err = readResponse(ctx, conn, r)
+		switch {
+		case l.serverAt(to, t.protocol) == manifest.DNSServer:
+			err = readIdentity(ctx, conn, r)
+		case t.http:
+			err = readHTTP(ctx, conn, t, r)
+		default:
+			err = readResponse(ctx, conn, r)
+		}
 	}
 	if err != nil {
 		r.Error = reasonOf(err, late)
 	}
-	r.Seconds = time.Since(began).Seconds()
 	return r, nil
+}
+
+// lookup resolves a name as the programs of a host do, and notes how.
+func (l *Lab) lookup(ctx context.Context, ns *netns.Namespace, name string, r *observe.Response) (netip.Addr, error) {
+	resolver := dns.Resolver{
+		Hosts: ns.File(hostsFile), Config: ns.File(resolvFile),
+		Dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+			return ns.Dial(ctx, network, netip.AddrPort{}, to)
+		},
+	}
+	for _, m := range l.Spec().machines() {
+		if m.Who() != ns.Name() {
+			continue
+		}
+		for _, a := range m.addresses {
+			resolver.Families = append(resolver.Families, decision.FamilyOf(a))
+		}
+	}
+	slices.Sort(resolver.Families)
+	found, err := resolver.Lookup(ctx, name)
+	r.Lookup = &observe.Lookup{Name: name, Addresses: found.Addresses, Queries: []observe.LookupQuery{}}
+	for _, q := range found.Queries {
+		r.Lookup.Queries = append(r.Lookup.Queries, observe.LookupQuery{Name: q.Name, Type: q.Type, Server: q.Server.String(), Source: q.Source.String(), Answer: q.Answer})
+	}
+	if err != nil {
+		r.Lookup.Addresses = []netip.Addr{}
+		return netip.Addr{}, err
+	}
+	return found.Addresses[0], nil
+}
+
+// readIdentity sends a DNS query, and reads who answers it.
+func readIdentity(ctx context.Context, conn net.Conn, r *observe.Response) error {
+	defer conn.Close()
+	line, err := dns.Identify(ctx, conn, demoQuery)
+	if err != nil {
+		return err
+	}
+	noteAnswer(line, r)
+	return nil
+}
+
+// readHTTP sends an HTTP request, and reads its response.
+func readHTTP(ctx context.Context, conn net.Conn, t target, r *observe.Response) error {
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
+	defer stop()
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: nfqproxy\r\nConnection: close\r\n\r\n", t.path, hostHeader(t)); err != nil {
+		return err
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	r.Status = answer.Status
+	line, err := io.ReadAll(io.LimitReader(answer.Body, 4096))
+	if len(line) > 0 {
+		err = nil // of a part of it
+	}
+	noteAnswer(line, r)
+	return err
+}
+
+// hostHeader is the destination as a header of HTTP has it: without the port that is the default.
+func hostHeader(t target) string {
+	host := net.JoinHostPort(t.host, strconv.Itoa(int(t.port)))
+	return strings.TrimSuffix(host, ":80")
+}
+
+// noteAnswer notes who answered, if it was a server of the lab: others may send anything.
+func noteAnswer(line []byte, r *observe.Response) {
+	var a Answer
+	if json.Unmarshal(line, &a) == nil {
+		r.By, r.Client = a.Who(), a.Client
+	}
 }
 
 // readResponse sends a line, and reads the answer. Servers that are not the lab's may give anything.
@@ -86,10 +181,7 @@ func readResponse(ctx context.Context, conn net.Conn, r *observe.Response) error
 	if line == "" {
 		return err
 	}
-	var a Answer
-	if json.Unmarshal([]byte(line), &a) == nil {
-		r.By, r.Client = a.Who(), a.Client
-	}
+	noteAnswer([]byte(line), r)
 	return nil
 }
 

@@ -169,7 +169,7 @@ func (c *attendant) exec(conn *net.UnixConn, r *execRequest, files []*os.File) (
 		return notExecutable, fmt.Errorf("%s: %w", r.Command[0], err)
 	}
 	cmd := &exec.Cmd{
-		Path: path, Args: r.Command, Dir: r.Dir, Env: append(r.Env, "NFQPROXY_LAB="+c.lab.Spec().Name, "NFQPROXY_LAB_HOST="+r.Host),
+		Path: path, Args: r.Command, Dir: r.Dir, Env: append(r.Env, "NFQPROXY_LAB="+c.lab.Spec().Name, "NFQPROXY_LAB_HOST="+r.Host, "HOSTNAME="+ns.Hostname()),
 		Stdin: files[0], Stdout: files[1], Stderr: files[2],
 		// A process group of its own, so that signals reach all of it.
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},

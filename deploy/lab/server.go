@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/deploy/lab/dns"
 )
 
 // Answer is the response of a built-in server: its identity and the client address.
@@ -59,6 +61,7 @@ const (
 type server struct {
 	identity Answer // without Client and Local
 	http     http.Server
+	names    *dns.Server // nil: no port serves DNS
 	wg       sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
@@ -103,6 +106,9 @@ func (s *server) Close() {
 	}
 	s.mu.Unlock()
 	_ = s.http.Close()
+	if s.names != nil {
+		_ = s.names.Close() // its clients are gone, or go with their namespaces
+	}
 	s.wg.Wait()
 }
 

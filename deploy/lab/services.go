@@ -34,11 +34,14 @@ func (s *Spec) podAt(a netip.Addr) *Pod {
 }
 
 // served reports whether a service port has endpoints, and all of them are pods of the lab
-// that serve it.
-func (s *Spec) served(svc *decision.ServicePort) bool {
+// with servers that answer there.
+func (s *Spec) served(svc *decision.ServicePort) bool { return s.servedBy(svc, manifest.AnswerServer) }
+
+// servedBy is served for a kind of server.
+func (s *Spec) servedBy(svc *decision.ServicePort, kind manifest.LabServer) bool {
 	for _, e := range svc.UsableEndpoints(decision.Cluster) {
 		p := s.podAt(e.AddrPort.Addr())
-		if p == nil || !slices.Contains(p.Ports, Port{Port: e.AddrPort.Port(), Protocol: svc.Protocol}) {
+		if p == nil || !slices.Contains(p.Ports, Port{Port: e.AddrPort.Port(), Protocol: svc.Protocol, Server: kind}) {
 			return false
 		}
 	}
@@ -169,6 +172,25 @@ func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
 	return err
 }
 
+// hasDNS reports whether pods of the lab find names in DNS.
+func (s *Spec) hasDNS(services []*decision.ServicePort) bool {
+	return slices.ContainsFunc(services, func(svc *decision.ServicePort) bool {
+		return svc.Name.Service() == clusterDNS && s.servedBy(svc, manifest.DNSServer)
+	})
+}
+
+// urlHost is the host of a URL for a service port, by the name that a pod finds it by.
+func urlHost(svc *decision.ServicePort, from *Pod) string {
+	host := svc.Name.Name
+	if svc.Name.Namespace != from.Namespace {
+		host += "." + svc.Name.Namespace
+	}
+	if svc.Port == 80 {
+		return host
+	}
+	return fmt.Sprintf("%s:%d", host, svc.Port)
+}
+
 // suggestions are example commands for another terminal, with the lab's own names
 // and addresses.
 func suggestions(s *Spec, services []*decision.ServicePort) []string {
@@ -179,6 +201,9 @@ func suggestions(s *Spec, services []*decision.ServicePort) []string {
 			name := p.Name
 			if _, err := s.Resolve(name); err != nil {
 				name = p.FullName() // of several of that name
+			}
+			if s.hasDNS(services) {
+				lines = append(lines, fmt.Sprintf(program()+" lab ask %s http://%s/", name, urlHost(svc, p)))
 			}
 			lines = append(lines, fmt.Sprintf(program()+" lab exec %s -- curl -s http://%s/", name, netip.AddrPortFrom(svc.ClusterIP, svc.Port)))
 		}

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/netip"
@@ -9,11 +10,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/dns"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
-// roundTrip sends a line from a host and returns the answer.
+// roundTrip sends a line or a DNS query from a host and returns who answers.
 func roundTrip(ctx context.Context, l *Lab, from, network string, to netip.AddrPort) (Answer, error) {
 	ns, err := l.Namespace(from)
 	if err != nil {
@@ -24,6 +27,18 @@ func roundTrip(ctx context.Context, l *Lab, from, network string, to netip.AddrP
 		return Answer{}, err
 	}
 	defer c.Close()
+	protocol, err := decision.ParseProtocol(network)
+	if err != nil {
+		return Answer{}, err
+	}
+	if l.serverAt(to, protocol) == manifest.DNSServer {
+		var a Answer
+		line, err := dns.Identify(ctx, c, demoQuery)
+		if err == nil {
+			err = json.Unmarshal(line, &a)
+		}
+		return a, err
+	}
 	if _, err := io.WriteString(c, "hello\n"); err != nil {
 		return Answer{}, err
 	}

@@ -191,12 +191,10 @@ func (v *validation) ports(path string, ports []Port) {
 	if len(ports) > maxPorts {
 		v.fail(path, "%d ports; at most %d", len(ports), maxPorts)
 	}
-	seen := make(map[Port]bool)
 	for i, p := range ports {
-		if seen[p] {
+		if portAt(ports[:i], p.Port, p.Protocol) >= 0 {
 			v.fail(fmt.Sprintf("%s[%d]", path, i), "port %d/%s is given twice", p.Port, p.Protocol)
 		}
-		seen[p] = true
 	}
 }
 

@@ -25,6 +25,7 @@ type Namespace struct {
 	name   string
 	file   *os.File
 	links  *netlink.Handle
+	view   view
 	closed chan struct{}
 	close  sync.Once
 }
@@ -97,7 +98,7 @@ func (n *Namespace) Close() error {
 	n.close.Do(func() {
 		close(n.closed)
 		n.links.Close()
-		err = n.file.Close()
+		err = errors.Join(n.file.Close(), n.view.close())
 	})
 	return err
 }
@@ -122,8 +123,8 @@ func (n *Namespace) Do(f func() error) error {
 	return cmp.Or(err, result)
 }
 
-// Start starts a process in the namespace, with a /sys that shows its devices. In
-// a user namespace with one user, system calls that change the user succeed without
+// Start starts a process in the namespace, with a /sys that shows its devices and the
+// hostname and files of [Namespace.SetIdentity]. In a user namespace with one user, system calls that change the user succeed without
 // effect. A parent-death signal in cmd.SysProcAttr is sent at Close or at the end of
 // this process, whichever comes first, not at the end of the calling thread.
 func (n *Namespace) Start(cmd *exec.Cmd) error {
@@ -161,10 +162,15 @@ func (n *Namespace) start(cmd *exec.Cmd) error {
 		return err
 	}
 	// The mounts of a process are those of the thread that starts it.
-	if err := unix.Unshare(unix.CLONE_NEWNS); err == nil {
-		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err == nil {
-			// Fails where the outer /sys is masked: then that one stays.
-			_ = unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	err := unix.Unshare(unix.CLONE_NEWNS)
+	if err == nil {
+		err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, "")
+	}
+	if err == nil {
+		// Fails where the outer /sys is masked: then that one stays.
+		_ = unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+		if err := n.view.enter(); err != nil {
+			return fmt.Errorf("namespace %s: %w", n.name, err)
 		}
 	}
 	if oneUser() {

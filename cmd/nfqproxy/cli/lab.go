@@ -30,9 +30,10 @@ machine, with real routes between them and an nfqproxy on each node. An ordinary
 runs it in a user namespace. A lab exists in memory only and leaves no files behind.`,
 		Example: `  nfqproxy lab demo
   nfqproxy lab up kind
+  nfqproxy lab ask shell http://my-nginx-service/
   nfqproxy lab exec shell -- curl -s http://10.96.118.136/`,
 	}
-	cmd.AddCommand(newLabUpCommand(), newLabDemoCommand(), newLabExecCommand(), newLabApplyCommand(), newLabScaleCommand(), newLabPodCommand(), newLabNodeCommand(), newLabFaultCommand(), newLabStatusCommand(), newLabDownCommand(), newLabInitCommand(), newLabListCommand())
+	cmd.AddCommand(newLabUpCommand(), newLabDemoCommand(), newLabExecCommand(), newLabAskCommand(), newLabApplyCommand(), newLabScaleCommand(), newLabPodCommand(), newLabNodeCommand(), newLabFaultCommand(), newLabStatusCommand(), newLabDownCommand(), newLabInitCommand(), newLabListCommand())
 	group(cmd)
 	return cmd
 }

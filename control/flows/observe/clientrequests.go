@@ -85,6 +85,11 @@ func (c *Client) Why(ctx context.Context, q diagnose.Question) (*diagnose.Answer
 	return post[diagnose.Answer](ctx, c, q, "why")
 }
 
+// Request requests that a host of a lab sends a request.
+func (c *Client) Request(ctx context.Context, q Request) (*Response, error) {
+	return post[Response](ctx, c, q, "requests")
+}
+
 // Manifest requests the objects of a Service.
 func (c *Client) Manifest(ctx context.Context, namespace, name string) (*Manifest, error) {
 	return get[Manifest](ctx, c, nil, "services", namespace, name, "manifest")

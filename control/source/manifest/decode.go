@@ -107,6 +107,10 @@ func (d *decoder) value(at *path, value any, into reflect.Value) {
 	case reflect.Map:
 		d.mapping(at, value, into)
 	case reflect.String:
+		if into.Type() == labServer {
+			d.format(at, value, into)
+			return
+		}
 		if s, ok := value.(string); ok {
 			into.SetString(d.shared.text(s))
 			return

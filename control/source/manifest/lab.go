@@ -64,7 +64,17 @@ type LabPort struct {
 	Name     string            `json:"name"` // for Services that name their target port
 	Port     uint16            `json:"port" range:"1-65535"`
 	Protocol decision.Protocol `json:"protocol"` // TCP, the default, or UDP
+	Server   LabServer         `json:"server"`   // what listens there
 }
+
+// LabServer is a kind of built-in server.
+type LabServer string
+
+// The kinds of built-in servers.
+const (
+	AnswerServer LabServer = ""    // answers with its name and the client's address; in files also "answer"
+	DNSServer    LabServer = "dns" // the DNS of the cluster
+)
 
 // LabNode is a machine of the cluster; it runs a daemon. It has at most one address
 // of each family, each in one of the networks.
@@ -127,7 +137,7 @@ type LabProxy struct {
 // Negated is a bool that has its opposite in the file.
 type Negated bool
 
-var negated = reflect.TypeFor[Negated]()
+var negated, labServer = reflect.TypeFor[Negated](), reflect.TypeFor[LabServer]()
 
 // format is how a type is read from text.
 type format struct {
@@ -140,6 +150,7 @@ var formats = map[reflect.Type]format{
 	reflect.TypeFor[netip.Addr]():        {"an IP address", func(s string) (any, error) { return kubeaddr.Parse(s) }},
 	reflect.TypeFor[netip.Prefix]():      {"a CIDR", readCIDR},
 	reflect.TypeFor[decision.Protocol](): {"a protocol", readProtocol},
+	labServer:                            {"a kind of server", readServer},
 }
 
 func readCIDR(s string) (any, error) {
@@ -162,6 +173,16 @@ func readProtocol(s string) (any, error) {
 		return decision.UDP, nil
 	}
 	return nil, fmt.Errorf("%s: the built-in server supports TCP and UDP", s)
+}
+
+func readServer(s string) (any, error) {
+	switch s {
+	case "answer":
+		return AnswerServer, nil
+	case string(DNSServer):
+		return DNSServer, nil
+	}
+	return nil, fmt.Errorf("%q: want answer or dns", s)
 }
 
 // ParseLab reads the first document of a lab file, and checks all that does not depend on

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -227,10 +228,19 @@ func (f *fake) serveTopology(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, t)
 }
 
+// named is a Service by its name, as the destination of a request.
+var named = regexp.MustCompile(`^([a-z]+)\.([a-z]+):([0-9]+)$`)
+
 // request is answered by the endpoint that is decided for it.
 func (f *fake) request(q observe.Request) (*observe.Response, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	var lookup *observe.Lookup
+	if m := named.FindStringSubmatch(q.To); m != nil {
+		name := m[1] + "." + m[2] + ".svc.cluster.local."
+		q.To, q.Protocol = "service/"+m[2]+"/"+m[1]+":"+m[3], "tcp"
+		lookup = &observe.Lookup{Name: m[1] + "." + m[2], Queries: []observe.LookupQuery{{Name: name, Type: "A", Answer: "10.96.0.99"}}}
+	}
 	r, err := f.world.decide(f.world.nodeOf[q.From], explain.Question{Protocol: q.Protocol, Source: "pod/" + q.From, Destination: q.To})
 	if err != nil {
 		return nil, err
@@ -238,7 +248,7 @@ func (f *fake) request(q observe.Request) (*observe.Response, error) {
 	if r.Verdict != "dnat" {
 		return &observe.Response{Error: "connection refused", Seconds: 0.0002}, nil
 	}
-	return &observe.Response{Source: r.Source, By: r.Pod, Seconds: 0.0012}, nil
+	return &observe.Response{Lookup: lookup, Source: r.Source, Destination: r.Destination, By: r.Pod, Seconds: 0.0012}, nil
 }
 
 // status is that of daemons of which one has a problem.

@@ -263,6 +263,24 @@ func TestWhy(t *testing.T) {
 	wantTexts(t, picture(p), "the traffic policy is Local", "Dropped")
 }
 
+// TestSendRequest: the form in the list of flows sends a request to a name, and shows its flow.
+func TestSendRequest(t *testing.T) {
+	f := newFake(t, newWorld(t, 16), 5)
+	p := open(t, f, "#token="+token)
+	p.GoTo("#/flows")
+	p.WaitFor("the form", "document.querySelector('.send:not([hidden])') !== null && document.getElementById('send-from').value === 'default/shell'")
+	p.Click(".send summary")
+	p.WaitFor("services by their names", "[...document.querySelectorAll('#send-names option')].some(o => o.value === 'cart.shop:80')")
+	p.Enter("#send-to", "cart.shop:80")
+	p.Press(kb.Enter)
+	p.WaitFor("the answer, and how the name was looked up", "/^answered shop\\/cart-.* in 1 ms its flowcart.shop.svc.cluster.local. A 10.96.0.99$/.test(document.querySelector('.send .request-result').textContent)")
+	p.WaitFor("the filters of its flow", "/^#\\/flows\\?source=10.244[^&]+&destination=10.96[^&]+&all=true$/.test(location.hash)")
+	p.ExpectRefusals(1)
+	p.Enter("#send-to", "no such name")
+	p.Press(kb.Enter)
+	p.WaitFor("an error", "document.querySelector('.send .request-result .problem') !== null")
+}
+
 func TestHold(t *testing.T) {
 	f := newFake(t, newWorld(t, 9), 40)
 	p := open(t, f, "#token="+token)

@@ -22,7 +22,12 @@ func TestRequest(t *testing.T) {
 		{"IPv6", observe.Request{From: "default/shell", To: "[fd00:10:96::20]:80", Protocol: "tcp"}, "default/web-", ""},
 		{"node port", observe.Request{From: "outside", To: "172.21.0.3:30080"}, "default/web-", ""},
 		{"from a node", observe.Request{From: "node-a", To: "10.96.0.20:80"}, "default/web-", ""},
+		{"URL", observe.Request{From: "shell", To: "http://10.96.0.20/"}, "default/web-", ""},
+		{"URL, IPv6", observe.Request{From: "shell", To: "http://[fd00:10:96::20]/"}, "default/web-", ""},
+		{"datagram", observe.Request{From: "shell", To: "udp://10.96.0.20:53"}, "default/web-", ""},
 		{"refused", observe.Request{From: "shell", To: "10.244.0.2:81"}, "", "connection refused"},
+		{"name of a machine", observe.Request{From: "outside", To: "node-a:30080"}, "default/web-", ""},
+		{"this lab has no DNS", observe.Request{From: "shell", To: "web:80"}, "", "web: this host does not use the DNS of the cluster: only pods of a lab with Service kube-system/kube-dns do; use an address"},
 	} {
 		r, err := c.Request(t.Context(), tt.request)
 		if err != nil {
@@ -36,7 +41,7 @@ func TestRequest(t *testing.T) {
 		request observe.Request
 		field   string
 	}{
-		{observe.Request{From: "nobody", To: "10.96.0.20:80"}, "from"}, {observe.Request{From: "shell", To: "web:80"}, "to"},
+		{observe.Request{From: "nobody", To: "10.96.0.20:80"}, "from"}, {observe.Request{From: "shell", To: "https://web"}, "to"},
 		{observe.Request{From: "shell", To: "10.96.0.20:0"}, "to"}, {observe.Request{From: "shell", To: "10.96.0.20:80", Protocol: "sctp"}, "protocol"},
 	} {
 		_, err := c.Request(t.Context(), tt.request)

@@ -9,6 +9,7 @@ import { number, rate, seconds } from './format.js';
 import { missedNotes } from './notes.js';
 import { ServicesSwitch } from './only.js';
 import { Row, columns } from './row.js';
+import { Sender } from './send.js';
 import { Spark } from './spark.js';
 import { stream } from './stream.js';
 import { Widths } from './widths.js';
@@ -38,12 +39,14 @@ export class FlowsView {
     for (const [name, f] of Object.entries(this.figures)) f.element.dataset.figure = name;
     this.pause = h('button', { type: 'button', class: 'button', id: 'pause', 'aria-pressed': 'false', onclick: () => this.setPaused(!this.paused) });
     this.services = new ServicesSwitch((filters) => { location.hash = link(filters); });
+    this.sender = new Sender((flows) => { location.hash = flows; });
     this.notice = h('p', { class: 'notice', id: 'notice', role: 'status', hidden: true });
     this.body = h('tbody', { id: 'rows' });
     this.empty = h('div', { class: 'empty', hidden: true });
     this.element = h('section', { class: 'flows', 'aria-labelledby': 'title' },
       h('h1', { class: 'unseen', id: 'title' }, 'Flows'),
       h('div', { class: 'toolbar' }, this.bar.element, this.services.element, this.pause),
+      this.sender.element,
       h('div', { class: 'figures' }, Object.values(this.figures).map((f) => f.element), this.services.leftOut, this.notice),
       h('div', { class: 'tablebox' },
         this.table = h('table', { class: 'table', onclick: (e) => this.click(e) },
@@ -70,6 +73,7 @@ export class FlowsView {
 
   leave() {
     this.unlisten();
+    this.sender.leave();
     this.widths.leave();
   }
 

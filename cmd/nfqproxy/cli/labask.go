@@ -1,0 +1,302 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/deploy/lab"
+)
+
+// maxAsks bounds --count.
+const maxAsks = 10_000
+
+// askFlags are the flags of nfqproxy lab ask.
+type askFlags struct {
+	lab   string
+	count int
+}
+
+func newLabAskCommand() *cobra.Command {
+	var f askFlags
+	cmd := &cobra.Command{
+		Use:   "ask POD|NODE|CLIENT URL",
+		Short: "Send a real request from a host of a running lab, and show its flow",
+		Long: `Send a real request from a pod, node or client of a running lab: look the name up as the
+programs of that host do, connect, send the request, and print who answered and which
+client address the server saw. Then print the flow, as nfqproxy flows ID does.
+
+URL is http://NAME/PATH, tcp://NAME:PORT, udp://NAME:PORT, or NAME[:PORT]. An address may
+stand for the name. Pods use the DNS of the lab, with the search domains of their
+namespace; nodes and clients have only the names of nodes and clients. Without a port it
+is that of the only service port at the address, or else 80 over TCP.
+
+With --count, print how many requests each endpoint answered. The exit code is 1 if a
+request got no answer.`,
+		Example: `  nfqproxy lab ask shell http://my-nginx-service/
+  nfqproxy lab ask shell udp://kube-dns.kube-system:53
+  nfqproxy lab ask outside http://kind-worker:30080/
+  nfqproxy lab ask shell my-nginx-service --count 100`,
+		Annotations: ending(),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fmt.Errorf("%s needs a host and a URL, for example: nfqproxy lab ask shell http://my-nginx-service/", cmd.CommandPath())
+			}
+			return nil
+		},
+		ValidArgsFunction: f.complete,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return unlessClosed(cmd.Context(), f.run(cmd.Context(), listener{cmd.OutOrStdout()}, flowtext.StyleFor(cmd.OutOrStdout()), args[0], args[1]))
+		},
+	}
+	labFlag(cmd, &f.lab)
+	cmd.Flags().IntVar(&f.count, "count", 1, "number of requests, one after the other")
+	return cmd
+}
+
+// complete completes hosts, and then Services.
+func (f *askFlags) complete(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return labHosts(&f.lab)(cmd, args, begun)
+	}
+	if len(args) > 1 {
+		return nothing(cmd, args, begun)
+	}
+	return soon(func(ctx context.Context) []string {
+		client, err := f.client()
+		if err != nil {
+			return nil
+		}
+		known, err := namesAt(ctx, client)
+		if err != nil {
+			return nil
+		}
+		for i, s := range known.services {
+			namespace, name, _ := strings.Cut(s, "/")
+			known.services[i] = name + "." + namespace
+		}
+		return known.services
+	}), cobra.ShellCompDirectiveNoFileComp
+}
+
+// client connects to the flow API of the lab.
+func (f *askFlags) client() (*observe.Client, error) {
+	s, err := lab.StatusOf(f.lab)
+	if err != nil {
+		return nil, err
+	}
+	return observe.NewClient(s.FlowAPI.URL, observe.ClientOptions{Token: s.FlowAPI.Token})
+}
+
+func (f *askFlags) run(ctx context.Context, stdout io.Writer, style flowtext.Style, from, to string) error {
+	if f.count < 1 || f.count > maxAsks {
+		return fmt.Errorf("--count %d: want 1 to %d", f.count, maxAsks)
+	}
+	client, err := f.client()
+	if err != nil {
+		return err
+	}
+	q := observe.Request{From: from, To: to}
+	if f.count > 1 {
+		return f.many(ctx, stdout, client, q)
+	}
+	began := time.Now()
+	r, err := request(ctx, client, q)
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(stdout, answerText(r)); err != nil {
+		return err
+	}
+	if r.Destination != "" {
+		of := observe.FlowQuery{Source: r.Source, Destination: r.Destination}
+		if r.Source == "" { // no connection: only the host is known
+			of.Source, of.Since = from, began.Format(time.RFC3339Nano)
+		}
+		if err := story(ctx, stdout, client, r, of, flowtext.Options{Style: style}); err != nil {
+			return err
+		}
+	}
+	if r.Error != "" {
+		return exitCode(1)
+	}
+	return nil
+}
+
+// request is Request with an error that names the argument.
+func request(ctx context.Context, client observe.Requester, q observe.Request) (*observe.Response, error) {
+	r, err := client.Request(ctx, q)
+	if e, ok := errors.AsType[*observe.Error](err); ok && e.Status == http.StatusBadRequest && e.Field == "to" {
+		return nil, fmt.Errorf("URL %w", err)
+	}
+	return r, err
+}
+
+// unnamed are programs that do not answer with their names, as the servers of a lab do.
+const unnamed = "a program that is not the lab's"
+
+// answerText is the lookup, the request and the answer, a line each.
+func answerText(r *observe.Response) string {
+	var b strings.Builder
+	line := func(label, format string, args ...any) {
+		fmt.Fprintf(&b, "%-8s "+format+"\n", append([]any{label}, args...)...)
+	}
+	if r.Lookup != nil {
+		line("lookup", "%s", lookupText(r.Lookup))
+	}
+	if r.Source != "" {
+		line("request", "%s -> %s", r.Source, r.Destination)
+	}
+	took := time.Duration(r.Seconds * float64(time.Second)).Round(10 * time.Microsecond)
+	if r.Error != "" {
+		line("failed", "%s, after %s", r.Error, took)
+		return b.String()
+	}
+	text := cmp.Or(r.By, r.Status, unnamed)
+	if r.By != "" && r.Status != "" {
+		text += ", " + r.Status
+	}
+	text += fmt.Sprintf(", after %s", took)
+	if r.Client != "" {
+		text += fmt.Sprintf("; the server saw the client address %s", r.Client)
+	}
+	line("answer", "%s", text)
+	return b.String()
+}
+
+// lookupText is a lookup in one line.
+func lookupText(l *observe.Lookup) string {
+	if len(l.Queries) == 0 {
+		if len(l.Addresses) == 0 {
+			return l.Name
+		}
+		return fmt.Sprintf("%s %s, of /etc/hosts", l.Name, l.Addresses[0])
+	}
+	var all []string
+	for _, q := range l.Queries {
+		all = append(all, q.Name+" "+q.Type+" "+q.Answer)
+	}
+	return fmt.Sprintf("%s, by %s", strings.Join(all, ", "), l.Queries[len(l.Queries)-1].Server)
+}
+
+// many sends requests, and prints the distribution of their answers.
+func (f *askFlags) many(ctx context.Context, stdout io.Writer, client *observe.Client, q observe.Request) error {
+	counts := make(map[string]int)
+	failed, looked := 0, false
+	for range f.count {
+		r, err := request(ctx, client, q)
+		if err != nil {
+			return err
+		}
+		if r.Lookup != nil && !looked {
+			looked = true
+			if _, err := fmt.Fprintf(stdout, "lookup   %s\n", lookupText(r.Lookup)); err != nil {
+				return err
+			}
+		}
+		if r.Error != "" {
+			failed++
+		}
+		counts[cmp.Or(r.By, r.Error, r.Status, unnamed)]++
+	}
+	if _, err := io.WriteString(stdout, distribution(counts, f.count)); err != nil {
+		return err
+	}
+	if failed > 0 {
+		return exitCode(1)
+	}
+	return nil
+}
+
+// distribution is a table of answers, the most frequent first.
+func distribution(counts map[string]int, all int) string {
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "ANSWER\tREQUESTS\tSHARE")
+	for _, by := range slices.SortedFunc(maps.Keys(counts), func(x, y string) int {
+		return cmp.Or(cmp.Compare(counts[y], counts[x]), cmp.Compare(x, y))
+	}) {
+		fmt.Fprintf(t, "%s\t%d\t%.0f %%\n", by, counts[by], 100*float64(counts[by])/float64(all))
+	}
+	_ = t.Flush() // a Builder takes everything
+	return b.String()
+}
+
+// How long the flow of a request may take to be recorded, and then to be complete: by all nodes that it passed.
+const (
+	recordPatience   = 5 * time.Second
+	completePatience = time.Second
+	recordInterval   = 50 * time.Millisecond
+)
+
+// story prints the flow of a request, which the query finds.
+func story(ctx context.Context, stdout io.Writer, client *observe.Client, r *observe.Response, q observe.FlowQuery, o flowtext.Options) error {
+	record, err := recordOf(ctx, client, r, q)
+	if err != nil {
+		return err
+	}
+	if record == nil {
+		_, err := fmt.Fprintln(stdout, "flow     not recorded: no node of the lab has decided it")
+		return err
+	}
+	o.Observed = observedNodes(ctx, client)
+	_, err = io.WriteString(stdout, "\n"+flowtext.Story(record, o, false))
+	return err
+}
+
+// recordOf finds the record of a request; nil: there is none.
+func recordOf(ctx context.Context, client *observe.Client, r *observe.Response, q observe.FlowQuery) (*flow.Record, error) {
+	waiting, cancel := context.WithTimeout(ctx, recordPatience)
+	defer cancel()
+	var id string
+	found := errors.New("found")
+	q.Follow, q.Limit = true, "1"
+	err := client.Flows(waiting, q, func(item observe.Item) error {
+		if item.Record == nil {
+			return nil
+		}
+		id = item.Record.ID
+		return found
+	})
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case id == "" && waiting.Err() != nil:
+		return nil, nil
+	case id == "":
+		return nil, err
+	}
+	complete, cancel := context.WithTimeout(ctx, completePatience)
+	defer cancel()
+	for {
+		record, err := client.Flow(ctx, id)
+		if err != nil || isComplete(record, r) {
+			return record, err
+		}
+		select {
+		case <-complete.Done():
+			return record, ctx.Err()
+		case <-time.After(recordInterval):
+		}
+	}
+}
+
+// isComplete reports whether a record has the nodes that the request passed, and its end: that of the connection, or the
+// answer to the datagram.
+func isComplete(record *flow.Record, r *observe.Response) bool {
+	ended := r.Error != "" || record.Life == nil || !record.Life.Open() || record.Life.Answered && record.Protocol == "UDP"
+	return ended && !slices.ContainsFunc(record.Path(), func(h flow.Hop) bool { return h.Record == nil })
+}

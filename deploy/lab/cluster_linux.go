@@ -1,0 +1,171 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/dns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
+)
+
+// cluster is what a lab has of its objects, for its DNS and for the identities of its hosts.
+type cluster struct {
+	now  atomic.Pointer[clusterState] // never nil
+	stop context.CancelFunc           // ends a follower; nil: there is none
+	done chan error                   // of the follower
+}
+
+// clusterState is what the lab has of its objects. It does not change.
+type clusterState struct {
+	zone     *dns.Zone
+	servers  []netip.Addr // of the DNS, for pods
+	services []*decision.ServicePort
+	pods     map[string]*corev1.Pod // by full name
+}
+
+func newClusterState(o *manifest.Objects) *clusterState {
+	c := &clusterState{zone: dns.NewZone(o), servers: dns.Servers(o), pods: make(map[string]*corev1.Pod)}
+	c.services, _ = control.Build(o, control.NodeConfig{})
+	for _, p := range o.Pods {
+		c.pods[p.Namespace+"/"+p.Name] = p
+	}
+	return c
+}
+
+// follow reads the objects, and again whenever they change, until close: that is for a lab that stays as it
+// started. The last good state stays in force: the daemons do the same.
+func (l *Lab) follow() error {
+	c := &l.cluster
+	ctx, cancel := context.WithCancel(context.Background())
+	first, done := make(chan error, 1), make(chan error, 1)
+	c.stop, c.done = cancel, done
+	go func() {
+		known := false
+		done <- manifest.NewSource(l.options.Objects...).Run(ctx, func(o *manifest.Objects, err error) {
+			if err == nil {
+				c.now.Store(newClusterState(o))
+			}
+			err = nil
+			if o != nil || !known {
+				err = l.identify(l.Spec())
+			}
+			if !known {
+				known = true
+				first <- err
+			} else if err != nil {
+				l.hub.publish(Event{Log: fmt.Sprintf("names of hosts: %v", err)})
+			}
+		})
+	}()
+	select {
+	case err := <-first:
+		return err
+	case err := <-done:
+		done <- err
+		return err
+	}
+}
+
+func (c *cluster) close() error {
+	if c.stop == nil {
+		return nil
+	}
+	c.stop()
+	return <-c.done
+}
+
+// identify gives all hosts of a spec their hostnames and files.
+func (l *Lab) identify(spec *Spec) error {
+	state := l.cluster.now.Load()
+	var errs []error
+	set := func(name string, i netns.Identity) {
+		if h := l.topology.find(name); h != nil { // otherwise it has just ended
+			errs = append(errs, h.SetIdentity(i))
+		}
+	}
+	for i := range spec.Pods {
+		p := &spec.Pods[i]
+		set(p.FullName(), podIdentity(p, state.pods[p.FullName()], state.servers))
+	}
+	set(fabricName, spec.machineIdentity(fabricName))
+	for i := range spec.Nodes {
+		set(spec.Nodes[i].Name, spec.machineIdentity(spec.Nodes[i].Name))
+	}
+	for i := range spec.Clients {
+		set(spec.Clients[i].Name, spec.machineIdentity(spec.Clients[i].Name))
+	}
+	return errors.Join(errs...)
+}
+
+// listen serves an address of the server's host.
+func (all *servers) listen(ctx context.Context, s *server, ns *netns.Namespace, at netip.AddrPort, p Port) error {
+	if p.Server != manifest.DNSServer {
+		return s.listen(ctx, ns, at, p.Protocol)
+	}
+	if s.names == nil {
+		s.names = dns.NewServer(func() *dns.Zone { return all.cluster.now.Load().zone }, func(client, local net.Addr) []byte {
+			return bytes.TrimSpace(s.identity.line(client, local))
+		})
+	}
+	if p.Protocol == decision.UDP {
+		c, err := ns.ListenPacket(ctx, at)
+		if err != nil {
+			return err
+		}
+		return s.names.ServePacket(c)
+	}
+	listener, err := ns.Listen(ctx, at)
+	if err != nil {
+		return err
+	}
+	return s.names.Serve(listener)
+}
+
+// serverAt is the kind of the servers behind an address and port: of a host, or of a Service's endpoints.
+func (l *Lab) serverAt(to netip.AddrPort, protocol decision.Protocol) manifest.LabServer {
+	if kind, ok := l.Spec().serverOf(to, protocol); ok {
+		return kind
+	}
+	for _, svc := range l.cluster.now.Load().services {
+		if svc.Protocol != protocol || !l.Spec().reaches(svc, to) {
+			continue
+		}
+		for _, e := range svc.Endpoints {
+			if kind, ok := l.Spec().serverOf(e.AddrPort, protocol); ok {
+				return kind
+			}
+		}
+	}
+	return manifest.AnswerServer
+}
+
+// serverOf is the kind of the server of a host; false: none listens there.
+func (s *Spec) serverOf(at netip.AddrPort, protocol decision.Protocol) (manifest.LabServer, bool) {
+	for _, m := range s.machines() {
+		if slices.Contains(m.addresses, at.Addr()) {
+			if i := portAt(m.ports, at.Port(), protocol); i >= 0 {
+				return m.ports[i].Server, true
+			}
+		}
+	}
+	return manifest.AnswerServer, false
+}
+
+// reaches reports whether an address and port are those of a service port.
+func (s *Spec) reaches(svc *decision.ServicePort, to netip.AddrPort) bool {
+	if to.Port() == svc.Port && (to.Addr() == svc.ClusterIP || slices.Contains(svc.ExternalIPs, to.Addr()) || slices.Contains(svc.LoadBalancerIPs, to.Addr())) {
+		return true
+	}
+	return svc.NodePort != 0 && to.Port() == svc.NodePort && slices.ContainsFunc(s.Nodes, func(n Node) bool { return slices.Contains(n.Addresses, to.Addr()) })
+}
