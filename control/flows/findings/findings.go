@@ -23,6 +23,9 @@ const (
 	chance = 1e-4
 	// settled is how long nodes may have different service tables.
 	settled = 10 * time.Second
+	// cleanup is how long connection entries of UDP may stay when an endpoint is removed: one pass of package datapath/reconcile that
+	// finds all of them, with time to spare.
+	cleanup = 40 * time.Second
 	// ports are those that a node has for masqueraded flows to one address and port (nf_nat: 1024 to 65535).
 	ports = 65536 - 1024
 	// repeats is the share of flows, one in so many, whose first packet may be sent again; few are no finding.
@@ -43,7 +46,7 @@ func Recent(ctx context.Context, o observe.Observer) (records []*flow.Record, er
 // Observed returns the findings, the worst first. The records are recent flows. Each error is that of the
 // observer; the status of daemons is left out where it is not available.
 func Observed(ctx context.Context, o observe.Observer, records []*flow.Record) ([]diagnose.Finding, error) {
-	services, err := o.Services(ctx, observe.ServiceQuery{Active: true})
+	services, err := o.Services(ctx, observe.ServiceQuery{Active: true, Changes: true})
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +54,7 @@ func Observed(ctx context.Context, o observe.Observer, records []*flow.Record) (
 	if err != nil {
 		return nil, err
 	}
-	found := slices.Concat(ofServices(services.Services), ofTables(tables, time.Now()), ofFlows(records))
+	found := slices.Concat(ofServices(services.Services, time.Now()), ofTables(tables, time.Now()), ofFlows(records))
 	if status, err := o.Status(ctx); err == nil {
 		found = append(found, ofStatus(status, records)...)
 	}
@@ -60,7 +63,7 @@ func Observed(ctx context.Context, o observe.Observer, records []*flow.Record) (
 }
 
 // ofServices looks at the distribution of flows.
-func ofServices(list []observe.Service) (found []diagnose.Finding) {
+func ofServices(list []observe.Service, now time.Time) (found []diagnose.Finding) {
 	tests := 0
 	for i := range list {
 		if testable(&list[i]) {
@@ -84,11 +87,11 @@ func ofServices(list []observe.Service) (found []diagnose.Finding) {
 			found = append(found, openFlows(s, object, tests)...)
 		}
 		for _, e := range s.Endpoints {
-			if e.Removed && e.Flows.Open > 0 && s.Protocol == "UDP" {
+			if e.Removed && e.Flows.Open > 0 && s.Protocol == "UDP" && now.Sub(removedAt(s, e.Endpoint)) > cleanup {
 				found = append(found, diagnose.Finding{
 					Code: diagnose.StuckUDP, Object: object,
 					Text: fmt.Sprintf("%d UDP flows to %s still go to %s, which is no endpoint any more", e.Flows.Open, s.Service, e.Endpoint),
-					Do:   "nfqproxy removes their connection entries within a sync period; if they stay, look for errors in its log",
+					Do:   "nfqproxy removes their connection entries within 30 seconds; look for errors in its log",
 				})
 			}
 			if e.Flows.Open*5 >= ports*4 {
@@ -101,6 +104,18 @@ func ofServices(list []observe.Service) (found []diagnose.Finding) {
 		}
 	}
 	return found
+}
+
+// removedAt is when a service lost an endpoint last; zero: not known, so long ago.
+func removedAt(s *observe.Service, endpoint string) (at time.Time) {
+	for _, c := range s.Changes { // the oldest first
+		if slices.ContainsFunc(c.Endpoints, func(e observe.EndpointChange) bool {
+			return e.Endpoint == endpoint && e.Change == observe.EndpointRemoved
+		}) {
+			at = c.Time
+		}
+	}
+	return at
 }
 
 // testable reports whether the distribution can be tested: 5 expected selections for each endpoint.

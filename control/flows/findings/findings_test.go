@@ -40,6 +40,15 @@ func removed(s observe.Service) observe.Service {
 	return s
 }
 
+// since has the removal of the first endpoint among the changes, and another one after it.
+func since(s observe.Service, at time.Time) observe.Service {
+	change := func(at time.Time, endpoint, change string) observe.Change {
+		return observe.Change{Time: at, Endpoints: []observe.EndpointChange{{Endpoint: endpoint, Change: change}}}
+	}
+	s.Changes = []observe.Change{change(at, s.Endpoints[0].Endpoint, observe.EndpointRemoved), change(time.Now(), s.Endpoints[1].Endpoint, observe.EndpointUsable)}
+	return s
+}
+
 func sticky(s observe.Service) observe.Service {
 	s.AffinitySeconds = 10800
 	return s
@@ -51,21 +60,23 @@ func TestServices(t *testing.T) {
 		service observe.Service
 		want    string // the beginning of code and text; empty: no finding
 	}{
-		"no flows":             {service("TCP", nil, []uint64{0, 0}, []uint64{0, 0}), ""},
-		"even":                 {service("TCP", &observe.Fit{PValue: 0.5}, []uint64{30, 28}, []uint64{500, 504}), ""},
-		"uneven":               {service("TCP", &observe.Fit{PValue: 1e-9}, []uint64{30, 28}, []uint64{700, 300}), "NFQ042 new flows to shop/web:http are not spread evenly: 10.244.1.1:8080 gets 70 % of 1000, and should get 50 %"},
-		"uneven by chance":     {service("TCP", &observe.Fit{PValue: 1e-3}, []uint64{30, 28}, []uint64{550, 450}), ""},
-		"too few to test":      {service("TCP", &observe.Fit{PValue: 1e-9}, []uint64{1, 0}, []uint64{8, 0}), ""},
-		"old connections":      {service("TCP", &observe.Fit{PValue: 0.5}, []uint64{90, 10}, []uint64{500, 504}), "NFQ043 new connections to shop/web:http are spread evenly, and open ones are not: 10.244.1.2:8080 has 10 of 100"},
-		"few old connections":  {service("TCP", &observe.Fit{PValue: 0.5}, []uint64{9, 0}, []uint64{500, 504}), ""},
-		"affinity":             {sticky(service("TCP", &observe.Fit{PValue: 0.5}, []uint64{90, 10}, []uint64{500, 504})), ""},
-		"stuck UDP":            {removed(service("UDP", nil, []uint64{3, 2}, []uint64{0, 0})), "NFQ044 3 UDP flows to shop/web:http still go to 10.244.1.1:8080"},
-		"UDP that has gone":    {removed(service("UDP", nil, []uint64{0, 2}, []uint64{0, 0})), ""},
-		"TCP to a removed one": {removed(service("TCP", nil, []uint64{3, 2}, []uint64{0, 0})), ""},
-		"ports":                {service("TCP", nil, []uint64{52_000}, []uint64{0}), "NFQ047 52000 flows are open to 10.244.1.1:8080"},
-		"fewer ports":          {service("TCP", nil, []uint64{51_000}, []uint64{0}), ""},
+		"no flows":               {service("TCP", nil, []uint64{0, 0}, []uint64{0, 0}), ""},
+		"even":                   {service("TCP", &observe.Fit{PValue: 0.5}, []uint64{30, 28}, []uint64{500, 504}), ""},
+		"uneven":                 {service("TCP", &observe.Fit{PValue: 1e-9}, []uint64{30, 28}, []uint64{700, 300}), "NFQ042 new flows to shop/web:http are not spread evenly: 10.244.1.1:8080 gets 70 % of 1000, and should get 50 %"},
+		"uneven by chance":       {service("TCP", &observe.Fit{PValue: 1e-3}, []uint64{30, 28}, []uint64{550, 450}), ""},
+		"too few to test":        {service("TCP", &observe.Fit{PValue: 1e-9}, []uint64{1, 0}, []uint64{8, 0}), ""},
+		"old connections":        {service("TCP", &observe.Fit{PValue: 0.5}, []uint64{90, 10}, []uint64{500, 504}), "NFQ043 new connections to shop/web:http are spread evenly, and open ones are not: 10.244.1.2:8080 has 10 of 100"},
+		"few old connections":    {service("TCP", &observe.Fit{PValue: 0.5}, []uint64{9, 0}, []uint64{500, 504}), ""},
+		"affinity":               {sticky(service("TCP", &observe.Fit{PValue: 0.5}, []uint64{90, 10}, []uint64{500, 504})), ""},
+		"stuck UDP":              {removed(service("UDP", nil, []uint64{3, 2}, []uint64{0, 0})), "NFQ044 3 UDP flows to shop/web:http still go to 10.244.1.1:8080"},
+		"stuck UDP, known since": {since(removed(service("UDP", nil, []uint64{3, 2}, []uint64{0, 0})), time.Now().Add(-time.Minute)), "NFQ044 3 UDP flows to shop/web:http still go to 10.244.1.1:8080"},
+		"UDP, just removed":      {since(removed(service("UDP", nil, []uint64{3, 2}, []uint64{0, 0})), time.Now().Add(-20*time.Second)), ""},
+		"UDP that has gone":      {removed(service("UDP", nil, []uint64{0, 2}, []uint64{0, 0})), ""},
+		"TCP to a removed one":   {removed(service("TCP", nil, []uint64{3, 2}, []uint64{0, 0})), ""},
+		"ports":                  {service("TCP", nil, []uint64{52_000}, []uint64{0}), "NFQ047 52000 flows are open to 10.244.1.1:8080"},
+		"fewer ports":            {service("TCP", nil, []uint64{51_000}, []uint64{0}), ""},
 	} {
-		t.Run(name, func(t *testing.T) { one(t, ofServices([]observe.Service{tt.service}), tt.want) })
+		t.Run(name, func(t *testing.T) { one(t, ofServices([]observe.Service{tt.service}, time.Now()), tt.want) })
 	}
 }
 
