@@ -31,6 +31,9 @@ type tests struct {
 // skipDefault are tests that cannot pass here with any service proxy, see README.md.
 var skipDefault = []string{`SCTP`, `\[Disruptive\]`, `LoadBalancers.*should only target nodes with endpoints`, `sig-windows`}
 
+// skipIPv6Only are tests that cannot pass on a cluster with IPv6 only, see README.md.
+var skipIPv6Only = []string{`IPv6DualStack`, `LoadBalancers.*source ranges`, `LoadBalancers ExternalTrafficPolicy: Local.*should work from pods`}
+
 // focusDefault are the tests about all subjects.
 func focusDefault() string {
 	var subjects []string
@@ -68,9 +71,13 @@ func (t *tests) run(ctx context.Context, s *settings) error {
 		return err
 	}
 	defer log.Close()
+	skip := t.skip
+	if s.IPv6Only {
+		skip += "|" + strings.Join(skipIPv6Only, "|")
+	}
 	cmd := exec.CommandContext(ctx, paths[0],
 		fmt.Sprintf("--procs=%d", t.procs), "--no-color", "--timeout="+t.timeout, "--silence-skips",
-		"--focus="+t.focus, "--skip="+t.skip, "--junit-report=junit.xml", "--output-dir="+out, paths[1], "--",
+		"--focus="+t.focus, "--skip="+skip, "--junit-report=junit.xml", "--output-dir="+out, paths[1], "--",
 		"--provider=skeleton", "--kubeconfig="+s.kubeconfig(), "--kubectl-path="+paths[2],
 		fmt.Sprintf("--num-nodes=%d", s.Nodes), "--allowed-not-ready-nodes=0", "--report-dir="+out, "--disable-log-dump", "--minStartupPods=1",
 	)
