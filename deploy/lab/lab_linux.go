@@ -318,7 +318,7 @@ func (l *Lab) Subscribe(buffer int) *Subscription { return l.hub.subscribe(buffe
 func (l *Lab) Close() error {
 	l.close.Do(func() {
 		if l.live != nil {
-			l.live.stop()
+			l.live.close()
 		}
 		ctx, cancel := context.WithTimeoutCause(context.Background(), stopTimeout, fmt.Errorf("took longer than %s", stopTimeout))
 		defer cancel()

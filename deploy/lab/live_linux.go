@@ -47,10 +47,29 @@ func (l *Lab) goLive() error {
 	}
 	v := &live{lab: l, path: filepath.Join(l.dir, "objects.json"), state: newState(l.Spec(), written), slices: controllers.NewEndpointSlices()}
 	v.ctx, v.stop = context.WithCancel(context.Background())
-	v.wake = time.AfterFunc(time.Hour, func() { _, _ = v.change(v.ctx, func(*state, time.Time) ([]string, error) { return nil, nil }) })
+	v.wake = time.AfterFunc(time.Hour, v.sweep)
 	l.live = v
-	_, err = v.change(v.ctx, func(*state, time.Time) ([]string, error) { return nil, nil })
+	_, err = v.change(v.ctx, nothing)
 	return err
+}
+
+// nothing changes nothing; what is due by time happens all the same.
+func nothing(*state, time.Time) ([]string, error) { return nil, nil }
+
+// sweep ends the pods whose time is over.
+func (v *live) sweep() {
+	if _, err := v.change(v.ctx, nothing); err != nil && v.ctx.Err() == nil {
+		v.lab.hub.publish(Event{Changes: []string{"cannot end pods: " + err.Error()}})
+		v.wake.Reset(time.Second)
+	}
+}
+
+// close ends all changes.
+func (v *live) close() {
+	v.stop()
+	v.mu.Lock() // of a change that is under way
+	defer v.mu.Unlock()
+	v.wake.Stop()
 }
 
 // change puts a changed state in force. do changes it and returns what it has changed, in a line for each; an error
@@ -128,6 +147,16 @@ func (l *Lab) Change(ctx context.Context, c Change) ([]string, error) {
 	})
 }
 
+// state is what the lab is now: read only.
+func (l *Lab) state() *state {
+	if l.live == nil {
+		return &state{spec: l.Spec()}
+	}
+	l.live.mu.Lock()
+	defer l.live.mu.Unlock()
+	return l.live.state
+}
+
 // build makes the hosts of a state that the lab lacks, and returns the names of those that it has too many. Hosts that differ
 // are made again.
 func (v *live) build(ctx context.Context, next *state) (gone []string, err error) {
@@ -148,10 +177,11 @@ func (v *live) build(ctx context.Context, next *state) (gone []string, err error
 	}()
 	for _, m := range next.spec.machines() {
 		name := m.Who()
-		if old, ok := before[name]; ok && v.lab.topology.find(name) != nil {
-			if reflect.DeepEqual(old, after[name]) {
+		if v.lab.topology.find(name) != nil {
+			if reflect.DeepEqual(before[name], after[name]) {
 				continue
 			}
+			// Another one, or one of a change that failed.
 			if err := v.remove(name); err != nil {
 				return nil, err
 			}

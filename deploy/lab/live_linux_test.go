@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -200,6 +201,22 @@ func TestLive(t *testing.T) {
 	l.do(Change{Node: &NodeEvent{Node: "node-b", Action: "down"}})
 	if got := l.endpoints(); strings.Count(got, "not ready") != strings.Count(got, ",")+1 {
 		t.Errorf("with node-b down and node-a drained: %s", got)
+	}
+	var status strings.Builder
+	l.fault(Fault{Kind: "loss", Host: "shell", Percent: 0.5})
+	if err := l.Status().WriteText(&status); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`node-a +192.0.2.2 +10.244.0.0/24 +stopped, no new pods`, `node-b +192.0.2.3 +10.244.1.0/24 +stopped, no connection`, `default/shell +10.244.0.9 +node-a +ready`,
+		`shop/web-1 +10.244.0.2 +node-a +terminating`, `shop/more +10.244.1.[0-9]+ +node-b +not ready`, `shop/web +0 of 4`, `1  loss on default/shell: 0.5% of the packets`,
+	} {
+		if !regexp.MustCompile("(?m)^" + want + "$").MatchString(status.String()) {
+			t.Errorf("status has no %q:\n%s", want, status.String())
+		}
+	}
+	if _, err := l.RemoveFault(t.Context(), 0); err != nil {
+		t.Error(err)
 	}
 	l.do(Change{Node: &NodeEvent{Node: "node-b", Action: "up"}})
 	l.answers("shell", "10.244.1.4:8080")

@@ -19,21 +19,24 @@ import (
 
 // Status is the current state of the lab.
 func (l *Lab) Status() *Status {
-	t := l.Spec().topology()
-	s := &Status{Name: t.Lab, Started: l.started, Pods: t.Pods, Clients: t.Hosts, FlowAPI: l.FlowAPI}
+	now := l.state()
+	t := now.spec.topology()
+	s := &Status{Name: t.Lab, Started: l.started, Clients: t.Hosts, FlowAPI: l.FlowAPI, Faults: l.Faults()}
+	s.Pods, s.Deployments = now.podStatus(t.Pods), now.deploymentStatus()
 	if files := l.files.Load(); files != nil {
 		s.Files = *files
 	}
 	for _, n := range t.Nodes {
 		state, pid, err := l.daemons[n.Name].state()
 		d := DaemonStatus{State: string(state), PID: pid}
-		if l.Spec().node(n.Name).Proxy == manifest.KubeProxyIPTables {
+		if now.spec.node(n.Name).Proxy == manifest.KubeProxyIPTables {
 			d.State = manifest.KubeProxyIPTables
 		}
 		if err != nil {
 			d.Error = err.Error()
 		}
-		s.Nodes = append(s.Nodes, NodeStatus{n.Name, n.Addresses, n.PodCIDRs, d})
+		ns := now.nodes[n.Name]
+		s.Nodes = append(s.Nodes, NodeStatus{n.Name, n.Addresses, n.PodCIDRs, d, ns.down, ns.cordoned})
 	}
 	return s
 }

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/controllers"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 )
 
@@ -239,6 +240,46 @@ func (s *state) nodeObjects() (all []*corev1.Node) {
 				corev1.NodeCondition{Type: corev1.NodeReady, Status: status})
 		}
 		all = append(all, n)
+	}
+	return all
+}
+
+// The states of a pod.
+const (
+	podReady       = "ready"
+	podUnready     = "not ready"
+	podTerminating = "terminating"
+)
+
+func (s *state) podState(p *Pod) string {
+	switch ps := s.pods[p.FullName()]; {
+	case !ps.ends.IsZero():
+		return podTerminating
+	case ps.unready || s.nodes[p.Node].down:
+		return podUnready
+	}
+	return podReady
+}
+
+// podStatus are the states of pods of a topology of the state.
+func (s *state) podStatus(pods []observe.TopologyPod) []PodStatus {
+	all := make([]PodStatus, len(pods))
+	for i, p := range pods {
+		all[i] = PodStatus{p, s.podState(s.pod(p.Name))}
+	}
+	return all
+}
+
+func (s *state) deploymentStatus() (all []DeploymentStatus) {
+	for i := range s.spec.Deployments {
+		d := &s.spec.Deployments[i]
+		status := DeploymentStatus{Name: d.FullName(), Replicas: int(*d.Replicas)}
+		for i := range s.spec.Pods {
+			if p := &s.spec.Pods[i]; p.Deployment == d.Name && p.Namespace == d.Namespace && s.podState(p) == podReady {
+				status.Ready++
+			}
+		}
+		all = append(all, status)
 	}
 	return all
 }

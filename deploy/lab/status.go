@@ -16,8 +16,12 @@ type Status struct {
 	Name    string                 `json:"name"`
 	Started time.Time              `json:"started"`
 	Nodes   []NodeStatus           `json:"nodes"`
-	Pods    []observe.TopologyPod  `json:"pods"`
+	Pods    []PodStatus            `json:"pods"`
 	Clients []observe.TopologyHost `json:"clients"`
+	// Deployments are those with pods by their number.
+	Deployments []DeploymentStatus `json:"deployments,omitempty"`
+	// Faults are those that were added, and are in force.
+	Faults []Fault `json:"faults,omitempty"`
 	// FlowAPI is its flow API and web page; empty: it serves none.
 	FlowAPI FlowAPIStatus `json:"flowAPI"`
 	// Files lists what in the lab's files is not in force.
@@ -39,6 +43,34 @@ type NodeStatus struct {
 	Addresses []netip.Addr   `json:"addresses"`
 	PodCIDRs  []netip.Prefix `json:"podCIDRs"`
 	Daemon    DaemonStatus   `json:"daemon"`
+	// Down: it has lost its connection. Cordoned: it gets no new pods.
+	Down     bool `json:"down,omitempty"`
+	Cordoned bool `json:"cordoned,omitempty"`
+}
+
+// text is the state of the node besides its daemon's.
+func (n *NodeStatus) text() string {
+	text := n.Daemon.State
+	if n.Down {
+		text += ", no connection"
+	}
+	if n.Cordoned {
+		text += ", no new pods"
+	}
+	return text
+}
+
+// PodStatus describes a pod.
+type PodStatus struct {
+	observe.TopologyPod
+	State string `json:"state"` // ready, not ready or terminating
+}
+
+// DeploymentStatus describes a deployment.
+type DeploymentStatus struct {
+	Name     string `json:"name"`     // namespace/name
+	Replicas int    `json:"replicas"` // wanted
+	Ready    int    `json:"ready"`
 }
 
 // DaemonStatus describes a node's daemon.
@@ -69,11 +101,17 @@ func (s *Status) WriteText(w io.Writer) error {
 	fmt.Fprintf(t, "lab %s, up since %s\n\n", s.Name, s.Started.Local().Format("15:04:05"))
 	fmt.Fprintln(t, "NODE\tADDRESSES\tPODS\tDAEMON")
 	for _, n := range s.Nodes {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", n.Name, texts(n.Addresses), texts(n.PodCIDRs), n.Daemon.State)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", n.Name, texts(n.Addresses), texts(n.PodCIDRs), n.text())
 	}
-	fmt.Fprintln(t, "\nPOD\tADDRESSES\tNODE")
+	fmt.Fprintln(t, "\nPOD\tADDRESSES\tNODE\tSTATE")
 	for _, p := range s.Pods {
-		fmt.Fprintf(t, "%s\t%s\t%s\n", p.Name, texts(p.Addresses), p.Node)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", p.Name, texts(p.Addresses), p.Node, p.State)
+	}
+	if len(s.Deployments) > 0 {
+		fmt.Fprintln(t, "\nDEPLOYMENT\tREADY")
+		for _, d := range s.Deployments {
+			fmt.Fprintf(t, "%s\t%d of %d\n", d.Name, d.Ready, d.Replicas)
+		}
 	}
 	if len(s.Clients) > 0 {
 		fmt.Fprintln(t, "\nCLIENT\tADDRESSES")
@@ -85,6 +123,12 @@ func (s *Status) WriteText(w io.Writer) error {
 		fmt.Fprintf(t, "\nflows: %s\n", s.FlowAPI.Page())
 	}
 	_ = t.Flush() // a Builder takes everything
+	if len(s.Faults) > 0 {
+		b.WriteString("\nFAULTS\n")
+		for i := range s.Faults {
+			fmt.Fprintf(&b, "%d  %s\n", s.Faults[i].ID, &s.Faults[i])
+		}
+	}
 	if text := s.Files.String(); text != "" {
 		b.WriteString("\n" + text)
 	}

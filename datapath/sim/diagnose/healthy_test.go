@@ -54,8 +54,8 @@ func TestLabs(t *testing.T) {
 		}
 		if to := empty[lab]; to != "" {
 			answer, err := c.Why(Question{From: objects.Lab.Pods[0].Namespace + "/" + objects.Lab.Pods[0].Name, To: to})
-			if err != nil || answer.Works || answer.Cause.Code != NoSlices {
-				t.Errorf("lab %s: %s: %+v, %v, want %s", lab, to, answer, err, NoSlices)
+			if err != nil || answer.Works || answer.Cause.Code != NoEndpoints {
+				t.Errorf("lab %s: %s: %+v, %v, want %s", lab, to, answer, err, NoEndpoints)
 			}
 		}
 	}
