@@ -13,14 +13,15 @@ type Named struct {
 	Run
 }
 
-// Page is the page of documentation about runs, of which the first is that of nfqproxy. Everything
-// in it is from the results.
+// Page is the page of documentation about runs, of which the first is that of nfqproxy. Runs whose names begin with
+// its name are of nfqproxy with other settings, the others are controls. Everything in the page is from the results.
 func Page(runs []Named) string {
 	var b strings.Builder
 	b.WriteString(`# Kubernetes' own tests
 
 This page lists which of Kubernetes' own tests of Services pass with nfqproxy, and with kube-proxy on the same cluster of real nodes. It is
-written by a program, from the results in [conformance](conformance): see [bench/e2e](../bench/e2e/README.md) for the cluster and the commands.
+written by a program, from the results in [conformance](conformance): see [bench/e2e](../bench/e2e/README.md) for the cluster, the commands, and the tests that are left out.
+Names with -helm, -ipv6 and -nftables: nfqproxy installed by its Helm chart, a cluster with IPv6 only, kube-proxy's mode nftables.
 
 `)
 	for _, r := range runs {
@@ -29,6 +30,9 @@ written by a program, from the results in [conformance](conformance): see [bench
 	b.WriteString("\n## Passed tests by subject\n\n")
 	writeCounts(&b, runs)
 	for _, control := range runs[1:] {
+		if strings.HasPrefix(control.Name, runs[0].Name) {
+			continue // itself, with other settings: a column of the tables
+		}
 		fmt.Fprintf(&b, "\n## Differences to %s\n\n", control.Name)
 		writeDifferences(&b, control, runs[0])
 	}

@@ -31,6 +31,9 @@ func TestPage(t *testing.T) {
 			t.Errorf("the page lacks %q:\n%s", want, page)
 		}
 	}
+	if page := Page([]Named{own, {"nfqproxy-helm", control.Run}}); strings.Contains(page, "## Differences") || !strings.Contains(page, "| Subject | nfqproxy | nfqproxy-helm |") {
+		t.Errorf("nfqproxy is its own control:\n%s", page)
+	}
 	if page := Page([]Named{own, {"again", own.Run}}); !strings.Contains(page, "None: the same tests pass.") {
 		t.Errorf("two equal runs: %s", page)
 	}
