@@ -36,7 +36,7 @@ func Allocate(services []*corev1.Service, prefixes []netip.Prefix) error {
 	}
 	for _, s := range services {
 		if err := a.allocate(s); err != nil {
-			return fmt.Errorf("Service %s/%s: %w", s.Namespace, s.Name, err)
+			return fmt.Errorf("allocate for Service %s/%s: %w", s.Namespace, s.Name, err)
 		}
 	}
 	return nil

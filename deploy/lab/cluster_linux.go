@@ -109,13 +109,13 @@ func (l *Lab) identify(spec *Spec) error {
 }
 
 // listen serves an address of the server's host.
-func (all *servers) listen(ctx context.Context, s *server, ns *netns.Namespace, at netip.AddrPort, p Port) error {
+func (s *servers) listen(ctx context.Context, own *server, ns *netns.Namespace, at netip.AddrPort, p Port) error {
 	if p.Server != manifest.DNSServer {
-		return s.listen(ctx, ns, at, p.Protocol)
+		return own.listen(ctx, ns, at, p.Protocol)
 	}
-	if s.names == nil {
-		s.names = dns.NewServer(func() *dns.Zone { return all.cluster.now.Load().zone }, func(client, local net.Addr) []byte {
-			return bytes.TrimSpace(s.identity.line(client, local))
+	if own.names == nil {
+		own.names = dns.NewServer(func() *dns.Zone { return s.cluster.now.Load().zone }, func(client, local net.Addr) []byte {
+			return bytes.TrimSpace(own.identity.line(client, local))
 		})
 	}
 	if p.Protocol == decision.UDP {
@@ -123,13 +123,13 @@ func (all *servers) listen(ctx context.Context, s *server, ns *netns.Namespace, 
 		if err != nil {
 			return err
 		}
-		return s.names.ServePacket(c)
+		return own.names.ServePacket(c)
 	}
 	listener, err := ns.Listen(ctx, at)
 	if err != nil {
 		return err
 	}
-	return s.names.Serve(listener)
+	return own.names.Serve(listener)
 }
 
 // serverAt is the kind of the servers behind an address and port: of a host, or of a Service's endpoints.

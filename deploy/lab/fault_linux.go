@@ -34,7 +34,7 @@ type injected struct {
 }
 
 // AddFault puts a fault in force, and returns it as it is listed.
-func (l *Lab) AddFault(ctx context.Context, f Fault) (Fault, error) {
+func (l *Lab) AddFault(f Fault) (Fault, error) {
 	if err := f.validate(l.Spec()); err != nil {
 		return f, err
 	}
@@ -45,7 +45,7 @@ func (l *Lab) AddFault(ctx context.Context, f Fault) (Fault, error) {
 	l.faults.mu.Lock()
 	defer l.faults.mu.Unlock()
 	f.ID = l.faults.last + 1
-	undo, err := l.inject(ctx, host.Namespace, &f)
+	undo, err := l.inject(host.Namespace, &f)
 	if err != nil {
 		return f, fmt.Errorf("fault %s on %s: %w", f.Kind, f.Host, err)
 	}
@@ -89,7 +89,7 @@ func (l *Lab) RemoveFault(ctx context.Context, id int) (ended []Fault, err error
 }
 
 // inject makes a fault, and returns what ends it.
-func (l *Lab) inject(ctx context.Context, ns *netns.Namespace, f *Fault) (undo func(context.Context) error, err error) {
+func (l *Lab) inject(ns *netns.Namespace, f *Fault) (undo func(context.Context) error, err error) {
 	switch f.Kind {
 	case "delay":
 		return l.injectDelay(ns, f)

@@ -53,7 +53,7 @@ func TestFaults(t *testing.T) {
 		if n := l.tries(1, "shell", other, 10*time.Second); n != 1 {
 			t.Fatalf("before %s there is no connection", &f)
 		}
-		added, err := l.AddFault(t.Context(), f)
+		added, err := l.AddFault(f)
 		if err != nil {
 			t.Fatalf("%s: %v", &f, err)
 		}
@@ -84,7 +84,7 @@ func TestFaults(t *testing.T) {
 
 func (l *livingLab) fault(f Fault) Fault {
 	l.Helper()
-	f, err := l.AddFault(l.Context(), f)
+	f, err := l.AddFault(f)
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func (l *livingLab) fault(f Fault) Fault {
 func TestFaultDelay(t *testing.T) {
 	t.Parallel()
 	l := newLivingLab(t)
-	f, err := l.AddFault(t.Context(), Fault{Kind: "delay", Host: "shell", Delay: time.Second})
+	f, err := l.AddFault(Fault{Kind: "delay", Host: "shell", Delay: time.Second})
 	if errors.Is(err, errors.ErrUnsupported) {
 		if !strings.Contains(err.Error(), "the kernel has no netem") {
 			t.Error(err)
@@ -172,7 +172,7 @@ func TestFaultsOfDaemons(t *testing.T) {
 		return s
 	}
 	for _, kind := range []string{"kill", "freeze"} {
-		f, err := l.AddFault(t.Context(), Fault{Kind: kind, Host: "kind-worker"})
+		f, err := l.AddFault(Fault{Kind: kind, Host: "kind-worker"})
 		if err != nil {
 			t.Fatal(err)
 		}

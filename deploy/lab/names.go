@@ -30,6 +30,16 @@ func (s *Spec) Hosts() []string {
 	return append(names, fabricName)
 }
 
+// node finds a node of the lab.
+func (s *Spec) node(name string) *Node {
+	for i := range s.Nodes {
+		if s.Nodes[i].Name == name {
+			return &s.Nodes[i]
+		}
+	}
+	return nil
+}
+
 // machine is a node, a pod or a client.
 type machine struct {
 	Answer    // its identity

@@ -140,7 +140,7 @@ func (c *attendant) answer(ctx context.Context, conn *net.UnixConn) {
 func (l *Lab) fault(ctx context.Context, r *faultRequest) ([]Fault, error) {
 	switch {
 	case r.Add != nil:
-		f, err := l.AddFault(ctx, *r.Add)
+		f, err := l.AddFault(*r.Add)
 		return []Fault{f}, err
 	case r.Remove != nil:
 		return l.RemoveFault(ctx, *r.Remove)

@@ -254,16 +254,6 @@ func (t *topology) buildNode(node *Node) error {
 	return nil
 }
 
-// node finds a node of the lab.
-func (s *Spec) node(name string) *Node {
-	for i := range s.Nodes {
-		if s.Nodes[i].Name == name {
-			return &s.Nodes[i]
-		}
-	}
-	return nil
-}
-
 // buildPod connects a pod as the CNI plug-in ptp (and kindnet) does: its only neighbour is the
 // gateway, which all pods of a node share.
 func (t *topology) buildPod(p *Pod) error {
