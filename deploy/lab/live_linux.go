@@ -14,6 +14,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/controllers"
+	"github.com/nfqproxy/nfqproxy/control/flows/localnode"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 )
@@ -130,7 +131,7 @@ func (l *Lab) Change(ctx context.Context, c Change) ([]string, error) {
 	if l.live == nil {
 		return nil, errors.New("this lab does not change")
 	}
-	return l.live.change(ctx, func(s *state, now time.Time) ([]string, error) {
+	changes, err := l.live.change(ctx, func(s *state, now time.Time) ([]string, error) {
 		changes, err := c.apply(s, now)
 		if err != nil || c.Node == nil {
 			return changes, err
@@ -145,6 +146,59 @@ func (l *Lab) Change(ctx context.Context, c Change) ([]string, error) {
 		}
 		return changes, err
 	})
+	if err != nil {
+		return changes, err
+	}
+	return append(changes, l.live.settle(ctx)...), nil
+}
+
+// patienceOfChanges is how long daemons may take to put a change in force: some hundred times what they need.
+const patienceOfChanges = 5 * time.Second
+
+// settle waits until the daemons decide by the objects in force, and returns a line for each that does not.
+func (v *live) settle(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, patienceOfChanges)
+	defer cancel()
+	objects, config, _ := v.load(ctx) // never an error
+	table, _ := control.Table(objects, config)
+	want := localnode.Digest(table)
+	nodes := v.lab.Spec().Nodes
+	late := make([]string, len(nodes))
+	var wg sync.WaitGroup
+	for i := range nodes {
+		name := nodes[i].Name
+		if state, _, _ := v.lab.daemons[name].state(); state == Ready {
+			wg.Go(func() {
+				if err := v.applied(ctx, name, want); err != nil {
+					late[i] = fmt.Sprintf("node %s does not decide by this yet: %v", name, err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	return slices.DeleteFunc(late, func(line string) bool { return line == "" })
+}
+
+// applied waits until a node's table has a digest.
+func (v *live) applied(ctx context.Context, node, digest string) error {
+	o, err := v.lab.NodeObserver(node)
+	if err != nil {
+		return err
+	}
+	for {
+		tables, err := o.Tables(ctx)
+		if err == nil && len(tables) == 1 && tables[0].Digest == digest {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			if err != nil {
+				return errors.New("its daemon does not answer")
+			}
+			return errors.New("its daemon has an earlier table")
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }
 
 // state is what the lab is now: read only.

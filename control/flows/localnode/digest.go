@@ -21,6 +21,12 @@ func (d *digest) of(t *decision.Table) string {
 	if d.table == t {
 		return d.text
 	}
+	d.table, d.text = t, Digest(t)
+	return d.text
+}
+
+// Digest is the [observe.Table.Digest] of a table.
+func Digest(t *decision.Table) string {
 	h := fnv.New64a()
 	var buf []byte
 	for _, s := range t.Services() {
@@ -33,8 +39,7 @@ func (d *digest) of(t *decision.Table) string {
 			_, _ = h.Write(buf) // it cannot fail
 		}
 	}
-	d.table, d.text = t, fmt.Sprintf("%016x", h.Sum64())
-	return d.text
+	return fmt.Sprintf("%016x", h.Sum64())
 }
 
 func flag(set bool) byte {

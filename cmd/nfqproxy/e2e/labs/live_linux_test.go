@@ -8,6 +8,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
@@ -86,6 +90,19 @@ func TestLiveLab(t *testing.T) {
 		t.Fatalf("connections do not reach %s only; the last one: %s", strings.Join(want, ", "), last)
 	}
 	only("default/web-1", "default/web-2")
+	// A change is in force when its command returns.
+	const at = "10.96.0.2:80"
+	if _, err := dialBriefly(c, "shell", at); err == nil {
+		t.Fatal("there is a connection to a Service that is not there")
+	}
+	second := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "second"}, Spec: corev1.ServiceSpec{
+		ClusterIP: "10.96.0.2", ClusterIPs: []string{"10.96.0.2"}, Selector: map[string]string{"app": "web"},
+		Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080), Protocol: corev1.ProtocolTCP}},
+	}}
+	change(lab.Change{Apply: &lab.Applied{Services: []*corev1.Service{second}}})
+	if _, err := dialBriefly(c, "shell", at); err != nil {
+		t.Errorf("after its command has returned: %v", err)
+	}
 	change(lab.Change{Scale: &lab.Scale{Deployment: "web", Replicas: 3}})
 	only("default/web-1", "default/web-2", "default/web-3")
 	change(lab.Change{Ready: &lab.Readiness{Pod: "web-2"}})
