@@ -3,7 +3,9 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -139,6 +141,23 @@ func named[T any](kind, name string, items []T, fullName func(*T) string) (*T, e
 		return nil, fmt.Errorf("no %s %q: the lab has none", kind, name)
 	}
 	return nil, fmt.Errorf("no %s %q%s; the lab has %s", kind, name, nearest.Hint(name, names), some(names))
+}
+
+// hostField is a field of a pod or client in a mistake, by the host's number.
+var hostField = regexp.MustCompile(`(pods|clients)\[([0-9]+)\](\.[a-z]+(\[[0-9]+\])?)?`)
+
+// withNames is the first mistake in a spec that a command changed: with names of hosts, as it has no file whose fields have
+// numbers.
+func (s *Spec) withNames(errs manifest.Errors) error {
+	e := errs[0]
+	return errors.New(hostField.ReplaceAllStringFunc(fmt.Sprintf("%s: %v", e.Field, e.Err), func(field string) string {
+		match := hostField.FindStringSubmatch(field)
+		i, _ := strconv.Atoi(match[2]) // digits only
+		if match[1] == "pods" {
+			return "pod " + s.Pods[i].FullName()
+		}
+		return "client " + s.Clients[i].Name
+	}))
 }
 
 func (s *state) podNamed(name string) (*Pod, error) {

@@ -92,8 +92,8 @@ func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string,
 	for _, name := range ended {
 		changes = append(changes, fmt.Sprintf("pod %s has ended", name))
 	}
-	if errs := validate(next.spec.Name, next.spec); len(errs) > 0 {
-		return nil, errs
+	if errs := validate("", next.spec); len(errs) > 0 {
+		return nil, next.spec.withNames(errs)
 	}
 	objects, err := next.objects(v.slices, now)
 	if err != nil {

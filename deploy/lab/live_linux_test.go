@@ -186,6 +186,21 @@ func TestLive(t *testing.T) {
 	l.do(Change{AddPod: &Pod{Name: "more", Namespace: "shop", Node: "node-b", Labels: map[string]string{"app": "web"}, Ports: []Port{{Name: "http", Port: 8080, Protocol: 6}}}})
 	l.answers("shell", "10.244.1.4:8080")
 
+	for _, wrong := range []struct {
+		pod  Pod
+		want string
+	}{
+		{Pod{Name: "x", Namespace: "shop", Node: "node-b", Addresses: []netip.Addr{netip.MustParseAddr("10.244.1.3")}}, "pod shop/x: 10.244.1.3 is already used by pod shop/web-4"},
+		{Pod{Name: "x", Namespace: "shop", Node: "node-b", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.9")}}, "pod shop/x: 192.0.2.9 is not in the podCIDRs of node node-b"},
+		{Pod{Name: "shell", Namespace: "default"}, `pod default/shell: "default/shell" is already the name of pod default/shell`},
+		{Pod{Name: "x", Namespace: "shop", Node: "node-c"}, `no node "node-c" (did you mean "node-a"?); the lab has node-a, node-b`},
+	} {
+		before := len(l.Spec().Pods)
+		if _, err := l.Change(t.Context(), Change{AddPod: &wrong.pod}); err == nil || err.Error() != wrong.want || len(l.Spec().Pods) != before {
+			t.Errorf("%+v: %v, want %s", wrong.pod, err, wrong.want)
+		}
+	}
+
 	// node-a has a terminating pod, and others; what is of no deployment stays.
 	changes := strings.Join(l.do(Change{Node: &NodeEvent{Node: "node-a", Action: "drain"}}), "\n")
 	if !strings.Contains(changes, "pod default/shell stays") || !strings.Contains(changes, "pod shop/web-3 is terminating") {
