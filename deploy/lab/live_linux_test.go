@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 )
@@ -201,6 +202,12 @@ func TestLive(t *testing.T) {
 		}
 	}
 
+	// A host that cannot be completed leaves nothing behind.
+	half := Pod{Name: "half", Namespace: "shop", Node: "node-b", Ports: []Port{{Port: 80, Protocol: 6}, {Name: "again", Port: 80, Protocol: 6}}}
+	if _, err := l.Change(t.Context(), Change{AddPod: &half}); err == nil || l.topology.find("shop/half") != nil {
+		t.Errorf("half a pod: %v, %v", err, l.topology.find("shop/half"))
+	}
+
 	// node-a has a terminating pod, and others; what is of no deployment stays.
 	changes := strings.Join(l.do(Change{Node: &NodeEvent{Node: "node-a", Action: "drain"}}), "\n")
 	if !strings.Contains(changes, "pod default/shell stays") || !strings.Contains(changes, "pod shop/web-3 is terminating") {
@@ -265,6 +272,26 @@ func TestEdits(t *testing.T) {
 	l.answers("shell", "10.244.1.20:9")
 	edit("pods:\n", "pods:\n- {name: new, node: node-b, addresses: [10.244.1.21], ports: [{port: 9}]}\n", "pod default/new is replaced")
 	l.answers("shell", "10.244.1.21:9")
+	// port is that of Service shop/web.
+	port := func() int32 {
+		for _, s := range l.live.objects.Load().Services {
+			if s.Name == "web" {
+				return s.Spec.Ports[0].Port
+			}
+		}
+		return 0
+	}
+	web := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.ServiceSpec{
+		Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 90, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromString("http")}},
+	}}
+	l.do(Change{Apply: &Applied{Services: []*corev1.Service{web}}})
+	if port() != 90 {
+		t.Errorf("the applied Service has port %d", port())
+	}
+	edit("port: 80, targetPort", "port: 81, targetPort", "Service shop/web is that of the file again")
+	if port() != 81 {
+		t.Errorf("after the edit the Service has port %d", port())
+	}
 	edit("replicas: 3", "replicas: 2", "deployment shop/web is changed")
 	l.expect("10.244.0.2, 10.244.1.2")
 	l.await("pod default/new has ended")
