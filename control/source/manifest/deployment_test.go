@@ -1,0 +1,53 @@
+package manifest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+const deploymentLab = `apiVersion: nfqproxy.dev/v1alpha1
+kind: Lab
+metadata: {name: small}
+networks: [{cidr: 192.0.2.0/24, gateway: 192.0.2.1}]
+nodes:
+- {name: a, addresses: [192.0.2.2], podCIDRs: [10.0.0.0/29]}
+- {name: b, addresses: [192.0.2.3], podCIDRs: [10.0.1.0/29]}
+pods: [{name: web-2, node: a, addresses: [10.0.0.3]}]
+deployments: [{name: web, replicas: %d, nodes: [%s]}]
+`
+
+// TestDeployments: names and addresses that are free, on the nodes in turn, and what happens when there are none.
+func TestDeployments(t *testing.T) {
+	for _, test := range []struct {
+		replicas   int
+		nodes      string
+		want, fail string
+	}{
+		{3, "a, b", "web-1 a 10.0.0.2, web-3 b 10.0.1.2, web-4 a 10.0.0.4", ""},
+		{4, "a", "web-1 a 10.0.0.2, web-3 a 10.0.0.4, web-4 a 10.0.0.5, web-5 a 10.0.0.6", ""},
+		{5, "a", "", "deployments[0]: node a has no free address in 10.0.0.0/29"}, // .7 is the broadcast address
+		{1, "c", "", "deployments[0]: no node for its pods"},
+		{0, "c", "", ""},
+	} {
+		lab, err := ParseLab("lab.yaml", fmt.Appendf(nil, deploymentLab, test.replicas, test.nodes))
+		if test.fail != "" {
+			if err == nil || !strings.Contains(err.Error(), test.fail) {
+				t.Errorf("%d on %s: %v, want %s", test.replicas, test.nodes, err, test.fail)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var pods []string
+		for _, p := range lab.Pods {
+			if p.Deployment == "web" {
+				pods = append(pods, fmt.Sprint(p.Name, " ", p.Node, " ", p.Addresses[0]))
+			}
+		}
+		if got := strings.Join(pods, ", "); got != test.want {
+			t.Errorf("%d on %s: %s, want %s", test.replicas, test.nodes, got, test.want)
+		}
+	}
+}
