@@ -203,8 +203,11 @@ func TestLive(t *testing.T) {
 	}
 
 	// A host that cannot be completed leaves nothing behind.
-	half := Pod{Name: "half", Namespace: "shop", Node: "node-b", Ports: []Port{{Port: 80, Protocol: 6}, {Name: "again", Port: 80, Protocol: 6}}}
-	if _, err := l.Change(t.Context(), Change{AddPod: &half}); err == nil || l.topology.find("shop/half") != nil {
+	if err := l.topology.find("node-b").AddBridge("half"); err != nil { // where the pod's link is to be
+		t.Fatal(err)
+	}
+	half := Change{AddPod: &Pod{Name: "half", Namespace: "shop", Node: "node-b"}}
+	if _, err := l.Change(t.Context(), half); err == nil || l.topology.find("shop/half") != nil || l.live.state.pod("shop/half") != nil {
 		t.Errorf("half a pod: %v, %v", err, l.topology.find("shop/half"))
 	}
 
