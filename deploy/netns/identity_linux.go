@@ -17,8 +17,9 @@ type view struct {
 	mu       sync.Mutex // guards what follows
 	closed   bool
 	hostname string
-	paths    []string // of the files, sorted
-	dir      string   // see source and machine; empty: there are no files yet
+	paths    []string          // of the files, sorted
+	dir      string            // see source and machine; empty: there are no files yet
+	set      map[string]string // the contents that SetIdentity gave the files last
 }
 
 // source is where the contents of a file are kept.
@@ -28,8 +29,9 @@ func source(dir, path string) string { return filepath.Join(dir, "files", path) 
 func machine(dir, covered string) string { return filepath.Join(dir, "machine", covered) }
 
 // SetIdentity sets the hostname and the files for the processes that [Namespace.Start] starts from now on. Processes
-// that already run see the new contents of their files, and keep their hostname. The contents are kept below /run
-// until Close: call it inside an [Isolation], where that is in memory.
+// that already run see the new contents of their files, and keep their hostname. What a process has written to a file stays
+// until the file gets contents other than the last ones. The contents are kept below /run until Close: call it inside an
+// [Isolation], where that is in memory.
 func (n *Namespace) SetIdentity(i Identity) error {
 	paths := slices.Sorted(maps.Keys(i.Files))
 	for _, path := range paths {
@@ -82,10 +84,10 @@ func (v *view) write(files map[string]string) (err error) {
 		}
 	}
 	for path, content := range files {
-		at := source(v.dir, path)
-		if now, err := os.ReadFile(at); err == nil && string(now) == content {
-			continue // no process sees it empty for a moment
+		if last, ok := v.set[path]; ok && last == content {
+			continue
 		}
+		at := source(v.dir, path)
 		err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.MkdirAll(machine(v.dir, filepath.Dir(path)), 0o755))
 		if err == nil {
 			err = os.WriteFile(at, []byte(content), 0o644)
@@ -93,6 +95,10 @@ func (v *view) write(files map[string]string) (err error) {
 		if err != nil {
 			return err
 		}
+		if v.set == nil {
+			v.set = make(map[string]string)
+		}
+		v.set[path] = content
 	}
 	return nil
 }

@@ -97,6 +97,16 @@ func TestIdentityChanges(t *testing.T) {
 	if got := shell(t, n, "hostname; cat /etc/no-such-file "+path); got != "later\nnew\nsecond\n" {
 		t.Errorf("a new process sees %q", got)
 	}
+	// What a process writes stays, until there is something new.
+	shell(t, n, "echo written > "+path)
+	do(t, n.SetIdentity(netns.Identity{Files: map[string]string{path: "second\n"}}))
+	if got := shell(t, n, "cat "+path); got != "written\n" {
+		t.Errorf("the contents have not changed: %q", got)
+	}
+	do(t, n.SetIdentity(netns.Identity{Files: map[string]string{path: "third\n"}}))
+	if got := shell(t, n, "cat "+path); got != "third\n" {
+		t.Errorf("the contents have changed: %q", got)
+	}
 	do(t, n.SetIdentity(netns.Identity{}))
 	if got := shell(t, n, "cat "+path); strings.Contains(got, "second") {
 		t.Errorf("without an identity: %q", got)

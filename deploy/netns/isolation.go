@@ -13,6 +13,9 @@ type Isolation struct {
 	// files it returns, listening sockets of the outer network for example, are
 	// passed to Main. They stay open outside until Main has ended.
 	Prepare func() ([]*os.File, error)
+	// Foreground: Main reads from the terminal of this process, if standard input is one, and gets its signals: its process
+	// group is in the foreground.
+	Foreground bool
 	// Main is called inside, in a process with the arguments and the environment of
 	// the outer one. It returns the exit code.
 	Main func(files []*os.File) int

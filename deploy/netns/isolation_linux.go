@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // Files of the init process: the lifeline first, then the passed ones.
@@ -115,7 +116,11 @@ func (i Isolation) runOuter() (code int, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
-	cmd, err := startInit(stage{initStage, id, len(files)}, theirs, files)
+	foreground := i.Foreground && term.IsTerminal(terminalFD)
+	if foreground {
+		defer restoreForeground()
+	}
+	cmd, err := startInit(stage{initStage, id, len(files)}, theirs, files, foreground)
 	_ = theirs.Close()
 	if err != nil {
 		return 1, err
@@ -161,7 +166,7 @@ func lifeline() (ours, theirs *os.File, err error) {
 
 // startInit starts the init process: without a user namespace for root, with one for other
 // users.
-func startInit(s stage, lifeline *os.File, files []*os.File) (*exec.Cmd, error) {
+func startInit(s stage, lifeline *os.File, files []*os.File, foreground bool) (*exec.Cmd, error) {
 	const namespaces = unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID
 	command := func(flags uintptr) *exec.Cmd {
 		cmd := exec.Command("/proc/self/exe")
@@ -169,7 +174,7 @@ func startInit(s stage, lifeline *os.File, files []*os.File) (*exec.Cmd, error) 
 		cmd.Env = append(os.Environ(), stageVariable+"="+s.String())
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 		cmd.ExtraFiles = append([]*os.File{lifeline}, files...)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: unix.SIGKILL, Setpgid: true}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: unix.SIGKILL, Setpgid: true, Foreground: foreground, Ctty: terminalFD}
 		return cmd
 	}
 	if os.Geteuid() == 0 {
@@ -190,6 +195,17 @@ func startInit(s stage, lifeline *os.File, files []*os.File) (*exec.Cmd, error) 
 		return nil, &Error{Doing: "making a user namespace", Err: err, Remedy: remedy()}
 	}
 	return cmd, nil
+}
+
+// terminalFD is the terminal of a process in the foreground: standard input.
+const terminalFD = 0
+
+// restoreForeground puts this process's group in the foreground again. A terminal that is gone needs nothing.
+func restoreForeground() {
+	// The kernel would stop a process in the background that does this (tty_check_change in drivers/tty/tty_jobctrl.c).
+	signal.Ignore(unix.SIGTTOU)
+	defer signal.Reset(unix.SIGTTOU)
+	_ = unix.IoctlSetPointerInt(terminalFD, unix.TIOCSPGRP, unix.Getpgrp())
 }
 
 // remedy finds the setting that forbids namespaces and describes what to do.
