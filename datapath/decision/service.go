@@ -44,6 +44,22 @@ func ParseProtocol(s string) (Protocol, error) {
 	return 0, fmt.Errorf("protocol %q: want TCP, UDP or SCTP", s)
 }
 
+// MarshalText writes the name; nothing for 0.
+func (p Protocol) MarshalText() ([]byte, error) {
+	if p == 0 {
+		return nil, nil
+	}
+	return []byte(p.String()), nil
+}
+
+// UnmarshalText reads what [Protocol.MarshalText] writes, as [ParseProtocol] does.
+func (p *Protocol) UnmarshalText(text []byte) (err error) {
+	if *p = 0; len(text) > 0 {
+		*p, err = ParseProtocol(string(text))
+	}
+	return err
+}
+
 // Family is the address family of a service port. kube-proxy keeps one set of
 // tables per family; so does [Table].
 type Family uint8

@@ -3,11 +3,13 @@ package manifest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // LabDeployment is a number of like pods. Their names are NAME-1, NAME-2 and so on; they are on the nodes in turn.
@@ -20,104 +22,157 @@ type LabDeployment struct {
 	Ports     []LabPort         `json:"ports"`
 	// GracePeriodSeconds is that of the pods, see LabPod.
 	GracePeriodSeconds *uint16 `json:"gracePeriodSeconds" range:"0-3600"`
+	// ReadinessProbe is that of the pods, see LabPod.
+	ReadinessProbe *corev1.Probe `json:"readinessProbe"`
 }
 
 // FullName is "namespace/name".
 func (d *LabDeployment) FullName() string { return d.Namespace + "/" + d.Name }
 
-// PodsOf returns the pods that a deployment has to get besides the existing ones of the lab, so that it has its number
-// of replicas. Their addresses are the lowest ones of their nodes that no existing pod has, and their nodes those with the
-// fewest pods of the deployment. Nodes for which unschedulable returns true get none. An error is that of a node
-// without a free address, or that there is no node.
-func (l *Lab) PodsOf(d *LabDeployment, existing []LabPod, unschedulable ...func(node string) bool) (added []LabPod, err error) {
-	nodes := l.nodesOf(d)
-	nodes = slices.DeleteFunc(nodes, func(n *LabNode) bool {
-		return slices.ContainsFunc(unschedulable, func(f func(string) bool) bool { return f(n.Name) })
-	})
-	names, on := make(map[string]bool), make(map[string]int)
-	taken := make(map[netip.Addr]bool)
-	have := 0
-	for i := range existing {
-		p := &existing[i]
-		names[p.FullName()] = true
-		for _, a := range p.Addresses {
-			taken[a] = true
-		}
-		if p.Deployment == d.Name && p.Namespace == d.Namespace {
-			have++
-			on[p.Node]++
-		}
-	}
-	for i := 1; have < int(*d.Replicas); i++ {
-		p := LabPod{Name: fmt.Sprintf("%s-%d", d.Name, i), Namespace: d.Namespace, Labels: d.Labels, Ports: d.Ports, GracePeriodSeconds: d.GracePeriodSeconds, Deployment: d.Name}
-		if names[p.FullName()] {
+// Placement is what decides about the names, nodes and addresses of further pods of a lab.
+type Placement struct {
+	Pods []LabPod // the existing ones
+	// Unschedulable nodes get no pods; nil: all get some.
+	Unschedulable func(node string) bool
+	// Given are the names and addresses that pods got before, and is changed.
+	Given *Given
+}
+
+// Given are the names and addresses that pods got, so that those of ended pods do not come again at once.
+type Given struct {
+	numbers   map[string]int              // the last one of a deployment's pods, by its full name
+	addresses map[netip.Prefix]netip.Addr // the last one of a node's prefix
+}
+
+// NewGiven is what the pods of the deployments of a lab got.
+func NewGiven(l *Lab) *Given {
+	g := &Given{numbers: make(map[string]int), addresses: make(map[netip.Prefix]netip.Addr)}
+	for i := range l.Pods {
+		p := &l.Pods[i]
+		if p.Deployment == "" {
 			continue
 		}
-		if len(nodes) == 0 {
-			return added, errors.New("no node for its pods")
+		owner := p.Namespace + "/" + p.Deployment
+		if n, err := strconv.Atoi(strings.TrimPrefix(p.Name, p.Deployment+"-")); err == nil {
+			g.numbers[owner] = max(g.numbers[owner], n)
 		}
-		node := slices.MinFunc(nodes, func(a, b *LabNode) int { return on[a.Name] - on[b.Name] }) // the first of several
-		p.Node = node.Name
-		if p.Addresses, err = node.free(taken); err != nil {
+		for _, a := range p.Addresses {
+			for _, n := range l.Nodes {
+				for _, c := range n.PodCIDRs {
+					if c.Contains(a) && g.addresses[c].Less(a) {
+						g.addresses[c] = a
+					}
+				}
+			}
+		}
+	}
+	return g
+}
+
+// Clone is a copy to change.
+func (g *Given) Clone() *Given { return &Given{maps.Clone(g.numbers), maps.Clone(g.addresses)} }
+
+// PodsOf returns the pods that a deployment has to get besides the existing ones, so that it has its number of replicas.
+// Their names count up. An error is that of a node without a free address, or that there is no node.
+func (l *Lab) PodsOf(d *LabDeployment, p Placement) (added []LabPod, err error) {
+	names := make(map[string]bool)
+	have := 0
+	for i := range p.Pods {
+		names[p.Pods[i].FullName()] = true
+		if p.Pods[i].Deployment == d.Name && p.Pods[i].Namespace == d.Namespace {
+			have++
+		}
+	}
+	places := l.placesOf(d, &p)
+	for i := p.Given.numbers[d.FullName()] + 1; have < int(*d.Replicas); i++ {
+		pod := LabPod{Name: fmt.Sprintf("%s-%d", d.Name, i), Namespace: d.Namespace, Labels: d.Labels, Ports: d.Ports, GracePeriodSeconds: d.GracePeriodSeconds, ReadinessProbe: d.ReadinessProbe, Deployment: d.Name}
+		if names[pod.FullName()] {
+			continue
+		}
+		if pod.Node, pod.Addresses, err = places.next(p.Given); err != nil {
 			return added, err
 		}
-		on[node.Name]++
+		p.Given.numbers[d.FullName()] = i
 		have++
-		added = append(added, p)
+		added = append(added, pod)
 	}
 	return added, nil
 }
 
-func (l *Lab) nodesOf(d *LabDeployment) (nodes []*LabNode) {
-	for i := range l.Nodes {
-		if n := &l.Nodes[i]; len(d.Nodes) == 0 || slices.Contains(d.Nodes, n.Name) {
-			nodes = append(nodes, n)
-		}
-	}
-	return nodes
+// Place returns a node, one of the given ones if there are any, and addresses for a pod of no deployment.
+func (l *Lab) Place(nodes []string, p Placement) (node string, addresses []netip.Addr, err error) {
+	return l.placesOf(&LabDeployment{Nodes: nodes}, &p).next(p.Given)
 }
 
-// free takes a free address of each of the node's prefixes for pods.
-func (n *LabNode) free(taken map[netip.Addr]bool) (all []netip.Addr, _ error) {
+// places are the nodes for the pods of a deployment.
+type places struct {
+	nodes []*LabNode
+	pods  map[string]int // of the deployment, by node
+	taken map[netip.Addr]bool
+}
+
+func (l *Lab) placesOf(d *LabDeployment, p *Placement) *places {
+	at := &places{pods: make(map[string]int), taken: make(map[netip.Addr]bool)}
+	for i := range l.Nodes {
+		if n := &l.Nodes[i]; (len(d.Nodes) == 0 || slices.Contains(d.Nodes, n.Name)) && (p.Unschedulable == nil || !p.Unschedulable(n.Name)) {
+			at.nodes = append(at.nodes, n)
+		}
+	}
+	for i := range p.Pods {
+		pod := &p.Pods[i]
+		for _, a := range pod.Addresses {
+			at.taken[a] = true
+		}
+		if pod.Deployment == d.Name && pod.Namespace == d.Namespace {
+			at.pods[pod.Node]++
+		}
+	}
+	return at
+}
+
+// next is the node with the fewest pods, the first one of several, and addresses of it.
+func (at *places) next(given *Given) (string, []netip.Addr, error) {
+	if len(at.nodes) == 0 {
+		return "", nil, errors.New("no node for its pods")
+	}
+	node := slices.MinFunc(at.nodes, func(a, b *LabNode) int { return at.pods[a.Name] - at.pods[b.Name] })
+	addresses, err := node.free(at.taken, given)
+	if err == nil {
+		at.pods[node.Name]++
+	}
+	return node.Name, addresses, err
+}
+
+// free takes a free address of each of the node's prefixes for pods: the next one after the last that was given, as the
+// plug-in host-local does (plugins/ipam/host-local/backend/allocator of containernetworking).
+func (n *LabNode) free(taken map[netip.Addr]bool, given *Given) (all []netip.Addr, _ error) {
 	for _, c := range n.PodCIDRs {
 		if c.IsSingleIP() {
 			continue
 		}
-		a := c.Addr().Next().Next() // the first one is the gateway
-		for c.Contains(a) && taken[a] {
-			a = a.Next()
+		first := c.Addr().Next().Next() // the one before is the gateway
+		usable := func(a netip.Addr) bool { return c.Contains(a) && (!a.Is4() || c.Contains(a.Next())) }
+		start := first
+		if last, ok := given.addresses[c]; ok && usable(last.Next()) {
+			start = last.Next()
 		}
-		if !c.Contains(a) || c.Addr().Is4() && !c.Contains(a.Next()) {
+		a := start
+		for taken[a] {
+			if a = a.Next(); !usable(a) {
+				a = first
+			}
+			if a == start {
+				break
+			}
+		}
+		if !usable(a) || taken[a] {
 			return nil, fmt.Errorf("node %s has no free address in %s", n.Name, c)
 		}
-		taken[a] = true
+		taken[a], given.addresses[c] = true, a
 		all = append(all, a)
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("node %s has no podCIDRs", n.Name)
 	}
 	return all, nil
-}
-
-// Object is the pod as a Kubernetes object, running and ready.
-func (p *LabPod) Object() *corev1.Pod {
-	o := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, Labels: p.Labels},
-		Spec:       corev1.PodSpec{NodeName: p.Node},
-		Status:     corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
-	}
-	if len(p.Ports) > 0 {
-		server := corev1.Container{Name: "server"}
-		for _, port := range p.Ports {
-			server.Ports = append(server.Ports, corev1.ContainerPort{Name: port.Name, ContainerPort: int32(port.Port), Protocol: corev1.Protocol(port.Protocol.String())})
-		}
-		o.Spec.Containers = []corev1.Container{server}
-	}
-	for _, a := range p.Addresses {
-		o.Status.PodIPs = append(o.Status.PodIPs, corev1.PodIP{IP: a.String()})
-	}
-	if len(p.Addresses) > 0 {
-		o.Status.PodIP = p.Addresses[0].String()
-	}
-	return o
 }

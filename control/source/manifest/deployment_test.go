@@ -2,6 +2,8 @@ package manifest
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -49,5 +51,44 @@ func TestDeployments(t *testing.T) {
 		if got := strings.Join(pods, ", "); got != test.want {
 			t.Errorf("%d on %s: %s, want %s", test.replicas, test.nodes, got, test.want)
 		}
+	}
+}
+
+// TestNamesAndAddressesCountUp: what an ended pod had does not come again, until a node has no other address.
+func TestNamesAndAddressesCountUp(t *testing.T) {
+	lab, err := ParseLab("lab.yaml", fmt.Appendf(nil, deploymentLab, 2, "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := NewGiven(lab)
+	d := &lab.Deployments[0]
+	pods := lab.Pods // web-1 at .2, web-2 of the file at .3, web-3 at .4
+	var got []string
+	for range 5 {
+		pods = slices.DeleteFunc(pods, func(p LabPod) bool { return p.Deployment == "web" })
+		added, err := lab.PodsOf(d, Placement{Pods: pods, Given: given})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range added {
+			got = append(got, p.Name+" "+p.Addresses[0].String())
+		}
+		pods = append(pods, added...)
+	}
+	const want = "web-4 10.0.0.5, web-5 10.0.0.6, web-6 10.0.0.2, web-7 10.0.0.4, web-8 10.0.0.5, web-9 10.0.0.6, web-10 10.0.0.2, web-11 10.0.0.4, web-12 10.0.0.5, web-13 10.0.0.6"
+	if text := strings.Join(got, ", "); text != want {
+		t.Errorf("got  %s\nwant %s", text, want)
+	}
+	// A copy does not change the original.
+	before := given.Clone()
+	copied := given.Clone()
+	if _, _, err := lab.Place(nil, Placement{Pods: pods, Given: copied}); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(before, given) || reflect.DeepEqual(copied, given) {
+		t.Errorf("%v, %v, want %v", given, copied, before)
+	}
+	if _, _, err := lab.Place(nil, Placement{Given: copied, Unschedulable: func(string) bool { return true }}); err == nil {
+		t.Error("a place on no node")
 	}
 }

@@ -87,12 +87,28 @@ type LabNode struct {
 	// the node's own address.
 	PodCIDRs []netip.Prefix `json:"podCIDRs"`
 	Ports    []LabPort      `json:"ports"` // served on the node's own addresses
-	// Proxy is the node's service proxy: "nfqproxy", the default, or KubeProxyIPTables.
+	// Proxy is the node's service proxy: "nfqproxy", the default, KubeProxy, KubeProxyIPTables or NoProxy.
 	Proxy string `json:"proxy"`
+	// KubeProxyMode is the mode of KubeProxy: "iptables", the default, or "nftables".
+	KubeProxyMode string `json:"kubeProxyMode"`
 }
 
-// KubeProxyIPTables are the rules of kube-proxy's iptables mode, without a daemon.
-const KubeProxyIPTables = "kube-proxy-iptables"
+// The service proxies of nodes besides nfqproxy: the program kube-proxy, the rules of its iptables mode without the
+// program, and none at all.
+const (
+	KubeProxy         = "kube-proxy"
+	KubeProxyIPTables = "kube-proxy-iptables"
+	NoProxy           = "none"
+)
+
+// KubeProxyModes are the modes of KubeProxy in a lab.
+var KubeProxyModes = []string{"iptables", "nftables"}
+
+// HasProgram reports whether the node's proxy is a program.
+func (n *LabNode) HasProgram() bool { return n.HasDaemon() || n.Proxy == KubeProxy }
+
+// HasDaemon reports whether the node's proxy is nfqproxy.
+func (n *LabNode) HasDaemon() bool { return n.Proxy == "" || n.Proxy == "nfqproxy" }
 
 // LabPod is a network namespace behind a node. Its addresses are in the node's pod
 // CIDRs.
@@ -105,6 +121,8 @@ type LabPod struct {
 	Ports     []LabPort         `json:"ports"`
 	// GracePeriodSeconds is how long the pod goes on serving after its removal; the default is 2, Kubernetes' is 30.
 	GracePeriodSeconds *uint16 `json:"gracePeriodSeconds" range:"0-3600"`
+	// ReadinessProbe is by HTTP or TCP, from the pod's node, with Kubernetes' defaults; nil: the pod is ready at once.
+	ReadinessProbe *corev1.Probe `json:"readinessProbe"`
 
 	// Deployment is the name of the deployment in the same namespace that the pod is of; empty: none.
 	Deployment string `json:"-"`
@@ -246,6 +264,11 @@ func (l *loader) lab(at place, m map[string]any, duplicates []string) {
 // completeLab fills in the defaults, and reports hosts without a name and ports without a number.
 func (l *loader) completeLab(at place, lab *Lab) {
 	missing := errors.New("missing")
+	probe := func(path string, p *corev1.Probe, ports []LabPort) {
+		var v validation
+		v.probe(path+".readinessProbe", p, ports)
+		l.failAll(at, v.errs)
+	}
 	complete := func(path, name string, ports []LabPort) {
 		if name == "" {
 			l.fail(at, path+".name", missing)
@@ -264,21 +287,24 @@ func (l *loader) completeLab(at place, lab *Lab) {
 		p := &lab.Pods[i]
 		p.Namespace = cmp.Or(p.Namespace, "default")
 		complete(fmt.Sprintf("pods[%d]", i), p.Name, p.Ports)
+		probe(fmt.Sprintf("pods[%d]", i), p.ReadinessProbe, p.Ports)
 	}
 	for i := range lab.Clients {
 		complete(fmt.Sprintf("clients[%d]", i), lab.Clients[i].Name, lab.Clients[i].Ports)
 	}
+	given := NewGiven(lab)
 	for i := range lab.Deployments {
 		d := &lab.Deployments[i]
 		d.Namespace = cmp.Or(d.Namespace, "default")
 		complete(fmt.Sprintf("deployments[%d]", i), d.Name, d.Ports)
+		probe(fmt.Sprintf("deployments[%d]", i), d.ReadinessProbe, d.Ports)
 		if d.Labels == nil {
 			d.Labels = map[string]string{"app": d.Name}
 		}
 		if d.Replicas == nil {
 			d.Replicas = new(uint16(1))
 		}
-		pods, err := lab.PodsOf(d, lab.Pods)
+		pods, err := lab.PodsOf(d, Placement{Pods: lab.Pods, Given: given})
 		if err != nil {
 			l.fail(at, fmt.Sprintf("deployments[%d]", i), err)
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,9 +39,30 @@ func LoadWritten(stdin io.Reader, paths []string) (*Objects, error) {
 	return load(&input{paths: paths, stdin: stdin}, true, true)
 }
 
+// LoadApplied is LoadWritten for objects that are to be applied to a running lab: it reads Deployments, too, and its
+// errors are also about what of Deployments and Pods a lab cannot have.
+func LoadApplied(stdin io.Reader, paths []string) (*Objects, error) {
+	l := newLoader()
+	l.written, l.applied = true, true
+	return l.load(&input{paths: paths, stdin: stdin})
+}
+
+// LoadText is LoadApplied for a text instead of files, with the name of it in errors. It reads no files, also if a Lab in
+// the text names some.
+func LoadText(name, text string) (*Objects, error) {
+	l := newLoader()
+	l.written, l.applied = true, true
+	l.take(file{name: name, data: []byte(text)})
+	return l.result()
+}
+
 func load(in *input, context, written bool) (*Objects, error) {
 	l := newLoader()
 	l.context, l.written = context, written
+	return l.load(in)
+}
+
+func (l *loader) load(in *input) (*Objects, error) {
 	in.each(func(f file) []string {
 		l.take(f)
 		return l.further
@@ -63,11 +85,13 @@ func (t typeName) element() (typeName, bool) {
 	return e, ok && e.kept()
 }
 
-// kept reports whether objects of the type are kept, if only as Objects.Context.
+var deploymentType = typeName{"apps/v1", "Deployment"}
+
+// kept reports whether objects of the type are kept, if only as Objects.Context or by LoadApplied.
 func (t typeName) kept() bool {
 	switch t {
 	case typeName{"v1", "Service"}, typeName{"discovery.k8s.io/v1", "EndpointSlice"},
-		typeName{"v1", "Node"}, typeName{"v1", "Pod"}:
+		typeName{"v1", "Node"}, typeName{"v1", "Pod"}, deploymentType:
 		return true
 	}
 	return t.isContext()
@@ -108,6 +132,7 @@ type loader struct {
 
 	context bool // Objects.Context is read
 	written bool // no objects but those that are written
+	applied bool // for LoadApplied
 
 	labAt   *place   // of the lab file among the files; nil: there is none
 	further []string // files that it names
@@ -350,8 +375,20 @@ func (l *loader) object(at place, t typeName, m map[string]any, duplicates []str
 			l.objects.Nodes = append(l.objects.Nodes, o)
 		}
 	case typeName{"v1", "Pod"}:
-		if o, ok := add(l, at, t, m, duplicates, func(*corev1.Pod) {}, validatePod); ok {
+		validate := validatePod
+		if l.applied {
+			validate = func(o *corev1.Pod, v *validation) { labPod(o, v) }
+		}
+		if o, ok := add(l, at, t, m, duplicates, func(*corev1.Pod) {}, validate); ok {
 			l.objects.Pods = append(l.objects.Pods, o)
+		}
+	case deploymentType:
+		if !l.applied {
+			l.objects.skip(t)
+			return
+		}
+		if o, ok := add(l, at, t, m, duplicates, func(*appsv1.Deployment) {}, func(o *appsv1.Deployment, v *validation) { labDeployment(o, v) }); ok {
+			l.objects.Deployments = append(l.objects.Deployments, o)
 		}
 	case labType:
 		at.object = "Lab"

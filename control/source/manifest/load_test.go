@@ -3,6 +3,8 @@ package manifest
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -160,12 +162,12 @@ func TestOtherKindsAreSkippedAndCounted(t *testing.T) {
 		"apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\nmetadata: {name: old}\naddressType: IP\n",
 		"apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: web}\n",
 		"apiVersion: v1\nkind: List\nitems: [{apiVersion: apps/v1, kind: Deployment}, {apiVersion: v1, kind: ConfigMap, data: {a: 1, a: 2}}]\n",
-		"apiVersion: apps/v1\nkind: DeploymentList\nitems: [{}]\n",
+		"apiVersion: apps/v1\nkind: DaemonSetList\nitems: [{}]\n",
 	))
 	want := []Skipped{
 		{"v1", "ConfigMap", 1},
+		{"apps/v1", "DaemonSetList", 1},
 		{"apps/v1", "Deployment", 2},
-		{"apps/v1", "DeploymentList", 1},
 		{"discovery.k8s.io/v1beta1", "EndpointSlice", 1},
 		{"v1", "Endpoints", 1},
 		{"serving.knative.dev/v1", "Service", 1},
@@ -335,5 +337,25 @@ spec: {clusterIP: 10.96.0.1, ports: [{port: 80, novelty: 1}], trafficNovelty: {a
 	misspelt := strings.Replace(text, "clusterIP", "clusterip", 1)
 	if _, err := loadBytes("a.yaml", []byte(misspelt)); err == nil || !strings.Contains(err.Error(), `spec.clusterip: unknown field, did you mean "clusterIP"?`) {
 		t.Errorf("misspelt: %v", err)
+	}
+}
+
+// TestLoadText: a text is read as a file is, but no other file for it.
+func TestLoadText(t *testing.T) {
+	o, err := LoadText("the text", webService)
+	if err != nil || len(o.Services) != 1 || !slices.Equal(o.Files, []string{"the text"}) {
+		t.Fatalf("%+v, %v", o, err)
+	}
+	if _, err := LoadText("the text", "a: b"); err == nil || !strings.HasPrefix(err.Error(), "the text: document 1: ") {
+		t.Errorf("no object: %v", err)
+	}
+	other := filepath.Join(t.TempDir(), "other.yaml")
+	if err := os.WriteFile(other, []byte(webService), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lab := "apiVersion: " + LabAPIVersion + "\nkind: Lab\nmetadata: {name: a}\nobjects: [" + other + "]\n"
+	o, err = LoadText("the text", lab)
+	if err != nil || o.Lab == nil || len(o.Services) != 0 {
+		t.Errorf("objects of a Lab: %+v, %v", o, err)
 	}
 }

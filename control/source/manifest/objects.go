@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -26,6 +27,8 @@ type Objects struct {
 	EndpointSlices []*discoveryv1.EndpointSlice
 	Nodes          []*corev1.Node
 	Pods           []*corev1.Pod
+	// Deployments are those of a running lab, or that LoadApplied has read.
+	Deployments []*appsv1.Deployment
 
 	// Context is what the service table does not depend on. Load leaves it out; LoadOnce reads it.
 	Context Context
@@ -85,6 +88,7 @@ func (o *Objects) sort() {
 	slices.SortFunc(o.EndpointSlices, compareNames)
 	slices.SortFunc(o.Nodes, compareNames)
 	slices.SortFunc(o.Pods, compareNames)
+	slices.SortFunc(o.Deployments, compareNames)
 	slices.SortFunc(o.Context.NetworkPolicies, compareNames)
 	slices.SortFunc(o.Context.Namespaces, compareNames)
 	slices.SortFunc(o.Context.ServiceCIDRs, compareNames)
