@@ -1,0 +1,173 @@
+package objecttext
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+)
+
+// none is what kubectl prints for nothing.
+const none = "<none>"
+
+func list(texts []string) string { return cmp.Or(strings.Join(texts, ","), none) }
+
+// pairs are labels or a selector.
+func pairs(m map[string]string) string {
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		all = append(all, key+"="+m[key])
+	}
+	return list(all)
+}
+
+func services(o *manifest.Objects) (all []Object) {
+	for _, s := range o.Services {
+		c := *s
+		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
+		external := slices.Clone(s.Spec.ExternalIPs)
+		for _, i := range s.Status.LoadBalancer.Ingress {
+			external = append(external, cmp.Or(i.IP, i.Hostname))
+		}
+		if s.Spec.Type == corev1.ServiceTypeExternalName {
+			external = append(external, s.Spec.ExternalName)
+		}
+		var ports []string
+		for _, p := range s.Spec.Ports {
+			text := fmt.Sprint(p.Port)
+			if p.NodePort != 0 {
+				text += fmt.Sprint(":", p.NodePort)
+			}
+			ports = append(ports, text+"/"+string(p.Protocol))
+		}
+		all = append(all, Object{Object: &c, Value: &c, rows: [][]string{{
+			string(s.Spec.Type), cmp.Or(strings.Join(s.Spec.ClusterIPs, ","), s.Spec.ClusterIP, none), list(external), list(ports), pairs(s.Spec.Selector),
+		}}})
+	}
+	return all
+}
+
+// endpointSlices have a line for each endpoint.
+func endpointSlices(o *manifest.Objects) (all []Object) {
+	for _, s := range o.EndpointSlices {
+		c := *s
+		c.TypeMeta = metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}
+		var ports []string
+		for _, p := range s.Ports {
+			text := ""
+			if p.Name != nil && *p.Name != "" {
+				text = *p.Name + ":"
+			}
+			if p.Port != nil {
+				text += fmt.Sprint(*p.Port)
+			}
+			if p.Protocol != nil {
+				text += "/" + string(*p.Protocol)
+			}
+			ports = append(ports, text)
+		}
+		head := []string{cmp.Or(s.Labels[discoveryv1.LabelServiceName], none), list(ports)}
+		object := Object{Object: &c, Value: &c}
+		for _, e := range s.Endpoints {
+			target := none
+			if e.TargetRef != nil {
+				target = e.TargetRef.Name
+			}
+			node := none
+			if e.NodeName != nil {
+				node = *e.NodeName
+			}
+			// Unset conditions count as true, and terminating as false (discovery.k8s.io/v1, EndpointConditions).
+			ready := truth(e.Conditions.Ready, true)
+			object.rows = append(object.rows, slices.Concat(head, []string{
+				list(e.Addresses), fmt.Sprint(ready), fmt.Sprint(truth(e.Conditions.Serving, ready)), fmt.Sprint(truth(e.Conditions.Terminating, false)), target, node,
+			}))
+		}
+		if len(s.Endpoints) == 0 {
+			object.rows = [][]string{slices.Concat(head, []string{none, "", "", "", "", ""})}
+		}
+		all = append(all, object)
+	}
+	return all
+}
+
+func truth(b *bool, unset bool) bool {
+	if b == nil {
+		return unset
+	}
+	return *b
+}
+
+func deployments(o *manifest.Objects) (all []Object) {
+	for _, d := range o.Deployments {
+		c := *d
+		c.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}
+		wanted := int32(1)
+		if d.Spec.Replicas != nil {
+			wanted = *d.Spec.Replicas
+		}
+		all = append(all, Object{Object: &c, Value: &c, rows: [][]string{{
+			fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, wanted), metav1.FormatLabelSelector(d.Spec.Selector),
+		}}})
+	}
+	return all
+}
+
+func pods(o *manifest.Objects) (all []Object) {
+	for _, p := range o.Pods {
+		c := *p
+		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+		containers := max(1, len(p.Spec.Containers)) // those of pods without a server are not written
+		ready := 0
+		if slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }) {
+			ready = containers
+		}
+		status := cmp.Or(string(p.Status.Phase), "Unknown")
+		if p.DeletionTimestamp != nil {
+			status = "Terminating"
+		}
+		var addresses []string
+		for _, ip := range p.Status.PodIPs {
+			addresses = append(addresses, ip.IP)
+		}
+		all = append(all, Object{Object: &c, Value: &c, rows: [][]string{{
+			fmt.Sprintf("%d/%d", ready, containers), status, cmp.Or(strings.Join(addresses, ","), p.Status.PodIP, none), cmp.Or(p.Spec.NodeName, none), pairs(p.Labels),
+		}}})
+	}
+	return all
+}
+
+func nodes(o *manifest.Objects) (all []Object) {
+	for _, n := range o.Nodes {
+		c := *n
+		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
+		status := "Ready"
+		if slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+		}) {
+			status = "NotReady"
+		}
+		if n.Spec.Unschedulable {
+			status += ",SchedulingDisabled"
+		}
+		var addresses []string
+		for _, a := range n.Status.Addresses {
+			if a.Type == corev1.NodeInternalIP {
+				addresses = append(addresses, a.Address)
+			}
+		}
+		cidrs := n.Spec.PodCIDRs
+		if len(cidrs) == 0 && n.Spec.PodCIDR != "" {
+			cidrs = []string{n.Spec.PodCIDR}
+		}
+		all = append(all, Object{Object: &c, Value: &c, rows: [][]string{{status, list(addresses), list(cidrs)}}})
+	}
+	return all
+}
