@@ -219,6 +219,10 @@ type Topology struct {
 	CanHold bool `json:"canHold"`
 	// CanRequest: requests can be sent from hosts, see [Requester].
 	CanRequest bool `json:"canRequest"`
+	// CanLearn: a course is under way, see [Teacher].
+	CanLearn bool `json:"canLearn"`
+	// CanChange: the lab can be changed, see [Lab].
+	CanChange bool `json:"canChange"`
 	// CanWhy: questions about causes are answered, see [Doctor.Why].
 	CanWhy bool `json:"canWhy"`
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Client is a client of a flow API. It is an [Observer] and a [Holder].
+// Client is a client of a flow API. It is an [Observer], a [Holder] and, of the flow API of one, a [Lab].
 type Client struct {
 	server string // as it was given
 	base   *url.URL
@@ -36,6 +36,7 @@ type Client struct {
 var _ interface {
 	Observer
 	Holder
+	Lab
 } = (*Client)(nil)
 
 // ClientOptions are what a server may require.

@@ -90,6 +90,42 @@ func (c *Client) Request(ctx context.Context, q Request) (*Response, error) {
 	return post[Response](ctx, c, q, "requests")
 }
 
+// LabStatus requests what a lab consists of.
+func (c *Client) LabStatus(ctx context.Context) (*LabStatus, error) {
+	return get[LabStatus](ctx, c, nil, "lab")
+}
+
+// Change requests a change of a lab.
+func (c *Client) Change(ctx context.Context, change LabChange) ([]string, error) {
+	l, err := post[ChangeList](ctx, c, change, "lab", "changes")
+	if err != nil {
+		return nil, err
+	}
+	return l.Changes, nil
+}
+
+// AddFault requests that a fault of a lab is put in force.
+func (c *Client) AddFault(ctx context.Context, f Fault) (Fault, error) {
+	added, err := post[Fault](ctx, c, f, "lab", "faults")
+	if err != nil {
+		return f, err
+	}
+	return *added, nil
+}
+
+// RemoveFault requests the end of a fault of a lab; 0: of all.
+func (c *Client) RemoveFault(ctx context.Context, id int) ([]Fault, error) {
+	path := []string{"lab", "faults"}
+	if id != 0 {
+		path = append(path, strconv.Itoa(id))
+	}
+	l, err := fetch[FaultList](ctx, c, http.MethodDelete, nil, nil, path...)
+	if err != nil {
+		return nil, err
+	}
+	return l.Faults, nil
+}
+
 // Manifest requests the objects of a Service.
 func (c *Client) Manifest(ctx context.Context, namespace, name string) (*Manifest, error) {
 	return get[Manifest](ctx, c, nil, "services", namespace, name, "manifest")
