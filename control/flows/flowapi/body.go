@@ -54,7 +54,10 @@ func decode(b []byte, v any) error {
 	}
 	unwanted, err := strict.UnmarshalStrict(b, v)
 	var kind *json.UnmarshalTypeError
+	var own *observe.Error
 	switch {
+	case errors.As(err, &own): // of a type that reads itself
+		return own
 	case errors.As(err, &kind) && kind.Field == "":
 		return badBody("", "the body is a JSON %s: want an object", kind.Value)
 	case errors.As(err, &kind):
@@ -81,6 +84,8 @@ func wanted(k reflect.Kind) string {
 		return "true or false"
 	case reflect.Struct:
 		return "an object"
+	case reflect.Slice:
+		return "a list"
 	case reflect.Uint64:
 		return "an integer, 0 or more"
 	}

@@ -120,7 +120,7 @@ func (s *server) authorize(r *http.Request, guarded bool) error {
 	case s.Token == "" && s.reviews == nil && !guarded:
 		return forbidden("every request requires the server's token, but the server has none (start it with --flow-api-token-file or --flow-api-service-account)")
 	case s.Token == "" && s.reviews == nil:
-		return forbidden("read-only: holding flows requires a token, but the server has none (start it with --flow-api-token-file)")
+		return forbidden("read-only: holds and changes require a token, but the server has none (start it with --flow-api-token-file)")
 	}
 	given := tokenOf(r)
 	if given == "" {
@@ -143,8 +143,8 @@ func tokenOf(r *http.Request) string {
 		return r.Header.Get(tokenHeader)
 	}
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok { // another scheme
-		return ""
+	if !ok { // none, or another scheme
+		return shellToken(r)
 	}
 	return token
 }

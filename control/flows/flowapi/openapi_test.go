@@ -2,6 +2,7 @@ package flowapi
 
 import (
 	"context"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,9 +18,12 @@ import (
 	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/confine"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 )
@@ -95,6 +99,11 @@ func TestDescribedCodes(t *testing.T) {
 		{"Excluded.reason", schemas["Excluded"].Value.Properties["reason"], exclusions},
 		{"Missed.why", schemas["Missed"].Value.Properties["why"], missed},
 		{"Problem.code", schemas["Problem"].Value.Properties["code"], observe.Problems()},
+		{"Fault.kind", schemas["Fault"].Value.Properties["kind"], observe.FaultKindNames()},
+		{"LabNodeEvent.action", schemas["LabNodeEvent"].Value.Properties["action"], observe.LabNodeActions},
+		{"LabPodStatus.state", schemas["LabPodStatus"].Value.Properties["state"], []string{observe.PodReady, observe.PodUnready, observe.PodTerminating}},
+		{"LessonCommand.command", schemas["LessonCommand"].Value.Properties["command"], observe.LessonCommands},
+		{"FaultParameter.type", schemas["FaultParameter"].Value.Properties["type"], []string{observe.ParameterText, observe.ParameterNumber, observe.ParameterChoice, observe.ParameterFlag}},
 		{"MissedLine.why", schemas["MissedLine"].Value.Properties["why"], missed},
 	} {
 		if got, want := fmt.Sprint(list.described.Value.Enum), fmt.Sprint(list.want); got != want {
@@ -112,6 +121,7 @@ func TestDescribedFields(t *testing.T) {
 		reflect.TypeFor[flow.Record](), reflect.TypeFor[observe.MissedLine](), reflect.TypeFor[observe.Missed](), reflect.TypeFor[observe.JoinedLine](), reflect.TypeFor[observe.Joined](), reflect.TypeFor[observe.Services](),
 		reflect.TypeFor[observe.TableList](), reflect.TypeFor[observe.StatsList](), reflect.TypeFor[observe.StatusList](), reflect.TypeFor[observe.Topology](), reflect.TypeFor[observe.HoldList](),
 		reflect.TypeFor[observe.FindingList](), reflect.TypeFor[diagnose.Answer](), reflect.TypeFor[diagnose.Question](), reflect.TypeFor[observe.Request](), reflect.TypeFor[observe.Response](), reflect.TypeFor[observe.Manifest](),
+		reflect.TypeFor[observe.LabStatus](), reflect.TypeFor[observe.LabChange](), reflect.TypeFor[observe.ChangeList](), reflect.TypeFor[observe.Lesson](), reflect.TypeFor[observe.LessonCommand](), reflect.TypeFor[observe.LessonReply](), reflect.TypeFor[observe.FaultList](),
 		reflect.TypeFor[observe.Question](), reflect.TypeFor[observe.Act](), reflect.TypeFor[observe.Error](),
 	} {
 		s.compare(root)
@@ -165,8 +175,8 @@ func jsonFields(t reflect.Type) (list []jsonField) {
 			continue
 		}
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if f.IsExported() {
-			list = append(list, jsonField{name, options != "omitempty", f.Index, f.Type})
+		if f.IsExported() && name != "-" {
+			list = append(list, jsonField{name, options != "omitempty" && options != "omitzero", f.Index, f.Type})
 		}
 	}
 	return list
@@ -209,9 +219,13 @@ func (s *schemas) compareKind(path string, typ reflect.Type, schema *openapi3.Sc
 	switch typ {
 	case reflect.TypeFor[time.Time]():
 		want, format = "string", "date-time"
-	case reflect.TypeFor[netip.Addr](), reflect.TypeFor[netip.Prefix](), reflect.TypeFor[flow.State]():
-		want = "string"
+	case reflect.TypeFor[corev1.Probe](): // described by Kubernetes
+		want = "object"
 	default:
+		if typ.Implements(reflect.TypeFor[encoding.TextMarshaler]()) && typ.Kind() != reflect.Pointer {
+			want = "string"
+			break
+		}
 		switch typ.Kind() {
 		case reflect.Pointer:
 			s.compareKind(path, typ.Elem(), schema)
@@ -258,6 +272,10 @@ func (s *schemas) full(typ reflect.Type, schema *openapi3.SchemaRef) reflect.Val
 		v.Set(reflect.ValueOf(netip.MustParseAddr("fd00::1")))
 	case typ == reflect.TypeFor[netip.Prefix]():
 		v.Set(reflect.ValueOf(netip.MustParsePrefix("10.0.0.0/8")))
+	case typ == reflect.TypeFor[netip.AddrPort]():
+		v.Set(reflect.ValueOf(netip.MustParseAddrPort("[fd00::1]:80")))
+	case typ == reflect.TypeFor[decision.Protocol]():
+		v.Set(reflect.ValueOf(decision.SCTP))
 	case typ.Kind() == reflect.Pointer:
 		v.Set(reflect.New(typ.Elem()))
 		v.Elem().Set(s.full(typ.Elem(), schema))
@@ -354,12 +372,24 @@ func (d *fakeDoctor) Manifest(context.Context, string, string) (*observe.Manifes
 	return &d.manifest, nil
 }
 
+// fakeTeacher knows the command answer only.
+type fakeTeacher struct{ lesson observe.Lesson }
+
+func (t *fakeTeacher) Lesson(context.Context, uint64) (*observe.Lesson, error) { return &t.lesson, nil }
+
+func (t *fakeTeacher) Do(_ context.Context, c observe.LessonCommand) (string, error) {
+	if c.Command != "answer" {
+		return "", &observe.Error{Status: http.StatusBadRequest, Message: "no unit " + c.Argument}
+	}
+	return "right", nil
+}
+
 // TestDescribedAnswers: what the server really answers is as described, with every field
 // and with as few as can be.
 func TestDescribedAnswers(t *testing.T) {
 	d := loadDescription(t)
-	doctor := new(fakeDoctor)
-	w := newWorld(t, Config{Token: "secret", Doctor: doctor, Requester: doctor}, patience)
+	doctor, lab, teacher := new(fakeDoctor), new(observetest.Lab), new(fakeTeacher)
+	w := newWorld(t, Config{Token: "secret", Doctor: doctor, Requester: doctor, Lab: lab, Teacher: teacher}, patience)
 	s := &schemas{t: t, all: d.Components.Schemas}
 	fill := func(v any) {
 		typ := reflect.TypeOf(v).Elem()
@@ -384,6 +414,9 @@ func TestDescribedAnswers(t *testing.T) {
 	fill(&doctor.answer)
 	fill(&doctor.response)
 	fill(&doctor.manifest)
+	fill(&lab.Status)
+	fill(&teacher.lesson)
+	lab.Changes = []string{"deployment default/web: 3 replicas, had 2"}
 	w.fake.ExplainAnswer = *example
 	var whole flow.Record
 	fill(&whole)
@@ -431,6 +464,29 @@ func TestDescribedAnswers(t *testing.T) {
 	request("POST", "/v1/requests", "/v1/requests", `{"to":5}`, 400)
 	doctor.response = observe.Response{}
 	request("POST", "/v1/requests", "/v1/requests", `{"from":"default/shell","to":"10.96.0.10:80"}`, 200)
+	request("GET", "/v1/lab", "/v1/lab", "", 200)
+	request("GET", "/v1/lab/faults", "/v1/lab/faults", "", 200)
+	for _, body := range []string{
+		`{"apply":"kind: Service"}`, `{"delete":{"kind":"Service","name":"shop/web"}}`, `{"scale":{"deployment":"web","replicas":3}}`, `{"addPod":{"name":"web-9","labels":{"app":"web"},"ports":[{"port":80}]}}`,
+		`{"removePod":{"pod":"web-1","grace":"10s"}}`, `{"ready":{"pod":"web-1","ready":false}}`, `{"server":{"pod":"web-1","running":false}}`, `{"node":{"node":"node-a","action":"drain","force":true}}`,
+	} {
+		request("POST", "/v1/lab/changes", "/v1/lab/changes", body, 200)
+	}
+	request("POST", "/v1/lab/changes", "/v1/lab/changes", `{}`, 400)
+	request("POST", "/v1/lab/faults", "/v1/lab/faults", `{"kind":"firewall","host":"node-a","to":"10.0.0.1","port":80,"protocol":"udp","reject":true}`, 201)
+	request("POST", "/v1/lab/faults", "/v1/lab/faults", `{"kind":"delay","host":"node-a","delay":"200ms","jitter":"1ms"}`, 201)
+	request("POST", "/v1/lab/faults", "/v1/lab/faults", `{"kind":"loss","host":"node-a","to":"10.0.0.1"}`, 400)
+	request("DELETE", "/v1/lab/faults", "/v1/lab/faults", "", 200)
+	request("GET", "/v1/lesson", "/v1/lesson", "", 200)
+	request("GET", "/v1/lesson", "/v1/lesson?after=x", "", 400)
+	request("POST", "/v1/lesson", "/v1/lesson", `{"command":"answer","argument":"10.0.0.1"}`, 200)
+	request("POST", "/v1/lesson", "/v1/lesson", `{"command":"start","argument":"9.9"}`, 400)
+	request("POST", "/v1/lesson", "/v1/lesson", `{"argument":5}`, 400)
+	request("DELETE", "/v1/lab/faults/{id}", "/v1/lab/faults/7", "", 200)
+	request("DELETE", "/v1/lab/faults/{id}", "/v1/lab/faults/x", "", 404)
+	lab.Status, lab.Changes = observe.LabStatus{Nodes: []observe.LabNodeStatus{}, Pods: []observe.LabPodStatus{}, Clients: []observe.TopologyHost{}}, nil
+	request("GET", "/v1/lab", "/v1/lab", "", 200)
+	request("POST", "/v1/lab/changes", "/v1/lab/changes", `{"scale":{"deployment":"web","replicas":3}}`, 200)
 	doctor.findings, doctor.answer = observe.FindingList{Version: 1, Findings: []diagnose.Finding{}}, diagnose.Answer{}
 	request("GET", "/v1/findings", "/v1/findings", "", 200)
 	request("POST", "/v1/why", "/v1/why", `{"from":"shop/client","to":"web.shop:80"}`, 200)
@@ -457,7 +513,7 @@ func TestDescribedAnswers(t *testing.T) {
 // TestDescribedParameters: those that are described are accepted, with their example, and no
 // others.
 func TestDescribedParameters(t *testing.T) {
-	w := newWorld(t, Config{Token: "secret"}, patience)
+	w := newWorld(t, Config{Token: "secret", Teacher: new(fakeTeacher)}, patience)
 	w.fake.List = []observe.Item{record("x")}
 	if _, err := w.fake.Hold(t.Context(), observe.HoldQuery{}); err != nil {
 		t.Fatal(err)
@@ -507,7 +563,7 @@ func TestDescribedParameters(t *testing.T) {
 			}
 		}
 	}
-	if want := reflect.TypeFor[observe.FlowQuery]().NumField() + reflect.TypeFor[observe.ServiceQuery]().NumField() + 1; parameters != want {
+	if want := reflect.TypeFor[observe.FlowQuery]().NumField() + reflect.TypeFor[observe.ServiceQuery]().NumField() + 2; parameters != want { // after, of a hold and of a lesson
 		t.Errorf("%d parameters are described, want %d", parameters, want)
 	}
 }

@@ -42,6 +42,10 @@ type Config struct {
 	Doctor observe.Doctor
 	// Requester sends requests; nil: not supported.
 	Requester observe.Requester
+	// Lab is the lab that is observed; nil: it is none.
+	Lab observe.Lab
+	// Teacher teaches a course; nil: there is none.
+	Teacher observe.Teacher
 	// Page is the web page and its assets; nil: none. It is served without a token: it has no data,
 	// and browsers cannot send a token to open it.
 	Page http.Handler
@@ -92,6 +96,7 @@ type server struct {
 	mux      *http.ServeMux
 	streams  *limit.Quota
 	requests *limit.Quota
+	shells   *limit.Quota
 	topology *shared
 	reviews  *reviews // nil: no Reviewer
 }
@@ -118,6 +123,15 @@ var routes = []route{
 	{http.MethodGet, "/v1/findings", answering((*server).findings), false, false},
 	{http.MethodPost, "/v1/why", (*server).why, false, false},
 	{http.MethodPost, "/v1/requests", (*server).request, true, true},
+	{http.MethodGet, "/v1/lab", answering((*server).labStatus), false, false},
+	{http.MethodPost, "/v1/lab/changes", (*server).changeLab, true, false},
+	{http.MethodGet, "/v1/lab/faults", answering((*server).faults), false, false},
+	{http.MethodPost, "/v1/lab/faults", (*server).addFault, true, false},
+	{http.MethodDelete, "/v1/lab/faults", answering((*server).removeFault), true, false},
+	{http.MethodDelete, "/v1/lab/faults/{id}", answering((*server).removeFault), true, false},
+	{http.MethodGet, "/v1/lesson", (*server).getLesson, false, true},
+	{http.MethodPost, "/v1/lesson", (*server).doLesson, true, true},
+	{http.MethodGet, "/v1/lesson/shell", (*server).lessonShell, true, true},
 	{http.MethodGet, "/v1/holds", answering((*server).holds), false, false},
 	{http.MethodPost, "/v1/holds", (*server).hold, true, false},
 	{http.MethodGet, "/v1/holds/{id}", (*server).getHold, false, true},
@@ -138,6 +152,7 @@ func newServer(c Config, t timing) *server {
 		Config: c, timing: t, mux: http.NewServeMux(), topology: newShared(),
 		streams:  c.Limits.New(serverName, "streams of flows", limit.Numbers{Total: c.MaxStreams, Each: max(2, quarter), Reserved: quarter}),
 		requests: c.Limits.New(serverName, "requests", requests),
+		shells:   new(limit.Set).New(serverName, "shells", shells), // of labs, which have no metrics
 	}
 	if c.Reviewer != nil {
 		s.reviews = newReviews(c.Reviewer, c.Limits)
