@@ -1,120 +1,78 @@
 package lab
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Change is a change of a running lab by a command. Exactly one field is set.
-type Change struct {
-	// Apply adds Services and EndpointSlices, or replaces those with their names.
-	Apply *Applied `json:"apply,omitempty"`
-	Scale *Scale   `json:"scale,omitempty"`
-	// AddPod adds a pod. Without addresses it gets free ones of its node, and without a node the one with the
-	// fewest pods.
-	AddPod    *Pod       `json:"addPod,omitempty"`
-	RemovePod *RemovePod `json:"removePod,omitempty"`
-	Ready     *Readiness `json:"ready,omitempty"`
-	Node      *NodeEvent `json:"node,omitempty"`
-}
+// The changes of a running lab by a command, or by the flow API.
+type (
+	// Change is a change; exactly one field is set.
+	Change = observe.LabChange
+	// Deletion removes an object.
+	Deletion = observe.LabDeletion
+	// Scale gives a deployment a number of replicas.
+	Scale = observe.LabScale
+	// RemovePod removes a pod.
+	RemovePod = observe.LabPodRemoval
+	// Readiness makes a pod not ready, whatever its readiness probe finds, or ends that.
+	Readiness = observe.LabReadiness
+	// Serving stops the built-in server of a pod, or starts it again.
+	Serving = observe.LabServing
+	// NodeEvent is what happens to a node.
+	NodeEvent = observe.LabNodeEvent
+)
 
-// Applied are the objects of "lab apply".
-type Applied struct {
-	Services       []*corev1.Service            `json:"services,omitempty"`
-	EndpointSlices []*discoveryv1.EndpointSlice `json:"endpointSlices,omitempty"`
-}
-
-// Scale gives a deployment a number of replicas.
-type Scale struct {
-	Deployment string `json:"deployment"` // NAMESPACE/NAME, or NAME if it is unique
-	Replicas   uint16 `json:"replicas"`
-}
-
-// RemovePod removes a pod. It is terminating for a time: its own or, if it is not nil, Grace.
-type RemovePod struct {
-	Pod   string         `json:"pod"` // NAMESPACE/NAME, or NAME if it is unique
-	Grace *time.Duration `json:"grace,omitempty"`
-}
-
-// Readiness makes a pod ready or not ready, as its readiness probe would.
-type Readiness struct {
-	Pod   string `json:"pod"`
-	Ready bool   `json:"ready"`
-}
-
-// NodeEvent is what happens to a node.
-type NodeEvent struct {
-	Node   string `json:"node"`
-	Action string `json:"action"` // of NodeActions
-	// Force: a drain also removes pods of no deployment.
-	Force bool `json:"force,omitempty"`
-}
-
-// NodeActions are the actions of a NodeEvent: a node loses its connection and gets it again; its pods move to
-// other nodes; it gets pods again.
-var NodeActions = []string{"down", "up", "drain", "uncordon"}
-
-// apply changes the state, and returns what it changed.
-func (c *Change) apply(s *state, now time.Time) ([]string, error) {
+// change changes the state, and returns what it changed. The error is an [*observe.Error].
+func (s *state) change(c *Change, now time.Time) (changes []string, err error) {
+	field := "" // of what is wrong
 	switch {
-	case c.Apply != nil:
-		return s.apply(c.Apply), nil
+	case c.Apply != "":
+		field = "apply"
+		changes, err = s.applyManifest(c.Apply, now)
+	case c.Delete != nil:
+		field = "delete.name"
+		changes, err = s.delete(c.Delete, now)
 	case c.Scale != nil:
-		return s.scale(c.Scale)
+		field = "scale.deployment"
+		changes, err = s.scale(c.Scale)
 	case c.AddPod != nil:
-		return s.addPod(*c.AddPod)
+		field = "addPod.node"
+		changes, err = s.addPod(*c.AddPod)
 	case c.RemovePod != nil:
-		p, err := s.podNamed(c.RemovePod.Pod)
-		if err != nil {
-			return nil, err
-		}
-		return []string{s.end(p, now, c.RemovePod.Grace)}, nil
+		field = "removePod.pod"
+		changes, err = s.removePod(c.RemovePod, now)
 	case c.Ready != nil:
-		return s.setReady(c.Ready)
+		field = "ready.pod"
+		changes, err = s.setReady(c.Ready)
+	case c.Server != nil:
+		field = "server.pod"
+		changes, err = s.setServing(c.Server)
 	case c.Node != nil:
-		return s.nodeEvent(c.Node, now)
+		field = "node.node"
+		changes, err = s.nodeEvent(c.Node, now)
 	}
-	return nil, errors.New("unknown change: the lab runs another version of nfqproxy")
+	if _, ok := errors.AsType[*observe.Error](err); err != nil && !ok {
+		err = invalid(field, err)
+	}
+	return changes, err
 }
 
-func (s *state) apply(a *Applied) (changes []string) {
-	if s.applied.services == nil {
-		s.applied.services = make(map[string]*corev1.Service)
-	}
-	if s.applied.slices == nil {
-		s.applied.slices = make(map[string]*discoveryv1.EndpointSlice)
-	}
-	note := func(kind, name string, known bool) {
-		verb := "added"
-		if known {
-			verb = "replaced"
-		}
-		changes = append(changes, fmt.Sprintf("%s %s is %s", kind, name, verb))
-	}
-	for _, o := range a.Services {
-		name := nameOf(o)
-		known := slices.ContainsFunc(s.written.Services, func(w *corev1.Service) bool { return nameOf(w) == name })
-		note("Service", name, known || s.applied.services[name] != nil)
-		s.applied.services[name] = o
-	}
-	for _, o := range a.EndpointSlices {
-		name := nameOf(o)
-		known := slices.ContainsFunc(s.written.EndpointSlices, func(w *discoveryv1.EndpointSlice) bool { return nameOf(w) == name })
-		note("EndpointSlice", name, known || s.applied.slices[name] != nil)
-		s.applied.slices[name] = o
-	}
-	return changes
+// invalid is the error for a field of a change or a fault.
+func invalid(field string, err error) error {
+	return &observe.Error{Status: http.StatusBadRequest, Field: field, Message: err.Error()}
 }
 
 // named finds an item by its full name or, if that is unique, by its name.
@@ -169,6 +127,9 @@ func (s *state) podNamed(name string) (*Pod, error) {
 }
 
 func (s *state) scale(c *Scale) ([]string, error) {
+	if c.Replicas > observe.MaxReplicas {
+		return nil, invalid("scale.replicas", fmt.Errorf("%d replicas: want a number from 0 to %d", c.Replicas, observe.MaxReplicas))
+	}
 	d, err := named("deployment", c.Deployment, s.spec.Deployments, (*Deployment).FullName)
 	if err != nil {
 		return nil, err
@@ -179,10 +140,19 @@ func (s *state) scale(c *Scale) ([]string, error) {
 }
 
 func (s *state) addPod(p Pod) ([]string, error) {
-	lab := (*manifest.Lab)(s.spec)
-	one := manifest.LabDeployment{Name: p.Name, Namespace: p.Namespace, Replicas: new(uint16(1))}
+	p.Namespace, p.Ports = cmp.Or(p.Namespace, "default"), slices.Clone(p.Ports)
+	for i := range p.Ports {
+		p.Ports[i].Protocol = cmp.Or(p.Ports[i].Protocol, decision.TCP)
+	}
+	if g := p.GracePeriodSeconds; g != nil && *g > uint16(observe.MaxGrace/time.Second) {
+		return nil, invalid("addPod.gracePeriodSeconds", fmt.Errorf("%d seconds: want a number from 0 to %d", *g, observe.MaxGrace/time.Second))
+	}
+	if err := manifest.CheckProbe(p.ReadinessProbe, p.Ports); err != nil {
+		return nil, invalid("addPod.readinessProbe", err)
+	}
+	var nodes []string
 	if p.Node != "" {
-		one.Nodes = []string{p.Node}
+		nodes = []string{p.Node}
 		if s.spec.node(p.Node) == nil {
 			var names []string
 			for _, n := range s.spec.Nodes {
@@ -191,17 +161,27 @@ func (s *state) addPod(p Pod) ([]string, error) {
 			return nil, fmt.Errorf("no node %q%s; the lab has %s", p.Node, nearest.Hint(p.Node, names), some(names))
 		}
 	}
-	// The place of a pod of a deployment that has no other.
-	found, err := lab.PodsOf(&one, s.spec.Pods, s.unschedulable)
+	node, addresses, err := (*manifest.Lab)(s.spec).Place(nodes, s.placement())
 	if err != nil {
 		return nil, err
 	}
-	p.Node = found[0].Node
+	p.Node = node
 	if len(p.Addresses) == 0 {
-		p.Addresses = found[0].Addresses
+		p.Addresses = addresses
 	}
 	s.spec.Pods = append(s.spec.Pods, p)
 	return []string{fmt.Sprintf("pod %s is added on %s with %s", p.FullName(), p.Node, texts(p.Addresses))}, nil
+}
+
+func (s *state) removePod(c *RemovePod, now time.Time) ([]string, error) {
+	if g := c.Grace; g != nil && (*g < 0 || *g > observe.Duration(observe.MaxGrace)) {
+		return nil, invalid("removePod.grace", fmt.Errorf("%s: want a time from 0s to %s", g, observe.Duration(observe.MaxGrace)))
+	}
+	p, err := s.podNamed(c.Pod)
+	if err != nil {
+		return nil, err
+	}
+	return []string{s.end(p, now, (*time.Duration)(c.Grace))}, nil
 }
 
 func (s *state) setReady(c *Readiness) ([]string, error) {
@@ -212,10 +192,30 @@ func (s *state) setReady(c *Readiness) ([]string, error) {
 	ps := s.pods[p.FullName()]
 	ps.unready = !c.Ready
 	s.pods[p.FullName()] = ps
-	if c.Ready {
-		return []string{fmt.Sprintf("pod %s is ready", p.FullName())}, nil
+	if !c.Ready {
+		return []string{fmt.Sprintf("pod %s is not ready", p.FullName())}, nil
 	}
-	return []string{fmt.Sprintf("pod %s is not ready", p.FullName())}, nil
+	if why := s.unready(p); why != "" {
+		return []string{fmt.Sprintf("pod %s is not ready yet: %s", p.FullName(), why)}, nil
+	}
+	return []string{fmt.Sprintf("pod %s is ready", p.FullName())}, nil
+}
+
+func (s *state) setServing(c *Serving) ([]string, error) {
+	p, err := s.podNamed(c.Pod)
+	if err != nil {
+		return nil, err
+	}
+	if len(p.Ports) == 0 {
+		return nil, fmt.Errorf("pod %s has no server: it has no ports", p.FullName())
+	}
+	ps := s.pods[p.FullName()]
+	ps.stopped = !c.Running
+	s.pods[p.FullName()] = ps
+	if c.Running {
+		return []string{fmt.Sprintf("the server of pod %s runs", p.FullName())}, nil
+	}
+	return []string{fmt.Sprintf("the server of pod %s is stopped", p.FullName())}, nil
 }
 
 func (s *state) nodeEvent(c *NodeEvent, now time.Time) (changes []string, err error) {
@@ -239,7 +239,7 @@ func (s *state) nodeEvent(c *NodeEvent, now time.Time) (changes []string, err er
 			switch {
 			case p.Node != n.Name || !s.pods[p.FullName()].ends.IsZero():
 			case p.Deployment == "" && !c.Force:
-				changes = append(changes, fmt.Sprintf("pod %s stays: it is of no deployment (--force removes it)", p.FullName()))
+				changes = append(changes, fmt.Sprintf("pod %s stays: it is of no deployment (a drain with force removes it)", p.FullName()))
 			default:
 				changes = append(changes, s.end(p, now, nil))
 			}
@@ -248,7 +248,7 @@ func (s *state) nodeEvent(c *NodeEvent, now time.Time) (changes []string, err er
 		ns.cordoned = false
 		changes = []string{fmt.Sprintf("node %s gets new pods", n.Name)}
 	default:
-		return nil, fmt.Errorf("%q: want one of %s", c.Action, strings.Join(NodeActions, ", "))
+		return nil, invalid("node.action", fmt.Errorf("%q: want one of %s", c.Action, strings.Join(observe.LabNodeActions, ", ")))
 	}
 	s.nodes[n.Name] = ns
 	return changes, nil

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -21,9 +20,7 @@ import (
 
 // cluster is what a lab has of its objects, for its DNS and for the identities of its hosts.
 type cluster struct {
-	now  atomic.Pointer[clusterState] // never nil
-	stop context.CancelFunc           // ends a follower; nil: there is none
-	done chan error                   // of the follower
+	now atomic.Pointer[clusterState] // never nil
 }
 
 // clusterState is what the lab has of its objects. It does not change.
@@ -41,48 +38,6 @@ func newClusterState(o *manifest.Objects) *clusterState {
 		c.pods[p.Namespace+"/"+p.Name] = p
 	}
 	return c
-}
-
-// follow reads the objects, and again whenever they change, until close: that is for a lab that stays as it
-// started. The last good state stays in force: the daemons do the same.
-func (l *Lab) follow() error {
-	c := &l.cluster
-	ctx, cancel := context.WithCancel(context.Background())
-	first, done := make(chan error, 1), make(chan error, 1)
-	c.stop, c.done = cancel, done
-	go func() {
-		known := false
-		done <- manifest.NewSource(l.options.Objects...).Run(ctx, func(o *manifest.Objects, err error) {
-			if err == nil {
-				c.now.Store(newClusterState(o))
-			}
-			err = nil
-			if o != nil || !known {
-				err = l.identify(l.Spec())
-			}
-			if !known {
-				known = true
-				first <- err
-			} else if err != nil {
-				l.hub.publish(Event{Log: fmt.Sprintf("names of hosts: %v", err)})
-			}
-		})
-	}()
-	select {
-	case err := <-first:
-		return err
-	case err := <-done:
-		done <- err
-		return err
-	}
-}
-
-func (c *cluster) close() error {
-	if c.stop == nil {
-		return nil
-	}
-	c.stop()
-	return <-c.done
 }
 
 // identify gives all hosts of a spec their hostnames and files.

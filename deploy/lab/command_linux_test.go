@@ -256,6 +256,53 @@ func TestExecTerminal(t *testing.T) {
 	}
 }
 
+// inShell starts a command as "$0" "$@" of a script of bash, on a terminal.
+func inShell(t *testing.T, script string, cmd *exec.Cmd) *os.File {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shell, err := exec.LookPath("bash")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Path, cmd.Args = shell, append([]string{"bash", "-mc", script, self}, cmd.Args[1:]...)
+	terminal, err := pty.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = terminal.Close(); _ = cmd.Wait() })
+	return terminal
+}
+
+// A background job of a shell runs without the terminal's input, and is not stopped.
+func TestExecInBackground(t *testing.T) {
+	startUp(t, "kind")
+	terminal := inShell(t, `"$0" "$@" & wait $!; echo code $?`, command(t, "exec", "kind", "shell", "sh", "-c", "read line; echo got [$line]; exit 5"))
+	out, _ := io.ReadAll(terminal) // EIO: the other end is closed
+	if !strings.Contains(string(out), "got []") || !strings.Contains(string(out), "code 5") {
+		t.Errorf("printed %q", out)
+	}
+}
+
+// In a pipeline the terminal stays as it is for the next program.
+func TestExecInPipeline(t *testing.T) {
+	startUp(t, "kind")
+	terminal := inShell(t, `"$0" "$@" | while read line; do echo next $line; done`, command(t, "exec", "kind", "shell", "sh", "-c", "echo ready; read line; echo got $line"))
+	b := bufio.NewReader(terminal)
+	if line, err := b.ReadString('\n'); line != "next ready\r\n" {
+		t.Fatalf("printed %q, %v", line, err)
+	}
+	if _, err := io.WriteString(terminal, "typed\n"); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := io.ReadAll(b)
+	if !strings.Contains(string(out), "next got typed\r\n") {
+		t.Errorf("printed %q", out)
+	}
+}
+
 func TestStatusAndDown(t *testing.T) {
 	up, rest := startUp(t, "kind")
 	stdout, stderr, code := output(t, command(t, "status", "kind"))

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -63,6 +64,8 @@ type daemon struct {
 	hub    *hub
 	socket string           // the path of its flow API
 	start  func() *exec.Cmd // makes the command, with arguments and environment only
+	// probe, of kube-proxy, is successful when it is ready; nil: the daemon reports that on file descriptor 3.
+	probe func(context.Context) error
 
 	mu     sync.Mutex // guards what follows
 	run    *process   // nil: never started
@@ -166,7 +169,33 @@ func (d *daemon) startProcess(old *process) (*process, error) {
 	}
 	d.run = p
 	go d.watch(p, ours[0], ours[1], ours[2])
+	if d.probe != nil {
+		go d.awaitProbe(p)
+	}
 	return p, nil
+}
+
+// awaitProbe probes until the program is ready or has ended.
+func (d *daemon) awaitProbe(p *process) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		<-p.done
+		cancel()
+	}()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if d.probe(ctx) == nil {
+			close(p.ready)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // watch reads the output of the process, until it has ended.
@@ -181,7 +210,7 @@ func (d *daemon) watch(p *process, stdout, stderr, ready *os.File) {
 	})
 	wg.Go(func() {
 		defer ready.Close()
-		if line, _ := bufio.NewReader(io.LimitReader(ready, 64)).ReadString('\n'); line == "ready\n" {
+		if line, _ := bufio.NewReader(io.LimitReader(ready, 64)).ReadString('\n'); line == "ready\n" && d.probe == nil {
 			close(p.ready)
 		}
 	})
@@ -234,7 +263,7 @@ func (d *daemon) Stop(ctx context.Context) error {
 	p.stop(unix.SIGTERM)
 	select {
 	case <-p.done:
-		if p.exit != nil {
+		if p.exit != nil && (d.probe == nil || !endedBy(p.exit, unix.SIGTERM)) { // kube-proxy has no handler
 			return &DaemonError{d.node, fmt.Errorf("failed on SIGTERM: %w", p.exit), p.log()}
 		}
 		return nil
@@ -243,6 +272,16 @@ func (d *daemon) Stop(ctx context.Context) error {
 		<-p.done
 		return &DaemonError{d.node, fmt.Errorf("did not stop on SIGTERM: %w", context.Cause(ctx)), p.log()}
 	}
+}
+
+// endedBy reports whether a process ended by a signal.
+func endedBy(exit error, s unix.Signal) bool {
+	e, ok := errors.AsType[*exec.ExitError](exit)
+	if !ok {
+		return false
+	}
+	status, ok := e.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == s
 }
 
 // Kill ends the daemon with SIGKILL and waits.

@@ -53,28 +53,41 @@ func differences[T any](from, to []T, name func(*T) string) (added, changed, rem
 func (s *state) editDeployments(from, to *Spec, now time.Time, add func(string, ...any)) {
 	added, changed, removed := differences(from.Deployments, to.Deployments, (*Deployment).FullName)
 	for _, d := range removed {
-		s.spec.Deployments = slices.DeleteFunc(s.spec.Deployments, func(e Deployment) bool { return e.FullName() == d.FullName() })
+		s.removeDeployment(d, now, add)
+	}
+	for _, d := range append(added, changed...) {
+		s.setDeployment(d, now, add)
+	}
+}
+
+// removeDeployment removes a deployment, if the lab still has it.
+func (s *state) removeDeployment(d *Deployment, now time.Time, add func(string, ...any)) {
+	before := len(s.spec.Deployments)
+	s.spec.Deployments = slices.DeleteFunc(s.spec.Deployments, func(e Deployment) bool { return e.FullName() == d.FullName() })
+	if len(s.spec.Deployments) < before {
 		add("deployment %s is removed", d.FullName())
 		s.endPodsOf(d, now, add)
 	}
-	for _, d := range added {
+}
+
+// setDeployment adds a deployment, or changes the one with its name.
+func (s *state) setDeployment(d *Deployment, now time.Time, add func(string, ...any)) {
+	i := slices.IndexFunc(s.spec.Deployments, func(e Deployment) bool { return e.FullName() == d.FullName() })
+	if i < 0 {
 		s.spec.Deployments = append(s.spec.Deployments, *d)
 		add("deployment %s is added", d.FullName())
+		return
 	}
-	for _, d := range changed {
-		for i := range s.spec.Deployments {
-			e := &s.spec.Deployments[i]
-			if e.FullName() != d.FullName() {
-				continue
-			}
-			old := *e
-			*e = *d
-			add("deployment %s is changed", d.FullName())
-			// Other pods are necessary, unless only their number changed.
-			if old.Replicas = d.Replicas; !reflect.DeepEqual(old, *d) {
-				s.endPodsOf(d, now, add)
-			}
-		}
+	old := s.spec.Deployments[i]
+	if reflect.DeepEqual(old, *d) {
+		add("deployment %s is unchanged", d.FullName())
+		return
+	}
+	s.spec.Deployments[i] = *d
+	add("deployment %s is changed", d.FullName())
+	// Other pods are necessary, unless only their number changed.
+	if old.Replicas = d.Replicas; !reflect.DeepEqual(old, *d) {
+		s.endPodsOf(d, now, add)
 	}
 }
 
@@ -111,7 +124,8 @@ func (s *state) editPods(from, to *Spec, now time.Time, add func(string, ...any)
 		}
 		if own := s.pod(p.FullName()); own != nil {
 			*own = *p
-			delete(s.pods, p.FullName())
+			before := s.pods[p.FullName()]
+			s.pods[p.FullName()] = podState{probe: before.probe, failure: before.failure}
 			add("pod %s is replaced", p.FullName())
 			continue
 		}

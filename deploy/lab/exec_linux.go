@@ -34,11 +34,28 @@ func Exec(labName, host string, command []string) (int, error) {
 	}
 	r := &execRequest{Host: host, Command: command, Dir: dir, Env: os.Environ()}
 	files := []*os.File{os.Stdin, os.Stdout, os.Stderr}
-	if !term.IsTerminal(int(os.Stdin.Fd())) {
+	if inBackground(os.Stdin) {
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			return 1, err
+		}
+		defer null.Close()
+		files[0] = null
+		return execPlain(conn, r, files)
+	}
+	// In a pipeline the next program writes to the terminal, and needs its modes unchanged.
+	if !term.IsTerminal(int(os.Stdin.Fd())) || !term.IsTerminal(int(os.Stdout.Fd())) {
 		return execPlain(conn, r, files)
 	}
 	r.Terminal = true
 	return execTerminal(conn, r, files)
+}
+
+// inBackground reports whether this process is a background job of its terminal: it would be stopped if it changed the terminal's
+// modes, and what is typed is for another process.
+func inBackground(terminal *os.File) bool {
+	foreground, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP)
+	return err == nil && foreground != unix.Getpgrp()
 }
 
 // ExecQuietly is Exec without input, and with all output to a file.

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -16,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
@@ -33,25 +36,37 @@ type injected struct {
 	undo func(context.Context) error
 }
 
+// injectionError is the error for a valid fault that the host does not take.
+type injectionError struct {
+	answer *observe.Error
+	cause  error
+}
+
+// Error returns the text of the flow API's error.
+func (e *injectionError) Error() string { return e.answer.Error() }
+
+// Unwrap returns the flow API's error, and its cause.
+func (e *injectionError) Unwrap() []error { return []error{e.answer, e.cause} }
+
 // AddFault puts a fault in force, and returns it as it is listed.
-func (l *Lab) AddFault(f Fault) (Fault, error) {
-	if err := f.validate(l.Spec()); err != nil {
+func (l *Lab) AddFault(_ context.Context, f Fault) (Fault, error) {
+	if err := l.Spec().validate(&f); err != nil {
 		return f, err
 	}
 	host := l.topology.find(f.Host)
 	if host == nil {
-		return f, &UnknownHostError{f.Host, l.Spec().Hosts()} // it has just ended
+		return f, invalid("host", &UnknownHostError{f.Host, l.Spec().Hosts()}) // it has just ended
 	}
 	l.faults.mu.Lock()
 	defer l.faults.mu.Unlock()
 	f.ID = l.faults.last + 1
 	undo, err := l.inject(host.Namespace, &f)
 	if err != nil {
-		return f, fmt.Errorf("fault %s on %s: %w", f.Kind, f.Host, err)
+		return f, &injectionError{&observe.Error{Status: http.StatusConflict, Message: fmt.Sprintf("fault %s on %s: %v", f.Kind, f.Host, err)}, err}
 	}
 	l.faults.last = f.ID
 	l.faults.list = append(l.faults.list, injected{f, undo})
-	l.hub.publish(Event{Changes: []string{fmt.Sprintf("fault %d: %s", f.ID, &f)}})
+	l.hub.publish(Event{Changes: []string{fmt.Sprintf("fault %d: %s", f.ID, f.Text)}})
 	return f, nil
 }
 
@@ -70,7 +85,7 @@ func (l *Lab) RemoveFault(ctx context.Context, id int) (ended []Fault, err error
 	l.faults.mu.Lock()
 	defer l.faults.mu.Unlock()
 	if id != 0 && !slices.ContainsFunc(l.faults.list, func(f injected) bool { return f.ID == id }) {
-		return nil, fmt.Errorf("no fault %d: \"nfqproxy lab fault list\" lists those of the lab", id)
+		return nil, &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no fault %d: \"nfqproxy lab fault list\" lists those of the lab", id)}
 	}
 	l.faults.list = slices.DeleteFunc(l.faults.list, func(f injected) bool {
 		if id != 0 && f.ID != id {
@@ -78,11 +93,11 @@ func (l *Lab) RemoveFault(ctx context.Context, id int) (ended []Fault, err error
 		}
 		// A host may have ended, and its fault with it.
 		if e := f.undo(ctx); e != nil && l.topology.find(f.Host) != nil {
-			err = errors.Join(err, fmt.Errorf("fault %d, %s: %w", f.ID, &f.Fault, e))
+			err = errors.Join(err, fmt.Errorf("fault %d, %s: %w", f.ID, f.Text, e))
 			return false
 		}
 		ended = append(ended, f.Fault)
-		l.hub.publish(Event{Changes: []string{fmt.Sprintf("fault %d is over: %s", f.ID, &f.Fault)}})
+		l.hub.publish(Event{Changes: []string{fmt.Sprintf("fault %d is over: %s", f.ID, f.Text)}})
 		return true
 	})
 	return ended, err
@@ -132,7 +147,7 @@ func (l *Lab) injectDelay(ns *netns.Namespace, f *Fault) (func(context.Context) 
 			return nil, fmt.Errorf("fault %d is one, too: remove it first", other.ID)
 		}
 	}
-	err := ns.SetDelay(hostDevice, f.Delay, f.Jitter)
+	err := ns.SetDelay(hostDevice, time.Duration(f.Delay), time.Duration(f.Jitter))
 	return func(context.Context) error { return ns.ClearDelay(hostDevice) }, err
 }
 

@@ -46,7 +46,7 @@ func upFile(t *testing.T, path string, change func(*Spec)) *Lab {
 		t.Fatal(err)
 	}
 	change(file.Spec)
-	l, err := Up(t.Context(), file.Spec, Options{File: file, NoDaemons: true})
+	l, err := Up(t.Context(), file, Options{NoDaemons: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,9 +68,7 @@ func TestSavesAreChecked(t *testing.T) {
 	l := upFile(t, path, func(s *Spec) { s.Proxy.NoHairpinMasquerade = true }) // as a flag does
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	states := make(chan FilesStatus, 100)
-	ended := make(chan error, 1)
-	go func() { ended <- l.live.follow(ctx, func(s FilesStatus) { states <- s }) }()
+	events := l.Subscribe(100)
 	for _, step := range []struct {
 		name, old, new string
 		want           []string // parts of the text; none: all is in force
@@ -94,7 +92,11 @@ func TestSavesAreChecked(t *testing.T) {
 		save(strings.Replace(watched, step.old, step.new, 1))
 		for met := false; !met; {
 			select {
-			case s := <-states:
+			case e := <-events.C:
+				if e.Files == nil {
+					continue
+				}
+				s := *e.Files
 				met = (s.String() == "") == (len(step.want) == 0)
 				for _, want := range step.want {
 					met = met && strings.Contains(s.String(), want)
@@ -102,15 +104,17 @@ func TestSavesAreChecked(t *testing.T) {
 				if !met {
 					t.Logf("%s: %s", step.name, s)
 				}
-			case err := <-ended:
-				t.Fatalf("%s: the watch ended: %v", step.name, err)
 			case <-ctx.Done():
 				t.Fatalf("%s: %q does not come", step.name, step.want)
 			}
 		}
 	}
-	cancel()
-	if err := <-ended; err != nil {
+	if err := l.Close(); err != nil {
 		t.Error(err)
+	}
+	for e := range events.C {
+		if e.Files != nil {
+			t.Errorf("at the end: %s", e.Files)
+		}
 	}
 }

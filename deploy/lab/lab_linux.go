@@ -8,30 +8,34 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
-// Options are the options of a lab besides its Spec.
+// Options are the options of a lab besides its file.
 type Options struct {
-	// File is the lab's file, with a path. The lab follows it and the files that it names, and changes by commands. Without it,
-	// the lab stays as it started.
-	File *File
-	// Objects are the files and directories the daemons read Kubernetes objects from, without File.
-	Objects []string
+	// NoObjects: the daemons do not read the lab's objects. They get others by Arguments.
+	NoObjects bool
+	// KubeProxy is the program of nodes with proxy: kube-proxy; empty: that of KubeProxyVariable, the one that "make peers"
+	// builds in the current directory, or the one in PATH.
+	KubeProxy string
 	// Executable is the program whose "run" command is the daemon; empty: this one.
 	Executable string
 	// Env is added to the daemons' environment.
 	Env []string
 	// Arguments are added to those of the daemons, "-v=4" for example.
 	Arguments []string
+	// Token is the one of the flow APIs; empty: a random one.
+	Token string
+	// Teacher teaches a course in the lab, by its flow API; nil: none does.
+	Teacher observe.Teacher
 	// NoDaemons leaves the nodes without daemons until StartDaemon.
 	NoDaemons bool
 }
@@ -40,16 +44,20 @@ type Options struct {
 type Lab struct {
 	// FlowAPI is set by OpenFlows. Status must not be called before.
 	FlowAPI FlowAPIStatus
+	// Observer observes all nodes. It is set by OpenFlows, and ends with what that returns.
+	Observer observe.Observer
 
-	spec     atomic.Pointer[Spec]
-	options  Options
-	started  time.Time
-	topology *topology
-	servers  servers
-	live     *live // nil: the lab stays as it started
-	ownersOf atomic.Pointer[ownersOf]
-	faults   faults
-	daemons  map[string]*daemon
+	file      *File // with a path
+	spec      atomic.Pointer[Spec]
+	options   Options
+	started   time.Time
+	topology  *topology
+	servers   servers
+	live      *live // nil: the lab did not start
+	kubeProxy kubeProxies
+	ownersOf  atomic.Pointer[ownersOf]
+	faults    faults
+	daemons   map[string]*daemon
 	// dir has the sockets of the daemons' flow APIs; token is their token.
 	dir, token string
 	cluster    cluster
@@ -67,10 +75,11 @@ const (
 	stopTimeout  = 30 * time.Second
 )
 
-// Up starts a lab in the namespaces of this process: call it inside [netns.Isolation]. On an
-// error it removes everything. The context is for the start only; the lab runs until Close.
-func Up(ctx context.Context, spec *Spec, options Options) (*Lab, error) {
-	l := &Lab{options: options, started: time.Now(), daemons: make(map[string]*daemon), patience: defaultPatience}
+// Up starts a lab in the namespaces of this process: call it inside [netns.Isolation]. The lab follows its file, and the
+// files that it names. On an error Up removes everything. The context is for the start only; the lab runs until Close.
+func Up(ctx context.Context, file *File, options Options) (*Lab, error) {
+	spec := file.Spec
+	l := &Lab{file: file, options: options, started: time.Now(), daemons: make(map[string]*daemon), patience: defaultPatience}
 	l.spec.Store(spec)
 	var err error
 	if l.topology, err = newTopology(spec); err != nil {
@@ -78,23 +87,22 @@ func Up(ctx context.Context, spec *Spec, options Options) (*Lab, error) {
 	}
 	l.servers.topology, l.servers.cluster = l.topology, &l.cluster
 	l.cluster.now.Store(newClusterState(new(manifest.Objects)))
-	if err = l.makeDir(); err == nil && options.File == nil && slices.ContainsFunc(spec.Nodes, func(n Node) bool { return n.Proxy == manifest.KubeProxyIPTables }) {
-		err = errors.New("nodes with kube-proxy's rules require a lab that follows its file")
+	if err = l.makeDir(); err == nil {
+		err = l.materialize()
 	}
 	if err == nil {
 		err = l.servers.add(ctx, spec.machines()...)
 	}
-	switch {
-	case err != nil:
-	case options.File != nil:
+	if err == nil {
 		err = l.goLive()
-	default:
-		err = l.follow()
 	}
 	for i, n := range spec.Nodes {
 		// Node names can be too long for a socket's path.
 		d := &daemon{node: n.Name, ns: l.topology.find(n.Name).Namespace, hub: &l.hub, socket: filepath.Join(l.dir, fmt.Sprintf("node-%d.sock", i))}
 		d.start = func() *exec.Cmd { return l.command(d) }
+		if n.Proxy == manifest.KubeProxy && err == nil {
+			err = l.kubeProxy.add(ctx, l, d, &n)
+		}
 		l.daemons[n.Name] = d
 	}
 	if err == nil && !options.NoDaemons {
@@ -103,7 +111,19 @@ func Up(ctx context.Context, spec *Spec, options Options) (*Lab, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lab %s: %w", spec.Name, err), l.Close())
 	}
+	l.live.followFiles()
 	return l, nil
+}
+
+// materialize writes the file of a lab that has none, such as a built-in one, to the lab's directory.
+func (l *Lab) materialize() error {
+	if l.file.Path != "" {
+		return nil
+	}
+	written := *l.file
+	written.Path = filepath.Join(l.dir, l.file.Spec.Name+".yaml")
+	l.file = &written
+	return os.WriteFile(written.Path, written.Data, 0o644)
 }
 
 // servers are the built-in servers of the hosts. They are safe for concurrent use.
@@ -137,6 +157,13 @@ func (s *servers) add(ctx context.Context, machines ...machine) error {
 		}
 	}
 	return nil
+}
+
+// has reports whether the server of a host runs.
+func (s *servers) has(host string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byHost[host] != nil
 }
 
 // remove ends the server of a host, if it has one.
@@ -180,7 +207,7 @@ func (l *Lab) startDaemons(ctx context.Context) error {
 	errs := make([]error, len(nodes))
 	var wg sync.WaitGroup
 	for i := range nodes {
-		if nodes[i].Proxy != manifest.KubeProxyIPTables {
+		if nodes[i].HasProgram() {
 			wg.Go(func() { errs[i] = l.StartDaemon(ctx, nodes[i].Name) })
 		}
 	}
@@ -197,12 +224,8 @@ func (l *Lab) command(d *daemon) *exec.Cmd {
 	if len(spec.ClusterCIDRs) > 0 {
 		args = append(args, "--cluster-cidr", joined(spec.ClusterCIDRs, ","))
 	}
-	objects := l.options.Objects
-	if l.live != nil {
-		objects = []string{l.live.path}
-	}
-	for _, o := range objects {
-		args = append(args, "--objects", o)
+	if !l.options.NoObjects {
+		args = append(args, "--objects", l.live.path)
 	}
 	p := spec.Proxy
 	if p.Queues > 0 {
@@ -253,15 +276,15 @@ func (l *Lab) StartDaemon(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	if p := l.Spec().node(node).Proxy; p == manifest.KubeProxyIPTables {
-		return &DaemonError{node, fmt.Errorf("the node has %s instead", p), nil}
+	if n := l.Spec().node(node); !n.HasProgram() {
+		return &DaemonError{node, fmt.Errorf("the node has %s instead", n.Proxy), nil}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("took longer than %s", startTimeout))
 	defer cancel()
 	if err := d.Start(ctx); err != nil {
 		return err
 	}
-	// Again: only now connection tracking is certainly loaded.
+	// Again: only now is connection tracking certainly loaded.
 	return setSysctls(d.ns, conntrackAccounting)
 }
 
@@ -283,6 +306,9 @@ func (l *Lab) ReplaceDaemon(ctx context.Context, node string) error {
 	d, err := l.daemon(node)
 	if err != nil {
 		return err
+	}
+	if n := l.Spec().node(node); !n.HasDaemon() {
+		return &DaemonError{node, fmt.Errorf("the node has %s instead", n.Proxy), nil}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("took longer than %s", startTimeout))
 	defer cancel()
@@ -334,7 +360,7 @@ func (l *Lab) Close() error {
 			})
 		}
 		wg.Wait()
-		errs = append(errs, l.cluster.close())
+		errs = append(errs, l.kubeProxy.Close())
 		l.servers.Close()
 		l.hub.close()
 		l.closeErr = errors.Join(append(errs, l.topology.Close(), os.RemoveAll(l.dir))...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -15,6 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/controllers"
 	"github.com/nfqproxy/nfqproxy/control/flows/localnode"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 )
@@ -33,16 +35,17 @@ type live struct {
 	slices *controllers.EndpointSlices
 	rules  kubeProxyRules
 
-	objects atomic.Pointer[manifest.Objects] // as the daemons have them
+	probers   probers
+	following sync.WaitGroup
+	objects   atomic.Pointer[manifest.Objects] // as the daemons have them
 }
 
-// goLive makes the lab follow its file and commands.
+// goLive makes the lab like its file.
 func (l *Lab) goLive() error {
-	f := l.options.File
 	if err := l.Spec().requireRules(); err != nil {
 		return err
 	}
-	written, err := manifest.LoadWritten(nil, f.ObjectPaths())
+	written, err := manifest.LoadWritten(nil, l.file.ObjectPaths())
 	if err != nil {
 		return err
 	}
@@ -69,8 +72,10 @@ func (v *live) sweep() {
 func (v *live) close() {
 	v.stop()
 	v.mu.Lock() // of a change that is under way
-	defer v.mu.Unlock()
 	v.wake.Stop()
+	v.mu.Unlock()
+	v.probers.wg.Wait()
+	v.following.Wait()
 }
 
 // change puts a changed state in force. do changes it and returns what it has changed, in a line for each; an error
@@ -79,7 +84,7 @@ func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string,
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if err := v.ctx.Err(); err != nil {
-		return nil, errors.New("the lab is stopping")
+		return nil, &observe.Error{Status: http.StatusServiceUnavailable, Message: "the lab is stopping"}
 	}
 	next, now := v.state.clone(), time.Now()
 	changes, err := do(next, now)
@@ -93,11 +98,11 @@ func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string,
 		changes = append(changes, fmt.Sprintf("pod %s has ended", name))
 	}
 	if errs := validate("", next.spec); len(errs) > 0 {
-		return nil, next.spec.withNames(errs)
+		return nil, invalid("", next.spec.withNames(errs))
 	}
 	objects, err := next.objects(v.slices, now)
 	if err != nil {
-		return nil, err
+		return nil, invalid("", err)
 	}
 	// Hosts come before the objects that name them, and go after these.
 	gone, err := v.build(ctx, next)
@@ -108,12 +113,13 @@ func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string,
 	if err := v.lab.identify(next.spec); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(v.write(objects), v.rules.write(v.lab.topology, next.spec, objects)); err != nil {
+	if err := errors.Join(v.write(objects), v.rules.write(v.lab.topology, next.spec, objects), v.lab.kubeProxy.objects.Set(objects)); err != nil {
 		return nil, err
 	}
 	v.state = next
 	v.lab.spec.Store(next.spec)
 	v.objects.Store(objects)
+	v.probe()
 	if !wake.IsZero() {
 		v.wake.Reset(time.Until(wake))
 	}
@@ -128,11 +134,11 @@ func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string,
 
 // Change changes the lab, and returns what has changed, in a line for each. An error leaves the lab as it is.
 func (l *Lab) Change(ctx context.Context, c Change) ([]string, error) {
-	if l.live == nil {
-		return nil, errors.New("this lab does not change")
+	if err := c.Check(); err != nil {
+		return nil, err
 	}
 	changes, err := l.live.change(ctx, func(s *state, now time.Time) ([]string, error) {
-		changes, err := c.apply(s, now)
+		changes, err := s.change(&c, now)
 		if err != nil || c.Node == nil {
 			return changes, err
 		}
@@ -167,7 +173,7 @@ func (v *live) settle(ctx context.Context) []string {
 	var wg sync.WaitGroup
 	for i := range nodes {
 		name := nodes[i].Name
-		if state, _, _ := v.lab.daemons[name].state(); state == Ready {
+		if state, _, _ := v.lab.daemons[name].state(); state == Ready && nodes[i].HasDaemon() {
 			wg.Go(func() {
 				if err := v.applied(ctx, name, want); err != nil {
 					late[i] = fmt.Sprintf("node %s does not decide by this yet: %v", name, err)
@@ -203,9 +209,6 @@ func (v *live) applied(ctx context.Context, node, digest string) error {
 
 // state is what the lab is now: read only.
 func (l *Lab) state() *state {
-	if l.live == nil {
-		return &state{spec: l.Spec()}
-	}
 	l.live.mu.Lock()
 	defer l.live.mu.Unlock()
 	return l.live.state
@@ -233,6 +236,9 @@ func (v *live) build(ctx context.Context, next *state) (gone []string, err error
 		name := m.Who()
 		if v.lab.topology.find(name) != nil {
 			if reflect.DeepEqual(before[name], after[name]) {
+				if err := v.serve(ctx, m, !next.pods[name].stopped); err != nil {
+					return nil, err
+				}
 				continue
 			}
 			// Another one, or one of a change that failed.
@@ -248,13 +254,24 @@ func (v *live) build(ctx context.Context, next *state) (gone []string, err error
 			err = v.lab.topology.buildClient(&h)
 		}
 		if err == nil {
-			err = v.lab.servers.add(ctx, m)
+			err = v.serve(ctx, m, !next.pods[name].stopped)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	return gone, nil
+}
+
+// serve starts or stops the server of a host, if it is not as wanted.
+func (v *live) serve(ctx context.Context, m machine, wanted bool) error {
+	switch running := v.lab.servers.has(m.Who()); {
+	case wanted && !running:
+		return v.lab.servers.add(ctx, m)
+	case !wanted && running:
+		v.lab.servers.remove(m.Who())
+	}
+	return nil
 }
 
 // byHost are the pods and clients by name: what their hosts depend on.
@@ -264,7 +281,7 @@ func (s *Spec) byHost() map[string]any {
 		all[n.Name] = n
 	}
 	for _, p := range s.Pods {
-		p.Deployment, p.Labels, p.GracePeriodSeconds = "", nil, nil
+		p.Deployment, p.Labels, p.GracePeriodSeconds, p.ReadinessProbe = "", nil, nil, nil
 		all[p.FullName()] = p
 	}
 	for _, c := range s.Clients {
@@ -290,6 +307,9 @@ func (v *live) write(o *manifest.Objects) error {
 	return os.Rename(f.Name(), v.path)
 }
 
+// Objects are the Kubernetes objects in force: read only.
+func (l *Lab) Objects() *manifest.Objects { return l.live.objects.Load() }
+
 // load returns the objects in force, and the configuration of the nodes, as a findings.Doctor wants them.
 func (v *live) load(context.Context) (*manifest.Objects, control.NodeConfig, error) {
 	config, o := proxyconfig.Default().Node, v.objects.Load()
@@ -297,17 +317,29 @@ func (v *live) load(context.Context) (*manifest.Objects, control.NodeConfig, err
 	return o, config, nil
 }
 
-// follow puts changes of the files in force, and reports what of them is not, until the context ends.
-func (v *live) follow(ctx context.Context, report func(FilesStatus)) error {
-	file := v.lab.options.File
+// followFiles puts changes of the files in force, and publishes what of them is not, until close.
+func (v *live) followFiles() {
+	report := func(s FilesStatus) {
+		v.lab.files.Store(&s)
+		v.lab.hub.publish(Event{Files: &s})
+	}
+	v.following.Go(func() {
+		if err := v.follow(report); err != nil {
+			report(FilesStatus{Problems: []string{"cannot watch the files: " + err.Error()}})
+		}
+	})
+}
+
+func (v *live) follow(report func(FilesStatus)) error {
+	file := v.lab.file
 	var w filesWatch
 	var last FilesStatus
-	return manifest.NewWrittenSource(file.ObjectPaths()...).Run(ctx, func(o *manifest.Objects, err error) {
+	return manifest.NewWrittenSource(file.ObjectPaths()...).Run(v.ctx, func(o *manifest.Objects, err error) {
 		s := FilesStatus{Problems: problems(file, o, err)}
 		if len(s.Problems) == 0 {
-			s = v.edit(ctx, o, &w)
+			s = v.edit(v.ctx, o, &w)
 		}
-		if !reflect.DeepEqual(s, last) {
+		if v.ctx.Err() == nil && !reflect.DeepEqual(s, last) {
 			report(s)
 		}
 		last = s

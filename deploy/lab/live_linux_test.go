@@ -3,6 +3,8 @@ package lab
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,7 +19,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 const living = `apiVersion: nfqproxy.dev/v1alpha1
@@ -51,11 +55,15 @@ type livingLab struct {
 
 func newLivingLab(t *testing.T) *livingLab {
 	t.Helper()
+	return newLivingLabOf(t, living)
+}
+
+func newLivingLabOf(t *testing.T, text string) *livingLab {
+	t.Helper()
 	l := &livingLab{T: t, path: filepath.Join(t.TempDir(), "lab.yaml")}
-	l.save(living)
+	l.save(text)
 	l.Lab = upFile(t, l.path, func(*Spec) {})
 	l.events = l.Subscribe(1000)
-	go func() { _ = l.live.follow(t.Context(), func(FilesStatus) {}) }()
 	return l
 }
 
@@ -159,7 +167,7 @@ func TestLive(t *testing.T) {
 	l.expect("10.244.0.2, 10.244.0.3, 10.244.1.2")
 	l.answers("shell", "10.244.1.2:8080")
 
-	l.do(Change{Scale: &Scale{"web", 4}})
+	l.do(Change{Scale: &Scale{Deployment: "web", Replicas: 4}})
 	l.expect("10.244.0.2, 10.244.0.3, 10.244.1.2, 10.244.1.3")
 	l.answers("shell", "10.244.1.3:8080")
 	if h := l.topology.find("shop/web-4"); h.Hostname() != "web-4" || !strings.Contains(h.File(hostsFile), "10.244.1.3\tweb-4\n") {
@@ -172,13 +180,13 @@ func TestLive(t *testing.T) {
 	l.expect("10.244.0.2, 10.244.0.3, 10.244.1.2, 10.244.1.3")
 
 	// A terminating pod serves; its replacement is there at once.
-	l.do(Change{RemovePod: &RemovePod{"shop/web-1", new(time.Hour)}})
+	l.do(Change{RemovePod: &RemovePod{Pod: "shop/web-1", Grace: new(observe.Duration(time.Hour))}})
 	l.expect("10.244.0.2 not ready terminating, 10.244.0.3, 10.244.0.4, 10.244.1.2, 10.244.1.3")
 	l.answers("shell", "10.244.0.2:8080")
 	if _, err := l.Change(t.Context(), Change{RemovePod: &RemovePod{Pod: "web-1"}}); err == nil || !strings.Contains(err.Error(), "terminating already") {
 		t.Errorf("a pod ends twice: %v", err)
 	}
-	l.do(Change{RemovePod: &RemovePod{"web-2", new(time.Duration(0))}})
+	l.do(Change{RemovePod: &RemovePod{Pod: "web-2", Grace: new(observe.Duration(0))}})
 	l.await("pod shop/web-2 has ended")
 	if _, err := l.Namespace("web-2"); err == nil {
 		t.Error("web-2 is still there")
@@ -186,6 +194,11 @@ func TestLive(t *testing.T) {
 
 	l.do(Change{AddPod: &Pod{Name: "more", Namespace: "shop", Node: "node-b", Labels: map[string]string{"app": "web"}, Ports: []Port{{Name: "http", Port: 8080, Protocol: 6}}}})
 	l.answers("shell", "10.244.1.4:8080")
+
+	// A pod may have the name of a deployment.
+	l.do(Change{AddPod: &Pod{Name: "web", Namespace: "shop"}})
+	l.do(Change{RemovePod: &RemovePod{Pod: "shop/web", Grace: new(observe.Duration(0))}})
+	l.await("pod shop/web has ended")
 
 	for _, wrong := range []struct {
 		pod  Pod
@@ -249,19 +262,93 @@ func TestLive(t *testing.T) {
 	applied := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "second"}, Spec: corev1.ServiceSpec{
 		Type: corev1.ServiceTypeNodePort, Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 81, Protocol: corev1.ProtocolTCP}},
 	}}
-	l.do(Change{Apply: &Applied{Services: []*corev1.Service{applied}}})
-	for _, s := range l.live.objects.Load().Services {
+	l.do(Change{Apply: manifestOf(t, applied)})
+	for _, s := range l.Objects().Services {
 		if s.Name == "second" && (s.Spec.ClusterIP == "" || s.Spec.Ports[0].NodePort == 0) {
 			t.Errorf("nothing is allocated for it: %+v", s.Spec)
 		}
 	}
 }
 
+// TestInvalidChanges: a mistake changes nothing, and the error names its field.
+func TestInvalidChanges(t *testing.T) {
+	t.Parallel()
+	l := newLivingLab(t)
+	secret := filepath.Join(t.TempDir(), "secret.yaml")
+	if err := os.WriteFile(secret, []byte("secret: text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {clusterIP: 10.96.0.77, ports: [{port: 80}]}\n"
+	before := l.state()
+	for _, tt := range []struct {
+		change      Change
+		field, want string
+	}{
+		{Change{}, "", "0 changes: want one of apply, delete, scale, addPod, removePod, ready, server and node"},
+		{Change{Apply: "a: b"}, "apply", "manifest: document 1: apiVersion: missing: not a Kubernetes object"},
+		{Change{Apply: "kind: ["}, "apply", "manifest: document 1: "},
+		{Change{Apply: service + "---\n" + service}, "apply", "manifest: document 2: Service shop/web: is already defined in manifest: document 1"},
+		{Change{Apply: living}, "apply", "the manifest has a Lab: edit the running lab's own file instead"},
+		{Change{Apply: strings.Replace(living, "metadata", "objects: ["+secret+"]\nmetadata", 1)}, "apply", "the manifest has a Lab: edit the running lab's own file instead"}, // whose objects are not read
+		{Change{Apply: "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {nodeName: node-c}\n"}, "apply", `pod default/a: no node "node-c"`},
+		{Change{Apply: "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {terminationGracePeriodSeconds: -1}\n"}, "apply", "manifest: document 1: Pod default/a: spec.terminationGracePeriodSeconds: -1: want a number from 0 to 3600"},
+		{Change{Apply: "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n"}, "apply", "no Service, EndpointSlice, Deployment or Pod in the manifest"},
+		{Change{Delete: &Deletion{Kind: "Pod", Name: "none"}}, "delete.name", `no pod "none"`},
+		{Change{Delete: &Deletion{Kind: "Node", Name: "node-a"}}, "delete.kind", `"Node": want one of Service, EndpointSlice, Pod, Deployment`},
+		{Change{Scale: &Scale{Deployment: "wep", Replicas: 1}}, "scale.deployment", `no deployment "wep"`},
+		{Change{Scale: &Scale{Deployment: "web", Replicas: 1001}}, "scale.replicas", "1001 replicas: want a number from 0 to 1000"},
+		{Change{AddPod: &Pod{Name: "x", Node: "node-c"}}, "addPod.node", `no node "node-c"`},
+		{Change{AddPod: &Pod{Name: "x", GracePeriodSeconds: new(uint16(3601))}}, "addPod.gracePeriodSeconds", "3601 seconds: want a number from 0 to 3600"},
+		{Change{AddPod: &Pod{Name: "x", ReadinessProbe: new(corev1.Probe)}}, "addPod.readinessProbe", "readinessProbe: a lab probes by httpGet or tcpSocket"},
+		{Change{AddPod: &Pod{}}, "", "pod default/: "},
+		{Change{AddPod: &Pod{Name: "x", Ports: []Port{{}}}}, "", "pod default/x: port 0: want a port from 1 to 65535"},
+		{Change{AddPod: &Pod{Name: "x", Ports: []Port{{Port: 80, Protocol: decision.SCTP}}}}, "", "pod default/x: port 80/SCTP: the built-in server supports TCP and UDP"},
+		{Change{AddPod: &Pod{Name: "x", Ports: []Port{{Port: 80, Server: "http"}}}}, "", `pod default/x: server "http": want dns`},
+		{Change{RemovePod: &RemovePod{Pod: "none"}}, "removePod.pod", `no pod "none"`},
+		{Change{RemovePod: &RemovePod{Pod: "shell", Grace: new(observe.Duration(-1))}}, "removePod.grace", "-1ns: want a time from 0s to 1h0m0s"},
+		{Change{Ready: &Readiness{Pod: "none"}}, "ready.pod", `no pod "none"`},
+		{Change{Server: &Serving{Pod: "none"}}, "server.pod", `no pod "none"`},
+		{Change{Node: &NodeEvent{Node: "none", Action: "up"}}, "node.node", `no node "none"`},
+		{Change{Node: &NodeEvent{Node: "node-a", Action: "explode"}}, "node.action", `"explode": want one of down, up, drain, uncordon`},
+	} {
+		changes, err := l.Change(t.Context(), tt.change)
+		e, ok := errors.AsType[*observe.Error](err)
+		if !ok || e.Status != http.StatusBadRequest || e.Field != tt.field || !strings.HasPrefix(e.Message, tt.want) || l.state() != before {
+			t.Errorf("%+v: %q, %+v; want %s: %s", tt.change, changes, err, tt.field, tt.want)
+		}
+	}
+	if _, err := l.RemoveFault(t.Context(), 5); !isStatus(err, http.StatusNotFound) {
+		t.Errorf("a fault that is not there: %v", err)
+	}
+	if _, err := l.AddFault(t.Context(), Fault{Kind: "kill", Host: "node-a"}); !isStatus(err, http.StatusConflict) { // it has no daemon
+		t.Errorf("a daemon that does not run is killed: %v", err)
+	}
+	// A manifest with other kinds is applied without these.
+	if changes := l.do(Change{Apply: service + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: a}\n"}); !slices.Equal(changes[:2], []string{"Service shop/web is replaced", "left out: 1 Secret"}) {
+		t.Errorf("changes: %q", changes)
+	}
+}
+
+func isStatus(err error, status int) bool {
+	e, ok := errors.AsType[*observe.Error](err)
+	return ok && e.Status == status
+}
+
+// manifestOf is the text of a Service.
+func manifestOf(t *testing.T, s *corev1.Service) string {
+	t.Helper()
+	text, err := (&Applied{Services: []*corev1.Service{s}}).Manifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
 // TestEdits: the file changes while the lab runs, also what commands have changed before.
 func TestEdits(t *testing.T) {
 	t.Parallel()
 	l := newLivingLab(t)
-	l.do(Change{Scale: &Scale{"web", 1}})
+	l.do(Change{Scale: &Scale{Deployment: "web", Replicas: 1}})
 	edit := func(old, new, change string) {
 		t.Helper()
 		if !strings.Contains(living, old) {
@@ -277,7 +364,7 @@ func TestEdits(t *testing.T) {
 	l.answers("shell", "10.244.1.21:9")
 	// port is that of Service shop/web.
 	port := func() int32 {
-		for _, s := range l.live.objects.Load().Services {
+		for _, s := range l.Objects().Services {
 			if s.Name == "web" {
 				return s.Spec.Ports[0].Port
 			}
@@ -287,7 +374,7 @@ func TestEdits(t *testing.T) {
 	web := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.ServiceSpec{
 		Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 90, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromString("http")}},
 	}}
-	l.do(Change{Apply: &Applied{Services: []*corev1.Service{web}}})
+	l.do(Change{Apply: manifestOf(t, web)})
 	if port() != 90 {
 		t.Errorf("the applied Service has port %d", port())
 	}
@@ -296,10 +383,10 @@ func TestEdits(t *testing.T) {
 		t.Errorf("after the edit the Service has port %d", port())
 	}
 	edit("replicas: 3", "replicas: 2", "deployment shop/web is changed")
-	l.expect("10.244.0.2, 10.244.1.2")
+	l.expect("10.244.0.2, 10.244.1.3") // 10.244.1.2 was an ended pod's
 	l.await("pod default/new has ended")
 	edit("{name: http, port: 8080}", "{name: http, port: 8080}, {port: 8081}", "deployment shop/web is changed")
-	l.answers("shell", "10.244.0.3:8081")
+	l.answers("shell", "10.244.0.4:8081")
 	edit("deployments:\n- {name: web, namespace: shop", "clients:\n- {name: outside, addresses: [192.0.2.100], routesToPods: true}\ndeployments:\n- {name: web, namespace: shop", "client outside is added")
 	address, _, _ := strings.Cut(l.endpoints(), ",")
 	l.answers("outside", address+":8080")

@@ -89,7 +89,7 @@ func TestParseErrors(t *testing.T) {
 		want     []string
 	}{
 		{"unknown field", "podCIDRs: [10.244.1.0/24]", "podCIDR: 10.244.1.0/24", []string{
-			"lab.yaml: nodes[1].podCIDR: unknown field; known fields: addresses, labels, name, podCIDRs, ports"}},
+			"lab.yaml: nodes[1].podCIDR: unknown field; known fields: addresses, kubeProxyMode, labels, name, podCIDRs, ports"}},
 		{"case of a field", "podCIDRs: [10.244.1.0/24]", "PodCIDRs: [10.244.1.0/24]", []string{`lab.yaml: nodes[1].PodCIDRs: unknown field, did you mean "podCIDRs"?`}},
 		{"unknown top field", "objects:", "object:", []string{"lab.yaml: object: unknown field"}},
 		{"not a lab", "kind: Lab", "kind: Service", []string{`lab.yaml: the first document must have`}},
@@ -137,6 +137,9 @@ func TestParseErrors(t *testing.T) {
 		{"port missing", "{port: 6443}", "{protocol: TCP}", []string{"nodes[0].ports[0].port: missing"}},
 		{"port twice", "{port: 6443}", "{port: 1}, {port: 1}", []string{"nodes[0].ports[1]: port 1/TCP is given twice"}},
 		{"no such protocol", "protocol: UDP", "protocol: SCTP", []string{"pods[0].ports[1].protocol: SCTP: the built-in server supports TCP and UDP"}},
+		{"no such proxy", "name: node-b, ", "name: node-b, proxy: ipvs, ", []string{`nodes[1].proxy: "ipvs": want nfqproxy, kube-proxy, kube-proxy-iptables or none`}},
+		{"no such mode", "name: node-b, ", "name: node-b, proxy: kube-proxy, kubeProxyMode: ipvs, ", []string{`nodes[1].kubeProxyMode: "ipvs": want iptables or nftables`}},
+		{"a mode of another proxy", "name: node-b, ", "name: node-b, kubeProxyMode: nftables, ", []string{"nodes[1].kubeProxyMode: it requires proxy: kube-proxy"}},
 		{"no such server", "server: dns", "server: bind", []string{`pods[0].ports[1].server: "bind": want answer or dns`}},
 		{"a server of another type", "server: dns", "server: 53", []string{"pods[0].ports[1].server: want a kind of server"}},
 		{"port twice with different servers", "{port: 80, server: answer}", "{port: 53, protocol: UDP}", []string{"pods[0].ports[1]: port 53/UDP is given twice"}},

@@ -68,11 +68,11 @@ func upWith(t *testing.T, name, daemon string, change func(*Spec, *Options)) (*L
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Objects: []string{"/the/lab.yaml", "/more"}, Env: []string{fakeDaemonVariable + "=" + daemon}, NoDaemons: daemon == ""}
+	o := Options{Env: []string{fakeDaemonVariable + "=" + daemon}, NoDaemons: daemon == ""}
 	if change != nil {
 		change(f.Spec, &o)
 	}
-	l, err := Up(t.Context(), f.Spec, o)
+	l, err := Up(t.Context(), f, o)
 	if err == nil {
 		t.Cleanup(func() { _ = l.Close() })
 	}

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/nfqproxy/nfqproxy/control/flows/findings"
 	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
@@ -36,7 +38,7 @@ func (l *Lab) makeDir() (err error) {
 	if l.dir, err = os.MkdirTemp("/run", "nfqproxy-lab-"); err != nil {
 		return err
 	}
-	l.token = rand.Text()
+	l.token = cmp.Or(l.options.Token, rand.Text())
 	return os.WriteFile(l.tokenFile(), []byte(l.token), 0o600)
 }
 
@@ -51,9 +53,9 @@ func (l *Lab) NodeObserver(node string) (*observe.Client, error) {
 	return observe.NewClient("unix:"+d.socket, observe.ClientOptions{Token: l.token})
 }
 
-// OpenFlows prepares the flow API of all nodes and its page, at a listener. serve serves them
-// until the context ends, and has to be called.
-func (l *Lab) OpenFlows(listener net.Listener) (serve func(context.Context) error, err error) {
+// OpenFlows prepares the flow API of all nodes and its page, at listeners, of which the first is the one that the status
+// has. serve serves them until the context ends, and has to be called.
+func (l *Lab) OpenFlows(listener net.Listener, others ...net.Listener) (serve func(context.Context) error, err error) {
 	var members []observe.Member
 	for _, n := range l.Spec().Nodes {
 		name := n.Name
@@ -70,12 +72,16 @@ func (l *Lab) OpenFlows(listener net.Listener) (serve func(context.Context) erro
 	if err != nil {
 		return nil, err
 	}
-	l.FlowAPI = FlowAPIStatus{URL: "http://" + listener.Addr().String(), Token: l.token}
+	l.FlowAPI, l.Observer = FlowAPIStatus{URL: "http://" + listener.Addr().String(), Token: l.token}, &mapped{fleet, l}
 	return func(ctx context.Context) error {
 		defer fleet.Close()
-		observer := &mapped{fleet, l}
-		doctor := &findings.Doctor{Observer: observer, Objects: l.loadObjects(), Firewall: l.Firewall}
-		return flowapi.Serve(ctx, listener, flowapi.Config{Observer: observer, Doctor: doctor, Requester: l, Page: webpage.Handler(), Token: l.token, OpenLoopback: true})
+		doctor := &findings.Doctor{Observer: l.Observer, Objects: l.live.load, Firewall: l.Firewall}
+		config := flowapi.Config{Observer: l.Observer, Doctor: doctor, Requester: l, Teacher: l.options.Teacher, Lab: l, Page: webpage.Handler(), Token: l.token, OpenLoopback: true}
+		served, ctx := errgroup.WithContext(ctx)
+		for _, l := range append(others, listener) {
+			served.Go(func() error { return flowapi.Serve(ctx, l, config) })
+		}
+		return served.Wait()
 	}, nil
 }
 
@@ -93,7 +99,8 @@ func (m *mapped) Topology(ctx context.Context) (*observe.Topology, error) {
 			t.Nodes[i].Observed = slices.ContainsFunc(seen.Nodes, func(n observe.TopologyNode) bool { return n.Name == t.Nodes[i].Name && n.Observed })
 		}
 	}
-	t.CanHold, t.CanWhy, t.CanRequest = m.Holder() != nil, true, true
+	t.CanHold, t.CanWhy, t.CanRequest, t.CanChange = m.Holder() != nil, true, true, true
+	t.CanLearn = m.lab.options.Teacher != nil
 	t.Sort()
 	return t, nil
 }

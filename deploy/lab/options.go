@@ -27,6 +27,8 @@ type RunOptions struct {
 	All    bool // up: include flows for no service
 	Walk   bool // up: show the walk through the chains below each decision
 	Logs   bool // up: show the daemons' logs
+	// KubeProxy is the program of nodes with proxy: kube-proxy; see [Options].
+	KubeProxy string
 	// NoHairpinMasquerade overrides the lab's own setting: see [Proxy].
 	NoHairpinMasquerade bool
 }

@@ -31,12 +31,15 @@ func restoreProgram(f decision.Family) string {
 // requireRules is an error if this machine cannot load rules that a node has.
 func (s *Spec) requireRules() error {
 	for i := range s.Nodes {
-		n := &s.Nodes[i]
-		if n.Proxy != manifest.KubeProxyIPTables {
+		n, program, pack := &s.Nodes[i], restoreProgram(decision.IPv4), "iptables"
+		if n.Proxy != manifest.KubeProxyIPTables && n.Proxy != manifest.KubeProxy {
 			continue
 		}
-		if _, err := exec.LookPath(restoreProgram(decision.IPv4)); err != nil {
-			return fmt.Errorf("node %s has proxy: %s, which requires iptables-restore: install iptables", n.Name, n.Proxy)
+		if n.KubeProxyMode == "nftables" {
+			program, pack = "nft", "nftables"
+		}
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("node %s has proxy: %s, which requires %s: install %s", n.Name, n.Proxy, program, pack)
 		}
 	}
 	return nil

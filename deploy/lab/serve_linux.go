@@ -14,48 +14,58 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 )
 
 // Status is the current state of the lab.
 func (l *Lab) Status() *Status {
 	now := l.state()
 	t := now.spec.topology()
-	s := &Status{Name: t.Lab, Started: l.started, Clients: t.Hosts, FlowAPI: l.FlowAPI, Faults: l.Faults()}
+	s := &Status{LabStatus: observe.LabStatus{Name: t.Lab, Clients: t.Hosts, Faults: l.Faults()}, Started: l.started, FlowAPI: l.FlowAPI}
 	s.Pods, s.Deployments = now.podStatus(t.Pods), now.deploymentStatus()
 	if files := l.files.Load(); files != nil {
 		s.Files = *files
 	}
 	for _, n := range t.Nodes {
 		state, pid, err := l.daemons[n.Name].state()
-		d := DaemonStatus{State: string(state), PID: pid}
-		if now.spec.node(n.Name).Proxy == manifest.KubeProxyIPTables {
-			d.State = manifest.KubeProxyIPTables
+		d := observe.LabDaemonStatus{State: string(state), PID: pid}
+		switch node := now.spec.node(n.Name); {
+		case !node.HasProgram():
+			d.State = node.Proxy
+		case !node.HasDaemon():
+			d.State = node.Proxy + " " + d.State
 		}
 		if err != nil {
 			d.Error = err.Error()
 		}
 		ns := now.nodes[n.Name]
-		s.Nodes = append(s.Nodes, NodeStatus{n.Name, n.Addresses, n.PodCIDRs, d, ns.down, ns.cordoned})
+		s.Nodes = append(s.Nodes, observe.LabNodeStatus{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs, Daemon: d, Down: ns.down, Cordoned: ns.cordoned})
 	}
 	return s
 }
 
-// attendant serves requests to a running lab.
-type attendant struct {
-	lab  *Lab
-	down func() // stops the lab
-	wg   sync.WaitGroup
+// LabStatus is the part of the status that the flow API has, as [observe.Lab].
+func (l *Lab) LabStatus(context.Context) (*observe.LabStatus, error) {
+	return &l.Status().LabStatus, nil
 }
 
-// serveControl serves requests on a listening socket until the context ends or a request
-// stops the lab; then it calls down.
-func (l *Lab) serveControl(ctx context.Context, listener *net.UnixListener, down func()) error {
+// attendant serves requests to a running lab.
+type attendant struct {
+	lab    *Lab
+	inside bool   // the clients are in hosts of the lab
+	down   func() // stops the lab
+	wg     sync.WaitGroup
+}
+
+// serveControl serves requests on a listening socket, that inside the lab or the one outside, until the context ends or
+// a request stops the lab; then it calls down.
+func (l *Lab) serveControl(ctx context.Context, listener *net.UnixListener, inside bool, down func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
-	c := attendant{lab: l, down: func() {
+	c := attendant{lab: l, inside: inside, down: func() {
 		// Before the response: the client then waits on a second connection, which must not
 		// be accepted.
 		cancel()
@@ -92,14 +102,13 @@ func (c *attendant) answer(ctx context.Context, conn *net.UnixConn) {
 	}
 	switch {
 	case r.Status:
-		_ = writeMessage(conn, response{Status: c.lab.Status()})
-	case r.Objects:
-		objects, _, err := c.lab.loadObjects()(ctx)
-		if err != nil {
-			_ = writeMessage(conn, response{Error: err.Error()})
-			return
+		s := c.lab.Status()
+		if c.inside { // hosts have no way to the address outside
+			s.FlowAPI.URL = "unix:" + flowapi.DefaultSocket
 		}
-		_ = writeMessage(conn, response{Objects: objects})
+		_ = writeMessage(conn, response{Status: s})
+	case r.Objects:
+		_ = writeMessage(conn, response{Objects: c.lab.Objects()})
 	case r.Firewall != nil:
 		rules, err := c.lab.Firewall(ctx, r.Firewall.Node, r.Firewall.To)
 		if err != nil {
@@ -140,7 +149,7 @@ func (c *attendant) answer(ctx context.Context, conn *net.UnixConn) {
 func (l *Lab) fault(ctx context.Context, r *faultRequest) ([]Fault, error) {
 	switch {
 	case r.Add != nil:
-		f, err := l.AddFault(*r.Add)
+		f, err := l.AddFault(ctx, *r.Add)
 		return []Fault{f}, err
 	case r.Remove != nil:
 		return l.RemoveFault(ctx, *r.Remove)
@@ -172,7 +181,7 @@ func (c *attendant) exec(conn *net.UnixConn, r *execRequest, files []*os.File) (
 		return notExecutable, fmt.Errorf("%s: %w", r.Command[0], err)
 	}
 	cmd := &exec.Cmd{
-		Path: path, Args: r.Command, Dir: r.Dir, Env: append(r.Env, "NFQPROXY_LAB="+c.lab.Spec().Name, "NFQPROXY_LAB_HOST="+r.Host, "HOSTNAME="+ns.Hostname()),
+		Path: path, Args: r.Command, Dir: r.Dir, Env: append(r.Env, labVariable+"="+c.lab.Spec().Name, "NFQPROXY_LAB_HOST="+r.Host, "HOSTNAME="+ns.Hostname()),
 		Stdin: files[0], Stdout: files[1], Stderr: files[2],
 		// A process group of its own, so that signals reach all of it.
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},

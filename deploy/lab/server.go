@@ -57,6 +57,9 @@ const (
 	drainTimeout   = 2 * time.Second
 )
 
+// healthPaths are for probes. They are those of Kubernetes' own programs.
+var healthPaths = []string{"/healthz", "/livez", "/readyz"}
+
 // server is the built-in server of one host. It serves listeners until Close.
 type server struct {
 	identity Answer // without Client and Local
@@ -74,6 +77,9 @@ func newServer(identity Answer) *server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.who)
 	mux.HandleFunc("GET /download", s.download)
+	for _, path := range healthPaths {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	}
 	s.http = http.Server{Handler: mux, ReadHeaderTimeout: idleTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: 64 << 10}
 	return s
 }

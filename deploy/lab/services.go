@@ -8,20 +8,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
-
-// loadServices reads the service ports from the files the daemons read.
-func loadServices(paths []string) ([]*decision.ServicePort, error) {
-	objects, err := manifest.Load(paths)
-	if err != nil {
-		return nil, err
-	}
-	services, _ := control.Build(objects, control.NodeConfig{})
-	return services, nil
-}
 
 // podAt finds the pod that has an address; nil: none.
 func (s *Spec) podAt(a netip.Addr) *Pod {
@@ -41,7 +30,10 @@ func (s *Spec) served(svc *decision.ServicePort) bool { return s.servedBy(svc, m
 func (s *Spec) servedBy(svc *decision.ServicePort, kind manifest.LabServer) bool {
 	for _, e := range svc.UsableEndpoints(decision.Cluster) {
 		p := s.podAt(e.AddrPort.Addr())
-		if p == nil || !slices.Contains(p.Ports, Port{Port: e.AddrPort.Port(), Protocol: svc.Protocol, Server: kind}) {
+		if p == nil {
+			return false
+		}
+		if i := portAt(p.Ports, e.AddrPort.Port(), svc.Protocol); i < 0 || p.Ports[i].Server != kind {
 			return false
 		}
 	}

@@ -20,6 +20,9 @@ import (
 // with its last holder. It is in the network namespace that the lab was started from.
 const socketPrefix = "@nfqproxy-lab-"
 
+// insideSocket is where a lab is found from its hosts, which are in other network namespaces: in the lab's own /run.
+const insideSocket = "/run/nfqproxy-lab.sock"
+
 func socketName(uid int, lab string) string {
 	return fmt.Sprintf("%s%d-%s", socketPrefix, uid, lab)
 }
@@ -120,8 +123,16 @@ func parseUnixTable(table string, uid int) (own, others []string) {
 	return own, others
 }
 
-// dial connects to a running lab; an empty name selects the only one.
+// labVariable is the environment variable with the lab of the host that a process is in.
+const labVariable = "NFQPROXY_LAB"
+
+// dial connects to a running lab; an empty name selects the only one, or that of the host that this process is in.
 func dial(name string) (*net.UnixConn, error) {
+	if own := os.Getenv(labVariable); own != "" && (name == "" || name == own) {
+		if c, err := net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: insideSocket}); err == nil {
+			return c, checkPeer(c)
+		}
+	}
 	own, others, err := running()
 	if err != nil {
 		return nil, err

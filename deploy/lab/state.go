@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,13 +33,29 @@ type state struct {
 	applied objectSet
 	pods    map[string]podState  // by full name; without an entry: ready
 	nodes   map[string]nodeState // by name
+	given   *manifest.Given
+	// made are the names of the EndpointSlices that were last made of Services' selectors.
+	made map[string]bool
 }
 
 // podState is how a pod differs from one that runs and is ready.
 type podState struct {
-	unready bool
-	ends    time.Time // it is terminating and ends then; zero: it is not
+	unready bool        // by a command, whatever its probe finds
+	probe   probeResult // of a pod with a readiness probe
+	failure string      // of the probe; empty: none
+	stopped bool        // its server does not run
+	ends    time.Time   // it is terminating and ends then; zero: it is not
+	applied bool        // a command has written it: what the files have of it is not in force
 }
+
+// probeResult is what a readiness probe finds.
+type probeResult int
+
+const (
+	probeUnknown probeResult = iota // not enough probes yet
+	probeSucceeds
+	probeFails
+)
 
 // nodeState is how a node differs from one that is up.
 type nodeState struct {
@@ -46,14 +63,14 @@ type nodeState struct {
 	cordoned bool // gets no new pods
 }
 
-// objectSet are objects by kind and "namespace/name".
+// objectSet are objects by kind and "namespace/name". Nil is an object of the files that a command has deleted.
 type objectSet struct {
 	services map[string]*corev1.Service
 	slices   map[string]*discoveryv1.EndpointSlice
 }
 
 func newState(spec *Spec, written *manifest.Objects) *state {
-	return &state{spec: spec, start: (*Spec)(written.Lab), written: written}
+	return &state{spec: spec, start: (*Spec)(written.Lab), written: written, given: manifest.NewGiven((*manifest.Lab)(spec))}
 }
 
 // clone is a copy to change.
@@ -63,7 +80,7 @@ func (s *state) clone() *state {
 	spec.Pods, spec.Clients, spec.Deployments = slices.Clone(spec.Pods), slices.Clone(spec.Clients), slices.Clone(spec.Deployments)
 	c.spec = &spec
 	c.applied = objectSet{maps.Clone(s.applied.services), maps.Clone(s.applied.slices)}
-	c.pods, c.nodes = maps.Clone(s.pods), maps.Clone(s.nodes)
+	c.pods, c.nodes, c.given = maps.Clone(s.pods), maps.Clone(s.nodes), s.given.Clone()
 	if c.pods == nil {
 		c.pods = make(map[string]podState)
 	}
@@ -80,6 +97,11 @@ func (s *state) pod(name string) *Pod {
 		}
 	}
 	return nil
+}
+
+// placement is where further pods can be.
+func (s *state) placement() manifest.Placement {
+	return manifest.Placement{Pods: s.spec.Pods, Unschedulable: s.unschedulable, Given: s.given}
 }
 
 func (s *state) unschedulable(node string) bool { return s.nodes[node].down || s.nodes[node].cordoned }
@@ -101,7 +123,7 @@ func (s *state) replicas(now time.Time) (changes []string) {
 			changes = append(changes, s.end(own[len(own)-1], now, nil))
 			own = own[:len(own)-1]
 		}
-		added, err := lab.PodsOf(d, s.spec.Pods, s.unschedulable)
+		added, err := lab.PodsOf(d, s.placement())
 		for _, p := range added {
 			s.spec.Pods = append(s.spec.Pods, p)
 			changes = append(changes, fmt.Sprintf("pod %s is added on %s with %s", p.FullName(), p.Node, texts(p.Addresses)))
@@ -160,11 +182,15 @@ func (s *state) objects(c *controllers.EndpointSlices, now time.Time) (*manifest
 	if err := controllers.Allocate(o.Services, o.Lab.ServicePrefixes()); err != nil {
 		return nil, err
 	}
-	o.Nodes, o.Pods = s.nodeObjects(), s.podObjects()
+	o.Nodes, o.Pods, o.Deployments = s.nodeObjects(), s.podObjects(), s.deploymentObjects()
 	given := merge(s.written.EndpointSlices, s.applied.slices)
 	made, err := c.Sync(o.Services, o.Pods, o.Nodes, given, now)
 	if err != nil {
 		return nil, err
+	}
+	s.made = make(map[string]bool)
+	for _, slice := range made {
+		s.made[nameOf(slice)] = true
 	}
 	o.EndpointSlices = append(given, made...)
 	byName(o.EndpointSlices)
@@ -184,7 +210,7 @@ func (s *state) podObjects() (all []*corev1.Pod) {
 	for i := range s.spec.Pods {
 		p := &s.spec.Pods[i]
 		o, ok := written[p.FullName()]
-		if !ok {
+		if !ok || s.pods[p.FullName()].applied {
 			o = p.Object()
 		}
 		all = append(all, s.withState(o, p))
@@ -201,13 +227,13 @@ func (s *state) podObjects() (all []*corev1.Pod) {
 
 // withState is a pod with the conditions of its state.
 func (s *state) withState(o *corev1.Pod, p *Pod) *corev1.Pod {
-	ps, down := s.pods[p.FullName()], s.nodes[p.Node].down
-	if ps == (podState{}) && !down {
+	ps, why := s.pods[p.FullName()], s.unready(p)
+	if why == "" && ps.ends.IsZero() {
 		return o
 	}
 	o = o.DeepCopy()
-	if ps.unready || down {
-		setReady(&o.Status.Conditions, corev1.PodReady, corev1.ConditionFalse)
+	if why != "" {
+		setUnready(&o.Status.Conditions, why)
 	}
 	if !ps.ends.IsZero() {
 		o.DeletionTimestamp = &metav1.Time{Time: ps.ends}
@@ -215,14 +241,29 @@ func (s *state) withState(o *corev1.Pod, p *Pod) *corev1.Pod {
 	return o
 }
 
-func setReady(conditions *[]corev1.PodCondition, t corev1.PodConditionType, status corev1.ConditionStatus) {
+// unready is why a pod is not ready; empty: it is.
+func (s *state) unready(p *Pod) string {
+	ps := s.pods[p.FullName()]
+	switch {
+	case s.nodes[p.Node].down:
+		return "node " + p.Node + " has lost its connection"
+	case ps.unready:
+		return "made not ready by a command"
+	case p.ReadinessProbe == nil || ps.probe == probeSucceeds:
+		return ""
+	}
+	return "readiness probe: " + cmp.Or(ps.failure, "no result yet")
+}
+
+func setUnready(conditions *[]corev1.PodCondition, why string) {
+	condition := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, Message: why}
 	for i := range *conditions {
-		if (*conditions)[i].Type == t {
-			(*conditions)[i].Status = status
+		if (*conditions)[i].Type == corev1.PodReady {
+			(*conditions)[i] = condition
 			return
 		}
 	}
-	*conditions = append(*conditions, corev1.PodCondition{Type: t, Status: status})
+	*conditions = append(*conditions, condition)
 }
 
 // nodeObjects are the nodes of the files, with their states.
@@ -244,53 +285,65 @@ func (s *state) nodeObjects() (all []*corev1.Node) {
 	return all
 }
 
-// The states of a pod.
-const (
-	podReady       = "ready"
-	podUnready     = "not ready"
-	podTerminating = "terminating"
-)
-
 func (s *state) podState(p *Pod) string {
-	switch ps := s.pods[p.FullName()]; {
-	case !ps.ends.IsZero():
-		return podTerminating
-	case ps.unready || s.nodes[p.Node].down:
-		return podUnready
+	switch {
+	case !s.pods[p.FullName()].ends.IsZero():
+		return observe.PodTerminating
+	case s.unready(p) != "":
+		return observe.PodUnready
 	}
-	return podReady
+	return observe.PodReady
 }
 
 // podStatus are the states of pods of a topology of the state.
-func (s *state) podStatus(pods []observe.TopologyPod) []PodStatus {
-	all := make([]PodStatus, len(pods))
-	for i, p := range pods {
-		all[i] = PodStatus{p, s.podState(s.pod(p.Name))}
+func (s *state) podStatus(pods []observe.TopologyPod) []observe.LabPodStatus {
+	all := make([]observe.LabPodStatus, len(pods))
+	for i, t := range pods {
+		p := s.pod(t.Name)
+		all[i] = observe.LabPodStatus{TopologyPod: t, State: s.podState(p)}
+		if p.Deployment != "" {
+			all[i].Deployment = p.Namespace + "/" + p.Deployment
+		}
 	}
 	return all
 }
 
-func (s *state) deploymentStatus() (all []DeploymentStatus) {
+func (s *state) deploymentStatus() (all []observe.LabDeploymentStatus) {
+	for _, d := range s.deploymentObjects() {
+		all = append(all, observe.LabDeploymentStatus{Name: nameOf(d), Replicas: int(*d.Spec.Replicas), Ready: int(d.Status.ReadyReplicas)})
+	}
+	return all
+}
+
+// deploymentObjects are the deployments with their states.
+func (s *state) deploymentObjects() (all []*appsv1.Deployment) {
 	for i := range s.spec.Deployments {
 		d := &s.spec.Deployments[i]
-		status := DeploymentStatus{Name: d.FullName(), Replicas: int(*d.Replicas)}
+		o := d.Object()
 		for i := range s.spec.Pods {
-			if p := &s.spec.Pods[i]; p.Deployment == d.Name && p.Namespace == d.Namespace && s.podState(p) == podReady {
-				status.Ready++
+			if p := &s.spec.Pods[i]; p.Deployment == d.Name && p.Namespace == d.Namespace {
+				o.Status.Replicas++
+				o.Status.UpdatedReplicas++
+				if s.podState(p) == observe.PodReady {
+					o.Status.ReadyReplicas++
+					o.Status.AvailableReplicas++
+				}
 			}
 		}
-		all = append(all, status)
+		all = append(all, o)
 	}
+	byName(all)
 	return all
 }
 
 // object is what all kinds have.
 type object interface {
+	comparable
 	GetNamespace() string
 	GetName() string
 }
 
-func nameOf(o object) string { return o.GetNamespace() + "/" + o.GetName() }
+func nameOf[T object](o T) string { return o.GetNamespace() + "/" + o.GetName() }
 
 func byName[T object](list []T) {
 	slices.SortFunc(list, func(a, b T) int {
@@ -298,7 +351,7 @@ func byName[T object](list []T) {
 	})
 }
 
-// merge is a new list with the objects of a list, and with others in the place of those with their names.
+// merge is a new list with the objects of a list, and with others in the place of those with their names; nil: without them.
 func merge[T object](list []T, others map[string]T) []T {
 	var all []T
 	for _, o := range list {
@@ -306,12 +359,17 @@ func merge[T object](list []T, others map[string]T) []T {
 			all = append(all, o)
 		}
 	}
-	all = slices.AppendSeq(all, maps.Values(others))
+	var none T
+	for _, o := range others {
+		if o != none {
+			all = append(all, o)
+		}
+	}
 	byName(all)
 	return all
 }
 
-// writeObjects writes the objects that daemons read, as a List in JSON.
+// writeObjects writes objects as a List in JSON.
 func writeObjects(w io.Writer, o *manifest.Objects) error {
 	var items []any
 	for _, s := range o.Services {
@@ -332,6 +390,11 @@ func writeObjects(w io.Writer, o *manifest.Objects) error {
 	for _, p := range o.Pods {
 		c := *p
 		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+		items = append(items, &c)
+	}
+	for _, d := range o.Deployments {
+		c := *d
+		c.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}
 		items = append(items, &c)
 	}
 	return json.NewEncoder(w).Encode(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})

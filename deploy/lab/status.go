@@ -3,7 +3,6 @@ package lab
 import (
 	"fmt"
 	"io"
-	"net/netip"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -13,15 +12,8 @@ import (
 
 // Status describes a running lab.
 type Status struct {
-	Name    string                 `json:"name"`
-	Started time.Time              `json:"started"`
-	Nodes   []NodeStatus           `json:"nodes"`
-	Pods    []PodStatus            `json:"pods"`
-	Clients []observe.TopologyHost `json:"clients"`
-	// Deployments are those with pods by their number.
-	Deployments []DeploymentStatus `json:"deployments,omitempty"`
-	// Faults are those that were added, and are in force.
-	Faults []Fault `json:"faults,omitempty"`
+	observe.LabStatus
+	Started time.Time `json:"started"`
 	// FlowAPI is its flow API and web page; empty: it serves none.
 	FlowAPI FlowAPIStatus `json:"flowAPI"`
 	// Files lists what in the lab's files is not in force.
@@ -37,19 +29,8 @@ type FlowAPIStatus struct {
 // Page is the address of the web page, with the token in it.
 func (s FlowAPIStatus) Page() string { return s.URL + "/#token=" + s.Token }
 
-// NodeStatus describes a node.
-type NodeStatus struct {
-	Name      string         `json:"name"`
-	Addresses []netip.Addr   `json:"addresses"`
-	PodCIDRs  []netip.Prefix `json:"podCIDRs"`
-	Daemon    DaemonStatus   `json:"daemon"`
-	// Down: it has lost its connection. Cordoned: it gets no new pods.
-	Down     bool `json:"down,omitempty"`
-	Cordoned bool `json:"cordoned,omitempty"`
-}
-
-// text is the state of the node besides its daemon's.
-func (n *NodeStatus) text() string {
+// nodeText is the state of a node besides its daemon's.
+func nodeText(n *observe.LabNodeStatus) string {
 	text := n.Daemon.State
 	if n.Down {
 		text += ", no connection"
@@ -58,26 +39,6 @@ func (n *NodeStatus) text() string {
 		text += ", no new pods"
 	}
 	return text
-}
-
-// PodStatus describes a pod.
-type PodStatus struct {
-	observe.TopologyPod
-	State string `json:"state"` // ready, not ready or terminating
-}
-
-// DeploymentStatus describes a deployment.
-type DeploymentStatus struct {
-	Name     string `json:"name"`     // namespace/name
-	Replicas int    `json:"replicas"` // wanted
-	Ready    int    `json:"ready"`
-}
-
-// DaemonStatus describes a node's daemon.
-type DaemonStatus struct {
-	State string `json:"state"`           // starting, ready, stopped, dead; or kube-proxy-iptables: the node has its rules instead
-	PID   int    `json:"pid,omitempty"`   // within the lab
-	Error string `json:"error,omitempty"` // how it died
 }
 
 // Hosts are the names of all hosts, as in [Spec.Hosts], except for the fabric.
@@ -101,7 +62,7 @@ func (s *Status) WriteText(w io.Writer) error {
 	fmt.Fprintf(t, "lab %s, up since %s\n\n", s.Name, s.Started.Local().Format("15:04:05"))
 	fmt.Fprintln(t, "NODE\tADDRESSES\tPODS\tDAEMON")
 	for _, n := range s.Nodes {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", n.Name, texts(n.Addresses), texts(n.PodCIDRs), n.text())
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", n.Name, texts(n.Addresses), texts(n.PodCIDRs), nodeText(&n))
 	}
 	fmt.Fprintln(t, "\nPOD\tADDRESSES\tNODE\tSTATE")
 	for _, p := range s.Pods {
@@ -125,8 +86,8 @@ func (s *Status) WriteText(w io.Writer) error {
 	_ = t.Flush() // a Builder takes everything
 	if len(s.Faults) > 0 {
 		b.WriteString("\nFAULTS\n")
-		for i := range s.Faults {
-			fmt.Fprintf(&b, "%d  %s\n", s.Faults[i].ID, &s.Faults[i])
+		for _, f := range s.Faults {
+			fmt.Fprintf(&b, "%d  %s\n", f.ID, f.Text)
 		}
 	}
 	if text := s.Files.String(); text != "" {

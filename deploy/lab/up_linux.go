@@ -8,11 +8,12 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
@@ -44,15 +45,7 @@ func runIsolated(o RunOptions, public bool, f show) (int, error) {
 			if !public {
 				return nil, nil
 			}
-			l, err := listen(file.Spec.Name)
-			if err != nil {
-				return nil, err
-			}
-			p, err := listenPage(o.Page)
-			if err != nil {
-				return nil, errors.Join(err, l.Close())
-			}
-			return []*os.File{l, p}, nil
+			return Reserve(file.Spec.Name, o.Page)
 		},
 		Main: func(inherited []*os.File) int {
 			if err := inside(file, inherited, o, f); err != nil {
@@ -74,14 +67,7 @@ func inside(file *File, inherited []*os.File, o RunOptions, f show) (err error) 
 	defer stop()
 	o.Stdout = newFolder(o.Stdout)
 	writeGuesses(o.Stdout, file)
-	if err := materialize(file); err != nil {
-		return err
-	}
-	services, err := loadServices(file.ObjectPaths())
-	if err != nil {
-		return err
-	}
-	lab, err := Up(ctx, file.Spec, Options{File: file})
+	lab, err := Up(ctx, file, Options{KubeProxy: o.KubeProxy})
 	if ctx.Err() != nil {
 		err = fmt.Errorf("interrupted before lab %s was up", file.Spec.Name)
 		if lab != nil {
@@ -92,55 +78,86 @@ func inside(file *File, inherited []*os.File, o RunOptions, f show) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
+	services, _ := control.Build(lab.Objects(), control.NodeConfig{})
 
 	if len(inherited) == 0 {
 		return f(ctx, lab, services, o)
 	}
 	serving, cancel := context.WithCancel(ctx)
-	var served errgroup.Group
-	defer func() {
+	serve, err := lab.Open(inherited)
+	if err == nil {
+		var served errgroup.Group
+		served.Go(func() error { return serve(serving, stop) })
+		err = f(ctx, lab, services, o)
 		cancel()
 		err = errors.Join(err, served.Wait())
-	}()
+	}
+	cancel()
+	return err
+}
+
+// Reserve reserves a lab's name and the address of its page (empty: [DefaultPage] or, if that is in use, any port),
+// outside of the lab's namespaces. The files are for [Lab.Open].
+func Reserve(name, page string) ([]*os.File, error) {
+	l, err := listen(name)
+	if err != nil {
+		return nil, err
+	}
+	p, err := listenPage(page)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return []*os.File{l, p}, nil
+}
+
+// Open prepares what [Reserve] has reserved; nothing: the lab is found from its hosts only. serve serves commands and the
+// flow API until the context ends; a command to stop the lab calls down. It has to be called. The caller keeps the files.
+func (l *Lab) Open(reserved []*os.File) (serve func(ctx context.Context, down func()) error, err error) {
 	var listeners []net.Listener
-	for _, socket := range inherited {
+	defer func() {
+		if err != nil {
+			for _, l := range listeners {
+				_ = l.Close()
+			}
+		}
+	}()
+	if err := os.RemoveAll(insideSocket); err != nil { // of a lab before, in the same namespaces
+		return nil, err
+	}
+	inside, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: insideSocket})
+	if err != nil {
+		return nil, err
+	}
+	listeners = append(listeners, inside)
+	flows, err := flowapi.Listen(flowapi.Address{Address: "unix:" + flowapi.DefaultSocket})
+	if err != nil {
+		return nil, err
+	}
+	listeners = append(listeners, flows)
+	for _, socket := range reserved {
 		l, err := net.FileListener(socket)
-		if err := errors.Join(err, socket.Close()); err != nil {
-			return err
+		if err != nil {
+			return nil, err
 		}
 		listeners = append(listeners, l)
 	}
-	serveFlows, err := lab.OpenFlows(listeners[1])
+	apis := []net.Listener{flows}
+	if len(reserved) > 0 {
+		apis = []net.Listener{listeners[3], flows}
+	}
+	serveFlows, err := l.OpenFlows(apis[0], apis[1:]...)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	served.Go(func() error { return serveFlows(serving) })
-	served.Go(func() error {
-		report := func(s FilesStatus) {
-			lab.files.Store(&s)
-			lab.hub.publish(Event{Files: &s})
+	return func(ctx context.Context, down func()) error {
+		var served errgroup.Group
+		served.Go(func() error { return serveFlows(ctx) })
+		served.Go(func() error { return l.serveControl(ctx, inside, true, down) })
+		if len(reserved) > 0 {
+			served.Go(func() error { return l.serveControl(ctx, listeners[2].(*net.UnixListener), false, down) })
 		}
-		if err := lab.live.follow(serving, report); err != nil {
-			report(FilesStatus{Problems: []string{"cannot watch the files: " + err.Error()}})
-		}
-		return nil
-	})
-	served.Go(func() error { return lab.serveControl(serving, listeners[0].(*net.UnixListener), stop) })
-	return f(ctx, lab, services, o)
-}
-
-// materialize writes the file of a built-in lab, in the namespace's own /run, which
-// disappears with it.
-func materialize(f *File) error {
-	if f.Path != "" {
-		return nil
-	}
-	const dir = "/run/nfqproxy"
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	f.Path = filepath.Join(dir, f.Spec.Name+".yaml")
-	return os.WriteFile(f.Path, f.Data, 0o644)
+		return served.Wait()
+	}, nil
 }
 
 // styleFor is flowtext.StyleFor with a column for the lab's nodes.

@@ -3,6 +3,8 @@ package lab
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 
 	apivalidation "k8s.io/apimachinery/pkg/util/validation"
 
@@ -192,8 +194,16 @@ func (v *validation) ports(path string, ports []Port) {
 		v.fail(path, "%d ports; at most %d", len(ports), maxPorts)
 	}
 	for i, p := range ports {
-		if portAt(ports[:i], p.Port, p.Protocol) >= 0 {
-			v.fail(fmt.Sprintf("%s[%d]", path, i), "port %d/%s is given twice", p.Port, p.Protocol)
+		at := fmt.Sprintf("%s[%d]", path, i)
+		switch {
+		case portAt(ports[:i], p.Port, p.Protocol) >= 0:
+			v.fail(at, "port %d/%s is given twice", p.Port, p.Protocol)
+		case p.Port == 0:
+			v.fail(at, "port 0: want a port from 1 to 65535")
+		case p.Protocol != decision.TCP && p.Protocol != decision.UDP:
+			v.fail(at, "port %d/%s: the built-in server supports TCP and UDP", p.Port, p.Protocol)
+		case p.Server != manifest.AnswerServer && p.Server != manifest.DNSServer:
+			v.fail(at, "server %q: want dns, or none for the server that answers with its name", p.Server)
 		}
 	}
 }
@@ -210,8 +220,15 @@ func (v *validation) nodesAndTheirCIDRs() {
 		v.hostName(path+".name", n.Name, n.Name)
 		v.addresses(path+".addresses", n.Addresses, v.inNetwork)
 		v.ports(path+".ports", n.Ports)
-		if n.Proxy != "" && n.Proxy != "nfqproxy" && n.Proxy != manifest.KubeProxyIPTables {
-			v.fail(path+".proxy", "%q: want nfqproxy or %s", n.Proxy, manifest.KubeProxyIPTables)
+		if !n.HasProgram() && n.Proxy != manifest.KubeProxyIPTables && n.Proxy != manifest.NoProxy {
+			v.fail(path+".proxy", "%q: want nfqproxy, %s, %s or %s", n.Proxy, manifest.KubeProxy, manifest.KubeProxyIPTables, manifest.NoProxy)
+		}
+		switch {
+		case n.KubeProxyMode == "":
+		case n.Proxy != manifest.KubeProxy:
+			v.fail(path+".kubeProxyMode", "it requires proxy: %s", manifest.KubeProxy)
+		case !slices.Contains(manifest.KubeProxyModes, n.KubeProxyMode):
+			v.fail(path+".kubeProxyMode", "%q: want %s", n.KubeProxyMode, strings.Join(manifest.KubeProxyModes, " or "))
 		}
 		families := make(map[decision.Family]bool)
 		for j, c := range n.PodCIDRs {

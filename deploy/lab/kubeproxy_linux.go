@@ -1,0 +1,145 @@
+package lab
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/deploy/lab/apiserver"
+)
+
+// kubeProxies are what the nodes with the program kube-proxy need: an API with the lab's objects, on the loopback address
+// of each of these nodes.
+type kubeProxies struct {
+	objects apiserver.Server
+	servers []*http.Server
+	serving sync.WaitGroup
+}
+
+// KubeProxyVariable is the environment variable with the path of kube-proxy.
+const KubeProxyVariable = "NFQPROXY_KUBE_PROXY"
+
+// kubeProxyPath is where kube-proxy is: at the given path, at that of the environment, where "make peers" builds it in this
+// repository, or in PATH.
+func kubeProxyPath(given string) (string, error) {
+	if given = cmp.Or(given, os.Getenv(KubeProxyVariable)); given != "" {
+		path, err := exec.LookPath(given)
+		if err != nil {
+			return "", fmt.Errorf("no program kube-proxy: %w", err)
+		}
+		return filepath.Abs(path)
+	}
+	if path, err := exec.LookPath("./bench/peers/bin/kube-proxy"); err == nil {
+		return filepath.Abs(path)
+	}
+	if path, err := exec.LookPath("kube-proxy"); err == nil {
+		return path, nil
+	}
+	return "", errors.New("there is no program kube-proxy: give its path with --kube-proxy or " + KubeProxyVariable + ", or build it with \"make peers\"")
+}
+
+// add has a daemon run kube-proxy for a node.
+func (k *kubeProxies) add(ctx context.Context, l *Lab, d *daemon, n *Node) error {
+	program, err := kubeProxyPath(l.options.KubeProxy)
+	if err != nil {
+		return fmt.Errorf("node %s has proxy: %s: %w", n.Name, n.Proxy, err)
+	}
+	listener, err := d.ns.Listen(ctx, netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: &k.objects, ReadHeaderTimeout: time.Minute}
+	k.servers = append(k.servers, server)
+	k.serving.Go(func() { _ = server.Serve(listener) }) // until Close
+	config := strings.TrimSuffix(d.socket, ".sock") + ".kubeconfig"
+	if err := writeKubeconfig(config, "http://"+listener.Addr().String()); err != nil {
+		return err
+	}
+	mode := cmp.Or(n.KubeProxyMode, "iptables")
+	d.start = func() *exec.Cmd { return exec.Command(program, kubeProxyArguments(l.Spec(), n.Name, mode, config)...) }
+	d.probe = func(ctx context.Context) error { return synced(ctx, d) }
+	return nil
+}
+
+func kubeProxyArguments(s *Spec, node, mode, config string) []string {
+	args := []string{"--kubeconfig=" + config, "--kube-api-content-type=application/json", "--hostname-override=" + node, "--proxy-mode=" + mode,
+		// The limits of connection tracking are the machine's.
+		"--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0"}
+	if len(s.ClusterCIDRs) > 0 {
+		args = append(args, "--cluster-cidr="+joined(s.ClusterCIDRs, ","))
+	}
+	if len(s.Proxy.NodePortAddresses) > 0 {
+		args = append(args, "--nodeport-addresses="+joined(s.Proxy.NodePortAddresses, ","))
+	}
+	if s.Proxy.MasqueradeAll {
+		args = append(args, "--masquerade-all")
+	}
+	return args
+}
+
+func writeKubeconfig(path, url string) error {
+	type object = map[string]any
+	data, err := json.Marshal(object{
+		"apiVersion": "v1", "kind": "Config", "current-context": "lab",
+		"clusters": []object{{"name": "lab", "cluster": object{"server": url}}},
+		"contexts": []object{{"name": "lab", "context": object{"cluster": "lab"}}},
+	})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, data, 0o600)
+}
+
+// metricsPort is the default of kube-proxy's --metrics-bind-address, which is on the loopback address.
+const metricsPort = 10249
+
+// synced is an error until kube-proxy has written its rules.
+func synced(ctx context.Context, d *daemon) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		return d.ns.Dial(ctx, network, netip.AddrPort{}, addrPort(address))
+	}}
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", metricsPort), nil)
+	if err != nil {
+		return err
+	}
+	r, err := transport.RoundTrip(q)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	lines := bufio.NewScanner(r.Body)
+	for lines.Scan() {
+		// Of one family or of each; it is 0 before the first time.
+		if name, value, ok := strings.Cut(lines.Text(), " "); ok && strings.HasPrefix(name, "kubeproxy_sync_proxy_rules_last_timestamp_seconds") {
+			if seconds, err := strconv.ParseFloat(value, 64); err == nil && seconds > 0 {
+				return nil
+			}
+		}
+	}
+	return errors.Join(lines.Err(), errors.New("kube-proxy has not written its rules"))
+}
+
+// Close ends the API.
+func (k *kubeProxies) Close() error {
+	var errs []error
+	for _, s := range k.servers {
+		errs = append(errs, s.Close())
+	}
+	k.serving.Wait()
+	return errors.Join(errs...)
+}
