@@ -25,7 +25,7 @@ need-go:
 # The race detector requires a C compiler; the program itself does not.
 RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: need-go build $(PLATFORMS:%=build-%) image release release-test demo peers bench-peers manifests chart check test test-live test-simulator test-packing soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
+.PHONY: need-go build $(PLATFORMS:%=build-%) image image-lab release release-test demo peers bench-peers manifests chart check test test-live test-simulator test-packing soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
 
 # A static binary that needs no other program at run time. With grpc's trace pages the linker would
 # keep all methods of all types: 73 MB instead of 44. It depends on the sources, Go and the version only:
@@ -42,11 +42,21 @@ $(PLATFORMS:%=build-%): build-%: need-go
 # "make image IMAGE=registry.example/nfqproxy:v1 PUSH=1" pushes it.
 IMAGE ?= nfqproxy:dev
 PUSH  ?= 0
-image release: export GO := $(GO)
+image image-lab release: export GO := $(GO)
 image release: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
 image: build-linux-amd64 build-linux-arm64
 	@cd deploy/release && $(GO) run ./image -name '$(IMAGE)' -version '$(VERSION)' -revision '$(REVISION)' -push=$(PUSH) -out ../../bin \
 		../../bin/linux-amd64/nfqproxy ../../bin/linux-arm64/nfqproxy
+
+# An image to run labs in, with the tools of the labs, of packages of Debian (see docs/platforms.md). It requires
+# apt-get and dpkg-deb, and no root: "docker load -i bin/nfqproxy-lab-image-amd64.tar" loads it.
+LAB_IMAGE ?= nfqproxy-lab:dev
+LAB_ARCHS ?= amd64 arm64
+image-lab: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
+image-lab: $(LAB_ARCHS:%=build-linux-%)
+	deploy/release/lab-root.sh bin/lab-root $(LAB_ARCHS)
+	@cd deploy/release && $(GO) run ./image -lab ../../bin/lab-root -name '$(LAB_IMAGE)' -version '$(VERSION)' -revision '$(REVISION)' -push=$(PUSH) -out ../../bin \
+		$(LAB_ARCHS:%=../../bin/linux-%/nfqproxy)
 
 # The files of a release, in bin/release: "make release VERSION=v1.2.3" (see docs/release.md).
 CHANGELOG ?= CHANGELOG.md

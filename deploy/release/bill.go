@@ -36,7 +36,7 @@ func (r *release) writeBill(p *program.Program, modules []licenses.Module, platf
 		PackageDownloadLocation: "git+" + repository + "@" + r.version, PackageHomePage: repository,
 		PackageSourceInfo:       "commit " + r.revision,
 		PackageLicenseConcluded: "Apache-2.0", PackageLicenseDeclared: "Apache-2.0", PackageCopyrightText: noAssertion,
-		PackageExternalReferences: references("github.com/nfqproxy/nfqproxy", r.version),
+		PackageExternalReferences: references(licenses.Module{Path: "github.com/nfqproxy/nfqproxy", Version: r.version}),
 		PrimaryPackagePurpose:     "APPLICATION",
 	}
 	doc := &spdx.Document{
@@ -51,7 +51,7 @@ func (r *release) writeBill(p *program.Program, modules []licenses.Module, platf
 		doc.Packages = append(doc.Packages, &spdx.Package{
 			PackageName: m.Path, PackageSPDXIdentifier: id, PackageVersion: m.Version, PackageDownloadLocation: noAssertion,
 			PackageLicenseConcluded: noAssertion, PackageLicenseDeclared: cmp.Or(m.Identifier(), noAssertion), PackageCopyrightText: noAssertion,
-			PackageExternalReferences: references(m.Path, m.Version),
+			PackageExternalReferences: references(m),
 			PrimaryPackagePurpose:     "LIBRARY",
 		})
 		doc.Relationships = append(doc.Relationships, relation("nfqproxy", "DEPENDS_ON", id))
@@ -70,11 +70,11 @@ func (r *release) writeBill(p *program.Program, modules []licenses.Module, platf
 	return os.WriteFile(filepath.Join(r.out, name+".spdx.json"), text.Bytes(), 0o644)
 }
 
-// references names a module for programs that look for vulnerabilities; see the package URL specification, type golang.
-func references(path, version string) []*spdx.PackageExternalReference {
+// references names a module for programs that look for vulnerabilities.
+func references(m licenses.Module) []*spdx.PackageExternalReference {
 	return []*spdx.PackageExternalReference{{
 		Category: common.CategoryPackageManager, RefType: common.TypePackageManagerPURL,
-		Locator: "pkg:golang/" + path + "@" + strings.ReplaceAll(version, "+", "%2B"),
+		Locator: m.URL(),
 	}}
 }
 

@@ -18,7 +18,7 @@ import (
 var (
 	elementID = regexp.MustCompile(`^[A-Za-z0-9.-]+$`)
 	sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
-	purl      = regexp.MustCompile(`^pkg:golang/[A-Za-z0-9./_~-]+@[A-Za-z0-9.%_-]+$`)
+	purl      = regexp.MustCompile(`^pkg:(golang/|npm/%40)[A-Za-z0-9./_~-]+@[A-Za-z0-9.%_-]+$`)
 	download  = regexp.MustCompile(`^(NOASSERTION|(git\+)?https://\S+)$`)
 )
 

@@ -47,6 +47,8 @@ type source struct {
 	dir               string // of the repository
 	version, revision string // the commit is empty if it is unknown
 	date              time.Time
+	// lab is the directory of lab-root.sh, for an image of labs; empty: an image of the program alone.
+	lab string
 }
 
 // build makes an image of each program, and the index of them all. The images are by architecture.
@@ -91,25 +93,41 @@ func buildOne(p *program.Program, from source) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
+	below, err := layer(base)
+	files := []file{{name: entrypoint[1:], mode: 0o755, content: content}}
+	if from.lab != "" {
+		var entry []byte
+		if entry, err = os.ReadFile(filepath.Join(from.dir, "deploy/release/lab-entry.sh")); err == nil {
+			below, err = rootLayer(filepath.Join(from.lab, p.Arch))
+		}
+		files = []file{{name: labEntry, mode: 0o755, content: entry}, {name: labProgram, mode: 0o755, content: content}}
+	}
+	if err != nil {
+		return nil, err
+	}
+	texts, err := layer([]file{
+		{name: "licenses/", mode: 0o755},
+		{name: "licenses/LICENSE", mode: 0o644, content: own},
+		{name: "licenses/" + licenses.FileName, mode: 0o644, content: []byte(licenses.Text(modules))},
+	})
+	if err != nil {
+		return nil, err
+	}
+	programs, err := layer(files)
+	if err != nil {
+		return nil, err
+	}
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	for _, l := range []struct {
 		by    string
-		files []file
+		layer v1.Layer
 	}{
-		{"deploy/release/image: base", base},
-		{"deploy/release/image: licences", []file{
-			{name: "licenses/", mode: 0o755},
-			{name: "licenses/LICENSE", mode: 0o644, content: own},
-			{name: "licenses/" + licenses.FileName, mode: 0o644, content: []byte(licenses.Text(modules))},
-		}},
-		{"deploy/release/image: nfqproxy " + from.version, []file{{name: entrypoint[1:], mode: 0o755, content: content}}},
+		{"deploy/release/image: base", below},
+		{"deploy/release/image: licences", texts},
+		{"deploy/release/image: nfqproxy " + from.version, programs},
 	} {
-		made, err := layer(l.files)
-		if err != nil {
-			return nil, err
-		}
 		image, err = mutate.Append(image, mutate.Addendum{
-			Layer:     made,
+			Layer:     l.layer,
 			History:   v1.History{Created: v1.Time{Time: from.date}, CreatedBy: l.by},
 			MediaType: types.OCILayer,
 		})
@@ -132,6 +150,9 @@ func buildOne(p *program.Program, from source) (v1.Image, error) {
 		User:   "0:0",
 		Labels: from.annotations(),
 	}
+	if from.lab != "" {
+		labConfig(&config.Config)
+	}
 	if image, err = mutate.ConfigFile(image, config); err != nil {
 		return nil, err
 	}
@@ -142,9 +163,13 @@ func buildOne(p *program.Program, from source) (v1.Image, error) {
 // programs that show nothing else.
 func (from source) annotations() map[string]string {
 	const key, repository = "org.opencontainers.image.", "https://github.com/nfqproxy/nfqproxy"
+	title, description := "nfqproxy", "A Kubernetes Service proxy that makes every decision visible"
+	if from.lab != "" {
+		title, description = "nfqproxy-lab", "Labs about Kubernetes Services: nfqproxy, with tools of Debian"
+	}
 	m := map[string]string{
-		key + "title":       "nfqproxy",
-		key + "description": "A Kubernetes Service proxy that makes every decision visible",
+		key + "title":       title,
+		key + "description": description,
 		key + "source":      repository,
 		key + "url":         repository,
 		key + "licenses":    "Apache-2.0",

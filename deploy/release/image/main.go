@@ -32,11 +32,12 @@ func main() {
 	revision := flags.String("revision", "", "the `commit` of the program")
 	dir := flags.String("source", "../..", "the `directory` of the repository")
 	out := flags.String("out", ".", "the `directory` of the files")
+	lab := flags.String("lab", "", "the `directory` of lab-root.sh: makes an image of labs, with its files nfqproxy-lab-image*")
 	push := flags.Bool("push", false, "push the image to the registry of its name, with the credentials of docker login")
 	_ = flags.Parse(os.Args[1:])
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *image, source{dir: *dir, version: *version, revision: *revision}, *out, *push, flags.Args()); err != nil {
+	if err := run(ctx, *image, source{dir: *dir, version: *version, revision: *revision, lab: *lab}, *out, *push, flags.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}
@@ -62,14 +63,18 @@ func run(ctx context.Context, image string, from source, out string, push bool, 
 	if err != nil {
 		return err
 	}
+	file := "nfqproxy-image"
+	if from.lab != "" {
+		file = "nfqproxy-lab-image"
+	}
 	for arch, img := range images {
-		if err := write(filepath.Join(out, "nfqproxy-image-"+arch+".tar"), func(path string) error {
+		if err := write(filepath.Join(out, file+"-"+arch+".tar"), func(path string) error {
 			return tarball.WriteToFile(path, tag, img)
 		}); err != nil {
 			return err
 		}
 	}
-	if err := write(filepath.Join(out, "nfqproxy-image.tar"), func(path string) error {
+	if err := write(filepath.Join(out, file+".tar"), func(path string) error {
 		return writeLayout(path, tag, index)
 	}); err != nil {
 		return err

@@ -23,7 +23,7 @@ const FileName = "THIRD_PARTY_LICENSES"
 // standard is the path of Go's standard library and runtime, as databases of vulnerabilities name it.
 const standard = "stdlib"
 
-// Module is a module that is linked into a program, or Go's standard library.
+// Module is a module that is linked into a program, Go's standard library, or an npm package of the web page.
 type Module struct {
 	Path, Version string
 	Files         []File // the licence comes first
@@ -38,7 +38,7 @@ func (m Module) String() string {
 }
 
 // Of returns what is linked into a program that was built from the directory source: Go's standard library, then the
-// modules in the order of its build information, which is that of their paths.
+// modules in the order of its build information, which is that of their paths, then the npm packages of the web page.
 func Of(p *program.Program, source string) ([]Module, error) {
 	first, err := ofGo(p, source)
 	if err != nil {
@@ -59,7 +59,8 @@ func Of(p *program.Program, source string) ([]Module, error) {
 		}
 		modules = append(modules, m)
 	}
-	return modules, nil
+	page, err := ofNPM(source)
+	return append(modules, page...), err
 }
 
 // ofGo returns the standard library that the program contains. Its licence is in the directory of the same Go.

@@ -132,6 +132,40 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestNPM: the packages of the page have a name, a version and a licence, and URLs of their kind.
+func TestNPM(t *testing.T) {
+	source := func(manifest string, licence bool) string {
+		files := map[string]string{vendored + "/term/package.json": manifest, vendored + "/README.md": "x"}
+		if licence {
+			files[vendored+"/term/LICENSE"] = "the licence"
+		}
+		return write(t, files)
+	}
+	const manifest = `{"name": "@scope/term", "version": "1.2.3", "license": "MIT"}`
+	got, err := ofNPM(source(manifest, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Module{{"@scope/term", "1.2.3", []File{{"LICENSE", "the licence"}}}}, got); diff != "" {
+		t.Error(diff)
+	}
+	for want, m := range map[string]Module{"pkg:npm/%40scope/term@1.2.3": got[0], "pkg:golang/example.com/a@v1.0.0%2Bincompatible": {Path: "example.com/a", Version: "v1.0.0+incompatible"}} {
+		if m.URL() != want {
+			t.Errorf("%s, want %s", m.URL(), want)
+		}
+	}
+	for want, dir := range map[string]string{
+		"has no file LICENSE or COPYING: copy it": source(manifest, false),
+		"want a name with a scope":                source(`{"name": "term", "version": "1.2.3"}`, true),
+		"and a version":                           source(`{"name": "@scope/term"}`, true),
+		"package.json: invalid character":         source(`x`, true),
+	} {
+		if _, err := ofNPM(dir); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %q", err, want)
+		}
+	}
+}
+
 // change reads a program, and changes what it records.
 func change(t *testing.T, path string, f func(*program.Program)) *program.Program {
 	t.Helper()
@@ -250,6 +284,7 @@ func TestProduct(t *testing.T) {
 		for _, want := range []string{
 			"    Go " + strings.TrimPrefix(runtime.Version(), "go") + "\n", "    k8s.io/client-go v",
 			"Apache License\n                           Version 2.0", "Copyright 2009 The Go Authors.", ": third_party/forked/golang/PATENTS\n",
+			"    @xterm/xterm ", "SourceLair Private Company", "    @xterm/addon-fit ",
 		} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: the licences lack %q", platform, want)

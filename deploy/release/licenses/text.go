@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	heading = `The program nfqproxy is under the Apache License 2.0: see the file LICENSE. It contains Go's standard library and the modules
-of this list, under the licences below. Each text follows the modules and files that have it.
+	heading = `The program nfqproxy is under the Apache License 2.0: see the file LICENSE. It contains Go's standard library, and the modules
+and npm packages of this list, under the licences below. Each text follows the modules and files that have it.
 `
 	line = "================================================================================"
 )
