@@ -1,0 +1,294 @@
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/learn"
+)
+
+// Session is a student's way through a course, in the namespaces of this process. It is an [observe.Teacher].
+type Session struct {
+	course   *learn.Course
+	record   *learn.Record
+	reserved []*os.File // for lab.Open; empty: the labs serve no commands
+	token    string     // of the flow API of all labs
+
+	doing sync.Mutex // one command at a time
+
+	mu       sync.Mutex // guards what follows
+	work     *work      // nil: no unit is under way
+	lesson   observe.Lesson
+	changed  chan struct{} // closed with the next change
+	finished chan struct{} // closed by the command quit
+	quit     sync.Once
+}
+
+// New returns a session without a unit. The files are those of lab.Reserve.
+func New(course *learn.Course, record *learn.Record, reserved []*os.File) *Session {
+	s := &Session{course: course, record: record, reserved: reserved, token: rand.Text(), changed: make(chan struct{}), finished: make(chan struct{})}
+	s.lesson = observe.Lesson{Generation: 1, Student: record.Student, Steps: []observe.LessonStep{}, Checks: []observe.LessonCheck{}, Hints: []string{}}
+	s.lesson.Units = s.units()
+	return s
+}
+
+// Page implements [Room].
+func (s *Session) Page() string {
+	s.mu.Lock()
+	w := s.work
+	s.mu.Unlock()
+	if w == nil || len(s.reserved) == 0 {
+		return ""
+	}
+	return w.lab.FlowAPI.Page()
+}
+
+// Finished is closed when the student quits.
+func (s *Session) Finished() <-chan struct{} { return s.finished }
+
+// Close ends the unit.
+func (s *Session) Close() error {
+	s.doing.Lock()
+	defer s.doing.Unlock()
+	return s.end()
+}
+
+// end ends the unit under way.
+func (s *Session) end() error {
+	s.mu.Lock()
+	w := s.work
+	s.work = nil
+	s.mu.Unlock()
+	if w == nil {
+		return nil
+	}
+	return w.close()
+}
+
+// work is a unit in its lab.
+type work struct {
+	unit *learn.Unit
+	lab  *lab.Lab
+	dir  string // of the student's shell
+
+	ctx    context.Context // ends with the unit
+	stop   context.CancelFunc
+	served errgroup.Group
+	wake   chan struct{} // to evaluate the checks now
+	active chan struct{} // the student did something
+
+	// The step under way; guarded by Session.mu.
+	step   int
+	since  time.Time
+	right  bool // the question is answered
+	checks []observe.LessonCheck
+	hints  int
+	solved string // the solution, where it was shown
+	held   *held
+
+	evaluating sync.Mutex // one evaluation at a time
+	requested  time.Time  // when checks sent requests last; guarded by evaluating
+}
+
+func (w *work) current() *learn.Step {
+	if w.step == len(w.unit.Steps) {
+		return nil
+	}
+	return w.unit.Steps[w.step]
+}
+
+// close ends the lab, and everything in it.
+func (w *work) close() error {
+	w.stop()
+	err := w.served.Wait()
+	if w.lab == nil {
+		return err
+	}
+	places := w.places()
+	return errors.Join(err, w.lab.Close(), killIn(places))
+}
+
+// start begins a unit anew, or where the student left it.
+func (s *Session) start(ctx context.Context, u *learn.Unit, resume bool) error {
+	if missing := missingPrograms(u.Requires); len(missing) > 0 {
+		return fmt.Errorf("unit %s requires programs that this machine lacks: %s (install them, or take another unit: nfqproxy learn list)", u.ID, strings.Join(missing, ", "))
+	}
+	if err := s.end(); err != nil {
+		return err
+	}
+	s.notice("starting unit "+u.ID+": "+u.Title, true)
+	w, err := s.bringUp(ctx, u)
+	if err != nil {
+		return err
+	}
+	passed := 0
+	if p := s.record.Progress(u.ID); resume && p.Steps > 0 && p.Steps < len(u.Steps) && p.Seed == u.SeedText() {
+		passed = p.Steps
+		if err := w.replay(ctx, passed); err != nil {
+			err = errors.Join(ctx.Err(), w.close())
+			if err == nil { // what has been done is no start
+				w, err = s.bringUp(ctx, u)
+			}
+			if err != nil {
+				return err
+			}
+			passed = 0
+		}
+	}
+	if passed == 0 {
+		if err := s.record.Add(learn.Event{Time: time.Now(), Kind: learn.Began, Unit: u.ID, Detail: u.SeedText()}); err != nil {
+			return errors.Join(err, w.close())
+		}
+	}
+	s.mu.Lock()
+	s.work, w.step = w, passed
+	s.lesson.Notice = ""
+	if passed > 0 {
+		s.lesson.Notice = fmt.Sprintf("resumed: the steps before have been done for you (%d)", passed)
+	}
+	s.enter(w)
+	s.mu.Unlock()
+	w.served.Go(func() error { s.watch(w); return nil })
+	return nil
+}
+
+// bringUp starts a unit's lab and runs its setup.
+func (s *Session) bringUp(ctx context.Context, u *learn.Unit) (*work, error) {
+	w := &work{unit: u, wake: make(chan struct{}, 1), active: make(chan struct{}, 1)}
+	w.ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
+	if err := s.furnish(ctx, w); err != nil {
+		return nil, errors.Join(fmt.Errorf("unit %s: %w", u.ID, err), w.close())
+	}
+	return w, nil
+}
+
+func (s *Session) furnish(ctx context.Context, w *work) error {
+	file, err := w.unit.LabFile()
+	if err != nil {
+		return err
+	}
+	if w.dir, err = layOut(w.unit, file); err != nil {
+		return err
+	}
+	if w.lab, err = lab.Up(ctx, file, lab.Options{Token: s.token, Teacher: s}); err != nil {
+		return err
+	}
+	serve, err := w.lab.Open(s.reserved)
+	if err != nil {
+		return err
+	}
+	w.served.Go(func() error {
+		return serve(w.ctx, func() { go func() { _, _ = s.Do(w.ctx, observe.LessonCommand{Command: "quit"}) }() })
+	})
+	if strings.TrimSpace(w.unit.Setup) != "" {
+		setup, cancel := context.WithTimeout(ctx, setupTimeout)
+		defer cancel()
+		if _, err := w.must(setup, learn.Script{Text: "set -e\n" + w.unit.Setup}); err != nil {
+			return fmt.Errorf("its setup %w", err)
+		}
+	}
+	if strings.TrimSpace(w.unit.Background) != "" {
+		w.served.Go(func() error { _, _, _ = w.run(w.ctx, learn.Script{Text: w.unit.Background}); return nil })
+	}
+	return nil
+}
+
+// setupTimeout is how long the setup of a unit may take.
+const setupTimeout = time.Minute
+
+// enter begins the step under way. The caller holds mu.
+func (s *Session) enter(w *work) {
+	w.since, w.right, w.hints, w.solved, w.checks = time.Now(), false, 0, "", nil
+	if w.held != nil {
+		w.held.stop()
+		w.held = nil
+	}
+	if step := w.current(); step != nil {
+		w.right = step.Question == nil
+		for _, c := range step.Checks {
+			w.checks = append(w.checks, observe.LessonCheck{Text: c.String()})
+		}
+		if step.Hold != nil {
+			w.held = s.hold(w, step)
+		}
+	}
+	s.publish()
+}
+
+// publish makes what has changed visible. The caller holds mu.
+func (s *Session) publish() {
+	l := &s.lesson
+	l.Generation++
+	l.Units = s.units()
+	if next := s.record.Next(s.course); next != nil {
+		l.Next = next.ID
+	} else {
+		l.Next = ""
+	}
+	l.Unit, l.Title, l.Minutes, l.Shell, l.Answered = "", "", 0, "", false
+	l.Steps, l.Step, l.Text, l.HTML, l.Question, l.Checks, l.Held, l.Hints, l.HintsLeft, l.Solution = []observe.LessonStep{}, 0, "", "", "", []observe.LessonCheck{}, nil, []string{}, 0, ""
+	if w := s.work; w != nil {
+		l.Unit, l.Title, l.Minutes, l.Shell, l.Step, l.Answered = w.unit.ID, w.unit.Title, w.unit.Minutes, w.unit.Shell, w.step, w.right
+		for i, step := range w.unit.Steps {
+			l.Steps = append(l.Steps, observe.LessonStep{Title: step.Title, Passed: i < w.step, Read: step.Read()})
+		}
+		if step := w.current(); step != nil {
+			l.Text, l.HTML = step.Text, learn.HTML(step.Text)
+			if step.Question != nil {
+				l.Question = step.Question.Text
+			}
+			l.Checks = append(l.Checks, w.checks...)
+			l.Hints, l.HintsLeft = append(l.Hints, step.Hints[:w.hints]...), len(step.Hints)-w.hints
+			l.Solution = w.solved
+			if w.held != nil {
+				l.Held = w.held.facts
+			}
+		}
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// notice shows a message.
+func (s *Session) notice(text string, good bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lesson.Notice, s.lesson.Good = text, good
+	s.publish()
+}
+
+// units are those of the student, with their states.
+func (s *Session) units() []observe.LessonUnit { return learn.List(s.course, s.record) }
+
+// Lesson implements [observe.Teacher].
+func (s *Session) Lesson(ctx context.Context, after uint64) (*observe.Lesson, error) {
+	for {
+		s.mu.Lock()
+		l, changed := s.lesson, s.changed
+		s.mu.Unlock()
+		if after == 0 || l.Generation > after {
+			return &l, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return &l, nil
+		}
+	}
+}
+
+// invalid is the error of a command that cannot be carried out.
+func invalid(format string, args ...any) error {
+	return &observe.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...)}
+}

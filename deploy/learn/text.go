@@ -1,0 +1,139 @@
+package learn
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/yuin/goldmark"
+	markdownparser "github.com/yuin/goldmark/parser"
+	"github.com/yuin/goldmark/util"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+)
+
+// renderer has no raw HTML: what looks like a tag is text, as on a terminal.
+var renderer = goldmark.New(goldmark.WithParser(markdownparser.NewParser(
+	markdownparser.WithBlockParsers(without(markdownparser.DefaultBlockParsers(), 900)...),
+	markdownparser.WithInlineParsers(without(markdownparser.DefaultInlineParsers(), 400)...),
+	markdownparser.WithParagraphTransformers(markdownparser.DefaultParagraphTransformers()...))))
+
+// without are parsers without that of a priority, as goldmark documents them.
+func without(all []util.PrioritizedValue, priority int) []util.PrioritizedValue {
+	return slices.DeleteFunc(all, func(v util.PrioritizedValue) bool { return v.Priority == priority })
+}
+
+// HTML renders Markdown. What looks like raw HTML in it is text.
+func HTML(markdown string) string {
+	var b bytes.Buffer
+	if err := renderer.Convert([]byte(markdown), &b); err != nil {
+		return "" // a Buffer takes everything
+	}
+	return b.String()
+}
+
+// LessonText is the step under way as plain text: heading, text and task.
+func LessonText(l *observe.Lesson) string {
+	var b strings.Builder
+	if l.Unit == "" {
+		return "No unit is under way.\n"
+	}
+	fmt.Fprintf(&b, "%s %s", l.Unit, l.Title)
+	if l.Finished() {
+		b.WriteString("\n\nThe unit is finished.")
+		if l.Next != "" {
+			fmt.Fprintf(&b, " \"next\" begins unit %s.", l.Next)
+		} else {
+			b.WriteString(" All units are finished.")
+		}
+		return b.String() + "\n"
+	}
+	fmt.Fprintf(&b, " (step %d of %d)\n\n%s\n\n%s\n%s", l.Step+1, len(l.Steps), l.Steps[l.Step].Title, plain(l.Text), TaskText(l))
+	return b.String()
+}
+
+// TaskText is the task of the step under way as plain text: what is done of it and what is not.
+func TaskText(l *observe.Lesson) string {
+	if l.Unit == "" || l.Finished() {
+		return ""
+	}
+	var b strings.Builder
+	if l.Steps[l.Step].Read {
+		return "To go on: next\n"
+	}
+	for _, fact := range l.Held {
+		fmt.Fprintf(&b, "  %s\n", fact)
+	}
+	if l.Question != "" {
+		fmt.Fprintf(&b, "[%s] %s  (answer ...)\n", box(l.Answered), strings.TrimSpace(l.Question))
+	}
+	for _, c := range l.Checks {
+		fmt.Fprintf(&b, "[%s] %s\n", box(c.Met), c.Text)
+		if c.Detail != "" && !c.Met {
+			fmt.Fprintf(&b, "      %s\n", strings.ReplaceAll(c.Detail, "\n", "\n      "))
+		}
+	}
+	return b.String()
+}
+
+func box(done bool) string {
+	if done {
+		return "done"
+	}
+	return "to do"
+}
+
+// plain is Markdown as plain text: without the marks of code and emphasis, and with code blocks indented.
+func plain(markdown string) string {
+	var b strings.Builder
+	code := false
+	for line := range strings.Lines(markdown) {
+		switch {
+		case strings.HasPrefix(line, "```"):
+			code = !code
+			continue
+		case code:
+			b.WriteString("    " + line)
+			continue
+		case strings.HasPrefix(line, "    "):
+			b.WriteString(line)
+			continue
+		}
+		b.WriteString(inline(line))
+	}
+	return b.String()
+}
+
+// inline is a line without the marks of code and emphasis.
+func inline(line string) string {
+	var b strings.Builder
+	for i, part := range strings.Split(line, "`") {
+		if i%2 == 0 {
+			part = strings.NewReplacer("**", "", "*", "").Replace(part)
+		}
+		b.WriteString(part)
+	}
+	return b.String()
+}
+
+// ListText lists units with their states.
+func ListText(units []observe.LessonUnit) string {
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	chapter := ""
+	for _, u := range units {
+		if u.Chapter != chapter {
+			if chapter != "" {
+				fmt.Fprintln(t)
+			}
+			chapter = u.Chapter
+			number, _, _ := strings.Cut(u.ID, ".")
+			fmt.Fprintf(t, "%s %s\n", number, chapter)
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%d min\t%s\n", u.ID, u.Title, u.Minutes, strings.TrimPrefix(u.State, "new"))
+	}
+	_ = t.Flush() // a Builder takes everything
+	return b.String()
+}

@@ -1,0 +1,310 @@
+package learn
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/netip"
+	"path"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/labs"
+)
+
+// unit checks all fields that do not depend on other files.
+func (p *parser) unit(u *Unit) {
+	p.want("title", u.Title != "", "missing")
+	p.want("minutes", u.Minutes >= 1 && u.Minutes <= 60, "want 1 to 60")
+	p.want("lab", u.Lab != "", "missing: the name of a file of the unit, or of a built-in lab")
+	p.want("shell", u.Shell != "", "missing: the host where the student's shell starts")
+	p.want("steps", len(u.Steps) > 0, "missing")
+	names := make(map[string]bool)
+	for i, s := range u.Steps {
+		at := fmt.Sprintf("steps[%d]", i)
+		if s == nil {
+			p.fail(at, "is empty")
+			continue
+		}
+		p.want(at+".name", s.Name != "" && !names[s.Name], "want a name that no other step has")
+		names[s.Name] = true
+		p.step(at, s, len(u.Variables)+len(u.Variants) > 0)
+	}
+	for i, v := range u.Variants {
+		for name := range v.Solutions {
+			p.want(fmt.Sprintf("variants[%d].solutions", i), names[name], "no step %q", name)
+		}
+	}
+}
+
+// step checks a step of a unit; differs: not all students have the same values in it.
+func (p *parser) step(at string, s *Step, differs bool) {
+	task := s.Question != nil || len(s.Checks) > 0
+	p.want(at+".hints", !task && len(s.Hints) == 0 || task && len(s.Hints) == 3, "want three hints for a task, and none for a text to read")
+	p.want(at+".solution", task == (strings.TrimSpace(s.Solution) != ""), "want a solution for a task, and none for a text to read")
+	if s.Hold != nil {
+		_, _, err := observe.HoldQuery{Flow: s.Hold.Flow}.Parse()
+		p.want(at+".hold.flow", err == nil, "%v", err)
+		p.want(at+".question", s.Question != nil, "missing: a held packet waits for its answer")
+	}
+	if q := s.Question; q != nil {
+		p.want(at+".question.text", q.Text != "", "missing")
+		p.answer(at+".question.answer", &q.Answer, s.Hold != nil)
+		var wrong []WrongAnswer
+		for i, w := range q.Wrong {
+			at := fmt.Sprintf("%s.question.wrong[%d]", at, i)
+			p.want(at+".answer", w.Answer != "", "missing")
+			p.want(at+".because", w.Because != "", "missing")
+			if right, known := q.Answer.fixed(w.Answer); !known || !right {
+				wrong = append(wrong, w)
+			} else {
+				p.want(at+".answer", differs, "%q is right", w.Answer)
+			}
+		}
+		q.Wrong = wrong // one that is right for other students only
+		p.want(at+".question.wrong", len(wrong) > 0, "missing: want answers that students give, with the reason why they are wrong")
+	}
+	for i, c := range s.Checks {
+		at := fmt.Sprintf("%s.checks[%d]", at, i)
+		if c == nil {
+			p.fail(at, "is empty")
+			continue
+		}
+		p.check(at, c)
+	}
+}
+
+func (p *parser) answer(at string, a *Answer, held bool) {
+	var set []string
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{"is", len(a.Is) > 0}, {"matches", a.Matches != ""}, {"number", a.Number != nil}, {"run", a.Run != nil}, {"command", a.Command != ""}, {"held", a.Held}} {
+		if f.set {
+			set = append(set, f.name)
+		}
+	}
+	if len(set) != 1 {
+		p.fail(at, "want one of is, matches, number, run, command and held, not %d", len(set))
+	}
+	p.regexp(at+".matches", whole(a.Matches))
+	p.want(at+".field", (a.Field != "") == (a.Command != "" || a.Held), "want it with command and with held, and only there")
+	p.want(at+".held", !a.Held || held, "the step has no hold")
+	if command := strings.Fields(a.Command); len(command) > 0 {
+		p.want(at+".command", slices.Contains([]string{"explain", "trace"}, command[0]), "want explain or trace, with flags")
+	}
+	if a.Run != nil {
+		p.want(at+".run.script", a.Run.Text != "", "missing")
+	}
+	if a.Number != nil {
+		p.want(at+".number", a.Number.Within >= 0 && !math.IsNaN(a.Number.Value), "want a number, and within of 0 or more")
+	}
+}
+
+func (p *parser) check(at string, c *Check) {
+	v := reflect.ValueOf(c).Elem()
+	var set []string
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Pointer && !f.IsNil() {
+			set = append(set, v.Type().Field(i).Name)
+		}
+	}
+	if len(set) != 1 {
+		p.fail(at, "want one of flow, request, entry, rule, route, object and run, not %d", len(set))
+	}
+	need := func(field, value string) { p.want(at+"."+field, value != "", "missing") }
+	switch {
+	case c.Flow != nil:
+		_, err := c.Flow.Query().Parse(zeroTime)
+		p.want(at+".flow", err == nil, "%v", err)
+		p.code(at+".flow.entry", c.Flow.Entry, flow.Words().Entries)
+		p.code(at+".flow.masqueradeReason", c.Flow.MasqueradeReason, flow.Words().Masquerades)
+		p.want(at+".flow.count", c.Flow.Count >= 0, "want 1 or more")
+	case c.Request != nil:
+		need("request.from", c.Request.From)
+		need("request.to", c.Request.To)
+		p.want(at+".request.count", c.Request.Count >= 0 && c.Request.Count <= 100, "want 1 to 100")
+		p.want(at+".request.timeout", c.Request.Timeout >= 0 && c.Request.Timeout <= maxTimeout, "want up to %v", maxTimeout)
+		p.want(at+".request.error", c.Request.Error == "" || len(c.Request.By) == 0 && c.Request.Client == "", "a request with an error has no answer: leave out by and client")
+	case c.Entry != nil:
+		need("entry.on", c.Entry.On)
+		for _, f := range []struct{ name, value string }{{"from", c.Entry.From}, {"to", c.Entry.To}, {"replyFrom", c.Entry.ReplyFrom}, {"replyTo", c.Entry.ReplyTo}} {
+			_, _, err := ParseAddress(f.value)
+			p.want(at+".entry."+f.name, err == nil, "%v", err)
+		}
+		if c.Entry.Protocol != "" {
+			_, err := decision.ParseProtocol(c.Entry.Protocol)
+			p.want(at+".entry.protocol", err == nil || c.Entry.Protocol == "icmp", "want tcp, udp, sctp or icmp")
+		}
+	case c.Rule != nil:
+		need("rule.on", c.Rule.On)
+		need("rule.matches", c.Rule.Matches)
+		p.regexp(at+".rule.matches", c.Rule.Matches)
+	case c.Route != nil:
+		need("route.on", c.Route.On)
+		_, err := netip.ParseAddr(c.Route.To)
+		p.want(at+".route.to", err == nil, "want an address")
+		p.want(at+".route", c.Route.Via != "" || c.Route.Dev != "", "want via or dev")
+	case c.Object != nil:
+		need("object.name", c.Object.Name)
+		p.want(at+".object.kind", slices.Contains(objectKinds, strings.ToLower(c.Object.Kind)), "%q: want Service, EndpointSlice, Pod or Node", c.Object.Kind)
+		for _, path := range slices.Sorted(maps.Keys(c.Object.Has)) {
+			p.regexp(at+".object.has", whole(c.Object.Has[path]))
+		}
+	case c.Run != nil:
+		need("run.script", c.Run.Text)
+		p.regexp(at+".run.output", c.Run.Output)
+	}
+}
+
+// code checks that a code of flow records is one; empty: none is wanted. A check that must not hold would be met by any other.
+func (p *parser) code(field, code string, known flow.WordList) {
+	var codes []string
+	for _, w := range known {
+		codes = append(codes, w.Code)
+	}
+	p.want(field, code == "" || slices.Contains(codes, code), "%q: want %s", code, strings.Join(codes, ", "))
+}
+
+// objectKinds are the kinds of objects that a lab has, in small letters.
+var objectKinds = []string{"service", "endpointslice", "pod", "node"}
+
+// whole is a regular expression for a whole text.
+func whole(re string) string { return "^(?:" + re + ")$" }
+
+func (p *parser) regexp(field, text string) {
+	_, err := regexp.Compile(text)
+	p.want(field, err == nil, "%v", err)
+}
+
+// A step's text is a screen of 80x24 with room for its task.
+const (
+	maxColumns = 76
+	maxLines   = 16
+)
+
+// texts gives each step its part of the unit's text.
+func (p *parser) texts(u *Unit) {
+	text := parser{file: path.Join(u.dir, textFile)}
+	defer func() { p.mistakes = append(p.mistakes, text.mistakes...) }()
+	if u.files[textFile] == nil {
+		text.fail("", "missing: the text of the steps")
+		return
+	}
+	fail := func(line int, format string, args ...any) {
+		text.mistakes = append(text.mistakes, &Mistake{File: text.file, Line: line, Err: fmt.Errorf(format, args...)})
+	}
+	step, number, code := -1, 0, false
+	begins := make([]int, len(u.Steps)) // of the texts: the first line that is not blank; 0: there is none
+	for line := range strings.Lines(strings.TrimPrefix(string(u.files[textFile]), "\ufeff")) {
+		number++
+		line = strings.TrimRight(line, " \t\r\n")
+		if strings.HasPrefix(line, "```") {
+			code = !code
+		}
+		title, heading := strings.CutPrefix(line, "# ")
+		switch {
+		case heading && !code:
+			if step++; step >= len(u.Steps) {
+				fail(number, "a heading without a step: %s has %d steps", unitFile, len(u.Steps))
+				return
+			}
+			u.Steps[step].Title = title
+		case step < 0 && line != "":
+			fail(number, "want a heading first, as \"# Title\": the title of the first step")
+			return
+		case step >= 0:
+			u.Steps[step].Text += line + "\n"
+			if len([]rune(line)) > maxColumns {
+				fail(number, "has %d columns: want %d at most", len([]rune(line)), maxColumns)
+			}
+			if begins[step] == 0 && line != "" {
+				begins[step] = number
+			}
+		}
+	}
+	if code {
+		fail(number, "a block of code does not end: want a line with three backticks")
+	}
+	if step+1 < len(u.Steps) {
+		text.fail("", "no heading for step %s: want one \"# Title\" for each of the %d steps", u.Steps[step+1].Name, len(u.Steps))
+	}
+	for i, s := range u.Steps {
+		s.Text = strings.Trim(s.Text, "\n") + "\n"
+		if n := strings.Count(s.Text, "\n"); n > maxLines {
+			fail(begins[i]+maxLines, "the text of step %s has %d lines: want %d at most", s.Name, n, maxLines)
+		}
+	}
+}
+
+// lab checks that the lab is valid and has the hosts that the unit names.
+func (p *parser) lab(u *Unit) {
+	if u.Lab == "" {
+		return // see unit
+	}
+	file, err := u.LabFile()
+	if err != nil {
+		if mistakes, ok := errors.AsType[manifest.Errors](err); ok {
+			for _, m := range mistakes {
+				p.mistakes = append(p.mistakes, &Mistake{File: path.Join(u.dir, u.Lab), Field: m.Field, Err: m.Err})
+			}
+			return
+		}
+		p.fail("lab", "%v", err)
+		return
+	}
+	p.want("lab", u.Lab == "lab.yaml" || u.files["lab.yaml"] == nil, "%s: the unit has a file lab.yaml, too, which is the name of the lab in the student's directory", u.Lab)
+	host := func(field, name string) {
+		if name != "" {
+			_, err := file.Spec.Resolve(name)
+			p.want(field, err == nil, "%v", err)
+		}
+	}
+	host("shell", u.Shell)
+	for i, s := range u.Steps {
+		at := fmt.Sprintf("steps[%d]", i)
+		if s.Question != nil && s.Question.Answer.Run != nil {
+			host(at+".question.answer.run.on", s.Question.Answer.Run.On)
+		}
+		for j, c := range s.Checks {
+			at := fmt.Sprintf("%s.checks[%d]", at, j)
+			switch {
+			case c.Entry != nil:
+				host(at+".entry.on", c.Entry.On)
+			case c.Rule != nil:
+				host(at+".rule.on", c.Rule.On)
+			case c.Route != nil:
+				host(at+".route.on", c.Route.On)
+			case c.Run != nil:
+				host(at+".run.on", c.Run.On)
+			}
+		}
+	}
+}
+
+// LabFile is the unit's lab, with the drawn values. It has no path yet.
+func (u *Unit) LabFile() (*lab.File, error) {
+	data := u.files[u.Lab]
+	if data == nil {
+		if !slices.Contains(labs.Names(), u.Lab) {
+			return nil, fmt.Errorf("no file of the unit and no built-in lab %q; built-in labs: %s", u.Lab, strings.Join(labs.Names(), ", "))
+		}
+		var err error
+		if data, err = labs.File(u.Lab); err != nil {
+			return nil, err
+		}
+	}
+	spec, err := lab.Parse(path.Join(u.dir, u.Lab), data)
+	if err != nil {
+		return nil, err
+	}
+	return &lab.File{Data: data, Spec: spec}, nil
+}
