@@ -38,6 +38,10 @@ type fake struct {
 	holds    map[string]*observe.Hold
 	changed  chan struct{}               // closed when a hold changes
 	changes  map[string][]observe.Change // of services
+	// lab is the lab; nil: it is none.
+	lab *fakeLab
+	// teacher teaches a course; nil: there is none.
+	teacher *fakeTeacher
 	// unobserved is the name of a node whose flows are not observed.
 	unobserved string
 }
@@ -57,7 +61,7 @@ func newFake(t testing.TB, w *world, rate float64) *fake {
 	f := &fake{
 		world: w, rate: rate, flows: make(map[string]*flow.Record), readers: make(map[*reader]bool),
 		counts: make(map[string]*observe.Flows), refused: make(map[string]map[string]uint64),
-		listed: listed(w), holds: make(map[string]*observe.Hold), changed: make(chan struct{}),
+		listed: listed(w), holds: make(map[string]*observe.Hold), changed: make(chan struct{}), lab: newFakeLab(w),
 	}
 	tick, stop, stopped := time.NewTicker(10*time.Millisecond), make(chan struct{}), make(chan struct{})
 	go func() {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/flows/findings"
+	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
@@ -134,6 +135,18 @@ func (f *fake) handler() http.Handler {
 		}
 		return nil, nil
 	}))
+	config := flowapi.Config{Observer: observetest.New("node-a"), Token: token, OpenLoopback: true}
+	if f.lab != nil {
+		config.Lab = f.lab
+	}
+	if f.teacher != nil {
+		config.Teacher = f.teacher
+	}
+	api := flowapi.New(config)
+	mux.Handle("/v1/lesson", api)
+	mux.Handle("/v1/lesson/shell", api)
+	mux.Handle("/v1/lab", api)
+	mux.Handle("/v1/lab/", api)
 	mux.Handle("/", web.Handler())
 	return mux
 }
@@ -221,7 +234,7 @@ func writeEvent(b *bytes.Buffer, item observe.Item) {
 }
 
 func (f *fake) serveTopology(w http.ResponseWriter, _ *http.Request) {
-	t := observe.Topology{Pods: f.world.pods, Hosts: f.world.hosts, Lab: "shop", CanHold: true, CanWhy: true, CanRequest: true}
+	t := observe.Topology{Pods: f.world.pods, Hosts: f.world.hosts, Lab: "shop", CanHold: true, CanWhy: true, CanRequest: true, CanChange: f.lab != nil, CanLearn: f.teacher != nil}
 	for _, n := range f.world.nodes {
 		t.Nodes = append(t.Nodes, observe.TopologyNode{Name: n.name, Addresses: n.addresses, PodCIDRs: n.cidrs, Observed: n.name != f.unobserved})
 	}

@@ -341,7 +341,7 @@ func TestKeyboard(t *testing.T) {
 	p.WaitFor("the flow", fmt.Sprintf("location.hash === '#/flows/%s' && !!document.querySelector('.picture svg')", id))
 	p.Press(kb.Escape)
 	p.WaitFor("the flows again", "location.hash === '#/flows' && "+rows+" > 10")
-	for _, view := range []struct{ keys, hash string }{{"go", "#/overview"}, {"gs", "#/services"}, {"gm", "#/map"}, {"gw", "#/why"}, {"gf", "#/flows"}} {
+	for _, view := range []struct{ keys, hash string }{{"go", "#/overview"}, {"gs", "#/services"}, {"gm", "#/map"}, {"gw", "#/why"}, {"gl", "#/lab"}, {"gf", "#/flows"}} {
 		p.Press(strings.Split(view.keys, "")...)
 		p.WaitFor(view.keys, fmt.Sprintf("location.hash === %q && document.querySelector('#nav [aria-current]').getAttribute('href') === location.hash", view.hash))
 		if view.keys == "gw" {
@@ -382,6 +382,7 @@ func TestPhone(t *testing.T) {
 		"#/map":                ".map-list .connection",
 		"#/explain?protocol=TCP&node=node-a&source=10.244.1.9&destination=10.96.10.2:80": ".explain .picture svg",
 		"#/hold": "#field-service",
+		"#/lab":  "#lab-pods li",
 	} {
 		p.GoTo(hash)
 		p.WaitFor(hash, fmt.Sprintf("!!document.querySelector(%s)", webtest.Quote(there)))

@@ -8,29 +8,33 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 )
+
+// screens are those of the screenshots.
+var screens = []struct {
+	name, theme, size string
+	width, height     int64
+	scale             float64
+}{
+	{"dark", "dark", "normal", 1440, 900, 1},
+	{"light", "light", "normal", 1440, 900, 1},
+	{"tablet", "light", "normal", 1024, 768, 1},
+	{"tablet-dark", "dark", "normal", 1024, 768, 1},
+	{"phone", "dark", "normal", 390, 844, 2},
+	{"phone-light", "light", "normal", 390, 844, 2},
+	{"projector", "light", "large", 1920, 1080, 1},
+}
 
 // TestScreenshots makes the screenshots, in the directory of -web.screenshots.
 func TestScreenshots(t *testing.T) {
 	if *screenshots == "" {
 		t.Skip("no -web.screenshots")
 	}
-	for _, screen := range []struct {
-		name, theme, size string
-		width, height     int64
-		scale             float64
-	}{
-		{"dark", "dark", "normal", 1440, 900, 1},
-		{"light", "light", "normal", 1440, 900, 1},
-		{"tablet", "light", "normal", 1024, 768, 1},
-		{"tablet-dark", "dark", "normal", 1024, 768, 1},
-		{"phone", "dark", "normal", 390, 844, 2},
-		{"phone-light", "light", "normal", 390, 844, 2},
-		{"projector", "light", "large", 1920, 1080, 1},
-	} {
+	for _, screen := range screens {
 		t.Run(screen.name, func(t *testing.T) {
 			f := newFake(t, newWorld(t, 7), 12)
 			f.changes = map[string][]observe.Change{"shop/cart:http": {
@@ -66,6 +70,20 @@ func TestScreenshots(t *testing.T) {
 			p.GoTo("#/map")
 			p.WaitFor("connections", "document.querySelectorAll('.dot').length > 6 || document.querySelectorAll('.map-list .connection').length > 15")
 			shoot("map")
+			p.GoTo("#/lab")
+			p.WaitFor("the lab", "document.querySelectorAll('#lab-pods > li').length > 5 && document.querySelectorAll('#field-kind option').length === 9")
+			openForm(p, "Add a fault")
+			p.Run(chromedp.Evaluate("(k => { k.value = 'firewall'; k.dispatchEvent(new Event('change')) })(document.getElementById('field-kind'))", nil))
+			p.Enter("#field-to", "10.244.2.11")
+			p.Enter("#field-port", "8080")
+			submitInLab(p, "Add a fault")
+			p.WaitFor("the fault", "!!"+inLab("faults", "1"))
+			pressInLab(p, "nodes", "node-b", "Drain")
+			p.WaitFor("a drained node", inLab("nodes", "node-b")+".textContent.includes('no new pods')")
+			pressInLab(p, "pods", "shop/cart-5b8f-l2m6x", "Make unready")
+			wantResult(p, "changed", "pod shop/cart-5b8f-l2m6x is not ready")
+			p.Run(chromedp.Evaluate("scrollTo(0, 0); document.activeElement.blur()", nil))
+			shoot("lab")
 			p.GoTo("#/why?from=198.51.100.23&to=node-c:30443")
 			p.WaitFor("an answer", "!!document.querySelector('.inquiry .picture svg')")
 			shoot("why")
@@ -77,6 +95,50 @@ func TestScreenshots(t *testing.T) {
 			shoot("hold")
 			p.Press("r")
 			p.WaitFor("it went on", "!!document.querySelector('#hold-again:not([hidden])')")
+		})
+	}
+}
+
+// TestLearnScreenshots makes those of a course.
+func TestLearnScreenshots(t *testing.T) {
+	if *screenshots == "" {
+		t.Skip("no -web.screenshots")
+	}
+	for _, screen := range screens {
+		t.Run(screen.name, func(t *testing.T) {
+			p, teacher := openCourse(t, "")
+			p.Run(emulation.SetDeviceMetricsOverride(screen.width, screen.height, screen.scale, screen.width < 500),
+				chromedp.Evaluate(fmt.Sprintf("localStorage.setItem('nfqproxy.theme', %q); localStorage.setItem('nfqproxy.size', %q)", screen.theme, screen.size), nil), chromedp.Reload())
+			shoot := func(view string) { p.Shoot(filepath.Join(*screenshots, view+"-"+screen.name+".png")) }
+			p.WaitFor("a shell", screenText+".includes('unit$')")
+			shoot("learn-text")
+			for _, c := range []observe.LessonCommand{{Command: "next"}, {Command: "answer", Argument: "eth0"}, {Command: "hint"}} {
+				if _, err := teacher.Do(t.Context(), c); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wantStep(p, "Step 2 of 3: No device has the address")
+			shoot("learn-question")
+			for _, c := range []observe.LessonCommand{{Command: "answer", Argument: "none"}, {Command: "hint"}, {Command: "hint"}, {Command: "solution"}} {
+				if _, err := teacher.Do(t.Context(), c); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wantStep(p, "Step 3 of 3: But a request has an answer")
+			teacher.meet(0)
+			p.WaitFor("a check", "document.querySelector('.checks .pill').textContent === 'done'")
+			p.Press(kb.F2, "curl -s my-nginx-service", kb.Enter)
+			p.WaitFor("output", screenText+".includes('not found')")
+			shoot("learn")
+			p.GoTo("#/learn?projector")
+			p.WaitFor("the projector view", "!!document.querySelector('.projector .checks .pill')")
+			shoot("learn-projector")
+			p.GoTo("#/learn")
+			p.WaitFor("the course", "!!document.getElementById('learn-hint')")
+			p.Press("u")
+			p.WaitFor("units", "!document.getElementById('lesson-units').hidden")
+			p.Run(chromedp.Evaluate("document.activeElement.blur()", nil))
+			shoot("learn-units")
 		})
 	}
 }

@@ -15,7 +15,9 @@ import (
 	"time"
 )
 
-//go:embed static
+// files are the page's own below static, and those of npm packages below vendored.
+//
+//go:embed static vendored/*/*.mjs vendored/*/*.css
 var files embed.FS
 
 // policy is the page's Content-Security-Policy: nothing from elsewhere and nothing inline, so
@@ -28,6 +30,7 @@ var types = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
 	".js":   "text/javascript; charset=utf-8",
+	".mjs":  "text/javascript; charset=utf-8",
 	".svg":  "image/svg+xml",
 }
 
@@ -68,7 +71,7 @@ func Handler() http.Handler {
 // is one of the program, which the tests find.
 func load() map[string]*asset {
 	assets := make(map[string]*asset)
-	err := fs.WalkDir(files, "static", func(name string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -79,7 +82,7 @@ func load() map[string]*asset {
 		if types[path.Ext(name)] == "" {
 			return fmt.Errorf("%s: no content type is known for %q", name, path.Ext(name))
 		}
-		assets[strings.TrimPrefix(name, "static")] = newAsset(name, content)
+		assets["/"+strings.TrimPrefix(name, "static/")] = newAsset(name, content)
 		return nil
 	})
 	if err != nil {

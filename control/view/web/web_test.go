@@ -109,7 +109,11 @@ func TestSources(t *testing.T) {
 			t.Errorf("%s has %d lines", path, len(lines))
 		}
 		for i, line := range lines {
-			if found := forbidden.FindString(line); found != "" && !strings.Contains(line, "http://www.w3.org/2000/svg") {
+			found := forbidden.FindString(line)
+			if found == "DOMParser" && filepath.Base(path) == "prose.js" { // which copies what is allowed
+				continue
+			}
+			if found != "" && !strings.Contains(line, "http://www.w3.org/2000/svg") {
 				t.Errorf("%s:%d: %s", path, i+1, found)
 			}
 		}

@@ -116,6 +116,12 @@ export function topology() {
   return known;
 }
 
+/** renew requests the topology again: it has changed. */
+export function renew() {
+  known = null;
+  topology().catch(() => { /* later, then */ });
+}
+
 /** podAt is the name of an endpoint's pod, or '' if it is not known. */
 export function podAt(endpoint) {
   const name = pods.get(host(endpoint));

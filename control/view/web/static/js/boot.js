@@ -10,6 +10,6 @@
   const token = /^#token=(.+)$/.exec(location.hash);
   if (token) {
     try { sessionStorage.setItem('nfqproxy.token', decodeURIComponent(token[1])); } catch { /* reads do without */ }
-    history.replaceState(null, '', `${location.pathname}${location.search}#/overview`);
+    history.replaceState(null, '', `${location.pathname}${location.search}#/`);
   }
 })();

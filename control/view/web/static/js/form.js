@@ -21,7 +21,7 @@ export function blame(form, error) {
   const wrong = (box ?? form).querySelector(box ? '.wrong' : '.wrong.all');
   wrong.textContent = error.message;
   wrong.hidden = false;
-  const input = box?.querySelector('input, select');
+  const input = box?.querySelector('input, select, textarea');
   input?.setAttribute('aria-invalid', 'true');
   input?.focus();
 }

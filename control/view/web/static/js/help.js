@@ -3,8 +3,9 @@
 import { h, icon, replace } from './dom.js';
 
 const shortcuts = [
-  ['Everywhere', [['g o', 'overview'], ['g f', 'flows'], ['g s', 'services'], ['g m', 'map'], ['g w', 'why'], ['g h', 'hold'], ['t', 'dark or light'], ['l', 'large text'], ['?', 'this help'], ['Esc', 'close, or back']]],
+  ['Everywhere', [['g o', 'overview'], ['g f', 'flows'], ['g s', 'services'], ['g m', 'map'], ['g w', 'why'], ['g h', 'hold'], ['g l', 'lab'], ['g c', 'course'], ['t', 'dark or light'], ['l', 'large text'], ['?', 'this help'], ['Esc', 'close, or back']]],
   ['Flows', [['/', 'filter; find services'], ['j  k', 'next and previous flow (pauses)'], ['Enter', 'open the flow'], ['Tab', 'move through its values; Enter filters by one'], ['p', 'pause and resume']]],
+  ['A course', [['a', 'answer'], ['n', 'next'], ['F2', 'text or shell'], ['u', 'units'], ['p', 'projector view']]],
   ['A held flow', [['s', 'step'], ['b', 'back'], ['r', 'release'], ['d', 'drop']]],
 ];
 

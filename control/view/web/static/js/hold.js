@@ -7,6 +7,7 @@ import { blame, field } from './form.js';
 import { percent, plural } from './format.js';
 import { Picture } from './picture.js';
 import { requester } from './request.js';
+import { tokenForm } from './tokenform.js';
 import { holds, sentence } from './words.js';
 
 const filterFields = ['service', 'pod', 'namespace', 'node', 'source', 'destination', 'port', 'protocol'];
@@ -38,7 +39,7 @@ export class HoldView {
     try {
       const t = await topology();
       if (!t.canHold) { this.message('Holding flows is not available', 'The server does not allow it. A lab does: nfqproxy lab.'); return; }
-      if (!token()) { this.tokenForm(); return; }
+      if (!token()) { this.askToken(); return; }
       const { holds } = await get('/v1/holds', this.abort.signal);
       const mine = holds.find((x) => x.state !== 'done');
       if (mine) this.follow(mine);
@@ -52,12 +53,10 @@ export class HoldView {
     replace(this.content, h('div', { class: 'headline' }, h('h1', { id: 'title' }, title)), h('p', { class: 'problem', role: 'alert' }, text));
   }
 
-  tokenForm(wrong = '') {
-    const input = h('input', { type: 'password', autocomplete: 'off' });
-    replace(this.content, h('form', { class: 'form narrow', onsubmit: (e) => { e.preventDefault(); setToken(input.value.trim()); this.start(); } },
-      h('h1', { id: 'title' }, 'Hold a flow'), h('p', { class: 'hint' }, 'Holding flows changes traffic, so it requires the token that the server was started with. The token is kept in this tab only.'),
-      field('token', 'Token', input), wrong && h('p', { class: 'problem', role: 'alert' }, wrong), h('button', { type: 'submit', class: 'button primary' }, 'Continue')));
-    input.focus();
+  askToken(wrong = '') {
+    const form = tokenForm(h('h1', { id: 'title' }, 'Hold a flow'), 'Holding flows changes traffic, so it requires the token that the server was started with.', wrong, () => this.start());
+    replace(this.content, form);
+    form.querySelector('input').focus();
   }
 
   /** arm shows the form with the filters of the flow to hold. */
@@ -88,7 +87,7 @@ export class HoldView {
 
   refused(error, form) {
     if (this.abort.signal.aborted) return;
-    if (error.status === 401) { setToken(''); this.tokenForm(error.message); return; }
+    if (error.status === 401) { setToken(''); this.askToken(error.message); return; }
     const known = filterFields.includes(error.field) || error.field === 'seconds';
     if (form) blame(form, { field: known ? error.field : '', message: error.message });
     else if (this.problem) { this.problem.hidden = false; setText(this.problem, error.message); }

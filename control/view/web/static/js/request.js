@@ -27,7 +27,7 @@ export function requester(label, question, signal, answered) {
       if (flows) answered?.(flows);
     } catch (e) {
       if (signal.aborted) return;
-      replace(result, h('span', { class: 'problem' }, e instanceof ApiError && e.status === 401 ? 'Sending requests needs the token: see the tab Hold.' : e.message));
+      replace(result, h('span', { class: 'problem' }, e instanceof ApiError && e.status === 401 ? 'Sending requests needs the token: see the tab Lab.' : e.message));
     } finally {
       button.removeAttribute('aria-busy');
     }

@@ -82,6 +82,13 @@ class Stream {
     this.changed();
   }
 
+  /** forget ends the stream: its flows are those of another lab. */
+  forget() {
+    this.close();
+    this.reset();
+    this.filters = null;
+  }
+
   connect() {
     this.retry = 0;
     const oldest = this.newest(ROWS).at(-1);

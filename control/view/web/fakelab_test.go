@@ -1,0 +1,146 @@
+package web_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+)
+
+// fakeLab is the lab of a fake's cluster. Its changes change what it lists, and nothing else.
+type fakeLab struct {
+	mu     sync.Mutex
+	status observe.LabStatus
+	last   int // the number of the last fault
+	// changes are those that were made.
+	changes []observe.LabChange
+}
+
+// newFakeLab has the world's nodes and pods, of which those of the namespace shop are of deployments.
+func newFakeLab(w *world) *fakeLab {
+	l := &fakeLab{status: observe.LabStatus{Name: "shop", Clients: w.hosts}}
+	for _, n := range w.nodes {
+		l.status.Nodes = append(l.status.Nodes, observe.LabNodeStatus{Name: n.name, Addresses: n.addresses, PodCIDRs: n.cidrs, Daemon: observe.LabDaemonStatus{State: "ready", PID: 1}})
+	}
+	for _, p := range w.pods {
+		pod := observe.LabPodStatus{TopologyPod: p, State: observe.PodReady}
+		if parts := strings.Split(p.Name, "-"); strings.HasPrefix(p.Name, "shop/") && len(parts) == 3 {
+			pod.Deployment = parts[0]
+		}
+		l.status.Pods = append(l.status.Pods, pod)
+		if i := slices.IndexFunc(l.status.Deployments, func(d observe.LabDeploymentStatus) bool { return d.Name == pod.Deployment }); i >= 0 {
+			l.status.Deployments[i].Replicas++
+		} else if pod.Deployment != "" {
+			l.status.Deployments = append(l.status.Deployments, observe.LabDeploymentStatus{Name: pod.Deployment, Replicas: 1})
+		}
+	}
+	l.count()
+	return l
+}
+
+// count counts the ready pods.
+func (l *fakeLab) count() {
+	for i := range l.status.Deployments {
+		d := &l.status.Deployments[i]
+		d.Ready = 0
+		for _, p := range l.status.Pods {
+			if p.Deployment == d.Name && p.State == observe.PodReady {
+				d.Ready++
+			}
+		}
+	}
+}
+
+// made returns the changes so far.
+func (l *fakeLab) made() []observe.LabChange {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.changes)
+}
+
+// LabStatus returns a copy.
+func (l *fakeLab) LabStatus(context.Context) (*observe.LabStatus, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.status
+	s.Nodes, s.Pods, s.Deployments, s.Faults = slices.Clone(s.Nodes), slices.Clone(s.Pods), slices.Clone(s.Deployments), slices.Clone(s.Faults)
+	return &s, nil
+}
+
+// Change changes what is listed.
+func (l *fakeLab) Change(_ context.Context, c observe.LabChange) ([]string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.count()
+	l.changes = append(l.changes, c)
+	wrong := func(field, message string) ([]string, error) {
+		return nil, &observe.Error{Status: http.StatusBadRequest, Field: field, Message: message}
+	}
+	pod := func(name string) *observe.LabPodStatus {
+		return &l.status.Pods[slices.IndexFunc(l.status.Pods, func(p observe.LabPodStatus) bool { return p.Name == name })]
+	}
+	switch {
+	case strings.HasPrefix(c.Apply, "apiVersion: v1\nkind: Service\n"):
+		return []string{"Service default/web2 is added"}, nil
+	case c.Apply != "":
+		return wrong("apply", "manifest: document 1: apiVersion: missing: not a Kubernetes object")
+	case c.Scale != nil:
+		i := slices.IndexFunc(l.status.Deployments, func(d observe.LabDeploymentStatus) bool { return d.Name == c.Scale.Deployment })
+		before := l.status.Deployments[i].Replicas
+		l.status.Deployments[i].Replicas = int(c.Scale.Replicas)
+		return []string{fmt.Sprintf("deployment %s: %d replicas, had %d", c.Scale.Deployment, c.Scale.Replicas, before)}, nil
+	case c.AddPod != nil && c.AddPod.Name == "Web":
+		return wrong("", `pod default/Web: "Web" is not a valid name`)
+	case c.AddPod != nil:
+		l.status.Pods = append(l.status.Pods, observe.LabPodStatus{TopologyPod: observe.TopologyPod{Name: c.AddPod.FullName(), Node: c.AddPod.Node}, State: observe.PodReady})
+		return []string{fmt.Sprintf("pod %s is added on %s with 10.244.1.7", c.AddPod.FullName(), c.AddPod.Node)}, nil
+	case c.RemovePod != nil:
+		pod(c.RemovePod.Pod).State = observe.PodTerminating
+		return []string{fmt.Sprintf("pod %s is terminating, and ends in 2s", c.RemovePod.Pod)}, nil
+	case c.Ready != nil && c.Ready.Ready:
+		pod(c.Ready.Pod).State = observe.PodReady
+		return []string{fmt.Sprintf("pod %s is ready", c.Ready.Pod)}, nil
+	case c.Ready != nil:
+		pod(c.Ready.Pod).State = observe.PodUnready
+		return []string{fmt.Sprintf("pod %s is not ready", c.Ready.Pod)}, nil
+	}
+	n := &l.status.Nodes[slices.IndexFunc(l.status.Nodes, func(n observe.LabNodeStatus) bool { return n.Name == c.Node.Node })]
+	switch c.Node.Action {
+	case "down", "up":
+		n.Down = c.Node.Action == "down"
+	default:
+		n.Cordoned = c.Node.Action == "drain"
+	}
+	return []string{fmt.Sprintf("node %s: %s", n.Name, c.Node.Action)}, nil
+}
+
+// AddFault lists a valid fault.
+func (l *fakeLab) AddFault(_ context.Context, f observe.Fault) (observe.Fault, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := f.Check(); err != nil {
+		return f, err
+	}
+	l.last++
+	f.ID, f.Text = l.last, f.String()
+	l.status.Faults = append(l.status.Faults, f)
+	return f, nil
+}
+
+// RemoveFault lists it no more.
+func (l *fakeLab) RemoveFault(_ context.Context, id int) (ended []observe.Fault, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.status.Faults = slices.DeleteFunc(l.status.Faults, func(f observe.Fault) bool {
+		if id != 0 && f.ID != id {
+			return false
+		}
+		ended = append(ended, f)
+		return true
+	})
+	return ended, nil
+}
