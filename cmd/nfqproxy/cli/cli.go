@@ -91,7 +91,7 @@ kernel alone translates the flow's packets.`,
 		SilenceErrors: true,
 	}
 	root.AddCommand(
-		newRunCommand(), newCleanupCommand(), newInstallCommand(), newUninstallCommand(), newLabCommand(),
+		newRunCommand(), newCleanupCommand(), newInstallCommand(), newUninstallCommand(), newLabCommand(), newLearnCommand(),
 		newFlowsCommand(connect), newTopCommand(connect), newWebCommand(connect), newStepCommand(connect), newStatusCommand(connect),
 		newWatchForCommand(connect), newShowCommand(), newCollectCommand(),
 		newWhyCommand(connect), newDoctorCommand(connect), newExplainCommand(), newRenderCommand(),

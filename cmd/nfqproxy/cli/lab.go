@@ -33,7 +33,7 @@ runs it in a user namespace. A lab exists in memory only and leaves no files beh
   nfqproxy lab ask shell http://my-nginx-service/
   nfqproxy lab exec shell -- curl -s http://10.96.118.136/`,
 	}
-	cmd.AddCommand(newLabUpCommand(), newLabDemoCommand(), newLabExecCommand(), newLabAskCommand(), newLabApplyCommand(), newLabScaleCommand(), newLabPodCommand(), newLabNodeCommand(), newLabFaultCommand(), newLabStatusCommand(), newLabDownCommand(), newLabInitCommand(), newLabListCommand())
+	cmd.AddCommand(newLabUpCommand(), newLabDemoCommand(), newLabExecCommand(), newLabAskCommand(), newLabGetCommand(), newLabApplyCommand(), newLabDeleteCommand(), newLabScaleCommand(), newLabPodCommand(), newLabNodeCommand(), newLabFaultCommand(), newLabStatusCommand(), newLabDownCommand(), newLabInitCommand(), newLabListCommand())
 	group(cmd)
 	return cmd
 }
@@ -77,6 +77,7 @@ type labFlags struct {
 	namespaces   []string
 	services     []string
 	hairpin      bool
+	kubeProxy    string
 }
 
 // addObjects adds the flags of a lab that is made of objects.
@@ -90,6 +91,7 @@ func (f *labFlags) addObjects(flags *pflag.FlagSet) {
 // add adds all flags that change what a lab is.
 func (f *labFlags) add(flags *pflag.FlagSet) {
 	f.addObjects(flags)
+	flags.StringVar(&f.kubeProxy, "kube-proxy", "", "program of nodes with \"proxy: kube-proxy\" (default: $NFQPROXY_KUBE_PROXY, bench/peers/bin/kube-proxy, or kube-proxy in PATH)")
 	flags.BoolVar(&f.hairpin, "masquerade-hairpin", true, "masquerade traffic from a pod to itself through a service; false is for teaching: it shows the failure")
 }
 
@@ -104,7 +106,7 @@ func (f *labFlags) options(args []string) (o lab.RunOptions, err error) {
 	case len(args) > 0:
 		o.Lab = args[0]
 	}
-	o.Objects, o.NoHairpinMasquerade = f.objects, !f.hairpin
+	o.Objects, o.NoHairpinMasquerade, o.KubeProxy = f.objects, !f.hairpin, f.kubeProxy
 	o.Derive, err = f.derive()
 	return o, err
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
@@ -31,46 +31,6 @@ func changeLab(w io.Writer, name string, c lab.Change) error {
 	return nil
 }
 
-func newLabApplyCommand() *cobra.Command {
-	var name string
-	var files []string
-	cmd := &cobra.Command{
-		Use:   "apply -f FILE",
-		Short: "Add Services and EndpointSlices to a running lab, or replace them",
-		Long: `Add the Services and EndpointSlices of manifests to a running lab, or replace those with
-their names. A Service without a ClusterIP or node port gets one, and a Service with a
-selector gets its EndpointSlices, as in a cluster. The lab's file stays as it is; if it
-changes one of these objects later, the file's is in force again.`,
-		Example: `  nfqproxy lab apply -f service.yaml
-  kubectl get service,endpointslices web -o yaml | nfqproxy lab apply -f -`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(files) == 0 {
-				return errors.New("a file is required: give --filename FILE, or - for standard input")
-			}
-			o, err := manifest.LoadWritten(cmd.InOrStdin(), files)
-			if err != nil {
-				return err
-			}
-			switch {
-			case o.Lab != nil:
-				return fmt.Errorf("%s has a Lab: edit the running lab's own file instead; changes of it apply at once", strings.Join(files, ", "))
-			case len(o.Nodes)+len(o.Pods) > 0:
-				return errors.New("nodes and pods of a lab are not Kubernetes objects: add pods with \"nfqproxy lab pod add\"")
-			case len(o.Services)+len(o.EndpointSlices) == 0:
-				return fmt.Errorf("no Service and no EndpointSlice in %s", strings.Join(files, ", "))
-			}
-			for _, s := range o.Skipped {
-				cmd.PrintErrf("left out: %d %s\n", s.Count, s.Kind)
-			}
-			return changeLab(cmd.OutOrStdout(), name, lab.Change{Apply: &lab.Applied{Services: o.Services, EndpointSlices: o.EndpointSlices}})
-		},
-	}
-	labFlag(cmd, &name)
-	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "file or directory with manifests (YAML or JSON), or - for standard input; may be repeated")
-	return cmd
-}
-
 func newLabScaleCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
@@ -80,8 +40,8 @@ func newLabScaleCommand() *cobra.Command {
 		Args:    exactly(2, "a deployment and a number"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.ParseUint(args[1], 10, 16)
-			if err != nil || n > 1000 {
-				return fmt.Errorf("%q: want a number of replicas from 0 to 1000", args[1])
+			if err != nil || n > observe.MaxReplicas {
+				return fmt.Errorf("%q: want a number of replicas from 0 to %d", args[1], observe.MaxReplicas)
 			}
 			return changeLab(cmd.OutOrStdout(), name, lab.Change{Scale: &lab.Scale{Deployment: args[0], Replicas: uint16(n)}})
 		},
@@ -93,14 +53,16 @@ func newLabScaleCommand() *cobra.Command {
 func newLabPodCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pod",
-		Short: "Add and remove pods of a running lab, or make them not ready",
+		Short: "Add and remove pods of a running lab, make them not ready, or stop their servers",
 		Example: `  nfqproxy lab pod add shop/web-9 --labels app=web --port 80
   nfqproxy lab pod unready shop/web-9
   nfqproxy lab pod rm shop/web-9 --grace 0s`,
 	}
 	cmd.AddCommand(newLabPodAddCommand(), newLabPodRemoveCommand(),
-		newLabPodReadyCommand("unready", "Make a pod not ready, as a failing readiness probe does", false),
-		newLabPodReadyCommand("ready", "Make a pod ready again", true))
+		newLabPodReadyCommand("unready", "Make a pod not ready, whatever its readiness probe finds", false),
+		newLabPodReadyCommand("ready", "Make a pod ready again, if its readiness probe succeeds", true),
+		newLabPodServerCommand("stop", "Stop the built-in server of a pod: it refuses connections", false),
+		newLabPodServerCommand("start", "Start the built-in server of a pod again", true))
 	group(cmd)
 	return cmd
 }
@@ -169,10 +131,10 @@ func newLabPodRemoveCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := lab.RemovePod{Pod: args[0]}
 			if cmd.Flags().Changed("grace") {
-				if grace < 0 || grace > time.Hour {
+				if grace < 0 || grace > observe.MaxGrace {
 					return fmt.Errorf("--grace %s: want from 0s to 1h", grace)
 				}
-				c.Grace = &grace
+				c.Grace = new(observe.Duration(grace))
 			}
 			return changeLab(cmd.OutOrStdout(), name, lab.Change{RemovePod: &c})
 		},
@@ -190,6 +152,20 @@ func newLabPodReadyCommand(use, short string, ready bool) *cobra.Command {
 		Args:  exactly(1, "a pod"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return changeLab(cmd.OutOrStdout(), name, lab.Change{Ready: &lab.Readiness{Pod: args[0], Ready: ready}})
+		},
+	}
+	labFlag(cmd, &name)
+	return cmd
+}
+
+func newLabPodServerCommand(use, short string, running bool) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   use + " POD",
+		Short: short,
+		Args:  exactly(1, "a pod"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return changeLab(cmd.OutOrStdout(), name, lab.Change{Server: &lab.Serving{Pod: args[0], Running: running}})
 		},
 	}
 	labFlag(cmd, &name)

@@ -2,17 +2,17 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
-	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
@@ -30,20 +30,83 @@ func newLabFaultCommand() *cobra.Command {
 	return cmd
 }
 
-// faultFlags are the flags of a fault that are text.
-type faultFlags struct {
-	to, via, from, endpoint, protocol string
-	port                              uint16
+// faultFlag is a parameter of a fault as a flag.
+type faultFlag struct {
+	fault *observe.Fault
+	name  string
+	kind  string // see the Parameter constants of observe
+	text  string
+}
+
+// String is the text that was given.
+func (f *faultFlag) String() string { return f.text }
+
+// Set sets the parameter.
+func (f *faultFlag) Set(text string) error {
+	f.text = text
+	return f.fault.Set(f.name, text)
+}
+
+// Type is the type in the help.
+func (f *faultFlag) Type() string {
+	switch f.kind {
+	case observe.ParameterFlag:
+		return "bool"
+	case observe.ParameterNumber:
+		return "number"
+	}
+	return "string"
+}
+
+// addFaultFlags adds the parameters of all kinds.
+func addFaultFlags(cmd *cobra.Command, fault *observe.Fault) {
+	for _, name := range observe.FaultParameterNames() {
+		// What it means for some kinds, and for others.
+		var meanings []string
+		kinds := make(map[string][]string)
+		var last observe.FaultParameter
+		for _, k := range observe.FaultKinds {
+			for _, p := range k.Parameters {
+				if p.Name != name {
+					continue
+				}
+				if kinds[p.What] == nil {
+					meanings = append(meanings, p.What)
+				}
+				kinds[p.What], last = append(kinds[p.What], k.Name), p
+			}
+		}
+		for i, what := range meanings {
+			meanings[i] = strings.Join(kinds[what], ", ") + ": " + what
+			if len(last.Options) > 0 {
+				meanings[i] += fmt.Sprintf(" (%s; default: %s)", strings.Join(last.Options, ", "), last.Options[0])
+			}
+		}
+		flag := cmd.Flags().VarPF(&faultFlag{fault: fault, name: name, kind: last.Type}, name, "", strings.Join(meanings, "; "))
+		if last.Type == observe.ParameterFlag {
+			flag.NoOptDefVal = "true"
+		}
+		if len(last.Options) > 0 {
+			complete(cmd, name, last.Options)
+		}
+	}
 }
 
 func newLabFaultAddCommand() *cobra.Command {
 	var name string
 	var fault lab.Fault
-	var f faultFlags
 	var kinds strings.Builder
 	t := tabwriter.NewWriter(&kinds, 0, 0, 2, ' ', 0)
-	for _, k := range lab.FaultKinds {
-		fmt.Fprintf(t, "  %s\t%s\n", k.Name, k.What)
+	for _, k := range observe.FaultKinds {
+		what := k.What
+		if len(k.Parameters) > 0 {
+			var flags []string
+			for _, p := range k.Parameters {
+				flags = append(flags, "--"+p.Name)
+			}
+			what += " (" + strings.Join(flags, ", ") + ")"
+		}
+		fmt.Fprintf(t, "  %s\t%s\n", k.Name, what)
 	}
 	_ = t.Flush() // a Builder takes everything
 	cmd := &cobra.Command{
@@ -53,81 +116,34 @@ func newLabFaultAddCommand() *cobra.Command {
 		Args:  exactly(2, "a kind and a host"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
-				return lab.FaultKindNames(), cobra.ShellCompDirectiveNoFileComp
+				return observe.FaultKindNames(), cobra.ShellCompDirectiveNoFileComp
 			}
 			return labHosts(&name)(cmd, args[1:], word)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			fault.Kind, fault.Host = args[0], args[1]
-			if err := f.read(&fault); err != nil {
-				return err
+			if err := fault.Check(); err != nil {
+				return asFlag(err)
 			}
 			added, err := lab.AddFaultOf(name, fault)
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "fault %d: %s\n", added.ID, &added)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "fault %d: %s\n", added.ID, added.Text)
 			return err
 		},
 	}
-	flags := cmd.Flags()
-	flags.DurationVar(&fault.Delay, "delay", 0, "delay: how late packets are")
-	flags.DurationVar(&fault.Jitter, "jitter", 0, "delay: a random time more, up to this")
-	flags.Float64Var(&fault.Percent, "percent", 0, "loss: the share of packets, in percent")
-	flags.StringVar(&f.to, "to", "", "firewall, route: address or CIDR; stale-entry: the address of a Service")
-	flags.Uint16Var(&f.port, "port", 0, "firewall, stale-entry: the destination port")
-	flags.StringVar(&f.protocol, "protocol", "tcp", "firewall with --port: tcp, udp or sctp")
-	flags.BoolVar(&fault.Reject, "reject", false, "firewall: reject packets instead of dropping them")
-	flags.StringVar(&f.via, "via", "", "route: the next hop (default: packets are dropped)")
-	flags.StringVar(&f.from, "from", "", "stale-entry: ADDRESS:PORT of the client")
-	flags.StringVar(&f.endpoint, "endpoint", "", "stale-entry: ADDRESS:PORT that the entry leads to")
-	flags.Uint32Var(&fault.Connections, "connections", 0, "full-table: how many connections the table takes")
-	complete(cmd, "protocol", []string{"tcp", "udp", "sctp"})
+	addFaultFlags(cmd, &fault)
 	labFlag(cmd, &name)
 	return cmd
 }
 
-// read takes the flags that are text.
-func (f *faultFlags) read(fault *lab.Fault) (err error) {
-	if f.to != "" {
-		if fault.To, err = addressOrCIDR(f.to); err != nil {
-			return fmt.Errorf("--to %q: %w", f.to, err)
-		}
+// asFlag is an error of a parameter, with the name as a flag.
+func asFlag(err error) error {
+	if e, ok := errors.AsType[*observe.Error](err); ok && slices.Contains(observe.FaultParameterNames(), e.Field) {
+		return fmt.Errorf("--%w", err)
 	}
-	if f.via != "" {
-		if fault.Via, err = kubeaddr.Parse(f.via); err != nil {
-			return fmt.Errorf("--via %q: %w", f.via, err)
-		}
-	}
-	for _, e := range []struct {
-		flag, text string
-		into       *netip.AddrPort
-	}{{"--from", f.from, &fault.From}, {"--endpoint", f.endpoint, &fault.Endpoint}} {
-		if e.text == "" {
-			continue
-		}
-		if *e.into, err = netip.ParseAddrPort(e.text); err != nil {
-			return fmt.Errorf("%s %q: want ADDRESS:PORT", e.flag, e.text)
-		}
-	}
-	fault.Port = f.port
-	switch {
-	case fault.Kind == "stale-entry":
-		fault.Protocol = decision.UDP
-	case f.port != 0:
-		if fault.Protocol, err = decision.ParseProtocol(f.protocol); err != nil {
-			return fmt.Errorf("--protocol %q: want tcp, udp or sctp", f.protocol)
-		}
-	}
-	return nil
-}
-
-func addressOrCIDR(text string) (netip.Prefix, error) {
-	if strings.Contains(text, "/") {
-		return kubeaddr.ParsePrefix(text)
-	}
-	a, err := kubeaddr.Parse(text)
-	return netip.PrefixFrom(a, a.BitLen()), err
+	return err
 }
 
 func newLabFaultListCommand() *cobra.Command {
@@ -158,7 +174,7 @@ func newLabFaultListCommand() *cobra.Command {
 
 func writeFaults(w io.Writer, faults []lab.Fault) error {
 	for _, f := range faults {
-		if _, err := fmt.Fprintf(w, "%d  %s\n", f.ID, &f); err != nil {
+		if _, err := fmt.Fprintf(w, "%d  %s\n", f.ID, f.Text); err != nil {
 			return err
 		}
 	}
@@ -193,7 +209,7 @@ func newLabFaultRemoveCommand() *cobra.Command {
 				return err
 			}
 			for _, f := range ended {
-				cmd.Printf("fault %d is over: %s\n", f.ID, &f)
+				cmd.Printf("fault %d is over: %s\n", f.ID, f.Text)
 			}
 			return nil
 		},

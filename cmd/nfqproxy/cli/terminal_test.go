@@ -139,12 +139,15 @@ func isModule(dir string) bool {
 // process's files, or an escape sequence into a text, goes past them.
 func TestOneWayToTheTerminal(t *testing.T) {
 	allowed := map[string]string{
-		"cmd/nfqproxy/cli/cli.go":         "wraps them",
-		"deploy/lab/exec_linux.go":        "a program's own output passes as it is",
-		"deploy/netns/init_linux.go":      "a process of this program, that quotes itself",
-		"deploy/netns/isolation_linux.go": "likewise",
-		"control/view/visible/visible.go": "the sequences themselves",
-		"cmd/nfqproxy/manual/main.go":     "a tool of releases, not part of the program",
+		"cmd/nfqproxy/cli/cli.go":             "wraps them",
+		"deploy/lab/exec_linux.go":            "a program's own output passes as it is",
+		"deploy/netns/init_linux.go":          "a process of this program, that quotes itself",
+		"deploy/netns/isolation_linux.go":     "likewise",
+		"control/view/visible/visible.go":     "the sequences themselves",
+		"cmd/nfqproxy/cli/learn.go":           "a shell's output passes by an emulator, and the texts beside it are quoted",
+		"deploy/learn/screen/model_linux.go":  "likewise",
+		"deploy/learn/session/prove_linux.go": "a shell's prompt, to compare with",
+		"cmd/nfqproxy/manual/main.go":         "a tool of releases, not part of the program",
 	}
 	root := "../../.."
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

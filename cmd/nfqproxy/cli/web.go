@@ -80,6 +80,9 @@ func (f *webFlags) run(cmd *cobra.Command, connect connector) error {
 	if c.Observer, c.Doctor, err = f.observe(ctx, connect, cluster, stderr); err != nil {
 		return err
 	}
+	if client, ok := c.Observer.(*observe.Client); ok { // of a server, which may be a lab's
+		c.Requester, c.Lab = client, client
+	}
 	if _, err := c.Observer.Topology(ctx); err != nil { // before a page with the error only is opened
 		return err
 	}

@@ -6,12 +6,18 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 )
 
@@ -58,6 +64,46 @@ func TestWeb(t *testing.T) {
 	}
 	if code, body := get("/v1/findings", m[2]); code != http.StatusOK {
 		t.Errorf("findings: %d %s", code, body)
+	}
+	cancel()
+	if code := <-ended; code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestWebOfALab: the page of a lab's server changes that lab, with its own token.
+func TestWebOfALab(t *testing.T) {
+	lab := &observetest.Lab{Changes: []string{"pod default/web-1 is not ready"}}
+	server := httptest.NewServer(flowapi.New(flowapi.Config{Observer: observetest.New("node-a"), Token: "the-token-of-the-lab", Lab: lab}))
+	defer server.Close()
+	tokenFile := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(tokenFile, []byte("the-token-of-the-lab"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, w := io.Pipe()
+	ended := make(chan int, 1)
+	go func() {
+		ended <- execute(ctx, newRootCommand(connect), []string{"web", "--server", server.URL, "--token-file", tokenFile, "--no-open", "--page", "127.0.0.1:0"}, nil, w, os.Stderr)
+		_ = w.Close()
+	}()
+	line, err := bufio.NewReader(r).ReadString('\n')
+	m := regexp.MustCompile(`: (http://127\.0\.0\.1:\d+)/#token=(\S{16,})\n$`).FindStringSubmatch(line)
+	if err != nil || m == nil {
+		t.Fatalf("%q, %v", line, err)
+	}
+	for token, want := range map[string]bool{m[2]: true, "the-token-of-the-lab": false} {
+		page, err := observe.NewClient(m[1], observe.ClientOptions{Token: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if changes, err := page.Change(t.Context(), observe.LabChange{Ready: &observe.LabReadiness{Pod: "web-1"}}); (err == nil && slices.Equal(changes, lab.Changes)) != want {
+			t.Errorf("token %s: %q, %v", token, changes, err)
+		}
+	}
+	if n := len(lab.Requests()); n != 1 {
+		t.Errorf("the lab got %d changes, want 1", n)
 	}
 	cancel()
 	if code := <-ended; code != 0 {

@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/deploy/learn"
+)
+
+func newLearnNewCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "new DIR",
+		Short:   "Write the files of a unit to start from",
+		Example: "  nfqproxy learn new my-course/1-services/1-first",
+		Args:    exactly(1, "one directory"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			files, err := learn.New(args[0])
+			if err != nil {
+				return err
+			}
+			return printText(cmd.OutOrStdout(), strings.Join(files, "\n"))
+		},
+	}
+}
+
+func newLearnSchemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of unit.yaml, for editors",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(learn.Schema)
+			return err
+		},
+	}
+}
+
+func newLearnBookCommand() *cobra.Command {
+	var f learnFlags
+	var output string
+	var o learn.BookOptions
+	var seed uint64
+	cmd := &cobra.Command{
+		Use:   "book",
+		Short: "Print the course as one document",
+		Example: `  nfqproxy learn book > course.html
+  nfqproxy learn book -o markdown --solutions > teacher.md`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains([]string{"html", "markdown"}, output) {
+				return fmt.Errorf("--output %q: want html or markdown", output)
+			}
+			o.HTML = output == "html"
+			c, err := f.load(seed)
+			if err != nil {
+				return err
+			}
+			return learn.WriteBook(cmd.OutOrStdout(), c, o)
+		},
+	}
+	f.addUnits(cmd.Flags())
+	cmd.Flags().StringVarP(&output, "output", "o", "html", "html or markdown")
+	cmd.Flags().BoolVar(&o.Solutions, "solutions", false, "include hints, solutions and wrong answers, for teachers")
+	cmd.Flags().Uint64Var(&seed, "seed", 0, "values to print, where students have different ones")
+	complete(cmd, "output", []string{"html", "markdown"})
+	return cmd
+}
+
+func newLearnClassCommand() *cobra.Command {
+	var f learnFlags
+	var students string
+	var seed uint64
+	var wanted []string
+	cmd := &cobra.Command{
+		Use:   "class --students FILE DIR",
+		Short: "Write a file for each student of a class, with tasks that differ",
+		Long: `Write a file for each student of a class. Students take the course with it, and hand it
+in: it has their progress. No server is needed.
+
+Keep the seed that is printed: "learn grade --seed" uses it.`,
+		Example: `  nfqproxy learn class --students list.csv class/
+  nfqproxy learn --record class/ada.json
+  nfqproxy learn grade class/ > grades.csv`,
+		Args: exactly(1, "one directory"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if students == "" {
+				return errors.New("--students is required: a CSV file with a name in the first column")
+			}
+			text, err := os.ReadFile(students)
+			if err != nil {
+				return err
+			}
+			names, err := learn.ParseStudents(students, text)
+			if err != nil {
+				return err
+			}
+			c, err := f.load(0)
+			if err != nil {
+				return err
+			}
+			var ids []string
+			for _, name := range wanted {
+				u, err := c.Unit(name)
+				if err != nil {
+					return err
+				}
+				ids = append(ids, u.ID)
+			}
+			if seed == 0 {
+				seed = randomSeed()
+			}
+			files, err := learn.WriteClass(args[0], names, ids, seed)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%d students, seed %d\n", strings.Join(files, "\n"), len(files), seed)
+			return err
+		},
+	}
+	f.addUnits(cmd.Flags())
+	cmd.Flags().StringVar(&students, "students", "", "CSV file with the names of the students in its first column")
+	cmd.Flags().StringSliceVar(&wanted, "unit", nil, "units of the class (default: all)")
+	cmd.Flags().Uint64Var(&seed, "seed", 0, "seed of the class (default: a random one)")
+	return cmd
+}
+
+// randomSeed is a seed that JSON has exactly, and not 0.
+func randomSeed() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.BigEndian.Uint64(b[:])>>11 | 1
+}
+
+func newLearnGradeCommand() *cobra.Command {
+	var f learnFlags
+	var seed uint64
+	cmd := &cobra.Command{
+		Use:   "grade DIR",
+		Short: "Print the results of a class as CSV",
+		Long: `Print the results in the files of a class as CSV: for each student and unit the state, times,
+answers, hints and solutions. A file that was edited by hand has a fault.`,
+		Example: "  nfqproxy learn grade class/ --seed 12345 > grades.csv",
+		Args:    exactly(1, "one directory"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := f.load(0)
+			if err != nil {
+				return err
+			}
+			all, err := learn.ReadGrades(args[0], c, seed)
+			if err != nil {
+				return err
+			}
+			return learn.WriteGrades(cmd.OutOrStdout(), all)
+		},
+	}
+	f.addUnits(cmd.Flags())
+	cmd.Flags().Uint64Var(&seed, "seed", 0, "seed of the class: files with other seeds have a fault (default: not compared)")
+	return cmd
+}
