@@ -52,7 +52,7 @@ func newAPICluster(t *testing.T) *apiCluster {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	token := e2etest.WriteFile(t, "token", []byte("0123456789abcdef\n"))
 	c := &apiCluster{token: token, made: make(map[string]int)}
-	c.Cluster = e2etest.Up(t, file.Spec, lab.Options{NoDaemons: true, Arguments: []string{
+	c.Cluster = e2etest.Up(t, file, lab.Options{NoDaemons: true, NoObjects: true, Arguments: []string{
 		"-v", "--kubeconfig", kubeconfig, "--state-dir", t.TempDir(), "--detect-local-mode", "NodeCIDR", "--nodeport-addresses", "primary",
 		// These are the machine's.
 		"--conntrack-max-per-core=0", "--conntrack-min=0", "--oom-score-adj=0",

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"flag"
 	"fmt"
@@ -91,13 +92,14 @@ type soakCluster struct {
 }
 
 func newSoakCluster(t *testing.T) *soakCluster {
-	file, err := lab.Load(e2etest.WriteFile(t, "lab.yaml", e2etest.Lab))
+	c := &soakCluster{objects: t.TempDir()}
+	hosts, _, _ := bytes.Cut(e2etest.Lab, []byte("\n---\n"))
+	file, err := lab.Load(e2etest.WriteFile(t, "lab.yaml", fmt.Appendf(nil, "%s\nobjects: [%s]\n", hosts, c.objects)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	spec := file.Spec
 	spec.Proxy.Seed = nil
-	c := &soakCluster{objects: t.TempDir()}
 	var all []*soakService
 	for i := range 6 {
 		all = append(all, newSoakService(i+1, spec))
@@ -110,7 +112,7 @@ func newSoakCluster(t *testing.T) *soakCluster {
 	}
 	// Without flow records, as in production. What is remembered of flows is full before the
 	// first look at memory, so that growth after it is not that.
-	c.Cluster = e2etest.Up(t, spec, lab.Options{Objects: []string{c.objects}, Arguments: []string{"-v", "--flow-log=", "--flow-log-steps=false", "--profiling", "--flow-buffer=1024"}})
+	c.Cluster = e2etest.Up(t, file, lab.Options{Arguments: []string{"-v", "--flow-log=", "--flow-log-steps=false", "--profiling", "--flow-buffer=1024"}})
 	return c
 }
 

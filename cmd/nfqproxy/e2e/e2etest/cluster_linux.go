@@ -29,7 +29,7 @@ var Lab []byte
 type Cluster struct {
 	*lab.Lab
 	T       *testing.T // the test that runs; see Use
-	Objects string     // the lab file, which the daemons watch
+	Objects string     // the lab file
 
 	mu      sync.Mutex
 	arrived *sync.Cond
@@ -62,7 +62,7 @@ func NewClusterOf(t *testing.T, labFile []byte, arguments []string, options ...f
 	for _, o := range options {
 		o(file.Spec)
 	}
-	c := Up(t, file.Spec, lab.Options{Objects: file.ObjectPaths(), Arguments: append([]string{"-v"}, arguments...)})
+	c := Up(t, file, lab.Options{Arguments: append([]string{"-v"}, arguments...)})
 	c.Objects = path
 	return c
 }
@@ -79,13 +79,13 @@ func InEachScope(t *testing.T, test func(*testing.T, *Cluster)) {
 }
 
 // Up starts a lab with this test binary as daemons. It ends with the test.
-func Up(t *testing.T, spec *lab.Spec, options lab.Options) *Cluster {
+func Up(t *testing.T, file *lab.File, options lab.Options) *Cluster {
 	t.Helper()
 	netnstest.Require(t)
 	options.Env = append(options.Env, CommandEnv()...)
 	// On a busy machine a daemon may not run for a second. A test's own argument comes later.
 	options.Arguments = append([]string{"--queue-timeout=1m"}, options.Arguments...)
-	running, err := lab.Up(t.Context(), spec, options)
+	running, err := lab.Up(t.Context(), file, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,6 +138,10 @@ func (c *Cluster) note(e lab.Event) {
 		}
 	case e.Died != nil:
 		c.T.Errorf("unexpected end: %v", e.Died)
+	case e.Files != nil:
+		c.logs = append(c.logs, "files: "+e.Files.String())
+	case e.Changes != nil:
+		c.logs = append(c.logs, "changes: "+strings.Join(e.Changes, "; "))
 	default:
 		c.logs = append(c.logs, e.Node+": "+e.Log)
 	}

@@ -24,7 +24,7 @@ func exportingCluster(t *testing.T, environment []string, arguments ...string) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	return e2etest.Up(t, file.Spec, lab.Options{Objects: file.ObjectPaths(), Arguments: arguments, Env: environment})
+	return e2etest.Up(t, file, lab.Options{Arguments: arguments, Env: environment})
 }
 
 // TestOTLP: a real collector gets a span for each decision, a log record for each event, and the

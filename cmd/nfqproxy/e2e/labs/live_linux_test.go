@@ -8,11 +8,8 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
-
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
@@ -57,7 +54,7 @@ func TestLiveLab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := e2etest.Up(t, file.Spec, lab.Options{File: file, Arguments: []string{"-v"}})
+	c := e2etest.Up(t, file, lab.Options{Arguments: []string{"-v"}})
 	change := func(change lab.Change) {
 		t.Helper()
 		if _, err := c.Change(t.Context(), change); err != nil {
@@ -95,11 +92,14 @@ func TestLiveLab(t *testing.T) {
 	if _, err := dialBriefly(c, "shell", at); err == nil {
 		t.Fatal("there is a connection to a Service that is not there")
 	}
-	second := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "second"}, Spec: corev1.ServiceSpec{
-		ClusterIP: "10.96.0.2", ClusterIPs: []string{"10.96.0.2"}, Selector: map[string]string{"app": "web"},
-		Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080), Protocol: corev1.ProtocolTCP}},
-	}}
-	change(lab.Change{Apply: &lab.Applied{Services: []*corev1.Service{second}}})
+	change(lab.Change{Apply: `apiVersion: v1
+kind: Service
+metadata: {name: second}
+spec:
+  clusterIP: 10.96.0.2
+  selector: {app: web}
+  ports: [{port: 80, targetPort: 8080}]
+`})
 	if _, err := dialBriefly(c, "shell", at); err != nil {
 		t.Errorf("after its command has returned: %v", err)
 	}
@@ -107,7 +107,7 @@ func TestLiveLab(t *testing.T) {
 	only("default/web-1", "default/web-2", "default/web-3")
 	change(lab.Change{Ready: &lab.Readiness{Pod: "web-2"}})
 	only("default/web-1", "default/web-3")
-	change(lab.Change{RemovePod: &lab.RemovePod{Pod: "web-1", Grace: new(time.Duration(0))}})
+	change(lab.Change{RemovePod: &lab.RemovePod{Pod: "web-1", Grace: new(observe.Duration(0))}})
 	only("default/web-3", "default/web-4")
 	change(lab.Change{Ready: &lab.Readiness{Pod: "web-2", Ready: true}})
 	only("default/web-2", "default/web-3", "default/web-4")

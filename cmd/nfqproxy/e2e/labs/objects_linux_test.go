@@ -96,7 +96,7 @@ func TestLabOfObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := e2etest.Up(t, file.Spec, lab.Options{Objects: file.Spec.Objects, Arguments: []string{"-v"}})
+	c := e2etest.Up(t, file, lab.Options{Arguments: []string{"-v"}})
 	const service = "10.96.118.136:80"
 	a := c.Ask(c.Dial("shell-1", "tcp", e2etest.AnyPort, service))
 	if !strings.HasPrefix(a.Pod, "default/my-nginx-") {

@@ -329,9 +329,23 @@ func TestStopKeepsConnections(t *testing.T) {
 	}
 }
 
-// TestChangesApply: an edited manifest applies to new connections at once; a
+// TestChangesApply: an edited manifest that daemons read applies to new connections at once; a
 // faulty one is told and changes nothing.
-func TestChangesApply(t *testing.T) { e2etest.InEachScope(t, testChangesApply) }
+func TestChangesApply(t *testing.T) {
+	t.Parallel()
+	for _, scope := range []string{"all", "services"} {
+		t.Run(scope, func(t *testing.T) {
+			t.Parallel()
+			file, err := lab.Load(e2etest.WriteFile(t, "lab.yaml", e2etest.Lab))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := e2etest.Up(t, file, lab.Options{NoObjects: true, Arguments: []string{"-v", "--scope", scope, "--objects", file.Path}})
+			c.Objects = file.Path
+			testChangesApply(t, c)
+		})
+	}
+}
 
 func testChangesApply(t *testing.T, c *e2etest.Cluster) {
 	open := c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.30:80")

@@ -1,0 +1,151 @@
+package flows
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
+	"github.com/nfqproxy/nfqproxy/deploy/lab"
+)
+
+const deployed = `apiVersion: nfqproxy.dev/v1alpha1
+kind: Lab
+metadata: {name: deployed}
+clusterCIDRs: [10.244.0.0/16]
+networks: [{cidr: 192.0.2.0/24, gateway: 192.0.2.1}]
+nodes:
+- {name: node-a, addresses: [192.0.2.2], podCIDRs: [10.244.0.0/24]}
+- {name: node-b, addresses: [192.0.2.3], podCIDRs: [10.244.1.0/24]}
+pods:
+- {name: shell, node: node-a, addresses: [10.244.0.9]}
+deployments:
+- {name: web, replicas: 2, ports: [{name: http, port: 8080}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  clusterIP: 10.96.0.1
+  selector: {app: web}
+  ports: [{port: 80, targetPort: http}]
+`
+
+// labPage is the page of a lab that changes.
+type labPage struct{ *webtest.Page }
+
+// row is an expression for a row of a list of the tab Lab.
+func row(list, name string) string {
+	return fmt.Sprintf("[...document.querySelectorAll('#lab-%s > li')].find(x => x.dataset.name === %s)", list, webtest.Quote(name))
+}
+
+// press presses a button of a row, and waits for a line about what has changed.
+func (p labPage) press(list, name, label, line string) {
+	p.Helper()
+	button := fmt.Sprintf("[...%s.querySelectorAll('button')].find(b => b.textContent === %s)", row(list, name), webtest.Quote(label))
+	p.WaitFor(name+" has the button "+label, "!!"+button)
+	p.Run(chromedp.Evaluate(button+".click()", nil))
+	p.changed(line)
+}
+
+// changed waits for a line about what has changed.
+func (p labPage) changed(line string) {
+	p.Helper()
+	p.WaitFor(line, fmt.Sprintf("document.querySelector('.lab-result .pill').textContent === 'changed' && [...document.querySelectorAll('.lab-result p')].some(x => x.textContent === %s)", webtest.Quote(line)))
+}
+
+// state waits for the state of a row.
+func (p labPage) state(list, name, state string) {
+	p.Helper()
+	p.WaitFor(name+" is "+state, fmt.Sprintf("%s.querySelector('.pill').textContent === %s", row(list, name), webtest.Quote(state)))
+}
+
+// endpoints waits for the usable endpoints of the Service, and for those that are not.
+func (p labPage) endpoints(usable, excluded int) {
+	p.Helper()
+	p.GoTo("#/services/default/web")
+	p.WaitFor(fmt.Sprintf("%d endpoints, and %d excluded ones", usable, excluded), fmt.Sprintf("document.querySelectorAll('.endpoints-table tbody tr:not(.excluded)').length === %d && document.querySelectorAll('.endpoints-table tr.excluded').length === %d", usable, excluded))
+	p.GoTo("#/lab")
+	p.WaitFor("the lab", "document.querySelectorAll('#lab-nodes > li').length === 2")
+}
+
+// send sends a request with the form of the tab Flows, and waits for its result.
+func (p labPage) send(to, result string) {
+	p.Helper()
+	p.GoTo("#/flows")
+	p.WaitFor("the form", "!document.querySelector('.send').hidden && document.getElementById('send-from').value === 'default/shell'")
+	p.Run(chromedp.Evaluate("document.querySelector('.send').open = true", nil))
+	p.Enter("#send-to", to)
+	p.Press("\r")
+	p.WaitFor("the request to "+to+": "+result, fmt.Sprintf("document.querySelector('.send .request-result .pill').textContent === %s", webtest.Quote(result)))
+	p.GoTo("#/lab")
+	p.WaitFor("the lab", "document.querySelectorAll('#lab-nodes > li').length === 2")
+}
+
+// TestPageChangesALab: what is done in the tab Lab happens in the lab, and the page shows it.
+func TestPageChangesALab(t *testing.T) {
+	t.Parallel()
+	file, err := lab.Load(e2etest.WriteFile(t, "lab.yaml", []byte(deployed)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := e2etest.Up(t, file, lab.Options{Arguments: []string{"-v"}})
+	p := labPage{openPage(c)}
+	p.WaitFor("the tab", "!document.querySelector('#nav a[data-view=lab]').hidden")
+	p.Press("g", "l")
+	p.state("deployments", "default/web", "2 of 2 ready")
+
+	p.press("deployments", "default/web", "+", "deployment default/web: 3 replicas, had 2")
+	p.changed("pod default/web-3 is added on node-a with 10.244.0.3")
+	p.state("deployments", "default/web", "3 of 3 ready")
+	p.state("pods", "default/web-3", "ready")
+	p.endpoints(3, 0)
+
+	p.press("pods", "default/web-2", "Make unready", "pod default/web-2 is not ready")
+	p.state("pods", "default/web-2", "not ready")
+	p.state("deployments", "default/web", "2 of 3 ready")
+	p.endpoints(2, 1)
+
+	// A firewall between the client and the pod.
+	const pod = "10.244.1.2:8080"
+	p.send(pod, "answered")
+	p.WaitFor("the kinds of faults", "document.querySelectorAll('#field-kind option').length > 0")
+	p.Run(chromedp.Evaluate(`const form = document.getElementById('field-kind').closest('details')
+		form.open = true
+		const kind = document.getElementById('field-kind')
+		kind.value = 'firewall'
+		kind.dispatchEvent(new Event('change'))
+		document.getElementById('field-host').value = 'node-a'
+		form.querySelector('[data-field=reject] input').click()`, nil))
+	p.Enter("#field-to", "10.244.1.2")
+	p.Enter("#field-port", "8080")
+	p.Press("\r")
+	const fault = "firewall on node-a: rejects packets to 10.244.1.2 port 8080/TCP"
+	p.changed("fault 1: " + fault)
+	p.WaitFor("the fault", row("faults", "1")+".textContent.includes("+webtest.Quote(fault)+")")
+	p.send(pod, "connection refused")
+	p.press("faults", "1", "Remove", "fault 1 is over: "+fault)
+	p.WaitFor("no fault", "document.getElementById('lab-faults').textContent === 'No faults.'")
+	p.send(pod, "answered")
+
+	// Mistakes change nothing.
+	p.ExpectRefusals(1)
+	p.Run(chromedp.Evaluate(`const text = document.getElementById('field-apply')
+		text.value = 'apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {prots: []}'
+		text.form.requestSubmit()`, nil))
+	p.WaitFor("the mistake", "document.querySelector('[data-field=apply] .wrong').textContent.startsWith('manifest: document 1: Service default/web: spec.prots: unknown field')")
+	p.Run(chromedp.Evaluate(`document.getElementById('field-apply').value = 'apiVersion: v1\nkind: Service\nmetadata: {name: second}\nspec: {clusterIP: 10.96.0.2, selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}'
+		document.getElementById('field-apply').form.requestSubmit()`, nil))
+	p.changed("Service default/second is added")
+	p.send("10.96.0.2:80", "answered")
+
+	// What a command changes is to be seen, too.
+	if _, err := c.Change(t.Context(), lab.Change{Node: &lab.NodeEvent{Node: "node-b", Action: "down"}}); err != nil {
+		t.Fatal(err)
+	}
+	p.state("nodes", "node-b", "no connection")
+	p.press("nodes", "node-b", "Connect", "node node-b is connected")
+	p.state("nodes", "node-b", "connected")
+}

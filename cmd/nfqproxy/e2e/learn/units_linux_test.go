@@ -1,0 +1,49 @@
+package learn
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/deploy/learn"
+	"github.com/nfqproxy/nfqproxy/deploy/learn/units"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+)
+
+// TestUnits proves all units: no step ends before its solution, wrong answers are judged wrong, and the solutions, typed into a
+// terminal, end all steps. Where students have different faults, ten of them.
+func TestUnits(t *testing.T) {
+	netnstest.Require(t)
+	c, err := learn.Load(units.Files(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(c.Units()); n < 30 {
+		t.Errorf("the course has %d units, want 30 or more", n)
+	}
+	atOnce := make(chan struct{}, 3)
+	for _, u := range c.Units() {
+		seeds := 1
+		switch {
+		case len(u.Variants) > 0:
+			seeds = 10
+		case u.Differs():
+			seeds = 2
+		}
+		for seed := range seeds {
+			t.Run(fmt.Sprintf("%s/%d", u.ID, seed), func(t *testing.T) {
+				t.Parallel()
+				for _, program := range u.Requires {
+					netnstest.RequireTool(t, program)
+				}
+				atOnce <- struct{}{}
+				defer func() { <-atOnce }()
+				output, err := e2etest.Command("learn", "test", u.ID, "--seed", strconv.Itoa(seed)).CombinedOutput()
+				if err != nil {
+					t.Errorf("%v\n%s", err, output)
+				}
+			})
+		}
+	}
+}
