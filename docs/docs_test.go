@@ -224,6 +224,7 @@ var (
 // foreignFlags are flags of other programs that pages mention in code.
 var foreignFlags = []string{
 	"ctstate", "dst-type", "nfacct-name", "random-fully", // iptables' and kube-proxy's rules
+	"privileged", // docker's
 }
 
 // TestDocumentedFlags: the pages mention only flags that exist.
