@@ -22,6 +22,9 @@ function result(text) {
   return nodes;
 }
 
+/** starting is whether there is no unit because the next one's lab starts. */
+const starting = (lesson) => !lesson.unit && lesson.good;
+
 export class LearnView {
   title = 'Learn';
 
@@ -74,10 +77,11 @@ export class LearnView {
     return this.box;
   }
 
-  toggleUnits() {
-    this.list.hidden = !this.list.hidden;
-    this.unitsButton.setAttribute('aria-expanded', String(!this.list.hidden));
-    (this.list.querySelector('[aria-current]') ?? this.list.querySelector('button'))?.focus();
+  toggleUnits(open = this.list.hidden) {
+    if (this.list.hidden !== open) return;
+    this.list.hidden = !open;
+    this.unitsButton.setAttribute('aria-expanded', String(open));
+    if (open) (this.list.querySelector('[aria-current]') ?? this.list.querySelector('button'))?.focus();
   }
 
   /** switch moves the focus between the text and the shell: Tab is the shell's own there. */
@@ -102,7 +106,7 @@ export class LearnView {
     try {
       await course.do(command, argument);
       if (command === 'check' && course.lesson?.generation === generation) this.say(`Not done yet: ${plural(this.task.open(), 'thing')} to do.`);
-      if (command === 'start') this.toggleUnits();
+      if (command === 'start') this.toggleUnits(false);
       return true;
     } catch (e) {
       if (e.status === 401) { setToken(''); this.askToken(e.message); } else this.say(e.message);
@@ -127,7 +131,7 @@ export class LearnView {
     const unit = lesson.units.find((u) => u.id === lesson.unit);
     setText(this.heading, lesson.unit ? `${lesson.unit} ${lesson.title}` : 'Learn');
     setText(this.about, [lesson.student, unit?.chapter, unit && `about ${unit.minutes} minutes`].filter(Boolean).join(' · '));
-    this.showUnits(lesson);
+    if (!this.projector) this.showUnits(lesson);
     this.showStep(lesson);
     this.task.show(lesson);
     if (this.shownAt !== lesson.generation) this.message = '';
@@ -137,19 +141,23 @@ export class LearnView {
 
   showUnits(lesson) {
     const text = JSON.stringify([lesson.units, lesson.unit]);
-    if (this.projector || this.units === text) return;
-    this.units = text;
-    const focused = this.list.contains(document.activeElement) && document.activeElement.dataset.unit;
-    replace(this.list, unitList(lesson, (id) => this.do('start', id)));
-    if (focused) this.list.querySelector(`[data-unit="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
-    if (!lesson.unit && this.list.hidden) this.toggleUnits();
+    if (this.units !== text) {
+      this.units = text;
+      const focused = this.list.contains(document.activeElement) && document.activeElement.dataset.unit;
+      replace(this.list, unitList(lesson, (id) => this.do('start', id)));
+      if (focused) this.list.querySelector(`[data-unit="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+    }
+    const choosing = !lesson.unit && !starting(lesson);
+    if (choosing !== Boolean(this.choosing)) this.toggleUnits(choosing);
+    this.choosing = choosing;
   }
 
   /** showStep shows the text of the step under way. If the focus was in the task before, it is at the heading then. */
   showStep(lesson) {
     const step = lesson.steps[lesson.step];
     const finished = lesson.unit && !step;
-    const text = JSON.stringify([lesson.unit, lesson.step, lesson.steps, lesson.html]);
+    const none = lesson.unit ? '' : starting(lesson) ? 'The next unit starts' : 'No unit is under way';
+    const text = JSON.stringify([lesson.unit, lesson.step, lesson.steps, lesson.html, none]);
     if (this.shown === text) return;
     const lost = this.task.element.contains(document.activeElement) || document.activeElement === document.body;
     const first = this.shown === undefined;
@@ -159,8 +167,8 @@ export class LearnView {
       return h('li', { class: state, 'aria-current': state === 'now' ? 'step' : null, title: s.title }, h('span', { class: 'number', 'aria-hidden': 'true' }, s.passed ? '✓' : i + 1), h('span', { class: 'unseen' }, `${s.title}: ${word}`));
     }));
     this.steps.hidden = lesson.steps.length === 0;
-    setText(this.step, step ? `Step ${lesson.step + 1} of ${lesson.steps.length}: ${step.title}` : finished ? 'The unit is finished' : 'No unit is under way');
-    replace(this.text, prose(lesson.html), finished && !lesson.next ? h('p', null, 'All units are finished.') : null, lesson.unit ? null : h('p', null, 'Select a unit.'));
+    setText(this.step, step ? `Step ${lesson.step + 1} of ${lesson.steps.length}: ${step.title}` : none || 'The unit is finished');
+    replace(this.text, prose(lesson.html), finished && !lesson.next ? h('p', null, 'All units are finished.') : null, lesson.unit || starting(lesson) ? null : h('p', null, 'Select a unit.'));
     if (first || !lost) return;
     this.step.focus({ preventScroll: true });
     this.article.scrollIntoView({ block: 'nearest' });
