@@ -67,7 +67,7 @@ func TaskText(l *observe.Lesson) string {
 		fmt.Fprintf(&b, "  %s\n", fact)
 	}
 	if l.Question != "" {
-		fmt.Fprintf(&b, "[%s] %s  (answer ...)\n", box(l.Answered), strings.TrimSpace(l.Question))
+		fmt.Fprintf(&b, "[%s] %s  (answer ...)\n", box(l.Answered), inline(strings.TrimSpace(l.Question)))
 	}
 	for _, c := range l.Checks {
 		fmt.Fprintf(&b, "[%s] %s\n", box(c.Met), c.Text)
@@ -105,6 +105,25 @@ func plain(markdown string) string {
 	}
 	return b.String()
 }
+
+// HintText is a hint as plain text.
+func HintText(hint string) string { return inline(hint) }
+
+// NoticeText is a notice of a lesson as plain text. Only the reason of a wrong answer is from the course; all else is what
+// the student typed or what a program printed, in which marks mean themselves.
+func NoticeText(notice string) string {
+	first, rest, more := strings.Cut(notice, "\n")
+	if reason, wrong := strings.CutPrefix(first, WrongNotice); wrong {
+		first = WrongNotice + inline(reason)
+	}
+	if more {
+		return first + "\n" + rest
+	}
+	return first
+}
+
+// WrongNotice is the beginning of a notice about a wrong answer.
+const WrongNotice = "wrong: "
 
 // inline is a line without the marks of code and emphasis.
 func inline(line string) string {

@@ -31,7 +31,7 @@ func lesson() *observe.Lesson {
 	return &observe.Lesson{
 		Unit: "1.1", Title: "First", Step: 1, Text: "Type `ls *` and **look**.\n\n```\nls *\n```\n",
 		Steps:    []observe.LessonStep{{Title: "Read", Read: true}, {Title: "Ask"}, {Title: "Do"}},
-		Question: "How many?\n", Checks: []observe.LessonCheck{{Text: "a", Met: true, Detail: "x"}, {Text: "b", Detail: "one\ntwo"}},
+		Question: "How many `pods`?\n", Checks: []observe.LessonCheck{{Text: "a", Met: true, Detail: "x"}, {Text: "b", Detail: "one\ntwo"}},
 		Held: []string{"held: TCP"}, Next: "1.2",
 	}
 }
@@ -47,7 +47,7 @@ Type ls * and look.
     ls *
 
   held: TCP
-[to do] How many?  (answer ...)
+[to do] How many pods?  (answer ...)
 [done] a
 [to do] b
       one
@@ -57,7 +57,7 @@ Type ls * and look.
 		t.Errorf("the text is\n%s\nwant\n%s", got, want)
 	}
 	l.Answered = true
-	if got := TaskText(l); !strings.Contains(got, "[done] How many?") {
+	if got := TaskText(l); !strings.Contains(got, "[done] How many pods?") {
 		t.Errorf("the question is answered:\n%s", got)
 	}
 	l.Step = 0
@@ -75,6 +75,24 @@ Type ls * and look.
 	none := new(observe.Lesson)
 	if got, task := LessonText(none), TaskText(none); got != "No unit is under way.\n" || task != "" {
 		t.Errorf("without a unit: %q, %q", got, task)
+	}
+}
+
+// Of hints and of the reasons of wrong answers the marks are left out. What the student typed or a program printed has none.
+func TestMarks(t *testing.T) {
+	if got := HintText("Type `grep 'a.*'`, a *pattern*."); got != "Type grep 'a.*', a pattern." {
+		t.Errorf("the hint is %q", got)
+	}
+	for notice, want := range map[string]string{
+		"":                                  "",
+		"wrong: `ip link` shows it.":        "wrong: ip link shows it.",
+		"wrong: see `a`\n  * `b` is *c*\nd": "wrong: see a\n  * `b` is *c*\nd",
+		"right: `a` *b*\ndone: c":           "right: `a` *b*\ndone: c",
+		"done: a":                           "done: a",
+	} {
+		if got := NoticeText(notice); got != want {
+			t.Errorf("%q is %q, want %q", notice, got, want)
+		}
 	}
 }
 

@@ -230,13 +230,13 @@ func (m *model) text(width int) []string {
 		b.WriteString(learn.LessonText(l))
 	}
 	for i, h := range l.Hints {
-		b.WriteString("\nHint " + string(rune('1'+i)) + ": " + h + "\n")
+		b.WriteString("\nHint " + string(rune('1'+i)) + ": " + learn.HintText(h) + "\n")
 	}
 	if l.Solution != "" {
 		b.WriteString("\nSolution:\n" + indent(l.Solution))
 	}
 	if l.Notice != "" {
-		b.WriteString("\n" + l.Notice + "\n")
+		b.WriteString("\n" + learn.NoticeText(l.Notice) + "\n")
 	}
 	if m.message != "" {
 		b.WriteString("\n" + m.message + "\n")
@@ -265,7 +265,7 @@ func (m *model) paint(number int, line string) string {
 		color = "1"
 	case strings.HasPrefix(line, "[done]"), strings.HasPrefix(line, "done: "), strings.HasPrefix(line, "right: "):
 		color = "32"
-	case strings.HasPrefix(line, "wrong: "):
+	case strings.HasPrefix(line, learn.WrongNotice):
 		color = "31"
 	case strings.HasPrefix(line, "[to do]"):
 		color = "33"
@@ -311,7 +311,7 @@ func (m *model) rule(width int) string {
 	title := "-- shell "
 	if m.lesson != nil && m.lesson.Shell != "" {
 		title = "-- " + visible.Replace(m.lesson.Shell) + " "
-		if notice, _, _ := strings.Cut(m.lesson.Notice, "\n"); notice != "" { // the lesson may have it below the screen
+		if notice, _, _ := strings.Cut(learn.NoticeText(m.lesson.Notice), "\n"); notice != "" { // the lesson may have it below the screen
 			title += "-- " + ansi.Truncate(visible.Replace(notice), max(0, width-ansi.StringWidth(title)-6), "...") + " "
 		}
 	}

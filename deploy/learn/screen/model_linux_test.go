@@ -320,9 +320,9 @@ func TestScrollOfChanges(t *testing.T) {
 	l.Text = strings.Repeat("a line\n", 16)
 	r := newRoom(l)
 	m, _ := newModel(t, r, 80, 24)
-	r.change(func(l *observe.Lesson) { l.Notice = "wrong: not so" })
+	r.change(func(l *observe.Lesson) { l.Notice, l.Hints = "wrong: `not so`", []string{"`look`"} })
 	m.show(r)
-	if got := m.screen(); !strings.Contains(got, "\nwrong: not so\n-- shell -- wrong: not so ---") {
+	if got := m.screen(); !strings.Contains(got, "Hint 1: look\n\nwrong: not so\n-- shell -- wrong: not so ---") {
 		t.Errorf("the screen is\n%s", got)
 	}
 	r.change(func(l *observe.Lesson) { l.Step, l.Notice = 0, "" })

@@ -120,10 +120,11 @@ func (p *printer) show(l *observe.Lesson) {
 		return
 	}
 	p.generation = l.Generation
-	if l.Notice != "" && l.Notice != p.notice && l.Notice != p.replied {
-		fmt.Fprintln(p, l.Notice)
+	notice := learn.NoticeText(l.Notice)
+	if notice != "" && notice != p.notice && notice != p.replied {
+		fmt.Fprintln(p, notice)
 	}
-	p.notice, p.replied = l.Notice, ""
+	p.notice, p.replied = notice, ""
 	if l.Unit == "" {
 		return
 	}

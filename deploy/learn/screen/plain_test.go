@@ -85,7 +85,9 @@ func TestPlain(t *testing.T) {
 			return "the text of the step", nil
 		case "answer":
 			notice := map[bool]string{true: "right: 2", false: "wrong: no"}[c.Argument == "2"]
-			r.change(func(l *observe.Lesson) { l.Notice, l.Answered = notice, c.Argument == "2" })
+			r.change(func(l *observe.Lesson) {
+				l.Notice, l.Answered = strings.Replace(notice, "no", "`no`", 1), c.Argument == "2"
+			})
 			return notice, nil
 		case "hint":
 			r.change(func(l *observe.Lesson) { l.Hints = append(l.Hints, "look there") })

@@ -170,14 +170,14 @@ func (s *Session) answer(ctx context.Context, w *work, step *learn.Step, given s
 	}
 	if !right {
 		reason := cmp.Or(q.WrongReason(given), "That is not right.")
-		s.lesson.Notice, s.lesson.Good = "wrong: "+reason+reveal, false
+		s.lesson.Notice, s.lesson.Good = learn.WrongNotice+reason+reveal, false
 		if held != nil {
 			held.stop()
 			w.held = s.hold(w, step)
 			s.lesson.Notice += "\nSend another request, and predict again."
 		}
 		s.publish()
-		return s.lesson.Notice, nil
+		return learn.NoticeText(s.lesson.Notice), nil
 	}
 	w.right = true
 	if len(step.Checks) == 0 {
@@ -188,7 +188,7 @@ func (s *Session) answer(ctx context.Context, w *work, step *learn.Step, given s
 	}
 	s.publish()
 	notify(w.wake)
-	return s.lesson.Notice, nil
+	return learn.NoticeText(s.lesson.Notice), nil
 }
 
 // expected is the right answer, where it depends on more than the question; held: the packet that its step holds, if it does.
@@ -252,7 +252,7 @@ func (s *Session) hint(w *work, step *learn.Step) (string, error) {
 	}
 	w.hints++
 	s.publish()
-	return step.Hints[w.hints-1], nil
+	return learn.HintText(step.Hints[w.hints-1]), nil
 }
 
 // solution shows the solution.

@@ -56,7 +56,7 @@ spec:
 
 // task is the end of a step with a task.
 func task(solution string) string {
-	return "  hints: [first, second, third]\n  solution: |\n    " + strings.ReplaceAll(strings.TrimSpace(solution), "\n", "\n    ") + "\n"
+	return "  hints: [\"\\x60first\\x60\", second, third]\n  solution: |\n    " + strings.ReplaceAll(strings.TrimSpace(solution), "\n", "\n    ") + "\n"
 }
 
 // unit is the YAML of a unit: fields besides those that all have, and steps.

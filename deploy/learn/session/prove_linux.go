@@ -130,9 +130,9 @@ func (s *Session) proveWrong(ctx context.Context, step *learn.Step, wrong learn.
 	switch {
 	case err != nil:
 		return fmt.Errorf("the wrong answer %q: %w", wrong.Answer, err)
-	case s.passed(s.work, step) || !strings.HasPrefix(notice, "wrong: "):
+	case s.passed(s.work, step) || !strings.HasPrefix(notice, learn.WrongNotice):
 		return fmt.Errorf("the wrong answer %q is judged right", wrong.Answer)
-	case !strings.Contains(notice, wrong.Because):
+	case !strings.Contains(notice, learn.NoticeText(learn.WrongNotice+wrong.Because)):
 		return fmt.Errorf("the wrong answer %q gets no reason: %s", wrong.Answer, notice)
 	}
 	return nil

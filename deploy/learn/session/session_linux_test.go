@@ -18,7 +18,7 @@ const ask = `- name: ask
   question:
     text: How many?
     answer: {is: ["2"]}
-    wrong: [{answer: "1", because: there are two}]
+    wrong: [{answer: "1", because: "there are \x60two\x60"}]
 `
 
 // TestUnit: a student's way through a unit, and what he is shown on it.
@@ -78,7 +78,7 @@ func TestUnit(t *testing.T) {
 	}
 	for given, want := range map[string]string{"1": "wrong: there are two", "7": "wrong: That is not right."} {
 		got := s.do("answer", given)
-		if l := s.lesson(); got != want || l.Notice != want || l.Good || l.Step != 1 {
+		if l := s.lesson(); got != want || strings.ReplaceAll(l.Notice, "`", "") != want || strings.Contains(l.Notice, "`") != (given == "1") || l.Good || l.Step != 1 {
 			t.Errorf("answer %s: %q, %+v", given, got, l)
 		}
 	}
@@ -86,7 +86,7 @@ func TestUnit(t *testing.T) {
 		if got := s.do("hint", ""); got != want {
 			t.Errorf("hint %d: %s", i, got)
 		}
-		if l := s.lesson(); len(l.Hints) != i+1 || l.HintsLeft != 2-i || l.Hints[i] != want {
+		if l := s.lesson(); len(l.Hints) != i+1 || l.HintsLeft != 2-i || strings.Trim(l.Hints[i], "`") != want || strings.HasPrefix(l.Hints[i], "`") != (i == 0) {
 			t.Errorf("hint %d: %+v", i, l)
 		}
 	}
