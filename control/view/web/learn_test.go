@@ -179,6 +179,12 @@ func TestPageShell(t *testing.T) {
 	wide := columns()
 	p.Run(emulation.SetDeviceMetricsOverride(1200, 700, 1, false))
 	p.WaitFor("fewer columns", fmt.Sprintf("document.querySelector('.xterm-rows').children.length < %d", wide.Rows))
+	const below, beside = "p.bottom - s.bottom", "p.right - s.right"
+	for space, want := range map[string]float64{below: 5, beside: 14} { // px: the scrollbar covers no text
+		if got := webtest.Value[float64](p.Page, "(() => { const [p, s] = ['.shell-place', '.xterm-screen'].map(x => document.querySelector(x).getBoundingClientRect()); return "+space+" })()"); got < want {
+			t.Errorf("rows and columns leave %s = %v px, want %v", space, got, want)
+		}
+	}
 	// More than the terminal can draw at once: the server waits.
 	p.Press("flood", kb.Enter)
 	p.WaitFor("the end of a long output", screenText+".includes('line 199999 of a long output') && "+screenText+".includes('shell:unit$')")
