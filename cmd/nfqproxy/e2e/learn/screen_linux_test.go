@@ -106,13 +106,14 @@ func TestSmallScreen(t *testing.T) {
 	p.Awaits("no shell", func(screen string) bool { return !strings.Contains(screen, ":unit#") })
 	p.Press("F2")
 	p.Sees(":unit#")
-	p.Press("sleep 100", "Enter")
-	p.Sees("sleep 100\n")
-	p.Press("C-c") // to the shell, not to the course
-	p.Sees("^C")   // the terminal discards what was typed before
+	p.Press("sh -c 'echo $((5*5)); exec sleep 100'", "Enter")
+	p.Sees("\n25\n") // a Ctrl-C before it runs might not end it
+	p.Press("C-c")   // to the shell, not to the course
+	p.Sees("^C")     // the terminal discards what was typed before
 	typeLine(p, "echo $((6*7))")
 	p.Sees("42")
 	p.Press("exit", "Enter")
+	p.Awaits("another shell", func(screen string) bool { return !strings.Contains(screen, "42") }) // the old one has a prompt, too
 	typeLine(p, "echo a new shell $((6*8))")
 	p.Sees("a new shell 48")
 	p.Press("F10")

@@ -92,8 +92,8 @@ func startBrowser(path string) {
 }
 
 // patience is how long a test may take, and longer than any does on a busy machine; a
-// condition may take a third of it.
-const patience = 3 * time.Minute
+// condition may take a fifth of it.
+const patience = 5 * time.Minute
 
 // Page is a page in a tab. It belongs to one goroutine.
 type Page struct {
@@ -157,7 +157,7 @@ func open(t testing.TB, url string, before ...chromedp.Action) *Page {
 		// A tab that goes while it has many messages to send holds up all others, for good; one that
 		// shows nothing has sent all of them.
 		timeout()
-		leaving, stop := context.WithTimeout(tab, patience/3)
+		leaving, stop := context.WithTimeout(tab, patience/5)
 		if err := chromedp.Run(leaving, chromedp.Navigate("about:blank")); err != nil {
 			t.Errorf("the page cannot be left: %v; the browser's output:\n%s", err, &browser.output)
 		}
@@ -234,7 +234,7 @@ func (p *Page) WaitFor(what, expression string) {
 	poll := fmt.Sprintf("(() => { try { return %s } catch { return false } })()", expression)
 	var err error
 	for range 3 {
-		err = chromedp.Run(p.ctx, chromedp.Poll(poll, nil, chromedp.WithPollingTimeout(patience/3), chromedp.WithPollingInterval(50*time.Millisecond)))
+		err = chromedp.Run(p.ctx, chromedp.Poll(poll, nil, chromedp.WithPollingTimeout(patience/5), chromedp.WithPollingInterval(50*time.Millisecond)))
 		if err == nil || !strings.Contains(err.Error(), otherContext) {
 			break
 		}
