@@ -130,6 +130,29 @@ func TestLearnLive(t *testing.T) {
 	p.WaitFor("the course again", "document.getElementById('title').textContent === '1.1 Two hosts and a cable'")
 }
 
+// TestLearnStart: while a unit starts nothing moves; if it cannot start, the list of units opens, until a unit begins.
+func TestLearnStart(t *testing.T) {
+	p, teacher := openCourse(t, "#/learn")
+	wantStep(p, "Step 1 of 3: The cluster")
+	none := func(notice string, good bool) {
+		teacher.change(func(l *observe.Lesson) {
+			*l = observe.Lesson{Generation: l.Generation, Units: l.Units, Steps: []observe.LessonStep{}, Checks: []observe.LessonCheck{}, Hints: []string{}, Notice: notice, Good: good}
+		})
+	}
+	const closed = "document.getElementById('lesson-units').hidden && document.querySelector('[aria-controls=lesson-units]').getAttribute('aria-expanded') === 'false'"
+	none("starting unit 2.2: Names of Services", true)
+	wantStep(p, "The next unit starts")
+	p.WaitFor("no list", closed+" && "+notice+".startsWith('starting unit 2.2')")
+	none("unit 2.2: its setup failed", false)
+	wantStep(p, "No unit is under way")
+	p.WaitFor("the list", "!("+closed+") && document.querySelector('.prose').textContent === 'Select a unit.' && document.activeElement.dataset.unit === '1.1'")
+	if _, err := teacher.Do(t.Context(), observe.LessonCommand{Command: "start", Argument: "2.1"}); err != nil {
+		t.Fatal(err)
+	}
+	wantStep(p, "Step 1 of 3: The cluster")
+	p.WaitFor("no list", closed)
+}
+
 // TestLearnToken: without the token the page shows the step, and requests the token for all else.
 func TestLearnToken(t *testing.T) {
 	f := newFake(t, newWorld(t, 5), 2)
