@@ -36,6 +36,9 @@ func WriteBook(w io.Writer, c *Course, o BookOptions) error {
 			for i, s := range u.Steps {
 				writeStep(&b, i+1, s, o)
 			}
+			if text := u.Reference(); text != "" {
+				b.WriteString("\n#### Reference\n\n" + text)
+			}
 		}
 		sections = append(sections, section{fmt.Sprintf("chapter-%d", chapter.Number), b.String()})
 	}
@@ -51,6 +54,27 @@ func WriteBook(w io.Writer, c *Course, o BookOptions) error {
 		text = page(text)
 	}
 	_, err := io.WriteString(w, text)
+	return err
+}
+
+// WritePage writes one unit as a page of Markdown to read: its texts, the commands of its solution, and
+// its reference. about is a paragraph after the title.
+func WritePage(w io.Writer, u *Unit, about string) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s\n\n%s\n", escaped(u.Title), about)
+	for _, s := range u.Steps {
+		fmt.Fprintf(&b, "\n## %s\n\n%s", escaped(s.Title), s.Text)
+		if s.Question != nil {
+			fmt.Fprintf(&b, "\n**Question:** %s\n", strings.TrimSpace(s.Question.Text))
+		}
+		if s.Solution != "" {
+			fmt.Fprintf(&b, "\n**Solution:**\n\n%s", indented(s.Solution))
+		}
+	}
+	if text := u.Reference(); text != "" {
+		b.WriteString("\n## Reference\n\n" + text)
+	}
+	_, err := io.WriteString(w, b.String())
 	return err
 }
 

@@ -50,7 +50,11 @@ Send a request.
 	if got := book(t, c, BookOptions{}); got != want {
 		t.Errorf("the book is\n%s\nwant\n%s", got, want)
 	}
-	got := book(t, c, BookOptions{Solutions: true})
+	got := book(t, loaded(t, edited(t, "1-services/1-first/reference.md", "", "Recorded output.\n"), 0), BookOptions{})
+	if !strings.Contains(got, "\n#### Reference\n\nRecorded output.\n") {
+		t.Errorf("the book has no reference:\n%s", got)
+	}
+	got = book(t, c, BookOptions{Solutions: true})
 	for _, text := range []string{
 		"**Hints:**\n\n1. one\n2. two\n3. three\n\n**Wrong answers:**\n\n- 1: there are two\n\n**Solution:**\n\n    answer 2\n",
 		"**Hints:**\n\n1. one\n2. two\n3. three\n\n**Solution:**\n\n    curl web\n",

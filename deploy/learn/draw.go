@@ -111,13 +111,16 @@ func (u *Unit) Differs() bool { return len(u.Variables)+len(u.Variants) > 0 }
 // SeedText is the unit's seed, as records have it.
 func (u *Unit) SeedText() string { return strconv.FormatUint(u.Seed, 10) }
 
+// Reference is what a reader of the book wants beyond the tasks, in Markdown; empty: there is none.
+func (u *Unit) Reference() string { return string(u.files[referenceFile]) }
+
 // File is a file of the unit, with the drawn values; nil: it has none of this name.
 func (u *Unit) File(name string) []byte { return u.files[name] }
 
 // FileNames are the names of the unit's files that students see: those with the course's own texts are not among them.
 func (u *Unit) FileNames() (names []string) {
 	for name := range u.files {
-		if name != unitFile && name != textFile {
+		if name != unitFile && name != textFile && name != referenceFile {
 			names = append(names, name)
 		}
 	}

@@ -223,6 +223,8 @@ func readFiles(files fs.FS, dir string) (map[string][]byte, error) {
 const (
 	unitFile = "unit.yaml"
 	textFile = "text.md"
+	// referenceFile is read in books and pages only.
+	referenceFile = "reference.md"
 )
 
 // parseUnit makes a unit of the files of its directory.
