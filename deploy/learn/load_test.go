@@ -75,6 +75,7 @@ func TestMistakes(t *testing.T) {
 		{"two checks in one", unitPath, flow, "  - {flow: {}, rule: {on: shell, matches: x}}\n", unitPath + ":19: steps[2].checks[0]: want one of flow, request, entry, rule, route, object and run, not 2"},
 		{"a flow of nonsense", unitPath, "state: answered", "verdict: perhaps", unitPath + `:19: steps[2].checks[0].flow: verdict "perhaps": want accept, dnat, reject or drop`},
 		{"a flow by an unknown entry", unitPath, "state: answered", "entry: nodeport", unitPath + `:19: steps[2].checks[0].flow.entry: "nodeport": want cluster-ip, external-ip, load-balancer-ip, node-port`},
+		{"an entry with an unknown state", unitPath, flow, "  - entry: {on: node-a, state: SYNSENT}\n", unitPath + `:19: steps[2].checks[0].entry.state: "SYNSENT": want a state of TCP: NONE, SYN_SENT, SYN_RECV, ESTABLISHED, FIN_WAIT, CLOSE_WAIT, LAST_ACK, TIME_WAIT, CLOSE, SYN_SENT2`},
 		{"a flow with an unknown reason", unitPath, "state: answered", "masqueradeReason: x", unitPath + `:19: steps[2].checks[0].flow.masqueradeReason: "x": want masquerade-all, source-outside-cluster, external, local-source, hairpin, host-masquerade`},
 		{"a flow that is less than none", unitPath, "state: answered", "count: -1", unitPath + ":19: steps[2].checks[0].flow.count: want 1 or more"},
 		{"a request from nowhere", unitPath, flow, "  - request: {to: \"http://web/\"}\n", unitPath + ":19: steps[2].checks[0].request.from: missing"},

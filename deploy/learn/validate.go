@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -144,6 +145,9 @@ func (p *parser) check(at string, c *Check) {
 			_, err := decision.ParseProtocol(c.Entry.Protocol)
 			p.want(at+".entry.protocol", err == nil || c.Entry.Protocol == "icmp", "want tcp, udp, sctp or icmp")
 		}
+		if state := strings.ToUpper(c.Entry.State); state != "" {
+			p.want(at+".entry.state", slices.Contains(tcpStates, state), "%q: want a state of TCP: %s", c.Entry.State, strings.Join(tcpStates, ", "))
+		}
 	case c.Rule != nil:
 		need("rule.on", c.Rule.On)
 		need("rule.matches", c.Rule.Matches)
@@ -173,6 +177,14 @@ func (p *parser) code(field, code string, known flow.WordList) {
 	}
 	p.want(field, code == "" || slices.Contains(codes, code), "%q: want %s", code, strings.Join(codes, ", "))
 }
+
+// tcpStates are the kernel's names of the states in which an entry of TCP may be.
+var tcpStates = func() (names []string) {
+	for s := conntrack.TCPNone; s <= conntrack.TCPSynSent2; s++ {
+		names = append(names, s.String())
+	}
+	return names
+}()
 
 // objectKinds are the kinds of objects that a lab has, in small letters.
 var objectKinds = []string{"service", "endpointslice", "pod", "node"}
