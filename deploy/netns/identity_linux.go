@@ -28,6 +28,9 @@ func source(dir, path string) string { return filepath.Join(dir, "files", path) 
 // machine is where processes find a directory of the machine that is covered.
 func machine(dir, covered string) string { return filepath.Join(dir, "machine", covered) }
 
+// named is where the named network namespaces of the host are kept.
+func named(dir string) string { return filepath.Join(dir, "netns") }
+
 // SetIdentity sets the hostname and the files for the processes that [Namespace.Start] starts from now on. Processes
 // that already run see the new contents of their files, and keep their hostname. What a process has written to a file stays
 // until the file gets contents other than the last ones. The contents are kept below /run until Close: call it inside an
@@ -79,7 +82,7 @@ func (v *view) write(files map[string]string) (err error) {
 			return err
 		}
 		// Not for its owner only: programs may become another user.
-		if err := os.Chmod(v.dir, 0o755); err != nil {
+		if err := errors.Join(os.Chmod(v.dir, 0o755), shareNamed(named(v.dir))); err != nil {
 			return err
 		}
 	}
@@ -110,7 +113,21 @@ func (v *view) close() error {
 	if v.dir == "" {
 		return nil
 	}
+	if err := unix.Unmount(named(v.dir), unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmounting %s: %w", named(v.dir), err)
+	}
 	return os.RemoveAll(v.dir)
+}
+
+// openNamed is [openNamed] of the host; -1: it has no files.
+func (v *view) openNamed() (fd int, err error) {
+	v.mu.Lock()
+	dir := v.dir
+	v.mu.Unlock()
+	if dir == "" {
+		return -1, nil
+	}
+	return openNamed(named(dir))
 }
 
 // enter gives the calling thread the identity, in UTS and mount namespaces of its own; it is in the latter already.

@@ -69,6 +69,38 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
+// TestNamedNamespaces: a network namespace that a process names is there for the host's other processes, earlier and
+// later ones, and not on other hosts.
+func TestNamedNamespaces(t *testing.T) {
+	netnstest.Require(t)
+	netnstest.RequireTool(t, "ip")
+	n, other := newNamespace(t, "a"), newNamespace(t, "b")
+	for _, host := range []*netns.Namespace{n, other} {
+		do(t, host.SetIdentity(netns.Identity{Files: map[string]string{"/etc/hostname": "x\n"}}))
+	}
+	earlier := exec.Command("sh", "-c", "read go; ip netns list; ip netns exec red ip -o link show lo | wc -l")
+	in, err := earlier.StdinPipe()
+	do(t, err)
+	var out strings.Builder
+	earlier.Stdout, earlier.Stderr = &out, &out
+	do(t, n.Start(earlier))
+	shell(t, n, "ip netns add red")
+	if _, err := io.WriteString(in, "go\n"); err != nil {
+		t.Fatal(err)
+	}
+	do(t, earlier.Wait())
+	if got := out.String(); got != "red\n1\n" {
+		t.Errorf("an earlier process sees %q", got)
+	}
+	if got := shell(t, n, "ip netns list; ip netns exec red true && ip netns del red; ip netns list"); got != "red\n" {
+		t.Errorf("a later process sees %q, and nothing after removing it", got)
+	}
+	shell(t, n, "ip netns add red")
+	if got := shell(t, other, "ip netns list"); got != "" {
+		t.Errorf("another host sees %q", got)
+	}
+}
+
 // TestIdentityChanges: a process sees new contents of its files; later ones see other files. Nothing is left.
 func TestIdentityChanges(t *testing.T) {
 	n := newNamespace(t, "a")

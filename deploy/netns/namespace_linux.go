@@ -161,8 +161,12 @@ func (n *Namespace) start(cmd *exec.Cmd) error {
 	if err := n.enter(); err != nil {
 		return err
 	}
+	shared, err := n.view.openNamed()
+	if err != nil {
+		return fmt.Errorf("namespace %s: %w", n.name, err)
+	}
 	// The mounts of a process are those of the thread that starts it.
-	err := unix.Unshare(unix.CLONE_NEWNS)
+	err = unix.Unshare(unix.CLONE_NEWNS)
 	if err == nil {
 		err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, "")
 	}
@@ -170,6 +174,11 @@ func (n *Namespace) start(cmd *exec.Cmd) error {
 		// Fails where the outer /sys is masked: then that one stays.
 		_ = unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 		if err := n.view.enter(); err != nil {
+			return fmt.Errorf("namespace %s: %w", n.name, err)
+		}
+	}
+	if shared >= 0 {
+		if err := mountNamed(shared); err != nil {
 			return fmt.Errorf("namespace %s: %w", n.name, err)
 		}
 	}
