@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -313,7 +314,7 @@ func TestInvalidChanges(t *testing.T) {
 	} {
 		changes, err := l.Change(t.Context(), tt.change)
 		e, ok := errors.AsType[*observe.Error](err)
-		if !ok || e.Status != http.StatusBadRequest || e.Field != tt.field || !strings.HasPrefix(e.Message, tt.want) || l.state() != before {
+		if !ok || e.Status != http.StatusBadRequest || e.Field != tt.field || !strings.HasPrefix(e.Message, tt.want) || !reflect.DeepEqual(l.state(), before) {
 			t.Errorf("%+v: %q, %+v; want %s: %s", tt.change, changes, err, tt.field, tt.want)
 		}
 	}
