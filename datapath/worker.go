@@ -267,7 +267,7 @@ func (w *worker) decide(table *decision.Table, i int, holding bool) {
 	if d := &table.Node().Detector; d.Bridge != "" || d.InterfacePrefix != "" {
 		j.packet.InInterface, j.unnamed = w.router.InterfaceName(p.InInterface)
 	}
-	j.decision = decision.Decide(table, &j.packet, w.rand, w.affinity)
+	j.decision = decision.Decide(table, &j.packet, w.rand, w.affinity, nil)
 	j.state = jobDecided
 	if holding && j.unnamed == nil && w.holding.hold(w, table, i) {
 		j.state = jobHeld

@@ -13,7 +13,7 @@ func Choose(t *Table, p *Packet, d *Decision, i uint32) (_ Decision, ok bool) {
 	usable := d.ServicePort.Usable[d.Policy]
 	for k, u := range usable {
 		if u == i {
-			return Decide(t, p, loaded((float64(k)+0.5)/float64(len(usable))), nil), true
+			return Decide(t, p, loaded((float64(k)+0.5)/float64(len(usable))), nil, nil), true
 		}
 	}
 	return Decision{}, false

@@ -3,7 +3,7 @@
 //
 // [Decide] is a pure function of a [Table], a [Packet], randomness and the clients' affinity. The
 // live datapath, the lab, the simulator, tests and benchmarks all call it; it does no I/O, reads
-// no clock, keeps no state and allocates nothing. Package kubechains shows the same decision rule
+// no clock, keeps no state and allocates nothing; a [Balancer] may. Package kubechains shows the same decision rule
 // by rule.
 package decision
 
@@ -12,9 +12,11 @@ import "net/netip"
 // Decide returns the decision for the flow that starts with the packet. It reads r at most once,
 // and only if there is more than one endpoint. The endpoint is the one at position floor(draw *
 // n): the same distribution as kube-proxy's n-1 rules with probabilities 1/n, 1/(n-1), ... 1/2,
-// for one draw instead of up to n-1. a may be nil: no client is bound.
-func Decide(t *Table, p *Packet, r Rand, a Affinity) Decision {
-	w := walk{t: t, p: p, r: r, a: a, d: Decision{Generation: t.generation}}
+// for one draw instead of up to n-1. a may be nil: no client is bound. b selects the endpoints of
+// service ports with an algorithm of their own ([ServicePort.Balance]); it may read r more often.
+// If b is nil, these are drawn, too.
+func Decide(t *Table, p *Packet, r Rand, a Affinity, b Balancer) Decision {
+	w := walk{t: t, p: p, r: r, a: a, b: b, d: Decision{Generation: t.generation}}
 	w.nat()
 	if w.d.Verdict != DNAT {
 		w.filter()
@@ -37,6 +39,7 @@ type walk struct {
 	p *Packet
 	r Rand
 	a Affinity
+	b Balancer
 	// to is the endpoint that was selected; invalid: select one.
 	to netip.AddrPort
 	d  Decision
@@ -154,15 +157,23 @@ func (w *walk) balance(b Branch, policy Policy) {
 		return
 	}
 	if s.AffinitySeconds > 0 && w.a != nil {
-		for _, i := range usable {
+		for k, i := range usable {
 			if w.a.Bound(s, s.Endpoints[i].AddrPort, w.p.Source.Addr()) {
+				if s.Balance != "" && w.b != nil {
+					w.d.Pick = w.b.Take(s, policy, uint32(k))
+				}
 				w.choose(i, Bound)
 				return
 			}
 		}
 	}
 	k := 0
-	if n := len(usable); n > 1 {
+	switch n := len(usable); {
+	case s.Balance != "" && w.b != nil:
+		w.d.Pick = w.b.Pick(s, policy, w.p, w.r)
+		w.d.Draw, w.d.Drawn = w.d.Pick.Draw, w.d.Pick.Drawn
+		k = min(int(w.d.Pick.Position), n-1)
+	case n > 1:
 		w.d.Draw, w.d.Drawn = w.r.Float64(), true
 		k = min(int(w.d.Draw*float64(n)), n-1)
 	}

@@ -53,7 +53,7 @@ func TestDecide(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			d := Decide(tb, tt.packet, tt.draw, nil)
+			d := Decide(tb, tt.packet, tt.draw, nil, nil)
 			got := fmt.Sprintf("%s %s %s", d.Verdict, d.Reason, d.Entry)
 			if d.Verdict == DNAT {
 				got += " " + d.Endpoint().String()
@@ -75,7 +75,7 @@ func TestMasqueradeAll(t *testing.T) {
 	node := cluster()
 	node.MasqueradeAll = true
 	tb := table(t, node, port("default/web", TCP, "10.96.0.1:80", 0, "10.244.1.2:80"))
-	if d := Decide(tb, packet(TCP, "10.244.1.9:1", "10.96.0.1:80"), nil, nil); d.Mark != MarkAll || !d.Masquerade {
+	if d := Decide(tb, packet(TCP, "10.244.1.9:1", "10.96.0.1:80"), nil, nil, nil); d.Mark != MarkAll || !d.Masquerade {
 		t.Errorf("mark %q, want masquerade-all", d.Mark)
 	}
 }
@@ -85,12 +85,12 @@ func TestNoHairpinMasquerade(t *testing.T) {
 		node := cluster()
 		node.NoHairpinMasquerade = off
 		tb := table(t, node, port("default/web", TCP, "10.96.0.1:80", 30080, "10.244.1.2:80"))
-		d := Decide(tb, packet(TCP, "10.244.1.2:1", "10.96.0.1:80"), nil, nil)
+		d := Decide(tb, packet(TCP, "10.244.1.2:1", "10.96.0.1:80"), nil, nil, nil)
 		if d.Verdict != DNAT || d.Masquerade == off || (d.Mark == MarkHairpin) == off {
 			t.Errorf("NoHairpinMasquerade %t: %s, mark %q, masquerade %t", off, d.Verdict, d.Mark, d.Masquerade)
 		}
 		// Other reasons to masquerade stay.
-		if d := Decide(tb, packet(TCP, "10.244.1.2:1", "172.20.0.2:30080"), nil, nil); d.Mark != MarkExternal || !d.Masquerade {
+		if d := Decide(tb, packet(TCP, "10.244.1.2:1", "172.20.0.2:30080"), nil, nil, nil); d.Mark != MarkExternal || !d.Masquerade {
 			t.Errorf("NoHairpinMasquerade %t, by the node port: mark %q, masquerade %t", off, d.Mark, d.Masquerade)
 		}
 	}
@@ -102,10 +102,10 @@ func TestNoLocalDetectorNotMarked(t *testing.T) {
 	tb := table(t, node,
 		port("default/web", TCP, "10.96.0.1:80", 0, "10.244.1.2:80"),
 		port("default/web", TCP, "[fd96::1]:80", 0, "[fd44::2]:80"))
-	if d := Decide(tb, packet(TCP, "172.20.0.9:1", "10.96.0.1:80"), nil, nil); d.Mark != MarkOutside {
+	if d := Decide(tb, packet(TCP, "172.20.0.9:1", "10.96.0.1:80"), nil, nil, nil); d.Mark != MarkOutside {
 		t.Errorf("IPv4: mark %q, want source-outside-cluster", d.Mark)
 	}
-	if d := Decide(tb, packet(TCP, "[fd20::9]:1", "[fd96::1]:80"), nil, nil); d.Mark != NotMarked {
+	if d := Decide(tb, packet(TCP, "[fd20::9]:1", "[fd96::1]:80"), nil, nil, nil); d.Mark != NotMarked {
 		t.Errorf("IPv6 has no cluster CIDR: mark %q, want none", d.Mark)
 	}
 }
@@ -121,7 +121,7 @@ func TestBalance(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var counts [n]float64
 	for range draws {
-		d := Decide(tb, packet(TCP, "10.244.1.9:1", "10.96.0.1:80"), r, nil)
+		d := Decide(tb, packet(TCP, "10.244.1.9:1", "10.96.0.1:80"), r, nil, nil)
 		counts[d.Index]++
 	}
 	chi2 := 0.0
@@ -139,7 +139,7 @@ func TestDecideDoesNotAllocate(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, dst := range []string{"10.96.0.1:80", "172.20.0.2:30080", "10.96.0.1:81"} {
 		p := packet(TCP, "10.244.1.9:1", dst)
-		if n := testing.AllocsPerRun(100, func() { Decide(tb, p, r, nil) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { Decide(tb, p, r, nil, nil) }); n != 0 {
 			t.Errorf("to %s: %v allocations per decision", dst, n)
 		}
 	}
@@ -147,7 +147,7 @@ func TestDecideDoesNotAllocate(t *testing.T) {
 
 func TestDecisionNamesItsTable(t *testing.T) {
 	tb := NewTable(42, time.Time{}, cluster(), nil)
-	if d := Decide(tb, packet(TCP, "10.244.1.9:1", "10.96.0.1:80"), nil, nil); d.Generation != 42 {
+	if d := Decide(tb, packet(TCP, "10.244.1.9:1", "10.96.0.1:80"), nil, nil, nil); d.Generation != 42 {
 		t.Errorf("generation %d, want 42", d.Generation)
 	}
 }
@@ -171,7 +171,7 @@ func BenchmarkDecide(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				Decide(tb, packets[i%len(packets)], r, nil)
+				Decide(tb, packets[i%len(packets)], r, nil, nil)
 			}
 		})
 	}

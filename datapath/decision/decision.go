@@ -218,6 +218,8 @@ type Decision struct {
 	// Draw is in [0, 1); valid iff Drawn.
 	Draw  float64
 	Drawn bool
+	// Pick is how a [Balancer] selected the endpoint; the zero value: none did.
+	Pick Pick
 	// ServicePort is nil iff Reason is NotAService.
 	ServicePort *ServicePort
 	Generation  uint64 // of the table

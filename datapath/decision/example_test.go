@@ -47,7 +47,7 @@ func ExampleDecide() {
 			Protocol:    decision.TCP,
 			Source:      netip.MustParseAddrPort(first.source),
 			Destination: netip.MustParseAddrPort("10.96.0.20:80"),
-		}, first.random, nil)
+		}, first.random, nil, nil)
 		fmt.Println(first.source, d.Verdict, d.ServicePort.Name, d.Endpoint(), "masquerade:", d.Masquerade)
 	}
 	// Output:

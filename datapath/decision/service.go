@@ -179,6 +179,11 @@ type ServicePort struct {
 	// QueueOneIn is of how many new flows one is queued for a decision; the kernel's copy of the table
 	// decides the others. 0: all are queued. NotQueued: none.
 	QueueOneIn uint32
+	// Balance is the algorithm that selects endpoints, as [balance.Parse] spells it; empty: each is
+	// drawn with the same probability, as kube-proxy does.
+	//
+	// [balance.Parse]: https://pkg.go.dev/github.com/nfqproxy/nfqproxy/datapath/balance#Parse
+	Balance string
 	// HealthCheckNodePort is the port at which load balancers check whether this node has
 	// endpoints; 0: none.
 	HealthCheckNodePort uint16
@@ -242,6 +247,9 @@ type Endpoint struct {
 	// Ready and Serving are the conditions of these names. Their effect on new flows is in
 	// Exclusions.
 	Ready, Serving bool
+	// Weight is the endpoint's share of new flows in comparison with others, for the algorithms with
+	// weights: at most 65535, as in IPVS; 0: no new flows.
+	Weight uint16
 	// Exclusions is, for each policy, the reason why the endpoint gets no new flows; 0: it gets
 	// some.
 	Exclusions [policies]Exclusion

@@ -64,7 +64,7 @@ func TestFirstOfTwoClaimsWins(t *testing.T) {
 		t.Errorf("conflicts %q, want %q", got, want)
 	}
 	for _, dst := range []string{"10.96.0.1:80", "172.20.0.2:30080"} {
-		if d := Decide(tb, packet(TCP, "10.244.0.9:1", dst), nil, nil); d.ServicePort != a {
+		if d := Decide(tb, packet(TCP, "10.244.0.9:1", dst), nil, nil, nil); d.ServicePort != a {
 			t.Errorf("%s goes to %v, want the first service port", dst, d.ServicePort)
 		}
 	}
@@ -101,7 +101,7 @@ func TestFrontendsInTurn(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tb := NewTable(1, time.Time{}, cluster(), []*ServicePort{tt.b, tt.a})
 			for _, dst := range []string{vip, "172.20.0.2:30080"} {
-				d := Decide(tb, packet(TCP, tt.source, dst), nil, nil)
+				d := Decide(tb, packet(TCP, tt.source, dst), nil, nil, nil)
 				if got := fmt.Sprint(d.ServicePort.Name, " ", d.Verdict, " ", d.Reason); got != tt.want {
 					t.Errorf("%s: %s, want %s", dst, got, tt.want)
 				}

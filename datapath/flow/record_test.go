@@ -99,7 +99,7 @@ func TestCandidatesAreWhatCanBeDrawn(t *testing.T) {
 			var first *flow.Record
 			drawn := make(map[string]int)
 			for range 200 {
-				d := decision.Decide(table, &p, r, nil)
+				d := decision.Decide(table, &p, r, nil, nil)
 				record := flow.New(table, &p, &d)
 				if first == nil {
 					first = record
@@ -128,7 +128,7 @@ func TestCandidatesAreWhatCanBeDrawn(t *testing.T) {
 				continue
 			}
 			bound := first.Candidates[r.IntN(len(first.Candidates))].Endpoint
-			d := decision.Decide(table, &p, r, boundTo(netip.MustParseAddrPort(bound)))
+			d := decision.Decide(table, &p, r, boundTo(netip.MustParseAddrPort(bound)), nil)
 			record := flow.New(table, &p, &d)
 			if want := []flow.Candidate{{Endpoint: bound, Probability: 1}}; !slices.Equal(record.Candidates, want) || record.Endpoint != bound || record.Reason != "affinity" || record.Draw != nil {
 				t.Fatalf("seed %d: bound to %s: %+v", seed, bound, record)

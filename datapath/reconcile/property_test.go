@@ -107,7 +107,7 @@ func checkPass(t *testing.T, before, now *decision.Table, s *conntrack.State, re
 		}
 		return false
 	}
-	d := decision.Decide(now, &p, rand.New(rand.NewPCG(1, 1)), nil)
+	d := decision.Decide(now, &p, rand.New(rand.NewPCG(1, 1)), nil, nil)
 	switch served := len(now.Candidates(&p)) > 0; {
 	case removed && strayed:
 	case !served && removed != (translated && (ours || known(before))):

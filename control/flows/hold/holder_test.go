@@ -96,7 +96,7 @@ func table() *decision.Table {
 func arrive(sourcePort uint16, destination string) *heldFlow {
 	t := table()
 	p := decision.Packet{Protocol: decision.TCP, Source: netip.AddrPortFrom(netip.MustParseAddr("10.244.1.9"), sourcePort), Destination: netip.MustParseAddrPort(destination)}
-	return &heldFlow{flow: flow.Flow{Packet: p, Decision: decision.Decide(t, &p, draw(0.4), nil), Table: t, Node: t.Node(), Queue: 100, Time: time.Now(), Waited: -1}}
+	return &heldFlow{flow: flow.Flow{Packet: p, Decision: decision.Decide(t, &p, draw(0.4), nil, nil), Table: t, Node: t.Node(), Queue: 100, Time: time.Now(), Waited: -1}}
 }
 
 const (

@@ -346,7 +346,7 @@ func (w *inquiry) decideOn(node string, source netip.Addr, to netip.AddrPort) (*
 	case w.from.on == node && node != "":
 		p.InInterface = detector.InterfacePrefix
 	}
-	d := decision.Decide(t, p, rand.New(rand.NewPCG(1, 0)), affinity.New())
+	d := decision.Decide(t, p, rand.New(rand.NewPCG(1, 0)), affinity.New(), nil)
 	return &d, p
 }
 

@@ -69,7 +69,7 @@ func New(table *decision.Table, r decision.Rand, c Cluster) *Simulator {
 // Decide returns the record of the flow that the packet would start, with its steps and, if the
 // result may be surprising, a hint.
 func (s *Simulator) Decide(p *decision.Packet) *flow.Record {
-	d := decision.Decide(s.table, p, s.rand, s.affinity)
+	d := decision.Decide(s.table, p, s.rand, s.affinity, nil)
 	r := flow.New(s.table, p, &d)
 	r.Steps = kubechains.Walk(s.table, p, &d)
 	r.Hint = s.hint(p, &d)

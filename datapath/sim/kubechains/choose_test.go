@@ -18,7 +18,7 @@ func TestWalkFollowsChoice(t *testing.T) {
 		w := newWorld(seed, decision.IPv4)
 		for range 25 {
 			p := w.packet()
-			d := decision.Decide(w.table, p, w.Rand, w.bound)
+			d := decision.Decide(w.table, p, w.Rand, w.bound, nil)
 			if d.Verdict != decision.DNAT {
 				if _, ok := decision.Choose(w.table, p, &d, 0); ok {
 					t.Fatalf("seed %d: %+v goes to no endpoint (%s), but one could be chosen", seed, *p, d.Reason)

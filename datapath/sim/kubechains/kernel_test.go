@@ -45,12 +45,12 @@ func (s sure) Float64() float64 { return float64(s) }
 
 // possible are the decisions that Decide could make with one draw or another.
 func possible(w *world, p *decision.Packet, memory decision.Affinity) []decision.Decision {
-	first := decision.Decide(w.table, p, sure(0), memory)
+	first := decision.Decide(w.table, p, sure(0), memory, nil)
 	decisions := []decision.Decision{first}
 	if first.Drawn {
 		n := len(first.ServicePort.Usable[first.Policy])
 		for k := 1; k < n; k++ {
-			decisions = append(decisions, decision.Decide(w.table, p, sure((float64(k)+0.5)/float64(n)), memory))
+			decisions = append(decisions, decision.Decide(w.table, p, sure((float64(k)+0.5)/float64(n)), memory, nil))
 		}
 	}
 	return decisions

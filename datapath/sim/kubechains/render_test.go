@@ -295,7 +295,7 @@ func TestWalksAreThoseOfPublishedNodes(t *testing.T) {
 			met := make(map[string]bool)
 			for _, p := range packets(table) {
 				for seed := range uint64(20) {
-					d := decision.Decide(table, &p, rand.New(rand.NewPCG(seed, 0)), nil)
+					d := decision.Decide(table, &p, rand.New(rand.NewPCG(seed, 0)), nil, nil)
 					for _, s := range kubechains.Walk(table, &p, &d) {
 						if s.Rule == "" {
 							continue // nothing matched: no rule to show

@@ -35,7 +35,7 @@ func TestWalkAgreesWithDecide(t *testing.T) {
 			for range 25 {
 				p := w.packet()
 				r := &drawn{Rand: w.Rand}
-				d := decision.Decide(w.table, p, r, w.bound)
+				d := decision.Decide(w.table, p, r, w.bound, nil)
 				walk := newWalker(w.table, p, &d, w.bound)
 				walk.walk()
 				if got := Walk(w.table, p, &d); text(got) != text(walk.steps) {
@@ -106,8 +106,8 @@ func TestFamiliesMirrorEachOther(t *testing.T) {
 		w4, w6 := newWorld(seed, decision.IPv4), newWorld(seed, decision.IPv6)
 		for range 20 {
 			p4, p6 := w4.packet(), w6.packet()
-			d4 := decision.Decide(w4.table, p4, w4.Rand, w4.bound)
-			d6 := decision.Decide(w6.table, p6, w6.Rand, w6.bound)
+			d4 := decision.Decide(w4.table, p4, w4.Rand, w4.bound, nil)
+			d6 := decision.Decide(w6.table, p6, w6.Rand, w6.bound, nil)
 			if p4.Source.Addr().IsLoopback() || p4.Destination.Addr().IsLoopback() {
 				break // their randomness has gone apart
 			}
@@ -131,7 +131,7 @@ func TestSentences(t *testing.T) {
 		w := newWorld(seed, decision.IPv4)
 		for range 20 {
 			p := w.packet()
-			d := decision.Decide(w.table, p, w.Rand, w.bound)
+			d := decision.Decide(w.table, p, w.Rand, w.bound, nil)
 			walk := Walk(w.table, p, &d)
 			if len(walk) == 0 {
 				t.Fatalf("no steps for %+v", *p)
@@ -154,7 +154,7 @@ func BenchmarkWalk(b *testing.B) {
 	var decisions []decision.Decision
 	for len(packets) < 64 {
 		p := w.packet()
-		if d := decision.Decide(w.table, p, w.Rand, w.bound); d.Verdict == decision.DNAT {
+		if d := decision.Decide(w.table, p, w.Rand, w.bound, nil); d.Verdict == decision.DNAT {
 			packets, decisions = append(packets, p), append(decisions, d)
 		}
 	}

@@ -206,13 +206,13 @@ func (l *Log) decide(r *flow.Record, p *decision.Packet) *flow.Record {
 	if r.Time != nil {
 		l.now = *r.Time
 	}
-	d := decision.Decide(l.table, p, recorded{r}, l.affinity)
+	d := decision.Decide(l.table, p, recorded{r}, l.affinity, nil)
 	if s := d.ServicePort; s != nil && s.AffinitySeconds > 0 && s.Name.String() == r.Service {
 		c := client{r.Service, p.Protocol, p.Source.Addr()}
 		endpoint, err := netip.ParseAddrPort(r.Endpoint)
 		if !l.known[c] && r.Reason == decision.Bound.String() && err == nil {
 			l.affinity.Bind(s, endpoint, c.addr)
-			d = decision.Decide(l.table, p, recorded{r}, l.affinity)
+			d = decision.Decide(l.table, p, recorded{r}, l.affinity, nil)
 		}
 		// As the daemon binds: not for kept or failed entries. Records of simulations do not have
 		// this.

@@ -33,7 +33,7 @@ func logOf(t *testing.T, table *decision.Table) []byte {
 			Source:      netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, 1, byte(2 + i%5)}), uint16(1024+i)),
 			Destination: netip.MustParseAddrPort([]string{"10.96.0.20:80", "10.96.0.50:80", "10.96.0.80:80", "172.20.0.2:30030", "192.0.2.1:80", "10.96.0.40:80", "172.20.0.2:30080"}[i%7]),
 		}
-		d := decision.Decide(table, p, random, bound)
+		d := decision.Decide(table, p, random, bound, nil)
 		r := flow.New(table, p, &d)
 		r.Time = &now
 		if d.Verdict == decision.DNAT {

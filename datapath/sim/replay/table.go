@@ -42,7 +42,7 @@ func (d *byTable) Decide(f *First) (Decision, error) {
 		}
 		p.InInterface = f.Interface
 	}
-	decided := decision.Decide(d.table, p, d.rand, d.affinity)
+	decided := decision.Decide(d.table, p, d.rand, d.affinity, nil)
 	r := flow.New(d.table, p, &decided)
 	r.Time = &f.Time
 	if d.steps {

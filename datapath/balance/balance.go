@@ -1,0 +1,275 @@
+// Package balance selects endpoints for new flows by algorithms other than the random draw of
+// kube-proxy: those of IPVS, Maglev, the power of two choices, and others that programs add.
+//
+// The rules of Kubernetes come first: an algorithm selects only among the endpoints that traffic
+// policies, readiness, topology and affinity leave to a flow. It hears what happens to its
+// connections afterwards, by a [Tracker] or by a simulation.
+package balance
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Balancer selects endpoints for all service ports of a node that have an algorithm of their own. It
+// is a [decision.Balancer]. It keeps the state of each service port and of each endpoint from one
+// table to the next, and makes what a service port needs at its first flow. It is safe for
+// concurrent use.
+type Balancer struct {
+	algorithms *Registry
+	now        func() int64
+	views      sync.Map // *decision.ServicePort to *view
+
+	mu    sync.Mutex // guards ports; not needed to pick
+	ports map[portKey]*port
+	table *decision.Table // that was followed last
+	// gone are service ports that were removed by that table: flows of the table before may still be
+	// in work.
+	gone []portKey
+}
+
+// portKey names a service port in all tables.
+type portKey struct {
+	name     decision.ServicePortName
+	protocol decision.Protocol
+	family   decision.Family
+}
+
+func keyOf(s *decision.ServicePort) portKey { return portKey{s.Name, s.Protocol, s.Family} }
+
+// port is the state of a service port, which outlives tables.
+type port struct {
+	mu        sync.Mutex
+	endpoints map[netip.AddrPort]*Endpoint
+	// views are those of the newest two tables, the newest last: workers may still use the older.
+	views     []*view
+	followed  *decision.ServicePort // the newest, by Follow; nil: Follow is not used, or has not seen it yet
+	observers atomic.Pointer[[]Observer]
+}
+
+// view is a service port of one table, ready for picks.
+type view struct {
+	service   *decision.ServicePort
+	port      *port
+	algorithm Algorithm
+	sets      [2]*Set // by policy
+	pickers   [2]Picker
+}
+
+// New returns a Balancer for the algorithms. now returns nanoseconds since any fixed time, and never
+// goes back; it may be a simulation's.
+func New(algorithms *Registry, now func() int64) *Balancer {
+	return &Balancer{algorithms: algorithms, now: now, ports: make(map[portKey]*port)}
+}
+
+// Pick implements [decision.Balancer]. The endpoint's open connections include the flow from now on,
+// until [Balancer.Undo] or the end of its connection.
+func (b *Balancer) Pick(s *decision.ServicePort, policy decision.Policy, p *decision.Packet, r decision.Rand) decision.Pick {
+	v := b.view(s)
+	set := v.sets[policy]
+	if len(set.Candidates) == 1 {
+		return set.take(0)
+	}
+	pick := v.pickers[policy].Pick(Flow{Packet: p, Rand: r, now: b.now})
+	if int(pick.Position) >= len(set.Candidates) {
+		pick = drawn(r, len(set.Candidates)) // an algorithm's mistake is no outage
+	}
+	set.Candidates[pick.Position].opened()
+	return pick
+}
+
+// Take implements [decision.Balancer].
+func (b *Balancer) Take(s *decision.ServicePort, policy decision.Policy, position uint32) decision.Pick {
+	return b.view(s).sets[policy].take(position)
+}
+
+// take counts a flow to the only endpoint that it may go to.
+func (s *Set) take(position uint32) decision.Pick {
+	s.Candidates[position].opened()
+	return decision.Pick{Position: position, Probability: 1, Evidence: decision.Evidence{Kind: decision.Only}}
+}
+
+// Undo takes a pick back: no connection came of it.
+func (b *Balancer) Undo(d *decision.Decision) {
+	if e, _ := b.picked(d); e != nil {
+		e.open.Add(-1)
+	}
+}
+
+// picked returns the endpoint that a Balancer picked, and its service port; nil: the decision is not
+// a Balancer's.
+func (b *Balancer) picked(d *decision.Decision) (*Endpoint, *port) {
+	if d.Pick.Evidence.Kind == decision.NoEvidence {
+		return nil, nil
+	}
+	loaded, ok := b.views.Load(d.ServicePort)
+	if !ok { // it is long gone
+		return nil, nil
+	}
+	v := loaded.(*view)
+	return v.sets[d.Policy].Candidates[d.Pick.Position].Endpoint, v.port
+}
+
+// view returns the service port's view, and makes it if there is none yet.
+func (b *Balancer) view(s *decision.ServicePort) *view {
+	if v, ok := b.views.Load(s); ok {
+		return v.(*view)
+	}
+	b.mu.Lock()
+	k := keyOf(s)
+	p := b.ports[k]
+	if p == nil {
+		p = &port{endpoints: make(map[netip.AddrPort]*Endpoint)}
+		b.ports[k] = p
+	}
+	b.mu.Unlock()
+	return b.adopt(p, s)
+}
+
+// adopt makes the view of a service port, with the state of the views before.
+func (b *Balancer) adopt(p *port, s *decision.ServicePort) *view {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if v, ok := b.views.Load(s); ok { // another worker was faster
+		return v.(*view)
+	}
+	a, err := b.algorithms.Parse(s.Balance)
+	if err != nil { // the table's maker has warned of it
+		a = randomAlgorithm
+	}
+	v := &view{service: s, port: p, algorithm: a}
+	for policy := range v.sets {
+		v.sets[policy] = p.set(s, decision.Policy(policy))
+		var before Picker
+		if n := len(p.views); n > 0 && p.views[n-1].algorithm.Name == a.Name {
+			before = p.views[n-1].pickers[policy]
+		}
+		if len(v.sets[policy].Candidates) > 0 {
+			v.pickers[policy] = a.New(v.sets[policy], before)
+		}
+	}
+	p.add(b, v)
+	b.views.Store(s, v)
+	return v
+}
+
+// add adds a view, and removes those that no worker can use any more.
+func (p *port) add(b *Balancer, v *view) {
+	if n := len(p.views); n > 0 && p.followed != nil && p.followed != v.service {
+		p.views = slices.Insert(p.views, n-1, v) // a worker was slower than Follow
+		return
+	}
+	p.views = append(p.views, v)
+	for len(p.views) > 2 {
+		b.views.Delete(p.views[0].service)
+		p.views = slices.Delete(p.views, 0, 1)
+	}
+	var observers []Observer
+	for _, picker := range v.pickers {
+		if o, ok := picker.(Observer); ok {
+			observers = append(observers, o)
+		}
+	}
+	p.observers.Store(&observers)
+	p.forget()
+}
+
+// set makes the set of a policy's usable endpoints.
+func (p *port) set(s *decision.ServicePort, policy decision.Policy) *Set {
+	set := &Set{Service: s, Policy: policy}
+	for k, i := range s.Usable[policy] {
+		e := &s.Endpoints[i]
+		state := p.endpoints[e.AddrPort]
+		if state == nil {
+			state = &Endpoint{AddrPort: e.AddrPort}
+			p.endpoints[e.AddrPort] = state
+		}
+		set.Candidates = append(set.Candidates, Candidate{Endpoint: state, Weight: e.Weight, Position: uint32(k)})
+	}
+	return set
+}
+
+// forget removes endpoints that no view has, and that have no connections.
+func (p *port) forget() {
+	known := make(map[netip.AddrPort]bool)
+	for _, v := range p.views {
+		for i := range v.service.Endpoints {
+			known[v.service.Endpoints[i].AddrPort] = true
+		}
+	}
+	for a, e := range p.endpoints {
+		if !known[a] && e.Open() == 0 && e.Inactive() == 0 {
+			delete(p.endpoints, a)
+		}
+	}
+}
+
+// Follow prepares the service ports of a new table that had flows before, so that their first flows
+// under the table need no memory; it forgets those that have gone. The time it takes depends on
+// what changed. Tables come one after the other.
+func (b *Balancer) Follow(t *decision.Table) {
+	b.mu.Lock()
+	before, gone := b.table, b.gone
+	b.table, b.gone = t, nil
+	b.mu.Unlock()
+	for _, k := range gone {
+		if !has(t.Service(k.name.Service()), k) {
+			b.remove(k)
+		}
+	}
+	t.ChangedServices(before, func(_ decision.ServiceName, was, is []*decision.ServicePort) {
+		for _, s := range is {
+			b.mu.Lock()
+			p := b.ports[keyOf(s)]
+			b.mu.Unlock()
+			if p != nil && s.Balance != "" {
+				p.mu.Lock()
+				p.followed = s
+				p.mu.Unlock()
+				b.adopt(p, s)
+			}
+		}
+		for _, s := range was {
+			if k := keyOf(s); !has(is, k) {
+				b.mu.Lock()
+				b.gone = append(b.gone, k)
+				b.mu.Unlock()
+			}
+		}
+	})
+}
+
+// has reports whether the service port is among others, with an algorithm of its own.
+func has(ports []*decision.ServicePort, k portKey) bool {
+	return slices.ContainsFunc(ports, func(s *decision.ServicePort) bool { return keyOf(s) == k && s.Balance != "" })
+}
+
+// remove forgets a service port.
+func (b *Balancer) remove(k portKey) {
+	b.mu.Lock()
+	p := b.ports[k]
+	delete(b.ports, k)
+	b.mu.Unlock()
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, v := range p.views {
+		b.views.Delete(v.service)
+	}
+}
+
+// observe passes an event on.
+func (p *port) observe(e Event) {
+	e.Endpoint.observe(&e)
+	if observers := p.observers.Load(); observers != nil {
+		for _, o := range *observers {
+			o.Observe(e)
+		}
+	}
+}

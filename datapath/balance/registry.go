@@ -1,0 +1,208 @@
+package balance
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Registry are the algorithms that names stand for. It is safe for concurrent use.
+type Registry struct {
+	mu      sync.RWMutex
+	entries map[string]Entry
+}
+
+// Entry is an algorithm of a registry, or a family of algorithms with a parameter.
+type Entry struct {
+	Name string // lower case
+	// Parameter is the parameter's name in messages; empty: there is none.
+	Parameter string
+	// Optional: the parameter may be left out.
+	Optional bool
+	// Summary is one line on what it does.
+	Summary string
+	// Make returns the algorithm for a parameter; empty: it was left out. The name of the algorithm is
+	// filled in if it is empty.
+	Make func(parameter string) (Algorithm, error)
+}
+
+// NewRegistry returns a registry with the built-in algorithms.
+func NewRegistry() *Registry {
+	r := &Registry{entries: make(map[string]Entry)}
+	for _, e := range r.builtIn() {
+		r.Add(e)
+	}
+	return r
+}
+
+// Add adds an entry, or replaces the one of the same name. Service ports that use it get the new one with
+// their next change.
+func (r *Registry) Add(e Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.entries[e.Name] = e
+}
+
+// Entries returns all entries, sorted by name.
+func (r *Registry) Entries() []Entry {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	all := make([]Entry, 0, len(r.entries))
+	for _, e := range r.entries {
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Parse reads the name of an algorithm, with its parameter in parentheses: "lc", "jsq(3)",
+// "eject(maglev(4093))". Empty stands for random.
+func (r *Registry) Parse(text string) (Algorithm, error) {
+	if text == "" {
+		return randomAlgorithm, nil
+	}
+	name, rest, has := strings.Cut(text, "(")
+	parameter, closed := strings.CutSuffix(rest, ")")
+	if has && !closed {
+		return Algorithm{}, fmt.Errorf("balancing algorithm %q: want NAME or NAME(PARAMETER)", text)
+	}
+	r.mu.RLock()
+	e, ok := r.entries[name]
+	r.mu.RUnlock()
+	switch {
+	case !ok:
+		return Algorithm{}, fmt.Errorf("balancing algorithm %q: unknown; want one of %s", text, strings.Join(r.names(), ", "))
+	case has && e.Parameter == "":
+		return Algorithm{}, fmt.Errorf("balancing algorithm %q: %s has no parameter", text, name)
+	case parameter == "" && (has || e.Parameter != "" && !e.Optional):
+		return Algorithm{}, fmt.Errorf("balancing algorithm %q: want %s(%s)", text, name, e.Parameter)
+	}
+	a, err := e.Make(parameter)
+	if err != nil {
+		return Algorithm{}, fmt.Errorf("balancing algorithm %q: %w", text, err)
+	}
+	if a.Name == "" {
+		a.Name = text
+	}
+	return a, nil
+}
+
+// Canonical returns [decision.ServicePort.Balance] for a name: empty for random.
+func (r *Registry) Canonical(text string) (string, error) {
+	a, err := r.Parse(text)
+	if err != nil || a.Name == randomAlgorithm.Name {
+		return "", err
+	}
+	return a.Name, nil
+}
+
+func (r *Registry) names() []string {
+	var names []string
+	for _, e := range r.Entries() {
+		switch {
+		case e.Parameter == "":
+			names = append(names, e.Name)
+		case e.Optional:
+			names = append(names, e.Name+"["+"("+e.Parameter+")]")
+		default:
+			names = append(names, e.Name+"("+e.Parameter+")")
+		}
+	}
+	return names
+}
+
+// plain is an entry without a parameter.
+func plain(name, summary string, feedback bool, make func(set *Set, before Picker) Picker) Entry {
+	return Entry{Name: name, Summary: summary, Make: func(string) (Algorithm, error) {
+		return Algorithm{Name: name, Feedback: feedback, New: make}, nil
+	}}
+}
+
+// least is an entry of a leastConn.
+func least(name, summary string, p leastConn) Entry {
+	return plain(name, summary, true, func(set *Set, _ Picker) Picker {
+		p := p
+		p.set = set
+		for i := range set.Candidates {
+			if set.Candidates[i].Weight > 0 {
+				return &p
+			}
+		}
+		return random{set} // all weights are 0
+	})
+}
+
+func (r *Registry) builtIn() []Entry {
+	return []Entry{
+		{Name: "random", Summary: "kube-proxy's: each endpoint with the same probability", Make: func(string) (Algorithm, error) { return randomAlgorithm, nil }},
+		plain("rr", "round robin: one after the other", false, func(set *Set, before Picker) Picker { return newRoundRobin(set, before, false) }),
+		plain("wrr", "weighted round robin: turns in proportion to the weights, evenly spread", false, func(set *Set, before Picker) Picker { return newRoundRobin(set, before, true) }),
+		least("lc", "fewest open connections (an inactive one counts 1/256)", leastConn{load: overhead, kind: decision.FewestOpen}),
+		least("wlc", "fewest open connections in proportion to the weights", leastConn{load: overhead, weighted: true, kind: decision.FewestOpen}),
+		least("sed", "shortest expected delay: (open+1)/weight", leastConn{load: expected, weighted: true, kind: decision.ShortestDelay}),
+		least("nq", "never queue: an endpoint without open connections, otherwise sed", leastConn{load: expected, weighted: true, idle: true, kind: decision.ShortestDelay}),
+		plain("sh", "hash of the source address", false, func(set *Set, _ Picker) Picker { return newHashed(set, false) }),
+		plain("dh", "hash of the destination address", false, func(set *Set, _ Picker) Picker { return newHashed(set, true) }),
+		{Name: "maglev", Parameter: "SLOTS", Optional: true, Summary: "hash of addresses and ports, with few changes when endpoints change", Make: makeMaglev},
+		plain("p2c", "two at random, the one with fewer open connections", true, func(set *Set, _ Picker) Picker {
+			return newSampled(set, 2, openConnections, decision.FewerOpen)
+		}),
+		{Name: "jsq", Parameter: "N", Summary: "N at random, the one with the fewest open connections", Make: makeShortestQueue},
+		plain("ewma", "two at random, the one with the lower connect latency times open connections", true, func(set *Set, _ Picker) Picker {
+			return newSampled(set, 2, latencyCost, decision.LowerCost)
+		}),
+		{Name: "eject", Parameter: "ALGORITHM", Summary: "another algorithm, without endpoints that refuse or do not answer", Make: r.makeEjecting},
+	}
+}
+
+func makeMaglev(parameter string) (Algorithm, error) {
+	size := DefaultMaglevSize
+	if parameter != "" {
+		n, err := strconv.Atoi(parameter)
+		if err != nil || n < 2 || n > maxMaglevSize || !prime(n) {
+			return Algorithm{}, fmt.Errorf("want a prime number of slots up to %d, as 251, 4093 or 65537", maxMaglevSize)
+		}
+		size = n
+	}
+	a := Algorithm{New: func(set *Set, _ Picker) Picker { return newMaglev(set, size) }}
+	if size == DefaultMaglevSize {
+		a.Name = "maglev"
+	}
+	return a, nil
+}
+
+func prime(n int) bool {
+	for d := 2; d*d <= n; d++ {
+		if n%d == 0 {
+			return false
+		}
+	}
+	return n > 1
+}
+
+func makeShortestQueue(parameter string) (Algorithm, error) {
+	n, err := strconv.Atoi(parameter)
+	if err != nil || n < 1 || n > maxSample {
+		return Algorithm{}, fmt.Errorf("want a sample of 1 to %d", maxSample)
+	}
+	return Algorithm{Feedback: true, New: func(set *Set, _ Picker) Picker {
+		return newSampled(set, n, openConnections, decision.FewerOpen)
+	}}, nil
+}
+
+func (r *Registry) makeEjecting(parameter string) (Algorithm, error) {
+	if strings.HasPrefix(parameter, "eject") {
+		return Algorithm{}, fmt.Errorf("eject is about another algorithm")
+	}
+	inner, err := r.Parse(parameter)
+	if err != nil {
+		return Algorithm{}, err
+	}
+	return Algorithm{Name: "eject(" + inner.Name + ")", Feedback: true, New: func(set *Set, before Picker) Picker {
+		return newEjecting(set, inner, before)
+	}}, nil
+}

@@ -1,0 +1,77 @@
+package decision
+
+// Balancer selects endpoints for the flows of service ports with an algorithm of their own
+// ([ServicePort.Balance]). Package balance has one. It is safe for concurrent use; it is called for
+// each new flow, so it neither blocks nor allocates.
+type Balancer interface {
+	// Pick selects one of the endpoints that a flow with the packet may go to: those of the policy in
+	// ServicePort.Usable, of which there is at least one. Affinity was looked at before.
+	Pick(s *ServicePort, policy Policy, p *Packet, r Rand) Pick
+	// Take is Pick for a flow whose endpoint affinity has fixed: the one at the position in
+	// ServicePort.Usable of the policy.
+	Take(s *ServicePort, policy Policy, position uint32) Pick
+}
+
+// Pick is how a [Balancer] selected an endpoint.
+type Pick struct {
+	// Position is the endpoint's position in ServicePort.Usable of the flow's policy.
+	Position uint32
+	// Evidence is what the algorithm looked at.
+	Evidence Evidence
+	// SatOut counts the endpoints that the algorithm left out because they failed; FirstOut is one of
+	// them. They are about ejection only.
+	SatOut   uint16
+	FirstOut Out
+	// Probability is the one with which the endpoint was to be selected, given the state of the
+	// algorithm; 0: unknown.
+	Probability float64
+	// Draw is in [0, 1); valid iff Drawn: the endpoint is the one at position floor(draw * n) of n.
+	Draw  float64
+	Drawn bool
+}
+
+// Out is an endpoint that sits out because it failed.
+type Out struct {
+	Position uint32 // in ServicePort.Usable
+	Failures uint16 // in a row
+	Seconds  uint16 // until it is tried again
+}
+
+// Evidence is what an algorithm looked at, as numbers, so that no flow costs memory. Its meaning
+// depends on the kind.
+type Evidence struct {
+	Kind   EvidenceKind
+	Values [3]uint32
+	// Note is a sentence; of algorithms that have no kind of their own.
+	Note string
+}
+
+// EvidenceKind is the kind of an [Evidence].
+type EvidenceKind uint8
+
+// The kinds of evidence, and the values of each.
+const (
+	NoEvidence EvidenceKind = iota
+	// Only: there was no other, or affinity fixed it.
+	Only
+	// DrawnOf: drawn among so many.
+	DrawnOf
+	// Turn: its turn; the turn's number, of so many in a round.
+	Turn
+	// Slot: the flow's hash points to its slot; the slot, of so many.
+	Slot
+	// FewestOpen: the fewest open connections of all; open, inactive, weight.
+	FewestOpen
+	// FewerOpen: fewer open connections than the others of a sample; open, those of the best of the
+	// others, the size of the sample.
+	FewerOpen
+	// Idle: it has no open connection.
+	Idle
+	// ShortestDelay: the shortest expected delay of all, (open+1)/weight; open, weight.
+	ShortestDelay
+	// LowerCost: a lower cost than the other of a sample, both in microseconds; latency times open
+	// connections plus one.
+	LowerCost
+	// Noted: see Note.
+	Noted
+)
