@@ -24,7 +24,11 @@ type builder struct {
 	at     location
 	// spellings are warnings about addresses of Nodes and Pods, by the object.
 	spellings map[string]string
-	source    []string // warnings of the source of objects
+	weighing  map[string]string // about weights of Pods, likewise
+	source    []string          // warnings of the source of objects
+	weights   weights
+	// balance is the algorithm of Services for which it was set by hand.
+	balance map[decision.ServiceName]string
 	// stale are the Services to be made again.
 	stale map[decision.ServiceName]bool
 }
@@ -39,7 +43,10 @@ type serviceState struct {
 }
 
 func (c *NodeConfig) location(zone string) location {
-	return location{node: c.Name, zone: zone, kernelDecides: c.KernelDecides, ignoreExternalIPs: c.IgnoreExternalIPs}
+	return location{
+		node: c.Name, zone: zone, kernelDecides: c.KernelDecides, ignoreExternalIPs: c.IgnoreExternalIPs,
+		balance: c.Balance, algorithms: c.algorithms(),
+	}
 }
 
 func newBuilder(config NodeConfig) *builder {
@@ -59,6 +66,7 @@ func (b *builder) apply(u Update) {
 	if u.All {
 		b.complete(&u)
 		clear(b.spellings)
+		clear(b.weighing)
 		b.source = u.Warnings
 	}
 	for name, object := range u.Services {
@@ -80,12 +88,18 @@ func (b *builder) apply(u Update) {
 		}
 	}
 	for name, object := range u.Pods {
+		about := "pod " + name.String()
+		delete(b.weighing, about)
 		if object == nil {
-			delete(b.spellings, "pod "+name.String())
-		} else {
-			b.spell("pod "+name.String(), podSpellings(object))
+			delete(b.spellings, about)
+			continue
+		}
+		b.spell(about, podSpellings(object))
+		if w := weightWarning(about, object.Annotations); w != "" {
+			set(&b.weighing, about, w)
 		}
 	}
+	b.weigh(&u)
 	if at := b.config.location(b.config.zone(b.node())); at != b.at {
 		b.at = at
 		for k := range b.services {
@@ -184,10 +198,13 @@ func (b *builder) build() (changes []decision.Change, warnings []Warning) {
 		var ports []*decision.ServicePort
 		var all []string
 		if s.object != nil {
-			ports, all = servicePorts(s.object, s.slices, b.at), serviceWarnings(s.object)
+			at := b.locationOf(k)
+			ports, all = servicePorts(s.object, s.slices, b.weights, at), append(serviceWarnings(s.object), balanceWarnings(s.object, at)...)
 			for _, slice := range s.slices {
-				if slice.spelling != "" {
-					all = append(all, slice.spelling)
+				for _, w := range []string{slice.spelling, slice.weighing} {
+					if w != "" {
+						all = append(all, w)
+					}
 				}
 			}
 		}

@@ -104,7 +104,7 @@ func slicesOf(t *testing.T, rows []row) []*discoveryv1.EndpointSlice {
 func checkCategories(t *testing.T, tr traffic, at location, rows []row, hasEndpoints bool) {
 	t.Helper()
 	sp := tr.entry()
-	setEndpoints(sp, compact(slicesOf(t, rows)...), at)
+	setEndpoints(sp, compact(slicesOf(t, rows)...), nil, at)
 	if len(sp.Endpoints) != len(rows) {
 		t.Fatalf("%d endpoints, want %d", len(sp.Endpoints), len(rows))
 	}
@@ -181,7 +181,7 @@ func TestEachExternalAddressMakesTheExternalPolicyCount(t *testing.T) {
 			for _, internal := range []decision.Policy{decision.Cluster, decision.Local} {
 				sp := traffic{internal: internal, external: decision.Local}.entry()
 				change(sp)
-				setEndpoints(sp, compact(slicesOf(t, []row{{words: "ready there"}, {words: "ready here"}})...), here)
+				setEndpoints(sp, compact(slicesOf(t, []row{{words: "ready there"}, {words: "ready here"}})...), nil, here)
 				if !slices.Equal(sp.Usable[decision.Cluster], []uint32{0, 1}) || !slices.Equal(sp.Usable[decision.Local], []uint32{1}) {
 					t.Errorf("internal policy %s: usable %v", internal, sp.Usable)
 				}

@@ -94,6 +94,8 @@ func (c *Config) Validate() error {
 type Controller struct {
 	config Config
 	now    func() time.Time
+	// requests are changes by hand.
+	requests chan request
 
 	// What follows belongs to the goroutine of Run.
 
@@ -125,7 +127,7 @@ func newController(config Config, now func() time.Time) (*Controller, error) {
 	if config.Progress == nil {
 		config.Progress = noProgress{}
 	}
-	return &Controller{config: config, now: now, builder: newBuilder(config.Node), owners: new(Owners)}, nil
+	return &Controller{config: config, now: now, requests: make(chan request), builder: newBuilder(config.Node), owners: new(Owners)}, nil
 }
 
 // Run runs both sources and publishes tables, their generations counted from 1,
@@ -178,6 +180,12 @@ func (c *Controller) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case r := <-c.requests:
+			err := r.change()
+			if err == nil {
+				sync()
+			}
+			r.done <- err
 		case take := <-inputs:
 			if err := take(); err != nil {
 				return err

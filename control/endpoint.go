@@ -7,6 +7,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -40,7 +41,14 @@ type location struct {
 	node, zone string // empty: not known
 	// kernelDecides and ignoreExternalIPs: see NodeConfig.
 	kernelDecides, ignoreExternalIPs bool
+	// balance and algorithms: see NodeConfig. balanceFixed: annotations do not count.
+	balance      string
+	balanceFixed bool
+	algorithms   *balance.Registry
 }
+
+// weights are the weights of pods, by namespace/name, that have one of their own.
+type weights map[string]uint16
 
 // candidate is an endpoint of a service port before its categorization.
 type candidate struct {
@@ -56,7 +64,7 @@ func (c *candidate) fallback() bool { return c.serving && c.terminating }
 // setEndpoints finds the endpoints of a service port in the slices of its Service.
 // Only the port's name, protocol and family matter; the port number is that of
 // the slice, and may differ between slices.
-func setEndpoints(sp *decision.ServicePort, from []*EndpointSlice, at location) {
+func setEndpoints(sp *decision.ServicePort, from []*EndpointSlice, of weights, at location) {
 	most := 0
 	for _, s := range from {
 		most += len(s.endpoints)
@@ -68,7 +76,12 @@ func setEndpoints(sp *decision.ServicePort, from []*EndpointSlice, at location) 
 				continue
 			}
 			for i := range s.endpoints {
-				all = append(all, newCandidate(&s.endpoints[i], p.number, at))
+				c := newCandidate(&s.endpoints[i], p.number, at)
+				c.Weight = s.weight
+				if w, ok := of[s.endpoints[i].pod]; ok {
+					c.Weight = w
+				}
+				all = append(all, c)
 			}
 		}
 	}

@@ -57,7 +57,7 @@ func on(node string, e discoveryv1.Endpoint) discoveryv1.Endpoint {
 // at is an endpoint that is used under policy Cluster, of a service port that does
 // not use policy Local.
 func at(addrPort string) decision.Endpoint {
-	e := decision.Endpoint{AddrPort: netip.MustParseAddrPort(addrPort), Ready: true, Serving: true}
+	e := decision.Endpoint{AddrPort: netip.MustParseAddrPort(addrPort), Ready: true, Serving: true, Weight: 1}
 	e.Exclusions[decision.Local] = decision.Unused
 	return e
 }
@@ -145,7 +145,7 @@ func TestEndpoints(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			sp := entry("10.96.0.20", entryPort(tt.port, decision.TCP, 80, 0))
-			setEndpoints(sp, compact(tt.slices...), location{})
+			setEndpoints(sp, compact(tt.slices...), nil, location{})
 			if !slices.Equal(sp.Endpoints, tt.want) {
 				t.Errorf("endpoints %v, want %v", sp.Endpoints, tt.want)
 			}
@@ -200,7 +200,7 @@ func TestEndpointsAreLocalByTheExactNameOfTheNode(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			sp := entry("10.96.0.20")
-			setEndpoints(sp, compact(v4(80, tt.e)), location{node: tt.node})
+			setEndpoints(sp, compact(v4(80, tt.e)), nil, location{node: tt.node})
 			if got := sp.Endpoints[0]; got.Local != tt.want || got.NodeName != valueOf(tt.e.NodeName) {
 				t.Errorf("local %t, node %q", got.Local, got.NodeName)
 			}
@@ -235,7 +235,7 @@ func TestDuplicatesMerge(t *testing.T) {
 				"in two slices, the other way": {v4(80, tt.y), v4(80, tt.x)},
 			} {
 				sp := entry("10.96.0.20")
-				setEndpoints(sp, compact(append(from, v4(80, ready("10.0.0.2")))...), location{})
+				setEndpoints(sp, compact(append(from, v4(80, ready("10.0.0.2")))...), nil, location{})
 				if !slices.Equal(sp.Endpoints, want) {
 					t.Errorf("%s: %v, want %v", order, sp.Endpoints, want)
 				}

@@ -3,6 +3,7 @@ package control
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 	"unique"
@@ -28,6 +29,8 @@ type EndpointSlice struct {
 	ports     []slicePort
 	endpoints []sliceEndpoint
 	spelling  string // a warning about the spelling of its addresses; mostly empty
+	weight    uint16 // of its endpoints
+	weighing  string // a warning about the weight; mostly empty
 }
 
 // slicePort is a port that all endpoints of a slice have.
@@ -57,6 +60,11 @@ func NewEndpointSlice(s *discoveryv1.EndpointSlice) *EndpointSlice {
 		ObjectMeta: metav1.ObjectMeta{Namespace: unique.Make(s.Namespace).Value(), Name: s.Name, ResourceVersion: s.ResourceVersion},
 		service:    s.Labels[discoveryv1.LabelServiceName],
 		family:     familyOf(s.AddressType),
+		weight:     defaultWeight,
+		weighing:   weightWarning(fmt.Sprintf("endpointslice %s/%s", s.Namespace, s.Name), s.Annotations),
+	}
+	if value, ok := s.Annotations[AnnotationWeight]; ok {
+		c.weight, _ = parseWeight(value)
 	}
 	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime]); err == nil {
 		c.trigger = t
@@ -91,7 +99,10 @@ func (s *EndpointSlice) Object() *discoveryv1.EndpointSlice {
 		o.Labels = map[string]string{discoveryv1.LabelServiceName: s.service}
 	}
 	if !s.trigger.IsZero() {
-		o.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: s.trigger.Format(time.RFC3339Nano)}
+		set(&o.Annotations, corev1.EndpointsLastChangeTriggerTime, s.trigger.Format(time.RFC3339Nano))
+	}
+	if s.weight != defaultWeight {
+		set(&o.Annotations, AnnotationWeight, strconv.Itoa(int(s.weight)))
 	}
 	switch s.family {
 	case decision.IPv4:

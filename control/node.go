@@ -10,6 +10,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -67,6 +68,11 @@ type NodeConfig struct {
 	// KernelDecides is the default for Services without the annotation nfqproxy.io/decide: the kernel's
 	// copy of the table decides their flows.
 	KernelDecides bool
+	// Balance is the algorithm, as [balance.Registry.Canonical] returns it, of Services without the
+	// annotation nfqproxy.io/balance; empty: random.
+	Balance string
+	// Algorithms are those that Services may name; nil: the built-in ones.
+	Algorithms *balance.Registry
 }
 
 // Validate returns all errors in the configuration, joined.

@@ -80,7 +80,7 @@ func (c *cluster) build(r *rand.Rand, slicesOfEach int) *decision.ServicePort {
 	}
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	sp := c.entry()
-	setEndpoints(sp, compact(all...), c.at)
+	setEndpoints(sp, compact(all...), nil, c.at)
 	return sp
 }
 

@@ -75,7 +75,7 @@ func clusterIPs(svc *corev1.Service) []netip.Addr {
 // for each of its ports and each family of its cluster IPs, as seen from a node. It
 // depends on its arguments only: the slices are those labelled with the Service's
 // name, in the order of their names. It does not change or keep them.
-func servicePorts(svc *corev1.Service, from []*EndpointSlice, at location) []*decision.ServicePort {
+func servicePorts(svc *corev1.Service, from []*EndpointSlice, of weights, at location) []*decision.ServicePort {
 	if ignored(svc) {
 		return nil
 	}
@@ -103,6 +103,7 @@ func servicePorts(svc *corev1.Service, from []*EndpointSlice, at location) []*de
 				ExternalPolicy:  external,
 				AffinitySeconds: affinitySeconds(svc),
 				QueueOneIn:      queueOneIn(svc, at),
+				Balance:         balanceOf(svc, at),
 			}
 			if at.ignoreExternalIPs {
 				sp.ExternalIPs = nil
@@ -113,7 +114,7 @@ func servicePorts(svc *corev1.Service, from []*EndpointSlice, at location) []*de
 			if hasNodePorts(svc) && p.NodePort > 0 && p.NodePort <= 65535 {
 				sp.NodePort = uint16(p.NodePort)
 			}
-			setEndpoints(sp, from, at)
+			setEndpoints(sp, from, of, at)
 			ports = append(ports, sp)
 		}
 	}

@@ -111,7 +111,7 @@ func describe(ports []*decision.ServicePort) (out []decision.ServicePort) {
 // dualStack makes the service ports of a Service of both families.
 func dualStack(t *testing.T, changes ...func(*corev1.Service)) (v4, v6 *decision.ServicePort) {
 	t.Helper()
-	ports := servicePorts(service(append([]func(*corev1.Service){withIPs("10.96.0.20", "fd00::20")}, changes...)...), nil, location{})
+	ports := servicePorts(service(append([]func(*corev1.Service){withIPs("10.96.0.20", "fd00::20")}, changes...)...), nil, nil, location{})
 	if len(ports) != 2 || ports[0].Family != decision.IPv4 || ports[1].Family != decision.IPv6 {
 		t.Fatalf("service ports %+v, want one of each family", describe(ports))
 	}
@@ -168,7 +168,7 @@ func TestServicePorts(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := servicePorts(tt.svc, nil, location{}); !reflect.DeepEqual(got, tt.want) {
+			if got := servicePorts(tt.svc, nil, nil, location{}); !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("got  %+v\nwant %+v", describe(got), describe(tt.want))
 			}
 		})
@@ -182,7 +182,7 @@ func TestIgnoreExternalIPs(t *testing.T) {
 	})
 	for ignore, want := range map[bool][]netip.Addr{false: addrs("192.0.2.1"), true: nil} {
 		config := NodeConfig{IgnoreExternalIPs: ignore}
-		ports := servicePorts(svc, nil, config.location(""))
+		ports := servicePorts(svc, nil, nil, config.location(""))
 		if len(ports) != 1 || !slices.Equal(ports[0].ExternalIPs, want) || !slices.Equal(ports[0].LoadBalancerIPs, addrs("203.0.113.5")) {
 			t.Errorf("ignore %t: %+v", ignore, describe(ports))
 		}
@@ -194,7 +194,7 @@ func TestServicePortsHaveTheEndpointsOfTheirFamily(t *testing.T) {
 		slice("v4", discoveryv1.AddressTypeIPv4, 8080, ready("10.244.1.2")),
 		slice("v6", discoveryv1.AddressTypeIPv6, 8081, ready("fd01::2")),
 		slice("names", discoveryv1.AddressTypeFQDN, 8082, ready("example.org")),
-	), location{})
+	), nil, location{})
 	want := []*decision.ServicePort{
 		entry("10.96.0.20", func(sp *decision.ServicePort) {
 			sp.Endpoints = []decision.Endpoint{at("10.244.1.2:8080"), other("[fd01::2]:8081")}

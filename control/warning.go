@@ -80,8 +80,10 @@ func (b *builder) nodeWarnings() []string {
 		warnings = append(warnings, fmt.Sprintf("--nodeport-addresses primary: the addresses of node %q are not known: node ports are open on all addresses", node.Name))
 	}
 	warnings = append(warnings, b.source...)
-	for _, object := range slices.Sorted(maps.Keys(b.spellings)) {
-		warnings = append(warnings, b.spellings[object])
+	for _, about := range []map[string]string{b.spellings, b.weighing} {
+		for _, object := range slices.Sorted(maps.Keys(about)) {
+			warnings = append(warnings, about[object])
+		}
 	}
 	return warnings
 }

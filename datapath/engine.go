@@ -60,6 +60,8 @@ type Engine struct {
 	workers []*worker
 	holding *holding // nil: flows cannot be held
 	bound   *affinity.Table
+	// balancer is nil if all endpoints are drawn at random.
+	balancer Balancer
 	// unanswered evicts entries of a full connection table; nil: there is no eviction.
 	unanswered  *conntrack.Unanswered
 	remembered  sync.WaitGroup // until the entries of an earlier run are known
@@ -95,6 +97,9 @@ type application struct {
 // older table, no entry is written for one, and the kernel's sets show the new one. It returns
 // early when the engine ends. Any goroutine may call it while Run runs, one at a time.
 func (e *Engine) Apply(t *decision.Table) {
+	if e.balancer != nil {
+		e.balancer.Follow(t)
+	}
 	e.table.Store(t) // decisions do not wait for the rest
 	for _, w := range e.workers {
 		w.finishBatch()

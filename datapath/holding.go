@@ -138,7 +138,10 @@ func (w *worker) release(h *heldFlow, d decision.Decision, hold *flow.Hold) (err
 	received := time.Now()
 	from := h.worker
 	w.number, w.queue, w.counters = from.number, from.queue, from.counters
-	w.marks, w.affinity = from.marks, from.affinity
+	w.marks, w.affinity, w.balancer, w.index = from.marks, from.affinity, from.balancer, from.index
+	if picked := &h.flow.Decision; w.balancer != nil && picked.Pick != d.Pick { // another endpoint was chosen by hand
+		w.balancer.Undo(picked)
+	}
 	w.packets[0] = h.packet
 	w.begin(0)
 	w.jobs[0].state, w.jobs[0].packet, w.jobs[0].decision, w.jobs[0].hold = jobDecided, h.flow.Packet, d, hold

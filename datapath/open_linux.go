@@ -40,6 +40,9 @@ type Config struct {
 	Seed *uint64
 	// Sink takes every decided flow. It may be nil.
 	Sink FlowSink
+	// Balancer selects endpoints for service ports with an algorithm of their own. nil: they are drawn
+	// at random.
+	Balancer Balancer
 	// Gate selects flows to hold. It may be nil.
 	Gate Gate
 	// WhenServed is what to do if another process is the datapath of the namespace.
@@ -136,6 +139,7 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 	for i, w := range e.workers {
 		w.router, w.table, w.affinity, w.lapses = host.NewCache(), &e.table, e.bound, &e.lapses
 		w.marks, w.sink, w.holding, w.hostRules = defaultMarks, cfg.Sink, e.holding, cfg.translator()
+		w.index, w.balancer = i, cfg.Balancer
 		// A polling worker would block the senders there.
 		if cfg.BusyPoll == 0 {
 			w.onStart = func() { stayWithQueue(i%int(cfg.Queues), int(cfg.Queues)) }

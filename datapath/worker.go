@@ -46,6 +46,16 @@ type (
 	}
 )
 
+// Balancer selects endpoints for service ports with an algorithm of their own; see [balance.Balancer].
+type Balancer interface {
+	decision.Balancer
+	// Follow prepares for a table that comes into force next.
+	Follow(*decision.Table)
+	// Opened reports that the flow of a pick has a connection entry, Undo that it has none.
+	Opened(worker int, p *decision.Packet, d *decision.Decision, at time.Time)
+	Undo(*decision.Decision)
+}
+
 // FlowSink takes decided flows. All workers call Flows, with those of a batch: it must not block,
 // nor keep the slice. Lost counts the flows lost to overflow.
 type FlowSink interface {
@@ -62,12 +72,14 @@ const batchSize = 32
 // and gives verdicts. One goroutine runs it.
 type worker struct {
 	number      uint16
+	index       int  // of the worker, from 0
 	noService   bool // its packets are not to a service that has endpoints
 	queue       queue
 	connections connections
 	router      router
 	affinity    affinities
-	lapses      *lapses // nil: none are noticed
+	balancer    Balancer // nil: endpoints are drawn at random
+	lapses      *lapses  // nil: none are noticed
 	rand        decision.Rand
 	table       *atomic.Pointer[decision.Table]
 	marks       Marks
@@ -209,6 +221,7 @@ func (w *worker) finish(table *decision.Table, n int, received time.Time) error 
 	established := time.Now()
 	// Bound before the verdicts: the client's next flow may follow at once.
 	w.bind(n)
+	w.settle(n, established)
 	if err := w.send(n); err != nil {
 		return err
 	}
@@ -267,7 +280,7 @@ func (w *worker) decide(table *decision.Table, i int, holding bool) {
 	if d := &table.Node().Detector; d.Bridge != "" || d.InterfacePrefix != "" {
 		j.packet.InInterface, j.unnamed = w.router.InterfaceName(p.InInterface)
 	}
-	j.decision = decision.Decide(table, &j.packet, w.rand, w.affinity, nil)
+	j.decision = decision.Decide(table, &j.packet, w.rand, w.affinity, w.picker())
 	j.state = jobDecided
 	if holding && j.unnamed == nil && w.holding.hold(w, table, i) {
 		j.state = jobHeld
@@ -357,6 +370,33 @@ func (w *worker) bind(n int) {
 		}
 		if o := w.outcome(j); o == conntrack.Created || o == conntrack.Replaced {
 			w.affinity.Bind(j.decision.ServicePort, j.decision.Endpoint(), j.packet.Source.Addr())
+		}
+	}
+}
+
+// picker is the Balancer for decisions; nil: there is none.
+func (w *worker) picker() decision.Balancer {
+	if w.balancer == nil {
+		return nil
+	}
+	return w.balancer
+}
+
+// settle reports to the Balancer which of its picks have connections. It comes before the verdicts:
+// a packet's reply must not be known earlier than the flow.
+func (w *worker) settle(n int, at time.Time) {
+	if w.balancer == nil {
+		return
+	}
+	for i := range n {
+		j := &w.jobs[i]
+		if j.state != jobDecided || j.decision.Pick.Evidence.Kind == decision.NoEvidence {
+			continue
+		}
+		if o := w.outcome(j); j.decision.Verdict == decision.DNAT && (o == conntrack.Created || o == conntrack.Replaced) {
+			w.balancer.Opened(w.index, &j.packet, &j.decision, at)
+		} else {
+			w.balancer.Undo(&j.decision)
 		}
 	}
 }

@@ -1,6 +1,10 @@
 package balance
 
-import "github.com/nfqproxy/nfqproxy/datapath/decision"
+import (
+	"net/netip"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
 
 // Connection is the connection of a flow that a Balancer picked the endpoint of.
 type Connection struct {
@@ -20,4 +24,25 @@ func (b *Balancer) Connection(d *decision.Decision) (Connection, bool) {
 func (c Connection) Observe(e Event) {
 	e.Endpoint = c.endpoint
 	c.port.observe(e)
+}
+
+// Adopt counts a connection that is already there, to an endpoint of the service port, as one that was
+// opened. It reports false if the service port does not have the endpoint.
+func (b *Balancer) Adopt(s *decision.ServicePort, endpoint netip.AddrPort) (Connection, bool) {
+	v := b.view(s)
+	v.port.mu.Lock()
+	e := v.port.endpoints[endpoint]
+	v.port.mu.Unlock()
+	if e == nil {
+		return Connection{}, false
+	}
+	e.open.Add(1)
+	return Connection{v.port, e}, true
+}
+
+// Table is the table that was followed last; nil: none was.
+func (b *Balancer) Table() *decision.Table {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.table
 }

@@ -206,3 +206,11 @@ func (r *Registry) makeEjecting(parameter string) (Algorithm, error) {
 		return newEjecting(set, inner, before)
 	}}, nil
 }
+
+// Name is how people call an algorithm: random, if it is empty.
+func Name(canonical string) string {
+	if canonical == "" {
+		return randomAlgorithm.Name
+	}
+	return canonical
+}

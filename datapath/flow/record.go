@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -59,10 +60,12 @@ type Record struct {
 	EndpointNode string `json:"endpointNode,omitempty"`
 
 	// Candidates are the endpoints that could have been selected; their probabilities add up to
-	// 1. With session affinity there is only one. Excluded are the others.
+	// 1, if they are known. With session affinity there is only one. Excluded are the others.
 	Candidates []Candidate `json:"candidates"`
 	Excluded   []Excluded  `json:"excluded"`
-	Draw       *float64    `json:"draw,omitempty"` // in [0, 1); present iff there was a choice
+	Draw       *float64    `json:"draw,omitempty"` // in [0, 1); present iff there was a random choice
+	// Balance is how a balancing algorithm selected the endpoint; absent with kube-proxy's random draw.
+	Balance *Balance `json:"balance,omitempty"`
 
 	Masquerade bool `json:"masquerade"` // the source is rewritten
 	// MasqueradeReason is why the packet carries the masquerade mark. A packet delivered on the
@@ -116,10 +119,22 @@ type Reply struct {
 	Steps           []string `json:"steps"` // one plain sentence each
 }
 
-// Candidate is an endpoint that could have been selected, and its probability.
+// Candidate is an endpoint that could have been selected.
 type Candidate struct {
-	Endpoint    string  `json:"endpoint"`
-	Probability float64 `json:"probability"`
+	Endpoint string `json:"endpoint"`
+	// Probability is the one with which the endpoint was to be selected. Absent: it was not to be
+	// selected, or Balance has no probability.
+	Probability float64 `json:"probability,omitempty"`
+}
+
+// Balance is how a balancing algorithm selected the endpoint.
+type Balance struct {
+	Algorithm string `json:"algorithm"` // as the flag --balance spells it
+	// Evidence is what the algorithm looked at, as a phrase; absent: it had no choice.
+	Evidence string `json:"evidence,omitempty"`
+	// Probability is the one with which the endpoint was to be selected, given what the algorithm knew;
+	// absent: unknown.
+	Probability float64 `json:"probability,omitempty"`
 }
 
 // Excluded is an endpoint that receives no new flows, and the reason.
@@ -166,6 +181,9 @@ func newRecord(node string, p *decision.Packet, d *decision.Decision) *Record {
 		draw := d.Draw
 		r.Draw = &draw
 	}
+	if s.Balance != "" && d.Pick.Evidence.Kind != decision.NoEvidence {
+		r.Balance = &Balance{Algorithm: s.Balance, Evidence: balance.Text(d), Probability: d.Pick.Probability}
+	}
 	r.Masquerade, r.MasqueradeReason = d.Masquerade, d.Mark.String()
 	return r
 }
@@ -185,7 +203,7 @@ func (r *Record) addEndpoints(d *decision.Decision) {
 		switch {
 		case d.Verdict != decision.DNAT || why != 0:
 		case d.Reason != decision.Bound:
-			r.Candidates = append(r.Candidates, Candidate{e.AddrPort.String(), 1 / float64(len(s.Usable[policy]))})
+			r.Candidates = append(r.Candidates, Candidate{e.AddrPort.String(), probability(d, uint32(i))})
 			continue
 		case uint32(i) == d.Index:
 			r.Candidates = append(r.Candidates, Candidate{e.AddrPort.String(), 1})
@@ -197,6 +215,23 @@ func (r *Record) addEndpoints(d *decision.Decision) {
 			r.Excluded = append(r.Excluded, Excluded{e.AddrPort.String(), why.String()})
 		}
 	}
+}
+
+// probability is the one with which the decision's endpoint was to be the i-th.
+func probability(d *decision.Decision, i uint32) float64 {
+	n := float64(len(d.ServicePort.Usable[d.Policy]))
+	switch d.Pick.Evidence.Kind {
+	case decision.NoEvidence:
+		return 1 / n
+	case decision.DrawnOf:
+		if d.Pick.SatOut == 0 {
+			return 1 / n
+		}
+	}
+	if i == d.Index {
+		return d.Pick.Probability
+	}
+	return 0
 }
 
 // SetHostMasquerade records that the host's own rule rewrites the source.

@@ -163,7 +163,7 @@ func (f *follower) countEnds(events []conntrack.Event) {
 	defer f.looking.Unlock()
 	for i, lookups := 0, 0; i < len(events) && lookups < maxLookups; i++ {
 		ev := &events[i]
-		if ev.Kind != conntrack.Updated || order(stateOf(&ev.State, flow.Established)) < order(flow.Closed) {
+		if ev.Kind != conntrack.Updated || flow.StateOf(&ev.State, flow.Established).Order() < flow.Closed.Order() {
 			continue
 		}
 		lookups++

@@ -157,12 +157,12 @@ func (e *entry) begunAfter(ev *conntrack.Event) bool {
 // is none that the flow can get into from its own: then it is another connection's.
 func (j *Journal) update(number uint64, e *entry, s *conntrack.State, at int64) bool {
 	l := &e.life
-	next := stateOf(s, l.state)
-	if order(next) < order(l.state) {
+	next := flow.StateOf(s, l.state)
+	if next.Order() < l.state.Order() {
 		return false
 	}
 	e.take(s, at)
-	if l.answered = l.answered || answeredBy(s); next != l.state {
+	if l.answered = l.answered || flow.Replied(s); next != l.state {
 		j.change(number, e, next, at)
 	}
 	return true
@@ -187,9 +187,9 @@ func (e *entry) take(s *conntrack.State, at int64) {
 func (j *Journal) end(number uint64, e *entry, ev *conntrack.Event, at int64) {
 	l, s := &e.life, &ev.State
 	before := l.state
-	l.answered = l.answered || answeredBy(s)
-	last := stateOf(s, before)
-	if order(last) < order(before) {
+	l.answered = l.answered || flow.Replied(s)
+	last := flow.StateOf(s, before)
+	if last.Order() < before.Order() {
 		last = before
 	}
 	e.take(s, at)
@@ -198,7 +198,7 @@ func (j *Journal) end(number uint64, e *entry, ev *conntrack.Event, at int64) {
 	}
 	early := ev.PortID != 0 || s.Timeout > 0
 	switch {
-	case order(last) >= order(flow.Closed): // the entry of the next connection may replace it
+	case last.Order() >= flow.Closed.Order(): // the entry of the next connection may replace it
 	case early:
 		last = flow.Removed
 	case l.answered:
@@ -208,7 +208,7 @@ func (j *Journal) end(number uint64, e *entry, ev *conntrack.Event, at int64) {
 	}
 	switch {
 	case last == before:
-	case order(last) >= order(flow.Closed) && last != flow.Expired && last != flow.Removed:
+	case last.Order() >= flow.Closed.Order() && last != flow.Expired && last != flow.Removed:
 		// The kernel reported only the end, as for a refused connection.
 		j.change(number, e, last, at)
 	default:

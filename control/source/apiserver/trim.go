@@ -33,6 +33,7 @@ func trim(o any) (any, error) {
 // trimMeta leaves what names an object and what it is read for.
 func trimMeta(m *metav1.ObjectMeta) {
 	zone, zoned := m.Labels[corev1.LabelTopologyZone]
+	annotations := m.Annotations
 	*m = metav1.ObjectMeta{
 		Namespace: m.Namespace, Name: m.Name, UID: m.UID,
 		ResourceVersion: m.ResourceVersion, DeletionTimestamp: m.DeletionTimestamp,
@@ -40,15 +41,16 @@ func trimMeta(m *metav1.ObjectMeta) {
 	if zoned {
 		m.Labels = map[string]string{corev1.LabelTopologyZone: zone}
 	}
+	for _, name := range []string{control.AnnotationDecide, control.AnnotationBalance, control.AnnotationWeight} {
+		if value, ok := annotations[name]; ok {
+			metav1.SetMetaDataAnnotation(m, name, value)
+		}
+	}
 }
 
 // trimService drops allocation fields and the pod selector.
 func trimService(s *corev1.Service) {
-	decide, decided := s.Annotations[control.AnnotationDecide]
 	trimMeta(&s.ObjectMeta)
-	if decided {
-		s.Annotations = map[string]string{control.AnnotationDecide: decide}
-	}
 	s.UID = ""
 	s.Spec.Selector = nil
 	s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = nil, nil

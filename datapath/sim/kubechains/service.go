@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
@@ -299,8 +300,25 @@ func (w *writer) balance(s *decision.ServicePort, policy decision.Policy) {
 				return fmt.Sprintf("random draw %.4f, this rule's share is [%.4f, %.4f)", p.d.Draw, from, to)
 			}
 		}
+		if s.Balance != "" {
+			sentence = selected(sentence)
+		}
 		w.add(NAT, chain, jumpTo(s.EndpointChain(s.Endpoints[i].AddrPort)), sentence, m...)
 		w.rules[len(w.rules)-1].share = share{k, n}
+	}
+}
+
+// selected is the sentence of a rule for an endpoint where an algorithm of the service port selects, and
+// not kube-proxy's draw.
+func selected(draw func(*state, bool) string) func(*state, bool) string {
+	return func(p *state, matched bool) string {
+		switch {
+		case !picked(p.d):
+			return draw(p, matched)
+		case matched:
+			return fmt.Sprintf("%s selects this endpoint instead of kube-proxy's draw: %s", p.d.ServicePort.Balance, balance.Text(p.d))
+		}
+		return p.d.ServicePort.Balance + " selects another endpoint"
 	}
 }
 

@@ -54,7 +54,7 @@ func newWalker(t *decision.Table, p *decision.Packet, d *decision.Decision, a de
 	w := &walker{
 		state: state{Packet: p, table: t, dst: p.Destination, d: d},
 		rules: map[Table]map[string][]Rule{Filter: {}, NAT: {}},
-		node:  node{table: t, draw: d.Draw},
+		node:  node{table: t, draw: drawOf(d)},
 	}
 	w.context = iptables.Context{
 		Packet: iptables.Packet{Protocol: uint8(p.Protocol), Source: p.Source, Destination: p.Destination, Local: p.Local, InInterface: p.InInterface},
@@ -77,6 +77,18 @@ func newWalker(t *decision.Table, p *decision.Packet, d *decision.Decision, a de
 	}
 	return w
 }
+
+// drawOf is the number that leads kube-proxy's rules to the decision's endpoint: the draw or, if another
+// algorithm selected it, the middle of the endpoint's share.
+func drawOf(d *decision.Decision) float64 {
+	if d.ServicePort == nil || !picked(d) {
+		return d.Draw
+	}
+	return (float64(d.Pick.Position) + 0.5) / float64(len(d.ServicePort.Usable[d.Policy]))
+}
+
+// picked: an algorithm selected the endpoint, not kube-proxy's draw.
+func picked(d *decision.Decision) bool { return d.Pick.Evidence.Kind > decision.Only }
 
 // node is what the rules see of the node, for the first packet of a new flow.
 type node struct {

@@ -1,0 +1,97 @@
+package flow
+
+import (
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Replied reports whether packets came back. One that is the answer to TCP's first packet
+// and ends the connection at once only shows in the counts (nf_conntrack_tcp_packet).
+func Replied(s *conntrack.State) bool {
+	return s.Status&conntrack.StatusSeenReply != 0 || s.HasCounters && s.Received.Packets > 0
+}
+
+// StateOf returns the state that the kernel's state of a connection stands for, coming from
+// the one before.
+func StateOf(s *conntrack.State, before State) State {
+	replied := Replied(s)
+	switch decision.Protocol(s.Original.Protocol) {
+	case decision.TCP:
+		return tcpState(s.TCP, before, replied)
+	case decision.SCTP:
+		return sctpState(s.SCTP, before, replied)
+	}
+	switch {
+	case s.Status&conntrack.StatusAssured != 0:
+		return Established
+	case replied:
+		return Answered
+	}
+	return before
+}
+
+// tcpState follows tcp_conntracks in net/netfilter/nf_conntrack_proto_tcp.c.
+func tcpState(s conntrack.TCPState, before State, replied bool) State {
+	switch s {
+	case conntrack.TCPSynRecv:
+		return Answered
+	case conntrack.TCPEstablished:
+		return Established
+	case conntrack.TCPFinWait, conntrack.TCPCloseWait, conntrack.TCPLastAck:
+		return Closing
+	case conntrack.TCPTimeWait:
+		return Closed
+	case conntrack.TCPClose:
+		return brokenOff(before, replied)
+	}
+	return before
+}
+
+// sctpState follows sctp_conntracks in net/netfilter/nf_conntrack_proto_sctp.c, which has
+// one state for an association that was shut down and one that was aborted.
+func sctpState(s conntrack.SCTPState, before State, replied bool) State {
+	switch s {
+	case conntrack.SCTPEstablished:
+		return Established
+	case conntrack.SCTPShutdownSent, conntrack.SCTPShutdownRecd, conntrack.SCTPShutdownAckSent:
+		return Closing
+	case conntrack.SCTPClosed:
+		if before == Closing || before == Closed {
+			return Closed
+		}
+		return brokenOff(before, replied)
+	}
+	if replied && (before == Decided || before == Unanswered) {
+		return Answered
+	}
+	return before
+}
+
+// brokenOff is the state of a connection that ended with a RST or an ABORT: one that was
+// the answer to the first packet is a refusal.
+func brokenOff(before State, replied bool) State {
+	switch before {
+	case Decided, Unanswered, Refused:
+		if replied {
+			return Refused
+		}
+	case Closed:
+		return Closed
+	}
+	return Reset
+}
+
+// Order is the position of a state in the life cycle. The kernel's entries never go back.
+func (s State) Order() int {
+	switch s {
+	case Decided, Unanswered:
+		return 0
+	case Answered:
+		return 1
+	case Established:
+		return 2
+	case Closing:
+		return 3
+	}
+	return 4
+}
