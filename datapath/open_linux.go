@@ -103,7 +103,7 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{apply: make(chan application), checks: make(chan chan<- RuleCheck), ended: make(chan struct{}), sink: cfg.Sink, bound: affinity.New(), log: cfg.Log, keepRules: cfg.KeepRules, alert: cfg.Alert, queueTimeout: cmp.Or(cfg.QueueTimeout, DefaultQueueTimeout)}
+	e := &Engine{balancer: cfg.Balancer, apply: make(chan application), checks: make(chan chan<- RuleCheck), ended: make(chan struct{}), sink: cfg.Sink, bound: affinity.New(), log: cfg.Log, keepRules: cfg.KeepRules, alert: cfg.Alert, queueTimeout: cmp.Or(cfg.QueueTimeout, DefaultQueueTimeout)}
 	served, err := e.lockFor(ctx, cfg.WhenServed)
 	if err != nil {
 		return nil, err

@@ -74,6 +74,7 @@ invalid one.`,
 	flags.BoolVar(&f.packet.Local, "local", false, "the node itself sends the packet")
 	flags.StringVar(&f.packet.InInterface, "in-interface", "", "input interface of the packet; only BridgeInterface and InterfaceNamePrefix use it")
 	flags.StringVar(&f.packets, "packets", "", `explain many packets: JSON lines {"protocol","source","destination","local","inInterface"} from this file, - for standard input; session affinity applies from one line to the next`)
+	f.table.addBalance(flags)
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random selection, for reproducible results (default: random)")
 	flags.BoolVar(&f.reply, "follow-reply", false, "also show the path of the reply")
 	flags.BoolVar(&f.rules, "rules", false, "with -o text: print the rules in iptables-save format")

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nfqproxy/nfqproxy/datapath"
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
 )
 
 // runFlags are the flags of nfqproxy run.
@@ -26,6 +27,7 @@ type runFlags struct {
 	queues        uint16
 	scope         string
 	decide        string
+	balance       string
 	hostMasq      string
 	busyPoll      time.Duration
 	queueTimeout  time.Duration
@@ -99,6 +101,7 @@ last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
 	flags.Uint16Var(&f.queues, "queues", defaultQueues(), "number of netfilter queues for packets to services, and as many for others; packets spread over them by CPU")
 	flags.StringVar(&f.scope, "scope", scopeAll, `new flows to queue: "all", or "services": the kernel passes flows for no service, and they have no records`)
 	flags.StringVar(&f.decide, "decide", decideQueue, `where new flows are decided: "queue", by this daemon, or "kernel": the kernel's copy of the service table decides all flows it can, for the least latency; their records have no draw. The annotation nfqproxy.io/decide of a Service ("queue", "kernel", or "queue/N": one flow in N is queued) has precedence`)
+	flags.StringVar(&f.balance, "balance", balance.Name(""), balanceUsage+`. The annotation nfqproxy.io/balance of a Service has precedence`)
 	flags.StringVar(&f.hostMasq, "host-masquerade", hostMasqueradeAuto, `apply the node's own masquerade rules (nat POSTROUTING: of the CNI plugin, ip-masq-agent, Docker) to translated flows, which do not traverse them: "auto" or "off"`)
 	flags.DurationVar(&f.busyPoll, "busy-poll", 0, "how long each queue's worker polls for the next packet before it sleeps, at high packet rates: less latency for new flows, more CPU time; try 100us first (default: no polling)")
 	flags.DurationVar(&f.queueTimeout, "queue-timeout", datapath.DefaultQueueTimeout, "how long new flows wait for a worker that makes no progress; then the kernel's copy of the service table decides them")
@@ -149,6 +152,10 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error
 		return nil
 	}
 	cfg.Node.KernelDecides = f.decide == decideKernel
+	cfg.Node.Algorithms = balance.NewRegistry()
+	if cfg.Node.Balance, err = cfg.Node.Algorithms.Canonical(f.balance); err != nil {
+		return fmt.Errorf("--balance: %w", err)
+	}
 	p := &proxy{cfg: cfg, flags: f, log: log, oomScore: oomScore, stdout: stdout}
 	if err := p.connect(); err != nil {
 		return err

@@ -31,6 +31,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/source/apiserver"
 	"github.com/nfqproxy/nfqproxy/control/source/saved"
 	"github.com/nfqproxy/nfqproxy/datapath"
+	"github.com/nfqproxy/nfqproxy/datapath/balance/tracking"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/hostfilter"
 	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
@@ -62,6 +63,8 @@ type proxy struct {
 	engine     *datapath.Engine    // nil before the first table
 	rules      *ruleset.Connection // nil: not opened yet
 	udp        *reconcile.Reconciler
+	balance    *tracking.Tracker
+	balancing  bool            // balance follows connections
 	table      *decision.Table // in force
 	flows      *flowView       // nil: flows are not recorded
 	// inForce and running are table and engine, for any goroutine.
@@ -234,6 +237,7 @@ func (p *proxy) publish(t *decision.Table) {
 		}
 		p.filter.Follow(t)
 		p.udp.Announce(t)
+		p.followBalance(t)
 		p.engine.Apply(t)
 		p.udp.SetTable(t)
 		p.log.Debug("new service table", "generation", t.Generation(), "services", t.ServiceCount())
@@ -271,6 +275,9 @@ func (p *proxy) begin(t *decision.Table) error {
 	if p.flags.wantsLives() {
 		p.followKernel()
 	}
+	p.openBalance()
+	p.balance.Follow(t)
+	p.followBalance(t)
 	engine, err := datapath.Open(p.ctx, p.engineConfig, p.host, t)
 	if err != nil {
 		return errors.Join(err, p.udp.Close())

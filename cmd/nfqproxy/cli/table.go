@@ -13,6 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -21,6 +22,14 @@ type tableFlags struct {
 	objects []string
 	name    string
 	node    nodeFlags
+	balance string // see addBalance
+}
+
+const balanceUsage = `how endpoints are selected among those that a flow may go to: random, as kube-proxy does, or rr, wrr, lc, wlc, sed, nq, sh, dh (IPVS's schedulers), maglev, p2c, jsq(N), ewma, or eject(ALGORITHM)`
+
+// addBalance adds the flag --balance.
+func (f *tableFlags) addBalance(flags *pflag.FlagSet) {
+	flags.StringVar(&f.balance, "balance", "", balanceUsage+" (default: from the annotation nfqproxy.io/balance of the Service, or random)")
 }
 
 func (f *tableFlags) add(cmd *cobra.Command, flags *pflag.FlagSet) {
@@ -51,6 +60,10 @@ func (f *tableFlags) configure(objects *manifest.Objects) (config control.NodeCo
 		return config, err
 	}
 	config.SetLab(objects.Lab)
+	config.Algorithms = balance.NewRegistry()
+	if config.Balance, err = config.Algorithms.Canonical(f.balance); err != nil {
+		return config, fmt.Errorf("--balance: %w", err)
+	}
 	return config, f.node.apply(&config)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/hostnat"
@@ -17,7 +18,7 @@ import (
 )
 
 // Simulator decides packets one after the other, as a node would: clients stay bound by affinity
-// from packet to packet. It is not safe for concurrent use.
+// from packet to packet, and for balancing algorithms all their connections stay open. It is not safe for concurrent use.
 type Simulator struct {
 	// FollowReply adds the path of the reply to the records.
 	FollowReply bool
@@ -27,6 +28,7 @@ type Simulator struct {
 	table     *decision.Table
 	rand      decision.Rand
 	affinity  *affinity.Table
+	balancer  decision.Balancer
 	evaluator hostnat.Evaluator
 
 	// The data for hints.
@@ -52,6 +54,7 @@ type Cluster struct {
 func New(table *decision.Table, r decision.Rand, c Cluster) *Simulator {
 	s := &Simulator{
 		table: table, rand: r, affinity: affinity.New(),
+		balancer: balance.New(balance.NewRegistry(), func() int64 { return 0 }),
 		nodes: c.Nodes, slices: make(map[string][]*discoveryv1.EndpointSlice),
 	}
 	for _, n := range c.Nodes {
@@ -69,7 +72,7 @@ func New(table *decision.Table, r decision.Rand, c Cluster) *Simulator {
 // Decide returns the record of the flow that the packet would start, with its steps and, if the
 // result may be surprising, a hint.
 func (s *Simulator) Decide(p *decision.Packet) *flow.Record {
-	d := decision.Decide(s.table, p, s.rand, s.affinity, nil)
+	d := decision.Decide(s.table, p, s.rand, s.affinity, s.balancer)
 	r := flow.New(s.table, p, &d)
 	r.Steps = kubechains.Walk(s.table, p, &d)
 	r.Hint = s.hint(p, &d)

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"errors"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
+	"github.com/nfqproxy/nfqproxy/datapath/balance/tracking"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// openBalance makes the Balancer. It follows connections only if a Service is balanced by an algorithm
+// of its own: see followBalance.
+func (p *proxy) openBalance() {
+	clock := tracking.NewClock()
+	p.balance = tracking.New(balance.New(p.cfg.Node.Algorithms, clock.Now), clock)
+	p.engineConfig.Balancer = p.balance
+}
+
+// followBalance begins to follow connections with the first table that has a Service with an
+// algorithm of its own. It is called before the table is in force.
+func (p *proxy) followBalance(t *decision.Table) {
+	if p.balancing || !balanced(t, p.table) {
+		return
+	}
+	p.balancing = true
+	events, err := conntrack.Watch(conntrack.WatchConfig{Buffer: eventBuffer})
+	var connections *conntrack.Table
+	if err == nil {
+		var locks conntrack.Locks
+		if connections, err = conntrack.Open(&locks); err != nil {
+			err = errors.Join(err, events.Close())
+		}
+	}
+	if err != nil {
+		p.log.Error("no conntrack events: algorithms that count open connections balance as if none had ended", "error", err)
+		return
+	}
+	p.group.Go(func() error {
+		if err := p.balance.Run(p.ctx, events, connections); err != nil {
+			p.log.Error("conntrack events failed: algorithms that count open connections balance as if none had ended", "error", err)
+		}
+		return connections.Close()
+	})
+}
+
+// balanced reports whether a Service that is new in the table has an algorithm of its own.
+func balanced(t, since *decision.Table) (found bool) {
+	t.ChangedServices(since, func(_ decision.ServiceName, _, is []*decision.ServicePort) {
+		for _, s := range is {
+			found = found || s.Balance != ""
+		}
+	})
+	return found
+}
