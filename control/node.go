@@ -227,6 +227,7 @@ func (c *NodeConfig) SetLab(l *manifest.Lab) {
 	}
 	c.ClusterCIDRs, c.NodePortAddresses = l.ClusterCIDRs, l.Proxy.NodePortAddresses
 	c.MasqueradeAll, c.NoHairpinMasquerade = l.Proxy.MasqueradeAll, bool(l.Proxy.NoHairpinMasquerade)
+	c.Balance = string(l.Proxy.Balance)
 }
 
 // PodCIDRs are the prefixes of the pods of a Node.

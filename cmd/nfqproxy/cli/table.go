@@ -61,8 +61,10 @@ func (f *tableFlags) configure(objects *manifest.Objects) (config control.NodeCo
 	}
 	config.SetLab(objects.Lab)
 	config.Algorithms = balance.NewRegistry()
-	if config.Balance, err = config.Algorithms.Canonical(f.balance); err != nil {
-		return config, fmt.Errorf("--balance: %w", err)
+	if f.balance != "" {
+		if config.Balance, err = config.Algorithms.Canonical(f.balance); err != nil {
+			return config, fmt.Errorf("--balance: %w", err)
+		}
 	}
 	return config, f.node.apply(&config)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/controllers"
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -150,7 +151,12 @@ type LabProxy struct {
 	// masqueraded.
 	NoHairpinMasquerade Negated        `json:"masqueradeHairpin"`
 	NodePortAddresses   []netip.Prefix `json:"nodePortAddresses"`
+	// Balance is the algorithm of Services without the annotation nfqproxy.io/balance; empty: random.
+	Balance Algorithm `json:"balance"`
 }
+
+// Algorithm is a balancing algorithm, as [balance.Registry.Canonical] returns it; empty: random.
+type Algorithm string
 
 // Negated is a bool that has its opposite in the file.
 type Negated bool
@@ -165,10 +171,16 @@ type format struct {
 
 // formats are the types in a lab with a text form.
 var formats = map[reflect.Type]format{
+	reflect.TypeFor[Algorithm]():         {"a balancing algorithm", readAlgorithm},
 	reflect.TypeFor[netip.Addr]():        {"an IP address", func(s string) (any, error) { return kubeaddr.Parse(s) }},
 	reflect.TypeFor[netip.Prefix]():      {"a CIDR", readCIDR},
 	reflect.TypeFor[decision.Protocol](): {"a protocol", readProtocol},
 	labServer:                            {"a kind of server", readServer},
+}
+
+func readAlgorithm(s string) (any, error) {
+	canonical, err := balance.NewRegistry().Canonical(s)
+	return Algorithm(canonical), err
 }
 
 func readCIDR(s string) (any, error) {

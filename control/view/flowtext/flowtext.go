@@ -95,7 +95,7 @@ func (s Style) Outcome(r *flow.Record) string {
 	return b.String()
 }
 
-// choice describes the selection of the endpoint: " (2 of 3, draw 0.71)".
+// choice describes the selection of the endpoint: " (2 of 3, draw 0.71)", " (2 of 3, p2c: 2 open against 5)".
 func choice(r *flow.Record) string {
 	position := 0
 	for i, c := range r.Candidates {
@@ -106,6 +106,8 @@ func choice(r *flow.Record) string {
 	switch {
 	case position == 0: // an earlier decision, and the endpoint has been removed since
 		return ""
+	case r.Balance != nil && r.Balance.Evidence != "":
+		return fmt.Sprintf(" (%d of %d, %s: %s)", position, len(r.Candidates), r.Balance.Algorithm, r.Balance.Evidence)
 	case r.Draw != nil:
 		return fmt.Sprintf(" (%d of %d, draw %.2f)", position, len(r.Candidates), *r.Draw)
 	case len(r.Candidates) == 1:

@@ -124,7 +124,11 @@ func (s Style) endpoints(r *flow.Record) string {
 		if c.Endpoint == r.Endpoint {
 			chosen = "<- chosen"
 		}
-		fmt.Fprintf(w, "  %s\t%s\t%s\n", c.Endpoint, Probability(c.Probability), chosen)
+		chance := Probability(c.Probability)
+		if r.Balance != nil && r.Balance.Probability == 0 {
+			chance = "?"
+		}
+		fmt.Fprintf(w, "  %s\t%s\t%s\n", c.Endpoint, chance, chosen)
 	}
 	for _, e := range r.Excluded {
 		fmt.Fprintf(w, "  %s\t-\t%s\n", e.Endpoint, words.Exclusions.Of(e.Reason))
