@@ -62,4 +62,6 @@ type Entry struct {
 	// SourcePorts are the first and last port of the range for the translated source port; zeroes:
 	// any. They are valid only with SourceAddr.
 	SourcePorts [2]uint16
+	// OverUnanswered: an existing TCP connection of the tuple that has not been answered is replaced.
+	OverUnanswered bool
 }

@@ -267,7 +267,8 @@ func supersedes(e *Entry, existing *State) bool {
 			// the new connection untranslated (tcp_conntracks[], sTW and sCL with a SYN).
 			return true
 		case TCPSynSent:
-			return untranslated // began while no daemon decided, and got no reply
+			// It began while no daemon decided, and got no reply.
+			return untranslated || e.OverUnanswered && existing.Status&StatusSeenReply == 0
 		}
 		return false
 	case protoSCTP:

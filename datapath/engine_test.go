@@ -100,6 +100,7 @@ func TestEngineStats(t *testing.T) {
 // slowConnections is a worker's table in which a write goes on when another service table
 // is in force already.
 type slowConnections struct {
+	connections
 	began   chan struct{}
 	table   *atomic.Pointer[decision.Table]
 	old     *decision.Table

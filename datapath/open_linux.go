@@ -43,6 +43,8 @@ type Config struct {
 	// Balancer selects endpoints for service ports with an algorithm of their own. nil: they are drawn
 	// at random.
 	Balancer Balancer
+	// SecondChance sends a TCP flow that its endpoint refuses or does not answer to another one.
+	SecondChance bool
 	// Gate selects flows to hold. It may be nil.
 	Gate Gate
 	// WhenServed is what to do if another process is the datapath of the namespace.
@@ -126,6 +128,9 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 		return nil, err
 	}
 	e.unanswered = conntrack.NewUnanswered()
+	if cfg.SecondChance {
+		e.chances = newChances()
+	}
 	if cfg.Gate != nil {
 		c, err := openConnections(&locks, e.unanswered)
 		if err != nil {
@@ -139,7 +144,7 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 	for i, w := range e.workers {
 		w.router, w.table, w.affinity, w.lapses = host.NewCache(), &e.table, e.bound, &e.lapses
 		w.marks, w.sink, w.holding, w.hostRules = defaultMarks, cfg.Sink, e.holding, cfg.translator()
-		w.index, w.balancer = i, cfg.Balancer
+		w.index, w.balancer, w.chances = i, cfg.Balancer, e.chances
 		// A polling worker would block the senders there.
 		if cfg.BusyPoll == 0 {
 			w.onStart = func() { stayWithQueue(i%int(cfg.Queues), int(cfg.Queues)) }
@@ -183,7 +188,7 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 		install = cfg.Rules.Install
 	}
 	installed, err := install(ruleset.Spec{
-		FirstQueue: e.FirstQueue(), Queues: cfg.Queues, OnlyServices: cfg.OnlyServices,
+		FirstQueue: e.FirstQueue(), Queues: cfg.Queues, OnlyServices: cfg.OnlyServices, Refusals: cfg.SecondChance,
 		TCPLiberal: tcpLiberal(), RejectMark: defaultMarks.Reject, MasqueradeMark: table.Node().Mark(), ConnMark: defaultMarks.Connection, CopyMark: conntrack.CopyMark,
 		Alive:              pulse.alive,
 		LocalhostNodePorts: table.Node().LocalhostNodePorts,

@@ -33,6 +33,11 @@ type Stats struct {
 	// EvictedCrowded those that were removed early from one more than half full.
 	EvictedFull, EvictedCrowded uint64
 
+	// SecondChances are the flows that were sent to another endpoint because the one before refused
+	// them or did not answer, RefusalsQueued the packets that were looked at because they refuse a
+	// connection.
+	SecondChances, RefusalsQueued uint64
+
 	// ForgottenClients lost their session affinity early, because there were too many.
 	ForgottenClients uint64
 

@@ -31,6 +31,8 @@ type (
 	// connections is the connection tracking table; see [conntrack.Table].
 	connections interface {
 		Establish([]conntrack.Entry, []conntrack.Result)
+		Lookup(conntrack.Tuple, uint16) (conntrack.State, error)
+		Delete([]conntrack.State, []error)
 		Close() error
 	}
 	// router looks up routes to destinations; see [hostnet.Cache].
@@ -54,6 +56,8 @@ type Balancer interface {
 	// Opened reports that the flow of a pick has a connection entry, Undo that it has none.
 	Opened(worker int, p *decision.Packet, d *decision.Decision, at time.Time)
 	Undo(*decision.Decision)
+	// Failed reports that the connection of a flow was refused, or was not answered.
+	Failed(p *decision.Packet, refused bool)
 }
 
 // FlowSink takes decided flows. All workers call Flows, with those of a batch: it must not block,
@@ -90,6 +94,7 @@ type worker struct {
 	onStart   func()        // called first by the goroutine that runs it; may be nil
 	counters  *counters
 	holding   *holding // nil: flows are not held
+	chances   *chances // nil: flows have no second chance
 
 	busySince atomic.Int64 // when the batch in work was received, in ns since 1970; 0: there is none
 
@@ -122,6 +127,8 @@ type job struct {
 	unnamed     error      // why it is unknown whether the packet comes from a pod; nil: it is known
 	err         error      // why no entry was requested though one was needed
 	hold        *flow.Hold // how the flow was held; nil: it was not
+	// earlier are the endpoints to which the flow was sent before; nil: there are none.
+	earlier []flow.Attempt
 }
 
 // jobState is the state of a packet.
@@ -132,6 +139,7 @@ const (
 	jobDecided
 	jobHeld     // decided, and waits for its verdict
 	jobRepeated // of a held flow: not decided
+	jobRefusal  // not of a new flow: it refused one
 )
 
 // yieldAfter is how long a worker keeps its processor. Go's scheduler preempts it after 10 ms; for
@@ -218,6 +226,7 @@ func (w *worker) rescue(n int, err *error) {
 func (w *worker) finish(table *decision.Table, n int, received time.Time) error {
 	decided := time.Now()
 	w.connections.Establish(w.entries, w.results[:len(w.entries)])
+	w.replaceUnanswered(table, n)
 	established := time.Now()
 	// Bound before the verdicts: the client's next flow may follow at once.
 	w.bind(n)
@@ -270,6 +279,10 @@ func (w *worker) decide(table *decision.Table, i int, holding bool) {
 	if err != nil {
 		return
 	}
+	if w.chances != nil && isRefusal(&first) {
+		j.state, w.verdicts[i].Drop = jobRefusal, w.refused(&first)
+		return
+	}
 	t := &first.Tuple
 	j.packet = decision.Packet{Protocol: decision.Protocol(t.Protocol), Source: t.Source, Destination: t.Destination}
 	if holding && w.holding.repeated(&j.packet) {
@@ -282,6 +295,7 @@ func (w *worker) decide(table *decision.Table, i int, holding bool) {
 	}
 	j.decision = decision.Decide(table, &j.packet, w.rand, w.affinity, w.picker())
 	j.state = jobDecided
+	w.tryAnother(table, j)
 	if holding && j.unnamed == nil && w.holding.hold(w, table, i) {
 		j.state = jobHeld
 		w.held++

@@ -267,7 +267,7 @@ func TestFullTableIsCounted(t *testing.T) {
 	}
 }
 
-type panickingConnections struct{}
+type panickingConnections struct{ connections }
 
 func (panickingConnections) Establish([]conntrack.Entry, []conntrack.Result) { panic("boom") }
 func (panickingConnections) Close() error                                    { return nil }
@@ -314,7 +314,7 @@ func TestProcessDoesNotAllocate(t *testing.T) {
 	}
 }
 
-type acceptingConnections struct{}
+type acceptingConnections struct{ connections }
 
 func (acceptingConnections) Establish(_ []conntrack.Entry, r []conntrack.Result) {
 	for i := range r {

@@ -39,6 +39,8 @@ type Flow struct {
 	HostRule fmt.Stringer
 	Err      error // why Outcome is Failed
 	Held     *Hold // nil: it was not held
+	// Earlier are the endpoints to which the flow was sent before, in order; nil: there are none.
+	Earlier []Attempt
 }
 
 // Entry reports whether the flow has a conntrack entry created by nfqproxy.
@@ -61,7 +63,7 @@ func (d *Flow) Endpoint() netip.AddrPort {
 // endpoint. The record keeps no reference to the flow, so its memory may be reused.
 func (d *Flow) Record() *Record {
 	r, at := newRecord(d.Node.Name, &d.Packet, &d.Decision), d.Time
-	r.Time, r.TableAge, r.Held = &at, d.TableAge.Seconds(), d.Held
+	r.Time, r.TableAge, r.Held, r.Earlier = &at, d.TableAge.Seconds(), d.Held, d.Earlier
 	if d.Decision.Reason != decision.ByKernel {
 		queue := d.Queue
 		r.Queue = &queue

@@ -95,6 +95,10 @@ type Record struct {
 	Life   *Life   `json:"life,omitempty"`
 	Held   *Hold   `json:"held,omitempty"`
 
+	// Earlier are the endpoints to which the flow was sent before, which refused it or did not answer, in
+	// order; with second chances only.
+	Earlier []Attempt `json:"earlier,omitempty"`
+
 	// Others are the records of other nodes about the same connection, which the packet passed before
 	// or after this one; only where the flow API of several nodes is queried for a single flow, or for
 	// joined records.
@@ -117,6 +121,13 @@ type Reply struct {
 	SeenSource      string   `json:"seenSource,omitempty"`
 	SeenDestination string   `json:"seenDestination,omitempty"`
 	Steps           []string `json:"steps"` // one plain sentence each
+}
+
+// Attempt is a decision about a flow that failed.
+type Attempt struct {
+	Endpoint string    `json:"endpoint"` // ip:port
+	Outcome  State     `json:"outcome"`  // refused or unanswered
+	Time     time.Time `json:"time"`     // when it was known
 }
 
 // Candidate is an endpoint that could have been selected.

@@ -89,6 +89,15 @@ func onLoopback() clause {
 	}}
 }
 
+// notOnLoopback is the opposite of onLoopback.
+func notOnLoopback() clause {
+	const arphrdLoopback = 772 // if_arp.h
+	return clause{"meta iiftype != loopback", []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyIIFTYPE, Register: reg},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: binary.NativeEndian.AppendUint16(nil, arphrdLoopback)},
+	}}
+}
+
 func payload(base expr.PayloadBase, offset, n, register uint32) expr.Any {
 	return &expr.Payload{DestRegister: register, Base: base, Offset: offset, Len: n}
 }
@@ -110,6 +119,18 @@ func tcpSyn(match bool) clause {
 		payload(transport, 13, 1, reg),
 		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 1, Mask: []byte{fin | syn | rst | ack}, Xor: []byte{0}},
 		&expr.Cmp{Op: op, Register: reg, Data: []byte{syn}},
+	}}
+}
+
+// tcpRefusal matches the RST that answers a SYN: with ACK, and the sequence number 0.
+func tcpRefusal() clause {
+	const fin, syn, rst, ack = 1, 2, 4, 16
+	return clause{"tcp flags & (fin | syn | rst | ack) == rst | ack tcp sequence 0", []expr.Any{
+		payload(transport, 13, 1, reg),
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 1, Mask: []byte{fin | syn | rst | ack}, Xor: []byte{0}},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{rst | ack}},
+		payload(transport, 4, 4, reg),
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{0, 0, 0, 0}},
 	}}
 }
 

@@ -43,6 +43,9 @@ type Spec struct {
 	// OnlyServices queues only packets to service addresses and node ports, by sets that follow
 	// the table; otherwise the first packet of every flow is queued.
 	OnlyServices bool
+	// Refusals queues the packets that refuse a TCP connection, too: RST and ACK with the sequence number 0,
+	// the answer of a host without a listener to a SYN (RFC 9293, section 3.10.7.1).
+	Refusals bool
 	// TCPLiberal forwards packets that conntrack calls invalid, as kube-proxy does where
 	// net.netfilter.nf_conntrack_tcp_be_liberal is set. Otherwise they are dropped
 	// (kubernetes#74839): one out of the window, forwarded untranslated, would have the
@@ -228,7 +231,8 @@ func (spec *Spec) chains(t *table) []chain {
 	if spec.OnlyServices {
 		queue, scope = "scope", []chain{{name: "scope", rules: scopeRules(t)}}
 	}
-	fromElsewhere := []rule{afterSYN, untracked, {onLoopback(), accept()}}
+	// Those that arrive on lo were queued in output.
+	fromElsewhere := append(spec.refusals(t, notOnLoopback()), afterSYN, untracked, rule{onLoopback(), accept()})
 	if t.rpStrict != nil {
 		scope = append(scope, chain{name: "reverse_path", rules: t.reversePathRules()})
 		fromElsewhere = append(fromElsewhere, rule{jump("reverse_path")})
@@ -249,7 +253,7 @@ func (spec *Spec) chains(t *table) []chain {
 		// Before conntrack (-200). Packets of established TCP, nearly all of a busy node, evaluate
 		// only the first rule.
 		base("queue_prerouting", "prerouting", pre, priorityQueue, append(fromElsewhere, rule{jump(queue)})...),
-		base("queue_output", "output", out, priorityQueue, slices.Concat(spec.extend(t), []rule{afterSYN, untracked}, spec.queueOutput(t, queue))...),
+		base("queue_output", "output", out, priorityQueue, slices.Concat(spec.refusals(t), spec.extend(t), []rule{afterSYN, untracked}, spec.queueOutput(t, queue))...),
 		base("reject_prerouting", "prerouting", pre, priorityQueue+1, rejectMarked),
 		base("reject_output", "output", out, priorityQueue+1, rejectMarked),
 
@@ -270,6 +274,14 @@ func (spec *Spec) chains(t *table) []chain {
 		all = slices.DeleteFunc(all, func(c chain) bool { return forQueued(c.name) })
 	}
 	return all
+}
+
+// refusals queue packets that refuse a connection, and match.
+func (spec *Spec) refusals(t *table, match ...clause) []rule {
+	if !spec.Refusals {
+		return nil
+	}
+	return []rule{slices.Concat(rule{l4proto(tcp), tcpRefusal()}, match, spec.toQueue(t, spec.FirstQueue))}
 }
 
 // nat are the chains that translate: decided flows by their entries, others by the kernel's copy.

@@ -237,6 +237,9 @@ func (l *Lab) command(d *daemon) *exec.Cmd {
 	if p.MasqueradeAll {
 		args = append(args, "--masquerade-all")
 	}
+	if p.SecondChance {
+		args = append(args, "--second-chance")
+	}
 	if p.Balance != "" {
 		args = append(args, "--balance", string(p.Balance))
 	}

@@ -193,10 +193,13 @@ func (j *Journal) announce() {
 func (j *Journal) insert(f *flow.Flow) {
 	k := keyOf(uint8(f.Packet.Protocol), f.Packet.Source, f.Packet.Destination)
 	previous := j.newest[k]
-	if e := j.flows.at(previous); e != nil && e.repeatedBy(f) {
-		e.life.repeated++
-		j.note(previous, e, flow.Repeated, f.Time.UnixNano())
-		return
+	if e := j.flows.at(previous); e != nil {
+		if e.repeatedBy(f) {
+			e.life.repeated++
+			j.note(previous, e, flow.Repeated, f.Time.UnixNano())
+			return
+		}
+		j.failedBefore(previous, e, f)
 	}
 	if j.flows.full() {
 		j.forget()

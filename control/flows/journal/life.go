@@ -127,3 +127,15 @@ func (l *life) duration(f *flow.Flow) time.Duration {
 	}
 	return max(0, time.Duration(to-from))
 }
+
+// failedBefore ends a flow that a second chance follows. Its entry was removed by the datapath, which
+// knows the reason.
+func (j *Journal) failedBefore(number uint64, e *entry, next *flow.Flow) {
+	n := len(next.Earlier)
+	if n == 0 || e.life.answered || e.flow.Decision.Verdict != decision.DNAT {
+		return
+	}
+	if last := next.Earlier[n-1]; last.Endpoint == e.flow.Decision.Endpoint().String() && e.life.state != last.Outcome {
+		j.change(number, e, last.Outcome, last.Time.UnixNano())
+	}
+}

@@ -153,6 +153,8 @@ type LabProxy struct {
 	NodePortAddresses   []netip.Prefix `json:"nodePortAddresses"`
 	// Balance is the algorithm of Services without the annotation nfqproxy.io/balance; empty: random.
 	Balance Algorithm `json:"balance"`
+	// SecondChance sends connections that are refused or not answered to another endpoint.
+	SecondChance bool `json:"secondChance"`
 }
 
 // Algorithm is a balancing algorithm, as [balance.Registry.Canonical] returns it; empty: random.

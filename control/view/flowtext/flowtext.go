@@ -103,17 +103,22 @@ func choice(r *flow.Record) string {
 			position = i + 1
 		}
 	}
-	switch {
-	case position == 0: // an earlier decision, and the endpoint has been removed since
+	if position == 0 { // an earlier decision, and the endpoint has been removed since
 		return ""
-	case r.Balance != nil && r.Balance.Evidence != "":
-		return fmt.Sprintf(" (%d of %d, %s: %s)", position, len(r.Candidates), r.Balance.Algorithm, r.Balance.Evidence)
-	case r.Draw != nil:
-		return fmt.Sprintf(" (%d of %d, draw %.2f)", position, len(r.Candidates), *r.Draw)
-	case len(r.Candidates) == 1:
-		return " (the only one)"
 	}
-	return fmt.Sprintf(" (%d of %d)", position, len(r.Candidates))
+	text := fmt.Sprintf("%d of %d", position, len(r.Candidates))
+	switch {
+	case r.Balance != nil && r.Balance.Evidence != "":
+		text += fmt.Sprintf(", %s: %s", r.Balance.Algorithm, r.Balance.Evidence)
+	case r.Draw != nil:
+		text += fmt.Sprintf(", draw %.2f", *r.Draw)
+	case len(r.Candidates) == 1:
+		text = "the only one"
+	}
+	for _, a := range r.Earlier {
+		text += fmt.Sprintf(", after %s: %s", a.Endpoint, a.Outcome)
+	}
+	return " (" + text + ")"
 }
 
 func (s Style) masquerade(r *flow.Record) string {

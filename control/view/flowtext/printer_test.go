@@ -229,7 +229,7 @@ func TestFormatsRefused(t *testing.T) {
 		{"custom-columns=", `want custom-columns=NAME:.path`},
 		{"custom-columns=ID", `"custom-columns=ID": want NAME:.path, for example ID:.id,TO:.endpoint`},
 		{"custom-columns=ID:.id,", `want NAME:.path`},
-		{"custom-columns=ID:.di", `"custom-columns=ID:.di": a record has no field "di"; it has branch, candidates,`},
+		{"custom-columns=ID:.di", `"custom-columns=ID:.di": a record has no field "di"; it has balance, branch, candidates,`},
 		{"custom-columns=S:.life.stat", `life has no field "stat"; it has answered,`},
 		{"custom-columns=S:.candidates[0].pod", `one of candidates has no field "pod"; it has endpoint, probability`},
 		{"custom-columns=S:.life[0]", `life is not a list`},

@@ -272,6 +272,21 @@ func keyOf(s *conntrack.State) key {
 	return key{s.Original.Source, s.Original.Destination, s.Original.Protocol}
 }
 
+// Failed reports that the connection of a flow was refused, or was not answered, before the kernel
+// reports its end.
+func (t *Tracker) Failed(p *decision.Packet, refused bool) {
+	kind := balance.Unanswered
+	if refused {
+		kind = balance.Refused
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.take()
+	if c := t.known[key{p.Source, p.Destination, uint8(p.Protocol)}]; c != nil && !c.answered {
+		c.fail(kind, t.clock.Now())
+	}
+}
+
 // update takes over the state of a connection.
 func (t *Tracker) update(c *connection, s *conntrack.State, at int64) {
 	next := flow.StateOf(s, c.state)

@@ -55,7 +55,7 @@ func New(table *decision.Table, r decision.Rand, c Cluster) *Simulator {
 	s := &Simulator{
 		table: table, rand: r, affinity: affinity.New(),
 		balancer: balance.New(balance.NewRegistry(), func() int64 { return 0 }),
-		nodes: c.Nodes, slices: make(map[string][]*discoveryv1.EndpointSlice),
+		nodes:    c.Nodes, slices: make(map[string][]*discoveryv1.EndpointSlice),
 	}
 	for _, n := range c.Nodes {
 		for _, p := range control.PodCIDRs(n) {
