@@ -249,8 +249,8 @@ func (t *Tracker) applyEvent(ev *conntrack.Event, at int64) {
 	switch {
 	case c == nil && ev.Kind == conntrack.Updated:
 		c = t.adopt(s, at) // that the kernel's copy decided
-	case c != nil && !ev.At.IsZero() && at < c.at:
-		return // of the connection that had the tuple before
+	case c != nil && c.begunAfter(ev, at):
+		return
 	}
 	if c == nil {
 		return
@@ -266,6 +266,16 @@ func (t *Tracker) applyEvent(ev *conntrack.Event, at int64) {
 		}
 		t.end(c, at, bytes)
 	}
+}
+
+// begunAfter reports whether the event is of the connection that had the tuple before.
+func (c *connection) begunAfter(ev *conntrack.Event, at int64) bool {
+	if !ev.At.IsZero() {
+		return at < c.at
+	}
+	// Without times: a worker replaced one that was closed, and nothing is known of this one yet.
+	return ev.Kind == conntrack.Destroyed && ev.PortID != 0 && c.state == flow.Decided &&
+		flow.StateOf(&ev.State, flow.Established).Order() >= flow.Closing.Order()
 }
 
 func keyOf(s *conntrack.State) key {
@@ -290,8 +300,8 @@ func (t *Tracker) Failed(p *decision.Packet, refused bool) {
 // update takes over the state of a connection.
 func (t *Tracker) update(c *connection, s *conntrack.State, at int64) {
 	next := flow.StateOf(s, c.state)
-	if next.Order() < c.state.Order() {
-		return
+	if next.Order() < c.state.Order() || next == flow.Reset && !c.answered && !flow.Replied(s) {
+		return // whether the endpoint refused the connection shows in the counts at its end
 	}
 	c.state = next
 	switch {
