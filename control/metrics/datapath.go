@@ -41,6 +41,8 @@ var (
 	descLostRecords      = datapathDescs.add("nfqproxy_flow_records_lost_total", "Flow records that a slow reader missed.")
 	descReinstalled      = datapathDescs.add("nfqproxy_rules_reinstalled_total", "Times that the kernel rules had been removed and were installed again.")
 	descRepaired         = datapathDescs.add("nfqproxy_rules_repaired_total", "Times that another program had changed some of the kernel rules and they were repaired in place.")
+	descSecondChances    = datapathDescs.add("nfqproxy_second_chances_total", "Flows that were sent to another endpoint because the one before refused them or did not answer (--second-chance).")
+	descRefusals         = datapathDescs.add("nfqproxy_refusals_queued_total", "Packets that refuse a TCP connection and were queued (--second-chance).")
 	descFilter           = datapathDescs.add("nfqproxy_host_filter_repaired_total", "Times that another program had changed the rules in the table filter of iptables that accept flows to services, and they were repaired.")
 
 	// kube-proxy counts the same packets with nfacct, and exports the counters under these names
@@ -116,6 +118,8 @@ func (c datapathCollector) Collect(to chan<- prometheus.Metric) {
 	counter(descLostRecords, s.LostRecords)
 	counter(descReinstalled, s.Reinstalled)
 	counter(descRepaired, s.Repaired)
+	counter(descSecondChances, s.SecondChances)
+	counter(descRefusals, s.RefusalsQueued)
 	counter(descFilter, s.FilterRepaired)
 	counter(descInvalidDropped, s.InvalidDropped)
 	counter(descLocalhostAccepted, s.LocalhostNodePorts)

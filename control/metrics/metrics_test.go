@@ -53,7 +53,7 @@ func exampleStats() datapath.Stats {
 	s := datapath.Stats{
 		Undecodable: 3, HeldBack: 21, Created: 4, Kept: 5, Replaced: 6, Failed: 12, NoRoute: 7, TableFull: 2, LostRecords: 8, Undecided: 99, Reinstalled: 1,
 		HostMasqueraded: 16, HostUnknown: 17, EvictedFull: 18, EvictedCrowded: 19, Repaired: 20, ForgottenClients: 24,
-		InvalidDropped: 31, LocalhostNodePorts: 32, DecidedByCopy: 33,
+		InvalidDropped: 31, LocalhostNodePorts: 32, DecidedByCopy: 33, SecondChances: 34, RefusalsQueued: 35,
 		Queues: []datapath.QueueStats{
 			{Number: 100, Packets: 11, Waiting: 12, Overrun: 13, Refused: 15},
 			{Number: 101, Packets: 21, Waiting: 22, Overrun: 23, Refused: 25},

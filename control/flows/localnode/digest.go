@@ -3,6 +3,7 @@ package localnode
 import (
 	"fmt"
 	"hash/fnv"
+	"strconv"
 	"sync"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -30,12 +31,13 @@ func Digest(t *decision.Table) string {
 	h := fnv.New64a()
 	var buf []byte
 	for _, s := range t.Services() {
-		fmt.Fprintf(h, "%s %s %s %s %d %d %v %v %v %d %d %d\n", s.Name, s.Protocol, s.Family, s.ClusterIP, s.Port, s.NodePort,
-			s.ExternalIPs, s.LoadBalancerIPs, s.SourceRanges, s.InternalPolicy, s.ExternalPolicy, s.AffinitySeconds)
+		fmt.Fprintf(h, "%s %s %s %s %d %d %v %v %v %d %d %d %s\n", s.Name, s.Protocol, s.Family, s.ClusterIP, s.Port, s.NodePort,
+			s.ExternalIPs, s.LoadBalancerIPs, s.SourceRanges, s.InternalPolicy, s.ExternalPolicy, s.AffinitySeconds, s.Balance)
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
 			buf = e.AddrPort.AppendTo(buf[:0])
-			buf = append(buf, ' ', flag(e.Ready), flag(e.Serving), '\n')
+			buf = append(buf, ' ', flag(e.Ready), flag(e.Serving), ' ')
+			buf = append(strconv.AppendUint(buf, uint64(e.Weight), 10), '\n')
 			_, _ = h.Write(buf) // it cannot fail
 		}
 	}
