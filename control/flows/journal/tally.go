@@ -127,7 +127,7 @@ func (e *entry) countState(from, to flow.State) {
 	})
 }
 
-// follow begins to compare anew when other endpoints can be drawn.
+// follow begins to compare anew when other endpoints can be selected, or by another algorithm.
 func (t *tally) follow(s *decision.ServicePort, generation uint64, now time.Time) {
 	if t.fit == s || generation < t.generation {
 		return
@@ -141,10 +141,15 @@ func (t *tally) follow(s *decision.ServicePort, generation uint64, now time.Time
 	t.fit = s
 }
 
-// sameChoice reports whether the same endpoints can be drawn.
+// sameChoice reports whether the same endpoints can be selected, by the same algorithm and weights.
 func sameChoice(a, b *decision.ServicePort) bool {
+	if a.Balance != b.Balance {
+		return false
+	}
 	for _, p := range []decision.Policy{decision.Cluster, decision.Local} {
-		if !slices.EqualFunc(a.Usable[p], b.Usable[p], func(i, k uint32) bool { return a.Endpoints[i].AddrPort == b.Endpoints[k].AddrPort }) {
+		if !slices.EqualFunc(a.Usable[p], b.Usable[p], func(i, k uint32) bool {
+			return a.Endpoints[i].AddrPort == b.Endpoints[k].AddrPort && a.Endpoints[i].Weight == b.Endpoints[k].Weight
+		}) {
 			return false
 		}
 	}
