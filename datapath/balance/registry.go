@@ -59,6 +59,17 @@ func (r *Registry) Entries() []Entry {
 	return all
 }
 
+// Usage is how the algorithm is written, with its parameter: "jsq(N)", "maglev[(SLOTS)]".
+func (e *Entry) Usage() string {
+	switch {
+	case e.Parameter == "":
+		return e.Name
+	case e.Optional:
+		return e.Name + "[(" + e.Parameter + ")]"
+	}
+	return e.Name + "(" + e.Parameter + ")"
+}
+
 // Parse reads the name of an algorithm, with its parameter in parentheses: "lc", "jsq(3)",
 // "eject(maglev(4093))". Empty stands for random.
 func (r *Registry) Parse(text string) (Algorithm, error) {
@@ -103,14 +114,7 @@ func (r *Registry) Canonical(text string) (string, error) {
 func (r *Registry) names() []string {
 	var names []string
 	for _, e := range r.Entries() {
-		switch {
-		case e.Parameter == "":
-			names = append(names, e.Name)
-		case e.Optional:
-			names = append(names, e.Name+"["+"("+e.Parameter+")]")
-		default:
-			names = append(names, e.Name+"("+e.Parameter+")")
-		}
+		names = append(names, e.Usage())
 	}
 	return names
 }

@@ -76,7 +76,7 @@ func (l *Lab) OpenFlows(listener net.Listener, others ...net.Listener) (serve fu
 	return func(ctx context.Context) error {
 		defer fleet.Close()
 		doctor := &findings.Doctor{Observer: l.Observer, Objects: l.live.load, Firewall: l.Firewall}
-		config := flowapi.Config{Observer: l.Observer, Doctor: doctor, Requester: l, Teacher: l.options.Teacher, Lab: l, Page: webpage.Handler(), Token: l.token, OpenLoopback: true}
+		config := flowapi.Config{Observer: l.Observer, Doctor: doctor, Requester: l, Teacher: l.options.Teacher, Lab: l, Balancing: l, Page: webpage.Handler(), Token: l.token, OpenLoopback: true}
 		served, ctx := errgroup.WithContext(ctx)
 		for _, l := range append(others, listener) {
 			served.Go(func() error { return flowapi.Serve(ctx, l, config) })
@@ -99,7 +99,7 @@ func (m *mapped) Topology(ctx context.Context) (*observe.Topology, error) {
 			t.Nodes[i].Observed = slices.ContainsFunc(seen.Nodes, func(n observe.TopologyNode) bool { return n.Name == t.Nodes[i].Name && n.Observed })
 		}
 	}
-	t.CanHold, t.CanWhy, t.CanRequest, t.CanChange = m.Holder() != nil, true, true, true
+	t.CanHold, t.CanBalance, t.CanWhy, t.CanRequest, t.CanChange = m.Holder() != nil, true, true, true, true
 	t.CanLearn = m.lab.options.Teacher != nil
 	t.Sort()
 	return t, nil

@@ -168,12 +168,13 @@ func (v *flowView) Lost() uint64 {
 }
 
 // watchFlows starts to record flows and to serve them. closeFlows has to follow.
-func (p *proxy) watchFlows(owners *control.Owners) error {
+func (p *proxy) watchFlows(controller *control.Controller) error {
+	owners := controller.Owners()
 	v := &flowView{Journal: journal.New(journal.Config{Flows: p.flags.flowAPI.buffer})}
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	c := localnode.Config{
 		Name: p.cfg.Node.Name, Version: version, Journal: v.Journal, Owners: owners,
-		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce, Daemon: inspected{p}, Exports: p.exports,
+		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce, Daemon: inspected{p}, Exports: p.exports, CanBalance: true,
 	}
 	if p.flags.flowAPI.holds {
 		holder := hold.New(hold.Config{Node: p.cfg.Node.Name, Names: owners.Owner, Log: p.log})
@@ -196,7 +197,7 @@ func (p *proxy) watchFlows(owners *control.Owners) error {
 	if p.flags.flowAPI.hubble != "" {
 		p.group.Go(func() error { return p.serveHubble(owners) })
 	}
-	return p.serveFlows()
+	return p.serveFlows(controller)
 }
 
 // serveHubble serves the Hubble API, as soon as its address is free.
@@ -267,7 +268,7 @@ func (p *proxy) startFlowLog(owners *control.Owners) {
 }
 
 // serveFlows serves the flow API at its addresses, if it has any.
-func (p *proxy) serveFlows() error {
+func (p *proxy) serveFlows(controller *control.Controller) error {
 	f := &p.flags.flowAPI
 	addresses := f.list()
 	if len(addresses) == 0 {
@@ -278,6 +279,7 @@ func (p *proxy) serveFlows() error {
 		return err
 	}
 	c := flowapi.Config{Observer: p.flows.node, Doctor: &findings.Doctor{Observer: p.flows.node}, Page: web.Handler(), Token: token, Limits: &p.limits, Log: p.log}
+	c.Balancing = &localnode.Balancing{Registry: p.cfg.Node.Algorithms, Table: p.inForce.Load, Switch: controller.Balance}
 	if f.account != "" {
 		account, err := apiserver.ParseAccount(f.account)
 		if err != nil {

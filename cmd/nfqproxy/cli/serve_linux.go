@@ -145,7 +145,7 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	}
 	if p.flags.wantsFlows() {
 		defer func() { err = errors.Join(err, p.closeFlows()) }()
-		if err := p.watchFlows(controller.Owners()); err != nil {
+		if err := p.watchFlows(controller); err != nil {
 			return errors.Join(err, p.host.Close())
 		}
 	}

@@ -83,6 +83,7 @@ func (f *webFlags) run(cmd *cobra.Command, connect connector) error {
 	if client, ok := c.Observer.(*observe.Client); ok { // of a server, which may be a lab's
 		c.Requester, c.Lab = client, client
 	}
+	c.Balancing, _ = c.Observer.(observe.Balancing)
 	if _, err := c.Observer.Topology(ctx); err != nil { // before a page with the error only is opened
 		return err
 	}

@@ -17,7 +17,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"kind":"loss","percent":[1],"to":null}`))
 	f.Add([]byte(`{"addPod":{"name":"a","ports":[{"port":80,"protocol":"tcp"}]},"removePod":{"grace":"1x"}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, v := range []any{new(observe.Question), new(observe.HoldQuery), new(observe.Act), new(observe.Fault), new(observe.LabChange)} {
+		for _, v := range []any{new(observe.Question), new(observe.HoldQuery), new(observe.Act), new(observe.Fault), new(observe.LabChange), new(observe.BalanceChange)} {
 			err := decode(b, v)
 			if q, ok := v.(*observe.HoldQuery); ok && err == nil {
 				_, _, err = q.Parse()

@@ -122,6 +122,7 @@ func TestDescribedFields(t *testing.T) {
 		reflect.TypeFor[observe.TableList](), reflect.TypeFor[observe.StatsList](), reflect.TypeFor[observe.StatusList](), reflect.TypeFor[observe.Topology](), reflect.TypeFor[observe.HoldList](),
 		reflect.TypeFor[observe.FindingList](), reflect.TypeFor[diagnose.Answer](), reflect.TypeFor[diagnose.Question](), reflect.TypeFor[observe.Request](), reflect.TypeFor[observe.Response](), reflect.TypeFor[observe.Manifest](),
 		reflect.TypeFor[observe.LabStatus](), reflect.TypeFor[observe.LabChange](), reflect.TypeFor[observe.ChangeList](), reflect.TypeFor[observe.Lesson](), reflect.TypeFor[observe.LessonCommand](), reflect.TypeFor[observe.LessonReply](), reflect.TypeFor[observe.FaultList](),
+		reflect.TypeFor[observe.Algorithms](), reflect.TypeFor[observe.BalanceChange](),
 		reflect.TypeFor[observe.Question](), reflect.TypeFor[observe.Act](), reflect.TypeFor[observe.Error](),
 	} {
 		s.compare(root)
@@ -389,7 +390,7 @@ func (t *fakeTeacher) Do(_ context.Context, c observe.LessonCommand) (string, er
 func TestDescribedAnswers(t *testing.T) {
 	d := loadDescription(t)
 	doctor, lab, teacher := new(fakeDoctor), new(observetest.Lab), new(fakeTeacher)
-	w := newWorld(t, Config{Token: "secret", Doctor: doctor, Requester: doctor, Lab: lab, Teacher: teacher}, patience)
+	w := newWorld(t, Config{Token: "secret", Doctor: doctor, Requester: doctor, Lab: lab, Balancing: new(observetest.Balancing), Teacher: teacher}, patience)
 	s := &schemas{t: t, all: d.Components.Schemas}
 	fill := func(v any) {
 		typ := reflect.TypeOf(v).Elem()
@@ -477,6 +478,11 @@ func TestDescribedAnswers(t *testing.T) {
 	request("POST", "/v1/lab/faults", "/v1/lab/faults", `{"kind":"delay","host":"node-a","delay":"200ms","jitter":"1ms"}`, 201)
 	request("POST", "/v1/lab/faults", "/v1/lab/faults", `{"kind":"loss","host":"node-a","to":"10.0.0.1"}`, 400)
 	request("DELETE", "/v1/lab/faults", "/v1/lab/faults", "", 200)
+	request("GET", "/v1/balance", "/v1/balance", "", 200)
+	request("POST", "/v1/balance", "/v1/balance", `{"service":"default/web","algorithm":"lc"}`, 204)
+	request("GET", "/v1/balance", "/v1/balance", "", 200)
+	request("POST", "/v1/balance", "/v1/balance", `{"service":"web","algorithm":"lc"}`, 400)
+	request("POST", "/v1/balance", "/v1/balance", `{"service":"default/wep","algorithm":"lc"}`, 404)
 	request("GET", "/v1/lesson", "/v1/lesson", "", 200)
 	request("GET", "/v1/lesson", "/v1/lesson?after=x", "", 400)
 	request("POST", "/v1/lesson", "/v1/lesson", `{"command":"answer","argument":"10.0.0.1"}`, 200)

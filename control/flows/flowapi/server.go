@@ -44,6 +44,8 @@ type Config struct {
 	Requester observe.Requester
 	// Lab is the lab that is observed; nil: it is none.
 	Lab observe.Lab
+	// Balancing switches balancing algorithms; nil: not supported.
+	Balancing observe.Balancing
 	// Teacher teaches a course; nil: there is none.
 	Teacher observe.Teacher
 	// Page is the web page and its assets; nil: none. It is served without a token: it has no data,
@@ -123,6 +125,8 @@ var routes = []route{
 	{http.MethodGet, "/v1/findings", answering((*server).findings), false, false},
 	{http.MethodPost, "/v1/why", (*server).why, false, false},
 	{http.MethodPost, "/v1/requests", (*server).request, true, true},
+	{http.MethodGet, "/v1/balance", answering((*server).algorithms), false, false},
+	{http.MethodPost, "/v1/balance", (*server).balance, true, false},
 	{http.MethodGet, "/v1/lab", answering((*server).labStatus), false, false},
 	{http.MethodPost, "/v1/lab/changes", (*server).changeLab, true, false},
 	{http.MethodGet, "/v1/lab/faults", answering((*server).faults), false, false},

@@ -45,6 +45,8 @@ type Config struct {
 	Exports func() []observe.Export
 	// Holder holds flows; nil: holding flows is not supported.
 	Holder observe.Holder
+	// CanBalance: the server has the node's [Balancing].
+	CanBalance bool
 	// Records is the rate limit for all readers together, in records per second; a fifth of it
 	// while the journal is busy; 0: [observe.NodeRecords]. Beyond it each reader gets a sample of flows, and a
 	// report of the missed records.
@@ -171,7 +173,7 @@ func (n *Node) Stats(context.Context) ([]observe.Stats, error) {
 
 // Topology returns the nodes and pods named by the objects and endpoints.
 func (n *Node) Topology(context.Context) (*observe.Topology, error) {
-	t := &observe.Topology{Nodes: []observe.TopologyNode{}, Pods: []observe.TopologyPod{}, Hosts: []observe.TopologyHost{}, CanHold: n.config.Holder != nil}
+	t := &observe.Topology{Nodes: []observe.TopologyNode{}, Pods: []observe.TopologyPod{}, Hosts: []observe.TopologyHost{}, CanHold: n.config.Holder != nil, CanBalance: n.config.CanBalance}
 	nodes := map[string][]netip.Addr{n.config.Name: nil}
 	pods := make(map[string]observe.TopologyPod)
 	if table := n.config.Table(); table != nil {

@@ -80,7 +80,7 @@ func describe(s *decision.ServicePort, c *journal.ServiceCounts) observe.Service
 		Service: s.Name.String(), Namespace: s.Name.Namespace, Name: s.Name.Name, PortName: s.Name.Port,
 		Family: s.Family.String(), Protocol: s.Protocol.String(), ClusterIP: text(s.ClusterIP), Port: s.Port, NodePort: s.NodePort,
 		ExternalIPs: s.ExternalIPs, LoadBalancerIPs: s.LoadBalancerIPs,
-		InternalPolicy: s.InternalPolicy.String(), ExternalPolicy: s.ExternalPolicy.String(), AffinitySeconds: s.AffinitySeconds,
+		InternalPolicy: s.InternalPolicy.String(), ExternalPolicy: s.ExternalPolicy.String(), AffinitySeconds: s.AffinitySeconds, Balance: s.Balance,
 		Flows: c.Flows, Refused: c.Refused, Endpoints: []observe.Endpoint{},
 	}
 	all := c.Draws[decision.Cluster] + c.Draws[decision.Local]
@@ -121,8 +121,11 @@ func share(part, all uint64) float64 {
 }
 
 // expected is the expected share of an endpoint of the random selections; without any, of those for
-// the ClusterIP.
+// the ClusterIP. It is 0 for other algorithms, whose shares depend on what they see.
 func expected(s *decision.ServicePort, i uint32, c *journal.ServiceCounts) (e float64) {
+	if s.Balance != "" {
+		return 0
+	}
 	draws := c.Draws
 	if draws == [2]uint64{} {
 		draws[s.InternalPolicy] = 1
@@ -152,7 +155,8 @@ func compare(a, b string) int {
 	return netip.MustParseAddrPort(a).Compare(netip.MustParseAddrPort(b))
 }
 
-// fit tests the random selections since the endpoints last changed.
+// fit counts the selections since the endpoints or the algorithm last changed, and tests random ones;
+// nil: there are none.
 func fit(s *decision.ServicePort, c *journal.ServiceCounts) *observe.Fit {
 	f := &observe.Fit{Since: c.Since, Draws: c.Draws[decision.Cluster] + c.Draws[decision.Local]}
 	if f.Draws == 0 {
@@ -160,7 +164,7 @@ func fit(s *decision.ServicePort, c *journal.ServiceCounts) *observe.Fit {
 	}
 	for p, draws := range c.Draws {
 		usable := s.Usable[p]
-		if draws == 0 || len(usable) == 0 {
+		if s.Balance != "" || draws == 0 || len(usable) == 0 {
 			continue
 		}
 		want := float64(draws) / float64(len(usable))

@@ -34,6 +34,8 @@ type Service struct {
 	ExternalPolicy  string       `json:"externalPolicy"`
 	// AffinitySeconds is the timeout of session affinity; 0: no affinity.
 	AffinitySeconds uint32 `json:"affinitySeconds,omitempty"`
+	// Balance is the balancing algorithm; empty: random, as kube-proxy's.
+	Balance string `json:"balance,omitempty"`
 
 	Flows Flows `json:"flows"`
 	// Refused counts rejected and dropped flows by reason.
@@ -53,7 +55,7 @@ type Change struct {
 	Time       time.Time `json:"time"` // when the table was built
 	Generation uint64    `json:"generation"`
 	Created    bool      `json:"created,omitempty"` // the service port is new
-	// Settings: its addresses, ports, policies, source ranges or affinity changed.
+	// Settings: its addresses, ports, policies, source ranges, affinity or algorithm changed.
 	Settings  bool             `json:"settings,omitempty"`
 	Endpoints []EndpointChange `json:"endpoints,omitempty"`
 	// More is the number of changed endpoints that are left out.
@@ -125,7 +127,8 @@ type Endpoint struct {
 }
 
 // Fit compares the random selections of a service since its endpoints last changed with equal
-// probabilities (Pearson's chi-square test). Flows with session affinity do not count.
+// probabilities (Pearson's chi-square test). Flows with session affinity do not count. Selections of
+// another algorithm count and are not tested: there are no degrees of freedom.
 type Fit struct {
 	Since time.Time `json:"since"`
 	Draws uint64    `json:"draws"`
@@ -217,6 +220,8 @@ type Topology struct {
 	Lab string `json:"lab,omitempty"`
 	// CanHold: the server supports holding flows, see [Observer.Holder].
 	CanHold bool `json:"canHold"`
+	// CanBalance: algorithms can be switched, see [Balancing].
+	CanBalance bool `json:"canBalance"`
 	// CanRequest: requests can be sent from hosts, see [Requester].
 	CanRequest bool `json:"canRequest"`
 	// CanLearn: a course is under way, see [Teacher].

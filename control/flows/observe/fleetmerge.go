@@ -160,6 +160,7 @@ func mergeTopologies(list []*Topology) *Topology {
 		nodes, pods, hosts = append(nodes, o.Nodes...), append(pods, o.Pods...), append(hosts, o.Hosts...)
 		t.Lab = cmp.Or(t.Lab, o.Lab)
 		t.CanHold = t.CanHold || o.CanHold
+		t.CanBalance = t.CanBalance || o.CanBalance
 	}
 	t.Nodes = merge(nodes, func(n TopologyNode) string { return n.Name }, func(n *TopologyNode, o TopologyNode) {
 		n.Addresses, n.PodCIDRs = union(n.Addresses, o.Addresses), union(n.PodCIDRs, o.PodCIDRs)

@@ -20,7 +20,7 @@ func TestFleetTopology(t *testing.T) {
 	fakes[0].TopologyAnswer = observe.Topology{
 		Nodes: []observe.TopologyNode{{Name: "node-b", Addresses: []netip.Addr{address("10.0.0.2")}}, {Name: "node-a", Observed: true}},
 		Pods:  []observe.TopologyPod{{Name: "default/b", Addresses: []netip.Addr{address("10.1.0.1")}}},
-		Lab:   "lab", CanHold: true,
+		Lab:   "lab", CanHold: true, CanBalance: true,
 	}
 	fakes[1].TopologyAnswer = observe.Topology{
 		Nodes: []observe.TopologyNode{{Name: "node-b", Observed: true, Addresses: []netip.Addr{address("10.0.0.2"), address("fd00::2")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}}},
@@ -37,7 +37,7 @@ func TestFleetTopology(t *testing.T) {
 		},
 		Pods:  []observe.TopologyPod{{Name: "default/a"}, {Name: "default/b", Node: "node-b", Addresses: []netip.Addr{address("10.1.0.1")}}},
 		Hosts: []observe.TopologyHost{{Name: "outside", Addresses: []netip.Addr{address("192.0.2.1")}}},
-		Lab:   "lab", CanHold: true,
+		Lab:   "lab", CanHold: true, CanBalance: true,
 	}
 	same := cmp.Options{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 		cmp.Transformer("empty", func(l []netip.Prefix) string { return fmt.Sprint(l) })}

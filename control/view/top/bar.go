@@ -17,7 +17,7 @@ func spread(s *observe.Service, width int) string {
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		share := float64(e.Flows.Drawn)
-		if s.Fit != nil {
+		if s.Fit != nil || s.Balance != "" {
 			share = e.Observed
 		}
 		shares = append(shares, share)

@@ -112,6 +112,9 @@ const (
 
 // fit compares the distribution of random selections with equal probabilities.
 func (m *Model) fit(s *observe.Service) cell {
+	if s.Balance != "" {
+		return cell{"Endpoints are selected by " + s.Balance + ".", flowtext.Dim}
+	}
 	fit := s.Fit
 	if fit == nil || fit.Draws == 0 {
 		return cell{"No random selections yet.", flowtext.Dim}
@@ -147,6 +150,9 @@ func (m *Model) endpointCells(s *observe.Service, e *observe.Endpoint) []cell {
 	if s.Fit != nil && (e.Expected > 0 || e.Observed > 0) {
 		expected, observed = percent(e.Expected), percent(e.Observed)
 		bar.text = share(e.Observed, e.Expected, shareWidth)
+	} else if s.Balance != "" {
+		observed = percent(e.Observed)
+		bar.text = share(e.Observed, 0, shareWidth)
 	}
 	switch {
 	case e.Removed:

@@ -1,15 +1,21 @@
 package flows
 
 import (
+	"flag"
 	"fmt"
+	"path/filepath"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
+
+var balanceScreenshots = flag.String("balance.screenshots", "", "make screenshots of the algorithms in the web page and put them into this directory")
 
 const deployed = `apiVersion: nfqproxy.dev/v1alpha1
 kind: Lab
@@ -148,4 +154,48 @@ func TestPageChangesALab(t *testing.T) {
 	p.state("nodes", "node-b", "no connection")
 	p.press("nodes", "node-b", "Connect", "node node-b is connected")
 	p.state("nodes", "node-b", "connected")
+}
+
+// TestBalancePage: the page of a service switches its algorithm, and the bars of its endpoints move.
+func TestBalancePage(t *testing.T) {
+	file, err := lab.Load(e2etest.WriteFile(t, "lab.yaml", []byte(deployed)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := e2etest.Up(t, file, lab.Options{})
+	request := func(n int) {
+		t.Helper()
+		for range n {
+			c.Must(c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.1:80").Close())
+		}
+	}
+	p := openPage(c)
+	p.GoTo("#/services/default/web")
+	const list, bars = "document.getElementById('algorithm')", "[...document.querySelectorAll('.endpoints-table .pair.observed .amount')].map(x => x.textContent).sort().join(' ')"
+	p.WaitFor("the select", list+".offsetParent !== null && "+list+".value === 'random' && "+list+".options.length > 10")
+	choose := func(name string) {
+		t.Helper()
+		p.Run(chromedp.Evaluate(list+".value = "+webtest.Quote(name)+"; "+list+".dispatchEvent(new Event('change'))", nil))
+	}
+	for _, tt := range []struct{ algorithm, bars string }{{"rr", "50% 50%"}, {"sh", "0% 100%"}} {
+		choose(tt.algorithm)
+		p.WaitFor(tt.algorithm+" is in force", "document.querySelector('.fit-sentence')?.textContent.includes('selected by "+tt.algorithm+"')")
+		request(10)
+		p.WaitFor("the bars are "+tt.bars, bars+" === "+webtest.Quote(tt.bars))
+		if *balanceScreenshots != "" {
+			p.Shoot(filepath.Join(*balanceScreenshots, "balance-"+tt.algorithm+".png"))
+		}
+	}
+	// A flow shows what its algorithm looked at.
+	p.GoTo("#/flows")
+	p.WaitFor("flows", "document.querySelectorAll('.flows tbody tr, #rows tr').length > 0")
+	r := c.WaitRecord("of a flow by sh", func(r *flow.Record) bool { return r.Balance != nil && r.Balance.Algorithm == "sh" })
+	p.GoTo("#/flows/" + r.ID)
+	p.WaitFor("the evidence", "[...document.querySelectorAll('.side .hint')].some(x => x.textContent === "+webtest.Quote("sh: "+r.Balance.Evidence)+")")
+	// By another way, the page follows.
+	if err := c.Balance(t.Context(), observe.BalanceChange{Service: "default/web"}); err != nil {
+		t.Fatal(err)
+	}
+	p.GoTo("#/services/default/web")
+	p.WaitFor("the default again", list+".value === 'random' && document.querySelector('.fit-sentence')?.textContent.includes('random')")
 }

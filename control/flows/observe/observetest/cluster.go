@@ -27,10 +27,12 @@ var flows []byte
 // Now is when the cluster is looked at: a minute after most of its flows.
 var Now = time.Date(2026, time.January, 2, 12, 5, 10, 0, time.UTC)
 
-// Cluster is an [observe.Observer] of a cluster whose flows are those that it was given. Of
+// Cluster is an [observe.Observer] and [observe.Balancing] of a cluster whose flows are those that it was given. Of
 // a [observe.FlowQuery] Service, Protocol, Verdict, State, ServicesOnly, Limit, Follow and Steps
 // count.
 type Cluster struct {
+	Balancing
+
 	mu       sync.Mutex
 	err      error
 	records  []*flow.Record

@@ -176,7 +176,7 @@ export class HoldView {
   showChoices(r) {
     const several = r.candidates.length > 1;
     this.choices.closest('label').hidden = !several;
-    replace(this.choices, r.candidates.map((c) => h('option', { value: c.endpoint, selected: c.endpoint === r.endpoint }, `${podAt(c.endpoint) || c.endpoint} (${percent(c.probability)})`)));
+    replace(this.choices, r.candidates.map((c) => h('option', { value: c.endpoint, selected: c.endpoint === r.endpoint }, `${podAt(c.endpoint) || c.endpoint}${c.probability === undefined ? '' : ` (${percent(c.probability)})`}`)));
   }
 
   tick() {

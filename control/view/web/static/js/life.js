@@ -45,9 +45,10 @@ export function candidates(r) {
   if (list.length === 0) return null;
   const could = r.candidates.length;
   return card(could > 0 ? `Endpoints: 1 of ${could}` : 'Endpoints: none usable',
+    r.balance && h('p', { class: 'hint' }, `${r.balance.algorithm}: ${r.balance.evidence}`),
     h('ul', { class: 'endpoints' }, list.map((e) => h('li', { class: e.taken ? 'taken' : e.why ? 'excluded' : '' },
       h('span', { class: 'name', title: e.endpoint }, podAt(e.endpoint) || e.endpoint),
-      e.why ? h('span', { class: 'why' }, e.why) : [h('span', { class: 'meter', vars: { '--share': e.chance } }), h('span', { class: 'amount' }, percent(e.chance))],
+      e.why ? h('span', { class: 'why' }, e.why) : e.chance !== undefined && [h('span', { class: 'meter', vars: { '--share': e.chance } }), h('span', { class: 'amount' }, percent(e.chance))],
       e.taken && h('span', { class: 'unseen' }, 'taken')))));
 }
 

@@ -2,6 +2,7 @@
 // the service table changed of it.
 
 import { get, poll, topology } from './api.js';
+import { AlgorithmSelect } from './algorithm.js';
 import { changeList, marks } from './changes.js';
 import { finding, whyLink } from './finding.js';
 import { h, icon, replace } from './dom.js';
@@ -52,13 +53,14 @@ export class ServiceView {
     this.abort = new AbortController();
     this.speeds = new Speeds();
     this.histories = new Map(); // of ports
+    this.algorithm = new AlgorithmSelect(this.title, this.abort.signal);
     this.wrong = h('ul', { class: 'findings' });
     this.ports = h('div', { class: 'ports' }, h('p', { class: 'hint' }, 'Loading …'));
     this.element = h('section', { class: 'service', 'aria-labelledby': 'title' },
       h('a', { class: 'back-link', href: '#/services' }, icon('back'), 'Services', h('kbd', { 'aria-hidden': 'true' }, 'Esc')),
       h('div', { class: 'headline' }, h('h1', { id: 'title' }, named(this.title)),
         h('a', { class: 'button', href: this.flows() }, icon('flows'), 'Flows')),
-      this.wrong, this.ports, this.yaml());
+      this.algorithm.element, this.wrong, this.ports, this.yaml());
     this.findings().catch(() => { /* without findings, then */ });
     poll(`/v1/services?changes=true&service=${encodeURIComponent(this.title)}`, EVERY, this.abort.signal, (answer) => this.draw(answer), (e) => this.fail(e.message));
   }
@@ -101,6 +103,7 @@ export class ServiceView {
     const mine = answer.services.filter((sv) => sv.namespace === this.namespace && sv.name === this.name);
     if (mine.length === 0) { this.fail(`Service ${this.title} not found, or it has no cluster IP.`); return; }
     this.speeds.take(mine, true);
+    this.algorithm.show(mine[0].balance);
     for (const sv of mine) {
       const key = `${sv.service} ${sv.family} ${sv.protocol}`;
       if (!this.histories.has(key)) this.histories.set(key, new History());
@@ -135,14 +138,14 @@ export class ServiceView {
     // Before the first flow: random selection gives all usable endpoints the same share.
     const usable = sv.endpoints.filter((e) => !e.excluded && !e.removed).length;
     const expected = (e) => (sv.fit ? e.expected : 1 / usable);
-    const most = Math.max(...sv.endpoints.map((e) => Math.max(expected(e), e.observed)), 0.01);
+    const most = Math.max(...sv.endpoints.map((e) => Math.max(sv.balance ? 0 : expected(e), e.observed)), 0.01);
     const bar = (name, share) => h('span', { class: `pair ${name}`, vars: { '--share': share / most } }, h('span', { class: 'amount' }, percent(share)));
     return h('table', { class: 'table endpoints-table' },
-      h('thead', null, h('tr', null, ['Endpoint', 'Node', 'Expected and observed share', 'Flows/s', 'Flows', 'Unanswered', 'Errors'].map((t, i) => h('th', { scope: 'col', class: i > 2 ? 'count' : '' }, t)))),
+      h('thead', null, h('tr', null, ['Endpoint', 'Node', sv.balance ? 'Observed share' : 'Expected and observed share', 'Flows/s', 'Flows', 'Unanswered', 'Errors'].map((t, i) => h('th', { scope: 'col', class: i > 2 ? 'count' : '' }, t)))),
       h('tbody', null, sv.endpoints.map((e) => h('tr', { class: e.excluded || e.removed ? 'excluded' : '' },
         h('td', { class: 'name' }, h('a', { href: this.flows({ endpoint: e.endpoint }) }, e.pod ? named(e.pod) : e.endpoint), h('span', { class: 'address' }, e.pod ? e.endpoint : '')),
         h('td', null, e.node ?? ''),
-        h('td', { class: 'pairs' }, e.removed ? h('span', { class: 'why' }, 'removed endpoint') : e.excluded ? h('span', { class: 'why' }, exclusions[e.excluded] ?? e.excluded) : [bar('expected', expected(e)), sv.fit && bar('observed', e.observed)]),
+        h('td', { class: 'pairs' }, e.removed ? h('span', { class: 'why' }, 'removed endpoint') : e.excluded ? h('span', { class: 'why' }, exclusions[e.excluded] ?? e.excluded) : [!sv.balance && bar('expected', expected(e)), (sv.fit || sv.balance) && bar('observed', e.observed)]),
         h('td', { class: 'count' }, rate(this.speeds.of(sv, e))), h('td', { class: 'count' }, number(e.flows.total)),
         h('td', { class: 'count', 'data-tone': e.flows.unanswered > 0 ? 'warn' : null }, number(e.flows.unanswered)),
         h('td', { class: 'count', 'data-tone': errorsOf(e) > 0 ? 'bad' : null }, number(errorsOf(e)))))));

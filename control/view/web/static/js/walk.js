@@ -16,7 +16,7 @@ function hookOf(step, r) {
   return r.entry === 'node-port' || step.chain === 'KUBE-FIREWALL' ? 'INPUT' : 'FORWARD';
 }
 
-const draws = (step, r) => r.draw !== undefined && step.outcome === 'jump' && /-j KUBE-SEP-/.test(step.rule);
+const draws = (step, r) => r.draw !== undefined && r.candidates.every((c) => c.probability !== undefined) && step.outcome === 'jump' && /-j KUBE-SEP-/.test(step.rule);
 
 /** chains groups the steps: [{hook, table, chain, rules}]; a rule is {step, index, draws} or a
  * run {run: [rules]}. next, if given, is the index of the next step of a held flow: it is never
@@ -128,7 +128,7 @@ export function replyPath(r, held, named) {
   return { steps, tone: refused ? 'bad' : 'good' };
 }
 
-/** endpoints lists all endpoints of the service, with their probability or the reason of their exclusion. */
+/** endpoints lists all endpoints of the service, with their probability, where it is known, or the reason of their exclusion. */
 export function endpoints(r) {
   return [
     ...r.candidates.map((c) => ({ endpoint: c.endpoint, chance: c.probability, taken: c.endpoint === r.endpoint })),

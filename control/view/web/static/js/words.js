@@ -49,8 +49,9 @@ export function sentence(r) {
   return `${from} → ${to}: ${r.id ? '' : 'would be '}${verdicts[r.verdict]?.text ?? r.verdict}`;
 }
 
-/** fit compares the distribution of a service's flows over its endpoints with random selection. */
+/** fit compares the distribution of a service's flows over its endpoints with random selection, if that selects them. */
 export function fit(service) {
+  if (service.balance) return { tone: 'pass', text: `selected by ${service.balance}` };
   const f = service.fit;
   if (!f) return { tone: 'pass', text: 'no random selections yet' };
   const used = service.endpoints.filter((e) => e.expected > 0);

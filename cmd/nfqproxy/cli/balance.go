@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
+)
+
+// balanceFlags are the flags of nfqproxy balance.
+type balanceFlags struct {
+	server serverFlags
+	reset  bool
+	output string
+}
+
+func newBalanceCommand(connect connector) *cobra.Command {
+	var f balanceFlags
+	cmd := &cobra.Command{
+		Use:   "balance [SERVICE [ALGORITHM]]",
+		Short: "Show balancing algorithms, and switch that of a Service",
+		Long: `Switch the algorithm that selects the endpoints of a Service's new connections, on a
+daemon or in a lab that runs. Established connections stay. The change has precedence over
+the annotation nfqproxy.io/balance and over --balance. It does not outlive the daemon or the
+lab; --reset ends it.
+
+SERVICE is NAMESPACE/NAME, or NAME in the namespace default. Without ALGORITHM the command
+prints the algorithm of the Service, and without SERVICE all algorithms and the Services that
+are not balanced at random. A change requires the token of the flow API; a lab's is known.`,
+		Example: `  nfqproxy balance
+  nfqproxy balance my-nginx-service lc
+  nfqproxy balance my-nginx-service --reset
+  nfqproxy balance shop/web maglev --cluster --token-file token`,
+		Annotations: ending(),
+		Args:        atMost(2, "SERVICE and ALGORITHM"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return unlessClosed(cmd.Context(), blameFlag(cmd.Flags(), f.run(cmd, connect, args)))
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.BoolVar(&f.reset, "reset", false, "end the change: the annotation and --balance count again")
+	f.server.add(cmd)
+	flags.StringVarP(&f.output, "output", "o", "text", "text or json, of what the command prints")
+	complete(cmd, "output", []string{"text", "json"})
+	return cmd
+}
+
+func (f *balanceFlags) run(cmd *cobra.Command, connect connector, args []string) error {
+	change := observe.BalanceChange{}
+	if len(args) > 0 {
+		change.Service = args[0]
+		if !strings.Contains(change.Service, "/") {
+			change.Service = "default/" + change.Service
+		}
+		if _, _, err := change.Name(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case f.output != "text" && f.output != "json":
+		return fmt.Errorf("--output %q: want text or json", f.output)
+	case f.reset && len(args) != 1:
+		return errors.New("--reset requires SERVICE, and no ALGORITHM")
+	case len(args) == 2 && args[1] == "":
+		return errors.New("ALGORITHM is empty: give its name, or --reset")
+	case len(args) == 2:
+		change.Algorithm = args[1]
+	}
+	o, err := f.server.observer(cmd.Context(), connect, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	balancing, ok := o.(observe.Balancing)
+	if !ok {
+		return errors.New("the algorithms of this server cannot be switched")
+	}
+	if len(args) == 2 || f.reset {
+		return balancing.Balance(cmd.Context(), change)
+	}
+	return f.show(cmd.Context(), cmd.OutOrStdout(), balancing, change.Service)
+}
+
+// show prints the algorithm of a service; without one, all algorithms.
+func (f *balanceFlags) show(ctx context.Context, w io.Writer, balancing observe.Balancing, service string) error {
+	all, err := balancing.Algorithms(ctx)
+	if err != nil {
+		return err
+	}
+	if service != "" {
+		one := observe.ServiceAlgorithm{Service: service, Algorithm: balance.Name("")}
+		if i := slices.IndexFunc(all.Services, func(s observe.ServiceAlgorithm) bool { return s.Service == service }); i >= 0 {
+			one = all.Services[i]
+		} else if o, ok := balancing.(observe.Observer); ok {
+			if err := checkNames(ctx, o, observe.FlowQuery{Service: service}); err != nil {
+				return errors.New(strings.TrimPrefix(err.Error(), "--")) // the service is no flag here
+			}
+		}
+		if f.output == "json" {
+			return writeJSON(w, one)
+		}
+		_, err := fmt.Fprintln(w, one.Algorithm)
+		return err
+	}
+	if f.output == "json" {
+		return writeJSON(w, all)
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "ALGORITHM\tSELECTS")
+	for _, a := range all.Algorithms {
+		fmt.Fprintf(table, "%s\t%s\n", a.Usage, a.Summary)
+	}
+	if len(all.Services) > 0 {
+		fmt.Fprintln(table, "\nSERVICE\tALGORITHM")
+		for _, s := range all.Services {
+			fmt.Fprintf(table, "%s\t%s\n", s.Service, s.Algorithm)
+		}
+	}
+	return table.Flush()
+}

@@ -1,0 +1,78 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/flows/localnode"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
+)
+
+var _ observe.Balancing = (*Lab)(nil)
+
+// algorithms are those of the daemons.
+var algorithms = balance.NewRegistry()
+
+// Algorithms implements [observe.Balancing].
+func (l *Lab) Algorithms(ctx context.Context) (*observe.Algorithms, error) {
+	objects, config, _ := l.live.load(ctx) // never an error
+	table, _ := control.Table(objects, config)
+	return localnode.AlgorithmsOf(algorithms, table), nil
+}
+
+// Balance implements [observe.Balancing]. It changes the annotation of the Service, as kubectl annotate does.
+func (l *Lab) Balance(ctx context.Context, c observe.BalanceChange) error {
+	if _, _, err := c.Name(); err != nil {
+		return err
+	}
+	if c.Algorithm != "" {
+		if _, err := localnode.Canonical(algorithms, c.Algorithm); err != nil {
+			return err
+		}
+	}
+	_, err := l.live.change(ctx, func(s *state, _ time.Time) ([]string, error) { return nil, s.annotate(c.Service, c.Algorithm) })
+	if err != nil {
+		return err
+	}
+	if late := l.live.settle(ctx); len(late) > 0 {
+		return errors.New(strings.Join(late, "; "))
+	}
+	return nil
+}
+
+// annotate sets the algorithm in a Service's annotation; empty: that of the files.
+func (s *state) annotate(service, algorithm string) error {
+	is := func(o *corev1.Service) bool { return nameOf(o) == service }
+	all := merge(s.written.Services, s.applied.services)
+	i := slices.IndexFunc(all, is)
+	if i < 0 {
+		return &observe.Error{Status: http.StatusNotFound, Field: "service", Message: "there is no service " + service}
+	}
+	o := all[i].DeepCopy()
+	if algorithm == "" {
+		if i := slices.IndexFunc(s.written.Services, is); i >= 0 {
+			algorithm = s.written.Services[i].Annotations[control.AnnotationBalance]
+		}
+	}
+	switch {
+	case algorithm == "":
+		delete(o.Annotations, control.AnnotationBalance)
+	case o.Annotations == nil:
+		o.Annotations = map[string]string{control.AnnotationBalance: algorithm}
+	default:
+		o.Annotations[control.AnnotationBalance] = algorithm
+	}
+	if s.applied.services == nil {
+		s.applied.services = make(map[string]*corev1.Service)
+	}
+	s.applied.services[service] = o
+	return nil
+}
