@@ -595,6 +595,28 @@ func TestDraws(t *testing.T) {
 	}
 }
 
+// TestDrawsOfAnAlgorithm: selections of another algorithm, or with other weights, are counted on their own.
+func TestDrawsOfAnAlgorithm(t *testing.T) {
+	b := newBench(t, Config{})
+	for i, change := range []func(){
+		func() {},
+		func() { b.port.Balance = "wrr" },
+		func() { b.port.Endpoints[0].Weight = 5 },
+		func() { b.port.Balance = "" },
+	} {
+		old := b.port
+		b.port = web()
+		b.port.Balance, b.port.Endpoints[0].Weight = old.Balance, old.Endpoints[0].Weight
+		change()
+		for n := range uint16(3) {
+			b.decide(netip.AddrPortFrom(client.Addr(), uint16(i)*10+n+1), func(f *flow.Flow) { f.Decision.Generation = uint64(i + 1) })
+		}
+		if c, _ := b.Counts(b.port); c.Draws[0] != 3 {
+			t.Errorf("change %d: %d draws, want the 3 since then", i, c.Draws[0])
+		}
+	}
+}
+
 // TestHeldFlows: a choice is no draw, and a flow that a user dropped never went where the
 // chains lead.
 func TestHeldFlows(t *testing.T) {

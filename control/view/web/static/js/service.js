@@ -127,7 +127,7 @@ export class ServiceView {
       h('div', { class: 'timeline-box' },
         h('div', { class: 'line' }, h('span', { class: 'label' }, 'flows/s since this page was opened'), history.flows.spark.element),
         h('div', { class: 'line', 'data-figure': 'errors' }, h('span', { class: 'label' }, 'errors/s'), history.errors.spark.element),
-        sv.fit && h('p', { class: 'hint' }, `Its endpoints last changed ${seconds(Math.max(0, (Date.now() - Date.parse(sv.fit.since)) / 1000))} ago; shares count from then on.`)),
+        sv.fit && h('p', { class: 'hint' }, `Its endpoints ${sv.balance ? 'or their algorithm ' : ''}last changed ${seconds(Math.max(0, (Date.now() - Date.parse(sv.fit.since)) / 1000))} ago; shares count from then on.`)),
       changeList(sv.changes, open),
       sv.refused && h('ul', { class: 'refusals' }, Object.entries(sv.refused).map(([why, n]) => h('li', null, h('b', null, number(n)), ` ${reasons[why] ?? why}`))),
       sv.endpoints.length > 0 ? [h('p', { class: 'fit-sentence', 'data-tone': verdict.tone }, `Distribution over the endpoints: ${verdict.text}${sv.fit && verdict.tone !== 'pass' ? ` (χ² = ${sv.fit.chiSquare.toFixed(2)} with ${sv.fit.degreesOfFreedom} degrees of freedom, ${number(sv.fit.draws)} selections)` : ''}`),
