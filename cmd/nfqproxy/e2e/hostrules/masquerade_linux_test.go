@@ -129,10 +129,9 @@ func TestHostMasqueradeAddress(t *testing.T) {
 	c.Logged(address + " is no address of this host")
 	c.Must(c.Host("node-a").AddAddress("eth0", netip.MustParsePrefix(address+"/16")))
 	e2etest.Eventually(t, e2etest.Patience, "the rule to count", func() bool { return seen() == address })
-	c.Sync("shell")
-	if c.Metric("node-a", "nfqproxy_host_masqueraded_flows_total") == 0 {
-		t.Error("no flow is counted as masqueraded by the host")
-	}
+	e2etest.Eventually(t, e2etest.Patience, "the counter of flows that the host masquerades", func() bool {
+		return c.Metric("node-a", "nfqproxy_host_masqueraded_flows_total") > 0
+	})
 	old := c.Dial("shell", "udp", e2etest.AnyPort, service)
 	if a := e2etest.HostOf(c.Ask(old).Client); a != address {
 		t.Errorf("the server saw %s, want %s", a, address)
