@@ -304,6 +304,12 @@ func (s *state) podStatus(pods []observe.TopologyPod) []observe.LabPodStatus {
 		if p.Deployment != "" {
 			all[i].Deployment = p.Namespace + "/" + p.Deployment
 		}
+		if len(p.Ports) > 0 {
+			all[i].Server = observe.ServerRuns
+			if s.pods[p.FullName()].stopped {
+				all[i].Server = observe.ServerStopped
+			}
+		}
 	}
 	return all
 }

@@ -102,6 +102,7 @@ func TestDescribedCodes(t *testing.T) {
 		{"Fault.kind", schemas["Fault"].Value.Properties["kind"], observe.FaultKindNames()},
 		{"LabNodeEvent.action", schemas["LabNodeEvent"].Value.Properties["action"], observe.LabNodeActions},
 		{"LabPodStatus.state", schemas["LabPodStatus"].Value.Properties["state"], []string{observe.PodReady, observe.PodUnready, observe.PodTerminating}},
+		{"LabPodStatus.server", schemas["LabPodStatus"].Value.Properties["server"], []string{observe.ServerRuns, observe.ServerStopped}},
 		{"LessonCommand.command", schemas["LessonCommand"].Value.Properties["command"], observe.LessonCommands},
 		{"FaultParameter.type", schemas["FaultParameter"].Value.Properties["type"], []string{observe.ParameterText, observe.ParameterNumber, observe.ParameterChoice, observe.ParameterFlag}},
 		{"MissedLine.why", schemas["MissedLine"].Value.Properties["why"], missed},

@@ -51,7 +51,15 @@ type LabPodStatus struct {
 	State string `json:"state"` // see the Pod constants
 	// Deployment is the namespace/name of the pod's deployment; empty: it is of none.
 	Deployment string `json:"deployment,omitempty"`
+	// Server is the state of its built-in server; empty: it has none.
+	Server string `json:"server,omitempty"`
 }
+
+// The states of a pod's server.
+const (
+	ServerRuns    = "running"
+	ServerStopped = "stopped"
+)
 
 // The states of a pod.
 const (

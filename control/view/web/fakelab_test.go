@@ -27,7 +27,7 @@ func newFakeLab(w *world) *fakeLab {
 		l.status.Nodes = append(l.status.Nodes, observe.LabNodeStatus{Name: n.name, Addresses: n.addresses, PodCIDRs: n.cidrs, Daemon: observe.LabDaemonStatus{State: "ready", PID: 1}})
 	}
 	for _, p := range w.pods {
-		pod := observe.LabPodStatus{TopologyPod: p, State: observe.PodReady}
+		pod := observe.LabPodStatus{TopologyPod: p, State: observe.PodReady, Server: observe.ServerRuns}
 		if parts := strings.Split(p.Name, "-"); strings.HasPrefix(p.Name, "shop/") && len(parts) == 3 {
 			pod.Deployment = parts[0]
 		}
@@ -101,6 +101,13 @@ func (l *fakeLab) Change(_ context.Context, c observe.LabChange) ([]string, erro
 	case c.RemovePod != nil:
 		pod(c.RemovePod.Pod).State = observe.PodTerminating
 		return []string{fmt.Sprintf("pod %s is terminating, and ends in 2s", c.RemovePod.Pod)}, nil
+	case c.Delete != nil && c.Delete.Name != "web2":
+		return wrong("delete.name", fmt.Sprintf("no %s %q", c.Delete.Kind, c.Delete.Name))
+	case c.Delete != nil:
+		return []string{c.Delete.Kind + " default/web2 is removed"}, nil
+	case c.Server != nil:
+		pod(c.Server.Pod).Server = map[bool]string{false: observe.ServerStopped, true: observe.ServerRuns}[c.Server.Running]
+		return []string{fmt.Sprintf("the server of pod %s is %s", c.Server.Pod, pod(c.Server.Pod).Server)}, nil
 	case c.Ready != nil && c.Ready.Ready:
 		pod(c.Ready.Pod).State = observe.PodReady
 		return []string{fmt.Sprintf("pod %s is ready", c.Ready.Pod)}, nil

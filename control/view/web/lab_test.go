@@ -61,6 +61,12 @@ func TestLab(t *testing.T) {
 	p.WaitFor("the pod is not ready", inLab("pods", pod)+".querySelector('.pill').textContent === 'not ready' && "+inLab("deployments", cart)+".querySelector('.pill').textContent === '2 of 5 ready'")
 	pressInLab(p, "pods", pod, "Make ready")
 	wantResult(p, "changed", "pod "+pod+" is ready")
+	pressInLab(p, "pods", pod, "Stop server")
+	wantResult(p, "changed", "the server of pod "+pod+" is stopped")
+	p.WaitFor("the server is stopped", inLab("pods", pod)+".textContent.includes('server stopped')")
+	pressInLab(p, "pods", pod, "Start server")
+	wantResult(p, "changed", "the server of pod "+pod+" is running")
+	p.WaitFor("the server runs", "!"+inLab("pods", pod)+".textContent.includes('server stopped')")
 	p.Run(chromedp.Evaluate("document.getElementById('lab-grace').value = '10s'", nil))
 	pressInLab(p, "pods", pod, "Remove")
 	wantResult(p, "changed", "pod "+pod+" is terminating, and ends in 2s")
@@ -85,6 +91,7 @@ func TestLab(t *testing.T) {
 	}
 	grace := observe.Duration(10e9)
 	made = append(made, observe.LabChange{Ready: &observe.LabReadiness{Pod: pod}}, observe.LabChange{Ready: &observe.LabReadiness{Pod: pod, Ready: true}},
+		observe.LabChange{Server: &observe.LabServing{Pod: pod}}, observe.LabChange{Server: &observe.LabServing{Pod: pod, Running: true}},
 		observe.LabChange{RemovePod: &observe.LabPodRemoval{Pod: pod, Grace: &grace}})
 	for _, e := range []observe.LabNodeEvent{{Node: "node-b", Action: "down"}, {Node: "node-b", Action: "up"}, {Node: "node-c", Action: "drain", Force: true}, {Node: "node-c", Action: "uncordon"}} {
 		made = append(made, observe.LabChange{Node: &e})
@@ -153,6 +160,21 @@ func TestLabForms(t *testing.T) {
 	p.Run(chromedp.Evaluate("[...document.querySelectorAll('.lab-form button')].find(b => b.textContent === 'Fill in an example').click()", nil))
 	submitInLab(p, "Apply a manifest")
 	wantResult(p, "changed", "Service default/web2 is added")
+
+	openForm(p, "Delete an object")
+	submitInLab(p, "Delete an object")
+	wantWrong(p, "delete.name", "The object needs a name.")
+	p.Enter("#field-delete\\.name", "web3")
+	p.ExpectRefusals(1)
+	submitInLab(p, "Delete an object")
+	wantWrong(p, "delete.name", `no Service "web3"`)
+	p.Enter("#field-delete\\.name", "web2")
+	submitInLab(p, "Delete an object")
+	wantResult(p, "changed", "Service default/web2 is removed")
+	made = f.lab.made()
+	if d := made[len(made)-1].Delete; d == nil || *d != (observe.LabDeletion{Kind: "Service", Name: "web2"}) {
+		t.Errorf("deleted: %+v", d)
+	}
 
 	// The fields are those of the kind, and the hosts those that it may have.
 	openForm(p, "Add a fault")
@@ -226,7 +248,7 @@ func TestLabByKeyboard(t *testing.T) {
 		p.Press(kb.Enter)
 		p.WaitFor("the button "+label+" has the focus", fmt.Sprintf("document.activeElement.dataset.key === %q && document.activeElement.textContent === %q", key, label))
 	}
-	p.Press(kb.Tab, kb.Enter) // the pod's removal, after which its buttons are gone
+	p.Press(kb.Tab, kb.Tab, kb.Enter) // past the server, the pod's removal, after which its buttons are gone
 	p.WaitFor("another button of the list has the focus", inLab("pods", pod)+".textContent.includes('terminating') && document.getElementById('lab-pods').contains(document.activeElement)")
 	if nameless := webtest.Value[[]string](p.Page, `[...document.querySelectorAll('a, button, input, select, textarea')].filter(x => !x.hidden && !(x.getAttribute('aria-label') || x.textContent.trim() || x.labels?.length)).map(x => x.outerHTML)`); len(nameless) > 0 {
 		t.Errorf("without a name: %s", strings.Join(nameless, "\n"))

@@ -4,7 +4,7 @@ import { get, poll, post, remove, renew, setToken, token } from './api.js';
 import { announce, h, icon, replace } from './dom.js';
 import { blame } from './form.js';
 import { FaultForm } from './faultform.js';
-import { manifestForm, podForm } from './labforms.js';
+import { deletionForm, manifestForm, podForm } from './labforms.js';
 import { deployments, faults, nodes, pods } from './lablists.js';
 import { tokenForm } from './tokenform.js';
 
@@ -38,7 +38,7 @@ export class LabView {
         h('div', { class: 'lab-column' }, this.deployments,
           card('nodes', 'Nodes', h('label', { class: 'lab-option' }, this.force, 'A drain also removes pods of no deployment'), this.lists.nodes),
           card('faults', 'Faults', this.removeAll, this.lists.faults, this.faultForm.element),
-          card('manifest', 'Services', h('a', { class: 'hint', href: '#/services' }, 'all'), h('p', { class: 'hint' }, 'A manifest adds Services, EndpointSlices, Deployments and Pods, or replaces those with their names.'), manifestForm(act))),
+          card('manifest', 'Services', h('a', { class: 'hint', href: '#/services' }, 'all'), h('p', { class: 'hint' }, 'A manifest adds Services, EndpointSlices, Deployments and Pods, or replaces those with their names.'), manifestForm(act), deletionForm(act))),
         h('div', { class: 'lab-column' }, card('pods', 'Pods', h('label', { class: 'lab-option' }, 'A removed pod serves for ', this.grace), this.lists.pods, this.podForm.element))),
       this.result);
     if (!token()) this.askToken('');
@@ -130,6 +130,8 @@ export class LabView {
   removePod(pod) { this.change({ removePod: this.grace.value ? { pod, grace: this.grace.value } : { pod } }); }
 
   setReady(pod, ready) { this.change({ ready: { pod, ready } }); }
+
+  setServing(pod, running) { this.change({ server: { pod, running } }); }
 
   nodeEvent(node, action) { this.change({ node: { node, action, force: action === 'drain' && this.force.checked } }); }
 

@@ -68,3 +68,12 @@ export function manifestForm(act) {
   }, 'Apply', field('apply', 'Manifest', manifest),
   h('button', { type: 'button', class: 'button', onclick: () => { manifest.value = EXAMPLE; manifest.focus(); } }, 'Fill in an example'));
 }
+
+/** deletionForm deletes an object. */
+export function deletionForm(act) {
+  const kind = h('select', null, ['Service', 'EndpointSlice', 'Deployment', 'Pod'].map((k) => h('option', { value: k }, k))), name = text('NAMESPACE/NAME, or NAME');
+  return form('Delete an object', (where) => {
+    if (name.value.trim()) act({ delete: { kind: kind.value, name: name.value.trim() } }, where);
+    else blame(where, { field: 'delete.name', message: 'The object needs a name.' });
+  }, 'Delete', h('div', { class: 'grid-fields' }, field('delete.kind', 'Kind', kind), field('delete.name', 'Name', name)));
+}

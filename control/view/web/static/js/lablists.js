@@ -29,9 +29,10 @@ export const nodes = (list, view) => list.map((n) => row(n.name, n.name, n.addre
 const podTones = { ready: 'good', 'not ready': 'bad', terminating: 'wait' };
 
 export const pods = (list, down, view) => list.map((p) => row(p.name, named(p.name), [p.addresses.join(' '), p.node].filter(Boolean).join(' on '),
-  pill(podTones[p.state], p.state),
+  [pill(podTones[p.state], p.state), p.server === 'stopped' && pill('bad', 'server stopped')],
   p.state !== 'terminating' && [
     !down.includes(p.node) && (p.state === 'ready' ? button('ready', 'Make unready', p.name, () => view.setReady(p.name, false)) : button('ready', 'Make ready', p.name, () => view.setReady(p.name, true))),
+    p.server && (p.server === 'running' ? button('server', 'Stop server', p.name, () => view.setServing(p.name, false)) : button('server', 'Start server', p.name, () => view.setServing(p.name, true))),
     button('remove', 'Remove', p.name, () => view.removePod(p.name), { class: 'button small danger' })]));
 
 export const faults = (list, view) => (list.length === 0 ? none('No faults.') : list.map((f) => row(String(f.id), [h('span', { class: 'ns' }, `${f.id}  `), f.text], null, null,
