@@ -23,27 +23,46 @@ import (
 	"github.com/nfqproxy/nfqproxy/bench/e2e/node"
 )
 
-// check is a change of the cluster during which no connection may fail.
+// check is a change of the cluster under load.
 type check struct {
 	name, what string
 	do         func(*checker, context.Context) error
-	// breaks: the change ends servers, and with them connections that are held.
-	breaks bool
+	// fails judges the counts.
+	fails func(*load.Counts) bool
 	// fits are the clusters that the check is for.
 	fits func(*settings) bool
+	// before prepares the cluster for the check, and after ends that; nil: nothing to do.
+	before, after func(*checker, context.Context) error
+	// rate is the number of new connections per second of all clients; 0: 100 of each.
+	rate int
 }
 
 var checks = []check{
-	{"update", "rolling update of the service proxy's DaemonSet", (*checker).update, false, anyCluster},
-	{"kill", "the service proxy is killed on every node", (*checker).kill, false, anyCluster},
-	{"kubelet", "kubelet restarts on every node", (*checker).restartKubelets, false, anyCluster},
-	{"endpoints", "rolling update of the servers", (*checker).updateServers, true, anyCluster},
-	{"drain", "a node is drained and joins again", (*checker).drain, true, anyCluster},
-	{"views", "status, flows, why and doctor with --cluster", (*checker).views, false, ownCluster},
-	{"relay", "hubble-relay is installed, observed and removed", (*checker).relay, false, kustomizeCluster},
-	{"install", "nfqproxy install --cluster", (*checker).install, false, kubeProxyCluster},
-	{"uninstall", "nfqproxy uninstall --cluster, after install", (*checker).uninstall, false, kubeProxyCluster},
+	{name: "update", what: "rolling update of the service proxy's DaemonSet", do: (*checker).update, fails: anyFailure, fits: anyCluster},
+	{name: "kill", what: "the service proxy is killed on every node", do: (*checker).kill, fails: anyFailure, fits: anyCluster},
+	{name: "kubelet", what: "kubelet restarts on every node", do: (*checker).restartKubelets, fails: anyFailure, fits: anyCluster},
+	{name: "endpoints", what: "rolling update of the servers", do: (*checker).updateServers, fails: newFailure, fits: anyCluster},
+	{name: "abrupt", what: "rolling update of servers that exit at once", do: (*checker).updateServers, fails: noFailure, fits: anyCluster,
+		before: (*checker).abruptServers, after: (*checker).patientServers, rate: 1000},
+	{name: "second-chance", what: "the same, with --second-chance", do: (*checker).updateServers, fails: refusal, fits: ownCluster,
+		before: (*checker).secondChance, after: (*checker).noSecondChance, rate: 1000},
+	{name: "drain", what: "a node is drained and joins again", do: (*checker).drain, fails: newFailure, fits: anyCluster},
+	{name: "views", what: "status, flows, why and doctor with --cluster", do: (*checker).views, fails: anyFailure, fits: ownCluster},
+	{name: "relay", what: "hubble-relay is installed, observed and removed", do: (*checker).relay, fails: anyFailure, fits: kustomizeCluster},
+	{name: "install", what: "nfqproxy install --cluster", do: (*checker).install, fails: anyFailure, fits: kubeProxyCluster},
+	{name: "uninstall", what: "nfqproxy uninstall --cluster, after install", do: (*checker).uninstall, fails: anyFailure, fits: kubeProxyCluster},
 }
+
+func anyFailure(c *load.Counts) bool { return c.Failed > 0 || c.Broken > 0 }
+
+// newFailure is for changes that end servers, and with them the connections that are held.
+func newFailure(c *load.Counts) bool { return c.Failed > 0 }
+
+// refusal is for servers that exit at once: connections that they have accepted end, too.
+func refusal(c *load.Counts) bool { return c.Refused > 0 }
+
+// noFailure is for a change whose failures are counted only, for comparison.
+func noFailure(*load.Counts) bool { return false }
 
 func anyCluster(*settings) bool         { return true }
 func ownCluster(s *settings) bool       { return s.Proxy == "nfqproxy" }
@@ -90,10 +109,7 @@ func runChecks(ctx context.Context, s *settings, names []string) error {
 		return err
 	}
 	c := &checker{s, client}
-	if err := c.apply(ctx, "servers.yaml", map[string]any{"PeerImage": peerImage, "Servers": 2 * s.Nodes}); err != nil {
-		return err
-	}
-	if err := c.rolledOut(ctx, loadNamespace, "deployment/server"); err != nil {
+	if err := c.patientServers(ctx); err != nil {
 		return err
 	}
 	var failed []string
@@ -110,8 +126,8 @@ func runChecks(ctx context.Context, s *settings, names []string) error {
 			verdict = "FAILED"
 			failed = append(failed, check.name)
 		}
-		fmt.Printf("%s %s (%s): %d connections, %d failed, %d slow; %d datagrams, %d lost; %d connections held, %d broken\n",
-			verdict, check.name, check.what, counts.TCP, counts.Failed, counts.Slow, counts.UDP, counts.Lost, counts.Held, counts.Broken)
+		fmt.Printf("%s %s (%s): %d connections, %d failed (%d refused), %d slow; %d datagrams, %d lost; %d connections held, %d broken\n",
+			verdict, check.name, check.what, counts.TCP, counts.Failed, counts.Refused, counts.Slow, counts.UDP, counts.Lost, counts.Held, counts.Broken)
 		if !counts.First.IsZero() {
 			fmt.Printf("  disturbed from %s to %s\n", counts.First.Format(milliseconds), counts.Last.Format(milliseconds))
 		}
@@ -136,12 +152,24 @@ const settle = 3 * time.Second
 // run carries out one check, with a client in a pod on each node that connects to the ClusterIP, and
 // clients outside that connect to the NodePort of each node.
 func (c *checker) run(ctx context.Context, what check) (sum load.Counts, err error) {
+	if what.after != nil {
+		defer func() { err = errors.Join(err, what.after(c, context.WithoutCancel(ctx))) }()
+	}
+	if what.before != nil {
+		if err := what.before(c, ctx); err != nil {
+			return sum, err
+		}
+	}
+	period := 10 * time.Millisecond
+	if what.rate > 0 { // of a client in a pod and one outside for each node
+		period = time.Second * time.Duration(2*c.Nodes) / time.Duration(what.rate)
+	}
 	service, err := c.client.CoreV1().Services(loadNamespace).Get(ctx, "server", metav1.GetOptions{})
 	if err != nil {
 		return sum, err
 	}
 	target := net.JoinHostPort(service.Spec.ClusterIP, "80")
-	if err := c.apply(ctx, "clients.yaml", map[string]any{"PeerImage": peerImage, "Target": target}); err != nil {
+	if err := c.apply(ctx, "clients.yaml", map[string]any{"PeerImage": peerImage, "Target": target, "Period": period}); err != nil {
 		return sum, err
 	}
 	defer func() {
@@ -155,7 +183,7 @@ func (c *checker) run(ctx context.Context, what check) (sum load.Counts, err err
 	results := make(chan load.Counts, c.Nodes)
 	for i := range c.Nodes {
 		at := net.JoinHostPort(c.families()[0].node(i+1).String(), strconv.Itoa(int(service.Spec.Ports[0].NodePort)))
-		go func() { results <- load.Load{Target: at, Period: 10 * time.Millisecond, Held: 4}.Run(outside) }()
+		go func() { results <- load.Load{Target: at, Period: period, Held: load.Held}.Run(outside) }()
 	}
 	err = errors.Join(sleep(ctx, settle), what.do(c, ctx), sleep(ctx, settle))
 	stop()
@@ -170,7 +198,7 @@ func (c *checker) run(ctx context.Context, what check) (sum load.Counts, err err
 	switch {
 	case sum.TCP == 0 || sum.UDP == 0:
 		return sum, errors.New("there was no load")
-	case sum.Failed > 0 || sum.Broken > 0 && !what.breaks:
+	case what.fails(&sum):
 		return sum, fmt.Errorf("%s", strings.Join(sum.Errors, "; "))
 	}
 	return sum, nil
@@ -227,6 +255,35 @@ func (c *checker) restart(ctx context.Context, namespace, what string) error {
 
 func (c *checker) update(ctx context.Context) error {
 	return c.restart(ctx, metav1.NamespaceSystem, "daemonset/"+proxies[c.Proxy].label)
+}
+
+// patientServers are servers that go on until all nodes have removed their endpoints.
+func (c *checker) patientServers(ctx context.Context) error { return c.servers(ctx, 15) }
+
+// abruptServers are servers that exit as soon as their pods are deleted.
+func (c *checker) abruptServers(ctx context.Context) error { return c.servers(ctx, 0) }
+
+// servers deploys servers that go on for some seconds when they are to end.
+func (c *checker) servers(ctx context.Context, seconds int) error {
+	if err := c.apply(ctx, "servers.yaml", map[string]any{"PeerImage": peerImage, "Servers": 2 * c.Nodes, "Stop": seconds}); err != nil {
+		return err
+	}
+	return c.rolledOut(ctx, loadNamespace, "deployment/server")
+}
+
+func (c *checker) secondChance(ctx context.Context) error {
+	const flag = `[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--second-chance"}]`
+	if err := c.kubectl(ctx, nil, "--namespace=kube-system", "patch", "daemonset/nfqproxy", "--type=json", "--patch="+flag); err != nil {
+		return err
+	}
+	return errors.Join(c.rolledOut(ctx, metav1.NamespaceSystem, "daemonset/nfqproxy"), c.abruptServers(ctx))
+}
+
+func (c *checker) noSecondChance(ctx context.Context) error {
+	if err := c.kubectl(ctx, nil, "--namespace=kube-system", "rollout", "undo", "daemonset/nfqproxy"); err != nil {
+		return err
+	}
+	return errors.Join(c.rolledOut(ctx, metav1.NamespaceSystem, "daemonset/nfqproxy"), c.patientServers(ctx))
 }
 
 func (c *checker) updateServers(ctx context.Context) error {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -22,6 +23,7 @@ type Load struct {
 type Counts struct {
 	TCP, UDP int // connections, and exchanges of one datagram from a new port
 	Failed   int // connections
+	Refused  int // of those that failed: refused instead of opened
 	Lost     int // exchanges of datagrams, which are not repeated
 	// Slow are connections that took longer than 900 ms: TCP repeated its SYN, which the
 	// client does not notice otherwise.
@@ -34,6 +36,9 @@ type Counts struct {
 	// was lost or was slow. Zero: there was none.
 	First, Last time.Time
 }
+
+// Held is the number of connections that clients of the checks hold open.
+const Held = 4
 
 // Patience: TCP repeats its SYN after 1, 3 and 7 s. A datagram is not repeated.
 const (
@@ -48,6 +53,7 @@ func (c *Counts) Add(o Counts) {
 	c.TCP += o.TCP
 	c.UDP += o.UDP
 	c.Failed += o.Failed
+	c.Refused += o.Refused
 	c.Lost += o.Lost
 	c.Slow += o.Slow
 	c.Held += o.Held
@@ -115,6 +121,9 @@ func (l Load) Run(ctx context.Context) Counts {
 					switch {
 					case err != nil:
 						*counters[1]++
+						if network == "tcp" && errors.Is(err, syscall.ECONNREFUSED) {
+							c.Refused++
+						}
 						c.hit(began)
 						c.note(fmt.Sprintf("%s %s: %v", began.Format(time.TimeOnly), network, err))
 					case took > slow && network == "tcp":

@@ -34,12 +34,12 @@ func TestLoad(t *testing.T) {
 	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	c := l.Run(ctx)
-	if c.TCP == 0 || c.Failed != c.TCP || c.Lost != c.UDP || c.Held != 0 || c.Broken != 2 || len(c.Errors) != maxErrors || !c.First.Before(c.Last) {
+	if c.TCP == 0 || c.Failed != c.TCP || c.Refused != c.TCP || c.Lost != c.UDP || c.Held != 0 || c.Broken != 2 || len(c.Errors) != maxErrors || !c.First.Before(c.Last) {
 		t.Errorf("without a server: %+v", c)
 	}
 	sum := c
 	sum.Add(c)
-	if sum.TCP != 2*c.TCP || sum.Failed != 2*c.Failed || sum.Lost != 2*c.Lost || sum.Broken != 4 || len(sum.Errors) != maxErrors || sum.First != c.First || sum.Last != c.Last {
+	if sum.TCP != 2*c.TCP || sum.Failed != 2*c.Failed || sum.Refused != 2*c.Refused || sum.Lost != 2*c.Lost || sum.Broken != 4 || len(sum.Errors) != maxErrors || sum.First != c.First || sum.Last != c.Last {
 		t.Errorf("twice %+v: %+v", c, sum)
 	}
 }

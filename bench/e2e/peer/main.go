@@ -1,7 +1,7 @@
 // Command peer is one side of the load on a Service, in a pod.
 //
-//	peer serve PORT    sends back what it receives, in TCP and UDP
-//	peer load TARGET   makes a load until GET /stop at port 8081, and answers with the counts
+//	peer serve PORT           sends back what it receives, in TCP and UDP
+//	peer load TARGET PERIOD   makes a load until GET /stop at port 8081, and answers with the counts
 package main
 
 import (
@@ -24,20 +24,21 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) != 2 {
-		return fmt.Errorf("want a command and its argument, got %q", args)
-	}
-	switch args[0] {
-	case "serve":
+	switch {
+	case len(args) == 2 && args[0] == "serve":
 		s, err := load.Listen(args[1])
 		if err != nil {
 			return err
 		}
 		return s.Serve()
-	case "load":
-		return serveCounts(load.Load{Target: args[1], Period: 10 * time.Millisecond, Held: 4})
+	case len(args) == 3 && args[0] == "load":
+		period, err := time.ParseDuration(args[2])
+		if err != nil || period <= 0 {
+			return fmt.Errorf("PERIOD %q: want a positive duration such as 10ms", args[2])
+		}
+		return serveCounts(load.Load{Target: args[1], Period: period, Held: load.Held})
 	default:
-		return fmt.Errorf("no command %q", args[0])
+		return fmt.Errorf("want serve PORT, or load TARGET PERIOD; got %q", args)
 	}
 }
 
