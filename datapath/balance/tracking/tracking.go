@@ -341,6 +341,10 @@ func (t *Tracker) adopt(s *conntrack.State, at int64) *connection {
 	if table == nil || s.Mark&(conntrack.DefaultMark|conntrack.CopyMark) == 0 || len(t.known) >= maxConnections {
 		return nil
 	}
+	t.take()
+	if c := t.known[keyOf(s)]; c != nil { // a worker decided it just now: it counts once
+		return c
+	}
 	p := decision.Packet{Protocol: decision.Protocol(s.Original.Protocol), Source: s.Original.Source, Destination: s.Original.Destination}
 	for _, service := range table.Candidates(&p) {
 		if service.Balance == "" {

@@ -204,3 +204,45 @@ func TestSameTuple(t *testing.T) {
 	n.open(1000)
 	n.want("0 0 1 1 0 0", "1 0 1 0 0 0")
 }
+
+// during is a connection table with something that happens before and after it is dumped.
+type during struct {
+	tracking.Connections
+	before, after func(ipv6 bool)
+}
+
+func (d during) Dump(f conntrack.Filter, each func(*conntrack.State)) error {
+	d.before(f.IPv6)
+	defer d.after(f.IPv6)
+	return d.Connections.Dump(f, each)
+}
+
+// TestDecidedMeanwhile: a flow that a worker decides while the connections are dumped counts once at any time.
+func TestDecidedMeanwhile(t *testing.T) {
+	n := newNode(t)
+	open := make(chan int, 1)
+	connections := during{n.kernel.Table(), func(ipv6 bool) {
+		if !ipv6 {
+			n.open(1000)
+		}
+	}, func(ipv6 bool) {
+		if ipv6 {
+			return
+		}
+		sum := 0
+		for _, e := range n.States()[0].Endpoints {
+			sum += e.Open()
+		}
+		open <- sum
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	events, done := n.kernel.Watch(eventRoom), make(chan error)
+	go func() { done <- n.Run(ctx, events, connections) }()
+	if sum := <-open; sum != 1 {
+		t.Errorf("%d open connections, want one", sum)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
