@@ -76,7 +76,7 @@ func (b *Balancer) Pick(s *decision.ServicePort, policy decision.Policy, p *deci
 	}
 	pick := v.pickers[policy].Pick(Flow{Packet: p, Rand: r, now: b.now})
 	if int(pick.Position) >= len(set.Candidates) {
-		pick = drawn(r, len(set.Candidates)) // an algorithm's mistake is no outage
+		pick = Drawn(r, len(set.Candidates)) // an algorithm's mistake is no outage
 	}
 	set.Candidates[pick.Position].opened()
 	return pick

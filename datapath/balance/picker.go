@@ -20,7 +20,7 @@ type Algorithm struct {
 
 // Picker selects endpoints of one [Set] for new flows. It is safe for concurrent use; Pick is called
 // for each flow by all workers, so it should neither allocate nor wait. A picker that is also an
-// [Observer] hears what happens to the connections; one that is a [Reporter] shows its state.
+// [Observer] is informed of what happens to the connections; one that is a [Reporter] shows its state.
 type Picker interface {
 	// Pick selects a candidate: Position is its position in Set.Candidates. Evidence.Kind must be
 	// set.
@@ -34,10 +34,13 @@ type Flow struct {
 	now    func() int64
 }
 
+// NewFlow returns a flow; now is the source of [Flow.Now].
+func NewFlow(p *decision.Packet, r decision.Rand, now func() int64) Flow { return Flow{p, r, now} }
+
 // Now is the time in nanoseconds, as that of an [Event].
 func (f *Flow) Now() int64 { return f.now() }
 
-// Observer hears what happens to connections. Observe may be called by several goroutines at once.
+// Observer is informed of what happens to connections. Observe may be called by several goroutines at once.
 type Observer interface{ Observe(e Event) }
 
 // Reporter shows its state.
@@ -86,8 +89,8 @@ type Candidate struct {
 	Position uint32
 }
 
-// drawn draws one of n, as kube-proxy does.
-func drawn(r decision.Rand, n int) decision.Pick {
+// Drawn draws one of n, as kube-proxy does. n is 1 or more.
+func Drawn(r decision.Rand, n int) decision.Pick {
 	draw := r.Float64()
 	return decision.Pick{
 		Position: uint32(min(int(draw*float64(n)), n-1)), Draw: draw, Drawn: true, Probability: 1 / float64(n),
@@ -100,4 +103,4 @@ type random struct{ set *Set }
 
 var randomAlgorithm = Algorithm{Name: "random", New: func(set *Set, _ Picker) Picker { return random{set} }}
 
-func (p random) Pick(f Flow) decision.Pick { return drawn(f.Rand, len(p.set.Candidates)) }
+func (p random) Pick(f Flow) decision.Pick { return Drawn(f.Rand, len(p.set.Candidates)) }

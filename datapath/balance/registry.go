@@ -23,6 +23,8 @@ type Entry struct {
 	Parameter string
 	// Optional: the parameter may be left out.
 	Optional bool
+	// Colon: the parameter follows a colon, as in "script:my.star", and is not in parentheses.
+	Colon bool
 	// Summary is one line on what it does.
 	Summary string
 	// Make returns the algorithm for a parameter; empty: it was left out. The name of the algorithm is
@@ -59,19 +61,21 @@ func (r *Registry) Entries() []Entry {
 	return all
 }
 
-// Usage is how the algorithm is written, with its parameter: "jsq(N)", "maglev[(SLOTS)]".
+// Usage is how the algorithm is written, with its parameter: "jsq(N)", "maglev[(SLOTS)]", "script:FILE".
 func (e *Entry) Usage() string {
 	switch {
 	case e.Parameter == "":
 		return e.Name
+	case e.Colon:
+		return e.Name + ":" + e.Parameter
 	case e.Optional:
 		return e.Name + "[(" + e.Parameter + ")]"
 	}
 	return e.Name + "(" + e.Parameter + ")"
 }
 
-// Parse reads the name of an algorithm, with its parameter in parentheses: "lc", "jsq(3)",
-// "eject(maglev(4093))". Empty stands for random.
+// Parse reads the name of an algorithm, with its parameter in parentheses or, for entries with Colon,
+// after a colon: "lc", "jsq(3)", "eject(maglev(4093))", "script:my.star". Empty stands for random.
 func (r *Registry) Parse(text string) (Algorithm, error) {
 	if text == "" {
 		return randomAlgorithm, nil
@@ -81,6 +85,10 @@ func (r *Registry) Parse(text string) (Algorithm, error) {
 	if has && !closed {
 		return Algorithm{}, fmt.Errorf("balancing algorithm %q: want NAME or NAME(PARAMETER)", text)
 	}
+	before, after, colon := strings.Cut(text, ":")
+	if colon = colon && !has; colon {
+		name, parameter, has = before, after, true
+	}
 	r.mu.RLock()
 	e, ok := r.entries[name]
 	r.mu.RUnlock()
@@ -89,8 +97,8 @@ func (r *Registry) Parse(text string) (Algorithm, error) {
 		return Algorithm{}, fmt.Errorf("balancing algorithm %q: unknown; want one of %s", text, strings.Join(r.names(), ", "))
 	case has && e.Parameter == "":
 		return Algorithm{}, fmt.Errorf("balancing algorithm %q: %s has no parameter", text, name)
-	case parameter == "" && (has || e.Parameter != "" && !e.Optional):
-		return Algorithm{}, fmt.Errorf("balancing algorithm %q: want %s(%s)", text, name, e.Parameter)
+	case has && e.Colon != colon, parameter == "" && (has || e.Parameter != "" && !e.Optional):
+		return Algorithm{}, fmt.Errorf("balancing algorithm %q: want %s", text, e.Usage())
 	}
 	a, err := e.Make(parameter)
 	if err != nil {

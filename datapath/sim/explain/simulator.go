@@ -48,13 +48,18 @@ type podCIDR struct {
 type Cluster struct {
 	Nodes          []*corev1.Node
 	EndpointSlices []*discoveryv1.EndpointSlice
+	// Algorithms are those that Services may name; nil: the built-in ones.
+	Algorithms *balance.Registry
 }
 
 // New makes a simulator of the node that the table was made for.
 func New(table *decision.Table, r decision.Rand, c Cluster) *Simulator {
+	if c.Algorithms == nil {
+		c.Algorithms = balance.NewRegistry()
+	}
 	s := &Simulator{
 		table: table, rand: r, affinity: affinity.New(),
-		balancer: balance.New(balance.NewRegistry(), func() int64 { return 0 }),
+		balancer: balance.New(c.Algorithms, func() int64 { return 0 }),
 		nodes:    c.Nodes, slices: make(map[string][]*discoveryv1.EndpointSlice),
 	}
 	for _, n := range c.Nodes {

@@ -1,0 +1,141 @@
+// Package script has balancing policies that users write in Starlark, a small dialect of Python: a
+// function pick(candidates, flow, state) in a file. docs/balance-scripts.md describes what a policy
+// gets and returns.
+//
+// A policy cannot take the datapath with it: its steps, values and state have bounds (see bounds.go),
+// it reads no files, and where it fails, kube-proxy's random draw selects. Starlark values are for one
+// goroutine at a time: a policy's state has a mutex, so the workers of a node wait for each other when
+// they decide flows of the same service port.
+package script
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// prefix begins the names of scripts as algorithms: "script:my.star".
+const prefix = "script:"
+
+// Script is a policy's file. It is safe for concurrent use.
+type Script struct {
+	// Failed is called when a policy fails at run time, once for each different message of a service
+	// port, up to 16. It is set before the script is in use, and must not wait. nil: nothing is called.
+	Failed func(port decision.ServicePortName, message string)
+
+	failures   atomic.Uint64
+	name, path string
+	note       string // evidence of picks without a sentence of their own
+	program    atomic.Pointer[program]
+	source     []byte // that was read last; nil: it could not be read. Of Load, then of Watch
+}
+
+// names are the file names that fit into the name of an algorithm, which annotations have, too.
+var names = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// Load reads and compiles a policy. Errors of the text have the file, the line and the column.
+func Load(path string) (*Script, error) {
+	s := &Script{name: filepath.Base(path), path: path}
+	if !names.MatchString(s.name) {
+		return nil, fmt.Errorf("balancing script %s: want a file name of letters, digits, \".\", \"-\" and \"_\"", path)
+	}
+	s.note = "selected by " + s.name
+	var err error
+	if s.source, err = s.read(); err != nil {
+		return nil, err
+	}
+	if err := s.compile(s.source); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Name is the file's name without its folder, by which algorithms name the script.
+func (s *Script) Name() string { return s.name }
+
+// Failures is how many calls of the policy failed since Load. Endpoints of such flows were drawn at random.
+func (s *Script) Failures() uint64 { return s.failures.Load() }
+
+// Path is the file's path.
+func (s *Script) Path() string { return s.path }
+
+func (s *Script) read() ([]byte, error) {
+	info, err := os.Stat(s.path)
+	if err != nil {
+		return nil, fmt.Errorf("balancing script: %w", err)
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxSource {
+		return nil, fmt.Errorf("balancing script %s: want a file of at most %d bytes", s.path, maxSource)
+	}
+	source, err := os.ReadFile(s.path)
+	if err != nil {
+		return nil, fmt.Errorf("balancing script: %w", err)
+	}
+	return source, nil
+}
+
+// compile puts a version into use. After an error the version before stays.
+func (s *Script) compile(source []byte) error {
+	p, err := compile(s.path, source)
+	if err != nil {
+		return fmt.Errorf("balancing script %w", err)
+	}
+	s.program.Store(p)
+	return nil
+}
+
+// Path splits the name of an algorithm as operators write it, with the path of a script:
+// "script:/etc/nfqproxy/my.star" or "eject(script:my.star)". It returns the name that
+// [balance.Registry.Parse] reads, and the path; empty: the algorithm is no script.
+func Path(text string) (name, path string) {
+	before, rest, ok := strings.Cut(text, prefix)
+	if !ok || before != "" && !strings.HasSuffix(before, "(") {
+		return text, ""
+	}
+	if path = strings.TrimRight(rest, ")"); path == "" {
+		return text, ""
+	}
+	return before + prefix + filepath.Base(path) + rest[len(path):], path
+}
+
+// Register adds the algorithms script:NAME to a registry, in place of those registered before. Only
+// these scripts can be named: names read no files.
+func Register(r *balance.Registry, scripts ...*Script) error {
+	byName := make(map[string]*Script)
+	var known []string
+	for _, s := range scripts {
+		if other := byName[s.name]; other != nil {
+			return fmt.Errorf("balancing scripts %s and %s: want different file names", other.path, s.path)
+		}
+		byName[s.name] = s
+		known = append(known, prefix+s.name)
+	}
+	slices.Sort(known)
+	r.Add(Entry(func(name string) (balance.Algorithm, error) {
+		switch s := byName[name]; {
+		case s != nil:
+			return balance.Algorithm{Feedback: true, New: s.newPicker}, nil
+		case len(known) == 0:
+			return balance.Algorithm{}, errors.New("no script was loaded at the start: --balance-script loads files")
+		default:
+			return balance.Algorithm{}, fmt.Errorf("no such script was loaded at the start; want one of %s", strings.Join(known, ", "))
+		}
+	}))
+	return nil
+}
+
+// Entry is the entry of a registry for the algorithms script:NAME.
+func Entry(make func(name string) (balance.Algorithm, error)) balance.Entry {
+	return balance.Entry{
+		Name: strings.TrimSuffix(prefix, ":"), Parameter: "FILE", Colon: true,
+		Summary: "a policy in Starlark: function pick(candidates, flow, state) of a file", Make: make,
+	}
+}
