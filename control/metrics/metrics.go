@@ -27,6 +27,7 @@ type Metrics struct {
 	flows    atomic.Pointer[flowSource]
 	limits   atomic.Pointer[limit.Set]
 	exports  atomic.Pointer[func() []observe.Export]
+	scripts  atomic.Pointer[scriptSource]
 }
 
 var _ prometheus.Gatherer = (*Metrics)(nil)
@@ -49,6 +50,7 @@ func New(version string) *Metrics {
 		serviceCollector{serviceDescs, &m.flows},
 		limitCollector{limitDescs, &m.limits},
 		exportCollector{exportDescs, &m.exports},
+		scriptCollector{scriptDescs, &m.scripts},
 	)
 	m.registry.MustRegister(m.proxy.collectors()...)
 	return m

@@ -76,6 +76,7 @@ func example() *Metrics {
 	m.ReadExports(func() []observe.Export {
 		return []observe.Export{{Signal: "traces", Delivered: 40, Evicted: 41, Rejected: 42, Overflow: 43, Unsent: 44, Error: "unavailable"}}
 	})
+	m.ReadScripts(func(each func(string, uint64)) { each("my.star", 45) })
 	m.Queued(3, 5)
 	time.Sleep(time.Second)
 	m.Applied(Sync{
@@ -173,6 +174,7 @@ func TestSameMetricsFromTheStart(t *testing.T) {
 		stats:    make([]observe.Stats, 1),
 		services: []observe.Service{{Namespace: "shop", Fit: &observe.Fit{}, Endpoints: []observe.Endpoint{{}}}},
 	}, exampleServices())
+	idle.ReadScripts(func(each func(string, uint64)) { each("my.star", 0) })
 	idle.ReadExports(func() []observe.Export { return make([]observe.Export, 1) })
 	idle.Applied(Sync{Table: exampleTable()})
 	synctest.Test(t, func(t *testing.T) {

@@ -14,18 +14,30 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/localnode"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
+	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
 )
 
 var _ observe.Balancing = (*Lab)(nil)
 
-// algorithms are those of the daemons.
-var algorithms = balance.NewRegistry()
+// algorithmsOf are those of the daemons of a lab. Errors are those of its scripts.
+func algorithmsOf(spec *Spec) (*balance.Registry, error) {
+	r := balance.NewRegistry()
+	var scripts []*script.Script
+	for _, path := range spec.Proxy.Scripts {
+		s, err := script.Load(path)
+		if err != nil {
+			return nil, err
+		}
+		scripts = append(scripts, s)
+	}
+	return r, script.Register(r, scripts...)
+}
 
 // Algorithms implements [observe.Balancing].
 func (l *Lab) Algorithms(ctx context.Context) (*observe.Algorithms, error) {
 	objects, config, _ := l.live.load(ctx) // never an error
 	table, _ := control.Table(objects, config)
-	return localnode.AlgorithmsOf(algorithms, table), nil
+	return localnode.AlgorithmsOf(l.algorithms, table), nil
 }
 
 // Balance implements [observe.Balancing]. It changes the annotation of the Service, as kubectl annotate does.
@@ -34,7 +46,7 @@ func (l *Lab) Balance(ctx context.Context, c observe.BalanceChange) error {
 		return err
 	}
 	if c.Algorithm != "" {
-		if _, err := localnode.Canonical(algorithms, c.Algorithm); err != nil {
+		if _, err := localnode.Canonical(l.algorithms, c.Algorithm); err != nil {
 			return err
 		}
 	}

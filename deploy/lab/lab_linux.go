@@ -15,6 +15,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
@@ -47,17 +48,19 @@ type Lab struct {
 	// Observer observes all nodes. It is set by OpenFlows, and ends with what that returns.
 	Observer observe.Observer
 
-	file      *File // with a path
-	spec      atomic.Pointer[Spec]
-	options   Options
-	started   time.Time
-	topology  *topology
-	servers   servers
-	live      *live // nil: the lab did not start
-	kubeProxy kubeProxies
-	ownersOf  atomic.Pointer[ownersOf]
-	faults    faults
-	daemons   map[string]*daemon
+	file *File // with a path
+	spec atomic.Pointer[Spec]
+	// algorithms are those of the daemons.
+	algorithms *balance.Registry
+	options    Options
+	started    time.Time
+	topology   *topology
+	servers    servers
+	live       *live // nil: the lab did not start
+	kubeProxy  kubeProxies
+	ownersOf   atomic.Pointer[ownersOf]
+	faults     faults
+	daemons    map[string]*daemon
 	// dir has the sockets of the daemons' flow APIs; token is their token.
 	dir, token string
 	cluster    cluster
@@ -82,7 +85,10 @@ func Up(ctx context.Context, file *File, options Options) (*Lab, error) {
 	l := &Lab{file: file, options: options, started: time.Now(), daemons: make(map[string]*daemon), patience: defaultPatience}
 	l.spec.Store(spec)
 	var err error
-	if l.topology, err = newTopology(spec); err != nil {
+	if l.algorithms, err = algorithmsOf(spec); err == nil {
+		l.topology, err = newTopology(spec)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("lab %s: %w", spec.Name, err)
 	}
 	l.servers.topology, l.servers.cluster = l.topology, &l.cluster
@@ -239,6 +245,9 @@ func (l *Lab) command(d *daemon) *exec.Cmd {
 	}
 	if p.SecondChance {
 		args = append(args, "--second-chance")
+	}
+	for _, s := range p.Scripts {
+		args = append(args, "--balance-script", s)
 	}
 	if p.Balance != "" {
 		args = append(args, "--balance", string(p.Balance))

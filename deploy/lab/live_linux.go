@@ -314,6 +314,7 @@ func (l *Lab) Objects() *manifest.Objects { return l.live.objects.Load() }
 func (v *live) load(context.Context) (*manifest.Objects, control.NodeConfig, error) {
 	config, o := proxyconfig.Default().Node, v.objects.Load()
 	config.SetLab(o.Lab)
+	config.Algorithms = v.lab.algorithms
 	return o, config, nil
 }
 
@@ -355,7 +356,7 @@ func (v *live) edit(ctx context.Context, written *manifest.Objects, w *filesWatc
 	if err != nil {
 		return FilesStatus{Problems: most(located(err))}
 	}
-	services, warnings := control.Build(v.objects.Load(), control.NodeConfig{})
+	services, warnings := control.Build(v.objects.Load(), control.NodeConfig{Algorithms: v.lab.algorithms})
 	s.NotApplied = most(append(s.NotApplied, w.newlyUnanswered(services, v.lab.Spec())...))
 	s.Warnings = most(warnings)
 	return s

@@ -15,6 +15,34 @@ func (p *proxy) openBalance() {
 	clock := tracking.NewClock()
 	p.balance = tracking.New(balance.New(p.cfg.Node.Algorithms, clock.Now), clock)
 	p.engineConfig.Balancer = p.balance
+	p.watchScripts()
+}
+
+// watchScripts has scripts compiled anew when they are saved, and shows what goes wrong in them.
+func (p *proxy) watchScripts() {
+	for _, s := range p.scripts {
+		s.Failed = func(port decision.ServicePortName, message string) {
+			p.log.Warn("balancing script failed: the endpoint is drawn at random", "script", s.Name(), "service", port.String(), "error", message)
+		}
+		p.group.Go(func() error {
+			err := s.Watch(p.ctx, func(err error) {
+				if err != nil {
+					p.log.Error("cannot use the new version of a balancing script: the version before stays", "error", err)
+					return
+				}
+				p.log.Info("balancing script changed", "script", s.Path())
+			})
+			if err != nil {
+				p.log.Error("changes of a balancing script have no effect until the daemon starts again", "error", err)
+			}
+			return nil
+		})
+	}
+	p.metrics.ReadScripts(func(each func(script string, failures uint64)) {
+		for _, s := range p.scripts {
+			each(s.Name(), s.Failures())
+		}
+	})
 }
 
 // followBalance begins to follow connections with the first table that has a Service with an

@@ -74,7 +74,7 @@ invalid one.`,
 	flags.BoolVar(&f.packet.Local, "local", false, "the node itself sends the packet")
 	flags.StringVar(&f.packet.InInterface, "in-interface", "", "input interface of the packet; only BridgeInterface and InterfaceNamePrefix use it")
 	flags.StringVar(&f.packets, "packets", "", `explain many packets: JSON lines {"protocol","source","destination","local","inInterface"} from this file, - for standard input; session affinity applies from one line to the next`)
-	f.table.addBalance(flags)
+	f.table.algorithms.add(flags, "Default: from the annotation nfqproxy.io/balance of the Service, or random")
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random selection, for reproducible results (default: random)")
 	flags.BoolVar(&f.reply, "follow-reply", false, "also show the path of the reply")
 	flags.BoolVar(&f.rules, "rules", false, "with -o text: print the rules in iptables-save format")
@@ -118,17 +118,18 @@ func (f *explainFlags) check(given func(flag string) bool) error {
 }
 
 func (f *explainFlags) run(stdin io.Reader, stdout, stderr io.Writer, seeded bool) error {
-	table, objects, err := f.table.load(stdin, stderr)
+	in, err := f.table.load(stdin, stderr)
 	if err != nil {
 		return err
 	}
+	table, objects := in.table, in.objects
 	seed := f.seed
 	if !seeded {
 		seed = rand.Uint64()
 	}
 	out := bufio.NewWriter(stdout)
 	e := &explainer{
-		simulator: explain.New(table, rand.New(rand.NewPCG(seed, 0)), explain.Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices}),
+		simulator: explain.New(table, rand.New(rand.NewPCG(seed, 0)), explain.Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices, Algorithms: in.config.Algorithms}),
 		names:     explain.NamesOf(table, objects.Pods),
 		flags:     f, out: out, style: flowtext.StyleFor(stdout),
 	}

@@ -174,7 +174,7 @@ func (p *proxy) watchFlows(controller *control.Controller) error {
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	c := localnode.Config{
 		Name: p.cfg.Node.Name, Version: version, Journal: v.Journal, Owners: owners,
-		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce, Daemon: inspected{p}, Exports: p.exports, CanBalance: true,
+		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce, Daemon: inspected{p}, Exports: p.exports, Algorithms: p.cfg.Node.Algorithms,
 	}
 	if p.flags.flowAPI.holds {
 		holder := hold.New(hold.Config{Node: p.cfg.Node.Name, Names: owners.Owner, Log: p.log})

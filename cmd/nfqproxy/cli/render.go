@@ -37,10 +37,11 @@ localhost_nps_accepted_pkts.`,
 			if !ok {
 				return fmt.Errorf("--family %q: want ipv4 or ipv6", family)
 			}
-			t, objects, err := table.load(cmd.InOrStdin(), cmd.ErrOrStderr())
+			in, err := table.load(cmd.InOrStdin(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
+			t, objects := in.table, in.objects
 			if t.Node().Name == "" && len(objects.Nodes) > 1 && slices.ContainsFunc(t.Services(), (*decision.ServicePort).UsesLocal) {
 				fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy: warning: several Nodes and no --node-name: no endpoint counts as local for traffic policy Local")
 			}

@@ -212,11 +212,11 @@ func (f *replayFlags) decider(stdin io.Reader, stderr io.Writer) (replay.Decider
 	if f.given("rules") {
 		return f.ruleDecider(stdin, stderr, draws)
 	}
-	table, _, err := f.table.load(stdin, stderr)
+	in, err := f.table.load(stdin, stderr)
 	if err != nil {
 		return nil, err
 	}
-	return replay.ByTable(table, draws, f.steps), nil
+	return replay.ByTable(in.table, draws, f.steps), nil
 }
 
 // output is standard output, or a file that has its name only once it is complete.

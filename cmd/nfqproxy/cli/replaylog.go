@@ -20,11 +20,11 @@ func (f *replayFlags) replayLog(name string, in, stdin io.Reader, out *bufio.Wri
 	case f.steps:
 		return fmt.Errorf("--steps: %s is a flow log: only its differences are printed", name)
 	}
-	table, _, err := f.table.load(stdin, stderr)
+	input, err := f.table.load(stdin, stderr)
 	if err != nil {
 		return err
 	}
-	log, err := replay.NewLog(table)
+	log, err := replay.NewLog(input.table)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nfqproxy/nfqproxy/datapath"
-	"github.com/nfqproxy/nfqproxy/datapath/balance"
 )
 
 // runFlags are the flags of nfqproxy run.
@@ -27,7 +26,7 @@ type runFlags struct {
 	queues        uint16
 	scope         string
 	decide        string
-	balance       string
+	algorithms    algorithmFlags
 	secondChance  bool
 	hostMasq      string
 	busyPoll      time.Duration
@@ -102,7 +101,7 @@ last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
 	flags.Uint16Var(&f.queues, "queues", defaultQueues(), "number of netfilter queues for packets to services, and as many for others; packets spread over them by CPU")
 	flags.StringVar(&f.scope, "scope", scopeAll, `new flows to queue: "all", or "services": the kernel passes flows for no service, and they have no records`)
 	flags.StringVar(&f.decide, "decide", decideQueue, `where new flows are decided: "queue", by this daemon, or "kernel": the kernel's copy of the service table decides all flows it can, for the least latency; their records have no draw. The annotation nfqproxy.io/decide of a Service ("queue", "kernel", or "queue/N": one flow in N is queued) has precedence`)
-	flags.StringVar(&f.balance, "balance", balance.Name(""), balanceUsage+`. The annotation nfqproxy.io/balance of a Service has precedence`)
+	f.algorithms.add(flags, "The annotation nfqproxy.io/balance of a Service has precedence (default: random)")
 	flags.BoolVar(&f.secondChance, "second-chance", false, "send a new TCP connection that its endpoint refuses, or does not answer before the client sends its SYN again, to another endpoint; kube-proxy does not do this")
 	flags.StringVar(&f.hostMasq, "host-masquerade", hostMasqueradeAuto, `apply the node's own masquerade rules (nat POSTROUTING: of the CNI plugin, ip-masq-agent, Docker) to translated flows, which do not traverse them: "auto" or "off"`)
 	flags.DurationVar(&f.busyPoll, "busy-poll", 0, "how long each queue's worker polls for the next packet before it sleeps, at high packet rates: less latency for new flows, more CPU time; try 100us first (default: no polling)")
@@ -154,11 +153,12 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error
 		return nil
 	}
 	cfg.Node.KernelDecides = f.decide == decideKernel
-	cfg.Node.Algorithms = balance.NewRegistry()
-	if cfg.Node.Balance, err = cfg.Node.Algorithms.Canonical(f.balance); err != nil {
-		return fmt.Errorf("--balance: %w", err)
+	a, err := f.algorithms.load(nil)
+	if err != nil {
+		return err
 	}
-	p := &proxy{cfg: cfg, flags: f, log: log, oomScore: oomScore, stdout: stdout}
+	cfg.Node.Algorithms, cfg.Node.Balance = a.Registry, a.chosen
+	p := &proxy{cfg: cfg, flags: f, scripts: a.scripts, log: log, oomScore: oomScore, stdout: stdout}
 	if err := p.connect(); err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/source/apiserver"
 	"github.com/nfqproxy/nfqproxy/control/source/saved"
 	"github.com/nfqproxy/nfqproxy/datapath"
+	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/tracking"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/hostfilter"
@@ -46,6 +47,7 @@ type proxy struct {
 	cfg          proxyconfig.Config
 	flags        *runFlags
 	log          *slog.Logger
+	scripts      []*script.Script // for balancing
 	stdout       io.Writer
 	oomScore     *int // nil: left as it is
 	engineConfig datapath.Config

@@ -13,23 +13,15 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
-	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // tableFlags make a service table from manifests, for a node that need not be this machine.
 type tableFlags struct {
-	objects []string
-	name    string
-	node    nodeFlags
-	balance string // see addBalance
-}
-
-const balanceUsage = `how endpoints are selected among those that a flow may go to: random, as kube-proxy does, or rr, wrr, lc, wlc, sed, nq, sh, dh (IPVS's schedulers), maglev, p2c, jsq(N), ewma, or eject(ALGORITHM)`
-
-// addBalance adds the flag --balance.
-func (f *tableFlags) addBalance(flags *pflag.FlagSet) {
-	flags.StringVar(&f.balance, "balance", "", balanceUsage+" (default: from the annotation nfqproxy.io/balance of the Service, or random)")
+	objects    []string
+	name       string
+	node       nodeFlags
+	algorithms algorithmFlags // not all commands have them
 }
 
 func (f *tableFlags) add(cmd *cobra.Command, flags *pflag.FlagSet) {
@@ -60,30 +52,42 @@ func (f *tableFlags) configure(objects *manifest.Objects) (config control.NodeCo
 		return config, err
 	}
 	config.SetLab(objects.Lab)
-	config.Algorithms = balance.NewRegistry()
-	if f.balance != "" {
-		if config.Balance, err = config.Algorithms.Canonical(f.balance); err != nil {
-			return config, fmt.Errorf("--balance: %w", err)
-		}
+	var scripts []string
+	if objects.Lab != nil {
+		scripts = objects.Lab.Proxy.Scripts
+	}
+	a, err := f.algorithms.load(scripts)
+	if err != nil {
+		return config, err
+	}
+	config.Algorithms = a.Registry
+	if f.algorithms.algorithm != "" {
+		config.Balance = a.chosen
 	}
 	return config, f.node.apply(&config)
 }
 
+// input is what tableFlags name.
+type input struct {
+	objects *manifest.Objects
+	config  control.NodeConfig
+	table   *decision.Table
+}
+
 // load makes the table. Warnings go to stderr.
-func (f *tableFlags) load(stdin io.Reader, stderr io.Writer) (*decision.Table, *manifest.Objects, error) {
-	objects, err := f.read(stdin)
-	if err != nil {
-		return nil, nil, err
+func (f *tableFlags) load(stdin io.Reader, stderr io.Writer) (in input, err error) {
+	if in.objects, err = f.read(stdin); err != nil {
+		return in, err
 	}
-	config, err := f.configure(objects)
-	if err != nil {
-		return nil, nil, err
+	if in.config, err = f.configure(in.objects); err != nil {
+		return in, err
 	}
-	table, warnings := control.Table(objects, config)
+	table, warnings := control.Table(in.objects, in.config)
 	for _, w := range warnings {
 		fmt.Fprintln(stderr, "nfqproxy: warning:", w)
 	}
-	return table, objects, nil
+	in.table = table
+	return in, nil
 }
 
 // readsStdin reports whether objects come from standard input.

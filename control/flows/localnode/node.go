@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/journal"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath"
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/explain"
@@ -45,8 +46,8 @@ type Config struct {
 	Exports func() []observe.Export
 	// Holder holds flows; nil: holding flows is not supported.
 	Holder observe.Holder
-	// CanBalance: the server has the node's [Balancing].
-	CanBalance bool
+	// Algorithms are those of the node's [Balancing]; nil: it has none.
+	Algorithms *balance.Registry
 	// Records is the rate limit for all readers together, in records per second; a fifth of it
 	// while the journal is busy; 0: [observe.NodeRecords]. Beyond it each reader gets a sample of flows, and a
 	// report of the missed records.
@@ -119,7 +120,7 @@ func (n *Node) Explain(ctx context.Context, q observe.Question) (*flow.Record, e
 	if q.Seed != nil {
 		seed = *q.Seed
 	}
-	s := explain.New(t, rand.New(rand.NewPCG(seed, 0)), explain.Cluster{})
+	s := explain.New(t, rand.New(rand.NewPCG(seed, 0)), explain.Cluster{Algorithms: n.config.Algorithms})
 	s.FollowReply = q.Reply
 	if n.config.HostRules != nil {
 		s.HostRules = n.config.HostRules()
@@ -173,7 +174,7 @@ func (n *Node) Stats(context.Context) ([]observe.Stats, error) {
 
 // Topology returns the nodes and pods named by the objects and endpoints.
 func (n *Node) Topology(context.Context) (*observe.Topology, error) {
-	t := &observe.Topology{Nodes: []observe.TopologyNode{}, Pods: []observe.TopologyPod{}, Hosts: []observe.TopologyHost{}, CanHold: n.config.Holder != nil, CanBalance: n.config.CanBalance}
+	t := &observe.Topology{Nodes: []observe.TopologyNode{}, Pods: []observe.TopologyPod{}, Hosts: []observe.TopologyHost{}, CanHold: n.config.Holder != nil, CanBalance: n.config.Algorithms != nil}
 	nodes := map[string][]netip.Addr{n.config.Name: nil}
 	pods := make(map[string]observe.TopologyPod)
 	if table := n.config.Table(); table != nil {

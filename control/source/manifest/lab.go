@@ -19,6 +19,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/controllers"
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
+	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -153,11 +154,15 @@ type LabProxy struct {
 	NodePortAddresses   []netip.Prefix `json:"nodePortAddresses"`
 	// Balance is the algorithm of Services without the annotation nfqproxy.io/balance; empty: random.
 	Balance Algorithm `json:"balance"`
+	// Scripts are files with policies in Starlark, which Balance and the annotation may name; the file names them
+	// relative to its directory.
+	Scripts []string `json:"scripts"`
 	// SecondChance sends connections that are refused or not answered to another endpoint.
 	SecondChance bool `json:"secondChance"`
 }
 
-// Algorithm is a balancing algorithm, as [balance.Registry.Canonical] returns it; empty: random.
+// Algorithm is a balancing algorithm, as [balance.Registry.Canonical] returns it; empty: random. A script is one of
+// LabProxy.Scripts.
 type Algorithm string
 
 // Negated is a bool that has its opposite in the file.
@@ -181,7 +186,9 @@ var formats = map[reflect.Type]format{
 }
 
 func readAlgorithm(s string) (any, error) {
-	canonical, err := balance.NewRegistry().Canonical(s)
+	r := balance.NewRegistry()
+	r.Add(script.Entry(func(string) (balance.Algorithm, error) { return balance.Algorithm{}, nil })) // completeLab knows the scripts
+	canonical, err := r.Canonical(s)
 	return Algorithm(canonical), err
 }
 
@@ -267,11 +274,34 @@ func (l *loader) lab(at place, m map[string]any, duplicates []string) {
 	if w := l.decoder.respelled.Warning("Lab"); w != "" {
 		l.objects.Warnings = append(l.objects.Warnings, w)
 	}
+	for i, s := range lab.Proxy.Scripts {
+		lab.Proxy.Scripts[i] = at.beside(s)
+	}
 	for _, o := range lab.Objects {
-		if !filepath.IsAbs(o) {
-			o = filepath.Join(filepath.Dir(at.file), o)
+		l.further = append(l.further, at.beside(o))
+	}
+}
+
+// beside is a path that is relative to the directory of the file.
+func (p *place) beside(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(filepath.Dir(p.file), path)
+}
+
+// checkScripts reports scripts that cannot be told apart by their names, and an algorithm that is none of them.
+func (l *loader) checkScripts(at place, p *LabProxy) {
+	known := make(map[string]bool)
+	for i, path := range p.Scripts {
+		name := filepath.Base(path)
+		if known[name] {
+			l.fail(at, fmt.Sprintf("proxy.scripts[%d]", i), fmt.Errorf("a second file %s: want different file names", name))
 		}
-		l.further = append(l.further, o)
+		known[name] = true
+	}
+	if _, path := script.Path(string(p.Balance)); path != "" && !known[path] {
+		l.fail(at, "proxy.balance", fmt.Errorf("script %s is not in proxy.scripts", path))
 	}
 }
 
@@ -306,6 +336,7 @@ func (l *loader) completeLab(at place, lab *Lab) {
 	for i := range lab.Clients {
 		complete(fmt.Sprintf("clients[%d]", i), lab.Clients[i].Name, lab.Clients[i].Ports)
 	}
+	l.checkScripts(at, &lab.Proxy)
 	given := NewGiven(lab)
 	for i := range lab.Deployments {
 		d := &lab.Deployments[i]

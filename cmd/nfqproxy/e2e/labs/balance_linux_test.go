@@ -3,6 +3,8 @@ package labs
 import (
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +96,70 @@ spec:
 	change("best")
 	c.Logged(`balancing algorithm \"best\": unknown`)
 	dial() // as before, by kube-proxy's draw
+}
+
+// TestBalanceScript: a policy in Starlark decides, a new version counts as soon as it is saved, a version that cannot be
+// compiled does not, and while a policy fails endpoints are drawn.
+func TestBalanceScript(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	policy := filepath.Join(dir, "my.star")
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save := func(body string) {
+		t.Helper()
+		write(policy, ("def pick(candidates, flow, state):\n    " + body + "\n"))
+	}
+	save(`return 0, "the first"`)
+	text := strings.NewReplacer("replicas: 2", "replicas: 3", "clusterCIDRs:", "proxy: {balance: script:my.star, scripts: [my.star]}\nclusterCIDRs:").Replace(changing)
+	path := filepath.Join(dir, "lab.yaml")
+	write(path, text)
+	file, err := lab.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := e2etest.Up(t, file, lab.Options{Arguments: []string{"-v"}})
+	dial := func() string {
+		t.Helper()
+		conn, err := dialBriefly(c, "shell", "10.96.0.1:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Ask(conn).Pod
+	}
+	evidence := func(text string) *flow.Record {
+		t.Helper()
+		return c.WaitRecord("of a flow with "+text, func(r *flow.Record) bool { return r.Balance != nil && strings.Contains(r.Balance.Evidence, text) })
+	}
+	// expect connects until the version of the policy that leads to a pod is in use.
+	expect := func(pod, text string) {
+		t.Helper()
+		e2etest.Eventually(t, e2etest.Patience, "flows to "+pod, func() bool { return dial() == pod })
+		if r := evidence(text); r.Balance.Algorithm != "script:my.star" || r.Pod != pod {
+			t.Errorf("%s: %+v to %s, want %s", text, r.Balance, r.Pod, pod)
+		}
+	}
+	if pod := dial(); pod != "default/web-1" {
+		t.Errorf("connected to %s, want default/web-1", pod)
+	}
+	evidence("the first")
+	// The candidates are in the order of their addresses: web-3 is on node-a, as web-1 is.
+	save(`return 2, "the last"`)
+	expect("default/web-2", "the last")
+	save(`return best`)
+	c.Logged("cannot use the new version of a balancing script: the version before stays")
+	expect("default/web-2", "the last")
+	save(`return candidates[7]`)
+	e2etest.Eventually(t, e2etest.Patience, "draws among all pods", func() bool { return dial() == "default/web-3" })
+	evidence("script failed: my.star:2:22: list index 7 out of range [-3:2]: drawn among 3")
+	c.Logged("balancing script failed: the endpoint is drawn at random")
+	if n := c.Metric("node-a", `nfqproxy_balance_script_failures_total{script="my.star"}`); n == 0 {
+		t.Error("no failure is counted")
+	}
 }
 
 // TestSecondChance: connections to a pod whose server has stopped are refused; with second chances none is, and the

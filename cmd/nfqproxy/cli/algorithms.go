@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
+	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
+)
+
+// algorithmFlags choose how endpoints are selected.
+type algorithmFlags struct {
+	algorithm string
+	scripts   []string
+}
+
+// add adds --balance, with a default for its description, and --balance-script.
+func (f *algorithmFlags) add(flags *pflag.FlagSet, without string) {
+	flags.StringVar(&f.algorithm, "balance", "", "how endpoints are selected among those that a flow may go to: random, as kube-proxy does, or rr, wrr, lc, wlc, sed, nq, sh, dh (IPVS's schedulers), maglev, p2c, jsq(N), ewma, eject(ALGORITHM), or script:FILE, a policy in Starlark. "+without)
+	flags.StringArrayVar(&f.scripts, "balance-script", nil, "a file with a policy in Starlark that Services may name: nfqproxy.io/balance: script:FILE, without its directory; may be repeated")
+}
+
+// algorithms are those that Services may name.
+type algorithms struct {
+	*balance.Registry
+	// chosen is that of --balance by its canonical name; empty: random.
+	chosen  string
+	scripts []*script.Script
+}
+
+// load reads the flags and the scripts that they name; more are paths of further scripts.
+func (f *algorithmFlags) load(more []string) (a algorithms, err error) {
+	a.Registry = balance.NewRegistry()
+	paths := slices.Concat(f.scripts, more)
+	name, path := script.Path(f.algorithm)
+	known := slices.ContainsFunc(paths, func(p string) bool { return p == path || filepath.Base(p) == path })
+	if path != "" && !known {
+		paths = append(paths, path)
+	}
+	for _, p := range paths {
+		s, err := script.Load(p)
+		if err != nil {
+			return a, err
+		}
+		a.scripts = append(a.scripts, s)
+	}
+	if err := script.Register(a.Registry, a.scripts...); err != nil {
+		return a, fmt.Errorf("--balance-script: %w", err)
+	}
+	if a.chosen, err = a.Canonical(cmp.Or(name, balance.Name(""))); err != nil {
+		return a, fmt.Errorf("--balance: %w", err)
+	}
+	return a, nil
+}
