@@ -215,7 +215,11 @@ func (b *Balancer) Follow(t *decision.Table) {
 	b.mu.Lock()
 	before, gone := b.table, b.gone
 	b.table, b.gone = t, nil
+	unused := before == nil && len(b.ports) == 0
 	b.mu.Unlock()
+	if unused { // no service port has had flows: all of the table's are left to their first one
+		return
+	}
 	for _, k := range gone {
 		if !has(t.Service(k.name.Service()), k) {
 			b.remove(k)

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/balance/exact"
 )
 
 // Endpoint is the state of an endpoint of a service port. It survives changes of the set that the
@@ -62,8 +64,8 @@ const decay = 10 * time.Second
 func (e *Endpoint) sample(after time.Duration, at int64) {
 	was, now := math.Float64frombits(e.latency.Load()), max(after.Seconds(), 1e-9)
 	if was > now {
-		w := math.Exp(-float64(max(at-e.latencyAt.Load(), 0)) / float64(decay))
-		now = was*w + now*(1-w)
+		w := exact.Exp(-float64(max(at-e.latencyAt.Load(), 0)) / float64(decay))
+		now = float64(was*w) + float64(now*(1-w)) // not fused: simulations have the same result on all machines
 	}
 	e.latency.Store(math.Float64bits(now))
 	e.latencyAt.Store(at)
