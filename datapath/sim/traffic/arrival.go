@@ -1,0 +1,134 @@
+package traffic
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// Arrivals is the process by which flows arrive. It is open: arrivals do not wait for replies.
+type Arrivals struct {
+	// Process is poisson, deterministic (at even distances), mmpp (a Poisson process whose rate changes)
+	// or trace.
+	Process string `yaml:"process"`
+	// Rate is the number of flows per second in the whole cluster; of poisson and deterministic.
+	Rate float64 `yaml:"rate"`
+	// Load sets the rate instead: the share of all endpoints' workers that is busy on average. 1 is as much
+	// as the endpoints can do.
+	Load float64 `yaml:"load"`
+	// States are those of mmpp, one after the other; they stay for exponential times.
+	States []State `yaml:"states"`
+	// Flows bounds the number of flows; 0: the duration only.
+	Flows int `yaml:"flows"`
+	// Trace are the flows of trace, by their times. File has one on each line: seconds, and perhaps the
+	// service's name and the seconds of its work, separated by commas.
+	Trace []Traced `yaml:"-"`
+	File  string   `yaml:"file"`
+}
+
+// State is a state of an MMPP, a Markov-modulated Poisson process.
+type State struct {
+	Rate float64       `yaml:"rate"` // flows per second
+	Stay time.Duration `yaml:"stay"` // the mean of its times
+}
+
+// Traced is a flow of a trace.
+type Traced struct {
+	At      time.Duration
+	Service int           // in Cluster.Services; -1: by popularity
+	Work    time.Duration // -1: by its distribution
+}
+
+// The processes.
+const (
+	poisson       = "poisson"
+	deterministic = "deterministic"
+	mmpp          = "mmpp"
+	traced        = "trace"
+)
+
+var processes = []string{poisson, deterministic, mmpp, traced}
+
+// never is after all times.
+const never = math.MaxInt64
+
+// arrivals makes arrivals.
+type arrivals struct {
+	*Arrivals
+	r    *rand.Rand
+	n    int   // that were made
+	at   int64 // of the last one
+	gap  float64
+	rest float64 // of the time of the last one, below a nanosecond
+	// state is that of mmpp, and until its end.
+	state int
+	until int64
+}
+
+// capacity is how many connections per second all endpoints can work on.
+func (c *Config) capacity() float64 {
+	workers := 0
+	for i := range c.Cluster.Services {
+		s := &c.Cluster.Services[i]
+		workers += s.Concurrency * len(s.Endpoints)
+	}
+	return float64(workers) / c.Workload.Work.average().Seconds()
+}
+
+func newArrivals(c *Config, r *rand.Rand) *arrivals {
+	a := &arrivals{Arrivals: &c.Workload.Arrivals, r: r}
+	rate := a.Rate
+	if a.Load > 0 {
+		rate = a.Load * c.capacity()
+	}
+	a.gap = min(float64(time.Second)/rate, float64(longest))
+	if a.Process == mmpp {
+		a.enter(0)
+	}
+	return a
+}
+
+// enter enters a state of mmpp.
+func (a *arrivals) enter(state int) {
+	a.state = state
+	s := &a.States[state]
+	a.gap = min(float64(time.Second)/s.Rate, float64(longest))
+	a.until = a.at + int64(min(float64(s.Stay)*unitExponential(a.r), float64(longest)))
+}
+
+// next is the time of the next flow, and of trace the flow; never: there is none.
+func (a *arrivals) next() (int64, *Traced) {
+	if a.Flows > 0 && a.n >= a.Flows {
+		return never, nil
+	}
+	a.n++
+	switch a.Process {
+	case traced:
+		if a.n > len(a.Trace) {
+			return never, nil
+		}
+		t := &a.Trace[a.n-1]
+		return int64(t.At), t
+	case deterministic:
+		a.add(a.gap)
+	case mmpp:
+		for {
+			if a.add(a.gap * unitExponential(a.r)); a.at < a.until {
+				break
+			}
+			a.at, a.rest = a.until, 0 // the process has no memory: it begins anew in the next state
+			a.enter((a.state + 1) % len(a.States))
+		}
+	default:
+		a.add(a.gap * unitExponential(a.r))
+	}
+	return a.at, nil
+}
+
+// add adds nanoseconds to the time.
+func (a *arrivals) add(gap float64) {
+	gap = min(gap, float64(longest)) + a.rest
+	whole := math.Floor(gap)
+	a.rest = gap - whole
+	a.at += int64(whole)
+}

@@ -1,0 +1,250 @@
+package traffic
+
+import (
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// lifecycle is that of an event that changes the endpoints of a service; nil: it does not.
+func (e *Event) lifecycle() *Lifecycle {
+	switch {
+	case e.Scale != nil:
+		return &e.Scale.Lifecycle
+	case e.RollingUpdate != nil:
+		return &e.RollingUpdate.Lifecycle
+	}
+	return nil
+}
+
+// change does what an Event, or the life of an endpoint, has for this time.
+func (s *simulation) change(e timed) {
+	ev := &s.c.Events[e.tag]
+	switch e.kind {
+	case change:
+		s.begin(ev, e.tag)
+	case undo:
+		s.end(ev)
+	case replace:
+		s.launch(s.servers[e.id].service, e.id, e.tag)
+	case ready:
+		server := &s.servers[e.id]
+		if server.ending || !s.nodes[server.node].alive {
+			return
+		}
+		server.listed = true
+		if server.replaces >= 0 {
+			s.leave(server.replaces, e.tag)
+		}
+		s.publish(server.service)
+	case listens:
+		s.servers[e.id].listening = s.servers[e.id].present
+	case deaf:
+		s.servers[e.id].listening = false
+	case gone:
+		s.lose(e.id)
+	case noticed:
+		s.evict(e.id)
+	}
+}
+
+// begin begins an Event.
+func (s *simulation) begin(ev *Event, number uint32) {
+	for_ := int64(0)
+	switch {
+	case ev.Scale != nil:
+		s.scale(ev.Scale, number)
+	case ev.RollingUpdate != nil:
+		u := ev.RollingUpdate
+		every, at := orDefault(u.Every, u.Ready), s.now
+		for _, id := range s.running(s.service(u.Service)) {
+			s.queue.add(at, replace, id, number)
+			at += int64(every)
+		}
+	case ev.Slow != nil:
+		s.slow(ev.Slow, ev.Slow.Factor)
+		for_ = int64(ev.Slow.For)
+	case ev.Antagonist != nil:
+		s.antagonist(ev.Antagonist, ev.Antagonist.Factor)
+		for_ = int64(ev.Antagonist.For)
+	case ev.NodeLoss != nil:
+		s.loseNodes(ev.NodeLoss)
+	case ev.Flush != nil:
+		s.flush(orDefault(ev.Flush.Nodes, len(s.nodes)))
+	case ev.Away != nil:
+		s.control.away++
+		for_ = int64(ev.Away.For)
+	}
+	if for_ > 0 {
+		s.queue.add(s.now+for_, undo, 0, number)
+	}
+}
+
+// end ends an Event that is for some time.
+func (s *simulation) end(ev *Event) {
+	switch {
+	case ev.Slow != nil:
+		s.slow(ev.Slow, 1)
+	case ev.Antagonist != nil:
+		s.antagonist(ev.Antagonist, 1)
+	case ev.Away != nil:
+		if s.control.away--; s.control.away == 0 && s.control.withheld {
+			s.control.withheld = false
+			s.distribute()
+		}
+	}
+}
+
+// running are the endpoints of a service that are not ending.
+func (s *simulation) running(service int32) (ids []int32) {
+	for _, id := range s.members[service] {
+		if !s.servers[id].ending {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (s *simulation) scale(ev *Scale, number uint32) {
+	service := s.service(ev.Service)
+	running := s.running(service)
+	for range ev.To - len(running) {
+		s.launch(service, -1, number)
+	}
+	if ev.To < len(running) {
+		for _, id := range running[ev.To:] {
+			s.leave(id, number)
+		}
+		s.publish(service)
+	}
+}
+
+// launch starts an endpoint on the next node that is there.
+func (s *simulation) launch(service, replaces int32, number uint32) {
+	k, l := &s.control, s.c.Events[number].lifecycle()
+	for range s.nodes {
+		if k.place++; s.nodes[k.place%len(s.nodes)].alive {
+			break
+		}
+	}
+	weight := uint16(1)
+	if replaces >= 0 {
+		weight = s.servers[replaces].weight
+	} else if all := s.c.Cluster.Services[service].Endpoints; len(all) > 0 {
+		weight = all[0].Weight
+	}
+	id := s.newServer(Endpoint{AddrPort: EndpointAddr(MaxGenerated + k.started), Node: k.place % len(s.nodes), Weight: weight}, service)
+	k.started++
+	s.servers[id].replaces = replaces
+	s.members[service] = append(s.members[service], id)
+	s.queue.add(s.now+int64(l.Ready+l.Listens), listens, id, number)
+	s.queue.add(s.now+int64(l.Ready), ready, id, number)
+}
+
+// leave has an endpoint end. The tables are not made yet.
+func (s *simulation) leave(id int32, number uint32) {
+	e, l := &s.servers[id], s.c.Events[number].lifecycle()
+	if e.ending {
+		return
+	}
+	e.ending, e.listed = true, false
+	s.members[e.service] = slices.DeleteFunc(s.members[e.service], func(other int32) bool { return other == id })
+	s.queue.add(s.now+int64(min(l.PreStop, l.Grace)), deaf, id, number)
+	s.queue.add(s.now+int64(l.Grace), gone, id, number)
+}
+
+func (s *simulation) slow(ev *Slow, factor float64) {
+	running := s.running(s.service(ev.Service))
+	for _, id := range running[:min(orDefault(ev.Endpoints, 1), len(running))] {
+		s.servers[id].factor = factor
+	}
+}
+
+// last are the last nodes.
+func (s *simulation) last(n int) []node {
+	return s.nodes[len(s.nodes)-min(orDefault(n, 1), len(s.nodes)):]
+}
+
+func (s *simulation) antagonist(ev *Antagonist, factor float64) {
+	nodes := s.last(ev.Nodes)
+	for i := range nodes {
+		nodes[i].factor = factor
+	}
+}
+
+func (s *simulation) loseNodes(ev *NodeLoss) {
+	nodes := s.last(ev.Nodes)
+	for i := range nodes {
+		nodes[i].alive = false
+	}
+	for id := range s.servers {
+		if !s.nodes[s.servers[id].node].alive && s.servers[id].present {
+			s.lose(int32(id))
+		}
+	}
+	s.queue.add(s.now+int64(orDefault(ev.Noticed, defaultNoticed)), noticed, int32(len(s.nodes)-len(nodes)), 0)
+}
+
+// evict removes the endpoints of lost nodes, from a number on, from their services.
+func (s *simulation) evict(first int32) {
+	var services []int32
+	for id := range s.servers {
+		if e := &s.servers[id]; e.node >= first && e.listed && !e.present {
+			e.listed, e.ending = false, true
+			services = append(services, e.service)
+		}
+	}
+	slices.Sort(services)
+	services = slices.Compact(services)
+	for _, number := range services {
+		s.members[number] = slices.DeleteFunc(s.members[number], func(id int32) bool { return s.servers[id].ending })
+	}
+	s.publish(services...)
+}
+
+// flush empties the connection tables of the first nodes.
+func (s *simulation) flush(nodes int) {
+	for i := range s.closed.n {
+		if e := s.closed.at(i); e.node >= 0 && int(e.node) < nodes {
+			e.tracked.Observe(balance.Event{Kind: balance.Ended, At: s.now})
+			e.node = -1
+		}
+	}
+	for id := range s.connections {
+		c := &s.connections[id]
+		if c.phase != free && c.phase != unanswered && int(c.node) < nodes && s.nodes[c.node].alive {
+			s.decideAgain(int32(id))
+		}
+	}
+}
+
+// decideAgain decides a connection that has lost its entry. The endpoint of another decision does not
+// have the connection, and resets it.
+func (s *simulation) decideAgain(id int32) {
+	c := &s.connections[id]
+	n := &s.nodes[c.node]
+	s.observe(c, balance.Inactive, 0)
+	s.observe(c, balance.Ended, 0)
+	c.hasTracker = false
+	e := &s.servers[c.server]
+	d := s.decide(n, c.client, c.port, e.service)
+	if d.Verdict == decision.DNAT && s.control.server(&d) == c.server {
+		c.tracked, c.hasTracker = n.balancer.Connection(&d)
+		return
+	}
+	n.balancer.Undo(&d)
+	if s.broken(c); c.counted && e.listed {
+		s.result.Remapped++
+	}
+	number, phase := c.server, c.phase
+	if phase == waits {
+		s.remove(&e.waiting, id)
+	} else {
+		s.remove(&e.taken, id)
+	}
+	s.release(id)
+	if phase == works {
+		s.rest(number)
+	}
+}

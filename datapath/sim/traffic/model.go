@@ -1,0 +1,204 @@
+// Package traffic simulates a cluster under load in simulated time: clients on nodes, flows that each
+// node's own decision code sends to endpoints, endpoints that work, queue and refuse, and changes of
+// the cluster. Nothing of the decision is modelled: it is [decision.Decide] with a [balance.Balancer]
+// for each node.
+//
+// A run reads no clock and starts no goroutine. Its result has the same bits for the same [Config] on
+// all machines.
+package traffic
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
+)
+
+// Config is a simulation. Times are since its start. The tags are those of experiment files.
+type Config struct {
+	Cluster  Cluster  `yaml:"cluster"`
+	Workload Workload `yaml:"workload"`
+	Events   []Event  `yaml:"events"`
+
+	// Duration is for how long flows arrive. The simulation goes on until all connections have ended.
+	Duration time.Duration `yaml:"duration"`
+	// Warmup is the time at the start whose flows are in no result.
+	Warmup time.Duration `yaml:"warmup"`
+	// Window is the time from one row of the time series to the next; 0: 1/60 of Duration.
+	Window time.Duration `yaml:"window"`
+}
+
+// Cluster is the simulated cluster when the simulation starts.
+type Cluster struct {
+	Nodes    []Node    `yaml:"-"`
+	Services []Service `yaml:"-"`
+	// Propagation is the time from a change to its arrival at a node, for each node of its own; nil: none.
+	Propagation *Distribution `yaml:"propagation"`
+}
+
+// Node is a node with clients and endpoints.
+type Node struct {
+	Name, Zone string
+}
+
+// Service is a service with one port.
+type Service struct {
+	Namespace, Name string
+	ClusterIP       netip.Addr
+	Port            uint16
+	// Algorithm is the service's own; empty: the one that is examined.
+	Algorithm string
+	// Concurrency is how many connections an endpoint works on at a time, at least 1. Backlog is how
+	// many others wait; it refuses more.
+	Concurrency, Backlog int
+	// SameZone: nodes use the endpoints of their zone, if there are any (trafficDistribution
+	// PreferSameZone).
+	SameZone  bool
+	Endpoints []Endpoint
+}
+
+// Endpoint is an endpoint of a service.
+type Endpoint struct {
+	AddrPort netip.AddrPort
+	Node     int // in Cluster.Nodes
+	Weight   uint16
+}
+
+// Workload is what clients do.
+type Workload struct {
+	Arrivals Arrivals `yaml:"arrivals"`
+	// Zipf is the exponent of the services' popularity: the k-th gets flows in proportion to k to the
+	// power of -Zipf; 0: all the same.
+	Zipf    float64 `yaml:"zipf"`
+	Clients Clients `yaml:"clients"`
+	// Work is the time that an endpoint works on a connection.
+	Work Distribution `yaml:"work"`
+	// Idle is the time that a connection stays open after the work; nil: none.
+	Idle *Distribution `yaml:"idle"`
+	// RoundTrip is the time of a packet to the endpoint and of its reply.
+	RoundTrip time.Duration `yaml:"roundTrip"`
+	// Accept is who answers a client: worker, when a worker takes the connection, or kernel, at once, while
+	// the connection waits in the backlog. Empty: worker.
+	Accept string `yaml:"accept"`
+	// GiveUp is after what time a client without any reply gives up; 0: 3 seconds.
+	GiveUp time.Duration `yaml:"giveUp"`
+	// TimeWait is for how long the entry of a closed connection remains in its node's connection table,
+	// where some algorithms count it; 0: 120 seconds (net.netfilter.nf_conntrack_tcp_timeout_time_wait).
+	TimeWait time.Duration `yaml:"timeWait"`
+}
+
+// The values of Workload.Accept.
+const (
+	ByWorker = "worker"
+	ByKernel = "kernel"
+)
+
+const (
+	defaultGiveUp   = 3 * time.Second
+	defaultTimeWait = 120 * time.Second
+)
+
+// Clients are the clients on each node.
+type Clients struct {
+	// PerNode is the number of addresses; 0: 10.
+	PerNode int `yaml:"perNode"`
+	// Ports is how many source ports a client uses in turn; 0: 28,232, the default range of Linux
+	// (net.ipv4.ip_local_port_range).
+	Ports int `yaml:"ports"`
+}
+
+const (
+	firstPort, portRange = 32768, 28232
+	defaultClients       = 10
+	maxClients           = 1 << 20 // addresses in 172.16.0.0/12
+)
+
+// Event is a change at a time. Exactly one of the others is set.
+type Event struct {
+	At            time.Duration  `yaml:"at"`
+	Scale         *Scale         `yaml:"scale"`
+	RollingUpdate *RollingUpdate `yaml:"rollingUpdate"`
+	Slow          *Slow          `yaml:"slow"`
+	Antagonist    *Antagonist    `yaml:"antagonist"`
+	NodeLoss      *NodeLoss      `yaml:"nodeLoss"`
+	Flush         *Flush         `yaml:"conntrackFlush"`
+	Away          *Away          `yaml:"apiServerAway"`
+}
+
+// Scale sets the number of a service's endpoints. New ones start as those of a rolling update, and those
+// that are too many, the newest, end as those of one.
+type Scale struct {
+	Lifecycle `yaml:",inline"`
+	To        int `yaml:"to"`
+}
+
+// RollingUpdate replaces all endpoints of a service, one after the other: a new one starts, and when it
+// is ready, an old one ends.
+type RollingUpdate struct {
+	Lifecycle `yaml:",inline"`
+	// Every is the time from one endpoint to the next; 0: as long as one takes to be ready.
+	Every time.Duration `yaml:"every"`
+}
+
+// Lifecycle is how endpoints of a service start and end.
+type Lifecycle struct {
+	// Service is the service's name, or namespace/name; empty: the first.
+	Service string `yaml:"service"`
+	// Ready is the time from an endpoint's start until it is in the service; Listens that until it accepts
+	// connections. It refuses until then: Listens after Ready is a readiness probe that succeeds too early.
+	Ready   time.Duration `yaml:"ready"`
+	Listens time.Duration `yaml:"listens"`
+	// PreStop is the time that an endpoint still accepts connections after it has left the service. Then
+	// it refuses, until Grace has passed since it left: then it is gone, with the connections that are
+	// still open.
+	PreStop time.Duration `yaml:"preStop"`
+	Grace   time.Duration `yaml:"grace"`
+}
+
+// Slow makes the first endpoints of a service slower.
+type Slow struct {
+	Service   string        `yaml:"service"`
+	Endpoints int           `yaml:"endpoints"` // 0: 1
+	Factor    float64       `yaml:"factor"`    // of the time of their work
+	For       time.Duration `yaml:"for"`       // 0: until the end
+}
+
+// Antagonist is other load on the last nodes, which makes their endpoints slower.
+type Antagonist struct {
+	Nodes  int           `yaml:"nodes"` // 0: 1
+	Factor float64       `yaml:"factor"`
+	For    time.Duration `yaml:"for"` // 0: until the end
+}
+
+// NodeLoss is the loss of the last nodes, with their clients and endpoints. Connections to these end, and
+// new ones get no reply.
+type NodeLoss struct {
+	Nodes int `yaml:"nodes"` // 0: 1
+	// Noticed is after what time the endpoints leave their services; 0: 40 seconds
+	// (kube-controller-manager --node-monitor-grace-period up to Kubernetes 1.31).
+	Noticed time.Duration `yaml:"noticed"`
+}
+
+const defaultNoticed = 40 * time.Second
+
+// Flush empties the connection tables of the first nodes. Their open connections are decided again, and
+// those that get another endpoint break.
+type Flush struct {
+	Nodes int `yaml:"nodes"` // 0: all
+}
+
+// Away is an API server that is away: changes reach the nodes when it is back.
+type Away struct {
+	For time.Duration `yaml:"for"`
+}
+
+// Options are those of a run that do not change what is simulated.
+type Options struct {
+	// Algorithms has the algorithms; nil: the built-in ones.
+	Algorithms *balance.Registry
+	// Progress is called now and then with the simulated time; it reports whether to go on. Nil: go on.
+	Progress func(at time.Duration) bool
+	// Stopwatch returns nanoseconds, to measure the time of decisions; nil: they are not measured. It has
+	// no influence on anything else.
+	Stopwatch func() int64
+}

@@ -1,0 +1,276 @@
+package traffic
+
+import (
+	"net/netip"
+
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
+)
+
+// server is an endpoint. Its number is its position in simulation.servers.
+type server struct {
+	addr    netip.AddrPort
+	service int32
+	node    int32
+	weight  uint16
+	// listed: it is in the newest table. listening: it accepts connections. present: packets reach it.
+	listed, listening, present bool
+	// ending: it is leaving, or has left.
+	ending bool
+	factor float64 // of the time of its work
+
+	busy           int32 // workers
+	waiting, taken list  // connections without and with a worker, or after the work
+	flows          int32 // that were sent to it after the warm-up
+	recent         int32 // in this window
+	replaces       int32 // the endpoint that ends when this one is ready; -1: none
+}
+
+// open counts its connections.
+func (s *server) open() int32 { return s.waiting.n + s.taken.n }
+
+// phase is where a connection is in its life.
+type phase uint8
+
+const (
+	free phase = iota // the record is not in use
+	waits
+	works
+	idles
+	unanswered // there is no endpoint to reply
+)
+
+// connection is a connection, from the decision to its end.
+type connection struct {
+	arrived    int64
+	work, idle int64
+	tracked    balance.Connection
+	server     int32
+	node       int32
+	client     int32
+	next, prev int32 // in a list of its server
+	use        uint32
+	port       uint16
+	phase      phase
+	// counted: it arrived after the warm-up. hasTracker: tracked is valid.
+	counted, hasTracker bool
+}
+
+// list is a list of connections, oldest first.
+type list struct{ first, last, n int32 }
+
+var emptyList = list{-1, -1, 0}
+
+func (s *simulation) push(l *list, id int32) {
+	c := &s.connections[id]
+	c.prev, c.next = l.last, -1
+	if l.last >= 0 {
+		s.connections[l.last].next = id
+	} else {
+		l.first = id
+	}
+	l.last = id
+	l.n++
+}
+
+func (s *simulation) remove(l *list, id int32) {
+	c := &s.connections[id]
+	if c.prev >= 0 {
+		s.connections[c.prev].next = c.next
+	} else {
+		l.first = c.next
+	}
+	if c.next >= 0 {
+		s.connections[c.next].prev = c.prev
+	} else {
+		l.last = c.prev
+	}
+	l.n--
+}
+
+// newConnection returns the number of a connection's record.
+func (s *simulation) newConnection() int32 {
+	if n := len(s.unused); n > 0 {
+		id := s.unused[n-1]
+		s.unused = s.unused[:n-1]
+		return id
+	}
+	s.connections = append(s.connections, connection{})
+	return int32(len(s.connections) - 1)
+}
+
+// release ends the use of a record.
+func (s *simulation) release(id int32) {
+	c := &s.connections[id]
+	*c = connection{use: c.use + 1}
+	s.unused = append(s.unused, id)
+}
+
+// offer gives a new connection to its endpoint.
+func (s *simulation) offer(id int32) {
+	c := &s.connections[id]
+	e := &s.servers[c.server]
+	service := &s.c.Cluster.Services[e.service]
+	switch {
+	case !e.present:
+		c.phase = unanswered
+		s.queue.add(s.now+s.giveUp, gaveUp, id, c.use)
+	case !e.listening || int(e.busy) >= service.Concurrency && int(e.waiting.n) >= service.Backlog:
+		if c.counted {
+			s.result.Refused++
+			s.window.Refused++
+		}
+		s.observe(c, balance.Refused, 0)
+		s.observe(c, balance.Inactive, 0)
+		s.observe(c, balance.Ended, 0)
+		s.release(id)
+	default:
+		if s.c.Workload.Accept == ByKernel {
+			s.answered(c, 0)
+		}
+		if int(e.busy) < service.Concurrency {
+			s.start(id)
+			return
+		}
+		c.phase = waits
+		s.push(&e.waiting, id)
+	}
+}
+
+// start has a worker take the connection.
+func (s *simulation) start(id int32) {
+	c := &s.connections[id]
+	e := &s.servers[c.server]
+	if s.c.Workload.Accept != ByKernel {
+		s.answered(c, s.now-c.arrived)
+	}
+	if c.counted {
+		s.waits++
+		if s.now > c.arrived {
+			s.waited++
+		}
+	}
+	c.phase = works
+	e.busy++
+	s.push(&e.taken, id)
+	work := c.work
+	if f := max(e.factor, s.nodes[e.node].factor); f != 1 {
+		work = int64(min(float64(work)*f, float64(longest)))
+	}
+	s.queue.add(s.now+work, workDone, id, c.use)
+}
+
+// answered: the client gets a reply after a wait.
+func (s *simulation) answered(c *connection, wait int64) {
+	latency := wait + int64(s.c.Workload.RoundTrip)
+	if c.counted {
+		s.result.Connect = append(s.result.Connect, latency)
+		s.connects = append(s.connects, latency)
+	}
+	s.observe(c, balance.Answered, latency)
+}
+
+// done ends the work on a connection.
+func (s *simulation) done(id int32) {
+	c := &s.connections[id]
+	number := c.server
+	if c.counted {
+		s.result.Response = append(s.result.Response, s.now-c.arrived+int64(s.c.Workload.RoundTrip))
+	}
+	if c.idle > 0 {
+		c.phase = idles
+		s.queue.add(s.now+c.idle, idleDone, id, c.use)
+	} else {
+		s.close(id)
+	}
+	s.rest(number)
+}
+
+// rest has a worker of an endpoint take the next connection.
+func (s *simulation) rest(number int32) {
+	e := &s.servers[number]
+	e.busy--
+	if id := e.waiting.first; id >= 0 && e.present {
+		s.remove(&e.waiting, id)
+		s.start(id)
+	}
+}
+
+// close ends a connection that a worker took.
+func (s *simulation) close(id int32) {
+	c := &s.connections[id]
+	s.remove(&s.servers[c.server].taken, id)
+	s.inactive(c)
+	s.release(id)
+}
+
+// inactive: the connection is closed. Its entry remains for some time.
+func (s *simulation) inactive(c *connection) {
+	if c.hasTracker {
+		s.observe(c, balance.Inactive, 0)
+		s.closed.push(entry{s.now + s.timeWait, c.tracked, c.node})
+	}
+}
+
+// lose ends all connections of an endpoint that is no longer there.
+func (s *simulation) lose(number int32) {
+	e := &s.servers[number]
+	e.listening, e.present, e.busy = false, false, 0
+	for _, l := range []*list{&e.waiting, &e.taken} {
+		for id := l.first; id >= 0; id = l.first {
+			c := &s.connections[id]
+			s.broken(c)
+			s.remove(l, id)
+			s.inactive(c)
+			s.release(id)
+		}
+	}
+}
+
+// broken counts a connection that ended before its time.
+func (s *simulation) broken(c *connection) {
+	if c.counted && s.nodes[c.node].alive {
+		s.result.Broken++
+		s.window.Broken++
+	}
+}
+
+// entry is the entry of a closed connection.
+type entry struct {
+	until   int64
+	tracked balance.Connection
+	node    int32
+}
+
+// entries are those of closed connections, in the order of their ends, because all remain for the same time.
+type entries struct {
+	ring     []entry
+	first, n int
+}
+
+func (q *entries) push(e entry) {
+	if q.n == len(q.ring) {
+		ring := make([]entry, max(2*q.n, 1024))
+		for i := range q.n {
+			ring[i] = *q.at(i)
+		}
+		q.ring, q.first = ring, 0
+	}
+	q.n++
+	*q.at(q.n - 1) = e
+}
+
+func (q *entries) at(i int) *entry {
+	i += q.first
+	if i >= len(q.ring) {
+		i -= len(q.ring)
+	}
+	return &q.ring[i]
+}
+
+func (q *entries) pop() {
+	*q.at(0) = entry{}
+	if q.first++; q.first == len(q.ring) {
+		q.first = 0
+	}
+	q.n--
+}

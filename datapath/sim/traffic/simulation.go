@@ -1,0 +1,262 @@
+package traffic
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// ErrStopped is the error of a run that Options.Progress stopped.
+var ErrStopped = errors.New("the simulation was stopped")
+
+// simulation is a run.
+type simulation struct {
+	c      *Config
+	o      Options
+	seed   uint64
+	now    int64
+	queue  queue
+	closed entries
+
+	nodes       []node
+	servers     []server
+	connections []connection
+	unused      []int32 // of connections
+	members     [][]int32
+	control     control
+	probes      map[int32]*probe
+
+	giveUp, timeWait int64
+	ports            []uint16 // the last source port of each client
+	perNode, portsOf int
+
+	// streams of random numbers
+	clients, services, work, idle, delay *rand.Rand
+	popularity                           zipf
+
+	result        Result
+	window        Window
+	connects      []int64 // in this window
+	waits, waited int
+	nextWindow    int64
+	decided       uint64
+	loads         []float64 // for reuse
+}
+
+// node is a node: its clients' flows are decided here.
+type node struct {
+	table    *decision.Table
+	version  uint32
+	balancer *balance.Balancer
+	rand     *rand.Rand
+	zone     int32 // in control.tables
+	alive    bool
+	factor   float64 // of the time of its endpoints' work
+}
+
+// Run simulates the cluster with an algorithm, as package balance spells it. Runs with the same seed have
+// the same flows, whatever the algorithm. The config must be valid ([Config.Validate]), and is only read.
+func Run(c *Config, algorithm string, seed uint64, o Options) (*Result, error) {
+	if problems := c.Validate(); len(problems) > 0 {
+		return nil, fmt.Errorf("%s: %s", problems[0].Field, problems[0].Text)
+	}
+	s := &simulation{
+		c: c, o: o, seed: seed,
+		giveUp: int64(orDefault(c.Workload.GiveUp, defaultGiveUp)), timeWait: int64(orDefault(c.Workload.TimeWait, defaultTimeWait)),
+		perNode: orDefault(c.Workload.Clients.PerNode, defaultClients), portsOf: orDefault(c.Workload.Clients.Ports, portRange),
+		clients: stream(seed, "clients", 0), services: stream(seed, "services", 0), work: stream(seed, "work", 0),
+		idle: stream(seed, "idle", 0), delay: stream(seed, "delay", 0),
+		popularity: newZipf(len(c.Cluster.Services), c.Workload.Zipf),
+		probes:     make(map[int32]*probe),
+	}
+	if s.o.Algorithms == nil {
+		s.o.Algorithms = balance.NewRegistry()
+	}
+	if err := s.build(algorithm); err != nil {
+		return nil, err
+	}
+	s.ports = make([]uint16, s.perNode*len(s.nodes))
+	for i := range c.Events {
+		s.queue.add(int64(c.Events[i].At), change, 0, uint32(i))
+	}
+	s.nextWindow = int64(c.window())
+	if err := s.run(); err != nil {
+		return nil, err
+	}
+	s.finish()
+	return &s.result, nil
+}
+
+func orDefault[T comparable](v, byDefault T) T {
+	if v == *new(T) {
+		return byDefault
+	}
+	return v
+}
+
+// window is the time between rows of the time series.
+func (c *Config) window() time.Duration {
+	const rows = 60
+	return max(orDefault(c.Window, c.Duration/rows), 1)
+}
+
+// run is the loop: the next arrival, event, end of a window or end of an entry, whichever comes first.
+func (s *simulation) run() error {
+	flows := newArrivals(s.c, stream(s.seed, "arrivals", 0))
+	end := int64(s.c.Duration)
+	arrival, traced := flows.next()
+	for {
+		at := min(arrival, s.queue.next())
+		for s.nextWindow <= min(at, end) {
+			s.now = s.nextWindow
+			s.expire()
+			s.sample()
+			s.nextWindow += int64(s.c.window())
+			if s.o.Progress != nil && !s.o.Progress(time.Duration(s.now)) {
+				return ErrStopped
+			}
+		}
+		if arrival >= end {
+			arrival = never
+		}
+		if at = min(arrival, s.queue.next()); at > 2*int64(longest) { // never, or queues that would end after years
+			return nil
+		}
+		s.now = at
+		s.expire()
+		if arrival <= s.queue.next() {
+			s.arrive(traced)
+			arrival, traced = flows.next()
+			continue
+		}
+		s.happen(s.queue.take())
+	}
+}
+
+// expire removes the entries of connections that were closed some time ago.
+func (s *simulation) expire() {
+	for s.closed.n > 0 {
+		e := s.closed.at(0)
+		if e.until > s.now {
+			return
+		}
+		if e.node >= 0 {
+			e.tracked.Observe(balance.Event{Kind: balance.Ended, At: e.until})
+		}
+		s.closed.pop()
+	}
+}
+
+// happen does what is due.
+func (s *simulation) happen(e timed) {
+	switch e.kind {
+	case workDone, idleDone, gaveUp:
+		if c := &s.connections[e.id]; c.phase == free || c.use != e.tag {
+			return // it has broken before
+		}
+		switch e.kind {
+		case workDone:
+			s.done(e.id)
+		case idleDone:
+			s.close(e.id)
+		default:
+			s.abandon(e.id)
+		}
+	case delivered:
+		s.deliver(e.id, e.tag)
+	default:
+		if e.at < int64(s.c.Duration) { // afterwards, connections end in peace
+			s.change(e)
+		}
+	}
+}
+
+// abandon: a client without a reply gives up.
+func (s *simulation) abandon(id int32) {
+	c := &s.connections[id]
+	if c.counted {
+		s.result.Unanswered++
+		s.window.Unanswered++
+	}
+	s.observe(c, balance.Unanswered, 0)
+	s.observe(c, balance.Inactive, 0)
+	s.observe(c, balance.Ended, 0)
+	s.release(id)
+}
+
+// arrive is a new flow. It reads the same random numbers whatever happens to flows.
+func (s *simulation) arrive(t *Traced) {
+	client := s.clients.IntN(len(s.ports))
+	service, work, idle := int32(s.popularity.draw(s.services)), s.c.Workload.Work.draw(s.work), s.c.Workload.Idle.draw(s.idle)
+	if t != nil && t.Service >= 0 {
+		service = int32(t.Service)
+	}
+	if t != nil && t.Work >= 0 {
+		work = int64(t.Work)
+	}
+	if s.ports[client]++; int(s.ports[client]) >= s.portsOf {
+		s.ports[client] = 0
+	}
+	number := int32(client / s.perNode)
+	n := &s.nodes[number]
+	if !n.alive {
+		return
+	}
+	counted := s.now >= int64(s.c.Warmup)
+	if counted {
+		s.result.Flows++
+		s.window.Flows++
+	}
+	port := firstPort + s.ports[client]
+	d := s.decide(n, int32(client), port, service)
+	if d.Verdict != decision.DNAT {
+		if counted {
+			s.result.Refused++
+			s.window.Refused++
+		}
+		return
+	}
+	id := s.newConnection()
+	c := &s.connections[id]
+	*c = connection{
+		arrived: s.now, work: work, idle: idle, server: s.control.server(&d), node: number, client: int32(client), port: port,
+		use: c.use, counted: counted,
+	}
+	c.tracked, c.hasTracker = n.balancer.Connection(&d)
+	if counted {
+		s.servers[c.server].flows++
+	}
+	s.servers[c.server].recent++
+	s.offer(id)
+}
+
+// measured is of how many decisions one is measured.
+const measured = 16
+
+// decide decides a flow on a node.
+func (s *simulation) decide(n *node, client int32, port uint16, service int32) decision.Decision {
+	p := decision.Packet{
+		Protocol: decision.TCP, Source: netip.AddrPortFrom(clientAddr(client), port),
+		Destination: s.control.destinations[service],
+	}
+	s.decided++
+	if s.o.Stopwatch == nil || s.decided%measured != 0 {
+		return decision.Decide(n.table, &p, n.rand, nil, n.balancer)
+	}
+	before := s.o.Stopwatch()
+	d := decision.Decide(n.table, &p, n.rand, nil, n.balancer)
+	s.result.Costs = append(s.result.Costs, s.o.Stopwatch()-before)
+	return d
+}
+
+// observe passes an event of a connection on to the algorithm.
+func (s *simulation) observe(c *connection, k balance.EventKind, after int64) {
+	if c.hasTracker {
+		c.tracked.Observe(balance.Event{Kind: k, At: s.now, After: time.Duration(after)})
+	}
+}
