@@ -28,46 +28,46 @@ func draw(file string, data []byte, seed uint64) (values map[string]string, vari
 		Variables []Variable `yaml:"variables"`
 		Variants  []Variant  `yaml:"variants"`
 	}
-	p := parser{file: file}
+	p := newParser(file)
 	p.decodeLoosely(data, &written)
 	r := rand.New(rand.NewPCG(seed, 0))
 	values = make(map[string]string)
 	for i, v := range written.Variables {
 		at := "variables[" + strconv.Itoa(i) + "]"
-		p.want(at+".name", variableName.MatchString(v.Name), "%q: want a letter, and letters and digits", v.Name)
-		p.want(at+".name", values[v.Name] == "", "duplicate variable %q", v.Name)
+		p.Want(at+".name", variableName.MatchString(v.Name), "%q: want a letter, and letters and digits", v.Name)
+		p.Want(at+".name", values[v.Name] == "", "duplicate variable %q", v.Name)
 		switch {
 		case len(v.OneOf) > 0 && (v.From != 0 || v.To != 0):
-			p.fail(at, "want oneOf, or from and to")
+			p.Fail(at, "want oneOf, or from and to")
 		case len(v.OneOf) > 0:
 			values[v.Name] = v.OneOf[r.IntN(len(v.OneOf))]
 		case v.From > v.To || v.From == 0 && v.To == 0:
-			p.fail(at, "want oneOf, or from and a to that is not below it")
+			p.Fail(at, "want oneOf, or from and a to that is not below it")
 		case v.To-v.From < 0 || v.To-v.From == math.MaxInt:
-			p.fail(at, "has too many numbers")
+			p.Fail(at, "has too many numbers")
 		default:
 			values[v.Name] = strconv.Itoa(v.From + r.IntN(v.To-v.From+1))
 		}
 	}
-	if n := uint64(len(written.Variants)); n > 0 && len(p.mistakes) == 0 {
+	if n := uint64(len(written.Variants)); n > 0 && len(p.Mistakes) == 0 {
 		names := make(map[string]bool)
 		for i, v := range written.Variants {
 			at := "variants[" + strconv.Itoa(i) + "]"
-			p.want(at+".name", v.Name != "" && !names[v.Name], "want a name that no other variant has")
+			p.Want(at+".name", v.Name != "" && !names[v.Name], "want a name that no other variant has")
 			names[v.Name] = true
 			for name, value := range v.Values {
-				p.want(at+".values", variableName.MatchString(name), "%q: want a letter, and letters and digits", name)
-				p.want(at+".values", !strings.Contains(value, "\n"), "%s: want one line", name)
+				p.Want(at+".values", variableName.MatchString(name), "%q: want a letter, and letters and digits", name)
+				p.Want(at+".values", !strings.Contains(value, "\n"), "%s: want one line", name)
 				first := written.Variants[0].Values
 				_, has := first[name]
-				p.want(at+".values", has || values[name] != "", "%s: the first variant lacks it, and it is no variable", name)
+				p.Want(at+".values", has || values[name] != "", "%s: the first variant lacks it, and it is no variable", name)
 			}
 		}
 		chosen := written.Variants[seed%n]
 		variant = chosen.Name
 		for name := range written.Variants[0].Values {
 			if _, has := chosen.Values[name]; !has && values[name] == "" {
-				p.fail("variants["+strconv.Itoa(int(seed%n))+"].values", "%s is missing: the first variant has it", name)
+				p.Fail("variants["+strconv.Itoa(int(seed%n))+"].values", "%s is missing: the first variant has it", name)
 			}
 		}
 		drawn := maps.Clone(values)
@@ -75,21 +75,21 @@ func draw(file string, data []byte, seed uint64) (values map[string]string, vari
 			values[name] = string(substitute([]byte(value), drawn))
 		}
 	}
-	return values, variant, p.err()
+	return values, variant, p.Err()
 }
 
 // decodeLoosely reads some fields of a document.
 func (p *parser) decodeLoosely(data []byte, into any) {
-	if err := yaml.Unmarshal(data, &p.root); err != nil {
-		p.failures(err)
+	if err := yaml.Unmarshal(data, &p.Root); err != nil {
+		p.Failures(err)
 		return
 	}
-	if p.root.Kind != yaml.DocumentNode {
-		p.fail("", "is empty")
+	if p.Root.Kind != yaml.DocumentNode {
+		p.Fail("", "is empty")
 		return
 	}
-	if err := p.root.Decode(into); err != nil {
-		p.failures(err)
+	if err := p.Root.Decode(into); err != nil {
+		p.Failures(err)
 	}
 }
 

@@ -1,11 +1,9 @@
 package learn
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"regexp"
@@ -14,42 +12,20 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/nfqproxy/nfqproxy/deploy/yamlfile"
 )
 
 // Mistake is a mistake in a file of a course.
-type Mistake struct {
-	File  string
-	Line  int    // from 1; 0: none in particular
-	Field string // as steps[0].question; empty: none in particular
-	Err   error
-}
-
-// Error has the file, the line and the field.
-func (m *Mistake) Error() string {
-	s := m.File
-	if m.Line > 0 {
-		s += ":" + strconv.Itoa(m.Line)
-	}
-	if m.Field != "" {
-		s += ": " + m.Field
-	}
-	return s + ": " + m.Err.Error()
-}
-
-// Unwrap returns the cause.
-func (m *Mistake) Unwrap() error { return m.Err }
+type Mistake = yamlfile.Mistake
 
 // Mistakes are the mistakes of a course, in the order of its files.
-type Mistakes []*Mistake
+type Mistakes = yamlfile.Mistakes
 
-// Error has a line for each.
-func (m Mistakes) Error() string {
-	var lines []string
-	for _, one := range m {
-		lines = append(lines, one.Error())
-	}
-	return strings.Join(lines, "\n")
-}
+// parser parses a file of a course, and collects its mistakes.
+type parser struct{ yamlfile.File }
+
+func newParser(file string) parser { return parser{yamlfile.File{Name: file}} }
 
 // Load reads a course, with the values that a seed draws. The error is of type [Mistakes], or that of a file that cannot be
 // read.
@@ -137,11 +113,11 @@ func loadChapter(files fs.FS, d directory, seed uint64) (*Chapter, error) {
 		Kind       string `yaml:"kind"`
 		Title      string `yaml:"title"`
 	}
-	p := parser{file: file}
-	if p.decode(data, &header); len(p.mistakes) == 0 {
-		p.want("apiVersion", header.APIVersion == APIVersion, "want %s", APIVersion)
-		p.want("kind", header.Kind == ChapterKind, "want %s", ChapterKind)
-		p.want("title", header.Title != "", "missing")
+	p := newParser(file)
+	if p.Decode(data, &header); len(p.Mistakes) == 0 {
+		p.Want("apiVersion", header.APIVersion == APIVersion, "want %s", APIVersion)
+		p.Want("kind", header.Kind == ChapterKind, "want %s", ChapterKind)
+		p.Want("title", header.Title != "", "missing")
 	}
 	c := &Chapter{Number: d.number, Title: header.Title}
 	units, err := numbered(files, d.path)
@@ -149,12 +125,12 @@ func loadChapter(files fs.FS, d directory, seed uint64) (*Chapter, error) {
 		return nil, err
 	}
 	if len(units) == 0 {
-		p.fail("", "the chapter has no units: want directories such as 1-first, with unit.yaml and text.md")
+		p.Fail("", "the chapter has no units: want directories such as 1-first, with unit.yaml and text.md")
 	}
 	for _, u := range units {
 		unit, err := LoadUnit(files, u.path, UnitSeed(seed, fmt.Sprintf("%d.%d", d.number, u.number)))
 		if all, ok := errors.AsType[Mistakes](err); ok {
-			p.mistakes = append(p.mistakes, all...)
+			p.Mistakes = append(p.Mistakes, all...)
 			continue
 		} else if err != nil {
 			return nil, err
@@ -162,7 +138,7 @@ func loadChapter(files fs.FS, d directory, seed uint64) (*Chapter, error) {
 		unit.ID = fmt.Sprintf("%d.%d", d.number, u.number)
 		c.Units = append(c.Units, unit)
 	}
-	return c, p.err()
+	return c, p.Err()
 }
 
 // LoadUnit reads the unit in a directory, with the values that its own seed draws. It has no ID. The error is as that of
@@ -242,17 +218,17 @@ func parseUnit(dir, name string, templates map[string][]byte, seed uint64) (*Uni
 	for name, template := range templates {
 		u.files[name] = substitute(template, values)
 	}
-	p := parser{file: file}
+	p := newParser(file)
 	var written struct {
 		APIVersion string `yaml:"apiVersion"`
 		Kind       string `yaml:"kind"`
 		*Unit      `yaml:",inline"`
 	}
 	written.Unit = u
-	p.decode(u.files[unitFile], &written)
-	if len(p.mistakes) == 0 {
-		p.want("apiVersion", written.APIVersion == APIVersion, "want %s", APIVersion)
-		p.want("kind", written.Kind == UnitKind, "want %s", UnitKind)
+	p.Decode(u.files[unitFile], &written)
+	if len(p.Mistakes) == 0 {
+		p.Want("apiVersion", written.APIVersion == APIVersion, "want %s", APIVersion)
+		p.Want("kind", written.Kind == UnitKind, "want %s", UnitKind)
 		u.vary(variant)
 		p.unit(u)
 		if u.complete() {
@@ -260,7 +236,7 @@ func parseUnit(dir, name string, templates map[string][]byte, seed uint64) (*Uni
 			p.texts(u)
 		}
 	}
-	if err := p.err(); err != nil {
+	if err := p.Err(); err != nil {
 		return nil, err
 	}
 	return u, nil
@@ -286,134 +262,6 @@ func (u *Unit) vary(name string) {
 			}
 		}
 	}
-}
-
-// parser parses a file, and collects its mistakes.
-type parser struct {
-	file     string
-	root     yaml.Node
-	mistakes Mistakes
-}
-
-func (p *parser) err() error {
-	if len(p.mistakes) == 0 {
-		return nil
-	}
-	return p.mistakes
-}
-
-// yamlLine is the line in an error of package yaml.
-var yamlLine = regexp.MustCompile(`line ([0-9]+): (?s:(.*))`)
-
-// lineFromZero matches the errors of its parser, whose lines count from 0; those of its scanner count from 1 (parser.fail in
-// decode.go of package yaml).
-var lineFromZero = regexp.MustCompile(`^did not find expected (',' or|'-' indicator|<|key$|node content)`)
-
-// decode reads a document.
-func (p *parser) decode(data []byte, into any) {
-	d := yaml.NewDecoder(bytes.NewReader(data))
-	d.KnownFields(true)
-	err := d.Decode(into)
-	if errors.Is(err, io.EOF) {
-		err = errors.New("is empty")
-	}
-	if err != nil {
-		p.failures(err)
-		return
-	}
-	_ = yaml.Unmarshal(data, &p.root) // it has been read before
-	var second yaml.Node
-	if err := d.Decode(&second); !errors.Is(err, io.EOF) {
-		p.mistakes = append(p.mistakes, &Mistake{File: p.file, Line: second.Line, Err: errors.New("has a second document: want one")})
-	}
-}
-
-// failures notes the mistakes in an error of package yaml.
-func (p *parser) failures(err error) {
-	var all []string
-	if types, ok := errors.AsType[*yaml.TypeError](err); ok {
-		all = types.Errors
-	} else {
-		all = []string{strings.TrimPrefix(err.Error(), "yaml: ")}
-	}
-	for _, text := range slices.Compact(all) {
-		m := &Mistake{File: p.file, Err: errors.New(text)}
-		if parts := yamlLine.FindStringSubmatch(text); parts != nil {
-			m.Line, _ = strconv.Atoi(parts[1])
-			if lineFromZero.MatchString(parts[2]) {
-				m.Line++
-			}
-			m.Err = errors.New(inWords(parts[2]))
-		}
-		p.mistakes = append(p.mistakes, m)
-	}
-}
-
-var (
-	unknownField = regexp.MustCompile(`^field (\S+) not found in type .*$`)
-	wrongType    = regexp.MustCompile("^cannot unmarshal !!(\\S+)( `.*`)? into (.+)$")
-	typesOfGo    = map[string]string{"string": "a text", "int": "a number", "float64": "a number", "bool": "true or false"}
-)
-
-// inWords is an error of package yaml without names of types in Go.
-func inWords(text string) string {
-	if m := unknownField.FindStringSubmatch(text); m != nil {
-		return fmt.Sprintf("unknown field %q", m[1])
-	}
-	if m := wrongType.FindStringSubmatch(text); m != nil {
-		want := typesOfGo[m[3]]
-		switch {
-		case want != "":
-		case strings.HasPrefix(m[3], "[]"):
-			want = "a list"
-		default:
-			want = "fields with values"
-		}
-		return fmt.Sprintf("want %s, not %s%s", want, map[string]string{"map": "fields", "seq": "a list", "str": "the text"}[m[1]], m[2])
-	}
-	return text
-}
-
-// fail notes a mistake of a field, as steps[0].name.
-func (p *parser) fail(field, format string, args ...any) {
-	p.mistakes = append(p.mistakes, &Mistake{File: p.file, Line: lineOf(&p.root, field), Field: field, Err: fmt.Errorf(format, args...)})
-}
-
-// want notes a mistake unless ok.
-func (p *parser) want(field string, ok bool, format string, args ...any) {
-	if !ok {
-		p.fail(field, format, args...)
-	}
-}
-
-var fieldPart = regexp.MustCompile(`[^.\[\]]+`)
-
-// lineOf is the line of a field or, if the document lacks it, of what should have it.
-func lineOf(n *yaml.Node, field string) int {
-	if n.Kind == yaml.DocumentNode {
-		n = n.Content[0]
-	}
-	line := n.Line
-	for _, part := range fieldPart.FindAllString(field, -1) {
-		var next *yaml.Node
-		switch n.Kind {
-		case yaml.MappingNode:
-			for i := 0; i+1 < len(n.Content); i += 2 {
-				if n.Content[i].Value == part {
-					next, line = n.Content[i+1], n.Content[i].Line
-				}
-			}
-		case yaml.SequenceNode:
-			if i, err := strconv.Atoi(part); err == nil && i < len(n.Content) {
-				next, line = n.Content[i], n.Content[i].Line
-			}
-		}
-		if next == nil {
-			break
-		}
-		n = next
-	}
-	return line
 }
 
 // Texts are one text or several.

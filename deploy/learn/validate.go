@@ -23,25 +23,25 @@ import (
 
 // unit checks all fields that do not depend on other files.
 func (p *parser) unit(u *Unit) {
-	p.want("title", u.Title != "", "missing")
-	p.want("minutes", u.Minutes >= 1 && u.Minutes <= 60, "want 1 to 60")
-	p.want("lab", u.Lab != "", "missing: the name of a file of the unit, or of a built-in lab")
-	p.want("shell", u.Shell != "", "missing: the host where the student's shell starts")
-	p.want("steps", len(u.Steps) > 0, "missing")
+	p.Want("title", u.Title != "", "missing")
+	p.Want("minutes", u.Minutes >= 1 && u.Minutes <= 60, "want 1 to 60")
+	p.Want("lab", u.Lab != "", "missing: the name of a file of the unit, or of a built-in lab")
+	p.Want("shell", u.Shell != "", "missing: the host where the student's shell starts")
+	p.Want("steps", len(u.Steps) > 0, "missing")
 	names := make(map[string]bool)
 	for i, s := range u.Steps {
 		at := fmt.Sprintf("steps[%d]", i)
 		if s == nil {
-			p.fail(at, "is empty")
+			p.Fail(at, "is empty")
 			continue
 		}
-		p.want(at+".name", s.Name != "" && !names[s.Name], "want a name that no other step has")
+		p.Want(at+".name", s.Name != "" && !names[s.Name], "want a name that no other step has")
 		names[s.Name] = true
 		p.step(at, s, len(u.Variables)+len(u.Variants) > 0)
 	}
 	for i, v := range u.Variants {
 		for name := range v.Solutions {
-			p.want(fmt.Sprintf("variants[%d].solutions", i), names[name], "no step %q", name)
+			p.Want(fmt.Sprintf("variants[%d].solutions", i), names[name], "no step %q", name)
 		}
 	}
 }
@@ -49,34 +49,34 @@ func (p *parser) unit(u *Unit) {
 // step checks a step of a unit; differs: not all students have the same values in it.
 func (p *parser) step(at string, s *Step, differs bool) {
 	task := s.Question != nil || len(s.Checks) > 0
-	p.want(at+".hints", !task && len(s.Hints) == 0 || task && len(s.Hints) == 3, "want three hints for a task, and none for a text to read")
-	p.want(at+".solution", task == (strings.TrimSpace(s.Solution) != ""), "want a solution for a task, and none for a text to read")
+	p.Want(at+".hints", !task && len(s.Hints) == 0 || task && len(s.Hints) == 3, "want three hints for a task, and none for a text to read")
+	p.Want(at+".solution", task == (strings.TrimSpace(s.Solution) != ""), "want a solution for a task, and none for a text to read")
 	if s.Hold != nil {
 		_, _, err := observe.HoldQuery{Flow: s.Hold.Flow}.Parse()
-		p.want(at+".hold.flow", err == nil, "%v", err)
-		p.want(at+".question", s.Question != nil, "missing: a held packet waits for its answer")
+		p.Want(at+".hold.flow", err == nil, "%v", err)
+		p.Want(at+".question", s.Question != nil, "missing: a held packet waits for its answer")
 	}
 	if q := s.Question; q != nil {
-		p.want(at+".question.text", q.Text != "", "missing")
+		p.Want(at+".question.text", q.Text != "", "missing")
 		p.answer(at+".question.answer", &q.Answer, s.Hold != nil)
 		var wrong []WrongAnswer
 		for i, w := range q.Wrong {
 			at := fmt.Sprintf("%s.question.wrong[%d]", at, i)
-			p.want(at+".answer", w.Answer != "", "missing")
-			p.want(at+".because", w.Because != "", "missing")
+			p.Want(at+".answer", w.Answer != "", "missing")
+			p.Want(at+".because", w.Because != "", "missing")
 			if right, known := q.Answer.fixed(w.Answer); !known || !right {
 				wrong = append(wrong, w)
 			} else {
-				p.want(at+".answer", differs, "%q is right", w.Answer)
+				p.Want(at+".answer", differs, "%q is right", w.Answer)
 			}
 		}
 		q.Wrong = wrong // one that is right for other students only
-		p.want(at+".question.wrong", len(wrong) > 0, "missing: want answers that students give, with the reason why they are wrong")
+		p.Want(at+".question.wrong", len(wrong) > 0, "missing: want answers that students give, with the reason why they are wrong")
 	}
 	for i, c := range s.Checks {
 		at := fmt.Sprintf("%s.checks[%d]", at, i)
 		if c == nil {
-			p.fail(at, "is empty")
+			p.Fail(at, "is empty")
 			continue
 		}
 		p.check(at, c)
@@ -94,19 +94,19 @@ func (p *parser) answer(at string, a *Answer, held bool) {
 		}
 	}
 	if len(set) != 1 {
-		p.fail(at, "want one of is, matches, number, run, command and held, not %d", len(set))
+		p.Fail(at, "want one of is, matches, number, run, command and held, not %d", len(set))
 	}
 	p.regexp(at+".matches", whole(a.Matches))
-	p.want(at+".field", (a.Field != "") == (a.Command != "" || a.Held), "want it with command and with held, and only there")
-	p.want(at+".held", !a.Held || held, "the step has no hold")
+	p.Want(at+".field", (a.Field != "") == (a.Command != "" || a.Held), "want it with command and with held, and only there")
+	p.Want(at+".held", !a.Held || held, "the step has no hold")
 	if command := strings.Fields(a.Command); len(command) > 0 {
-		p.want(at+".command", slices.Contains([]string{"explain", "trace"}, command[0]), "want explain or trace, with flags")
+		p.Want(at+".command", slices.Contains([]string{"explain", "trace"}, command[0]), "want explain or trace, with flags")
 	}
 	if a.Run != nil {
-		p.want(at+".run.script", a.Run.Text != "", "missing")
+		p.Want(at+".run.script", a.Run.Text != "", "missing")
 	}
 	if a.Number != nil {
-		p.want(at+".number", a.Number.Within >= 0 && !math.IsNaN(a.Number.Value), "want a number, and within of 0 or more")
+		p.Want(at+".number", a.Number.Within >= 0 && !math.IsNaN(a.Number.Value), "want a number, and within of 0 or more")
 	}
 }
 
@@ -119,34 +119,34 @@ func (p *parser) check(at string, c *Check) {
 		}
 	}
 	if len(set) != 1 {
-		p.fail(at, "want one of flow, request, entry, rule, route, object and run, not %d", len(set))
+		p.Fail(at, "want one of flow, request, entry, rule, route, object and run, not %d", len(set))
 	}
-	need := func(field, value string) { p.want(at+"."+field, value != "", "missing") }
+	need := func(field, value string) { p.Want(at+"."+field, value != "", "missing") }
 	switch {
 	case c.Flow != nil:
 		_, err := c.Flow.Query().Parse(zeroTime)
-		p.want(at+".flow", err == nil, "%v", err)
+		p.Want(at+".flow", err == nil, "%v", err)
 		p.code(at+".flow.entry", c.Flow.Entry, flow.Words().Entries)
 		p.code(at+".flow.masqueradeReason", c.Flow.MasqueradeReason, flow.Words().Masquerades)
-		p.want(at+".flow.count", c.Flow.Count >= 0, "want 1 or more")
+		p.Want(at+".flow.count", c.Flow.Count >= 0, "want 1 or more")
 	case c.Request != nil:
 		need("request.from", c.Request.From)
 		need("request.to", c.Request.To)
-		p.want(at+".request.count", c.Request.Count >= 0 && c.Request.Count <= 100, "want 1 to 100")
-		p.want(at+".request.timeout", c.Request.Timeout >= 0 && c.Request.Timeout <= maxTimeout, "want up to %v", maxTimeout)
-		p.want(at+".request.error", c.Request.Error == "" || len(c.Request.By) == 0 && c.Request.Client == "", "a request with an error has no answer: leave out by and client")
+		p.Want(at+".request.count", c.Request.Count >= 0 && c.Request.Count <= 100, "want 1 to 100")
+		p.Want(at+".request.timeout", c.Request.Timeout >= 0 && c.Request.Timeout <= maxTimeout, "want up to %v", maxTimeout)
+		p.Want(at+".request.error", c.Request.Error == "" || len(c.Request.By) == 0 && c.Request.Client == "", "a request with an error has no answer: leave out by and client")
 	case c.Entry != nil:
 		need("entry.on", c.Entry.On)
 		for _, f := range []struct{ name, value string }{{"from", c.Entry.From}, {"to", c.Entry.To}, {"replyFrom", c.Entry.ReplyFrom}, {"replyTo", c.Entry.ReplyTo}} {
 			_, _, err := ParseAddress(f.value)
-			p.want(at+".entry."+f.name, err == nil, "%v", err)
+			p.Want(at+".entry."+f.name, err == nil, "%v", err)
 		}
 		if c.Entry.Protocol != "" {
 			_, err := decision.ParseProtocol(c.Entry.Protocol)
-			p.want(at+".entry.protocol", err == nil || c.Entry.Protocol == "icmp", "want tcp, udp, sctp or icmp")
+			p.Want(at+".entry.protocol", err == nil || c.Entry.Protocol == "icmp", "want tcp, udp, sctp or icmp")
 		}
 		if state := strings.ToUpper(c.Entry.State); state != "" {
-			p.want(at+".entry.state", slices.Contains(tcpStates, state), "%q: want a state of TCP: %s", c.Entry.State, strings.Join(tcpStates, ", "))
+			p.Want(at+".entry.state", slices.Contains(tcpStates, state), "%q: want a state of TCP: %s", c.Entry.State, strings.Join(tcpStates, ", "))
 		}
 	case c.Rule != nil:
 		need("rule.on", c.Rule.On)
@@ -155,11 +155,11 @@ func (p *parser) check(at string, c *Check) {
 	case c.Route != nil:
 		need("route.on", c.Route.On)
 		_, err := netip.ParseAddr(c.Route.To)
-		p.want(at+".route.to", err == nil, "want an address")
-		p.want(at+".route", c.Route.Via != "" || c.Route.Dev != "", "want via or dev")
+		p.Want(at+".route.to", err == nil, "want an address")
+		p.Want(at+".route", c.Route.Via != "" || c.Route.Dev != "", "want via or dev")
 	case c.Object != nil:
 		need("object.name", c.Object.Name)
-		p.want(at+".object.kind", slices.Contains(objectKinds, strings.ToLower(c.Object.Kind)), "%q: want Service, EndpointSlice, Pod or Node", c.Object.Kind)
+		p.Want(at+".object.kind", slices.Contains(objectKinds, strings.ToLower(c.Object.Kind)), "%q: want Service, EndpointSlice, Pod or Node", c.Object.Kind)
 		for _, path := range slices.Sorted(maps.Keys(c.Object.Has)) {
 			p.regexp(at+".object.has", whole(c.Object.Has[path]))
 		}
@@ -175,7 +175,7 @@ func (p *parser) code(field, code string, known flow.WordList) {
 	for _, w := range known {
 		codes = append(codes, w.Code)
 	}
-	p.want(field, code == "" || slices.Contains(codes, code), "%q: want %s", code, strings.Join(codes, ", "))
+	p.Want(field, code == "" || slices.Contains(codes, code), "%q: want %s", code, strings.Join(codes, ", "))
 }
 
 // tcpStates are the kernel's names of the states in which an entry of TCP may be.
@@ -194,7 +194,7 @@ func whole(re string) string { return "^(?:" + re + ")$" }
 
 func (p *parser) regexp(field, text string) {
 	_, err := regexp.Compile(text)
-	p.want(field, err == nil, "%v", err)
+	p.Want(field, err == nil, "%v", err)
 }
 
 // A step's text is a screen of 80x24 with room for its task.
@@ -205,14 +205,14 @@ const (
 
 // texts gives each step its part of the unit's text.
 func (p *parser) texts(u *Unit) {
-	text := parser{file: path.Join(u.dir, textFile)}
-	defer func() { p.mistakes = append(p.mistakes, text.mistakes...) }()
+	text := newParser(path.Join(u.dir, textFile))
+	defer func() { p.Mistakes = append(p.Mistakes, text.Mistakes...) }()
 	if u.files[textFile] == nil {
-		text.fail("", "missing: the text of the steps")
+		text.Fail("", "missing: the text of the steps")
 		return
 	}
 	fail := func(line int, format string, args ...any) {
-		text.mistakes = append(text.mistakes, &Mistake{File: text.file, Line: line, Err: fmt.Errorf(format, args...)})
+		text.Mistakes = append(text.Mistakes, &Mistake{File: text.Name, Line: line, Err: fmt.Errorf(format, args...)})
 	}
 	step, number, code := -1, 0, false
 	begins := make([]int, len(u.Steps)) // of the texts: the first line that is not blank; 0: there is none
@@ -247,7 +247,7 @@ func (p *parser) texts(u *Unit) {
 		fail(number, "a block of code does not end: want a line with three backticks")
 	}
 	if step+1 < len(u.Steps) {
-		text.fail("", "no heading for step %s: want one \"# Title\" for each of the %d steps", u.Steps[step+1].Name, len(u.Steps))
+		text.Fail("", "no heading for step %s: want one \"# Title\" for each of the %d steps", u.Steps[step+1].Name, len(u.Steps))
 	}
 	for i, s := range u.Steps {
 		s.Text = strings.Trim(s.Text, "\n") + "\n"
@@ -266,18 +266,18 @@ func (p *parser) lab(u *Unit) {
 	if err != nil {
 		if mistakes, ok := errors.AsType[manifest.Errors](err); ok {
 			for _, m := range mistakes {
-				p.mistakes = append(p.mistakes, &Mistake{File: path.Join(u.dir, u.Lab), Field: m.Field, Err: m.Err})
+				p.Mistakes = append(p.Mistakes, &Mistake{File: path.Join(u.dir, u.Lab), Field: m.Field, Err: m.Err})
 			}
 			return
 		}
-		p.fail("lab", "%v", err)
+		p.Fail("lab", "%v", err)
 		return
 	}
-	p.want("lab", u.Lab == "lab.yaml" || u.files["lab.yaml"] == nil, "%s: the unit has a file lab.yaml, too, which is the name of the lab in the student's directory", u.Lab)
+	p.Want("lab", u.Lab == "lab.yaml" || u.files["lab.yaml"] == nil, "%s: the unit has a file lab.yaml, too, which is the name of the lab in the student's directory", u.Lab)
 	host := func(field, name string) {
 		if name != "" {
 			_, err := file.Spec.Resolve(name)
-			p.want(field, err == nil, "%v", err)
+			p.Want(field, err == nil, "%v", err)
 		}
 	}
 	host("shell", u.Shell)
