@@ -283,11 +283,11 @@ func (l *loader) lab(at place, m map[string]any, duplicates []string) {
 }
 
 // beside is a path that is relative to the directory of the file.
-func (p *place) beside(path string) string {
+func (at place) beside(path string) string {
 	if filepath.IsAbs(path) {
 		return path
 	}
-	return filepath.Join(filepath.Dir(p.file), path)
+	return filepath.Join(filepath.Dir(at.file), path)
 }
 
 // checkScripts reports scripts that cannot be told apart by their names, and an algorithm that is none of them.

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -178,7 +179,7 @@ func (m *memory) fail(of *balance.Set, err error) string {
 		m.seen = append(m.seen, text)
 		m.script.Failed(of.Service.Name, text)
 	}
-	if err != errOff || m.last == "" {
+	if !errors.Is(err, errOff) || m.last == "" {
 		m.last = text
 	}
 	return text

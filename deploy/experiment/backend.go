@@ -1,0 +1,81 @@
+package experiment
+
+import (
+	"context"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/stats"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/traffic"
+)
+
+// Cell is the result of a cell.
+type Cell struct {
+	Key
+	// Values are those of [Metrics] by name, in seconds and shares.
+	Values  map[string]float64 `json:"values"`
+	Windows []traffic.Window   `json:"windows"`
+	Changes []traffic.Change   `json:"changes"`
+}
+
+// Cost is the time of decisions in a cell. It depends on the machine, so it is not in the cell.
+type Cost struct {
+	Key
+	P50 time.Duration `json:"p50"` // nanoseconds
+	P99 time.Duration `json:"p99"`
+	N   int           `json:"n"` // decisions that were measured
+}
+
+// Backend runs cells. It is safe for concurrent use.
+type Backend interface {
+	// Name is in the results: simulate.
+	Name() string
+	// Parallel is how many cells may run at the same time.
+	Parallel() int
+	// Run runs a cell. It calls progress now and then with the share that is done, and ends with the
+	// context.
+	Run(ctx context.Context, x *Experiment, k Key, progress func(done float64)) (*Cell, *Cost, error)
+}
+
+// Simulate is the Backend in simulated time: each cell depends on the experiment and its key only.
+type Simulate struct {
+	// Cells is how many run at the same time; each uses one CPU.
+	Cells int
+	// Stopwatch returns nanoseconds, to measure the time of decisions; nil: they are not measured.
+	Stopwatch func() int64
+}
+
+// Name implements [Backend].
+func (Simulate) Name() string { return "simulate" }
+
+// Parallel implements [Backend].
+func (b Simulate) Parallel() int { return max(b.Cells, 1) }
+
+// Run implements [Backend].
+func (b Simulate) Run(ctx context.Context, x *Experiment, k Key, progress func(float64)) (*Cell, *Cost, error) {
+	o := traffic.Options{Algorithms: balance.NewRegistry(), Stopwatch: b.Stopwatch}
+	o.Progress = func(at time.Duration) bool {
+		progress(float64(at) / float64(x.Config.Duration))
+		return ctx.Err() == nil
+	}
+	r, err := traffic.Run(x.Config, k.Algorithm, simulationSeed(k), o)
+	if ctx.Err() != nil {
+		return nil, nil, ctx.Err()
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &Cell{Key: k, Values: make(map[string]float64), Windows: r.Windows, Changes: r.Changes}
+	for i := range Metrics {
+		c.Values[Metrics[i].Name] = Metrics[i].of(r)
+	}
+	return c, costOf(k, r.Costs), nil
+}
+
+// simulationSeed is the seed of a simulation.
+func simulationSeed(k Key) uint64 { return uint64(k.Seed) + uint64(k.Repeat-1)<<32 }
+
+func costOf(k Key, costs []int64) *Cost {
+	sorted := sortedCopy(costs)
+	return &Cost{k, time.Duration(stats.Percentile(sorted, 500)), time.Duration(stats.Percentile(sorted, 990)), len(costs)}
+}

@@ -1,0 +1,337 @@
+package experiment
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/traffic"
+	"github.com/nfqproxy/nfqproxy/deploy/experiment/shipped"
+	"github.com/nfqproxy/nfqproxy/deploy/yamlfile"
+)
+
+// Experiment is an experiment that can be run.
+type Experiment struct {
+	*Spec
+	// File is the file's text.
+	File []byte
+	// Digest is that of the file and of those that it names.
+	Digest string
+	// Config is what is simulated. Read only.
+	Config *traffic.Config
+}
+
+// maxFile bounds files, in bytes.
+const maxFile = 256 << 20
+
+// Load reads a file, or a shipped experiment by its name. The error is of type [yamlfile.Mistakes], or that
+// of a file that cannot be read.
+func Load(nameOrPath string) (*Experiment, error) {
+	if slices.Contains(shipped.Names(), nameOrPath) {
+		data, err := shipped.File(nameOrPath)
+		if err != nil {
+			return nil, err
+		}
+		return Parse("experiment "+nameOrPath, ".", data)
+	}
+	info, err := os.Stat(nameOrPath)
+	switch {
+	case os.IsNotExist(err) && !strings.ContainsAny(nameOrPath, "./"):
+		return nil, fmt.Errorf("no file and no shipped experiment %q%s; shipped experiments: %s", nameOrPath, nearest.Hint(nameOrPath, shipped.Names()), strings.Join(shipped.Names(), ", "))
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a file", nameOrPath)
+	}
+	data, err := readFile(nameOrPath)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(nameOrPath, filepath.Dir(nameOrPath), data)
+}
+
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err == nil && info.Size() > maxFile {
+		err = fmt.Errorf("%s is larger than %d MiB", path, maxFile>>20)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+}
+
+var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// Parse reads the text of a file; name is for messages, and the files that it names are relative to a
+// directory.
+func Parse(name, dir string, data []byte) (*Experiment, error) {
+	x := &Experiment{Spec: new(Spec), File: data}
+	p := &reader{File: yamlfile.File{Name: name}, dir: dir}
+	p.digest.Write(data)
+	p.Decode(data, x.Spec)
+	if len(p.Mistakes) == 0 {
+		p.spec(x.Spec)
+	}
+	if len(p.Mistakes) == 0 {
+		x.Config = p.config(x.Spec)
+	}
+	if len(p.Mistakes) == 0 {
+		p.validate(x.Config)
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(p.digest.Bytes())
+	x.Digest = hex.EncodeToString(sum[:])
+	return x, nil
+}
+
+// parseSpec reads the text of a file without those that it names, as a directory of results has it.
+func parseSpec(name string, data []byte) (*Spec, error) {
+	s, p := new(Spec), &reader{File: yamlfile.File{Name: name}}
+	if p.Decode(data, s); len(p.Mistakes) == 0 {
+		p.spec(s)
+	}
+	return s, p.Err()
+}
+
+// reader reads a file, and those that it names.
+type reader struct {
+	yamlfile.File
+	dir    string
+	digest bytes.Buffer // what is read
+}
+
+// spec checks what is not the simulation's, and fills in what has a default.
+func (p *reader) spec(s *Spec) {
+	p.Want("apiVersion", s.APIVersion == APIVersion, "want %s", APIVersion)
+	p.Want("kind", s.Kind == Kind, "want %s", Kind)
+	p.Want("metadata.name", validName.MatchString(s.Metadata.Name), "want small letters, digits and hyphens, 1 to 63")
+	p.Want("title", !strings.ContainsAny(s.Title, "\n\r"), "want one line")
+	p.Want("algorithms", len(s.Algorithms) > 0, "missing: want one or more, as [random, lc]")
+	registry := balance.NewRegistry()
+	for i, a := range s.Algorithms {
+		field := fmt.Sprintf("algorithms[%d]", i)
+		if _, err := registry.Parse(a); err != nil {
+			p.Fail(field, "%w", err)
+		}
+		p.Want(field, a != "" && slices.Index(s.Algorithms, a) == i, "want an algorithm that does not occur twice")
+	}
+	for i := range s.Cluster.Services {
+		if _, err := registry.Parse(s.Cluster.Services[i].Algorithm); err != nil {
+			p.Fail(fmt.Sprintf("cluster.services[%d].algorithm", i), "%w", err)
+		}
+	}
+	if s.Seeds == 0 {
+		s.Seeds = defaultSeeds
+	}
+	if s.Repeats == 0 {
+		s.Repeats = defaultRepeats
+	}
+	p.Want("seeds", s.Seeds > 0 && s.Seeds <= maxSeeds, "want 1 to %d", maxSeeds)
+	p.Want("repeats", s.Repeats > 0 && s.Repeats <= maxSeeds, "want 1 to %d", maxSeeds)
+	for i, c := range s.Columns {
+		p.Want(fmt.Sprintf("columns[%d]", i), metric(c) != nil, "want one of %s, not %q", strings.Join(metricNames(), ", "), c)
+	}
+}
+
+// config makes the simulation.
+func (p *reader) config(s *Spec) *traffic.Config {
+	c := &traffic.Config{Workload: s.Workload, Events: s.Events, Duration: s.Duration, Warmup: s.Warmup, Window: s.Window}
+	c.Cluster.Propagation = s.Cluster.Propagation
+	if s.Cluster.Lab != "" {
+		p.lab(&s.Cluster, &c.Cluster)
+	} else {
+		p.generate(&s.Cluster, &c.Cluster)
+	}
+	if len(p.Mistakes) > 0 {
+		return c
+	}
+	p.values(&c.Workload.Work, "workload.work")
+	p.values(c.Workload.Idle, "workload.idle")
+	p.values(c.Cluster.Propagation, "cluster.propagation")
+	if file := c.Workload.Arrivals.File; file != "" {
+		c.Workload.Arrivals.Trace = p.trace(file, &c.Cluster)
+	}
+	return c
+}
+
+// generate makes the nodes and services of a generated cluster.
+func (p *reader) generate(from *Cluster, into *traffic.Cluster) {
+	p.Want("cluster.concurrency", from.Concurrency == 0 && from.Backlog == nil, "only the endpoints of a lab have it here; want it at the services")
+	p.Want("cluster.nodes", from.Nodes > 0 && from.Nodes <= traffic.MaxNodes, "want 1 to %d, or a lab", traffic.MaxNodes)
+	p.Want("cluster.zones", from.Zones >= 0 && from.Zones <= max(from.Nodes, 0), "want at most as many as nodes")
+	services, endpoints := 0, 0
+	names := make(map[string]bool)
+	for i := range from.Services {
+		s, at := &from.Services[i], fmt.Sprintf("cluster.services[%d]", i)
+		namespace := orElse(s.Namespace, "default")
+		p.Want(at+".name", validName.MatchString(s.Name) && !names[namespace+"/"+s.Name], "want small letters, digits and hyphens, 1 to 63, and a name that no other has")
+		names[namespace+"/"+s.Name] = true
+		p.Want(at+".namespace", validName.MatchString(namespace), "want small letters, digits and hyphens")
+		p.Want(at+".count", s.Count >= 0 && s.Count <= traffic.MaxServices, "want 1 to %d", traffic.MaxServices)
+		p.Want(at+".endpoints", s.Endpoints > 0 && s.Endpoints <= traffic.MaxEndpoints, "want 1 to %d", traffic.MaxEndpoints)
+		services += orElse(s.Count, 1)
+		endpoints += orElse(s.Count, 1) * s.Endpoints
+	}
+	p.Want("cluster.services", services > 0 && services <= traffic.MaxServices, "want 1 to %d services, not %d", traffic.MaxServices, services)
+	p.Want("cluster.services", endpoints <= traffic.MaxEndpoints, "want at most %d endpoints in all, not %d", traffic.MaxEndpoints, endpoints)
+	if len(p.Mistakes) > 0 {
+		return
+	}
+	into.Nodes = traffic.Generate(from.Nodes, orElse(from.Zones, 1))
+	made := 0
+	for i := range from.Services {
+		s := &from.Services[i]
+		for k := range orElse(s.Count, 1) {
+			one := traffic.Service{
+				Namespace: orElse(s.Namespace, "default"), Name: s.Name, ClusterIP: traffic.ServiceAddr(len(into.Services)), Port: 80,
+				Algorithm: s.Algorithm, Concurrency: orElse(s.Concurrency, 1), Backlog: backlog(s.Backlog), SameZone: s.SameZone,
+			}
+			if s.Count > 1 {
+				one.Name = s.Name + "-" + strconv.Itoa(k+1)
+			}
+			for e := range s.Endpoints {
+				weight := uint16(1)
+				if len(s.Weights) > 0 {
+					weight = s.Weights[e%len(s.Weights)]
+				}
+				one.Endpoints = append(one.Endpoints, traffic.Endpoint{AddrPort: traffic.EndpointAddr(made), Node: made % from.Nodes, Weight: weight})
+				made++
+			}
+			into.Services = append(into.Services, one)
+		}
+	}
+}
+
+func backlog(given *int) int {
+	if given == nil {
+		return DefaultBacklog
+	}
+	return *given
+}
+
+func orElse[T comparable](v, byDefault T) T {
+	if v == *new(T) {
+		return byDefault
+	}
+	return v
+}
+
+// validate has the simulation check its part. Its services are generated: mistakes in them are about all.
+func (p *reader) validate(c *traffic.Config) {
+	for _, problem := range c.Validate() {
+		field := problem.Field
+		if strings.HasPrefix(field, "cluster.services[") {
+			field = "cluster.services"
+		}
+		p.Fail(field, "%s", problem.Text)
+		if len(p.Mistakes) >= 20 {
+			return
+		}
+	}
+}
+
+// relative is the path of a file that the file names.
+func (p *reader) relative(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(p.dir, path)
+}
+
+// lines reads a file that a field names, and calls each for its lines that are neither empty nor comments.
+func (p *reader) lines(path, field string, each func(number int, line string) error) {
+	data, err := readFile(p.relative(path))
+	if err != nil {
+		p.Fail(field, "%w", err)
+		return
+	}
+	p.digest.Write(data)
+	in := bufio.NewScanner(bytes.NewReader(data))
+	for n := 1; in.Scan(); n++ {
+		line := strings.TrimSpace(in.Text())
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if err := each(n, line); err != nil {
+			p.Mistakes = append(p.Mistakes, &yamlfile.Mistake{File: path, Line: n, Err: err})
+			return
+		}
+	}
+	if err := in.Err(); err != nil {
+		p.Fail(field, "%w", err)
+	}
+}
+
+// values reads the times of an empirical distribution.
+func (p *reader) values(d *traffic.Distribution, field string) {
+	if d == nil || d.File == "" {
+		return
+	}
+	p.Want(field+".values", len(d.Values) == 0, "values and file exclude each other")
+	p.lines(d.File, field+".file", func(_ int, line string) error {
+		v, err := time.ParseDuration(line)
+		if err != nil {
+			return errors.New("want a time with its unit, as 30s or 5ms")
+		}
+		d.Values = append(d.Values, v)
+		return nil
+	})
+}
+
+// trace reads the flows of a trace.
+func (p *reader) trace(path string, c *traffic.Cluster) (flows []traffic.Traced) {
+	numbers := make(map[string]int)
+	for i := range c.Services {
+		numbers[c.Services[i].Namespace+"/"+c.Services[i].Name] = i
+		numbers[c.Services[i].Name] = i
+	}
+	seconds := func(text string) (time.Duration, error) {
+		v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		const most = 1e8
+		if err != nil || !(v >= 0 && v < most) {
+			return 0, fmt.Errorf("want seconds from 0 to 1e8, not %q", text)
+		}
+		return time.Duration(v * float64(time.Second)), nil
+	}
+	p.lines(path, "workload.arrivals.file", func(_ int, line string) (err error) {
+		f := traffic.Traced{Service: -1, Work: -1}
+		parts := strings.Split(line, ",")
+		if len(parts) > 3 {
+			return errors.New("want SECONDS, SECONDS,SERVICE or SECONDS,SERVICE,SECONDS")
+		}
+		if f.At, err = seconds(parts[0]); err != nil {
+			return err
+		}
+		if name := ""; len(parts) > 1 && strings.TrimSpace(parts[1]) != "" {
+			name = strings.TrimSpace(parts[1])
+			n, ok := numbers[name]
+			if !ok {
+				return fmt.Errorf("the cluster has no service %q", name)
+			}
+			f.Service = n
+		}
+		if len(parts) > 2 {
+			if f.Work, err = seconds(parts[2]); err != nil {
+				return err
+			}
+		}
+		flows = append(flows, f)
+		return nil
+	})
+	return flows
+}

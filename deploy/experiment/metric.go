@@ -1,0 +1,95 @@
+package experiment
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/stats"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/traffic"
+)
+
+// Metric is a quantity that every cell has.
+type Metric struct {
+	Name  string // as a column of the CSV files
+	Title string // with its unit, as a column of tables
+	// Scale is the factor from the value, in seconds or as a share, to the unit of the title.
+	Scale float64
+	// Always: it is in tables even if it is 0 everywhere. By default: it is in tables at all.
+	Always, ByDefault bool
+	// Meaning is one sentence.
+	Meaning string
+	of      func(r *traffic.Result) float64
+}
+
+const (
+	milliseconds = 1e3
+	percent      = 100
+)
+
+// Metrics are all metrics, in the order of columns.
+var Metrics = []Metric{
+	{"flows", "flows", 1, false, false, "flows that arrived after the warm-up", func(r *traffic.Result) float64 { return float64(r.Flows) }},
+	{"connect_p50", "connect p50 ms", milliseconds, true, true, "time to the first reply, median", percentile(connect, 500)},
+	{"connect_p99", "p99 ms", milliseconds, true, true, "time to the first reply, 99th percentile", percentile(connect, 990)},
+	{"connect_p999", "p99.9 ms", milliseconds, true, true, "time to the first reply, 99.9th percentile", percentile(connect, 999)},
+	{"response_mean", "response mean ms", milliseconds, false, false, "time to the end of the work, mean", func(r *traffic.Result) float64 { return mean(r.Response) }},
+	{"response_p50", "response p50 ms", milliseconds, false, false, "time to the end of the work, median", percentile(response, 500)},
+	{"response_p99", "response p99 ms", milliseconds, false, false, "time to the end of the work, 99th percentile", percentile(response, 990)},
+	{"waited", "waited %", percent, false, false, "share of connections that waited for a worker", func(r *traffic.Result) float64 { return r.Waited }},
+	{"refused", "refused %", percent, false, true, "share of flows that an endpoint or the node refused", shareOf(func(r *traffic.Result) int { return r.Refused })},
+	{"unanswered", "unanswered %", percent, false, true, "share of flows to endpoints that were gone", shareOf(func(r *traffic.Result) int { return r.Unanswered })},
+	{"broken", "broken %", percent, false, true, "share of flows whose connection ended before its time", shareOf(func(r *traffic.Result) int { return r.Broken })},
+	{"inconsistent", "inconsistent %", percent, false, true, "share of flows whose connection broke because it got another endpoint, though its own was still there", shareOf(func(r *traffic.Result) int { return r.Remapped })},
+	{"remapped", "remapped %", percent, false, true, "share of addresses and ports that get another endpoint after a change of the set, though their own is still there; mean of all changes", remapped},
+	{"max_mean", "max/mean", 1, true, true, "open connections of the fullest endpoint in comparison with the mean, mean over time", func(r *traffic.Result) float64 { return r.MaxOverMean }},
+	{"jain", "Jain", 1, true, true, "Jain's index of open connections, mean over time", func(r *traffic.Result) float64 { return r.Jain }},
+	{"flows_max_mean", "flows max/mean", 1, false, false, "flows of the endpoint with most in comparison with the mean, of the whole run", func(r *traffic.Result) float64 { return r.FlowsMaxOverMean }},
+	{"flows_jain", "flows Jain", 1, false, false, "Jain's index of the endpoints' flows, of the whole run", func(r *traffic.Result) float64 { return r.FlowsJain }},
+}
+
+func connect(r *traffic.Result) []int64  { return r.Connect }
+func response(r *traffic.Result) []int64 { return r.Response }
+
+func percentile(of func(*traffic.Result) []int64, permille int) func(*traffic.Result) float64 {
+	return func(r *traffic.Result) float64 { return seconds(stats.Percentile(of(r), permille)) }
+}
+
+func seconds(nanoseconds int64) float64 { return float64(nanoseconds) / float64(time.Second) }
+
+func mean(nanoseconds []int64) float64 {
+	sum := 0.0
+	for _, v := range nanoseconds {
+		sum += float64(v)
+	}
+	return sum / float64(time.Second) / float64(max(len(nanoseconds), 1))
+}
+
+func shareOf(count func(*traffic.Result) int) func(*traffic.Result) float64 {
+	return func(r *traffic.Result) float64 { return float64(count(r)) / float64(max(r.Flows, 1)) }
+}
+
+func remapped(r *traffic.Result) float64 {
+	var shares []float64
+	for _, c := range r.Changes {
+		if c.Kept > 0 {
+			shares = append(shares, float64(c.Moved)/float64(c.Kept))
+		}
+	}
+	return stats.Mean(shares)
+}
+
+// metric finds a metric by its name; nil: there is none.
+func metric(name string) *Metric {
+	i := slices.IndexFunc(Metrics, func(m Metric) bool { return m.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &Metrics[i]
+}
+
+func metricNames() (names []string) {
+	for i := range Metrics {
+		names = append(names, Metrics[i].Name)
+	}
+	return names
+}

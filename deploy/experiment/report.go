@@ -1,0 +1,136 @@
+package experiment
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"slices"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/stats"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/traffic"
+	"github.com/nfqproxy/nfqproxy/deploy/experiment/chart"
+)
+
+//go:embed report.html
+var reportText string
+
+var reportPage = template.Must(template.New("report").Parse(reportText))
+
+// timeline is a chart over time.
+type timeline struct {
+	title, y string
+	of       func(w *traffic.Window) float64
+	// always: it is drawn even if all is 0.
+	always bool
+}
+
+var timelines = []timeline{
+	{"Open connections: the fullest endpoint in comparison with the mean", "max/mean", func(w *traffic.Window) float64 { return w.MaxOverMean }, true},
+	{"Open connections: Jain's index", "Jain's index", func(w *traffic.Window) float64 { return w.Jain }, true},
+	{"Time to the first reply, 99th percentile", "ms", func(w *traffic.Window) float64 { return seconds(w.ConnectP99) * milliseconds }, true},
+	{"Open connections in all", "connections", func(w *traffic.Window) float64 { return float64(w.Open) }, true},
+	{"Refused flows", "% of flows", share(func(w *traffic.Window) int { return w.Refused }), false},
+	{"Unanswered flows", "% of flows", share(func(w *traffic.Window) int { return w.Unanswered }), false},
+	{"Connections that ended before their time", "connections", func(w *traffic.Window) float64 { return float64(w.Broken) }, false},
+}
+
+func share(count func(*traffic.Window) int) func(*traffic.Window) float64 {
+	return func(w *traffic.Window) float64 { return percent * float64(count(w)) / float64(max(w.Flows, 1)) }
+}
+
+// bars are the metrics that are drawn as bars, if they differ from 0.
+var bars = []string{"connect_p99", "connect_p999", "response_mean", "refused", "broken", "remapped"}
+
+// Report is the page with all results. It loads nothing.
+func (r *Results) Report() ([]byte, error) {
+	rows := r.Summary()
+	all := &Table{Head: []string{"metric"}}
+	for _, a := range r.Algorithms {
+		all.Head = append(all.Head, a)
+	}
+	for i := range Metrics {
+		m := &Metrics[i]
+		cells := []string{m.Title}
+		for _, row := range rows {
+			cells = append(cells, m.text(row.Metrics[m.Name]))
+		}
+		all.Rows = append(all.Rows, cells)
+	}
+	var b bytes.Buffer
+	err := reportPage.Execute(&b, struct {
+		*Results
+		Table, All, Costs *Table
+		Metrics           []Metric
+		Charts            []template.HTML
+		Text              string
+	}{r, r.Table(), all, r.costTable(), Metrics, r.charts(rows), string(r.File)})
+	return b.Bytes(), err
+}
+
+func (r *Results) charts(rows []Row) (all []template.HTML) {
+	add := func(svg string) { all = append(all, template.HTML(svg)) } //nolint:gosec // package chart escapes texts
+	for _, t := range timelines {
+		if lines, zero := r.lines(t.of); t.always || !zero {
+			add(chart.Lines(t.title, "seconds", t.y, lines))
+		}
+	}
+	for _, name := range bars {
+		m := metric(name)
+		var list []chart.Bar
+		for i, row := range rows {
+			v := row.Metrics[name]
+			list = append(list, chart.Bar{Name: row.Algorithm, Number: i, Y: v.Mean * m.Scale, Low: (v.Mean - v.Half) * m.Scale, High: (v.Mean + v.Half) * m.Scale})
+		}
+		if slices.ContainsFunc(list, func(b chart.Bar) bool { return b.Y != 0 }) {
+			add(chart.Bars(m.Meaning, m.Title, list))
+		}
+	}
+	return all
+}
+
+// lines are the means of a quantity over the cells of each algorithm, with confidence intervals. zero: all
+// are 0.
+func (r *Results) lines(of func(*traffic.Window) float64) (all []chart.Series, zero bool) {
+	zero = true
+	for number, a := range r.Algorithms {
+		s := chart.Series{Name: a, Number: number}
+		for i := 0; ; i++ {
+			var values []float64
+			end := time.Duration(0)
+			for _, c := range r.Cells {
+				if c.Algorithm == a && i < len(c.Windows) {
+					values, end = append(values, of(&c.Windows[i])), c.Windows[i].End
+				}
+			}
+			if len(values) == 0 {
+				break
+			}
+			v := stats.Confidence(values)
+			zero = zero && v.Mean == 0
+			s.Points = append(s.Points, chart.Point{X: end.Seconds(), Y: v.Mean, Low: v.Mean - v.Half, High: v.Mean + v.Half})
+		}
+		all = append(all, s)
+	}
+	return all, zero
+}
+
+// costTable is about the time of decisions on the machine.
+func (r *Results) costTable() *Table {
+	t := &Table{Head: []string{"algorithm", "p50 ns", "p99 ns", "decisions measured"}}
+	for _, a := range r.Algorithms {
+		var p50, p99 []float64
+		n := 0
+		for _, c := range r.Costs {
+			if c.Algorithm == a && c.N > 0 {
+				p50, p99, n = append(p50, float64(c.P50)), append(p99, float64(c.P99)), n+c.N
+			}
+		}
+		if n > 0 {
+			one := Metric{Scale: 1}
+			t.Rows = append(t.Rows, []string{a, one.text(stats.Confidence(p50)), one.text(stats.Confidence(p99)), fmt.Sprint(n)})
+		}
+	}
+	return t
+}

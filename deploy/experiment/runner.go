@@ -1,0 +1,241 @@
+package experiment
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// The files of a run's directory.
+const (
+	FileExperiment = "experiment.yaml" // the file
+	FileRun        = "run.json"        // Run
+	FileRuns       = "runs.csv"        // a row for each cell
+	FileWindows    = "windows.csv"     // the time series
+	FileChanges    = "changes.csv"     // the changes of sets of endpoints
+	FileCosts      = "costs.csv"       // the time of decisions on this machine
+	FileSummary    = "summary.json"
+	FileTable      = "summary.txt"
+	FileLaTeX      = "summary.tex"
+	FileReport     = "report.html"
+	dirCells       = "cells"
+)
+
+// Run is what a directory is the run of.
+type Run struct {
+	Backend string  `json:"backend"`
+	Version string  `json:"version"` // of the program
+	Digest  string  `json:"digest"`  // of the file, and of those that it names
+	Seeds   int     `json:"seeds"`
+	Repeats int     `json:"repeats"`
+	Machine Machine `json:"machine"`
+}
+
+// Machine is the machine that ran the cells last. It has no influence on simulated results.
+type Machine struct {
+	Go       string `json:"go"`       // the compiler's version
+	Platform string `json:"platform"` // linux/amd64
+	CPUs     int    `json:"cpus"`
+	Model    string `json:"model"` // of the CPU
+	Kernel   string `json:"kernel"`
+}
+
+// Runner runs an experiment.
+type Runner struct {
+	Experiment *Experiment
+	Backend    Backend
+	// Dir is the directory for the results. One with results of the same experiment, backend and program
+	// is continued.
+	Dir     string
+	Version string
+	// Progress is called with the number of cells that are done, with parts of those that run. Nil: it is
+	// not. It is called by one goroutine at a time.
+	Progress func(done float64, cells int)
+}
+
+// Run runs the cells that the directory does not have, and writes all results. If the context ends, it writes
+// those of the cells that are done, and returns the context's error.
+func (r *Runner) Run(ctx context.Context) (*Results, error) {
+	if err := r.prepare(); err != nil {
+		return nil, err
+	}
+	cells := r.Experiment.Cells()
+	var missing []Key
+	for _, k := range cells {
+		if _, err := os.Stat(r.path(k, "")); err != nil {
+			missing = append(missing, k)
+		}
+	}
+	err := r.runAll(ctx, missing, len(cells))
+	if err != nil && ctx.Err() == nil {
+		return nil, err
+	}
+	results, failed := Open(r.Dir)
+	if failed == nil && len(results.Cells) > 0 {
+		failed = results.Write(r.Dir)
+	}
+	return results, errors.Join(err, failed)
+}
+
+// path is the file of a cell. suffix is "-cost" for that of its cost.
+func (r *Runner) path(k Key, suffix string) string {
+	algorithm := strings.NewReplacer("(", "_", ")", "").Replace(k.Algorithm)
+	return filepath.Join(r.Dir, dirCells, fmt.Sprintf("%s-%d-%d%s.json", algorithm, k.Seed, k.Repeat, suffix))
+}
+
+// prepare makes the directory, or checks that it is one of the same run.
+func (r *Runner) prepare() error {
+	x := r.Experiment
+	run := Run{r.Backend.Name(), r.Version, x.Digest, x.Seeds, x.Repeats, thisMachine()}
+	entries, err := os.ReadDir(r.Dir)
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	if len(entries) > 0 {
+		before, err := readRun(r.Dir)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			return fmt.Errorf("%s is not empty, and not the directory of an experiment: give another one with -o", r.Dir)
+		case err != nil:
+			return err
+		case before.Digest != run.Digest:
+			return fmt.Errorf("%s has the results of another experiment, or of another text of this one: give another directory with -o, or remove it", r.Dir)
+		case before.Backend != run.Backend || before.Version != run.Version:
+			return fmt.Errorf("%s has results of nfqproxy %s (%s), and this is %s (%s): give another directory with -o, or remove it", r.Dir, before.Version, before.Backend, run.Version, run.Backend)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(r.Dir, dirCells), 0o755); err != nil {
+		return err
+	}
+	if err := writeFile(filepath.Join(r.Dir, FileExperiment), x.File); err != nil {
+		return err
+	}
+	return writeJSON(filepath.Join(r.Dir, FileRun), run)
+}
+
+// runAll runs cells, several at a time.
+func (r *Runner) runAll(ctx context.Context, missing []Key, cells int) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	p := &progress{parts: make(map[Key]float64), done: cells - len(missing), cells: cells, report: r.Progress}
+	p.set(Key{}, 0)
+	work := make(chan Key)
+	var workers sync.WaitGroup
+	for range min(r.Backend.Parallel(), len(missing)) {
+		workers.Go(func() {
+			for k := range work {
+				if err := r.one(ctx, k, p); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for _, k := range missing {
+		select {
+		case work <- k:
+		case <-ctx.Done():
+		}
+	}
+	close(work)
+	workers.Wait()
+	return context.Cause(ctx)
+}
+
+// one runs a cell. Its file is complete, or does not exist.
+func (r *Runner) one(ctx context.Context, k Key, p *progress) error {
+	cell, cost, err := r.Backend.Run(ctx, r.Experiment, k, func(done float64) { p.set(k, done) })
+	if err != nil {
+		return fmt.Errorf("%s with seed %d: %w", k.Algorithm, k.Seed, err)
+	}
+	if err := writeJSON(r.path(k, "-cost"), cost); err != nil {
+		return err
+	}
+	if err := writeJSON(r.path(k, ""), cell); err != nil {
+		return err
+	}
+	p.finish(k)
+	return nil
+}
+
+// progress adds up the progress of cells.
+type progress struct {
+	mu     sync.Mutex
+	parts  map[Key]float64
+	done   int
+	cells  int
+	report func(float64, int)
+}
+
+func (p *progress) set(k Key, part float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.parts[k] = part
+	p.notify()
+}
+
+func (p *progress) finish(k Key) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.parts, k)
+	p.done++
+	p.notify()
+}
+
+func (p *progress) notify() {
+	if p.report == nil {
+		return
+	}
+	sum := float64(p.done)
+	for _, part := range p.parts {
+		sum += part
+	}
+	p.report(sum, p.cells)
+}
+
+func readRun(dir string) (run Run, err error) {
+	return run, readJSON(filepath.Join(dir, FileRun), &run)
+}
+
+func readJSON(path string, into any) error {
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(data, into)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return err
+}
+
+func writeJSON(path string, v any) error {
+	data, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return err
+	}
+	return writeFile(path, append(data, '\n'))
+}
+
+// writeFile writes a file that has its name only once it is complete.
+func writeFile(path string, data []byte) error {
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+		return nil
+	}
+	temporary := path + ".tmp"
+	if err := os.WriteFile(temporary, data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(temporary, path)
+}
+
+func sortedCopy[T int64 | float64](values []T) []T {
+	values = slices.Clone(values)
+	slices.Sort(values)
+	return values
+}

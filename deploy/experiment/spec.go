@@ -1,0 +1,109 @@
+// Package experiment runs experiments on balancing algorithms: one file describes a cluster, a workload,
+// changes, and the algorithms to compare; a run writes a directory with all results.
+//
+// [Load] reads a file. [Runner] runs its cells, each an algorithm with a seed and a repeat, on a [Backend]:
+// [Simulate] is the one in simulated time. [Open] reads the directory of a run.
+package experiment
+
+import (
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/traffic"
+)
+
+// The type of experiment files.
+const (
+	APIVersion = "nfqproxy.dev/v1alpha1"
+	Kind       = "Experiment"
+)
+
+// Spec is an experiment file.
+type Spec struct {
+	APIVersion string   `yaml:"apiVersion"`
+	Kind       string   `yaml:"kind"`
+	Metadata   Metadata `yaml:"metadata"`
+	// Title is one line on what is compared.
+	Title    string           `yaml:"title"`
+	Cluster  Cluster          `yaml:"cluster"`
+	Workload traffic.Workload `yaml:"workload"`
+	Events   []traffic.Event  `yaml:"events"`
+	// Duration, Warmup and Window are as in [traffic.Config].
+	Duration time.Duration `yaml:"duration"`
+	Warmup   time.Duration `yaml:"warmup"`
+	Window   time.Duration `yaml:"window"`
+	// Algorithms are those to compare, as package balance spells them.
+	Algorithms []string `yaml:"algorithms"`
+	// Seeds is the number of seeds, from 1 on, and Repeats that of runs with each seed. A simulation
+	// draws other random numbers in each of them. 0: 10 seeds, 1 repeat.
+	Seeds   int `yaml:"seeds"`
+	Repeats int `yaml:"repeats"`
+	// Columns are the metrics of the table; empty: those of [DefaultColumns] that differ from 0.
+	Columns []string `yaml:"columns"`
+}
+
+// Metadata names an experiment.
+type Metadata struct {
+	Name string `yaml:"name"`
+}
+
+// Cluster is a generated cluster, or that of a lab.
+type Cluster struct {
+	// Lab is a built-in lab, or a file relative to that of the experiment. Its TCP services over IPv4 are
+	// taken, with their endpoints, and its nodes.
+	Lab string `yaml:"lab"`
+	// Endpoints of a lab have these workers and this backlog.
+	Concurrency int  `yaml:"concurrency"` // 0: 1
+	Backlog     *int `yaml:"backlog"`     // nil: DefaultBacklog
+
+	Nodes    int       `yaml:"nodes"`
+	Zones    int       `yaml:"zones"` // 0: 1
+	Services []Service `yaml:"services"`
+	// Propagation is as in [traffic.Cluster].
+	Propagation *traffic.Distribution `yaml:"propagation"`
+}
+
+// DefaultBacklog is net.core.somaxconn of Linux.
+const DefaultBacklog = 4096
+
+// Service is a service of a generated cluster, or a number of like ones.
+type Service struct {
+	Name      string `yaml:"name"`
+	Namespace string `yaml:"namespace"` // empty: default
+	// Count is the number of services; 0: 1. Of several, NAME-1, NAME-2 and so on.
+	Count int `yaml:"count"`
+	// Endpoints is the number of endpoints. They are on the nodes in turn.
+	Endpoints int `yaml:"endpoints"`
+	// Weights are those of the endpoints in turn; empty: 1.
+	Weights []uint16 `yaml:"weights"`
+	// Algorithm is the services' own; empty: the one that is examined.
+	Algorithm   string `yaml:"algorithm"`
+	Concurrency int    `yaml:"concurrency"` // 0: 1
+	Backlog     *int   `yaml:"backlog"`     // nil: DefaultBacklog
+	SameZone    bool   `yaml:"sameZone"`
+}
+
+const (
+	defaultSeeds   = 10
+	defaultRepeats = 1
+	maxSeeds       = 1000
+)
+
+// Key is a cell: one run of an algorithm.
+type Key struct {
+	Algorithm string `json:"algorithm"`
+	Seed      int    `json:"seed"`   // from 1
+	Repeat    int    `json:"repeat"` // from 1
+}
+
+// Cells are the cells of an experiment in order: by seed, repeat and algorithm, so that an interrupted run
+// has all algorithms.
+func (s *Spec) Cells() (all []Key) {
+	for seed := range s.Seeds {
+		for repeat := range s.Repeats {
+			for _, a := range s.Algorithms {
+				all = append(all, Key{a, seed + 1, repeat + 1})
+			}
+		}
+	}
+	return all
+}
