@@ -86,7 +86,9 @@ func (r *Results) Write(dir string) error {
 // number writes a number so that it reads back as the same bits.
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-func (k Key) fields() []string { return []string{k.Algorithm, strconv.Itoa(k.Seed), strconv.Itoa(k.Repeat)} }
+func (k Key) fields() []string {
+	return []string{k.Algorithm, strconv.Itoa(k.Seed), strconv.Itoa(k.Repeat)}
+}
 
 var keyColumns = []string{"algorithm", "seed", "repeat"}
 
