@@ -125,7 +125,7 @@ func (p *reader) spec(s *Spec) {
 	registry := balance.NewRegistry()
 	for i, a := range s.Algorithms {
 		field := fmt.Sprintf("algorithms[%d]", i)
-		if _, err := registry.Parse(a); err != nil {
+		if _, err := registry.Parse(strings.TrimSuffix(a, traffic.SecondChance)); err != nil {
 			p.Fail(field, "%w", err)
 		}
 		p.Want(field, a != "" && slices.Index(s.Algorithms, a) == i, "want an algorithm that does not occur twice")
@@ -141,8 +141,8 @@ func (p *reader) spec(s *Spec) {
 	if s.Repeats == 0 {
 		s.Repeats = defaultRepeats
 	}
-	p.Want("seeds", s.Seeds > 0 && s.Seeds <= maxSeeds, "want 1 to %d", maxSeeds)
-	p.Want("repeats", s.Repeats > 0 && s.Repeats <= maxSeeds, "want 1 to %d", maxSeeds)
+	p.Want("seeds", s.Seeds > 0 && s.Seeds <= MaxSeeds, "want 1 to %d", MaxSeeds)
+	p.Want("repeats", s.Repeats > 0 && s.Repeats <= MaxSeeds, "want 1 to %d", MaxSeeds)
 	for i, c := range s.Columns {
 		p.Want(fmt.Sprintf("columns[%d]", i), metric(c) != nil, "want one of %s, not %q", strings.Join(metricNames(), ", "), c)
 	}

@@ -38,6 +38,7 @@ var Metrics = []Metric{
 	{"waited", "waited %", percent, false, false, "share of connections that waited for a worker", func(r *traffic.Result) float64 { return r.Waited }},
 	{"refused", "refused %", percent, false, true, "share of flows that an endpoint or the node refused", shareOf(func(r *traffic.Result) int { return r.Refused })},
 	{"unanswered", "unanswered %", percent, false, true, "share of flows to endpoints that were gone", shareOf(func(r *traffic.Result) int { return r.Unanswered })},
+	{"second_chances", "second chances %", percent, false, true, "decisions for another endpoint because the one before refused or did not answer, as a share of flows", shareOf(func(r *traffic.Result) int { return r.SecondChances })},
 	{"broken", "broken %", percent, false, true, "share of flows whose connection ended before its time", shareOf(func(r *traffic.Result) int { return r.Broken })},
 	{"inconsistent", "inconsistent %", percent, false, true, "share of flows whose connection broke because it got another endpoint, though its own was still there", shareOf(func(r *traffic.Result) int { return r.Remapped })},
 	{"remapped", "remapped %", percent, false, true, "share of addresses and ports that get another endpoint after a change of the set, though their own is still there; mean of all changes", remapped},

@@ -81,7 +81,7 @@ func (r *Results) charts(rows []Row) (all []template.HTML) {
 		var list []chart.Bar
 		for i, row := range rows {
 			v := row.Metrics[name]
-			list = append(list, chart.Bar{Name: row.Algorithm, Number: i, Y: v.Mean * m.Scale, Low: (v.Mean - v.Half) * m.Scale, High: (v.Mean + v.Half) * m.Scale})
+			list = append(list, chart.Bar{Name: row.Algorithm, Number: i, Y: v.Mean * m.Scale, Low: max(v.Mean-v.Half, 0) * m.Scale, High: (v.Mean + v.Half) * m.Scale})
 		}
 		if slices.ContainsFunc(list, func(b chart.Bar) bool { return b.Y != 0 }) {
 			add(chart.Bars(m.Meaning, m.Title, list))
@@ -109,7 +109,7 @@ func (r *Results) lines(of func(*traffic.Window) float64) (all []chart.Series, z
 			}
 			v := stats.Confidence(values)
 			zero = zero && v.Mean == 0
-			s.Points = append(s.Points, chart.Point{X: end.Seconds(), Y: v.Mean, Low: v.Mean - v.Half, High: v.Mean + v.Half})
+			s.Points = append(s.Points, chart.Point{X: end.Seconds(), Y: v.Mean, Low: max(v.Mean-v.Half, 0), High: v.Mean + v.Half})
 		}
 		all = append(all, s)
 	}

@@ -82,10 +82,12 @@ type Service struct {
 	SameZone    bool   `yaml:"sameZone"`
 }
 
+// MaxSeeds is the largest number of seeds, and of repeats.
+const MaxSeeds = 1000
+
 const (
 	defaultSeeds   = 10
 	defaultRepeats = 1
-	maxSeeds       = 1000
 )
 
 // Key is a cell: one run of an algorithm.

@@ -23,7 +23,8 @@ func (m *Metric) text(i stats.Interval) string {
 		return "-"
 	}
 	mean, half := i.Mean*m.Scale, i.Half*m.Scale
-	if half == 0 {
+	const rounding = 1e-9 // of sums of the same numbers
+	if half <= rounding*math.Abs(mean) {
 		return digits(mean, decimalsOf(mean, 3))
 	}
 	d := decimalsOf(half, 2)

@@ -91,7 +91,7 @@ kernel alone translates the flow's packets.`,
 		SilenceErrors: true,
 	}
 	root.AddCommand(
-		newRunCommand(), newCleanupCommand(), newInstallCommand(), newUninstallCommand(), newLabCommand(), newLearnCommand(),
+		newRunCommand(), newCleanupCommand(), newInstallCommand(), newUninstallCommand(), newLabCommand(), newLearnCommand(), newExperimentCommand(),
 		newFlowsCommand(connect), newTopCommand(connect), newWebCommand(connect), newStepCommand(connect), newBalanceCommand(connect), newStatusCommand(connect),
 		newWatchForCommand(connect), newShowCommand(), newCollectCommand(),
 		newWhyCommand(connect), newDoctorCommand(connect), newExplainCommand(), newRenderCommand(),

@@ -7,6 +7,7 @@ const (
 	workDone  kind = iota // of a connection
 	idleDone              // of a connection
 	gaveUp                // of a connection's client
+	again                 // a client sends its SYN again
 	change                // an Event; its number
 	undo                  // the end of an Event
 	replace               // an endpoint, by a rolling update

@@ -13,6 +13,8 @@ type Result struct {
 	// Refused by an endpoint, whose backlog is full or which does not accept connections, or by the node,
 	// because the service has no endpoint.
 	Refused int
+	// SecondChances are decisions for another endpoint, see [SecondChance].
+	SecondChances int
 	// Unanswered by endpoints that are gone.
 	Unanswered int
 	// Broken connections ended before their time: their endpoint went, or after a flush of the node's

@@ -37,11 +37,13 @@ const (
 	works
 	idles
 	unanswered // there is no endpoint to reply
+	refused    // the node has dropped the refusal, see secondchance.go
 )
 
 // connection is a connection, from the decision to its end.
 type connection struct {
 	arrived    int64
+	decided    int64 // the last time
 	work, idle int64
 	tracked    balance.Connection
 	server     int32
@@ -50,6 +52,8 @@ type connection struct {
 	next, prev int32 // in a list of its server
 	use        uint32
 	port       uint16
+	failed     [maxChances]int32 // servers that refused it or did not answer
+	chances    uint8             // how many of them
 	phase      phase
 	// counted: it arrived after the warm-up. hasTracker: tracked is valid.
 	counted, hasTracker bool
@@ -113,19 +117,22 @@ func (s *simulation) offer(id int32) {
 	switch {
 	case !e.present:
 		c.phase = unanswered
-		s.queue.add(s.now+s.giveUp, gaveUp, id, c.use)
+		s.await(id)
 	case !e.listening || int(e.busy) >= service.Concurrency && int(e.waiting.n) >= service.Backlog:
+		s.fail(c, balance.Refused)
+		if s.secondChance && s.mayTry(c) {
+			c.phase = refused
+			s.await(id)
+			return
+		}
 		if c.counted {
 			s.result.Refused++
 			s.window.Refused++
 		}
-		s.observe(c, balance.Refused, 0)
-		s.observe(c, balance.Inactive, 0)
-		s.observe(c, balance.Ended, 0)
 		s.release(id)
 	default:
 		if s.c.Workload.Accept == ByKernel {
-			s.answered(c, 0)
+			s.answered(c)
 		}
 		if int(e.busy) < service.Concurrency {
 			s.start(id)
@@ -136,12 +143,20 @@ func (s *simulation) offer(id int32) {
 	}
 }
 
+// fail is the end of a connection that its endpoint refused or did not answer.
+func (s *simulation) fail(c *connection, k balance.EventKind) {
+	s.observe(c, k, 0)
+	s.observe(c, balance.Inactive, 0)
+	s.observe(c, balance.Ended, 0)
+	c.hasTracker = false
+}
+
 // start has a worker take the connection.
 func (s *simulation) start(id int32) {
 	c := &s.connections[id]
 	e := &s.servers[c.server]
 	if s.c.Workload.Accept != ByKernel {
-		s.answered(c, s.now-c.arrived)
+		s.answered(c)
 	}
 	if c.counted {
 		s.waits++
@@ -159,14 +174,14 @@ func (s *simulation) start(id int32) {
 	s.queue.add(s.now+work, workDone, id, c.use)
 }
 
-// answered: the client gets a reply after a wait.
-func (s *simulation) answered(c *connection, wait int64) {
-	latency := wait + int64(s.c.Workload.RoundTrip)
+// answered: the client gets a reply.
+func (s *simulation) answered(c *connection) {
+	latency := s.now - c.arrived + int64(s.c.Workload.RoundTrip)
 	if c.counted {
 		s.result.Connect = append(s.result.Connect, latency)
 		s.connects = append(s.connects, latency)
 	}
-	s.observe(c, balance.Answered, latency)
+	s.observe(c, balance.Answered, s.now-c.decided+int64(s.c.Workload.RoundTrip))
 }
 
 // done ends the work on a connection.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
@@ -32,6 +33,7 @@ type simulation struct {
 	probes      map[int32]*probe
 
 	giveUp, timeWait int64
+	secondChance     bool
 	ports            []uint16 // the last source port of each client
 	perNode, portsOf int
 
@@ -59,8 +61,8 @@ type node struct {
 	factor   float64 // of the time of its endpoints' work
 }
 
-// Run simulates the cluster with an algorithm, as package balance spells it. Runs with the same seed have
-// the same flows, whatever the algorithm. The config must be valid ([Config.Validate]), and is only read.
+// Run simulates the cluster with an algorithm, as package balance spells it, or with [SecondChance] after
+// that. Runs with the same seed have the same flows, whatever the algorithm. The config must be valid ([Config.Validate]), and is only read.
 func Run(c *Config, algorithm string, seed uint64, o Options) (*Result, error) {
 	if problems := c.Validate(); len(problems) > 0 {
 		return nil, fmt.Errorf("%s: %s", problems[0].Field, problems[0].Text)
@@ -77,6 +79,7 @@ func Run(c *Config, algorithm string, seed uint64, o Options) (*Result, error) {
 	if s.o.Algorithms == nil {
 		s.o.Algorithms = balance.NewRegistry()
 	}
+	algorithm, s.secondChance = strings.CutSuffix(algorithm, SecondChance)
 	if err := s.build(algorithm); err != nil {
 		return nil, err
 	}
@@ -155,7 +158,7 @@ func (s *simulation) expire() {
 // happen does what is due.
 func (s *simulation) happen(e timed) {
 	switch e.kind {
-	case workDone, idleDone, gaveUp:
+	case workDone, idleDone, gaveUp, again:
 		if c := &s.connections[e.id]; c.phase == free || c.use != e.tag {
 			return // it has broken before
 		}
@@ -164,6 +167,8 @@ func (s *simulation) happen(e timed) {
 			s.done(e.id)
 		case idleDone:
 			s.close(e.id)
+		case again:
+			s.tryAgain(e.id)
 		default:
 			s.abandon(e.id)
 		}
@@ -183,9 +188,7 @@ func (s *simulation) abandon(id int32) {
 		s.result.Unanswered++
 		s.window.Unanswered++
 	}
-	s.observe(c, balance.Unanswered, 0)
-	s.observe(c, balance.Inactive, 0)
-	s.observe(c, balance.Ended, 0)
+	s.fail(c, balance.Unanswered)
 	s.release(id)
 }
 
@@ -224,7 +227,7 @@ func (s *simulation) arrive(t *Traced) {
 	id := s.newConnection()
 	c := &s.connections[id]
 	*c = connection{
-		arrived: s.now, work: work, idle: idle, server: s.control.server(&d), node: number, client: int32(client), port: port,
+		arrived: s.now, decided: s.now, work: work, idle: idle, server: s.control.server(&d), node: number, client: int32(client), port: port,
 		use: c.use, counted: counted,
 	}
 	c.tracked, c.hasTracker = n.balancer.Connection(&d)

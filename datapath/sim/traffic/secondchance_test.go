@@ -1,0 +1,55 @@
+package traffic
+
+import (
+	"reflect"
+	"testing"
+	"time"
+)
+
+// TestSecondChance: under random no flow is refused at three endpoints; each with a second chance is late by the time of the
+// client's retransmission. lc prefers the endpoint that refuses, because it has no connections: also when the flow comes
+// again, and another endpoint is about to end.
+func TestSecondChance(t *testing.T) {
+	c := quiet(Event{At: 2 * time.Second, RollingUpdate: &RollingUpdate{Lifecycle{Ready: time.Second, Grace: 5 * time.Second}, time.Second}})
+	c.Cluster.Propagation = &Distribution{Kind: uniform, Mean: 200 * time.Millisecond}
+	c.Workload.GiveUp = 10 * time.Second
+	for _, algorithm := range []string{"random", "lc"} {
+		without, with := run(t, c, algorithm, 1), run(t, c, algorithm+SecondChance, 1)
+		if without.Refused == 0 || without.SecondChances != 0 {
+			t.Errorf("%s: %d refused, %d second chances", algorithm, without.Refused, without.SecondChances)
+		}
+		most := map[string]int{"random": 0, "lc": without.Refused / 4}[algorithm]
+		if with.Refused > most || with.SecondChances == 0 || len(with.Connect)+with.Refused != with.Flows {
+			t.Errorf("%s: %d refused, %d second chances, %d of %d flows answered", algorithm, with.Refused, with.SecondChances, len(with.Connect), with.Flows)
+		}
+		late := 0
+		for _, latency := range with.Connect {
+			if latency >= int64(time.Second) {
+				late++
+			}
+		}
+		if late == 0 || late > with.SecondChances {
+			t.Errorf("%s: %d late flows, %d second chances", algorithm, late, with.SecondChances)
+		}
+		if again := run(t, c, algorithm+SecondChance, 1); !reflect.DeepEqual(with, again) {
+			t.Errorf("%s: two runs differ", algorithm)
+		}
+	}
+}
+
+// TestSecondChanceElsewhere: without another endpoint a refusal is passed on, and one that is gone is not waited for
+// twice.
+func TestSecondChanceElsewhere(t *testing.T) {
+	c := quiet(Event{At: time.Second, RollingUpdate: &RollingUpdate{Lifecycle{Listens: 10 * time.Second}, 10 * time.Second}})
+	c.Cluster.Services[0].Endpoints = c.Cluster.Services[0].Endpoints[:1]
+	c.Duration = 5 * time.Second
+	r := run(t, c, "random"+SecondChance, 1)
+	if r.Refused == 0 {
+		t.Errorf("result %+v", r)
+	}
+	c = quiet(Event{At: time.Second, NodeLoss: &NodeLoss{Nodes: 2, Noticed: 15 * time.Second}})
+	without, with := run(t, c, "random", 1), run(t, c, "random"+SecondChance, 1)
+	if without.Unanswered == 0 || with.Unanswered*4 > without.Unanswered || with.SecondChances == 0 {
+		t.Errorf("unanswered: %d without, %d with %d second chances", without.Unanswered, with.Unanswered, with.SecondChances)
+	}
+}
