@@ -166,7 +166,7 @@ func newExperimentCompareCommand() *cobra.Command {
 directories side by side. Runs of other versions, machines or files may differ; the
 differences of the runs themselves are listed first.`,
 		Example: "  nfqproxy experiment compare before after",
-		Args:    func(cmd *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return fmt.Errorf("%s requires DIRECTORY and another DIRECTORY", cmd.CommandPath())
 			}
