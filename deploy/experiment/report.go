@@ -46,10 +46,7 @@ var bars = []string{"connect_p99", "connect_p999", "response_mean", "refused", "
 // Report is the page with all results. It loads nothing.
 func (r *Results) Report() ([]byte, error) {
 	rows := r.Summary()
-	all := &Table{Head: []string{"metric"}}
-	for _, a := range r.Algorithms {
-		all.Head = append(all.Head, a)
-	}
+	all := &Table{Head: append([]string{"metric"}, r.Algorithms...)}
 	for i := range Metrics {
 		m := &Metrics[i]
 		cells := []string{m.Title}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/nfqproxy/nfqproxy/control/view/visible"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
@@ -80,8 +79,8 @@ func (f *experimentFlags) run(ctx context.Context, stdout, stderr io.Writer, nam
 	}
 	began := time.Now()
 	bar := &progressBar{began: began}
-	if file, ok := visible.File(stderr); ok && term.IsTerminal(int(file.Fd())) {
-		bar.to = file
+	if width(stderr) != nil {
+		bar.to = stderr
 	}
 	r := experiment.Runner{
 		Experiment: x, Dir: f.dir, Version: version, Progress: bar.update,
@@ -129,12 +128,18 @@ func (b *progressBar) update(done float64, cells int) {
 		left = fmt.Sprintf("  %s left", rest.Round(time.Second))
 	}
 	full := min(int(width*done/float64(max(cells, 1))), width)
-	fmt.Fprintf(b.to, "\r\x1b[K[%s%s] %d of %d runs%s", strings.Repeat("#", full), strings.Repeat(".", width-full), int(done), cells, left)
+	fmt.Fprintf(b.to, "%s[%s%s] %d of %d runs%s", b.again(), strings.Repeat("#", full), strings.Repeat(".", width-full), int(done), cells, left)
+}
+
+// again begins the line anew.
+func (b *progressBar) again() string {
+	seal := visible.SealOf(b.to)
+	return seal.Sequence("1", 'G') + seal.Sequence("0", 'K')
 }
 
 func (b *progressBar) clear() {
 	if b.to != nil {
-		fmt.Fprint(b.to, "\r\x1b[K")
+		fmt.Fprint(b.to, b.again())
 	}
 }
 

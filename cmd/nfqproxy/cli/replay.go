@@ -53,12 +53,17 @@ With -o pcap the output has the packets as they would leave the node.
 If FILE is a flow log, nfqproxy decides its records again with the recorded random draws and
 prints one line for each difference: LINE FLOW: FIELD: RECORDED, now NOW. The exit code is
 then 1. Only the node's records count; --generation selects those of one generation of the
-service table.`,
+service table.
+
+With --balance, the flows of a log of "nfqproxy flows -o jsonl" are decided anew by another
+algorithm: which would go elsewhere or fail, and how many connections each endpoint would
+have. They are open for as long as they were.`,
 		Example: `  nfqproxy replay capture.pcap --objects cluster.yaml --node-name node-a --cluster-cidr 10.244.0.0/16
   tcpdump -i any -w - | nfqproxy replay - --objects cluster.yaml -o json
   nfqproxy replay capture.pcapng --objects cluster.yaml -o pcap --write translated.pcapng
   nfqproxy replay capture.pcap --rules iptables-save.txt --address 172.20.0.2/16
-  nfqproxy replay flows.jsonl --objects cluster.yaml --node-name node-a`,
+  nfqproxy replay flows.jsonl --objects cluster.yaml --node-name node-a
+  nfqproxy replay flows.jsonl --objects cluster.yaml --node-name node-a --balance lc --seed 1`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return fmt.Errorf("replay takes one FILE, a capture or a flow log, or - for standard input; got %d", len(args))
@@ -76,6 +81,7 @@ service table.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.table.addOptional(flags)
+	f.table.algorithms.add(flags, "With a flow log")
 	flags.StringArrayVar(&f.rules, "rules", nil, "dump of iptables-save or ip6tables-save that decides, instead of --objects; one per family")
 	flags.StringVarP(&f.output, "output", "o", "text", "text: one line per flow, times in UTC; json: records as in the flow log; pcap: the packets as they would leave the node")
 	flags.StringVar(&f.write, "write", "", "output file (default: standard output)")
@@ -164,8 +170,11 @@ func peek(in *bufio.Reader) []byte {
 }
 
 func (f *replayFlags) replayCapture(name string, in, stdin io.Reader, out *output, buffered *bufio.Writer, stderr io.Writer) error {
-	if f.given("generation") {
+	switch {
+	case f.given("generation"):
 		return fmt.Errorf("--generation requires a flow log, and %s is a capture", name)
+	case f.given("balance"):
+		return fmt.Errorf("--balance requires a flow log, and %s is a capture: it does not show when connections end", name)
 	}
 	if f.output == "pcap" && out.terminal() {
 		return errors.New("-o pcap: standard output is a terminal: give --write FILE, or redirect the output")
@@ -202,13 +211,18 @@ func (f *replayFlags) replayCapture(name string, in, stdin io.Reader, out *outpu
 	return err
 }
 
-// decider makes what decides the flows.
-func (f *replayFlags) decider(stdin io.Reader, stderr io.Writer) (replay.Decider, error) {
+// draws are the random numbers.
+func (f *replayFlags) draws() *rand.Rand {
 	seed := f.seed
 	if !f.given("seed") {
 		seed = rand.Uint64()
 	}
-	draws := rand.New(rand.NewPCG(seed, 0))
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// decider makes what decides the flows.
+func (f *replayFlags) decider(stdin io.Reader, stderr io.Writer) (replay.Decider, error) {
+	draws := f.draws()
 	if f.given("rules") {
 		return f.ruleDecider(stdin, stderr, draws)
 	}

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"bufio"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -10,6 +12,9 @@ import (
 
 // replayLog decides a flow log again. Differences are no error, but make the exit code 1.
 func (f *replayFlags) replayLog(name string, in, stdin io.Reader, out *bufio.Writer, stderr io.Writer) error {
+	if f.given("balance") {
+		return f.whatIf(name, in, stdin, out, stderr)
+	}
 	switch {
 	case f.given("rules"):
 		return fmt.Errorf("--rules: %s is a flow log: give --objects, because the random draws of a dump are not the daemon's", name)
@@ -47,4 +52,46 @@ func (f *replayFlags) replayLog(name string, in, stdin io.Reader, out *bufio.Wri
 		return exitCode(1)
 	}
 	return nil
+}
+
+// whatIf decides a flow log again by another algorithm.
+func (f *replayFlags) whatIf(name string, in, stdin io.Reader, out *bufio.Writer, stderr io.Writer) error {
+	switch {
+	case f.given("rules"):
+		return errors.New("--balance requires --objects")
+	case f.output == "pcap":
+		return fmt.Errorf("--output pcap: %s is a flow log: want text or json", name)
+	case f.steps:
+		return fmt.Errorf("--steps: %s is a flow log: only its differences are printed", name)
+	case f.given("generation"):
+		return errors.New("--generation and --balance exclude each other")
+	}
+	input, err := f.table.load(stdin, stderr)
+	if err != nil {
+		return err
+	}
+	w, err := replay.NewWhatIf(input.table, input.config.Algorithms, f.draws())
+	if err != nil {
+		return err
+	}
+	report, err := w.Run(in, func(d *replay.Difference) error {
+		if f.output == "json" {
+			return nil
+		}
+		_, err := fmt.Fprintln(out, d)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if f.output == "json" {
+		e := json.NewEncoder(out)
+		e.SetIndent("", " ")
+		return e.Encode(report)
+	}
+	if report.Elsewhere+report.Failed+report.Served > 0 {
+		fmt.Fprintln(out)
+	}
+	_, err = report.WriteTo(out)
+	return err
 }

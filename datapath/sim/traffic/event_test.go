@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -326,7 +327,7 @@ func TestValidate(t *testing.T) {
 // TestStop: a run that is stopped ends with an error.
 func TestStop(t *testing.T) {
 	calls := 0
-	if _, err := Run(quiet(), "random", 1, Options{Progress: func(time.Duration) bool { calls++; return calls < 3 }}); err != ErrStopped || calls != 3 {
+	if _, err := Run(quiet(), "random", 1, Options{Progress: func(time.Duration) bool { calls++; return calls < 3 }}); !errors.Is(err, ErrStopped) || calls != 3 {
 		t.Errorf("%v after %d calls", err, calls)
 	}
 }
