@@ -89,7 +89,7 @@ func (w *worker) report(table *decision.Table, n int, at batch) {
 			Packet: j.packet, Decision: j.decision, Table: table, Node: table.Node(), TableAge: at.decided.Sub(table.Built()),
 			Queue: w.number, Time: at.decided,
 			Waited: waited(w.packets[i].Arrived, at.received), Deciding: at.decided.Sub(at.received), Writing: at.established.Sub(at.decided), Accepting: at.accepted.Sub(at.established),
-			Held: j.hold, Earlier: j.earlier,
+			Held: j.hold, Earlier: j.earlier, Shadows: j.shadows,
 		})
 		if j.decision.Verdict == decision.DNAT {
 			w.reportEntry(&w.decided[len(w.decided)-1], j)

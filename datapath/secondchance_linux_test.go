@@ -216,7 +216,7 @@ func TestSecondChanceIsCounted(t *testing.T) {
 		}
 		h.table.Store(h.table.Load().Next(time.Time{}, *h.table.Load().Node(), decision.Change{Service: s.Name.Service(), Ports: []*decision.ServicePort{s}}))
 		clock := tracking.NewClock()
-		b := tracking.New(balance.New(balance.NewRegistry(), clock.Now), clock)
+		b := tracking.New(balance.New(balance.NewRegistry(), clock.Now), nil, clock)
 		b.Follow(h.table.Load())
 		h.balancer = b
 		h.now(t, syn(t, 1, 0, chanceClient, chanceService))

@@ -53,8 +53,9 @@ type Balancer interface {
 	decision.Balancer
 	// Follow prepares for a table that comes into force next.
 	Follow(*decision.Table)
-	// Opened reports that the flow of a pick has a connection entry, Undo that it has none.
-	Opened(worker int, p *decision.Packet, d *decision.Decision, at time.Time)
+	// Opened reports that a flow to an endpoint has a connection entry, and returns what other algorithms would
+	// have selected. Undo reports that a pick has none.
+	Opened(worker int, p *decision.Packet, d *decision.Decision, at time.Time) []flow.ShadowPick
 	Undo(*decision.Decision)
 	// Failed reports that the connection of a flow was refused, or was not answered.
 	Failed(p *decision.Packet, refused bool)
@@ -129,6 +130,7 @@ type job struct {
 	hold        *flow.Hold // how the flow was held; nil: it was not
 	// earlier are the endpoints to which the flow was sent before; nil: there are none.
 	earlier []flow.Attempt
+	shadows []flow.ShadowPick
 }
 
 // jobState is the state of a packet.
@@ -396,7 +398,7 @@ func (w *worker) picker() decision.Balancer {
 	return w.balancer
 }
 
-// settle reports to the Balancer which of its picks have connections. It comes before the verdicts:
+// settle reports to the Balancer which flows have connections. It comes before the verdicts:
 // a packet's reply must not be known earlier than the flow.
 func (w *worker) settle(n int, at time.Time) {
 	if w.balancer == nil {
@@ -404,11 +406,11 @@ func (w *worker) settle(n int, at time.Time) {
 	}
 	for i := range n {
 		j := &w.jobs[i]
-		if j.state != jobDecided || j.decision.Pick.Evidence.Kind == decision.NoEvidence {
+		if j.state != jobDecided || j.decision.Verdict != decision.DNAT {
 			continue
 		}
-		if o := w.outcome(j); j.decision.Verdict == decision.DNAT && (o == conntrack.Created || o == conntrack.Replaced) {
-			w.balancer.Opened(w.index, &j.packet, &j.decision, at)
+		if o := w.outcome(j); o == conntrack.Created || o == conntrack.Replaced {
+			j.shadows = w.balancer.Opened(w.index, &j.packet, &j.decision, at)
 		} else {
 			w.balancer.Undo(&j.decision)
 		}

@@ -28,6 +28,7 @@ type Metrics struct {
 	limits   atomic.Pointer[limit.Set]
 	exports  atomic.Pointer[func() []observe.Export]
 	scripts  atomic.Pointer[scriptSource]
+	shadows  atomic.Pointer[shadowSource]
 }
 
 var _ prometheus.Gatherer = (*Metrics)(nil)
@@ -51,6 +52,7 @@ func New(version string) *Metrics {
 		limitCollector{limitDescs, &m.limits},
 		exportCollector{exportDescs, &m.exports},
 		scriptCollector{scriptDescs, &m.scripts},
+		shadowCollector{shadowDescs, &m.shadows},
 	)
 	m.registry.MustRegister(m.proxy.collectors()...)
 	return m

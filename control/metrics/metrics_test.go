@@ -18,6 +18,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath"
+	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -77,6 +78,9 @@ func example() *Metrics {
 		return []observe.Export{{Signal: "traces", Delivered: 40, Evicted: 41, Rejected: 42, Overflow: 43, Unsent: 44, Error: "unavailable"}}
 	})
 	m.ReadScripts(func(each func(string, uint64)) { each("my.star", 45) })
+	m.ReadShadows(func() (float64, []shadow.Total) {
+		return 1.5, []shadow.Total{{Algorithm: "p2c", Agree: 46, Other: 47, Imbalance: 1.25}}
+	})
 	m.Queued(3, 5)
 	time.Sleep(time.Second)
 	m.Applied(Sync{
@@ -175,6 +179,7 @@ func TestSameMetricsFromTheStart(t *testing.T) {
 		services: []observe.Service{{Namespace: "shop", Fit: &observe.Fit{}, Endpoints: []observe.Endpoint{{}}}},
 	}, exampleServices())
 	idle.ReadScripts(func(each func(string, uint64)) { each("my.star", 0) })
+	idle.ReadShadows(func() (float64, []shadow.Total) { return 0, []shadow.Total{{Algorithm: "p2c"}} })
 	idle.ReadExports(func() []observe.Export { return make([]observe.Export, 1) })
 	idle.Applied(Sync{Table: exampleTable()})
 	synctest.Test(t, func(t *testing.T) {

@@ -2,8 +2,8 @@
 // kube-proxy: those of IPVS, Maglev, the power of two choices, and others that programs add.
 //
 // The rules of Kubernetes come first: an algorithm selects only among the endpoints that traffic
-// policies, readiness, topology and affinity leave to a flow. It hears what happens to its
-// connections afterwards, by a [Tracker] or by a simulation.
+// policies, readiness, topology and affinity leave to a flow. It learns what happens to its
+// connections afterwards, by a tracker or by a simulation.
 package balance
 
 import (
@@ -21,6 +21,7 @@ import (
 // concurrent use.
 type Balancer struct {
 	algorithms *Registry
+	fixed      *Algorithm // of all service ports; nil: each has its own
 	now        func() int64
 	views      sync.Map // *decision.ServicePort to *view
 
@@ -64,6 +65,31 @@ type view struct {
 // goes back; it may be a simulation's.
 func New(algorithms *Registry, now func() int64) *Balancer {
 	return &Balancer{algorithms: algorithms, now: now, ports: make(map[portKey]*port)}
+}
+
+// NewFixed returns a Balancer that selects by one algorithm for all service ports, whatever theirs is.
+func NewFixed(a Algorithm, now func() int64) *Balancer {
+	b := New(nil, now)
+	b.fixed = &a
+	return b
+}
+
+// NewCounting returns a Balancer for all service ports that is there to count: endpoints are taken, and not picked.
+func NewCounting(now func() int64) *Balancer { return NewFixed(randomAlgorithm, now) }
+
+// serves reports whether flows of the service port are for the Balancer.
+func (b *Balancer) serves(s *decision.ServicePort) bool { return b.fixed != nil || s.Balance != "" }
+
+// algorithm is that of the service port.
+func (b *Balancer) algorithm(s *decision.ServicePort) Algorithm {
+	if b.fixed != nil {
+		return *b.fixed
+	}
+	a, err := b.algorithms.Parse(s.Balance)
+	if err != nil { // the table's maker has warned of it
+		return randomAlgorithm
+	}
+	return a
 }
 
 // Pick implements [decision.Balancer]. The endpoint's open connections include the flow from now on,
@@ -137,10 +163,7 @@ func (b *Balancer) adopt(p *port, s *decision.ServicePort) *view {
 	if v, ok := b.views.Load(s); ok { // another worker was faster
 		return v.(*view)
 	}
-	a, err := b.algorithms.Parse(s.Balance)
-	if err != nil { // the table's maker has warned of it
-		a = randomAlgorithm
-	}
+	a := b.algorithm(s)
 	v := &view{service: s, port: p, algorithm: a}
 	for policy := range v.sets {
 		v.sets[policy] = p.set(s, decision.Policy(policy))
@@ -221,7 +244,7 @@ func (b *Balancer) Follow(t *decision.Table) {
 		return
 	}
 	for _, k := range gone {
-		if !has(t.Service(k.name.Service()), k) {
+		if !b.has(t.Service(k.name.Service()), k) {
 			b.remove(k)
 		}
 	}
@@ -230,7 +253,7 @@ func (b *Balancer) Follow(t *decision.Table) {
 			b.mu.Lock()
 			p := b.ports[keyOf(s)]
 			b.mu.Unlock()
-			if p != nil && s.Balance != "" {
+			if p != nil && b.serves(s) {
 				p.mu.Lock()
 				p.followed = s
 				p.mu.Unlock()
@@ -238,7 +261,7 @@ func (b *Balancer) Follow(t *decision.Table) {
 			}
 		}
 		for _, s := range was {
-			if k := keyOf(s); !has(is, k) {
+			if k := keyOf(s); !b.has(is, k) {
 				b.mu.Lock()
 				b.gone = append(b.gone, k)
 				b.mu.Unlock()
@@ -247,9 +270,9 @@ func (b *Balancer) Follow(t *decision.Table) {
 	})
 }
 
-// has reports whether the service port is among others, with an algorithm of its own.
-func has(ports []*decision.ServicePort, k portKey) bool {
-	return slices.ContainsFunc(ports, func(s *decision.ServicePort) bool { return keyOf(s) == k && s.Balance != "" })
+// has reports whether the service port is among others that the Balancer serves.
+func (b *Balancer) has(ports []*decision.ServicePort, k portKey) bool {
+	return slices.ContainsFunc(ports, func(s *decision.ServicePort) bool { return keyOf(s) == k && b.serves(s) })
 }
 
 // remove forgets a service port.

@@ -6,7 +6,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Connection is the connection of a flow that a Balancer picked the endpoint of.
+// Connection is the connection of a flow that a Balancer picked the endpoint of. Events of the zero value
+// have no effect.
 type Connection struct {
 	port     *port
 	endpoint *Endpoint
@@ -22,8 +23,18 @@ func (b *Balancer) Connection(d *decision.Decision) (Connection, bool) {
 // Observe passes an event of the connection on. Its endpoint is filled in. The events of a connection
 // come in the order of their kinds: Inactive before Ended, each once.
 func (c Connection) Observe(e Event) {
+	if c.port == nil {
+		return
+	}
 	e.Endpoint = c.endpoint
 	c.port.observe(e)
+}
+
+// At returns a connection to the endpoint at the position in ServicePort.Usable of the policy, which is not
+// counted as one that was opened: for events about the endpoint.
+func (b *Balancer) At(s *decision.ServicePort, policy decision.Policy, position uint32) Connection {
+	v := b.view(s)
+	return Connection{v.port, v.sets[policy].Candidates[position].Endpoint}
 }
 
 // Adopt counts a connection that is already there, to an endpoint of the service port, as one that was

@@ -41,6 +41,15 @@ type Flow struct {
 	Held     *Hold // nil: it was not held
 	// Earlier are the endpoints to which the flow was sent before, in order; nil: there are none.
 	Earlier []Attempt
+	// Shadows are what other algorithms would have selected; nil: none decides beside.
+	Shadows []ShadowPick
+}
+
+// ShadowPick is what another algorithm would have selected, beside the one that decided.
+type ShadowPick struct {
+	Algorithm string
+	// Pick has the endpoint's position in ServicePort.Usable of the flow's policy.
+	Pick decision.Pick
 }
 
 // Entry reports whether the flow has a conntrack entry created by nfqproxy.
@@ -76,6 +85,7 @@ func (d *Flow) Record() *Record {
 	if d.Decision.Verdict != decision.DNAT {
 		return r
 	}
+	r.addShadows(&d.Decision, d.Shadows)
 	if d.HostRule != nil {
 		r.SetHostMasquerade(d.HostRule.String())
 	}

@@ -67,6 +67,9 @@ type Record struct {
 	// Balance is how a balancing algorithm selected the endpoint; absent with kube-proxy's random draw.
 	Balance *Balance `json:"balance,omitempty"`
 
+	// Shadows are what other algorithms would have selected for the flow, in the order of the flag --shadow.
+	Shadows []Shadow `json:"shadows,omitempty"`
+
 	Masquerade bool `json:"masquerade"` // the source is rewritten
 	// MasqueradeReason is why the packet carries the masquerade mark. A packet delivered on the
 	// node itself may carry the mark without being masqueraded.
@@ -148,6 +151,15 @@ type Balance struct {
 	Probability float64 `json:"probability,omitempty"`
 }
 
+// Shadow is what another algorithm would have selected.
+type Shadow struct {
+	Algorithm string `json:"algorithm"` // as the flag --shadow spells it
+	Endpoint  string `json:"endpoint"`  // ip:port
+	// Evidence and Probability are as those of Balance.
+	Evidence    string  `json:"evidence,omitempty"`
+	Probability float64 `json:"probability,omitempty"`
+}
+
 // Excluded is an endpoint that receives no new flows, and the reason.
 type Excluded struct {
 	Endpoint string `json:"endpoint"`
@@ -197,6 +209,18 @@ func newRecord(node string, p *decision.Packet, d *decision.Decision) *Record {
 	}
 	r.Masquerade, r.MasqueradeReason = d.Masquerade, d.Mark.String()
 	return r
+}
+
+// addShadows adds what shadows selected.
+func (r *Record) addShadows(d *decision.Decision, shadows []ShadowPick) {
+	s := d.ServicePort
+	for _, o := range shadows {
+		beside := decision.Decision{ServicePort: s, Policy: d.Policy, Pick: o.Pick}
+		r.Shadows = append(r.Shadows, Shadow{
+			Algorithm: o.Algorithm, Endpoint: s.Endpoints[s.Usable[d.Policy][o.Pick.Position]].AddrPort.String(),
+			Evidence: balance.Text(&beside), Probability: o.Pick.Probability,
+		})
+	}
 }
 
 // addEndpoints adds every endpoint of the service port as a candidate or as excluded.

@@ -32,7 +32,7 @@ func TestSchemaNamesEveryField(t *testing.T) {
 	schema := string(b)
 	for heading, typ := range map[string]reflect.Type{
 		"Record": reflect.TypeFor[flow.Record](), "Candidate": reflect.TypeFor[flow.Candidate](), "Excluded": reflect.TypeFor[flow.Excluded](),
-		"Balance": reflect.TypeFor[flow.Balance](), "Attempt": reflect.TypeFor[flow.Attempt](), "Step": reflect.TypeFor[flow.Step](), "Reply": reflect.TypeFor[flow.Reply](),
+		"Balance": reflect.TypeFor[flow.Balance](), "Shadow": reflect.TypeFor[flow.Shadow](), "Attempt": reflect.TypeFor[flow.Attempt](), "Step": reflect.TypeFor[flow.Step](), "Reply": reflect.TypeFor[flow.Reply](),
 		"Stages": reflect.TypeFor[flow.Stages](), "Life": reflect.TypeFor[flow.Life](), "Count": reflect.TypeFor[flow.Count](),
 		"Moment": reflect.TypeFor[flow.Moment](), "Hold": reflect.TypeFor[flow.Hold](),
 		"Trace": reflect.TypeFor[trace.Trace](), "Way": reflect.TypeFor[trace.Way](), "Conntrack": reflect.TypeFor[trace.Conntrack](),

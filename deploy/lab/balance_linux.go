@@ -40,6 +40,15 @@ func (l *Lab) Algorithms(ctx context.Context) (*observe.Algorithms, error) {
 	return localnode.AlgorithmsOf(l.algorithms, table), nil
 }
 
+// Shadows implements [observe.Balancing].
+func (l *Lab) Shadows(ctx context.Context, service string) (*observe.Shadows, error) {
+	m, ok := l.Observer.(*mapped)
+	if !ok {
+		return nil, errors.New("the flow API of the lab is not open")
+	}
+	return m.Shadows(ctx, service)
+}
+
 // Balance implements [observe.Balancing]. It changes the annotation of the Service, as kubectl annotate does.
 func (l *Lab) Balance(ctx context.Context, c observe.BalanceChange) error {
 	if _, _, err := c.Name(); err != nil {

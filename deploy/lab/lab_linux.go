@@ -249,6 +249,9 @@ func (l *Lab) command(d *daemon) *exec.Cmd {
 	for _, s := range p.Scripts {
 		args = append(args, "--balance-script", s)
 	}
+	if len(p.Shadow) > 0 {
+		args = append(args, "--shadow", joined(p.Shadow, ","))
+	}
 	if p.Balance != "" {
 		args = append(args, "--balance", string(p.Balance))
 	}

@@ -5,17 +5,20 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
+	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
 )
 
 // algorithmFlags choose how endpoints are selected.
 type algorithmFlags struct {
 	algorithm string
 	scripts   []string
+	shadow    string
 }
 
 // add adds --balance, with a default for its description, and --balance-script.
@@ -24,11 +27,17 @@ func (f *algorithmFlags) add(flags *pflag.FlagSet, without string) {
 	flags.StringArrayVar(&f.scripts, "balance-script", nil, "a file with a policy in Starlark that Services may name: nfqproxy.io/balance: script:FILE, without its directory; may be repeated")
 }
 
+// addShadow adds --shadow.
+func (f *algorithmFlags) addShadow(flags *pflag.FlagSet) {
+	flags.StringVar(&f.shadow, "shadow", "", "algorithms that decide beside, without effect, separated by commas: records have what each would have selected, and \"nfqproxy balance --shadows\" compares them")
+}
+
 // algorithms are those that Services may name.
 type algorithms struct {
 	*balance.Registry
 	// chosen is that of --balance by its canonical name; empty: random.
 	chosen  string
+	shadows []balance.Algorithm // of --shadow
 	scripts []*script.Script
 }
 
@@ -36,10 +45,18 @@ type algorithms struct {
 func (f *algorithmFlags) load(more []string) (a algorithms, err error) {
 	a.Registry = balance.NewRegistry()
 	paths := slices.Concat(f.scripts, more)
-	name, path := script.Path(f.algorithm)
-	known := slices.ContainsFunc(paths, func(p string) bool { return p == path || filepath.Base(p) == path })
-	if path != "" && !known {
-		paths = append(paths, path)
+	named := func(algorithm string) string {
+		name, path := script.Path(algorithm)
+		known := slices.ContainsFunc(paths, func(p string) bool { return p == path || filepath.Base(p) == path })
+		if path != "" && !known {
+			paths = append(paths, path)
+		}
+		return name
+	}
+	name := named(f.algorithm)
+	shadows := strings.Split(f.shadow, ",")
+	for i := range shadows {
+		shadows[i] = named(shadows[i])
 	}
 	for _, p := range paths {
 		s, err := script.Load(p)
@@ -53,6 +70,11 @@ func (f *algorithmFlags) load(more []string) (a algorithms, err error) {
 	}
 	if a.chosen, err = a.Canonical(cmp.Or(name, balance.Name(""))); err != nil {
 		return a, fmt.Errorf("--balance: %w", err)
+	}
+	if f.shadow != "" {
+		if a.shadows, err = shadow.Parse(a.Registry, strings.Join(shadows, ",")); err != nil {
+			return a, fmt.Errorf("--shadow: %w", err)
+		}
 	}
 	return a, nil
 }

@@ -17,9 +17,10 @@ import (
 
 // balanceFlags are the flags of nfqproxy balance.
 type balanceFlags struct {
-	server serverFlags
-	reset  bool
-	output string
+	server  serverFlags
+	reset   bool
+	shadows bool
+	output  string
 }
 
 func newBalanceCommand(connect connector) *cobra.Command {
@@ -34,10 +35,15 @@ lab; --reset ends it.
 
 SERVICE is NAMESPACE/NAME, or NAME in the namespace default. Without ALGORITHM the command
 prints the algorithm of the Service, and without SERVICE all algorithms and the Services that
-are not balanced at random. A change requires the token of the flow API; a lab's is known.`,
+are not balanced at random. A change requires the token of the flow API; a lab's is known.
+
+--shadows compares the algorithms of the daemon's flag --shadow, or of proxy.shadow in a lab:
+SAME is the share of the flows that each would have sent to the endpoint where they went. The
+imbalance is that of the fullest endpoint over the mean, of flows and of open connections.`,
 		Example: `  nfqproxy balance
   nfqproxy balance my-nginx-service lc
   nfqproxy balance my-nginx-service --reset
+  nfqproxy balance my-nginx-service --shadows
   nfqproxy balance shop/web maglev --cluster --token-file token`,
 		Annotations: ending(),
 		Args:        atMost(2, "SERVICE and ALGORITHM"),
@@ -48,6 +54,7 @@ are not balanced at random. A change requires the token of the flow API; a lab's
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.BoolVar(&f.reset, "reset", false, "end the change: the annotation and --balance count again")
+	flags.BoolVar(&f.shadows, "shadows", false, "compare the algorithms that decide beside, without effect")
 	f.server.add(cmd)
 	flags.StringVarP(&f.output, "output", "o", "text", "text or json, of what the command prints")
 	complete(cmd, "output", []string{"text", "json"})
@@ -68,6 +75,8 @@ func (f *balanceFlags) run(cmd *cobra.Command, connect connector, args []string)
 	switch {
 	case f.output != "text" && f.output != "json":
 		return fmt.Errorf("--output %q: want text or json", f.output)
+	case f.shadows && (f.reset || len(args) == 2):
+		return errors.New("--shadows changes no algorithm: give SERVICE or nothing")
 	case f.reset && len(args) != 1:
 		return errors.New("--reset requires SERVICE, and no ALGORITHM")
 	case len(args) == 2 && args[1] == "":
@@ -85,6 +94,9 @@ func (f *balanceFlags) run(cmd *cobra.Command, connect connector, args []string)
 	}
 	if len(args) == 2 || f.reset {
 		return balancing.Balance(cmd.Context(), change)
+	}
+	if f.shadows {
+		return f.compare(cmd.Context(), cmd.OutOrStdout(), balancing, change.Service)
 	}
 	return f.show(cmd.Context(), cmd.OutOrStdout(), balancing, change.Service)
 }

@@ -5,17 +5,28 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
+	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/tracking"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// openBalance makes the Balancer. It follows connections only if a Service is balanced by an algorithm
-// of its own: see followBalance.
-func (p *proxy) openBalance() {
+// makeBalance makes the Balancer. It follows connections only if there are shadows, or a Service is balanced by
+// an algorithm of its own: see followBalance.
+func (p *proxy) makeBalance(shadows []balance.Algorithm) {
 	clock := tracking.NewClock()
-	p.balance = tracking.New(balance.New(p.cfg.Node.Algorithms, clock.Now), clock)
+	if len(shadows) > 0 {
+		p.shadows = shadow.New(shadows, clock.Now)
+	}
+	p.balance = tracking.New(balance.New(p.cfg.Node.Algorithms, clock.Now), p.shadows, clock)
+}
+
+// openBalance gives the Balancer to the datapath.
+func (p *proxy) openBalance() {
 	p.engineConfig.Balancer = p.balance
 	p.watchScripts()
+	if p.shadows != nil {
+		p.metrics.ReadShadows(p.shadows.Totals)
+	}
 }
 
 // watchScripts has scripts compiled anew when they are saved, and shows what goes wrong in them.
@@ -46,9 +57,9 @@ func (p *proxy) watchScripts() {
 }
 
 // followBalance begins to follow connections with the first table that has a Service with an
-// algorithm of its own. It is called before the table is in force.
+// algorithm of its own; with shadows, with the first. It is called before the table is in force.
 func (p *proxy) followBalance(t *decision.Table) {
-	if p.balancing || !balanced(t, p.table) {
+	if p.balancing || p.shadows == nil && !balanced(t, p.table) {
 		return
 	}
 	p.balancing = true

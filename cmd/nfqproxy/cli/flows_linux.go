@@ -279,7 +279,7 @@ func (p *proxy) serveFlows(controller *control.Controller) error {
 		return err
 	}
 	c := flowapi.Config{Observer: p.flows.node, Doctor: &findings.Doctor{Observer: p.flows.node}, Page: web.Handler(), Token: token, Limits: &p.limits, Log: p.log}
-	c.Balancing = &localnode.Balancing{Registry: p.cfg.Node.Algorithms, Table: p.inForce.Load, Switch: controller.Balance}
+	c.Balancing = &localnode.Balancing{Registry: p.cfg.Node.Algorithms, Table: p.inForce.Load, Switch: controller.Balance, Beside: p.shadows}
 	if f.account != "" {
 		account, err := apiserver.ParseAccount(f.account)
 		if err != nil {

@@ -102,6 +102,7 @@ last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
 	flags.StringVar(&f.scope, "scope", scopeAll, `new flows to queue: "all", or "services": the kernel passes flows for no service, and they have no records`)
 	flags.StringVar(&f.decide, "decide", decideQueue, `where new flows are decided: "queue", by this daemon, or "kernel": the kernel's copy of the service table decides all flows it can, for the least latency; their records have no draw. The annotation nfqproxy.io/decide of a Service ("queue", "kernel", or "queue/N": one flow in N is queued) has precedence`)
 	f.algorithms.add(flags, "The annotation nfqproxy.io/balance of a Service has precedence (default: random)")
+	f.algorithms.addShadow(flags)
 	flags.BoolVar(&f.secondChance, "second-chance", false, "send a new TCP connection that its endpoint refuses, or does not answer before the client sends its SYN again, to another endpoint; kube-proxy does not do this")
 	flags.StringVar(&f.hostMasq, "host-masquerade", hostMasqueradeAuto, `apply the node's own masquerade rules (nat POSTROUTING: of the CNI plugin, ip-masq-agent, Docker) to translated flows, which do not traverse them: "auto" or "off"`)
 	flags.DurationVar(&f.busyPoll, "busy-poll", 0, "how long each queue's worker polls for the next packet before it sleeps, at high packet rates: less latency for new flows, more CPU time; try 100us first (default: no polling)")
@@ -159,6 +160,7 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error
 	}
 	cfg.Node.Algorithms, cfg.Node.Balance = a.Registry, a.chosen
 	p := &proxy{cfg: cfg, flags: f, scripts: a.scripts, log: log, oomScore: oomScore, stdout: stdout}
+	p.makeBalance(a.shadows)
 	if err := p.connect(); err != nil {
 		return err
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/source/saved"
 	"github.com/nfqproxy/nfqproxy/datapath"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
+	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/tracking"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/hostfilter"
@@ -66,6 +67,7 @@ type proxy struct {
 	rules      *ruleset.Connection // nil: not opened yet
 	udp        *reconcile.Reconciler
 	balance    *tracking.Tracker
+	shadows    *shadow.Shadows // nil: none
 	balancing  bool            // balance follows connections
 	table      *decision.Table // in force
 	flows      *flowView       // nil: flows are not recorded

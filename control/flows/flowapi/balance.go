@@ -22,6 +22,26 @@ func (s *server) algorithms(r *http.Request) (*observe.Algorithms, error) {
 	return b.Algorithms(r.Context())
 }
 
+func (s *server) shadows(w http.ResponseWriter, r *http.Request) error {
+	v, err := parameters(r)
+	if err != nil {
+		return err
+	}
+	service, err := observe.ServiceOf(v)
+	if err != nil {
+		return err
+	}
+	b, err := s.balancing()
+	if err != nil {
+		return err
+	}
+	all, err := b.Shadows(r.Context(), service)
+	if err != nil {
+		return err
+	}
+	return s.answer(w, http.StatusOK, all)
+}
+
 func (s *server) balance(w http.ResponseWriter, r *http.Request) error {
 	var c observe.BalanceChange
 	if err := s.readQuestion(w, r, &c); err != nil {

@@ -123,7 +123,7 @@ func TestDescribedFields(t *testing.T) {
 		reflect.TypeFor[observe.TableList](), reflect.TypeFor[observe.StatsList](), reflect.TypeFor[observe.StatusList](), reflect.TypeFor[observe.Topology](), reflect.TypeFor[observe.HoldList](),
 		reflect.TypeFor[observe.FindingList](), reflect.TypeFor[diagnose.Answer](), reflect.TypeFor[diagnose.Question](), reflect.TypeFor[observe.Request](), reflect.TypeFor[observe.Response](), reflect.TypeFor[observe.Manifest](),
 		reflect.TypeFor[observe.LabStatus](), reflect.TypeFor[observe.LabChange](), reflect.TypeFor[observe.ChangeList](), reflect.TypeFor[observe.Lesson](), reflect.TypeFor[observe.LessonCommand](), reflect.TypeFor[observe.LessonReply](), reflect.TypeFor[observe.FaultList](),
-		reflect.TypeFor[observe.Algorithms](), reflect.TypeFor[observe.BalanceChange](),
+		reflect.TypeFor[observe.Algorithms](), reflect.TypeFor[observe.Shadows](), reflect.TypeFor[observe.BalanceChange](),
 		reflect.TypeFor[observe.Question](), reflect.TypeFor[observe.Act](), reflect.TypeFor[observe.Error](),
 	} {
 		s.compare(root)
@@ -482,6 +482,9 @@ func TestDescribedAnswers(t *testing.T) {
 	request("GET", "/v1/balance", "/v1/balance", "", 200)
 	request("POST", "/v1/balance", "/v1/balance", `{"service":"default/web","algorithm":"lc"}`, 204)
 	request("GET", "/v1/balance", "/v1/balance", "", 200)
+	request("GET", "/v1/shadows", "/v1/shadows", "", 200)
+	request("GET", "/v1/shadows", "/v1/shadows?service=default/web", "", 200)
+	request("GET", "/v1/shadows", "/v1/shadows?service=web", "", 400)
 	request("POST", "/v1/balance", "/v1/balance", `{"service":"web","algorithm":"lc"}`, 400)
 	request("POST", "/v1/balance", "/v1/balance", `{"service":"default/wep","algorithm":"lc"}`, 404)
 	request("GET", "/v1/lesson", "/v1/lesson", "", 200)
@@ -520,7 +523,7 @@ func TestDescribedAnswers(t *testing.T) {
 // TestDescribedParameters: those that are described are accepted, with their example, and no
 // others.
 func TestDescribedParameters(t *testing.T) {
-	w := newWorld(t, Config{Token: "secret", Teacher: new(fakeTeacher)}, patience)
+	w := newWorld(t, Config{Token: "secret", Teacher: new(fakeTeacher), Balancing: new(observetest.Balancing)}, patience)
 	w.fake.List = []observe.Item{record("x")}
 	if _, err := w.fake.Hold(t.Context(), observe.HoldQuery{}); err != nil {
 		t.Fatal(err)
@@ -570,7 +573,7 @@ func TestDescribedParameters(t *testing.T) {
 			}
 		}
 	}
-	if want := reflect.TypeFor[observe.FlowQuery]().NumField() + reflect.TypeFor[observe.ServiceQuery]().NumField() + 2; parameters != want { // after, of a hold and of a lesson
+	if want := reflect.TypeFor[observe.FlowQuery]().NumField() + reflect.TypeFor[observe.ServiceQuery]().NumField() + 3; parameters != want { // after, of a hold and of a lesson, and service, of shadows
 		t.Errorf("%d parameters are described, want %d", parameters, want)
 	}
 }

@@ -127,6 +127,7 @@ var routes = []route{
 	{http.MethodPost, "/v1/requests", (*server).request, true, true},
 	{http.MethodGet, "/v1/balance", answering((*server).algorithms), false, false},
 	{http.MethodPost, "/v1/balance", (*server).balance, true, false},
+	{http.MethodGet, "/v1/shadows", (*server).shadows, false, false},
 	{http.MethodGet, "/v1/lab", answering((*server).labStatus), false, false},
 	{http.MethodPost, "/v1/lab/changes", (*server).changeLab, true, false},
 	{http.MethodGet, "/v1/lab/faults", answering((*server).faults), false, false},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
+	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -18,6 +19,40 @@ type Balancing struct {
 	Table func() *decision.Table
 	// Switch sets a Service's algorithm; see [control.Controller.Balance].
 	Switch func(ctx context.Context, name decision.ServiceName, algorithm *string) error
+	// Beside are the algorithms that decide beside; nil: none do.
+	Beside *shadow.Shadows
+}
+
+// Shadows implements [observe.Balancing].
+func (b *Balancing) Shadows(_ context.Context, service string) (*observe.Shadows, error) {
+	r := &observe.Shadows{Algorithms: []string{}, Services: []observe.ServiceShadows{}}
+	if b.Beside == nil {
+		return r, nil
+	}
+	r.Algorithms = b.Beside.Algorithms()
+	for _, s := range b.Beside.Report() {
+		if service != "" && s.Name.Service().String() != service {
+			continue
+		}
+		one := observe.ServiceShadows{Service: s.Name.String(), Protocol: s.Protocol.String(), Family: s.Family.String(), Flows: s.Flows, Actual: loadOf(s.Loads[0])}
+		one.Actual.Same = s.Flows
+		for i, name := range r.Algorithms {
+			l := loadOf(s.Loads[i+1])
+			l.Algorithm, l.Same = name, s.Agree[i]
+			one.Shadows = append(one.Shadows, l)
+		}
+		r.Services = append(r.Services, one)
+	}
+	return r, nil
+}
+
+func loadOf(endpoints []shadow.Load) observe.ShadowLoad {
+	l := observe.ShadowLoad{Endpoints: make([]observe.ShadowEndpoint, len(endpoints))}
+	for i, e := range endpoints {
+		l.Endpoints[i] = observe.ShadowEndpoint{Endpoint: e.Endpoint.String(), Flows: e.Flows, Open: e.Open, Removed: !e.Current}
+	}
+	l.Measure()
+	return l
 }
 
 // Algorithms implements [observe.Balancing].

@@ -15,6 +15,8 @@ type Balancing interface {
 	// Balance returns when the tables with the algorithm are in force: on all nodes, or else with an error that
 	// names those where they are not.
 	Balance(ctx context.Context, c BalanceChange) error
+	// Shadows compares the algorithms that decide beside; service is NAMESPACE/NAME, or empty for all.
+	Shadows(ctx context.Context, service string) (*Shadows, error)
 }
 
 // Algorithms are the balancing algorithms there are, and what they balance.

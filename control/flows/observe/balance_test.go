@@ -48,6 +48,31 @@ func TestFleetBalance(t *testing.T) {
 	if diff := cmp.Diff(one, all); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
+	shadows, err := f.Shadows(ctx, "default/web")
+	if err != nil || len(shadows.Services) != 1 {
+		t.Fatalf("shadows %+v, %v", shadows, err)
+	}
+	alone, err := fakes[0].Shadows(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, want := shadows.Services[0], alone.Services[0]
+	want.Flows *= 2
+	for _, l := range []*observe.ShadowLoad{&want.Actual, &want.Shadows[0]} {
+		l.Same *= 2
+		for i := range l.Endpoints {
+			l.Endpoints[i].Flows, l.Endpoints[i].Open = 2*l.Endpoints[i].Flows, 2*l.Endpoints[i].Open
+		}
+	}
+	if diff := cmp.Diff(want, sum); diff != "" {
+		t.Errorf("shadows of two nodes: -want +got:\n%s", diff)
+	}
+	if none, err := f.Shadows(ctx, "default/other"); err != nil || len(none.Services) != 0 || len(none.Algorithms) != 1 {
+		t.Errorf("shadows of another service: %+v, %v", none, err)
+	}
+	if _, err := f.Shadows(ctx, "web"); err == nil {
+		t.Error("no error without a namespace")
+	}
 	var e *observe.Error
 	if err := f.Balance(ctx, observe.BalanceChange{Service: "default/wep", Algorithm: "lc"}); !errors.As(err, &e) || e.Status != 404 || e.Field != "service" {
 		t.Errorf("of a service that does not exist: %v", err)

@@ -45,6 +45,17 @@ func AfterOf(v url.Values) (uint64, error) {
 	return n, nil
 }
 
+// ServiceOf reads the parameter service of the flow API, NAMESPACE/NAME; empty: not given.
+func ServiceOf(v url.Values) (string, error) {
+	q, err := queryOf[struct{ Service string }](v)
+	if err != nil || q.Service == "" {
+		return "", err
+	}
+	c := BalanceChange{Service: q.Service}
+	_, _, err = c.Name()
+	return q.Service, err
+}
+
 // parameter is the name of a query's field in the flow API.
 func parameter(f reflect.StructField) string { return strings.ToLower(f.Name) }
 

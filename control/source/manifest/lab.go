@@ -154,6 +154,8 @@ type LabProxy struct {
 	NodePortAddresses   []netip.Prefix `json:"nodePortAddresses"`
 	// Balance is the algorithm of Services without the annotation nfqproxy.io/balance; empty: random.
 	Balance Algorithm `json:"balance"`
+	// Shadow are algorithms that decide beside, without effect.
+	Shadow []Algorithm `json:"shadow"`
 	// Scripts are files with policies in Starlark, which Balance and the annotation may name; the file names them
 	// relative to its directory.
 	Scripts []string `json:"scripts"`
@@ -164,6 +166,9 @@ type LabProxy struct {
 // Algorithm is a balancing algorithm, as [balance.Registry.Canonical] returns it; empty: random. A script is one of
 // LabProxy.Scripts.
 type Algorithm string
+
+// String is how operators write it.
+func (a Algorithm) String() string { return balance.Name(string(a)) }
 
 // Negated is a bool that has its opposite in the file.
 type Negated bool
@@ -300,8 +305,14 @@ func (l *loader) checkScripts(at place, p *LabProxy) {
 		}
 		known[name] = true
 	}
-	if _, path := script.Path(string(p.Balance)); path != "" && !known[path] {
-		l.fail(at, "proxy.balance", fmt.Errorf("script %s is not in proxy.scripts", path))
+	check := func(field string, a Algorithm) {
+		if _, path := script.Path(string(a)); path != "" && !known[path] {
+			l.fail(at, field, fmt.Errorf("script %s is not in proxy.scripts", path))
+		}
+	}
+	check("proxy.balance", p.Balance)
+	for i, a := range p.Shadow {
+		check(fmt.Sprintf("proxy.shadow[%d]", i), a)
 	}
 }
 

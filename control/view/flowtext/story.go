@@ -1,6 +1,7 @@
 package flowtext
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -69,6 +70,9 @@ func (s Style) detail(b *strings.Builder, r *flow.Record, rules bool) {
 	if len(r.Candidates)+len(r.Excluded) > 0 {
 		b.WriteString("\n" + s.endpoints(r))
 	}
+	if len(r.Shadows) > 0 {
+		b.WriteString("\n" + shadows(r))
+	}
 }
 
 func (s Style) verdict(r *flow.Record) string {
@@ -112,6 +116,22 @@ func (s Style) source(r *flow.Record) string {
 		return "unchanged: marked for masquerade, but delivered on this node before POSTROUTING"
 	}
 	return "unchanged"
+}
+
+// shadows renders what other algorithms would have selected.
+func shadows(r *flow.Record) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "  SHADOW\tWOULD SELECT\tBECAUSE")
+	for _, o := range r.Shadows {
+		endpoint := o.Endpoint
+		if endpoint == r.Endpoint {
+			endpoint = "the same"
+		}
+		fmt.Fprintf(w, "  %s\t%s\t%s\n", o.Algorithm, endpoint, cmp.Or(o.Evidence, "no choice"))
+	}
+	_ = w.Flush() // to a buffer
+	return b.String()
 }
 
 // endpoints renders the table of endpoints.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
+	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -32,6 +33,7 @@ type Connections interface {
 // service table decided count as well. It is safe for concurrent use.
 type Tracker struct {
 	*balance.Balancer
+	shadows *shadow.Shadows // nil: none
 	clock   *Clock
 	intakes [workers]intake
 
@@ -59,9 +61,10 @@ type intake struct {
 }
 
 type opened struct {
-	key  key
-	conn balance.Connection
-	at   int64
+	key     key
+	conn    balance.Connection
+	shadows shadow.Connection
+	at      int64
 }
 
 // key is a tuple.
@@ -70,10 +73,11 @@ type key struct {
 	protocol            uint8
 }
 
-// connection is a connection to an endpoint of a service port with an algorithm of its own.
+// connection is a connection to an endpoint of a service port with an algorithm of its own or, with shadows, of any.
 type connection struct {
 	key        key
-	conn       balance.Connection
+	conn       balance.Connection // none of a service port that is balanced at random
+	shadows    shadow.Connection
 	at         int64 // of the decision
 	state      flow.State
 	answered   bool
@@ -95,28 +99,45 @@ func (c *Clock) Now() int64 { return int64(time.Since(c.origin)) }
 // At converts a time.
 func (c *Clock) At(t time.Time) int64 { return int64(t.Sub(c.origin)) }
 
-// New returns a Tracker for the Balancer, which must have the clock's Now.
-func New(b *balance.Balancer, c *Clock) *Tracker {
-	return &Tracker{Balancer: b, clock: c, known: make(map[key]*connection)}
+// New returns a Tracker for the Balancer, which must have the clock's Now, as the shadows must; nil: there
+// are none. With shadows it follows the connections of all service ports.
+func New(b *balance.Balancer, shadows *shadow.Shadows, c *Clock) *Tracker {
+	return &Tracker{Balancer: b, shadows: shadows, clock: c, known: make(map[key]*connection)}
+}
+
+// Follow prepares for a new table; see [balance.Balancer.Follow].
+func (t *Tracker) Follow(table *decision.Table) {
+	t.Balancer.Follow(table)
+	if t.shadows != nil {
+		t.shadows.Follow(table)
+	}
 }
 
 // Opened takes over a flow whose connection entry was made at the time, before its first packet goes on.
-// It is for the worker with the number; each may call it at the same time.
-func (t *Tracker) Opened(worker int, p *decision.Packet, d *decision.Decision, at time.Time) {
+// It returns what the shadows selected. It is for the worker with the number; each may call it at the same time.
+func (t *Tracker) Opened(worker int, p *decision.Packet, d *decision.Decision, at time.Time) []flow.ShadowPick {
 	conn, ok := t.Connection(d)
-	if !ok {
-		return
+	if !ok && t.shadows == nil {
+		return nil
+	}
+	var picks []flow.ShadowPick
+	var shadows shadow.Connection
+	if t.shadows != nil {
+		picks, shadows = t.shadows.Decide(p, d)
 	}
 	in := &t.intakes[worker%workers]
 	in.mu.Lock()
 	full := len(in.flows) >= intakeSize
 	if !full {
-		in.flows = append(in.flows, opened{key{p.Source, p.Destination, uint8(p.Protocol)}, conn, t.clock.At(at)})
+		in.flows = append(in.flows, opened{key{p.Source, p.Destination, uint8(p.Protocol)}, conn, shadows, t.clock.At(at)})
 	}
 	in.mu.Unlock()
 	if full {
 		t.Undo(d)
+		shadows.Observe(balance.Event{Kind: balance.Inactive, At: t.clock.At(at)})
+		shadows.Observe(balance.Event{Kind: balance.Ended, At: t.clock.At(at)})
 	}
+	return picks
 }
 
 // gather is how long events wait for more: what costs a wake-up is then paid once for many.
@@ -190,11 +211,17 @@ func (t *Tracker) findUnanswered(now int64) {
 	t.recent = nil // its memory
 }
 
+// observe passes an event of the connection on.
+func (c *connection) observe(e balance.Event) {
+	c.conn.Observe(e)
+	c.shadows.Observe(e)
+}
+
 // fail reports that the connection was not answered, or was refused, once.
 func (c *connection) fail(kind balance.EventKind, at int64) {
 	if !c.unanswered {
 		c.unanswered = true
-		c.conn.Observe(balance.Event{Kind: kind, At: at})
+		c.observe(balance.Event{Kind: kind, At: at})
 	}
 }
 
@@ -217,7 +244,7 @@ func (t *Tracker) insert(f opened) {
 	if before := t.known[f.key]; before != nil {
 		t.end(before, f.at, 0)
 	}
-	c := &connection{key: f.key, conn: f.conn, at: f.at, state: flow.Decided}
+	c := &connection{key: f.key, conn: f.conn, shadows: f.shadows, at: f.at, state: flow.Decided}
 	if len(t.known) >= maxConnections {
 		t.lost++
 		t.end(c, f.at, 0)
@@ -310,11 +337,11 @@ func (t *Tracker) update(c *connection, s *conntrack.State, at int64) {
 		c.fail(balance.Refused, at)
 	case !c.answered && (flow.Replied(s) || next.Order() > flow.Decided.Order()):
 		c.answered = true
-		c.conn.Observe(balance.Event{Kind: balance.Answered, At: at, After: time.Duration(max(at-c.at, 0))})
+		c.observe(balance.Event{Kind: balance.Answered, At: at, After: time.Duration(max(at-c.at, 0))})
 	}
 	if next.Order() >= flow.Closing.Order() && !c.inactive {
 		c.inactive = true
-		c.conn.Observe(balance.Event{Kind: balance.Inactive, At: at})
+		c.observe(balance.Event{Kind: balance.Inactive, At: at})
 	}
 }
 
@@ -326,16 +353,16 @@ func (t *Tracker) end(c *connection, at int64, bytes uint64) {
 	c.over = true
 	if !c.inactive {
 		c.inactive = true
-		c.conn.Observe(balance.Event{Kind: balance.Inactive, At: at})
+		c.observe(balance.Event{Kind: balance.Inactive, At: at})
 	}
-	c.conn.Observe(balance.Event{Kind: balance.Ended, At: at, Bytes: bytes})
+	c.observe(balance.Event{Kind: balance.Ended, At: at, Bytes: bytes})
 	if t.known[c.key] == c {
 		delete(t.known, c.key)
 	}
 }
 
 // adopt takes over a connection that no worker decided: an older one, or one of the kernel's copy. It
-// returns nil if the connection is none of a service port with an algorithm of its own.
+// returns nil if the connection is none of a service port whose connections are followed.
 func (t *Tracker) adopt(s *conntrack.State, at int64) *connection {
 	table := t.Table()
 	if table == nil || s.Mark&(conntrack.DefaultMark|conntrack.CopyMark) == 0 || len(t.known) >= maxConnections {
@@ -347,12 +374,16 @@ func (t *Tracker) adopt(s *conntrack.State, at int64) *connection {
 	}
 	p := decision.Packet{Protocol: decision.Protocol(s.Original.Protocol), Source: s.Original.Source, Destination: s.Original.Destination}
 	for _, service := range table.Candidates(&p) {
-		if service.Balance == "" {
-			continue
+		// When it was opened is unknown, so its answer is not measured.
+		c := &connection{key: keyOf(s), at: at, state: flow.Decided, answered: true}
+		ok := false
+		if service.Balance != "" {
+			c.conn, ok = t.Adopt(service, s.Endpoint())
 		}
-		if conn, ok := t.Adopt(service, s.Endpoint()); ok {
-			// When it was opened is unknown, so its answer is not measured.
-			c := &connection{key: keyOf(s), conn: conn, at: at, state: flow.Decided, answered: true}
+		if t.shadows != nil {
+			c.shadows = t.shadows.Adopt(service, s.Endpoint())
+		}
+		if ok || c.shadows != nil {
 			t.known[c.key] = c
 			return c
 		}

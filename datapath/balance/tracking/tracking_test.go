@@ -39,7 +39,7 @@ func newNode(t *testing.T) *node {
 	}
 	clock := tracking.NewClock()
 	n := &node{
-		Tracker: tracking.New(balance.New(balance.NewRegistry(), clock.Now), clock), t: t, kernel: conntracktest.NewFake(),
+		Tracker: tracking.New(balance.New(balance.NewRegistry(), clock.Now), nil, clock), t: t, kernel: conntracktest.NewFake(),
 		table: decision.NewTable(1, time.Time{}, decision.Node{}, []*decision.ServicePort{s}), rand: rand.New(rand.NewPCG(1, 1)),
 	}
 	n.Follow(n.table)

@@ -2,6 +2,7 @@ package observetest
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -38,6 +39,26 @@ func (b *Balancing) Algorithms(context.Context) (*observe.Algorithms, error) {
 		a.Services = append(a.Services, observe.ServiceAlgorithm(changes[len(changes)-1]))
 	}
 	return a, b.Err
+}
+
+// Shadows compares p2c, which selects the second endpoint of two where the first is selected.
+func (b *Balancing) Shadows(_ context.Context, service string) (*observe.Shadows, error) {
+	s := &observe.Shadows{Algorithms: []string{"p2c"}, Services: []observe.ServiceShadows{}}
+	if service != "" && service != "default/web" {
+		return s, b.Err
+	}
+	load := func(algorithm string, same uint64, flows ...uint64) observe.ShadowLoad {
+		l := observe.ShadowLoad{Algorithm: algorithm, Same: same}
+		for i, n := range flows {
+			l.Endpoints = append(l.Endpoints, observe.ShadowEndpoint{Endpoint: fmt.Sprintf("10.244.%d.2:8080", i+1), Flows: n, Open: int(n)})
+		}
+		l.Measure()
+		return l
+	}
+	s.Services = append(s.Services, observe.ServiceShadows{
+		Service: "default/web:http", Protocol: "TCP", Family: "IPv4", Flows: 4, Actual: load("", 4, 3, 1), Shadows: []observe.ShadowLoad{load("p2c", 1, 2, 2)},
+	})
+	return s, b.Err
 }
 
 // Balance accepts changes of default/web.

@@ -46,6 +46,7 @@ export function candidates(r) {
   const could = r.candidates.length;
   return card(could > 0 ? `Endpoints: 1 of ${could}` : 'Endpoints: none usable',
     r.balance && h('p', { class: 'hint' }, `${r.balance.algorithm}: ${r.balance.evidence}`),
+    r.shadows && h('ul', { class: 'shadows' }, r.shadows.map((o) => h('li', { class: 'hint' }, `${o.algorithm} would select ${o.endpoint === r.endpoint ? 'the same' : podAt(o.endpoint) || o.endpoint}${o.evidence ? `: ${o.evidence}` : ''}`))),
     h('ul', { class: 'endpoints' }, list.map((e) => h('li', { class: e.taken ? 'taken' : e.why ? 'excluded' : '' },
       h('span', { class: 'name', title: e.endpoint }, podAt(e.endpoint) || e.endpoint),
       e.why ? h('span', { class: 'why' }, e.why) : e.chance !== undefined && [h('span', { class: 'meter', vars: { '--share': e.chance } }), h('span', { class: 'amount' }, percent(e.chance))],

@@ -10,6 +10,7 @@ import { number, percent, rate, seconds } from './format.js';
 import { link } from './filter.js';
 import { named } from './row.js';
 import { EVERY, Speeds, errorsOf } from './services.js';
+import { Shadows } from './shadows.js';
 import { Spark } from './spark.js';
 import { errors, exclusions, fit, reasons } from './words.js';
 
@@ -60,7 +61,7 @@ export class ServiceView {
       h('a', { class: 'back-link', href: '#/services' }, icon('back'), 'Services', h('kbd', { 'aria-hidden': 'true' }, 'Esc')),
       h('div', { class: 'headline' }, h('h1', { id: 'title' }, named(this.title)),
         h('a', { class: 'button', href: this.flows() }, icon('flows'), 'Flows')),
-      this.algorithm.element, this.wrong, this.ports, this.yaml());
+      this.algorithm.element, this.wrong, this.ports, new Shadows(this.title, this.abort.signal).element, this.yaml());
     this.findings().catch(() => { /* without findings, then */ });
     poll(`/v1/services?changes=true&service=${encodeURIComponent(this.title)}`, EVERY, this.abort.signal, (answer) => this.draw(answer), (e) => this.fail(e.message));
   }

@@ -1,0 +1,130 @@
+package observe
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Shadows compares the algorithms that decide beside those of the Services, without effect.
+type Shadows struct {
+	Algorithms []string         `json:"algorithms"` // in the order of the flag --shadow; empty: there are none
+	Services   []ServiceShadows `json:"services"`   // service ports that have had flows, sorted by name
+}
+
+// ServiceShadows compares the shadows of a service port.
+type ServiceShadows struct {
+	Service  string `json:"service"` // namespace/name:port
+	Protocol string `json:"protocol"`
+	Family   string `json:"family"`
+	Flows    uint64 `json:"flows"` // that had a choice
+	// Actual is what is, and Shadows what would be, in the order of [Shadows.Algorithms].
+	Actual  ShadowLoad   `json:"actual"`
+	Shadows []ShadowLoad `json:"shadows"`
+}
+
+// ShadowLoad is the load of the endpoints by an algorithm.
+type ShadowLoad struct {
+	Algorithm string `json:"algorithm,omitempty"` // absent for what is
+	Same      uint64 `json:"same"`                // flows with a choice that have the endpoint that they really have
+	// FlowImbalance and OpenImbalance are those of the fullest endpoint over the mean, of flows and of open
+	// connections: 1 if all have the same; 0: there are none. Removed endpoints do not count.
+	FlowImbalance float64          `json:"flowImbalance"`
+	OpenImbalance float64          `json:"openImbalance"`
+	Endpoints     []ShadowEndpoint `json:"endpoints"`
+}
+
+// ShadowEndpoint is the load of an endpoint.
+type ShadowEndpoint struct {
+	Endpoint string `json:"endpoint"`
+	Flows    uint64 `json:"flows"`             // with and without a choice
+	Open     int    `json:"open"`              // connections
+	Removed  bool   `json:"removed,omitempty"` // it has connections, and is no endpoint any more
+}
+
+// Measure fills in the imbalances.
+func (l *ShadowLoad) Measure() {
+	var flows, open []float64
+	for _, e := range l.Endpoints {
+		if !e.Removed {
+			flows, open = append(flows, float64(e.Flows)), append(open, float64(e.Open))
+		}
+	}
+	l.FlowImbalance, l.OpenImbalance = imbalance(flows), imbalance(open)
+}
+
+// imbalance is the highest value over the mean; 0: all are 0.
+func imbalance(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	if sum == 0 {
+		return 0
+	}
+	return slices.Max(values) * float64(len(values)) / sum
+}
+
+// Shadows requests the comparison of shadows.
+func (c *Client) Shadows(ctx context.Context, service string) (*Shadows, error) {
+	q := url.Values{}
+	if service != "" {
+		q.Set("service", service)
+	}
+	return get[Shadows](ctx, c, q, "shadows")
+}
+
+// Shadows adds up the loads of all nodes. Algorithms that not all nodes have are left out.
+func (f *Fleet) Shadows(ctx context.Context, service string) (*Shadows, error) {
+	all, err := balancingOf(f, func(b Balancing) (*Shadows, error) { return b.Shadows(ctx, service) })
+	if len(all) == 0 {
+		return nil, err
+	}
+	sum := &Shadows{Algorithms: slices.Clone(all[0].Algorithms), Services: []ServiceShadows{}}
+	for _, a := range all[1:] {
+		sum.Algorithms = slices.DeleteFunc(sum.Algorithms, func(name string) bool { return !slices.Contains(a.Algorithms, name) })
+	}
+	for _, a := range all {
+		for i := range a.Services {
+			sum.add(&a.Services[i])
+		}
+	}
+	slices.SortFunc(sum.Services, func(a, b ServiceShadows) int { return strings.Compare(a.key(), b.key()) })
+	return sum, nil
+}
+
+func (s *ServiceShadows) key() string { return s.Service + " " + s.Protocol + " " + s.Family }
+
+// add adds the loads of a node.
+func (s *Shadows) add(o *ServiceShadows) {
+	i := slices.IndexFunc(s.Services, func(known ServiceShadows) bool { return known.key() == o.key() })
+	if i < 0 {
+		i = len(s.Services)
+		s.Services = append(s.Services, ServiceShadows{Service: o.Service, Protocol: o.Protocol, Family: o.Family, Shadows: make([]ShadowLoad, len(s.Algorithms))})
+	}
+	to := &s.Services[i]
+	to.Flows += o.Flows
+	to.Actual.add(&o.Actual)
+	for i, name := range s.Algorithms {
+		to.Shadows[i].Algorithm = name
+		if k := slices.IndexFunc(o.Shadows, func(l ShadowLoad) bool { return l.Algorithm == name }); k >= 0 {
+			to.Shadows[i].add(&o.Shadows[k])
+		}
+	}
+}
+
+func (l *ShadowLoad) add(o *ShadowLoad) {
+	l.Same += o.Same
+	for _, e := range o.Endpoints {
+		i := slices.IndexFunc(l.Endpoints, func(known ShadowEndpoint) bool { return known.Endpoint == e.Endpoint })
+		if i < 0 {
+			l.Endpoints = append(l.Endpoints, e)
+			continue
+		}
+		to := &l.Endpoints[i]
+		to.Flows, to.Open, to.Removed = to.Flows+e.Flows, to.Open+e.Open, to.Removed && e.Removed
+	}
+	slices.SortFunc(l.Endpoints, func(a, b ShadowEndpoint) int { return strings.Compare(a.Endpoint, b.Endpoint) })
+	l.Measure()
+}
