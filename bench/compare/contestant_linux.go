@@ -67,6 +67,7 @@ func (p *plan) contestants() ([]contestant, error) {
 		p.nfqproxyAs("nfqproxy-kernel", p.nfqproxy[0], "nfqproxy with --decide kernel", "--decide=kernel"),
 		p.nfqproxyAs("nfqproxy-kernel-unseen", p.nfqproxy[0], `nfqproxy with --decide kernel and --flow-api "": without flow records, like the other contestants`, "--decide=kernel", "--flow-api="),
 		p.nfqproxyAs("nfqproxy-scope", p.nfqproxy[0], "nfqproxy with --scope services", "--scope=services"),
+		p.nfqproxyAs("nfqproxy-shadow", p.nfqproxy[0], "nfqproxy with --shadow p2c,maglev", "--shadow=p2c,maglev"),
 		{name: "iptables-nft", what: "kube-proxy, iptables mode, iptables' nf_tables back end", proxy: true, start: kubeProxy("iptables", nft), missing: missing("xtables-nft-multi"), rules: []string{"xtables-nft-multi", "iptables-nft-save"}},
 		{name: "iptables-legacy", what: "kube-proxy, iptables mode, iptables' legacy back end", proxy: true, start: kubeProxy("iptables", legacy), missing: missing("xtables-legacy-multi"), rules: []string{"xtables-legacy-multi", "iptables-legacy-save"}},
 		{name: "nftables", what: "kube-proxy, nftables mode", proxy: true, start: kubeProxy("nftables", nft), missing: missing("nft"), rules: []string{"nft", "-a", "list", "ruleset"}},

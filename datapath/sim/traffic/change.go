@@ -39,9 +39,13 @@ func (s *simulation) change(e timed) {
 		}
 		s.publish(server.service)
 	case listens:
-		s.servers[e.id].listening = s.servers[e.id].present
+		if s.servers[e.id].present {
+			s.servers[e.id].listening = true
+			s.note(Step{Kind: Listens, Endpoint: int(e.id)})
+		}
 	case deaf:
 		s.servers[e.id].listening = false
+		s.note(Step{Kind: Deaf, Endpoint: int(e.id)})
 	case gone:
 		s.lose(e.id)
 	case noticed:
@@ -158,6 +162,7 @@ func (s *simulation) slow(ev *Slow, factor float64) {
 	running := s.running(s.service(ev.Service))
 	for _, id := range running[:min(orDefault(ev.Endpoints, 1), len(running))] {
 		s.servers[id].factor = factor
+		s.note(Step{Kind: Slowed, Endpoint: int(id), Factor: factor})
 	}
 }
 
@@ -170,6 +175,7 @@ func (s *simulation) antagonist(ev *Antagonist, factor float64) {
 	nodes := s.last(ev.Nodes)
 	for i := range nodes {
 		nodes[i].factor = factor
+		s.note(Step{Kind: NodeSlowed, Node: len(s.nodes) - len(nodes) + i, Factor: factor})
 	}
 }
 
@@ -183,6 +189,7 @@ func (s *simulation) loseNodes(ev *NodeLoss) {
 			s.lose(int32(id))
 		}
 	}
+	s.note(Step{Kind: NodesLost, Node: len(s.nodes) - len(nodes)})
 	s.queue.add(s.now+int64(orDefault(ev.Noticed, defaultNoticed)), noticed, int32(len(s.nodes)-len(nodes)), 0)
 }
 
@@ -205,6 +212,7 @@ func (s *simulation) evict(first int32) {
 
 // flush empties the connection tables of the first nodes.
 func (s *simulation) flush(nodes int) {
+	s.note(Step{Kind: Flushed, Node: min(nodes, len(s.nodes))})
 	for i := range s.closed.n {
 		if e := s.closed.at(i); e.node >= 0 && int(e.node) < nodes {
 			e.tracked.Observe(balance.Event{Kind: balance.Ended, At: s.now})

@@ -25,6 +25,8 @@ type control struct {
 	// away: changes do not reach nodes. withheld: there is one.
 	away     int
 	withheld bool
+	// unpublished are the services whose sets no table in force has; of a script only.
+	unpublished map[int32]bool
 	// started counts the endpoints that were started later; place is the next one's node.
 	started, place int
 }
@@ -178,6 +180,14 @@ func (s *simulation) publish(services ...int32) {
 	for _, number := range services {
 		s.compare(number)
 	}
+	if s.script != nil {
+		if k.unpublished == nil {
+			k.unpublished = make(map[int32]bool)
+		}
+		for _, number := range services {
+			k.unpublished[number] = true
+		}
+	}
 	if k.withheld = k.away > 0; !k.withheld {
 		s.distribute()
 	}
@@ -186,6 +196,7 @@ func (s *simulation) publish(services ...int32) {
 // distribute sends the newest tables to the nodes.
 func (s *simulation) distribute() {
 	k := &s.control
+	s.notePublished()
 	version := uint32(len(k.versions))
 	k.versions = append(k.versions, slices.Clone(k.newest))
 	for i := range s.nodes {

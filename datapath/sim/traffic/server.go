@@ -229,6 +229,7 @@ func (s *simulation) inactive(c *connection) {
 // lose ends all connections of an endpoint that is no longer there.
 func (s *simulation) lose(number int32) {
 	e := &s.servers[number]
+	s.note(Step{Kind: Gone, Endpoint: int(number)})
 	e.listening, e.present, e.busy = false, false, 0
 	for _, l := range []*list{&e.waiting, &e.taken} {
 		for id := l.first; id >= 0; id = l.first {

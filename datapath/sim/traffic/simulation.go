@@ -34,12 +34,8 @@ type simulation struct {
 
 	giveUp, timeWait int64
 	secondChance     bool
-	ports            []uint16 // the last source port of each client
-	perNode, portsOf int
-
-	// streams of random numbers
-	clients, services, work, idle, delay *rand.Rand
-	popularity                           zipf
+	delay            *rand.Rand // of changes
+	script           *Script    // that is written; nil: none
 
 	result        Result
 	window        Window
@@ -67,32 +63,36 @@ func Run(c *Config, algorithm string, seed uint64, o Options) (*Result, error) {
 	if problems := c.Validate(); len(problems) > 0 {
 		return nil, fmt.Errorf("%s: %s", problems[0].Field, problems[0].Text)
 	}
-	s := &simulation{
-		c: c, o: o, seed: seed,
-		giveUp: int64(orDefault(c.Workload.GiveUp, defaultGiveUp)), timeWait: int64(orDefault(c.Workload.TimeWait, defaultTimeWait)),
-		perNode: orDefault(c.Workload.Clients.PerNode, defaultClients), portsOf: orDefault(c.Workload.Clients.Ports, portRange),
-		clients: stream(seed, "clients", 0), services: stream(seed, "services", 0), work: stream(seed, "work", 0),
-		idle: stream(seed, "idle", 0), delay: stream(seed, "delay", 0),
-		popularity: newZipf(len(c.Cluster.Services), c.Workload.Zipf),
-		probes:     make(map[int32]*probe),
-	}
-	if s.o.Algorithms == nil {
-		s.o.Algorithms = balance.NewRegistry()
-	}
+	s := newSimulation(c, seed, o)
 	algorithm, s.secondChance = strings.CutSuffix(algorithm, SecondChance)
 	if err := s.build(algorithm); err != nil {
 		return nil, err
 	}
-	s.ports = make([]uint16, s.perNode*len(s.nodes))
-	for i := range c.Events {
-		s.queue.add(int64(c.Events[i].At), change, 0, uint32(i))
-	}
-	s.nextWindow = int64(c.window())
+	s.schedule()
 	if err := s.run(); err != nil {
 		return nil, err
 	}
 	s.finish()
 	return &s.result, nil
+}
+
+func newSimulation(c *Config, seed uint64, o Options) *simulation {
+	if o.Algorithms == nil {
+		o.Algorithms = balance.NewRegistry()
+	}
+	return &simulation{
+		c: c, o: o, seed: seed,
+		giveUp: int64(orDefault(c.Workload.GiveUp, defaultGiveUp)), timeWait: int64(orDefault(c.Workload.TimeWait, defaultTimeWait)),
+		delay: stream(seed, "delay", 0), probes: make(map[int32]*probe),
+	}
+}
+
+// schedule prepares what happens by itself.
+func (s *simulation) schedule() {
+	for i := range s.c.Events {
+		s.queue.add(int64(s.c.Events[i].At), change, 0, uint32(i))
+	}
+	s.nextWindow = int64(s.c.window())
 }
 
 func orDefault[T comparable](v, byDefault T) T {
@@ -110,9 +110,18 @@ func (c *Config) window() time.Duration {
 
 // run is the loop: the next arrival, event, end of a window or end of an entry, whichever comes first.
 func (s *simulation) run() error {
-	flows := newArrivals(s.c, stream(s.seed, "arrivals", 0))
+	flows := newSource(s.c, s.seed)
 	end := int64(s.c.Duration)
-	arrival, traced := flows.next()
+	var flow Flow
+	arrival := int64(never)
+	next := func() {
+		if f, ok := flows.next(); ok {
+			flow, arrival = f, int64(f.At)
+		} else {
+			arrival = never
+		}
+	}
+	next()
 	for {
 		at := min(arrival, s.queue.next())
 		for s.nextWindow <= min(at, end) {
@@ -133,8 +142,8 @@ func (s *simulation) run() error {
 		s.now = at
 		s.expire()
 		if arrival <= s.queue.next() {
-			s.arrive(traced)
-			arrival, traced = flows.next()
+			s.arrive(&flow)
+			next()
 			continue
 		}
 		s.happen(s.queue.take())
@@ -192,20 +201,9 @@ func (s *simulation) abandon(id int32) {
 	s.release(id)
 }
 
-// arrive is a new flow. It reads the same random numbers whatever happens to flows.
-func (s *simulation) arrive(t *Traced) {
-	client := s.clients.IntN(len(s.ports))
-	service, work, idle := int32(s.popularity.draw(s.services)), s.c.Workload.Work.draw(s.work), s.c.Workload.Idle.draw(s.idle)
-	if t != nil && t.Service >= 0 {
-		service = int32(t.Service)
-	}
-	if t != nil && t.Work >= 0 {
-		work = int64(t.Work)
-	}
-	if s.ports[client]++; int(s.ports[client]) >= s.portsOf {
-		s.ports[client] = 0
-	}
-	number := int32(client / s.perNode)
+// arrive is a new flow.
+func (s *simulation) arrive(f *Flow) {
+	client, number := int32(f.Client), int32(f.Node)
 	n := &s.nodes[number]
 	if !n.alive {
 		return
@@ -215,8 +213,7 @@ func (s *simulation) arrive(t *Traced) {
 		s.result.Flows++
 		s.window.Flows++
 	}
-	port := firstPort + s.ports[client]
-	d := s.decide(n, int32(client), port, service)
+	d := s.decide(n, client, f.Port, int32(f.Service))
 	if d.Verdict != decision.DNAT {
 		if counted {
 			s.result.Refused++
@@ -227,7 +224,7 @@ func (s *simulation) arrive(t *Traced) {
 	id := s.newConnection()
 	c := &s.connections[id]
 	*c = connection{
-		arrived: s.now, decided: s.now, work: work, idle: idle, server: s.control.server(&d), node: number, client: int32(client), port: port,
+		arrived: s.now, decided: s.now, work: int64(f.Work), idle: int64(f.Idle), server: s.control.server(&d), node: number, client: client, port: f.Port,
 		use: c.use, counted: counted,
 	}
 	c.tracked, c.hasTracker = n.balancer.Connection(&d)

@@ -1,0 +1,78 @@
+package traffic
+
+import (
+	"iter"
+	"math/rand/v2"
+	"time"
+)
+
+// Flow is a flow of a workload. Its node is Client / the number of clients on each node.
+type Flow struct {
+	At time.Duration
+	// Client is the number of the client among all, and Port its source port.
+	Client int
+	Port   uint16
+	Node   int // in Cluster.Nodes
+	// Service is in Cluster.Services.
+	Service    int
+	Work, Idle time.Duration
+}
+
+// Flows are the flows of the workload with a seed, in order: those of [Run] with the same seed, also of nodes
+// that are lost by then. The config must be valid, and is only read.
+func (c *Config) Flows(seed uint64) iter.Seq[Flow] {
+	return func(yield func(Flow) bool) {
+		for s := newSource(c, seed); ; {
+			f, ok := s.next()
+			if !ok || f.At >= c.Duration || !yield(f) {
+				return
+			}
+		}
+	}
+}
+
+// source makes flows. All of them are drawn in the same way, whatever happens to them.
+type source struct {
+	workload *Workload
+	arrivals *arrivals
+	ports    []uint16 // the last source port of each client
+	perNode  int
+	portsOf  int
+	// streams of random numbers
+	clients, services, work, idle *rand.Rand
+	popularity                    zipf
+}
+
+func newSource(c *Config, seed uint64) *source {
+	w := &c.Workload
+	perNode := orDefault(w.Clients.PerNode, defaultClients)
+	return &source{
+		workload: w, arrivals: newArrivals(c, stream(seed, "arrivals", 0)),
+		ports: make([]uint16, perNode*len(c.Cluster.Nodes)), perNode: perNode, portsOf: orDefault(w.Clients.Ports, portRange),
+		clients: stream(seed, "clients", 0), services: stream(seed, "services", 0), work: stream(seed, "work", 0), idle: stream(seed, "idle", 0),
+		popularity: newZipf(len(c.Cluster.Services), w.Zipf),
+	}
+}
+
+// next makes the next flow. It reports false after the last one.
+func (s *source) next() (Flow, bool) {
+	at, t := s.arrivals.next()
+	if at == never {
+		return Flow{}, false
+	}
+	f := Flow{
+		At: time.Duration(at), Client: s.clients.IntN(len(s.ports)), Service: s.popularity.draw(s.services),
+		Work: time.Duration(s.workload.Work.draw(s.work)), Idle: time.Duration(s.workload.Idle.draw(s.idle)),
+	}
+	if t != nil && t.Service >= 0 {
+		f.Service = t.Service
+	}
+	if t != nil && t.Work >= 0 {
+		f.Work = t.Work
+	}
+	if s.ports[f.Client]++; int(s.ports[f.Client]) >= s.portsOf {
+		s.ports[f.Client] = 0
+	}
+	f.Node, f.Port = f.Client/s.perNode, firstPort+s.ports[f.Client]
+	return f, true
+}
