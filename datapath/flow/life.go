@@ -9,6 +9,9 @@ type Life struct {
 	Since time.Time `json:"since"` // when it entered the state
 	// Answered: reply packets were seen.
 	Answered bool `json:"answered"`
+	// AnsweredAfter is the time from the decision to the first packet of the reply, in seconds, above 0;
+	// absent: there was none, or its time is not known.
+	AnsweredAfter float64 `json:"answeredAfter,omitempty"`
 	// Over: it has no conntrack entry any more, so the record is final. See also [Life.Open].
 	Over bool `json:"over"`
 	// KernelState is conntrack's name for the state of a TCP connection or SCTP association, for

@@ -336,7 +336,7 @@ func (j *Journal) found(states []conntrack.Event, pass uint64) {
 		}
 		if e != nil {
 			e.seen = pass
-			j.update(number, e, &states[i].State, now)
+			j.update(number, e, &states[i].State, now, false)
 		}
 	}
 	j.announce()

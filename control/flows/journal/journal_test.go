@@ -377,7 +377,7 @@ func TestCountsAndDuration(t *testing.T) {
 		t.Fatal("the flow cannot be found by its ID")
 	}
 	l := e.Record(nil, true).Life
-	if l.State != flow.Closed || !l.Answered || !l.Over || l.KernelState != "TIME_WAIT" || l.SeenSource != "172.20.0.2:1234" || l.Duration != 90 ||
+	if l.State != flow.Closed || !l.Answered || !l.Over || l.KernelState != "TIME_WAIT" || l.SeenSource != "172.20.0.2:1234" || l.Duration != 90 || l.AnsweredAfter != 0.001 ||
 		l.Sent == nil || *l.Sent != (flow.Count{Packets: 5, Bytes: 500}) || *l.Received != (flow.Count{Packets: 4, Bytes: 4000}) || l.Incomplete {
 		t.Errorf("life %+v", l)
 	}

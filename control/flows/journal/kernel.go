@@ -121,7 +121,7 @@ func (j *Journal) applyEvent(ev *conntrack.Event, now time.Time) bool {
 		j.end(number, e, ev, at)
 		return true
 	}
-	return j.update(number, e, &ev.State, at)
+	return j.update(number, e, &ev.State, at, !e.inherited)
 }
 
 // find finds the flow that the event is of: that which has its tuple or, if the event is
@@ -154,15 +154,19 @@ func (e *entry) begunAfter(ev *conntrack.Event) bool {
 }
 
 // update takes over the state of a connection that goes on. It gives false if the state
-// is none that the flow can get into from its own: then it is another connection's.
-func (j *Journal) update(number uint64, e *entry, s *conntrack.State, at int64) bool {
+// is none that the flow can get into from its own: then it is another connection's. timely: the state
+// was entered at the time, and not before.
+func (j *Journal) update(number uint64, e *entry, s *conntrack.State, at int64, timely bool) bool {
 	l := &e.life
 	next := flow.StateOf(s, l.state)
 	if next.Order() < l.state.Order() {
 		return false
 	}
 	e.take(s, at)
-	if l.answered = l.answered || flow.Replied(s); next != l.state {
+	if flow.Replied(s) {
+		e.answer(at, timely)
+	}
+	if next != l.state {
 		j.change(number, e, next, at)
 	}
 	return true

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"math"
 	"net/netip"
 	"time"
 
@@ -33,6 +34,7 @@ type life struct {
 	answered, over, incomplete, counted bool
 	kernelState                         uint8
 	repeated                            uint32
+	answeredAfter                       uint32 // microseconds from the decision to the first packet of the reply
 	since, countedAt, start, end        int64
 	sent, received                      conntrack.Counters
 }
@@ -99,6 +101,9 @@ func (l *life) record(f *flow.Flow, seenSource netip.AddrPort) *flow.Life {
 		State: l.state, Since: time.Unix(0, l.since), Answered: l.answered, Over: l.over,
 		Repeated: l.repeated, Incomplete: l.incomplete, Duration: l.duration(f).Seconds(),
 	}
+	if l.answeredAfter != 0 {
+		r.AnsweredAfter = (time.Duration(l.answeredAfter) * time.Microsecond).Seconds()
+	}
 	if seenSource.IsValid() {
 		r.SeenSource = seenSource.String()
 		switch f.Packet.Protocol {
@@ -126,6 +131,16 @@ func (l *life) duration(f *flow.Flow) time.Duration {
 		to = l.end
 	}
 	return max(0, time.Duration(to-from))
+}
+
+// answer notes the reply; timely: its first packet came at the time, and not before.
+func (e *entry) answer(at int64, timely bool) {
+	if l := &e.life; !l.answered {
+		if l.answered = true; timely {
+			after := time.Duration(at - e.flow.Time.UnixNano())
+			l.answeredAfter = uint32(min(max(after.Microseconds(), 1), math.MaxUint32))
+		}
+	}
 }
 
 // failedBefore ends a flow that a second chance follows. Its entry was removed by the datapath, which

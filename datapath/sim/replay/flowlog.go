@@ -1,9 +1,7 @@
 package replay
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -88,8 +86,8 @@ func orNone(s string) string {
 // NewLog makes a replay of flow logs. A table whose node detects pods by interface is an error:
 // records do not have the interface.
 func NewLog(t *decision.Table) (*Log, error) {
-	if d := &t.Node().Detector; d.Bridge != "" || d.InterfacePrefix != "" {
-		return nil, errors.New("a flow log does not record the input interface, so pods cannot be detected by it: set another --detect-local-mode")
+	if err := interfaceNotNeeded(t); err != nil {
+		return nil, err
 	}
 	l := &Log{
 		table: t, known: make(map[client]bool),
@@ -97,6 +95,14 @@ func NewLog(t *decision.Table) (*Log, error) {
 	}
 	l.affinity = affinity.NewAt(func() time.Time { return l.now })
 	return l, nil
+}
+
+// interfaceNotNeeded returns an error for a table whose decisions depend on the input interface.
+func interfaceNotNeeded(t *decision.Table) error {
+	if d := &t.Node().Detector; d.Bridge != "" || d.InterfacePrefix != "" {
+		return errors.New("a flow log does not record the input interface, so pods cannot be detected by it: set another --detect-local-mode")
+	}
+	return nil
 }
 
 // Summary returns the counts so far.
@@ -109,33 +115,11 @@ const longestRecord = 64 << 20
 // Run replays a log to its end and calls differs for each difference. An error of
 // the log names the line.
 func (l *Log) Run(in io.Reader, differs func(*Difference) error) error {
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, longestRecord)
-	n := 0
-	for lines.Scan() {
-		n++
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
-			continue
-		}
-		if err := l.line(n, lines.Bytes(), differs); err != nil {
-			return fmt.Errorf("line %d: %w", n, err)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("line %d: %w", n+1, err)
-	}
-	return nil
+	return eachLine(in, func(n int, line []byte) error { return l.line(n, line, differs) })
 }
 
 func (l *Log) line(n int, line []byte, differs func(*Difference) error) error {
-	var r flow.Record
-	if err := json.Unmarshal(line, &r); err != nil {
-		return fmt.Errorf("not a record of a flow log: %s", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	if r.Version != flow.Version {
-		return fmt.Errorf("a record of version %d: only version %d of the flow log is known", r.Version, flow.Version)
-	}
-	p, err := packetOf(&r)
+	r, p, err := parse(line)
 	if err != nil {
 		return err
 	}
@@ -145,7 +129,7 @@ func (l *Log) line(n int, line []byte, differs func(*Difference) error) error {
 		return nil
 	}
 	l.summary.Generations[r.Generation]++
-	differences := l.compare(&r, l.decide(&r, p))
+	differences := l.compare(r, l.decide(r, p))
 	if l.Generation != 0 && r.Generation != l.Generation {
 		return nil
 	}

@@ -1,11 +1,7 @@
 package replay
 
 import (
-	"bufio"
 	"bytes"
-	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -15,7 +11,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -26,15 +21,10 @@ import (
 // where they go and what the endpoints have to do. Connections are open for as long as they were: what an
 // endpoint's load does to its latency is not modelled.
 type WhatIf struct {
-	table    *decision.Table
-	balancer *balance.Balancer
-	affinity *affinity.Table
-	rand     *rand.Rand
-	now      time.Time
-	open     []*replayed // that have not ended, in the order of their ends
-	samples  []time.Time // that are still to be taken
-	report   WhatIfReport
-	loads    map[string]map[string]*EndpointLoad // by service and endpoint
+	table  *decision.Table
+	rerun  *Rerun
+	loads  map[string]map[string]*EndpointLoad // by service and endpoint
+	report WhatIfReport
 }
 
 // WhatIfReport is the result of [WhatIf.Run].
@@ -81,130 +71,54 @@ type Load struct {
 	sum   time.Duration
 }
 
-// replayed is a flow of the log.
-type replayed struct {
-	line   int
-	record *flow.Record
-	packet *decision.Packet
-	time   time.Time
-	end    time.Time
-	known  bool // end is known
-	was    *Load
-	is     *Load
-	conn   balance.Connection
-	has    bool
+// comparison is the [Watcher] of a run. It compares each flow with its record.
+type comparison struct {
+	*WhatIf
+	differs func(*Difference) error
+	samples []time.Time // that are still to be taken
+	flows   []fates     // by Recorded.Number
 }
+
+// fates are the endpoints that a flow went to and goes to; nil: it counts for nothing.
+type fates struct{ was, is *Load }
 
 // samples is how many times loads are sampled.
 const samples = 60
 
 // NewWhatIf makes a WhatIf. Services of the table have their algorithms; nil: the built-in ones.
 func NewWhatIf(t *decision.Table, algorithms *balance.Registry, r *rand.Rand) (*WhatIf, error) {
-	if _, err := NewLog(t); err != nil {
-		return nil, err
-	}
-	if algorithms == nil {
-		algorithms = balance.NewRegistry()
-	}
-	w := &WhatIf{table: t, rand: r, loads: make(map[string]map[string]*EndpointLoad)}
-	w.balancer = balance.New(algorithms, func() int64 { return w.now.UnixNano() })
-	w.balancer.Follow(t)
-	w.affinity = affinity.NewAt(func() time.Time { return w.now })
-	return w, nil
-}
-
-// Run decides the flows of a log again, and calls differs for each that would go elsewhere. Records without a
-// time, or a log without a record of the node, are errors.
-func (w *WhatIf) Run(in io.Reader, differs func(*Difference) error) (*WhatIfReport, error) {
-	flows, nodes, err := w.read(in)
+	rerun, err := NewRerun(t, algorithms, r)
 	if err != nil {
 		return nil, err
 	}
-	if len(flows) == 0 {
-		if len(nodes) > 0 {
-			return nil, fmt.Errorf("no record is of node %q: there are those of %s; name one with --node-name", w.table.Node().Name, strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))
-		}
-		return nil, errors.New("there is no record in it")
+	return &WhatIf{table: t, rerun: rerun, loads: make(map[string]map[string]*EndpointLoad)}, nil
+}
+
+// Run decides the flows of a log again, and calls differs for each that would go elsewhere. Errors of the log are
+// those of [ReadHistory].
+func (w *WhatIf) Run(in io.Reader, differs func(*Difference) error) (*WhatIfReport, error) {
+	h, err := ReadHistory(in, w.table.Node().Name)
+	if err != nil {
+		return nil, err
 	}
-	slices.SortStableFunc(flows, func(a, b *replayed) int { return a.time.Compare(b.time) })
-	begin, end := flows[0].time, flows[len(flows)-1].time
-	for _, f := range flows {
-		if f.known && f.end.After(end) {
-			end = f.end
-		}
-	}
+	w.report.Others = h.Others
+	c := &comparison{WhatIf: w, differs: differs, flows: make([]fates, len(h.Flows))}
+	whole := h.End.Sub(h.Begin)
 	for i := range samples {
-		w.samples = append(w.samples, begin.Add(end.Sub(begin)*time.Duration(i+1)/samples))
+		c.samples = append(c.samples, h.Begin.Add(whole*time.Duration(i+1)/samples))
 	}
-	w.report.Samples = slices.Clone(w.samples)
-	for _, f := range flows {
-		if !f.known && f.record.Life != nil {
-			f.end = end.Add(1)
-		}
-		w.advance(f.time)
-		if err := w.decide(f, differs); err != nil {
-			return nil, err
-		}
+	w.report.Samples = slices.Clone(c.samples)
+	if err := w.rerun.Run(h, c); err != nil {
+		return nil, err
 	}
-	w.advance(end)
-	for _, f := range w.open { // and those that had not ended
-		f.was.stop(end.Sub(f.time))
-		f.is.stop(end.Sub(f.time))
-	}
-	w.finish(end.Sub(begin))
+	w.finish(whole)
 	return &w.report, nil
 }
 
-// read reads the flows of the node.
-func (w *WhatIf) read(in io.Reader) (flows []*replayed, nodes map[string]bool, err error) {
-	nodes = make(map[string]bool)
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, longestRecord)
-	n := 0
-	for lines.Scan() {
-		n++
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
-			continue
-		}
-		f := &replayed{line: n, record: new(flow.Record)}
-		if err := json.Unmarshal(lines.Bytes(), f.record); err != nil {
-			return nil, nil, fmt.Errorf("line %d: not a record of a flow log: %s", n, strings.TrimPrefix(err.Error(), "json: "))
-		}
-		r := f.record
-		if r.Version != flow.Version {
-			return nil, nil, fmt.Errorf("line %d: a record of version %d: only version %d of the flow log is known", n, r.Version, flow.Version)
-		}
-		if f.packet, err = packetOf(r); err == nil && r.Time == nil {
-			err = errors.New("the record has no time")
-		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("line %d: %w", n, err)
-		}
-		nodes[r.Node] = true
-		if r.Node != w.table.Node().Name {
-			w.report.Others++
-			continue
-		}
-		f.time, f.end = *r.Time, *r.Time
-		if l := r.Life; l != nil && l.State.Ended() && !l.Since.Before(f.time) {
-			f.end, f.known = l.Since, true
-		}
-		flows = append(flows, f)
-	}
-	if err := lines.Err(); err != nil {
-		return nil, nil, fmt.Errorf("line %d: %w", n+1, err)
-	}
-	return flows, nodes, nil
-}
-
-// decide decides a flow again.
-func (w *WhatIf) decide(f *replayed, differs func(*Difference) error) error {
-	w.now = f.time
-	d := decision.Decide(w.table, f.packet, w.rand, w.affinity, w.balancer)
-	now, r, report := flow.New(w.table, f.packet, &d), f.record, &w.report
-	if d.Verdict == decision.DNAT && d.ServicePort.AffinitySeconds > 0 {
-		w.affinity.Bind(d.ServicePort, d.Endpoint(), f.packet.Source.Addr())
-	}
+// Decided implements [Watcher].
+func (c *comparison) Decided(f *Recorded, d *decision.Decision) error {
+	c.sampleTo(f.Start.Add(1))
+	now, r, report := flow.New(c.table, f.Packet, d), f.Record, &c.report
 	const dnat = "dnat"
 	switch was, is := r.Verdict == dnat, now.Verdict == dnat; {
 	case !was && !is:
@@ -213,7 +127,7 @@ func (w *WhatIf) decide(f *replayed, differs func(*Difference) error) error {
 		report.Same++
 	case was && is:
 		report.Elsewhere++
-		if err := differs(&Difference{f.line, r, "endpoint", r.Endpoint, now.Endpoint}); err != nil {
+		if err := c.differs(&Difference{f.Line, r, "endpoint", r.Endpoint, now.Endpoint}); err != nil {
 			return err
 		}
 	default:
@@ -222,21 +136,28 @@ func (w *WhatIf) decide(f *replayed, differs func(*Difference) error) error {
 		} else {
 			report.Served++
 		}
-		if err := differs(&Difference{f.line, r, "verdict", r.Verdict + " " + r.Endpoint, strings.TrimSpace(now.Verdict + " " + now.Endpoint)}); err != nil {
+		if err := c.differs(&Difference{f.Line, r, "verdict", r.Verdict + " " + r.Endpoint, strings.TrimSpace(now.Verdict + " " + now.Endpoint)}); err != nil {
 			return err
 		}
 	}
 	report.Flows++
-	if !f.known {
+	if !f.Ended {
 		report.Unknown++
 	}
-	f.was, f.is = &w.load(r.Service, r.Endpoint).Recorded, &w.load(now.Service, now.Endpoint).Now
-	f.conn, f.has = w.balancer.Connection(&d)
-	f.was.start()
-	f.is.start()
-	at, _ := slices.BinarySearchFunc(w.open, f, func(a, b *replayed) int { return cmp.Or(a.end.Compare(b.end), -1) })
-	w.open = slices.Insert(w.open, at, f)
+	l := &c.flows[f.Number]
+	l.was, l.is = &c.load(r.Service, r.Endpoint).Recorded, &c.load(now.Service, now.Endpoint).Now
+	l.was.start()
+	l.is.start()
 	return nil
+}
+
+// Ended implements [Watcher].
+func (c *comparison) Ended(f *Recorded, at time.Time) {
+	c.sampleTo(f.End)
+	if l := c.flows[f.Number]; l.was != nil {
+		l.was.stop(at.Sub(f.Start))
+		l.is.stop(at.Sub(f.Start))
+	}
 }
 
 // load is the load of an endpoint; of none, if it is empty: that is in no report.
@@ -255,36 +176,16 @@ func (w *WhatIf) load(service, endpoint string) *EndpointLoad {
 	return s[endpoint]
 }
 
-// advance ends the connections that end until a time, and samples the loads.
-func (w *WhatIf) advance(to time.Time) {
-	for len(w.open) > 0 || len(w.samples) > 0 {
-		sample := len(w.samples) > 0 && !w.samples[0].After(to)
-		if sample && (len(w.open) == 0 || w.samples[0].Before(w.open[0].end)) {
-			w.sample()
-			continue
-		}
-		if len(w.open) == 0 || w.open[0].end.After(to) {
-			return
-		}
-		f := w.open[0]
-		w.open = w.open[1:]
-		w.now = f.end
-		if f.has {
-			f.conn.Observe(balance.Event{Kind: balance.Inactive, At: w.now.UnixNano()})
-			f.conn.Observe(balance.Event{Kind: balance.Ended, At: w.now.UnixNano()})
-		}
-		f.was.stop(f.end.Sub(f.time))
-		f.is.stop(f.end.Sub(f.time))
-	}
-}
-
-func (w *WhatIf) sample() {
-	taken := samples - len(w.samples)
-	w.samples = w.samples[1:]
-	for _, endpoints := range w.loads {
-		for _, e := range endpoints {
-			e.Recorded.sample(taken)
-			e.Now.sample(taken)
+// sampleTo takes the samples before a time.
+func (c *comparison) sampleTo(end time.Time) {
+	for len(c.samples) > 0 && c.samples[0].Before(end) {
+		taken := samples - len(c.samples)
+		c.samples = c.samples[1:]
+		for _, endpoints := range c.loads {
+			for _, e := range endpoints {
+				e.Recorded.sample(taken)
+				e.Now.sample(taken)
+			}
 		}
 	}
 }
