@@ -31,6 +31,7 @@ type replayFlags struct {
 	steps      bool
 	seed       uint64
 	generation uint64
+	estimate   estimateFlags
 	given      func(flag string) bool
 }
 
@@ -57,13 +58,16 @@ service table.
 
 With --balance, the flows of a log of "nfqproxy flows -o jsonl" are decided anew by another
 algorithm: which would go elsewhere or fail, and how many connections each endpoint would
-have. They are open for as long as they were.`,
+have. They are open for as long as they were. With --estimate: how long connections would
+have taken, how many would have been refused or not answered, and how evenly they would have
+been spread, with confidence intervals, from the recorded probabilities of selections.`,
 		Example: `  nfqproxy replay capture.pcap --objects cluster.yaml --node-name node-a --cluster-cidr 10.244.0.0/16
   tcpdump -i any -w - | nfqproxy replay - --objects cluster.yaml -o json
   nfqproxy replay capture.pcapng --objects cluster.yaml -o pcap --write translated.pcapng
   nfqproxy replay capture.pcap --rules iptables-save.txt --address 172.20.0.2/16
   nfqproxy replay flows.jsonl --objects cluster.yaml --node-name node-a
-  nfqproxy replay flows.jsonl --objects cluster.yaml --node-name node-a --balance lc --seed 1`,
+  nfqproxy replay flows.jsonl --objects cluster.yaml --node-name node-a --balance lc --seed 1
+  nfqproxy replay flows.jsonl --objects cluster.yaml --node-name node-a --balance rr --estimate`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return fmt.Errorf("replay takes one FILE, a capture or a flow log, or - for standard input; got %d", len(args))
@@ -87,6 +91,7 @@ have. They are open for as long as they were.`,
 	flags.StringVar(&f.write, "write", "", "output file (default: standard output)")
 	flags.BoolVar(&f.steps, "steps", false, "with -o json: include the walk through the rules")
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random selection, for reproducible results (default: random)")
+	f.estimate.add(flags)
 	f.host.add(flags)
 	flags.Uint64Var(&f.generation, "generation", 0, "with a flow log: only the records of this generation of the service table (default: all)")
 	return cmd
@@ -102,6 +107,9 @@ func (f *replayFlags) check() error {
 	}
 	var table tableFlags
 	var host hostFlags
+	if err := f.estimate.check(f.given); err != nil {
+		return err
+	}
 	if flag := firstGiven(f.given, table.addOptional); flag != "" && f.given("rules") {
 		return fmt.Errorf("--%s requires --objects; with --rules the dump has all but the node's addresses (give --address)", flag)
 	}
@@ -211,14 +219,16 @@ func (f *replayFlags) replayCapture(name string, in, stdin io.Reader, out *outpu
 	return err
 }
 
-// draws are the random numbers.
-func (f *replayFlags) draws() *rand.Rand {
-	seed := f.seed
-	if !f.given("seed") {
-		seed = rand.Uint64()
+// chosenSeed is the flag's, or a random one.
+func (f *replayFlags) chosenSeed() uint64 {
+	if f.given("seed") {
+		return f.seed
 	}
-	return rand.New(rand.NewPCG(seed, 0))
+	return rand.Uint64()
 }
+
+// draws are the random numbers.
+func (f *replayFlags) draws() *rand.Rand { return rand.New(rand.NewPCG(f.chosenSeed(), 0)) }
 
 // decider makes what decides the flows.
 func (f *replayFlags) decider(stdin io.Reader, stderr io.Writer) (replay.Decider, error) {

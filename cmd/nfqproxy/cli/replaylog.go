@@ -70,6 +70,9 @@ func (f *replayFlags) whatIf(name string, in, stdin io.Reader, out *bufio.Writer
 	if err != nil {
 		return err
 	}
+	if f.estimate.on {
+		return f.writeEstimate(name, in, &input, out)
+	}
 	w, err := replay.NewWhatIf(input.table, input.config.Algorithms, f.draws())
 	if err != nil {
 		return err

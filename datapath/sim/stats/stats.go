@@ -100,3 +100,35 @@ func StudentT(degrees int) float64 {
 	n := float64(degrees)
 	return z + g1/n + g2/float64(n*n)
 }
+
+// StudentTAt is the quantile of Student's t distribution that holds the share confidence, above 0 and below 1, of it
+// between itself and its opposite, for at least 1 degree of freedom. Its last bits depend on the machine.
+func StudentTAt(confidence float64, degrees int) float64 {
+	low, high := 0.0, math.Pi/2
+	for range 64 {
+		if angle := (low + high) / 2; studentBetween(angle, degrees) < confidence {
+			low = angle
+		} else {
+			high = angle
+		}
+	}
+	return math.Sqrt(float64(degrees)) * math.Tan(low)
+}
+
+// studentBetween is the share of the distribution between t and -t, where angle is atan(t/sqrt(degrees)):
+// Abramowitz and Stegun, 26.7.3 and 26.7.4.
+func studentBetween(angle float64, degrees int) float64 {
+	sin, cos := math.Sincos(angle)
+	sum, term, first := 0.0, 1.0, 2
+	if degrees%2 == 1 {
+		term, first = cos, 3
+	}
+	for k := first; k <= degrees; k += 2 {
+		sum += term
+		term *= cos * cos * float64(k-1) / float64(k)
+	}
+	if degrees%2 == 1 {
+		return 2 / math.Pi * (angle + sin*sum)
+	}
+	return sin * sum
+}

@@ -65,3 +65,21 @@ func TestConfidence(t *testing.T) {
 		t.Errorf("of none: %+v", got)
 	}
 }
+
+// TestStudentTAt: values of Abramowitz and Stegun, table 26.10, and those of the table here.
+func TestStudentTAt(t *testing.T) {
+	for _, tt := range []struct {
+		confidence float64
+		degrees    int
+		want       float64
+	}{{0.9, 1, 6.314}, {0.9, 2, 2.920}, {0.99, 3, 5.841}, {0.99, 10, 3.169}, {0.9, 19, 1.729}, {0.998, 120, 3.160}, {0.5, 5, 0.727}} {
+		if got := StudentTAt(tt.confidence, tt.degrees); math.Abs(got-tt.want) > 0.0006 {
+			t.Errorf("%v with %d degrees: %v, want %v", tt.confidence, tt.degrees, got, tt.want)
+		}
+	}
+	for degrees := 1; degrees <= 200; degrees++ {
+		if got, want := StudentTAt(0.95, degrees), StudentT(degrees); math.Abs(got-want) > 0.0002 {
+			t.Errorf("%d degrees: %v, want %v", degrees, got, want)
+		}
+	}
+}
