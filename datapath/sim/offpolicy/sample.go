@@ -37,7 +37,7 @@ type counted struct {
 	result
 	picks  []int   // endpoints that the target selected, one for each replication that selected one
 	weight float64 // probability under the target divided by that in the log
-	open   int     // connections of the endpoint that were open at the decision, as recorded
+	open   int     // connections of the endpoint that were open at the decision, as recorded, and had an answer
 	robust [outcomes]term
 }
 

@@ -19,16 +19,20 @@ type replication struct {
 
 type recordedEndpoint struct{ service, endpoint string }
 
+// change changes the open connections of a flow's endpoint. Flows that were refused or not answered are no load.
+func (t *replication) change(f *replay.Recorded, by int) {
+	if r, _ := resultOf(f.Record); t.first && !r.refused && !r.unanswered {
+		t.open[recordedEndpoint{f.Record.Service, f.Record.Endpoint}] += by
+	}
+}
+
 // Decided implements [replay.Watcher].
 func (t *replication) Decided(f *replay.Recorded, d *decision.Decision) error {
 	c := t.by[f.Number]
-	if t.first && f.Record.Endpoint != "" {
-		e := recordedEndpoint{f.Record.Service, f.Record.Endpoint}
-		if c != nil {
-			c.open = t.open[e]
-		}
-		t.open[e]++
+	if t.first && c != nil {
+		c.open = t.open[recordedEndpoint{f.Record.Service, f.Record.Endpoint}]
 	}
+	t.change(f, 1)
 	if c == nil || d.Verdict != decision.DNAT {
 		return nil
 	}
@@ -46,9 +50,7 @@ func (t *replication) Decided(f *replay.Recorded, d *decision.Decision) error {
 
 // Ended implements [replay.Watcher].
 func (t *replication) Ended(f *replay.Recorded, _ time.Time) {
-	if t.first && f.Record.Endpoint != "" {
-		t.open[recordedEndpoint{f.Record.Service, f.Record.Endpoint}]--
-	}
+	t.change(f, -1)
 }
 
 // weigh computes the weights. It leaves out flows for which the target has no endpoint.

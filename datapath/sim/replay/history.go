@@ -55,9 +55,7 @@ func ReadHistory(in io.Reader, node string) (*History, error) {
 			return nil
 		}
 		f := &Recorded{Line: n, Record: r, Packet: p, Start: *r.Time, End: *r.Time}
-		if l := r.Life; l != nil && l.State.Ended() && !l.Since.Before(f.Start) {
-			f.End, f.Ended = l.Since, true
-		}
+		f.end(r.Life)
 		if before := flows[r.ID]; before != nil && r.ID != "" {
 			*before = *f
 			return nil
@@ -77,6 +75,22 @@ func ReadHistory(in io.Reader, node string) (*History, error) {
 	h.order()
 	return h, nil
 }
+
+// end takes the end over, if there is one.
+func (f *Recorded) end(l *flow.Life) {
+	switch {
+	case l == nil:
+	case l.State.Ended():
+		if !l.Since.Before(f.Start) {
+			f.End, f.Ended = l.Since, true
+		}
+	case l.Over && l.Duration >= 0 && l.Duration <= longestLife: // without an answer, until its entry was gone
+		f.End, f.Ended = f.Start.Add(time.Duration(l.Duration*float64(time.Second))), true
+	}
+}
+
+// longestLife bounds the duration of a connection, in seconds: a hundred years.
+const longestLife = 3e9
 
 // order sorts the flows, and ends those that had not ended.
 func (h *History) order() {
