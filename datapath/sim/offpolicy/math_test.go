@@ -2,6 +2,7 @@ package offpolicy
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 )
@@ -65,5 +66,23 @@ func TestModel(t *testing.T) {
 		if got := c.robust[refused].value; got != float64(i%4/2) {
 			t.Fatalf("flow %d: %v", i, got)
 		}
+	}
+}
+
+// TestChance: of flows without a dependence 5 % have p below 0.05.
+func TestChance(t *testing.T) {
+	const tries = 2000
+	r, below := rand.New(rand.NewPCG(1, 2)), 0
+	for range tries {
+		s := &service{endpoints: uneven.addresses(2)}
+		for i := range 60 {
+			s.flows = append(s.flows, &counted{service: s, endpoint: i % 2, open: r.IntN(5), result: result{latency: r.Float64() + float64(i%2)}})
+		}
+		if s.dependence().P < 0.05 {
+			below++
+		}
+	}
+	if below < tries*3/100 || below > tries*7/100 {
+		t.Errorf("%d of %d", below, tries)
 	}
 }

@@ -75,12 +75,19 @@ func TestUnbiased(t *testing.T) {
 	if got, want := r.All.Weights.Effective/20_000, 8/(1/0.5+2/0.3+5/0.2); math.Abs(got/want-1) > 0.1 {
 		t.Errorf("effective share %v, want %v", got, want)
 	}
+	if got, want := r.All.Weights.Largest*20_000, 1/0.2; math.Abs(got/want-1) > 0.05 {
+		t.Errorf("largest share %v, want %v", got, want)
+	}
 }
 
 // TestSamePolicy: the algorithm of the log itself gives what was recorded.
 func TestSamePolicy(t *testing.T) {
 	w := world{flows: 2000, servers: []server{{logged: 0.5, latency: 0.001, refused: 0.1}, {logged: 0.5, latency: 0.003, unanswered: 0.1}}}
 	r := w.estimate(t, "", w.log(t, 1))
+	// The replications draw differently: a weight is the mean of ten draws, whose squares have the mean 1.1.
+	if got := r.All.Weights.Effective / 2000; got < 0.85 || got > 0.95 {
+		t.Errorf("effective share %v, want 1/1.1", got)
+	}
 	for _, o := range r.All.Outcomes {
 		for _, v := range []Value{o.IPS, o.SNIPS, o.DR} {
 			if math.Abs(*v.Value-*o.Recorded) > 2**v.Half {
@@ -106,7 +113,7 @@ func TestInterference(t *testing.T) {
 		w.flows, w.loadful = 1500, 1.5
 		r := w.estimate(t, "wrr", w.log(t, seed))
 		g := &r.Services[0]
-		if text := g.warning(Interference); !strings.Contains(text, "connect latency depends on the endpoint's open connections (rank correlation 0.") || g.outcome(t, Latency).Valid || !g.outcome(t, Refused).Valid {
+		if text := g.warning(Interference); !strings.Contains(text, "connect latency depends on the endpoint's open connections (rank correlation 0.") || g.outcome(t, Latency).Valid || !g.outcome(t, Refused).Valid || r.All.outcome(t, Latency).Valid {
 			t.Errorf("seed %d: warning %q, %+v", seed, text, g.LoadDependence)
 		}
 	}
@@ -138,6 +145,11 @@ func TestOverlap(t *testing.T) {
 	}
 	r = uneven.estimate(t, "wrr", uneven.log(t, 1)[:90])
 	if text := r.Services[0].warning(Overlap); !strings.HasPrefix(text, "little overlap: the weighted flows are worth ") || !strings.HasSuffix(text, " of 90 flows") {
+		t.Errorf("warning %q", text)
+	}
+	rare := world{flows: 6000, servers: []server{{logged: 0.98}, {logged: 0.02, weight: 1}}}
+	r = rare.estimate(t, "wrr", rare.log(t, 1))
+	if text := r.Services[0].warning(Overlap); r.All.Weights.Effective < fewEffective || !strings.HasSuffix(text, " of 6000 flows") {
 		t.Errorf("warning %q", text)
 	}
 	// None at all: there is no estimate, but of the spread.

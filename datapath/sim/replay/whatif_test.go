@@ -143,3 +143,33 @@ func TestWhatIfMistakes(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatIfEnds: connections that outlive the last decision end in the order of their ends.
+func TestWhatIfEnds(t *testing.T) {
+	report, _ := whatIf(t, "rr", 2, livesLog(t, logged{endpoint: 1, open: 2 * time.Second}, logged{endpoint: 2, open: 10 * time.Second}))
+	e := report.Services[0].Endpoints
+	if got := e[0].Recorded.Mean; got < 0.199 || got > 0.201 {
+		t.Errorf("mean %v, want 0.2", got)
+	}
+	if open := e[0].Recorded.Open; open[0] != 1 || open[30] != 0 || e[1].Recorded.Open[58] != 1 {
+		t.Errorf("open %v", open)
+	}
+}
+
+// TestHistory: of several records of a flow the last one counts; a connection without an answer ends with its entry.
+func TestHistory(t *testing.T) {
+	log := livesLog(t, logged{endpoint: 1, open: -1}, logged{endpoint: 2, at: time.Second, open: -1})
+	log = strings.Replace(log, `"node":"node-a"`, `"id":"a","node":"node-a"`, 1)
+	over := strings.NewReplacer(`"state":"established"`, `"state":"unanswered"`, `"over":false`, `"over":true`, `"duration":0`, `"duration":120`)
+	first, _, _ := strings.Cut(log, "\n")
+	h, err := ReadHistory(strings.NewReader(log+over.Replace(first)), "node-a")
+	if err != nil || len(h.Flows) != 2 {
+		t.Fatalf("%+v, %v", h, err)
+	}
+	if f := h.Flows[0]; !f.Ended || f.End.Sub(f.Start) != 2*time.Minute || f.Line != 3 || h.End != f.End {
+		t.Errorf("flow %+v", f)
+	}
+	if f := h.Flows[1]; f.Ended || f.Number != 1 || f.End != h.End.Add(1) {
+		t.Errorf("flow %+v", f)
+	}
+}
