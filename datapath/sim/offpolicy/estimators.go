@@ -41,6 +41,9 @@ func (f *flowsOf) mean(outcome int, overlap bool) Outcome {
 	o.IPS = o.SNIPS // where the number of flows with an outcome is itself an estimate
 	if outcome != latency {
 		o.IPS = ratio(func(c *counted) term { return term{snips(c).value, 1} })
+		if *o.Recorded == 0 || *o.Recorded == 1 { // flows without differences have no interval, though others may differ
+			o.IPS.Half, o.SNIPS.Half, o.DR.Half = nil, nil, nil
+		}
 	}
 	return o
 }

@@ -12,6 +12,7 @@ import (
 
 // TestCoverage: intervals of 95 % have the truth in about 95 % of logs.
 func TestCoverage(t *testing.T) {
+	t.Parallel()
 	const logs, least, most = 200, 176, 199
 	third := 1. / 3
 	for algorithm, shares := range map[string][]float64{"": {third, third, third}, "wrr": {1. / 8, 2. / 8, 5. / 8}} {
