@@ -58,7 +58,7 @@ func newGroup(flows []*counted, percent float64) Group {
 		g.warn(Overlap, fmt.Sprintf("little overlap: the weighted flows are worth %.0f of %s", n, counts(g.Flows, "flow")))
 	}
 	if g.Outcomes[latency].Recorded == nil {
-		g.warn(Missing, "connect latency is not known: no record has life.answeredAfter")
+		g.warn(Missing, "connect latency is not known: no flow that counts has life.answeredAfter")
 	}
 	return g
 }

@@ -129,7 +129,7 @@ func TestWithoutLatency(t *testing.T) {
 	if o := g.outcome(t, Latency); o.Recorded != nil || o.DR.Value != nil || g.LoadDependence != nil || g.outcome(t, Refused).DR.Value == nil {
 		t.Errorf("group %+v", g)
 	}
-	if got := g.warning(Missing); got != "connect latency is not known: no record has life.answeredAfter" {
+	if got := g.warning(Missing); got != "connect latency is not known: no flow that counts has life.answeredAfter" {
 		t.Errorf("warning %q", got)
 	}
 }

@@ -55,12 +55,17 @@ func Estimate(in io.Reader, c Config) (*Report, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	if c.Algorithms == nil {
-		c.Algorithms = balance.NewRegistry()
-	}
 	h, err := replay.ReadHistory(in, c.Table.Node().Name)
 	if err != nil {
 		return nil, err
+	}
+	return estimate(h, c)
+}
+
+// estimate makes the report of flows that are read.
+func estimate(h *replay.History, c Config) (*Report, error) {
+	if c.Algorithms == nil {
+		c.Algorithms = balance.NewRegistry()
 	}
 	s, err := newSample(h)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,12 +51,9 @@ func (w *world) log(t testing.TB, seed uint64) []flow.Record {
 			draw -= w.servers[e].logged
 			e++
 		}
-		s, open := &w.servers[e], 0
-		for _, end := range ends[e] {
-			if end.After(at) {
-				open++
-			}
-		}
+		s := &w.servers[e]
+		ends[e] = slices.DeleteFunc(ends[e], func(end time.Time) bool { return !end.After(at) })
+		open := len(ends[e])
 		l := &flow.Life{State: flow.Closed, Answered: true}
 		took := s.latency * r.ExpFloat64() * (1 + w.loadful*float64(open))
 		switch fate := r.Float64(); {
