@@ -393,6 +393,21 @@ func TestCountsAndDuration(t *testing.T) {
 	}
 }
 
+// TestAnswerFound: a reply that is found in the table came before, at an unknown time.
+func TestAnswerFound(t *testing.T) {
+	b := newBench(t, Config{})
+	b.decide(client, nil)
+	b.found([]conntrack.Event{{State: conntrack.State{
+		Original: conntrack.Tuple{Source: client, Destination: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: 6},
+		TCP:      conntrack.TCPEstablished, Status: replied,
+	}}}, 1)
+	b.tcp(conntrack.TCPCloseWait, replied)
+	flows, _ := b.Last(1, time.Time{}, all)
+	if l := flows[0].Record(nil, false).Life; !l.Answered || l.AnsweredAfter != 0 {
+		t.Errorf("life %+v", l)
+	}
+}
+
 // TestSteps: a flow's walk is made of what the journal kept of its table.
 func TestSteps(t *testing.T) {
 	b := newBench(t, Config{})
