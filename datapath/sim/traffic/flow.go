@@ -45,7 +45,7 @@ type source struct {
 
 func newSource(c *Config, seed uint64) *source {
 	w := &c.Workload
-	perNode := orDefault(w.Clients.PerNode, defaultClients)
+	perNode := c.PerNode()
 	return &source{
 		workload: w, arrivals: newArrivals(c, stream(seed, "arrivals", 0)),
 		ports: make([]uint16, perNode*len(c.Cluster.Nodes)), perNode: perNode, portsOf: orDefault(w.Clients.Ports, portRange),

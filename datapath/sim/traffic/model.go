@@ -94,7 +94,8 @@ const (
 )
 
 const (
-	defaultGiveUp   = 3 * time.Second
+	// DefaultGiveUp is the default of Workload.GiveUp.
+	DefaultGiveUp   = 3 * time.Second
 	defaultTimeWait = 120 * time.Second
 )
 
@@ -106,6 +107,9 @@ type Clients struct {
 	// (net.ipv4.ip_local_port_range).
 	Ports int `yaml:"ports"`
 }
+
+// PerNode is the number of clients on each node.
+func (c *Config) PerNode() int { return orDefault(c.Workload.Clients.PerNode, defaultClients) }
 
 const (
 	firstPort, portRange = 32768, 28232

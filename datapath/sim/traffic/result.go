@@ -24,6 +24,8 @@ type Result struct {
 	// Connect are the times to the first reply, Response those to the end of the work; nanoseconds,
 	// sorted.
 	Connect, Response []int64
+	// Late are the times by which flows began late, in nanoseconds, sorted: in live runs, on a busy machine.
+	Late []int64
 	// Waited is the share of connections that waited for a worker.
 	Waited float64
 	// MaxOverMean and Jain are about the open connections of endpoints: the means of the rows of Windows
@@ -53,11 +55,12 @@ type Window struct {
 	ConnectP50, ConnectP99 int64
 }
 
-// spread is the mean of measures of services, weighted by their loads.
-type spread struct{ load, max, jain float64 }
+// Spread compares the loads of endpoints within their services. Of several services it is the mean, weighted
+// by their loads. The zero value has no service.
+type Spread struct{ load, max, jain float64 }
 
-// add adds a service.
-func (a *spread) add(loads []float64) {
+// Add adds a service with the loads of its endpoints, in proportion to their weights.
+func (a *Spread) Add(loads []float64) {
 	total := 0.0
 	for _, l := range loads {
 		total += l
@@ -70,7 +73,9 @@ func (a *spread) add(loads []float64) {
 	a.jain += float64(total * stats.Jain(loads))
 }
 
-func (a *spread) means() (maxOverMean, jain float64) {
+// Means returns the load of the fullest endpoint in comparison with the mean, and Jain's index; both are 1 if all
+// are equal, or without load.
+func (a *Spread) Means() (maxOverMean, jain float64) {
 	if a.load == 0 {
 		return 1, 1
 	}
@@ -79,7 +84,7 @@ func (a *spread) means() (maxOverMean, jain float64) {
 
 // spread measures the loads of all services' endpoints that are in the newest tables.
 func (s *simulation) spread(of func(e *server) int32) (maxOverMean, jain float64) {
-	var sum spread
+	var sum Spread
 	for _, members := range s.members {
 		s.loads = s.loads[:0]
 		for _, id := range members {
@@ -87,9 +92,9 @@ func (s *simulation) spread(of func(e *server) int32) (maxOverMean, jain float64
 				s.loads = append(s.loads, float64(of(e))/float64(e.weight))
 			}
 		}
-		sum.add(s.loads)
+		sum.Add(s.loads)
 	}
-	return sum.means()
+	return sum.Means()
 }
 
 // sample ends a window.
@@ -101,8 +106,7 @@ func (s *simulation) sample() {
 	}
 	w.MaxOverMean, w.Jain = s.spread((*server).open)
 	w.FlowsMaxOverMean, w.FlowsJain = s.spread(func(e *server) int32 { return e.recent })
-	slices.Sort(s.connects)
-	w.ConnectP50, w.ConnectP99 = stats.Percentile(s.connects, 500), stats.Percentile(s.connects, 990)
+	w.SetConnects(s.connects)
 	s.result.Windows = append(s.result.Windows, *w)
 	s.window, s.connects = Window{}, s.connects[:0]
 	for i := range s.servers {
@@ -112,18 +116,30 @@ func (s *simulation) sample() {
 
 // finish computes what is about the whole run.
 func (s *simulation) finish() {
-	r := &s.result
-	slices.Sort(r.Connect)
-	slices.Sort(r.Response)
-	if s.waits > 0 {
-		r.Waited = float64(s.waited) / float64(s.waits)
+	s.result.Finish(s.c.Warmup, s.waited, s.waits)
+	s.result.FlowsMaxOverMean, s.result.FlowsJain = s.spread(func(e *server) int32 { return e.flows })
+}
+
+// Finish sorts the times, and sets what follows from other fields and from the numbers of counted connections:
+// those that waited for a worker, and all that got one.
+func (r *Result) Finish(warmup time.Duration, waited, all int) {
+	for _, times := range [][]int64{r.Connect, r.Response, r.Late} {
+		slices.Sort(times)
+	}
+	if all > 0 {
+		r.Waited = float64(waited) / float64(all)
 	}
 	var maxOverMean, jain []float64
 	for i := range r.Windows {
-		if w := &r.Windows[i]; w.End > s.c.Warmup {
+		if w := &r.Windows[i]; w.End > warmup {
 			maxOverMean, jain = append(maxOverMean, w.MaxOverMean), append(jain, w.Jain)
 		}
 	}
 	r.MaxOverMean, r.Jain = stats.Mean(maxOverMean), stats.Mean(jain)
-	r.FlowsMaxOverMean, r.FlowsJain = s.spread(func(e *server) int32 { return e.flows })
+}
+
+// SetConnects sets the percentiles of the times to the first reply, in nanoseconds, and sorts them.
+func (w *Window) SetConnects(times []int64) {
+	slices.Sort(times)
+	w.ConnectP50, w.ConnectP99 = stats.Percentile(times, 500), stats.Percentile(times, 990)
 }

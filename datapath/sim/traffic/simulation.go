@@ -82,7 +82,7 @@ func newSimulation(c *Config, seed uint64, o Options) *simulation {
 	}
 	return &simulation{
 		c: c, o: o, seed: seed,
-		giveUp: int64(orDefault(c.Workload.GiveUp, defaultGiveUp)), timeWait: int64(orDefault(c.Workload.TimeWait, defaultTimeWait)),
+		giveUp: int64(orDefault(c.Workload.GiveUp, DefaultGiveUp)), timeWait: int64(orDefault(c.Workload.TimeWait, defaultTimeWait)),
 		delay: stream(seed, "delay", 0), probes: make(map[int32]*probe),
 	}
 }
@@ -92,7 +92,7 @@ func (s *simulation) schedule() {
 	for i := range s.c.Events {
 		s.queue.add(int64(s.c.Events[i].At), change, 0, uint32(i))
 	}
-	s.nextWindow = int64(s.c.window())
+	s.nextWindow = int64(s.c.WindowLength())
 }
 
 func orDefault[T comparable](v, byDefault T) T {
@@ -102,8 +102,8 @@ func orDefault[T comparable](v, byDefault T) T {
 	return v
 }
 
-// window is the time between rows of the time series.
-func (c *Config) window() time.Duration {
+// WindowLength is the time between rows of the time series.
+func (c *Config) WindowLength() time.Duration {
 	const rows = 60
 	return max(orDefault(c.Window, c.Duration/rows), 1)
 }
@@ -128,7 +128,7 @@ func (s *simulation) run() error {
 			s.now = s.nextWindow
 			s.expire()
 			s.sample()
-			s.nextWindow += int64(s.c.window())
+			s.nextWindow += int64(s.c.WindowLength())
 			if s.o.Progress != nil && !s.o.Progress(time.Duration(s.now)) {
 				return ErrStopped
 			}
