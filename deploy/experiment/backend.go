@@ -12,7 +12,8 @@ import (
 // Cell is the result of a cell.
 type Cell struct {
 	Key
-	// Values are those of [Metrics] by name, in seconds and shares.
+	// Values are those of [Metrics] by name, in seconds and shares: of a live cell without those that are not
+	// measured.
 	Values  map[string]float64 `json:"values"`
 	Windows []traffic.Window   `json:"windows"`
 	Changes []traffic.Change   `json:"changes"`
@@ -28,7 +29,7 @@ type Cost struct {
 
 // Backend runs cells. It is safe for concurrent use.
 type Backend interface {
-	// Name is in the results: simulate.
+	// Name is in the results: simulate or live.
 	Name() string
 	// Parallel is how many cells may run at the same time.
 	Parallel() int
@@ -58,22 +59,35 @@ func (b Simulate) Run(ctx context.Context, x *Experiment, k Key, progress func(f
 		progress(float64(at) / float64(x.Config.Duration))
 		return ctx.Err() == nil
 	}
-	r, err := traffic.Run(x.Config, k.Algorithm, simulationSeed(k), o)
+	r, err := traffic.Run(x.Config, k.Algorithm, k.FlowSeed(), o)
 	if ctx.Err() != nil {
 		return nil, nil, ctx.Err()
 	}
 	if err != nil {
 		return nil, nil, err
 	}
+	return cellOf(k, r), costOf(k, r.Costs), nil
+}
+
+func cellOf(k Key, r *traffic.Result) *Cell {
 	c := &Cell{Key: k, Values: make(map[string]float64), Windows: r.Windows, Changes: r.Changes}
 	for i := range Metrics {
 		c.Values[Metrics[i].Name] = Metrics[i].of(r)
 	}
-	return c, costOf(k, r.Costs), nil
+	return c
 }
 
-// simulationSeed is the seed of a simulation.
-func simulationSeed(k Key) uint64 { return uint64(k.Seed) + uint64(k.Repeat-1)<<32 }
+// LiveCell is the cell of a live run: without the metrics that it cannot measure.
+func LiveCell(k Key, r *traffic.Result) *Cell {
+	c := cellOf(k, r)
+	for _, name := range simulatedOnly {
+		delete(c.Values, name)
+	}
+	return c
+}
+
+// FlowSeed is the seed of the flows of a cell, for [traffic.Config.Flows].
+func (k Key) FlowSeed() uint64 { return uint64(k.Seed) + uint64(k.Repeat-1)<<32 }
 
 func costOf(k Key, costs []int64) *Cost {
 	sorted := sortedCopy(costs)

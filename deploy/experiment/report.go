@@ -62,17 +62,23 @@ func (r *Results) Report() ([]byte, error) {
 		Metrics           []Metric
 		Charts            []template.HTML
 		Text              string
-	}{r, r.Table(), all, r.costTable(), Metrics, r.charts(rows), string(r.File)})
+	}{r, r.Table(), all, r.costTable(), Metrics, append(r.timelines(""), r.bars(rows)...), string(r.File)})
 	return b.Bytes(), err
 }
 
-func (r *Results) charts(rows []Row) (all []template.HTML) {
-	add := func(svg string) { all = append(all, template.HTML(svg)) } //nolint:gosec // package chart escapes texts
+// timelines are the charts over time; suffix is appended to their titles.
+func (r *Results) timelines(suffix string) (all []template.HTML) {
 	for _, t := range timelines {
 		if lines, zero := r.lines(t.of); t.always || !zero {
-			add(chart.Lines(t.title, "seconds", t.y, lines))
+			svg := chart.Lines(t.title+suffix, "seconds", t.y, lines)
+			all = append(all, template.HTML(svg)) //nolint:gosec // package chart escapes texts
 		}
 	}
+	return all
+}
+
+// bars are the charts of metrics.
+func (r *Results) bars(rows []Row) (all []template.HTML) {
 	for _, name := range bars {
 		m := metric(name)
 		var list []chart.Bar
@@ -81,7 +87,8 @@ func (r *Results) charts(rows []Row) (all []template.HTML) {
 			list = append(list, chart.Bar{Name: row.Algorithm, Number: i, Y: v.Mean * m.Scale, Low: max(v.Mean-v.Half, 0) * m.Scale, High: (v.Mean + v.Half) * m.Scale})
 		}
 		if slices.ContainsFunc(list, func(b chart.Bar) bool { return b.Y != 0 }) {
-			add(chart.Bars(m.Meaning, m.Title, list))
+			svg := chart.Bars(m.Meaning, m.Title, list)
+			all = append(all, template.HTML(svg)) //nolint:gosec // package chart escapes texts
 		}
 	}
 	return all

@@ -106,7 +106,11 @@ func (r *Results) RunsCSV() []byte {
 	for _, c := range r.Cells {
 		row := c.fields()
 		for i := range Metrics {
-			row = append(row, number(c.Values[Metrics[i].Name]))
+			text := "" // not measured
+			if v, ok := c.Values[Metrics[i].Name]; ok {
+				text = number(v)
+			}
+			row = append(row, text)
 		}
 		rows = append(rows, row)
 	}
@@ -170,7 +174,9 @@ func (r *Results) Summary() (rows []Row) {
 func (r *Results) values(algorithm, metric string) (values []float64) {
 	for _, c := range r.Cells {
 		if c.Algorithm == algorithm {
-			values = append(values, c.Values[metric])
+			if v, ok := c.Values[metric]; ok {
+				values = append(values, v)
+			}
 		}
 	}
 	return values

@@ -287,6 +287,12 @@ func (l *Lab) Namespace(name string) (*netns.Namespace, error) {
 	return nil, &UnknownHostError{name, l.Spec().Hosts()} // it has just ended
 }
 
+// AddAddresses gives a pod, by its full name, more addresses of its node's range: for programs with many
+// addresses of their own. Neither the spec nor DNS has them.
+func (l *Lab) AddAddresses(pod string, addresses ...netip.Addr) error {
+	return l.topology.addAddresses(pod, addresses)
+}
+
 // StartDaemon starts a node's daemon, which must not be running, and waits until it is
 // ready.
 func (l *Lab) StartDaemon(ctx context.Context, node string) error {

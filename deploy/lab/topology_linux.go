@@ -302,3 +302,17 @@ func gatewayOf(n *Node, pod netip.Addr) (netip.Addr, error) {
 	}
 	return netip.Addr{}, fmt.Errorf("pod address %s is not in the podCIDRs of node %s", pod, n.Name)
 }
+
+// addAddresses gives a pod more addresses, which are in the range of its node.
+func (t *topology) addAddresses(pod string, addresses []netip.Addr) error {
+	h := t.find(pod)
+	if h == nil {
+		return fmt.Errorf("no pod %q", pod)
+	}
+	for _, a := range addresses {
+		if err := errors.Join(h.other.AddRoute(netns.Route{Destination: single(a), Link: h.link}), h.AddAddress(hostDevice, single(a))); err != nil {
+			return fmt.Errorf("pod %s, address %s: %w", pod, a, err)
+		}
+	}
+	return nil
+}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"text/tabwriter"
@@ -14,16 +16,18 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/view/visible"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
+	"github.com/nfqproxy/nfqproxy/deploy/experiment/live"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment/shipped"
+	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 func newExperimentCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "experiment",
-		Short: "Compare balancing algorithms in simulated time, reproducibly",
+		Short: "Compare balancing algorithms, simulated or in a lab",
 		Long: `Compare balancing algorithms: a file describes a cluster, a workload, changes, and the
 algorithms. Runs are in simulated time, by the code that decides for real, and have the
-same results on any machine. See docs/experiments.md.`,
+same results on any machine; or live, in a lab with a real kernel. See docs/experiments.md.`,
 	}
 	cmd.AddCommand(newExperimentRunCommand(), newExperimentListCommand(), newExperimentCompareCommand())
 	return cmd
@@ -34,6 +38,8 @@ type experimentFlags struct {
 	dir      string
 	seeds    int
 	parallel int
+	simulate bool
+	live     bool
 }
 
 func newExperimentRunCommand() *cobra.Command {
@@ -43,8 +49,11 @@ func newExperimentRunCommand() *cobra.Command {
 		Short: "Run an experiment",
 		Long: `Run an experiment: a file, or one that nfqproxy ships. The directory gets a page with tables
 and plots (report.html), tables as text and LaTeX, and all values as CSV. Ctrl-C keeps the
-runs that are done; the same command continues. Prints the table.`,
+runs that are done; the same command continues. Prints the table. With --live each run
+takes the duration that the file has. With --simulate --live the page and the table have
+both side by side, with the error of the simulation.`,
 		Example: `  nfqproxy experiment run heavy-tail
+  nfqproxy experiment run heavy-tail --simulate --live --seeds 3
   nfqproxy experiment run my.yaml -o results --seeds 30`,
 		Annotations: ending(),
 		Args:        exactly(1, "FILE or NAME"),
@@ -55,8 +64,10 @@ runs that are done; the same command continues. Prints the table.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVarP(&f.dir, "output", "o", "", "directory for the results (default: the experiment's name)")
+	flags.BoolVar(&f.simulate, "simulate", false, "run in simulated time (default, unless --live is given)")
+	flags.BoolVar(&f.live, "live", false, "run in a lab: a real kernel, the real daemon and real connections (Linux)")
 	flags.IntVar(&f.seeds, "seeds", 0, "number of seeds (default: the file's)")
-	flags.IntVar(&f.parallel, "parallel", runtime.NumCPU(), "number of runs at the same time")
+	flags.IntVar(&f.parallel, "parallel", runtime.NumCPU(), "number of simulated runs at the same time")
 	return cmd
 }
 
@@ -77,29 +88,77 @@ func (f *experimentFlags) run(ctx context.Context, stdout, stderr io.Writer, nam
 	if f.dir == "" {
 		f.dir = x.Metadata.Name
 	}
+	if !f.live {
+		return f.show(ctx, stdout, stderr, x, f.simulation(), f.dir)
+	}
+	if err := live.Check(x); err != nil {
+		return err
+	}
+	code, err := netns.Isolation{Main: func([]*os.File) int {
+		if err := f.runLive(ctx, stdout, stderr, x); err != nil {
+			fmt.Fprintln(stderr, "nfqproxy:", err)
+			return 1
+		}
+		return 0
+	}}.Run()
+	return exitWith(code, err)
+}
+
+func (f *experimentFlags) simulation() experiment.Backend {
 	began := time.Now()
-	bar := &progressBar{began: began}
+	return experiment.Simulate{Cells: f.parallel, Stopwatch: func() int64 { return int64(time.Since(began)) }}
+}
+
+// runLive runs the experiment in namespaces of its own.
+func (f *experimentFlags) runLive(ctx context.Context, stdout, stderr io.Writer, x *experiment.Experiment) error {
+	if !f.simulate {
+		return f.show(ctx, stdout, stderr, x, live.Backend{}, f.dir)
+	}
+	var both experiment.Both
+	var err error
+	if both.Simulated, err = runExperiment(ctx, stderr, x, f.simulation(), filepath.Join(f.dir, experiment.DirSimulated)); err != nil {
+		return err
+	}
+	results, stopped := runExperiment(ctx, stderr, x, live.Backend{}, filepath.Join(f.dir, experiment.DirLive))
+	if results == nil {
+		return stopped
+	}
+	both.Live = results
+	if err := both.Write(f.dir); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "%s\n%s/%s\n", both.Table().Text(), f.dir, experiment.FileReport)
+	return stopped
+}
+
+// show runs an experiment and prints its table.
+func (f *experimentFlags) show(ctx context.Context, stdout, stderr io.Writer, x *experiment.Experiment, b experiment.Backend, dir string) error {
+	results, err := runExperiment(ctx, stderr, x, b, dir)
+	if results != nil {
+		fmt.Fprintf(stdout, "%s\n%s/%s\n", results.Table().Text(), dir, experiment.FileReport)
+	}
+	return err
+}
+
+// runExperiment runs an experiment with a progress bar. Of one that is interrupted, it returns the results of the runs that
+// are done, if there are any, with an error.
+func runExperiment(ctx context.Context, stderr io.Writer, x *experiment.Experiment, b experiment.Backend, dir string) (*experiment.Results, error) {
+	bar := &progressBar{began: time.Now()}
 	if width(stderr) != nil {
 		bar.to = stderr
 	}
-	r := experiment.Runner{
-		Experiment: x, Dir: f.dir, Version: version, Progress: bar.update,
-		Backend: experiment.Simulate{Cells: f.parallel, Stopwatch: func() int64 { return int64(time.Since(began)) }},
-	}
+	r := experiment.Runner{Experiment: x, Dir: dir, Version: version, Progress: bar.update, Backend: b}
 	results, err := r.Run(ctx)
 	bar.clear()
-	if err != nil && ctx.Err() == nil {
-		return err
+	switch {
+	case ctx.Err() == nil && err != nil:
+		return nil, err
+	case results == nil || len(results.Cells) == 0:
+		return nil, errors.New("interrupted before a run was done")
+	case ctx.Err() != nil:
+		return results, fmt.Errorf("interrupted: %d runs are missing; the same command continues", results.Missing)
 	}
-	if results == nil || len(results.Cells) == 0 {
-		return errors.New("interrupted before a run was done")
-	}
-	fmt.Fprint(stdout, results.Table().Text())
-	fmt.Fprintf(stdout, "\n%s/%s\n", f.dir, experiment.FileReport)
-	if ctx.Err() != nil {
-		return fmt.Errorf("interrupted: %d runs are missing; the same command continues", results.Missing)
-	}
-	return nil
+	return results, nil
 }
 
 // progressBar shows on a terminal how much of an experiment is done.

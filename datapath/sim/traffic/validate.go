@@ -52,7 +52,7 @@ func (c *Config) Validate() []Problem {
 	k.within(c.Duration, 1, "duration")
 	k.want(c.Warmup >= 0 && c.Warmup < max(c.Duration, 1), "warmup", "want a time below the duration %s, not %s", c.Duration, c.Warmup)
 	const mostRows = 100_000
-	k.want(c.Window >= 0 && c.Duration/c.window() <= mostRows, "window", "want at most %d windows in %s, not one each %s", mostRows, c.Duration, c.Window)
+	k.want(c.Window >= 0 && c.Duration/c.WindowLength() <= mostRows, "window", "want at most %d windows in %s, not one each %s", mostRows, c.Duration, c.Window)
 	return k.problems
 }
 

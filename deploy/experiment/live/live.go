@@ -1,0 +1,74 @@
+// Package live runs experiments in a lab: a real kernel, the real daemon on each node, and real connections of
+// clients to servers with workers and a queue. [Backend] is the [experiment.Backend].
+package live
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/traffic"
+	"github.com/nfqproxy/nfqproxy/deploy/experiment"
+)
+
+// Limits of a live experiment: a lab is on one machine.
+const (
+	MaxNodes     = 16
+	MaxClients   = 64 // addresses on each node
+	MaxEndpoints = 128
+	MaxWorkers   = 2048 // of all endpoints
+	MaxRate      = 2000 // flows per second, mean
+)
+
+// Backend runs cells in a lab of this process, which must be in namespaces of its own (netns.Isolation).
+type Backend struct {
+	// Executable is the program whose "run" command is the daemon; empty: this one. Env is added to its environment.
+	Executable string
+	Env        []string
+}
+
+var _ experiment.Backend = Backend{}
+
+// Name implements [experiment.Backend].
+func (Backend) Name() string { return "live" }
+
+// Parallel implements [experiment.Backend].
+func (Backend) Parallel() int { return 1 }
+
+// Check reports why an experiment cannot run live; nil: it can.
+func Check(x *experiment.Experiment) error {
+	c := x.Config
+	script, err := c.Script()
+	if err != nil {
+		return err
+	}
+	perNode, workers := c.PerNode(), 0
+	for _, e := range script.Endpoints {
+		workers += c.Cluster.Services[e.Service].Concurrency
+	}
+	flows := 0
+	for range c.Flows(1) {
+		flows++
+	}
+	rate := float64(flows) / c.Duration.Seconds()
+	for _, limit := range []struct {
+		what       string
+		have, most int
+	}{
+		{"nodes", len(c.Cluster.Nodes), MaxNodes}, {"clients on each node", perNode, MaxClients},
+		{"endpoints, with those that events start,", len(script.Endpoints), MaxEndpoints},
+		{"workers of all endpoints", workers, MaxWorkers}, {"flows per second", int(rate), MaxRate},
+	} {
+		if limit.have > limit.most {
+			return fmt.Errorf("%s: %d %s: at most %d can run live", x.Metadata.Name, limit.have, limit.what, limit.most)
+		}
+	}
+	return nil
+}
+
+// giveUp is after what time a client without any reply gives up.
+func giveUp(c *traffic.Config) time.Duration {
+	if c.Workload.GiveUp > 0 {
+		return c.Workload.GiveUp
+	}
+	return traffic.DefaultGiveUp
+}
