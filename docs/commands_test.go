@@ -78,7 +78,9 @@ func repositoryFiles(t *testing.T) (names []string) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		names = append(names, e.Name())
+		if !e.IsDir() {
+			names = append(names, e.Name())
+		}
 	}
 	return names
 }
