@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +35,7 @@ func TestDocumentedCommands(t *testing.T) {
 	if err := os.Symlink(self, program); err != nil {
 		t.Fatal(err)
 	}
+	before := repositoryFiles(t)
 	var commands int
 	for _, page := range userPages(t) {
 		text := e2etest.ReadFile(t, filepath.Join(repository, page))
@@ -63,6 +65,24 @@ func TestDocumentedCommands(t *testing.T) {
 	if commands < 10 {
 		t.Errorf("only %d commands with their output are found", commands)
 	}
+	if after := repositoryFiles(t); !slices.Equal(after, before) {
+		t.Errorf("the commands write files into the repository: it has %q, and had %q", after, before)
+	}
+}
+
+// repositoryFiles are the files in the directory of the documented commands.
+func repositoryFiles(t *testing.T) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(repository)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names
 }
 
 // firstLines gives the first n lines of a text.

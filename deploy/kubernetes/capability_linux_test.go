@@ -1,4 +1,4 @@
-package kubernetes
+package kubernetes_test
 
 import (
 	"bytes"
@@ -15,12 +15,14 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 
+	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli"
+	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netnstest.Main(m) }
+func TestMain(m *testing.M) { e2etest.Main(m, cli.Main) }
 
 const objects = `apiVersion: v1
 kind: Service
@@ -35,18 +37,16 @@ ports: [{port: 8080, protocol: TCP}]
 endpoints: [{addresses: [10.244.0.2]}]
 `
 
-// TestCapabilities: the static program serves connections with the capabilities of the
+// TestCapabilities: the program serves connections with the capabilities of the
 // manifest and no other, removes its rules, and with fewer does not start.
 func TestCapabilities(t *testing.T) {
 	netnstest.Require(t)
 	netnstest.RequireTool(t, "setpriv")
-	dir := t.TempDir()
-	binary, file := filepath.Join(dir, "nfqproxy"), filepath.Join(dir, "objects.yaml")
-	build := exec.Command("go", "build", "-o", binary, "../../cmd/nfqproxy")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
+	file := filepath.Join(t.TempDir(), "objects.yaml")
 	if err := os.WriteFile(file, []byte(objects), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -62,6 +62,7 @@ func TestCapabilities(t *testing.T) {
 		}
 		defer ready.Close()
 		var log bytes.Buffer
+		cmd.Env = append(os.Environ(), e2etest.CommandEnv()...)
 		cmd.ExtraFiles, cmd.Stderr = []*os.File{theirs}, &log
 		err = ns.Start(cmd)
 		_ = theirs.Close()
@@ -81,6 +82,7 @@ func TestCapabilities(t *testing.T) {
 		if n > 0 {
 			cleanup := exec.Command("setpriv", "--bounding-set="+set, "--inh-caps="+set, "--no-new-privs", binary, "cleanup")
 			var out bytes.Buffer
+			cleanup.Env = cmd.Env
 			cleanup.Stdout, cleanup.Stderr = &out, &out
 			if err := ns.Start(cleanup); err != nil {
 				t.Fatal(err)

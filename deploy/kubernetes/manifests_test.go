@@ -1,4 +1,4 @@
-package kubernetes
+package kubernetes_test
 
 import (
 	"io/fs"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/deploy/kubernetes"
 )
 
 // kustomization is what is used of one.
@@ -135,7 +136,7 @@ func TestManifests(t *testing.T) {
 
 // TestEmbedded: programs have the files of base and cleanup as they are here.
 func TestEmbedded(t *testing.T) {
-	embedded := Manifests()
+	embedded := kubernetes.Manifests()
 	var names []string
 	for _, dir := range []string{"base", "cleanup"} {
 		files, err := filepath.Glob(dir + "/*")

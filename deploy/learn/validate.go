@@ -263,10 +263,13 @@ func (p *parser) lab(u *Unit) {
 		return // see unit
 	}
 	file, err := u.LabFile()
+	if err == nil {
+		err = u.checkObjects(file.Spec)
+	}
 	if err != nil {
 		if mistakes, ok := errors.AsType[manifest.Errors](err); ok {
 			for _, m := range mistakes {
-				p.Mistakes = append(p.Mistakes, &Mistake{File: path.Join(u.dir, u.Lab), Field: m.Field, Err: m.Err})
+				p.Mistakes = append(p.Mistakes, u.mistakeOf(m))
 			}
 			return
 		}
@@ -300,6 +303,37 @@ func (p *parser) lab(u *Unit) {
 			}
 		}
 	}
+}
+
+// checkObjects reads the Kubernetes objects of the lab, if they are in files of the unit.
+func (u *Unit) checkObjects(spec *lab.Spec) error {
+	var all manifest.Errors
+	for _, name := range append([]string{u.Lab}, spec.Objects...) {
+		data, ok := u.files[name]
+		if !ok {
+			continue // of a built-in lab
+		}
+		if _, err := manifest.LoadText(path.Join(u.dir, name), string(data)); err != nil {
+			mistakes, ok := errors.AsType[manifest.Errors](err)
+			if !ok {
+				return err
+			}
+			all = append(all, mistakes...)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all
+}
+
+// mistakeOf is a mistake in the lab or its objects.
+func (u *Unit) mistakeOf(e *manifest.Error) *Mistake {
+	field := e.Field
+	if e.Object != "" {
+		field = strings.TrimSuffix(e.Object+": "+e.Field, ": ")
+	}
+	return &Mistake{File: e.File, Line: e.Line(u.files[path.Base(e.File)]), Field: field, Err: e.Err}
 }
 
 // LabFile is the unit's lab, with the drawn values. It has no path yet.

@@ -3,6 +3,7 @@ package yamlfile
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -73,6 +74,7 @@ var lineFromZero = regexp.MustCompile(`^did not find expected (',' or|'-' indica
 
 // Decode reads the one document of the file, strictly: unknown fields are mistakes.
 func (p *File) Decode(data []byte, into any) {
+	_ = yaml.Unmarshal(data, &p.Root) // the decoder reports its error
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
 	err := d.Decode(into)
@@ -83,7 +85,6 @@ func (p *File) Decode(data []byte, into any) {
 		p.Failures(err)
 		return
 	}
-	_ = yaml.Unmarshal(data, &p.Root) // it has been read before
 	var second yaml.Node
 	if err := d.Decode(&second); !errors.Is(err, io.EOF) {
 		p.Mistakes = append(p.Mistakes, &Mistake{File: p.Name, Line: second.Line, Err: errors.New("has a second document: want one")})
@@ -98,6 +99,7 @@ func (p *File) Failures(err error) {
 	} else {
 		all = []string{strings.TrimPrefix(err.Error(), "yaml: ")}
 	}
+	fields := placesOf(&p.Root)
 	for _, text := range slices.Compact(all) {
 		m := &Mistake{File: p.Name, Err: errors.New(text)}
 		if parts := yamlLine.FindStringSubmatch(text); parts != nil {
@@ -105,6 +107,7 @@ func (p *File) Failures(err error) {
 			if lineFromZero.MatchString(parts[2]) {
 				m.Line++
 			}
+			m.Field = fields.fieldOf(m.Line, parts[2])
 			m.Err = errors.New(inWords(parts[2]))
 		}
 		p.Mistakes = append(p.Mistakes, m)
@@ -131,7 +134,8 @@ func inWords(text string) string {
 		default:
 			want = "fields with values"
 		}
-		return fmt.Sprintf("want %s, not %s%s", want, map[string]string{"map": "fields", "seq": "a list", "str": "the text"}[m[1]], m[2])
+		have := cmp.Or(map[string]string{"map": "fields", "seq": "a list", "str": "the text"}[m[1]], "the value")
+		return fmt.Sprintf("want %s, not %s%s", want, have, m[2])
 	}
 	return text
 }

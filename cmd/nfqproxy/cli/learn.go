@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,7 +53,13 @@ func (f *learnFlags) load(seed uint64) (*learn.Course, error) {
 	if err != nil {
 		return nil, err
 	}
-	return learn.Load(files, seed)
+	c, err := learn.Load(files, seed)
+	if mistakes, ok := errors.AsType[learn.Mistakes](err); ok && f.units != "" {
+		for _, m := range mistakes {
+			m.File = filepath.Join(f.units, m.File)
+		}
+	}
+	return c, err
 }
 
 // open reads the student's record, and the course as he has it.
@@ -240,8 +247,11 @@ func newLearnLintCommand() *cobra.Command {
 					return err
 				}
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d units are valid, with %d seeds each\n", len(c.Units()), seeds)
-			return err
+			var ids []string
+			for _, u := range c.Units() {
+				ids = append(ids, u.ID)
+			}
+			return printText(cmd.OutOrStdout(), fmt.Sprintf("valid, with %d seeds each: %s", seeds, strings.Join(ids, ", ")))
 		},
 	}
 	f.addUnits(cmd.Flags())

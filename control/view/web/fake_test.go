@@ -416,6 +416,13 @@ func (f *fake) services(q observe.ServiceQuery) (*observe.Services, error) {
 	return answer, nil
 }
 
+// setChanges sets the changes of a service.
+func (f *fake) setChanges(service string, changes []observe.Change) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.changes = map[string][]observe.Change{service: changes}
+}
+
 // listed are the services of a world without their counts, in the order of the API.
 func listed(w *world) []observe.Service {
 	list := slices.Clone(w.crowd)

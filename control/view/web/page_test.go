@@ -145,21 +145,28 @@ func TestServices(t *testing.T) {
 func TestChangesOfAService(t *testing.T) {
 	f := newFake(t, newWorld(t, 20), 30)
 	now := time.Now()
-	f.changes = map[string][]observe.Change{"shop/cart:http": {
+	changes := []observe.Change{
 		{Time: now.Add(-time.Hour), Generation: 2, Created: true, Settings: true},
 		{Time: now.Add(-time.Minute), Generation: 3, Endpoints: []observe.EndpointChange{
 			{Endpoint: "10.0.0.1:80", Pod: "shop/cart-1", Change: observe.EndpointAdded, Excluded: "not-ready"}, {Endpoint: "10.0.0.2:80", Change: observe.EndpointRemoved},
 		}, More: 1},
-		{Time: now.Add(2 * time.Second), Generation: 4, Endpoints: []observe.EndpointChange{
-			{Endpoint: "10.0.0.1:80", Pod: "shop/cart-1", Change: observe.EndpointUsable}, {Endpoint: "10.0.0.3:80", Pod: "shop/cart-3", Change: observe.EndpointExcluded, Excluded: "terminating"},
-		}},
-	}}
+	}
+	f.setChanges("shop/cart:http", changes)
 	p := open(t, f, "#/services/shop/cart")
-	p.WaitFor("the changes, the newest first", `[...document.querySelectorAll('.changes li span')].map(x => x.textContent).join('|') === `+webtest.Quote(strings.Join([]string{
-		"shop/cart-1 receives flows again; shop/cart-3 receives no new flows: " + exclusion("terminating"),
+	texts := []string{
 		"shop/cart-1 added, without flows: " + exclusion("not-ready") + "; 10.0.0.2:80 removed; 1 more endpoint changed",
 		"service created; settings changed",
-	}, "|")))
+	}
+	listed := func() string {
+		return `[...document.querySelectorAll('.changes li span')].map(x => x.textContent).join('|') === ` + webtest.Quote(strings.Join(texts, "|"))
+	}
+	p.WaitFor("the changes, the newest first", listed())
+	// The time line begins when the page is opened.
+	f.setChanges("shop/cart:http", append(changes, observe.Change{Time: time.Now(), Generation: 4, Endpoints: []observe.EndpointChange{
+		{Endpoint: "10.0.0.1:80", Pod: "shop/cart-1", Change: observe.EndpointUsable}, {Endpoint: "10.0.0.3:80", Pod: "shop/cart-3", Change: observe.EndpointExcluded, Excluded: "terminating"},
+	}}))
+	texts = append([]string{"shop/cart-1 receives flows again; shop/cart-3 receives no new flows: " + exclusion("terminating")}, texts...)
+	p.WaitFor("the change after that", listed())
 	p.WaitFor("a mark on the time line, and none for what was before", `(document.querySelector('.timeline-box .marks').getAttribute('d').match(/M/g) ?? []).length === 1`)
 	p.Click(".yaml summary")
 	p.WaitFor("the objects", `/kind: Service\n[^]*name: cart[^]*---\n[^]*kind: EndpointSlice/.test(document.querySelector('.yaml pre').textContent)`)

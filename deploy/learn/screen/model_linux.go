@@ -3,6 +3,7 @@ package screen
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -256,6 +257,9 @@ func indent(text string) string {
 	return b.String()
 }
 
+// toDo begins the line of a task that is not done.
+const toDo = "[to do]"
+
 // paint colours a line of the lesson by how it begins; no meaning is in the colour alone.
 func (m *model) paint(number int, line string) string {
 	color := ""
@@ -267,7 +271,7 @@ func (m *model) paint(number int, line string) string {
 		color = "32"
 	case strings.HasPrefix(line, learn.WrongNotice):
 		color = "31"
-	case strings.HasPrefix(line, "[to do]"):
+	case strings.HasPrefix(line, toDo):
 		color = "33"
 	}
 	if color == "" {
@@ -319,13 +323,20 @@ func (m *model) rule(width int) string {
 	return title + strings.Repeat("-", max(0, width-ansi.StringWidth(title)))
 }
 
+// isTask reports whether a line of the lesson, perhaps with colors, is a task to do.
+func isTask(line string) bool { return strings.HasPrefix(ansi.Strip(line), toDo) }
+
 // shown are the lines of the lesson that are on the screen.
 func (m *model) shown(width, height int) []string {
 	all := m.text(width)
 	m.scroll = min(m.scroll, max(0, len(all)-height))
 	lines := append([]string(nil), all[m.scroll:min(len(all), m.scroll+height)]...)
 	if m.scroll+height < len(all) && height > 1 {
-		lines[height-1] = ansi.Truncate("... (PgDn: more, F2: whole text)", width, "")
+		more := "more"
+		if slices.ContainsFunc(all[m.scroll+height-1:], isTask) {
+			more = "more, with the task"
+		}
+		lines[height-1] = ansi.Truncate("... (PgDn: "+more+", F2: whole text)", width, "")
 	}
 	for len(lines) < height {
 		lines = append(lines, "")

@@ -183,7 +183,7 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	write(t, m, r.shells[0], messages, "shell:unit# ")
-	sees("... (PgDn: more, F2: whole text)", true)
+	sees("... (PgDn: more, with the task, F2: whole text)", true)
 	sees("[to do] a check", false)
 	m.press("pgdown")
 	m.press("pgdown")

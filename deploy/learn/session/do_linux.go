@@ -83,7 +83,7 @@ func (s *Session) Do(ctx context.Context, c observe.LessonCommand) (string, erro
 	case "solution":
 		return s.solution(ctx, w, step)
 	}
-	return "", invalid("unknown command %q: want answer, check, hint, next, text, solution, reset, again, list, start or quit", c.Command)
+	return "", invalid("unknown command %q: want answer, check, hint, next, text, solution, reset, again, list, start or quit; programs run in the shell of the lab, as \"nfqproxy learn shell\" opens one", c.Command)
 }
 
 // asBegun is a unit with the values that the student had last.

@@ -51,7 +51,7 @@ func TestUnit(t *testing.T) {
 	}
 	for command, want := range map[string]string{
 		"hint": `this step has no task: "next" ends it`, "solution": `this step has no task: "next" ends it`, "answer": "this step has no question",
-		"dance": `unknown command "dance": want answer, check, hint, next, text, solution, reset, again, list, start or quit`,
+		"dance": `unknown command "dance": want answer, check, hint, next, text, solution, reset, again, list, start or quit; programs run in the shell of the lab, as "nfqproxy learn shell" opens one`,
 	} {
 		if got := s.refused(command, ""); got != want {
 			t.Errorf("%s: %s, want %s", command, got, want)
