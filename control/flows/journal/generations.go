@@ -82,10 +82,3 @@ func (j *Journal) Generations() observe.Generations {
 	}
 	return g
 }
-
-// Generation returns the table of a generation; nil: it is not kept.
-func (j *Journal) Generation(number uint64) *decision.Table {
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	return j.generations.of(number)
-}

@@ -25,7 +25,7 @@ func TestGenerationsAreBounded(t *testing.T) {
 		next(j, fmt.Sprintf("10.0.0.%d:80", i+1))
 	}
 	g := j.Generations()
-	if g.Kept != 3 || g.Oldest != table.Generation()-2 || g.Dropped != 2 || j.Generation(g.Oldest-1) != nil || j.Generation(g.Oldest).Generation() != g.Oldest {
+	if g.Kept != 3 || g.Oldest != table.Generation()-2 || g.Dropped != 2 || j.generations.of(g.Oldest-1) != nil || j.generations.of(g.Oldest).Generation() != g.Oldest {
 		t.Errorf("%+v", g)
 	}
 	var many []string
@@ -129,7 +129,7 @@ func TestGenerationsMemory(t *testing.T) {
 	if g.Kept != generations+1 || taken > g.Bytes || taken < g.Bytes/4 {
 		t.Errorf("%d generations take %d bytes; %d are estimated", g.Kept, taken, g.Bytes)
 	}
-	if n := len(j.Generation(2).Services()); n != services {
+	if n := len(j.generations.of(2).Services()); n != services {
 		t.Errorf("%d services", n)
 	}
 	runtime.KeepAlive(slices.Clone(j.generations.kept))
