@@ -69,6 +69,17 @@ type Sync struct {
 	// (annotation endpoints.kubernetes.io/last-change-trigger-time), by their family, as
 	// far as that was after the Controller's start.
 	Triggers map[decision.Family][]time.Time
+	// Origins are the Services of which objects came in since the previous sync.
+	Origins map[decision.ServiceName]Origin
+}
+
+// Origin describes the changes of a Service's objects that go into a table.
+type Origin struct {
+	// Received is when the first of the changed objects reached the Controller.
+	Received time.Time
+	// Triggered is the oldest trigger time of the changed EndpointSlices; zero: not known. A Service has none,
+	// and an EndpointSlice that kept the one of an earlier change does not count.
+	Triggered time.Time
 }
 
 // Validate returns all errors in the configuration, joined.
@@ -154,7 +165,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	start("objects", func() error {
 		return c.config.Objects.Run(ctx, func(u Update, err error) {
-			send(ctx, inputs, func() error { return c.load(u, err) })
+			received := c.now()
+			send(ctx, inputs, func() error { return c.load(u, err, received) })
 		})
 	})
 	start("addresses", func() error {
@@ -239,7 +251,7 @@ func (c *Controller) ended(e end) error {
 
 // load takes what the source of objects published. Only an error at first is
 // returned.
-func (c *Controller) load(u Update, err error) error {
+func (c *Controller) load(u Update, err error, received time.Time) error {
 	log := c.config.Logger
 	switch {
 	case err == nil:
@@ -248,6 +260,7 @@ func (c *Controller) load(u Update, err error) error {
 		}
 		c.loaded, c.failing = true, false
 		c.note(u)
+		c.pending.noteOrigins(c.builder, u, received)
 		c.owners.update(u)
 		c.builder.apply(u)
 		return nil
@@ -277,6 +290,39 @@ func (c *Controller) note(u Update) {
 		}
 	}
 	c.config.Progress.Queued(len(u.Services), len(u.EndpointSlices))
+}
+
+// noteOrigins records which Services an update is about. It precedes the builder's own turn.
+func (s *Sync) noteOrigins(b *builder, u Update, received time.Time) {
+	note := func(k decision.ServiceName, triggered time.Time) {
+		o, known := s.Origins[k]
+		if !known {
+			o.Received = received
+		}
+		if o.Triggered.IsZero() || !triggered.IsZero() && triggered.Before(o.Triggered) {
+			o.Triggered = triggered
+		}
+		set(&s.Origins, k, o)
+	}
+	for name := range u.Services {
+		note(decision.ServiceName(name), time.Time{})
+	}
+	for name, slice := range u.EndpointSlices {
+		var before *EndpointSlice
+		if k, ok := b.labels[name]; ok {
+			if i, ok := b.services[k].find(name.Name); ok {
+				before = b.services[k].slices[i]
+			}
+			note(k, time.Time{})
+		}
+		if slice != nil && slice.service != "" {
+			triggered := slice.trigger
+			if before != nil && before.trigger.Equal(triggered) {
+				triggered = time.Time{}
+			}
+			note(decision.ServiceName{Namespace: slice.Namespace, Name: slice.service}, triggered)
+		}
+	}
 }
 
 // rebuild publishes a table if it differs from the last, and reports whether all inputs are there.

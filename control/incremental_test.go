@@ -156,11 +156,21 @@ func TestSyncReportsWhatCameIn(t *testing.T) {
 		began := time.Unix(1713377699, 0)
 		r.update(triggered(began.Add(time.Second)))
 		r.update(triggered(began.Add(-time.Hour))) // older than the controller: of no interest
+		again := triggered(began.Add(-time.Hour))  // another change, of which the trigger is not known
+		r.update(again)
 		r.locate("172.20.0.3")
-		r.wantTables(4)
-		for i, want := range []struct{ services, slices, triggers int }{{1, 0, 0}, {0, 1, 1}, {0, 1, 0}, {0, 0, 0}} {
+		r.wantTables(5)
+		for i, want := range []struct{ services, slices, triggers int }{{1, 0, 0}, {0, 1, 1}, {0, 1, 0}, {0, 1, 0}, {0, 0, 0}} {
 			if s := r.syncs[i]; s.Services != want.services || s.EndpointSlices != want.slices || len(s.Triggers[decision.IPv4]) != want.triggers || s.Began.IsZero() || s.Table == nil {
 				t.Errorf("sync %d: %+v, want %+v", i+1, s, want)
+			}
+			web := decision.ServiceName{Namespace: "default", Name: "web"}
+			origin, known := r.syncs[i].Origins[web]
+			if known != (want.services+want.slices > 0) || known && origin.Received.IsZero() || len(r.syncs[i].Origins) > 1 {
+				t.Errorf("sync %d: origins %+v", i+1, r.syncs[i].Origins)
+			}
+			if trigger := []time.Time{{}, began.Add(time.Second), began.Add(-time.Hour), {}, {}}[i]; !origin.Triggered.Equal(trigger) {
+				t.Errorf("sync %d: trigger %v, want %v", i+1, origin.Triggered, trigger)
 			}
 		}
 		_ = r.stop()

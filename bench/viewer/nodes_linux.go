@@ -72,7 +72,7 @@ func serveNodes(description string) error {
 	for i := range f.Nodes {
 		j := journal.New(journal.Config{Flows: kept})
 		table := decision.NewTable(1, time.Now(), decision.Node{Name: nodeName(i), Addresses: []netip.Addr{address(172, i)}}, ports)
-		j.SetTable(table)
+		j.SetTable(journal.Published{Table: table})
 		journals, tables = append(journals, j), append(tables, table)
 		node := localnode.New(localnode.Config{
 			Name: nodeName(i), Version: "fake", Journal: j, Owners: noOwners{}, Daemon: fakeDaemon{},

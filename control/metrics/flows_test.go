@@ -34,8 +34,9 @@ func exampleObserver() fakeObserver {
 	return fakeObserver{
 		stats: []observe.Stats{{
 			Readers: 2, Missed: 31,
-			Known:  observe.Known{Flows: 100, Open: 40, Capacity: 16384, Forgotten: 32, Lost: 33},
-			Kernel: observe.Kernel{Following: true, Events: 34, Overruns: 35, Resyncs: 36, Paused: true},
+			Known:       observe.Known{Flows: 100, Open: 40, Capacity: 16384, Forgotten: 32, Lost: 33},
+			Generations: observe.Generations{Kept: 34, Oldest: 2, Dropped: 35},
+			Kernel:      observe.Kernel{Following: true, Events: 34, Overruns: 35, Resyncs: 36, Paused: true},
 		}},
 		services: []observe.Service{
 			{Namespace: "default", Name: "kubernetes", PortName: "https", Family: "IPv4"},

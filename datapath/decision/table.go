@@ -121,7 +121,11 @@ func (t *Table) Next(built time.Time, node Node, changes ...Change) *Table {
 	}
 	next.services, next.addresses = e.services.Map(), e.addresses.Map()
 	next.nodePorts, next.contested = e.nodePorts.Map(), e.contested.Map()
-	next.locate()
+	if t.localAddrs != nil && slices.Equal(t.node.Addresses, node.Addresses) && slices.Equal(t.node.NodePortAddresses, node.NodePortAddresses) {
+		next.localAddrs, next.nodePortAddrs = t.localAddrs, t.nodePortAddrs
+	} else {
+		next.locate()
+	}
 	if next.sorted = t.sorted; next.sorted == nil || !next.services.Same(t.services) {
 		services := next.services // and not next, which would keep this table alive in all later ones
 		next.sorted = sync.OnceValue(func() []*ServicePort { return sortedPorts(services) })
@@ -186,6 +190,15 @@ func (t *Table) Services() []*ServicePort {
 		return nil // the zero Table
 	}
 	return t.sorted()
+}
+
+// Archive returns the table in a form to be kept beside others: it shares everything with the tables before
+// and after it. Services of the result takes time at each call, as the list is not kept.
+func (t *Table) Archive() *Table {
+	a := *t
+	services := t.services
+	a.sorted = func() []*ServicePort { return sortedPorts(services) }
+	return &a
 }
 
 // Service returns the service ports of a Service, in order. Read only.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/confine"
+	"github.com/nfqproxy/nfqproxy/control/flows/journal"
 	"github.com/nfqproxy/nfqproxy/control/flows/otlp"
 	"github.com/nfqproxy/nfqproxy/control/health"
 	"github.com/nfqproxy/nfqproxy/control/limit"
@@ -70,6 +71,7 @@ type proxy struct {
 	shadows    *shadow.Shadows // nil: none
 	balancing  bool            // balance follows connections
 	table      *decision.Table // in force
+	applied    time.Time       // since then
 	flows      *flowView       // nil: flows are not recorded
 	// inForce and running are table and engine, for any goroutine.
 	inForce atomic.Pointer[decision.Table]
@@ -233,6 +235,7 @@ func (p *proxy) publish(t *decision.Table) {
 			<-p.ctx.Done()
 			return
 		}
+		p.applied = time.Now()
 		// Reading all objects took memory that is no longer needed.
 		p.group.Go(func() error { debug.FreeOSMemory(); return nil })
 	} else {
@@ -243,6 +246,7 @@ func (p *proxy) publish(t *decision.Table) {
 		p.udp.Announce(t)
 		p.followBalance(t)
 		p.engine.Apply(t)
+		p.applied = time.Now()
 		p.udp.SetTable(t)
 		p.log.Debug("new service table", "generation", t.Generation(), "services", t.ServiceCount())
 	}
@@ -250,9 +254,6 @@ func (p *proxy) publish(t *decision.Table) {
 	p.checks.Update(health.Changes(t, p.table))
 	p.table = t
 	p.inForce.Store(t)
-	if p.flows != nil {
-		p.flows.SetTable(t)
-	}
 }
 
 // begin opens the datapath.
@@ -371,6 +372,9 @@ func (p progress) Taken() { p.health.Taken() }
 func (p progress) Updated(s control.Sync) {
 	if p.table != s.Table {
 		return // it could not be put into force
+	}
+	if p.flows != nil {
+		p.flows.SetTable(journal.Published{Table: s.Table, InForce: p.applied, Origins: s.Origins})
 	}
 	p.health.Updated()
 	p.metrics.Applied(metrics.Sync{

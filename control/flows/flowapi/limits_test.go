@@ -63,7 +63,7 @@ func large(t *testing.T) *localnode.Node {
 	}
 	table := decision.NewTable(1, time.Now(), decision.Node{Name: "node-a"}, ports)
 	j := journal.New(journal.Config{Flows: flows})
-	j.SetTable(table) // whose services are there anyhow
+	j.SetTable(journal.Published{Table: table}) // whose services are there anyhow
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { j.Run(ctx) })

@@ -33,8 +33,8 @@ func TestChanges(t *testing.T) {
 	built := time.Unix(1_800_000_000, 0)
 	web := decision.ServiceName{Namespace: "default", Name: "web"}
 	table := decision.NewTable(1, built, decision.Node{}, []*decision.ServicePort{servicePort("web", "10.0.0.1:80", "10.0.0.2:80")})
-	var c changes
-	c.follow(table)
+	j := New(Config{})
+	j.SetTable(Published{Table: table})
 	next := func(s *decision.ServicePort) {
 		built = built.Add(time.Second)
 		change := decision.Change{Service: web}
@@ -42,10 +42,10 @@ func TestChanges(t *testing.T) {
 			change.Ports = []*decision.ServicePort{s}
 		}
 		table = table.Next(built, decision.Node{}, change)
-		c.follow(table)
+		j.SetTable(Published{Table: table})
 	}
 	last := func(s *decision.ServicePort) *observe.Change {
-		list := c.of(s)
+		list := j.Changes(s)
 		if len(list) == 0 {
 			return nil
 		}
@@ -77,7 +77,7 @@ func TestChanges(t *testing.T) {
 			t.Errorf("%s: -want +got:\n%s", tt.name, diff)
 		}
 	}
-	if n := len(c.of(servicePort("web"))); n != 1 {
+	if n := len(j.Changes(servicePort("web"))); n != 1 {
 		t.Errorf("%d changes, want one since it is back", n)
 	}
 }
@@ -85,17 +85,17 @@ func TestChanges(t *testing.T) {
 // TestChangesAreBounded: in ports, in changes of a port, and in endpoints of a change.
 func TestChangesAreBounded(t *testing.T) {
 	table := decision.NewTable(1, time.Time{}, decision.Node{}, nil)
-	var c changes
-	c.follow(table)
+	j := New(Config{})
+	j.SetTable(Published{Table: table})
 	next := func(s *decision.ServicePort) {
 		table = table.Next(time.Time{}, decision.Node{}, decision.Change{Service: s.Name.Service(), Ports: []*decision.ServicePort{s}})
-		c.follow(table)
+		j.SetTable(Published{Table: table})
 	}
 	for i := range changedPorts + 5 {
 		next(servicePort(fmt.Sprint("web-", i)))
 	}
-	if len(c.ports) != changedPorts || c.order.Len() != changedPorts || c.of(servicePort("web-4")) != nil || c.of(servicePort("web-5")) == nil {
-		t.Errorf("%d ports, %d in order", len(c.ports), c.order.Len())
+	if len(j.changes.ports) != changedPorts || j.changes.order.Len() != changedPorts || j.Changes(servicePort("web-4")) != nil || j.Changes(servicePort("web-5")) == nil {
+		t.Errorf("%d ports, %d in order", len(j.changes.ports), j.changes.order.Len())
 	}
 	last := servicePort(fmt.Sprint("web-", changedPorts))
 	for i := range portChanges + 5 {
@@ -103,7 +103,7 @@ func TestChangesAreBounded(t *testing.T) {
 		s.NodePort = uint16(i + 1)
 		next(&s)
 	}
-	if list := c.of(last); len(list) != portChanges || list[0].Created || list[portChanges-1].Generation != table.Generation() {
+	if list := j.Changes(last); len(list) != portChanges || list[0].Created || list[portChanges-1].Generation != table.Generation() {
 		t.Errorf("%d changes: %+v", len(list), list)
 	}
 	var many []string
@@ -111,7 +111,7 @@ func TestChangesAreBounded(t *testing.T) {
 		many = append(many, fmt.Sprintf("10.0.1.%d:80", i))
 	}
 	next(servicePort(last.Name.Name, many...))
-	if list := c.of(last); len(list[portChanges-1].Endpoints) != changeEndpoints || list[portChanges-1].More != 5 {
+	if list := j.Changes(last); len(list[portChanges-1].Endpoints) != changeEndpoints || list[portChanges-1].More != 5 {
 		t.Errorf("%+v", list[portChanges-1])
 	}
 }

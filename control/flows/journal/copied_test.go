@@ -26,7 +26,7 @@ func TestCopied(t *testing.T) {
 	}
 	b.copied(conntrack.Updated, established)
 	b.expect("") // without a table it is not known what it is
-	b.SetTable(b.table)
+	b.SetTable(Published{Table: b.table})
 	b.copied(conntrack.Updated, established)
 	b.expect("decided established")
 	entries, _ := b.Last(1, time.Time{}, all)
@@ -52,7 +52,7 @@ func TestCopiedBefore(t *testing.T) {
 	if b.stale() {
 		t.Error("without a table there is nothing to look for")
 	}
-	b.SetTable(b.table)
+	b.SetTable(Published{Table: b.table})
 	if !b.stale() {
 		t.Error("with the first table, connections are not looked for")
 	}

@@ -25,6 +25,11 @@ type EndpointCounts struct {
 	Flows     observe.Flows
 	Pod, Node string
 	Draws     [2]uint64 // by policy, since ServiceCounts.Since
+
+	// last is the last flow that connects to the endpoint, earlier the last one that an earlier table than that of last
+	// decided. closed is when a connection ended last.
+	last, earlier mention
+	closed        int64
 }
 
 // Counts returns the flows of a service port as it is in the table in force; false: it had

@@ -32,6 +32,10 @@ type Config struct {
 	// candidates, beyond those of the table in force; 0: 16 MiB. Beyond it older flows are
 	// evicted.
 	ServiceBytes int
+	// Generations is the maximum number of generations of the service table that are kept; 0: 1,024.
+	// GenerationBytes limits the memory that they take beyond the table in force; 0: 16 MiB. Beyond either the
+	// oldest ones are dropped.
+	Generations, GenerationBytes int
 }
 
 // intakeSize is the capacity of the input queue of flows: about 3 MiB, twice. It is emptied every
@@ -55,6 +59,8 @@ type Journal struct {
 	lost     atomic.Uint64
 	follower atomic.Pointer[follower] // nil: no conntrack events
 
+	following sync.Mutex // held by SetTable
+
 	mu     sync.RWMutex // guards what follows
 	spare  []flow.Flow  // becomes the intake's next slice
 	flows  ring[entry]
@@ -74,6 +80,8 @@ type Journal struct {
 	unpruned  bool            // services was not pruned by it
 	pruned    time.Time
 	kernel    kernelView
+	// generations are the newest tables, up to inForce.
+	generations generations
 	// changed is closed and made anew when there are notes.
 	changed chan struct{}
 }
@@ -96,9 +104,11 @@ func New(c Config) *Journal {
 		prefix: strconv.FormatUint(rand.Uint64N(1<<30)|1<<30, 32), started: time.Now(),
 		flows: newRing[entry](capacity), notes: newRing[note](4 * capacity),
 		newest: make(map[key]uint64), ports: retained{limit: cmp.Or(c.ServiceBytes, 16<<20)},
-		services: newTallies(), changed: make(chan struct{}), waited: 1,
+		generations: generations{limit: cmp.Or(c.Generations, 1024), byteLimit: cmp.Or(c.GenerationBytes, 16<<20)},
+		changed:     make(chan struct{}), waited: 1,
 		kernel: kernelView{Kernel: observe.Kernel{Why: "conntrack events are disabled"}, announced: 1, rush: make(chan struct{}, 1)},
 	}
+	j.services = newTallies(&j.changes)
 	j.intake.offered = make(chan struct{}, 1)
 	return j
 }
@@ -212,7 +222,7 @@ func (j *Journal) insert(f *flow.Flow) {
 	e.life.incomplete = !e.life.over && (e.inherited || !j.kernel.complete())
 	if s := f.Decision.ServicePort; s != nil {
 		e.port = j.ports.use(s, &j.services)
-		e.tally()
+		e.tally(number)
 		for j.ports.full() && j.flows.len() > 1 {
 			j.forget()
 		}
@@ -230,7 +240,7 @@ func (j *Journal) forget() {
 	e := j.flows.at(number)
 	if e.life.open() {
 		j.forgotten++
-		j.notOpen(e)
+		j.notOpen(e, 0)
 	}
 	if j.newest[e.key] == number {
 		delete(j.newest, e.key)
@@ -280,13 +290,16 @@ func (j *Journal) enter(e *entry, s flow.State, at int64) {
 	e.countState(e.life.state, s)
 	e.life.state, e.life.since = s, at
 	if open && !e.life.open() {
-		j.notOpen(e)
+		j.notOpen(e, at)
 	}
 }
 
-// notOpen counts a flow that was open and is not any more.
-func (j *Journal) notOpen(e *entry) {
+// notOpen counts a flow that was open and is not any more, since a time; 0: it is evicted.
+func (j *Journal) notOpen(e *entry, at int64) {
 	j.open--
+	if e.endpoint != nil {
+		e.endpoint.closed = max(e.endpoint.closed, at)
+	}
 	e.count(func(c *observe.Flows) { c.Open-- })
 }
 

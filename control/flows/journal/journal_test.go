@@ -490,7 +490,7 @@ func TestServicePortsInForce(t *testing.T) {
 		s.Name.Name, s.ClusterIP = fmt.Sprint("web-", i), netip.AddrFrom4([4]byte{10, 96, 1, byte(i)})
 		ports = append(ports, s)
 	}
-	b.SetTable(decision.NewTable(1, start, node, ports))
+	b.SetTable(Published{Table: decision.NewTable(1, start, node, ports)})
 	for i, s := range ports {
 		b.port = s
 		b.decide(netip.AddrPortFrom(client.Addr(), uint16(1000+i)), nil)
@@ -498,7 +498,7 @@ func TestServicePortsInForce(t *testing.T) {
 	if n := b.Known().Flows; n != len(ports) {
 		t.Errorf("%d flows are remembered, want one for each of %d service ports", n, len(ports))
 	}
-	b.SetTable(decision.NewTable(2, start, node, nil))
+	b.SetTable(Published{Table: decision.NewTable(2, start, node, nil)})
 	b.decide(netip.AddrPortFrom(client.Addr(), 2000), nil)
 	if n := b.Known().Flows; n != 1 {
 		t.Errorf("%d flows hold service ports of the past, more than the limit", n)
@@ -596,13 +596,13 @@ func TestDraws(t *testing.T) {
 		t.Errorf("counts %+v", c)
 	}
 	// A table that is older than the flows does not show which endpoints are gone.
-	b.SetTable(decision.NewTable(2, start, node, nil))
+	b.SetTable(Published{Table: decision.NewTable(2, start, node, nil)})
 	b.now = b.now.Add(time.Minute)
 	b.take(b.now)
 	if c, ok := b.Counts(b.port); !ok || c.Flows.Total != 6 {
 		t.Errorf("by an old table the counts are gone: %+v", c)
 	}
-	b.SetTable(decision.NewTable(4, start, node, nil))
+	b.SetTable(Published{Table: decision.NewTable(4, start, node, nil)})
 	b.now = b.now.Add(time.Minute)
 	b.take(b.now)
 	if _, ok := b.Counts(b.port); ok {

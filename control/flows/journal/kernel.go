@@ -226,7 +226,7 @@ func (j *Journal) over(number uint64, e *entry, at int64) {
 	e.life.incomplete = j.incomplete(number, e)
 	open := e.life.open()
 	if e.life.over = true; open {
-		j.notOpen(e)
+		j.notOpen(e, at)
 	}
 	e.count(func(c *observe.Flows) {
 		c.BytesSent += e.life.sent.Bytes

@@ -24,6 +24,7 @@ type Entry struct {
 	life       life
 	seenSource netip.AddrPort
 	history    []flow.Moment
+	table      *decision.Table // that decided the flow; nil: it is not kept
 }
 
 // Match reports whether a reader wants the flow of a number at an event (0: as it is), in
@@ -130,7 +131,7 @@ func (r *Reader) Wait(ctx context.Context) {
 
 // fill copies a flow as it is.
 func (j *Journal) fill(to *Entry, number uint64, e *entry) {
-	*to = Entry{Number: number, Flow: e.flow, id: j.ID(number), life: e.life, seenSource: e.seenSource}
+	*to = Entry{Number: number, Flow: e.flow, id: j.ID(number), life: e.life, seenSource: e.seenSource, table: j.generations.decided(&e.flow)}
 	to.life.incomplete = j.incomplete(number, e)
 }
 
@@ -167,7 +168,11 @@ func (e *Entry) Record(names flow.Names, withSteps bool) *flow.Record {
 	r.Life.History = e.history
 	r.AddNames(names)
 	if withSteps && HasSteps(f) {
-		r.Steps = kubechains.Walk(paper(f), &f.Packet, &f.Decision)
+		t := e.table
+		if t == nil {
+			t = paper(f)
+		}
+		r.Steps = kubechains.Walk(t, &f.Packet, &f.Decision)
 	}
 	return r
 }
@@ -180,9 +185,9 @@ func HasSteps(f *flow.Flow) bool {
 	return d.Reason != decision.DroppedByHand && d.Reason != decision.ByKernel && (d.Verdict != decision.DNAT || f.Endpoint() == d.Endpoint())
 }
 
-// paper is a table that the flow would be decided by in the same way: the journal does not
-// keep the tables of the past, but of each flow the service port that it was for. (What it
-// cannot show are the other Services that claim the same address, and lose.)
+// paper is a table that the flow would be decided by in the same way, for one whose table is not kept any more: it has
+// the service port that the flow was for. (What it cannot show are the other Services that claim the same address, and
+// lose.)
 func paper(f *flow.Flow) *decision.Table {
 	var ports []*decision.ServicePort
 	if s := f.Decision.ServicePort; s != nil {

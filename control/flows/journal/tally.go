@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -12,7 +13,8 @@ import (
 
 // tallies count the flows of every service port.
 type tallies struct {
-	ports map[portKey]*tally
+	ports   map[portKey]*tally
+	changes *changes
 }
 
 // portKey names a service port in one family.
@@ -35,26 +37,29 @@ type tally struct {
 	draws      [2]uint64 // by policy
 	// latest is the generation of the newest table that a flow was decided by.
 	latest uint64
+	// first is the earliest flow of the newest generation that a flow obeys.
+	first   result
+	history *history // nil: there is none
 }
 
 // maxEndpoints is the maximum number of removed endpoints of a service port.
 const maxEndpoints = 1000
 
-func newTallies() tallies { return tallies{make(map[portKey]*tally)} }
+func newTallies(c *changes) tallies { return tallies{make(map[portKey]*tally), c} }
 
 // of returns the counts of a service port.
 func (t *tallies) of(s *decision.ServicePort) *tally {
 	k := portKey{s.Name, s.Family}
 	c := t.ports[k]
 	if c == nil {
-		c = &tally{refusals: make(map[decision.Reason]uint64), endpoints: make(map[netip.AddrPort]*EndpointCounts)}
+		c = &tally{refusals: make(map[decision.Reason]uint64), endpoints: make(map[netip.AddrPort]*EndpointCounts), history: t.changes.of(k)}
 		t.ports[k] = c
 	}
 	return c
 }
 
 // tally counts a new flow, which is for a service.
-func (e *entry) tally() {
+func (e *entry) tally(number uint64) {
 	d, t := &e.flow.Decision, e.port.tally
 	t.follow(d.ServicePort, d.Generation, e.flow.Time)
 	t.latest = max(t.latest, d.Generation)
@@ -64,6 +69,12 @@ func (e *entry) tally() {
 			e.endpoint = t.endpoint(&d.ServicePort.Endpoints[d.Index])
 			e.port.endpoints[d.Index] = e.endpoint
 		}
+	}
+	if obeys(&e.flow) {
+		t.obeyed(number, &e.flow)
+	}
+	if connects(&e.flow) {
+		e.endpoint.connected(number, &e.flow)
 	}
 	e.count(func(c *observe.Flows) { begin(c, e) })
 	switch {
@@ -170,14 +181,32 @@ func (t *tally) endpoint(e *decision.Endpoint) *EndpointCounts {
 // pruneInterval is how often tables are looked at for services that have gone.
 const pruneInterval = 10 * time.Second
 
-// SetTable informs the journal of a new table: it notes what changed of services, removes the counts of deleted services and, for
-// services with many, those of removed endpoints. It does so from time to time, so that many
-// changes cost little; the last table is processed soon.
-func (j *Journal) SetTable(t *decision.Table) {
-	j.changes.follow(t)
+// SetTable informs the journal of a table in force. It keeps the table, notes what changed of services, removes the counts
+// of deleted services and, for services with many, those of removed endpoints. It removes counts from time to time, so that
+// many changes cost little; the last table is processed soon.
+func (j *Journal) SetTable(p Published) {
+	j.following.Lock()
+	defer j.following.Unlock()
+	t, before := p.Table, j.inForce // which changes only here
+	if t == before {
+		return
+	}
+	var d difference
+	if before != nil {
+		d = compareTables(before, t)
+		d.trace(&p)
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.kernel.look = j.kernel.look || j.inForce == nil
+	j.takeLocked() // what the tables before decided comes first
+	for _, k := range d.removed {
+		j.changes.forget(k, &j.services)
+	}
+	for i := range d.changed {
+		j.changes.add(&d.changed[i], &j.services)
+	}
+	j.generations.add(t, d.bytes)
+	j.kernel.look = j.kernel.look || before == nil
 	j.inForce, j.unpruned = t, true
 	j.ports.follow(t)
 }
@@ -208,6 +237,9 @@ func (j *Journal) prune(now time.Time) {
 		}
 		for a := range c.endpoints {
 			if !present[a] && len(c.endpoints) > maxEndpoints {
+				if c.history != nil {
+					c.history.settle(a, math.MaxUint64, c)
+				}
 				delete(c.endpoints, a)
 			}
 		}

@@ -159,7 +159,7 @@ func (n *Node) Stats(context.Context) ([]observe.Stats, error) {
 	s := observe.Stats{
 		Node: n.config.Name, Version: n.config.Version, Started: j.Started(),
 		Verdicts: make(map[string]uint64), Reasons: make(map[string]uint64), Entries: make(map[string]uint64),
-		Known: j.Known(), Readers: int(n.readers.Load()), Missed: n.missed.Load(), Kernel: j.Kernel(),
+		Known: j.Known(), Generations: j.Generations(), Readers: int(n.readers.Load()), Missed: n.missed.Load(), Kernel: j.Kernel(),
 	}
 	if d := n.config.Stats(); d != nil {
 		s.Packets, s.Undecodable, s.Undecided = d.Packets, d.Undecodable, d.Undecided

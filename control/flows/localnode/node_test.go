@@ -499,7 +499,7 @@ func TestServicePages(t *testing.T) {
 func TestRemovedEndpoint(t *testing.T) {
 	b := newBench(t, 0)
 	b.add(t, b.flow("10.244.1.9:1", 1), b.flow("10.244.1.9:2", 0))
-	b.config.Journal.SetTable(b.table)
+	b.config.Journal.SetTable(journal.Published{Table: b.table})
 	next := *b.port
 	next.Endpoints, next.Usable = next.Endpoints[:1], [2][]uint32{{0}, nil}
 	b.table = decision.NewTable(6, time.Now(), decision.Node{Name: "node-a"}, []*decision.ServicePort{&next})
@@ -516,7 +516,7 @@ func TestRemovedEndpoint(t *testing.T) {
 	if c := s.Services[0].Changes; c != nil {
 		t.Errorf("changes that the query does not want: %+v", c)
 	}
-	b.config.Journal.SetTable(b.table)
+	b.config.Journal.SetTable(journal.Published{Table: b.table})
 	if s, err = b.Services(t.Context(), observe.ServiceQuery{Changes: true}); err != nil || len(s.Services[0].Changes) != 1 || len(s.Services[0].Changes[0].Endpoints) != 2 {
 		t.Errorf("changes: %+v, %v", s.Services[0].Changes, err)
 	}

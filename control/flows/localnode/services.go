@@ -61,6 +61,9 @@ func (n *Node) EachService(ctx context.Context, q observe.ServiceQuery, head fun
 		d := describe(s, &counts)
 		if q.Changes {
 			d.Changes = n.config.Journal.Changes(s)
+			for i := range d.Changes {
+				d.Changes[i].Node = n.config.Name
+			}
 		}
 		if err := each(&d); err != nil {
 			return "", err

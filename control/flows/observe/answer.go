@@ -45,21 +45,55 @@ type Service struct {
 	Endpoints []Endpoint `json:"endpoints"`
 	// Fit tests the random selections for equal probabilities; nil: there are none.
 	Fit *Fit `json:"fit,omitempty"`
-	// Changes are the newest changes of the service port in the node's table, the oldest first, with
+	// Changes are the newest changes of the service port in the table of each node, the oldest first, with
 	// [ServiceQuery.Changes].
 	Changes []Change `json:"changes,omitempty"`
 }
 
-// Change is what one service table changed of a service port.
+// Change is what one service table changed of a service port, and when it took effect. Times are by the
+// node's clock, but Changed.
 type Change struct {
-	Time       time.Time `json:"time"` // when the table was built
-	Generation uint64    `json:"generation"`
-	Created    bool      `json:"created,omitempty"` // the service port is new
+	Node       string `json:"node"`
+	Generation uint64 `json:"generation"`
+	// Changed is when the cause of the change happened, by the clock of the control plane: the trigger time
+	// of the EndpointSlice (annotation endpoints.kubernetes.io/last-change-trigger-time), often in whole
+	// seconds. nil: not known, as for changes of a Service.
+	Changed *time.Time `json:"changed,omitempty"`
+	// Received is when the daemon received the first changed object of the Service; nil: none had changed
+	// (an algorithm was switched, or the node's zone is another).
+	Received *time.Time `json:"received,omitempty"`
+	Time     time.Time  `json:"time"` // when the table was built
+	// InForce is when all workers and the kernel's rules used the table; nil: not known. Some workers
+	// use it earlier.
+	InForce *time.Time `json:"inForce,omitempty"`
+	// FirstFlow is the earliest flow of the service port that this or a later table decided; nil: none yet.
+	// Repeated packets, kept and failed entries, flows decided by hand or by the kernel's copy do not count.
+	// Flows bound by session affinity count: the table allowed their endpoint.
+	FirstFlow *ChangeFlow `json:"firstFlow,omitempty"`
+	Created   bool        `json:"created,omitempty"` // the service port is new
 	// Settings: its addresses, ports, policies, source ranges, affinity or algorithm changed.
 	Settings  bool             `json:"settings,omitempty"`
 	Endpoints []EndpointChange `json:"endpoints,omitempty"`
 	// More is the number of changed endpoints that are left out.
 	More int `json:"more,omitempty"`
+}
+
+// Start is the beginning of the change, as far as it is known: Changed, Received or Time.
+func (c *Change) Start() time.Time {
+	for _, t := range []*time.Time{c.Changed, c.Received} {
+		if t != nil {
+			return *t
+		}
+	}
+	return c.Time
+}
+
+// ChangeFlow is a flow of a [Change]. The node may have evicted it for newer ones.
+type ChangeFlow struct {
+	ID       string    `json:"id"`
+	Time     time.Time `json:"time"` // of the decision
+	Verdict  string    `json:"verdict"`
+	Endpoint string    `json:"endpoint,omitempty"` // empty: none
 }
 
 // EndpointChange is a change of one endpoint.
@@ -70,6 +104,16 @@ type EndpointChange struct {
 	// Excluded is why it receives no new flows to the ClusterIP, as in records; empty: it receives them,
 	// or it was removed.
 	Excluded string `json:"excluded,omitempty"`
+
+	// Of a removed or excluded endpoint, LastFlow is the last flow that created a connection to it, until it
+	// was an endpoint for new flows again; nil: none. Traffic of the other policy may reach an excluded
+	// endpoint.
+	LastFlow *ChangeFlow `json:"lastFlow,omitempty"`
+	// Open is the number of its open connections now, of the flows that the node keeps, and Closed, with none,
+	// when the last one ended. nil: not known, because it is an endpoint for new flows again or life cycles are
+	// not available.
+	Open   *uint64    `json:"open,omitempty"`
+	Closed *time.Time `json:"closed,omitempty"`
 }
 
 // What changes of an endpoint.
@@ -174,6 +218,8 @@ type Stats struct {
 	// Entries counts conntrack entries by outcome: created, kept, replaced, failed.
 	Entries map[string]uint64 `json:"entries"`
 	Known   Known             `json:"known"`
+	// Generations are those of the service table that the node keeps.
+	Generations Generations `json:"generations"`
 	// Readers is the number of clients that follow the flows; Missed counts the records they missed.
 	Readers int    `json:"readers"`
 	Missed  uint64 `json:"missed"`
@@ -188,6 +234,17 @@ type Known struct {
 	Lost     uint64 `json:"lost"`     // flows lost by overflow
 	// Forgotten counts open flows that were evicted for newer ones.
 	Forgotten uint64 `json:"forgotten"`
+}
+
+// Generations describes the generations of the service table that a node keeps: remembered flows are explained
+// by them.
+type Generations struct {
+	Kept   int    `json:"kept"`   // the one in force included
+	Oldest uint64 `json:"oldest"` // of those that are kept; 0: there is no table yet
+	// Bytes estimates the memory that they take beyond the table in force.
+	Bytes int `json:"bytes"`
+	// Dropped counts those that made room for newer ones.
+	Dropped uint64 `json:"dropped"`
 }
 
 // Kernel describes the subscription to conntrack events.

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// servicesSum adds up the counts of services, node by node. Other fields are those of the first node that has
+// servicesSum adds up the counts of services, node by node, and lists the changes of all. Other fields are those of the first node that has
 // the service. The zero value is empty.
 type servicesSum struct {
 	sum  Services
@@ -49,6 +49,7 @@ func (s *Service) clone() Service {
 	c := *s
 	c.Refused = maps.Clone(s.Refused)
 	c.Endpoints = append([]Endpoint{}, s.Endpoints...)
+	c.Changes = slices.Clone(s.Changes)
 	if s.Fit != nil {
 		fit := *s.Fit
 		c.Fit = &fit
@@ -66,6 +67,8 @@ func (s *Service) add(o *Service) {
 		s.Refused[reason] += n
 	}
 	s.addEndpoints(o)
+	s.Changes = append(s.Changes, o.Changes...)
+	slices.SortStableFunc(s.Changes, func(a, b Change) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Node, b.Node)) })
 	switch {
 	case o.Fit == nil:
 	case s.Fit == nil:

@@ -15,6 +15,12 @@ const parts = {
   excluded: (e) => `${name(e)} receives no new flows: ${exclusions[e.excluded] ?? e.excluded}`,
 };
 
+/** ofOneNode leaves those of one node: all nodes make nearly the same. */
+export function ofOneNode(changes) {
+  const node = changes?.map((c) => c.node).sort()[0];
+  return changes?.filter((c) => c.node === node);
+}
+
 /** sentence is a change in words. */
 export function sentence(change) {
   const list = (change.endpoints ?? []).map((e) => parts[e.change](e));

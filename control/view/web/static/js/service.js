@@ -3,7 +3,7 @@
 
 import { get, poll, topology } from './api.js';
 import { AlgorithmSelect } from './algorithm.js';
-import { changeList, marks } from './changes.js';
+import { changeList, marks, ofOneNode } from './changes.js';
 import { finding, whyLink } from './finding.js';
 import { h, icon, replace } from './dom.js';
 import { number, percent, rate, seconds } from './format.js';
@@ -109,7 +109,7 @@ export class ServiceView {
       const key = `${sv.service} ${sv.family} ${sv.protocol}`;
       if (!this.histories.has(key)) this.histories.set(key, new History());
       this.histories.get(key).take(this.speeds.of(sv), errorsOf(sv));
-      this.histories.get(key).mark(sv.changes);
+      this.histories.get(key).mark(ofOneNode(sv.changes));
     }
     const open = !!this.ports.querySelector('.changes details[open]');
     replace(this.ports, mine.map((sv) => this.port(sv, open)));
@@ -129,7 +129,7 @@ export class ServiceView {
         h('div', { class: 'line' }, h('span', { class: 'label' }, 'flows/s since this page was opened'), history.flows.spark.element),
         h('div', { class: 'line', 'data-figure': 'errors' }, h('span', { class: 'label' }, 'errors/s'), history.errors.spark.element),
         sv.fit && h('p', { class: 'hint' }, `Its endpoints ${sv.balance ? 'or their algorithm ' : ''}last changed ${seconds(Math.max(0, (Date.now() - Date.parse(sv.fit.since)) / 1000))} ago; shares count from then on.`)),
-      changeList(sv.changes, open),
+      changeList(ofOneNode(sv.changes), open),
       sv.refused && h('ul', { class: 'refusals' }, Object.entries(sv.refused).map(([why, n]) => h('li', null, h('b', null, number(n)), ` ${reasons[why] ?? why}`))),
       sv.endpoints.length > 0 ? [h('p', { class: 'fit-sentence', 'data-tone': verdict.tone }, `Distribution over the endpoints: ${verdict.text}${sv.fit && verdict.tone !== 'pass' ? ` (χ² = ${sv.fit.chiSquare.toFixed(2)} with ${sv.fit.degreesOfFreedom} degrees of freedom, ${number(sv.fit.draws)} selections)` : ''}`),
         this.endpoints(sv)] : h('p', { class: 'problem' }, 'No endpoints: every packet to this service is rejected.'));

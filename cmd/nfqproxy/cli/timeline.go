@@ -1,0 +1,250 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+)
+
+// timelineFlags are the flags of nfqproxy timeline.
+type timelineFlags struct {
+	server serverFlags
+	zone   zoneFlags
+	since  time.Duration
+	output string
+}
+
+func newTimelineCommand(connect connector) *cobra.Command {
+	var f timelineFlags
+	cmd := &cobra.Command{
+		Use:   "timeline SERVICE",
+		Short: "Show how long each change of a service took, from the API to the last old flow",
+		Long: `Show the newest changes of a service, and of each change on each node:
+
+  received    the daemon received the changed object
+  built       the daemon built the service table
+  in force    all workers and the kernel's rules used the table
+  first flow  the earliest flow by this or a later table
+  last flow   the last flow to each endpoint without new flows, and its open connections
+
+Times are in milliseconds after the change, by the node's clock. A change of endpoints
+begins with the trigger time in its EndpointSlice, often in whole seconds; other changes
+begin with the first received object. A node keeps the newest 20 changes of a service
+port since its start.`,
+		Example: `  nfqproxy timeline web
+  nfqproxy timeline shop/web --since 10m --cluster`,
+		Args:        serviceArg,
+		Annotations: ending(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return blameFlag(cmd.Flags(), f.run(cmd, connect, args[0]))
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.DurationVar(&f.since, "since", 0, "show changes of this time until now: 10m (default: all)")
+	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
+	complete(cmd, "output", []string{"text", "json"})
+	f.zone.add(flags)
+	f.server.add(cmd)
+	return cmd
+}
+
+// serviceArg takes one SERVICE.
+func serviceArg(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0 || args[0] == "":
+		return fmt.Errorf("%s needs SERVICE: NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT (see %[1]s --help)", cmd.CommandPath())
+	case len(args) > 1:
+		return fmt.Errorf("%s takes SERVICE: unexpected argument %q (see %[1]s --help)", cmd.CommandPath(), args[1])
+	}
+	return nil
+}
+
+// serviceChanges are the changes of a service port.
+type serviceChanges struct {
+	Service string           `json:"service"`
+	Family  string           `json:"family"`
+	Changes []observe.Change `json:"changes"`
+}
+
+func (f *timelineFlags) run(cmd *cobra.Command, connect connector, service string) error {
+	ctx, w := cmd.Context(), cmd.OutOrStdout()
+	zone, err := f.zone.location()
+	switch {
+	case err != nil:
+		return err
+	case f.output != "text" && f.output != "json":
+		return fmt.Errorf("--output %q: want text or json", f.output)
+	case f.since < 0:
+		return fmt.Errorf("--since %s: want a positive duration, for example 10m", f.since)
+	}
+	observer, err := f.server.observer(ctx, connect, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	list, err := f.changes(ctx, observer, service)
+	if err != nil {
+		return err
+	}
+	if f.output == "json" {
+		return writeJSON(w, struct {
+			Services []serviceChanges `json:"services"`
+		}{list})
+	}
+	for i := range list {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		if err := writeTimeline(w, &list[i], cmp.Or(zone, time.Local)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *timelineFlags) changes(ctx context.Context, observer observe.Observer, service string) ([]serviceChanges, error) {
+	services, err := observer.Services(ctx, observe.ServiceQuery{Service: service, Changes: true})
+	if err != nil {
+		return nil, err
+	}
+	if len(services.Services) == 0 {
+		if err := checkNames(ctx, observer, observe.FlowQuery{Service: service}); err != nil {
+			return nil, errors.New(strings.Replace(err.Error(), "--service ", "SERVICE ", 1))
+		}
+		return nil, errors.New("service " + service + " not found in the service table")
+	}
+	list := []serviceChanges{}
+	for i := range services.Services {
+		s := &services.Services[i]
+		of := serviceChanges{s.Service, s.Family, []observe.Change{}}
+		for _, c := range s.Changes {
+			if f.since == 0 || time.Since(c.Time) <= f.since {
+				of.Changes = append(of.Changes, c)
+			}
+		}
+		list = append(list, of)
+	}
+	return list, nil
+}
+
+// writeTimeline writes the changes of a service port: a block for each change, and in it a row for each node.
+func writeTimeline(w io.Writer, s *serviceChanges, zone *time.Location) error {
+	fmt.Fprintf(w, "%s (%s)\n", s.Service, s.Family)
+	if len(s.Changes) == 0 {
+		_, err := fmt.Fprintln(w, "No changes since the daemons' start, or in the time of --since.")
+		return err
+	}
+	for _, nodes := range sameChange(s.Changes) {
+		start := nodes[0].Start()
+		for i := range nodes {
+			if at := nodes[i].Start(); at.Before(start) {
+				start = at
+			}
+		}
+		fmt.Fprintf(w, "\n%s  %s\n", start.In(zone).Format("2006-01-02 15:04:05.000"), changeText(&nodes[0]))
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "  NODE\tGENERATION\tRECEIVED\tBUILT\tIN FORCE\tFIRST FLOW")
+		for i := range nodes {
+			c := &nodes[i]
+			fmt.Fprintf(table, "  %s\t%d\t%s\t%s\t%s\t%s\n", c.Node, c.Generation, offset(start, c.Received), offset(start, &c.Time), offset(start, c.InForce), flowText(start, c.FirstFlow))
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
+		for i := range nodes {
+			writeGone(w, &nodes[i], start)
+		}
+	}
+	return nil
+}
+
+// writeGone writes what is left of endpoints without new flows.
+func writeGone(w io.Writer, c *observe.Change, start time.Time) {
+	for _, e := range c.Endpoints {
+		if e.Change != observe.EndpointRemoved && e.Change != observe.EndpointExcluded {
+			continue
+		}
+		last := "no flow"
+		if e.LastFlow != nil {
+			last = "last flow " + offset(start, &e.LastFlow.Time) + " " + e.LastFlow.ID
+		}
+		switch {
+		case e.Closed != nil:
+			last += ", last connection closed " + offset(start, e.Closed)
+		case e.Open != nil:
+			last += fmt.Sprintf(", %d open", *e.Open)
+		}
+		fmt.Fprintf(w, "  %s: %s: %s\n", c.Node, e.Endpoint, last)
+	}
+}
+
+// sameChange groups changes of several nodes that are the same: of each node one, with the same trigger or, without
+// one, at most a minute apart. Changes are sorted by their time.
+func sameChange(changes []observe.Change) (groups [][]observe.Change) {
+	for _, c := range changes {
+		i := slices.IndexFunc(groups, func(g []observe.Change) bool {
+			first := &g[0]
+			near := c.Time.Sub(first.Time) <= time.Minute
+			if c.Changed != nil && first.Changed != nil {
+				near = c.Changed.Equal(*first.Changed)
+			}
+			return near && changeText(first) == changeText(&c) && !slices.ContainsFunc(g, func(o observe.Change) bool { return o.Node == c.Node })
+		})
+		if i < 0 {
+			groups = append(groups, []observe.Change{c})
+			continue
+		}
+		groups[i] = append(groups[i], c)
+	}
+	return groups
+}
+
+// changeText is a change in words.
+func changeText(c *observe.Change) string {
+	var parts []string
+	if c.Created {
+		parts = append(parts, "service created")
+	}
+	if c.Settings {
+		parts = append(parts, "settings changed")
+	}
+	for _, e := range c.Endpoints {
+		part := e.Change + " " + e.Endpoint
+		if e.Pod != "" {
+			part += " (" + e.Pod + ")"
+		}
+		if e.Excluded != "" {
+			part += ": " + e.Excluded
+		}
+		parts = append(parts, part)
+	}
+	if c.More > 0 {
+		parts = append(parts, fmt.Sprintf("%d more endpoints changed", c.More))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// offset is a time after the start of a change.
+func offset(start time.Time, at *time.Time) string {
+	if at == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%+.1f ms", float64(at.Sub(start).Microseconds())/1000)
+}
+
+func flowText(start time.Time, f *observe.ChangeFlow) string {
+	if f == nil {
+		return "none yet"
+	}
+	return offset(start, &f.Time) + " " + f.ID + " " + cmp.Or(f.Endpoint, f.Verdict)
+}

@@ -1,0 +1,72 @@
+package journal
+
+import (
+	"net/netip"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// mention names a flow, which may have been evicted.
+type mention struct {
+	flow       uint64 // its number; 0: none
+	at         int64  // of its decision
+	generation uint64 // of the table that decided it
+}
+
+// result is a flow with its verdict.
+type result struct {
+	mention
+	verdict  decision.Verdict
+	endpoint netip.AddrPort // invalid: none
+}
+
+// obeys reports whether a flow shows that the table of its generation is in use. A kept entry is older, a failed one
+// was not made, a user decides as he likes, and of the kernel's copy the generation is not known.
+func obeys(f *flow.Flow) bool {
+	d := &f.Decision
+	return d.Reason != decision.ByKernel && d.Reason != decision.DroppedByHand && !(f.Held != nil && f.Held.Action == flow.HoldChosen) &&
+		(d.Verdict != decision.DNAT || connects(f))
+}
+
+// connects reports whether a flow has a new entry to the endpoint of its decision.
+func connects(f *flow.Flow) bool {
+	return f.Decision.Verdict == decision.DNAT && (f.Outcome == conntrack.Created || f.Outcome == conntrack.Replaced)
+}
+
+// obeyed notes a flow that obeys.
+func (t *tally) obeyed(number uint64, f *flow.Flow) {
+	generation, at := f.Decision.Generation, f.Time.UnixNano()
+	if generation == t.first.generation && at >= t.first.at {
+		return // as almost always
+	}
+	m := result{mention{number, at, generation}, f.Decision.Verdict, f.Endpoint()}
+	if generation > t.first.generation || generation == t.first.generation && at < t.first.at {
+		t.first = m
+	}
+	if t.history != nil {
+		t.history.obeyed(m)
+	}
+}
+
+// connected notes a flow that connects to the endpoint.
+func (c *EndpointCounts) connected(number uint64, f *flow.Flow) {
+	m := mention{number, f.Time.UnixNano(), f.Decision.Generation}
+	switch {
+	case m.generation > c.last.generation:
+		c.earlier, c.last = c.last, m
+	case m.generation == c.last.generation && m.at >= c.last.at:
+		c.last = m
+	case m.generation < c.last.generation && m.at >= c.earlier.at:
+		c.earlier = m
+	}
+}
+
+// before is the last flow that a table before a generation decided: the generation is that of the newest table.
+func (c *EndpointCounts) before(generation uint64) mention {
+	if c.last.generation < generation {
+		return c.last
+	}
+	return c.earlier
+}
