@@ -102,11 +102,11 @@ func connect(from, to netip.AddrPort) socket {
 		err = unix.Connect(fd, remote)
 	}
 	// An earlier connection of the client has the port: the kernel selects another one.
-	if (err == unix.EADDRINUSE || err == unix.EADDRNOTAVAIL) && local.Port != 0 {
+	if (errors.Is(err, unix.EADDRINUSE) || errors.Is(err, unix.EADDRNOTAVAIL)) && local.Port != 0 {
 		_ = unix.Close(fd)
 		return connect(netip.AddrPortFrom(from.Addr(), 0), to)
 	}
-	if err != nil && err != unix.EINPROGRESS {
+	if err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		_ = unix.Close(fd)
 		return socket{err: os.NewSyscallError("connect", err)}
 	}

@@ -13,10 +13,10 @@ import (
 // Limits of a live experiment: a lab is on one machine.
 const (
 	MaxNodes     = 16
-	MaxClients   = 64 // addresses on each node
+	MaxClients   = 100 // addresses on each node
 	MaxEndpoints = 128
 	MaxWorkers   = 2048 // of all endpoints
-	MaxRate      = 2000 // flows per second, mean
+	MaxRate      = 5000 // flows per second, mean
 )
 
 // Backend runs cells in a lab of this process, which must be in namespaces of its own (netns.Isolation).

@@ -123,19 +123,12 @@ func (r *run) all(ctx context.Context, seed uint64) error {
 
 // until waits for a time of the experiment; false: the context has ended.
 func until(ctx context.Context, begin time.Time, at time.Duration) bool {
-	wait := time.Until(begin.Add(at))
-	if wait <= 0 {
-		return ctx.Err() == nil
-	}
-	const coarse = time.Millisecond
-	if wait > 2*coarse {
+	if wait := time.Until(begin.Add(at)); wait > 0 {
 		select {
-		case <-time.After(wait - coarse):
+		case <-time.After(wait):
 		case <-ctx.Done():
-			return false
 		}
 	}
-	nap(time.Until(begin.Add(at)))
 	return ctx.Err() == nil
 }
 

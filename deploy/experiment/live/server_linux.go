@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
@@ -146,7 +144,8 @@ func (s *server) work(c queued) {
 			}
 		}
 		factor := max(s.factor.Load(), s.node.Load())
-		nap(time.Duration(binary.BigEndian.Uint64(request[:])) * time.Duration(factor) / whole)
+		// Sleeping in a system call would keep a processor from the others for some time.
+		time.Sleep(time.Duration(binary.BigEndian.Uint64(request[:])) * time.Duration(factor) / whole)
 		_, _ = c.Write([]byte{done})
 	}
 	s.mu.Lock()
@@ -172,18 +171,6 @@ func (s *server) forget(c net.Conn) {
 	if s.conns[c] {
 		delete(s.conns, c)
 		s.open.Add(-1)
-	}
-}
-
-// nap sleeps to the time that nanosleep has; [time.Sleep] may take a millisecond longer.
-func nap(d time.Duration) {
-	const coarse = 5 * time.Millisecond
-	end := time.Now().Add(d)
-	if d > 2*coarse {
-		time.Sleep(d - coarse)
-	}
-	left := unix.NsecToTimespec(max(int64(time.Until(end)), 0))
-	for unix.Nanosleep(&left, &left) == unix.EINTR {
 	}
 }
 
