@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
@@ -12,8 +13,8 @@ import (
 // Cell is the result of a cell.
 type Cell struct {
 	Key
-	// Values are those of [Metrics] by name, in seconds and shares: of a live cell without those that are not
-	// measured.
+	// Values are those of [Metrics] by name, in seconds and shares: without those that this backend cannot
+	// measure.
 	Values  map[string]float64 `json:"values"`
 	Windows []traffic.Window   `json:"windows"`
 	Changes []traffic.Change   `json:"changes"`
@@ -66,24 +67,23 @@ func (b Simulate) Run(ctx context.Context, x *Experiment, k Key, progress func(f
 	if err != nil {
 		return nil, nil, err
 	}
-	return cellOf(k, r), costOf(k, r.Costs), nil
+	return cellOf(k, r, liveOnly), costOf(k, r.Costs), nil
 }
 
-func cellOf(k Key, r *traffic.Result) *Cell {
+// cellOf is the cell of a result, without some metrics.
+func cellOf(k Key, r *traffic.Result, without []string) *Cell {
 	c := &Cell{Key: k, Values: make(map[string]float64), Windows: r.Windows, Changes: r.Changes}
 	for i := range Metrics {
-		c.Values[Metrics[i].Name] = Metrics[i].of(r)
+		if m := &Metrics[i]; !slices.Contains(without, m.Name) {
+			c.Values[m.Name] = m.of(r)
+		}
 	}
 	return c
 }
 
 // LiveCell is the cell of a live run: without the metrics that it cannot measure.
 func LiveCell(k Key, r *traffic.Result) *Cell {
-	c := cellOf(k, r)
-	for _, name := range simulatedOnly {
-		delete(c.Values, name)
-	}
-	return c
+	return cellOf(k, r, simulatedOnly)
 }
 
 // FlowSeed is the seed of the flows of a cell, for [traffic.Config.Flows].

@@ -46,12 +46,15 @@ var Metrics = []Metric{
 	{"jain", "Jain", 1, true, true, "Jain's index of open connections, mean over time", func(r *traffic.Result) float64 { return r.Jain }},
 	{"flows_max_mean", "flows max/mean", 1, false, false, "flows of the endpoint with most in comparison with the mean, of the whole run", func(r *traffic.Result) float64 { return r.FlowsMaxOverMean }},
 	{"flows_jain", "flows Jain", 1, false, false, "Jain's index of the endpoints' flows, of the whole run", func(r *traffic.Result) float64 { return r.FlowsJain }},
-	{"late_p99", "late p99 ms", milliseconds, false, true, "time by which flows began late, 99th percentile: of live runs, on a busy machine", percentile(late, 990)},
+	{"late_p99", "late p99 ms", milliseconds, false, true, "time by which flows began late, 99th percentile; of live runs", percentile(late, 990)},
 }
 
 // simulatedOnly are the metrics that a live run has not: a kernel shows neither what would happen to other flows
 // nor, without a record of each flow, second chances.
 var simulatedOnly = []string{"second_chances", "remapped"}
+
+// liveOnly are the metrics that a simulation has not.
+var liveOnly = []string{"late_p99"}
 
 func connect(r *traffic.Result) []int64  { return r.Connect }
 func response(r *traffic.Result) []int64 { return r.Response }

@@ -53,7 +53,7 @@ runs that are done; the same command continues. Prints the table. With --live ea
 takes the duration that the file has. With --simulate --live the page and the table have
 both side by side, with the error of the simulation.`,
 		Example: `  nfqproxy experiment run heavy-tail
-  nfqproxy experiment run heavy-tail --simulate --live --seeds 3
+  nfqproxy experiment run my.yaml --simulate --live --seeds 3
   nfqproxy experiment run my.yaml -o results --seeds 30`,
 		Annotations: ending(),
 		Args:        exactly(1, "FILE or NAME"),
