@@ -20,9 +20,10 @@ type Both struct{ Simulated, Live *Results }
 
 // Table compares them: the error of the simulation is its difference from the live mean.
 func (b *Both) Table() *Table {
+	each := max(len(b.Live.Algorithms), 1)
 	t := &Table{
 		Head: []string{"algorithm", "metric", "simulated", "live", "error of the simulation"},
-		Note: fmt.Sprintf("means of %d simulated and %d live runs, ± 95%% confidence (Student's t)", len(b.Simulated.Cells), len(b.Live.Cells)),
+		Note: fmt.Sprintf("means of %d simulated and %d live runs of each algorithm, ± 95%% confidence (Student's t)", len(b.Simulated.Cells)/each, len(b.Live.Cells)/each),
 	}
 	simulated, live := b.Simulated.Summary(), b.Live.Summary()
 	columns := b.Simulated.columns(simulated)

@@ -185,9 +185,8 @@ func HasSteps(f *flow.Flow) bool {
 	return d.Reason != decision.DroppedByHand && d.Reason != decision.ByKernel && (d.Verdict != decision.DNAT || f.Endpoint() == d.Endpoint())
 }
 
-// paper is a table that the flow would be decided by in the same way, for one whose table is not kept any more: it has
-// the service port that the flow was for. (What it cannot show are the other Services that claim the same address, and
-// lose.)
+// paper is a table for a flow whose own table is not kept. It has only the service port of the flow, and decides the flow
+// in the same way. It does not show other Services with the same address, which got no packet.
 func paper(f *flow.Flow) *decision.Table {
 	var ports []*decision.ServicePort
 	if s := f.Decision.ServicePort; s != nil {
