@@ -48,9 +48,8 @@ func LeftOut(o *manifest.Objects) (lines []string) {
 
 // Manifest writes the objects as the text of a [Change].
 func (a *Applied) Manifest() (string, error) {
-	var b strings.Builder
-	err := writeObjects(&b, &manifest.Objects{Services: a.Services, EndpointSlices: a.EndpointSlices, Deployments: a.Deployments, Pods: a.Pods})
-	return b.String(), err
+	o := manifest.Objects{Services: a.Services, EndpointSlices: a.EndpointSlices, Deployments: a.Deployments, Pods: a.Pods}
+	return o.YAML()
 }
 
 // applyManifest applies the objects of a text in YAML or JSON.

@@ -49,7 +49,7 @@ func (l *Lab) goLive() error {
 	if err != nil {
 		return err
 	}
-	v := &live{lab: l, path: filepath.Join(l.dir, "objects.json"), state: newState(l.Spec(), written), slices: controllers.NewEndpointSlices()}
+	v := &live{lab: l, path: filepath.Join(l.dir, "objects.yaml"), state: newState(l.Spec(), written), slices: controllers.NewEndpointSlices()}
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	v.wake = time.AfterFunc(time.Hour, v.sweep)
 	l.live = v
@@ -301,7 +301,7 @@ func (v *live) write(o *manifest.Objects) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(writeObjects(f, o), f.Close()); err != nil {
+	if err := errors.Join(manifest.Write(f, o), f.Close()); err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return os.Rename(f.Name(), v.path)

@@ -2,9 +2,7 @@ package lab
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"time"
@@ -373,35 +371,4 @@ func merge[T object](list []T, others map[string]T) []T {
 	}
 	byName(all)
 	return all
-}
-
-// writeObjects writes objects as a List in JSON.
-func writeObjects(w io.Writer, o *manifest.Objects) error {
-	var items []any
-	for _, s := range o.Services {
-		c := *s
-		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
-		items = append(items, &c)
-	}
-	for _, s := range o.EndpointSlices {
-		c := *s
-		c.TypeMeta = metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}
-		items = append(items, &c)
-	}
-	for _, n := range o.Nodes {
-		c := *n
-		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
-		items = append(items, &c)
-	}
-	for _, p := range o.Pods {
-		c := *p
-		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-		items = append(items, &c)
-	}
-	for _, d := range o.Deployments {
-		c := *d
-		c.TypeMeta = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}
-		items = append(items, &c)
-	}
-	return json.NewEncoder(w).Encode(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
 }

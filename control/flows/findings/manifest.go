@@ -8,11 +8,9 @@ import (
 	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 )
 
 // Manifest returns a Service with its EndpointSlices.
@@ -24,61 +22,21 @@ func (d *Doctor) Manifest(ctx context.Context, namespace, name string) (*observe
 	if err != nil {
 		return nil, err
 	}
-	answer := &observe.Manifest{Service: namespace + "/" + name}
-	add := func(kind metav1.TypeMeta, object runtime.Object) {
-		if err != nil {
-			return
-		}
-		var text []byte
-		if text, err = plain(kind, object); err == nil {
-			answer.YAML += separator(answer.YAML) + string(text)
-		}
-	}
+	mine := new(manifest.Objects)
 	for _, s := range objects.Services {
 		if s.Namespace == namespace && s.Name == name {
-			add(metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, s)
+			mine.Services = append(mine.Services, s)
 		}
 	}
-	if answer.YAML == "" && err == nil {
+	if len(mine.Services) == 0 {
 		return nil, &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("Service %s/%s not found", namespace, name)}
 	}
-	slicesOf := slices.DeleteFunc(slices.Clone(objects.EndpointSlices), func(e *discoveryv1.EndpointSlice) bool {
-		return e.Namespace != namespace || e.Labels[discoveryv1.LabelServiceName] != name
-	})
-	slices.SortFunc(slicesOf, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
-	for _, e := range slicesOf {
-		add(metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}, e)
-	}
-	return answer, err
-}
-
-func separator(before string) string {
-	if before == "" {
-		return ""
-	}
-	return "---\n"
-}
-
-// plain is an object as people write it: what an API server adds to each one is left out, and so are
-// empty fields that Kubernetes' types always write.
-func plain(kind metav1.TypeMeta, object runtime.Object) ([]byte, error) {
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-	if err != nil {
-		return nil, err
-	}
-	fields["apiVersion"], fields["kind"] = kind.APIVersion, kind.Kind
-	if meta, ok := fields["metadata"].(map[string]any); ok {
-		for _, field := range []string{"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink"} {
-			delete(meta, field)
+	for _, e := range objects.EndpointSlices {
+		if e.Namespace == namespace && e.Labels[discoveryv1.LabelServiceName] == name {
+			mine.EndpointSlices = append(mine.EndpointSlices, e)
 		}
 	}
-	if status, ok := fields["status"].(map[string]any); ok {
-		if balancer, ok := status["loadBalancer"].(map[string]any); ok && len(balancer) == 0 {
-			delete(status, "loadBalancer")
-		}
-		if len(status) == 0 {
-			delete(fields, "status")
-		}
-	}
-	return yaml.Marshal(fields)
+	slices.SortFunc(mine.EndpointSlices, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	text, err := mine.YAML()
+	return &observe.Manifest{Service: namespace + "/" + name, YAML: text}, err
 }

@@ -139,7 +139,7 @@ func TestAdmissionByListener(t *testing.T) {
 
 func TestTokens(t *testing.T) {
 	writes := []string{"POST /v1/requests", "POST /v1/balance", "POST /v1/lab/changes", "POST /v1/lab/faults", "DELETE /v1/lab/faults", "DELETE /v1/lab/faults/1", "POST /v1/lesson", "GET /v1/lesson/shell", "POST /v1/holds", "POST /v1/holds/x/act", "DELETE /v1/holds/x"}
-	reads := []string{"GET /v1/flows", "GET /v1/flows/x", "GET /v1/services", "GET /v1/table", "GET /v1/stats", "GET /v1/status", "GET /v1/topology", "POST /v1/explain", "GET /v1/findings", "GET /v1/services/default/web/manifest", "POST /v1/why", "GET /v1/balance", "GET /v1/shadows", "GET /v1/lab", "GET /v1/lab/faults", "GET /v1/lesson", "GET /v1/holds", "GET /v1/holds/x", "GET /openapi.yaml"}
+	reads := []string{"GET /v1/flows", "GET /v1/flows/x", "GET /v1/services", "GET /v1/table", "GET /v1/table/objects", "GET /v1/stats", "GET /v1/status", "GET /v1/topology", "POST /v1/explain", "GET /v1/findings", "GET /v1/services/default/web/manifest", "POST /v1/why", "GET /v1/balance", "GET /v1/shadows", "GET /v1/lab", "GET /v1/lab/faults", "GET /v1/lesson", "GET /v1/holds", "GET /v1/holds/x", "GET /openapi.yaml"}
 	page := []string{"GET /", "GET /page.js"}
 	unix, loopback, loopback6 := &net.UnixAddr{Name: "/run/flows"}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, &net.TCPAddr{IP: net.IPv6loopback}
 	other := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}

@@ -120,7 +120,7 @@ func TestDescribedFields(t *testing.T) {
 	s := &schemas{t: t, all: d.Components.Schemas, seen: map[string]bool{"Line": true, "State": true, "Event": true}}
 	for _, root := range []reflect.Type{
 		reflect.TypeFor[flow.Record](), reflect.TypeFor[observe.MissedLine](), reflect.TypeFor[observe.Missed](), reflect.TypeFor[observe.JoinedLine](), reflect.TypeFor[observe.Joined](), reflect.TypeFor[observe.Services](),
-		reflect.TypeFor[observe.TableList](), reflect.TypeFor[observe.StatsList](), reflect.TypeFor[observe.StatusList](), reflect.TypeFor[observe.Topology](), reflect.TypeFor[observe.HoldList](),
+		reflect.TypeFor[observe.TableList](), reflect.TypeFor[observe.TableObjects](), reflect.TypeFor[observe.StatsList](), reflect.TypeFor[observe.StatusList](), reflect.TypeFor[observe.Topology](), reflect.TypeFor[observe.HoldList](),
 		reflect.TypeFor[observe.FindingList](), reflect.TypeFor[diagnose.Answer](), reflect.TypeFor[diagnose.Question](), reflect.TypeFor[observe.Request](), reflect.TypeFor[observe.Response](), reflect.TypeFor[observe.Manifest](),
 		reflect.TypeFor[observe.LabStatus](), reflect.TypeFor[observe.LabChange](), reflect.TypeFor[observe.ChangeList](), reflect.TypeFor[observe.Lesson](), reflect.TypeFor[observe.LessonCommand](), reflect.TypeFor[observe.LessonReply](), reflect.TypeFor[observe.FaultList](),
 		reflect.TypeFor[observe.Algorithms](), reflect.TypeFor[observe.Shadows](), reflect.TypeFor[observe.BalanceChange](),
@@ -409,6 +409,7 @@ func TestDescribedAnswers(t *testing.T) {
 	}
 	fill(&w.fake.ServicesAnswer)
 	fill(&w.fake.TableAnswer)
+	fill(&w.fake.ObjectsAnswer)
 	fill(&w.fake.StatsAnswer)
 	fill(&w.fake.StatusAnswer)
 	fill(&w.fake.TopologyAnswer)
@@ -449,6 +450,10 @@ func TestDescribedAnswers(t *testing.T) {
 	request("GET", "/v1/flows/{id}", "/v1/flows/none", "", 404)
 	request("GET", "/v1/services", "/v1/services", "", 200)
 	request("GET", "/v1/table", "/v1/table", "", 200)
+	request("GET", "/v1/table/objects", "/v1/table/objects", "", 200)
+	request("GET", "/v1/table/objects", "/v1/table/objects?node=node-a&generation=7&service=default/web", "", 200)
+	request("GET", "/v1/table/objects", "/v1/table/objects?generation=0", "", 400)
+	request("GET", "/v1/table/objects", "/v1/table/objects?service=web", "", 400)
 	request("GET", "/v1/stats", "/v1/stats", "", 200)
 	request("GET", "/v1/status", "/v1/status", "", 200)
 	request("GET", "/v1/topology", "/v1/topology", "", 200)
@@ -573,7 +578,7 @@ func TestDescribedParameters(t *testing.T) {
 			}
 		}
 	}
-	if want := reflect.TypeFor[observe.FlowQuery]().NumField() + reflect.TypeFor[observe.ServiceQuery]().NumField() + 3; parameters != want { // after, of a hold and of a lesson, and service, of shadows
+	if want := reflect.TypeFor[observe.FlowQuery]().NumField() + reflect.TypeFor[observe.ServiceQuery]().NumField() + reflect.TypeFor[observe.ObjectsQuery]().NumField() + 3; parameters != want { // after, of a hold and of a lesson, and service, of shadows
 		t.Errorf("%d parameters are described, want %d", parameters, want)
 	}
 }

@@ -36,6 +36,25 @@ func (s *server) tables(r *http.Request) (observe.TableList, error) {
 	return observe.TableList{Tables: notNull(tables)}, err
 }
 
+func (s *server) tableObjects(w http.ResponseWriter, r *http.Request) error {
+	v, err := parameters(r)
+	if err != nil {
+		return err
+	}
+	q, err := observe.ObjectsQueryOf(v)
+	if err != nil {
+		return err
+	}
+	if _, _, err := q.Parse(); err != nil {
+		return err
+	}
+	o, err := s.Observer.Objects(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	return s.answer(w, http.StatusOK, o)
+}
+
 func (s *server) stats(r *http.Request) (observe.StatsList, error) {
 	nodes, err := s.Observer.Stats(r.Context())
 	return observe.StatsList{Nodes: notNull(nodes)}, err

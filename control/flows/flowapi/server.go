@@ -118,6 +118,7 @@ var routes = []route{
 	{http.MethodGet, "/v1/services", (*server).services, false, false},
 	{http.MethodGet, "/v1/services/{namespace}/{name}/manifest", answering((*server).manifest), false, false},
 	{http.MethodGet, "/v1/table", answering((*server).tables), false, false},
+	{http.MethodGet, "/v1/table/objects", (*server).tableObjects, false, false},
 	{http.MethodGet, "/v1/stats", answering((*server).stats), false, false},
 	{http.MethodGet, "/v1/status", answering((*server).status), false, false},
 	{http.MethodGet, "/v1/topology", (*server).getTopology, false, false},

@@ -72,6 +72,13 @@ func (g *generations) decided(f *flow.Flow) *decision.Table {
 	return t
 }
 
+// Table returns the service table of a generation; nil: it is not kept.
+func (j *Journal) Table(generation uint64) *decision.Table {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return j.generations.of(generation)
+}
+
 // Generations describes the kept generations of the service table.
 func (j *Journal) Generations() observe.Generations {
 	j.mu.RLock()

@@ -5,12 +5,14 @@ package localnode
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
 	"slices"
 	"sync/atomic"
 
+	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/flows/journal"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/datapath"
@@ -59,10 +61,10 @@ type Node struct {
 	config  Config
 	readers atomic.Int64
 	missed  atomic.Uint64
-	// explaining is a lock held during a simulation: the index of names takes memory in proportion
-	// to the cluster.
-	explaining chan struct{}
-	digest     digest
+	// large is a lock held by requests that take memory in proportion to the cluster: a simulation for the index of
+	// names, and the objects of a table.
+	large  chan struct{}
+	digest digest
 }
 
 var (
@@ -75,7 +77,7 @@ func New(c Config) *Node {
 	if c.Records == 0 {
 		c.Records = observe.NodeRecords
 	}
-	return &Node{config: c, explaining: make(chan struct{}, 1)}
+	return &Node{config: c, large: make(chan struct{}, 1)}
 }
 
 // Holder implements [observe.Observer].
@@ -93,19 +95,18 @@ func (n *Node) Flow(_ context.Context, id string) (*flow.Record, error) {
 
 // Explain simulates a packet; one at a time.
 func (n *Node) Explain(ctx context.Context, q observe.Question) (*flow.Record, error) {
-	if q.Node != "" && q.Node != n.config.Name {
-		return nil, &observe.Error{Status: http.StatusNotFound, Field: "node", Message: "node " + q.Node + " is not observed by this server: it observes " + n.config.Name}
+	if err := n.isThis(q.Node); err != nil {
+		return nil, err
 	}
 	t := n.config.Table()
 	if t == nil {
 		return nil, notReady()
 	}
-	select {
-	case n.explaining <- struct{}{}:
-		defer func() { <-n.explaining }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	done, err := n.alone(ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer done()
 	names := explain.NamesOf(t, nil)
 	n.config.Owners.Pods(func(name, _ string, addresses []netip.Addr) { names.AddPod(name, addresses) })
 	p, err := names.Packet(q.Question)
@@ -131,6 +132,24 @@ func (n *Node) Explain(ctx context.Context, q observe.Question) (*flow.Record, e
 	return r, nil
 }
 
+// isThis checks the node of a question; empty: any.
+func (n *Node) isThis(node string) error {
+	if node == "" || node == n.config.Name {
+		return nil
+	}
+	return &observe.Error{Status: http.StatusNotFound, Field: "node", Message: "node " + node + " is not observed by this server: it observes " + n.config.Name}
+}
+
+// alone waits until no other request that takes much memory is answered.
+func (n *Node) alone(ctx context.Context) (done func(), err error) {
+	select {
+	case n.large <- struct{}{}:
+		return func() { <-n.large }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 func notReady() error {
 	return &observe.Error{Status: http.StatusServiceUnavailable, Message: "no service table yet: waiting for the first complete state of the cluster"}
 }
@@ -151,6 +170,41 @@ func (n *Node) Tables(context.Context) ([]observe.Table, error) {
 		d.Conflicts = append(d.Conflicts, c.Error())
 	}
 	return []observe.Table{d}, nil
+}
+
+// Objects returns the table in force or, if the journal still keeps it, an earlier one.
+func (n *Node) Objects(ctx context.Context, q observe.ObjectsQuery) (*observe.TableObjects, error) {
+	if err := n.isThis(q.Node); err != nil {
+		return nil, err
+	}
+	generation, service, err := q.Parse()
+	if err != nil {
+		return nil, err
+	}
+	t := n.config.Table()
+	switch {
+	case t == nil:
+		return nil, notReady()
+	case generation != 0 && generation != t.Generation():
+		kept := n.config.Journal.Generations()
+		if t = n.config.Journal.Table(generation); t == nil {
+			return nil, &observe.Error{Status: http.StatusNotFound, Field: "generation", Message: fmt.Sprintf("generation %d is not kept: %s keeps the %d newest, from %d", generation, n.config.Name, kept.Kept, kept.Oldest)}
+		}
+	}
+	var names []decision.ServiceName
+	if q.Service != "" {
+		if len(t.Service(service)) == 0 {
+			return nil, &observe.Error{Status: http.StatusNotFound, Field: "service", Message: fmt.Sprintf("service %s is not in generation %d of the service table", q.Service, t.Generation())}
+		}
+		names = append(names, service)
+	}
+	done, err := n.alone(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	text, err := control.Objects(t, names...).YAML()
+	return &observe.TableObjects{Node: n.config.Name, Generation: t.Generation(), Built: t.Built(), YAML: text}, err
 }
 
 // Stats returns this node's counters.

@@ -16,6 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control/flows/journal"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -551,6 +552,57 @@ func TestExplain(t *testing.T) {
 }
 
 // TestExplainKnowsTheTopologysPods: the page offers what is in the topology.
+// TestObjects: the table in force, or an earlier one that the journal keeps, of all Services or of one.
+func TestObjects(t *testing.T) {
+	b := newBench(t, 0)
+	other := *b.port
+	other.Name.Name, other.ClusterIP, other.NodePort = "other", netip.MustParseAddr("10.96.0.11"), 0
+	b.journal.SetTable(journal.Published{Table: b.table})
+	b.table = b.table.Next(time.Now(), *b.table.Node(), decision.Change{Service: other.Name.Service(), Ports: []*decision.ServicePort{&other}})
+	b.journal.SetTable(journal.Published{Table: b.table})
+	for _, tt := range []struct {
+		q        observe.ObjectsQuery
+		want     uint64
+		services []string
+	}{
+		{observe.ObjectsQuery{}, 6, []string{"other", "web"}},
+		{observe.ObjectsQuery{Node: "node-a", Generation: "6"}, 6, []string{"other", "web"}},
+		{observe.ObjectsQuery{Generation: "5"}, 5, []string{"web"}},
+		{observe.ObjectsQuery{Generation: "6", Service: "default/other"}, 6, []string{"other"}},
+	} {
+		o, err := b.Objects(t.Context(), tt.q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects, err := manifest.LoadText("objects", o.YAML)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, o.YAML)
+		}
+		var names []string
+		for _, s := range objects.Services {
+			names = append(names, s.Name)
+		}
+		if o.Node != "node-a" || o.Generation != tt.want || o.Built.IsZero() || !slices.Equal(names, tt.services) || len(objects.EndpointSlices) != len(names) || len(objects.Nodes) != 1 {
+			t.Errorf("%+v: %+v", tt.q, o)
+		}
+	}
+	for message, q := range map[string]observe.ObjectsQuery{
+		"node node-b is not observed by this server: it observes node-a":    {Node: "node-b"},
+		"generation 4 is not kept: node-a keeps the 2 newest, from 5":       {Generation: "4"},
+		"service default/other is not in generation 5 of the service table": {Generation: "5", Service: "default/other"},
+		`generation "x": want the number of a service table, from 1`:        {Generation: "x"},
+		`service "web": want NAMESPACE/NAME`:                                {Service: "web"},
+	} {
+		if _, err := b.Objects(t.Context(), q); err == nil || err.Error() != message {
+			t.Errorf("%+v: %v, want %s", q, err, message)
+		}
+	}
+	b.table = nil
+	if _, err := b.Objects(t.Context(), observe.ObjectsQuery{}); err == nil {
+		t.Error("objects before the first table")
+	}
+}
+
 func TestExplainKnowsTheTopologysPods(t *testing.T) {
 	b := newBench(t, 0)
 	top, err := b.Topology(t.Context())

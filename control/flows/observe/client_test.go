@@ -56,6 +56,7 @@ func TestClientRequests(t *testing.T) {
 	f.TableAnswer, f.StatsAnswer = observe.Table{Services: 5}, observe.Stats{Packets: 6}
 	f.StatusAnswer = observetest.Status()
 	f.TopologyAnswer = observe.Topology{Lab: "lab"}
+	f.ObjectsAnswer = observe.TableObjects{Node: "node-a", Generation: 7, YAML: "kind: Service\n"}
 	f.ExplainAnswer = flow.Record{Version: 1, Verdict: "drop"}
 	seed := uint64(1<<64 - 1)
 	question := observe.Question{Question: explain.Question{Protocol: "tcp"}, Seed: &seed}
@@ -84,9 +85,11 @@ func TestClientRequests(t *testing.T) {
 	check("Status", status, []observe.Status{f.StatusAnswer}, err)
 	topology, err := c.Topology(ctx)
 	check("Topology", topology, &f.TopologyAnswer, err)
+	objects, err := c.Objects(ctx, observe.ObjectsQuery{Node: "node-a", Generation: "7", Service: "shop/web"})
+	check("Objects", objects, &f.ObjectsAnswer, err)
 	r, err = c.Explain(ctx, question)
 	check("Explain", r, &f.ExplainAnswer, err)
-	check("the questions", f.Requests(), []any{query, "a/1 ?", services, nil, nil, nil, nil, question}, nil)
+	check("the questions", f.Requests(), []any{query, "a/1 ?", services, nil, nil, nil, nil, observe.ObjectsQuery{Node: "node-a", Generation: "7", Service: "shop/web"}, question}, nil)
 }
 
 func TestClientFollows(t *testing.T) {

@@ -240,26 +240,15 @@ func (f *Fleet) Topology(ctx context.Context) (*Topology, error) {
 
 // Explain simulates the packet on the node of the question.
 func (f *Fleet) Explain(ctx context.Context, q Question) (*flow.Record, error) {
-	members, _ := f.all()
-	if q.Node == "" && len(members) > 1 {
-		return nil, &Error{http.StatusBadRequest, "node", "node is missing: each node decides by itself: want one of " + names(members)}
-	}
-	var nodes []string
-	if q.Node != "" {
-		nodes = []string{q.Node}
-	}
-	members, err := named(members, nodes)
+	m, err := f.one(q.Node, "each node decides by itself")
 	if err != nil {
 		return nil, err
 	}
-	if len(members) == 0 {
-		return nil, errNoNodes
-	}
-	r, err := members[0].Observer.Explain(ctx, q)
+	r, err := m.Observer.Explain(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	return f.decorate(members[0].Name, r), nil
+	return f.decorate(m.Name, r), nil
 }
 
 // addressList replaces names in a list by their addresses, as nodes may not know all names.

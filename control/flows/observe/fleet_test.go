@@ -341,6 +341,20 @@ func TestFleetTablesAndStats(t *testing.T) {
 	}
 }
 
+// TestFleetObjects: each node has a service table of its own.
+func TestFleetObjects(t *testing.T) {
+	f, fakes := newFleet(t, 2, observe.FleetOptions{})
+	fakes[1].ObjectsAnswer = observe.TableObjects{Node: "node-b"}
+	if o, err := f.Objects(t.Context(), observe.ObjectsQuery{Node: "node-b"}); err != nil || o.Node != "node-b" {
+		t.Errorf("%+v, %v", o, err)
+	}
+	want := "node is missing: each node has its own service table: want one of node-a, node-b"
+	var e *observe.Error
+	if _, err := f.Objects(t.Context(), observe.ObjectsQuery{}); !errors.As(err, &e) || e.Field != "node" || e.Message != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
 func TestFleetExplains(t *testing.T) {
 	f, fakes := newFleet(t, 2, observe.FleetOptions{})
 	fakes[1].ExplainAnswer = flow.Record{Version: 1, Node: "node-b"}

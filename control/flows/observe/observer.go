@@ -27,6 +27,8 @@ type Observer interface {
 	Stats(ctx context.Context) ([]Stats, error)
 	// Status describes the daemon of each node.
 	Status(ctx context.Context) ([]Status, error)
+	// Objects returns a service table of a node, of now or of an earlier generation, as Kubernetes objects.
+	Objects(ctx context.Context, q ObjectsQuery) (*TableObjects, error)
 	// Topology returns the known nodes, pods and machines of the cluster.
 	Topology(ctx context.Context) (*Topology, error)
 	// Explain simulates a packet on a node, which may be left empty where there is only one.

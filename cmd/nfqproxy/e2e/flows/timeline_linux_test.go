@@ -1,13 +1,19 @@
 package flows
 
 import (
+	"bytes"
+	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	simreplay "github.com/nfqproxy/nfqproxy/datapath/sim/replay"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
@@ -91,5 +97,43 @@ func TestTimeline(t *testing.T) {
 	}
 	if code, stdout, stderr := e2etest.Run(t, nil, "timeline", "web", "--server", c.FlowAPI.URL); code != 0 || !strings.Contains(stdout, "removed "+removed.Endpoint) || !strings.Contains(stdout, first.ID) {
 		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	} // The flows before the change were decided by another table, which the daemon still has.
+	before := c.Records()[0].Generation
+	for generation, same := range map[uint64]bool{before: true, a.Generation: false} {
+		code, objects, stderr := e2etest.Run(t, nil, "objects", "--generation", strconv.FormatUint(generation, 10), "--node", "node-a", "--server", c.FlowAPI.URL)
+		if code != 0 {
+			t.Fatal(stderr)
+		}
+		compared, different := decideAgain(t, file, objects, before, c.Records())
+		if compared < 2 || same != (different == 0) {
+			t.Errorf("%d of %d flows of generation %d would be decided differently by the objects of generation %d:\n%s", different, compared, before, generation, objects)
+		}
 	}
+}
+
+// decideAgain decides node-a's records of a generation again, by a service table of other objects.
+func decideAgain(t *testing.T, file *lab.File, text string, generation uint64, records []*flow.Record) (compared, different int) {
+	t.Helper()
+	objects, err := manifest.LoadText("objects", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := control.NodeConfig{Name: "node-a"}
+	config.SetLab((*manifest.Lab)(file.Spec))
+	table, _ := control.Table(objects, config)
+	log, err := simreplay.NewLog(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Generation = generation
+	var lines bytes.Buffer
+	for _, r := range records {
+		if err := json.NewEncoder(&lines).Encode(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := log.Run(&lines, func(*simreplay.Difference) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return log.Summary().Compared, log.Summary().Different
 }

@@ -2,11 +2,13 @@ package observetest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -291,6 +293,24 @@ func (c *Cluster) Status(context.Context) ([]observe.Status, error) {
 // Tables implements [observe.Observer].
 func (c *Cluster) Tables(context.Context) ([]observe.Table, error) {
 	return []observe.Table{{Node: "node-a", Generation: 1}}, nil
+}
+
+// Objects implements [observe.Observer], for node-a and two generations.
+func (c *Cluster) Objects(_ context.Context, q observe.ObjectsQuery) (*observe.TableObjects, error) {
+	generation, service, err := q.Parse()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case q.Node == "":
+		return nil, &observe.Error{Status: http.StatusBadRequest, Field: "node", Message: "node is missing: each node has its own service table: want one of node-a, node-b"}
+	case generation > 2:
+		return nil, &observe.Error{Status: http.StatusNotFound, Field: "generation", Message: fmt.Sprintf("generation %d is not kept: node-a keeps the 2 newest, from 1", generation)}
+	}
+	return &observe.TableObjects{
+		Node: q.Node, Generation: cmp.Or(generation, 2), Built: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC),
+		YAML: "apiVersion: v1\nkind: Service\nmetadata:\n  name: " + cmp.Or(service.Name, "web") + "\n",
+	}, nil
 }
 
 // Topology implements [observe.Observer].

@@ -22,6 +22,7 @@ type Fake struct {
 	// Answers to the other questions.
 	ServicesAnswer observe.Services
 	TableAnswer    observe.Table
+	ObjectsAnswer  observe.TableObjects
 	StatsAnswer    observe.Stats
 	StatusAnswer   observe.Status
 	TopologyAnswer observe.Topology
@@ -198,6 +199,11 @@ func (f *Fake) Services(_ context.Context, q observe.ServiceQuery) (*observe.Ser
 // Tables returns TableAnswer.
 func (f *Fake) Tables(context.Context) ([]observe.Table, error) {
 	return []observe.Table{f.TableAnswer}, f.record(nil)
+}
+
+// Objects returns ObjectsAnswer.
+func (f *Fake) Objects(_ context.Context, q observe.ObjectsQuery) (*observe.TableObjects, error) {
+	return &f.ObjectsAnswer, f.record(q)
 }
 
 // Stats returns StatsAnswer.

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+)
+
+// objectsFlags are the flags of nfqproxy objects.
+type objectsFlags struct {
+	server     serverFlags
+	node       string
+	generation uint64
+}
+
+func newObjectsCommand(connect connector) *cobra.Command {
+	var f objectsFlags
+	cmd := &cobra.Command{
+		Use:   "objects [SERVICE]",
+		Short: "Print a daemon's service table, of now or earlier, as Kubernetes objects",
+		Long: `Print the service table of a node's daemon as Kubernetes objects: the Services, their
+EndpointSlices and the Node. With --generation the table is an earlier one: each change made a
+generation, flows carry its number, and "nfqproxy timeline" lists them. The daemon keeps the
+newest 1,024.
+
+The commands that take --objects make the same table of the objects, if they get the node's
+flags as well, for example --cluster-cidr. The objects have only what a table depends on: no
+selectors, and "elsewhere" as the zone or node of endpoints that are for others.
+
+SERVICE is NAMESPACE/NAME, or NAME in the namespace default. Without it the command prints all.`,
+		Example: `  nfqproxy objects > now.yaml
+  nfqproxy objects --generation 12 --node node-a > then.yaml
+  nfqproxy replay flows.jsonl --balance lc --objects then.yaml --cluster-cidr 10.244.0.0/16`,
+		Args:        atMost(1, "SERVICE"),
+		Annotations: ending(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return unlessClosed(cmd.Context(), blameFlag(cmd.Flags(), f.run(cmd, connect, args)))
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.Uint64Var(&f.generation, "generation", 0, "generation of the service table (default: the one in force)")
+	flags.StringVar(&f.node, "node", "", "node whose table is printed; required if the flow API is of several nodes")
+	f.server.add(cmd)
+	return cmd
+}
+
+func (f *objectsFlags) run(cmd *cobra.Command, connect connector, args []string) error {
+	q := observe.ObjectsQuery{Node: f.node}
+	if cmd.Flags().Changed("generation") {
+		q.Generation = strconv.FormatUint(f.generation, 10)
+	}
+	if len(args) > 0 {
+		if q.Service = args[0]; !strings.Contains(q.Service, "/") {
+			q.Service = "default/" + q.Service
+		}
+	}
+	if _, _, err := q.Parse(); err != nil {
+		return err
+	}
+	observer, err := f.server.observer(cmd.Context(), connect, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	o, err := observer.Objects(cmd.Context(), q)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "# Service table of node %s, generation %d, built %s\n%s", o.Node, o.Generation, o.Built.Format(time.RFC3339Nano), o.YAML)
+	return err
+}

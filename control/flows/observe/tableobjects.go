@@ -1,0 +1,85 @@
+package observe
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// ObjectsQuery selects a service table and what of it is wanted.
+type ObjectsQuery struct {
+	Node       string // may be empty where there is only one
+	Generation string // the number of the table; empty: the one in force
+	Service    string // NAMESPACE/NAME; empty: all
+}
+
+// TableObjects is a service table as Kubernetes objects.
+type TableObjects struct {
+	Node       string    `json:"node"`
+	Generation uint64    `json:"generation"`
+	Built      time.Time `json:"built"`
+	// YAML are the Services, their EndpointSlices and the Node, separated by lines with "---", from which the same
+	// table is made for this node. They have only what a service table depends on.
+	YAML string `json:"yaml"`
+}
+
+// Values returns the set fields as parameters of the flow API.
+func (q ObjectsQuery) Values() url.Values { return values(q) }
+
+// ObjectsQueryOf reads parameters of the flow API, as [FlowQueryOf] does.
+func ObjectsQueryOf(v url.Values) (ObjectsQuery, error) { return queryOf[ObjectsQuery](v) }
+
+// Parse returns the number of the generation, 0 for the one in force, and the Service; a zero name: all. The error
+// is an [*Error].
+func (q ObjectsQuery) Parse() (generation uint64, service decision.ServiceName, err error) {
+	if q.Generation != "" {
+		if generation, err = strconv.ParseUint(q.Generation, 10, 64); err != nil || generation == 0 {
+			return 0, service, badParameter("generation", "generation %q: want the number of a service table, from 1", q.Generation)
+		}
+	}
+	if q.Service != "" {
+		c := BalanceChange{Service: q.Service}
+		if service.Namespace, service.Name, err = c.Name(); err != nil {
+			return 0, service, err
+		}
+	}
+	return generation, service, nil
+}
+
+// Objects requests a service table.
+func (c *Client) Objects(ctx context.Context, q ObjectsQuery) (*TableObjects, error) {
+	return get[TableObjects](ctx, c, q.Values(), "table", "objects")
+}
+
+// Objects returns a service table of the node of the query.
+func (f *Fleet) Objects(ctx context.Context, q ObjectsQuery) (*TableObjects, error) {
+	m, err := f.one(q.Node, "each node has its own service table")
+	if err != nil {
+		return nil, err
+	}
+	return m.Observer.Objects(ctx, q)
+}
+
+// one returns the member of the name, or the only one without a name. why is added to the error if there are several.
+func (f *Fleet) one(node, why string) (Member, error) {
+	members, _ := f.all()
+	var nodes []string
+	switch {
+	case node != "":
+		nodes = []string{node}
+	case len(members) > 1:
+		return Member{}, &Error{http.StatusBadRequest, "node", "node is missing: " + why + ": want one of " + names(members)}
+	}
+	members, err := named(members, nodes)
+	switch {
+	case err != nil:
+		return Member{}, err
+	case len(members) == 0:
+		return Member{}, errNoNodes
+	}
+	return members[0], nil
+}
