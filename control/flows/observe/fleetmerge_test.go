@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -145,6 +147,38 @@ func TestFleetServices(t *testing.T) {
 		near := cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1e-9 })
 		if diff := cmp.Diff(want, got, near); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
+		}
+	}
+}
+
+// TestFleetChanges: the changes of all nodes are in one list, by their times, also of a service that another node
+// does not have. The nodes' own answers stay as they were.
+func TestFleetChanges(t *testing.T) {
+	f, fakes := newFleet(t, 3, observe.FleetOptions{})
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	service := func(name string, changes ...observe.Change) observe.Service {
+		return observe.Service{Service: "default/" + name, Namespace: "default", Name: name, Family: "IPv4", Changes: changes}
+	}
+	first := observe.Change{Node: "node-a", Time: at(1), Generation: 7, FirstFlow: &observe.ChangeFlow{ID: "a-1", Time: at(2)}}
+	fakes[0].ServicesAnswer.Services = []observe.Service{service("web", first, observe.Change{Node: "node-a", Time: at(5), Generation: 8})}
+	fakes[1].ServicesAnswer.Services = []observe.Service{service("api", observe.Change{Node: "node-b", Time: at(9), Generation: 4}), service("web", observe.Change{Node: "node-b", Time: at(3), Generation: 3}, observe.Change{Node: "node-b", Time: at(5), Generation: 4})}
+	fakes[2].ServicesAnswer.Services = []observe.Service{service("web")}
+	for range 2 {
+		got, err := f.Services(t.Context(), observe.ServiceQuery{Changes: true})
+		if err != nil || len(got.Services) != 2 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		var order []string
+		for _, s := range got.Services {
+			for _, c := range s.Changes {
+				order = append(order, fmt.Sprintf("%s %s %d", s.Name, c.Node, c.Generation))
+			}
+		}
+		if want := []string{"api node-b 4", "web node-a 7", "web node-b 3", "web node-a 8", "web node-b 4"}; !slices.Equal(order, want) {
+			t.Errorf("got %q, want %q", order, want)
+		}
+		if c := got.Services[1].Changes[0]; !reflect.DeepEqual(c, first) {
+			t.Errorf("got %+v, want %+v", c, first)
 		}
 	}
 }

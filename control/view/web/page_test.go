@@ -139,7 +139,6 @@ func TestServices(t *testing.T) {
 	p.WaitFor("an error", "document.querySelector('.service .problem')?.textContent.startsWith('Service shop/nobody not found')")
 }
 
-// TestNoFlows: where there was no flow yet, the page shows how to make one, and which shares to expect.
 // TestChangesOfAService: what the table changed is on the time line and in a list, and its objects are
 // to be seen.
 func TestChangesOfAService(t *testing.T) {
@@ -167,6 +166,15 @@ func TestChangesOfAService(t *testing.T) {
 	}}))
 	texts = append([]string{"shop/cart-1 receives flows again; shop/cart-3 receives no new flows: " + exclusion("terminating")}, texts...)
 	p.WaitFor("the change after that", listed())
+	at := func(ms int) time.Time { return now.Add(time.Duration(ms) * time.Millisecond) }
+	received, inForce, two := at(0), at(30), uint64(2)
+	f.setChanges("shop/cart:http", []observe.Change{{
+		Node: "node-a", Time: at(1), Generation: 5, Received: &received, InForce: &inForce, FirstFlow: &observe.ChangeFlow{ID: "a-7", Time: at(250), Verdict: "dnat"},
+		Endpoints: []observe.EndpointChange{{Endpoint: "10.0.0.3:80", Pod: "shop/cart-3", Change: observe.EndpointRemoved, LastFlow: &observe.ChangeFlow{ID: "a-6", Time: at(-20)}, Open: &two}},
+	}})
+	p.WaitFor("how long it took", `document.querySelector('.changes .progress')?.textContent === 'node-a: in force after 30 ms, first flow after 250 ms, last flow to shop/cart-3 20 ms before, 2 connections to it still open'
+		&& document.querySelector('.changes .progress a').getAttribute('href') === '#/flows/a-7'`)
+	f.setChanges("shop/cart:http", append(changes, observe.Change{Time: time.Now(), Generation: 4, Settings: true}))
 	p.WaitFor("a mark on the time line, and none for what was before", `(document.querySelector('.timeline-box .marks').getAttribute('d').match(/M/g) ?? []).length === 1`)
 	p.Click(".yaml summary")
 	p.WaitFor("the objects", `/kind: Service\n[^]*name: cart[^]*---\n[^]*kind: EndpointSlice/.test(document.querySelector('.yaml pre').textContent)`)
@@ -186,6 +194,7 @@ func exclusion(code string) string {
 	return ""
 }
 
+// TestNoFlows: where there was no flow yet, the page shows how to make one, and which shares to expect.
 func TestNoFlows(t *testing.T) {
 	f := newFake(t, newWorld(t, 17), 0)
 	p := open(t, f, "")

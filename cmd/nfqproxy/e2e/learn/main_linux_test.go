@@ -2,6 +2,9 @@
 package learn
 
 import (
+	"flag"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli"
@@ -16,5 +19,9 @@ type tests struct{ m *testing.M }
 
 func (t tests) Run() int {
 	defer webtest.Close()
+	// A proof waits for more than half of its time.
+	if err := flag.Set("test.parallel", strconv.Itoa(min(3*runtime.NumCPU(), 12))); err != nil {
+		panic(err)
+	}
 	return t.m.Run()
 }

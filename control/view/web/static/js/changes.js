@@ -1,7 +1,7 @@
 // What the service table changed of a service port, as a list and as marks on its time line.
 
 import { h } from './dom.js';
-import { clock, plural } from './format.js';
+import { clock, plural, seconds } from './format.js';
 import { exclusions } from './words.js';
 
 const SHOWN = 5; // the newest; the others are folded
@@ -30,10 +30,30 @@ export function sentence(change) {
   return list.join('; ');
 }
 
+/** progress are the times after the beginning of a change, on its node: when its table was in force, the first flow
+ * that obeyed it, and what was left of endpoints without new flows. */
+function progress(change) {
+  const start = Date.parse(change.changed ?? change.received ?? change.time);
+  const after = (time) => {
+    const s = (Date.parse(time) - start) / 1000;
+    return s < 0 ? `${seconds(-s)} before` : `after ${s === 0 ? '< 1 ms' : seconds(s)}`;
+  };
+  const list = [];
+  if (change.inForce) list.push([`in force ${after(change.inForce)}`]);
+  const flow = (text, f) => list.push([text, h('a', { href: `#/flows/${encodeURIComponent(f.id)}` }, after(f.time))]);
+  if (change.firstFlow) flow('first flow ', change.firstFlow);
+  for (const e of change.endpoints ?? []) {
+    if (e.lastFlow) flow(`last flow to ${name(e)} `, e.lastFlow);
+    if (e.closed) list.push([`its last connection closed ${after(e.closed)}`]);
+    else if (e.open) list.push([`${plural(e.open, 'connection')} to it still open`]);
+  }
+  return list.length > 0 && h('small', { class: 'progress' }, change.node && `${change.node}: `, list.flatMap((x, i) => i > 0 ? [', ', ...x] : x));
+}
+
 /** changeList lists the changes, the newest first. */
 export function changeList(changes, open) {
   if (!changes?.length) return null;
-  const item = (c) => h('li', null, h('time', { datetime: c.time, title: `table generation ${c.generation}` }, clock(c.time).slice(0, 8)), ' ', h('span', null, sentence(c)));
+  const item = (c) => h('li', null, h('time', { datetime: c.time, title: `table generation ${c.generation}` }, clock(c.time).slice(0, 8)), ' ', h('span', null, sentence(c)), progress(c));
   const [first, rest] = [changes.toReversed().slice(0, SHOWN), changes.toReversed().slice(SHOWN)];
   return h('div', { class: 'changes' }, h('h3', null, 'Changes of the service table'), h('ol', null, first.map(item)),
     rest.length > 0 && h('details', { open }, h('summary', null, `${plural(rest.length, 'earlier change')}`), h('ol', null, rest.map(item))));
