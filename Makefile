@@ -25,7 +25,7 @@ need-go:
 # The race detector requires a C compiler; the program itself does not.
 RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: need-go build $(PLATFORMS:%=build-%) image image-lab release release-test demo peers bench-peers manifests chart check test test-live test-simulator test-packing soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
+.PHONY: need-go build $(PLATFORMS:%=build-%) image image-lab release release-test demo peers bench-peers manifests chart check test test-live test-plain test-packing soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
 
 # A static binary that needs no other program at run time. With grpc's trace pages the linker would
 # keep all methods of all types: 73 MB instead of 44. It depends on the sources, Go and the version only:
@@ -187,23 +187,26 @@ check: need-go
 # stays untested; with CI=true they fail.
 test: need-go
 	@skipped=$$(mktemp); trap 'rm -f "$$skipped"' EXIT; code=0; export NFQPROXY_SKIPPED=$$skipped; \
-	$(MAKE) --no-print-directory -k -j2 test-live test-simulator test-packing || code=$$?; \
+	$(MAKE) --no-print-directory -k -j2 test-live test-plain test-packing || code=$$?; \
 	if [ -s "$$skipped" ]; then echo "Skipped, because this machine lacks something:"; sort -u "$$skipped"; fi; \
 	exit $$code
 
-# Tests often wait: one package more than there are processors runs at once, and the simulator's beside
-# them. The race detector does not pause at the end of a process.
-AT_ONCE := $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1 )))
+# What is tested without the race detector: the simulator has no goroutines, and its tests take three times as long with
+# it; the tests of the commands and of the course start thousands of processes, each of which starts four times as slowly
+# with it. What these run is tested with the race detector by the other packages.
+PLAIN := /(datapath/sim|cmd/nfqproxy/(cli|e2e/learn)|deploy/(experiment|helm|kubernetes|krew|labs)|docs|bench)(/|$$)
+
+# As many packages as there are processors run at once, and one of test-plain. The race detector does not pause at the
+# end of a process.
 test-live: need-go
-	@GORACE=atexit_sleep_ms=0 $(GO) test $(RACE) -p $(AT_ONCE) -count=1 -timeout 60m $$($(GO) list ./... | grep -v /datapath/sim/)
+	@GORACE=atexit_sleep_ms=0 $(GO) test $(RACE) -count=1 -timeout 60m $$($(GO) list ./... | grep -vE '$(PLAIN)')
 
 # What packs images and packages is a module of its own.
 test-packing: need-go
 	@cd deploy/release && $(GO) test -count=1 ./...
 
-# The simulator has no goroutines, and its tests take a third of the time without the race detector.
-test-simulator: need-go
-	@$(GO) test -p 1 -count=1 -timeout 60m ./datapath/sim/...
+test-plain: need-go
+	@$(GO) test -p 1 -count=1 -timeout 60m $$($(GO) list ./... | grep -E '$(PLAIN)')
 	@$(MAKE) --no-print-directory fuzz
 
 # Continuous connections while endpoints and services change: none may fail, and the daemons'

@@ -164,12 +164,12 @@ func (w *work) withRight(ctx context.Context, step *learn.Step, line string, hel
 }
 
 // plainWord matches what means nothing to a shell.
-var plainWord = regexp.MustCompile(`^[\pL\pN ._:/%@+,=-]*$`)
+var plainWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\pL\pN ._:/%@+,=-]*$`) })
 
 // shellWord is a text as a shell takes it, in one line.
 func shellWord(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
-	if plainWord.MatchString(text) {
+	if plainWord().MatchString(text) {
 		return text
 	}
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
