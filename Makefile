@@ -192,10 +192,10 @@ test: need-go
 	exit $$code
 
 # What is tested without the race detector: the simulator has no goroutines, and its tests take three times as long with
-# it; the tests of the commands, of the course and most end-to-end tests start thousands of processes, each of which
-# starts four times as slowly with it. The packages that these are made of are tested with it, and the daemons of
-# e2e/daemon and e2e/serving.
-PLAIN := /(datapath/sim|cmd/nfqproxy/(cli|e2e/(apiserver|flows|hostrules|labs|learn))|deploy/(experiment|helm|kubernetes|krew|labs)|docs|bench)(/|$$)
+# it; the tests of views drive a browser; those of the commands, of the course and most end-to-end tests start thousands
+# of processes, each of which starts four times as slowly with it. The packages that these are made of are tested with
+# it, and the daemons of e2e/daemon and e2e/serving.
+PLAIN := /(datapath/sim|control/view|cmd/nfqproxy/(cli|e2e/(apiserver|flows|hostrules|labs|learn))|deploy/(experiment|helm|kubernetes|krew|labs)|docs|bench)(/|$$)
 
 # As many packages as there are processors run at once, and one of test-plain. The race detector does not pause at the
 # end of a process.

@@ -71,7 +71,7 @@ func (f *fake) polled(p *page, more int) {
 		return n
 	}
 	before := count()
-	for end := time.Now().Add(time.Minute); count() < before+more; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); count() < before+more; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			p.Fatalf("%d requests for active services, want %d", count()-before, more)
 		}
