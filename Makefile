@@ -25,7 +25,7 @@ need-go:
 # The race detector requires a C compiler; the program itself does not.
 RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: need-go build $(PLATFORMS:%=build-%) image image-lab release release-test demo peers bench-peers manifests chart check test test-live test-plain test-packing soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
+.PHONY: need-go build $(PLATFORMS:%=build-%) image image-lab release release-test demo peers bench-peers manifests chart check test test-live test-plain test-course test-packing soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
 
 # A static binary that needs no other program at run time. With grpc's trace pages the linker would
 # keep all methods of all types: 73 MB instead of 44. It depends on the sources, Go and the version only:
@@ -187,6 +187,7 @@ check: need-go
 # stays untested; with CI=true they fail.
 test: need-go
 	@skipped=$$(mktemp); trap 'rm -f "$$skipped"' EXIT; code=0; export NFQPROXY_SKIPPED=$$skipped; \
+	$(MAKE) --no-print-directory test-course || code=$$?; \
 	$(MAKE) --no-print-directory -k -j2 test-live test-plain test-packing || code=$$?; \
 	if [ -s "$$skipped" ]; then echo "Skipped, because this machine lacks something:"; sort -u "$$skipped"; fi; \
 	exit $$code
@@ -195,12 +196,17 @@ test: need-go
 # it; the tests of views drive a browser; those of the commands, of the course and most end-to-end tests start thousands
 # of processes, each of which starts four times as slowly with it. The packages that these are made of are tested with
 # it, and the daemons of e2e/daemon and e2e/serving.
-PLAIN := /(datapath/sim|control/view|cmd/nfqproxy/(cli|e2e/(apiserver|flows|hostrules|labs|learn))|deploy/(experiment|helm|kubernetes|krew|labs)|docs|bench)(/|$$)
+COURSE := /cmd/nfqproxy/e2e/learn$$
+PLAIN := /(datapath/sim|control/view|cmd/nfqproxy/(cli|e2e/(apiserver|flows|hostrules|labs))|deploy/(experiment|helm|kubernetes|krew|labs)|docs|bench)(/|$$)
 
 # As many packages as there are processors run at once, and one of test-plain. The race detector does not pause at the
 # end of a process.
 test-live: need-go
-	@GORACE=atexit_sleep_ms=0 $(GO) test $(RACE) -count=1 -timeout 60m $$($(GO) list ./... | grep -vE '$(PLAIN)')
+	@GORACE=atexit_sleep_ms=0 $(GO) test $(RACE) -count=1 -timeout 60m $$($(GO) list ./... | grep -vE '$(PLAIN)|$(COURSE)')
+
+# The course's proofs run six labs at once: nothing else runs beside them.
+test-course: need-go
+	@$(GO) test -count=1 -timeout 60m ./cmd/nfqproxy/e2e/learn
 
 # What packs images and packages is a module of its own.
 test-packing: need-go

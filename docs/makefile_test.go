@@ -60,7 +60,7 @@ test) echo "datapath: TestA: nft is not installed" >>"$NFQPROXY_SKIPPED"; echo r
 version) echo go version go1.26.8 linux/amd64;;
 esac`)
 		stdout, stderr, got := makeWith(t, program, "test")
-		const want = "ran\nran\nran\nSkipped, because this machine lacks something:\ndatapath: TestA: nft is not installed\n"
+		const want = "ran\nran\nran\nran\nSkipped, because this machine lacks something:\ndatapath: TestA: nft is not installed\n"
 		if got != code || stdout != want {
 			t.Errorf("%s: exit code %d, want %d; %q, %q", script, got, code, stdout, stderr)
 		}
