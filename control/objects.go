@@ -180,7 +180,7 @@ func sliceObjects(ports []*decision.ServicePort, n *decision.Node) (list []*disc
 	return list
 }
 
-// sliceKey tells slices of a service port apart.
+// sliceKey is what all endpoints of an EndpointSlice of a service port have in common.
 type sliceKey struct {
 	family decision.Family
 	port   uint16

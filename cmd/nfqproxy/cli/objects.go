@@ -45,7 +45,7 @@ SERVICE is NAMESPACE/NAME, or NAME in the namespace default. Without it the comm
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.Uint64Var(&f.generation, "generation", 0, "generation of the service table (default: the one in force)")
-	flags.StringVar(&f.node, "node", "", "node whose table is printed; required if the flow API is of several nodes")
+	flags.StringVar(&f.node, "node", "", "print the table of this node (required where the flow API has several nodes)")
 	f.server.add(cmd)
 	return cmd
 }

@@ -67,6 +67,14 @@ func (w *writer) document(kind schema.GroupVersionKind, object any) error {
 			delete(fields, "status")
 		}
 	}
+	if spec, ok := fields["spec"].(map[string]any); ok {
+		ports, _ := spec["ports"].([]any)
+		for _, p := range ports {
+			if port, ok := p.(map[string]any); ok && port["targetPort"] == int64(0) { // not known
+				delete(port, "targetPort")
+			}
+		}
+	}
 	text, err := yaml.Marshal(fields)
 	if err != nil {
 		return err
