@@ -157,7 +157,7 @@ func TestFleetChanges(t *testing.T) {
 	f, fakes := newFleet(t, 3, observe.FleetOptions{})
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	service := func(name string, changes ...observe.Change) observe.Service {
-		return observe.Service{Service: "default/" + name, Namespace: "default", Name: name, Family: "IPv4", Changes: changes}
+		return observe.Service{Service: "default/" + name, Namespace: "default", Name: name, Family: "IPv4", Changes: slices.Grow(changes, 10)}
 	}
 	first := observe.Change{Node: "node-a", Time: at(1), Generation: 7, FirstFlow: &observe.ChangeFlow{ID: "a-1", Time: at(2)}}
 	fakes[0].ServicesAnswer.Services = []observe.Service{service("web", first, observe.Change{Node: "node-a", Time: at(5), Generation: 8})}
