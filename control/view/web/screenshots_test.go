@@ -37,9 +37,11 @@ func TestScreenshots(t *testing.T) {
 	for _, screen := range screens {
 		t.Run(screen.name, func(t *testing.T) {
 			f := newFake(t, newWorld(t, 7), 12)
+			now := time.Now()
+			at := func(ms int) time.Time { return now.Add(time.Duration(ms) * time.Millisecond) }
 			f.changes = map[string][]observe.Change{"shop/cart:http": {
-				{Time: time.Now().Add(-20 * time.Minute), Generation: 41, Endpoints: []observe.EndpointChange{{Endpoint: "10.244.2.11:8080", Pod: "shop/cart-5b8f-l2m6x", Change: observe.EndpointAdded, Excluded: "not-ready"}}},
-				{Time: time.Now().Add(8 * time.Second), Generation: 42, Endpoints: []observe.EndpointChange{{Endpoint: "10.244.2.11:8080", Pod: "shop/cart-5b8f-l2m6x", Change: observe.EndpointUsable}}},
+				{Node: "node-a", Time: at(-20 * 60_000), Generation: 41, Endpoints: []observe.EndpointChange{{Endpoint: "10.244.2.11:8080", Pod: "shop/cart-5b8f-l2m6x", Change: observe.EndpointAdded, Excluded: "not-ready"}}},
+				{Node: "node-a", Time: at(8000), Received: new(at(8000)), InForce: new(at(8004)), FirstFlow: &observe.ChangeFlow{ID: "node-a-7", Time: at(8190)}, Generation: 42, Endpoints: []observe.EndpointChange{{Endpoint: "10.244.2.11:8080", Pod: "shop/cart-5b8f-l2m6x", Change: observe.EndpointUsable}}},
 			}}
 			p := open(t, f, "#token="+token)
 			p.Run(emulation.SetDeviceMetricsOverride(screen.width, screen.height, screen.scale, screen.width < 500),
