@@ -89,7 +89,7 @@ type Step struct {
 	Hold *Hold `yaml:"hold"`
 	// Question has to be answered; nil: none.
 	Question *Question `yaml:"question"`
-	// Checks have to be met all at once.
+	// Checks have to be met all at once. A check sends requests only while those before it are met.
 	Checks []*Check `yaml:"checks"`
 	Hints  []string `yaml:"hints"` // each says more than the one before
 	// Solution are lines for the student's shell.

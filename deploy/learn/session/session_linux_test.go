@@ -184,6 +184,24 @@ func TestRequestsOfChecks(t *testing.T) {
 	s.awaits("the end of the step", func(l *observe.Lesson) bool { s.Active(); return l.Step == 1 })
 }
 
+// A check sends no request before the checks ahead of it are met.
+func TestRequestsInOrder(t *testing.T) {
+	steps := "- name: mend\n  checks:\n  - run: {on: shell, script: test -e go.txt}\n  - request: {from: shell, to: 'http://10.96.0.81/', by: web-a}\n" + task("true")
+	s := start(t, courseOf(t, unit{steps: steps}), "1.1")
+	const failed = "it failed: "
+	if got := s.do("check", ""); !strings.Contains(got, "is answered by web-a\n") || strings.Contains(got, failed) {
+		t.Errorf("check: %s", got)
+	}
+	s.run("touch go.txt")
+	if got := s.do("check", ""); !strings.Contains(got, failed) {
+		t.Errorf("check, with the file: %s", got)
+	}
+	s.run("rm go.txt")
+	if got := s.do("check", ""); strings.Contains(got, failed) {
+		t.Errorf("check, without the file: %s", got)
+	}
+}
+
 // holding is a step that holds a packet, for a prediction.
 const holding = `- name: predict
   hold: {flow: {service: default/web, source: shell}, show: [draw, service]}

@@ -61,8 +61,10 @@ func notify(c chan struct{}) {
 	}
 }
 
-// evaluate evaluates the checks of the step under way, those that send requests only if that is due or all are wanted, and
-// passes the step if they are met. busy: the student did something since the last requests.
+// evaluate evaluates the checks of the step under way in their order, those that send requests only if that is due or all
+// are wanted, and passes the step if they are met. No request is sent before the checks ahead of it are met: a connection
+// of a check must not be open while the student writes the rule that is to drop it. busy: the student did something since
+// the last requests.
 func (s *Session) evaluate(ctx context.Context, w *work, all bool, busy *bool) {
 	w.evaluating.Lock()
 	defer w.evaluating.Unlock()
@@ -79,6 +81,10 @@ func (s *Session) evaluate(ctx context.Context, w *work, all bool, busy *bool) {
 	met, sent := true, false
 	for i, c := range step.Checks {
 		results[i] = before[i]
+		if c.Sends() && !met {
+			results[i].Met, results[i].Detail = false, ""
+			continue
+		}
 		if c.Sends() && !due {
 			met = met && before[i].Met
 			continue
