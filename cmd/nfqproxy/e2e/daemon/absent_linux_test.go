@@ -44,7 +44,7 @@ func serves(c *e2etest.Cluster, tries int) {
 	for _, s := range served {
 		var err error
 		for range tries {
-			if err = answers(c, s.from, s.network, s.to, s.pod); err == nil {
+			if err = answers(c, s.from, s.network, s.to, s.pod, tries > 1); err == nil {
 				break
 			}
 		}
@@ -57,14 +57,14 @@ func serves(c *e2etest.Cluster, tries int) {
 	}
 }
 
-// answers makes a flow and checks which pod answers.
-func answers(c *e2etest.Cluster, from, network, to, pod string) error {
+// answers makes a flow and checks which pod answers. A datagram that may be lost is not waited for long.
+func answers(c *e2etest.Cluster, from, network, to, pod string, lossy bool) error {
 	conn, err := c.TryDial(from, network, e2etest.AnyPort, to)
 	if err != nil {
 		return err
 	}
 	patience := e2etest.Patience
-	if network == "udp" {
+	if network == "udp" && lossy {
 		patience = 2 * time.Second
 	}
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {

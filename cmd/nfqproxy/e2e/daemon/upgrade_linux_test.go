@@ -27,7 +27,7 @@ func during(c *e2etest.Cluster, f func()) (answered int) {
 		s := &served[i]
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				err := answers(c, s.from, s.network, s.to, s.pod)
+				err := answers(c, s.from, s.network, s.to, s.pod, false)
 				mu.Lock()
 				if answered++; err != nil {
 					c.T.Errorf("%s from %s to %s: %v", s.network, s.from, s.to, err)

@@ -34,10 +34,7 @@ func TestBalance(t *testing.T) {
 	open := make(map[string][]net.Conn)
 	dial := func() string {
 		t.Helper()
-		conn, err := dialBriefly(c, "shell", "10.96.0.1:80")
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.1:80")
 		pod := c.Ask(conn).Pod
 		open[pod] = append(open[pod], conn)
 		return pod
@@ -125,11 +122,7 @@ func TestBalanceScript(t *testing.T) {
 	c := e2etest.Up(t, file, lab.Options{Arguments: []string{"-v"}})
 	dial := func() string {
 		t.Helper()
-		conn, err := dialBriefly(c, "shell", "10.96.0.1:80")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c.Ask(conn).Pod
+		return c.Ask(c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.1:80")).Pod
 	}
 	evidence := func(text string) *flow.Record {
 		t.Helper()

