@@ -159,13 +159,13 @@ func init() {
 	})
 }
 
-// decodeTime reads struct xt_time_info.
+// decodeTime reads struct xt_time_info. Bit 0 of its sets stands for no day.
 func decodeTime(r raw) (Match, bool) {
 	const kernelZone, contiguous = 1, 2 // XT_TIME_LOCAL_TZ, XT_TIME_CONTIGUOUS
 	begin, end, flags := r.u32(0), r.u32(4), r.u8(21)
 	return Time{
 		Begin: Condition[uint32]{Given: begin != 0, Value: begin}, End: Condition[uint32]{Given: true, Value: end},
-		From: r.u32(8), To: r.u32(12), MonthDays: r.u32(16), WeekDays: r.u8(20),
+		From: r.u32(8), To: r.u32(12), MonthDays: r.u32(16) & AllMonthDays, WeekDays: r.u8(20) & AllWeekDays,
 		KernelZone: flags&kernelZone != 0, Contiguous: flags&contiguous != 0,
 	}, flags < 4 && r.u32(8) <= endOfDay && r.u32(12) <= endOfDay
 }
