@@ -1,9 +1,7 @@
 package experiment
 
 import (
-	"bytes"
 	"fmt"
-	"html/template"
 	"math"
 	"path/filepath"
 	"slices"
@@ -61,24 +59,19 @@ func errorOf(m *Metric, simulated, live float64) string {
 
 // Write writes the comparison, as text and as a page, into the directory with those of both.
 func (b *Both) Write(dir string) error {
-	var page bytes.Buffer
-	incomplete := []string{}
+	p := newPage(b.Live.Name, b.Live.Title)
 	for _, r := range []*Results{b.Simulated, b.Live} {
 		if r.Missing > 0 {
-			incomplete = append(incomplete, fmt.Sprintf("Incomplete: %d runs are missing (%s).", r.Missing, r.Run.Backend))
+			p.put("<p><strong>Incomplete: %d runs are missing (%s).</strong></p>\n", r.Missing, r.Run.Backend)
 		}
 	}
-	err := reportPage.ExecuteTemplate(&page, "both", struct {
-		*Both
-		Name, Title, Text string
-		Table             *Table
-		Incomplete        []string
-		Charts            []template.HTML
-	}{b, b.Live.Name, b.Live.Title, string(b.Live.File), b.Table(), incomplete, interleave(b.Simulated.timelines(", simulated"), b.Live.timelines(", live"))})
-	if err != nil {
-		return err
-	}
-	if err := writeFile(filepath.Join(dir, FileReport), page.Bytes()); err != nil {
+	p.put("<p>The same file, simulated and live: in a lab on one machine, with a real kernel and real connections.</p>\n")
+	p.table(b.Table())
+	p.put("<p><a href=\"%s/%s\">All results of the simulation</a>, <a href=\"%s/%[2]s\">of the live runs</a></p>\n", DirSimulated, FileReport, DirLive)
+	p.heading("Over time")
+	p.charts(interleave(b.Simulated.timelines(", simulated"), b.Live.timelines(", live")))
+	page := p.end(b.Live.File, &b.Simulated.Run, &b.Live.Run)
+	if err := writeFile(filepath.Join(dir, FileReport), page); err != nil {
 		return err
 	}
 	return writeFile(filepath.Join(dir, FileTable), []byte(b.Table().Text()))

@@ -1,10 +1,7 @@
 package experiment
 
 import (
-	"bytes"
-	_ "embed"
 	"fmt"
-	"html/template"
 	"slices"
 	"time"
 
@@ -12,11 +9,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/traffic"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment/chart"
 )
-
-//go:embed report.html
-var reportText string
-
-var reportPage = template.Must(template.New("report").Parse(reportText))
 
 // timeline is a chart over time.
 type timeline struct {
@@ -44,7 +36,7 @@ func share(count func(*traffic.Window) int) func(*traffic.Window) float64 {
 var bars = []string{"connect_p99", "connect_p999", "response_mean", "refused", "broken", "remapped"}
 
 // Report is the page with all results. It loads nothing.
-func (r *Results) Report() ([]byte, error) {
+func (r *Results) Report() []byte {
 	rows := r.Summary()
 	all := &Table{Head: append([]string{"metric"}, r.Algorithms...)}
 	for i := range Metrics {
@@ -55,30 +47,39 @@ func (r *Results) Report() ([]byte, error) {
 		}
 		all.Rows = append(all.Rows, cells)
 	}
-	var b bytes.Buffer
-	err := reportPage.Execute(&b, struct {
-		*Results
-		Table, All, Costs *Table
-		Metrics           []Metric
-		Charts            []template.HTML
-		Text              string
-	}{r, r.Table(), all, r.costTable(), Metrics, append(r.timelines(""), r.bars(rows)...), string(r.File)})
-	return b.Bytes(), err
+	p := newPage(r.Name, r.Title)
+	if r.Missing > 0 {
+		p.put("<p><strong>Incomplete: %d runs are missing.</strong></p>\n", r.Missing)
+	}
+	p.table(r.Table())
+	p.heading("Over time")
+	p.dim("Lines are means of all runs, bands are 95% confidence intervals.")
+	p.charts(append(r.timelines(""), r.bars(rows)...))
+	p.heading("All metrics")
+	p.table(all)
+	p.put("<dl>")
+	for i := range Metrics {
+		p.put("<dt><strong>%s</strong></dt><dd>%s</dd>", Metrics[i].Title, Metrics[i].Meaning)
+	}
+	p.put("</dl>\n")
+	p.heading("Time of a decision on this machine")
+	p.table(r.costTable())
+	p.dim("The only results that depend on the machine.")
+	return p.end(r.File, &r.Run)
 }
 
 // timelines are the charts over time; suffix is appended to their titles.
-func (r *Results) timelines(suffix string) (all []template.HTML) {
+func (r *Results) timelines(suffix string) (svgs []string) {
 	for _, t := range timelines {
 		if lines, zero := r.lines(t.of); t.always || !zero {
-			svg := chart.Lines(t.title+suffix, "seconds", t.y, lines)
-			all = append(all, template.HTML(svg)) //nolint:gosec // package chart escapes texts
+			svgs = append(svgs, chart.Lines(t.title+suffix, "seconds", t.y, lines))
 		}
 	}
-	return all
+	return svgs
 }
 
 // bars are the charts of metrics.
-func (r *Results) bars(rows []Row) (all []template.HTML) {
+func (r *Results) bars(rows []Row) (svgs []string) {
 	for _, name := range bars {
 		m := metric(name)
 		var list []chart.Bar
@@ -87,11 +88,10 @@ func (r *Results) bars(rows []Row) (all []template.HTML) {
 			list = append(list, chart.Bar{Name: row.Algorithm, Number: i, Y: v.Mean * m.Scale, Low: max(v.Mean-v.Half, 0) * m.Scale, High: (v.Mean + v.Half) * m.Scale})
 		}
 		if slices.ContainsFunc(list, func(b chart.Bar) bool { return b.Y != 0 }) {
-			svg := chart.Bars(m.Meaning, m.Title, list)
-			all = append(all, template.HTML(svg)) //nolint:gosec // package chart escapes texts
+			svgs = append(svgs, chart.Bars(m.Meaning, m.Title, list))
 		}
 	}
-	return all
+	return svgs
 }
 
 // lines are the means of a quantity over the cells of each algorithm, with confidence intervals. zero: all

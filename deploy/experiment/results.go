@@ -64,17 +64,13 @@ func Open(dir string) (*Results, error) {
 
 // Write writes the results into a directory.
 func (r *Results) Write(dir string) error {
-	report, err := r.Report()
-	if err != nil {
-		return err
-	}
 	summary, err := json.MarshalIndent(r.Summary(), "", " ")
 	if err != nil {
 		return err
 	}
 	for name, data := range map[string][]byte{
 		FileRuns: r.RunsCSV(), FileWindows: r.WindowsCSV(), FileChanges: r.ChangesCSV(), FileCosts: r.costsCSV(),
-		FileSummary: append(summary, '\n'), FileTable: []byte(r.Table().Text()), FileLaTeX: []byte(r.Table().LaTeX()), FileReport: report,
+		FileSummary: append(summary, '\n'), FileTable: []byte(r.Table().Text()), FileLaTeX: []byte(r.Table().LaTeX()), FileReport: r.Report(),
 	} {
 		if err := writeFile(filepath.Join(dir, name), data); err != nil {
 			return err
