@@ -122,7 +122,7 @@ func (f *doctorFlags) ofRules(stdin io.Reader) (found []diagnose.Finding, err er
 		if err != nil {
 			return nil, fmt.Errorf("--rules: %w", err)
 		}
-		of, err := diagnose.ExamineRules(d)
+		of, err := diagnose.ExamineRules([]*iptables.Dump{d})
 		if err != nil {
 			return nil, fmt.Errorf("--rules %s: %w", path, err)
 		}

@@ -229,7 +229,7 @@ func hostRules(stdin io.Reader, name string, t *decision.Table) (*hostnat.Rules,
 	for _, a := range t.Node().Addresses {
 		known.AddAddress("eth0", netip.PrefixFrom(a, a.BitLen()))
 	}
-	host, _ := netfilter.GuessHost(d, known, nil)
+	host, _ := netfilter.GuessHost([]*iptables.Dump{d}, known, nil)
 	r, err := hostnat.Compile([]hostnat.Table{{Name: name, Dump: d}}, host)
 	if err != nil {
 		return nil, fmt.Errorf("--host-rules %s: %w", name, err)

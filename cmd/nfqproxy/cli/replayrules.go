@@ -30,9 +30,9 @@ func (f *replayFlags) ruleDecider(stdin io.Reader, stderr io.Writer, draws *rand
 		if rules.Machines[family] != nil {
 			return nil, fmt.Errorf("--rules %s: second dump of %s: give one dump per family", name, family)
 		}
-		host, guesses := netfilter.GuessHost(dump, known, nil)
+		host, guesses := netfilter.GuessHost([]*iptables.Dump{dump}, known, nil)
 		guessed = append(guessed, guesses...)
-		if rules.Machines[family], err = netfilter.New(dump, nil, host, netfilter.Options{}); err != nil {
+		if rules.Machines[family], err = netfilter.New([]*iptables.Dump{dump}, nil, host, netfilter.Options{}); err != nil {
 			return nil, fmt.Errorf("--rules %s: %w", name, err)
 		}
 	}

@@ -117,8 +117,8 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout io.Writer
 	if err := f.knownDevice(known); err != nil {
 		return err
 	}
-	host, guesses := netfilter.GuessHost(d, known, &p)
-	m, err := netfilter.New(d, sets, host, netfilter.Options{Assume: assume, AllRules: f.allRules})
+	host, guesses := netfilter.GuessHost([]*iptables.Dump{d}, known, &p)
+	m, err := netfilter.New([]*iptables.Dump{d}, sets, host, netfilter.Options{Assume: assume, AllRules: f.allRules})
 	if err != nil {
 		return fmt.Errorf("--rules %s: %w", f.rules, err)
 	}

@@ -14,12 +14,13 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 )
 
-// ExamineRules looks at the iptables rules of a node, of one address family: whether kube-proxy's are consistent,
+// ExamineRules looks at the iptables rules of a node, of one address family (one dump, or those of both back ends): whether kube-proxy's are consistent,
 // and whether other rules drop connections to services. An error is about rules that cannot be simulated.
 //
 // Connections start at a pod of the node, if the rules show the pods' prefix, and at the node itself. They go to the
 // cluster IPs of 100 service ports at most: rules of others seldom tell services apart.
-func ExamineRules(d *iptables.Dump) ([]Finding, error) {
+func ExamineRules(dumps []*iptables.Dump) ([]Finding, error) {
+	d := dumps[0]
 	n := audit.Read(d)
 	var found []Finding
 	add := func(code Code, list []audit.Issue, do string) {
@@ -41,8 +42,8 @@ func ExamineRules(d *iptables.Dump) ([]Finding, error) {
 
 // droppedByOthers finds rules that are not kube-proxy's and that drop connections to services.
 func droppedByOthers(d *iptables.Dump, n *audit.Node) ([]Finding, error) {
-	host, _ := netfilter.GuessHost(d, &netfilter.Host{}, nil)
-	m, err := netfilter.New(d, nil, host, netfilter.Options{})
+	host, _ := netfilter.GuessHost([]*iptables.Dump{d}, &netfilter.Host{}, nil)
+	m, err := netfilter.New([]*iptables.Dump{d}, nil, host, netfilter.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ func examineDump(t *testing.T, text string) []Finding {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := ExamineRules(d)
+	found, err := ExamineRules([]*iptables.Dump{d})
 	if err != nil {
 		t.Fatal(err)
 	}

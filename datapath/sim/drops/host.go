@@ -45,7 +45,7 @@ func New(listings []Listing, network *netfilter.Host) (*Host, error) {
 		d, err := iptables.Parse(strings.NewReader(l.Text), iptables.Options{Family: family})
 		if err == nil && len(d.Tables) > 0 {
 			var m *netfilter.Machine
-			if m, err = netfilter.New(d, nil, network, netfilter.Options{}); err == nil {
+			if m, err = netfilter.New([]*iptables.Dump{d}, nil, network, netfilter.Options{}); err == nil {
 				h.tables = append(h.tables, rules{l.Program, d, m})
 			}
 		}

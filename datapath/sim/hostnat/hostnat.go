@@ -47,7 +47,7 @@ func Compile(tables []Table, host *netfilter.Host) (*Rules, error) {
 		if t.Dump.Family == iptables.IPv6 {
 			f = decision.IPv6
 		}
-		m, err := netfilter.New(t.Dump, nil, host, netfilter.Options{})
+		m, err := netfilter.New([]*iptables.Dump{t.Dump}, nil, host, netfilter.Options{})
 		switch {
 		case err != nil:
 			faults = append(faults, fmt.Errorf("%s: %w", t.Name, err))

@@ -25,6 +25,8 @@ type Dump struct {
 	After []string
 	// Unterminated is set for a file whose last line has no line end, as after copying by hand.
 	Unterminated bool
+	// Backend is where the kernel has the rules, as far as the text shows it.
+	Backend Backend
 	// Listing has the unknown parts of a dump made by ParseListing; else nil.
 	Listing *Listing
 }
@@ -85,6 +87,7 @@ func (p Policy) String() string {
 type Rule struct {
 	Before   []string // comment and blank lines in front
 	Line     int      // counts from 1; 0: was not read from a file
+	File     string   // the name of the file that Line counts in; empty: all rules are of one file
 	Chain    string
 	Counters *Counters // nil: dumped without -c
 	// Args is what follows "-A chain". To change a rule, change Args, which is what is printed;

@@ -31,7 +31,7 @@ func ExampleMachine_Explore() {
 	host := new(netfilter.Host) // a router
 	host.AddAddress("eth0", netip.MustParsePrefix("10.244.0.1/16"))
 	host.AddAddress("eth1", netip.MustParsePrefix("192.0.2.1/24"))
-	machine, err := netfilter.New(dump, nil, host, netfilter.Options{})
+	machine, err := netfilter.New([]*iptables.Dump{dump}, nil, host, netfilter.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -20,13 +20,13 @@ type Guess struct {
 // networks, the location of pods, the host's own addresses, and, if unknown, the packet's input
 // device, which it sets in p. It never contradicts or changes given data, and returns another
 // Host. p may be nil for many packets, see [Machine.Place].
-func GuessHost(d *iptables.Dump, known *Host, p *iptables.Packet) (*Host, []Guess) {
+func GuessHost(dumps []*iptables.Dump, known *Host, p *iptables.Packet) (*Host, []Guess) {
 	if p == nil {
 		p = &iptables.Packet{Local: true}
 	}
 	h := *known
 	h.Interfaces, h.Routes = slices.Clone(known.Interfaces), slices.Clone(known.Routes)
-	g := &guesser{host: &h, packet: p, family: d.Family, known: len(known.Routes) > 0, hints: hintsOf(d), inside: make(map[string]bool)}
+	g := &guesser{host: &h, packet: p, family: dumps[0].Family, known: len(known.Routes) > 0, hints: hintsOf(dumps), inside: make(map[string]bool)}
 	g.guess(len(known.Interfaces) > 0)
 	return g.host, g.guesses
 }

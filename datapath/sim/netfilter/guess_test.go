@@ -91,8 +91,8 @@ func TestGuessHost(t *testing.T) {
 		if c.in == "made here" {
 			p.Local, p.InInterface = true, ""
 		}
-		host, guesses := GuessHost(d, &Host{}, &p)
-		m, err := New(d, nil, host, Options{})
+		host, guesses := GuessHost([]*iptables.Dump{d}, &Host{}, &p)
+		m, err := New([]*iptables.Dump{d}, nil, host, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,13 +158,13 @@ func TestGuessHostAnyRules(t *testing.T) {
 				known.Routes = []Route{{Destination: netip.MustParsePrefix("0.0.0.0/0"), Interface: "eth0"}}
 			}
 			if r.IntN(10) == 0 {
-				GuessHost(d, known, nil)
+				GuessHost([]*iptables.Dump{d}, known, nil)
 			}
-			host, _ := GuessHost(d, known, &p)
+			host, _ := GuessHost([]*iptables.Dump{d}, known, &p)
 			if !p.Local && !given && len(known.Routes) == 0 && host.device(p.InInterface) == nil {
 				t.Errorf("%s: %s comes in by %q, which the host does not have", name, &p, p.InInterface)
 			}
-			m, err := New(d, nil, host, Options{Assume: Assumption(r.IntN(3))})
+			m, err := New([]*iptables.Dump{d}, nil, host, Options{Assume: Assumption(r.IntN(3))})
 			if err != nil {
 				t.Fatal(name, err)
 			}
@@ -191,8 +191,8 @@ func TestGuessHostKnown(t *testing.T) {
 	known.Routes = []Route{{Destination: netip.MustParsePrefix("0.0.0.0/0"), Interface: "wlan0"}}
 	p := packet(protoTCP, "10.9.0.7:1", "1.1.1.1:80", "")
 	p.Local = false
-	host, guesses := GuessHost(d, known, &p)
-	m, err := New(d, nil, host, Options{})
+	host, guesses := GuessHost([]*iptables.Dump{d}, known, &p)
+	m, err := New([]*iptables.Dump{d}, nil, host, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

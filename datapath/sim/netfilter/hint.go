@@ -50,13 +50,17 @@ func (a approach) and(b approach) approach {
 }
 
 // hintsOf splits all rules.
-func hintsOf(d *iptables.Dump) []hint {
+func hintsOf(dumps []*iptables.Dump) []hint {
+	var all []*iptables.Table
 	rules := 0
-	for _, t := range d.Tables {
-		rules += len(t.Rules)
+	for _, d := range dumps {
+		all = append(all, d.Tables...)
+		for _, t := range d.Tables {
+			rules += len(t.Rules)
+		}
 	}
 	hints := make([]hint, 0, rules)
-	for _, t := range d.Tables {
+	for _, t := range all {
 		first := len(hints)
 		jumps := make(map[string][]int) // to each chain
 		for _, r := range t.Rules {

@@ -44,7 +44,7 @@ func run(n *netns.Namespace, input, name string, args ...string) (string, error)
 func (n *kernelNode) load(t testing.TB, backend string, d *iptables.Dump, y tally) *trial {
 	t.Helper()
 	is4 := d.Family != iptables.IPv6
-	m, err := New(d, nil, n.host, Options{AllRules: true, FreshCounters: true})
+	m, err := New([]*iptables.Dump{d}, nil, n.host, Options{AllRules: true, FreshCounters: true})
 	check(t, err)
 	if _, err := run(n.node, d.String(), program(backend, is4), "-w"); err != nil {
 		t.Fatalf("%v\n%s", err, numbered(d.String()))

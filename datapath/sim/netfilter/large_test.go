@@ -68,7 +68,7 @@ func TestLargeDump(t *testing.T) {
 	if rules < 50000 {
 		t.Errorf("the dump has %d rules, want at least 50,000", rules)
 	}
-	m, err := New(d, nil, worker(), Options{})
+	m, err := New([]*iptables.Dump{d}, nil, worker(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func BenchmarkLoad(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := New(d, nil, worker(), Options{}); err != nil {
+		if _, err := New([]*iptables.Dump{d}, nil, worker(), Options{}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -104,7 +104,7 @@ func BenchmarkExplore(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	m, err := New(d, nil, worker(), Options{})
+	m, err := New([]*iptables.Dump{d}, nil, worker(), Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -44,15 +44,20 @@ type Machine struct {
 	options  Options
 }
 
-// New makes a machine. sets may be nil; it, the dump and the host are kept, and must not change
-// anymore. The error names the line of a rule that iptables-restore would not load, either.
-func New(d *iptables.Dump, sets map[string]*iptables.Set, h *Host, o Options) (*Machine, error) {
-	m := &Machine{family: d.Family, partial: d.Listing != nil, sets: sets, network: newNetwork(h, d.Family), options: o}
+// New makes a machine of the rules of a host: one dump, or those of both back ends, all of one
+// family. sets may be nil; it, the dumps and the host are kept, and must not change anymore. The
+// error names the line of a rule that iptables-restore would not load, either.
+func New(dumps []*iptables.Dump, sets map[string]*iptables.Set, h *Host, o Options) (*Machine, error) {
+	family := dumps[0].Family
+	m := &Machine{family: family, sets: sets, network: newNetwork(h, family), options: o}
 	var faults []error
-	for _, t := range d.Tables {
-		m.nftables = m.nftables || ofNFTables(t)
-		if err := m.compile(t, m.partial); err != nil {
-			faults = append(faults, err)
+	for _, d := range dumps {
+		m.partial = m.partial || d.Listing != nil
+		for _, t := range d.Tables {
+			m.nftables = m.nftables || ofNFTables(t)
+			if err := m.compile(t, d.Listing != nil); err != nil {
+				faults = append(faults, err)
+			}
 		}
 	}
 	return m, errors.Join(faults...)

@@ -20,7 +20,7 @@ func load(t testing.TB, name string, h *Host) *Machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := New(d, nil, h, Options{})
+	m, err := New([]*iptables.Dump{d}, nil, h, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ add marks 10.0.0.1,0x1
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := New(d, sets, worker(), Options{})
+		m, err := New([]*iptables.Dump{d}, sets, worker(), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

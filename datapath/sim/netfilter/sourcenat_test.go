@@ -20,7 +20,7 @@ func parse(t testing.TB, h *Host, lines ...string) *Machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := New(d, nil, h, Options{})
+	m, err := New([]*iptables.Dump{d}, nil, h, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,7 @@ func TestStepTexts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := New(d, sets, worker(), Options{})
+		m, err := New([]*iptables.Dump{d}, sets, worker(), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

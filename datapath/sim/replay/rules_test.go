@@ -29,7 +29,7 @@ func worker(t *testing.T, rules string, steps bool) Decider {
 		},
 		Routes: []netfilter.Route{{Destination: netip.MustParsePrefix("0.0.0.0/0"), Interface: "eth0", Via: netip.MustParseAddr("172.20.0.1")}},
 	}
-	machine, err := netfilter.New(dump, nil, host, netfilter.Options{})
+	machine, err := netfilter.New([]*iptables.Dump{dump}, nil, host, netfilter.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
