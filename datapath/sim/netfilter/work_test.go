@@ -114,9 +114,9 @@ func TestNesting(t *testing.T) {
 	if w.Verdict != Dropped || w.By == nil || visits-work.Visits != deep+1 {
 		t.Errorf("%s %q after %d rules, want dropped after %d", w.Verdict, w.Why, visits-work.Visits, deep+1)
 	}
-	_, err = New([]*iptables.Dump{nested(maxDepth+2)}, nil, worker(), Options{})
+	_, err = New([]*iptables.Dump{nested(maxDepth + 2)}, nil, worker(), Options{})
 	if err == nil || !strings.Contains(err.Error(), "chains are nested deeper than 50000 jumps") {
 		t.Errorf("too deep: %v", err)
 	}
-	_, _ = GuessHost([]*iptables.Dump{nested(3*maxDepth)}, &Host{}, nil) // does not need the stack, either
+	_, _ = GuessHost([]*iptables.Dump{nested(3 * maxDepth)}, &Host{}, nil) // does not need the stack, either
 }
