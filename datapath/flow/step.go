@@ -23,7 +23,8 @@ type Step struct {
 	Table   string      `json:"table"` // empty if Outcome is StepRouted or StepTracked
 	Chain   string      `json:"chain"` // likewise
 	Line    int         `json:"line,omitempty"`
-	Rule    string      `json:"rule"` // as iptables-save prints it, without "-A chain"; empty where there is none
+	File    string      `json:"file,omitempty"` // that Line counts in; empty: all rules are of one file
+	Rule    string      `json:"rule"`           // as iptables-save prints it, without "-A chain"; empty where there is none
 	Outcome StepOutcome `json:"outcome"`
 	// Chance is the probability of the outcome, for a rule with a statistic match; else 0.
 	Chance float64 `json:"chance,omitempty"`

@@ -43,19 +43,39 @@ var names = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // Load reads and compiles a policy. Errors of the text have the file, the line and the column.
 func Load(path string) (*Script, error) {
+	s, err := newScript(path)
+	if err != nil {
+		return nil, err
+	}
+	source, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	return s, s.use(source)
+}
+
+// New compiles a policy whose text was read before. The path names it, as for [Load].
+func New(path string, source []byte) (*Script, error) {
+	s, err := newScript(path)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.use(source)
+}
+
+func newScript(path string) (*Script, error) {
 	s := &Script{name: filepath.Base(path), path: path}
 	if !names.MatchString(s.name) {
 		return nil, fmt.Errorf("balancing script %s: want a file name of letters, digits, \".\", \"-\" and \"_\"", path)
 	}
 	s.note = "selected by " + s.name
-	var err error
-	if s.source, err = s.read(); err != nil {
-		return nil, err
-	}
-	if err := s.compile(s.source); err != nil {
-		return nil, err
-	}
 	return s, nil
+}
+
+// use compiles the first version.
+func (s *Script) use(source []byte) error {
+	s.source = source
+	return s.compile(source)
 }
 
 // Name is the file's name without its folder, by which algorithms name the script.
@@ -63,6 +83,9 @@ func (s *Script) Name() string { return s.name }
 
 // Failures is how many calls of the policy failed since Load. Endpoints of such flows were drawn at random.
 func (s *Script) Failures() uint64 { return s.failures.Load() }
+
+// Source is the text that was read last. It is not to be called while Watch runs.
+func (s *Script) Source() []byte { return s.source }
 
 // Path is the file's path.
 func (s *Script) Path() string { return s.path }

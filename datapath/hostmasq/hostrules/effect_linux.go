@@ -210,5 +210,5 @@ func limit(a nft.Attributes) (iptables.Match, bool) {
 	if rate == 0 || unit == 0 || unit > 1<<32/scale || a.Uint32(unix.NFTA_LIMIT_TYPE) != unix.NFT_LIMIT_PKTS || a.Uint32(unix.NFTA_LIMIT_FLAGS) != 0 || unit*scale < rate {
 		return nil, false
 	}
-	return iptables.Limit{Rate: iptables.Rate{Interval: uint32(unit * scale / rate)}, Burst: a.Uint32(unix.NFTA_LIMIT_BURST)}, true
+	return iptables.Limit{Rate: iptables.Rate{Interval: unit * scale / rate}, Burst: a.Uint32(unix.NFTA_LIMIT_BURST)}, true
 }

@@ -36,6 +36,8 @@ type endpoint struct {
 	line     int
 	addrPort netip.AddrPort // of the DNAT; zero: there is none
 	dnatLine int
+	// unread: there is a DNAT, but the print lost where to ("[unsupported revision]").
+	unread   bool
 	hairpin  netip.Addr // the source whose packets are masqueraded; zero: none
 	hairLine int
 }
@@ -95,6 +97,9 @@ func (r *reader) external(s *Service, chain string) {
 		switch {
 		case rule.jump == kubechains.MarkMasq && rule.fromNode, kind == localPrefix:
 			s.ExternalPolicy = decision.Local
+		case rule.jump == markDrop:
+			s.Dropped = true
+			r.owns(s, rule)
 		case kind == servicePrefix && (rule.source.IsValid() || rule.in != nil) && rule.plain():
 			r.detect(rule, rule.source, rule.in)
 		}
@@ -103,7 +108,8 @@ func (r *reader) external(s *Service, chain string) {
 		}
 		masquerades = masquerades || rule.jump == kubechains.MarkMasq
 	}
-	if len(r.nat.rules[chain]) > 0 && !masquerades {
+	// KUBE-XLB of 1.5 to 1.14 masqueraded nothing, and had no need to: its endpoints are on this node.
+	if len(r.nat.rules[chain]) > 0 && !masquerades && r.nat.knows(chain) && strings.HasPrefix(chain, externalPrefix) {
 		r.problem(fmt.Sprintf("%s of %s masquerades nothing: replies from endpoints on other nodes do not come back here", chain, s.Title()), r.nat.declared[chain])
 	}
 }
@@ -120,7 +126,7 @@ func (r *reader) firewall(s *Service, chain string) {
 			ranges.add(rule.source.Prefix)
 		case through && rule.unconditional():
 			open = true
-		case rule.jump == kubechains.MarkMasq, rule.jump == "KUBE-MARK-DROP", rule.Target == nil:
+		case rule.jump == kubechains.MarkMasq, rule.jump == markDrop, rule.Target == nil:
 		default:
 			continue
 		}
@@ -149,6 +155,10 @@ func (r *reader) balance(s *Service, policy decision.Policy, chain string) {
 	b := &balance{chain: chain, line: r.nat.declared[chain], left: 1}
 	s.balanced[policy] = b
 	for _, rule := range r.nat.rules[chain] {
+		if rule.jump == markDrop && policy == decision.Local {
+			s.Dropped = true
+			r.owns(s, rule)
+		}
 		if !strings.HasPrefix(rule.jump, endpointPrefix) {
 			continue
 		}
@@ -214,7 +224,7 @@ func (r *reader) endpointOf(s *Service, rule *rule) *Endpoint {
 	read := r.endpoint(s, rule.jump)
 	named, _ := arrow(rule.comment)
 	switch {
-	case read.present:
+	case read.present && !read.unread:
 		e.AddrPort = read.addrPort
 		if named.IsValid() && read.addrPort.IsValid() && named != read.addrPort {
 			r.problem(fmt.Sprintf("the comment names %s, but %s translates to %s", named, rule.jump, read.addrPort), rule.Line, read.dnatLine)
@@ -250,14 +260,25 @@ func (r *reader) endpoint(s *Service, chain string) *endpoint {
 				e.hairpin, e.hairLine = a, rule.Line
 				r.owns(s, rule)
 			}
+		case iptables.SetMark: // 1.1
+			if a, ok := rule.source.host(); ok && rule.plain() && t.Mark.Value != 0 {
+				e.hairpin, e.hairLine = a, rule.Line
+				r.marks = append(r.marks, t)
+				r.owns(s, rule)
+			}
 		case iptables.DNAT:
 			if t.To.First.IsValid() && t.To.First == t.To.Last && t.To.FirstPort != 0 && t.To.FirstPort == t.To.LastPort && !e.addrPort.IsValid() {
 				e.addrPort, e.dnatLine = netip.AddrPortFrom(t.To.First, t.To.FirstPort), rule.Line
 				r.owns(s, rule)
 			}
+		case iptables.UnknownTarget:
+			if t.Target == (iptables.DNAT{}).Name() {
+				e.unread = true
+				r.owns(s, rule)
+			}
 		}
 	}
-	if e.present {
+	if e.present && !e.unread && r.nat.knows(chain) {
 		r.checkEndpoint(s, chain, e)
 	}
 	return e

@@ -13,8 +13,8 @@ import (
 
 // check looks for inconsistencies in all that was read.
 func (r *reader) check() {
-	if why, is := r.otherMode(); is {
-		r.problem(why)
+	if n := r.node; n.Mode.IPVS() || n.Mode == kubechains.ModeUserspace {
+		n.Problems, n.Gaps = nil, nil // all that was read as rules of iptables mode is none
 		return
 	}
 	missing := r.checkCommented()
@@ -28,6 +28,7 @@ func (r *reader) check() {
 	r.checkNames()
 	r.checkMasquerade()
 	r.checkPostrouting()
+	r.checkLost()
 	r.checkHooks()
 	r.checkNodePortJump()
 	byLine := func(a, b Issue) int {
@@ -62,26 +63,19 @@ func (r *reader) checkCommented() bool {
 	case n > 0:
 		r.gap(fmt.Sprintf("%d chains are not in the file: %s", n, strings.Join(missing, ", ")), lines...)
 	}
-	if !r.filter.has(kubechains.Services) {
+	switch {
+	case !r.filter.present:
+		r.gap("table filter is not in the file: services without endpoints, and firewalls, are not shown")
+	case !r.filter.has(kubechains.Services):
 		r.gap("the file has no chain KUBE-SERVICES of table filter: services without endpoints are not shown")
 	}
+	switch {
+	case !r.nat.present:
+		r.gap("table nat is not in the file: services with endpoints are not shown")
+	case !r.nat.has(kubechains.Services):
+		r.gap("table nat has no chain KUBE-SERVICES: kube-proxy did not write rules in iptables mode on this node, or the file does not have them")
+	}
 	return len(missing) > 0
-}
-
-// otherMode reports the reason why there are no services, if kube-proxy did not write rules in
-// iptables mode.
-func (r *reader) otherMode() (why string, is bool) {
-	for _, rule := range r.nat.rules[kubechains.Services] {
-		for _, m := range rule.Matches {
-			if set, ok := m.(iptables.SetMatch); ok && strings.HasPrefix(set.Set, "KUBE-") {
-				return fmt.Sprintf("kube-proxy wrote these rules in IPVS mode (they match the ipset %s): its services are not in iptables' rules; see ipvsadm -Ln", set.Set), true
-			}
-		}
-	}
-	if !r.nat.has(kubechains.Services) {
-		return "table nat has no chain KUBE-SERVICES: kube-proxy did not write rules in iptables mode on this node, or the file does not have them", true
-	}
-	return "", false
 }
 
 // checkReferences finds chains that no rule jumps to.
@@ -91,6 +85,9 @@ func (r *reader) checkReferences() {
 		for _, rule := range rules {
 			used[rule.jump] = true
 		}
+	}
+	if !r.nat.knows("PREROUTING") {
+		return // a part of the rules
 	}
 	for chain, line := range r.nat.declared {
 		_, _, ok := serviceChain(chain)
@@ -151,21 +148,21 @@ func (r *reader) checkBalance(s *Service, missing bool) {
 		}
 		r.checkShares(b)
 		refused := s.Refused || decision.Policy(policy) == decision.Local && s.Dropped || r.marksDrop(b.chain)
-		if len(b.shares) == 0 && !refused && r.filter.has(kubechains.Services) {
+		if len(b.shares) == 0 && !refused && r.filter.knows(kubechains.Services) && r.nat.knows(b.chain) {
 			r.problem(fmt.Sprintf("%s of %s chooses no endpoint, and no rule of filter refuses its packets: they pass untranslated", b.chain, s.Title()), b.line)
 		}
 		if len(b.shares) > 0 && s.Refused {
 			r.problem(fmt.Sprintf("%s of %s has endpoints, but a rule of filter declares that it has none", b.chain, s.Title()), b.line)
 		}
 	}
-	if s.suffix != "" && s.balanced == ([2]*balance{}) && !missing && !s.Refused && !s.Dropped {
+	if r.nat.knows(kubechains.Services) && s.suffix != "" && s.balanced == ([2]*balance{}) && !missing && !s.Refused && !s.Dropped {
 		r.problem(fmt.Sprintf("no chain of %s chooses an endpoint, and no rule of filter refuses its packets", s.Title()))
 	}
 }
 
 // marksDrop reports whether the chain drops packets without an endpoint, as until 1.24.
 func (r *reader) marksDrop(chain string) bool {
-	return slices.ContainsFunc(r.nat.rules[chain], func(rule *rule) bool { return rule.jump == "KUBE-MARK-DROP" })
+	return slices.ContainsFunc(r.nat.rules[chain], func(rule *rule) bool { return rule.jump == markDrop })
 }
 
 func (r *reader) checkShares(b *balance) {
@@ -184,6 +181,7 @@ func (r *reader) checkShares(b *balance) {
 		parts = append(parts[:few], "...")
 	}
 	switch {
+	case !r.nat.knows(b.chain):
 	case b.left > rounding:
 		r.problem(fmt.Sprintf("%s of the flows through %s get no endpoint: its last rule has a probability, too", percent(b.left), b.chain), last)
 	case b.unequal:
@@ -221,10 +219,11 @@ func (r *reader) compareName(chain, want, have, of string) {
 	r.misnamed = append(r.misnamed, issue(fmt.Sprintf("chain %s should be %s, the hash of %s", chain, want, of), []int{r.nat.declared[chain]}))
 }
 
-// checkNames reports the chains with a wrong name. If no name is right, they were all changed.
+// checkNames reports the chains with a wrong name. If no name is right, somebody made the file
+// anonymous: the chains lead to each other all the same.
 func (r *reader) checkNames() {
 	if n := len(r.misnamed); r.named == 0 && n > 1 {
-		r.problem(fmt.Sprintf("none of the %d chains has the name that kube-proxy would give it: they were changed by hand", n))
+		r.gap(fmt.Sprintf("none of the %d chains has the name that kube-proxy would give it: names or addresses in the file are not the real ones", n))
 		return
 	}
 	r.node.Problems = append(r.node.Problems, r.misnamed...)
@@ -257,7 +256,7 @@ func (r *reader) checkMasquerade() {
 	}
 	for _, s := range r.node.Services {
 		b := s.balanced[s.InternalPolicy]
-		if b != nil && s.ClusterIP.IsValid() && !has[s] && len(b.shares) > 0 {
+		if b != nil && s.ClusterIP.IsValid() && !has[s] && len(b.shares) > 0 && r.nat.knows(b.chain) {
 			r.problem(fmt.Sprintf("%s has no rule that masquerades flows to the ClusterIP of %s, as other services have", b.chain, s.Title()), b.line)
 		}
 	}
@@ -283,7 +282,7 @@ func linesOf(rules []*rule) (lines []int) {
 // checkPostrouting looks for the masquerade of marked packets.
 func (r *reader) checkPostrouting() {
 	mark := r.node.Proxy.MasqueradeMark
-	if r.nat.has(kubechains.MarkMasq) && mark == 0 {
+	if r.nat.knows(kubechains.MarkMasq) && mark == 0 {
 		r.problem("KUBE-MARK-MASQ sets no mark: nothing is masqueraded", r.nat.declared[kubechains.MarkMasq])
 	}
 	if !r.nat.has(kubechains.Postrouting) {
@@ -301,7 +300,7 @@ func (r *reader) checkPostrouting() {
 			}
 		}
 	}
-	if !masquerades {
+	if !masquerades && r.nat.knows(kubechains.Postrouting) {
 		r.problem("KUBE-POSTROUTING has no MASQUERADE: flows that should be masqueraded get no replies", r.nat.declared[kubechains.Postrouting])
 	}
 }
@@ -314,7 +313,7 @@ func (r *reader) checkHooks() {
 		{"POSTROUTING", kubechains.Postrouting, "nothing is masqueraded"},
 	} {
 		jumps := slices.ContainsFunc(r.nat.rules[hook.from], func(rule *rule) bool { return rule.jump == hook.to })
-		if r.nat.has(hook.from) && r.nat.has(hook.to) && !jumps {
+		if r.nat.knows(hook.from) && r.nat.has(hook.to) && !jumps {
 			r.problem(fmt.Sprintf("%s of nat does not jump to %s: %s", hook.from, hook.to, hook.effect), r.nat.declared[hook.from])
 		}
 	}
@@ -322,6 +321,9 @@ func (r *reader) checkHooks() {
 
 // checkNodePortJump checks the end of KUBE-SERVICES.
 func (r *reader) checkNodePortJump() {
+	if !r.nat.knows(kubechains.Services) {
+		return
+	}
 	rules := r.nat.rules[kubechains.Services]
 	jump := func(rule *rule) bool { return rule.jump == kubechains.NodePorts }
 	first := slices.IndexFunc(rules, jump)

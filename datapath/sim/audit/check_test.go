@@ -139,6 +139,15 @@ func TestProblems(t *testing.T) {
 		{"another mark", []edit{{"-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000", "-A KUBE-MARK-MASQ -j MARK --set-xmark 0x8000/0x8000"}}, []string{
 			"line 90: KUBE-POSTROUTING matches the mark 0x4000, but KUBE-MARK-MASQ sets 0x8000",
 		}},
+		{"a lost mark of the masquerade", []edit{{"-A KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN", "-A KUBE-POSTROUTING -j RETURN"}}, []string{
+			"line 90: KUBE-POSTROUTING returns every packet, so that nothing is masqueraded: kube-proxy writes this rule with -m mark ! --mark, whose option is missing; iptables of another version than kube-proxy's may lose it, in the kernel or only in print",
+		}},
+		{"a lost mark of forwarded packets", []edit{{"-m comment --comment \"kubernetes forwarding rules\" -m mark --mark 0x4000/0x4000 -j ACCEPT", "-m comment --comment \"kubernetes forwarding rules\" -j ACCEPT"}}, []string{
+			"line 39: KUBE-FORWARD accepts every packet: kube-proxy writes this rule with -m mark --mark, whose option is missing; iptables of another version than kube-proxy's may lose it, in the kernel or only in print",
+		}},
+		{"a lost state", []edit{{"-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP", "-A KUBE-FORWARD -j DROP"}}, []string{
+			"line 38: KUBE-FORWARD drops every packet that reaches it: kube-proxy writes this rule with -m conntrack --ctstate INVALID, whose option is missing; iptables of another version than kube-proxy's may lose it, in the kernel or only in print",
+		}},
 		{"no way from outside", []edit{{"-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n", ""}}, []string{
 			"line 45: PREROUTING of nat does not jump to KUBE-SERVICES: packets from pods and from outside reach no service",
 		}},
@@ -202,9 +211,9 @@ func TestNamesMadeUp(t *testing.T) {
 		all = strings.ReplaceAll(all, prefix, prefix+"X")
 	}
 	node := audit.Read(parse(t, all, decision.IPv4))
-	want := []string{"none of the 15 chains has the name that kube-proxy would give it: they were changed by hand"}
-	if have := strs(node.Problems); !slices.Equal(have, want) {
-		t.Errorf("%q, want %q", have, want)
+	want := []string{"none of the 15 chains has the name that kube-proxy would give it: names or addresses in the file are not the real ones"}
+	if have := strs(node.Gaps); !slices.Equal(have, want) || len(node.Problems) > 0 {
+		t.Errorf("gaps %q, problems %q, want %q", have, node.Problems, want)
 	}
 	if len(node.Services) != 5 {
 		t.Errorf("%d services, want 5", len(node.Services))
@@ -231,7 +240,7 @@ func TestChainsNotInTheFile(t *testing.T) {
 		t.Errorf("problems %q", node.Problems)
 	}
 	want := []string{
-		"the file has no chain KUBE-SERVICES of table filter: services without endpoints are not shown",
+		"table filter is not in the file: services without endpoints, and firewalls, are not shown",
 		"lines 77, 111, 116, 118, 119, 121 and 5 more: 11 chains are not in the file: KUBE-POSTROUTING, KUBE-SVC-NPX46M4PTMTKRN6Y, KUBE-NODEPORTS, KUBE-SEP-IT2ZTR26TO4XFPTO, KUBE-SEP-ZXMNUKOKXUTL2MK2 and 6 more",
 	}
 	if have := strs(node.Gaps); !slices.Equal(have, want) {
@@ -250,18 +259,27 @@ func TestChainsNotInTheFile(t *testing.T) {
 
 // TestNoServices: why there are none.
 func TestNoServices(t *testing.T) {
-	for name, c := range map[string]struct{ rules, want string }{
+	const noFilter = "table filter is not in the file: services without endpoints, and firewalls, are not shown"
+	for name, c := range map[string]struct {
+		rules, mode string
+		gaps        []string
+	}{
 		"IPVS": {"*nat\n:KUBE-SERVICES - [0:0]\n-A PREROUTING -j KUBE-SERVICES\n-A KUBE-SERVICES -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT\nCOMMIT\n",
-			"kube-proxy wrote these rules in IPVS mode (they match the ipset KUBE-CLUSTER-IP): its services are not in iptables' rules; see ipvsadm -Ln"},
-		"no kube-proxy": {"*nat\n-A PREROUTING -j ACCEPT\nCOMMIT\n",
-			"table nat has no chain KUBE-SERVICES: kube-proxy did not write rules in iptables mode on this node, or the file does not have them"},
-		"no nat": {"*filter\n-A INPUT -j ACCEPT\nCOMMIT\n",
-			"table nat has no chain KUBE-SERVICES: kube-proxy did not write rules in iptables mode on this node, or the file does not have them"},
+			"kube-proxy in IPVS mode wrote these rules (ipset KUBE-CLUSTER-IP, line 4): virtual servers of IPVS translate to the endpoints, and rules do not show them; ipvsadm -Sn lists them", nil},
+		"userspace": {"*nat\n:KUBE-PORTALS-HOST - [0:0]\n-A OUTPUT -j KUBE-PORTALS-HOST\nCOMMIT\n",
+			"kube-proxy in userspace mode wrote these rules (chain KUBE-PORTALS-HOST, line 2): they redirect to ports of kube-proxy itself, which selects the endpoints; rules do not show them", nil},
+		"no kube-proxy": {"*nat\n-A PREROUTING -j ACCEPT\nCOMMIT\n", "", []string{
+			noFilter, "table nat has no chain KUBE-SERVICES: kube-proxy did not write rules in iptables mode on this node, or the file does not have them",
+		}},
+		"no nat": {"*filter\n-A INPUT -j ACCEPT\nCOMMIT\n", "", []string{
+			"table nat is not in the file: services with endpoints are not shown",
+			"the file has no chain KUBE-SERVICES of table filter: services without endpoints are not shown",
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := audit.Read(parse(t, c.rules, decision.IPv4))
-			if have := strs(node.Problems); !slices.Equal(have, []string{c.want}) {
-				t.Errorf("%q, want %q", have, c.want)
+			if len(node.Problems) > 0 || node.OtherMode() != c.mode || !slices.Equal(slices.Sorted(slices.Values(strs(node.Gaps))), slices.Sorted(slices.Values(c.gaps))) {
+				t.Errorf("problems %q, gaps %q, %q; want gaps %q, %q", node.Problems, node.Gaps, node.OtherMode(), c.gaps, c.mode)
 			}
 		})
 	}

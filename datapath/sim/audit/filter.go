@@ -34,7 +34,10 @@ func (r *reader) refusal(chain string, rule *rule) {
 	if drop {
 		words = noLocalEndpointsWords
 	}
-	name, _ := strings.CutSuffix(rule.comment, words)
+	name, ok := strings.CutSuffix(rule.comment, words)
+	if !ok && (r.commented || rule.comment != "") {
+		return // another program's: kube-proxy says what its rule is for
+	}
 	ip, to := rule.destination.host()
 	if !to && (!rule.toNode || rule.destination.IsValid()) {
 		return

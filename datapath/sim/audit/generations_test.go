@@ -100,7 +100,7 @@ func TestOldGenerations(t *testing.T) {
 -A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000
 ` + spread,
 			base(func(s *audit.Service) {
-				s.NodePort, s.ExternalPolicy, s.Endpoints = 30080, decision.Local, []audit.Endpoint{
+				s.NodePort, s.ExternalPolicy, s.Dropped, s.Endpoints = 30080, decision.Local, true, []audit.Endpoint{
 					{Chain: a, AddrPort: here, Share: 0.5, Locality: audit.OnAnotherNode}, {Chain: b, AddrPort: there, Share: 0.5, Locality: audit.OnAnotherNode},
 				}
 			}), "1.21 to 1.23"},

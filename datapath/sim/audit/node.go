@@ -16,11 +16,16 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
 )
 
 // Node is the content of one node's rules, in one address family. It is read only.
 type Node struct {
 	Family decision.Family `json:"-"`
+	// Mode is the mode of the service proxy that wrote the rules, and Proof what shows it. Only rules
+	// of ModeIPTables have services.
+	Mode  kubechains.Mode  `json:"-"`
+	Proof kubechains.Proof `json:"-"`
 	// Services are the service ports, by name; those without one follow, by address.
 	Services []*Service `json:"services"`
 	Proxy    Proxy      `json:"proxy"`
@@ -49,6 +54,18 @@ type ownership struct {
 	// masquerade is set for the rule that decides which ClusterIP flows are
 	// masqueraded: the proxy's configuration more than a property of the service.
 	masquerade bool
+}
+
+// OtherMode is one sentence about rules that are not of iptables mode: the mode, and what shows the
+// services; empty: the rules may show them.
+func (n *Node) OtherMode() string {
+	switch {
+	case n.Mode.IPVS():
+		return fmt.Sprintf("%s wrote these rules (%s): virtual servers of IPVS translate to the endpoints, and rules do not show them; ipvsadm -Sn lists them", n.Mode, n.Proof)
+	case n.Mode == kubechains.ModeUserspace:
+		return fmt.Sprintf("%s wrote these rules (%s): they redirect to ports of kube-proxy itself, which selects the endpoints; rules do not show them", n.Mode, n.Proof)
+	}
+	return ""
 }
 
 // Issue is one problem or gap of the rules.
@@ -231,6 +248,7 @@ func (n *Node) MarshalJSON() ([]byte, error) {
 	f.Gaps = append([]Issue{}, f.Gaps...)
 	return json.Marshal(struct {
 		Family string `json:"family"`
+		Mode   string `json:"mode"`
 		*fields
-	}{n.Family.String(), (*fields)(&f)})
+	}{n.Family.String(), n.Mode.String(), (*fields)(&f)})
 }

@@ -39,6 +39,7 @@ func (r *reader) detect(rule *rule, source network, in *iptables.InInterface) {
 func (r *reader) masqueradeRules(s *Service, chain string) {
 	for _, rule := range r.nat.rules[chain] {
 		if rule.jump == kubechains.MarkMasq {
+			r.withinService = true
 			r.masqueradeRule(s, rule)
 		}
 	}
@@ -92,6 +93,9 @@ func (r *reader) proxy() {
 			p.MasqueradeMark = m.Mark.Value
 		}
 	}
+	if len(r.marks) > 0 && !r.nat.has(kubechains.MarkMasq) {
+		p.MasqueradeMark = r.marks[0].Mark.Value
+	}
 	r.nodePortAddresses()
 	r.nodePodCIDR()
 	r.invalid()
@@ -136,7 +140,8 @@ func (r *reader) oldMasquerade() bool {
 // version returns the version of kube-proxy according to the chains: it moved the masquerade rules
 // out of KUBE-SERVICES in 1.21 (kubernetes#96959), replaced KUBE-XLB by KUBE-EXT in 1.24
 // (kubernetes#109060), and has dropped in KUBE-PROXY-FIREWALL since 1.25 (kubernetes#110289).
-// Comments of 1.22 do not name the endpoint yet.
+// Comments of 1.22 do not name the endpoint yet. 1.1 had no chain that marks, 1.5 introduced KUBE-XLB. Rules that a part of
+// a dump does not show are no evidence.
 func (r *reader) version(oldMasquerade bool) string {
 	external, xlb, arrows, balanced := false, false, false, false
 	for chain := range r.nat.declared {
@@ -155,14 +160,18 @@ func (r *reader) version(oldMasquerade bool) string {
 	switch {
 	case r.filter.has(kubechains.ProxyFirewall):
 		return "1.25 or later"
+	case len(r.marks) > 0 && !r.nat.has(kubechains.MarkMasq):
+		return "1.1"
 	case oldMasquerade:
 		return "1.20 or earlier"
 	case external && r.filter.has(kubechains.Services):
 		return "1.24"
 	case external:
 		return "1.24 or later"
-	case xlb, balanced && !arrows && len(r.detectors)+len(r.masqueraded) > 0:
+	case xlb && r.withinService, balanced && !arrows && r.withinService:
 		return "1.21 to 1.23"
+	case xlb:
+		return "1.5 to 1.23"
 	case arrows:
 		return "1.23 or later"
 	}

@@ -16,6 +16,7 @@ import (
 // the problems or gaps.
 func Read(d *iptables.Dump) *Node {
 	r := newReader(d)
+	r.node.Mode, r.node.Proof = kubechains.ModeOf([]*iptables.Dump{d})
 	r.portals()
 	r.nodePorts()
 	r.refusals()
@@ -47,6 +48,12 @@ type reader struct {
 	detectedBy map[string]int // the index of each
 	// masqueraded are the rules that masquerade all flows to a ClusterIP.
 	masqueraded []*rule
+	// withinService: a chain of a service masquerades flows to its ClusterIP, as since 1.21.
+	withinService bool
+	// commented: rules for services have comments.
+	commented bool
+	// marks are the rules of endpoints' chains that set the mark themselves, as those of 1.1.
+	marks []iptables.SetMark
 	// named and misnamed count the chains whose names are the hash of their purpose, and the
 	// others.
 	named    int
@@ -72,10 +79,11 @@ type table struct {
 	rules    map[string][]*rule
 	order    []string // of the chains with rules
 	present  bool     // the file has the table
+	dump     *iptables.Dump
 }
 
 func newTable(d *iptables.Dump, name string) table {
-	t := table{name: name, declared: make(map[string]int), rules: make(map[string][]*rule)}
+	t := table{name: name, dump: d, declared: make(map[string]int), rules: make(map[string][]*rule)}
 	from := d.Table(name)
 	if from == nil {
 		return t
@@ -94,6 +102,12 @@ func newTable(d *iptables.Dump, name string) table {
 		t.rules[r.Chain] = append(t.rules[r.Chain], newRule(r))
 	}
 	return t
+}
+
+// knows reports whether the file has all rules of the chain, so that one that is not there does not
+// exist.
+func (t *table) knows(chain string) bool {
+	return t.has(chain) && (t.dump.Listing == nil || t.dump.Lists(t.name, chain))
 }
 
 // has reports whether the file has the chain.
@@ -183,6 +197,7 @@ func (r *reader) portals() {
 		if !ok || !isService || rule.protocol == 0 || rule.port == 0 || rule.source.IsValid() {
 			continue
 		}
+		r.commented = r.commented || rule.comment != ""
 		name, words := rule.comment, ""
 		for _, w := range []string{clusterIPWords, externalIPWords, loadBalancerWords} {
 			if n, ok := strings.CutSuffix(rule.comment, w); ok {

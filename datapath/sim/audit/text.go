@@ -14,7 +14,7 @@ import (
 // adds policies and the like, and lists all endpoints.
 func WriteTable(w io.Writer, wide bool, nodes ...*Node) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprint(t, "NAMESPACE\tNAME\tTYPE\tCLUSTER-IP\tEXTERNAL-IP\tPORT(S)\tENDPOINTS")
+	fmt.Fprint(t, "SERVICE\tTYPE\tCLUSTER-IP\tEXTERNAL-IP\tPORT(S)\tENDPOINTS")
 	if wide {
 		fmt.Fprint(t, "\tINTERNAL\tEXTERNAL\tAFFINITY\tSOURCE-RANGES\tCHAIN")
 	}
@@ -22,7 +22,7 @@ func WriteTable(w io.Writer, wide bool, nodes ...*Node) error {
 	for _, n := range nodes {
 		for _, s := range n.Services {
 			columns := []string{
-				orNone(s.Name.Namespace), orNone(strings.TrimSuffix(s.Name.Name+":"+s.Name.Port, ":")), s.Type(),
+				s.Title(), s.Type(),
 				orNone(validText(s.ClusterIP)), orNone(joined(s.addresses())),
 				s.ports(), s.endpoints(wide),
 			}

@@ -3,7 +3,6 @@ package diagnose
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -25,7 +24,7 @@ func (c *Cluster) backends(svc *corev1.Service, port *corev1.ServicePort, family
 		if len(found) == 0 {
 			return false, Finding{
 				Code: NoSelector, Object: object, Field: "spec.selector",
-				Text: fmt.Sprintf("%s has no selector, and no EndpointSlice has the label %s=%s", object, discoveryv1.LabelServiceName, svc.Name),
+				Text: fmt.Sprintf("%s has no selector, and no EndpointSlice has the label %s=%s%s", object, discoveryv1.LabelServiceName, svc.Name, c.notSliced(svc)),
 				Do:   "give the Service a selector, or make an EndpointSlice for it",
 			}
 		}
@@ -33,13 +32,33 @@ func (c *Cluster) backends(svc *corev1.Service, port *corev1.ServicePort, family
 		return false, cause
 	}
 	if len(found) == 0 {
-		return false, Finding{
-			Code: NoSlices, Object: object,
-			Text: fmt.Sprintf("%s has no EndpointSlice (by the label %s)", object, discoveryv1.LabelServiceName),
-			Do:   "check that the endpoint slice controller of kube-controller-manager runs, and that the objects contain EndpointSlices",
-		}
+		return false, c.noSlices(svc)
 	}
 	return sliced(svc, port, family, found)
+}
+
+// noSlices is the finding of a Service with a selector and without EndpointSlices.
+func (c *Cluster) noSlices(svc *corev1.Service) Finding {
+	object, instead := objectOf(svc), c.notSliced(svc)
+	switch {
+	case c.madeUp(svc) && instead == "":
+		return Finding{
+			Code: NotShown, Object: object, Field: "spec.selector",
+			Text: fmt.Sprintf("whether %s has endpoints is not known: the files lack the Pods of its namespace, and Deployments or other objects that make some", object),
+			Do:   "give the files with them, too",
+		}
+	case c.madeUp(svc):
+		return Finding{
+			Code: NoSlices, Object: object, Field: "spec.selector",
+			Text: fmt.Sprintf("%s has no EndpointSlice, and the files have no Pods for its selector%s", object, instead),
+			Do:   "remove the selector from the Service if its endpoints are made by hand",
+		}
+	}
+	return Finding{
+		Code: NoSlices, Object: object,
+		Text: fmt.Sprintf("%s has no EndpointSlice (by the label %s)%s", object, discoveryv1.LabelServiceName, instead),
+		Do:   "check that the endpoint slice controller of kube-controller-manager runs, and that the objects contain EndpointSlices",
+	}
 }
 
 // selected checks the Pods of the Service's selector. bad: they are the cause.
@@ -47,8 +66,13 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 	object := objectOf(svc)
 	in := c.podsIn[svc.Namespace]
 	if in == nil {
-		if c.namesPods(svc) { // Pods of other namespaces only: a user may not read those of all
-			return cause, false
+		switch cause, bad = c.withoutPods(svc); {
+		case c.namesPods(svc): // Pods of other namespaces only: a user may not read those of all
+			return Finding{}, false
+		case bad:
+			return cause, true
+		case c.madeUp(svc) && len(c.elsewhere(svc)) == 0:
+			return Finding{}, false // a Service whose Pods are in other files
 		}
 		in = new(namespace)
 	}
@@ -58,10 +82,13 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 		return cause, false
 	}
 	if len(match) == 0 {
+		if cause, bad = c.withoutPods(svc); bad {
+			return cause, true
+		}
+		text, do := c.insteadOf(svc, in)
 		return Finding{
 			Code: SelectorMatchesNothing, Object: object, Field: "spec.selector",
-			Text: fmt.Sprintf("the selector of %s (%s) matches no Pod%s", object, labels.SelectorFromSet(svc.Spec.Selector), in.labelsNear(svc.Spec.Selector)),
-			Do:   "set the selector to the labels of the Pods, or start Pods with these labels",
+			Text: fmt.Sprintf("the selector of %s (%s) matches no Pod%s", object, labels.SelectorFromSet(svc.Spec.Selector), text), Do: do,
 		}, true
 	}
 	if port.TargetPort.Type == intstr.String {
@@ -69,7 +96,7 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 			return Finding{
 				Code: NoNamedPort, Object: object, Field: "spec.ports.targetPort",
 				Text: fmt.Sprintf("no container of the Pods of %s has a port named %q%s", object, port.TargetPort.StrVal, names),
-				Do:   "set targetPort to the name or number of a container's port",
+				Do:   "set targetPort to the name or number of a container's port, and protocol to that of it",
 			}, true
 		}
 	}
@@ -103,45 +130,6 @@ func (c *Cluster) namesPods(svc *corev1.Service) bool {
 	return false
 }
 
-// labelsNear is which labels the most similar Pod has instead.
-func (n *namespace) labelsNear(selector map[string]string) string {
-	pods := n.similar(selector)
-	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
-	keys := slices.Sorted(maps.Keys(selector))
-	values := make(map[string][]string) // of the Pods, by key
-	for _, p := range pods {
-		for _, key := range keys {
-			values[key] = append(values[key], p.Labels[key])
-		}
-	}
-	best, most := "", 0
-	for _, p := range pods {
-		similarity, others := 0, []string(nil)
-		for _, key := range keys {
-			value, has := p.Labels[key]
-			switch {
-			case !has:
-				others = append(others, "no "+key)
-				continue
-			case value == selector[key]:
-				similarity += 3
-				continue
-			case value == nearest.Name(selector[key], values[key]):
-				similarity++
-			}
-			similarity++ // it has the key
-			others = append(others, key+"="+value)
-		}
-		if similarity > most {
-			best, most = fmt.Sprintf("; Pod %s has %s", p.Name, strings.Join(others, ", ")), similarity
-		}
-	}
-	if best == "" {
-		return fmt.Sprintf("; the namespace has %d Pods", len(n.pods))
-	}
-	return best
-}
-
 // portNames reports whether a container has the target port's name, and for a message the names that there
 // are instead.
 func portNames(pods []*corev1.Pod, port *corev1.ServicePort) (names string, has bool) {
@@ -149,6 +137,9 @@ func portNames(pods []*corev1.Pod, port *corev1.ServicePort) (names string, has 
 	for _, p := range pods {
 		for _, q := range containerPorts(p) {
 			if protocolOf(q.Protocol) != protocolOf(port.Protocol) {
+				if q.Name == port.TargetPort.StrVal {
+					list = append(list, fmt.Sprintf("%s (%d) with protocol %s, and not %s", q.Name, q.ContainerPort, protocolOf(q.Protocol), protocolOf(port.Protocol)))
+				}
 				continue
 			}
 			if q.Name == port.TargetPort.StrVal {

@@ -17,6 +17,7 @@ import (
 type Cluster struct {
 	objects *manifest.Objects
 	config  control.NodeConfig // of all nodes, but for the name
+	proxy   *control.KubeProxy // nil: not known
 
 	services map[name]*corev1.Service
 	slices   map[name][]*discoveryv1.EndpointSlice // by Service
@@ -34,15 +35,18 @@ type Cluster struct {
 
 type name = decision.ServiceName // of any object in a namespace
 
-// New makes a cluster of objects. The configuration is that of all nodes; its name is ignored. Neither
-// may change later. A feature gate in the ConfigMap of kube-proxy counts, too.
+// New makes a cluster of objects. The configuration is that of all nodes; if it has a name, its addresses and its zone
+// are those of the node with that name. Neither
+// may change later.
 func New(objects *manifest.Objects, config control.NodeConfig) *Cluster {
-	config.IgnoreExternalIPs = config.IgnoreExternalIPs || kubeProxyConfig(objects).ignoresExternalIPs()
 	c := &Cluster{
-		objects: objects, config: config,
+		objects: objects, config: config, proxy: control.KubeProxyOf(objects),
 		services: make(map[name]*corev1.Service), slices: make(map[name][]*discoveryv1.EndpointSlice),
 		pods: make(map[name]*corev1.Pod), podsIn: make(map[string]*namespace), owners: make(map[netip.Addr]*corev1.Pod),
 		listens: make(map[name][]manifest.LabPort), policies: make(map[string][]*networkingv1.NetworkPolicy), nodes: nodesOf(objects), ignored: ignoredIn(objects), tables: make(map[string]*decision.Table), seen: make(map[string]seen), blamed: make(map[string]Finding),
+	}
+	for _, a := range config.IPs {
+		c.nodes.give(config.Name, a)
 	}
 	for _, s := range objects.Services {
 		c.services[name{Namespace: s.Namespace, Name: s.Name}] = s
@@ -113,6 +117,9 @@ func (c *Cluster) table(node string) *decision.Table {
 		return t
 	}
 	config := c.config
+	if config.Name != "" && config.Name != node {
+		config.IPs, config.Zone = nil, ""
+	}
 	config.Name = node
 	t, _ := control.Table(c.objects, config)
 	c.tables[node] = t

@@ -7,12 +7,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -24,14 +22,7 @@ func (c *Cluster) Examine() []Finding {
 		e.service(c.services[n])
 	}
 	e.addresses()
-	for _, s := range c.objects.Skipped {
-		if s.Kind == "Endpoints" {
-			e.add(Finding{
-				Code: DeprecatedEndpoints, Text: fmt.Sprintf("there are %d objects of kind Endpoints, which is deprecated since Kubernetes 1.33", s.Count),
-				Do: "use EndpointSlices",
-			})
-		}
-	}
+	e.mirrored()
 	e.mode()
 	e.findings = slices.DeleteFunc(e.findings, e.Ignores)
 	Sort(e.findings)
@@ -64,6 +55,11 @@ func (e *examination) add(f Finding) {
 
 func (e *examination) service(svc *corev1.Service) {
 	headless := svc.Spec.ClusterIP == corev1.ClusterIPNone
+	for _, f := range []*Finding{badExternalName(svc), headlessAddress(svc)} {
+		if f != nil {
+			e.add(*f)
+		}
+	}
 	if control.Unserved(svc) != "" && !headless {
 		return
 	}
@@ -73,6 +69,8 @@ func (e *examination) service(svc *corev1.Service) {
 		if headless {
 			if ready, cause := e.backends(svc, w.port, ""); !ready {
 				e.add(cause)
+			} else if f := e.untranslated(svc, w.port); f != nil {
+				e.add(*f)
 			}
 		}
 		for _, s := range ports {
@@ -88,7 +86,8 @@ func (e *examination) service(svc *corev1.Service) {
 	e.slicesOf(svc)
 	e.hints(svc)
 	e.inCIDRs(svc)
-	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && len(svc.Status.LoadBalancer.Ingress) == 0 {
+	e.furtherAddresses(svc)
+	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && len(svc.Status.LoadBalancer.Ingress) == 0 && !e.madeUp(svc) {
 		e.add(Finding{
 			Code: NoAddressYet, Object: objectOf(svc), Field: "status.loadBalancer",
 			Text: fmt.Sprintf("%s has no address of a load balancer", objectOf(svc)),
@@ -140,13 +139,24 @@ func (e *examination) policies(svc *corev1.Service, s *decision.ServicePort) {
 				has[ep.NodeName] = true
 			}
 		}
+		few := e.fewReplicas(svc, s, field)
+		if few != nil {
+			e.add(*few)
+		}
 		without := slices.DeleteFunc(slices.Clone(e.nodes.names), func(n string) bool { return has[n] })
-		if len(without) > 0 && len(without) < len(e.nodes.names) {
+		if few == nil && len(without) > 0 && len(without) < len(e.nodes.names) {
 			e.add(Finding{
 				Code: NodesWithout, Object: objectOf(svc), Field: "spec." + field,
 				Text: fmt.Sprintf("%s of %s is Local, and these nodes have no endpoint of it: %s; they drop its packets", field, objectOf(svc), nearest.Few(without)),
 				Do:   fmt.Sprintf("set spec.%s to Cluster, or run a Pod of it on each node that gets packets", field),
 			})
+		}
+	}
+	if s.NodePort != 0 && balanced(svc) {
+		if few := e.fewReplicas(svc, s, "externalTrafficPolicy"); few != nil {
+			few.Code = NodesWithout
+			few.Text += fmt.Sprintf(" to node port %d. Load balancers that check the health of nodes send it none", s.NodePort)
+			e.add(*few)
 		}
 	}
 	if s.AffinitySeconds > 0 && len(s.Endpoints) == 1 {
@@ -157,7 +167,12 @@ func (e *examination) policies(svc *corev1.Service, s *decision.ServicePort) {
 	}
 }
 
-// localPolicy is the policy that is Local; "" if none is. A load balancer checks which nodes have endpoints.
+// balanced reports whether a load balancer sends packets to nodes with endpoints only.
+func balanced(svc *corev1.Service) bool {
+	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+// localPolicy is the policy that is Local; "" if none is, or a load balancer checks which nodes have endpoints.
 func localPolicy(svc *corev1.Service) string {
 	switch {
 	case deref(svc.Spec.InternalTrafficPolicy) == corev1.ServiceInternalTrafficPolicyLocal:
@@ -310,28 +325,9 @@ func (e *examination) inCIDRs(svc *corev1.Service) {
 	}
 }
 
-// kubeProxy is what is used of kube-proxy's configuration.
-type kubeProxy struct {
-	Mode         string          `json:"mode"`
-	FeatureGates map[string]bool `json:"featureGates"`
-}
-
-// kubeProxyConfig reads the ConfigMap of kube-proxy, if there is one. What is no configuration is kube-proxy's to report.
-func kubeProxyConfig(o *manifest.Objects) (c kubeProxy) {
-	if m := o.Context.KubeProxy; m == nil || yaml.Unmarshal([]byte(m.Data["config.conf"]), &c) != nil {
-		return kubeProxy{}
-	}
-	return c
-}
-
-func (c kubeProxy) ignoresExternalIPs() bool {
-	on, given := c.FeatureGates["AllowServiceExternalIPs"]
-	return given && !on
-}
-
 // mode checks the mode of kube-proxy.
 func (e *examination) mode() {
-	if kubeProxyConfig(e.objects).Mode == "ipvs" {
+	if e.proxy != nil && e.proxy.Mode == control.ModeIPVS {
 		e.add(Finding{
 			Code: DeprecatedIPVS, Object: "ConfigMap kube-system/" + e.objects.Context.KubeProxy.Name, Field: "data.config.conf",
 			Text: "kube-proxy runs in mode ipvs, which is deprecated since Kubernetes 1.35", Do: "use mode nftables, or iptables on kernels before 5.13",

@@ -34,7 +34,8 @@ func (e *examination) example(w *inquiry, s *decision.ServicePort, code Code) *E
 	}
 	i := &inquiry{Cluster: e.Cluster, from: from, to: w.to, port: w.port}
 	to := netip.AddrPortFrom(s.ClusterIP, s.Port)
-	d, p := i.decideOn(node, source, to)
+	p := i.packet(node, source, to)
+	d := i.decideOn(node, p)
 	r := record(e.table(node), p, d)
 	text := fmt.Sprintf("a connection from %s to %s ", from.text, to)
 	switch {

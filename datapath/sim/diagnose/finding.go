@@ -43,6 +43,10 @@ const (
 	NoEndpoints            Code = "NFQ020" // no endpoints, for a reason that the objects do not show
 	SomeNotReady           Code = "NFQ021" // some Pods are not ready, others are
 	SlicesDiffer           Code = "NFQ022" // the port has different numbers in the EndpointSlices
+	NoDNSName              Code = "NFQ023" // externalName is an address, or no DNS name
+	FurtherAddresses       Code = "NFQ024" // endpoints have addresses besides the first, which are ignored
+	NotShown               Code = "NFQ025" // whether there are endpoints is not known
+	HeadlessAddress        Code = "NFQ026" // a headless Service has a type or addresses that no proxy serves
 
 	// Of policies.
 	NoLocalEndpoints Code = "NFQ030" // traffic policy Local, and no endpoint on the node
@@ -54,6 +58,7 @@ const (
 	PolicyForbids    Code = "NFQ036" // network policies do not allow the connection
 	HintsIgnored     Code = "NFQ037" // topology hints have no effect on some nodes
 	OutsideCIDR      Code = "NFQ038" // a cluster IP is outside of the service CIDRs
+	FewReplicas      Code = "NFQ039" // traffic policy Local, and fewer Pods than nodes
 
 	// Of recent flows.
 	Refuses Code = "NFQ040" // the endpoint refuses connections
@@ -78,8 +83,21 @@ const (
 	// Of iptables rules.
 	RulesInconsistent Code = "NFQ060" // kube-proxy's rules are inconsistent
 	RulesIncomplete   Code = "NFQ061" // the file does not show all rules
-	HostRuleDrops     Code = "NFQ062" // a rule of another program drops connections to services
+	HostRuleDrops     Code = "NFQ062" // a rule or policy that is not kube-proxy's drops connections to services
 	HostDropsFlows    Code = "NFQ063" // a rule of the host drops flows after they were decided
+	HostRuleMayDrop   Code = "NFQ064" // a rule or policy drops connections at times
+	HostRuleUnclear   Code = "NFQ065" // whether a rule or policy drops connections is not known
+	HostRuleQueues    Code = "NFQ066" // connections wait for a program at a netfilter queue
+	NotTranslated     Code = "NFQ067" // packets to a service keep their destination, or get another one
+	NotMasqueraded    Code = "NFQ068" // connections from outside keep their source
+	TwoBackEnds       Code = "NFQ069" // kube-proxy's rules are in both back ends of iptables
+
+	// Of the way of packets.
+	SameBridge     Code = "NFQ070" // client and endpoint may share a bridge, which keeps the reply from the translation
+	ReplyBypasses  Code = "NFQ071" // the reply does not pass the node that translated the packet
+	Depends        Code = "NFQ072" // the result depends on what the objects do not show
+	BehindBalancer Code = "NFQ073" // a load balancer sends the packet on to a node port
+	OtherProgram   Code = "NFQ074" // not a service proxy, but another program takes the packet
 )
 
 // Codes are all codes.
@@ -87,11 +105,12 @@ func Codes() []Code {
 	return []Code{
 		NoSuchPort, Headless, NotServed, OutsideOnly, UnknownAddress, NodePortClosed, LoopbackForeign, ClaimedTwice, NodeAddress,
 		SelectorMatchesNothing, NoSelector, NoSlices, PodsNotReady, NoNamedPort, SliceWithoutPort, OtherFamily, OtherPort, NoListener, PodGone,
-		NoEndpoints, SomeNotReady, SlicesDiffer,
-		NoLocalEndpoints, SourceNotAllowed, NodesWithout, AffinityToOne, NoAddressYet, AllClosed, PolicyForbids, HintsIgnored, OutsideCIDR,
+		NoEndpoints, SomeNotReady, SlicesDiffer, NoDNSName, FurtherAddresses, NotShown, HeadlessAddress,
+		NoLocalEndpoints, SourceNotAllowed, NodesWithout, AffinityToOne, NoAddressYet, AllClosed, PolicyForbids, HintsIgnored, OutsideCIDR, FewReplicas,
 		Refuses, Silent, Uneven, OldConnections, StuckUDP, TableNearlyFull, Repeats, PortsNearlyUsed, NodeProblem, TablesDiffer,
 		DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, ExternalIPsIgnored,
-		RulesInconsistent, RulesIncomplete, HostRuleDrops, HostDropsFlows,
+		RulesInconsistent, RulesIncomplete, HostRuleDrops, HostDropsFlows, HostRuleMayDrop, HostRuleUnclear, HostRuleQueues, NotTranslated, NotMasqueraded, TwoBackEnds,
+		SameBridge, ReplyBypasses, Depends, BehindBalancer, OtherProgram,
 	}
 }
 
@@ -111,11 +130,11 @@ func (s Severity) String() string { return [...]string{"error", "warning", "note
 // Severity is that of all findings with the code.
 func (c Code) Severity() Severity {
 	switch c {
-	case OtherFamily, SomeNotReady, SlicesDiffer, NodeAddress, NoAddressYet, PodGone, OutsideCIDR,
-		ExternalIPsIgnored, Uneven, TableNearlyFull, Repeats, PortsNearlyUsed:
+	case OtherFamily, SomeNotReady, SlicesDiffer, FurtherAddresses, FewReplicas, NodeAddress, NoAddressYet, PodGone, OutsideCIDR,
+		ExternalIPsIgnored, Uneven, TableNearlyFull, Repeats, PortsNearlyUsed, HostRuleMayDrop, HostRuleQueues:
 		return Warning
-	case NodesWithout, AffinityToOne, DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, Headless, HintsIgnored,
-		OldConnections, RulesIncomplete:
+	case NodesWithout, AffinityToOne, NotShown, DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, Headless, HintsIgnored,
+		OldConnections, RulesIncomplete, HostRuleUnclear, SameBridge, Depends, BehindBalancer, OtherProgram:
 		return Note
 	}
 	return Error

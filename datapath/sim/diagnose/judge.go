@@ -42,10 +42,14 @@ func (w *inquiry) judge(p *decision.Packet, d *decision.Decision) {
 			Do: "use another address of the node",
 		})
 	default:
-		w.endpoints(d)
-		if f, bad := w.selected(w.to.service, w.port); bad && w.answer.Cause == nil {
-			w.answer.Notes = append(w.answer.Notes, f) // the controller has not seen it yet
+		w.endpoints(p, d)
+		if w.answer.Cause != nil {
+			return
 		}
+		if f, bad := w.selected(w.to.service, w.port); bad && len(w.to.service.Spec.Selector) > 0 {
+			w.note(f) // the controller has not seen it yet
+		}
+		w.sameBridge(p, d)
 	}
 }
 
@@ -54,10 +58,10 @@ func (w *inquiry) judge(p *decision.Packet, d *decision.Decision) {
 func (w *inquiry) take(d *decision.Decision) {
 	found := w.services[d.ServicePort.Name.Service()]
 	if asked := w.to.service; asked != nil && asked != found {
-		w.answer.Notes = append(w.answer.Notes, Finding{
+		w.claimed = &Finding{
 			Code: ClaimedTwice, Object: objectOf(asked),
 			Text: fmt.Sprintf("%s has the address too, and gets the packets", objectOf(found)), Do: "give each Service addresses of its own",
-		})
+		}
 	}
 	if w.to.service == found {
 		return
@@ -71,67 +75,9 @@ func (w *inquiry) take(d *decision.Decision) {
 	w.answer.Destination.Name = fmt.Sprintf("service %s, port %s", d.ServicePort.Name.Service(), portText(w.port))
 }
 
-// notAService is about a destination that belongs to no Service.
-func (w *inquiry) notAService(p *decision.Packet) {
-	to := p.Destination
-	if pod := w.owners[to.Addr()]; pod != nil {
-		w.pod(pod, to, p.Protocol)
-		return
-	}
-	if w.config.IgnoreExternalIPs {
-		for _, svc := range w.objects.Services {
-			if slices.Contains(svc.Spec.ExternalIPs, to.Addr().String()) {
-				w.cause(externalIPsIgnored(svc))
-				return
-			}
-		}
-	}
-	var ports []string
-	var open []string
-	for _, s := range w.table(w.answer.Node).Services() {
-		switch {
-		case s.ClusterIP == to.Addr() || slices.Contains(s.ExternalIPs, to.Addr()) || slices.Contains(s.LoadBalancerIPs, to.Addr()):
-			ports = append(ports, fmt.Sprintf("%d/%s (%s)", s.Port, s.Protocol, s.Name))
-		case s.NodePort != 0 && s.Family == decision.FamilyOf(to.Addr()):
-			if s.NodePort == to.Port() && s.Protocol == p.Protocol {
-				w.cause(Finding{
-					Code: NodePortClosed, Object: "Service " + s.Name.Service().String(), Field: "spec.ports",
-					Text: fmt.Sprintf("%d is the node port of %s, but node ports are not open at %s", to.Port(), s.Name, to.Addr()),
-					Do:   "use another address of the node, or change --nodeport-addresses of the proxy",
-				})
-				return
-			}
-			open = append(open, strconv.Itoa(int(s.NodePort)))
-		}
-	}
-	node := w.nodes.with[to.Addr()]
-	switch {
-	case len(ports) > 0:
-		w.cause(Finding{
-			Code: NoSuchPort, Text: fmt.Sprintf("%s has no port %d/%s; it has %s", to.Addr(), to.Port(), p.Protocol, nearest.Few(ports)),
-			Do: "use one of these ports",
-		})
-	case node != "":
-		text := "there are no node ports"
-		if len(open) > 0 {
-			text = "node ports are " + nearest.Few(open)
-		}
-		w.cause(Finding{
-			Code: UnknownAddress, Object: "Node " + node,
-			Text: fmt.Sprintf("no Service has node port %d/%s; %s", to.Port(), p.Protocol, text),
-			Do:   "use one of these, unless a program of the node itself listens at the port",
-		})
-	default:
-		w.cause(Finding{
-			Code: UnknownAddress, Text: fmt.Sprintf("no Service and no Pod has the address %s", to.Addr()),
-			Do: "check the address; that of a Service which was deleted and made again is another one",
-		})
-	}
-}
-
 // pod is about a connection to a Pod itself.
 func (w *inquiry) pod(p *corev1.Pod, at netip.AddrPort, protocol decision.Protocol) {
-	e := Endpoint{Address: at.String(), Pod: nameOf(p).String(), Node: p.Spec.NodeName}
+	e := Endpoint{Address: at.String(), Pod: nameOf(p).String(), Node: p.Spec.NodeName, Flows: w.flows(at.String(), protocol)}
 	e.Problem = w.problem(p, at, protocol, func() *Finding { return w.listener(p, at.Port(), protocol, nil) })
 	w.answer.Endpoints = []Endpoint{e}
 	if e.Problem != nil {
@@ -160,17 +106,24 @@ func (w *inquiry) problem(pod *corev1.Pod, at netip.AddrPort, protocol decision.
 func (w *inquiry) policy(pod *corev1.Pod, at netip.AddrPort, protocol decision.Protocol) *Finding {
 	switch {
 	case w.from != nil:
-		source, _ := netip.ParseAddr(w.answer.Source.Address)
-		conn := &connection{source: source, from: w.from.pod, destination: at, to: pod, protocol: protocol}
+		sent, last := w.hops[0].packet, w.hops[len(w.hops)-1].packet
+		conn := &connection{source: last.Source.Addr(), from: w.from.pod, destination: at, to: pod, protocol: protocol}
 		if conn.from != nil && conn.from.Spec.HostNetwork {
 			conn.from = nil
 		}
+		egress := *conn
+		if len(w.hops) > 1 { // it leaves the source's node untranslated
+			egress.destination, egress.to = sent.Destination, nil
+		}
+		if f := w.forbidsEgress(&egress); f != nil {
+			return f
+		}
 		// Nodes reach their own Pods whatever the policies, and what masqueraded packets meet depends on the
 		// plugin.
-		if w.from.node != "" || w.answer.Record != nil && w.answer.Record.Masquerade {
-			conn.to = nil
+		if w.from.node != "" || sent.Source != last.Source || w.answer.Record.Masquerade {
+			return nil
 		}
-		return w.forbids(conn)
+		return w.forbidsIngress(conn)
 	case pod != nil:
 		return w.closed(pod, at.Port(), protocol)
 	}
@@ -178,12 +131,14 @@ func (w *inquiry) policy(pod *corev1.Pod, at netip.AddrPort, protocol decision.P
 }
 
 // endpoints judges the endpoints that the decision could select.
-func (w *inquiry) endpoints(d *decision.Decision) {
+func (w *inquiry) endpoints(p *decision.Packet, d *decision.Decision) {
 	var problems []Finding
 	usable := d.ServicePort.UsableEndpoints(d.Policy)
 	for _, ep := range usable {
-		e := Endpoint{Address: ep.AddrPort.String(), Pod: ep.Pod, Node: ep.NodeName}
-		e.Problem = w.endpoint(&ep, d.ServicePort.Protocol)
+		e := Endpoint{Address: ep.AddrPort.String(), Pod: ep.Pod, Node: ep.NodeName, Flows: w.flows(ep.AddrPort.String(), d.ServicePort.Protocol)}
+		if e.Problem = w.endpoint(&ep, d.ServicePort.Protocol); e.Problem == nil {
+			e.Problem = w.bypass(p, d, &ep)
+		}
 		if e.Problem != nil {
 			problems = append(problems, *e.Problem)
 		}
@@ -267,10 +222,17 @@ func (w *inquiry) listener(p *corev1.Pod, at uint16, protocol decision.Protocol,
 		Code: code, Object: "Pod " + nameOf(p).String(), Field: "spec.containers",
 		Text: fmt.Sprintf("Pod %s %s %s, and the connection goes to %d/%s", nameOf(p), verb, some, at, protocol), Do: "use a port at which the Pod listens",
 	}
+	if t := w.templateOf(p); t != nil {
+		f.Object, f.Field = t.String(), "spec.template.spec.containers"
+		f.Text = fmt.Sprintf("the template of %s %s %s, and the connection goes to %d/%s: probably nothing listens there", t, verb, some, at, protocol)
+	}
 	if port != nil {
 		f.Object, f.Field = objectOf(w.to.service), "spec.ports["+strconv.Itoa(w.indexOf(port))+"].targetPort"
 		f.Do = fmt.Sprintf("have the Pod listen at %d/%s", at, protocol)
-		if len(numbers) > 0 {
+		switch other := slices.IndexFunc(listens, func(l string) bool { return strings.HasPrefix(l, fmt.Sprintf("%d/", at)) }); {
+		case other >= 0:
+			f.Do = fmt.Sprintf("set the protocol of port %d of %s to that of the container, or have the Pod listen at %d/%s", port.Port, objectOf(w.to.service), at, protocol)
+		case len(numbers) > 0:
 			f.Do = fmt.Sprintf("set targetPort of port %d of %s to %s, unless the Pod listens at %d all the same", port.Port, objectOf(w.to.service), strings.Join(numbers, " or "), at)
 		}
 	}

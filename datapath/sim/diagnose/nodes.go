@@ -55,6 +55,13 @@ func nodesOf(objects *manifest.Objects) nodes {
 	return n
 }
 
+// give adds an address of a node that its object lacks.
+func (n *nodes) give(node string, a netip.Addr) {
+	if node != "" && n.with[a] == "" {
+		n.addresses[node], n.with[a] = append(n.addresses[node], a), node
+	}
+}
+
 // internalFirst are the addresses of a node, internal ones first.
 func internalFirst(o *corev1.Node) []netip.Addr {
 	internal := func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP }

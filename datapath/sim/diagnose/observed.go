@@ -39,6 +39,15 @@ func (c *Cluster) Observe(records []*flow.Record) {
 // Blame makes a finding the reason why recent flows to an endpoint got no answer.
 func (c *Cluster) Blame(endpoint, protocol string, f Finding) { c.blamed[endpoint+protocol] = f }
 
+// flows are the recent ones to an endpoint that have come to a result; nil: there are none.
+func (c *Cluster) flows(endpoint string, protocol decision.Protocol) *Flows {
+	s := c.seen[endpoint+protocol.String()]
+	if s.answered+s.refused+s.unanswered == 0 {
+		return nil
+	}
+	return &Flows{Answered: s.answered, Refused: s.refused, Unanswered: s.unanswered}
+}
+
 // observed is what recent flows say about an endpoint. known: they decide whether it answers.
 func (c *Cluster) observed(endpoint string, protocol decision.Protocol) (problem *Finding, known bool) {
 	s := c.seen[endpoint+protocol.String()]

@@ -27,7 +27,7 @@ type party struct {
 	text    string // "pod shop/client"
 	addrs   []netip.Addr
 	pod     *corev1.Pod
-	node    string // it is the node itself
+	node    string // it is the node itself, or a Pod in its network
 	on      string // the node that it runs on; "": not known
 	service *corev1.Service
 	outside bool
@@ -35,7 +35,8 @@ type party struct {
 }
 
 // source reads the first part of a question: a pod, a node, an address or "outside".
-func (c *Cluster) source(text string) (*party, error) {
+// namespace is that of names without one; "" if it is not given.
+func (c *Cluster) source(text, namespace string) (*party, error) {
 	if text == Outside {
 		p := &party{text: "outside of the cluster", addrs: outsiders, outside: true}
 		if l := c.objects.Lab; l != nil && len(l.Clients) > 0 {
@@ -59,7 +60,7 @@ func (c *Cluster) source(text string) (*party, error) {
 	if p, err := c.nodeParty(text); p != nil || err != nil {
 		return p, err
 	}
-	n, err := c.findPod(strings.TrimPrefix(text, "pod/"))
+	n, err := c.findPod(strings.TrimPrefix(text, "pod/"), namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -70,18 +71,18 @@ func (c *Cluster) source(text string) (*party, error) {
 	return p, nil
 }
 
-// nodeParty reads a node's name, with or without "node/"; nil if it is none.
+// nodeParty reads a node's name, with or without "node/", or its name in DNS; nil if it is none.
 func (c *Cluster) nodeParty(text string) (*party, error) {
 	text, given := strings.CutPrefix(text, "node/")
 	for _, n := range c.objects.Nodes {
-		if n.Name != text {
+		if n.Name != text && !slices.ContainsFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == text }) {
 			continue
 		}
-		addrs := c.nodes.addresses[text]
+		addrs := c.nodes.addresses[n.Name]
 		if len(addrs) == 0 {
-			return nil, fmt.Errorf("node %s has no address: its status.addresses are empty", text)
+			return nil, fmt.Errorf("node %s has no address: its status.addresses are empty", n.Name)
 		}
-		return &party{text: "node " + text, addrs: addrs, node: text}, nil
+		return &party{text: "node " + n.Name, addrs: addrs, node: n.Name}, nil
 	}
 	if given {
 		return nil, fmt.Errorf("there is no Node %s%s; known: %s", text, nearest.Hint(text, c.nodes.names), nearest.Few(c.nodes.names))
@@ -90,7 +91,14 @@ func (c *Cluster) nodeParty(text string) (*party, error) {
 }
 
 func (c *Cluster) podParty(p *corev1.Pod) *party {
-	return &party{text: "pod " + nameOf(p).String(), addrs: control.PodAddresses(p), pod: p, on: p.Spec.NodeName}
+	q := &party{text: "pod " + nameOf(p).String(), addrs: control.PodAddresses(p), pod: p, on: p.Spec.NodeName}
+	if p.Spec.HostNetwork {
+		q.node = p.Spec.NodeName
+		if len(q.addrs) == 0 {
+			q.addrs = c.nodes.addresses[q.node]
+		}
+	}
+	return q
 }
 
 // addressParty finds out what has the address.
@@ -110,8 +118,11 @@ func (c *Cluster) addressParty(a netip.Addr) *party {
 	return p
 }
 
-// findPod finds NAMESPACE/NAME, or a NAME that one namespace has.
-func (c *Cluster) findPod(text string) (name, error) {
+// findPod finds NAMESPACE/NAME, or a NAME in the namespace, or one that a single namespace has.
+func (c *Cluster) findPod(text, in string) (name, error) {
+	if n := (name{Namespace: in, Name: text}); c.pods[n] != nil {
+		return n, nil
+	}
 	var all []string
 	var found []name
 	for n := range c.pods {
@@ -148,13 +159,16 @@ func (c *Cluster) destination(text, from string) (*party, error) {
 		return nil, fmt.Errorf("%q: the port is missing after the colon", text)
 	}
 	if podName, ok := strings.CutPrefix(host, "pod/"); ok {
-		n, err := c.findPod(podName)
+		n, err := c.findPod(podName, from)
 		if err != nil {
 			return nil, err
 		}
 		p := c.podParty(c.pods[n])
 		p.port = port
 		return p, nil
+	}
+	if svc := c.balancedAs(host); svc != nil {
+		return &party{text: "service " + svc.Namespace + "/" + svc.Name, service: svc, port: port}, nil
 	}
 	n, err := c.findService(host, from)
 	if err == nil {
@@ -168,7 +182,7 @@ func (c *Cluster) destination(text, from string) (*party, error) {
 		p.port = port
 		return p, nil
 	}
-	if n, podErr := c.findPod(host); podErr == nil {
+	if n, podErr := c.findPod(host, from); podErr == nil {
 		p := c.podParty(c.pods[n])
 		p.port = port
 		return p, nil

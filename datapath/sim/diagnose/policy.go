@@ -98,27 +98,36 @@ type connection struct {
 	protocol    decision.Protocol
 }
 
-// forbids is why network policies would drop the connection; nil: the objects show no reason.
-func (c *Cluster) forbids(conn *connection) *Finding {
-	if conn.to != nil && conn.to != conn.from {
-		if policies := c.policiesFor(conn.to, ingress); c.allow(policies, ingress, conn) == denied {
-			peer := conn.source.String()
-			if conn.from != nil {
-				peer = "Pod " + nameOf(conn.from).String()
-			}
-			return policyFinding(policies, fmt.Sprintf("ingress from %s to %s of Pod %s", peer, portOf(conn), nameOf(conn.to)))
-		}
+// forbidsIngress is why the policies of the destination would drop the connection; nil: the objects show no reason.
+func (c *Cluster) forbidsIngress(conn *connection) *Finding {
+	if conn.to == nil || conn.to == conn.from {
+		return nil
 	}
-	if conn.from != nil && conn.to != conn.from {
-		if policies := c.policiesFor(conn.from, egress); c.allow(policies, egress, conn) == denied {
-			peer := conn.destination.Addr().String()
-			if conn.to != nil {
-				peer = "Pod " + nameOf(conn.to).String()
-			}
-			return policyFinding(policies, fmt.Sprintf("egress from Pod %s to %s of %s", nameOf(conn.from), portOf(conn), peer))
-		}
+	policies := c.policiesFor(conn.to, ingress)
+	if c.allow(policies, ingress, conn) != denied {
+		return nil
 	}
-	return nil
+	peer := conn.source.String()
+	if conn.from != nil {
+		peer = "Pod " + nameOf(conn.from).String()
+	}
+	return policyFinding(policies, fmt.Sprintf("ingress from %s to %s of Pod %s", peer, portOf(conn), nameOf(conn.to)))
+}
+
+// forbidsEgress is forbidsIngress for the policies of the source.
+func (c *Cluster) forbidsEgress(conn *connection) *Finding {
+	if conn.from == nil || conn.to == conn.from {
+		return nil
+	}
+	policies := c.policiesFor(conn.from, egress)
+	if c.allow(policies, egress, conn) != denied {
+		return nil
+	}
+	peer := conn.destination.Addr().String()
+	if conn.to != nil {
+		peer = "Pod " + nameOf(conn.to).String()
+	}
+	return policyFinding(policies, fmt.Sprintf("egress from Pod %s to %s of %s", nameOf(conn.from), portOf(conn), peer))
 }
 
 func portOf(conn *connection) string {

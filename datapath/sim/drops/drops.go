@@ -26,6 +26,10 @@ func First(protocol decision.Protocol, from, to netip.AddrPort, local bool) ipta
 	switch protocol {
 	case decision.TCP:
 		p.Flags = iptables.SYN
+		p.TCPOptions, p.MSS = synOptions, 1460
+		if to.Addr().Is6() {
+			p.MSS = 1440
+		}
 	case decision.SCTP:
 		p.Chunks = []iptables.ChunkType{{Type: 1}} // INIT (RFC 9260)
 	}
@@ -34,6 +38,10 @@ func First(protocol decision.Protocol, from, to netip.AddrPort, local bool) ipta
 	}
 	return p
 }
+
+// synOptions are the TCP options of a SYN from Linux on Ethernet: segment size, selective acknowledgment, timestamps, padding
+// and window scale (tcp_output.c).
+var synOptions = []uint8{2, 4, 8, 1, 3}
 
 // Find finds what drops or rejects a packet on every way that it may go; nil: nothing does, or it depends on what the
 // rules do not show. begin makes the state before the packet; nil: that of a host that has just booted.

@@ -34,10 +34,11 @@ func newSimulation(t testing.TB, seed uint64, config control.NodeConfig) *simula
 	t.Helper()
 	objects := cluster(t)
 	table, _ := control.Table(objects, config)
-	return &simulation{
-		New(table, rand.New(rand.NewPCG(seed, 0)), Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices}),
-		NamesOf(table, objects.Pods),
+	names := NamesOf(table, objects.Pods)
+	for _, n := range objects.Nodes {
+		names.AddNode(n.Name, control.NodeAddresses(n))
 	}
+	return &simulation{New(table, rand.New(rand.NewPCG(seed, 0)), Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices}), names}
 }
 
 // explain explains a packet that has to make sense.

@@ -6,24 +6,34 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// hint returns advice: sentences, or nothing.
-func (s *Simulator) hint(p *decision.Packet, d *decision.Decision) string {
-	var hints []string
-	if d.ServicePort == nil && d.Verdict == decision.Accept {
-		hints = append(hints, s.nearMiss(p))
-	}
-	for _, h := range []string{s.sourceHint(p), s.nodeHint(d), s.interfaceHint(p, d), s.otherNodesPod(p, d), s.noEndpoints(d), s.terminating(d)} {
-		if h != "" {
-			hints = append(hints, h)
+// hint returns advice: sentences, or nothing. next is the decision of the next node, if there is one; first: no node
+// decided before this one.
+func (s *Simulator) hint(p *decision.Packet, d *decision.Decision, next *flow.Record, first bool) string {
+	near := ""
+	switch {
+	case next != nil:
+		near = fmt.Sprintf("%s is an address of node %s, which gets the packet and decides.", p.Destination.Addr(), next.Node)
+		if d.Verdict == decision.DNAT {
+			near = fmt.Sprintf("%s is an address of node %s, which gets the packet and translates it once more.", d.Endpoint().Addr(), next.Node)
 		}
+	case d.ServicePort == nil && d.Verdict == decision.Accept:
+		near = s.nearMiss(p)
 	}
-	return strings.Join(hints, " ")
+	if !first { // what follows is about the sources that a user gives
+		return sentences(near, s.nodeHint(d), s.noEndpoints(d), s.terminating(d))
+	}
+	return sentences(near, s.sourceHint(p), s.nodeHint(d), s.interfaceHint(p, d), s.otherNodesPod(p, d), s.noEndpoints(d), s.terminating(d))
+}
+
+// sentences joins those that are not empty.
+func sentences(list ...string) string {
+	return strings.Join(slices.DeleteFunc(list, func(text string) bool { return text == "" }), " ")
 }
 
 // sourceHint is about packets with an unlikely source.
@@ -54,7 +64,7 @@ func (s *Simulator) nodeHint(d *decision.Decision) string {
 			names = appendNew(names, e.NodeName)
 		}
 	}
-	for _, n := range s.nodes {
+	for _, n := range s.cluster.Nodes {
 		names = appendNew(names, n.Name)
 	}
 	if slices.Sort(names); len(names) == 0 {
@@ -72,17 +82,18 @@ func (s *Simulator) interfaceHint(p *decision.Packet, d *decision.Decision) stri
 	return "Pods are detected by the interface and none is given, so the source does not count as a pod: set --in-interface."
 }
 
-// otherNodesPod is about pods on other nodes: their own node decides.
+// otherNodesPod is about pods on other nodes: their own node decides about services. Only its own node ports are left
+// to this one.
 func (s *Simulator) otherNodesPod(p *decision.Packet, d *decision.Decision) string {
-	own := s.table.Node().Name
-	if d.Entry != decision.EntryClusterIP || p.Local || own == "" {
+	own, src := s.table.Node().Name, p.Source.Addr()
+	if d.ServicePort == nil || d.Entry == decision.EntryNodePort || p.Local || own == "" || s.table.IsLocal(src) {
 		return ""
 	}
-	src := p.Source.Addr()
-	for _, c := range s.podCIDRs {
-		if c.node != own && c.prefix.Contains(src) {
-			return fmt.Sprintf("%s belongs to a pod on node %s, which decides this packet before it arrives here: set --node-name %s.", src, c.node, c.node)
-		}
+	if n := s.places.Pod(src); n != "" && n != own {
+		return fmt.Sprintf("%s belongs to a pod on node %s, which decides this packet before it arrives here: set --node-name %s.", src, n, n)
+	}
+	if n := s.places.Node(src); n != "" && n != own {
+		return fmt.Sprintf("%s is an address of node %s, which decides this packet before it arrives here: set --node-name %s and --local.", src, n, n)
 	}
 	return ""
 }
@@ -169,10 +180,8 @@ func (s *Simulator) closed(a netip.Addr) string {
 	case s.table.IsLocal(a):
 		return fmt.Sprintf("--nodeport-addresses excludes %s", a)
 	}
-	for _, n := range s.nodes {
-		if slices.ContainsFunc(n.Status.Addresses, func(at corev1.NodeAddress) bool { return at.Address == a.String() }) {
-			return fmt.Sprintf("%s is an address of node %s: set --node-name %s to decide there", a, n.Name, n.Name)
-		}
+	if n := s.places.Node(a); n != "" {
+		return fmt.Sprintf("%s is an address of node %s: set --node-name %s to decide there", a, n, n)
 	}
 	return fmt.Sprintf("%s is not a known address of this node: set --node-ip or --node-name", a)
 }

@@ -21,6 +21,7 @@ import (
 type Names struct {
 	// By namespace/name.
 	pods     map[string][]netip.Addr
+	nodes    map[string][]netip.Addr // by name
 	services map[string][]*decision.ServicePort
 	// unserved are Services without an address, and why.
 	unserved map[string]string
@@ -28,7 +29,7 @@ type Names struct {
 
 // NamesOf returns the names of the table's services, of the pods behind them and of the pods.
 func NamesOf(t *decision.Table, pods []*corev1.Pod) *Names {
-	n := &Names{pods: make(map[string][]netip.Addr), services: make(map[string][]*decision.ServicePort), unserved: make(map[string]string)}
+	n := &Names{pods: make(map[string][]netip.Addr), nodes: make(map[string][]netip.Addr), services: make(map[string][]*decision.ServicePort), unserved: make(map[string]string)}
 	for _, s := range t.Services() {
 		name := s.Name.Namespace + "/" + s.Name.Name
 		n.services[name] = append(n.services[name], s)
@@ -41,6 +42,9 @@ func NamesOf(t *decision.Table, pods []*corev1.Pod) *Names {
 
 // AddPod adds a pod by its namespace/name.
 func (n *Names) AddPod(name string, addresses []netip.Addr) { n.pods[name] = addresses }
+
+// AddNode adds a node by its name.
+func (n *Names) AddNode(name string, addresses []netip.Addr) { n.nodes[name] = addresses }
 
 // AddUnserved adds a Service without an address, by its namespace/name, with the reason.
 func (n *Names) AddUnserved(name, why string) { n.unserved[name] = why }
@@ -108,6 +112,8 @@ func (n *Names) resolve(s string, proto decision.Protocol) (place, error) {
 	switch {
 	case !named:
 		return address(s)
+	case kind == "node" && !strings.Contains(name, "/"):
+		return n.node(name)
 	case kind == "pod" && strings.Contains(name, "/"):
 		return n.pod(name)
 	case (kind == "service" || kind == "svc") && strings.Contains(name, "/"):
@@ -115,7 +121,7 @@ func (n *Names) resolve(s string, proto decision.Protocol) (place, error) {
 	case !strings.Contains(name, "/"):
 		return n.podOrHint(s)
 	}
-	return place{}, errors.New("want an address, pod/NAMESPACE/NAME or service/NAMESPACE/NAME")
+	return place{}, errors.New("want an address, pod/NAMESPACE/NAME, service/NAMESPACE/NAME or node/NAME")
 }
 
 func address(s string) (place, error) {
@@ -158,7 +164,7 @@ func (n *Names) podOrHint(s string) (place, error) {
 	if _, ok := n.services[name]; ok || n.unserved[name] != "" {
 		return place{}, fmt.Errorf("there is no Pod of this name, but a Service: write service/%s", s)
 	}
-	return place{}, fmt.Errorf("want an address, pod/NAMESPACE/NAME or service/NAMESPACE/NAME%s", known("pods", n.podNames()))
+	return place{}, fmt.Errorf("want an address, pod/NAMESPACE/NAME, service/NAMESPACE/NAME or node/NAME%s", known("pods", n.podNames()))
 }
 
 // pod reads NAMESPACE/NAME[:PORT].
@@ -175,6 +181,25 @@ func (n *Names) pod(s string) (p place, err error) {
 		return p, fmt.Errorf("there is no such Pod (NAMESPACE/NAME) among the objects%s%s", nearest.Hint(name, n.podNames()), known("pods", n.podNames()))
 	case len(p.addrs) == 0:
 		return p, errors.New("this Pod has no address yet: its status.podIPs are empty")
+	}
+	return p, nil
+}
+
+// node reads NAME[:PORT].
+func (n *Names) node(s string) (p place, err error) {
+	name, port, hasPort := strings.Cut(s, ":")
+	if hasPort {
+		if p.port, err = portNumber(port); err != nil {
+			return p, err
+		}
+	}
+	var ok bool
+	all := slices.Sorted(maps.Keys(n.nodes))
+	switch p.addrs, ok = n.nodes[name]; {
+	case !ok:
+		return p, fmt.Errorf("there is no such Node among the objects%s%s", nearest.Hint(name, all), known("nodes", all))
+	case len(p.addrs) == 0:
+		return p, errors.New("this Node has no address: its status.addresses are empty")
 	}
 	return p, nil
 }

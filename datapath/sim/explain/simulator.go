@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -25,29 +24,26 @@ type Simulator struct {
 	// HostRules are the host's own nat rules; nil: they are ignored.
 	HostRules *hostnat.Rules
 
+	cluster   Cluster
 	table     *decision.Table
 	rand      decision.Rand
 	affinity  *affinity.Table
 	balancer  decision.Balancer
 	evaluator hostnat.Evaluator
 
-	// The data for hints.
-	nodes    []*corev1.Node
-	podCIDRs []podCIDR
-	slices   map[string][]*discoveryv1.EndpointSlice // by the service's namespace/name
+	peers  map[string]*Simulator // those of other nodes, by name; all have the same map
+	places *Places
+	// slices are for hints.
+	slices map[string][]*discoveryv1.EndpointSlice // by the service's namespace/name
 }
 
-// podCIDR is a prefix of a node's pods.
-type podCIDR struct {
-	prefix netip.Prefix
-	node   string
-}
-
-// Cluster is the part of a cluster that is not in its table. It is for hints, not for decisions;
-// the zero value is valid.
+// Cluster is the part of a cluster that is not in the table of one node. The zero value is valid.
 type Cluster struct {
 	Nodes          []*corev1.Node
+	Pods           []*corev1.Pod
 	EndpointSlices []*discoveryv1.EndpointSlice
+	// Table returns the table of a node; nil: packets are not followed to other nodes.
+	Table func(node string) *decision.Table
 	// Algorithms are those that Services may name; nil: the built-in ones.
 	Algorithms *balance.Registry
 }
@@ -58,14 +54,9 @@ func New(table *decision.Table, r decision.Rand, c Cluster) *Simulator {
 		c.Algorithms = balance.NewRegistry()
 	}
 	s := &Simulator{
-		table: table, rand: r, affinity: affinity.New(),
+		cluster: c, table: table, rand: r, affinity: affinity.New(), peers: make(map[string]*Simulator),
 		balancer: balance.New(c.Algorithms, func() int64 { return 0 }),
-		nodes:    c.Nodes, slices: make(map[string][]*discoveryv1.EndpointSlice),
-	}
-	for _, n := range c.Nodes {
-		for _, p := range control.PodCIDRs(n) {
-			s.podCIDRs = append(s.podCIDRs, podCIDR{p, n.Name})
-		}
+		places:   PlacesOf(c.Nodes, c.Pods), slices: make(map[string][]*discoveryv1.EndpointSlice),
 	}
 	for _, slice := range c.EndpointSlices {
 		name := slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]
@@ -75,15 +66,26 @@ func New(table *decision.Table, r decision.Rand, c Cluster) *Simulator {
 }
 
 // Decide returns the record of the flow that the packet would start, with its steps and, if the
-// result may be surprising, a hint.
-func (s *Simulator) Decide(p *decision.Packet) *flow.Record {
+// result may be surprising, a hint. If the packet goes on to another node that decides about it, the
+// record of that is one of its Others.
+func (s *Simulator) Decide(p *decision.Packet) *flow.Record { return s.decide(p, nil) }
+
+// decide is Decide for a packet that has passed nodes before.
+func (s *Simulator) decide(p *decision.Packet, passed []string) *flow.Record {
 	d := decision.Decide(s.table, p, s.rand, s.affinity, s.balancer)
 	r := flow.New(s.table, p, &d)
 	r.Steps = kubechains.Walk(s.table, p, &d)
-	r.Hint = s.hint(p, &d)
-	s.applyHostRules(p, &d, r)
+	if d.Verdict == decision.DNAT {
+		s.applyHostRules(p, &d, d.Endpoint(), r)
+	}
+	next := s.onward(p, &d, r, passed)
+	if next != nil {
+		r.Others = append([]*flow.Record{next}, next.Others...)
+		next.Others = nil
+	}
+	r.Hint = s.hint(p, &d, next, len(passed) == 0)
 	if s.FollowReply {
-		r.Reply = s.reply(p, &d, r.Masquerade)
+		r.Reply = s.reply(p, &d, r.Masquerade, next)
 	}
 	if d.Verdict == decision.DNAT && d.ServicePort.AffinitySeconds > 0 {
 		s.affinity.Bind(d.ServicePort, d.Endpoint(), p.Source.Addr())
@@ -91,17 +93,16 @@ func (s *Simulator) Decide(p *decision.Packet) *flow.Record {
 	return r
 }
 
-// applyHostRules applies the host's own rules to the source of a flow that passes POSTROUTING and
+// applyHostRules applies the host's own rules to the source of a flow to a destination that passes POSTROUTING and
 // that no rule of kube-proxy masquerades.
-func (s *Simulator) applyHostRules(p *decision.Packet, d *decision.Decision, r *flow.Record) {
-	if d.Verdict != decision.DNAT || d.Masquerade || !p.Local && s.table.IsLocal(d.Endpoint().Addr()) {
+func (s *Simulator) applyHostRules(p *decision.Packet, d *decision.Decision, to netip.AddrPort, r *flow.Record) {
+	if r.Masquerade || d.Masquerade || !p.Local && s.table.IsLocal(to.Addr()) {
 		return
 	}
-	endpoint := d.Endpoint()
-	if !s.HostRules.Any(decision.FamilyOf(endpoint.Addr())) {
+	if !s.HostRules.Any(decision.FamilyOf(to.Addr())) {
 		return
 	}
-	a := s.evaluator.Evaluate(s.HostRules, p, endpoint, s.HostRules.Out(endpoint.Addr()), 0)
+	a := s.evaluator.Evaluate(s.HostRules, p, to, s.HostRules.Out(to.Addr()), 0)
 	step := flow.Step{Table: "nat"}
 	switch {
 	case a.Rule == nil:

@@ -15,7 +15,7 @@ func init() {
 		shapes:  map[string]shape{accountingName: one},
 		phrases: map[string]phrase{"nfacct-name": accountingPhrase},
 		build: func(s *section) Match {
-			name, _ := sole(s, accountingName, shortText(31)) // NFACCT_NAME_MAX
+			name, _ := sole(s, accountingName, keptText(31)) // NFACCT_NAME_MAX
 			return Accounting{name}
 		},
 	})

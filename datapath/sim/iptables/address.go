@@ -1,10 +1,10 @@
 package iptables
 
 import (
-	"encoding/hex"
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -59,13 +59,13 @@ func init() {
 		},
 		phrases: map[string]phrase{"ADDRTYPE": addrtypePhrase},
 		build: func(s *section) Match {
-			types := someOf[AddrTypes]("a list of address types", addrTypeNames)
+			types := someShort[AddrTypes]("a list of address types", addrTypeNames)
 			m := Addrtype{
 				Source: condition(s, "--src-type", types), Destination: condition(s, "--dst-type", types),
 				LimitIn: s.has("--limit-iface-in"), LimitOut: s.has("--limit-iface-out"),
 			}
 			if !m.Source.Given && !m.Destination.Given {
-				s.fail(s.name, "addrtype without its option", "--src-type or --dst-type")
+				s.miss("--src-type or --dst-type")
 			}
 			s.atMostOne("--limit-iface-in", "--limit-iface-out")
 			return m
@@ -139,7 +139,7 @@ func init() {
 			}}
 			m := IPRange{condition(s, "--src-range", addresses), condition(s, "--dst-range", addresses)}
 			if !m.Source.Given && !m.Destination.Given {
-				s.fail(s.name, "iprange without its option", "--src-range or --dst-range")
+				s.miss("--src-range or --dst-range")
 			}
 			return m
 		},
@@ -186,11 +186,18 @@ func ParseMAC(text string) (MACAddress, error) {
 
 func parseMAC(text string) (MACAddress, bool) {
 	a := MACAddress{}
-	if len(text) != 17 || strings.Count(text, ":") != 5 {
+	parts := strings.Split(text, ":")
+	if len(parts) != len(a) {
 		return a, false
 	}
-	raw, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
-	return MACAddress(append(raw, make([]byte, 6)...)[:6]), err == nil && len(raw) == 6
+	for i, part := range parts {
+		n, err := strconv.ParseUint(part, 16, 8)
+		if err != nil {
+			return a, false
+		}
+		a[i] = byte(n)
+	}
+	return a, true
 }
 
 // MAC is "-m mac": the source address of an Ethernet frame. Packets without a frame do not match,

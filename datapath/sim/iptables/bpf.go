@@ -73,7 +73,7 @@ func init() {
 			case len(o.values) == 0:
 				return BPF{}
 			case o.name.Text == pinnedOption:
-				return BPF{Pinned: value(s, o.values[0], shortText(511))} // XT_BPF_PATH_MAX, with its NUL
+				return BPF{Pinned: value(s, o.values[0], keptText(511))} // XT_BPF_PATH_MAX, with its NUL
 			}
 			return BPF{Program: value(s, o.values[0], aProgram)}
 		},

@@ -10,8 +10,8 @@ func init() {
 		kernel:  []revision[Match]{{0, 256, func(r raw) (Match, bool) { return Comment{r.text(0, 256)}, true }}},
 		phrases: map[string]phrase{"/*": commentPhrase},
 		build: func(s *section) Match {
-			text, _ := sole(s, "--comment", shortText(255)) // XT_MAX_COMMENT_LEN
-			return Comment{text}
+			// Without its text, too, it is always true.
+			return Comment{optional(s, "--comment", keptText(255), "")} // XT_MAX_COMMENT_LEN
 		},
 	})
 }

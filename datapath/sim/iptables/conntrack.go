@@ -102,11 +102,11 @@ func init() {
 		},
 		build: func(s *section) Match {
 			if len(s.options) == 0 {
-				s.fail(s.name, "conntrack without an option", "one of --ctstate, --ctstatus, ...")
+				s.miss("--ctstate, --ctstatus, ...")
 			}
-			status := someOf[CtStatus]("a list of conntrack statuses", statusNames)
+			statuses := someShort[CtStatus]("a list of conntrack statuses", append(bitNames{{0, "NONE"}}, statusNames...))
 			return Conntrack{
-				State:                   condition(s, "--ctstate", someOf[States]("a list of conntrack states", stateNames)),
+				State:                   condition(s, "--ctstate", someShort[States]("a list of conntrack states", stateNames)),
 				Protocol:                condition(s, "--ctproto", aProtocol),
 				OriginalSource:          condition(s, "--ctorigsrc", s.network()),
 				OriginalDestination:     condition(s, "--ctorigdst", s.network()),
@@ -116,18 +116,11 @@ func init() {
 				OriginalDestinationPort: condition(s, "--ctorigdstport", aPort),
 				ReplySourcePort:         condition(s, "--ctreplsrcport", aPort),
 				ReplyDestinationPort:    condition(s, "--ctrepldstport", aPort),
-				Status: condition(s, "--ctstatus", kind[CtStatus]{status.what, "NONE or " + status.want, func(t string) (CtStatus, bool) {
-					if t == "NONE" {
-						return 0, true
-					}
-					return status.parse(t)
-				}}),
+				Status:                  condition(s, "--ctstatus", statuses),
 				Expire: condition(s, "--ctexpire", kind[Range[uint32]]{"a time", "seconds, or first:last", func(t string) (Range[uint32], bool) {
-					return parseRange[uint32](t, ":")
+					return parseAnyRange[uint32](t, ":")
 				}}),
-				Direction: condition(s, "--ctdir", kind[Direction]{"a direction", "ORIGINAL or REPLY", func(t string) (Direction, bool) {
-					return Direction(map[string]uint8{"REPLY": 1}[t]), t == "ORIGINAL" || t == "REPLY"
-				}}),
+				Direction: condition(s, "--ctdir", oneName[Direction]("a direction", directionNames)),
 			}
 		},
 	})
@@ -300,7 +293,7 @@ func init() {
 		kernel:  []revision[Match]{{0, 4, decodeState}},
 		phrases: map[string]phrase{"state": statePhrase},
 		build: func(s *section) Match {
-			v, negated := sole(s, "--state", someOf[States]("a list of states", stateNames[:5]))
+			v, negated := sole(s, "--state", someShort[States]("a list of states", stateNames[:5]))
 			return State{v, negated}
 		},
 	})

@@ -310,7 +310,7 @@ func parseU32Test(text string) (t U32Test, ok bool) {
 		t.Steps = append(t.Steps, step)
 	}
 	for word := range strings.SplitSeq(ranges, ",") {
-		r, ok := parseRange[uint32](word, ":")
+		r, ok := parseAnyRange[uint32](word, ":")
 		if !ok {
 			return t, false
 		}

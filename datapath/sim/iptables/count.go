@@ -93,8 +93,8 @@ func init() {
 			m.UpTo = (o.name.Text == "--connlimit-upto") != o.negated
 			m.Limit = value(s, o.values[0], anyUint32)
 			m.Bits = optional(s, "--connlimit-mask", kind[uint8]{"a prefix length", "0 to the length of an address", func(t string) (uint8, bool) {
-				n, ok := number[uint8](t)
-				return n, ok && int(n) <= addrBits(s.family)
+				n, ok := number[uint32](t)
+				return uint8(min(n, uint32(addrBits(s.family)))), ok // a longer one is that of an address
 			}}, uint8(addrBits(s.family)))
 			return m
 		},
@@ -234,13 +234,13 @@ func init() {
 		phrases: map[string]phrase{"connbytes": connbytesPhrase},
 		build: func(s *section) Match {
 			amount, unit, direction := s.oneOf("--connbytes"), s.oneOf("--connbytes-mode"), s.oneOf("--connbytes-dir")
-			if s.err != nil {
+			if s.err != nil || s.lost != "" {
 				return Connbytes{}
 			}
 			m := Connbytes{
 				Count:     value(s, amount.values[0], anAmount),
-				Unit:      value(s, unit.values[0], oneOfNames[ConnbytesUnit]("a mode", connbytesUnits)),
-				Direction: value(s, direction.values[0], oneOfNames[ConnbytesDirection]("a direction", connbytesDirections)),
+				Unit:      value(s, unit.values[0], oneName[ConnbytesUnit]("a mode", connbytesUnits)),
+				Direction: value(s, direction.values[0], oneName[ConnbytesDirection]("a direction", connbytesDirections)),
 			}
 			// The kernel stores a negated range with its ends swapped, which is impossible for one
 			// number.
@@ -258,14 +258,6 @@ func decodeConnbytes(r raw) (Match, bool) {
 		m.Count.First, m.Count.Last, m.Negated = m.Count.Last, m.Count.First, true
 	}
 	return m, unit <= ConnbytesAverage && direction <= ConnbytesBoth
-}
-
-// oneOfNames reads the name of a number.
-func oneOfNames[T ~uint8](what string, names []string) kind[T] {
-	return kind[T]{what, strings.Join(names, ", "), func(s string) (T, bool) {
-		i := slices.Index(names, s)
-		return T(max(i, 0)), i >= 0
-	}}
 }
 
 // Module is "connbytes".
@@ -349,7 +341,7 @@ func init() {
 		kernel:  []revision[Match]{{0, 34, func(r raw) (Match, bool) { return Helper{r.text(4, 30), r.u32(0)&1 != 0}, true }}},
 		phrases: map[string]phrase{"helper": helperPhrase},
 		build: func(s *section) Match {
-			v, negated := sole(s, "--helper", shortText(29))
+			v, negated := sole(s, "--helper", keptText(29))
 			return Helper{v, negated}
 		},
 	})

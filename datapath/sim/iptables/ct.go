@@ -1,6 +1,9 @@
 package iptables
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // CT is "-j CT": options of connection tracking for the packet's connection.
 type CT struct {
@@ -59,13 +62,16 @@ func init() {
 		build: func(s *section) Target {
 			t := CT{
 				NoTrack: s.has("--notrack"),
-				Helper:  optional(s, "--helper", shortText(15), ""), Timeout: optional(s, "--timeout", shortText(31), ""),
+				Helper:  optional(s, "--helper", keptText(15), ""), Timeout: optional(s, "--timeout", keptText(31), ""),
 				Events:       optional(s, "--ctevents", someOf[CtEvents]("a list of events", eventNames), 0),
 				ExpectEvents: optional(s, "--expevents", someOf[CtEvents]("a list of events", eventNames[:1]), 0),
 			}
-			if o, ok := s.atMostOne("--zone", "--zone-orig", "--zone-reply"); ok {
-				t.Zone = CtZone{Given: true, Original: o.name.Text == "--zone-orig", Reply: o.name.Text == "--zone-reply"}
-				if t.Zone.FromMark = o.values[0].Text == "mark"; !t.Zone.FromMark {
+			if o, ok := s.last("--zone", "--zone-orig", "--zone-reply"); ok {
+				t.Zone = CtZone{Given: true, Original: s.has("--zone-orig"), Reply: s.has("--zone-reply")}
+				if t.Zone.Original && t.Zone.Reply {
+					t.Zone.Original, t.Zone.Reply = false, false
+				}
+				if t.Zone.FromMark = strings.EqualFold(o.values[0].Text, "mark"); !t.Zone.FromMark {
 					t.Zone.Zone = value(s, o.values[0], kind[uint16]{"a zone", "0 to 65535, or mark", number[uint16]})
 				}
 			}

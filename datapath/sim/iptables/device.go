@@ -2,7 +2,6 @@ package iptables
 
 import (
 	"fmt"
-	"slices"
 )
 
 // Physdev is "-m physdev": the input and output bridge ports of a bridged packet (xt_physdev.c).
@@ -23,7 +22,7 @@ func init() {
 		phrases: map[string]phrase{"PHYSDEV": physdevPhrase},
 		build: func(s *section) Match {
 			if len(s.options) == 0 {
-				s.fail(s.name, "physdev without an option", "one of --physdev-in, --physdev-is-bridged, ...")
+				s.miss("--physdev-in, --physdev-is-bridged, ...")
 			}
 			return Physdev{
 				IsIn: flagCondition(s, "--physdev-is-in"), IsOut: flagCondition(s, "--physdev-is-out"),
@@ -161,9 +160,10 @@ const (
 	LinkUnicast   LinkType = iota // PACKET_HOST
 	LinkBroadcast                 // PACKET_BROADCAST
 	LinkMulticast                 // PACKET_MULTICAST
+	LinkOtherHost                 // PACKET_OTHERHOST: no rule sees such packets, but those of a bridge
 )
 
-var linkTypeNames = []string{"unicast", "broadcast", "multicast"}
+var linkTypeNames = []string{"unicast", "broadcast", "multicast", "otherhost"}
 
 func (t LinkType) String() string { return nameOf(linkTypeNames, t) }
 
@@ -173,30 +173,16 @@ func init() {
 		shapes: map[string]shape{"--pkt-type": notOne},
 		kernel: []revision[Match]{
 			{0, 8, func(r raw) (Match, bool) {
-				return PacketType{LinkType(r.u32(0)), r.u32(4) != 0}, r.u32(0) <= uint32(LinkMulticast)
+				return PacketType{LinkType(r.u32(0)), r.u32(4) != 0}, r.u32(0) <= uint32(LinkOtherHost)
 			}},
 		},
 		phrases: map[string]phrase{"PKTTYPE": pkttypePhrase},
 		build: func(s *section) Match {
-			v, negated := sole(s, "--pkt-type", oneName[LinkType]("a type of packet", linkTypeNames))
-			return PacketType{v, negated}
+			names := append(linkTypeNames[:4:4], "host") // an alias of unicast
+			v, negated := sole(s, "--pkt-type", oneName[LinkType]("a type of packet", names))
+			return PacketType{v % 4, negated}
 		},
 	})
-}
-
-// oneName reads the name of a number.
-func oneName[T ~uint8](what string, names []string) kind[T] {
-	want := ""
-	for i, n := range names {
-		if i > 0 {
-			want += ", "
-		}
-		want += n
-	}
-	return kind[T]{what, "one of " + want, func(text string) (T, bool) {
-		i := slices.Index(names, text)
-		return T(max(i, 0)), i >= 0
-	}}
 }
 
 // Module is "pkttype".
@@ -234,7 +220,7 @@ func init() {
 		},
 		phrases: map[string]phrase{"length": lengthPhrase},
 		build: func(s *section) Match {
-			v, negated := sole(s, "--length", kind[Range[uint16]]{"a length", "0 to 65535, or first:last", aPort.parse})
+			v, negated := sole(s, "--length", aLength)
 			return Length{v, negated}
 		},
 	})

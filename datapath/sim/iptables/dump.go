@@ -27,6 +27,16 @@ type Dump struct {
 	Unterminated bool
 	// Backend is where the kernel has the rules, as far as the text shows it.
 	Backend Backend
+	// LegacyToo is set if iptables-save warns of rules in the other back end, iptables-legacy, which the text does not have.
+	LegacyToo bool
+	// Host is the host of the prompt or command line above; empty: there is none.
+	Host string
+	// Title is what the text calls the host or its file; empty: nothing.
+	Title string
+	// File is the name of the file that the dump was read from; empty: unknown.
+	File string
+	// Notes are what could not be read of rules, each once with its first line.
+	Notes []Note
 	// Listing has the unknown parts of a dump made by ParseListing; else nil.
 	Listing *Listing
 }
@@ -194,6 +204,15 @@ func (t *Table) ByChain() map[string][]*Rule {
 	return rules
 }
 
+// NameRules sets the file of all rules.
+func (d *Dump) NameRules(file string) {
+	for _, t := range d.Tables {
+		for _, r := range t.Rules {
+			r.File = file
+		}
+	}
+}
+
 // String is the text that WriteTo writes, without lines that cannot be written.
 func (d *Dump) String() string {
 	var b bytes.Buffer
@@ -256,7 +275,9 @@ func (p *printer) line(parts ...string) {
 	for _, s := range parts {
 		p.text = append(p.text, s...)
 	}
-	if line := p.text[begin:]; bytes.ContainsAny(line, "\n\x00") {
+	line := string(p.text[begin:])
+	// Only quotes in a rule may have a line end in them.
+	if _, rest, _ := cutRule(line + "\n"); rest != "" || strings.ContainsRune(line, 0) {
 		if p.err == nil {
 			p.err = fmt.Errorf("a line end inside a line cannot be written: %q", line)
 		}

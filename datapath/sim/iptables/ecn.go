@@ -33,7 +33,7 @@ func init() {
 			case m.Echo.Given || m.Reduced.Given: // ecn_mt_check4
 				s.needs(s.name, "a TCP flag of -m ecn", protoTCP)
 			case !m.IP.Given:
-				s.fail(s.name, "ecn without its option", strings.Join([]string{ecnEcho, ecnReduced, ecnIP}, " or "))
+				s.miss(strings.Join([]string{ecnEcho, ecnReduced, ecnIP}, " or "))
 			}
 			return m
 		},

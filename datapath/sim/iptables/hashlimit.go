@@ -69,7 +69,7 @@ func buildHashlimit(s *section) Match {
 	}}
 	m := Hashlimit{
 		Mode:             optional(s, "--hashlimit-mode", someOf[HashMode]("a mode", hashModeNames), 0),
-		Name:             optional(s, "--hashlimit-name", shortText(255), ""),
+		Name:             optional(s, "--hashlimit-name", keptText(255), ""),
 		SourceBits:       optional(s, "--hashlimit-srcmask", prefix, uint8(addrBits(s.family))),
 		DestinationBits:  optional(s, "--hashlimit-dstmask", prefix, uint8(addrBits(s.family))),
 		HTableSize:       optional(s, "--hashlimit-htable-size", anyUint32, 0),
@@ -80,35 +80,48 @@ func buildHashlimit(s *section) Match {
 		RateInterval:     optional(s, "--hashlimit-rate-interval", anyUint32, 0),
 	}
 	if m.Name == "" {
-		s.fail(s.name, "hashlimit without its option", "--hashlimit-name")
+		s.miss("--hashlimit-name")
 	}
 	o := s.oneOf("--hashlimit-upto", "--hashlimit-above")
 	if len(o.values) == 0 {
 		return m
 	}
 	m.Above, m.Negated = o.name.Text == "--hashlimit-above", o.negated
-	if text := o.values[0].Text; strings.HasSuffix(text, "b/s") {
+	if strings.Contains(o.values[0].Text, "b/s") {
 		m.Bytes = value(s, o.values[0], aByteRate)
 		m.BytesBurst = optional(s, "--hashlimit-burst", kind[string]{"a burst", "bytes, with kb or mb", func(t string) (string, bool) {
-			return t, byteCount(t)
+			_, ok := amount(t)
+			return t, ok
 		}}, "")
 		return m
 	}
-	m.Rate = value(s, o.values[0], aRate)
+	m.Rate = value(s, o.values[0], aFineRate)
 	m.Burst = optional(s, "--hashlimit-burst", kind[uint32]{"a burst", "1 to 1000000", func(t string) (uint32, bool) {
-		n, ok := number[uint32](t)
-		return n, ok && 1 <= n && n <= 1000000
+		n, ok := amount(t)
+		return uint32(n), ok && 1 <= n && n <= 1000000
 	}}, 5)
 	return m
 }
 
 var aByteRate = kind[string]{"a rate in bytes", "bytes with b/s, kb/s or mb/s", func(s string) (string, bool) {
-	return s, byteCount(strings.TrimSuffix(s, "/s"))
+	_, ok := amount(s)
+	return s, ok
 }}
 
-func byteCount(text string) bool {
-	_, ok := number[uint32](strings.TrimRight(text, "kmb"))
-	return ok
+// amount reads a number with k or m behind it, for 1024 or its square, and ignores what follows
+// (libxt_hashlimit.c, parse_burst and parse_bytes).
+func amount(text string) (uint64, bool) {
+	n, ok := leadingNumber(text)
+	if n > 1<<40 {
+		return 0, false
+	}
+	switch strings.ToLower(strings.TrimLeft(text, "0123456789") + " ")[0] {
+	case 'k':
+		n <<= 10
+	case 'm':
+		n <<= 20
+	}
+	return n, ok
 }
 
 // Module is "hashlimit".

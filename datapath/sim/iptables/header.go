@@ -308,7 +308,9 @@ func init() {
 		phrases: map[string]phrase{"tcpmss": matchedValue("tcpmss", "--mss")},
 		build: func(s *section) Match {
 			s.needs(s.name, "-m tcpmss", protoTCP)
-			v, negated := sole(s, "--mss", kind[Range[uint16]]{"a segment size", "0 to 65535, or first:last", aPort.parse})
+			v, negated := sole(s, "--mss", kind[Range[uint16]]{"a segment size", "0 to 65535, or first:last", func(t string) (Range[uint16], bool) {
+				return parseRange[uint16](t, ":")
+			}})
 			return SegmentSize{v, negated}
 		},
 	})
@@ -359,7 +361,7 @@ func init() {
 			m := RoutingHeader{
 				Type: condition(s, "--rt-type", anyUint32),
 				SegmentsLeft: condition(s, "--rt-segsleft", kind[Range[uint32]]{"a number of segments", "a number, or first:last", func(t string) (Range[uint32], bool) {
-					return parseRange[uint32](t, ":")
+					return parseAnyRange[uint32](t, ":")
 				}}),
 				Length: condition(s, "--rt-len", anyUint32), Reserved: s.has("--rt-0-res"), NotStrict: s.has("--rt-0-not-strict"),
 			}

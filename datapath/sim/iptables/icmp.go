@@ -79,9 +79,26 @@ var icmp6Names = map[string]ICMPType{
 	"neighbour-advertisement": icmpOf(136), "neighbor-advertisement": icmpOf(136), "redirect": icmpOf(137),
 }
 
+// icmpNamed reads a name, or the beginning of one type's name only, in capital or small letters
+// (libxt_icmp.h, xt_icmp_parse).
+func icmpNamed(names map[string]ICMPType, text string) (found ICMPType, ok bool) {
+	for name, t := range names {
+		switch {
+		case strings.EqualFold(name, text):
+			return t, true
+		case !begins(name, text):
+		case ok && found != t:
+			return found, false
+		default:
+			found, ok = t, true
+		}
+	}
+	return found, ok
+}
+
 func anICMPType(names map[string]ICMPType) kind[ICMPType] {
 	return kind[ICMPType]{"an ICMP type", "type, type/code, or a name like echo-request", func(s string) (ICMPType, bool) {
-		if t, ok := names[s]; ok {
+		if t, ok := icmpNamed(names, s); ok {
 			return t, true
 		}
 		typ, code, two := strings.Cut(s, "/")

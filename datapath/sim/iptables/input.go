@@ -1,6 +1,10 @@
 package iptables
 
-import "io"
+import (
+	"io"
+	"slices"
+	"strings"
+)
 
 // Backend is one of the two places in the kernel that iptables writes rules to. A host may have
 // rules in both at once; its packets pass both.
@@ -25,11 +29,123 @@ type Input struct {
 	Notes []Note
 }
 
-// ReadInput reads rules as people bring them: dumps, listings, parts of them, and several after one another.
+// ReadInput reads rules as people bring them: dumps of iptables-save, see [Parse], listings, see [ParseListing], and
+// what becomes of them in mails, pages and logs: the output of iptables -S, selected lines, commands, quoted, numbered
+// or masked lines, and several outputs after one another.
+//
+// A well-formed dump is read as Parse reads it. Of other text a line that cannot be read costs that line: its rule has
+// an [UnknownMatch] or [UnknownTarget]. A dump that may lack rules has a [Listing]. The error of a text without any rule
+// is that of Parse.
 func ReadInput(r io.Reader, options Options) (*Input, error) {
-	d, err := Read(r, options)
+	text, err := readText(r, maxText)
+	if err != nil {
+		return nil, err
+	}
+	if text, err = utf8Text(text); err != nil {
+		return nil, err
+	}
+	var in *Input
+	if isListing(text) {
+		in, err = readListed(text, options)
+	} else {
+		in, err = readSaved(text, options)
+	}
+	if err != nil && !strings.ContainsRune(text, 0) {
+		if loose := readPasted(text, options); loose != nil {
+			in, err = loose, nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !printsAll(text) {
+		for _, d := range in.Dumps {
+			in.Notes = append(in.Notes, markUnprinted(d)...)
+		}
+	}
+	return in, nil
+}
+
+func readListed(text string, options Options) (*Input, error) {
+	d, err := parseListing(text, options)
 	if err != nil {
 		return nil, err
 	}
 	return &Input{Dumps: []*Dump{d}}, nil
+}
+
+// readSaved reads the output of one iptables-save.
+func readSaved(text string, options Options) (*Input, error) {
+	d, err := parse(text, options)
+	if err != nil {
+		return nil, err
+	}
+	heads := headsOf(d)
+	if mayBeMasked(text) && slices.ContainsFunc(d.Tables, hasMasks) {
+		if loose := readPasted(text, options); loose != nil {
+			return loose, nil
+		}
+	}
+	if slices.ContainsFunc(d.Tables, isSelected) || slices.ContainsFunc(heads, func(s statement) bool {
+		return s.op == opIncompatible || s.op == opWarning || s.op == opElided || s.op == opHeader && (s.family != heads[0].family || s.backend != heads[0].backend)
+	}) {
+		if loose := readPasted(text, options); loose != nil {
+			return loose, nil
+		}
+	}
+	if len(heads) > 0 {
+		d.Backend = heads[0].backend
+	}
+	return &Input{Dumps: []*Dump{d}, Notes: d.Notes}, nil
+}
+
+// headsOf are the remarks of iptables in a dump: headers first.
+func headsOf(d *Dump) []statement {
+	var heads, others []statement
+	add := func(lines []string) {
+		for _, line := range lines {
+			content := strings.TrimSpace(line)
+			if elision.MatchString(content) {
+				others = append(others, statement{op: opElided})
+			} else if remarkContent.MatchString(content) {
+				switch s := parseStatement(pasted{text: content}); s.op {
+				case opHeader:
+					heads = append(heads, s)
+				case opIncompatible, opWarning:
+					others = append(others, s)
+				}
+			}
+		}
+	}
+	for _, t := range d.Tables {
+		add(t.Before)
+		add(t.After)
+	}
+	add(d.After)
+	return append(heads, others...)
+}
+
+// isSelected reports whether the table has chains, and none of those that iptables-save prints of each table: somebody
+// selected lines.
+func isSelected(t *Table) bool {
+	return len(t.Chains)+len(t.Rules) > 0 && !slices.ContainsFunc(t.Chains, func(c *Chain) bool { return Builtin(t.Name, c.Name) }) &&
+		!slices.ContainsFunc(t.Rules, func(r *Rule) bool { return Builtin(t.Name, r.Chain) })
+}
+
+// mayBeMasked is a fast test for what hasMasks finds.
+func mayBeMasked(text string) bool {
+	return strings.ContainsAny(text, "<$") || strings.Contains(text, "**") || strings.Contains(text, "{{") || strings.Contains(text, "REDACTED") ||
+		strings.Contains(text, "redacted") || strings.Contains(text, "xx") || strings.Contains(text, "XX")
+}
+
+// hasMasks reports whether the table has masked words. Some look like the name of a device or of a chain.
+func hasMasks(t *Table) bool {
+	return slices.ContainsFunc(t.Rules, func(r *Rule) bool {
+		for i, w := range r.Args {
+			if i > 0 && r.Args[i-1].is("-i", "-o", "-j", "-g", "--in-interface", "--out-interface", "--jump", "--goto") && masks.MatchString(w.Text) {
+				return true
+			}
+		}
+		return false
+	})
 }

@@ -13,6 +13,12 @@ type Listing struct {
 	// Incomplete has one note for each kind of missing information, in the order of
 	// their lines.
 	Incomplete []Note
+	// Hidden are tables that exist, and that iptables could not print.
+	Hidden []string
+	// open are the chains of which only some rules are listed, and empty the tables that are not listed because they
+	// have no rules.
+	open  map[tableChain]bool
+	empty map[string]bool
 }
 
 // Note is one sentence.
@@ -28,14 +34,28 @@ func (n Note) String() string {
 	return fmt.Sprintf("line %d: %s", n.Line, n.Text)
 }
 
-// Lists reports whether the rules of a chain are known. A dump of iptables-save has those of all
-// chains of its tables; a listing only those of the listed chains.
+// Lists reports whether all rules of a chain are known. A dump of iptables-save has those of all chains; a listing only
+// those of the listed chains, and selected lines of a dump those of none.
 func (d *Dump) Lists(table, chain string) bool {
 	t := d.Table(table)
-	if t == nil {
-		return d.Listing == nil && Builtin(table, chain)
+	switch {
+	case t == nil:
+		return (d.Listing == nil || d.Listing.empty[table]) && Builtin(table, chain)
+	case d.Listing == nil:
+		return t.Has(chain)
 	}
-	return t.Chain(chain) != nil || d.Listing == nil && t.Has(chain)
+	return t.Chain(chain) != nil && !d.Listing.open[tableChain{table, chain}]
+}
+
+// Hides reports whether iptables could not print a table that the host has, because another program has changed it
+// (Table `nat' is incompatible).
+func (d *Dump) Hides(table string) bool {
+	return d.Listing != nil && slices.Contains(d.Listing.Hidden, table)
+}
+
+// Open reports whether a chain may have more rules than the text.
+func (d *Dump) Open(table, chain string) bool {
+	return d.Listing != nil && d.Listing.open[tableChain{table, chain}]
 }
 
 // Read reads rules in either form: a dump of iptables-save, see [Parse], or listings of iptables

@@ -336,7 +336,6 @@ func TestListingErrors(t *testing.T) {
 		{rule("ACCEPT all -- anywhere anywhere statistic mode random probability 1.5"), `line 4, column 67: "1.5" is not a probability`},
 		{rule("ACCEPT all -- anywhere anywhere ctstate OLD"), `line 4, column 41: "OLD" is not a list of conntrack states`},
 		{rule("REJECT all -- anywhere anywhere reject-with nothing"), `line 4, column 45: "nothing" is not an answer of IPv4`},
-		{"# iptables -t nat -L\nChain own (0 references)\n" + names + "DNAT tcp -- anywhere anywhere tcp\n", "line 4, column 1: DNAT without its option: want --to-destination"},
 		{"Chain own (0 references)\n" + names + "DNAT tcp anywhere anywhere /* fd00::1 */ to:[fd00::1]:80\n", `line 3, column 45: "[fd00::1]:80" is not an IPv4 address to translate to`},
 		{verbose("x 0 0 ACCEPT all -- any any anywhere anywhere"), `line 3, column 1: "x" in column num`},
 		{verbose("1 0 0x ACCEPT all -- any any anywhere anywhere"), `line 3, column 5: "0x" in column bytes: want a number`},

@@ -79,6 +79,9 @@ func (l *lister) addRule(t *Table, c *listedChain, row *row) {
 		l.errors.add(row.line, e)
 		return
 	}
+	for _, text := range a.lost {
+		l.note(text, row.line, "%s", text)
+	}
 	if w.unprinted != nil {
 		r.Target = *w.unprinted
 	}
@@ -103,7 +106,9 @@ func chainNameFault(name string) string {
 
 // noteUnlisted notes what was not listed: chains, built-in ones, whole tables.
 func (l *lister) noteUnlisted() {
-	missing := TableNames()
+	missing := slices.DeleteFunc(TableNames(), func(name string) bool {
+		return l.dump.Listing.empty[name] || slices.Contains(l.dump.Listing.Hidden, name)
+	})
 	for _, t := range l.dump.Tables {
 		missing = slices.DeleteFunc(missing, func(name string) bool { return name == t.Name })
 		builtins := BuiltinChains(t.Name)
@@ -177,12 +182,25 @@ func onlyTable(name string) string {
 	return otherTargets[name]
 }
 
-// chainsOf are prefixes of the chains that kube-proxy and Docker make in one table only.
+// chainsOf are prefixes of the chains that programs make in one table only.
 var chainsOf = []struct{ prefix, table string }{
 	{"KUBE-SVC-", "nat"}, {"KUBE-SVL-", "nat"}, {"KUBE-SEP-", "nat"}, {"KUBE-EXT-", "nat"}, {"KUBE-XLB-", "nat"},
-	{"KUBE-FW-", "nat"}, {"KUBE-MARK-", "nat"}, {"KUBE-POSTROUTING", "nat"},
+	{"KUBE-FW-", "nat"}, {"KUBE-MARK-", "nat"}, {"KUBE-POSTROUTING", "nat"}, {"KUBE-PORTALS-", "nat"}, {"KUBE-NODEPORT-", "nat"},
+	{"KUBE-LOAD-BALANCER", "nat"}, {"KUBE-LB", "nat"}, {"KUBE-HOSTPORTS", "nat"}, {"KUBE-HP-", "nat"},
 	{"KUBE-EXTERNAL-SERVICES", "filter"}, {"KUBE-FORWARD", "filter"}, {"KUBE-FIREWALL", "filter"},
-	{"KUBE-PROXY-FIREWALL", "filter"}, {"DOCKER-USER", "filter"}, {"DOCKER-ISOLATION-", "filter"},
+	{"KUBE-PROXY-FIREWALL", "filter"}, {"KUBE-IPVS-", "filter"}, {"KUBE-SOURCE-RANGES-FIREWALL", "filter"}, {"KUBE-NODE-PORT", "filter"},
+	{"KUBE-ROUTER-INPUT", "filter"}, {"KUBE-ROUTER-FORWARD", "filter"}, {"KUBE-ROUTER-OUTPUT", "filter"}, {"KUBE-ROUTER-SERVICES", "filter"},
+	{"KUBE-POD-FW-", "filter"}, {"KUBE-NWPLCY-", "filter"},
+	{"DOCKER-", "filter"}, {"CNI-HOSTPORT-", "nat"}, {"CNI-DN-", "nat"}, {"CNI-SN-", "nat"}, {"CNI-FORWARD", "filter"}, {"CNI-ADMIN", "filter"},
+	{"CNI-ISOLATION-", "filter"}, {"NETAVARK-HOSTPORT-", "nat"}, {"NETAVARK-DN-", "nat"}, {"NETAVARK_", "filter"},
+	{"WEAVE-NPC", "filter"}, {"WEAVE-EXPOSE", "filter"}, {"WEAVE-CANARY", "mangle"},
+	{"FLANNEL-FWD", "filter"}, {"FLANNEL-POSTRTG", "nat"}, {"IP-MASQ", "nat"}, {"KIND-MASQ-AGENT", "nat"}, {"AWS-SNAT-CHAIN-", "nat"},
+	{"cali-fw-", "filter"}, {"cali-tw-", "filter"}, {"cali-pi-", "filter"}, {"cali-po-", "filter"}, {"cali-pri-", "filter"}, {"cali-pro-", "filter"},
+	{"cali-nat-outgoing", "nat"}, {"cali-fip-", "nat"}, {"cali-FORWARD", "filter"}, {"cali-INPUT", "filter"},
+	{"CILIUM_POST_nat", "nat"}, {"CILIUM_PRE_nat", "nat"}, {"CILIUM_OUTPUT_nat", "nat"}, {"CILIUM_PRE_mangle", "mangle"}, {"CILIUM_POST_mangle", "mangle"},
+	{"CILIUM_PRE_raw", "raw"}, {"CILIUM_OUTPUT_raw", "raw"}, {"CILIUM_FORWARD", "filter"}, {"CILIUM_INPUT", "filter"}, {"CILIUM_OUTPUT", "filter"},
+	{"ISTIO_", "nat"}, {"OPENSHIFT-MASQUERADE", "nat"}, {"OPENSHIFT-FIREWALL-", "filter"}, {"OPENSHIFT-ADMIN-", "filter"}, {"OPENSHIFT-BLOCK-", "filter"},
+	{"LIBVIRT_PRT", "nat"}, {"LIBVIRT_FW", "filter"}, {"ufw", "filter"}, {"f2b-", "filter"}, {"fail2ban-", "filter"},
 }
 
 // guess returns the table and the reason for it.

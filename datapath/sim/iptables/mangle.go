@@ -44,7 +44,10 @@ func init() {
 		phrases: map[string]phrase{"TCPMSS": tcpmssPhrase},
 		build: func(s *section) Target {
 			s.needs(s.name, "TCPMSS", protoTCP)
-			o := s.oneOf("--set-mss", "--clamp-mss-to-pmtu")
+			o, ok := s.last("--set-mss", "--clamp-mss-to-pmtu")
+			if !ok {
+				s.miss("--set-mss or --clamp-mss-to-pmtu")
+			}
 			if len(o.values) == 0 {
 				return TCPMSS{ClampToPMTU: true}
 			}
@@ -144,7 +147,7 @@ func init() {
 				unspecified = netip.IPv6Unspecified()
 			}
 			return TProxy{
-				optional(s, "--on-port", anyUint16, 0), optional(s, "--on-ip", s.address(), unspecified),
+				optional(s, "--on-port", aPort, PortRange{}).First, optional(s, "--on-ip", s.address(), unspecified),
 				optional(s, "--tproxy-mark", aMark, MaskedValue{}),
 			}
 		},

@@ -168,17 +168,14 @@ func init() {
 			default:
 				t.Mark = s.xmark(o)
 			}
-			for _, name := range []string{"--mask", "--nfmask", "--ctmask"} {
-				if m, ok := s.find(name); ok && t.Mode == ConnmarkSet {
-					s.fail(m.name, name+" without --save-mark or --restore-mark", "one of them, or no mask")
-				}
-			}
 			if t.Mode != ConnmarkSet {
 				mask := optional(s, "--mask", anyUint32, ^uint32(0))
 				t.PacketMask = optional(s, "--nfmask", anyUint32, mask)
 				t.ConnectionMask = optional(s, "--ctmask", anyUint32, mask)
+			} else if m, ok := s.last("--mask", "--ctmask", o.name.Text); ok && m.name.Text != o.name.Text {
+				t.Mark.Mask = value(s, m.values[0], anyUint32)
 			}
-			if shift, ok := s.atMostOne("--left-shift-mark", "--right-shift-mark"); ok {
+			if shift, ok := s.last("--left-shift-mark", "--right-shift-mark"); ok {
 				n := value(s, shift.values[0], kind[uint8]{"a number of bits", "0 to 31", func(text string) (uint8, bool) {
 					n, ok := number[uint8](text)
 					return n, ok && n < 32

@@ -1,8 +1,8 @@
 package iptables
 
 import (
-	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -11,8 +11,9 @@ type NATRange struct {
 	// First and Last are the zero Addr if only the port changes.
 	First, Last netip.Addr
 	// FirstPort and LastPort are 0 if no port is given: then the kernel keeps the port if it can.
-	// A given port is never 0.
 	FirstPort, LastPort uint16
+	// PortZero is set for the given port 0, to which the kernel translates like to any other.
+	PortZero bool
 	// BasePort is that of "80-90/1000": the port is selected by its distance from it
 	// (NF_NAT_RANGE_PROTO_OFFSET, Linux 4.18); 0: not given.
 	BasePort uint16
@@ -32,7 +33,7 @@ func (r NATRange) String() string {
 			text += "-" + r.Last.String()
 		}
 	}
-	if r.FirstPort == 0 {
+	if !r.HasPorts() {
 		return text
 	}
 	if r.First.Is6() {
@@ -40,6 +41,9 @@ func (r NATRange) String() string {
 	}
 	return text + ":" + r.portText()
 }
+
+// HasPorts reports whether the range gives a port.
+func (r NATRange) HasPorts() bool { return r.FirstPort != 0 || r.LastPort != 0 || r.PortZero }
 
 func (r NATRange) portText() string {
 	text := Range[uint16]{r.FirstPort, r.LastPort}.text("-")
@@ -49,17 +53,29 @@ func (r NATRange) portText() string {
 	return text
 }
 
-// parsePorts reads "80", "80-90" and "80-90/1000".
+// setPorts sets the ports of a range, which are none if both are 0 and none is given.
+func (r *NATRange) setPorts(p PortRange) {
+	r.FirstPort, r.LastPort, r.PortZero = p.First, p.Last, p == PortRange{}
+}
+
+// parsePorts reads "80", "http", "80-90" and "80-90/1000", where the base may be a name.
 func (r *NATRange) parsePorts(text string) bool {
+	if p, ok := parseService(text); ok {
+		n, ok := number[uint16](p)
+		r.setPorts(PortRange{First: n, Last: n})
+		return ok
+	}
 	ports, base, based := strings.Cut(text, "/")
 	p, ok := parseRange[uint16](ports, "-")
-	if !ok || p.First == 0 || strings.HasSuffix(ports, "-") {
+	if !ok || strings.HasSuffix(ports, "-") || strings.HasPrefix(ports, "-") {
 		return false
 	}
-	r.FirstPort, r.LastPort = p.First, p.Last
+	r.setPorts(p)
 	if based {
+		if name, ok := parseService(base); ok {
+			base = name
+		}
 		r.BasePort, ok = number[uint16](base)
-		ok = ok && r.BasePort != 0
 	}
 	return ok
 }
@@ -86,7 +102,7 @@ func parseNATRange(f Family, text string) (NATRange, bool) {
 		return r, false
 	}
 	if addrs == "" {
-		return r, r.FirstPort != 0
+		return r, r.HasPorts()
 	}
 	a, ok := parseAddrRange(f, addrs)
 	r.First, r.Last = a.First, a.Last
@@ -106,8 +122,8 @@ func (s *section) natRange(name string) NATRange {
 		r = value(s, o.values[0], kind[NATRange]{"an " + s.family.String() + " address to translate to", want, func(t string) (NATRange, bool) {
 			return parseNATRange(s.family, t)
 		}})
-		if r.FirstPort != 0 {
-			s.needs(o.values[0], "a port", natProtocols...)
+		if r.HasPorts() {
+			s.needsPorts(o.values[0])
 		}
 	}
 	s.natFlags(&r)
@@ -116,16 +132,24 @@ func (s *section) natRange(name string) NATRange {
 
 // natPorts reads "--to-ports".
 func (s *section) natPorts() NATRange {
-	r := optional(s, "--to-ports", kind[NATRange]{"a range of ports", "port or first-last, 1 to 65535", func(t string) (NATRange, bool) {
+	r := optional(s, "--to-ports", kind[NATRange]{"a range of ports", "port or first-last, 0 to 65535", func(t string) (NATRange, bool) {
 		var r NATRange
 		ok := r.parsePorts(t)
-		return r, ok && r.BasePort == 0
+		r.BasePort = 0
+		return r, ok
 	}}, NATRange{})
 	if o, ok := s.find("--to-ports"); ok {
-		s.needs(o.values[0], "a port", natProtocols...)
+		s.needsPorts(o.values[0])
 	}
 	s.natFlags(&r)
 	return r
+}
+
+// needsPorts reports a fault if the rule's protocol, negated or not, has no ports.
+func (s *section) needsPorts(t Token) {
+	if !slices.Contains(natProtocols, s.protocol.Number) {
+		s.needs(t, "a port", natProtocols...)
+	}
 }
 
 func (s *section) natFlags(r *NATRange) {
@@ -139,7 +163,7 @@ func (r NATRange) writeFlags(w *words) {
 }
 
 func (r NATRange) writePorts(w *words) {
-	if r.FirstPort != 0 {
+	if r.HasPorts() {
 		w.bare("--to-ports", r.portText())
 	}
 	r.writeFlags(w)
@@ -207,13 +231,13 @@ func NATRangeOf(flags uint32, first, last netip.Addr, firstPort, lastPort, baseP
 		to.First, to.Last = first, last
 	}
 	if flags&NATProtoSpecified != 0 {
-		to.FirstPort, to.LastPort = firstPort, lastPort
+		to.setPorts(PortRange{First: firstPort, Last: lastPort})
 	}
 	if flags&NATProtoOffset != 0 {
 		to.BasePort = basePort
 	}
 	const known = NATMapIPs | NATProtoSpecified | NATProtoRandom | NATPersistent | NATRandomFully | NATProtoOffset
-	return to, flags&^known == 0 && (flags&NATProtoSpecified == 0 || firstPort != 0)
+	return to, flags&^known == 0
 }
 
 // DNAT is "-j DNAT".
@@ -247,10 +271,7 @@ func init() {
 		phrases: map[string]phrase{"SNAT": natPhrase("--to-source")},
 		build: func(s *section) Target {
 			t := SNAT{s.natRange("--to-source")}
-			if t.To.BasePort != 0 {
-				o, _ := s.find("--to-source")
-				s.fail(o.values[0], "a base port for SNAT", "address[-address][:port[-port]]")
-			}
+			t.To.BasePort = 0 // iptables takes one, but its struct for SNAT has no place for it
 			return t
 		},
 	})
@@ -315,8 +336,8 @@ func init() {
 			}
 			n := value(s, o.values[0], s.network())
 			p, ok := n.Prefix()
-			if !ok && s.err == nil {
-				s.fail(o.values[0], fmt.Sprintf("%.60q is not a prefix", o.values[0].Text), "address/length")
+			if !ok {
+				s.lose("has a mask that is no prefix")
 			}
 			return Netmap{p}
 		},

@@ -15,9 +15,20 @@ type Owner struct {
 	SupplementaryGroups bool
 }
 
-var anID = kind[Range[uint32]]{"the number of a user or group", "a number, or first-last", func(s string) (Range[uint32], bool) {
-	return parseRange[uint32](s, "-")
-}}
+// ids reads an option with the number of a user or group, or a range of them, or a name. Only the
+// host knows the numbers of names, but root's.
+func (s *section) ids(name string) Condition[Range[uint32]] {
+	o, ok := s.find(name)
+	if !ok {
+		return Condition[Range[uint32]]{}
+	}
+	text := o.values[0].Text
+	r, number := parseAnyRange[uint32](text, "-")
+	if !number && text != "root" {
+		s.lose(fmt.Sprintf("%s %.40s has a name, whose number the host knows", name, text))
+	}
+	return Condition[Range[uint32]]{Given: true, Negated: o.negated, Value: r}
+}
 
 func init() {
 	addMatch(&module{
@@ -30,11 +41,11 @@ func init() {
 		build: func(s *section) Match {
 			m := Owner{
 				SocketExists: flagCondition(s, "--socket-exists"),
-				UID:          condition(s, "--uid-owner", anID), GID: condition(s, "--gid-owner", anID),
+				UID:          s.ids("--uid-owner"), GID: s.ids("--gid-owner"),
 				SupplementaryGroups: s.has("--suppl-groups"),
 			}
 			if !m.SocketExists.Given && !m.UID.Given && !m.GID.Given {
-				s.fail(s.name, "owner without its option", "--uid-owner, --gid-owner or --socket-exists")
+				s.miss("--uid-owner, --gid-owner or --socket-exists")
 			}
 			return m
 		},
@@ -193,7 +204,7 @@ func (w *wording) ownerID(negated bool, option string, id Token) bool {
 	if id.Text == "root" { // 0 on every system
 		id.Text, w.names = "0", true
 	}
-	if _, ok := anID.parse(id.Text); ok {
+	if _, ok := parseAnyRange[uint32](id.Text, "-"); ok {
 		w.emit(negated, option, id)
 		return true
 	}

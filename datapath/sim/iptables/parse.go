@@ -3,6 +3,7 @@ package iptables
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -31,6 +32,7 @@ func parse(text string, options Options) (*Dump, error) {
 	for _, t := range p.dump.Tables {
 		p.typeRules(t)
 	}
+	p.dump.Notes = p.lost.notes()
 	if err := p.errors.err(); err != nil {
 		return nil, err
 	}
@@ -48,6 +50,7 @@ type reader struct {
 	errors  errorList
 	chains  map[string]*Chain // of the table
 	columns []int             // of each rule's chain
+	lost    lostList
 }
 
 func (p *reader) fail(column int, problem, want string) {
@@ -55,13 +58,16 @@ func (p *reader) fail(column int, problem, want string) {
 }
 
 func (p *reader) read(text string) {
-	for line := range strings.Lines(text) {
+	unterminated := text != "" && !strings.HasSuffix(text, "\n")
+	for len(text) > 0 {
 		p.number++
 		if stop := stopReading(p.number, p.errors); stop != nil {
 			p.errors.add(p.number, stop)
 			return
 		}
-		line = strings.TrimRight(line, "\r\n")
+		var line string
+		var breaks int
+		line, text, breaks = cutRule(text)
 		begin := 0
 		for begin < len(line) && blank(line[begin]) {
 			begin++
@@ -71,6 +77,7 @@ func (p *reader) read(text string) {
 			continue
 		}
 		p.line(line, begin)
+		p.number += breaks
 	}
 	if p.table != nil {
 		p.number++
@@ -78,7 +85,7 @@ func (p *reader) read(text string) {
 		p.table.After = p.take()
 	}
 	p.dump.After = p.take()
-	p.dump.Unterminated = text != "" && !strings.HasSuffix(text, "\n")
+	p.dump.Unterminated = unterminated
 }
 
 // line reads one line, whose first byte after spaces is at line[begin].
@@ -146,15 +153,14 @@ func (p *reader) chain(content string, column int) {
 	words, _ := split(strings.ReplaceAll(content, `"`, "\x00"), column)
 	name := words[0].Text[1:]
 	switch old := p.chains[name]; {
-	case strings.Contains(content, `"`) || name == "" || strings.ContainsAny(name[:1], "-!"):
+	case strings.Contains(content, `"`) || name == "":
 		p.fail(column+1, fmt.Sprintf("%.40q cannot be the name of a chain", name), "a name")
 		return
 	case len(name) > maxChainName && !Builtin(p.table.Name, name):
 		p.fail(column+1, fmt.Sprintf("the chain's name %.40q is too long", name), fmt.Sprintf("at most %d characters", maxChainName))
 		return
 	case old != nil:
-		p.fail(column+1, fmt.Sprintf("chain %s is declared already, at line %d", name, old.Line), "each chain once")
-		return
+		return // iptables-nft takes it a second time
 	}
 	c := &Chain{Before: p.take(), Name: name, Line: p.number}
 	p.chains[name] = c
@@ -173,18 +179,11 @@ func (p *reader) chain(content string, column int) {
 		p.fail(policy.Column, fmt.Sprintf("unknown policy %.40q", policy.Text), "ACCEPT, DROP or -")
 		return
 	}
-	if c.Policy != PolicyNone && !Builtin(p.table.Name, name) {
-		p.fail(words[1].Column, fmt.Sprintf("chain %s of table %s is not built in and has no policy", name, p.table.Name), "-")
-		return
+	if !Builtin(p.table.Name, name) {
+		c.Policy = PolicyNone // iptables-nft ignores it
 	}
 	if len(words) > 2 {
-		if c.Counters = parseCounters(words[2].Text); c.Counters == nil {
-			p.fail(words[2].Column, fmt.Sprintf("%.40q are no counters", words[2].Text), "[packets:bytes]")
-			return
-		}
-	}
-	if len(words) > 3 {
-		p.fail(words[3].Column, fmt.Sprintf("%.40q behind the counters", words[3].Text), "the end of the line")
+		c.Counters = parseCounters(words[2].Text) // without --counters, iptables-restore ignores what follows
 	}
 }
 
@@ -223,23 +222,31 @@ func (p *reader) rule(content string, column int) {
 		words = words[1:]
 	}
 	end := column + len(content)
+	command, words, rest := cutCommand(words)
 	switch {
-	case len(words) == 0:
+	case len(words)+len(rest) == 0 && command.Text == "":
 		p.fail(end, "no rule behind the counters", "-A")
 		return
-	case !words[0].is("-A", "--append"):
-		p.fail(words[0].Column, fmt.Sprintf("command %.40q", words[0].Text), "-A, the only one that iptables-save writes")
+	case !command.is("-A"):
+		p.fail(command.Column, fmt.Sprintf("command %.40q", command.Text), "-A, the only one that iptables-save writes")
 		return
-	case len(words) == 1:
+	case len(rest) == 0:
 		p.fail(end, "-A without a chain", "its name")
 		return
 	}
 	// A chain's name is printed without quotes: a name that needs quotes cannot be declared.
-	r.Before, r.Chain, r.Args = p.take(), words[1].Text, words[2:]
-	p.columns = append(p.columns, words[1].Column)
-	p.table.Rules = append(p.table.Rules, r)
+	chain := rest[0]
+	words = append(words[:len(words):len(words)], rest[1:]...)
+	r.Before, r.Chain = p.take(), chain.Text
+	for _, args := range separate(words) {
+		one := *r
+		one.Args = args
+		p.columns = append(p.columns, chain.Column)
+		p.table.Rules = append(p.table.Rules, &one)
+		r.Before = nil
+	}
 	if p.addrs == FamilyUnknown {
-		p.addrs = familyOfRule(r.Args)
+		p.addrs = familyOfRule(words)
 	}
 }
 
@@ -260,6 +267,7 @@ func (p *reader) typeRules(t *Table) {
 	for _, c := range t.Chains {
 		declared[c.Name] = true
 	}
+	foreign := make(map[*Rule]bool)
 	for i, r := range t.Rules {
 		if !declared[r.Chain] && !Builtin(t.Name, r.Chain) {
 			p.errors.add(r.Line, &Error{
@@ -270,6 +278,14 @@ func (p *reader) typeRules(t *Table) {
 		}
 		a := analysis{family: p.dump.Family, table: t.Name, declared: declared}
 		p.errors.add(r.Line, a.analyse(r))
+		if a.foreign {
+			a.lost = append(a.lost, "the rule is for the other family (-4 or -6) and left out")
+			foreign[r] = true
+		}
+		for _, text := range a.lost {
+			p.lost.add(r.Line, text)
+		}
 	}
 	p.columns = p.columns[len(t.Rules):]
+	t.Rules = slices.DeleteFunc(t.Rules, func(r *Rule) bool { return foreign[r] })
 }

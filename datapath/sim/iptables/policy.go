@@ -42,9 +42,7 @@ func init() {
 			if o := s.oneOf("--dir"); len(o.values) > 0 {
 				m.Out = value(s, o.values[0], oneName[uint8]("a direction", []string{"in", "out"})) == 1
 			}
-			if o := s.oneOf("--pol"); len(o.values) > 0 {
-				m.None = value(s, o.values[0], oneName[uint8]("a policy", []string{"ipsec", "none"})) == 1
-			}
+			m.None = optional(s, "--pol", oneName[uint8]("a policy", []string{"ipsec", "none"}), 0) == 1
 			current := &section{family: s.family}
 			finish := func() {
 				m.Elements = append(m.Elements, current.ipsecElement())
@@ -75,8 +73,10 @@ func init() {
 			}
 			const most = 4 // XT_POLICY_MAX_ELEM
 			switch {
-			case m.None && (m.Strict || len(m.Elements) > 0):
-				s.fail(s.name, "--pol none with options of a policy", "--pol ipsec")
+			case m.None && m.Strict:
+				s.fail(s.name, "--pol none with --strict", "--pol ipsec")
+			case m.None:
+				m.Elements = nil // the kernel compares none
 			case m.Strict && without:
 				s.fail(s.name, "--strict without an element", "--reqid, --spi, --proto or --mode")
 			case len(m.Elements) > most:

@@ -33,7 +33,7 @@ func init() {
 			case ok:
 				t.Queues = value(s, o.values[0], kind[Range[uint16]]{"a range of queues", "first:last", func(text string) (Range[uint16], bool) {
 					r, ok := parseRange[uint16](text, ":")
-					return r, ok && r.First < r.Last && !strings.HasPrefix(text, ":") && !strings.HasSuffix(text, ":")
+					return r, ok && r.First < r.Last
 				}})
 			}
 			if f, ok := s.find("--queue-cpu-fanout"); ok && t.Queues.First == t.Queues.Last {
@@ -91,7 +91,7 @@ func init() {
 		phrases: map[string]phrase{"LOG": logPhrase},
 		build: func(s *section) Target {
 			return Log{
-				Prefix: optional(s, "--log-prefix", shortText(29), ""),
+				Prefix: optional(s, "--log-prefix", keptText(29), ""),
 				Level: optional(s, "--log-level", kind[uint8]{"a level", "0 to 7, or a name like debug", func(t string) (uint8, bool) {
 					if n, ok := logLevels[t]; ok {
 						return n, true
@@ -157,12 +157,9 @@ func init() {
 		build: func(s *section) Target {
 			s.atMostOne("--nflog-range", "--nflog-size")
 			return NFLog{
-				Prefix: optional(s, "--nflog-prefix", shortText(63), ""), Group: optional(s, "--nflog-group", anyUint16, 0),
+				Prefix: optional(s, "--nflog-prefix", keptText(63), ""), Group: optional(s, "--nflog-group", anyUint16, 0),
 				Range: optional(s, "--nflog-range", anyUint32, 0), Size: optional(s, "--nflog-size", anyUint32, 0),
-				Threshold: optional(s, "--nflog-threshold", kind[uint16]{"a number of packets", "1 to 65535", func(t string) (uint16, bool) {
-					n, ok := number[uint16](t)
-					return n, ok && n > 0
-				}}, 1),
+				Threshold: max(1, optional(s, "--nflog-threshold", anyUint16, 1)), // 0 is the default
 			}
 		},
 	})

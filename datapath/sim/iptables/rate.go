@@ -42,7 +42,7 @@ func init() {
 			mode, ok := s.find("--mode")
 			m := Statistic{}
 			if !ok {
-				s.fail(s.name, "statistic without its option", "--mode random or --mode nth")
+				s.miss("--mode random or --mode nth")
 				return m
 			}
 			needed, foreign := "--probability", []string{"--every", "--packet"}
@@ -157,16 +157,26 @@ func (m Statistic) turn(c *Context) bool {
 
 // Rate is a number of packets in a time.
 type Rate struct {
-	// Interval is the time for one packet in 1/10000 s, at least 1 (XT_LIMIT_SCALE). The
-	// kernel has no fractions: "300/sec" is 33, which iptables-save prints as 303/sec.
-	Interval uint32
+	// Interval is the time for one packet, at least 1. The kernel has no fractions: "300/sec" of
+	// limit is 33, which iptables-save prints as 303/sec.
+	Interval uint64
+	// Fine: Interval is in 1/1000000 s (XT_HASHLIMIT_SCALE_v2, Linux 4.9), else in 1/10000 s (XT_LIMIT_SCALE).
+	Fine bool
 }
 
-// rateUnits are the units in 1/10000 s (libxt_limit.c).
+// second is the number of units of Interval in a second.
+func (r Rate) second() uint64 {
+	if r.Fine {
+		return 1000000
+	}
+	return 10000
+}
+
+// rateUnits are the units that iptables prints, and their full names (libxt_limit.c).
 var rateUnits = []struct {
-	name  string
-	units uint32
-}{{"day", 864000000}, {"hour", 36000000}, {"min", 600000}, {"sec", 10000}}
+	name, full string
+	seconds    uint64
+}{{"day", "day", 86400}, {"hour", "hour", 3600}, {"min", "minute", 60}, {"sec", "second", 1}}
 
 // String is "5/min", in the largest unit that is precise enough (libxt_limit.c, print_rate).
 func (r Rate) String() string {
@@ -175,35 +185,48 @@ func (r Rate) String() string {
 	}
 	best := rateUnits[0]
 	for _, u := range rateUnits[1:] {
-		if r.Interval > u.units || u.units/r.Interval < u.units%r.Interval {
+		units := u.seconds * r.second()
+		if r.Interval > units || units/r.Interval < units%r.Interval {
 			break
 		}
 		best = u
 	}
-	return fmt.Sprintf("%d/%s", best.units/r.Interval, best.name)
+	return fmt.Sprintf("%d/%s", best.seconds*r.second()/r.Interval, best.name)
 }
 
-var aRate = kind[Rate]{"a rate", "packets/sec, /min, /hour or /day, at most 10000/sec", func(s string) (Rate, bool) {
-	count, unit, named := strings.Cut(s, "/")
-	units := uint32(10000)
-	if named {
-		if units = 0; unit != "" {
-			for _, u := range []struct {
-				name  string
-				units uint32
-			}{{"second", 10000}, {"minute", 600000}, {"hour", 36000000}, {"day", 864000000}} {
-				if len(unit) <= len(u.name) && strings.EqualFold(unit, u.name[:len(unit)]) {
-					units = u.units
+var (
+	aRate     = rateUpTo(Rate{})
+	aFineRate = rateUpTo(Rate{Fine: true}) // of hashlimit
+)
+
+// rateUpTo reads a rate in the precision given: at most one packet in one unit of Interval.
+func rateUpTo(r Rate) kind[Rate] {
+	want := fmt.Sprintf("packets/sec, /min, /hour or /day, at most %d/sec", r.second())
+	return kind[Rate]{"a rate", want, func(s string) (Rate, bool) {
+		count, unit, named := strings.Cut(s, "/")
+		units := r.second()
+		if named {
+			units = 0
+			for _, u := range rateUnits {
+				if begins(u.full, unit) {
+					units = u.seconds * r.second()
 				}
 			}
 		}
-	}
-	n, ok := number[uint32](count)
-	if !ok || n == 0 || n > units {
-		return Rate{}, false
-	}
-	return Rate{units / n}, true
-}}
+		n, ok := leadingNumber(count)
+		if !ok || n == 0 || n > units {
+			return Rate{}, false
+		}
+		return Rate{units / n, r.Fine}, true
+	}}
+}
+
+// leadingNumber reads the digits that a text begins with, as atoi does.
+func leadingNumber(text string) (uint64, bool) {
+	digits := len(text) - len(strings.TrimLeft(text, "0123456789"))
+	n, err := strconv.ParseUint(text[:digits], 10, 64)
+	return n, err == nil
+}
 
 // Limit is "-m limit": a token bucket for all packets of the rule.
 type Limit struct {
@@ -225,14 +248,14 @@ func init() {
 		phrases: map[string]phrase{"limit:": limitPhrase},
 		build: func(s *section) Match {
 			// libxt_limit.c: "3/hour" is the default.
-			return Limit{optional(s, "--limit", aRate, Rate{12000000}), optional(s, "--limit-burst", aBurst, 5)}
+			return Limit{optional(s, "--limit", aRate, Rate{Interval: 12000000}), optional(s, "--limit-burst", aBurst, 5)}
 		},
 	})
 }
 
 // decodeLimit reads struct xt_rateinfo, whose other fields the kernel uses itself.
 func decodeLimit(r raw) (Match, bool) {
-	return Limit{Rate: Rate{Interval: r.u32(0)}, Burst: r.u32(4)}, r.u32(0) != 0
+	return Limit{Rate: Rate{Interval: uint64(r.u32(0))}, Burst: r.u32(4)}, r.u32(0) != 0
 }
 
 // Module is "limit".
@@ -257,7 +280,7 @@ type bucket struct{ credit, last float64 }
 
 // take takes a packet's credit from a bucket, which is full at first (limit_mt).
 func (r Rate) take(c *Context, key any, burst uint32) bool {
-	cost, now := float64(r.Interval)/10000, c.Host.Uptime()
+	cost, now := float64(r.Interval)/float64(r.second()), c.Host.Uptime()
 	full := cost * float64(burst)
 	b, known := recall[bucket](c, key)
 	if !known {

@@ -56,16 +56,17 @@ func init() {
 				Negated: o.negated,
 				Seconds: optional(s, "--seconds", anyUint32, 0), Reap: s.has("--reap"),
 				HitCount: optional(s, "--hitcount", anyUint32, 0), TTL: s.has("--rttl"),
-				Name:        optional(s, "--name", shortText(199), "DEFAULT"), // XT_RECENT_NAME_LEN
-				Mask:        optional(s, "--mask", s.address(), maskOf(s.family, addrBits(s.family))),
-				Destination: s.has("--rdest"),
+				Name: optional(s, "--name", keptText(199), "DEFAULT"), // XT_RECENT_NAME_LEN
+				Mask: optional(s, "--mask", s.address(), maskOf(s.family, addrBits(s.family))),
+			}
+			if side, ok := s.last("--rsource", "--rdest"); ok {
+				m.Destination = side.name.Text == "--rdest"
 			}
 			for i, mode := range recentModes {
 				if o.name.Text == mode {
 					m.Mode = RecentMode(i)
 				}
 			}
-			s.atMostOne("--rsource", "--rdest")
 			if m.Mode == RecentSet || m.Mode == RecentRemove {
 				for _, name := range []string{"--seconds", "--hitcount", "--reap", "--rttl"} {
 					if bad, ok := s.find(name); ok {

@@ -96,6 +96,7 @@ var (
 	notFlag = shape{negatable: true}
 	one     = shape{values: 1}
 	notOne  = shape{values: 1, negatable: true}
+	two     = shape{values: 2}
 	notTwo  = shape{values: 2, negatable: true}
 
 	repeated = shape{repeats: true}
@@ -131,6 +132,10 @@ type analysis struct {
 	current  *section   // the section that unknown options belong to; nil: none
 	generic  section
 	jump     option
+	// lost names the matches and targets whose options are not known, though they ought to be.
+	lost []string
+	// foreign is set for a rule of the other family, which iptables-restore leaves out.
+	foreign bool
 }
 
 func (a *analysis) fail(t Token, problem, want string) *Error {
@@ -148,6 +153,8 @@ var genericShapes = map[string]shape{
 	"-m": one, "--match": one.named("-m"),
 	"-j": one, "--jump": one.named("-j"),
 	"-g": one, "--goto": one.named("-g"),
+	"-c": two, "--set-counters": two.named("-c"),
+	"-4": flag, "--ipv4": flag.named("-4"), "-6": flag, "--ipv6": flag.named("-6"),
 }
 
 // analyse fills in r.Matches and r.Target.
@@ -171,6 +178,14 @@ func (a *analysis) next() *Error {
 	}
 	name := a.args[a.at]
 	shape, owner := a.owner(name)
+	if owner == nil && (a.unfold(name) || a.imply(name)) {
+		a.unfold(a.args[a.at])
+		name = a.args[a.at]
+		shape, owner = a.owner(name)
+	}
+	if owner == nil && a.unsupported(name) {
+		return nil
+	}
 	if owner == nil {
 		if a.current != nil && a.current.module == nil && a.current.target == nil {
 			a.keepUnknown(first)
@@ -186,6 +201,11 @@ func (a *analysis) next() *Error {
 		o.name.Text = shape.as
 	}
 	a.at++
+	// iptables before 1.4.3 prints the "!" behind the option.
+	if shape.negatable && shape.values > 0 && !negated && len(a.args)-a.at > shape.values && a.args[a.at].is("!") {
+		o.negated = true
+		a.at++
+	}
 	if len(a.args)-a.at < shape.values {
 		return a.fail(name, fmt.Sprintf("%s at the end of the rule", name.Text), fmt.Sprintf("%d values behind it", shape.values))
 	}
@@ -207,8 +227,7 @@ func (a *analysis) next() *Error {
 }
 
 // owner returns the part of the rule that an option belongs to, nil if there is none: of the
-// modules loaded so far the last with an option of that name, as in iptables, or else the
-// protocol's own module, which "-p tcp --dport 80" loads (xshared.c, load_proto).
+// modules loaded so far the last with an option of that name, as in iptables.
 func (a *analysis) owner(name Token) (shape, *section) {
 	if name.Quoted {
 		return shape{}, nil
@@ -238,20 +257,40 @@ func (a *analysis) owner(name Token) (shape, *section) {
 			return shape, s
 		}
 	}
-	p, ok := a.generic.find("-p")
-	if !ok || p.negated {
-		return shape{}, nil
+	return shape{}, nil
+}
+
+// imply loads the protocol's own module for its option, which "-p tcp --dport 80" needs (xshared.c,
+// load_proto).
+func (a *analysis) imply(name Token) bool {
+	if name.Quoted || a.current != nil && a.current.unknown() {
+		return false
 	}
-	number, _ := ParseProtocol(p.values[0].Text)
-	for _, m := range modules {
-		if m.implied != 0 && m.implied == number && m.allows(a.family) {
-			if shape, ok := m.shapes[name.Text]; ok && !a.loaded(m) {
+	text, _, _ := strings.Cut(name.Text, "=")
+	for _, m := range a.implied() {
+		for option := range m.shapes {
+			if strings.HasPrefix(text, "--") && len(text) > 2 && strings.HasPrefix(option, text) {
 				a.add(&section{family: a.family, name: Token{Text: m.name, Column: name.Column}, module: m})
-				return shape, a.current
+				return true
 			}
 		}
 	}
-	return shape{}, nil
+	return false
+}
+
+// implied are the modules of the rule's protocol that are not loaded yet.
+func (a *analysis) implied() (all []*module) {
+	p, ok := a.generic.find("-p")
+	if !ok || p.negated {
+		return nil
+	}
+	number, _ := ParseProtocol(p.values[0].Text)
+	for _, m := range modules {
+		if m.implied != 0 && m.implied == number && m.allows(a.family) && !a.loaded(m) {
+			all = append(all, m)
+		}
+	}
+	return all
 }
 
 func (a *analysis) loaded(m *module) bool {
@@ -304,11 +343,29 @@ func (a *analysis) loadTarget(o option) *Error {
 		}
 		s.target = t
 	// A word that is no target's name and has no options must be a chain.
-	case !isOtherTarget(name.Text) && (a.at == len(a.args) || !strings.HasPrefix(a.args[a.at].Text, "--")):
+	case !isOtherTarget(name.Text) && (a.at == len(a.args) || !strings.HasPrefix(a.args[a.at].Text, "--") && !strings.HasPrefix(a.args[a.at].Text, "[unsupported")):
 		return missing
 	}
 	a.add(s)
 	return nil
+}
+
+// unsupported reads "[unsupported revision]", which iptables prints in place of the options that a
+// newer one wrote (iptables.c, unsupported_rev).
+func (a *analysis) unsupported(first Token) bool {
+	if a.current == nil || first.Quoted || !strings.HasPrefix(first.Text, "[unsupported") {
+		return false
+	}
+	for i, t := range a.args[a.at:] {
+		if strings.HasSuffix(t.Text, "]") {
+			words := a.args[a.at : a.at+i+1]
+			a.current.kept = append(a.current.kept, words...)
+			a.current.lose("is printed as " + joined(words))
+			a.at += i + 1
+			return true
+		}
+	}
+	return false
 }
 
 // keepUnknown adds a word to the unknown module or target before it; first is the "!" in front of
@@ -349,6 +406,13 @@ func (a *analysis) stray(name Token) *Error {
 
 // build makes the matches and the target when all options are known.
 func (a *analysis) build(r *Rule) *Error {
+	if o, ok := a.generic.find("-c"); ok { // iptables -S -v has them among the options
+		r.Counters = &Counters{value(&a.generic, o.values[0], anyUint64), value(&a.generic, o.values[1], anyUint64)}
+	}
+	if a.generic.has("-6") && a.family == IPv4 || a.generic.has("-4") && a.family == IPv6 {
+		a.foreign = true
+		return nil
+	}
 	matches := a.generic.buildGeneric()
 	if a.generic.err != nil {
 		return a.generic.err
@@ -362,18 +426,30 @@ func (a *analysis) build(r *Rule) *Error {
 	r.Matches = slices.Grow(matches, len(a.sections))
 	for _, s := range a.sections {
 		s.protocol = a.generic.protocol
+		var m Match
+		var t Target
 		switch {
-		case s.isTarget && s.target == nil:
-			r.Target = UnknownTarget{Target: s.name.Text, Args: s.kept}
+		case s.unknown() || s.lost != "":
 		case s.isTarget:
-			r.Target = s.target.build(s)
-		case s.module == nil:
-			r.Matches = append(r.Matches, UnknownMatch{Match: s.name.Text, Args: s.kept})
+			t = s.target.build(s)
 		default:
-			r.Matches = append(r.Matches, s.module.build(s))
+			m = s.module.build(s)
 		}
 		if s.err != nil {
 			return s.err
+		}
+		if s.lost != "" {
+			a.lost = append(a.lost, fmt.Sprintf("%s %s: what it does is not known", s.what(), s.lost))
+		}
+		switch {
+		case s.isTarget && (t == nil || s.lost != ""):
+			r.Target = UnknownTarget{Target: s.name.Text, Args: s.words()}
+		case s.isTarget:
+			r.Target = t
+		case m == nil || s.lost != "":
+			r.Matches = append(r.Matches, UnknownMatch{Match: s.name.Text, Args: s.words()})
+		default:
+			r.Matches = append(r.Matches, m)
 		}
 	}
 	return nil

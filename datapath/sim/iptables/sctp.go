@@ -61,7 +61,7 @@ func init() {
 		phrases: map[string]phrase{"sctp": transport("sctp")},
 		build: func(s *section) Match {
 			s.needs(s.name, "-m sctp", protoSCTP)
-			m := SCTP{Source: s.ports("--sport"), Destination: s.ports("--dport")}
+			m := SCTP{Source: s.ports("--sport", aPort), Destination: s.ports("--dport", aPort)}
 			if o, ok := s.find("--chunk-types"); ok {
 				m.Chunks = Condition[ChunkTest]{true, o.negated, ChunkTest{
 					Mode: value(s, o.values[0], kind[ChunkMode]{"a mode", "all, any or only", func(t string) (ChunkMode, bool) {
@@ -123,6 +123,8 @@ func decodeSCTP(r raw) (Match, bool) {
 
 func parseChunks(text string) ([]ChunkType, bool) {
 	switch strings.ToUpper(text) {
+	case "":
+		return nil, true
 	case "ALL":
 		all := make([]ChunkType, 256)
 		for i := range all {

@@ -18,6 +18,8 @@ type section struct {
 	kept     []Token // of an unknown one
 	protocol Protocol
 	err      *Error
+	// lost is the reason why the meaning is not known; empty: it is.
+	lost string
 }
 
 func (s *section) unknown() bool { return s.module == nil && s.target == nil }
@@ -48,7 +50,7 @@ func (s *section) known() []string {
 }
 
 func (s *section) fail(t Token, problem, want string) {
-	if s.err == nil {
+	if s.err == nil && s.lost == "" { // without all its options nothing is known to be wrong
 		s.err = &Error{Column: t.Column, Problem: problem, Want: want}
 	}
 }
@@ -67,13 +69,56 @@ func (s *section) has(name string) bool {
 	return ok
 }
 
-// oneOf returns the given one of these options; none or several are a fault.
+// miss is for a match or target without an option that it needs. No iptables loads it so, but an
+// iptables of another version than the one that wrote the rule prints it so.
+func (s *section) miss(options string) {
+	s.lose("is printed without its option " + options)
+}
+
+// lose gives the reason why the section's meaning is not known.
+func (s *section) lose(reason string) {
+	if s.lost == "" {
+		s.lost = reason
+	}
+}
+
+// words are the section's options as they were read.
+func (s *section) words() []Token {
+	var all []Token
+	for _, o := range s.options {
+		if o.negated {
+			all = append(all, Token{Text: "!", Column: o.name.Column})
+		}
+		all = append(append(all, o.name), o.values...)
+	}
+	return append(all, s.kept...)
+}
+
+// what is "-m mark".
+func (s *section) what() string {
+	if s.isTarget {
+		return "-j " + s.name.Text
+	}
+	return "-m " + s.name.Text
+}
+
+// oneOf returns the given one of these options; none leaves the options unknown, several are a fault.
 func (s *section) oneOf(names ...string) option {
 	o, ok := s.atMostOne(names...)
-	if !ok && s.err == nil {
-		s.fail(s.name, fmt.Sprintf("%s without its option", s.name.Text), strings.Join(names, " or "))
+	if !ok {
+		s.miss(strings.Join(names, " or "))
 	}
 	return o
+}
+
+// last returns the last given one of these options, which replaces those before it.
+func (s *section) last(names ...string) (found option, ok bool) {
+	for _, o := range s.options {
+		if slices.Contains(names, o.name.Text) {
+			found, ok = o, true
+		}
+	}
+	return found, ok
 }
 
 // atMostOne is like oneOf, but none is no fault.
@@ -94,6 +139,10 @@ func (s *section) atMostOne(names ...string) (found option, ok bool) {
 // needs reports a fault if the rule is not for one of these protocols, which the kernel requires.
 func (s *section) needs(t Token, what string, protocols ...uint8) {
 	if s.protocol.Number != 0 && !s.protocol.Negated && slices.Contains(protocols, s.protocol.Number) {
+		return
+	}
+	if s.protocol.Number != 0 && slices.Contains(protocols, s.protocol.Number) {
+		s.lose("stands in a rule for all protocols but its own, which iptables-nft alone loads")
 		return
 	}
 	var names []string

@@ -36,6 +36,23 @@ func parseService(text string) (string, bool) {
 	return text, text != "" && strings.Trim(text, "0123456789") == ""
 }
 
+// parsePorts reads a range of ports, each a number or a name. A file has no /etc/services with it:
+// the names are the usual ones.
+func parsePorts(text, separator string) (PortRange, bool) {
+	if r, ok := parseAnyRange[uint16](text, separator); ok {
+		return r, true
+	}
+	ends := strings.SplitN(text, separator, 2)
+	for i, end := range ends {
+		number, ok := parseService(end)
+		if !ok {
+			return PortRange{}, false
+		}
+		ends[i] = number
+	}
+	return parseAnyRange[uint16](strings.Join(ends, separator), separator)
+}
+
 // knownHosts are names with the same address everywhere: those of Debian's /etc/hosts and
 // /etc/networks, and a frequent DNS name.
 var knownHosts = map[string]string{

@@ -72,7 +72,7 @@ func init() {
 				return SetMatch{}
 			}
 			return SetMatch{
-				Set: value(s, o.values[0], shortText(31)), // IPSET_MAXNAMELEN
+				Set: value(s, o.values[0], keptText(31)), // IPSET_MAXNAMELEN
 				Directions: value(s, o.values[1], kind[[]SetDirection]{"a list of directions", "src or dst for each dimension of the set, at most 6", func(t string) ([]SetDirection, bool) {
 					var list []SetDirection
 					for word := range strings.SplitSeq(t, ",") {

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"strconv"
@@ -70,7 +71,7 @@ var aTimeOfDay = kind[uint32]{"a time of the day", "hh:mm or hh:mm:ss", func(s s
 	}
 	seconds := uint32(0)
 	for i, most := range []uint64{23, 59, 59}[:len(parts)] {
-		n, err := strconv.ParseUint(parts[i], 10, 8)
+		n, err := strconv.ParseUint(cmp.Or(parts[i], "0"), 10, 8)
 		if err != nil || n > most {
 			return 0, false
 		}

@@ -35,7 +35,7 @@ func Text(text string) Token {
 
 // String returns the word as printed, with quotes if it needs them.
 func (t Token) String() string {
-	if !t.Quoted && t.Text != "" && !strings.ContainsAny(t.Text, " \t\"\r") {
+	if !t.Quoted && t.Text != "" && !strings.ContainsAny(t.Text, " \t\"\r\n") {
 		return t.Text
 	}
 	if !strings.ContainsAny(t.Text, `"\'`) {
@@ -95,6 +95,54 @@ func split(line string, column int) ([]Token, *Error) {
 		i = end
 	}
 	return tokens, nil
+}
+
+// longestText is more than the longest text of a rule, a comment, has with escapes.
+const longestText = 600
+
+// cutRule cuts the first line off a text, without its end, and with it the lines that belong to the
+// same rule: iptables-save prints a line end inside quotes as it is. breaks is how many they are.
+func cutRule(text string) (line, rest string, breaks int) {
+	end := lineEnd(text, 0)
+	if begin := strings.TrimLeft(text[:end], " \t"); begin != "" && (begin[0] == '-' || begin[0] == '[') && strings.Contains(begin, `"`) {
+		first := end
+		for breaks = 0; opened(text[:end]); breaks++ {
+			next := text[end:]
+			if next == "" || end-first > longestText || beginsLine(next) {
+				end, breaks = first, 0 // the quote is a fault of the first line
+				break
+			}
+			end = lineEnd(text, end)
+		}
+	}
+	return strings.TrimRight(text[:end], "\r\n"), text[end:], breaks
+}
+
+// lineEnd is the index behind the line that begins at an index.
+func lineEnd(text string, from int) int {
+	if n := strings.IndexByte(text[from:], '\n'); n >= 0 {
+		return from + n + 1
+	}
+	return len(text)
+}
+
+// opened reports whether the line ends inside quotes.
+func opened(line string) bool {
+	if strings.IndexByte(line, '\\') < 0 {
+		return strings.Count(line, `"`)%2 == 1
+	}
+	_, e := split(line, 1)
+	return e != nil
+}
+
+// beginsLine reports whether the text is a line of its own, which nobody writes into a comment.
+func beginsLine(text string) bool {
+	for _, begin := range []string{"-A ", ":", "*", "COMMIT"} {
+		if strings.HasPrefix(text, begin) {
+			return true
+		}
+	}
+	return text[0] == '[' && parseCounters(text[:strings.IndexByte(text+"]", ']')]+"]") != nil
 }
 
 func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' }

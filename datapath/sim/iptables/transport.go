@@ -31,12 +31,12 @@ func with(shapes map[string]shape, more map[string]shape) map[string]shape {
 	return all
 }
 
-func (s *section) ports(name string) Ports {
+func (s *section) ports(name string, k kind[PortRange]) Ports {
 	o, ok := s.find(name)
 	if !ok {
 		return Ports{Range: anyPort}
 	}
-	return Ports{value(s, o.values[0], aPort), o.negated}
+	return Ports{value(s, o.values[0], k), o.negated}
 }
 
 func (p Ports) write(w *words, name string) {
@@ -111,21 +111,17 @@ func (f TCPFlags) String() string {
 
 // ParseTCPFlags reads a list of flags, like "SYN,ACK", ALL or NONE.
 func ParseTCPFlags(text string) (TCPFlags, error) {
-	f, ok := someTCPFlags.parse(strings.ToUpper(text))
-	if !ok {
+	f, ok := someTCPFlags.parse(text)
+	if !ok || text == "" {
 		return 0, fmt.Errorf("%q is no %s; want %s", text, strings.TrimPrefix(someTCPFlags.what, "a "), someTCPFlags.want)
 	}
 	return f, nil
 }
 
+var tcpFlagSets = append(bitNames{{uint32(FIN | SYN | RST | PSH | ACK | URG), "ALL"}, {0, "NONE"}}, tcpFlagNames...)
+
 var someTCPFlags = kind[TCPFlags]{"a list of TCP flags", "ALL, NONE or " + tcpFlagNames.want(), func(s string) (TCPFlags, bool) {
-	switch strings.ToUpper(s) {
-	case "ALL":
-		return FIN | SYN | RST | PSH | ACK | URG, true
-	case "NONE":
-		return 0, true
-	}
-	set, ok := tcpFlagNames.parse(s)
+	set, ok := tcpFlagSets.parse(s)
 	return TCPFlags(set), ok
 }}
 
@@ -140,7 +136,7 @@ func init() {
 		phrases: map[string]phrase{"tcp": transport("tcp"), "tcpflags:": tcpFlagsPhrase},
 		build: func(s *section) Match {
 			s.needs(s.name, "-m tcp", protoTCP)
-			m := TCP{Source: s.ports("--sport"), Destination: s.ports("--dport")}
+			m := TCP{Source: s.ports("--sport", aPort), Destination: s.ports("--dport", aPort)}
 			m.Option = condition(s, "--tcp-option", kind[uint8]{"a TCP option", "1 to 255", func(t string) (uint8, bool) {
 				n, ok := number[uint8](t)
 				return n, ok && n > 0
@@ -228,7 +224,7 @@ func init() {
 		phrases: map[string]phrase{"udp": transport("udp")},
 		build: func(s *section) Match {
 			s.needs(s.name, "-m udp", protoUDP)
-			return UDP{s.ports("--sport"), s.ports("--dport")}
+			return UDP{s.ports("--sport", aUDPPort), s.ports("--dport", aUDPPort)}
 		},
 	})
 }
@@ -285,8 +281,8 @@ var portList = kind[[]PortRange]{"a list of ports", "at most 15 ports, a range f
 		if strings.Contains(word, ":") {
 			count++
 		}
-		r, ok := parseRange[uint16](word, ":")
-		if !ok {
+		r, ok := parsePorts(word, ":")
+		if !ok || r.First > r.Last {
 			return nil, false
 		}
 		list = append(list, r)

@@ -75,9 +75,9 @@ func TestTyped(t *testing.T) {
 			In: Condition[Interface]{true, false, Interface{"veth", true}}, IsBridged: yes(true),
 		}}, nil},
 		{"-m rpfilter --loose --invert", []Match{Rpfilter{Loose: true, Invert: true}}, nil},
-		{"-m limit --limit 5/minute --limit-burst 7", []Match{Limit{Rate{120000}, 7}}, nil},
+		{"-m limit --limit 5/minute --limit-burst 7", []Match{Limit{Rate{Interval: 120000}, 7}}, nil},
 		{"-m hashlimit --hashlimit-upto 10/sec --hashlimit-mode srcip,dstport --hashlimit-name x --hashlimit-srcmask 24", []Match{Hashlimit{
-			Rate: Rate{1000}, Burst: 5, Mode: HashSource | HashDestinationPort, Name: "x", SourceBits: 24, DestinationBits: 32,
+			Rate: Rate{100000, true}, Burst: 5, Mode: HashSource | HashDestinationPort, Name: "x", SourceBits: 24, DestinationBits: 32,
 		}}, nil},
 		{"-m owner ! --uid-owner 0-99 --socket-exists", []Match{Owner{
 			UID: Condition[Range[uint32]]{true, true, Range[uint32]{0, 99}}, SocketExists: yes(false),
@@ -185,9 +185,14 @@ func TestTokens(t *testing.T) {
 	if r.String() != want {
 		t.Errorf("got  %s\nwant %s", &r, want)
 	}
-	d := Dump{Tables: []*Table{{Name: "nat", Rules: []*Rule{{Chain: "INPUT", Args: []Token{Word("a\nb")}}}}}}
+	table := &Table{Name: "nat", Rules: []*Rule{{Chain: "INPUT", Args: Tokens([]Match{Comment{"a\nb"}}, nil)}}}
+	d := Dump{Tables: []*Table{table}}
+	if want := "*nat\n-A INPUT -m comment --comment \"a\nb\"\nCOMMIT\n"; d.String() != want {
+		t.Errorf("printed %q", d.String())
+	}
+	table.Before = []string{"# a\nb"}
 	if _, err := d.WriteTo(&strings.Builder{}); err == nil {
-		t.Error("a line end in a word was written")
+		t.Error("a line end in a comment line was written")
 	}
 }
 
@@ -224,35 +229,26 @@ func TestTypedIPv6(t *testing.T) {
 // TestTypedFaults are what iptables-restore refuses.
 func TestTypedFaults(t *testing.T) {
 	for rule, want := range map[string]string{
-		"-m ttl":                           "ttl without its option",
-		"-m ttl --ttl-eq 256":              `"256" is not a number of 8 bits`,
-		"-m ttl ! --ttl-lt 5":              "--ttl-lt cannot be negated",
-		"-s 1.2.3.4 -m hl --hl-eq 5":       "module hl is not for IPv4",
-		"-m ecn":                           "ecn without its option",
-		"-m ecn --ecn-ip-ect 4":            `"4" is not an ECN codepoint`,
-		"-p udp -m ecn --ecn-tcp-ece":      "not for the protocol",
-		"-m dscp --dscp 64":                `"64" is not a code point`,
-		"-m tcpmss --mss 5":                "-m tcpmss in a rule that is not for the protocol",
-		"-m connlimit --connlimit-mask 24": "connlimit without its option",
-		"-m connlimit --connlimit-above 5 --connlimit-mask 33": `"33" is not a prefix length`,
-		"-m policy --dir in":                                 "policy without its option",
-		"-m policy --dir in --pol none --reqid 5":            "--pol none with options of a policy",
+		"-m ttl --ttl-eq 256":                                `"256" is not a number of 8 bits`,
+		"-m ttl ! --ttl-lt 5":                                "--ttl-lt cannot be negated",
+		"-s 1.2.3.4 -m hl --hl-eq 5":                         "module hl is not for IPv4",
+		"-m ecn --ecn-ip-ect 4":                              `"4" is not an ECN codepoint`,
+		"-p udp -m ecn --ecn-tcp-ece":                        "not for the protocol",
+		"-m dscp --dscp 64":                                  `"64" is not a code point`,
+		"-m tcpmss --mss 5":                                  "-m tcpmss in a rule that is not for the protocol",
 		"-m policy --dir in --pol ipsec --reqid 5 --reqid 6": "--reqid is given a second time",
 		"-m policy --dir in --pol ipsec --next":              "--next without --strict",
 		"-m time --timestart 25:00":                          `"25:00" is not a time of the day`,
 		"-m time --weekdays Mon,Xyz":                         "is not a list of days of the week",
 		"-m time --datestart 2040":                           `"2040" is not a date`,
-		"-m string --string x":                               "string without its option",
 		"-m string --algo bm --hex-string |0d":               "is not a text with hexadecimal digits",
 		"-m u32 --u32 0":                                     "is not a list of tests",
 		"-m u32 --u32 0<5=1":                                 "is not a list of tests",
-		"-m bpf":                                             "bpf without its option",
 		`-m bpf --bytecode "2,6 0 0 1"`:                      "is not a program",
 		`-m bpf --bytecode "1,6 0 0"`:                        "is not a program",
 		`-m bpf --bytecode "1,65536 0 0 0"`:                  "is not a program",
 		`-m bpf --bytecode ""`:                               "is not a program",
 		"-m cpu --cpu -1":                                    "is not a number of 32 bits",
-		"-m connbytes --connbytes 5":                         "connbytes without its option",
 		"-m connbytes --connbytes 9:5 --connbytes-mode bytes --connbytes-dir both": "is not a range",
 		"-m connbytes --connbytes 5 --connbytes-mode bits --connbytes-dir both":    `"bits" is not a mode`,
 		"-j TARPIT":          "TARPIT in a rule that is not for the protocol",

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// number reads what strtoul with base 0 reads (xtables_strtoul): decimal, 0x17, 017.
+// number reads what strtoul with base 0 reads (xtables_strtoul): decimal, 0x17, 017, +5.
 func number[T uint8 | uint16 | uint32 | uint64](text string) (T, bool) {
+	text = strings.TrimPrefix(text, "+")
 	base, digits := 10, text
 	if rest, ok := strings.CutPrefix(strings.ToLower(text), "0x"); ok {
 		base, digits = 16, rest
@@ -43,8 +45,15 @@ type PortRange = Range[uint16]
 // anyPort is the test that every port passes, which is not printed.
 var anyPort = PortRange{0, 65535}
 
-// parseRange reads "first:last", "first:", ":last" and "number".
+// parseRange reads "first:last", "first:", ":last" and "number", the first not above the last.
 func parseRange[T uint16 | uint32 | uint64](text, separator string) (Range[T], bool) {
+	r, ok := parseAnyRange[T](text, separator)
+	return r, ok && r.First <= r.Last
+}
+
+// parseAnyRange reads a range like parseRange, and ranges that contain nothing: "100:50". Of many options, iptables and the kernel
+// take these as they are.
+func parseAnyRange[T uint16 | uint32 | uint64](text, separator string) (Range[T], bool) {
 	first, last, two := strings.Cut(text, separator)
 	if !two {
 		n, ok := number[T](first)
@@ -58,12 +67,18 @@ func parseRange[T uint16 | uint32 | uint64](text, separator string) (Range[T], b
 	if last != "" {
 		r.Last, ok2 = number[T](last)
 	}
-	return r, ok1 && ok2 && r.First <= r.Last
+	return r, ok1 && ok2
 }
 
 var (
-	aPort = kind[PortRange]{"a port", "0 to 65535, or first:last", func(s string) (PortRange, bool) {
-		return parseRange[uint16](s, ":")
+	aPort = kind[PortRange]{"a port", "0 to 65535, or first:last, or a name like http", func(s string) (PortRange, bool) {
+		r, ok := parsePorts(s, ":")
+		return r, ok && r.First <= r.Last
+	}}
+	// -m udp alone takes a range that contains nothing (libxt_udp.c has a reader of its own).
+	aUDPPort = kind[PortRange]{aPort.what, aPort.want, func(s string) (PortRange, bool) { return parsePorts(s, ":") }}
+	aLength  = kind[Range[uint16]]{"a length", "0 to 65535, or first:last", func(s string) (Range[uint16], bool) {
+		return parseAnyRange[uint16](s, ":")
 	}}
 	anyUint8  = kind[uint8]{"a number of 8 bits", "0 to 255", number[uint8]}
 	anyUint16 = kind[uint16]{"a number of 16 bits", "0 to 65535", number[uint16]}
@@ -219,14 +234,45 @@ func parseNetwork(f Family, text string) (Network, bool) {
 
 func (s *section) network() kind[Network] {
 	return kind[Network]{"an " + s.family.String() + " network", "address, address/length or address/mask", func(t string) (Network, bool) {
-		return parseNetwork(s.family, t)
+		host, mask, masked := strings.Cut(t, "/")
+		if a, ok := parseHost(s.family, host); ok {
+			host = a.String()
+		}
+		if masked {
+			host += "/" + mask
+		}
+		return parseNetwork(s.family, host)
 	}}
 }
 
 func (s *section) address() kind[netip.Addr] {
 	return kind[netip.Addr]{"an " + s.family.String() + " address", "an address", func(t string) (netip.Addr, bool) {
-		return parseAddr(s.family, t)
+		return parseHost(s.family, t)
 	}}
+}
+
+// parseHost reads an address as iptables does: also without its last bytes, like 10 in 10/8, with
+// bytes in octal and hexadecimal (xtables.c, numeric_to_addr), and as a name with one address everywhere.
+func parseHost(f Family, text string) (netip.Addr, bool) {
+	if a, ok := parseAddr(f, text); ok {
+		return a, true
+	}
+	if a, ok := parseAddr(f, knownHosts[text]); ok {
+		return a, true
+	}
+	parts := strings.Split(text, ".")
+	if f != IPv4 || len(parts) > 4 {
+		return netip.Addr{}, false
+	}
+	var a [4]byte
+	for i, part := range parts {
+		n, ok := number[uint8](part)
+		if !ok {
+			return netip.Addr{}, false
+		}
+		a[i] = n
+	}
+	return netip.AddrFrom4(a), true
 }
 
 // AddrRange is a range of addresses of one family, both ends included.
@@ -254,14 +300,15 @@ func (r AddrRange) Prefix() (netip.Prefix, bool) {
 // String is "first-last".
 func (r AddrRange) String() string { return r.First.String() + "-" + r.Last.String() }
 
+// parseAddrRange reads "first-last", and one address. The first may be above the last: the range contains nothing then.
 func parseAddrRange(f Family, text string) (AddrRange, bool) {
 	first, last, two := strings.Cut(text, "-")
-	a, ok := parseAddr(f, first)
+	a, ok := parseHost(f, first)
 	if !two {
 		return AddrRange{a, a}, ok
 	}
-	b, ok2 := parseAddr(f, last)
-	return AddrRange{a, b}, ok && ok2 && a.Compare(b) <= 0
+	b, ok2 := parseHost(f, last)
+	return AddrRange{a, b}, ok && ok2
 }
 
 // nameOf returns the name at the number's index, or the number.
@@ -296,21 +343,35 @@ func (b bitNames) want() string {
 	return "some of " + strings.Join(names, ",")
 }
 
+// parse reads a list of names in capital or small letters; nothing between commas counts for nothing,
+// as in the lists that iptables splits with strtok.
 func (b bitNames) parse(text string) (uint32, bool) {
-	set := uint32(0)
-	for word := range strings.SplitSeq(text, ",") {
-		bit := uint32(0)
+	return b.union(strings.FieldsFunc(text, func(r rune) bool { return r == ',' }), strings.EqualFold)
+}
+
+// parseShort reads a list of names and of their beginnings: "NEW,EST". Of several names with the
+// beginning the first counts (libxt_conntrack.c and libxt_addrtype.c, strncasecmp).
+func (b bitNames) parseShort(text string) (uint32, bool) {
+	return b.union(strings.Split(text, ","), begins)
+}
+
+func (b bitNames) union(words []string, is func(name, word string) bool) (set uint32, ok bool) {
+next:
+	for _, word := range words {
 		for _, n := range b {
-			if strings.EqualFold(n.name, word) {
-				bit = n.bit
+			if is(n.name, word) {
+				set |= n.bit
+				continue next
 			}
 		}
-		if bit == 0 {
-			return 0, false
-		}
-		set |= bit
+		return 0, false
 	}
 	return set, true
+}
+
+// begins reports whether a name begins with a word that is not empty, in capital or small letters.
+func begins(name, word string) bool {
+	return word != "" && len(word) <= len(name) && strings.EqualFold(name[:len(word)], word)
 }
 
 // someOf reads a list of named bits.
@@ -321,10 +382,23 @@ func someOf[T ~uint8 | ~uint16 | ~uint32](what string, names bitNames) kind[T] {
 	}}
 }
 
-// shortText reads text of at most limit bytes, the size of the kernel's field less
-// its NUL.
-func shortText(limit int) kind[string] {
-	return kind[string]{"text that the kernel keeps", fmt.Sprintf("at most %d bytes", limit), func(s string) (string, bool) {
-		return s, len(s) <= limit
+// someShort reads a list of named bits, also of the names' beginnings.
+func someShort[T ~uint8 | ~uint16 | ~uint32](what string, names bitNames) kind[T] {
+	return kind[T]{what, names.want(), func(s string) (T, bool) {
+		set, ok := names.parseShort(s)
+		return T(set), ok
 	}}
+}
+
+// oneName reads the name of a number, in capital or small letters.
+func oneName[T ~uint8](what string, names []string) kind[T] {
+	return kind[T]{what, "one of " + strings.Join(names, ", "), func(text string) (T, bool) {
+		i := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, text) })
+		return T(max(i, 0)), i >= 0
+	}}
+}
+
+// keptText reads text for a field of the kernel, which keeps at most limit bytes: iptables cuts the rest off.
+func keptText(limit int) kind[string] {
+	return kind[string]{"text", "", func(s string) (string, bool) { return s[:min(len(s), limit)], true }}
 }

@@ -110,28 +110,30 @@ type RejectWith string
 // TCPReset replies with a TCP segment (ipt_reject.h, IPT_TCP_RESET).
 const TCPReset RejectWith = "tcp-reset"
 
-// rejectNames maps each name, long or short, to the long one and the family (libipt_REJECT.c,
-// libip6t_REJECT.c).
-var rejectNames = map[Family]map[string]RejectWith{
+// rejectNames are the answers, each before its short name, in the order of iptables (libipt_REJECT.c
+// and libip6t_REJECT.c, reject_table).
+var rejectNames = map[Family][]string{
 	IPv4: {
-		"icmp-net-unreachable": "icmp-net-unreachable", "net-unreach": "icmp-net-unreachable",
-		"icmp-host-unreachable": "icmp-host-unreachable", "host-unreach": "icmp-host-unreachable",
-		"icmp-proto-unreachable": "icmp-proto-unreachable", "proto-unreach": "icmp-proto-unreachable",
-		"icmp-port-unreachable": "icmp-port-unreachable", "port-unreach": "icmp-port-unreachable",
-		"icmp-net-prohibited": "icmp-net-prohibited", "net-prohib": "icmp-net-prohibited",
-		"icmp-host-prohibited": "icmp-host-prohibited", "host-prohib": "icmp-host-prohibited",
-		"icmp-admin-prohibited": "icmp-admin-prohibited", "admin-prohib": "icmp-admin-prohibited",
-		"tcp-reset": TCPReset, "tcp-rst": TCPReset,
+		"icmp-net-unreachable", "net-unreach", "icmp-host-unreachable", "host-unreach",
+		"icmp-proto-unreachable", "proto-unreach", "icmp-port-unreachable", "port-unreach",
+		"icmp-net-prohibited", "net-prohib", "icmp-host-prohibited", "host-prohib",
+		"tcp-reset", "tcp-rst", "icmp-admin-prohibited", "admin-prohib",
 	},
 	IPv6: {
-		"icmp6-no-route": "icmp6-no-route", "no-route": "icmp6-no-route",
-		"icmp6-adm-prohibited": "icmp6-adm-prohibited", "adm-prohibited": "icmp6-adm-prohibited",
-		"icmp6-addr-unreachable": "icmp6-addr-unreachable", "addr-unreach": "icmp6-addr-unreachable",
-		"icmp6-port-unreachable": "icmp6-port-unreachable", "port-unreach": "icmp6-port-unreachable",
-		"icmp6-policy-fail": "icmp6-policy-fail", "policy-fail": "icmp6-policy-fail",
-		"icmp6-reject-route": "icmp6-reject-route", "reject-route": "icmp6-reject-route",
-		"tcp-reset": TCPReset,
+		"icmp6-no-route", "no-route", "icmp6-adm-prohibited", "adm-prohibited",
+		"icmp6-addr-unreachable", "addr-unreach", "icmp6-port-unreachable", "port-unreach",
+		"tcp-reset", "tcp-reset", "icmp6-policy-fail", "policy-fail", "icmp6-reject-route", "reject-route",
 	},
+}
+
+// rejectNamed reads an answer's name, or its beginning: the first answer that begins so is meant.
+func rejectNamed(f Family, text string) (RejectWith, bool) {
+	for i, name := range rejectNames[f] {
+		if begins(name, text) {
+			return RejectWith(rejectNames[f][i&^1]), true
+		}
+	}
+	return "", false
 }
 
 func init() {
@@ -147,8 +149,7 @@ func init() {
 				want = "icmp6-port-unreachable, icmp6-adm-prohibited, ..., tcp-reset"
 			}
 			t := Reject{optional(s, "--reject-with", kind[RejectWith]{"an answer of " + s.family.String(), want, func(text string) (RejectWith, bool) {
-				with, ok := rejectNames[s.family][text]
-				return with, ok
+				return rejectNamed(s.family, text)
 			}}, otherwise)}
 			if o, ok := s.find("--reject-with"); ok && t.With == TCPReset {
 				s.needs(o.values[0], "tcp-reset", protoTCP)

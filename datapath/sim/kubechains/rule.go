@@ -32,6 +32,7 @@ const (
 	Forward          = "KUBE-FORWARD"
 	Firewall         = "KUBE-FIREWALL" // the kubelet's, which kube-proxy also makes
 	MarkMasq         = "KUBE-MARK-MASQ"
+	MarkDrop         = "KUBE-MARK-DROP" // until 1.27; the kubelet's
 	Postrouting      = "KUBE-POSTROUTING"
 	Canary           = "KUBE-PROXY-CANARY" // empty; by its absence kube-proxy notices that its rules were flushed
 )

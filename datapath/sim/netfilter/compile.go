@@ -44,11 +44,14 @@ func (t table) String() string { return tableNames[t] }
 // chain is a chain whose jumps are resolved.
 type chain struct {
 	table   table
+	file    string // see [iptables.Rule.File]
 	name    string
 	line    int
 	builtin bool
+	open    bool // it may have more rules
 	policy  iptables.Policy
 	rules   []rule
+	index   *index // nil: it is short
 }
 
 type rule struct {
@@ -59,7 +62,7 @@ type rule struct {
 
 // compile resolves the jumps of a table. A jump to a missing chain is an error, except in
 // listings, which may show only some of the chains.
-func (m *Machine) compile(t *iptables.Table, partial bool) error {
+func (b *backend) compile(t *iptables.Table) error {
 	i := slices.Index(tableNames[:], t.Name)
 	if i < 0 {
 		return fmt.Errorf("line %d: table %s is none of iptables'", t.Line, t.Name)
@@ -79,7 +82,7 @@ func (m *Machine) compile(t *iptables.Table, partial bool) error {
 			known.policy = c.Policy
 		}
 	}
-	m.chains[i] = chains
+	b.chains[i] = chains
 	for _, r := range t.Rules {
 		c := chains[r.Chain]
 		if c == nil {
@@ -89,7 +92,7 @@ func (m *Machine) compile(t *iptables.Table, partial bool) error {
 		name := target(r)
 		if name != "" {
 			compiled.jump = chains[name]
-			if compiled.jump == nil && !partial {
+			if compiled.jump == nil && b.dump.Listing == nil {
 				return fmt.Errorf("line %d: there is no chain %s in table %s", r.Line, name, t.Name)
 			}
 			if compiled.jump != nil && compiled.jump.builtin {
@@ -97,6 +100,14 @@ func (m *Machine) compile(t *iptables.Table, partial bool) error {
 			}
 		}
 		c.rules = append(c.rules, compiled)
+	}
+	file := ""
+	if len(t.Rules) > 0 {
+		file = t.Rules[0].File
+	}
+	for _, c := range chains {
+		c.file, c.index = file, newIndex(c.rules)
+		c.open = b.dump.Open(t.Name, c.name)
 	}
 	return checkNesting(chains, slices.Sorted(maps.Keys(chains)))
 }

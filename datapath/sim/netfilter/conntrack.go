@@ -114,6 +114,13 @@ type State struct {
 	memory    iptables.Memory
 }
 
+// Reset makes it the state of a host that has just booted again. Entries of results stay valid.
+func (s *State) Reset() {
+	clear(s.table)
+	clear(s.sources)
+	*s = State{table: s.table, sources: s.sources}
+}
+
 // track is nf_conntrack_in: it finds the packet's connection or begins one.
 func (s *State) track(p *iptables.Packet, zone uint16) (c connection, t Tracking) {
 	if p.Protocol == protoICMPv6 && p.ICMPType >= 130 && p.ICMPType <= 136 {

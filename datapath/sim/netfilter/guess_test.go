@@ -74,6 +74,25 @@ func TestGuessHost(t *testing.T) {
 		{"others behind a tunnel", "10.8.0.2:1", "10.8.0.3:53", "", []string{
 			"*nat", "-A POSTROUTING -s 10.8.0.0/24 -o enp1s0 -j MASQUERADE", "COMMIT", "*filter", "-A FORWARD -i wg0 -j ACCEPT", "COMMIT",
 		}, "wg0", "wg0", "10.8.0.2", []string{"10.8.0.0/24 is behind wg0, because line 2 hides it behind enp1s0"}},
+		{"from a tunnel, not from the inner device", "10.8.0.5:1", "1.1.1.1:53", "wg0", []string{
+			"*filter", "-A FORWARD -i wg0 -o eth1 -j REJECT", "-A FORWARD -i eth1 -o wg0 -j REJECT", "COMMIT", "*nat", "-A POSTROUTING -o eth0 -j MASQUERADE", "COMMIT",
+		}, "wg0", "eth0", "192.0.2.1", []string{"10.8.0.5 is behind wg0, because the packet arrives on it"}},
+		{"a hidden network, by the device that the packet arrives on", "10.8.0.5:1", "1.1.1.1:53", "wg0", []string{
+			"*nat", "-A POSTROUTING -s 10.8.0.0/24 -o eth0 -j MASQUERADE", "COMMIT",
+		}, "wg0", "eth0", "192.0.2.1", []string{"10.8.0.0/24 is behind wg0, because line 2 hides it behind eth0"}},
+		{"a pod's own device does not lead to others", "10.70.16.13:1", "1.1.1.1:53", "eni1b2c3d", []string{
+			"*mangle", "-A PREROUTING -i ens5 -j ACCEPT", "-A PREROUTING -i eni+ -j ACCEPT", "COMMIT",
+		}, "eni1b2c3d", "ens5", "10.70.16.13", []string{"10.70.16.13 is behind eni1b2c3d, because the packet arrives on it", "all other addresses are behind ens5"}},
+		{"pods of another host, by the device that they come in by", "10.244.2.9:1", "10.244.3.9:53", "eth0", []string{
+			"*nat", "-A POSTROUTING -s 10.244.0.0/16 -d 10.244.0.0/16 -j RETURN", "-A POSTROUTING ! -s 10.244.0.0/16 -d 10.244.1.0/24 -j RETURN",
+			"-A KUBE-SERVICES ! -s 10.244.0.0/16 -d 10.96.0.10/32 -j KUBE-MARK-MASQ", ":KUBE-SERVICES - [0:0]", ":KUBE-MARK-MASQ - [0:0]", "-A PREROUTING -j KUBE-SERVICES", "COMMIT",
+		}, "eth0", "eth0", "10.244.2.9", []string{"cni0 leads to the pods of this host, 10.244.1.0/24 (see line 3), and eth0 to those of others"}},
+		{"the usual network of a device that is named", "192.168.1.3:1", "10.32.0.9:53", "", []string{
+			"*filter", "-A FORWARD -i weave ! -o weave -j ACCEPT", "-A FORWARD -o weave -j ACCEPT", "COMMIT",
+		}, "eth0", "weave", "192.168.1.3", []string{"weave leads to 10.32.0.0/12, as usual: line 2 names the device"}},
+		{"a device that was made up leads to nothing else", "192.168.7.7:1", "10.80.3.4:53", "", []string{
+			"*filter", "-A FORWARD -s 10.80.0.0/16 -j ACCEPT", "-A FORWARD -d 10.80.0.0/16 -j ACCEPT", "COMMIT", "*nat", "-A POSTROUTING -s 10.80.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE", "COMMIT",
+		}, "eth0", "lan", "192.168.7.7", []string{"the packet arrives on eth0, which leads to 192.168.7.7"}},
 		{"a transparent proxy", "10.0.1.77:1", "1.1.1.1:53", "", []string{
 			"*mangle", "-A PREROUTING -p udp -j TPROXY --on-port 10812 --on-ip 127.0.0.1 --tproxy-mark 0x200/0xffffffff", "COMMIT",
 		}, "eth0", "", "10.0.1.77", []string{"a program listens at 127.0.0.1:10812, and packets with the mark 0x200 are routed to this host, as TPROXY requires: see line 2"}},
@@ -201,5 +220,27 @@ func TestGuessHostKnown(t *testing.T) {
 	}
 	if len(known.Interfaces) != 1 || len(known.Routes) != 1 {
 		t.Errorf("what was known is now %+v", known)
+	}
+}
+
+// TestGuessHostPlacesAddresses: an address that is given without a device is on the one with its network, or else on the
+// uplink; it changes nothing about devices.
+func TestGuessHostPlacesAddresses(t *testing.T) {
+	d, err := iptables.Parse(strings.NewReader("*nat\n-A POSTROUTING -s 10.9.0.0/24 ! -o br0 -j MASQUERADE\n-A POSTROUTING -o ens192 -j MASQUERADE\nCOMMIT\n"), iptables.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ address, device string }{
+		{"10.9.0.7/32", "br0"}, {"10.9.0.7/24", "br0"}, {"172.20.0.2/32", "ens192"}, {"172.20.0.2/16", "ens192"},
+	} {
+		known := &Host{}
+		known.AddAddress("", netip.MustParsePrefix(c.address))
+		p := packet(protoTCP, "10.9.0.5:1", "1.1.1.1:80", "")
+		p.Local = false
+		host, _ := GuessHost([]*iptables.Dump{d}, known, &p)
+		a := netip.MustParsePrefix(c.address).Addr()
+		if got := newNetwork(host, iptables.IPv4).local[a]; got != c.device || p.InInterface != "br0" || host.device("eth0") != nil || host.device("") != nil {
+			t.Errorf("%s is on %q, want %s; the packet arrives on %s; %+v", c.address, got, c.device, p.InInterface, host.Interfaces)
+		}
 	}
 }

@@ -16,7 +16,7 @@ func (g *guesser) bridges() {
 		h := &g.hints[i]
 		name, network := h.behind()
 		if h.table != "nat" && h.table != "filter" || name == "" || name == loopbackName || network.Bits() < 8 ||
-			network.IsSingleIP() || network.Addr().IsMulticast() || g.host.device(name) != nil {
+			network.IsSingleIP() || network.Addr().IsMulticast() || g.addressed(name) {
 			continue
 		}
 		own := g.ownIn(network)
@@ -31,11 +31,47 @@ func (g *guesser) bridges() {
 			}
 		}
 	}
+	g.usualNetworks()
 }
 
-// ownIn returns the host's own address in a network: one that rules translate others to, that
+// usualNetworks adds the networks that programs give to their devices unless they are told otherwise, if an address of the
+// packet is in one and the rules name the device.
+func (g *guesser) usualNetworks() {
+	for _, usual := range []struct {
+		device  string
+		network netip.Prefix
+	}{
+		{"weave", netip.MustParsePrefix("10.32.0.0/12")},
+		{"docker0", netip.MustParsePrefix("172.17.0.0/16")},
+		{"virbr0", netip.MustParsePrefix("192.168.122.0/24")},
+	} {
+		line := g.names(usual.device)
+		of := usual.network.Contains(g.packet.Source.Addr()) || usual.network.Contains(g.packet.Destination.Addr())
+		known := slices.ContainsFunc(g.given.routes, func(r Route) bool { return r.Interface == usual.device })
+		if line == 0 || !of || known || g.addressed(usual.device) || g.leads(usual.network) || g.forwarded.network(usual.network.Addr()) != nil {
+			continue
+		}
+		g.host.AddAddress(usual.device, netip.PrefixFrom(g.ownIn(usual.network), usual.network.Bits()))
+		g.inside[usual.device] = true
+		g.note(usual.network, "%s leads to %s, as usual: line %d names the device", usual.device, usual.network, line)
+	}
+}
+
+// addressed reports whether an address of the device is known in the rules' family.
+func (g *guesser) addressed(device string) bool {
+	d := g.host.device(device)
+	return d != nil && slices.ContainsFunc(d.Addresses, func(a Address) bool { return a.Prefix.Addr().Is4() == (g.family != iptables.IPv6) })
+}
+
+// ownIn returns the host's own address in a network: one that is given, that rules translate others to, that
 // arrives on lo, or that packets for the host itself have; else the first one.
 func (g *guesser) ownIn(network netip.Prefix) netip.Addr {
+	for i, p := range g.unplaced {
+		if network.Contains(p.Addr()) {
+			g.unplaced = slices.Delete(g.unplaced, i, i+1)
+			return p.Addr()
+		}
+	}
 	for _, h := range g.hints {
 		if t, ok := h.Target.(iptables.SNAT); ok && t.To.First == t.To.Last && network.Contains(t.To.First) {
 			return t.To.First
@@ -58,7 +94,7 @@ func (g *guesser) uplinkName() string {
 		}
 	}
 	in, from := g.packet.InInterface, g.packet.Source.Addr()
-	if in != "" && (from.IsUnspecified() || g.near(from)) {
+	if in != "" && (from.IsUnspecified() || g.near(from) || isPodDevice(in)) {
 		in = "" // it shows nothing
 	}
 	hiding := ""
@@ -77,12 +113,28 @@ func (g *guesser) uplinkName() string {
 	}
 	for _, prefix := range []string{"eth", "en", "bond", "wl", "ww", "ppp", "wan"} {
 		for _, i := range g.host.Interfaces {
-			if strings.HasPrefix(i.Name, prefix) && len(i.Addresses) == 0 {
+			if strings.HasPrefix(i.Name, prefix) && (len(i.Addresses) == 0 || g.addressGiven) && !g.inside[i.Name] && !isPodDevice(i.Name) {
 				return i.Name
 			}
 		}
+		if name := g.ofKind(prefix); name != "" {
+			return name
+		}
 	}
 	return "eth0"
+}
+
+// ofKind makes up a device of a kind that the rules name, as ens+; empty: they name none that begins
+// with the prefix.
+func (g *guesser) ofKind(prefix string) string {
+	for i := range g.hints {
+		for _, d := range g.hints[i].devices {
+			if d.Wildcard && strings.HasPrefix(d.Name, prefix) && !isPodDevice(d.Name) {
+				return d.Name + "0"
+			}
+		}
+	}
+	return ""
 }
 
 // hidden finds the private networks that a gateway hides behind its uplink: those in its rules,
@@ -96,13 +148,17 @@ func (g *guesser) hidden() {
 	for _, h := range g.hints {
 		g.gateway = g.gateway || h.table == "nat" && (h.targets("SNAT") || h.targets("MASQUERADE"))
 		if p := h.source; p.IsValid() && h.hidesBehind() == g.uplink && !p.IsSingleIP() && p.Bits() >= 8 && p != g.pods && !g.leads(p) {
+			device, called := device, called
+			if in := g.packet.InInterface; in != "" && in != g.uplink && p.Contains(g.packet.Source.Addr()) {
+				device, called = in, in
+			}
 			g.lan(p, device, "%s is behind %s, because line %d hides it behind %s", p, called, h.Line, g.uplink)
 		}
 	}
 	if !g.gateway || inner == "" {
 		return
 	}
-	for _, a := range g.members() {
+	for _, a := range g.members(inner) {
 		if a.IsValid() && private(a) && !g.near(a) {
 			bits := 24
 			if a.Is6() {
@@ -114,11 +170,15 @@ func (g *guesser) hidden() {
 	}
 }
 
-// members are addresses that may be in a network behind a gateway.
-func (g *guesser) members() []netip.Addr {
-	members := []netip.Addr{g.packet.Source.Addr()}
-	if g.packet.Local {
-		members[0] = g.packet.Destination.Addr()
+// members are addresses that may be in a network behind a gateway's inner device. The packet's source is not, if the
+// packet arrives on another one.
+func (g *guesser) members(inner string) []netip.Addr {
+	var members []netip.Addr
+	switch in := g.packet.InInterface; {
+	case g.packet.Local:
+		members = append(members, g.packet.Destination.Addr())
+	case in == "" || in == inner:
+		members = append(members, g.packet.Source.Addr())
 	}
 	for _, h := range g.hints {
 		if t, ok := h.Target.(iptables.DNAT); ok && h.hooks.has(Prerouting) && !strings.HasPrefix(h.Chain, "KUBE-") {
@@ -143,7 +203,7 @@ func (g *guesser) lan(network netip.Prefix, device, format string, args ...any) 
 func (g *guesser) inner() string {
 	var names []string
 	for _, i := range g.host.Interfaces {
-		if i.Name != loopbackName && i.Name != g.uplink && len(i.Addresses) == 0 {
+		if i.Name != loopbackName && i.Name != g.uplink && len(i.Addresses) == 0 && !isDockerBridge(i.Name) && g.names(i.Name) > 0 {
 			names = append(names, i.Name)
 		}
 	}
@@ -158,18 +218,50 @@ func (g *guesser) inner() string {
 	return ""
 }
 
+// takeUnplaced takes the addresses without a device from the host.
+func (g *guesser) takeUnplaced() {
+	g.host.Interfaces = slices.DeleteFunc(g.host.Interfaces, func(i Interface) bool {
+		if i.Name != "" {
+			return false
+		}
+		for _, a := range i.Addresses {
+			g.unplaced = append(g.unplaced, a.Prefix)
+		}
+		return true
+	})
+}
+
+// placeAddresses gives each address without a device to the one that leads to its network, or else to the uplink.
+func (g *guesser) placeAddresses() {
+	for _, p := range g.unplaced {
+		device := g.uplink
+		for _, r := range newNetwork(g.host, g.family).routes {
+			if r.Destination.Bits() > 0 && r.Destination.Contains(p.Addr()) && !r.Via.IsValid() && r.Type == Unicast {
+				device = r.Interface
+				break
+			}
+		}
+		g.host.AddAddress(device, p)
+	}
+}
+
 // tunnel reports whether hosts behind a device of that name reach each other only through this
 // host.
 func tunnel(device string) bool {
 	return slices.ContainsFunc([]string{"wg", "tun", "tap", "ppp", "tailscale"}, func(prefix string) bool { return strings.HasPrefix(device, prefix) })
 }
 
-// behindIn puts the packet's source behind its given input device.
+// behindIn puts the packet's source behind its given input device, unless it is known where it is.
 func (g *guesser) behindIn() {
 	in, from := g.packet.InInterface, g.packet.Source.Addr()
 	if in == "" || in == g.uplink || !from.IsValid() || from.IsUnspecified() || g.near(from) {
 		return
 	}
+	g.behind(from, in)
+}
+
+// behind puts the packet's source behind its given input device.
+func (g *guesser) behind(from netip.Addr, in string) {
 	g.route(alone(from), in)
 	g.note(netip.Prefix{}, "%s is behind %s, because the packet arrives on it", from, in)
 }

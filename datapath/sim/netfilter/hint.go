@@ -12,7 +12,8 @@ type hint struct {
 	*iptables.Rule
 	table string
 	approach
-	notIn, notOut       string // the devices that are not input or output of the packets
+	notIn, notOut       string               // the devices that are not input or output of the packets
+	devices             []iptables.Interface // all that the rule names
 	source, destination netip.Prefix
 	notSource           netip.Prefix
 	protocol            uint8
@@ -24,6 +25,8 @@ type hint struct {
 type approach struct {
 	in, out string
 	here    bool // they are for the host itself: -m addrtype --dst-type LOCAL
+	// bounded: a jump on the way names an address, a network or a device.
+	bounded bool
 	hooks   hooks
 }
 
@@ -45,6 +48,7 @@ func (a approach) and(b approach) approach {
 		a.out = ""
 	}
 	a.here = a.here && b.here
+	a.bounded = a.bounded || b.bounded
 	a.hooks |= b.hooks
 	return a
 }
@@ -85,6 +89,7 @@ func hintsOf(dumps []*iptables.Dump) []hint {
 			var all approach
 			for _, i := range jumps[chain] {
 				if a := hints[i].within(to(hints[i].Chain, depth+1)); a.hooks != 0 {
+					a.bounded = a.bounded || hints[i].bounds()
 					all = all.and(a)
 				}
 			}
@@ -113,6 +118,11 @@ func (h *hint) within(chain approach) approach {
 	return chain
 }
 
+// bounds reports whether the rule names an address, a network or a device.
+func (h *hint) bounds() bool {
+	return h.source.IsValid() || h.destination.IsValid() || h.notSource.IsValid() || len(h.devices) > 0
+}
+
 func hintOf(table string, r *iptables.Rule) hint {
 	h := hint{Rule: r, table: table}
 	set := func(negated bool, is, isNot *string, name string) {
@@ -136,8 +146,10 @@ func hintOf(table string, r *iptables.Rule) hint {
 			}
 		case iptables.InInterface:
 			set(m.Negated, &h.in, &h.notIn, exact(m.Interface))
+			h.devices = append(h.devices, m.Interface)
 		case iptables.OutInterface:
 			set(m.Negated, &h.out, &h.notOut, exact(m.Interface))
+			h.devices = append(h.devices, m.Interface)
 		case iptables.Addrtype:
 			c := m.Destination
 			h.here = h.here || c.Given && !c.Negated && c.Value == iptables.AddrLocal
@@ -181,6 +193,17 @@ func exact(i iptables.Interface) string {
 	return i.Name
 }
 
+// arrives reports whether the rule is for packets that arrive on the device, or on others of its
+// kind, rather than on all.
+func (h *hint) arrives(on string) bool {
+	for _, m := range h.Matches {
+		if m, ok := m.(iptables.InInterface); ok && !m.Negated && m.Interface.Matches(on) {
+			return true
+		}
+	}
+	return false
+}
+
 // targets reports whether the rule has a target of that name.
 func (h *hint) targets(name string) bool { return h.Target != nil && h.Target.Name() == name }
 
@@ -199,7 +222,6 @@ func (h *hint) wanted() (a netip.Addr, ok bool) {
 // behind returns the device that leads to a network according to the rule; empty: none. A rule
 // that drops packets suggests the contrary: the network is not behind the device.
 func (h *hint) behind() (device string, network netip.Prefix) {
-	ours := func(p netip.Prefix) bool { return p.IsValid() && (p.Addr().Is6() || private(p.Addr())) }
 	switch {
 	case h.in != "" && ours(h.source) && !h.refuses():
 		return h.in, h.source

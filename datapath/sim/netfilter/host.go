@@ -27,10 +27,14 @@ type Host struct {
 	RouteLocalnet bool
 	// NoQueueListeners: no program listens on the netfilter queues.
 	NoQueueListeners bool
+
+	// allAddresses and allRoutes: the host has no others, because they were read from ip's output.
+	allAddresses, allRoutes bool
 }
 
 // Interface is a network device that is up.
 type Interface struct {
+	// Name is empty for addresses whose device is not known: [GuessHost] gives them one.
 	Name string
 	// Addresses are the interface's own, with the length of the network they are in, in the
 	// kernel's order: the first one of a network is used as a source.
@@ -38,6 +42,13 @@ type Interface struct {
 	MAC       iptables.MACAddress
 	// PointToPoint: packets on it have no Ethernet header, so that -m mac never matches.
 	PointToPoint bool
+}
+
+// known reports whether an address of the family is known besides those that every host has.
+func (h *Host) known(is4 bool) bool {
+	return slices.ContainsFunc(h.Interfaces, func(i Interface) bool {
+		return slices.ContainsFunc(i.Addresses, func(a Address) bool { return a.Prefix.Addr().Is4() == is4 && !a.Narrow })
+	})
 }
 
 // Address is an address of an interface.

@@ -72,8 +72,10 @@ func (h *Host) readObject(raw json.RawMessage) error {
 	}
 	switch {
 	case o.IfName != "":
+		h.allAddresses = true
 		return h.readInterface(&o)
 	case o.Dst != "":
+		h.allRoutes = true
 		return h.readRoute(&o)
 	case strings.TrimSpace(string(raw)) == "{}": // ip prints it for filtered objects
 		return nil
@@ -155,7 +157,8 @@ func (h *Host) readRoute(o *ipObject) error {
 	return nil
 }
 
-// AddAddress adds an address to an interface, and the interface if it is missing.
+// AddAddress adds an address to an interface, and the interface if it is missing. An empty name: the interface is not
+// known, and [GuessHost] finds one.
 func (h *Host) AddAddress(name string, p netip.Prefix) {
 	i := h.device(name)
 	if i == nil {

@@ -3,7 +3,6 @@
 package netfilter
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // kernelNode is a namespace with the configuration of a Host, and one around it: the other ends
@@ -29,7 +29,8 @@ type kernelNode struct {
 	outer         map[string]int    // of their other ends
 	device        map[uint32]string // in the node, by index
 	outerDevice   map[int]string
-	wire, gate    int // packet sockets: outside, for all devices; in the node, for markers
+	wire          int // packet socket outside, for all devices
+	gate          *netnstest.Gate
 	trace         int // netlink socket for the node's trace
 	log           int // netlink socket for what the legacy back end traces
 	raw           map[rawKey]int
@@ -257,27 +258,9 @@ const (
 	madeChain      = "made"
 )
 
-// barrier returns when the node is done with all that was sent before. On one CPU the
-// kernel hands packets from device to device in the order they came, so that what was
-// sent before the marker is a step ahead of it. Some take more steps than a marker does
-// (by lo, then out), therefore there are several.
-func (n *kernelNode) barrier() error {
-	marker := append(append(slices.Clone([]byte(nodeMAC)), neighbours[0][:]...), byte(markerType>>8), byte(markerType&0xff))
-	marker = append(marker, make([]byte, 46)...)
-	var buffer [128]byte
-	for range 4 {
-		if err := n.transmit("eth0", marker); err != nil {
-			return fmt.Errorf("sending a marker: %w", err)
-		}
-		if _, _, err := unix.Recvfrom(n.gate, buffer[:], 0); err != nil {
-			return fmt.Errorf("waiting for a marker: %w", err)
-		}
-	}
-	return nil
-}
-
-// markerType is an Ethernet type for experiments (IEEE 802): no rule sees its frames.
-const markerType = 0x88b5
+// barrier returns when the node is done with all that was sent before. Some packets take more steps than a marker
+// does (by lo, then out), therefore there are several.
+func (n *kernelNode) barrier() error { return n.gate.Pass(4) }
 
 // transmit sends a frame to the device from outside.
 func (n *kernelNode) transmit(device string, frame []byte) error {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // otherUser is a user and a group that is not root's.
@@ -61,9 +62,12 @@ func (n *kernelNode) openSockets(t testing.TB) {
 			}
 			n.outer[i.Name], n.outerDevice[outer.Index] = outer.Index, i.Name
 		}
-		return packetSocket(unix.ETH_P_ALL, 0)
+		return packetSocket(unix.ETH_P_ALL)
 	})
-	n.gate = open(n.node, "packet socket in the node", func() (int, error) { return packetSocket(markerType, n.index["eth0"]) })
+	gate, err := netnstest.NewGate(n.outside, "to-eth0", n.node, "eth0")
+	check(t, err)
+	t.Cleanup(func() { _ = gate.Close() })
+	n.gate = gate
 	n.trace = open(n.node, "trace", func() (int, error) { return netfilterSocket(unix.NFNLGRP_NFTRACE) })
 	n.log = open(n.node, "log", logSocket)
 	if !n.host.NoQueueListeners {
@@ -85,7 +89,7 @@ func (n *kernelNode) openSockets(t testing.TB) {
 	n.lookups = open(n.node, "connection table", func() (int, error) { return netfilterSocket(0) })
 }
 
-func packetSocket(protocol uint16, device int) (int, error) {
+func packetSocket(protocol uint16) (int, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
@@ -95,7 +99,7 @@ func packetSocket(protocol uint16, device int) (int, error) {
 		// ends.
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}),
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
-		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: protocol<<8 | protocol>>8, Ifindex: device}),
+		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: protocol<<8 | protocol>>8}),
 	)
 }
 

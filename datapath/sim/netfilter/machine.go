@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -29,19 +30,29 @@ type Options struct {
 	// FreshCounters: the rules have just been loaded, so that the counters of -m statistic --mode
 	// nth are known. On a running host they are unknown, and the rules match at random.
 	FreshCounters bool
+	// Doubts is for many packets of which only the end is wanted: results have no Steps, and where a
+	// rule may match or not, a way follows each: see [Result.Doubts]. Assume has no effect.
+	Doubts bool
 }
 
 // Machine is the rules of one family on a host. It is immutable and safe for concurrent
 // use.
 type Machine struct {
-	family  iptables.Family
-	partial bool // a listing
-	// nftables: the rules are of the nf_tables back end of iptables.
-	nftables bool
-	chains   [tables]map[string]*chain
+	family iptables.Family
+	// backends are the rules of each back end of iptables that has some, in the order of the dumps.
+	backends []*backend
 	sets     map[string]*iptables.Set
 	network  *network
 	options  Options
+	servers  *virtualServers // nil: the host's service proxy does not use IPVS
+}
+
+// backend is the rules of one back end of iptables: its chains are hooks of their own.
+type backend struct {
+	dump *iptables.Dump
+	// nftables: it is nf_tables.
+	nftables bool
+	chains   [tables]map[string]*chain
 }
 
 // New makes a machine of the rules of a host: one dump, or those of both back ends, all of one
@@ -49,18 +60,31 @@ type Machine struct {
 // error names the line of a rule that iptables-restore would not load, either.
 func New(dumps []*iptables.Dump, sets map[string]*iptables.Set, h *Host, o Options) (*Machine, error) {
 	family := dumps[0].Family
-	m := &Machine{family: family, sets: sets, network: newNetwork(h, family), options: o}
+	m := &Machine{family: family, sets: sets, network: newNetwork(h, family), options: o, servers: newVirtualServers(dumps, sets)}
 	var faults []error
 	for _, d := range dumps {
-		m.partial = m.partial || d.Listing != nil
+		b := &backend{dump: d}
+		m.backends = append(m.backends, b)
 		for _, t := range d.Tables {
-			m.nftables = m.nftables || ofNFTables(t)
-			if err := m.compile(t, d.Listing != nil); err != nil {
+			b.nftables = b.nftables || ofNFTables(t)
+			if err := b.compile(t); err != nil {
 				faults = append(faults, err)
 			}
 		}
 	}
 	return m, errors.Join(faults...)
+}
+
+// Reversed returns the machine of the same rules in which, at each hook, those of one back end come in the other order.
+// The kernel's order is that in which the tables were made, which dumps do not show. nil: there is one back end only.
+func (m *Machine) Reversed() *Machine {
+	if len(m.backends) < 2 {
+		return nil
+	}
+	other := *m
+	other.backends = slices.Clone(m.backends)
+	slices.Reverse(other.backends)
+	return &other
 }
 
 // Verdict is the result for a packet.
@@ -95,6 +119,9 @@ type Result struct {
 	// sentence.
 	By  *iptables.Rule
 	Why string
+	// Table and Chain are the place of By or, for Dropped without a rule, of the chain whose policy
+	// drops the packet; empty: routing decided.
+	Table, Chain string
 	// Cut is the reason why the walk was cut off, one sentence, if it took more than its [Work];
 	// Verdict is Stopped then. Empty: it was not cut off.
 	Cut string
@@ -112,6 +139,8 @@ type Result struct {
 	Unknown iptables.Match
 	// Assumptions are the assumptions of the walk, one sentence each.
 	Assumptions []string
+	// Doubts are the forks that are not choices of an endpoint by kube-proxy; see [Options.Doubts].
+	Doubts []Doubt
 }
 
 // Explore follows all ways of a packet, in the order of the rules, not of the probabilities. begin
@@ -125,25 +154,32 @@ func (m *Machine) Explore(p iptables.Packet, begin func() *State, limit int) (wa
 // and ends with it. A nil start is the beginning of the whole walk. It stays within the given
 // work: only the first way may be cut off, others are left out.
 func (m *Machine) ExploreFrom(start *Start, p iptables.Packet, begin func() *State, limit int, work *Work) (ways []Way, rest float64) {
+	rest = m.Each(start, p, begin, limit, work, func(w Way) { ways = append(ways, w) })
+	return ways, rest
+}
+
+// Each is ExploreFrom for ways that need not be kept: begin may return a state again that another way
+// has used.
+func (m *Machine) Each(start *Start, p iptables.Packet, begin func() *State, limit int, work *Work, see func(Way)) (rest float64) {
 	var s script
 	rest = 1
-	for {
+	for n := 0; ; {
 		state := &State{}
 		if begin != nil {
 			state = begin()
 		}
 		r := m.walk(start, p, state, &s, work)
-		if r.Cut != "" && len(ways) > 0 {
-			return ways, rest
+		if r.Cut != "" && n > 0 {
+			return rest
 		}
 		r.Probability = s.probability()
 		rest -= r.Probability
-		ways = append(ways, Way{r, state})
-		if !s.next() {
-			return ways, 0
+		see(Way{r, state})
+		if n++; !s.next() {
+			return 0
 		}
-		if len(ways) >= limit || work.spent() != "" {
-			return ways, rest
+		if n >= limit || work.spent() != "" {
+			return rest
 		}
 	}
 }
@@ -197,7 +233,8 @@ func (r *Result) Answer() (p iptables.Packet, ok bool) {
 // walk follows a packet from its beginning, or through one chain.
 func (m *Machine) walk(start *Start, p iptables.Packet, s *State, c chooser, work *Work) *Result {
 	r := &Result{Probability: 1}
-	w := &walk{machine: m, state: s, chooser: c, result: r, work: work}
+	w := work.walkFor(m)
+	*w = walk{machine: m, state: s, chooser: c, result: r, work: work, quiet: m.options.Doubts}
 	w.Context = iptables.Context{Packet: p, Host: w}
 	if !p.Local {
 		w.In = p.InInterface
@@ -215,6 +252,13 @@ func (m *Machine) walk(start *Start, p iptables.Packet, s *State, c chooser, wor
 		r.Out = w.Out
 	}
 	return r
+}
+
+// On returns the machine of the same rules on another host.
+func (m *Machine) On(h *Host) *Machine {
+	other := *m
+	other.network = newNetwork(h, m.family)
+	return &other
 }
 
 // Route finds the route to an address.
@@ -246,9 +290,11 @@ func (m *Machine) Find(name string, local bool) (*Start, error) {
 	if !qualified {
 		plain = name
 	}
-	for i, chains := range m.chains {
-		if c := chains[plain]; c != nil && (!qualified || table == tableNames[i]) && (c.line != 0 || len(c.rules) > 0) {
-			found = append(found, c)
+	for _, b := range m.backends {
+		for i, chains := range b.chains {
+			if c := chains[plain]; c != nil && (!qualified || table == tableNames[i]) && (c.line != 0 || len(c.rules) > 0) {
+				found = append(found, c)
+			}
 		}
 	}
 	switch len(found) {
@@ -259,7 +305,11 @@ func (m *Machine) Find(name string, local bool) (*Start, error) {
 	}
 	var names []string
 	for _, c := range found {
-		names = append(names, c.table.String()+"/"+c.name)
+		full := c.table.String() + "/" + c.name
+		if slices.Contains(names, full) {
+			return nil, fmt.Errorf("both back ends have a chain %s: give the rules of one of them only", full)
+		}
+		names = append(names, full)
 	}
 	return nil, fmt.Errorf("several tables have a chain %s: write %s", name, strings.Join(names, " or "))
 }
@@ -271,8 +321,10 @@ func (m *Machine) hookOf(c *chain, local bool) Hook {
 		order = []Hook{Output, Postrouting, Input, Prerouting, Forward}
 	}
 	for _, h := range order {
-		if b := m.chains[c.table][h.String()]; b != nil && reaches(b, c, make(map[*chain]bool)) {
-			return h
+		for _, b := range m.backends {
+			if from := b.chains[c.table][h.String()]; from != nil && reaches(from, c, make(map[*chain]bool)) {
+				return h
+			}
 		}
 	}
 	return order[0] // no hook leads there, or the listing does not show it

@@ -130,7 +130,7 @@ func (w *walk) unique(s side, t iptables.Tuple, r iptables.NATRange, first, last
 	if !iptables.HasPorts(t.Protocol) && !hasICMP(t.Protocol) {
 		return with(port), nil
 	}
-	given := r.FirstPort != 0 || r.LastPort != 0
+	given := r.HasPorts()
 	switch {
 	case given && r.FirstPort == r.LastPort:
 		return with(r.FirstPort), nil
@@ -188,7 +188,7 @@ func within(a netip.AddrPort, r iptables.NATRange, first, last netip.Addr) bool 
 	if first.IsValid() && (a.Addr().Less(first) || last.IsValid() && last.Less(a.Addr())) {
 		return false
 	}
-	return r.FirstPort == 0 && r.LastPort == 0 || r.FirstPort <= a.Port() && a.Port() <= r.LastPort
+	return !r.HasPorts() || r.FirstPort <= a.Port() && a.Port() <= r.LastPort
 }
 
 // portsFor returns the ports that the kernel selects from without a rule: reserved ports stay

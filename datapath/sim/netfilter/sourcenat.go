@@ -2,6 +2,7 @@ package netfilter
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
@@ -47,10 +48,20 @@ type SourceResult struct {
 
 // Evaluate evaluates one machine.
 func (j *SourceNAT) Evaluate(m *Machine, p *Translated) SourceResult {
-	c := m.chains[nat][Postrouting.String()]
-	if c == nil || len(c.rules) == 0 {
-		return SourceResult{}
+	for _, b := range m.backends {
+		c := b.chains[nat][Postrouting.String()]
+		if c == nil || len(c.rules) == 0 {
+			continue
+		}
+		if r := j.evaluate(m, c, p); r != (SourceResult{}) {
+			return r
+		}
 	}
+	return SourceResult{}
+}
+
+// evaluate evaluates the POSTROUTING chain of one back end.
+func (j *SourceNAT) evaluate(m *Machine, c *chain, p *Translated) SourceResult {
 	j.entry = Entry{
 		Connection:      iptables.Connection{Original: p.Packet.Tuple(), DNAT: p.Original != p.Destination},
 		destinationDone: true,
@@ -78,8 +89,10 @@ func (j *SourceNAT) Evaluate(m *Machine, p *Translated) SourceResult {
 // Translates reports whether a chain of the nat table that the hook leads to has a rule that
 // translates, or may do so.
 func (m *Machine) Translates(h Hook) bool {
-	c := m.chains[nat][h.String()]
-	return c != nil && translates(c, make(map[*chain]bool))
+	return slices.ContainsFunc(m.backends, func(b *backend) bool {
+		c := b.chains[nat][h.String()]
+		return c != nil && translates(c, make(map[*chain]bool))
+	})
 }
 
 func translates(c *chain, seen map[*chain]bool) bool {

@@ -26,11 +26,14 @@ func (w *walk) pass(index int, failed iptables.Match) {
 
 // addPassed adds the rules since the last that matched.
 func (w *walk) addPassed(c *chain) {
+	if w.quiet {
+		return
+	}
 	defer func() { w.passed = w.passed[:0] }()
 	if len(w.passed) > few && !w.machine.options.AllRules {
 		first := &c.rules[w.passed[0].index]
 		w.add(flow.Step{
-			Table: c.table.String(), Chain: c.name, Line: first.Line, Outcome: flow.StepPassed, Count: len(w.passed),
+			Table: c.table.String(), Chain: c.name, File: c.file, Line: first.Line, Outcome: flow.StepPassed, Count: len(w.passed),
 			Text: fmt.Sprintf("%d rules do not match", len(w.passed)),
 		})
 		return
@@ -39,13 +42,13 @@ func (w *walk) addPassed(c *chain) {
 		r := &c.rules[p.index]
 		if w.work.Steps <= 0 {
 			w.add(flow.Step{
-				Table: c.table.String(), Chain: c.name, Line: r.Line, Outcome: flow.StepPassed, Count: len(w.passed) - i,
+				Table: c.table.String(), Chain: c.name, File: c.file, Line: r.Line, Outcome: flow.StepPassed, Count: len(w.passed) - i,
 				Text: fmt.Sprintf("%d rules do not match", len(w.passed)-i),
 			})
 			return
 		}
 		w.add(flow.Step{
-			Table: c.table.String(), Chain: c.name, Line: r.Line, Rule: ruleText(r.Rule), Outcome: flow.StepPassed, Text: w.WhyNot(p.failed),
+			Table: c.table.String(), Chain: c.name, File: c.file, Line: r.Line, Rule: ruleText(r.Rule), Outcome: flow.StepPassed, Text: w.WhyNot(p.failed),
 		})
 	}
 }
@@ -57,15 +60,22 @@ func (w *walk) add(s flow.Step) {
 }
 
 // fork records that the next step is one of several possible ones.
-func (w *walk) fork() { w.result.Forks = append(w.result.Forks, len(w.result.Steps)) }
+func (w *walk) fork() {
+	if !w.quiet {
+		w.result.Forks = append(w.result.Forks, len(w.result.Steps))
+	}
+}
 
 // addRule adds a step for one rule.
 func (w *walk) addRule(c *chain, r *rule, o flow.StepOutcome) {
+	if !w.sourceOnly && o != flow.StepPassed && o != flow.StepUnknown {
+		w.result.Path = append(w.result.Path, r.Rule)
+	}
 	if w.quiet {
 		return
 	}
 	s := flow.Step{
-		Table: c.table.String(), Chain: c.name, Line: r.Line, Rule: ruleText(r.Rule), Outcome: o, Chance: w.chance,
+		Table: c.table.String(), Chain: c.name, File: c.file, Line: r.Line, Rule: ruleText(r.Rule), Outcome: o, Chance: w.chance,
 	}
 	switch o {
 	case flow.StepPassed:
@@ -77,9 +87,6 @@ func (w *walk) addRule(c *chain, r *rule, o flow.StepOutcome) {
 		s.Text = w.does(r)
 	default:
 		s.Text = w.does(r)
-	}
-	if o != flow.StepPassed && o != flow.StepUnknown {
-		w.result.Path = append(w.result.Path, r.Rule)
 	}
 	w.add(s)
 }
@@ -95,7 +102,9 @@ func (w *walk) addUnknown(c *chain, r *rule, text string) {
 
 // addNAT adds a step for a rule that has set the connection's translation.
 func (w *walk) addNAT(c *chain, r *rule, s side) {
-	w.addRule(c, r, flow.StepApplied)
+	if w.addRule(c, r, flow.StepApplied); w.quiet {
+		return
+	}
 	step := &w.result.Steps[len(w.result.Steps)-1]
 	t := inverse(w.entry.Reply)
 	p := iptables.Packet{Protocol: t.Protocol, Source: t.Source, Destination: t.Destination}
@@ -131,7 +140,7 @@ func (w *walk) addPolicy(c *chain) {
 	if c.policy == iptables.PolicyDrop {
 		text = "the policy drops it"
 	}
-	w.add(flow.Step{Table: c.table.String(), Chain: c.name, Line: c.line, Outcome: flow.StepPolicy, Text: text})
+	w.add(flow.Step{Table: c.table.String(), Chain: c.name, File: c.file, Line: c.line, Outcome: flow.StepPolicy, Text: text})
 }
 
 func (w *walk) addRoute() {

@@ -1,10 +1,12 @@
 package netfilter
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
 )
 
 // apply applies a rule that matched. leave is set if the chain's other rules are skipped.
@@ -127,8 +129,26 @@ func isJump(r *rule) bool {
 	return name != ""
 }
 
+// masqueradeMark is kube-proxy's mark of packets to masquerade, by default (--iptables-masquerade-bit 14).
+const masqueradeMark = 0x4000
+
 // missing is for a jump to a chain that a listing does not show.
 func (w *walk) missing(c *chain, r *rule) (exit, bool) {
+	switch name := r.Target.Name(); {
+	case c.table != nat:
+	case name == kubechains.MarkMasq:
+		w.grant("that chain %s, which is not in the listing, sets the mark %s", name, iptables.HexMark(masqueradeMark))
+		w.addRule(c, r, flow.StepMarked)
+		w.Packet.Mark |= masqueradeMark
+		return 0, false
+	case name == kubechains.MarkDrop:
+		w.addRule(c, r, flow.StepApplied)
+		w.end(Dropped, r.Rule, fmt.Sprintf("chain %s, which is not in the listing, sets the mark 0x8000 in every version of kube-proxy, and KUBE-FIREWALL drops packets that have it", name))
+		return ended, true
+	}
+	if w.machine.options.Doubts && !w.doubt(c, r, nil) {
+		return 0, false
+	}
 	if w.machine.options.Assume != AssumeNothing {
 		w.grant("that chain %s, which is not in the listing, does nothing", r.Target.Name())
 		w.addRule(c, r, flow.StepUnknown)
@@ -139,10 +159,13 @@ func (w *walk) missing(c *chain, r *rule) (exit, bool) {
 
 // unknown is for a target that is not simulated.
 func (w *walk) unknown(c *chain, r *rule) (exit, bool) {
+	if w.machine.options.Doubts && !w.doubt(c, r, nil) {
+		return 0, false
+	}
 	if w.machine.options.Assume == AssumeNothing {
 		return w.stop(c, r, nil), true
 	}
-	w.grant("line %d: that target %s does nothing that other rules could see", r.Line, r.Target.Name())
+	w.grant("%s: that target %s does nothing that other rules could see", lineOf(r.Rule), r.Target.Name())
 	w.addRule(c, r, flow.StepUnknown)
 	return 0, false
 }

@@ -33,6 +33,7 @@ type walk struct {
 	chance float64  // of the rule under evaluation; 0: no random choice
 	passed []passed // rules that did not match, without a step yet
 	quiet  bool     // only the outcome is wanted
+	at     *chain   // of the rule under evaluation
 
 	sourceOnly bool           // for a SourceNAT: no state, no random choices
 	sourceRule *iptables.Rule // the rule that would translate
@@ -41,6 +42,9 @@ type walk struct {
 // end stops the walk with a verdict. The first one stays.
 func (w *walk) end(v Verdict, by *iptables.Rule, why string) bool {
 	w.result.Verdict, w.result.By, w.result.Why = v, by, why
+	if by != nil && w.at != nil {
+		w.result.Table, w.result.Chain = w.at.table.String(), w.at.name
+	}
 	return false
 }
 
@@ -96,7 +100,7 @@ func (w *walk) incoming() {
 		return
 	}
 	w.track()
-	if !w.visit(Prerouting, mangle) || !w.visitNAT(Prerouting) {
+	if !w.visit(Prerouting, mangle) || !w.visitNAT(Prerouting) || !w.beforeServers() {
 		return
 	}
 	if !w.routeInput() {
@@ -139,10 +143,20 @@ func (w *walk) noReceiver() string {
 // iptables has its chains of security behind those of nat (priority 150, iptables/nft.c);
 // the kernel's own tables stand the other way round (NF_IP_PRI_SECURITY, 50).
 func (w *walk) inputEnd() bool {
-	if w.machine.nftables {
-		return w.visitNAT(Input) && w.visit(Input, security)
+	for _, b := range w.machine.backends {
+		if !b.nftables && !w.visitChain(b, Input, security) {
+			return false
+		}
 	}
-	return w.visit(Input, security) && w.visitNAT(Input)
+	if !w.visitNAT(Input) {
+		return false
+	}
+	for _, b := range w.machine.backends {
+		if b.nftables && !w.visitChain(b, Input, security) {
+			return false
+		}
+	}
+	return true
 }
 
 // acceptable is the check of ip6_rcv_core before any rule (net/ipv6/ip6_input.c).
@@ -197,6 +211,9 @@ func (w *walk) outgoing() bool {
 	if w.Packet.Destination != translated && !w.routeOutput() { // nf_nat_ipv4_local_fn
 		return false
 	}
+	if !w.beforeServers() {
+		return false
+	}
 	if !w.visit(Output, filter) || !w.visit(Output, security) {
 		return false
 	}
@@ -231,17 +248,47 @@ func (w *walk) track() {
 	w.addTracked()
 }
 
-// visit follows the packet through a table at a hook. false: the walk has ended.
+// visit follows the packet through a table at a hook, of all back ends. false: the walk has ended.
 func (w *walk) visit(h Hook, t table) bool {
+	for _, b := range w.machine.backends {
+		if !w.visitChain(b, h, t) {
+			return false
+		}
+	}
+	return true
+}
+
+// visitChain follows the packet through a built-in chain of one back end. false: the walk has ended.
+func (w *walk) visitChain(b *backend, h Hook, t table) bool {
 	w.hook = h
-	c := w.machine.chains[t][h.String()]
-	if w.machine.partial && c != nil && c.line == 0 && t != security {
-		w.grant("that chain %s of table %s, which is not in the listing, does nothing", c.name, c.table)
+	c := b.chains[t][h.String()]
+	if !w.listed(b, h, t) {
+		return false
 	}
 	if c == nil || len(c.rules) == 0 && c.policy != iptables.PolicyDrop {
 		return true
 	}
 	return w.chain(c, 0) != ended
+}
+
+// listed is for chains that a partial listing does not have. A table without any is taken for empty, which is the rule;
+// one of which there are other chains has this one, too, and the walk ends there. false: it has ended.
+func (w *walk) listed(b *backend, h Hook, t table) bool {
+	switch {
+	case b.dump.Listing == nil || t == security || b.dump.Lists(t.String(), h.String()):
+		return true
+	case b.dump.Open(t.String(), h.String()): // see chain
+		return true
+	case b.dump.Table(t.String()) == nil && !b.dump.Hides(t.String()), w.machine.options.Assume != AssumeNothing, w.machine.options.Doubts:
+		w.grant("that chain %s of table %s, which is not in the listing, does nothing", h, t)
+		return true
+	}
+	why := fmt.Sprintf("chain %s of table %s is not in the listing", h, t)
+	if b.dump.Hides(t.String()) {
+		why = fmt.Sprintf("table %s is incompatible with iptables, and not in the listing", t)
+	}
+	w.result.Table, w.result.Chain = t.String(), h.String()
+	return w.end(Stopped, nil, why)
 }
 
 // visitNAT is nf_nat_inet_fn: the rules are evaluated once for each side of a connection, and
@@ -254,11 +301,16 @@ func (w *walk) visitNAT(h Hook) bool {
 	s := sideOf(h)
 	if w.tracking == TrackingNew && !w.entry.done(s) {
 		w.bypassed = false
-		if !w.visit(h, nat) {
-			return false
-		}
-		if w.bypassed { // the hook has ended with NF_QUEUE, not NF_ACCEPT
-			return true
+		for _, b := range w.machine.backends { // until one translates (nf_nat_inet_fn)
+			if !w.visitChain(b, h, nat) {
+				return false
+			}
+			if w.bypassed { // the hook has ended with NF_QUEUE, not NF_ACCEPT
+				return true
+			}
+			if w.entry.done(s) {
+				break
+			}
 		}
 		if !w.entry.done(s) {
 			w.bind(s, iptables.NATRange{}, netip.Addr{}, netip.Addr{})
@@ -283,14 +335,19 @@ const (
 
 // chain goes through the rules of a chain.
 func (w *walk) chain(c *chain, depth int) exit {
-	for i := range c.rules {
+	candidates := w.candidates(c)
+	for {
+		i, more := candidates.step()
+		if !more {
+			break
+		}
 		r := &c.rules[i]
 		if limit := w.work.spent(); limit != "" {
 			return w.cutOff(c, r, limit)
 		}
 		w.work.Visits--
-		w.chance = 0
-		t, failed := w.agrees(r)
+		w.at, w.chance = c, 0
+		t, failed := w.agrees(c, r)
 		if t == iptables.False && w.chance == 0 {
 			w.pass(i, failed)
 			continue
@@ -320,26 +377,47 @@ func (w *walk) chain(c *chain, depth int) exit {
 		return f
 	}
 	w.addPassed(c)
+	if c.open && !w.hasAllOf(c) {
+		return ended
+	}
 	if !c.builtin {
 		return fellThrough
 	}
 	return w.policy(c)
 }
 
+// hasAllOf is for the end of a chain of which the text may lack rules. false: the walk has ended there.
+func (w *walk) hasAllOf(c *chain) bool {
+	if !c.builtin && w.machine.options.Assume == AssumeNothing && !w.machine.options.Doubts {
+		w.result.Table, w.result.Chain = c.table.String(), c.name
+		return w.end(Stopped, nil, fmt.Sprintf("chain %s of table %s may have more rules than the text", c.name, c.table))
+	}
+	w.grant("that chain %s of table %s has no other rules that match than those in the text", c.name, c.table)
+	return true
+}
+
 // policy ends a built-in chain.
 func (w *walk) policy(c *chain) exit {
 	w.addPolicy(c)
 	if c.policy == iptables.PolicyDrop {
-		w.end(Dropped, nil, fmt.Sprintf("the policy of chain %s in table %s is DROP", c.name, c.table))
+		w.result.Table, w.result.Chain = c.table.String(), c.name
+		in := c.table.String()
+		if c.file != "" {
+			in += " (" + c.file + ")"
+		}
+		w.end(Dropped, nil, fmt.Sprintf("the policy of chain %s in table %s is DROP", c.name, in))
 		return ended
 	}
 	return accepted
 }
 
 // agrees evaluates the matches of a rule, up to the first that fails, which it returns.
-func (w *walk) agrees(r *rule) (iptables.Truth, iptables.Match) {
-	if w.sourceOnly {
+func (w *walk) agrees(c *chain, r *rule) (iptables.Truth, iptables.Match) {
+	switch {
+	case w.sourceOnly:
 		return w.agreesForSource(r)
+	case w.machine.options.Doubts:
+		return w.doubtful(c, r)
 	}
 	for i, m := range r.matches {
 		w.Rule, w.Match = r.Rule, i
@@ -377,10 +455,10 @@ func (w *walk) agreesForSource(r *rule) (t iptables.Truth, failed iptables.Match
 func (w *walk) assume(r *rule, m iptables.Match) iptables.Truth {
 	switch w.machine.options.Assume {
 	case AssumeMatch:
-		w.grant("line %d: that %s matches", r.Line, iptables.Describe(m))
+		w.grant("%s: that %s matches", lineOf(r.Rule), iptables.Describe(m))
 		return iptables.True
 	case AssumeNoMatch:
-		w.grant("line %d: that %s does not match", r.Line, iptables.Describe(m))
+		w.grant("%s: that %s does not match", lineOf(r.Rule), iptables.Describe(m))
 		return iptables.False
 	}
 	return iptables.Unknown
@@ -396,6 +474,7 @@ func (w *walk) grant(format string, args ...any) {
 func (w *walk) stop(c *chain, r *rule, failed iptables.Match) exit {
 	if w.quiet {
 		w.end(Stopped, r.Rule, "")
+		w.result.Unknown = failed
 		return ended
 	}
 	if failed != nil {
@@ -406,13 +485,21 @@ func (w *walk) stop(c *chain, r *rule, failed iptables.Match) exit {
 	why := ""
 	switch {
 	case failed != nil:
-		why = fmt.Sprintf("line %d: %s", r.Line, w.WhyUnknown(failed))
+		why = fmt.Sprintf("%s: %s", lineOf(r.Rule), w.WhyUnknown(failed))
 	case r.jump == nil && isJump(r):
-		why = fmt.Sprintf("line %d: chain %s is not in the listing", r.Line, r.Target.Name())
+		why = fmt.Sprintf("%s: chain %s is not in the listing", lineOf(r.Rule), r.Target.Name())
 	default:
-		why = fmt.Sprintf("line %d: target %s is not simulated", r.Line, r.Target.Name())
+		why = fmt.Sprintf("%s: target %s is not simulated", lineOf(r.Rule), r.Target.Name())
 	}
 	w.end(Stopped, r.Rule, why)
 	w.result.Unknown = failed
 	return ended
+}
+
+// lineOf is the line of a rule, with its file if there are several.
+func lineOf(r *iptables.Rule) string {
+	if r.File == "" {
+		return fmt.Sprintf("line %d", r.Line)
+	}
+	return fmt.Sprintf("%s line %d", r.File, r.Line)
 }

@@ -12,6 +12,19 @@ import (
 type Work struct {
 	Visits int // rules to evaluate
 	Steps  int // steps to keep
+
+	walk *walk // of the last packet, for the memory
+}
+
+// walkFor is the memory for a walk. Surveys use it again: nothing keeps the walk of a packet.
+func (w *Work) walkFor(m *Machine) *walk {
+	if !m.options.Doubts {
+		return new(walk)
+	}
+	if w.walk == nil {
+		w.walk = new(walk)
+	}
+	return w.walk
 }
 
 // NewWork is enough for a walk in full detail through a dump of 200,000 rules, and for the 1,000
@@ -39,12 +52,12 @@ func (w *Work) spent() string {
 
 // cutOff ends a walk without remaining work, at the next rule.
 func (w *walk) cutOff(c *chain, r *rule, limit string) exit {
-	why := fmt.Sprintf("the walk is cut off at line %d: %s is reached", r.Line, limit)
+	why := fmt.Sprintf("the walk is cut off at %s: %s is reached", lineOf(r.Rule), limit)
 	w.end(Stopped, r.Rule, why)
 	w.result.Cut = why
 	if !w.quiet {
 		w.passed = w.passed[:0]
-		w.add(flow.Step{Table: c.table.String(), Chain: c.name, Line: r.Line, Outcome: flow.StepUnknown, Text: "cut off: " + limit + " is reached"})
+		w.add(flow.Step{Table: c.table.String(), Chain: c.name, File: c.file, Line: r.Line, Outcome: flow.StepUnknown, Text: "cut off: " + limit + " is reached"})
 	}
 	return ended
 }

@@ -31,7 +31,13 @@ type Trace struct {
 	// Incomplete is the information of a dump that a listing lacks.
 	Incomplete []string `json:"incomplete,omitempty"`
 	Notes      []string `json:"notes"`
-	Ways       []Way    `json:"ways"`
+	// Proxy is the service proxy of the host, if it is one whose translations are not in the rules, and what shows them.
+	Proxy string `json:"proxy,omitempty"`
+	// Conditions are what the result depends on besides the rules.
+	Conditions []string `json:"conditions,omitempty"`
+	// Assuming are those of the notes that the verdicts depend on, and that the rules leave open.
+	Assuming []string `json:"assuming,omitempty"`
+	Ways     []Way    `json:"ways"`
 	// LeftOut is the probability of ways that are left out, because there are too many.
 	LeftOut float64 `json:"untold,omitempty"`
 	// Cut is what was left out because of the work limit, one sentence each.
@@ -44,6 +50,7 @@ type Way struct {
 	Verdict     string      `json:"verdict"` // see netfilter.Verdict
 	Why         string      `json:"why,omitempty"`
 	Line        int         `json:"line,omitempty"` // of the rule with the verdict
+	File        string      `json:"file,omitempty"` // that Line counts in; empty: all rules are of one file
 	With        string      `json:"with,omitempty"`
 	Out         string      `json:"outInterface,omitempty"`
 	Source      string      `json:"source"` // in the end
@@ -96,6 +103,8 @@ type Question struct {
 	Limit  int            // of ways; 0: DefaultLimit
 	Notes  []netfilter.Guess
 	Time   time.Time // the time, for rules with -m time; zero: unknown
+	// Proxy is that of [Trace].
+	Proxy string
 	// Listing is that of the rules, if they are of a listing.
 	Listing *iptables.Listing
 }
@@ -112,7 +121,7 @@ func Run(m *netfilter.Machine, q *Question) (*Trace, error) {
 	t := &Trace{
 		Version: Version, Rules: q.Rules, Protocol: iptables.ProtocolName(p.Protocol),
 		Source: p.SourceText(), Destination: p.DestinationText(), InInterface: p.InInterface, Local: p.Local, Start: q.Start,
-		Notes: []string{},
+		Notes: []string{}, Proxy: q.Proxy,
 	}
 	if p.Local && p.Source.Addr().IsUnspecified() {
 		t.Source = ""
@@ -155,11 +164,8 @@ func Run(m *netfilter.Machine, q *Question) (*Trace, error) {
 		t.Ways = append(t.Ways, *way)
 		t.noteCut(i+1, way)
 	}
-	for _, n := range q.Notes {
-		if !n.About.IsValid() || occurs(ways, n.About) {
-			t.Notes = append(t.Notes, n.Text)
-		}
-	}
+	t.addGuesses(m, q, start, ways)
+	t.addConditions(m, q, start, ways)
 	return t, nil
 }
 
@@ -201,7 +207,7 @@ func wayOf(r *netfilter.Result) *Way {
 		Assumptions: r.Assumptions, Steps: r.Steps, Fork: -1, Cut: r.Cut,
 	}
 	if r.By != nil {
-		w.Line = r.By.Line
+		w.Line, w.File = r.By.Line, r.By.File
 	}
 	if w.Assumptions == nil {
 		w.Assumptions = []string{}

@@ -62,6 +62,11 @@ const (
 func (c *Config) Script() (*Script, error) {
 	quiet := *c
 	quiet.Workload.Arrivals = Arrivals{Process: traced}
+	// No flow is decided, and the algorithms may be those of Options.Algorithms.
+	quiet.Cluster.Services = slices.Clone(c.Cluster.Services)
+	for i := range quiet.Cluster.Services {
+		quiet.Cluster.Services[i].Algorithm = ""
+	}
 	w := &Script{}
 	s := newSimulation(&quiet, 0, Options{})
 	s.script = w

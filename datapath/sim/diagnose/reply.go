@@ -1,0 +1,102 @@
+package diagnose
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// home is the node on which an endpoint is; "" if it is not known.
+func (w *inquiry) home(ep *decision.Endpoint) string {
+	if ep.NodeName != "" {
+		return ep.NodeName
+	}
+	if p := w.owners[ep.AddrPort.Addr()]; p != nil && p.Spec.NodeName != "" {
+		return p.Spec.NodeName
+	}
+	if n := w.nodes.with[ep.AddrPort.Addr()]; n != "" {
+		return n
+	}
+	return w.nodes.ofPods(ep.AddrPort.Addr())
+}
+
+// bypass is why the reply of an endpoint is not translated back: it takes another way than by the node that translated
+// the packet. nil: the objects show no reason. A flow that was answered shows that it does.
+func (w *inquiry) bypass(p *decision.Packet, d *decision.Decision, ep *decision.Endpoint) *Finding {
+	decider, home := w.answer.Node, w.home(ep)
+	marked := d.Mark != decision.NotMarked && d.Mark != decision.MarkHairpin
+	switch {
+	case marked, ep.AddrPort.Addr() == p.Source.Addr():
+		return nil // it is masqueraded
+	case decider == "", home == "", home == decider:
+		return nil
+	case w.from.node == decider, w.from.on == decider, w.nodes.with[p.Source.Addr()] == decider:
+		return nil
+	case w.isPod() && w.from.on == "":
+		return nil
+	}
+	if _, known := w.observed(ep.AddrPort.String(), d.ServicePort.Protocol); known {
+		return nil
+	}
+	f := &Finding{
+		Code: ReplyBypasses, Object: "Service " + d.ServicePort.Name.Service().String(),
+		Text: fmt.Sprintf("the reply of %s on %s does not return by %s, which translated the packet and did not masquerade it: the client gets it from an address that it did not send to",
+			ep.AddrPort, home, decider),
+		Do: "connect to the cluster IP from a Pod, or to an address of a node with an endpoint",
+	}
+	switch d.Branch {
+	case decision.BranchPodShortcut:
+		f.Field = "spec.externalTrafficPolicy"
+		f.Do = "connect to the cluster IP, or set spec.externalTrafficPolicy to Cluster"
+	case decision.BranchInternal:
+		f.Do = "set --cluster-cidr of the proxy, so that it masquerades what comes from elsewhere, or use a node port"
+	}
+	return f
+}
+
+// sameBridge tells what a reply needs that may not leave the bridge of its node.
+func (w *inquiry) sameBridge(p *decision.Packet, d *decision.Decision) {
+	node := w.from.on
+	// The Pods of a lab are routed.
+	if !w.isPod() || node == "" || node != w.answer.Node || len(w.hops) > 1 || w.objects.Lab != nil {
+		return
+	}
+	sysctl, family := "net.bridge.bridge-nf-call-iptables", decision.FamilyOf(p.Source.Addr())
+	if family == decision.IPv6 {
+		sysctl = "net.bridge.bridge-nf-call-ip6tables"
+	}
+	marked := d.Mark != decision.NotMarked && d.Mark != decision.MarkHairpin
+	var beside, itself []string
+	for _, ep := range d.ServicePort.UsableEndpoints(d.Policy) {
+		switch a := ep.AddrPort.Addr(); {
+		case a == p.Source.Addr():
+			itself = append(itself, ep.AddrPort.String())
+		case !marked && w.home(&ep) == node && w.nodes.with[a] == "":
+			beside = append(beside, ep.AddrPort.String())
+		}
+	}
+	if len(beside) > 0 {
+		w.note(Finding{
+			Code: SameBridge, Object: "Node " + node,
+			Text: fmt.Sprintf("the source and %s are on %s: if their Pods share a Linux bridge, the reply stays on it, and is not translated back unless %s is 1", few(beside), node, sysctl),
+			Do:   fmt.Sprintf("on %s, check that sysctl %s prints 1 (module br_netfilter); if its network routes to each Pod, it does not matter", node, sysctl),
+		})
+	}
+	if len(itself) > 0 {
+		w.note(Finding{
+			Code: SameBridge, Object: "Node " + node,
+			Text: fmt.Sprintf("the source is the endpoint %s itself: if its Pod is on a Linux bridge, the packet returns by the port that it came in by, which needs hairpin mode", few(itself)),
+			Do:   fmt.Sprintf("on %s, check bridge -d link: hairpin on, or the bridge promiscuous; if its network routes to each Pod, it does not matter", node),
+		})
+	}
+}
+
+// few joins a short list, in its order.
+func few(list []string) string {
+	const some = 4
+	if len(list) > some {
+		return fmt.Sprintf("%s and %d more", strings.Join(list[:some], ", "), len(list)-some)
+	}
+	return strings.Join(list, ", ")
+}

@@ -1,0 +1,259 @@
+package iptables
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// readPasted reads rules out of any text; nil: there are none.
+func readPasted(text string, options Options) *Input {
+	lines, others := undecorateAll(text)
+	if len(lines) == 0 || len(lines) > maxLines {
+		return nil
+	}
+	g := &gatherer{}
+	statements := make([]statement, len(lines))
+	for i, l := range lines {
+		statements[i] = parseStatement(l)
+		g.add(&statements[i])
+	}
+	g.endLoose()
+	a := &assembler{options: options}
+	for _, b := range g.blocks {
+		a.place(b)
+	}
+	a.dropCopies()
+	for _, d := range a.dumps {
+		a.finish(d, g)
+	}
+	a.in.Dumps = slices.DeleteFunc(a.in.Dumps, func(d *Dump) bool { return len(d.Tables) == 0 })
+	if len(a.in.Dumps) == 0 {
+		return nil
+	}
+	a.noteWarnings(g)
+	if len(g.gaps) > 0 {
+		a.note(g.gaps[0], "lines are left out here: the chains of this table may have more rules")
+	}
+	a.noteLines(lines, others)
+	slices.SortStableFunc(a.in.Notes, func(x, y Note) int { return cmp.Compare(x.Line, y.Line) })
+	return &a.in
+}
+
+// assembler puts blocks together to dumps.
+type assembler struct {
+	options Options
+	in      Input
+	dumps   []*assembly
+}
+
+// assembly is a dump while its tables are collected.
+type assembly struct {
+	origin
+	drafts []*draft // one for each table
+}
+
+func (a *assembler) note(line int, format string, args ...any) {
+	a.in.Notes = append(a.in.Notes, Note{line, fmt.Sprintf(format, args...)})
+}
+
+// place adds a block to the last dump that it may be of, or begins another.
+func (a *assembler) place(b *block) {
+	if b.family == FamilyUnknown {
+		b.family = b.shownFamily()
+	}
+	if BuiltinChains(b.table) == nil {
+		a.note(b.number, "there is no table %.40q: its lines are not read", b.table)
+		return
+	}
+	d := newDraft(b)
+	if b.form == formLoose {
+		a.note(b.number, "%s are in no table: read as table %s, %s", b.span(), b.table, whyTable(b.lines, b.table))
+	}
+	for _, of := range slices.Backward(a.dumps) {
+		if of.agrees(b.origin) {
+			if of.accept(d) {
+				of.origin = of.and(b.origin)
+				return
+			}
+			break
+		}
+	}
+	a.dumps = append(a.dumps, &assembly{origin: b.origin, drafts: []*draft{d}})
+}
+
+// accept adds a table, or more chains to one that was printed chain by chain. false: it is of another dump.
+func (as *assembly) accept(d *draft) bool {
+	i := slices.IndexFunc(as.drafts, func(old *draft) bool { return old.table == d.table })
+	if i < 0 {
+		as.drafts = append(as.drafts, d)
+		return true
+	}
+	old := as.drafts[i]
+	if !old.sameTitle(d.origin) {
+		return false
+	}
+	if old.form == formSaved && d.form == formSaved || old.block.complete() && d.block.complete() {
+		return false
+	}
+	texts, more := old.textsByChain(), d.textsByChain()
+	for chain, rules := range more {
+		if known, ok := texts[chain]; ok && !slices.Equal(known, rules) {
+			return false
+		}
+	}
+	old.notes = append(old.notes, d.notes...)
+	old.undeclared = append(old.undeclared, d.undeclared...)
+	for _, r := range d.rules {
+		if texts[r.Chain] == nil {
+			old.rules = append(old.rules, r)
+		}
+	}
+	for _, c := range d.chains {
+		if old.names[c.Name] == nil {
+			old.names[c.Name] = c
+			old.chains = append(old.chains, c)
+		}
+		old.known[c.Name] = old.known[c.Name] || d.known[c.Name]
+	}
+	old.lines = append(old.lines, d.lines...)
+	return true
+}
+
+// textsByChain are the rules of each chain that has any, as texts.
+func (d *draft) textsByChain() map[string][]string {
+	texts := make(map[string][]string)
+	for _, r := range d.rules {
+		texts[r.Chain] = append(texts[r.Chain], r.String())
+	}
+	return texts
+}
+
+// dropCopies leaves out dumps that are there already: a text that was pasted twice.
+func (a *assembler) dropCopies() {
+	for i := len(a.dumps) - 1; i > 0; i-- {
+		for _, earlier := range a.dumps[:i] {
+			if a.dumps[i].agrees(earlier.origin) && a.dumps[i].copies(earlier) {
+				a.note(a.dumps[i].drafts[0].number, "the same rules as those from line %d are not read again", earlier.drafts[0].number)
+				a.dumps = slices.Delete(a.dumps, i, i+1)
+				break
+			}
+		}
+	}
+}
+
+func (as *assembly) copies(of *assembly) bool {
+	return slices.EqualFunc(as.drafts, of.drafts, func(x, y *draft) bool {
+		return x.table == y.table && slices.EqualFunc(x.chains, y.chains, func(c, d *Chain) bool { return c.Name == d.Name && c.Policy == d.Policy }) &&
+			maps.EqualFunc(x.textsByChain(), y.textsByChain(), slices.Equal[[]string])
+	})
+}
+
+// finish makes the dump: rules with matches and targets, and a listing if rules may be missing.
+func (a *assembler) finish(as *assembly, g *gatherer) {
+	d := &Dump{Family: cmp.Or(as.family, a.options.Family, IPv4), Backend: as.backend, Host: as.host, Title: cmp.Or(as.title, as.host)}
+	a.in.Dumps = append(a.in.Dumps, d)
+	listing := &Listing{open: make(map[tableChain]bool), empty: make(map[string]bool)}
+	l := lister{dump: &Dump{Listing: listing}, noted: make(map[string]bool), chains: make(map[tableChain]bool)}
+	partial, whole := false, len(g.gaps) == 0
+	var lost lostList
+	for _, of := range as.drafts {
+		a.in.Notes = append(a.in.Notes, of.notes...)
+		d.Tables = append(d.Tables, &Table{Name: of.table, Line: of.number, Chains: of.chains, Rules: of.rules})
+		whole = whole && of.form == formSaved && !of.alone && of.block.complete() && (of.committed || of.ended)
+		partial = a.typeDraft(d, of, &lost) || partial
+		for _, c := range of.chains {
+			l.chains[tableChain{of.table, c.Name}] = true
+			if !of.known[c.Name] {
+				listing.open[tableChain{of.table, c.Name}] = true
+			}
+		}
+	}
+	d.Notes = lost.notes()
+	a.in.Notes = append(a.in.Notes, d.Notes...)
+	hidden := g.hiddenFrom(as.origin, d)
+	for _, s := range hidden {
+		listing.Hidden = append(listing.Hidden, s.table)
+		d.Backend = cmp.Or(d.Backend, BackendNFT)
+		l.note("hidden", s.number, "table %s is incompatible with iptables, which does not print it: its rules are not known; see \"nft list table %s %s\"",
+			s.table, nftFamily(d.Family), s.table)
+	}
+	if whole && !partial && len(hidden) == 0 {
+		return
+	}
+	d.Listing, l.dump = listing, d
+	if whole {
+		for _, name := range TableNames() {
+			listing.empty[name] = d.Table(name) == nil && !slices.ContainsFunc(hidden, func(s *statement) bool { return s.table == name })
+		}
+	}
+	l.noteUnlisted()
+	if n := len(listing.open); n > 0 {
+		l.note("open", 0, "%s may have rules that are not in the text", count(n, "listed chain"))
+	}
+	slices.SortStableFunc(listing.Incomplete, func(x, y Note) int { return cmp.Compare(x.Line, y.Line) })
+}
+
+// hiddenFrom are the tables of a dump that iptables could not print.
+func (g *gatherer) hiddenFrom(o origin, d *Dump) []*statement {
+	var hidden []*statement
+	for i := range g.hidden {
+		if g.origins[i].agrees(o) && d.Table(g.hidden[i].table) == nil {
+			hidden = append(hidden, &g.hidden[i])
+		}
+	}
+	return hidden
+}
+
+func nftFamily(f Family) string {
+	if f == IPv6 {
+		return "ip6"
+	}
+	return "ip"
+}
+
+// typeDraft sets the matches and targets of a table's rules. It reports whether chains are missing.
+func (a *assembler) typeDraft(d *Dump, of *draft, lost *lostList) (partial bool) {
+	if of.form == formSaved && len(of.undeclared) > 0 {
+		partial = true
+		a.note(of.names[of.undeclared[0]].Line, "chains of table %s that are not declared are read as if they were: %s", of.table, some(of.undeclared))
+	}
+	declared := make(map[string]bool)
+	for _, c := range of.chains {
+		declared[c.Name] = true
+	}
+	faults := make(map[int]*Error)
+	for _, s := range of.lines {
+		if s.fault != nil {
+			faults[s.number] = s.fault
+		}
+	}
+	var missing []string
+	for _, r := range of.rules {
+		target := jumpWord(&statement{rule: r})
+		if target != "" && !declared[target] && targets[target] == nil && !isOtherTarget(target) && chainNameFault(target) == "" {
+			declared[target] = true
+			missing = append(missing, target)
+		}
+		texts, e := mend(r, d.Family, of.table, declared)
+		for _, text := range texts {
+			lost.add(r.Line, text)
+		}
+		if t, ok := jumpedTo(r.Target); ok && isMaskedChain(t) {
+			r.Target = UnknownTarget{Target: t}
+			e = cmp.Or(e, &Error{Problem: fmt.Sprintf("the name of chain %.40q is masked, and may stand for several", t)})
+		}
+		if fault := faults[r.Line]; fault != nil {
+			e = fault
+			r.Matches = append(r.Matches, UnknownMatch{Match: unreadable})
+			if r.Target == nil {
+				r.Target = UnknownTarget{Target: unreadable}
+			}
+		}
+		if e != nil {
+			a.note(r.Line, "%s: %s", e.Problem, effectOf(r, of.table))
+		}
+	}
+	return partial || len(missing) > 0
+}

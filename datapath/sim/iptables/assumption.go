@@ -1,0 +1,79 @@
+package iptables
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// noteWarnings repeats what iptables says about rules that are not in its output.
+func (a *assembler) noteWarnings(g *gatherer) {
+	for _, s := range g.hidden {
+		a.note(s.number, "table %s is incompatible with iptables, which does not print it: it is there, and its rules are not known", s.table)
+	}
+	for _, s := range g.warned {
+		there := slices.ContainsFunc(a.in.Dumps, func(d *Dump) bool { return d.Backend == BackendLegacy && d.Family == s.family })
+		if there {
+			continue
+		}
+		program := "iptables-legacy-save"
+		if s.family == IPv6 {
+			program = "ip6tables-legacy-save"
+		}
+		a.note(s.number, "the host has rules of iptables-legacy, too, which are not in the text and may change the verdict: add the output of %s", program)
+		for _, d := range a.in.Dumps {
+			if d.Family == s.family {
+				d.LegacyToo, d.Backend = true, cmp.Or(d.Backend, BackendNFT)
+			}
+		}
+	}
+}
+
+// noteLines says what was left out.
+func (a *assembler) noteLines(lines []pasted, others []int) {
+	decorated, first := 0, 0
+	for i, l := range lines {
+		if l.before != "" && !l.shell {
+			if decorated == 0 {
+				first = i
+			}
+			decorated++
+		}
+	}
+	if decorated > 0 {
+		a.note(lines[first].number, "of %s the text in front of the rule is left out, as %q here", count(decorated, "line"), shortened(lines[first].before))
+	}
+	if len(others) > 0 {
+		texts := make([]string, 0, 8)
+		for _, n := range others[:min(len(others), 8)] {
+			texts = append(texts, fmt.Sprint(n))
+		}
+		if len(others) > len(texts) {
+			texts = append(texts, fmt.Sprintf("and %d more", len(others)-len(texts)))
+		}
+		a.note(others[0], "%s not of iptables, and left out: %s", isAre(len(others)), strings.Join(texts, ", "))
+	}
+}
+
+func isAre(n int) string {
+	if n == 1 {
+		return "1 line is"
+	}
+	return fmt.Sprintf("%d lines are", n)
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func shortened(text string) string {
+	const most = 40
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "..."
+}

@@ -1,0 +1,244 @@
+package iptables
+
+import (
+	"cmp"
+	"slices"
+)
+
+// origin is the program that printed some rules, as far as a text shows it.
+type origin struct {
+	family  Family
+	backend Backend
+	header  bool // a header of iptables-save names the program
+	// host is the one that a prompt names; empty: none does.
+	host string
+	// title is the line above that names a host or a file. Two of them may be of one host.
+	title string
+}
+
+// agrees reports whether both may be one program.
+func (o origin) agrees(with origin) bool {
+	if o.family != FamilyUnknown && with.family != FamilyUnknown && o.family != with.family {
+		return false
+	}
+	if o.host != "" && with.host != "" && o.host != with.host {
+		return false
+	}
+	if o.backend == BackendUnknown && !o.header || with.backend == BackendUnknown && !with.header {
+		return true
+	}
+	return o.backend == with.backend
+}
+
+// and adds what the other shows.
+func (o origin) and(with origin) origin {
+	return origin{
+		family: cmp.Or(o.family, with.family), backend: cmp.Or(o.backend, with.backend), header: o.header || with.header,
+		host: cmp.Or(o.host, with.host), title: cmp.Or(o.title, with.title),
+	}
+}
+
+// sameTitle reports whether no title separates them.
+func (o origin) sameTitle(as origin) bool {
+	return o.title == "" || as.title == "" || o.title == as.title
+}
+
+// form is how a table came into a text.
+type form uint8
+
+const (
+	formSaved    form = iota // "*nat", and COMMIT
+	formListed               // below "iptables -t nat -S"
+	formCommands             // each line is a command
+	formLoose                // lines of no named table
+)
+
+// block is a run of lines of one table.
+type block struct {
+	origin
+	form      form
+	table     string
+	lines     []*statement
+	number    int  // of its first line
+	committed bool // of formSaved
+	ended     bool // of formSaved: the text goes on behind it
+	filtered  bool // only some lines or chains were printed
+	alone     bool // only this table was printed
+}
+
+// gatherer puts statements into blocks.
+type gatherer struct {
+	blocks  []*block
+	loose   []*statement // in no block yet
+	scripts []*block
+	current *block
+	origin  origin
+	shown   *statement // the command that printed what follows
+	hidden  []statement
+	warned  []statement
+	origins []origin // of hidden
+	gaps    []int    // numbers of the lines that stand for others
+	// looseGap is set if there is one among the loose lines.
+	looseGap bool
+}
+
+func (g *gatherer) add(s *statement) {
+	switch s.op {
+	case opRemark, opOther:
+	case opCompleted:
+		g.ended()
+	case opElided:
+		g.elided(s)
+	case opTitle:
+		g.begin(origin{host: g.origin.host, title: s.text}, nil)
+	case opHeader:
+		g.begin(origin{family: s.family, backend: s.backend, header: true, host: g.origin.host, title: g.origin.title}, nil)
+	case opPrint:
+		g.begin(g.originOf(s), s)
+	case opIncompatible:
+		g.hidden, g.origins = append(g.hidden, *s), append(g.origins, g.origin)
+	case opWarning:
+		g.warned = append(g.warned, *s)
+	case opTable:
+		g.endLoose()
+		g.ended()
+		b := &block{form: formSaved, table: s.table, origin: g.origin, number: s.number}
+		if g.shown != nil {
+			b.filtered, b.alone = g.shown.filter, g.shown.table != ""
+		}
+		g.open(b)
+	case opCommit:
+		g.endLoose()
+		if g.current != nil {
+			g.current.committed = true
+		}
+		g.current = nil
+	default:
+		g.addRule(s)
+	}
+}
+
+// begin is the beginning of another output.
+func (g *gatherer) begin(o origin, shown *statement) {
+	g.endLoose()
+	g.origin, g.shown, g.current, g.scripts = o, shown, nil, nil
+}
+
+// originOf is the program that a command line runs, and the host on which it does.
+func (g *gatherer) originOf(s *statement) origin {
+	o := origin{family: s.family, backend: s.backend, host: cmp.Or(s.host(), g.origin.host), title: g.origin.title}
+	if o.host != g.origin.host {
+		o.title = ""
+	}
+	return o
+}
+
+// ended is where more text of the same output follows a table, so that a missing COMMIT was left out.
+func (g *gatherer) ended() {
+	if g.current != nil {
+		g.current.ended = true
+	}
+}
+
+// elided is where somebody left lines out.
+func (g *gatherer) elided(s *statement) {
+	g.gaps = append(g.gaps, s.number)
+	if g.current != nil {
+		g.current.filtered = true
+	}
+	for _, b := range g.scripts {
+		b.filtered = true
+	}
+	g.looseGap = len(g.loose) > 0
+}
+
+func (g *gatherer) open(b *block) {
+	g.current = b
+	g.blocks = append(g.blocks, b)
+}
+
+func (g *gatherer) addRule(s *statement) {
+	switch {
+	case s.table != "":
+		g.script(s)
+		return
+	case g.current != nil && g.current.form == formListed && len(g.current.lines) > 0 && beginsTable(g.current.lines[len(g.current.lines)-1], s):
+		g.current, g.shown = nil, nil
+	}
+	if g.current == nil && g.shown != nil && g.shown.table != "" && len(g.loose) == 0 {
+		g.open(&block{form: formListed, table: g.shown.table, origin: g.origin, number: s.number, filtered: g.shown.filter || g.shown.chain != ""})
+	}
+	if g.current == nil {
+		g.loose = append(g.loose, s)
+		return
+	}
+	g.current.lines = append(g.current.lines, s)
+}
+
+// script adds a whole command to the block of its table.
+func (g *gatherer) script(s *statement) {
+	o := g.origin
+	if s.named {
+		o = g.originOf(s)
+	}
+	for _, b := range g.scripts {
+		if b.table == s.table && b.origin == o {
+			b.lines = append(b.lines, s)
+			return
+		}
+	}
+	b := &block{form: formCommands, table: s.table, origin: o, number: s.number, lines: []*statement{s}, filtered: true}
+	g.scripts, g.blocks = append(g.scripts, b), append(g.blocks, b)
+}
+
+// endLoose makes blocks of the lines without a table.
+func (g *gatherer) endLoose() {
+	lines, gap := g.loose, g.looseGap
+	g.loose, g.looseGap = nil, false
+	if len(lines) == 0 {
+		return
+	}
+	inferTables(lines)
+	var b *block
+	for i, s := range lines {
+		if i == 0 || s.table != b.table || beginsTable(lines[i-1], s) {
+			b = &block{form: formLoose, table: s.table, origin: g.origin, number: s.number, filtered: gap || g.shown != nil && g.shown.filter}
+			g.blocks = append(g.blocks, b)
+		}
+		b.lines = append(b.lines, s)
+	}
+}
+
+// shownFamily is the family by the first address in the rules, if nothing else shows it.
+func (b *block) shownFamily() Family {
+	for _, s := range b.lines {
+		if s.rule != nil {
+			if f := familyOfRule(s.rule.Args); f != FamilyUnknown {
+				return f
+			}
+		}
+	}
+	return FamilyUnknown
+}
+
+// hasBuiltin reports whether the block has a built-in chain, as each table of iptables-save has.
+func (b *block) hasBuiltin() bool {
+	return slices.ContainsFunc(b.lines, func(s *statement) bool { return Builtin(b.table, s.chain) })
+}
+
+// complete reports whether the block has all rules of its table.
+func (b *block) complete() bool {
+	if b.form == formSaved {
+		return !b.filtered && b.hasBuiltin()
+	}
+	var policies []string
+	for _, s := range b.lines {
+		if s.op == opPolicy || s.op == opDeclare && s.chainUp.Policy != PolicyNone {
+			policies = append(policies, s.chain)
+		}
+	}
+	return !b.filtered && b.form != formCommands && !slices.ContainsFunc(BuiltinChains(b.table), func(chain string) bool {
+		// Before Linux 2.6.34 table nat had no INPUT.
+		return !slices.Contains(policies, chain) && (b.table != "nat" || chain != "INPUT")
+	})
+}

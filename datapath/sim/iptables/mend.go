@@ -1,0 +1,132 @@
+package iptables
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// unreadable is the name of a match for what cannot be read: whether it matches is not known.
+const unreadable = "unreadable"
+
+// maxMended is how many options of a rule may be unreadable before all of it is.
+const maxMended = 32
+
+// mend sets the matches and the target of a rule, also if some of its options cannot be read or are masked: those become
+// an [UnknownMatch], or an [UnknownTarget]. The error is the first fault; lostOptions name matches and targets that were
+// printed without their options.
+func mend(r *Rule, family Family, table string, declared map[string]bool) (lostOptions []string, first *Error) {
+	original := r.Args
+	defer func() { r.Args = original }()
+	args := slices.Clone(original)
+	var lost []Token
+	var unknown *UnknownTarget
+	fault := func(at int, e *Error) {
+		if first == nil {
+			first = e
+		}
+		if jump := jumpIndex(args); jump >= 0 && at >= jump {
+			name, rest := "-j", args[jump+1:]
+			if len(rest) > 0 {
+				name, rest = rest[0].Text, rest[1:]
+			}
+			unknown = &UnknownTarget{Target: name, Args: slices.Clone(rest)}
+			args = args[:jump]
+			return
+		}
+		begin, end := optionAround(args, at)
+		lost = append(lost, args[begin:end]...)
+		args = slices.Delete(args, begin, end)
+	}
+	for at := maskedAt(args); at >= 0; at = maskedAt(args) {
+		fault(at, &Error{Column: args[at].Column, Problem: fmt.Sprintf("%.40q is masked", args[at].Text)})
+	}
+	for range maxMended {
+		r.Args, r.Matches, r.Target = args, nil, nil
+		a := analysis{family: family, table: table, declared: declared}
+		e := a.analyse(r)
+		if e == nil {
+			lostOptions = a.lost
+			break
+		}
+		at := slices.IndexFunc(args, func(t Token) bool { return t.Column == e.Column })
+		if at < 0 {
+			at = len(args) - 1
+		}
+		if len(args) == 0 {
+			break
+		}
+		fault(at, e)
+		r.Matches, r.Target = nil, nil
+	}
+	if unknown != nil {
+		r.Target = *unknown
+	}
+	if r.Matches == nil && r.Target == nil && first != nil { // nothing of it can be read
+		lost = original
+		if jump := jumpIndex(original); jump >= 0 && jump+1 < len(original) {
+			r.Target = UnknownTarget{Target: original[jump+1].Text}
+		}
+	}
+	if len(lost) > 0 {
+		r.Matches = append(r.Matches, UnknownMatch{Match: unreadable, Args: lost})
+	}
+	return lostOptions, first
+}
+
+func jumpIndex(args []Token) int {
+	return slices.IndexFunc(args, func(t Token) bool { return t.is("-j", "--jump", "-g", "--goto") })
+}
+
+// optionAround is the option with its values, and a "!", that a word belongs to.
+func optionAround(args []Token, at int) (begin, end int) {
+	begin, end = at, at+1
+	for begin > 0 && !looksLikeOption(args[begin]) {
+		begin--
+	}
+	for end < len(args) && !looksLikeOption(args[end]) && !args[end].is("!") {
+		end++
+	}
+	if begin > 0 && args[begin-1].is("!") {
+		begin--
+	}
+	return begin, end
+}
+
+func looksLikeOption(t Token) bool {
+	return !t.Quoted && len(t.Text) > 1 && t.Text[0] == '-' && (t.Text[1] < '0' || t.Text[1] > '9')
+}
+
+// masks are what people write instead of an address, a name or a number.
+var masks = regexp.MustCompile(`(?i)^\$|<[\w .-]*>|\*\*|redacted|^\{\{|^x{2,}\b|\bx{1,4}([.:]x{1,4})+\b|x{6,}|^\[\w*(ip|addr|node|host|hidden|masked)\w*\]`)
+
+// freeText are options whose value is any text.
+var freeText = map[string]bool{"--comment": true, "--log-prefix": true, "--nflog-prefix": true, "--string": true, "--hex-string": true}
+
+// maskedAt is the first word that is masked; -1: none is.
+func maskedAt(args []Token) int {
+	for i, t := range args {
+		if i > 0 && freeText[args[i-1].Text] || looksLikeOption(t) {
+			continue
+		}
+		if masks.MatchString(t.Text) {
+			return i
+		}
+	}
+	return -1
+}
+
+// isMaskedChain reports whether the name of a chain is masked, so that it may stand for several.
+func isMaskedChain(name string) bool {
+	return strings.ContainsAny(name, "<>") || masks.MatchString(name)
+}
+
+// effectOf says what an unreadable rule may change.
+func effectOf(r *Rule, table string) string {
+	what := "whether it matches is not known"
+	if t, ok := r.Target.(UnknownTarget); ok {
+		what = "what it does (" + t.Target + ") is not known"
+	}
+	return fmt.Sprintf("the rule of chain %s of table %s is kept, but %s", r.Chain, table, what)
+}

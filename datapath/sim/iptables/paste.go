@@ -1,0 +1,314 @@
+package iptables
+
+import (
+	"encoding/json"
+	"html"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// pasted is a line of a text that went through a terminal, a mail or a page.
+type pasted struct {
+	number int    // counts from 1
+	text   string // without what others put around it
+	before string // what was in front, without spaces
+	// shell: the line begins with a command, whose words are split as a shell does.
+	shell bool
+	// elided: the line stands for others.
+	elided bool
+	// title: the line names the host or the file of those below it.
+	title bool
+}
+
+// restoreCharacters undoes what editors, mails, browsers and terminals do to characters. It keeps the text of
+// comments, as far as it can be told.
+func restoreCharacters(line string) string {
+	line = strings.TrimRight(line, "\r\n")
+	ascii := true
+	for i := range len(line) {
+		if line[i] >= utf8.RuneSelf || line[i] == escape || line[i] == '&' {
+			ascii = false
+			break
+		}
+	}
+	if ascii {
+		return line
+	}
+	line = escapeSequence.ReplaceAllString(line, "")
+	if entity.MatchString(line) {
+		line = html.UnescapeString(line)
+	}
+	return restoreDashes(typographic.Replace(line))
+}
+
+// escape begins the sequences of a terminal.
+const escape = 0x1b
+
+var (
+	escapeSequence = regexp.MustCompile(string(rune(escape)) + `(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9])`)
+	entity         = regexp.MustCompile(`&(quot|gt|lt|amp|nbsp|#34|#39|#x27|#x22);`)
+)
+
+// typographic are spaces, quotes and dashes of word processors. Dashes become U+2013, for restoreDashes.
+var typographic = strings.NewReplacer(
+	"\u00a0", " ", "\u2007", " ", "\u202f", " ", "\u2009", " ", "\u200a", " ", "\u3000", " ", "\u2002", " ", "\u2003", " ",
+	"\u200b", "", "\u200c", "", "\u200d", "", "\u200e", "", "\u200f", "", "\ufeff", "", "\u00ad", "", "\u2060", "",
+	"“", `"`, "”", `"`, "„", `"`, "‟", `"`, "«", `"`, "»", `"`, "″", `"`, "＂", `"`,
+	"‘", "'", "’", "'", "‚", "'", "‛", "'", "′", "'",
+	"\u2010", "-", "\u2011", "-", "\u2012", "\u2013", "\u2014", "\u2013", "\u2015", "\u2013", "\u2212", "\u2013", "…", "...",
+)
+
+// restoreDashes turns dashes into hyphens: at the beginning of a word one dash is what an editor made of two, but
+// in front of a single letter.
+func restoreDashes(line string) string {
+	const dash = '\u2013'
+	if !strings.ContainsRune(line, dash) {
+		return line
+	}
+	runes := []rune(line)
+	var b strings.Builder
+	for i := 0; i < len(runes); i++ {
+		if runes[i] != dash {
+			b.WriteRune(runes[i])
+			continue
+		}
+		end := i
+		for end < len(runes) && (runes[end] == dash || runes[end] == '-') {
+			end++
+		}
+		letters := end
+		for letters < len(runes) && runes[letters] != ' ' && runes[letters] != '\t' {
+			letters++
+		}
+		first := i == 0 || strings.ContainsRune(" \t>\"'`", runes[i-1])
+		if first && letters-end > 1 {
+			b.WriteString("--")
+		} else {
+			b.WriteString("-")
+		}
+		i = end - 1
+	}
+	return b.String()
+}
+
+// decorations are what stands in front of a rule in mails, pages and logs, each once. They are tried in their order.
+var decorations = []*regexp.Regexp{
+	regexp.MustCompile(`^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?([.,]\d+)?(Z|[+-]\d\d:?\d\d)?(\s+(stdout|stderr) [FP])?(:\s)?[\s|]*`),
+	regexp.MustCompile(`^([A-Z][a-z]{2},? )?[A-Z][a-z]{2} [ \d]?\d (\d{4} )?\d\d:\d\d:\d\d(\.\d+)?\s+(\S+\s+\S+?(\[\d+\])?:\s*)?`), // syslog, journald
+	regexp.MustCompile(`^\d\d:\d\d:\d\d([.,]\d+)?\s*`),
+	regexp.MustCompile(`^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+\s+\d+ \S+:\d+\]\s*`), // klog
+	regexp.MustCompile(`^\[[^\]]*\][#$%:]?\s*`),
+	regexp.MustCompile(`^\([^)]*\)\s*`),
+	regexp.MustCompile(`^[>|│┃»]+\s?`),
+	regexp.MustCompile(`^</?[A-Za-z][^>]*>`),
+	regexp.MustCompile("^[`\"']+"),
+	regexp.MustCompile(`^\d+[:.)|\]]\s*`),
+	regexp.MustCompile(`^\d+\s+`),
+	regexp.MustCompile(`^\d+-`), // a line of context of grep -n
+	regexp.MustCompile(`^[*+•·#$%-]+\s+`),
+	regexp.MustCompile(`^\+`),
+	regexp.MustCompile(`^\S+\[\d+\]:\s*`),
+	regexp.MustCompile(`^[\w.@/-]+\s+\|\s*`),                  // docker-compose
+	regexp.MustCompile(`^[\w.@~/-]+:\d+:`),                    // grep -n
+	regexp.MustCompile(`^[\w.@~/-]+:[~/]?[\w./~-]*[#$%]+\s*`), // a prompt
+	regexp.MustCompile(`^[\w.@~/-]+[>:#$%]\s*`),
+	regexp.MustCompile(`^[\w.-]+-\d+-`), // a line of context of grep -n, with the file
+}
+
+// maxDecorations bounds how many decorations a line can have.
+const maxDecorations = 8
+
+// undecorate takes off what is in front of and behind the content of a line, if that is one of iptables. Else the line
+// is nothing that iptables prints or takes.
+func undecorate(line string) (text, before string, ok bool) {
+	trimmed := strings.TrimSpace(line)
+	rest := unquoteJSON(trimmed)
+	for range maxDecorations {
+		if isContent(rest) {
+			before = strings.TrimSpace(trimmed[:max(0, len(trimmed)-len(rest))])
+			if strings.ContainsAny(before, "`") {
+				rest = strings.TrimRight(rest, "` ")
+			}
+			if strings.HasSuffix(before, ">") {
+				rest = closingTag.ReplaceAllString(rest, "")
+			}
+			return strings.TrimRight(rest, " \t"), before, true
+		}
+		cut := false
+		for _, d := range decorations {
+			if found := d.FindString(rest); found != "" {
+				rest, cut = strings.TrimLeft(rest[len(found):], " \t"), true
+				break
+			}
+		}
+		if !cut {
+			break
+		}
+	}
+	return "", "", false
+}
+
+var closingTag = regexp.MustCompile(`(</[A-Za-z][^>]*>)+$`)
+
+// unquoteJSON reads a line of a list of strings, as Ansible prints the lines of an output.
+func unquoteJSON(line string) string {
+	quoted := strings.TrimSuffix(line, ",")
+	if len(quoted) < 2 || quoted[0] != '"' || quoted[len(quoted)-1] != '"' {
+		return line
+	}
+	var text string
+	if json.Unmarshal([]byte(quoted), &text) != nil || strings.Contains(text, "\n") {
+		return line
+	}
+	return strings.TrimSpace(text)
+}
+
+var (
+	saveContent    = regexp.MustCompile(`^(\*(raw|mangle|nat|filter|security)|:[^\s:]+ +(ACCEPT|DROP|-)( +\[\d+:\d+\])?|COMMIT)\s*["'` + "`" + `]*$`)
+	ruleContent    = regexp.MustCompile(`^(\[\d+:\d+\]\s+)?(-t\s*\w+\s+)?(-[AINPDRE]\s|-[XFZ](\s|$)|--(append|insert|new-chain|new|policy|delete|replace|rename-chain)\s|--(delete-chain|flush|zero)(\s|$))`)
+	remarkContent  = regexp.MustCompile("^# ?(Generated by|Completed on|Warning: ip6?tables-legacy tables present|Table [`'\"]?\\w+['\"]? is incompatible)")
+	commandContent = regexp.MustCompile(`^(sudo\s+(-\S+\s+)*)?\S*?\b(ip6?tables|xtables)(-legacy|-nft)?(-save|-restore)?(\s|$)`)
+	// promptContent are commands that run another one, in a container or on another host.
+	promptContent = regexp.MustCompile(`^(\S+\s+){1,14}?(sudo\s+|--\s+|\S*/)?(ip6?tables)(-legacy|-nft)?(-save\b|\s+(-\S+\s+)*(-t\s*\w+\s+)?(-[AINPDRESXF]\b|--list-rules|--append|--insert))`)
+)
+
+// isContent reports whether a line is one of iptables-save or iptables -S, or a command.
+func isContent(line string) bool {
+	if line == "" {
+		return false
+	}
+	switch c := line[0]; {
+	case c == '-' || c == '[':
+		return ruleContent.MatchString(line)
+	case c == '*' || c == ':' || c == 'C':
+		return saveContent.MatchString(line)
+	case c == '#':
+		return remarkContent.MatchString(line)
+	}
+	return isCommandContent(line)
+}
+
+func isCommandContent(line string) bool {
+	return strings.Contains(line, "tables") && (commandContent.MatchString(line) || promptedBy.MatchString(line) && promptContent.MatchString(line))
+}
+
+// promptedBy are the beginnings of a line that runs iptables elsewhere.
+var promptedBy = regexp.MustCompile(`^(kubectl|docker|podman|nerdctl|crictl|nsenter|ssh|sudo|oc|minikube|ip netns|for|if|then|do|exec|su|time|watch|timeout|while|/)\S*\s`)
+
+// undecorateAll finds the lines of iptables in a text. others are the numbers of those that are none, and not empty
+// or a comment.
+func undecorateAll(text string) (lines []pasted, others []int) {
+	number, last, open := 0, 0, false // last is the line that may be continued
+	width, full := screenWidth(text), false
+	for line := range strings.Lines(text) {
+		number++
+		line = restoreCharacters(line)
+		if n := len(lines); full && last == number-1 && continuesWord(&lines[n-1], line) {
+			lines[n-1].text += strings.TrimRight(line, " \t")
+			last, full = number, utf8.RuneCountInString(line) == width
+			continue
+		}
+		full = width > 0 && utf8.RuneCountInString(line) == width
+		if content, before, ok := undecorate(line); ok {
+			if !strings.Contains(content, `"`) {
+				content = singleQuoted.ReplaceAllString(content, ` "$1"$2`)
+			}
+			if full && strings.HasSuffix(line, " ") {
+				content += " "
+			}
+			lines = append(lines, pasted{number: number, text: content, before: before, shell: isCommandContent(content)})
+			last, open = number, strings.HasSuffix(content, `\`)
+			continue
+		}
+		rest := strings.TrimSpace(strings.TrimLeft(line, "> \t|"))
+		if n := len(lines); n > 0 && last == number-1 && continues(&lines[n-1], rest, open) {
+			last = number
+			lines[n-1].text = strings.TrimSuffix(lines[n-1].text, `\`)
+			lines[n-1].text = strings.TrimRight(lines[n-1].text, " ") + " " + rest
+			open = strings.HasSuffix(rest, `\`)
+			continue
+		}
+		open = false
+		if elision.MatchString(rest) {
+			lines = append(lines, pasted{number: number, text: rest, elided: true})
+			continue
+		}
+		if title := titleOf(rest); title != "" {
+			lines = append(lines, pasted{number: number, text: title, title: true})
+		}
+		if rest != "" && rest[0] != '#' && !strings.HasPrefix(rest, "```") && !strings.HasPrefix(rest, "~~~") {
+			others = append(others, number)
+		}
+	}
+	return lines, others
+}
+
+// singleQuoted is a word in single quotes, as scripts have them. iptables-restore takes double quotes only.
+var singleQuoted = regexp.MustCompile(`\s'([^']*)'(\s|$)`)
+
+// screenWidth is the number of characters after which the lines of a terminal were cut, also within words; 0: they were
+// not. Where lines were wrapped between words, most rests of rules follow a line that is shorter.
+func screenWidth(text string) int {
+	const least = 40
+	width := 0
+	for line := range strings.Lines(text) {
+		width = max(width, utf8.RuneCountInString(restoreCharacters(line)))
+	}
+	if width < least {
+		return 0
+	}
+	full, other := 0, 0 // lines above a rest
+	above := 0
+	for line := range strings.Lines(text) {
+		line = restoreCharacters(line)
+		if trimmed := strings.TrimSpace(line); trimmed != "" && above > 0 && !isContent(trimmed) {
+			if above == width {
+				full++
+			} else {
+				other++
+			}
+		}
+		above = utf8.RuneCountInString(line)
+	}
+	if full < 2 || full < 4*other {
+		return 0
+	}
+	return width
+}
+
+// continuesWord reports whether a line is the rest of one that filled the screen.
+func continuesWord(above *pasted, line string) bool {
+	return (above.shell || ruleContent.MatchString(above.text)) && strings.TrimSpace(line) != "" && len(above.text) <= maxWrapped && !isContent(strings.TrimSpace(line))
+}
+
+// elision is what people write instead of lines that they leave out.
+var elision = regexp.MustCompile(`(?i)^[#(\[<{*\s]*(\.{2,}|(\.{2,}\s*)?\b(snip(ped)?|cut|truncated|omitted|trimmed|output (omitted|truncated)|((\d+|many|several|some) )?(more|other|remaining) (lines|rules|chains))\b)[\w\s.,]{0,40}[)\]>}*\s]*$`)
+
+var (
+	optionBegins = regexp.MustCompile(`^(! )?(-[mjgpsdio]\s|--[a-z][a-z-]+(\s|$))`)
+	valueWanted  = regexp.MustCompile(`(^|\s)(-[mjgpsdioA]|--(comment|[sd]ports?|to-destination|to-source|to-ports|ctstate|state|mark|set-xmark|[sd]st-type|probability|mode|match-set)|!)$`)
+)
+
+// continues reports whether a line is the rest of the rule above it, as mails and pages wrap long lines.
+func continues(above *pasted, rest string, escaped bool) bool {
+	if rest == "" || !above.shell && !ruleContent.MatchString(above.text) {
+		return false
+	}
+	if escaped {
+		return true
+	}
+	if len(above.text) > maxWrapped {
+		return false
+	}
+	// The words of a comment may begin like an option, and the text of a page like a value.
+	return openQuote(above.text) && strings.Contains(rest, `"`) || optionBegins.MatchString(rest) || valueWanted.MatchString(above.text) && !strings.Contains(rest, ". ")
+}
+
+// maxWrapped is the length of a rule that is not continued any more.
+const maxWrapped = 4096
+
+func openQuote(text string) bool {
+	_, e := split(text, 1)
+	return e != nil
+}

@@ -1,0 +1,63 @@
+package netfilter
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
+)
+
+// virtualServers are those of a host whose service proxy uses IPVS: every service address is one of the host's, and the
+// packets to it are translated by IPVS, which no rules show.
+type virtualServers struct {
+	mode kubechains.Mode
+	sets []*iptables.Set // of service addresses; nil: not known
+}
+
+// newVirtualServers returns nil for a host without IPVS.
+func newVirtualServers(dumps []*iptables.Dump, sets map[string]*iptables.Set) *virtualServers {
+	mode, _ := kubechains.ModeOf(dumps)
+	if !mode.IPVS() {
+		return nil
+	}
+	v := &virtualServers{mode: mode}
+	for name, s := range sets {
+		if slices.ContainsFunc(kubechains.ServiceSets, func(prefix string) bool { return strings.HasPrefix(kubechains.PlainSet(name), prefix) }) {
+			v.sets = append(v.sets, s)
+		}
+	}
+	return v
+}
+
+// has reports whether a set of service addresses has the address.
+func (v *virtualServers) has(a netip.Addr) bool {
+	return slices.ContainsFunc(v.sets, func(s *iptables.Set) bool {
+		return slices.ContainsFunc(s.Elements, func(e iptables.Element) bool { return e.Network.IsValid() && e.Network.Contains(a) })
+	})
+}
+
+// beforeServers ends the walk of the first packet of a connection that may be to a virtual server of IPVS. false: it has
+// ended.
+func (w *walk) beforeServers() bool {
+	v := w.machine.servers
+	if v == nil || w.reply || w.tracking != TrackingNew || w.entry == nil || w.entry.DNAT || w.machine.options.Assume != AssumeNothing || w.machine.options.Doubts {
+		return true
+	}
+	to := w.Packet.Destination
+	switch {
+	case !iptables.HasPorts(w.Packet.Protocol):
+		return true
+	case v.has(w.Packet.Destination.Addr()):
+		return w.end(Stopped, nil, fmt.Sprintf("%s is a service address, and IPVS translates (%s): ipvsadm -Sn shows to which endpoints", to.Addr(), v.mode))
+	case v.sets != nil && !w.machine.network.isLocal(to.Addr()):
+		return true
+	}
+	// A network of pods, or a host behind a device, is no service address.
+	if r := w.machine.network.route(to.Addr()); r.Type == Unicast && r.Destination.Bits() > 0 {
+		return true
+	}
+	return w.end(Stopped, nil, fmt.Sprintf("%s may be a virtual server of IPVS (%s), which no rules show: ipvsadm -Sn lists them with their endpoints", to, v.mode))
+}

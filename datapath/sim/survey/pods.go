@@ -1,0 +1,242 @@
+package survey
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/audit"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
+)
+
+// mostNamedPods is how many of the pods are followed that rules name, and mostOfThem how many connections of theirs.
+const (
+	mostNamedPods = 8
+	mostOfThem    = 20_000
+)
+
+// namedPods are the pods' addresses that rules of the tables filter and mangle name: network policies of pods are such rules.
+// For a part of the pods' network, which may be this node's, it is one of its addresses.
+func (s *surveyor) namedPods() (pods []netip.Addr) {
+	for _, d := range s.dumps {
+		for _, r := range rulesOf(d, "filter", "mangle") {
+			if r.Target == iptables.Accept || r.Chain == "INPUT" || r.Chain == "OUTPUT" || s.wrote(r) {
+				continue
+			}
+			for _, m := range r.Matches {
+				if a := s.podOf(m); a.IsValid() && len(pods) < mostNamedPods && s.mayBePod(a) && !slices.Contains(pods, a) {
+					pods = append(pods, a)
+				}
+			}
+		}
+	}
+	return pods
+}
+
+func rulesOf(d *iptables.Dump, tables ...string) (rules []*iptables.Rule) {
+	for _, name := range tables {
+		if t := d.Table(name); t != nil {
+			rules = append(rules, t.Rules...)
+		}
+	}
+	return rules
+}
+
+// podOf is a pod that a match is about; not valid: none.
+func (s *surveyor) podOf(m iptables.Match) netip.Addr {
+	p := networkOf(m)
+	switch all := s.podNetwork(); {
+	case !p.IsValid() || p.IsSingleIP():
+		return p.Addr()
+	case all.IsValid() && all.Contains(p.Addr()) && p.Bits() > all.Bits():
+		return freeIn(p, nil, netip.Prefix{})
+	}
+	return netip.Addr{}
+}
+
+// onlyAddress is the single address that a match requires as source or destination; not valid: it does not.
+func onlyAddress(m iptables.Match) netip.Addr {
+	if p := networkOf(m); p.IsValid() && p.IsSingleIP() {
+		return p.Addr()
+	}
+	return netip.Addr{}
+}
+
+// networkOf is the network that a match requires as source or destination; not valid: it does not.
+func networkOf(m iptables.Match) (p netip.Prefix) {
+	switch m := m.(type) {
+	case iptables.Source:
+		if !m.Negated {
+			p, _ = m.Network.Prefix()
+		}
+	case iptables.Destination:
+		if !m.Negated {
+			p, _ = m.Network.Prefix()
+		}
+	}
+	return p
+}
+
+// mayBePod reports whether an address is in the pods' network, as far as that is known.
+func (s *surveyor) mayBePod(a netip.Addr) bool {
+	if network := s.podNetwork(); network.IsValid() {
+		return network.Contains(a)
+	}
+	return a.IsPrivate() && !s.host.Has(a)
+}
+
+// strangers lists the private networks whose packets a rule drops by their source before they could reach a service, and from
+// which nothing was followed: pods may have such addresses, where the rules do not show the pods' network.
+func (s *surveyor) strangers() {
+	if len(s.targets) == 0 || s.podNetwork().IsValid() {
+		return
+	}
+	var texts []string
+	for _, d := range s.dumps {
+		for _, r := range rulesOf(d, "raw", "mangle", "filter") {
+			if _, rejects := r.Target.(iptables.Reject); !rejects && r.Target != iptables.Drop || s.wrote(r) {
+				continue
+			}
+			for _, m := range r.Matches {
+				from, ok := m.(iptables.Source)
+				if !ok || from.Negated {
+					continue
+				}
+				p, ok := from.Network.Prefix()
+				if ok && !p.IsSingleIP() && p.Addr().IsPrivate() && !slices.ContainsFunc(s.survey.Sources, func(f Source) bool { return p.Contains(f.Addr) }) {
+					texts = append(texts, fmt.Sprintf("%s (line %d)", p, r.Line))
+				}
+			}
+		}
+	}
+	if len(texts) > 0 {
+		s.skip("connections from networks of which rules drop packets, in which pods may be: %s", nearest.Few(texts))
+	}
+}
+
+// placeNamedPods adds the pods that rules name to the sources.
+func (s *surveyor) placeNamedPods(device string) {
+	for _, a := range s.namedPods() {
+		s.named = append(s.named, &Source{Kind: NamedPod, Addr: a, Device: device})
+	}
+}
+
+// itself is an endpoint of a target as its client: kube-proxy masquerades such connections, or else the endpoint would
+// answer itself. nil: no endpoint is known.
+func (s *surveyor) itself(t *target) *Source {
+	pod := s.sources[Pod]
+	if pod == nil {
+		return nil
+	}
+	for i := range t.port.Endpoints {
+		if e := &t.port.Endpoints[i]; e.AddrPort.IsValid() && e.Locality != audit.OnAnotherNode && !s.host.Has(e.AddrPort.Addr()) {
+			return &Source{Kind: Itself, Addr: e.AddrPort.Addr(), Device: pod.Device}
+		}
+	}
+	return nil
+}
+
+// hostNetwork gives the host the addresses of endpoints that are here and no pods' own: their pods use the network of the
+// node.
+func (s *surveyor) hostNetwork(host *netfilter.Host, uplink string) {
+	here := make(map[netip.Prefix][]netip.Addr)
+	for _, n := range s.survey.Nodes {
+		for _, port := range n.Services {
+			for _, e := range port.Endpoints {
+				if a := e.AddrPort.Addr(); e.Locality == audit.OnThisNode && !a.IsLoopback() && !slices.Contains(here[neighbours(a, 0)], a) {
+					here[neighbours(a, 0)] = append(here[neighbours(a, 0)], a)
+				}
+			}
+		}
+	}
+	for _, addresses := range here {
+		if a := addresses[0]; len(addresses) == 1 && !host.Has(a) && s.podsElsewhere(a, uplink) {
+			host.AddAddress(uplink, netip.PrefixFrom(a, a.BitLen()))
+			s.guess("%s is an address of this host: its endpoint is here, and not in the pods' network", a)
+			s.dropStandIn()
+		}
+	}
+}
+
+// dropStandIn takes the address from the host that stands for its own: another one is known.
+func (s *surveyor) dropStandIn() {
+	stand := standIn(s.family())
+	for i := range s.host.Interfaces {
+		d := &s.host.Interfaces[i]
+		d.Addresses = slices.DeleteFunc(slices.Clone(d.Addresses), func(a netfilter.Address) bool { return a.Prefix.Addr() == stand })
+	}
+	s.survey.Guesses = slices.DeleteFunc(s.survey.Guesses, func(g netfilter.Guess) bool { return g.About == netip.PrefixFrom(stand, stand.BitLen()) })
+}
+
+// routedNetwork is a network that the host leads to by another device than its uplink; not valid: there is none.
+func (s *surveyor) routedNetwork(uplink string) netip.Prefix {
+	for _, r := range s.host.Routes {
+		if a := r.Destination.Addr(); r.Destination.Bits() > 0 && !r.Destination.IsSingleIP() && r.Interface != uplink && decision.FamilyOf(a) == s.family() {
+			return r.Destination
+		}
+	}
+	return netip.Prefix{}
+}
+
+// podsElsewhere reports whether the pods' network is known, and an address is not in it.
+func (s *surveyor) podsElsewhere(a netip.Addr, uplink string) bool {
+	if network := s.podNetwork(); network.IsValid() {
+		return !network.Contains(a)
+	}
+	return deviceTo(s.host, a, uplink) == uplink && s.routedNetwork(uplink).IsValid()
+}
+
+// podNetwork is the network of all pods: that by which kube-proxy detects them, or one that is masqueraded towards all
+// others, as network plugins do.
+func (s *surveyor) podNetwork() netip.Prefix {
+	if s.podsFound {
+		return s.podsIn
+	}
+	s.podsFound, s.podsIn = true, s.proxy().PodCIDR
+	for _, d := range s.dumps {
+		if t := d.Table("nat"); t != nil && !s.podsIn.IsValid() {
+			for _, r := range t.Rules {
+				if p := masquerades(r); p.IsValid() {
+					s.podsIn = p
+					break
+				}
+			}
+		}
+	}
+	return s.podsIn
+}
+
+// masquerades is the network that a rule masquerades towards all others; not valid: it is no such rule.
+func masquerades(r *iptables.Rule) (from netip.Prefix) {
+	if _, ok := r.Target.(iptables.Masquerade); !ok {
+		return from
+	}
+	var to netip.Prefix
+	for _, m := range r.Matches {
+		switch m := m.(type) {
+		case iptables.Source:
+			if p, ok := m.Network.Prefix(); ok && !m.Negated {
+				from = p
+			}
+		case iptables.Destination:
+			if p, ok := m.Network.Prefix(); ok && m.Negated {
+				to = p
+			}
+		}
+	}
+	if from != to {
+		return netip.Prefix{}
+	}
+	return from
+}
+
+// loopback is the address of node ports that kube-proxy serves to the node itself; not valid: it does not.
+func loopback(p *audit.Proxy, f decision.Family) (a netip.Addr) {
+	if f == decision.IPv4 && p.LocalhostNodePorts {
+		a = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return a
+}
