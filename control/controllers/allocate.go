@@ -104,7 +104,7 @@ func (a *allocator) clusterIPs(s *corev1.Service) error {
 			spec.ClusterIPs = append(spec.ClusterIPs, address.String())
 		}
 		if len(families) == 0 {
-			return fmt.Errorf("spec.clusterIP: missing, and the lab has no serviceCIDRs to allocate one of")
+			return fmt.Errorf("spec.clusterIP: missing, and there are no service CIDRs to allocate one of")
 		}
 		spec.ClusterIP = spec.ClusterIPs[0]
 	}
@@ -157,7 +157,7 @@ func (a *allocator) address(name string, f corev1.IPFamily) (netip.Addr, error) 
 			}
 		}
 	}
-	return netip.Addr{}, fmt.Errorf("spec.clusterIP: missing, and the lab's serviceCIDRs have no free %s address", f)
+	return netip.Addr{}, fmt.Errorf("spec.clusterIP: missing, and the service CIDRs have no free %s address", f)
 }
 
 func (a *allocator) port(name string) (int32, bool) {

@@ -97,11 +97,11 @@ func TestAllocateExhausted(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := Allocate(append(all, service("last", nil)), small)
-	if err == nil || !strings.Contains(err.Error(), "Service shop/last: spec.clusterIP: missing, and the lab's serviceCIDRs have no free IPv4 address") {
+	if err == nil || !strings.Contains(err.Error(), "Service shop/last: spec.clusterIP: missing, and the service CIDRs have no free IPv4 address") {
 		t.Error(err)
 	}
 	err = Allocate([]*corev1.Service{service("none", nil)}, nil)
-	if err == nil || !strings.Contains(err.Error(), "the lab has no serviceCIDRs") {
+	if err == nil || !strings.Contains(err.Error(), "there are no service CIDRs") {
 		t.Error(err)
 	}
 }

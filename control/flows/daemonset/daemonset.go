@@ -120,11 +120,29 @@ func (s *set) get(ctx context.Context) (*appsv1.DaemonSet, error) {
 	case apierrors.IsForbidden(err):
 		return nil, s.forbidden("get", "daemonsets", err)
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("DaemonSet %s not found: name nfqproxy's with --daemonset NAMESPACE/NAME, or install it (deploy/kubernetes)", s.name())
+		return nil, &missing{fmt.Sprintf("DaemonSet %s not found: name nfqproxy's with --daemonset NAMESPACE/NAME, or install it (deploy/kubernetes)", s.name())}
 	case err != nil:
 		return nil, s.failed(ctx, err)
 	}
 	return object, nil
+}
+
+// missing is the error for a cluster without the DaemonSet.
+type missing struct{ text string }
+
+func (e *missing) Error() string { return e.text }
+
+// Missing reports whether the error of Open is that the cluster has no such DaemonSet.
+func Missing(err error) bool {
+	_, ok := errors.AsType[*missing](err)
+	return ok
+}
+
+// Unavailable reports whether the error of Open is that there is nothing to observe for this user: the DaemonSet is
+// missing, or a permission.
+func Unavailable(err error) bool {
+	denied, ok := errors.AsType[*observe.Error](err)
+	return Missing(err) || ok && denied.Status == http.StatusForbidden
 }
 
 // failed describes an error of the API server.

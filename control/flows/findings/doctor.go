@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
@@ -66,7 +67,34 @@ func (d *Doctor) Why(ctx context.Context, q diagnose.Question) (*diagnose.Answer
 	if err != nil {
 		return nil, err
 	}
-	return c.Why(q)
+	answer, err := c.Why(q)
+	if err == nil && d.Observer != nil {
+		addSilent(ctx, d.Observer, answer)
+		answer.Settle()
+	}
+	return answer, err
+}
+
+// addSilent adds to an answer that the daemon of a node on the way does not answer.
+func addSilent(ctx context.Context, o observe.Observer, answer *diagnose.Answer) {
+	status, err := o.Status(ctx)
+	if err != nil {
+		return
+	}
+	for _, f := range ofStatus(status, nil) {
+		node, _ := strings.CutPrefix(f.Object, "Node ")
+		passes := node == answer.Node || slices.ContainsFunc(answer.Passed, func(p diagnose.Place) bool { return p.Node == node })
+		unreachable := slices.ContainsFunc(status, func(s observe.Status) bool {
+			return s.Node == node && slices.ContainsFunc(s.Problems, func(p observe.Problem) bool { return p.Code == observe.ProblemUnreachable })
+		})
+		if f.Code != diagnose.NodeProblem || !passes || !unreachable {
+			continue
+		}
+		answer.Notes = append(answer.Notes, f)
+		if answer.Works && answer.Unless == "" {
+			answer.Unless = "new connections hang on " + node + ", whose daemon does not answer"
+		}
+	}
 }
 
 // recent are recent flows, and what rules of nodes do to them.

@@ -239,7 +239,7 @@ func ofStatus(nodes []observe.Status, records []*flow.Record) (found []diagnose.
 	for i := range nodes {
 		n := &nodes[i]
 		for _, p := range n.Problems {
-			found = append(found, diagnose.Finding{Code: diagnose.NodeProblem, Object: "Node " + n.Node, Text: fmt.Sprintf("%s: %s (%s)", n.Node, p.Text, p.Code), Do: "nfqproxy status shows the state of the daemon"})
+			found = append(found, diagnose.Finding{Code: diagnose.NodeProblem, Object: "Node " + n.Node, Text: fmt.Sprintf("%s: %s (%s)", n.Node, p.Text, p.Code), Do: remedy(p)})
 		}
 		if n.Daemon == nil || n.Daemon.Connections == nil || !n.Daemon.Connections.NearlyFull() {
 			continue
@@ -255,6 +255,14 @@ func ofStatus(nodes []observe.Status, records []*flow.Record) (found []diagnose.
 		})
 	}
 	return found
+}
+
+// remedy is what to do about a problem of a daemon.
+func remedy(p observe.Problem) string {
+	if p.Code == observe.ProblemUnreachable {
+		return "look on the node whether its process runs and is not stopped (ps -o stat,wchan), and what it logged last. Until it answers, new connections to services may hang there; open ones go on"
+	}
+	return "nfqproxy status shows the state of the daemon"
 }
 
 // sources are the sources with the most open flows on a node.

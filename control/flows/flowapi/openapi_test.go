@@ -502,7 +502,7 @@ func TestDescribedAnswers(t *testing.T) {
 	lab.Status, lab.Changes = observe.LabStatus{Nodes: []observe.LabNodeStatus{}, Pods: []observe.LabPodStatus{}, Clients: []observe.TopologyHost{}}, nil
 	request("GET", "/v1/lab", "/v1/lab", "", 200)
 	request("POST", "/v1/lab/changes", "/v1/lab/changes", `{"scale":{"deployment":"web","replicas":3}}`, 200)
-	doctor.findings, doctor.answer = observe.FindingList{Version: 1, Findings: []diagnose.Finding{}}, diagnose.Answer{}
+	doctor.findings, doctor.answer = observe.FindingList{Version: 1, Findings: []diagnose.Finding{}}, diagnose.Answer{Outcome: diagnose.Works}
 	request("GET", "/v1/findings", "/v1/findings", "", 200)
 	request("POST", "/v1/why", "/v1/why", `{"from":"shop/client","to":"web.shop:80"}`, 200)
 	request("GET", "/v1/holds", "/v1/holds", "", 200)

@@ -69,7 +69,7 @@ func (c *Client) Balance(ctx context.Context, change BalanceChange) error {
 
 // Algorithms returns the algorithms that all nodes have, and the Services of all nodes.
 func (f *Fleet) Algorithms(ctx context.Context) (*Algorithms, error) {
-	all, err := balancingOf(f, func(b Balancing) (*Algorithms, error) { return b.Algorithms(ctx) })
+	all, err := balancingOf(ctx, f, func(ctx context.Context, b Balancing) (*Algorithms, error) { return b.Algorithms(ctx) })
 	if len(all) == 0 {
 		return nil, err
 	}
@@ -88,21 +88,22 @@ func (f *Fleet) Algorithms(ctx context.Context) (*Algorithms, error) {
 
 // Balance switches the algorithm on all nodes.
 func (f *Fleet) Balance(ctx context.Context, c BalanceChange) error {
-	_, err := balancingOf(f, func(b Balancing) (struct{}, error) { return struct{}{}, b.Balance(ctx, c) })
+	_, err := balancingOf(ctx, f, func(ctx context.Context, b Balancing) (struct{}, error) { return struct{}{}, b.Balance(ctx, c) })
 	return err
 }
 
 // balancingOf calls all nodes. The error is of an invalid request, or of those that have failed.
-func balancingOf[T any](f *Fleet, do func(Balancing) (T, error)) ([]T, error) {
+func balancingOf[T any](ctx context.Context, f *Fleet, do func(context.Context, Balancing) (T, error)) ([]T, error) {
 	members, _ := f.all()
 	var v verdict
 	var all []T
 	for _, r := range queryAll(members, func(m Member) (answer T, err error) {
-		b, ok := m.Observer.(Balancing)
+		g := m.Observer.(*guard)
+		b, ok := g.observer.(Balancing)
 		if !ok {
 			return answer, errNoBalancing
 		}
-		return do(b)
+		return of(ctx, g, func(ctx context.Context) (T, error) { return do(ctx, b) })
 	}) {
 		if v.add(r.Name, r.err) {
 			all = append(all, r.answer)

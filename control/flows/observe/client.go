@@ -28,6 +28,7 @@ type Client struct {
 	server string // as it was given
 	base   *url.URL
 	token  string
+	absent string // see [ClientOptions.Absent]
 	http   *http.Client
 	// silence is the timeout of a stream without records or keepalives.
 	silence time.Duration
@@ -47,6 +48,8 @@ type ClientOptions struct {
 	// CAFile has the certificates, in PEM, of the authorities that may sign the server's
 	// certificate; empty: the system's.
 	CAFile string
+	// Absent is the advice if nothing listens at the server's address; empty: to start something.
+	Absent string
 }
 
 // connectTimeout is the time limit for establishing a connection.
@@ -66,7 +69,7 @@ func NewClient(server string, o ClientOptions) (*Client, error) {
 		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, DisableCompression: true,
 		TLSHandshakeTimeout: connectTimeout, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: silence,
 	}
-	c := &Client{server: server, token: o.Token, silence: silence}
+	c := &Client{server: server, token: o.Token, absent: o.Absent, silence: silence}
 	c.http = &http.Client{Transport: transport, CheckRedirect: noRedirect}
 	wrong := fmt.Errorf("server %q: want HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:/PATH", server)
 	if path, ok := SocketPath(server); ok {
@@ -206,6 +209,8 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	}
 	var unknown x509.UnknownAuthorityError
 	switch {
+	case c.absent != "" && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)):
+		return fmt.Errorf("%s (%w)", c.absent, err)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%s: connection refused, no flow API: start a lab (nfqproxy lab up kind), or a daemon with --flow-api; for another machine, check kubectl port-forward (%w)", c.server, err)
 	case errors.Is(err, syscall.ENOENT):

@@ -99,7 +99,11 @@ func (f *Fleet) SetMembers(members []Member) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.members = slices.Clone(members)
+	before := f.members
+	f.members = make([]Member, len(members))
+	for i, m := range members {
+		f.members[i] = Member{m.Name, guardOf(before, m)}
+	}
 	maps.DeleteFunc(f.lost, func(node string, _ bool) bool { return !seen[node] })
 	close(f.changed)
 	f.changed = make(chan struct{})

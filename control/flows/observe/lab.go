@@ -77,7 +77,7 @@ type LabDeploymentStatus struct {
 
 // LabDaemonStatus describes a node's daemon.
 type LabDaemonStatus struct {
-	State string `json:"state"`           // starting, ready, stopped, dead; after another proxy than nfqproxy; or only that, if it is no program
+	State string `json:"state"`           // starting, ready, frozen, stopped, dead; after another proxy than nfqproxy; or only that, if it is no program
 	PID   int    `json:"pid,omitempty"`   // within the lab
 	Error string `json:"error,omitempty"` // how it died
 }

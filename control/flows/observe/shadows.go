@@ -77,7 +77,7 @@ func (c *Client) Shadows(ctx context.Context, service string) (*Shadows, error) 
 
 // Shadows adds up the loads of all nodes. Algorithms that not all nodes have are left out.
 func (f *Fleet) Shadows(ctx context.Context, service string) (*Shadows, error) {
-	all, err := balancingOf(f, func(b Balancing) (*Shadows, error) { return b.Shadows(ctx, service) })
+	all, err := balancingOf(ctx, f, func(ctx context.Context, b Balancing) (*Shadows, error) { return b.Shadows(ctx, service) })
 	if len(all) == 0 {
 		return nil, err
 	}

@@ -4,13 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"os"
+	"slices"
 	"strings"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 )
 
 // Connection configures the connection to the API server. The zero value is that of a pod: its
@@ -89,6 +94,68 @@ func (c *Connection) REST() (*rest.Config, error) {
 	return config, nil
 }
 
+// Namespace is the one that the context names, as kubectl reads it; "" if it names none.
+func (c *Connection) Namespace() string {
+	rules, _ := c.rules()
+	raw, err := rules.Load()
+	if err != nil {
+		return ""
+	}
+	current := c.Context
+	if current == "" {
+		current = raw.CurrentContext
+	}
+	if at := raw.Contexts[current]; at != nil {
+		return at.Namespace
+	}
+	return ""
+}
+
+// rules are those by which the kubeconfig is found, and the name of the place for messages.
+func (c *Connection) rules() (rules *clientcmd.ClientConfigLoadingRules, where string) {
+	switch {
+	case c.Kubeconfig == "" && c.Find:
+		rules = clientcmd.NewDefaultClientConfigLoadingRules()
+		return rules, "kubeconfig " + strings.Join(rules.GetLoadingPrecedence(), ", ")
+	case c.Kubeconfig == "":
+		return &clientcmd.ClientConfigLoadingRules{}, "API server " + c.Master
+	}
+	return &clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig}, "kubeconfig " + c.Kubeconfig
+}
+
+// wrongContext is what is wrong with the context of a kubeconfig that cannot be used; nil: it is something else.
+func (c *Connection) wrongContext(rules *clientcmd.ClientConfigLoadingRules) error {
+	raw, err := rules.Load()
+	if err != nil || len(raw.Contexts) == 0 && (c.Context == "" && raw.CurrentContext == "") {
+		return nil
+	}
+	what, current := "context", c.Context
+	if current == "" {
+		what, current = "current context", raw.CurrentContext
+	}
+	known := "there are none"
+	if names := slices.Sorted(maps.Keys(raw.Contexts)); len(names) > 0 {
+		known = "there are " + nearest.Few(names)
+	}
+	at := raw.Contexts[current]
+	switch {
+	case current == "":
+		return fmt.Errorf("it has no current context: give --context; %s", known)
+	case at == nil:
+		return fmt.Errorf("%s %q does not exist; %s", what, current, known)
+	case at.Cluster == "":
+		return fmt.Errorf("%s %q names no cluster", what, current)
+	case raw.Clusters[at.Cluster] == nil:
+		return fmt.Errorf("%s %q names the cluster %q, which does not exist", what, current, at.Cluster)
+	}
+	return nil
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}
+
 func (c *Connection) load() (*rest.Config, error) {
 	if c.Kubeconfig == "" && c.Master == "" && !c.Find {
 		config, err := rest.InClusterConfig()
@@ -100,18 +167,17 @@ func (c *Connection) load() (*rest.Config, error) {
 		}
 		return config, nil
 	}
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig}
-	where := "kubeconfig " + c.Kubeconfig
-	switch {
-	case c.Kubeconfig == "" && c.Find:
-		rules = clientcmd.NewDefaultClientConfigLoadingRules()
-		where = "kubeconfig " + strings.Join(rules.GetLoadingPrecedence(), ", ")
-	case c.Kubeconfig == "":
-		where = "API server " + c.Master
-	}
+	rules, where := c.rules()
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
 		&clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: c.Master}, CurrentContext: c.Context}).ClientConfig()
+	if err != nil {
+		if wrong := c.wrongContext(rules); wrong != nil {
+			return nil, fmt.Errorf("%s: %w", where, wrong)
+		}
+	}
 	switch {
+	case clientcmd.IsEmptyConfig(err) && c.Find && !slices.ContainsFunc(rules.GetLoadingPrecedence(), exists):
+		return nil, fmt.Errorf("%s: no such file: no API server configured, and not in a pod of a cluster: give --kubeconfig", where)
 	case clientcmd.IsEmptyConfig(err) && c.Find:
 		return nil, fmt.Errorf("%s: no API server configured, and not in a pod of a cluster: give --kubeconfig", where)
 	case clientcmd.IsEmptyConfig(err):

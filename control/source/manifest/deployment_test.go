@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-const deploymentLab = `apiVersion: nfqproxy.dev/v1alpha1
+const deploymentLab = `apiVersion: nfqproxy.io/v1alpha1
 kind: Lab
 metadata: {name: small}
 networks: [{cidr: 192.0.2.0/24, gateway: 192.0.2.1}]

@@ -49,6 +49,9 @@ func parse(name string, data []byte, large int) iter.Seq[document] {
 		}
 		// YAML has braces too.
 	}
+	if docs, ok := kubectlText(data); ok {
+		return slices.Values(docs)
+	}
 	return parseYAML(data, large)
 }
 
@@ -147,6 +150,9 @@ func marker(line []byte) string {
 	return ""
 }
 
+// templated is an action of a Go template. A string in quotes may have one.
+var templated = regexp.MustCompile(`(?m)^[^'"#\n]*\{\{-?\s*([.$(]|(include|if|else|end|range|with|template|define|toYaml|default|required|tpl)\b)[^}\n]*\}\}`)
+
 // parseYAMLDocument reads one document that begins in the given line of its
 // file. It returns false for an empty one.
 func parseYAMLDocument(data []byte, line int) (document, bool) {
@@ -154,6 +160,9 @@ func parseYAMLDocument(data []byte, line int) (document, bool) {
 		return document{}, false
 	}
 	var d document
+	if at := templated.FindIndex(data); at != nil {
+		return document{err: fmt.Errorf("line %d: a template, as of Helm: render it first (helm template), and give the result", line+bytes.Count(data[:at[0]], []byte("\n")))}, true
+	}
 	var v any
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	decoder.SetStrict(true)

@@ -62,6 +62,7 @@ func TestSyntaxErrorsNameTheLineInTheFile(t *testing.T) {
 		{"the next document is read", "x.yaml", "a: *nowhere\n---\nb: 1\n", []string{"unknown anchor 'nowhere' referenced", ""}},
 		{"JSON", "x.json", "{\"a\":1}\n{\n\"b\":}\n", []string{"", "line 3: invalid character '}' looking for beginning of value"}},
 		{"JSON that ends early", "x.json", "{\"a\":1}\n{\n\"b\":", []string{"", "line 3: unexpected EOF"}},
+		{"template of Helm", "x.yaml", "a: 1\nb: {{ .Values.name }}\n", []string{"line 2: a template, as of Helm: render it first (helm template), and give the result"}},
 		{"key that is a map", "x.yaml", "{{a: 1}: 2}\n", []string{"invalid map key: map[interface {}]interface {}{\"a\":1}"}},
 		{"key that is null", "x.yaml", "{null: 2}\n", []string{"a key is neither text nor a number: <nil>"}},
 		{"keys that become the same", "x.yaml", "1: a\n\"1\": b\n", []string{`key "1": given twice`}},

@@ -23,6 +23,9 @@ func FuzzLoad(f *testing.F) {
 		"apiVersion: v1\nkind: Service\nmetadata: {<<: {name: a}, managedFields: [{fieldsV1: {a: 1}}]}\nspec: {sessionAffinity: ClientIP}\n",
 		"apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nendpoints: [null]\nports: [null, {}]\n",
 		bomb(2),
+		"$ kubectl describe svc,ep web\nName:  web\nNamespace:  shop\nLabels:  app=web\nAnnotations:  example.com/a: b\nType:  NodePort\nIP:  10.96.1.2\nPort:  http  80/TCP\nTargetPort:  8080/TCP\n" +
+			"NodePort:  http  30080/TCP\nEndpoints:  10.244.1.2:8080,fd00::2:8080\nSession Affinity:  None\n\n\nName:  web\nNamespace:  shop\nSubsets:\n  Addresses:  10.244.1.2\n" +
+			"  NotReadyAddresses:  <none>\n  Ports:\n    Name  Port  Protocol\n    ----  ----  --------\n    http  8080  TCP\n",
 	} {
 		f.Add([]byte(seed))
 	}

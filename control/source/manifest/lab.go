@@ -23,13 +23,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// LabAPIVersion and LabKind identify the first document of a lab file.
-const (
-	LabAPIVersion = "nfqproxy.dev/v1alpha1"
-	LabKind       = "Lab"
-)
+// LabKind is the kind of the first document of a lab file.
+const LabKind = "Lab"
 
-var labType = typeName{LabAPIVersion, LabKind}
+var labType, formerLabType = typeName{APIVersion, LabKind}, typeName{formerAPIVersion, LabKind}
 
 // Lab is the first document of a lab file. What it means is in package deploy/lab.
 type Lab struct {
@@ -239,11 +236,12 @@ func ParseLab(name string, data []byte) (*Lab, error) {
 	}
 	l, at := newLoader(), place{file: name, item: -1}
 	m, _ := first.value.(map[string]any)
+	version, _ := m["apiVersion"].(string)
 	switch {
 	case first.err != nil:
 		l.fail(at, "", first.err)
-	case m["apiVersion"] != LabAPIVersion || m["kind"] != LabKind:
-		l.fail(at, "", fmt.Errorf("the first document must have \"apiVersion: %s\" and \"kind: %s\"", LabAPIVersion, LabKind))
+	case !IsAPIVersion(version) || m["kind"] != LabKind:
+		l.fail(at, "", fmt.Errorf("the first document must have \"apiVersion: %s\" and \"kind: %s\"", APIVersion, LabKind))
 	default:
 		l.lab(at, m, first.duplicates)
 	}

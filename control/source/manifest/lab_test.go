@@ -9,7 +9,7 @@ import (
 )
 
 const labFile = `
-apiVersion: nfqproxy.dev/v1alpha1
+apiVersion: nfqproxy.io/v1alpha1
 kind: Lab
 metadata: {name: small}
 clusterCIDRs: [10.244.0.0/16]
@@ -79,7 +79,7 @@ status: {podIP: 10.244.1.99}
 }
 
 func TestAFaultyLab(t *testing.T) {
-	const head = "apiVersion: nfqproxy.dev/v1alpha1\nkind: Lab\n"
+	const head = "apiVersion: nfqproxy.io/v1alpha1\nkind: Lab\n"
 	for text, want := range map[string]string{
 		"pods: [{name: a, adresses: [10.0.0.1]}]":                                             "lab.yaml: document 1: Lab: pods[0].adresses: unknown field; known fields: addresses, gracePeriodSeconds, labels, name, namespace, node, ports, readinessProbe",
 		"pods: [{name: a, addresses: [10.0.0.1/8]}]":                                          `lab.yaml: document 1: Lab: pods[0].addresses[0]: "10.0.0.1/8" is not an IP address`,
@@ -103,7 +103,7 @@ func TestTheFilesOfALabAreRead(t *testing.T) {
 	dir := t.TempDir()
 	write(t, node("b"), dir, "more", "b.yaml")
 	c := write(t, node("c"), t.TempDir(), "c.yaml")
-	lab := write(t, "apiVersion: nfqproxy.dev/v1alpha1\nkind: Lab\nobjects: [more, "+c+"]\n", dir, "lab.yaml")
+	lab := write(t, "apiVersion: nfqproxy.io/v1alpha1\nkind: Lab\nobjects: [more, "+c+"]\n", dir, "lab.yaml")
 	o, err := Load([]string{lab})
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func TestTheFilesOfALabAreRead(t *testing.T) {
 func TestTheFilesOfALabAreWatched(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	more := write(t, node("b"), elsewhere, "b.yaml")
-	lab := write(t, "apiVersion: nfqproxy.dev/v1alpha1\nkind: Lab\nobjects: ["+more+"]\n", dir, "lab.yaml")
+	lab := write(t, "apiVersion: nfqproxy.io/v1alpha1\nkind: Lab\nobjects: ["+more+"]\n", dir, "lab.yaml")
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	published := make(chan *Objects, 100)

@@ -20,8 +20,8 @@ import (
 // and those that start with a dot. A file holds any number of YAML or JSON
 // documents; a document is an object or a List of them.
 //
-// Services, EndpointSlices (discovery.k8s.io/v1), Nodes and Pods are kept, other
-// kinds counted in Objects.Skipped. The nodes and pods of a lab (package deploy/lab) count
+// Services, EndpointSlices (discovery.k8s.io/v1), Endpoints, Nodes and Pods are kept, other
+// kinds counted in Objects.Skipped. Endpoints are mirrored to EndpointSlices as the control plane does. The nodes and pods of a lab (package deploy/lab) count
 // as Nodes and Pods, and the files that it names are read, too. If anything is wrong, Load gives no objects
 // and an [Errors] with all of it. That there is nothing to read is no error.
 //
@@ -91,10 +91,10 @@ var deploymentType = typeName{"apps/v1", "Deployment"}
 func (t typeName) kept() bool {
 	switch t {
 	case typeName{"v1", "Service"}, typeName{"discovery.k8s.io/v1", "EndpointSlice"},
-		typeName{"v1", "Node"}, typeName{"v1", "Pod"}, deploymentType:
+		typeName{"v1", "Endpoints"}, typeName{"v1", "Node"}, typeName{"v1", "Pod"}:
 		return true
 	}
-	return t.isContext()
+	return t.isContext() || t.hasTemplate()
 }
 
 func (t typeName) isContext() bool {
@@ -189,6 +189,7 @@ func (l *loader) result() (*Objects, error) {
 		return nil, err
 	}
 	l.addLab()
+	l.mirror()
 	l.control()
 	if err := l.errs.orNil(); err != nil {
 		return nil, err
@@ -295,11 +296,27 @@ func (l *loader) item(at place, item any, element typeName, duplicates []string)
 	if !ok {
 		return
 	}
-	if _, nested := t.element(); nested {
-		l.fail(at, "kind", fmt.Errorf("a %s within a List", t.kind))
+	if element, nested := t.element(); nested {
+		l.nested(at, t, m, element, duplicates)
 		return
 	}
 	l.object(at, t, m, duplicates)
+}
+
+// nested takes a List within a List apart. Its items have the place of the List.
+func (l *loader) nested(at place, t typeName, m map[string]any, element typeName, duplicates []string) {
+	at.object = t.kind
+	l.envelope(at, m)
+	for _, path := range duplicates {
+		l.fail(at, path, errTwice)
+	}
+	items, ok := m["items"].([]any)
+	if !ok && m["items"] != nil {
+		l.fail(at, "items", fmt.Errorf("want a list, have %s", describe(m["items"])))
+	}
+	for _, item := range items {
+		l.item(place{file: at.file, document: at.document, item: at.item}, item, element, nil)
+	}
 }
 
 // mark is what a loader had at a time.
@@ -370,6 +387,10 @@ func (l *loader) object(at place, t typeName, m map[string]any, duplicates []str
 		if o, ok := add(l, at, t, m, duplicates, defaultEndpointSlice, validateEndpointSlice); ok {
 			l.objects.EndpointSlices = append(l.objects.EndpointSlices, o)
 		}
+	case typeName{"v1", "Endpoints"}:
+		if o, ok := add(l, at, t, m, duplicates, defaultEndpoints, validateEndpoints); ok {
+			l.objects.Endpoints = append(l.objects.Endpoints, o)
+		}
 	case typeName{"v1", "Node"}:
 		if o, ok := add(l, at, t, m, duplicates, func(*corev1.Node) {}, validateNode); ok {
 			l.objects.Nodes = append(l.objects.Nodes, o)
@@ -379,24 +400,32 @@ func (l *loader) object(at place, t typeName, m map[string]any, duplicates []str
 		if l.applied {
 			validate = func(o *corev1.Pod, v *validation) { labPod(o, v) }
 		}
-		if o, ok := add(l, at, t, m, duplicates, func(*corev1.Pod) {}, validate); ok {
+		if o, ok := add(l, at, t, m, duplicates, func(o *corev1.Pod) { defaultPod(&o.Spec) }, validate); ok {
 			l.objects.Pods = append(l.objects.Pods, o)
 		}
 	case deploymentType:
 		if !l.applied {
-			l.objects.skip(t)
+			l.other(at, t, m, duplicates)
 			return
 		}
 		if o, ok := add(l, at, t, m, duplicates, func(*appsv1.Deployment) {}, func(o *appsv1.Deployment, v *validation) { labDeployment(o, v) }); ok {
 			l.objects.Deployments = append(l.objects.Deployments, o)
 		}
-	case labType:
+	case labType, formerLabType:
 		at.object = "Lab"
 		l.lab(at, m, duplicates)
 	default:
-		if !l.context || !t.isContext() || !l.keepContext(at, t, m, duplicates) {
-			l.objects.skip(t)
-		}
+		l.other(at, t, m, duplicates)
+	}
+}
+
+// other takes an object that the service table does not depend on.
+func (l *loader) other(at place, t typeName, m map[string]any, duplicates []string) {
+	switch {
+	case l.context && t.hasTemplate():
+		l.template(at, t, m, duplicates)
+	case !l.context || !t.isContext() || !l.keepContext(at, t, m, duplicates):
+		l.objects.skip(t)
 	}
 }
 
@@ -445,7 +474,8 @@ func add[T any, P kind[T]](l *loader, at place, t typeName, m map[string]any, du
 	o := P(new(T))
 	errs := l.decoder.decode(m, o)
 	namespaced := t.namespaced()
-	if namespaced && o.GetNamespace() == "" {
+	assumed := namespaced && o.GetNamespace() == ""
+	if assumed {
 		o.SetNamespace("default")
 	}
 	switch {
@@ -455,6 +485,12 @@ func add[T any, P kind[T]](l *loader, at place, t typeName, m map[string]any, du
 		at.object = t.kind + " " + o.GetNamespace() + "/" + o.GetName()
 	default:
 		at.object = t.kind + " " + o.GetName()
+	}
+	if assumed && l.context {
+		if l.objects.Assumed == nil {
+			l.objects.Assumed = make(map[string]bool)
+		}
+		l.objects.Assumed[at.object] = true
 	}
 	for _, path := range duplicates {
 		l.fail(at, path, errTwice)

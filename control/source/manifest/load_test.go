@@ -161,15 +161,14 @@ func TestOtherKindsAreSkippedAndCounted(t *testing.T) {
 		"apiVersion: v1\nkind: Endpoints\nmetadata: {name: web}\n",
 		"apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\nmetadata: {name: old}\naddressType: IP\n",
 		"apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: web}\n",
-		"apiVersion: v1\nkind: List\nitems: [{apiVersion: apps/v1, kind: Deployment}, {apiVersion: v1, kind: ConfigMap, data: {a: 1, a: 2}}]\n",
+		"apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: List, items: [{apiVersion: apps/v1, kind: Deployment}]}, {apiVersion: v1, kind: ConfigMap, data: {a: 1, a: 2}}]\n",
 		"apiVersion: apps/v1\nkind: DaemonSetList\nitems: [{}]\n",
 	))
 	want := []Skipped{
 		{"v1", "ConfigMap", 1},
-		{"apps/v1", "DaemonSetList", 1},
+		{"apps/v1", "DaemonSet", 1},
 		{"apps/v1", "Deployment", 2},
 		{"discovery.k8s.io/v1beta1", "EndpointSlice", 1},
-		{"v1", "Endpoints", 1},
 		{"serving.knative.dev/v1", "Service", 1},
 	}
 	if !reflect.DeepEqual(o.Skipped, want) {
@@ -270,8 +269,8 @@ func TestErrorsNameThePlace(t *testing.T) {
 			[]string{"lab.yaml: document 1: List: items: want a list, have an object"}},
 		{"unknown field of a List", "apiVersion: v1\nkind: List\nitem: []\n",
 			[]string{"lab.yaml: document 1: List: item: unknown field"}},
-		{"List within a List", "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: List}]\n",
-			[]string{"lab.yaml: document 1: items[0]: kind: a List within a List"}},
+		{"List within a List", "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Node}], item: 1}]\n",
+			[]string{"lab.yaml: document 1: items[0]: List: item: unknown field", "lab.yaml: document 1: items[0]: Node: metadata.name: missing"}},
 		{"text", "hello\n", []string{`lab.yaml: document 1: not a Kubernetes object: want apiVersion, kind and so on, have the string "hello"`}},
 		{"a list at the top", "- a\n", []string{"lab.yaml: document 1: not a Kubernetes object: want apiVersion, kind and so on, have a list"}},
 		{"no name", "apiVersion: v1\nkind: Node\n", []string{"lab.yaml: document 1: Node: metadata.name: missing"}},
@@ -353,7 +352,7 @@ func TestLoadText(t *testing.T) {
 	if err := os.WriteFile(other, []byte(webService), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	lab := "apiVersion: " + LabAPIVersion + "\nkind: Lab\nmetadata: {name: a}\nobjects: [" + other + "]\n"
+	lab := "apiVersion: " + APIVersion + "\nkind: Lab\nmetadata: {name: a}\nobjects: [" + other + "]\n"
 	o, err = LoadText("the text", lab)
 	if err != nil || o.Lab == nil || len(o.Services) != 0 {
 		t.Errorf("objects of a Lab: %+v, %v", o, err)

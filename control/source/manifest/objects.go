@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -24,7 +25,8 @@ import (
 // they point to are read only and may be shared.
 type Objects struct {
 	Services       []*corev1.Service
-	EndpointSlices []*discoveryv1.EndpointSlice
+	EndpointSlices []*discoveryv1.EndpointSlice // with those that the control plane makes of Endpoints
+	Endpoints      []*corev1.Endpoints
 	Nodes          []*corev1.Node
 	Pods           []*corev1.Pod
 	// Deployments are those of a running lab, or that LoadApplied has read.
@@ -33,12 +35,22 @@ type Objects struct {
 	// Context is what the service table does not depend on. Load leaves it out; LoadOnce reads it.
 	Context Context
 
+	// Made is what Complete has made up; nil: it was not called.
+	Made *Made
+
+	// Assumed are the objects whose file names no namespace, so that it is "default" here, as "Service default/web".
+	// It is valid iff Context is.
+	Assumed map[string]bool
+
 	// Lab is that of the lab file among the files; nil: there is none.
 	Lab *Lab
 
 	// Warnings, one line each, are about old spellings of addresses in a lab, and about
 	// fields that were left out: those that an API server knows and this program does not.
 	Warnings []string
+
+	// Notes, one line each, are about how objects were read: what stands for something that is missing.
+	Notes []string
 
 	// Skipped counts the objects of other kinds, sorted by kind and apiVersion.
 	Skipped []Skipped
@@ -53,6 +65,7 @@ type Context struct {
 	NetworkPolicies []*networkingv1.NetworkPolicy
 	Namespaces      []*corev1.Namespace
 	ServiceCIDRs    []*networkingv1.ServiceCIDR
+	Templates       []*Template
 	// KubeProxy is the ConfigMap kube-system/kube-proxy, as kubeadm makes it; nil: there is none.
 	KubeProxy *corev1.ConfigMap
 }
@@ -67,7 +80,7 @@ type Skipped struct {
 // Empty reports whether there is no object of a kept kind, which is allowed but
 // rarely what was meant.
 func (o *Objects) Empty() bool {
-	return len(o.Services)+len(o.EndpointSlices)+len(o.Nodes)+len(o.Pods) == 0
+	return len(o.Services)+len(o.EndpointSlices)+len(o.Endpoints)+len(o.Nodes)+len(o.Pods)+len(o.Context.Templates) == 0
 }
 
 // named is what all kept kinds have.
@@ -75,6 +88,8 @@ type named interface {
 	GetNamespace() string
 	GetName() string
 	GetUID() types.UID
+	GetResourceVersion() string
+	GetCreationTimestamp() metav1.Time
 }
 
 func compareNames[T named](a, b T) int {
@@ -86,12 +101,14 @@ func compareNames[T named](a, b T) int {
 func (o *Objects) sort() {
 	slices.SortFunc(o.Services, compareNames)
 	slices.SortFunc(o.EndpointSlices, compareNames)
+	slices.SortFunc(o.Endpoints, compareNames)
 	slices.SortFunc(o.Nodes, compareNames)
 	slices.SortFunc(o.Pods, compareNames)
 	slices.SortFunc(o.Deployments, compareNames)
 	slices.SortFunc(o.Context.NetworkPolicies, compareNames)
 	slices.SortFunc(o.Context.Namespaces, compareNames)
 	slices.SortFunc(o.Context.ServiceCIDRs, compareNames)
+	slices.SortFunc(o.Context.Templates, compareTemplates)
 	slices.SortFunc(o.Skipped, func(a, b Skipped) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.APIVersion, b.APIVersion))
 	})

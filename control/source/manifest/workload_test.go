@@ -13,7 +13,7 @@ import (
 
 // TestWorkloads: deployments and pods of a lab file are the same after they were objects.
 func TestWorkloads(t *testing.T) {
-	const text = `apiVersion: nfqproxy.dev/v1alpha1
+	const text = `apiVersion: nfqproxy.io/v1alpha1
 kind: Lab
 metadata: {name: small}
 networks: [{cidr: 192.0.2.0/24, gateway: 192.0.2.1}]

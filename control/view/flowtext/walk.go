@@ -25,11 +25,14 @@ func (s Style) Steps(steps []flow.Step, indent string, rules bool) string {
 	for _, step := range steps {
 		margin, blank := indent, indent
 		if step.Hook != "" { // of a dump
-			if p := step.Hook + " " + step.Table; p != place {
+			if p := step.Hook + " " + step.Table + " " + step.File; p != place {
 				place, chain = p, ""
 				heading := step.Hook
 				if step.Table != "" {
 					heading += ", table " + step.Table
+				}
+				if step.File != "" {
+					heading += ", " + step.File
 				}
 				b.WriteString(indent + s.Paint(Dim, heading) + "\n")
 			}

@@ -22,17 +22,25 @@ type Text struct {
 func (x Text) Render(t *trace.Trace) string {
 	var b strings.Builder
 	b.WriteString(question(t) + "\n\n")
+	if t.Proxy != "" {
+		b.WriteString("  " + t.Proxy + "\n\n")
+	}
 	list(&b, "not in the listing (iptables-save has it):", t.Incomplete)
 	list(&b, "assumed, as the rules do not contain it (set it with --host, --address and --route):", t.Notes)
+	list(&b, "depends on:", t.Conditions)
 	list(&b, "left out, because it exceeds a limit:", t.Cut)
+	assuming := ""
+	if len(t.Assuming) > 0 {
+		assuming = " (assuming that " + strings.Join(t.Assuming, ", and that ") + ")"
+	}
 	if len(t.Ways) == 1 {
-		b.WriteString("  " + x.outcome(&t.Ways[0]) + "\n")
+		b.WriteString("  " + x.outcome(&t.Ways[0]) + assuming + "\n")
 		x.details(&b, &t.Ways[0], "  ")
 		b.WriteString(x.Steps(t.Ways[0].Steps, "  ", x.Rules))
 		x.reply(&b, &t.Ways[0], nil)
 		return b.String()
 	}
-	fmt.Fprintf(&b, "  %d paths, by probability:\n", len(t.Ways))
+	fmt.Fprintf(&b, "  %d paths, by probability%s:\n", len(t.Ways), assuming)
 	for i := range t.Ways {
 		fmt.Fprintf(&b, "  %-6s %s\n", flowtext.Probability(t.Ways[i].Probability), x.outcome(&t.Ways[i]))
 	}
@@ -91,6 +99,9 @@ func (x Text) outcome(w *trace.Way) string {
 	by := ""
 	if w.Line > 0 {
 		by = fmt.Sprintf(" by line %d", w.Line)
+		if w.File != "" {
+			by += " of " + w.File
+		}
 	}
 	because := ""
 	if w.Why != "" {

@@ -40,7 +40,7 @@ func newFakeTeacher() *fakeTeacher {
 		units: []observe.LessonUnit{
 			{ID: "1.1", Chapter: "A packet without Kubernetes", Title: "Two hosts and a cable", Minutes: 6, State: "finished"},
 			{ID: "1.2", Chapter: "A packet without Kubernetes", Title: "A router between networks", Minutes: 8, State: "finished"},
-			{ID: "2.1", Chapter: "What a Service is", Title: "A ClusterIP is nowhere", Minutes: 8, State: "begun"},
+			{ID: "2.1", Chapter: "What a Service is", Title: "Where a ClusterIP is", Minutes: 8, State: "begun"},
 			{ID: "2.2", Chapter: "What a Service is", Title: "Names of Services", Minutes: 7, State: "new"},
 			{ID: "2.3", Chapter: "What a Service is", Title: "The chains of kube-proxy", Minutes: 12, State: "new"},
 			{ID: "3.1", Chapter: "In from outside", Title: "A port on all nodes", Minutes: 9, State: "new"},
@@ -48,7 +48,7 @@ func newFakeTeacher() *fakeTeacher {
 		steps: []fakeStep{
 			{title: "The cluster", html: "<p>In Kubernetes, programs run in <em>pods</em>, and pods come and go. A <em>Service</em> is one address and port for a group of pods. The pods behind it are its <em>endpoints</em>.</p>\n" +
 				"<p>This cluster has the nodes kind-worker and kind-worker2. Its Service <code>my-nginx-service</code> has the ClusterIP 10.96.118.136 and port 80.</p>\n<ul>\n<li>Your shell is a pod on kind-worker.</li>\n<li>The endpoints are on both nodes.</li>\n</ul>\n"},
-			{title: "No device has the address", html: "<p>Predict: which device of a node has the ClusterIP? Then look:</p>\n<pre><code>on kind-worker ip -br address\non kind-worker2 ip -br address\nanswer DEVICE\n</code></pre>\n",
+			{title: "Which device has the address", html: "<p>Predict: which device of a node has the ClusterIP? Then look:</p>\n<pre><code>on kind-worker ip -br address\non kind-worker2 ip -br address\nanswer DEVICE\n</code></pre>\n",
 				question: "Which device of a node has the address `10.96.118.136`?", right: "none"},
 			{title: "But a request has an answer", html: "<p>Send a request to the ClusterIP:</p>\n<pre><code>curl -s http://10.96.118.136/\n</code></pre>\n<p>The server prints its pod and node, and the client's address as it saw it.</p>\n",
 				question: "Which endpoint does the packet go to?", right: "10.244.2.2", held: []string{"held: TCP 10.244.1.9:40312 -> 10.96.118.136:80", "draw: 0.41"},

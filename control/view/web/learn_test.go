@@ -41,12 +41,12 @@ func TestLearn(t *testing.T) {
 	p, _ := openCourse(t, "")
 	p.WaitFor("the course is the first view", "location.hash === '#/learn' && document.title === 'Learn · nfqproxy' && document.querySelector('#nav a[data-view=learn][aria-current]').checkVisibility()")
 	wantStep(p, "Step 1 of 3: The cluster")
-	p.WaitFor("the unit", "document.getElementById('title').textContent === '2.1 A ClusterIP is nowhere' && document.querySelector('.lesson-head .hint').textContent === 'What a Service is · about 8 minutes'")
+	p.WaitFor("the unit", "document.getElementById('title').textContent === '2.1 Where a ClusterIP is' && document.querySelector('.lesson-head .hint').textContent === 'What a Service is · about 8 minutes'")
 	p.WaitFor("its text", "document.querySelectorAll('.prose em').length === 3 && document.querySelectorAll('.prose li').length === 2 && document.querySelector('.prose code').textContent === 'my-nginx-service'")
-	p.WaitFor("progress in words", "[...document.querySelectorAll('.lesson-steps li')].map(x => x.textContent).join('; ') === '1The cluster: under way; 2No device has the address: to do; 3But a request has an answer: to do'")
+	p.WaitFor("progress in words", "[...document.querySelectorAll('.lesson-steps li')].map(x => x.textContent).join('; ') === '1The cluster: under way; 2Which device has the address: to do; 3But a request has an answer: to do'")
 	p.WaitFor("how to open a shell", "document.querySelector('.lesson-shell header').textContent.includes('nfqproxy learn shell')")
 	p.Click("#learn-next")
-	wantStep(p, "Step 2 of 3: No device has the address")
+	wantStep(p, "Step 2 of 3: Which device has the address")
 	p.WaitFor("the focus is at the new step", "document.activeElement === document.querySelector('.lesson > h2')")
 	p.WaitFor("the question", "document.querySelector('.question').textContent === 'to doWhich device of a node has the address 10.96.118.136?' && document.querySelector('.question code') && !document.querySelector('#learn-next').checkVisibility()")
 	p.Press("a")
@@ -64,7 +64,7 @@ func TestLearn(t *testing.T) {
 	p.Enter("#answer", "none")
 	p.Press(kb.Enter)
 	wantStep(p, "Step 3 of 3: But a request has an answer")
-	p.WaitFor("what was decided", notice+".includes('right: none') && document.querySelector('.lesson-notice pre').textContent.includes('KUBE-SERVICES') && "+notice+".includes('done: No device')")
+	p.WaitFor("what was decided", notice+".includes('right: none') && document.querySelector('.lesson-notice pre').textContent.includes('KUBE-SERVICES') && "+notice+".includes('done: Which device')")
 	p.WaitFor("nothing of the step before", "!document.querySelector('.hints li') && !document.querySelector('.solution').checkVisibility() && document.getElementById('answer').value === ''")
 	p.WaitFor("a held packet", "document.querySelector('.held').textContent.includes('draw: 0.41')")
 	p.Click("#learn-check")
@@ -81,7 +81,7 @@ func TestLearnLive(t *testing.T) {
 	if _, err := teacher.Do(t.Context(), observe.LessonCommand{Command: "next"}); err != nil {
 		t.Fatal(err)
 	}
-	wantStep(p, "Step 2 of 3: No device has the address")
+	wantStep(p, "Step 2 of 3: Which device has the address")
 	if _, err := teacher.Do(t.Context(), observe.LessonCommand{Command: "answer", Argument: "none"}); err != nil {
 		t.Fatal(err)
 	}
@@ -111,11 +111,11 @@ func TestLearnLive(t *testing.T) {
 	p.WaitFor("the other unit, and a new shell in it", "document.getElementById('title').textContent === '2.2 Names of Services' && "+screenText+".includes('2.2 shell:unit$') && !"+screenText+".includes('2.1')")
 	p.Press("u")
 	p.WaitFor("all units", "document.querySelectorAll('.lesson-units section').length === 3 && document.activeElement.dataset.unit === '2.2'")
-	p.WaitFor("their states", "[...document.querySelectorAll('.lesson-units button')].map(x => x.textContent).join('; ') === '1.1Two hosts and a cable6 minfinished; 1.2A router between networks8 minfinished; 2.1A ClusterIP is nowhere8 minfinished; 2.2Names of Services7 minopen; 2.3The chains of kube-proxy12 min; 3.1A port on all nodes9 min'")
+	p.WaitFor("their states", "[...document.querySelectorAll('.lesson-units button')].map(x => x.textContent).join('; ') === '1.1Two hosts and a cable6 minfinished; 1.2A router between networks8 minfinished; 2.1Where a ClusterIP is8 minfinished; 2.2Names of Services7 minopen; 2.3The chains of kube-proxy12 min; 3.1A port on all nodes9 min'")
 	p.Click("[data-unit='3.1']")
 	p.WaitFor("a unit of the list", "document.getElementById('title').textContent === '3.1 A port on all nodes' && document.querySelector('.lesson-units').hidden")
 	p.Click("#learn-next")
-	wantStep(p, "Step 2 of 3: No device has the address")
+	wantStep(p, "Step 2 of 3: Which device has the address")
 	p.Click(".more summary")
 	p.Click("#learn-reset")
 	wantStep(p, "Step 1 of 3: The cluster")
@@ -170,7 +170,7 @@ func TestLearnToken(t *testing.T) {
 	p.Enter("#field-token", token)
 	p.Press(kb.Enter)
 	p.Click("#learn-next")
-	wantStep(p, "Step 2 of 3: No device has the address")
+	wantStep(p, "Step 2 of 3: Which device has the address")
 }
 
 // TestNoCourse: without a course there is no tab, and the first view is the overview.

@@ -119,7 +119,7 @@ func TestLearnScreenshots(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			wantStep(p, "Step 2 of 3: No device has the address")
+			wantStep(p, "Step 2 of 3: Which device has the address")
 			shoot("learn-question")
 			for _, c := range []observe.LessonCommand{{Command: "answer", Argument: "none"}, {Command: "hint"}, {Command: "hint"}, {Command: "solution"}} {
 				if _, err := teacher.Do(t.Context(), c); err != nil {

@@ -3,6 +3,7 @@ package whytext
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
@@ -16,10 +17,12 @@ func Answer(s flowtext.Style, a *diagnose.Answer, explain bool) string {
 	line := func(what, format string, args ...any) {
 		fmt.Fprintf(&b, "  %-12s %s\n", what, fmt.Sprintf(format, args...))
 	}
-	if a.Works {
-		fmt.Fprintf(&b, "%s\n\n", works(s, a))
-	} else {
-		fmt.Fprintf(&b, "%s: %s (%s)\n\n", s.Paint(flowtext.Red, "does not work"), a.Cause.Text, a.Cause.Code)
+	b.WriteString(headline(s, a))
+	if a.Cause != nil {
+		fmt.Fprintf(&b, ": %s (%s)", a.Cause.Text, a.Cause.Code)
+	}
+	b.WriteString("\n\n")
+	if a.Cause != nil {
 		line("do", "%s", a.Cause.Do)
 		if at := place(a.Cause); at != "" {
 			line("look at", "%s", at)
@@ -39,6 +42,9 @@ func Answer(s flowtext.Style, a *diagnose.Answer, explain bool) string {
 	default:
 		line("node", "%s: %s", a.Node, a.NodeIs)
 	}
+	for i := range a.Passed {
+		line("before", "%s passes it on unchanged: %s", a.Passed[i].Node, a.Passed[i].Is)
+	}
 	if a.Record != nil {
 		line("decision", "%s", decision(a))
 	}
@@ -54,7 +60,9 @@ func Answer(s flowtext.Style, a *diagnose.Answer, explain bool) string {
 		line(what, "%s", endpoint(s, &a.Endpoints[i]))
 	}
 	if explain && a.Record != nil {
-		b.WriteString("\n" + indent(s.Story(a.Record, false)))
+		for _, r := range append(slices.Clone(a.Record.Others), a.Record) {
+			b.WriteString("\n" + indent(s.Story(r, false)))
+		}
 	}
 	return b.String()
 }
@@ -62,15 +70,15 @@ func Answer(s flowtext.Style, a *diagnose.Answer, explain bool) string {
 // maxEndpoints is how many endpoints are shown: an answer fits on a screen.
 const maxEndpoints = 8
 
-func works(s flowtext.Style, a *diagnose.Answer) string {
-	text := s.Paint(flowtext.Green, "works")
-	switch n := len(a.Endpoints); {
-	case n == 1:
-		text += ", as far as the objects show: one endpoint"
-	case n > 1:
-		text += fmt.Sprintf(", as far as the objects show: %d endpoints, each gets one flow in %d", n, n)
+// headline is that of the answer, with its first words in the color of the outcome.
+func headline(s flowtext.Style, a *diagnose.Answer) string {
+	color := map[diagnose.Outcome]flowtext.Color{diagnose.Works: flowtext.Green, diagnose.Partly: flowtext.Yellow, diagnose.Fails: flowtext.Red}[a.Outcome]
+	for _, words := range []string{"works in part", "works", "does not work"} {
+		if rest, ok := strings.CutPrefix(a.Headline, words); ok {
+			return s.Paint(color, words) + rest
+		}
 	}
-	return text
+	return a.Headline
 }
 
 func end(e *diagnose.End) string {
@@ -147,7 +155,11 @@ func decision(a *diagnose.Answer) string {
 		words += ", for " + r.Service
 	}
 	if r.Masquerade {
-		words += "; the endpoint sees an address of the node as the source"
+		node := "the node"
+		if r.Node != "" {
+			node = r.Node
+		}
+		words += "; the endpoint sees an address of " + node + " as the source"
 	}
 	return words
 }
@@ -162,6 +174,9 @@ func endpoint(s flowtext.Style, e *diagnose.Endpoint) string {
 	}
 	if e.Problem != nil {
 		text += "  " + s.Paint(flowtext.Red, string(e.Problem.Code))
+	}
+	if e.Flows != nil {
+		text += "  " + e.Flows.String()
 	}
 	return text
 }

@@ -129,14 +129,15 @@ export class WhyView {
     this.result.hidden = false;
     const name = (end) => (end.name.startsWith('an address') && end.address ? end.address : end.name);
     const from = name(a.source), to = name(a.destination);
-    replace(this.head, h('h2', null, `${from} → ${to}`), h('span', { class: 'pill', 'data-tone': a.works ? 'good' : 'bad' }, a.works ? 'works, as far as is known' : 'does not work'));
+    replace(this.head, h('h2', null, `${from} → ${to}`), h('span', { class: 'pill headline', 'data-tone': { works: 'good', partly: 'warn' }[a.outcome] ?? 'bad' }, a.headline));
     replace(this.cause, [a.cause, ...(a.notes ?? [])].filter(Boolean).map((f) => finding(f, { open: f === a.cause })));
     const row = (name, ...value) => [h('dt', null, name), h('dd', null, value)];
     replace(this.ends, h('dl', { class: 'facts card-box' },
       a.source.address && row('Source', a.source.address), a.destination.address && row('Destination', a.destination.address),
       a.nodeIs && row('Node', a.node ? `${a.node}: ${a.nodeIs}` : `not known: ${a.nodeIs}`),
-      a.endpoints?.length > 0 && row('Endpoints', h('ul', { class: 'answering' }, a.endpoints.map((e) => h('li', { 'data-tone': e.problem ? 'bad' : 'good' },
-        h('span', { class: 'pill' }, e.problem ? e.problem.code : 'should answer'), ' ', h('b', null, e.pod || e.address), h('span', { class: 'hint' }, ` ${[e.pod && e.address, e.node && `on ${e.node}`].filter(Boolean).join(' ')}`)))))));
+      a.passed?.map((p) => row('Before', `${p.node} passes it on unchanged: ${p.is}`)),
+      a.endpoints?.length > 0 && row('Endpoints', h('ul', { class: 'answering' }, a.endpoints.map((e) => h('li', { 'data-tone': e.problem ? 'bad' : e.flows?.refused || e.flows?.unanswered ? 'warn' : 'good' },
+        h('span', { class: 'pill' }, e.problem ? e.problem.code : e.flows ? `answered ${e.flows.answered} of the last ${e.flows.answered + (e.flows.refused ?? 0) + (e.flows.unanswered ?? 0)}` : 'should answer'), ' ', h('b', null, e.pod || e.address), h('span', { class: 'hint' }, ` ${[e.pod && e.address, e.node && `on ${e.node}`].filter(Boolean).join(' ')}`)))))));
     this.tryIt(a);
     this.columns.hidden = !path;
     if (!path) return;

@@ -1,0 +1,42 @@
+package manifest
+
+import (
+	"fmt"
+
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+)
+
+// Doubts are about what a decision that was made of completed objects leaves out, one line each: Services whose Pods are
+// not in the files, and addresses of endpoints that no proxy uses.
+func (o *Objects) Doubts() (all []string) {
+	if o.Made == nil {
+		return nil
+	}
+	shown := o.clusterNamespaces()
+	for _, p := range o.Pods {
+		shown[p.Namespace] = true
+	}
+	for _, t := range o.Context.Templates {
+		shown[t.Namespace] = true
+	}
+	var unknown, ignored []string
+	for s := range o.Made.Services {
+		if len(s.Spec.Selector) > 0 && !shown[s.Namespace] && !o.sliced(s) {
+			unknown = append(unknown, s.Namespace+"/"+s.Name)
+		}
+	}
+	if len(unknown) > 0 {
+		all = append(all, fmt.Sprintf("whether these Services have endpoints is not known, for the files lack the Pods of their namespaces, and Deployments or other objects that make some: %s", nearest.Few(unknown)))
+	}
+	for _, s := range o.EndpointSlices {
+		for i := range s.Endpoints {
+			if a := s.Endpoints[i].Addresses; len(a) > 1 {
+				ignored = append(ignored, fmt.Sprintf("%s of EndpointSlice %s/%s", a[1], s.Namespace, s.Name))
+			}
+		}
+	}
+	if len(ignored) > 0 {
+		all = append(all, "ignored, for a proxy uses the first address of an endpoint only: "+nearest.Few(ignored))
+	}
+	return all
+}

@@ -1,0 +1,258 @@
+package manifest
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+)
+
+// maxMadePods is how many Pods of a template are made: more show nothing more.
+const maxMadePods = 100
+
+// pods makes the Pods of templates, and completes Pods that were written without a status.
+func (c *completion) pods(podCIDRs []netip.Prefix) {
+	c.families = c.podFamilies()
+	c.reserve()
+	known := c.clusterNamespaces()
+	what := "Pods"
+	if len(c.Nodes) == 0 {
+		what = "Pods on nodes that are not known"
+	}
+	for _, p := range slices.Clone(c.Pods) {
+		if !unseen(p) {
+			continue
+		}
+		c.Made.Pods[p] = nil
+		if p.Spec.NodeName == "" && len(c.Nodes) > 0 {
+			p.Spec.NodeName = c.nodesFor(&p.Spec)[0]
+		}
+		c.start(p, podCIDRs, true)
+		c.add(MadeItem{
+			What: what, Text: fmt.Sprintf("%s for Pod %s/%s", addressesOf(p), p.Namespace, p.Name), Services: c.selecting(p), Addresses: ipsOf(p),
+		})
+	}
+	for _, t := range c.Context.Templates {
+		if t.Owned || known[t.Namespace] || c.hasPods(t) {
+			continue
+		}
+		var made []*corev1.Pod
+		nodes := c.nodesFor(&t.Pod.Spec)
+		for i := range t.count(len(nodes)) {
+			p := t.pod(i, nodes[i%len(nodes)])
+			c.start(p, podCIDRs, t.Ready == nil || i < *t.Ready)
+			c.Pods = append(c.Pods, p)
+			c.Made.Pods[p] = t
+			made = append(made, p)
+		}
+		if len(made) == 0 {
+			continue
+		}
+		var texts []string
+		item := MadeItem{What: what, Services: c.selecting(made[0])}
+		for _, p := range made {
+			texts, item.Addresses = append(texts, addressesOf(p)), append(item.Addresses, ipsOf(p)...)
+		}
+		item.Text = fmt.Sprintf("%s for %s", listed(texts), t)
+		c.add(item)
+	}
+}
+
+// selecting are the Services that select a Pod.
+func (c *completion) selecting(p *corev1.Pod) (names []string) {
+	for _, s := range c.Services {
+		if selects(s, p) {
+			names = append(names, s.Namespace+"/"+s.Name)
+		}
+	}
+	return names
+}
+
+// unseen reports whether a Pod was written by a person: no control plane gave it anything.
+func unseen(p *corev1.Pod) bool {
+	return !fromCluster(p) && p.Status.Phase == "" && p.Status.PodIP == "" && len(p.Status.PodIPs) == 0 && len(p.Status.Conditions) == 0 && p.DeletionTimestamp == nil
+}
+
+// count is how many Pods of a template are made for nodes on which they may run.
+func (t *Template) count(nodes int) int {
+	if t.EachNode {
+		return nodes
+	}
+	return min(t.Replicas, maxMadePods)
+}
+
+// pod is one of the template's Pods.
+func (t *Template) pod(i int, node string) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: t.Namespace, Name: fmt.Sprintf("%s-%d", t.Name, i), Labels: t.Pod.Labels, Annotations: t.Pod.Annotations,
+			OwnerReferences: []metav1.OwnerReference{{Kind: t.Kind, Name: t.Name, Controller: new(true)}},
+		},
+		Spec: t.Pod.Spec,
+	}
+	if node != "" {
+		p.Spec.NodeName = node
+	}
+	return p
+}
+
+// start makes a Pod run: it gets addresses, and is ready or not.
+func (c *completion) start(p *corev1.Pod, podCIDRs []netip.Prefix, ready bool) {
+	for _, f := range c.families {
+		if a, ok := c.address(p, f, podCIDRs); ok {
+			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: a.String()})
+		}
+	}
+	if len(p.Status.PodIPs) > 0 {
+		p.Status.PodIP = p.Status.PodIPs[0].IP
+	}
+	p.Status.Phase = corev1.PodRunning
+	condition := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue}
+	if !ready {
+		condition.Status, condition.Message = corev1.ConditionFalse, "the object's status counts fewer Pods as ready"
+	}
+	p.Status.Conditions = []corev1.PodCondition{condition}
+}
+
+// address is one for a Pod: of its node if it is in its network, or else a free one.
+func (c *completion) address(p *corev1.Pod, f corev1.IPFamily, podCIDRs []netip.Prefix) (netip.Addr, bool) {
+	var networks []netip.Prefix
+	for _, n := range c.Nodes {
+		if n.Name != p.Spec.NodeName {
+			continue
+		}
+		for _, a := range n.Status.Addresses {
+			if ip, err := kubeaddr.Parse(a.Address); err == nil && familyOf(ip) == f && p.Spec.HostNetwork {
+				return ip, true
+			}
+		}
+		for _, text := range append(n.Spec.PodCIDRs, n.Spec.PodCIDR) {
+			if cidr, err := kubeaddr.ParsePrefix(text); err == nil {
+				networks = append(networks, cidr)
+			}
+		}
+	}
+	for _, cidr := range slices.Concat(networks, podCIDRs, defaultPodCIDRs) {
+		if familyOf(cidr.Addr()) != f {
+			continue
+		}
+		// The first address is the gateway of many networks.
+		for a, tries := cidr.Masked().Addr().Next().Next(), 0; cidr.Contains(a) && tries <= len(c.taken); a, tries = a.Next(), tries+1 {
+			if !c.taken[a] {
+				c.taken[a] = true
+				return a, true
+			}
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// podFamilies are those of the cluster IPs.
+func (c *completion) podFamilies() (all []corev1.IPFamily) {
+	for _, s := range c.Services {
+		for _, f := range s.Spec.IPFamilies {
+			if !slices.Contains(all, f) {
+				all = append(all, f)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return []corev1.IPFamily{corev1.IPv4Protocol}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// reserve notes the addresses that others have.
+func (c *completion) reserve() {
+	take := func(text string) {
+		if a, err := kubeaddr.Parse(text); err == nil {
+			c.taken[a] = true
+		}
+	}
+	for _, p := range c.Pods {
+		take(p.Status.PodIP)
+		for _, ip := range p.Status.PodIPs {
+			take(ip.IP)
+		}
+	}
+	for _, n := range c.Nodes {
+		for _, a := range n.Status.Addresses {
+			take(a.Address)
+		}
+	}
+	for _, s := range c.EndpointSlices {
+		for i := range s.Endpoints {
+			for _, a := range s.Endpoints[i].Addresses {
+				take(a)
+			}
+		}
+	}
+}
+
+// clusterNamespaces are those whose Pods an API server has shown, if only as endpoints: what is not there does not run.
+func (o *Objects) clusterNamespaces() map[string]bool {
+	known := make(map[string]bool)
+	for _, p := range o.Pods {
+		if fromCluster(p) {
+			known[p.Namespace] = true
+		}
+	}
+	for _, s := range o.EndpointSlices {
+		for i := range s.Endpoints {
+			if ref := s.Endpoints[i].TargetRef; ref != nil && ref.Kind == "Pod" {
+				known[s.Namespace] = true
+			}
+		}
+	}
+	return known
+}
+
+// hasPods reports whether a Pod that was not made up is one of the template's.
+func (c *completion) hasPods(t *Template) bool {
+	return slices.ContainsFunc(c.Pods, func(p *corev1.Pod) bool {
+		_, made := c.Made.Pods[p]
+		return !made && p.Namespace == t.Namespace && len(t.Pod.Labels) > 0 && has(p.Labels, t.Pod.Labels)
+	})
+}
+
+// nodesFor are the nodes on which Pods may run; "" alone stands for those that are not known. Taints count unless the Pods
+// tolerate some.
+func (c *completion) nodesFor(spec *corev1.PodSpec) (names []string) {
+	for _, n := range c.Nodes {
+		tainted := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Effect != corev1.TaintEffectPreferNoSchedule })
+		if has(n.Labels, spec.NodeSelector) && (!tainted && !n.Spec.Unschedulable || len(spec.Tolerations) > 0) {
+			names = append(names, n.Name)
+		}
+	}
+	if len(names) == 0 {
+		names = []string{spec.NodeName}
+	}
+	return names
+}
+
+func addressesOf(p *corev1.Pod) string {
+	return strings.Join(ipsOf(p), " and ")
+}
+
+func ipsOf(p *corev1.Pod) (texts []string) {
+	for _, ip := range p.Status.PodIPs {
+		texts = append(texts, ip.IP)
+	}
+	return texts
+}
+
+// listed is the first of some addresses and the last.
+func listed(texts []string) string {
+	switch n := len(texts); n {
+	case 1, 2:
+		return strings.Join(texts, " and ")
+	default:
+		return texts[0] + " to " + texts[n-1]
+	}
+}
