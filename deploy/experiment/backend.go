@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/stats"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/traffic"
 )
@@ -18,6 +17,10 @@ type Cell struct {
 	Values  map[string]float64 `json:"values"`
 	Windows []traffic.Window   `json:"windows"`
 	Changes []traffic.Change   `json:"changes"`
+	// ScriptErrors are the failures of balancing scripts, each different one once, and ScriptFailures is their number; a
+	// live run does not count them. The endpoints of such flows were drawn at random.
+	ScriptErrors   []string `json:"scriptErrors,omitempty"`
+	ScriptFailures uint64   `json:"scriptFailures,omitempty"`
 }
 
 // Cost is the time of decisions in a cell. It depends on the machine, so it is not in the cell.
@@ -55,7 +58,11 @@ func (b Simulate) Parallel() int { return max(b.Cells, 1) }
 
 // Run implements [Backend].
 func (b Simulate) Run(ctx context.Context, x *Experiment, k Key, progress func(float64)) (*Cell, *Cost, error) {
-	o := traffic.Options{Algorithms: balance.NewRegistry(), Stopwatch: b.Stopwatch}
+	algorithms, failed, err := x.algorithms()
+	if err != nil {
+		return nil, nil, err
+	}
+	o := traffic.Options{Algorithms: algorithms, Stopwatch: b.Stopwatch}
 	o.Progress = func(at time.Duration) bool {
 		progress(float64(at) / float64(x.Config.Duration))
 		return ctx.Err() == nil
@@ -67,7 +74,9 @@ func (b Simulate) Run(ctx context.Context, x *Experiment, k Key, progress func(f
 	if err != nil {
 		return nil, nil, err
 	}
-	return cellOf(k, r, liveOnly), costOf(k, r.Costs), nil
+	c := cellOf(k, r, liveOnly)
+	failed.report(c)
+	return c, costOf(k, r.Costs), nil
 }
 
 // cellOf is the cell of a result, without some metrics.

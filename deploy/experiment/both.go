@@ -23,6 +23,8 @@ func (b *Both) Table() *Table {
 		Head: []string{"algorithm", "metric", "simulated", "live", "error of the simulation"},
 		Note: fmt.Sprintf("means of %d simulated and %d live runs of each algorithm, ± 95%% confidence (Student's t)", len(b.Simulated.Cells)/each, len(b.Live.Cells)/each),
 	}
+	t.warn(b.Simulated)
+	t.warn(b.Live)
 	simulated, live := b.Simulated.Summary(), b.Live.Summary()
 	columns := b.Simulated.columns(simulated)
 	for _, m := range b.Live.columns(live) {
@@ -70,7 +72,7 @@ func (b *Both) Write(dir string) error {
 	p.put("<p><a href=\"%s/%s\">All results of the simulation</a>, <a href=\"%s/%[2]s\">of the live runs</a></p>\n", DirSimulated, FileReport, DirLive)
 	p.heading("Over time")
 	p.charts(interleave(b.Simulated.timelines(", simulated"), b.Live.timelines(", live")))
-	page := p.end(b.Live.File, &b.Simulated.Run, &b.Live.Run)
+	page := p.end(b.Live.File, b.Live.Scripts, &b.Simulated.Run, &b.Live.Run)
 	if err := writeFile(filepath.Join(dir, FileReport), page); err != nil {
 		return err
 	}

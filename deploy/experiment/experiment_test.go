@@ -187,7 +187,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-const small = `apiVersion: nfqproxy.dev/v1alpha1
+const small = `apiVersion: nfqproxy.io/v1alpha1
 kind: Experiment
 metadata: {name: small}
 title: t
@@ -261,7 +261,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if bytes.Contains(text, []byte("file")) || bytes.Contains(text, []byte("lab")) { // no other files
+		if bytes.Contains(text, []byte("file")) || bytes.Contains(text, []byte("lab")) || bytes.Contains(text, []byte("script")) { // no other files
 			return
 		}
 		if x, err := experiment.Parse("x.yaml", t.TempDir(), text); err == nil && len(x.Config.Validate()) > 0 {

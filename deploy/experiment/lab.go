@@ -46,6 +46,12 @@ func (p *reader) lab(from *Cluster, into *traffic.Cluster) {
 	}
 	var config control.NodeConfig
 	config.SetLab(objects.Lab)
+	if objects.Lab != nil {
+		for _, s := range objects.Lab.Proxy.Scripts {
+			p.script("cluster.lab", s)
+		}
+	}
+	config.Algorithms = p.registry("cluster.lab")
 	ports, _ := control.Build(objects, config)
 	for _, port := range ports {
 		if port.Family != decision.IPv4 || port.Protocol != decision.TCP {

@@ -16,7 +16,8 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/nearest"
-	"github.com/nfqproxy/nfqproxy/datapath/balance"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/traffic"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment/shipped"
 	"github.com/nfqproxy/nfqproxy/deploy/yamlfile"
@@ -27,6 +28,8 @@ type Experiment struct {
 	*Spec
 	// File is the file's text.
 	File []byte
+	// Scripts are the balancing scripts that it names, and those of its lab. Read only.
+	Scripts []*script.Script
 	// Digest is that of the file and of those that it names.
 	Digest string
 	// Config is what is simulated. Read only.
@@ -59,7 +62,13 @@ func Load(nameOrPath string) (*Experiment, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(nameOrPath, filepath.Dir(nameOrPath), data)
+	dir := filepath.Dir(nameOrPath)
+	p := &reader{File: yamlfile.File{Name: nameOrPath}, dir: dir}
+	if filepath.Base(nameOrPath) == FileExperiment {
+		_, err := os.Stat(filepath.Join(dir, FileRun))
+		p.kept = err == nil
+	}
+	return p.experiment(data)
 }
 
 func readFile(path string) ([]byte, error) {
@@ -78,8 +87,12 @@ var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 // Parse reads the text of a file; name is for messages, and the files that it names are relative to a
 // directory.
 func Parse(name, dir string, data []byte) (*Experiment, error) {
-	x := &Experiment{Spec: new(Spec), File: data}
 	p := &reader{File: yamlfile.File{Name: name}, dir: dir}
+	return p.experiment(data)
+}
+
+func (p *reader) experiment(data []byte) (*Experiment, error) {
+	x := &Experiment{Spec: new(Spec), File: data}
 	p.digest.Write(data)
 	p.Decode(data, x.Spec)
 	if len(p.Mistakes) == 0 {
@@ -94,6 +107,7 @@ func Parse(name, dir string, data []byte) (*Experiment, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
+	x.Scripts = p.scripts
 	sum := sha256.Sum256(p.digest.Bytes())
 	x.Digest = hex.EncodeToString(sum[:])
 	return x, nil
@@ -101,7 +115,7 @@ func Parse(name, dir string, data []byte) (*Experiment, error) {
 
 // parseSpec reads the text of a file without those that it names, as a directory of results has it.
 func parseSpec(name string, data []byte) (*Spec, error) {
-	s, p := new(Spec), &reader{File: yamlfile.File{Name: name}}
+	s, p := new(Spec), &reader{File: yamlfile.File{Name: name}, withoutScripts: true}
 	if p.Decode(data, s); len(p.Mistakes) == 0 {
 		p.spec(s)
 	}
@@ -111,29 +125,33 @@ func parseSpec(name string, data []byte) (*Spec, error) {
 // reader reads a file, and those that it names.
 type reader struct {
 	yamlfile.File
-	dir    string
-	digest bytes.Buffer // what is read
+	dir     string
+	digest  bytes.Buffer // what is read
+	scripts []*script.Script
+	// kept: the file is in the directory of results, and so are its scripts. withoutScripts: they are not read.
+	kept, withoutScripts bool
 }
 
 // spec checks what is not the simulation's, and fills in what has a default.
 func (p *reader) spec(s *Spec) {
-	p.Want("apiVersion", s.APIVersion == APIVersion, "want %s", APIVersion)
+	p.Want("apiVersion", manifest.IsAPIVersion(s.APIVersion), "want %s", manifest.APIVersion)
 	p.Want("kind", s.Kind == Kind, "want %s", Kind)
 	p.Want("metadata.name", validName.MatchString(s.Metadata.Name), "want small letters, digits and hyphens, 1 to 63")
 	p.Want("title", !strings.ContainsAny(s.Title, "\n\r"), "want one line")
 	p.Want("algorithms", len(s.Algorithms) > 0, "missing: want one or more, as [random, lc]")
-	registry := balance.NewRegistry()
-	for i, a := range s.Algorithms {
+	for i := range s.Algorithms {
 		field := fmt.Sprintf("algorithms[%d]", i)
-		if _, err := registry.Parse(strings.TrimSuffix(a, traffic.SecondChance)); err != nil {
-			p.Fail(field, "%w", err)
+		plain, second := strings.CutSuffix(s.Algorithms[i], traffic.SecondChance)
+		a, ok := p.algorithm(field, plain)
+		if second {
+			a += traffic.SecondChance
 		}
-		p.Want(field, a != "" && slices.Index(s.Algorithms, a) == i, "want an algorithm that does not occur twice")
+		s.Algorithms[i] = a
+		p.Want(field, !ok || a != "" && slices.Index(s.Algorithms, a) == i, "want an algorithm that does not occur twice")
 	}
 	for i := range s.Cluster.Services {
-		if _, err := registry.Parse(s.Cluster.Services[i].Algorithm); err != nil {
-			p.Fail(fmt.Sprintf("cluster.services[%d].algorithm", i), "%w", err)
-		}
+		algorithm := &s.Cluster.Services[i].Algorithm
+		*algorithm, _ = p.algorithm(fmt.Sprintf("cluster.services[%d].algorithm", i), *algorithm)
 	}
 	if s.Seeds == 0 {
 		s.Seeds = defaultSeeds

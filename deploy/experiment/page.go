@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"html"
+	"strings"
 )
 
 //go:embed report.css
@@ -65,8 +66,8 @@ func (p *page) table(t *Table) {
 		row("td", cells)
 	}
 	p.put("</tbody></table></div>\n")
-	if t.Note != "" {
-		p.dim(t.Note)
+	for _, line := range strings.FieldsFunc(t.Note, func(r rune) bool { return r == '\n' }) {
+		p.dim(line)
 	}
 }
 
@@ -79,10 +80,13 @@ func (p *page) charts(svgs []string) {
 	p.put("</div>\n")
 }
 
-// end writes the file of the experiment and what ran it, and returns the page.
-func (p *page) end(file []byte, runs ...*Run) []byte {
+// end writes the file of the experiment, its scripts and what ran it, and returns the page.
+func (p *page) end(file []byte, scripts []Source, runs ...*Run) []byte {
 	p.heading("Experiment")
 	p.put("<pre>%s</pre>\n", string(file))
+	for _, s := range scripts {
+		p.put("<h3>%s</h3>\n<pre>%s</pre>\n", s.Name, string(s.Text))
+	}
 	for _, r := range runs {
 		m := &r.Machine
 		p.put("<p>nfqproxy %s, %s; %s, %s, %d CPUs (%s), Linux %s; digest %s</p>\n", r.Version, r.Backend, m.Go, m.Platform, m.CPUs, m.Model, m.Kernel, r.Digest)

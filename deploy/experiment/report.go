@@ -65,7 +65,7 @@ func (r *Results) Report() []byte {
 	p.heading("Time of a decision on this machine")
 	p.table(r.costTable())
 	p.dim("The only results that depend on the machine.")
-	return p.end(r.File, &r.Run)
+	return p.end(r.File, r.Scripts, &r.Run)
 }
 
 // timelines are the charts over time; suffix is appended to their titles.

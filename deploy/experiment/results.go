@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/stats"
 )
@@ -25,6 +24,7 @@ type Results struct {
 	Costs       []*Cost // of the same cells
 	Missing     int     // cells that are not done
 	File        []byte
+	Scripts     []Source
 }
 
 // Open reads the directory of a run.
@@ -45,6 +45,9 @@ func Open(dir string) (*Results, error) {
 	}
 	spec.Seeds, spec.Repeats = run.Seeds, run.Repeats
 	r := &Results{Name: spec.Metadata.Name, Title: spec.Title, Run: run, Columns: spec.Columns, Algorithms: spec.Algorithms, File: data}
+	if r.Scripts, err = readScripts(dir, run.Scripts); err != nil {
+		return nil, err
+	}
 	paths := Runner{Dir: dir}
 	for _, k := range spec.Cells() {
 		cell, cost := new(Cell), new(Cost)
@@ -217,6 +220,6 @@ func (r *Results) Table() *Table {
 	} else {
 		t.Note = fmt.Sprintf("means of %d of %d runs, ± 95%% confidence (Student's t)", done, done+r.Missing)
 	}
-	t.Note = strings.TrimSpace(t.Note)
+	t.warn(r)
 	return t
 }

@@ -26,6 +26,7 @@ const (
 	FileLaTeX      = "summary.tex"
 	FileReport     = "report.html"
 	dirCells       = "cells"
+	dirScripts     = "scripts" // the balancing scripts that it names
 )
 
 // Run is what a directory is the run of.
@@ -36,6 +37,8 @@ type Run struct {
 	Seeds   int     `json:"seeds"`
 	Repeats int     `json:"repeats"`
 	Machine Machine `json:"machine"`
+	// Scripts are the files in the directory scripts, without their directory.
+	Scripts []string `json:"scripts,omitempty"`
 }
 
 // Machine is the machine that ran the cells last. It has no influence on simulated results.
@@ -86,14 +89,14 @@ func (r *Runner) Run(ctx context.Context) (*Results, error) {
 
 // path is the file of a cell. suffix is "-cost" for that of its cost.
 func (r *Runner) path(k Key, suffix string) string {
-	algorithm := strings.NewReplacer("(", "_", ")", "").Replace(k.Algorithm)
+	algorithm := strings.NewReplacer("(", "_", ")", "", ":", "_").Replace(k.Algorithm)
 	return filepath.Join(r.Dir, dirCells, fmt.Sprintf("%s-%d-%d%s.json", algorithm, k.Seed, k.Repeat, suffix))
 }
 
 // prepare makes the directory, or checks that it is one of the same run.
 func (r *Runner) prepare() error {
 	x := r.Experiment
-	run := Run{r.Backend.Name(), r.Version, x.Digest, x.Seeds, x.Repeats, thisMachine()}
+	run := Run{r.Backend.Name(), r.Version, x.Digest, x.Seeds, x.Repeats, thisMachine(), nil}
 	entries, err := os.ReadDir(r.Dir)
 	if err != nil && !os.IsNotExist(err) {
 		return err
@@ -115,6 +118,9 @@ func (r *Runner) prepare() error {
 		return err
 	}
 	if err := writeFile(filepath.Join(r.Dir, FileExperiment), x.File); err != nil {
+		return err
+	}
+	if run.Scripts, err = writeScripts(r.Dir, x.Scripts); err != nil {
 		return err
 	}
 	return writeJSON(filepath.Join(r.Dir, FileRun), run)

@@ -11,11 +11,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/traffic"
 )
 
-// The type of experiment files.
-const (
-	APIVersion = "nfqproxy.dev/v1alpha1"
-	Kind       = "Experiment"
-)
+// Kind is the kind of experiment files.
+const Kind = "Experiment"
 
 // Spec is an experiment file.
 type Spec struct {

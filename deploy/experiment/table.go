@@ -16,6 +16,13 @@ type Table struct {
 	Note string
 }
 
+// warn adds to the note what went wrong in the runs.
+func (t *Table) warn(r *Results) {
+	if note := r.scriptNote(); note != "" {
+		t.Note += "\n" + note
+	}
+}
+
 // text writes a mean and half of its confidence interval in the metric's unit, with as many digits as the
 // interval justifies.
 func (m *Metric) text(i stats.Interval) string {
@@ -90,7 +97,7 @@ func (t *Table) LaTeX() string {
 		}
 		b.WriteString(" \\\\\n")
 	}
-	fmt.Fprintf(&b, "%% %s\n\\begin{tabular}{l%s}\n\\toprule\n", t.Note, strings.Repeat("r", len(t.Head)-1))
+	fmt.Fprintf(&b, "%% %s\n\\begin{tabular}{l%s}\n\\toprule\n", strings.ReplaceAll(t.Note, "\n", "\n% "), strings.Repeat("r", len(t.Head)-1))
 	row(t.Head)
 	b.WriteString("\\midrule\n")
 	for _, r := range t.Rows {

@@ -31,6 +31,7 @@ const (
 	Ready    DaemonState = "ready"
 	Stopped  DaemonState = "stopped" // on request
 	Dead     DaemonState = "dead"    // exited unexpectedly
+	Frozen   DaemonState = "frozen"  // stopped by a signal (SIGSTOP), or by a debugger
 )
 
 // DaemonError is the error for a daemon that exited unexpectedly or did not get ready.
@@ -323,6 +324,14 @@ func (d *daemon) state() (DaemonState, int, error) {
 	default:
 		return Starting, p.cmd.Process.Pid, nil
 	}
+}
+
+// isStopped reports whether a process is stopped by a signal or a debugger (proc_pid_stat(5)).
+func isStopped(pid int) bool {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	name := bytes.LastIndexByte(b, ')') // the name of the program may have any characters
+	state, _, _ := bytes.Cut(bytes.TrimSpace(b[name+1:]), []byte{' '})
+	return string(state) == "T" || string(state) == "t"
 }
 
 func (p *process) ended() bool {

@@ -19,7 +19,7 @@ func (s *Spec) Marshal(comment []string) []byte {
 	for _, line := range comment {
 		b.WriteString(strings.TrimRight("# "+line, " ") + "\n")
 	}
-	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\n", manifest.LabAPIVersion, manifest.LabKind, scalar(s.Name))
+	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\n", manifest.APIVersion, manifest.LabKind, scalar(s.Name))
 	line := func(name string, value any) {
 		if text := oneLine(reflect.ValueOf(value)); text != "" {
 			fmt.Fprintf(&b, "%s: %s\n", name, text)

@@ -11,7 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
-const watched = `apiVersion: nfqproxy.dev/v1alpha1
+const watched = `apiVersion: nfqproxy.io/v1alpha1
 kind: Lab
 metadata: {name: watched}
 clusterCIDRs: [10.244.0.0/16]

@@ -25,7 +25,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-const living = `apiVersion: nfqproxy.dev/v1alpha1
+const living = `apiVersion: nfqproxy.io/v1alpha1
 kind: Lab
 metadata: {name: living}
 clusterCIDRs: [10.244.0.0/16]

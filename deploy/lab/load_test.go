@@ -19,7 +19,7 @@ import (
 const small = `# a comment
 
 ---
-apiVersion: nfqproxy.dev/v1alpha1
+apiVersion: nfqproxy.io/v1alpha1
 kind: Lab
 metadata: {name: small}
 clusterCIDRs: [10.244.0.0/16]
@@ -227,7 +227,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(data)
 	}
 	f.Add([]byte(small))
-	f.Add([]byte("apiVersion: nfqproxy.dev/v1alpha1\nkind: Lab\nnodes: [{}, null, [], 7]\npods: [{addresses: [::]}]\nnetworks: [{}]"))
+	f.Add([]byte("apiVersion: nfqproxy.io/v1alpha1\nkind: Lab\nnodes: [{}, null, [], 7]\npods: [{addresses: [::]}]\nnetworks: [{}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		spec, err := Parse("fuzz", data)
 		var errs manifest.Errors

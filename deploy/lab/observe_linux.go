@@ -50,7 +50,7 @@ func (l *Lab) NodeObserver(node string) (*observe.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return observe.NewClient("unix:"+d.socket, observe.ClientOptions{Token: l.token})
+	return observe.NewClient("unix:"+d.socket, observe.ClientOptions{Token: l.token, Absent: "its process does not run: nfqproxy lab status has the reason, and nfqproxy lab fault rm starts it again after a fault"})
 }
 
 // OpenFlows prepares the flow API of all nodes and its page, at listeners, of which the first is the one that the status

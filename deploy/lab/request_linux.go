@@ -26,13 +26,47 @@ import (
 
 // patience is how long a request may take.
 type patience struct {
-	connect          time.Duration // until a connection is made
+	connect          time.Duration // until a connection is made, its name included
 	answer, datagram time.Duration // until the answer, on a connection and after a datagram
+	// held is how often it is looked whether the flow is held at a queue, when the time for its first answer is over:
+	// it is waited for as long as a flow is.
+	held time.Duration
 }
 
-// defaultPatience: a connection may take longer than a flow may be held, and the answer to a datagram longer than the
-// minute that is the page's default for a hold.
-var defaultPatience = patience{connect: 11 * time.Minute, answer: 10 * time.Second, datagram: 65 * time.Second}
+// defaultPatience lets TCP send its first packet three times (after 1 s and 3 s).
+var defaultPatience = patience{connect: 5 * time.Second, answer: 10 * time.Second, datagram: 5 * time.Second, held: 250 * time.Millisecond}
+
+// wait returns a context that ends after the duration, or later, when no node holds a flow any more.
+func (l *Lab) wait(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		for wait := d; ; wait = l.patience.held {
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return
+			}
+			if !l.holdsFlow(ctx) {
+				cancel(context.DeadlineExceeded)
+				return
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// holdsFlow reports whether a node holds a flow.
+func (l *Lab) holdsFlow(ctx context.Context) bool {
+	if l.Observer == nil {
+		return false
+	}
+	holder := l.Observer.Holder()
+	if holder == nil {
+		return false
+	}
+	holds, err := holder.Holds(ctx)
+	return err == nil && slices.ContainsFunc(holds, func(h observe.Hold) bool { return h.State == observe.HoldHolding })
+}
 
 // Request sends a request from a host of the lab, as [observe.Requester].
 func (l *Lab) Request(ctx context.Context, q observe.Request) (*observe.Response, error) {
@@ -47,14 +81,14 @@ func (l *Lab) Request(ctx context.Context, q observe.Request) (*observe.Response
 	if err != nil {
 		return invalid(field, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.patience.connect)
+	connecting, cancel := l.wait(ctx, l.patience.connect)
 	defer cancel()
 	began := time.Now()
 	r := new(observe.Response)
 	defer func() { r.Seconds = time.Since(began).Seconds() }()
 	at, err := netip.ParseAddr(t.host)
 	if err != nil {
-		if at, err = l.lookup(ctx, ns, t.host, r); err != nil {
+		if at, err = l.lookup(connecting, ns, t.host, r); err != nil {
 			r.Error = fmt.Sprintf("%s: %v", t.host, err)
 			return r, nil
 		}
@@ -68,7 +102,7 @@ func (l *Lab) Request(ctx context.Context, q observe.Request) (*observe.Response
 	r.Destination = to.String()
 	network := t.protocol.Lower()
 	late := "no connection" // the reason, if the time is over
-	conn, err := ns.Dial(ctx, network, netip.AddrPort{}, to)
+	conn, err := ns.Dial(connecting, network, netip.AddrPort{}, to)
 	if err == nil {
 		late = "no answer"
 		r.Source = conn.LocalAddr().String()
@@ -76,7 +110,7 @@ func (l *Lab) Request(ctx context.Context, q observe.Request) (*observe.Response
 		if network == "udp" {
 			timeout = l.patience.datagram
 		}
-		ctx, cancel := context.WithTimeout(ctx, timeout)
+		ctx, cancel := l.wait(ctx, timeout)
 		defer cancel()
 		switch {
 		case l.serverAt(to, t.protocol) == manifest.DNSServer:

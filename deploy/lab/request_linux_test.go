@@ -5,9 +5,12 @@ import (
 	"errors"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // TestUnansweredRequests: a request without a connection or an answer ends after the time for it, with the reason.
@@ -54,11 +57,11 @@ func TestUnansweredRequests(t *testing.T) {
 		source             bool // the request has left
 		want               string
 	}{
-		{"connection without an answer", silent.String(), "tcp", patience{connect: never, answer: soon, datagram: never}, true, "no answer"},
-		{"datagram without an answer", silent.String(), "udp", patience{connect: never, answer: never, datagram: soon}, true, "no answer"},
+		{"connection without an answer", silent.String(), "tcp", patience{connect: never, answer: soon, datagram: never, held: never}, true, "no answer"},
+		{"datagram without an answer", silent.String(), "udp", patience{connect: never, answer: never, datagram: soon, held: never}, true, "no answer"},
 		// No machine has the address; the kernel looks for one for some seconds.
-		{"no connection", "172.20.0.77:80", "tcp", patience{connect: soon, answer: never, datagram: never}, false, "no connection"},
-		{"closed", closing.String(), "tcp", patience{connect: never, answer: never, datagram: never}, true, "connection closed without an answer"},
+		{"no connection", "172.20.0.77:80", "tcp", patience{connect: soon, answer: never, datagram: never, held: never}, false, "no connection"},
+		{"closed", closing.String(), "tcp", patience{connect: never, answer: never, datagram: never, held: never}, true, "connection closed without an answer"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l.patience = tt.patience
@@ -82,12 +85,30 @@ func TestUnansweredRequests(t *testing.T) {
 	}
 }
 
-// TestDefaultPatience: a request of a lab waits for a flow that is held: a connection for the longest hold, an answer to
-// a datagram for one of the page's default.
-func TestDefaultPatience(t *testing.T) {
-	const longest, usual = 600 * time.Second, time.Minute // see observe.HoldQuery
-	p := mustUp(t, "kind", "").patience
-	if p.connect <= longest || p.datagram <= usual || p.answer <= 0 {
-		t.Errorf("%+v", p)
-	}
+// TestRequestWaitsForHold: the time limit of a request does not count while a node holds a flow.
+func TestRequestWaitsForHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := observetest.New("kind-worker")
+		l := &Lab{Observer: node, patience: patience{held: time.Second}}
+		begun := time.Now()
+		ctx, cancel := l.wait(t.Context(), 5*time.Second)
+		defer cancel()
+		<-ctx.Done()
+		if took := time.Since(begun); took != 5*time.Second || !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+			t.Errorf("nothing is held: the limit is %v, %v; want 5s", took, context.Cause(ctx))
+		}
+
+		hold, err := node.Holder().Hold(t.Context(), observe.HoldQuery{Flow: observe.HoldFilter{Service: "default/web"}})
+		if err != nil || !node.Catch(flow.Record{Service: "default/web"}) {
+			t.Fatalf("no flow is held: %v", err)
+		}
+		begun = time.Now()
+		ctx, cancel = l.wait(t.Context(), 5*time.Second)
+		defer cancel()
+		time.AfterFunc(time.Minute+time.Second/2, func() { node.Expire(hold.ID) })
+		<-ctx.Done()
+		if took := time.Since(begun); took != time.Minute+time.Second {
+			t.Errorf("a flow is held for a minute: the limit is %v", took)
+		}
+	})
 }

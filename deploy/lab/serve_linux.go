@@ -29,6 +29,9 @@ func (l *Lab) Status() *Status {
 	}
 	for _, n := range t.Nodes {
 		state, pid, err := l.daemons[n.Name].state()
+		if state == Ready && isStopped(pid) {
+			state = Frozen
+		}
 		d := observe.LabDaemonStatus{State: string(state), PID: pid}
 		switch node := now.spec.node(n.Name); {
 		case !node.HasProgram():

@@ -14,7 +14,7 @@ import (
 )
 
 // fifty is a lab of 50 pods behind a Service, on three nodes.
-const fifty = `apiVersion: nfqproxy.dev/v1alpha1
+const fifty = `apiVersion: nfqproxy.io/v1alpha1
 kind: Lab
 metadata: {name: fifty}
 clusterCIDRs: [10.244.0.0/16]

@@ -9,11 +9,11 @@ import (
 
 // small is a course with one unit. Tests change it with edited.
 var small = map[string]string{
-	"1-services/chapter.yaml": `apiVersion: nfqproxy.dev/v1alpha1
+	"1-services/chapter.yaml": `apiVersion: nfqproxy.io/v1alpha1
 kind: Chapter
 title: Services
 `,
-	"1-services/1-first/unit.yaml": `apiVersion: nfqproxy.dev/v1alpha1
+	"1-services/1-first/unit.yaml": `apiVersion: nfqproxy.io/v1alpha1
 kind: Unit
 title: A first unit
 minutes: 3
@@ -47,7 +47,7 @@ Count the pods.
 
 Send a request.
 `,
-	"1-services/1-first/lab.yaml": `apiVersion: nfqproxy.dev/v1alpha1
+	"1-services/1-first/lab.yaml": `apiVersion: nfqproxy.io/v1alpha1
 kind: Lab
 metadata: {name: first}
 clusterCIDRs: [10.244.0.0/16]

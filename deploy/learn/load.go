@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/deploy/yamlfile"
 )
 
@@ -115,7 +116,7 @@ func loadChapter(files fs.FS, d directory, seed uint64) (*Chapter, error) {
 	}
 	p := newParser(file)
 	if p.Decode(data, &header); len(p.Mistakes) == 0 {
-		p.Want("apiVersion", header.APIVersion == APIVersion, "want %s", APIVersion)
+		p.Want("apiVersion", manifest.IsAPIVersion(header.APIVersion), "want %s", manifest.APIVersion)
 		p.Want("kind", header.Kind == ChapterKind, "want %s", ChapterKind)
 		p.Want("title", header.Title != "", "missing")
 	}
@@ -227,7 +228,7 @@ func parseUnit(dir, name string, templates map[string][]byte, seed uint64) (*Uni
 	written.Unit = u
 	p.Decode(u.files[unitFile], &written)
 	if len(p.Mistakes) == 0 {
-		p.Want("apiVersion", written.APIVersion == APIVersion, "want %s", APIVersion)
+		p.Want("apiVersion", manifest.IsAPIVersion(written.APIVersion), "want %s", manifest.APIVersion)
 		p.Want("kind", written.Kind == UnitKind, "want %s", UnitKind)
 		u.vary(variant)
 		p.unit(u)

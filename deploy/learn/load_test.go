@@ -35,7 +35,7 @@ func TestMistakes(t *testing.T) {
 		{"an alias of itself", unitPath, "", "steps: &a [*a]\n", unitPath + ":1: steps: want fields with values, not a list"},
 
 		// unit.yaml's fields
-		{"another version", unitPath, "v1alpha1", "v2", unitPath + ":1: apiVersion: want nfqproxy.dev/v1alpha1"},
+		{"another version", unitPath, "v1alpha1", "v2", unitPath + ":1: apiVersion: want nfqproxy.io/v1alpha1"},
 		{"another kind", unitPath, "kind: Unit", "kind: Lab", unitPath + ":2: kind: want Unit"},
 		{"no title", unitPath, "title: A first unit\n", "", unitPath + ":1: title: missing"},
 		{"no time", unitPath, "minutes: 3\n", "", unitPath + ":1: minutes: want 1 to 60"},
@@ -127,7 +127,7 @@ func TestMistakes(t *testing.T) {
 		{"no lab at all", unitPath, "lab: lab.yaml", "lab: ''", unitPath + ":5: lab: missing: the name of a file of the unit, or of a built-in lab"},
 		{"an unknown field of the lab", labPath, "{name: first}", "{name: first, title: First}", labPath + `:3: metadata.title: unknown field; known fields: name`},
 		{"an unknown field of a Service", labPath, "", small[labPath] + "---\napiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {port: 80}\n", labPath + `:14: Service default/web: spec.port: unknown field`},
-		{"an empty lab", labPath, "", "", labPath + `: the first document must have "apiVersion: nfqproxy.dev/v1alpha1" and "kind: Lab"`},
+		{"an empty lab", labPath, "", "", labPath + `: the first document must have "apiVersion: nfqproxy.io/v1alpha1" and "kind: Lab"`},
 		{"an unknown shell", unitPath, "shell: shell", "shell: shel", unitPath + `:6: shell: no host "shel" in this lab (did you mean "default/shell"?); known: node-a, default/shell, fabric`},
 
 		// directories
@@ -168,7 +168,7 @@ func TestAllMistakes(t *testing.T) {
 	files[labPath] = &fstest.MapFile{Data: []byte(strings.Replace(small[labPath], "name: shell", "name: shel", 1))}
 	files["1-services/chapter.yaml"] = &fstest.MapFile{Data: []byte(strings.Replace(small["1-services/chapter.yaml"], "v1alpha1", "v2", 1))}
 	_, err := Load(files, 0)
-	want := `1-services/chapter.yaml:1: apiVersion: want nfqproxy.dev/v1alpha1
+	want := `1-services/chapter.yaml:1: apiVersion: want nfqproxy.io/v1alpha1
 1-services/1-first/unit.yaml:4: minutes: want 1 to 60
 1-services/1-first/unit.yaml:6: shell: no host "shell" in this lab (did you mean "default/shel"?); known: node-a, default/shel, fabric
 1-services/1-first/text.md:3: has 80 columns: want 76 at most`

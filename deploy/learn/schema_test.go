@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 )
 
 var update = flag.Bool("update", false, "write unit.schema.json")
@@ -22,7 +23,7 @@ func TestSchema(t *testing.T) {
 	s := &schemaOf{t: t, comments: fieldComments(t), definitions: make(map[string]any)}
 	root := s.object(reflect.TypeFor[Unit]())
 	properties := root["properties"].(map[string]any)
-	properties["apiVersion"] = map[string]any{"const": APIVersion}
+	properties["apiVersion"] = map[string]any{"const": manifest.APIVersion}
 	properties["kind"] = map[string]any{"const": UnitKind}
 	root["$schema"], root["title"], root["$defs"] = "https://json-schema.org/draft/2020-12/schema", "A unit of nfqproxy learn", s.definitions
 	root["required"] = []string{"apiVersion", "kind", "title", "minutes", "lab", "shell", "steps"}

@@ -12,9 +12,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 )
 
-// APIVersion and the kinds of the files of a course.
+// The kinds of the files of a course.
 const (
-	APIVersion  = "nfqproxy.dev/v1alpha1"
 	UnitKind    = "Unit"
 	ChapterKind = "Chapter"
 )

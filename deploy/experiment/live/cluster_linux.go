@@ -9,12 +9,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/mdlayher/netlink"
 	ctnetlink "github.com/ti-mo/conntrack"
 
+	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/traffic"
+	"github.com/nfqproxy/nfqproxy/deploy/experiment"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
@@ -31,30 +34,32 @@ const firstClient = 150
 type cluster struct {
 	*lab.Lab
 	config    *traffic.Config
-	script    *traffic.Script
-	endpoints []netip.AddrPort // of the script
-	weights   map[uint16]bool  // that there are
+	changes   *traffic.Script
+	endpoints []netip.AddrPort  // of the changes
+	weights   map[uint16]bool   // that there are
+	scripts   []*script.Script  // of balancing
+	dir       string            // for the lab file and the scripts, which the daemons watch
+	failures  *lab.Subscription // has the failures of scripts; nil: there are none
 }
 
 // startCluster starts a lab, with all endpoints that there will ever be.
-func startCluster(ctx context.Context, b *Backend, c *traffic.Config, script *traffic.Script, algorithm string) (*cluster, error) {
-	k := &cluster{config: c, script: script, weights: make(map[uint16]bool)}
+func startCluster(ctx context.Context, b *Backend, x *experiment.Experiment, changes *traffic.Script, algorithm string) (_ *cluster, err error) {
+	k := &cluster{config: x.Config, changes: changes, weights: make(map[uint16]bool), scripts: x.Scripts}
 	onNode := make(map[int]int)
-	for _, e := range script.Endpoints {
+	for _, e := range changes.Endpoints {
 		k.weights[e.Weight] = true
 		onNode[e.Node]++
 		k.endpoints = append(k.endpoints, netip.AddrPortFrom(podAddress(e.Node, 1+onNode[e.Node]), podPort))
 	}
-	dir, err := os.MkdirTemp("", "nfqproxy-experiment-")
-	if err != nil {
+	if k.dir, err = os.MkdirTemp("", "nfqproxy-experiment-"); err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "experiment.yaml")
-	if err := os.WriteFile(path, []byte(k.file(algorithm)), 0o600); err != nil {
-		return nil, err
-	}
-	file, err := lab.Load(path)
+	defer func() {
+		if err != nil {
+			_ = k.Close()
+		}
+	}()
+	file, err := k.write(algorithm)
 	if err != nil {
 		return nil, err
 	}
@@ -64,11 +69,32 @@ func startCluster(ctx context.Context, b *Backend, c *traffic.Config, script *tr
 	if err != nil {
 		return nil, err
 	}
-	if err := k.prepare(); err != nil {
-		_ = k.Close()
+	if len(k.scripts) > 0 {
+		k.failures = k.Subscribe(logBuffer)
+	}
+	return k, k.prepare()
+}
+
+// write writes the lab file and the scripts, and loads them.
+func (k *cluster) write(algorithm string) (*lab.File, error) {
+	for _, s := range k.scripts {
+		if err := os.WriteFile(filepath.Join(k.dir, s.Name()), s.Source(), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	path := filepath.Join(k.dir, "experiment.yaml")
+	if err := os.WriteFile(path, []byte(k.file(algorithm)), 0o600); err != nil {
 		return nil, err
 	}
-	return k, nil
+	return lab.Load(path)
+}
+
+// Close ends the lab, if it was started.
+func (k *cluster) Close() (err error) {
+	if k.Lab != nil {
+		err = k.Lab.Close()
+	}
+	return errors.Join(err, os.RemoveAll(k.dir))
 }
 
 // podAddress is the n-th address of a node's pods, from 1; the first is their gateway.
@@ -90,8 +116,8 @@ func endpointPod(i int) string { return fmt.Sprintf("endpoint-%d", i+1) }
 func (k *cluster) file(algorithm string) string {
 	var b strings.Builder
 	name, second := strings.CutSuffix(algorithm, traffic.SecondChance)
-	fmt.Fprintf(&b, "apiVersion: nfqproxy.dev/v1alpha1\nkind: Lab\nmetadata: {name: experiment}\nclusterCIDRs: [10.244.0.0/16]\n"+
-		"networks: [{cidr: 192.0.2.0/24, gateway: 192.0.2.1}]\nproxy: {balance: %q, secondChance: %t}\nnodes:\n", name, second)
+	fmt.Fprintf(&b, "apiVersion: nfqproxy.io/v1alpha1\nkind: Lab\nmetadata: {name: experiment}\nclusterCIDRs: [10.244.0.0/16]\n"+
+		"networks: [{cidr: 192.0.2.0/24, gateway: 192.0.2.1}]\nproxy: {balance: %q, secondChance: %t, scripts: %s}\nnodes:\n", name, second, k.scriptNames())
 	for i, n := range k.config.Cluster.Nodes {
 		fmt.Fprintf(&b, "- {name: %q, addresses: [192.0.2.%d], podCIDRs: [10.244.%d.0/24], labels: {topology.kubernetes.io/zone: %q}}\n", n.Name, 2+i, i, n.Zone)
 	}
@@ -99,14 +125,14 @@ func (k *cluster) file(algorithm string) string {
 	for i, n := range k.config.Cluster.Nodes {
 		fmt.Fprintf(&b, "- {name: %s, node: %q, addresses: [%s]}\n", clientPod(i), n.Name, podAddress(i, firstClient))
 	}
-	for i, e := range k.script.Endpoints {
+	for i, e := range k.changes.Endpoints {
 		fmt.Fprintf(&b, "- {name: %s, node: %q, addresses: [%s]}\n", endpointPod(i), k.config.Cluster.Nodes[e.Node].Name, k.endpoints[i].Addr())
 	}
 	sets := make([]traffic.Set, len(k.config.Cluster.Services))
 	for i := range sets {
 		sets[i].Service = i
 	}
-	for i, e := range k.script.Endpoints {
+	for i, e := range k.changes.Endpoints {
 		if e.Initial {
 			sets[e.Service].Endpoints = append(sets[e.Service].Endpoints, i)
 		}
@@ -120,6 +146,15 @@ func (k *cluster) file(algorithm string) string {
 		}
 	}
 	return b.String() + k.slices(sets)
+}
+
+// scriptNames are the names of the scripts as a list of YAML.
+func (k *cluster) scriptNames() string {
+	var names []string
+	for _, s := range k.scripts {
+		names = append(names, strconv.Quote(s.Name()))
+	}
+	return "[" + strings.Join(names, ", ") + "]"
 }
 
 func annotation(s *traffic.Service) string {
@@ -142,7 +177,7 @@ func (k *cluster) slices(sets []traffic.Set) string {
 				"addressType: IPv4\nports: [{port: %d, protocol: TCP}]\nendpoints:", fmt.Sprintf("%s-%d", objectName(s), weight), s.Namespace, objectName(s), fmt.Sprint(weight), podPort)
 			some := false
 			for _, i := range set.Endpoints {
-				e := &k.script.Endpoints[i]
+				e := &k.changes.Endpoints[i]
 				if e.Weight != weight {
 					continue
 				}

@@ -20,11 +20,11 @@ const atEnd = 30 * time.Second
 
 // Run implements [experiment.Backend]: it starts a lab, runs the cell in it, and ends it.
 func (b Backend) Run(ctx context.Context, x *experiment.Experiment, k experiment.Key, progress func(done float64)) (*experiment.Cell, *experiment.Cost, error) {
-	script, err := x.Config.Script()
+	changes, err := x.Config.Script()
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := startCluster(ctx, &b, x.Config, script, k.Algorithm)
+	c, err := startCluster(ctx, &b, x, changes, k.Algorithm)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -34,13 +34,16 @@ func (b Backend) Run(ctx context.Context, x *experiment.Experiment, k experiment
 		err = r.all(ctx, k.FlowSeed())
 	}
 	r.end()
+	scriptErrors := c.scriptErrors()
 	if err = errors.Join(err, c.Close()); ctx.Err() != nil {
 		return nil, nil, ctx.Err()
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	return experiment.LiveCell(k, &r.result), &experiment.Cost{Key: k}, nil
+	cell := experiment.LiveCell(k, &r.result)
+	cell.ScriptErrors = scriptErrors
+	return cell, &experiment.Cost{Key: k}, nil
 }
 
 // run is a run of a cell.
@@ -67,8 +70,8 @@ func (r *run) prepare(ctx context.Context) error {
 	nodes := r.config.Cluster.Nodes
 	r.members = make([][]int, len(r.config.Cluster.Services))
 	r.slow = make([]atomic.Uint64, len(nodes))
-	for i := range r.script.Endpoints {
-		e := &r.script.Endpoints[i]
+	for i := range r.changes.Endpoints {
+		e := &r.changes.Endpoints[i]
 		service := &r.config.Cluster.Services[e.Service]
 		ns, err := r.Namespace(endpointPod(i))
 		if err != nil {
@@ -219,7 +222,7 @@ func (r *run) answered(counted bool, after time.Duration) {
 // events carries out the script. Nodes get changes beside other events, in order: a change returns only
 // once all nodes have confirmed it.
 func (r *run) events(ctx context.Context, begin time.Time) error {
-	changes := make(chan []traffic.Set, len(r.script.Steps))
+	changes := make(chan []traffic.Set, len(r.changes.Steps))
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		for sets := range changes {
@@ -231,8 +234,8 @@ func (r *run) events(ctx context.Context, begin time.Time) error {
 	})
 	group.Go(func() error {
 		defer close(changes)
-		for i := range r.script.Steps {
-			s := &r.script.Steps[i]
+		for i := range r.changes.Steps {
+			s := &r.changes.Steps[i]
 			if s.At >= r.config.Duration {
 				return nil
 			}
@@ -314,7 +317,7 @@ func (r *run) spread(of func(*server) int32) (maxOverMean, jain float64) {
 	for _, members := range r.members {
 		var loads []float64
 		for _, i := range members {
-			if weight := r.script.Endpoints[i].Weight; weight > 0 {
+			if weight := r.changes.Endpoints[i].Weight; weight > 0 {
 				loads = append(loads, float64(of(r.servers[i]))/float64(weight))
 			}
 		}

@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { e2etest.Main(m, cli.Main) }
 
 // labFile is the lab of all units: one node with two pods that serve, and a client outside.
-const labFile = `apiVersion: nfqproxy.dev/v1alpha1
+const labFile = `apiVersion: nfqproxy.io/v1alpha1
 kind: Lab
 metadata: {name: small}
 clusterCIDRs: [10.244.0.0/16]
@@ -65,7 +65,14 @@ type unit struct{ fields, steps string }
 // courseOf is a course with these units.
 func courseOf(t testing.TB, units ...unit) *learn.Course {
 	t.Helper()
-	files := fstest.MapFS{"1-chapter/chapter.yaml": {Data: []byte("apiVersion: nfqproxy.dev/v1alpha1\nkind: Chapter\ntitle: Chapter\n")}}
+	for _, program := range []string{"curl", "ip", "ping"} {
+		for _, u := range units {
+			if strings.Contains(u.fields+u.steps, program+" -") {
+				netnstest.RequireTool(t, program)
+			}
+		}
+	}
+	files := fstest.MapFS{"1-chapter/chapter.yaml": {Data: []byte("apiVersion: nfqproxy.io/v1alpha1\nkind: Chapter\ntitle: Chapter\n")}}
 	for i, u := range units {
 		dir := fmt.Sprintf("1-chapter/%d-unit", i+1)
 		text := ""
@@ -75,7 +82,7 @@ func courseOf(t testing.TB, units ...unit) *learn.Course {
 		files[dir+"/text.md"] = &fstest.MapFile{Data: []byte(text)}
 		files[dir+"/lab.yaml"] = &fstest.MapFile{Data: []byte(labFile)}
 		files[dir+"/data.txt"] = &fstest.MapFile{Data: []byte("a file of the unit\n")}
-		files[dir+"/unit.yaml"] = &fstest.MapFile{Data: fmt.Appendf(nil, "apiVersion: nfqproxy.dev/v1alpha1\nkind: Unit\ntitle: Unit %d\nminutes: 3\nlab: lab.yaml\nshell: shell\n%ssteps:\n%s", i+1, u.fields, u.steps)}
+		files[dir+"/unit.yaml"] = &fstest.MapFile{Data: fmt.Appendf(nil, "apiVersion: nfqproxy.io/v1alpha1\nkind: Unit\ntitle: Unit %d\nminutes: 3\nlab: lab.yaml\nshell: shell\n%ssteps:\n%s", i+1, u.fields, u.steps)}
 	}
 	c, err := learn.Load(files, 1)
 	if err != nil {

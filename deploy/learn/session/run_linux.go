@@ -84,6 +84,6 @@ func Enter(host string) (int, error) {
 			return 1, err
 		}
 	}
-	script := "cd " + unitDir + " && PATH=" + programs + ":$PATH && exec bash --rcfile " + startFile
+	script := "cd " + unitDir + " && PATH=" + binDir + ":$PATH && exec bash --rcfile " + startFile
 	return lab.Exec("", host, []string{"bash", "-c", script})
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
+	"github.com/nfqproxy/nfqproxy/deploy/programs"
 )
 
 // Session is a student's way through a course, in the namespaces of this process. It is an [observe.Teacher].
@@ -121,8 +123,8 @@ func (w *work) close() error {
 
 // start begins a unit anew, or where the student left it.
 func (s *Session) start(ctx context.Context, u *learn.Unit, resume bool) error {
-	if missing := missingPrograms(u.Requires); len(missing) > 0 {
-		return fmt.Errorf("unit %s requires programs that this machine lacks: %s (install them, or take another unit: nfqproxy learn list)", u.ID, strings.Join(missing, ", "))
+	if missing := programs.Missing(u.Requires...); len(missing) > 0 {
+		return fmt.Errorf("unit %s requires programs that this machine lacks: %s (%s, or take another unit: nfqproxy learn list)", u.ID, strings.Join(missing, ", "), cmp.Or(programs.Install(missing...), "install them"))
 	}
 	if err := s.end(); err != nil {
 		return err

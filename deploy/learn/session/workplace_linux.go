@@ -16,12 +16,13 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
+	"github.com/nfqproxy/nfqproxy/deploy/programs"
 )
 
 // The places of a session, in the lab's own /run, which disappears with the process.
 const (
 	root      = "/run/nfqproxy-learn"
-	programs  = root + "/bin"
+	binDir    = root + "/bin"
 	startFile = root + "/bashrc"
 	unitDir   = root + "/unit"
 	labFile   = "lab.yaml"
@@ -58,7 +59,7 @@ func layOut(u *learn.Unit, file *lab.File) (string, error) {
 	if err := os.RemoveAll(unitDir); err != nil {
 		return "", err
 	}
-	for _, dir := range []string{programs, unitDir} {
+	for _, dir := range []string{binDir, unitDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return "", err
 		}
@@ -67,13 +68,13 @@ func layOut(u *learn.Unit, file *lab.File) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	link := filepath.Join(programs, "nfqproxy")
+	link := filepath.Join(binDir, "nfqproxy")
 	if err := os.Remove(link); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
 	errs := []error{os.Symlink(self, link), os.WriteFile(startFile, []byte(bashrc), 0o644)}
 	for name, script := range commandScripts {
-		errs = append(errs, os.WriteFile(filepath.Join(programs, name), []byte("#!/bin/bash\n"+script+"\n"), 0o755))
+		errs = append(errs, os.WriteFile(filepath.Join(binDir, name), []byte("#!/bin/bash\n"+script+"\n"), 0o755))
 	}
 	for _, name := range u.FileNames() {
 		if name != u.Lab {
@@ -84,31 +85,10 @@ func layOut(u *learn.Unit, file *lab.File) (string, error) {
 	return unitDir, errors.Join(append(errs, os.WriteFile(file.Path, file.Data, 0o644))...)
 }
 
-// missingPrograms are those that this machine lacks.
-func missingPrograms(names []string) (missing []string) {
-	for _, name := range names {
-		if _, err := exec.LookPath(name); err == nil {
-			continue
-		}
-		found := false
-		for _, dir := range adminPath {
-			_, err := os.Stat(filepath.Join(dir, name))
-			found = found || err == nil
-		}
-		if !found {
-			missing = append(missing, name)
-		}
-	}
-	return missing
-}
-
-// adminPath are directories of tools such as tcpdump, which only root's PATH has.
-var adminPath = []string{"/usr/local/sbin", "/usr/sbin", "/sbin"}
-
 // environment is that of the student's shell on a host.
 func environment(labName, host string) []string {
 	env := []string{
-		"PATH=" + strings.Join(append([]string{programs, os.Getenv("PATH")}, adminPath...), ":"),
+		"PATH=" + strings.Join(append([]string{binDir, os.Getenv("PATH")}, programs.AdminPath...), ":"),
 		"NFQPROXY_LAB=" + labName, "NFQPROXY_LAB_HOST=" + host, "HOSTNAME=" + host,
 	}
 	for _, e := range os.Environ() {

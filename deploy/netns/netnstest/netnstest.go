@@ -3,6 +3,7 @@
 package netnstest
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/programs"
 )
 
 // isolation is the state of a test binary; set by Main before any test runs.
@@ -78,11 +80,10 @@ func RequireTool(t testing.TB, name string) {
 	}
 }
 
-// addAdminPath adds the directories of the administrator's programs to PATH, at its end:
-// Debian leaves them out for ordinary users, and iptables and nft are there.
+// addAdminPath adds [programs.AdminPath] to PATH, at its end.
 func addAdminPath() {
 	path := os.Getenv("PATH")
-	for _, dir := range []string{"/usr/local/sbin", "/usr/sbin", "/sbin"} {
+	for _, dir := range programs.AdminPath {
 		if !slices.Contains(filepath.SplitList(path), dir) {
 			path = strings.TrimPrefix(path+string(filepath.ListSeparator)+dir, string(filepath.ListSeparator))
 		}
@@ -90,26 +91,44 @@ func addAdminPath() {
 	_ = os.Setenv("PATH", path)
 }
 
-// proofs describe what tests with a program prove, by a word in the reason of a skip.
+// proofs describe what tests with a program prove, by a word in the reason of a skip. The more special words come first.
 var proofs = []struct{ word, shown, install string }{
-	{"bench/peers", "the behaviour of kube-proxy, with a real API server and etcd", "make peers"},
-	{"iptables", "reading, writing and evaluating rules of kube-proxy and of the host as the kernel and iptables do", "Debian: apt install iptables"},
-	{"nft", "the nftables rules in the kernel", "Debian: apt install nftables"},
-	{"chromium", "the web page in a browser", "Debian: apt install chromium"},
-	{"tmux", "nfqproxy top on a terminal", "Debian: apt install tmux"},
-	{"tcpdump", "replaying captures with the daemon's decisions", "Debian: apt install tcpdump"},
-	{"curl", "the record of a flow of curl", "Debian: apt install curl"},
-	{"setpriv", "operation with CAP_NET_ADMIN as the only capability", "Debian: apt install util-linux"},
-	{"systemd-analyze", "the exposure of the systemd unit", "Debian: apt install systemd"},
+	{"newest-nft", "the rules with the newest nft", makePeers},
+	{"helm", "the Helm chart, as Helm itself reads it", makePeers},
+	{"hubble", "the Hubble API, with Hubble's own programs", makePeers},
+	{"otelcol", "the export to a real OpenTelemetry collector", makePeers},
+	{"promql", "the alerts, as Prometheus evaluates them", makePeers},
+	{"portforward", "connections through an API server, as kubectl port-forward makes them", makePeers},
+	{"kube-proxy", "the behaviour of kube-proxy", makePeers},
+	{"bench/peers", "operation with a real API server and etcd", makePeers},
+	{"iptables", "reading, writing and evaluating rules of kube-proxy and of the host as the kernel and iptables do", ""},
+	{"nft", "the nftables rules in the kernel", ""},
+	{"chromium", "the web page in a browser", ""},
+	{"tmux", "nfqproxy top on a terminal", ""},
+	{"tcpdump", "replaying captures with the daemon's decisions", ""},
+	{"conntrack", "what the conntrack program shows of the entries", ""},
+	{"curl", "the record of a flow of curl", ""},
+	{"dig", "names of a lab, with real DNS queries", ""},
+	{"ping", "units and checks that ping a host", ""},
+	{"setpriv", "operation with CAP_NET_ADMIN as the only capability", ""},
+	{"systemd-analyze", "the exposure of the systemd unit", ""},
 	{"isolation", "everything that needs a kernel: the datapath, labs, every end-to-end test", "allow user namespaces, or run the tests as root"},
 }
+
+const makePeers = "make peers"
 
 // unproven describes what is not proven without the test.
 func unproven(t testing.TB, why string) string {
 	for _, p := range proofs {
-		if strings.Contains(why, p.word) {
-			return fmt.Sprintf("not proven: %s (%s)", p.shown, p.install)
+		if !strings.Contains(why, p.word) {
+			continue
 		}
+		program, _, _ := strings.Cut(why, " ")
+		install := cmp.Or(p.install, programs.Install(program), programs.Install(p.word), "not in Debian")
+		return fmt.Sprintf("not proven: %s (%s)", p.shown, install)
+	}
+	if program, _, _ := strings.Cut(why, " "); programs.Install(program) != "" {
+		return fmt.Sprintf("not proven: the subject of %s (%s)", t.Name(), programs.Install(program))
 	}
 	return "not proven: the subject of " + t.Name()
 }

@@ -1,15 +1,10 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that bench/e2e needs: what runs on the nodes, and the programs that
-# are copied into the tests' images. Runs as root.
+# Installs the Debian packages of debian.txt: all that tests and benchmarks call. Runs as root.
 set -euo pipefail
+cd "$(dirname "$0")"
 
-packages=(
-	containerd runc containernetworking-plugins # nodes
-	conntrack ethtool ipset iptables nftables iproute2 openssl util-linux # kubelet, network plugins, kube-proxy; certificates
-	bash bind9-dnsutils bind9-host curl iputils-ping mawk netcat-openbsd procps wget # images
-)
 missing=()
-for p in "${packages[@]}"; do
+for p in $(sed -n 's/^\([^#:]*\):.*/\1/p' debian.txt); do
 	dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
 done
 [ ${#missing[@]} -gt 0 ] || exit 0
