@@ -13,7 +13,6 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/flows/daemonset"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/source/apiserver"
 )
 
 // daemonsFlags select all nodes of a cluster, which are observed through its API server.
@@ -49,6 +48,11 @@ func (f *daemonsFlags) wanted(others ...string) (bool, error) {
 	return false, nil
 }
 
+// asked reports whether flags ask for the daemons of the cluster, which are the default in a kubectl plugin.
+func (f *daemonsFlags) asked() bool {
+	return f.flags.Changed("cluster") || f.flags.Changed("daemonset")
+}
+
 func inWords(flags []string) string {
 	text := "--" + flags[0]
 	for i, name := range flags[1:] {
@@ -61,18 +65,13 @@ func inWords(flags []string) string {
 	return text
 }
 
-// connection is the connection to the API server, as kubectl finds it.
-func (f *daemonsFlags) connection(kubeconfig string) *apiserver.Connection {
-	return &apiserver.Connection{Kubeconfig: kubeconfig, Context: f.context, Find: true, UserAgent: "nfqproxy/" + version}
-}
-
 // open observes all nodes until the context ends. Warnings go to stderr; nil: nowhere.
 func (f *daemonsFlags) open(ctx context.Context, kubeconfig, token string, fleet observe.FleetOptions, stderr io.Writer) (*observe.Fleet, error) {
 	namespace, name, ok := strings.Cut(f.daemonset, "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
 		return nil, fmt.Errorf("--daemonset %q: want NAMESPACE/NAME", f.daemonset)
 	}
-	config, err := f.connection(kubeconfig).REST()
+	config, err := connectionTo(kubeconfig, f.context).REST()
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/flows/daemonset"
 	"github.com/nfqproxy/nfqproxy/control/flows/findings"
 	"github.com/nfqproxy/nfqproxy/control/flows/noderules"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
@@ -19,19 +21,16 @@ import (
 
 // clusterFlags select the cluster that a question is about: a running lab, that of an API server, or files.
 type clusterFlags struct {
-	table      tableFlags
-	kubeconfig string
-	lab        string
-	server     string
-	tokenFile  string
-	daemons    daemonsFlags
+	objectSource
+	server    string
+	tokenFile string
+	daemons   daemonsFlags
 }
 
 func (f *clusterFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	f.table.addOptional(flags)
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "read the objects from the API server of this kubeconfig (with --cluster: default: $KUBECONFIG, ~/.kube/config or, in a pod, its ServiceAccount)")
-	labFlag(cmd, &f.lab)
+	f.objectSource.addTo(cmd)
+	f.context = &f.daemons.context
 	flags.StringVar(&f.server, "server", "", "flow API of nodes, whose flows count too: unix:PATH, URL or HOST:PORT; with a unix: socket the firewall rules of this machine, as root")
 	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token of the flow API at --server or of --cluster")
 	f.daemons.add(cmd)
@@ -43,28 +42,27 @@ func (f *clusterFlags) doctor(ctx context.Context, connect connector, stdin io.R
 	if err != nil {
 		return nil, err
 	}
-	if cluster {
-		return f.ofDaemons(ctx, stderr)
-	}
-	if f.daemons.context != "" && f.kubeconfig == "" {
-		return nil, errors.New("--context requires --cluster or --kubeconfig")
-	}
 	d := &findings.Doctor{Objects: func(ctx context.Context) (*manifest.Objects, control.NodeConfig, error) {
-		objects, err := f.objects(ctx, stdin)
+		objects, err := f.read(ctx, stdin, stderr)
 		if err != nil {
 			return nil, control.NodeConfig{}, err
 		}
+		note(stderr, objects.Notes...)
+		note(stderr, objects.Made.Note(func(*manifest.MadeItem) bool { return true }))
 		config, err := f.table.configure(objects)
 		return objects, config, err
 	}}
+	if cluster {
+		return d, f.observeDaemons(ctx, d, stderr)
+	}
 	if f.server != "" {
 		return d, f.observeServer(ctx, d, connect)
 	}
 	if f.tokenFile != "" {
 		return nil, errors.New("--token-file requires --server")
 	}
-	if !f.ofLab() {
-		return d, nil
+	if from, err := f.origin(); err != nil || from != ofLab {
+		return d, err
 	}
 	server, token, err := defaultServer(f.lab)
 	if err != nil || server == "" {
@@ -77,24 +75,23 @@ func (f *clusterFlags) doctor(ctx context.Context, connect connector, stdin io.R
 	return d, err
 }
 
-// ofDaemons is the doctor of a cluster: of its objects, and of what all its nodes observe.
-func (f *clusterFlags) ofDaemons(ctx context.Context, stderr io.Writer) (*findings.Doctor, error) {
+// observeDaemons has a doctor observe all nodes of the cluster. A cluster without nfqproxy's DaemonSet has none to
+// observe: that is an error only if flags ask for them.
+func (f *clusterFlags) observeDaemons(ctx context.Context, d *findings.Doctor, stderr io.Writer) error {
 	token, err := (&serverFlags{tokenFile: f.tokenFile}).token()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	fleet, err := f.daemons.open(ctx, f.kubeconfig, token, observe.FleetOptions{}, stderr)
-	if err != nil {
-		return nil, err
+	switch {
+	case err == nil:
+		d.Observer = fleet
+	case !daemonset.Unavailable(err) || f.daemons.asked() || f.tokenFile != "":
+		return err
+	case !daemonset.Missing(err):
+		fmt.Fprintf(stderr, "nfqproxy: note: from objects only, without flows: %v\n", err)
 	}
-	return &findings.Doctor{Observer: fleet, Objects: func(ctx context.Context) (*manifest.Objects, control.NodeConfig, error) {
-		objects, err := f.daemons.connection(f.kubeconfig).List(ctx)
-		if err != nil {
-			return nil, control.NodeConfig{}, err
-		}
-		config, err := f.table.configure(objects)
-		return objects, config, err
-	}}, nil
+	return nil
 }
 
 // observeServer has a doctor observe the flow API at --server. Without flags for objects, these are not known.
@@ -102,7 +99,7 @@ func (f *clusterFlags) observeServer(ctx context.Context, d *findings.Doctor, co
 	if f.lab != "" {
 		return errors.New("--server and --lab exclude each other: give one of them")
 	}
-	if f.ofLab() {
+	if !f.namesObjects() {
 		d.Objects = nil
 	}
 	flags := serverFlags{server: f.server, tokenFile: f.tokenFile}
@@ -130,21 +127,7 @@ func firewallHere(o observe.Observer) findings.Firewall {
 	}
 }
 
-// ofLab reports whether the cluster is a running lab.
-func (f *clusterFlags) ofLab() bool { return len(f.table.objects) == 0 && f.kubeconfig == "" }
-
-func (f *clusterFlags) objects(ctx context.Context, stdin io.Reader) (*manifest.Objects, error) {
-	switch {
-	case len(f.table.objects) > 0 && f.kubeconfig != "":
-		return nil, errors.New("--objects and --kubeconfig exclude each other: give one of them")
-	case !f.ofLab() && f.lab != "":
-		return nil, errors.New("--lab excludes --objects and --kubeconfig: give one of them")
-	case len(f.table.objects) > 0:
-		return f.table.read(stdin)
-	case f.kubeconfig != "":
-		return f.daemons.connection(f.kubeconfig).List(ctx)
-	case f.lab == "" && len(lab.RunningLabs()) == 0:
-		return nil, errors.New("no lab is running: give --objects or --kubeconfig, or start a lab")
-	}
-	return lab.ObjectsOf(f.lab)
+// namesObjects reports whether flags name the source of the objects.
+func (f *clusterFlags) namesObjects() bool {
+	return len(f.table.objects) > 0 || f.kubeconfig != "" || f.daemons.context != ""
 }

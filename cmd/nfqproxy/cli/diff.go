@@ -42,7 +42,7 @@ The exit code is 0 if the dumps are equal, 1 if they differ, and 2 on an error.`
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			same, err := f.run(cmd.InOrStdin(), cmd.OutOrStdout(), args[0], args[1])
+			same, err := f.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], args[1])
 			switch {
 			case err != nil:
 				return trouble(cmd, err)
@@ -79,18 +79,18 @@ func trouble(cmd *cobra.Command, err error) error {
 }
 
 // run compares the files and reports whether they are equal.
-func (f *diffFlags) run(stdin io.Reader, stdout io.Writer, before, after string) (bool, error) {
+func (f *diffFlags) run(stdin io.Reader, stdout, stderr io.Writer, before, after string) (bool, error) {
 	if f.output != "text" && f.output != "json" {
 		return false, fmt.Errorf("--output %q: want text or json", f.output)
 	}
 	if before == "-" && after == "-" {
 		return false, fmt.Errorf("diff - -: only one file can be standard input")
 	}
-	was, err := readRules(stdin, before, iptables.FamilyUnknown)
+	was, err := onlyDump(stdin, stderr, before, iptables.FamilyUnknown)
 	if err != nil {
 		return false, err
 	}
-	is, err := readRules(stdin, after, was.Family)
+	is, err := onlyDump(stdin, stderr, after, was.Family)
 	if err != nil {
 		return false, err
 	}

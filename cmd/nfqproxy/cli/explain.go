@@ -2,19 +2,23 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/explain"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
@@ -23,7 +27,7 @@ import (
 
 // explainFlags are the flags of nfqproxy explain.
 type explainFlags struct {
-	table   tableFlags
+	objectSource
 	packet  explain.Question
 	packets string
 	seed    uint64
@@ -37,19 +41,23 @@ type explainFlags struct {
 func newExplainCommand() *cobra.Command {
 	var f explainFlags
 	cmd := &cobra.Command{
-		Use:   "explain --objects PATH (--protocol P --source A[:PORT] --destination A:PORT | --packets FILE)",
+		Use:   "explain [--objects PATH | --kubeconfig FILE] (--protocol P --source A[:PORT] --destination A:PORT | --packets FILE)",
 		Short: "Explain what would happen to a packet, and why",
 		Long: `Explain what would happen to the first packet of a flow, and why: the service, the walk
 through kube-proxy's chains, and every endpoint with the reason why it was selected or
-not. The objects come from files; root and a kernel are not needed.
+not. Root and a kernel are not needed. The objects come from files (--objects), from an
+API server (--kubeconfig, --context), or else from your running lab, or else from the API
+server of $KUBECONFIG; as kubectl plugin from the cluster of kubectl.
 
 Sources and destinations are addresses, [IPv6] in brackets where a port follows, or
-names: NAMESPACE/NAME[:PORT] or pod/NAMESPACE/NAME[:PORT] of a pod, and
-service/NAMESPACE/NAME:PORT, by its port's number or name. Pods are known from Pod
+names: NAMESPACE/NAME[:PORT] or pod/NAMESPACE/NAME[:PORT] of a pod, node/NAME[:PORT],
+and service/NAMESPACE/NAME:PORT, by its port's number or name. Pods are known from Pod
 objects, from endpoints that name them, and from a lab's file.
 
-The result is that of one node: it determines which endpoints are local, which zone
-counts and which addresses serve node ports. Select it with --node-name.
+Each node decides for itself: which endpoints are local, which zone counts and which
+addresses serve node ports depends on it. It is the node of the source, or from outside
+the one with the destination's address, unless --node-name selects another one. If the
+packet goes on to a node that decides about it, too, its decision follows.
 
 With --packets nfqproxy explains each line as it arrives, and stops at the first
 invalid one.`,
@@ -62,12 +70,14 @@ invalid one.`,
 			if err := f.check(cmd.Flags().Changed); err != nil {
 				return err
 			}
-			return f.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), cmd.Flags().Changed("seed"))
+			return f.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), cmd.Flags().Changed("seed"))
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	f.table.add(cmd, flags)
+	f.addTo(cmd)
+	f.context = flags.String("context", "", "context of the kubeconfig (default: its current one)")
+	flags.Lookup("node-name").Usage = "name of the node that decides (default: the only Node object, the node of the source, or the one with the destination's address)"
 	flags.StringVar(&f.packet.Protocol, "protocol", "", "tcp, udp or sctp")
 	flags.StringVar(&f.packet.Source, "source", "", "source of the packet; the port is optional")
 	flags.StringVar(&f.packet.Destination, "destination", "", "destination of the packet, with its port")
@@ -117,30 +127,24 @@ func (f *explainFlags) check(given func(flag string) bool) error {
 	return nil
 }
 
-func (f *explainFlags) run(stdin io.Reader, stdout, stderr io.Writer, seeded bool) error {
-	in, err := f.table.load(stdin, stderr)
+func (f *explainFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, seeded bool) error {
+	objects, err := f.read(ctx, stdin, stderr)
 	if err != nil {
 		return err
 	}
-	table, objects := in.table, in.objects
+	in, err := f.table.build(objects, stderr)
+	if err != nil {
+		return err
+	}
 	seed := f.seed
 	if !seeded {
 		seed = rand.Uint64()
 	}
 	out := bufio.NewWriter(stdout)
-	e := &explainer{
-		simulator: explain.New(table, rand.New(rand.NewPCG(seed, 0)), explain.Cluster{Nodes: objects.Nodes, EndpointSlices: objects.EndpointSlices, Algorithms: in.config.Algorithms}),
-		names:     explain.NamesOf(table, objects.Pods),
-		flags:     f, out: out, style: flowtext.StyleFor(stdout),
-	}
-	for _, s := range objects.Services {
-		if why := control.Unserved(s); why != "" {
-			e.names.AddUnserved(s.Namespace+"/"+s.Name, why)
-		}
-	}
-	e.simulator.FollowReply = f.reply
+	e := newExplainer(f, in, rand.New(rand.NewPCG(seed, 0)))
+	e.out, e.style, e.stderr = out, flowtext.StyleFor(stdout), stderr
 	if f.hostRules != "" {
-		if e.simulator.HostRules, err = hostRules(stdin, f.hostRules, table); err != nil {
+		if e.hostRules, err = hostRules(stdin, stderr, f.hostRules, in.table); err != nil {
 			return err
 		}
 	}
@@ -154,12 +158,71 @@ func (f *explainFlags) run(stdin io.Reader, stdout, stderr io.Writer, seeded boo
 
 // explainer explains packets one after the other.
 type explainer struct {
-	simulator *explain.Simulator
-	names     *explain.Names
-	flags     *explainFlags
-	out       *bufio.Writer
-	style     flowtext.Style
-	explained int
+	in         input
+	random     *rand.Rand
+	places     *explain.Places
+	simulators map[string]*explain.Simulator // by node
+	names      *explain.Names
+	hostRules  *hostnat.Rules
+	flags      *explainFlags
+	out        *bufio.Writer
+	stderr     io.Writer
+	noted      map[*manifest.MadeItem]bool // on stderr
+	style      flowtext.Style
+	explained  int
+}
+
+func newExplainer(f *explainFlags, in input, r *rand.Rand) *explainer {
+	e := &explainer{
+		in: in, random: r, flags: f, places: explain.PlacesOf(in.objects.Nodes, in.objects.Pods),
+		simulators: make(map[string]*explain.Simulator), noted: make(map[*manifest.MadeItem]bool), names: explain.NamesOf(in.table, in.objects.Pods),
+	}
+	for _, n := range in.objects.Nodes {
+		e.names.AddNode(n.Name, control.NodeAddresses(n))
+	}
+	for _, s := range in.objects.Services {
+		if why := control.Unserved(s); why != "" {
+			e.names.AddUnserved(s.Namespace+"/"+s.Name, why)
+		}
+	}
+	return e
+}
+
+// node is the one that decides a packet. Flags that describe a node without a name are about that one.
+func (e *explainer) node(p *decision.Packet) string {
+	set := e.flags.table.node.set
+	if e.in.config.Name != "" || set.Changed("node-ip") || set.Changed("zone") {
+		return e.in.config.Name
+	}
+	return e.places.Origin(p.Source.Addr(), p.Destination.Addr())
+}
+
+// table is the service table of a node. The flags that describe one node are not about others.
+func (e *explainer) table(node string) *decision.Table {
+	if node == e.in.config.Name {
+		return e.in.table
+	}
+	config := e.in.config
+	config.Name = node
+	if node != "" {
+		config.IPs, config.Zone = nil, ""
+	}
+	t, _ := control.Table(e.in.objects, config)
+	return t
+}
+
+// simulator is that of a node.
+func (e *explainer) simulator(node string) *explain.Simulator {
+	s := e.simulators[node]
+	if s == nil {
+		objects := e.in.objects
+		s = explain.New(e.table(node), e.random, explain.Cluster{
+			Nodes: objects.Nodes, Pods: objects.Pods, EndpointSlices: objects.EndpointSlices, Algorithms: e.in.config.Algorithms, Table: e.table,
+		})
+		s.FollowReply, s.HostRules = e.flags.reply, e.hostRules
+		e.simulators[node] = s
+	}
+	return s
 }
 
 func (e *explainer) explain(q explain.Question) error {
@@ -167,7 +230,8 @@ func (e *explainer) explain(q explain.Question) error {
 	if err != nil {
 		return err
 	}
-	r := e.simulator.Decide(&p)
+	r := e.simulator(e.node(&p)).Decide(&p)
+	e.note(&p, r)
 	e.explained++
 	if e.flags.output == "json" {
 		enc := json.NewEncoder(e.out)
@@ -178,7 +242,32 @@ func (e *explainer) explain(q explain.Question) error {
 		fmt.Fprintln(e.out)
 	}
 	_, err = e.out.WriteString(e.style.Story(r, e.flags.rules))
+	for _, next := range r.Others {
+		_, err = fmt.Fprintf(e.out, "\nnext, on node %s\n\n%s", next.Node, e.style.Story(next, e.flags.rules))
+	}
 	return err
+}
+
+// note prints how the objects were read, before the first answer, and what was made up of what an answer is about.
+func (e *explainer) note(p *decision.Packet, r *flow.Record) {
+	objects := e.in.objects
+	if e.explained == 0 {
+		note(e.stderr, objects.Notes...)
+		note(e.stderr, objects.Doubts()...)
+	}
+	ends := []string{p.Source.Addr().String(), p.Destination.Addr().String()}
+	note(e.stderr, objects.Made.Note(func(i *manifest.MadeItem) bool {
+		if e.noted[i] {
+			return false
+		}
+		concerns := slices.ContainsFunc(i.Addresses, func(a string) bool { return slices.Contains(ends, a) })
+		for _, r := range append([]*flow.Record{r}, r.Others...) {
+			service, _, _ := strings.Cut(r.Service, ":")
+			concerns = concerns || slices.Contains(i.Services, service)
+		}
+		e.noted[i] = concerns
+		return concerns
+	}))
 }
 
 // explainAll explains one packet a line, up to the first invalid line.
@@ -220,14 +309,14 @@ func (f flushing) Read(p []byte) (int, error) {
 
 // hostRules reads the host's own nat rules. The host's addresses are the node's; everything
 // else that the rules lack is guessed.
-func hostRules(stdin io.Reader, name string, t *decision.Table) (*hostnat.Rules, error) {
-	d, err := readRules(stdin, name, iptables.IPv4)
+func hostRules(stdin io.Reader, stderr io.Writer, name string, t *decision.Table) (*hostnat.Rules, error) {
+	d, err := onlyDump(stdin, stderr, name, iptables.IPv4)
 	if err != nil {
 		return nil, fmt.Errorf("--host-rules: %w", err)
 	}
 	known := &netfilter.Host{}
 	for _, a := range t.Node().Addresses {
-		known.AddAddress("eth0", netip.PrefixFrom(a, a.BitLen()))
+		known.AddAddress("", netip.PrefixFrom(a, a.BitLen()))
 	}
 	host, _ := netfilter.GuessHost([]*iptables.Dump{d}, known, nil)
 	r, err := hostnat.Compile([]hostnat.Table{{Name: name, Dump: d}}, host)

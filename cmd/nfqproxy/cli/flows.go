@@ -256,7 +256,7 @@ func droppedBy(ctx context.Context, observer observe.Observer, r *flow.Record) s
 	if !ok || r.Life == nil || r.Life.State != flow.Unanswered {
 		return ""
 	}
-	answer, err := doctor.Why(ctx, diagnose.Question{From: r.Source, To: r.Destination, Protocol: strings.ToLower(r.Protocol), Node: r.Node})
+	answer, err := doctor.Why(ctx, diagnose.Question{From: r.Source, To: r.Destination, Protocol: strings.ToLower(r.Protocol), Node: r.Node, Decided: true})
 	if err != nil || answer.Cause == nil || answer.Cause.Code != diagnose.HostDropsFlows {
 		return "" // a node's daemon does not know the objects, for example
 	}

@@ -21,7 +21,7 @@ type hostFlags struct {
 
 func (f *hostFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.files, "host", nil, "file with the output of \"ip -j addr\", of \"ip -j route\", or of both on the host; may be repeated")
-	flags.StringArrayVar(&f.addresses, "address", nil, "an address of the host: [DEVICE=]ADDRESS[/LENGTH], for example eth0=172.20.0.2/16; may be repeated")
+	flags.StringArrayVar(&f.addresses, "address", nil, "an address of the host: [DEVICE=]ADDRESS[/LENGTH], for example eth0=172.20.0.2/16 (default device: guessed); may be repeated")
 	flags.StringArrayVar(&f.routes, "route", nil, "a route of the host: NETWORK=DEVICE[,GATEWAY], for example 10.244.2.0/24=eth0,172.20.0.3; may be repeated")
 	flags.BoolVar(&f.noForwarding, "no-forwarding", false, "the host does not forward packets")
 	flags.BoolVar(&f.routeLocalnet, "route-localnet", false, "net.ipv4.conf.all.route_localnet is 1 (default with kube-proxy's rules)")
@@ -44,10 +44,10 @@ func (f *hostFlags) load() (*netfilter.Host, error) {
 	for _, text := range f.addresses {
 		device, address, named := strings.Cut(text, "=")
 		if !named {
-			device, address = "eth0", text
+			device, address = "", text
 		}
 		p, err := parseAddress(address)
-		if err != nil || device == "" {
+		if err != nil || named && device == "" {
 			return nil, fmt.Errorf("--address %q: want [DEVICE=]ADDRESS[/LENGTH], for example eth0=172.20.0.2/16", text)
 		}
 		h.AddAddress(device, p)

@@ -160,7 +160,7 @@ func answerText(r *observe.Response) string {
 	if r.Source != "" {
 		line("request", "%s -> %s", r.Source, r.Destination)
 	}
-	took := time.Duration(r.Seconds * float64(time.Second)).Round(10 * time.Microsecond)
+	took := tookOf(r)
 	if r.Error != "" {
 		line("failed", "%s, after %s", r.Error, took)
 		return b.String()
@@ -192,15 +192,18 @@ func lookupText(l *observe.Lookup) string {
 	return fmt.Sprintf("%s, by %s", strings.Join(all, ", "), l.Queries[len(l.Queries)-1].Server)
 }
 
-// many sends requests, and prints the distribution of their answers.
+// many sends requests, and prints those that fail, and the distribution of all answers, also if it is interrupted.
 func (f *askFlags) many(ctx context.Context, stdout io.Writer, client *observe.Client, q observe.Request) error {
 	counts := make(map[string]int)
-	failed, looked := 0, false
-	for range f.count {
+	sent, failed, looked := 0, 0, false
+	var broken error
+	for sent < f.count {
 		r, err := request(ctx, client, q)
 		if err != nil {
-			return err
+			broken = err
+			break
 		}
+		sent++
 		if r.Lookup != nil && !looked {
 			looked = true
 			if _, err := fmt.Fprintf(stdout, "lookup   %s\n", lookupText(r.Lookup)); err != nil {
@@ -209,16 +212,31 @@ func (f *askFlags) many(ctx context.Context, stdout io.Writer, client *observe.C
 		}
 		if r.Error != "" {
 			failed++
+			if _, err := fmt.Fprintf(stdout, "failed   request %d: %s, after %s\n", sent, r.Error, tookOf(r)); err != nil {
+				return err
+			}
 		}
 		counts[cmp.Or(r.By, r.Error, r.Status, unnamed)]++
 	}
-	if _, err := io.WriteString(stdout, distribution(counts, f.count)); err != nil {
-		return err
+	if sent > 0 {
+		if _, err := io.WriteString(stdout, distribution(counts, sent)); err != nil {
+			return err
+		}
 	}
-	if failed > 0 {
+	switch {
+	case broken != nil && sent > 0:
+		return fmt.Errorf("stopped after %d of %d requests: %w", sent, f.count, broken)
+	case broken != nil:
+		return broken
+	case failed > 0:
 		return exitCode(1)
 	}
 	return nil
+}
+
+// tookOf is how long a request took.
+func tookOf(r *observe.Response) time.Duration {
+	return time.Duration(r.Seconds * float64(time.Second)).Round(10 * time.Microsecond)
 }
 
 // distribution is a table of answers, the most frequent first.

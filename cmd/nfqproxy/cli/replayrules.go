@@ -21,19 +21,19 @@ func (f *replayFlags) ruleDecider(stdin io.Reader, stderr io.Writer, draws *rand
 	}
 	rules := replay.Rules{Machines: make(map[decision.Family]*netfilter.Machine), Steps: f.steps}
 	var guessed []netfilter.Guess
-	for _, name := range f.rules {
-		dump, err := readRules(stdin, name, iptables.FamilyUnknown)
+	all, err := readRuleFiles(stdin, stderr, f.rules, iptables.FamilyUnknown)
+	if err != nil {
+		return nil, fmt.Errorf("--rules: %w", err)
+	}
+	for _, family := range familiesOf(all) {
+		dumps, err := hostRulesOf(all, family)
 		if err != nil {
 			return nil, fmt.Errorf("--rules: %w", err)
 		}
-		family := dump.Family
-		if rules.Machines[family] != nil {
-			return nil, fmt.Errorf("--rules %s: second dump of %s: give one dump per family", name, family)
-		}
-		host, guesses := netfilter.GuessHost([]*iptables.Dump{dump}, known, nil)
+		host, guesses := netfilter.GuessHost(dumps, known, nil)
 		guessed = append(guessed, guesses...)
-		if rules.Machines[family], err = netfilter.New([]*iptables.Dump{dump}, nil, host, netfilter.Options{}); err != nil {
-			return nil, fmt.Errorf("--rules %s: %w", name, err)
+		if rules.Machines[family], err = netfilter.New(dumps, nil, host, netfilter.Options{}); err != nil {
+			return nil, fmt.Errorf("--rules %s: %w", filesOf(dumps), err)
 		}
 	}
 	for _, g := range guessed {

@@ -1,20 +1,55 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
 
-// readRules reads a dump of iptables-save, or listings of iptables -L, from a file, or for "-" from standard input. The
-// family is used if the text does not show it. Errors name the file.
-func readRules(stdin io.Reader, path string, family iptables.Family) (*iptables.Dump, error) {
+// readRuleFiles reads the files with rules of a command, "-" from standard input: all dumps and listings in them,
+// in their order. The family is used where the text does not show it. What was assumed in reading goes to stderr, in one
+// block. An error names the file and has the exit code exitTrouble: the same in all commands.
+func readRuleFiles(stdin io.Reader, stderr io.Writer, paths []string, family iptables.Family) ([]*iptables.Dump, error) {
+	var dumps []*iptables.Dump
+	var notes []string
+	for i, path := range paths {
+		if slices.Contains(paths[:i], path) {
+			return nil, exitWith(exitTrouble, fmt.Errorf("%s is given twice: give each file once", rulesName(path)))
+		}
+		in, err := readRuleFile(stdin, path, family)
+		if err != nil {
+			return nil, exitWith(exitTrouble, err)
+		}
+		for _, d := range in.Dumps {
+			d.File = rulesName(path)
+			if len(paths) > 1 {
+				d.NameRules(d.File)
+			}
+		}
+		for _, n := range in.Notes {
+			text := n.String()
+			if len(paths) > 1 {
+				text = rulesName(path) + ": " + text
+			}
+			notes = append(notes, text)
+		}
+		dumps = append(dumps, in.Dumps...)
+	}
+	writeAssumptions(stderr, notes)
+	return dumps, nil
+}
+
+// readRuleFile reads one file. It has at least one dump, and each dump a table.
+func readRuleFile(stdin io.Reader, path string, family iptables.Family) (*iptables.Input, error) {
 	in, name := stdin, rulesName(path)
 	if path != "-" {
 		file, err := openFile(path)
@@ -24,17 +59,126 @@ func readRules(stdin io.Reader, path string, family iptables.Family) (*iptables.
 		defer file.Close()
 		in = file
 	}
-	dump, err := iptables.Read(in, iptables.Options{Family: family})
+	input, err := iptables.ReadInput(in, iptables.Options{Family: family})
 	faults := iptables.Errors(err)
 	switch {
 	case len(faults) > 1:
 		return nil, fmt.Errorf("%s: %w (and %d more)", name, faults[0], len(faults)-1)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", name, withoutPath(err))
-	case len(dump.Tables) == 0:
+	}
+	input.Dumps = slices.DeleteFunc(input.Dumps, func(d *iptables.Dump) bool { return len(d.Tables) == 0 })
+	if len(input.Dumps) == 0 {
 		return nil, fmt.Errorf("%s: no rules: want the output of iptables-save", name)
 	}
-	return dump, nil
+	return input, nil
+}
+
+// maxAssumptions keeps the block of assumptions readable.
+const maxAssumptions = 20
+
+// writeAssumptions prints what was inferred and ignored in reading.
+func writeAssumptions(w io.Writer, notes []string) {
+	if len(notes) == 0 {
+		return
+	}
+	var b strings.Builder
+	b.WriteString("nfqproxy: read with assumptions:\n")
+	for _, n := range notes[:min(len(notes), maxAssumptions)] {
+		fmt.Fprintf(&b, "  %s\n", n)
+	}
+	if more := len(notes) - maxAssumptions; more > 0 {
+		fmt.Fprintf(&b, "  and %d more\n", more)
+	}
+	_, _ = io.WriteString(w, b.String())
+}
+
+// hostRulesOf are the dumps of one family, which have to be of one host: one, or those of both back ends.
+func hostRulesOf(dumps []*iptables.Dump, family iptables.Family) ([]*iptables.Dump, error) {
+	var of []*iptables.Dump
+	for _, d := range dumps {
+		if d.Family == family {
+			of = append(of, d)
+		}
+	}
+	if len(of) == 0 {
+		return nil, exitWith(exitTrouble, fmt.Errorf("%s: no rules of %s: give the output of %s", filesOf(dumps), family, map[iptables.Family]string{iptables.IPv4: "iptables-save", iptables.IPv6: "ip6tables-save"}[family]))
+	}
+	for i, d := range of {
+		for _, other := range of[:i] {
+			if len(of) > 2 || !mayShareHost(other, d) {
+				what := family.String()
+				if b := cmp.Or(d.Backend, other.Backend); b != iptables.BackendUnknown {
+					what = fmt.Sprintf("%s for %s", b, family)
+				}
+				return nil, exitWith(exitTrouble, fmt.Errorf("%s and %s are both rules of %s: give the rules of one host at one time, and its two back ends in a file each",
+					place(other, of), place(d, of), what))
+			}
+		}
+	}
+	return of, nil
+}
+
+// mayShareHost reports whether two dumps of one family may be the two back ends of one host. Two of a file that show
+// neither are more likely of two hosts.
+func mayShareHost(a, b *iptables.Dump) bool {
+	switch {
+	case a.Host != "" && b.Host != "" && a.Host != b.Host:
+		return false
+	case a.Backend == b.Backend:
+		return a.Backend == iptables.BackendUnknown && a.File != b.File
+	}
+	return true
+}
+
+// familiesOf are the families of the dumps, IPv4 first.
+func familiesOf(dumps []*iptables.Dump) []iptables.Family {
+	var families []iptables.Family
+	for _, d := range dumps {
+		if !slices.Contains(families, d.Family) {
+			families = append(families, d.Family)
+		}
+	}
+	slices.Sort(families)
+	return families
+}
+
+// filesOf names the files of the dumps.
+func filesOf(dumps []*iptables.Dump) string {
+	var names []string
+	for _, d := range dumps {
+		if !slices.Contains(names, d.File) {
+			names = append(names, d.File)
+		}
+	}
+	return strings.Join(names, " and ")
+}
+
+// onlyDump reads a file that has one dump.
+func onlyDump(stdin io.Reader, stderr io.Writer, path string, family iptables.Family) (*iptables.Dump, error) {
+	dumps, err := readRuleFiles(stdin, stderr, []string{path}, family)
+	if err != nil {
+		return nil, err
+	}
+	if len(dumps) > 1 {
+		return nil, exitWith(exitTrouble, fmt.Errorf("%s has %d dumps: at line %d begins one of %s, at line %d one of %s: give a file with one of them",
+			rulesName(path), len(dumps), dumps[0].Tables[0].Line, dumps[0].Family, dumps[1].Tables[0].Line, dumps[1].Family))
+	}
+	return dumps[0], nil
+}
+
+// place names a dump: its file, where in it the dump begins if the file has several, and the host if the text names it.
+func place(d *iptables.Dump, all []*iptables.Dump) string {
+	for _, other := range all {
+		if other == d || other.File != d.File {
+			continue
+		}
+		if d.Title != "" {
+			return fmt.Sprintf("%s, line %d (%s)", d.File, d.Tables[0].Line, d.Title)
+		}
+		return fmt.Sprintf("%s, line %d", d.File, d.Tables[0].Line)
+	}
+	return d.File
 }
 
 // rulesByFlag refuses arguments, which are most likely files of rules.

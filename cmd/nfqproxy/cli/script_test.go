@@ -25,14 +25,7 @@ var update = flag.Bool("update", false, "write the output that scripts compare w
 // nfqproxy is this test binary, made so by the environment: testscript's own way, a main for each
 // command, would come between netnstest.Main and the namespaces it runs the tests in.
 func TestScripts(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	bin := t.TempDir()
-	if err := os.Symlink(self, filepath.Join(bin, "nfqproxy")); err != nil {
-		t.Fatal(err)
-	}
+	path := nfqproxyPath(t)
 	dumps, err := filepath.Abs("../../../datapath/sim/iptables/testdata")
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +52,7 @@ func TestScripts(t *testing.T) {
 				name, value, _ := strings.Cut(variable, "=")
 				env.Setenv(name, value)
 			}
-			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
+			env.Setenv("PATH", path)
 			for name, text := range map[string][]byte{"cluster.yaml": cluster, "healthy.yaml": healthy} {
 				if err := os.WriteFile(filepath.Join(env.WorkDir, name), text, 0o644); err != nil {
 					return err

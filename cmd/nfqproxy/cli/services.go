@@ -45,63 +45,121 @@ The exit code is 0 even if the rules have problems.`,
   nfqproxy services --rules node.rules --rules node.rules6 -o yaml > objects.yaml`,
 		Args: rulesByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd.InOrStdin(), cmd.OutOrStdout())
+			return f.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringArrayVar(&f.rules, "rules", nil, "output of iptables-save or ip6tables-save, - for standard input; one per family")
+	flags.StringArrayVar(&f.rules, "rules", nil, "output of iptables-save or ip6tables-save, - for standard input; repeat for the other family and the other back end")
 	flags.StringVar(&f.nodeName, "node-name", "", "with -o yaml: name of the node of the rules")
 	flags.StringVarP(&f.output, "output", "o", "", "wide (a table with more columns), json, or yaml (Kubernetes objects) (default: a table)")
 	_ = cmd.MarkFlagRequired("rules")
 	return cmd
 }
 
-func (f *servicesFlags) run(stdin io.Reader, stdout io.Writer) error {
-	write, ok := map[string]func(io.Writer, []*audit.Node) error{
+func (f *servicesFlags) run(stdin io.Reader, stdout, stderr io.Writer) error {
+	write, ok := map[string]func(io.Writer, []ruleSet) error{
 		"": f.writeTable, "wide": f.writeTable, "json": f.writeJSON, "yaml": f.writeYAML,
 	}[f.output]
 	if !ok {
 		return fmt.Errorf("--output %q: want wide, json or yaml", f.output)
 	}
-	nodes, err := f.read(stdin)
+	sets, err := f.read(stdin, stderr)
 	if err != nil {
 		return err
 	}
 	out := bufio.NewWriter(stdout)
-	return errors.Join(write(out, nodes), out.Flush())
+	return errors.Join(write(out, sets), out.Flush())
 }
 
-// read reads all files.
-func (f *servicesFlags) read(stdin io.Reader) ([]*audit.Node, error) {
-	var nodes []*audit.Node
-	of := make(map[decision.Family]string)
-	for _, path := range f.rules {
-		dump, err := readRules(stdin, path, iptables.FamilyUnknown)
-		if err != nil {
+// ruleSet is one dump with what kube-proxy's rules in it say.
+type ruleSet struct {
+	dump *iptables.Dump
+	node *audit.Node
+}
+
+// read reads all files: the rules of one host, of both families and both back ends.
+func (f *servicesFlags) read(stdin io.Reader, stderr io.Writer) ([]ruleSet, error) {
+	all, err := readRuleFiles(stdin, stderr, f.rules, iptables.FamilyUnknown)
+	if err != nil {
+		return nil, fmt.Errorf("--rules: %w", err)
+	}
+	for _, family := range familiesOf(all) {
+		if _, err := hostRulesOf(all, family); err != nil {
 			return nil, fmt.Errorf("--rules: %w", err)
 		}
-		n := audit.Read(dump)
-		if other, ok := of[n.Family]; ok {
-			return nil, fmt.Errorf("--rules: %s and %s are both %s: give one dump per family", other, rulesName(path), n.Family)
-		}
-		of[n.Family] = rulesName(path)
-		nodes = append(nodes, n)
 	}
-	return nodes, nil
+	sets := make([]ruleSet, len(all))
+	for i, d := range all {
+		sets[i] = ruleSet{d, audit.Read(d)}
+	}
+	var with []ruleSet
+	for _, s := range sets {
+		if !s.isOtherHalf(sets) {
+			with = append(with, s)
+		}
+	}
+	return with, nil
 }
 
-func (f *servicesFlags) writeTable(w io.Writer, nodes []*audit.Node) error {
-	if err := audit.WriteTable(w, f.output == "wide", nodes...); err != nil {
+// isOtherHalf reports whether kube-proxy's rules are in the other back end only.
+func (s ruleSet) isOtherHalf(all []ruleSet) bool {
+	return s.node.Mode == kubechains.ModeUnknown && slices.ContainsFunc(all, func(o ruleSet) bool {
+		return o.dump != s.dump && o.dump.Family == s.dump.Family && o.node.Mode != kubechains.ModeUnknown
+	})
+}
+
+func dumpsOf(sets []ruleSet) []*iptables.Dump {
+	var dumps []*iptables.Dump
+	for _, s := range sets {
+		dumps = append(dumps, s.dump)
+	}
+	return dumps
+}
+
+func nodesOf(sets []ruleSet) []*audit.Node {
+	var nodes []*audit.Node
+	for _, s := range sets {
+		nodes = append(nodes, s.node)
+	}
+	return nodes
+}
+
+// twice is the other back end that has rules of kube-proxy, too; nil: none has.
+func (s ruleSet) twice(all []ruleSet) *ruleSet {
+	for i, o := range all {
+		if o.dump != s.dump && o.dump.Family == s.dump.Family {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+func (f *servicesFlags) writeTable(w io.Writer, sets []ruleSet) error {
+	dumps := dumpsOf(sets)
+	for _, s := range sets {
+		if mode := s.node.OtherMode(); mode != "" {
+			fmt.Fprintf(w, "%s\n\n", mode)
+		}
+	}
+	if err := audit.WriteTable(w, f.output == "wide", nodesOf(sets)...); err != nil {
 		return err
 	}
-	for i, n := range nodes {
-		title := ""
-		if len(nodes) > 1 {
-			title = rulesName(f.rules[i]) + ": "
+	for i, s := range sets {
+		n, title := s.node, ""
+		if len(sets) > 1 || len(f.rules) > 1 {
+			title = place(s.dump, dumps) + ": "
 		}
-		fmt.Fprintf(w, "\n%s%s\n", title, &n.Proxy)
+		fmt.Fprintf(w, "\n%s%s", title, &n.Proxy)
+		if s.dump.Backend != iptables.BackendUnknown && len(f.rules) > 1 {
+			fmt.Fprintf(w, ", in %s", s.dump.Backend)
+		}
+		fmt.Fprintln(w)
+		if other := s.twice(sets[:i]); other != nil {
+			fmt.Fprintf(w, "Both back ends have rules of kube-proxy, and the kernel evaluates both: those in %s and those in %s\n", place(other.dump, dumps), place(s.dump, dumps))
+		}
 		writeIssues(w, "Unknown:", n.Gaps)
+		writeIssues(w, "Without an endpoint:", n.WithoutEndpoints())
 		writeIssues(w, "Used by several services:", n.Contested)
 		if len(n.Problems) == 1 {
 			writeIssues(w, "1 problem:", n.Problems)
@@ -121,7 +179,7 @@ func writeIssues(w io.Writer, title string, issues []audit.Issue) {
 	}
 }
 
-func (f *servicesFlags) writeJSON(w io.Writer, nodes []*audit.Node) error {
+func (f *servicesFlags) writeJSON(w io.Writer, sets []ruleSet) error {
 	type dump struct {
 		File string      `json:"file"`
 		Node *audit.Node `json:"node"`
@@ -130,8 +188,8 @@ func (f *servicesFlags) writeJSON(w io.Writer, nodes []*audit.Node) error {
 		Version int    `json:"version"`
 		Dumps   []dump `json:"dumps"`
 	}{Version: 1}
-	for i, n := range nodes {
-		all.Dumps = append(all.Dumps, dump{rulesName(f.rules[i]), n})
+	for _, s := range sets {
+		all.Dumps = append(all.Dumps, dump{s.dump.File, s.node})
 	}
 	return writeIndented(w, all)
 }
@@ -143,7 +201,14 @@ func writeIndented(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-func (f *servicesFlags) writeYAML(w io.Writer, nodes []*audit.Node) error {
+func (f *servicesFlags) writeYAML(w io.Writer, sets []ruleSet) error {
+	dumps := dumpsOf(sets)
+	for i, s := range sets {
+		if other := s.twice(sets[:i]); other != nil {
+			return exitWith(exitTrouble, fmt.Errorf("--rules: %s and %s both have rules of kube-proxy for %s: give one of them", place(other.dump, dumps), place(s.dump, dumps), s.dump.Family))
+		}
+	}
+	nodes := nodesOf(sets)
 	objects := audit.NewObjects(f.nodeName, nodes...)
 	config := audit.Config(f.nodeName, nodes...)
 	var names []string
@@ -159,9 +224,9 @@ func (f *servicesFlags) writeYAML(w io.Writer, nodes []*audit.Node) error {
 		fmt.Fprintf(w, "#   nfqproxy render --objects FILE%s%s%s\n", tableArgs(&config), kernelArgs(audit.Kernel(nodes...)), family)
 	}
 	fmt.Fprintf(w, "# To run a lab of the node:\n#   nfqproxy lab up --objects FILE%s\n", clusterArgs(&config))
-	for i, n := range nodes {
-		for _, p := range slices.Concat(n.Gaps, n.Contested, n.Problems) {
-			fmt.Fprintf(w, "# %s: %s.\n", names[i], p)
+	for _, s := range sets {
+		for _, p := range slices.Concat(s.node.Gaps, s.node.Contested, s.node.Problems) {
+			fmt.Fprintf(w, "# %s: %s.\n", s.dump.File, p)
 		}
 	}
 	for _, note := range objects.Notes {

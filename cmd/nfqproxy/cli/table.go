@@ -45,6 +45,28 @@ func (f *tableFlags) read(stdin io.Reader) (*manifest.Objects, error) {
 	return objects, err
 }
 
+// readComplete is read, with what manifests lack made up.
+func (f *tableFlags) readComplete(stdin io.Reader) (*manifest.Objects, error) {
+	objects, err := f.read(stdin)
+	if err != nil {
+		return nil, err
+	}
+	config, err := f.configure(objects)
+	if err != nil {
+		return nil, err
+	}
+	return objects, objects.Complete(config.ClusterCIDRs)
+}
+
+// note prints notes that are not empty.
+func note(stderr io.Writer, notes ...string) {
+	for _, n := range notes {
+		if n != "" {
+			fmt.Fprintln(stderr, "nfqproxy: note:", n)
+		}
+	}
+}
+
 // configure returns the configuration of the node that decides.
 func (f *tableFlags) configure(objects *manifest.Objects) (config control.NodeConfig, err error) {
 	config = proxyconfig.Default().Node
@@ -52,6 +74,7 @@ func (f *tableFlags) configure(objects *manifest.Objects) (config control.NodeCo
 		return config, err
 	}
 	config.SetLab(objects.Lab)
+	control.KubeProxyOf(objects).Complete(&config)
 	var scripts []string
 	if objects.Lab != nil {
 		scripts = objects.Lab.Proxy.Scripts
@@ -76,9 +99,16 @@ type input struct {
 
 // load makes the table. Warnings go to stderr.
 func (f *tableFlags) load(stdin io.Reader, stderr io.Writer) (in input, err error) {
-	if in.objects, err = f.read(stdin); err != nil {
+	objects, err := f.read(stdin)
+	if err != nil {
 		return in, err
 	}
+	return f.build(objects, stderr)
+}
+
+// build makes the table of objects. Warnings go to stderr.
+func (f *tableFlags) build(objects *manifest.Objects, stderr io.Writer) (in input, err error) {
+	in.objects = objects
 	if in.config, err = f.configure(in.objects); err != nil {
 		return in, err
 	}
@@ -136,7 +166,7 @@ func noServices(paths []string, objects *manifest.Objects) error {
 	count(len(objects.EndpointSlices), "EndpointSlice")
 	count(len(objects.Nodes), "Node")
 	count(len(objects.Pods), "Pod")
-	for _, s := range objects.Skipped {
+	for _, s := range append(objects.Context.CountTemplates(), objects.Skipped...) {
 		count(s.Count, s.Kind)
 	}
 	return fmt.Errorf("no Services in %s, only %s: %s", strings.Join(paths, ", "), strings.Join(others, ", "), want)

@@ -18,13 +18,14 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/control/view/tracetext"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/trace"
 )
 
 // traceFlags are the flags of nfqproxy trace.
 type traceFlags struct {
-	rules      string
+	rules      []string
 	sets       string
 	host       hostFlags
 	packet     packetFlags
@@ -58,12 +59,12 @@ rp_filter are not supported.`,
   nfqproxy trace --rules nat.listing --start KUBE-SERVICES --protocol tcp --source 10.244.1.2 --destination 10.96.0.1:443`,
 		Args: rulesByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd.Flags(), cmd.InOrStdin(), cmd.OutOrStdout())
+			return f.run(cmd.Flags(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.rules, "rules", "", "output of iptables-save, ip6tables-save or iptables -L; - for standard input")
+	flags.StringArrayVar(&f.rules, "rules", nil, "output of iptables-save, ip6tables-save, iptables -S or -L; - for standard input; may be repeated: both back ends of the host")
 	flags.StringVar(&f.sets, "sets", "", "output of ipset save, for rules with -m set")
 	f.packet.add(flags)
 	flags.BoolVar(&f.reply, "reply", false, "also show the path of the reply")
@@ -79,8 +80,8 @@ rp_filter are not supported.`,
 	return cmd
 }
 
-func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout io.Writer) error {
-	if f.rules == "" {
+func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr io.Writer) error {
+	if len(f.rules) == 0 {
 		return errors.New("--rules is required: give a file with the output of iptables-save")
 	}
 	if f.output != "text" && f.output != "json" {
@@ -102,7 +103,11 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout io.Writer
 	if p.Destination.Addr().Is6() {
 		family = iptables.IPv6
 	}
-	d, err := readRules(stdin, f.rules, family)
+	all, err := readRuleFiles(stdin, stderr, f.rules, family)
+	if err != nil {
+		return fmt.Errorf("--rules: %w", err)
+	}
+	dumps, err := hostRulesOf(all, family)
 	if err != nil {
 		return fmt.Errorf("--rules: %w", err)
 	}
@@ -117,12 +122,15 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout io.Writer
 	if err := f.knownDevice(known); err != nil {
 		return err
 	}
-	host, guesses := netfilter.GuessHost([]*iptables.Dump{d}, known, &p)
-	m, err := netfilter.New([]*iptables.Dump{d}, sets, host, netfilter.Options{Assume: assume, AllRules: f.allRules})
+	host, guesses := netfilter.GuessHost(dumps, known, &p)
+	m, err := netfilter.New(dumps, sets, host, netfilter.Options{Assume: assume, AllRules: f.allRules})
 	if err != nil {
-		return fmt.Errorf("--rules %s: %w", f.rules, err)
+		return fmt.Errorf("--rules %s: %w", filesOf(dumps), err)
 	}
-	q := &trace.Question{Rules: f.rules, Packet: p, Start: f.start, Reply: f.reply, Later: f.later, Notes: guesses, Listing: d.Listing, Time: when}
+	q := &trace.Question{Rules: filesOf(dumps), Packet: p, Start: f.start, Reply: f.reply, Later: f.later, Notes: guesses, Listing: listingOf(dumps), Time: when}
+	if mode, proof := kubechains.ModeOf(dumps); mode.IPVS() {
+		q.Proxy = fmt.Sprintf("the service proxy is %s (%s): the rules do not show what it translates, ipvsadm -Sn does", mode, proof)
+	}
 	if given.Changed("seed") {
 		q.Rand = rand.New(rand.NewPCG(f.seed, 0))
 	}
@@ -137,6 +145,26 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout io.Writer
 	}
 	_, err = io.WriteString(stdout, tracetext.Text{Style: flowtext.StyleFor(stdout), Rules: f.printRules}.Render(t))
 	return err
+}
+
+// listingOf joins what the dumps lack; nil: they are complete.
+func listingOf(dumps []*iptables.Dump) *iptables.Listing {
+	var all *iptables.Listing
+	for _, d := range dumps {
+		if d.Listing == nil {
+			continue
+		}
+		if all == nil {
+			all = new(iptables.Listing)
+		}
+		for _, n := range d.Listing.Incomplete {
+			if len(dumps) > 1 {
+				n = iptables.Note{Text: d.File + ", " + n.String()}
+			}
+			all.Incomplete = append(all.Incomplete, n)
+		}
+	}
+	return all
 }
 
 // parseTime reads a time in UTC; empty is now.

@@ -110,7 +110,7 @@ func (f *webFlags) observe(ctx context.Context, connect connector, cluster bool,
 	if !cluster {
 		return o, d, nil
 	}
-	objects := &recentObjects{list: f.server.daemons.connection(f.server.kubeconfig).List}
+	objects := &recentObjects{list: connectionTo(f.server.kubeconfig, f.server.daemons.context).List}
 	if _, _, err := objects.get(ctx); err != nil {
 		fmt.Fprintln(stderr, "nfqproxy: warning: the page does not answer why: the objects of the cluster are not known:", err)
 		return o, d, nil
@@ -183,5 +183,7 @@ func (r *recentObjects) get(ctx context.Context) (*manifest.Objects, control.Nod
 		}
 		r.objects, r.listed = objects, time.Now()
 	}
-	return r.objects, proxyconfig.Default().Node, nil
+	config := proxyconfig.Default().Node
+	control.KubeProxyOf(r.objects).Complete(&config)
+	return r.objects, config, nil
 }

@@ -27,15 +27,19 @@ func newWhyCommand(connect connector) *cobra.Command {
 		Use:   "why SOURCE DESTINATION[:PORT] [--objects PATH | --kubeconfig FILE]",
 		Short: "Find out why a service does not answer",
 		Long: `Find out why a service does not answer: the cause, what to do about it, the node that
-decides, and whether each endpoint would answer. The objects come from your running lab,
-from an API server (--kubeconfig) or from files (--objects). In a lab, recent flows count
-too: endpoints that refuse connections or do not answer, and firewall rules of the nodes
-that drop flows.
+decides, and whether each endpoint would answer. The objects come from files (--objects),
+from an API server (--kubeconfig, --context), or else from your running lab, or else from
+the API server of $KUBECONFIG. As kubectl plugin it reads those of kubectl's cluster; nothing
+has to be installed there. In a lab, recent flows count too: endpoints that refuse
+connections or do not answer, and firewall rules of the nodes that drop flows.
 
 SOURCE is a Pod (NAMESPACE/NAME, or NAME), a Node, an address, or "outside" of the
 cluster. DESTINATION is a Service, as NAME.NAMESPACE, NAMESPACE/NAME, or NAME in the
 namespace of the source; a Pod, as pod/NAMESPACE/NAME; a Node; or an address. A Service
 with one port needs no PORT.
+
+A service is decided on the node where the packet starts, and a node port on the node that
+has the address. --node-name is where a packet from outside arrives, if that may be any node.
 
 The answer is what objects and flows show. Network policies count as their objects say;
 other firewalls, routes, and programs that had no flow yet are not known. The exit code
@@ -71,6 +75,8 @@ be understood.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.clusterFlags.add(cmd)
+	flags.Lookup("node-name").Usage = "node at which the packet starts or arrives, where the source and the destination do not show it"
+	flags.StringVarP(&f.question.Namespace, "namespace", "n", "", "namespace of a pod's name without one, and of a service's if the source is no pod (default: that of the kubeconfig's context, or default)")
 	flags.StringVar(&f.question.Protocol, "protocol", "", "tcp, udp or sctp (default: that of the service port)")
 	flags.BoolVar(&f.explain, "explain", false, "with -o text: print the decision step by step, as nfqproxy explain does")
 	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
@@ -86,7 +92,9 @@ func (f *whyFlags) answer(ctx context.Context, connect connector, stdin io.Reade
 	if err != nil {
 		return nil, err
 	}
-	f.question.Node = f.table.name
+	if f.question.Node = f.table.name; f.question.Namespace == "" {
+		f.question.Namespace = f.namespace()
+	}
 	return d.Why(ctx, f.question)
 }
 

@@ -17,7 +17,7 @@ import (
 
 var balanceScreenshots = flag.String("balance.screenshots", "", "make screenshots of the algorithms in the web page and put them into this directory")
 
-const deployed = `apiVersion: nfqproxy.dev/v1alpha1
+const deployed = `apiVersion: nfqproxy.io/v1alpha1
 kind: Lab
 metadata: {name: deployed}
 clusterCIDRs: [10.244.0.0/16]

@@ -1,6 +1,7 @@
 package labs_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +13,7 @@ import (
 )
 
 // experimentHead begins the files of experiments. What follows overrides it.
-const experimentHead = `apiVersion: nfqproxy.dev/v1alpha1
+const experimentHead = `apiVersion: nfqproxy.io/v1alpha1
 kind: Experiment
 metadata: {name: test}
 duration: 3s
@@ -146,6 +147,33 @@ algorithms: [rr]
 	mean := flows / 4
 	if most := (mean + 1) / mean; c.Values["flows"] != flows || c.Values["flows_max_mean"] > most {
 		t.Errorf("%v flows of %v; the endpoint with most has %v of the mean, by rr at most %v", c.Values["flows"], flows, c.Values["flows_max_mean"], most)
+	}
+}
+
+// TestExperimentScript: a live cell is balanced by the scripts that the file names, and says what goes wrong in them.
+func TestExperimentScript(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"first.star": "return 0", "bad.star": "return candidates[7]"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("def pick(candidates, flow, state):\n    "+text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := liveCell(t, fmt.Sprintf(`
+cluster: {nodes: 1, services: [{name: web, endpoints: 4, concurrency: 64}]}
+workload: {arrivals: {process: poisson, rate: 100}, work: {distribution: constant, mean: 1ms}}
+algorithms: ["script:%[1]s/first.star", "script:%[1]s/bad.star"]
+`, dir))
+	if c.Algorithm != "script:first.star" || c.Values["flows_max_mean"] != 4 || len(c.ScriptErrors) > 0 {
+		t.Errorf("%s: the endpoint with most has %v of the mean, want 4; errors %q", c.Algorithm, c.Values["flows_max_mean"], c.ScriptErrors)
+	}
+	c = liveCell(t, fmt.Sprintf(`
+cluster: {nodes: 1, services: [{name: web, endpoints: 4, concurrency: 64, algorithm: "script:%s/bad.star"}]}
+workload: {arrivals: {process: poisson, rate: 100}, work: {distribution: constant, mean: 1ms}}
+algorithms: [random]
+`, dir))
+	if len(c.ScriptErrors) != 1 || !strings.HasPrefix(c.ScriptErrors[0], "bad.star:2:22: list index 7 out of range") || c.Values["refused"] > 0 {
+		t.Errorf("errors %q, refused %v", c.ScriptErrors, c.Values["refused"])
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
-const changing = `apiVersion: nfqproxy.dev/v1alpha1
+const changing = `apiVersion: nfqproxy.io/v1alpha1
 kind: Lab
 metadata: {name: changing}
 clusterCIDRs: [10.244.0.0/16]
