@@ -287,7 +287,7 @@ bench-attack: build
 	$(GO) run ./bench/attack $(ATTACK)
 
 # Kubernetes' own tests of Services on real nodes on this machine, as root, and changes of the
-# cluster under load (see bench/e2e/README.md). bench/e2e/install.sh installs the packages. It takes an hour;
+# cluster under load (see bench/e2e/README.md). deploy/programs/install.sh installs the packages. It takes an hour;
 # "make e2e FOCUS='Services should serve a basic endpoint'" takes a minute.
 PROXY    ?= nfqproxy
 NODES    ?= 3
