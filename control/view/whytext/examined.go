@@ -12,25 +12,40 @@ import (
 // show services are said to be so in the first line.
 func RuleFindings(s flowtext.Style, findings []diagnose.Finding, examined []*diagnose.Examined, explain bool) string {
 	var b strings.Builder
-	followed, judged := 0, 0
+	followed, judged, unclear := 0, 0, 0
 	for _, e := range examined {
-		followed, judged = followed+e.Connections, judged+e.Judged
+		followed, judged, unclear = followed+e.Connections, judged+e.Judged, unclear+e.Unclear
 		if e.OtherMode != "" {
 			fmt.Fprintln(&b, e.OtherMode)
 		}
 	}
-	switch {
-	case len(findings) > 0 || len(examined) == 0 || judged > 0 && judged == followed:
+	if len(findings) > 0 || len(examined) == 0 {
 		b.WriteString(Findings(s, findings, explain))
-	case judged > 0:
-		fmt.Fprintf(&b, "no verdict about %s of %d: their ends are not known; with the others %s", count(followed-judged, "connection"), followed, Findings(s, nil, explain))
-	default:
-		fmt.Fprintln(&b, "no connection to a service could be followed to its end: no verdict")
+	} else {
+		b.WriteString(nothingFound(s, followed, judged, unclear))
 	}
 	for _, e := range examined {
 		b.WriteString("\n" + scope(e, len(examined) > 1))
 	}
 	return b.String()
+}
+
+// nothingFound is the verdict without a finding: it says no more than is known.
+func nothingFound(s flowtext.Style, followed, judged, unclear int) string {
+	if judged == 0 {
+		return "no connection to a service could be followed to its end: no verdict\n"
+	}
+	text := Findings(s, nil, false)
+	switch {
+	case unclear == 1:
+		text = "nothing is wrong with what was examined; of 1 rule or policy it is not known whether it is in the way of connections: see below\n"
+	case unclear > 1:
+		text = fmt.Sprintf("nothing is wrong with what was examined; of %d rules or policies it is not known whether they are in the way of connections: see below\n", unclear)
+	}
+	if judged < followed {
+		text = fmt.Sprintf("no verdict about %s of %d: their ends are not known; with the others %s", count(followed-judged, "connection"), followed, text)
+	}
+	return text
 }
 
 // scope is what was examined, what was not, and what was assumed.

@@ -37,8 +37,11 @@ func lossFinding(l *survey.Loss, several bool) Finding {
 
 // unclearText says of which connections it is not known whether they fail, and why.
 func unclearText(l *survey.Loss, several bool) string {
-	effect := lossEffect(l)
-	return fmt.Sprintf("%s %s connections %s: the rules do not show whether it does (%s)", reasonText(l, several), effect.may, scopeText(l), doubtsText(l))
+	effect, why := lossEffect(l), ": the rules do not show whether it does ("+doubtsText(l)+")"
+	if l.Condition != "" {
+		why = ", only " + string(l.Condition) + ": the rules do not show that"
+	}
+	return fmt.Sprintf("%s %s connections %s%s", reasonText(l, several), effect.may, scopeText(l), why)
 }
 
 // effect is what a finding says of a loss.

@@ -24,11 +24,13 @@ type Examined struct {
 	OtherMode string `json:"otherMode,omitempty"`
 	// Ports are the service ports, Destinations their addresses, and Connections those that were followed from the Sources. It
 	// is known what becomes of the Judged ones, on one of their ways at least.
-	Ports        int      `json:"servicePorts"`
-	Destinations int      `json:"destinations"`
-	Connections  int      `json:"connections"`
-	Judged       int      `json:"judged"`
-	Sources      []string `json:"sources"`
+	Ports        int `json:"servicePorts"`
+	Destinations int `json:"destinations"`
+	Connections  int `json:"connections"`
+	Judged       int `json:"judged"`
+	// Unclear is of how many rules and policies it is not known whether they keep connections from services.
+	Unclear int      `json:"unclear"`
+	Sources []string `json:"sources"`
 	// Not is what was not examined, and Guesses what was assumed of the host: one sentence each.
 	Not     []string `json:"notExamined"`
 	Guesses []string `json:"guesses"`
@@ -69,11 +71,14 @@ func ExamineRules(dumps []*iptables.Dump) ([]Finding, *Examined, error) {
 	}
 	Sort(found)
 	e := examined(dumps, s)
+	unclear := make(map[string]bool)
 	for _, l := range s.Losses {
-		if l.Certainty == survey.NotKnown && l.Condition == "" {
+		if l.Certainty == survey.NotKnown {
 			e.Not = append(e.Not, unclearText(l, len(dumps) > 1))
+			unclear[reasonText(l, true)] = true
 		}
 	}
+	e.Unclear = len(unclear)
 	return found, e, nil
 }
 

@@ -1,11 +1,9 @@
 package survey
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
-	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/audit"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
@@ -88,33 +86,41 @@ func (s *surveyor) mayBePod(a netip.Addr) bool {
 	return a.IsPrivate() && !s.host.Has(a)
 }
 
-// strangers lists the private networks whose packets a rule drops by their source before they could reach a service, and from
-// which nothing was followed: pods may have such addresses, where the rules do not show the pods' network.
-func (s *surveyor) strangers() {
-	if len(s.targets) == 0 || s.podNetwork().IsValid() {
-		return
+// mostStrangers is how many networks are tried that pods may be in.
+const mostStrangers = 8
+
+// strangers are worlds in which the pods have other addresses, where the rules do not show the pods' network: those of a private
+// network that rules name as source.
+func (s *surveyor) strangers(uplink string) (worlds []world) {
+	if s.podNetwork().IsValid() || s.sources[Outside] == nil {
+		return nil
 	}
-	var texts []string
+	device := uplink
+	if pod := s.sources[Pod]; pod != nil {
+		device = pod.Device
+	}
+	known := s.taken()
 	for _, d := range s.dumps {
 		for _, r := range rulesOf(d, "raw", "mangle", "filter") {
-			if _, rejects := r.Target.(iptables.Reject); !rejects && r.Target != iptables.Drop || s.wrote(r) {
-				continue
-			}
 			for _, m := range r.Matches {
 				from, ok := m.(iptables.Source)
-				if !ok || from.Negated {
+				if !ok || s.wrote(r) {
 					continue
 				}
 				p, ok := from.Network.Prefix()
-				if ok && !p.IsSingleIP() && p.Addr().IsPrivate() && !slices.ContainsFunc(s.survey.Sources, func(f Source) bool { return p.Contains(f.Addr) }) {
-					texts = append(texts, fmt.Sprintf("%s (line %d)", p, r.Line))
+				if !ok || from.Negated || p.IsSingleIP() || !p.Addr().IsPrivate() || slices.ContainsFunc(s.sources[:], func(f *Source) bool { return f != nil && p.Contains(f.Addr) }) ||
+					slices.ContainsFunc(worlds, func(w world) bool { return w.condition == whereIn(p) }) {
+					continue
+				}
+				if a := freeIn(p, known, netip.Prefix{}); a.IsValid() && len(worlds) < mostStrangers {
+					host := *s.host
+					host.Routes = append(slices.Clone(host.Routes), netfilter.Route{Destination: netip.PrefixFrom(a, a.BitLen()), Interface: device})
+					worlds = append(worlds, world{host: &host, condition: whereIn(p), certainty: NotKnown, pod: &Source{Kind: Pod, Addr: a, Device: device}})
 				}
 			}
 		}
 	}
-	if len(texts) > 0 {
-		s.skip("connections from networks of which rules drop packets, in which pods may be: %s", nearest.Few(texts))
-	}
+	return worlds
 }
 
 // placeNamedPods adds the pods that rules name to the sources.

@@ -41,6 +41,8 @@ type Source struct {
 	Addr netip.Addr
 	// Device is the one on which packets arrive; empty: they start at the node.
 	Device string
+	// Guessed: the rules do not show the pods' network, and the address is one that pods may have.
+	Guessed bool
 }
 
 // String is "a pod of this node (10.244.0.99, by cni0)".
@@ -48,7 +50,11 @@ func (s *Source) String() string {
 	if !s.Addr.IsValid() {
 		return s.Kind.String()
 	}
-	return fmt.Sprintf("%s (%s, by %s)", s.Kind, s.Addr, s.Device)
+	guess := ""
+	if s.Guessed {
+		guess = ": a guess"
+	}
+	return fmt.Sprintf("%s (%s, by %s%s)", s.Kind, s.Addr, s.Device, guess)
 }
 
 // place finds an address for each kind of source, and the host's own.
@@ -65,7 +71,10 @@ func (s *surveyor) place(host *netfilter.Host) {
 	s.sources[Outside] = &Source{Kind: Outside, Addr: outsider(s.family()), Device: uplink}
 	taken := s.taken()
 	if own, device := s.pods(host, uplink); own.IsValid() {
-		s.sources[Pod] = &Source{Kind: Pod, Addr: freeIn(own, taken, netip.Prefix{}), Device: device}
+		s.sources[Pod] = &Source{Kind: Pod, Addr: freeIn(own, taken, netip.Prefix{}), Device: device, Guessed: !p.NodePodCIDR.IsValid() && !s.podNetwork().IsValid()}
+		if s.sources[Pod].Guessed {
+			s.guess("pods of this node have addresses in %s: a guess from endpoints, or from addresses that rules name", own)
+		}
 		s.leadTo(own, device, uplink)
 		s.gateway(s.sources[Pod].Addr, device, uplink, taken)
 		s.placeNamedPods(device)

@@ -210,7 +210,6 @@ func (s *surveyor) finish() {
 	for _, a := range s.local {
 		s.skip("whether a program of this node answers at %s: rules keep its packets from connection tracking and kube-proxy, and the address is this host's, as with NodeLocal DNSCache", a)
 	}
-	s.strangers()
 	s.gaps()
 	if s.cut > 0 {
 		s.skip("all endpoints of %s, which have more than %d ways", plural(s.cut, "connection"), mostWays)

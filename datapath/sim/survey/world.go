@@ -19,6 +19,8 @@ type world struct {
 	// concerns reports whether an endpoint is elsewhere than in the first world.
 	concerns func(*audit.Endpoint) bool
 	address  netip.Addr // of the host; not valid: as in the first world
+	// pod is a pod of this node, and the only source; nil: as in the first world.
+	pod *Source
 }
 
 // Condition is that under which connections fail.
@@ -31,6 +33,11 @@ const (
 	AddressOfThisHost  Condition = "where the address that the rule names is this host's"
 	EndpointOfThisHost Condition = "where the endpoint is this host itself"
 )
+
+// whereIn is that pods have addresses in a network.
+func whereIn(p netip.Prefix) Condition {
+	return Condition("where pods have addresses in " + p.String())
+}
 
 // worlds are the hosts for which rules may do something else: endpoints are on this node or on others, and one that is not
 // in the pods' network may be this host.
@@ -79,7 +86,7 @@ func (s *surveyor) worlds() (worlds []world) {
 			return away(e) && deviceTo(s.host, e.AddrPort.Addr(), uplink) == tunnel
 		}})
 	}
-	return worlds
+	return append(worlds, s.strangers(uplink)...)
 }
 
 // podDevices are the devices by which packets leave to endpoints that may also be on other nodes, if a rule tells them from
@@ -224,8 +231,14 @@ func (s *surveyor) imagine(failed map[lossPlace]bool) error {
 		if err != nil {
 			return err
 		}
+		sources, named := s.sources, s.named
+		if w.pod != nil {
+			s.sources, s.named = [kinds]*Source{Pod: w.pod}, nil
+		}
 		follows := func(t *target) *target {
 			switch {
+			case w.pod != nil && t.index >= mostOfEach:
+				return nil
 			case w.concerns != nil && !slices.ContainsFunc(t.port.Endpoints, func(e audit.Endpoint) bool { return w.concerns(&e) }):
 				return nil
 			case w.address.IsValid() && t.entry == decision.EntryNodePort && t.to.Addr() == s.address:
@@ -235,16 +248,23 @@ func (s *surveyor) imagine(failed map[lossPlace]bool) error {
 			}
 			return t
 		}
-		for _, walker := range s.walkAll(machine, follows) {
+		walkers := s.walkAll(machine, follows)
+		s.sources, s.named = sources, named
+		for _, walker := range walkers {
 			for i := range walker.ends {
-				e := &walker.ends[i]
-				if kind := e.connection.from.Kind; !e.fate.lost() || e.fate == refused || failed[placeOf(e)] || kind == NamedPod || kind == Itself || e.certainty == NotKnown {
+				e, at := &walker.ends[i], placeOf(&walker.ends[i])
+				if w.pod != nil {
+					at.from = s.sources[Pod]
+				}
+				if kind := e.connection.from.Kind; !e.fate.lost() || e.fate == refused || failed[at] || kind == NamedPod || kind == Itself || e.certainty == NotKnown {
 					continue
 				}
 				if w.concerns != nil && !slices.ContainsFunc(e.connection.port.Endpoints, func(of audit.Endpoint) bool { return of.AddrPort == e.endpoint && w.concerns(&of) }) {
 					continue
 				}
-				failed[placeOf(e)] = true
+				if w.pod == nil {
+					failed[at] = true
+				}
 				e.condition, e.certainty = w.condition, w.certainty
 				s.record(e)
 			}
