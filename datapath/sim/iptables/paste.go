@@ -30,7 +30,7 @@ func restoreCharacters(line string) string {
 	line = strings.TrimRight(line, "\r\n")
 	ascii := true
 	for i := range len(line) {
-		if line[i] >= utf8.RuneSelf || strings.IndexByte("\x1b&^[\\", line[i]) >= 0 {
+		if line[i] >= utf8.RuneSelf || line[i] == escape || strings.IndexByte(`&^[\`, line[i]) >= 0 {
 			ascii = false
 			break
 		}
@@ -56,7 +56,7 @@ const escape = 0x1b
 
 var (
 	// escapeSequence is also what programs leave of it that print ^[ for the escape, or nothing.
-	escapeSequence = regexp.MustCompile(`(\x1b|\^\[)(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9])|\[\d{1,2}(;\d{1,2}){0,3}m(\[K)?|\[m\[K`)
+	escapeSequence = regexp.MustCompile(`(` + string(rune(escape)) + `|\^\[)(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9])|\[\d{1,2}(;\d{1,2}){0,3}m(\[K)?|\[m\[K`)
 	entity         = regexp.MustCompile(`&(quot|gt|lt|amp|nbsp|#34|#39|#x27|#x22);`)
 )
 
