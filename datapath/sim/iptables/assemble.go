@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // readPasted reads rules out of any text; nil: there are none.
 func readPasted(text string, options Options) *Input {
-	lines, others := undecorateAll(text)
+	all := slices.Collect(strings.Lines(text))
+	lines, others := undecorateAll(all)
 	if len(lines) == 0 || len(lines) > maxLines {
 		return nil
 	}
@@ -36,7 +38,7 @@ func readPasted(text string, options Options) *Input {
 	if len(g.gaps) > 0 {
 		a.note(g.gaps[0], "lines are left out here: the chains of this table may have more rules")
 	}
-	a.noteLines(lines, others)
+	a.noteLines(lines, all, others)
 	slices.SortStableFunc(a.in.Notes, func(x, y Note) int { return cmp.Compare(x.Line, y.Line) })
 	return &a.in
 }

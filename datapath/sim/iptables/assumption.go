@@ -31,7 +31,7 @@ func (a *assembler) noteWarnings(g *gatherer) {
 }
 
 // noteLines says what was left out.
-func (a *assembler) noteLines(lines []pasted, others []int) {
+func (a *assembler) noteLines(lines []pasted, all []string, others []int) {
 	decorated, first := 0, 0
 	for i, l := range lines {
 		if l.before != "" && !l.shell {
@@ -43,6 +43,18 @@ func (a *assembler) noteLines(lines []pasted, others []int) {
 	}
 	if decorated > 0 {
 		a.note(lines[first].number, "of %s the text in front of the rule is left out, as %q here", count(decorated, "line"), shortened(lines[first].before))
+	}
+	for _, n := range others {
+		if nftTable.MatchString(all[n-1]) {
+			a.note(n, "the output of nft is not read: what its other tables do is not known")
+			break
+		}
+	}
+	for _, n := range others {
+		if isChainLine(fields(all[n-1])) {
+			a.note(n, "the listing of iptables -L is not read beside other rules: give it in a file of its own")
+			break
+		}
 	}
 	if len(others) > 0 {
 		texts := make([]string, 0, 8)

@@ -51,6 +51,9 @@ type statement struct {
 // parseStatement reads a line that undecorate found.
 func parseStatement(p pasted) statement {
 	s := statement{pasted: p}
+	if p.damaged {
+		s.fault = &Error{Problem: "text around the rule or below it is not understood, and may be part of it"}
+	}
 	switch {
 	case p.elided:
 		s.op = opElided

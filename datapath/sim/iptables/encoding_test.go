@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"encoding/binary"
 	"strings"
 	"testing"
 )
@@ -11,8 +12,11 @@ func TestReadEncodings(t *testing.T) {
 	for _, c := range []struct{ name, text, fault string }{
 		{"a mark in front", "\ufeff" + rules, ""},
 		{"line ends of Windows", strings.ReplaceAll(rules, "\n", "\r\n"), ""},
-		{"UTF-16 of PowerShell", "\xff\xfe*\x00f\x00", "line 1, column 1: the file is UTF-16: want UTF-8: PowerShell's > writes UTF-16"},
-		{"UTF-16, big end first", "\xfe\xff\x00*\x00f", "line 1, column 1: the file is UTF-16: want UTF-8"},
+		{"UTF-16 of PowerShell", "\xff\xfe" + wide(rules, binary.LittleEndian), ""},
+		{"UTF-16, big end first", "\xfe\xff" + wide(rules, binary.BigEndian), ""},
+		{"UTF-16 without a mark", wide(rules, binary.LittleEndian), ""},
+		{"UTF-16 without a mark, big end first", wide(rules, binary.BigEndian), ""},
+		{"line ends of the old Mac", strings.ReplaceAll(rules, "\n", "\r"), ""},
 		{"gzip", "\x1f\x8b\x08\x00", "line 1, column 1: the file is compressed: want what gunzip makes of it"},
 	} {
 		d, err := Read(strings.NewReader(c.text), Options{})
@@ -25,6 +29,15 @@ func TestReadEncodings(t *testing.T) {
 			t.Errorf("%s: read as %v", c.name, d)
 		}
 	}
+}
+
+// wide is ASCII as UTF-16.
+func wide(text string, order binary.AppendByteOrder) string {
+	var b []byte
+	for _, r := range text {
+		b = order.AppendUint16(b, uint16(r))
+	}
+	return string(b)
 }
 
 // endless gives the same text for ever, and counts what was taken.

@@ -2,8 +2,10 @@ package iptables
 
 import (
 	"io"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Backend is one of the two places in the kernel that iptables writes rules to. A host may have
@@ -44,15 +46,13 @@ func ReadInput(r io.Reader, options Options) (*Input, error) {
 	if text, err = utf8Text(text); err != nil {
 		return nil, err
 	}
-	var in *Input
-	if isListing(text) {
-		in, err = readListed(text, options)
-	} else {
-		in, err = readSaved(text, options)
+	in, err := readFolded(text, options)
+	if in == nil {
+		in, err = readForm(text, options)
 	}
-	if err != nil && !strings.ContainsRune(text, 0) {
-		if loose := readPasted(text, options); loose != nil {
-			in, err = loose, nil
+	if err != nil || !in.hasTables() {
+		if other, otherErr := readOtherForm(text, options, err); other != nil || otherErr != nil {
+			in, err = other, otherErr
 		}
 	}
 	if err != nil {
@@ -64,6 +64,61 @@ func ReadInput(r io.Reader, options Options) (*Input, error) {
 		}
 	}
 	return in, nil
+}
+
+func (in *Input) hasTables() bool {
+	return slices.ContainsFunc(in.Dumps, func(d *Dump) bool { return len(d.Tables) > 0 })
+}
+
+// readForm reads a dump, a listing, or what becomes of a dump in mails, pages and logs.
+func readForm(text string, options Options) (*Input, error) {
+	read := readSaved
+	if isListing(text) {
+		read = readListed
+	}
+	in, err := read(text, options)
+	if err != nil && !strings.ContainsRune(text, 0) {
+		if loose := readPasted(text, options); loose != nil {
+			return loose, nil
+		}
+	}
+	return in, err
+}
+
+// readOtherForm reads what becomes of a listing in mails, pages and logs, and rules in the strings of JSON and the like.
+// err is the error without, and nil, nil is returned if there is none either way.
+func readOtherForm(text string, options Options, err error) (*Input, error) {
+	if cleaned, ok := undecorateListing(text); ok {
+		return readListed(cleaned, options)
+	}
+	if line := nftLine(text); line > 0 {
+		return nil, &Error{Line: line, Column: 1, Problem: "this is the output of nft, whose rules are not read", Want: "the output of iptables-save, and for IPv6 of ip6tables-save"}
+	}
+	inner, ok := unquoteStrings(text)
+	if !ok {
+		return nil, err
+	}
+	return readStrings(inner, options)
+}
+
+// readFolded reads rules in strings that YAML folded behind each line: its lines look like rules. nil: there are none.
+func readFolded(text string, options Options) (*Input, error) {
+	if !strings.Contains(text, "\\n\\\n") {
+		return nil, nil
+	}
+	inner, ok := unquoteStrings(text)
+	if !ok {
+		return nil, nil
+	}
+	return readStrings(inner, options)
+}
+
+func readStrings(inner string, options Options) (*Input, error) {
+	in, err := readForm(inner, options)
+	if err == nil {
+		in.Notes = slices.Insert(in.Notes, 0, Note{Text: "the rules are in strings with escapes, as in JSON: lines are counted in the text of these strings"})
+	}
+	return in, err
 }
 
 func readListed(text string, options Options) (*Input, error) {
@@ -81,7 +136,7 @@ func readSaved(text string, options Options) (*Input, error) {
 		return nil, err
 	}
 	heads := headsOf(d)
-	if mayBeMasked(text) && slices.ContainsFunc(d.Tables, hasMasks) {
+	if mayBeMasked(text) && slices.ContainsFunc(d.Tables, hasMasks) || mayHaveTraces(text) && slices.ContainsFunc(d.Tables, hasTraces) {
 		if loose := readPasted(text, options); loose != nil {
 			return loose, nil
 		}
@@ -148,4 +203,36 @@ func hasMasks(t *Table) bool {
 		}
 		return false
 	})
+}
+
+// mayHaveTraces is a fast test for what hasTraces finds.
+func mayHaveTraces(text string) bool {
+	for i := range len(text) {
+		if text[i] >= utf8.RuneSelf {
+			return true
+		}
+	}
+	return strings.IndexByte(text, escape) >= 0 || strings.Contains(text, "^[[") || escapeSequence.MatchString(text)
+}
+
+// hasTraces reports whether a name or an option has characters that an editor or a terminal added.
+func hasTraces(t *Table) bool {
+	added := func(text string) bool { return restoreCharacters(text) != text }
+	return slices.ContainsFunc(t.Chains, func(c *Chain) bool { return added(c.Name) }) || slices.ContainsFunc(t.Rules, func(r *Rule) bool {
+		return added(r.Chain) || slices.ContainsFunc(r.Args, func(w Token) bool { return !w.Quoted && added(w.Text) })
+	})
+}
+
+var nftTable = regexp.MustCompile(`^\s*(>\s*)?(table (ip|ip6|inet|arp|bridge|netdev) \S+ \{|\{"nftables":)`)
+
+// nftLine is the number of the line in which the output of nft begins; 0: there is none.
+func nftLine(text string) int {
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		if nftTable.MatchString(line) {
+			return number
+		}
+	}
+	return 0
 }

@@ -1,6 +1,8 @@
 package iptables
 
 import (
+	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -128,6 +130,58 @@ func wrap(text string) string {
 	})
 }
 
+// wrapIndented wraps lines between words, and indents the rests.
+func wrapIndented(width int, before, indent string) func(string) string {
+	return func(text string) string {
+		return eachLine(text, func(_ int, line string) string {
+			b, column := before, 0
+			for i, word := range strings.Split(line, " ") {
+				switch {
+				case i > 0 && column+len(word) > width:
+					b += "\n" + before + indent
+					column = len(indent)
+				case i > 0:
+					b += " "
+				}
+				b += word
+				column += len(word) + 1
+			}
+			return b
+		})
+	}
+}
+
+// cutAt cuts lines after a number of characters, and indents the rests.
+func cutAt(width int, indent string) func(string) string {
+	return func(text string) string {
+		return eachLine(text, func(_ int, line string) string {
+			for at := width; at < len(line); at += width + 1 {
+				line = line[:at] + "\n" + indent + line[at:]
+			}
+			return line
+		})
+	}
+}
+
+func onlyRules(format string) func(string) string {
+	return func(text string) string {
+		return eachLine(text, func(_ int, line string) string {
+			if !strings.HasPrefix(line, "-A") {
+				return line
+			}
+			return fmt.Sprintf(format, line)
+		})
+	}
+}
+
+func asJSON(value any) string {
+	b, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
 func commands(text string) string {
 	var b strings.Builder
 	table := ""
@@ -217,6 +271,59 @@ func TestReadInputAsPasted(t *testing.T) {
 				return line
 			})
 		}, false},
+		{"wrapped, rests indented", wrapIndented(70, "", "    "), false},
+		{"wrapped at 40, rests indented", wrapIndented(40, "", "  "), false},
+		{"wrapped, rests behind a tab", wrapIndented(60, "", "\t"), false},
+		{"wrapped in a mail, rests indented", wrapIndented(60, "> ", "  "), false},
+		{"cut at 80 characters, rests indented", cutAt(80, "    "), false},
+		{"JSON object", func(s string) string { return asJSON(map[string]string{"node": "a", "rules": s}) }, false},
+		{"JSON string", func(s string) string { return asJSON(s) }, false},
+		{"JSON array", func(s string) string {
+			return asJSON(map[string]any{"stdout_lines": strings.Split(s, "\n"), "rc": 0})
+		}, false},
+		{"JSON of each line", func(s string) string {
+			return eachLine(s, func(_ int, line string) string {
+				return asJSON(map[string]string{"log": line + "\n", "stream": "stdout"})
+			})
+		}, false},
+		{"logfmt", func(s string) string {
+			return eachLine(s, func(_ int, line string) string { return fmt.Sprintf("time=%q level=info msg=%q", "now", line) })
+		}, false},
+		{"escapes without quotes", func(s string) string { return strings.ReplaceAll(s, "\n", `\n`) }, false},
+		{"YAML block scalar", func(s string) string { return "data:\n  rules: |\n" + withPrefix("    ")(s) }, false},
+		{"YAML folded string", func(s string) string {
+			return "data:\n  rules: \"" + strings.ReplaceAll(strings.ReplaceAll(s, `"`, `\"`), "\n", "\\n\\\n    ") + "\"\n"
+		}, false},
+		{"YAML string wrapped at spaces", func(s string) string {
+			escaped := strings.ReplaceAll(strings.ReplaceAll(s, `"`, `\"`), "\n", `\n`)
+			return "data:\n  rules: \"" + wrapIndented(80, "", "    ")(escaped+"\"")
+		}, false},
+		{"YAML list", func(s string) string {
+			return eachLine(s, func(_ int, line string) string { return fmt.Sprintf("  - %q", line) })
+		}, false},
+		{"CSV", func(s string) string {
+			return eachLine(s, func(_ int, line string) string { return `"` + strings.ReplaceAll(line, `"`, `""`) + `"` })
+		}, false},
+		{"escaped quotes", func(s string) string { return strings.ReplaceAll(s, `"`, `\"`) }, false},
+		{"stern", withPrefix("kube-proxy-x7x2k kube-proxy "), false},
+		{"kubectl logs --prefix", withPrefix("[pod/kube-proxy-x7x2k/kube-proxy] "), false},
+		{"rows of a table", func(s string) string {
+			return eachLine(s, func(_ int, line string) string { return "| " + line + " |" })
+		}, false},
+		{"semicolons", func(s string) string { return strings.ReplaceAll(s, "\n", ";\n") }, false},
+		{"bold", onlyRules("**%s**"), false},
+		{"arrows", onlyRules("%s   <--- this one"), false},
+		{"comments of a shell", onlyRules("%s # this one"), false},
+		{"collapsed", func(s string) string {
+			return "<details>\n<summary>iptables-save</summary>\n\n```\n" + s + "```\n\n</details>\n"
+		}, false},
+		{"Windows-1252", func(s string) string {
+			return strings.NewReplacer(` "`, " \x93", `"`, "\x94", " -m ", "\xa0-m ", "--comment", "\x96comment").Replace(s)
+		}, false},
+		{"UTF-16", func(s string) string { return "\xff\xfe" + wide(s, binary.LittleEndian) }, false},
+		{"spaces without width", func(s string) string { return strings.ReplaceAll(s, "KUBE-", "KUBE-\u200b") }, false},
+		{"colours as ^[", func(s string) string { return strings.ReplaceAll(s, "KUBE", "^[[01;31m^[[KKUBE^[[m^[[K") }, false},
+		{"colours without the escape", func(s string) string { return strings.ReplaceAll(s, "KUBE", "[01;31m[KKUBE[m[K") }, false},
 		{"single quotes", func(s string) string { return strings.ReplaceAll(s, `"`, "'") }, false},
 		{"without COMMIT", without("COMMIT"), false},
 		{"colours", func(s string) string { return strings.ReplaceAll(s, "KUBE", "\x1b[01;31m\x1b[KKUBE\x1b[m\x1b[K") }, false},
@@ -300,6 +407,8 @@ func TestReadInputKeepsDamage(t *testing.T) {
 		{"-i eth0 ", "-i <iface> ", "my-chain"},
 		{"--dport 22 ", "--dport XX ", "DROP"},
 		{"--dport 22 ", "--no-such-option 22 ", "DROP"},
+		{"-A my-chain !", "look at this: -A my-chain !", "DROP"},
+		{" -j KUBE-SEP-AAAAAAAAAAAAAAAA\nCOMMIT", "\nj KUBE-SEP-AAAAAAAAAAAAAAAA\nCOMMIT", "unreadable"},
 		{`--comment "default/web:http -> 10.244.1.2:8080"`, `--comment "default/web:http -> 10.244.1.2:8080`, "KUBE-SEP-AAAAAAAAAAAAAAAA"},
 	} {
 		text := strings.Replace(pastedDump, tt.from, tt.to, 1)
@@ -365,6 +474,75 @@ func TestReadInputOfDumps(t *testing.T) {
 		want.Backend = in.Dumps[0].Backend
 		if !reflect.DeepEqual(in.Dumps[0], want) || len(in.Notes) > len(want.Notes) {
 			t.Errorf("%s: read otherwise, %v", file, in.Notes)
+		}
+	}
+}
+
+// TestReadInputKeepsRulesApart: what is indented below a rule, and no part of it, is left out.
+func TestReadInputKeepsRulesApart(t *testing.T) {
+	whole, err := ReadInput(strings.NewReader(pastedDump), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, below := range []string{
+		"    this one drops all", "    ^^^^^^^^^ here", "  (see the issue, it has -j DROP)", "\t\"quoted\"", "    Dec 12 10:00:00 node kernel: eth0: link up",
+	} {
+		in, err := ReadInput(strings.NewReader(onlyRules("%s\n"+below)(pastedDump)), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := rulesOf(in.Dumps[0]), rulesOf(whole.Dumps[0]); !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: got %q\nwant %q", below, got, want)
+		}
+	}
+}
+
+// TestReadInputOfListings: what is around a listing changes nothing.
+func TestReadInputOfListings(t *testing.T) {
+	text, err := os.ReadFile("testdata/nodeport-30007.listing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := ReadInput(strings.NewReader(string(text)), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(string) string{
+		"mail": withPrefix("> "), "numbers": withPrefix("%6d\t"), "timestamps": withPrefix("2024-04-17T19:14:59Z "), "journald": withPrefix("Jan 02 15:04:05 node-1 list[42]: "),
+		"fence":   func(s string) string { return "The rules are:\n\n```\n" + s + "```\n\nWhat is wrong?\n" },
+		"pre":     func(s string) string { return "<pre>\n" + strings.ReplaceAll(s, ">", "&gt;") + "</pre>\n" },
+		"JSON":    func(s string) string { return asJSON(map[string]string{"msg": s}) },
+		"UTF-16":  func(s string) string { return "\xff\xfe" + wide(s, binary.LittleEndian) },
+		"spaced":  func(s string) string { return "Look:\n\n" + strings.ReplaceAll(s, "\n", "\n\n") },
+		"colours": func(s string) string { return strings.ReplaceAll(s, "KUBE", "\x1b[01;31m\x1b[KKUBE\x1b[m\x1b[K") },
+	} {
+		in, err := ReadInput(strings.NewReader(change(string(text))), Options{})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got, want := rulesOf(in.Dumps[0]), rulesOf(whole.Dumps[0]); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %q\nwant %q", name, got, want)
+		}
+	}
+}
+
+// TestReadInputNamesOtherPrograms: the output of nft is refused in one sentence, and named beside rules of iptables.
+func TestReadInputNamesOtherPrograms(t *testing.T) {
+	const nft = "table ip nat {\n\tchain PREROUTING {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\t}\n}\n"
+	for _, text := range []string{nft, "```\n" + nft + "```\n", `{"nftables": [{"metainfo": {"version": "1.0.6"}}]}`} {
+		_, err := ReadInput(strings.NewReader(text), Options{})
+		if err == nil || !strings.Contains(err.Error(), "this is the output of nft, whose rules are not read: want the output of iptables-save") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	listing := "Chain INPUT (policy DROP)\ntarget     prot opt source               destination\n"
+	for text, want := range map[string]string{nft: "the output of nft is not read", listing: "the listing of iptables -L is not read"} {
+		in, err := ReadInput(strings.NewReader(pastedDump+text), Options{})
+		if err != nil || !slices.ContainsFunc(in.Notes, func(n Note) bool {
+			return strings.HasPrefix(n.Text, want) && n.Line == strings.Count(pastedDump, "\n")+1
+		}) {
+			t.Errorf("%s: %v, %v", want, in, err)
 		}
 	}
 }

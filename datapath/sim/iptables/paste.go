@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"cmp"
 	"encoding/json"
 	"html"
 	"regexp"
@@ -19,6 +20,8 @@ type pasted struct {
 	elided bool
 	// title: the line names the host or the file of those below it.
 	title bool
+	// damaged: text around the rule, or the line below it, is not understood and may be part of it.
+	damaged bool
 }
 
 // restoreCharacters undoes what editors, mails, browsers and terminals do to characters. It keeps the text of
@@ -27,7 +30,7 @@ func restoreCharacters(line string) string {
 	line = strings.TrimRight(line, "\r\n")
 	ascii := true
 	for i := range len(line) {
-		if line[i] >= utf8.RuneSelf || line[i] == escape || line[i] == '&' {
+		if line[i] >= utf8.RuneSelf || strings.IndexByte("\x1b&^[\\", line[i]) >= 0 {
 			ascii = false
 			break
 		}
@@ -36,6 +39,12 @@ func restoreCharacters(line string) string {
 		return line
 	}
 	line = escapeSequence.ReplaceAllString(line, "")
+	if !utf8.ValidString(line) {
+		line = fromWindows1252(line)
+	}
+	if escaped := strings.Count(line, `\"`); escaped > 0 && escaped == strings.Count(line, `"`) { // half of a string of JSON
+		line = strings.ReplaceAll(line, `\"`, `"`)
+	}
 	if entity.MatchString(line) {
 		line = html.UnescapeString(line)
 	}
@@ -46,7 +55,8 @@ func restoreCharacters(line string) string {
 const escape = 0x1b
 
 var (
-	escapeSequence = regexp.MustCompile(string(rune(escape)) + `(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9])`)
+	// escapeSequence is also what programs leave of it that print ^[ for the escape, or nothing.
+	escapeSequence = regexp.MustCompile(`(\x1b|\^\[)(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9])|\[\d{1,2}(;\d{1,2}){0,3}m(\[K)?|\[m\[K`)
 	entity         = regexp.MustCompile(`&(quot|gt|lt|amp|nbsp|#34|#39|#x27|#x22);`)
 )
 
@@ -102,16 +112,17 @@ var decorations = []*regexp.Regexp{
 	regexp.MustCompile(`^\([^)]*\)\s*`),
 	regexp.MustCompile(`^[>|│┃»]+\s?`),
 	regexp.MustCompile(`^</?[A-Za-z][^>]*>`),
-	regexp.MustCompile("^[`\"']+"),
+	regexp.MustCompile("^([`\"'\\\\]+|\\*\\*|__)"),
 	regexp.MustCompile(`^\d+[:.)|\]]\s*`),
 	regexp.MustCompile(`^\d+\s+`),
 	regexp.MustCompile(`^\d+-`), // a line of context of grep -n
 	regexp.MustCompile(`^[*+•·#$%-]+\s+`),
 	regexp.MustCompile(`^\+`),
 	regexp.MustCompile(`^\S+\[\d+\]:\s*`),
-	regexp.MustCompile(`^[\w.@/-]+\s+\|\s*`),                  // docker-compose
-	regexp.MustCompile(`^[\w.@~/-]+:\d+:`),                    // grep -n
-	regexp.MustCompile(`^[\w.@~/-]+:[~/]?[\w./~-]*[#$%]+\s*`), // a prompt
+	regexp.MustCompile(`^[\w.@/-]+\s+\|\s*`),                                   // docker-compose
+	regexp.MustCompile(`^[a-z0-9.-]*-[a-z0-9]{4,10} [a-z][a-z0-9-]* ([│›] )?`), // stern: pod and container
+	regexp.MustCompile(`^[\w.@~/-]+:\d+:`),                                     // grep -n
+	regexp.MustCompile(`^[\w.@~/-]+:[~/]?[\w./~-]*[#$%]+\s*`),                  // a prompt
 	regexp.MustCompile(`^[\w.@~/-]+[>:#$%]\s*`),
 	regexp.MustCompile(`^[\w.-]+-\d+-`), // a line of context of grep -n, with the file
 }
@@ -123,17 +134,18 @@ const maxDecorations = 8
 // is nothing that iptables prints or takes.
 func undecorate(line string) (text, before string, ok bool) {
 	trimmed := strings.TrimSpace(line)
-	rest := unquoteJSON(trimmed)
+	rest := trimmed
 	for range maxDecorations {
-		if isContent(rest) {
+		rest = unquoteLine(rest)
+		if content := withoutTail(rest); isContent(content) {
 			before = strings.TrimSpace(trimmed[:max(0, len(trimmed)-len(rest))])
-			if strings.ContainsAny(before, "`") {
-				rest = strings.TrimRight(rest, "` ")
+			if strings.ContainsAny(before, "`*_") {
+				content = strings.TrimRight(content, "`*_ ")
 			}
 			if strings.HasSuffix(before, ">") {
-				rest = closingTag.ReplaceAllString(rest, "")
+				content = closingTag.ReplaceAllString(content, "")
 			}
-			return strings.TrimRight(rest, " \t"), before, true
+			return strings.TrimRight(content, " \t"), before, true
 		}
 		cut := false
 		for _, d := range decorations {
@@ -149,13 +161,30 @@ func undecorate(line string) (text, before string, ok bool) {
 	return "", "", false
 }
 
+// tail is what people write behind a line, and the end of a row of a table.
+var tail = regexp.MustCompile(`(\s*[|;│]+|\s+(<[-=]+|←|#|//|<<)(\s.*)?)$`)
+
+// withoutTail takes off what iptables would not read at the end of a line.
+func withoutTail(line string) string {
+	if len(line) == 0 || line[0] == '#' || !strings.ContainsAny(line, "|;│<←#/") || isCommandContent(line) {
+		return line
+	}
+	if at := tail.FindStringIndex(line); at != nil && strings.Count(line[:at[0]], `"`)%2 == 0 {
+		return line[:at[0]]
+	}
+	return line
+}
+
 var closingTag = regexp.MustCompile(`(</[A-Za-z][^>]*>)+$`)
 
-// unquoteJSON reads a line of a list of strings, as Ansible prints the lines of an output.
-func unquoteJSON(line string) string {
+// unquoteLine reads a line in quotes: of a list of strings of JSON, as Ansible prints the lines of an output, or of CSV.
+func unquoteLine(line string) string {
 	quoted := strings.TrimSuffix(line, ",")
 	if len(quoted) < 2 || quoted[0] != '"' || quoted[len(quoted)-1] != '"' {
 		return line
+	}
+	if inner := quoted[1 : len(quoted)-1]; strings.Contains(inner, `""`) {
+		return strings.TrimSpace(strings.ReplaceAll(inner, `""`, `"`))
 	}
 	var text string
 	if json.Unmarshal([]byte(quoted), &text) != nil || strings.Contains(text, "\n") {
@@ -196,16 +225,19 @@ func isCommandContent(line string) bool {
 // promptedBy are the beginnings of a line that runs iptables elsewhere.
 var promptedBy = regexp.MustCompile(`^(kubectl|docker|podman|nerdctl|crictl|nsenter|ssh|sudo|oc|minikube|ip netns|for|if|then|do|exec|su|time|watch|timeout|while|/)\S*\s`)
 
-// undecorateAll finds the lines of iptables in a text. others are the numbers of those that are none, and not empty
+// undecorateAll finds the lines of iptables in a text, whose characters it restores. others are the numbers of those that are none, and not empty
 // or a comment.
-func undecorateAll(text string) (lines []pasted, others []int) {
-	number, last, open := 0, 0, false // last is the line that may be continued
-	width, full := screenWidth(text), false
-	for line := range strings.Lines(text) {
-		number++
-		line = restoreCharacters(line)
+func undecorateAll(all []string) (lines []pasted, others []int) {
+	for i := range all {
+		all[i] = restoreCharacters(all[i])
+	}
+	last, open, inTable := 0, false, false // last is the line that may be continued
+	width, margin := screenWidth(all)
+	full := false
+	for i := 0; i < len(all); i++ {
+		line, number := all[i], i+1
 		if n := len(lines); full && last == number-1 && continuesWord(&lines[n-1], line) {
-			lines[n-1].text += strings.TrimRight(line, " \t")
+			lines[n-1].text += strings.TrimRight(line[min(margin, indentOf(line)):], " \t")
 			last, full = number, utf8.RuneCountInString(line) == width
 			continue
 		}
@@ -217,8 +249,13 @@ func undecorateAll(text string) (lines []pasted, others []int) {
 			if full && strings.HasSuffix(line, " ") {
 				content += " "
 			}
-			lines = append(lines, pasted{number: number, text: content, before: before, shell: isCommandContent(content)})
-			last, open = number, strings.HasSuffix(content, `\`)
+			p := pasted{number: number, text: content, before: before, shell: isCommandContent(content)}
+			if width == 0 {
+				i += joinIndented(&p, all[i:])
+			}
+			lines = append(lines, p)
+			last, open = i+1, strings.HasSuffix(p.text, `\`)
+			inTable = content[0] == '*' || inTable && !strings.HasPrefix(content, "COMMIT")
 			continue
 		}
 		rest := strings.TrimSpace(strings.TrimLeft(line, "> \t|"))
@@ -237,34 +274,55 @@ func undecorateAll(text string) (lines []pasted, others []int) {
 		if title := titleOf(rest); title != "" {
 			lines = append(lines, pasted{number: number, text: title, title: true})
 		}
-		if rest != "" && rest[0] != '#' && !strings.HasPrefix(rest, "```") && !strings.HasPrefix(rest, "~~~") {
-			others = append(others, number)
+		if rest == "" || rest[0] == '#' || strings.HasPrefix(rest, "```") || strings.HasPrefix(rest, "~~~") {
+			continue
 		}
+		if at := hiddenRule.FindStringIndex(rest); at != nil && inTable {
+			lines = append(lines, pasted{number: number, text: rest[at[1]-len("-A "):], before: rest, damaged: true})
+			continue
+		}
+		if n := len(lines); n > 0 && last == number-1 && inTable && misses(&lines[n-1]) {
+			lines[n-1].damaged = true
+		}
+		others = append(others, number)
 	}
 	return lines, others
+}
+
+// hiddenRule finds a rule in a line of a table that is otherwise not understood.
+var hiddenRule = regexp.MustCompile(`(^|\W)-A `)
+
+// misses reports whether a rule has no target, or the value of an option is missing: the line below may be its rest.
+func misses(p *pasted) bool {
+	if !ruleContent.MatchString(p.text) {
+		return false
+	}
+	words := fields(p.text)
+	return jumpIndex(words) < 0 || endsOpen(words)
 }
 
 // singleQuoted is a word in single quotes, as scripts have them. iptables-restore takes double quotes only.
 var singleQuoted = regexp.MustCompile(`\s'([^']*)'(\s|$)`)
 
-// screenWidth is the number of characters after which the lines of a terminal were cut, also within words; 0: they were
-// not. Where lines were wrapped between words, most rests of rules follow a line that is shorter.
-func screenWidth(text string) int {
+// screenWidth is the number of characters after which the lines of a terminal were cut, also within words, and the spaces
+// in front of each rest; 0: they were not. Where lines were wrapped between words, most rests of rules follow a line that
+// is shorter.
+func screenWidth(all []string) (width, margin int) {
 	const least = 40
-	width := 0
-	for line := range strings.Lines(text) {
-		width = max(width, utf8.RuneCountInString(restoreCharacters(line)))
+	for _, line := range all {
+		width = max(width, utf8.RuneCountInString(line))
 	}
 	if width < least {
-		return 0
+		return 0, 0
 	}
 	full, other := 0, 0 // lines above a rest
 	above := 0
-	for line := range strings.Lines(text) {
-		line = restoreCharacters(line)
+	margin = width
+	for _, line := range all {
 		if trimmed := strings.TrimSpace(line); trimmed != "" && above > 0 && !isContent(trimmed) {
 			if above == width {
 				full++
+				margin = min(margin, indentOf(line))
 			} else {
 				other++
 			}
@@ -272,9 +330,52 @@ func screenWidth(text string) int {
 		above = utf8.RuneCountInString(line)
 	}
 	if full < 2 || full < 4*other {
+		return 0, 0
+	}
+	return width, margin
+}
+
+func indentOf(line string) int { return len(line) - len(strings.TrimLeft(line, " \t")) }
+
+// maxRests is how many lines below a rule may be its rest.
+const maxRests = 40
+
+var quoteMarks = regexp.MustCompile(`^[>|│ ]*[>|│] ?`)
+
+// joinIndented adds the lines below a rule that are indented, as a mail or an editor wraps long lines: as many as make a
+// rule that iptables reads. It returns how many they are. lines[0] is that of the rule.
+func joinIndented(p *pasted, lines []string) int {
+	if !p.shell && !ruleContent.MatchString(p.text) || strings.HasSuffix(p.text, `\`) {
 		return 0
 	}
-	return width
+	body := func(line string) string { return line[len(quoteMarks.FindString(line)):] }
+	indent := indentOf(body(lines[0]))
+	texts := []string{p.text}
+	for _, line := range lines[1:min(len(lines), maxRests)] {
+		line = body(line)
+		rest := strings.TrimSpace(line)
+		if rest == "" || indentOf(line) <= indent || ruleContent.MatchString(rest) || len(texts[len(texts)-1])+len(rest) > maxWrapped {
+			break
+		}
+		texts = append(texts, texts[len(texts)-1]+" "+rest)
+	}
+	for n := len(texts) - 1; n > 0; n-- {
+		if s := parseStatement(pasted{text: texts[n], shell: p.shell}); s.rule != nil && s.fault == nil && isWhole(s.rule.Args) {
+			p.text = texts[n]
+			return n
+		}
+	}
+	return 0
+}
+
+// isWhole reports whether iptables reads the words of a rule.
+func isWhole(args []Token) bool {
+	chains := make(map[string]bool)
+	if jump := jumpIndex(args); jump >= 0 && jump+1 < len(args) && targets[args[jump+1].Text] == nil && chainNameFault(args[jump+1].Text) == "" {
+		chains[args[jump+1].Text] = true
+	}
+	a := analysis{family: cmp.Or(familyOfRule(args), IPv4), table: "filter", declared: chains}
+	return a.analyse(&Rule{Args: args}) == nil
 }
 
 // continuesWord reports whether a line is the rest of one that filled the screen.
