@@ -9,8 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 )
 
 // tally counts what came up.
@@ -21,36 +19,29 @@ type tally struct {
 
 func newTally() *tally { return &tally{counts: make(map[string]uint64)} }
 
-func (y *tally) add(format string, args ...any) { y.counts[fmt.Sprintf(format, args...)]++ }
+func (y *tally) count(format string, args ...any) { y.counts[fmt.Sprintf(format, args...)]++ }
 
-func (y *tally) flows(x *examination) {
+func (y *tally) add(x *examination) {
+	y.Lock()
+	defer y.Unlock()
 	for _, f := range x.flows {
-		y.add("flows from %s: answered %v", f.origin, f.answered)
+		y.count("flows from %s: answered %v", f.origin, f.answered)
 	}
-	y.add("back end %s", x.backend)
-	y.add("plan %s", x.cluster.plan.name)
-}
-
-func (y *tally) healthy(x *examination) {
-	y.Lock()
-	defer y.Unlock()
-	y.flows(x)
-	y.add("healthy nodes")
-	y.add("healthy with %s", x.firewall)
-}
-
-func (y *tally) faulty(x *examination, cut map[string]*flow, serious []diagnose.Finding) {
-	y.Lock()
-	defer y.Unlock()
-	y.flows(x)
-	y.add("nodes with a fault")
+	y.count("back end %s", x.backend)
+	y.count("plan %s", x.cluster.plan.name)
+	if x.fault == nil {
+		y.count("healthy nodes")
+		y.count("healthy with %s", x.firewall)
+		return
+	}
+	y.count("nodes with a fault")
 	switch {
-	case len(cut) > 0:
-		y.add("fault %s: cuts off", x.fault.name)
-	case len(serious) > 0:
-		y.add("fault %s: cuts off nothing, and found", x.fault.name)
+	case len(x.cut()) > 0:
+		y.count("fault %s: cuts off", x.fault.name)
+	case len(x.serious()) > 0:
+		y.count("fault %s: cuts off nothing, and found", x.fault.name)
 	default:
-		y.add("fault %s: cuts off nothing", x.fault.name)
+		y.count("fault %s: cuts off nothing", x.fault.name)
 	}
 }
 

@@ -45,7 +45,7 @@ func (w *walk) doubtful(c *chain, r *rule) (iptables.Truth, iptables.Match) {
 	for i, m := range r.matches {
 		w.Rule, w.Match = r.Rule, i
 		t := iptables.Unknown
-		if chooses || iptables.Reads(m)&passing == 0 || isSet(m) {
+		if chooses || isSet(m) || iptables.Reads(m)&passing == 0 && !w.anyOwner(m) {
 			t = w.Evaluate(m)
 		}
 		switch {
@@ -62,6 +62,11 @@ func (w *walk) doubtful(c *chain, r *rule) (iptables.Truth, iptables.Match) {
 		return iptables.False, in
 	}
 	return iptables.True, nil
+}
+
+// anyOwner reports whether a match is about the user or group of a program of this host, which may be any.
+func (w *walk) anyOwner(m iptables.Match) bool {
+	return w.Packet.Owner != nil && iptables.Reads(m)&w.Packet.Supposed&iptables.FactOwner != 0
 }
 
 // isSet reports whether a match adds to a list of -m recent, and matches every packet.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
@@ -165,5 +166,5 @@ func (h *Host) AddAddress(name string, p netip.Prefix) {
 		h.Interfaces = append(h.Interfaces, Interface{Name: name})
 		i = &h.Interfaces[len(h.Interfaces)-1]
 	}
-	i.Addresses = append(i.Addresses, Address{Prefix: p, Narrow: p.Addr().IsLoopback() || p.Addr().IsLinkLocalUnicast()})
+	i.Addresses = append(slices.Clip(i.Addresses), Address{Prefix: p, Narrow: p.Addr().IsLoopback() || p.Addr().IsLinkLocalUnicast()}) // copies of the host share the others
 }

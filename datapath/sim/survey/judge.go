@@ -107,6 +107,10 @@ func waits(r *iptables.Rule) bool {
 // judgeArrival judges a packet that no rule dropped.
 func (v *walker) judgeArrival(e *end, c *connection, w *netfilter.Way) {
 	to := w.Packet.Destination
+	if r := assigner(w.Path); r != nil && w.Verdict == netfilter.Delivered {
+		e.fate, e.reason = unknown, gap{"a rule gives them to a program of this node, a transparent proxy", r.String()}
+		return
+	}
 	switch {
 	case c.serves(to), to == c.to && v.onNode(c, w):
 	case to == c.to && v.onPurpose(e, c, w):
@@ -280,6 +284,16 @@ func translator(path []*iptables.Rule) (found *iptables.Rule) {
 		}
 	}
 	return found
+}
+
+// assigner is the rule that gives a packet to a transparent socket, whatever its destination is; nil: none.
+func assigner(path []*iptables.Rule) *iptables.Rule {
+	for _, r := range path {
+		if _, ok := r.Target.(iptables.TProxy); ok {
+			return r
+		}
+	}
+	return nil
 }
 
 // indexVerdicts finds the rules that may keep packets from kube-proxy's rules of nat: those that end

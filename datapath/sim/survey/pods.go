@@ -3,6 +3,7 @@ package survey
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/audit"
@@ -90,7 +91,7 @@ func (s *surveyor) mayBePod(a netip.Addr) bool {
 const mostStrangers = 8
 
 // strangers are worlds in which the pods have other addresses, where the rules do not show the pods' network: those of a private
-// network that rules name as source.
+// network that rules name, and that is not that of services.
 func (s *surveyor) strangers(uplink string) (worlds []world) {
 	if s.podNetwork().IsValid() || s.sources[Outside] == nil {
 		return nil
@@ -103,24 +104,44 @@ func (s *surveyor) strangers(uplink string) (worlds []world) {
 	for _, d := range s.dumps {
 		for _, r := range rulesOf(d, "raw", "mangle", "filter") {
 			for _, m := range r.Matches {
-				from, ok := m.(iptables.Source)
-				if !ok || s.wrote(r) {
-					continue
-				}
-				p, ok := from.Network.Prefix()
-				if !ok || from.Negated || p.IsSingleIP() || !p.Addr().IsPrivate() || slices.ContainsFunc(s.sources[:], func(f *Source) bool { return f != nil && p.Contains(f.Addr) }) ||
+				p := networkOf(m)
+				if !p.IsValid() || p.IsSingleIP() || !p.Addr().IsPrivate() || s.wrote(r) || p.Bits() > 8 && slices.ContainsFunc(s.targets, func(t target) bool { return p.Contains(t.to.Addr()) }) || slices.ContainsFunc(s.sources[:], func(f *Source) bool { return f != nil && p.Contains(f.Addr) }) ||
 					slices.ContainsFunc(worlds, func(w world) bool { return w.condition == whereIn(p) }) {
 					continue
 				}
-				if a := freeIn(p, known, netip.Prefix{}); a.IsValid() && len(worlds) < mostStrangers {
-					host := *s.host
-					host.Routes = append(slices.Clone(host.Routes), netfilter.Route{Destination: netip.PrefixFrom(a, a.BitLen()), Interface: device})
-					worlds = append(worlds, world{host: &host, condition: whereIn(p), certainty: NotKnown, pod: &Source{Kind: Pod, Addr: a, Device: device}})
+				if a := freeIn(p, known, netip.Prefix{}); a.IsValid() && len(worlds) < 2*mostStrangers {
+					pod := &Source{Kind: Pod, Addr: a, Device: device}
+					for _, own := range []bool{false, true} {
+						worlds = append(worlds, world{host: s.withPod(pod, p, uplink, own), condition: whereIn(p), certainty: NotKnown, sources: &[kinds]*Source{Pod: pod}})
+					}
 				}
 			}
 		}
 	}
 	return worlds
+}
+
+// withPod is the host with a pod of a network, and with the addresses of endpoints that are then of the nodes' network, and may be
+// this host's own.
+func (s *surveyor) withPod(pod *Source, pods netip.Prefix, uplink string, own bool) *netfilter.Host {
+	host := *s.host
+	host.Routes = append(slices.Clone(host.Routes), netfilter.Route{Destination: netip.PrefixFrom(pod.Addr, pod.Addr.BitLen()), Interface: pod.Device})
+	if !own {
+		return &host
+	}
+	host.Interfaces = slices.Clone(host.Interfaces)
+	added := 0
+	for _, n := range s.survey.Nodes {
+		for _, port := range n.Services {
+			for _, e := range port.Endpoints {
+				if a := e.AddrPort.Addr(); a.IsValid() && e.Locality != audit.OnAnotherNode && !pods.Contains(a) && !a.IsLoopback() && !host.Has(a) && added < mostOwn {
+					host.AddAddress(uplink, netip.PrefixFrom(a, a.BitLen()))
+					added++
+				}
+			}
+		}
+	}
+	return &host
 }
 
 // placeNamedPods adds the pods that rules name to the sources.
@@ -177,14 +198,27 @@ func (s *surveyor) dropStandIn() {
 	s.survey.Guesses = slices.DeleteFunc(s.survey.Guesses, func(g netfilter.Guess) bool { return g.About == netip.PrefixFrom(stand, stand.BitLen()) })
 }
 
-// routedNetwork is a network that the host leads to by another device than its uplink; not valid: there is none.
-func (s *surveyor) routedNetwork(uplink string) netip.Prefix {
+// routedNetwork is a network that the host leads to by another device than its uplink, preferably one with endpoints; not
+// valid: there is none, or only those of virtual machines and other containers.
+func (s *surveyor) routedNetwork(uplink string) (found netip.Prefix) {
 	for _, r := range s.host.Routes {
-		if a := r.Destination.Addr(); r.Destination.Bits() > 0 && !r.Destination.IsSingleIP() && r.Interface != uplink && decision.FamilyOf(a) == s.family() {
-			return r.Destination
+		p := r.Destination
+		if p.Bits() == 0 || p.IsSingleIP() || r.Interface == uplink || decision.FamilyOf(p.Addr()) != s.family() {
+			continue
+		}
+		if s.hasEndpoints(p) {
+			return p
+		}
+		if !found.IsValid() && !guests(r.Interface) {
+			found = p
 		}
 	}
-	return netip.Prefix{}
+	return found
+}
+
+// guests reports whether a bridge's name is one of virtual machines or of containers that are usually no pods.
+func guests(bridge string) bool {
+	return slices.ContainsFunc([]string{"docker", "br-", "virbr", "lxcbr", "lxdbr", "incusbr", "podman", "cni-podman"}, func(begin string) bool { return strings.HasPrefix(bridge, begin) })
 }
 
 // podsElsewhere reports whether the pods' network is known, and an address is not in it.
@@ -196,7 +230,7 @@ func (s *surveyor) podsElsewhere(a netip.Addr, uplink string) bool {
 }
 
 // podNetwork is the network of all pods: that by which kube-proxy detects them, or one that is masqueraded towards all
-// others, as network plugins do.
+// others, as network plugins do, and in which endpoints are. Virtual machines have such networks, too.
 func (s *surveyor) podNetwork() netip.Prefix {
 	if s.podsFound {
 		return s.podsIn
@@ -205,7 +239,7 @@ func (s *surveyor) podNetwork() netip.Prefix {
 	for _, d := range s.dumps {
 		if t := d.Table("nat"); t != nil && !s.podsIn.IsValid() {
 			for _, r := range t.Rules {
-				if p := masquerades(r); p.IsValid() {
+				if p := masquerades(r); p.IsValid() && s.hasEndpoints(p) {
 					s.podsIn = p
 					break
 				}
@@ -213,6 +247,18 @@ func (s *surveyor) podNetwork() netip.Prefix {
 		}
 	}
 	return s.podsIn
+}
+
+// hasEndpoints reports whether endpoints have addresses in a network.
+func (s *surveyor) hasEndpoints(p netip.Prefix) bool {
+	for _, n := range s.survey.Nodes {
+		for _, port := range n.Services {
+			if slices.ContainsFunc(port.Endpoints, func(e audit.Endpoint) bool { return p.Contains(e.AddrPort.Addr()) }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // masquerades is the network that a rule masquerades towards all others; not valid: it is no such rule.

@@ -203,6 +203,9 @@ func neighbours(a netip.Addr, atLeast int) netip.Prefix {
 	return p
 }
 
+// apiServers is the service port of the API servers.
+const apiServers = "default/kubernetes:https"
+
 // endpointNetwork is the network of most endpoints' addresses; those behind a device other than the uplink count
 // first, then those that rules name. One with endpoints of this node and of others is rather that of the nodes, whose pods
 // use the host's network.
@@ -218,7 +221,10 @@ func (s *surveyor) endpointNetwork(host *netfilter.Host, uplink string) netip.Pr
 				if !a.IsValid() || a.IsLoopback() || host.Has(a) {
 					continue
 				}
-				network, weight := neighbours(a, 0), 2
+				network, weight := neighbours(a, 0), 4
+				if port.Title() == apiServers {
+					weight = 1 // in the nodes' network
+				}
 				if count[network] == 0 {
 					networks = append(networks, network)
 					if s.inRules(network) {

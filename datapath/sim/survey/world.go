@@ -19,8 +19,8 @@ type world struct {
 	// concerns reports whether an endpoint is elsewhere than in the first world.
 	concerns func(*audit.Endpoint) bool
 	address  netip.Addr // of the host; not valid: as in the first world
-	// pod is a pod of this node, and the only source; nil: as in the first world.
-	pod *Source
+	// sources are all of this world; nil: as in the first one.
+	sources *[kinds]*Source
 }
 
 // Condition is that under which connections fail.
@@ -31,6 +31,7 @@ const (
 	EndpointElsewhere  Condition = "where the endpoint is on another node"
 	NoTunnel           Condition = "where packets to other nodes are routed without a tunnel"
 	AddressOfThisHost  Condition = "where the address that the rule names is this host's"
+	BehindBridge       Condition = "where the pods of this node are behind a bridge"
 	EndpointOfThisHost Condition = "where the endpoint is this host itself"
 )
 
@@ -86,7 +87,28 @@ func (s *surveyor) worlds() (worlds []world) {
 			return away(e) && deviceTo(s.host, e.AddrPort.Addr(), uplink) == tunnel
 		}})
 	}
-	return append(worlds, s.strangers(uplink)...)
+	return slices.Concat(worlds, s.behindBridge(uplink), s.strangers(uplink))
+}
+
+// behindBridge is the world in which the pods have a bridge with an address of their network, where the rules show no device of
+// theirs. Masqueraded packets have that address, and the node's own.
+func (s *surveyor) behindBridge(uplink string) []world {
+	pod := s.sources[Pod]
+	if pod == nil || pod.Device != uplink || !pod.Guessed {
+		return nil
+	}
+	network := neighbours(pod.Addr, 0)
+	gateway := network.Addr().Next()
+	if s.taken()[gateway] {
+		return nil
+	}
+	const bridge = "cni0"
+	host := *s.host
+	host.Interfaces = slices.Clone(host.Interfaces)
+	host.AddAddress(bridge, netip.PrefixFrom(gateway, network.Bits()))
+	sources := s.sources
+	sources[Pod] = &Source{Kind: Pod, Addr: pod.Addr, Device: bridge, Guessed: true}
+	return []world{{host: &host, condition: BehindBridge, certainty: NotKnown, sources: &sources}}
 }
 
 // podDevices are the devices by which packets leave to endpoints that may also be on other nodes, if a rule tells them from
@@ -232,12 +254,12 @@ func (s *surveyor) imagine(failed map[lossPlace]bool) error {
 			return err
 		}
 		sources, named := s.sources, s.named
-		if w.pod != nil {
-			s.sources, s.named = [kinds]*Source{Pod: w.pod}, nil
+		if w.sources != nil {
+			s.sources, s.named = *w.sources, nil
 		}
 		follows := func(t *target) *target {
 			switch {
-			case w.pod != nil && t.index >= mostOfEach:
+			case w.sources != nil && t.index >= mostOfEach:
 				return nil
 			case w.concerns != nil && !slices.ContainsFunc(t.port.Endpoints, func(e audit.Endpoint) bool { return w.concerns(&e) }):
 				return nil
@@ -252,19 +274,18 @@ func (s *surveyor) imagine(failed map[lossPlace]bool) error {
 		s.sources, s.named = sources, named
 		for _, walker := range walkers {
 			for i := range walker.ends {
-				e, at := &walker.ends[i], placeOf(&walker.ends[i])
-				if w.pod != nil {
-					at.from = s.sources[Pod]
+				e := &walker.ends[i]
+				at, first := placeOf(e), placeOf(e)
+				if at.from.Kind < kinds {
+					first.from = s.sources[at.from.Kind]
 				}
-				if kind := e.connection.from.Kind; !e.fate.lost() || e.fate == refused || failed[at] || kind == NamedPod || kind == Itself || e.certainty == NotKnown {
+				if kind := e.connection.from.Kind; !e.fate.lost() || e.fate == refused || failed[at] || failed[first] || kind == NamedPod || kind == Itself || e.certainty == NotKnown {
 					continue
 				}
 				if w.concerns != nil && !slices.ContainsFunc(e.connection.port.Endpoints, func(of audit.Endpoint) bool { return of.AddrPort == e.endpoint && w.concerns(&of) }) {
 					continue
 				}
-				if w.pod == nil {
-					failed[at] = true
-				}
+				failed[at] = true
 				e.condition, e.certainty = w.condition, w.certainty
 				s.record(e)
 			}
