@@ -22,6 +22,7 @@ func readPasted(text string, options Options) *Input {
 		g.add(&statements[i])
 	}
 	g.endLoose()
+	g.suspectCuts()
 	a := &assembler{options: options}
 	for _, b := range g.blocks {
 		a.place(b)

@@ -34,7 +34,7 @@ func (a *assembler) noteWarnings(g *gatherer) {
 func (a *assembler) noteLines(lines []pasted, all []string, others []int) {
 	decorated, first := 0, 0
 	for i, l := range lines {
-		if l.before != "" && !l.shell {
+		if l.before != "" && !l.shell && !l.damaged {
 			if decorated == 0 {
 				first = i
 			}

@@ -140,6 +140,15 @@ func (g *gatherer) ended() {
 	}
 }
 
+// suspectCuts takes a table without COMMIT for one that was cut off if others have theirs. Without any, somebody left them out.
+func (g *gatherer) suspectCuts() {
+	if slices.ContainsFunc(g.blocks, func(b *block) bool { return b.committed }) {
+		for _, b := range g.blocks {
+			b.ended = false
+		}
+	}
+}
+
 // elided is where somebody left lines out.
 func (g *gatherer) elided(s *statement) {
 	g.gaps = append(g.gaps, s.number)
