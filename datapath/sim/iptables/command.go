@@ -228,7 +228,7 @@ func (s *statement) parse(words []Token, counters *Counters) {
 			if len(words) > 0 && strings.Trim(words[0].Text, "0123456789") == "" {
 				take()
 			}
-		case w.is("-v", "--verbose", "-n", "--numeric", "-x", "--exact", "-4", "--ipv4", "-6", "--ipv6", "--line-numbers"):
+		case s.shell && w.is("-v", "--verbose", "-n", "--numeric", "-x", "--exact", "-4", "--ipv4", "-6", "--ipv6", "--line-numbers"):
 		default:
 			args = append(args, w)
 		}

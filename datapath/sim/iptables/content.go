@@ -34,22 +34,54 @@ var aPattern = kind[string]{"a text to look for", "1 to 128 bytes", func(s strin
 
 // aHexPattern reads text with bytes in hexadecimal between bars: "|0d 0a|x".
 var aHexPattern = kind[string]{"a text with hexadecimal digits", "text, with bytes like |0d 0a| in it", func(s string) (string, bool) {
-	var b strings.Builder
-	for i, part := range strings.Split(strings.ReplaceAll(s, `\|`, "\x00"), "|") {
-		part = strings.ReplaceAll(part, "\x00", "|")
-		if i%2 == 0 {
-			b.WriteString(part)
-			continue
-		}
-		raw, err := hex.DecodeString(strings.ReplaceAll(part, " ", ""))
-		if err != nil {
-			return "", false
-		}
-		b.Write(raw)
-	}
-	text, ok := aPattern.parse(b.String())
-	return text, ok && strings.Count(strings.ReplaceAll(s, `\|`, ""), "|")%2 == 0
+	bytes, ok := parseHexString(s)
+	text, short := aPattern.parse(bytes)
+	return text, ok && short
 }}
+
+// parseHexString is parse_hex_string of libxt_string.c: a backslash keeps the character behind it, and the one behind a bar is
+// neither a bar nor a backslash.
+func parseHexString(s string) (string, bool) {
+	var b strings.Builder
+	inHex := false
+	for i := 0; i < len(s); {
+		literal := s[i] == '\\' && !inHex
+		if s[i] == '|' {
+			if inHex = !inHex; inHex {
+				for i+1 < len(s) && s[i+1] == ' ' {
+					i++
+				}
+			}
+			if i++; i >= len(s) {
+				break
+			}
+		}
+		switch {
+		case literal:
+			if i+1 >= len(s) {
+				return "", false
+			}
+			b.WriteByte(s[i+1])
+			i += 2
+		case inHex:
+			if i+2 >= len(s) {
+				return "", false
+			}
+			n, err := hex.DecodeString(s[i : i+2])
+			if err != nil {
+				return "", false
+			}
+			b.Write(n)
+			if i += 2; s[i] == ' ' {
+				i++
+			}
+		default:
+			b.WriteByte(s[i])
+			i++
+		}
+	}
+	return b.String(), true
+}
 
 func init() {
 	addMatch(&module{

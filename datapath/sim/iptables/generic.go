@@ -250,10 +250,14 @@ var aProtocol = kind[uint8]{"a protocol", "tcp, udp, icmp, ... or 0 to 255", Par
 func (s *section) buildGeneric() []Match {
 	var matches []Match
 	if o, ok := s.find("-s"); ok {
-		matches = append(matches, Source{value(s, o.values[0], s.network()), o.negated})
+		if n := value(s, o.values[0], s.network()); o.negated || !n.all() {
+			matches = append(matches, Source{n, o.negated})
+		}
 	}
 	if o, ok := s.find("-d"); ok {
-		matches = append(matches, Destination{value(s, o.values[0], s.network()), o.negated})
+		if n := value(s, o.values[0], s.network()); o.negated || !n.all() {
+			matches = append(matches, Destination{n, o.negated})
+		}
 	}
 	if o, ok := s.find("-i"); ok {
 		matches = append(matches, InInterface{value(s, o.values[0], aDevice), o.negated})
@@ -266,7 +270,9 @@ func (s *section) buildGeneric() []Match {
 		if p.Number == 0 && p.Negated {
 			s.fail(o.values[0], "a rule for no protocol never matches", "a protocol, or no !")
 		}
-		matches = append(matches, p)
+		if p.Number != 0 { // -p all is no test
+			matches = append(matches, p)
+		}
 	}
 	if o, ok := s.find("-f"); ok {
 		if s.family == IPv6 {

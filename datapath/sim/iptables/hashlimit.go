@@ -69,7 +69,7 @@ func buildHashlimit(s *section) Match {
 	}}
 	m := Hashlimit{
 		Mode:             optional(s, "--hashlimit-mode", someOf[HashMode]("a mode", hashModeNames), 0),
-		Name:             optional(s, "--hashlimit-name", keptText(255), ""),
+		Name:             optional(s, "--hashlimit-name", keptText(254), ""),
 		SourceBits:       optional(s, "--hashlimit-srcmask", prefix, uint8(addrBits(s.family))),
 		DestinationBits:  optional(s, "--hashlimit-dstmask", prefix, uint8(addrBits(s.family))),
 		HTableSize:       optional(s, "--hashlimit-htable-size", anyUint32, 0),
@@ -111,6 +111,9 @@ var aByteRate = kind[string]{"a rate in bytes", "bytes with b/s, kb/s or mb/s", 
 // amount reads a number with k or m behind it, for 1024 or its square, and ignores what follows
 // (libxt_hashlimit.c, parse_burst and parse_bytes).
 func amount(text string) (uint64, bool) {
+	if n, ok := number[uint32](text); ok { // also 0x10
+		return uint64(n), true
+	}
 	n, ok := leadingNumber(text)
 	if n > 1<<40 {
 		return 0, false

@@ -442,7 +442,7 @@ func TestReadInputKeepsDamage(t *testing.T) {
 }
 
 func TestReadInputRefuses(t *testing.T) {
-	for _, text := range []string{"", "hello\n", "kind: Service\nspec: {}\n", "package main\n\nfunc main() {}\n", "{\"a\": 1}\n", "no rules\x00"} {
+	for _, text := range []string{"", "hello\n", "# *filter\n# -A INPUT -j DROP\n# COMMIT\n", "> # *filter\n> # -A INPUT -j DROP\n> # COMMIT\n", "kind: Service\nspec: {}\n", "package main\n\nfunc main() {}\n", "{\"a\": 1}\n", "no rules\x00"} {
 		in, err := ReadInput(strings.NewReader(text), Options{})
 		if err == nil && len(in.Dumps) > 0 && len(in.Dumps[0].Tables) > 0 {
 			t.Errorf("%q is read: %+v", text, in)
@@ -485,7 +485,7 @@ func TestReadInputKeepsRulesApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, below := range []string{
-		"    this one drops all", "    ^^^^^^^^^ here", "  (see the issue, it has -j DROP)", "\t\"quoted\"", "    Dec 12 10:00:00 node kernel: eth0: link up",
+		"    this one drops all", "    ^^^^^^^^^ here", "  (see the issue, it has -j DROP)", "12: # -A my-chain -j ACCEPT", "\t\"quoted\"", "    Dec 12 10:00:00 node kernel: eth0: link up",
 	} {
 		in, err := ReadInput(strings.NewReader(onlyRules("%s\n"+below)(pastedDump)), Options{})
 		if err != nil {
@@ -580,4 +580,69 @@ func FuzzReadInput(f *testing.F) {
 			t.Errorf("%d rules of %d lines", rules, strings.Count(text, "\n"))
 		}
 	})
+}
+
+// FuzzDecorated: what mails, terminals and logs put around a dump changes none of its rules.
+func FuzzDecorated(f *testing.F) {
+	decorations := []func(string) string{
+		withPrefix("> "), withPrefix(">> "), withPrefix("%6d\t"), withPrefix("%d:"), withPrefix("    "),
+		withPrefix("Jan 02 15:04:05 node-1 iptables-save[4242]: "), withPrefix("2024-04-17T19:14:59.123456789Z stdout F "),
+		withPrefix("[pod/kube-proxy-x7x2k/kube-proxy] "), withPrefix("proxy_1  | "),
+		func(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") },
+		func(s string) string { return "```\n" + s + "```\n" },
+		func(s string) string { return "root@node1:~# iptables-save\n" + s + "root@node1:~# \n" },
+		func(s string) string { return "\xff\xfe" + wide(s, binary.LittleEndian) },
+		func(s string) string { return asJSON(map[string]string{"rules": s}) },
+	}
+	const nat = "*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n:own - [0:0]\n"
+	for i := range decorations {
+		f.Add(nat+"[1:2] -A PREROUTING -m comment --comment \"> 12: [x]; it's -A\" -j own\n-A own -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.1:80\nCOMMIT\n", uint8(i))
+		f.Add(nat+"-A own -s 10.0.0.0/8 -m comment --comment \"a | b\" -m mark ! --mark 0x1/0x2\n-A own -i eth0 -g own\nCOMMIT\n*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n", uint8(i))
+	}
+	f.Fuzz(func(t *testing.T, text string, number uint8) {
+		d, err := Parse(strings.NewReader(text), Options{})
+		if err != nil || !strings.HasSuffix(text, "\n") || len(d.Tables) == 0 || !isPlainDump(d, text) {
+			return
+		}
+		whole, err := ReadInput(strings.NewReader(text), Options{})
+		if err != nil {
+			t.Fatalf("ReadInput refuses what Parse reads: %v", err)
+		}
+		decorated := decorations[int(number)%len(decorations)](text)
+		in, err := ReadInput(strings.NewReader(decorated), Options{Family: whole.Dumps[0].Family})
+		if err != nil || len(in.Dumps) != len(whole.Dumps) {
+			t.Fatalf("%q: %v, %+v", decorated, err, in)
+		}
+		for i, d := range in.Dumps {
+			if got, want := rulesOf(d), rulesOf(whole.Dumps[i]); !reflect.DeepEqual(got, want) {
+				t.Errorf("%q: got %q\nwant %q, %v", decorated, got, want, in.Notes)
+			}
+		}
+	})
+}
+
+// isPlainDump reports whether a dump has only what iptables-save itself prints: no line ends in comments, no remarks of other
+// programs or people, no characters that an editor would have changed, no options of commands.
+func isPlainDump(d *Dump, text string) bool {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		for i := range len(line) {
+			if line[i] < ' ' || line[i] > '~' {
+				return false
+			}
+		}
+		if restoreCharacters(line) != line || opened(line) || strings.TrimSpace(line) != line || !isContent(line) || isCommandContent(line) {
+			return false
+		}
+	}
+	for _, t := range d.Tables {
+		if len(t.Chains) < len(BuiltinChains(t.Name)) || slices.ContainsFunc(t.Rules, func(r *Rule) bool {
+			return maskedAt(r.Args) >= 0 || slices.ContainsFunc(r.Args, func(w Token) bool {
+				return operations[w.Text] != opRemark || w.is("-t", "--table", "-w", "--wait", "-W", "--wait-interval")
+			})
+		}) {
+			return false
+		}
+	}
+	return true
 }

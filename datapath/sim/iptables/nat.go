@@ -334,7 +334,7 @@ func init() {
 			if len(o.values) == 0 {
 				return Netmap{}
 			}
-			n := value(s, o.values[0], s.network())
+			n := value(s, o.values[0], s.moduleNetwork())
 			p, ok := n.Prefix()
 			if !ok {
 				s.lose("has a mask that is no prefix")

@@ -30,7 +30,7 @@ func restoreCharacters(line string) string {
 	line = strings.TrimRight(line, "\r\n")
 	ascii := true
 	for i := range len(line) {
-		if line[i] >= utf8.RuneSelf || strings.IndexByte("\x1b&^[\\", line[i]) >= 0 {
+		if line[i] >= utf8.RuneSelf || line[i] == escape || strings.IndexByte(`&^[\`, line[i]) >= 0 {
 			ascii = false
 			break
 		}
@@ -56,7 +56,7 @@ const escape = 0x1b
 
 var (
 	// escapeSequence is also what programs leave of it that print ^[ for the escape, or nothing.
-	escapeSequence = regexp.MustCompile(`(\x1b|\^\[)(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9])|\[\d{1,2}(;\d{1,2}){0,3}m(\[K)?|\[m\[K`)
+	escapeSequence = regexp.MustCompile(`(` + string(rune(escape)) + `|\^\[)(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9])|\[\d{1,2}(;\d{1,2}){0,3}m(\[K)?|\[m\[K`)
 	entity         = regexp.MustCompile(`&(quot|gt|lt|amp|nbsp|#34|#39|#x27|#x22);`)
 )
 
@@ -116,7 +116,8 @@ var decorations = []*regexp.Regexp{
 	regexp.MustCompile(`^\d+[:.)|\]]\s*`),
 	regexp.MustCompile(`^\d+\s+`),
 	regexp.MustCompile(`^\d+-`), // a line of context of grep -n
-	regexp.MustCompile(`^[*+•·#$%-]+\s+`),
+	regexp.MustCompile(`^[*+•·$%-]+\s+`),
+	commentMark,
 	regexp.MustCompile(`^\+`),
 	regexp.MustCompile(`^\S+\[\d+\]:\s*`),
 	regexp.MustCompile(`^[\w.@/-]+\s+\|\s*`),                                   // docker-compose
@@ -127,6 +128,9 @@ var decorations = []*regexp.Regexp{
 	regexp.MustCompile(`^[\w.-]+-\d+-`), // a line of context of grep -n, with the file
 }
 
+// commentMark is the prompt of root in front of a command. In front of a rule it makes a comment of it, as iptables-restore reads it.
+var commentMark = regexp.MustCompile(`^#+\s*`)
+
 // maxDecorations bounds how many decorations a line can have.
 const maxDecorations = 8
 
@@ -134,10 +138,10 @@ const maxDecorations = 8
 // is nothing that iptables prints or takes.
 func undecorate(line string) (text, before string, ok bool) {
 	trimmed := strings.TrimSpace(line)
-	rest := trimmed
+	rest, comment := trimmed, false
 	for range maxDecorations {
 		rest = unquoteLine(rest)
-		if content := withoutTail(rest); isContent(content) {
+		if content := withoutTail(rest); isContent(content) && (!comment || isCommandContent(content)) {
 			before = strings.TrimSpace(trimmed[:max(0, len(trimmed)-len(rest))])
 			if strings.ContainsAny(before, "`*_") {
 				content = strings.TrimRight(content, "`*_ ")
@@ -151,6 +155,7 @@ func undecorate(line string) (text, before string, ok bool) {
 		for _, d := range decorations {
 			if found := d.FindString(rest); found != "" {
 				rest, cut = strings.TrimLeft(rest[len(found):], " \t"), true
+				comment = comment || d == commentMark
 				break
 			}
 		}
@@ -289,8 +294,8 @@ func undecorateAll(all []string) (lines []pasted, others []int) {
 	return lines, others
 }
 
-// hiddenRule finds a rule in a line of a table that is otherwise not understood.
-var hiddenRule = regexp.MustCompile(`(^|\W)-A `)
+// hiddenRule finds a rule in a line of a table that is otherwise not understood, and no comment.
+var hiddenRule = regexp.MustCompile(`^([^#]*[^#\w])?-A `)
 
 // misses reports whether a rule has no target, or the value of an option is missing: the line below may be its rest.
 func misses(p *pasted) bool {

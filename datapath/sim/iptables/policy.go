@@ -128,7 +128,7 @@ func (s *section) ipsecElement() IPsecElement {
 		Tunnel: condition(s, "--mode", kind[bool]{"a mode", "transport or tunnel", func(t string) (bool, bool) {
 			return t == "tunnel", t == "tunnel" || t == "transport"
 		}}),
-		Destination: condition(s, "--tunnel-dst", s.network()), Source: condition(s, "--tunnel-src", s.network()),
+		Destination: condition(s, "--tunnel-dst", s.moduleNetwork()), Source: condition(s, "--tunnel-src", s.moduleNetwork()),
 	}
 }
 

@@ -101,7 +101,7 @@ func unescape(q string) string {
 
 // writeEscape writes what stands behind a backslash, and returns its length.
 func writeEscape(b *strings.Builder, q string) int {
-	const simple, meaning = `nrt"'\/ e`, "\n\r\t\"'\\/ \x1b"
+	const simple, meaning = `nrt"'\/ `, "\n\r\t\"'\\/ "
 	if i := strings.IndexByte(simple, q[0]); i >= 0 {
 		b.WriteByte(meaning[i])
 		return 1
@@ -114,6 +114,9 @@ func writeEscape(b *strings.Builder, q string) int {
 			b.WriteRune(r)
 			return 3
 		}
+	case 'e':
+		b.WriteByte(escape)
+		return 1
 	case '0':
 		if strings.HasPrefix(q, "033") {
 			b.WriteByte(escape)

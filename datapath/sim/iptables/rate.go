@@ -223,6 +223,7 @@ func rateUpTo(r Rate) kind[Rate] {
 
 // leadingNumber reads the digits that a text begins with, as atoi does.
 func leadingNumber(text string) (uint64, bool) {
+	text = strings.TrimPrefix(strings.TrimLeft(text, " \t"), "+")
 	digits := len(text) - len(strings.TrimLeft(text, "0123456789"))
 	n, err := strconv.ParseUint(text[:digits], 10, 64)
 	return n, err == nil

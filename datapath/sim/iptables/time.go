@@ -100,6 +100,9 @@ var aDate = kind[uint32]{"a date", "YYYY-MM-DD or YYYY-MM-DDThh:mm:ss, 1970 to 2
 
 var monthDays = kind[uint32]{"a list of days of the month", "1 to 31", func(s string) (set uint32, ok bool) {
 	for word := range strings.SplitSeq(s, ",") {
+		if word == "" { // libxt_time.c skips it
+			continue
+		}
 		n, ok := number[uint8](word)
 		if !ok || n < 1 || n > 31 {
 			return 0, false
@@ -110,7 +113,7 @@ var monthDays = kind[uint32]{"a list of days of the month", "1 to 31", func(s st
 }}
 
 var weekDays = kind[uint8]{"a list of days of the week", "Mon to Sun, or 1 to 7", func(s string) (set uint8, ok bool) {
-	for word := range strings.SplitSeq(s, ",") {
+	for word := range strings.SplitSeq(strings.TrimSuffix(s, ","), ",") {
 		n, ok := number[uint8](word)
 		if !ok || n < 1 || n > 7 {
 			if n = 0; len(word) >= 2 {

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// number reads what strtoul with base 0 reads (xtables_strtoul): decimal, 0x17, 017, +5.
+// number reads what strtoul with base 0 reads (xtables_strtoul): decimal, 0x17, 017, +5, and spaces in front.
 func number[T uint8 | uint16 | uint32 | uint64](text string) (T, bool) {
-	text = strings.TrimPrefix(text, "+")
+	text = strings.TrimPrefix(strings.TrimLeft(text, " \t"), "+")
 	base, digits := 10, text
 	if rest, ok := strings.CutPrefix(strings.ToLower(text), "0x"); ok {
 		base, digits = 16, rest
@@ -147,6 +147,9 @@ func (n Network) Prefix() (netip.Prefix, bool) {
 	return netip.PrefixFrom(n.Addr, length), true
 }
 
+// all reports whether every address is in the network, as in 0.0.0.0/0: iptables makes no test of it.
+func (n Network) all() bool { return n.Mask.IsValid() && n.Mask.IsUnspecified() }
+
 // String returns address/length, or address/mask if the mask is no prefix.
 func (n Network) String() string {
 	if p, ok := n.Prefix(); ok {
@@ -232,23 +235,93 @@ func parseNetwork(f Family, text string) (Network, bool) {
 	return MaskedNetwork(a, m), true
 }
 
+// network is what -s and -d take.
 func (s *section) network() kind[Network] {
-	return kind[Network]{"an " + s.family.String() + " network", "address, address/length or address/mask", func(t string) (Network, bool) {
+	return s.networkOf(func(t string) (Network, bool) {
 		host, mask, masked := strings.Cut(t, "/")
 		if a, ok := parseHost(s.family, host); ok {
 			host = a.String()
+		} else if length, ok := number[uint8](mask); ok && length == 0 {
+			host = anyAddress(s.family).String() // of any/0, iptables does not look at the name
 		}
 		if masked {
 			host += "/" + mask
 		}
 		return parseNetwork(s.family, host)
+	})
+}
+
+// moduleNetwork is what the options of modules take (xtoptions.c, xtopt_parse_hostmask). A mask that is no prefix stands for the
+// whole address.
+func (s *section) moduleNetwork() kind[Network] {
+	return s.networkOf(func(t string) (Network, bool) {
+		host, mask, masked := strings.Cut(t, "/")
+		a, ok := parseModuleHost(s.family, host)
+		if !ok {
+			return Network{}, false
+		}
+		bits := addrBits(s.family)
+		if masked {
+			if length, ok := number[uint8](mask); ok && int(length) <= bits {
+				bits = int(length)
+			} else if m, ok := parseModuleHost(s.family, mask); !ok {
+				return Network{}, false
+			} else if length, ok := prefixLength(m); ok {
+				bits = length
+			}
+		}
+		return MaskedNetwork(a, maskOf(s.family, bits)), true
+	})
+}
+
+func (s *section) networkOf(parse func(string) (Network, bool)) kind[Network] {
+	return kind[Network]{"an " + s.family.String() + " network", "address, address/length or address/mask", parse}
+}
+
+// address is what the options of modules take.
+func (s *section) address() kind[netip.Addr] {
+	return kind[netip.Addr]{"an " + s.family.String() + " address", "an address", func(t string) (netip.Addr, bool) {
+		return parseModuleHost(s.family, t)
 	}}
 }
 
-func (s *section) address() kind[netip.Addr] {
-	return kind[netip.Addr]{"an " + s.family.String() + " address", "an address", func(t string) (netip.Addr, bool) {
-		return parseHost(s.family, t)
-	}}
+func anyAddress(f Family) netip.Addr {
+	if f == IPv6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}
+
+// parseModuleHost reads an address as the options of modules do, by getaddrinfo: the last number of 10.1 has the last bytes.
+func parseModuleHost(f Family, text string) (netip.Addr, bool) {
+	if a, ok := parseAddr(f, text); ok {
+		return a, true
+	}
+	if a, ok := parseAddr(f, knownHosts[text]); ok {
+		return a, true
+	}
+	return atonAddr(f, text)
+}
+
+// atonAddr is inet_aton.
+func atonAddr(f Family, text string) (netip.Addr, bool) {
+	parts := strings.Split(text, ".")
+	if f != IPv4 || len(parts) > 4 {
+		return netip.Addr{}, false
+	}
+	var sum uint32
+	for i, part := range parts {
+		n, ok := number[uint32](part)
+		size := 8
+		if i == len(parts)-1 {
+			size = 32 - 8*i
+		}
+		if !ok || uint64(n) >= 1<<size || part[0] < '0' || part[0] > '9' {
+			return netip.Addr{}, false
+		}
+		sum |= n << (32 - 8*i - size)
+	}
+	return netip.AddrFrom4([4]byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)}), true
 }
 
 // parseHost reads an address as iptables does: also without its last bytes, like 10 in 10/8, with
@@ -268,7 +341,7 @@ func parseHost(f Family, text string) (netip.Addr, bool) {
 	for i, part := range parts {
 		n, ok := number[uint8](part)
 		if !ok {
-			return netip.Addr{}, false
+			return atonAddr(f, text)
 		}
 		a[i] = n
 	}
