@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -112,7 +113,7 @@ func (s *surveyor) strangers(uplink string) (worlds []world) {
 				if a := freeIn(p, known, netip.Prefix{}); a.IsValid() && len(worlds) < 2*mostStrangers {
 					pod := &Source{Kind: Pod, Addr: a, Device: device}
 					for _, own := range []bool{false, true} {
-						worlds = append(worlds, world{host: s.withPod(pod, p, uplink, own), condition: whereIn(p), certainty: NotKnown, sources: &[kinds]*Source{Pod: pod}})
+						worlds = append(worlds, world{host: s.withPod(pod, p, uplink, own), condition: whereIn(p), certainty: NotKnown, sources: &[kinds]*Source{Pod: pod}, few: true})
 					}
 				}
 			}
@@ -144,10 +145,24 @@ func (s *surveyor) withPod(pod *Source, pods netip.Prefix, uplink string, own bo
 	return &host
 }
 
-// placeNamedPods adds the pods that rules name to the sources.
-func (s *surveyor) placeNamedPods(device string) {
+// placeNamedPods adds the pods to the sources that rules name, by their address or their device.
+func (s *surveyor) placeNamedPods(network netip.Prefix, device string, taken map[netip.Addr]bool) {
 	for _, a := range s.namedPods() {
 		s.named = append(s.named, &Source{Kind: NamedPod, Addr: a, Device: device})
+	}
+	taken = maps.Clone(taken)
+	taken[s.sources[Pod].Addr] = true
+	for _, device := range s.otherDevices() {
+		a := freeIn(network, taken, netip.Prefix{})
+		if !a.IsValid() || len(s.named) >= mostNamedPods {
+			return
+		}
+		taken[a] = true
+		s.named = append(s.named, &Source{Kind: NamedPod, Addr: a, Device: device})
+		s.host.Routes = append(s.host.Routes, netfilter.Route{Destination: netip.PrefixFrom(a, a.BitLen()), Interface: device})
+		if !slices.ContainsFunc(s.host.Interfaces, func(i netfilter.Interface) bool { return i.Name == device }) {
+			s.host.Interfaces = append(s.host.Interfaces, netfilter.Interface{Name: device})
+		}
 	}
 }
 

@@ -77,7 +77,7 @@ func (s *surveyor) place(host *netfilter.Host) {
 		}
 		s.leadTo(own, device, uplink)
 		s.gateway(s.sources[Pod].Addr, device, uplink, taken)
-		s.placeNamedPods(device)
+		s.placeNamedPods(own, device, taken)
 	}
 	s.hostNetwork(host, uplink)
 	s.address = ownAddress(host, uplink, s.family())

@@ -21,6 +21,7 @@ type world struct {
 	address  netip.Addr // of the host; not valid: as in the first world
 	// sources are all of this world; nil: as in the first one.
 	sources *[kinds]*Source
+	few     bool // targets are followed: the first mostOfEach
 }
 
 // Condition is that under which connections fail.
@@ -87,7 +88,45 @@ func (s *surveyor) worlds() (worlds []world) {
 			return away(e) && deviceTo(s.host, e.AddrPort.Addr(), uplink) == tunnel
 		}})
 	}
-	return slices.Concat(worlds, s.behindBridge(uplink), s.strangers(uplink))
+	return slices.Concat(worlds, s.behindOthers(), s.behindBridge(uplink), s.strangers(uplink))
+}
+
+// behind is that endpoints are behind a device of one pod.
+func behind(device string) Condition { return Condition("where the endpoint is behind " + device) }
+
+// behindOthers are the worlds in which the endpoints of this node are behind another one of the devices of one pod that rules
+// name: which pod has which is in the routes.
+func (s *surveyor) behindOthers() (worlds []world) {
+	pod := s.sources[Pod]
+	for _, device := range s.otherDevices() {
+		if !s.tells(device, pod.Device) {
+			continue
+		}
+		host := *s.host
+		host.Routes = slices.Clone(host.Routes)
+		moved := make(map[netip.Addr]bool)
+		for _, n := range s.survey.Nodes {
+			for _, port := range n.Services[:min(len(n.Services), mostOfEach)] {
+				for i := range port.Endpoints {
+					a := port.Endpoints[i].AddrPort.Addr()
+					if a.IsValid() && port.Endpoints[i].Locality != audit.OnAnotherNode && !moved[a] && deviceTo(s.host, a, "") == pod.Device {
+						moved[a] = true
+						host.Routes = append(host.Routes, netfilter.Route{Destination: netip.PrefixFrom(a, a.BitLen()), Interface: device})
+					}
+				}
+			}
+		}
+		worlds = append(worlds, world{host: &host, condition: behind(device), certainty: NotKnown, few: true, concerns: func(e *audit.Endpoint) bool { return moved[e.AddrPort.Addr()] }})
+	}
+	return worlds
+}
+
+// otherDevices are the devices of one pod that rules name, besides that of the source; none: pods share a device.
+func (s *surveyor) otherDevices() (names []string) {
+	if pod := s.sources[Pod]; pod != nil && netfilter.OfOnePod(pod.Device) {
+		names = slices.DeleteFunc(netfilter.PodDevices(s.dumps), func(name string) bool { return name == pod.Device || !netfilter.OfOnePod(name) })
+	}
+	return names
 }
 
 // behindBridge is the world in which the pods have a bridge with an address of their network, where the rules show no device of
@@ -108,7 +147,7 @@ func (s *surveyor) behindBridge(uplink string) []world {
 	host.AddAddress(bridge, netip.PrefixFrom(gateway, network.Bits()))
 	sources := s.sources
 	sources[Pod] = &Source{Kind: Pod, Addr: pod.Addr, Device: bridge, Guessed: true}
-	return []world{{host: &host, condition: BehindBridge, certainty: NotKnown, sources: &sources}}
+	return []world{{host: &host, condition: BehindBridge, certainty: NotKnown, sources: &sources, few: true}}
 }
 
 // podDevices are the devices by which packets leave to endpoints that may also be on other nodes, if a rule tells them from
@@ -259,7 +298,7 @@ func (s *surveyor) imagine(failed map[lossPlace]bool) error {
 		}
 		follows := func(t *target) *target {
 			switch {
-			case w.sources != nil && t.index >= mostOfEach:
+			case w.few && t.index >= mostOfEach:
 				return nil
 			case w.concerns != nil && !slices.ContainsFunc(t.port.Endpoints, func(e audit.Endpoint) bool { return w.concerns(&e) }):
 				return nil
