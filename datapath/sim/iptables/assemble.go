@@ -11,6 +11,12 @@ import (
 // readPasted reads rules out of any text; nil: there are none.
 func readPasted(text string, options Options) *Input {
 	all := slices.Collect(strings.Lines(text))
+	var restored []int // numbers of lines
+	for i, line := range all {
+		if all[i] = restoreCharacters(line); all[i] != strings.TrimRight(line, "\r\n") {
+			restored = append(restored, i+1)
+		}
+	}
 	lines, others := undecorateAll(all)
 	if len(lines) == 0 || len(lines) > maxLines {
 		return nil
@@ -38,6 +44,9 @@ func readPasted(text string, options Options) *Input {
 	a.noteWarnings(g)
 	if len(g.gaps) > 0 {
 		a.note(g.gaps[0], "lines are left out here: the chains of this table may have more rules")
+	}
+	if len(restored) > 0 {
+		a.note(restored[0], "of %s the spaces, quotes, dashes or colours of an editor or a terminal are read as what they stand for", count(len(restored), "line"))
 	}
 	a.noteLines(lines, all, others)
 	slices.SortStableFunc(a.in.Notes, func(x, y Note) int { return cmp.Compare(x.Line, y.Line) })

@@ -230,12 +230,9 @@ func isCommandContent(line string) bool {
 // promptedBy are the beginnings of a line that runs iptables elsewhere.
 var promptedBy = regexp.MustCompile(`^(kubectl|docker|podman|nerdctl|crictl|nsenter|ssh|sudo|oc|minikube|ip netns|for|if|then|do|exec|su|time|watch|timeout|while|/)\S*\s`)
 
-// undecorateAll finds the lines of iptables in a text, whose characters it restores. others are the numbers of those that are none, and not empty
+// undecorateAll finds the lines of iptables in a text. others are the numbers of those that are none, and not empty
 // or a comment.
 func undecorateAll(all []string) (lines []pasted, others []int) {
-	for i := range all {
-		all[i] = restoreCharacters(all[i])
-	}
 	last, open, inTable := 0, false, false // last is the line that may be continued
 	width, margin := screenWidth(all)
 	full := false

@@ -469,6 +469,16 @@ func (m UnknownMatch) write(w *words) { w.tokens = append(w.tokens, m.Args...) }
 
 func (UnknownMatch) test(*Context) Truth { return Unknown }
 
+func (m UnknownMatch) unknown(*Context) string {
+	switch {
+	case m.Match != unreadable:
+		return Describe(m) + " is not simulated"
+	case len(m.Args) == 0:
+		return "part of the rule cannot be read"
+	}
+	return joined(m.Args) + " cannot be read"
+}
+
 // UnknownTarget is a target that this package does not know.
 type UnknownTarget struct {
 	Target string
