@@ -67,6 +67,9 @@ func ParseSets(r io.Reader) (map[string]*Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	if text, err = utf8Text(text); err != nil {
+		return nil, err
+	}
 	sets := make(map[string]*Set)
 	var errs errorList
 	number := 0

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -118,4 +119,50 @@ func TestUnknownSetType(t *testing.T) {
 	if e := sets["a"].Elements; len(e) != 1 || e[0].Text != "10.0.0.1,0x5" || e[0].Timeout == nil {
 		t.Errorf("%+v", e)
 	}
+}
+
+// FuzzSets: whatever the text, sets are read without a panic, each element has what its set's type needs, and a mark of
+// Windows in front, its line ends and its UTF-16 change nothing.
+func FuzzSets(f *testing.F) {
+	f.Add(ipsetSave)
+	f.Add("create a hash:net,iface family inet6\nadd a fd00::/8,eth0 nomatch timeout 0\ncreate b list:set size 8\nadd b a\n")
+	f.Add("create a hash:ip\nadd a 10.0.0.9-10.0.0.1\nadd a 10.0.0.0/33\nadd a ::1\n")
+	f.Add("create a bitmap:ip range 10.0.0.9-10.0.0.1\ncreate a bitmap:port range 9-5\nadd a 7-\n")
+	f.Add("create a hash:net,net\nadd a 0/0,10.0.0.1\ncreate p hash:ip,port\nadd p 10.0.0.1,icmp:echo-request\nadd p 10.0.0.1,tcp:http-9")
+	f.Fuzz(func(t *testing.T, text string) {
+		sets, err := ParseSets(strings.NewReader(text))
+		if (sets == nil) == (err == nil) {
+			t.Fatalf("sets %v and error %v", sets, err)
+		}
+		for name, s := range sets {
+			for _, e := range s.Elements {
+				if s.Name != name || e.Line <= s.Line || e.Text == "" {
+					t.Errorf("%s: %+v", name, e)
+				}
+				parts := setTypes[s.Type]
+				if len(parts) > 0 && (parts[0] == "ip" || parts[0] == "net") && !e.Network.IsValid() && !e.Range.First.IsValid() {
+					t.Errorf("%s %s: %+v has no address", name, s.Type, e)
+				}
+			}
+		}
+		if !isPlain(text) {
+			return
+		}
+		for _, other := range []string{"\ufeff" + text, strings.ReplaceAll(text, "\n", "\r\n"), "\xff\xfe" + wide(text, binary.LittleEndian)} {
+			again, againErr := ParseSets(strings.NewReader(other))
+			if (err == nil) != (againErr == nil) || err == nil && !reflect.DeepEqual(sets, again) {
+				t.Errorf("%q: %v, %v", other, again, againErr)
+			}
+		}
+	})
+}
+
+// isPlain reports whether a text is of printable ASCII.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if (text[i] < ' ' || text[i] > '~') && text[i] != '\n' {
+			return false
+		}
+	}
+	return true
 }
