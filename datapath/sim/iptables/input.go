@@ -94,11 +94,13 @@ func readOtherForm(text string, options Options, err error) (*Input, error) {
 	if line := nftLine(text); line > 0 {
 		return nil, &Error{Line: line, Column: 1, Problem: "this is the output of nft, whose rules are not read", Want: "the output of iptables-save, and for IPv6 of ip6tables-save"}
 	}
-	inner, ok := unquoteStrings(text)
-	if !ok {
-		return nil, err
+	if inner, ok := unquoteStrings(text); ok {
+		return readStrings(inner, options)
 	}
-	return readStrings(inner, options)
+	if at := listedRow.FindStringIndex(text); at != nil {
+		return nil, &Error{Line: 1 + strings.Count(text[:at[0]], "\n"), Column: 1, Problem: "this is a rule of iptables -L without the line of its chain", Want: "the whole listing, or the output of iptables-save"}
+	}
+	return nil, err
 }
 
 // readFolded reads rules in strings that YAML folded behind each line: its lines look like rules. nil: there are none.
@@ -208,11 +210,11 @@ func hasMasks(t *Table) bool {
 // mayHaveTraces is a fast test for what hasTraces finds.
 func mayHaveTraces(text string) bool {
 	for i := range len(text) {
-		if text[i] >= utf8.RuneSelf {
+		if text[i] >= utf8.RuneSelf || text[i] < ' ' && !blank(text[i]) && text[i] != '\n' {
 			return true
 		}
 	}
-	return strings.IndexByte(text, escape) >= 0 || strings.Contains(text, "^[[") || escapeSequence.MatchString(text)
+	return strings.Contains(text, "^[[") || strings.Contains(text, "m[K") || colour.MatchString(text)
 }
 
 // hasTraces reports whether a name or an option has characters that an editor or a terminal added.
@@ -222,6 +224,9 @@ func hasTraces(t *Table) bool {
 		return added(r.Chain) || slices.ContainsFunc(r.Args, func(w Token) bool { return !w.Quoted && added(w.Text) })
 	})
 }
+
+// listedRow is a rule in a listing: its protocol, options and addresses.
+var listedRow = regexp.MustCompile(`(?m)^.*\s(all|tcp|udp|icmp|\d+)\s+(--|-f)\s+(\S+\s+\S+\s+)?(anywhere|!?\d+\.\d+\.\d+\.\d+(/\d+)?|!?[0-9a-f:]*::[0-9a-f:/]*)\s`)
 
 var nftTable = regexp.MustCompile(`^\s*(>\s*)?(table (ip|ip6|inet|arp|bridge|netdev) \S+ \{|\{"nftables":)`)
 

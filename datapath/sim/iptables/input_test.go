@@ -311,6 +311,16 @@ func TestReadInputAsPasted(t *testing.T) {
 			return eachLine(s, func(_ int, line string) string { return "| " + line + " |" })
 		}, false},
 		{"semicolons", func(s string) string { return strings.ReplaceAll(s, "\n", ";\n") }, false},
+		{"cat -A", func(s string) string { return strings.ReplaceAll(s, "\n", "$\n") }, false},
+		{"lines of HTML", func(s string) string {
+			return eachLine(s, func(number int, line string) string {
+				return fmt.Sprintf("<tr><td>%d</td><td>%s</td></tr>", number, strings.ReplaceAll(line, ">", "&gt;"))
+			})
+		}, false},
+		{"breaks of HTML", func(s string) string { return strings.ReplaceAll(s, "\n", "<br>\n") }, false},
+		{"overstrike", func(s string) string { return strings.ReplaceAll(s, "KUBE", "K\bKU\bUB\bBE\bE") }, false},
+		{"direction of text", func(s string) string { return strings.ReplaceAll(s, "-j", "\u202a-j\u202c") }, false},
+		{"journald, short-iso", withPrefix("2025-11-05T10:00:00+0000 node-1 iptables-save[4242]: "), false},
 		{"bold", onlyRules("**%s**"), false},
 		{"arrows", onlyRules("%s   <--- this one"), false},
 		{"comments of a shell", onlyRules("%s # this one"), false},
@@ -535,6 +545,10 @@ func TestReadInputNamesOtherPrograms(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "this is the output of nft, whose rules are not read: want the output of iptables-save") {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+	_, err := ReadInput(strings.NewReader("$ iptables -t nat -nvL | grep web\n    0     0 KUBE-SVC-A  tcp  --  *      *       0.0.0.0/0            10.96.0.20           /* shop/web */ tcp dpt:80\n"), Options{})
+	if err == nil || err.Error() != "line 2, column 1: this is a rule of iptables -L without the line of its chain: want the whole listing, or the output of iptables-save" {
+		t.Error(err)
 	}
 	listing := "Chain INPUT (policy DROP)\ntarget     prot opt source               destination\n"
 	for text, want := range map[string]string{nft: "the output of nft is not read", listing: "the listing of iptables -L is not read"} {

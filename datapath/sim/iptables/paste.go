@@ -30,7 +30,7 @@ func restoreCharacters(line string) string {
 	line = strings.TrimRight(line, "\r\n")
 	ascii := true
 	for i := range len(line) {
-		if line[i] >= utf8.RuneSelf || line[i] == escape || strings.IndexByte(`&^[\`, line[i]) >= 0 {
+		if line[i] >= utf8.RuneSelf || line[i] < ' ' && line[i] != '\t' || strings.IndexByte(`&^[\`, line[i]) >= 0 {
 			ascii = false
 			break
 		}
@@ -38,7 +38,7 @@ func restoreCharacters(line string) string {
 	if ascii {
 		return line
 	}
-	line = escapeSequence.ReplaceAllString(line, "")
+	line = control.ReplaceAllString(escapeSequence.ReplaceAllString(line, ""), "")
 	if !utf8.ValidString(line) {
 		line = fromWindows1252(line)
 	}
@@ -56,14 +56,18 @@ const escape = 0x1b
 
 var (
 	// escapeSequence is also what programs leave of it that print ^[ for the escape, or nothing.
-	escapeSequence = regexp.MustCompile(`(` + string(rune(escape)) + `|\^\[)(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9])|\[\d{1,2}(;\d{1,2}){0,3}m(\[K)?|\[m\[K`)
-	entity         = regexp.MustCompile(`&(quot|gt|lt|amp|nbsp|#34|#39|#x27|#x22);`)
+	escapeSequence = regexp.MustCompile(`(` + string(rune(escape)) + `|\^\[)(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9])|` + colour.String())
+	colour         = regexp.MustCompile(`\[\d{1,2}(;\d{1,2}){0,3}m(\[K)?|\[m\[K`)
+	// control is what else moves the cursor: bold letters are written twice, with a step back between.
+	control = regexp.MustCompile(`.\x08|[\x00-\x08\x0b-\x1f\x7f]`)
+	entity  = regexp.MustCompile(`&(quot|gt|lt|amp|nbsp|#34|#39|#x27|#x22);`)
 )
 
 // typographic are spaces, quotes and dashes of word processors. Dashes become U+2013, for restoreDashes.
 var typographic = strings.NewReplacer(
 	"\u00a0", " ", "\u2007", " ", "\u202f", " ", "\u2009", " ", "\u200a", " ", "\u3000", " ", "\u2002", " ", "\u2003", " ",
 	"\u200b", "", "\u200c", "", "\u200d", "", "\u200e", "", "\u200f", "", "\ufeff", "", "\u00ad", "", "\u2060", "",
+	"\u202a", "", "\u202b", "", "\u202c", "", "\u202d", "", "\u202e", "", "\u2066", "", "\u2067", "", "\u2068", "", "\u2069", "", "\uff0d", "-", "\uff1a", ":",
 	"“", `"`, "”", `"`, "„", `"`, "‟", `"`, "«", `"`, "»", `"`, "″", `"`, "＂", `"`,
 	"‘", "'", "’", "'", "‚", "'", "‛", "'", "′", "'",
 	"\u2010", "-", "\u2011", "-", "\u2012", "\u2013", "\u2014", "\u2013", "\u2015", "\u2013", "\u2212", "\u2013", "…", "...",
@@ -111,7 +115,7 @@ var decorations = []*regexp.Regexp{
 	regexp.MustCompile(`^\[[^\]]*\][#$%:]?\s*`),
 	regexp.MustCompile(`^\([^)]*\)\s*`),
 	regexp.MustCompile(`^[>|│┃»]+\s?`),
-	regexp.MustCompile(`^</?[A-Za-z][^>]*>`),
+	regexp.MustCompile(`^\d*</?[A-Za-z][^>]*>`),
 	regexp.MustCompile("^([`\"'\\\\]+|\\*\\*|__)"),
 	regexp.MustCompile(`^\d+[:.)|\]]\s*`),
 	regexp.MustCompile(`^\d+\s+`),
@@ -119,7 +123,7 @@ var decorations = []*regexp.Regexp{
 	regexp.MustCompile(`^[*+•·$%-]+\s+`),
 	commentMark,
 	regexp.MustCompile(`^\+`),
-	regexp.MustCompile(`^\S+\[\d+\]:\s*`),
+	regexp.MustCompile(`^(\S+ )?\S+\[\d+\]:\s*`),
 	regexp.MustCompile(`^[\w.@/-]+\s+\|\s*`),                                   // docker-compose
 	regexp.MustCompile(`^[a-z0-9.-]*-[a-z0-9]{4,10} [a-z][a-z0-9-]* ([│›] )?`), // stern: pod and container
 	regexp.MustCompile(`^[\w.@~/-]+:\d+:`),                                     // grep -n
@@ -166,12 +170,12 @@ func undecorate(line string) (text, before string, ok bool) {
 	return "", "", false
 }
 
-// tail is what people write behind a line, and the end of a row of a table.
-var tail = regexp.MustCompile(`(\s*[|;│]+|\s+(<[-=]+|←|#|//|<<)(\s.*)?)$`)
+// tail is what people write behind a line, the end of a row of a table, that of an element of HTML, and of cat -A.
+var tail = regexp.MustCompile(`(\s*[|;│]+|\s+(<[-=]+|←|#|//|<<)(\s.*)?|(</[A-Za-z][^<>]*>|<br ?/?>)+|(\^M)?\$)$`)
 
 // withoutTail takes off what iptables would not read at the end of a line.
 func withoutTail(line string) string {
-	if len(line) == 0 || line[0] == '#' || !strings.ContainsAny(line, "|;│<←#/") || isCommandContent(line) {
+	if len(line) == 0 || line[0] == '#' || !strings.ContainsAny(line, "|;│<←#/$") || isCommandContent(line) {
 		return line
 	}
 	if at := tail.FindStringIndex(line); at != nil && strings.Count(line[:at[0]], `"`)%2 == 0 {
