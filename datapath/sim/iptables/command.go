@@ -16,6 +16,7 @@ const (
 	opWarning                       // "# Warning: iptables-legacy tables present"
 	opElided                        // "[...]"
 	opTitle                         // "==> node-a.rules <=="
+	opBody                          // "INPUT -p tcp -j DROP": a rule without its beginning
 	opPrint                         // a command that prints the rules below it
 	opTable                         // *nat
 	opDeclare                       // :INPUT ACCEPT [0:0]
@@ -59,6 +60,8 @@ func parseStatement(p pasted) statement {
 		s.op = opElided
 	case p.title:
 		s.op = opTitle
+	case p.body:
+		s.op = opBody
 	case p.text[0] == '#':
 		s.remark()
 	case p.text[0] == '*':
@@ -236,13 +239,17 @@ func (s *statement) parse(words []Token, counters *Counters) {
 	switch s.op {
 	case opAppend, opInsert, opDelete, opReplace:
 		if s.chain == "" {
-			s.op = opRemark
+			s.op = opBody
 			return
 		}
 		s.rule = &Rule{Line: s.number, Chain: s.chain, Counters: counters, Args: args}
 	case opNew, opPolicy:
 		if s.chain == "" {
 			s.op = opRemark
+		}
+	case opRemove, opFlush:
+		if len(args) > 0 && !s.shell { // damage
+			s.op = opBody
 		}
 	}
 }

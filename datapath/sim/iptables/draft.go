@@ -30,7 +30,27 @@ func newDraft(b *block) *draft {
 	if b.form == formSaved && !b.committed {
 		d.cut()
 	}
+	if b.form == formSaved {
+		d.doubtNames()
+	}
 	return d
+}
+
+// doubtNames is for rules of a chain that is neither declared nor used, while others are declared: the name may be damaged, and
+// the rules may be of any chain.
+func (d *draft) doubtNames() {
+	if !slices.ContainsFunc(d.lines, func(s *statement) bool { return s.op == opDeclare && !Builtin(d.table, s.chain) }) {
+		return
+	}
+	for _, name := range d.undeclared {
+		if slices.ContainsFunc(d.lines, func(s *statement) bool { return jumpWord(s) == name }) {
+			continue
+		}
+		d.note(d.names[name].Line, "chain %.40s of table %s is neither declared nor used: its name may be damaged, and any chain of the table may have more rules", name, d.table)
+		for chain := range d.known {
+			d.known[chain] = false
+		}
+	}
 }
 
 func (d *draft) note(line int, format string, args ...any) {

@@ -89,6 +89,10 @@ func (g *gatherer) add(s *statement) {
 		g.ended()
 	case opElided:
 		g.elided(s)
+	case opBody:
+		if g.current == nil || !g.current.takeBody(s) {
+			g.elided(s)
+		}
 	case opTitle:
 		g.begin(origin{host: g.origin.host, title: s.text}, nil)
 	case opHeader:
@@ -138,6 +142,23 @@ func (g *gatherer) ended() {
 	if g.current != nil {
 		g.current.ended = true
 	}
+}
+
+// takeBody adds a rule without its beginning to the chain that it names. false: it names none.
+func (b *block) takeBody(s *statement) bool {
+	words := fields(s.text)
+	for i, w := range words {
+		if w.is("-j", "-g") {
+			break
+		}
+		if Builtin(b.table, w.Text) || slices.ContainsFunc(b.lines, func(l *statement) bool { return l.op == opDeclare && l.chain == w.Text }) {
+			s.op, s.chain = opAppend, w.Text
+			s.rule = &Rule{Line: s.number, Chain: s.chain, Args: words[i+1:]}
+			b.lines = append(b.lines, s)
+			return true
+		}
+	}
+	return false
 }
 
 // suspectCuts takes a table without COMMIT for one that was cut off if others have theirs. Without any, somebody left them out.

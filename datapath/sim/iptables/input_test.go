@@ -3,7 +3,9 @@ package iptables
 import (
 	"encoding/binary"
 	"encoding/json"
+	commandline "flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -271,6 +273,8 @@ func TestReadInputAsPasted(t *testing.T) {
 				return line
 			})
 		}, false},
+		{"wrapped at 72", wrapIndented(72, "", ""), false},
+		{"wrapped at 50", wrapIndented(50, "", ""), false},
 		{"wrapped, rests indented", wrapIndented(70, "", "    "), false},
 		{"wrapped at 40, rests indented", wrapIndented(40, "", "  "), false},
 		{"wrapped, rests behind a tab", wrapIndented(60, "", "\t"), false},
@@ -660,3 +664,72 @@ func isPlainDump(d *Dump, text string) bool {
 	}
 	return true
 }
+
+// TestReadInputDamageCostsALine: whatever happens to one line of a rule, the other rules are read as they were.
+func TestReadInputDamageCostsALine(t *testing.T) {
+	text := "root@node-1:~# iptables-save\n" + pastedDump
+	byLine := func(in *Input) map[int]string {
+		rules := make(map[int]string)
+		for _, d := range in.Dumps {
+			for _, table := range d.Tables {
+				for _, r := range table.Rules {
+					rules[r.Line] = table.Name + " -A " + r.Chain + " " + printed(r)
+				}
+			}
+		}
+		return rules
+	}
+	whole, err := ReadInput(strings.NewReader(text), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := byLine(whole)
+	lines := strings.Split(text, "\n")
+	random := rand.New(rand.NewPCG(1, 2))
+	garbage := []string{"x.x.x.x", "<node>", "\"", "'", "$IP", "...", "???", "-j", "-A", "!", "#", "[...]", "COMMIT", "*nat", ":X - [0:0]", "\\", "|", "-X", "--", "\u201c", "é", "{", "-m comment", "\t", "```", "</b>", "^C"}
+	for range *damageFlag {
+		number := 1 + random.IntN(len(lines))
+		if want[number] == "" {
+			continue
+		}
+		words := strings.Split(lines[number-1], " ")
+		at := random.IntN(len(words))
+		some := garbage[random.IntN(len(garbage))]
+		switch random.IntN(6) {
+		case 0:
+			words[at] = some
+		case 1:
+			words = slices.Delete(words, at, at+1)
+		case 2:
+			words = slices.Insert(words, at, some)
+		case 3:
+			words = words[:at]
+		case 4:
+			words[at] = words[at][:random.IntN(len(words[at])+1)]
+		case 5:
+			words[at] = words[at] + some
+		}
+		damaged := slices.Clone(lines)
+		damaged[number-1] = strings.Join(words, " ")
+		in, err := ReadInput(strings.NewReader(strings.Join(damaged, "\n")), Options{})
+		if err != nil {
+			t.Errorf("%q: %v", damaged[number-1], err)
+			continue
+		}
+		got := byLine(in)
+		for line, rule := range want {
+			if line != number && got[line] != rule {
+				t.Errorf("%q: line %d is read as %q, want %q", damaged[number-1], line, got[line], rule)
+			}
+		}
+		table, chain, _ := strings.Cut(want[number], " -A ")
+		chain, _, _ = strings.Cut(chain, " ")
+		line := strings.TrimSpace(damaged[number-1])
+		read := strings.HasPrefix(got[number], table+" -A "+chain+" ")
+		if !read && line != "" && line[0] != '#' && in.Dumps[0].Lists(table, chain) {
+			t.Errorf("%q is not read as a rule of its chain, and chain %s of table %s has all rules: %v", damaged[number-1], chain, table, in.Notes)
+		}
+	}
+}
+
+var damageFlag = commandline.Int("input.damages", 400, "how many lines TestReadInputDamageCostsALine damages")

@@ -22,6 +22,8 @@ type pasted struct {
 	title bool
 	// damaged: text around the rule, or the line below it, is not understood and may be part of it.
 	damaged bool
+	// body: the line may be a rule whose beginning is damaged.
+	body bool
 }
 
 // restoreCharacters undoes what editors, mails, browsers and terminals do to characters. It keeps the text of
@@ -266,10 +268,10 @@ func undecorateAll(all []string) (lines []pasted, others []int) {
 		}
 		rest := strings.TrimSpace(strings.TrimLeft(line, "> \t|"))
 		if n := len(lines); n > 0 && last == number-1 && continues(&lines[n-1], rest, open) {
-			last = number
-			lines[n-1].text = strings.TrimSuffix(lines[n-1].text, `\`)
-			lines[n-1].text = strings.TrimRight(lines[n-1].text, " ") + " " + rest
-			open = strings.HasSuffix(rest, `\`)
+			lines[n-1].text = joinedTo(lines[n-1].text, rest)
+			i += joinIndented(&lines[n-1], all[i:])
+			last = i + 1
+			open = strings.HasSuffix(lines[n-1].text, `\`)
 			continue
 		}
 		open = false
@@ -280,7 +282,7 @@ func undecorateAll(all []string) (lines []pasted, others []int) {
 		if title := titleOf(rest); title != "" {
 			lines = append(lines, pasted{number: number, text: title, title: true})
 		}
-		if rest == "" || rest[0] == '#' || strings.HasPrefix(rest, "```") || strings.HasPrefix(rest, "~~~") {
+		if rest == "" || rest[0] == '#' || fence.MatchString(rest) {
 			continue
 		}
 		if at := hiddenRule.FindStringIndex(rest); at != nil && inTable {
@@ -289,6 +291,9 @@ func undecorateAll(all []string) (lines []pasted, others []int) {
 		}
 		if n := len(lines); n > 0 && last == number-1 && inTable && misses(&lines[n-1]) {
 			lines[n-1].damaged = true
+		} else if inTable && ruleBody.MatchString(rest) {
+			lines = append(lines, pasted{number: number, text: rest, before: rest, damaged: true, body: true})
+			continue
 		}
 		others = append(others, number)
 	}
@@ -297,6 +302,12 @@ func undecorateAll(all []string) (lines []pasted, others []int) {
 
 // hiddenRule finds a rule in a line of a table that is otherwise not understood, and no comment.
 var hiddenRule = regexp.MustCompile(`^([^#]*[^#\w])?-A `)
+
+// fence is a line around a block of Markdown.
+var fence = regexp.MustCompile("^(```|~~~)[^ ]*( \\S*)?$")
+
+// ruleBody finds the options of a rule in such a line.
+var ruleBody = regexp.MustCompile(`^-A\b|^([^#]*\s)?-[jgmsdpio] \S`)
 
 // misses reports whether a rule has no target, or the value of an option is missing: the line below may be its rest.
 func misses(p *pasted) bool {
@@ -348,8 +359,8 @@ const maxRests = 40
 
 var quoteMarks = regexp.MustCompile(`^[>|│ ]*[>|│] ?`)
 
-// joinIndented adds the lines below a rule that are indented, as a mail or an editor wraps long lines: as many as make a
-// rule that iptables reads. It returns how many they are. lines[0] is that of the rule.
+// joinIndented adds the lines below a rule that are indented, or the text of an open quote, as a mail or an editor wraps long
+// lines: as many as make a rule that iptables reads. It returns how many they are. lines[0] is that of the rule.
 func joinIndented(p *pasted, lines []string) int {
 	if !p.shell && !ruleContent.MatchString(p.text) || strings.HasSuffix(p.text, `\`) {
 		return 0
@@ -360,13 +371,13 @@ func joinIndented(p *pasted, lines []string) int {
 	for _, line := range lines[1:min(len(lines), maxRests)] {
 		line = body(line)
 		rest := strings.TrimSpace(line)
-		if rest == "" || indentOf(line) <= indent || ruleContent.MatchString(rest) || len(texts[len(texts)-1])+len(rest) > maxWrapped {
+		if rest == "" || indentOf(line) <= indent && !openQuote(texts[len(texts)-1]) || ruleContent.MatchString(rest) || len(texts[len(texts)-1])+len(rest) > maxWrapped {
 			break
 		}
 		texts = append(texts, texts[len(texts)-1]+" "+rest)
 	}
 	for n := len(texts) - 1; n > 0; n-- {
-		if s := parseStatement(pasted{text: texts[n], shell: p.shell}); s.rule != nil && s.fault == nil && isWhole(s.rule.Args) {
+		if (&pasted{text: texts[n], shell: p.shell}).isWhole() {
 			p.text = texts[n]
 			return n
 		}
@@ -374,8 +385,18 @@ func joinIndented(p *pasted, lines []string) int {
 	return 0
 }
 
-// isWhole reports whether iptables reads the words of a rule.
-func isWhole(args []Token) bool {
+// joinedTo is a line with its rest.
+func joinedTo(above, rest string) string {
+	return strings.TrimRight(strings.TrimSuffix(above, `\`), " ") + " " + rest
+}
+
+// isWhole reports whether iptables reads the line as a rule.
+func (p *pasted) isWhole() bool {
+	s := parseStatement(*p)
+	if s.rule == nil || s.fault != nil {
+		return false
+	}
+	args := s.rule.Args
 	chains := make(map[string]bool)
 	if jump := jumpIndex(args); jump >= 0 && jump+1 < len(args) && targets[args[jump+1].Text] == nil && chainNameFault(args[jump+1].Text) == "" {
 		chains[args[jump+1].Text] = true
@@ -394,6 +415,7 @@ var elision = regexp.MustCompile(`(?i)^[#(\[<{*\s]*(\.{2,}|(\.{2,}\s*)?\b(snip(p
 
 var (
 	optionBegins = regexp.MustCompile(`^(! )?(-[mjgpsdio]\s|--[a-z][a-z-]+(\s|$))`)
+	optionLast   = regexp.MustCompile(`\s(-\w|--[a-z][a-z-]+|!)$`)
 	valueWanted  = regexp.MustCompile(`(^|\s)(-[mjgpsdioA]|--(comment|[sd]ports?|to-destination|to-source|to-ports|ctstate|state|mark|set-xmark|[sd]st-type|probability|mode|match-set)|!)$`)
 )
 
@@ -405,11 +427,16 @@ func continues(above *pasted, rest string, escaped bool) bool {
 	if escaped {
 		return true
 	}
+	if joined := (&pasted{text: joinedTo(above.text, rest)}); !above.shell && above.isWhole() && !joined.isWhole() &&
+		!openQuote(joined.text) && !optionLast.MatchString(joined.text) {
+		return false // a rule whose beginning is damaged
+	}
 	if len(above.text) > maxWrapped {
 		return false
 	}
 	// The words of a comment may begin like an option, and the text of a page like a value.
-	return openQuote(above.text) && strings.Contains(rest, `"`) || optionBegins.MatchString(rest) || valueWanted.MatchString(above.text) && !strings.Contains(rest, ". ")
+	return openQuote(above.text) && strings.Contains(rest, `"`) || optionBegins.MatchString(rest) ||
+		(valueWanted.MatchString(above.text) || optionLast.MatchString(above.text) && !above.isWhole()) && !strings.Contains(rest, ". ")
 }
 
 // maxWrapped is the length of a rule that is not continued any more.
