@@ -566,10 +566,16 @@ func TestReadInputNamesOtherPrograms(t *testing.T) {
 }
 
 func FuzzReadInput(f *testing.F) {
-	f.Add(pastedDump)
-	f.Add(wrap(pastedDump))
-	f.Add(commands(pastedDump))
-	f.Add(listRules("")(pastedDump))
+	// Short ones: the fuzzer is slow with long texts.
+	const short = "*nat\n:PREROUTING ACCEPT [0:0]\n:own - [0:0]\n-A PREROUTING -m comment --comment \"a b\" -j own\n-A own -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.1:80\nCOMMIT\n"
+	f.Add(short)
+	f.Add(wrap(short))
+	f.Add(wrapIndented(40, "", "  ")(short))
+	f.Add(commands(short))
+	f.Add(listRules("$ iptables -t %s -S")(short))
+	f.Add(asJSON(map[string]string{"rules": short}))
+	f.Add("-A own -j \n \"\"")
+	f.Add("> Chain INPUT (policy DROP)\n> target     prot opt source               destination\n> ACCEPT     tcp  --  0.0.0.0/0  10.0.0.1  tcp dpt:80\n")
 	f.Add("> -A X -s x.x.x.x -j\n> KUBE\n12: -I INPUT 3 -j DROP\n-D INPUT 1\n-R INPUT 1 -j ACCEPT\n-X\n-F\n")
 	f.Add("# Table `nat' is incompatible, use 'nft' tool.\n*raw\n-A OUTPUT -j CT\n")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -98,7 +98,7 @@ func chainNameFault(name string) string {
 	switch {
 	case len(name) > maxChainName:
 		return fmt.Sprintf("the chain's name %.40q is too long: it has %d of at most %d characters", name, len(name), maxChainName)
-	case strings.Contains(name, `"`), strings.ContainsAny(name[:1], "-!"):
+	case name == "", strings.Contains(name, `"`), strings.ContainsAny(name[:1], "-!"):
 		return fmt.Sprintf("%.40q cannot be the name of a chain", name)
 	}
 	return ""
