@@ -100,6 +100,22 @@ func (e *EndpointSlices) Sync(services []*corev1.Service, pods []*corev1.Pod, no
 	return all, errors.Join(errs...)
 }
 
+// TakeOver makes EndpointSlices of a Service with a selector those of the controller, unless it has some of it. The next
+// Sync keeps their names, as far as it needs them.
+func (e *EndpointSlices) TakeOver(s *corev1.Service, given []*discoveryv1.EndpointSlice) {
+	name := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
+	if e.slices[name] != nil {
+		return
+	}
+	e.slices[name] = make(map[string]*discoveryv1.EndpointSlice)
+	for _, g := range given {
+		g = g.DeepCopy()
+		g.Labels[discoveryv1.LabelManagedBy] = controllerName
+		g.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s, corev1.SchemeGroupVersion.WithKind("Service"))}
+		e.slices[name][g.Name] = g
+	}
+}
+
 // selected are the pods that a Service selects.
 func selected(s *corev1.Service, pods []*corev1.Pod) (all []*corev1.Pod) {
 	selector := labels.SelectorFromSet(s.Spec.Selector)

@@ -22,7 +22,7 @@ func (s *state) edit(written *manifest.Objects, now time.Time) (changes, notAppl
 	s.editClients(from, to, add)
 	dropChanged(s.applied.services, s.written.Services, written.Services, add, "Service")
 	dropChanged(s.applied.slices, s.written.EndpointSlices, written.EndpointSlices, add, "EndpointSlice")
-	s.written = written
+	s.write(written)
 	return changes, notApplied
 }
 

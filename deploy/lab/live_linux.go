@@ -104,6 +104,7 @@ func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string,
 	if err != nil {
 		return nil, invalid("", err)
 	}
+	changes = append(changes, v.state.unchanged(next, objects)...)
 	// Hosts come before the objects that name them, and go after these.
 	gone, err := v.build(ctx, next)
 	if err != nil {

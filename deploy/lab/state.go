@@ -32,6 +32,8 @@ type state struct {
 	pods    map[string]podState  // by full name; without an entry: ready
 	nodes   map[string]nodeState // by name
 	given   *manifest.Given
+	// own are the Services whose EndpointSlices of the files the controller takes over.
+	own takenOver
 	// made are the names of the EndpointSlices that were last made of Services' selectors.
 	made map[string]bool
 }
@@ -68,8 +70,13 @@ type objectSet struct {
 }
 
 func newState(spec *Spec, written *manifest.Objects) *state {
-	return &state{spec: spec, start: (*Spec)(written.Lab), written: written, given: manifest.NewGiven((*manifest.Lab)(spec))}
+	s := &state{spec: spec, start: (*Spec)(written.Lab), given: manifest.NewGiven((*manifest.Lab)(spec))}
+	s.write(written)
+	return s
 }
+
+// write makes objects those of the files.
+func (s *state) write(written *manifest.Objects) { s.written, s.own = written, takeOver(written) }
 
 // clone is a copy to change.
 func (s *state) clone() *state {
@@ -181,7 +188,7 @@ func (s *state) objects(c *controllers.EndpointSlices, now time.Time) (*manifest
 		return nil, err
 	}
 	o.Nodes, o.Pods, o.Deployments = s.nodeObjects(), s.podObjects(), s.deploymentObjects()
-	given := merge(s.written.EndpointSlices, s.applied.slices)
+	given := s.handWritten(c, o.Services)
 	made, err := c.Sync(o.Services, o.Pods, o.Nodes, given, now)
 	if err != nil {
 		return nil, err
@@ -211,6 +218,7 @@ func (s *state) podObjects() (all []*corev1.Pod) {
 		if !ok || s.pods[p.FullName()].applied {
 			o = p.Object()
 		}
+		o = s.own.labelled(o)
 		all = append(all, s.withState(o, p))
 		delete(written, p.FullName())
 	}

@@ -1,0 +1,208 @@
+package lab
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/controllers"
+	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+)
+
+// takenOver are Services with a selector whose EndpointSlices are in the files. In a cluster the controller owns these, so it
+// does in a lab, if it makes the same of the pods as the files have them.
+type takenOver struct {
+	services map[string]bool // by "namespace/name"
+	// labels are those that the pods of a lab lack to be selected, by the pod's full name.
+	labels map[string]map[string]string
+}
+
+// takeOver finds the Services of files whose EndpointSlices the controller would make the same way.
+func takeOver(written *manifest.Objects) takenOver {
+	t := takenOver{make(map[string]bool), make(map[string]map[string]string)}
+	given := make(map[string][]*discoveryv1.EndpointSlice)
+	for _, e := range written.EndpointSlices {
+		service := e.Namespace + "/" + e.Labels[discoveryv1.LabelServiceName]
+		given[service] = append(given[service], e)
+	}
+	var candidates, all []*corev1.Service
+	for _, s := range written.Services {
+		s = s.DeepCopy() // Allocate changes it
+		all = append(all, s)
+		if len(s.Spec.Selector) > 0 && len(given[nameOf(s)]) > 0 {
+			t.note(s, given[nameOf(s)], written)
+			candidates = append(candidates, s)
+		}
+	}
+	if len(candidates) == 0 {
+		return t
+	}
+	if controllers.Allocate(all, written.Lab.ServicePrefixes()) != nil {
+		return takenOver{} // the lab has the error
+	}
+	s := &state{spec: (*Spec)(written.Lab), written: written, own: t}
+	made, err := controllers.NewEndpointSlices().Sync(candidates, s.podObjects(), s.nodeObjects(), nil, time.Time{})
+	if err != nil {
+		return takenOver{}
+	}
+	of := make(map[string][]*discoveryv1.EndpointSlice)
+	for _, e := range made {
+		service := e.Namespace + "/" + e.Labels[discoveryv1.LabelServiceName]
+		of[service] = append(of[service], e)
+	}
+	for _, c := range candidates {
+		if name := nameOf(c); slices.Equal(contents(given[name]), contents(of[name])) {
+			t.services[name] = true
+		}
+	}
+	return t
+}
+
+// note notes the labels that endpoints of a Service lack: pods of a lab need not have any.
+func (t takenOver) note(s *corev1.Service, given []*discoveryv1.EndpointSlice, written *manifest.Objects) {
+	at := make(map[string]*Pod)
+	for i := range written.Lab.Pods {
+		p := &written.Lab.Pods[i]
+		for _, a := range p.Addresses {
+			at[a.String()] = (*Pod)(p)
+		}
+	}
+	for _, g := range given {
+		for i := range g.Endpoints {
+			p := at[firstAddress(&g.Endpoints[i])]
+			if p == nil || p.Namespace != s.Namespace || len(p.Labels) > 0 {
+				continue
+			}
+			labels := t.labels[p.FullName()]
+			if labels == nil {
+				labels = make(map[string]string)
+				t.labels[p.FullName()] = labels
+			}
+			for key, value := range s.Spec.Selector {
+				labels[key] = cmp.Or(labels[key], value)
+			}
+		}
+	}
+}
+
+func firstAddress(e *discoveryv1.Endpoint) string {
+	if len(e.Addresses) == 0 {
+		return ""
+	}
+	return e.Addresses[0]
+}
+
+// labelled is the object of a pod with the labels that it lacks.
+func (t takenOver) labelled(o *corev1.Pod) *corev1.Pod {
+	if labels := t.labels[nameOf(o)]; labels != nil && len(o.Labels) == 0 {
+		o = o.DeepCopy()
+		o.Labels = maps.Clone(labels)
+	}
+	return o
+}
+
+// contents are what EndpointSlices say of their endpoints' ports, sorted: what proxies read of them.
+func contents(list []*discoveryv1.EndpointSlice) (all []string) {
+	is := func(b *bool, unset bool) bool { return b == nil && unset || b != nil && *b }
+	for _, s := range list {
+		for i := range s.Endpoints {
+			e := &s.Endpoints[i]
+			c := e.Conditions
+			ready := is(c.Ready, true)
+			for _, p := range s.Ports {
+				name, number, protocol := "", int32(0), corev1.ProtocolTCP
+				if p.Name != nil {
+					name = *p.Name
+				}
+				if p.Port != nil {
+					number = *p.Port
+				}
+				if p.Protocol != nil {
+					protocol = *p.Protocol
+				}
+				all = append(all, fmt.Sprint(firstAddress(e), name, number, protocol, ready, is(c.Serving, ready), is(c.Terminating, false)))
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// handWritten are the EndpointSlices that the controller does not own. It takes over those of the files that it makes the same
+// way, unless a command has applied one to the Service.
+func (s *state) handWritten(c *controllers.EndpointSlices, services []*corev1.Service) (all []*discoveryv1.EndpointSlice) {
+	byCommand, taken := make(map[string]bool), make(map[string][]*discoveryv1.EndpointSlice)
+	for _, e := range s.applied.slices {
+		if e != nil {
+			byCommand[e.Namespace+"/"+e.Labels[discoveryv1.LabelServiceName]] = true
+		}
+	}
+	for _, e := range merge(s.written.EndpointSlices, s.applied.slices) {
+		if service := e.Namespace + "/" + e.Labels[discoveryv1.LabelServiceName]; s.own.services[service] && !byCommand[service] {
+			taken[service] = append(taken[service], e)
+		} else {
+			all = append(all, e)
+		}
+	}
+	for _, o := range services {
+		switch mine := taken[nameOf(o)]; {
+		case len(mine) == 0:
+		case len(o.Spec.Selector) == 0: // a command has taken it away
+			all = append(all, mine...)
+		default:
+			c.TakeOver(o, mine)
+		}
+	}
+	byName(all)
+	return all
+}
+
+// unchanged are lines about the EndpointSlices that still send new flows to pods that a change has made not ready or has ended:
+// no controller owns them. The objects are those after the change, which made the state next of s.
+func (s *state) unchanged(next *state, objects *manifest.Objects) (lines []string) {
+	lost := make(map[string]string) // pods by address
+	for i := range s.spec.Pods {
+		p := &s.spec.Pods[i]
+		if after := next.pod(p.FullName()); s.podState(p) == observe.PodReady && (after == nil || next.podState(after) != observe.PodReady) {
+			for _, a := range p.Addresses {
+				lost[a.String()] = p.FullName()
+			}
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	selectors := make(map[string]bool)
+	for _, o := range objects.Services {
+		selectors[nameOf(o)] = len(o.Spec.Selector) > 0
+	}
+	for _, e := range objects.EndpointSlices {
+		if next.made[nameOf(e)] {
+			continue
+		}
+		var pods []string
+		for i := range e.Endpoints {
+			p, ok := lost[firstAddress(&e.Endpoints[i])]
+			if ready := e.Endpoints[i].Conditions.Ready; ok && (ready == nil || *ready) {
+				pods = append(pods, p)
+			}
+		}
+		if len(pods) == 0 {
+			continue
+		}
+		service := e.Namespace + "/" + e.Labels[discoveryv1.LabelServiceName]
+		why := "has no selector"
+		if selectors[service] {
+			why = "has EndpointSlices that no controller would make of its pods"
+		}
+		lines = append(lines, fmt.Sprintf("EndpointSlice %s is not changed, and still has %s as ready: Service %s %s; change it in the file, or with lab apply", nameOf(e), strings.Join(pods, ", "), service, why))
+	}
+	return lines
+}
