@@ -113,7 +113,9 @@ func (l *Lab) inject(ns *netns.Namespace, f *Fault) (undo func(context.Context) 
 	case "loss":
 		return injectRule(ns, f, lossRule(f))
 	case "full-table":
-		return injectRule(ns, f, fullRule(f))
+		return injectTable(ns, f, nftables.ChainHookPrerouting, nftables.ChainPriorityMangle, func(c *nftables.Conn, t *nftables.Table, chain *nftables.Chain) error {
+			return fullRules(c, t, chain, f)
+		})
 	case "freeze":
 		d := l.daemons[f.Host]
 		return func(context.Context) error { return d.signal(unix.SIGCONT) }, d.signal(unix.SIGSTOP)
@@ -158,29 +160,40 @@ type rule struct {
 	matches  []expr.Any
 }
 
-// injectRule makes a table with one rule. Its name is that of the fault, so that those who list the rules learn
-// nothing else from it.
+// injectRule makes a table with one rule.
 func injectRule(ns *netns.Namespace, f *Fault, r rule) (func(context.Context) error, error) {
-	table := &nftables.Table{Name: fmt.Sprintf("filter-%d", f.ID), Family: nftables.TableFamilyINet}
-	err := withTables(ns, func(c *nftables.Conn) {
-		c.AddTable(table)
-		chain := c.AddChain(&nftables.Chain{Name: "filter", Table: table, Type: nftables.ChainTypeFilter, Hooknum: r.hook, Priority: r.priority})
+	return injectTable(ns, f, r.hook, r.priority, func(c *nftables.Conn, table *nftables.Table, chain *nftables.Chain) error {
 		verdict := expr.Any(&expr.Verdict{Kind: expr.VerdictDrop})
 		if f.Reject {
 			verdict = &expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH}
 		}
 		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(r.matches, &expr.Counter{}, verdict)})
+		return nil
 	})
-	return func(context.Context) error { return withTables(ns, func(c *nftables.Conn) { c.DelTable(table) }) }, err
+}
+
+// injectTable makes a table with one chain. Its name is that of the fault, so that those who list the rules learn nothing else
+// from it.
+func injectTable(ns *netns.Namespace, f *Fault, hook *nftables.ChainHook, priority *nftables.ChainPriority, fill func(*nftables.Conn, *nftables.Table, *nftables.Chain) error) (func(context.Context) error, error) {
+	table := &nftables.Table{Name: fmt.Sprintf("filter-%d", f.ID), Family: nftables.TableFamilyINet}
+	err := withTables(ns, func(c *nftables.Conn) error {
+		c.AddTable(table)
+		return fill(c, table, c.AddChain(&nftables.Chain{Name: "filter", Table: table, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: priority}))
+	})
+	return func(context.Context) error {
+		return withTables(ns, func(c *nftables.Conn) error { c.DelTable(table); return nil })
+	}, err
 }
 
 // withTables changes the nftables of a namespace in one transaction.
-func withTables(ns *netns.Namespace, change func(*nftables.Conn)) error {
+func withTables(ns *netns.Namespace, change func(*nftables.Conn) error) error {
 	c, err := nftables.New(nftables.WithNetNSFd(ns.FD()))
 	if err != nil {
 		return err
 	}
-	change(c)
+	if err := change(c); err != nil {
+		return err
+	}
 	return c.Flush()
 }
 
@@ -222,18 +235,36 @@ func lossRule(f *Fault) rule {
 	}}
 }
 
-// connlimitOver is NFT_CONNLIMIT_F_INV (linux/netfilter/nf_tables.h): the rule matches above the number.
-const connlimitOver = 1
+// entryLife is how long a connection counts after its last packet: as long as the kernel keeps a closed one (TIME_WAIT).
+const entryLife = 2 * time.Minute
 
-// fullRule drops new connections above a number. The kernel's own limit is that of the machine, not of a namespace.
-func fullRule(f *Fault) rule {
-	return rule{nftables.ChainHookPrerouting, nftables.ChainPriorityMangle, []expr.Any{
-		&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(expr.CtStateBitNEW), Xor: make([]byte, 4)},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
-		&expr.Connlimit{Count: f.Connections, Flags: connlimitOver},
-	}}
+// fullRules drop new connections above a number of those of the last minutes, ended ones too, as a full table has them. The
+// kernel's own limit is that of the machine, not of a namespace.
+func fullRules(c *nftables.Conn, t *nftables.Table, chain *nftables.Chain, f *Fault) error {
+	state := func(bits uint32) []expr.Any {
+		return []expr.Any{
+			&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
+			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(bits), Xor: make([]byte, 4)},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+		}
+	}
+	if f.Connections > 0 {
+		set := &nftables.Set{Table: t, Name: "connections", KeyType: nftables.TypeMark, Dynamic: true, HasTimeout: true, Timeout: entryLife, Size: f.Connections}
+		if err := c.AddSet(set, nil); err != nil {
+			return err
+		}
+		// Without room for a connection the rule ends, and the next one drops it.
+		c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: append(state(expr.CtStateBitNEW|expr.CtStateBitESTABLISHED),
+			&expr.Ct{Key: ctKeyID, Register: 1},
+			&expr.Dynset{SrcRegKey: 1, SetName: set.Name, SetID: set.ID, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: entryLife},
+			&expr.Verdict{Kind: expr.VerdictReturn})})
+	}
+	c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: append(state(expr.CtStateBitNEW), &expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop})})
+	return nil
 }
+
+// ctKeyID is NFT_CT_ID (linux/netfilter/nf_tables.h).
+const ctKeyID = expr.CtKey(23)
 
 func injectRoute(ns *netns.Namespace, f *Fault) (func(context.Context) error, error) {
 	before, err := ns.ReplaceRoute(netns.Route{Destination: f.To.Masked(), Via: f.Via, Link: hostDevice, OnLink: true})

@@ -71,6 +71,16 @@ func TestFaults(t *testing.T) {
 	if n := l.tries(1, "shell", other, 10*time.Second); n != 1 {
 		t.Error("without faults there is no connection")
 	}
+	// A full table counts connections that have ended, too.
+	full := l.fault(Fault{Kind: "full-table", Host: "node-a", Connections: 3})
+	for i := range 5 {
+		if made, want := l.tries(1, "shell", other, []time.Duration{10 * time.Second, 300 * time.Millisecond}[i/3]), 1-i/3; made != want {
+			t.Errorf("a table for 3 connections: %d of connection %d are made", made, i+1)
+		}
+	}
+	if _, err := l.RemoveFault(t.Context(), full.ID); err != nil {
+		t.Fatal(err)
+	}
 	// A rule for another port disturbs none.
 	l.fault(Fault{Kind: "firewall", Host: "node-a", To: wrong, Port: 8081, Protocol: decision.TCP})
 	l.fault(Fault{Kind: "loss", Host: "node-b", Percent: 0.001})

@@ -46,6 +46,19 @@ func Recent(ctx context.Context, o observe.Observer) (records []*flow.Record, er
 // Observed returns the findings, the worst first. The records are recent flows. Each error is that of the
 // observer; the status of daemons is left out where it is not available.
 func Observed(ctx context.Context, o observe.Observer, records []*flow.Record) ([]diagnose.Finding, error) {
+	found, err := observed(ctx, o, records)
+	if err != nil {
+		return nil, err
+	}
+	if status, err := o.Status(ctx); err == nil {
+		found = append(found, ofStatus(status, records, nil)...)
+	}
+	diagnose.Sort(found)
+	return found, nil
+}
+
+// observed are the findings but those about daemons.
+func observed(ctx context.Context, o observe.Observer, records []*flow.Record) ([]diagnose.Finding, error) {
 	services, err := o.Services(ctx, observe.ServiceQuery{Active: true, Changes: true})
 	if err != nil {
 		return nil, err
@@ -54,12 +67,7 @@ func Observed(ctx context.Context, o observe.Observer, records []*flow.Record) (
 	if err != nil {
 		return nil, err
 	}
-	found := slices.Concat(ofServices(services.Services, time.Now()), ofTables(tables, time.Now()), ofFlows(records))
-	if status, err := o.Status(ctx); err == nil {
-		found = append(found, ofStatus(status, records)...)
-	}
-	diagnose.Sort(found)
-	return found, nil
+	return slices.Concat(ofServices(services.Services, time.Now()), ofTables(tables, time.Now()), ofFlows(records)), nil
 }
 
 // ofServices looks at the distribution of flows.
@@ -234,12 +242,12 @@ func ofFlows(records []*flow.Record) (found []diagnose.Finding) {
 	return found
 }
 
-// ofStatus looks at the daemons.
-func ofStatus(nodes []observe.Status, records []*flow.Record) (found []diagnose.Finding) {
+// ofStatus looks at the daemons. read are the nodes that were read.
+func ofStatus(nodes []observe.Status, records []*flow.Record, read map[string]*reading) (found []diagnose.Finding) {
 	for i := range nodes {
 		n := &nodes[i]
 		for _, p := range n.Problems {
-			found = append(found, diagnose.Finding{Code: diagnose.NodeProblem, Object: "Node " + n.Node, Text: fmt.Sprintf("%s: %s (%s)", n.Node, p.Text, p.Code), Do: remedy(p)})
+			found = append(found, diagnose.Finding{Code: diagnose.NodeProblem, Object: "Node " + n.Node, Text: fmt.Sprintf("%s: %s (%s)", n.Node, p.Text, p.Code), Do: remedy(n.Node, p, read[n.Node])})
 		}
 		if n.Daemon == nil || n.Daemon.Connections == nil || !n.Daemon.Connections.NearlyFull() {
 			continue
@@ -258,8 +266,11 @@ func ofStatus(nodes []observe.Status, records []*flow.Record) (found []diagnose.
 }
 
 // remedy is what to do about a problem of a daemon.
-func remedy(p observe.Problem) string {
+func remedy(node string, p observe.Problem, r *reading) string {
 	if p.Code == observe.ProblemUnreachable {
+		if r != nil && len(r.State.Stopped) > 0 {
+			return fmt.Sprintf("its process is stopped (state T); on node %s: kill -CONT %d. Until it answers, new connections to services may hang there; open ones go on", node, r.State.Stopped[0])
+		}
 		return "look on the node whether its process runs and is not stopped (ps -o stat,wchan), and what it logged last. Until it answers, new connections to services may hang there; open ones go on"
 	}
 	return "nfqproxy status shows the state of the daemon"

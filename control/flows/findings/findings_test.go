@@ -139,15 +139,15 @@ func TestFlows(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	status := observetest.Status()
-	one(t, ofStatus([]observe.Status{status}, nil), "")
+	one(t, ofStatus([]observe.Status{status}, nil, nil), "")
 	full := *status.Daemon
 	full.Connections = &observe.Connections{Entries: 900, Limit: 1000}
 	status.Daemon = &full
-	one(t, ofStatus([]observe.Status{status}, flows(3, 0)), "NFQ045 the connection table of "+status.Node+" has 900 entries of 1000: new connections fail when it is full; most recent flows are from shop/client (3)")
+	one(t, ofStatus([]observe.Status{status}, flows(3, 0), nil), "NFQ045 the connection table of "+status.Node+" has 900 entries of 1000: new connections fail when it is full; most recent flows are from shop/client (3)")
 	full.Connections = &observe.Connections{Entries: 900}
-	one(t, ofStatus([]observe.Status{status}, nil), "")
+	one(t, ofStatus([]observe.Status{status}, nil, nil), "")
 	status.Problems = []observe.Problem{{Code: observe.ProblemWorkerStuck, Text: "the worker of queue 100 makes no progress"}}
-	one(t, ofStatus([]observe.Status{status}, nil), "NFQ048 "+status.Node+": the worker of queue 100 makes no progress (worker-stuck)")
+	one(t, ofStatus([]observe.Status{status}, nil, nil), "NFQ048 "+status.Node+": the worker of queue 100 makes no progress (worker-stuck)")
 }
 
 // TestObserved takes everything from an observer, and passes its errors on.

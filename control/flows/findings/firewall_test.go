@@ -76,7 +76,7 @@ func TestDropped(t *testing.T) {
 		"damaged rules":       {map[string]string{"node-a": "[9:540] " + rule, "node-b": "-A NOWHERE -j DROP"}, []*flow.Record{web}, []string{"NFQ061 recent flows got no answer, and not all firewall rules of node node-b can be checked: iptables-nft-save: ", "NFQ063 node node-a drops"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found, blamed := dropped(t.Context(), firewalls(tt.rules), tt.records)
+			found, blamed, _ := look(t.Context(), firewalls(tt.rules), tt.records, nil, func() places { return places{} })
 			ok := len(found) == len(tt.want)
 			for i := 0; ok && i < len(found); i++ {
 				ok = strings.HasPrefix(string(found[i].Code)+" "+found[i].Text, tt.want[i]) && found[i].Do != "" && strings.HasPrefix(found[i].Object, "Node ")

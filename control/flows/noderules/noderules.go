@@ -13,4 +13,5 @@ type Rules struct {
 	Listings []drops.Listing `json:"listings"`
 	// Network has the addresses of the node, and the routes that it was read with.
 	Network netfilter.Host `json:"network"`
+	State   State          `json:"state"`
 }

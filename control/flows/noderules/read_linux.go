@@ -47,10 +47,24 @@ func List(ctx context.Context, command ...string) ([]byte, error) {
 	return out, nil
 }
 
-// Read reads the rules of the calling thread's network namespace, and its routes to addresses. It needs CAP_NET_ADMIN.
-// An error is about rules that cannot be read: it is [ErrNoProgram] if none of iptables' programs exists.
-func Read(ctx context.Context, to []netip.Addr) (*Rules, error) {
-	r := new(Rules)
+// Read reads the rules of the calling thread's network namespace, its routes to addresses, and its state. Without addresses it
+// leaves the rules out, which may be many. It needs CAP_NET_ADMIN. An error is about rules that cannot be read: it is
+// [ErrNoProgram] if none of the programs that list rules exists.
+func Read(ctx context.Context, to []netip.Addr) (r *Rules, err error) {
+	r = new(Rules)
+	if r.State, err = readState(to); err != nil || len(to) == 0 {
+		return r, err
+	}
+	nft := false
+	for _, command := range []string{drops.NFTables, drops.NFTablesText} {
+		text, err := List(ctx, strings.Fields(command)...)
+		if err == nil {
+			nft = true
+			r.Listings = append(r.Listings, drops.Listing{Program: command, Text: string(text)})
+		} else if !errors.Is(err, ErrNoProgram) {
+			return r, err
+		}
+	}
 	for _, program := range []string{"iptables", "ip6tables"} {
 		// A node may have rules of both back ends; iptables-save is one of them.
 		listed := false
@@ -63,13 +77,13 @@ func Read(ctx context.Context, to []netip.Addr) (*Rules, error) {
 			case errors.Is(err, ErrNoProgram):
 				continue
 			case err != nil:
-				return nil, err
+				return r, err
 			}
 			listed = true
 			r.Listings = append(r.Listings, drops.Listing{Program: name, Text: string(text)})
 		}
-		if !listed && program == "iptables" {
-			return nil, fmt.Errorf("%w iptables-save", ErrNoProgram)
+		if !listed && !nft && program == "iptables" {
+			return r, fmt.Errorf("%w iptables-save", ErrNoProgram)
 		}
 	}
 	return r, r.readNetwork(to)

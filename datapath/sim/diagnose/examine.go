@@ -24,6 +24,11 @@ func (c *Cluster) Examine() []Finding {
 	e.addresses()
 	e.mirrored()
 	e.mode()
+	for _, n := range e.objects.Nodes {
+		if f := e.NotReady(n.Name); f != nil {
+			e.add(*f)
+		}
+	}
 	e.findings = slices.DeleteFunc(e.findings, e.Ignores)
 	Sort(e.findings)
 	return e.findings

@@ -98,6 +98,13 @@ const (
 	Depends        Code = "NFQ072" // the result depends on what the objects do not show
 	BehindBalancer Code = "NFQ073" // a load balancer sends the packet on to a node port
 	OtherProgram   Code = "NFQ074" // not a service proxy, but another program takes the packet
+
+	// Of nodes.
+	HostDropsSome Code = "NFQ075" // a rule of the host drops some packets: at random, or above a number
+	BrokenRoute   Code = "NFQ076" // a node has no route to an address, or a wrong one
+	ReverseFilter Code = "NFQ077" // a node drops packets because of their source (rp_filter)
+	SendsLate     Code = "NFQ078" // a node's device makes packets late
+	NodeNotReady  Code = "NFQ079" // a node is not ready
 )
 
 // Codes are all codes.
@@ -111,6 +118,7 @@ func Codes() []Code {
 		DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, ExternalIPsIgnored,
 		RulesInconsistent, RulesIncomplete, HostRuleDrops, HostDropsFlows, HostRuleMayDrop, HostRuleUnclear, HostRuleQueues, NotTranslated, NotMasqueraded, TwoBackEnds,
 		SameBridge, ReplyBypasses, Depends, BehindBalancer, OtherProgram,
+		HostDropsSome, BrokenRoute, ReverseFilter, SendsLate, NodeNotReady,
 	}
 }
 
@@ -131,7 +139,8 @@ func (s Severity) String() string { return [...]string{"error", "warning", "note
 func (c Code) Severity() Severity {
 	switch c {
 	case OtherFamily, SomeNotReady, SlicesDiffer, FurtherAddresses, FewReplicas, NodeAddress, NoAddressYet, PodGone, OutsideCIDR,
-		ExternalIPsIgnored, Uneven, TableNearlyFull, Repeats, PortsNearlyUsed, HostRuleMayDrop, HostRuleQueues:
+		ExternalIPsIgnored, Uneven, TableNearlyFull, Repeats, PortsNearlyUsed, HostRuleMayDrop, HostRuleQueues,
+		SendsLate, NodeNotReady:
 		return Warning
 	case NodesWithout, AffinityToOne, NotShown, DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, Headless, HintsIgnored,
 		OldConnections, RulesIncomplete, HostRuleUnclear, SameBridge, Depends, BehindBalancer, OtherProgram:

@@ -96,6 +96,11 @@ func (w *inquiry) problem(pod *corev1.Pod, at netip.AddrPort, protocol decision.
 		return forbidden
 	}
 	if known {
+		if pod != nil && seen.Code == Silent {
+			if f := w.NotReady(pod.Spec.NodeName); f != nil {
+				return f
+			}
+		}
 		return seen
 	}
 	return declared()

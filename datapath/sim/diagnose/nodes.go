@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -124,4 +125,28 @@ func (c *Cluster) opensNodePorts(f decision.Family) bool {
 		}
 	}
 	return !known
+}
+
+// NotReady is the finding about a node that is not ready, as its object has it; nil: it is, or that is not known.
+func (c *Cluster) NotReady(node string) *Finding {
+	i := slices.IndexFunc(c.objects.Nodes, func(n *corev1.Node) bool { return n.Name == node })
+	if i < 0 {
+		return nil
+	}
+	conditions := c.objects.Nodes[i].Status.Conditions
+	at := slices.IndexFunc(conditions, func(o corev1.NodeCondition) bool { return o.Type == corev1.NodeReady })
+	if at < 0 || conditions[at].Status == corev1.ConditionTrue {
+		return nil
+	}
+	pods := 0
+	for _, p := range c.objects.Pods {
+		if p.Spec.NodeName == node && !control.PodEnded(p) {
+			pods++
+		}
+	}
+	text := fmt.Sprintf("node %s is not ready (condition Ready is %s): its %s get no new flows, and what they send may be lost", node, conditions[at].Status, plural(pods, "Pod"))
+	return &Finding{
+		Code: NodeNotReady, Object: "Node " + node, Field: "status.conditions", Text: text,
+		Do: fmt.Sprintf("connect the node again, and look at its kubelet: kubectl describe node %s; in a lab: nfqproxy lab node up %s", node, node),
+	}
 }

@@ -44,6 +44,25 @@ func (a *Answer) Settle() {
 	}
 }
 
+// Has reports whether a finding is in the answer already.
+func (a *Answer) Has(f Finding) bool {
+	is := func(o *Finding) bool { return o != nil && o.Code == f.Code && o.Text == f.Text }
+	if is(a.Cause) {
+		return true
+	}
+	for i := range a.Endpoints {
+		if is(a.Endpoints[i].Problem) && a.Endpoints[i].Problem.Code != HostDropsSome {
+			return true
+		}
+	}
+	for i := range a.Notes {
+		if is(&a.Notes[i]) {
+			return true
+		}
+	}
+	return false
+}
+
 // mistake is the first of the notes that is an error; nil: there is none.
 func (a *Answer) mistake() *Finding {
 	for i := range a.Notes {

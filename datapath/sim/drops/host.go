@@ -20,7 +20,9 @@ type Listing struct {
 
 // Host is the rules of a host, of all families and back ends of iptables. It is immutable.
 type Host struct {
-	tables []rules
+	tables  []rules
+	nft     *nftables // nil: not known
+	network *netfilter.Host
 }
 
 // rules are those of one listing.
@@ -32,10 +34,16 @@ type rules struct {
 
 // New reads the rules of a host. The error is about those that cannot be simulated; the others can be used.
 func New(listings []Listing, network *netfilter.Host) (*Host, error) {
-	h := new(Host)
+	h := &Host{network: network}
 	var faults []error
+	texts := make(map[string]string)    // of nftables' programs
+	byIptables := make(map[string]bool) // tables of nftables
 	for _, l := range listings {
 		if strings.TrimSpace(l.Text) == "" {
+			continue
+		}
+		if l.Program == NFTables || l.Program == NFTablesText {
+			texts[l.Program] = l.Text
 			continue
 		}
 		family := iptables.IPv4
@@ -51,6 +59,17 @@ func New(listings []Listing, network *netfilter.Host) (*Host, error) {
 		}
 		if err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", l.Program, err))
+		}
+		for line := range strings.Lines(l.Text) {
+			if table, ok := strings.CutPrefix(line, "*"); ok && strings.Contains(l.Program, "-nft") {
+				byIptables[map[iptables.Family]string{iptables.IPv4: "ip", iptables.IPv6: "ip6"}[family]+" "+strings.TrimSpace(table)] = true
+			}
+		}
+	}
+	if texts[NFTables] != "" {
+		var err error
+		if h.nft, err = newNFTables(texts[NFTables], texts[NFTablesText], byIptables); err != nil {
+			faults = append(faults, err)
 		}
 	}
 	return h, errors.Join(faults...)
@@ -75,10 +94,20 @@ type Dropped struct {
 	// Packets is how many packets the kernel has counted at the rule, or at the policy; 0: none, or they were not
 	// listed.
 	Packets uint64
+	// Text is the rule of nftables as nft prints it, or the policy; empty: it is of iptables.
+	Text string
+	// Remove is the command that removes the rule; empty: see Program.
+	Remove    string
+	Uncounted bool   // it has no counter
+	Chance    bool   // it drops packets now and then: at random, or above a number or a rate
+	Full      string // the set without room that made it drop the packet; empty: none
 }
 
-// String is the rule as iptables-save prints it, or the policy.
+// String is the rule as its program prints it, or the policy.
 func (d *Dropped) String() string {
+	if d.Text != "" {
+		return d.Text
+	}
 	if d.Rule == nil {
 		return "the policy DROP of chain " + d.Chain
 	}
@@ -97,6 +126,9 @@ func (h *Host) Find(f *Flow) *Dropped {
 			continue
 		}
 		return &Dropped{Drop: drop, Program: r.program, Reply: reply, Packets: r.packets(drop)}
+	}
+	if h.nft != nil {
+		return h.nft.find(f, h.network)
 	}
 	return nil
 }
