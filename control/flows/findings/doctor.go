@@ -118,7 +118,7 @@ func (seen *recent) addTo(answer *diagnose.Answer, c *diagnose.Cluster) {
 				if answer.Works && answer.Unless == "" {
 					answer.Unless = "new connections hang on " + node + ", whose daemon does not answer"
 				}
-			case diagnose.HostDropsSome, diagnose.SendsLate, diagnose.NodeNotReady:
+			case diagnose.HostDropsSome, diagnose.ReverseFilter, diagnose.SendsLate, diagnose.NodeNotReady:
 			case diagnose.StuckUDP:
 				if answer.Record == nil || answer.Record.Protocol != "UDP" || !strings.Contains(f.Text, answer.Record.Destination) {
 					continue
@@ -164,6 +164,9 @@ func (d *Doctor) recent(ctx context.Context) (seen recent, err error) {
 	for _, node := range slices.Sorted(maps.Keys(seen.read)) {
 		r := seen.read[node]
 		seen.nodes = append(seen.nodes, late(node, r)...)
+		if f := filtered(node, r, 0); f != nil && !slices.ContainsFunc(seen.nodes, func(o diagnose.Finding) bool { return o.Code == f.Code && o.Object == f.Object }) {
+			seen.nodes = append(seen.nodes, *f)
+		}
 		if len(r.State.Entries) == 0 {
 			continue
 		}

@@ -164,6 +164,9 @@ func look(ctx context.Context, firewall Firewall, records []*flow.Record, nodes 
 				to = append(to, s)
 			}
 		}
+		if len(to) > 0 {
+			to = append(to, known.addresses()...)
+		}
 		slices.SortFunc(to, netip.Addr.Compare)
 		rules, err := firewall(ctx, node, slices.Compact(to))
 		r := &reading{Rules: rules}

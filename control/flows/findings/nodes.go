@@ -3,6 +3,7 @@ package findings
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -86,6 +87,42 @@ func (r *reading) route(to netip.Addr) *noderules.Route {
 	return nil
 }
 
+// direct reports whether a node reaches the pods of others, but those of one, via the addresses of their nodes.
+func (p places) direct(node, but string, r *reading) bool {
+	found := false
+	for other := range p.pods {
+		if other == node || other == but {
+			continue
+		}
+		for _, c := range p.pods[other] {
+			route := r.route(c.Addr().Next())
+			if route == nil || c.IsSingleIP() {
+				continue
+			}
+			if p.with(route.Via) != other {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
+}
+
+// maxNodes is of how many nodes the routes are compared.
+const maxNodes = 20
+
+// addresses are those that the routes of a flow are compared with.
+func (p places) addresses() (all []netip.Addr) {
+	for _, node := range slices.Sorted(maps.Keys(p.pods))[:min(len(p.pods), maxNodes)] {
+		for _, c := range p.pods[node] {
+			if !c.IsSingleIP() {
+				all = append(all, c.Addr().Next())
+			}
+		}
+	}
+	return all
+}
+
 // brokenRoute is why packets of a flow do not reach an address from a node; nil: there is no reason to expect that. on is the
 // node of the address; empty: not known.
 func (p places) brokenRoute(node string, r *reading, to netip.Addr, on string, what string) *diagnose.Finding {
@@ -111,6 +148,8 @@ func (p places) brokenRoute(node string, r *reading, to netip.Addr, on string, w
 		text = fmt.Sprintf("the route of node %s to %s (%s) leads via %s, which is node %s, and %s is on node %s", node, to, route.Prefix, next, p.with(next), to, on)
 	case usual != nil && usual.Via.IsValid() && usual.Via != next:
 		text = fmt.Sprintf("the route of node %s to %s (%s) leads via %s, and that to other addresses of node %s via %s", node, to, route.Prefix, next, on, usual.Via)
+	case at.IsValid() && p.direct(node, on, r):
+		text = fmt.Sprintf("the route of node %s to %s (%s) leads via %s, which is no node; the routes to Pods of other nodes lead via these nodes", node, to, route.Prefix, next)
 	default:
 		return nil
 	}
@@ -131,17 +170,22 @@ func (p places) brokenRoute(node string, r *reading, to netip.Addr, on string, w
 	return f
 }
 
-// filtered is the finding about a node that drops packets because of their sources; nil: it does not.
+// filtered is the finding about a node that drops packets because of their sources; nil: it does not. flows are the recent ones
+// through it that got no answer, and have no other cause: the daemon does not see packets that the kernel drops so.
 func filtered(node string, r *reading, flows int) *diagnose.Finding {
 	if r.State.Filtered == 0 || len(r.State.ReversePath) == 0 {
 		return nil
 	}
 	devices := strings.Join(r.State.ReversePath, ", ")
-	return &diagnose.Finding{
+	f := &diagnose.Finding{
 		Code: diagnose.ReverseFilter, Object: "Node " + node,
-		Text: fmt.Sprintf("node %s drops packets whose source it would reach by another device (rp_filter=1 on %s): it has dropped %s (IPReversePathFilter), and %s through it got no answer", node, devices, counted(r.State.Filtered, "packet"), counted(uint64(flows), "recent flow")),
+		Text: fmt.Sprintf("node %s drops packets whose source it would reach by another device (rp_filter=1 on %s): %s since its start (IPReversePathFilter)", node, devices, counted(r.State.Filtered, "packet")),
 		Do:   fmt.Sprintf("on node %s: sysctl -w net.ipv4.conf.all.rp_filter=2 net.ipv4.conf.%s.rp_filter=2, or give it a route back by the same device", node, r.State.ReversePath[0]),
 	}
+	if flows > 0 {
+		f.Text += fmt.Sprintf("; %s through it got no answer", counted(uint64(flows), "recent flow"))
+	}
+	return f
 }
 
 // late are the findings about devices that make packets late.

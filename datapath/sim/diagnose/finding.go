@@ -140,7 +140,7 @@ func (c Code) Severity() Severity {
 	switch c {
 	case OtherFamily, SomeNotReady, SlicesDiffer, FurtherAddresses, FewReplicas, NodeAddress, NoAddressYet, PodGone, OutsideCIDR,
 		ExternalIPsIgnored, Uneven, TableNearlyFull, Repeats, PortsNearlyUsed, HostRuleMayDrop, HostRuleQueues,
-		SendsLate, NodeNotReady:
+		ReverseFilter, SendsLate, NodeNotReady:
 		return Warning
 	case NodesWithout, AffinityToOne, NotShown, DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, Headless, HintsIgnored,
 		OldConnections, RulesIncomplete, HostRuleUnclear, SameBridge, Depends, BehindBalancer, OtherProgram:

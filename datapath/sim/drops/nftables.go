@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,6 +102,9 @@ var hooks = map[string]bool{"prerouting": true, "input": true, "forward": true, 
 // proxyTable reports whether a table is a service proxy's, which has decided the flow already.
 func proxyTable(name string) bool { return name == "nfqproxy" || name == "kube-proxy" }
 
+// counts are those in the text of a rule, which the finding has.
+var counts = regexp.MustCompile(`counter packets [0-9]+ bytes [0-9]+`)
+
 // ruleTexts are the rules of a listing as text, without their handles.
 func ruleTexts(listing string) map[string]string {
 	texts := make(map[string]string)
@@ -115,7 +119,7 @@ func ruleTexts(listing string) map[string]string {
 		case fields[0] == "chain" && strings.HasSuffix(text, "{"):
 			chain = fields[1]
 		default:
-			texts[table+" "+chain+" "+handle] = text
+			texts[table+" "+chain+" "+handle] = counts.ReplaceAllString(text, "counter")
 		}
 	}
 	return texts
