@@ -94,6 +94,10 @@ func (seen *recent) addTo(answer *diagnose.Answer, c *diagnose.Cluster) {
 		nodes = append(nodes, answer.Endpoints[i].Node)
 	}
 	decides := len(nodes) - len(answer.Endpoints) // of them, those whose daemons matter
+	if answer.Record != nil && answer.Record.Service != "" {
+		service, _, _ := strings.Cut(answer.Record.Service, ":")
+		nodes = append(nodes, c.NodesOf(service)...)
+	}
 	slices.Sort(nodes[decides:])
 	found := append(slices.Clone(seen.nodes), ofStatus(seen.status, nil, seen.read)...)
 	for i, node := range nodes {

@@ -180,7 +180,7 @@ func filtered(node string, r *reading, flows int) *diagnose.Finding {
 	f := &diagnose.Finding{
 		Code: diagnose.ReverseFilter, Object: "Node " + node,
 		Text: fmt.Sprintf("node %s drops packets whose source it would reach by another device (rp_filter=1 on %s): %s since its start (IPReversePathFilter)", node, devices, counted(r.State.Filtered, "packet")),
-		Do:   fmt.Sprintf("on node %s: sysctl -w net.ipv4.conf.all.rp_filter=2 net.ipv4.conf.%s.rp_filter=2, or give it a route back by the same device", node, r.State.ReversePath[0]),
+		Do:   fmt.Sprintf("on node %s: sysctl -w net.ipv4.conf.all.rp_filter=2 (the higher value of all and a device counts), or give it a route back by the same device", node),
 	}
 	if flows > 0 {
 		f.Text += fmt.Sprintf("; %s through it got no answer", counted(uint64(flows), "recent flow"))

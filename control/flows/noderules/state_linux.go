@@ -26,7 +26,7 @@ func readState(to []netip.Addr) (s State, err error) {
 	if err == nil {
 		s.Filtered, err = netstat("IPReversePathFilter")
 	}
-	s.Stopped = stoppedDaemons()
+	s.Daemons, s.Stopped = daemons()
 	entries, e := entriesOfUDP()
 	s.Entries = entries
 	handle, e2 := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -79,32 +79,39 @@ func netstat(name string) (uint64, error) {
 	return 0, nil // an older kernel's
 }
 
-// stoppedDaemons are the processes "nfqproxy run" of the network namespace in state T.
-func stoppedDaemons() (pids []int) {
+// daemons are the processes "nfqproxy run" of the network namespace: how many, and those in state T.
+func daemons() (all int, stopped []int) {
 	own, err := os.Readlink("/proc/thread-self/ns/net")
 	if err != nil {
-		return nil
+		return 0, nil
+	}
+	self, err := os.Readlink("/proc/self/exe") // of a lab, a test is the daemon
+	if err != nil {
+		return 0, nil
 	}
 	processes, _ := filepath.Glob("/proc/[0-9]*") // never an error
 	for _, p := range processes {
-		stat, err := os.ReadFile(p + "/stat")
-		at := bytes.LastIndexByte(stat, ')')
-		if err != nil || !bytes.HasPrefix(stat[at+1:], []byte(" T ")) {
-			continue
-		}
 		command, err := os.ReadFile(p + "/cmdline")
 		arguments := bytes.Split(command, []byte{0})
 		if err != nil || len(arguments) < 2 || string(arguments[1]) != "run" {
 			continue
 		}
-		if ns, err := os.Readlink(p + "/ns/net"); err == nil && ns == own {
-			if pid, err := strconv.Atoi(filepath.Base(p)); err == nil {
-				pids = append(pids, pid)
-			}
+		if exe, err := os.Readlink(p + "/exe"); !strings.Contains(filepath.Base(string(arguments[0])), "nfqproxy") && (err != nil || exe != self) {
+			continue
+		}
+		if ns, err := os.Readlink(p + "/ns/net"); err != nil || ns != own {
+			continue
+		}
+		all++
+		stat, err := os.ReadFile(p + "/stat")
+		at := bytes.LastIndexByte(stat, ')')
+		pid, err2 := strconv.Atoi(filepath.Base(p))
+		if err == nil && err2 == nil && bytes.HasPrefix(stat[at+1:], []byte(" T ")) {
+			stopped = append(stopped, pid)
 		}
 	}
-	slices.Sort(pids)
-	return pids
+	slices.Sort(stopped)
+	return all, stopped
 }
 
 // maxEntries is how many kinds of connections are listed.

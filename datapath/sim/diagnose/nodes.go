@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
@@ -144,9 +145,25 @@ func (c *Cluster) NotReady(node string) *Finding {
 			pods++
 		}
 	}
-	text := fmt.Sprintf("node %s is not ready (condition Ready is %s): its %s get no new flows, and what they send may be lost", node, conditions[at].Status, plural(pods, "Pod"))
+	text := fmt.Sprintf("node %s is not ready (condition Ready is %s): %s on it %s no new flows, and what %s may be lost",
+		node, conditions[at].Status, plural(pods, "Pod"), verb(pods, "gets", "get"), verb(pods, "it sends", "they send"))
 	return &Finding{
 		Code: NodeNotReady, Object: "Node " + node, Field: "status.conditions", Text: text,
 		Do: fmt.Sprintf("connect the node again, and look at its kubelet: kubectl describe node %s; in a lab: nfqproxy lab node up %s", node, node),
 	}
+}
+
+// NodesOf are the nodes of all endpoints of a Service, also of those that get no flows.
+func (c *Cluster) NodesOf(service string) (list []string) {
+	for _, s := range c.objects.EndpointSlices {
+		if s.Namespace+"/"+s.Labels[discoveryv1.LabelServiceName] != service {
+			continue
+		}
+		for i := range s.Endpoints {
+			if node := deref(s.Endpoints[i].NodeName); node != "" && !slices.Contains(list, node) {
+				list = append(list, node)
+			}
+		}
+	}
+	return list
 }
