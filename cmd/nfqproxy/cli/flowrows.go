@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 )
 
 // mostWaiting is how many rows wait for what other nodes decided, and joinsKept of how many
@@ -140,5 +142,28 @@ func (l *rows) finish(ctx context.Context, observer observe.Observer, err error)
 	if omitted := l.leftOut - min(l.joined, l.leftOut); err == nil && omitted > 0 {
 		fmt.Fprintln(l.stderr, leftOutInWords(omitted))
 	}
+	if err == nil && !l.query.Follow && l.table() {
+		for _, text := range causes(ctx, observer) {
+			fmt.Fprintln(l.stderr, "nfqproxy: note: "+text)
+		}
+	}
 	return err
+}
+
+// causes are what is wrong with the nodes, as doctor finds it: it is not in a row of its own, and no flow may show it.
+func causes(ctx context.Context, observer observe.Observer) (texts []string) {
+	doctor, ok := observer.(observe.Doctor)
+	if !ok {
+		return nil
+	}
+	list, err := doctor.Findings(ctx)
+	if err != nil {
+		return nil // the flows are the answer
+	}
+	for _, f := range list.Findings {
+		if strings.HasPrefix(f.Object, "Node ") && f.Code.Severity() != diagnose.Note {
+			texts = append(texts, fmt.Sprintf("%s (%s)", f.Text, f.Code))
+		}
+	}
+	return texts
 }

@@ -250,17 +250,26 @@ func (f *flowsFlags) printOne(ctx context.Context, stdout io.Writer, observer ob
 	return err
 }
 
-// droppedBy describes the firewall rule that drops a flow without an answer, and its node; empty: none is known.
+// droppedBy describes what on a node drops a flow without an answer: a rule, or a route; empty: nothing is known.
 func droppedBy(ctx context.Context, observer observe.Observer, r *flow.Record) string {
 	doctor, ok := observer.(observe.Doctor)
 	if !ok || r.Life == nil || r.Life.State != flow.Unanswered {
 		return ""
 	}
 	answer, err := doctor.Why(ctx, diagnose.Question{From: r.Source, To: r.Destination, Protocol: strings.ToLower(r.Protocol), Node: r.Node, Decided: true})
-	if err != nil || answer.Cause == nil || answer.Cause.Code != diagnose.HostDropsFlows {
+	if err != nil {
 		return "" // a node's daemon does not know the objects, for example
 	}
-	return fmt.Sprintf("%s (%s)", answer.Cause.Text, answer.Cause.Code)
+	why := answer.Cause
+	for i := range answer.Endpoints {
+		if e := &answer.Endpoints[i]; e.Address == r.Endpoint {
+			why = e.Problem
+		}
+	}
+	if why == nil || !diagnose.OfNode(why.Code) {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s)", why.Text, why.Code)
 }
 
 // observedNodes are the nodes whose flows are observed; nil: not known.

@@ -49,18 +49,13 @@ func (d *Doctor) Findings(ctx context.Context) (*observe.FindingList, error) {
 		}
 		list = slices.DeleteFunc(list, func(f diagnose.Finding) bool { return c.Ignores(f) || seen.replaced[f] })
 		for _, f := range c.Examine() {
-			if down := c.NotReady(strings.TrimPrefix(f.Object, "Node ")); !ofNodes[f.Code] || down != nil && *down == f {
+			if down := c.NotReady(strings.TrimPrefix(f.Object, "Node ")); !diagnose.OfNode(f.Code) || down != nil && *down == f {
 				list = append(list, f)
 			}
 		}
 	}
 	diagnose.Sort(list)
 	return &observe.FindingList{Version: diagnose.Version, Findings: list}, nil
-}
-
-// ofNodes are the codes of findings that the list has of each node, and not again for each endpoint.
-var ofNodes = map[diagnose.Code]bool{
-	diagnose.HostDropsFlows: true, diagnose.HostDropsSome: true, diagnose.BrokenRoute: true, diagnose.ReverseFilter: true, diagnose.NodeNotReady: true,
 }
 
 // Why answers a question, with recent flows in mind. An error of the question is a [*diagnose.QuestionError].

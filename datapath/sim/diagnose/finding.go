@@ -149,6 +149,15 @@ func (c Code) Severity() Severity {
 	return Error
 }
 
+// OfNode reports whether findings with the code are about what a node does to packets, whatever the endpoint.
+func OfNode(c Code) bool {
+	switch c {
+	case HostDropsFlows, HostDropsSome, BrokenRoute, ReverseFilter, NodeNotReady:
+		return true
+	}
+	return false
+}
+
 // Sort sorts findings, the worst first; the order of those with the same code stays.
 func Sort(list []Finding) {
 	slices.SortStableFunc(list, func(a, b Finding) int {
