@@ -40,7 +40,21 @@ func (c *nftChain) key() string   { return c.place() + " " + c.Name }
 
 type nftRule struct {
 	Handle int
-	Expr   []map[string]json.RawMessage
+	Expr   []nftStatement
+}
+
+// nftStatement is a statement by its kind.
+type nftStatement map[string]json.RawMessage
+
+// UnmarshalJSON reads also a statement that nft prints as a string, for want of a form in JSON: "xt", of a match or target of
+// iptables.
+func (s *nftStatement) UnmarshalJSON(b []byte) error {
+	var text string
+	if json.Unmarshal(b, &text) == nil {
+		*s = nftStatement{"xt": nil}
+		return nil
+	}
+	return json.Unmarshal(b, (*map[string]json.RawMessage)(s))
 }
 
 type nftSet struct {

@@ -63,6 +63,7 @@ func TestNFTables(t *testing.T) {
 		"return from there":              {ruleset(forward, `{"jump": {"target": "sub"}}`, `sub: {"return": null}`, drop), "3"},
 		"a set without room":             {ruleset(raw, `{"set": {"op": "update", "elem": 1, "set": "@full"}}, {"return": null}`, drop), "2 set full has 2 of 2 elements"},
 		"a set with room":                {ruleset(raw, `{"set": {"op": "update", "elem": 1, "set": "@room"}}, {"return": null}`, drop), ""},
+		"a match of iptables":            {ruleset(forward, `"xt match \"string\"", `+drop), ""},
 		"a verdict map":                  {ruleset(forward, `{"vmap": {}}`, drop), ""},
 		"a set that is listed elsewhere": {ruleset(forward, `{"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "daddr"}}, "right": "@blocked"}}, `+drop), ""},
 	} {
