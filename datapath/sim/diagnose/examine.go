@@ -87,6 +87,7 @@ func (e *examination) service(svc *corev1.Service) {
 			e.policies(svc, s)
 		}
 	}
+	e.nodePortRange(svc)
 	e.readiness(svc)
 	e.slicesOf(svc)
 	e.hints(svc)
