@@ -159,9 +159,15 @@ func OfNode(c Code) bool {
 	return false
 }
 
-// Sort sorts findings, the worst first; the order of those with the same code stays.
+// Sort sorts findings, the worst first, and those that are ignored last; the order of those with the same code stays.
 func Sort(list []Finding) {
 	slices.SortStableFunc(list, func(a, b Finding) int {
+		switch {
+		case a.Ignored == "" && b.Ignored != "":
+			return -1
+		case a.Ignored != "" && b.Ignored == "":
+			return 1
+		}
 		return cmp.Or(cmp.Compare(a.Code.Severity(), b.Code.Severity()), cmp.Compare(a.Code, b.Code))
 	})
 }
@@ -180,7 +186,12 @@ type Finding struct {
 	Do string `json:"do"`
 	// Example is a connection that fails; nil: there is none.
 	Example *Example `json:"example,omitempty"`
+	// Ignored is what marks it as intended, as "annotation nfqproxy.io/ignore-findings of Service shop/web"; empty: nothing.
+	Ignored string `json:"ignored,omitempty"`
 }
+
+// Wrong reports whether it is an error or a warning, and not ignored.
+func (f *Finding) Wrong() bool { return f.Ignored == "" && f.Code.Severity() != Note }
 
 // Example is a connection that fails because of a finding.
 type Example struct {

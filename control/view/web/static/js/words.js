@@ -40,7 +40,7 @@ export const isError = (event) => events[event]?.tone === 'bad';
 /** errors are the states that count as errors. */
 export const errors = Object.keys(events).filter(isError);
 
-/** subject is what a record is about: its source and what that asked for. */
+/** subject is what a record is about: its source and its destination. */
 export const subject = (r) => `${who(r)} → ${r.service || r.destination}`;
 
 /** sentence summarizes a record in one sentence: as what happened, or as what would happen to a packet that is not there. */
