@@ -224,7 +224,8 @@ var (
 // foreignFlags are flags of other programs that pages mention in code.
 var foreignFlags = []string{
 	"ctstate", "dst-type", "nfacct-name", "random-fully", // iptables' and kube-proxy's rules
-	"privileged", // docker's
+	"privileged",              // docker's
+	"service-node-port-range", // kube-apiserver's
 }
 
 // TestDocumentedFlags: the pages mention only flags that exist.

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
 )
 
@@ -33,6 +35,50 @@ func TestDocumentedFields(t *testing.T) {
 		for _, name := range names {
 			if !regexp.MustCompile(`\b` + name + `\b`).MatchString(code) {
 				t.Errorf("%s: the field %s is not described", tt.page, name)
+			}
+		}
+	}
+}
+
+// TestDocumentedJSON: the tables about JSON have each field, and no other.
+func TestDocumentedJSON(t *testing.T) {
+	for _, tt := range []struct {
+		page, table string // table is the head of its first column
+		more        []string
+		of          reflect.Type
+	}{
+		{"why.md", "answer", nil, reflect.TypeFor[diagnose.Answer]()},
+		{"why.md", "finding", []string{"severity"}, reflect.TypeFor[diagnose.Finding]()},
+		{"why.md", "examined", nil, reflect.TypeFor[diagnose.Examined]()},
+		{"experiments.md", "summary.json", nil, reflect.TypeFor[experiment.Row]()},
+		{"experiments.md", "run.json", nil, reflect.TypeFor[experiment.Run]()},
+	} {
+		text, err := os.ReadFile(tt.page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The record of a decision has a page of its own, and findings a table.
+		seen := map[reflect.Type]bool{reflect.TypeFor[flow.Record](): true}
+		if tt.table == "answer" {
+			seen[reflect.TypeFor[diagnose.Finding]()] = true
+		}
+		want := append(tt.more, fieldsOf(tt.of, "json", seen)...)
+		_, table, found := strings.Cut(string(text), "\n| "+tt.table+" | meaning |\n")
+		if !found {
+			t.Fatalf("%s has no table %s", tt.page, tt.table)
+		}
+		table, _, _ = strings.Cut(table, "\n\n")
+		for _, name := range want {
+			if !strings.Contains(table, "`"+name+"`") {
+				t.Errorf("%s: table %s: the field %s is not described", tt.page, tt.table, name)
+			}
+		}
+		for row := range strings.Lines(table) {
+			first, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | ")
+			for _, name := range inlineCode.FindAllString(first, -1) {
+				if !slices.Contains(want, strings.Trim(name, "`")) {
+					t.Errorf("%s: table %s: there is no field %s", tt.page, tt.table, name)
+				}
 			}
 		}
 	}

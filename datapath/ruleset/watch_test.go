@@ -5,11 +5,13 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // TestLostEvents: where more happens than the watch can receive, the table may be damaged. If it
 // is not, it stays as it is, with all that is in it; and it is watched on.
 func TestLostEvents(t *testing.T) {
+	netnstest.RequireTool(t, "nft")
 	installed(t, spec(), func(r *Ruleset) error {
 		seen := openSeen(t)
 		table := decision.NewTable(1, time.Time{}, decision.Node{}, nil)

@@ -136,6 +136,9 @@ func TestExec(t *testing.T) {
 		{"escape sequences", []string{"printf", `\033[31mred\033[0m`}, "", "\x1b[31mred\x1b[0m", "", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			if tc.name == "address" {
+				netnstest.RequireTool(t, "ip")
+			}
 			cmd := command(t, "exec", append([]string{"kind", shell}, tc.command...)...)
 			cmd.Stdin = strings.NewReader(tc.stdin)
 			cmd.Env = append(cmd.Env, "LAB_TEST_EXTRA=extra")

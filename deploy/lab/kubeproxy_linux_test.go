@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // TestKubeProxyPath: where the program comes from, and what is missing.
@@ -57,6 +59,7 @@ func TestKubeProxyArguments(t *testing.T) {
 
 // TestNoKubeProxy: a lab whose node has a program that is not there does not start.
 func TestNoKubeProxy(t *testing.T) {
+	netnstest.RequireTool(t, "nft")
 	_, err := upWith(t, "kind", "", func(s *Spec, o *Options) {
 		s.Nodes[1].Proxy, s.Nodes[1].KubeProxyMode, o.KubeProxy = "kube-proxy", "nftables", "/no/such/program"
 	})

@@ -60,7 +60,7 @@ objects cannot be read.`,
 			if err != nil {
 				return exitWith(exitTrouble, err)
 			}
-			if len(found) > 0 && found[0].Code.Severity() != diagnose.Note {
+			if len(found) > 0 && found[0].Wrong() {
 				return exitCode(1)
 			}
 			return nil
@@ -71,8 +71,8 @@ objects cannot be read.`,
 	flags.SortFlags = false
 	f.clusterFlags.add(cmd)
 	flags.StringArrayVar(&f.rules, "rules", nil, "look at iptables rules instead: output of iptables-save or ip6tables-save; one per family, - for standard input")
-	flags.StringSliceVar(&f.ignore, "ignore", nil, "leave out findings with these codes, such as NFQ034")
-	flags.BoolVar(&f.notes, "notes", false, "list notes, too: what is worth knowing, and not wrong")
+	flags.StringSliceVar(&f.ignore, "ignore", nil, "findings with these codes, such as NFQ034, are intended: do not count them")
+	flags.BoolVar(&f.notes, "notes", false, "list notes, too: what is worth knowing, and not wrong; and what is ignored")
 	flags.BoolVar(&f.explain, "explain", false, "with -o text: print the decision about each example step by step, as nfqproxy explain does")
 	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
 	complete(cmd, "output", []string{"text", "json"})
@@ -97,9 +97,15 @@ func (f *doctorFlags) findings(cmd *cobra.Command, connect connector) (found []d
 	if err != nil {
 		return nil, nil, err
 	}
+	for i := range found {
+		if slices.Contains(f.ignore, string(found[i].Code)) {
+			found[i].Ignored = "--ignore " + string(found[i].Code)
+		}
+	}
+	diagnose.Sort(found)
 	return slices.DeleteFunc(found, func(d diagnose.Finding) bool {
 		// What is not known is said: "nothing is wrong" would be about less than it seems.
-		return slices.Contains(f.ignore, string(d.Code)) || !f.notes && d.Code.Severity() == diagnose.Note && d.Code != diagnose.NotShown
+		return !f.notes && d.Code.Severity() == diagnose.Note && d.Code != diagnose.NotShown
 	}), examined, nil
 }
 
@@ -149,12 +155,13 @@ func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagno
 
 func (f *doctorFlags) write(w io.Writer, found []diagnose.Finding, examined []*diagnose.Examined) error {
 	if f.output == "json" {
+		found = slices.DeleteFunc(found, func(d diagnose.Finding) bool { return d.Ignored != "" && !f.notes })
 		return writeJSON(w, struct {
 			Version  int                  `json:"version"`
 			Findings []diagnose.Finding   `json:"findings"`
 			Examined []*diagnose.Examined `json:"examined,omitempty"`
 		}{diagnose.Version, append([]diagnose.Finding{}, found...), examined})
 	}
-	_, err := io.WriteString(w, whytext.RuleFindings(flowtext.StyleFor(w), found, examined, f.explain))
+	_, err := io.WriteString(w, whytext.RuleFindings(flowtext.StyleFor(w), found, examined, whytext.Options{Explain: f.explain, Ignored: f.notes}))
 	return err
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 )
 
 // mostWaiting is how many rows wait for what other nodes decided, and joinsKept of how many
@@ -161,7 +160,7 @@ func causes(ctx context.Context, observer observe.Observer) (texts []string) {
 		return nil // the flows are the answer
 	}
 	for _, f := range list.Findings {
-		if strings.HasPrefix(f.Object, "Node ") && f.Code.Severity() != diagnose.Note {
+		if strings.HasPrefix(f.Object, "Node ") && f.Wrong() {
 			texts = append(texts, fmt.Sprintf("%s (%s)", f.Text, f.Code))
 		}
 	}

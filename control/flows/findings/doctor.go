@@ -47,7 +47,10 @@ func (d *Doctor) Findings(ctx context.Context) (*observe.FindingList, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = slices.DeleteFunc(list, func(f diagnose.Finding) bool { return c.Ignores(f) || seen.replaced[f] })
+		list = slices.DeleteFunc(list, func(f diagnose.Finding) bool { return seen.replaced[f] })
+		for i := range list {
+			c.Ignore(&list[i])
+		}
 		for _, f := range c.Examine() {
 			if down := c.NotReady(strings.TrimPrefix(f.Object, "Node ")); !diagnose.OfNode(f.Code) || down != nil && *down == f {
 				list = append(list, f)

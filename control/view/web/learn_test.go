@@ -177,6 +177,10 @@ func TestLearnToken(t *testing.T) {
 func TestNoCourse(t *testing.T) {
 	p := open(t, newFake(t, newWorld(t, 5), 2), "#token="+token)
 	p.WaitFor("the overview", "location.hash === '#/overview' && !document.querySelector('#nav a[data-view=learn]').checkVisibility()")
+	p.ExpectRefusals(1)
+	p.GoTo("#/learn")
+	p.WaitFor("how to start one", "document.querySelector('.learn .problem')?.textContent === 'No course runs here. To start one: nfqproxy learn'")
+	p.WaitFor("requests of the lesson", `performance.getEntriesByType("resource").filter((e) => e.name.includes("/v1/lesson")).length === 1`)
 }
 
 // TestPageShell: a shell in the page is a terminal, with colours, sizes and keys of its own.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -118,6 +119,20 @@ func TestPicturesOfOtherVerdicts(t *testing.T) {
 	p.WaitFor("an error", `document.querySelector('.detail .problem')?.textContent === 'flow "nobody": not known (any more)'`)
 }
 
+// TestBetween: times have digits that a Date has not.
+func TestBetween(t *testing.T) {
+	p := open(t, newFake(t, newWorld(t, 3), 1), "")
+	var got []string
+	p.Run(chromedp.Evaluate(`import('/js/format.js').then(({ between, seconds }) => [
+		['2026-01-02T03:04:05.000000001Z', '2026-01-02T03:04:05.00012Z'], ['2026-01-02T03:04:05.9999Z', '2026-01-02T03:04:06Z'],
+		['2026-01-02T03:04:05.123456789+01:00', '2026-01-02T02:04:05.123456789Z'], ['2026-01-02T03:04:05Z', '2026-01-02T03:04:04.5Z']]
+		.map(([from, to]) => { const x = between(from, to); return (x < 0 ? '-' : '') + seconds(Math.abs(x)); }))`,
+		&got, func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }))
+	if want := []string{"120 µs", "100 µs", "0 ns", "-500 ms"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestServices(t *testing.T) {
 	f := newFake(t, newWorld(t, 5), 300)
 	p := open(t, f, "#/services")
@@ -125,6 +140,8 @@ func TestServices(t *testing.T) {
 	p.WaitFor("refused flows", "Number(document.querySelector('#services tr[data-service=\"shop/legacy\"] td:last-child').textContent) > 0")
 	p.Enter("input.find", "redis")
 	p.WaitFor("what was looked for", "document.querySelectorAll('#services tr').length === 1 && document.querySelector('#services tr').dataset.service === 'shop/redis'")
+	p.Click("#services .fit")
+	p.WaitFor("the row leads to its service", "location.hash === '#/services/shop/redis'")
 	p.GoTo("#/services/shop/cart")
 	p.WaitFor("the fit", "/^Distribution over the endpoints: (as|less even than) expected of random selection: p [=<] .*χ² = .* with 2 degrees of freedom/.test(document.querySelector('.fit-sentence')?.textContent)")
 	p.WaitFor("expected and observed shares", "document.querySelectorAll('.pair.expected').length === 3 && document.querySelectorAll('.pair.observed').length === 3")
@@ -310,6 +327,9 @@ func TestHold(t *testing.T) {
 	p.ExpectRefusals(1)
 	p.Press(kb.Enter)
 	p.WaitFor("no filter is an error", "document.querySelector('.wrong.all:not([hidden])')?.textContent.startsWith('which flow?')")
+	p.Enter("#field-service", "shop/nobody")
+	p.Press(kb.Enter)
+	p.WaitFor("no such service is an error", "[...document.querySelectorAll('.hold .wrong')].some((x) => x.checkVisibility() && x.textContent === 'There is no service shop/nobody.')")
 	p.Enter("#field-service", "shop/cart")
 	p.Press(kb.Enter)
 	p.WaitFor("a held flow", "document.querySelector('.hold').dataset.state === 'holding'")
@@ -335,6 +355,7 @@ func TestHold(t *testing.T) {
 	p.Press("r")
 	p.WaitFor("it went on", "document.querySelector('.hold').dataset.state === 'done'")
 	status("The flow was released to the chosen endpoint.")
+	p.WaitFor("the heading says what happened", "/^\\S+ → shop\\/cart:http: sent to endpoint /.test(document.querySelector('.hold h1').textContent)")
 	f.wait(p, func(r *flow.Record) bool { return r.Held != nil && r.Endpoint == other })
 
 	// Without the token, nothing can be held.

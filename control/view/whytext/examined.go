@@ -2,6 +2,7 @@ package whytext
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
@@ -10,7 +11,7 @@ import (
 
 // RuleFindings renders findings about rules, and what was examined; without the latter it is Findings. Rules that do not
 // show services are said to be so in the first line.
-func RuleFindings(s flowtext.Style, findings []diagnose.Finding, examined []*diagnose.Examined, explain bool) string {
+func RuleFindings(s flowtext.Style, findings []diagnose.Finding, examined []*diagnose.Examined, o Options) string {
 	var b strings.Builder
 	followed, judged, unclear := 0, 0, 0
 	for _, e := range examined {
@@ -19,10 +20,10 @@ func RuleFindings(s flowtext.Style, findings []diagnose.Finding, examined []*dia
 			fmt.Fprintln(&b, e.OtherMode)
 		}
 	}
-	if len(findings) > 0 || len(examined) == 0 {
-		b.WriteString(Findings(s, findings, explain))
+	if slices.ContainsFunc(findings, func(f diagnose.Finding) bool { return f.Ignored == "" }) || len(examined) == 0 {
+		b.WriteString(Findings(s, findings, o))
 	} else {
-		b.WriteString(nothingFound(s, followed, judged, unclear))
+		b.WriteString(nothingFound(s, len(findings) > 0, followed, judged, unclear) + ignored(s, findings, o))
 	}
 	for _, e := range examined {
 		b.WriteString("\n" + scope(e, len(examined) > 1))
@@ -30,17 +31,17 @@ func RuleFindings(s flowtext.Style, findings []diagnose.Finding, examined []*dia
 	return b.String()
 }
 
-// nothingFound is the verdict without a finding: it says no more than is known.
-func nothingFound(s flowtext.Style, followed, judged, unclear int) string {
+// nothingFound is the verdict without a finding: it says no more than is known. but: there are findings that are ignored.
+func nothingFound(s flowtext.Style, but bool, followed, judged, unclear int) string {
 	if judged == 0 {
 		return "no connection to a service could be followed to its end: no verdict\n"
 	}
-	text := Findings(s, nil, false)
+	text := nothingWrong(s, but)
 	switch {
 	case unclear == 1:
-		text = "nothing is wrong with what was examined; of 1 rule or policy it is not known whether it is in the way of connections: see below\n"
+		text = nothing(but) + " with what was examined; of 1 rule or policy it is not known whether it is in the way of connections: see below\n"
 	case unclear > 1:
-		text = fmt.Sprintf("nothing is wrong with what was examined; of %d rules or policies it is not known whether they are in the way of connections: see below\n", unclear)
+		text = fmt.Sprintf("%s with what was examined; of %d rules or policies it is not known whether they are in the way of connections: see below\n", nothing(but), unclear)
 	}
 	if judged < followed {
 		text = fmt.Sprintf("no verdict about %s of %d: their ends are not known; with the others %s", count(followed-judged, "connection"), followed, text)

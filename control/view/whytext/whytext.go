@@ -88,42 +88,98 @@ func end(e *diagnose.End) string {
 	return e.Name + ", " + e.Address
 }
 
-// Findings renders findings, the worst first as they come, with their numbers in the first line. explain adds what
-// happens to the example of each, step by step.
-func Findings(s flowtext.Style, findings []diagnose.Finding, explain bool) string {
+// Options are what is shown of findings besides.
+type Options struct {
+	// Explain adds what happens to the example of each, step by step.
+	Explain bool
+	// Ignored lists also those that are ignored, instead of their number.
+	Ignored bool
+}
+
+// Findings renders findings, the worst first as they come, with their numbers in the first line.
+func Findings(s flowtext.Style, findings []diagnose.Finding, o Options) string {
 	counts := make(map[diagnose.Severity]int)
+	left := 0
 	for i := range findings {
+		if findings[i].Ignored != "" {
+			left++
+			continue
+		}
 		counts[findings[i].Code.Severity()]++
 	}
-	var b strings.Builder
 	var parts []string
 	for _, severity := range []diagnose.Severity{diagnose.Error, diagnose.Warning, diagnose.Note} {
-		switch n := counts[severity]; n {
-		case 0:
-		case 1:
-			parts = append(parts, "1 "+severity.String())
-		default:
-			parts = append(parts, fmt.Sprintf("%d %ss", n, severity))
+		if n := counts[severity]; n > 0 {
+			parts = append(parts, count(n, severity.String()))
 		}
 	}
 	if len(parts) == 0 {
-		return s.Paint(flowtext.Green, "nothing is wrong") + ", as far as nfqproxy can see\n"
+		return nothingWrong(s, left > 0) + ignored(s, findings, o)
 	}
+	var b strings.Builder
 	fmt.Fprintln(&b, strings.Join(parts, ", "))
 	for i := range findings {
+		if f := &findings[i]; f.Ignored == "" {
+			color := map[diagnose.Severity]flowtext.Color{diagnose.Error: flowtext.Red, diagnose.Warning: flowtext.Yellow, diagnose.Note: flowtext.Dim}[f.Code.Severity()]
+			b.WriteString(finding(s, f, s.Paint(color, f.Code.Severity().String()), o))
+		}
+	}
+	return b.String() + ignored(s, findings, o)
+}
+
+// nothing is the beginning of a verdict without a finding. but: there are findings that are ignored.
+func nothing(but bool) string {
+	if but {
+		return "nothing else is wrong"
+	}
+	return "nothing is wrong"
+}
+
+func nothingWrong(s flowtext.Style, but bool) string {
+	return s.Paint(flowtext.Green, nothing(but)) + ", as far as nfqproxy can see\n"
+}
+
+// ignored is about the findings that are ignored.
+func ignored(s flowtext.Style, findings []diagnose.Finding, o Options) string {
+	var b strings.Builder
+	var codes []string
+	number := 0
+	for i := range findings {
 		f := &findings[i]
-		color := map[diagnose.Severity]flowtext.Color{diagnose.Error: flowtext.Red, diagnose.Warning: flowtext.Yellow, diagnose.Note: flowtext.Dim}[f.Code.Severity()]
-		fmt.Fprintf(&b, "\n%s %s: %s\n", s.Paint(color, f.Code.Severity().String()), f.Code, f.Text)
-		if at := place(f); at != "" {
-			fmt.Fprintf(&b, "  %-8s %s\n", "look at", at)
+		if f.Ignored == "" {
+			continue
 		}
-		if f.Example != nil {
-			fmt.Fprintf(&b, "  %-8s %s\n", "example", f.Example.Text)
+		number++
+		if !slices.Contains(codes, string(f.Code)) {
+			codes = append(codes, string(f.Code))
 		}
-		fmt.Fprintf(&b, "  %-8s %s\n", "do", f.Do)
-		if explain && f.Example != nil {
-			b.WriteString("\n" + indent(s.Story(f.Example.Record, false)))
+		if o.Ignored {
+			b.WriteString(finding(s, f, s.Paint(flowtext.Dim, "ignored "+f.Code.Severity().String()), o))
+			fmt.Fprintf(&b, "  %-8s %s\n", "ignored", "by "+f.Ignored)
 		}
+	}
+	if number == 0 || o.Ignored {
+		return b.String()
+	}
+	if number == 1 {
+		return fmt.Sprintf("\n1 finding is ignored (%s); --notes lists it\n", codes[0])
+	}
+	return fmt.Sprintf("\n%d findings are ignored (%s); --notes lists them\n", number, strings.Join(codes, ", "))
+}
+
+// finding renders one finding.
+func finding(s flowtext.Style, f *diagnose.Finding, severity string, o Options) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%s %s: %s\n", severity, f.Code, f.Text)
+	if at := place(f); at != "" {
+		fmt.Fprintf(&b, "  %-8s %s\n", "look at", at)
+	}
+	if f.Example != nil {
+		fmt.Fprintf(&b, "  %-8s %s\n", "example", f.Example.Text)
+	}
+	fmt.Fprintf(&b, "  %-8s %s\n", "do", f.Do)
+	if o.Explain && f.Example != nil {
+		b.WriteString("\n" + indent(s.Story(f.Example.Record, false)))
 	}
 	return b.String()
 }

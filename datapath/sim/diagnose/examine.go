@@ -14,8 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Examine looks at all Services, and returns what is wrong with them, the worst first. Findings that the objects'
-// annotations leave out are not among them.
+// Examine looks at all Services, and returns what is wrong with them, the worst first, and last what is intended.
 func (c *Cluster) Examine() []Finding {
 	e := &examination{Cluster: c, seen: make(map[Finding]bool), clients: make(map[string]*party)}
 	for _, n := range sortedNames(c.services) {
@@ -29,7 +28,9 @@ func (c *Cluster) Examine() []Finding {
 			e.add(*f)
 		}
 	}
-	e.findings = slices.DeleteFunc(e.findings, e.Ignores)
+	for i := range e.findings {
+		e.Ignore(&e.findings[i])
+	}
 	Sort(e.findings)
 	return e.findings
 }
@@ -87,6 +88,7 @@ func (e *examination) service(svc *corev1.Service) {
 			e.policies(svc, s)
 		}
 	}
+	e.nodePortRange(svc)
 	e.readiness(svc)
 	e.slicesOf(svc)
 	e.hints(svc)

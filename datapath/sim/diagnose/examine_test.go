@@ -172,7 +172,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestIgnored: annotations leave findings of their object out, and no others.
+// TestIgnored: annotations mark findings of their object, and no others; they come last.
 func TestIgnored(t *testing.T) {
 	const name, address = "metadata: {name: front, namespace: shop}", "status: {loadBalancer: {ingress: [{ip: 203.0.113.5}]}}"
 	wrong := []edit{{address, "status: {}"}, {"selector: {app: web}\n  externalTrafficPolicy", "selector: {app: wbe}\n  externalTrafficPolicy"}}
@@ -194,12 +194,19 @@ func TestIgnored(t *testing.T) {
 			if tt.edit.from != "" {
 				edits = append([]edit{tt.edit}, wrong...)
 			}
-			var got []Code
+			var got, ignored []Code
 			for _, f := range worth(broken(t, edits...).Examine()) {
-				got = append(got, f.Code)
+				switch {
+				case f.Ignored != "":
+					ignored = append(ignored, f.Code)
+				case ignored != nil:
+					t.Errorf("%s is behind what is ignored", f.Code)
+				default:
+					got = append(got, f.Code)
+				}
 			}
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("found %v, want %v", got, tt.want)
+			if !slices.Equal(got, tt.want) || len(got)+len(ignored) != 2 {
+				t.Errorf("found %v, want %v; ignored %v", got, tt.want, ignored)
 			}
 		})
 	}

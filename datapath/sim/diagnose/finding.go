@@ -47,6 +47,7 @@ const (
 	FurtherAddresses       Code = "NFQ024" // endpoints have addresses besides the first, which are ignored
 	NotShown               Code = "NFQ025" // whether there are endpoints is not known
 	HeadlessAddress        Code = "NFQ026" // a headless Service has a type or addresses that no proxy serves
+	NodePortRange          Code = "NFQ027" // a node port is outside of the API server's usual range
 
 	// Of policies.
 	NoLocalEndpoints Code = "NFQ030" // traffic policy Local, and no endpoint on the node
@@ -112,7 +113,7 @@ func Codes() []Code {
 	return []Code{
 		NoSuchPort, Headless, NotServed, OutsideOnly, UnknownAddress, NodePortClosed, LoopbackForeign, ClaimedTwice, NodeAddress,
 		SelectorMatchesNothing, NoSelector, NoSlices, PodsNotReady, NoNamedPort, SliceWithoutPort, OtherFamily, OtherPort, NoListener, PodGone,
-		NoEndpoints, SomeNotReady, SlicesDiffer, NoDNSName, FurtherAddresses, NotShown, HeadlessAddress,
+		NoEndpoints, SomeNotReady, SlicesDiffer, NoDNSName, FurtherAddresses, NotShown, HeadlessAddress, NodePortRange,
 		NoLocalEndpoints, SourceNotAllowed, NodesWithout, AffinityToOne, NoAddressYet, AllClosed, PolicyForbids, HintsIgnored, OutsideCIDR, FewReplicas,
 		Refuses, Silent, Uneven, OldConnections, StuckUDP, TableNearlyFull, Repeats, PortsNearlyUsed, NodeProblem, TablesDiffer,
 		DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, ExternalIPsIgnored,
@@ -138,7 +139,7 @@ func (s Severity) String() string { return [...]string{"error", "warning", "note
 // Severity is that of all findings with the code.
 func (c Code) Severity() Severity {
 	switch c {
-	case OtherFamily, SomeNotReady, SlicesDiffer, FurtherAddresses, FewReplicas, NodeAddress, NoAddressYet, PodGone, OutsideCIDR,
+	case OtherFamily, SomeNotReady, SlicesDiffer, FurtherAddresses, NodePortRange, FewReplicas, NodeAddress, NoAddressYet, PodGone, OutsideCIDR,
 		ExternalIPsIgnored, Uneven, TableNearlyFull, Repeats, PortsNearlyUsed, HostRuleMayDrop, HostRuleQueues,
 		ReverseFilter, SendsLate, NodeNotReady:
 		return Warning
@@ -158,9 +159,15 @@ func OfNode(c Code) bool {
 	return false
 }
 
-// Sort sorts findings, the worst first; the order of those with the same code stays.
+// Sort sorts findings, the worst first, and those that are ignored last; the order of those with the same code stays.
 func Sort(list []Finding) {
 	slices.SortStableFunc(list, func(a, b Finding) int {
+		switch {
+		case a.Ignored == "" && b.Ignored != "":
+			return -1
+		case a.Ignored != "" && b.Ignored == "":
+			return 1
+		}
 		return cmp.Or(cmp.Compare(a.Code.Severity(), b.Code.Severity()), cmp.Compare(a.Code, b.Code))
 	})
 }
@@ -179,7 +186,12 @@ type Finding struct {
 	Do string `json:"do"`
 	// Example is a connection that fails; nil: there is none.
 	Example *Example `json:"example,omitempty"`
+	// Ignored is what marks it as intended, as "annotation nfqproxy.io/ignore-findings of Service shop/web"; empty: nothing.
+	Ignored string `json:"ignored,omitempty"`
 }
+
+// Wrong reports whether it is an error or a warning, and not ignored.
+func (f *Finding) Wrong() bool { return f.Ignored == "" && f.Code.Severity() != Note }
 
 // Example is a connection that fails because of a finding.
 type Example struct {

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -42,8 +43,10 @@ func ignoredIn(objects *manifest.Objects) map[string]string {
 	return ignored
 }
 
-// Ignores reports whether the object of a finding has an annotation that leaves the finding out.
-func (c *Cluster) Ignores(f Finding) bool {
+// Ignore sets why a finding is intended, if its object has the annotation with its code.
+func (c *Cluster) Ignore(f *Finding) {
 	codes, ok := c.ignored[f.Object]
-	return ok && slices.ContainsFunc(strings.Split(codes, ","), func(code string) bool { return strings.TrimSpace(code) == string(f.Code) })
+	if ok && slices.ContainsFunc(strings.Split(codes, ","), func(code string) bool { return strings.TrimSpace(code) == string(f.Code) }) {
+		f.Ignored = fmt.Sprintf("annotation %s of %s", IgnoreAnnotation, f.Object)
+	}
 }

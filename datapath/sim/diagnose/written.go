@@ -77,6 +77,20 @@ func headlessAddress(svc *corev1.Service) *Finding {
 	return nil
 }
 
+// nodePortRange finds node ports that an API server refuses with its usual --service-node-port-range.
+func (e *examination) nodePortRange(svc *corev1.Service) {
+	const first, last = 30000, 32767
+	for i := range svc.Spec.Ports {
+		if p := svc.Spec.Ports[i].NodePort; p != 0 && (p < first || p > last) && e.madeUp(svc) {
+			e.add(Finding{
+				Code: NodePortRange, Object: objectOf(svc), Field: "spec.ports",
+				Text: fmt.Sprintf("node port %d of %s is not one of %d to %d: the API server refuses the Service, unless its --service-node-port-range has the port", p, objectOf(svc), first, last),
+				Do:   fmt.Sprintf("write a nodePort from %d to %d, or leave it out", first, last),
+			})
+		}
+	}
+}
+
 // fewReplicas is the finding of a Service with a policy Local whose templates make Pods for fewer nodes than there are;
 // nil: they make enough, or it is not known. A cluster of unknown nodes has more than one.
 func (e *examination) fewReplicas(svc *corev1.Service, s *decision.ServicePort, field string) *Finding {

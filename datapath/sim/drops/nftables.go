@@ -278,6 +278,7 @@ func (v *nftWalk) chain(c *nftChain, depth int) *Dropped {
 			v.doubtful = true
 		case "jump", "goto":
 			if how != yes {
+				v.doubtful = true // the chain may accept it
 				continue
 			}
 			if d := v.chain(v.all[c.place()+" "+target], depth+1); d != nil || v.accepted {
@@ -290,6 +291,7 @@ func (v *nftWalk) chain(c *nftChain, depth int) *Dropped {
 			if how == yes {
 				return v.end(c, depth)
 			}
+			v.doubtful = true
 		case "?":
 			v.accepted = true // such as a verdict map: what follows is not known
 			return nil

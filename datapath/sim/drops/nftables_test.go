@@ -60,6 +60,8 @@ func TestNFTables(t *testing.T) {
 		"certain rather than at random":  {ruleset(forward, chance+", "+drop, endpoint+", "+drop), "2"},
 		"above a number":                 {ruleset(raw, `{"ct count": {"val": 3, "inv": true}}, `+drop), "1 by chance"},
 		"in a chain that is jumped to":   {ruleset(forward, port+`, {"jump": {"target": "sub"}}`, "sub: "+endpoint+", "+drop), "2"},
+		"it may be accepted there":       {ruleset(forward, marked+`, {"jump": {"target": "sub"}}`, `sub: {"accept": null}`, drop), ""},
+		"it may return before":           {ruleset(forward, marked+`, {"return": null}`, drop), ""},
 		"return from there":              {ruleset(forward, `{"jump": {"target": "sub"}}`, `sub: {"return": null}`, drop), "3"},
 		"a set without room":             {ruleset(raw, `{"set": {"op": "update", "elem": 1, "set": "@full"}}, {"return": null}`, drop), "2 set full has 2 of 2 elements"},
 		"a set with room":                {ruleset(raw, `{"set": {"op": "update", "elem": 1, "set": "@room"}}, {"return": null}`, drop), ""},

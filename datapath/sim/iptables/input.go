@@ -88,8 +88,12 @@ func readForm(text string, options Options) (*Input, error) {
 // readOtherForm reads what becomes of a listing in mails, pages and logs, and rules in the strings of JSON and the like.
 // err is the error without, and nil, nil is returned if there is none either way.
 func readOtherForm(text string, options Options, err error) (*Input, error) {
-	if cleaned, ok := undecorateListing(text); ok {
-		return readListed(cleaned, options)
+	if cleaned, lost, ok := undecorateListing(text); ok {
+		in, err := readListed(cleaned, options)
+		if err == nil {
+			in.Notes = append(in.Notes, lost.notes()...)
+		}
+		return in, err
 	}
 	if line := nftLine(text); line > 0 {
 		return nil, &Error{Line: line, Column: 1, Problem: "this is the output of nft, whose rules are not read", Want: "the output of iptables-save, and for IPv6 of ip6tables-save"}
@@ -199,7 +203,7 @@ func mayBeMasked(text string) bool {
 func hasMasks(t *Table) bool {
 	return slices.ContainsFunc(t.Rules, func(r *Rule) bool {
 		for i, w := range r.Args {
-			if i > 0 && r.Args[i-1].is("-i", "-o", "-j", "-g", "--in-interface", "--out-interface", "--jump", "--goto") && masks.MatchString(w.Text) {
+			if i > 0 && r.Args[i-1].is("-i", "-o", "-j", "-g", "--in-interface", "--out-interface", "--jump", "--goto") && mayBeMasked(w.Text) && masks.MatchString(w.Text) {
 				return true
 			}
 		}

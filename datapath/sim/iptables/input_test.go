@@ -555,6 +555,11 @@ func TestReadInputNamesOtherPrograms(t *testing.T) {
 	if err == nil || err.Error() != "line 2, column 1: this is a rule of iptables -L without the line of its chain: want the whole listing, or the output of iptables-save" {
 		t.Error(err)
 	}
+	in, err := ReadInput(strings.NewReader("$ iptables -t nat -L KUBE-SERVICES -n | grep web\nKUBE-SVC-A  tcp  --  0.0.0.0/0            10.96.0.20           /* shop/web */ tcp dpt:80\n"+
+		"$ iptables -t nat -L KUBE-SVC-A -n\nChain KUBE-SVC-A (1 references)\ntarget     prot opt source               destination\n"), Options{})
+	if err != nil || len(in.Notes) != 1 || !strings.HasPrefix(in.Notes[0].String(), "line 2: a rule of iptables -L without the line of its chain is left out") {
+		t.Errorf("%+v, %v", in, err)
+	}
 	listing := "Chain INPUT (policy DROP)\ntarget     prot opt source               destination\n"
 	for text, want := range map[string]string{nft: "the output of nft is not read", listing: "the listing of iptables -L is not read"} {
 		in, err := ReadInput(strings.NewReader(pastedDump+text), Options{})

@@ -6,13 +6,15 @@ import (
 )
 
 // undecorateListing takes off what is around the lines of a listing in mails, pages and logs: prose, fences, and the text
-// in front of each line. The lines keep their numbers. false: there is no listing.
-func undecorateListing(text string) (string, bool) {
+// in front of each line. The lines keep their numbers. The rules that stand below no chain are lost. false: there is no listing.
+func undecorateListing(text string) (cleaned string, lost lostList, found bool) {
 	var b strings.Builder
+	number := 0
 	var before []*regexp.Regexp // in front of the lines of the chain
 	var names columns
-	found, inChain := false, false
+	inChain := false
 	for line := range strings.Lines(text) {
+		number++
 		line = restoreCharacters(line)
 		if chain, taken, ok := undecorateChainLine(line); ok {
 			line, before, names, found, inChain = chain, taken, columns{}, true, true
@@ -29,12 +31,15 @@ func undecorateListing(text string) (string, bool) {
 				inChain = true // some pages have an empty line behind each
 			}
 			if !inChain {
+				if listedRow.MatchString(line) {
+					lost.add(number, "a rule of iptables -L without the line of its chain is left out: list the chain without grep, or use iptables-save")
+				}
 				line = ""
 			}
 		}
 		b.WriteString(line + "\n")
 	}
-	return b.String(), found
+	return b.String(), lost, found
 }
 
 // undecorateChainLine finds "Chain NAME (...)", and the decorations in front of it.

@@ -10,7 +10,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/sim/survey"
 )
 
-// manyServices are the rules of services, each with endpoints and a node port, as kube-proxy writes them.
+// manyServices are the rules of services, each with endpoints and a node port, as kube-proxy writes them. The endpoints have all
+// addresses of their networks.
 func manyServices(services, endpoints int) string {
 	var nat, filter strings.Builder
 	nat.WriteString("*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n:KUBE-MARK-MASQ - [0:0]\n:KUBE-NODEPORTS - [0:0]\n:KUBE-POSTROUTING - [0:0]\n:KUBE-SERVICES - [0:0]\n")
@@ -25,7 +26,7 @@ func manyServices(services, endpoints int) string {
 		fmt.Fprintf(&rules, "-A KUBE-EXT-%s -m comment --comment \"masquerade traffic for %s external destinations\" -j KUBE-MARK-MASQ\n-A KUBE-EXT-%[1]s -j KUBE-SVC-%[1]s\n", h, name)
 		for e := range endpoints {
 			n := i*endpoints + e
-			at, chain := fmt.Sprintf("10.%d.%d.%d", 128+n/62500, n/250%250, 1+n%250), fmt.Sprintf("KUBE-SEP-%s%d", h[2:], e)
+			at, chain := fmt.Sprintf("10.%d.%d.%d", 128+n>>16, n>>8&255, n&255), fmt.Sprintf("KUBE-SEP-%s%d", h[2:], e)
 			statistic := ""
 			if left := endpoints - e; left > 1 {
 				statistic = fmt.Sprintf(" -m statistic --mode random --probability %.11f", 1/float64(left))
@@ -88,11 +89,20 @@ func TestLargeIsLinear(t *testing.T) {
 	if s.Ports != 300 || s.Connections != 7*300 || len(s.Losses) > 0 || len(s.Skipped) > 0 {
 		t.Errorf("%d service ports, %d connections, losses %+v, skipped %q", s.Ports, s.Connections, s.Losses, s.Skipped)
 	}
+	if pod := s.Sources[0]; pod.Kind != survey.Pod || pod.Addr.String() != "10.128.0.99" {
+		t.Errorf("the first source is %s", &pod)
+	}
 }
 
-// BenchmarkRun: 10,000 services with 10 endpoints each, and a node port.
+// BenchmarkRun: 10,000 services with 10 endpoints each, and a node port; also where the rules do not show the pods' network.
 func BenchmarkRun(b *testing.B) {
 	text := manyServices(10000, 10)
+	b.Run("pods known", func(b *testing.B) { benchmarkRun(b, text) })
+	b.Run("pods not known", func(b *testing.B) { benchmarkRun(b, strings.ReplaceAll(text, " ! -s 10.128.0.0/9", "")) })
+}
+
+func benchmarkRun(b *testing.B, text string) {
+	b.Helper()
 	for b.Loop() {
 		d, err := iptables.Parse(strings.NewReader(text), iptables.Options{Family: iptables.IPv4})
 		if err != nil {

@@ -102,12 +102,17 @@ func (s *surveyor) strangers(uplink string) (worlds []world) {
 		device = pod.Device
 	}
 	known := s.taken()
+	seen := make(map[netip.Prefix]bool)
 	for _, d := range s.dumps {
 		for _, r := range rulesOf(d, "raw", "mangle", "filter") {
 			for _, m := range r.Matches {
 				p := networkOf(m)
-				if !p.IsValid() || p.IsSingleIP() || !p.Addr().IsPrivate() || s.wrote(r) || p.Bits() > 8 && slices.ContainsFunc(s.targets, func(t target) bool { return p.Contains(t.to.Addr()) }) || slices.ContainsFunc(s.sources[:], func(f *Source) bool { return f != nil && p.Contains(f.Addr) }) ||
-					slices.ContainsFunc(worlds, func(w world) bool { return w.condition == whereIn(p) }) {
+				if seen[p] || s.wrote(r) {
+					continue
+				}
+				seen[p] = true
+				if !p.IsValid() || p.IsSingleIP() || !p.Addr().IsPrivate() || p.Bits() > 8 && slices.ContainsFunc(s.targets, func(t target) bool { return p.Contains(t.to.Addr()) }) ||
+					slices.ContainsFunc(s.sources[:], func(f *Source) bool { return f != nil && p.Contains(f.Addr) }) {
 					continue
 				}
 				if a := freeIn(p, known, netip.Prefix{}); a.IsValid() && len(worlds) < 2*mostStrangers {

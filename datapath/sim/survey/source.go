@@ -2,6 +2,7 @@ package survey
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -71,7 +72,11 @@ func (s *surveyor) place(host *netfilter.Host) {
 	s.sources[Outside] = &Source{Kind: Outside, Addr: outsider(s.family()), Device: uplink}
 	taken := s.taken()
 	if own, device := s.pods(host, uplink); own.IsValid() {
-		s.sources[Pod] = &Source{Kind: Pod, Addr: freeIn(own, taken, netip.Prefix{}), Device: device, Guessed: !p.NodePodCIDR.IsValid() && !s.podNetwork().IsValid()}
+		a := freeIn(own, taken, netip.Prefix{})
+		if !a.IsValid() { // all are endpoints', whose pods are clients, too
+			a = freeIn(own, nil, netip.Prefix{})
+		}
+		s.sources[Pod] = &Source{Kind: Pod, Addr: a, Device: device, Guessed: !p.NodePodCIDR.IsValid() && !s.podNetwork().IsValid()}
 		if s.sources[Pod].Guessed {
 			s.guess("pods of this node have addresses in %s: a guess from endpoints, or from addresses that rules name", own)
 		}
@@ -213,6 +218,7 @@ func (s *surveyor) endpointNetwork(host *netfilter.Host, uplink string) netip.Pr
 	count := make(map[netip.Prefix]int)
 	here, elsewhere := make(map[netip.Prefix]bool), make(map[netip.Prefix]bool)
 	var networks []netip.Prefix
+	named := s.namedNetworks()
 	seen := make(map[netip.Addr]bool)
 	for _, n := range s.survey.Nodes {
 		for _, port := range n.Services {
@@ -227,7 +233,7 @@ func (s *surveyor) endpointNetwork(host *netfilter.Host, uplink string) netip.Pr
 				}
 				if count[network] == 0 {
 					networks = append(networks, network)
-					if s.inRules(network) {
+					if slices.ContainsFunc(named, func(p netip.Prefix) bool { return p.Contains(network.Addr()) }) {
 						weight += 10
 					}
 				}
@@ -262,20 +268,21 @@ func (s *surveyor) endpointNetwork(host *netfilter.Host, uplink string) netip.Pr
 	return best
 }
 
-// inRules reports whether rules name a network that another one is in.
-func (s *surveyor) inRules(network netip.Prefix) bool {
+// namedNetworks are those that rules name, each once.
+func (s *surveyor) namedNetworks() []netip.Prefix {
+	named := make(map[netip.Prefix]bool)
 	for _, d := range s.dumps {
 		for _, t := range d.Tables {
 			for _, r := range t.Rules {
 				for _, m := range r.Matches {
-					if p := networkOf(m); p.IsValid() && !p.IsSingleIP() && p.Bits() > 8 && p.Contains(network.Addr()) {
-						return true
+					if p := networkOf(m); p.IsValid() && !p.IsSingleIP() && p.Bits() > 8 {
+						named[p] = true
 					}
 				}
 			}
 		}
 	}
-	return false
+	return slices.Collect(maps.Keys(named))
 }
 
 // taken are addresses that are not a new pod's: those of endpoints, and of the host.

@@ -62,15 +62,21 @@ func task(solution string) string {
 // unit is the YAML of a unit: fields besides those that all have, and steps.
 type unit struct{ fields, steps string }
 
+// requireProgramsOf ends a test that needs a script's programs, if one is missing.
+func requireProgramsOf(t testing.TB, script string) {
+	t.Helper()
+	for _, program := range []string{"curl", "ip", "ping"} {
+		if strings.Contains(script, program+" -") {
+			netnstest.RequireTool(t, program)
+		}
+	}
+}
+
 // courseOf is a course with these units.
 func courseOf(t testing.TB, units ...unit) *learn.Course {
 	t.Helper()
-	for _, program := range []string{"curl", "ip", "ping"} {
-		for _, u := range units {
-			if strings.Contains(u.fields+u.steps, program+" -") {
-				netnstest.RequireTool(t, program)
-			}
-		}
+	for _, u := range units {
+		requireProgramsOf(t, u.fields+u.steps)
 	}
 	files := fstest.MapFS{"1-chapter/chapter.yaml": {Data: []byte("apiVersion: nfqproxy.io/v1alpha1\nkind: Chapter\ntitle: Chapter\n")}}
 	for i, u := range units {

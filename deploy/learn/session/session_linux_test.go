@@ -371,7 +371,7 @@ func TestAgain(t *testing.T) {
 // A unit that cannot begin says why, and leaves nothing behind.
 func TestUnitCannotBegin(t *testing.T) {
 	c := courseOf(t, unit{"setup: |\n  sleep 98761 &\n  echo what it wrote\n  false\n  echo never\n", "- name: read\n"},
-		unit{"requires: [curl, no-such-program, nor-this]\n", "- name: read\n"}, unit{"", "- name: read\n"})
+		unit{"requires: [bash, no-such-program, nor-this]\n", "- name: read\n"}, unit{"", "- name: read\n"})
 	s := start(t, c, "1.3")
 	want := "unit 1.2 requires programs that this machine lacks: no-such-program, nor-this (install them, or take another unit: nfqproxy learn list)"
 	if got := s.refused("start", "1.2"); got != want {

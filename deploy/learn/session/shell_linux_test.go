@@ -9,6 +9,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // shell is a shell of a student, on a terminal.
@@ -84,6 +85,7 @@ var exitCode = regexp.MustCompile(`(?m)^exit=([0-9]+)$`)
 // try runs a script in a new shell, and returns its exit code and output.
 func (s *room) try(script string) (code int, output string) {
 	s.t.Helper()
+	requireProgramsOf(s.t, script)
 	sh := s.shell()
 	defer sh.close()
 	output = sh.line(script)
@@ -105,6 +107,7 @@ func (s *room) run(script string) {
 
 // TestShell: the commands that a student has in the shell, and what he sees there.
 func TestShell(t *testing.T) {
+	netnstest.RequireTool(t, "ip")
 	c := courseOf(t, unit{"background: sleep 600\n", `- name: ask
   question:
     text: Which number?

@@ -295,6 +295,7 @@ endpoints:
 				netnstest.RequireTool(t, "curl")
 			}
 			n := countPort(c, "outside", tt.port)
+			defer removeCounters(c, "outside")
 			from := tt.talk()
 			e2etest.Eventually(t, 3*e2etest.Patience, "the flow's last event", func() bool {
 				sweep(c, "node-a")
@@ -347,7 +348,6 @@ endpoints:
 				t.Errorf("stages %+v", last.Stages)
 			}
 		})
-		removeCounters(c, "outside")
 	}
 	if len(f.missed) > 0 {
 		t.Errorf("missed %+v", f.missed)

@@ -56,8 +56,11 @@ func TestDoctorFirewall(t *testing.T) {
 	if !strings.HasPrefix(stdout, "1 error\n") || !strings.Contains(stdout, "look at  Node kind-worker\n") || !strings.Contains(stdout, "iptables-nft -t filter -L OUTPUT -n -v") {
 		t.Error("it is not the only finding, or has no node or remedy")
 	}
-	if code, stdout = doctor("--ignore", "NFQ063"); code != 0 {
-		t.Error("it cannot be left out")
+	if code, stdout = doctor("--ignore", "NFQ063"); code != 0 || !strings.HasPrefix(stdout, "nothing else is wrong") || !strings.Contains(stdout, "2 findings are ignored (NFQ010, NFQ063); --notes lists them") {
+		t.Error("it cannot be ignored")
+	}
+	if code, stdout = doctor("--ignore", "NFQ063", "--notes"); code != 0 || !strings.Contains(stdout, "ignored error "+want) || !strings.Contains(stdout, "  ignored  by --ignore NFQ063\n") {
+		t.Error("what is ignored is not listed")
 	}
 	code, stdout = doctor("-o", "json")
 	var list struct {

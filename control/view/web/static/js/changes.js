@@ -1,7 +1,7 @@
 // What the service table changed of a service port, as a list and as marks on its time line.
 
 import { h } from './dom.js';
-import { clock, plural, seconds } from './format.js';
+import { between, clock, plural, seconds } from './format.js';
 import { exclusions } from './words.js';
 
 const SHOWN = 5; // the newest; the others are folded
@@ -33,10 +33,10 @@ export function sentence(change) {
 /** progress are the times after the beginning of a change, on its node: when its table was in force, the first flow
  * that obeyed it, and what was left of endpoints without new flows. */
 function progress(change) {
-  const start = Date.parse(change.changed ?? change.received ?? change.time);
+  const start = change.changed ?? change.received ?? change.time;
   const after = (time) => {
-    const s = (Date.parse(time) - start) / 1000;
-    return s < 0 ? `${seconds(-s)} before` : `after ${s === 0 ? '< 1 ms' : seconds(s)}`;
+    const s = between(start, time);
+    return s < 0 ? `${seconds(-s)} before` : `after ${seconds(s)}`;
   };
   const list = [];
   if (change.inForce) list.push([`in force ${after(change.inForce)}`]);

@@ -35,6 +35,12 @@ class Course {
         after = lesson.generation;
         failed = 0;
       } catch (e) {
+        if (e.status === 404 && !this.lesson) { // there is none, and none begins at this address
+          this.following = false;
+          this.error = e.message;
+          this.changed();
+          return;
+        }
         after = 0; // a course that was started again counts from the beginning
         failed ||= performance.now();
         if (performance.now() - failed > LATE && this.error !== e.message) {

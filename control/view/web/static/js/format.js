@@ -23,6 +23,12 @@ export function seconds(x) {
 /** offset formats the time from one clock's moment to another's, of whole milliseconds: it may be negative. */
 export const offset = (x) => (x === 0 ? '< 1 ms' : x < 0 ? `−${seconds(-x)}` : `+${seconds(x)}`);
 
+/** between is the time from one moment to another in seconds, with all digits: Date has milliseconds. */
+export function between(from, to) {
+  const fraction = (time) => Number(/\.\d+/.exec(time)?.[0] ?? 0), whole = (time) => Date.parse(time.replace(/\.\d+/, ''));
+  return (whole(to) - whole(from)) / 1000 + fraction(to) - fraction(from);
+}
+
 /** clock formats a time of day with milliseconds. */
 export function clock(time) {
   const t = new Date(time);

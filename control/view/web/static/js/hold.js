@@ -8,12 +8,20 @@ import { percent, plural } from './format.js';
 import { Picture } from './picture.js';
 import { requester } from './request.js';
 import { tokenForm } from './tokenform.js';
-import { holds, sentence } from './words.js';
+import { holds, sentence, subject } from './words.js';
 
 const filterFields = ['service', 'pod', 'namespace', 'node', 'source', 'destination', 'port', 'protocol'];
 
 /** ended describes a hold that is done. */
 const ended = (hold) => (hold.record ? `The flow was ${holds[hold.outcome] ?? hold.outcome}.` : `No flow matched: the hold ${hold.outcome === 'expired' ? 'timed out' : 'was cancelled'}.`);
+
+/** heading is the flow, and what happens to it. */
+function heading({ state, record: r, outcome }) {
+  if (state === 'waiting') return 'Waiting for a flow';
+  if (!r) return 'No flow was held';
+  if (state === 'holding') return sentence(r, r.verdict === 'dnat').replace(': sent to ', ': held for ');
+  return outcome === 'dropped' ? `${subject(r)}: ${holds.dropped}` : sentence(r, true);
+}
 
 export class HoldView {
   title = 'Hold';
@@ -71,6 +79,10 @@ export class HoldView {
       e.preventDefault();
       const flow = Object.fromEntries(filterFields.map((name) => [name, inputs[name].value.trim()]).filter(([, value]) => value));
       try {
+        if (flow.service && (await this.matching(flow.service)).length === 0) {
+          blame(form, { field: 'service', message: `There is no service ${flow.service}.` });
+          return;
+        }
         const hold = await post('/v1/holds', { flow, seconds: Number(seconds.value) }, this.abort.signal);
         this.follow(hold);
       } catch (error) {
@@ -114,6 +126,9 @@ export class HoldView {
     }
   }
 
+  /** matching are the service ports that a filter matches. */
+  async matching(service) { return (await get(`/v1/services?service=${encodeURIComponent(service)}`, this.abort.signal)).services; }
+
   /** offer has a button send the request that is waited for, in labs. */
   async offer(hold) {
     const { service, protocol } = hold.query.flow;
@@ -121,7 +136,7 @@ export class HoldView {
     this.sender.hidden = !service || (hold.state !== 'waiting' && !answer); // its answer stays
     if (!service || hold.state === 'done' || this.offered === hold.id) return;
     this.offered = hold.id;
-    const [t, { services }] = await Promise.all([topology(), get(`/v1/services?service=${encodeURIComponent(service)}`, this.abort.signal)]);
+    const [t, services] = await Promise.all([topology(), this.matching(service)]);
     const mine = services.filter((x) => [x.service, `${x.namespace}/${x.name}`, x.name].includes(service));
     const sv = mine.find((x) => x.protocol === (protocol || 'TCP').toUpperCase()) ?? mine[0];
     if (!t.canRequest || !sv || sv.protocol === 'SCTP') return;
@@ -157,7 +172,7 @@ export class HoldView {
     this.problem.hidden = true;
     this.element.dataset.state = state;
     const steps = r?.steps?.length ?? 0;
-    setText(this.heading, state === 'waiting' ? 'Waiting for a flow' : r ? sentence(r).replace(': sent to ', state === 'holding' ? ': held for ' : ': sent to ') : 'No flow was held');
+    setText(this.heading, heading(hold));
     const wanted = Object.entries(hold.query.flow).filter(([, v]) => v).map(([k, v]) => `${k} ${v}`).join(', ');
     setText(this.about, state === 'waiting' ? `The next new flow with ${wanted} will be held.` : state === 'done' ? ended(hold) : hold.step >= steps ? 'All rules are done. The next step releases it.' : `Step ${hold.step} of ${steps}. Next: ${r.steps[hold.step].text}.${hold.retransmissions ? ` The client retransmitted it ${plural(hold.retransmissions, 'time')}.` : ''}`);
     this.offer(hold).catch(() => { /* the user sends one */ });

@@ -125,7 +125,7 @@ export class LearnView {
 
   show() {
     const { lesson } = course;
-    setText(this.problem, course.error && 'The course does not respond. Is nfqproxy learn still running?');
+    setText(this.problem, course.error && (course.lesson || course.following ? 'The course does not respond. Is nfqproxy learn still running?' : 'No course runs here. To start one: nfqproxy learn'));
     this.problem.hidden = !course.error;
     if (!lesson) { setText(this.heading, 'Learn'); return; }
     const unit = lesson.units.find((u) => u.id === lesson.unit);

@@ -3,7 +3,7 @@
 
 import { podAt } from './api.js';
 import { announce, h, icon, replace } from './dom.js';
-import { bytes, clock, number, percent, plural, seconds } from './format.js';
+import { between, bytes, clock, number, percent, plural, seconds } from './format.js';
 import { about, branches, ended, entries, masquerades, reasons, tone } from './words.js';
 import { endpoints } from './walk.js';
 
@@ -14,10 +14,9 @@ export function timeline(r) {
   const life = r.life;
   if (!life) return null;
   const history = life.history ?? [{ event: life.state, time: life.since }];
-  const start = Date.parse(history[0].time);
   return card('Life cycle',
     h('ol', { class: 'timeline' }, history.map((m, i) => h('li', { 'data-tone': tone(m.event) },
-      h('span', { class: 'event' }, m.event), h('span', { class: 'after' }, i === 0 ? clock(m.time) : `+${seconds((Date.parse(m.time) - start) / 1000)}`),
+      h('span', { class: 'event' }, m.event), h('span', { class: 'after' }, i === 0 ? clock(m.time) : `+${seconds(between(history[0].time, m.time))}`),
       h('span', { class: 'about' }, about(m.event))))),
     life.sent && h('p', { class: 'counts' },
       h('span', null, '↑ ', h('b', null, bytes(life.sent.bytes)), ` ${plural(life.sent.packets, 'packet')}`),

@@ -63,13 +63,13 @@ export class OverviewView {
 
   drawFindings() {
     if (!this.list) return;
-    const counts = ['error', 'warning'].map((s) => [s, this.list.filter((f) => f.severity === s).length]).filter(([, n]) => n > 0);
-    const notes = this.list.filter((f) => f.severity === 'note').length;
-    this.count.textContent = [...counts.map(([s, n]) => plural(n, s)), notes > 0 && plural(notes, 'note')].filter(Boolean).join(', ');
-    const wrong = this.list.filter((f) => f.severity !== 'note'), shown = this.all ? this.list : wrong.slice(0, FIRST);
+    const counted = this.list.filter((f) => !f.ignored), left = this.list.length - counted.length;
+    const counts = ['error', 'warning', 'note'].map((s) => [s, counted.filter((f) => f.severity === s).length]).filter(([, n]) => n > 0);
+    this.count.textContent = [...counts.map(([s, n]) => plural(n, s)), left > 0 && `${left} ignored`].filter(Boolean).join(', ');
+    const wrong = counted.filter((f) => f.severity !== 'note'), shown = this.all ? this.list : wrong.slice(0, FIRST);
     const open = new Set([...this.findings.querySelectorAll('details[open]')].map((d) => d.dataset.key));
     replace(this.findings,
-      wrong.length === 0 && h('p', { class: 'all-right', 'data-tone': 'good' }, 'Nothing is wrong, as far as nfqproxy can see.'),
+      wrong.length === 0 && h('p', { class: 'all-right', 'data-tone': 'good' }, `Nothing ${left > 0 ? 'else ' : ''}is wrong, as far as nfqproxy can see.`),
       h('ul', null, shown.map((f) => finding(f, { canWhy: this.topology?.canWhy, open: open.has(f.code + f.text) }))),
       !this.all && this.list.length > shown.length && h('button', { type: 'button', class: 'button small', onclick: () => { this.all = true; this.drawFindings(); } }, `Show all ${this.list.length}`));
   }

@@ -60,7 +60,7 @@ export class ServicesView {
     this.speeds = new Speeds();
     this.order = 'total';
     this.rows = new Map(); // of the table: the element and what it shows, by service port
-    this.body = h('tbody', { id: 'services' });
+    this.body = h('tbody', { id: 'services', onclick: (e) => { if (!e.target.closest('a')) location.hash = e.target.closest('tr')?.querySelector('a').hash ?? location.hash; } });
     this.status = h('p', { class: 'hint', role: 'status' }, 'Loading …');
     this.heads = columns.map(([name, title]) => h('th', { class: name, scope: 'col' }, keys[name]
       ? h('button', { type: 'button', class: 'sort', onclick: () => { this.order = name; this.draw(); } }, title) : title));

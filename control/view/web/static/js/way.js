@@ -1,5 +1,7 @@
 // The way of a connection's first packet through the nodes that decided it.
 
+import { between } from './format.js';
+
 /** ends is true if the packet goes no further than the record's node. */
 export const ends = (r) => !['accept', 'dnat'].includes(r.verdict) || r.conntrack === 'failed';
 
@@ -24,13 +26,13 @@ export function decider(r) {
  * A node that the packet must pass, as the source or the endpoint is a pod there, has no record if none of it is known.
  */
 export function path(r) {
-  const middle = decider(r), time = (o) => Date.parse(o.time);
+  const middle = decider(r), isEarlier = (o, than) => between(than.time, o.time) < 0;
   const isBefore = (o) => {
     const { source, destination, known } = leaves(o);
-    return known && !ends(o) && source === middle.source && destination === middle.destination && (middle.endpoint || ends(middle) || time(o) < time(middle));
+    return known && !ends(o) && source === middle.source && destination === middle.destination && (middle.endpoint || ends(middle) || isEarlier(o, middle));
   };
   const rank = (o) => (o === middle ? 1 : isBefore(o) ? 0 : 2);
-  const all = [r, ...(r.others ?? [])].sort((a, b) => rank(a) - rank(b) || time(a) - time(b) || 0);
+  const all = [r, ...(r.others ?? [])].sort((a, b) => rank(a) - rank(b) || between(b.time, a.time) || 0);
   const hops = all.map((record) => ({ node: record.node, record }));
   const [first] = all, last = all.at(-1);
   if (first.sourcePod && first.sourceNode && first.sourceNode !== first.node && !first.local) hops.unshift({ node: first.sourceNode });

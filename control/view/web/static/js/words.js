@@ -40,13 +40,14 @@ export const isError = (event) => events[event]?.tone === 'bad';
 /** errors are the states that count as errors. */
 export const errors = Object.keys(events).filter(isError);
 
-/** sentence summarizes a record in one sentence. */
-export function sentence(r) {
-  const from = who(r);
-  const to = r.service || r.destination;
-  if (r.verdict === 'dnat') return `${from} → ${to}: ${r.id ? 'sent' : 'would be sent'} to endpoint ${r.pod || r.endpoint}`;
-  if (r.verdict === 'accept') return `${from} → ${to}: ${r.id ? 'passed' : 'would pass'} unchanged`;
-  return `${from} → ${to}: ${r.id ? '' : 'would be '}${verdicts[r.verdict]?.text ?? r.verdict}`;
+/** subject is what a record is about: its source and its destination. */
+export const subject = (r) => `${who(r)} → ${r.service || r.destination}`;
+
+/** sentence summarizes a record in one sentence: as what happened, or as what would happen to a packet that is not there. */
+export function sentence(r, happened = Boolean(r.id)) {
+  if (r.verdict === 'dnat') return `${subject(r)}: ${happened ? 'sent' : 'would be sent'} to endpoint ${r.pod || r.endpoint}`;
+  if (r.verdict === 'accept') return `${subject(r)}: ${happened ? 'passed' : 'would pass'} unchanged`;
+  return `${subject(r)}: ${happened ? '' : 'would be '}${verdicts[r.verdict]?.text ?? r.verdict}`;
 }
 
 /** fit compares the distribution of a service's flows over its endpoints with random selection, if that selects them. */
