@@ -88,6 +88,7 @@ type guesser struct {
 	unplaced     []netip.Prefix // given addresses without a device
 	// forwarded are the networks and addresses that rules of FORWARD name.
 	forwarded forwarded
+	placed    bool                // the packet's source is behind a device by choice only
 	services  map[netip.Addr]bool // see named; nil: not collected yet
 }
 
@@ -96,6 +97,8 @@ type choice struct {
 	destination place  // where the packet's destination is
 	device      string // of pods
 	via         string // the device that leads to the packet's destination
+	source      string // the device that the packet arrives on
+	servers     string // the device that leads to what rules translate to
 }
 
 // openGuess is a guess that the rules leave open, and what else may be.
@@ -114,9 +117,12 @@ func (g *guesser) note(about netip.Prefix, format string, args ...any) {
 func (g *guesser) last() *Guess { return &g.guesses[len(g.guesses)-1] }
 
 // leaveOpen marks the last guess as one that may be wrong, and says what else may be.
-func (g *guesser) leaveOpen(otherwise ...choice) {
+func (g *guesser) leaveOpen(otherwise ...choice) { g.leaveOpenAt(len(g.guesses)-1, otherwise...) }
+
+// leaveOpenAt is leaveOpen for the guess at a position.
+func (g *guesser) leaveOpenAt(i int, otherwise ...choice) {
 	if len(otherwise) > 0 && g.choice == (choice{}) {
-		g.open = append(g.open, openGuess{len(g.guesses) - 1, otherwise})
+		g.open = append(g.open, openGuess{i, otherwise})
 	}
 }
 
@@ -153,7 +159,11 @@ func (g *guesser) guess() {
 		g.hidden()
 	}
 	if routes {
+		g.masqueraded()
 		g.behindIn()
+		devices := g.innerDevices()
+		g.placeSource(devices)
+		g.placeServers(devices)
 		g.defaultRoute()
 	}
 	g.proxies()

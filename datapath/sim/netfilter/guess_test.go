@@ -89,10 +89,34 @@ func TestGuessHost(t *testing.T) {
 		}, "eth0", "eth0", "10.244.2.9", []string{"cni0 leads to the pods of this host, 10.244.1.0/24 (see line 3), and eth0 to those of others"}},
 		{"the usual network of a device that is named", "192.168.1.3:1", "10.32.0.9:53", "", []string{
 			"*filter", "-A FORWARD -i weave ! -o weave -j ACCEPT", "-A FORWARD -o weave -j ACCEPT", "COMMIT",
-		}, "eth0", "weave", "192.168.1.3", []string{"weave leads to 10.32.0.0/12, as usual: line 2 names the device"}},
+		}, "eth0", "weave", "192.168.1.3", []string{"weave has the address 10.32.0.1 and leads to 10.32.0.0/12, as usual: line 2 names the device"}},
 		{"a device that was made up leads to nothing else", "192.168.7.7:1", "10.80.3.4:53", "", []string{
 			"*filter", "-A FORWARD -s 10.80.0.0/16 -j ACCEPT", "-A FORWARD -d 10.80.0.0/16 -j ACCEPT", "COMMIT", "*nat", "-A POSTROUTING -s 10.80.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE", "COMMIT",
 		}, "eth0", "lan", "192.168.7.7", []string{"the packet arrives on eth0, which leads to 192.168.7.7"}},
+		{"pods of which one has a policy", "10.244.1.3:1", "10.244.1.7:53", "", []string{
+			"*filter", "-A FORWARD -i kube-bridge -j ACCEPT", ":POD - [0:0]", "-A FORWARD -d 10.244.1.7/32 -j POD", "COMMIT",
+			"*nat", "-A POSTROUTING -m mark --mark 0x1 -j MASQUERADE", "COMMIT",
+		}, "kube-bridge", "kube-bridge", "10.244.1.3", []string{"10.244.1.7 is behind kube-bridge: line 4 of FORWARD names it"}},
+		{"pods of which no rule names a network", "10.65.0.2:1", "10.65.0.3:53", "", []string{
+			"*filter", "-A FORWARD -i cali+ -j ACCEPT", "-A FORWARD -o cali+ -j ACCEPT", "COMMIT",
+		}, "cali1", "cali1", "10.65.0.2", []string{"10.65.0.2 and 10.65.0.3 are pods behind cali1: rules name such a device"}},
+		{"a pod to the internet", "10.65.0.2:1", "1.1.1.1:53", "", []string{
+			"*filter", "-A FORWARD -i cali+ -j ACCEPT", "-A FORWARD -o cali+ -j ACCEPT", "COMMIT",
+		}, "cali1", "eth0", "10.65.0.2", nil},
+		{"a network that is masqueraded by every device", "10.0.1.5:1", "1.1.1.1:53", "", []string{
+			"*nat", "-A POSTROUTING -s 10.0.1.0/24 ! -d 10.0.0.0/16 ! -o cilium_+ -j MASQUERADE", "COMMIT", "*filter", "-A FORWARD -i lxc+ -j ACCEPT", "COMMIT",
+		}, "lxc1", "eth0", "192.0.2.1", []string{"the network 10.0.1.0/24 is behind a device called lxc1 here: line 2 masquerades it"}},
+		{"a router with two inner devices", "10.9.0.6:1", "169.254.169.254:53", "", []string{
+			"*nat", "-A PREROUTING -i qr-+ -d 169.254.169.254/32 -p udp -m udp --dport 53 -j REDIRECT --to-ports 9697", "-A POSTROUTING -o qg-1 -j SNAT --to-source 203.0.113.2", "COMMIT",
+			"*filter", "-A FORWARD -o qr-2 -j ACCEPT", "-A FORWARD -o qr-3 -j ACCEPT", "COMMIT",
+		}, "qr-2", "", "10.9.0.6", []string{"10.9.0.6 is behind qr-2", "qr-2 has the address 10.9.0.1, as the gateway of 10.9.0.6"}},
+		{"a server behind a router with two inner devices", "198.51.100.7:1", "203.0.113.20:53", "", []string{
+			"*nat", "-A PREROUTING -d 203.0.113.20/32 -j DNAT --to-destination 10.9.0.5", "-A POSTROUTING -m conntrack ! --ctstate DNAT -o qg-1 -j SNAT --to-source 203.0.113.2", "COMMIT",
+			"*filter", "-A FORWARD -o qr-2 -j ACCEPT", "-A FORWARD -o qr-3 -j ACCEPT", "COMMIT",
+		}, "qg-1", "qr-2", "198.51.100.7", []string{"10.9.0.5 is behind qr-2"}},
+		{"a host whose address rules show", "10.50.7.1:1", "10.50.3.55:53", "", []string{
+			"*nat", "-A POSTROUTING ! -d 10.50.0.0/16 -j SNAT --to-source 10.50.3.10", "COMMIT",
+		}, "eth0", "eth0", "10.50.7.1", []string{"10.50.3.55 is behind this host, like the destinations of other packets from 10.50.7.1"}},
 		{"a transparent proxy", "10.0.1.77:1", "1.1.1.1:53", "", []string{
 			"*mangle", "-A PREROUTING -p udp -j TPROXY --on-port 10812 --on-ip 127.0.0.1 --tproxy-mark 0x200/0xffffffff", "COMMIT",
 		}, "eth0", "", "10.0.1.77", []string{"a program listens at 127.0.0.1:10812, and packets with the mark 0x200 are routed to this host, as TPROXY requires: see line 2"}},

@@ -70,6 +70,9 @@ const nodePortsChain = "KUBE-NODEPORTS"
 // settleDestination decides whether the packet's destination is an address of the host, for which
 // rules give others only a reason where they name it.
 func (g *guesser) settleDestination(from, to netip.Addr, add func(a netip.Addr, format string, args ...any)) {
+	if g.own(to) && !g.near(to) {
+		return // the rule that shows it is named
+	}
 	where, open := g.destination(from, to)
 	if c := g.choice.destination; c != unsettled && open {
 		where, open = c, false
@@ -96,12 +99,12 @@ func (g *guesser) settleDestination(from, to netip.Addr, add func(a netip.Addr, 
 	case where == beyond && open:
 		g.note(alone(to), "%s is behind this host, like the destinations of other packets from %s", to, from)
 		g.last().Claim, g.last().Silent = fmt.Sprintf("%s is behind this host", to), true
-		g.leaveOpen(choice{destination: here})
-		if other := g.otherWays(); len(other) > 0 {
-			g.note(alone(to), "%s is behind %s, the way out", to, g.uplink)
-			g.last().Claim, g.last().Silent = fmt.Sprintf("%s is behind %s", to, g.uplink), true
-			g.leaveOpen(other...)
+		other := g.otherWays()
+		if len(other) > 0 {
+			g.last().Text += fmt.Sprintf(": behind %s, the way out", g.uplink)
+			g.last().Claim = fmt.Sprintf("%s is behind %s", to, g.uplink)
 		}
+		g.leaveOpen(append(other, choice{destination: here})...)
 	}
 }
 
@@ -126,6 +129,9 @@ func (g *guesser) otherWays() (ways []choice) {
 		if i.Name != loopbackName && i.Name != g.uplink && !g.addressed(i.Name) && g.names(i.Name) > 0 && !OfOnePod(i.Name) && len(ways) < mostDevices {
 			ways = append(ways, choice{destination: beyond, via: i.Name})
 		}
+	}
+	if pods := g.namedPodDevices(); !g.pods.IsValid() && len(pods) > 0 && OfOnePod(pods[0].name) {
+		ways = append(ways, choice{destination: beyond, via: pods[0].name})
 	}
 	return ways
 }

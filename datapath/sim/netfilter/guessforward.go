@@ -2,6 +2,7 @@ package netfilter
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
 )
@@ -136,11 +137,11 @@ func (g *guesser) destination(from, to netip.Addr) (where place, open bool) {
 		return beyond, false
 	case g.named()[to]:
 		return beyond, g.balanced(to)
-	case g.near(from):
+	case g.near(from) && !g.placed:
 		return beyond, private(to)
 	case g.gateway && private(from) && !private(to):
 		return beyond, false
-	case g.leadsAway(), g.addressed(g.uplink): // it has another address there
+	case g.leadsAway(), g.addressed(g.uplink), private(from) && g.hidesOthers(private): // it has another address there
 		return beyond, true
 	}
 	return here, true
@@ -165,4 +166,12 @@ func (g *guesser) leadsAway() bool {
 		}
 	}
 	return false
+}
+
+// hidesOthers reports whether rules hide others behind an address of the host of that kind.
+func (g *guesser) hidesOthers(kind func(netip.Addr) bool) bool {
+	return slices.ContainsFunc(g.hints, func(h hint) bool {
+		a := h.hides(g.uplink)
+		return a.IsValid() && kind(a) && !g.near(a)
+	})
 }

@@ -1,6 +1,7 @@
 package netfilter
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,7 +20,7 @@ func (g *guesser) bridges() {
 			network.IsSingleIP() || network.Addr().IsMulticast() || g.addressed(name) {
 			continue
 		}
-		own := g.ownIn(network)
+		own, _ := g.ownIn(network)
 		g.host.AddAddress(name, netip.PrefixFrom(own, network.Bits()))
 		g.inside[name] = true
 		g.note(network, "%s has the address %s and leads to %s: see line %d", name, own, network, h.Line)
@@ -51,9 +52,10 @@ func (g *guesser) usualNetworks() {
 		if line == 0 || !of || known || g.addressed(usual.device) || g.leads(usual.network) || g.forwarded.network(usual.network.Addr()) != nil {
 			continue
 		}
-		g.host.AddAddress(usual.device, netip.PrefixFrom(g.ownIn(usual.network), usual.network.Bits()))
+		own, _ := g.ownIn(usual.network)
+		g.host.AddAddress(usual.device, netip.PrefixFrom(own, usual.network.Bits()))
 		g.inside[usual.device] = true
-		g.note(usual.network, "%s leads to %s, as usual: line %d names the device", usual.device, usual.network, line)
+		g.note(usual.network, "%s has the address %s and leads to %s, as usual: line %d names the device", usual.device, own, usual.network, line)
 	}
 }
 
@@ -64,26 +66,26 @@ func (g *guesser) addressed(device string) bool {
 }
 
 // ownIn returns the host's own address in a network: one that is given, that rules translate others to, that
-// arrives on lo, or that packets for the host itself have; else the first one.
-func (g *guesser) ownIn(network netip.Prefix) netip.Addr {
+// arrives on lo, or that packets for the host itself have; else the first one, which nothing shows.
+func (g *guesser) ownIn(network netip.Prefix) (own netip.Addr, shown bool) {
 	for i, p := range g.unplaced {
 		if network.Contains(p.Addr()) {
 			g.unplaced = slices.Delete(g.unplaced, i, i+1)
-			return p.Addr()
+			return p.Addr(), true
 		}
 	}
 	for _, h := range g.hints {
 		if t, ok := h.Target.(iptables.SNAT); ok && t.To.First == t.To.Last && network.Contains(t.To.First) {
-			return t.To.First
+			return t.To.First, true
 		}
 		if h.in == loopbackName && h.source.IsValid() && h.source.IsSingleIP() && network.Contains(h.source.Addr()) {
-			return h.source.Addr()
+			return h.source.Addr(), true
 		}
 		if a, ok := h.wanted(); ok && h.hooks == only(Input) && network.Contains(a) {
-			return a
+			return a, true
 		}
 	}
-	return network.Masked().Addr().Next()
+	return network.Masked().Addr().Next(), false
 }
 
 // uplinkName returns the device of the default route.
@@ -111,7 +113,7 @@ func (g *guesser) uplinkName() string {
 	case hiding != "":
 		return hiding
 	}
-	for _, prefix := range []string{"eth", "en", "bond", "wl", "ww", "ppp", "wan"} {
+	for _, prefix := range []string{"eth", "en", "bond", "wl", "ww", "ppp", "wan", "qg-"} {
 		for _, i := range g.host.Interfaces {
 			if strings.HasPrefix(i.Name, prefix) && (len(i.Addresses) == 0 || g.addressGiven) && !g.inside[i.Name] && !isPodDevice(i.Name) {
 				return i.Name
@@ -165,7 +167,12 @@ func (g *guesser) hidden() {
 				bits = 64
 			}
 			network, _ := a.Prefix(bits)
+			i := len(g.guesses)
 			g.lan(network, inner, "%s is behind %s, the only other device that the rules name", network, inner)
+			if p := g.packet; p.InInterface == "" && !p.Local && network.Contains(p.Source.Addr()) {
+				g.guesses[i].Claim = fmt.Sprintf("%s is behind %s", network, inner)
+				g.leaveOpenAt(i, choice{source: g.uplink})
+			}
 		}
 	}
 }
@@ -177,6 +184,7 @@ func (g *guesser) members(inner string) []netip.Addr {
 	switch in := g.packet.InInterface; {
 	case g.packet.Local:
 		members = append(members, g.packet.Destination.Addr())
+	case g.choice.source != "":
 	case in == "" || in == inner:
 		members = append(members, g.packet.Source.Addr())
 	}
@@ -190,13 +198,20 @@ func (g *guesser) members(inner string) []netip.Addr {
 
 // lan adds a network behind a device, with a sentence about it.
 func (g *guesser) lan(network netip.Prefix, device, format string, args ...any) {
-	own := g.ownIn(network)
-	if to := g.packet.Destination.Addr(); !g.packet.Local && network.Contains(to) && network.Contains(g.packet.Source.Addr()) && !tunnel(device) {
-		own = to // its neighbours do not use this host as a gateway
+	own, shown := g.ownIn(network)
+	to := g.packet.Destination.Addr()
+	_, forwarded := g.forwarded.addresses[to]
+	// Its neighbours do not use this host as a gateway, unless they are pods.
+	neighbour := !shown && !forwarded && !g.packet.Local && network.Contains(to) && network.Contains(g.packet.Source.Addr()) && !tunnel(device) && !isPodDevice(device)
+	if neighbour && g.choice.destination != beyond {
+		own = to
 	}
 	g.host.AddAddress(device, netip.PrefixFrom(own, network.Bits()))
 	g.note(network, format, args...)
 	g.note(alone(own), "%s is the host's own address there", own)
+	if neighbour {
+		g.leaveOpen(choice{destination: beyond})
+	}
 }
 
 // inner returns the one device whose networks are unknown; empty if there are none or several.
@@ -264,6 +279,7 @@ func (g *guesser) behindIn() {
 func (g *guesser) behind(from netip.Addr, in string) {
 	g.route(alone(from), in)
 	g.note(netip.Prefix{}, "%s is behind %s, because the packet arrives on it", from, in)
+	g.gatewayOf(from, in)
 }
 
 // proxies finds programs that get packets by TPROXY. Routing rules for the mark deliver the
