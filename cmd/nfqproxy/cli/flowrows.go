@@ -36,6 +36,9 @@ type rows struct {
 	printed int
 	leftOut uint64
 	joined  uint64 // of the flows that are left out: shown in the row of another one
+	// most is how many rows a list has that nobody limited; 0: any number. Its rows wait until the end: one more shows that
+	// there are others.
+	most int
 }
 
 // take takes an item of the stream.
@@ -53,7 +56,7 @@ func (l *rows) take(item observe.Item) error {
 	case item.Missed != nil:
 		return errors.Join(l.print(), printMissed(item.Missed, l.printer, l.stderr))
 	}
-	if !l.query.Follow || len(l.waiting) >= mostWaiting {
+	if l.most == 0 && (!l.query.Follow || len(l.waiting) >= mostWaiting) {
 		if err := l.print(); err != nil {
 			return err
 		}
@@ -127,6 +130,10 @@ func (l *rows) flush() error { return errors.Join(l.print(), l.printer.Flush()) 
 // finish ends a list that the observer ended with err. The number of omitted flows comes last,
 // below the records.
 func (l *rows) finish(ctx context.Context, observer observe.Observer, err error) error {
+	older := l.most > 0 && len(l.waiting) > l.most
+	if older {
+		l.waiting = l.waiting[len(l.waiting)-l.most:]
+	}
 	err = errors.Join(err, l.print())
 	if err == nil && l.printed == 0 && !l.query.Follow {
 		err = checkNames(ctx, observer, l.query)
@@ -138,6 +145,9 @@ func (l *rows) finish(ctx context.Context, observer observe.Observer, err error)
 		fmt.Fprintln(l.stderr, "No flows found.")
 	}
 	err = l.printer.Close()
+	if err == nil && older {
+		fmt.Fprintf(l.stderr, "These are the newest %d flows; --limit 0 shows all.\n", l.most)
+	}
 	if omitted := l.leftOut - min(l.joined, l.leftOut); err == nil && omitted > 0 {
 		fmt.Fprintln(l.stderr, leftOutInWords(omitted))
 	}

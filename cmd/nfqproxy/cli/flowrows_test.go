@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -88,6 +89,25 @@ func TestOneRowForEachConnection(t *testing.T) {
 	}
 	if _, stderr := flowsOf(t, map[string][]observe.Item{"node-a": {{Record: a}}, "node-b": {leftOut, {Record: b}}, "node-c": none}, "--join=false"); stderr != "1 flow for no service is omitted (--all shows it).\n" {
 		t.Errorf("stderr %q", stderr)
+	}
+}
+
+// TestNewestFlows: a list that nobody limited names the limit if there are more flows.
+func TestNewestFlows(t *testing.T) {
+	for n, want := range map[int]string{observe.DefaultLimit: "", observe.DefaultLimit + 1: "These are the newest 100 flows; --limit 0 shows all.\n"} {
+		var items []observe.Item
+		for i := range n {
+			r, _ := twoNodes()
+			r.ID, r.Time = fmt.Sprintf("a-%d", i), new(r.Time.Add(time.Duration(i)*time.Second))
+			items = append(items, observe.Item{Record: r})
+		}
+		stdout, stderr := flowsOf(t, map[string][]observe.Item{"node-a": items, "node-b": {}, "node-c": {}}, "--all")
+		if lines := strings.Count(stdout, "\n"); lines != 1+observe.DefaultLimit || stderr != want || n > observe.DefaultLimit && strings.Contains(stdout, observetest.Now.Local().Format(" 15:04:05.000 ")) {
+			t.Errorf("%d flows: %d lines, %q\n%s", n, lines, stderr, stdout)
+		}
+		if stdout, stderr := flowsOf(t, map[string][]observe.Item{"node-a": items, "node-b": {}, "node-c": {}}, "--all", "--limit", "0"); strings.Count(stdout, "\n") != 1+n || stderr != "" {
+			t.Errorf("all %d flows: %q\n%s", n, stderr, stdout)
+		}
 	}
 }
 

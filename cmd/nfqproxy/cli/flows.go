@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -293,10 +294,16 @@ const breath = 50 * time.Millisecond
 func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flowtext.Printer, stderr io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	l := &rows{flowsFlags: f, printer: p, stderr: stderr}
+	query := f.query
+	if query.Limit == "" && !query.Follow && f.table() {
+		l.most = observe.DefaultLimit
+		query.Limit = strconv.Itoa(l.most + 1)
+	}
 	items, end := make(chan observe.Item, 64), make(chan error, 1)
 	go func() {
 		defer close(items)
-		end <- observer.Flows(ctx, f.query, func(item observe.Item) error {
+		end <- observer.Flows(ctx, query, func(item observe.Item) error {
 			select {
 			case items <- item:
 				return nil
@@ -306,7 +313,6 @@ func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flow
 		})
 	}()
 	var quiet <-chan time.Time
-	l := &rows{flowsFlags: f, printer: p, stderr: stderr}
 	for {
 		select {
 		case <-quiet:

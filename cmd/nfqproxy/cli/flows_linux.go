@@ -167,6 +167,14 @@ func (v *flowView) Lost() uint64 {
 	return n
 }
 
+// logError is why the flow log gets no more records.
+func (v *flowView) logError() error {
+	if v.log == nil {
+		return nil
+	}
+	return v.log.Err()
+}
+
 // watchFlows starts to record flows and to serve them. closeFlows has to follow.
 func (p *proxy) watchFlows(controller *control.Controller) error {
 	owners := controller.Owners()
@@ -174,7 +182,7 @@ func (p *proxy) watchFlows(controller *control.Controller) error {
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	c := localnode.Config{
 		Name: p.cfg.Node.Name, Version: version, Journal: v.Journal, Owners: owners,
-		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce, Daemon: inspected{p}, Exports: p.exports, Algorithms: p.cfg.Node.Algorithms,
+		Table: p.inForce.Load, Stats: p.stats, HostRules: p.hostRulesInForce, Daemon: inspected{p}, Exports: p.exports, Algorithms: p.cfg.Node.Algorithms, FlowLog: v.logError,
 	}
 	if p.flags.flowAPI.holds {
 		holder := hold.New(hold.Config{Node: p.cfg.Node.Name, Names: owners.Owner, Log: p.log})

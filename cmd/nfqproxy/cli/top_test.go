@@ -16,7 +16,9 @@ func newPane(t *testing.T, width, height string, args ...string) *e2etest.Pane {
 // TestTopInTerminal: from the services to a flow's story and back, in a real terminal.
 func TestTopInTerminal(t *testing.T) {
 	p := newPane(t, "100", "30", "top")
-	p.Sees("> default/nobody-home", "  default/web:http", "1240     32  █████▒▒▒▒▒ ")
+	p.Sees("  default/nobody-home", "> default/web:http", "1240     32  █████▒▒▒▒▒ ")
+	p.Press("g")
+	p.Sees("> default/nobody-home")
 	p.Press("G")
 	p.Sees("> default/web:http")
 	p.Press("Enter")

@@ -30,6 +30,7 @@ type Log struct {
 	stop   context.CancelFunc
 	done   chan struct{}
 	err    error // of writing; valid after done
+	failed atomic.Pointer[error]
 }
 
 // closePatience is how long Close waits for a writer that takes nothing.
@@ -45,6 +46,14 @@ func (j *Journal) NewLog(w io.Writer, c LogConfig) *Log {
 
 // Lost returns the number of records that were left out.
 func (l *Log) Lost() uint64 { return l.lost.Load() }
+
+// Err returns the first error of writing: the log gets no more records. It is nil while there is none.
+func (l *Log) Err() error {
+	if err := l.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
 
 // Close writes the records until now and returns the first error of writing. It waits as long as the
 // writer takes records, but not forever for a blocked one.
@@ -113,6 +122,7 @@ func (l *Log) encode(enc *json.Encoder, entries []Entry) {
 func (l *Log) fail(err error) {
 	if err != nil {
 		l.err = err
+		l.failed.Store(&err)
 		l.config.Failed(err)
 	}
 }

@@ -1,8 +1,10 @@
 package journal
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +23,34 @@ func (w *slowWriter) Write(b []byte) (int, error) {
 	case <-w.release:
 	}
 	return w.written.Write(b)
+}
+
+// fullWriter takes nothing.
+type fullWriter struct{}
+
+func (fullWriter) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestFailedLog: a log that cannot be written says so while it runs, and counts what is lost.
+func TestFailedLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{})
+		reported := 0
+		log := b.NewLog(fullWriter{}, LogConfig{Failed: func(error) { reported++ }})
+		if err := log.Err(); err != nil {
+			t.Error(err)
+		}
+		const flows = 5
+		for i := range flows {
+			b.decide(netip.AddrPortFrom(client.Addr(), uint16(40000+i)), nil)
+			synctest.Wait()
+		}
+		if err := log.Err(); !errors.Is(err, syscall.ENOSPC) || reported != 1 || log.Lost() != flows-1 {
+			t.Errorf("%v, reported %d times, %d lost", err, reported, log.Lost())
+		}
+		if err := log.Close(); !errors.Is(err, syscall.ENOSPC) {
+			t.Error(err)
+		}
+	})
 }
 
 // TestCloseLog: a log waits for a slow reader, but not for a blocked one.

@@ -46,6 +46,8 @@ type Config struct {
 	Daemon Daemon
 	// Exports returns the state of the export to an OpenTelemetry collector; nil: there is none.
 	Exports func() []observe.Export
+	// FlowLog returns why the flow log gets no more records.
+	FlowLog func() error
 	// Holder holds flows; nil: holding flows is not supported.
 	Holder observe.Holder
 	// Algorithms are those of the node's [Balancing]; nil: it has none.

@@ -42,6 +42,11 @@ func (n *Node) Status(ctx context.Context) ([]observe.Status, error) {
 		Version: n.config.Version, ProcessID: os.Getpid(), Started: n.config.Journal.Started(), Time: time.Now(),
 		Source: of.Source(), DecidedBy: make(map[string]string), Queues: []observe.Queue{}, HostNAT: of.HostNAT(), Confinement: of.Confinement(),
 	}
+	if n.config.FlowLog != nil {
+		if err := n.config.FlowLog(); err != nil {
+			d.FlowLog = err.Error()
+		}
+	}
 	if n.config.Exports != nil {
 		d.Exports = n.config.Exports()
 	}
@@ -135,6 +140,9 @@ func problems(d *observe.Daemon) []observe.Problem {
 	}
 	if f := d.HostFirewall.Fault; f != "" {
 		add(observe.ProblemHostFirewall, "rules are missing in the host's firewall, which may drop flows to services: %s", f)
+	}
+	if d.FlowLog != "" {
+		add(observe.ProblemFlowLog, "the flow log gets no more records, and they are lost: %s; make room, and restart the daemon", d.FlowLog)
 	}
 	if f := d.Rules.Fault; f != "" {
 		add(observe.ProblemRulesDamaged, "the kernel rules are damaged, and the repair fails: %s", f)

@@ -120,6 +120,8 @@ func TestProblems(t *testing.T) {
 			observe.Problem{Code: observe.ProblemKernelDecides, Text: "new IPv6 flows are not queued: the kernel's copy of the service table decides them"}},
 		"firewall": {func(b *bench) { b.daemon.firewall = "ip filter: busy" },
 			observe.Problem{Code: observe.ProblemHostFirewall, Text: "rules are missing in the host's firewall, which may drop flows to services: ip filter: busy"}},
+		"flow log": {func(b *bench) { b.flowLog = errors.New("write flows.jsonl: no space left on device") },
+			observe.Problem{Code: observe.ProblemFlowLog, Text: "the flow log gets no more records, and they are lost: write flows.jsonl: no space left on device; make room, and restart the daemon"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, 0)

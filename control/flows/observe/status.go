@@ -32,13 +32,14 @@ const (
 	ProblemKernelDecides = "kernel-decides" // packets are not queued: the kernel's copy decides new flows
 	ProblemWorkerStuck   = "worker-stuck"   // the worker of a queue makes no progress
 	ProblemHostFirewall  = "host-firewall"  // rules are missing in the host's firewall
+	ProblemFlowLog       = "flow-log"       // the flow log cannot be written: it gets no more records
 )
 
 // Problems lists the problems.
 func Problems() []string {
 	return []string{
 		ProblemUnreachable, ProblemNotServing, ProblemSavedObjects, ProblemChangesLate, ProblemRulesDamaged, ProblemRulesDiffer, ProblemRulesUnknown,
-		ProblemKernelDecides, ProblemWorkerStuck, ProblemHostFirewall,
+		ProblemKernelDecides, ProblemWorkerStuck, ProblemHostFirewall, ProblemFlowLog,
 	}
 }
 
@@ -66,6 +67,8 @@ type Daemon struct {
 	Confinement  confine.State `json:"confinement"`
 	// Exports are the signals that are exported to an OpenTelemetry collector; empty: none.
 	Exports []Export `json:"exports,omitempty"`
+	// FlowLog is why the flow log gets no more records; empty: it gets them, or there is none.
+	FlowLog string `json:"flowLog,omitempty"`
 }
 
 // Export is the export of a signal to an OpenTelemetry collector. The unit of the counts is a log record,

@@ -59,7 +59,7 @@ func node(b *strings.Builder, s *observe.Status, style flowtext.Style) {
 	if c := d.Connections; c != nil {
 		line(b, "connections", fill(c, style))
 	}
-	line(b, "losses", losses(&d.Losses)...)
+	line(b, "losses", losses(d)...)
 	line(b, "OpenTelemetry", exports(d.Exports, style)...)
 	line(b, "host's nat rules", hostNAT(&d.HostNAT, style)...)
 	line(b, "host's firewall", firewall(&d.HostFirewall))
@@ -175,7 +175,11 @@ func rules(d *observe.Daemon) []string {
 	return []string{result + size, fmt.Sprintf("%s; installed again %s, repaired %s", checked, count(r.Reinstalled, "time"), count(r.Repaired, "time"))}
 }
 
-func losses(l *observe.Losses) []string {
+func losses(d *observe.Daemon) []string {
+	l, why := &d.Losses, "a reader was too slow"
+	if d.FlowLog != "" {
+		why = "the flow log cannot be written"
+	}
 	var list []string
 	for _, loss := range []struct {
 		n          uint64
@@ -188,7 +192,7 @@ func losses(l *observe.Losses) []string {
 		{l.Evicted, "connection entry", "without a reply removed early: the connection table is more than half full"},
 		{l.ForgottenClients, "client", "without session affinity: too many clients"},
 		{l.InvalidDropped, "packet", "dropped: invalid for connection tracking"},
-		{l.Records, "flow record", "lost: overflow"},
+		{l.Records, "flow record", "lost: " + why},
 	} {
 		if loss.n > 0 {
 			list = append(list, count(loss.n, loss.noun)+" "+loss.text)

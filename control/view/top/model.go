@@ -80,6 +80,13 @@ func New(ctx context.Context, o observe.Observer, options Options) *Model {
 	return &Model{ctx: ctx, observer: o, options: options, read: readStream, width: 80, height: 24, pages: []*page{{view: servicesView{}}}}
 }
 
+// begin sets the cursor to the busiest service, if there is one and the user has not moved it.
+func (p *page) begin(byTotal []*observe.Service) {
+	if p.cursor == "" && len(byTotal) > 0 && byTotal[0].Flows.Total > 0 {
+		p.cursor = serviceKey(byTotal[0])
+	}
+}
+
 // page is the one that is shown.
 func (m *Model) page() *page { return m.pages[len(m.pages)-1] }
 
@@ -108,6 +115,9 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.note(msg.err)
 		if msg.err == nil && !m.paused {
 			m.before, m.seen = m.seen, msg.snapshot
+			if m.before == nil {
+				m.pages[0].begin(m.ordered(byTotal))
+			}
 		}
 	case storyMsg:
 		for _, p := range m.pages {

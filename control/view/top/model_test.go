@@ -146,8 +146,7 @@ func TestViews(t *testing.T) {
 			s.flows(120, 3)
 			s.tick()
 			s.check("services-rates-" + size.name)
-			s.press("down")
-			s.press("enter")
+			s.press("up", "up", "enter")
 			s.check("endpoints-skewed-" + size.name)
 			s.press("esc", "end", "enter")
 			s.check("endpoints-" + size.name)
@@ -172,7 +171,7 @@ func TestColors(t *testing.T) {
 	s := newScreen(t, 80, 24)
 	s.options.Style.Color = true
 	s.check("services-color")
-	s.press("down", "enter")
+	s.press("up", "up", "enter")
 	s.check("endpoints-color")
 }
 
@@ -181,7 +180,6 @@ func TestSortAndFilter(t *testing.T) {
 	s := newScreen(t, 80, 24)
 	s.flows(120, 3)
 	s.tick()
-	s.press("down")
 	on := func(want string) {
 		t.Helper()
 		for line := range strings.SplitSeq(s.text(), "\n") {
@@ -205,8 +203,10 @@ func TestSortAndFilter(t *testing.T) {
 			t.Errorf("order %q, want %q", got, want)
 		}
 	}
-	on("default/skewed")
+	on("default/web:http") // the busiest
 	order("default/nobody-home", "default/skewed", "default/sticky", "default/web:http")
+	s.press("up", "up")
+	on("default/skewed")
 	s.press("s")
 	on("default/skewed")
 	order("default/web:http", "default/skewed", "default/nobody-home", "default/sticky")

@@ -30,6 +30,9 @@ var serviceColumns = []column{
 
 const spreadWidth = 10
 
+// byTotal is the order by the number of flows.
+const byTotal = 2
+
 func (servicesView) content(m *Model, p *page) content {
 	c := content{empty: "No services.", orders: []string{"name", "flows/s", "total", "trouble"}}
 	if m.seen == nil {
