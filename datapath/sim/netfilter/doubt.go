@@ -48,6 +48,9 @@ func (w *walk) doubtful(c *chain, r *rule) (iptables.Truth, iptables.Match) {
 		if chooses || isSet(m) || iptables.Reads(m)&passing == 0 && !w.anyOwner(m) {
 			t = w.Evaluate(m)
 		}
+		if w.hidden(m, t) {
+			t = iptables.Unknown
+		}
 		switch {
 		case t == iptables.False:
 			return t, m
@@ -62,6 +65,23 @@ func (w *walk) doubtful(c *chain, r *rule) (iptables.Truth, iptables.Match) {
 		return iptables.False, in
 	}
 	return iptables.True, nil
+}
+
+// hidden reports whether a match may have another result than this one for packets like this one: for later packets, with
+// their content, or because packets pass ports of a bridge.
+func (w *walk) hidden(m iptables.Match, t iptables.Truth) bool {
+	switch m := m.(type) {
+	case iptables.String:
+		return t == iptables.False && !m.Negated && w.Packet.Protocol == protoTCP
+	case iptables.Physdev:
+		return MayBridge(w.In) || MayBridge(w.Out)
+	}
+	return false
+}
+
+// MayBridge reports whether a device of that name is a bridge, by the habits of programs.
+func MayBridge(device string) bool {
+	return isPodDevice(device) && !OfOnePod(device) || isDockerBridge(device) || strings.HasPrefix(device, "br") || strings.HasPrefix(device, "virbr")
 }
 
 // anyOwner reports whether a match is about the user or group of a program of this host, which may be any.

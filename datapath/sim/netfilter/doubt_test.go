@@ -42,6 +42,9 @@ func TestDoubts(t *testing.T) {
 		{"a list", "-A OUTPUT -m recent --set --name a --rsource\n-A OUTPUT -m recent --rcheck --hitcount 3 --name a --rsource -j DROP", "dropped filter/OUTPUT, passing line 6 true; sent, passing line 6 false"},
 		{"a set", "-A OUTPUT -m set --match-set a dst -j DROP", "dropped filter/OUTPUT, unknown line 5 true; sent, unknown line 5 false"},
 		{"two doubts are one fork", "-A OUTPUT -m set --match-set a dst -m limit --limit 1/sec -j DROP", "dropped filter/OUTPUT, unknown line 5 true; sent, unknown line 5 false"},
+		{"text that a later packet may have", `-A OUTPUT -p tcp -m string --string "GET /admin" --algo bm --to 65535 -j DROP`, "dropped filter/OUTPUT, unknown line 5 true; sent, unknown line 5 false"},
+		{"text that a later packet may not have", `-A OUTPUT -p tcp -m string ! --string "GET /admin" --algo bm --to 65535 -j ACCEPT`, "sent"},
+		{"a port of a bridge, without a bridge", "-A OUTPUT -m physdev --physdev-in vnet1 -j DROP", "sent"},
 		{"the policy", ":OUTPUT DROP [0:0]\n-A OUTPUT -m limit --limit 1/sec -j ACCEPT", "sent, passing line 6 true; dropped filter/OUTPUT, passing line 6 false"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -70,6 +73,22 @@ func TestDoubts(t *testing.T) {
 				t.Errorf("%s, %v left out, want %s", text, rest, c.want)
 			}
 		})
+	}
+}
+
+// TestDoubtsOfBridges: whether a packet passes a port of a bridge is not known where its device is a bridge.
+func TestDoubtsOfBridges(t *testing.T) {
+	for match, out := range map[string]string{"--physdev-in vnet1": "virbr0", "--physdev-is-bridged": "cni0", "! --physdev-is-bridged": "br-0a1b2c3d4e5f"} {
+		for device, want := range map[string]int{out: 2, "eth1": 1} {
+			m := machineOf(t, Options{Doubts: true}, "*filter\n-A FORWARD -o "+device+" -m physdev "+match+" -j DROP\n-A FORWARD -d 198.51.100.0/24 -o "+device+" -j ACCEPT\nCOMMIT\n")
+			h := &Host{Routes: []Route{{Destination: netip.MustParsePrefix("198.51.100.0/24"), Interface: device}, {Destination: netip.MustParsePrefix("0.0.0.0/0"), Interface: "eth0"}}}
+			h.AddAddress(device, netip.MustParsePrefix("203.0.113.1/32"))
+			m = m.On(h)
+			ways, _ := m.Explore(packet(protoTCP, "192.0.2.7:40000", "198.51.100.7:80", "eth0"), nil, 10)
+			if len(ways) != want {
+				t.Errorf("%s by %s: %d ways, want %d", match, device, len(ways), want)
+			}
+		}
 	}
 }
 

@@ -122,7 +122,7 @@ func TestKernelAgreesAboutDumps(t *testing.T) {
 				n := newKernelNode(t, s.host)
 				s.is4 = true
 				s.traffic.host = s.host
-				n.experiment(t, b, d, 1, 300, &s.traffic, seen)
+				n.experiment(t, b, d, *firstSeed+1, 300, &s.traffic, seen)
 			})
 		}
 	}
@@ -130,7 +130,7 @@ func TestKernelAgreesAboutDumps(t *testing.T) {
 }
 
 var (
-	firstSeed = flag.Uint64("kernel.seed", 0, "the first set of rules of TestKernelAgreesAboutGeneratedRules")
+	firstSeed = flag.Uint64("kernel.seed", 0, "the first set of rules of TestKernelAgreesAboutGeneratedRules, and the packets of TestKernelAgreesAboutDumps")
 	keepGoing = flag.Int("kernel.keep-going", 0, "after how many disagreements more TestKernelAgreesAboutGeneratedRules ends")
 	sets      = flag.Uint64("kernel.sets", enoughSets, "how many sets of rules TestKernelAgreesAboutGeneratedRules makes")
 )

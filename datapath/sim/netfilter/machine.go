@@ -254,6 +254,14 @@ func (m *Machine) walk(start *Start, p iptables.Packet, s *State, c chooser, wor
 	return r
 }
 
+// DeviceTo is the device that packets to an address leave by; empty: none.
+func (m *Machine) DeviceTo(a netip.Addr) string {
+	if r := m.network.route(a); r.Type == Unicast {
+		return r.Interface
+	}
+	return ""
+}
+
 // On returns the machine of the same rules on another host.
 func (m *Machine) On(h *Host) *Machine {
 	other := *m

@@ -20,9 +20,17 @@ func (t *Trace) addConditions(m *netfilter.Machine, q *Question, start *netfilte
 			sysctl = "net.bridge.bridge-nf-call-ip6tables"
 		}
 		device := q.Packet.InInterface
-		if device != "" && !netfilter.OfOnePod(device) && w.Verdict == netfilter.Sent && w.Out == device && w.Entry != nil && w.Entry.DNAT && !w.Entry.SNAT {
-			t.Conditions = append(t.Conditions, fmt.Sprintf("%s and %s are both behind %s: if it is a bridge, the reply stays on it, and is not translated back unless the sysctl %s is 1",
-				q.Packet.Source.Addr(), w.Packet.Destination.Addr(), device, sysctl))
+		from, to := q.Packet.Source.Addr(), w.Packet.Destination.Addr()
+		text := ""
+		switch {
+		case device == "" || netfilter.OfOnePod(device):
+		case w.Verdict == netfilter.Sent && w.Out == device && w.Entry != nil && w.Entry.DNAT && !w.Entry.SNAT:
+			text = "the reply stays on it, and is not translated back unless the sysctl %s is 1"
+		case (w.Verdict == netfilter.Dropped || w.Verdict == netfilter.Rejected) && to == q.Packet.Destination.Addr() && netfilter.MayBridge(device) && m.DeviceTo(to) == device:
+			text = "the packet stays on it, and passes the rules only if the sysctl %s is 1"
+		}
+		if text != "" {
+			t.Conditions = append(t.Conditions, fmt.Sprintf("%s and %s are both behind %s: if it is a bridge, "+text, from, to, device, sysctl))
 			return
 		}
 	}

@@ -83,6 +83,24 @@ func TestReplyOnABridge(t *testing.T) {
 	}
 }
 
+// TestPacketOnABridge: rules see a packet that stays on a bridge only with br_netfilter.
+func TestPacketOnABridge(t *testing.T) {
+	for _, c := range []struct {
+		name, in, to, rule string
+		want               bool
+	}{
+		{"refused", "cni0", "10.9.0.2:80", "-A FORWARD -d 10.9.0.2/32 -j REJECT", true},
+		{"accepted", "cni0", "10.9.0.2:80", "-A FORWARD -d 10.9.0.3/32 -j REJECT", false},
+		{"to elsewhere", "cni0", "198.51.100.2:80", "-A FORWARD -d 198.51.100.2/32 -j DROP", false},
+		{"no bridge", "eth1", "10.9.0.2:80", "-A FORWARD -d 10.9.0.2/32 -j DROP", false},
+	} {
+		tr := follow(t, "10.9.0.7:40000", c.to, c.in, rules("filter", "-A FORWARD -s 10.9.0.0/24 -i "+c.in+" -m mark --mark 0x9 -j ACCEPT", c.rule))
+		if got := strings.Contains(strings.Join(tr.Conditions, "\n"), "passes the rules only if"); got != c.want {
+			t.Errorf("%s: conditions %v, want one about the bridge: %v; ways %+v", c.name, tr.Conditions, c.want, tr.Ways)
+		}
+	}
+}
+
 // TestDecisiveGuess: a guess is marked if the packet ends otherwise where it is wrong, and only then.
 func TestDecisiveGuess(t *testing.T) {
 	for _, c := range []struct {
