@@ -53,7 +53,7 @@ func (l *Lab) identify(spec *Spec) error {
 		p := &spec.Pods[i]
 		set(p.FullName(), podIdentity(p, state.pods[p.FullName()], state.servers))
 	}
-	set(fabricName, spec.machineIdentity(fabricName))
+	set(routerName, spec.machineIdentity(routerName))
 	for i := range spec.Nodes {
 		set(spec.Nodes[i].Name, spec.machineIdentity(spec.Nodes[i].Name))
 	}

@@ -33,7 +33,7 @@ func Derive(objects *manifest.Objects, o DeriveOptions) (*Spec, []string, error)
 	services, _ := control.Build(objects, control.NodeConfig{})
 	d := &derivation{
 		options: o, services: services, spec: &Spec{LabMetadata: manifest.LabMetadata{Name: o.Name}, ClusterCIDRs: slices.Clone(o.ClusterCIDRs)},
-		byName: make(map[string]*derivedNode), byPod: make(map[string]*derivedPod), at: make(map[netip.Addr]host), names: map[string]bool{fabricName: true},
+		byName: make(map[string]*derivedNode), byPod: make(map[string]*derivedPod), at: make(map[netip.Addr]host), names: map[string]bool{routerName: true},
 	}
 	for _, step := range []func() error{
 		func() error { return d.takeNodes(objects.Nodes) },

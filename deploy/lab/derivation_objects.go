@@ -28,7 +28,7 @@ func (d *derivation) node(name, why string) (*derivedNode, error) {
 	if n, ok := d.byName[name]; ok {
 		return n, nil
 	}
-	if !isHostName(name) || name == fabricName || slices.ContainsFunc(d.machines, func(m *derivedMachine) bool { return m.Name == name }) {
+	if !isHostName(name) || name == routerName || slices.ContainsFunc(d.machines, func(m *derivedMachine) bool { return m.Name == name }) {
 		return nil, fmt.Errorf("%s: %q cannot be the name of a node of a lab", why, name)
 	}
 	n := &derivedNode{Node: Node{Name: name}}

@@ -47,8 +47,8 @@ func TestDeriveErrors(t *testing.T) {
 			"--cluster-cidr 10.244.0.0/16 contains the address 10.244.0.2 of node node-a",
 		},
 		{
-			"a machine among the pods", web + sliceObject("shop", "web", 80, "10.244.0.2 node-a web-1") + nodeObject("node-a", "172.20.0.2", "") + nodeObject("fabric", "172.20.0.3", ""), DeriveOptions{},
-			`Node fabric: "fabric" cannot be the name of a node of a lab`,
+			"a machine among the pods", web + sliceObject("shop", "web", 80, "10.244.0.2 node-a web-1") + nodeObject("node-a", "172.20.0.2", "") + nodeObject("router", "172.20.0.3", ""), DeriveOptions{},
+			`Node router: "router" cannot be the name of a node of a lab`,
 		},
 		{
 			"too many nodes", web + many(maxNodes+1, func(i int) string { return nodeObject(fmt.Sprint("node-", i), fmt.Sprint("172.20.0.", i+1), "") }), DeriveOptions{},

@@ -19,7 +19,7 @@ func (s *Spec) validate(f *Fault) error {
 		return invalid("host", err)
 	}
 	f.Host = host
-	if kind, _ := observe.FaultKindOf(f.Kind); host == fabricName || kind.NodesOnly && s.node(host) == nil {
+	if kind, _ := observe.FaultKindOf(f.Kind); host == routerName || kind.NodesOnly && s.node(host) == nil {
 		return invalid("host", fmt.Errorf("%s is not a node: the fault %s is one of nodes", host, f.Kind))
 	}
 	f.Text = f.String()

@@ -211,8 +211,8 @@ func TestInvalidFaults(t *testing.T) {
 		{Fault{Kind: "firewal", Host: "node-a"}, `no fault "firewal": want one of delay, firewall,`},
 		{Fault{Kind: "kill", Host: "node-b"}, `no host "node-b"`},
 		{Fault{Kind: "kill", Host: "web"}, "default/web is not a node"},
-		{Fault{Kind: "rp-filter", Host: "fabric"}, "fabric is not a node"},
-		{Fault{Kind: "loss", Host: "fabric", Percent: 5}, "fabric is not a node"},
+		{Fault{Kind: "rp-filter", Host: "router"}, "router is not a node"},
+		{Fault{Kind: "loss", Host: "router", Percent: 5}, "router is not a node"},
 		{Fault{Kind: "loss", Host: "web"}, "percent is missing"},
 	} {
 		if err := spec.validate(&test.fault); err == nil || !strings.Contains(err.Error(), test.want) {

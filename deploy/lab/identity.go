@@ -71,7 +71,7 @@ func podResolv(namespace string, servers []netip.Addr) string {
 	return b.String()
 }
 
-// machineIdentity is the identity of a node, a client or the fabric: they do not use the cluster's DNS, as on a real
+// machineIdentity is the identity of a node, a client or the router: they do not use the cluster's DNS, as on a real
 // cluster, but know each other's names.
 func (s *Spec) machineIdentity(name string) netns.Identity {
 	var hosts strings.Builder

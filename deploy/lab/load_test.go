@@ -129,7 +129,7 @@ func TestParseErrors(t *testing.T) {
 		{"cluster overlaps", "[10.244.0.0/16]", "[10.244.0.0/16, 10.244.0.0/17]", []string{"clusterCIDRs[1]: 10.244.0.0/17 overlaps with 10.244.0.0/16"}},
 		{"same node twice", "name: node-b, a", "name: node-a, a", []string{`nodes[1].name: "node-a" is already the name of nodes[0].name`}},
 		{"client named as node", "name: outside", "name: node-a", []string{`clients[0].name: "node-a" is already the name of nodes[0].name`}},
-		{"fabric", "name: outside", "name: fabric", []string{`clients[0].name: "fabric" is already the name of the fabric`}},
+		{"router", "name: outside", "name: router", []string{`clients[0].name: "router" is already the name of the router`}},
 		{"same pod twice", "name: shell", "name: web, namespace: shop", []string{`pods[1].name: "shop/web" is already the name of pods[0].name`}},
 		{"port too large", "port: 6443", "port: 65536", []string{"nodes[0].ports[0].port: want a whole number from 1 to 65535, have 65536"}},
 		{"port zero", "port: 6443", "port: 0", []string{"nodes[0].ports[0].port: want a whole number"}},

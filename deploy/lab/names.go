@@ -21,13 +21,13 @@ func (e *UnknownHostError) Error() string {
 }
 
 // Hosts are the names of all hosts, for lab exec: nodes, pods (namespace/name), clients and
-// the fabric.
+// the router.
 func (s *Spec) Hosts() []string {
 	var names []string
 	for _, h := range s.machines() {
 		names = append(names, h.Who())
 	}
-	return append(names, fabricName)
+	return append(names, routerName)
 }
 
 // node finds a node of the lab.

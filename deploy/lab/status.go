@@ -41,7 +41,7 @@ func nodeText(n *observe.LabNodeStatus) string {
 	return text
 }
 
-// Hosts are the names of all hosts, as in [Spec.Hosts], except for the fabric.
+// Hosts are the names of all hosts, as in [Spec.Hosts], except for the router.
 func (s *Status) Hosts() (names []string) {
 	for _, n := range s.Nodes {
 		names = append(names, n.Name)

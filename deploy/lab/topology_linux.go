@@ -15,15 +15,15 @@ import (
 // pods.
 const (
 	hostDevice   = "eth0"
-	fabricBridge = "bridge0"
+	routerBridge = "bridge0"
 )
 
 // topology is the network of a lab. Nodes stay; pods and clients come and go. It is safe for concurrent use, but for hosts
 // of the same name.
 type topology struct {
 	spec    *Spec // at the start
-	fabric  *netns.Namespace
-	ports   devices            // of the fabric
+	router  *netns.Namespace
+	ports   devices            // of the router
 	devices map[string]devices // of the nodes, by name
 
 	mu    sync.Mutex
@@ -33,14 +33,14 @@ type topology struct {
 // attached is a host in the network.
 type attached struct {
 	*netns.Namespace
-	// link is the device at the other end of its own one, on another host; that of a node is on the fabric.
+	// link is the device at the other end of its own one, on another host; that of a node is on the router.
 	link  string
 	other *netns.Namespace
 }
 
 // newTopology makes all namespaces and connects them. On an error it removes everything.
 func newTopology(s *Spec) (*topology, error) {
-	t := &topology{spec: s, hosts: make(map[string]*attached), devices: make(map[string]devices), ports: devices{fabricBridge: true}}
+	t := &topology{spec: s, hosts: make(map[string]*attached), devices: make(map[string]devices), ports: devices{routerBridge: true}}
 	if err := t.build(); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
@@ -83,7 +83,7 @@ func (t *topology) remove(name string) error {
 }
 
 func (t *topology) build() error {
-	if err := t.buildFabric(); err != nil {
+	if err := t.buildRouter(); err != nil {
 		return err
 	}
 	for i := range t.spec.Nodes {
@@ -91,9 +91,9 @@ func (t *topology) build() error {
 			return err
 		}
 	}
-	// The fabric has routes to pods for its own packets only, which are ICMP errors: senders
+	// The router has routes to pods for its own packets only, which are ICMP errors: senders
 	// to unreachable addresses get one at once. It does not forward other packets to pods.
-	if err := errors.Join(t.fabric.AddOwnTable(ownTable), t.addPodRoutes(t.fabric, nil, fabricBridge, ownTable)); err != nil {
+	if err := errors.Join(t.router.AddOwnTable(ownTable), t.addPodRoutes(t.router, nil, routerBridge, ownTable)); err != nil {
 		return err
 	}
 	for i := range t.spec.Clients {
@@ -162,35 +162,35 @@ var forwarding = []sysctl{
 // conntrackAccounting makes the kernel count the packets of new connections.
 var conntrackAccounting = []sysctl{{"net.netfilter.nf_conntrack_acct", "1"}}
 
-func (t *topology) buildFabric() error {
-	h, err := t.make(fabricName)
+func (t *topology) buildRouter() error {
+	h, err := t.make(routerName)
 	if err != nil {
 		return err
 	}
-	t.fabric = h.Namespace
-	if err := setSysctls(t.fabric, forwarding); err != nil {
+	t.router = h.Namespace
+	if err := setSysctls(t.router, forwarding); err != nil {
 		return err
 	}
-	if err := t.fabric.AddBridge(fabricBridge); err != nil {
+	if err := t.router.AddBridge(routerBridge); err != nil {
 		return err
 	}
 	for _, n := range t.spec.Networks {
-		if err := t.fabric.AddAddress(fabricBridge, netip.PrefixFrom(n.Gateway, n.CIDR.Bits())); err != nil {
+		if err := t.router.AddAddress(routerBridge, netip.PrefixFrom(n.Gateway, n.CIDR.Bits())); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// attach makes a host and connects it to the fabric.
+// attach makes a host and connects it to the router.
 func (t *topology) attach(name string, addresses []netip.Addr) (*attached, error) {
 	n, err := t.make(name)
 	if err != nil {
 		return nil, err
 	}
 	port := t.ports.name(name)
-	n.link, n.other = port, t.fabric
-	if err := errors.Join(n.AddVeth(hostDevice, t.fabric, port), t.fabric.SetBridge(port, fabricBridge)); err != nil {
+	n.link, n.other = port, t.router
+	if err := errors.Join(n.AddVeth(hostDevice, t.router, port), t.router.SetBridge(port, routerBridge)); err != nil {
 		return nil, err
 	}
 	for _, a := range addresses {
@@ -214,7 +214,7 @@ func everywhere(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// ownTable is the fabric's routing table for its own packets.
+// ownTable is the router's routing table for its own packets.
 const ownTable = 100
 
 // addPodRoutes adds the routes to the pods of all nodes but one to a routing table.

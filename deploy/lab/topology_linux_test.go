@@ -156,7 +156,7 @@ func TestResolve(t *testing.T) {
 	s := f.Spec
 	for name, want := range map[string]string{
 		"kind-worker": "kind-worker", "shell": "default/shell", "default/shell": "default/shell", "coredns-1": "kube-system/coredns-1",
-		"outside": "outside", "fabric": "fabric", "nobody": "", "kube-system/shell": "", "": "",
+		"outside": "outside", "router": "router", "nobody": "", "kube-system/shell": "", "": "",
 	} {
 		got, err := s.Resolve(name)
 		var unknown *UnknownHostError

@@ -20,9 +20,9 @@ const (
 	maxPorts = 64   // of one host
 )
 
-// fabricName is the name of the network between the hosts; lab exec runs commands in it
+// routerName is the name of the network between the hosts; lab exec runs commands in it
 // as in a host.
-const fabricName = "fabric"
+const routerName = "router"
 
 // validation collects the mistakes of a spec that decoded.
 type validation struct {
@@ -36,7 +36,7 @@ type validation struct {
 
 // validate returns all mistakes in a lab of the file.
 func validate(file string, s *Spec) manifest.Errors {
-	v := validation{file: file, spec: s, names: map[string]string{fabricName: "the fabric"}, owners: make(map[netip.Addr]string), nodes: make(map[string]*Node)}
+	v := validation{file: file, spec: s, names: map[string]string{routerName: "the router between the nodes"}, owners: make(map[netip.Addr]string), nodes: make(map[string]*Node)}
 	v.label("metadata.name", s.Name)
 	v.networks()
 	v.nodesAndTheirCIDRs()

@@ -62,7 +62,7 @@ func TestMistakes(t *testing.T) {
 		{"a number that is none", unitPath, ask, "    answer: {number: {value: .nan}}\n", unitPath + ":12: steps[1].question.answer.number: want a number, and within of 0 or more"},
 		{"a negative tolerance", unitPath, ask, "    answer: {number: {value: 2, within: -1}}\n", unitPath + ":12: steps[1].question.answer.number: want a number, and within of 0 or more"},
 		{"no script", unitPath, ask, "    answer: {run: {on: shell}}\n", unitPath + ":12: steps[1].question.answer.run.script: missing"},
-		{"a script on an unknown host", unitPath, ask, "    answer: {run: {on: shel, script: x}}\n", unitPath + `:12: steps[1].question.answer.run.on: no host "shel" in this lab (did you mean "default/shell"?); known: node-a, default/shell, fabric`},
+		{"a script on an unknown host", unitPath, ask, "    answer: {run: {on: shel, script: x}}\n", unitPath + `:12: steps[1].question.answer.run.on: no host "shel" in this lab (did you mean "default/shell"?); known: node-a, default/shell, router`},
 		{"a command without a field", unitPath, ask, "    answer: {command: explain a b}\n", unitPath + ":12: steps[1].question.answer.field: want it with command and with held, and only there"},
 		{"a field without a command", unitPath, ask, "    answer: {is: a, field: verdict}\n", unitPath + ":12: steps[1].question.answer.field: want it with command and with held, and only there"},
 		{"another command", unitPath, ask, "    answer: {command: run, field: verdict}\n", unitPath + ":12: steps[1].question.answer.command: want explain or trace, with flags"},
@@ -83,10 +83,10 @@ func TestMistakes(t *testing.T) {
 		{"too many requests", unitPath, flow, "  - request: {from: shell, to: x, count: 101}\n", unitPath + ":19: steps[2].checks[0].request.count: want 1 to 100"},
 		{"too much time of a request", unitPath, flow, "  - request: {from: shell, to: x, timeout: 11s}\n", unitPath + ":19: steps[2].checks[0].request.timeout: want up to 10s"},
 		{"a failed request with an answer", unitPath, flow, "  - request: {from: shell, to: x, error: refused, by: web}\n", unitPath + ":19: steps[2].checks[0].request.error: a request with an error has no answer: leave out by and client"},
-		{"an entry of an unknown host", unitPath, flow, "  - entry: {on: node-b}\n", unitPath + `:19: steps[2].checks[0].entry.on: no host "node-b" in this lab (did you mean "node-a"?); known: node-a, default/shell, fabric`},
+		{"an entry of an unknown host", unitPath, flow, "  - entry: {on: node-b}\n", unitPath + `:19: steps[2].checks[0].entry.on: no host "node-b" in this lab (did you mean "node-a"?); known: node-a, default/shell, router`},
 		{"an entry of a nonsense address", unitPath, flow, "  - entry: {on: node-a, replyTo: 10.0.0}\n", unitPath + `:19: steps[2].checks[0].entry.replyTo: "10.0.0": want ADDRESS or ADDRESS:PORT`},
 		{"an entry of a nonsense protocol", unitPath, flow, "  - entry: {on: node-a, protocol: http}\n", unitPath + ":19: steps[2].checks[0].entry.protocol: want tcp, udp, sctp or icmp"},
-		{"a rule on an unknown host", unitPath, flow, "  - rule: {on: x, matches: x}\n", unitPath + `:19: steps[2].checks[0].rule.on: no host "x" in this lab; known: node-a, default/shell, fabric`},
+		{"a rule on an unknown host", unitPath, flow, "  - rule: {on: x, matches: x}\n", unitPath + `:19: steps[2].checks[0].rule.on: no host "x" in this lab; known: node-a, default/shell, router`},
 		{"a rule that matches nothing", unitPath, flow, "  - rule: {on: node-a}\n", unitPath + ":19: steps[2].checks[0].rule.matches: missing"},
 		{"a rule that does not compile", unitPath, flow, "  - rule: {on: node-a, matches: '*'}\n", unitPath + ":19: steps[2].checks[0].rule.matches: error parsing regexp: missing argument to repetition operator: `*`"},
 		{"a route of a name", unitPath, flow, "  - route: {on: node-a, to: web, dev: eth0}\n", unitPath + ":19: steps[2].checks[0].route.to: want an address"},
@@ -128,7 +128,7 @@ func TestMistakes(t *testing.T) {
 		{"an unknown field of the lab", labPath, "{name: first}", "{name: first, title: First}", labPath + `:3: metadata.title: unknown field; known fields: name`},
 		{"an unknown field of a Service", labPath, "", small[labPath] + "---\napiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {port: 80}\n", labPath + `:14: Service default/web: spec.port: unknown field`},
 		{"an empty lab", labPath, "", "", labPath + `: the first document must have "apiVersion: nfqproxy.io/v1alpha1" and "kind: Lab"`},
-		{"an unknown shell", unitPath, "shell: shell", "shell: shel", unitPath + `:6: shell: no host "shel" in this lab (did you mean "default/shell"?); known: node-a, default/shell, fabric`},
+		{"an unknown shell", unitPath, "shell: shell", "shell: shel", unitPath + `:6: shell: no host "shel" in this lab (did you mean "default/shell"?); known: node-a, default/shell, router`},
 
 		// directories
 		{"an unknown field of the chapter", "1-services/chapter.yaml", "title:", "titel:", `1-services/chapter.yaml:3: unknown field "titel"`},
@@ -170,7 +170,7 @@ func TestAllMistakes(t *testing.T) {
 	_, err := Load(files, 0)
 	want := `1-services/chapter.yaml:1: apiVersion: want nfqproxy.io/v1alpha1
 1-services/1-first/unit.yaml:4: minutes: want 1 to 60
-1-services/1-first/unit.yaml:6: shell: no host "shell" in this lab (did you mean "default/shel"?); known: node-a, default/shel, fabric
+1-services/1-first/unit.yaml:6: shell: no host "shell" in this lab (did you mean "default/shel"?); known: node-a, default/shel, router
 1-services/1-first/text.md:3: has 80 columns: want 76 at most`
 	if err == nil || err.Error() != want {
 		t.Errorf("the error is\n%v\nwant\n%s", err, want)

@@ -28,13 +28,14 @@ type SilentError struct {
 	Answered time.Time
 }
 
-// Error says for how long the node has been silent.
+// Error says for how long requests have had no answer. The last answer may be older: nobody asked in between.
 func (e *SilentError) Error() string {
 	const advice = "the daemon hangs or is stopped, or its packets are lost on the way"
-	if e.Answered.IsZero() {
-		return fmt.Sprintf("no answer for %s: %s", time.Since(e.Since).Round(time.Second), advice)
+	last := ""
+	if !e.Answered.IsZero() {
+		last = fmt.Sprintf(" (the last one at %s)", e.Answered.Format(time.TimeOnly))
 	}
-	return fmt.Sprintf("no answer for %s (the last one at %s): %s", time.Since(e.Answered).Round(time.Second), e.Answered.Format(time.TimeOnly), advice)
+	return fmt.Sprintf("no answer for %s%s: %s", time.Since(e.Since).Round(time.Second), last, advice)
 }
 
 // guard is the observer of a fleet's member. Its requests end with a [*SilentError] when the node is silent, and

@@ -51,11 +51,11 @@ type LabMetadata struct {
 	Name string `json:"name"`
 }
 
-// LabNetwork is a subnet of nodes and clients. All networks share one wire, the fabric, which
+// LabNetwork is a subnet of nodes and clients. One router joins all networks; it
 // is also the router between them.
 type LabNetwork struct {
 	CIDR    netip.Prefix `json:"cidr"`
-	Gateway netip.Addr   `json:"gateway"` // the fabric's address
+	Gateway netip.Addr   `json:"gateway"` // the router's address
 }
 
 // LabPort is a port that a built-in server listens on.

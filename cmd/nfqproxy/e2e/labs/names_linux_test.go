@@ -92,7 +92,7 @@ func TestNames(t *testing.T) {
 		{"kind-worker", "hostname; getent hosts my-nginx-service", `^kind-worker\n$`, 2},
 		{"kind-worker", "getent hosts kind-worker2 outside", `^172.20.0.3 +kind-worker2\n192.0.2.10 +outside\n$`, 0},
 		{"outside", "hostname; curl -s http://kind-worker:30080/", `^outside\n{"pod":"default/my-nginx-`, 0},
-		{"fabric", "hostname", "^fabric\n$", 0},
+		{"router", "hostname", "^router\n$", 0},
 	} {
 		if out, code := in(tt.host, "sh", "-c", tt.command); code != tt.code || !regexp.MustCompile(tt.want).MatchString(out) {
 			t.Errorf("%s in %s: exit code %d, %q; want %d, %s", tt.command, tt.host, code, out, tt.code, tt.want)
