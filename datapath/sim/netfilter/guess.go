@@ -221,11 +221,6 @@ func (g *guesser) route(to netip.Prefix, device string) {
 	}
 }
 
-// routed reports whether there is a route already.
-func (g *guesser) routed(a netip.Addr) bool {
-	return newNetwork(g.host, g.family).route(a).Type != NoRoute
-}
-
 func (g *guesser) defaultRoute() {
 	everything := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if g.family == iptables.IPv6 {

@@ -2,6 +2,7 @@ package netfilter
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -106,6 +107,9 @@ func TestGuessHost(t *testing.T) {
 		{"a network that is masqueraded by every device", "10.0.1.5:1", "1.1.1.1:53", "", []string{
 			"*nat", "-A POSTROUTING -s 10.0.1.0/24 ! -d 10.0.0.0/16 ! -o cilium_+ -j MASQUERADE", "COMMIT", "*filter", "-A FORWARD -i lxc+ -j ACCEPT", "COMMIT",
 		}, "lxc1", "eth0", "192.0.2.1", []string{"the network 10.0.1.0/24 is behind a device called lxc1 here: line 2 masquerades it"}},
+		{"a device to other nodes is not one of clients", "10.42.0.5:1", "1.1.1.1:53", "", []string{
+			"*filter", "-A FORWARD -o vxlan.calico -j ACCEPT", "-A FORWARD -i cilium_host -j ACCEPT", "COMMIT",
+		}, "eth0", "", "10.42.0.5", nil},
 		{"a router with two inner devices", "10.9.0.6:1", "169.254.169.254:53", "", []string{
 			"*nat", "-A PREROUTING -i qr-+ -d 169.254.169.254/32 -p udp -m udp --dport 53 -j REDIRECT --to-ports 9697", "-A POSTROUTING -o qg-1 -j SNAT --to-source 203.0.113.2", "COMMIT",
 			"*filter", "-A FORWARD -o qr-2 -j ACCEPT", "-A FORWARD -o qr-3 -j ACCEPT", "COMMIT",
@@ -265,6 +269,60 @@ func TestGuessHostPlacesAddresses(t *testing.T) {
 		a := netip.MustParsePrefix(c.address).Addr()
 		if got := newNetwork(host, iptables.IPv4).local[a]; got != c.device || p.InInterface != "br0" || host.device("eth0") != nil || host.device("") != nil {
 			t.Errorf("%s is on %q, want %s; the packet arrives on %s; %+v", c.address, got, c.device, p.InInterface, host.Interfaces)
+		}
+	}
+}
+
+// TestGuessHostGivenAsGuessed: the default route, given as it was guessed, changes nothing else.
+func TestGuessHostGivenAsGuessed(t *testing.T) {
+	hosts, err := filepath.Glob("../iptables/testdata/hosts/*.rules")
+	if err != nil || len(hosts) < 10 {
+		t.Fatal("where are the dumps?", err)
+	}
+	more, err := filepath.Glob("../iptables/testdata/*.rules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addresses := []string{"10.244.1.2", "10.244.2.7", "10.42.0.9", "192.168.1.50", "192.168.122.7", "172.17.0.2", "10.0.1.9", "100.90.1.2", "203.0.113.5"}
+	for _, name := range append(hosts, more...) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := iptables.Parse(bytes.NewReader(text), iptables.Options{})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if d.Family == iptables.IPv6 {
+			continue
+		}
+		end := func(known *Host, from, to string) (string, *Host) {
+			p := packet(protoTCP, from+":40000", to+":30080", "")
+			p.Local, p.Owner = false, nil
+			host, _ := GuessHost([]*iptables.Dump{d}, known, &p)
+			m, err := New([]*iptables.Dump{d}, nil, host, Options{})
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			ways, _ := m.Explore(p, nil, 5)
+			return fmt.Sprintf("in by %s, %s by %s, %s", p.InInterface, ways[0].Verdict, ways[0].Out, &ways[0].Packet), host
+		}
+		for _, from := range addresses {
+			for _, to := range addresses {
+				if from == to {
+					continue
+				}
+				guessed, host := end(&Host{}, from, to)
+				known := &Host{}
+				for _, r := range host.Routes {
+					if r.Destination.Bits() == 0 {
+						known.Routes = []Route{r}
+					}
+				}
+				if given, _ := end(known, from, to); given != guessed {
+					t.Errorf("%s: %s to %s: with %v: %s; guessed: %s", name, from, to, known.Routes, given, guessed)
+				}
+			}
 		}
 	}
 }

@@ -39,7 +39,7 @@ const (
 
 // podRoute adds the routes to the pods.
 func (g *guesser) podRoute() {
-	if !g.pods.IsValid() || g.routed(g.pods.Addr()) && !g.tunnelAround(g.pods) {
+	if !g.pods.IsValid() || g.leads(alone(g.pods.Addr())) && !g.tunnelAround(g.pods) {
 		return
 	}
 	name, line := g.podDevice()

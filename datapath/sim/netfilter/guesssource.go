@@ -33,7 +33,7 @@ func (g *guesser) masqueraded() {
 func (g *guesser) innerDevices() (names []string) {
 	add := func(name string) {
 		leads := slices.ContainsFunc(g.host.Routes, func(r Route) bool { return r.Interface == name && r.Destination.Bits() > 0 })
-		if name != loopbackName && name != g.uplink && !g.addressed(name) && !leads && len(names) < mostDevices && !slices.Contains(names, name) {
+		if name != loopbackName && name != g.uplink && !meshDevice(name) && !g.addressed(name) && !leads && len(names) < mostDevices && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -53,6 +53,11 @@ func (g *guesser) innerDevices() (names []string) {
 		}
 	}
 	return names
+}
+
+// meshDevice reports whether network plugins give a device this name that leads to other nodes, or to none.
+func meshDevice(name string) bool {
+	return slices.ContainsFunc([]string{"vxlan", "flannel", "cilium", "tunl", "genev", "kube-ipvs", "nodelocaldns", "dummy"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // placeSource guesses where the packet's source is, if nothing shows it: a private address that no network has may be behind
@@ -76,7 +81,7 @@ func (g *guesser) placeSource(devices []string) {
 		if network, err := from.Prefix(from.BitLen() / 2); err == nil && network.Contains(to) {
 			i := len(g.guesses)
 			g.toPods(network, devices[0], "%s and %s are pods behind %s: rules name such a device", from, to, devices[0])
-			g.leaveOpenAt(i, choice{source: g.uplink}, choice{source: g.uplink, destination: beyond})
+			g.leaveOpenAt(i, choice{source: g.uplink, destination: here}, choice{source: g.uplink, destination: beyond})
 			return
 		}
 	}

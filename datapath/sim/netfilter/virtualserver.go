@@ -15,6 +15,8 @@ import (
 type virtualServers struct {
 	mode kubechains.Mode
 	sets []*iptables.Set // of service addresses; nil: not known
+	// nodePorts are the sets of node ports, by protocol: which of the addresses are the nodes' they do not show.
+	nodePorts map[uint8][]*iptables.Set
 }
 
 // newVirtualServers returns nil for a host without IPVS.
@@ -23,8 +25,15 @@ func newVirtualServers(dumps []*iptables.Dump, sets map[string]*iptables.Set) *v
 	if !mode.IPVS() {
 		return nil
 	}
-	v := &virtualServers{mode: mode}
+	v := &virtualServers{mode: mode, nodePorts: make(map[uint8][]*iptables.Set)}
 	for name, s := range sets {
+		if rest, ok := strings.CutPrefix(kubechains.PlainSet(name), nodePortSets); ok {
+			for protocol, of := range map[uint8]string{protoTCP: "TCP", protoUDP: "UDP", protoSCTP: "SCTP"} {
+				if strings.Contains(rest, of) {
+					v.nodePorts[protocol] = append(v.nodePorts[protocol], s)
+				}
+			}
+		}
 		if slices.ContainsFunc(kubechains.ServiceSets, func(prefix string) bool { return strings.HasPrefix(kubechains.PlainSet(name), prefix) }) {
 			v.sets = append(v.sets, s)
 		}
@@ -36,6 +45,16 @@ func newVirtualServers(dumps []*iptables.Dump, sets map[string]*iptables.Set) *v
 func (v *virtualServers) has(a netip.Addr) bool {
 	return slices.ContainsFunc(v.sets, func(s *iptables.Set) bool {
 		return slices.ContainsFunc(s.Elements, func(e iptables.Element) bool { return e.Network.IsValid() && e.Network.Contains(a) })
+	})
+}
+
+// nodePortSets begin the names of kube-proxy's ipsets of node ports (pkg/proxy/ipvs/ipset.go).
+const nodePortSets = "KUBE-NODE-PORT-"
+
+// hasNodePort reports whether the destination has a node port.
+func (v *virtualServers) hasNodePort(p *iptables.Packet) bool {
+	return slices.ContainsFunc(v.nodePorts[p.Protocol], func(s *iptables.Set) bool {
+		return slices.ContainsFunc(s.Elements, func(e iptables.Element) bool { return e.Ports.Contains(p.Destination.Port()) })
 	})
 }
 
@@ -52,6 +71,8 @@ func (w *walk) beforeServers() bool {
 		return true
 	case v.has(w.Packet.Destination.Addr()):
 		return w.end(Stopped, nil, fmt.Sprintf("%s is a service address, and IPVS translates (%s): ipvsadm -Sn shows to which endpoints", to.Addr(), v.mode))
+	case private(to.Addr()) && w.machine.network.route(to.Addr()).Destination.Bits() == 0 && v.hasNodePort(&w.Packet):
+		return w.end(Stopped, nil, fmt.Sprintf("%d is a node port: if %s is an address of this host, IPVS translates (%s), which no rules show: ipvsadm -Sn shows to which endpoints", to.Port(), to.Addr(), v.mode))
 	case v.sets != nil && !w.machine.network.isLocal(to.Addr()):
 		return true
 	}
