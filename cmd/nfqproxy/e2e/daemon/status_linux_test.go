@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -48,5 +49,28 @@ func TestStatus(t *testing.T) {
 	// A busy machine may delay the daemon between the two.
 	if healthy := strings.HasPrefix(stdout, "node-a: all right\n"); healthy != (code == 0) || !healthy && code != 3 || stderr != "" {
 		t.Errorf("exit code %d, stdout\n%s\nstderr %q", code, stdout, stderr)
+	}
+}
+
+// TestDocumentedRules: the pages have the number of rules that a daemon makes by default. ClusterIPs with an equal number of
+// endpoints add two rules.
+func TestDocumentedRules(t *testing.T) {
+	t.Parallel()
+	ns := newNode(t)
+	server := "unix:" + filepath.Join(t.TempDir(), "s")
+	e2etest.StartDefault(t, ns, "--objects", t.TempDir(), "--hostname-override", "node-a", "--cluster-cidr", "10.244.0.0/16", "--flow-api", server)
+	_, stdout, stderr := e2etest.Run(t, ns, "status", "--server", server, "-o", "json")
+	var all observe.StatusList
+	if err := json.Unmarshal([]byte(stdout), &all); err != nil || len(all.Nodes) != 1 || all.Nodes[0].Daemon == nil {
+		t.Fatalf("%v: %s%s", err, stdout, stderr)
+	}
+	r := &all.Nodes[0].Daemon.Rules
+	for page, want := range map[string]string{
+		"operations.md": fmt.Sprintf(" have %d chains and %d rules together.", r.Chains, r.Rules),
+		"comparison.md": fmt.Sprintf("| kernel rules with 10,000 services of 10 endpoints | %d |", r.Rules+2),
+	} {
+		if !strings.Contains(e2etest.ReadFile(t, filepath.Join("../../../../docs", page)), want) {
+			t.Errorf("docs/%s lacks %q", page, want)
+		}
 	}
 }
