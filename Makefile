@@ -189,7 +189,7 @@ test: need-go
 	@skipped=$$(mktemp); trap 'rm -f "$$skipped"' EXIT; code=0; export NFQPROXY_SKIPPED=$$skipped; \
 	$(MAKE) --no-print-directory test-course || code=$$?; \
 	$(MAKE) --no-print-directory -k -j2 test-live test-plain test-packing || code=$$?; \
-	if [ -s "$$skipped" ]; then echo "Skipped, because this machine lacks something:"; sort -u "$$skipped"; fi; \
+	if [ -s "$$skipped" ]; then echo "Skipped, because this machine lacks something:"; sort -u "$$skipped" | awk -F '\t' '{ n[$$1]++; split($$2, at, " "); if (!seen[$$1, at[1]]++) in_[$$1] = in_[$$1] (in_[$$1] ? ", " : "") at[1] } END { for (why in n) print why ": " n[why] (n[why] == 1 ? " test" : " tests") ", in " in_[why] }' | sort; fi; \
 	exit $$code
 
 # What is tested without the race detector: the simulator has no goroutines, and its tests take three times as long with

@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"fmt"
 	"os"
 	"reflect"
 	"regexp"
@@ -12,6 +13,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
+	"github.com/nfqproxy/nfqproxy/deploy/learn"
+	"github.com/nfqproxy/nfqproxy/deploy/learn/units"
 )
 
 // TestDocumentedFields: each field of the files that people write has its name in the page about them, as code.
@@ -120,3 +123,32 @@ func codeOf(page string) string {
 	}
 	return b.String()
 }
+
+// TestDocumentedCourse: docs/learn.md has the chapters of the course, and the unit of its picture, by their titles.
+func TestDocumentedCourse(t *testing.T) {
+	page, err := os.ReadFile("learn.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := learn.Load(units.Files(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, chapter := range c.Chapters {
+		want = append(want, fmt.Sprintf("| %d %s |", chapter.Number, chapter.Title))
+		for _, u := range chapter.Units {
+			if text, ok := strings.CutPrefix(picturedUnit.FindString(string(page)), u.ID+" "); ok && text != u.Title {
+				t.Errorf("the picture has unit %s %q, whose title is %q", u.ID, text, u.Title)
+			}
+		}
+	}
+	if got := chapterRow.FindAllString(string(page), -1); !slices.Equal(got, want) {
+		t.Errorf("the chapters are %q, want %q", got, want)
+	}
+}
+
+var (
+	chapterRow   = regexp.MustCompile(`(?m)^\| \d [^|]* \|`)
+	picturedUnit = regexp.MustCompile(`(?m)^\d\.\d [^(\n]*[^ (\n]`)
+)

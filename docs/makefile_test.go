@@ -56,11 +56,11 @@ func TestMakeWithoutGo(t *testing.T) {
 func TestMakeTestListsSkips(t *testing.T) {
 	for script, code := range map[string]int{"exit 1": 2, "exit 0": 0} {
 		program := goProgram(t, `case $1 in
-test) echo "datapath: TestA: nft is not installed" >>"$NFQPROXY_SKIPPED"; echo ran; `+script+`;;
+test) printf "nft is not installed\\tdatapath TestA\\nnft is not installed\\tdatapath TestB\\nnft is not installed\\tlab TestC\\n" >>"$NFQPROXY_SKIPPED"; echo ran; `+script+`;;
 version) echo go version go1.26.8 linux/amd64;;
 esac`)
 		stdout, stderr, got := makeWith(t, program, "test")
-		const want = "ran\nran\nran\nran\nSkipped, because this machine lacks something:\ndatapath: TestA: nft is not installed\n"
+		const want = "ran\nran\nran\nran\nSkipped, because this machine lacks something:\nnft is not installed: 3 tests, in datapath, lab\n"
 		if got != code || stdout != want {
 			t.Errorf("%s: exit code %d, want %d; %q, %q", script, got, code, stdout, stderr)
 		}

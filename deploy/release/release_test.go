@@ -250,7 +250,16 @@ func TestDeb(t *testing.T) {
 		if err != nil {
 			t.Fatalf("data.tar.gz: %v", err)
 		}
-		if strings.TrimSuffix(h.Name, "/") != "data.tar.gz" {
+		switch strings.TrimSuffix(h.Name, "/") {
+		case "control.tar.gz":
+			if !slices.ContainsFunc(untar(t, a), func(f tarred) bool {
+				return f.Name == "./control" && strings.Contains(f.text, "\nRecommends: bash-completion\n")
+			}) {
+				t.Error("the package does not recommend bash-completion")
+			}
+			continue
+		case "data.tar.gz":
+		default:
 			continue
 		}
 		files := untar(t, a)

@@ -51,8 +51,8 @@ type LabMetadata struct {
 	Name string `json:"name"`
 }
 
-// LabNetwork is a subnet of nodes and clients. One router joins all networks; it
-// is also the router between them.
+// LabNetwork is a subnet of nodes and clients. One router joins all of them: it has a
+// port on each.
 type LabNetwork struct {
 	CIDR    netip.Prefix `json:"cidr"`
 	Gateway netip.Addr   `json:"gateway"` // the router's address

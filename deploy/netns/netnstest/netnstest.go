@@ -101,7 +101,8 @@ var proofs = []struct{ word, shown, install string }{
 	{"portforward", "connections through an API server, as kubectl port-forward makes them", makePeers},
 	{"kube-proxy", "the behaviour of kube-proxy", makePeers},
 	{"bench/peers", "operation with a real API server and etcd", makePeers},
-	{"iptables", "reading, writing and evaluating rules of kube-proxy and of the host as the kernel and iptables do", ""},
+	{"iptables", ofIPTables, ""},
+	{"ip6tables", ofIPTables, ""},
 	{"nft", "the nftables rules in the kernel", ""},
 	{"chromium", "the web page in a browser", ""},
 	{"tmux", "nfqproxy top on a terminal", ""},
@@ -115,7 +116,10 @@ var proofs = []struct{ word, shown, install string }{
 	{"isolation", "everything that needs a kernel: the datapath, labs, every end-to-end test", "allow user namespaces, or run the tests as root"},
 }
 
-const makePeers = "make peers"
+const (
+	makePeers  = "make peers"
+	ofIPTables = "reading, writing and evaluating rules of kube-proxy and of the host as the kernel and iptables do"
+)
 
 // unproven describes what is not proven without the test.
 func unproven(t testing.TB, why string) string {
@@ -145,9 +149,15 @@ func Missing(t testing.TB, why string) {
 		return
 	}
 	if list := os.Getenv("NFQPROXY_SKIPPED"); list != "" {
-		// One line each, of all packages, which "make test" prints at the end.
+		proof := unproven(t, why)
+		// One line each, of all packages, which "make test" groups by what is in front of the tab, and prints at the end.
+		// Where a program is on this machine does not matter.
+		why := why
+		if program, rest, found := strings.Cut(why, " "); found {
+			why = filepath.Base(program) + " " + rest
+		}
 		if f, err := os.OpenFile(list, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644); err == nil {
-			_, _ = fmt.Fprintf(f, "%s: %s: %s; %s\n", strings.TrimSuffix(filepath.Base(os.Args[0]), ".test"), t.Name(), why, unproven(t, why))
+			_, _ = fmt.Fprintf(f, "%s; %s\t%s %s\n", why, proof, strings.TrimSuffix(filepath.Base(os.Args[0]), ".test"), t.Name())
 			_ = f.Close()
 		}
 	}

@@ -73,10 +73,14 @@ func TestSkipNamesTheGap(t *testing.T) {
 	t.Setenv("NFQPROXY_SKIPPED", list)
 	var got fakeT
 	netnstest.RequireTool(&got, "iptables-no-such")
+	netnstest.RequireTool(&got, "ip6tables-no-such")
+	netnstest.Missing(&got, "/somewhere/bench/peers/bin/etcd is not installed")
 	netnstest.Missing(&got, "no luck")
 	text, err := os.ReadFile(list)
-	want := "netnstest: TestFake: iptables-no-such is not installed; not proven: reading, writing and evaluating rules of kube-proxy and of the host as the kernel and iptables do (Debian: apt install iptables)\n" +
-		"netnstest: TestFake: no luck; not proven: the subject of TestFake\n"
+	want := "iptables-no-such is not installed; not proven: reading, writing and evaluating rules of kube-proxy and of the host as the kernel and iptables do (Debian: apt install iptables)\tnetnstest TestFake\n" +
+		"ip6tables-no-such is not installed; not proven: reading, writing and evaluating rules of kube-proxy and of the host as the kernel and iptables do (Debian: apt install iptables)\tnetnstest TestFake\n" +
+		"etcd is not installed; not proven: operation with a real API server and etcd (make peers)\tnetnstest TestFake\n" +
+		"no luck; not proven: the subject of TestFake\tnetnstest TestFake\n"
 	if err != nil || string(text) != want || !got.skipped {
 		t.Errorf("%q, %v, want %q", text, err, want)
 	}

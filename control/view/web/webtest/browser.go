@@ -80,14 +80,20 @@ func chromium(t testing.TB) string {
 }
 
 func startBrowser(path string) {
+	// The browser leaves directories behind where it makes temporary files.
+	dir, err := os.MkdirTemp("", "browser-")
+	if err != nil {
+		browser.err = err
+		return
+	}
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path),
 		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("hide-scrollbars", true), chromedp.WindowSize(1440, 900),
-		chromedp.CombinedOutput(&browser.output))
+		chromedp.Env("TMPDIR="+dir), chromedp.CombinedOutput(&browser.output))
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	// Failures are errors of commands; other messages are about events unknown to chromedp.
 	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))
-	browser.ctx, browser.close = ctx, func() { cancel(); stop() }
+	browser.ctx, browser.close = ctx, func() { cancel(); stop(); _ = os.RemoveAll(dir) }
 	browser.err = chromedp.Run(ctx)
 }
 
