@@ -35,6 +35,6 @@ func (p *proxy) checkMarks(t *decision.Table) {
 		}
 	}
 	p.events.Node(true, "MarkCollision", fmt.Sprintf(
-		"%d rules of this node use the packet mark 0x%x (--masquerade-bit changes it) or the connection marks 0x%x, as nfqproxy does: flows may be masqueraded, accepted or regarded as translated by mistake. %s",
+		"Rules of this node (%d) use the packet mark 0x%x (--masquerade-bit changes it) or the connection marks 0x%x, as nfqproxy does: flows may be masqueraded, accepted or regarded as translated by mistake. %s",
 		len(uses), marks.Packet, marks.Connection, strings.Join(named, "; ")))
 }

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 )
 
 // compare prints the comparison of shadows.
@@ -38,7 +39,7 @@ func (f *balanceFlags) compare(ctx context.Context, w io.Writer, balancing obser
 }
 
 func compareService(w io.Writer, s *observe.ServiceShadows) error {
-	fmt.Fprintf(w, "%s (%s, %s): %d flows with a choice\n", s.Service, s.Protocol, s.Family, s.Flows)
+	fmt.Fprintf(w, "%s (%s, %s): %s with a choice\n", s.Service, s.Protocol, s.Family, flowtext.Count(s.Flows, "flow"))
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprint(table, "ENDPOINT\tFLOWS\tOPEN\t")
 	for _, l := range s.Shadows {

@@ -106,7 +106,7 @@ func service(out *strings.Builder, b *bundle.Bundle) error {
 		if e.Removed {
 			text += ", removed"
 		}
-		fmt.Fprintf(out, "  %s: %d flows, %d refused, %d unanswered\n", text, e.Flows.Total, e.Flows.Refused, e.Flows.Unanswered)
+		fmt.Fprintf(out, "  %s: %s, %d refused, %d unanswered\n", text, flowtext.Count(e.Flows.Total, "flow"), e.Flows.Refused, e.Flows.Unanswered)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func Render(nodes []observe.Status, style flowtext.Style) string {
 func node(b *strings.Builder, s *observe.Status, style flowtext.Style) {
 	result := style.Paint(flowtext.Green, "all right")
 	if n := len(s.Problems); n > 0 {
-		result = style.Paint(flowtext.Red, count(uint64(n), "problem"))
+		result = style.Paint(flowtext.Red, flowtext.Count(uint64(n), "problem"))
 	}
 	fmt.Fprintf(b, "%s: %s\n", style.Paint(flowtext.Bold, s.Node), result)
 	for _, p := range s.Problems {
@@ -86,7 +86,7 @@ func ago(d *observe.Daemon, t time.Time) string {
 
 // fill is how full the connection table is.
 func fill(c *observe.Connections, style flowtext.Style) string {
-	text := count(c.Entries, "entry") + " in the connection table"
+	text := flowtext.Count(c.Entries, "entry") + " in the connection table"
 	if c.Limit == 0 {
 		return text + ", without a limit"
 	}
@@ -95,17 +95,6 @@ func fill(c *observe.Connections, style flowtext.Style) string {
 		text = style.Paint(flowtext.Yellow, text)
 	}
 	return text
-}
-
-// count is a number with its noun.
-func count(n uint64, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	if stem, ok := strings.CutSuffix(noun, "y"); ok {
-		return fmt.Sprintf("%d %sies", n, stem)
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func source(d *observe.Daemon) string {
@@ -125,7 +114,7 @@ func table(d *observe.Daemon) []string {
 		return []string{"none yet"}
 	}
 	list := []string{fmt.Sprintf("generation %d, made %s: %s, %s, %s", t.Generation, ago(d, t.Built),
-		count(uint64(t.Services), "service"), count(uint64(t.ServicePorts), "service port"), count(uint64(t.Endpoints), "endpoint"))}
+		flowtext.Count(uint64(t.Services), "service"), flowtext.Count(uint64(t.ServicePorts), "service port"), flowtext.Count(uint64(t.Endpoints), "endpoint"))}
 	return append(list, few(t.Conflicts)...)
 }
 
@@ -152,14 +141,14 @@ func deciders(d *observe.Daemon, style flowtext.Style) []string {
 		}
 		list = append(list, f+": "+text)
 	}
-	return []string{strings.Join(list, "; "), "decided by the kernel's copy since the start: " + count(d.DecidedByCopy, "packet")}
+	return []string{strings.Join(list, "; "), "decided by the kernel's copy since the start: " + flowtext.Count(d.DecidedByCopy, "packet")}
 }
 
 func rules(d *observe.Daemon) []string {
 	r := &d.Rules
 	size := ""
 	if r.Compared != nil {
-		size = fmt.Sprintf(", compared %s: %s, %s, %s of sets", ago(d, *r.Compared), count(uint64(r.Chains), "chain"), count(uint64(r.Rules), "rule"), count(uint64(r.Elements), "element"))
+		size = fmt.Sprintf(", compared %s: %s, %s, %s of sets", ago(d, *r.Compared), flowtext.Count(uint64(r.Chains), "chain"), flowtext.Count(uint64(r.Rules), "rule"), flowtext.Count(uint64(r.Elements), "element"))
 	}
 	result := "not compared"
 	switch {
@@ -172,7 +161,7 @@ func rules(d *observe.Daemon) []string {
 	if r.Audited != nil {
 		checked = "last check " + ago(d, *r.Audited)
 	}
-	return []string{result + size, fmt.Sprintf("%s; installed again %s, repaired %s", checked, count(r.Reinstalled, "time"), count(r.Repaired, "time"))}
+	return []string{result + size, fmt.Sprintf("%s; installed again %s, repaired %s", checked, flowtext.Count(r.Reinstalled, "time"), flowtext.Count(r.Repaired, "time"))}
 }
 
 func losses(d *observe.Daemon) []string {
@@ -195,7 +184,7 @@ func losses(d *observe.Daemon) []string {
 		{l.Records, "flow record", "lost: " + why},
 	} {
 		if loss.n > 0 {
-			list = append(list, count(loss.n, loss.noun)+" "+loss.text)
+			list = append(list, flowtext.Count(loss.n, loss.noun)+" "+loss.text)
 		}
 	}
 	if list == nil {
@@ -209,7 +198,7 @@ func exports(list []observe.Export, style flowtext.Style) (lines []string) {
 	for i := range list {
 		x := &list[i]
 		noun := map[string]string{"logs": "log record", "traces": "span", "metrics": "export"}[x.Signal]
-		text := x.Signal + " to " + x.Endpoint + ": " + count(x.Delivered, cmp.Or(noun, "record")) + " delivered"
+		text := x.Signal + " to " + x.Endpoint + ": " + flowtext.Count(x.Delivered, cmp.Or(noun, "record")) + " delivered"
 		if n := x.Lost(); n > 0 {
 			text += fmt.Sprintf(", %d lost", n)
 		}
@@ -225,9 +214,9 @@ func hostNAT(n *observe.HostNAT, style flowtext.Style) []string {
 	if !n.Applied {
 		return []string{"not applied (--host-masquerade=off)"}
 	}
-	list := []string{"applied; " + count(n.Masqueraded, "flow") + " masqueraded"}
+	list := []string{"applied; " + flowtext.Count(n.Masqueraded, "flow") + " masqueraded"}
 	if len(n.Unknown) > 0 || n.UnknownFlows > 0 {
-		list = append(list, style.Paint(flowtext.Yellow, "not evaluated")+": "+count(n.UnknownFlows, "flow")+" with an unchanged source")
+		list = append(list, style.Paint(flowtext.Yellow, "not evaluated")+": "+flowtext.Count(n.UnknownFlows, "flow")+" with an unchanged source")
 		list = append(list, few(n.Unknown)...)
 	}
 	return list
@@ -238,7 +227,7 @@ func firewall(f *observe.HostFirewall) string {
 	if f.Fault != "" {
 		state = "rules are missing"
 	}
-	return state + "; repaired " + count(f.Repaired, "time")
+	return state + "; repaired " + flowtext.Count(f.Repaired, "time")
 }
 
 func confinement(s *confine.State, style flowtext.Style) []string {
@@ -254,13 +243,13 @@ func confinement(s *confine.State, style flowtext.Style) []string {
 		parts = append(parts, "no new privileges")
 	}
 	if s.SystemCalls > 0 {
-		parts = append(parts, count(uint64(s.SystemCalls), "system call"))
+		parts = append(parts, flowtext.Count(uint64(s.SystemCalls), "system call"))
 	}
 	if s.Program != "" {
 		parts = append(parts, "may start "+s.Program)
 	}
 	if s.LandlockABI > 0 {
-		parts = append(parts, fmt.Sprintf("changes of files in %s (Landlock %d)", count(uint64(len(s.Changes)), "place"), s.LandlockABI))
+		parts = append(parts, fmt.Sprintf("changes of files in %s (Landlock %d)", flowtext.Count(uint64(len(s.Changes)), "place"), s.LandlockABI))
 	}
 	list := []string{strings.Join(parts, "; ")}
 	for _, m := range s.Missing {

@@ -91,7 +91,7 @@ func (m *Model) about(s *observe.Service) []cell {
 		address += fmt.Sprintf("; session affinity %d s", s.AffinitySeconds)
 	}
 	f := &s.Flows
-	counts := fmt.Sprintf("%d flows: %d selected at random", f.Total, f.Drawn)
+	counts := fmt.Sprintf("%s: %d selected at random", flowtext.Count(f.Total, "flow"), f.Drawn)
 	if f.Affinity > 0 {
 		counts += fmt.Sprintf(", %d by affinity", f.Affinity)
 	}

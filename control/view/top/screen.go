@@ -102,7 +102,7 @@ func (m *Model) troubles() []string {
 		return all
 	}
 	if n := m.seen.services.Lost; n > 0 {
-		all = append(all, m.paint(flowtext.Yellow, fmt.Sprintf("%d flows are not counted: queue overflow on a node", n)))
+		all = append(all, m.paint(flowtext.Yellow, flowtext.Count(n, "flow")+" not counted: queue overflow on a node"))
 	}
 	for _, node := range m.seen.stats {
 		if !node.Kernel.Following {

@@ -31,7 +31,12 @@ func (x Text) Render(t *trace.Trace) string {
 	list(&b, "left out, because it exceeds a limit:", t.Cut)
 	assuming := ""
 	if len(t.Assuming) > 0 {
-		assuming = " (assuming that " + strings.Join(t.Assuming, ", and that ") + ")"
+		last := len(t.Assuming) - 1
+		assuming = " (assuming that " + strings.Join(t.Assuming[:last], ", that ")
+		if last > 0 {
+			assuming += ", and that "
+		}
+		assuming += t.Assuming[last] + ")"
 	}
 	if len(t.Ways) == 1 {
 		b.WriteString("  " + x.outcome(&t.Ways[0]) + assuming + "\n")

@@ -1,0 +1,14 @@
+package flowtext
+
+import "testing"
+
+func TestCount(t *testing.T) {
+	for _, c := range []struct {
+		n          uint64
+		noun, want string
+	}{{0, "flow", "0 flows"}, {1, "flow", "1 flow"}, {2, "flow", "2 flows"}, {1, "entry", "1 entry"}, {2, "entry", "2 entries"}} {
+		if got := Count(c.n, c.noun); got != c.want {
+			t.Errorf("%s, want %s", got, c.want)
+		}
+	}
+}
