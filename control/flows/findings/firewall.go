@@ -26,48 +26,50 @@ const maxShapes = 200
 // shape is what flows have in common that the same rules should meet.
 type shape struct {
 	node, protocol, service, from, destination, endpoint string
-	state                                                string // repeatedState, or empty
+	state                                                string // sometimesState, or empty
 }
 
-const repeatedState = "repeated"
+const sometimesState = "sometimes"
 
 // unanswered are recent flows of a shape, which got no answer.
 type unanswered struct {
 	shape
 	latest *flow.Record
 	flows  int
-	// repeated: they were answered, but after their first packet was sent again.
-	repeated bool
+	// sometimes: they were answered after their first packet was sent again, or a later one like them was answered. Only a
+	// rule that drops some packets explains that.
+	sometimes bool
 }
 
-// unansweredOf are those of which none was answered since, in the order of their first flows. The records are in the
-// order of time.
+// unansweredOf are those without an answer, in the order of their first flows. The records are in the order of time.
 func unansweredOf(records []*flow.Record) (list []*unanswered) {
 	by := make(map[shape]*unanswered)
+	add := func(s shape, r *flow.Record, flows int) {
+		if by[s] == nil {
+			by[s] = &unanswered{shape: s, sometimes: s.state == sometimesState}
+			list = append(list, by[s])
+		}
+		by[s].latest = r
+		by[s].flows += flows
+	}
 	for _, r := range records {
 		if r.Life == nil || r.Service == "" || r.Endpoint == "" {
 			continue
 		}
 		from, _ := netip.ParseAddrPort(r.Source)
 		s := shape{r.Node, r.Protocol, r.Service, from.Addr().String(), r.Destination, r.Endpoint, ""}
+		some := s
+		some.state = sometimesState
 		switch {
 		case r.Life.Answered && r.Life.Repeated > 0:
-			s.state = repeatedState
-			if by[s] == nil {
-				by[s] = &unanswered{shape: s, repeated: true}
-				list = append(list, by[s])
-			}
-			by[s].latest = r
-			by[s].flows++
+			add(some, r, 1)
 		case r.Life.Answered:
-			delete(by, s)
-		case r.Life.State != flow.Unanswered:
-		case by[s] == nil:
-			by[s] = &unanswered{shape: s, latest: r, flows: 1}
-			list = append(list, by[s])
-		default:
-			by[s].latest = r
-			by[s].flows++
+			if u := by[s]; u != nil {
+				delete(by, s)
+				add(some, u.latest, u.flows)
+			}
+		case r.Life.State == flow.Unanswered:
+			add(s, r, 1)
 		}
 	}
 	return slices.DeleteFunc(list, func(u *unanswered) bool { return by[u.shape] != u })
@@ -205,7 +207,7 @@ func look(ctx context.Context, firewall Firewall, records []*flow.Record, nodes 
 		f := c.finding()
 		list = append(list, f)
 		for _, u := range c.of {
-			if !u.repeated {
+			if !u.sometimes {
 				blamed = append(blamed, blame{u.shape, u.latest.EndpointNode, f})
 			}
 		}
@@ -216,10 +218,10 @@ func look(ctx context.Context, firewall Firewall, records []*flow.Record, nodes 
 // cause is the rule or the route of a node that stops a flow; nil: none is known.
 func (v *visit) cause(node string, r *reading, known places) (culprit, *drops.Dropped, *diagnose.Finding) {
 	d := r.host.Find(&v.Flow)
-	if d != nil && (d.Packets > 0 || d.Uncounted) && (d.Chance || !v.repeated) {
+	if d != nil && (d.Packets > 0 || d.Uncounted) && (d.Chance || !v.sometimes) {
 		return culprit{node, d.Program, d.Table, d.String()}, d, nil
 	}
-	if v.repeated {
+	if v.sometimes {
 		return culprit{}, nil, nil
 	}
 	f := known.brokenRoute(node, r, v.Endpoint.Addr(), v.latest.EndpointNode, "")
@@ -236,7 +238,7 @@ func (v *visit) cause(node string, r *reading, known places) (culprit, *drops.Dr
 func unrouted(node string, r *reading, visits []visit, by map[culprit]*victims) []*victims {
 	c := &victims{culprit: culprit{node: node, rule: "rp_filter"}}
 	for _, v := range visits {
-		if !v.repeated && !slices.ContainsFunc(slices.Collect(maps.Values(by)), func(o *victims) bool { return slices.Contains(o.of, v.unanswered) }) {
+		if !v.sometimes && !slices.ContainsFunc(slices.Collect(maps.Values(by)), func(o *victims) bool { return slices.Contains(o.of, v.unanswered) }) {
 			c.of, c.flows = append(c.of, v.unanswered), c.flows+v.flows
 		}
 	}
