@@ -61,12 +61,13 @@ func unansweredOf(records []*flow.Record) (list []*unanswered) {
 		some := s
 		some.state = sometimesState
 		switch {
-		case r.Life.Answered && r.Life.Repeated > 0:
-			add(some, r, 1)
 		case r.Life.Answered:
 			if u := by[s]; u != nil {
 				delete(by, s)
 				add(some, u.latest, u.flows)
+			}
+			if r.Life.Repeated > 0 {
+				add(some, r, 1)
 			}
 		case r.Life.State == flow.Unanswered:
 			add(s, r, 1)

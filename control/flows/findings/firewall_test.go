@@ -3,6 +3,7 @@ package findings
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -111,6 +112,35 @@ func TestFlowOf(t *testing.T) {
 	r.Endpoint = "gone"
 	if _, ok := flowOf(r); ok {
 		t.Error("a flow without an endpoint")
+	}
+}
+
+// TestUnansweredOf: an answer says of earlier flows like it that at most some of them are dropped.
+func TestUnansweredOf(t *testing.T) {
+	lost, answered := flowTo("shop/web:http", "10.244.2.2:8080", "node-b", flow.Unanswered), flowTo("shop/web:http", "10.244.2.2:8080", "node-b", flow.Answered)
+	late := flowTo("shop/web:http", "10.244.2.2:8080", "node-b", flow.Answered)
+	late.Life.Repeated = 1
+	for name, tt := range map[string]struct {
+		records []*flow.Record
+		want    string
+	}{
+		"none answered":    {[]*flow.Record{lost, lost}, "2 "},
+		"answered before":  {[]*flow.Record{answered, lost}, "1 "},
+		"answered later":   {[]*flow.Record{lost, lost, answered}, "2 sometimes "},
+		"lost again":       {[]*flow.Record{lost, answered, lost}, "1 sometimes 1 "},
+		"several times":    {[]*flow.Record{lost, answered, lost, late}, "3 sometimes "},
+		"all are answered": {[]*flow.Record{answered, answered}, ""},
+	} {
+		got := ""
+		for _, u := range unansweredOf(tt.records) {
+			got += fmt.Sprintf("%d ", u.flows)
+			if u.sometimes {
+				got += "sometimes "
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
 	}
 }
 
