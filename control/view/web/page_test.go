@@ -426,6 +426,14 @@ func TestPhone(t *testing.T) {
 		if wide := webtest.Value[int](p.Page, "document.documentElement.scrollWidth"); wide > 390 {
 			t.Errorf("%s is %d wide", hash, wide)
 		}
+		// Long names are wrapped, and not cut: a service port has its name and its address.
+		if cut := webtest.Value[string](p.Page, `(() => {
+			const name = document.querySelector('.services td.name');
+			if (name) { name.querySelector('a').textContent = 'kube-system/kube-dns-of-the-cluster:metrics'; name.querySelector('.address').textContent = '10.96.0.10:9153 TCP'; }
+			return [...document.querySelectorAll('.tablebox')].filter((x) => x.scrollWidth > x.clientWidth).map((x) => x.scrollWidth + ' of ' + x.clientWidth).join();
+		})()`); cut != "" {
+			t.Errorf("%s: a table is cut: %s", hash, cut)
+		}
 		if !webtest.Value[bool](p.Page, "(r => r.bottom <= innerHeight && r.top > innerHeight - 80)(document.getElementById('nav').getBoundingClientRect())") {
 			t.Errorf("%s: the navigation is not at the bottom", hash)
 		}
