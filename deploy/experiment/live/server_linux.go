@@ -186,6 +186,11 @@ func (s *server) deaf() {
 // leave ends the server with its connections.
 func (s *server) leave() {
 	s.deaf()
+	s.resetAll()
+}
+
+// resetAll ends all connections, and those that are still to come.
+func (s *server) resetAll() {
 	s.mu.Lock()
 	s.gone = true
 	for c := range s.conns {
@@ -197,9 +202,11 @@ func (s *server) leave() {
 	s.awaited.Wait()
 }
 
-// lose ends the server with its connections, and takes its pod off the network.
+// lose ends the server with its connections, and takes its pod off the network. It listens until then:
+// otherwise the pod would refuse the connections that come in between, which a lost node does not.
 func (s *server) lose() error {
-	s.leave()
+	s.resetAll()
+	defer s.deaf()
 	return s.ns.SetDown(device)
 }
 
