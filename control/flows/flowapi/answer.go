@@ -50,6 +50,8 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &e):
 	case r.Context().Err() != nil: // the client is gone, or the server stops
 		e = &observe.Error{Status: http.StatusServiceUnavailable, Message: "the server is stopping: try again"}
+	case errors.As(err, new(*observe.SilentError)): // the fleet has logged it
+		e = &observe.Error{Status: http.StatusServiceUnavailable, Message: err.Error()}
 	default:
 		s.Log.Error("flow API: request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 		e = &observe.Error{Status: http.StatusInternalServerError, Message: err.Error()}

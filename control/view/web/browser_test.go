@@ -16,9 +16,7 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	code := m.Run()
-	webtest.Close()
-	os.Exit(code)
+	os.Exit(webtest.Tests{M: m}.Run())
 }
 
 // page is the page of a fake, in a tab of a browser.

@@ -10,12 +10,4 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 )
 
-func TestMain(m *testing.M) { e2etest.Main(tests{m}, cli.Main) }
-
-// tests share a browser.
-type tests struct{ m *testing.M }
-
-func (t tests) Run() int {
-	defer webtest.Close()
-	return t.m.Run()
-}
+func TestMain(m *testing.M) { e2etest.Main(webtest.Tests{M: m}, cli.Main) }

@@ -1,16 +1,17 @@
 package labs
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp"
+
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
@@ -24,8 +25,8 @@ func brief(n int) string {
 const spoofed = "ip addr replace 10.244.2.77/32 dev lo; ip route replace 10.96.118.136/32 via 10.244.1.1 dev eth0 onlink src 10.244.2.77; " +
 	"timeout 0.2 bash -c 'echo > /dev/tcp/10.96.118.136/80'; ip route del 10.96.118.136/32; ip addr del 10.244.2.77/32 dev lo; true"
 
-// faultCases are the built-in faults, by the row of the table in docs/why.md.
-var faultCases = []struct {
+// faultCase is a fault, and what is said about it.
+type faultCase struct {
 	fault   string
 	add     []string // "lab fault add" and so on, without --lab
 	provoke string   // by the shell
@@ -33,7 +34,10 @@ var faultCases = []struct {
 	code    string
 	text    string // of the finding, a regular expression: with the node, the object or rule, and the count
 	do      string // the command that mends it, likewise
-}{
+}
+
+// faultCases are the built-in faults, by the row of the table in docs/why.md.
+var faultCases = []faultCase{
 	{
 		"firewall", []string{"fault", "add", "firewall", "kind-worker2", "--to", "10.244.2.2", "--port", "80"}, brief(6), nil, "NFQ063",
 		`node kind-worker2 drops flows to default/my-nginx-service after they were translated: rule ip daddr 10\.244\.2\.2 tcp dport 80 counter drop \(nft, table inet filter-\d+\) matches \d+ recent flows? without an answer, to 10\.244\.2\.2:80; it has counted \d+ packet`,
@@ -152,9 +156,13 @@ func TestFaultsAreNamed(t *testing.T) {
 			if _, _, notes := run("flows"); !is.MatchString(notes) || !strings.Contains(notes, tt.code) {
 				t.Errorf("flows:\n%s", notes)
 			}
-			if !onPage(t, api.URL, tt.code, is) {
-				t.Error("the page has not the finding")
-			}
+			t.Run("page", func(t *testing.T) {
+				p := webtest.Open(t, api.URL)
+				onPage(p, &tt)
+				if tt.fault == "freeze" {
+					everyView(p)
+				}
+			})
 			over := []string{"lab", "fault", "rm", "--all"}
 			if tt.add[0] == "node" {
 				over = []string{"lab", "node", "up", tt.add[2]}
@@ -207,22 +215,35 @@ func documentedFaults(t *testing.T) map[string]bool {
 	return rows
 }
 
-// onPage reports whether the findings of the page's API have one.
-func onPage(t *testing.T, url, code string, is *regexp.Regexp) bool {
-	t.Helper()
-	response, err := http.Get(url + "/v1/findings") //nolint:noctx // of a test
-	if err != nil {
-		t.Fatal(err)
+// onPage waits until the page's Overview has the finding, with what to do about it, and the page of the Service that is concerned as well.
+func onPage(p *webtest.Page, tt *faultCase) {
+	p.Helper()
+	has := func(text string) string {
+		return fmt.Sprintf("[...document.querySelectorAll('.finding[data-code=%s]')].some(x => new RegExp(%s).test(x.textContent))", tt.code, webtest.Quote(text))
 	}
-	defer response.Body.Close()
-	var list struct{ Findings []struct{ Code, Text string } }
-	if err := json.NewDecoder(response.Body).Decode(&list); err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range list.Findings {
-		if f.Code == code && is.MatchString(f.Text) {
-			return true
+	p.GoTo("#/overview")
+	p.WaitFor("findings", "!!document.querySelector('.finding')")
+	p.Run(chromedp.Evaluate("document.querySelector('.findings > .button')?.click()", nil)) // all of them
+	p.WaitFor("the finding", has(tt.text)+" && "+has(tt.do))
+	p.WaitFor("it is counted", "/^[1-9]/.test(document.querySelector('.wrong-now [role=status]').textContent)")
+}
+
+// everyView: the page shows every view while kind-worker is silent, and names it above each.
+func everyView(p *webtest.Page) {
+	p.Helper()
+	for _, v := range []struct{ hash, shows string }{
+		{"#/overview", "[...document.querySelectorAll('.node-list > li')].some(x => x.textContent.includes('kind-worker') && x.textContent.includes('no answer for '))"},
+		{"#/map", "!!document.querySelector('.map .empty, .map svg')"},
+		{"#/flows", "!!document.querySelector('.flows .tablebox')"},
+		{"#/services", "document.body.innerText.includes('my-nginx-service')"},
+		{"#/services/default/my-nginx-service", "document.querySelectorAll('.endpoints-table tbody tr').length > 0"},
+		{"#/why?from=shell&to=my-nginx-service:80", "!!document.querySelector('.inquiry .answer .pill')"},
+		{"#/lab", "document.querySelectorAll('#lab-nodes > li').length === 3"},
+	} {
+		if strings.HasPrefix(v.hash, "#/why") { // the client's node cannot decide
+			p.ExpectRefusals(1)
 		}
+		p.GoTo(v.hash)
+		p.WaitFor(v.hash, v.shows+" && document.getElementById('silent').offsetParent && document.getElementById('silent').textContent.startsWith('kind-worker: the daemon does not answer: no answer for ')")
 	}
-	return false
 }

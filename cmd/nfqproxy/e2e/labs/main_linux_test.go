@@ -6,6 +6,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli"
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 )
 
-func TestMain(m *testing.M) { e2etest.Main(m, cli.Main) }
+func TestMain(m *testing.M) { e2etest.Main(webtest.Tests{M: m}, cli.Main) }

@@ -12,16 +12,14 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 )
 
-func TestMain(m *testing.M) { e2etest.Main(tests{m}, cli.Main) }
+func TestMain(m *testing.M) { e2etest.Main(tests{webtest.Tests{M: m}}, cli.Main) }
 
-// tests share a browser.
-type tests struct{ m *testing.M }
+type tests struct{ webtest.Tests }
 
 func (t tests) Run() int {
-	defer webtest.Close()
 	// A proof waits for more than half of its time.
 	if err := flag.Set("test.parallel", strconv.Itoa(min(3*runtime.NumCPU(), 12))); err != nil {
 		panic(err)
 	}
-	return t.m.Run()
+	return t.Tests.Run()
 }

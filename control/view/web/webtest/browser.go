@@ -64,6 +64,15 @@ func Close() {
 	}
 }
 
+// Tests are those of a package that opens pages.
+type Tests struct{ M *testing.M }
+
+// Run runs the tests, and ends the browser.
+func (t Tests) Run() int {
+	defer Close()
+	return t.M.Run()
+}
+
 // chromium finds a browser of the kind that chromedp can lead.
 func chromium(t testing.TB) string {
 	t.Helper()

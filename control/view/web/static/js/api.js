@@ -96,8 +96,9 @@ export async function poll(path, milliseconds, signal, answered, failed) {
     }
     const wait = Math.max(milliseconds, Math.min(LONGEST, SHARE * (performance.now() - began)));
     await new Promise((resolve) => {
-      const timer = setTimeout(resolve, wait);
-      signal.addEventListener('abort', () => { clearTimeout(timer); resolve(); }, { once: true });
+      const end = () => { clearTimeout(timer); signal.removeEventListener('abort', end); resolve(); };
+      const timer = setTimeout(end, wait);
+      signal.addEventListener('abort', end);
     });
   }
 }

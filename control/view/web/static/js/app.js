@@ -10,6 +10,7 @@ import { HoldView } from './hold.js';
 import { LabView } from './lab.js';
 import { LearnView } from './learn.js';
 import { MapView } from './map.js';
+import { nodes } from './nodes.js';
 import { ServiceView } from './service.js';
 import { OverviewView } from './overview.js';
 import { ServicesView } from './services.js';
@@ -120,6 +121,7 @@ function restart() {
 }
 
 navigation();
+nodes.follow();
 addEventListener('hashchange', show);
 addEventListener('keydown', key);
 if (parse(location.hash).named) show();

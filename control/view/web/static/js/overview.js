@@ -6,11 +6,12 @@ import { h, replace } from './dom.js';
 import { number, percent, plural, rate, seconds } from './format.js';
 import { link } from './filter.js';
 import { nextStep } from './idle.js';
+import { nodes } from './nodes.js';
 import { named } from './row.js';
 import { EVERY, Speeds, errorsOf, serviceLink, spread } from './services.js';
 import { errors } from './words.js';
 
-const RARELY = 10000; // milliseconds between two requests for findings, and for the nodes
+const RARELY = 10000; // milliseconds between two requests for findings
 const BUSIEST = 6; // services shown
 const FIRST = 5; // findings shown, until all are wanted
 
@@ -36,11 +37,11 @@ export class OverviewView {
     get('/v1/services?limit=50', signal).then((a) => { this.some = a.services; }).catch(() => { /* without a next step, then */ });
     poll('/v1/services?active=true', EVERY, signal, (a) => this.drawServices(a), (e) => this.fail(this.services, e));
     poll('/v1/findings', RARELY, signal, (a) => { this.list = a.findings ?? []; this.drawFindings(); }, (e) => { if (e.status !== 404) this.fail(this.findings, e); else this.findings.parentElement.hidden = true; });
-    poll('/v1/status', RARELY, signal, (a) => this.drawNodes(a.nodes), () => { this.nodes.hidden = true; });
+    this.unlisten = nodes.listen((list) => this.drawNodes(list ?? []));
     topology().then((t) => { this.topology = t; this.drawFindings(); }).catch(() => { /* names and links are missing, then */ });
   }
 
-  leave() { this.abort.abort(); }
+  leave() { this.abort.abort(); this.unlisten(); }
 
   fail(element, e) { replace(element, h('p', { class: 'problem', role: 'alert' }, e.message)); }
 
@@ -74,9 +75,9 @@ export class OverviewView {
       !this.all && this.list.length > shown.length && h('button', { type: 'button', class: 'button small', onclick: () => { this.all = true; this.drawFindings(); } }, `Show all ${this.list.length}`));
   }
 
-  drawNodes(nodes) {
-    this.nodes.hidden = nodes.length === 0;
-    replace(this.nodes, h('h2', { id: 'nodes-title' }, plural(nodes.length, 'node')), h('ul', { class: 'node-list' }, nodes.map((n) => this.node(n))));
+  drawNodes(list) {
+    this.nodes.hidden = list.length === 0;
+    replace(this.nodes, h('h2', { id: 'nodes-title' }, plural(list.length, 'node')), h('ul', { class: 'node-list' }, list.map((n) => this.node(n))));
   }
 
   node({ node, problems, daemon: d }) {
