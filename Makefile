@@ -197,7 +197,7 @@ test: need-go
 # of processes, each of which starts four times as slowly with it. The packages that these are made of are tested with
 # it, and the daemons of e2e/daemon and e2e/serving.
 COURSE := /cmd/nfqproxy/e2e/learn$$
-PLAIN := /(datapath/sim|control/view|cmd/nfqproxy/(cli|e2e/(apiserver|flows|hostrules|labs))|deploy/(experiment|helm|kubernetes|krew|labs)|docs|bench)(/|$$)
+PLAIN := /((datapath|control)/paper|control/view|cmd/nfqproxy/(cli|e2e/(apiserver|flows|hostrules|labs))|deploy/(experiment|helm|kubernetes|krew|labs)|docs|bench)(/|$$)
 
 # As many packages as there are processors run at once, and one of test-plain. The race detector does not pause at the
 # end of a process.
@@ -237,7 +237,7 @@ fuzz: need-go
 
 # Modules of their own with Go code. Those of bench/peers are left out: to type-check them takes as long as to build
 # Kubernetes, of which their few lines are wrappers.
-NESTED := deploy/release bench/plot control/flows/hubbleapi/hubblepb/generate
+NESTED := deploy/release bench/plot control/view/hubbleapi/hubblepb/generate
 
 # golangci-lint, with go vet and staticcheck among its linters, is built from its module; see
 # .golangci.yml.
@@ -287,7 +287,7 @@ bench-attack: build
 	$(GO) run ./bench/attack $(ATTACK)
 
 # Kubernetes' own tests of Services on real nodes on this machine, as root, and changes of the
-# cluster under load (see bench/e2e/README.md). deploy/programs/install.sh installs the packages. It takes an hour;
+# cluster under load (see bench/e2e/README.md). datapath/netns/programs/install.sh installs the packages. It takes an hour;
 # "make e2e FOCUS='Services should serve a basic endpoint'" takes a minute.
 PROXY    ?= nfqproxy
 NODES    ?= 3

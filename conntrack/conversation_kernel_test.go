@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
 // dial connects the client over TCP, to a server that listens or to an address without one.

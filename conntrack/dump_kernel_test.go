@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
 func TestKernelDump(t *testing.T) {

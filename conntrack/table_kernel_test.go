@@ -9,8 +9,8 @@ import (
 	ct "github.com/ti-mo/conntrack"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 func TestMain(m *testing.M) { netnstest.Main(m) }

@@ -12,8 +12,8 @@ import (
 	"github.com/google/nftables/expr"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // patience is more than anything here takes.

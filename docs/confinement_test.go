@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/confine"
+	"github.com/nfqproxy/nfqproxy/control/live/confine"
 )
 
 // TestSystemCalls: the page lists the system calls that the filter allows.

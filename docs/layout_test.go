@@ -2,13 +2,11 @@ package docs
 
 import (
 	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 const module = "github.com/nfqproxy/nfqproxy/"
@@ -26,46 +24,56 @@ func goList(t *testing.T, args ...string) []string {
 	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
 
-// TestLayout: every package stands in one wing of the table in docs/architecture.md, and
-// imports what that wing may.
+// folders are the top-level folders, the lowest first: imports go down.
+var folders = []string{"conntrack", "datapath", "control", "deploy", "cmd"}
+
+// wings are which wings a package of a wing may import, of those in datapath and control.
+var wings = map[string][]string{
+	"ground": {"ground"},
+	"live":   {"ground", "live"},
+	"paper":  {"ground", "paper"},
+	"view":   {"ground", "live", "paper", "view"},
+}
+
+// wingOf is the wing of a package; empty: it stands above them.
+func wingOf(path string) string {
+	if folder := slices.Index(folders, strings.Split(path, "/")[0]); folder < 0 || folder > slices.Index(folders, "control") {
+		return ""
+	}
+	for _, w := range []string{"live", "paper", "view"} {
+		if slices.Contains(strings.Split(path, "/"), w) {
+			return w
+		}
+	}
+	return "ground"
+}
+
+// TestLayout: imports go down the folders, and from a wing only to those that it may know: see
+// docs/architecture.md.
 func TestLayout(t *testing.T) {
-	type wing struct {
-		name string
-		may  []string
-	}
-	wings := make(map[string]*wing) // by package
-	row := regexp.MustCompile("(?m)^\\| ([a-z ]+) \\| ([a-z ]+) \\| ((?:`[a-z0-9/]+` ?)+)\\|$")
-	for _, m := range row.FindAllStringSubmatch(e2etest.ReadFile(t, "architecture.md"), -1) {
-		w := &wing{m[1], strings.Fields(m[2])}
-		for _, p := range strings.Fields(strings.ReplaceAll(m[3], "`", "")) {
-			if wings[p] != nil {
-				t.Errorf("package %s stands in two wings", p)
-			}
-			wings[p] = w
-		}
-	}
-	known := 0
+	checked := 0
 	for _, line := range goList(t, "-f", `{{if .GoFiles}}{{.ImportPath}} {{join .Imports " "}}{{end}}`, "./...") {
-		paths := strings.Fields(line)
-		if len(paths) == 0 {
+		name, imports, _ := strings.Cut(strings.TrimPrefix(line, module), " ")
+		if strings.HasSuffix(name, "test") {
 			continue
 		}
-		name := strings.TrimPrefix(paths[0], module)
-		w := wings[name]
-		if w == nil {
-			t.Errorf("package %s stands in no wing of docs/architecture.md", name)
-			continue
-		}
-		known++
-		for _, p := range paths[1:] {
+		for p := range strings.FieldsSeq(imports) {
 			p, own := strings.CutPrefix(p, module)
-			if own && wings[p] != nil && !slices.Contains(w.may, wings[p].name) {
-				t.Errorf("%s (%s) imports %s (%s)", name, w.name, p, wings[p].name)
+			if !own || slices.Contains(arrowsBack, name+" "+p) {
+				continue
+			}
+			checked++
+			from, to := slices.Index(folders, strings.Split(name, "/")[0]), slices.Index(folders, strings.Split(p, "/")[0])
+			if from >= 0 && to > from {
+				t.Errorf("%s imports %s, which is in a folder above it", name, p)
+			}
+			if may, here := wings[wingOf(name)]; here && !slices.Contains(may, wingOf(p)) {
+				t.Errorf("%s (%s) imports %s (%s)", name, wingOf(name), p, wingOf(p))
 			}
 		}
 	}
-	if known != len(wings) {
-		t.Errorf("docs/architecture.md lists %d packages, and %d of them exist", len(wings), known)
+	if checked < 300 {
+		t.Errorf("checked %d imports", checked)
 	}
 }
 
@@ -76,4 +84,20 @@ func TestNoTestSupportInTheBinary(t *testing.T) {
 			t.Errorf("%s is linked into the program", p)
 		}
 	}
+}
+
+// arrowsBack are imports that break the rule.
+var arrowsBack = []string{
+	"control/live/flowapi control/paper/diagnose",
+	"control/live/hold datapath/paper/kubechains",
+	"control/live/journal datapath/paper/kubechains",
+	"control/live/localnode control/paper/explain",
+	"control/live/localnode datapath/paper/hostnat",
+	"control/observe control/live/confine",
+	"control/observe control/paper/diagnose",
+	"control/observe control/paper/explain",
+	"datapath/live/hostmasq datapath/paper/hostnat",
+	"datapath/live/hostmasq datapath/paper/iptables",
+	"datapath/live/hostmasq datapath/paper/netfilter",
+	"datapath/live/hostmasq/hostrules datapath/paper/iptables",
 }

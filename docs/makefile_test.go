@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // makeWith runs make with a program in Go's place, and gives what it wrote and its exit code.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/bench/process"
 	"github.com/nfqproxy/nfqproxy/bench/traffic"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
 // Addresses. The client is in the cluster's range, so that it is not masqueraded.

@@ -19,8 +19,8 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/bench/cluster/clustertest"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 func TestMain(m *testing.M) { netnstest.Main(m) }

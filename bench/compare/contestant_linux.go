@@ -13,7 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/bench/process"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
+	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
 )
 
 // contestant is one way for packets to reach an endpoint.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/bench/traffic"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
 // Service i has the address firstService+i and its endpoints those from

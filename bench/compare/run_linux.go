@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/bench/machine"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
 // bench is a run in progress.

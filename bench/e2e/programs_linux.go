@@ -41,7 +41,7 @@ func requireMachine() error {
 	}
 	for _, name := range []string{"containerd", "ctr", "runc", "ethtool", "ipset", "nsenter", "openssl", "/usr/lib/cni/ptp", "/usr/lib/cni/portmap"} {
 		if _, err := exec.LookPath(name); err != nil {
-			errs = append(errs, fmt.Errorf("%s is not installed: run deploy/programs/install.sh", name))
+			errs = append(errs, fmt.Errorf("%s is not installed: run datapath/netns/programs/install.sh", name))
 		}
 	}
 	return errors.Join(errs...)

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // TestUsage: a process that computes uses CPU time, and so does the machine.

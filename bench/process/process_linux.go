@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/bench/traffic"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
 // Process is a program that runs in a namespace until it is stopped. Its standard

@@ -12,7 +12,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/bench/machine"
 	"github.com/nfqproxy/nfqproxy/bench/process"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
 var (

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/bench/machine"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // plan is what the command line gives.

@@ -14,14 +14,14 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
-	"github.com/nfqproxy/nfqproxy/control/confine"
-	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
-	"github.com/nfqproxy/nfqproxy/control/flows/journal"
-	"github.com/nfqproxy/nfqproxy/control/flows/localnode"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/datapath"
+	"github.com/nfqproxy/nfqproxy/control/live/confine"
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/live/journal"
+	"github.com/nfqproxy/nfqproxy/control/live/localnode"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
 )
 
 // fakes describes the nodes. It is the argument of their process.
@@ -76,7 +76,7 @@ func serveNodes(description string) error {
 		journals, tables = append(journals, j), append(tables, table)
 		node := localnode.New(localnode.Config{
 			Name: nodeName(i), Version: "fake", Journal: j, Owners: noOwners{}, Daemon: fakeDaemon{},
-			Table: func() *decision.Table { return table }, Stats: func() *datapath.Stats { return nil },
+			Table: func() *decision.Table { return table }, Stats: func() *engine.Stats { return nil },
 		})
 		l, err := flowapi.Listen(flowapi.Address{Address: "unix:" + socket(f.Dir, i)})
 		if err != nil {
@@ -212,8 +212,8 @@ func (noOwners) Nodes(func(string, []netip.Addr))        {}
 type fakeDaemon struct{}
 
 func (fakeDaemon) Source() observe.Source { return observe.Source{} }
-func (fakeDaemon) CheckRules(context.Context) (datapath.RuleCheck, error) {
-	return datapath.RuleCheck{}, nil
+func (fakeDaemon) CheckRules(context.Context) (engine.RuleCheck, error) {
+	return engine.RuleCheck{}, nil
 }
 func (fakeDaemon) Faults() (rules, firewall string) { return "", "" }
 func (fakeDaemon) HostNAT() observe.HostNAT         { return observe.HostNAT{} }

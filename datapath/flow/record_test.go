@@ -12,8 +12,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -69,9 +69,9 @@ func generate(t *testing.T, r *rand.Rand) *decision.Table {
 	if r.IntN(3) == 0 {
 		v6.Endpoints = append(v6.Endpoints, discoveryv1.Endpoint{Addresses: []string{"fd00::1"}})
 	}
-	table, warnings := control.Table(
+	table, warnings := servicetable.Table(
 		&manifest.Objects{Services: []*corev1.Service{svc}, EndpointSlices: []*discoveryv1.EndpointSlice{v4, v6}},
-		control.NodeConfig{Name: "here", Zone: "a", IPs: []netip.Addr{nodeIP}},
+		servicetable.NodeConfig{Name: "here", Zone: "a", IPs: []netip.Addr{nodeIP}},
 	)
 	if len(warnings) > 0 {
 		t.Fatalf("warnings: %q", warnings)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/trace"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/trace"
 )
 
 // section gives what SCHEMA.md has below a heading, up to the next of its rank.

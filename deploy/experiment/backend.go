@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/sim/stats"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/traffic"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
 )
 
 // Cell is the result of a cell.

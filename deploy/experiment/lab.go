@@ -7,10 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/traffic"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
@@ -44,7 +44,7 @@ func (p *reader) lab(from *Cluster, into *traffic.Cluster) {
 		numbers[n.Name] = i
 		into.Nodes = append(into.Nodes, traffic.Node{Name: n.Name, Zone: n.Labels[corev1.LabelTopologyZone]})
 	}
-	var config control.NodeConfig
+	var config servicetable.NodeConfig
 	config.SetLab(objects.Lab)
 	if objects.Lab != nil {
 		for _, s := range objects.Lab.Proxy.Scripts {
@@ -52,7 +52,7 @@ func (p *reader) lab(from *Cluster, into *traffic.Cluster) {
 		}
 	}
 	config.Algorithms = p.registry("cluster.lab")
-	ports, _ := control.Build(objects, config)
+	ports, _ := servicetable.Build(objects, config)
 	for _, port := range ports {
 		if port.Family != decision.IPv4 || port.Protocol != decision.TCP {
 			continue

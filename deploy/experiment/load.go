@@ -15,10 +15,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/traffic"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment/shipped"
 	"github.com/nfqproxy/nfqproxy/deploy/yamlfile"
 )

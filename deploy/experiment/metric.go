@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/sim/stats"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/traffic"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
 )
 
 // Metric is a quantity that every cell has.

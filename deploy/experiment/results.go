@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/nfqproxy/nfqproxy/datapath/sim/stats"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
 )
 
 // Results are those of a run.

@@ -8,7 +8,7 @@ package experiment
 import (
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/sim/traffic"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
 )
 
 // Kind is the kind of experiment files.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/nfqproxy/nfqproxy/datapath/sim/stats"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
 )
 
 // Table is a table of text.

@@ -17,9 +17,9 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli"
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 func TestMain(m *testing.M) { e2etest.Main(m, cli.Main) }

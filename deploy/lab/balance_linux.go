@@ -10,9 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/flows/localnode"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/live/localnode"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
 )
@@ -36,7 +36,7 @@ func algorithmsOf(spec *Spec) (*balance.Registry, error) {
 // Algorithms implements [observe.Balancing].
 func (l *Lab) Algorithms(ctx context.Context) (*observe.Algorithms, error) {
 	objects, config, _ := l.live.load(ctx) // never an error
-	table, _ := control.Table(objects, config)
+	table, _ := servicetable.Table(objects, config)
 	return localnode.AlgorithmsOf(l.algorithms, table), nil
 }
 
@@ -80,16 +80,16 @@ func (s *state) annotate(service, algorithm string) error {
 	o := all[i].DeepCopy()
 	if algorithm == "" {
 		if i := slices.IndexFunc(s.written.Services, is); i >= 0 {
-			algorithm = s.written.Services[i].Annotations[control.AnnotationBalance]
+			algorithm = s.written.Services[i].Annotations[servicetable.AnnotationBalance]
 		}
 	}
 	switch {
 	case algorithm == "":
-		delete(o.Annotations, control.AnnotationBalance)
+		delete(o.Annotations, servicetable.AnnotationBalance)
 	case o.Annotations == nil:
-		o.Annotations = map[string]string{control.AnnotationBalance: algorithm}
+		o.Annotations = map[string]string{servicetable.AnnotationBalance: algorithm}
 	default:
-		o.Annotations[control.AnnotationBalance] = algorithm
+		o.Annotations[servicetable.AnnotationBalance] = algorithm
 	}
 	if s.applied.services == nil {
 		s.applied.services = make(map[string]*corev1.Service)

@@ -11,11 +11,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/dns"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // cluster is what a lab has of its objects, for its DNS and for the identities of its hosts.
@@ -33,7 +33,7 @@ type clusterState struct {
 
 func newClusterState(o *manifest.Objects) *clusterState {
 	c := &clusterState{zone: dns.NewZone(o), servers: dns.Servers(o), pods: make(map[string]*corev1.Pod)}
-	c.services, _ = control.Build(o, control.NodeConfig{})
+	c.services, _ = servicetable.Build(o, servicetable.NodeConfig{})
 	for _, p := range o.Pods {
 		c.pods[p.Namespace+"/"+p.Name] = p
 	}

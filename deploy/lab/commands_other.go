@@ -9,8 +9,8 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/noderules"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/view/noderules"
 )
 
 // errOtherSystem is the error of all commands on systems other than Linux.

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -30,7 +30,7 @@ type DeriveOptions struct {
 // addresses that no object has; each guess is one line. The caller sets Spec.Objects.
 // Derive is pure.
 func Derive(objects *manifest.Objects, o DeriveOptions) (*Spec, []string, error) {
-	services, _ := control.Build(objects, control.NodeConfig{})
+	services, _ := servicetable.Build(objects, servicetable.NodeConfig{})
 	d := &derivation{
 		options: o, services: services, spec: &Spec{LabMetadata: manifest.LabMetadata{Name: o.Name}, ClusterCIDRs: slices.Clone(o.ClusterCIDRs)},
 		byName: make(map[string]*derivedNode), byPod: make(map[string]*derivedPod), at: make(map[netip.Addr]host), names: map[string]bool{routerName: true},

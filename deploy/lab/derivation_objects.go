@@ -8,8 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -65,7 +65,7 @@ func (d *derivation) takeNodes(objects []*corev1.Node) error {
 				}
 			}
 		}
-		n.declared = append(n.declared, control.PodCIDRs(o)...)
+		n.declared = append(n.declared, servicetable.PodCIDRs(o)...)
 	}
 	return nil
 }
@@ -73,7 +73,7 @@ func (d *derivation) takeNodes(objects []*corev1.Node) error {
 func (d *derivation) takePods(objects []*corev1.Pod) error {
 	for _, o := range objects {
 		ips := addressesOf(o.Status.PodIPs, func(ip corev1.PodIP) string { return ip.IP }, o.Status.PodIP)
-		if control.PodEnded(o) || len(ips) == 0 {
+		if servicetable.PodEnded(o) || len(ips) == 0 {
 			continue // its address may belong to another pod by now
 		}
 		what := fmt.Sprintf("Pod %s/%s", o.Namespace, o.Name)

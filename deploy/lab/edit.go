@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 )
 
 // edit puts the files' new contents in force: what differs from the files before. What commands have changed stays, unless the

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/noderules"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/view/noderules"
 )
 
 // Exec runs a command inside a host of a running lab, with this process's standard files,

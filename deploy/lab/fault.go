@@ -3,7 +3,7 @@ package lab
 import (
 	"fmt"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // Fault is something wrong in a running lab.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 const watched = `apiVersion: nfqproxy.io/v1alpha1

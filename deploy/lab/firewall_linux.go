@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/noderules"
+	"github.com/nfqproxy/nfqproxy/control/view/noderules"
 )
 
 // Firewall reads the firewall rules of a node, and its routes to addresses, as a findings.Firewall.

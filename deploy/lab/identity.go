@@ -8,8 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/dns"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // The files of a host's own.

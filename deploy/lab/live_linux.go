@@ -13,12 +13,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/controllers"
-	"github.com/nfqproxy/nfqproxy/control/flows/localnode"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/live/localnode"
+	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 )
 
 // live keeps a running lab like its state: it makes and removes hosts, and writes the objects that the daemons read.
@@ -167,7 +167,7 @@ func (v *live) settle(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, patienceOfChanges)
 	defer cancel()
 	objects, config, _ := v.load(ctx) // never an error
-	table, _ := control.Table(objects, config)
+	table, _ := servicetable.Table(objects, config)
 	want := localnode.Digest(table)
 	nodes := v.lab.Spec().Nodes
 	late := make([]string, len(nodes))
@@ -312,7 +312,7 @@ func (v *live) write(o *manifest.Objects) error {
 func (l *Lab) Objects() *manifest.Objects { return l.live.objects.Load() }
 
 // load returns the objects in force, and the configuration of the nodes, as a findings.Doctor wants them.
-func (v *live) load(context.Context) (*manifest.Objects, control.NodeConfig, error) {
+func (v *live) load(context.Context) (*manifest.Objects, servicetable.NodeConfig, error) {
 	config, o := proxyconfig.Default().Node, v.objects.Load()
 	config.SetLab(o.Lab)
 	config.Algorithms = v.lab.algorithms
@@ -357,7 +357,7 @@ func (v *live) edit(ctx context.Context, written *manifest.Objects, w *filesWatc
 	if err != nil {
 		return FilesStatus{Problems: most(located(err))}
 	}
-	services, warnings := control.Build(v.objects.Load(), control.NodeConfig{Algorithms: v.lab.algorithms})
+	services, warnings := servicetable.Build(v.objects.Load(), servicetable.NodeConfig{Algorithms: v.lab.algorithms})
 	s.NotApplied = most(append(s.NotApplied, w.newlyUnanswered(services, v.lab.Spec())...))
 	s.Warnings = most(warnings)
 	return s

@@ -18,8 +18,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/dns"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // observer makes requests in a lab and collects their records and connection entries.

@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 )
 
 // DefaultPage is the default address of a lab's page.

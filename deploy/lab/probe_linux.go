@@ -17,8 +17,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
 // probers run the readiness probes of a lab's pods, as the nodes' kubelets do.

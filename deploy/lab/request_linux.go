@@ -17,11 +17,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/dns"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // patience is how long a request may take.

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
 )
 
 // kubeProxyRules keeps the rules of kube-proxy's iptables mode on the nodes that have them instead of a daemon.
@@ -55,7 +55,7 @@ func (r *kubeProxyRules) write(t *topology, spec *Spec, o *manifest.Objects) (er
 		config := proxyconfig.Default().Node
 		config.Name = n.Name
 		config.SetLab(o.Lab)
-		table, _ := control.Table(o, config)
+		table, _ := servicetable.Table(o, config)
 		for _, a := range n.Addresses {
 			f := decision.FamilyOf(a)
 			if e := r.load(t, n.Name, f, kubechains.Rules(table, f, kubechains.Kernel{})); e != nil {

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // Status is the current state of the lab.

@@ -7,7 +7,7 @@
 // "nfqproxy lab" are [RunUp], [RunDemo], [Exec], [ChangeOf], [StatusOf] and [Down].
 package lab
 
-import "github.com/nfqproxy/nfqproxy/control/source/manifest"
+import "github.com/nfqproxy/nfqproxy/control/manifest"
 
 // Spec is a lab: the first document of a lab file. [Parse] returns valid ones only.
 type Spec manifest.Lab

@@ -12,8 +12,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/controllers"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // takenOver are Services with a selector whose EndpointSlices are in the files. In a cluster the controller owns these, so it

@@ -7,8 +7,8 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 const taken = `apiVersion: nfqproxy.io/v1alpha1

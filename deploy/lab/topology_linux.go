@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
 // hostDevice is the uplink of every host and pod. A node has one more device for each of its

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
 // eventBuffer is the number of events that may wait for output.
@@ -78,7 +78,7 @@ func inside(file *File, inherited []*os.File, o RunOptions, f show) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
-	services, _ := control.Build(lab.Objects(), control.NodeConfig{})
+	services, _ := servicetable.Build(lab.Objects(), servicetable.NodeConfig{})
 
 	if len(inherited) == 0 {
 		return f(ctx, lab, services, o)

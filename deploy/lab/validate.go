@@ -9,7 +9,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 

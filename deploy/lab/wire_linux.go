@@ -10,8 +10,8 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/noderules"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/view/noderules"
 )
 
 // request is a request of lab exec, status or down to a running lab, one per connection.

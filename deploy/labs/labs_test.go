@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
@@ -30,7 +30,7 @@ func chains(t *testing.T, lab string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	services, _ := control.Build(objects, control.NodeConfig{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}})
+	services, _ := servicetable.Build(objects, servicetable.NodeConfig{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}})
 	var names []string
 	for _, s := range services {
 		if !s.HasEndpoints {

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // zeroTime is the time that ages count from, where there are none.

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 var update = flag.Bool("update", false, "write unit.schema.json")

@@ -11,7 +11,7 @@ import (
 	markdownparser "github.com/yuin/goldmark/parser"
 	"github.com/yuin/goldmark/util"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // renderer has no raw HTML: what looks like a tag is text, as on a terminal.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 func TestHTML(t *testing.T) {

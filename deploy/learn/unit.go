@@ -9,7 +9,7 @@ package learn
 import (
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // The kinds of the files of a course.

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/findings"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
+	"github.com/nfqproxy/nfqproxy/control/view/findings"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 )
 
 // settling is how long a node may have no flow, and its daemon may not be observable, after its pod is ready.

@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 )
 
 // kubeadmMap is kube-proxy's ConfigMap as kubeadm writes it.
 func kubeadmMap(t *testing.T) *corev1.ConfigMap {
 	t.Helper()
-	text, err := os.ReadFile("../../control/proxyconfig/testdata/kubeadm.conf")
+	text, err := os.ReadFile("../../control/live/proxyconfig/testdata/kubeadm.conf")
 	if err != nil {
 		t.Fatal(err)
 	}

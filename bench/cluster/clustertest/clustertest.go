@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // Require ends a test if the programs of package cluster are not built: a skip with the

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/datapath"
-	"github.com/nfqproxy/nfqproxy/datapath/takeover"
+	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
+	"github.com/nfqproxy/nfqproxy/datapath/live/takeover"
 )
 
 // predecessor is kube-proxy, by the rules that it left in this node's kernel.
@@ -68,7 +68,7 @@ as other rules keep address translation enabled. nfqproxy must not be running.`,
 			if err := awaitSuccessor(wait); err != nil {
 				return err
 			}
-			removed, err := datapath.Cleanup()
+			removed, err := engine.Cleanup()
 			for _, what := range removed {
 				_, e := fmt.Fprintln(cmd.OutOrStdout(), "removed "+what)
 				err = errors.Join(err, e)

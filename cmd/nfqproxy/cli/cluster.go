@@ -10,12 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/flows/daemonset"
-	"github.com/nfqproxy/nfqproxy/control/flows/findings"
-	"github.com/nfqproxy/nfqproxy/control/flows/noderules"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/control/view/daemonset"
+	"github.com/nfqproxy/nfqproxy/control/view/findings"
+	"github.com/nfqproxy/nfqproxy/control/view/noderules"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
@@ -42,10 +42,10 @@ func (f *clusterFlags) doctor(ctx context.Context, connect connector, stdin io.R
 	if err != nil {
 		return nil, err
 	}
-	d := &findings.Doctor{Objects: func(ctx context.Context) (*manifest.Objects, control.NodeConfig, error) {
+	d := &findings.Doctor{Objects: func(ctx context.Context) (*manifest.Objects, servicetable.NodeConfig, error) {
 		objects, err := f.read(ctx, stdin, stderr)
 		if err != nil {
-			return nil, control.NodeConfig{}, err
+			return nil, servicetable.NodeConfig{}, err
 		}
 		note(stderr, objects.Notes...)
 		note(stderr, objects.Made.Note(func(*manifest.MadeItem) bool { return true }))

@@ -4,9 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control/confine"
-	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
-	"github.com/nfqproxy/nfqproxy/control/source/apiserver"
+	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
+	"github.com/nfqproxy/nfqproxy/control/live/confine"
+	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 )
 
 // TestConfinementConfig: what the flags name stays possible, and nothing else.

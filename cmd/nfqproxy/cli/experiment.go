@@ -15,10 +15,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control/view/visible"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment/live"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment/shipped"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 func newExperimentCommand() *cobra.Command {

@@ -14,15 +14,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/paper/explain"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/explain"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/hostnat"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/hostnat"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
 
 // explainFlags are the flags of nfqproxy explain.
@@ -178,10 +178,10 @@ func newExplainer(f *explainFlags, in input, r *rand.Rand) *explainer {
 		simulators: make(map[string]*explain.Simulator), noted: make(map[*manifest.MadeItem]bool), names: explain.NamesOf(in.table, in.objects.Pods),
 	}
 	for _, n := range in.objects.Nodes {
-		e.names.AddNode(n.Name, control.NodeAddresses(n))
+		e.names.AddNode(n.Name, servicetable.NodeAddresses(n))
 	}
 	for _, s := range in.objects.Services {
-		if why := control.Unserved(s); why != "" {
+		if why := servicetable.Unserved(s); why != "" {
 			e.names.AddUnserved(s.Namespace+"/"+s.Name, why)
 		}
 	}
@@ -207,7 +207,7 @@ func (e *explainer) table(node string) *decision.Table {
 	if node != "" {
 		config.IPs, config.Zone = nil, ""
 	}
-	t, _ := control.Table(e.in.objects, config)
+	t, _ := servicetable.Table(e.in.objects, config)
 	return t
 }
 

@@ -16,23 +16,23 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
-	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/flows/findings"
-	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
-	"github.com/nfqproxy/nfqproxy/control/flows/hold"
-	"github.com/nfqproxy/nfqproxy/control/flows/hubbleapi"
-	"github.com/nfqproxy/nfqproxy/control/flows/journal"
-	"github.com/nfqproxy/nfqproxy/control/flows/localnode"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/flows/otlp"
-	"github.com/nfqproxy/nfqproxy/control/health"
-	"github.com/nfqproxy/nfqproxy/control/metrics"
-	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
-	"github.com/nfqproxy/nfqproxy/control/source/apiserver"
+	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/live/health"
+	"github.com/nfqproxy/nfqproxy/control/live/hold"
+	"github.com/nfqproxy/nfqproxy/control/live/journal"
+	"github.com/nfqproxy/nfqproxy/control/live/localnode"
+	"github.com/nfqproxy/nfqproxy/control/live/metrics"
+	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/control/view/findings"
+	"github.com/nfqproxy/nfqproxy/control/view/hubbleapi"
+	"github.com/nfqproxy/nfqproxy/control/view/otlp"
 	"github.com/nfqproxy/nfqproxy/control/view/web"
-	"github.com/nfqproxy/nfqproxy/datapath"
-	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/hostnat"
+	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
+	"github.com/nfqproxy/nfqproxy/datapath/live/nfqueue"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/hostnat"
 )
 
 // flowAPIFlags are the flags of the flow API.
@@ -176,7 +176,7 @@ func (v *flowView) logError() error {
 }
 
 // watchFlows starts to record flows and to serve them. closeFlows has to follow.
-func (p *proxy) watchFlows(controller *control.Controller) error {
+func (p *proxy) watchFlows(controller *servicetable.Controller) error {
 	owners := controller.Owners()
 	v := &flowView{Journal: journal.New(journal.Config{Flows: p.flags.flowAPI.buffer})}
 	v.ctx, v.stop = context.WithCancel(context.Background())
@@ -209,7 +209,7 @@ func (p *proxy) watchFlows(controller *control.Controller) error {
 }
 
 // serveHubble serves the Hubble API, as soon as its address is free.
-func (p *proxy) serveHubble(owners *control.Owners) error {
+func (p *proxy) serveHubble(owners *servicetable.Owners) error {
 	c := hubbleapi.Config{
 		Observer: p.flows.node, Peers: &hubbleapi.Peers{Each: owners.Nodes, Listen: netip.MustParseAddrPort(p.flags.flowAPI.hubble)},
 		TLS: p.flags.flowAPI.hubbleTLS, Limits: &p.limits, Log: p.log,
@@ -235,7 +235,7 @@ func (p *proxy) serveHubble(owners *control.Owners) error {
 }
 
 // stats are the datapath's; nil before it runs.
-func (p *proxy) stats() *datapath.Stats {
+func (p *proxy) stats() *engine.Stats {
 	e := p.running.Load()
 	if e == nil {
 		return nil
@@ -261,7 +261,7 @@ func (p *proxy) openFlowLog() (err error) {
 	return wrap("--flow-log", err)
 }
 
-func (p *proxy) startFlowLog(owners *control.Owners) {
+func (p *proxy) startFlowLog(owners *servicetable.Owners) {
 	f, v := p.flags, p.flows
 	if f.flowLog == "" {
 		return
@@ -276,7 +276,7 @@ func (p *proxy) startFlowLog(owners *control.Owners) {
 }
 
 // serveFlows serves the flow API at its addresses, if it has any.
-func (p *proxy) serveFlows(controller *control.Controller) error {
+func (p *proxy) serveFlows(controller *servicetable.Controller) error {
 	f := &p.flags.flowAPI
 	addresses := f.list()
 	if len(addresses) == 0 {

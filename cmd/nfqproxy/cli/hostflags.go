@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
 
 // hostFlags describe the host of a dump: what its rules lack.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 
-	"github.com/nfqproxy/nfqproxy/control/confine"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/datapath"
+	"github.com/nfqproxy/nfqproxy/control/live/confine"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
 )
 
 // inspected is the daemon for its status.
@@ -24,10 +24,10 @@ func (p inspected) Source() observe.Source {
 	return s
 }
 
-func (p inspected) CheckRules(ctx context.Context) (datapath.RuleCheck, error) {
+func (p inspected) CheckRules(ctx context.Context) (engine.RuleCheck, error) {
 	e := p.running.Load()
 	if e == nil {
-		return datapath.RuleCheck{}, errors.New("the datapath has not started")
+		return engine.RuleCheck{}, errors.New("the datapath has not started")
 	}
 	return e.CheckRules(ctx)
 }

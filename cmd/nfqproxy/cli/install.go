@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/daemonset"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/source/apiserver"
+	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/daemonset"
 	"github.com/nfqproxy/nfqproxy/deploy/switchover"
 )
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/apiserver"
 )
 
@@ -25,7 +25,7 @@ users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, com
 
 // TestKubeconfig: why, doctor and explain ask the cluster that kubectl would, where nothing of nfqproxy is installed.
 func TestKubeconfig(t *testing.T) {
-	objects, err := manifest.LoadOnce(nil, []string{"../../../datapath/sim/diagnose/testdata/path.yaml"})
+	objects, err := manifest.LoadOnce(nil, []string{"../../../control/paper/diagnose/testdata/path.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}

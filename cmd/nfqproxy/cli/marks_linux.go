@@ -6,7 +6,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/hostmasq/hostrules"
+	"github.com/nfqproxy/nfqproxy/datapath/live/hostmasq/hostrules"
 )
 
 // markRulesNamed is how many rules an event names; the log names markRulesLogged.

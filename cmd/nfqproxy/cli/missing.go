@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // checkNames returns an error for services, pods and machines in the filters that the flow API

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
-	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -38,7 +38,7 @@ func (f *nodeFlags) add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.ips, "node-ip", nil, "addresses of the node, one per family (default: from its Node object)")
 	flags.StringVar(&f.zone, "zone", "", "zone of the node (default: from its Node object)")
 	flags.StringSliceVar(&f.clusterCIDRs, "cluster-cidr", nil, "pod prefixes of the cluster, one per family: ClusterIP traffic from other sources is masqueraded")
-	flags.StringVar(&f.mode, "detect-local-mode", string(control.ClusterCIDR), "how traffic from pods is detected: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
+	flags.StringVar(&f.mode, "detect-local-mode", string(servicetable.ClusterCIDR), "how traffic from pods is detected: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
 	flags.StringVar(&f.bridge, "pod-bridge-interface", "", "with BridgeInterface: bridge that pods' packets arrive on")
 	flags.StringVar(&f.interfacePrefix, "pod-interface-name-prefix", "", "with InterfaceNamePrefix: name prefix of the pods' interfaces")
 	flags.StringSliceVar(&f.nodePortAddresses, "nodeport-addresses", nil, "node addresses that serve node ports: prefixes, \"primary\" (the addresses of --node-ip), \"localhost\" or \"all\", in any combination (default: all)")
@@ -50,8 +50,8 @@ func (f *nodeFlags) add(flags *pflag.FlagSet) {
 }
 
 // apply writes the flags that were given into a configuration. Errors name flags; nothing is
-// left for control.NodeConfig.Validate to find.
-func (f *nodeFlags) apply(c *control.NodeConfig) error {
+// left for servicetable.NodeConfig.Validate to find.
+func (f *nodeFlags) apply(c *servicetable.NodeConfig) error {
 	given := f.set.Changed
 	if given("masquerade-bit") {
 		if f.masqueradeBit > 31 {
@@ -100,7 +100,7 @@ func (f *nodeFlags) apply(c *control.NodeConfig) error {
 	return errors.Join(f.applyGates(c), f.applyMode(c), f.applyNodePorts(c))
 }
 
-func (f *nodeFlags) applyGates(c *control.NodeConfig) error {
+func (f *nodeFlags) applyGates(c *servicetable.NodeConfig) error {
 	for _, s := range f.featureGates {
 		name, value, _ := strings.Cut(s, "=")
 		on, err := strconv.ParseBool(value)
@@ -112,9 +112,9 @@ func (f *nodeFlags) applyGates(c *control.NodeConfig) error {
 	return nil
 }
 
-func (f *nodeFlags) applyMode(c *control.NodeConfig) error {
+func (f *nodeFlags) applyMode(c *servicetable.NodeConfig) error {
 	if f.set.Changed("detect-local-mode") {
-		c.Mode = control.DetectLocalMode(f.mode)
+		c.Mode = servicetable.DetectLocalMode(f.mode)
 	}
 	if f.set.Changed("pod-bridge-interface") {
 		c.Bridge = f.bridge
@@ -123,23 +123,23 @@ func (f *nodeFlags) applyMode(c *control.NodeConfig) error {
 		c.InterfacePrefix = f.interfacePrefix
 	}
 	switch c.Mode {
-	case "", control.ClusterCIDR, control.NodeCIDR:
+	case "", servicetable.ClusterCIDR, servicetable.NodeCIDR:
 		return nil
-	case control.BridgeInterface:
+	case servicetable.BridgeInterface:
 		if c.Bridge == "" {
 			return fmt.Errorf("--detect-local-mode %s needs --pod-bridge-interface", c.Mode)
 		}
 		return nil
-	case control.InterfaceNamePrefix:
+	case servicetable.InterfaceNamePrefix:
 		if c.InterfacePrefix == "" {
 			return fmt.Errorf("--detect-local-mode %s needs --pod-interface-name-prefix", c.Mode)
 		}
 		return nil
 	}
-	return fmt.Errorf("--detect-local-mode %q: want %s, %s, %s or %s", c.Mode, control.ClusterCIDR, control.NodeCIDR, control.BridgeInterface, control.InterfaceNamePrefix)
+	return fmt.Errorf("--detect-local-mode %q: want %s, %s, %s or %s", c.Mode, servicetable.ClusterCIDR, servicetable.NodeCIDR, servicetable.BridgeInterface, servicetable.InterfaceNamePrefix)
 }
 
-func (f *nodeFlags) applyNodePorts(c *control.NodeConfig) error {
+func (f *nodeFlags) applyNodePorts(c *servicetable.NodeConfig) error {
 	if !f.set.Changed("nodeport-addresses") {
 		return nil
 	}

@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
 )
 
 func newRenderCommand() *cobra.Command {
@@ -75,7 +75,7 @@ localhost_nps_accepted_pkts.`,
 // noSuchService is the error for a service without rules. It names the services that have.
 func noSuchService(t *decision.Table, objects *manifest.Objects, f decision.Family, service string) error {
 	for _, s := range objects.Services {
-		if why := control.Unserved(s); why != "" && s.Namespace+"/"+s.Name == service {
+		if why := servicetable.Unserved(s); why != "" && s.Namespace+"/"+s.Name == service {
 			return fmt.Errorf("--service %s: %s", service, why)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/control/view/visible"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/replay"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/replay"
 )
 
 // replayFlags are the flags of nfqproxy replay.

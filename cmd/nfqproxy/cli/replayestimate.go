@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/nfqproxy/nfqproxy/datapath/sim/offpolicy"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/offpolicy"
 )
 
 // estimateFlags are those of nfqproxy replay --estimate.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/nfqproxy/nfqproxy/datapath/sim/replay"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/replay"
 )
 
 // replayLog decides a flow log again. Differences are no error, but make the exit code 1.

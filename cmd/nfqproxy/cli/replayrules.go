@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/replay"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/replay"
 )
 
 // ruleDecider makes a decider from the dumps of --rules. Guesses about the host go to stderr.

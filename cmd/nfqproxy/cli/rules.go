@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // readRuleFiles reads the files with rules of a command, "-" from standard input: all dumps and listings in them,

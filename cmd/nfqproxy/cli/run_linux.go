@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
-	"github.com/nfqproxy/nfqproxy/datapath"
+	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
 )
 
 // runFlags are the flags of nfqproxy run.
@@ -106,7 +106,7 @@ last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
 	flags.BoolVar(&f.secondChance, "second-chance", false, "send a new TCP connection that its endpoint refuses, or does not answer before the client sends its SYN again, to another endpoint; kube-proxy does not do this")
 	flags.StringVar(&f.hostMasq, "host-masquerade", hostMasqueradeAuto, `apply the node's own masquerade rules (nat POSTROUTING: of the CNI plugin, ip-masq-agent, Docker) to translated flows, which do not traverse them: "auto" or "off"`)
 	flags.DurationVar(&f.busyPoll, "busy-poll", 0, "how long each queue's worker polls for the next packet before it sleeps, at high packet rates: less latency for new flows, more CPU time; try 100us first (default: no polling)")
-	flags.DurationVar(&f.queueTimeout, "queue-timeout", datapath.DefaultQueueTimeout, "how long new flows wait for a worker that makes no progress; then the kernel's copy of the service table decides them")
+	flags.DurationVar(&f.queueTimeout, "queue-timeout", engine.DefaultQueueTimeout, "how long new flows wait for a worker that makes no progress; then the kernel's copy of the service table decides them")
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random selection: the same flows in the same order get the same endpoints (default: random)")
 	flags.StringVar(&f.flowLog, "flow-log", "", "write one JSON line per decided flow to this file; - for standard output")
 	flags.BoolVar(&f.flowLogSteps, "flow-log-steps", false, "include the walk through kube-proxy's chains in each line")
@@ -115,7 +115,7 @@ last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`,
 	flags.BoolVar(&f.podNames, "pod-names", false, "watch all Pods of the cluster, to name the source pods in records (with --objects: always)")
 	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "keep the kernel rules at exit: established flows stay translated, and the kernel's copy of the service table decides new flows (default: true, but false with --objects)")
 	flags.BoolVar(&f.ownTables, "own-tables", false, "own the kernel tables while this daemon runs: other programs cannot change or flush them (since Linux 6.9; default: true, but false with --objects)")
-	flags.StringVar(&f.whenServed, "when-served", string(datapath.FailWhenServed), `if another nfqproxy serves this node: "fail", "wait" until it ends, or "replace" it: take over without a gap, and it ends`)
+	flags.StringVar(&f.whenServed, "when-served", string(engine.FailWhenServed), `if another nfqproxy serves this node: "fail", "wait" until it ends, or "replace" it: take over without a gap, and it ends`)
 	flags.BoolVar(&f.confine, "confine", true, "give up capabilities, system calls and changes of files that are not needed after the start")
 	flags.StringVar(&f.stateDir, "state-dir", "", "directory for a file with the last objects of the API server: a daemon that starts while the API server is away serves by them (default: systemd's StateDirectory, if there is one)")
 	flags.StringVar(&f.writeConfigTo, "write-config-to", "", "write the configuration from file and flags to this file, in kube-proxy's format, and exit")
@@ -164,7 +164,7 @@ func (f *runFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error
 	if err := p.connect(); err != nil {
 		return err
 	}
-	p.engineConfig = datapath.Config{FirstQueue: f.firstQueue, Queues: f.queues, OtherQueues: f.otherQueues, OnlyServices: f.onlyServices(), BusyPoll: f.busyPoll, BatchDelay: f.batchDelay, SecondChance: f.secondChance, QueueTimeout: f.queueTimeout, KeepRules: f.keepRules, WhenServed: datapath.WhenServed(f.whenServed), Log: log}
+	p.engineConfig = engine.Config{FirstQueue: f.firstQueue, Queues: f.queues, OtherQueues: f.otherQueues, OnlyServices: f.onlyServices(), BusyPoll: f.busyPoll, BatchDelay: f.batchDelay, SecondChance: f.secondChance, QueueTimeout: f.queueTimeout, KeepRules: f.keepRules, WhenServed: engine.WhenServed(f.whenServed), Log: log}
 	if f.seeded {
 		p.engineConfig.Seed = &f.seed
 	}
@@ -215,10 +215,10 @@ func (f *runFlags) check() error {
 	if f.queueTimeout < minQueueTimeout {
 		return fmt.Errorf("--queue-timeout %s: want at least %s", f.queueTimeout, minQueueTimeout)
 	}
-	switch datapath.WhenServed(f.whenServed) {
-	case datapath.FailWhenServed, datapath.WaitWhenServed, datapath.ReplaceWhenServed:
+	switch engine.WhenServed(f.whenServed) {
+	case engine.FailWhenServed, engine.WaitWhenServed, engine.ReplaceWhenServed:
 	default:
-		return fmt.Errorf("--when-served %q: want %q, %q or %q", f.whenServed, datapath.FailWhenServed, datapath.WaitWhenServed, datapath.ReplaceWhenServed)
+		return fmt.Errorf("--when-served %q: want %q, %q or %q", f.whenServed, engine.FailWhenServed, engine.WaitWhenServed, engine.ReplaceWhenServed)
 	}
 	if f.flowLogSteps && f.flowLog == "" {
 		return errors.New("--flow-log-steps requires --flow-log")

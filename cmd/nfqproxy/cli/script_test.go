@@ -13,7 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/replay/capturetest"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/replay/capturetest"
 )
 
 var update = flag.Bool("update", false, "write the output that scripts compare with anew")
@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "write the output that scripts compare w
 // command, would come between netnstest.Main and the namespaces it runs the tests in.
 func TestScripts(t *testing.T) {
 	path := nfqproxyPath(t)
-	dumps, err := filepath.Abs("../../../datapath/sim/iptables/testdata")
+	dumps, err := filepath.Abs("../../../datapath/paper/iptables/testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,11 +34,11 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	healthy, err := os.ReadFile("../../../datapath/sim/diagnose/testdata/shop.yaml")
+	healthy, err := os.ReadFile("../../../control/paper/diagnose/testdata/shop.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	clusters, err := filepath.Abs("../../../datapath/sim/diagnose/testdata/healthy")
+	clusters, err := filepath.Abs("../../../control/paper/diagnose/testdata/healthy")
 	if err != nil {
 		t.Fatal(err)
 	}

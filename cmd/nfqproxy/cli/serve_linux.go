@@ -21,26 +21,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/confine"
-	"github.com/nfqproxy/nfqproxy/control/flows/journal"
-	"github.com/nfqproxy/nfqproxy/control/flows/otlp"
-	"github.com/nfqproxy/nfqproxy/control/health"
-	"github.com/nfqproxy/nfqproxy/control/limit"
-	"github.com/nfqproxy/nfqproxy/control/metrics"
-	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
-	"github.com/nfqproxy/nfqproxy/control/source/apiserver"
-	"github.com/nfqproxy/nfqproxy/control/source/saved"
-	"github.com/nfqproxy/nfqproxy/datapath"
+	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
+	"github.com/nfqproxy/nfqproxy/control/live/confine"
+	"github.com/nfqproxy/nfqproxy/control/live/health"
+	"github.com/nfqproxy/nfqproxy/control/live/journal"
+	"github.com/nfqproxy/nfqproxy/control/live/limit"
+	"github.com/nfqproxy/nfqproxy/control/live/metrics"
+	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/live/saved"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/control/view/otlp"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/tracking"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/hostfilter"
-	"github.com/nfqproxy/nfqproxy/datapath/hostmasq"
-	"github.com/nfqproxy/nfqproxy/datapath/hostnet"
-	"github.com/nfqproxy/nfqproxy/datapath/reconcile"
-	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
+	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
+	"github.com/nfqproxy/nfqproxy/datapath/live/hostfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/live/hostmasq"
+	"github.com/nfqproxy/nfqproxy/datapath/live/hostnet"
+	"github.com/nfqproxy/nfqproxy/datapath/live/reconcile"
+	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
 )
 
 // proxy is the running program. Data flows one way: objects and addresses -> controller
@@ -52,7 +52,7 @@ type proxy struct {
 	scripts      []*script.Script // for balancing
 	stdout       io.Writer
 	oomScore     *int // nil: left as it is
-	engineConfig datapath.Config
+	engineConfig engine.Config
 
 	group      *errgroup.Group
 	ctx        context.Context
@@ -64,7 +64,7 @@ type proxy struct {
 	limits     limit.Set
 	health     *health.Proxy
 	checks     *health.ServiceServer
-	engine     *datapath.Engine    // nil before the first table
+	engine     *engine.Engine      // nil before the first table
 	rules      *ruleset.Connection // nil: not opened yet
 	udp        *reconcile.Reconciler
 	balance    *tracking.Tracker
@@ -75,7 +75,7 @@ type proxy struct {
 	flows      *flowView       // nil: flows are not recorded
 	// inForce and running are table and engine, for any goroutine.
 	inForce atomic.Pointer[decision.Table]
-	running atomic.Pointer[datapath.Engine]
+	running atomic.Pointer[engine.Engine]
 	// apiServer is the source of objects; nil: there is none, or objects come from files.
 	apiServer atomic.Pointer[apiserver.Source]
 	// hostRules are the node's own masquerade rules; nil: they do not count.
@@ -118,13 +118,13 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 		defer p.events.Close()
 	}
 	// Kernel features are the most likely thing to be missing.
-	if _, err := datapath.Preflight(); err != nil {
+	if _, err := engine.Preflight(); err != nil {
 		if err := p.events.NodeNow("KernelFeatureMissing", err.Error()); err != nil {
 			p.log.Debug("cannot write the event KernelFeatureMissing", "error", err)
 		}
 		return err
 	}
-	if p.engineConfig.Predecessor, err = datapath.CheckLock(p.engineConfig.WhenServed); err != nil {
+	if p.engineConfig.Predecessor, err = engine.CheckLock(p.engineConfig.WhenServed); err != nil {
 		return err
 	}
 	p.tuneOOM()
@@ -141,7 +141,7 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	if p.host, err = hostnet.Open(); err != nil {
 		return err
 	}
-	controller, err := control.New(control.Config{
+	controller, err := servicetable.New(servicetable.Config{
 		Node: p.cfg.Node, Objects: p.objects(), Addresses: p.addresses,
 		Publish: p.publish, Progress: progress{p}, Warned: p.warned,
 		MinSyncPeriod: p.cfg.MinSyncPeriod, Logger: p.log,
@@ -165,7 +165,7 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	if p.rules != nil {
 		err = errors.Join(err, p.rules.Close())
 	}
-	if errors.Is(err, datapath.ErrReplaced) {
+	if errors.Is(err, engine.ErrReplaced) {
 		p.log.Info("another nfqproxy has taken over; ending")
 		return nil
 	}
@@ -195,9 +195,9 @@ func (p *proxy) listen(name string, connections limit.Numbers, address string, h
 }
 
 // objects is where Services and EndpointSlices come from.
-func (p *proxy) objects() control.Source {
+func (p *proxy) objects() servicetable.Source {
 	if p.client == nil {
-		return control.Manifests(p.flags.objects...)
+		return servicetable.Manifests(p.flags.objects...)
 	}
 	var file *saved.File
 	if p.flags.stateDir != "" {
@@ -206,7 +206,7 @@ func (p *proxy) objects() control.Source {
 	source := apiserver.New(apiserver.Config{
 		Saved:  file,
 		Client: p.client, Node: p.cfg.Node.Name,
-		NeedNodeIPs: len(p.cfg.Node.IPs) == 0, NeedPodCIDRs: p.cfg.Node.Mode == control.NodeCIDR,
+		NeedNodeIPs: len(p.cfg.Node.IPs) == 0, NeedPodCIDRs: p.cfg.Node.Mode == servicetable.NodeCIDR,
 		AllNodes: p.flags.flowAPI.hubbleTLS.Enabled(), // a relay learns the nodes from any daemon
 		Pods:     p.flags.podNames, ResyncPeriod: p.cfg.ConfigSyncPeriod, NodeChanged: p.health.SetNode, Waiting: p.health.WaitingFor, Logger: p.log,
 	})
@@ -283,16 +283,16 @@ func (p *proxy) begin(t *decision.Table) error {
 	p.openBalance()
 	p.balance.Follow(t)
 	p.followBalance(t)
-	engine, err := datapath.Open(p.ctx, p.engineConfig, p.host, t)
+	e, err := engine.Open(p.ctx, p.engineConfig, p.host, t)
 	if err != nil {
 		return errors.Join(err, p.udp.Close())
 	}
-	p.engine = engine
-	p.running.Store(engine)
-	p.metrics.ReadStats(func() datapath.Stats { return *p.stats() })
+	p.engine = e
+	p.running.Store(e)
+	p.metrics.ReadStats(func() engine.Stats { return *p.stats() })
 	p.group.Go(func() error {
-		err := engine.Run(p.ctx)
-		p.log.Info("stopped", "flows", engine.Stats())
+		err := e.Run(p.ctx)
+		p.log.Info("stopped", "flows", e.Stats())
 		return err
 	})
 	p.group.Go(func() error { p.hostRules.Run(p.ctx); return nil })
@@ -337,10 +337,10 @@ func (p *proxy) reconciled(f decision.Family, r reconcile.Result, err error) {
 }
 
 // alert writes an event for an alert that the datapath has logged.
-func (p *proxy) alert(a datapath.Alert) { p.events.Node(!a.Over, a.Reason, a.Text) }
+func (p *proxy) alert(a engine.Alert) { p.events.Node(!a.Over, a.Reason, a.Text) }
 
 // warned writes an event for a warning that the controller has logged.
-func (p *proxy) warned(w control.Warning) {
+func (p *proxy) warned(w servicetable.Warning) {
 	if w.Service == (decision.ServiceName{}) {
 		p.events.Node(true, "NodeUnclear", w.Text)
 		return
@@ -369,7 +369,7 @@ func (p progress) Queued(services, slices int) {
 
 func (p progress) Taken() { p.health.Taken() }
 
-func (p progress) Updated(s control.Sync) {
+func (p progress) Updated(s servicetable.Sync) {
 	if p.table != s.Table {
 		return // it could not be put into force
 	}

@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/source/apiserver"
-	"github.com/nfqproxy/nfqproxy/datapath"
+	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
+	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
 )
 
 // TestAlertIsAnEvent: the limit of the connection table is the machine's, so that no test
@@ -23,7 +23,7 @@ func TestAlertIsAnEvent(t *testing.T) {
 	}
 	defer recorder.Close()
 	p := &proxy{events: recorder}
-	for _, a := range []datapath.Alert{{Reason: "ConntrackFull", Text: "It is full."}, {Reason: "ConntrackRecovered", Text: "No longer.", Over: true}} {
+	for _, a := range []engine.Alert{{Reason: "ConntrackFull", Text: "It is full."}, {Reason: "ConntrackRecovered", Text: "No longer.", Over: true}} {
 		p.alert(a)
 		var event *eventsv1.Event
 		e2etest.Eventually(t, e2etest.Patience, a.Reason, func() bool {

@@ -13,11 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/paper/audit"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/audit"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
 )
 
 // servicesFlags are the flags of nfqproxy services.
@@ -236,7 +236,7 @@ func (f *servicesFlags) writeYAML(w io.Writer, sets []ruleSet) error {
 }
 
 // clusterArgs are the flags that describe the cluster.
-func clusterArgs(c *control.NodeConfig) string {
+func clusterArgs(c *servicetable.NodeConfig) string {
 	if len(c.ClusterCIDRs) == 0 {
 		return ""
 	}
@@ -245,12 +245,12 @@ func clusterArgs(c *control.NodeConfig) string {
 
 // tableArgs are the flags of nodeFlags that give the configuration. The Node object has
 // the rest.
-func tableArgs(c *control.NodeConfig) string {
+func tableArgs(c *servicetable.NodeConfig) string {
 	args := clusterArgs(c)
 	switch c.Mode {
-	case control.BridgeInterface:
+	case servicetable.BridgeInterface:
 		args += fmt.Sprintf(" --detect-local-mode %s --pod-bridge-interface %s", c.Mode, c.Bridge)
-	case control.InterfaceNamePrefix:
+	case servicetable.InterfaceNamePrefix:
 		args += fmt.Sprintf(" --detect-local-mode %s --pod-interface-name-prefix %s", c.Mode, c.InterfacePrefix)
 	}
 	if len(c.NodePortAddresses) > 0 {

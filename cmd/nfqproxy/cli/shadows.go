@@ -8,7 +8,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/bundle"
+	"github.com/nfqproxy/nfqproxy/control/view/bundle"
 	"github.com/nfqproxy/nfqproxy/control/view/bundletext"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 )

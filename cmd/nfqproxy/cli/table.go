@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
-	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -68,13 +68,13 @@ func note(stderr io.Writer, notes ...string) {
 }
 
 // configure returns the configuration of the node that decides.
-func (f *tableFlags) configure(objects *manifest.Objects) (config control.NodeConfig, err error) {
+func (f *tableFlags) configure(objects *manifest.Objects) (config servicetable.NodeConfig, err error) {
 	config = proxyconfig.Default().Node
 	if config.Name, err = f.nodeName(objects); err != nil {
 		return config, err
 	}
 	config.SetLab(objects.Lab)
-	control.KubeProxyOf(objects).Complete(&config)
+	servicetable.KubeProxyOf(objects).Complete(&config)
 	var scripts []string
 	if objects.Lab != nil {
 		scripts = objects.Lab.Proxy.Scripts
@@ -93,7 +93,7 @@ func (f *tableFlags) configure(objects *manifest.Objects) (config control.NodeCo
 // input is what tableFlags name.
 type input struct {
 	objects *manifest.Objects
-	config  control.NodeConfig
+	config  servicetable.NodeConfig
 	table   *decision.Table
 }
 
@@ -112,7 +112,7 @@ func (f *tableFlags) build(objects *manifest.Objects, stderr io.Writer) (in inpu
 	if in.config, err = f.configure(in.objects); err != nil {
 		return in, err
 	}
-	table, warnings := control.Table(in.objects, in.config)
+	table, warnings := servicetable.Table(in.objects, in.config)
 	for _, w := range warnings {
 		fmt.Fprintln(stderr, "nfqproxy: warning:", w)
 	}

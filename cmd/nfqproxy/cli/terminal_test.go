@@ -14,8 +14,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 )
 
 // evil is what an attacker writes into a name or a comment: a new title for the window, text
@@ -141,8 +141,8 @@ func TestOneWayToTheTerminal(t *testing.T) {
 	allowed := map[string]string{
 		"cmd/nfqproxy/cli/cli.go":             "wraps them",
 		"deploy/lab/exec_linux.go":            "a program's own output passes as it is",
-		"deploy/netns/init_linux.go":          "a process of this program, that quotes itself",
-		"deploy/netns/isolation_linux.go":     "likewise",
+		"datapath/netns/init_linux.go":        "a process of this program, that quotes itself",
+		"datapath/netns/isolation_linux.go":   "likewise",
 		"control/view/visible/visible.go":     "the sequences themselves",
 		"cmd/nfqproxy/cli/learn.go":           "a shell's output passes by an emulator, and the texts beside it are quoted",
 		"deploy/learn/screen/model_linux.go":  "likewise",

@@ -17,10 +17,10 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/control/view/tracetext"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/kubechains"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/netfilter"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/trace"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/trace"
 )
 
 // traceFlags are the flags of nfqproxy trace.

@@ -5,7 +5,7 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 

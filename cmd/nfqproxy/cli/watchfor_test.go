@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/bundle"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/view/bundle"
 )
 
 // TestWatchFor: the first flow of the stream becomes a bundle, which show opens. The flow API is remote: what only

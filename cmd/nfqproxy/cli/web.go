@@ -14,12 +14,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/flows/findings"
-	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/proxyconfig"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/control/view/findings"
 	"github.com/nfqproxy/nfqproxy/control/view/web"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
@@ -173,17 +173,17 @@ type recentObjects struct {
 	objects *manifest.Objects
 }
 
-func (r *recentObjects) get(ctx context.Context) (*manifest.Objects, control.NodeConfig, error) {
+func (r *recentObjects) get(ctx context.Context) (*manifest.Objects, servicetable.NodeConfig, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.objects == nil || time.Since(r.listed) > objectsFor {
 		objects, err := r.list(ctx)
 		if err != nil {
-			return nil, control.NodeConfig{}, err
+			return nil, servicetable.NodeConfig{}, err
 		}
 		r.objects, r.listed = objects, time.Now()
 	}
 	config := proxyconfig.Default().Node
-	control.KubeProxyOf(r.objects).Complete(&config)
+	servicetable.KubeProxyOf(r.objects).Complete(&config)
 	return r.objects, config, nil
 }

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/control/view/whytext"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 )
 
 // whyFlags are the flags of nfqproxy why.

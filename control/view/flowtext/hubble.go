@@ -3,8 +3,8 @@ package flowtext
 import (
 	"io"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/hubble"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/hubble"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 

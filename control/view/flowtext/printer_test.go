@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )

@@ -5,11 +5,11 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/paper/explain"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/explain"
 )
 
 // simulator looks at the cluster of testdata from one of its nodes.
@@ -19,7 +19,7 @@ func simulator(t *testing.T, node string, seed uint64) (*explain.Simulator, *exp
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, warnings := control.Table(objects, control.NodeConfig{
+	table, warnings := servicetable.Table(objects, servicetable.NodeConfig{
 		Name: node, LocalhostNodePorts: true,
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/56")},
 	})

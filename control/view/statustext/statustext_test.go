@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/confine"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/live/confine"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 )
 

@@ -4,7 +4,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // shades distinguish the endpoints of a bar, also without colours.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/trace"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/trace"
 )
 
 // Text configures how traces are rendered as text. The zero value is valid.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // fakeLab is the lab of a fake's cluster. Its changes change what it lists, and nothing else.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // fakeStep is a step of the fake's units.

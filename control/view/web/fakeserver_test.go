@@ -14,16 +14,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/flows/findings"
-	"github.com/nfqproxy/nfqproxy/control/flows/flowapi"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe/observetest"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
+	"github.com/nfqproxy/nfqproxy/control/paper/explain"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/control/view/findings"
 	"github.com/nfqproxy/nfqproxy/control/view/web"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/explain"
 )
 
 // token is what the fake wants of who holds flows.
@@ -58,8 +58,8 @@ func (f *fake) handler() http.Handler {
 	mux.HandleFunc("GET /v1/services", f.serveServices)
 	mux.HandleFunc("GET /v1/topology", f.serveTopology)
 	mux.HandleFunc("POST /v1/explain", f.serveExplain)
-	doctor := &findings.Doctor{Objects: func(context.Context) (*manifest.Objects, control.NodeConfig, error) {
-		return f.world.objects, control.NodeConfig{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}, nil
+	doctor := &findings.Doctor{Objects: func(context.Context) (*manifest.Objects, servicetable.NodeConfig, error) {
+		return f.world.objects, servicetable.NodeConfig{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}, nil
 	}}
 	mux.HandleFunc("GET /v1/findings", func(w http.ResponseWriter, r *http.Request) {
 		list, err := doctor.Findings(r.Context())

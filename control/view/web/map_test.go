@@ -10,9 +10,9 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"github.com/nfqproxy/nfqproxy/control/paper/explain"
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/explain"
 )
 
 // call makes flows of a pod, and brings each into the states that it goes through.

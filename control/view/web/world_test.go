@@ -11,12 +11,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/paper/explain"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/explain"
 )
 
 // world is a cluster on paper: its flows are decided by the very code that decides real ones.
@@ -95,7 +95,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 	}
 	w := &world{objects: objects, owner: make(map[netip.Addr]string), nodeOf: make(map[string]string), random: rand.New(rand.NewPCG(seed, 1)), traffic: mix}
 	for _, n := range objects.Nodes {
-		table, warnings := control.Table(objects, control.NodeConfig{Name: n.Name, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}})
+		table, warnings := servicetable.Table(objects, servicetable.NodeConfig{Name: n.Name, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}})
 		if len(warnings) > 0 {
 			t.Fatalf("testdata/cluster.yaml: %s", strings.Join(warnings, "; "))
 		}

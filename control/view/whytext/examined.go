@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 )
 
 // RuleFindings renders findings about rules, and what was examined; without the latter it is Findings. Rules that do not

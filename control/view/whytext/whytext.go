@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/diagnose"
 )
 
 // Answer renders an answer: the cause in the first line, then what to do, and who and where. explain adds the

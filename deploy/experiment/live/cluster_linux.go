@@ -16,7 +16,7 @@ import (
 	ctnetlink "github.com/ti-mo/conntrack"
 
 	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/traffic"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )

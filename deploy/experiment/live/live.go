@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/sim/traffic"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
 )
 

@@ -16,9 +16,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/nfqproxy/nfqproxy/control"
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 )
 
 // Domain is the domain of the cluster.
@@ -276,7 +276,7 @@ func endpoints(slices []*discoveryv1.EndpointSlice, all bool) (list []endpoint) 
 func dashed(a netip.Addr) string { return strings.NewReplacer(".", "-", ":", "-").Replace(a.String()) }
 
 func (z *Zone) addPod(p *corev1.Pod) {
-	if control.PodEnded(p) {
+	if servicetable.PodEnded(p) {
 		return
 	}
 	ips := []string{p.Status.PodIP}

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // buffer is output that a test reads while it is written.

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // fakeRoom is a session without a lab.

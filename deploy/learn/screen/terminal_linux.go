@@ -5,7 +5,7 @@ import (
 
 	"github.com/charmbracelet/x/vt"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/deploy/learn/session"
 )
 

@@ -11,10 +11,10 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli"
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 	"github.com/nfqproxy/nfqproxy/deploy/learn/session"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 func TestMain(m *testing.M) { e2etest.Main(m, cli.Main) }

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 	"github.com/nfqproxy/nfqproxy/deploy/learn/session"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // prove proves a unit, with the times that a line and the end of a step may take.

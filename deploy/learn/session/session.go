@@ -6,7 +6,7 @@ import (
 	"context"
 	"io"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 )
 

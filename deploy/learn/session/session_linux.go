@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/programs"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
-	"github.com/nfqproxy/nfqproxy/deploy/programs"
 )
 
 // Session is a student's way through a course, in the namespaces of this process. It is an [observe.Teacher].

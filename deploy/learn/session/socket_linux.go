@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/limit"
+	"github.com/nfqproxy/nfqproxy/control/live/limit"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // insideSocket is where the session is found from the hosts of its lab.

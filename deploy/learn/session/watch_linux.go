@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 )
 

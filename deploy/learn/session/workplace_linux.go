@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/datapath/netns/programs"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
-	"github.com/nfqproxy/nfqproxy/deploy/programs"
 )
 
 // The places of a session, in the lab's own /run, which disappears with the process.

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 )
 
 // TestAPIServer has the objects of two nodes' daemons come from a real API server, and
@@ -197,7 +197,7 @@ func (c *apiCluster) testDecide() {
 	svc := c.service("annotated", "annotated")
 	p := c.pod("annotated-1", "annotated", "node-a")
 	c.reaches(fronts(svc), p)
-	const patch = `{"metadata":{"annotations":{"` + control.AnnotationDecide + `":"kernel"}}}`
+	const patch = `{"metadata":{"annotations":{"` + servicetable.AnnotationDecide + `":"kernel"}}}`
 	_, err := c.control.Client().CoreV1().Services(svc.Namespace).Patch(c.T.Context(), svc.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
 	c.Must(err)
 	c.awaitDecision(fronts(svc), func(_ front, a attempt) error {

@@ -29,7 +29,7 @@ func testKubeadm(t *testing.T, n *siteNode) {
 		t.Fatal(err)
 	}
 	for name, from := range map[string]string{
-		"config.conf": "../../../../control/proxyconfig/testdata/kubeadm.conf", "kubeconfig.conf": n.kubeconfig("nfqproxy"),
+		"config.conf": "../../../../control/live/proxyconfig/testdata/kubeadm.conf", "kubeconfig.conf": n.kubeconfig("nfqproxy"),
 	} {
 		if err := os.WriteFile(dir+name, []byte(e2etest.ReadFile(t, from)), 0o600); err != nil {
 			t.Fatal(err)

@@ -18,8 +18,8 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // Ports of all pods.

@@ -23,7 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/deploy/switchover"
 )
 
@@ -110,7 +110,7 @@ func (c *switching) installKubeProxy(mode string) {
 	_, err1 := c.Client().CoreV1().ConfigMaps("kube-system").Create(c.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy"},
 		Data: map[string]string{
-			"config.conf":     strings.Replace(e2etest.ReadFile(c, "../../../../control/proxyconfig/testdata/kubeadm.conf"), `mode: ""`, "mode: "+mode, 1),
+			"config.conf":     strings.Replace(e2etest.ReadFile(c, "../../../../control/live/proxyconfig/testdata/kubeadm.conf"), `mode: ""`, "mode: "+mode, 1),
 			"kubeconfig.conf": "apiVersion: v1\nkind: Config\n", // kubelets write the test's own
 		},
 	}, metav1.CreateOptions{})

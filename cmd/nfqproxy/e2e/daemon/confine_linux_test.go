@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // rights are the lines of each thread's status that confinement changes.

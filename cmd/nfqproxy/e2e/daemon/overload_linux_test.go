@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/datapath/nfqueue"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/live/nfqueue"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // signal sends a signal to a node's daemon.

@@ -12,7 +12,7 @@ import (
 	"github.com/google/nftables"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
+	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
 )
 
 // TestRulesRemovedByOthers: after "nft flush ruleset" the daemon notices and is back.

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // Lab is the lab file of [NewCluster]: nodes node-a and node-b, both address families, and a Service

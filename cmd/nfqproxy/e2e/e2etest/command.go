@@ -4,7 +4,7 @@ import (
 	"os"
 	"os/exec"
 
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // commandVariable is the environment variable that makes the nfqproxy command of a test binary.

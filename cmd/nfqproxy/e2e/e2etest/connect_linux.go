@@ -14,8 +14,8 @@ import (
 	"github.com/google/nftables"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
 )
 
 // AnyPort leaves a socket's own address to the kernel.

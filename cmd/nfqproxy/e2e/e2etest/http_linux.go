@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
 // HTTPClient returns a client in a network namespace, with [Patience].

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // Pane is a terminal of tmux that the nfqproxy command runs in.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/deploy/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
 // Run runs the nfqproxy command to its end, in a network namespace or, for nil, in that of the test.

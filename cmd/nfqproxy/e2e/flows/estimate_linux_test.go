@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/sim/offpolicy"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/offpolicy"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // TestRequest: requests of a lab's hosts are answered, refused or invalid; each is a flow.

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
-	"github.com/nfqproxy/nfqproxy/control/source/manifest"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	simreplay "github.com/nfqproxy/nfqproxy/datapath/sim/replay"
+	simreplay "github.com/nfqproxy/nfqproxy/datapath/paper/replay"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
@@ -118,9 +118,9 @@ func decideAgain(t *testing.T, file *lab.File, text string, generation uint64, r
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := control.NodeConfig{Name: "node-a"}
+	config := servicetable.NodeConfig{Name: "node-a"}
 	config.SetLab((*manifest.Lab)(file.Spec))
-	table, _ := control.Table(objects, config)
+	table, _ := servicetable.Table(objects, config)
 	log, err := simreplay.NewLog(table)
 	if err != nil {
 		t.Fatal(err)

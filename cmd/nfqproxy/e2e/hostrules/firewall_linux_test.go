@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // firewallServices are a Service with a health check node port, and one whose endpoint is in

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/datapath/nft"
-	"github.com/nfqproxy/nfqproxy/datapath/ruleset"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
+	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // decided makes a connection to a service that has to be decided by the daemon of node-a.

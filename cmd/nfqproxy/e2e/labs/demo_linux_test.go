@@ -10,8 +10,8 @@ import (
 	"github.com/creack/pty"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // The demo of each built-in lab, with real daemons, ends well.

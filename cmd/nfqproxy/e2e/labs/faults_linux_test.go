@@ -10,10 +10,10 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/flows/observe"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // brief are connections of the shell to the service that end after a fifth of a second: their flows are then without an answer.

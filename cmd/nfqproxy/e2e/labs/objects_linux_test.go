@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // objectsOf writes the Kubernetes objects of a built-in lab to a file.
@@ -71,7 +71,7 @@ func TestLabOfRealNodes(t *testing.T) {
 	for _, name := range []string{"kind-1.29-worker1-after.rules", "kubeadm-1.22-flannel-node1.rules", "nodeport-30007.listing", "kube-dns-hairpin.listing"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			code, objects, stderr := e2etest.Run(t, nil, "services", "--rules", "../../../../datapath/sim/iptables/testdata/"+name, "-o", "yaml")
+			code, objects, stderr := e2etest.Run(t, nil, "services", "--rules", "../../../../datapath/paper/iptables/testdata/"+name, "-o", "yaml")
 			if code != 0 {
 				t.Fatalf("services: exit code %d: %s", code, stderr)
 			}

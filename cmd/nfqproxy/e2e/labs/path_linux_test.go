@@ -11,7 +11,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // pathServices are services whose endpoint is my-nginx-2 on kind-worker2, and one without any. kind-control-plane has the

@@ -8,8 +8,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/bench/cluster/clustertest"
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // mixedCluster has node-a with a daemon, and node-b with another proxy. On each there is a pod to connect from: shell and

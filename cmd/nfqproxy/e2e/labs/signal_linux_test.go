@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // TestInterruptedDemo: however early the signal comes, the demo ends and no process is left. The

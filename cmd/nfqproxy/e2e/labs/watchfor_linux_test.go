@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/flows/bundle"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/control/view/bundle"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // TestWatchFor: the next flow of a running lab that fails becomes a bundle, with the packets that its node saw, and

@@ -20,8 +20,8 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 var screenshots = flag.String("learn.screenshots", "", "make screenshots of the course in the web page and put them into this directory")

@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 	"github.com/nfqproxy/nfqproxy/deploy/learn/units"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // TestUnits proves all units: no step ends before its solution, wrong answers are judged wrong, and the solutions, typed into a

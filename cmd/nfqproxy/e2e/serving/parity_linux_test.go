@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
-	"github.com/nfqproxy/nfqproxy/deploy/netns/netnstest"
 )
 
 // TestLikeKubeProxy sends the same odd packets through a node with kube-proxy's rules and

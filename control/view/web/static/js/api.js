@@ -1,4 +1,4 @@
-// The flow API (see control/flows/observe). Errors are the API's own, with the field to blame.
+// The flow API (see control/observe). Errors are the API's own, with the field to blame.
 
 import { host } from './format.js';
 import { signIn } from './login.js';

@@ -1,0 +1,393 @@
+// Package apiserver gets the objects of the service table from a Kubernetes API
+// server, and writes Events for operators.
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/nfqproxy/nfqproxy/control/live/saved"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+)
+
+// The selectors are kube-proxy's: Services that name another proxy, and headless ones
+// with their slices, never reach the node.
+const (
+	servicesOfThisProxy  = "!service.kubernetes.io/service-proxy-name"
+	servicesWithAddress  = "spec.clusterIP!=" + corev1.ClusterIPNone
+	slicesNotOfHeadless  = "!" + corev1.IsHeadlessService
+	nodeIPsTimeout       = 30 * time.Second // kube-proxy's, as the next
+	podCIDRsTimeout      = 5 * time.Minute
+	defaultResyncPeriod  = 15 * time.Minute // kube-proxy's configSyncPeriod
+	waitingForNodeReport = 10 * time.Second
+)
+
+// Config is what a Source needs.
+type Config struct {
+	Client kubernetes.Interface
+	// Node is the name of the node's own Node object; empty: none is watched.
+	Node string
+	// NeedNodeIPs and NeedPodCIDRs make the first update wait for these fields of the Node
+	// object: at most 30 s for addresses, after which the node goes without, and at most
+	// 5 minutes for pod CIDRs, after which Run fails. kube-proxy does the same.
+	NeedNodeIPs, NeedPodCIDRs bool
+	// AllNodes has all Nodes watched, for their names and addresses.
+	AllNodes bool
+	// Pods has all Pods watched, for their names: a lot on a large cluster. No update waits
+	// for them, nor for the right to see them.
+	Pods bool
+	// ResyncPeriod is how often the cache is gone through again; 0: every 15 minutes.
+	ResyncPeriod time.Duration
+	// NodeChanged is called with the node's own Node object, at first and whenever it changes;
+	// it may be nil. It must not block.
+	NodeChanged func(*corev1.Node)
+	// Saved is a file that keeps the objects: if the API server does not answer for savedAfter, the
+	// first update has those of the file. nil: there is none.
+	Saved *saved.File
+	// Waiting is called with what the first update waits for, as a text that follows "waiting
+	// for"; it may be nil.
+	Waiting func(what string)
+	Logger  *slog.Logger
+}
+
+// Source is a [servicetable.Source]. Once it has all objects, an unreachable API server does no
+// harm: the last published objects stay, and the changes made meanwhile follow when it is
+// reachable again.
+type Source struct {
+	config Config
+
+	// saved is when the saved objects that are in force were current; nil: the API server's are, or none.
+	saved atomic.Pointer[time.Time]
+
+	stores []cache.Store // all objects but Pods; complete when the informers are synced
+
+	mu      sync.Mutex
+	pending servicetable.Update
+	node    *corev1.Node
+	changed chan struct{} // pending or node are others; holds one token
+}
+
+// New returns a Source that runs once.
+func New(config Config) *Source {
+	if config.ResyncPeriod == 0 {
+		config.ResyncPeriod = defaultResyncPeriod
+	}
+	if config.Waiting == nil {
+		config.Waiting = func(string) {}
+	}
+	return &Source{config: config, changed: make(chan struct{}, 1)}
+}
+
+// Run is that of [servicetable.Source]. Nothing is published before all kinds of objects
+// are there, Pods aside.
+func (s *Source) Run(ctx context.Context, publish func(servicetable.Update, error)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var factories []informers.SharedInformerFactory
+	defer func() {
+		cancel()
+		for _, f := range factories {
+			f.Shutdown()
+		}
+	}()
+	s.config.Waiting("the API server")
+	var synced []cache.DoneChecker
+	watch := func(labels, fields string, informerOf func(informers.SharedInformerFactory) cache.SharedIndexInformer) error {
+		f := s.factory(labels, fields)
+		informer := informerOf(f)
+		synced1, err := s.watch(ctx, informer)
+		if err != nil {
+			return err
+		}
+		s.stores = append(s.stores, informer.GetStore())
+		factories, synced = append(factories, f), append(synced, synced1)
+		f.StartWithContext(ctx)
+		return nil
+	}
+	err := watch(servicesOfThisProxy, servicesWithAddress, func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
+		return f.Core().V1().Services().Informer()
+	})
+	if err == nil {
+		err = watch(slicesNotOfHeadless, "", func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
+			return f.Discovery().V1().EndpointSlices().Informer()
+		})
+	}
+	if err == nil && s.config.Node != "" {
+		which := fields.OneTermEqualSelector("metadata.name", s.config.Node).String()
+		if s.config.AllNodes {
+			which = ""
+		}
+		err = watch("", which, func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
+			return f.Core().V1().Nodes().Informer()
+		})
+	}
+	needed := synced
+	if err == nil && s.config.Pods {
+		err = watch("", "spec.hostNetwork=false", func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
+			return f.Core().V1().Pods().Informer()
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("watch the API server: %w", err)
+	}
+	if !s.awaitAll(ctx, needed, publish) {
+		return nil // stopped
+	}
+	if err := s.waitForNode(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	s.config.Waiting("the first service table")
+	s.saved.Store(nil)
+	first := s.take()
+	first.All = true
+	publish(first, nil)
+	keeper := s.startKeeper()
+	defer keeper.close()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.changed:
+			if u := s.take(); len(u.Services)+len(u.EndpointSlices)+len(u.Nodes)+len(u.Pods) > 0 {
+				if len(u.Services)+len(u.EndpointSlices)+len(u.Nodes) > 0 {
+					keeper.changed()
+				}
+				publish(u, nil)
+			}
+		}
+	}
+}
+
+// savedAfter is how long the API server may take before saved objects are used.
+const savedAfter = 3 * time.Second
+
+// awaitAll waits for all objects, and publishes saved ones if that takes long. It returns false if the
+// context ends.
+func (s *Source) awaitAll(ctx context.Context, needed []cache.DoneChecker, publish func(servicetable.Update, error)) bool {
+	synced := make(chan bool, 1)
+	// WaitForCacheSync would poll every 100 ms only.
+	go func() { synced <- cache.WaitFor(ctx, "", needed...) }()
+	if s.config.Saved == nil {
+		return <-synced
+	}
+	select {
+	case ok := <-synced:
+		return ok
+	case <-time.After(savedAfter):
+	}
+	inForce := s.publishSaved(publish)
+	tick := time.NewTicker(saveInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case ok := <-synced:
+			return ok
+		case <-tick.C:
+			if inForce {
+				s.touchSaved()
+			}
+		}
+	}
+}
+
+// Saved returns when the saved objects were current by which the daemon serves until the API server
+// answers; nil: it does not serve by them. It is safe for concurrent use.
+func (s *Source) Saved() *time.Time { return s.saved.Load() }
+
+// touchSaved records that the saved objects are still in force.
+func (s *Source) touchSaved() {
+	if err := s.config.Saved.Touch(); err != nil {
+		s.config.Logger.Debug("cannot touch the saved objects", "error", err)
+	}
+}
+
+// publishSaved publishes the saved objects, if they can be used.
+func (s *Source) publishSaved(publish func(servicetable.Update, error)) bool {
+	file := s.config.Saved.Path
+	u, last, err := s.config.Saved.Read(time.Now())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		s.config.Logger.Info("the API server does not answer, and there are no saved objects", "file", file)
+	case err != nil:
+		s.config.Logger.Warn("the API server does not answer, and the saved objects cannot be used; waiting", "error", err)
+	default:
+		s.config.Logger.Warn("the API server does not answer: serving by the saved objects until it does", "file", file, "last", last, "services", len(u.Services))
+		if n := u.Nodes[s.config.Node]; n != nil && s.config.NodeChanged != nil {
+			s.config.NodeChanged(n)
+		}
+		s.saved.Store(&last)
+		publish(u, nil)
+		return true
+	}
+	return false
+}
+
+func (s *Source) factory(labels, fields string) informers.SharedInformerFactory {
+	return informers.NewSharedInformerFactoryWithOptions(s.config.Client, s.config.ResyncPeriod,
+		informers.WithTransform(trim),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector, o.FieldSelector = labels, fields }))
+}
+
+// watch has everything the informer hears of noted. What it gives is done when that
+// includes all objects there were at first.
+func (s *Source) watch(ctx context.Context, informer cache.SharedIndexInformer) (cache.DoneChecker, error) {
+	err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		if ctx.Err() == nil {
+			s.config.Logger.Debug("cannot list or watch", "error", err)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { s.note(o, false) },
+		UpdateFunc: func(before, after any) {
+			// A resync reports objects that did not change.
+			if a, b := before.(metav1.Object).GetResourceVersion(), after.(metav1.Object).GetResourceVersion(); a != b && !s.negligible(before, after) {
+				s.note(after, false)
+			}
+		},
+		DeleteFunc: func(o any) {
+			if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = d.Obj
+			}
+			s.note(o, true)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return registration.HasSyncedChecker(), nil
+}
+
+// negligible reports whether a change is one of another node without a new address: kubelets update the
+// state of their nodes all the time.
+func (s *Source) negligible(before, after any) bool {
+	was, isNode := before.(*corev1.Node)
+	is, _ := after.(*corev1.Node)
+	return isNode && is.Name != s.config.Node && slices.Equal(was.Status.Addresses, is.Status.Addresses)
+}
+
+// note keeps a change until it is taken. Of several of one object the last counts.
+func (s *Source) note(o any, gone bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := &s.pending
+	switch o := o.(type) {
+	case *corev1.Service:
+		note(&u.Services, nameOf(o), o, gone)
+	case *servicetable.EndpointSlice:
+		note(&u.EndpointSlices, nameOf(o), o, gone)
+	case *corev1.Pod:
+		note(&u.Pods, nameOf(o), o, gone)
+	case *corev1.Node:
+		if o.Name != s.config.Node {
+			note(&u.Nodes, o.Name, o, gone)
+			break
+		}
+		if gone {
+			// Its pods go on until the node is down; to serve them as from nowhere would
+			// only do harm.
+			return
+		}
+		s.node = o
+		note(&u.Nodes, o.Name, o, false)
+		if s.config.NodeChanged != nil {
+			s.config.NodeChanged(o)
+		}
+	}
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+func note[K comparable, V any](m *map[K]*V, k K, v *V, gone bool) {
+	if *m == nil {
+		*m = make(map[K]*V)
+	}
+	if gone {
+		v = nil
+	}
+	(*m)[k] = v
+}
+
+func nameOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// take returns what was noted since the last call.
+func (s *Source) take() servicetable.Update {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.pending
+	s.pending = servicetable.Update{}
+	return u
+}
+
+// waitForNode waits until the Node object has the needed fields.
+func (s *Source) waitForNode(ctx context.Context) error {
+	if s.config.Node == "" {
+		return nil
+	}
+	if s.config.NeedNodeIPs && !s.waitUntil(ctx, nodeIPsTimeout, "addresses", hasAddress) && ctx.Err() == nil {
+		s.config.Logger.Error("timeout waiting for addresses in the Node object: continuing without", "node", s.config.Node)
+	}
+	if s.config.NeedPodCIDRs && !s.waitUntil(ctx, podCIDRsTimeout, "pod CIDRs", hasPodCIDR) && ctx.Err() == nil {
+		return fmt.Errorf("node %s: no podCIDR after %s, which --detect-local-mode NodeCIDR needs: does the Node exist, and does the controller manager allocate node CIDRs?", s.config.Node, podCIDRsTimeout)
+	}
+	return nil
+}
+
+func hasAddress(n *corev1.Node) bool {
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
+			return true
+		}
+	}
+	return false
+}
+
+func hasPodCIDR(n *corev1.Node) bool { return n.Spec.PodCIDR != "" || len(n.Spec.PodCIDRs) > 0 }
+
+func (s *Source) waitUntil(ctx context.Context, timeout time.Duration, what string, enough func(*corev1.Node) bool) bool {
+	s.config.Waiting(what + " in the Node object " + s.config.Node)
+	deadline := time.NewTimer(timeout)
+	defer deadline.Stop()
+	report := time.NewTicker(waitingForNodeReport)
+	defer report.Stop()
+	for waited := false; ; waited = true {
+		s.mu.Lock()
+		node := s.node
+		s.mu.Unlock()
+		if node != nil && enough(node) {
+			return true
+		}
+		if !waited {
+			s.config.Logger.Info("waiting for the Node object", "node", s.config.Node, "for", what, "exists", node != nil)
+		}
+		select {
+		case <-s.changed:
+		case <-report.C:
+			s.config.Logger.Info("still waiting for the Node object", "node", s.config.Node, "for", what, "exists", node != nil)
+		case <-deadline.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package flowapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
+)
+
+// encode encodes the value as JSON on one line, with the line's end. It is never part of HTML, so
+// HTML escapes are off.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return b.Bytes(), err
+}
+
+// answer writes a JSON response.
+func (s *server) answer(w http.ResponseWriter, status int, v any) error {
+	b, err := encode(v)
+	if err != nil {
+		return fmt.Errorf("cannot encode the response as JSON: %w", err)
+	}
+	s.write(w, "application/json", status, b)
+	return nil
+}
+
+func (s *server) write(w http.ResponseWriter, contentType string, status int, b []byte) {
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	_ = writeUntil(w, b, s.writeTimeout, time.Now().Add(s.answerTimeout)) // a client that no longer reads needs no error
+}
+
+// setWriteDeadline bounds the writes from here on. Recorders of tests have no deadlines.
+func (s *server) setWriteDeadline(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.writeTimeout))
+}
+
+// fail writes an error.
+func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var e *observe.Error
+	switch {
+	case errors.As(err, &e):
+	case r.Context().Err() != nil: // the client is gone, or the server stops
+		e = &observe.Error{Status: http.StatusServiceUnavailable, Message: "the server is stopping: try again"}
+	case errors.As(err, new(*observe.SilentError)): // the fleet has logged it
+		e = &observe.Error{Status: http.StatusServiceUnavailable, Message: err.Error()}
+	default:
+		s.Log.Error("flow API: request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+		e = &observe.Error{Status: http.StatusInternalServerError, Message: err.Error()}
+	}
+	switch e.Status {
+	case http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		w.Header().Set("Retry-After", "5")
+	}
+	_ = s.answer(w, e.Status, e) // an Error can always be encoded
+}
+
+func notFound(format string, a ...any) error {
+	return &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf(format, a...)}
+}
+
+// parameters reads those of the address.
+func parameters(r *http.Request) (url.Values, error) {
+	v, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, &observe.Error{Status: http.StatusBadRequest, Message: "cannot parse the query parameters: " + err.Error()}
+	}
+	return v, nil
+}
+
+// noParameters refuses all.
+func noParameters(r *http.Request) error {
+	v, err := parameters(r)
+	if err != nil {
+		return err
+	}
+	return observe.NoValues(v)
+}

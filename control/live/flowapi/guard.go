@@ -1,0 +1,170 @@
+package flowapi
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
+)
+
+// The Content-Security-Policies. The page loads its scripts and styles, and sends requests, only
+// from and to this server.
+const (
+	dataPolicy = "default-src 'none'; frame-ancestors 'none'"
+	pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+// secure sets the headers of every response. There are never CORS headers: no other site may read a
+// response.
+func secure(h http.Header) {
+	h.Set("Content-Security-Policy", dataPolicy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+}
+
+// tokenHeader is the header for a token where a proxy removes or needs Authorization, as the proxy of a
+// Kubernetes API server does. Such a request has another Host: its token must be valid, even where reading
+// needs none.
+const tokenHeader = "X-Nfqproxy-Token"
+
+func hasTokenHeader(r *http.Request) bool { return len(r.Header[tokenHeader]) > 0 }
+
+// admit rejects requests that a browser sends for a page of another site.
+func (s *server) admit(r *http.Request) error {
+	if !hasTokenHeader(r) && !s.isOwn(r) {
+		return forbidden("host %q is not a name of this server: use localhost%s or its listen address", r.Host, s.otherHosts())
+	}
+	// A page of another port of the same host is another one, too (same-site).
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		return forbidden("cross-site request (Sec-Fetch-Site: %s): only pages of this server may send requests", site)
+	}
+	if origins := r.Header.Values("Origin"); len(origins) > 0 && (len(origins) > 1 || !sameOrigin(origins[0], r)) {
+		return forbidden("cross-site request of %s: only pages of this server may send requests", strings.Join(origins, ", "))
+	}
+	return nil
+}
+
+// otherHosts names Hosts for a message.
+func (s *server) otherHosts() string {
+	if len(s.Hosts) == 0 {
+		return ""
+	}
+	return ", " + strings.Join(s.Hosts, ", ")
+}
+
+// localAddr is the server's end of the request's connection; nil: unknown.
+func localAddr(r *http.Request) net.Addr {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return local
+}
+
+// isOwn reports whether the Host header is a name of this server. A Unix socket is no exception:
+// a browser reaches one through a forwarded port (ssh -L).
+func (s *server) isOwn(r *http.Request) bool {
+	host := (&url.URL{Host: r.Host}).Hostname()
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	for _, h := range s.Hosts {
+		if strings.EqualFold(host, h) {
+			return true
+		}
+	}
+	a, err := netip.ParseAddr(host)
+	if err != nil {
+		return false
+	}
+	if a = a.Unmap(); a.IsLoopback() {
+		return true
+	}
+	tcp, ok := localAddr(r).(*net.TCPAddr)
+	return ok && tcp.AddrPort().Addr().Unmap().WithZone("") == a.WithZone("")
+}
+
+// sameOrigin reports whether the origin is that of the request's URL.
+func sameOrigin(origin string, r *http.Request) bool {
+	scheme := "http://"
+	if r.TLS != nil {
+		scheme = "https://"
+	}
+	return strings.EqualFold(origin, scheme+r.Host)
+}
+
+// isOpen reports whether the request's connection needs no token to read.
+func (s *server) isOpen(r *http.Request) bool {
+	switch local := localAddr(r).(type) {
+	case *net.UnixAddr:
+		return true
+	case *net.TCPAddr:
+		return s.OpenLoopback && local.IP.IsLoopback()
+	}
+	return false
+}
+
+// authorize checks the token.
+func (s *server) authorize(r *http.Request, guarded bool) error {
+	if !guarded && !hasTokenHeader(r) && s.isOpen(r) {
+		return nil
+	}
+	switch {
+	case s.Token == "" && s.reviews == nil && !guarded:
+		return forbidden("every request requires the server's token, but the server has none (start it with --flow-api-token-file or --flow-api-service-account)")
+	case s.Token == "" && s.reviews == nil:
+		return forbidden("read-only: holds and changes require a token, but the server has none (start it with --flow-api-token-file)")
+	}
+	given := tokenOf(r)
+	if given == "" {
+		return unauthorized(`missing token: want the header "Authorization: Bearer TOKEN" with %s`, s.wantedToken())
+	}
+	// Hashes have one length, independent of the token's.
+	a, b := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(s.Token))
+	switch {
+	case s.Token != "" && subtle.ConstantTimeCompare(a[:], b[:]) == 1:
+		return nil
+	case s.reviews != nil:
+		return s.reviews.check(r, given)
+	}
+	return unauthorized("wrong token: want the content of the server's --flow-api-token-file")
+}
+
+// tokenOf returns the token of a request; empty: none.
+func tokenOf(r *http.Request) string {
+	if hasTokenHeader(r) {
+		return r.Header.Get(tokenHeader)
+	}
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok { // none, or another scheme
+		return shellToken(r)
+	}
+	return token
+}
+
+// wantedToken describes the tokens that the server takes.
+func (s *server) wantedToken() string {
+	const file, account = "the token of --flow-api-token-file (in a lab: the token that lab status prints)", "a token of the account of --flow-api-service-account (kubectl create token NAME --audience nfqproxy)"
+	switch {
+	case s.reviews == nil:
+		return file
+	case s.Token == "":
+		return account
+	}
+	return "the token of --flow-api-token-file, or " + account
+}
+
+func unauthorized(format string, a ...any) error {
+	return &observe.Error{Status: http.StatusUnauthorized, Message: fmt.Sprintf(format, a...)}
+}
+
+func forbidden(format string, a ...any) error {
+	return &observe.Error{Status: http.StatusForbidden, Message: fmt.Sprintf(format, a...)}
+}

@@ -1,0 +1,105 @@
+package flowapi
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
+)
+
+// holder returns the Holder, if there is one.
+func (s *server) holder() (observe.Holder, error) {
+	h := s.Observer.Holder()
+	if h == nil {
+		return nil, notFound("holding flows is not available on this server: the daemon requires --flow-api-holds")
+	}
+	return h, nil
+}
+
+func (s *server) holds(r *http.Request) (l observe.HoldList, err error) {
+	h, err := s.holder()
+	if err != nil {
+		return l, err
+	}
+	holds, err := h.Holds(r.Context())
+	return observe.HoldList{Holds: notNull(holds)}, err
+}
+
+func (s *server) hold(w http.ResponseWriter, r *http.Request) error {
+	var q observe.HoldQuery
+	if err := s.readQuestion(w, r, &q); err != nil {
+		return err
+	}
+	if _, _, err := q.Parse(); err != nil {
+		return err
+	}
+	h, err := s.holder()
+	if err != nil {
+		return err
+	}
+	hold, err := h.Hold(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", "/v1/holds/"+url.PathEscape(hold.ID))
+	return s.answer(w, http.StatusCreated, hold)
+}
+
+// getHold waits for the hold's next generation, but for a limited time: proxies on the way and the
+// client time out without a response.
+func (s *server) getHold(w http.ResponseWriter, r *http.Request) error {
+	v, err := parameters(r)
+	if err != nil {
+		return err
+	}
+	after, err := observe.AfterOf(v)
+	if err != nil {
+		return err
+	}
+	h, err := s.holder()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.poll)
+	defer cancel()
+	hold, err := h.Get(ctx, r.PathValue("id"), after)
+	if err != nil {
+		return err
+	}
+	return s.answer(w, http.StatusOK, hold)
+}
+
+func (s *server) act(w http.ResponseWriter, r *http.Request) error {
+	var a observe.Act
+	if err := s.readQuestion(w, r, &a); err != nil {
+		return err
+	}
+	if err := a.Check(); err != nil {
+		return err
+	}
+	h, err := s.holder()
+	if err != nil {
+		return err
+	}
+	hold, err := h.Act(r.Context(), r.PathValue("id"), a)
+	if err != nil {
+		return err
+	}
+	return s.answer(w, http.StatusOK, hold)
+}
+
+func (s *server) cancelHold(w http.ResponseWriter, r *http.Request) error {
+	if err := noParameters(r); err != nil {
+		return err
+	}
+	h, err := s.holder()
+	if err != nil {
+		return err
+	}
+	if err := h.Cancel(r.Context(), r.PathValue("id")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -1,0 +1,253 @@
+package flowapi
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/live/limit"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+)
+
+// DefaultSocket is where the daemon of a node serves the API.
+const DefaultSocket = "/run/nfqproxy/flows.sock"
+
+// Address is the listen address of the API, with its TLS certificate.
+type Address struct {
+	// Address is unix:/PATH, unix:///PATH, /PATH or ADDRESS:PORT. Port 0 is any free port.
+	Address string
+	// CertFile and KeyFile are for TLS: both or none. They are read for each connection, so they
+	// can be renewed.
+	CertFile, KeyFile string
+	// HasToken: the server has a token to require, or a Reviewer.
+	HasToken bool
+}
+
+// Check validates the address. Flows are confidential: a port requires a token, because any local
+// process can connect to it, and if it is reachable from other machines also TLS. Errors name the
+// flags of nfqproxy run.
+func (a Address) Check() error {
+	if path, ok := observe.SocketPath(a.Address); ok {
+		if !filepath.IsAbs(path) {
+			return fmt.Errorf("--flow-api %s: want an absolute path, such as unix:%s", a.Address, DefaultSocket)
+		}
+		return nil
+	}
+	host, port, err := net.SplitHostPort(a.Address)
+	switch {
+	case err != nil || port == "":
+		return fmt.Errorf("--flow-api %q: want unix:/PATH, ADDRESS:PORT or [IPV6]:PORT", a.Address)
+	case (a.CertFile == "") != (a.KeyFile == ""):
+		return errors.New("--flow-api-tls-cert and --flow-api-tls-key: give both or none")
+	case !observe.IsLoopback(host) && (a.CertFile == "" || !a.HasToken):
+		return fmt.Errorf("--flow-api %s is reachable from other machines: give --flow-api-tls-cert, --flow-api-tls-key and "+
+			"--flow-api-token-file or --flow-api-service-account, or use a Unix socket such as unix:%s", a.Address, DefaultSocket)
+	case !a.HasToken:
+		return fmt.Errorf("--flow-api %s is open to every process of this machine: give --flow-api-token-file or "+
+			"--flow-api-service-account, or use a Unix socket such as unix:%s", a.Address, DefaultSocket)
+	}
+	return nil
+}
+
+// Listen opens a valid address, for [Serve]. The stale socket of another process is replaced; clients
+// of a socket must be its owner or in its group. Errors name the flags of nfqproxy run.
+func Listen(a Address) (net.Listener, error) {
+	if err := a.Check(); err != nil {
+		return nil, err
+	}
+	if path, ok := observe.SocketPath(a.Address); ok {
+		err := a.MakeDirectory()
+		var l net.Listener
+		if err == nil {
+			l, err = listenUnix(path)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--flow-api %s: %w", a.Address, err)
+		}
+		return l, nil
+	}
+	certificate, err := a.certificate()
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", a.Address)
+	if err != nil {
+		return nil, fmt.Errorf("--flow-api %s: %w", a.Address, err)
+	}
+	if certificate == nil {
+		return l, nil
+	}
+	return &tlsListener{l, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: certificate}}, nil
+}
+
+// DefaultPage is the default address of the page of several nodes.
+const DefaultPage = "127.0.0.1:10253"
+
+// ListenPage listens at a loopback address and a port, for the page of several nodes; empty:
+// [DefaultPage] or, if that is in use, any port. The server must have a token. Errors name the flag
+// --page.
+func ListenPage(address string) (net.Listener, error) {
+	wanted := cmp.Or(address, DefaultPage)
+	if a, err := netip.ParseAddrPort(strings.Replace(wanted, "localhost:", "127.0.0.1:", 1)); err != nil || !a.Addr().IsLoopback() {
+		return nil, fmt.Errorf("--page %q: want a loopback address and a port, such as %s", address, DefaultPage)
+	}
+	l, err := net.Listen("tcp", wanted)
+	if address == "" && errors.Is(err, syscall.EADDRINUSE) {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	if err != nil {
+		if errno, ok := errors.AsType[syscall.Errno](err); ok {
+			err = errno
+		}
+		return nil, fmt.Errorf("--page %s: %w", wanted, err)
+	}
+	return l, nil
+}
+
+// tlsListener is a listener whose connections [Serve] wraps in TLS; the limit applies below TLS.
+type tlsListener struct {
+	net.Listener
+	config *tls.Config
+}
+
+// limited limits the connections of a listener.
+func limited(l net.Listener, q *limit.Quota) net.Listener {
+	if t, ok := l.(*tlsListener); ok {
+		// No response is possible before the handshake.
+		return tls.NewListener(limit.Listen(t.Listener, q, nil), t.config)
+	}
+	return limit.Listen(l, q, limit.HTTP("application/json", func(status int, err error) []byte {
+		b, _ := encode(&observe.Error{Status: status, Message: err.Error()}) // an Error can always be encoded
+		return b
+	}))
+}
+
+// certificate returns the source of the TLS certificate; nil: no TLS.
+func (a Address) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	if a.CertFile == "" {
+		return nil, nil
+	}
+	load := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		c, err := tls.LoadX509KeyPair(a.CertFile, a.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("--flow-api-tls-cert %s, --flow-api-tls-key %s: %w", a.CertFile, a.KeyFile, err)
+		}
+		return &c, nil
+	}
+	_, err := load(nil)
+	return load, err
+}
+
+// MakeDirectory makes the directory of a socket, if it is missing.
+func (a Address) MakeDirectory() error {
+	path, ok := observe.SocketPath(a.Address)
+	if !ok {
+		return nil
+	}
+	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// listenUnix creates the socket. Before its mode is set it has the umask's, which by default denies
+// writing to others as well.
+func listenUnix(path string) (net.Listener, error) {
+	l, err := net.Listen("unix", path)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		if err = removeStale(path); err == nil {
+			l, err = net.Listen("unix", path)
+		}
+	}
+	if err == nil {
+		if err = os.Chmod(path, 0o660); err != nil {
+			_ = l.Close()
+		}
+	}
+	return l, err
+}
+
+// removeStale removes the socket of a process that has ended.
+func removeStale(path string) error {
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
+		return errors.New("the file exists and is not a socket: remove it, or use another path")
+	}
+	c, err := net.Dial("unix", path)
+	switch {
+	case err == nil:
+		_ = c.Close()
+		return fmt.Errorf("%w by another process: stop it, or use another path", syscall.EADDRINUSE)
+	case !errors.Is(err, syscall.ECONNREFUSED):
+		return err
+	}
+	return os.Remove(path)
+}
+
+// Limits of the server; those of streams and requests are in [New].
+const (
+	headerTimeout  = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 16 << 10
+	shutdownGrace  = 2 * time.Second
+)
+
+// Server serves the API at any number of listeners, which share its limits.
+type Server struct {
+	handler     http.Handler
+	connections *limit.Quota
+	log         *slog.Logger
+}
+
+// NewServer returns a server that has no listeners yet.
+func NewServer(c Config) *Server {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Server{handler: New(c), connections: c.Limits.Connections(serverName, connections), log: c.Log}
+}
+
+// Serve is [Server.Serve] of a server with one listener.
+func Serve(ctx context.Context, l net.Listener, c Config) error { return NewServer(c).Serve(ctx, l) }
+
+// Serve serves the API at a listener until the context ends, then ends streams, waits shortly for
+// other requests, and returns nil.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	requests, endRequests := context.WithCancel(context.WithoutCancel(ctx))
+	defer endRequests()
+	server := &http.Server{
+		Handler:           s.handler,
+		BaseContext:       func(net.Listener) context.Context { return requests },
+		ConnContext:       limit.ConnContext,
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+	}
+	ended := make(chan error, 1)
+	l = limited(l, s.connections)
+	go func() { ended <- server.Serve(l) }()
+	select {
+	case err := <-ended:
+		_ = server.Close()
+		return fmt.Errorf("flow API at %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	endRequests() // streams would go on, and questions wait
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	defer cancel()
+	if err := server.Shutdown(grace); err != nil {
+		_ = server.Close()
+	}
+	<-ended
+	return nil
+}

@@ -1,0 +1,219 @@
+package flowapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// format is how a stream is written.
+type format struct {
+	contentType string
+	keepAlive   string // keeps the connection open
+	encode      func(observe.Item) ([]byte, error)
+}
+
+var (
+	jsonLines    = format{"application/x-ndjson", "\n", encodeLine}
+	serverEvents = format{"text/event-stream", ":\n\n", encodeEvent}
+)
+
+// formatOf returns server-sent events if the client accepts them explicitly.
+func formatOf(r *http.Request) format {
+	for _, accept := range r.Header.Values("Accept") {
+		for kind := range strings.SplitSeq(accept, ",") {
+			kind, _, _ = strings.Cut(kind, ";")
+			if strings.EqualFold(strings.TrimSpace(kind), serverEvents.contentType) {
+				return serverEvents
+			}
+		}
+	}
+	return jsonLines
+}
+
+func encodeLine(i observe.Item) ([]byte, error) {
+	switch {
+	case i.Missed != nil:
+		return encode(observe.MissedLine{Version: flow.Version, Event: observe.EventMissed, Missed: *i.Missed})
+	case i.Joined != nil:
+		return encode(observe.JoinedLine{Version: flow.Version, Event: observe.EventJoined, Joined: *i.Joined})
+	}
+	return encode(i.Record)
+}
+
+func encodeEvent(i observe.Item) ([]byte, error) {
+	event, data := "flow", any(i.Record)
+	switch {
+	case i.Missed != nil:
+		event, data = observe.EventMissed, i.Missed
+	case i.Joined != nil:
+		event, data = observe.EventJoined, i.Joined
+	}
+	b, err := encode(data)
+	return append(append([]byte("event: "+event+"\ndata: "), b...), '\n'), err
+}
+
+// flows lists flows or streams their events.
+func (s *server) flows(w http.ResponseWriter, r *http.Request) error {
+	v, err := parameters(r)
+	if err != nil {
+		return err
+	}
+	q, err := observe.FlowQueryOf(v)
+	if err == nil {
+		_, err = q.Parse(time.Now())
+	}
+	if err != nil {
+		return err
+	}
+	f := formatOf(r)
+	w.Header().Set("Vary", "Accept")
+	if r.Method == http.MethodHead {
+		w.Header().Set("Content-Type", f.contentType)
+		return nil
+	}
+	release, err := take(s.streams, r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return s.stream(w, r, q, f)
+}
+
+// The buffer for a slow reader, in encoded items and in bytes; beyond it the observer waits. The
+// record of a flow to a service with many endpoints is long. One item is always allowed.
+const (
+	waiting      = 64
+	waitingBytes = 256 << 10
+)
+
+// stream writes the items of the observer, which runs concurrently: if no item waits, the stream is
+// flushed.
+func (s *server) stream(w http.ResponseWriter, r *http.Request, q observe.FlowQuery, f format) error {
+	ctx, cancel := context.WithCancel(r.Context())
+	items, end := make(chan []byte, waiting), make(chan error, 1)
+	room := semaphore.NewWeighted(waitingBytes)
+	go func() {
+		defer close(items)
+		// This goroutine is not net/http's, which recovers panics: a bug in the observation of flows
+		// must not end the program that serves them.
+		defer func() {
+			if p := recover(); p != nil {
+				s.Log.Error("panic in a stream of flows", "panic", p, "stack", string(debug.Stack()))
+				end <- fmt.Errorf("internal error: %v", p)
+			}
+		}()
+		end <- s.Observer.Flows(ctx, q, func(i observe.Item) error {
+			b, err := f.encode(i)
+			if err != nil {
+				return err
+			}
+			if err := room.Acquire(ctx, weight(b)); err != nil {
+				return err
+			}
+			select {
+			case items <- b:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	defer func() { // the observer does not outlive the request
+		cancel()
+		for range items {
+		}
+	}()
+	alive := time.NewTimer(s.firstSign)
+	defer alive.Stop()
+	if !q.Follow {
+		alive.Stop()
+	}
+	out := streamWriter{server: s, w: w, contentType: f.contentType, written: func(b []byte) { room.Release(weight(b)) }}
+	err := out.copy(items, alive, []byte(f.keepAlive))
+	if err == nil {
+		err = <-end
+	}
+	if err == nil && !q.Follow {
+		err = ctx.Err() // an incomplete list is an error
+	}
+	switch {
+	case err == nil:
+		out.begin()
+		return nil
+	case !out.began:
+		return err
+	case r.Context().Err() == nil:
+		s.Log.Warn("stream of flows aborted", "reader", r.RemoteAddr, "error", err)
+	}
+	panic(http.ErrAbortHandler) // the reader sees that it is not the end
+}
+
+// weight is how much of waitingBytes an item takes.
+func weight(b []byte) int64 { return int64(min(len(b), waitingBytes)) }
+
+// streamWriter writes a stream. Its head is sent with the first piece: before, an error response is
+// still possible.
+type streamWriter struct {
+	*server
+	w           http.ResponseWriter
+	contentType string
+	written     func([]byte) // called for each written item
+	began       bool
+}
+
+// copy writes items until there are no more, or the client does not read.
+func (o *streamWriter) copy(items <-chan []byte, alive *time.Timer, keepAlive []byte) error {
+	for {
+		var b []byte
+		more, item := true, true
+		select {
+		case b, more = <-items:
+		default:
+			if err := o.flush(); err != nil {
+				return err
+			}
+			select {
+			case b, more = <-items:
+			case <-alive.C:
+				b, item = keepAlive, false
+				alive.Reset(o.keepAlive)
+			}
+		}
+		if !more {
+			return o.flush() // what came counts, however it ends
+		}
+		o.begin()
+		o.setWriteDeadline(o.w)
+		if _, err := o.w.Write(b); err != nil {
+			return err
+		}
+		if item {
+			o.written(b)
+		}
+	}
+}
+
+func (o *streamWriter) begin() {
+	if !o.began {
+		o.began = true
+		o.w.Header().Set("Content-Type", o.contentType)
+		o.w.WriteHeader(http.StatusOK)
+	}
+}
+
+func (o *streamWriter) flush() error {
+	if !o.began {
+		return nil
+	}
+	o.setWriteDeadline(o.w)
+	return http.NewResponseController(o.w).Flush()
+}

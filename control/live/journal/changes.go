@@ -1,0 +1,326 @@
+package journal
+
+import (
+	"container/list"
+	"net/netip"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// The limits of the history: of the service ports that changed last, of each the newest changes, of
+// each change the first endpoints.
+const (
+	changedPorts    = 500
+	portChanges     = 20
+	changeEndpoints = 10
+)
+
+// changes is the history of service ports, from the second table on.
+type changes struct {
+	ports map[portKey]*list.Element
+	order list.List // of *history: the port that changed last is last
+}
+
+// history is that of one service port.
+type history struct {
+	portKey
+	changes []change // the oldest first
+}
+
+// change is an entry of a history. What flows did since is noted as they come.
+type change struct {
+	observe.Change
+	first result // of FirstFlow
+	// gone are the endpoints of Endpoints that get no new flows any more, at the same places.
+	gone []gone
+}
+
+// gone is an endpoint that gets no new flows; the zero value: it gets some.
+type gone struct {
+	addr netip.AddrPort
+	// settled: it gets new flows again, or its counts are removed. last is the last flow before.
+	settled bool
+	last    mention
+}
+
+// difference is what a table changed of the service ports.
+type difference struct {
+	removed []portKey
+	changed []portChange
+	// bytes is about the memory that the earlier table takes besides.
+	bytes int
+}
+
+// portChange is a change of one service port.
+type portChange struct {
+	portKey
+	change
+	// usable are all endpoints that get new flows again.
+	usable []netip.AddrPort
+}
+
+// compareTables returns the differences of a table from the one before. The time that it takes depends on them.
+func compareTables(before, t *decision.Table) (d difference) {
+	t.ChangedServices(before, func(_ decision.ServiceName, before, after []*decision.ServicePort) {
+		if slices.Equal(before, after) {
+			return
+		}
+		d.bytes += changedBytes
+		for _, s := range before {
+			if port(after, portKeyOf(s)) == nil {
+				d.removed = append(d.removed, portKeyOf(s))
+			}
+			if !slices.Contains(after, s) {
+				d.bytes += size(1, len(s.Endpoints))
+			}
+		}
+		for _, s := range after {
+			if c := compare(port(before, portKeyOf(s)), s); c != nil {
+				c.Time, c.Generation = t.Built(), t.Generation()
+				d.changed = append(d.changed, *c)
+			}
+		}
+	})
+	return d
+}
+
+// trace adds to changes when they happened.
+func (d *difference) trace(p *Published) {
+	for i := range d.changed {
+		c := &d.changed[i]
+		origin := p.Origins[c.name.Service()]
+		c.Changed, c.Received, c.InForce = known(origin.Triggered), known(origin.Received), known(p.InForce)
+	}
+}
+
+// known returns nil for the zero time.
+func known(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func portKeyOf(s *decision.ServicePort) portKey { return portKey{s.Name, s.Family} }
+
+func port(ports []*decision.ServicePort, k portKey) *decision.ServicePort {
+	if i := slices.IndexFunc(ports, func(s *decision.ServicePort) bool { return portKeyOf(s) == k }); i >= 0 {
+		return ports[i]
+	}
+	return nil
+}
+
+// of returns the history of a service port; nil: it has none.
+func (c *changes) of(k portKey) *history {
+	if e := c.ports[k]; e != nil {
+		return e.Value.(*history)
+	}
+	return nil
+}
+
+func (c *changes) forget(k portKey, flows *tallies) {
+	if e := c.ports[k]; e != nil {
+		c.order.Remove(e)
+		delete(c.ports, k)
+		if t := flows.ports[k]; t != nil {
+			t.history = nil
+		}
+	}
+}
+
+// add adds a change. Flows that the new table decided may have been counted already.
+func (c *changes) add(p *portChange, flows *tallies) {
+	if c.ports == nil {
+		c.ports = make(map[portKey]*list.Element)
+	}
+	e := c.ports[p.portKey]
+	if e == nil {
+		if c.order.Len() == changedPorts {
+			c.forget(c.order.Front().Value.(*history).portKey, flows)
+		}
+		e = c.order.PushBack(&history{portKey: p.portKey})
+		c.ports[p.portKey] = e
+	}
+	c.order.MoveToBack(e)
+	h := e.Value.(*history)
+	t := flows.ports[p.portKey]
+	for _, addr := range p.usable {
+		h.settle(addr, p.Generation, t)
+	}
+	h.changes = append(h.changes[max(0, len(h.changes)-portChanges+1):], p.change)
+	if t != nil {
+		t.history = h
+		h.obeyed(t.first)
+	}
+}
+
+// settle ends the observation of an endpoint that gets no new flows: a table of the generation gives it some again, or
+// its counts are removed.
+func (h *history) settle(addr netip.AddrPort, generation uint64, t *tally) {
+	for i := range h.changes {
+		for k := range h.changes[i].gone {
+			if g := &h.changes[i].gone[k]; g.addr == addr && !g.settled {
+				g.settled = true
+				if t != nil && t.endpoints[addr] != nil {
+					g.last = t.endpoints[addr].before(generation)
+				}
+			}
+		}
+	}
+}
+
+// obeyed notes a flow that a table decided.
+func (h *history) obeyed(m result) {
+	for i := range h.changes {
+		if c := &h.changes[i]; c.Generation <= m.generation && (c.first.flow == 0 || m.at < c.first.at) {
+			c.first = m
+		}
+	}
+}
+
+// compare returns what changed of a service port; before is nil if it is new. nil: nothing did.
+func compare(before, after *decision.ServicePort) *portChange {
+	change := &portChange{portKey: portKeyOf(after)}
+	if before == nil {
+		change.Created = true
+		return change
+	}
+	change.Settings = !reflect.DeepEqual(settings(before), settings(after))
+	old := make(map[netip.AddrPort]*decision.Endpoint, len(before.Endpoints))
+	for i := range before.Endpoints {
+		old[before.Endpoints[i].AddrPort] = &before.Endpoints[i]
+	}
+	add := func(e *decision.Endpoint, what, why string) {
+		if decision.FamilyOf(e.AddrPort.Addr()) != after.Family {
+			return
+		}
+		var left gone
+		switch {
+		case what == observe.EndpointRemoved || what == observe.EndpointExcluded:
+			left.addr = e.AddrPort
+		case why == "":
+			change.usable = append(change.usable, e.AddrPort)
+		}
+		if len(change.Endpoints) == changeEndpoints {
+			change.More++
+			return
+		}
+		change.Endpoints = append(change.Endpoints, observe.EndpointChange{Endpoint: e.AddrPort.String(), Pod: e.Pod, Change: what, Excluded: why})
+		change.gone = append(change.gone, left)
+	}
+	for i := range after.Endpoints {
+		e := &after.Endpoints[i]
+		was := old[e.AddrPort]
+		delete(old, e.AddrPort)
+		why := exclusion(after, e)
+		switch {
+		case was == nil:
+			add(e, observe.EndpointAdded, why)
+		case exclusion(before, was) == why:
+		case why == "":
+			add(e, observe.EndpointUsable, "")
+		default:
+			add(e, observe.EndpointExcluded, why)
+		}
+	}
+	for i := range before.Endpoints {
+		if e := &before.Endpoints[i]; old[e.AddrPort] != nil {
+			add(e, observe.EndpointRemoved, "")
+		}
+	}
+	if !change.Settings && len(change.Endpoints) == 0 {
+		return nil
+	}
+	return change
+}
+
+// exclusion is why an endpoint gets no new flows to the ClusterIP, as in records.
+func exclusion(s *decision.ServicePort, e *decision.Endpoint) string {
+	if why := e.Exclusions[s.InternalPolicy]; why != 0 {
+		return why.String()
+	}
+	return ""
+}
+
+// settings is a service port without its endpoints.
+func settings(s *decision.ServicePort) decision.ServicePort {
+	c := *s
+	c.Endpoints, c.Usable, c.HasEndpoints = nil, [len(c.Usable)][]uint32{}, false
+	return c
+}
+
+// Published is a service table that was put into force.
+type Published struct {
+	Table *decision.Table
+	// InForce is when all workers and the kernel's rules used it; zero: not known.
+	InForce time.Time
+	// Origins are where its changes came from, as far as it is known.
+	Origins map[decision.ServiceName]servicetable.Origin
+}
+
+// Changes returns the newest changes of a service port, the oldest of them first. Those before the
+// second table are not known. The flows are noted as they are inserted, so they do not depend on which
+// ones the journal still keeps; those of the tables since the last change are exact as of now.
+func (j *Journal) Changes(s *decision.ServicePort) []observe.Change {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	h := j.changes.of(portKeyOf(s))
+	if h == nil {
+		return nil
+	}
+	t := j.services.ports[h.portKey]
+	list := make([]observe.Change, len(h.changes))
+	for i := range h.changes {
+		c := &h.changes[i]
+		list[i] = c.Change
+		list[i].FirstFlow = j.flowOf(c.first)
+		list[i].Endpoints = slices.Clone(c.Endpoints)
+		for k := range list[i].Endpoints {
+			j.leave(&list[i].Endpoints[k], &c.gone[k], t)
+		}
+	}
+	return list
+}
+
+// leave adds what is left of an endpoint that gets no new flows; t is nil if its service port had none.
+func (j *Journal) leave(e *observe.EndpointChange, g *gone, t *tally) {
+	switch {
+	case !g.addr.IsValid():
+		return
+	case g.settled:
+		e.LastFlow = j.flowOf(lastFlow(g.last, g.addr))
+		return
+	}
+	of := &EndpointCounts{}
+	if t != nil && t.endpoints[g.addr] != nil {
+		of = t.endpoints[g.addr]
+	}
+	e.LastFlow = j.flowOf(lastFlow(of.last, g.addr))
+	if !j.kernel.Following {
+		return
+	}
+	open := of.Flows.Open
+	if e.Open = &open; open == 0 && of.closed != 0 {
+		closed := time.Unix(0, of.closed)
+		e.Closed = &closed
+	}
+}
+
+// flowOf describes a flow; nil: there is none.
+func (j *Journal) flowOf(m result) *observe.ChangeFlow {
+	if m.flow == 0 {
+		return nil
+	}
+	f := &observe.ChangeFlow{ID: j.ID(m.flow), Time: time.Unix(0, m.at), Verdict: m.verdict.String()}
+	if m.endpoint.IsValid() {
+		f.Endpoint = m.endpoint.String()
+	}
+	return f
+}
+
+func lastFlow(m mention, endpoint netip.AddrPort) result { return result{m, decision.DNAT, endpoint} }

@@ -1,0 +1,77 @@
+package journal
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// ServiceCounts are the flows of one service port.
+type ServiceCounts struct {
+	Flows   observe.Flows
+	Refused map[string]uint64 // by reason
+	// Since is when the draws were begun to be counted: when other endpoints could be drawn
+	// than before.
+	Since time.Time
+	// Draws are by policy.
+	Draws     [2]uint64
+	Endpoints map[netip.AddrPort]EndpointCounts
+}
+
+// EndpointCounts are the flows of one endpoint.
+type EndpointCounts struct {
+	Flows     observe.Flows
+	Pod, Node string
+	Draws     [2]uint64 // by policy, since ServiceCounts.Since
+
+	// last is the last flow that connects to the endpoint, earlier the last one that an earlier table than that of last
+	// decided. closed is when a connection ended last.
+	last, earlier mention
+	closed        int64
+}
+
+// Counts returns the flows of a service port as it is in the table in force; false: it had
+// none. Draws are given if they were among the endpoints that it has.
+func (j *Journal) Counts(s *decision.ServicePort) (ServiceCounts, bool) {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	t := j.services.ports[portKey{s.Name, s.Family}]
+	if t == nil {
+		return ServiceCounts{}, false
+	}
+	same := sameChoice(t.fit, s)
+	c := ServiceCounts{
+		Flows: t.Flows, Refused: make(map[string]uint64, len(t.refusals)), Since: t.since,
+		Endpoints: make(map[netip.AddrPort]EndpointCounts, len(t.endpoints)),
+	}
+	if same {
+		c.Draws = t.draws
+	}
+	for why, n := range t.refusals {
+		c.Refused[why.String()] = n
+	}
+	for a, e := range t.endpoints {
+		of := *e
+		if !same {
+			of.Draws = [2]uint64{}
+		}
+		c.Endpoints[a] = of
+	}
+	return c, true
+}
+
+// Known returns the numbers of the journal's flows.
+func (j *Journal) Known() observe.Known {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return observe.Known{Flows: j.flows.len(), Capacity: int(j.flows.capacity()), Open: j.open, Lost: j.Lost(), Forgotten: j.forgotten}
+}
+
+// Kernel returns the state of the conntrack event subscription.
+func (j *Journal) Kernel() observe.Kernel {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return j.kernel.Kernel
+}

@@ -1,0 +1,398 @@
+// Package journal keeps the newest flows of a node and their life cycles: it receives decided
+// flows from the datapath's workers and events from the kernel's connection tracking. Any number
+// of readers can follow it, and a slow reader delays nothing.
+//
+// Its memory is bounded: see [Config].
+package journal
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// Config bounds the memory of a journal.
+type Config struct {
+	// Flows is the maximum number of flows; 0: 16,384. One takes about 1.1 KiB, with four events;
+	// memory is allocated as flows arrive.
+	Flows int
+	// ServiceBytes limits the memory of service ports that are kept for flows, with their
+	// candidates, beyond those of the table in force; 0: 16 MiB. Beyond it older flows are
+	// evicted.
+	ServiceBytes int
+	// Generations is the maximum number of generations of the service table that are kept; 0: 1,024.
+	// GenerationBytes limits the memory that they take beyond the table in force; 0: 16 MiB. Beyond either the
+	// oldest ones are dropped.
+	Generations, GenerationBytes int
+}
+
+// intakeSize is the capacity of the input queue of flows: about 3 MiB, twice. It is emptied every
+// few milliseconds.
+const intakeSize = 8192
+
+// gather is how long the journal waits for more flows before it takes them over: what
+// costs a wake-up is then paid once for many.
+const gather = 5 * time.Millisecond
+
+// Journal is the memory of one node's flows. It is safe for concurrent use.
+type Journal struct {
+	prefix  string // of flow IDs
+	started time.Time
+
+	intake struct {
+		mu      sync.Mutex
+		flows   []flow.Flow
+		offered chan struct{} // holds something if there are flows
+	}
+	lost     atomic.Uint64
+	follower atomic.Pointer[follower] // nil: no conntrack events
+
+	following sync.Mutex // held by SetTable
+
+	mu     sync.RWMutex // guards what follows
+	spare  []flow.Flow  // becomes the intake's next slice
+	flows  ring[entry]
+	notes  ring[note]
+	newest map[key]uint64 // the newest flow of each tuple
+	nodes  nodes
+	ports  retained
+	// waited is up to which flow all have had their time to be answered.
+	waited uint64
+	// open counts flows that may go on, forgotten those that were open when they made room
+	// for others.
+	open      int
+	forgotten uint64
+	services  tallies
+	changes   changes
+	inForce   *decision.Table // nil: none yet
+	unpruned  bool            // services was not pruned by it
+	pruned    time.Time
+	kernel    kernelView
+	// generations are the newest tables, up to inForce.
+	generations generations
+	// changed is closed and made anew when there are notes.
+	changed chan struct{}
+}
+
+// key is the tuple of a flow's first packet.
+type key struct {
+	source, destination [16]byte
+	ports               [2]uint16
+	protocol            uint8
+}
+
+func keyOf(protocol uint8, source, destination netip.AddrPort) key {
+	return key{source.Addr().As16(), destination.Addr().As16(), [2]uint16{source.Port(), destination.Port()}, protocol}
+}
+
+// New returns an empty journal. [Journal.Run] must run to process its input.
+func New(c Config) *Journal {
+	capacity := cmp.Or(c.Flows, 16384)
+	j := &Journal{
+		prefix: strconv.FormatUint(rand.Uint64N(1<<30)|1<<30, 32), started: time.Now(),
+		flows: newRing[entry](capacity), notes: newRing[note](4 * capacity),
+		newest: make(map[key]uint64), ports: retained{limit: cmp.Or(c.ServiceBytes, 16<<20)},
+		generations: generations{limit: cmp.Or(c.Generations, 1024), byteLimit: cmp.Or(c.GenerationBytes, 16<<20)},
+		changed:     make(chan struct{}), waited: 1,
+		kernel: kernelView{Kernel: observe.Kernel{Why: "conntrack events are disabled"}, announced: 1, rush: make(chan struct{}, 1)},
+	}
+	j.services = newTallies(&j.changes)
+	j.intake.offered = make(chan struct{}, 1)
+	return j
+}
+
+// Flows takes decided flows, which it copies. It blocks only for a concurrent call; on overflow
+// flows are lost and counted. It is the datapath's FlowSink.
+func (j *Journal) Flows(flows []flow.Flow) {
+	in := &j.intake
+	in.mu.Lock()
+	n := min(len(flows), intakeSize-len(in.flows))
+	in.flows = append(in.flows, flows[:n]...)
+	first := n > 0 && len(in.flows) == n
+	in.mu.Unlock()
+	if n < len(flows) {
+		j.lost.Add(uint64(len(flows) - n))
+	}
+	if first {
+		select {
+		case j.intake.offered <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Lost returns the number of flows lost by overflow.
+func (j *Journal) Lost() uint64 { return j.lost.Load() }
+
+// Started returns the time when the journal was created.
+func (j *Journal) Started() time.Time { return j.started }
+
+// Run processes flows until the context ends, and then the remaining ones.
+func (j *Journal) Run(ctx context.Context) {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	pause := time.NewTimer(0)
+	<-pause.C
+	for {
+		select {
+		case <-ctx.Done():
+			j.take(time.Now())
+			return
+		case now := <-tick.C:
+			j.take(now)
+		case <-j.intake.offered:
+			// The first of a burst is taken at once: a reader of a single flow sees it
+			// without delay.
+			j.take(time.Now())
+			pause.Reset(gather)
+			select {
+			case <-pause.C:
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// take processes the input of the workers, and detects unanswered flows.
+func (j *Journal) take(now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.takeLocked()
+	j.kernel.retry(j, now)
+	j.lookForUnanswered(now)
+	j.prune(now)
+	j.announce()
+}
+
+// takeLocked is the first part of take.
+func (j *Journal) takeLocked() {
+	j.intake.mu.Lock()
+	flows := j.intake.flows
+	j.intake.flows = j.spare[:0]
+	j.intake.mu.Unlock()
+	for i := range flows {
+		j.insert(&flows[i])
+	}
+	clear(flows) // their tables must not be kept
+	j.spare = flows
+	j.kernel.lookForRush(j.flows.next)
+}
+
+// announce wakes the readers that wait.
+func (j *Journal) announce() {
+	if j.notes.next != j.kernel.announced {
+		j.kernel.announced = j.notes.next
+		close(j.changed)
+		j.changed = make(chan struct{})
+	}
+}
+
+// insert adds a flow: a new one, or a retransmission of a known one.
+func (j *Journal) insert(f *flow.Flow) {
+	k := keyOf(uint8(f.Packet.Protocol), f.Packet.Source, f.Packet.Destination)
+	previous := j.newest[k]
+	if e := j.flows.at(previous); e != nil {
+		if e.repeatedBy(f) {
+			e.life.repeated++
+			j.note(previous, e, flow.Repeated, f.Time.UnixNano())
+			return
+		}
+		j.failedBefore(previous, e, f)
+	}
+	if j.flows.full() {
+		j.forget()
+	}
+	e, number := j.flows.add()
+	*e = entry{flow: *f, key: k, previous: previous}
+	e.flow.Table, e.flow.Node = nil, j.nodes.keep(f.Node)
+	e.life = newLife(f)
+	e.inherited = f.Entry() && f.Outcome == conntrack.Kept
+	e.life.incomplete = !e.life.over && (e.inherited || !j.kernel.complete())
+	if s := f.Decision.ServicePort; s != nil {
+		e.port = j.ports.use(s, &j.services)
+		e.tally(number)
+		for j.ports.full() && j.flows.len() > 1 {
+			j.forget()
+		}
+	}
+	if e.life.open() {
+		j.open++
+	}
+	j.newest[k] = number
+	j.note(number, e, e.life.state, f.Time.UnixNano())
+}
+
+// forget evicts the oldest flow.
+func (j *Journal) forget() {
+	number := j.flows.oldest
+	e := j.flows.at(number)
+	if e.life.open() {
+		j.forgotten++
+		j.notOpen(e, 0)
+	}
+	if j.newest[e.key] == number {
+		delete(j.newest, e.key)
+	}
+	if e.port != nil {
+		j.ports.release(e.port)
+	}
+	j.flows.drop()
+}
+
+// note publishes an event of a flow to the readers.
+func (j *Journal) note(number uint64, e *entry, what flow.Event, at int64) {
+	e.remember(what, at)
+	if j.notes.full() {
+		j.notes.drop()
+	}
+	n, _ := j.notes.add()
+	*n = note{number, what, at, time.Now().UnixNano(), e.life}
+	n.life.incomplete = j.incomplete(number, e)
+}
+
+// lookForUnanswered detects the flows without a reply in time. It looks at each flow
+// once. Without conntrack events, replies are not known.
+func (j *Journal) lookForUnanswered(now time.Time) {
+	j.waited = max(j.waited, j.flows.oldest)
+	// More than the workers can add meanwhile: the rest is processed soon.
+	for end := min(j.flows.next, j.waited+2*intakeSize); j.waited < end; j.waited++ {
+		e := j.flows.at(j.waited)
+		if now.Sub(e.flow.Time) < flow.UnansweredAfter {
+			return
+		}
+		if e.life.state == flow.Decided && !e.life.over && j.kernel.complete() && !j.incomplete(j.waited, e) {
+			j.change(j.waited, e, flow.Unanswered, now.UnixNano())
+		}
+	}
+}
+
+// change puts a flow into another state.
+func (j *Journal) change(number uint64, e *entry, s flow.State, at int64) {
+	j.enter(e, s, at)
+	j.note(number, e, s, at)
+}
+
+// enter puts a flow into another state, about which readers need no event.
+func (j *Journal) enter(e *entry, s flow.State, at int64) {
+	open := e.life.open()
+	e.countState(e.life.state, s)
+	e.life.state, e.life.since = s, at
+	if open && !e.life.open() {
+		j.notOpen(e, at)
+	}
+}
+
+// notOpen counts a flow that was open and is not any more, since a time; 0: it is evicted.
+func (j *Journal) notOpen(e *entry, at int64) {
+	j.open--
+	if e.endpoint != nil {
+		e.endpoint.closed = max(e.endpoint.closed, at)
+	}
+	e.count(func(c *observe.Flows) { c.Open-- })
+}
+
+// Newest returns the number of the newest flow; 0: there was none. Numbers are consecutive.
+func (j *Journal) Newest() uint64 {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return j.flows.next - 1
+}
+
+// ID returns the ID of the flow with a number.
+func (j *Journal) ID(number uint64) string {
+	return j.prefix + "-" + strconv.FormatUint(number, 10)
+}
+
+// number is the inverse of ID; 0: not an ID of this journal.
+func (j *Journal) number(id string) uint64 {
+	prefix, digits, ok := strings.Cut(id, "-")
+	if !ok || prefix != j.prefix {
+		return 0
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// nodes keeps one copy of a node for all flows that were decided while it was the same.
+type nodes struct {
+	from *decision.Node // the one that copy is of; its table is not kept for long
+	copy *decision.Node
+}
+
+func (n *nodes) keep(node *decision.Node) *decision.Node {
+	if n.from != node {
+		n.from = node
+		if n.copy == nil || !reflect.DeepEqual(n.copy, node) {
+			c := *node
+			n.copy = &c
+		}
+	}
+	return n.copy
+}
+
+// retained are the service ports that flows hold on to. Those of the table in force are there
+// anyhow: so there may be as much of them as it has, besides the limit.
+type retained struct {
+	limit, inForce, bytes int // inForce is the size of the table's, bytes that of ports: about
+	ports                 map[*decision.ServicePort]*usedPort
+}
+
+// usedPort is a service port, as it was in one or more tables, that flows hold on to.
+type usedPort struct {
+	port  *decision.ServicePort
+	flows int
+	tally *tally
+	// endpoints are the tally's, by the endpoints' position in the port; nil: it had no flow.
+	endpoints []*EndpointCounts
+}
+
+func size(servicePorts, endpoints int) int { return 512*servicePorts + 136*endpoints }
+
+// use notes that one more flow holds on to the service port.
+func (r *retained) use(s *decision.ServicePort, t *tallies) *usedPort {
+	u := r.ports[s]
+	if u == nil {
+		if r.ports == nil {
+			r.ports = make(map[*decision.ServicePort]*usedPort)
+		}
+		u = &usedPort{port: s, tally: t.of(s), endpoints: make([]*EndpointCounts, len(s.Endpoints))}
+		r.ports[s] = u
+		r.bytes += size(1, len(s.Endpoints))
+	}
+	u.flows++
+	return u
+}
+
+// release notes that a flow does no more.
+func (r *retained) release(u *usedPort) {
+	if u.flows--; u.flows == 0 {
+		delete(r.ports, u.port)
+		r.bytes -= size(1, len(u.port.Endpoints))
+	}
+}
+
+// follow notes which table is in force.
+func (r *retained) follow(t *decision.Table) {
+	r.inForce = 0
+	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
+		c := t.Counts(f)
+		r.inForce += size(c.ServicePorts, c.Endpoints)
+	}
+}
+
+func (r *retained) full() bool { return r.bytes > r.limit+r.inForce }

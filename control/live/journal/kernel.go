@@ -1,0 +1,236 @@
+package journal
+
+import (
+	"math"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// kernelView is the state of the conntrack event subscription.
+type kernelView struct {
+	observe.Kernel
+	// rush is signalled when the number of the next flow reaches rushAt; 0: never.
+	rush   chan struct{}
+	rushAt uint64
+	// blindTo is the number of the first flow that began after the last pause.
+	blindTo uint64
+	// incompleteTo: of flows with smaller numbers that are not over something may be missed.
+	incompleteTo uint64
+	// stale: events were lost, and the table was not read since.
+	stale bool
+	// look: there may be connections that the kernel's copy decided before the journal followed events.
+	look      bool
+	announced uint64 // note number up to which readers were woken
+	// orphans are events that arrived before their flow: a reply may be faster than the worker.
+	orphans []orphan
+	// retried is the number of the next flow when the orphans were last compared with the flows.
+	retried uint64
+}
+
+// orphan is an event without a flow.
+type orphan struct {
+	event conntrack.Event
+	until time.Time // then it is given up: it is of a connection that no worker decided
+}
+
+// maxOrphans bounds them; events of connections that are not ours are the most of them.
+const maxOrphans = 4096
+
+// patience is how long an event waits for its flow. The worker reports the flow as soon as its
+// packets have their verdicts, but on a busy machine other programs run first: events of entries
+// with nfqproxy's mark wait longer.
+const (
+	patience       = 50 * time.Millisecond
+	patienceMarked = 2 * time.Second
+)
+
+func patienceFor(ev *conntrack.Event) time.Duration {
+	if ev.State.Mark&conntrack.DefaultMark != 0 {
+		return patienceMarked
+	}
+	return patience
+}
+
+// lookForRush signals a rush, once.
+func (k *kernelView) lookForRush(next uint64) {
+	if next >= k.rushAt && k.rushAt > 0 {
+		k.rushAt = math.MaxUint64
+		select {
+		case k.rush <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// complete reports whether all events are received.
+func (k *kernelView) complete() bool { return k.Following && !k.Paused && !k.stale }
+
+// apply applies conntrack events.
+func (j *Journal) apply(events []conntrack.Event, now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.takeLocked()
+	j.kernel.retry(j, now)
+	j.kernel.Events += uint64(len(events))
+	for i := range events {
+		if !j.applyEvent(&events[i], now) {
+			j.wait(&events[i], now)
+		}
+	}
+	j.announce()
+}
+
+// wait keeps an event whose flow may still arrive. The entries of most connections that are not
+// known began long ago.
+func (j *Journal) wait(ev *conntrack.Event, now time.Time) {
+	long, young := patienceFor(ev), ev.State.Start.IsZero()
+	if young = young || now.Sub(ev.State.Start) < long; young && len(j.kernel.orphans) < maxOrphans {
+		j.kernel.orphans = append(j.kernel.orphans, orphan{*ev, now.Add(long)})
+	}
+}
+
+// retry applies the events that waited for their flows, in their order.
+func (k *kernelView) retry(j *Journal, now time.Time) {
+	left, arrived := k.orphans[:0], j.flows.next != k.retried
+	for i := range k.orphans {
+		o := &k.orphans[i]
+		if !(arrived && j.applyEvent(&o.event, now)) && now.Before(o.until) {
+			left = append(left, *o)
+		}
+	}
+	k.orphans, k.retried = left, j.flows.next
+}
+
+// applyEvent takes over one event. It gives false if no flow is known that it can be of.
+func (j *Journal) applyEvent(ev *conntrack.Event, now time.Time) bool {
+	number, e := j.find(ev)
+	if e == nil && j.insertCopied(ev, now) {
+		number, e = j.find(ev)
+	}
+	if e == nil {
+		return false
+	}
+	at := now.UnixNano()
+	if !ev.At.IsZero() {
+		at = ev.At.UnixNano()
+	}
+	if ev.Kind == conntrack.Destroyed {
+		j.end(number, e, ev, at)
+		return true
+	}
+	return j.update(number, e, &ev.State, at, !e.inherited)
+}
+
+// find finds the flow that the event is of: that which has its tuple or, if the event is
+// older than that, one that had it before.
+func (j *Journal) find(ev *conntrack.Event) (uint64, *entry) {
+	t := &ev.State.Original
+	number := j.newest[keyOf(t.Protocol, t.Source, t.Destination)]
+	e := j.flows.at(number)
+	for e != nil && e.begunAfter(ev) {
+		number = e.previous
+		e = j.flows.at(number)
+	}
+	if e == nil || e.life.over {
+		return 0, nil
+	}
+	return number, e
+}
+
+// begunAfter reports whether the event is older than the flow.
+func (e *entry) begunAfter(ev *conntrack.Event) bool {
+	switch {
+	case e.inherited:
+		return false
+	case !ev.State.Start.IsZero():
+		return ev.State.Start.UnixNano() < e.begun()
+	case !ev.At.IsZero():
+		return ev.At.UnixNano() < e.begun()
+	}
+	return false
+}
+
+// update takes over the state of a connection that goes on. It gives false if the state
+// is none that the flow can get into from its own: then it is another connection's. timely: the state
+// was entered at the time, and not before.
+func (j *Journal) update(number uint64, e *entry, s *conntrack.State, at int64, timely bool) bool {
+	l := &e.life
+	next := flow.StateOf(s, l.state)
+	if next.Order() < l.state.Order() {
+		return false
+	}
+	e.take(s, at)
+	if flow.Replied(s) {
+		e.answer(at, timely)
+	}
+	if next != l.state {
+		j.change(number, e, next, at)
+	}
+	return true
+}
+
+// take applies the other fields of a conntrack state.
+func (e *entry) take(s *conntrack.State, at int64) {
+	l := &e.life
+	e.seenSource = s.Reply.Destination
+	if k := uint8(s.TCP) | uint8(s.SCTP); k != 0 { // of one protocol; not in every event
+		l.kernelState = k
+	}
+	if s.HasCounters {
+		l.counted, l.countedAt, l.sent, l.received = true, at, s.Sent, s.Received
+	}
+	if !s.Start.IsZero() {
+		l.start = s.Start.UnixNano()
+	}
+}
+
+// end takes over the last state of a connection.
+func (j *Journal) end(number uint64, e *entry, ev *conntrack.Event, at int64) {
+	l, s := &e.life, &ev.State
+	before := l.state
+	l.answered = l.answered || flow.Replied(s)
+	last := flow.StateOf(s, before)
+	if last.Order() < before.Order() {
+		last = before
+	}
+	e.take(s, at)
+	if l.end = at; !s.Stop.IsZero() {
+		l.end = s.Stop.UnixNano()
+	}
+	early := ev.PortID != 0 || s.Timeout > 0
+	switch {
+	case last.Order() >= flow.Closed.Order(): // the entry of the next connection may replace it
+	case early:
+		last = flow.Removed
+	case l.answered:
+		last = flow.Expired
+	default:
+		last = flow.Unanswered
+	}
+	switch {
+	case last == before:
+	case last.Order() >= flow.Closed.Order() && last != flow.Expired && last != flow.Removed:
+		// The kernel reported only the end, as for a refused connection.
+		j.change(number, e, last, at)
+	default:
+		j.enter(e, last, at)
+	}
+	j.over(number, e, at)
+}
+
+// over notes that nothing more will come.
+func (j *Journal) over(number uint64, e *entry, at int64) {
+	e.life.incomplete = j.incomplete(number, e)
+	open := e.life.open()
+	if e.life.over = true; open {
+		j.notOpen(e, at)
+	}
+	e.count(func(c *observe.Flows) {
+		c.BytesSent += e.life.sent.Bytes
+		c.BytesReceived += e.life.received.Bytes
+	})
+	j.note(number, e, flow.Gone, at)
+}

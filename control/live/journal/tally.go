@@ -1,0 +1,247 @@
+package journal
+
+import (
+	"math"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// tallies count the flows of every service port.
+type tallies struct {
+	ports   map[portKey]*tally
+	changes *changes
+}
+
+// portKey names a service port in one family.
+type portKey struct {
+	name   decision.ServicePortName
+	family decision.Family
+}
+
+// tally are the counts of one service port.
+type tally struct {
+	observe.Flows
+	refusals  map[decision.Reason]uint64
+	endpoints map[netip.AddrPort]*EndpointCounts
+	// What the draws since the endpoints last changed are compared with: fit is the service
+	// port they were made from, or one with the same endpoints.
+	fit   *decision.ServicePort
+	since time.Time
+	// generation is that of the table of fit.
+	generation uint64
+	draws      [2]uint64 // by policy
+	// latest is the generation of the newest table that a flow was decided by.
+	latest uint64
+	// first is the earliest flow of the newest generation that a flow obeys.
+	first   result
+	history *history // nil: there is none
+}
+
+// maxEndpoints is the maximum number of removed endpoints of a service port.
+const maxEndpoints = 1000
+
+func newTallies(c *changes) tallies { return tallies{make(map[portKey]*tally), c} }
+
+// of returns the counts of a service port.
+func (t *tallies) of(s *decision.ServicePort) *tally {
+	k := portKey{s.Name, s.Family}
+	c := t.ports[k]
+	if c == nil {
+		c = &tally{refusals: make(map[decision.Reason]uint64), endpoints: make(map[netip.AddrPort]*EndpointCounts), history: t.changes.of(k)}
+		t.ports[k] = c
+	}
+	return c
+}
+
+// tally counts a new flow, which is for a service.
+func (e *entry) tally(number uint64) {
+	d, t := &e.flow.Decision, e.port.tally
+	t.follow(d.ServicePort, d.Generation, e.flow.Time)
+	t.latest = max(t.latest, d.Generation)
+	if d.Verdict == decision.DNAT {
+		e.endpoint = e.port.endpoints[d.Index]
+		if e.endpoint == nil {
+			e.endpoint = t.endpoint(&d.ServicePort.Endpoints[d.Index])
+			e.port.endpoints[d.Index] = e.endpoint
+		}
+	}
+	if obeys(&e.flow) {
+		t.obeyed(number, &e.flow)
+	}
+	if connects(&e.flow) {
+		e.endpoint.connected(number, &e.flow)
+	}
+	e.count(func(c *observe.Flows) { begin(c, e) })
+	switch {
+	case d.Verdict == decision.Reject || d.Verdict == decision.Drop:
+		t.refusals[d.Reason]++
+	case e.flow.Held != nil && e.flow.Held.Action == flow.HoldChosen: // not selected at random
+	case d.Verdict == decision.DNAT && d.Reason == decision.Balanced && d.Generation >= t.generation:
+		t.draws[d.Policy]++
+		e.endpoint.Draws[d.Policy]++
+	}
+}
+
+// count changes the counts of the flow's service port and endpoint.
+func (e *entry) count(change func(*observe.Flows)) {
+	if e.port != nil {
+		change(&e.port.tally.Flows)
+	}
+	if e.endpoint != nil {
+		change(&e.endpoint.Flows)
+	}
+}
+
+// begin counts a flow at its decision.
+func begin(c *observe.Flows, e *entry) {
+	c.Total++
+	d := &e.flow.Decision
+	switch {
+	case e.life.state == flow.Rejected:
+		c.Rejected++
+	case e.life.state == flow.Dropped:
+		c.Dropped++
+	case e.life.state == flow.Failed:
+		c.Failed++
+	case d.Verdict == decision.DNAT && d.Reason == decision.Bound:
+		c.Affinity++
+	case d.Verdict == decision.DNAT:
+		c.Drawn++
+	}
+	if e.life.open() {
+		c.Open++
+	}
+}
+
+// countState counts a change of state.
+func (e *entry) countState(from, to flow.State) {
+	if from == to {
+		return
+	}
+	e.count(func(c *observe.Flows) {
+		if from == flow.Unanswered {
+			c.Unanswered--
+		}
+		switch to {
+		case flow.Unanswered:
+			c.Unanswered++
+		case flow.Refused:
+			c.Refused++
+		case flow.Reset:
+			c.Reset++
+		}
+	})
+}
+
+// follow begins to compare anew when other endpoints can be selected, or by another algorithm.
+func (t *tally) follow(s *decision.ServicePort, generation uint64, now time.Time) {
+	if t.fit == s || generation < t.generation {
+		return
+	}
+	if t.fit == nil || !sameChoice(t.fit, s) {
+		t.since, t.draws, t.generation = now, [2]uint64{}, generation
+		for _, e := range t.endpoints {
+			e.Draws = [2]uint64{}
+		}
+	}
+	t.fit = s
+}
+
+// sameChoice reports whether the same endpoints can be selected, by the same algorithm and weights.
+func sameChoice(a, b *decision.ServicePort) bool {
+	if a.Balance != b.Balance {
+		return false
+	}
+	for _, p := range []decision.Policy{decision.Cluster, decision.Local} {
+		if !slices.EqualFunc(a.Usable[p], b.Usable[p], func(i, k uint32) bool {
+			return a.Endpoints[i].AddrPort == b.Endpoints[k].AddrPort && a.Endpoints[i].Weight == b.Endpoints[k].Weight
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// endpoint finds the counts of an endpoint or begins them.
+func (t *tally) endpoint(e *decision.Endpoint) *EndpointCounts {
+	c := t.endpoints[e.AddrPort]
+	if c == nil {
+		c = &EndpointCounts{}
+		t.endpoints[e.AddrPort] = c
+	}
+	c.Pod, c.Node = e.Pod, e.NodeName
+	return c
+}
+
+// pruneInterval is how often tables are looked at for services that have gone.
+const pruneInterval = 10 * time.Second
+
+// SetTable informs the journal of a table in force. It keeps the table, notes what changed of services, removes the counts
+// of deleted services and, for services with many, those of removed endpoints. It removes counts from time to time, so that
+// many changes cost little; the last table is processed soon.
+func (j *Journal) SetTable(p Published) {
+	j.following.Lock()
+	defer j.following.Unlock()
+	t, before := p.Table, j.inForce // which changes only here
+	if t == before {
+		return
+	}
+	var d difference
+	if before != nil {
+		d = compareTables(before, t)
+		d.trace(&p)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.takeLocked() // what the tables before decided comes first
+	for _, k := range d.removed {
+		j.changes.forget(k, &j.services)
+	}
+	for i := range d.changed {
+		j.changes.add(&d.changed[i], &j.services)
+	}
+	j.generations.add(t, d.bytes)
+	j.kernel.look = j.kernel.look || before == nil
+	j.inForce, j.unpruned = t, true
+	j.ports.follow(t)
+}
+
+// prune is the work of SetTable.
+func (j *Journal) prune(now time.Time) {
+	t := j.inForce
+	if !j.unpruned || now.Sub(j.pruned) < pruneInterval {
+		return
+	}
+	j.unpruned, j.pruned = false, now
+	for k, c := range j.services.ports {
+		if c.latest > t.Generation() {
+			continue // flows were decided by a table that the journal does not have yet
+		}
+		i := slices.IndexFunc(t.Service(k.name.Service()), func(s *decision.ServicePort) bool { return s.Name == k.name && s.Family == k.family })
+		if i < 0 {
+			delete(j.services.ports, k)
+			continue
+		}
+		s := t.Service(k.name.Service())[i]
+		if len(c.endpoints) <= maxEndpoints {
+			continue
+		}
+		present := make(map[netip.AddrPort]bool, len(s.Endpoints))
+		for _, e := range s.Endpoints {
+			present[e.AddrPort] = true
+		}
+		for a := range c.endpoints {
+			if !present[a] && len(c.endpoints) > maxEndpoints {
+				if c.history != nil {
+					c.history.settle(a, math.MaxUint64, c)
+				}
+				delete(c.endpoints, a)
+			}
+		}
+	}
+}

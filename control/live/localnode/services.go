@@ -1,0 +1,182 @@
+package localnode
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/control/live/journal"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Services returns the services of the table in force, with the counts of the journal.
+func (n *Node) Services(ctx context.Context, q observe.ServiceQuery) (*observe.Services, error) {
+	var answer *observe.Services
+	next, err := n.EachService(ctx, q, func(head *observe.Services) error {
+		answer = head
+		return nil
+	}, func(s *observe.Service) error {
+		answer.Services = append(answer.Services, *s)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	answer.Next = next
+	return answer, nil
+}
+
+// EachService implements [observe.ServiceStreamer].
+func (n *Node) EachService(ctx context.Context, q observe.ServiceQuery, head func(*observe.Services) error, each func(*observe.Service) error) (next string, err error) {
+	f, err := q.Parse()
+	if err != nil {
+		return "", err
+	}
+	t := n.config.Table()
+	if t == nil {
+		return "", notReady()
+	}
+	if err := head(&observe.Services{Nodes: []string{n.config.Name}, Services: []observe.Service{}, Lost: n.config.Journal.Lost()}); err != nil {
+		return "", err
+	}
+	// Almost in this order already: the ports of a Service are in that of its spec.
+	services := slices.SortedFunc(slices.Values(t.Services()), func(a, b *decision.ServicePort) int { return keyOf(a).Compare(keyOf(b)) })
+	var last observe.ServiceKey
+	given := 0
+	for _, s := range services {
+		if !f.Match(s.Name) || keyOf(s).Compare(f.After) <= 0 {
+			continue
+		}
+		counts, had := n.config.Journal.Counts(s)
+		if !had && f.Active {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		if f.Limit > 0 && given == f.Limit {
+			return last.String(), nil
+		}
+		d := describe(s, &counts)
+		if q.Changes {
+			d.Changes = n.config.Journal.Changes(s)
+			for i := range d.Changes {
+				d.Changes[i].Node = n.config.Name
+			}
+		}
+		if err := each(&d); err != nil {
+			return "", err
+		}
+		last, given = keyOf(s), given+1
+	}
+	return "", nil
+}
+
+func keyOf(s *decision.ServicePort) observe.ServiceKey {
+	return observe.ServiceKey{Namespace: s.Name.Namespace, Name: s.Name.Name, Port: s.Name.Port, Family: s.Family.String()}
+}
+
+// describe describes one service port.
+func describe(s *decision.ServicePort, c *journal.ServiceCounts) observe.Service {
+	d := observe.Service{
+		Service: s.Name.String(), Namespace: s.Name.Namespace, Name: s.Name.Name, PortName: s.Name.Port,
+		Family: s.Family.String(), Protocol: s.Protocol.String(), ClusterIP: text(s.ClusterIP), Port: s.Port, NodePort: s.NodePort,
+		ExternalIPs: s.ExternalIPs, LoadBalancerIPs: s.LoadBalancerIPs,
+		InternalPolicy: s.InternalPolicy.String(), ExternalPolicy: s.ExternalPolicy.String(), AffinitySeconds: s.AffinitySeconds, Balance: s.Balance,
+		Flows: c.Flows, Refused: c.Refused, Endpoints: []observe.Endpoint{},
+	}
+	all := c.Draws[decision.Cluster] + c.Draws[decision.Local]
+	present := make(map[netip.AddrPort]bool, len(s.Endpoints))
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if decision.FamilyOf(e.AddrPort.Addr()) != s.Family {
+			continue
+		}
+		present[e.AddrPort] = true
+		of := c.Endpoints[e.AddrPort]
+		end := observe.Endpoint{
+			Endpoint: e.AddrPort.String(), Pod: e.Pod, Node: e.NodeName, Local: e.Local, Flows: of.Flows,
+			Observed: share(of.Draws[decision.Cluster]+of.Draws[decision.Local], all), Expected: expected(s, uint32(i), c),
+		}
+		if why := e.Exclusions[s.InternalPolicy]; why != 0 {
+			end.Excluded = why.String()
+		}
+		d.Endpoints = append(d.Endpoints, end)
+	}
+	d.Endpoints = append(d.Endpoints, past(c, present)...)
+	d.Fit = fit(s, c)
+	return d
+}
+
+func text(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}
+
+func share(part, all uint64) float64 {
+	if all == 0 {
+		return 0
+	}
+	return float64(part) / float64(all)
+}
+
+// expected is the expected share of an endpoint of the random selections; without any, of those for
+// the ClusterIP. It is 0 for other algorithms, whose shares depend on what they see.
+func expected(s *decision.ServicePort, i uint32, c *journal.ServiceCounts) (e float64) {
+	if s.Balance != "" {
+		return 0
+	}
+	draws := c.Draws
+	if draws == [2]uint64{} {
+		draws[s.InternalPolicy] = 1
+	}
+	for p, n := range draws {
+		usable := s.Usable[p]
+		if _, ok := slices.BinarySearch(usable, i); ok {
+			e += share(n, draws[0]+draws[1]) / float64(len(usable))
+		}
+	}
+	return e
+}
+
+// past are removed endpoints that had flows.
+func past(c *journal.ServiceCounts, present map[netip.AddrPort]bool) []observe.Endpoint {
+	var list []observe.Endpoint
+	for a, of := range c.Endpoints {
+		if !present[a] {
+			list = append(list, observe.Endpoint{Endpoint: a.String(), Pod: of.Pod, Node: of.Node, Removed: true, Flows: of.Flows})
+		}
+	}
+	slices.SortFunc(list, func(a, b observe.Endpoint) int { return compare(a.Endpoint, b.Endpoint) })
+	return list
+}
+
+func compare(a, b string) int {
+	return netip.MustParseAddrPort(a).Compare(netip.MustParseAddrPort(b))
+}
+
+// fit counts the selections since the endpoints or the algorithm last changed, and tests random ones;
+// nil: there are none.
+func fit(s *decision.ServicePort, c *journal.ServiceCounts) *observe.Fit {
+	f := &observe.Fit{Since: c.Since, Draws: c.Draws[decision.Cluster] + c.Draws[decision.Local]}
+	if f.Draws == 0 {
+		return nil
+	}
+	for p, draws := range c.Draws {
+		usable := s.Usable[p]
+		if s.Balance != "" || draws == 0 || len(usable) == 0 {
+			continue
+		}
+		want := float64(draws) / float64(len(usable))
+		for _, i := range usable {
+			d := float64(c.Endpoints[s.Endpoints[i].AddrPort].Draws[p]) - want
+			f.ChiSquare += d * d / want
+		}
+		f.DegreesOfFreedom += len(usable) - 1
+	}
+	f.PValue = observe.PValue(f.ChiSquare, f.DegreesOfFreedom)
+	return f
+}

@@ -1,0 +1,227 @@
+package proxyconfig
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Keywords of nodePortAddresses.
+const (
+	keywordPrimary   = "primary"
+	keywordLocalhost = "localhost"
+	keywordAll       = "all"
+)
+
+// reader turns fields into plain values and keeps what is wrong with them.
+type reader struct{ errs []error }
+
+func (r *reader) fail(field, format string, args ...any) {
+	r.errs = append(r.errs, fmt.Errorf("%s: %s", field, fmt.Sprintf(format, args...)))
+}
+
+// honoured returns the honoured fields of a configuration with all defaults filled in, and all that is
+// wrong with it by kube-proxy's own rules (pkg/proxy/apis/config/validation).
+func honoured(c *v1alpha1.KubeProxyConfiguration) (Config, []error) {
+	r := new(reader)
+	config := Config{
+		Node:       r.node(c),
+		Kubeconfig: c.ClientConnection.Kubeconfig,
+		QPS:        c.ClientConnection.QPS, Burst: r.number("clientConnection.burst", c.ClientConnection.Burst, 0, 1<<31-1),
+		ContentType: c.ClientConnection.ContentType, AcceptContentTypes: c.ClientConnection.AcceptContentTypes,
+		ConfigSyncPeriod:    r.period("configSyncPeriod", c.ConfigSyncPeriod, time.Nanosecond),
+		HealthzBindAddress:  r.hostPort("healthzBindAddress", c.HealthzBindAddress),
+		MetricsBindAddress:  r.hostPort("metricsBindAddress", c.MetricsBindAddress),
+		BindAddressHardFail: c.BindAddressHardFail,
+		EnableProfiling:     c.EnableProfiling,
+		OOMScoreAdj:         r.number("oomScoreAdj", *c.OOMScoreAdj, -1000, 1000),
+		Conntrack: Conntrack{
+			MaxPerCore:            r.number("conntrack.maxPerCore", *c.Conntrack.MaxPerCore, 0, 1<<31-1),
+			Min:                   r.number("conntrack.min", *c.Conntrack.Min, 0, 1<<31-1),
+			TCPEstablishedTimeout: r.period("conntrack.tcpEstablishedTimeout", *c.Conntrack.TCPEstablishedTimeout, 0),
+			TCPCloseWaitTimeout:   r.period("conntrack.tcpCloseWaitTimeout", *c.Conntrack.TCPCloseWaitTimeout, 0),
+			TCPBeLiberal:          c.Conntrack.TCPBeLiberal,
+			UDPTimeout:            r.period("conntrack.udpTimeout", c.Conntrack.UDPTimeout, 0),
+			UDPStreamTimeout:      r.period("conntrack.udpStreamTimeout", c.Conntrack.UDPStreamTimeout, 0),
+		},
+		Verbosity: int(c.Logging.Verbosity),
+		LogFormat: c.Logging.Format,
+	}
+	if f := c.Logging.Format; f != "text" && f != "json" {
+		r.fail("logging.format", "%q: want text or json", f)
+	}
+	switch c.Mode {
+	case modeNFTables:
+		config.SyncPeriod, config.MinSyncPeriod = r.periods("nftables", c.NFTables.SyncPeriod, c.NFTables.MinSyncPeriod)
+	case modeIPVS:
+		config.SyncPeriod, config.MinSyncPeriod = r.periods("ipvs", c.IPVS.SyncPeriod, c.IPVS.MinSyncPeriod)
+	case modeIPTables:
+		config.SyncPeriod, config.MinSyncPeriod = r.periods("iptables", c.IPTables.SyncPeriod, c.IPTables.MinSyncPeriod)
+	default:
+		r.fail("mode", "%q: want %s, %s or %s, or nothing", c.Mode, modeIPTables, modeIPVS, modeNFTables)
+	}
+	return config, r.errs
+}
+
+// node reads what concerns the node. Masquerading is configured in the section of the mode;
+// node ports on loopback addresses exist in mode iptables only.
+func (r *reader) node(c *v1alpha1.KubeProxyConfiguration) servicetable.NodeConfig {
+	all, bit, section := c.IPTables.MasqueradeAll, *c.IPTables.MasqueradeBit, "iptables"
+	if c.Mode == modeNFTables {
+		all, bit, section = c.NFTables.MasqueradeAll, *c.NFTables.MasqueradeBit, "nftables"
+	}
+	n := servicetable.NodeConfig{
+		Name:               r.hostname(c.HostnameOverride),
+		IPs:                r.bindAddress(c.BindAddress),
+		Mode:               servicetable.DetectLocalMode(c.DetectLocalMode),
+		Bridge:             c.DetectLocal.BridgeInterface,
+		InterfacePrefix:    c.DetectLocal.InterfaceNamePrefix,
+		LocalhostNodePorts: c.Mode == modeIPTables && *c.IPTables.LocalhostNodePorts,
+		IgnoreExternalIPs:  !gate(c.FeatureGates, GateExternalIPs),
+		MasqueradeAll:      all,
+		MasqueradeMark:     1 << r.number(section+".masqueradeBit", bit, 0, 31),
+	}
+	switch n.Mode {
+	case servicetable.ClusterCIDR:
+		n.ClusterCIDRs = r.clusterCIDRs(c.ClusterCIDR)
+	case servicetable.NodeCIDR:
+	case servicetable.BridgeInterface:
+		if n.Bridge == "" {
+			r.fail("detectLocal.bridgeInterface", "detectLocalMode %s needs the name of the bridge", n.Mode)
+		}
+	case servicetable.InterfaceNamePrefix:
+		if n.InterfacePrefix == "" {
+			r.fail("detectLocal.interfaceNamePrefix", "detectLocalMode %s needs the prefix", n.Mode)
+		}
+	default:
+		r.fail("detectLocalMode", "%q: want %s, %s, %s or %s", n.Mode, servicetable.ClusterCIDR, servicetable.NodeCIDR, servicetable.BridgeInterface, servicetable.InterfaceNamePrefix)
+	}
+	n.PrimaryNodePorts, n.NodePortAddresses = r.nodePortAddresses(c.NodePortAddresses)
+	return n
+}
+
+// hostname is the name as kube-proxy looks the Node object up.
+func (r *reader) hostname(s string) string {
+	name := strings.ToLower(strings.TrimSpace(s))
+	if name == "" && s != "" {
+		r.fail("hostnameOverride", "%q: only white space", s)
+	}
+	return name
+}
+
+func (r *reader) bindAddress(s string) []netip.Addr {
+	a, err := kubeaddr.Parse(s)
+	switch {
+	case err != nil:
+		r.fail("bindAddress", "%q: want an IP address", s)
+		return nil
+	case a.IsUnspecified():
+		return nil
+	}
+	return []netip.Addr{a}
+}
+
+func (r *reader) clusterCIDRs(s string) []netip.Prefix {
+	if s == "" {
+		return nil
+	}
+	var prefixes []netip.Prefix
+	for text := range strings.SplitSeq(s, ",") {
+		p, ok := r.prefix("clusterCIDR", text)
+		if !ok {
+			return nil
+		}
+		prefixes = append(prefixes, p)
+	}
+	if len(prefixes) > 2 || len(prefixes) == 2 && decision.FamilyOf(prefixes[0].Addr()) == decision.FamilyOf(prefixes[1].Addr()) {
+		r.fail("clusterCIDR", "%q: want one prefix, or one of each family with a comma in between", s)
+	}
+	return prefixes
+}
+
+func (r *reader) nodePortAddresses(texts []string) (primary bool, prefixes []netip.Prefix) {
+	for i, s := range texts {
+		isPrimary, p, ok := NodePortAddresses(s)
+		if !ok {
+			r.fail(fmt.Sprintf("nodePortAddresses[%d]", i), "%q: want a prefix such as 172.20.0.0/16, %s, %s or %s", s, keywordPrimary, keywordLocalhost, keywordAll)
+		}
+		primary = primary || isPrimary
+		prefixes = append(prefixes, p...)
+	}
+	return primary, prefixes
+}
+
+// NodePortAddresses reads one value of kube-proxy's nodePortAddresses: a prefix or, as
+// since Kubernetes 1.37, a keyword, in any combination with others. Primary stands for the
+// node's own addresses, localhost for the loopback addresses, all for all of both families.
+func NodePortAddresses(s string) (primary bool, prefixes []netip.Prefix, ok bool) {
+	switch s {
+	case keywordPrimary:
+		return true, nil, true
+	case keywordAll:
+		return false, []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}, true
+	case keywordLocalhost:
+		return false, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}, true
+	}
+	p, err := kubeaddr.ParsePrefix(s)
+	return false, []netip.Prefix{p}, err == nil
+}
+
+func (r *reader) prefix(field, s string) (netip.Prefix, bool) {
+	p, err := kubeaddr.ParsePrefix(s)
+	if err != nil {
+		r.fail(field, "%q: want a prefix such as 10.244.0.0/16 or fd00:10:244::/56", s)
+		return p, false
+	}
+	return p, true
+}
+
+func (r *reader) hostPort(field, s string) string {
+	host, port, err := net.SplitHostPort(s)
+	a, notAddress := kubeaddr.Parse(host)
+	n, notPort := strconv.ParseUint(port, 10, 16)
+	if err != nil || notAddress != nil || notPort != nil || n == 0 {
+		r.fail(field, "%q: want IP:port, as 0.0.0.0:%d or [::]:%d", s, healthzPort, healthzPort)
+		return s
+	}
+	return netip.AddrPortFrom(a, uint16(n)).String()
+}
+
+// number is n, or least if that is out of range.
+func (r *reader) number(field string, n, least, most int32) int {
+	if n < least || n > most {
+		want := "from " + strconv.Itoa(int(least)) + " to " + strconv.Itoa(int(most))
+		if most == 1<<31-1 {
+			want = strconv.Itoa(int(least)) + " or more"
+		}
+		r.fail(field, "%d: want %s", n, want)
+		return int(least)
+	}
+	return int(n)
+}
+
+func (r *reader) period(field string, d metav1.Duration, least time.Duration) time.Duration {
+	if d.Duration < least {
+		r.fail(field, "%s: a time cannot be negative", d.Duration)
+	}
+	return d.Duration
+}
+
+func (r *reader) periods(section string, sync, least metav1.Duration) (time.Duration, time.Duration) {
+	s := r.period(section+".syncPeriod", sync, time.Nanosecond)
+	m := r.period(section+".minSyncPeriod", least, 0)
+	if s > 0 && m > s {
+		r.fail(section+".minSyncPeriod", "%s: want no more than syncPeriod, which is %s", m, s)
+	}
+	return s, m
+}

@@ -1,0 +1,189 @@
+package observe
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// fetch sends a request and reads its JSON response.
+func fetch[T any](ctx context.Context, c *Client, method string, query url.Values, body any, path ...string) (*T, error) {
+	answer := new(T)
+	if err := c.exchange(ctx, method, path, query, body, answer); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+func get[T any](ctx context.Context, c *Client, query url.Values, path ...string) (*T, error) {
+	return fetch[T](ctx, c, http.MethodGet, query, nil, path...)
+}
+
+func post[T any](ctx context.Context, c *Client, body any, path ...string) (*T, error) {
+	return fetch[T](ctx, c, http.MethodPost, nil, body, path...)
+}
+
+// Flow requests one flow.
+func (c *Client) Flow(ctx context.Context, id string) (*flow.Record, error) {
+	return get[flow.Record](ctx, c, nil, "flows", id)
+}
+
+// Services requests services.
+func (c *Client) Services(ctx context.Context, q ServiceQuery) (*Services, error) {
+	return get[Services](ctx, c, q.Values(), "services")
+}
+
+// Tables requests the nodes' tables.
+func (c *Client) Tables(ctx context.Context) ([]Table, error) {
+	l, err := get[TableList](ctx, c, nil, "table")
+	if err != nil {
+		return nil, err
+	}
+	return l.Tables, nil
+}
+
+// Stats requests the nodes' counters.
+func (c *Client) Stats(ctx context.Context) ([]Stats, error) {
+	l, err := get[StatsList](ctx, c, nil, "stats")
+	if err != nil {
+		return nil, err
+	}
+	return l.Nodes, nil
+}
+
+// Status requests the state of the nodes' daemons.
+func (c *Client) Status(ctx context.Context) ([]Status, error) {
+	l, err := get[StatusList](ctx, c, nil, "status")
+	if err != nil {
+		return nil, err
+	}
+	return l.Nodes, nil
+}
+
+// Topology requests the topology of the cluster.
+func (c *Client) Topology(ctx context.Context) (*Topology, error) {
+	return get[Topology](ctx, c, nil, "topology")
+}
+
+// Explain requests the simulation of a packet.
+func (c *Client) Explain(ctx context.Context, q Question) (*flow.Record, error) {
+	return post[flow.Record](ctx, c, q, "explain")
+}
+
+// Findings requests the problems of the cluster.
+func (c *Client) Findings(ctx context.Context) (*FindingList, error) {
+	return get[FindingList](ctx, c, nil, "findings")
+}
+
+// Why requests the answer to a question.
+func (c *Client) Why(ctx context.Context, q diagnose.Question) (*diagnose.Answer, error) {
+	return post[diagnose.Answer](ctx, c, q, "why")
+}
+
+// Request requests that a host of a lab sends a request.
+func (c *Client) Request(ctx context.Context, q Request) (*Response, error) {
+	return post[Response](ctx, c, q, "requests")
+}
+
+// LabStatus requests what a lab consists of.
+func (c *Client) LabStatus(ctx context.Context) (*LabStatus, error) {
+	return get[LabStatus](ctx, c, nil, "lab")
+}
+
+// Change requests a change of a lab.
+func (c *Client) Change(ctx context.Context, change LabChange) ([]string, error) {
+	l, err := post[ChangeList](ctx, c, change, "lab", "changes")
+	if err != nil {
+		return nil, err
+	}
+	return l.Changes, nil
+}
+
+// AddFault requests that a fault of a lab is put in force.
+func (c *Client) AddFault(ctx context.Context, f Fault) (Fault, error) {
+	added, err := post[Fault](ctx, c, f, "lab", "faults")
+	if err != nil {
+		return f, err
+	}
+	return *added, nil
+}
+
+// RemoveFault requests the end of a fault of a lab; 0: of all.
+func (c *Client) RemoveFault(ctx context.Context, id int) ([]Fault, error) {
+	path := []string{"lab", "faults"}
+	if id != 0 {
+		path = append(path, strconv.Itoa(id))
+	}
+	l, err := fetch[FaultList](ctx, c, http.MethodDelete, nil, nil, path...)
+	if err != nil {
+		return nil, err
+	}
+	return l.Faults, nil
+}
+
+// Manifest requests the objects of a Service.
+func (c *Client) Manifest(ctx context.Context, namespace, name string) (*Manifest, error) {
+	return get[Manifest](ctx, c, nil, "services", namespace, name, "manifest")
+}
+
+// Holder returns the client itself. If the server does not support holds ([Topology], CanHold), its
+// methods return the server's error.
+func (c *Client) Holder() Holder { return c }
+
+// Hold requests a hold.
+func (c *Client) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
+	return post[Hold](ctx, c, q, "holds")
+}
+
+// Holds requests all holds.
+func (c *Client) Holds(ctx context.Context) ([]Hold, error) {
+	l, err := get[HoldList](ctx, c, nil, "holds")
+	if err != nil {
+		return nil, err
+	}
+	return l.Holds, nil
+}
+
+// lastWord is the timeout of the last request for a hold's state after the end of the context.
+const lastWord = 5 * time.Second
+
+// Get requests a hold repeatedly, as long as the server lets it wait, until there is a greater
+// generation. When the context ends it sends a last request, without waiting.
+func (c *Client) Get(ctx context.Context, id string, after uint64) (*Hold, error) {
+	for {
+		h, err := c.getHold(ctx, id, after)
+		switch {
+		case err == nil && (after == 0 || h.Generation > after):
+			return h, nil
+		case ctx.Err() != nil:
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+			defer cancel()
+			return c.getHold(ctx, id, 0)
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+func (c *Client) getHold(ctx context.Context, id string, after uint64) (*Hold, error) {
+	var query url.Values
+	if after > 0 {
+		query = url.Values{"after": {strconv.FormatUint(after, 10)}}
+	}
+	return get[Hold](ctx, c, query, "holds", id)
+}
+
+// Act requests an action on a hold.
+func (c *Client) Act(ctx context.Context, id string, a Act) (*Hold, error) {
+	return post[Hold](ctx, c, a, "holds", id, "act")
+}
+
+// Cancel requests the end of a hold.
+func (c *Client) Cancel(ctx context.Context, id string) error {
+	return c.exchange(ctx, http.MethodDelete, []string{"holds", id}, nil, nil, nil)
+}

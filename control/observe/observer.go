@@ -1,0 +1,112 @@
+// Package observe defines the observation of nodes' flows, and is the client of the flow API
+// (see openapi.yaml in package flowapi): the requests, the responses, and the interface [Observer],
+// implemented by a node's daemon, a remote API ([Client]) and several nodes together ([Fleet]).
+package observe
+
+import (
+	"context"
+
+	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
+	"github.com/nfqproxy/nfqproxy/control/paper/explain"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// Observer provides flows and services. It is safe for concurrent use. Errors of invalid requests
+// are an [*Error].
+type Observer interface {
+	// Flows calls each for every item, in order, until there are no more or, following,
+	// until the context ends (then the error is nil) or each fails (then it is that error).
+	Flows(ctx context.Context, q FlowQuery, each func(Item) error) error
+	// Flow returns one flow with its steps and its history.
+	Flow(ctx context.Context, id string) (*flow.Record, error)
+	// Services returns the services, with the distribution of their flows.
+	Services(ctx context.Context, q ServiceQuery) (*Services, error)
+	// Tables describes the service table of each node.
+	Tables(ctx context.Context) ([]Table, error)
+	// Stats returns the counters of each node.
+	Stats(ctx context.Context) ([]Stats, error)
+	// Status describes the daemon of each node.
+	Status(ctx context.Context) ([]Status, error)
+	// Objects returns a service table of a node, of now or of an earlier generation, as Kubernetes objects.
+	Objects(ctx context.Context, q ObjectsQuery) (*TableObjects, error)
+	// Topology returns the known nodes, pods and machines of the cluster.
+	Topology(ctx context.Context) (*Topology, error)
+	// Explain simulates a packet on a node, which may be left empty where there is only one.
+	Explain(ctx context.Context, q Question) (*flow.Record, error)
+	// Holder returns the Holder; nil: holding flows is not supported.
+	Holder() Holder
+}
+
+// Doctor finds problems and their causes. It is safe for concurrent use.
+type Doctor interface {
+	// Findings are the problems of the whole cluster, the worst first.
+	Findings(ctx context.Context) (*FindingList, error)
+	// Why answers why a connection fails, or that it works. An error of the question is a
+	// [*diagnose.QuestionError]; a client's is an [*Error].
+	Why(ctx context.Context, q diagnose.Question) (*diagnose.Answer, error)
+	// Manifest returns the objects of a Service.
+	Manifest(ctx context.Context, namespace, name string) (*Manifest, error)
+}
+
+// Item is one piece of a stream. Exactly one field is set.
+type Item struct {
+	Record *flow.Record
+	Missed *Missed
+	Joined *Joined // with [FlowQuery.Joined] only
+}
+
+// Joined reports what another node decided about the connection of a record: a packet to a service
+// passes the node that translates it, and that of its endpoint.
+type Joined struct {
+	// Flow is the ID of the record: that of the node that translates, which came before in the stream,
+	// or, of nodes that all pass the packet, of the first.
+	Flow string `json:"flow"`
+	// Other is the other node's record, as it was decided.
+	Other *flow.Record `json:"other"`
+}
+
+// Missed reports missing records at this point of a stream.
+type Missed struct {
+	Node   string `json:"node,omitempty"`
+	Missed uint64 `json:"missed"` // number of records
+	Why    string `json:"why"`    // see the Missed constants
+}
+
+// Why records are missing.
+const (
+	// MissedSlow: the reader was too slow.
+	MissedSlow = "slow-reader"
+	// MissedSampled: rate limit of the API.
+	MissedSampled = "sampled"
+	// MissedLost: queue overflow on the node; no reader gets them.
+	MissedLost = "lost"
+	// MissedUnreachable: the node is unreachable; the number is not known (0).
+	MissedUnreachable = "unreachable"
+	// MissedLeftOut: flows for no service, left out by [FlowQuery.ServicesOnly]. In a list each is
+	// a flow. Following, flows count when they are decided; with a filter on states or events,
+	// each record counts.
+	MissedLeftOut = "left-out"
+)
+
+// Question is a packet, and the node to simulate it on.
+type Question struct {
+	explain.Question
+	Node string `json:"node,omitempty"`
+	// Seed makes the random selection reproducible; nil: random.
+	Seed *uint64 `json:"seed,omitempty"`
+	// Reply adds the path of the reply.
+	Reply bool `json:"reply,omitempty"`
+}
+
+// Error is an error in a request.
+type Error struct {
+	// Status is the HTTP status: 400, 401, 403, 404, 405, 409, 413, 415, 429 or 503; see openapi.yaml.
+	Status int `json:"status"`
+	// Field is the invalid parameter or field; empty: none.
+	Field string `json:"field,omitempty"`
+	// Message describes what is wrong and what to do.
+	Message string `json:"error"`
+}
+
+// Error returns the message.
+func (e *Error) Error() string { return e.Message }

@@ -1,0 +1,202 @@
+package observe
+
+import (
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/live/confine"
+)
+
+// Status describes the daemon of a node, for an operator.
+type Status struct {
+	Node string `json:"node"`
+	// Problems need an operator; empty: all is right. Lost packets and records do not count.
+	Problems []Problem `json:"problems"`
+	Daemon   *Daemon   `json:"daemon,omitempty"` // nil: the node is unreachable
+}
+
+// Problem is a condition that needs an operator.
+type Problem struct {
+	Code string `json:"code"` // see the Problem constants
+	Text string `json:"text"`
+}
+
+// The problems.
+const (
+	ProblemUnreachable   = "unreachable"    // the daemon does not answer
+	ProblemNotServing    = "not-serving"    // there is no service table yet
+	ProblemSavedObjects  = "saved-objects"  // the API server does not answer: the daemon serves by saved objects
+	ProblemChangesLate   = "changes-late"   // a change of objects is not in force in time
+	ProblemRulesDamaged  = "rules-damaged"  // the kernel rules are damaged, and cannot be repaired
+	ProblemRulesDiffer   = "rules-differ"   // the kernel rules, or their copy of the service table, differ from what they should be
+	ProblemRulesUnknown  = "rules-unknown"  // the kernel rules cannot be compared
+	ProblemKernelDecides = "kernel-decides" // packets are not queued: the kernel's copy decides new flows
+	ProblemWorkerStuck   = "worker-stuck"   // the worker of a queue makes no progress
+	ProblemHostFirewall  = "host-firewall"  // rules are missing in the host's firewall
+	ProblemFlowLog       = "flow-log"       // the flow log cannot be written: it gets no more records
+)
+
+// Problems lists the problems.
+func Problems() []string {
+	return []string{
+		ProblemUnreachable, ProblemNotServing, ProblemSavedObjects, ProblemChangesLate, ProblemRulesDamaged, ProblemRulesDiffer, ProblemRulesUnknown,
+		ProblemKernelDecides, ProblemWorkerStuck, ProblemHostFirewall, ProblemFlowLog,
+	}
+}
+
+// Daemon is the state of a daemon. Counts are since its start.
+type Daemon struct {
+	Version   string    `json:"version"`
+	ProcessID int       `json:"processID"`
+	Started   time.Time `json:"started"`
+	Time      time.Time `json:"time"` // of this state, by the node's clock
+	Source    Source    `json:"source"`
+	Table     *Table    `json:"table,omitempty"` // in force; nil: none yet
+	// DecidedBy is, for each address family (IPv4, IPv6), what decides new flows at present: see the
+	// DecidedBy constants. A family is missing if that is not known.
+	DecidedBy map[string]string `json:"decidedBy"`
+	// DecidedByCopy counts packets that the kernel's copy of the service table decided: the first of each
+	// flow that it translated, and all that it refused.
+	DecidedByCopy uint64 `json:"decidedByCopy"`
+	// Connections is how full the connection table is; nil: not known.
+	Connections  *Connections  `json:"connections,omitempty"`
+	Queues       []Queue       `json:"queues"`
+	Losses       Losses        `json:"losses"`
+	Rules        KernelRules   `json:"rules"`
+	HostNAT      HostNAT       `json:"hostNAT"`
+	HostFirewall HostFirewall  `json:"hostFirewall"`
+	Confinement  confine.State `json:"confinement"`
+	// Exports are the signals that are exported to an OpenTelemetry collector; empty: none.
+	Exports []Export `json:"exports,omitempty"`
+	// FlowLog is why the flow log gets no more records; empty: it gets them, or there is none.
+	FlowLog string `json:"flowLog,omitempty"`
+}
+
+// Export is the export of a signal to an OpenTelemetry collector. The unit of the counts is a log record,
+// a span or, of metrics, all of them at one time.
+type Export struct {
+	Signal    string `json:"signal"` // logs, traces or metrics
+	Endpoint  string `json:"endpoint"`
+	Delivered uint64 `json:"delivered"`
+	// Evicted records were not sent before newer flows needed their memory: the collector was away or too
+	// slow. Rejected ones were not accepted by it. Overflow counts flows that were lost before any reader
+	// could see them. Unsent records were left at the end of the daemon; of metrics, those of failed requests.
+	Evicted  uint64 `json:"evicted"`
+	Rejected uint64 `json:"rejected"`
+	Overflow uint64 `json:"overflow"`
+	Unsent   uint64 `json:"unsent"`
+	// Error is why the latest request failed; empty: it did not.
+	Error string `json:"error,omitempty"`
+}
+
+// Lost returns the number of all that was not delivered.
+func (e *Export) Lost() uint64 { return e.Evicted + e.Rejected + e.Overflow + e.Unsent }
+
+// What decides new flows.
+const (
+	DecidedByDaemon = "daemon"
+	DecidedByCopy   = "kernel-copy" // the kernel's copy of the service table
+)
+
+// Source is where Services and EndpointSlices come from.
+type Source struct {
+	Kind string `json:"kind"` // api-server or files
+	// WaitingFor is what the first service table waits for; empty: the table is in force.
+	WaitingFor string `json:"waitingFor,omitempty"`
+	// Saved is when the saved objects were current by which the daemon serves, because the API server
+	// does not answer; nil: it does not serve by them.
+	Saved *time.Time `json:"saved,omitempty"`
+	// Late: a change waits for longer than twice the sync period.
+	Late bool `json:"late"`
+}
+
+// The kinds of a Source.
+const (
+	SourceAPIServer = "api-server"
+	SourceFiles     = "files"
+)
+
+// Connections is the fill of a connection table: of the node's network namespace, of which the limit is the
+// kernel's for each.
+type Connections struct {
+	Entries uint64 `json:"entries"`
+	Limit   uint64 `json:"limit"` // nf_conntrack_max; 0: none
+}
+
+// NearlyFull reports whether four fifths of the entries are in use.
+func (c *Connections) NearlyFull() bool { return c.Limit > 0 && c.Entries*5 >= c.Limit*4 }
+
+// Queue is a netfilter queue, with its worker.
+type Queue struct {
+	Number uint16 `json:"number"`
+	// NoService: its packets are to no service, or to one without endpoints.
+	NoService bool `json:"noService"`
+	// PortID is the netlink port that holds the number, as the kernel lists it.
+	PortID  uint32 `json:"portID"`
+	Packets uint64 `json:"packets"` // received from it
+	Waiting uint64 `json:"waiting"` // packets in the kernel without a verdict
+	// Overrun counts packets that passed undecided because the socket's buffer was full.
+	Overrun uint64 `json:"overrun"`
+	// Refused counts verdicts for packets that the kernel had flushed.
+	Refused uint64 `json:"refused"`
+	Stuck   bool   `json:"stuck"` // its worker makes no progress
+}
+
+// Losses counts what was lost, by reason.
+type Losses struct {
+	// Undecided packets passed the queues because of an overflow; the kernel's copy decides those to
+	// services. The Overrun of all queues is included.
+	Undecided uint64 `json:"undecided"`
+	// TableFull, NoRoute and OtherFailures count connection entries that could not be created: their
+	// packets were dropped.
+	TableFull     uint64 `json:"tableFull"`
+	NoRoute       uint64 `json:"noRoute"`
+	OtherFailures uint64 `json:"otherFailures"`
+	// Evicted counts entries without a reply that were removed from a connection table that was full
+	// or more than half full.
+	Evicted uint64 `json:"evicted"`
+	// ForgottenClients lost their session affinity because there were too many.
+	ForgottenClients uint64 `json:"forgottenClients"`
+	// InvalidDropped counts forwarded packets that connection tracking calls invalid.
+	InvalidDropped uint64 `json:"invalidDropped"`
+	// Records counts flow records lost by overflow.
+	Records uint64 `json:"records"`
+}
+
+// KernelRules are the tables nfqproxy of the kernel, with their copy of the service table.
+type KernelRules struct {
+	// InStep: when they were compared last, they were as the service table requires.
+	InStep bool `json:"inStep"`
+	// Compared is when the rules and all elements of their sets were compared for a status: at most
+	// every five seconds. nil: they could not be compared; Error is the reason.
+	Compared *time.Time `json:"compared,omitempty"`
+	Error    string     `json:"error,omitempty"`
+	// Chains, Rules and Elements are what the kernel has.
+	Chains   int `json:"chains"`
+	Rules    int `json:"rules"`
+	Elements int `json:"elements"`
+	// Differences are those of the comparison, in words.
+	Differences []string `json:"differences,omitempty"`
+	// Audited is when the daemon checked and repaired the rules last; nil: not yet.
+	Audited *time.Time `json:"audited,omitempty"`
+	// Fault is damage that the daemon could not repair; empty: none is known.
+	Fault string `json:"fault,omitempty"`
+	// Reinstalled counts how often the rules had been removed, Repaired how often some had been changed.
+	Reinstalled uint64 `json:"reinstalled"`
+	Repaired    uint64 `json:"repaired"`
+}
+
+// HostNAT are the host's own nat rules, as far as they concern flows to services.
+type HostNAT struct {
+	Applied     bool   `json:"applied"`     // see the flag --host-masquerade
+	Masqueraded uint64 `json:"masqueraded"` // flows whose source they translate
+	// Unknown describes rules that cannot be evaluated or read. UnknownFlows counts the flows that met
+	// them: their source is unchanged.
+	Unknown      []string `json:"unknown,omitempty"`
+	UnknownFlows uint64   `json:"unknownFlows"`
+}
+
+// HostFirewall are the daemon's rules in the host's own firewall.
+type HostFirewall struct {
+	Fault    string `json:"fault,omitempty"` // rules that are missing or wrong; empty: none is known
+	Repaired uint64 `json:"repaired"`        // how often another program had changed them
+}

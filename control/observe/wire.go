@@ -1,0 +1,71 @@
+package observe
+
+import "github.com/nfqproxy/nfqproxy/control/paper/diagnose"
+
+// Limits of the flow API for both client and server.
+const (
+	// KeepAliveSeconds is the interval of keepalives in a stream.
+	KeepAliveSeconds = 15
+	// PollSeconds is the maximum time that a request for a hold's next generation waits.
+	PollSeconds = 30
+	// NodeRecords is a node's limit of records per second for all readers together.
+	NodeRecords = 5000
+)
+
+// EventMissed is the event of a [MissedLine].
+const EventMissed = "missed"
+
+// MissedLine is [Missed] as a line between records.
+type MissedLine struct {
+	Version int    `json:"version"` // flow.Version
+	Event   string `json:"event"`   // EventMissed
+	Missed
+}
+
+// EventJoined is the event of a [JoinedLine].
+const EventJoined = "joined"
+
+// JoinedLine is [Joined] as a line between records.
+type JoinedLine struct {
+	Version int    `json:"version"` // flow.Version
+	Event   string `json:"event"`   // EventJoined
+	Joined
+}
+
+// TableList is the flow API's response with tables.
+type TableList struct {
+	Tables []Table `json:"tables"`
+}
+
+// StatsList is the flow API's response with counters.
+type StatsList struct {
+	Nodes []Stats `json:"nodes"`
+}
+
+// StatusList is the flow API's response with the nodes' daemons.
+type StatusList struct {
+	Nodes []Status `json:"nodes"`
+}
+
+// FindingList is the flow API's response with findings.
+type FindingList struct {
+	Version  int                `json:"version"` // diagnose.Version
+	Findings []diagnose.Finding `json:"findings"`
+}
+
+// ChangeList is the flow API's response with what a change of a lab has changed.
+type ChangeList struct {
+	Changes []string `json:"changes"` // a line for each
+}
+
+// FaultList is the flow API's response with faults of a lab.
+type FaultList struct {
+	Faults []Fault `json:"faults"`
+	// Kinds are the kinds of faults; none: the faults are those that were removed.
+	Kinds []FaultKind `json:"kinds,omitempty"`
+}
+
+// HoldList is the flow API's response with holds.
+type HoldList struct {
+	Holds []Hold `json:"holds"`
+}

@@ -1,0 +1,338 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+)
+
+// check looks for inconsistencies in all that was read.
+func (r *reader) check() {
+	if n := r.node; n.Mode.IPVS() || n.Mode == kubechains.ModeUserspace {
+		n.Problems, n.Gaps = nil, nil // all that was read as rules of iptables mode is none
+		return
+	}
+	missing := r.checkCommented()
+	if !missing {
+		r.checkReferences()
+	}
+	r.checkClaims()
+	for _, s := range r.node.Services {
+		r.checkBalance(s, missing)
+	}
+	r.checkNames()
+	r.checkMasquerade()
+	r.checkPostrouting()
+	r.checkLost()
+	r.checkHooks()
+	r.checkNodePortJump()
+	byLine := func(a, b Issue) int {
+		return cmp.Or(slices.Compare(a.Lines, b.Lines), strings.Compare(a.Text, b.Text))
+	}
+	slices.SortFunc(r.node.Problems, byLine)
+	slices.SortFunc(r.node.Gaps, byLine)
+	slices.SortFunc(r.node.Contested, byLine)
+}
+
+// checkCommented records what the file does not show, and reports whether chains are missing that
+// rules jump to.
+func (r *reader) checkCommented() bool {
+	var missing []string
+	var lines []int
+	seen := make(map[string]bool)
+	for _, chain := range r.nat.order {
+		for _, rule := range r.nat.rules[chain] {
+			if to := rule.jump; strings.HasPrefix(to, "KUBE-") && !r.nat.has(to) && !seen[to] {
+				seen[to] = true
+				missing = append(missing, to)
+				lines = append(lines, rule.Line)
+			}
+		}
+	}
+	const few = 5
+	switch n := len(missing); {
+	case n == 1:
+		r.gap(fmt.Sprintf("chain %s is not in the file", missing[0]), lines...)
+	case n > few:
+		r.gap(fmt.Sprintf("%d chains are not in the file: %s and %d more", n, strings.Join(missing[:few], ", "), n-few), lines...)
+	case n > 0:
+		r.gap(fmt.Sprintf("%d chains are not in the file: %s", n, strings.Join(missing, ", ")), lines...)
+	}
+	switch {
+	case !r.filter.present:
+		r.gap("table filter is not in the file: services without endpoints, and firewalls, are not shown")
+	case !r.filter.has(kubechains.Services):
+		r.gap("the file has no chain KUBE-SERVICES of table filter: services without endpoints are not shown")
+	}
+	switch {
+	case !r.nat.present:
+		r.gap("table nat is not in the file: services with endpoints are not shown")
+	case !r.nat.has(kubechains.Services):
+		r.gap("table nat has no chain KUBE-SERVICES: kube-proxy did not write rules in iptables mode on this node, or the file does not have them")
+	}
+	return len(missing) > 0
+}
+
+// checkReferences finds chains that no rule jumps to.
+func (r *reader) checkReferences() {
+	used := make(map[string]bool)
+	for _, rules := range r.nat.rules {
+		for _, rule := range rules {
+			used[rule.jump] = true
+		}
+	}
+	if !r.nat.knows("PREROUTING") {
+		return // a part of the rules
+	}
+	for chain, line := range r.nat.declared {
+		_, _, ok := serviceChain(chain)
+		if (ok || strings.HasPrefix(chain, endpointPrefix)) && !used[chain] {
+			r.problem(fmt.Sprintf("no rule jumps to chain %s", chain), line)
+		}
+	}
+}
+
+// checkClaims finds addresses and node ports that have two rules. kube-proxy writes one for
+// each service that claims an external address or a node port, and for each way of a service
+// to have an address.
+func (r *reader) checkClaims() {
+	type claimant struct {
+		service *Service
+		entry   decision.Entry
+	}
+	for at, rules := range r.claims {
+		if len(rules) < 2 {
+			continue
+		}
+		seen := make(map[claimant]bool)
+		clusterIPs := 0
+		for _, rule := range rules {
+			seen[claimant{r.node.owners[rule.Rule].service, rule.entry}] = true
+			if rule.entry == decision.EntryClusterIP {
+				clusterIPs++
+			}
+		}
+		var lines []int
+		var titles unique[string]
+		for _, rule := range rules {
+			lines = append(lines, rule.Line)
+			titles.add(r.node.owners[rule.Rule].service.Title())
+		}
+		names := titles.values
+		what := fmt.Sprintf("node port %d", at.port)
+		if at.addr.IsValid() {
+			what = fmt.Sprintf("%s port %d", at.addr, at.port)
+		}
+		switch {
+		case len(seen) < len(rules) || clusterIPs > 1:
+			r.problem(fmt.Sprintf("%s (%s) has %d rules, of %s: only the first is reached", what, at.protocol, len(rules), strings.Join(names, " and ")), lines...)
+		case len(names) > 1:
+			r.node.Contested = append(r.node.Contested, issue(fmt.Sprintf("%s (%s) is claimed by %s: the first chain that leads to an endpoint gets the flows", what, at.protocol, strings.Join(names, " and ")), lines))
+			for _, rule := range rules {
+				r.node.contests[rule.Rule] = names[0]
+			}
+		}
+	}
+}
+
+// checkBalance checks the chains that select the endpoint.
+func (r *reader) checkBalance(s *Service, missing bool) {
+	for policy, b := range s.balanced {
+		if b == nil {
+			continue
+		}
+		r.checkShares(b)
+		refused := s.Refused || decision.Policy(policy) == decision.Local && s.Dropped || r.marksDrop(b.chain)
+		if len(b.shares) == 0 && !refused && r.filter.knows(kubechains.Services) && r.nat.knows(b.chain) {
+			r.problem(fmt.Sprintf("%s of %s chooses no endpoint, and no rule of filter refuses its packets: they pass untranslated", b.chain, s.Title()), b.line)
+		}
+		if len(b.shares) > 0 && s.Refused {
+			r.problem(fmt.Sprintf("%s of %s has endpoints, but a rule of filter declares that it has none", b.chain, s.Title()), b.line)
+		}
+	}
+	if r.nat.knows(kubechains.Services) && s.suffix != "" && s.balanced == ([2]*balance{}) && !missing && !s.Refused && !s.Dropped {
+		r.problem(fmt.Sprintf("no chain of %s chooses an endpoint, and no rule of filter refuses its packets", s.Title()))
+	}
+}
+
+// marksDrop reports whether the chain drops packets without an endpoint, as until 1.24.
+func (r *reader) marksDrop(chain string) bool {
+	return slices.ContainsFunc(r.nat.rules[chain], func(rule *rule) bool { return rule.jump == markDrop })
+}
+
+func (r *reader) checkShares(b *balance) {
+	if len(b.shares) == 0 {
+		return
+	}
+	var lines []int
+	var parts []string
+	for _, s := range b.shares {
+		lines = append(lines, s.rule.Line)
+		parts = append(parts, percent(s.part))
+	}
+	last := lines[len(lines)-1]
+	const few = 8
+	if len(parts) > few {
+		parts = append(parts[:few], "...")
+	}
+	switch {
+	case !r.nat.knows(b.chain):
+	case b.left > rounding:
+		r.problem(fmt.Sprintf("%s of the flows through %s get no endpoint: its last rule has a probability, too", percent(b.left), b.chain), last)
+	case b.unequal:
+		r.problem(fmt.Sprintf("%s gives its endpoints unequal shares: %s", b.chain, strings.Join(parts, ", ")), lines...)
+	}
+}
+
+// percent is the share, rounded to a hundredth of a percent.
+func percent(share float64) string {
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", 100*share), "0"), ".") + "%"
+}
+
+// checkName compares the name of a chain with the hash of its purpose.
+func (r *reader) checkName(s *Service, chain string) {
+	if s.hashed == "" {
+		return
+	}
+	port := hashedPort(s)
+	_, want, _ := serviceChain(port.ServiceChain())
+	kind, have, _ := serviceChain(chain)
+	r.compareName(chain, kind+want, kind+have, fmt.Sprintf("%s/%s", s.hashed, s.Protocol.Lower()))
+}
+
+// hashedPort is the service port with the name from which its chains' names are hashed.
+func hashedPort(s *Service) *decision.ServicePort {
+	namespace, rest, _ := strings.Cut(s.hashed, "/")
+	return &decision.ServicePort{Name: decision.ServicePortName{Namespace: namespace, Name: rest}, Protocol: s.Protocol}
+}
+
+func (r *reader) compareName(chain, want, have, of string) {
+	if want == have {
+		r.named++
+		return
+	}
+	r.misnamed = append(r.misnamed, issue(fmt.Sprintf("chain %s should be %s, the hash of %s", chain, want, of), []int{r.nat.declared[chain]}))
+}
+
+// checkNames reports the chains with a wrong name. If no name is right, somebody made the file
+// anonymous: the chains lead to each other all the same.
+func (r *reader) checkNames() {
+	if n := len(r.misnamed); r.named == 0 && n > 1 {
+		r.gap(fmt.Sprintf("none of the %d chains has the name that kube-proxy would give it: names or addresses in the file are not the real ones", n))
+		return
+	}
+	r.node.Problems = append(r.node.Problems, r.misnamed...)
+}
+
+// checkEndpoint checks a KUBE-SEP chain.
+func (r *reader) checkEndpoint(s *Service, chain string, e *endpoint) {
+	switch {
+	case !e.addrPort.IsValid():
+		r.problem(fmt.Sprintf("%s of %s has no DNAT to one address and port", chain, s.Title()), e.line)
+		return
+	case !e.hairpin.IsValid():
+		r.problem(fmt.Sprintf("%s does not masquerade the packets of %s itself, which cannot reach itself by way of %s", chain, e.addrPort.Addr(), s.Title()), e.dnatLine)
+	case e.hairpin != e.addrPort.Addr():
+		r.problem(fmt.Sprintf("%s masquerades the packets of %s, but translates to %s", chain, e.hairpin, e.addrPort), e.hairLine, e.dnatLine)
+	}
+	if s.hashed != "" {
+		r.compareName(chain, hashedPort(s).EndpointChain(e.addrPort), chain, fmt.Sprintf("%s/%s and %s", s.hashed, s.Protocol.Lower(), e.addrPort))
+	}
+}
+
+// checkMasquerade finds services whose ClusterIP flows are masqueraded less than those of others.
+func (r *reader) checkMasquerade() {
+	has := make(map[*Service]bool)
+	for _, o := range r.node.owners {
+		has[o.service] = has[o.service] || o.masquerade
+	}
+	if len(r.detectors)+len(r.masqueraded) == 0 {
+		return
+	}
+	for _, s := range r.node.Services {
+		b := s.balanced[s.InternalPolicy]
+		if b != nil && s.ClusterIP.IsValid() && !has[s] && len(b.shares) > 0 && r.nat.knows(b.chain) {
+			r.problem(fmt.Sprintf("%s has no rule that masquerades flows to the ClusterIP of %s, as other services have", b.chain, s.Title()), b.line)
+		}
+	}
+	if n, all := len(r.masqueraded), 0; n > 0 {
+		for _, o := range r.node.owners {
+			if o.masquerade {
+				all++
+			}
+		}
+		if n < all {
+			r.problem(fmt.Sprintf("of %d rules that masquerade flows to ClusterIPs, %d match every source", all, n), linesOf(r.masqueraded)...)
+		}
+	}
+}
+
+func linesOf(rules []*rule) (lines []int) {
+	for _, rule := range rules {
+		lines = append(lines, rule.Line)
+	}
+	return lines
+}
+
+// checkPostrouting looks for the masquerade of marked packets.
+func (r *reader) checkPostrouting() {
+	mark := r.node.Proxy.MasqueradeMark
+	if r.nat.knows(kubechains.MarkMasq) && mark == 0 {
+		r.problem("KUBE-MARK-MASQ sets no mark: nothing is masqueraded", r.nat.declared[kubechains.MarkMasq])
+	}
+	if !r.nat.has(kubechains.Postrouting) {
+		return
+	}
+	masquerades := false
+	for _, rule := range r.nat.rules[kubechains.Postrouting] {
+		switch rule.Target.(type) {
+		case iptables.Masquerade, iptables.SNAT:
+			masquerades = true
+		}
+		for _, m := range rule.Matches {
+			if m, ok := m.(iptables.Mark); ok && mark != 0 && m.Mark.Value != mark {
+				r.problem(fmt.Sprintf("KUBE-POSTROUTING matches the mark %#x, but KUBE-MARK-MASQ sets %#x", m.Mark.Value, mark), rule.Line)
+			}
+		}
+	}
+	if !masquerades && r.nat.knows(kubechains.Postrouting) {
+		r.problem("KUBE-POSTROUTING has no MASQUERADE: flows that should be masqueraded get no replies", r.nat.declared[kubechains.Postrouting])
+	}
+}
+
+// checkHooks looks for the jumps from the built-in chains that the file has.
+func (r *reader) checkHooks() {
+	for _, hook := range []struct{ from, to, effect string }{
+		{"PREROUTING", kubechains.Services, "packets from pods and from outside reach no service"},
+		{"OUTPUT", kubechains.Services, "the node's own packets reach no service"},
+		{"POSTROUTING", kubechains.Postrouting, "nothing is masqueraded"},
+	} {
+		jumps := slices.ContainsFunc(r.nat.rules[hook.from], func(rule *rule) bool { return rule.jump == hook.to })
+		if r.nat.knows(hook.from) && r.nat.has(hook.to) && !jumps {
+			r.problem(fmt.Sprintf("%s of nat does not jump to %s: %s", hook.from, hook.to, hook.effect), r.nat.declared[hook.from])
+		}
+	}
+}
+
+// checkNodePortJump checks the end of KUBE-SERVICES.
+func (r *reader) checkNodePortJump() {
+	if !r.nat.knows(kubechains.Services) {
+		return
+	}
+	rules := r.nat.rules[kubechains.Services]
+	jump := func(rule *rule) bool { return rule.jump == kubechains.NodePorts }
+	first := slices.IndexFunc(rules, jump)
+	switch {
+	case first < 0:
+		r.problem("KUBE-SERVICES of nat does not end with a jump to KUBE-NODEPORTS: no node port is served", r.nat.declared[kubechains.Services])
+	case !jump(rules[len(rules)-1]):
+		behind := slices.DeleteFunc(slices.Clone(rules[first:]), jump)
+		slices.SortFunc(behind, func(a, b *rule) int { return cmp.Compare(a.Line, b.Line) })
+		r.problem("KUBE-SERVICES of nat has rules behind the jump to KUBE-NODEPORTS, which must be the last", linesOf(behind)...)
+	}
+}

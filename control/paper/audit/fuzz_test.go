@@ -1,0 +1,45 @@
+package audit_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/paper/audit"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+// FuzzRead: whatever the rules are, reading, comparing and making objects of them ends
+// well, and two dumps that are the same do not differ.
+func FuzzRead(f *testing.F) {
+	f.Add(text(f, "kind-1.29-worker1-after"))
+	f.Add(text(f, "kubeadm-1.22-flannel-node1"))
+	for seed := range uint64(6) {
+		c := newCluster(seed)
+		table, _ := servicetable.Table(c.objects, c.config)
+		f.Add(render(f, table, decision.IPv4))
+		f.Add(render(f, table, decision.IPv6))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		dump, err := iptables.Parse(strings.NewReader(text), iptables.Options{})
+		if err != nil {
+			return
+		}
+		node := audit.Read(dump)
+		objects := audit.NewObjects("", node)
+		servicetable.Table(&manifest.Objects{Services: objects.Services, EndpointSlices: objects.EndpointSlices}, audit.Config("", node))
+		var b bytes.Buffer
+		if err := objects.WriteYAML(&b); err != nil {
+			t.Fatal(err)
+		}
+		if err := audit.WriteTable(&b, true, node); err != nil {
+			t.Fatal(err)
+		}
+		if c := audit.Compare(dump, dump, true); !c.Same() {
+			t.Fatalf("it differs from itself: %+v", c)
+		}
+	})
+}

@@ -1,0 +1,297 @@
+package audit
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+// WriteTable writes the services of one node as a text table, one line for each service port. Wide
+// adds policies and the like, and lists all endpoints.
+func WriteTable(w io.Writer, wide bool, nodes ...*Node) error {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprint(t, "SERVICE\tTYPE\tCLUSTER-IP\tEXTERNAL-IP\tPORT(S)\tENDPOINTS")
+	if wide {
+		fmt.Fprint(t, "\tINTERNAL\tEXTERNAL\tAFFINITY\tSOURCE-RANGES\tCHAIN")
+	}
+	fmt.Fprintln(t)
+	for _, n := range nodes {
+		for _, s := range n.Services {
+			columns := []string{
+				s.Title(), s.Type(),
+				orNone(validText(s.ClusterIP)), orNone(joined(s.addresses())),
+				s.ports(), s.endpoints(wide),
+			}
+			if wide {
+				columns = append(columns, s.InternalPolicy.String(), s.externalPolicy(), orNone(s.affinity()), orNone(joined(s.SourceRanges)), orNone(s.chain()))
+			}
+			fmt.Fprintln(t, strings.Join(columns, "\t"))
+		}
+	}
+	return t.Flush()
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "<none>"
+	}
+	return text
+}
+
+// validText is the text of an address or a prefix; empty: there is none.
+func validText(v interface {
+	fmt.Stringer
+	IsValid() bool
+}) string {
+	if !v.IsValid() {
+		return ""
+	}
+	return v.String()
+}
+
+func joined[T fmt.Stringer](values []T) string {
+	var words []string
+	for _, v := range values {
+		words = append(words, v.String())
+	}
+	return strings.Join(words, ",")
+}
+
+// ports is "80:30080/TCP", as kubectl has it.
+func (s *Service) ports() string {
+	text := "?"
+	if s.Port != 0 {
+		text = fmt.Sprint(s.Port)
+	}
+	if s.NodePort != 0 {
+		text += fmt.Sprintf(":%d", s.NodePort)
+	}
+	return text + "/" + s.Protocol.String()
+}
+
+// fewEndpoints is how many are listed in a narrow column.
+const fewEndpoints = 3
+
+// endpoints lists them with their shares; all of them also with where they are.
+func (s *Service) endpoints(all bool) string {
+	var words []string
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if more := len(s.Endpoints) - i; !all && i == fewEndpoints && more > 1 {
+			words = append(words, fmt.Sprintf("%d more", more))
+			break
+		}
+		var notes facts
+		notes.add(e.shares() != "all flows", "%s", e.shares())
+		notes.add(all && e.Locality == OnThisNode, "here")
+		text := e.place()
+		if len(notes) > 0 {
+			text += " (" + strings.Join(notes, ", ") + ")"
+		}
+		words = append(words, text)
+	}
+	if s.Dropped {
+		words = append(words, "none on this node (dropped under policy Local)")
+	}
+	switch {
+	case s.Refused && len(words) == 0:
+		return "none (refused)"
+	case len(words) == 0:
+		return "none in the file"
+	}
+	return strings.Join(words, ", ")
+}
+
+func (s *Service) externalPolicy() string {
+	if !s.External() && s.HealthCheckNodePort == 0 {
+		return "<none>"
+	}
+	return s.ExternalPolicy.String()
+}
+
+func (s *Service) affinity() string {
+	if s.AffinitySeconds == 0 {
+		return ""
+	}
+	return fmt.Sprintf("ClientIP %ds", s.AffinitySeconds)
+}
+
+func (s *Service) chain() string {
+	if s.suffix == "" {
+		return ""
+	}
+	return servicePrefix + s.suffix
+}
+
+// String returns the configuration in one line.
+func (p *Proxy) String() string {
+	text := "kube-proxy"
+	if p.Version != "" {
+		text += " " + p.Version
+	}
+	var all facts
+	add := all.add
+	add(p.PodCIDR.IsValid(), "pods are %s", p.PodCIDR)
+	add(p.Bridge != "", "pods are behind %s", p.Bridge)
+	add(p.InterfacePrefix != "", "pods are behind %s+", p.InterfacePrefix)
+	add(p.NodePodCIDR.IsValid(), "those of this node %s", p.NodePodCIDR)
+	add(p.MasqueradeAll, "all ClusterIP flows are masqueraded")
+	add(p.MasqueradeMark != 0, "masquerade mark %#x", p.MasqueradeMark)
+	add(!p.LocalhostNodePorts && len(p.NodePortAddresses) == 0, "no node ports on 127.0.0.1")
+	add(p.NFAcct, "nfacct counters")
+	add(p.PassesInvalid, "INVALID packets pass")
+	add(len(p.NodePortAddresses) > 0, "node ports on %s only", joined(p.NodePortAddresses))
+	if len(all) == 0 {
+		return text
+	}
+	return text + "; " + strings.Join(all, ", ")
+}
+
+// facts collects what is so.
+type facts []string
+
+func (f *facts) add(is bool, format string, args ...any) {
+	if is {
+		*f = append(*f, fmt.Sprintf(format, args...))
+	}
+}
+
+// WriteText writes the comparison as text: one sign in front of each line, as diff does.
+func (c *Comparison) WriteText(w io.Writer) error {
+	t := &printer{w: w}
+	if len(c.Services) > 0 {
+		t.section("Services")
+	}
+	for i := range c.Services {
+		t.service(&c.Services[i])
+	}
+	if len(c.Proxy) > 0 {
+		t.section("Configuration of the proxy")
+		t.details("  ", c.Proxy)
+	}
+	for i := range c.Tables {
+		t.table(&c.Tables[i])
+	}
+	switch {
+	case c.Reordered > 0 && c.Same():
+		t.line("No difference, except for the order of services' rules (%d moved), which has no effect (--all shows it).", c.Reordered)
+	case c.Same():
+		t.line("No difference.")
+	}
+	return t.err
+}
+
+// printer writes lines until there is an error.
+type printer struct {
+	w     io.Writer
+	begun bool
+	err   error
+}
+
+func (t *printer) line(format string, args ...any) {
+	t.begun = true
+	if t.err == nil {
+		_, t.err = fmt.Fprintf(t.w, format+"\n", args...)
+	}
+}
+
+// section begins one, after a blank line.
+func (t *printer) section(title string) {
+	if t.begun {
+		t.line("")
+	}
+	t.line("%s", title)
+}
+
+// signs stand in front of what changed.
+var signs = map[Change]string{Added: "+", Removed: "-", Changed: "~"}
+
+func (t *printer) service(c *ServiceChange) {
+	s := c.Service()
+	head := s.Title()
+	if s.Name != (decision.ServicePortName{}) && s.ClusterIP.IsValid() {
+		head += "  " + s.ClusterIP.String() + " " + s.ports()
+	}
+	t.line("  %s %s", signs[c.Change()], head)
+	switch c.Change() {
+	case Changed:
+		t.details("      ", c.Details)
+	case Added:
+		for _, p := range s.properties() {
+			t.line("      %s", p)
+		}
+		t.line("      endpoints %s", s.endpoints(true))
+	}
+}
+
+// properties returns the service's properties besides its ClusterIP and endpoints.
+func (s *Service) properties() (all facts) {
+	add := all.add
+	add(s.NodePort != 0, "node port %d", s.NodePort)
+	add(len(s.ExternalIPs) > 0, "external IP %s", joined(s.ExternalIPs))
+	add(len(s.LoadBalancerIPs) > 0, "load balancer IP %s", joined(s.LoadBalancerIPs))
+	add(len(s.SourceRanges) > 0, "source ranges %s", joined(s.SourceRanges))
+	add(s.InternalPolicy == decision.Local, "internal traffic policy Local")
+	add(s.ExternalPolicy == decision.Local, "external traffic policy Local")
+	add(s.AffinitySeconds != 0, "session affinity %s", s.affinity())
+	add(s.HealthCheckNodePort != 0, "health check node port %d", s.HealthCheckNodePort)
+	return all
+}
+
+func (t *printer) details(indent string, all []Detail) {
+	for _, d := range all {
+		t.line("%s%s %s", indent, signs[d.Change], d.Text)
+	}
+}
+
+func (t *printer) table(d *iptables.TableDiff) {
+	switch {
+	case d.Added:
+		t.section(fmt.Sprintf("Table %s (added)", d.Name))
+	case d.Removed:
+		t.section(fmt.Sprintf("Table %s (removed)", d.Name))
+	default:
+		t.section(fmt.Sprintf("Table %s", d.Name))
+	}
+	width := 0
+	for _, c := range d.Chains {
+		for _, r := range c.Rules {
+			for _, rule := range []*iptables.Rule{r.Before, r.After} {
+				if rule != nil {
+					width = max(width, len(fmt.Sprint(rule.Line)))
+				}
+			}
+		}
+	}
+	for i := range d.Chains {
+		t.chain(d.Name, &d.Chains[i], width)
+	}
+}
+
+func (t *printer) chain(table string, c *iptables.ChainDiff, width int) {
+	builtin := iptables.Builtin(table, c.Name)
+	switch {
+	case c.PolicyChanged():
+		t.line("  ~ %s: policy %s -> %s", c.Name, c.Before.Policy, c.After.Policy)
+	case c.Before == nil && !builtin:
+		t.line("  + %s", c.Name)
+	case c.After == nil && !builtin:
+		t.line("  - %s", c.Name)
+	default:
+		t.line("    %s", c.Name)
+	}
+	for _, r := range c.Rules {
+		switch {
+		case r.Moved():
+			t.line("      > %*d  %s (was line %d)", width, r.After.Line, r.After, r.Before.Line)
+		case r.After == nil:
+			t.line("      - %*d  %s", width, r.Before.Line, r.Before)
+		default:
+			t.line("      + %*d  %s", width, r.After.Line, r.After)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package diagnose
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/paper/audit"
+	"github.com/nfqproxy/nfqproxy/control/paper/survey"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+)
+
+// proxyText is the service proxy with its version and, as far as the files show it, its back end.
+func proxyText(dumps []*iptables.Dump, s *survey.Survey) string {
+	var texts []string
+	for i, n := range s.Nodes {
+		if n.Mode == kubechains.ModeUnknown {
+			continue
+		}
+		text := n.Mode.String()
+		if n.Proxy.Version != "" {
+			text += ", " + n.Proxy.Version
+		}
+		if at := dumpName(dumps, i); at != "" {
+			text += ", " + at
+		}
+		texts = append(texts, text)
+	}
+	if len(texts) == 0 {
+		return "the rules do not show one"
+	}
+	return strings.Join(texts, "; ")
+}
+
+// dumpName is "in iptables-nft (node.rules)": the back end, and the file if there are several; empty: neither is known.
+func dumpName(dumps []*iptables.Dump, i int) string {
+	d := dumps[i]
+	var text string
+	if d.Backend != iptables.BackendUnknown {
+		text = "in " + d.Backend.String()
+	}
+	switch {
+	case len(dumps) == 1 || d.File == "":
+	case text == "":
+		text = "in " + d.File
+	default:
+		text += " (" + d.File + ")"
+	}
+	return text
+}
+
+// bothBackEnds finds kube-proxy's rules in both back ends of iptables: the kernel evaluates both.
+func bothBackEnds(dumps []*iptables.Dump, s *survey.Survey) []Finding {
+	var with []int
+	for i, n := range s.Nodes {
+		if n.Mode == kubechains.ModeIPTables {
+			with = append(with, i)
+		}
+	}
+	if len(with) < 2 {
+		return nil
+	}
+	a, b := with[0], with[1]
+	text := fmt.Sprintf("kube-proxy's rules are on this host twice, %s and %s: packets pass both, and the first rule that translates wins", twice(dumps, a, "one"), twice(dumps, b, "other"))
+	if differ := differences(s.Nodes[a], s.Nodes[b]); len(differ) > 0 {
+		text += "; the endpoints differ: " + nearest.Few(differ)
+	}
+	return []Finding{{
+		Code: TwoBackEnds, Text: text,
+		Do: "find out which iptables kube-proxy uses today (its log, or iptables --version in its container), and remove the KUBE-* chains of the other back end, or restart the node",
+	}}
+}
+
+// twice names one of two dumps.
+func twice(dumps []*iptables.Dump, i int, otherwise string) string {
+	if at := dumpName(dumps, i); at != "" {
+		return at
+	}
+	return "in the " + otherwise + " dump"
+}
+
+// differences are the services whose endpoints differ, each with those that only one has.
+func differences(a, b *audit.Node) (texts []string) {
+	type key struct{ title, protocol string }
+	endpoints := func(n *audit.Node) map[key]map[netip.AddrPort]bool {
+		all := make(map[key]map[netip.AddrPort]bool)
+		for _, s := range n.Services {
+			of := make(map[netip.AddrPort]bool)
+			for _, e := range s.Endpoints {
+				of[e.AddrPort] = true
+			}
+			all[key{s.Title(), s.Protocol.String()}] = of
+		}
+		return all
+	}
+	first, second := endpoints(a), endpoints(b)
+	for _, s := range slices.Concat(a.Services, b.Services) {
+		k := key{s.Title(), s.Protocol.String()}
+		only := slices.Concat(without(first[k], second[k]), without(second[k], first[k]))
+		if len(only) > 0 {
+			texts = append(texts, fmt.Sprintf("%s (%s in only one)", k.title, nearest.Few(only)))
+		}
+		delete(first, k)
+		delete(second, k)
+	}
+	return texts
+}
+
+// without are the elements of a set that another lacks, in order.
+func without(set, other map[netip.AddrPort]bool) (texts []string) {
+	for a := range set {
+		if !other[a] {
+			texts = append(texts, a.String())
+		}
+	}
+	slices.Sort(texts)
+	return texts
+}
+
+// missingBackEnd is one sentence about rules of another back end that exist, as iptables-save warns, and were not given.
+func missingBackEnd(dumps []*iptables.Dump) []string {
+	if len(dumps) > 1 || !dumps[0].LegacyToo {
+		return nil
+	}
+	return []string{"the rules of iptables-legacy, of which iptables-save warns: packets pass them too; give the output of iptables-legacy-save with a second --rules"}
+}

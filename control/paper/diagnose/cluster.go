@@ -1,0 +1,127 @@
+package diagnose
+
+import (
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Cluster answers questions about a cluster's objects. It is not safe for concurrent use.
+type Cluster struct {
+	objects *manifest.Objects
+	config  servicetable.NodeConfig // of all nodes, but for the name
+	proxy   *servicetable.KubeProxy // nil: not known
+
+	services map[name]*corev1.Service
+	slices   map[name][]*discoveryv1.EndpointSlice // by Service
+	pods     map[name]*corev1.Pod
+	podsIn   map[string]*namespace                    // nil: the objects have no Pods of the namespace
+	owners   map[netip.Addr]*corev1.Pod               // those with an address of their own
+	listens  map[name][]manifest.LabPort              // the servers of a lab's pods
+	policies map[string][]*networkingv1.NetworkPolicy // by namespace
+	nodes    nodes
+	ignored  map[string]string          // codes of findings, by object
+	tables   map[string]*decision.Table // by node
+	seen     map[string]seen            // by endpoint and protocol
+	blamed   map[string]Finding         // likewise
+}
+
+type name = decision.ServiceName // of any object in a namespace
+
+// New makes a cluster of objects. The configuration is that of all nodes; if it has a name, its addresses and its zone
+// are those of the node with that name. Neither
+// may change later.
+func New(objects *manifest.Objects, config servicetable.NodeConfig) *Cluster {
+	c := &Cluster{
+		objects: objects, config: config, proxy: servicetable.KubeProxyOf(objects),
+		services: make(map[name]*corev1.Service), slices: make(map[name][]*discoveryv1.EndpointSlice),
+		pods: make(map[name]*corev1.Pod), podsIn: make(map[string]*namespace), owners: make(map[netip.Addr]*corev1.Pod),
+		listens: make(map[name][]manifest.LabPort), policies: make(map[string][]*networkingv1.NetworkPolicy), nodes: nodesOf(objects), ignored: ignoredIn(objects), tables: make(map[string]*decision.Table), seen: make(map[string]seen), blamed: make(map[string]Finding),
+	}
+	for _, a := range config.IPs {
+		c.nodes.give(config.Name, a)
+	}
+	for _, s := range objects.Services {
+		c.services[name{Namespace: s.Namespace, Name: s.Name}] = s
+	}
+	for _, s := range objects.EndpointSlices {
+		of := name{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
+		c.slices[of] = append(c.slices[of], s)
+	}
+	pods := objects.Pods
+	if len(pods) == 0 {
+		pods = podsOf(objects.EndpointSlices)
+	}
+	for _, p := range pods {
+		c.pods[nameOf(p)] = p
+	}
+	for _, n := range sortedNames(c.pods) {
+		p := c.pods[n]
+		if c.podsIn[n.Namespace] == nil {
+			c.podsIn[n.Namespace] = &namespace{by: make(map[label][]*corev1.Pod)}
+		}
+		if servicetable.PodEnded(p) {
+			continue
+		}
+		c.podsIn[n.Namespace].add(p)
+		if !p.Spec.HostNetwork {
+			for _, a := range servicetable.PodAddresses(p) {
+				c.owners[a] = p
+			}
+		}
+	}
+	for _, p := range objects.Context.NetworkPolicies {
+		c.policies[p.Namespace] = append(c.policies[p.Namespace], p)
+	}
+	if objects.Lab != nil {
+		for _, p := range objects.Lab.Pods {
+			c.listens[name{Namespace: p.Namespace, Name: p.Name}] = p.Ports
+		}
+	}
+	return c
+}
+
+// podsOf are the Pods that endpoints name: their names, nodes and addresses.
+func podsOf(list []*discoveryv1.EndpointSlice) (pods []*corev1.Pod) {
+	known := make(map[name]*corev1.Pod)
+	for _, s := range list {
+		for i := range s.Endpoints {
+			e := &s.Endpoints[i]
+			if e.TargetRef == nil || e.TargetRef.Kind != "Pod" || len(e.Addresses) == 0 {
+				continue
+			}
+			n := name{Namespace: s.Namespace, Name: e.TargetRef.Name}
+			p := known[n]
+			if p == nil {
+				p = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name}, Spec: corev1.PodSpec{NodeName: deref(e.NodeName)}}
+				known[n], pods = p, append(pods, p)
+			}
+			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: e.Addresses[0]})
+		}
+	}
+	return pods
+}
+
+func nameOf(p *corev1.Pod) name { return name{Namespace: p.Namespace, Name: p.Name} }
+
+// table returns the service table of the named node; "" is a node that nothing is known of.
+func (c *Cluster) table(node string) *decision.Table {
+	if t := c.tables[node]; t != nil {
+		return t
+	}
+	config := c.config
+	if config.Name != "" && config.Name != node {
+		config.IPs, config.Zone = nil, ""
+	}
+	config.Name = node
+	t, _ := servicetable.Table(c.objects, config)
+	c.tables[node] = t
+	return t
+}

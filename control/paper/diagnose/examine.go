@@ -1,0 +1,378 @@
+package diagnose
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Examine looks at all Services, and returns what is wrong with them, the worst first, and last what is intended.
+func (c *Cluster) Examine() []Finding {
+	e := &examination{Cluster: c, seen: make(map[Finding]bool), clients: make(map[string]*party)}
+	for _, n := range sortedNames(c.services) {
+		e.service(c.services[n])
+	}
+	e.addresses()
+	e.mirrored()
+	e.mode()
+	for _, n := range e.objects.Nodes {
+		if f := e.NotReady(n.Name); f != nil {
+			e.add(*f)
+		}
+	}
+	for i := range e.findings {
+		e.Ignore(&e.findings[i])
+	}
+	Sort(e.findings)
+	return e.findings
+}
+
+func sortedNames[T any](of map[name]T) []name {
+	names := make([]name, 0, len(of))
+	for n := range of {
+		names = append(names, n)
+	}
+	slices.SortFunc(names, name.Compare)
+	return names
+}
+
+// examination collects findings, each once.
+type examination struct {
+	*Cluster
+	findings []Finding
+	seen     map[Finding]bool  // without examples
+	clients  map[string]*party // by namespace and family
+}
+
+func (e *examination) add(f Finding) {
+	if !e.seen[f] {
+		e.seen[f] = true
+		e.findings = append(e.findings, f)
+	}
+}
+
+func (e *examination) service(svc *corev1.Service) {
+	headless := svc.Spec.ClusterIP == corev1.ClusterIPNone
+	for _, f := range []*Finding{badExternalName(svc), headlessAddress(svc)} {
+		if f != nil {
+			e.add(*f)
+		}
+	}
+	if servicetable.Unserved(svc) != "" && !headless {
+		return
+	}
+	for i := range svc.Spec.Ports {
+		w := &inquiry{Cluster: e.Cluster, to: &party{service: svc}, port: &svc.Spec.Ports[i]}
+		ports := w.portsInTable(e.table(w.nodes.some()))
+		if headless {
+			if ready, cause := e.backends(svc, w.port, ""); !ready {
+				e.add(cause)
+			} else if f := e.untranslated(svc, w.port); f != nil {
+				e.add(*f)
+			}
+		}
+		for _, s := range ports {
+			if ready, cause := e.backends(svc, w.port, s.Family.String()); !ready {
+				e.addWith(w, s, cause)
+				continue
+			}
+			e.listeners(w, s)
+			e.policies(svc, s)
+		}
+	}
+	e.nodePortRange(svc)
+	e.readiness(svc)
+	e.slicesOf(svc)
+	e.hints(svc)
+	e.inCIDRs(svc)
+	e.furtherAddresses(svc)
+	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && len(svc.Status.LoadBalancer.Ingress) == 0 && !e.madeUp(svc) {
+		e.add(Finding{
+			Code: NoAddressYet, Object: objectOf(svc), Field: "status.loadBalancer",
+			Text: fmt.Sprintf("%s has no address of a load balancer", objectOf(svc)),
+			Do:   "check that a controller for load balancers runs in the cluster; node ports work without one",
+		})
+	}
+	switch {
+	case len(svc.Spec.ExternalIPs) == 0:
+	case e.config.IgnoreExternalIPs:
+		e.add(externalIPsIgnored(svc))
+	default:
+		e.add(Finding{
+			Code: DeprecatedExternalIPs, Object: objectOf(svc), Field: "spec.externalIPs",
+			Text: fmt.Sprintf("%s has externalIPs, which are deprecated since Kubernetes 1.36", objectOf(svc)),
+			Do:   "use type LoadBalancer, or Gateway API",
+		})
+	}
+}
+
+// listeners checks whether Pods listen where the endpoints are.
+func (e *examination) listeners(w *inquiry, s *decision.ServicePort) {
+	var problems []Finding
+	ready := 0
+	for i := range s.Endpoints {
+		if ep := &s.Endpoints[i]; ep.Ready {
+			ready++
+			if p := w.endpoint(ep, s.Protocol); p != nil {
+				problems = append(problems, *p)
+			}
+		}
+	}
+	switch {
+	case len(problems) == 0:
+	case len(problems) == ready:
+		e.addWith(w, s, problems[0])
+	default:
+		f := problems[0]
+		f.Text = fmt.Sprintf("%d of %d endpoints will not answer: %s", len(problems), ready, f.Text)
+		e.add(f)
+	}
+}
+
+// policies checks traffic policies and session affinity.
+func (e *examination) policies(svc *corev1.Service, s *decision.ServicePort) {
+	if field := localPolicy(svc); field != "" {
+		has := make(map[string]bool)
+		for i := range s.Endpoints {
+			if ep := &s.Endpoints[i]; ep.Ready {
+				has[ep.NodeName] = true
+			}
+		}
+		few := e.fewReplicas(svc, s, field)
+		if few != nil {
+			e.add(*few)
+		}
+		without := slices.DeleteFunc(slices.Clone(e.nodes.names), func(n string) bool { return has[n] })
+		if few == nil && len(without) > 0 && len(without) < len(e.nodes.names) {
+			e.add(Finding{
+				Code: NodesWithout, Object: objectOf(svc), Field: "spec." + field,
+				Text: fmt.Sprintf("%s of %s is Local, and these nodes have no endpoint of it: %s; they drop its packets", field, objectOf(svc), nearest.Few(without)),
+				Do:   fmt.Sprintf("set spec.%s to Cluster, or run a Pod of it on each node that gets packets", field),
+			})
+		}
+	}
+	if s.NodePort != 0 && balanced(svc) {
+		if few := e.fewReplicas(svc, s, "externalTrafficPolicy"); few != nil {
+			few.Code = NodesWithout
+			few.Text += fmt.Sprintf(" to node port %d. Load balancers that check the health of nodes send it none", s.NodePort)
+			e.add(*few)
+		}
+	}
+	if s.AffinitySeconds > 0 && len(s.Endpoints) == 1 {
+		e.add(Finding{
+			Code: AffinityToOne, Object: objectOf(svc), Field: "spec.sessionAffinity",
+			Text: fmt.Sprintf("%s has session affinity and one endpoint", objectOf(svc)), Do: "session affinity has no effect before there are more",
+		})
+	}
+}
+
+// balanced reports whether a load balancer sends packets to nodes with endpoints only.
+func balanced(svc *corev1.Service) bool {
+	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+// localPolicy is the policy that is Local; "" if none is, or a load balancer checks which nodes have endpoints.
+func localPolicy(svc *corev1.Service) string {
+	switch {
+	case deref(svc.Spec.InternalTrafficPolicy) == corev1.ServiceInternalTrafficPolicyLocal:
+		return "internalTrafficPolicy"
+	case svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && svc.Spec.Type == corev1.ServiceTypeNodePort:
+		return "externalTrafficPolicy"
+	}
+	return ""
+}
+
+// readiness is about Services of which some Pods are not ready.
+func (e *examination) readiness(svc *corev1.Service) {
+	var states []string
+	in := e.podsIn[svc.Namespace]
+	if in == nil || svc.Spec.PublishNotReadyAddresses {
+		return
+	}
+	pods := in.selected(svc.Spec.Selector)
+	for _, p := range pods {
+		if state := stateOf(p); state != "" && state != "terminating" {
+			states = append(states, fmt.Sprintf("%s (%s)", p.Name, state))
+		}
+	}
+	if len(states) > 0 && len(states) < len(pods) {
+		e.add(Finding{
+			Code: SomeNotReady, Object: objectOf(svc), Text: fmt.Sprintf("%d of %d Pods of %s are not ready: %s", len(states), len(pods), objectOf(svc), nearest.Few(states)),
+			Do: fmt.Sprintf("kubectl -n %s describe pods", svc.Namespace),
+		})
+	}
+}
+
+// slicesOf checks whether a port has one number in all EndpointSlices, unless its target is a name: Pods may
+// have different numbers for that.
+func (e *examination) slicesOf(svc *corev1.Service) {
+	for i := range svc.Spec.Ports {
+		p := &svc.Spec.Ports[i]
+		if p.TargetPort.StrVal != "" {
+			continue
+		}
+		var numbers []string
+		for _, s := range e.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
+			for _, q := range s.Ports {
+				if deref(q.Name) == p.Name && protocolOf(corev1.Protocol(deref(q.Protocol))) == protocolOf(p.Protocol) && q.Port != nil && len(s.Endpoints) > 0 {
+					numbers = append(numbers, fmt.Sprint(*q.Port))
+				}
+			}
+		}
+		if slices.Sort(numbers); len(slices.Compact(numbers)) > 1 {
+			e.add(Finding{
+				Code: SlicesDiffer, Object: objectOf(svc), Field: "spec.ports",
+				Text: fmt.Sprintf("port %s of %s has different numbers in its EndpointSlices: %s", portText(p), objectOf(svc), nearest.Few(numbers)),
+				Do:   "remove EndpointSlices that were made by hand, or give them the target port of the Service",
+			})
+		}
+	}
+}
+
+// externalIPsIgnored is the finding of a Service whose externalIPs have no effect.
+func externalIPsIgnored(svc *corev1.Service) Finding {
+	return Finding{
+		Code: ExternalIPsIgnored, Object: objectOf(svc), Field: "spec.externalIPs",
+		Text: fmt.Sprintf("the externalIPs of %s have no effect: the feature gate AllowServiceExternalIPs is off", objectOf(svc)),
+		Do:   "use type LoadBalancer, or Gateway API; the proxy's setting featureGates.AllowServiceExternalIPs turns them on",
+	}
+}
+
+// hints checks whether topology hints have an effect on all nodes: those to nodes if every ready endpoint has one, and one
+// of them is for the node, else those to zones in the same way (kube-proxy: topology.go). The controller of
+// EndpointSlices makes both kinds for PreferSameNode.
+func (e *examination) hints(svc *corev1.Service) {
+	zones, nodes := make(map[string]bool), make(map[string]bool)
+	ready, toZones, toNodes, hinted := 0, 0, 0, 0
+	for _, s := range e.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
+		for i := range s.Endpoints {
+			h := s.Endpoints[i].Hints
+			if c := s.Endpoints[i].Conditions.Ready; c != nil && !*c {
+				continue
+			}
+			ready++
+			if h == nil || len(h.ForZones)+len(h.ForNodes) == 0 {
+				continue
+			}
+			hinted++
+			toZones, toNodes = toZones+min(1, len(h.ForZones)), toNodes+min(1, len(h.ForNodes))
+			for _, z := range h.ForZones {
+				zones[z.Name] = true
+			}
+			for _, n := range h.ForNodes {
+				nodes[n.Name] = true
+			}
+		}
+	}
+	f := Finding{Code: HintsIgnored, Object: objectOf(svc), Field: "spec.trafficDistribution"}
+	allZones, allNodes := toZones == ready, toNodes == ready
+	var without []string
+	for _, n := range e.nodes.names {
+		if zone := e.nodes.zones[n]; !(allNodes && nodes[n]) && !(allZones && zone != "" && zones[zone]) {
+			without = append(without, n)
+		}
+	}
+	const check = "check that the Pods run on nodes with the label " + corev1.LabelTopologyZone + ", and that no EndpointSlice was made by hand"
+	switch preferred := svc.Spec.TrafficDistribution; {
+	case ready == 0, hinted == 0 && (preferred == nil || len(e.nodes.names) < 2):
+		return
+	case hinted == 0:
+		f.Text = fmt.Sprintf("trafficDistribution %s of %s has no effect: no ready endpoint has a topology hint", *preferred, objectOf(svc))
+		f.Do = check
+	case !allZones && !allNodes && hinted < ready:
+		f.Text = fmt.Sprintf("the topology hints of %s have no effect: %d of %d ready endpoints have none", objectOf(svc), ready-hinted, ready)
+		f.Do = check
+	case !allZones && !allNodes:
+		f.Text = fmt.Sprintf("the topology hints of %s have no effect: of %d ready endpoints %d are for nodes and %d for zones", objectOf(svc), ready, toNodes, toZones)
+		f.Do = check
+	case len(without) > 0 && allNodes:
+		f.Text = fmt.Sprintf("the topology hints of %s have no effect on %s: no endpoint is for the node or its zone", objectOf(svc), nearest.Few(without))
+		f.Do = "run a Pod on each node, as a DaemonSet does, or give each node the label " + corev1.LabelTopologyZone
+	case len(without) > 0:
+		f.Text = fmt.Sprintf("the topology hints of %s have no effect on %s: no endpoint is for the zone", objectOf(svc), nearest.Few(without))
+		f.Do = "run a Pod in each zone, and give each node the label " + corev1.LabelTopologyZone
+	default:
+		return
+	}
+	e.add(f)
+}
+
+// inCIDRs checks whether the cluster IPs are in the service CIDRs, if these are known.
+func (e *examination) inCIDRs(svc *corev1.Service) {
+	cidrs := e.objects.Context.ServiceCIDRs
+	for _, text := range svc.Spec.ClusterIPs {
+		a, err := kubeaddr.Parse(text)
+		if err != nil || len(cidrs) == 0 {
+			continue
+		}
+		var family []string // those of the address's family
+		inside := false
+		for _, c := range cidrs {
+			for _, text := range c.Spec.CIDRs {
+				if p, err := kubeaddr.ParsePrefix(text); err == nil && decision.FamilyOf(p.Addr()) == decision.FamilyOf(a) {
+					family, inside = append(family, text), inside || p.Contains(a)
+				}
+			}
+		}
+		if !inside && len(family) > 0 {
+			e.add(Finding{
+				Code: OutsideCIDR, Object: objectOf(svc), Field: "spec.clusterIPs",
+				Text: fmt.Sprintf("the cluster IP %s of %s is in none of the service CIDRs (%s): another network may use it", a, objectOf(svc), nearest.Few(family)),
+				Do:   "delete the Service and make it again, or add a ServiceCIDR",
+			})
+		}
+	}
+}
+
+// mode checks the mode of kube-proxy.
+func (e *examination) mode() {
+	if e.proxy != nil && e.proxy.Mode == servicetable.ModeIPVS {
+		e.add(Finding{
+			Code: DeprecatedIPVS, Object: "ConfigMap kube-system/" + e.objects.Context.KubeProxy.Name, Field: "data.config.conf",
+			Text: "kube-proxy runs in mode ipvs, which is deprecated since Kubernetes 1.35", Do: "use mode nftables, or iptables on kernels before 5.13",
+		})
+	}
+}
+
+// addresses checks the addresses of all Services.
+func (e *examination) addresses() {
+	t := e.table(e.nodes.some())
+	opens := map[decision.Family]bool{decision.IPv4: e.opensNodePorts(decision.IPv4), decision.IPv6: e.opensNodePorts(decision.IPv6)}
+	for _, c := range t.Conflicts() {
+		e.add(Finding{Code: ClaimedTwice, Text: c.Error(), Do: "give each Service addresses and ports of its own"})
+	}
+	for _, s := range t.Services() {
+		for _, a := range s.ExternalIPs {
+			if n := e.nodes.with[a]; n != "" {
+				e.add(Finding{
+					Code: NodeAddress, Object: "Service " + s.Name.Service().String(), Field: "spec.externalIPs",
+					Text: fmt.Sprintf("%s is an address of node %s: the Service takes all connections to port %d of it, those to programs of the node too", a, n, s.Port),
+					Do:   "use a node port, or an address that no node has",
+				})
+			}
+		}
+		if s.NodePort != 0 && !opens[s.Family] {
+			e.add(Finding{
+				Code: AllClosed, Object: "Service " + s.Name.Service().String(), Field: "spec.ports.nodePort",
+				Text: fmt.Sprintf("node port %d is open at no %s address of any node: --nodeport-addresses excludes them (%s)", s.NodePort, s.Family, prefixes(e.config.NodePortAddresses)),
+				Do:   "change --nodeport-addresses of the proxy",
+			})
+		}
+	}
+}
+
+func prefixes(list []netip.Prefix) string {
+	var texts []string
+	for _, p := range list {
+		texts = append(texts, p.String())
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,194 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/controllers"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+)
+
+// This file says what is there instead of what a Service lacks.
+
+// templateOf is the template that a Pod was made up of; nil: the Pod is one of the objects.
+func (c *Cluster) templateOf(p *corev1.Pod) *manifest.Template {
+	if c.objects.Made == nil {
+		return nil
+	}
+	return c.objects.Made.Pods[p]
+}
+
+// podText is "Pod web-1" or, for one that was made up, "the template of Deployment web".
+func (c *Cluster) podText(p *corev1.Pod) string {
+	if t := c.templateOf(p); t != nil {
+		return fmt.Sprintf("the template of %s %s", t.Kind, t.Name)
+	}
+	return "Pod " + p.Name
+}
+
+// matching are the templates of a namespace that a selector matches.
+func (c *Cluster) matching(namespace string, selector map[string]string) (all []*manifest.Template) {
+	for _, t := range c.objects.Context.Templates {
+		if t.Namespace == namespace && !t.Owned && len(selector) > 0 && hasLabels(t.Pod.Labels, selector) {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+func hasLabels(labels, some map[string]string) bool {
+	for key, value := range some {
+		if v, has := labels[key]; !has || v != value {
+			return false
+		}
+	}
+	return true
+}
+
+// withoutPods is the finding of a Service whose selector matches a template that has no Pods. found: it is so.
+func (c *Cluster) withoutPods(svc *corev1.Service) (f Finding, found bool) {
+	templates := c.matching(svc.Namespace, svc.Spec.Selector)
+	if len(templates) == 0 {
+		return f, false
+	}
+	t := templates[0]
+	f = Finding{
+		Code: NoEndpoints, Object: t.String(), Field: "status",
+		Text: fmt.Sprintf("no Pod of %s runs: the template of %s matches its selector, and the objects have no Pods of it", objectOf(svc), t),
+		Do:   fmt.Sprintf("kubectl -n %s describe %s %s", t.Namespace, strings.ToLower(t.Kind), t.Name),
+	}
+	if t.Replicas == 0 {
+		f.Field, f.Do = "spec.replicas", fmt.Sprintf("kubectl -n %s scale %s %s --replicas 1", t.Namespace, strings.ToLower(t.Kind), t.Name)
+		f.Text = fmt.Sprintf("%s has no endpoints: %s, whose template its selector matches, has 0 replicas", objectOf(svc), t)
+	}
+	return f, true
+}
+
+// insteadOf is what there is instead of Pods that the selector of a Service matches: such Pods in another namespace, or
+// the most similar Pod.
+func (c *Cluster) insteadOf(svc *corev1.Service, in *namespace) (text, do string) {
+	do = "set the selector to the labels of the Pods, or start Pods with these labels"
+	if where := c.elsewhere(svc); len(where) > 0 {
+		do = "put the Service into the namespace of its Pods: a selector matches Pods of its own namespace only"
+		if c.objects.Assumed[objectOf(svc)] {
+			do += " (the file names none for the Service: kubectl takes that of its context, or of --namespace)"
+		}
+		return fmt.Sprintf(" of namespace %s; it matches %s", svc.Namespace, nearest.Few(where)), do
+	}
+	return in.labelsNear(svc.Spec.Selector, c.podText), do
+}
+
+// elsewhere are the Pods and templates of other namespaces that a Service would select.
+func (c *Cluster) elsewhere(svc *corev1.Service) (texts []string) {
+	for ns, in := range c.podsIn {
+		if ns == svc.Namespace {
+			continue
+		}
+		for _, p := range in.selected(svc.Spec.Selector) {
+			texts = append(texts, fmt.Sprintf("%s in namespace %s", c.podText(p), ns))
+		}
+	}
+	return texts
+}
+
+// labelsNear is which labels the most similar Pod has instead.
+func (n *namespace) labelsNear(selector map[string]string, name func(*corev1.Pod) string) string {
+	pods := n.similar(selector)
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	keys := slices.Sorted(maps.Keys(selector))
+	values := make(map[string][]string) // of the Pods, by key
+	for _, p := range pods {
+		for _, key := range keys {
+			values[key] = append(values[key], p.Labels[key])
+		}
+	}
+	best, most := "", 0
+	for _, p := range pods {
+		similarity, others := 0, []string(nil)
+		for _, key := range keys {
+			value, has := p.Labels[key]
+			switch {
+			case !has:
+				others = append(others, "no "+key)
+				for _, other := range slices.Sorted(maps.Keys(p.Labels)) {
+					if p.Labels[other] == selector[key] {
+						others[len(others)-1] = fmt.Sprintf("%s=%s, and no %s", other, selector[key], key)
+						similarity++
+						break
+					}
+				}
+				continue
+			case value == selector[key]:
+				similarity += 3
+				continue
+			case value == nearest.Name(selector[key], values[key]):
+				similarity++
+			}
+			similarity++ // it has the key
+			others = append(others, key+"="+value)
+		}
+		if similarity > most {
+			best, most = fmt.Sprintf("; %s has %s", name(p), strings.Join(others, ", ")), similarity
+		}
+	}
+	switch {
+	case best != "":
+		return best
+	case len(n.pods) == 1 && len(n.pods[0].Labels) > 0:
+		return fmt.Sprintf("; %s has %s", name(n.pods[0]), labelsText(n.pods[0].Labels))
+	}
+	return fmt.Sprintf("; the namespace has %d Pods", len(n.pods))
+}
+
+func labelsText(labels map[string]string) string {
+	var texts []string
+	for key, value := range labels {
+		texts = append(texts, key+"="+value)
+	}
+	return nearest.Few(texts)
+}
+
+// notSliced is why objects that look like the endpoints of a Service are none; empty, if there are none.
+func (c *Cluster) notSliced(svc *corev1.Service) string {
+	for _, e := range c.objects.Endpoints {
+		if e.Namespace != svc.Namespace || e.Name != svc.Name {
+			continue
+		}
+		if why := controllers.NotMirrored(e, svc); why != "" {
+			return fmt.Sprintf("; Endpoints %s count for nothing: %s", e.Name, why)
+		}
+		if len(e.Subsets) == 0 {
+			return fmt.Sprintf("; Endpoints %s have no addresses", e.Name)
+		}
+	}
+	var texts, names []string
+	for _, s := range c.objects.EndpointSlices {
+		of, has := s.Labels[discoveryv1.LabelServiceName]
+		switch {
+		case s.Namespace != svc.Namespace || c.services[name{Namespace: s.Namespace, Name: of}] != nil:
+		case has:
+			texts = append(texts, fmt.Sprintf("EndpointSlice %s has %s=%s, and no Service has this name", s.Name, discoveryv1.LabelServiceName, of))
+		default:
+			texts = append(texts, fmt.Sprintf("EndpointSlice %s has no such label", s.Name))
+		}
+	}
+	for _, e := range c.objects.Endpoints {
+		if e.Namespace == svc.Namespace && c.services[name{Namespace: e.Namespace, Name: e.Name}] == nil {
+			names = append(names, e.Name)
+		}
+	}
+	if near := nearest.Name(svc.Name, names); near != "" {
+		texts = append(texts, fmt.Sprintf("Endpoints %s belong to a Service of their name, which does not exist", near))
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return "; " + nearest.Few(texts)
+}

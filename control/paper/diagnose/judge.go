@@ -1,0 +1,311 @@
+package diagnose
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// judge finds the cause in a decision.
+func (w *inquiry) judge(p *decision.Packet, d *decision.Decision) {
+	if d.ServicePort != nil {
+		w.take(d)
+	}
+	switch d.Reason {
+	case decision.NotAService:
+		w.notAService(p)
+	case decision.NoEndpoints, decision.NotFiltered:
+		if ready, cause := w.backends(w.to.service, w.port, d.ServicePort.Family.String()); !ready {
+			w.cause(cause)
+			return
+		}
+		w.cause(w.noLocal(d))
+	case decision.NoLocalEndpoints:
+		w.cause(w.noLocal(d))
+	case decision.SourceNotAllowed:
+		w.cause(Finding{
+			Code: SourceNotAllowed, Object: objectOf(w.to.service), Field: "spec.loadBalancerSourceRanges",
+			Text: fmt.Sprintf("%s is dropped: %s allows %s only", p.Source.Addr(), objectOf(w.to.service), prefixes(d.ServicePort.SourceRanges)),
+			Do:   "add the source to spec.loadBalancerSourceRanges, or use the cluster IP from inside of the cluster",
+		})
+	case decision.ForeignLocalnet:
+		w.cause(Finding{
+			Code: LoopbackForeign, Text: fmt.Sprintf("%s is dropped: it is a loopback address, and the source is not the node itself", p.Destination),
+			Do: "use another address of the node",
+		})
+	default:
+		w.endpoints(p, d)
+		if w.answer.Cause != nil {
+			return
+		}
+		if f, bad := w.selected(w.to.service, w.port); bad && len(w.to.service.Spec.Selector) > 0 {
+			w.note(f) // the controller has not seen it yet
+		}
+		w.sameBridge(p, d)
+	}
+}
+
+// take makes the Service that a decision is for that of the inquiry. If the question is about another one,
+// that is the cause.
+func (w *inquiry) take(d *decision.Decision) {
+	found := w.services[d.ServicePort.Name.Service()]
+	if asked := w.to.service; asked != nil && asked != found {
+		w.claimed = &Finding{
+			Code: ClaimedTwice, Object: objectOf(asked),
+			Text: fmt.Sprintf("%s has the address too, and gets the packets", objectOf(found)), Do: "give each Service addresses of its own",
+		}
+	}
+	if w.to.service == found {
+		return
+	}
+	w.to.service = found
+	for i := range found.Spec.Ports {
+		if q := &found.Spec.Ports[i]; q.Name == d.ServicePort.Name.Port && protocolOf(q.Protocol) == d.ServicePort.Protocol {
+			w.port = q
+		}
+	}
+	w.answer.Destination.Name = fmt.Sprintf("service %s, port %s", d.ServicePort.Name.Service(), portText(w.port))
+}
+
+// pod is about a connection to a Pod itself.
+func (w *inquiry) pod(p *corev1.Pod, at netip.AddrPort, protocol decision.Protocol) {
+	e := Endpoint{Address: at.String(), Pod: nameOf(p).String(), Node: p.Spec.NodeName, Flows: w.flows(at.String(), protocol)}
+	e.Problem = w.problem(p, at, protocol, func() *Finding { return w.listener(p, at.Port(), protocol, nil) })
+	w.answer.Endpoints = []Endpoint{e}
+	if e.Problem != nil {
+		w.cause(*e.Problem)
+	}
+}
+
+// problem is why an address will not answer; nil: there is no reason to expect that. pod is the Pod that has
+// the address; nil: not known. What recent flows did counts for more than what objects declare.
+func (w *inquiry) problem(pod *corev1.Pod, at netip.AddrPort, protocol decision.Protocol, declared func() *Finding) *Finding {
+	seen, known := w.observed(at.String(), protocol)
+	if known && (seen == nil || seen.Code == Refuses) {
+		return seen
+	}
+	if forbidden := w.policy(pod, at, protocol); forbidden != nil {
+		return forbidden
+	}
+	if known {
+		if pod != nil && seen.Code == Silent {
+			if f := w.NotReady(pod.Spec.NodeName); f != nil {
+				return f
+			}
+		}
+		return seen
+	}
+	return declared()
+}
+
+// policy is why network policies would drop the connection to an endpoint; nil: the objects show no reason.
+// Without a source it is about all sources.
+func (w *inquiry) policy(pod *corev1.Pod, at netip.AddrPort, protocol decision.Protocol) *Finding {
+	switch {
+	case w.from != nil:
+		sent, last := w.hops[0].packet, w.hops[len(w.hops)-1].packet
+		conn := &connection{source: last.Source.Addr(), from: w.from.pod, destination: at, to: pod, protocol: protocol}
+		if conn.from != nil && conn.from.Spec.HostNetwork {
+			conn.from = nil
+		}
+		egress := *conn
+		if len(w.hops) > 1 { // it leaves the source's node untranslated
+			egress.destination, egress.to = sent.Destination, nil
+		}
+		if f := w.forbidsEgress(&egress); f != nil {
+			return f
+		}
+		// Nodes reach their own Pods whatever the policies, and what masqueraded packets meet depends on the
+		// plugin.
+		if w.from.node != "" || sent.Source != last.Source || w.answer.Record.Masquerade {
+			return nil
+		}
+		return w.forbidsIngress(conn)
+	case pod != nil:
+		return w.closed(pod, at.Port(), protocol)
+	}
+	return nil
+}
+
+// endpoints judges the endpoints that the decision could select.
+func (w *inquiry) endpoints(p *decision.Packet, d *decision.Decision) {
+	var problems []Finding
+	usable := d.ServicePort.UsableEndpoints(d.Policy)
+	for _, ep := range usable {
+		e := Endpoint{Address: ep.AddrPort.String(), Pod: ep.Pod, Node: ep.NodeName, Flows: w.flows(ep.AddrPort.String(), d.ServicePort.Protocol)}
+		if e.Problem = w.endpoint(&ep, d.ServicePort.Protocol); e.Problem == nil {
+			e.Problem = w.bypass(p, d, &ep)
+		}
+		if e.Problem != nil {
+			problems = append(problems, *e.Problem)
+		}
+		w.answer.Endpoints = append(w.answer.Endpoints, e)
+	}
+	switch {
+	case len(problems) == 0:
+	case len(problems) == len(usable):
+		w.cause(problems[0])
+	default:
+		w.answer.Notes = append(w.answer.Notes, Finding{
+			Code: problems[0].Code, Object: problems[0].Object, Field: problems[0].Field,
+			Text: fmt.Sprintf("%d of %d endpoints will not answer: %s", len(problems), len(usable), problems[0].Text), Do: problems[0].Do,
+		})
+	}
+}
+
+// endpoint is why an endpoint will not answer; nil: there is no reason to expect that.
+func (w *inquiry) endpoint(ep *decision.Endpoint, protocol decision.Protocol) *Finding {
+	pod := w.owners[ep.AddrPort.Addr()]
+	namespace, named, _ := strings.Cut(ep.Pod, "/")
+	if p := w.pods[name{Namespace: namespace, Name: named}]; p != nil {
+		pod = p
+	}
+	f := w.problem(pod, ep.AddrPort, protocol, func() *Finding {
+		switch {
+		case pod != nil:
+			return w.listener(pod, ep.AddrPort.Port(), protocol, w.port)
+		case w.podsIn[namespace] != nil:
+			return &Finding{
+				Code: PodGone, Object: objectOf(w.to.service),
+				Text: fmt.Sprintf("the endpoint %s is Pod %s, which does not exist", ep.AddrPort, ep.Pod),
+				Do:   "check that the endpoint slice controller runs, or remove the EndpointSlice if it was made by hand",
+			}
+		}
+		return nil
+	})
+	if f != nil && f.Object == "" {
+		f.Object = "Pod " + ep.Pod
+	}
+	return f
+}
+
+// listener is why a Pod will not answer at a port; nil: there is no reason to expect that. port is the one of
+// the Service; nil: the connection is to the Pod itself.
+func (w *inquiry) listener(p *corev1.Pod, at uint16, protocol decision.Protocol, port *corev1.ServicePort) *Finding {
+	if servicetable.PodEnded(p) {
+		return &Finding{Code: PodGone, Object: "Pod " + nameOf(p).String(), Field: "status.phase", Text: fmt.Sprintf("Pod %s has ended", nameOf(p)), Do: "start it again"}
+	}
+	code, verb := NoListener, "listens at"
+	var listens, numbers []string
+	add := func(port uint16, q decision.Protocol) {
+		if listens = append(listens, fmt.Sprintf("%d/%s", port, q)); q == protocol {
+			numbers = append(numbers, strconv.Itoa(int(port)))
+		}
+	}
+	if ports, lab := w.listens[nameOf(p)]; lab {
+		for _, l := range ports {
+			if l.Port == at && l.Protocol == protocol {
+				return nil
+			}
+			add(l.Port, l.Protocol)
+		}
+	} else {
+		code, verb = OtherPort, "declares"
+		if !declaresAll(p) {
+			return nil
+		}
+		for _, q := range containerPorts(p) {
+			if q.ContainerPort == int32(at) && protocolOf(q.Protocol) == protocol {
+				return nil
+			}
+			add(uint16(q.ContainerPort), protocolOf(q.Protocol))
+		}
+	}
+	some := "no port"
+	if len(listens) > 0 {
+		some = nearest.Few(listens)
+	}
+	f := &Finding{
+		Code: code, Object: "Pod " + nameOf(p).String(), Field: "spec.containers",
+		Text: fmt.Sprintf("Pod %s %s %s, and the connection goes to %d/%s", nameOf(p), verb, some, at, protocol), Do: "use a port at which the Pod listens",
+	}
+	if t := w.templateOf(p); t != nil {
+		f.Object, f.Field = t.String(), "spec.template.spec.containers"
+		f.Text = fmt.Sprintf("the template of %s %s %s, and the connection goes to %d/%s: probably nothing listens there", t, verb, some, at, protocol)
+	}
+	if port != nil {
+		f.Object, f.Field = objectOf(w.to.service), "spec.ports["+strconv.Itoa(w.indexOf(port))+"].targetPort"
+		f.Do = fmt.Sprintf("have the Pod listen at %d/%s", at, protocol)
+		switch other := slices.IndexFunc(listens, func(l string) bool { return strings.HasPrefix(l, fmt.Sprintf("%d/", at)) }); {
+		case other >= 0:
+			f.Do = fmt.Sprintf("set the protocol of port %d of %s to that of the container, or have the Pod listen at %d/%s", port.Port, objectOf(w.to.service), at, protocol)
+		case len(numbers) > 0:
+			f.Do = fmt.Sprintf("set targetPort of port %d of %s to %s, unless the Pod listens at %d all the same", port.Port, objectOf(w.to.service), strings.Join(numbers, " or "), at)
+		}
+	}
+	return f
+}
+
+// indexOf is the position of the port in the Service.
+func (w *inquiry) indexOf(port *corev1.ServicePort) int {
+	for i := range w.to.service.Spec.Ports {
+		if &w.to.service.Spec.Ports[i] == port {
+			return i
+		}
+	}
+	return 0
+}
+
+// containers are those that run as long as the Pod: its sidecars too.
+func containers(p *corev1.Pod) (list []*corev1.Container) {
+	for i := range p.Spec.Containers {
+		list = append(list, &p.Spec.Containers[i])
+	}
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; deref(c.RestartPolicy) == corev1.ContainerRestartPolicyAlways {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// containerPorts are the ports that a Pod's containers declare.
+func containerPorts(p *corev1.Pod) (ports []corev1.ContainerPort) {
+	for _, c := range containers(p) {
+		ports = append(ports, c.Ports...)
+	}
+	return ports
+}
+
+// declaresAll reports whether each container declares ports. One that declares none may listen at any: it need not
+// declare them, and its sidecar does.
+func declaresAll(p *corev1.Pod) bool {
+	list := containers(p)
+	return len(list) > 0 && !slices.ContainsFunc(list, func(c *corev1.Container) bool { return len(c.Ports) == 0 })
+}
+
+// noLocal is about a node without endpoints under a policy Local.
+func (w *inquiry) noLocal(d *decision.Decision) Finding {
+	svc := w.to.service
+	field := "externalTrafficPolicy"
+	if d.Entry == decision.EntryClusterIP {
+		field = "internalTrafficPolicy"
+	}
+	var elsewhere []string
+	for i := range d.ServicePort.Endpoints {
+		if n := d.ServicePort.Endpoints[i].NodeName; n != "" && n != w.answer.Node {
+			elsewhere = append(elsewhere, n)
+		}
+	}
+	node := "the node"
+	if w.answer.Node != "" {
+		node = "node " + w.answer.Node
+	}
+	f := Finding{
+		Code: NoLocalEndpoints, Object: objectOf(svc), Field: "spec." + field,
+		Text: fmt.Sprintf("%s of %s is Local, and %s has no endpoint of it that gets new flows", field, objectOf(svc), node),
+		Do:   fmt.Sprintf("set spec.%s to Cluster, or run a Pod of it on each node that gets packets", field),
+	}
+	if len(elsewhere) > 0 {
+		f.Text += "; there are some on " + nearest.Few(elsewhere)
+	}
+	return f
+}

@@ -1,0 +1,201 @@
+package diagnose
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/paper/survey"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+// lossFinding is the finding about connections that fail for one reason. The names of files are those of its rules, if
+// there are several.
+func lossFinding(l *survey.Loss, several bool) Finding {
+	effect := lossEffect(l)
+	f := Finding{Code: effect.code, Text: fmt.Sprintf("%s %s connections %s%s", reasonText(l, several), effect.verb(l.Certainty), scopeText(l), exampleText(l)), Do: effect.do}
+	if len(l.Kinds) == 1 && l.Kinds[0] == survey.NamedPod && l.Certainty == survey.Certain {
+		f.Code = HostRuleMayDrop
+		f.Text += "; a network policy may mean it"
+	}
+	depends, unclear := "it depends on chance or on other packets: "+doubtsText(l), "the rules do not show whether it does: "+doubtsText(l)
+	if l.Condition != "" {
+		depends, unclear = "only "+string(l.Condition), "only "+string(l.Condition)+", which the rules do not show"
+	}
+	switch l.Certainty {
+	case survey.Possible:
+		f.Code = HostRuleMayDrop
+		f.Text += "; " + depends
+	case survey.NotKnown:
+		f.Code = HostRuleUnclear
+		f.Text += "; " + unclear
+	}
+	f.Do += "; " + traceText(l)
+	return f
+}
+
+// unclearText says of which connections it is not known whether they fail, and why.
+func unclearText(l *survey.Loss, several bool) string {
+	effect, why := lossEffect(l), ": the rules do not show whether it does ("+doubtsText(l)+")"
+	if l.Condition != "" {
+		why = ", only " + string(l.Condition) + ": the rules do not show that"
+	}
+	return fmt.Sprintf("%s %s connections %s%s", reasonText(l, several), effect.may, scopeText(l), why)
+}
+
+// effect is what a finding says of a loss.
+type effect struct {
+	code Code
+	does string // "drops"
+	may  string // "may drop"
+	do   string
+}
+
+func (e *effect) verb(c survey.Certainty) string {
+	if c == survey.Certain {
+		return e.does
+	}
+	return e.may
+}
+
+func lossEffect(l *survey.Loss) effect {
+	const change = "change the rule, or accept these connections before it"
+	e := effect{HostRuleDrops, "drops", "may drop", change}
+	if l.Rejected {
+		e.does, e.may = "rejects", "may reject"
+	}
+	if l.Rule == nil && l.Chain != "" {
+		e.do = fmt.Sprintf("accept these connections in a rule of chain %s, or set its policy to ACCEPT; kube-proxy accepts only packets with its mark", l.Chain)
+	}
+	switch l.Effect {
+	case survey.DropsReplies:
+		e.does, e.may = e.does+" the replies of", e.may+" the replies of"
+	case survey.Queues:
+		e = effect{
+			HostRuleQueues, "has a program at a netfilter queue decide about", "may have a program at a netfilter queue decide about",
+			"check that the program runs (/proc/net/netfilter/nfnetlink_queue lists the queues), or add --queue-bypass: without a program the kernel drops the packets",
+		}
+	case survey.Untranslated:
+		e = effect{NotTranslated, "keeps kube-proxy from translating", "may keep kube-proxy from translating", "except service addresses from the rule, or put it behind the jump to KUBE-SERVICES"}
+		if l.Rule == nil {
+			e.does, e.may, e.do = "does not translate", "may not translate", "compare with the rules that kube-proxy should write (nfqproxy render)"
+		}
+	case survey.Diverted:
+		e = effect{NotTranslated, "sends elsewhere", "may send elsewhere", "except service addresses from the rule"}
+	case survey.Unmasqueraded:
+		e = effect{
+			NotMasqueraded, "does not masquerade", "may not masquerade",
+			"check KUBE-MARK-MASQ and KUBE-POSTROUTING of table nat: the endpoint replies to the client itself, and not to this node, which would translate the reply",
+		}
+		if l.Rule != nil {
+			e.does, e.may = "keeps kube-proxy from masquerading", "may keep kube-proxy from masquerading"
+		}
+	}
+	return e
+}
+
+// reasonText is the rule or policy, with its place.
+func reasonText(l *survey.Loss, several bool) string {
+	switch {
+	case l.Rule != nil:
+		at := fmt.Sprintf("line %d: ", l.Rule.Line)
+		if l.Rule.Line == 0 {
+			at = ""
+		}
+		if several && l.Rule.File != "" {
+			at = l.Rule.File + ", " + at
+		}
+		return fmt.Sprintf("%sa rule that is not kube-proxy's (table %s: %s)", at, l.Table, l.Rule)
+	case l.Chain != "":
+		return fmt.Sprintf("%sthe policy DROP of chain %s (table %s)", policyPlace(l, several), l.Chain, l.Table)
+	}
+	return "kube-proxy"
+}
+
+func policyPlace(l *survey.Loss, several bool) string {
+	if l.Line == 0 {
+		return ""
+	}
+	if several && l.File != "" {
+		return fmt.Sprintf("%s, line %d: ", l.File, l.Line)
+	}
+	return fmt.Sprintf("line %d: ", l.Line)
+}
+
+// sourceNames are the kinds of sources in the plural.
+var sourceNames = map[survey.Kind]string{
+	survey.NamedPod: "pods that rules name", survey.Itself: "endpoints to themselves", survey.Pod: "pods of this node", survey.OtherPod: "pods of other nodes", survey.Node: "the node itself", survey.Outside: "outside",
+}
+
+// scopeText is which connections: from where, and to which services.
+func scopeText(l *survey.Loss) string {
+	var from []string
+	for _, k := range l.Kinds {
+		from = append(from, "from "+sourceNames[k])
+	}
+	text := fmt.Sprintf("%s to %s", joined(from), nearest.Few(l.Titles))
+	if l.Part {
+		var ends []string
+		for _, e := range l.Endpoints {
+			ends = append(ends, e.String())
+		}
+		if len(ends) > 0 {
+			text += ", at some of the endpoints (" + nearest.Few(ends) + ")"
+		}
+	}
+	return text
+}
+
+// joined is "a, b and c".
+func joined(words []string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " and " + words[last]
+}
+
+// exampleText is one of the connections.
+func exampleText(l *survey.Loss) string {
+	x := &l.Example
+	from := x.Source
+	if from == "" {
+		from = "the node itself"
+	}
+	text := fmt.Sprintf(", such as %s -> %s", from, x.To)
+	if len(l.To) > 0 && l.To[0] != x.To.String() {
+		text += " (" + l.To[0] + ")"
+	}
+	if x.Endpoint != (netip.AddrPort{}) {
+		text += ", translated to " + x.Endpoint.String()
+	}
+	return text
+}
+
+// doubtsText are the rules on the way that may match or not.
+func doubtsText(l *survey.Loss) string {
+	var texts []string
+	for _, d := range l.Doubts {
+		what := "target " + d.Rule.Target.Name()
+		if d.Match != nil {
+			what = iptables.Describe(d.Match)
+		}
+		text := what
+		if d.Rule.Line > 0 {
+			text = fmt.Sprintf("line %d: %s", d.Rule.Line, what)
+		}
+		texts = append(texts, text)
+	}
+	return nearest.Few(texts)
+}
+
+// traceText is the command that follows the example.
+func traceText(l *survey.Loss) string {
+	x := &l.Example
+	source := "--local"
+	if x.Source != "" {
+		source = "--source " + x.Source
+	}
+	return fmt.Sprintf("nfqproxy trace --protocol %s %s --destination %s shows the whole way", strings.ToLower(x.Protocol), source, x.To)
+}

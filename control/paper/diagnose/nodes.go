@@ -1,0 +1,169 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// nodes are the nodes of a cluster.
+type nodes struct {
+	names     []string // sorted: of Node objects, or without any, those that endpoints name
+	addresses map[string][]netip.Addr
+	with      map[netip.Addr]string // the node that has the address
+	prefixes  []podPrefix
+	zones     map[string]string
+}
+
+// podPrefix is a prefix of the addresses of a node's pods (spec.podCIDRs).
+type podPrefix struct {
+	netip.Prefix
+	node string
+}
+
+func nodesOf(objects *manifest.Objects) nodes {
+	n := nodes{addresses: make(map[string][]netip.Addr), with: make(map[netip.Addr]string), zones: make(map[string]string)}
+	names := make(map[string]bool)
+	for _, o := range objects.Nodes {
+		names[o.Name] = true
+		n.zones[o.Name] = o.Labels[corev1.LabelTopologyZone]
+		n.addresses[o.Name] = internalFirst(o)
+		for _, a := range n.addresses[o.Name] {
+			n.with[a] = cmp.Or(n.with[a], o.Name)
+		}
+		for _, p := range servicetable.PodCIDRs(o) {
+			n.prefixes = append(n.prefixes, podPrefix{p, o.Name})
+		}
+	}
+	if len(names) == 0 {
+		for _, s := range objects.EndpointSlices {
+			for i := range s.Endpoints {
+				if node := deref(s.Endpoints[i].NodeName); node != "" {
+					names[node] = true
+				}
+			}
+		}
+	}
+	n.names = slices.Sorted(maps.Keys(names))
+	return n
+}
+
+// give adds an address of a node that its object lacks.
+func (n *nodes) give(node string, a netip.Addr) {
+	if node != "" && n.with[a] == "" {
+		n.addresses[node], n.with[a] = append(n.addresses[node], a), node
+	}
+}
+
+// internalFirst are the addresses of a node, internal ones first.
+func internalFirst(o *corev1.Node) []netip.Addr {
+	internal := func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP }
+	sorted := new(corev1.Node)
+	for _, first := range []bool{true, false} {
+		for _, a := range o.Status.Addresses {
+			if internal(a) == first {
+				sorted.Status.Addresses = append(sorted.Status.Addresses, a)
+			}
+		}
+	}
+	return servicetable.NodeAddresses(sorted)
+}
+
+// some is a node of the cluster, or "".
+func (n *nodes) some() string {
+	if len(n.names) == 0 {
+		return ""
+	}
+	return n.names[0]
+}
+
+// ofPods is the node whose Pods have addresses like this one; "" if none.
+func (n *nodes) ofPods(a netip.Addr) string {
+	for _, p := range n.prefixes {
+		if p.Contains(a) {
+			return p.node
+		}
+	}
+	return ""
+}
+
+// inside reports whether an address belongs to a Pod, as far as prefixes show. Without any, all do.
+func (c *Cluster) inside(a netip.Addr) bool {
+	if len(c.config.ClusterCIDRs)+len(c.nodes.prefixes) == 0 {
+		return true
+	}
+	return c.nodes.ofPods(a) != "" || slices.ContainsFunc(c.config.ClusterCIDRs, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// opensNodePorts reports whether a node has an address of the family at which node ports are open, or the
+// nodes' addresses are not known.
+func (c *Cluster) opensNodePorts(f decision.Family) bool {
+	known := false
+	for _, n := range c.nodes.names {
+		config := c.config
+		config.Name = n
+		var t *decision.Table // without services: they do not matter
+		for _, a := range c.nodes.addresses[n] {
+			if decision.FamilyOf(a) != f {
+				continue
+			}
+			if t == nil {
+				t, _ = servicetable.Table(&manifest.Objects{Nodes: c.objects.Nodes}, config)
+			}
+			known = true
+			if t.OpensNodePorts(a) {
+				return true
+			}
+		}
+	}
+	return !known
+}
+
+// NotReady is the finding about a node that is not ready, as its object has it; nil: it is, or that is not known.
+func (c *Cluster) NotReady(node string) *Finding {
+	i := slices.IndexFunc(c.objects.Nodes, func(n *corev1.Node) bool { return n.Name == node })
+	if i < 0 {
+		return nil
+	}
+	conditions := c.objects.Nodes[i].Status.Conditions
+	at := slices.IndexFunc(conditions, func(o corev1.NodeCondition) bool { return o.Type == corev1.NodeReady })
+	if at < 0 || conditions[at].Status == corev1.ConditionTrue {
+		return nil
+	}
+	pods := 0
+	for _, p := range c.objects.Pods {
+		if p.Spec.NodeName == node && !servicetable.PodEnded(p) {
+			pods++
+		}
+	}
+	text := fmt.Sprintf("node %s is not ready (condition Ready is %s): %s on it %s no new flows, and what %s may be lost",
+		node, conditions[at].Status, plural(pods, "Pod"), verb(pods, "gets", "get"), verb(pods, "it sends", "they send"))
+	return &Finding{
+		Code: NodeNotReady, Object: "Node " + node, Field: "status.conditions", Text: text,
+		Do: fmt.Sprintf("connect the node again, and look at its kubelet: kubectl describe node %s; in a lab: nfqproxy lab node up %s", node, node),
+	}
+}
+
+// NodesOf are the nodes of all endpoints of a Service, also of those that get no flows.
+func (c *Cluster) NodesOf(service string) (list []string) {
+	for _, s := range c.objects.EndpointSlices {
+		if s.Namespace+"/"+s.Labels[discoveryv1.LabelServiceName] != service {
+			continue
+		}
+		for i := range s.Endpoints {
+			if node := deref(s.Endpoints[i].NodeName); node != "" && !slices.Contains(list, node) {
+				list = append(list, node)
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,248 @@
+package diagnose
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+)
+
+// Outside is the name of a source outside of the cluster.
+const Outside = "outside"
+
+// outsiders are addresses that stand for one: those of documentation (RFC 5737, RFC 3849).
+var outsiders = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
+
+// party is one end of the connection that a question is about.
+type party struct {
+	text    string // "pod shop/client"
+	addrs   []netip.Addr
+	pod     *corev1.Pod
+	node    string // it is the node itself, or a Pod in its network
+	on      string // the node that it runs on; "": not known
+	service *corev1.Service
+	outside bool
+	port    string // a number or a name, as given; empty: none
+}
+
+// source reads the first part of a question: a pod, a node, an address or "outside".
+// namespace is that of names without one; "" if it is not given.
+func (c *Cluster) source(text, namespace string) (*party, error) {
+	if text == Outside {
+		p := &party{text: "outside of the cluster", addrs: outsiders, outside: true}
+		if l := c.objects.Lab; l != nil && len(l.Clients) > 0 {
+			p.text, p.addrs = "client "+l.Clients[0].Name, l.Clients[0].Addresses
+		}
+		return p, nil
+	}
+	if a, err := kubeaddr.Parse(kubeaddr.Unbracket(text)); err == nil {
+		return c.addressParty(a), nil
+	}
+	if at, err := netip.ParseAddrPort(text); err == nil { // as in records; the port decides nothing
+		return c.addressParty(at.Addr().Unmap()), nil
+	}
+	if l := c.objects.Lab; l != nil {
+		for _, h := range l.Clients {
+			if h.Name == text {
+				return &party{text: "client " + h.Name, addrs: h.Addresses, outside: true}, nil
+			}
+		}
+	}
+	if p, err := c.nodeParty(text); p != nil || err != nil {
+		return p, err
+	}
+	n, err := c.findPod(strings.TrimPrefix(text, "pod/"), namespace)
+	if err != nil {
+		return nil, err
+	}
+	p := c.podParty(c.pods[n])
+	if len(p.addrs) == 0 {
+		return nil, fmt.Errorf("pod %s has no address yet: its status.podIPs are empty", n)
+	}
+	return p, nil
+}
+
+// nodeParty reads a node's name, with or without "node/", or its name in DNS; nil if it is none.
+func (c *Cluster) nodeParty(text string) (*party, error) {
+	text, given := strings.CutPrefix(text, "node/")
+	for _, n := range c.objects.Nodes {
+		if n.Name != text && !slices.ContainsFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == text }) {
+			continue
+		}
+		addrs := c.nodes.addresses[n.Name]
+		if len(addrs) == 0 {
+			return nil, fmt.Errorf("node %s has no address: its status.addresses are empty", n.Name)
+		}
+		return &party{text: "node " + n.Name, addrs: addrs, node: n.Name}, nil
+	}
+	if given {
+		return nil, fmt.Errorf("there is no Node %s%s; known: %s", text, nearest.Hint(text, c.nodes.names), nearest.Few(c.nodes.names))
+	}
+	return nil, nil
+}
+
+func (c *Cluster) podParty(p *corev1.Pod) *party {
+	q := &party{text: "pod " + nameOf(p).String(), addrs: servicetable.PodAddresses(p), pod: p, on: p.Spec.NodeName}
+	if p.Spec.HostNetwork {
+		q.node = p.Spec.NodeName
+		if len(q.addrs) == 0 {
+			q.addrs = c.nodes.addresses[q.node]
+		}
+	}
+	return q
+}
+
+// addressParty finds out what has the address.
+func (c *Cluster) addressParty(a netip.Addr) *party {
+	var p *party
+	switch node := c.nodes.with[a]; {
+	case c.owners[a] != nil:
+		p = c.podParty(c.owners[a])
+	case node != "":
+		p = &party{text: "node " + node, node: node}
+	case c.inside(a):
+		p = &party{text: "an address of no known Pod", on: c.nodes.ofPods(a)}
+	default:
+		p = &party{text: "an address of no Pod and no Node", outside: true}
+	}
+	p.addrs = []netip.Addr{a}
+	return p
+}
+
+// findPod finds NAMESPACE/NAME, or a NAME in the namespace, or one that a single namespace has.
+func (c *Cluster) findPod(text, in string) (name, error) {
+	if n := (name{Namespace: in, Name: text}); c.pods[n] != nil {
+		return n, nil
+	}
+	var all []string
+	var found []name
+	for n := range c.pods {
+		all = append(all, n.String())
+		if n.String() == text || n.Name == text {
+			found = append(found, n)
+		}
+	}
+	if len(found) == 1 {
+		return found[0], nil
+	}
+	if len(found) > 1 {
+		return name{}, fmt.Errorf("several namespaces have a Pod %s: write NAMESPACE/%s", text, text)
+	}
+	if len(all) == 0 {
+		return name{}, fmt.Errorf("%q: there are no Pods among the objects; give an address, a node or %q", text, Outside)
+	}
+	return name{}, fmt.Errorf("there is no Pod %s%s; known: %s", text, nearest.Hint(text, all), nearest.Few(all))
+}
+
+// destination reads the second part of a question: a service, a pod or an address, with a port. from is the
+// namespace of names without one; "" if it is not known.
+func (c *Cluster) destination(text, from string) (*party, error) {
+	if at, err := netip.ParseAddrPort(text); err == nil {
+		p := c.addressParty(at.Addr().Unmap())
+		p.port = strconv.Itoa(int(at.Port()))
+		return p, nil
+	}
+	if a, err := kubeaddr.Parse(kubeaddr.Unbracket(text)); err == nil {
+		return c.addressParty(a), nil
+	}
+	host, port, hasPort := strings.Cut(text, ":")
+	if hasPort && port == "" {
+		return nil, fmt.Errorf("%q: the port is missing after the colon", text)
+	}
+	if podName, ok := strings.CutPrefix(host, "pod/"); ok {
+		n, err := c.findPod(podName, from)
+		if err != nil {
+			return nil, err
+		}
+		p := c.podParty(c.pods[n])
+		p.port = port
+		return p, nil
+	}
+	if svc := c.balancedAs(host); svc != nil {
+		return &party{text: "service " + svc.Namespace + "/" + svc.Name, service: svc, port: port}, nil
+	}
+	n, err := c.findService(host, from)
+	if err == nil {
+		return &party{text: "service " + n.String(), service: c.services[n], port: port}, nil
+	}
+	p, nodeErr := c.nodeParty(host)
+	switch {
+	case nodeErr != nil:
+		return nil, nodeErr
+	case p != nil:
+		p.port = port
+		return p, nil
+	}
+	if n, podErr := c.findPod(host, from); podErr == nil {
+		p := c.podParty(c.pods[n])
+		p.port = port
+		return p, nil
+	}
+	return nil, err
+}
+
+// findService finds a Service by NAMESPACE/NAME, by its DNS name, or by a NAME in the namespace of the
+// source, in "default", or in the only namespace that has it.
+func (c *Cluster) findService(text, from string) (name, error) {
+	text = strings.TrimPrefix(strings.TrimPrefix(text, "service/"), "svc/")
+	var found []name
+	add := func(n name) {
+		if c.services[n] != nil {
+			found = append(found, n)
+		}
+	}
+	if ns, in, ok := strings.Cut(text, "/"); ok {
+		add(name{Namespace: ns, Name: in})
+	} else if labels := strings.Split(strings.TrimSuffix(text, "."), "."); len(labels) > 1 {
+		// NAME.NAMESPACE, NAME.NAMESPACE.svc, and with the cluster's domain behind it.
+		if len(labels) > 2 && labels[2] != "svc" {
+			return name{}, fmt.Errorf("%q: want NAME.NAMESPACE or NAME.NAMESPACE.svc.DOMAIN, as Services are named in DNS", text)
+		}
+		add(name{Namespace: labels[1], Name: labels[0]})
+	} else {
+		for _, ns := range []string{from, "default"} {
+			if len(found) == 0 {
+				add(name{Namespace: ns, Name: text})
+			}
+		}
+		if len(found) == 0 {
+			for n := range c.services {
+				if n.Name == text {
+					add(n)
+				}
+			}
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		var all []string
+		for n := range maps.Keys(c.services) {
+			all = append(all, n.String())
+		}
+		if len(all) == 0 {
+			return name{}, errors.New("there are no Services among the objects")
+		}
+		wrong := text
+		if labels := strings.Split(text, "."); len(labels) > 1 {
+			wrong = labels[1] + "/" + labels[0]
+		}
+		return name{}, fmt.Errorf("there is no Service %s%s; known: %s", wrong, nearest.Hint(wrong, all), nearest.Few(all))
+	}
+	var in []string
+	for _, n := range found {
+		in = append(in, n.Namespace)
+	}
+	slices.Sort(in)
+	return name{}, fmt.Errorf("several namespaces have a Service %s (%s): write NAMESPACE/%s", text, nearest.Few(in), text)
+}

@@ -1,0 +1,199 @@
+package diagnose
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/paper/audit"
+	"github.com/nfqproxy/nfqproxy/control/paper/survey"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+// Examined is what a look at a node's rules covered. A finding, or none, is about this and nothing else.
+type Examined struct {
+	// Files are those of the rules; Family is IPv4 or IPv6.
+	Files  []string `json:"files,omitempty"`
+	Family string   `json:"family"`
+	// Proxy is which service proxy wrote the rules, in what mode, and in which back end.
+	Proxy string `json:"proxy"`
+	// OtherMode is why the rules do not show services; empty: they may.
+	OtherMode string `json:"otherMode,omitempty"`
+	// Ports are the service ports, Destinations their addresses, and Connections those that were followed from the Sources. It
+	// is known what becomes of the Judged ones, on one of their ways at least.
+	Ports        int `json:"servicePorts"`
+	Destinations int `json:"destinations"`
+	Connections  int `json:"connections"`
+	Judged       int `json:"judged"`
+	// Unclear is of how many rules and policies it is not known whether they keep connections from services.
+	Unclear int      `json:"unclear"`
+	Sources []string `json:"sources"`
+	// Not is what was not examined, and Guesses what was assumed of the host: one sentence each.
+	Not     []string `json:"notExamined"`
+	Guesses []string `json:"guesses"`
+}
+
+// ExamineRules looks at the iptables rules of a node, of one address family (one dump, or those of both back ends). It
+// follows a connection to every service from every kind of source through all rules, and checks that kube-proxy's rules
+// are consistent. An error is about rules that cannot be simulated.
+func ExamineRules(dumps []*iptables.Dump) ([]Finding, *Examined, error) {
+	s, err := survey.Run(dumps)
+	if err != nil {
+		return nil, nil, err
+	}
+	var found []Finding
+	add := func(code Code, d *iptables.Dump, list []audit.Issue, do string) {
+		for _, i := range list {
+			text := i.String()
+			if len(dumps) > 1 && d.File != "" {
+				text = d.File + ": " + text
+			}
+			found = append(found, Finding{Code: code, Text: text, Do: do})
+		}
+	}
+	for i, n := range s.Nodes {
+		add(RulesInconsistent, dumps[i], n.Problems, "compare with the rules that kube-proxy should write (nfqproxy render, nfqproxy diff), and look for errors in its log")
+		add(ClaimedTwice, dumps[i], n.Contested, "give each Service addresses and ports of its own")
+	}
+	found = append(found, gaps(dumps, s)...)
+	found = append(found, bothBackEnds(dumps, s)...)
+	found = append(found, withoutEndpoints(s)...)
+	found = append(found, ofIPTablesMode(s)...)
+	damaged := len(found) > 0 && hasCode(found, RulesInconsistent)
+	for _, l := range s.Losses {
+		if damaged && l.Rule == nil && l.Chain == "" {
+			continue // kube-proxy's own rules are the reason, and named
+		}
+		found = append(found, lossFinding(l, len(dumps) > 1))
+	}
+	Sort(found)
+	e := examined(dumps, s)
+	unclear := make(map[string]bool)
+	for _, l := range s.Losses {
+		if l.Certainty == survey.NotKnown {
+			e.Not = append(e.Not, unclearText(l, len(dumps) > 1))
+			unclear[reasonText(l, true)] = true
+		}
+	}
+	e.Unclear = len(unclear)
+	return found, e, nil
+}
+
+func hasCode(found []Finding, code Code) bool {
+	for i := range found {
+		if found[i].Code == code {
+			return true
+		}
+	}
+	return false
+}
+
+// gaps are what the files do not show. Of two dumps, the one without kube-proxy's rules lacks nothing.
+func gaps(dumps []*iptables.Dump, s *survey.Survey) (found []Finding) {
+	for _, n := range s.Nodes {
+		if len(n.Services) == 0 && len(dumps) > 1 && s.Ports > 0 {
+			continue
+		}
+		for _, gap := range n.Gaps {
+			found = append(found, Finding{
+				Code: RulesIncomplete, Text: gap.String(),
+				Do: "use the output of iptables-save as root, not a listing of some chains or one table",
+			})
+		}
+	}
+	return found
+}
+
+// withoutEndpoints are the services that kube-proxy rejects or drops.
+func withoutEndpoints(s *survey.Survey) (found []Finding) {
+	for _, d := range s.Refused {
+		found = append(found, Finding{
+			Code: NoEndpoints,
+			Text: fmt.Sprintf("%s%s has no endpoints: kube-proxy's rules reject connections to %s", linesText(d.Lines), d.Title, nearest.Few(d.To)),
+			Do:   fmt.Sprintf("check that the Service's selector matches Pods that are ready: %s", describe(d.Title)),
+		})
+	}
+	for _, d := range s.NoneHere {
+		found = append(found, Finding{
+			Code: NodesWithout,
+			Text: fmt.Sprintf("%s%s has traffic policy Local and no endpoint on this node: kube-proxy's rules drop connections to %s", linesText(d.Lines), d.Title, nearest.Few(d.To)),
+			Do:   "send connections to nodes with an endpoint (load balancers ask the health check node port), run a Pod on each node, or set the policy to Cluster",
+		})
+	}
+	return found
+}
+
+// ofIPTablesMode are the rules of filter by which kube-proxy refused packets in iptables mode, on a node in mode ipvs: it
+// writes none there, and does not remove these.
+func ofIPTablesMode(s *survey.Survey) (found []Finding) {
+	for _, n := range s.Nodes {
+		if !n.Mode.IPVS() {
+			continue
+		}
+		refusals := n.Refusals()
+		inOrder := slices.SortedFunc(maps.Keys(refusals), func(a, b audit.Destination) int { return refusals[a].Line - refusals[b].Line })
+		for _, to := range inOrder {
+			r := refusals[to]
+			purpose, service := n.Purpose(r, nil)
+			if purpose == audit.OtherSource {
+				continue
+			}
+			at := fmt.Sprintf("node port %d", to.Port)
+			if to.Addr.IsValid() {
+				at = netip.AddrPortFrom(to.Addr, to.Port).String()
+			}
+			found = append(found, Finding{
+				Code: HostRuleDrops,
+				Text: fmt.Sprintf("%sa rule of kube-proxy's iptables mode (table filter: %s) refuses connections to %s at %s before IPVS translates them, whatever endpoints IPVS has", linesText([]int{r.Line}), r, service.Title(), at),
+				Do:   fmt.Sprintf("remove what is left of iptables mode: iptables -F %s, or restart the node; ipvsadm -Sn shows the endpoints", r.Chain),
+			})
+		}
+	}
+	return found
+}
+
+// describe is a command that shows a Service and its endpoints.
+func describe(title string) string {
+	namespace, name, ok := strings.Cut(title, "/")
+	if !ok {
+		return "kubectl describe service"
+	}
+	name, _, _ = strings.Cut(name, ":")
+	return fmt.Sprintf("kubectl -n %s describe service %s", namespace, name)
+}
+
+func linesText(lines []int) string {
+	if len(lines) == 0 || lines[0] == 0 {
+		return ""
+	}
+	return audit.Issue{Lines: lines}.String()
+}
+
+// examined describes what the survey covered.
+func examined(dumps []*iptables.Dump, s *survey.Survey) *Examined {
+	e := &Examined{
+		Family: s.Nodes[0].Family.String(), Proxy: proxyText(dumps, s), Ports: s.Ports, Destinations: s.Destinations, Connections: s.Connections, Judged: s.Judged,
+		Sources: []string{}, Not: []string{}, Guesses: []string{},
+	}
+	for i, d := range dumps {
+		if d.File != "" && (i == 0 || dumps[i-1].File != d.File) {
+			e.Files = append(e.Files, d.File)
+		}
+		if text := s.Nodes[i].OtherMode(); text != "" {
+			e.OtherMode = text
+		}
+	}
+	for _, from := range s.Sources {
+		e.Sources = append(e.Sources, from.String())
+	}
+	e.Not = append(append(e.Not, s.Skipped...), missingBackEnd(dumps)...)
+	if s.Connections > 0 {
+		for _, g := range s.Guesses {
+			e.Guesses = append(e.Guesses, g.Text)
+		}
+	}
+	return e
+}

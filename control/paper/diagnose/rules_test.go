@@ -1,0 +1,104 @@
+package diagnose
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+func examineDump(t *testing.T, text string) []Finding {
+	t.Helper()
+	d, err := iptables.Read(strings.NewReader(text), iptables.Options{Family: iptables.IPv4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, _, err := ExamineRules([]*iptables.Dump{d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// TestExamineDumps: nothing is wrong with the dumps of real nodes. Listings lack chains, which is a note.
+func TestExamineDumps(t *testing.T) {
+	dumps, err := filepath.Glob("../iptables/testdata/k*.rules")
+	if err != nil || len(dumps) < 5 {
+		t.Fatalf("%d dumps, %v", len(dumps), err)
+	}
+	listings, err := filepath.Glob("../iptables/testdata/*.listing")
+	if err != nil || len(listings) < 3 {
+		t.Fatalf("%d listings, %v", len(listings), err)
+	}
+	for _, file := range slices.Concat(dumps, listings) {
+		if filepath.Base(file) == byHand {
+			continue
+		}
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range worth(examineDump(t, string(b))) {
+			t.Errorf("%s: %+v", filepath.Base(file), f)
+		}
+	}
+}
+
+// TestExamineRules: rules of others that drop connections, and rules of kube-proxy that are damaged.
+func TestExamineRules(t *testing.T) {
+	b, err := os.ReadFile("../iptables/testdata/kind-1.29-worker1-after.rules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dump := string(b)
+	// edited replaces one text that the dump has.
+	edited := func(from, to string) string {
+		if !strings.Contains(dump, from) {
+			t.Fatalf("no %q in the dump", from)
+		}
+		return strings.Replace(dump, from, to, 1)
+	}
+	const forward = "-A FORWARD -m comment --comment \"kubernetes forwarding rules\" -j KUBE-FORWARD\n"
+	const invalid = "-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP\n"
+	for name, tt := range map[string]struct{ dump, code, text string }{
+		"a rule drops all":      {edited(forward, "-A FORWARD -j DROP\n"+forward), "NFQ062", "line 31: a rule that is not kube-proxy's (table filter: -A FORWARD -j DROP) drops connections from pods of this node and from outside to default/kubernetes:https, "},
+		"a rule rejects pods":   {edited(forward, "-A FORWARD -s 10.244.0.0/16 -p tcp -j REJECT\n"+forward), "NFQ062 NFQ062", "(table filter: -A FORWARD -s 10.244.0.0/16 -p tcp -j REJECT) rejects connections from pods of this node to "},
+		"in kube-proxy's chain": {edited(invalid, "-A KUBE-FORWARD -p tcp -j DROP\n"+invalid), "NFQ062", "(table filter: -A KUBE-FORWARD -p tcp -j DROP) drops connections "},
+		"a rule of other ports": {edited(forward, "-A FORWARD -p tcp -m tcp --dport 22 -j DROP\n"+forward), "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := worth(examineDump(t, tt.dump))
+			var codes []string
+			for _, f := range found {
+				codes = append(codes, string(f.Code))
+			}
+			if strings.Join(codes, " ") != tt.code || tt.code != "" && !strings.Contains(found[0].Text, tt.text) {
+				t.Errorf("%+v, want %s with %q", found, tt.code, tt.text)
+			}
+		})
+	}
+	t.Run("a rule of kube-proxy is gone", func(t *testing.T) {
+		i := strings.Index(dump, "-A KUBE-SEP-")
+		end := strings.Index(dump[i:], "-j DNAT")
+		line := strings.LastIndex(dump[:i+end], "\n") + 1
+		found := worth(examineDump(t, dump[:line]+dump[line+strings.Index(dump[line:], "\n")+1:]))
+		if len(found) != 1 || found[0].Code != RulesInconsistent {
+			t.Errorf("%+v", found)
+		}
+	})
+	t.Run("a listing made by hand", func(t *testing.T) {
+		b, err := os.ReadFile("../iptables/testdata/" + byHand)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := worth(examineDump(t, string(b))); len(found) != 2 || found[0].Code != RulesInconsistent {
+			t.Errorf("%+v", found)
+		}
+	})
+}
+
+// byHand is a listing that kube-proxy would not write.
+const byHand = "nodeport-30007.listing"

@@ -1,0 +1,255 @@
+package diagnose
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// service answers a question about a Service.
+func (w *inquiry) service() error {
+	svc := w.to.service
+	if f := badExternalName(svc); f != nil {
+		w.cause(*f)
+		return nil
+	}
+	if why := servicetable.Unserved(svc); why != "" && svc.Spec.ClusterIP != corev1.ClusterIPNone {
+		w.cause(Finding{Code: NotServed, Object: objectOf(svc), Text: fmt.Sprintf("no service proxy serves %s: %s", objectOf(svc), why), Do: "use a Service with a cluster IP"})
+		return nil
+	}
+	if done, err := w.findPort(); done || err != nil {
+		return err
+	}
+	if svc.Spec.ClusterIP == corev1.ClusterIPNone {
+		w.headless()
+		return nil
+	}
+	at, ok, err := w.way()
+	if err != nil || !ok {
+		return err
+	}
+	w.decide(at)
+	return nil
+}
+
+// findPort finds the port of the Service that the question is about. done: there is none, which is the
+// answer.
+func (w *inquiry) findPort() (done bool, err error) {
+	svc, text := w.to.service, w.to.port
+	var fit []*corev1.ServicePort
+	for i := range svc.Spec.Ports {
+		p := &svc.Spec.Ports[i]
+		if w.protocol != nil && protocolOf(p.Protocol) != *w.protocol {
+			continue
+		}
+		if text == "" || text == p.Name || text == strconv.Itoa(int(p.Port)) || w.from.outside && p.NodePort != 0 && text == strconv.Itoa(int(p.NodePort)) {
+			fit = append(fit, p)
+		}
+	}
+	switch {
+	case len(fit) == 0:
+		w.cause(w.noSuchPort())
+		return true, nil
+	case text == "" && len(fit) > 1:
+		return false, fmt.Errorf("%s has several ports: write %s:PORT; there are %s", objectOf(svc), svc.Name, portsOf(svc))
+	}
+	w.port = fit[0]
+	for _, p := range fit {
+		if protocolOf(p.Protocol) == decision.TCP {
+			w.port = p
+			break
+		}
+	}
+	w.answer.Destination.Name = fmt.Sprintf("%s, port %s", w.to.text, portText(w.port))
+	return false, nil
+}
+
+func (w *inquiry) noSuchPort() Finding {
+	svc, text := w.to.service, w.to.port
+	f := Finding{
+		Code: NoSuchPort, Object: objectOf(svc), Field: "spec.ports",
+		Text: fmt.Sprintf("%s has no %s; it has %s", objectOf(svc), w.askedPort(), portsOf(svc)),
+		Do:   "use one of these ports, or add the port to the Service",
+	}
+	for _, p := range svc.Spec.Ports {
+		switch text {
+		case p.TargetPort.String():
+			f.Do = fmt.Sprintf("use port %d: %s is its target port, at which the Pods listen", p.Port, text)
+		case strconv.Itoa(int(p.NodePort)):
+			f.Do = fmt.Sprintf("use port %d: %s is its node port, which is open at the addresses of nodes", p.Port, text)
+		}
+	}
+	return f
+}
+
+// askedPort is the port that the question names, by number, name or protocol only.
+func (w *inquiry) askedPort() string {
+	switch {
+	case w.protocol == nil:
+		return "port " + w.to.port
+	case w.to.port == "":
+		return w.protocol.String() + " port"
+	}
+	return "port " + w.to.port + "/" + w.protocol.String()
+}
+
+// headless answers a question about a Service without a cluster IP.
+func (w *inquiry) headless() {
+	svc, p := w.to.service, w.port
+	f := Finding{Code: Headless, Object: objectOf(svc), Field: "spec.clusterIP"}
+	if cause := w.untranslated(svc, p); cause != nil {
+		w.cause(*cause)
+		return
+	}
+	if ready, cause := w.backends(svc, p, ""); !ready {
+		w.cause(cause)
+		return
+	}
+	f.Text = objectOf(svc) + " is headless: DNS resolves it to the addresses of its Pods, without a service proxy"
+	f.Do = fmt.Sprintf("name one of its Pods: pod/%s/NAME:%d", svc.Namespace, p.Port)
+	w.note(f)
+}
+
+// untranslated is the finding of a headless Service whose port is not that of its Pods; nil: it is, as far as is known.
+func (c *Cluster) untranslated(svc *corev1.Service, p *corev1.ServicePort) *Finding {
+	target := p.TargetPort.IntVal
+	if p.TargetPort.Type == intstr.String {
+		target = c.numberOf(svc, p)
+	}
+	if target == 0 || target == p.Port {
+		return nil
+	}
+	return &Finding{
+		Code: Headless, Object: objectOf(svc), Field: "spec.clusterIP",
+		Text: fmt.Sprintf("%s is headless: DNS resolves it to the addresses of its Pods, and nothing translates port %d to %d", objectOf(svc), p.Port, target),
+		Do:   fmt.Sprintf("connect to port %d, at which the Pods listen, or give the Service a cluster IP", target),
+	}
+}
+
+// numberOf is the number that a Pod of the Service has for the name of a target port; 0: none has one.
+func (c *Cluster) numberOf(svc *corev1.Service, p *corev1.ServicePort) int32 {
+	in := c.podsIn[svc.Namespace]
+	if in == nil {
+		return 0
+	}
+	for _, pod := range in.selected(svc.Spec.Selector) {
+		for _, q := range containerPorts(pod) {
+			if q.Name == p.TargetPort.StrVal && protocolOf(q.Protocol) == protocolOf(p.Protocol) {
+				return q.ContainerPort
+			}
+		}
+	}
+	return 0
+}
+
+// way finds the address of the Service that the source would use. ok is false if there is none, which is the
+// answer.
+func (w *inquiry) way() (at netip.AddrPort, ok bool, err error) {
+	svc := w.to.service
+	ports := w.portsInTable(w.table(w.nodes.some()))
+	if len(ports) == 0 {
+		return at, false, fmt.Errorf("%s has no service port %s in the service table", objectOf(svc), portText(w.port))
+	}
+	for _, s := range ports {
+		source, same := decision.AddressOf(w.from.addrs, s.Family)
+		if !same {
+			continue
+		}
+		if !w.from.outside {
+			return netip.AddrPortFrom(s.ClusterIP, s.Port), true, nil
+		}
+		if external := append(slices.Clone(s.LoadBalancerIPs), s.ExternalIPs...); len(external) > 0 && w.to.port != strconv.Itoa(int(s.NodePort)) {
+			return netip.AddrPortFrom(external[0], s.Port), true, nil
+		}
+		if s.NodePort == 0 {
+			continue
+		}
+		if node, at := w.arrival(source, func(n string) (netip.AddrPort, bool) {
+			a, ok := decision.AddressOf(w.nodes.addresses[n], s.Family)
+			return netip.AddrPortFrom(a, s.NodePort), ok && (w.given == "" || n == w.given)
+		}); node != "" {
+			if len(balancers(svc)) > 0 {
+				w.note(behindBalancer(svc))
+			}
+			return at, true, nil
+		}
+	}
+	if w.from.outside && w.toPods(svc, w.port, ports[0].Family) {
+		return at, false, nil
+	}
+	if w.from.outside {
+		w.cause(Finding{
+			Code: OutsideOnly, Object: objectOf(svc), Field: "spec.type",
+			Text: fmt.Sprintf("%s has no address outside of the cluster: its type is %s", objectOf(svc), typeOf(svc)),
+			Do:   "use type NodePort or LoadBalancer, or connect from a Pod",
+		})
+		return at, false, nil
+	}
+	var families []string
+	for _, s := range ports {
+		families = append(families, s.Family.String())
+	}
+	w.cause(Finding{
+		Code: OtherFamily, Object: objectOf(svc), Field: "spec.ipFamilies",
+		Text: fmt.Sprintf("%s is %s only, and the source has no address of that family", objectOf(svc), strings.Join(families, " and ")),
+		Do:   "make the Service dual-stack (spec.ipFamilyPolicy: PreferDualStack)",
+	})
+	return at, false, nil
+}
+
+// portsInTable are the service ports of the Service's port, one of each family.
+func (w *inquiry) portsInTable(t *decision.Table) (ports []*decision.ServicePort) {
+	svc := w.to.service
+	for _, s := range t.Service(name{Namespace: svc.Namespace, Name: svc.Name}) {
+		if s.Name.Port == w.port.Name && s.Protocol == protocolOf(w.port.Protocol) && int32(s.Port) == w.port.Port {
+			ports = append(ports, s)
+		}
+	}
+	return ports
+}
+
+func objectOf(svc *corev1.Service) string { return "Service " + svc.Namespace + "/" + svc.Name }
+
+func typeOf(svc *corev1.Service) corev1.ServiceType {
+	if svc.Spec.Type == "" {
+		return corev1.ServiceTypeClusterIP
+	}
+	return svc.Spec.Type
+}
+
+// protocolOf reads a protocol of Kubernetes; empty is TCP.
+func protocolOf(p corev1.Protocol) decision.Protocol {
+	q, err := decision.ParseProtocol(string(p))
+	if err != nil {
+		return decision.TCP
+	}
+	return q
+}
+
+// portText is "80/TCP", with the name in front if it has one.
+func portText(p *corev1.ServicePort) string {
+	text := fmt.Sprintf("%d/%s", p.Port, protocolOf(p.Protocol))
+	if p.Name != "" {
+		text += " (" + p.Name + ")"
+	}
+	return text
+}
+
+func portsOf(svc *corev1.Service) string {
+	var texts []string
+	for i := range svc.Spec.Ports {
+		texts = append(texts, portText(&svc.Spec.Ports[i]))
+	}
+	if len(texts) == 0 {
+		return "none"
+	}
+	return strings.Join(texts, ", ")
+}

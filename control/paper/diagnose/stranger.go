@@ -1,0 +1,172 @@
+package diagnose
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// notAService is about a destination that belongs to no Service, as the last node sees it.
+func (w *inquiry) notAService(p *decision.Packet) {
+	to := p.Destination
+	if pod := w.owners[to.Addr()]; pod != nil {
+		w.pod(pod, to, p.Protocol)
+		return
+	}
+	if w.config.IgnoreExternalIPs {
+		for _, svc := range w.objects.Services {
+			if slices.Contains(svc.Spec.ExternalIPs, to.Addr().String()) {
+				w.cause(externalIPsIgnored(svc))
+				return
+			}
+		}
+	}
+	if w.balanced(to, p.Protocol) {
+		return
+	}
+	if node := w.nodes.with[to.Addr()]; node != "" && w.otherProgram(node, to, p.Protocol) {
+		return
+	}
+	w.nothing(to, p.Protocol)
+}
+
+// balanced is about a load balancer's address that nodes do not serve. It reports false if the destination is none.
+func (w *inquiry) balanced(to netip.AddrPort, protocol decision.Protocol) bool {
+	if s := w.balancedPort(to, protocol); s != nil {
+		svc := w.services[s.Name.Service()]
+		w.take(&decision.Decision{ServicePort: s})
+		return w.toPods(svc, w.port, s.Family)
+	}
+	var ports []string
+	for _, svc := range w.balancedAt(to.Addr()) {
+		ports = append(ports, portsOf(svc)+" of "+objectOf(svc))
+	}
+	if len(ports) == 0 {
+		return false
+	}
+	w.cause(Finding{
+		Code: NoSuchPort, Text: fmt.Sprintf("the load balancer %s has no port %d/%s; it has %s", to.Addr(), to.Port(), protocol, nearest.Few(ports)),
+		Do: "use one of these ports",
+	})
+	return true
+}
+
+// otherProgram is about a port of a node that something else than the service proxy serves, as objects show it.
+func (w *inquiry) otherProgram(node string, to netip.AddrPort, protocol decision.Protocol) bool {
+	for _, n := range sortedNames(w.pods) {
+		p := w.pods[n]
+		if p.Spec.NodeName != node {
+			continue
+		}
+		for _, q := range containerPorts(p) {
+			if protocolOf(q.Protocol) != protocol {
+				continue
+			}
+			switch number := int32(to.Port()); {
+			case p.Spec.HostNetwork && q.ContainerPort == number:
+				w.pod(p, to, protocol)
+				w.otherNote("Pod "+n.String(), fmt.Sprintf("Pod %s is in the network of %s, and declares port %d", n, node, number))
+				return true
+			case !p.Spec.HostNetwork && q.HostPort == number && (q.HostIP == "" || q.HostIP == "0.0.0.0" || q.HostIP == "::" || q.HostIP == to.Addr().String()):
+				w.hostPort(p, &q, to, protocol)
+				return true
+			}
+		}
+	}
+	if l := w.objects.Lab; l != nil {
+		for _, n := range l.Nodes {
+			if n.Name == node && slices.ContainsFunc(n.Ports, func(p manifest.LabPort) bool { return p.Port == to.Port() && p.Protocol == protocol }) {
+				w.otherNote("Node "+node, fmt.Sprintf("a program of %s itself listens at port %d", node, to.Port()))
+				return true
+			}
+		}
+	}
+	for _, svc := range w.objects.Services {
+		if h := svc.Spec.HealthCheckNodePort; h == int32(to.Port()) && protocol == decision.TCP {
+			w.otherNote(objectOf(svc), fmt.Sprintf("%d is the health check node port of %s: the proxy of %s answers by HTTP, 200 if it has an endpoint of it and 503 if not", h, objectOf(svc), node))
+			return true
+		}
+	}
+	return false
+}
+
+func (w *inquiry) otherNote(object, text string) {
+	w.note(Finding{Code: OtherProgram, Object: object, Text: text, Do: "nothing: no Service is involved"})
+}
+
+// hostPort is about a port of a node that the network plugin translates to a Pod.
+func (w *inquiry) hostPort(p *corev1.Pod, port *corev1.ContainerPort, to netip.AddrPort, protocol decision.Protocol) {
+	w.otherNote("Pod "+nameOf(p).String(), fmt.Sprintf("%d is a hostPort of Pod %s: not the service proxy but the network plugin (portmap) translates it, to port %d of the Pod", to.Port(), nameOf(p), port.ContainerPort))
+	for _, a := range w.podParty(p).addrs {
+		if decision.FamilyOf(a) == decision.FamilyOf(to.Addr()) {
+			w.pod(p, netip.AddrPortFrom(a, uint16(port.ContainerPort)), protocol)
+			return
+		}
+	}
+	w.cause(Finding{
+		Code: OtherFamily, Object: "Pod " + nameOf(p).String(), Field: "status.podIPs",
+		Text: fmt.Sprintf("Pod %s has no %s address", nameOf(p), decision.FamilyOf(to.Addr())), Do: "use an address of the node of the other family",
+	})
+}
+
+// nothing is about a destination that nothing serves, as far as the objects show: it tells what is near.
+func (w *inquiry) nothing(to netip.AddrPort, protocol decision.Protocol) {
+	node := w.nodes.with[to.Addr()]
+	var ports, open []string
+	for _, s := range w.table(w.answer.Node).Services() {
+		switch {
+		case s.ClusterIP == to.Addr() || slices.Contains(s.ExternalIPs, to.Addr()) || slices.Contains(s.LoadBalancerIPs, to.Addr()):
+			ports = append(ports, fmt.Sprintf("%d/%s (%s)", s.Port, s.Protocol, s.Name))
+		case s.NodePort != 0 && s.Family == decision.FamilyOf(to.Addr()):
+			if s.NodePort == to.Port() && s.Protocol == protocol {
+				w.cause(w.nodePort(s, to))
+				return
+			}
+			open = append(open, strconv.Itoa(int(s.NodePort)))
+		}
+	}
+	switch {
+	case len(ports) > 0:
+		w.cause(Finding{
+			Code: NoSuchPort, Text: fmt.Sprintf("%s has no port %d/%s; it has %s", to.Addr(), to.Port(), protocol, nearest.Few(ports)),
+			Do: "use one of these ports",
+		})
+	case node != "":
+		text := "there are no node ports"
+		if len(open) > 0 {
+			text = "node ports are " + nearest.Few(open)
+		}
+		w.cause(Finding{
+			Code: UnknownAddress, Object: "Node " + node,
+			Text: fmt.Sprintf("no Service has node port %d/%s; %s", to.Port(), protocol, text),
+			Do:   "use one of these, unless a program of the node itself listens at the port",
+		})
+	default:
+		w.cause(Finding{
+			Code: UnknownAddress, Text: fmt.Sprintf("no Service and no Pod has the address %s", to.Addr()),
+			Do: "check the address; that of a Service which was deleted and made again is another one",
+		})
+	}
+}
+
+// nodePort is about a node port at an address where it is not open.
+func (w *inquiry) nodePort(s *decision.ServicePort, to netip.AddrPort) Finding {
+	f := Finding{Object: "Service " + s.Name.Service().String(), Field: "spec.ports"}
+	if node := w.nodes.with[to.Addr()]; node == "" && !to.Addr().IsLoopback() {
+		f.Code = UnknownAddress
+		f.Text = fmt.Sprintf("%d is the node port of %s, and no Node has the address %s", to.Port(), s.Name, to.Addr())
+		f.Do = "use an address of a Node; if a node has this one besides (a virtual IP), name the Node instead"
+		return f
+	}
+	f.Code = NodePortClosed
+	f.Text = fmt.Sprintf("%d is the node port of %s, but node ports are not open at %s", to.Port(), s.Name, to.Addr())
+	f.Do = "use another address of the node, or change --nodeport-addresses of the proxy"
+	return f
+}

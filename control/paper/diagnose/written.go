@@ -1,0 +1,147 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/nfqproxy/nfqproxy/control/controllers"
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// This file has findings about what people write by hand.
+
+// madeUp reports whether a Service was written without what an API server adds: it is not in a cluster yet.
+func (c *Cluster) madeUp(svc *corev1.Service) bool {
+	return c.objects.Made != nil && c.objects.Made.Services[svc]
+}
+
+// badExternalName is the finding of an ExternalName that DNS cannot follow; nil: there is none.
+func badExternalName(svc *corev1.Service) *Finding {
+	external := strings.TrimSpace(svc.Spec.ExternalName)
+	if svc.Spec.Type != corev1.ServiceTypeExternalName || external == "" {
+		return nil
+	}
+	f := &Finding{Code: NoDNSName, Object: objectOf(svc), Field: "spec.externalName"}
+	if _, err := kubeaddr.Parse(kubeaddr.Unbracket(external)); err == nil {
+		f.Text = fmt.Sprintf("the externalName of %s is the address %s: DNS takes it for a name, which no server resolves, so clients get no address", objectOf(svc), external)
+		f.Do = "use a Service without selector and type, and an EndpointSlice with the address; or a DNS name that resolves to it"
+		return f
+	}
+	if problems := validation.IsDNS1123Subdomain(strings.TrimSuffix(external, ".")); len(problems) > 0 {
+		f.Text = fmt.Sprintf("the externalName %q of %s is no DNS name: the API server refuses it", external, objectOf(svc))
+		f.Do = "write a DNS name only, without protocol, port and path"
+		return f
+	}
+	return nil
+}
+
+// furtherAddresses finds endpoints with several addresses.
+func (e *examination) furtherAddresses(svc *corev1.Service) {
+	for _, s := range e.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
+		var ignored []string
+		for i := range s.Endpoints {
+			if a := s.Endpoints[i].Addresses; len(a) > 1 {
+				ignored = append(ignored, a[1:]...)
+			}
+		}
+		if len(ignored) > 0 {
+			e.add(Finding{
+				Code: FurtherAddresses, Object: "EndpointSlice " + s.Namespace + "/" + s.Name, Field: "endpoints",
+				Text: fmt.Sprintf("endpoints of %s have several addresses, of which only the first counts; kube-proxy and nfqproxy ignore %s", objectOf(svc), nearest.Few(ignored)),
+				Do:   "write an endpoint of its own for each address",
+			})
+		}
+	}
+}
+
+// headlessAddress is the finding of a headless Service that is to have addresses all the same; nil: there is none.
+func headlessAddress(svc *corev1.Service) *Finding {
+	f := &Finding{Code: HeadlessAddress, Object: objectOf(svc), Do: "remove clusterIP: None, so that the Service gets a cluster IP"}
+	switch {
+	case svc.Spec.ClusterIP != corev1.ClusterIPNone:
+		return nil
+	case svc.Spec.Type == corev1.ServiceTypeNodePort, svc.Spec.Type == corev1.ServiceTypeLoadBalancer:
+		f.Field, f.Text = "spec.type", fmt.Sprintf("%s is headless (clusterIP: None) and of type %s: the API server refuses this, for no proxy serves a headless Service", objectOf(svc), svc.Spec.Type)
+		return f
+	case len(svc.Spec.ExternalIPs) > 0:
+		f.Field, f.Text = "spec.externalIPs", fmt.Sprintf("%s is headless (clusterIP: None): no proxy serves its externalIPs %s", objectOf(svc), nearest.Few(svc.Spec.ExternalIPs))
+		return f
+	}
+	return nil
+}
+
+// nodePortRange finds node ports that an API server refuses with its usual --service-node-port-range.
+func (e *examination) nodePortRange(svc *corev1.Service) {
+	const first, last = 30000, 32767
+	for i := range svc.Spec.Ports {
+		if p := svc.Spec.Ports[i].NodePort; p != 0 && (p < first || p > last) && e.madeUp(svc) {
+			e.add(Finding{
+				Code: NodePortRange, Object: objectOf(svc), Field: "spec.ports",
+				Text: fmt.Sprintf("node port %d of %s is not one of %d to %d: the API server refuses the Service, unless its --service-node-port-range has the port", p, objectOf(svc), first, last),
+				Do:   fmt.Sprintf("write a nodePort from %d to %d, or leave it out", first, last),
+			})
+		}
+	}
+}
+
+// fewReplicas is the finding of a Service with a policy Local whose templates make Pods for fewer nodes than there are;
+// nil: they make enough, or it is not known. A cluster of unknown nodes has more than one.
+func (e *examination) fewReplicas(svc *corev1.Service, s *decision.ServicePort, field string) *Finding {
+	var of []*manifest.Template
+	ready := 0
+	for i := range s.Endpoints {
+		pod := e.owners[s.Endpoints[i].AddrPort.Addr()]
+		if pod == nil || e.templateOf(pod) == nil || e.templateOf(pod).EachNode {
+			return nil
+		}
+		if t := e.templateOf(pod); !slices.Contains(of, t) {
+			of = append(of, t)
+		}
+		ready++
+	}
+	nodes := len(e.objects.Nodes)
+	if ready == 0 || nodes > 0 && ready >= nodes || nodes == 0 && ready > 1 {
+		return nil
+	}
+	var names []string
+	for _, t := range of {
+		names = append(names, t.String())
+	}
+	have := "1 replica"
+	if ready > 1 {
+		have = fmt.Sprintf("%d replicas", ready)
+	}
+	among := ""
+	if nodes > 0 {
+		among = fmt.Sprintf(" for %d nodes", nodes)
+	}
+	return &Finding{
+		Code: FewReplicas, Object: objectOf(svc), Field: "spec." + field,
+		Text: fmt.Sprintf("%s of %s is Local, and %s has %s%s: a node without its Pod drops the packets", field, objectOf(svc), strings.Join(names, " with "), have, among),
+		Do:   fmt.Sprintf("set spec.%s to Cluster, or run a Pod on each node that gets packets, as a DaemonSet does", field),
+	}
+}
+
+// mirrored is about objects of kind Endpoints that are somebody's own: those of a Service with a selector are a
+// controller's.
+func (e *examination) mirrored() {
+	count := 0
+	for _, o := range e.objects.Endpoints {
+		if o.UID == "" || controllers.NotMirrored(o, e.services[name{Namespace: o.Namespace, Name: o.Name}]) == "" {
+			count++
+		}
+	}
+	if count > 0 {
+		e.add(Finding{
+			Code: DeprecatedEndpoints, Text: fmt.Sprintf("there are %d objects of kind Endpoints, which is deprecated since Kubernetes 1.33", count),
+			Do: "use EndpointSlices",
+		})
+	}
+}

@@ -1,0 +1,258 @@
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Names finds the addresses of pods and services.
+type Names struct {
+	// By namespace/name.
+	pods     map[string][]netip.Addr
+	nodes    map[string][]netip.Addr // by name
+	services map[string][]*decision.ServicePort
+	// unserved are Services without an address, and why.
+	unserved map[string]string
+}
+
+// NamesOf returns the names of the table's services, of the pods behind them and of the pods.
+func NamesOf(t *decision.Table, pods []*corev1.Pod) *Names {
+	n := &Names{pods: make(map[string][]netip.Addr), nodes: make(map[string][]netip.Addr), services: make(map[string][]*decision.ServicePort), unserved: make(map[string]string)}
+	for _, s := range t.Services() {
+		name := s.Name.Namespace + "/" + s.Name.Name
+		n.services[name] = append(n.services[name], s)
+	}
+	for _, p := range pods {
+		n.pods[p.Namespace+"/"+p.Name] = servicetable.PodAddresses(p)
+	}
+	return n
+}
+
+// AddPod adds a pod by its namespace/name.
+func (n *Names) AddPod(name string, addresses []netip.Addr) { n.pods[name] = addresses }
+
+// AddNode adds a node by its name.
+func (n *Names) AddNode(name string, addresses []netip.Addr) { n.nodes[name] = addresses }
+
+// AddUnserved adds a Service without an address, by its namespace/name, with the reason.
+func (n *Names) AddUnserved(name, why string) { n.unserved[name] = why }
+
+// podAddresses finds the addresses of a pod. A pod without a Pod object may be named by a
+// service's endpoints.
+func (n *Names) podAddresses(name string) (addrs []netip.Addr, ok bool) {
+	if addrs, ok = n.pods[name]; ok {
+		return addrs, true
+	}
+	for _, ports := range n.services {
+		for _, sp := range ports {
+			for i := range sp.Endpoints {
+				if e := &sp.Endpoints[i]; e.Pod == name {
+					if a := e.AddrPort.Addr(); !slices.Contains(addrs, a) {
+						addrs = append(addrs, a)
+					}
+				}
+			}
+		}
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare) // maps have no order
+	return addrs, len(addrs) > 0
+}
+
+// podNames are the names of all pods, sorted.
+func (n *Names) podNames() []string {
+	names := make(map[string]bool)
+	for name := range n.pods {
+		names[name] = true
+	}
+	for _, ports := range n.services {
+		for _, sp := range ports {
+			for i := range sp.Endpoints {
+				if name := sp.Endpoints[i].Pod; name != "" {
+					names[name] = true
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// place is the addresses of a name, or an address, with the port.
+type place struct {
+	addrs []netip.Addr // at least one; of a name, one of each family
+	port  uint16       // 0: not given
+}
+
+// pair returns the addresses of one family; of two pairs, the first one.
+func pair(from, to place) (source, destination netip.AddrPort, ok bool) {
+	for _, d := range to.addrs {
+		for _, s := range from.addrs {
+			if decision.FamilyOf(s) == decision.FamilyOf(d) {
+				return netip.AddrPortFrom(s, from.port), netip.AddrPortFrom(d, to.port), true
+			}
+		}
+	}
+	return source, destination, false
+}
+
+// resolve reads an address or a name, with or without a port.
+func (n *Names) resolve(s string, proto decision.Protocol) (place, error) {
+	kind, name, named := strings.Cut(s, "/")
+	switch {
+	case !named:
+		return address(s)
+	case kind == "node" && !strings.Contains(name, "/"):
+		return n.node(name)
+	case kind == "pod" && strings.Contains(name, "/"):
+		return n.pod(name)
+	case (kind == "service" || kind == "svc") && strings.Contains(name, "/"):
+		return n.service(name, proto)
+	case !strings.Contains(name, "/"):
+		return n.podOrHint(s)
+	}
+	return place{}, errors.New("want an address, pod/NAMESPACE/NAME, service/NAMESPACE/NAME or node/NAME")
+}
+
+func address(s string) (place, error) {
+	var p place
+	a, err := netip.ParseAddr(kubeaddr.Unbracket(s))
+	if err != nil {
+		i := strings.LastIndexByte(s, ':')
+		if i < 0 {
+			return p, errors.New("not an address such as 10.96.0.10:53 or [fd00::10]:53")
+		}
+		if a, err = netip.ParseAddr(kubeaddr.Unbracket(s[:i])); err != nil {
+			return p, fmt.Errorf("%q is not an address; write it as in 10.96.0.10:53 or [fd00::10]:53", s[:i])
+		}
+		if p.port, err = portNumber(s[i+1:]); err != nil {
+			return p, err
+		}
+	}
+	if a.Zone() != "" {
+		return p, errors.New("services never have addresses with a zone (%)")
+	}
+	p.addrs = []netip.Addr{a.Unmap()}
+	return p, nil
+}
+
+func portNumber(s string) (uint16, error) {
+	port, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || port == 0 {
+		return 0, fmt.Errorf("port %q: want a number from 1 to 65535", s)
+	}
+	return uint16(port), nil
+}
+
+// podOrHint reads NAMESPACE/NAME[:PORT], as flows are shown. Only pods may omit their kind: a pod
+// and a service can have the same name.
+func (n *Names) podOrHint(s string) (place, error) {
+	name, _, _ := strings.Cut(s, ":")
+	if _, ok := n.podAddresses(name); ok {
+		return n.pod(s)
+	}
+	if _, ok := n.services[name]; ok || n.unserved[name] != "" {
+		return place{}, fmt.Errorf("there is no Pod of this name, but a Service: write service/%s", s)
+	}
+	return place{}, fmt.Errorf("want an address, pod/NAMESPACE/NAME, service/NAMESPACE/NAME or node/NAME%s", known("pods", n.podNames()))
+}
+
+// pod reads NAMESPACE/NAME[:PORT].
+func (n *Names) pod(s string) (p place, err error) {
+	name, port, hasPort := strings.Cut(s, ":")
+	if hasPort {
+		if p.port, err = portNumber(port); err != nil {
+			return p, err
+		}
+	}
+	var ok bool
+	switch p.addrs, ok = n.podAddresses(name); {
+	case !ok:
+		return p, fmt.Errorf("there is no such Pod (NAMESPACE/NAME) among the objects%s%s", nearest.Hint(name, n.podNames()), known("pods", n.podNames()))
+	case len(p.addrs) == 0:
+		return p, errors.New("this Pod has no address yet: its status.podIPs are empty")
+	}
+	return p, nil
+}
+
+// node reads NAME[:PORT].
+func (n *Names) node(s string) (p place, err error) {
+	name, port, hasPort := strings.Cut(s, ":")
+	if hasPort {
+		if p.port, err = portNumber(port); err != nil {
+			return p, err
+		}
+	}
+	var ok bool
+	all := slices.Sorted(maps.Keys(n.nodes))
+	switch p.addrs, ok = n.nodes[name]; {
+	case !ok:
+		return p, fmt.Errorf("there is no such Node among the objects%s%s", nearest.Hint(name, all), known("nodes", all))
+	case len(p.addrs) == 0:
+		return p, errors.New("this Node has no address: its status.addresses are empty")
+	}
+	return p, nil
+}
+
+// service reads NAMESPACE/NAME[:PORT], the port being a number or a name. A service
+// with one port of the protocol needs none.
+func (n *Names) service(s string, proto decision.Protocol) (place, error) {
+	name, port, _ := strings.Cut(s, ":")
+	var p place
+	var has, fit []string
+	for _, sp := range n.services[name] {
+		text := strings.TrimPrefix(fmt.Sprintf("%s/%d/%s", sp.Name.Port, sp.Port, sp.Protocol), "/")
+		has = appendNew(has, text)
+		if sp.Protocol == proto && (port == "" || port == sp.Name.Port || port == strconv.Itoa(int(sp.Port))) {
+			fit = appendNew(fit, text)
+			p.addrs, p.port = append(p.addrs, sp.ClusterIP), sp.Port
+		}
+	}
+	switch why := n.unserved[name]; {
+	case len(has) == 0 && why != "":
+		return p, errors.New(why)
+	case len(has) == 0:
+		return p, fmt.Errorf("there is no such Service (NAMESPACE/NAME) with a cluster IP (a headless one has none) among the objects%s%s", nearest.Hint(name, slices.Sorted(maps.Keys(n.services))), known("services", slices.Sorted(maps.Keys(n.services))))
+	case len(fit) == 0 && port == "":
+		return p, fmt.Errorf("it has no %s port; there are %s", proto, some(has))
+	case len(fit) == 0:
+		return p, fmt.Errorf("it has no %s port %s; there are %s", proto, port, some(has))
+	case len(fit) > 1:
+		return p, fmt.Errorf("it has several ports: write service/%s:PORT; there are %s", name, some(fit))
+	}
+	return p, nil
+}
+
+func appendNew(list []string, s string) []string {
+	if slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
+}
+
+// known lists what there is instead.
+func known(what string, names []string) string {
+	if len(names) == 0 {
+		return fmt.Sprintf("; there are no %s", what)
+	}
+	return "; there are " + some(names)
+}
+
+// some joins the first few.
+func some(list []string) string {
+	const few = 8
+	if len(list) > few {
+		list = append(list[:few:few], fmt.Sprintf("and %d more", len(list)-few))
+	}
+	return strings.Join(list, ", ")
+}

@@ -1,0 +1,224 @@
+package survey
+
+import (
+	"net/netip"
+
+	"github.com/nfqproxy/nfqproxy/control/paper/audit"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/drops"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+)
+
+// connection is one connection to a target.
+type connection struct {
+	*target
+	from *Source
+}
+
+// mostVisits is how many rules the ways of one packet may meet.
+const mostVisits = 20_000_000
+
+// mostWays is how many ways of one packet are followed; each endpoint is one.
+const mostWays = 2000
+
+// sourcePort is that of all connections.
+const sourcePort = 40000
+
+// packet is the first packet of a connection.
+func (c *connection) packet() iptables.Packet {
+	local := c.from.Kind == Node
+	from := c.from.Addr
+	if local {
+		from = netip.IPv4Unspecified()
+		if c.to.Addr().Is6() {
+			from = netip.IPv6Unspecified()
+		}
+	}
+	if c.from.Kind == Outside && c.entry == decision.EntryLoadBalancer && len(c.port.SourceRanges) > 0 {
+		// A client that may use the address; the first address of a network is no client's.
+		if r := allowedRange(c.port); !r.Contains(from) {
+			if from = r.Addr(); !r.IsSingleIP() {
+				from = r.Masked().Addr().Next()
+			}
+		}
+	}
+	p := drops.First(c.protocol, netip.AddrPortFrom(from, sourcePort), c.to, local)
+	p.InInterface = c.from.Device
+	return p
+}
+
+// walker follows a part of the connections.
+type walker struct {
+	*surveyor
+	machine     *netfilter.Machine
+	connections int
+	judged      int // connections of which at least one way has an end that is known
+	cut         int // connections with more ways than were followed
+	// local are service addresses at which programs of this node answer.
+	local []netip.AddrPort
+	// ends are those of all connections that do not reach an endpoint, in order.
+	ends []end
+
+	// work, state and ways are used again for each connection.
+	work  netfilter.Work
+	state netfilter.State
+	ways  []end
+}
+
+// visit follows the connections to a target.
+func (v *walker) visit(t *target) {
+	for _, from := range v.sourcesFor(t) {
+		v.connections++
+		v.follow(&connection{target: t, from: from})
+	}
+}
+
+// follow follows a connection on all its ways.
+func (v *walker) follow(c *connection) {
+	good, known := false, false
+	v.ways, v.work.Visits = v.ways[:0], mostVisits
+	begin := func() *netfilter.State {
+		v.state.Reset()
+		return &v.state
+	}
+	rest := v.machine.Each(nil, c.packet(), begin, mostWays, &v.work, func(way netfilter.Way) {
+		e := v.judge(c, &way)
+		if c.from.Kind == Itself && e.fate != unmasqueraded || c.from.Kind == NamedPod && e.fate != lost && e.fate != replyLost {
+			e.fate = served // other sources show the rest
+		}
+		good = good || e.fate == served || e.fate == intended
+		known = known || e.fate != unknown
+		v.ways = append(v.ways, e)
+	})
+	if rest > 0 {
+		v.cut++
+	}
+	if known {
+		v.judged++
+	}
+	for _, e := range v.ways {
+		if e.fate == served {
+			continue
+		}
+		e.connection, e.part = c, good
+		if e.fate.lost() {
+			e.certainty = certaintyOf(v.ways, &e, good)
+		}
+		v.ends = append(v.ends, e)
+	}
+}
+
+// record adds an end to the survey.
+func (s *surveyor) record(e *end) {
+	switch e.fate {
+	case intended, refused:
+		s.intended(e)
+	case unknown:
+		s.notKnown(e)
+	default:
+		s.lose(e)
+	}
+}
+
+// certaintyOf is how sure it is that packets meet an end. A way without doubts is taken, and so is one
+// with doubts if all others to the same endpoint fail, too. Whether kube-proxy's own rules translate is what the doubts of an
+// untranslated packet are about.
+func certaintyOf(ends []end, e *end, good bool) Certainty {
+	if len(e.doubts) == 0 || !good && allLost(ends) && !e.perhaps && !(e.fate == untranslated && e.rule == nil) {
+		return Certain
+	}
+	if e.endpoint.IsValid() && !e.perhaps {
+		others := true
+		for i := range ends {
+			if other := &ends[i]; other.endpoint == e.endpoint && !other.isLost() {
+				others = false
+			}
+		}
+		if others {
+			return Certain
+		}
+	}
+	for i := range e.doubts {
+		if !e.doubts[i].Passing() {
+			return NotKnown
+		}
+	}
+	return Possible
+}
+
+// isLost reports whether the connection fails for sure on this way.
+func (e *end) isLost() bool { return e.fate.lost() && !e.perhaps }
+
+func allLost(ends []end) bool {
+	for i := range ends {
+		if !ends[i].isLost() {
+			return false
+		}
+	}
+	return true
+}
+
+// always is a source of random numbers with which every doubt and choice matches, or none.
+type always float64
+
+func (a always) Float64() float64 { return float64(a) }
+
+// reply follows the reply of a way that reached an endpoint.
+func (v *walker) reply(c *connection, way *netfilter.Way) (lost end, is bool) {
+	if !v.comesBack(c, way) {
+		return lost, false
+	}
+	p, ok := way.Answer()
+	if !ok || !p.Local && p.Source.Addr() == p.Destination.Addr() {
+		return lost, false
+	}
+	first := v.machine.SendFrom(nil, p, way.State, always(0), &v.work)
+	if len(first.Doubts) == 0 {
+		return replyEnd(&first)
+	}
+	second := v.machine.SendFrom(nil, p, way.State, always(1), &v.work)
+	a, lostA := replyEnd(&first)
+	b, lostB := replyEnd(&second)
+	switch {
+	case lostA && lostB:
+		a.doubts = nil
+		return a, true
+	case lostA:
+		a.perhaps = true
+		return a, true
+	}
+	b.perhaps = true
+	return b, lostB
+}
+
+// replyEnd is the end of a reply, if a rule drops it.
+func replyEnd(w *netfilter.Way) (e end, is bool) {
+	if w.Verdict != netfilter.Dropped && w.Verdict != netfilter.Rejected || w.Chain == "" {
+		return e, false
+	}
+	e = end{fate: replyLost, rule: w.By, table: w.Table, chain: w.Chain, rejected: w.Verdict == netfilter.Rejected, doubts: w.Doubts}
+	if w.By != nil && waits(w.By) {
+		e.queue = true
+	}
+	return e, true
+}
+
+// comesBack reports whether the reply of an endpoint is sent to this host: the source is an address of
+// it, or behind it, or else the endpoint is.
+func (s *surveyor) comesBack(c *connection, w *netfilter.Way) bool {
+	if c.from.Kind != OtherPod && c.from.Kind != Outside || w.Entry != nil && w.Entry.SNAT {
+		return true
+	}
+	return s.isHere(c, w.Packet.Destination)
+}
+
+// isHere reports whether an endpoint is known to be on this node.
+func (s *surveyor) isHere(c *connection, at netip.AddrPort) bool {
+	for i := range c.port.Endpoints {
+		if e := &c.port.Endpoints[i]; e.AddrPort == at {
+			return e.Locality == audit.OnThisNode
+		}
+	}
+	return false
+}

@@ -1,0 +1,86 @@
+package survey
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+func surveyOf(t *testing.T, text string) *Survey {
+	t.Helper()
+	input, err := iptables.ReadInput(strings.NewReader(text), iptables.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Run(input.Dumps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestGaps: connections whose chains the text lacks are counted once each, and one line names all of the chains.
+func TestGaps(t *testing.T) {
+	const text = `*nat
+:PREROUTING ACCEPT [0:0]
+:INPUT ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+:KUBE-SERVICES - [0:0]
+-A PREROUTING -j KUBE-SERVICES
+-A OUTPUT -j KUBE-SERVICES
+-A KUBE-SERVICES -d 10.96.0.20/32 -p tcp -m comment --comment "default/web cluster IP" -m tcp --dport 80 -j KUBE-SVC-LOLE4ISW44XBNF3G
+-A KUBE-SERVICES -d 10.96.0.21/32 -p tcp -m comment --comment "default/api cluster IP" -m tcp --dport 80 -j KUBE-SVC-AAAAAAAAAAAAAAAA
+COMMIT
+`
+	s := surveyOf(t, text)
+	if s.Connections == 0 || s.Judged != 0 {
+		t.Errorf("%d of %d connections have a known end, want none", s.Judged, s.Connections)
+	}
+	for _, want := range []string{
+		"the end of 2 connections: rules jump to a chain that is not in the file: KUBE-SVC-AAAAAAAAAAAAAAAA, KUBE-SVC-LOLE4ISW44XBNF3G",
+		"the end of 2 connections: the file does not show the endpoints: default/api, default/web",
+	} {
+		if !slices.Contains(s.Skipped, want) {
+			t.Errorf("skipped %q, want %q among them", s.Skipped, want)
+		}
+	}
+}
+
+// TestStrangers: whether a rule drops pods is not known, if it drops a private network and nothing shows the pods' own.
+func TestStrangers(t *testing.T) {
+	const text = `*raw
+:PREROUTING ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+-A PREROUTING -s 192.168.0.0/16 -j DROP
+-A PREROUTING -s 198.51.100.0/24 -j DROP
+COMMIT
+*nat
+:PREROUTING ACCEPT [0:0]
+:INPUT ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+:KUBE-SEP-AAAAAAAAAAAAAAAA - [0:0]
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-LOLE4ISW44XBNF3G - [0:0]
+-A PREROUTING -j KUBE-SERVICES
+-A OUTPUT -j KUBE-SERVICES
+-A KUBE-SEP-AAAAAAAAAAAAAAAA -p tcp -m comment --comment "default/web" -m tcp -j DNAT --to-destination 10.0.9.21:8080
+-A KUBE-SERVICES -d 10.96.0.20/32 -p tcp -m comment --comment "default/web cluster IP" -m tcp --dport 80 -j KUBE-SVC-LOLE4ISW44XBNF3G
+-A KUBE-SVC-LOLE4ISW44XBNF3G -m comment --comment "default/web -> 10.0.9.21:8080" -j KUBE-SEP-AAAAAAAAAAAAAAAA
+COMMIT
+`
+	s := surveyOf(t, text)
+	at := slices.IndexFunc(s.Losses, func(l *Loss) bool { return l.Condition != "" })
+	if at < 0 || s.Losses[at].Certainty != NotKnown || s.Losses[at].Condition != whereIn(netip.MustParsePrefix("192.168.0.0/16")) || s.Losses[at].Rule.Line != 4 {
+		for _, l := range s.Losses {
+			t.Errorf("loss %+v, want one of the rule in line 4, not known", *l)
+		}
+	}
+	if from := s.Sources[0].String(); from != "a pod of this node (10.0.9.99, by eth0: a guess)" {
+		t.Errorf("source %s", from)
+	}
+}

@@ -1,0 +1,332 @@
+package survey
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/control/paper/audit"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+)
+
+// fate is what becomes of a packet to a service.
+type fate uint8
+
+const (
+	served        fate = iota // it reaches an endpoint, and the reply comes back
+	intended                  // kube-proxy drops it, as it should
+	refused                   // kube-proxy rejects it: there is no endpoint
+	unknown                   // the rules do not show it
+	lost                      // a rule or policy drops or rejects it
+	replyLost                 // the same with the reply
+	untranslated              // it keeps its destination
+	diverted                  // another rule translates the destination
+	unmasqueraded             // it keeps its source: the endpoint replies past this node
+)
+
+// lost reports whether the connection fails.
+func (f fate) lost() bool { return f >= lost || f == refused }
+
+// end is the end of a way.
+type end struct {
+	fate     fate
+	rule     *iptables.Rule // nil: the policy of the chain, or nothing
+	table    string
+	chain    string
+	rejected bool
+	queue    bool // the rule has packets wait for a program
+	doubts   []netfilter.Doubt
+	endpoint netip.AddrPort // zero: the packet was not translated
+	purpose  audit.Purpose  // of an intended end
+
+	connection *connection
+	certainty  Certainty // of a loss
+	perhaps    bool      // the reply comes back if a doubt of its own is decided otherwise
+	condition  Condition
+	part       bool // the connection may reach other endpoints
+	reason     gap  // of an unknown end
+}
+
+// judge finds out what became of a packet.
+func (v *walker) judge(c *connection, w *netfilter.Way) end {
+	e := end{doubts: w.Doubts, table: w.Table, chain: w.Chain, rule: w.By}
+	if w.Packet.Destination != c.to {
+		e.endpoint = w.Packet.Destination
+	}
+	switch w.Verdict {
+	case netfilter.Dropped, netfilter.Rejected:
+		v.judgeDrop(&e, c, w)
+		if keeper, table := v.keeper(w.Path); e.fate == lost && w.Packet.Destination == c.to && table == "raw" {
+			e = end{fate: untranslated, rule: keeper, table: table, doubts: w.Doubts} // a firewall accepts what it translates
+		}
+	case netfilter.Sent, netfilter.Delivered:
+		v.judgeArrival(&e, c, w)
+	default:
+		e.fate, e.reason = unknown, stoppedAt(w)
+	}
+	return e
+}
+
+// judgeDrop tells kube-proxy's own drops from others.
+func (s *surveyor) judgeDrop(e *end, c *connection, w *netfilter.Way) {
+	e.fate, e.rejected = lost, w.Verdict == netfilter.Rejected
+	if w.By == nil {
+		if w.Chain == "" { // routing, on a host that is guessed
+			e.fate, e.reason = unknown, gap{text: w.Why}
+		}
+		return
+	}
+	e.queue = waits(w.By)
+	for _, n := range s.survey.Nodes {
+		purpose, _ := n.Purpose(w.By, w.Path)
+		switch purpose {
+		case audit.NotKubeProxy:
+			continue
+		case audit.NoEndpoints:
+			e.fate = refused
+		case audit.NoneHere, audit.OtherSource, audit.Protection:
+			e.fate, e.purpose = intended, purpose
+			// kube-proxy sends pods and the node itself to endpoints on other nodes, under policy Local too.
+			keeper, table := s.keeper(w.Path)
+			if keeper != nil && purpose == audit.NoneHere && c.entry != decision.EntryClusterIP && (c.from.Kind == Pod || c.from.Kind == Node) && len(c.port.Endpoints) > 0 {
+				e.fate, e.rule, e.table = untranslated, keeper, table
+			}
+		}
+		return
+	}
+}
+
+// waits reports whether a rule has packets wait for a program, and drops them without one.
+func waits(r *iptables.Rule) bool {
+	_, ok := r.Target.(iptables.NFQueue)
+	return ok
+}
+
+// judgeArrival judges a packet that no rule dropped.
+func (v *walker) judgeArrival(e *end, c *connection, w *netfilter.Way) {
+	to := w.Packet.Destination
+	if r := assigner(w.Path); r != nil && w.Verdict == netfilter.Delivered {
+		e.fate, e.reason = unknown, gap{"a rule gives them to a program of this node, a transparent proxy", r.String()}
+		return
+	}
+	switch {
+	case c.serves(to), to == c.to && v.onNode(c, w):
+	case to == c.to && v.onPurpose(e, c, w):
+		return
+	case c.endless(): // why is not to be seen from the packet
+		e.fate, e.reason = unknown, gap{"the file does not show the endpoints", c.port.Title()}
+		return
+	case to == c.to:
+		e.fate = untranslated
+		e.rule, e.table = v.keeper(w.Path)
+		return
+	default:
+		e.fate = diverted
+		if e.rule, e.table = translator(w.Path), "nat"; e.rule != nil && v.wrote(e.rule) {
+			e.fate, e.rule = served, nil // of another service, which claims the address too
+		}
+		return
+	}
+	if v.keepsSource(c, w) {
+		e.fate, e.rule, e.table, e.chain = unmasqueraded, nil, "", ""
+		if e.rule = v.unmarks(w.Path); e.rule != nil {
+			e.table = v.tableOf(e.rule)
+		}
+		return
+	}
+	if c.from.Kind == Itself {
+		return
+	}
+	if reply, is := v.reply(c, w); is {
+		reply.endpoint, reply.doubts = e.endpoint, append(e.doubts, reply.doubts...)
+		*e = reply
+	}
+}
+
+// onNode reports whether rules keep a packet from connection tracking that a program of this node is meant to answer: the
+// service address is one of the host's, too, as that of kube-dns is with NodeLocal DNSCache.
+func (v *walker) onNode(c *connection, w *netfilter.Way) bool {
+	keeper, table := v.keeper(w.Path)
+	if c.entry != decision.EntryClusterIP || w.Verdict != netfilter.Delivered || table != "raw" || !v.host.Has(w.Packet.Destination.Addr()) || keeper.Target.Name() == "TPROXY" {
+		return false
+	}
+	v.local = append(v.local, w.Packet.Destination)
+	return true
+}
+
+// marked reports whether kube-proxy marked a packet to be dropped. The mark is looked at in INPUT and
+// OUTPUT only: load balancers give nodes their addresses, which the rules do not show.
+func (s *surveyor) marked(e *end, path []*iptables.Rule) bool {
+	for _, n := range s.survey.Nodes {
+		if purpose, _, rule := n.MarksDrop(path); purpose != audit.NotKubeProxy {
+			e.fate, e.purpose, e.rule = intended, purpose, rule
+			return true
+		}
+	}
+	return false
+}
+
+// onPurpose reports whether kube-proxy does not translate a packet on purpose.
+func (s *surveyor) onPurpose(e *end, c *connection, w *netfilter.Way) bool {
+	keeper, _ := s.keeper(w.Path)
+	return s.marked(e, w.Path) || keeper == nil && s.withoutEndpoint(e, c, w.Packet.Source.Addr())
+}
+
+// withoutEndpoint reports whether kube-proxy does not translate packets to a destination, because there is no endpoint, or
+// under policy Local none here, or because the source is outside of the load balancer's source ranges. Its rules reject or
+// drop the packets later, unless another rule accepts them before: they get nowhere, too.
+func (s *surveyor) withoutEndpoint(e *end, c *connection, from netip.Addr) bool {
+	to := audit.Destination{Addr: c.to.Addr(), Port: c.to.Port(), Protocol: c.protocol}
+	if c.entry == decision.EntryNodePort {
+		to.Addr = netip.Addr{}
+	}
+	for i, n := range s.survey.Nodes {
+		r := s.refusals[i][to]
+		if r == nil {
+			continue
+		}
+		purpose, port := n.Purpose(r, nil)
+		if purpose == audit.OtherSource && slices.ContainsFunc(port.SourceRanges, func(p netip.Prefix) bool { return p.Contains(from) }) {
+			continue
+		}
+		if e.fate, e.rule, e.purpose = intended, r, purpose; purpose == audit.NoEndpoints {
+			e.fate = refused
+		}
+		return true
+	}
+	return false
+}
+
+// keepsSource reports whether a connection keeps its source that has to be masqueraded: its reply would not come back
+// through this node's translation. That is so for one from elsewhere under policy Cluster if the endpoint may be on another
+// node, for an endpoint's to itself, and for one from a loopback address.
+func (s *surveyor) keepsSource(c *connection, w *netfilter.Way) bool {
+	if w.Verdict != netfilter.Sent || w.Entry != nil && w.Entry.SNAT || s.shortOf("nat", "POSTROUTING") {
+		return false
+	}
+	switch c.from.Kind {
+	case Outside, OtherPod:
+		return c.entry != decision.EntryNone && c.policy() == decision.Cluster && !s.isHere(c, w.Packet.Destination)
+	case Itself:
+		return w.Packet.Destination.Addr() == w.Packet.Source.Addr()
+	}
+	return w.Packet.Source.Addr().IsLoopback()
+}
+
+// unmarks is the rule that takes kube-proxy's mark from a packet, or accepts it before kube-proxy masquerades; nil: there
+// is none.
+func (s *surveyor) unmarks(path []*iptables.Rule) (found *iptables.Rule) {
+	bit := s.proxy().MasqueradeMark
+	marked, mark := false, uint32(0)
+	for _, r := range path {
+		set, sets := r.Target.(iptables.SetMark)
+		before := mark
+		if sets {
+			mark = set.Apply(mark)
+		}
+		if r.Chain == kubechains.MarkMasq || r.Chain == kubechains.Postrouting {
+			marked = true
+			continue
+		}
+		switch target := r.Target.(type) {
+		case iptables.SetMark:
+			if marked && before&bit != 0 && mark&bit == 0 {
+				found = r
+			}
+		case iptables.Verdict:
+			if marked && target == iptables.Accept && s.tableOf(r) == "nat" {
+				found = r
+			}
+		}
+	}
+	return found
+}
+
+// tableOf is the name of a rule's table.
+func (s *surveyor) tableOf(r *iptables.Rule) string {
+	for _, d := range s.dumps {
+		for _, t := range d.Tables {
+			if slices.Contains(t.Rules, r) {
+				return t.Name
+			}
+		}
+	}
+	return ""
+}
+
+// shortOf reports whether no dump shows all rules of a chain.
+func (s *surveyor) shortOf(table, chain string) bool {
+	for _, d := range s.dumps {
+		if d.Table(table) != nil && d.Lists(table, chain) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *surveyor) wrote(r *iptables.Rule) bool {
+	for _, n := range s.survey.Nodes {
+		if n.Wrote(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// translator is the last rule that translated the destination; nil: none.
+func translator(path []*iptables.Rule) (found *iptables.Rule) {
+	for _, r := range path {
+		switch r.Target.(type) {
+		case iptables.DNAT, iptables.Redirect, iptables.Netmap:
+			found = r
+		}
+	}
+	return found
+}
+
+// assigner is the rule that gives a packet to a transparent socket, whatever its destination is; nil: none.
+func assigner(path []*iptables.Rule) *iptables.Rule {
+	for _, r := range path {
+		if _, ok := r.Target.(iptables.TProxy); ok {
+			return r
+		}
+	}
+	return nil
+}
+
+// indexVerdicts finds the rules that may keep packets from kube-proxy's rules of nat: those that end
+// the table's walk before, and those that have connection tracking ignore packets.
+func (s *surveyor) indexVerdicts() {
+	s.tables = make(map[*iptables.Rule]string)
+	for _, d := range s.dumps {
+		for _, t := range d.Tables {
+			for _, r := range t.Rules {
+				switch target := r.Target.(type) {
+				case iptables.Notrack, iptables.TProxy:
+					s.tables[r] = t.Name
+				case iptables.CT:
+					if target.NoTrack {
+						s.tables[r] = t.Name
+					}
+				case iptables.Verdict:
+					early := r.Chain == "PREROUTING" || r.Chain == "OUTPUT"
+					if t.Name == "nat" && (target == iptables.Accept || target == iptables.Return && early) && r.Chain != "POSTROUTING" && r.Chain != "INPUT" {
+						s.tables[r] = t.Name
+					}
+				}
+			}
+		}
+	}
+}
+
+// keeper is the rule that kept a packet from being translated; nil: none is to be seen.
+func (s *surveyor) keeper(path []*iptables.Rule) (*iptables.Rule, string) {
+	for _, r := range path {
+		if table, ok := s.tables[r]; ok {
+			return r, table
+		}
+	}
+	return nil, ""
+}

@@ -1,0 +1,181 @@
+package survey
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/control/paper/audit"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+)
+
+// Certainty is how sure it is that connections fail.
+type Certainty uint8
+
+// The certainties.
+const (
+	Certain  Certainty = iota
+	Possible           // it depends on chance, or on other packets
+	NotKnown           // it depends on what the rules do not show
+)
+
+// Effect is what happens to connections.
+type Effect uint8
+
+// The effects.
+const (
+	Drops         Effect = iota // a rule or a policy drops or rejects their first packets
+	DropsReplies                // or the replies
+	Queues                      // a rule has them wait for a program at a netfilter queue, and without it drops them
+	Untranslated                // they keep their destination
+	Diverted                    // another rule translates their destination
+	Unmasqueraded               // they keep their source
+)
+
+// Loss is connections that fail for one reason.
+type Loss struct {
+	Effect    Effect
+	Certainty Certainty
+	Condition Condition
+	// Rule is the reason; nil: the policy of the chain, or, without a chain, no rule.
+	Rule         *iptables.Rule
+	Table, Chain string
+	// File and Line are the place of the policy's chain; 0: the dump does not declare it.
+	File     string
+	Line     int
+	Rejected bool
+	// Doubts are those on the way of the first one; none if it is certain.
+	Doubts []netfilter.Doubt
+	// Connections is their number, of different source kinds and destinations.
+	Connections int
+	// Titles are the service ports, Kinds the kinds of sources, To the destinations; each once.
+	Titles []string
+	Kinds  []Kind
+	To     []string
+	// Endpoints are the first ones that they would reach; none: they do not come so far. Part: others of the same
+	// destinations are reached.
+	Endpoints []netip.AddrPort
+	Part      bool
+	Example   Example
+
+	seen map[string]bool
+	last *connection
+}
+
+// Example is the first connection of a loss.
+type Example struct {
+	Protocol string
+	Source   string // an address; empty: the node selects it
+	In       string // the device that it comes in by
+	To       netip.AddrPort
+	Endpoint netip.AddrPort // zero: it does not come so far
+	From     Kind
+}
+
+type lossKey struct {
+	effect       Effect
+	certainty    Certainty
+	condition    Condition
+	rule         *iptables.Rule
+	table, chain string
+}
+
+// lose records a connection that fails.
+func (s *surveyor) lose(e *end) {
+	c, certainty := e.connection, e.certainty
+	effect := map[fate]Effect{lost: Drops, replyLost: DropsReplies, untranslated: Untranslated, diverted: Diverted, unmasqueraded: Unmasqueraded}[e.fate]
+	if e.queue {
+		effect = Queues
+	}
+	key := lossKey{effect, certainty, e.condition, e.rule, e.table, e.chain}
+	l := s.losses[key]
+	if l == nil {
+		l = &Loss{
+			Effect: effect, Certainty: certainty, Condition: e.condition, Rule: e.rule, Table: e.table, Chain: e.chain, Rejected: e.rejected, seen: make(map[string]bool),
+			Example: Example{Protocol: c.protocol.String(), To: c.to, Endpoint: e.endpoint, From: c.from.Kind, In: c.from.Device},
+		}
+		if a := c.packet().Source.Addr(); !a.IsUnspecified() {
+			l.Example.Source = a.String()
+		}
+		if certainty != Certain {
+			l.Doubts = e.doubts
+		}
+		if e.rule == nil && e.chain != "" {
+			l.File, l.Line = s.policyPlace(e.table, e.chain)
+		}
+		s.losses[key] = l
+		s.order = append(s.order, l)
+	}
+	l.Part = l.Part || e.part
+	l.add(c, e)
+}
+
+// policyPlace finds the declaration of a chain with policy DROP.
+func (s *surveyor) policyPlace(table, chain string) (file string, line int) {
+	for _, d := range s.dumps {
+		if t := d.Table(table); t != nil {
+			if c := t.Chain(chain); c != nil && c.Policy == iptables.PolicyDrop {
+				return d.File, c.Line
+			}
+		}
+	}
+	return "", 0
+}
+
+// add counts a connection, once for all its ways.
+func (l *Loss) add(c *connection, e *end) {
+	if e.endpoint.IsValid() && len(l.Endpoints) < mostNamed && !slices.Contains(l.Endpoints, e.endpoint) {
+		l.Endpoints = append(l.Endpoints, e.endpoint)
+	}
+	if l.last == c {
+		return
+	}
+	l.last = c
+	l.Connections++
+	if title := c.port.Title(); !l.seen[title] {
+		l.seen[title] = true
+		l.Titles = append(l.Titles, title)
+	}
+	if to := c.target.String(); !l.seen["to "+to] {
+		l.seen["to "+to] = true
+		l.To = append(l.To, to)
+	}
+	if !slices.Contains(l.Kinds, c.from.Kind) {
+		l.Kinds = append(l.Kinds, c.from.Kind)
+	}
+}
+
+// mostNamed is how many endpoints a loss names.
+const mostNamed = 20
+
+// intended records what kube-proxy does on purpose.
+func (s *surveyor) intended(e *end) {
+	switch {
+	case e.fate == refused:
+		s.survey.Refused = note(&s.refused, s.survey.Refused, e)
+	case e.purpose == audit.NoneHere:
+		s.survey.NoneHere = note(&s.none, s.survey.NoneHere, e)
+	}
+}
+
+// note adds a destination to the list of its service port.
+func note(known *map[string]int, list []Destinations, e *end) []Destinations {
+	if *known == nil {
+		*known = make(map[string]int)
+	}
+	title := e.connection.port.Title()
+	i, again := (*known)[title]
+	if !again {
+		i = len(list)
+		(*known)[title] = i
+		list = append(list, Destinations{Title: title})
+	}
+	d := &list[i]
+	if to := e.connection.target.String(); !slices.Contains(d.To, to) {
+		d.To = append(d.To, to)
+	}
+	if line := e.rule.Line; !slices.Contains(d.Lines, line) {
+		d.Lines = append(d.Lines, line)
+	}
+	return list
+}

@@ -1,0 +1,314 @@
+package survey
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/paper/audit"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+)
+
+// mostNamedPods is how many of the pods are followed that rules name, and mostOfThem how many connections of theirs.
+const (
+	mostNamedPods = 8
+	mostOfThem    = 20_000
+)
+
+// namedPods are the pods' addresses that rules of the tables filter and mangle name: network policies of pods are such rules.
+// For a part of the pods' network, which may be this node's, it is one of its addresses.
+func (s *surveyor) namedPods() (pods []netip.Addr) {
+	for _, d := range s.dumps {
+		for _, r := range rulesOf(d, "filter", "mangle") {
+			if r.Target == iptables.Accept || r.Chain == "INPUT" || r.Chain == "OUTPUT" || s.wrote(r) {
+				continue
+			}
+			for _, m := range r.Matches {
+				if a := s.podOf(m); a.IsValid() && len(pods) < mostNamedPods && s.mayBePod(a) && !slices.Contains(pods, a) {
+					pods = append(pods, a)
+				}
+			}
+		}
+	}
+	return pods
+}
+
+func rulesOf(d *iptables.Dump, tables ...string) (rules []*iptables.Rule) {
+	for _, name := range tables {
+		if t := d.Table(name); t != nil {
+			rules = append(rules, t.Rules...)
+		}
+	}
+	return rules
+}
+
+// podOf is a pod that a match is about; not valid: none.
+func (s *surveyor) podOf(m iptables.Match) netip.Addr {
+	p := networkOf(m)
+	switch all := s.podNetwork(); {
+	case !p.IsValid() || p.IsSingleIP():
+		return p.Addr()
+	case all.IsValid() && all.Contains(p.Addr()) && p.Bits() > all.Bits():
+		return freeIn(p, nil, netip.Prefix{})
+	}
+	return netip.Addr{}
+}
+
+// onlyAddress is the single address that a match requires as source or destination; not valid: it does not.
+func onlyAddress(m iptables.Match) netip.Addr {
+	if p := networkOf(m); p.IsValid() && p.IsSingleIP() {
+		return p.Addr()
+	}
+	return netip.Addr{}
+}
+
+// networkOf is the network that a match requires as source or destination; not valid: it does not.
+func networkOf(m iptables.Match) (p netip.Prefix) {
+	switch m := m.(type) {
+	case iptables.Source:
+		if !m.Negated {
+			p, _ = m.Network.Prefix()
+		}
+	case iptables.Destination:
+		if !m.Negated {
+			p, _ = m.Network.Prefix()
+		}
+	}
+	return p
+}
+
+// mayBePod reports whether an address is in the pods' network, as far as that is known.
+func (s *surveyor) mayBePod(a netip.Addr) bool {
+	if network := s.podNetwork(); network.IsValid() {
+		return network.Contains(a)
+	}
+	return a.IsPrivate() && !s.host.Has(a)
+}
+
+// mostStrangers is how many networks are tried that pods may be in.
+const mostStrangers = 8
+
+// strangers are worlds in which the pods have other addresses, where the rules do not show the pods' network: those of a private
+// network that rules name, and that is not that of services.
+func (s *surveyor) strangers(uplink string) (worlds []world) {
+	if s.podNetwork().IsValid() || s.sources[Outside] == nil {
+		return nil
+	}
+	device := uplink
+	if pod := s.sources[Pod]; pod != nil {
+		device = pod.Device
+	}
+	known := s.taken()
+	seen := make(map[netip.Prefix]bool)
+	for _, d := range s.dumps {
+		for _, r := range rulesOf(d, "raw", "mangle", "filter") {
+			for _, m := range r.Matches {
+				p := networkOf(m)
+				if seen[p] || s.wrote(r) {
+					continue
+				}
+				seen[p] = true
+				if !p.IsValid() || p.IsSingleIP() || !p.Addr().IsPrivate() || p.Bits() > 8 && slices.ContainsFunc(s.targets, func(t target) bool { return p.Contains(t.to.Addr()) }) ||
+					slices.ContainsFunc(s.sources[:], func(f *Source) bool { return f != nil && p.Contains(f.Addr) }) {
+					continue
+				}
+				if a := freeIn(p, known, netip.Prefix{}); a.IsValid() && len(worlds) < 2*mostStrangers {
+					pod := &Source{Kind: Pod, Addr: a, Device: device}
+					for _, own := range []bool{false, true} {
+						worlds = append(worlds, world{host: s.withPod(pod, p, uplink, own), condition: whereIn(p), certainty: NotKnown, sources: &[kinds]*Source{Pod: pod}, few: true})
+					}
+				}
+			}
+		}
+	}
+	return worlds
+}
+
+// withPod is the host with a pod of a network, and with the addresses of endpoints that are then of the nodes' network, and may be
+// this host's own.
+func (s *surveyor) withPod(pod *Source, pods netip.Prefix, uplink string, own bool) *netfilter.Host {
+	host := *s.host
+	host.Routes = append(slices.Clone(host.Routes), netfilter.Route{Destination: netip.PrefixFrom(pod.Addr, pod.Addr.BitLen()), Interface: pod.Device})
+	if !own {
+		return &host
+	}
+	host.Interfaces = slices.Clone(host.Interfaces)
+	added := 0
+	for _, n := range s.survey.Nodes {
+		for _, port := range n.Services {
+			for _, e := range port.Endpoints {
+				if a := e.AddrPort.Addr(); a.IsValid() && e.Locality != audit.OnAnotherNode && !pods.Contains(a) && !a.IsLoopback() && !host.Has(a) && added < mostOwn {
+					host.AddAddress(uplink, netip.PrefixFrom(a, a.BitLen()))
+					added++
+				}
+			}
+		}
+	}
+	return &host
+}
+
+// placeNamedPods adds the pods to the sources that rules name, by their address or their device.
+func (s *surveyor) placeNamedPods(network netip.Prefix, device string, taken map[netip.Addr]bool) {
+	for _, a := range s.namedPods() {
+		s.named = append(s.named, &Source{Kind: NamedPod, Addr: a, Device: device})
+	}
+	taken = maps.Clone(taken)
+	taken[s.sources[Pod].Addr] = true
+	for _, device := range s.otherDevices() {
+		a := freeIn(network, taken, netip.Prefix{})
+		if !a.IsValid() || len(s.named) >= mostNamedPods {
+			return
+		}
+		taken[a] = true
+		s.named = append(s.named, &Source{Kind: NamedPod, Addr: a, Device: device})
+		s.host.Routes = append(s.host.Routes, netfilter.Route{Destination: netip.PrefixFrom(a, a.BitLen()), Interface: device})
+		if !slices.ContainsFunc(s.host.Interfaces, func(i netfilter.Interface) bool { return i.Name == device }) {
+			s.host.Interfaces = append(s.host.Interfaces, netfilter.Interface{Name: device})
+		}
+	}
+}
+
+// itself is an endpoint of a target as its client: kube-proxy masquerades such connections, or else the endpoint would
+// answer itself. nil: no endpoint is known.
+func (s *surveyor) itself(t *target) *Source {
+	pod := s.sources[Pod]
+	if pod == nil {
+		return nil
+	}
+	for i := range t.port.Endpoints {
+		if e := &t.port.Endpoints[i]; e.AddrPort.IsValid() && e.Locality != audit.OnAnotherNode && !s.host.Has(e.AddrPort.Addr()) {
+			return &Source{Kind: Itself, Addr: e.AddrPort.Addr(), Device: pod.Device}
+		}
+	}
+	return nil
+}
+
+// hostNetwork gives the host the addresses of endpoints that are here and no pods' own: their pods use the network of the
+// node.
+func (s *surveyor) hostNetwork(host *netfilter.Host, uplink string) {
+	here := make(map[netip.Prefix][]netip.Addr)
+	for _, n := range s.survey.Nodes {
+		for _, port := range n.Services {
+			for _, e := range port.Endpoints {
+				if a := e.AddrPort.Addr(); e.Locality == audit.OnThisNode && !a.IsLoopback() && !slices.Contains(here[neighbours(a, 0)], a) {
+					here[neighbours(a, 0)] = append(here[neighbours(a, 0)], a)
+				}
+			}
+		}
+	}
+	for _, addresses := range here {
+		if a := addresses[0]; len(addresses) == 1 && !host.Has(a) && s.podsElsewhere(a, uplink) {
+			host.AddAddress(uplink, netip.PrefixFrom(a, a.BitLen()))
+			s.guess("%s is an address of this host: its endpoint is here, and not in the pods' network", a)
+			s.dropStandIn()
+		}
+	}
+}
+
+// dropStandIn takes the address from the host that stands for its own: another one is known.
+func (s *surveyor) dropStandIn() {
+	stand := standIn(s.family())
+	for i := range s.host.Interfaces {
+		d := &s.host.Interfaces[i]
+		d.Addresses = slices.DeleteFunc(slices.Clone(d.Addresses), func(a netfilter.Address) bool { return a.Prefix.Addr() == stand })
+	}
+	s.survey.Guesses = slices.DeleteFunc(s.survey.Guesses, func(g netfilter.Guess) bool { return g.About == netip.PrefixFrom(stand, stand.BitLen()) })
+}
+
+// routedNetwork is a network that the host leads to by another device than its uplink, preferably one with endpoints; not
+// valid: there is none, or only those of virtual machines and other containers.
+func (s *surveyor) routedNetwork(uplink string) (found netip.Prefix) {
+	for _, r := range s.host.Routes {
+		p := r.Destination
+		if p.Bits() == 0 || p.IsSingleIP() || r.Interface == uplink || decision.FamilyOf(p.Addr()) != s.family() {
+			continue
+		}
+		if s.hasEndpoints(p) {
+			return p
+		}
+		if !found.IsValid() && !guests(r.Interface) {
+			found = p
+		}
+	}
+	return found
+}
+
+// guests reports whether a bridge's name is one of virtual machines or of containers that are usually no pods.
+func guests(bridge string) bool {
+	return slices.ContainsFunc([]string{"docker", "br-", "virbr", "lxcbr", "lxdbr", "incusbr", "podman", "cni-podman"}, func(begin string) bool { return strings.HasPrefix(bridge, begin) })
+}
+
+// podsElsewhere reports whether the pods' network is known, and an address is not in it.
+func (s *surveyor) podsElsewhere(a netip.Addr, uplink string) bool {
+	if network := s.podNetwork(); network.IsValid() {
+		return !network.Contains(a)
+	}
+	return deviceTo(s.host, a, uplink) == uplink && s.routedNetwork(uplink).IsValid()
+}
+
+// podNetwork is the network of all pods: that by which kube-proxy detects them, or one that is masqueraded towards all
+// others, as network plugins do, and in which endpoints are. Virtual machines have such networks, too.
+func (s *surveyor) podNetwork() netip.Prefix {
+	if s.podsFound {
+		return s.podsIn
+	}
+	s.podsFound, s.podsIn = true, s.proxy().PodCIDR
+	for _, d := range s.dumps {
+		if t := d.Table("nat"); t != nil && !s.podsIn.IsValid() {
+			for _, r := range t.Rules {
+				if p := masquerades(r); p.IsValid() && s.hasEndpoints(p) {
+					s.podsIn = p
+					break
+				}
+			}
+		}
+	}
+	return s.podsIn
+}
+
+// hasEndpoints reports whether endpoints have addresses in a network.
+func (s *surveyor) hasEndpoints(p netip.Prefix) bool {
+	for _, n := range s.survey.Nodes {
+		for _, port := range n.Services {
+			if slices.ContainsFunc(port.Endpoints, func(e audit.Endpoint) bool { return p.Contains(e.AddrPort.Addr()) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// masquerades is the network that a rule masquerades towards all others; not valid: it is no such rule.
+func masquerades(r *iptables.Rule) (from netip.Prefix) {
+	if _, ok := r.Target.(iptables.Masquerade); !ok {
+		return from
+	}
+	var to netip.Prefix
+	for _, m := range r.Matches {
+		switch m := m.(type) {
+		case iptables.Source:
+			if p, ok := m.Network.Prefix(); ok && !m.Negated {
+				from = p
+			}
+		case iptables.Destination:
+			if p, ok := m.Network.Prefix(); ok && m.Negated {
+				to = p
+			}
+		}
+	}
+	if from != to {
+		return netip.Prefix{}
+	}
+	return from
+}
+
+// loopback is the address of node ports that kube-proxy serves to the node itself; not valid: it does not.
+func loopback(p *audit.Proxy, f decision.Family) (a netip.Addr) {
+	if f == decision.IPv4 && p.LocalhostNodePorts {
+		a = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return a
+}

@@ -1,0 +1,225 @@
+// Package survey follows the first packet of a connection to every service that kube-proxy's rules on
+// a host have, from every kind of source, to its end in the simulated kernel, and finds the rules and
+// policies that are in the way.
+package survey
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/nfqproxy/nfqproxy/control/paper/audit"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+)
+
+// Survey is what was found.
+type Survey struct {
+	// Nodes are the services of each dump.
+	Nodes []*audit.Node
+	// Ports are the service ports, Destinations their addresses with ports, and Connections those that
+	// were followed, from the Sources; of the Judged ones at least one way has an end that is known.
+	Ports, Destinations, Connections, Judged int
+	Sources                                  []Source
+	// Losses are the reasons why connections fail, in the order of the first one.
+	Losses []*Loss
+	// Refused are the service ports without an endpoint, and NoneHere those with policy Local and none
+	// on this node: kube-proxy's rules reject and drop packets to these destinations.
+	Refused, NoneHere []Destinations
+	// Skipped is what was not examined, one sentence each.
+	Skipped []string
+	// Guesses are assumptions about the host, which the rules do not show.
+	Guesses []netfilter.Guess
+}
+
+// Destinations are those of one service port.
+type Destinations struct {
+	Title string
+	Lines []int // of kube-proxy's rules
+	To    []string
+}
+
+// Run surveys the rules of a host: one dump, or those of both back ends. The error names a rule that
+// cannot be simulated.
+func Run(dumps []*iptables.Dump) (*Survey, error) {
+	s := &surveyor{dumps: dumps, survey: new(Survey), losses: make(map[lossKey]*Loss)}
+	host := s.read()
+	s.place(host)
+	var err error
+	if s.machine, err = netfilter.New(dumps, nil, host, netfilter.Options{Doubts: true}); err != nil {
+		return nil, err
+	}
+	s.destinations()
+	s.indexVerdicts()
+	for _, n := range s.survey.Nodes {
+		s.refusals = append(s.refusals, n.Refusals())
+	}
+	s.limits()
+	failed := make(map[lossPlace]bool)
+	for _, w := range s.walkAll(s.machine, nil) {
+		s.survey.Connections += w.connections
+		s.survey.Judged += w.judged
+		s.cut += w.cut
+		for _, a := range w.local {
+			if !slices.Contains(s.local, a) {
+				s.local = append(s.local, a)
+			}
+		}
+		for i := range w.ends {
+			e := &w.ends[i]
+			if s.record(e); e.fate.lost() {
+				failed[placeOf(e)] = true
+			}
+		}
+	}
+	if err := s.imagine(failed); err != nil {
+		return nil, err
+	}
+	s.finish()
+	return s.survey, nil
+}
+
+// read reads the services, and guesses the host at the same time.
+func (s *surveyor) read() *netfilter.Host {
+	s.survey.Nodes = make([]*audit.Node, len(s.dumps))
+	var all sync.WaitGroup
+	for i, d := range s.dumps {
+		all.Go(func() { s.survey.Nodes[i] = audit.Read(d) })
+	}
+	host, guesses := netfilter.GuessHost(s.dumps, &netfilter.Host{NoQueueListeners: true}, nil)
+	all.Wait()
+	s.survey.Guesses = guesses
+	return host
+}
+
+// mostWalkers is how many processors a survey uses.
+const mostWalkers = 4
+
+// walkAll follows the connections to all targets, or to those that a function gives instead of them; nil: none. Each walker
+// follows a part.
+func (s *surveyor) walkAll(machine *netfilter.Machine, some func(*target) *target) []*walker {
+	n := min(runtime.GOMAXPROCS(0), mostWalkers, 1+len(s.targets)/64)
+	walkers := make([]*walker, n)
+	var all sync.WaitGroup
+	for i := range walkers {
+		w := &walker{surveyor: s, machine: machine, work: netfilter.Work{Steps: 1}}
+		walkers[i] = w
+		all.Go(func() {
+			for t := i * len(s.targets) / n; t < (i+1)*len(s.targets)/n; t++ {
+				to := &s.targets[t]
+				if some != nil {
+					to = some(to)
+				}
+				if to != nil {
+					w.visit(to)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return walkers
+}
+
+// surveyor is the state of Run.
+type surveyor struct {
+	dumps   []*iptables.Dump
+	survey  *Survey
+	machine *netfilter.Machine
+	host    *netfilter.Host
+	targets []target
+	address netip.Addr     // of the host
+	sources [kinds]*Source // nil: there is none, or its packets cannot be followed
+
+	podsIn    netip.Prefix // see podNetwork
+	podsFound bool
+	named     []*Source // pods that rules name
+
+	losses  map[lossKey]*Loss
+	order   []*Loss
+	refused map[string]int
+	none    map[string]int
+	// tables are those of rules that keep packets from kube-proxy's translation.
+	tables map[*iptables.Rule]string
+	// refusals are kube-proxy's rules about destinations without endpoints, of each dump.
+	refusals []map[audit.Destination]*iptables.Rule
+	unknown  []*unknownEnds
+	selves   bool             // endpoints are followed as their own clients
+	cut      int              // connections with more ways than were followed
+	local    []netip.AddrPort // see walker
+}
+
+// limits finds what the dumps do not show, and which sources' packets can be followed all the same.
+func (s *surveyor) limits() {
+	shows := func(table, chain string) bool {
+		for i, d := range s.dumps {
+			if mode := s.survey.Nodes[i].Mode; !mode.IPVS() && mode != kubechains.ModeUserspace && d.Table(table) != nil && d.Lists(table, chain) {
+				return true
+			}
+		}
+		return false
+	}
+	if len(s.targets) == 0 {
+		return
+	}
+	if !shows("nat", "PREROUTING") {
+		s.sources[Pod], s.sources[OtherPod], s.sources[Outside], s.named = nil, nil, nil, nil
+		s.skip("connections from pods and from outside: chain PREROUTING of table nat is not in the file")
+	}
+	if !shows("nat", "OUTPUT") {
+		s.sources[Node] = nil
+		s.skip("connections from the node itself: chain OUTPUT of table nat is not in the file")
+	}
+	for _, chain := range []string{"FORWARD", "INPUT", "OUTPUT"} {
+		if !shows("filter", chain) {
+			s.skip("firewalls in chain %s: it is not in the file with table filter", chain)
+		}
+	}
+	if !shows("nat", "POSTROUTING") {
+		s.skip("masquerading: chain POSTROUTING of table nat is not in the file")
+	}
+}
+
+func (s *surveyor) skip(format string, args ...any) {
+	s.survey.Skipped = append(s.survey.Skipped, fmt.Sprintf(format, args...))
+}
+
+// finish completes the survey.
+func (s *surveyor) finish() {
+	s.survey.Losses = s.order
+	used := make(map[*Source]bool)
+	for i := range s.targets {
+		for _, from := range s.sourcesFor(&s.targets[i]) {
+			used[from] = true
+			s.selves = s.selves || from.Kind == Itself
+		}
+	}
+	for _, from := range append(s.sources[:], s.named...) {
+		if used[from] {
+			s.survey.Sources = append(s.survey.Sources, *from)
+		}
+	}
+	if s.selves {
+		s.survey.Sources = append(s.survey.Sources, Source{Kind: Itself})
+	}
+	if len(s.targets) > mostOfEach {
+		s.skip("endpoints as their own clients, and 127.0.0.1, for all but the first %d addresses of services", mostOfEach)
+	}
+	for _, a := range s.local {
+		s.skip("whether a program of this node answers at %s: rules keep its packets from connection tracking and kube-proxy, and the address is this host's, as with NodeLocal DNSCache", a)
+	}
+	s.gaps()
+	if s.cut > 0 {
+		s.skip("all endpoints of %s, which have more than %d ways", plural(s.cut, "connection"), mostWays)
+	}
+}
+
+// plural is "1 connection", "2 connections".
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

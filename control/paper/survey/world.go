@@ -1,0 +1,334 @@
+package survey
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/control/paper/audit"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+)
+
+// world is the host as it also may be. What fails only there is a loss under a condition.
+type world struct {
+	host      *netfilter.Host
+	condition Condition
+	certainty Certainty
+	// concerns reports whether an endpoint is elsewhere than in the first world.
+	concerns func(*audit.Endpoint) bool
+	address  netip.Addr // of the host; not valid: as in the first world
+	// sources are all of this world; nil: as in the first one.
+	sources *[kinds]*Source
+	few     bool // targets are followed: the first mostOfEach
+}
+
+// Condition is that under which connections fail.
+type Condition string
+
+// The conditions; empty: none.
+const (
+	EndpointElsewhere  Condition = "where the endpoint is on another node"
+	NoTunnel           Condition = "where packets to other nodes are routed without a tunnel"
+	AddressOfThisHost  Condition = "where the address that the rule names is this host's"
+	BehindBridge       Condition = "where the pods of this node are behind a bridge"
+	EndpointOfThisHost Condition = "where the endpoint is this host itself"
+)
+
+// whereIn is that pods have addresses in a network.
+func whereIn(p netip.Prefix) Condition {
+	return Condition("where pods have addresses in " + p.String())
+}
+
+// worlds are the hosts for which rules may do something else: endpoints are on this node or on others, and one that is not
+// in the pods' network may be this host.
+func (s *surveyor) worlds() (worlds []world) {
+	here := s.endpointsOfThisNode()
+	away := func(e *audit.Endpoint) bool { return e.AddrPort.IsValid() && !here[e.AddrPort.Addr()] }
+	uplink := uplinkOf(s.host, s.family())
+	if devices := s.podDevices(uplink, away); len(devices) > 0 {
+		pod := s.sources[Pod]
+		host := *s.host
+		host.Routes = slices.Clone(host.Routes)
+		for i := range host.Routes {
+			if r := &host.Routes[i]; devices[r.Interface] && r.Destination.Bits() > 0 {
+				r.Interface = uplink
+			}
+		}
+		host.Routes = append(host.Routes, netfilter.Route{Destination: netip.PrefixFrom(pod.Addr, pod.Addr.BitLen()), Interface: pod.Device})
+		worlds = append(worlds, world{host: &host, condition: EndpointElsewhere, certainty: Possible, concerns: func(e *audit.Endpoint) bool {
+			return away(e) && devices[deviceTo(s.host, e.AddrPort.Addr(), uplink)]
+		}})
+	}
+	host := *s.host
+	host.Interfaces = slices.Clone(host.Interfaces)
+	own := make(map[netip.Addr]bool)
+	for _, n := range s.survey.Nodes {
+		for _, port := range n.Services {
+			for i := range port.Endpoints {
+				e := &port.Endpoints[i]
+				if a := e.AddrPort.Addr(); away(e) && !own[a] && len(own) < mostOwn && !a.IsLoopback() && !host.Has(a) && s.podsElsewhere(a, uplink) {
+					own[a] = true
+				}
+			}
+		}
+	}
+	for a := range own {
+		host.AddAddress(uplink, netip.PrefixFrom(a, a.BitLen()))
+	}
+	if len(own) > 0 {
+		worlds = append(worlds, world{host: &host, condition: EndpointOfThisHost, certainty: NotKnown, concerns: func(e *audit.Endpoint) bool { return own[e.AddrPort.Addr()] }})
+	}
+	if host, a := s.otherAddress(uplink); host != nil {
+		worlds = append(worlds, world{host: host, condition: AddressOfThisHost, certainty: NotKnown, address: a})
+	}
+	if host := s.withoutTunnel(uplink); host != nil {
+		worlds = append(worlds, world{host: host, condition: NoTunnel, certainty: Possible, concerns: func(e *audit.Endpoint) bool {
+			return away(e) && deviceTo(s.host, e.AddrPort.Addr(), uplink) == tunnel
+		}})
+	}
+	return slices.Concat(worlds, s.behindOthers(), s.behindBridge(uplink), s.strangers(uplink))
+}
+
+// behind is that endpoints are behind a device of one pod.
+func behind(device string) Condition { return Condition("where the endpoint is behind " + device) }
+
+// behindOthers are the worlds in which the endpoints of this node are behind another one of the devices of one pod that rules
+// name: which pod has which is in the routes.
+func (s *surveyor) behindOthers() (worlds []world) {
+	pod := s.sources[Pod]
+	for _, device := range s.otherDevices() {
+		if !s.tells(device, pod.Device) {
+			continue
+		}
+		host := *s.host
+		host.Routes = slices.Clone(host.Routes)
+		moved := make(map[netip.Addr]bool)
+		for _, n := range s.survey.Nodes {
+			for _, port := range n.Services[:min(len(n.Services), mostOfEach)] {
+				for i := range port.Endpoints {
+					a := port.Endpoints[i].AddrPort.Addr()
+					if a.IsValid() && port.Endpoints[i].Locality != audit.OnAnotherNode && !moved[a] && deviceTo(s.host, a, "") == pod.Device {
+						moved[a] = true
+						host.Routes = append(host.Routes, netfilter.Route{Destination: netip.PrefixFrom(a, a.BitLen()), Interface: device})
+					}
+				}
+			}
+		}
+		worlds = append(worlds, world{host: &host, condition: behind(device), certainty: NotKnown, few: true, concerns: func(e *audit.Endpoint) bool { return moved[e.AddrPort.Addr()] }})
+	}
+	return worlds
+}
+
+// otherDevices are the devices of one pod that rules name, besides that of the source; none: pods share a device.
+func (s *surveyor) otherDevices() (names []string) {
+	if pod := s.sources[Pod]; pod != nil && netfilter.OfOnePod(pod.Device) {
+		names = slices.DeleteFunc(netfilter.PodDevices(s.dumps), func(name string) bool { return name == pod.Device || !netfilter.OfOnePod(name) })
+	}
+	return names
+}
+
+// behindBridge is the world in which the pods have a bridge with an address of their network, where the rules show no device of
+// theirs. Masqueraded packets have that address, and the node's own.
+func (s *surveyor) behindBridge(uplink string) []world {
+	pod := s.sources[Pod]
+	if pod == nil || pod.Device != uplink || !pod.Guessed {
+		return nil
+	}
+	network := neighbours(pod.Addr, 0)
+	gateway := network.Addr().Next()
+	if s.taken()[gateway] {
+		return nil
+	}
+	const bridge = "cni0"
+	host := *s.host
+	host.Interfaces = slices.Clone(host.Interfaces)
+	host.AddAddress(bridge, netip.PrefixFrom(gateway, network.Bits()))
+	sources := s.sources
+	sources[Pod] = &Source{Kind: Pod, Addr: pod.Addr, Device: bridge, Guessed: true}
+	return []world{{host: &host, condition: BehindBridge, certainty: NotKnown, sources: &sources, few: true}}
+}
+
+// podDevices are the devices by which packets leave to endpoints that may also be on other nodes, if a rule tells them from
+// the uplink: that of this node's pods, and one that a network is guessed to be behind.
+func (s *surveyor) podDevices(uplink string, away func(*audit.Endpoint) bool) map[string]bool {
+	devices := make(map[string]bool)
+	if s.sources[Pod] == nil {
+		return devices
+	}
+	for _, n := range s.survey.Nodes {
+		for _, port := range n.Services {
+			for i := range port.Endpoints {
+				if e := &port.Endpoints[i]; away(e) {
+					devices[deviceTo(s.host, e.AddrPort.Addr(), uplink)] = true
+				}
+			}
+		}
+	}
+	maps.DeleteFunc(devices, func(d string, _ bool) bool { return d == uplink || d == tunnel || !s.tells(d, uplink) })
+	return devices
+}
+
+// endpointsOfThisNode are the addresses of endpoints that are known to be here.
+func (s *surveyor) endpointsOfThisNode() map[netip.Addr]bool {
+	here := make(map[netip.Addr]bool)
+	for _, n := range s.survey.Nodes {
+		for _, port := range n.Services {
+			for i := range port.Endpoints {
+				if e := &port.Endpoints[i]; e.Locality == audit.OnThisNode {
+					here[e.AddrPort.Addr()] = true
+				}
+			}
+		}
+	}
+	return here
+}
+
+// tunnel is flannel's device, by which packets to other nodes leave unless its backend is host-gw.
+const tunnel = "flannel.1"
+
+// withoutTunnel is the host without flannel's device; nil: it has none, or no rule tells it from the uplink.
+func (s *surveyor) withoutTunnel(uplink string) *netfilter.Host {
+	if !slices.ContainsFunc(s.host.Routes, func(r netfilter.Route) bool { return r.Interface == tunnel }) || !s.tells(tunnel, uplink) {
+		return nil
+	}
+	host := *s.host
+	host.Routes = slices.Clone(host.Routes)
+	for i := range host.Routes {
+		if r := &host.Routes[i]; r.Interface == tunnel {
+			r.Interface = uplink
+		}
+	}
+	return &host
+}
+
+// otherAddress is the host with an address before its own that rules of PREROUTING or INPUT name as destination, and that
+// address; nil: its own is known, or they name none or several.
+func (s *surveyor) otherAddress(uplink string) (*netfilter.Host, netip.Addr) {
+	var found []netip.Addr
+	for _, d := range s.dumps {
+		for _, t := range d.Tables {
+			if t.Name == "nat" {
+				continue
+			}
+			for _, r := range t.Rules {
+				if t.Name == "filter" && r.Chain != "INPUT" || slices.Contains([]string{"FORWARD", "OUTPUT", "POSTROUTING"}, r.Chain) {
+					continue
+				}
+				for _, m := range r.Matches {
+					if _, to := m.(iptables.Destination); to {
+						if a := onlyAddress(m); a.IsValid() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast() && !slices.Contains(found, a) {
+							found = append(found, a)
+						}
+					}
+				}
+			}
+		}
+	}
+	if s.address != standIn(s.family()) || len(found) != 1 || s.host.Has(found[0]) {
+		return nil, netip.Addr{}
+	}
+	host := *s.host
+	host.Interfaces = slices.Clone(host.Interfaces)
+	for i := range host.Interfaces {
+		if d := &host.Interfaces[i]; d.Name == uplink {
+			d.Addresses = slices.Insert(slices.Clone(d.Addresses), 0, netfilter.Address{Prefix: netip.PrefixFrom(found[0], found[0].BitLen())})
+		}
+	}
+	return &host, found[0]
+}
+
+// standIn is the address of a host whose rules do not show its own: see netfilter.GuessHost.
+func standIn(f decision.Family) netip.Addr {
+	if f == decision.IPv6 {
+		return netip.MustParseAddr("2001:db8::1")
+	}
+	return netip.MustParseAddr("192.0.2.1")
+}
+
+// mostOwn is how many addresses are tried that may be the host's.
+const mostOwn = 50
+
+// tells reports whether a rule tells two devices apart.
+func (s *surveyor) tells(a, b string) bool {
+	differ := func(i iptables.Interface) bool { return i.Matches(a) != i.Matches(b) }
+	for _, d := range s.dumps {
+		for _, t := range d.Tables {
+			for _, r := range t.Rules {
+				for _, m := range r.Matches {
+					switch m := m.(type) {
+					case iptables.OutInterface:
+						if differ(m.Interface) {
+							return true
+						}
+					case iptables.InInterface:
+						if differ(m.Interface) && t.Name != "nat" {
+							return true
+						}
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+// lossPlace is a connection that fails, and the endpoint that it has.
+type lossPlace struct {
+	target   *target
+	from     *Source
+	endpoint netip.AddrPort
+}
+
+func placeOf(e *end) lossPlace {
+	return lossPlace{e.connection.target, e.connection.from, e.endpoint}
+}
+
+// imagine follows connections in the other worlds, and records what fails only there.
+func (s *surveyor) imagine(failed map[lossPlace]bool) error {
+	for _, w := range s.worlds() {
+		machine, err := netfilter.New(s.dumps, nil, w.host, netfilter.Options{Doubts: true})
+		if err != nil {
+			return err
+		}
+		sources, named := s.sources, s.named
+		if w.sources != nil {
+			s.sources, s.named = *w.sources, nil
+		}
+		follows := func(t *target) *target {
+			switch {
+			case w.few && t.index >= mostOfEach:
+				return nil
+			case w.concerns != nil && !slices.ContainsFunc(t.port.Endpoints, func(e audit.Endpoint) bool { return w.concerns(&e) }):
+				return nil
+			case w.address.IsValid() && t.entry == decision.EntryNodePort && t.to.Addr() == s.address:
+				of := *t
+				of.to = netip.AddrPortFrom(w.address, t.to.Port())
+				return &of
+			}
+			return t
+		}
+		walkers := s.walkAll(machine, follows)
+		s.sources, s.named = sources, named
+		for _, walker := range walkers {
+			for i := range walker.ends {
+				e := &walker.ends[i]
+				at, first := placeOf(e), placeOf(e)
+				if at.from.Kind < kinds {
+					first.from = s.sources[at.from.Kind]
+				}
+				if kind := e.connection.from.Kind; !e.fate.lost() || e.fate == refused || failed[at] || failed[first] || kind == NamedPod || kind == Itself || e.certainty == NotKnown {
+					continue
+				}
+				if w.concerns != nil && !slices.ContainsFunc(e.connection.port.Endpoints, func(of audit.Endpoint) bool { return of.AddrPort == e.endpoint && w.concerns(&of) }) {
+					continue
+				}
+				failed[at] = true
+				e.condition, e.certainty = w.condition, w.certainty
+				s.record(e)
+			}
+		}
+	}
+	return nil
+}

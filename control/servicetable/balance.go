@@ -1,0 +1,185 @@
+package servicetable
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// AnnotationBalance is the annotation of a Service for the algorithm that selects its endpoints, as
+// [balance.Registry.Parse] reads it.
+const AnnotationBalance = "nfqproxy.io/balance"
+
+// AnnotationWeight is the annotation of an EndpointSlice, for all its endpoints, or of a Pod, which has
+// precedence, for the weight of endpoints: a number from 0 to 65535; 1 without it.
+const AnnotationWeight = "nfqproxy.io/weight"
+
+// defaultWeight is the weight of endpoints without an annotation.
+const defaultWeight = 1
+
+// builtIn are the algorithms of a NodeConfig that names none.
+var builtIn = balance.NewRegistry()
+
+func (c *NodeConfig) algorithms() *balance.Registry {
+	if c.Algorithms == nil {
+		return builtIn
+	}
+	return c.Algorithms
+}
+
+// parseWeight reads the annotation's value.
+func parseWeight(value string) (uint16, error) {
+	n, err := strconv.ParseUint(value, 10, 16)
+	if err != nil {
+		return defaultWeight, fmt.Errorf("annotation %s %q: want a number from 0 to 65535; the weight is %d", AnnotationWeight, value, defaultWeight)
+	}
+	return uint16(n), nil
+}
+
+// balanceOf returns [decision.ServicePort.Balance] of a Service's ports.
+func balanceOf(svc *corev1.Service, at location) string {
+	if at.balanceFixed {
+		return at.balance
+	}
+	if value, ok := svc.Annotations[AnnotationBalance]; ok {
+		if canonical, err := at.algorithms.Canonical(value); err == nil {
+			return canonical
+		}
+	}
+	return at.balance
+}
+
+// balanceWarnings are about the annotation.
+func balanceWarnings(svc *corev1.Service, at location) []string {
+	name := decision.ServiceName{Namespace: svc.Namespace, Name: svc.Name}
+	if value, ok := svc.Annotations[AnnotationBalance]; ok {
+		if _, err := at.algorithms.Canonical(value); err != nil {
+			return []string{fmt.Sprintf("service %s: annotation %s: %v; it is balanced by %s", name, AnnotationBalance, err, balance.Name(at.balance))}
+		}
+	}
+	if b := balanceOf(svc, at); b != "" && queueOneIn(svc, at) != 0 {
+		return []string{fmt.Sprintf("service %s: %s balances only the flows that the daemon decides; the kernel draws the endpoints of the others (%s, --decide)", name, b, AnnotationDecide)}
+	}
+	return nil
+}
+
+// Balance sets the algorithm of a Service until the Controller ends, whatever its annotation says;
+// nil: the annotation counts again. It returns an error if there is no such Service or algorithm, and
+// otherwise when the table with it is in force. It may be called by any goroutine while Run runs.
+func (c *Controller) Balance(ctx context.Context, name decision.ServiceName, algorithm *string) error {
+	r := request{func() error { return c.builder.setBalance(name, algorithm) }, make(chan error, 1)}
+	select {
+	case c.requests <- r:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-r.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// request is a change by hand.
+type request struct {
+	change func() error
+	done   chan error // has room for the result
+}
+
+// setBalance is Balance for the builder.
+func (b *builder) setBalance(name decision.ServiceName, algorithm *string) error {
+	if s := b.services[name]; s == nil || s.object == nil {
+		return fmt.Errorf("there is no service %s", name)
+	}
+	if algorithm == nil {
+		delete(b.balance, name)
+	} else {
+		canonical, err := b.config.algorithms().Canonical(*algorithm)
+		if err != nil {
+			return err
+		}
+		set(&b.balance, name, canonical)
+	}
+	b.stale[name] = true
+	return nil
+}
+
+// locationOf is the location for a Service.
+func (b *builder) locationOf(name decision.ServiceName) location {
+	at := b.at
+	if algorithm, ok := b.balance[name]; ok {
+		at.balance, at.balanceFixed = algorithm, true
+	}
+	return at
+}
+
+// weigh takes the weights of pods over.
+func (b *builder) weigh(u *Update) {
+	now := make(weights)
+	if !u.All {
+		maps.Copy(now, b.weights)
+	}
+	changed := make(map[string]bool)
+	for name, pod := range u.Pods {
+		key := name.String()
+		weight, ok := podWeight(pod)
+		if before, had := b.weights[key]; had != ok || before != weight {
+			changed[key] = true
+		}
+		if ok {
+			now[key] = weight
+		} else {
+			delete(now, key)
+		}
+	}
+	if u.All {
+		for key := range b.weights {
+			if _, ok := now[key]; !ok {
+				changed[key] = true
+			}
+		}
+	}
+	b.weights = now
+	if len(changed) == 0 {
+		return
+	}
+	for name, s := range b.services {
+		for _, slice := range s.slices {
+			for i := range slice.endpoints {
+				if changed[slice.endpoints[i].pod] {
+					b.stale[name] = true
+				}
+			}
+		}
+	}
+}
+
+// podWeight is a pod's weight; false: it has none of its own.
+func podWeight(pod *corev1.Pod) (uint16, bool) {
+	if pod == nil {
+		return 0, false
+	}
+	value, ok := pod.Annotations[AnnotationWeight]
+	if !ok {
+		return 0, false
+	}
+	weight, err := parseWeight(value)
+	return weight, err == nil
+}
+
+// weightWarning is about the annotation of an object; mostly empty.
+func weightWarning(object string, annotations map[string]string) string {
+	if value, ok := annotations[AnnotationWeight]; ok {
+		if _, err := parseWeight(value); err != nil {
+			return object + ": " + err.Error()
+		}
+	}
+	return ""
+}

@@ -1,0 +1,227 @@
+package servicetable
+
+import (
+	"cmp"
+	"maps"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// builder holds the present objects, and the service ports built from them. A change of an object
+// costs work in proportion to its Service.
+type builder struct {
+	config   NodeConfig
+	services map[decision.ServiceName]*serviceState
+	// labels are the Services that slices belong to.
+	labels map[types.NamespacedName]decision.ServiceName
+	nodes  map[string]*corev1.Node
+	at     location
+	// spellings are warnings about addresses of Nodes and Pods, by the object.
+	spellings map[string]string
+	weighing  map[string]string // about weights of Pods, likewise
+	source    []string          // warnings of the source of objects
+	weights   weights
+	// balance is the algorithm of Services for which it was set by hand.
+	balance map[decision.ServiceName]string
+	// stale are the Services to be made again.
+	stale map[decision.ServiceName]bool
+}
+
+// serviceState is one Service with all that belongs to it. It may lack any part: slices
+// can be there before their Service, or without one.
+type serviceState struct {
+	object   *corev1.Service
+	slices   []*EndpointSlice        // in the order of their names
+	ports    []*decision.ServicePort // as last made
+	warnings []string
+}
+
+func (c *NodeConfig) location(zone string) location {
+	return location{
+		node: c.Name, zone: zone, kernelDecides: c.KernelDecides, ignoreExternalIPs: c.IgnoreExternalIPs,
+		balance: c.Balance, algorithms: c.algorithms(),
+	}
+}
+
+func newBuilder(config NodeConfig) *builder {
+	return &builder{
+		config:    config,
+		services:  make(map[decision.ServiceName]*serviceState),
+		labels:    make(map[types.NamespacedName]decision.ServiceName),
+		nodes:     make(map[string]*corev1.Node),
+		spellings: make(map[string]string),
+		at:        config.location(config.Zone),
+		stale:     make(map[decision.ServiceName]bool),
+	}
+}
+
+// apply takes an update over.
+func (b *builder) apply(u Update) {
+	if u.All {
+		b.complete(&u)
+		clear(b.spellings)
+		clear(b.weighing)
+		b.source = u.Warnings
+	}
+	for name, object := range u.Services {
+		k := decision.ServiceName(name)
+		s := b.touch(k)
+		s.object = object
+		b.drop(k, s)
+	}
+	for name, slice := range u.EndpointSlices {
+		b.applySlice(name, slice)
+	}
+	for name, object := range u.Nodes {
+		if object == nil {
+			delete(b.nodes, name)
+			delete(b.spellings, "node "+name)
+		} else {
+			b.nodes[name] = object
+			b.spell("node "+name, nodeSpellings(object))
+		}
+	}
+	for name, object := range u.Pods {
+		about := "pod " + name.String()
+		delete(b.weighing, about)
+		if object == nil {
+			delete(b.spellings, about)
+			continue
+		}
+		b.spell(about, podSpellings(object))
+		if w := weightWarning(about, object.Annotations); w != "" {
+			set(&b.weighing, about, w)
+		}
+	}
+	b.weigh(&u)
+	if at := b.config.location(b.config.zone(b.node())); at != b.at {
+		b.at = at
+		for k := range b.services {
+			b.stale[k] = true
+		}
+	}
+}
+
+// spell keeps what there is to warn of in the addresses of a Node or Pod.
+func (b *builder) spell(object string, r kubeaddr.Respelled) {
+	if w := r.Warning(object); w != "" {
+		b.spellings[object] = w
+	} else {
+		delete(b.spellings, object)
+	}
+}
+
+// complete adds to an update with all objects those that are not in it: they are gone.
+func (b *builder) complete(u *Update) {
+	u.Services, u.EndpointSlices, u.Nodes = maps.Clone(u.Services), maps.Clone(u.EndpointSlices), maps.Clone(u.Nodes)
+	for k, s := range b.services {
+		if _, ok := u.Services[types.NamespacedName(k)]; !ok && s.object != nil {
+			set(&u.Services, types.NamespacedName(k), nil)
+		}
+	}
+	for name := range b.labels {
+		if _, ok := u.EndpointSlices[name]; !ok {
+			set(&u.EndpointSlices, name, nil)
+		}
+	}
+	for name := range b.nodes {
+		if _, ok := u.Nodes[name]; !ok {
+			set(&u.Nodes, name, nil)
+		}
+	}
+}
+
+func set[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = make(map[K]V)
+	}
+	(*m)[k] = v
+}
+
+// applySlice adds a slice to the Service named by its label, if it has the label.
+func (b *builder) applySlice(name types.NamespacedName, slice *EndpointSlice) {
+	if k, ok := b.labels[name]; ok {
+		s := b.touch(k)
+		if i, ok := s.find(name.Name); ok {
+			s.slices = slices.Delete(s.slices, i, i+1)
+		}
+		delete(b.labels, name)
+		b.drop(k, s)
+	}
+	if slice == nil || slice.service == "" {
+		return
+	}
+	k := decision.ServiceName{Namespace: slice.Namespace, Name: slice.service}
+	s := b.touch(k)
+	i, _ := s.find(name.Name)
+	s.slices = slices.Insert(s.slices, i, slice)
+	b.labels[name] = k
+}
+
+// find returns the place of the slice of the name, and whether it is there.
+func (s *serviceState) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(s.slices, name, func(e *EndpointSlice, name string) int { return cmp.Compare(e.Name, name) })
+}
+
+// touch returns the Service of the name, which is to be made again.
+func (b *builder) touch(k decision.ServiceName) *serviceState {
+	b.stale[k] = true
+	s, ok := b.services[k]
+	if !ok {
+		s = new(serviceState)
+		b.services[k] = s
+	}
+	return s
+}
+
+// drop removes a Service without any parts left.
+func (b *builder) drop(k decision.ServiceName, s *serviceState) {
+	if s.object == nil && len(s.slices) == 0 && len(s.ports) == 0 {
+		delete(b.services, k)
+	}
+}
+
+// build makes what is stale. It gives the Services whose part of the table is another
+// now, and the warnings that were not there before, in the order of the Services.
+func (b *builder) build() (changes []decision.Change, warnings []Warning) {
+	for _, k := range slices.SortedFunc(maps.Keys(b.stale), decision.ServiceName.Compare) {
+		s, ok := b.services[k]
+		if !ok {
+			continue
+		}
+		var ports []*decision.ServicePort
+		var all []string
+		if s.object != nil {
+			at := b.locationOf(k)
+			ports, all = servicePorts(s.object, s.slices, b.weights, at), append(serviceWarnings(s.object), balanceWarnings(s.object, at)...)
+			for _, slice := range s.slices {
+				for _, w := range []string{slice.spelling, slice.weighing} {
+					if w != "" {
+						all = append(all, w)
+					}
+				}
+			}
+		}
+		if len(ports)+len(s.ports) > 0 && !reflect.DeepEqual(ports, s.ports) {
+			changes = append(changes, decision.Change{Service: k, Ports: ports})
+		}
+		for _, w := range all {
+			if !slices.Contains(s.warnings, w) {
+				warnings = append(warnings, Warning{k, w})
+			}
+		}
+		s.ports, s.warnings = ports, all
+		b.drop(k, s)
+	}
+	b.stale = make(map[decision.ServiceName]bool) // emptied, the first one would stay as large as it was
+	return changes, warnings
+}
+
+// node is the node's own object; nil: there is none.
+func (b *builder) node() *corev1.Node { return b.nodes[b.config.Name] }

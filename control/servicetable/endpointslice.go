@@ -1,0 +1,216 @@
+package servicetable
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// EndpointSlice is what the service table depends on of a Kubernetes EndpointSlice.
+// Endpoints are by far the most of what a node has to hold of its cluster; this form
+// takes a quarter of the memory. It is immutable.
+type EndpointSlice struct {
+	// ObjectMeta has Namespace, Name and ResourceVersion only, which makes this an
+	// object for client-go's caches.
+	metav1.ObjectMeta
+	service   string          // name of its Service, from its label; empty: none
+	trigger   time.Time       // time of its last change; zero: not known
+	family    decision.Family // of its addresses; 0: they are no addresses
+	ports     []slicePort
+	endpoints []sliceEndpoint
+	spelling  string // a warning about the spelling of its addresses; mostly empty
+	weight    uint16 // of its endpoints
+	weighing  string // a warning about the weight; mostly empty
+}
+
+// slicePort is a port that all endpoints of a slice have.
+type slicePort struct {
+	name     string
+	protocol decision.Protocol
+	number   uint16
+}
+
+// sliceEndpoint is an endpoint of a slice.
+type sliceEndpoint struct {
+	addr  netip.Addr
+	node  unique.Handle[string] // there are many endpoints, but few nodes; empty: not known
+	pod   string                // namespace/name; empty: it is none
+	hints *sliceHints           // nil: none
+	conditions
+}
+
+// sliceHints are the zones and nodes for which an endpoint is.
+type sliceHints struct{ zones, nodes []string }
+
+// NewEndpointSlice keeps of a slice what matters, and nothing of its memory but strings.
+// Parts that the table cannot use are left out: ports without a number, addresses that
+// are not of the slice's family, and all of a headless Service's slices.
+func NewEndpointSlice(s *discoveryv1.EndpointSlice) *EndpointSlice {
+	c := &EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: unique.Make(s.Namespace).Value(), Name: s.Name, ResourceVersion: s.ResourceVersion},
+		service:    s.Labels[discoveryv1.LabelServiceName],
+		family:     familyOf(s.AddressType),
+		weight:     defaultWeight,
+		weighing:   weightWarning(fmt.Sprintf("endpointslice %s/%s", s.Namespace, s.Name), s.Annotations),
+	}
+	if value, ok := s.Annotations[AnnotationWeight]; ok {
+		c.weight, _ = parseWeight(value)
+	}
+	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime]); err == nil {
+		c.trigger = t
+	}
+	if _, headless := s.Labels[labelHeadless]; headless || c.family == 0 {
+		return c
+	}
+	for i := range s.Ports {
+		if p, ok := newSlicePort(&s.Ports[i]); ok {
+			c.ports = append(c.ports, p)
+		}
+	}
+	c.spelling = sliceSpellings(s).Warning(fmt.Sprintf("endpointslice %s/%s", s.Namespace, s.Name))
+	c.endpoints = make([]sliceEndpoint, 0, len(s.Endpoints))
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if a, ok := addressOf(e, c.family); ok {
+			c.endpoints = append(c.endpoints, sliceEndpoint{a, unique.Make(valueOf(e.NodeName)), podOf(e, s.Namespace), hintsOf(e), conditionsOf(e.Conditions)})
+		}
+	}
+	return c
+}
+
+// Object is an EndpointSlice for which NewEndpointSlice returns the same.
+func (s *EndpointSlice) Object() *discoveryv1.EndpointSlice {
+	o := &discoveryv1.EndpointSlice{
+		TypeMeta:    metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"},
+		ObjectMeta:  metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, ResourceVersion: s.ResourceVersion},
+		AddressType: discoveryv1.AddressTypeFQDN,
+	}
+	if s.service != "" {
+		o.Labels = map[string]string{discoveryv1.LabelServiceName: s.service}
+	}
+	if !s.trigger.IsZero() {
+		set(&o.Annotations, corev1.EndpointsLastChangeTriggerTime, s.trigger.Format(time.RFC3339Nano))
+	}
+	if s.weight != defaultWeight {
+		set(&o.Annotations, AnnotationWeight, strconv.Itoa(int(s.weight)))
+	}
+	switch s.family {
+	case decision.IPv4:
+		o.AddressType = discoveryv1.AddressTypeIPv4
+	case decision.IPv6:
+		o.AddressType = discoveryv1.AddressTypeIPv6
+	}
+	for _, p := range s.ports {
+		o.Ports = append(o.Ports, discoveryv1.EndpointPort{
+			Name: new(p.name), Protocol: new(corev1.Protocol(p.protocol.String())), Port: new(int32(p.number)),
+		})
+	}
+	for i := range s.endpoints {
+		o.Endpoints = append(o.Endpoints, s.endpoints[i].object())
+	}
+	return o
+}
+
+func (e *sliceEndpoint) object() discoveryv1.Endpoint {
+	o := discoveryv1.Endpoint{
+		Addresses:  []string{e.addr.String()},
+		Conditions: discoveryv1.EndpointConditions{Ready: new(e.ready), Serving: new(e.serving), Terminating: new(e.terminating)},
+	}
+	if node := e.node.Value(); node != "" {
+		o.NodeName = &node
+	}
+	if namespace, name, ok := strings.Cut(e.pod, "/"); ok {
+		o.TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: name}
+	}
+	if e.hints != nil {
+		o.Hints = new(discoveryv1.EndpointHints)
+		for _, z := range e.hints.zones {
+			o.Hints.ForZones = append(o.Hints.ForZones, discoveryv1.ForZone{Name: z})
+		}
+		for _, n := range e.hints.nodes {
+			o.Hints.ForNodes = append(o.Hints.ForNodes, discoveryv1.ForNode{Name: n})
+		}
+	}
+	return o
+}
+
+// familyOf returns the family of a slice's addresses; 0 if they are no addresses.
+func familyOf(t discoveryv1.AddressType) decision.Family {
+	switch t {
+	case discoveryv1.AddressTypeIPv4:
+		return decision.IPv4
+	case discoveryv1.AddressTypeIPv6:
+		return decision.IPv6
+	}
+	return 0
+}
+
+func newSlicePort(p *discoveryv1.EndpointPort) (slicePort, bool) {
+	protocol := decision.TCP
+	if p.Protocol != nil {
+		var err error
+		if protocol, err = decision.ParseProtocol(string(*p.Protocol)); err != nil {
+			return slicePort{}, false
+		}
+	}
+	if p.Port == nil || *p.Port < 1 || *p.Port > 65535 {
+		return slicePort{}, false
+	}
+	return slicePort{unique.Make(valueOf(p.Name)).Value(), protocol, uint16(*p.Port)}, true
+}
+
+// addressOf returns the address of an endpoint. Others than the first have never
+// had a meaning.
+func addressOf(e *discoveryv1.Endpoint, family decision.Family) (netip.Addr, bool) {
+	if len(e.Addresses) == 0 {
+		return netip.Addr{}, false
+	}
+	a, err := kubeaddr.Parse(e.Addresses[0])
+	if err != nil || decision.FamilyOf(a) != family {
+		return netip.Addr{}, false
+	}
+	return a, true
+}
+
+// podOf names the pod an endpoint stands for, if it is one.
+func podOf(e *discoveryv1.Endpoint, namespace string) string {
+	ref := e.TargetRef
+	if ref == nil || ref.Kind != "Pod" || ref.Name == "" {
+		return ""
+	}
+	if ref.Namespace != "" {
+		namespace = ref.Namespace
+	}
+	return namespace + "/" + ref.Name
+}
+
+func hintsOf(e *discoveryv1.Endpoint) *sliceHints {
+	if e.Hints == nil {
+		return nil
+	}
+	h := new(sliceHints)
+	for _, z := range e.Hints.ForZones {
+		h.zones = append(h.zones, z.Name)
+	}
+	for _, n := range e.Hints.ForNodes {
+		h.nodes = append(h.nodes, n.Name)
+	}
+	return h
+}
+
+func valueOf(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

@@ -1,0 +1,159 @@
+// Package daemonset observes a whole cluster: it finds the pods of nfqproxy's DaemonSet, connects to the
+// flow API of each through the API server, and shows all nodes as one.
+package daemonset
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
+)
+
+// The DaemonSet of the manifests in deploy/kubernetes.
+const (
+	DefaultNamespace = "kube-system"
+	DefaultName      = "nfqproxy"
+)
+
+// reader is the ClusterRole of the manifests that permits all requests of this package but those of
+// pods/proxy.
+const reader = "nfqproxy-reader"
+
+// Config configures Open.
+type Config struct {
+	// REST is the connection to the API server.
+	REST *rest.Config
+	// Namespace and Name are those of the DaemonSet; empty: the defaults.
+	Namespace, Name string
+	// Token is the daemons' token; empty: tokens of the ServiceAccount of the daemons' flag
+	// --flow-api-service-account, made as needed.
+	Token string
+	// Warn reports what keeps the view from being complete and is no error of a request; nil: it is not
+	// reported. It may be called at any time until the context of Open ends.
+	Warn  func(text string)
+	Fleet observe.FleetOptions
+}
+
+// startTimeout bounds the requests of Open.
+const startTimeout = 30 * time.Second
+
+// Open returns an Observer of all nodes on which the DaemonSet has a pod, until the context ends: nodes
+// come and go with their pods. A node without a pod that runs stays a member, and is unreachable; a minute
+// after its last pod was deleted it is none any more. Errors name the DaemonSet, the pod or the missing
+// permission.
+func Open(ctx context.Context, c Config) (*observe.Fleet, error) {
+	c.Namespace, c.Name = cmp.Or(c.Namespace, DefaultNamespace), cmp.Or(c.Name, DefaultName)
+	if c.Warn == nil {
+		c.Warn = func(string) {}
+	}
+	config := rest.CopyConfig(c.REST)
+	config.QPS = -1 // there are few requests, and none in a loop
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of API server %s: %w", config.Host, err)
+	}
+	s := &set{Config: c, client: client, forget: forgetAfter, nodes: make(map[string]*node), changed: make(chan struct{}, 1)}
+	starting, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("API server %s: no answer within %s", config.Host, startTimeout))
+	defer cancel()
+	object, err := s.get(starting)
+	if err != nil {
+		return nil, err
+	}
+	if s.tokens, err = s.newTokens(object); err != nil {
+		return nil, err
+	}
+	if _, err := s.tokens.get(starting); err != nil {
+		return nil, err
+	}
+	forward, err := s.newForwarder(config)
+	if err != nil {
+		return nil, err
+	}
+	if s.channels, err = newChannels(forward, config); err != nil {
+		return nil, err
+	}
+	if err := s.watch(ctx, starting, object); err != nil {
+		return nil, err
+	}
+	members := s.members(time.Now())
+	if len(members) == 0 {
+		return nil, fmt.Errorf("DaemonSet %s has no pods, and wants %d: check its node selector (kubectl -n %s describe daemonset %s)", s.name(), object.Status.DesiredNumberScheduled, c.Namespace, c.Name)
+	}
+	if wanted := int(object.Status.DesiredNumberScheduled); wanted > len(members) {
+		c.Warn(fmt.Sprintf("DaemonSet %s wants pods on %d nodes and has them on %d: the others are not shown (kubectl -n %s describe daemonset %s)", s.name(), wanted, len(members), c.Namespace, c.Name))
+	}
+	fleet, err := observe.NewFleet(members, c.Fleet)
+	if err != nil {
+		return nil, err
+	}
+	go s.follow(ctx, fleet)
+	return fleet, nil
+}
+
+// set is the DaemonSet.
+type set struct {
+	Config
+	client   kubernetes.Interface
+	tokens   tokens
+	channels *channels
+	forget   time.Duration
+	pods     podList
+	nodes    map[string]*node // used by one goroutine
+	changed  chan struct{}    // has an element when pods have changed
+}
+
+func (s *set) name() string { return s.Namespace + "/" + s.Name }
+
+func (s *set) get(ctx context.Context) (*appsv1.DaemonSet, error) {
+	object, err := s.client.AppsV1().DaemonSets(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil, s.forbidden("get", "daemonsets", err)
+	case apierrors.IsNotFound(err):
+		return nil, &missing{fmt.Sprintf("DaemonSet %s not found: name nfqproxy's with --daemonset NAMESPACE/NAME, or install it (deploy/kubernetes)", s.name())}
+	case err != nil:
+		return nil, s.failed(ctx, err)
+	}
+	return object, nil
+}
+
+// missing is the error for a cluster without the DaemonSet.
+type missing struct{ text string }
+
+func (e *missing) Error() string { return e.text }
+
+// Missing reports whether the error of Open is that the cluster has no such DaemonSet.
+func Missing(err error) bool {
+	_, ok := errors.AsType[*missing](err)
+	return ok
+}
+
+// Unavailable reports whether the error of Open is that there is nothing to observe for this user: the DaemonSet is
+// missing, or a permission.
+func Unavailable(err error) bool {
+	denied, ok := errors.AsType[*observe.Error](err)
+	return Missing(err) || ok && denied.Status == http.StatusForbidden
+}
+
+// failed describes an error of the API server.
+func (s *set) failed(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return fmt.Errorf("API server %s: %w", s.REST.Host, err)
+}
+
+// forbidden is the error of a missing permission. It is that of a request for all nodes, not of one node.
+func (s *set) forbidden(verb, resource string, err error) error {
+	return &observe.Error{Status: http.StatusForbidden, Message: fmt.Sprintf("cannot %s %s in namespace %s: have the ClusterRole %s bound to you there (deploy/kubernetes/README.md): %v", verb, resource, s.Namespace, reader, err)}
+}

@@ -1,0 +1,267 @@
+package otlp
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	collogspb "go.opentelemetry.io/proto/otlp/collector/logs/v1"
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nfqproxy/nfqproxy/control/live/journal"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+const (
+	// batch is the maximum number of records of a request: less than 1 MiB, and collectors take 4.
+	batch = 512
+	// gather is how long records wait for others, and gatherStep how often it is checked whether there
+	// are enough for a request.
+	gather, gatherStep = time.Second, 50 * time.Millisecond
+	// firstRetry and lastRetry bound the time between two attempts to send a request.
+	firstRetry, lastRetry = time.Second, 30 * time.Second
+)
+
+// counts are those of one signal.
+type counts struct {
+	signal, endpoint string
+	log              *slog.Logger
+
+	delivered, evicted, rejected, overflow, unsent atomic.Uint64
+	// problem is why the latest request failed; nil: it did not.
+	problem atomic.Pointer[string]
+}
+
+func (c *counts) export() observe.Export {
+	x := observe.Export{
+		Signal: c.signal, Endpoint: c.endpoint, Delivered: c.delivered.Load(),
+		Evicted: c.evicted.Load(), Rejected: c.rejected.Load(), Overflow: c.overflow.Load(), Unsent: c.unsent.Load(),
+	}
+	if p := c.problem.Load(); p != nil {
+		x.Error = *p
+	}
+	return x
+}
+
+// attempted notes the result of a request, and logs it if it is another one than before.
+func (c *counts) attempted(err error) {
+	if err == nil {
+		if c.problem.Swap(nil) != nil {
+			c.log.Info("the OpenTelemetry collector takes "+c.signal+" again", "endpoint", c.endpoint)
+		}
+		return
+	}
+	text := err.Error()
+	if c.problem.Swap(&text) == nil {
+		c.log.Warn("cannot export "+c.signal+" to the OpenTelemetry collector; trying again, unless it has rejected them", "endpoint", c.endpoint, "error", err)
+	}
+}
+
+func (e *Exporter) newCounts(signal string) *counts {
+	return &counts{signal: signal, endpoint: e.config.Endpoint, log: e.config.Log}
+}
+
+// pipe exports one signal that is made of the journal's events.
+type pipe struct {
+	*counts
+	// decisions: only the first event of each flow is exported.
+	decisions bool
+	sample    float64
+	rate      int
+	// request makes a request of records: each call of the result sends it.
+	request func([]*flow.Record) func(context.Context) error
+	// partial is how many records the collector rejected of the latest request that it took.
+	partial int
+	// close releases the connection.
+	close func(context.Context) error
+
+	// From here on valid after the start.
+	journal *journal.Journal
+	names   flow.Names
+	reader  *journal.Reader
+	newest  uint64 // number of the newest flow of which the decision was read
+	skipped uint64 // flows before it of which it was not: they were evicted
+}
+
+// match is the [journal.Match] of the events to export.
+func (p *pipe) match(number uint64, _ *flow.Flow, _ flow.State, e flow.Event) bool {
+	if e.IsDecision() {
+		p.skipped += number - p.newest - 1
+		p.newest = number
+		return true
+	}
+	return !p.decisions
+}
+
+// read reads the next events, and counts those that were evicted before.
+func (p *pipe) read(into []journal.Entry) []journal.Entry {
+	p.skipped = 0
+	n, missed := p.reader.Read(into, p.match)
+	if p.decisions {
+		missed = p.skipped // those missed are events of all kinds
+	}
+	p.evicted.Add(missed)
+	p.overflow.Add(p.reader.Lost())
+	return into[:n]
+}
+
+func (e *Exporter) newPipe(signal string) *pipe {
+	return &pipe{counts: e.newCounts(signal), sample: e.config.Sample, rate: e.config.Records}
+}
+
+// add adds a pipe to those that Start starts. request and shutdown are its request and its close.
+func (e *Exporter) add(p *pipe, request func([]*flow.Record) func(context.Context) error, shutdown func(context.Context) error) {
+	p.request, p.close = request, shutdown
+	e.pipes = append(e.pipes, p)
+}
+
+// made is what the SDK makes of the records of a request: log records, or spans. Embedded in a processor of the
+// SDK, which appends to the list, it has nothing to flush.
+type made[T any] struct{ list []T }
+
+func (m *made[T]) Shutdown(context.Context) error   { return nil }
+func (m *made[T]) ForceFlush(context.Context) error { return nil }
+
+// requests returns the request of a pipe: convert has the SDK make its value of one record, and export sends all.
+func (m *made[T]) requests(convert func(*flow.Record), export func(context.Context, []T) error) func([]*flow.Record) func(context.Context) error {
+	return func(records []*flow.Record) func(context.Context) error {
+		m.list = nil
+		for _, r := range records {
+			convert(r)
+		}
+		list := m.list
+		return func(ctx context.Context) error { return export(ctx, list) }
+	}
+}
+
+// countRejected is an interceptor that takes the number of rejected records out of a response: the
+// exporters do not return it.
+func (p *pipe) countRejected(ctx context.Context, method string, request, response any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	err := invoke(ctx, method, request, response, conn, options...)
+	switch r := response.(type) {
+	case *collogspb.ExportLogsServiceResponse:
+		p.partial, r.PartialSuccess = int(r.GetPartialSuccess().GetRejectedLogRecords()), nil
+	case *coltracepb.ExportTraceServiceResponse:
+		p.partial, r.PartialSuccess = int(r.GetPartialSuccess().GetRejectedSpans()), nil
+	}
+	return err
+}
+
+// run exports until the context ends, and then, for at most flushTime, what is left.
+func (p *pipe) run(ctx context.Context) {
+	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(flushTime, cancel) })()
+	buffer := make([]journal.Entry, batch)
+	for stopping := false; !stopping; {
+		p.reader.Wait(ctx)
+		p.gather(ctx)
+		stopping = ctx.Err() != nil // one last time, then
+		for more := true; more; {
+			began := time.Now()
+			entries := p.read(buffer)
+			more = len(entries) == len(buffer)
+			if n := p.deliver(sending, entries); !stopping {
+				p.pause(ctx, began, n)
+			}
+		}
+	}
+}
+
+// gather waits until there are enough events for a request, but not for long.
+func (p *pipe) gather(ctx context.Context) {
+	for end := time.Now().Add(gather); time.Now().Before(end) && p.reader.Waiting() < batch; {
+		wait(ctx, gatherStep)
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// pause keeps to the rate limit after a request with records.
+func (p *pipe) pause(ctx context.Context, began time.Time, records int) {
+	rate := p.rate
+	if p.journal.Busy() {
+		rate /= 5
+	}
+	wait(ctx, time.Until(began.Add(time.Duration(records)*time.Second/time.Duration(max(1, rate)))))
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// deliver sends the entries that are in the sample, until the collector takes or rejects them or the
+// context ends. It returns their number.
+func (p *pipe) deliver(ctx context.Context, entries []journal.Entry) int {
+	records := make([]*flow.Record, 0, len(entries))
+	for i := range entries {
+		r, noted := entries[i].Record(p.names, false), entries[i].Noted
+		r.Emitted = &noted
+		if sampled(traceID(r), p.sample) {
+			records = append(records, r)
+		}
+	}
+	if len(records) == 0 {
+		return 0
+	}
+	n := uint64(len(records))
+	send := p.request(records)
+	interval := backoff.NewExponentialBackOff()
+	interval.InitialInterval, interval.MaxInterval = firstRetry, lastRetry
+	_, err := backoff.Retry(ctx, func() (none struct{}, err error) {
+		if ctx.Err() != nil {
+			return none, ctx.Err()
+		}
+		p.partial = 0
+		err = send(ctx)
+		p.attempted(err)
+		if err != nil && !temporary(err) {
+			err = backoff.Permanent(err)
+		}
+		return none, err
+	}, backoff.WithBackOff(interval), backoff.WithMaxElapsedTime(0))
+	switch {
+	case err == nil:
+		rejected := min(n, uint64(p.partial))
+		p.rejected.Add(rejected)
+		p.delivered.Add(n - rejected)
+	case ctx.Err() != nil:
+		p.unsent.Add(n)
+	default:
+		p.rejected.Add(n)
+	}
+	return len(records)
+}
+
+// temporary reports whether a request may succeed later: see "Failures" of OTLP/gRPC in
+// OpenTelemetry's specification.
+func temporary(err error) bool {
+	s, _ := status.FromError(err)
+	switch s.Code() {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Aborted, codes.OutOfRange, codes.Unavailable, codes.DataLoss:
+		return true
+	case codes.ResourceExhausted: // otherwise the request is too large
+		for _, d := range s.Details() {
+			if _, ok := d.(*errdetails.RetryInfo); ok {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/live/nfqueue"
+)
+
+// holding has the flows of all workers that a [Gate] holds.
+type holding struct {
+	gate   Gate
+	count  atomic.Int32 // of flows that wait
+	failed chan error   // the first error of a release
+
+	mu      sync.Mutex // not held during calls of the gate or the kernel
+	waiting map[conntrack.Tuple]*heldFlow
+	closed  bool
+	leaving sync.WaitGroup // those that are being released
+
+	// releaser does for one flow what the worker of its queue would have done.
+	releaserMu sync.Mutex
+	releaser   *worker
+	sink       FlowSink
+	gone       flow.Flow // the last one released
+}
+
+// newHolding makes a holding. The releaser needs only what workers do not share: connections, a
+// router and a translator.
+func newHolding(gate Gate, releaser *worker, sink FlowSink) *holding {
+	r := &holding{gate: gate, failed: make(chan error, 1), waiting: make(map[conntrack.Tuple]*heldFlow), releaser: releaser, sink: sink}
+	releaser.sink = r
+	return r
+}
+
+// heldFlow is a flow that waits or has waited.
+type heldFlow struct {
+	flow    flow.Flow
+	holding *holding
+	worker  *worker // the worker of the queue in which its packet waits
+	packet  nfqueue.Packet
+	left    bool // guarded by holding.mu
+}
+
+// Flow is [HeldFlow]'s.
+func (h *heldFlow) Flow() *flow.Flow { return &h.flow }
+
+// busy reports whether any flow may be held.
+func (r *holding) busy() bool { return r != nil && (r.count.Load() > 0 || r.gate.Armed()) }
+
+// repeated reports whether the packet belongs to a flow that waits.
+func (r *holding) repeated(p *decision.Packet) bool {
+	r.mu.Lock()
+	h := r.waiting[tupleOf(p)]
+	r.mu.Unlock()
+	if h == nil {
+		return false
+	}
+	r.gate.Repeated(h)
+	return true
+}
+
+// hold reports whether the flow of the worker's packet i must wait.
+func (r *holding) hold(w *worker, table *decision.Table, i int) bool {
+	now := time.Now()
+	j := &w.jobs[i]
+	h := &heldFlow{
+		flow: flow.Flow{
+			Packet: j.packet, Decision: j.decision, Table: table, Node: table.Node(), TableAge: now.Sub(table.Built()),
+			Queue: w.number, Time: now, Waited: waited(w.packets[i].Arrived, now),
+		},
+		holding: r, worker: w, packet: w.packets[i],
+	}
+	h.packet.Payload = nil // the next batch's
+	if !r.gate.Armed() || !r.gate.Take(h) {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case h.left: // the gate has already released it
+	case r.closed:
+		h.left = true
+		return false
+	default:
+		r.waiting[tupleOf(&j.packet)] = h
+		r.count.Add(1)
+	}
+	return true
+}
+
+// Release is [HeldFlow]'s.
+func (h *heldFlow) Release(d decision.Decision, hold flow.Hold) *flow.Flow {
+	r := h.holding
+	if !r.leave(h) {
+		return nil
+	}
+	defer r.leaving.Done()
+	r.releaserMu.Lock()
+	defer r.releaserMu.Unlock()
+	r.gone = h.flow
+	r.gone.Decision, r.gone.Held = d, &hold
+	if err := r.releaser.release(h, d, &hold); err != nil {
+		r.gone.Err = err
+		select {
+		case r.failed <- err:
+		default:
+		}
+	}
+	gone := r.gone
+	r.gone = flow.Flow{} // its table must not be kept
+	return &gone
+}
+
+// leave records that a flow is being released. It reports whether it was waiting until now.
+func (r *holding) leave(h *heldFlow) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h.left {
+		return false
+	}
+	h.left = true
+	if tuple := tupleOf(&h.flow.Packet); r.waiting[tuple] == h {
+		delete(r.waiting, tuple)
+		r.count.Add(-1)
+	}
+	r.leaving.Add(1)
+	return true
+}
+
+// release sends the verdict for a packet that waits in another worker's queue, with its entry and
+// record.
+func (w *worker) release(h *heldFlow, d decision.Decision, hold *flow.Hold) (err error) {
+	received := time.Now()
+	from := h.worker
+	w.number, w.queue, w.counters = from.number, from.queue, from.counters
+	w.marks, w.affinity, w.balancer, w.index, w.chances = from.marks, from.affinity, from.balancer, from.index, from.chances
+	if picked := &h.flow.Decision; w.balancer != nil && picked.Pick != d.Pick { // another endpoint was chosen by hand
+		w.balancer.Undo(picked)
+	}
+	w.packets[0] = h.packet
+	w.begin(0)
+	w.jobs[0].state, w.jobs[0].packet, w.jobs[0].decision, w.jobs[0].hold = jobDecided, h.flow.Packet, d, hold
+	w.entries = w.entries[:0]
+	defer w.rescue(1, &err)
+	w.carryOut(h.flow.Table, 0)
+	return w.finish(h.flow.Table, 1, received)
+}
+
+// Flows is the releaser's sink.
+func (r *holding) Flows(flows []flow.Flow) {
+	r.gone = flows[0]
+	if r.sink != nil {
+		r.sink.Flows(flows)
+	}
+}
+
+// Lost is the releaser's sink, too. The real sink counts for all.
+func (r *holding) Lost() uint64 { return 0 }
+
+// empty releases all flows; none waits from then on.
+func (r *holding) empty() {
+	if r == nil {
+		return
+	}
+	r.gate.Close()
+	r.mu.Lock()
+	r.closed = true
+	var rest []*heldFlow
+	for _, h := range r.waiting {
+		rest = append(rest, h)
+	}
+	r.mu.Unlock()
+	for _, h := range rest { // the gate did not release them
+		h.Release(h.flow.Decision, flow.Hold{Seconds: time.Since(h.flow.Time).Seconds(), Action: flow.HoldCancelled})
+	}
+	r.leaving.Wait()
+}
+
+// failures returns the errors of releases.
+func (r *holding) failures() <-chan error {
+	if r == nil {
+		return nil
+	}
+	return r.failed
+}

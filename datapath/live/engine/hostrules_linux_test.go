@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/live/hostmasq"
+	"github.com/nfqproxy/nfqproxy/datapath/live/nfqueue"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/hostnat"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+)
+
+// hostSource is a host with rules that stay as they are.
+type hostSource string
+
+func (s hostSource) Tables() ([]hostnat.Table, error) {
+	d, err := iptables.Parse(strings.NewReader(string(s)), iptables.Options{})
+	return []hostnat.Table{{Name: "nat", Dump: d}}, err
+}
+
+func (hostSource) Host() (*netfilter.Host, error) {
+	h := &netfilter.Host{}
+	h.AddAddress("eth0", netip.MustParsePrefix("172.20.0.2/16"))
+	return h, nil
+}
+
+func (hostSource) Watch(ctx context.Context, _ func() error) error {
+	<-ctx.Done()
+	return nil
+}
+
+// TestWorkerAppliesTheHostsRules: what we translate and do not masquerade ourselves gets the
+// source that the host's own rules would have given it, and the record shows it.
+func TestWorkerAppliesTheHostsRules(t *testing.T) {
+	const rules = `*nat
+-A POSTROUTING -s 10.244.1.8/32 -m time --timestart 10:00 -j MASQUERADE
+-A POSTROUTING -s 10.244.1.7/32 -j SNAT --to-source 203.0.113.1
+-A POSTROUTING -s 10.244.1.6/32 -p tcp -j SNAT --to-source 172.20.0.2:1000-2000
+-A POSTROUTING -d 10.244.0.2/32 ! -s 10.244.0.0/16 -j RETURN
+-A POSTROUTING -s 10.244.1.9/32 -o eth0 -m comment --comment "as kind has it" -j MASQUERADE --random-fully
+COMMIT
+`
+	var log bytes.Buffer
+	h := newHarness(t)
+	h.hostRules = hostmasq.Follow(hostSource(rules), slog.New(slog.NewTextHandler(&log, nil))).Translator()
+	h.queue.batches = [][]nfqueue.Packet{{
+		syn(t, 1, 0, "10.244.1.9:1000", "10.96.0.10:53"),
+		syn(t, 2, 0, "10.244.1.5:1000", "10.96.0.10:53"),
+		syn(t, 3, 0, "10.244.1.6:1000", "10.96.0.10:53"),
+		syn(t, 4, 0, "10.244.1.7:1000", "10.96.0.10:53"),
+		syn(t, 5, 0, "10.244.1.8:1000", "10.96.0.10:53"),
+		syn(t, 6, 0, "10.244.1.8:1001", "10.96.0.10:53"),
+		syn(t, 7, 0, "172.20.0.9:1000", "172.20.0.2:30053"), // masqueraded by kube-proxy's rules first
+		syn(t, 8, 0, "10.244.1.9:1000", "8.8.8.8:53"),       // not translated: the kernel evaluates the rules itself
+	}, {
+		syn(t, 9, 0, "10.244.1.9:1000", "10.96.0.10:53"), // again: the entry stays
+	}}
+	if err := h.run(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range h.records {
+		got = append(got, fmt.Sprintf("%s>%s %v %s %s %q %s", r.Source, r.Endpoint, r.Masquerade, r.MasqueradeReason, r.MasqueradeAddress, r.MasqueradeRule, r.Conntrack))
+	}
+	want := []string{
+		`10.244.1.9:1000>10.244.0.2:8080 true host-masquerade 172.20.0.2 "-A POSTROUTING -s 10.244.1.9/32 -o eth0 -m comment --comment \"as kind has it\" -j MASQUERADE --random-fully" created`,
+		`10.244.1.5:1000>10.244.0.2:8080 false   "" created`,
+		`10.244.1.6:1000>10.244.0.2:8080 true host-masquerade 172.20.0.2 "-A POSTROUTING -s 10.244.1.6/32 -p tcp -j SNAT --to-source 172.20.0.2:1000-2000" created`,
+		`10.244.1.7:1000>10.244.0.2:8080 false   "" created`,
+		`10.244.1.8:1000>10.244.0.2:8080 false   "" created`,
+		`10.244.1.8:1001>10.244.0.2:8080 false   "" created`,
+		`172.20.0.9:1000>10.244.0.2:8080 true external 172.20.0.2 "" created`,
+		`10.244.1.9:1000> false   "" `,
+		`10.244.1.9:1000>10.244.0.2:8080 true host-masquerade 172.20.0.2 "-A POSTROUTING -s 10.244.1.9/32 -o eth0 -m comment --comment \"as kind has it\" -j MASQUERADE --random-fully" kept`,
+	}
+	if g, w := strings.Join(got, "\n"), strings.Join(want, "\n"); g != w {
+		t.Errorf("records\n%s\nwant\n%s", g, w)
+	}
+	for source, reply := range map[string]string{
+		"10.244.1.9:1000": "172.20.0.2:1000", "10.244.1.5:1000": "10.244.1.5:1000", "10.244.1.7:1000": "10.244.1.7:1000",
+	} {
+		s, ok := h.kernel.Get(conntrack.Tuple{Source: netip.MustParseAddrPort(source), Destination: netip.MustParseAddrPort("10.96.0.10:53"), Protocol: 6})
+		if !ok || s.Reply.Destination.String() != reply {
+			t.Errorf("the entry of %s answers to %s, want %s", source, s.Reply.Destination, reply)
+		}
+	}
+	var s Stats
+	h.counters.addTo(&s)
+	if s.HostMasqueraded != 2 || s.HostUnknown != 3 {
+		t.Errorf("%d flows counted as masqueraded by the host's rules, %d as unknown; want 2 and 3", s.HostMasqueraded, s.HostUnknown)
+	}
+	for _, rule := range []string{"-m time", "--to-source 203.0.113.1"} {
+		if n := strings.Count(log.String(), rule); n != 1 {
+			t.Errorf("the rule with %s was named %d times, want once:\n%s", rule, n, log.String())
+		}
+	}
+}
+
+// TestWorkerWithoutAWayMakesNoEntry: what the host's own rules would have done to the source
+// depends on the way to the endpoint. Where it is not known, an entry would keep a source
+// that is wrong for as long as the flow lives: so there is none, and that is counted.
+func TestWorkerWithoutAWayMakesNoEntry(t *testing.T) {
+	h := newHarness(t)
+	h.hostRules = hostmasq.Follow(hostSource("*nat\n-A POSTROUTING -s 10.244.1.0/24 -j MASQUERADE\nCOMMIT\n"), slog.New(slog.DiscardHandler)).Translator()
+	h.queue.batches = [][]nfqueue.Packet{{syn(t, 1, 0, "10.244.1.9:1000", "10.96.0.12:53")}}
+	if err := h.run(); err != nil {
+		t.Fatal(err)
+	}
+	var s Stats
+	h.counters.addTo(&s)
+	if h.kernel.Len() != 0 || s.Failed != 1 || s.NoRoute != 1 {
+		t.Errorf("%d entries, %d counted as failed, %d as without a route; want 0, 1 and 1", h.kernel.Len(), s.Failed, s.NoRoute)
+	}
+	if len(h.records) != 1 || h.records[0].Error == "" {
+		t.Errorf("records %+v, want the error", h.records)
+	}
+}
+
+// TestWorkerDoesNotGuessLocality: with detection by interface, a flow whose interface has no
+// name is not taken for one from outside: it gets no entry, and its sender tries again. What
+// is for no service passes.
+func TestWorkerDoesNotGuessLocality(t *testing.T) {
+	h := newHarness(t)
+	node := *h.table.Load().Node()
+	node.Detector = decision.Detector{InterfacePrefix: "veth"}
+	h.table.Store(decision.NewTable(4, time.Time{}, node, []*decision.ServicePort{servicePort("default/web", "10.96.0.10:53", 0, "10.244.0.2:8080")}))
+	var batch []nfqueue.Packet
+	for i, to := range []string{"10.96.0.10:53", "8.8.8.8:53", "10.96.0.10:53"} {
+		p := syn(t, uint32(i+1), 0, fmt.Sprintf("10.244.1.9:%d", 1000+i), to)
+		p.InInterface = goneInterface
+		batch = append(batch, p)
+	}
+	batch[2].InInterface = 7
+	h.queue.batches = [][]nfqueue.Packet{batch}
+	if err := h.run(); err != nil {
+		t.Fatal(err)
+	}
+	var s Stats
+	h.counters.addTo(&s)
+	if s.Created != 1 || s.Failed != 1 || s.NoRoute != 0 || s.NoService != 1 || len(h.queue.verdicts) != 3 {
+		t.Errorf("stats %+v, %d verdicts", slog.AnyValue(s).Resolve(), len(h.queue.verdicts))
+	}
+	if e, ok := h.kernel.Get(tupleOf(&h.jobs[2].packet)); !ok || e.Masqueraded() {
+		t.Errorf("the pod's flow: %+v", e)
+	}
+}

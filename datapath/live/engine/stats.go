@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"iter"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Stats are the counters of packets since the start.
+type Stats struct {
+	Packets     uint64 // received from the queues; held ones count when they are released
+	Undecodable uint64 // passed unchanged because they could not be decoded
+	HeldBack    uint64 // dropped undecided as retransmissions of a held flow
+	NoService   uint64 // passed unchanged because they are not to a service
+	Translated  uint64 // for a service, with an entry in the connection table
+	Rejected    uint64 // refused
+	Dropped     uint64 // discarded
+	Flows       Flows  // all but the undecodable ones, by decision
+
+	Created  uint64 // connection entries created
+	Kept     uint64 // packets whose tuple had a live connection
+	Replaced uint64 // entries that replaced one of a finished connection
+	Failed   uint64 // entries that could not be created
+	// HostMasqueraded are the created entries whose source a rule of the host's own has
+	// translated, HostUnknown those whose source is unchanged because the effect of a rule of the
+	// host's own is unknown.
+	HostMasqueraded, HostUnknown uint64
+	NoRoute                      uint64 // of Failed: there is no route to the endpoint, on which the translation of the source depends
+	TableFull                    uint64 // of Failed: the connection table is full
+	// EvictedFull are the unreplied entries that were evicted from a full connection table,
+	// EvictedCrowded those that were removed early from one more than half full.
+	EvictedFull, EvictedCrowded uint64
+
+	// SecondChances are the flows that were sent to another endpoint because the one before refused
+	// them or did not answer, RefusalsQueued the packets that were looked at because they refuse a
+	// connection.
+	SecondChances, RefusalsQueued uint64
+
+	// ForgottenClients lost their session affinity early, because there were too many.
+	ForgottenClients uint64
+
+	RefusedVerdicts uint64 // verdicts for packets the kernel had flushed
+	// Undecided are the packets lost to overflow: those that did not fit into a full queue, as of
+	// the last second, and the Overrun of all queues. They passed undecided.
+	Undecided uint64
+	// InvalidDropped are the forwarded packets that were dropped because conntrack calls them
+	// invalid, as of the last second.
+	InvalidDropped uint64
+	// DecidedByCopy are the packets that the kernel's copy of the service table decided, as of the last
+	// second: the first of each flow that it translated, and all that it refused.
+	DecidedByCopy uint64
+	// LocalhostNodePorts are the translated first packets of flows to node ports at loopback
+	// addresses.
+	LocalhostNodePorts uint64
+	LostRecords        uint64 // flow records that a slow reader missed
+	// Reinstalled counts how often another program had removed the kernel rules and they were
+	// installed again, Repaired how often it had changed some and these were repaired.
+	Reinstalled, Repaired uint64
+	// FilterRepaired counts how often another program had changed our rules in the host's
+	// own firewall and they were repaired; see package hostfilter. The engine does not set it.
+	FilterRepaired uint64
+	Queues         []QueueStats
+
+	// DecisionTime is how long the decision of one packet took: the mean of its batch,
+	// counted once for each packet.
+	DecisionTime Histogram
+	// EstablishTime is how long it took to write one batch's entries into the connection table,
+	// including the replies; batches without entries do not count.
+	EstablishTime Histogram
+	// VerdictTime is how long a packet took from its receipt to its verdict, counted once for each
+	// packet. The preceding wait in the kernel is known for single flows only: see flow.Stages.
+	VerdictTime Histogram
+}
+
+// QueueStats are those of one queue.
+type QueueStats struct {
+	Number uint16
+	// NoService: its packets are to no service, or to one without endpoints.
+	NoService bool
+	Packets   uint64 // received from it
+	Waiting   uint64 // packets in the kernel without a verdict, when the kernel's counter was last read
+	// Overrun are the packets that did not fit into the socket's buffer and passed
+	// undecided.
+	Overrun uint64
+	Refused uint64 // verdicts for packets the kernel had flushed
+	// PortID is the netlink port that is bound to the queue, as the kernel reports it.
+	PortID uint32
+	// Stuck: its worker makes no progress; see [Engine.Stuck].
+	Stuck bool
+}
+
+// LogValue leaves out of log lines the values that are only for monitoring systems.
+func (s Stats) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.Uint64("packets", s.Packets), slog.Uint64("undecodable", s.Undecodable),
+		slog.Uint64("noService", s.NoService), slog.Uint64("translated", s.Translated),
+		slog.Uint64("rejected", s.Rejected), slog.Uint64("dropped", s.Dropped),
+		slog.Uint64("created", s.Created), slog.Uint64("kept", s.Kept),
+		slog.Uint64("replaced", s.Replaced), slog.Uint64("failed", s.Failed),
+		slog.Uint64("refusedVerdicts", s.RefusedVerdicts), slog.Uint64("undecided", s.Undecided),
+		slog.Uint64("lostRecords", s.LostRecords), slog.Uint64("reinstalled", s.Reinstalled),
+		slog.Uint64("repaired", s.Repaired),
+	)
+}
+
+// How many values the enums of package decision have.
+const (
+	verdicts = int(decision.Drop) + 1
+	entries  = int(decision.EntryNodePort) + 1
+	reasons  = int(decision.ByKernel) + 1
+)
+
+// FlowClass is the key by which flows are counted.
+type FlowClass struct {
+	Verdict decision.Verdict
+	Entry   decision.Entry
+	Reason  decision.Reason
+}
+
+// Flows counts first packets of flows by decision. A retransmitted first packet counts again.
+type Flows [verdicts][entries][reasons]uint64
+
+// Count is the number of flows of the class.
+func (f *Flows) Count(c FlowClass) uint64 { return f[c.Verdict][c.Entry][c.Reason] }
+
+// All returns the classes that have flows.
+func (f *Flows) All() iter.Seq2[FlowClass, uint64] {
+	return func(yield func(FlowClass, uint64) bool) {
+		for v := range f {
+			for e := range f[v] {
+				for r, n := range f[v][e] {
+					c := FlowClass{decision.Verdict(v), decision.Entry(e), decision.Reason(r)}
+					if n > 0 && !yield(c, n) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// counters are the Stats of one worker. Any goroutine may read them.
+type counters struct {
+	packets, undecodable, translated         atomic.Uint64
+	heldBack                                 atomic.Uint64
+	created, kept, replaced, failed          atomic.Uint64
+	noRoute, tableFull                       atomic.Uint64
+	hostMasqueraded, hostUnknown             atomic.Uint64
+	missed, localhostNodePorts               atomic.Uint64
+	flows                                    [verdicts][entries][reasons]atomic.Uint64
+	decisionTime, establishTime, verdictTime histogram
+}
+
+func (c *counters) addTo(s *Stats) {
+	s.Packets += c.packets.Load()
+	s.Undecodable += c.undecodable.Load()
+	s.HeldBack += c.heldBack.Load()
+	s.Translated += c.translated.Load()
+	for v := range c.flows {
+		for e := range c.flows[v] {
+			for r := range c.flows[v][e] {
+				n := c.flows[v][e][r].Load()
+				s.Flows[v][e][r] += n
+				switch decision.Verdict(v) {
+				case decision.Accept:
+					s.NoService += n
+				case decision.Reject:
+					s.Rejected += n
+				case decision.Drop:
+					s.Dropped += n
+				}
+			}
+		}
+	}
+	s.LocalhostNodePorts += c.localhostNodePorts.Load()
+	s.Created += c.created.Load()
+	s.Kept += c.kept.Load()
+	s.Replaced += c.replaced.Load()
+	// The total is counted first, so read the parts before it: their sum never exceeds it.
+	s.NoRoute += c.noRoute.Load()
+	s.TableFull += c.tableFull.Load()
+	s.Failed += c.failed.Load()
+	s.HostMasqueraded += c.hostMasqueraded.Load()
+	s.HostUnknown += c.hostUnknown.Load()
+	c.decisionTime.addTo(&s.DecisionTime)
+	c.establishTime.addTo(&s.EstablishTime)
+	c.verdictTime.addTo(&s.VerdictTime)
+}

@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+func TestHistogramBuckets(t *testing.T) {
+	var h histogram
+	for d, bucket := range map[time.Duration]int{
+		0: 0, 1: 0, 100: 0, 101: 1, 200: 1, 201: 2,
+		HistogramBound(HistogramBuckets - 1):      HistogramBuckets - 1,
+		HistogramBound(HistogramBuckets-1) + 1:    HistogramBuckets,
+		time.Hour:                                 HistogramBuckets,
+		-time.Second /* the clock was no help */ : 0,
+	} {
+		var before, after Histogram
+		h.addTo(&before)
+		h.observe(d, 3)
+		h.addTo(&after)
+		if got := after.Counts[bucket] - before.Counts[bucket]; got != 3 || after.Total() != before.Total()+3 {
+			t.Errorf("%d ns: %d more in bucket %d, %d in all; want 3 and 3", d, got, bucket, after.Total()-before.Total())
+		}
+		if got, want := after.Sum-before.Sum, 3*max(d, 1); got != want {
+			t.Errorf("%d ns: sum grew by %d, want %d", d, got, want)
+		}
+	}
+}
+
+// TestFlowsHoldEveryDecision: an enum of package decision that grows needs a larger array.
+func TestFlowsHoldEveryDecision(t *testing.T) {
+	for what, names := range map[string][2]string{
+		"verdicts": {decision.Verdict(verdicts - 1).String(), decision.Verdict(verdicts).String()},
+		"entries":  {decision.Entry(entries - 1).String(), decision.Entry(entries).String()},
+		"reasons":  {decision.Reason(reasons - 1).String(), decision.Reason(reasons).String()},
+	} {
+		if names[0] == "unknown" || names[1] != "unknown" {
+			t.Errorf("%s: the last is %q, and %q comes after it", what, names[0], names[1])
+		}
+	}
+}
+
+func TestFlowsAll(t *testing.T) {
+	var f Flows
+	a := FlowClass{decision.DNAT, decision.EntryNodePort, decision.Bound}
+	b := FlowClass{decision.Drop, decision.EntryLoadBalancer, decision.SourceNotAllowed}
+	f[a.Verdict][a.Entry][a.Reason], f[b.Verdict][b.Entry][b.Reason] = 3, 4
+	got := make(map[FlowClass]uint64)
+	for c, n := range f.All() {
+		got[c] = n
+	}
+	if len(got) != 2 || got[a] != 3 || got[b] != 4 || f.Count(a) != 3 {
+		t.Errorf("flows %v", got)
+	}
+	for range f.All() {
+		break // must not panic
+	}
+}
+
+// TestStatsInLogLine: short enough to be read.
+func TestStatsInLogLine(t *testing.T) {
+	var out bytes.Buffer
+	slog.New(slog.NewTextHandler(&out, nil)).Info("stopped", "flows", Stats{Packets: 5, Translated: 4, Queues: make([]QueueStats, 8)})
+	line := out.String()
+	if !strings.Contains(line, "flows.packets=5") || !strings.Contains(line, "flows.translated=4") || len(line) > 500 {
+		t.Errorf("%d bytes: %s", len(line), line)
+	}
+}

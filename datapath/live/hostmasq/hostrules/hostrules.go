@@ -1,0 +1,126 @@
+// Package hostrules reads the address translation rules of other programs from the kernel, of
+// iptables' two back ends and of nftables, as rules of iptables, and reports their changes. It
+// uses the kernel's own interfaces: no program is run, no module is loaded, and CAP_NET_ADMIN in
+// the user namespace of the network namespace is sufficient.
+//
+// nfqproxy fixes both sides of a connection's translation when it creates the entry, so the flow
+// bypasses the host's rules (a CNI plugin's masquerading, ip-masq-agent's, Docker's, libvirt's).
+// With the rules as read here, their effect can be computed.
+//
+// A part without an exact counterpart in iptables is an [iptables.UnknownMatch] or
+// [iptables.UnknownTarget], named after the module, or "nft" followed by the expression: no rule
+// that a packet of the table's family could meet is left out.
+package hostrules
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+// Rules are the nat rules of one network namespace at one time. They are safe for concurrent
+// reads.
+type Rules struct {
+	// Tables are in the order in which a packet meets them when it leaves (POSTROUTING), as far as
+	// that is known: see [Rules.OrderUnknown]. ACCEPT ends its own table only, and the first table
+	// that translates is the last one evaluated (nf_nat_core.c, nf_nat_inet_fn).
+	Tables []*Table
+}
+
+// native is the "back end" of nftables' own tables, which iptables does not see.
+const native xtables.Backend = "native"
+
+// Table is a table "nat" of iptables, or the chains reached from one base chain of an nftables
+// table that translates at postrouting.
+type Table struct {
+	// Backend is iptables' back end, or "native", as the table's form suggests.
+	Backend xtables.Backend
+	Family  iptables.Family
+	// Name is "nat", or of a native table its family, name and base chain: "inet
+	// kindnet-ipmasq postrouting".
+	Name string
+	// Priority is that of the hook at postrouting: lower ones come first.
+	Priority int32
+	// Dump has one table, "nat". Of a native table it has the base chain as POSTROUTING,
+	// the chains that are reached from it by their names, and chains "rule-7" for the rules
+	// (of that handle) that iptables needs several for; a chain's name may be
+	// longer than iptables allows, and a rule may have several matches of a kind that
+	// iptables-restore would take only one of.
+	Dump *iptables.Dump
+
+	// age orders tables of the same priority: the kernel puts a new hook before the old
+	// ones (netfilter/core.c, nf_hook_entries_grow). It is the handle of an nftables table,
+	// and not valid for others.
+	age uint64
+}
+
+// String describes the table.
+func (t *Table) String() string {
+	if t.Backend == native {
+		return fmt.Sprintf("nftables chain %s, for %s", t.Name, t.Family)
+	}
+	return xtables.Place{Backend: t.Backend, Family: t.Family, Table: t.Name}.String()
+}
+
+// nat returns the one table of the dump.
+func (t *Table) nat() *iptables.Table { return t.Dump.Tables[0] }
+
+// Of returns the tables of a family, in order.
+func (r *Rules) Of(f iptables.Family) []*Table {
+	var tables []*Table
+	for _, t := range r.Tables {
+		if t.Family == f {
+			tables = append(tables, t)
+		}
+	}
+	return tables
+}
+
+// OrderUnknown reports that the order of some tables of a family is unknown, and may matter. The
+// kernel evaluates tables of the same priority in the reverse order of their creation. That order
+// is known for nftables tables; the kernel does not report whether the legacy table is older. It
+// is listed after them, as on a host where it is the oldest.
+func (r *Rules) OrderUnknown(f iptables.Family) bool {
+	tables := r.Of(f)
+	for _, t := range tables {
+		if t.Backend == xtables.Legacy && t.hasRules() && slices.ContainsFunc(tables, func(o *Table) bool {
+			return o.Backend != xtables.Legacy && o.Priority == t.Priority && o.hasRules()
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasRules reports whether a packet that leaves meets any rule.
+func (t *Table) hasRules() bool {
+	return slices.ContainsFunc(t.nat().Rules, func(r *iptables.Rule) bool { return r.Chain == postrouting })
+}
+
+// postrouting is the built-in chain that packets meet when they leave.
+const postrouting = "POSTROUTING"
+
+// sort sorts the tables in the kernel's order.
+func (r *Rules) sort() {
+	legacyLast := func(t *Table) int {
+		if t.Backend == xtables.Legacy {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(r.Tables, func(a, b *Table) int {
+		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Priority, b.Priority),
+			cmp.Compare(legacyLast(a), legacyLast(b)), cmp.Compare(b.age, a.age))
+	})
+}
+
+// prioritySNAT is the priority of iptables' table nat at postrouting (NF_IP_PRI_NAT_SRC).
+const prioritySNAT = 100
+
+// dumpOf makes a dump of one table.
+func dumpOf(f iptables.Family, t *iptables.Table) *iptables.Dump {
+	return &iptables.Dump{Family: f, Tables: []*iptables.Table{t}}
+}

@@ -1,0 +1,94 @@
+package ruleset
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
+)
+
+// Services whose flows the kernel decides are in the maps decide and decide_nodeport, with the verdict
+// accept or the chain that queues one flow in so many. Their other flows pass to the kernel's copy.
+
+// oneInChain is the name of the chain that queues one flow in n.
+func oneInChain(n uint32) string { return fmt.Sprintf("%s%d", oneInPrefix, n) }
+
+const oneInPrefix = "one_in_"
+
+// parseOneIn is the inverse of oneInChain.
+func parseOneIn(name string) (n uint32, ok bool) {
+	_, err := fmt.Sscanf(name, oneInPrefix+"%d", &n)
+	return n, err == nil && n > 1 && oneInChain(n) == name
+}
+
+// oneIn is the chain that queues one flow in n.
+func (spec *Spec) oneIn(t *table, n uint32) chain {
+	rules := []rule{{randomNot0(n), accept()}}
+	return chain{name: oneInChain(n), rules: append(rules, spec.queueRules(t, spec.FirstQueue)...)}
+}
+
+// randomNot0 matches all packets but one in n.
+func randomNot0(n uint32) clause {
+	return clause{fmt.Sprintf("numgen random mod %d != 0", n), []expr.Any{
+		&expr.Numgen{Register: reg, Modulus: n, Type: unix.NFT_NG_RANDOM},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: host32(0)},
+	}}
+}
+
+// decideChain is for services whose flows the kernel decides: theirs do not return from it.
+func (spec *Spec) decideChain(t *table) chain {
+	rules := []rule{
+		{t.serviceKey().verdictIn(t.decide)},
+		{t.daddrKey().in(t.nodePortAddr), servicePortKey().verdictIn(t.decidePort)},
+	}
+	if p := spec.Copy.Loopback; p.IsValid() && t.family == ipv4 {
+		rules = append(rules, rule{t.daddrWithin(p), servicePortKey().verdictIn(t.decidePort)})
+	}
+	return chain{name: "decide", rules: rules}
+}
+
+// decides is the data of the maps for an address of a service port; "": all of its flows are queued. A
+// flow that the copy cannot decide is queued. contested: other service ports have the address, too. s
+// may be nil.
+func decides(s *decision.ServicePort, contested bool) string {
+	switch {
+	case s == nil || s.QueueOneIn == 0 || contested:
+		return ""
+	case s.AffinitySeconds > 0 && s.QueueOneIn != decision.NotQueued:
+		return "" // the daemon does not know all bound clients
+	case s.QueueOneIn == decision.NotQueued:
+		return nft.Accepted
+	}
+	return oneInChain(s.QueueOneIn)
+}
+
+// noteDecides records the change of an element of the maps.
+func noteDecides(d sink, s *set, key, before, after string) {
+	if before != "" {
+		d.remove(s, key, before)
+	}
+	if after != "" {
+		d.add(s, key, after)
+	}
+}
+
+// demanded is a chain that is there because elements of maps lead to it.
+func (spec *Spec) demanded(t *table, name string) (chain, bool) {
+	if b, ok := parseBalance(name); ok {
+		return spec.balanceChain(t, b), true
+	}
+	if n, ok := parseOneIn(name); ok {
+		return spec.oneIn(t, n), true
+	}
+	if seconds, ok := parseBind(name); ok {
+		return spec.bind(t, seconds), true
+	}
+	return chain{}, false
+}
+
+// queues reports whether a chain queues packets.
+func queues(name string) bool { return name == queueingChain || strings.HasPrefix(name, oneInPrefix) }

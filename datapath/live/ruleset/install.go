@@ -1,0 +1,398 @@
+package ruleset
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/live/hostnet"
+	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
+)
+
+// Ruleset is the installed ruleset of one network namespace. It is not safe for
+// concurrent use.
+type Ruleset struct {
+	spec Spec
+	*kernel
+	shared      bool // the connection is not the ruleset's own
+	tables      tables
+	watch       *watch
+	adopted     bool                // the tables are of an earlier run
+	followed    *decision.Table     // the table in the sets; nil: they are empty
+	hairpins    hairpins            // of that table
+	stale       bool                // clients may be bound to endpoints that it does not have
+	reversePath hostnet.ReversePath // their expected elements
+	loaded      [2]*state           // the tables as the kernel returns them
+	audited     uint32              // the generation of the last audit that found no difference; 0: none
+}
+
+// queueingChain is the chain that has the counters of [Ruleset.Queued].
+const queueingChain = "new_flows"
+
+// FeatureError reports that the kernel lacks a feature that the ruleset needs.
+type FeatureError struct {
+	Feature string // what is missing
+	Option  string // the kernel's configuration options that provide it
+	Err     error
+}
+
+// Error names the feature and the option.
+func (e *FeatureError) Error() string {
+	return fmt.Sprintf("the kernel has no %s (%v): it needs %s", e.Feature, e.Err, e.Option)
+}
+
+// Unwrap returns the kernel's error.
+func (e *FeatureError) Unwrap() error { return e.Err }
+
+// Probe checks the kernel's features with rules that are never installed, and reports whether it
+// has nft's own queue expression. The error is a [FeatureError] if a feature is missing, or the
+// kernel's error if the caller may not change its rules. It works on the calling thread's network
+// namespace.
+func Probe() (native bool, err error) {
+	try := func(exprs ...expr.Any) error { return tryChain(chain{}, exprs) }
+	if err := try(); err != nil {
+		if errors.Is(err, unix.EPERM) {
+			return false, fmt.Errorf("nftables: %w", err)
+		}
+		return false, &FeatureError{"nftables with tables of families ip and ip6", "CONFIG_NF_TABLES, CONFIG_NF_TABLES_IPV4, CONFIG_NF_TABLES_IPV6", err}
+	}
+	for _, f := range []struct {
+		feature, option string
+		clause          clause
+	}{
+		{"match on connection tracking", "CONFIG_NF_CONNTRACK, CONFIG_NFT_CT", ctState("new", expr.CtStateBitNEW, true)},
+		{"connection marks", "CONFIG_NF_CONNTRACK_MARK", connMark(1, true)},
+		{"reject in nftables", "CONFIG_NFT_REJECT, CONFIG_NFT_REJECT_IPV4, CONFIG_NFT_REJECT_IPV6", ipv4.rejectPortUnreachable()},
+	} {
+		if err := try(f.clause.exprs...); err != nil {
+			return false, &FeatureError{f.feature, f.option, err}
+		}
+	}
+	if err := tryChain(translation()[0], nil); err != nil {
+		return false, &FeatureError{"address translation", "CONFIG_NF_NAT, CONFIG_NFT_NAT", err}
+	}
+	if try(queue(0, 1, true).exprs...) == nil {
+		return true, nil
+	}
+	if err := try(queue(0, 1, false).exprs...); err != nil {
+		return false, &FeatureError{"way to queue packets to user space", "CONFIG_NETFILTER_NETLINK_QUEUE and either CONFIG_NFT_QUEUE, or CONFIG_NFT_COMPAT with CONFIG_NETFILTER_XT_TARGET_NFQUEUE", err}
+	}
+	return false, nil
+}
+
+// tryChain loads a chain with a rule into a temporary table and removes everything, in one
+// transaction. The table is dormant: the removal of a hook would lose all packets that wait in queues,
+// also those of a datapath that is to be replaced.
+func tryChain(c chain, exprs []expr.Any) error {
+	conn, err := OpenConnection(false)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // run has reported every error
+	k := &kernel{conn: conn, table: TableName + "-probe"}
+	t := &table{family: ipv4}
+	c.name, c.rules = "probe", nil
+	if len(exprs) > 0 {
+		c.rules = []rule{{clause{exprs: exprs}}}
+	}
+	k.addTableWith(t, unix.NFT_TABLE_F_DORMANT)
+	k.addChain(t, c)
+	k.addRules(t, c)
+	k.delTable(t)
+	return k.run()
+}
+
+// Install puts the ruleset for a service table into force in the calling thread's network namespace.
+// It begins to queue packets last, when the sets have their elements.
+//
+// The tables of an earlier run are adopted: their base chains and elements stay, so that no packet that
+// waits in a queue is lost, and the kernel's copy of the service table serves all the time. keepQueueing
+// leaves their rules that queue packets until the last step, for a daemon that still serves the queues;
+// otherwise the copy decides meanwhile. Tables that cannot be changed in place are replaced; then
+// packets that wait in any queue of the namespace are lost, as with every removal of a base chain, and
+// their senders retransmit them.
+func Install(spec Spec, t *decision.Table, keepQueueing bool) (*Ruleset, error) {
+	conn, err := OpenConnection(false)
+	if err != nil {
+		return nil, err
+	}
+	return conn.install(spec, t, keepQueueing, false)
+}
+
+// Install is [Install] by this connection, which may own the tables. Those of an earlier run that were
+// made without an owner have none.
+func (c *Connection) Install(spec Spec, t *decision.Table, keepQueueing bool) (*Ruleset, error) {
+	return c.install(spec, t, keepQueueing, true)
+}
+
+func (c *Connection) install(spec Spec, t *decision.Table, keepQueueing, shared bool) (*Ruleset, error) {
+	spec.Copy, spec.Idle = CopyNodeOf(t), spec.OnlyServices && isIdle(nil, t)
+	r := &Ruleset{spec: spec, kernel: &kernel{conn: c, table: TableName}, shared: shared, tables: newTables(&spec), hairpins: make(hairpins)}
+	err := r.install(t, keepQueueing)
+	if err == nil {
+		err = r.startWatch()
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.Abandon())
+	}
+	return r, nil
+}
+
+// startWatch watches the installed tables. It does not earlier, because the kernel makes an event of
+// each element if a program listens, which takes as long as adding it.
+func (r *Ruleset) startWatch() error {
+	before, err := nft.Generation()
+	if err != nil {
+		return fmt.Errorf("read the generation of nftables: %w", err)
+	}
+	if r.watch, err = watchTables(r.tables, r.conn); err != nil {
+		return err
+	}
+	if after, err := nft.Generation(); err != nil || after != before {
+		r.watch.Notify() // a change may have been missed
+	}
+	return nil
+}
+
+// Abandon closes the ruleset, and removes the tables unless they were adopted: then the kernel's copy
+// serves as before.
+func (r *Ruleset) Abandon() error {
+	if r.adopted {
+		return errors.Join(r.StopQueueing(), r.Close())
+	}
+	return r.Remove()
+}
+
+// Release lets another process adopt the tables, until Resume.
+func (r *Ruleset) Release() { r.conn.release() }
+
+// Resume ends a release: [Ruleset.Audit] has to follow. It works on the calling thread's network
+// namespace.
+func (r *Ruleset) Resume() error { return r.conn.resume() }
+
+// eventBuffer is for the events of a large table.
+const eventBuffer = 32 << 20
+
+// Counters count packets since the ruleset was installed last.
+type Counters struct {
+	// Queued were sent to the queues, including those that did not fit and passed undecided: the
+	// kernel does not count these anywhere else (nfnetlink_queue.c, __nfqnl_enqueue_packet).
+	Queued uint64
+	// InvalidDropped were forwarded packets that conntrack calls invalid.
+	InvalidDropped uint64
+	// Copied are the packets that the kernel's copy of the service table decided: the first of each flow
+	// that it translated, and all that it refused.
+	Copied uint64
+}
+
+// Counters reads the counters of the rules, in the calling thread's network namespace.
+func (r *Ruleset) Counters() (c Counters, err error) {
+	for _, t := range r.tables {
+		// Older kernels ignore the filters.
+		err = errors.Join(err, nft.Dump(t.nfproto, unix.NFT_MSG_GETRULE, nft.RulesOf(TableName, ""), func(_ uint8, a nft.Attributes) {
+			rl := nft.RuleOf(a)
+			if rl.Table != TableName {
+				return
+			}
+			switch n := packets(rl); {
+			case queues(rl.Chain):
+				c.Queued += n
+			case decidesByCopy(rl.Chain):
+				c.Copied += n
+			case rl.Chain == forwardChain && !r.spec.TCPLiberal:
+				c.InvalidDropped += n
+			}
+		}))
+	}
+	if err != nil {
+		return Counters{}, fmt.Errorf("read the counters of nftables tables %s: %w", r.tables, err)
+	}
+	return c, nil
+}
+
+// packets sums up the counters of a rule.
+func packets(r nft.Rule) (n uint64) {
+	for _, e := range r.Expressions {
+		if e.Name == "counter" {
+			n += nft.Parse(e.Data).Uint64(unix.NFTA_COUNTER_PACKETS)
+		}
+	}
+	return n
+}
+
+// Changed has a value when another program has changed our tables, or may have: call
+// [Ruleset.Audit].
+func (r *Ruleset) Changed() <-chan struct{} { return r.watch.Changed() }
+
+// maxInstalls is how often the tables are loaded again if another program changes them at once.
+const maxInstalls = 5
+
+// install adopts or loads the tables, and reads them back from the kernel.
+func (r *Ruleset) install(t *decision.Table, keepQueueing bool) error {
+	for range maxInstalls {
+		var err error
+		if r.adopted, err = r.adopt(t, keepQueueing); err == nil && !r.adopted {
+			// All services are served from the same moment on.
+			r.replaceTables(false)
+			err = r.fillEmpty(t)
+			r.addOwnRules()
+		}
+		if err == nil && r.adopted {
+			err = r.dropStale(t, nil)
+		}
+		if err == nil {
+			err = r.startQueueing()
+		}
+		if err != nil {
+			return fmt.Errorf("install nftables tables %s: %w", r.tables, err)
+		}
+		// If another program replaced rules one for one within this millisecond, they would count
+		// as ours.
+		if ok, err := r.readLoaded(); ok || err != nil {
+			return err
+		}
+	}
+	return r.contested()
+}
+
+func (r *Ruleset) contested() error {
+	return fmt.Errorf("nftables tables %s are changed by another program as soon as they are loaded", r.tables)
+}
+
+// read reads both tables as the kernel has them.
+func (r *Ruleset) read() (states [2]*state, err error) {
+	for i, t := range r.tables {
+		if states[i], err = t.readState(); err != nil {
+			return states, err
+		}
+	}
+	return states, nil
+}
+
+// load replaces the tables, without elements.
+func (r *Ruleset) load() error {
+	r.replaceTables(true)
+	if err := r.run(); err != nil {
+		return fmt.Errorf("install nftables tables %s: %w", r.tables, err)
+	}
+	return nil
+}
+
+// replaceTables adds the tables to the open transaction, with the rules of their own chains or without.
+func (r *Ruleset) replaceTables(rules bool) {
+	r.followed, r.hairpins, r.audited = nil, make(hairpins), 0
+	for _, t := range r.tables {
+		r.replaceTable(t)
+		for _, s := range t.all() {
+			r.newSet(s)
+		}
+		chains := r.spec.chains(t)
+		for i := range chains {
+			if _, demanded := t.balances[chains[i].name]; !demanded && !rules {
+				chains[i].rules = nil
+			}
+		}
+		r.addChains(t, chains)
+	}
+}
+
+// addOwnRules adds the rules that replaceTables leaves out, but for those that queue packets.
+func (r *Ruleset) addOwnRules() {
+	for _, t := range r.tables {
+		for _, c := range r.spec.chains(t) {
+			if _, demanded := t.balances[c.name]; !demanded && c.name != queueingChain {
+				r.addRules(t, c)
+			}
+		}
+	}
+}
+
+// newSet adds a set to the open transaction, without elements but that of the switch.
+func (r *Ruleset) newSet(s *set) {
+	r.addSet(s)
+	if s == s.table.alive {
+		r.addElement(s, s.table.protocol(), "")
+	}
+}
+
+// replaceTable adds an empty table in the place of an existing one to the open transaction.
+func (r *Ruleset) replaceTable(t *table) {
+	r.addTable(t) // so that there is a table to delete
+	r.delTable(t)
+	r.addOwnTable(t)
+}
+
+// addChains adds chains with their rules to the open transaction.
+func (r *Ruleset) addChains(t *table, chains []chain) {
+	for _, c := range chains {
+		r.addChain(t, c)
+		r.addRules(t, c)
+	}
+}
+
+// StopQueueing lets new flows pass undecided from now on: the first step of an orderly shutdown,
+// after which the queues drain. Base chains stay, so no waiting packet is lost.
+func (r *Ruleset) StopQueueing() error {
+	for _, t := range r.tables {
+		r.flushChain(t, queueingChain)
+	}
+	if err := r.run(); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("stop queueing in nftables tables %s: %w", r.tables, err)
+	}
+	return nil
+}
+
+// Remove removes the tables.
+func (r *Ruleset) Remove() error {
+	_, err := r.cleanup()
+	return errors.Join(err, r.Close())
+}
+
+// Cleanup removes the tables of an earlier run from the calling thread's network namespace, and
+// returns their names as in nft's language; none: there were none.
+func Cleanup() (removed []string, err error) {
+	conn, err := OpenConnection(false)
+	if err != nil {
+		return nil, err
+	}
+	removed, err = (&kernel{conn: conn, table: TableName}).cleanup()
+	return removed, errors.Join(err, conn.Close())
+}
+
+func (k *kernel) cleanup() (removed []string, err error) {
+	for _, f := range []family{ipv4, ipv6} {
+		tables, err := nft.Tables(nft.DumpOnce, f.nfproto)
+		if err != nil {
+			return removed, fmt.Errorf("list the tables of nftables: %w", err)
+		}
+		if !slices.ContainsFunc(tables, func(existing *nft.Table) bool { return existing.Name == TableName }) {
+			continue
+		}
+		t := &table{family: f}
+		k.delTable(t)
+		switch err := k.run(); {
+		case errors.Is(err, unix.ENOENT): // another program was faster
+		case err != nil:
+			return removed, fmt.Errorf("remove nftables table %s: %w", t, err)
+		default:
+			removed = append(removed, t.String())
+		}
+	}
+	return removed, nil
+}
+
+// Close leaves the tables in the kernel.
+func (r *Ruleset) Close() error {
+	var err error
+	if r.watch != nil {
+		err = r.watch.Close()
+	}
+	if !r.shared {
+		err = errors.Join(err, r.conn.Close())
+	}
+	return err
+}

@@ -1,0 +1,191 @@
+package ruleset
+
+import (
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
+)
+
+// kernel changes the nftables of a network namespace. Changes are collected in a transaction, which run
+// carries out.
+type kernel struct {
+	conn  *Connection
+	table string // the name of the tables that it changes
+	open  nft.Transaction
+}
+
+// transactionSize bounds transactions, of which the kernel has a copy. It is larger than all changes but
+// the first table of a cluster with many thousands of endpoints.
+const transactionSize = 4 << 20
+
+// run carries the open transaction out.
+func (k *kernel) run() error {
+	err := k.conn.run(&k.open)
+	k.open = nft.Transaction{}
+	return err
+}
+
+// runIfLarge is run if the transaction is as large as it may be.
+func (k *kernel) runIfLarge() error {
+	if k.open.Size() < k.conn.most {
+		return nil
+	}
+	return k.run()
+}
+
+func (k *kernel) named(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, k.table) }
+
+// addTable adds a table, or does nothing if there is one.
+func (k *kernel) addTable(t *table) {
+	k.open.Add(t.nfproto, unix.NFT_MSG_NEWTABLE, netlink.Create, k.named)
+}
+
+// addOwnTable adds a table that the connection owns, if it is to own any, or makes it the owner of one
+// that stays without an owner.
+func (k *kernel) addOwnTable(t *table) {
+	if !k.conn.owns {
+		k.addTable(t)
+		return
+	}
+	k.addTableWith(t, tableOwner|tablePersist)
+}
+
+// addTableWith adds a table with flags (NFT_TABLE_F_...). A dormant one has no hooks.
+func (k *kernel) addTableWith(t *table, flags uint32) {
+	k.open.Add(t.nfproto, unix.NFT_MSG_NEWTABLE, netlink.Create, func(e *netlink.AttributeEncoder) {
+		k.named(e)
+		e.Uint32(unix.NFTA_TABLE_FLAGS, flags)
+	})
+}
+
+func (k *kernel) delTable(t *table) {
+	k.open.Add(t.nfproto, unix.NFT_MSG_DELTABLE, 0, k.named)
+}
+
+// addChain adds a chain, or does nothing if it exists with the same hook.
+func (k *kernel) addChain(t *table, c chain) {
+	k.open.Add(t.nfproto, unix.NFT_MSG_NEWCHAIN, netlink.Create, func(e *netlink.AttributeEncoder) {
+		nft.NamedChain(k.table, c.name)(e)
+		if c.hook == nil {
+			return
+		}
+		e.Nested(unix.NFTA_CHAIN_HOOK, func(e *netlink.AttributeEncoder) error {
+			e.Uint32(unix.NFTA_HOOK_HOOKNUM, uint32(*c.hook))
+			e.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(c.priority))
+			return nil
+		})
+		e.String(unix.NFTA_CHAIN_TYPE, string(c.kind))
+	})
+}
+
+// flushChain removes the rules of a chain.
+func (k *kernel) flushChain(t *table, name string) {
+	k.open.Add(t.nfproto, unix.NFT_MSG_DELRULE, 0, nft.RulesOf(k.table, name))
+}
+
+func (k *kernel) delChain(t *table, name string) {
+	k.open.Add(t.nfproto, unix.NFT_MSG_DELCHAIN, 0, nft.NamedChain(k.table, name))
+}
+
+// addRules appends rules to a chain.
+func (k *kernel) addRules(t *table, c chain) {
+	for _, r := range c.rules {
+		k.open.Add(t.nfproto, unix.NFT_MSG_NEWRULE, netlink.Create|netlink.Append, func(e *netlink.AttributeEncoder) {
+			nft.RulesOf(k.table, c.name)(e)
+			e.Nested(unix.NFTA_RULE_EXPRESSIONS, func(e *netlink.AttributeEncoder) error {
+				for _, x := range r.exprs() {
+					data, err := marshal(t.nfproto, x)
+					if err != nil {
+						return err
+					}
+					e.Bytes(unix.NLA_F_NESTED|unix.NFTA_LIST_ELEM, data)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// marshal encodes an expression.
+func marshal(family byte, x expr.Any) ([]byte, error) {
+	d, ok := x.(directed)
+	if !ok {
+		return expr.Marshal(family, x)
+	}
+	e := netlink.NewAttributeEncoder()
+	e.ByteOrder = nft.ByteOrder
+	e.String(unix.NFTA_EXPR_NAME, "ct")
+	e.Nested(unix.NFTA_EXPR_DATA, func(e *netlink.AttributeEncoder) error {
+		e.Uint32(unix.NFTA_CT_KEY, uint32(d.Key))
+		e.Uint32(unix.NFTA_CT_DREG, d.Register)
+		e.Uint8(unix.NFTA_CT_DIRECTION, uint8(d.Direction))
+		return nil
+	})
+	return e.Encode()
+}
+
+// addSet adds a set, without elements.
+func (k *kernel) addSet(s *set) {
+	k.open.Add(s.table.nfproto, unix.NFT_MSG_NEWSET, netlink.Create, func(e *netlink.AttributeEncoder) {
+		e.String(unix.NFTA_SET_TABLE, k.table)
+		e.String(unix.NFTA_SET_NAME, s.name)
+		e.Uint32(unix.NFTA_SET_FLAGS, s.flags())
+		e.Uint32(unix.NFTA_SET_KEY_TYPE, s.nft.KeyType.GetNFTMagic())
+		e.Uint32(unix.NFTA_SET_KEY_LEN, s.nft.KeyType.Bytes)
+		e.Uint32(unix.NFTA_SET_ID, s.id())
+		switch {
+		case !s.nft.IsMap:
+		case s.isVerdicts():
+			e.Uint32(unix.NFTA_SET_DATA_TYPE, uint32(unix.NFT_DATA_VERDICT))
+			e.Uint32(unix.NFTA_SET_DATA_LEN, s.nft.DataType.Bytes)
+		default:
+			e.Uint32(unix.NFTA_SET_DATA_TYPE, s.nft.DataType.GetNFTMagic())
+			e.Uint32(unix.NFTA_SET_DATA_LEN, s.nft.DataType.Bytes)
+		}
+		if s.nft.HasTimeout {
+			e.Uint64(unix.NFTA_SET_TIMEOUT, uint64(s.nft.Timeout.Milliseconds()))
+		}
+		if s.nft.Size > 0 {
+			e.Nested(unix.NFTA_SET_DESC, func(e *netlink.AttributeEncoder) error {
+				e.Uint32(unix.NFTA_SET_DESC_SIZE, s.nft.Size)
+				return nil
+			})
+		}
+	})
+}
+
+// flags are those of the set's definition.
+func (s *set) flags() (flags uint32) {
+	if s.nft.Dynamic {
+		flags |= unix.NFT_SET_EVAL
+	}
+	if s.nft.HasTimeout {
+		flags |= unix.NFT_SET_TIMEOUT
+	}
+	if s.nft.IsMap {
+		flags |= unix.NFT_SET_MAP
+	}
+	return flags
+}
+
+// isVerdicts reports whether the set is a map of verdicts.
+func (s *set) isVerdicts() bool { return s.nft.IsMap && s.nft.DataType == nftables.TypeVerdict }
+
+func (k *kernel) delSet(t *table, name string) {
+	k.open.Add(t.nfproto, unix.NFT_MSG_DELSET, 0, func(e *netlink.AttributeEncoder) {
+		e.String(unix.NFTA_SET_TABLE, k.table)
+		e.String(unix.NFTA_SET_NAME, name)
+	})
+}
+
+// addElement adds an element; see [nft.Element].
+func (k *kernel) addElement(s *set, key, data string) {
+	k.open.AddElement(s.table.nfproto, unix.NFT_MSG_NEWSETELEM, k.table, s.name, nft.Element{Key: key, Data: data, Verdict: s.isVerdicts()})
+}
+
+func (k *kernel) delElement(s *set, key string) {
+	k.open.AddElement(s.table.nfproto, unix.NFT_MSG_DELSETELEM, k.table, s.name, nft.Element{Key: key})
+}

@@ -1,0 +1,103 @@
+package ruleset
+
+import (
+	"encoding/binary"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/live/hostnet"
+)
+
+// ProbeReversePath checks whether the kernel can look up the route back to a packet's source in
+// rules. The error names the missing feature. It works on the calling thread's network namespace.
+func ProbeReversePath() error {
+	c := chain{kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPrerouting, priority: priorityQueue}
+	exprs := rule{notDecrypted(), sourceNotLocal(), noWayBack(true), noWayBack(false), accept()}.exprs()
+	if err := tryChain(c, exprs); err != nil {
+		return &FeatureError{"look-up of routes in rules", "CONFIG_NFT_FIB_IPV4 and CONFIG_XFRM", err}
+	}
+	return nil
+}
+
+// reversePathRules accept packets that the kernel drops after these rules: those that fail the
+// source validation of IPv4 (fib_validate_source in net/ipv4/fib_frontend.c), and those whose
+// source can be no host's (ip_route_input_slow in net/ipv4/route.c). A packet that the kernel
+// would accept must never match: it would pass undecided. So packets for which the lookup in rules
+// (nft_fib4_eval in net/ipv4/netfilter/nft_fib_ipv4.c) may differ do not match:
+//   - packets out of an IPsec tunnel, which are not validated;
+//   - sources that are local addresses: accept_local may allow them;
+//   - where routing rules have selectors, the sets are empty: the way back may then depend on
+//     the translated destination and on the interface that the packet leaves by.
+//
+// UDP flows that need no decision come first: they are most of the packets here.
+func (t *table) reversePathRules() []rule {
+	return []rule{
+		{l4proto(udp), t.flowKey().in(t.seen), t.flowKey().refreshed(t.seen), accept()},
+		{t.saddrIn("127.0.0.0/8", []byte{0xff}, []byte{127}), accept()},
+		{t.saddrIn("224.0.0.0/4", []byte{0xf0}, []byte{224}), accept()},
+		{interfaceIn(t.rpStrict), notDecrypted(), sourceNotLocal(), noWayBack(true), counter(), accept()},
+		{interfaceIn(t.rpLoose), notDecrypted(), sourceNotLocal(), noWayBack(false), counter(), accept()},
+	}
+}
+
+func interfaceIn(s *set) clause {
+	return keyed{"iif", []expr.Any{&expr.Meta{Key: expr.MetaKeyIIF, Register: key}}}.in(s)
+}
+
+// metaSecpath is NFT_META_SECPATH (linux/netfilter/nf_tables.h).
+const metaSecpath expr.MetaKey = 25
+
+// notDecrypted matches packets that did not come out of an IPsec tunnel.
+func notDecrypted() clause {
+	return clause{"meta ipsec missing", []expr.Any{
+		&expr.Meta{Key: metaSecpath, Register: reg},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{0}},
+	}}
+}
+
+// sourceNotLocal matches packets whose source is no address of the node.
+func sourceNotLocal() clause {
+	return addressType("saddr", &expr.Fib{Register: reg, FlagSADDR: true, ResultADDRTYPE: true}, false)
+}
+
+// noWayBack matches packets without a route to their source or, if strict, without one through
+// their input interface.
+func noWayBack(strict bool) clause {
+	text := "fib saddr oif 0"
+	if strict {
+		text = "fib saddr . iif oif 0"
+	}
+	return clause{text, []expr.Any{
+		&expr.Fib{Register: reg, FlagSADDR: true, FlagIIF: strict, ResultOIF: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: host32(0)},
+	}}
+}
+
+// FollowReversePath updates the sets of interfaces, so that first packets of IPv4 flows that the
+// kernel drops at routing are not queued, and no connection entry is written for them. Without [Spec.ReversePath] it does nothing.
+// After an error the sets may have the old or the new elements, until [Ruleset.Audit].
+func (r *Ruleset) FollowReversePath(p hostnet.ReversePath) error {
+	diff := make(difference)
+	r.tables.noteReversePath(diff, r.reversePath, p)
+	r.reversePath = p
+	current := r.current()
+	if err := r.changeAll(diff); err != nil {
+		return err
+	}
+	r.remember(current)
+	return nil
+}
+
+// noteReversePath records the interfaces to add to the sets and those to remove.
+func (t tables) noteReversePath(diff sink, before, after hostnet.ReversePath) {
+	of := t.of(decision.IPv4)
+	noteAll(diff, func(uint32) *set { return of.rpStrict }, interfaceKey, before.Strict, after.Strict)
+	noteAll(diff, func(uint32) *set { return of.rpLoose }, interfaceKey, before.Loose, after.Loose)
+}
+
+// interfaceKey is an interface's index as rules have it: in the order of the host's bytes.
+func interfaceKey(index uint32) string {
+	return string(binary.NativeEndian.AppendUint32(nil, index))
+}

@@ -1,0 +1,143 @@
+package ruleset
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/netns"
+)
+
+// flows are n tuples of each family from port first on.
+func flows(first, n int) []conntrack.Tuple {
+	var t []conntrack.Tuple
+	for i := range n {
+		for _, a := range [][2]string{{"10.244.0.9", "10.96.0.10"}, {"fd44::9", "fd96::a"}} {
+			t = append(t, conntrack.Tuple{
+				Source:      netip.AddrPortFrom(netip.MustParseAddr(a[0]), uint16(first+i)),
+				Destination: netip.AddrPortFrom(netip.MustParseAddr(a[1]), 53), Protocol: udp,
+			})
+		}
+	}
+	return t
+}
+
+// remember puts the tuples into the sets, as the kernel's rules would.
+func remember(t *testing.T, r *Ruleset, tuples []conntrack.Tuple) {
+	t.Helper()
+	for _, tp := range tuples {
+		s, pad := r.tables[0].seen, "\x00\x00"
+		if tp.Source.Addr().Is6() {
+			s = r.tables[1].seen
+		}
+		key := addrBytes(tp.Source.Addr()) + addrBytes(tp.Destination.Addr()) + portBytes(tp.Source.Port()) + pad + portBytes(tp.Destination.Port()) + pad
+		r.addElement(s, key, "")
+	}
+	if err := r.run(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// openSeen opens the sets by a connection of its own, as another process would.
+func openSeen(t testing.TB) *Seen {
+	t.Helper()
+	c, err := OpenConnection(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c.Seen()
+}
+
+// TestForget with both messages that remove elements, and one that no kernel knows, as
+// old ones do not know the newer of them.
+func TestForget(t *testing.T) {
+	for _, remove := range []int{msgDestroySetElem, unix.NFT_MSG_DELSETELEM, 200} {
+		t.Run(fmt.Sprint(remove), func(t *testing.T) { testForget(t, remove) })
+	}
+}
+
+func testForget(t *testing.T, remove int) {
+	inNamespace(t, func() error {
+		r, err := install(spec())
+		if err != nil {
+			return err
+		}
+		seen := openSeen(t)
+		seen.message = remove
+		for name, tt := range map[string]struct {
+			in, forget []conntrack.Tuple
+			left       int // of each family
+		}{
+			"nothing":          {flows(1000, 3), nil, 3},
+			"all":              {flows(1000, 3), flows(1000, 3), 0},
+			"some":             {flows(1000, 10), flows(1002, 3), 7},
+			"none of them":     {flows(1000, 3), flows(2000, 3), 3},
+			"some are missing": {flows(1000, 10), flows(995, 10), 5},
+			"one twice":        {flows(1000, 2), append(flows(1000, 1), flows(1000, 1)...), 1},
+			"many":             {flows(1000, 150), append(flows(2000, 400), flows(1000, 149)...), 1},
+		} {
+			remember(t, r, tt.in)
+			if err := seen.Forget(tt.forget); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if n := elements(t, r); n["seen4"] != tt.left || n["seen6"] != tt.left {
+				t.Errorf("%s: %d and %d elements are left, want %d of each", name, n["seen4"], n["seen6"], tt.left)
+			}
+			if err := seen.Forget(tt.in); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := fmt.Sprint(elements(t, r)); got != fmt.Sprint(map[string]int{
+			"seen4": 0, "seen6": 0, "service4": 0, "service6": 0, "nodeport4": 0, "nodeport6": 0,
+			"nodeport_addr4": 0, "nodeport_addr6": 0, "refused_port4": 0, "refused_port6": 0,
+		}) {
+			t.Error("elements are left:", got)
+		}
+		if err := r.Remove(); err != nil {
+			return err
+		}
+		if err := seen.Forget(flows(1000, 2)); err != nil {
+			t.Errorf("without a ruleset: %v", err)
+		}
+		// It is installed again: the same socket goes on.
+		if r, err = install(spec()); err != nil {
+			return err
+		}
+		remember(t, r, flows(1000, 2))
+		if err := seen.Forget(flows(1000, 2)); err != nil || elements(t, r)["seen4"] != 0 {
+			t.Errorf("after the ruleset came back: error %v, elements %v", err, elements(t, r))
+		}
+		return r.Remove()
+	})
+}
+
+func BenchmarkForget(b *testing.B) {
+	for name, remove := range map[string]int{"destroy": msgDestroySetElem, "delete": unix.NFT_MSG_DELSETELEM} {
+		b.Run(name, func(b *testing.B) {
+			ns, err := netns.New("bench")
+			if err != nil {
+				b.Skip(err)
+			}
+			defer ns.Close()
+			var seen *Seen
+			if err := ns.Do(func() (err error) {
+				_, err = install(spec())
+				seen = openSeen(b)
+				return err
+			}); err != nil {
+				b.Fatal(err)
+			}
+			seen.message = remove
+			tuples := flows(1000, 32)
+			for b.Loop() {
+				if err := seen.Forget(tuples); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

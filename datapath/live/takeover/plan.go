@@ -1,0 +1,114 @@
+package takeover
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
+)
+
+// table is the relevant part of one table of iptables.
+type table struct {
+	xtables.Place
+	chains map[string]*chain
+}
+
+type chain struct {
+	base  bool
+	rules []rule
+}
+
+// rule is a rule that may jump to other chains.
+type rule struct {
+	id      uint64   // nft: its handle; legacy: its offset
+	targets []string // of jump and goto
+}
+
+// removal is the chains and jumps to remove from one table.
+type removal struct {
+	table  *table
+	chains []string // sorted; with all their rules
+	jumps  []jump   // in the order of chains, then rules
+	rules  int      // in chains
+}
+
+// jump is a rule of a base chain.
+type jump struct {
+	chain string
+	id    uint64
+}
+
+// String describes the removal.
+func (r *removal) String() string {
+	return fmt.Sprintf("%s: %s with %s, and %s to them", r.table, count(len(r.chains), "chain"), count(r.rules, "rule"), count(len(r.jumps), "jump"))
+}
+
+// plan computes what can be removed, and notes what cannot and why. Without chains there are no
+// jumps either.
+func (t *table) plan() (*removal, []string) {
+	r := &removal{table: t}
+	kept, notes := t.keptChains()
+	for _, name := range slices.Sorted(maps.Keys(t.chains)) {
+		c := t.chains[name]
+		if owned(t.Table, name) && !c.base {
+			if !kept[name] {
+				r.chains = append(r.chains, name)
+				r.rules += len(c.rules)
+			}
+			continue
+		}
+		for _, rl := range c.rules {
+			// (A rule has one target, unless it has a verdict map, which iptables does not.)
+			if c.base && len(rl.targets) == 1 && t.isOwn(rl.targets[0]) && hooked[rl.targets[0]] && !kept[rl.targets[0]] {
+				r.jumps = append(r.jumps, jump{name, rl.id})
+			}
+		}
+	}
+	return r, notes
+}
+
+// keptChains are kube-proxy's chains that must stay: those that rules of other programs use, and
+// those that these use in turn; with notes on the former.
+func (t *table) keptChains() (kept map[string]bool, notes []string) {
+	kept = make(map[string]bool)
+	var keep func(name string)
+	keep = func(name string) {
+		if kept[name] || !t.isOwn(name) {
+			return
+		}
+		kept[name] = true
+		for _, rl := range t.chains[name].rules {
+			for _, target := range rl.targets {
+				keep(target)
+			}
+		}
+		if name == markMasqChain {
+			keep(postroutingChain) // without which the mark has no effect
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.chains)) {
+		c := t.chains[name]
+		if t.isOwn(name) {
+			continue
+		}
+		for _, rl := range c.rules {
+			for _, target := range rl.targets {
+				if !t.isOwn(target) || c.base && len(rl.targets) == 1 && hooked[target] {
+					continue
+				}
+				if !kept[target] {
+					notes = append(notes, fmt.Sprintf("%s: chain %s stays, because chain %s, which is not kube-proxy's, jumps to it", t, target, name))
+				}
+				keep(target)
+			}
+		}
+	}
+	return kept, notes
+}
+
+// isOwn reports whether a chain is there and kube-proxy's.
+func (t *table) isOwn(name string) bool {
+	c := t.chains[name]
+	return c != nil && !c.base && owned(t.Table, name)
+}

@@ -1,0 +1,104 @@
+package kubechains
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+// jumps are the rules in the built-in chains, in an order that has the same effect
+// as kube-proxy's (iptablesJumpChains; each is inserted at the head of its chain).
+func jumps(f decision.Family) []Rule {
+	rule := func(table Table, chain, to, text string, m ...iptables.Match) Rule {
+		if text != "" {
+			m = append(m, comment(text))
+		}
+		return Rule{Table: table, Chain: chain, Matches: m, Target: jumpTo(to)}
+	}
+	const portals, external, firewall = "kubernetes service portals", "kubernetes externally-visible service portals", "kubernetes load balancer firewall"
+	rules := []Rule{
+		rule(Filter, "INPUT", ProxyFirewall, firewall, stateNew),
+		rule(Filter, "INPUT", NodePorts, "kubernetes health check service ports"),
+		rule(Filter, "INPUT", ExternalServices, external, stateNew),
+		rule(Filter, "FORWARD", ProxyFirewall, firewall, stateNew),
+		rule(Filter, "FORWARD", Forward, "kubernetes forwarding rules"),
+		rule(Filter, "FORWARD", Services, portals, stateNew),
+		rule(Filter, "FORWARD", ExternalServices, external, stateNew),
+		rule(Filter, "OUTPUT", ProxyFirewall, firewall, stateNew),
+		rule(Filter, "OUTPUT", Services, portals, stateNew),
+		rule(NAT, "PREROUTING", Services, portals),
+		rule(NAT, "OUTPUT", Services, portals),
+		rule(NAT, "POSTROUTING", Postrouting, "kubernetes postrouting rules"),
+	}
+	// For IPv4 the kubelet makes these jumps before kube-proxy inserts its own in front of them;
+	// for IPv6 kube-proxy makes them, last of all.
+	firewalls := []Rule{rule(Filter, "INPUT", Firewall, ""), rule(Filter, "OUTPUT", Firewall, "")}
+	if f == decision.IPv6 {
+		return append(firewalls, rules...)
+	}
+	return append(rules, firewalls...)
+}
+
+// common are the rules that do not depend on services.
+func common(t *decision.Table, f decision.Family, k Kernel) []Rule {
+	w := &writer{t: t}
+	mark := t.Node().Mark()
+	if !k.TCPLiberal {
+		invalid := []iptables.Match{stateInvalid}
+		if k.NFAcct {
+			invalid = append(invalid, counter(InvalidDropped))
+		}
+		w.add(Filter, Forward, iptables.Drop, nil, invalid...)
+	}
+	w.add(Filter, Forward, iptables.Accept, describe("marked packets are accepted for forwarding"),
+		comment("kubernetes forwarding rules"), marked(mark, false))
+	w.add(Filter, Forward, iptables.Accept, nil, comment("kubernetes forwarding conntrack rule"), stateKnown)
+	if f == decision.IPv4 && t.Node().LocalhostNodePorts {
+		w.add(Filter, Firewall, iptables.Drop, describe("only loopback addresses may send to loopback addresses: dropped"),
+			iptables.Source{Network: iptables.NetworkOf(localnet), Negated: true}, destination(localnet), comment("block incoming localnet connections"), stateForeign)
+	}
+	w.add(NAT, MarkMasq, iptables.SetMark{Mark: iptables.MaskedValue{Value: mark, Mask: mark}}, nil)
+	w.add(NAT, Postrouting, iptables.Return, nil, marked(mark, true))
+	w.add(NAT, Postrouting, iptables.SetMark{Mark: iptables.MaskedValue{Value: mark}}, nil)
+	w.add(NAT, Postrouting, iptables.Masquerade{To: iptables.NATRange{RandomFully: true}}, describe("the source becomes an address of this node"), comment("kubernetes service traffic requiring SNAT"))
+	w.nodePortJumps(f)
+	return w.rules
+}
+
+// nodePortJumps are the last rules of KUBE-SERVICES.
+func (w *writer) nodePortJumps(f decision.Family) {
+	c := comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain")
+	if !w.t.AllNodePortAddresses(f) {
+		sentence := func(s *state, matched bool) string {
+			if matched {
+				return fmt.Sprintf("%s is an address of this node with open node ports", s.dst.Addr())
+			}
+			return fmt.Sprintf("%s is not the address of this rule", s.dst.Addr())
+		}
+		for _, a := range append([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, w.t.NodePortAddresses()...) {
+			if decision.FamilyOf(a) == f && w.t.OpensNodePorts(a) {
+				w.add(NAT, Services, jumpTo(NodePorts), sentence, host(a), c)
+			}
+		}
+		return
+	}
+	notTo := func(p netip.Prefix) iptables.Match {
+		return iptables.Destination{Network: iptables.NetworkOf(p), Negated: true}
+	}
+	sentence := func(s *state, matched bool) string {
+		if matched {
+			return fmt.Sprintf("%s is an address of this node: check whether the port is a node port", s.dst.Addr())
+		}
+		return fmt.Sprintf("%s is not an address of this node with open node ports", s.dst.Addr())
+	}
+	m := []iptables.Match{c, toNode()}
+	switch {
+	case f == decision.IPv6:
+		m = append(m, notTo(netip.MustParsePrefix("::1/128")))
+	case !w.t.Node().LocalhostNodePorts:
+		m = append(m, notTo(localnet))
+	}
+	w.add(NAT, Services, jumpTo(NodePorts), sentence, m...)
+}

@@ -1,0 +1,133 @@
+package kubechains
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+// Mode is the service proxy that wrote the rules of a host, and its mode.
+type Mode uint8
+
+// The modes.
+const (
+	ModeUnknown    Mode = iota // the rules do not show it
+	ModeIPTables               // kube-proxy: its rules translate
+	ModeIPVS                   // kube-proxy: virtual servers of IPVS translate
+	ModeUserspace              // kube-proxy, until 1.25: its rules redirect to its own ports
+	ModeKubeRouter             // kube-router's service proxy: virtual servers of IPVS translate
+)
+
+var modeNames = []string{"unknown", "kube-proxy in iptables mode", "kube-proxy in IPVS mode", "kube-proxy in userspace mode", "kube-router's service proxy (IPVS)"}
+
+func (m Mode) String() string { return modeNames[m] }
+
+// IPVS reports whether virtual servers of IPVS translate packets to services, so that the rules do
+// not show their endpoints.
+func (m Mode) IPVS() bool { return m == ModeIPVS || m == ModeKubeRouter }
+
+// Proof is what shows a mode: a chain or a rule.
+type Proof struct {
+	Text string // "chain KUBE-LOAD-BALANCER", "ipset KUBE-CLUSTER-IP"
+	Line int
+}
+
+func (p Proof) String() string {
+	if p.Line == 0 {
+		return p.Text
+	}
+	return fmt.Sprintf("%s, line %d", p.Text, p.Line)
+}
+
+// IPVS reports whether the rules of a host are those of a service proxy that uses IPVS.
+func IPVS(dumps ...*iptables.Dump) bool {
+	mode, _ := ModeOf(dumps)
+	return mode.IPVS()
+}
+
+// ModeOf finds the mode of the service proxy by the rules of a host, and what shows it. A rule that
+// leads to the chain of a service shows more than chains that may be left over from another mode.
+func ModeOf(dumps []*iptables.Dump) (Mode, Proof) {
+	found := make(map[Mode]Proof)
+	see := func(m Mode, line int, format string, args ...any) {
+		if _, known := found[m]; !known && m != ModeUnknown {
+			found[m] = Proof{fmt.Sprintf(format, args...), line}
+		}
+	}
+	for _, d := range dumps {
+		for _, t := range d.Tables {
+			for _, c := range t.Chains {
+				see(chainMode(t.Name, c.Name), c.Line, "chain %s", c.Name)
+			}
+			for _, r := range t.Rules {
+				see(chainMode(t.Name, r.Chain), r.Line, "chain %s", r.Chain)
+				for _, m := range r.Matches {
+					if set, ok := m.(iptables.SetMatch); ok {
+						see(setMode(set.Set), r.Line, "ipset %s", set.Set)
+					}
+				}
+				if to, ok := r.Target.(iptables.Jump); ok && t.Name == string(NAT) && serviceChain(to.Chain) {
+					see(ModeIPTables, r.Line, "chain %s", to.Chain)
+				}
+			}
+		}
+	}
+	for _, m := range []Mode{ModeIPTables, ModeIPVS, ModeKubeRouter, ModeUserspace} {
+		if p, ok := found[m]; ok {
+			return m, p
+		}
+	}
+	return ModeUnknown, Proof{}
+}
+
+// chainMode is the mode of kube-proxy that has a chain of that name.
+func chainMode(table, chain string) Mode {
+	switch chain {
+	case "KUBE-LOAD-BALANCER", "KUBE-NODE-PORT", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER", "KUBE-SOURCE-RANGES-FIREWALL", "KUBE-FIRE-WALL":
+		return ModeIPVS
+	case "KUBE-PORTALS-CONTAINER", "KUBE-PORTALS-HOST", "KUBE-NODEPORT-CONTAINER", "KUBE-NODEPORT-HOST", "KUBE-NODEPORT-NON-LOCAL":
+		if table == string(NAT) || table == string(Filter) {
+			return ModeUserspace
+		}
+	case "KUBE-ROUTER-SERVICES", "KUBE-ROUTER-HAIRPIN":
+		return ModeKubeRouter
+	}
+	return ModeUnknown
+}
+
+// ServiceSets are the ipsets of kube-proxy's IPVS mode whose elements are addresses, or addresses
+// and ports, of services: by the beginning of their names (pkg/proxy/ipvs/ipset.go).
+var ServiceSets = []string{"KUBE-CLUSTER-IP", "KUBE-EXTERNAL-IP", "KUBE-LOAD-BALANCER", "kube-router-svip", "kube-router-service-ips", "kube-router-ipvs-services"}
+
+// setMode is the mode of a service proxy that has an ipset of that name. The sets of the other
+// family are named KUBE-6-..., and inet6:kube-router-... .
+func setMode(name string) Mode {
+	name = PlainSet(name)
+	begins := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
+	switch {
+	case slices.ContainsFunc([]string{
+		"KUBE-CLUSTER-IP", "KUBE-LOOP-BACK", "KUBE-EXTERNAL-IP", "KUBE-LOAD-BALANCER", "KUBE-NODE-PORT-", "KUBE-IPVS-IPS", "KUBE-HEALTH-CHECK-NODE-PORT",
+	}, begins):
+		return ModeIPVS
+	case slices.ContainsFunc([]string{"kube-router-svip", "kube-router-service-ips", "kube-router-ipvs-services"}, begins):
+		return ModeKubeRouter
+	}
+	return ModeUnknown
+}
+
+// PlainSet is the name of a service proxy's ipset without the mark of IPv6.
+func PlainSet(name string) string {
+	if rest, ok := strings.CutPrefix(name, "KUBE-6-"); ok {
+		return "KUBE-" + rest
+	}
+	return strings.TrimPrefix(name, "inet6:")
+}
+
+// serviceChain reports whether a chain of that name is of one service, in iptables mode.
+func serviceChain(name string) bool {
+	return slices.ContainsFunc([]string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-XLB-", "KUBE-FW-", "KUBE-SEP-"}, func(prefix string) bool {
+		return strings.HasPrefix(name, prefix)
+	})
+}

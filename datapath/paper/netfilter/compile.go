@@ -1,0 +1,151 @@
+package netfilter
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+// Hook is a place in the kernel where tables are evaluated.
+type Hook uint8
+
+// The hooks, in the order of enum nf_inet_hooks.
+const (
+	Prerouting Hook = iota
+	Input
+	Forward
+	Output
+	Postrouting
+)
+
+var hookNames = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+
+func (h Hook) String() string { return hookNames[h] }
+
+// table is one of the kernel's tables.
+type table uint8
+
+const (
+	raw table = iota
+	mangle
+	nat
+	filter
+	security
+	tables
+)
+
+var tableNames = [tables]string{"raw", "mangle", "nat", "filter", "security"}
+
+func (t table) String() string { return tableNames[t] }
+
+// chain is a chain whose jumps are resolved.
+type chain struct {
+	table   table
+	file    string // see [iptables.Rule.File]
+	name    string
+	line    int
+	builtin bool
+	open    bool // it may have more rules
+	policy  iptables.Policy
+	rules   []rule
+	index   *index // nil: it is short
+}
+
+type rule struct {
+	*iptables.Rule
+	matches []iptables.Match // the generic ones first, as the kernel evaluates them
+	jump    *chain           // of a Jump or Goto; nil: the dump has no such chain
+}
+
+// compile resolves the jumps of a table. A jump to a missing chain is an error, except in
+// listings, which may show only some of the chains.
+func (b *backend) compile(t *iptables.Table) error {
+	i := slices.Index(tableNames[:], t.Name)
+	if i < 0 {
+		return fmt.Errorf("line %d: table %s is none of iptables'", t.Line, t.Name)
+	}
+	chains := make(map[string]*chain)
+	for _, name := range iptables.BuiltinChains(t.Name) {
+		chains[name] = &chain{table: table(i), name: name, builtin: true, policy: iptables.PolicyAccept}
+	}
+	for _, c := range t.Chains {
+		known := chains[c.Name]
+		if known == nil {
+			known = &chain{table: table(i), name: c.Name}
+			chains[c.Name] = known
+		}
+		known.line = c.Line
+		if c.Policy != iptables.PolicyNone {
+			known.policy = c.Policy
+		}
+	}
+	b.chains[i] = chains
+	for _, r := range t.Rules {
+		c := chains[r.Chain]
+		if c == nil {
+			return fmt.Errorf("line %d: the rule is for chain %s of table %s, which is not declared; want a line \":%s - [0:0]\"", r.Line, r.Chain, t.Name, r.Chain)
+		}
+		compiled := rule{Rule: r, matches: genericFirst(r.Matches)}
+		name := target(r)
+		if name != "" {
+			compiled.jump = chains[name]
+			if compiled.jump == nil && b.dump.Listing == nil {
+				return fmt.Errorf("line %d: there is no chain %s in table %s", r.Line, name, t.Name)
+			}
+			if compiled.jump != nil && compiled.jump.builtin {
+				return fmt.Errorf("line %d: a rule cannot jump to the built-in chain %s", r.Line, name)
+			}
+		}
+		c.rules = append(c.rules, compiled)
+	}
+	file := ""
+	if len(t.Rules) > 0 {
+		file = t.Rules[0].File
+	}
+	for _, c := range chains {
+		c.file, c.index = file, newIndex(c.rules)
+		c.open = b.dump.Open(t.Name, c.name)
+	}
+	return checkNesting(chains, slices.Sorted(maps.Keys(chains)))
+}
+
+// ofNFTables reports whether the header above a table is that of iptables-save's nf_tables back
+// end.
+func ofNFTables(t *iptables.Table) bool {
+	return slices.ContainsFunc(t.Before, func(line string) bool {
+		return strings.Contains(line, "(nf_tables)")
+	})
+}
+
+// target is the chain that a rule jumps or goes to; empty: none.
+func target(r *iptables.Rule) string {
+	switch t := r.Target.(type) {
+	case iptables.Jump:
+		return t.Chain
+	case iptables.Goto:
+		return t.Chain
+	}
+	return ""
+}
+
+// genericFirst moves the matches without a module to the front, as the kernel compares the IP
+// header before it calls modules.
+func genericFirst(matches []iptables.Match) []iptables.Match {
+	sorted := slices.IsSortedFunc(matches, func(a, b iptables.Match) int { return rank(a) - rank(b) })
+	if sorted {
+		return matches
+	}
+	matches = slices.Clone(matches)
+	slices.SortStableFunc(matches, func(a, b iptables.Match) int { return rank(a) - rank(b) })
+	return matches
+}
+
+func rank(m iptables.Match) int {
+	if m.Module() == "" {
+		return 0
+	}
+	return 1
+}

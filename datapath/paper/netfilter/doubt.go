@@ -1,0 +1,103 @@
+package netfilter
+
+import (
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+// Doubt is a rule on the way of a packet that may match or not, or whose effect is not known. A walk
+// with [Options.Doubts] takes one of the possibilities; another way takes the other.
+type Doubt struct {
+	Rule  *iptables.Rule
+	Table string
+	// Match is what the result depends on; nil: the effect of the rule's target is not known, or the
+	// rules do not have the chain that it jumps to.
+	Match iptables.Match
+	// Matched: on this way, the rule matches; without a Match: the walk ends there.
+	Matched bool
+}
+
+// passing is what decides anew for each packet: chance, and other packets.
+const passing = iptables.FactChance | iptables.FactMemory | iptables.FactShared
+
+// Passing reports whether the result depends on chance or on other packets, so that it differs from
+// packet to packet. Else it is the same for all such packets, and not known.
+func (d *Doubt) Passing() bool { return d.Match != nil && iptables.Reads(d.Match)&passing != 0 }
+
+// evenChance is the probability of a fork that is no random choice of the kernel.
+const evenChance = 0.5
+
+// endpointPrefix begins the names of kube-proxy's chains for one endpoint.
+const endpointPrefix = "KUBE-SEP-"
+
+// choosesEndpoint reports whether the rule is one of those with which kube-proxy selects an endpoint:
+// the choice is meant.
+func (r *rule) choosesEndpoint(c *chain) bool {
+	return c.table == nat && r.jump != nil && strings.HasPrefix(r.jump.name, endpointPrefix)
+}
+
+// doubtful is agrees for a walk that follows doubts: what is certain is evaluated first, so that each
+// rule is one fork at most. A rule that makes no difference does not match.
+func (w *walk) doubtful(c *chain, r *rule) (iptables.Truth, iptables.Match) {
+	var in iptables.Match // doubt
+	chooses := r.choosesEndpoint(c)
+	for i, m := range r.matches {
+		w.Rule, w.Match = r.Rule, i
+		t := iptables.Unknown
+		if chooses || isSet(m) || iptables.Reads(m)&passing == 0 && !w.anyOwner(m) {
+			t = w.Evaluate(m)
+		}
+		if w.hidden(m, t) {
+			t = iptables.Unknown
+		}
+		switch {
+		case t == iptables.False:
+			return t, m
+		case t == iptables.Unknown && in == nil:
+			in = m
+		}
+	}
+	if in == nil {
+		return iptables.True, nil
+	}
+	if r.Target == nil || r.Harmless() || !w.doubt(c, r, in) {
+		return iptables.False, in
+	}
+	return iptables.True, nil
+}
+
+// hidden reports whether a match may have another result than this one for packets like this one: for later packets, with
+// their content, or because packets pass ports of a bridge.
+func (w *walk) hidden(m iptables.Match, t iptables.Truth) bool {
+	switch m := m.(type) {
+	case iptables.String:
+		return t == iptables.False && !m.Negated && w.Packet.Protocol == protoTCP
+	case iptables.Physdev:
+		return MayBridge(w.In) || MayBridge(w.Out)
+	}
+	return false
+}
+
+// MayBridge reports whether a device of that name is a bridge, by the habits of programs.
+func MayBridge(device string) bool {
+	return isPodDevice(device) && !OfOnePod(device) || isDockerBridge(device) || strings.HasPrefix(device, "br") || strings.HasPrefix(device, "virbr")
+}
+
+// anyOwner reports whether a match is about the user or group of a program of this host, which may be any.
+func (w *walk) anyOwner(m iptables.Match) bool {
+	return w.Packet.Owner != nil && iptables.Reads(m)&w.Packet.Supposed&iptables.FactOwner != 0
+}
+
+// isSet reports whether a match adds to a list of -m recent, and matches every packet.
+func isSet(m iptables.Match) bool {
+	recent, ok := m.(iptables.Recent)
+	return ok && recent.Mode == iptables.RecentSet
+}
+
+// doubt forks the walk.
+func (w *walk) doubt(c *chain, r *rule, in iptables.Match) bool {
+	matched := w.chooser.coin(evenChance)
+	w.result.Doubts = append(w.result.Doubts, Doubt{Rule: r.Rule, Table: c.table.String(), Match: in, Matched: matched})
+	return matched
+}

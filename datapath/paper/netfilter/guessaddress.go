@@ -1,0 +1,153 @@
+package netfilter
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+// addresses guesses the host's own addresses.
+func (g *guesser) addresses() {
+	before := newNetwork(g.host, g.family) // made once: there may be many rules
+	found := g.addressGiven
+	give := func(device string, a netip.Addr, format string, args ...any) {
+		if before.isLocal(a) || g.given.leads(alone(a)) { // a neighbour, or behind a given route
+			return
+		}
+		before.local[a] = device
+		g.host.AddAddress(device, alone(a))
+		g.note(alone(a), format, args...)
+	}
+	add := func(a netip.Addr, format string, args ...any) {
+		found = found || !before.isLocal(a)
+		give(g.uplink, a, format, args...)
+	}
+	near := func(a netip.Addr) bool {
+		return g.pods.IsValid() && g.pods.Contains(a) || before.leads(alone(a)) || g.forwarded.network(a) != nil
+	}
+	p := g.packet
+	from, to := p.Source.Addr(), p.Destination.Addr()
+	if p.Local && from.IsValid() && !from.IsUnspecified() && !from.IsLoopback() {
+		add(from, "%s is an address of this host, because the packet originates here", from)
+	}
+	if !before.isLocal(to) {
+		g.settleDestination(from, to, add)
+	}
+	for _, h := range g.hints {
+		if a := h.hides(g.uplink); a.IsValid() && !near(a) {
+			add(a, "%s is an address of this host: see line %d", a, h.Line)
+		}
+		if a, ok := h.wanted(); ok && h.table == "nat" && h.hooks.has(Prerouting) && (h.targets("DNAT") || isTo(h.Rule, nodePortsChain) && !a.IsLoopback()) {
+			add(a, "%s is an address of this host: see line %d", a, h.Line)
+		}
+	}
+	for _, h := range g.hints {
+		a, ok := h.wanted()
+		if from := h.source; h.in == loopbackName && from.IsValid() && from.IsSingleIP() {
+			a, ok = from.Addr(), true
+		} else if h.hooks != only(Input) {
+			continue
+		}
+		if ok && !near(a) {
+			give(loopbackName, a, "%s is an address of this host: see line %d", a, h.Line)
+		}
+	}
+	if found {
+		return
+	}
+	stand := netip.MustParseAddr("192.0.2.1")
+	if g.family == iptables.IPv6 {
+		stand = netip.MustParseAddr("2001:db8::1")
+	}
+	add(stand, "%s stands for the host's own address, which the rules do not show", stand)
+}
+
+const nodePortsChain = "KUBE-NODEPORTS"
+
+// settleDestination decides whether the packet's destination is an address of the host, for which
+// rules give others only a reason where they name it.
+func (g *guesser) settleDestination(from, to netip.Addr, add func(a netip.Addr, format string, args ...any)) {
+	if g.own(to) && !g.near(to) {
+		return // the rule that shows it is named
+	}
+	where, open := g.destination(from, to)
+	if c := g.choice.destination; c != unsettled && open {
+		where, open = c, false
+	}
+	_, forwarded := g.forwarded.addresses[to]
+	i := slices.IndexFunc(g.hints, func(h hint) bool { return h.serves(g.packet) })
+	if i >= 0 && private(to) && !g.near(to) && !g.named()[to] && !forwarded && g.choice.destination != beyond {
+		add(to, "%s is an address of this host, because line %d matches its port %d", to, g.hints[i].Line, g.packet.Destination.Port())
+		if g.near(from) { // it may also be another host's
+			g.last().Claim = fmt.Sprintf("%s is an address of this host", to)
+			g.leaveOpen(choice{destination: beyond})
+		}
+		return
+	}
+	switch {
+	case where == here:
+		add(to, "%s is an address of this host, or a packet from %s would not arrive here", to, from)
+		g.last().Claim = fmt.Sprintf("%s is an address of this host", to)
+		g.leaveOpen(append(g.otherWays(), choice{destination: beyond})...)
+	case where == beyond && open && g.balanced(to):
+		g.note(alone(to), "%s is no address of this host, but a load balancer's", to)
+		g.last().Claim, g.last().Silent = fmt.Sprintf("%s is no address of this host", to), true
+		g.leaveOpen(choice{destination: here})
+	case where == beyond && open:
+		g.note(alone(to), "%s is behind this host, like the destinations of other packets from %s", to, from)
+		g.last().Claim, g.last().Silent = fmt.Sprintf("%s is behind this host", to), true
+		other := g.otherWays()
+		if len(other) > 0 {
+			g.last().Text += fmt.Sprintf(": behind %s, the way out", g.uplink)
+			g.last().Claim = fmt.Sprintf("%s is behind %s", to, g.uplink)
+		}
+		g.leaveOpen(append(other, choice{destination: here})...)
+	}
+}
+
+// balanced reports whether it is the address of a load balancer, by rules of kube-proxy. Some clouds give such an address to
+// the nodes, so that packets to it are for the host itself.
+func (g *guesser) balanced(a netip.Addr) bool {
+	return slices.ContainsFunc(g.hints, func(h hint) bool {
+		to, ok := h.wanted()
+		return ok && to == a && h.Chain == servicesChain && slices.ContainsFunc([]string{"KUBE-FW-", "KUBE-XLB-", "KUBE-EXT-"}, func(prefix string) bool {
+			return strings.HasPrefix(target(h.Rule), prefix)
+		})
+	})
+}
+
+// otherWays are the devices besides the uplink that may lead to the packet's destination: those that the rules name and whose
+// networks are not known.
+func (g *guesser) otherWays() (ways []choice) {
+	if !private(g.packet.Destination.Addr()) || g.host.allRoutes {
+		return nil
+	}
+	for _, i := range g.host.Interfaces {
+		if i.Name != loopbackName && i.Name != g.uplink && !g.addressed(i.Name) && g.names(i.Name) > 0 && !OfOnePod(i.Name) && len(ways) < mostDevices {
+			ways = append(ways, choice{destination: beyond, via: i.Name})
+		}
+	}
+	if pods := g.namedPodDevices(); !g.pods.IsValid() && len(pods) > 0 && OfOnePod(pods[0].name) {
+		ways = append(ways, choice{destination: beyond, via: pods[0].name})
+	}
+	return ways
+}
+
+// named returns the single addresses that rules match as destinations of others: in the table nat,
+// and in KUBE-SERVICES.
+func (g *guesser) named() map[netip.Addr]bool {
+	if g.services != nil {
+		return g.services
+	}
+	g.services = make(map[netip.Addr]bool)
+	for i := range g.hints {
+		h := &g.hints[i]
+		if a, ok := h.wanted(); ok && (h.table == "nat" && !isTo(h.Rule, nodePortsChain) || h.Chain == servicesChain) {
+			g.services[a] = true
+		}
+	}
+	return g.services
+}

@@ -1,0 +1,267 @@
+package netfilter
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+// hint is a rule split into the parts that describe its host.
+type hint struct {
+	*iptables.Rule
+	table string
+	approach
+	notIn, notOut       string               // the devices that are not input or output of the packets
+	devices             []iptables.Interface // all that the rule names
+	source, destination netip.Prefix
+	notSource           netip.Prefix
+	protocol            uint8
+	ports               []iptables.PortRange // which the rule matches as a destination; none: all
+}
+
+// approach is the conditions for reaching a rule: the input and output devices of all its packets,
+// as far as they are given in full, and the hooks.
+type approach struct {
+	in, out string
+	here    bool // they are for the host itself: -m addrtype --dst-type LOCAL
+	// bounded: a jump on the way names an address, a network or a device.
+	bounded bool
+	hooks   hooks
+}
+
+// hooks is a set of hooks.
+type hooks uint8
+
+func only(h Hook) hooks         { return 1 << h }
+func (s hooks) has(h Hook) bool { return s&only(h) != 0 }
+
+// and returns the common conditions of two approaches.
+func (a approach) and(b approach) approach {
+	if a.hooks == 0 {
+		return b
+	}
+	if a.in != b.in {
+		a.in = ""
+	}
+	if a.out != b.out {
+		a.out = ""
+	}
+	a.here = a.here && b.here
+	a.bounded = a.bounded || b.bounded
+	a.hooks |= b.hooks
+	return a
+}
+
+// hintsOf splits all rules.
+func hintsOf(dumps []*iptables.Dump) []hint {
+	var all []*iptables.Table
+	rules := 0
+	for _, d := range dumps {
+		all = append(all, d.Tables...)
+		for _, t := range d.Tables {
+			rules += len(t.Rules)
+		}
+	}
+	hints := make([]hint, 0, rules)
+	for _, t := range all {
+		first := len(hints)
+		jumps := make(map[string][]int) // to each chain
+		for _, r := range t.Rules {
+			if name := target(r); name != "" {
+				jumps[name] = append(jumps[name], len(hints))
+			}
+			hints = append(hints, hintOf(t.Name, r))
+		}
+		known := make(map[string]approach)
+		for _, h := range []Hook{Prerouting, Input, Forward, Output, Postrouting} {
+			known[h.String()] = approach{hooks: only(h)}
+		}
+		var to func(chain string, depth int) approach
+		to = func(chain string, depth int) approach {
+			if a, ok := known[chain]; ok {
+				return a
+			}
+			if depth > maxDepth {
+				return approach{} // New refuses such rules
+			}
+			known[chain] = approach{} // for chains in a loop
+			var all approach
+			for _, i := range jumps[chain] {
+				if a := hints[i].within(to(hints[i].Chain, depth+1)); a.hooks != 0 {
+					a.bounded = a.bounded || hints[i].bounds()
+					all = all.and(a)
+				}
+			}
+			known[chain] = all
+			return all
+		}
+		for i := first; i < len(hints); i++ {
+			to(hints[i].Chain, 0)
+		}
+		for i := first; i < len(hints); i++ {
+			hints[i].approach = hints[i].within(known[hints[i].Chain])
+		}
+	}
+	return hints
+}
+
+// within returns the rule's approach in a chain with this approach.
+func (h *hint) within(chain approach) approach {
+	if h.in != "" {
+		chain.in = h.in
+	}
+	if h.out != "" {
+		chain.out = h.out
+	}
+	chain.here = chain.here || h.here
+	return chain
+}
+
+// bounds reports whether the rule names an address, a network or a device.
+func (h *hint) bounds() bool {
+	return h.source.IsValid() || h.destination.IsValid() || h.notSource.IsValid() || len(h.devices) > 0
+}
+
+func hintOf(table string, r *iptables.Rule) hint {
+	h := hint{Rule: r, table: table}
+	set := func(negated bool, is, isNot *string, name string) {
+		if negated {
+			is = isNot
+		}
+		*is = name
+	}
+	for _, m := range r.Matches {
+		switch m := m.(type) {
+		case iptables.Source:
+			p, _ := m.Network.Prefix()
+			if m.Negated {
+				h.notSource = p
+			} else {
+				h.source = p
+			}
+		case iptables.Destination:
+			if p, ok := m.Network.Prefix(); ok && !m.Negated {
+				h.destination = p
+			}
+		case iptables.InInterface:
+			set(m.Negated, &h.in, &h.notIn, exact(m.Interface))
+			h.devices = append(h.devices, m.Interface)
+		case iptables.OutInterface:
+			set(m.Negated, &h.out, &h.notOut, exact(m.Interface))
+			h.devices = append(h.devices, m.Interface)
+		case iptables.Addrtype:
+			c := m.Destination
+			h.here = h.here || c.Given && !c.Negated && c.Value == iptables.AddrLocal
+		case iptables.Protocol:
+			if !m.Negated {
+				h.protocol = m.Number
+			}
+		case iptables.TCP:
+			h.limitPorts(m.Destination)
+		case iptables.UDP:
+			h.limitPorts(m.Destination)
+		case iptables.SCTP:
+			h.limitPorts(m.Destination)
+		case iptables.Multiport:
+			if !m.Negated && m.Side == iptables.DestinationPorts {
+				h.ports = m.Ports
+			}
+		}
+	}
+	return h
+}
+
+// limitPorts records ports unless they are all ports.
+func (h *hint) limitPorts(p iptables.Ports) {
+	if !p.Negated && (p.Range.First > 0 || p.Range.Last < 65535) {
+		h.ports = []iptables.PortRange{p.Range}
+	}
+}
+
+// serves reports whether the rule matches just this port of the host itself.
+func (h *hint) serves(p *iptables.Packet) bool {
+	return h.here && h.table == "nat" && h.protocol == p.Protocol && !h.destination.IsValid() &&
+		slices.ContainsFunc(h.ports, func(r iptables.PortRange) bool { return r.Contains(p.Destination.Port()) })
+}
+
+// exact is the name of a device; empty if it is a wildcard.
+func exact(i iptables.Interface) string {
+	if i.Wildcard {
+		return ""
+	}
+	return i.Name
+}
+
+// arrives reports whether the rule is for packets that arrive on the device, or on others of its
+// kind, rather than on all.
+func (h *hint) arrives(on string) bool {
+	for _, m := range h.Matches {
+		if m, ok := m.(iptables.InInterface); ok && !m.Negated && m.Interface.Matches(on) {
+			return true
+		}
+	}
+	return false
+}
+
+// targets reports whether the rule has a target of that name.
+func (h *hint) targets(name string) bool { return h.Target != nil && h.Target.Name() == name }
+
+// refuses reports whether the rule drops or rejects packets.
+func (h *hint) refuses() bool { return h.Target == iptables.Drop || h.targets("REJECT") }
+
+// wanted returns the single host address that the rule matches as a destination.
+func (h *hint) wanted() (a netip.Addr, ok bool) {
+	if !h.destination.IsValid() || !h.destination.IsSingleIP() {
+		return a, false
+	}
+	a = h.destination.Addr()
+	return a, !a.IsMulticast() && !a.IsUnspecified() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+// behind returns the device that leads to a network according to the rule; empty: none. A rule
+// that drops packets suggests the contrary: the network is not behind the device.
+func (h *hint) behind() (device string, network netip.Prefix) {
+	switch {
+	case h.in != "" && ours(h.source) && !h.refuses():
+		return h.in, h.source
+	case h.out != "" && ours(h.destination) && !h.refuses():
+		return h.out, h.destination
+	case h.notOut != "" && h.source.IsValid() && h.targets("MASQUERADE"):
+		return h.notOut, h.source
+	case h.notIn != "" && h.source.IsValid() && h.refuses():
+		return h.notIn, h.source
+	}
+	return "", netip.Prefix{}
+}
+
+// hidesBehind returns the device at which the rule hides other hosts behind the host's address,
+// for all their destinations; empty: none.
+func (h *hint) hidesBehind() string {
+	if h.table != "nat" || h.destination.IsValid() || h.notSource.IsValid() || h.source.Addr().IsLoopback() ||
+		!h.targets("MASQUERADE") && !h.targets("SNAT") && !h.targets("NETMAP") {
+		return ""
+	}
+	for _, m := range h.Matches {
+		if !slices.Contains([]string{"", "comment", "tcp", "udp", "policy"}, m.Module()) {
+			return ""
+		}
+	}
+	return h.out
+}
+
+// hides returns the address behind which the rule hides others at a device, or at all devices; not
+// valid: it does not.
+func (h *hint) hides(device string) netip.Addr {
+	t, ok := h.Target.(iptables.SNAT)
+	if !ok || h.destination.IsValid() || t.To.First != t.To.Last && t.To.Last.IsValid() || h.out != "" && h.out != device {
+		return netip.Addr{}
+	}
+	return t.To.First
+}
+
+// private reports whether the address is of those that are not routed in the internet (RFC 1918,
+// 4193, 6598).
+func private(a netip.Addr) bool {
+	return a.IsPrivate() || netip.MustParsePrefix("100.64.0.0/10").Contains(a)
+}

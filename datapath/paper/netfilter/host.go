@@ -1,0 +1,339 @@
+package netfilter
+
+import (
+	"math/bits"
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+// Host is the properties of a host that a dump of its rules does not have. This package does not
+// change it.
+type Host struct {
+	Interfaces []Interface
+	// Routes are those of the main table; the routes that addresses imply (connected networks,
+	// local and broadcast addresses) may be left out.
+	Routes  []Route
+	Sockets []Socket
+	// LocalMarks are the marks for which routing rules deliver packets on the host itself, with
+	// any destination: "ip rule add fwmark M lookup T", where T has "local default dev lo".
+	LocalMarks []iptables.MaskedValue
+	// Groups are the multicast groups that programs have joined, besides that of all hosts.
+	Groups []netip.Addr
+	// NoForwarding: net.ipv4.ip_forward, or the same for IPv6, is 0.
+	NoForwarding bool
+	// RouteLocalnet: net.ipv4.conf.all.route_localnet is 1, as kube-proxy sets it.
+	RouteLocalnet bool
+	// NoQueueListeners: no program listens on the netfilter queues.
+	NoQueueListeners bool
+
+	// allAddresses and allRoutes: the host has no others, because they were read from ip's output.
+	allAddresses, allRoutes bool
+}
+
+// Interface is a network device that is up.
+type Interface struct {
+	// Name is empty for addresses whose device is not known: [GuessHost] gives them one.
+	Name string
+	// Addresses are the interface's own, with the length of the network they are in, in the
+	// kernel's order: the first one of a network is used as a source.
+	Addresses []Address
+	MAC       iptables.MACAddress
+	// PointToPoint: packets on it have no Ethernet header, so that -m mac never matches.
+	PointToPoint bool
+}
+
+// known reports whether an address of the family is known besides those that every host has.
+func (h *Host) known(is4 bool) bool {
+	return slices.ContainsFunc(h.Interfaces, func(i Interface) bool {
+		return slices.ContainsFunc(i.Addresses, func(a Address) bool { return a.Prefix.Addr().Is4() == is4 && !a.Narrow })
+	})
+}
+
+// Address is an address of an interface.
+type Address struct {
+	Prefix netip.Prefix // not masked: the address, and the length of its network
+	// Narrow: its scope is link or host, so packets to other networks do not get it as a source.
+	Narrow bool
+	// Secondary: another address of the same network comes before it.
+	Secondary bool
+	// NoRoute: it implies no route to its network (noprefixroute).
+	NoRoute bool
+}
+
+// RouteType is the effect of a route on its packets (RTN_... of rtnetlink.h).
+type RouteType uint8
+
+// The types of routes.
+const (
+	Unicast     RouteType = iota
+	Local                 // delivered on this host
+	Broadcast             // delivered here, too
+	Blackhole             // dropped
+	Unreachable           // refused: host unreachable
+	Prohibit              // refused: administratively prohibited
+	NoRoute               // no route: refused with network unreachable
+)
+
+var routeTypeNames = []string{"unicast", "local", "broadcast", "blackhole", "unreachable", "prohibit", "none"}
+
+func (t RouteType) String() string { return routeTypeNames[t] }
+
+// Route is one route.
+type Route struct {
+	Destination netip.Prefix // masked; length 0: the default route
+	Type        RouteType
+	Via         netip.Addr // the next hop; not valid: the destination is on the link
+	Interface   string
+	Source      netip.Addr // preferred source of local packets; not valid: an address of the interface
+	Metric      uint32
+}
+
+// Socket is a listening or receiving socket of a program on the host.
+type Socket struct {
+	Protocol    uint8          // 6 or 17
+	Address     netip.AddrPort // with an unspecified address: any of the host's
+	Transparent bool           // IP_TRANSPARENT
+}
+
+// network is a host prepared for lookups in one address family. It is immutable.
+type network struct {
+	*Host
+	local     map[netip.Addr]string // the host's own addresses, with their interface
+	broadcast map[netip.Addr]string
+	loopback  netip.Prefix
+	routes    []Route // the longest prefix first, of these the least metric
+}
+
+func newNetwork(h *Host, f iptables.Family) *network {
+	n := &network{Host: h, local: make(map[netip.Addr]string), broadcast: make(map[netip.Addr]string)}
+	n.loopback = netip.MustParsePrefix("127.0.0.0/8")
+	if f == iptables.IPv6 {
+		n.loopback = netip.MustParsePrefix("::1/128")
+	}
+	is4 := f != iptables.IPv6
+	for _, i := range h.Interfaces {
+		for _, a := range i.Addresses {
+			addr := a.Prefix.Addr()
+			if addr.Is4() != is4 {
+				continue
+			}
+			n.local[addr] = i.Name
+			if a.NoRoute || a.Prefix.IsSingleIP() || addr.IsLoopback() {
+				continue
+			}
+			n.routes = append(n.routes, Route{Destination: a.Prefix.Masked(), Interface: i.Name, Source: addr})
+			if is4 && a.Prefix.Bits() < 31 {
+				n.broadcast[last(a.Prefix)] = i.Name
+			}
+		}
+	}
+	for _, r := range h.Routes {
+		if r.Destination.Addr().Is4() == is4 {
+			n.routes = append(n.routes, r)
+		}
+	}
+	slices.SortStableFunc(n.routes, func(a, b Route) int {
+		if d := b.Destination.Bits() - a.Destination.Bits(); d != 0 {
+			return d
+		}
+		return int(a.Metric) - int(b.Metric)
+	})
+	return n
+}
+
+// last is the last address of a network of IPv4.
+func last(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().As4()
+	for bit := p.Bits(); bit < 32; bit++ {
+		b[bit/8] |= 0x80 >> (bit % 8)
+	}
+	return netip.AddrFrom4(b)
+}
+
+// isLocal reports whether the address is the host's own.
+func (n *network) isLocal(a netip.Addr) bool {
+	if n.loopback.Contains(a) {
+		return true
+	}
+	_, ok := n.local[a]
+	return ok
+}
+
+func (n *network) isBroadcast(a netip.Addr) bool {
+	if _, ok := n.broadcast[a]; ok {
+		return true
+	}
+	return a == allOnes
+}
+
+// allOnes is the broadcast address of the packet's own network (RFC 919).
+var allOnes = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// route finds the route to an address: fib_lookup of the local table, then of the main one.
+func (n *network) route(to netip.Addr) Route {
+	switch {
+	case n.isLocal(to):
+		return Route{Destination: netip.PrefixFrom(to, to.BitLen()), Type: Local, Interface: loopbackName}
+	case n.isBroadcast(to):
+		return Route{Destination: netip.PrefixFrom(to, to.BitLen()), Type: Broadcast, Interface: n.broadcast[to]}
+	}
+	for _, r := range n.routes {
+		if r.Destination.Contains(to) {
+			return r
+		}
+	}
+	return Route{Destination: netip.PrefixFrom(to, to.BitLen()), Type: NoRoute}
+}
+
+// routeBy finds the route to an address through one device only.
+func (n *network) routeBy(device string, to netip.Addr) Route {
+	for _, r := range n.routes {
+		if r.Interface == device && r.Destination.Contains(to) {
+			return r
+		}
+	}
+	return Route{Destination: netip.PrefixFrom(to, to.BitLen()), Type: NoRoute}
+}
+
+const loopbackName = "lo"
+
+// device finds an interface by its name.
+func (h *Host) device(name string) *Interface {
+	for i := range h.Interfaces {
+		if h.Interfaces[i].Name == name {
+			return &h.Interfaces[i]
+		}
+	}
+	return nil
+}
+
+// source returns the source address of packets on the route; the zero Addr if there is none.
+func (n *network) source(r Route, to netip.Addr) netip.Addr {
+	if to.Is4() {
+		return n.source4(r, to)
+	}
+	return n.source6(r, to)
+}
+
+// source6 is ipv6_dev_get_saddr (net/ipv6/addrconf.c), as far as rules 5, 6 and 8 of RFC
+// 6724 go: an address of the device, of the same kind (global, unique local) as the
+// destination, and of these the one that has most of it in common.
+func (n *network) source6(r Route, to netip.Addr) (best netip.Addr) {
+	most := -1
+	for _, d := range n.Interfaces {
+		for _, a := range d.Addresses {
+			addr := a.Prefix.Addr()
+			if !addr.Is6() || a.Narrow && addr != to {
+				continue
+			}
+			if d.Name != r.Interface && (to.IsLoopback() || to.IsLinkLocalUnicast() || to.IsMulticast()) {
+				continue
+			}
+			score := min(commonBits(addr, to), a.Prefix.Bits())
+			if addr.IsPrivate() == to.IsPrivate() {
+				score += 1000
+			}
+			if d.Name == r.Interface {
+				score += 2000
+			}
+			if addr == to {
+				score += 4000 // rule 1
+			}
+			if score > most {
+				best, most = addr, score
+			}
+		}
+	}
+	return best
+}
+
+// commonBits is how many bits two addresses of IPv6 begin with together.
+func commonBits(a, b netip.Addr) int {
+	x, y := a.As16(), b.As16()
+	for i := range x {
+		if x[i] != y[i] {
+			return 8*i + bits.LeadingZeros8(x[i]^y[i])
+		}
+	}
+	return 128
+}
+
+// source4 is, for IPv4, the first primary address
+// of the interface in the next hop's network, else its first one, else any of the host's
+// (inet_select_addr, net/ipv4/devinet.c). The zero Addr: there is none.
+func (n *network) source4(r Route, to netip.Addr) netip.Addr {
+	next := to
+	if r.Via.Is4() == to.Is4() && r.Via.IsValid() {
+		next = r.Via
+	}
+	var first netip.Addr
+	if d := n.device(r.Interface); d != nil {
+		for _, a := range d.Addresses {
+			addr := a.Prefix.Addr()
+			if a.Secondary || a.Narrow || addr.Is4() != to.Is4() {
+				continue
+			}
+			if a.Prefix.Contains(next) {
+				return addr
+			}
+			if !first.IsValid() {
+				first = addr
+			}
+		}
+	}
+	if first.IsValid() {
+		return first
+	}
+	for _, d := range n.Interfaces {
+		for _, a := range d.Addresses {
+			if addr := a.Prefix.Addr(); !a.Narrow && !a.Secondary && addr.Is4() == to.Is4() && !addr.IsLoopback() {
+				return addr
+			}
+		}
+	}
+	return netip.Addr{}
+}
+
+// localSource returns the source address of a program's packet without one.
+func (n *network) localSource(to netip.Addr) netip.Addr {
+	r := n.route(to)
+	switch {
+	case r.Type == Local:
+		return to // fib_select: the local route's preferred source is the address itself
+	case r.Source.IsValid():
+		return r.Source
+	}
+	return n.source(r, to)
+}
+
+// socket finds the socket that gets a packet to the address.
+func (n *network) socket(protocol uint8, to netip.AddrPort) *Socket {
+	var any *Socket
+	for i := range n.Sockets {
+		s := &n.Sockets[i]
+		if s.Protocol != protocol || s.Address.Port() != to.Port() {
+			continue
+		}
+		if s.Address.Addr() == to.Addr() {
+			return s
+		}
+		if s.Address.Addr().IsUnspecified() && s.Address.Addr().Is4() == to.Addr().Is4() {
+			any = s
+		}
+	}
+	return any
+}
+
+// Has reports whether the address is one of the host's interfaces.
+func (h *Host) Has(a netip.Addr) bool {
+	for _, i := range h.Interfaces {
+		for _, own := range i.Addresses {
+			if own.Prefix.Addr() == a {
+				return true
+			}
+		}
+	}
+	return false
+}

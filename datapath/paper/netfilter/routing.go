@@ -1,0 +1,196 @@
+package netfilter
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+// routeInput is ip_route_input_slow (net/ipv4/route.c): the route of an arriving packet. false: it
+// is dropped.
+func (w *walk) routeInput() bool {
+	n, from, to := w.machine.network, w.Packet.Source.Addr(), w.Packet.Destination.Addr()
+	if to == w.routed { // ip_rcv_finish: the route of a local packet is still valid
+		return true
+	}
+	if from.Is4() {
+		zero := netip.PrefixFrom(netip.IPv4Unspecified(), 8)
+		switch {
+		case from.IsMulticast(), from == allOnes, zero.Contains(from) && to != allOnes && !to.IsLinkLocalMulticast(): // DHCP and IGMP
+			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot be a source", from))
+		case zero.Contains(to):
+			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot be a destination", to))
+		case from.IsLoopback() && !n.RouteLocalnet:
+			return w.foreign(from)
+		case to.IsLoopback() && !n.RouteLocalnet:
+			return w.end(Dropped, nil, fmt.Sprintf("routing: packets from outside cannot use %s while route_localnet is 0", to))
+		}
+	}
+	if to.IsMulticast() {
+		if !allHosts(to) && !slices.Contains(n.Groups, to) {
+			return w.end(Dropped, nil, fmt.Sprintf("routing: no program on this host has joined the group %s", to))
+		}
+		w.route = Route{Type: Local}
+		return true
+	}
+	w.route = n.route(to)
+	if slices.ContainsFunc(n.LocalMarks, func(m iptables.MaskedValue) bool { return m.Equals(w.Packet.Mark) }) {
+		w.route = Route{Destination: alone(to), Type: Local, Interface: loopbackName}
+	}
+	if to.Is6() && to.IsLoopback() && w.In != loopbackName {
+		w.route = n.routeBy(w.In, to) // rt6_need_strict (net/ipv6/route.c): lo is another device
+	}
+	w.addRoute()
+	switch w.route.Type {
+	case Local, Broadcast:
+		return n.comesFrom(from, w.In, "") || w.foreign(from)
+	case Unicast:
+	default:
+		if n.NoForwarding && to.Is4() { // ip_error; ip6_pkt_drop does not check it
+			break
+		}
+		return w.noWay()
+	}
+	switch {
+	case n.NoForwarding:
+		return w.end(Dropped, nil, "routing: the host does not forward packets")
+	case w.assigned != nil: // ip_forward, ip6_forward
+		return w.end(Dropped, nil, "routing: TPROXY assigned the packet to a socket of this host, but its route leads on; the host lacks a routing rule (ip rule) for the packet's mark")
+	}
+	return n.comesFrom(from, w.In, w.route.Interface) || w.foreign(from)
+}
+
+// allHosts reports whether it is the group of all hosts.
+func allHosts(a netip.Addr) bool {
+	return a == netip.AddrFrom4([4]byte{224, 0, 0, 1}) || a == netip.IPv6LinkLocalAllNodes()
+}
+
+// comesFrom is fib_validate_source (net/ipv4/fib_frontend.c) without rp_filter and accept_local:
+// whether a packet from the address may arrive on the device, on its way to the other one.
+func (n *network) comesFrom(from netip.Addr, in, out string) bool {
+	if from.Is6() {
+		return true
+	}
+	if _, own := n.local[from]; own {
+		return false
+	}
+	// As send_redirects is on, a packet that leaves by its input device is checked more strictly.
+	back := n.route(from).Type
+	return in != out || back != Local && back != Broadcast
+}
+
+// foreign drops a packet with a source that is not behind its input device.
+func (w *walk) foreign(from netip.Addr) bool {
+	return w.end(Dropped, nil, fmt.Sprintf("routing: %s is an address of this host, so it cannot be the source of a packet from outside", from))
+}
+
+// routeOutput is ip_route_output_key (net/ipv4/route.c): the route of a local packet. false: there
+// is none.
+func (w *walk) routeOutput() bool {
+	n, from := w.machine.network, w.Packet.Source.Addr()
+	w.route = n.route(w.Packet.Destination.Addr())
+	w.addRoute()
+	switch w.route.Type {
+	case Local, Broadcast:
+		return true
+	case Unicast:
+		if from.Is4() && from.IsLoopback() && !n.RouteLocalnet {
+			return w.end(Dropped, nil, fmt.Sprintf("routing: %s cannot leave the host while route_localnet is 0", from))
+		}
+		return true
+	}
+	return w.noWay()
+}
+
+// noWay ends the walk of a packet without a route.
+func (w *walk) noWay() bool {
+	to := w.Packet.Destination.Addr()
+	with, why := iptables.RejectWith("icmp-net-unreachable"), fmt.Sprintf("routing: there is no route to %s", to)
+	if to.Is6() {
+		with = "icmp6-no-route"
+	}
+	switch w.route.Type {
+	case Blackhole:
+		return w.end(Dropped, nil, fmt.Sprintf("routing: the route to %s is a black hole", w.route.Destination))
+	case Unreachable:
+		with, why = "icmp-host-unreachable", fmt.Sprintf("routing: %s is unreachable", w.route.Destination)
+		if to.Is6() {
+			with = "icmp6-no-route" // ip6_rt_init_dst_reject makes no difference
+			if w.In == "" {         // its sender gets an error
+				with = "icmp6-addr-unreachable"
+			}
+		}
+	case Prohibit:
+		with, why = "icmp-admin-prohibited", fmt.Sprintf("routing: %s is prohibited", w.route.Destination)
+		if to.Is6() {
+			with = "icmp6-adm-prohibited"
+		}
+	}
+	w.result.With = with
+	return w.end(Rejected, nil, why)
+}
+
+// isType reports whether the address is of one of the types.
+func (n *network) isType(a netip.Addr, device string, types iptables.AddrTypes) bool {
+	if a.Is4() {
+		return types&n.type4(a, device) != 0
+	}
+	return n.isType6(a, device, types)
+}
+
+// type4 is inet_addr_type and inet_dev_addr_type (net/ipv4/fib_frontend.c), which use the local
+// table only.
+func (n *network) type4(a netip.Addr, device string) iptables.AddrTypes {
+	first := a.As4()[0]
+	switch {
+	case first == 0 || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return iptables.AddrBroadcast
+	case a.IsMulticast():
+		return iptables.AddrMulticast
+	}
+	if n.loopback.Contains(a) {
+		if device == "" || device == loopbackName {
+			return iptables.AddrLocal
+		}
+		return iptables.AddrUnicast
+	}
+	if on, ok := n.local[a]; ok && (device == "" || device == on) {
+		return iptables.AddrLocal
+	}
+	if on, ok := n.broadcast[a]; ok && (device == "" || device == on) {
+		return iptables.AddrBroadcast
+	}
+	return iptables.AddrUnicast
+}
+
+// isType6 is match_type6 (xt_addrtype.c).
+func (n *network) isType6(a netip.Addr, device string, types iptables.AddrTypes) bool {
+	switch {
+	case types&iptables.AddrMulticast != 0 && !a.IsMulticast(),
+		types&iptables.AddrUnicast != 0 && (a.IsMulticast() || a.IsUnspecified()),
+		types&iptables.AddrUnspec != 0 && !a.IsUnspecified():
+		return false
+	}
+	if types&(iptables.AddrAnycast|iptables.AddrLocal|iptables.AddrUnreachable) == 0 {
+		return true
+	}
+	var found iptables.AddrTypes
+	on, own := n.local[a]
+	if n.loopback.Contains(a) {
+		on, own = loopbackName, true
+	}
+	local := own && (device == "" || device == on)
+	if local {
+		found |= iptables.AddrLocal
+	}
+	r := n.route(a)
+	if device != "" && !local {
+		r = n.routeBy(device, a)
+	}
+	if r.Type >= Blackhole {
+		found |= iptables.AddrUnreachable
+	}
+	return types&found != 0
+}

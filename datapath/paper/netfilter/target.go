@@ -1,0 +1,300 @@
+package netfilter
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+)
+
+// apply applies a rule that matched. leave is set if the chain's other rules are skipped.
+func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
+	switch t := r.Target.(type) {
+	case iptables.Jump:
+		return w.jump(c, r, depth)
+	case iptables.Goto:
+		if r.jump == nil {
+			return w.missing(c, r)
+		}
+		w.addRule(c, r, flow.StepJumped)
+		return w.chain(r.jump, depth+1), true
+	case iptables.Verdict:
+		w.addRule(c, r, flow.StepApplied)
+		switch t {
+		case iptables.Accept:
+			return accepted, true
+		case iptables.Return:
+			return fellThrough, true
+		}
+		w.end(Dropped, r.Rule, "")
+		return ended, true
+	case iptables.Reject:
+		w.addRule(c, r, flow.StepApplied)
+		w.end(Rejected, r.Rule, "")
+		w.result.With = t.With
+		if t.With == iptables.TCPReset && w.entry != nil && w.Packet.Flags&iptables.RST == 0 {
+			w.entry.tcp.state = tcpClosed // nf_ct_set_closing
+		}
+		return ended, true
+	case iptables.Tarpit:
+		w.addRule(c, r, flow.StepApplied)
+		w.end(Dropped, r.Rule, "TARPIT, a module that is not part of the kernel, replies to TCP itself")
+		return ended, true
+	case iptables.NFQueue:
+		return w.queue(c, r, t)
+	case iptables.TProxy:
+		return w.tproxy(c, r, t)
+	case iptables.DNAT, iptables.SNAT, iptables.Masquerade, iptables.Redirect, iptables.Netmap:
+		return w.nat(c, r)
+	case iptables.UnknownTarget:
+		return w.unknown(c, r)
+	}
+	outcome := w.change(r)
+	w.addRule(c, r, outcome)
+	return 0, false
+}
+
+// change applies targets after which the packet continues with the next rule.
+func (w *walk) change(r *rule) flow.StepOutcome {
+	mark := w.Packet.Mark
+	switch t := r.Target.(type) {
+	case iptables.Notrack:
+		w.untrack()
+	case iptables.CT:
+		w.ct(r, t)
+	default:
+		w.Change(t)
+	}
+	if w.Packet.Mark != mark {
+		return flow.StepMarked
+	}
+	return flow.StepApplied
+}
+
+// untrack is notrack_tg (xt_CT.c): it has no effect on a packet that connection tracking has seen,
+// or that has a template.
+func (w *walk) untrack() {
+	if !w.tracked && w.entry == nil {
+		w.tracked, w.tracking = true, TrackingUntracked
+	}
+}
+
+// ct is xt_ct_target (xt_CT.c): until connection tracking sees the packet, its entry is the rule's
+// template.
+func (w *walk) ct(r *rule, t iptables.CT) {
+	switch {
+	case t.NoTrack:
+		w.untrack()
+		return
+	case w.tracked || w.entry != nil:
+		return
+	case t.Zone.Given && t.Zone.FromMark:
+		w.zoneMark = true
+	case t.Zone.Given:
+		if t.Zone.Original != t.Zone.Reply {
+			w.grant("that the zone %d counts in both directions", t.Zone.Zone)
+		}
+		w.zone = t.Zone.Zone
+	}
+	w.entry, w.tracking = w.state.template(r.Rule, w.Packet.Destination.Addr().Is4()), TrackingNew
+}
+
+// markMasq is kube-proxy's chain that marks for masquerading, which listings often leave out; its
+// mark is bit 14 unless kube-proxy is configured otherwise.
+const (
+	markMasq     = "KUBE-MARK-MASQ"
+	markMasqMark = 0x4000
+)
+
+// jump goes to another chain and, if the packet returns, continues.
+func (w *walk) jump(c *chain, r *rule, depth int) (exit, bool) {
+	switch {
+	case r.jump == nil && r.Target.Name() == markMasq:
+		w.grant("that chain %s, which is not in the listing, sets the mark 0x4000", markMasq)
+		w.Packet.Mark |= markMasqMark
+		w.addRule(c, r, flow.StepMarked)
+		return 0, false
+	case r.jump == nil:
+		return w.missing(c, r)
+	}
+	w.addRule(c, r, flow.StepJumped)
+	f := w.chain(r.jump, depth+1)
+	return f, f != fellThrough
+}
+
+func isJump(r *rule) bool {
+	name := target(r.Rule)
+	return name != ""
+}
+
+// masqueradeMark is kube-proxy's mark of packets to masquerade, by default (--iptables-masquerade-bit 14).
+const masqueradeMark = 0x4000
+
+// missing is for a jump to a chain that a listing does not show.
+func (w *walk) missing(c *chain, r *rule) (exit, bool) {
+	switch name := r.Target.Name(); {
+	case c.table != nat:
+	case name == kubechains.MarkMasq:
+		w.grant("that chain %s, which is not in the listing, sets the mark %s", name, iptables.HexMark(masqueradeMark))
+		w.addRule(c, r, flow.StepMarked)
+		w.Packet.Mark |= masqueradeMark
+		return 0, false
+	case name == kubechains.MarkDrop:
+		w.addRule(c, r, flow.StepApplied)
+		w.end(Dropped, r.Rule, fmt.Sprintf("chain %s, which is not in the listing, sets the mark 0x8000 in every version of kube-proxy, and KUBE-FIREWALL drops packets that have it", name))
+		return ended, true
+	}
+	if w.machine.options.Doubts && !w.doubt(c, r, nil) {
+		return 0, false
+	}
+	if w.machine.options.Assume != AssumeNothing {
+		w.grant("that chain %s, which is not in the listing, does nothing", r.Target.Name())
+		w.addRule(c, r, flow.StepUnknown)
+		return 0, false
+	}
+	return w.stop(c, r, nil), true
+}
+
+// unknown is for a target that is not simulated.
+func (w *walk) unknown(c *chain, r *rule) (exit, bool) {
+	if w.machine.options.Doubts && !w.doubt(c, r, nil) {
+		return 0, false
+	}
+	if w.machine.options.Assume == AssumeNothing {
+		return w.stop(c, r, nil), true
+	}
+	w.grant("%s: that target %s does nothing that other rules could see", lineOf(r.Rule), r.Target.Name())
+	w.addRule(c, r, flow.StepUnknown)
+	return 0, false
+}
+
+// queue is nf_queue (nf_queue.c): without a program the packet is dropped or, with bypass,
+// continues after the table.
+func (w *walk) queue(c *chain, r *rule, t iptables.NFQueue) (exit, bool) {
+	w.addRule(c, r, flow.StepApplied)
+	if w.machine.network.NoQueueListeners {
+		if t.Bypass {
+			w.bypassed = true
+			return accepted, true
+		}
+		w.end(Dropped, r.Rule, "no program listens at the queue")
+		return ended, true
+	}
+	w.end(Queued, r.Rule, "")
+	return ended, true
+}
+
+// tproxy is tproxy_tg4 (xt_TPROXY.c): the packet goes to a transparent socket, or is dropped.
+func (w *walk) tproxy(c *chain, r *rule, t iptables.TProxy) (exit, bool) {
+	to := netip.AddrPortFrom(t.Addr, t.Port)
+	if !t.Addr.IsValid() || t.Addr.IsUnspecified() {
+		to = netip.AddrPortFrom(w.Packet.Destination.Addr(), to.Port())
+		if d := w.machine.network.device(w.In); d != nil {
+			for _, a := range d.Addresses {
+				if a.Prefix.Addr().Is4() == w.Packet.Is4() {
+					to = netip.AddrPortFrom(a.Prefix.Addr(), to.Port())
+					break
+				}
+			}
+		}
+	}
+	if to.Port() == 0 {
+		to = netip.AddrPortFrom(to.Addr(), w.Packet.Destination.Port())
+	}
+	listener := w.machine.network.socket(w.Packet.Protocol, to)
+	if listener == nil || !listener.Transparent {
+		w.addRule(c, r, flow.StepApplied)
+		w.end(Dropped, r.Rule, "no transparent socket listens at "+to.String())
+		return ended, true
+	}
+	w.Packet.Mark, w.assigned = w.Packet.Mark&^t.Mark.Mask^t.Mark.Value, listener
+	w.addRule(c, r, flow.StepApplied)
+	return accepted, true
+}
+
+// nat sets the connection's translation on the side of the hook.
+func (w *walk) nat(c *chain, r *rule) (exit, bool) {
+	if w.sourceOnly {
+		w.sourceRule = r.Rule
+		return accepted, true
+	}
+	s := sideOf(w.hook)
+	var to iptables.NATRange
+	var first, last netip.Addr
+	switch t := r.Target.(type) {
+	case iptables.DNAT:
+		to, first, last = t.To, t.To.First, t.To.Last
+	case iptables.SNAT:
+		to, first, last = t.To, t.To.First, t.To.Last
+	case iptables.Masquerade: // nf_nat_masquerade.c
+		to = t.To
+		if w.Packet.Source.Addr().IsUnspecified() {
+			w.addRule(c, r, flow.StepApplied)
+			return accepted, true
+		}
+		first = w.machine.network.source(w.route, w.Packet.Destination.Addr())
+		last = first
+		if !first.IsValid() {
+			w.addRule(c, r, flow.StepApplied)
+			w.end(Dropped, r.Rule, "the host has no address to masquerade as")
+			return ended, true
+		}
+	case iptables.Redirect: // nf_nat_redirect.c
+		to = t.To
+		first = w.redirectAddress()
+		last = first
+		if !first.IsValid() {
+			w.addRule(c, r, flow.StepApplied)
+			w.end(Dropped, r.Rule, "device "+w.In+" has no address to redirect to")
+			return ended, true
+		}
+	case iptables.Netmap:
+		a := w.Packet.Destination.Addr()
+		if s == sourceSide {
+			a = w.Packet.Source.Addr()
+		}
+		first = netmap(t.To, a)
+		last = first
+	}
+	if !last.IsValid() {
+		last = first
+	}
+	w.bind(s, to, first, last)
+	w.addNAT(c, r, s)
+	return accepted, true
+}
+
+// redirectAddress returns the destination of REDIRECT: the host itself, by the first address of
+// the input device.
+func (w *walk) redirectAddress() netip.Addr {
+	if w.hook == Output {
+		if w.Packet.Is4() {
+			return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		}
+		return netip.IPv6Loopback()
+	}
+	d := w.machine.network.device(w.In)
+	if d == nil {
+		return netip.Addr{}
+	}
+	for _, a := range d.Addresses {
+		if addr := a.Prefix.Addr(); addr.Is4() == w.Packet.Is4() && (addr.Is4() || sameScope(w.Packet.Source.Addr(), addr)) {
+			return addr
+		}
+	}
+	return netip.Addr{}
+}
+
+// sameScope is nf_nat_redirect_ipv6_usable: a global source is sent to any address, others to one
+// that they can reach.
+func sameScope(from, to netip.Addr) bool {
+	switch {
+	case from.IsLoopback():
+		return to.IsLoopback()
+	case from.IsLinkLocalUnicast():
+		return to.IsLinkLocalUnicast()
+	}
+	return true
+}

@@ -1,0 +1,84 @@
+package netfilter
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+)
+
+// virtualServers are those of a host whose service proxy uses IPVS: every service address is one of the host's, and the
+// packets to it are translated by IPVS, which no rules show.
+type virtualServers struct {
+	mode kubechains.Mode
+	sets []*iptables.Set // of service addresses; nil: not known
+	// nodePorts are the sets of node ports, by protocol: which of the addresses are the nodes' they do not show.
+	nodePorts map[uint8][]*iptables.Set
+}
+
+// newVirtualServers returns nil for a host without IPVS.
+func newVirtualServers(dumps []*iptables.Dump, sets map[string]*iptables.Set) *virtualServers {
+	mode, _ := kubechains.ModeOf(dumps)
+	if !mode.IPVS() {
+		return nil
+	}
+	v := &virtualServers{mode: mode, nodePorts: make(map[uint8][]*iptables.Set)}
+	for name, s := range sets {
+		if rest, ok := strings.CutPrefix(kubechains.PlainSet(name), nodePortSets); ok {
+			for protocol, of := range map[uint8]string{protoTCP: "TCP", protoUDP: "UDP", protoSCTP: "SCTP"} {
+				if strings.Contains(rest, of) {
+					v.nodePorts[protocol] = append(v.nodePorts[protocol], s)
+				}
+			}
+		}
+		if slices.ContainsFunc(kubechains.ServiceSets, func(prefix string) bool { return strings.HasPrefix(kubechains.PlainSet(name), prefix) }) {
+			v.sets = append(v.sets, s)
+		}
+	}
+	return v
+}
+
+// has reports whether a set of service addresses has the address.
+func (v *virtualServers) has(a netip.Addr) bool {
+	return slices.ContainsFunc(v.sets, func(s *iptables.Set) bool {
+		return slices.ContainsFunc(s.Elements, func(e iptables.Element) bool { return e.Network.IsValid() && e.Network.Contains(a) })
+	})
+}
+
+// nodePortSets begin the names of kube-proxy's ipsets of node ports (pkg/proxy/ipvs/ipset.go).
+const nodePortSets = "KUBE-NODE-PORT-"
+
+// hasNodePort reports whether the destination has a node port.
+func (v *virtualServers) hasNodePort(p *iptables.Packet) bool {
+	return slices.ContainsFunc(v.nodePorts[p.Protocol], func(s *iptables.Set) bool {
+		return slices.ContainsFunc(s.Elements, func(e iptables.Element) bool { return e.Ports.Contains(p.Destination.Port()) })
+	})
+}
+
+// beforeServers ends the walk of the first packet of a connection that may be to a virtual server of IPVS. false: it has
+// ended.
+func (w *walk) beforeServers() bool {
+	v := w.machine.servers
+	if v == nil || w.reply || w.tracking != TrackingNew || w.entry == nil || w.entry.DNAT || w.machine.options.Assume != AssumeNothing || w.machine.options.Doubts {
+		return true
+	}
+	to := w.Packet.Destination
+	switch {
+	case !iptables.HasPorts(w.Packet.Protocol):
+		return true
+	case v.has(w.Packet.Destination.Addr()):
+		return w.end(Stopped, nil, fmt.Sprintf("%s is a service address, and IPVS translates (%s): ipvsadm -Sn shows to which endpoints", to.Addr(), v.mode))
+	case private(to.Addr()) && w.machine.network.route(to.Addr()).Destination.Bits() == 0 && v.hasNodePort(&w.Packet):
+		return w.end(Stopped, nil, fmt.Sprintf("%d is a node port: if %s is an address of this host, IPVS translates (%s), which no rules show: ipvsadm -Sn shows to which endpoints", to.Port(), to.Addr(), v.mode))
+	case v.sets != nil && !w.machine.network.isLocal(to.Addr()):
+		return true
+	}
+	// A network of pods, or a host behind a device, is no service address.
+	if r := w.machine.network.route(to.Addr()); r.Type == Unicast && r.Destination.Bits() > 0 {
+		return true
+	}
+	return w.end(Stopped, nil, fmt.Sprintf("%s may be a virtual server of IPVS (%s), which no rules show: ipvsadm -Sn lists them with their endpoints", to, v.mode))
+}

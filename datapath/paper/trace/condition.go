@@ -1,0 +1,37 @@
+package trace
+
+import (
+	"fmt"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+)
+
+// addConditions adds what the result depends on besides the rules.
+func (t *Trace) addConditions(m *netfilter.Machine, q *Question, start *netfilter.Start, ways []netfilter.Way) {
+	if other := m.Reversed(); other != nil && q.Rand == nil {
+		if here, there := outcomes(m, q, start, q.Packet), outcomes(other, q, start, q.Packet); here != there {
+			t.Assuming = append(t.Assuming, "the rules of the first file come before those of the second one, at each hook")
+			t.Conditions = append(t.Conditions, "both back ends of iptables have rules at the same hooks, and the kernel runs them in the order in which their tables were made, which dumps do not show: in the other order, the packet ends otherwise (give the files in the other order)")
+		}
+	}
+	for _, w := range ways {
+		sysctl := "net.bridge.bridge-nf-call-iptables"
+		if q.Packet.Destination.Addr().Is6() {
+			sysctl = "net.bridge.bridge-nf-call-ip6tables"
+		}
+		device := q.Packet.InInterface
+		from, to := q.Packet.Source.Addr(), w.Packet.Destination.Addr()
+		text := ""
+		switch {
+		case device == "" || netfilter.OfOnePod(device):
+		case w.Verdict == netfilter.Sent && w.Out == device && w.Entry != nil && w.Entry.DNAT && !w.Entry.SNAT:
+			text = "the reply stays on it, and is not translated back unless the sysctl %s is 1"
+		case (w.Verdict == netfilter.Dropped || w.Verdict == netfilter.Rejected) && to == q.Packet.Destination.Addr() && netfilter.MayBridge(device) && m.DeviceTo(to) == device:
+			text = "the packet stays on it, and passes the rules only if the sysctl %s is 1"
+		}
+		if text != "" {
+			t.Conditions = append(t.Conditions, fmt.Sprintf("%s and %s are both behind %s: if it is a bridge, "+text, from, to, device, sysctl))
+			return
+		}
+	}
+}

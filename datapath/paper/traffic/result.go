@@ -1,0 +1,145 @@
+package traffic
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
+)
+
+// Result is what came of a run. Counts are of the flows after the warm-up.
+type Result struct {
+	Flows int
+	// Refused by an endpoint, whose backlog is full or which does not accept connections, or by the node,
+	// because the service has no endpoint.
+	Refused int
+	// SecondChances are decisions for another endpoint, see [SecondChance].
+	SecondChances int
+	// Unanswered by endpoints that are gone.
+	Unanswered int
+	// Broken connections ended before their time: their endpoint went, or after a flush of the node's
+	// connection table they got another one. Remapped are those of the latter whose endpoint was still
+	// there.
+	Broken, Remapped int
+	// Connect are the times to the first reply, Response those to the end of the work; nanoseconds,
+	// sorted.
+	Connect, Response []int64
+	// Late are the times by which flows began late, in nanoseconds, sorted: in live runs, on a busy machine.
+	Late []int64
+	// Waited is the share of connections that waited for a worker.
+	Waited float64
+	// MaxOverMean and Jain are about the open connections of endpoints: the means of the rows of Windows
+	// after the warm-up.
+	MaxOverMean, Jain float64
+	// FlowsMaxOverMean and FlowsJain are about the flows of endpoints after the warm-up.
+	FlowsMaxOverMean, FlowsJain float64
+	Windows                     []Window
+	Changes                     []Change
+	// Costs are times of decisions in nanoseconds by Options.Stopwatch, in order: they are the only field
+	// that differs from run to run.
+	Costs []int64
+}
+
+// Window is a row of the time series. Loads are in proportion to the endpoints' weights, and compared within
+// a service; of several services it is the mean, weighted by the services' loads.
+type Window struct {
+	End time.Duration
+	// Flows, Refused, Unanswered and Broken are those of the window.
+	Flows, Refused, Unanswered, Broken int
+	// Open counts the open connections at the end, MaxOverMean and Jain are about them.
+	Open              int
+	MaxOverMean, Jain float64
+	// FlowsMaxOverMean and FlowsJain are about the flows in the window.
+	FlowsMaxOverMean, FlowsJain float64
+	// ConnectP50 and ConnectP99 are percentiles of the times to the first reply, in nanoseconds.
+	ConnectP50, ConnectP99 int64
+}
+
+// Spread compares the loads of endpoints within their services. Of several services it is the mean, weighted
+// by their loads. The zero value has no service.
+type Spread struct{ load, max, jain float64 }
+
+// Add adds a service with the loads of its endpoints, in proportion to their weights.
+func (a *Spread) Add(loads []float64) {
+	total := 0.0
+	for _, l := range loads {
+		total += l
+	}
+	if len(loads) < 2 || total == 0 {
+		return
+	}
+	a.load += total
+	a.max += float64(total * stats.MaxOverMean(loads))
+	a.jain += float64(total * stats.Jain(loads))
+}
+
+// Means returns the load of the fullest endpoint in comparison with the mean, and Jain's index; both are 1 if all
+// are equal, or without load.
+func (a *Spread) Means() (maxOverMean, jain float64) {
+	if a.load == 0 {
+		return 1, 1
+	}
+	return a.max / a.load, a.jain / a.load
+}
+
+// spread measures the loads of all services' endpoints that are in the newest tables.
+func (s *simulation) spread(of func(e *server) int32) (maxOverMean, jain float64) {
+	var sum Spread
+	for _, members := range s.members {
+		s.loads = s.loads[:0]
+		for _, id := range members {
+			if e := &s.servers[id]; e.listed && e.weight > 0 {
+				s.loads = append(s.loads, float64(of(e))/float64(e.weight))
+			}
+		}
+		sum.Add(s.loads)
+	}
+	return sum.Means()
+}
+
+// sample ends a window.
+func (s *simulation) sample() {
+	w := &s.window
+	w.End = time.Duration(s.now)
+	for i := range s.servers {
+		w.Open += int(s.servers[i].open())
+	}
+	w.MaxOverMean, w.Jain = s.spread((*server).open)
+	w.FlowsMaxOverMean, w.FlowsJain = s.spread(func(e *server) int32 { return e.recent })
+	w.SetConnects(s.connects)
+	s.result.Windows = append(s.result.Windows, *w)
+	s.window, s.connects = Window{}, s.connects[:0]
+	for i := range s.servers {
+		s.servers[i].recent = 0
+	}
+}
+
+// finish computes what is about the whole run.
+func (s *simulation) finish() {
+	s.result.Finish(s.c.Warmup, s.waited, s.waits)
+	s.result.FlowsMaxOverMean, s.result.FlowsJain = s.spread(func(e *server) int32 { return e.flows })
+}
+
+// Finish sorts the times, and sets what follows from other fields and from the numbers of counted connections:
+// those that waited for a worker, and all that got one.
+func (r *Result) Finish(warmup time.Duration, waited, all int) {
+	for _, times := range [][]int64{r.Connect, r.Response, r.Late} {
+		slices.Sort(times)
+	}
+	if all > 0 {
+		r.Waited = float64(waited) / float64(all)
+	}
+	var maxOverMean, jain []float64
+	for i := range r.Windows {
+		if w := &r.Windows[i]; w.End > warmup {
+			maxOverMean, jain = append(maxOverMean, w.MaxOverMean), append(jain, w.Jain)
+		}
+	}
+	r.MaxOverMean, r.Jain = stats.Mean(maxOverMean), stats.Mean(jain)
+}
+
+// SetConnects sets the percentiles of the times to the first reply, in nanoseconds, and sorts them.
+func (w *Window) SetConnects(times []int64) {
+	slices.Sort(times)
+	w.ConnectP50, w.ConnectP99 = stats.Percentile(times, 500), stats.Percentile(times, 990)
+}
