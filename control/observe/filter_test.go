@@ -189,7 +189,7 @@ func TestParseHoldQuery(t *testing.T) {
 
 // TestCodesAreThoseOfTheSchema: every state and event that it documents is accepted.
 func TestCodesAreThoseOfTheSchema(t *testing.T) {
-	b, err := os.ReadFile("../../../datapath/flow/SCHEMA.md")
+	b, err := os.ReadFile("../../datapath/flow/SCHEMA.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func chains(t *testing.T, lab string) []string {
 func TestChainsAreThoseOfTheDumps(t *testing.T) {
 	for lab, dump := range map[string]string{"kind": "kind-1.29-worker1-after", "flannel": "kubeadm-1.22-flannel-node1"} {
 		t.Run(lab, func(t *testing.T) {
-			content, err := os.ReadFile(filepath.Join("../../control/testdata", dump+".chains"))
+			content, err := os.ReadFile(filepath.Join("../../control/servicetable/testdata", dump+".chains"))
 			if err != nil {
 				t.Fatal(err)
 			}

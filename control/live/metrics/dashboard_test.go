@@ -41,7 +41,7 @@ type panel struct {
 
 func readDashboard(t *testing.T) *dashboard {
 	t.Helper()
-	text, err := os.ReadFile("../../deploy/grafana/nfqproxy.json")
+	text, err := os.ReadFile("../../../deploy/grafana/nfqproxy.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 // text is a published dump.
 func text(t testing.TB, name string) string {
 	t.Helper()
-	b, err := os.ReadFile("../iptables/testdata/" + name + ".rules")
+	b, err := os.ReadFile("../../../datapath/paper/iptables/testdata/" + name + ".rules")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,11 +25,11 @@ func examineDump(t *testing.T, text string) []Finding {
 
 // TestExamineDumps: nothing is wrong with the dumps of real nodes. Listings lack chains, which is a note.
 func TestExamineDumps(t *testing.T) {
-	dumps, err := filepath.Glob("../iptables/testdata/k*.rules")
+	dumps, err := filepath.Glob("../../../datapath/paper/iptables/testdata/k*.rules")
 	if err != nil || len(dumps) < 5 {
 		t.Fatalf("%d dumps, %v", len(dumps), err)
 	}
-	listings, err := filepath.Glob("../iptables/testdata/*.listing")
+	listings, err := filepath.Glob("../../../datapath/paper/iptables/testdata/*.listing")
 	if err != nil || len(listings) < 3 {
 		t.Fatalf("%d listings, %v", len(listings), err)
 	}
@@ -49,7 +49,7 @@ func TestExamineDumps(t *testing.T) {
 
 // TestExamineRules: rules of others that drop connections, and rules of kube-proxy that are damaged.
 func TestExamineRules(t *testing.T) {
-	b, err := os.ReadFile("../iptables/testdata/kind-1.29-worker1-after.rules")
+	b, err := os.ReadFile("../../../datapath/paper/iptables/testdata/kind-1.29-worker1-after.rules")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestExamineRules(t *testing.T) {
 		}
 	})
 	t.Run("a listing made by hand", func(t *testing.T) {
-		b, err := os.ReadFile("../iptables/testdata/" + byHand)
+		b, err := os.ReadFile("../../../datapath/paper/iptables/testdata/" + byHand)
 		if err != nil {
 			t.Fatal(err)
 		}

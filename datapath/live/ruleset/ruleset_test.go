@@ -276,7 +276,7 @@ func nfts(t *testing.T) map[string]string {
 	t.Helper()
 	netnstest.RequireTool(t, "nft")
 	programs := map[string]string{"installed": "nft"}
-	newest, err := filepath.Abs("../../bench/peers/bin/newest-nft/nft")
+	newest, err := filepath.Abs("../../../bench/peers/bin/newest-nft/nft")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -119,7 +119,7 @@ var nodes = []published{
 
 func (n *published) table(t *testing.T) *decision.Table {
 	t.Helper()
-	objects, err := manifest.Load([]string{filepath.Join("../../../control/testdata", n.objects+".yaml")})
+	objects, err := manifest.Load([]string{filepath.Join("../../../control/servicetable/testdata", n.objects+".yaml")})
 	if err != nil {
 		t.Fatal(err)
 	}

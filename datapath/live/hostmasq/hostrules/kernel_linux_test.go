@@ -25,7 +25,7 @@ func TestEveryRule(t *testing.T) {
 		if f == iptables.IPv6 {
 			family = "ipv6"
 		}
-		text, err := os.ReadFile(fmt.Sprintf("../../sim/iptables/testdata/every-%s-%s.rules", b, family))
+		text, err := os.ReadFile(fmt.Sprintf("../../../paper/iptables/testdata/every-%s-%s.rules", b, family))
 		if err != nil {
 			n.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestEveryRule(t *testing.T) {
 
 // TestDumps loads the nat tables of real nodes.
 func TestDumps(t *testing.T) {
-	dumps := xtablestest.EachDump(t, "../../sim/iptables/testdata/k*.rules", func(t *testing.T, b xtables.Backend, dump string) {
+	dumps := xtablestest.EachDump(t, "../../../paper/iptables/testdata/k*.rules", func(t *testing.T, b xtables.Backend, dump string) {
 		n := newNode(t)
 		n.NeedNAT(b, iptables.IPv4)
 		n.Exec(dump, xtablestest.Tool(b, iptables.IPv4, "restore"))
