@@ -27,16 +27,18 @@ RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep
 
 .PHONY: need-go build $(PLATFORMS:%=build-%) image image-lab release release-test demo peers bench-peers manifests chart check test test-live test-plain test-course test-packing soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
 
-# A static binary that needs no other program at run time. With grpc's trace pages the linker would
+# Static binaries that need no other program at run time: nfqproxy, the tool, and nfqproxyd, the daemon. With grpc's trace pages the linker would
 # keep all methods of all types: 73 MB instead of 44. It depends on the sources, Go and the version only:
 # neither on the folder nor on what git has there (-buildvcs).
-BUILD = CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '-s -w -X github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli.version=$(VERSION)'
+BUILD = CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION) -X github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli.version=$(VERSION)'
+PROGRAMS = ./cmd/nfqproxy $(if $(filter linux,$(or $(1),$(shell $(GO) env GOOS 2>/dev/null))),./cmd/nfqproxyd)
 build: need-go
-	$(BUILD) -o bin/nfqproxy ./cmd/nfqproxy
+	$(BUILD) -o bin/ $(call PROGRAMS)
 
-# The same for other platforms: bin/linux-arm64/nfqproxy.
+# The same for other platforms: bin/linux-arm64/nfqproxy. The daemon is for Linux only.
 $(PLATFORMS:%=build-%): build-%: need-go
-	GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) $(BUILD) -o bin/$*/nfqproxy ./cmd/nfqproxy
+	@mkdir -p bin/$*
+	GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) $(BUILD) -o bin/$*/ $(call PROGRAMS,$(word 1,$(subst -, ,$*)))
 
 # An image for amd64 and arm64, without Docker and without root (see docs/release.md):
 # "make image IMAGE=registry.example/nfqproxy:v1 PUSH=1" pushes it.

@@ -122,7 +122,7 @@ func (c contestant) readBy(readers, stalled int) contestant {
 
 func (p *plan) startNfqproxy(program string, t *topology, o *objects, options ...string) (*process.Process, error) {
 	args := []string{
-		"run", "--kubeconfig=" + o.kubeconfig, "--hostname-override=" + nodeName, "--cluster-cidr=" + clusterRange.String(),
+		"--kubeconfig=" + o.kubeconfig, "--hostname-override=" + nodeName, "--cluster-cidr=" + clusterRange.String(),
 		"--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0",
 	}
 	if p.profile > 0 {

@@ -56,7 +56,7 @@ func parsePlan(args []string) (*plan, error) {
 	flags.IntVar(&p.changes, "changes", 0, "number of EndpointSlice changes in a visit (default 6)")
 	flags.DurationVar(&p.patience, "patience", 5*time.Minute, "maximum time until a proxy serves; a slower one is not measured at that number of services")
 	flags.StringVar(&p.out, "out", "bench/results", "directory for results.csv and results.md")
-	nfqproxy := flags.String("nfqproxy", "bin/nfqproxy", "path of nfqproxy; further paths, separated by commas, are contestants named after their files")
+	nfqproxy := flags.String("nfqproxy", "bin/nfqproxyd", "path of nfqproxyd; further paths, separated by commas, are contestants named after their files")
 	flags.StringVar(&p.floor, "floor", "bench/floor/bin", "directory of the C programs")
 	flags.DurationVar(&p.profile, "profile", 0, "with one contestant: only run its load of 16 workers for this time, and write a CPU profile from its port 10249")
 	flags.BoolVar(&p.events, "events", false, "measure what restarts, kills and other events cost under a steady load, instead of loads")

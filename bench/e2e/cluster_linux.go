@@ -32,7 +32,7 @@ var manifests embed.FS
 type settings struct {
 	Dir      string `json:"-"` // of the cluster's files
 	Group    string // control group of all nodes
-	Program  string // nfqproxy
+	Program  string // nfqproxy, with nfqproxyd beside it
 	Image    string // archive of nfqproxy's image; empty: one with Program is made
 	Proxy    string // see proxies
 	Deploy   string // "kustomize" or "helm"

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -49,7 +50,7 @@ func (s *settings) writeImages() error {
 	}
 	if s.Image == "" {
 		own := new(image.Layer)
-		if err := own.Copy("/nfqproxy", s.Program); err != nil {
+		if err := errors.Join(own.Copy("/nfqproxy", s.Program), own.Copy("/nfqproxyd", filepath.Join(filepath.Dir(s.Program), "nfqproxyd"))); err != nil {
 			return err
 		}
 		images = append(images, image.Image{Names: []string{nfqproxyImage}, Layers: []*image.Layer{own}, Entrypoint: []string{"/nfqproxy"}})

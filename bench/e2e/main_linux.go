@@ -66,7 +66,7 @@ func run() error {
 	}
 	flag.Usage = func() { fmt.Fprint(flag.CommandLine.Output(), usage, "\nflags:\n"); flag.PrintDefaults() }
 	flag.StringVar(&o.Dir, "dir", filepath.Join(root, "bin", "e2e", "cluster"), "directory of the cluster's files; one per cluster")
-	flag.StringVar(&o.Program, "program", filepath.Join(root, "bin", "nfqproxy"), "the nfqproxy program")
+	flag.StringVar(&o.Program, "program", filepath.Join(root, "bin", "nfqproxy"), "the nfqproxy program, with nfqproxyd beside it")
 	flag.StringVar(&o.Image, "image", "", "archive of nfqproxy's image nfqproxy:dev; default: an image of -program is made")
 	flag.StringVar(&o.Proxy, "proxy", "nfqproxy", "the service proxy: "+proxyNames())
 	flag.StringVar(&o.Deploy, "deploy", "kustomize", "how nfqproxy is installed: kustomize or helm")

@@ -48,7 +48,7 @@ func (w *world) start(ctx context.Context, o *options) (_ *daemon, err error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(path, "run", "--kubeconfig", w.kubeconfig, "--hostname-override", ownNode, "--cluster-cidr", podCIDR,
+	cmd := exec.Command(path, "--kubeconfig", w.kubeconfig, "--hostname-override", ownNode, "--cluster-cidr", podCIDR,
 		"--healthz-bind-address", healthAddress.String(), "--metrics-bind-address", metricsAddress.String(), "--flow-log", "-")
 	if o.profile != "" {
 		cmd.Args = append(cmd.Args, "--profiling")

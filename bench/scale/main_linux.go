@@ -38,7 +38,7 @@ type options struct {
 
 func main() {
 	o := options{services: []int{10, 10_000}}
-	flag.StringVar(&o.proxy, "proxy", "bin/nfqproxy", "the program to measure")
+	flag.StringVar(&o.proxy, "proxy", "bin/nfqproxyd", "the program to measure")
 	flag.Func("services", "number of Services; a list makes one run for each (default 10,10000)", o.setServices)
 	flag.IntVar(&o.endpoints, "endpoints", 10, "number of endpoints of each Service")
 	flag.IntVar(&o.starts, "starts", 5, "number of starts of the proxy, for medians")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli"
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/control/executable"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
@@ -46,7 +47,10 @@ func TestCapabilities(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "objects.yaml")
+	file, daemon := filepath.Join(t.TempDir(), "objects.yaml"), filepath.Join(t.TempDir(), executable.Daemon)
+	if err := os.Symlink(binary, daemon); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(file, []byte(objects), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +59,7 @@ func TestCapabilities(t *testing.T) {
 		ns := newNode(t)
 		set := strings.Join(append([]string{"-all"}, capabilities...), ",")
 		cmd := exec.Command("setpriv", "--bounding-set="+set, "--inh-caps="+set, "--no-new-privs",
-			binary, "run", "--keep-rules-on-exit", "--takeover", "--objects", file, "--hostname-override", "node", "--queues", "1", "--ready-fd", "3")
+			daemon, "--keep-rules-on-exit", "--takeover", "--objects", file, "--hostname-override", "node", "--queues", "1", "--ready-fd", "3")
 		ready, theirs, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/term"
 
-	"github.com/nfqproxy/nfqproxy/control/view/visible"
+	"github.com/nfqproxy/nfqproxy/control/visible"
 )
 
 // folder writes lines to a terminal and wraps long ones at spaces: the rest is indented to the

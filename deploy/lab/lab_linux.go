@@ -8,11 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/executable"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
@@ -27,7 +29,7 @@ type Options struct {
 	// KubeProxy is the program of nodes with proxy: kube-proxy; empty: that of KubeProxyVariable, the one that "make peers"
 	// builds in the current directory, or the one in PATH.
 	KubeProxy string
-	// Executable is the program whose "run" command is the daemon; empty: this one.
+	// Executable is the path of the daemon; empty: that of [executable.FindDaemon].
 	Executable string
 	// Env is added to the daemons' environment.
 	Env []string
@@ -85,7 +87,13 @@ func Up(ctx context.Context, file *File, options Options) (*Lab, error) {
 	l := &Lab{file: file, options: options, started: time.Now(), daemons: make(map[string]*daemon), patience: defaultPatience}
 	l.spec.Store(spec)
 	var err error
-	if l.algorithms, err = algorithmsOf(spec); err == nil {
+	if options.Executable == "" && slices.ContainsFunc(spec.Nodes, func(n manifest.LabNode) bool { return n.HasDaemon() }) {
+		l.options.Executable, err = executable.FindDaemon()
+	}
+	if err == nil {
+		l.algorithms, err = algorithmsOf(spec)
+	}
+	if err == nil {
 		l.topology, err = newTopology(spec)
 	}
 	if err != nil {
@@ -224,7 +232,7 @@ func (l *Lab) startDaemons(ctx context.Context) error {
 // command is the command line of a node's daemon. File descriptor 3 is the one on which it
 // reports readiness.
 func (l *Lab) command(d *daemon) *exec.Cmd {
-	args := []string{"run", "--hostname-override", d.node, "--flow-log", "-", "--flow-log-steps", "--ready-fd", "3",
+	args := []string{"--hostname-override", d.node, "--flow-log", "-", "--flow-log-steps", "--ready-fd", "3",
 		"--flow-api", "unix:" + d.socket, "--flow-api-token-file", l.tokenFile(), "--flow-api-holds"}
 	spec := l.Spec()
 	if len(spec.ClusterCIDRs) > 0 {
@@ -261,13 +269,8 @@ func (l *Lab) command(d *daemon) *exec.Cmd {
 	if len(p.NodePortAddresses) > 0 {
 		args = append(args, "--nodeport-addresses", joined(p.NodePortAddresses, ","))
 	}
-	executable := l.options.Executable
-	if executable == "" {
-		// Works even if the file was replaced or removed meanwhile.
-		executable = "/proc/self/exe"
-	}
-	cmd := exec.Command(executable, append(args, l.options.Arguments...)...)
-	cmd.Args[0] = os.Args[0]
+	cmd := exec.Command(l.options.Executable, append(args, l.options.Arguments...)...)
+	cmd.Args[0] = executable.Daemon
 	cmd.Env = append(os.Environ(), l.options.Env...)
 	return cmd
 }

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/control/executable"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
@@ -22,7 +24,7 @@ const fakeDaemonVariable = "LAB_TEST_DAEMON"
 
 func init() {
 	// Before TestMain, which would take the process for a test binary.
-	if how := os.Getenv(fakeDaemonVariable); how != "" && len(os.Args) > 1 && os.Args[1] == "run" {
+	if how := os.Getenv(fakeDaemonVariable); how != "" && filepath.Base(os.Args[0]) == executable.Daemon {
 		os.Exit(fakeDaemon(how))
 	}
 	if name := os.Getenv(commandVariable); name != "" {
@@ -68,7 +70,11 @@ func upWith(t *testing.T, name, daemon string, change func(*Spec, *Options)) (*L
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Env: []string{fakeDaemonVariable + "=" + daemon}, NoDaemons: daemon == ""}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Executable: self, Env: []string{fakeDaemonVariable + "=" + daemon}, NoDaemons: daemon == ""}
 	if change != nil {
 		change(f.Spec, &o)
 	}

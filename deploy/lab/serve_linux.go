@@ -252,7 +252,7 @@ func lookPath(name, dir string, env []string) (string, error) {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(dir, name)
 		}
-		return name, executable(name)
+		return name, isExecutable(name)
 	}
 	var path string
 	for _, e := range env {
@@ -270,7 +270,7 @@ func lookPath(name, dir string, env []string) (string, error) {
 		if _, err := os.Stat(p); err != nil { // also where the directory cannot be searched
 			continue
 		}
-		found := executable(p)
+		found := isExecutable(p)
 		if found == nil {
 			return p, nil
 		}
@@ -279,8 +279,8 @@ func lookPath(name, dir string, env []string) (string, error) {
 	return "", err
 }
 
-// executable returns the reason why a file cannot be executed; nil: it can.
-func executable(path string) error {
+// isExecutable returns the reason why a file cannot be executed; nil: it can.
+func isExecutable(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR):

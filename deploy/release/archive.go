@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/deploy/release/licenses"
@@ -28,6 +29,7 @@ func (r *release) writeArchive(p *program.Program, platform string) error {
 		{"README.md", filepath.Join(r.source, "README.md"), 0o644},
 	}
 	if p.OS == "linux" {
+		entries = slices.Insert(entries, 1, entry{"nfqproxyd", p.Daemon, 0o755})
 		entries = append(entries, entry{"nfqproxy.service", filepath.Join(r.source, "deploy/systemd/nfqproxy.service"), 0o644})
 	}
 	for _, pattern := range []string{"completion/*", "man1/*.1"} {

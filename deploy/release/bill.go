@@ -22,29 +22,28 @@ const (
 	noAssertion = "NOASSERTION"
 )
 
-// writeBill writes a program's bill of materials (SPDX 2.3, JSON): the modules that are linked into it, and the licences
-// that they declare.
+// writeBill writes the bill of materials of a platform's programs (SPDX 2.3, JSON): the modules that are linked into them, and
+// the licences that they declare.
 func (r *release) writeBill(p *program.Program, modules []licenses.Module, platform string) error {
 	sum, err := sumOf(p.Path)
 	if err != nil {
 		return err
 	}
 	name := r.base(platform)
-	main := &spdx.Package{
-		PackageName: "nfqproxy", PackageSPDXIdentifier: "nfqproxy", PackageVersion: r.version, PackageFileName: "nfqproxy",
-		PackageChecksums:        []common.Checksum{{Algorithm: common.SHA256, Value: sum}},
-		PackageDownloadLocation: "git+" + repository + "@" + r.version, PackageHomePage: repository,
-		PackageSourceInfo:       "commit " + r.revision,
-		PackageLicenseConcluded: "Apache-2.0", PackageLicenseDeclared: "Apache-2.0", PackageCopyrightText: noAssertion,
-		PackageExternalReferences: references(licenses.Module{Path: "github.com/nfqproxy/nfqproxy", Version: r.version}),
-		PrimaryPackagePurpose:     "APPLICATION",
-	}
 	doc := &spdx.Document{
 		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT", DocumentName: name,
 		DocumentNamespace: repository + "/releases/" + name + ".spdx.json/" + sum, // unique, and without "#"
 		CreationInfo:      &spdx.CreationInfo{Creators: []common.Creator{{CreatorType: "Tool", Creator: "nfqproxy-release"}}, Created: r.date.Format(time.RFC3339)},
-		Packages:          []*spdx.Package{main},
+		Packages:          []*spdx.Package{r.programPackage("nfqproxy", sum)},
 		Relationships:     []*spdx.Relationship{relation("DOCUMENT", "DESCRIBES", "nfqproxy")},
+	}
+	if p.Daemon != "" { // its modules are all among those of nfqproxy
+		sum, err := sumOf(p.Daemon)
+		if err != nil {
+			return err
+		}
+		doc.Packages = append(doc.Packages, r.programPackage("nfqproxyd", sum))
+		doc.Relationships = append(doc.Relationships, relation("DOCUMENT", "DESCRIBES", "nfqproxyd"))
 	}
 	for _, m := range modules {
 		id := common.ElementID(identifier(m.Path + "-" + m.Version))
@@ -68,6 +67,19 @@ func (r *release) writeBill(p *program.Program, modules []licenses.Module, platf
 		return fmt.Errorf("the bill of materials of %s is not valid: %w", platform, err)
 	}
 	return os.WriteFile(filepath.Join(r.out, name+".spdx.json"), text.Bytes(), 0o644)
+}
+
+// programPackage describes one of our programs.
+func (r *release) programPackage(name, sum string) *spdx.Package {
+	return &spdx.Package{
+		PackageName: name, PackageSPDXIdentifier: common.ElementID(name), PackageVersion: r.version, PackageFileName: name,
+		PackageChecksums:        []common.Checksum{{Algorithm: common.SHA256, Value: sum}},
+		PackageDownloadLocation: "git+" + repository + "@" + r.version, PackageHomePage: repository,
+		PackageSourceInfo:       "commit " + r.revision,
+		PackageLicenseConcluded: "Apache-2.0", PackageLicenseDeclared: "Apache-2.0", PackageCopyrightText: noAssertion,
+		PackageExternalReferences: references(licenses.Module{Path: "github.com/nfqproxy/nfqproxy", Version: r.version}),
+		PrimaryPackagePurpose:     "APPLICATION",
+	}
 }
 
 // references names a module for programs that look for vulnerabilities.

@@ -32,12 +32,12 @@ func TestBill(t *testing.T) {
 	var packages []string
 	for _, p := range doc.Packages {
 		version := p.PackageVersion
-		if p.PackageName != "nfqproxy" {
+		if !strings.HasPrefix(p.PackageName, "nfqproxy") {
 			version, _, _ = strings.Cut(version, ".")
 		}
 		packages = append(packages, p.PackageName+" "+version+" "+p.PackageLicenseDeclared)
 	}
-	if diff := cmp.Diff([]string{"nfqproxy v1.2.3 Apache-2.0", "stdlib 1 BSD-3-Clause", "k8s.io/client-go v0 Apache-2.0"}, packages); diff != "" {
+	if diff := cmp.Diff([]string{"nfqproxy v1.2.3 Apache-2.0", "nfqproxyd v1.2.3 Apache-2.0", "stdlib 1 BSD-3-Clause", "k8s.io/client-go v0 Apache-2.0"}, packages); diff != "" {
 		t.Error(diff)
 	}
 	for _, want := range []string{sum, `"spdxVersion": "SPDX-2.3"`, `"commit 0123abc"`, `"pkg:golang/stdlib@1.`} {

@@ -2,7 +2,7 @@
 //
 //	go run . -source ../.. -version v1.2.3 -revision COMMIT linux-amd64 darwin-arm64
 //
-// SOURCE/bin has the programs (PLATFORM/nfqproxy), the manual, the chart and the images (nfqproxy-image*.tar); "make release"
+// SOURCE/bin has the programs (PLATFORM/nfqproxy, for Linux with nfqproxyd beside it), the manual, the chart and the images (nfqproxy-image*.tar); "make release"
 // builds them. The files go to SOURCE/bin/release: archives, packages for Debian and Fedora, images, the chart, bills of
 // materials (SPDX), the notes and SHA256SUMS. They depend on nothing but the sources, Go's version and SOURCE_DATE_EPOCH.
 package main
@@ -109,7 +109,7 @@ func (r *release) write(notes string) error {
 	programs := make(map[string]*program.Program)
 	modules := make(map[string][]licenses.Module)
 	for _, platform := range r.platforms {
-		p, err := program.Read(r.bin(platform, "nfqproxy"))
+		p, err := program.ReadTool(r.bin(platform, "nfqproxy"))
 		if err != nil {
 			return err
 		}

@@ -25,6 +25,8 @@ func (r *release) writePackages(p *program.Program, platform string) error {
 			return r.version
 		case "PROGRAM":
 			return p.Path
+		case "DAEMON":
+			return p.Daemon
 		case "SOURCE":
 			return r.source
 		case "MANUAL":

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/deploy/release/licenses"
@@ -28,12 +29,16 @@ func (r *release) writePlugins(programs map[string]*program.Program) error {
 	for _, platform := range r.platforms {
 		p := programs[platform]
 		name := "kubectl-nfqproxy_" + p.OS + "_" + p.Arch + ".tar.gz"
-		if err := r.writeTar(name, []entry{
+		entries := []entry{
 			{"kubectl-nfqproxy", p.Path, 0o755},
 			{"kubectl_complete-nfqproxy", filepath.Join(dir, "kubectl_complete-nfqproxy"), 0o755},
 			{"LICENSE", filepath.Join(r.source, "LICENSE"), 0o644},
 			{licenses.FileName, r.licenses(platform), 0o644},
-		}); err != nil {
+		}
+		if p.Daemon != "" { // for labs
+			entries = slices.Insert(entries, 1, entry{"nfqproxyd", p.Daemon, 0o755})
+		}
+		if err := r.writeTar(name, entries); err != nil {
 			return err
 		}
 		sum, err := sumOf(filepath.Join(r.out, name))

@@ -63,7 +63,7 @@ func built(t *testing.T) *release {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		programtest.Build(t, strings.ReplaceAll(platform, "-", "/"), path)
+		programtest.BuildTool(t, strings.ReplaceAll(platform, "-", "/"), path)
 	}
 	return &release{source: source, version: "v1.2.3", revision: "0123abc", platforms: platforms}
 }
@@ -145,12 +145,12 @@ func TestArchive(t *testing.T) {
 	if err := r.run(false); err != nil {
 		t.Fatal(err)
 	}
-	common := "-rwxr-xr-x nfqproxy\n-rw-r--r-- LICENSE\n-rw-r--r-- THIRD_PARTY_LICENSES\n-rw-r--r-- README.md\n%s" +
+	common := "-rwxr-xr-x nfqproxy\n%s-rw-r--r-- LICENSE\n-rw-r--r-- THIRD_PARTY_LICENSES\n-rw-r--r-- README.md\n%s" +
 		"-rw-r--r-- completion/nfqproxy.bash\n-rw-r--r-- completion/nfqproxy.fish\n-rw-r--r-- completion/nfqproxy.zsh\n-rw-r--r-- man1/nfqproxy-x.1\n-rw-r--r-- man1/nfqproxy.1\n"
-	const plugin = "-rwxr-xr-x kubectl-nfqproxy\n-rwxr-xr-x kubectl_complete-nfqproxy\n-rw-r--r-- LICENSE\n-rw-r--r-- THIRD_PARTY_LICENSES\n"
+	const plugin = "-rwxr-xr-x kubectl-nfqproxy\n-rwxr-xr-x nfqproxyd\n-rwxr-xr-x kubectl_complete-nfqproxy\n-rw-r--r-- LICENSE\n-rw-r--r-- THIRD_PARTY_LICENSES\n"
 	for _, c := range []struct{ archive, platform, want string }{
-		{"nfqproxy-v1.2.3-linux-arm64.tar.gz", "linux-arm64", fmt.Sprintf(common, "-rw-r--r-- nfqproxy.service\n")},
-		{"nfqproxy-v1.2.3-darwin-amd64.tar.gz", "darwin-amd64", fmt.Sprintf(common, "")},
+		{"nfqproxy-v1.2.3-linux-arm64.tar.gz", "linux-arm64", fmt.Sprintf(common, "-rwxr-xr-x nfqproxyd\n", "-rw-r--r-- nfqproxy.service\n")},
+		{"nfqproxy-v1.2.3-darwin-amd64.tar.gz", "darwin-amd64", fmt.Sprintf(common, "", "")},
 		{"kubectl-nfqproxy_linux_amd64.tar.gz", "linux-amd64", plugin},
 	} {
 		files := extracted(t, filepath.Join(r.source, "bin/release", c.archive))
@@ -269,7 +269,7 @@ func TestDeb(t *testing.T) {
 				fmt.Fprintf(&got, "%s %s %s\n", f.FileInfo().Mode(), f.Name, f.Linkname)
 			}
 		}
-		const want = "Lrwxrwxrwx ./usr/bin/kubectl-nfqproxy nfqproxy\n-rwxr-xr-x ./usr/bin/kubectl_complete-nfqproxy \n-rwxr-xr-x ./usr/bin/nfqproxy \n"
+		const want = "Lrwxrwxrwx ./usr/bin/kubectl-nfqproxy nfqproxy\n-rwxr-xr-x ./usr/bin/kubectl_complete-nfqproxy \n-rwxr-xr-x ./usr/bin/nfqproxy \n-rwxr-xr-x ./usr/bin/nfqproxyd \n"
 		if diff := cmp.Diff(want, got.String()); diff != "" {
 			t.Error(diff)
 		}

@@ -58,7 +58,7 @@ func TestSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	copied := filepath.Join(t.TempDir(), unit)
-	if err := os.WriteFile(copied, []byte(strings.ReplaceAll(string(text), "/usr/bin/nfqproxy", self)), 0o644); err != nil {
+	if err := os.WriteFile(copied, []byte(strings.ReplaceAll(string(text), "/usr/bin/nfqproxyd", self)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(analyze(t, "verify", "--man=no", copied)) {

@@ -1,20 +1,17 @@
 package cli
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/usage"
 )
 
-// Mistakes on the command line: each is one message on one line. Those of cobra and pflag have
-// several lines, or name functions of Go's library.
+// Mistakes on the command line: each is one message on one line, as package usage makes them of those in flags.
 
 // noArgs is for commands that take flags only.
 func noArgs(cmd *cobra.Command, args []string) error {
@@ -64,49 +61,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 {
 		return unknownCommand(cmd, cmd.Flags().Arg(0)) // whose flag it is
 	}
-	if e, ok := errors.AsType[*pflag.NotExistError](err); ok && e.GetSpecifiedShortnames() == "" {
-		var names []string
-		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if !f.Hidden {
-				names = append(names, f.Name)
-			}
-		})
-		hint := ""
-		if name := nearest.Name(e.GetSpecifiedName(), names); name != "" {
-			hint = fmt.Sprintf(" (did you mean --%s?)", name)
-		}
-		return fmt.Errorf("%s has no flag --%s%s", cmd.CommandPath(), e.GetSpecifiedName(), cmp.Or(hint, fmt.Sprintf(" (see %s --help)", cmd.CommandPath())))
-	}
-	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
-		return fmt.Errorf("%s has no flag -%s (see %[1]s --help)", cmd.CommandPath(), e.GetSpecifiedName())
-	}
-	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
-		return fmt.Errorf("--%s needs a value: %s", e.GetFlag().Name, e.GetFlag().Usage)
-	}
-	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-		return fmt.Errorf("--%s %q: want %s", e.GetFlag().Name, e.GetValue(), wanted(e.GetFlag(), e.Unwrap()))
-	}
-	return err
-}
-
-// wanted is what values of a flag look like.
-func wanted(f *pflag.Flag, err error) string {
-	outOfRange := errors.Is(err, strconv.ErrRange)
-	switch t := f.Value.Type(); {
-	case t == "bool":
-		return "true or false"
-	case t == "duration":
-		return "a time with its unit, such as 30s, 5m or 100us"
-	case strings.HasPrefix(t, "uint") && outOfRange:
-		return "a number that fits " + strings.TrimPrefix(t, "uint") + " bits"
-	case strings.HasPrefix(t, "uint"):
-		return "a number, 0 or more"
-	case strings.HasPrefix(t, "int") && outOfRange:
-		return "a smaller number"
-	case strings.HasPrefix(t, "int"):
-		return "a number"
-	}
-	return err.Error()
+	return usage.Explain(cmd.CommandPath(), cmd.Flags(), err)
 }
 
 // group makes a parent command runnable. Without an argument it prints its help; an unknown

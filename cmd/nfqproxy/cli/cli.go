@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/control/view/visible"
+	"github.com/nfqproxy/nfqproxy/control/visible"
 )
 
 // version is set by the linker; see the Makefile.

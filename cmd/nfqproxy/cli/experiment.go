@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/control/view/visible"
+	"github.com/nfqproxy/nfqproxy/control/visible"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment/live"

@@ -84,7 +84,7 @@ invalid one.`,
 	flags.BoolVar(&f.packet.Local, "local", false, "the node itself sends the packet")
 	flags.StringVar(&f.packet.InInterface, "in-interface", "", "input interface of the packet; only BridgeInterface and InterfaceNamePrefix use it")
 	flags.StringVar(&f.packets, "packets", "", `explain many packets: JSON lines {"protocol","source","destination","local","inInterface"} from this file, - for standard input; session affinity applies from one line to the next`)
-	f.table.algorithms.add(flags, "Default: from the annotation nfqproxy.io/balance of the Service, or random")
+	f.table.algorithms.Add(flags, "Default: from the annotation nfqproxy.io/balance of the Service, or random")
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random selection, for reproducible results (default: random)")
 	flags.BoolVar(&f.reply, "follow-reply", false, "also show the path of the reply")
 	flags.BoolVar(&f.rules, "rules", false, "with -o text: print the rules in iptables-save format")
@@ -190,8 +190,7 @@ func newExplainer(f *explainFlags, in input, r *rand.Rand) *explainer {
 
 // node is the one that decides a packet. Flags that describe a node without a name are about that one.
 func (e *explainer) node(p *decision.Packet) string {
-	set := e.flags.table.node.set
-	if e.in.config.Name != "" || set.Changed("node-ip") || set.Changed("zone") {
+	if e.in.config.Name != "" || e.flags.table.node.Given("node-ip") || e.flags.table.node.Given("zone") {
 		return e.in.config.Name
 	}
 	return e.places.Origin(p.Source.Addr(), p.Destination.Addr())

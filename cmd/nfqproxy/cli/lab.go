@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
@@ -121,17 +121,8 @@ func (f *labFlags) derive() (o lab.DeriveOptions, err error) {
 		}
 		o.Services = append(o.Services, decision.ServiceName{Namespace: namespace, Name: name})
 	}
-	if o.ClusterCIDRs, err = parsePrefixes("--cluster-cidr", f.clusterCIDRs); err != nil {
-		return o, err
-	}
-	var families []netip.Addr
-	for _, p := range o.ClusterCIDRs {
-		families = append(families, p.Addr())
-	}
-	if family, ok := twice(families); ok {
-		return o, fmt.Errorf("--cluster-cidr: two %s prefixes: give one per family", family)
-	}
-	return o, nil
+	o.ClusterCIDRs, err = proxyconfig.ParsePrefixes("--cluster-cidr", f.clusterCIDRs)
+	return o, err
 }
 
 func newLabUpCommand() *cobra.Command {

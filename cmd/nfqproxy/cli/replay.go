@@ -16,7 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
-	"github.com/nfqproxy/nfqproxy/control/view/visible"
+	"github.com/nfqproxy/nfqproxy/control/visible"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/replay"
 )
@@ -85,7 +85,7 @@ been spread, with confidence intervals, from the recorded probabilities of selec
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.table.addOptional(flags)
-	f.table.algorithms.add(flags, "With a flow log")
+	f.table.algorithms.Add(flags, "With a flow log")
 	flags.StringArrayVar(&f.rules, "rules", nil, "dump of iptables-save or ip6tables-save that decides, instead of --objects; one per family")
 	flags.StringVarP(&f.output, "output", "o", "text", "text: one line per flow, times in UTC; json: records as in the flow log; pcap: the packets as they would leave the node")
 	flags.StringVar(&f.write, "write", "", "output file (default: standard output)")

@@ -106,7 +106,11 @@ func refused(code int) func(*testscript.TestScript, bool, []string) {
 			ts.Fatalf("on stdout: %q", out)
 		}
 		message := ts.ReadFile("stderr")
-		if !strings.HasPrefix(message, "nfqproxy: ") || strings.Count(message, "\n") != 1 || strings.Count(message, "nfqproxy: ") != 1 {
+		program := "nfqproxy: "
+		if args[0] == "run" && strings.HasPrefix(message, "nfqproxyd: ") { // found by the daemon
+			program = "nfqproxyd: "
+		}
+		if !strings.HasPrefix(message, program) || strings.Count(message, "\n") != 1 || strings.Count(message, program) != 1 {
 			ts.Fatalf("not one message on one line: %q", message)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/nfqproxy/nfqproxy/control/algorithms"
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
@@ -20,8 +21,8 @@ import (
 type tableFlags struct {
 	objects    []string
 	name       string
-	node       nodeFlags
-	algorithms algorithmFlags // not all commands have them
+	node       proxyconfig.NodeFlags
+	algorithms algorithms.Flags // not all commands have them
 }
 
 func (f *tableFlags) add(cmd *cobra.Command, flags *pflag.FlagSet) {
@@ -33,7 +34,7 @@ func (f *tableFlags) add(cmd *cobra.Command, flags *pflag.FlagSet) {
 func (f *tableFlags) addOptional(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.objects, "objects", nil, "file or directory with Services, EndpointSlices, Nodes and Pods (YAML or JSON), or - for standard input; may be repeated")
 	flags.StringVar(&f.name, "node-name", "", "name of the node that decides (default: the only Node object)")
-	f.node.add(flags)
+	f.node.Add(flags)
 }
 
 // read reads the objects from the files.
@@ -79,15 +80,15 @@ func (f *tableFlags) configure(objects *manifest.Objects) (config servicetable.N
 	if objects.Lab != nil {
 		scripts = objects.Lab.Proxy.Scripts
 	}
-	a, err := f.algorithms.load(scripts)
+	a, err := f.algorithms.Load(scripts)
 	if err != nil {
 		return config, err
 	}
 	config.Algorithms = a.Registry
-	if f.algorithms.algorithm != "" {
-		config.Balance = a.chosen
+	if f.algorithms.Given() {
+		config.Balance = a.Chosen
 	}
-	return config, f.node.apply(&config)
+	return config, f.node.Apply(&config)
 }
 
 // input is what tableFlags name.

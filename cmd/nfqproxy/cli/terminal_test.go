@@ -140,10 +140,11 @@ func isModule(dir string) bool {
 func TestOneWayToTheTerminal(t *testing.T) {
 	allowed := map[string]string{
 		"cmd/nfqproxy/cli/cli.go":             "wraps them",
+		"control/live/daemon/daemon.go":       "likewise",
 		"deploy/lab/exec_linux.go":            "a program's own output passes as it is",
 		"datapath/netns/init_linux.go":        "a process of this program, that quotes itself",
 		"datapath/netns/isolation_linux.go":   "likewise",
-		"control/view/visible/visible.go":     "the sequences themselves",
+		"control/visible/visible.go":          "the sequences themselves",
 		"cmd/nfqproxy/cli/learn.go":           "a shell's output passes by an emulator, and the texts beside it are quoted",
 		"deploy/learn/screen/model_linux.go":  "likewise",
 		"deploy/learn/session/prove_linux.go": "a shell's prompt, to compare with",

@@ -272,7 +272,7 @@ func remedy(node string, p observe.Problem, r *reading) string {
 			return fmt.Sprintf("its process is stopped (state T); on node %s: kill -CONT %d. Until it answers, new connections to services may hang there; open ones go on", node, r.State.Stopped[0])
 		}
 		if r != nil && r.State.Daemons == 0 {
-			return fmt.Sprintf("no process nfqproxy run is in the network namespace of the node; on node %s: systemctl restart nfqproxy, or delete its Pod; in a lab: nfqproxy lab fault rm. Until it runs, the kernel's copy of the service table decides", node)
+			return fmt.Sprintf("no process nfqproxyd is in the network namespace of the node; on node %s: systemctl restart nfqproxy, or delete its Pod; in a lab: nfqproxy lab fault rm. Until it runs, the kernel's copy of the service table decides", node)
 		}
 		return "look on the node whether its process runs and is not stopped (ps -o stat,wchan), and what it logged last. Until it answers, new connections to services may hang there; open ones go on"
 	}

@@ -12,7 +12,7 @@ type State struct {
 	Delays      []Delay  `json:"delays,omitempty"`
 	// Entries are the translated connections of UDP, one of each kind.
 	Entries []Entry `json:"entries,omitempty"`
-	// Daemons is the number of processes "nfqproxy run" in this network namespace, and Stopped are those in state T.
+	// Daemons is the number of processes nfqproxyd in this network namespace, and Stopped are those in state T.
 	Daemons int   `json:"daemons"`
 	Stopped []int `json:"stopped,omitempty"`
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/control/executable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -79,13 +80,9 @@ func netstat(name string) (uint64, error) {
 	return 0, nil // an older kernel's
 }
 
-// daemons are the processes "nfqproxy run" of the network namespace: how many, and those in state T.
+// daemons are the processes nfqproxyd of the network namespace: how many, and those in state T.
 func daemons() (all int, stopped []int) {
 	own, err := os.Readlink("/proc/thread-self/ns/net")
-	if err != nil {
-		return 0, nil
-	}
-	self, err := os.Readlink("/proc/self/exe") // of a lab, a test is the daemon
 	if err != nil {
 		return 0, nil
 	}
@@ -93,10 +90,8 @@ func daemons() (all int, stopped []int) {
 	for _, p := range processes {
 		command, err := os.ReadFile(p + "/cmdline")
 		arguments := bytes.Split(command, []byte{0})
-		if err != nil || len(arguments) < 2 || string(arguments[1]) != "run" {
-			continue
-		}
-		if exe, err := os.Readlink(p + "/exe"); !strings.Contains(filepath.Base(string(arguments[0])), "nfqproxy") && (err != nil || exe != self) {
+		// Packages of other systems may give it another name that begins so, as "nfqproxyd-1.2".
+		if err != nil || !strings.HasPrefix(filepath.Base(string(arguments[0])), executable.Daemon) {
 			continue
 		}
 		if ns, err := os.Readlink(p + "/ns/net"); err != nil || ns != own {

@@ -8,7 +8,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
-	"github.com/nfqproxy/nfqproxy/control/view/visible"
+	"github.com/nfqproxy/nfqproxy/control/visible"
 )
 
 // column is a column of a list. The first one and those that are flexible take the room that

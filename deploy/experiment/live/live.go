@@ -21,7 +21,7 @@ const (
 
 // Backend runs cells in a lab of this process, which must be in namespaces of its own (netns.Isolation).
 type Backend struct {
-	// Executable is the program whose "run" command is the daemon; empty: this one. Env is added to its environment.
+	// Executable is the path of the daemon; empty: that of [program.FindDaemon]. Env is added to its environment.
 	Executable string
 	Env        []string
 }

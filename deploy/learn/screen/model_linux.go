@@ -12,7 +12,7 @@ import (
 	"github.com/charmbracelet/x/vt"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/visible"
+	"github.com/nfqproxy/nfqproxy/control/visible"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 	"github.com/nfqproxy/nfqproxy/deploy/learn/session"
 )

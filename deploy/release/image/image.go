@@ -21,8 +21,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/release/program"
 )
 
-// entrypoint is the program's place in the image; the manifests of deploy/kubernetes use it.
-const entrypoint = "/nfqproxy"
+// The programs' places in the image; the manifests of deploy/kubernetes use them.
+const (
+	entrypoint = "/nfqproxy"
+	daemon     = "/nfqproxyd"
+)
 
 // base is what programs expect of a root file system: names of users, the order of name services
 // and /tmp. There is no shell, no iptables and no library, for the kernel is addressed over netlink;
@@ -85,6 +88,10 @@ func buildOne(p *program.Program, from source) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
+	served, err := os.ReadFile(p.Daemon)
+	if err != nil {
+		return nil, err
+	}
 	own, err := os.ReadFile(filepath.Join(from.dir, "LICENSE"))
 	if err != nil {
 		return nil, err
@@ -94,13 +101,13 @@ func buildOne(p *program.Program, from source) (v1.Image, error) {
 		return nil, err
 	}
 	below, err := layer(base)
-	files := []file{{name: entrypoint[1:], mode: 0o755, content: content}}
+	files := []file{{name: entrypoint[1:], mode: 0o755, content: content}, {name: daemon[1:], mode: 0o755, content: served}}
 	if from.lab != "" {
 		var entry []byte
 		if entry, err = os.ReadFile(filepath.Join(from.dir, "deploy/release/lab-entry.sh")); err == nil {
 			below, err = rootLayer(filepath.Join(from.lab, p.Arch))
 		}
-		files = []file{{name: labEntry, mode: 0o755, content: entry}, {name: labProgram, mode: 0o755, content: content}}
+		files = []file{{name: labEntry, mode: 0o755, content: entry}, {name: labProgram, mode: 0o755, content: content}, {name: labDaemon, mode: 0o755, content: served}}
 	}
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ func programs(t *testing.T, platforms ...string) (paths []string) {
 	t.Helper()
 	for _, platform := range platforms {
 		path := filepath.Join(t.TempDir(), "nfqproxy")
-		programtest.Build(t, platform, path)
+		programtest.BuildTool(t, platform, path)
 		paths = append(paths, path)
 	}
 	return paths
@@ -226,6 +226,7 @@ func checkImage(t *testing.T, img v1.Image, arch, path string) {
 		fmt.Sprintf("-rw-r--r-- 0:0 0 licenses/LICENSE %x", sha256.Sum256(own)),
 		fmt.Sprintf("-rw-r--r-- 0:0 0 licenses/THIRD_PARTY_LICENSES %x", sha256.Sum256([]byte(others))),
 		fmt.Sprintf("-rwxr-xr-x 0:0 0 nfqproxy %x", sha256.Sum256(program)),
+		fmt.Sprintf("-rwxr-xr-x 0:0 0 nfqproxyd %x", sha256.Sum256(program)),
 	}, got); diff != "" {
 		t.Errorf("%s: %s", arch, diff)
 	}

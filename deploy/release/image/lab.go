@@ -20,6 +20,7 @@ import (
 // An image of labs has the root file system of lab-root.sh, with the tools of the labs, below the program.
 const (
 	labProgram = "usr/local/bin/nfqproxy"
+	labDaemon  = "usr/local/bin/nfqproxyd"
 	labEntry   = "usr/local/bin/lab-entry"
 )
 

@@ -82,7 +82,7 @@ func TestLabImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := list(t, layers[2]), fmt.Sprintf("-rwxr-xr-x 0:0 0 usr/local/bin/nfqproxy %x", sha256.Sum256(program)); len(got) != 2 || !strings.HasPrefix(got[0], "-rwxr-xr-x 0:0 0 usr/local/bin/lab-entry ") || got[1] != want {
+	if got, want := list(t, layers[2]), fmt.Sprintf("-rwxr-xr-x 0:0 0 usr/local/bin/nfqproxy %x", sha256.Sum256(program)); len(got) != 3 || !strings.HasPrefix(got[0], "-rwxr-xr-x 0:0 0 usr/local/bin/lab-entry ") || got[1] != want {
 		t.Errorf("%q", got)
 	}
 

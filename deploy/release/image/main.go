@@ -53,7 +53,7 @@ func run(ctx context.Context, image string, from source, out string, push bool, 
 	}
 	var programs []*program.Program
 	for _, path := range paths {
-		p, err := program.Read(path)
+		p, err := program.ReadTool(path)
 		if err != nil {
 			return err
 		}

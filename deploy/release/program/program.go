@@ -1,11 +1,13 @@
-// Package program reads what a built nfqproxy records about itself.
+// Package program reads what built programs record about themselves.
 package program
 
 import (
 	"debug/buildinfo"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -15,6 +17,30 @@ type Program struct {
 	Path     string
 	OS, Arch string           // Go's names
 	Info     *debug.BuildInfo // its modules and settings
+	Daemon   string           // the path of nfqproxyd, which is for Linux only; empty: there is none
+}
+
+// ReadTool reads the build information of nfqproxy and, for Linux, of nfqproxyd beside it, which must be of the same
+// platform and have no module that nfqproxy lacks: licences and bills of materials are of both.
+func ReadTool(path string) (*Program, error) {
+	p, err := Read(path)
+	if err != nil || p.OS != "linux" {
+		return p, err
+	}
+	d, err := Read(filepath.Join(filepath.Dir(path), "nfqproxyd"))
+	if err != nil {
+		return nil, err
+	}
+	if d.OS != p.OS || d.Arch != p.Arch {
+		return nil, fmt.Errorf("%s is for %s-%s, and %s for %s-%s", p.Path, p.OS, p.Arch, d.Path, d.OS, d.Arch)
+	}
+	for _, m := range d.Info.Deps {
+		if !slices.ContainsFunc(p.Info.Deps, func(o *debug.Module) bool { return o.Path == m.Path && o.Version == m.Version }) {
+			return nil, fmt.Errorf("%s has module %s %s, which %s has not: build both from the same sources", d.Path, m.Path, m.Version, p.Path)
+		}
+	}
+	p.Daemon = d.Path
+	return p, nil
 }
 
 // Read reads a program's build information. Programs that may be linked to libraries are refused,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -35,14 +36,15 @@ func testKubeadm(t *testing.T, n *siteNode) {
 			t.Fatal(err)
 		}
 	}
-	args := manifestFile[appsv1.DaemonSet](t, "../../../../deploy/kubernetes/base/daemonset.yaml").Spec.Template.Spec.Containers[0].Args
-	if args[0] != "run" {
-		t.Fatalf("the arguments are %q", args)
+	container := manifestFile[appsv1.DaemonSet](t, "../../../../deploy/kubernetes/base/daemonset.yaml").Spec.Template.Spec.Containers[0]
+	args := container.Args
+	if !slices.Equal(container.Command, []string{"/nfqproxyd"}) {
+		t.Fatalf("the command is %q", container.Command)
 	}
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "$(NODE_NAME)", n.name)
 	}
-	d := e2etest.StartNfqproxy(n, n.ns, args[1:]...)
+	d := e2etest.StartNfqproxy(n, n.ns, args...)
 	n.serves()
 	for at, paths := range map[string][]string{
 		"127.0.0.1:10249": {"/metrics", "/healthz"}, "198.51.100." + hostPart(n) + ":10256": {"/healthz", "/livez", "/readyz"},

@@ -337,12 +337,13 @@ func (p *kubeletPod) command(ctx context.Context) (*exec.Cmd, error) {
 			args[i] = strings.ReplaceAll(args[i], path, dir)
 		}
 	}
-	if args[0] == "run" {
+	if slices.Equal(c.Command, []string{"/nfqproxyd"}) {
 		// On a busy machine a daemon may not run for a second.
 		args = append(args, "--queues=1", "--queue-timeout=1m")
 		if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--flow-api=") }) {
 			args = append(args, "--flow-api=unix:"+mounts["/run/nfqproxy"]+"/flows.sock")
 		}
+		return e2etest.DaemonCommand(args...), nil
 	}
 	return e2etest.Command(args...), nil
 }

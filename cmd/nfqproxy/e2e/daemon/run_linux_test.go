@@ -64,7 +64,7 @@ func TestRunRefusesNonsense(t *testing.T) {
 					t.Errorf("message %q does not contain %q", stderr, w)
 				}
 			}
-			if strings.Count(stderr, "nfqproxy: ") != 1 {
+			if strings.Count(stderr, "nfqproxy: ")+strings.Count(stderr, "nfqproxyd: ") != 1 {
 				t.Errorf("not one message: %q", stderr)
 			}
 			if err := ns.Do(func() error {

@@ -60,7 +60,7 @@ func Start(t testing.TB, stdin io.Reader, args ...string) (cmd *exec.Cmd, output
 	return cmd, r
 }
 
-// Daemon is a process that runs until the end of a test at the latest: nfqproxy run, or kube-proxy.
+// Daemon is a process that runs until the end of a test at the latest: nfqproxyd or kube-proxy.
 type Daemon struct {
 	t   testing.TB
 	cmd *exec.Cmd
@@ -91,7 +91,7 @@ func StartDaemon(t testing.TB, ns *netns.Namespace, cmd *exec.Cmd) *Daemon {
 	return d
 }
 
-// StartNfqproxy starts "nfqproxy run" in a network namespace, with a flow API of its own, and waits until
+// StartNfqproxy starts nfqproxyd in a network namespace, with a flow API of its own, and waits until
 // it is ready.
 func StartNfqproxy(t testing.TB, ns *netns.Namespace, args ...string) *Daemon {
 	t.Helper()
@@ -106,7 +106,7 @@ func StartNfqproxy(t testing.TB, ns *netns.Namespace, args ...string) *Daemon {
 // StartDefault is StartNfqproxy with the default flow API, whose socket there is once on a machine.
 func StartDefault(t testing.TB, ns *netns.Namespace, args ...string) *Daemon {
 	t.Helper()
-	cmd := Command(append([]string{"run", "--ready-fd", "3", "--queues", "1"}, args...)...)
+	cmd := DaemonCommand(append([]string{"--ready-fd", "3", "--queues", "1"}, args...)...)
 	ready, theirs, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -31,6 +31,15 @@ func Build(t testing.TB, platform, path string) {
 	}
 }
 
+// BuildTool is [Build] and, for Linux, writes a program nfqproxyd beside it.
+func BuildTool(t testing.TB, platform, path string) {
+	t.Helper()
+	Build(t, platform, path)
+	if strings.HasPrefix(platform, "linux/") {
+		Build(t, platform, filepath.Join(filepath.Dir(path), "nfqproxyd"))
+	}
+}
+
 func build(t testing.TB, platform string) []byte {
 	dir := t.TempDir()
 	main, out := filepath.Join(dir, "main.go"), filepath.Join(dir, "nothing")

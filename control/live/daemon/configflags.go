@@ -1,4 +1,4 @@
-package cli
+package daemon
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ import (
 type configFlags struct {
 	set         *pflag.FlagSet
 	file        string
-	node        nodeFlags
+	node        proxyconfig.NodeFlags
 	name        string
 	kubeconfig  string
 	qps         float32
@@ -44,7 +44,7 @@ func (f *configFlags) add(flags *pflag.FlagSet) {
 	f.set = flags
 	flags.StringVar(&f.file, "config", "", "kube-proxy's configuration file (KubeProxyConfiguration, kubeproxy.config.k8s.io/v1alpha1); flags override it")
 	flags.StringVar(&f.name, "hostname-override", "", "name of this node (default: the host name)")
-	f.node.add(flags)
+	f.node.Add(flags)
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file for the API server (default: in-cluster configuration)")
 	flags.Float32Var(&f.qps, "kube-api-qps", d.QPS, "requests to the API server per second")
 	flags.IntVar(&f.burst, "kube-api-burst", d.Burst, "burst of requests to the API server")
@@ -84,7 +84,7 @@ func (f *configFlags) load(manifestsOnly bool) (cfg proxyconfig.Config, oomScore
 	} else {
 		oomScore = &cfg.OOMScoreAdj
 	}
-	if err := f.node.apply(&cfg.Node); err != nil {
+	if err := f.node.Apply(&cfg.Node); err != nil {
 		return cfg, nil, nil, err
 	}
 	f.overlay(&cfg)

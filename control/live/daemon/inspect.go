@@ -1,4 +1,4 @@
-package cli
+package daemon
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 )
 
 // inspected is the daemon for its status.
-type inspected struct{ *proxy }
+type inspected struct{ *process }
 
 func (p inspected) Source() observe.Source {
 	s := observe.Source{Kind: observe.SourceAPIServer}

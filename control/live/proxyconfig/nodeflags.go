@@ -1,4 +1,4 @@
-package cli
+package proxyconfig
 
 import (
 	"errors"
@@ -10,14 +10,13 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
-	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// nodeFlags are the flags that describe a node, with kube-proxy's names and defaults where it
-// has them.
-type nodeFlags struct {
+// NodeFlags are the flags that describe a node, with kube-proxy's names and defaults where it
+// has them: of the daemon, and of commands that decide as a node would.
+type NodeFlags struct {
 	set               *pflag.FlagSet
 	ips               []string
 	zone              string
@@ -33,7 +32,8 @@ type nodeFlags struct {
 	masqueradeBit     uint
 }
 
-func (f *nodeFlags) add(flags *pflag.FlagSet) {
+// Add adds the flags to a set.
+func (f *NodeFlags) Add(flags *pflag.FlagSet) {
 	f.set = flags
 	flags.StringSliceVar(&f.ips, "node-ip", nil, "addresses of the node, one per family (default: from its Node object)")
 	flags.StringVar(&f.zone, "zone", "", "zone of the node (default: from its Node object)")
@@ -43,15 +43,18 @@ func (f *nodeFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.interfacePrefix, "pod-interface-name-prefix", "", "with InterfaceNamePrefix: name prefix of the pods' interfaces")
 	flags.StringSliceVar(&f.nodePortAddresses, "nodeport-addresses", nil, "node addresses that serve node ports: prefixes, \"primary\" (the addresses of --node-ip), \"localhost\" or \"all\", in any combination (default: all)")
 	flags.BoolVar(&f.localhost, "localhost-nodeports", true, "serve node ports on 127.0.0.1, too")
-	flags.StringSliceVar(&f.featureGates, "feature-gates", nil, proxyconfig.GateExternalIPs+"=false: the externalIPs of Services have no effect; kube-proxy's other feature gates do not exist")
+	flags.StringSliceVar(&f.featureGates, "feature-gates", nil, GateExternalIPs+"=false: the externalIPs of Services have no effect; kube-proxy's other feature gates do not exist")
 	flags.BoolVar(&f.masqueradeAll, "masquerade-all", false, "masquerade all ClusterIP traffic")
 	flags.BoolVar(&f.masqueradeHairpin, "masquerade-hairpin", true, "masquerade traffic from an endpoint to itself; false is for teaching: it shows the failure")
 	flags.UintVar(&f.masqueradeBit, "masquerade-bit", 14, "bit of the packet mark that requests masquerading")
 }
 
-// apply writes the flags that were given into a configuration. Errors name flags; nothing is
+// Given reports whether a flag was given.
+func (f *NodeFlags) Given(name string) bool { return f.set.Changed(name) }
+
+// Apply writes the flags that were given into a configuration. Errors name flags; nothing is
 // left for servicetable.NodeConfig.Validate to find.
-func (f *nodeFlags) apply(c *servicetable.NodeConfig) error {
+func (f *NodeFlags) Apply(c *servicetable.NodeConfig) error {
 	given := f.set.Changed
 	if given("masquerade-bit") {
 		if f.masqueradeBit > 31 {
@@ -86,33 +89,26 @@ func (f *nodeFlags) apply(c *servicetable.NodeConfig) error {
 	}
 	if given("cluster-cidr") {
 		var err error
-		if c.ClusterCIDRs, err = parsePrefixes("--cluster-cidr", f.clusterCIDRs); err != nil {
+		if c.ClusterCIDRs, err = ParsePrefixes("--cluster-cidr", f.clusterCIDRs); err != nil {
 			return err
-		}
-		var families []netip.Addr
-		for _, p := range c.ClusterCIDRs {
-			families = append(families, p.Addr())
-		}
-		if f, ok := twice(families); ok {
-			return fmt.Errorf("--cluster-cidr: two %s prefixes: give one per family", f)
 		}
 	}
 	return errors.Join(f.applyGates(c), f.applyMode(c), f.applyNodePorts(c))
 }
 
-func (f *nodeFlags) applyGates(c *servicetable.NodeConfig) error {
+func (f *NodeFlags) applyGates(c *servicetable.NodeConfig) error {
 	for _, s := range f.featureGates {
 		name, value, _ := strings.Cut(s, "=")
 		on, err := strconv.ParseBool(value)
-		if name != proxyconfig.GateExternalIPs || err != nil {
-			return fmt.Errorf("--feature-gates %q: want %s=false or %[2]s=true", s, proxyconfig.GateExternalIPs)
+		if name != GateExternalIPs || err != nil {
+			return fmt.Errorf("--feature-gates %q: want %s=false or %[2]s=true", s, GateExternalIPs)
 		}
 		c.IgnoreExternalIPs = !on
 	}
 	return nil
 }
 
-func (f *nodeFlags) applyMode(c *servicetable.NodeConfig) error {
+func (f *NodeFlags) applyMode(c *servicetable.NodeConfig) error {
 	if f.set.Changed("detect-local-mode") {
 		c.Mode = servicetable.DetectLocalMode(f.mode)
 	}
@@ -139,13 +135,13 @@ func (f *nodeFlags) applyMode(c *servicetable.NodeConfig) error {
 	return fmt.Errorf("--detect-local-mode %q: want %s, %s, %s or %s", c.Mode, servicetable.ClusterCIDR, servicetable.NodeCIDR, servicetable.BridgeInterface, servicetable.InterfaceNamePrefix)
 }
 
-func (f *nodeFlags) applyNodePorts(c *servicetable.NodeConfig) error {
+func (f *NodeFlags) applyNodePorts(c *servicetable.NodeConfig) error {
 	if !f.set.Changed("nodeport-addresses") {
 		return nil
 	}
 	c.PrimaryNodePorts, c.NodePortAddresses = false, nil
 	for _, s := range f.nodePortAddresses {
-		primary, prefixes, ok := proxyconfig.NodePortAddresses(s)
+		primary, prefixes, ok := NodePortAddresses(s)
 		if !ok {
 			return fmt.Errorf("--nodeport-addresses: %q is neither a prefix such as 172.20.0.0/16 nor primary, localhost or all", s)
 		}
@@ -167,14 +163,19 @@ func twice(addrs []netip.Addr) (decision.Family, bool) {
 	return 0, false
 }
 
-func parsePrefixes(flag string, values []string) ([]netip.Prefix, error) {
+// ParsePrefixes reads the prefixes of a flag: at most one for each family.
+func ParsePrefixes(flag string, values []string) ([]netip.Prefix, error) {
 	var prefixes []netip.Prefix
+	var addresses []netip.Addr
 	for _, v := range values {
 		p, err := kubeaddr.ParsePrefix(v)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %q is not a prefix such as 10.244.0.0/16", flag, v)
 		}
-		prefixes = append(prefixes, p)
+		prefixes, addresses = append(prefixes, p), append(addresses, p.Addr())
+	}
+	if f, ok := twice(addresses); ok {
+		return nil, fmt.Errorf("%s: two %s prefixes: give one per family", flag, f)
 	}
 	return prefixes, nil
 }

@@ -1,4 +1,8 @@
-package cli
+// Package algorithms has the flags that choose how endpoints are selected: of the daemon, and of commands that
+// decide as one would.
+//
+// Wing: ground.
+package algorithms
 
 import (
 	"cmp"
@@ -14,35 +18,38 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
 )
 
-// algorithmFlags choose how endpoints are selected.
-type algorithmFlags struct {
+// Flags choose how endpoints are selected.
+type Flags struct {
 	algorithm string
 	scripts   []string
 	shadow    string
 }
 
-// add adds --balance, with a default for its description, and --balance-script.
-func (f *algorithmFlags) add(flags *pflag.FlagSet, without string) {
+// Add adds --balance, with a default for its description, and --balance-script.
+func (f *Flags) Add(flags *pflag.FlagSet, without string) {
 	flags.StringVar(&f.algorithm, "balance", "", "how endpoints are selected among those that a flow may go to: random, as kube-proxy does, or rr, wrr, lc, wlc, sed, nq, sh, dh (IPVS's schedulers), maglev, p2c, jsq(N), ewma, eject(ALGORITHM), or script:FILE, a policy in Starlark. "+without)
 	flags.StringArrayVar(&f.scripts, "balance-script", nil, "a file with a policy in Starlark that Services may name: nfqproxy.io/balance: script:FILE, without its directory; may be repeated")
 }
 
-// addShadow adds --shadow.
-func (f *algorithmFlags) addShadow(flags *pflag.FlagSet) {
+// Given reports whether an algorithm was chosen.
+func (f *Flags) Given() bool { return f.algorithm != "" }
+
+// AddShadow adds --shadow.
+func (f *Flags) AddShadow(flags *pflag.FlagSet) {
 	flags.StringVar(&f.shadow, "shadow", "", "algorithms that decide beside, without effect, separated by commas: records have what each would have selected, and \"nfqproxy balance --shadows\" compares them")
 }
 
-// algorithms are those that Services may name.
-type algorithms struct {
+// Algorithms are those that Services may name.
+type Algorithms struct {
 	*balance.Registry
-	// chosen is that of --balance by its canonical name; empty: random.
-	chosen  string
-	shadows []balance.Algorithm // of --shadow
-	scripts []*script.Script
+	// Chosen is that of --balance by its canonical name; empty: random.
+	Chosen  string
+	Shadows []balance.Algorithm // of --shadow
+	Scripts []*script.Script
 }
 
-// load reads the flags and the scripts that they name; more are paths of further scripts.
-func (f *algorithmFlags) load(more []string) (a algorithms, err error) {
+// Load reads the flags and the scripts that they name; more are paths of further scripts.
+func (f *Flags) Load(more []string) (a Algorithms, err error) {
 	a.Registry = balance.NewRegistry()
 	paths := slices.Concat(f.scripts, more)
 	named := func(algorithm string) string {
@@ -63,16 +70,16 @@ func (f *algorithmFlags) load(more []string) (a algorithms, err error) {
 		if err != nil {
 			return a, err
 		}
-		a.scripts = append(a.scripts, s)
+		a.Scripts = append(a.Scripts, s)
 	}
-	if err := script.Register(a.Registry, a.scripts...); err != nil {
+	if err := script.Register(a.Registry, a.Scripts...); err != nil {
 		return a, fmt.Errorf("--balance-script: %w", err)
 	}
-	if a.chosen, err = a.Canonical(cmp.Or(name, balance.Name(""))); err != nil {
+	if a.Chosen, err = a.Canonical(cmp.Or(name, balance.Name(""))); err != nil {
 		return a, fmt.Errorf("--balance: %w", err)
 	}
 	if f.shadow != "" {
-		if a.shadows, err = shadow.Parse(a.Registry, strings.Join(shadows, ",")); err != nil {
+		if a.Shadows, err = shadow.Parse(a.Registry, strings.Join(shadows, ",")); err != nil {
 			return a, fmt.Errorf("--shadow: %w", err)
 		}
 	}

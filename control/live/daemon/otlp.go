@@ -1,4 +1,4 @@
-package cli
+package daemon
 
 import (
 	"errors"
@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/otlp"
 )
 
@@ -43,23 +42,16 @@ func (f *otlpFlags) check() error {
 	return wrap("OTLP export", c.Check())
 }
 
-// openExport reads what the export needs of the environment.
-func (p *proxy) openExport() (err error) {
+// openExport makes the export, if there is to be one: it reads what it needs of the environment.
+func (p *process) openExport() (*otlp.Exporter, error) {
 	if p.flags.otlp.endpoint == "" {
-		return nil
+		return nil, nil
 	}
 	c := p.flags.otlp.config()
-	c.Node, c.Version, c.Log = p.cfg.Node.Name, version, p.log
-	if p.export, err = otlp.Open(c); err == nil {
-		p.metrics.ReadExports(p.export.Exports)
+	c.Node, c.Version, c.Log = p.cfg.Node.Name, p.version, p.log
+	export, err := otlp.Open(c)
+	if err == nil {
+		p.metrics.ReadExports(export.Exports)
 	}
-	return err
-}
-
-// exports returns the state of the export; nil: there is none.
-func (p *proxy) exports() []observe.Export {
-	if p.export == nil {
-		return nil
-	}
-	return p.export.Exports()
+	return export, err
 }

@@ -1,4 +1,4 @@
-package cli
+package daemon
 
 import (
 	"context"
@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 )
 
 // manager listens as a service manager does, and puts its address into the environment.
@@ -26,7 +24,7 @@ func manager(t *testing.T, address string) (next func() string) {
 	return func() string {
 		t.Helper()
 		b := make([]byte, 1000)
-		if err := l.SetReadDeadline(time.Now().Add(e2etest.Patience)); err != nil {
+		if err := l.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		n, err := l.Read(b)

@@ -1,4 +1,4 @@
-package cli
+package daemon
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 const markRulesNamed, markRulesLogged = 3, 20
 
 // checkMarks warns of rules of the host that use the same bits of marks.
-func (p *proxy) checkMarks(t *decision.Table) {
+func (p *process) checkMarks(t *decision.Table) {
 	marks := hostrules.Marks{Packet: t.Node().Mark(), Connection: conntrack.DefaultMark | conntrack.CopyMark}
 	uses, err := hostrules.MarkUses(marks)
 	if err != nil {

@@ -1,4 +1,4 @@
-package cli
+package daemon
 
 import (
 	"slices"
@@ -11,7 +11,7 @@ import (
 
 // TestConfinementConfig: what the flags name stays possible, and nothing else.
 func TestConfinementConfig(t *testing.T) {
-	p := &proxy{cfg: proxyconfig.Default(), flags: &runFlags{objects: []string{"/manifests"}}}
+	p := &process{cfg: proxyconfig.Default(), flags: &Flags{objects: []string{"/manifests"}}}
 	p.flags.flowAPI.addresses = "127.0.0.1:10253"
 	c := p.confinementConfig()
 	if len(c.Capabilities) != 1 || c.Capabilities[0].Name != "CAP_NET_ADMIN" || len(c.Sockets) > 0 || c.Program != "" || !slices.Equal(c.Reads, []string{"/manifests"}) {

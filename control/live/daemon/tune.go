@@ -1,4 +1,4 @@
-package cli
+package daemon
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ const hostSysctls = "/host"
 // loopback addresses. It runs last, when the configuration
 // can cause no other error. node is that of the first table: "primary" among the node port
 // addresses is resolved there.
-func (p *proxy) tune(node *decision.Node) error {
+func (p *process) tune(node *decision.Node) error {
 	files := proxyconfig.KernelFiles{Host: hostSysctls}
 	changes, err := p.cfg.Conntrack.Apply(files, proxyconfig.Cores())
 	for _, c := range changes {
@@ -33,14 +33,14 @@ func (p *proxy) tune(node *decision.Node) error {
 }
 
 // prepare changes the kernel's state that the datapath's own rules depend on.
-func (p *proxy) prepare(node *decision.Node) error {
+func (p *process) prepare(node *decision.Node) error {
 	p.filter.Sync()
 	return p.tune(node)
 }
 
-// tuneOOM sets oom_score_adj. To lower it takes CAP_SYS_RESOURCE, so it comes before [proxy.confine].
+// tuneOOM sets oom_score_adj. To lower it takes CAP_SYS_RESOURCE, so it comes before [process.confine].
 // A container had better not have that capability: there the kubelet has lowered it already for a pod that is critical.
-func (p *proxy) tuneOOM() {
+func (p *process) tuneOOM() {
 	const file = "/proc/self/oom_score_adj"
 	if p.oomScore == nil {
 		return

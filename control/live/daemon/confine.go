@@ -1,4 +1,4 @@
-package cli
+package daemon
 
 import (
 	"net"
@@ -12,7 +12,7 @@ import (
 )
 
 // confine confines the process, before it reads objects and serves addresses.
-func (p *proxy) confine() {
+func (p *process) confine() {
 	if p.flags.confine {
 		for _, a := range p.flags.flowAPI.list() {
 			_ = a.MakeDirectory() // Listen reports it, too
@@ -25,7 +25,7 @@ func (p *proxy) confine() {
 }
 
 // confinementConfig is what the daemon does after its start.
-func (p *proxy) confinementConfig() confine.Config {
+func (p *process) confinementConfig() confine.Config {
 	f := p.flags
 	c := confine.Config{
 		Capabilities: []confine.Capability{{Name: "CAP_NET_ADMIN", Use: "nftables, netfilter queues, connection entries, sysctls under net"}},

@@ -1,4 +1,4 @@
-package cli
+package daemon
 
 import (
 	"io/fs"
@@ -16,7 +16,7 @@ import (
 // nine tenths of the group's: the rest is for memory that Go does not count, mainly socket
 // buffers.
 // GOMEMLIMIT in the environment has precedence.
-func (p *proxy) limitMemory() {
+func (p *process) limitMemory() {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}

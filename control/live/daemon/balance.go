@@ -1,7 +1,10 @@
-package cli
+package daemon
 
 import (
 	"errors"
+
+	"github.com/nfqproxy/nfqproxy/control/algorithms"
+	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
@@ -10,28 +13,40 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// makeBalance makes the Balancer. It follows connections only if there are shadows, or a Service is balanced by
-// an algorithm of its own: see followBalance.
-func (p *proxy) makeBalance(shadows []balance.Algorithm) {
-	clock := tracking.NewClock()
-	if len(shadows) > 0 {
-		p.shadows = shadow.New(shadows, clock.Now)
-	}
-	p.balance = tracking.New(balance.New(p.cfg.Node.Algorithms, clock.Now), p.shadows, clock)
+// balancer is the Balancer of the datapath. It follows connections only if there are shadows, or a Service is
+// balanced by an algorithm of its own: see follow.
+type balancer struct {
+	*tracking.Tracker
+	process *process
+	scripts []*script.Script
+	shadows *shadow.Shadows // nil: none
+	opened  bool
+	follows bool // connections
 }
 
-// openBalance gives the Balancer to the datapath.
-func (p *proxy) openBalance() {
-	p.engineConfig.Balancer = p.balance
-	p.watchScripts()
-	if p.shadows != nil {
-		p.metrics.ReadShadows(p.shadows.Totals)
+func newBalancer(p *process, a algorithms.Algorithms) *balancer {
+	b := &balancer{process: p, scripts: a.Scripts}
+	clock := tracking.NewClock()
+	if len(a.Shadows) > 0 {
+		b.shadows = shadow.New(a.Shadows, clock.Now)
+	}
+	b.Tracker = tracking.New(balance.New(a.Registry, clock.Now), b.shadows, clock)
+	return b
+}
+
+// open watches the scripts and has the metrics read what it counts.
+func (b *balancer) open() {
+	b.opened = true
+	b.watchScripts()
+	if b.shadows != nil {
+		b.process.metrics.ReadShadows(b.shadows.Totals)
 	}
 }
 
 // watchScripts has scripts compiled anew when they are saved, and shows what goes wrong in them.
-func (p *proxy) watchScripts() {
-	for _, s := range p.scripts {
+func (b *balancer) watchScripts() {
+	p := b.process
+	for _, s := range b.scripts {
 		s.Failed = func(port decision.ServicePortName, message string) {
 			p.log.Warn("balancing script failed: the endpoint is drawn at random", "script", s.Name(), "service", port.String(), "error", message)
 		}
@@ -50,19 +65,24 @@ func (p *proxy) watchScripts() {
 		})
 	}
 	p.metrics.ReadScripts(func(each func(script string, failures uint64)) {
-		for _, s := range p.scripts {
+		for _, s := range b.scripts {
 			each(s.Name(), s.Failures())
 		}
 	})
 }
 
-// followBalance begins to follow connections with the first table that has a Service with an
-// algorithm of its own; with shadows, with the first. It is called before the table is in force.
-func (p *proxy) followBalance(t *decision.Table) {
-	if p.balancing || p.shadows == nil && !balanced(t, p.table) {
+// follow prepares for a table that is not yet in force. It begins to follow connections with the first one that has a
+// Service with an algorithm of its own; with shadows, with the first.
+func (b *balancer) follow(t, before *decision.Table) {
+	p := b.process
+	if !b.opened {
+		b.open()
+		b.Follow(t)
+	}
+	if b.follows || b.shadows == nil && !balanced(t, before) {
 		return
 	}
-	p.balancing = true
+	b.follows = true
 	events, err := conntrack.Watch(conntrack.WatchConfig{Buffer: eventBuffer})
 	var connections *conntrack.Table
 	if err == nil {
@@ -76,7 +96,7 @@ func (p *proxy) followBalance(t *decision.Table) {
 		return
 	}
 	p.group.Go(func() error {
-		if err := p.balance.Run(p.ctx, events, connections); err != nil {
+		if err := b.Run(p.ctx, events, connections); err != nil {
 			p.log.Error("conntrack events failed: algorithms that count open connections balance as if none had ended", "error", err)
 		}
 		return connections.Close()

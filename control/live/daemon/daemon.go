@@ -1,0 +1,64 @@
+// Package daemon is nfqproxyd: it serves the Services of one node. It reads the command line, connects the other
+// live packages and runs them until a signal.
+//
+// Data flows one way: objects and addresses -> servicetable.Controller -> tables -> datapath ([publish] has the
+// order); results -> health, metrics and the record of flows.
+//
+// Wing: live.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nfqproxy/nfqproxy/control/executable"
+	"github.com/nfqproxy/nfqproxy/control/usage"
+	"github.com/nfqproxy/nfqproxy/control/visible"
+)
+
+// Main executes the command line of this process and returns its exit code: 0, or 1 after an error message on
+// stderr. SIGINT and SIGTERM end it; the second one ends it at once.
+func Main(version string) int {
+	// A closed reader of the flow log or of the messages must not end the proxy.
+	signal.Ignore(syscall.SIGPIPE)
+	// Names of objects and messages of servers are in the output: they must not control a terminal.
+	stdout, stderr := visible.NewWriter(os.Stdout), visible.NewWriter(os.Stderr)
+	defer func() { _, _ = stdout.Flush(), stderr.Flush() }()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	if err := run(ctx, version, os.Args[1:], stdout, stderr); err != nil {
+		fmt.Fprintln(stderr, executable.Daemon+":", err)
+		return 1
+	}
+	return 0
+}
+
+func run(ctx context.Context, version string, args []string, stdout, stderr io.Writer) error {
+	flags := pflag.NewFlagSet(executable.Daemon, pflag.ContinueOnError)
+	flags.Usage = func() {}
+	var f Flags
+	f.Add(flags)
+	help := flags.BoolP("help", "h", false, "print this help")
+	wantsVersion := flags.Bool("version", false, "print the version")
+	err := flags.Parse(args)
+	switch {
+	case errors.Is(err, pflag.ErrHelp) || err == nil && *help:
+		_, err := fmt.Fprintf(stdout, "%s\n\nUsage:\n  %s [--kubeconfig FILE | --objects PATH...]\n\nFlags:\n%s", Help, executable.Daemon, flags.FlagUsages())
+		return err
+	case err != nil:
+		return usage.Explain(executable.Daemon, flags, err)
+	case *wantsVersion:
+		_, err := fmt.Fprintln(stdout, executable.Daemon, version)
+		return err
+	case flags.NArg() > 0:
+		return fmt.Errorf("%s takes no argument %q (see %[1]s --help)", executable.Daemon, flags.Arg(0))
+	}
+	return f.Run(ctx, version, stdout, stderr)
+}

@@ -1,0 +1,283 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+
+	"github.com/nfqproxy/nfqproxy/control/algorithms"
+	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
+)
+
+// Flags are the flags of the daemon.
+type Flags struct {
+	set *pflag.FlagSet
+
+	objects       []string
+	config        configFlags
+	master        string
+	firstQueue    uint16
+	queues        uint16
+	scope         string
+	decide        string
+	algorithms    algorithms.Flags
+	secondChance  bool
+	hostMasq      string
+	busyPoll      time.Duration
+	queueTimeout  time.Duration
+	seed          uint64
+	flowLog       string
+	flowLogSteps  bool
+	flowAPI       flowAPIFlags
+	otlp          otlpFlags
+	podNames      bool
+	keepRules     bool
+	ownTables     bool
+	batchDelay    time.Duration
+	whenServed    string
+	takeover      bool
+	stateDir      string
+	writeConfigTo string
+	readyFD       int
+	confine       bool
+
+	seeded      bool // --seed was given
+	otherQueues bool // --queue-num was not given
+}
+
+// maxQueue is the highest queue number; the one above locks the network namespace.
+const maxQueue = 65534
+
+// Values of --scope.
+const scopeAll, scopeServices = "all", "services"
+
+// Values of --decide.
+const decideQueue, decideKernel = "queue", "kernel"
+
+// Values of --host-masquerade.
+const hostMasqueradeAuto, hostMasqueradeOff = "auto", "off"
+
+// Help is what the command says of itself.
+const Help = `Run the service proxy of this node until SIGTERM or SIGINT. The Services and
+EndpointSlices come from the API server or, with --objects, from watched manifests.
+Changes apply at once. While the API server is unreachable, or a manifest is invalid, the
+last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`
+
+// Add adds the flags to a set, which is to be parsed before [Flags.Run].
+func (f *Flags) Add(flags *pflag.FlagSet) {
+	f.set = flags
+	flags.SortFlags = false
+	flags.StringArrayVar(&f.objects, "objects", nil, "file or directory with Services, EndpointSlices and Nodes (YAML or JSON), instead of an API server; may be repeated")
+	f.config.add(flags)
+	flags.StringVar(&f.master, "master", "", "URL of the API server; overrides the kubeconfig")
+	flags.BoolVar(&f.takeover, "takeover", false, "remove kube-proxy's rules (chains KUBE-*, tables kube-proxy) after nfqproxy's own are in place")
+	flags.Uint16Var(&f.firstQueue, "queue-num", 100, "number of the first netfilter queue (default: 100, or the next free numbers)")
+	flags.Uint16Var(&f.queues, "queues", defaultQueues(), "number of netfilter queues for packets to services, and as many for others; packets spread over them by CPU")
+	flags.StringVar(&f.scope, "scope", scopeAll, `new flows to queue: "all", or "services": the kernel passes flows for no service, and they have no records`)
+	flags.StringVar(&f.decide, "decide", decideQueue, `where new flows are decided: "queue", by this daemon, or "kernel": the kernel's copy of the service table decides all flows it can, for the least latency; their records have no draw. The annotation nfqproxy.io/decide of a Service ("queue", "kernel", or "queue/N": one flow in N is queued) has precedence`)
+	f.algorithms.Add(flags, "The annotation nfqproxy.io/balance of a Service has precedence (default: random)")
+	f.algorithms.AddShadow(flags)
+	flags.BoolVar(&f.secondChance, "second-chance", false, "send a new TCP connection that its endpoint refuses, or does not answer before the client sends its SYN again, to another endpoint; kube-proxy does not do this")
+	flags.StringVar(&f.hostMasq, "host-masquerade", hostMasqueradeAuto, `apply the node's own masquerade rules (nat POSTROUTING: of the CNI plugin, ip-masq-agent, Docker) to translated flows, which do not traverse them: "auto" or "off"`)
+	flags.DurationVar(&f.busyPoll, "busy-poll", 0, "how long each queue's worker polls for the next packet before it sleeps, at high packet rates: less latency for new flows, more CPU time; try 100us first (default: no polling)")
+	flags.DurationVar(&f.queueTimeout, "queue-timeout", engine.DefaultQueueTimeout, "how long new flows wait for a worker that makes no progress; then the kernel's copy of the service table decides them")
+	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random selection: the same flows in the same order get the same endpoints (default: random)")
+	flags.StringVar(&f.flowLog, "flow-log", "", "write one JSON line per decided flow to this file; - for standard output")
+	flags.BoolVar(&f.flowLogSteps, "flow-log-steps", false, "include the walk through kube-proxy's chains in each line")
+	f.flowAPI.add(flags)
+	f.otlp.add(flags)
+	flags.BoolVar(&f.podNames, "pod-names", false, "watch all Pods of the cluster, to name the source pods in records (with --objects: always)")
+	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "keep the kernel rules at exit: established flows stay translated, and the kernel's copy of the service table decides new flows (default: true, but false with --objects)")
+	flags.BoolVar(&f.ownTables, "own-tables", false, "own the kernel tables while this daemon runs: other programs cannot change or flush them (since Linux 6.9; default: true, but false with --objects)")
+	flags.StringVar(&f.whenServed, "when-served", string(engine.FailWhenServed), `if another nfqproxy serves this node: "fail", "wait" until it ends, or "replace" it: take over without a gap, and it ends`)
+	flags.BoolVar(&f.confine, "confine", true, "give up capabilities, system calls and changes of files that are not needed after the start")
+	flags.StringVar(&f.stateDir, "state-dir", "", "directory for a file with the last objects of the API server: a daemon that starts while the API server is away serves by them (default: systemd's StateDirectory, if there is one)")
+	flags.StringVar(&f.writeConfigTo, "write-config-to", "", "write the configuration from file and flags to this file, in kube-proxy's format, and exit")
+	flags.IntVar(&f.readyFD, "ready-fd", -1, `write "ready" to this file descriptor when the proxy serves`)
+	flags.DurationVar(&f.batchDelay, "debug-batch-delay", 0, "how long the first queue's worker sleeps before each batch of up to 32 packets: to measure an overload")
+	for _, name := range []string{"debug-batch-delay", "ready-fd", "masquerade-hairpin"} { // the last is useful in labs only
+		_ = flags.MarkHidden(name)
+	}
+}
+
+// complete gives flags that were not given the values that depend on others.
+func (f *Flags) complete() {
+	f.seeded, f.otherQueues = f.set.Changed("seed"), !f.set.Changed("queue-num")
+	if !f.set.Changed("keep-rules-on-exit") {
+		f.keepRules = len(f.objects) == 0
+	}
+	if !f.set.Changed("own-tables") {
+		f.ownTables = len(f.objects) == 0
+	}
+	if !f.set.Changed("state-dir") && len(f.objects) == 0 {
+		f.stateDir = defaultStateDir()
+	}
+}
+
+// Run checks the flags and serves until the context ends or a part fails.
+func (f *Flags) Run(ctx context.Context, version string, stdout, stderr io.Writer) error {
+	f.complete()
+	cfg, oomScore, warnings, err := f.config.load(len(f.objects) > 0)
+	if err == nil {
+		err = f.check()
+	}
+	if err != nil {
+		return err
+	}
+	log := newLogger(stderr, cfg.LogFormat, cfg.Verbosity)
+	warn := func() {
+		for _, w := range warnings {
+			log.Warn("--config " + f.config.file + ": " + w)
+		}
+	}
+	if f.writeConfigTo != "" {
+		text, err := cfg.Marshal()
+		if err == nil {
+			err = os.WriteFile(f.writeConfigTo, text, 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("--write-config-to: %w", err)
+		}
+		warn()
+		return nil
+	}
+	cfg.Node.KernelDecides = f.decide == decideKernel
+	a, err := f.algorithms.Load(nil)
+	if err != nil {
+		return err
+	}
+	cfg.Node.Algorithms, cfg.Node.Balance = a.Registry, a.Chosen
+	process := &process{cfg: cfg, flags: f, version: version, log: log, stdout: stdout, oomScore: oomScore}
+	if err := process.connect(); err != nil {
+		return err
+	}
+	p := newProxy(process, a)
+	warn()
+	if cfg.Node.NoHairpinMasquerade {
+		log.Warn("--masquerade-hairpin=false is for teaching: an endpoint that connects to itself through its service gets no reply")
+	}
+	leaveProcessors(int(f.queues))
+	return p.serve(ctx)
+}
+
+// leaveProcessors raises GOMAXPROCS, whatever the number of CPUs, because Go's scheduler
+// counts the queues' workers as busy while they wait for packets: other goroutines need
+// processors, too. GOMAXPROCS in the environment has precedence.
+func leaveProcessors(queues int) {
+	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) < queues+2 {
+		runtime.GOMAXPROCS(queues + 2)
+	}
+}
+
+// minQueueTimeout is long enough for a busy machine to run a process.
+const minQueueTimeout = 100 * time.Millisecond
+
+// onlyServices: flows to no service are not queued.
+func (f *Flags) onlyServices() bool { return f.scope == scopeServices || f.decide == decideKernel }
+
+// check validates flags that no configuration file has.
+func (f *Flags) check() error {
+	all := int(f.queues)
+	if !f.onlyServices() {
+		all *= 2
+	}
+	if f.queues == 0 || int(f.firstQueue)+all > maxQueue+1 {
+		return fmt.Errorf("--queues %d from --queue-num %d: these are %d queues, for packets to services and for others; want at least one, and none above %d", f.queues, f.firstQueue, all, maxQueue)
+	}
+	if f.scope != scopeAll && f.scope != scopeServices {
+		return fmt.Errorf("--scope %q: want %q or %q", f.scope, scopeAll, scopeServices)
+	}
+	if f.decide != decideQueue && f.decide != decideKernel {
+		return fmt.Errorf("--decide %q: want %q or %q", f.decide, decideQueue, decideKernel)
+	}
+	if f.hostMasq != hostMasqueradeAuto && f.hostMasq != hostMasqueradeOff {
+		return fmt.Errorf("--host-masquerade %q: want %q or %q", f.hostMasq, hostMasqueradeAuto, hostMasqueradeOff)
+	}
+	if f.busyPoll < 0 || f.busyPoll > time.Millisecond {
+		return fmt.Errorf("--busy-poll %s: want 0 to 1ms", f.busyPoll)
+	}
+	if f.queueTimeout < minQueueTimeout {
+		return fmt.Errorf("--queue-timeout %s: want at least %s", f.queueTimeout, minQueueTimeout)
+	}
+	switch engine.WhenServed(f.whenServed) {
+	case engine.FailWhenServed, engine.WaitWhenServed, engine.ReplaceWhenServed:
+	default:
+		return fmt.Errorf("--when-served %q: want %q, %q or %q", f.whenServed, engine.FailWhenServed, engine.WaitWhenServed, engine.ReplaceWhenServed)
+	}
+	if f.flowLogSteps && f.flowLog == "" {
+		return errors.New("--flow-log-steps requires --flow-log")
+	}
+	if len(f.objects) > 0 && (f.config.kubeconfig != "" || f.master != "") {
+		return errors.New("--objects excludes --kubeconfig and --master: objects come from files or from an API server")
+	}
+	if len(f.objects) > 0 && f.flowAPI.account != "" {
+		return errors.New("--objects excludes --flow-api-service-account: an API server checks its tokens")
+	}
+	if f.stateDir != "" {
+		if len(f.objects) > 0 {
+			return errors.New("--objects excludes --state-dir: it is for the objects of an API server")
+		}
+		if info, err := os.Stat(f.stateDir); err != nil || !info.IsDir() {
+			return fmt.Errorf("--state-dir %s: no such directory; create it first", f.stateDir)
+		}
+	}
+	if err := f.otlp.check(); err != nil {
+		return err
+	}
+	return f.flowAPI.check()
+}
+
+// defaultStateDir is the directory that systemd makes for a unit with StateDirectory (systemd.exec(5));
+// empty: there is none.
+func defaultStateDir() string {
+	dir, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":")
+	return dir
+}
+
+// newLogger makes our log and sets klog's, which client-go writes to.
+func newLogger(w io.Writer, format string, verbosity int) *slog.Logger {
+	options := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if verbosity >= 2 {
+		options.Level = slog.LevelDebug
+	}
+	var handler slog.Handler = slog.NewTextHandler(w, options)
+	if format == "json" {
+		handler = slog.NewJSONHandler(w, options)
+	}
+	log := slog.New(handler)
+	if verbosity >= 4 {
+		klog.SetSlogLogger(log)
+	} else {
+		klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // we log errors that matter ourselves
+	}
+	return log
+}
+
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// ready notifies the parent process.
+func (f *Flags) ready() error {
+	if f.readyFD < 0 {
+		return nil
+	}
+	file := os.NewFile(uintptr(f.readyFD), "ready-fd")
+	if file == nil {
+		return fmt.Errorf("--ready-fd %d is no file descriptor", f.readyFD)
+	}
+	_, err := io.WriteString(file, "ready\n")
+	return errors.Join(err, file.Close())
+}

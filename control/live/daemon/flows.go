@@ -1,0 +1,295 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/live/health"
+	"github.com/nfqproxy/nfqproxy/control/live/hold"
+	"github.com/nfqproxy/nfqproxy/control/live/journal"
+	"github.com/nfqproxy/nfqproxy/control/live/localnode"
+	"github.com/nfqproxy/nfqproxy/control/live/metrics"
+	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/control/view/findings"
+	"github.com/nfqproxy/nfqproxy/control/view/hubbleapi"
+	"github.com/nfqproxy/nfqproxy/control/view/otlp"
+	"github.com/nfqproxy/nfqproxy/control/view/web"
+	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
+	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
+	"github.com/nfqproxy/nfqproxy/datapath/live/nfqueue"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/hostnat"
+)
+
+// wantsFlows reports whether flows are recorded at all.
+func (f *Flags) wantsFlows() bool { return f.flowLog != "" || f.wantsLives() }
+
+// wantsLives reports whether the life cycles of flows are recorded, too.
+func (f *Flags) wantsLives() bool { return f.flowAPI.addresses != "" || f.otlp.endpoint != "" }
+
+// recording is the journal of this node's flows and its outputs: the flow log, the flow API and the exports.
+type recording struct {
+	*journal.Journal
+	*process
+	config *engine.Config // gets the journal as its sink
+	beside *shadow.Shadows
+	node   *localnode.Node
+	log    *journal.Log // nil: there is none
+	// logFile is the file of the flow log; nil: there is none, or it is standard output.
+	logFile *os.File
+	export  *otlp.Exporter // nil: there is none
+	// stamping has the kernel note when packets arrive; nil: it does not.
+	stamping io.Closer
+	ctx      context.Context
+	stop     context.CancelFunc
+	done     sync.WaitGroup
+}
+
+// openRecording opens the outputs, before the process is confined; nil: flows are not recorded.
+func openRecording(p *parts) (v *recording, err error) {
+	f := p.flags
+	if !f.wantsFlows() {
+		return nil, nil
+	}
+	v = &recording{process: p.process, config: &p.config, beside: p.balance.shadows}
+	if name := f.flowLog; name != "" && name != "-" {
+		if v.logFile, err = os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640); err != nil {
+			return nil, wrap("--flow-log", err)
+		}
+	}
+	v.export, err = p.openExport()
+	return v, err
+}
+
+// Lost counts the flows that overflowed the journal's buffers, and those that the log dropped.
+func (v *recording) Lost() uint64 {
+	n := v.Journal.Lost()
+	if v.log != nil {
+		n += v.log.Lost()
+	}
+	return n
+}
+
+// logError is why the flow log gets no more records.
+func (v *recording) logError() error {
+	if v.log == nil {
+		return nil
+	}
+	return v.log.Err()
+}
+
+// start starts to record flows and to serve them. close has to follow.
+func (v *recording) start(controller *servicetable.Controller) error {
+	owners, f := controller.Owners(), v.flags
+	v.Journal = journal.New(journal.Config{Flows: f.flowAPI.buffer})
+	v.ctx, v.stop = context.WithCancel(context.Background())
+	c := localnode.Config{
+		Name: v.cfg.Node.Name, Version: v.version, Journal: v.Journal, Owners: owners,
+		Table: v.inForce.Load, Stats: v.stats, HostRules: v.hostRulesInForce, Daemon: inspected{v.process}, Exports: v.exports, Algorithms: v.cfg.Node.Algorithms, FlowLog: v.logError,
+	}
+	if f.flowAPI.holds {
+		holder := hold.New(hold.Config{Node: v.cfg.Node.Name, Names: owners.Owner, Log: v.process.log})
+		c.Holder, v.config.Gate = holder, holder
+	}
+	v.node, v.config.Sink = localnode.New(c), v
+	services, err := metrics.ParseServicePatterns(f.flowAPI.serviceMetrics)
+	if err != nil {
+		return err
+	}
+	if f.wantsLives() {
+		v.metrics.ReadFlows(v.node, metrics.ServiceMetrics{Services: services, Limit: f.flowAPI.metricsLimit})
+	}
+	v.done.Go(func() { v.Run(v.ctx) })
+	v.startLog(owners)
+	if v.export != nil {
+		v.export.Start(otlp.Source{Journal: v.Journal, Names: owners.Owner, Metrics: v.metrics})
+	}
+	if f.flowAPI.hubble != "" {
+		v.group.Go(func() error { return v.serveHubble(owners) })
+	}
+	return v.serve(controller)
+}
+
+// serveHubble serves the Hubble API, as soon as its address is free.
+func (v *recording) serveHubble(owners *servicetable.Owners) error {
+	c := hubbleapi.Config{
+		Observer: v.node, Peers: &hubbleapi.Peers{Each: owners.Nodes, Listen: netip.MustParseAddrPort(v.flags.flowAPI.hubble)},
+		TLS: v.flags.flowAPI.hubbleTLS, Limits: &v.limits, Log: v.process.log,
+	}
+	for {
+		var listen net.ListenConfig
+		l, err := listen.Listen(v.process.ctx, "tcp", v.flags.flowAPI.hubble)
+		switch {
+		case err == nil:
+			return hubbleapi.Serve(v.process.ctx, l, c)
+		case v.process.ctx.Err() != nil:
+			return nil
+		case v.cfg.BindAddressHardFail:
+			return wrap("--hubble-bind-address", err)
+		}
+		v.process.log.Error("cannot serve the Hubble API; trying again", "in", health.RebindInterval, "error", err)
+		select {
+		case <-v.process.ctx.Done():
+			return nil
+		case <-time.After(health.RebindInterval):
+		}
+	}
+}
+
+// hostRulesInForce are the node's own masquerade rules; nil: they do not count.
+func (v *recording) hostRulesInForce() *hostnat.Rules {
+	if v.running.Load() == nil {
+		return nil
+	}
+	return v.hostRules.Rules()
+}
+
+func (v *recording) startLog(owners *servicetable.Owners) {
+	f := v.flags
+	if f.flowLog == "" {
+		return
+	}
+	w := v.stdout
+	if v.logFile != nil {
+		w = v.logFile
+	}
+	v.log = v.NewLog(w, journal.LogConfig{Names: owners.Owner, Steps: f.flowLogSteps, Failed: func(err error) {
+		v.process.log.Warn("cannot write the flow log; it gets no more records", "error", err)
+	}})
+}
+
+// serve serves the flow API at its addresses, if it has any.
+func (v *recording) serve(controller *servicetable.Controller) error {
+	f := &v.flags.flowAPI
+	addresses := f.list()
+	if len(addresses) == 0 {
+		return nil
+	}
+	token, err := f.token()
+	if err != nil {
+		return err
+	}
+	c := flowapi.Config{Observer: v.node, Doctor: &findings.Doctor{Observer: v.node}, Page: web.Handler(), Token: token, Limits: &v.limits, Log: v.process.log}
+	c.Balancing = &localnode.Balancing{Registry: v.cfg.Node.Algorithms, Table: v.inForce.Load, Switch: controller.Balance, Beside: v.beside}
+	if f.account != "" {
+		account, err := apiserver.ParseAccount(f.account)
+		if err != nil {
+			return wrap("--flow-api-service-account", err)
+		}
+		c.Reviewer = &apiserver.Tokens{Client: v.client, Account: account}
+	}
+	server := flowapi.NewServer(c)
+	for _, a := range addresses {
+		if err := v.serveAt(server, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serveAt serves the flow API at one address. An address that is in use does not stop the
+// proxy: it is tried again, as those of health and metrics are.
+func (v *recording) serveAt(server *flowapi.Server, address flowapi.Address) error {
+	l, err := flowapi.Listen(address)
+	if _, refused := errors.AsType[syscall.Errno](err); err != nil && (!refused || v.cfg.BindAddressHardFail) {
+		return err
+	}
+	v.group.Go(func() error {
+		for ; err != nil; l, err = flowapi.Listen(address) {
+			v.process.log.Error("cannot serve the flow API; trying again", "in", health.RebindInterval, "error", err)
+			select {
+			case <-v.process.ctx.Done():
+				return nil
+			case <-time.After(health.RebindInterval):
+			}
+		}
+		return server.Serve(v.process.ctx, l)
+	})
+	return nil
+}
+
+// eventBuffer is how many bytes of events may wait.
+const eventBuffer = 8 << 20
+
+// followKernel feeds the journal with the kernel's conntrack events. Without them records have
+// no life cycle.
+func (v *recording) followKernel() {
+	changes, err := proxyconfig.FlowAccounting(proxyconfig.KernelFiles{Host: hostSysctls})
+	for _, c := range changes {
+		v.process.log.Info("set " + c)
+	}
+	if err != nil {
+		v.process.log.Warn("cannot enable connection accounting: records lack details", "error", err)
+	}
+	events, err := conntrack.Watch(conntrack.WatchConfig{Buffer: eventBuffer})
+	var connections, dumps *conntrack.Table
+	if err == nil {
+		var locks conntrack.Locks
+		if connections, err = conntrack.Open(&locks); err != nil {
+			err = errors.Join(err, events.Close())
+		} else if dumps, err = conntrack.Open(&locks); err != nil {
+			err = errors.Join(err, connections.Close(), events.Close())
+		}
+	}
+	if err != nil {
+		v.process.log.Warn("no conntrack events: flow life cycles are not available", "error", err)
+		v.NotFollowed(err.Error())
+		return
+	}
+	if v.stamping, err = nfqueue.StampPackets(); err != nil {
+		v.process.log.Warn("no packet timestamps: waiting times in the queue are not available", "error", err)
+	}
+	v.done.Go(func() {
+		err := v.Follow(v.ctx, journal.Kernel{
+			Events: events, Connections: connections, Dumps: dumps, Accounting: isOn("nf_conntrack_acct"), Timestamps: isOn("nf_conntrack_timestamp"),
+		})
+		if err = errors.Join(err, connections.Close(), dumps.Close()); err != nil {
+			v.process.log.Error("conntrack events failed: flow life cycles are no longer available", "error", err)
+		}
+	})
+}
+
+// isOn reports whether a sysctl of connection tracking is 1.
+func isOn(name string) bool {
+	text, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
+	return err == nil && strings.TrimSpace(string(text)) == "1"
+}
+
+// close ends what start and followKernel started, after the last flow.
+func (v *recording) close() (err error) {
+	v.stop()
+	v.done.Wait()
+	if v.export != nil {
+		v.export.Close()
+	}
+	if v.log != nil {
+		err = wrap("--flow-log", v.log.Close())
+	}
+	if v.logFile != nil {
+		err = errors.Join(err, v.logFile.Close())
+	}
+	if v.stamping != nil {
+		err = errors.Join(err, v.stamping.Close())
+	}
+	return err
+}
+
+// exports returns the state of the export; nil: there is none.
+func (v *recording) exports() []observe.Export {
+	if v.export == nil {
+		return nil
+	}
+	return v.export.Exports()
+}

@@ -1,0 +1,124 @@
+package daemon
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nfqproxy/nfqproxy/control/live/health"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
+	"github.com/nfqproxy/nfqproxy/datapath/live/hostmasq"
+	"github.com/nfqproxy/nfqproxy/datapath/live/reconcile"
+	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
+)
+
+// parts are what a service table passes through on its way into force: a publish.Parts.
+type parts struct {
+	*process
+	balance *balancer
+	flows   *recording // nil: flows are not recorded
+
+	config      engine.Config
+	engine      *engine.Engine      // nil before the first table
+	rules       *ruleset.Connection // nil: not opened yet
+	udp         *reconcile.Reconciler
+	checks      *health.ServiceServer
+	predecessor predecessor
+	applied     time.Time // since then the table is in force
+}
+
+func (p *parts) FindPredecessor() error { return p.predecessor.look(p.flags.takeover, p.log) }
+
+func (p *parts) AddressesChanged() { p.hostRules.HostChanged() }
+
+func (p *parts) Accept(t *decision.Table) { p.filter.Follow(t) }
+
+func (p *parts) Connect() (err error) {
+	if p.flags.hostMasq == hostMasqueradeAuto {
+		p.hostRules = hostmasq.Follow(hostmasq.Kernel(p.host), p.log)
+		p.config.HostRules = p.hostRules
+	}
+	if p.rules, err = ruleset.OpenConnection(p.flags.ownTables); err != nil {
+		return err
+	}
+	p.config.Rules = p.rules
+	p.udp, err = reconcile.Open(reconcile.Config{Interval: p.cfg.SyncPeriod, Observe: p.reconciled}, p.rules)
+	if err == nil && p.flags.wantsLives() {
+		p.flows.followKernel()
+	}
+	return err
+}
+
+func (p *parts) Announce(t *decision.Table) { p.udp.Announce(t) }
+
+func (p *parts) Balance(t *decision.Table) { p.balance.follow(t, p.inForce.Load()) }
+
+func (p *parts) Open(t *decision.Table) error {
+	p.config.Balancer, p.config.Alert = p.balance, p.alert
+	p.config.Prepare = func() error { return p.prepare(t.Node()) }
+	e, err := engine.Open(p.ctx, p.config, p.host, t)
+	if err != nil {
+		return errors.Join(err, p.udp.Close())
+	}
+	p.engine, p.applied = e, time.Now()
+	p.running.Store(e)
+	p.metrics.ReadStats(func() engine.Stats { return *p.stats() })
+	p.group.Go(func() error {
+		err := e.Run(p.ctx)
+		p.log.Info("stopped", "flows", e.Stats())
+		return err
+	})
+	p.group.Go(func() error { p.hostRules.Run(p.ctx); return nil })
+	p.group.Go(func() error { return p.filter.Run(p.ctx) })
+	p.group.Go(func() error { p.checkMarks(t); return nil })
+	p.group.Go(func() error {
+		p.udp.Loop(p.ctx)
+		return p.udp.Close()
+	})
+	return nil
+}
+
+func (p *parts) Apply(t *decision.Table) {
+	p.engine.Apply(t)
+	p.applied = time.Now()
+	p.log.Debug("new service table", "generation", t.Generation(), "services", t.ServiceCount())
+}
+
+func (p *parts) Reconcile(t *decision.Table) { p.udp.SetTable(t) }
+
+func (p *parts) RemovePredecessor() {
+	if err := p.predecessor.finish(p.log); err != nil {
+		p.log.Error("cannot remove kube-proxy's rules; continuing with our own", "error", err)
+	}
+}
+
+func (p *parts) Check(t, before *decision.Table) {
+	p.checks.SetAddresses(health.ListenAddresses(t))
+	p.checks.Update(health.Changes(t, before))
+	p.inForce.Store(t)
+}
+
+// reconciled logs and counts a pass over the UDP flows.
+func (p *parts) reconciled(f decision.Family, r reconcile.Result, err error) {
+	p.metrics.Reconciled(f, r.Took, r.Total())
+	if err != nil {
+		p.log.Error("cannot remove all UDP flows that contradict the service table; trying again soon", "family", f, "failed", r.Failed, "error", err)
+	}
+	if r.Total() > 0 {
+		p.log.Debug("removed UDP flows that contradict the service table", "family", f, "reasons", r.Deleted)
+	}
+}
+
+// checkFailed reports a health check node port that cannot be served or, without an error,
+// that is served again.
+func (p *process) checkFailed(service types.NamespacedName, address netip.AddrPort, err error) {
+	if err == nil {
+		p.log.Info("serving the health check node port", "service", service, "address", address)
+		return
+	}
+	p.log.Error("cannot serve the health check node port", "service", service, "address", address, "error", err)
+	p.events.Service(service.Namespace, service.Name, "FailedToStartServiceHealthcheck", "node "+p.cfg.Node.Name+" cannot serve health check node port "+address.String()+": "+err.Error())
+}

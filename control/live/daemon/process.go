@@ -1,0 +1,143 @@
+package daemon
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
+	"github.com/nfqproxy/nfqproxy/control/live/confine"
+	"github.com/nfqproxy/nfqproxy/control/live/health"
+	"github.com/nfqproxy/nfqproxy/control/live/limit"
+	"github.com/nfqproxy/nfqproxy/control/live/metrics"
+	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/live/saved"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
+	"github.com/nfqproxy/nfqproxy/datapath/live/hostfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/live/hostmasq"
+	"github.com/nfqproxy/nfqproxy/datapath/live/hostnet"
+)
+
+// process is what all parts of the daemon share.
+type process struct {
+	cfg      proxyconfig.Config
+	flags    *Flags
+	version  string
+	log      *slog.Logger
+	stdout   io.Writer
+	oomScore *int // nil: left as it is
+
+	group      *errgroup.Group
+	ctx        context.Context
+	client     kubernetes.Interface // nil: the objects come from manifests
+	clientUses apiserver.Uses
+	events     *apiserver.Recorder // nil, likewise
+	host       *hostnet.Host
+	metrics    *metrics.Metrics
+	limits     limit.Set
+	health     *health.Proxy
+	// filter has the host's firewall accept flows to services.
+	filter *hostfilter.Keeper
+	// hostRules are the node's own masquerade rules; nil: they do not count.
+	hostRules *hostmasq.Follower
+	// confinement is what is in force; set before other goroutines start.
+	confinement confine.State
+
+	// inForce and running are the table in force and the datapath, for any goroutine; nil before the first table.
+	inForce atomic.Pointer[decision.Table]
+	running atomic.Pointer[engine.Engine]
+	// apiServer is the source of objects; nil: there is none, or objects come from files.
+	apiServer atomic.Pointer[apiserver.Source]
+}
+
+// connect makes the client of the API server, if there is to be one. It reads files only.
+func (p *process) connect() (err error) {
+	if len(p.flags.objects) > 0 {
+		return nil
+	}
+	c := apiserver.Connection{
+		Kubeconfig: p.cfg.Kubeconfig, Master: p.flags.master, QPS: p.cfg.QPS, Burst: p.cfg.Burst,
+		ContentType: p.cfg.ContentType, AcceptContentTypes: p.cfg.AcceptContentTypes, UserAgent: "nfqproxy/" + p.version,
+	}
+	p.client, p.clientUses, err = c.Connect(p.log)
+	return err
+}
+
+// listen serves one of our own addresses, unless it is empty.
+func (p *process) listen(name string, connections limit.Numbers, address string, handler http.Handler) {
+	if address == "" {
+		return
+	}
+	s := &health.HTTPServer{Name: name, Address: address, Handler: handler, HardFail: p.cfg.BindAddressHardFail, Log: p.log, Connections: p.limits.Connections(name, connections)}
+	p.group.Go(func() error { return s.Run(p.ctx) })
+}
+
+// objects is where Services and EndpointSlices come from.
+func (p *process) objects() servicetable.Source {
+	if p.client == nil {
+		return servicetable.Manifests(p.flags.objects...)
+	}
+	var file *saved.File
+	if p.flags.stateDir != "" {
+		file = &saved.File{Path: filepath.Join(p.flags.stateDir, p.cfg.Node.Name+".yaml"), Node: p.cfg.Node.Name}
+	}
+	source := apiserver.New(apiserver.Config{
+		Saved:  file,
+		Client: p.client, Node: p.cfg.Node.Name,
+		NeedNodeIPs: len(p.cfg.Node.IPs) == 0, NeedPodCIDRs: p.cfg.Node.Mode == servicetable.NodeCIDR,
+		AllNodes: p.flags.flowAPI.hubbleTLS.Enabled(), // a relay learns the nodes from any daemon
+		Pods:     p.flags.podNames, ResyncPeriod: p.cfg.ConfigSyncPeriod, NodeChanged: p.health.SetNode, Waiting: p.health.WaitingFor, Logger: p.log,
+	})
+	p.apiServer.Store(source)
+	return source
+}
+
+// addresses is where the addresses of the node come from.
+func (p *process) addresses(ctx context.Context, publish func([]netip.Addr)) error {
+	stop := context.AfterFunc(ctx, func() { _ = p.host.Close() })
+	defer stop()
+	if err := p.host.Watch(publish); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// stats are the datapath's; nil before it runs.
+func (p *process) stats() *engine.Stats {
+	e := p.running.Load()
+	if e == nil {
+		return nil
+	}
+	s := e.Stats()
+	s.FilterRepaired = p.filter.Repaired()
+	return &s
+}
+
+// fault describes what is wrong with the kernel's rules.
+func (p *process) fault() string {
+	rules, firewall := inspected{p}.Faults()
+	return strings.Join(slices.DeleteFunc([]string{rules, firewall}, func(f string) bool { return f == "" }), "; ")
+}
+
+// alert writes an event for an alert that the datapath has logged.
+func (p *process) alert(a engine.Alert) { p.events.Node(!a.Over, a.Reason, a.Text) }
+
+// warned writes an event for a warning that the controller has logged.
+func (p *process) warned(w servicetable.Warning) {
+	if w.Service == (decision.ServiceName{}) {
+		p.events.Node(true, "NodeUnclear", w.Text)
+		return
+	}
+	p.events.Service(w.Service.Namespace, w.Service.Name, "ServiceUnusable", w.Text)
+}

@@ -1,0 +1,176 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/algorithms"
+	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
+	"github.com/nfqproxy/nfqproxy/control/live/health"
+	"github.com/nfqproxy/nfqproxy/control/live/journal"
+	"github.com/nfqproxy/nfqproxy/control/live/metrics"
+	"github.com/nfqproxy/nfqproxy/control/live/publish"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
+	"github.com/nfqproxy/nfqproxy/datapath/live/hostfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/live/hostnet"
+)
+
+// proxy is the running daemon.
+type proxy struct {
+	*process
+	parts      *parts
+	publisher  *publish.Publisher
+	supervisor *supervisor // nil: there is none
+	announce   sync.Once   // calls serving
+}
+
+func newProxy(p *process, a algorithms.Algorithms) *proxy {
+	f := p.flags
+	parts := &parts{process: p, balance: newBalancer(p, a)}
+	parts.config = engine.Config{
+		FirstQueue: f.firstQueue, Queues: f.queues, OtherQueues: f.otherQueues, OnlyServices: f.onlyServices(), BusyPoll: f.busyPoll, BatchDelay: f.batchDelay,
+		SecondChance: f.secondChance, QueueTimeout: f.queueTimeout, KeepRules: f.keepRules, WhenServed: engine.WhenServed(f.whenServed), Log: p.log,
+	}
+	if f.seeded {
+		parts.config.Seed = &f.seed
+	}
+	return &proxy{process: p, parts: parts, publisher: publish.New(parts)}
+}
+
+// gcPercent is how much garbage there may be for each 100 bytes in use. Most of what is
+// in use is the service table, of which little changes: half of Go's default costs hardly
+// any time and saves every node of a large cluster some ten MiB.
+const gcPercent = 50
+
+// serve runs until the context ends or a part fails.
+func (p *proxy) serve(ctx context.Context) (err error) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	p.limitMemory()
+	p.group, p.ctx = errgroup.WithContext(ctx)
+	p.metrics = metrics.New(p.version)
+	p.metrics.ReadLimits(&p.limits)
+	p.filter = hostfilter.New(p.log)
+	p.health = health.NewProxy(health.ProxyConfig{
+		Timeout: 2 * p.cfg.SyncPeriod, Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Answered: p.metrics.Answered,
+		Fault: p.fault,
+	})
+	if p.client != nil {
+		if p.events, err = apiserver.NewRecorder(p.ctx, p.client, p.cfg.Node.Name); err != nil {
+			return err
+		}
+		defer p.events.Close()
+	}
+	// Kernel features are the most likely thing to be missing.
+	if _, err := engine.Preflight(); err != nil {
+		if err := p.events.NodeNow("KernelFeatureMissing", err.Error()); err != nil {
+			p.log.Debug("cannot write the event KernelFeatureMissing", "error", err)
+		}
+		return err
+	}
+	if p.parts.config.Predecessor, err = engine.CheckLock(p.parts.config.WhenServed); err != nil {
+		return err
+	}
+	p.tuneOOM()
+	flows, err := openRecording(p.parts)
+	if err != nil {
+		return err
+	}
+	if p.supervisor, err = findSupervisor(); err != nil {
+		return err
+	}
+	p.confine()
+	if p.host, err = hostnet.Open(); err != nil {
+		return err
+	}
+	controller, err := servicetable.New(servicetable.Config{
+		Node: p.cfg.Node, Objects: p.objects(), Addresses: p.addresses,
+		Publish: p.publish, Progress: progress{p}, Warned: p.warned,
+		MinSyncPeriod: p.cfg.MinSyncPeriod, Logger: p.log,
+	})
+	if err != nil {
+		return errors.Join(err, p.host.Close())
+	}
+	if p.parts.flows = flows; flows != nil {
+		defer func() { err = errors.Join(err, flows.close()) }()
+		if err := flows.start(controller); err != nil {
+			return errors.Join(err, p.host.Close())
+		}
+	}
+	p.parts.checks = health.NewServiceServer(health.ServiceServerConfig{Healthy: p.health.Healthy, Report: p.checkFailed, Log: p.log,
+		Connections: p.limits.Connections("health check node ports", health.CheckConnections)})
+	defer p.parts.checks.Close()
+	p.listen("health", health.Connections, p.cfg.HealthzBindAddress, p.health.Handler())
+	p.listen("metrics", health.MetricsConnections, p.cfg.MetricsBindAddress, p.metrics.Handler(metrics.HandlerConfig{Profiling: p.cfg.EnableProfiling, Log: p.log}))
+	p.group.Go(func() error { return controller.Run(p.ctx) })
+	err = p.group.Wait()
+	if p.parts.rules != nil {
+		err = errors.Join(err, p.parts.rules.Close())
+	}
+	if errors.Is(err, engine.ErrReplaced) {
+		p.log.Info("another nfqproxy has taken over; ending")
+		return nil
+	}
+	return err
+}
+
+// publish puts a table into force. With the first one the datapath begins.
+func (p *proxy) publish(t *decision.Table) {
+	first := p.publisher.Table() == nil
+	if err := p.publisher.Publish(t); err != nil {
+		if p.ctx.Err() != nil {
+			return // it ended while it waited for another nfqproxy
+		}
+		p.group.Go(func() error { return err })
+		<-p.ctx.Done()
+		return
+	}
+	if first {
+		// Reading all objects took memory that is no longer needed.
+		p.group.Go(func() error { debug.FreeOSMemory(); return nil })
+	}
+}
+
+// serving reports that the proxy serves. /readyz and the metrics report it already.
+func (p *proxy) serving(t *decision.Table) {
+	p.log.Info("serving", "node", p.cfg.Node.Name, "services", t.ServiceCount(), "queue", p.parts.engine.FirstQueue(), "queues", p.parts.engine.Queues())
+	p.events.Node(false, "Starting", "nfqproxy "+p.version+" serves")
+	if err := p.flags.ready(); err != nil {
+		p.log.Warn("cannot write to --ready-fd", "error", err)
+	}
+	p.group.Go(func() error { p.supervisor.run(p.ctx, p.parts.engine.Stuck, p.log); return nil })
+}
+
+// progress reports changes and their application to health and metrics.
+type progress struct{ *proxy }
+
+func (p progress) Queued(services, slices int) {
+	p.health.Queued()
+	p.metrics.Queued(services, slices)
+}
+
+func (p progress) Taken() { p.health.Taken() }
+
+func (p progress) Updated(s servicetable.Sync) {
+	if p.publisher.Table() != s.Table {
+		return // it could not be put into force
+	}
+	if p.parts.flows != nil {
+		p.parts.flows.SetTable(journal.Published{Table: s.Table, InForce: p.parts.applied, Origins: s.Origins})
+	}
+	p.health.Updated()
+	p.metrics.Applied(metrics.Sync{
+		Table: s.Table, Duration: time.Since(s.Began), Services: s.Services, EndpointSlices: s.EndpointSlices, Triggers: s.Triggers,
+	})
+	p.announce.Do(func() { p.serving(s.Table) })
+}

@@ -1,0 +1,65 @@
+// Package usage explains mistakes in the flags of a command: each in one message on one line, which names
+// the flag and what it takes. Those of pflag have several lines, or name functions of Go's library.
+//
+// Wing: ground.
+package usage
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+)
+
+// Explain explains an error of [pflag.FlagSet.Parse]. command is what the user typed before the flags, "nfqproxy
+// run" for example. Other errors are returned as they are.
+func Explain(command string, flags *pflag.FlagSet, err error) error {
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok && e.GetSpecifiedShortnames() == "" {
+		var names []string
+		flags.VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+		hint := ""
+		if name := nearest.Name(e.GetSpecifiedName(), names); name != "" {
+			hint = fmt.Sprintf(" (did you mean --%s?)", name)
+		}
+		return fmt.Errorf("%s has no flag --%s%s", command, e.GetSpecifiedName(), cmp.Or(hint, fmt.Sprintf(" (see %s --help)", command)))
+	}
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		return fmt.Errorf("%s has no flag -%s (see %[1]s --help)", command, e.GetSpecifiedName())
+	}
+	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
+		return fmt.Errorf("--%s needs a value: %s", e.GetFlag().Name, e.GetFlag().Usage)
+	}
+	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		return fmt.Errorf("--%s %q: want %s", e.GetFlag().Name, e.GetValue(), wanted(e.GetFlag(), e.Unwrap()))
+	}
+	return err
+}
+
+// wanted is what values of a flag look like.
+func wanted(f *pflag.Flag, err error) string {
+	outOfRange := errors.Is(err, strconv.ErrRange)
+	switch t := f.Value.Type(); {
+	case t == "bool":
+		return "true or false"
+	case t == "duration":
+		return "a time with its unit, such as 30s, 5m or 100us"
+	case strings.HasPrefix(t, "uint") && outOfRange:
+		return "a number that fits " + strings.TrimPrefix(t, "uint") + " bits"
+	case strings.HasPrefix(t, "uint"):
+		return "a number, 0 or more"
+	case strings.HasPrefix(t, "int") && outOfRange:
+		return "a smaller number"
+	case strings.HasPrefix(t, "int"):
+		return "a number"
+	}
+	return err.Error()
+}
