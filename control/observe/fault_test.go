@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -162,7 +163,7 @@ func TestFaultKinds(t *testing.T) {
 // TestClientOfALab: changes and faults reach the lab unchanged, and its answers come back.
 func TestClientOfALab(t *testing.T) {
 	lab := &observetest.Lab{Status: observe.LabStatus{Name: "shop", Faults: []observe.Fault{{ID: 1, Kind: "kill", Host: "a", Text: "kill on a"}}}, Changes: []string{"pod web-1 is not ready"}}
-	s := httptest.NewServer(flowapi.New(flowapi.Config{Observer: observetest.New("node-a"), Token: "secret", Lab: lab}))
+	s := httptest.NewServer(flowapi.New(flowapi.Config{Observer: observetest.New("node-a"), Token: "secret", Routes: viewapi.Routes(viewapi.Config{Lab: lab})}))
 	t.Cleanup(s.Close)
 	c := newClient(t, s.URL, observe.ClientOptions{Token: "secret"})
 	status, err := c.LabStatus(t.Context())

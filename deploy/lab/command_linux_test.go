@@ -18,7 +18,6 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
-	"github.com/nfqproxy/nfqproxy/control/executable"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
@@ -53,12 +52,8 @@ func runCommand(name string, args []string) int {
 func command(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	netnstest.Require(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	cmd := exec.Command("/proc/self/exe", args...)
-	cmd.Env = append(os.Environ(), commandVariable+"="+name, fakeDaemonVariable+"=well", executable.Variable+"="+self)
+	cmd.Env = append(os.Environ(), commandVariable+"="+name, fakeDaemonVariable+"=well")
 	return cmd
 }
 

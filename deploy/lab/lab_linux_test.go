@@ -42,7 +42,7 @@ func TestDaemons(t *testing.T) {
 	if err := l.StartDaemon(ctx, node); err != nil {
 		t.Fatal(err)
 	}
-	want := "run --hostname-override kind-worker --flow-log - --flow-log-steps --ready-fd 3 " +
+	want := "--hostname-override kind-worker --flow-log - --flow-log-steps --ready-fd 3 " +
 		"--flow-api unix:" + l.daemons[node].socket + " --flow-api-token-file " + l.tokenFile() + " --flow-api-holds --cluster-cidr 10.244.0.0/16 " +
 		"--objects " + l.live.path + " --queues 2 --seed 7 --masquerade-all --masquerade-hairpin=false --nodeport-addresses 172.20.0.0/16 -v"
 	if e := next(t, s, func(e Event) bool { return e.Record != nil }); e.Record.Service != want || e.Node != node {

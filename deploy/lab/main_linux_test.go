@@ -16,7 +16,12 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netnstest.Main(m) }
+func TestMain(m *testing.M) {
+	if self, err := os.Executable(); err == nil { // else there is no lab either
+		_ = os.Setenv(executable.Variable, self)
+	}
+	netnstest.Main(m)
+}
 
 // fakeDaemonVariable runs this test binary as a daemon. Its value is the
 // daemon's behaviour.
@@ -70,11 +75,7 @@ func upWith(t *testing.T, name, daemon string, change func(*Spec, *Options)) (*L
 	if err != nil {
 		t.Fatal(err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := Options{Executable: self, Env: []string{fakeDaemonVariable + "=" + daemon}, NoDaemons: daemon == ""}
+	o := Options{Env: []string{fakeDaemonVariable + "=" + daemon}, NoDaemons: daemon == ""}
 	if change != nil {
 		change(f.Spec, &o)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/findings"
+	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
 	webpage "github.com/nfqproxy/nfqproxy/control/view/web"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -76,7 +77,10 @@ func (l *Lab) OpenFlows(listener net.Listener, others ...net.Listener) (serve fu
 	return func(ctx context.Context) error {
 		defer fleet.Close()
 		doctor := &findings.Doctor{Observer: l.Observer, Objects: l.live.load, Firewall: l.Firewall}
-		config := flowapi.Config{Observer: l.Observer, Doctor: doctor, Requester: l, Teacher: l.options.Teacher, Lab: l, Balancing: l, Page: webpage.Handler(), Token: l.token, OpenLoopback: true}
+		config := flowapi.Config{
+			Observer: l.Observer, Balancing: l, Page: webpage.Handler(), Token: l.token, OpenLoopback: true,
+			Routes: viewapi.Routes(viewapi.Config{Doctor: doctor, Requester: l, Teacher: l.options.Teacher, Lab: l}),
+		}
 		served, ctx := errgroup.WithContext(ctx)
 		for _, l := range append(others, listener) {
 			served.Go(func() error { return flowapi.Serve(ctx, l, config) })

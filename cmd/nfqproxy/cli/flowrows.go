@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/findings"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -161,8 +162,8 @@ func (l *rows) finish(ctx context.Context, observer observe.Observer, err error)
 
 // causes are what is wrong with the nodes, as doctor finds it: it is not in a row of its own, and no flow may show it.
 func causes(ctx context.Context, observer observe.Observer) (texts []string) {
-	doctor, ok := observer.(observe.Doctor)
-	if !ok {
+	doctor, err := findings.Of(ctx, observer)
+	if err != nil {
 		return nil
 	}
 	list, err := doctor.Findings(ctx)

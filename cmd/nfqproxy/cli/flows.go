@@ -15,6 +15,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
+	"github.com/nfqproxy/nfqproxy/control/view/findings"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -253,8 +254,11 @@ func (f *flowsFlags) printOne(ctx context.Context, stdout io.Writer, observer ob
 
 // droppedBy describes what on a node drops a flow without an answer: a rule, or a route; empty: nothing is known.
 func droppedBy(ctx context.Context, observer observe.Observer, r *flow.Record) string {
-	doctor, ok := observer.(observe.Doctor)
-	if !ok || r.Life == nil || r.Life.State != flow.Unanswered {
+	if r.Life == nil || r.Life.State != flow.Unanswered {
+		return ""
+	}
+	doctor, err := findings.Of(ctx, observer)
+	if err != nil {
 		return ""
 	}
 	answer, err := doctor.Why(ctx, diagnose.Question{From: r.Source, To: r.Destination, Protocol: strings.ToLower(r.Protocol), Node: r.Node, Decided: true})

@@ -20,6 +20,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/view/findings"
+	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
 	"github.com/nfqproxy/nfqproxy/control/view/web"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
@@ -77,12 +78,14 @@ func (f *webFlags) run(cmd *cobra.Command, connect connector) error {
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	c := flowapi.Config{Page: web.Handler(), Token: rand.Text(), Log: log}
-	if c.Observer, c.Doctor, err = f.observe(ctx, connect, cluster, stderr); err != nil {
+	var views viewapi.Config
+	if c.Observer, views.Doctor, err = f.observe(ctx, connect, cluster, stderr); err != nil {
 		return err
 	}
 	if client, ok := c.Observer.(*observe.Client); ok { // of a server, which may be a lab's
-		c.Requester, c.Lab = client, client
+		views.Requester, views.Lab = client, client
 	}
+	c.Routes = viewapi.Routes(views)
 	c.Balancing, _ = c.Observer.(observe.Balancing)
 	if _, err := c.Observer.Topology(ctx); err != nil { // before a page with the error only is opened
 		return err
@@ -103,13 +106,11 @@ func (f *webFlags) observe(ctx context.Context, connect connector, cluster bool,
 	if err != nil {
 		return nil, nil, err
 	}
-	if doctor, ok := o.(observe.Doctor); ok { // a server, which knows more
-		return o, doctor, nil
+	if !cluster {
+		d, err := findings.Of(ctx, o)
+		return o, d, err
 	}
 	d := &findings.Doctor{Observer: o}
-	if !cluster {
-		return o, d, nil
-	}
 	objects := &recentObjects{list: connectionTo(f.server.kubeconfig, f.server.daemons.context).List}
 	if _, _, err := objects.get(ctx); err != nil {
 		fmt.Fprintln(stderr, "nfqproxy: warning: the page does not answer why: the objects of the cluster are not known:", err)

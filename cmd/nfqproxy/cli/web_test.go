@@ -19,6 +19,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
 )
 
 // TestWeb: the page of a server is served here until the end of the context, and its data with the token only.
@@ -74,7 +75,7 @@ func TestWeb(t *testing.T) {
 // TestWebOfALab: the page of a lab's server changes that lab, with its own token.
 func TestWebOfALab(t *testing.T) {
 	lab := &observetest.Lab{Changes: []string{"pod default/web-1 is not ready"}}
-	server := httptest.NewServer(flowapi.New(flowapi.Config{Observer: observetest.New("node-a"), Token: "the-token-of-the-lab", Lab: lab}))
+	server := httptest.NewServer(flowapi.New(flowapi.Config{Observer: observetest.New("node-a"), Token: "the-token-of-the-lab", Routes: viewapi.Routes(viewapi.Config{Lab: lab})}))
 	defer server.Close()
 	tokenFile := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(tokenFile, []byte("the-token-of-the-lab"), 0o600); err != nil {

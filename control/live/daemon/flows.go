@@ -23,10 +23,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
-	"github.com/nfqproxy/nfqproxy/control/view/findings"
 	"github.com/nfqproxy/nfqproxy/control/view/hubbleapi"
 	"github.com/nfqproxy/nfqproxy/control/view/otlp"
-	"github.com/nfqproxy/nfqproxy/control/view/web"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nfqueue"
@@ -181,7 +179,7 @@ func (v *recording) serve(controller *servicetable.Controller) error {
 	if err != nil {
 		return err
 	}
-	c := flowapi.Config{Observer: v.node, Doctor: &findings.Doctor{Observer: v.node}, Page: web.Handler(), Token: token, Limits: &v.limits, Log: v.process.log}
+	c := flowapi.Config{Observer: v.node, Token: token, Limits: &v.limits, Log: v.process.log}
 	c.Balancing = &localnode.Balancing{Registry: v.cfg.Node.Algorithms, Table: v.inForce.Load, Switch: controller.Balance, Beside: v.beside}
 	if f.account != "" {
 		account, err := apiserver.ParseAccount(f.account)

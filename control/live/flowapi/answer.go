@@ -22,8 +22,8 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// answer writes a JSON response.
-func (s *server) answer(w http.ResponseWriter, status int, v any) error {
+// Answer writes a JSON response.
+func (s *API) Answer(w http.ResponseWriter, status int, v any) error {
 	b, err := encode(v)
 	if err != nil {
 		return fmt.Errorf("cannot encode the response as JSON: %w", err)
@@ -32,19 +32,19 @@ func (s *server) answer(w http.ResponseWriter, status int, v any) error {
 	return nil
 }
 
-func (s *server) write(w http.ResponseWriter, contentType string, status int, b []byte) {
+func (s *API) write(w http.ResponseWriter, contentType string, status int, b []byte) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(status)
-	_ = writeUntil(w, b, s.writeTimeout, time.Now().Add(s.answerTimeout)) // a client that no longer reads needs no error
+	_ = writeUntil(w, b, s.Timing.Write, time.Now().Add(s.Timing.Answer)) // a client that no longer reads needs no error
 }
 
 // setWriteDeadline bounds the writes from here on. Recorders of tests have no deadlines.
-func (s *server) setWriteDeadline(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.writeTimeout))
+func (s *API) setWriteDeadline(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.Timing.Write))
 }
 
-// fail writes an error.
-func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
+// Fail writes an error.
+func (s *API) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	var e *observe.Error
 	switch {
 	case errors.As(err, &e):
@@ -62,15 +62,16 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "5")
 	}
-	_ = s.answer(w, e.Status, e) // an Error can always be encoded
+	_ = s.Answer(w, e.Status, e) // an Error can always be encoded
 }
 
-func notFound(format string, a ...any) error {
+// NotFound is the error of a path that does not exist.
+func NotFound(format string, a ...any) error {
 	return &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf(format, a...)}
 }
 
-// parameters reads those of the address.
-func parameters(r *http.Request) (url.Values, error) {
+// Parameters reads those of the address.
+func Parameters(r *http.Request) (url.Values, error) {
 	v, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, &observe.Error{Status: http.StatusBadRequest, Message: "cannot parse the query parameters: " + err.Error()}
@@ -78,9 +79,9 @@ func parameters(r *http.Request) (url.Values, error) {
 	return v, nil
 }
 
-// noParameters refuses all.
-func noParameters(r *http.Request) error {
-	v, err := parameters(r)
+// NoParameters refuses all.
+func NoParameters(r *http.Request) error {
+	v, err := Parameters(r)
 	if err != nil {
 		return err
 	}

@@ -7,14 +7,14 @@ import (
 )
 
 // balancing returns the Balancing, if there is one.
-func (s *server) balancing() (observe.Balancing, error) {
+func (s *API) balancing() (observe.Balancing, error) {
 	if s.Balancing == nil {
-		return nil, notFound("balancing algorithms cannot be switched on this server")
+		return nil, NotFound("balancing algorithms cannot be switched on this server")
 	}
 	return s.Balancing, nil
 }
 
-func (s *server) algorithms(r *http.Request) (*observe.Algorithms, error) {
+func (s *API) algorithms(r *http.Request) (*observe.Algorithms, error) {
 	b, err := s.balancing()
 	if err != nil {
 		return nil, err
@@ -22,8 +22,8 @@ func (s *server) algorithms(r *http.Request) (*observe.Algorithms, error) {
 	return b.Algorithms(r.Context())
 }
 
-func (s *server) shadows(w http.ResponseWriter, r *http.Request) error {
-	v, err := parameters(r)
+func (s *API) shadows(w http.ResponseWriter, r *http.Request) error {
+	v, err := Parameters(r)
 	if err != nil {
 		return err
 	}
@@ -39,12 +39,12 @@ func (s *server) shadows(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.answer(w, http.StatusOK, all)
+	return s.Answer(w, http.StatusOK, all)
 }
 
-func (s *server) balance(w http.ResponseWriter, r *http.Request) error {
+func (s *API) balance(w http.ResponseWriter, r *http.Request) error {
 	var c observe.BalanceChange
-	if err := s.readQuestion(w, r, &c); err != nil {
+	if err := s.ReadQuestion(w, r, &c); err != nil {
 		return err
 	}
 	if _, _, err := c.Name(); err != nil {

@@ -22,7 +22,7 @@ const maxBody = 64 << 10
 
 // readBody reads a JSON object. Its content type is required: pages of other sites can send other
 // types without a preflight request (CSRF).
-func (s *server) readBody(w http.ResponseWriter, r *http.Request, v any) error {
+func (s *API) readBody(w http.ResponseWriter, r *http.Request, v any) error {
 	contentType := r.Header.Get("Content-Type")
 	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
 		return &observe.Error{Status: http.StatusUnsupportedMediaType, Message: fmt.Sprintf("Content-Type %q: want application/json", contentType)}
@@ -33,7 +33,7 @@ func (s *server) readBody(w http.ResponseWriter, r *http.Request, v any) error {
 	// Without the deadline, a client that never sends the rest would keep the connection.
 	// Recorders of tests have none.
 	controller := http.NewResponseController(w)
-	_ = controller.SetReadDeadline(time.Now().Add(s.readTimeout))
+	_ = controller.SetReadDeadline(time.Now().Add(s.Timing.Read))
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLong *http.MaxBytesError
 	switch {

@@ -3,6 +3,7 @@ package flowapi
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/base64"
 	"fmt"
 	"net"
 	"net/http"
@@ -40,22 +41,22 @@ const tokenHeader = "X-Nfqproxy-Token"
 func hasTokenHeader(r *http.Request) bool { return len(r.Header[tokenHeader]) > 0 }
 
 // admit rejects requests that a browser sends for a page of another site.
-func (s *server) admit(r *http.Request) error {
+func (s *API) admit(r *http.Request) error {
 	if !hasTokenHeader(r) && !s.isOwn(r) {
-		return forbidden("host %q is not a name of this server: use localhost%s or its listen address", r.Host, s.otherHosts())
+		return Forbidden("host %q is not a name of this server: use localhost%s or its listen address", r.Host, s.otherHosts())
 	}
 	// A page of another port of the same host is another one, too (same-site).
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
-		return forbidden("cross-site request (Sec-Fetch-Site: %s): only pages of this server may send requests", site)
+		return Forbidden("cross-site request (Sec-Fetch-Site: %s): only pages of this server may send requests", site)
 	}
 	if origins := r.Header.Values("Origin"); len(origins) > 0 && (len(origins) > 1 || !sameOrigin(origins[0], r)) {
-		return forbidden("cross-site request of %s: only pages of this server may send requests", strings.Join(origins, ", "))
+		return Forbidden("cross-site request of %s: only pages of this server may send requests", strings.Join(origins, ", "))
 	}
 	return nil
 }
 
 // otherHosts names Hosts for a message.
-func (s *server) otherHosts() string {
+func (s *API) otherHosts() string {
 	if len(s.Hosts) == 0 {
 		return ""
 	}
@@ -70,7 +71,7 @@ func localAddr(r *http.Request) net.Addr {
 
 // isOwn reports whether the Host header is a name of this server. A Unix socket is no exception:
 // a browser reaches one through a forwarded port (ssh -L).
-func (s *server) isOwn(r *http.Request) bool {
+func (s *API) isOwn(r *http.Request) bool {
 	host := (&url.URL{Host: r.Host}).Hostname()
 	if strings.EqualFold(host, "localhost") {
 		return true
@@ -101,7 +102,7 @@ func sameOrigin(origin string, r *http.Request) bool {
 }
 
 // isOpen reports whether the request's connection needs no token to read.
-func (s *server) isOpen(r *http.Request) bool {
+func (s *API) isOpen(r *http.Request) bool {
 	switch local := localAddr(r).(type) {
 	case *net.UnixAddr:
 		return true
@@ -112,15 +113,15 @@ func (s *server) isOpen(r *http.Request) bool {
 }
 
 // authorize checks the token.
-func (s *server) authorize(r *http.Request, guarded bool) error {
+func (s *API) authorize(r *http.Request, guarded bool) error {
 	if !guarded && !hasTokenHeader(r) && s.isOpen(r) {
 		return nil
 	}
 	switch {
 	case s.Token == "" && s.reviews == nil && !guarded:
-		return forbidden("every request requires the server's token, but the server has none (start it with --flow-api-token-file or --flow-api-service-account)")
+		return Forbidden("every request requires the server's token, but the server has none (start it with --flow-api-token-file or --flow-api-service-account)")
 	case s.Token == "" && s.reviews == nil:
-		return forbidden("read-only: holds and changes require a token, but the server has none (start it with --flow-api-token-file)")
+		return Forbidden("read-only: holds and changes require a token, but the server has none (start it with --flow-api-token-file)")
 	}
 	given := tokenOf(r)
 	if given == "" {
@@ -144,13 +145,13 @@ func tokenOf(r *http.Request) string {
 	}
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok { // none, or another scheme
-		return shellToken(r)
+		return protocolToken(r)
 	}
 	return token
 }
 
 // wantedToken describes the tokens that the server takes.
-func (s *server) wantedToken() string {
+func (s *API) wantedToken() string {
 	const file, account = "the token of --flow-api-token-file (in a lab: the token that lab status prints)", "a token of the account of --flow-api-service-account (kubectl create token NAME --audience nfqproxy)"
 	switch {
 	case s.reviews == nil:
@@ -165,6 +166,28 @@ func unauthorized(format string, a ...any) error {
 	return &observe.Error{Status: http.StatusUnauthorized, Message: fmt.Sprintf(format, a...)}
 }
 
-func forbidden(format string, a ...any) error {
+// Forbidden is the error of a request that its client may not send.
+func Forbidden(format string, a ...any) error {
 	return &observe.Error{Status: http.StatusForbidden, Message: fmt.Sprintf(format, a...)}
+}
+
+// TokenProtocol is followed by the token in base64url without padding, as a subprotocol of a WebSocket: browsers cannot set
+// other headers of such a request.
+const TokenProtocol = "nfqproxy.token."
+
+// protocolToken is the token of a request for a WebSocket; empty: none.
+func protocolToken(r *http.Request) string {
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		return ""
+	}
+	for p := range strings.SplitSeq(r.Header.Get("Sec-Websocket-Protocol"), ",") {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(p), TokenProtocol); ok {
+			token, err := base64.RawURLEncoding.DecodeString(text)
+			if err != nil {
+				return ""
+			}
+			return string(token)
+		}
+	}
+	return ""
 }

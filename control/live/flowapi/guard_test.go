@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi/flowapitest"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 )
 
@@ -30,7 +31,7 @@ func TestHeaders(t *testing.T) {
 		if path == "/" {
 			method = "POST"
 		}
-		r := w.do(t, method, path, "", "Origin: "+w.URL, "Sec-Fetch-Site: same-origin")
+		r := w.Do(t, method, path, "", "Origin: "+w.URL, "Sec-Fetch-Site: same-origin")
 		for name, want := range map[string]string{
 			"Content-Security-Policy":      policy,
 			"X-Content-Type-Options":       "nosniff",
@@ -44,7 +45,7 @@ func TestHeaders(t *testing.T) {
 				t.Errorf("%s %s: %s: %s, want %s", method, path, name, got, want)
 			}
 		}
-		if body := content(t, r); policy == pagePolicy && body != "page "+path {
+		if body := flowapitest.Content(t, r); policy == pagePolicy && body != "page "+path {
 			t.Errorf("%s: %d %s", path, r.StatusCode, body)
 		}
 	}
@@ -92,8 +93,8 @@ func TestAdmission(t *testing.T) {
 	for _, tt := range tests {
 		for _, q := range []string{"GET /v1/stats", "GET /v1/flows", "GET /openapi.yaml", "GET /", "OPTIONS /v1/explain", "POST /v1/explain", "POST /v1/holds", "GET /nothing"} {
 			method, path, _ := strings.Cut(q, " ")
-			r := w.do(t, method, path, "{}", append(tt.headers, jsonBody)...)
-			body := content(t, r)
+			r := w.Do(t, method, path, "{}", append(tt.headers, flowapitest.JSONBody)...)
+			body := flowapitest.Content(t, r)
 			if refused := r.StatusCode == http.StatusForbidden; refused != (tt.refusal != "") {
 				t.Errorf("%s: %s: %d %s", tt.name, q, r.StatusCode, body)
 			} else if refused && !strings.Contains(body, strings.ReplaceAll(tt.refusal, `"`, `\"`)) {
@@ -109,7 +110,7 @@ func TestAdmission(t *testing.T) {
 // TestAdmissionByListener: the address that a connection came in by is the server's own; the names
 // are the same over a Unix socket, which ssh forwards to browsers.
 func TestAdmissionByListener(t *testing.T) {
-	s := newServer(Config{Observer: observetest.New("node-a"), Token: "secret"}, patience)
+	s := newAPI(Config{Observer: observetest.New("node-a"), Token: "secret", Timing: &patience})
 	for _, tt := range []struct {
 		local  net.Addr
 		host   string
@@ -138,8 +139,8 @@ func TestAdmissionByListener(t *testing.T) {
 }
 
 func TestTokens(t *testing.T) {
-	writes := []string{"POST /v1/requests", "POST /v1/balance", "POST /v1/lab/changes", "POST /v1/lab/faults", "DELETE /v1/lab/faults", "DELETE /v1/lab/faults/1", "POST /v1/lesson", "GET /v1/lesson/shell", "POST /v1/holds", "POST /v1/holds/x/act", "DELETE /v1/holds/x"}
-	reads := []string{"GET /v1/flows", "GET /v1/flows/x", "GET /v1/services", "GET /v1/table", "GET /v1/table/objects", "GET /v1/stats", "GET /v1/status", "GET /v1/topology", "POST /v1/explain", "GET /v1/findings", "GET /v1/services/default/web/manifest", "POST /v1/why", "GET /v1/balance", "GET /v1/shadows", "GET /v1/lab", "GET /v1/lab/faults", "GET /v1/lesson", "GET /v1/holds", "GET /v1/holds/x", "GET /openapi.yaml"}
+	writes := []string{"POST /v1/more", "POST /v1/balance", "POST /v1/holds", "POST /v1/holds/x/act", "DELETE /v1/holds/x"}
+	reads := []string{"GET /v1/flows", "GET /v1/flows/x", "GET /v1/services", "GET /v1/table", "GET /v1/table/objects", "GET /v1/stats", "GET /v1/status", "GET /v1/topology", "POST /v1/explain", "GET /v1/balance", "GET /v1/shadows", "GET /v1/holds", "GET /v1/holds/x", "GET /openapi.yaml"}
 	page := []string{"GET /", "GET /page.js"}
 	unix, loopback, loopback6 := &net.UnixAddr{Name: "/run/flows"}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, &net.TCPAddr{IP: net.IPv6loopback}
 	other := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}
@@ -169,12 +170,16 @@ func TestTokens(t *testing.T) {
 		{"elsewhere, given", other, Config{Token: "secret"}, "Bearer secret", 0, 0, 0},
 		{"somewhere, none given", nil, Config{Token: "secret", OpenLoopback: true}, "", 401, 401, 0},
 	}
-	if len(writes)+len(reads) != len(routes) {
+	more := Route{Method: http.MethodPost, Path: "/v1/more", Guarded: true, Handle: func(s *API, w http.ResponseWriter, _ *http.Request) error {
+		return s.Answer(w, http.StatusOK, "more")
+	}}
+	if len(writes)+len(reads) != len(routes)+1 {
 		t.Fatalf("%d routes, %d of them here", len(routes), len(writes)+len(reads))
 	}
 	for _, tt := range tests {
 		tt.config.Page, tt.config.Observer = http.NotFoundHandler(), observetest.New("node-a")
-		s := newServer(tt.config, patience)
+		tt.config.Timing, tt.config.Routes = &patience, []Route{more}
+		s := newAPI(tt.config)
 		check := func(questions []string, want int) {
 			for _, q := range questions {
 				method, path, _ := strings.Cut(q, " ")
@@ -204,7 +209,7 @@ func TestTokens(t *testing.T) {
 	}
 	// Without a token the refusal names the source of tokens.
 	w := newWorld(t, Config{}, patience)
-	if body := content(t, w.do(t, "DELETE", "/v1/holds/x", "")); !strings.Contains(body, "--flow-api-token-file") {
+	if body := flowapitest.Content(t, w.Do(t, "DELETE", "/v1/holds/x", "")); !strings.Contains(body, "--flow-api-token-file") {
 		t.Error(body)
 	}
 }

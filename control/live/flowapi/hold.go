@@ -9,26 +9,26 @@ import (
 )
 
 // holder returns the Holder, if there is one.
-func (s *server) holder() (observe.Holder, error) {
+func (s *API) holder() (observe.Holder, error) {
 	h := s.Observer.Holder()
 	if h == nil {
-		return nil, notFound("holding flows is not available on this server: the daemon requires --flow-api-holds")
+		return nil, NotFound("holding flows is not available on this server: the daemon requires --flow-api-holds")
 	}
 	return h, nil
 }
 
-func (s *server) holds(r *http.Request) (l observe.HoldList, err error) {
+func (s *API) holds(r *http.Request) (l observe.HoldList, err error) {
 	h, err := s.holder()
 	if err != nil {
 		return l, err
 	}
 	holds, err := h.Holds(r.Context())
-	return observe.HoldList{Holds: notNull(holds)}, err
+	return observe.HoldList{Holds: NotNull(holds)}, err
 }
 
-func (s *server) hold(w http.ResponseWriter, r *http.Request) error {
+func (s *API) hold(w http.ResponseWriter, r *http.Request) error {
 	var q observe.HoldQuery
-	if err := s.readQuestion(w, r, &q); err != nil {
+	if err := s.ReadQuestion(w, r, &q); err != nil {
 		return err
 	}
 	if _, _, err := q.Parse(); err != nil {
@@ -43,13 +43,13 @@ func (s *server) hold(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Location", "/v1/holds/"+url.PathEscape(hold.ID))
-	return s.answer(w, http.StatusCreated, hold)
+	return s.Answer(w, http.StatusCreated, hold)
 }
 
 // getHold waits for the hold's next generation, but for a limited time: proxies on the way and the
 // client time out without a response.
-func (s *server) getHold(w http.ResponseWriter, r *http.Request) error {
-	v, err := parameters(r)
+func (s *API) getHold(w http.ResponseWriter, r *http.Request) error {
+	v, err := Parameters(r)
 	if err != nil {
 		return err
 	}
@@ -61,18 +61,18 @@ func (s *server) getHold(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.poll)
+	ctx, cancel := context.WithTimeout(r.Context(), s.Timing.Poll)
 	defer cancel()
 	hold, err := h.Get(ctx, r.PathValue("id"), after)
 	if err != nil {
 		return err
 	}
-	return s.answer(w, http.StatusOK, hold)
+	return s.Answer(w, http.StatusOK, hold)
 }
 
-func (s *server) act(w http.ResponseWriter, r *http.Request) error {
+func (s *API) act(w http.ResponseWriter, r *http.Request) error {
 	var a observe.Act
-	if err := s.readQuestion(w, r, &a); err != nil {
+	if err := s.ReadQuestion(w, r, &a); err != nil {
 		return err
 	}
 	if err := a.Check(); err != nil {
@@ -86,11 +86,11 @@ func (s *server) act(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.answer(w, http.StatusOK, hold)
+	return s.Answer(w, http.StatusOK, hold)
 }
 
-func (s *server) cancelHold(w http.ResponseWriter, r *http.Request) error {
-	if err := noParameters(r); err != nil {
+func (s *API) cancelHold(w http.ResponseWriter, r *http.Request) error {
+	if err := NoParameters(r); err != nil {
 		return err
 	}
 	h, err := s.holder()

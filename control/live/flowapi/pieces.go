@@ -13,15 +13,15 @@ const pieceSize = 32 << 10
 // pieces writes one JSON response piece by piece. The head is sent with the first: before, an
 // error response is still possible.
 type pieces struct {
-	*server
+	*API
 	w     http.ResponseWriter
 	until time.Time // for the whole response: a slow client releases its share then
 	b     bytes.Buffer
 	began bool
 }
 
-func (s *server) pieces(w http.ResponseWriter) *pieces {
-	return &pieces{server: s, w: w, until: time.Now().Add(s.answerTimeout)}
+func (s *API) pieces(w http.ResponseWriter) *pieces {
+	return &pieces{API: s, w: w, until: time.Now().Add(s.Timing.Answer)}
 }
 
 // text adds JSON as it is.
@@ -52,7 +52,7 @@ func (p *pieces) write() error {
 		p.w.Header().Set("Content-Type", "application/json")
 		p.w.WriteHeader(http.StatusOK)
 	}
-	err := writeUntil(p.w, p.b.Bytes(), p.writeTimeout, p.until)
+	err := writeUntil(p.w, p.b.Bytes(), p.Timing.Write, p.until)
 	p.b.Reset()
 	if p.b.Cap() > 4*pieceSize { // one value was long
 		p.b = bytes.Buffer{}

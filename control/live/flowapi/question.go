@@ -1,43 +1,41 @@
 package flowapi
 
 import (
-	"errors"
 	"net/http"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// handler serves a request. One that returns an error has written nothing.
-type handler func(*server, http.ResponseWriter, *http.Request) error
+// Handler serves a request. One that returns an error has written nothing: the API responds with it.
+type Handler func(*API, http.ResponseWriter, *http.Request) error
 
-// answering returns the handler of requests without parameters.
-func answering[T any](get func(*server, *http.Request) (T, error)) handler {
-	return func(s *server, w http.ResponseWriter, r *http.Request) error {
-		if err := noParameters(r); err != nil {
+// Answering returns the handler of requests without parameters.
+func Answering[T any](get func(*API, *http.Request) (T, error)) Handler {
+	return func(s *API, w http.ResponseWriter, r *http.Request) error {
+		if err := NoParameters(r); err != nil {
 			return err
 		}
 		v, err := get(s, r)
 		if err != nil {
 			return err
 		}
-		return s.answer(w, http.StatusOK, v)
+		return s.Answer(w, http.StatusOK, v)
 	}
 }
 
-func (s *server) flow(r *http.Request) (*flow.Record, error) {
+func (s *API) flow(r *http.Request) (*flow.Record, error) {
 	return s.Observer.Flow(r.Context(), r.PathValue("id"))
 }
 
-func (s *server) tables(r *http.Request) (observe.TableList, error) {
+func (s *API) tables(r *http.Request) (observe.TableList, error) {
 	tables, err := s.Observer.Tables(r.Context())
-	return observe.TableList{Tables: notNull(tables)}, err
+	return observe.TableList{Tables: NotNull(tables)}, err
 }
 
-func (s *server) tableObjects(w http.ResponseWriter, r *http.Request) error {
-	v, err := parameters(r)
+func (s *API) tableObjects(w http.ResponseWriter, r *http.Request) error {
+	v, err := Parameters(r)
 	if err != nil {
 		return err
 	}
@@ -52,21 +50,21 @@ func (s *server) tableObjects(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.answer(w, http.StatusOK, o)
+	return s.Answer(w, http.StatusOK, o)
 }
 
-func (s *server) stats(r *http.Request) (observe.StatsList, error) {
+func (s *API) stats(r *http.Request) (observe.StatsList, error) {
 	nodes, err := s.Observer.Stats(r.Context())
-	return observe.StatsList{Nodes: notNull(nodes)}, err
+	return observe.StatsList{Nodes: NotNull(nodes)}, err
 }
 
-func (s *server) status(r *http.Request) (observe.StatusList, error) {
+func (s *API) status(r *http.Request) (observe.StatusList, error) {
 	nodes, err := s.Observer.Status(r.Context())
-	return observe.StatusList{Nodes: notNull(nodes)}, err
+	return observe.StatusList{Nodes: NotNull(nodes)}, err
 }
 
-func (s *server) services(w http.ResponseWriter, r *http.Request) error {
-	v, err := parameters(r)
+func (s *API) services(w http.ResponseWriter, r *http.Request) error {
+	v, err := Parameters(r)
 	if err != nil {
 		return err
 	}
@@ -81,7 +79,7 @@ func (s *server) services(w http.ResponseWriter, r *http.Request) error {
 }
 
 // writeServices writes an [observe.Services], one service after the other.
-func (s *server) writeServices(w http.ResponseWriter, r *http.Request, q observe.ServiceQuery) error {
+func (s *API) writeServices(w http.ResponseWriter, r *http.Request, q observe.ServiceQuery) error {
 	const list = `"services":[`
 	out := s.pieces(w)
 	var answer observe.Services // without the services
@@ -121,8 +119,8 @@ func (s *server) writeServices(w http.ResponseWriter, r *http.Request, q observe
 	panic(http.ErrAbortHandler) // the reader sees that it is not the end
 }
 
-func (s *server) getTopology(w http.ResponseWriter, r *http.Request) error {
-	if err := noParameters(r); err != nil {
+func (s *API) getTopology(w http.ResponseWriter, r *http.Request) error {
+	if err := NoParameters(r); err != nil {
 		return err
 	}
 	content, done, err := s.topology.get(r.Context(), func() ([]byte, error) {
@@ -140,92 +138,37 @@ func (s *server) getTopology(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *server) explain(w http.ResponseWriter, r *http.Request) error {
+func (s *API) explain(w http.ResponseWriter, r *http.Request) error {
 	var q observe.Question
-	if err := s.readQuestion(w, r, &q); err != nil {
+	if err := s.ReadQuestion(w, r, &q); err != nil {
 		return err
 	}
 	record, err := s.Observer.Explain(r.Context(), q)
 	if err != nil {
 		return err
 	}
-	return s.answer(w, http.StatusOK, record)
+	return s.Answer(w, http.StatusOK, record)
 }
 
-var errNoDoctor = &observe.Error{Status: http.StatusNotFound, Message: "findings are not supported here"}
-
-func (s *server) manifest(r *http.Request) (*observe.Manifest, error) {
-	if s.Doctor == nil {
-		return nil, &observe.Error{Status: http.StatusNotFound, Message: "the objects of the cluster are not known here: use kubectl get service,endpointslice -o yaml"}
-	}
-	return s.Doctor.Manifest(r.Context(), r.PathValue("namespace"), r.PathValue("name"))
-}
-
-func (s *server) findings(r *http.Request) (any, error) {
-	if s.Doctor == nil {
-		return nil, errNoDoctor
-	}
-	return s.Doctor.Findings(r.Context())
-}
-
-func (s *server) why(w http.ResponseWriter, r *http.Request) error {
-	var q diagnose.Question
-	if err := s.readQuestion(w, r, &q); err != nil {
-		return err
-	}
-	if s.Doctor == nil {
-		return errNoDoctor
-	}
-	answer, err := s.Doctor.Why(r.Context(), q)
-	var wrong *diagnose.QuestionError
-	if errors.As(err, &wrong) {
-		return &observe.Error{Status: http.StatusBadRequest, Field: wrong.Field, Message: wrong.Err.Error()}
-	}
-	if err != nil {
-		return err
-	}
-	return s.answer(w, http.StatusOK, answer)
-}
-
-func (s *server) request(w http.ResponseWriter, r *http.Request) error {
-	var q observe.Request
-	if err := s.readQuestion(w, r, &q); err != nil {
-		return err
-	}
-	if s.Requester == nil {
-		return &observe.Error{Status: http.StatusNotFound, Message: "sending requests is not supported here: only labs do"}
-	}
-	release, err := take(s.streams, r) // it may take as long as a flow is held
-	if err != nil {
-		return err
-	}
-	defer release()
-	answer, err := s.Requester.Request(r.Context(), q)
-	if err != nil {
-		return err
-	}
-	return s.answer(w, http.StatusOK, answer)
-}
-
-func (s *server) description(w http.ResponseWriter, r *http.Request) error {
-	if err := noParameters(r); err != nil {
+func (s *API) description(w http.ResponseWriter, r *http.Request) error {
+	if err := NoParameters(r); err != nil {
 		return err
 	}
 	s.write(w, "application/yaml", http.StatusOK, Description)
 	return nil
 }
 
-// notNull makes JSON's empty list of nil.
-func notNull[T any](l []T) []T {
+// NotNull makes JSON's empty list of nil.
+func NotNull[T any](l []T) []T {
 	if l == nil {
 		return []T{}
 	}
 	return l
 }
 
-// readQuestion reads the request body; no parameters are allowed.
-func (s *server) readQuestion(w http.ResponseWriter, r *http.Request, v any) error {
-	if err := noParameters(r); err != nil {
+// ReadQuestion reads the request body; no parameters are allowed.
+func (s *API) ReadQuestion(w http.ResponseWriter, r *http.Request, v any) error {
+	if err := NoParameters(r); err != nil {
 		return err
 	}
 	return s.readBody(w, r, v)

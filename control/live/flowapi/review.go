@@ -72,7 +72,7 @@ func (v *reviews) check(r *http.Request, token string) error {
 
 // review asks the Reviewer, for all requests that wait: the end of one does not end it.
 func (v *reviews) review(r *http.Request, token string, key [sha256.Size]byte) (reviewed, error) {
-	release, err := take(v.quota, r)
+	release, err := Take(v.quota, r)
 	if err != nil {
 		return reviewed{}, err
 	}

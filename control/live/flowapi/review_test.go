@@ -46,7 +46,8 @@ func reviewedServer(v *reviewer, c Config) func(method, path string, headers ...
 	good := "a.b.c"
 	v.valid.Store(&good)
 	c.Observer, c.Reviewer, c.Page = observetest.New("node-a"), v, http.NotFoundHandler()
-	s := newServer(c, patience)
+	c.Timing = &patience
+	s := newAPI(c)
 	return func(method, path string, headers ...string) (int, string) {
 		r := httptest.NewRequest(method, "http://localhost"+path, strings.NewReader("{}"))
 		r.Header.Set("Content-Type", "application/json")

@@ -38,16 +38,10 @@ var Description []byte
 // Config is the configuration of the API.
 type Config struct {
 	Observer observe.Observer
-	// Doctor finds problems; nil: not supported.
-	Doctor observe.Doctor
-	// Requester sends requests; nil: not supported.
-	Requester observe.Requester
-	// Lab is the lab that is observed; nil: it is none.
-	Lab observe.Lab
 	// Balancing switches balancing algorithms; nil: not supported.
 	Balancing observe.Balancing
-	// Teacher teaches a course; nil: there is none.
-	Teacher observe.Teacher
+	// Routes are served besides those of every daemon: what views answer, for example.
+	Routes []Route
 	// Page is the web page and its assets; nil: none. It is served without a token: it has no data,
 	// and browsers cannot send a token to open it.
 	Page http.Handler
@@ -67,105 +61,98 @@ type Config struct {
 	MaxStreams int
 	// Limits is the set of the server's quotas; nil: none.
 	Limits *limit.Set
+	// Timing are the timeouts; nil: the usual ones.
+	Timing *Timing
 	Log    *slog.Logger // nil: none
 }
 
 // New returns the API as a handler, which is safe for concurrent use.
-func New(c Config) http.Handler {
-	return newServer(c, timing{
-		writeTimeout: 30 * time.Second, answerTimeout: 2 * time.Minute, readTimeout: 30 * time.Second,
-		firstSign: 100 * time.Millisecond, keepAlive: observe.KeepAliveSeconds * time.Second, poll: observe.PollSeconds * time.Second,
-	})
-}
+func New(c Config) http.Handler { return newAPI(c) }
 
-// timing are the timeouts.
-type timing struct {
-	writeTimeout time.Duration // of one write: a client that does not read for this time is disconnected
-	// answerTimeout is of a whole response that is not a stream.
-	answerTimeout time.Duration
-	readTimeout   time.Duration // of a body
-	// firstSign is when a stream without records begins. Errors of invalid requests
+// Timing are the timeouts of the API.
+type Timing struct {
+	Write time.Duration // of one write: a client that does not read for this time is disconnected
+	// Answer is of a whole response that is not a stream.
+	Answer time.Duration
+	Read   time.Duration // of a body
+	// FirstSign is when a stream without records begins. Errors of invalid requests
 	// are found earlier.
-	firstSign time.Duration
-	// keepAlive is the interval of keepalives in a stream, poll the maximum wait for a hold's
+	FirstSign time.Duration
+	// KeepAlive is the interval of keepalives in a stream, Poll the maximum wait for a hold's
 	// next generation.
-	keepAlive, poll time.Duration
+	KeepAlive, Poll time.Duration
 }
 
-type server struct {
+var usual = Timing{
+	Write: 30 * time.Second, Answer: 2 * time.Minute, Read: 30 * time.Second,
+	FirstSign: 100 * time.Millisecond, KeepAlive: observe.KeepAliveSeconds * time.Second, Poll: observe.PollSeconds * time.Second,
+}
+
+// API is what handlers of routes serve with.
+type API struct {
 	Config
-	timing
 	mux      *http.ServeMux
 	streams  *limit.Quota
 	requests *limit.Quota
-	shells   *limit.Quota
 	topology *shared
 	reviews  *reviews // nil: no Reviewer
 }
 
-// route is the handler of one method of a path.
-type route struct {
-	method, path string
-	handle       handler
-	guarded      bool // it changes something
-	waits        bool // it counts as a stream, or takes almost no resources while it waits
+// Route is the handler of one method of a path.
+type Route struct {
+	Method, Path string // the path as in [http.ServeMux]
+	Handle       Handler
+	Guarded      bool // it changes something: the token is required
+	Waits        bool // it counts as a stream, or takes almost no resources while it waits
 }
 
-// routes are all routes except the page's.
-var routes = []route{
-	{http.MethodGet, "/v1/flows", (*server).flows, false, true},
-	{http.MethodGet, "/v1/flows/{id}", answering((*server).flow), false, false},
-	{http.MethodGet, "/v1/services", (*server).services, false, false},
-	{http.MethodGet, "/v1/services/{namespace}/{name}/manifest", answering((*server).manifest), false, false},
-	{http.MethodGet, "/v1/table", answering((*server).tables), false, false},
-	{http.MethodGet, "/v1/table/objects", (*server).tableObjects, false, false},
-	{http.MethodGet, "/v1/stats", answering((*server).stats), false, false},
-	{http.MethodGet, "/v1/status", answering((*server).status), false, false},
-	{http.MethodGet, "/v1/topology", (*server).getTopology, false, false},
-	{http.MethodPost, "/v1/explain", (*server).explain, false, false},
-	{http.MethodGet, "/v1/findings", answering((*server).findings), false, false},
-	{http.MethodPost, "/v1/why", (*server).why, false, false},
-	{http.MethodPost, "/v1/requests", (*server).request, true, true},
-	{http.MethodGet, "/v1/balance", answering((*server).algorithms), false, false},
-	{http.MethodPost, "/v1/balance", (*server).balance, true, false},
-	{http.MethodGet, "/v1/shadows", (*server).shadows, false, false},
-	{http.MethodGet, "/v1/lab", answering((*server).labStatus), false, false},
-	{http.MethodPost, "/v1/lab/changes", (*server).changeLab, true, false},
-	{http.MethodGet, "/v1/lab/faults", answering((*server).faults), false, false},
-	{http.MethodPost, "/v1/lab/faults", (*server).addFault, true, false},
-	{http.MethodDelete, "/v1/lab/faults", answering((*server).removeFault), true, false},
-	{http.MethodDelete, "/v1/lab/faults/{id}", answering((*server).removeFault), true, false},
-	{http.MethodGet, "/v1/lesson", (*server).getLesson, false, true},
-	{http.MethodPost, "/v1/lesson", (*server).doLesson, true, true},
-	{http.MethodGet, "/v1/lesson/shell", (*server).lessonShell, true, true},
-	{http.MethodGet, "/v1/holds", answering((*server).holds), false, false},
-	{http.MethodPost, "/v1/holds", (*server).hold, true, false},
-	{http.MethodGet, "/v1/holds/{id}", (*server).getHold, false, true},
-	{http.MethodDelete, "/v1/holds/{id}", (*server).cancelHold, true, false},
-	{http.MethodPost, "/v1/holds/{id}/act", (*server).act, true, false},
-	{http.MethodGet, "/openapi.yaml", (*server).description, false, false},
+// routes are those of every daemon.
+var routes = []Route{
+	{http.MethodGet, "/v1/flows", (*API).flows, false, true},
+	{http.MethodGet, "/v1/flows/{id}", Answering((*API).flow), false, false},
+	{http.MethodGet, "/v1/services", (*API).services, false, false},
+	{http.MethodGet, "/v1/table", Answering((*API).tables), false, false},
+	{http.MethodGet, "/v1/table/objects", (*API).tableObjects, false, false},
+	{http.MethodGet, "/v1/stats", Answering((*API).stats), false, false},
+	{http.MethodGet, "/v1/status", Answering((*API).status), false, false},
+	{http.MethodGet, "/v1/topology", (*API).getTopology, false, false},
+	{http.MethodPost, "/v1/explain", (*API).explain, false, false},
+	{http.MethodGet, "/v1/balance", Answering((*API).algorithms), false, false},
+	{http.MethodPost, "/v1/balance", (*API).balance, true, false},
+	{http.MethodGet, "/v1/shadows", (*API).shadows, false, false},
+	{http.MethodGet, "/v1/holds", Answering((*API).holds), false, false},
+	{http.MethodPost, "/v1/holds", (*API).hold, true, false},
+	{http.MethodGet, "/v1/holds/{id}", (*API).getHold, false, true},
+	{http.MethodDelete, "/v1/holds/{id}", (*API).cancelHold, true, false},
+	{http.MethodPost, "/v1/holds/{id}/act", (*API).act, true, false},
+	{http.MethodGet, "/openapi.yaml", (*API).description, false, false},
 }
 
-func newServer(c Config, t timing) *server {
+// Routes returns the routes that every daemon serves.
+func Routes() []Route { return slices.Clone(routes) }
+
+func newAPI(c Config) *API {
 	if c.MaxStreams == 0 {
 		c.MaxStreams = DefaultMaxStreams
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	if c.Timing == nil {
+		c.Timing = &usual
+	}
 	quarter := c.MaxStreams / 4
-	s := &server{
-		Config: c, timing: t, mux: http.NewServeMux(), topology: newShared(),
+	s := &API{
+		Config: c, mux: http.NewServeMux(), topology: newShared(),
 		streams:  c.Limits.New(serverName, "streams of flows", limit.Numbers{Total: c.MaxStreams, Each: max(2, quarter), Reserved: quarter}),
 		requests: c.Limits.New(serverName, "requests", requests),
-		shells:   new(limit.Set).New(serverName, "shells", shells), // of labs, which have no metrics
 	}
 	if c.Reviewer != nil {
 		s.reviews = newReviews(c.Reviewer, c.Limits)
 	}
-	byPath := make(map[string][]route)
-	for _, r := range routes {
-		byPath[r.path] = append(byPath[r.path], r)
+	byPath := make(map[string][]Route)
+	for _, r := range slices.Concat(routes, c.Routes) {
+		byPath[r.Path] = append(byPath[r.Path], r)
 	}
 	for path, methods := range byPath {
 		s.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, methods) })
@@ -175,53 +162,56 @@ func newServer(c Config, t timing) *server {
 }
 
 // ServeHTTP checks the client before the path.
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	if err := s.admit(r); err != nil {
-		s.fail(w, r, err)
+		s.Fail(w, r, err)
 		return
 	}
 	if clean := path.Clean(r.URL.Path); clean != r.URL.Path { // the mux would redirect
-		s.fail(w, r, notFound("%s not found: use %s", r.URL.Path, clean))
+		s.Fail(w, r, NotFound("%s not found: use %s", r.URL.Path, clean))
 		return
 	}
 	s.mux.ServeHTTP(w, r)
 }
 
 // serve serves a path of the API.
-func (s *server) serve(w http.ResponseWriter, r *http.Request, methods []route) {
+func (s *API) serve(w http.ResponseWriter, r *http.Request, methods []Route) {
 	var allowed []string
 	for _, route := range methods {
-		if r.Method == route.method || r.Method == http.MethodHead && route.method == http.MethodGet {
+		if r.Method == route.Method || r.Method == http.MethodHead && route.Method == http.MethodGet {
 			if err := s.serveRoute(w, r, &route); err != nil {
-				s.fail(w, r, err)
+				s.Fail(w, r, err)
 			}
 			return
 		}
-		allowed = append(allowed, route.method)
-		if route.method == http.MethodGet {
+		allowed = append(allowed, route.Method)
+		if route.Method == http.MethodGet {
 			allowed = append(allowed, http.MethodHead)
 		}
 	}
 	s.refuseMethod(w, r, allowed)
 }
 
-func (s *server) serveRoute(w http.ResponseWriter, r *http.Request, route *route) error {
-	if err := s.authorize(r, route.guarded); err != nil {
+func (s *API) serveRoute(w http.ResponseWriter, r *http.Request, route *Route) error {
+	if err := s.authorize(r, route.Guarded); err != nil {
 		return err
 	}
-	if !route.waits {
-		release, err := take(s.requests, r)
+	if !route.Waits {
+		release, err := Take(s.requests, r)
 		if err != nil {
 			return err
 		}
 		defer release()
 	}
-	return route.handle(s, w, r)
+	return route.Handle(s, w, r)
 }
 
-// take takes a share of a quota for the client of a request.
-func take(q *limit.Quota, r *http.Request) (release func(), err error) {
+// TakeStream takes a share of the quota of streams for the client of a request that may wait long.
+func (s *API) TakeStream(r *http.Request) (release func(), err error) { return Take(s.streams, r) }
+
+// Take takes a share of a quota for the client of a request.
+func Take(q *limit.Quota, r *http.Request) (release func(), err error) {
 	release, err = q.Take(limit.Of(r))
 	if err != nil {
 		err = &observe.Error{Status: limit.Status(err), Message: err.Error()}
@@ -230,10 +220,10 @@ func take(q *limit.Quota, r *http.Request) (release func(), err error) {
 }
 
 // servePage serves every other path.
-func (s *server) servePage(w http.ResponseWriter, r *http.Request) {
+func (s *API) servePage(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case s.Page == nil || r.URL.Path == "/v1" || strings.HasPrefix(r.URL.Path, "/v1/"):
-		s.fail(w, r, notFound("%s not found: see GET /openapi.yaml", r.URL.Path))
+		s.Fail(w, r, NotFound("%s not found: see GET /openapi.yaml", r.URL.Path))
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		s.refuseMethod(w, r, []string{http.MethodGet, http.MethodHead})
 	default:
@@ -243,7 +233,7 @@ func (s *server) servePage(w http.ResponseWriter, r *http.Request) {
 }
 
 // refuseMethod responds to OPTIONS, and rejects other methods.
-func (s *server) refuseMethod(w http.ResponseWriter, r *http.Request, allowed []string) {
+func (s *API) refuseMethod(w http.ResponseWriter, r *http.Request, allowed []string) {
 	slices.Sort(allowed)
 	list := strings.Join(append(allowed, http.MethodOptions), ", ")
 	w.Header().Set("Allow", list)
@@ -251,5 +241,5 @@ func (s *server) refuseMethod(w http.ResponseWriter, r *http.Request, allowed []
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	s.fail(w, r, &observe.Error{Status: http.StatusMethodNotAllowed, Message: r.Method + " " + r.URL.Path + ": want one of " + list})
+	s.Fail(w, r, &observe.Error{Status: http.StatusMethodNotAllowed, Message: r.Method + " " + r.URL.Path + ": want one of " + list})
 }

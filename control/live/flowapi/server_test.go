@@ -1,19 +1,18 @@
 package flowapi
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi/flowapitest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/control/paper/explain"
@@ -24,68 +23,26 @@ import (
 const patient = time.Hour
 
 // patience waits for nothing but for a stream to begin.
-var patience = timing{writeTimeout: patient, answerTimeout: patient, readTimeout: patient, firstSign: time.Millisecond, keepAlive: patient, poll: patient}
+var patience = Timing{Write: patient, Answer: patient, Read: patient, FirstSign: time.Millisecond, KeepAlive: patient, Poll: patient}
 
-// world is a server over a fake node.
-type world struct {
-	*httptest.Server
-	fake *observetest.Fake
-	log  *bytes.Buffer // of errors; to be read when nothing is under way
-}
-
-func newWorld(t *testing.T, c Config, timing timing) *world {
+func newWorld(t *testing.T, c Config, timing Timing) *flowapitest.World {
 	t.Helper()
-	w := &world{fake: observetest.New("node-a"), log: new(bytes.Buffer)}
-	c.OpenLoopback = true
-	c.Observer, c.Log = w.fake, slog.New(slog.NewTextHandler(w.log, nil))
-	w.Server = httptest.NewServer(newServer(c, timing))
-	t.Cleanup(w.Close)
-	return w
+	return flowapitest.New(t, func(fake *observetest.Fake, log io.Writer) http.Handler {
+		c.OpenLoopback, c.Timing = true, &timing
+		c.Observer, c.Log = fake, slog.New(slog.NewTextHandler(log, nil))
+		return New(c)
+	})
 }
-
-// do sends a request, with headers as "Name: value".
-func (w *world) do(t *testing.T, method, path, body string, headers ...string) *http.Response {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, w.URL+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		if name == "Host" {
-			r.Host = value
-			continue
-		}
-		r.Header.Add(name, value)
-	}
-	answer, err := w.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { answer.Body.Close() })
-	return answer
-}
-
-func content(t *testing.T, r *http.Response) string {
-	t.Helper()
-	b, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
-}
-
-const jsonBody = "Content-Type: application/json"
 
 func TestAnswers(t *testing.T) {
 	w := newWorld(t, Config{Token: "secret"}, patience)
 	record := flow.Record{Version: 1, ID: "a/1", Service: "default/web:<http>", Life: &flow.Life{State: flow.Decided}}
-	w.fake.List = []observe.Item{{Record: &record}}
-	w.fake.ServicesAnswer = observe.Services{Nodes: []string{"node-a"}, Services: []observe.Service{{Service: `shop/"services":[]:<http>`}, {Service: "shop/web"}}, Next: "shop/web/IPv4", Lost: 3}
-	w.fake.TableAnswer = observe.Table{Node: "node-a", Services: 5}
-	w.fake.StatsAnswer = observe.Stats{Node: "node-a", Packets: 7}
-	w.fake.TopologyAnswer = observe.Topology{Lab: "lab"}
-	w.fake.ExplainAnswer = flow.Record{Version: 1, Verdict: "drop"}
+	w.Fake.List = []observe.Item{{Record: &record}}
+	w.Fake.ServicesAnswer = observe.Services{Nodes: []string{"node-a"}, Services: []observe.Service{{Service: `shop/"services":[]:<http>`}, {Service: "shop/web"}}, Next: "shop/web/IPv4", Lost: 3}
+	w.Fake.TableAnswer = observe.Table{Node: "node-a", Services: 5}
+	w.Fake.StatsAnswer = observe.Stats{Node: "node-a", Packets: 7}
+	w.Fake.TopologyAnswer = observe.Topology{Lab: "lab"}
+	w.Fake.ExplainAnswer = flow.Record{Version: 1, Verdict: "drop"}
 	seed := uint64(5)
 	tests := []struct {
 		method, path, body string
@@ -94,19 +51,19 @@ func TestAnswers(t *testing.T) {
 		answer             any
 	}{
 		{"GET", "/v1/flows/a%2F1", "", 200, "a/1", record},
-		{"GET", "/v1/services?service=web&active", "", 200, observe.ServiceQuery{Service: "web", Active: true}, w.fake.ServicesAnswer},
-		{"GET", "/v1/table", "", 200, nil, observe.TableList{Tables: []observe.Table{w.fake.TableAnswer}}},
-		{"GET", "/v1/stats", "", 200, nil, observe.StatsList{Nodes: []observe.Stats{w.fake.StatsAnswer}}},
-		{"GET", "/v1/topology", "", 200, nil, w.fake.TopologyAnswer},
+		{"GET", "/v1/services?service=web&active", "", 200, observe.ServiceQuery{Service: "web", Active: true}, w.Fake.ServicesAnswer},
+		{"GET", "/v1/table", "", 200, nil, observe.TableList{Tables: []observe.Table{w.Fake.TableAnswer}}},
+		{"GET", "/v1/stats", "", 200, nil, observe.StatsList{Nodes: []observe.Stats{w.Fake.StatsAnswer}}},
+		{"GET", "/v1/topology", "", 200, nil, w.Fake.TopologyAnswer},
 		{
 			"POST", "/v1/explain", `{"protocol":"tcp","source":"10.0.0.1","destination":"10.96.0.1:80","local":true,"node":"node-a","seed":5,"reply":true}`, 200,
 			observe.Question{Question: explain.Question{Protocol: "tcp", Source: "10.0.0.1", Destination: "10.96.0.1:80", Local: true}, Node: "node-a", Seed: &seed, Reply: true},
-			w.fake.ExplainAnswer,
+			w.Fake.ExplainAnswer,
 		},
 	}
 	for _, tt := range tests {
-		r := w.do(t, tt.method, tt.path, tt.body, jsonBody)
-		body := content(t, r)
+		r := w.Do(t, tt.method, tt.path, tt.body, flowapitest.JSONBody)
+		body := flowapitest.Content(t, r)
 		want, err := encode(tt.answer)
 		if err != nil {
 			t.Fatal(err)
@@ -114,23 +71,23 @@ func TestAnswers(t *testing.T) {
 		if r.StatusCode != tt.status || r.Header.Get("Content-Type") != "application/json" || body != string(want) {
 			t.Errorf("%s %s: %d %s\n%s, want\n%s", tt.method, tt.path, r.StatusCode, r.Header.Get("Content-Type"), body, want)
 		}
-		requests := w.fake.Requests()
+		requests := w.Fake.Requests()
 		if diff := cmp.Diff(tt.question, requests[len(requests)-1]); diff != "" {
 			t.Errorf("%s %s: -want +requests:\n%s", tt.method, tt.path, diff)
 		}
 		if tt.method == "GET" {
-			r := w.do(t, "HEAD", tt.path, "")
-			if body := content(t, r); r.StatusCode != tt.status || body != "" {
+			r := w.Do(t, "HEAD", tt.path, "")
+			if body := flowapitest.Content(t, r); r.StatusCode != tt.status || body != "" {
 				t.Errorf("HEAD %s: %d %s", tt.path, r.StatusCode, body)
 			}
 		}
 	}
-	r := w.do(t, "GET", "/openapi.yaml", "")
-	if body := content(t, r); r.StatusCode != 200 || r.Header.Get("Content-Type") != "application/yaml" || body != string(Description) {
+	r := w.Do(t, "GET", "/openapi.yaml", "")
+	if body := flowapitest.Content(t, r); r.StatusCode != 200 || r.Header.Get("Content-Type") != "application/yaml" || body != string(Description) {
 		t.Errorf("openapi.yaml: %d %s", r.StatusCode, r.Header.Get("Content-Type"))
 	}
-	if w.log.Len() > 0 {
-		t.Errorf("logged: %s", w.log)
+	if w.Log.Len() > 0 {
+		t.Errorf("logged: %s", w.Log)
 	}
 }
 
@@ -169,38 +126,38 @@ func TestErrors(t *testing.T) {
 
 		{"POST", "/v1/explain", "{}", nil, observe.Error{Status: 415, Message: `Content-Type "": want application/json`}},
 		{"POST", "/v1/explain", "{}", []string{"Content-Type: text/plain"}, observe.Error{Status: 415, Message: `Content-Type "text/plain": want application/json`}},
-		{"POST", "/v1/explain", "{}", []string{jsonBody, "Content-Encoding: gzip"}, observe.Error{Status: 415, Message: `Content-Encoding "gzip": want none`}},
-		{"POST", "/v1/explain?seed=1", "{}", []string{jsonBody}, observe.Error{Status: 400, Field: "seed", Message: `parameter "seed": this path has no parameters`}},
-		{"POST", "/v1/explain", `{"sorce":"a"}`, []string{jsonBody}, observe.Error{Status: 400, Field: "sorce", Message: `unknown field "sorce"`}},
-		{"POST", "/v1/explain", `{"Source":"a"}`, []string{jsonBody}, observe.Error{Status: 400, Field: "Source", Message: `unknown field "Source"`}},
-		{"POST", "/v1/explain", `{"source":"a","source":"b"}`, []string{jsonBody}, observe.Error{Status: 400, Field: "source", Message: `duplicate field "source"`}},
-		{"POST", "/v1/explain", `{"source":1}`, []string{jsonBody}, observe.Error{Status: 400, Field: "source", Message: `source is a JSON number: want a string`}},
-		{"POST", "/v1/explain", `{"seed":-1}`, []string{jsonBody}, observe.Error{Status: 400, Field: "seed", Message: `seed is a JSON number -1: want an integer, 0 or more`}},
-		{"POST", "/v1/explain", `{"local":"yes"}`, []string{jsonBody}, observe.Error{Status: 400, Field: "local", Message: `local is a JSON string: want true or false`}},
-		{"POST", "/v1/explain", `[]`, []string{jsonBody}, observe.Error{Status: 400, Message: `the body is a JSON array: want an object`}},
-		{"POST", "/v1/explain", `null`, []string{jsonBody}, observe.Error{Status: 400, Message: `the body is null: want a JSON object`}},
-		{"POST", "/v1/explain", ``, []string{jsonBody}, observe.Error{Status: 400, Message: `invalid JSON in the body: unexpected end of JSON input`}},
-		{"POST", "/v1/explain", `{} {}`, []string{jsonBody}, observe.Error{Status: 400, Message: `invalid JSON in the body: invalid character '{' after top-level value`}},
-		{"POST", "/v1/explain", `{"source":"` + strings.Repeat("a", maxBody) + `"}`, []string{jsonBody}, observe.Error{Status: 413, Message: `the body exceeds the limit of 65536 bytes`}},
+		{"POST", "/v1/explain", "{}", []string{flowapitest.JSONBody, "Content-Encoding: gzip"}, observe.Error{Status: 415, Message: `Content-Encoding "gzip": want none`}},
+		{"POST", "/v1/explain?seed=1", "{}", []string{flowapitest.JSONBody}, observe.Error{Status: 400, Field: "seed", Message: `parameter "seed": this path has no parameters`}},
+		{"POST", "/v1/explain", `{"sorce":"a"}`, []string{flowapitest.JSONBody}, observe.Error{Status: 400, Field: "sorce", Message: `unknown field "sorce"`}},
+		{"POST", "/v1/explain", `{"Source":"a"}`, []string{flowapitest.JSONBody}, observe.Error{Status: 400, Field: "Source", Message: `unknown field "Source"`}},
+		{"POST", "/v1/explain", `{"source":"a","source":"b"}`, []string{flowapitest.JSONBody}, observe.Error{Status: 400, Field: "source", Message: `duplicate field "source"`}},
+		{"POST", "/v1/explain", `{"source":1}`, []string{flowapitest.JSONBody}, observe.Error{Status: 400, Field: "source", Message: `source is a JSON number: want a string`}},
+		{"POST", "/v1/explain", `{"seed":-1}`, []string{flowapitest.JSONBody}, observe.Error{Status: 400, Field: "seed", Message: `seed is a JSON number -1: want an integer, 0 or more`}},
+		{"POST", "/v1/explain", `{"local":"yes"}`, []string{flowapitest.JSONBody}, observe.Error{Status: 400, Field: "local", Message: `local is a JSON string: want true or false`}},
+		{"POST", "/v1/explain", `[]`, []string{flowapitest.JSONBody}, observe.Error{Status: 400, Message: `the body is a JSON array: want an object`}},
+		{"POST", "/v1/explain", `null`, []string{flowapitest.JSONBody}, observe.Error{Status: 400, Message: `the body is null: want a JSON object`}},
+		{"POST", "/v1/explain", ``, []string{flowapitest.JSONBody}, observe.Error{Status: 400, Message: `invalid JSON in the body: unexpected end of JSON input`}},
+		{"POST", "/v1/explain", `{} {}`, []string{flowapitest.JSONBody}, observe.Error{Status: 400, Message: `invalid JSON in the body: invalid character '{' after top-level value`}},
+		{"POST", "/v1/explain", `{"source":"` + strings.Repeat("a", maxBody) + `"}`, []string{flowapitest.JSONBody}, observe.Error{Status: 413, Message: `the body exceeds the limit of 65536 bytes`}},
 
-		{"POST", "/v1/holds", `{"flow":{}}`, []string{jsonBody, token}, observe.Error{Status: 400, Field: "flow", Message: "flow: no filter: give service, namespace, pod, node, source, destination, port or protocol"}},
-		{"POST", "/v1/holds", `{"flow":{"protocol":"x"}}`, []string{jsonBody, token}, observe.Error{Status: 400, Field: "flow.protocol", Message: `protocol "x": want TCP, UDP or SCTP`}},
-		{"POST", "/v1/holds", `{"flow":{"verdict":"x"}}`, []string{jsonBody, token}, observe.Error{Status: 400, Field: "flow.verdict", Message: `unknown field "flow.verdict"`}},
-		{"POST", "/v1/holds", `{"flow":[]}`, []string{jsonBody, token}, observe.Error{Status: 400, Field: "flow", Message: `flow is a JSON array: want an object`}},
-		{"POST", "/v1/holds", `{"flow":{"pod":"a"},"seconds":601}`, []string{jsonBody, token}, observe.Error{Status: 400, Field: "seconds", Message: `seconds 601: want 1 to 600`}},
-		{"POST", "/v1/holds/x/act", `{"action":"jump"}`, []string{jsonBody, token}, observe.Error{Status: 400, Field: "action", Message: `action "jump": want step, back, choose, release or drop`}},
-		{"POST", "/v1/holds/x/act", `{"action":"choose"}`, []string{jsonBody, token}, observe.Error{Status: 400, Field: "endpoint", Message: `endpoint is missing: want one of the record's candidates`}},
-		{"POST", "/v1/holds/x/act", `{"action":"drop","endpoint":"a"}`, []string{jsonBody, token}, observe.Error{Status: 400, Field: "endpoint", Message: `endpoint: only the action choose has one`}},
-		{"POST", "/v1/holds/x/act", `{"action":"drop"}`, []string{jsonBody, token}, observe.Error{Status: 404, Message: `hold "x" not found at node node-a`}},
+		{"POST", "/v1/holds", `{"flow":{}}`, []string{flowapitest.JSONBody, token}, observe.Error{Status: 400, Field: "flow", Message: "flow: no filter: give service, namespace, pod, node, source, destination, port or protocol"}},
+		{"POST", "/v1/holds", `{"flow":{"protocol":"x"}}`, []string{flowapitest.JSONBody, token}, observe.Error{Status: 400, Field: "flow.protocol", Message: `protocol "x": want TCP, UDP or SCTP`}},
+		{"POST", "/v1/holds", `{"flow":{"verdict":"x"}}`, []string{flowapitest.JSONBody, token}, observe.Error{Status: 400, Field: "flow.verdict", Message: `unknown field "flow.verdict"`}},
+		{"POST", "/v1/holds", `{"flow":[]}`, []string{flowapitest.JSONBody, token}, observe.Error{Status: 400, Field: "flow", Message: `flow is a JSON array: want an object`}},
+		{"POST", "/v1/holds", `{"flow":{"pod":"a"},"seconds":601}`, []string{flowapitest.JSONBody, token}, observe.Error{Status: 400, Field: "seconds", Message: `seconds 601: want 1 to 600`}},
+		{"POST", "/v1/holds/x/act", `{"action":"jump"}`, []string{flowapitest.JSONBody, token}, observe.Error{Status: 400, Field: "action", Message: `action "jump": want step, back, choose, release or drop`}},
+		{"POST", "/v1/holds/x/act", `{"action":"choose"}`, []string{flowapitest.JSONBody, token}, observe.Error{Status: 400, Field: "endpoint", Message: `endpoint is missing: want one of the record's candidates`}},
+		{"POST", "/v1/holds/x/act", `{"action":"drop","endpoint":"a"}`, []string{flowapitest.JSONBody, token}, observe.Error{Status: 400, Field: "endpoint", Message: `endpoint: only the action choose has one`}},
+		{"POST", "/v1/holds/x/act", `{"action":"drop"}`, []string{flowapitest.JSONBody, token}, observe.Error{Status: 404, Message: `hold "x" not found at node node-a`}},
 		{"DELETE", "/v1/holds/x", "", []string{token}, observe.Error{Status: 404, Message: `hold "x" not found at node node-a`}},
 		{"GET", "/v1/holds/x", "", nil, observe.Error{Status: 404, Message: `hold "x" not found at node node-a`}},
 		{"GET", "/v1/holds/x?after=new", "", nil, observe.Error{Status: 400, Field: "after", Message: `after "new": want a generation of the hold, a number`}},
 		{"GET", "/v1/holds?after=1", "", nil, observe.Error{Status: 400, Field: "after", Message: `parameter "after": this path has no parameters`}},
 	}
 	for _, tt := range tests {
-		r := w.do(t, tt.method, tt.path, tt.body, tt.headers...)
+		r := w.Do(t, tt.method, tt.path, tt.body, tt.headers...)
 		var got observe.Error
-		if err := json.Unmarshal([]byte(content(t, r)), &got); err != nil || r.Header.Get("Content-Type") != "application/json" {
+		if err := json.Unmarshal([]byte(flowapitest.Content(t, r)), &got); err != nil || r.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s %s: %d %s, %v", tt.method, tt.path, r.StatusCode, r.Header.Get("Content-Type"), err)
 		}
 		if got != tt.want || r.StatusCode != tt.want.Status {
@@ -210,69 +167,69 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s %s: %d, Allow: %s", tt.method, tt.path, r.StatusCode, allow)
 		}
 	}
-	r := w.do(t, "OPTIONS", "/v1/holds", "")
+	r := w.Do(t, "OPTIONS", "/v1/holds", "")
 	if r.StatusCode != http.StatusNoContent || r.Header.Get("Allow") != "GET, HEAD, POST, OPTIONS" {
 		t.Errorf("OPTIONS: %d, Allow: %s", r.StatusCode, r.Header.Get("Allow"))
 	}
-	if w.log.Len() > 0 {
-		t.Errorf("faults of the client are logged: %s", w.log)
+	if w.Log.Len() > 0 {
+		t.Errorf("faults of the client are logged: %s", w.Log)
 	}
 }
 
 // TestOwnFaults are reported and logged.
 func TestOwnFaults(t *testing.T) {
 	slow := patience
-	slow.firstSign = patient
+	slow.FirstSign = patient
 	w := newWorld(t, Config{}, slow)
-	w.fake.Fail(errors.New("the table is on fire"))
+	w.Fake.Fail(errors.New("the table is on fire"))
 	for _, path := range []string{"/v1/flows", "/v1/flows?follow", "/v1/flows/a", "/v1/services", "/v1/table", "/v1/stats", "/v1/topology"} {
-		r := w.do(t, "GET", path, "")
-		if body := content(t, r); r.StatusCode != 500 || body != `{"status":500,"error":"the table is on fire"}`+"\n" {
+		r := w.Do(t, "GET", path, "")
+		if body := flowapitest.Content(t, r); r.StatusCode != 500 || body != `{"status":500,"error":"the table is on fire"}`+"\n" {
 			t.Errorf("%s: %d %s", path, r.StatusCode, body)
 		}
 	}
 	w.Close()
-	if n := strings.Count(w.log.String(), "the table is on fire"); n != 7 {
-		t.Errorf("logged %d times:\n%s", n, w.log)
+	if n := strings.Count(w.Log.String(), "the table is on fire"); n != 7 {
+		t.Errorf("logged %d times:\n%s", n, w.Log)
 	}
 }
 
 func TestHolds(t *testing.T) {
 	w := newWorld(t, Config{Token: "secret"}, patience)
 	const token = "Authorization: Bearer secret"
-	r := w.do(t, "POST", "/v1/holds", `{"flow":{"service":"web"},"seconds":5}`, jsonBody, token)
+	r := w.Do(t, "POST", "/v1/holds", `{"flow":{"service":"web"},"seconds":5}`, flowapitest.JSONBody, token)
 	var h observe.Hold
-	if err := json.Unmarshal([]byte(content(t, r)), &h); err != nil || r.StatusCode != 201 || r.Header.Get("Location") != "/v1/holds/"+h.ID || h.State != observe.HoldWaiting {
+	if err := json.Unmarshal([]byte(flowapitest.Content(t, r)), &h); err != nil || r.StatusCode != 201 || r.Header.Get("Location") != "/v1/holds/"+h.ID || h.State != observe.HoldWaiting {
 		t.Fatalf("%d %v: %v %+v", r.StatusCode, r.Header, err, h)
 	}
 	// The next generation is waited for.
-	go w.fake.Catch(flow.Record{Version: 1})
-	r = w.do(t, "GET", r.Header.Get("Location")+"?after=1", "")
-	if err := json.Unmarshal([]byte(content(t, r)), &h); err != nil || r.StatusCode != 200 || h.State != observe.HoldHolding || h.Generation != 2 {
+	go w.Fake.Catch(flow.Record{Version: 1})
+	r = w.Do(t, "GET", r.Header.Get("Location")+"?after=1", "")
+	if err := json.Unmarshal([]byte(flowapitest.Content(t, r)), &h); err != nil || r.StatusCode != 200 || h.State != observe.HoldHolding || h.Generation != 2 {
 		t.Fatalf("%d: %v %+v", r.StatusCode, err, h)
 	}
-	r = w.do(t, "POST", "/v1/holds/"+h.ID+"/act", `{"action":"choose","endpoint":"10.0.0.1:80"}`, jsonBody, token)
-	if err := json.Unmarshal([]byte(content(t, r)), &h); err != nil || r.StatusCode != 200 || h.Record.Endpoint != "10.0.0.1:80" {
+	r = w.Do(t, "POST", "/v1/holds/"+h.ID+"/act", `{"action":"choose","endpoint":"10.0.0.1:80"}`, flowapitest.JSONBody, token)
+	if err := json.Unmarshal([]byte(flowapitest.Content(t, r)), &h); err != nil || r.StatusCode != 200 || h.Record.Endpoint != "10.0.0.1:80" {
 		t.Fatalf("%d: %v %+v", r.StatusCode, err, h)
 	}
-	r = w.do(t, "DELETE", "/v1/holds/"+h.ID, "", token)
-	if body := content(t, r); r.StatusCode != 204 || body != "" {
+	r = w.Do(t, "DELETE", "/v1/holds/"+h.ID, "", token)
+	if body := flowapitest.Content(t, r); r.StatusCode != 204 || body != "" {
 		t.Errorf("%d %s", r.StatusCode, body)
 	}
 	var l observe.HoldList
-	r = w.do(t, "GET", "/v1/holds", "")
-	if err := json.Unmarshal([]byte(content(t, r)), &l); err != nil || len(l.Holds) != 1 || l.Holds[0].Outcome != "cancelled" {
+	r = w.Do(t, "GET", "/v1/holds", "")
+	if err := json.Unmarshal([]byte(flowapitest.Content(t, r)), &l); err != nil || len(l.Holds) != 1 || l.Holds[0].Outcome != "cancelled" {
 		t.Errorf("%d: %v %+v", r.StatusCode, err, l)
 	}
-	w.fake.NoHolds = true
+	w.Fake.NoHolds = true
 	for _, q := range []string{"GET /v1/holds", "GET /v1/holds/x", "POST /v1/holds", "DELETE /v1/holds/x", "POST /v1/holds/x/act"} {
 		method, path, _ := strings.Cut(q, " ")
 		body := `{"flow":{"service":"web"}}`
 		if strings.HasSuffix(path, "act") {
 			body = `{"action":"step"}`
 		}
-		r := w.do(t, method, path, body, jsonBody, token)
-		if body := content(t, r); r.StatusCode != 404 || !strings.Contains(body, "holding flows is not available on this server") {
+		r := w.Do(t, method, path, body, flowapitest.JSONBody, token)
+		if body := flowapitest.Content(t, r); r.StatusCode != 404 || !strings.Contains(body, "holding flows is not available on this server") {
 			t.Errorf("%s: %d %s", q, r.StatusCode, body)
 		}
 	}
@@ -281,14 +238,14 @@ func TestHolds(t *testing.T) {
 // TestPollEnds: no request waits for ever.
 func TestPollEnds(t *testing.T) {
 	short := patience
-	short.poll = time.Millisecond
+	short.Poll = time.Millisecond
 	w := newWorld(t, Config{}, short)
-	h, err := w.fake.Hold(t.Context(), observe.HoldQuery{})
+	h, err := w.Fake.Hold(t.Context(), observe.HoldQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := w.do(t, "GET", "/v1/holds/"+h.ID+"?after=1", "")
-	if err := json.Unmarshal([]byte(content(t, r)), h); err != nil || r.StatusCode != 200 || h.Generation != 1 {
+	r := w.Do(t, "GET", "/v1/holds/"+h.ID+"?after=1", "")
+	if err := json.Unmarshal([]byte(flowapitest.Content(t, r)), h); err != nil || r.StatusCode != 200 || h.Generation != 1 {
 		t.Errorf("%d: %v %+v", r.StatusCode, err, h)
 	}
 }

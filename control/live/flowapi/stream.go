@@ -62,8 +62,8 @@ func encodeEvent(i observe.Item) ([]byte, error) {
 }
 
 // flows lists flows or streams their events.
-func (s *server) flows(w http.ResponseWriter, r *http.Request) error {
-	v, err := parameters(r)
+func (s *API) flows(w http.ResponseWriter, r *http.Request) error {
+	v, err := Parameters(r)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (s *server) flows(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Content-Type", f.contentType)
 		return nil
 	}
-	release, err := take(s.streams, r)
+	release, err := Take(s.streams, r)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ const (
 
 // stream writes the items of the observer, which runs concurrently: if no item waits, the stream is
 // flushed.
-func (s *server) stream(w http.ResponseWriter, r *http.Request, q observe.FlowQuery, f format) error {
+func (s *API) stream(w http.ResponseWriter, r *http.Request, q observe.FlowQuery, f format) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	items, end := make(chan []byte, waiting), make(chan error, 1)
 	room := semaphore.NewWeighted(waitingBytes)
@@ -132,12 +132,12 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, q observe.FlowQu
 		for range items {
 		}
 	}()
-	alive := time.NewTimer(s.firstSign)
+	alive := time.NewTimer(s.Timing.FirstSign)
 	defer alive.Stop()
 	if !q.Follow {
 		alive.Stop()
 	}
-	out := streamWriter{server: s, w: w, contentType: f.contentType, written: func(b []byte) { room.Release(weight(b)) }}
+	out := streamWriter{API: s, w: w, contentType: f.contentType, written: func(b []byte) { room.Release(weight(b)) }}
 	err := out.copy(items, alive, []byte(f.keepAlive))
 	if err == nil {
 		err = <-end
@@ -163,7 +163,7 @@ func weight(b []byte) int64 { return int64(min(len(b), waitingBytes)) }
 // streamWriter writes a stream. Its head is sent with the first piece: before, an error response is
 // still possible.
 type streamWriter struct {
-	*server
+	*API
 	w           http.ResponseWriter
 	contentType string
 	written     func([]byte) // called for each written item
@@ -185,7 +185,7 @@ func (o *streamWriter) copy(items <-chan []byte, alive *time.Timer, keepAlive []
 			case b, more = <-items:
 			case <-alive.C:
 				b, item = keepAlive, false
-				alive.Reset(o.keepAlive)
+				alive.Reset(o.Timing.KeepAlive)
 			}
 		}
 		if !more {

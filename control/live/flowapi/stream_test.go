@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi/flowapitest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -47,28 +48,28 @@ const (
 
 func TestList(t *testing.T) {
 	w := newWorld(t, Config{}, patience)
-	w.fake.List = []observe.Item{record("1"), missed(5), record("2"), joined("1", "3")}
+	w.Fake.List = []observe.Item{record("1"), missed(5), record("2"), joined("1", "3")}
 	for accept, want := range map[string][2]string{
 		linesWanted:    {"application/x-ndjson", recordText("1") + "\n" + missedText + "\n" + recordText("2") + "\n" + joinedText + "\n"},
 		anythingWanted: {"application/x-ndjson", recordText("1") + "\n" + missedText + "\n" + recordText("2") + "\n" + joinedText + "\n"},
 		eventsWanted: {"text/event-stream", "event: flow\ndata: " + recordText("1") + "\n\n" +
 			"event: missed\ndata: " + missedData + "\n\n" + "event: flow\ndata: " + recordText("2") + "\n\n" + "event: joined\ndata: " + joinedData + "\n\n"},
 	} {
-		r := w.do(t, "GET", "/v1/flows?service=web", "", accept)
-		if body := content(t, r); r.StatusCode != 200 || r.Header.Get("Content-Type") != want[0] || body != want[1] {
+		r := w.Do(t, "GET", "/v1/flows?service=web", "", accept)
+		if body := flowapitest.Content(t, r); r.StatusCode != 200 || r.Header.Get("Content-Type") != want[0] || body != want[1] {
 			t.Errorf("%s: %d %s\n%s, want\n%s", accept, r.StatusCode, r.Header.Get("Content-Type"), body, want[1])
 		}
-		r = w.do(t, "HEAD", "/v1/flows?follow", "", accept)
+		r = w.Do(t, "HEAD", "/v1/flows?follow", "", accept)
 		if r.StatusCode != 200 || r.Header.Get("Content-Type") != want[0] {
 			t.Errorf("HEAD with %s: %d %s", accept, r.StatusCode, r.Header.Get("Content-Type"))
 		}
 	}
-	w.fake.List = nil
-	r := w.do(t, "GET", "/v1/flows", "")
-	if body := content(t, r); r.StatusCode != 200 || r.Header.Get("Content-Type") != "application/x-ndjson" || body != "" {
+	w.Fake.List = nil
+	r := w.Do(t, "GET", "/v1/flows", "")
+	if body := flowapitest.Content(t, r); r.StatusCode != 200 || r.Header.Get("Content-Type") != "application/x-ndjson" || body != "" {
 		t.Errorf("no flows: %d %s", r.StatusCode, body)
 	}
-	if requests := w.fake.Requests(); requests[0] != (observe.FlowQuery{Service: "web"}) {
+	if requests := w.Fake.Requests(); requests[0] != (observe.FlowQuery{Service: "web"}) {
 		t.Errorf("requests %+v", requests)
 	}
 }
@@ -80,11 +81,11 @@ func TestFollow(t *testing.T) {
 		eventsWanted: {"event: flow\ndata: " + recordText("1") + "\n\n", "event: missed\ndata: " + missedData + "\n\n"},
 	} {
 		w := newWorld(t, Config{}, patience)
-		r := w.do(t, "GET", "/v1/flows?follow", "", accept) // its head comes without any flow
+		r := w.Do(t, "GET", "/v1/flows?follow", "", accept) // its head comes without any flow
 		skip := map[string]string{linesWanted: "\n", eventsWanted: ":\n\n"}[accept]
 		for i, want := range append([]string{skip}, texts...) {
 			if i > 0 {
-				w.fake.Publish([]observe.Item{record("1"), missed(5)}[i-1])
+				w.Fake.Publish([]observe.Item{record("1"), missed(5)}[i-1])
 			}
 			b := make([]byte, len(want))
 			if _, err := io.ReadFull(r.Body, b); err != nil || string(b) != want {
@@ -92,7 +93,7 @@ func TestFollow(t *testing.T) {
 			}
 		}
 		r.Body.Close()
-		if !w.fake.AwaitReaders(t.Context(), 0) {
+		if !w.Fake.AwaitReaders(t.Context(), 0) {
 			t.Error("the reader went, and the observer did not notice")
 		}
 	}
@@ -101,11 +102,11 @@ func TestFollow(t *testing.T) {
 // TestKeepAlive: a stream without flows gives signs of life.
 func TestKeepAlive(t *testing.T) {
 	short := patience
-	short.keepAlive = time.Millisecond
+	short.KeepAlive = time.Millisecond
 	w := newWorld(t, Config{}, short)
 	for accept, want := range map[string]string{linesWanted: "\n\n\n\n", eventsWanted: ":\n\n:\n\n:\n\n"} {
 		b := make([]byte, len(want))
-		r := w.do(t, "GET", "/v1/flows?follow=true", "", accept)
+		r := w.Do(t, "GET", "/v1/flows?follow=true", "", accept)
 		if _, err := io.ReadFull(r.Body, b); err != nil || string(b) != want {
 			t.Errorf("%s: %q, %v, want %q", accept, b, err, want)
 		}
@@ -116,18 +117,18 @@ func TestKeepAlive(t *testing.T) {
 // TestCutOff: what ends before its time does not look like the end.
 func TestCutOff(t *testing.T) {
 	w := newWorld(t, Config{}, patience)
-	r := w.do(t, "GET", "/v1/flows?follow", "")
-	if !w.fake.AwaitReaders(t.Context(), 1) {
+	r := w.Do(t, "GET", "/v1/flows?follow", "")
+	if !w.Fake.AwaitReaders(t.Context(), 1) {
 		t.Fatal("no reader follows")
 	}
-	w.fake.Publish(record("1"))
-	w.fake.Break(errors.New("the journal is lost"))
+	w.Fake.Publish(record("1"))
+	w.Fake.Break(errors.New("the journal is lost"))
 	if b, err := io.ReadAll(r.Body); !errors.Is(err, io.ErrUnexpectedEOF) || strings.TrimSpace(string(b)) != recordText("1") {
 		t.Errorf("%q, error %v, want an unexpected end", b, err)
 	}
 	w.Close()
-	if !strings.Contains(w.log.String(), "the journal is lost") {
-		t.Errorf("not logged: %s", w.log)
+	if !strings.Contains(w.Log.String(), "the journal is lost") {
+		t.Errorf("not logged: %s", w.Log)
 	}
 }
 
@@ -135,12 +136,12 @@ func TestCutOff(t *testing.T) {
 // status, following or not.
 func TestClientsFault(t *testing.T) {
 	slow := patience
-	slow.firstSign = patient
+	slow.FirstSign = patient
 	w := newWorld(t, Config{}, slow)
-	w.fake.Fail(&observe.Error{Status: 400, Field: "node", Message: "there is no such node"})
+	w.Fake.Fail(&observe.Error{Status: 400, Field: "node", Message: "there is no such node"})
 	for _, path := range []string{"/v1/flows", "/v1/flows?follow"} {
-		r := w.do(t, "GET", path, "", eventsWanted)
-		if body := content(t, r); r.StatusCode != 400 || r.Header.Get("Content-Type") != "application/json" || body != `{"status":400,"field":"node","error":"there is no such node"}`+"\n" {
+		r := w.Do(t, "GET", path, "", eventsWanted)
+		if body := flowapitest.Content(t, r); r.StatusCode != 400 || r.Header.Get("Content-Type") != "application/json" || body != `{"status":400,"field":"node","error":"there is no such node"}`+"\n" {
 			t.Errorf("%s: %d %s", path, r.StatusCode, body)
 		}
 	}
@@ -148,20 +149,20 @@ func TestClientsFault(t *testing.T) {
 
 func TestMaxStreams(t *testing.T) {
 	w := newWorld(t, Config{MaxStreams: 2}, patience)
-	first := w.do(t, "GET", "/v1/flows?follow", "")
-	w.do(t, "GET", "/v1/flows?follow", "")
-	r := w.do(t, "GET", "/v1/flows?follow", "")
+	first := w.Do(t, "GET", "/v1/flows?follow", "")
+	w.Do(t, "GET", "/v1/flows?follow", "")
+	r := w.Do(t, "GET", "/v1/flows?follow", "")
 	const want = `{"status":429,"error":"too many streams of flows: 127.0.0.1 has 2, the limit for one client: close one, or try again later"}` + "\n"
-	if body := content(t, r); r.StatusCode != 429 || r.Header.Get("Retry-After") == "" || body != want {
+	if body := flowapitest.Content(t, r); r.StatusCode != 429 || r.Header.Get("Retry-After") == "" || body != want {
 		t.Errorf("%d %s", r.StatusCode, body)
 	}
-	if r := w.do(t, "GET", "/v1/stats", ""); r.StatusCode != 200 {
+	if r := w.Do(t, "GET", "/v1/stats", ""); r.StatusCode != 200 {
 		t.Errorf("other questions: %d", r.StatusCode)
 	}
 	// Room is there again when the handler of the one that ended returns, a little later.
 	first.Body.Close()
 	for r.StatusCode == 429 {
-		r = w.do(t, "GET", "/v1/flows?follow", "")
+		r = w.Do(t, "GET", "/v1/flows?follow", "")
 	}
 	if r.StatusCode != 200 {
 		t.Errorf("after one ended: %d", r.StatusCode)
@@ -186,12 +187,12 @@ func (f *flood) Flows(ctx context.Context, _ observe.FlowQuery, each func(observ
 // TestSlowReader: a reader that takes nothing is cut off, and the observer is let go.
 func TestSlowReader(t *testing.T) {
 	short := patience
-	short.writeTimeout = 20 * time.Millisecond
+	short.Write = 20 * time.Millisecond
 	f := &flood{observetest.New("node-a"), make(chan error, 1)}
 	w := newWorld(t, Config{}, short)
-	w.Server.Config.Handler.(*server).Observer = f
+	w.Server.Config.Handler.(*API).Observer = f
 	for _, path := range []string{"/v1/flows?follow", "/v1/flows"} {
-		r := w.do(t, "GET", path, "")
+		r := w.Do(t, "GET", path, "")
 		select {
 		case err := <-f.ended:
 			if err == nil {
@@ -209,7 +210,7 @@ func TestSlowReader(t *testing.T) {
 // TestSlowBody: who does not send what it announced is not waited for.
 func TestSlowBody(t *testing.T) {
 	short := patience
-	short.readTimeout = time.Millisecond
+	short.Read = time.Millisecond
 	w := newWorld(t, Config{}, short)
 	body, writer := io.Pipe()
 	defer writer.Close()
@@ -223,7 +224,7 @@ func TestSlowBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer answer.Body.Close()
-	if text := content(t, answer); answer.StatusCode != 400 || !strings.Contains(text, "cannot read the body") {
+	if text := flowapitest.Content(t, answer); answer.StatusCode != 400 || !strings.Contains(text, "cannot read the body") {
 		t.Errorf("%d %s", answer.StatusCode, text)
 	}
 }
@@ -231,10 +232,10 @@ func TestSlowBody(t *testing.T) {
 // TestFlushes: what waits together goes out together, and nothing waits for more.
 func TestFlushes(t *testing.T) {
 	w := newWorld(t, Config{}, patience)
-	r := w.do(t, "GET", "/v1/flows?follow", "")
+	r := w.Do(t, "GET", "/v1/flows?follow", "")
 	lines := bufio.NewScanner(r.Body)
 	for n := range 1000 {
-		w.fake.Publish(record("1"))
+		w.Fake.Publish(record("1"))
 		if n == 0 { // the sign of life
 			lines.Scan()
 		}

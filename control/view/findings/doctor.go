@@ -27,6 +27,23 @@ type Doctor struct {
 	Firewall Firewall
 }
 
+// Of returns who finds the problems of what is observed: the server itself, if it knows the cluster's objects (a lab, and
+// "nfqproxy web --cluster"); else this process, by what it observes.
+func Of(ctx context.Context, o observe.Observer) (observe.Doctor, error) {
+	server, ok := o.(observe.Doctor)
+	if !ok {
+		return &Doctor{Observer: o}, nil
+	}
+	t, err := o.Topology(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if t.CanWhy {
+		return server, nil
+	}
+	return &Doctor{Observer: o}, nil
+}
+
 // Findings are those of the objects, if they are known, and of what is observed.
 func (d *Doctor) Findings(ctx context.Context) (*observe.FindingList, error) {
 	seen, err := d.recent(ctx)

@@ -22,6 +22,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/paper/explain"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/view/findings"
+	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
 	"github.com/nfqproxy/nfqproxy/control/view/web"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -136,12 +137,14 @@ func (f *fake) handler() http.Handler {
 		return nil, nil
 	}))
 	config := flowapi.Config{Observer: observetest.New("node-a"), Token: token, OpenLoopback: true}
+	var views viewapi.Config
 	if f.lab != nil {
-		config.Lab = f.lab
+		views.Lab = f.lab
 	}
 	if f.teacher != nil {
-		config.Teacher = f.teacher
+		views.Teacher = f.teacher
 	}
+	config.Routes = viewapi.Routes(views)
 	api := flowapi.New(config)
 	mux.Handle("/v1/lesson", api)
 	mux.Handle("/v1/lesson/shell", api)

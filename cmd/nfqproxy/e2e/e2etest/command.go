@@ -18,11 +18,7 @@ const commandVariable = "NFQPROXY_TEST_BE_COMMAND"
 // race ends it: a report that is only logged fails nothing where the process is killed or fails
 // anyway. The race detector's pause at the end of a process, one second by default, is off.
 func CommandEnv() []string {
-	self, err := os.Executable()
-	if err != nil {
-		panic(err) // no /proc: nothing could be tested
-	}
-	return []string{commandVariable + "=1", executable.Variable + "=" + self, "GORACE=halt_on_error=1 atexit_sleep_ms=0"}
+	return []string{commandVariable + "=1", executable.Variable + "=" + self(), "GORACE=halt_on_error=1 atexit_sleep_ms=0"}
 }
 
 // Main runs the tests of a package in namespaces of their own, as [netnstest.Main] does, or, in a
@@ -34,7 +30,17 @@ func Main(m netnstest.Tests, command func() int) {
 		}
 		os.Exit(command())
 	}
+	_ = os.Setenv(executable.Variable, self()) // for labs of the tests' own; the name is valid
 	netnstest.Main(m)
+}
+
+// self is the path of the test binary.
+func self() string {
+	path, err := os.Executable()
+	if err != nil {
+		panic(err) // no /proc: nothing could be tested
+	}
+	return path
 }
 
 // Command returns the nfqproxy command with arguments.

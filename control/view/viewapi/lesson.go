@@ -1,50 +1,51 @@
-package flowapi
+package viewapi
 
 import (
 	"context"
 	"net/http"
 
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // teacher returns the Teacher, if there is one.
-func (s *server) teacher() (observe.Teacher, error) {
-	if s.Teacher == nil {
-		return nil, notFound("there is no course here: \"nfqproxy learn\" starts one")
+func (v *views) teacher() (observe.Teacher, error) {
+	if v.Teacher == nil {
+		return nil, flowapi.NotFound("there is no course here: \"nfqproxy learn\" starts one")
 	}
-	return s.Teacher, nil
+	return v.Teacher, nil
 }
 
-func (s *server) getLesson(w http.ResponseWriter, r *http.Request) error {
-	v, err := parameters(r)
+func (v *views) getLesson(a *flowapi.API, w http.ResponseWriter, r *http.Request) error {
+	q, err := flowapi.Parameters(r)
 	if err != nil {
 		return err
 	}
-	after, err := observe.AfterOf(v)
+	after, err := observe.AfterOf(q)
 	if err != nil {
 		return err
 	}
-	t, err := s.teacher()
+	t, err := v.teacher()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.poll)
+	ctx, cancel := context.WithTimeout(r.Context(), a.Timing.Poll)
 	defer cancel()
 	lesson, err := t.Lesson(ctx, after)
 	if err != nil {
 		return err
 	}
-	return s.answer(w, http.StatusOK, lesson)
+	return a.Answer(w, http.StatusOK, lesson)
 }
 
 // doLesson carries a command out. One that begins a unit ends this server, with the lab that it is of: the response is then
 // early, and the server of the next lab shows the result.
-func (s *server) doLesson(w http.ResponseWriter, r *http.Request) error {
+func (v *views) doLesson(a *flowapi.API, w http.ResponseWriter, r *http.Request) error {
 	var c observe.LessonCommand
-	if err := s.readQuestion(w, r, &c); err != nil {
+	if err := a.ReadQuestion(w, r, &c); err != nil {
 		return err
 	}
-	t, err := s.teacher()
+	t, err := v.teacher()
 	if err != nil {
 		return err
 	}
@@ -60,8 +61,8 @@ func (s *server) doLesson(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		return s.answer(w, http.StatusOK, reply)
+		return a.Answer(w, http.StatusOK, reply)
 	case <-r.Context().Done():
-		return s.answer(w, http.StatusOK, observe.LessonReply{})
+		return a.Answer(w, http.StatusOK, observe.LessonReply{})
 	}
 }

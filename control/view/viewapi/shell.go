@@ -1,28 +1,23 @@
-package flowapi
+package viewapi
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
 
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/live/limit"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
-// The subprotocols of a shell's WebSocket. tokenProtocol is followed by the token in base64url without padding: browsers
-// cannot set other headers.
-const (
-	shellProtocol = "nfqproxy.shell"
-	tokenProtocol = "nfqproxy.token."
-)
+// shellProtocol is the subprotocol of a shell's WebSocket; see also [flowapi.TokenProtocol].
+const shellProtocol = "nfqproxy.shell"
 
 // shells are the limits of shells at the same time.
 var shells = limit.Numbers{Total: 4, Each: 4}
@@ -45,53 +40,36 @@ type shellMessage struct {
 	Shown                int `json:"shown"` // bytes of output that the client has shown since the last such message
 }
 
-// shellToken is the token of a request for a shell; empty: none.
-func shellToken(r *http.Request) string {
-	if !websocket.IsWebSocketUpgrade(r) {
-		return ""
-	}
-	for _, p := range websocket.Subprotocols(r) {
-		if text, ok := strings.CutPrefix(p, tokenProtocol); ok {
-			token, err := base64.RawURLEncoding.DecodeString(text)
-			if err != nil {
-				return ""
-			}
-			return string(token)
-		}
-	}
-	return ""
-}
-
 // lessonShell opens a shell in the unit's lab for a WebSocket.
-func (s *server) lessonShell(w http.ResponseWriter, r *http.Request) error {
-	if err := noParameters(r); err != nil {
+func (v *views) lessonShell(a *flowapi.API, w http.ResponseWriter, r *http.Request) error {
+	if err := flowapi.NoParameters(r); err != nil {
 		return err
 	}
-	t, err := s.teacher()
+	t, err := v.teacher()
 	if err != nil {
 		return err
 	}
 	opener, ok := t.(observe.ShellOpener)
 	if !ok {
-		return notFound("this course has no shells here: use \"nfqproxy learn shell\"")
+		return flowapi.NotFound("this course has no shells here: use \"nfqproxy learn shell\"")
 	}
-	if local, ok := localAddr(r).(*net.TCPAddr); ok && !local.IP.IsLoopback() {
-		return forbidden("shells are for this machine only: use a loopback address")
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok && !local.IP.IsLoopback() {
+		return flowapi.Forbidden("shells are for this machine only: use a loopback address")
 	}
 	if r.Method != http.MethodGet || !websocket.IsWebSocketUpgrade(r) {
 		w.Header().Set("Upgrade", "websocket")
 		return &observe.Error{Status: http.StatusUpgradeRequired, Message: r.URL.Path + " is a WebSocket: want the headers \"Connection: Upgrade\" and \"Upgrade: websocket\""}
 	}
-	release, err := take(s.shells, r)
+	release, err := flowapi.Take(v.shells, r)
 	if err != nil {
 		return err
 	}
 	defer release()
 	upgrader := websocket.Upgrader{
-		HandshakeTimeout: s.writeTimeout, Subprotocols: []string{shellProtocol},
+		HandshakeTimeout: a.Timing.Write, Subprotocols: []string{shellProtocol},
 		CheckOrigin: func(*http.Request) bool { return true }, // admit has checked it
 		Error: func(w http.ResponseWriter, r *http.Request, status int, reason error) {
-			s.fail(w, r, &observe.Error{Status: status, Message: reason.Error()})
+			a.Fail(w, r, &observe.Error{Status: status, Message: reason.Error()})
 		},
 	}
 	conn, err := upgrader.Upgrade(w, r, nil)
@@ -99,15 +77,15 @@ func (s *server) lessonShell(w http.ResponseWriter, r *http.Request) error {
 		return nil // the response is written
 	}
 	defer conn.Close()
-	b := &shellBridge{timing: s.timing, conn: conn, changed: make(chan struct{}, 1)}
+	b := &shellBridge{Timing: *a.Timing, conn: conn, changed: make(chan struct{}, 1)}
 	code, reason := b.run(r.Context(), opener)
-	_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason[:min(len(reason), maxReason)]), time.Now().Add(s.writeTimeout))
+	_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason[:min(len(reason), maxReason)]), time.Now().Add(a.Timing.Write))
 	return nil
 }
 
 // shellBridge connects a WebSocket with a shell.
 type shellBridge struct {
-	timing
+	flowapi.Timing
 	conn     *websocket.Conn
 	terminal observe.Terminal
 	unshown  atomic.Int64  // bytes of output that the client has not shown yet
@@ -118,7 +96,7 @@ type shellBridge struct {
 // reason for the client.
 func (b *shellBridge) run(ctx context.Context, opener observe.ShellOpener) (code int, reason string) {
 	b.conn.SetReadLimit(maxShellMessage)
-	_ = b.conn.SetReadDeadline(time.Now().Add(b.readTimeout))
+	_ = b.conn.SetReadDeadline(time.Now().Add(b.Read))
 	m, _, err := b.read()
 	if err != nil || m == nil || m.Columns == 0 || m.Rows == 0 {
 		return websocket.ClosePolicyViolation, `the first message must be the size of the terminal, as {"columns":80,"rows":24}`
@@ -135,7 +113,7 @@ func (b *shellBridge) run(ctx context.Context, opener observe.ShellOpener) (code
 		b.input()
 		_ = b.terminal.Close()
 	}()
-	pings := time.NewTicker(b.keepAlive)
+	pings := time.NewTicker(b.KeepAlive)
 	defer pings.Stop()
 	go func() { // a client that is gone without a word, while its shell reads nothing
 		for {
@@ -143,7 +121,7 @@ func (b *shellBridge) run(ctx context.Context, opener observe.ShellOpener) (code
 			case <-gone:
 				return
 			case <-pings.C:
-				if b.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(b.writeTimeout)) != nil {
+				if b.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(b.Write)) != nil {
 					_ = b.terminal.Close()
 					return
 				}
@@ -214,7 +192,7 @@ func (b *shellBridge) output(gone <-chan struct{}) {
 		n, err := b.terminal.Read(data)
 		if n > 0 {
 			b.unshown.Add(int64(n))
-			_ = b.conn.SetWriteDeadline(time.Now().Add(b.writeTimeout))
+			_ = b.conn.SetWriteDeadline(time.Now().Add(b.Write))
 			if b.conn.WriteMessage(websocket.BinaryMessage, data[:n]) != nil {
 				return
 			}

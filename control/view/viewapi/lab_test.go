@@ -1,4 +1,4 @@
-package flowapi
+package viewapi
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi/flowapitest"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
@@ -25,7 +26,7 @@ func TestLab(t *testing.T) {
 		Status:  observe.LabStatus{Name: "shop", Nodes: []observe.LabNodeStatus{{Name: "node-a", Cordoned: true}}, Pods: []observe.LabPodStatus{}, Clients: []observe.TopologyHost{}, Faults: []observe.Fault{fault}},
 		Changes: []string{"deployment default/web: 3 replicas, had 2", "pod default/web-3 is added on node-a with 10.244.0.4"},
 	}
-	w := newWorld(t, Config{Token: "secret", Lab: lab}, patience)
+	w := newWorld(t, Config{Lab: lab}, patience)
 	firewall := observe.Fault{Kind: "firewall", Host: "node-a", To: netip.MustParsePrefix("10.244.1.2/32"), Port: 80, Protocol: decision.UDP, Reject: true}
 	added := firewall
 	added.ID, added.Text = 7, "firewall on node-a: rejects packets to 10.244.1.2 port 80/UDP"
@@ -55,13 +56,13 @@ func TestLab(t *testing.T) {
 		{"DELETE", "/v1/lab/faults", "", 200, 0, observe.FaultList{Faults: []observe.Fault{fault}}},
 	} {
 		before := len(lab.Requests())
-		r := w.do(t, tt.method, tt.path, tt.body, jsonBody, "Authorization: Bearer secret")
-		body := content(t, r)
-		want, err := encode(tt.answer)
+		r := w.Do(t, tt.method, tt.path, tt.body, flowapitest.JSONBody, "Authorization: Bearer secret")
+		body := flowapitest.Content(t, r)
+		want, err := json.Marshal(tt.answer)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.StatusCode != tt.status || body != string(want) {
+		if r.StatusCode != tt.status || body != string(want)+"\n" {
 			t.Errorf("%s %s %s: %d\n%s, want\n%s", tt.method, tt.path, tt.body, r.StatusCode, body, want)
 		}
 		if at := r.Header.Get("Location"); (tt.status == 201) != (at == "/v1/lab/faults/7") {
@@ -78,15 +79,15 @@ func TestLab(t *testing.T) {
 			t.Errorf("%s %s %s: -want +got:\n%s", tt.method, tt.path, tt.body, diff)
 		}
 	}
-	if w.log.Len() > 0 {
-		t.Errorf("logged: %s", w.log)
+	if w.Log.Len() > 0 {
+		t.Errorf("logged: %s", w.Log)
 	}
 }
 
 // TestLabErrors: mistakes do not reach the lab, and its own errors come back.
 func TestLabErrors(t *testing.T) {
 	lab := &observetest.Lab{Err: &observe.Error{Status: 400, Field: "scale.deployment", Message: `no deployment "wep"`}}
-	w := newWorld(t, Config{Token: "secret", Lab: lab}, patience)
+	w := newWorld(t, Config{Lab: lab}, patience)
 	for _, tt := range []struct {
 		method, path, body string
 		want               observe.Error
@@ -102,24 +103,24 @@ func TestLabErrors(t *testing.T) {
 		{"DELETE", "/v1/lab/faults/0", "", observe.Error{Status: 404, Message: `no fault "0": want its number`}},
 		{"DELETE", "/v1/lab/faults/all", "", observe.Error{Status: 404, Message: `no fault "all": want its number`}},
 	} {
-		r := w.do(t, tt.method, tt.path, tt.body, jsonBody, "Authorization: Bearer secret")
+		r := w.Do(t, tt.method, tt.path, tt.body, flowapitest.JSONBody, "Authorization: Bearer secret")
 		var got observe.Error
-		if err := json.Unmarshal([]byte(content(t, r)), &got); err != nil || got != tt.want || r.StatusCode != tt.want.Status {
+		if err := json.Unmarshal([]byte(flowapitest.Content(t, r)), &got); err != nil || got != tt.want || r.StatusCode != tt.want.Status {
 			t.Errorf("%s %s %s: %d %v\n%+v, want\n%+v", tt.method, tt.path, tt.body, r.StatusCode, err, got, tt.want)
 		}
 	}
 	if requests := lab.Requests(); len(requests) > 0 {
 		t.Errorf("the lab got %v", requests)
 	}
-	r := w.do(t, "POST", "/v1/lab/changes", `{"scale":{"deployment":"wep","replicas":3}}`, jsonBody, "Authorization: Bearer secret")
-	if body := content(t, r); r.StatusCode != 400 || body != `{"status":400,"field":"scale.deployment","error":"no deployment \"wep\""}`+"\n" {
+	r := w.Do(t, "POST", "/v1/lab/changes", `{"scale":{"deployment":"wep","replicas":3}}`, flowapitest.JSONBody, "Authorization: Bearer secret")
+	if body := flowapitest.Content(t, r); r.StatusCode != 400 || body != `{"status":400,"field":"scale.deployment","error":"no deployment \"wep\""}`+"\n" {
 		t.Errorf("an error of the lab: %d %s", r.StatusCode, body)
 	}
 }
 
 // TestNoLab: where there is no lab, the routes of labs do not exist.
 func TestNoLab(t *testing.T) {
-	w := newWorld(t, Config{Token: "secret"}, patience)
+	w := newWorld(t, Config{}, patience)
 	for _, q := range [][3]string{
 		{"GET", "/v1/lab"},
 		{"POST", "/v1/lab/changes", `{"scale":{"deployment":"web","replicas":3}}`},
@@ -128,8 +129,8 @@ func TestNoLab(t *testing.T) {
 		{"DELETE", "/v1/lab/faults"},
 		{"DELETE", "/v1/lab/faults/1"},
 	} {
-		r := w.do(t, q[0], q[1], q[2], jsonBody, "Authorization: Bearer secret")
-		if body := content(t, r); r.StatusCode != http.StatusNotFound || body != `{"status":404,"error":"there is no lab here: only labs can be changed"}`+"\n" {
+		r := w.Do(t, q[0], q[1], q[2], flowapitest.JSONBody, "Authorization: Bearer secret")
+		if body := flowapitest.Content(t, r); r.StatusCode != http.StatusNotFound || body != `{"status":404,"error":"there is no lab here: only labs can be changed"}`+"\n" {
 			t.Errorf("%s %s: %d %s", q[0], q[1], r.StatusCode, body)
 		}
 	}

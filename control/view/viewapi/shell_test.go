@@ -1,4 +1,4 @@
-package flowapi
+package viewapi
 
 import (
 	"bytes"
@@ -15,6 +15,8 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi/flowapitest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 )
@@ -52,10 +54,10 @@ func (s *fakeShell) Resize(size observe.TerminalSize) error {
 
 const shellSize = `{"columns":80,"rows":24}`
 
-func newShellWorld(t *testing.T) (*world, *shellTeacher) {
+func newShellWorld(t *testing.T) (*flowapitest.World, *shellTeacher) {
 	t.Helper()
 	teacher := &shellTeacher{opened: make(chan *fakeShell, 8)}
-	return newWorld(t, Config{Token: "secret", Teacher: teacher}, patience), teacher
+	return newWorld(t, Config{Teacher: teacher}, patience), teacher
 }
 
 // dialShell connects as a browser does.
@@ -68,7 +70,7 @@ func dialShell(t *testing.T, url, token string, headers ...string) (*websocket.C
 	}
 	dialer := websocket.Dialer{Subprotocols: []string{shellProtocol}}
 	if token != "" {
-		dialer.Subprotocols = append(dialer.Subprotocols, tokenProtocol+base64.RawURLEncoding.EncodeToString([]byte(token)))
+		dialer.Subprotocols = append(dialer.Subprotocols, flowapi.TokenProtocol+base64.RawURLEncoding.EncodeToString([]byte(token)))
 	}
 	conn, r, err := dialer.DialContext(t.Context(), strings.Replace(url, "http", "ws", 1)+"/v1/lesson/shell", header)
 	if err != nil && (r == nil || r.StatusCode < 400) {
@@ -85,7 +87,7 @@ func openShell(t *testing.T, url string, teacher *shellTeacher) (*websocket.Conn
 	t.Helper()
 	conn, r := dialShell(t, url, "secret")
 	if conn == nil {
-		t.Fatalf("%d %s", r.StatusCode, content(t, r))
+		t.Fatalf("%d %s", r.StatusCode, flowapitest.Content(t, r))
 	}
 	if conn.Subprotocol() != shellProtocol {
 		t.Errorf("the subprotocol %q is selected", conn.Subprotocol())
@@ -178,7 +180,7 @@ func TestShellEnds(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() {
-		served <- Serve(ctx, l, Config{Observer: observetest.New("node-a"), Token: "secret", Teacher: teacher})
+		served <- flowapi.Serve(ctx, l, flowapi.Config{Observer: observetest.New("node-a"), Token: "secret", Routes: Routes(Config{Teacher: teacher})})
 	}()
 	conn, shell = openShell(t, "http://"+l.Addr().String(), teacher)
 	stop()
@@ -193,8 +195,8 @@ func TestShellEnds(t *testing.T) {
 func TestShellOfASilentClient(t *testing.T) {
 	teacher := &shellTeacher{opened: make(chan *fakeShell, 1)}
 	timing := patience
-	timing.keepAlive = time.Millisecond
-	w := newWorld(t, Config{Token: "secret", Teacher: teacher}, timing)
+	timing.KeepAlive = time.Millisecond
+	w := newWorld(t, Config{Teacher: teacher}, timing)
 	conn, shell := openShell(t, w.URL, teacher)
 	// The shell does not read, so that the server does not read from the client either.
 	if err := conn.WriteMessage(websocket.BinaryMessage, []byte("x")); err != nil {
@@ -242,19 +244,19 @@ func TestShellRefused(t *testing.T) {
 		}
 	}
 	for _, method := range []string{"GET", "HEAD"} {
-		if r := w.do(t, method, "/v1/lesson/shell", "", "Authorization: Bearer secret"); r.StatusCode != 426 || r.Header.Get("Upgrade") != "websocket" {
+		if r := w.Do(t, method, "/v1/lesson/shell", "", "Authorization: Bearer secret"); r.StatusCode != 426 || r.Header.Get("Upgrade") != "websocket" {
 			t.Errorf("%s without a WebSocket: %d", method, r.StatusCode)
 		}
 	}
-	if r := w.do(t, "GET", "/v1/lesson/shell?host=node-a", "", "Authorization: Bearer secret"); r.StatusCode != 400 {
+	if r := w.Do(t, "GET", "/v1/lesson/shell?host=node-a", "", "Authorization: Bearer secret"); r.StatusCode != 400 {
 		t.Errorf("a parameter: %d", r.StatusCode)
 	}
-	plain := newWorld(t, Config{Token: "secret", Teacher: new(fakeTeacher)}, patience)
+	plain := newWorld(t, Config{Teacher: new(fakeTeacher)}, patience)
 	if _, r := dialShell(t, plain.URL, "secret"); r.StatusCode != 404 {
 		t.Errorf("a teacher without shells: %d", r.StatusCode)
 	}
 	// From other machines, even with the token.
-	s := newServer(Config{Observer: observetest.New("node-a"), Token: "secret", Teacher: teacher}, patience)
+	s := flowapi.New(flowapi.Config{Observer: observetest.New("node-a"), Token: "secret", Routes: Routes(Config{Teacher: teacher}), Timing: &patience})
 	r := httptest.NewRequest("GET", "http://192.0.2.1/v1/lesson/shell", nil)
 	r = r.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}))
 	r.Header.Set("Authorization", "Bearer secret")

@@ -1,4 +1,4 @@
-package flowapi
+package viewapi
 
 import (
 	"context"
@@ -21,6 +21,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/live/confine"
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi/flowapitest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
@@ -30,7 +32,7 @@ import (
 
 func loadDescription(t *testing.T) *openapi3.T {
 	t.Helper()
-	d, err := openapi3.NewLoader().LoadFromData(Description)
+	d, err := openapi3.NewLoader().LoadFromData(flowapi.Description)
 	if err == nil {
 		err = d.Validate(t.Context())
 	}
@@ -40,14 +42,15 @@ func loadDescription(t *testing.T) *openapi3.T {
 	return d
 }
 
-// TestDescribedRoutes: the description has every route of the server and no others, and lists
-// which take the token.
+// TestDescribedRoutes: the description has every route and no others, and lists which take the token and, by their
+// tags, which daemons have.
 func TestDescribedRoutes(t *testing.T) {
 	var described, served []string
 	for path, item := range loadDescription(t).Paths.Map() {
 		for method, o := range item.Operations() {
 			guarded := o.Security != nil && len(*o.Security) == 1 && (*o.Security)[0]["token"] != nil
-			described = append(described, fmt.Sprint(method, " ", path, " ", guarded))
+			ofDaemons := !slices.Contains(o.Tags, "views") && !slices.Contains(o.Tags, "lab")
+			described = append(described, fmt.Sprint(method, " ", path, " ", guarded, " ", ofDaemons))
 			for _, name := range strings.Split(path, "/") {
 				if name, ok := strings.CutPrefix(name, "{"); ok && o.Parameters.GetByInAndName("path", strings.TrimSuffix(name, "}")) == nil {
 					t.Errorf("%s %s: parameter %s is not described", method, path, name)
@@ -55,8 +58,11 @@ func TestDescribedRoutes(t *testing.T) {
 			}
 		}
 	}
-	for _, r := range routes {
-		served = append(served, fmt.Sprint(r.method, " ", r.path, " ", r.guarded))
+	for _, r := range flowapi.Routes() {
+		served = append(served, fmt.Sprint(r.Method, " ", r.Path, " ", r.Guarded, " true"))
+	}
+	for _, r := range Routes(Config{}) {
+		served = append(served, fmt.Sprint(r.Method, " ", r.Path, " ", r.Guarded, " false"))
 	}
 	slices.Sort(described)
 	slices.Sort(served)
@@ -317,7 +323,7 @@ func check(t *testing.T, d *openapi3.T, method, path string, r *http.Response) {
 	if described == nil {
 		described = o.Responses.Default()
 	}
-	body := content(t, r)
+	body := flowapitest.Content(t, r)
 	kind := r.Header.Get("Content-Type")
 	media := described.Value.Content[kind]
 	if media == nil {
@@ -391,7 +397,7 @@ func (t *fakeTeacher) Do(_ context.Context, c observe.LessonCommand) (string, er
 func TestDescribedAnswers(t *testing.T) {
 	d := loadDescription(t)
 	doctor, lab, teacher := new(fakeDoctor), new(observetest.Lab), new(fakeTeacher)
-	w := newWorld(t, Config{Token: "secret", Doctor: doctor, Requester: doctor, Lab: lab, Balancing: new(observetest.Balancing), Teacher: teacher}, patience)
+	w := newWorld(t, Config{Doctor: doctor, Requester: doctor, Lab: lab, Teacher: teacher}, patience)
 	s := &schemas{t: t, all: d.Components.Schemas}
 	fill := func(v any) {
 		typ := reflect.TypeOf(v).Elem()
@@ -407,12 +413,12 @@ func TestDescribedAnswers(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), example); err != nil {
 		t.Fatal(err)
 	}
-	fill(&w.fake.ServicesAnswer)
-	fill(&w.fake.TableAnswer)
-	fill(&w.fake.ObjectsAnswer)
-	fill(&w.fake.StatsAnswer)
-	fill(&w.fake.StatusAnswer)
-	fill(&w.fake.TopologyAnswer)
+	fill(&w.Fake.ServicesAnswer)
+	fill(&w.Fake.TableAnswer)
+	fill(&w.Fake.ObjectsAnswer)
+	fill(&w.Fake.StatsAnswer)
+	fill(&w.Fake.StatusAnswer)
+	fill(&w.Fake.TopologyAnswer)
 	fill(&doctor.findings)
 	fill(&doctor.answer)
 	fill(&doctor.response)
@@ -420,12 +426,12 @@ func TestDescribedAnswers(t *testing.T) {
 	fill(&lab.Status)
 	fill(&teacher.lesson)
 	lab.Changes = []string{"deployment default/web: 3 replicas, had 2"}
-	w.fake.ExplainAnswer = *example
+	w.Fake.ExplainAnswer = *example
 	var whole flow.Record
 	fill(&whole)
 	var m observe.Missed
 	fill(&m)
-	w.fake.List = []observe.Item{{Record: &whole}, {Missed: &m}, {Record: example}, {Joined: &observe.Joined{Flow: "a/1", Other: example}}}
+	w.Fake.List = []observe.Item{{Record: &whole}, {Missed: &m}, {Record: example}, {Joined: &observe.Joined{Flow: "a/1", Other: example}}}
 	const token = "Authorization: Bearer secret"
 	request := func(method, path, at, body string, status int) {
 		t.Helper()
@@ -437,14 +443,14 @@ func TestDescribedAnswers(t *testing.T) {
 				t.Errorf("%s %s: the question: %v", method, path, err)
 			}
 		}
-		r := w.do(t, method, at, body, token, jsonBody)
+		r := w.Do(t, method, at, body, token, flowapitest.JSONBody)
 		if r.StatusCode != status {
-			t.Errorf("%s %s: %d %s, want %d", method, at, r.StatusCode, content(t, r), status)
+			t.Errorf("%s %s: %d %s, want %d", method, at, r.StatusCode, flowapitest.Content(t, r), status)
 		}
 		check(t, d, method, path, r)
 	}
 	request("GET", "/v1/flows", "/v1/flows", "", 200)
-	check(t, d, "GET", "/v1/flows", w.do(t, "GET", "/v1/flows", "", eventsWanted))
+	check(t, d, "GET", "/v1/flows", w.Do(t, "GET", "/v1/flows", "", "Accept: text/event-stream"))
 	request("GET", "/v1/flows", "/v1/flows?x", "", 400)
 	request("GET", "/v1/flows/{id}", "/v1/flows/text", "", 200)
 	request("GET", "/v1/flows/{id}", "/v1/flows/none", "", 404)
@@ -510,17 +516,17 @@ func TestDescribedAnswers(t *testing.T) {
 	request("POST", "/v1/holds", "/v1/holds", `{"flow":{"service":"web"},"seconds":601}`, 400)
 	request("POST", "/v1/holds/{id}/act", "/v1/holds/node-a-1/act", `{"action":"step"}`, 409)
 	request("GET", "/v1/holds/{id}", "/v1/holds/node-a-1", "", 200)
-	w.fake.Catch(whole)
+	w.Fake.Catch(whole)
 	request("GET", "/v1/holds", "/v1/holds", "", 200)
 	request("POST", "/v1/holds/{id}/act", "/v1/holds/node-a-1/act", `{"action":"choose","endpoint":"10.0.0.1:80"}`, 200)
 	request("DELETE", "/v1/holds/{id}", "/v1/holds/node-a-1", "", 204)
 	request("DELETE", "/v1/holds/{id}", "/v1/holds/none", "", 404)
 	request("GET", "/v1/holds/{id}", "/v1/holds/node-a-1?after=1", "", 200)
-	w.fake.NoHolds = true
+	w.Fake.NoHolds = true
 	request("GET", "/v1/holds", "/v1/holds", "", 404)
-	w.fake.Fail(io.ErrUnexpectedEOF)
+	w.Fake.Fail(io.ErrUnexpectedEOF)
 	request("GET", "/v1/stats", "/v1/stats", "", 500)
-	if r := w.do(t, "GET", "/v1/holds", "", "Sec-Fetch-Site: cross-site"); r.StatusCode == 403 {
+	if r := w.Do(t, "GET", "/v1/holds", "", "Sec-Fetch-Site: cross-site"); r.StatusCode == 403 {
 		check(t, d, "GET", "/v1/holds", r)
 	}
 }
@@ -528,9 +534,9 @@ func TestDescribedAnswers(t *testing.T) {
 // TestDescribedParameters: those that are described are accepted, with their example, and no
 // others.
 func TestDescribedParameters(t *testing.T) {
-	w := newWorld(t, Config{Token: "secret", Teacher: new(fakeTeacher), Balancing: new(observetest.Balancing)}, patience)
-	w.fake.List = []observe.Item{record("x")}
-	if _, err := w.fake.Hold(t.Context(), observe.HoldQuery{}); err != nil {
+	w := newWorld(t, Config{Teacher: new(fakeTeacher)}, patience)
+	w.Fake.List = []observe.Item{record("x")}
+	if _, err := w.Fake.Hold(t.Context(), observe.HoldQuery{}); err != nil {
 		t.Fatal(err)
 	}
 	parameters := 0
@@ -542,7 +548,7 @@ func TestDescribedParameters(t *testing.T) {
 				method = "HEAD" // for which streams end
 			}
 			try := func(query string) int {
-				return w.do(t, method, at+"?"+query, "{}", "Authorization: Bearer secret", jsonBody).StatusCode
+				return w.Do(t, method, at+"?"+query, "{}", "Authorization: Bearer secret", flowapitest.JSONBody).StatusCode
 			}
 			for _, p := range o.Parameters {
 				if p.Value.In != "query" {

@@ -1,0 +1,90 @@
+package viewapi
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+)
+
+// lab returns the Lab, if there is one.
+func (v *views) lab() (observe.Lab, error) {
+	if v.Lab == nil {
+		return nil, flowapi.NotFound("there is no lab here: only labs can be changed")
+	}
+	return v.Lab, nil
+}
+
+func (v *views) labStatus(_ *flowapi.API, r *http.Request) (*observe.LabStatus, error) {
+	lab, err := v.lab()
+	if err != nil {
+		return nil, err
+	}
+	return lab.LabStatus(r.Context())
+}
+
+func (v *views) changeLab(a *flowapi.API, w http.ResponseWriter, r *http.Request) error {
+	var c observe.LabChange
+	if err := a.ReadQuestion(w, r, &c); err != nil {
+		return err
+	}
+	if err := c.Check(); err != nil {
+		return err
+	}
+	lab, err := v.lab()
+	if err != nil {
+		return err
+	}
+	changes, err := lab.Change(r.Context(), c)
+	if err != nil {
+		return err
+	}
+	return a.Answer(w, http.StatusOK, observe.ChangeList{Changes: flowapi.NotNull(changes)})
+}
+
+func (v *views) faults(_ *flowapi.API, r *http.Request) (l observe.FaultList, err error) {
+	lab, err := v.lab()
+	if err != nil {
+		return l, err
+	}
+	status, err := lab.LabStatus(r.Context())
+	if err != nil {
+		return l, err
+	}
+	return observe.FaultList{Faults: flowapi.NotNull(status.Faults), Kinds: observe.FaultKinds}, nil
+}
+
+func (v *views) addFault(a *flowapi.API, w http.ResponseWriter, r *http.Request) error {
+	var f observe.Fault
+	if err := a.ReadQuestion(w, r, &f); err != nil {
+		return err
+	}
+	lab, err := v.lab()
+	if err != nil {
+		return err
+	}
+	f, err = lab.AddFault(r.Context(), f)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", fmt.Sprintf("/v1/lab/faults/%d", f.ID))
+	return a.Answer(w, http.StatusCreated, f)
+}
+
+// removeFault ends the fault of the path or, without one, all faults.
+func (v *views) removeFault(_ *flowapi.API, r *http.Request) (l observe.FaultList, err error) {
+	id := 0
+	if text := r.PathValue("id"); text != "" {
+		if id, err = strconv.Atoi(text); err != nil || id < 1 {
+			return l, flowapi.NotFound("no fault %q: want its number", text)
+		}
+	}
+	lab, err := v.lab()
+	if err != nil {
+		return l, err
+	}
+	ended, err := lab.RemoveFault(r.Context(), id)
+	return observe.FaultList{Faults: flowapi.NotNull(ended)}, err
+}

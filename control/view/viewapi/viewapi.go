@@ -1,0 +1,46 @@
+// Package viewapi has the routes of the flow API that daemons do not serve: what views answer (problems and their causes,
+// manifests), and what a lab and a course do. A lab and "nfqproxy web" serve them beside those of package flowapi.
+//
+// Wing: view.
+package viewapi
+
+import (
+	"net/http"
+
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/live/limit"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+)
+
+// Config is what answers the routes. Where a field is nil, its routes answer that this is not supported.
+type Config struct {
+	Doctor    observe.Doctor    // finds problems
+	Requester observe.Requester // sends requests
+	Lab       observe.Lab       // is observed
+	Teacher   observe.Teacher   // teaches a course
+}
+
+type views struct {
+	Config
+	shells *limit.Quota
+}
+
+// Routes returns the routes, for [flowapi.Config.Routes].
+func Routes(c Config) []flowapi.Route {
+	v := &views{Config: c, shells: new(limit.Set).New("flow API", "shells", shells)} // of labs, which have no metrics
+	return []flowapi.Route{
+		{Method: http.MethodGet, Path: "/v1/services/{namespace}/{name}/manifest", Handle: flowapi.Answering(v.manifest)},
+		{Method: http.MethodGet, Path: "/v1/findings", Handle: flowapi.Answering(v.findings)},
+		{Method: http.MethodPost, Path: "/v1/why", Handle: v.why},
+		{Method: http.MethodPost, Path: "/v1/requests", Handle: v.request, Guarded: true, Waits: true},
+		{Method: http.MethodGet, Path: "/v1/lab", Handle: flowapi.Answering(v.labStatus)},
+		{Method: http.MethodPost, Path: "/v1/lab/changes", Handle: v.changeLab, Guarded: true},
+		{Method: http.MethodGet, Path: "/v1/lab/faults", Handle: flowapi.Answering(v.faults)},
+		{Method: http.MethodPost, Path: "/v1/lab/faults", Handle: v.addFault, Guarded: true},
+		{Method: http.MethodDelete, Path: "/v1/lab/faults", Handle: flowapi.Answering(v.removeFault), Guarded: true},
+		{Method: http.MethodDelete, Path: "/v1/lab/faults/{id}", Handle: flowapi.Answering(v.removeFault), Guarded: true},
+		{Method: http.MethodGet, Path: "/v1/lesson", Handle: v.getLesson, Waits: true},
+		{Method: http.MethodPost, Path: "/v1/lesson", Handle: v.doLesson, Guarded: true, Waits: true},
+		{Method: http.MethodGet, Path: "/v1/lesson/shell", Handle: v.lessonShell, Guarded: true, Waits: true},
+	}
+}
