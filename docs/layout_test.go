@@ -79,16 +79,16 @@ func TestLayout(t *testing.T) {
 
 // TestNoTestSupportInTheBinary: what only tests need is in packages whose names end with "test".
 func TestNoTestSupportInTheBinary(t *testing.T) {
-	for _, p := range goList(t, "-deps", "./cmd/nfqproxy") {
+	for _, p := range goList(t, "-deps", "./cmd/nfqproxy", "./cmd/nfqproxyd") {
 		if p, own := strings.CutPrefix(p, module); own && strings.HasSuffix(p, "test") || p == "testing" {
-			t.Errorf("%s is linked into the program", p)
+			t.Errorf("%s is linked into a program", p)
 		}
 	}
 }
 
 // arrowsBack are imports that break the rule.
 var arrowsBack = []string{
-	"control/live/flowapi control/paper/diagnose",
+	"control/live/daemon datapath/paper/hostnat",
 	"control/live/hold datapath/paper/kubechains",
 	"control/live/journal datapath/paper/kubechains",
 	"control/live/localnode control/paper/explain",

@@ -65,31 +65,9 @@ type Daemon struct {
 	HostNAT      HostNAT       `json:"hostNAT"`
 	HostFirewall HostFirewall  `json:"hostFirewall"`
 	Confinement  confine.State `json:"confinement"`
-	// Exports are the signals that are exported to an OpenTelemetry collector; empty: none.
-	Exports []Export `json:"exports,omitempty"`
 	// FlowLog is why the flow log gets no more records; empty: it gets them, or there is none.
 	FlowLog string `json:"flowLog,omitempty"`
 }
-
-// Export is the export of a signal to an OpenTelemetry collector. The unit of the counts is a log record,
-// a span or, of metrics, all of them at one time.
-type Export struct {
-	Signal    string `json:"signal"` // logs, traces or metrics
-	Endpoint  string `json:"endpoint"`
-	Delivered uint64 `json:"delivered"`
-	// Evicted records were not sent before newer flows needed their memory: the collector was away or too
-	// slow. Rejected ones were not accepted by it. Overflow counts flows that were lost before any reader
-	// could see them. Unsent records were left at the end of the daemon; of metrics, those of failed requests.
-	Evicted  uint64 `json:"evicted"`
-	Rejected uint64 `json:"rejected"`
-	Overflow uint64 `json:"overflow"`
-	Unsent   uint64 `json:"unsent"`
-	// Error is why the latest request failed; empty: it did not.
-	Error string `json:"error,omitempty"`
-}
-
-// Lost returns the number of all that was not delivered.
-func (e *Export) Lost() uint64 { return e.Evicted + e.Rejected + e.Overflow + e.Unsent }
 
 // What decides new flows.
 const (

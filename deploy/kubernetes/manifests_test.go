@@ -128,7 +128,7 @@ func TestManifests(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || kustomizations != 5 || manifests != 17 {
+	if err != nil || kustomizations != 6 || manifests != 19 {
 		t.Errorf("%d kustomizations with %d manifests, error %v", kustomizations, manifests, err)
 	}
 	decodes(t, "cleanup/pod.yaml")

@@ -25,7 +25,7 @@ import (
 const withEverything = `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [../kubeadm]
-components: [../../components/pod-names, ../../components/hubble-relay]
+components: [../../components/pod-names, ../../components/view, ../../components/hubble-relay]
 images: [{name: nfqproxy, newName: registry.example/nfqproxy, newTag: v1}]
 `
 
@@ -113,7 +113,9 @@ func TestServerTakesManifests(t *testing.T) {
 		pod := &corev1.Pod{ObjectMeta: daemon.Spec.Template.ObjectMeta, Spec: daemon.Spec.Template.Spec}
 		pod.GenerateName = "nfqproxy-"
 		c := pod.Spec.Containers[0]
-		if len(pod.Spec.Containers) != 1 || pod.Spec.Volumes[0].ConfigMap.Name != tt.config || c.Image != tt.image || c.ImagePullPolicy != tt.pull {
+		containers := map[bool]int{false: 1, true: 2}[tt.dir == "overlays/own"] // with the component view
+		configured := slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.ConfigMap != nil && v.ConfigMap.Name == tt.config })
+		if len(pod.Spec.Containers) != containers || !configured || c.Image != tt.image || c.ImagePullPolicy != tt.pull {
 			t.Errorf("%s: the pod is %+v", tt.dir, pod.Spec)
 		}
 		if tt.dir == "overlays/own" {
@@ -130,7 +132,7 @@ func TestServerTakesManifests(t *testing.T) {
 // checkHubble checks what the component hubble-relay adds: the files of the Secret that docs/hubble.md makes.
 func checkHubble(t *testing.T, pod *corev1.PodSpec) {
 	t.Helper()
-	c := pod.Containers[0]
+	c := pod.Containers[1]
 	i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "hubble-tls" && m.ReadOnly })
 	k := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool {
 		return v.Name == "hubble-tls" && v.Secret != nil && v.Secret.SecretName == "nfqproxy-hubble"

@@ -54,6 +54,15 @@ func (l *Lab) NodeObserver(node string) (*observe.Client, error) {
 	return observe.NewClient("unix:"+d.socket, observe.ClientOptions{Token: l.token, Absent: "its process does not run: nfqproxy lab status has the reason, and nfqproxy lab fault rm starts it again after a fault"})
 }
 
+// Socket is the path of the flow API of a node's daemon.
+func (l *Lab) Socket(node string) (string, error) {
+	d, err := l.daemon(node)
+	if err != nil {
+		return "", err
+	}
+	return d.socket, nil
+}
+
 // OpenFlows prepares the flow API of all nodes and its page, at listeners, of which the first is the one that the status
 // has. serve serves them until the context ends, and has to be called.
 func (l *Lab) OpenFlows(listener net.Listener, others ...net.Listener) (serve func(context.Context) error, err error) {

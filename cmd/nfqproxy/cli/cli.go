@@ -92,7 +92,7 @@ kernel alone translates the flow's packets.`,
 	}
 	root.AddCommand(
 		newRunCommand(), newCleanupCommand(), newInstallCommand(), newUninstallCommand(), newLabCommand(), newLearnCommand(), newExperimentCommand(),
-		newFlowsCommand(connect), newTopCommand(connect), newWebCommand(connect), newStepCommand(connect), newBalanceCommand(connect), newTimelineCommand(connect), newObjectsCommand(connect), newStatusCommand(connect),
+		newFlowsCommand(connect), newTopCommand(connect), newWebCommand(connect), newExportCommand(connect), newStepCommand(connect), newBalanceCommand(connect), newTimelineCommand(connect), newObjectsCommand(connect), newStatusCommand(connect),
 		newWatchForCommand(connect), newShowCommand(), newCollectCommand(),
 		newWhyCommand(connect), newDoctorCommand(connect), newExplainCommand(), newRenderCommand(),
 		newTraceCommand(), newServicesCommand(), newDiffCommand(), newReplayCommand(),

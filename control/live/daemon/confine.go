@@ -36,7 +36,7 @@ func (p *process) confinementConfig() confine.Config {
 		Locks:   []string{"/run"},
 		Program: p.clientUses.Program,
 	}
-	for _, file := range []string{f.flowAPI.tokenFile, f.flowAPI.tlsCert, f.flowAPI.tlsKey, f.flowAPI.hubbleTLS.CertFile, f.flowAPI.hubbleTLS.KeyFile, f.flowAPI.hubbleTLS.ClientCAFile} {
+	for _, file := range []string{f.flowAPI.tokenFile, f.flowAPI.tlsCert, f.flowAPI.tlsKey} {
 		if file != "" {
 			c.Reads = append(c.Reads, file)
 		}
@@ -44,7 +44,7 @@ func (p *process) confinementConfig() confine.Config {
 	if f.stateDir != "" {
 		c.Files = append(c.Files, f.stateDir)
 	}
-	addresses := []string{p.cfg.HealthzBindAddress, p.cfg.MetricsBindAddress, f.flowAPI.hubble}
+	addresses := []string{p.cfg.HealthzBindAddress, p.cfg.MetricsBindAddress}
 	for _, a := range f.flowAPI.list() {
 		if path, ok := observe.SocketPath(a.Address); ok {
 			c.Sockets = append(c.Sockets, filepath.Dir(path))

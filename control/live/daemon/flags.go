@@ -38,8 +38,8 @@ type Flags struct {
 	flowLog       string
 	flowLogSteps  bool
 	flowAPI       flowAPIFlags
-	otlp          otlpFlags
 	podNames      bool
+	allNodes      bool
 	keepRules     bool
 	ownTables     bool
 	batchDelay    time.Duration
@@ -94,8 +94,8 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.flowLog, "flow-log", "", "write one JSON line per decided flow to this file; - for standard output")
 	flags.BoolVar(&f.flowLogSteps, "flow-log-steps", false, "include the walk through kube-proxy's chains in each line")
 	f.flowAPI.add(flags)
-	f.otlp.add(flags)
 	flags.BoolVar(&f.podNames, "pod-names", false, "watch all Pods of the cluster, to name the source pods in records (with --objects: always)")
+	flags.BoolVar(&f.allNodes, "all-nodes", false, "watch all Nodes of the cluster: the flow API lists them, for hubble-relay (with --objects: always)")
 	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "keep the kernel rules at exit: established flows stay translated, and the kernel's copy of the service table decides new flows (default: true, but false with --objects)")
 	flags.BoolVar(&f.ownTables, "own-tables", false, "own the kernel tables while this daemon runs: other programs cannot change or flush them (since Linux 6.9; default: true, but false with --objects)")
 	flags.StringVar(&f.whenServed, "when-served", string(engine.FailWhenServed), `if another nfqproxy serves this node: "fail", "wait" until it ends, or "replace" it: take over without a gap, and it ends`)
@@ -229,9 +229,6 @@ func (f *Flags) check() error {
 		if info, err := os.Stat(f.stateDir); err != nil || !info.IsDir() {
 			return fmt.Errorf("--state-dir %s: no such directory; create it first", f.stateDir)
 		}
-	}
-	if err := f.otlp.check(); err != nil {
-		return err
 	}
 	return f.flowAPI.check()
 }

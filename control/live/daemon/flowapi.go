@@ -11,7 +11,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/live/metrics"
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/hubbleapi"
 )
 
 // flowAPIFlags are the flags of the flow API.
@@ -20,13 +19,11 @@ type flowAPIFlags struct {
 	addresses string
 	tokenFile string
 	// account is the ServiceAccount whose tokens are valid, too; empty: none.
-	account   string
-	tlsCert   string
-	tlsKey    string
-	holds     bool
-	hubble    string
-	hubbleTLS hubbleapi.TLS
-	buffer    int
+	account string
+	tlsCert string
+	tlsKey  string
+	holds   bool
+	buffer  int
 	// serviceMetrics are which services have metrics of their own, in at most metricsLimit
 	// time series.
 	serviceMetrics string
@@ -34,16 +31,12 @@ type flowAPIFlags struct {
 }
 
 func (f *flowAPIFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.addresses, "flow-api", "unix:"+flowapi.DefaultSocket, `addresses of the flow API and the web page, separated by commas: unix:PATH, for its owner and group, or ADDRESS:PORT, which requires a token and, if it is not loopback, TLS; "": not served`)
+	flags.StringVar(&f.addresses, "flow-api", "unix:"+flowapi.DefaultSocket, `addresses of the flow API, separated by commas: unix:PATH, for its owner and group, or ADDRESS:PORT, which requires a token and, if it is not loopback, TLS; "": not served`)
 	flags.StringVar(&f.tokenFile, "flow-api-token-file", "", "file with the flow API's token, which is required for every change and, at an ADDRESS:PORT, for every request")
 	flags.StringVar(&f.account, "flow-api-service-account", "", "NAMESPACE/NAME of a ServiceAccount: the flow API takes its tokens with audience nfqproxy, too, and has the API server check them")
 	flags.BoolVar(&f.holds, "flow-api-holds", false, "allow clients with a token to hold new flows at the queue and step them through the chains: for labs")
 	flags.StringVar(&f.tlsCert, "flow-api-tls-cert", "", "file with the flow API's certificate, for every ADDRESS:PORT")
 	flags.StringVar(&f.tlsKey, "flow-api-tls-key", "", "file with the certificate's key")
-	flags.StringVar(&f.hubble, "hubble-bind-address", "", "address of the Hubble API, for hubble observe --server and hubble-relay: ADDRESS:PORT on loopback or, with --hubble-tls-cert, --hubble-tls-key and --hubble-tls-client-ca, any (default: not served)")
-	flags.StringVar(&f.hubbleTLS.CertFile, "hubble-tls-cert", "", "file with the Hubble API's certificate: for hubble-relay it has the name *.default.hubble-grpc.cilium.io")
-	flags.StringVar(&f.hubbleTLS.KeyFile, "hubble-tls-key", "", "file with the certificate's key")
-	flags.StringVar(&f.hubbleTLS.ClientCAFile, "hubble-tls-client-ca", "", "file with the authority whose certificates clients of the Hubble API need")
 	flags.StringVar(&f.serviceMetrics, "service-metrics", "", `export metrics of these services and their endpoints: NAMESPACE/NAME, where * matches any text, separated by commas: "shop/*,default/web" (default: none)`)
 	flags.IntVar(&f.metricsLimit, "service-metrics-limit", metrics.DefaultServiceLimit, "maximum number of time series for --service-metrics")
 	flags.IntVar(&f.buffer, "flow-buffer", 16384, "number of flows that the flow API keeps; each takes about 1 KiB")
@@ -56,17 +49,6 @@ func (f *flowAPIFlags) check() error {
 	}
 	if f.metricsLimit < 1 {
 		return fmt.Errorf("--service-metrics-limit %d: want 1 or more", f.metricsLimit)
-	}
-	if f.hubble == "" && f.hubbleTLS.Enabled() {
-		return errors.New("--hubble-tls-cert, --hubble-tls-key and --hubble-tls-client-ca require --hubble-bind-address")
-	}
-	if f.hubble != "" {
-		if err := f.hubbleTLS.Check(f.hubble); err != nil {
-			return err
-		}
-	}
-	if f.hubble != "" && f.addresses == "" {
-		return errors.New("--hubble-bind-address serves the records of the flow API: it requires --flow-api")
 	}
 	if f.holds && (f.addresses == "" || !f.hasToken()) {
 		return errors.New("--flow-api-holds requires --flow-api, and --flow-api-token-file or --flow-api-service-account")

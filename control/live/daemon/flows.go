@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
-	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -21,10 +19,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/localnode"
 	"github.com/nfqproxy/nfqproxy/control/live/metrics"
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
-	"github.com/nfqproxy/nfqproxy/control/view/hubbleapi"
-	"github.com/nfqproxy/nfqproxy/control/view/otlp"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nfqueue"
@@ -35,9 +30,9 @@ import (
 func (f *Flags) wantsFlows() bool { return f.flowLog != "" || f.wantsLives() }
 
 // wantsLives reports whether the life cycles of flows are recorded, too.
-func (f *Flags) wantsLives() bool { return f.flowAPI.addresses != "" || f.otlp.endpoint != "" }
+func (f *Flags) wantsLives() bool { return f.flowAPI.addresses != "" }
 
-// recording is the journal of this node's flows and its outputs: the flow log, the flow API and the exports.
+// recording is the journal of this node's flows and its outputs: the flow log and the flow API.
 type recording struct {
 	*journal.Journal
 	*process
@@ -47,7 +42,6 @@ type recording struct {
 	log    *journal.Log // nil: there is none
 	// logFile is the file of the flow log; nil: there is none, or it is standard output.
 	logFile *os.File
-	export  *otlp.Exporter // nil: there is none
 	// stamping has the kernel note when packets arrive; nil: it does not.
 	stamping io.Closer
 	ctx      context.Context
@@ -67,8 +61,7 @@ func openRecording(p *parts) (v *recording, err error) {
 			return nil, wrap("--flow-log", err)
 		}
 	}
-	v.export, err = p.openExport()
-	return v, err
+	return v, nil
 }
 
 // Lost counts the flows that overflowed the journal's buffers, and those that the log dropped.
@@ -95,7 +88,7 @@ func (v *recording) start(controller *servicetable.Controller) error {
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	c := localnode.Config{
 		Name: v.cfg.Node.Name, Version: v.version, Journal: v.Journal, Owners: owners,
-		Table: v.inForce.Load, Stats: v.stats, HostRules: v.hostRulesInForce, Daemon: inspected{v.process}, Exports: v.exports, Algorithms: v.cfg.Node.Algorithms, FlowLog: v.logError,
+		Table: v.inForce.Load, Stats: v.stats, HostRules: v.hostRulesInForce, Daemon: inspected{v.process}, Algorithms: v.cfg.Node.Algorithms, FlowLog: v.logError,
 	}
 	if f.flowAPI.holds {
 		holder := hold.New(hold.Config{Node: v.cfg.Node.Name, Names: owners.Owner, Log: v.process.log})
@@ -111,39 +104,7 @@ func (v *recording) start(controller *servicetable.Controller) error {
 	}
 	v.done.Go(func() { v.Run(v.ctx) })
 	v.startLog(owners)
-	if v.export != nil {
-		v.export.Start(otlp.Source{Journal: v.Journal, Names: owners.Owner, Metrics: v.metrics})
-	}
-	if f.flowAPI.hubble != "" {
-		v.group.Go(func() error { return v.serveHubble(owners) })
-	}
 	return v.serve(controller)
-}
-
-// serveHubble serves the Hubble API, as soon as its address is free.
-func (v *recording) serveHubble(owners *servicetable.Owners) error {
-	c := hubbleapi.Config{
-		Observer: v.node, Peers: &hubbleapi.Peers{Each: owners.Nodes, Listen: netip.MustParseAddrPort(v.flags.flowAPI.hubble)},
-		TLS: v.flags.flowAPI.hubbleTLS, Limits: &v.limits, Log: v.process.log,
-	}
-	for {
-		var listen net.ListenConfig
-		l, err := listen.Listen(v.process.ctx, "tcp", v.flags.flowAPI.hubble)
-		switch {
-		case err == nil:
-			return hubbleapi.Serve(v.process.ctx, l, c)
-		case v.process.ctx.Err() != nil:
-			return nil
-		case v.cfg.BindAddressHardFail:
-			return wrap("--hubble-bind-address", err)
-		}
-		v.process.log.Error("cannot serve the Hubble API; trying again", "in", health.RebindInterval, "error", err)
-		select {
-		case <-v.process.ctx.Done():
-			return nil
-		case <-time.After(health.RebindInterval):
-		}
-	}
 }
 
 // hostRulesInForce are the node's own masquerade rules; nil: they do not count.
@@ -269,9 +230,6 @@ func isOn(name string) bool {
 func (v *recording) close() (err error) {
 	v.stop()
 	v.done.Wait()
-	if v.export != nil {
-		v.export.Close()
-	}
 	if v.log != nil {
 		err = wrap("--flow-log", v.log.Close())
 	}
@@ -282,12 +240,4 @@ func (v *recording) close() (err error) {
 		err = errors.Join(err, v.stamping.Close())
 	}
 	return err
-}
-
-// exports returns the state of the export; nil: there is none.
-func (v *recording) exports() []observe.Export {
-	if v.export == nil {
-		return nil
-	}
-	return v.export.Exports()
 }

@@ -96,7 +96,7 @@ func (p *process) objects() servicetable.Source {
 		Saved:  file,
 		Client: p.client, Node: p.cfg.Node.Name,
 		NeedNodeIPs: len(p.cfg.Node.IPs) == 0, NeedPodCIDRs: p.cfg.Node.Mode == servicetable.NodeCIDR,
-		AllNodes: p.flags.flowAPI.hubbleTLS.Enabled(), // a relay learns the nodes from any daemon
+		AllNodes: p.flags.allNodes,
 		Pods:     p.flags.podNames, ResyncPeriod: p.cfg.ConfigSyncPeriod, NodeChanged: p.health.SetNode, Waiting: p.health.WaitingFor, Logger: p.log,
 	})
 	p.apiServer.Store(source)

@@ -33,12 +33,12 @@ func secure(h http.Header) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 }
 
-// tokenHeader is the header for a token where a proxy removes or needs Authorization, as the proxy of a
+// TokenHeader is the header for a token where a proxy removes or needs Authorization, as the proxy of a
 // Kubernetes API server does. Such a request has another Host: its token must be valid, even where reading
 // needs none.
-const tokenHeader = "X-Nfqproxy-Token"
+const TokenHeader = "X-Nfqproxy-Token"
 
-func hasTokenHeader(r *http.Request) bool { return len(r.Header[tokenHeader]) > 0 }
+func hasTokenHeader(r *http.Request) bool { return len(r.Header[TokenHeader]) > 0 }
 
 // admit rejects requests that a browser sends for a page of another site.
 func (s *API) admit(r *http.Request) error {
@@ -123,7 +123,7 @@ func (s *API) authorize(r *http.Request, guarded bool) error {
 	case s.Token == "" && s.reviews == nil:
 		return Forbidden("read-only: holds and changes require a token, but the server has none (start it with --flow-api-token-file)")
 	}
-	given := tokenOf(r)
+	given := TokenOf(r)
 	if given == "" {
 		return unauthorized(`missing token: want the header "Authorization: Bearer TOKEN" with %s`, s.wantedToken())
 	}
@@ -138,10 +138,10 @@ func (s *API) authorize(r *http.Request, guarded bool) error {
 	return unauthorized("wrong token: want the content of the server's --flow-api-token-file")
 }
 
-// tokenOf returns the token of a request; empty: none.
-func tokenOf(r *http.Request) string {
+// TokenOf returns the token of a request; empty: none.
+func TokenOf(r *http.Request) string {
 	if hasTokenHeader(r) {
-		return r.Header.Get(tokenHeader)
+		return r.Header.Get(TokenHeader)
 	}
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok { // none, or another scheme

@@ -33,7 +33,11 @@ type Address struct {
 	CertFile, KeyFile string
 	// HasToken: the server has a token to require, or a Reviewer.
 	HasToken bool
+	// Flag is the name of the address's flag, which errors name; empty: flow-api. Those of its certificate follow from it.
+	Flag string
 }
+
+func (a *Address) flag() string { return "--" + cmp.Or(a.Flag, "flow-api") }
 
 // Check validates the address. Flows are confidential: a port requires a token, because any local
 // process can connect to it, and if it is reachable from other machines also TLS. Errors name the
@@ -41,16 +45,18 @@ type Address struct {
 func (a Address) Check() error {
 	if path, ok := observe.SocketPath(a.Address); ok {
 		if !filepath.IsAbs(path) {
-			return fmt.Errorf("--flow-api %s: want an absolute path, such as unix:%s", a.Address, DefaultSocket)
+			return fmt.Errorf("%s %s: want an absolute path, such as unix:%s", a.flag(), a.Address, DefaultSocket)
 		}
 		return nil
 	}
 	host, port, err := net.SplitHostPort(a.Address)
 	switch {
 	case err != nil || port == "":
-		return fmt.Errorf("--flow-api %q: want unix:/PATH, ADDRESS:PORT or [IPV6]:PORT", a.Address)
+		return fmt.Errorf("%s %q: want unix:/PATH, ADDRESS:PORT or [IPV6]:PORT", a.flag(), a.Address)
 	case (a.CertFile == "") != (a.KeyFile == ""):
-		return errors.New("--flow-api-tls-cert and --flow-api-tls-key: give both or none")
+		return fmt.Errorf("%s-tls-cert and %[1]s-tls-key: give both or none", a.flag())
+	case !observe.IsLoopback(host) && a.CertFile == "" && a.Flag != "":
+		return fmt.Errorf("%s %s is reachable from other machines: give %[1]s-tls-cert and %[1]s-tls-key, or use a loopback address", a.flag(), a.Address)
 	case !observe.IsLoopback(host) && (a.CertFile == "" || !a.HasToken):
 		return fmt.Errorf("--flow-api %s is reachable from other machines: give --flow-api-tls-cert, --flow-api-tls-key and "+
 			"--flow-api-token-file or --flow-api-service-account, or use a Unix socket such as unix:%s", a.Address, DefaultSocket)
@@ -74,7 +80,7 @@ func Listen(a Address) (net.Listener, error) {
 			l, err = listenUnix(path)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("--flow-api %s: %w", a.Address, err)
+			return nil, fmt.Errorf("%s %s: %w", a.flag(), a.Address, err)
 		}
 		return l, nil
 	}
@@ -84,7 +90,7 @@ func Listen(a Address) (net.Listener, error) {
 	}
 	l, err := net.Listen("tcp", a.Address)
 	if err != nil {
-		return nil, fmt.Errorf("--flow-api %s: %w", a.Address, err)
+		return nil, fmt.Errorf("%s %s: %w", a.flag(), a.Address, err)
 	}
 	if certificate == nil {
 		return l, nil
@@ -142,7 +148,7 @@ func (a Address) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, er
 	load := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		c, err := tls.LoadX509KeyPair(a.CertFile, a.KeyFile)
 		if err != nil {
-			return nil, fmt.Errorf("--flow-api-tls-cert %s, --flow-api-tls-key %s: %w", a.CertFile, a.KeyFile, err)
+			return nil, fmt.Errorf("%[1]s-tls-cert %[2]s, %[1]s-tls-key %[3]s: %[4]w", a.flag(), a.CertFile, a.KeyFile, err)
 		}
 		return &c, nil
 	}

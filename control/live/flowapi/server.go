@@ -40,7 +40,7 @@ type Config struct {
 	Observer observe.Observer
 	// Balancing switches balancing algorithms; nil: not supported.
 	Balancing observe.Balancing
-	// Routes are served besides those of every daemon: what views answer, for example.
+	// Routes are served besides those of every daemon, or in their place: what views answer, for example.
 	Routes []Route
 	// Page is the web page and its assets; nil: none. It is served without a token: it has no data,
 	// and browsers cannot send a token to open it.
@@ -151,7 +151,7 @@ func newAPI(c Config) *API {
 		s.reviews = newReviews(c.Reviewer, c.Limits)
 	}
 	byPath := make(map[string][]Route)
-	for _, r := range slices.Concat(routes, c.Routes) {
+	for _, r := range slices.Concat(c.Routes, routes) {
 		byPath[r.Path] = append(byPath[r.Path], r)
 	}
 	for path, methods := range byPath {
@@ -235,7 +235,7 @@ func (s *API) servePage(w http.ResponseWriter, r *http.Request) {
 // refuseMethod responds to OPTIONS, and rejects other methods.
 func (s *API) refuseMethod(w http.ResponseWriter, r *http.Request, allowed []string) {
 	slices.Sort(allowed)
-	list := strings.Join(append(allowed, http.MethodOptions), ", ")
+	list := strings.Join(append(slices.Compact(allowed), http.MethodOptions), ", ")
 	w.Header().Set("Allow", list)
 	if r.Method == http.MethodOptions {
 		w.WriteHeader(http.StatusNoContent)

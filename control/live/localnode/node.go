@@ -44,8 +44,6 @@ type Config struct {
 	HostRules func() *hostnat.Rules
 	// Daemon is required for [Node.Status].
 	Daemon Daemon
-	// Exports returns the state of the export to an OpenTelemetry collector; nil: there is none.
-	Exports func() []observe.Export
 	// FlowLog returns why the flow log gets no more records.
 	FlowLog func() error
 	// Holder holds flows; nil: holding flows is not supported.
@@ -253,9 +251,8 @@ func (n *Node) Topology(context.Context) (*observe.Topology, error) {
 		}
 	}
 	n.config.Owners.Nodes(func(name string, addresses []netip.Addr) {
-		if name != n.config.Name {
-			nodes[name] = addresses
-		}
+		// Those of the Node object come first: other nodes reach this one by them.
+		nodes[name] = slices.Concat(addresses, slices.DeleteFunc(slices.Clone(nodes[name]), func(a netip.Addr) bool { return slices.Contains(addresses, a) }))
 	})
 	n.config.Owners.Pods(func(name, node string, addresses []netip.Addr) {
 		if node == "" {

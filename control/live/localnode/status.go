@@ -47,9 +47,6 @@ func (n *Node) Status(ctx context.Context) ([]observe.Status, error) {
 			d.FlowLog = err.Error()
 		}
 	}
-	if n.config.Exports != nil {
-		d.Exports = n.config.Exports()
-	}
 	if d.Confinement.Capabilities == nil {
 		d.Confinement.Capabilities = []confine.Capability{}
 	}

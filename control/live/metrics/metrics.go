@@ -13,7 +13,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/nfqproxy/nfqproxy/control/live/limit"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
 )
@@ -26,7 +25,6 @@ type Metrics struct {
 	stats    atomic.Pointer[func() engine.Stats]
 	flows    atomic.Pointer[flowSource]
 	limits   atomic.Pointer[limit.Set]
-	exports  atomic.Pointer[func() []observe.Export]
 	scripts  atomic.Pointer[scriptSource]
 	shadows  atomic.Pointer[shadowSource]
 }
@@ -50,7 +48,6 @@ func New(version string) *Metrics {
 		flowCollector{flowDescs, &m.flows},
 		serviceCollector{serviceDescs, &m.flows},
 		limitCollector{limitDescs, &m.limits},
-		exportCollector{exportDescs, &m.exports},
 		scriptCollector{scriptDescs, &m.scripts},
 		shadowCollector{shadowDescs, &m.shadows},
 	)
@@ -77,10 +74,6 @@ func (l descs) Describe(to chan<- *prometheus.Desc) {
 
 // ReadLimits makes every scrape from now on read the use of the quotas.
 func (m *Metrics) ReadLimits(s *limit.Set) { m.limits.Store(s) }
-
-// ReadExports makes every scrape from now on read the state of the export to a collector. Before, there
-// are no metrics of it. Several goroutines may call the function at once.
-func (m *Metrics) ReadExports(exports func() []observe.Export) { m.exports.Store(&exports) }
 
 // Gather implements [prometheus.Gatherer]. With an error it returns the metrics that could be collected.
 func (m *Metrics) Gather() ([]*dto.MetricFamily, error) { return m.registry.Gather() }

@@ -74,9 +74,6 @@ func example() *Metrics {
 	m := New("v1.2.3")
 	m.ReadStats(exampleStats)
 	m.ReadFlows(exampleObserver(), exampleServices())
-	m.ReadExports(func() []observe.Export {
-		return []observe.Export{{Signal: "traces", Delivered: 40, Evicted: 41, Rejected: 42, Overflow: 43, Unsent: 44, Error: "unavailable"}}
-	})
 	m.ReadScripts(func(each func(string, uint64)) { each("my.star", 45) })
 	m.ReadShadows(func() (float64, []shadow.Total) {
 		return 1.5, []shadow.Total{{Algorithm: "p2c", Agree: 46, Other: 47, Imbalance: 1.25}}
@@ -180,7 +177,6 @@ func TestSameMetricsFromTheStart(t *testing.T) {
 	}, exampleServices())
 	idle.ReadScripts(func(each func(string, uint64)) { each("my.star", 0) })
 	idle.ReadShadows(func() (float64, []shadow.Total) { return 0, []shadow.Total{{Algorithm: "p2c"}} })
-	idle.ReadExports(func() []observe.Export { return make([]observe.Export, 1) })
 	idle.Applied(Sync{Table: exampleTable()})
 	synctest.Test(t, func(t *testing.T) {
 		names := func(m *Metrics) []string {

@@ -14,7 +14,7 @@ import (
 type TLS struct{ CertFile, KeyFile, ClientCAFile string }
 
 // Check validates the address of the API and the files, of which there are all or none. Errors name the
-// flags of nfqproxy run.
+// flags of nfqproxy export.
 func (t TLS) Check(address string) error {
 	a, err := netip.ParseAddrPort(address)
 	if err != nil || a.Port() == 0 {

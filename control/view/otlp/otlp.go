@@ -1,8 +1,8 @@
 // Package otlp exports flows and metrics to an OpenTelemetry collector, by OTLP over gRPC: a log record
 // for each event of a flow, a span for each decision, and the metrics of package metrics.
 //
-// It reads the journal as any other reader does, so a slow or absent collector delays nothing. The
-// journal's memory is the queue: what it evicts before the collector has taken it is lost, and counted.
+// It follows the flow API of a node, so a slow or absent collector delays no packet. What the queue of a signal
+// drops before the collector has taken it is lost, and counted.
 //
 // Headers, TLS, compression, timeouts and resource attributes come from the environment: see the
 // variables OTEL_EXPORTER_OTLP_*, OTEL_METRIC_EXPORT_INTERVAL and OTEL_RESOURCE_ATTRIBUTES in
@@ -24,9 +24,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/resource"
 
-	"github.com/nfqproxy/nfqproxy/control/live/journal"
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // The signals.
@@ -51,15 +49,16 @@ type Config struct {
 	Node    string // name of the node
 	Version string // of this program
 	Log     *slog.Logger
-	// Records is the rate limit of each signal, in records per second; a fifth of it while the journal
-	// is busy; 0: 5,000.
+	// Records is the rate limit of each signal, in records per second; 0: 5,000.
 	Records int
+	// Buffer is how many records of each signal wait for the collector; 0: 16,384, each of about 1 KiB.
+	Buffer int
 }
 
 // Source is what is exported.
 type Source struct {
-	Journal *journal.Journal
-	Names   flow.Names
+	// Flows is that of an [observe.Observer] of one node.
+	Flows   func(context.Context, observe.FlowQuery, func(observe.Item) error) error
 	Metrics prometheus.Gatherer
 }
 
@@ -92,6 +91,9 @@ type Exporter struct {
 	done    sync.WaitGroup
 }
 
+// DefaultBuffer is the default of [Config.Buffer].
+const DefaultBuffer = 16384
+
 // flushTime is how long Close waits for the collector.
 const flushTime = 5 * time.Second
 
@@ -103,6 +105,9 @@ func Open(c Config) (*Exporter, error) {
 	}
 	if c.Records == 0 {
 		c.Records = 5000
+	}
+	if c.Buffer == 0 {
+		c.Buffer = DefaultBuffer
 	}
 	described, err := resource.New(context.Background(), resource.WithTelemetrySDK(), resource.WithAttributes(
 		attribute.String("service.name", "nfqproxy"), attribute.String("service.version", c.Version), attribute.String("service.instance.id", c.Node),
@@ -128,15 +133,16 @@ func Open(c Config) (*Exporter, error) {
 	return e, nil
 }
 
-// Start exports what happens from now on. It must be called before the journal has flows that may be
-// evicted, and at most once; Close has to follow.
+// Start exports what happens from now on. It is called at most once; Close has to follow.
 func (e *Exporter) Start(s Source) {
 	ctx, stop := context.WithCancel(context.Background())
 	e.stop = stop
 	for _, p := range e.pipes {
-		p.journal, p.names, p.newest = s.Journal, s.Names, s.Journal.Newest()
-		p.reader = s.Journal.NewReader()
 		e.done.Go(func() { p.run(ctx) })
+	}
+	if len(e.pipes) > 0 {
+		f := &feed{flows: s.Flows, pipes: e.pipes, since: time.Now(), log: e.config.Log}
+		e.done.Go(func() { f.run(ctx) })
 	}
 	if e.metrics != nil {
 		e.metrics.start(s.Metrics)
@@ -156,7 +162,7 @@ func (e *Exporter) Close() {
 	}
 	e.done.Wait()
 	e.shutdown()
-	for _, x := range e.Exports() {
+	for _, x := range e.States() {
 		if x.Unsent > 0 && x.Signal != Metrics {
 			e.config.Log.Warn("the OpenTelemetry collector did not take the last records in time", "signal", x.Signal, "lost", x.Unsent, "error", x.Error)
 		}
@@ -175,13 +181,13 @@ func (e *Exporter) shutdown() {
 	}
 }
 
-// Exports returns the state of each signal. It is safe for concurrent use.
-func (e *Exporter) Exports() (list []observe.Export) {
+// States returns the state of each signal. It is safe for concurrent use.
+func (e *Exporter) States() (list []State) {
 	for _, p := range e.pipes {
-		list = append(list, p.counts.export())
+		list = append(list, p.counts.state())
 	}
 	if e.metrics != nil {
-		list = append(list, e.metrics.counts.export())
+		list = append(list, e.metrics.counts.state())
 	}
 	return list
 }

@@ -3,6 +3,7 @@ package otlp
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -14,8 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/nfqproxy/nfqproxy/control/live/journal"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -39,9 +38,9 @@ type counts struct {
 	problem atomic.Pointer[string]
 }
 
-func (c *counts) export() observe.Export {
-	x := observe.Export{
-		Signal: c.signal, Endpoint: c.endpoint, Delivered: c.delivered.Load(),
+func (c *counts) state() State {
+	x := State{
+		Signal: c.signal, Delivered: c.delivered.Load(),
 		Evicted: c.evicted.Load(), Rejected: c.rejected.Load(), Overflow: c.overflow.Load(), Unsent: c.unsent.Load(),
 	}
 	if p := c.problem.Load(); p != nil {
@@ -68,7 +67,7 @@ func (e *Exporter) newCounts(signal string) *counts {
 	return &counts{signal: signal, endpoint: e.config.Endpoint, log: e.config.Log}
 }
 
-// pipe exports one signal that is made of the journal's events.
+// pipe exports one signal that is made of the events of flows.
 type pipe struct {
 	*counts
 	// decisions: only the first event of each flow is exported.
@@ -81,39 +80,11 @@ type pipe struct {
 	partial int
 	// close releases the connection.
 	close func(context.Context) error
-
-	// From here on valid after the start.
-	journal *journal.Journal
-	names   flow.Names
-	reader  *journal.Reader
-	newest  uint64 // number of the newest flow of which the decision was read
-	skipped uint64 // flows before it of which it was not: they were evicted
-}
-
-// match is the [journal.Match] of the events to export.
-func (p *pipe) match(number uint64, _ *flow.Flow, _ flow.State, e flow.Event) bool {
-	if e.IsDecision() {
-		p.skipped += number - p.newest - 1
-		p.newest = number
-		return true
-	}
-	return !p.decisions
-}
-
-// read reads the next events, and counts those that were evicted before.
-func (p *pipe) read(into []journal.Entry) []journal.Entry {
-	p.skipped = 0
-	n, missed := p.reader.Read(into, p.match)
-	if p.decisions {
-		missed = p.skipped // those missed are events of all kinds
-	}
-	p.evicted.Add(missed)
-	p.overflow.Add(p.reader.Lost())
-	return into[:n]
+	queue *queue
 }
 
 func (e *Exporter) newPipe(signal string) *pipe {
-	return &pipe{counts: e.newCounts(signal), sample: e.config.Sample, rate: e.config.Records}
+	return &pipe{counts: e.newCounts(signal), sample: e.config.Sample, rate: e.config.Records, queue: newQueue(e.config.Buffer)}
 }
 
 // add adds a pipe to those that Start starts. request and shutdown are its request and its close.
@@ -159,16 +130,15 @@ func (p *pipe) run(ctx context.Context) {
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(flushTime, cancel) })()
-	buffer := make([]journal.Entry, batch)
 	for stopping := false; !stopping; {
-		p.reader.Wait(ctx)
+		p.queue.wait(ctx)
 		p.gather(ctx)
 		stopping = ctx.Err() != nil // one last time, then
 		for more := true; more; {
 			began := time.Now()
-			entries := p.read(buffer)
-			more = len(entries) == len(buffer)
-			if n := p.deliver(sending, entries); !stopping {
+			records := p.queue.take(batch)
+			more = len(records) == batch
+			if n := p.deliver(sending, records); !stopping {
 				p.pause(ctx, began, n)
 			}
 		}
@@ -177,7 +147,7 @@ func (p *pipe) run(ctx context.Context) {
 
 // gather waits until there are enough events for a request, but not for long.
 func (p *pipe) gather(ctx context.Context) {
-	for end := time.Now().Add(gather); time.Now().Before(end) && p.reader.Waiting() < batch; {
+	for end := time.Now().Add(gather); time.Now().Before(end) && p.queue.len() < batch; {
 		wait(ctx, gatherStep)
 		if ctx.Err() != nil {
 			return
@@ -187,11 +157,7 @@ func (p *pipe) gather(ctx context.Context) {
 
 // pause keeps to the rate limit after a request with records.
 func (p *pipe) pause(ctx context.Context, began time.Time, records int) {
-	rate := p.rate
-	if p.journal.Busy() {
-		rate /= 5
-	}
-	wait(ctx, time.Until(began.Add(time.Duration(records)*time.Second/time.Duration(max(1, rate)))))
+	wait(ctx, time.Until(began.Add(time.Duration(records)*time.Second/time.Duration(p.rate))))
 }
 
 func wait(ctx context.Context, d time.Duration) {
@@ -206,17 +172,10 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// deliver sends the entries that are in the sample, until the collector takes or rejects them or the
+// deliver sends the records that are in the sample, until the collector takes or rejects them or the
 // context ends. It returns their number.
-func (p *pipe) deliver(ctx context.Context, entries []journal.Entry) int {
-	records := make([]*flow.Record, 0, len(entries))
-	for i := range entries {
-		r, noted := entries[i].Record(p.names, false), entries[i].Noted
-		r.Emitted = &noted
-		if sampled(traceID(r), p.sample) {
-			records = append(records, r)
-		}
-	}
+func (p *pipe) deliver(ctx context.Context, records []*flow.Record) int {
+	records = slices.DeleteFunc(records, func(r *flow.Record) bool { return !sampled(traceID(r), p.sample) })
 	if len(records) == 0 {
 		return 0
 	}

@@ -2,7 +2,6 @@
 package statustext
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,7 +59,6 @@ func node(b *strings.Builder, s *observe.Status, style flowtext.Style) {
 		line(b, "connections", fill(c, style))
 	}
 	line(b, "losses", losses(d)...)
-	line(b, "OpenTelemetry", exports(d.Exports, style)...)
 	line(b, "host's nat rules", hostNAT(&d.HostNAT, style)...)
 	line(b, "host's firewall", firewall(&d.HostFirewall))
 	line(b, "confinement", confinement(&d.Confinement, style)...)
@@ -191,23 +189,6 @@ func losses(d *observe.Daemon) []string {
 		return []string{"none"}
 	}
 	return list
-}
-
-// exports describes the export to a collector; there is no line without one.
-func exports(list []observe.Export, style flowtext.Style) (lines []string) {
-	for i := range list {
-		x := &list[i]
-		noun := map[string]string{"logs": "log record", "traces": "span", "metrics": "export"}[x.Signal]
-		text := x.Signal + " to " + x.Endpoint + ": " + flowtext.Count(x.Delivered, cmp.Or(noun, "record")) + " delivered"
-		if n := x.Lost(); n > 0 {
-			text += fmt.Sprintf(", %d lost", n)
-		}
-		if x.Error != "" {
-			text += "; " + style.Paint(flowtext.Yellow, "failing") + ": " + x.Error
-		}
-		lines = append(lines, text)
-	}
-	return lines
 }
 
 func hostNAT(n *observe.HostNAT, style flowtext.Style) []string {

@@ -52,11 +52,6 @@ func sick() observe.Status {
 	d.Losses = observe.Losses{Undecided: 1, TableFull: 2, NoRoute: 1, OtherFailures: 4, Evicted: 5, ForgottenClients: 6, InvalidDropped: 7, Records: 8}
 	d.HostNAT = observe.HostNAT{Applied: true, UnknownFlows: 9, Unknown: []string{"table nat: -A POSTROUTING -m set --match-set pods src -j MASQUERADE: it depends on data that is not known here"}}
 	d.HostFirewall.Fault = "ip filter: no buffer space"
-	d.Exports = []observe.Export{
-		{Signal: "logs", Endpoint: "http://collector:4317", Delivered: 3000, Evicted: 1, Rejected: 2, Overflow: 3, Unsent: 4, Error: "connection refused"},
-		{Signal: "traces", Endpoint: "http://collector:4317", Delivered: 1000},
-		{Signal: "metrics", Endpoint: "http://collector:4317", Delivered: 1},
-	}
 	d.Confinement = confine.State{Capabilities: []confine.Capability{}, Program: "aws", Missing: []string{"Landlock: it is not supported by this kernel", "confinement: --confine=false"}}
 	return s
 }

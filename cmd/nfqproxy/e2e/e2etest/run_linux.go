@@ -160,3 +160,13 @@ func (d *Daemon) Stop(signal syscall.Signal) {
 		d.t.Errorf("%s: %v", d.cmd.Args[0], err)
 	}
 }
+
+// Export starts "nfqproxy export" for a node's daemon, in the network namespace of the node.
+func (c *Cluster) Export(node string, environment []string, args ...string) *Daemon {
+	c.T.Helper()
+	socket, err := c.Socket(node)
+	c.Must(err)
+	cmd := Command(append([]string{"export", "--server", "unix:" + socket}, args...)...)
+	cmd.Env = append(cmd.Env, environment...)
+	return StartDaemon(c.T, c.Host(node), cmd)
+}

@@ -220,11 +220,19 @@ func certificate(t *testing.T) (cert, key string) {
 func TestPageOffLoopback(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	const address = "10.244.0.1:10253"
+	const address = "10.244.0.1:10254"
 	const token, wrong = "0123456789abcdef", "fedcba9876543210"
 	cert, key := certificate(t)
-	n.start("node-a", "--flow-api", filepath.Join(t.TempDir(), "api")+","+address,
-		"--flow-api-tls-cert", cert, "--flow-api-tls-key", key, "--flow-api-token-file", e2etest.WriteFile(t, "token", []byte(token+"\n")))
+	socket := filepath.Join(t.TempDir(), "api")
+	n.start("node-a", "--flow-api", socket, "--flow-api-token-file", e2etest.WriteFile(t, "token", []byte(token+"\n")))
+	e2etest.StartDaemon(t, n.Namespace, e2etest.Command("export", "--server", "unix:"+socket, "--page", address, "--page-tls-cert", cert, "--page-tls-key", key))
+	e2etest.Eventually(t, e2etest.Patience, "the page", func() bool {
+		c, err := n.Dial(t.Context(), "tcp", e2etest.AnyPort, netip.MustParseAddrPort(address))
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	})
 	url := "https://" + n.forward(netip.MustParseAddrPort(address)) + "/"
 
 	// Without the token nothing can be read.

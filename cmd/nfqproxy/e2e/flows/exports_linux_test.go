@@ -11,13 +11,21 @@ import (
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 )
 
-// TestExportsOfADaemon: what a daemon's flags promise to other tools is there: metrics of
+// TestExportsOfADaemon: what flags promise to other tools is there: the daemon's metrics of
 // the services that were asked for and of no others, and Hubble's API.
 func TestExportsOfADaemon(t *testing.T) {
 	t.Parallel()
 	hubble := clustertest.RequireProgram(t, benchcluster.Hubble)
 	const address = "127.0.0.1:4245"
-	c := e2etest.NewClusterWith(t, []string{"--service-metrics", "default/so*", "--hubble-bind-address", address})
+	c := e2etest.NewClusterWith(t, []string{"--service-metrics", "default/so*"})
+	c.Export("node-a", nil, "--hubble-bind-address", address)
+	e2etest.Eventually(t, e2etest.Patience, "the Hubble API", func() bool {
+		conn, err := c.TryDial("node-a", "tcp", e2etest.AnyPort, address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
 	for _, to := range []string{"10.96.0.30:80", "10.96.0.20:80"} { // solo and web
 		conn := c.Dial("shell", "tcp", e2etest.AnyPort, to)
 		c.Ask(conn)

@@ -5,26 +5,22 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
-// exportingCluster is a cluster whose daemons export to a collector.
-func exportingCluster(t *testing.T, environment []string, arguments ...string) *e2etest.Cluster {
+// exporting waits until an export follows the flows of its daemon: those from then on are exported.
+func exporting(t *testing.T, export *e2etest.Daemon) {
 	t.Helper()
-	path := e2etest.WriteFile(t, "lab.yaml", e2etest.Lab)
-	file, err := lab.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e2etest.Up(t, file, lab.Options{Arguments: arguments, Env: environment})
+	e2etest.Eventually(t, e2etest.Patience, "an export", func() bool {
+		return strings.Contains(export.Log(), "exporting to an OpenTelemetry collector")
+	})
 }
 
 // TestOTLP: a real collector gets a span for each decision, a log record for each event, and the
@@ -33,9 +29,13 @@ func exportingCluster(t *testing.T, environment []string, arguments ...string) *
 func TestOTLP(t *testing.T) {
 	t.Parallel()
 	program := requireCollector(t)
-	c := exportingCluster(t, []string{"OTEL_METRIC_EXPORT_INTERVAL=500", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test"},
-		"--otlp-endpoint", "http://172.21.0.2:4317")
+	c := e2etest.NewCluster(t)
 	o := startCollector(t, program, c.Host("node-a"), "0.0.0.0:4317", "", t.TempDir())
+	exports := make(map[string]*e2etest.Daemon)
+	for _, node := range []string{"node-a", "node-b"} {
+		exports[node] = c.Export(node, []string{"OTEL_METRIC_EXPORT_INTERVAL=500", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test"}, "--otlp-endpoint", "http://172.21.0.2:4317")
+		exporting(t, exports[node])
+	}
 
 	for range 6 {
 		for _, from := range []struct{ host, to string }{{"shell", "10.96.0.20:80"}, {"outside", "172.21.0.2:30080"}} {
@@ -82,7 +82,7 @@ func TestOTLP(t *testing.T) {
 		})
 	}
 	for _, node := range nodes {
-		c.Must(c.StopDaemon(t.Context(), node))
+		exports[node].Stop(syscall.SIGTERM)
 	}
 
 	o.Stop(syscall.SIGTERM) // it writes its files now and then, and at its end
@@ -96,7 +96,7 @@ func TestOTLP(t *testing.T) {
 	decided := make(map[string]int) // by node
 	for id, s := range spans {
 		decided[s.Node]++
-		// The test may have missed the daemons' first attempts to reach the collector.
+		// The test may have missed the exports' first attempts to reach the collector.
 		if log[id] == nil && s.Attributes["destination.port"] != "4317" {
 			t.Errorf("the collector has a span of flow %s, which is not in the flow log: %v", id, s.Attributes)
 		}
@@ -249,20 +249,17 @@ func TestOTLPLosses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const address = "127.0.0.1:4317"
-			c := exportingCluster(t, []string{"OTEL_EXPORTER_OTLP_TIMEOUT=1000"}, "--otlp-endpoint", "http://"+address, "--flow-buffer", "1024", "--scope", "services")
+			c := e2etest.NewClusterWith(t, []string{"--scope", "services"})
 			dir := t.TempDir()
 			start := func() *collector { return startCollector(t, program, c.Host("node-a"), address, "", dir) }
 			o := start()
 			observer, err := c.NodeObserver("node-a")
 			c.Must(err)
-			exports := func() map[string]observe.Export {
-				list, err := observer.Status(t.Context())
-				c.Must(err)
-				all := make(map[string]observe.Export)
-				for _, x := range list[0].Daemon.Exports {
-					all[x.Signal] = x
-				}
-				return all
+			export := c.Export("node-a", []string{"OTEL_EXPORTER_OTLP_TIMEOUT=1000"}, "--otlp-endpoint", "http://"+address, "--otlp-buffer", "1024", "--metrics-bind-address", "127.0.0.1:10255")
+			exporting(t, export)
+			// spans are the export's own metrics of the signal.
+			spans := func() (delivered, lost, failing float64) {
+				return otlpMetric(c, "delivered_total", ""), otlpMetric(c, "lost_total", ""), otlpMetric(c, "failing", "")
 			}
 			made := 0
 			flows := func(n int) {
@@ -276,16 +273,18 @@ func TestOTLPLosses(t *testing.T) {
 				}
 			}
 			settled := func() bool {
-				x := exports()[traces]
-				return x.Delivered+x.Lost() == uint64(made) && x.Error == ""
+				delivered, lost, failing := spans()
+				return delivered+lost == float64(made) && failing == 0
 			}
 			flows(20)
 			e2etest.Eventually(t, e2etest.Patience, "20 spans", func() bool { return settled() && len(spansByID(t, o)) == made })
 
 			resume := interrupt(o)
 			flows(20) // these are in a request that fails
-			e2etest.Eventually(t, e2etest.Patience, "a failed request", func() bool { return exports()[traces].Error != "" })
-			c.Logged("cannot export traces to the OpenTelemetry collector")
+			e2etest.Eventually(t, e2etest.Patience, "a failed request", func() bool { _, _, failing := spans(); return failing == 1 })
+			if !strings.Contains(export.Log(), "cannot export traces to the OpenTelemetry collector") {
+				t.Error("the failure is not logged")
+			}
 			flows(2000)
 			if resume == nil {
 				o = start()
@@ -295,21 +294,11 @@ func TestOTLPLosses(t *testing.T) {
 			flows(20) // a gap is seen after it
 			e2etest.Eventually(t, e2etest.Patience, "a collector that gets spans again", settled)
 
-			x := exports()[traces]
-			if x.Evicted == 0 || x.Rejected+x.Overflow+x.Unsent > 0 {
-				t.Errorf("lost are %+v, want evicted flows only", x)
+			delivered, lost, _ := spans()
+			if evicted := otlpMetric(c, "lost_total", "evicted"); evicted == 0 || evicted != lost {
+				t.Errorf("%g are lost, and %g of them evicted; want evicted ones only", lost, evicted)
 			}
-			e2etest.Eventually(t, e2etest.Patience, "all spans in the file", func() bool { return uint64(len(spansByID(t, o))) == x.Delivered })
-			_, text := c.Get("node-a", e2etest.MetricsPort, "/metrics")
-			for _, want := range []string{
-				fmt.Sprintf("nfqproxy_otlp_delivered_total{signal=\"traces\"} %d\n", x.Delivered),
-				fmt.Sprintf("nfqproxy_otlp_lost_total{reason=\"evicted\",signal=\"traces\"} %d\n", x.Evicted),
-				"nfqproxy_otlp_failing{signal=\"traces\"} 0\n",
-			} {
-				if !strings.Contains(text, want) {
-					t.Errorf("no %q in the metrics", want)
-				}
-			}
+			e2etest.Eventually(t, e2etest.Patience, "all spans in the file", func() bool { return len(spansByID(t, o)) == int(delivered) })
 			stats, err := observer.Stats(t.Context())
 			c.Must(err)
 			if n := stats[0].Verdicts["reject"]; n != uint64(made) {
@@ -319,7 +308,20 @@ func TestOTLPLosses(t *testing.T) {
 	}
 }
 
-const traces = "traces"
+// otlpMetric is the sum of a metric about spans, of an export with --metrics-bind-address 127.0.0.1:10255.
+func otlpMetric(c *e2etest.Cluster, name, reason string) (sum float64) {
+	c.T.Helper()
+	_, text := c.Get("node-a", 10255, "/metrics")
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "nfqproxy_otlp_"+name+"{") || !strings.Contains(line, `signal="traces"`) || reason != "" && !strings.Contains(line, `reason="`+reason+`"`) {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndex(line, " "):]), 64)
+		c.Must(err)
+		sum += n
+	}
+	return sum
+}
 
 // TestOTLPWithTLS: certificates of both sides are named by the environment. So is the sample: of the
 // flows' log records and spans the same are exported.
@@ -329,9 +331,11 @@ func TestOTLPWithTLS(t *testing.T) {
 	ca := newAuthority(t)
 	serverCert, serverKey := ca.issue("collector", nil, "127.0.0.1")
 	clientCert, clientKey := ca.issue("daemon", nil)
-	c := exportingCluster(t, []string{"OTEL_EXPORTER_OTLP_CERTIFICATE=" + ca.file, "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=" + clientCert, "OTEL_EXPORTER_OTLP_CLIENT_KEY=" + clientKey},
-		"--otlp-endpoint", "https://127.0.0.1:4317", "--otlp-signals", "traces,logs", "--otlp-sample", "0.5", "--scope", "services")
+	c := e2etest.NewClusterWith(t, []string{"--scope", "services"})
 	o := startCollector(t, program, c.Host("node-a"), "127.0.0.1:4317", fmt.Sprintf(", tls: {cert_file: %s, key_file: %s, client_ca_file: %s}", serverCert, serverKey, ca.file), t.TempDir())
+	export := c.Export("node-a", []string{"OTEL_EXPORTER_OTLP_CERTIFICATE=" + ca.file, "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=" + clientCert, "OTEL_EXPORTER_OTLP_CLIENT_KEY=" + clientKey},
+		"--otlp-endpoint", "https://127.0.0.1:4317", "--otlp-signals", "traces,logs", "--otlp-sample", "0.5")
+	exporting(t, export)
 	const flows = 100 // none or all of them are in the sample by chance of 2^-100
 	for i := range flows {
 		from := netip.AddrPortFrom(c.AddressOf("shell", decision.IPv4), uint16(20000+i))
@@ -341,7 +345,7 @@ func TestOTLPWithTLS(t *testing.T) {
 	}
 	c.WaitRecords(flows, "all flows", func(r *flow.Record) bool { return r.Verdict == "reject" })
 	e2etest.Eventually(t, e2etest.Patience, "the first spans", func() bool { return len(o.spans()) > 0 })
-	c.Must(c.StopDaemon(t.Context(), "node-a"))
+	export.Stop(syscall.SIGTERM)
 	o.Stop(syscall.SIGTERM)
 	spans, events := spansByID(t, o), eventsByID(o)
 	if have, want := slices.Sorted(maps.Keys(spans)), slices.Sorted(maps.Keys(events)); !slices.Equal(have, want) || len(have) == flows {

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,7 +39,14 @@ func TestRelay(t *testing.T) {
 	ca := newAuthority(t)
 	cert, key := ca.issue("nodes", []string{"*.default.hubble-grpc.cilium.io"})
 	clientCert, clientKey := ca.issue("relay", nil)
-	c := e2etest.NewClusterOf(t, threeNodes(t), []string{"--hubble-bind-address", "0.0.0.0:4244", "--hubble-tls-cert", cert, "--hubble-tls-key", key, "--hubble-tls-client-ca", ca.file})
+	c := e2etest.NewClusterOf(t, threeNodes(t), nil)
+	// export is the second container of a node's pod.
+	export := func(node string) *e2etest.Daemon {
+		return c.Export(node, nil, "--hubble-bind-address", "0.0.0.0:4244", "--hubble-tls-cert", cert, "--hubble-tls-key", key, "--hubble-tls-client-ca", ca.file)
+	}
+	export("node-a")
+	second := export("node-b")
+	export("node-c")
 	outside := c.Host("outside")
 	e2etest.StartDaemon(t, outside, exec.Command(relay, "serve", "--peer-service", "172.21.0.2:4244", "--listen-address", "127.0.0.1:4245", "--health-listen-address", "127.0.0.1:4222",
 		"--disable-server-tls", "--tls-hubble-server-ca-files", ca.file, "--tls-hubble-client-cert-file", clientCert, "--tls-hubble-client-key-file", clientKey,
@@ -204,12 +212,14 @@ func TestRelay(t *testing.T) {
 	expect("at first", first)
 
 	c.Must(c.KillDaemon("node-b"))
+	second.Stop(syscall.SIGKILL)
 	waitFor("node-b is dead", strings.Replace(all, "172.21.0.3:4244 NODE_CONNECTED", "172.21.0.3:4244 NODE_UNAVAILABLE", 1))
 	maps.DeleteFunc(first, func(s seen, _ bool) bool { return s.node == "node-b" })
 	follow("node-b is dead", "shell", "third")
 	expect("node-b is dead", first)
 
 	c.Must(c.StartDaemon(t.Context(), "node-b"))
+	export("node-b")
 	waitFor("node-b is back", all)
 	follow("node-b is back", "shell", "web-2", "third")
 	expect("node-b is back", first)

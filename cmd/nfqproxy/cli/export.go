@@ -1,0 +1,286 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/findings"
+	"github.com/nfqproxy/nfqproxy/control/view/hubbleapi"
+	"github.com/nfqproxy/nfqproxy/control/view/otlp"
+	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
+	"github.com/nfqproxy/nfqproxy/control/view/web"
+)
+
+// exportFlags are the flags of nfqproxy export.
+type exportFlags struct {
+	server    string
+	tokenFile string
+
+	page        string
+	pageCert    string
+	pageKey     string
+	hubble      string
+	hubbleTLS   hubbleapi.TLS
+	otlp        string
+	otlpSignals string
+	otlpSample  float64
+	otlpBuffer  int
+	metricsURL  string
+	metrics     string
+}
+
+// daemonMetrics is where a daemon serves its metrics by default.
+const daemonMetrics = "http://127.0.0.1:10249/metrics"
+
+func newExportCommand(connect connector) *cobra.Command {
+	var f exportFlags
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Pass what a daemon records on: the page, Hubble's API, OpenTelemetry",
+		Long: `Follow the flow API of a node's daemon and pass its records on, until interrupted: as a web
+page, by Hubble's API, or to an OpenTelemetry collector. It needs no privilege but access to
+the daemon's socket, and it waits for a daemon that is away. On a cluster it is the second
+container of nfqproxy's pods.
+
+A client of the page needs a token that the daemon's flow API takes, as a client of that does.
+Certificates and headers for the collector come from the environment,
+OTEL_EXPORTER_OTLP_HEADERS for example.`,
+		Example: `  nfqproxy export --page 127.0.0.1:10254
+  nfqproxy export --hubble-bind-address 127.0.0.1:4245
+  nfqproxy export --otlp-endpoint http://collector.monitoring:4317 --otlp-signals traces,metrics`,
+		Args:        noArgs,
+		Annotations: ending(),
+		RunE:        func(cmd *cobra.Command, _ []string) error { return f.run(cmd, connect) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.server, "server", "unix:"+flowapi.DefaultSocket, "flow API of the daemon: unix:PATH, URL or HOST:PORT")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token of the flow API, which a server other than a socket needs")
+	flags.StringVar(&f.page, "page", "", "address and port of the web page: on loopback or, with --page-tls-cert and --page-tls-key, any (default: not served)")
+	flags.StringVar(&f.pageCert, "page-tls-cert", "", "file with the page's certificate")
+	flags.StringVar(&f.pageKey, "page-tls-key", "", "file with the certificate's key")
+	flags.StringVar(&f.hubble, "hubble-bind-address", "", "address of the Hubble API, for hubble observe --server and hubble-relay: ADDRESS:PORT on loopback or, with --hubble-tls-cert, --hubble-tls-key and --hubble-tls-client-ca, any (default: not served)")
+	flags.StringVar(&f.hubbleTLS.CertFile, "hubble-tls-cert", "", "file with the Hubble API's certificate: for hubble-relay it has the name *.default.hubble-grpc.cilium.io")
+	flags.StringVar(&f.hubbleTLS.KeyFile, "hubble-tls-key", "", "file with the certificate's key")
+	flags.StringVar(&f.hubbleTLS.ClientCAFile, "hubble-tls-client-ca", "", "file with the authority whose certificates clients of the Hubble API need")
+	flags.StringVar(&f.otlp, "otlp-endpoint", "", "export flows and metrics to this OpenTelemetry collector, by OTLP over gRPC: http://HOST:PORT or, with TLS, https://HOST:PORT (default: no export)")
+	flags.StringVar(&f.otlpSignals, "otlp-signals", strings.Join(otlp.Signals(), ","), "signals to export, separated by commas: logs (a record for each event of a flow), metrics, traces (a span for each decision)")
+	flags.Float64Var(&f.otlpSample, "otlp-sample", 1, "share of connections whose log records and spans are exported: more than 0, up to 1; all nodes select the same connections")
+	flags.IntVar(&f.otlpBuffer, "otlp-buffer", otlp.DefaultBuffer, "number of records of each signal that wait for the collector; each takes about 1 KiB")
+	flags.StringVar(&f.metricsURL, "metrics-url", daemonMetrics, "metrics of the daemon, for the signal metrics")
+	flags.StringVar(&f.metrics, "metrics-bind-address", "", "address and port of this command's own /metrics: what was delivered and lost (default: not served)")
+	return cmd
+}
+
+// check validates the flags.
+func (f *exportFlags) check(cmd *cobra.Command) error {
+	if f.page == "" && f.hubble == "" && f.otlp == "" {
+		return errors.New("nothing to export: give --page, --hubble-bind-address or --otlp-endpoint")
+	}
+	if _, socket := observe.SocketPath(f.server); f.page != "" && !socket {
+		return errors.New("--page requires a daemon's socket: --server unix:PATH; nfqproxy web serves the page of other servers")
+	}
+	if f.page == "" && f.pageCert+f.pageKey != "" {
+		return errors.New("--page-tls-cert and --page-tls-key require --page")
+	}
+	if f.page != "" {
+		if _, socket := observe.SocketPath(f.page); socket {
+			return fmt.Errorf("--page %s: want ADDRESS:PORT", f.page)
+		}
+		if err := f.pageAddress().Check(); err != nil {
+			return err
+		}
+	}
+	if f.hubble == "" && f.hubbleTLS.Enabled() {
+		return errors.New("--hubble-tls-cert, --hubble-tls-key and --hubble-tls-client-ca require --hubble-bind-address")
+	}
+	if f.hubble != "" {
+		if err := f.hubbleTLS.Check(f.hubble); err != nil {
+			return err
+		}
+	}
+	if f.metrics != "" {
+		if _, err := netip.ParseAddrPort(f.metrics); err != nil {
+			return fmt.Errorf("--metrics-bind-address %q: want IP:port such as 127.0.0.1:10255", f.metrics)
+		}
+	}
+	if f.otlp == "" {
+		for _, name := range []string{"otlp-signals", "otlp-sample", "otlp-buffer", "metrics-url"} {
+			if cmd.Flags().Changed(name) {
+				return fmt.Errorf("--%s requires --otlp-endpoint", name)
+			}
+		}
+		return nil
+	}
+	if f.otlpBuffer < 1024 || f.otlpBuffer > 1<<20 {
+		return fmt.Errorf("--otlp-buffer %d: want 1024 to 1048576 records", f.otlpBuffer)
+	}
+	c := f.otlpConfig()
+	if err := c.Check(); err != nil {
+		return fmt.Errorf("OTLP export: %w", err)
+	}
+	return nil
+}
+
+func (f *exportFlags) pageAddress() flowapi.Address {
+	return flowapi.Address{Address: f.page, CertFile: f.pageCert, KeyFile: f.pageKey, HasToken: true, Flag: "page"}
+}
+
+func (f *exportFlags) otlpConfig() otlp.Config {
+	return otlp.Config{
+		Endpoint: f.otlp, Signals: strings.FieldsFunc(f.otlpSignals, func(c rune) bool { return c == ',' }), Sample: f.otlpSample, Buffer: f.otlpBuffer, Version: version,
+	}
+}
+
+func (f *exportFlags) run(cmd *cobra.Command, connect connector) error {
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	token := ""
+	if f.tokenFile != "" {
+		var err error
+		if token, err = flowapi.ReadToken("--token-file", f.tokenFile); err != nil {
+			return err
+		}
+	}
+	observer, err := connect(f.server, token)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(cmd.Context())
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+
+	// All addresses are bound, and all files are read, before anything begins.
+	var start []func() error
+	serve := func(address string, run func(net.Listener) error) error {
+		var listen net.ListenConfig
+		l, err := listen.Listen(ctx, "tcp", address)
+		if err == nil {
+			start = append(start, func() error { return run(l) })
+		}
+		return err
+	}
+	if f.page != "" {
+		l, err := flowapi.Listen(f.pageAddress())
+		if err != nil {
+			return err
+		}
+		start = append(start, func() error { return flowapi.Serve(ctx, l, f.pageConfig(observer, log)) })
+	}
+	if f.hubble != "" {
+		c := hubbleapi.Config{
+			Observer: observer, Peers: &hubbleapi.Peers{Each: eachNode(ctx, observer), Listen: netip.MustParseAddrPort(f.hubble)}, TLS: f.hubbleTLS, Log: log,
+		}
+		if err := serve(f.hubble, func(l net.Listener) error { return hubbleapi.Serve(ctx, l, c) }); err != nil {
+			return fmt.Errorf("--hubble-bind-address: %w", err)
+		}
+	}
+	if f.metrics != "" {
+		if err := serve(f.metrics, func(l net.Listener) error { return serveMetrics(ctx, l, registry) }); err != nil {
+			return fmt.Errorf("--metrics-bind-address: %w", err)
+		}
+	}
+	if f.otlp != "" {
+		c := f.otlpConfig()
+		c.Log = log
+		if c.Node, err = nodeOf(ctx, observer, log); err != nil {
+			return err
+		}
+		exporter, err := otlp.Open(c)
+		if err != nil {
+			return err
+		}
+		registry.MustRegister(exporter)
+		start = append(start, func() error {
+			exporter.Start(otlp.Source{Flows: observer.Flows, Metrics: prometheus.Gatherers{otlp.Scrape(f.metricsURL), exporterMetrics(exporter)}})
+			<-ctx.Done()
+			exporter.Close()
+			return nil
+		})
+	}
+	for _, s := range start {
+		group.Go(s)
+	}
+	return group.Wait()
+}
+
+// exporterMetrics are an exporter's own metrics, which it exports beside the daemon's.
+func exporterMetrics(e *otlp.Exporter) prometheus.Gatherer {
+	r := prometheus.NewRegistry()
+	r.MustRegister(e)
+	return r
+}
+
+// pageConfig serves the page, and passes what the daemon answers through. Its clients' tokens are those that the daemon takes.
+func (f *exportFlags) pageConfig(o observe.Observer, log *slog.Logger) flowapi.Config {
+	path, _ := observe.SocketPath(f.server) // checked
+	daemon := viewapi.NewUpstream(path, log)
+	return flowapi.Config{
+		Observer: o, Page: web.Handler(), Reviewer: daemon, Log: log,
+		Routes: append(daemon.Routes(), viewapi.Routes(viewapi.Config{Doctor: &findings.Doctor{Observer: o}})...),
+	}
+}
+
+// nodeWait is the time between two attempts to learn the node's name.
+const nodeWait = time.Second
+
+// nodeOf is the name of the daemon's node. It waits for a daemon that is away.
+func nodeOf(ctx context.Context, o observe.Observer, log *slog.Logger) (string, error) {
+	for logged := false; ; logged = true {
+		stats, err := o.Stats(ctx)
+		switch {
+		case err == nil && len(stats) == 1:
+			return stats[0].Node, nil
+		case err == nil:
+			return "", fmt.Errorf("--server has the flows of %d nodes: --otlp-endpoint requires the daemon of one", len(stats))
+		case !logged:
+			log.Warn("the daemon does not answer; trying again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-time.After(nodeWait):
+		}
+	}
+}
+
+// eachNode calls its argument for each node that the daemon knows: none while it is away.
+func eachNode(ctx context.Context, o observe.Observer) func(func(string, []netip.Addr)) {
+	var last []observe.TopologyNode
+	return func(each func(string, []netip.Addr)) {
+		if t, err := o.Topology(ctx); err == nil {
+			last = t.Nodes
+		}
+		for _, n := range last {
+			each(n.Name, n.Addresses)
+		}
+	}
+}
+
+func serveMetrics(ctx context.Context, l net.Listener, registry *prometheus.Registry) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
