@@ -94,8 +94,6 @@ var arrowsBack = []string{
 	"control/live/localnode control/paper/explain",
 	"control/live/localnode datapath/paper/hostnat",
 	"control/observe control/live/confine",
-	"control/observe control/paper/diagnose",
-	"control/observe control/paper/explain",
 	"datapath/live/hostmasq datapath/paper/hostnat",
 	"datapath/live/hostmasq datapath/paper/iptables",
 	"datapath/live/hostmasq datapath/paper/netfilter",

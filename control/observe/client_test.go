@@ -21,7 +21,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
-	"github.com/nfqproxy/nfqproxy/control/paper/explain"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -59,7 +58,7 @@ func TestClientRequests(t *testing.T) {
 	f.ObjectsAnswer = observe.TableObjects{Node: "node-a", Generation: 7, YAML: "kind: Service\n"}
 	f.ExplainAnswer = flow.Record{Version: 1, Verdict: "drop"}
 	seed := uint64(1<<64 - 1)
-	question := observe.Question{Question: explain.Question{Protocol: "tcp"}, Seed: &seed}
+	question := observe.Question{Question: flow.Question{Protocol: "tcp"}, Seed: &seed}
 	query := observe.FlowQuery{Service: "a/b:c,d", Source: "[fd00::1]:80", Since: "2026-01-02T15:04:05+01:00", Steps: true}
 	services := observe.ServiceQuery{Namespace: "default", Active: true, Limit: "5", After: "default/web:http/IPv6"}
 	var items []observe.Item

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -18,6 +17,15 @@ func fetch[T any](ctx context.Context, c *Client, method string, query url.Value
 		return nil, err
 	}
 	return answer, nil
+}
+
+// Ask sends the server a GET request, or a POST request with a body, below /v1, and reads its JSON response: for what is no
+// part of an [Observer]. Errors are those of the other methods.
+func Ask[T any](ctx context.Context, c *Client, body any, path ...string) (*T, error) {
+	if body == nil {
+		return get[T](ctx, c, nil, path...)
+	}
+	return post[T](ctx, c, body, path...)
 }
 
 func get[T any](ctx context.Context, c *Client, query url.Values, path ...string) (*T, error) {
@@ -73,16 +81,6 @@ func (c *Client) Topology(ctx context.Context) (*Topology, error) {
 // Explain requests the simulation of a packet.
 func (c *Client) Explain(ctx context.Context, q Question) (*flow.Record, error) {
 	return post[flow.Record](ctx, c, q, "explain")
-}
-
-// Findings requests the problems of the cluster.
-func (c *Client) Findings(ctx context.Context) (*FindingList, error) {
-	return get[FindingList](ctx, c, nil, "findings")
-}
-
-// Why requests the answer to a question.
-func (c *Client) Why(ctx context.Context, q diagnose.Question) (*diagnose.Answer, error) {
-	return post[diagnose.Answer](ctx, c, q, "why")
 }
 
 // Request requests that a host of a lab sends a request.

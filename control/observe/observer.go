@@ -6,8 +6,6 @@ package observe
 import (
 	"context"
 
-	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
-	"github.com/nfqproxy/nfqproxy/control/paper/explain"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -35,17 +33,6 @@ type Observer interface {
 	Explain(ctx context.Context, q Question) (*flow.Record, error)
 	// Holder returns the Holder; nil: holding flows is not supported.
 	Holder() Holder
-}
-
-// Doctor finds problems and their causes. It is safe for concurrent use.
-type Doctor interface {
-	// Findings are the problems of the whole cluster, the worst first.
-	Findings(ctx context.Context) (*FindingList, error)
-	// Why answers why a connection fails, or that it works. An error of the question is a
-	// [*diagnose.QuestionError]; a client's is an [*Error].
-	Why(ctx context.Context, q diagnose.Question) (*diagnose.Answer, error)
-	// Manifest returns the objects of a Service.
-	Manifest(ctx context.Context, namespace, name string) (*Manifest, error)
 }
 
 // Item is one piece of a stream. Exactly one field is set.
@@ -90,7 +77,7 @@ const (
 
 // Question is a packet, and the node to simulate it on.
 type Question struct {
-	explain.Question
+	flow.Question
 	Node string `json:"node,omitempty"`
 	// Seed makes the random selection reproducible; nil: random.
 	Seed *uint64 `json:"seed,omitempty"`

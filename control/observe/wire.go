@@ -1,7 +1,5 @@
 package observe
 
-import "github.com/nfqproxy/nfqproxy/control/paper/diagnose"
-
 // Limits of the flow API for both client and server.
 const (
 	// KeepAliveSeconds is the interval of keepalives in a stream.
@@ -45,12 +43,6 @@ type StatsList struct {
 // StatusList is the flow API's response with the nodes' daemons.
 type StatusList struct {
 	Nodes []Status `json:"nodes"`
-}
-
-// FindingList is the flow API's response with findings.
-type FindingList struct {
-	Version  int                `json:"version"` // diagnose.Version
-	Findings []diagnose.Finding `json:"findings"`
 }
 
 // ChangeList is the flow API's response with what a change of a lab has changed.

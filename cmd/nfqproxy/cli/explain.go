@@ -28,7 +28,7 @@ import (
 // explainFlags are the flags of nfqproxy explain.
 type explainFlags struct {
 	objectSource
-	packet  explain.Question
+	packet  flow.Question
 	packets string
 	seed    uint64
 	output  string
@@ -224,7 +224,7 @@ func (e *explainer) simulator(node string) *explain.Simulator {
 	return s
 }
 
-func (e *explainer) explain(q explain.Question) error {
+func (e *explainer) explain(q flow.Question) error {
 	p, err := e.names.Packet(q)
 	if err != nil {
 		return err

@@ -101,7 +101,7 @@ func (f *webFlags) run(cmd *cobra.Command, connect connector) error {
 }
 
 // observe returns what the page shows.
-func (f *webFlags) observe(ctx context.Context, connect connector, cluster bool, stderr io.Writer) (observe.Observer, observe.Doctor, error) {
+func (f *webFlags) observe(ctx context.Context, connect connector, cluster bool, stderr io.Writer) (observe.Observer, viewapi.Doctor, error) {
 	o, err := f.server.observer(ctx, connect, stderr)
 	if err != nil {
 		return nil, nil, err

@@ -15,7 +15,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi/flowapitest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
-	"github.com/nfqproxy/nfqproxy/control/paper/explain"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -57,7 +56,7 @@ func TestAnswers(t *testing.T) {
 		{"GET", "/v1/topology", "", 200, nil, w.Fake.TopologyAnswer},
 		{
 			"POST", "/v1/explain", `{"protocol":"tcp","source":"10.0.0.1","destination":"10.96.0.1:80","local":true,"node":"node-a","seed":5,"reply":true}`, 200,
-			observe.Question{Question: explain.Question{Protocol: "tcp", Source: "10.0.0.1", Destination: "10.96.0.1:80", Local: true}, Node: "node-a", Seed: &seed, Reply: true},
+			observe.Question{Question: flow.Question{Protocol: "tcp", Source: "10.0.0.1", Destination: "10.96.0.1:80", Local: true}, Node: "node-a", Seed: &seed, Reply: true},
 			w.Fake.ExplainAnswer,
 		},
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/journal"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/paper/explain"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
@@ -527,7 +526,7 @@ func TestRemovedEndpoint(t *testing.T) {
 func TestExplain(t *testing.T) {
 	b := newBench(t, 0)
 	seed := uint64(1)
-	q := observe.Question{Question: explain.Question{Protocol: "tcp", Source: "pod/shop/shell", Destination: "service/default/web"}, Seed: &seed}
+	q := observe.Question{Question: flow.Question{Protocol: "tcp", Source: "pod/shop/shell", Destination: "service/default/web"}, Seed: &seed}
 	r, err := b.Explain(t.Context(), q)
 	if err != nil || r.Service != "default/web:http" || r.SourcePod != "shop/shell" || len(r.Steps) == 0 {
 		t.Fatalf("%+v, %v", r, err)
@@ -611,7 +610,7 @@ func TestExplainKnowsTheTopologysPods(t *testing.T) {
 		t.Fatalf("%+v, %v", top, err)
 	}
 	for _, p := range top.Pods {
-		q := observe.Question{Question: explain.Question{Protocol: "tcp", Source: "pod/" + p.Name, Destination: "service/default/web"}}
+		q := observe.Question{Question: flow.Question{Protocol: "tcp", Source: "pod/" + p.Name, Destination: "service/default/web"}}
 		r, err := b.Explain(t.Context(), q)
 		if err != nil || netip.MustParseAddrPort(r.Source).Addr() != p.Addresses[0] {
 			t.Errorf("%s: %+v, %v", p.Name, r, err)

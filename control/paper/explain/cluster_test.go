@@ -42,7 +42,7 @@ func newSimulation(t testing.TB, seed uint64, config servicetable.NodeConfig) *s
 }
 
 // explain explains a packet that has to make sense.
-func (a *simulation) explain(t testing.TB, q Question) *flow.Record {
+func (a *simulation) explain(t testing.TB, q flow.Question) *flow.Record {
 	t.Helper()
 	if q.Protocol == "" {
 		q.Protocol = "tcp"

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/paper/explain"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // What happens to a packet that a pod sends to its own service, and which of kube-proxy's
@@ -29,7 +30,7 @@ func ExampleSimulator_Decide() {
 	table := decision.NewTable(1, time.Now(), decision.Node{Name: "node-a"}, []*decision.ServicePort{web})
 
 	names := explain.NamesOf(table, nil)
-	packet, err := names.Packet(explain.Question{Protocol: "tcp", Source: "shop/web-1", Destination: "service/shop/web"})
+	packet, err := names.Packet(flow.Question{Protocol: "tcp", Source: "shop/web-1", Destination: "service/shop/web"})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // TestOnward: a packet is followed to the node that has its destination's address, and the reply back.
@@ -19,7 +20,7 @@ func TestOnward(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, node string
-		question   Question
+		question   flow.Question
 		next       string // the verdict of the next node; empty: there is none
 		endpoint   string
 		hint       string   // part of that of this node
@@ -28,33 +29,33 @@ func TestOnward(t *testing.T) {
 		nextReply  []string // likewise
 	}{
 		{
-			"node port, Local, the endpoint is there", "node-a", Question{Source: "pod/default/shell", Destination: "node/node-b:30030"}, "dnat", "10.244.2.2:8080",
+			"node port, Local, the endpoint is there", "node-a", flow.Question{Source: "pod/default/shell", Destination: "node/node-b:30030"}, "dnat", "10.244.2.2:8080",
 			"172.20.0.3 is an address of node node-b, which gets the packet and decides", "",
 			[]string{"node node-b translates the packet, to 10.244.2.2:8080", "it passes this node as it is"}, []string{"the endpoint is on this node", "un-DNAT"},
 		},
 		{
-			"node port, Local, the endpoint is here", "node-b", Question{Source: "10.244.2.9", Destination: "172.20.0.2:30030"}, "dnat", "10.244.2.2:8080",
+			"node port, Local, the endpoint is here", "node-b", flow.Question{Source: "10.244.2.9", Destination: "172.20.0.2:30030"}, "dnat", "10.244.2.2:8080",
 			"172.20.0.2 is an address of node node-a", "If node node-b masquerades what its pods send to other nodes, the source is 172.20.0.3 here, and the packet is dropped: policy Local",
 			[]string{"node node-a translates the packet"}, []string{"that is on node node-b, and the endpoint is not on this node: the reply does not return here", "does not take it for the reply"},
 		},
 		{
-			"node port, Local, from the node", "node-b", Question{Source: "172.20.0.3", Destination: "172.20.0.2:30030", Local: true}, "drop", "",
+			"node port, Local, from the node", "node-b", flow.Question{Source: "172.20.0.3", Destination: "172.20.0.2:30030", Local: true}, "drop", "",
 			"which gets the packet and decides", "", []string{"no reply: node node-a drops the packet"}, []string{"no reply"},
 		},
 		{
-			"IPv6", "node-a", Question{Source: "fd00:10:244:1::9", Destination: "[fd00:172:20::3]:30080"}, "dnat", "",
+			"IPv6", "node-a", flow.Question{Source: "fd00:10:244:1::9", Destination: "[fd00:172:20::3]:30080"}, "dnat", "",
 			"fd00:172:20::3 is an address of node node-b", "", []string{"node node-b translates the packet"}, []string{"un-SNAT"},
 		},
 		{
-			"no node port", "node-a", Question{Source: "10.244.1.9", Destination: "172.20.0.3:30000"}, "accept", "",
+			"no node port", "node-a", flow.Question{Source: "10.244.1.9", Destination: "172.20.0.3:30000"}, "accept", "",
 			"172.20.0.3 is an address of node node-b", "whose node ports are", []string{"node node-b does not translate the packet either"}, []string{"nothing was translated"},
 		},
-		{"own node port", "node-b", Question{Source: "10.244.2.9", Destination: "172.20.0.3:30080"}, "", "", "", "", []string{"un-DNAT"}, nil},
-		{"cluster IP", "node-a", Question{Source: "10.244.1.9", Destination: "10.96.0.20:80"}, "", "", "", "", []string{"un-DNAT"}, nil},
-		{"a pod elsewhere", "node-a", Question{Source: "10.244.1.9", Destination: "10.244.2.2:8080"}, "", "", "is an endpoint of", "", []string{"nothing was translated: the reply needs no translation"}, nil},
-		{"an address of nobody", "node-a", Question{Source: "10.244.1.9", Destination: "203.0.113.99:80"}, "", "", "", "", []string{"nothing was translated on this node: if another one translates the packet"}, nil},
-		{"a pod of another node", "node-a", Question{Source: "10.244.2.9", Destination: "203.0.113.5:443"}, "", "", "10.244.2.9 belongs to a pod on node node-b, which decides this packet before it arrives here", "", nil, nil},
-		{"another node", "node-a", Question{Source: "172.20.0.3", Destination: "10.96.0.20:80"}, "", "", "172.20.0.3 is an address of node node-b, which decides this packet before it arrives here", "", nil, nil},
+		{"own node port", "node-b", flow.Question{Source: "10.244.2.9", Destination: "172.20.0.3:30080"}, "", "", "", "", []string{"un-DNAT"}, nil},
+		{"cluster IP", "node-a", flow.Question{Source: "10.244.1.9", Destination: "10.96.0.20:80"}, "", "", "", "", []string{"un-DNAT"}, nil},
+		{"a pod elsewhere", "node-a", flow.Question{Source: "10.244.1.9", Destination: "10.244.2.2:8080"}, "", "", "is an endpoint of", "", []string{"nothing was translated: the reply needs no translation"}, nil},
+		{"an address of nobody", "node-a", flow.Question{Source: "10.244.1.9", Destination: "203.0.113.99:80"}, "", "", "", "", []string{"nothing was translated on this node: if another one translates the packet"}, nil},
+		{"a pod of another node", "node-a", flow.Question{Source: "10.244.2.9", Destination: "203.0.113.5:443"}, "", "", "10.244.2.9 belongs to a pod on node node-b, which decides this packet before it arrives here", "", nil, nil},
+		{"another node", "node-a", flow.Question{Source: "172.20.0.3", Destination: "10.96.0.20:80"}, "", "", "172.20.0.3 is an address of node node-b, which decides this packet before it arrives here", "", nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a := newSimulation(t, 1, servicetable.NodeConfig{Name: tt.node, ClusterCIDRs: pods})

@@ -10,16 +10,8 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
-
-// Question is a packet as users write it.
-type Question struct {
-	Protocol    string `json:"protocol"`    // tcp, udp or sctp
-	Source      string `json:"source"`      // an address or a pod's name; the port may be left out
-	Destination string `json:"destination"` // an address or a name, with a port
-	Local       bool   `json:"local"`       // originates on the node itself
-	InInterface string `json:"inInterface"` // the input interface; may be left out
-}
 
 // anyPort stands for a source port that was left out.
 const anyPort = 40000
@@ -29,7 +21,7 @@ const longestLine = 1 << 20
 
 // Questions reads one question from each line that is not empty and calls answer with it. It ends
 // at the first error, of a line or of answer; the error names the line.
-func Questions(in io.Reader, answer func(Question) error) error {
+func Questions(in io.Reader, answer func(flow.Question) error) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, longestLine)
 	n := 0
@@ -55,8 +47,8 @@ func Questions(in io.Reader, answer func(Question) error) error {
 
 // parse reads one line. A misspelled field is an error: if it were ignored, the answer would be
 // about another packet.
-func parse(line []byte) (Question, error) {
-	var q Question
+func parse(line []byte) (flow.Question, error) {
+	var q flow.Question
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
 	err := d.Decode(&q)
@@ -78,11 +70,11 @@ func parse(line []byte) (Question, error) {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		why = "the line ends within the object"
 	}
-	return Question{}, fmt.Errorf(`want an object such as {"protocol":"tcp","source":"10.244.1.9","destination":"10.96.0.1:443"}: %s`, why)
+	return flow.Question{}, fmt.Errorf(`want an object such as {"protocol":"tcp","source":"10.244.1.9","destination":"10.96.0.1:443"}: %s`, why)
 }
 
 // Packet makes a packet of the question. The error is a [*FieldError].
-func (n *Names) Packet(q Question) (decision.Packet, error) {
+func (n *Names) Packet(q flow.Question) (decision.Packet, error) {
 	p := decision.Packet{Local: q.Local, InInterface: q.InInterface}
 	if q.Protocol == "" {
 		return p, &FieldError{"protocol", errors.New("protocol is missing: tcp, udp or sctp")}

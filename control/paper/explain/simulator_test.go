@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // TestAffinityHoldsBetweenPackets: a client keeps its endpoint whatever its port,
@@ -14,23 +15,23 @@ func TestAffinityHoldsBetweenPackets(t *testing.T) {
 	endpoints := make(map[string]bool)
 	for seed := range uint64(20) {
 		a := newSimulation(t, seed, servicetable.NodeConfig{Name: "node-a"})
-		first := a.explain(t, Question{Source: "10.244.1.9:1000", Destination: "10.96.0.50:80"})
+		first := a.explain(t, flow.Question{Source: "10.244.1.9:1000", Destination: "10.96.0.50:80"})
 		if first.Reason != "balanced" || len(first.Candidates) != 3 {
 			t.Fatalf("first packet: %+v", first)
 		}
 		for port := range 10 {
-			r := a.explain(t, Question{Source: fmt.Sprintf("10.244.1.9:%d", 1001+port), Destination: "10.96.0.50:80"})
+			r := a.explain(t, flow.Question{Source: fmt.Sprintf("10.244.1.9:%d", 1001+port), Destination: "10.96.0.50:80"})
 			if r.Reason != "affinity" || r.Endpoint != first.Endpoint || len(r.Candidates) != 1 || r.Draw != nil || len(r.Excluded) != 2 {
 				t.Fatalf("packet %d: %+v, the first went to %s", port, r, first.Endpoint)
 			}
 		}
-		other := a.explain(t, Question{Source: "10.244.1.10", Destination: "10.96.0.50:80"})
+		other := a.explain(t, flow.Question{Source: "10.244.1.10", Destination: "10.96.0.50:80"})
 		if other.Reason != "balanced" {
 			t.Fatalf("another client: %+v", other)
 		}
 		endpoints[other.Endpoint] = true
 		for range 2 {
-			if r := a.explain(t, Question{Source: "10.244.1.9", Destination: "10.96.0.20:80"}); r.Reason != "balanced" {
+			if r := a.explain(t, flow.Question{Source: "10.244.1.9", Destination: "10.96.0.20:80"}); r.Reason != "balanced" {
 				t.Fatalf("a service without affinity: %+v", r)
 			}
 		}
@@ -81,7 +82,7 @@ func TestExcludedReasons(t *testing.T) {
 		{"172.20.0.2:30030", map[string]string{"10.244.2.2:8080": "not-local"}}, // external policy Local
 	} {
 		got := make(map[string]string)
-		for _, e := range s.explain(t, Question{Source: "192.0.2.10", Destination: tt.destination}).Excluded {
+		for _, e := range s.explain(t, flow.Question{Source: "192.0.2.10", Destination: tt.destination}).Excluded {
 			got[e.Endpoint] = e.Reason
 		}
 		if fmt.Sprint(got) != fmt.Sprint(tt.want) {

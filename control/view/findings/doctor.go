@@ -13,10 +13,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Doctor is an [observe.Doctor] of what an observer sees, of objects, or of both. It is safe for concurrent use.
+// Doctor is an [viewapi.Doctor] of what an observer sees, of objects, or of both. It is safe for concurrent use.
 type Doctor struct {
 	Observer observe.Observer // nil: nothing is observed
 	// Objects returns the objects of the cluster and the configuration of its nodes, but for the name; nil: they are
@@ -29,8 +30,8 @@ type Doctor struct {
 
 // Of returns who finds the problems of what is observed: the server itself, if it knows the cluster's objects (a lab, and
 // "nfqproxy web --cluster"); else this process, by what it observes.
-func Of(ctx context.Context, o observe.Observer) (observe.Doctor, error) {
-	server, ok := o.(observe.Doctor)
+func Of(ctx context.Context, o observe.Observer) (viewapi.Doctor, error) {
+	client, ok := o.(*observe.Client)
 	if !ok {
 		return &Doctor{Observer: o}, nil
 	}
@@ -39,13 +40,13 @@ func Of(ctx context.Context, o observe.Observer) (observe.Doctor, error) {
 		return nil, err
 	}
 	if t.CanWhy {
-		return server, nil
+		return viewapi.Client{Client: client}, nil
 	}
 	return &Doctor{Observer: o}, nil
 }
 
 // Findings are those of the objects, if they are known, and of what is observed.
-func (d *Doctor) Findings(ctx context.Context) (*observe.FindingList, error) {
+func (d *Doctor) Findings(ctx context.Context) (*viewapi.FindingList, error) {
 	seen, err := d.recent(ctx)
 	if err != nil {
 		return nil, err
@@ -75,7 +76,7 @@ func (d *Doctor) Findings(ctx context.Context) (*observe.FindingList, error) {
 		}
 	}
 	diagnose.Sort(list)
-	return &observe.FindingList{Version: diagnose.Version, Findings: list}, nil
+	return &viewapi.FindingList{Version: diagnose.Version, Findings: list}, nil
 }
 
 // Why answers a question, with recent flows in mind. An error of the question is a [*diagnose.QuestionError].

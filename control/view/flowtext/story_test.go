@@ -35,37 +35,37 @@ func TestExplanations(t *testing.T) {
 	tests := []struct {
 		name    string
 		node    string
-		packets []explain.Question // the story is that of the last
+		packets []flow.Question // the story is that of the last
 		reply   bool
 		rules   bool
 		seed    uint64
 	}{
-		{name: "hairpin", node: "node-a", seed: 1, reply: true, packets: []explain.Question{
+		{name: "hairpin", node: "node-a", seed: 1, reply: true, packets: []flow.Question{
 			{Protocol: "tcp", Source: "pod/default/web-1", Destination: "service/default/web:http"}}},
-		{name: "local-policy-without-pod", node: "node-a", packets: []explain.Question{
+		{name: "local-policy-without-pod", node: "node-a", packets: []flow.Question{
 			{Protocol: "tcp", Source: "192.0.2.10", Destination: "172.20.0.2:30030"}}},
-		{name: "local-policy-with-pod", node: "node-b", reply: true, packets: []explain.Question{
+		{name: "local-policy-with-pod", node: "node-b", reply: true, packets: []flow.Question{
 			{Protocol: "tcp", Source: "192.0.2.10", Destination: "172.20.0.3:30030"}}},
-		{name: "local-policy-from-node", node: "node-a", packets: []explain.Question{
+		{name: "local-policy-from-node", node: "node-a", packets: []flow.Question{
 			{Protocol: "tcp", Source: "127.0.0.1", Destination: "127.0.0.1:30030", Local: true}}},
-		{name: "only-terminating", node: "node-a", seed: 1, packets: []explain.Question{
+		{name: "only-terminating", node: "node-a", seed: 1, packets: []flow.Question{
 			{Protocol: "tcp", Source: "pod/default/shell", Destination: "service/default/leaving"}}},
-		{name: "source-range-outside", node: "node-a", packets: []explain.Question{
+		{name: "source-range-outside", node: "node-a", packets: []flow.Question{
 			{Protocol: "tcp", Source: "192.0.2.99", Destination: "203.0.113.5:443"}}},
-		{name: "source-range-within", node: "node-a", rules: true, packets: []explain.Question{
+		{name: "source-range-within", node: "node-a", rules: true, packets: []flow.Question{
 			{Protocol: "tcp", Source: "192.0.2.9", Destination: "203.0.113.5:443"}}},
-		{name: "affinity", node: "node-a", seed: 1, packets: []explain.Question{
+		{name: "affinity", node: "node-a", seed: 1, packets: []flow.Question{
 			{Protocol: "tcp", Source: "pod/default/shell", Destination: "service/default/sticky"},
 			{Protocol: "tcp", Source: "pod/default/shell:40001", Destination: "service/default/sticky"}}},
-		{name: "no-service", node: "node-a", packets: []explain.Question{
+		{name: "no-service", node: "node-a", packets: []flow.Question{
 			{Protocol: "tcp", Source: "pod/default/shell", Destination: "10.96.0.20:8080"}}},
-		{name: "no-endpoints", node: "node-a", reply: true, packets: []explain.Question{
+		{name: "no-endpoints", node: "node-a", reply: true, packets: []flow.Question{
 			{Protocol: "tcp", Source: "pod/default/shell", Destination: "service/default/nobody-home"}}},
-		{name: "zone-hints", node: "node-b", packets: []explain.Question{
+		{name: "zone-hints", node: "node-b", packets: []flow.Question{
 			{Protocol: "tcp", Source: "pod/default/web-3", Destination: "service/default/zoned"}}},
-		{name: "follow-reply-node-port", node: "node-a", seed: 5, reply: true, packets: []explain.Question{
+		{name: "follow-reply-node-port", node: "node-a", seed: 5, reply: true, packets: []flow.Question{
 			{Protocol: "tcp", Source: "192.0.2.10:51234", Destination: "[::ffff:172.20.0.2]:30080"}}},
-		{name: "ipv6", node: "node-a", seed: 1, packets: []explain.Question{
+		{name: "ipv6", node: "node-a", seed: 1, packets: []flow.Question{
 			{Protocol: "tcp", Source: "pod/default/shell", Destination: "[fd00:10:96::20]:80"}}},
 	}
 	for _, tt := range tests {

@@ -9,7 +9,6 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
-	"github.com/nfqproxy/nfqproxy/control/paper/explain"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -27,7 +26,7 @@ var owners = map[string]flow.Owner{
 func decidedOn(t *testing.T, node, protocol, source, destination string, seed uint64, seen string) *flow.Record {
 	t.Helper()
 	s, names := simulator(t, node, seed)
-	p, err := names.Packet(explain.Question{Protocol: protocol, Source: source, Destination: destination})
+	p, err := names.Packet(flow.Question{Protocol: protocol, Source: source, Destination: destination})
 	if err != nil {
 		t.Fatal(err)
 	}

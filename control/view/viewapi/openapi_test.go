@@ -127,7 +127,7 @@ func TestDescribedFields(t *testing.T) {
 	for _, root := range []reflect.Type{
 		reflect.TypeFor[flow.Record](), reflect.TypeFor[observe.MissedLine](), reflect.TypeFor[observe.Missed](), reflect.TypeFor[observe.JoinedLine](), reflect.TypeFor[observe.Joined](), reflect.TypeFor[observe.Services](),
 		reflect.TypeFor[observe.TableList](), reflect.TypeFor[observe.TableObjects](), reflect.TypeFor[observe.StatsList](), reflect.TypeFor[observe.StatusList](), reflect.TypeFor[observe.Topology](), reflect.TypeFor[observe.HoldList](),
-		reflect.TypeFor[observe.FindingList](), reflect.TypeFor[diagnose.Answer](), reflect.TypeFor[diagnose.Question](), reflect.TypeFor[observe.Request](), reflect.TypeFor[observe.Response](), reflect.TypeFor[observe.Manifest](),
+		reflect.TypeFor[FindingList](), reflect.TypeFor[diagnose.Answer](), reflect.TypeFor[diagnose.Question](), reflect.TypeFor[observe.Request](), reflect.TypeFor[observe.Response](), reflect.TypeFor[observe.Manifest](),
 		reflect.TypeFor[observe.LabStatus](), reflect.TypeFor[observe.LabChange](), reflect.TypeFor[observe.ChangeList](), reflect.TypeFor[observe.Lesson](), reflect.TypeFor[observe.LessonCommand](), reflect.TypeFor[observe.LessonReply](), reflect.TypeFor[observe.FaultList](),
 		reflect.TypeFor[observe.Algorithms](), reflect.TypeFor[observe.Shadows](), reflect.TypeFor[observe.BalanceChange](),
 		reflect.TypeFor[observe.Question](), reflect.TypeFor[observe.Act](), reflect.TypeFor[observe.Error](),
@@ -359,7 +359,7 @@ func check(t *testing.T, d *openapi3.T, method, path string, r *http.Response) {
 
 // fakeDoctor gives the same answers to all.
 type fakeDoctor struct {
-	findings observe.FindingList
+	findings FindingList
 	answer   diagnose.Answer
 	response observe.Response
 	manifest observe.Manifest
@@ -370,7 +370,7 @@ func (d *fakeDoctor) Request(context.Context, observe.Request) (*observe.Respons
 	return &d.response, nil
 }
 
-func (d *fakeDoctor) Findings(context.Context) (*observe.FindingList, error) { return &d.findings, nil }
+func (d *fakeDoctor) Findings(context.Context) (*FindingList, error) { return &d.findings, nil }
 
 func (d *fakeDoctor) Why(context.Context, diagnose.Question) (*diagnose.Answer, error) {
 	return &d.answer, d.err
@@ -508,7 +508,7 @@ func TestDescribedAnswers(t *testing.T) {
 	lab.Status, lab.Changes = observe.LabStatus{Nodes: []observe.LabNodeStatus{}, Pods: []observe.LabPodStatus{}, Clients: []observe.TopologyHost{}}, nil
 	request("GET", "/v1/lab", "/v1/lab", "", 200)
 	request("POST", "/v1/lab/changes", "/v1/lab/changes", `{"scale":{"deployment":"web","replicas":3}}`, 200)
-	doctor.findings, doctor.answer = observe.FindingList{Version: 1, Findings: []diagnose.Finding{}}, diagnose.Answer{Outcome: diagnose.Works}
+	doctor.findings, doctor.answer = FindingList{Version: 1, Findings: []diagnose.Finding{}}, diagnose.Answer{Outcome: diagnose.Works}
 	request("GET", "/v1/findings", "/v1/findings", "", 200)
 	request("POST", "/v1/why", "/v1/why", `{"from":"shop/client","to":"web.shop:80"}`, 200)
 	request("GET", "/v1/holds", "/v1/holds", "", 200)

@@ -14,7 +14,7 @@ import (
 
 // Config is what answers the routes. Where a field is nil, its routes answer that this is not supported.
 type Config struct {
-	Doctor    observe.Doctor    // finds problems
+	Doctor    Doctor            // finds problems
 	Requester observe.Requester // sends requests
 	Lab       observe.Lab       // is observed
 	Teacher   observe.Teacher   // teaches a course

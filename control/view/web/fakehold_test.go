@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/paper/explain"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -130,7 +129,7 @@ func (f *fake) choose(h *observe.Hold, endpoint string) error {
 		return &observe.Error{Status: http.StatusBadRequest, Field: "endpoint", Message: fmt.Sprintf("endpoint %q: it is no candidate", endpoint)}
 	}
 	for {
-		r, err := f.world.decide(h.Record.Node, explain.Question{Protocol: h.Record.Protocol, Source: h.Record.Source, Destination: h.Record.Destination})
+		r, err := f.world.decide(h.Record.Node, flow.Question{Protocol: h.Record.Protocol, Source: h.Record.Source, Destination: h.Record.Destination})
 		if err != nil {
 			return err
 		}

@@ -19,7 +19,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
-	"github.com/nfqproxy/nfqproxy/control/paper/explain"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/view/findings"
 	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
@@ -257,7 +256,7 @@ func (f *fake) request(q observe.Request) (*observe.Response, error) {
 		q.To, q.Protocol = "service/"+m[2]+"/"+m[1]+":"+m[3], "tcp"
 		lookup = &observe.Lookup{Name: m[1] + "." + m[2], Queries: []observe.LookupQuery{{Name: name, Type: "A", Answer: "10.96.0.99"}}}
 	}
-	r, err := f.world.decide(f.world.nodeOf[q.From], explain.Question{Protocol: q.Protocol, Source: "pod/" + q.From, Destination: q.To})
+	r, err := f.world.decide(f.world.nodeOf[q.From], flow.Question{Protocol: q.Protocol, Source: "pod/" + q.From, Destination: q.To})
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
-	"github.com/nfqproxy/nfqproxy/control/paper/explain"
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -21,7 +20,7 @@ func (f *fake) call(t *testing.T, id, pod, to string, count int, states ...flow.
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range count {
-		r, err := f.world.decide(f.world.nodeOf[pod], explain.Question{Protocol: "tcp", Source: fmt.Sprintf("pod/%s:%d", pod, 40000+i), Destination: to})
+		r, err := f.world.decide(f.world.nodeOf[pod], flow.Question{Protocol: "tcp", Source: fmt.Sprintf("pod/%s:%d", pod, 40000+i), Destination: to})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/nfqproxy/nfqproxy/control/paper/explain"
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -23,7 +22,7 @@ import (
 func (f *fake) onNode(t *testing.T, node, protocol, source, destination, endpoint, seen string) *flow.Record {
 	t.Helper()
 	for range 100 {
-		r, err := f.world.decide(node, explain.Question{Protocol: protocol, Source: source, Destination: destination})
+		r, err := f.world.decide(node, flow.Question{Protocol: protocol, Source: source, Destination: destination})
 		if err != nil {
 			t.Fatal(err)
 		}

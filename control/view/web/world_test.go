@@ -160,7 +160,7 @@ func (w *world) make() (*flow.Record, []flow.State) {
 		at -= w.traffic[i].weight
 	}
 	m := &w.traffic[i]
-	q := explain.Question{Protocol: "tcp", Source: m.from, Destination: m.to}
+	q := flow.Question{Protocol: "tcp", Source: m.from, Destination: m.to}
 	node := m.node
 	if m.protocol != "" {
 		q.Protocol = m.protocol
@@ -177,7 +177,7 @@ func (w *world) make() (*flow.Record, []flow.State) {
 }
 
 // decide answers a question at a node, with all that the daemon would know of the flow.
-func (w *world) decide(node string, q explain.Question) (*flow.Record, error) {
+func (w *world) decide(node string, q flow.Question) (*flow.Record, error) {
 	n := w.node(node)
 	if n == nil {
 		return nil, &observe.Error{Status: 404, Field: "node", Message: fmt.Sprintf("node %q: there is none of this name", node)}

@@ -53,10 +53,10 @@ func testEvents(t *testing.T, n *siteNode) {
 	}
 
 	// Nobody's rights: what is missing is said to whoever looks at the cluster, too.
-	cmd := e2etest.Command(append([]string{"run"}, flags...)...)
+	cmd := e2etest.DaemonCommand(flags...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER}
 	code, _, stderr := e2etest.RunCommand(t, n.ns, cmd)
-	if code != 1 || !strings.HasPrefix(stderr, "nfqproxy: capability CAP_NET_ADMIN is missing") || strings.Count(stderr, "\n") != 1 {
+	if code != 1 || !strings.HasPrefix(stderr, "nfqproxyd: capability CAP_NET_ADMIN is missing") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("exit code %d, message %q", code, stderr)
 	}
 	n.awaitEvent("Node", n.name, "KernelFeatureMissing", corev1.EventTypeWarning, "CAP_NET_ADMIN")

@@ -59,7 +59,8 @@ func (c *apiCluster) testPortForward() {
 	})
 	c.patchNode("node-a", `{"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}}}}`, "status")
 
-	forward := startOn(c.Cluster, "control", exec.Command(kubectl, "--kubeconfig", c.control.Kubeconfig(), "-n", "kube-system", "port-forward", "ds/nfqproxy", "10253"))
+	c.Export("node-a", nil, "--page", "127.0.0.1:10254") // the container view of the pod
+	forward := startOn(c.Cluster, "control", exec.Command(kubectl, "--kubeconfig", c.control.Kubeconfig(), "-n", "kube-system", "port-forward", "ds/nfqproxy", "10253", "10254"))
 	if line := forward.line(); line != "Forwarding from 127.0.0.1:10253 -> 10253" {
 		c.T.Fatalf("kubectl port-forward says %q", line)
 	}
@@ -92,7 +93,7 @@ func (c *apiCluster) testPortForward() {
 			c.T.Fatalf("followed through kubectl: %s > %s; want the flow from %s", r.Source, r.Endpoint, a.record.Source)
 		}
 	}
-	code, header, page, err := c.Fetch("control", "http://127.0.0.1:10253/")
+	code, header, page, err := c.Fetch("control", "http://127.0.0.1:10254/")
 	if err != nil || code != http.StatusOK || !strings.HasPrefix(header.Get("Content-Type"), "text/html") || !strings.Contains(page, "nfqproxy") {
 		c.T.Errorf("the page: %d %v %v", code, header, err)
 	}

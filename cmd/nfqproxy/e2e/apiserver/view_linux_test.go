@@ -24,6 +24,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/bench/cluster/clustertest"
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -274,7 +275,7 @@ func (v *viewed) page() {
 	if !slices.Equal(names, []string{"node-1", "node-2", "node-3"}) || !topology.CanWhy {
 		v.Errorf("the topology: %+v", topology)
 	}
-	var found observe.FindingList
+	var found viewapi.FindingList
 	if code := get("/v1/findings", m[2], &found); code != http.StatusOK {
 		v.Errorf("findings: %d %+v", code, found)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
+	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
@@ -126,7 +127,7 @@ func openFindings(c *e2etest.Cluster) func() []string {
 	}
 	return func() (list []string) {
 		c.T.Helper()
-		found, err := client.Findings(c.T.Context())
+		found, err := viewapi.Client{Client: client}.Findings(c.T.Context())
 		if err != nil {
 			c.T.Fatal(err)
 		}
