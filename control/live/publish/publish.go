@@ -32,6 +32,7 @@ type Parts interface {
 // When is for which tables a step is taken.
 type When uint8
 
+// The tables of a step.
 const (
 	Always When = iota
 	First       // the table with which the datapath opens

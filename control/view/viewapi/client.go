@@ -29,10 +29,12 @@ type Client struct{ *observe.Client }
 
 var _ Doctor = Client{}
 
+// Findings requests the problems of the cluster.
 func (c Client) Findings(ctx context.Context) (*FindingList, error) {
 	return observe.Ask[FindingList](ctx, c.Client, nil, "findings")
 }
 
+// Why requests the answer to a question.
 func (c Client) Why(ctx context.Context, q diagnose.Question) (*diagnose.Answer, error) {
 	return observe.Ask[diagnose.Answer](ctx, c.Client, q, "why")
 }
