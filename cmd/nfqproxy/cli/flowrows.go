@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/findings"
@@ -162,16 +161,12 @@ func (l *rows) finish(ctx context.Context, observer observe.Observer, err error)
 
 // causes are what is wrong with the nodes, as doctor finds it: it is not in a row of its own, and no flow may show it.
 func causes(ctx context.Context, observer observe.Observer) (texts []string) {
-	doctor, err := findings.Of(ctx, observer)
-	if err != nil {
-		return nil
-	}
-	list, err := doctor.Findings(ctx)
+	list, err := findings.OfNodes(ctx, observer)
 	if err != nil {
 		return nil // the flows are the answer
 	}
-	for _, f := range list.Findings {
-		if strings.HasPrefix(f.Object, "Node ") && f.Wrong() {
+	for _, f := range list {
+		if f.Wrong() {
 			texts = append(texts, fmt.Sprintf("%s (%s)", f.Text, f.Code))
 		}
 	}

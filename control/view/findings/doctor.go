@@ -45,6 +45,29 @@ func Of(ctx context.Context, o observe.Observer) (viewapi.Doctor, error) {
 	return &Doctor{Observer: o}, nil
 }
 
+// OfNodes are what is wrong with nodes: what a server that knows the cluster's objects finds, or what the daemons themselves
+// report. It reads no flows.
+func OfNodes(ctx context.Context, o observe.Observer) (list []diagnose.Finding, err error) {
+	doctor, err := Of(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if server, ok := doctor.(viewapi.Client); ok {
+		all, err := server.Findings(ctx)
+		if err != nil {
+			return nil, err
+		}
+		list = all.Findings
+	} else {
+		status, err := o.Status(ctx)
+		if err != nil {
+			return nil, err
+		}
+		list = ofStatus(status, nil, nil)
+	}
+	return slices.DeleteFunc(list, func(f diagnose.Finding) bool { return !strings.HasPrefix(f.Object, "Node ") }), nil
+}
+
 // Findings are those of the objects, if they are known, and of what is observed.
 func (d *Doctor) Findings(ctx context.Context) (*viewapi.FindingList, error) {
 	seen, err := d.recent(ctx)
