@@ -25,7 +25,7 @@ need-go:
 # The race detector requires a C compiler; the program itself does not.
 RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: need-go build $(PLATFORMS:%=build-%) image image-lab release release-test demo peers bench-peers manifests chart check test test-live test-plain test-course test-packing soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
+.PHONY: need-go build $(PLATFORMS:%=build-%) image image-lab release release-test demo peers bench-peers manifests chart check test test-all test-live test-plain test-course test-packing soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
 
 # Static binaries that need no other program at run time: nfqproxy, the tool, and nfqproxyd, the daemon. With grpc's trace pages the linker would
 # keep all methods of all types: 73 MB instead of 44. It depends on the sources, Go and the version only:
@@ -184,15 +184,25 @@ check: need-go
 	$(GO) vet ./...
 	$(GO) test -short ./cmd/nfqproxy/cli ./conntrack/... ./control/... ./datapath/... ./deploy/... ./docs
 
-# Unit, kernel and end-to-end tests, and a short run of every fuzz target. Tests that lack
-# something on this machine are listed at the end, even if others fail, with the subject that
-# stays untested; with CI=true they fail.
+# Unit, kernel and end-to-end tests: all that proves the product, and of what has many cases a selection. Tests that lack
+# something on this machine are listed at the end, even if others fail, with the subject that stays untested; with
+# CI=true they fail. So are the packages that took longest.
 test: need-go
-	@skipped=$$(mktemp); trap 'rm -f "$$skipped"' EXIT; code=0; export NFQPROXY_SKIPPED=$$skipped; \
-	$(MAKE) --no-print-directory test-course || code=$$?; \
-	$(MAKE) --no-print-directory -k -j2 test-live test-plain test-packing || code=$$?; \
-	if [ -s "$$skipped" ]; then echo "Skipped, because this machine lacks something:"; sort -u "$$skipped" | awk -F '\t' '{ n[$$1]++; split($$2, at, " "); if (!seen[$$1, at[1]]++) in_[$$1] = in_[$$1] (in_[$$1] ? ", " : "") at[1] } END { for (why in n) print why ": " n[why] (n[why] == 1 ? " test" : " tests") ", in " in_[why] }' | sort; fi; \
-	exit $$code
+	@$(call tested,$(GO) test -p 2 -count=1 -timeout 30m ./...)
+
+# For releases: all cases (the whole course among them), the race detector, packing, and a short run of every fuzz target.
+test-all: export NFQPROXY_TEST := all
+test-all: need-go
+	@$(call tested,$(MAKE) --no-print-directory -k test-live test-course test-packing test-plain fuzz)
+
+# tested runs a command that prints the lines of "go test", and then lists what was skipped and the slowest packages.
+define tested
+skipped=$$(mktemp); lines=$$(mktemp); failed=$$(mktemp); trap 'rm -f "$$skipped" "$$lines" "$$failed"' EXIT; export NFQPROXY_SKIPPED=$$skipped; \
+{ $(1) || echo $$? >"$$failed"; } | tee "$$lines"; \
+if [ -s "$$skipped" ]; then echo "Skipped, because this machine lacks something:"; sort -u "$$skipped" | awk -F '\t' '{ n[$$1]++; split($$2, at, " "); if (!seen[$$1, at[1]]++) in_[$$1] = in_[$$1] (in_[$$1] ? ", " : "") at[1] } END { for (why in n) print why ": " n[why] (n[why] == 1 ? " test" : " tests") ", in " in_[why] }' | sort; fi; \
+awk '($$1 == "ok" || $$1 == "FAIL") && $$3 ~ /^[0-9.]+s$$/ { print $$3, $$2 }' "$$lines" | sort -rn | head -n 10 | awk 'NR == 1 { print "Slowest packages:" } { print "  " $$0 }'; \
+if [ -s "$$failed" ]; then exit "$$(cat "$$failed")"; fi
+endef
 
 # What is tested without the race detector: the simulator has no goroutines, and its tests take three times as long with
 # it; the tests of views drive a browser; those of the commands, of the course and most end-to-end tests start thousands
@@ -201,8 +211,7 @@ test: need-go
 COURSE := /cmd/nfqproxy/e2e/learn$$
 PLAIN := /((datapath|control)/paper|control/view|cmd/nfqproxy/(cli|e2e/(apiserver|flows|hostrules|labs))|deploy/(experiment|helm|kubernetes|krew|labs)|docs|bench)(/|$$)
 
-# As many packages as there are processors run at once, and one of test-plain. The race detector does not pause at the
-# end of a process.
+# As many packages as there are processors run at once. The race detector does not pause at the end of a process.
 test-live: need-go
 	@GORACE=atexit_sleep_ms=0 $(GO) test $(RACE) -count=1 -timeout 60m $$($(GO) list ./... | grep -vE '$(PLAIN)|$(COURSE)')
 
@@ -215,8 +224,7 @@ test-packing: need-go
 	@cd deploy/release && $(GO) test -count=1 ./...
 
 test-plain: need-go
-	@$(GO) test -p 1 -count=1 -timeout 60m $$($(GO) list ./... | grep -E '$(PLAIN)')
-	@$(MAKE) --no-print-directory fuzz
+	@$(GO) test -count=1 -timeout 60m $$($(GO) list ./... | grep -E '$(PLAIN)')
 
 # Continuous connections while endpoints and services change: none may fail, and the daemons'
 # memory must not grow. "make test" runs it for some seconds, with the race detector.

@@ -60,7 +60,7 @@ test) printf "nft is not installed\\tdatapath TestA\\nnft is not installed\\tdat
 version) echo go version go1.26.8 linux/amd64;;
 esac`)
 		stdout, stderr, got := makeWith(t, program, "test")
-		const want = "ran\nran\nran\nran\nSkipped, because this machine lacks something:\nnft is not installed: 3 tests, in datapath, lab\n"
+		const want = "ran\nSkipped, because this machine lacks something:\nnft is not installed: 3 tests, in datapath, lab\n"
 		if got != code || stdout != want {
 			t.Errorf("%s: exit code %d, want %d; %q, %q", script, got, code, stdout, stderr)
 		}

@@ -137,6 +137,10 @@ func unproven(t testing.TB, why string) string {
 	return "not proven: the subject of " + t.Name()
 }
 
+// All reports whether all cases are to be tested, as "make test-all" does, or a selection of them: enough to find what a change
+// breaks.
+func All() bool { return os.Getenv("NFQPROXY_TEST") == "all" }
+
 // Missing ends a test that lacks something else; see [Require].
 func Missing(t testing.TB, why string) {
 	t.Helper()

@@ -3,6 +3,7 @@ package learn
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
@@ -11,8 +12,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/learn/units"
 )
 
-// TestUnits proves all units: no step ends before its solution, wrong answers are judged wrong, and the solutions, typed into a
-// terminal, end all steps. Where students have different faults, ten of them.
+// selected are the units that are always proven: the first chapter, and the first unit with a fault that differs.
+func selected(id string) bool { return strings.HasPrefix(id, "1.") || id == "4.1" }
+
+// TestUnits proves all units, or by default those that are selected, once: no step ends before its solution, wrong answers are judged
+// wrong, and the solutions, typed into a terminal, end all steps. Where students have different faults, ten of them.
 func TestUnits(t *testing.T) {
 	netnstest.Require(t)
 	c, err := learn.Load(units.Files(), 0)
@@ -23,8 +27,12 @@ func TestUnits(t *testing.T) {
 		t.Errorf("the course has %d units, want 30 or more", n)
 	}
 	for _, u := range c.Units() {
+		if !netnstest.All() && !selected(u.ID) {
+			continue
+		}
 		seeds := 1
 		switch {
+		case !netnstest.All():
 		case len(u.Variants) > 0:
 			seeds = 10
 		case u.Differs():
