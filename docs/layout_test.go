@@ -93,7 +93,6 @@ var arrowsBack = []string{
 	"control/live/journal datapath/paper/kubechains",
 	"control/live/localnode control/paper/explain",
 	"control/live/localnode datapath/paper/hostnat",
-	"control/observe control/live/confine",
 	"datapath/live/hostmasq datapath/paper/hostnat",
 	"datapath/live/hostmasq datapath/paper/iptables",
 	"datapath/live/hostmasq datapath/paper/netfilter",

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
-	"github.com/nfqproxy/nfqproxy/control/live/confine"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/live/journal"
 	"github.com/nfqproxy/nfqproxy/control/live/localnode"
@@ -217,4 +216,4 @@ func (fakeDaemon) CheckRules(context.Context) (engine.RuleCheck, error) {
 }
 func (fakeDaemon) Faults() (rules, firewall string) { return "", "" }
 func (fakeDaemon) HostNAT() observe.HostNAT         { return observe.HostNAT{} }
-func (fakeDaemon) Confinement() confine.State       { return confine.State{} }
+func (fakeDaemon) Confinement() observe.Confinement { return observe.Confinement{} }

@@ -2,8 +2,6 @@ package observe
 
 import (
 	"time"
-
-	"github.com/nfqproxy/nfqproxy/control/live/confine"
 )
 
 // Status describes the daemon of a node, for an operator.
@@ -58,13 +56,13 @@ type Daemon struct {
 	// flow that it translated, and all that it refused.
 	DecidedByCopy uint64 `json:"decidedByCopy"`
 	// Connections is how full the connection table is; nil: not known.
-	Connections  *Connections  `json:"connections,omitempty"`
-	Queues       []Queue       `json:"queues"`
-	Losses       Losses        `json:"losses"`
-	Rules        KernelRules   `json:"rules"`
-	HostNAT      HostNAT       `json:"hostNAT"`
-	HostFirewall HostFirewall  `json:"hostFirewall"`
-	Confinement  confine.State `json:"confinement"`
+	Connections  *Connections `json:"connections,omitempty"`
+	Queues       []Queue      `json:"queues"`
+	Losses       Losses       `json:"losses"`
+	Rules        KernelRules  `json:"rules"`
+	HostNAT      HostNAT      `json:"hostNAT"`
+	HostFirewall HostFirewall `json:"hostFirewall"`
+	Confinement  Confinement  `json:"confinement"`
 	// FlowLog is why the flow log gets no more records; empty: it gets them, or there is none.
 	FlowLog string `json:"flowLog,omitempty"`
 }

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"os"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // Apply confines all threads of the process, for good. What the kernel, the container's runtime or the
 // process's rights do not permit is left out, with the reason in [State.Missing].
-func Apply(c Config) State {
+func Apply(c Config) observe.Confinement {
 	var missing []string
 	note := func(part string, err error) {
 		if err != nil {
@@ -35,14 +37,14 @@ func Apply(c Config) State {
 
 // Unconfined is the state of a process that does not call Apply: what whoever started it has put into
 // force.
-func Unconfined(why string) State {
+func Unconfined(why string) observe.Confinement {
 	s := inForce(nil)
 	s.Missing = []string{"confinement: " + why}
 	return s
 }
 
 // inForce reads the process's status.
-func inForce(kept []Capability) (s State) {
+func inForce(kept []observe.Capability) (s observe.Confinement) {
 	text, err := os.ReadFile("/proc/thread-self/status")
 	if err != nil {
 		return s
@@ -56,7 +58,7 @@ func inForce(kept []Capability) (s State) {
 		switch value = strings.TrimSpace(value); name {
 		case "CapEff":
 			for _, c := range parseSet(value).names() {
-				s.Capabilities = append(s.Capabilities, Capability{c, uses[c]})
+				s.Capabilities = append(s.Capabilities, observe.Capability{Name: c, Use: uses[c]})
 			}
 		case "NoNewPrivs":
 			s.NoNewPrivs = value == "1"

@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"kernel.org/pub/linux/libs/security/libcap/psx"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // capabilityNames are the capabilities by number (linux/capability.h).
@@ -33,7 +35,7 @@ func parseSet(hex string) set {
 }
 
 // setOf is the set of capabilities with names.
-func setOf(list []Capability) (s set, err error) {
+func setOf(list []observe.Capability) (s set, err error) {
 	for _, c := range list {
 		i := slices.Index(capabilityNames[:], c.Name)
 		if i < 0 {
@@ -86,7 +88,7 @@ func ownSets() (t threadSets, err error) {
 }
 
 // capabilities are the ones that stay: those of the configuration, and those that its files require.
-func (c *Config) capabilities() (kept []Capability, err error) {
+func (c *Config) capabilities() (kept []observe.Capability, err error) {
 	own, err := ownSets()
 	if err != nil {
 		return c.Capabilities, err
@@ -97,7 +99,7 @@ func (c *Config) capabilities() (kept []Capability, err error) {
 }
 
 // dropCapabilities leaves every thread only what is in the list, and no way to get more.
-func dropCapabilities(list []Capability) error {
+func dropCapabilities(list []observe.Capability) error {
 	keep, err := setOf(list)
 	if err != nil {
 		return err

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
@@ -79,7 +80,7 @@ func succeed(t *testing.T, name, argument string) (stdout string) {
 
 func printJSON(value any) error { return json.NewEncoder(os.Stdout).Encode(value) }
 
-var netAdmin = []Capability{{"CAP_NET_ADMIN", "the test"}}
+var netAdmin = []observe.Capability{{Name: "CAP_NET_ADMIN", Use: "the test"}}
 
 // calls are system calls with arguments that do nothing where they are allowed.
 var calls = map[string]func() error{
@@ -304,7 +305,7 @@ func TestThreads(t *testing.T) {
 	if n < 9 {
 		t.Errorf("%d threads", n)
 	}
-	var s State
+	var s observe.Confinement
 	if err := json.Unmarshal([]byte(first), &s); err != nil {
 		t.Fatal(err)
 	}
@@ -385,7 +386,7 @@ func TestFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var s State
+	var s observe.Confinement
 	if err := json.Unmarshal([]byte(succeed(t, "files", dir)), &s); err != nil {
 		t.Fatal(err)
 	}
@@ -416,7 +417,7 @@ func TestPrivateFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	state := func() (s State) {
+	state := func() (s observe.Confinement) {
 		t.Helper()
 		if err := json.Unmarshal([]byte(succeed(t, "private", dir)), &s); err != nil {
 			t.Fatal(err)
@@ -435,7 +436,7 @@ func TestPrivateFiles(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	if s, want := state(), []Capability{{"CAP_DAC_READ_SEARCH", "reading " + manifests}, netAdmin[0]}; !slices.Equal(s.Capabilities, want) {
+	if s, want := state(), []observe.Capability{{Name: "CAP_DAC_READ_SEARCH", Use: "reading " + manifests}, netAdmin[0]}; !slices.Equal(s.Capabilities, want) {
 		t.Errorf("for another user's file: %v, want %v", s.Capabilities, want)
 	}
 }
@@ -459,7 +460,7 @@ func TestProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var s State
+	var s observe.Confinement
 	if err := json.Unmarshal([]byte(succeed(t, "program", path)), &s); err != nil {
 		t.Fatal(err)
 	}
@@ -469,7 +470,7 @@ func TestProgram(t *testing.T) {
 }
 
 func TestUnconfined(t *testing.T) {
-	var s State
+	var s observe.Confinement
 	if err := json.Unmarshal([]byte(succeed(t, "unconfine", "")), &s); err != nil {
 		t.Fatal(err)
 	}

@@ -5,13 +5,15 @@ import (
 	"testing"
 
 	"github.com/elastic/go-seccomp-bpf/arch"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 func TestStateInWords(t *testing.T) {
-	for want, s := range map[string]State{
+	for want, s := range map[string]observe.Confinement{
 		"capabilities: none": {},
 		"capabilities: CAP_NET_ADMIN CAP_NET_BIND_SERVICE (listening on :80); no new privileges; system calls: 150; changes of files (Landlock 7): write /proc/sys/net, empty files in /run": {
-			Capabilities: []Capability{{Name: "CAP_NET_ADMIN"}, {Name: "CAP_NET_BIND_SERVICE", Use: "listening on :80"}}, NoNewPrivs: true, SystemCalls: 150,
+			Capabilities: []observe.Capability{{Name: "CAP_NET_ADMIN"}, {Name: "CAP_NET_BIND_SERVICE", Use: "listening on :80"}}, NoNewPrivs: true, SystemCalls: 150,
 			LandlockABI: 7, Changes: []string{"write /proc/sys/net", "empty files in /run"},
 		},
 		"capabilities: none; changes of files (Landlock 1): none":                                {LandlockABI: 1},

@@ -10,11 +10,13 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // fileCapabilities are the capabilities without which the process cannot open the configuration's
 // files: root without them has no access to other users' private files.
-func (c *Config) fileCapabilities(own threadSets) (kept []Capability, err error) {
+func (c *Config) fileCapabilities(own threadSets) (kept []observe.Capability, err error) {
 	const dac = dacOverride | dacReadSearch
 	if own.effective&dac == 0 {
 		return nil, nil
@@ -24,13 +26,13 @@ func (c *Config) fileCapabilities(own threadSets) (kept []Capability, err error)
 	err = withSets(without, own, func() {
 		for _, dir := range slices.Concat(c.Sockets, c.Files) {
 			if errors.Is(unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS), unix.EACCES) {
-				kept = append(kept, Capability{"CAP_DAC_OVERRIDE", "files in " + dir})
+				kept = append(kept, observe.Capability{Name: "CAP_DAC_OVERRIDE", Use: "files in " + dir})
 				break
 			}
 		}
 		for _, path := range c.Reads {
 			if !readable(path) {
-				kept = append(kept, Capability{"CAP_DAC_READ_SEARCH", "reading " + path})
+				kept = append(kept, observe.Capability{Name: "CAP_DAC_READ_SEARCH", Use: "reading " + path})
 				break
 			}
 		}

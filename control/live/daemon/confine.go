@@ -28,7 +28,7 @@ func (p *process) confine() {
 func (p *process) confinementConfig() confine.Config {
 	f := p.flags
 	c := confine.Config{
-		Capabilities: []confine.Capability{{Name: "CAP_NET_ADMIN", Use: "nftables, netfilter queues, connection entries, sysctls under net"}},
+		Capabilities: []observe.Capability{{Name: "CAP_NET_ADMIN", Use: "nftables, netfilter queues, connection entries, sysctls under net"}},
 		Reads:        append(append([]string(nil), f.objects...), p.clientUses.Files...),
 		// The settings of connection tracking, and route_localnet; see tune.
 		Writes: []string{"/proc/sys/net", hostSysctls + "/proc/sys/net", "/sys/module/nf_conntrack/parameters/hashsize"},
@@ -53,7 +53,7 @@ func (p *process) confinementConfig() confine.Config {
 		}
 	}
 	if a := lowPort(firstUserPort(), addresses...); a != "" {
-		c.Capabilities = append(c.Capabilities, confine.Capability{Name: "CAP_NET_BIND_SERVICE", Use: "listening on " + a})
+		c.Capabilities = append(c.Capabilities, observe.Capability{Name: "CAP_NET_BIND_SERVICE", Use: "listening on " + a})
 	}
 	return c
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
-	"github.com/nfqproxy/nfqproxy/control/live/confine"
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // TestConfinementConfig: what the flags name stays possible, and nothing else.
@@ -24,7 +24,7 @@ func TestConfinementConfig(t *testing.T) {
 	if !slices.Equal(c.Sockets, []string{"/run/nfqproxy"}) || c.Program != "aws" || !slices.Equal(c.Reads, []string{"/manifests", "/ca", "/token", "/cert", "/key"}) {
 		t.Errorf("%+v", c)
 	}
-	if want := (confine.Capability{Name: "CAP_NET_BIND_SERVICE", Use: "listening on 127.0.0.1:80"}); !slices.Contains(c.Capabilities, want) {
+	if want := (observe.Capability{Name: "CAP_NET_BIND_SERVICE", Use: "listening on 127.0.0.1:80"}); !slices.Contains(c.Capabilities, want) {
 		t.Errorf("capabilities %v", c.Capabilities)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/nfqproxy/nfqproxy/control/live/confine"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
 )
@@ -48,4 +47,4 @@ func (p inspected) HostNAT() observe.HostNAT {
 	return n
 }
 
-func (p inspected) Confinement() confine.State { return p.confinement }
+func (p inspected) Confinement() observe.Confinement { return p.confinement }

@@ -15,12 +15,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
-	"github.com/nfqproxy/nfqproxy/control/live/confine"
 	"github.com/nfqproxy/nfqproxy/control/live/health"
 	"github.com/nfqproxy/nfqproxy/control/live/limit"
 	"github.com/nfqproxy/nfqproxy/control/live/metrics"
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/live/saved"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
@@ -52,7 +52,7 @@ type process struct {
 	// hostRules are the node's own masquerade rules; nil: they do not count.
 	hostRules *hostmasq.Follower
 	// confinement is what is in force; set before other goroutines start.
-	confinement confine.State
+	confinement observe.Confinement
 
 	// inForce and running are the table in force and the datapath, for any goroutine; nil before the first table.
 	inForce atomic.Pointer[decision.Table]

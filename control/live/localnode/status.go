@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/live/confine"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
 )
@@ -26,7 +25,7 @@ type Daemon interface {
 	// HostNAT describes the host's own nat rules, without counters.
 	HostNAT() observe.HostNAT
 	// Confinement is what is in force.
-	Confinement() confine.State
+	Confinement() observe.Confinement
 }
 
 // checkTimeout is how long the kernel rules may take to be compared: longer than a large table needs.
@@ -48,7 +47,7 @@ func (n *Node) Status(ctx context.Context) ([]observe.Status, error) {
 		}
 	}
 	if d.Confinement.Capabilities == nil {
-		d.Confinement.Capabilities = []confine.Capability{}
+		d.Confinement.Capabilities = []observe.Capability{}
 	}
 	d.Connections = connections()
 	d.Rules.Fault, d.HostFirewall.Fault = of.Faults()

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/nfqproxy/nfqproxy/control/live/confine"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
@@ -25,7 +24,7 @@ type fakeDaemon struct {
 	checkErr        error
 	rules, firewall string // faults
 	hostNAT         observe.HostNAT
-	confinement     confine.State
+	confinement     observe.Confinement
 }
 
 func (d *fakeDaemon) Source() observe.Source { return d.source }
@@ -34,7 +33,7 @@ func (d *fakeDaemon) CheckRules(context.Context) (engine.RuleCheck, error) {
 }
 func (d *fakeDaemon) Faults() (rules, firewall string) { return d.rules, d.firewall }
 func (d *fakeDaemon) HostNAT() observe.HostNAT         { return d.hostNAT }
-func (d *fakeDaemon) Confinement() confine.State       { return d.confinement }
+func (d *fakeDaemon) Confinement() observe.Confinement { return d.confinement }
 
 // healthy makes the daemon of a bench one that serves.
 func (b *bench) healthy() {
@@ -50,7 +49,7 @@ func (b *bench) healthy() {
 			Comparison: ruleset.Comparison{Chains: 53, Rules: 111, Elements: 1234},
 		},
 		hostNAT:     observe.HostNAT{Applied: true, Unknown: []string{"a rule"}},
-		confinement: confine.State{NoNewPrivs: true},
+		confinement: observe.Confinement{NoNewPrivs: true},
 	}
 }
 
@@ -87,7 +86,7 @@ func TestStatus(t *testing.T) {
 		},
 		HostNAT:      observe.HostNAT{Applied: true, Masqueraded: 13, Unknown: []string{"a rule"}, UnknownFlows: 14},
 		HostFirewall: observe.HostFirewall{Repaired: 12},
-		Confinement:  confine.State{NoNewPrivs: true, Capabilities: []confine.Capability{}},
+		Confinement:  observe.Confinement{NoNewPrivs: true, Capabilities: []observe.Capability{}},
 	}}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -3,7 +3,6 @@ package observetest
 import (
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/live/confine"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
@@ -24,8 +23,8 @@ func Status() observe.Status {
 			},
 			Rules:   observe.KernelRules{InStep: true, Compared: at(0), Chains: 53, Rules: 111, Elements: 1234, Audited: at(12 * time.Second), Repaired: 1},
 			HostNAT: observe.HostNAT{Applied: true, Masqueraded: 5},
-			Confinement: confine.State{
-				Capabilities: []confine.Capability{{Name: "CAP_NET_ADMIN", Use: "nftables"}}, NoNewPrivs: true, SystemCalls: 98, LandlockABI: 6,
+			Confinement: observe.Confinement{
+				Capabilities: []observe.Capability{{Name: "CAP_NET_ADMIN", Use: "nftables"}}, NoNewPrivs: true, SystemCalls: 98, LandlockABI: 6,
 				Changes: []string{"writing /proc/sys/net", "locks in /run"},
 			},
 		},

@@ -8,7 +8,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/live/confine"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 )
@@ -211,7 +210,7 @@ func firewall(f *observe.HostFirewall) string {
 	return state + "; repaired " + flowtext.Count(f.Repaired, "time")
 }
 
-func confinement(s *confine.State, style flowtext.Style) []string {
+func confinement(s *observe.Confinement, style flowtext.Style) []string {
 	var names []string
 	for _, c := range s.Capabilities {
 		names = append(names, c.Name)

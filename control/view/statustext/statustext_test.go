@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/live/confine"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
@@ -52,7 +51,7 @@ func sick() observe.Status {
 	d.Losses = observe.Losses{Undecided: 1, TableFull: 2, NoRoute: 1, OtherFailures: 4, Evicted: 5, ForgottenClients: 6, InvalidDropped: 7, Records: 8}
 	d.HostNAT = observe.HostNAT{Applied: true, UnknownFlows: 9, Unknown: []string{"table nat: -A POSTROUTING -m set --match-set pods src -j MASQUERADE: it depends on data that is not known here"}}
 	d.HostFirewall.Fault = "ip filter: no buffer space"
-	d.Confinement = confine.State{Capabilities: []confine.Capability{}, Program: "aws", Missing: []string{"Landlock: it is not supported by this kernel", "confinement: --confine=false"}}
+	d.Confinement = observe.Confinement{Capabilities: []observe.Capability{}, Program: "aws", Missing: []string{"Landlock: it is not supported by this kernel", "confinement: --confine=false"}}
 	return s
 }
 

@@ -20,7 +20,6 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/live/confine"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi/flowapitest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
@@ -152,7 +151,7 @@ func schemaName(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[flow.Hold]():
 		return "Held"
-	case reflect.TypeFor[confine.State]():
+	case reflect.TypeFor[observe.Confinement]():
 		return "Confinement"
 	}
 	if t.PkgPath() == reflect.TypeFor[diagnose.Finding]().PkgPath() && t != reflect.TypeFor[diagnose.Finding]() && t != reflect.TypeFor[diagnose.Example]() {
