@@ -82,22 +82,21 @@ func newRootCommand(connect connector) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "nfqproxy",
 		Short: "Serve Kubernetes Services in userspace and explain each decision",
-		Long: `nfqproxy replaces kube-proxy on a node. A netfilter queue (NFQUEUE) rule passes it the
-first packet of each new flow. nfqproxy selects the endpoint as kube-proxy's chains
-would, and writes the translation into the kernel's connection table. From then on the
-kernel alone translates the flow's packets.`,
+		Long: `nfqproxy shows how a Kubernetes Service becomes a connection: on nodes, in labs, and from
+files. Its daemon, nfqproxyd, replaces kube-proxy on a node: a netfilter queue (NFQUEUE)
+rule passes it the first packet of each new flow. It selects the endpoint as kube-proxy's
+chains would, and writes the translation into the kernel's connection table. From then on
+the kernel alone translates the flow's packets.`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(
-		newRunCommand(), newCleanupCommand(), newInstallCommand(), newUninstallCommand(), newLabCommand(), newLearnCommand(), newExperimentCommand(),
-		newFlowsCommand(connect), newTopCommand(connect), newWebCommand(connect), newExportCommand(connect), newStepCommand(connect), newBalanceCommand(connect), newTimelineCommand(connect), newObjectsCommand(connect), newStatusCommand(connect),
-		newWatchForCommand(connect), newShowCommand(), newCollectCommand(),
-		newWhyCommand(connect), newDoctorCommand(connect), newExplainCommand(), newRenderCommand(),
-		newTraceCommand(), newServicesCommand(), newDiffCommand(), newReplayCommand(),
-		newVersionCommand(),
-	)
+	addGroup(root, "look", "Look at nodes, clusters and labs:", newFlowsCommand(connect), newTopCommand(connect), newWebCommand(connect), newWhyCommand(connect), newDoctorCommand(connect),
+		newTimelineCommand(connect), newObjectsCommand(connect), newStatusCommand(connect), newStepCommand(connect), newWatchForCommand(connect), newShowCommand(), newCollectCommand())
+	addGroup(root, "explain", "Explain files:", newExplainCommand(), newRenderCommand(), newTraceCommand(), newServicesCommand(), newDiffCommand(), newReplayCommand())
+	addGroup(root, "learn", "Learn and experiment:", newLabCommand(), newLearnCommand(), newExperimentCommand())
+	addGroup(root, "operate", "Operate nodes and clusters:", newRunCommand(), newExportCommand(connect), newBalanceCommand(connect), newCleanupCommand(), newInstallCommand(), newUninstallCommand())
+	root.AddCommand(newVersionCommand())
 	completeNames(root, connect)
 	root.SetHelpCommand(newHelpCommand())
 	root.SetFlagErrorFunc(flagError)
@@ -109,4 +108,13 @@ kernel alone translates the flow's packets.`,
 		}
 	}
 	return root
+}
+
+// addGroup adds commands, which help lists together.
+func addGroup(root *cobra.Command, id, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: id, Title: title})
+	for _, c := range commands {
+		c.GroupID = id
+	}
+	root.AddCommand(commands...)
 }
