@@ -18,7 +18,7 @@ var notInDaemon = []string{
 
 // The largest nfqproxyd: lines of our own, without tests and generated files, and modules of others.
 const (
-	maxDaemonLines   = 77_000
+	maxDaemonLines   = 74_500
 	maxDaemonModules = 76
 )
 

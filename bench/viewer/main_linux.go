@@ -20,6 +20,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/bench/machine"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 )
 
 // plan is what the command line gives.
@@ -140,16 +141,16 @@ func (n *nodesProcess) stop() {
 	_ = n.cmd.Wait()
 }
 
-func (p *plan) fleet() (*observe.Fleet, error) {
-	var members []observe.Member
+func (p *plan) fleet() (*remote.Fleet, error) {
+	var members []remote.Member
 	for i := range p.Nodes {
-		c, err := observe.NewClient("unix:"+socket(p.Dir, i), observe.ClientOptions{})
+		c, err := remote.NewClient("unix:"+socket(p.Dir, i), remote.ClientOptions{})
 		if err != nil {
 			return nil, err
 		}
-		members = append(members, observe.Member{Name: nodeName(i), Observer: c})
+		members = append(members, remote.Member{Name: nodeName(i), Observer: c})
 	}
-	return observe.NewFleet(members, observe.FleetOptions{Records: p.budget})
+	return remote.NewFleet(members, remote.FleetOptions{Records: p.budget})
 }
 
 // seen is what the viewer measured.
@@ -168,7 +169,7 @@ type seen struct {
 const patience = 10 * time.Second
 
 // follow follows the flows of all nodes while they are made.
-func (p *plan) follow(ctx context.Context, fleet *observe.Fleet, nodes *nodesProcess) (*seen, error) {
+func (p *plan) follow(ctx context.Context, fleet *remote.Fleet, nodes *nodesProcess) (*seen, error) {
 	s := &seen{missed: make(map[string]uint64)}
 	following, stop := context.WithCancel(ctx)
 	defer stop()
@@ -270,7 +271,7 @@ func (s *seen) print(d time.Duration) {
 }
 
 // request measures requests that are no streams.
-func (p *plan) request(ctx context.Context, fleet *observe.Fleet) error {
+func (p *plan) request(ctx context.Context, fleet *remote.Fleet) error {
 	fmt.Println("\n| request | time | viewer's peak memory |\n|---|---|---|")
 	var id string
 	for _, r := range []struct {

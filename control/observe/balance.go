@@ -2,9 +2,6 @@ package observe
 
 import (
 	"context"
-	"errors"
-	"net/http"
-	"slices"
 	"strings"
 )
 
@@ -56,63 +53,3 @@ func (c *BalanceChange) Name() (namespace, name string, err error) {
 	}
 	return namespace, name, nil
 }
-
-// Algorithms requests the algorithms.
-func (c *Client) Algorithms(ctx context.Context) (*Algorithms, error) {
-	return get[Algorithms](ctx, c, nil, "balance")
-}
-
-// Balance requests another algorithm for a Service.
-func (c *Client) Balance(ctx context.Context, change BalanceChange) error {
-	return c.exchange(ctx, http.MethodPost, []string{"balance"}, nil, change, nil)
-}
-
-// Algorithms returns the algorithms that all nodes have, and the Services of all nodes.
-func (f *Fleet) Algorithms(ctx context.Context) (*Algorithms, error) {
-	all, err := balancingOf(ctx, f, func(ctx context.Context, b Balancing) (*Algorithms, error) { return b.Algorithms(ctx) })
-	if len(all) == 0 {
-		return nil, err
-	}
-	sum := all[0]
-	for _, a := range all[1:] {
-		sum.Algorithms = slices.DeleteFunc(sum.Algorithms, func(one Algorithm) bool { return !slices.Contains(a.Algorithms, one) })
-		for _, s := range a.Services {
-			if !slices.ContainsFunc(sum.Services, func(known ServiceAlgorithm) bool { return known.Service == s.Service }) {
-				sum.Services = append(sum.Services, s)
-			}
-		}
-	}
-	slices.SortFunc(sum.Services, func(a, b ServiceAlgorithm) int { return strings.Compare(a.Service, b.Service) })
-	return sum, nil
-}
-
-// Balance switches the algorithm on all nodes.
-func (f *Fleet) Balance(ctx context.Context, c BalanceChange) error {
-	_, err := balancingOf(ctx, f, func(ctx context.Context, b Balancing) (struct{}, error) { return struct{}{}, b.Balance(ctx, c) })
-	return err
-}
-
-// balancingOf calls all nodes. The error is of an invalid request, or of those that have failed.
-func balancingOf[T any](ctx context.Context, f *Fleet, do func(context.Context, Balancing) (T, error)) ([]T, error) {
-	members, _ := f.all()
-	var v verdict
-	var all []T
-	for _, r := range queryAll(members, func(m Member) (answer T, err error) {
-		g := m.Observer.(*guard)
-		b, ok := g.observer.(Balancing)
-		if !ok {
-			return answer, errNoBalancing
-		}
-		return of(ctx, g, func(ctx context.Context) (T, error) { return do(ctx, b) })
-	}) {
-		if v.add(r.Name, r.err) {
-			all = append(all, r.answer)
-		}
-	}
-	if err := v.err(); err != nil {
-		return nil, err
-	}
-	return all, errors.Join(v.errs...)
-}
-
-var errNoBalancing = errors.New("its algorithms cannot be switched")

@@ -29,9 +29,9 @@ func (k ServiceKey) String() string {
 	return k.Namespace + "/" + name + "/" + k.Family
 }
 
-// cut keeps the first services within the filter's limit. more: a merged list had services beyond
+// Cut keeps the first services within the filter's limit. more: a merged list had services beyond
 // its part.
-func (f *ServiceFilter) cut(s *Services, more bool) {
+func (f *ServiceFilter) Cut(s *Services, more bool) {
 	if f.Limit > 0 && len(s.Services) > f.Limit {
 		s.Services, more = s.Services[:f.Limit], true
 	}

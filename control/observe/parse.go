@@ -161,8 +161,8 @@ func parseAddress(s string) (AddressPattern, error) {
 	return AddressPattern{Prefix: netip.PrefixFrom(a, bits).Masked(), Port: port}, nil
 }
 
-// parseEnd reads what parseAddress does, and NAME or NAME:PORT as lists of flows show them.
-func parseEnd(s string) (AddressPattern, error) {
+// ParseEnd reads what parseAddress does, and NAME or NAME:PORT as lists of flows show them.
+func ParseEnd(s string) (AddressPattern, error) {
 	a, err := parseAddress(s)
 	if err == nil {
 		return a, nil

@@ -1,8 +1,6 @@
 package observe
 
 import (
-	"context"
-	"net/url"
 	"slices"
 	"strings"
 )
@@ -66,39 +64,11 @@ func imbalance(values []float64) float64 {
 	return slices.Max(values) * float64(len(values)) / sum
 }
 
-// Shadows requests the comparison of shadows.
-func (c *Client) Shadows(ctx context.Context, service string) (*Shadows, error) {
-	q := url.Values{}
-	if service != "" {
-		q.Set("service", service)
-	}
-	return get[Shadows](ctx, c, q, "shadows")
-}
+func (s *ServiceShadows) Key() string { return s.Service + " " + s.Protocol + " " + s.Family }
 
-// Shadows adds up the loads of all nodes. Algorithms that not all nodes have are left out.
-func (f *Fleet) Shadows(ctx context.Context, service string) (*Shadows, error) {
-	all, err := balancingOf(ctx, f, func(ctx context.Context, b Balancing) (*Shadows, error) { return b.Shadows(ctx, service) })
-	if len(all) == 0 {
-		return nil, err
-	}
-	sum := &Shadows{Algorithms: slices.Clone(all[0].Algorithms), Services: []ServiceShadows{}}
-	for _, a := range all[1:] {
-		sum.Algorithms = slices.DeleteFunc(sum.Algorithms, func(name string) bool { return !slices.Contains(a.Algorithms, name) })
-	}
-	for _, a := range all {
-		for i := range a.Services {
-			sum.add(&a.Services[i])
-		}
-	}
-	slices.SortFunc(sum.Services, func(a, b ServiceShadows) int { return strings.Compare(a.key(), b.key()) })
-	return sum, nil
-}
-
-func (s *ServiceShadows) key() string { return s.Service + " " + s.Protocol + " " + s.Family }
-
-// add adds the loads of a node.
-func (s *Shadows) add(o *ServiceShadows) {
-	i := slices.IndexFunc(s.Services, func(known ServiceShadows) bool { return known.key() == o.key() })
+// Add adds the loads of a node.
+func (s *Shadows) Add(o *ServiceShadows) {
+	i := slices.IndexFunc(s.Services, func(known ServiceShadows) bool { return known.Key() == o.Key() })
 	if i < 0 {
 		i = len(s.Services)
 		s.Services = append(s.Services, ServiceShadows{Service: o.Service, Protocol: o.Protocol, Family: o.Family, Shadows: make([]ShadowLoad, len(s.Algorithms))})

@@ -1,8 +1,6 @@
 package observe
 
 import (
-	"context"
-	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -48,38 +46,4 @@ func (q ObjectsQuery) Parse() (generation uint64, service decision.ServiceName, 
 		}
 	}
 	return generation, service, nil
-}
-
-// Objects requests a service table.
-func (c *Client) Objects(ctx context.Context, q ObjectsQuery) (*TableObjects, error) {
-	return get[TableObjects](ctx, c, q.Values(), "table", "objects")
-}
-
-// Objects returns a service table of the node of the query.
-func (f *Fleet) Objects(ctx context.Context, q ObjectsQuery) (*TableObjects, error) {
-	m, err := f.one(q.Node, "each node has its own service table")
-	if err != nil {
-		return nil, err
-	}
-	return m.Observer.Objects(ctx, q)
-}
-
-// one returns the member of the name, or the only one without a name. why is added to the error if there are several.
-func (f *Fleet) one(node, why string) (Member, error) {
-	members, _ := f.all()
-	var nodes []string
-	switch {
-	case node != "":
-		nodes = []string{node}
-	case len(members) > 1:
-		return Member{}, &Error{http.StatusBadRequest, "node", "node is missing: " + why + ": want one of " + names(members)}
-	}
-	members, err := named(members, nodes)
-	switch {
-	case err != nil:
-		return Member{}, err
-	case len(members) == 0:
-		return Member{}, errNoNodes
-	}
-	return members[0], nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/findings"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
 	webpage "github.com/nfqproxy/nfqproxy/control/view/web"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -46,12 +47,12 @@ func (l *Lab) makeDir() (err error) {
 func (l *Lab) tokenFile() string { return filepath.Join(l.dir, "token") }
 
 // NodeObserver is the flow API of one node's daemon.
-func (l *Lab) NodeObserver(node string) (*observe.Client, error) {
+func (l *Lab) NodeObserver(node string) (*remote.Client, error) {
 	d, err := l.daemon(node)
 	if err != nil {
 		return nil, err
 	}
-	return observe.NewClient("unix:"+d.socket, observe.ClientOptions{Token: l.token, Absent: "its process does not run: nfqproxy lab status has the reason, and nfqproxy lab fault rm starts it again after a fault"})
+	return remote.NewClient("unix:"+d.socket, remote.ClientOptions{Token: l.token, Absent: "its process does not run: nfqproxy lab status has the reason, and nfqproxy lab fault rm starts it again after a fault"})
 }
 
 // Socket is the path of the flow API of a node's daemon.
@@ -66,16 +67,16 @@ func (l *Lab) Socket(node string) (string, error) {
 // OpenFlows prepares the flow API of all nodes and its page, at listeners, of which the first is the one that the status
 // has. serve serves them until the context ends, and has to be called.
 func (l *Lab) OpenFlows(listener net.Listener, others ...net.Listener) (serve func(context.Context) error, err error) {
-	var members []observe.Member
+	var members []remote.Member
 	for _, n := range l.Spec().Nodes {
 		name := n.Name
 		o, err := l.NodeObserver(name)
 		if err != nil {
 			return nil, err
 		}
-		members = append(members, observe.Member{Name: name, Observer: o})
+		members = append(members, remote.Member{Name: name, Observer: o})
 	}
-	fleet, err := observe.NewFleet(members, observe.FleetOptions{
+	fleet, err := remote.NewFleet(members, remote.FleetOptions{
 		Names:     func(a netip.Addr) flow.Owner { return l.owners().byAddress[a.Unmap()] },
 		Addresses: func(name string) []netip.Addr { return l.owners().addresses[name] },
 	})
@@ -100,7 +101,7 @@ func (l *Lab) OpenFlows(listener net.Listener, others ...net.Listener) (serve fu
 
 // mapped is a fleet with the lab's topology.
 type mapped struct {
-	*observe.Fleet
+	*remote.Fleet
 	lab *Lab
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/daemonset"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 )
 
 // daemonsFlags select all nodes of a cluster, which are observed through its API server.
@@ -66,7 +66,7 @@ func inWords(flags []string) string {
 }
 
 // open observes all nodes until the context ends. Warnings go to stderr; nil: nowhere.
-func (f *daemonsFlags) open(ctx context.Context, kubeconfig, token string, fleet observe.FleetOptions, stderr io.Writer) (*observe.Fleet, error) {
+func (f *daemonsFlags) open(ctx context.Context, kubeconfig, token string, fleet remote.FleetOptions, stderr io.Writer) (*remote.Fleet, error) {
 	namespace, name, ok := strings.Cut(f.daemonset, "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
 		return nil, fmt.Errorf("--daemonset %q: want NAMESPACE/NAME", f.daemonset)

@@ -16,6 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/daemonset"
 	"github.com/nfqproxy/nfqproxy/control/view/findings"
 	"github.com/nfqproxy/nfqproxy/control/view/noderules"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
@@ -82,7 +83,7 @@ func (f *clusterFlags) observeDaemons(ctx context.Context, d *findings.Doctor, s
 	if err != nil {
 		return err
 	}
-	fleet, err := f.daemons.open(ctx, f.kubeconfig, token, observe.FleetOptions{}, stderr)
+	fleet, err := f.daemons.open(ctx, f.kubeconfig, token, remote.FleetOptions{}, stderr)
 	switch {
 	case err == nil:
 		d.Observer = fleet

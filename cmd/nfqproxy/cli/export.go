@@ -22,6 +22,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/findings"
 	"github.com/nfqproxy/nfqproxy/control/view/hubbleapi"
 	"github.com/nfqproxy/nfqproxy/control/view/otlp"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
 	"github.com/nfqproxy/nfqproxy/control/view/web"
 )
@@ -198,6 +199,10 @@ func (f *exportFlags) run(cmd *cobra.Command, connect connector) error {
 		}
 	}
 	if f.otlp != "" {
+		client, ok := observer.(*remote.Client)
+		if !ok {
+			return errors.New("--server is no daemon's flow API")
+		}
 		c := f.otlpConfig()
 		c.Log = log
 		if c.Node, err = nodeOf(ctx, observer, log); err != nil {
@@ -209,7 +214,7 @@ func (f *exportFlags) run(cmd *cobra.Command, connect connector) error {
 		}
 		registry.MustRegister(exporter)
 		start = append(start, func() error {
-			exporter.Start(otlp.Source{Flows: observer.Flows, Metrics: prometheus.Gatherers{otlp.Scrape(f.metricsURL), exporterMetrics(exporter)}})
+			exporter.Start(otlp.Source{Follow: client.Follow, Metrics: prometheus.Gatherers{otlp.Scrape(f.metricsURL), exporterMetrics(exporter)}})
 			<-ctx.Done()
 			exporter.Close()
 			return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -30,7 +31,7 @@ func twoNodes() (translated, passed *flow.Record) {
 // flowsOf runs nfqproxy flows with several nodes; one without items is unreachable.
 func flowsOf(t *testing.T, nodes map[string][]observe.Item, args ...string) (stdout, stderr string) {
 	t.Helper()
-	var members []observe.Member
+	var members []remote.Member
 	for _, name := range []string{"node-a", "node-b", "node-c"} {
 		fake := observetest.New(name)
 		fake.List = nodes[name]
@@ -38,9 +39,9 @@ func flowsOf(t *testing.T, nodes map[string][]observe.Item, args ...string) (std
 		if fake.List == nil {
 			fake.Fail(errors.New("on fire"))
 		}
-		members = append(members, observe.Member{Name: name, Observer: fake})
+		members = append(members, remote.Member{Name: name, Observer: fake})
 	}
-	f, err := observe.NewFleet(members, observe.FleetOptions{Log: slog.New(slog.DiscardHandler)})
+	f, err := remote.NewFleet(members, remote.FleetOptions{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
@@ -93,12 +94,12 @@ func (f *askFlags) complete(cmd *cobra.Command, args []string, begun string) ([]
 }
 
 // client connects to the flow API of the lab.
-func (f *askFlags) client() (*observe.Client, error) {
+func (f *askFlags) client() (*remote.Client, error) {
 	s, err := lab.StatusOf(f.lab)
 	if err != nil {
 		return nil, err
 	}
-	return observe.NewClient(s.FlowAPI.URL, observe.ClientOptions{Token: s.FlowAPI.Token})
+	return remote.NewClient(s.FlowAPI.URL, remote.ClientOptions{Token: s.FlowAPI.Token})
 }
 
 func (f *askFlags) run(ctx context.Context, stdout io.Writer, style flowtext.Style, from, to string) error {
@@ -193,7 +194,7 @@ func lookupText(l *observe.Lookup) string {
 }
 
 // many sends requests, and prints those that fail, and the distribution of all answers, also if it is interrupted.
-func (f *askFlags) many(ctx context.Context, stdout io.Writer, client *observe.Client, q observe.Request) error {
+func (f *askFlags) many(ctx context.Context, stdout io.Writer, client *remote.Client, q observe.Request) error {
 	counts := make(map[string]int)
 	sent, failed, looked := 0, 0, false
 	var broken error
@@ -261,7 +262,7 @@ const (
 )
 
 // story prints the flow of a request, which the query finds.
-func story(ctx context.Context, stdout io.Writer, client *observe.Client, r *observe.Response, q observe.FlowQuery, o flowtext.Options) error {
+func story(ctx context.Context, stdout io.Writer, client *remote.Client, r *observe.Response, q observe.FlowQuery, o flowtext.Options) error {
 	record, err := recordOf(ctx, client, r, q)
 	if err != nil {
 		return err
@@ -276,7 +277,7 @@ func story(ctx context.Context, stdout io.Writer, client *observe.Client, r *obs
 }
 
 // recordOf finds the record of a request; nil: there is none.
-func recordOf(ctx context.Context, client *observe.Client, r *observe.Response, q observe.FlowQuery) (*flow.Record, error) {
+func recordOf(ctx context.Context, client *remote.Client, r *observe.Response, q observe.FlowQuery) (*flow.Record, error) {
 	waiting, cancel := context.WithTimeout(ctx, recordPatience)
 	defer cancel()
 	var id string

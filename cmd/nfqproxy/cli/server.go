@@ -17,6 +17,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
@@ -38,7 +39,7 @@ type connector func(server, token string) (observe.Observer, error)
 
 // connect is the connector of the program.
 func connect(server, token string) (observe.Observer, error) {
-	return observe.NewClient(server, observe.ClientOptions{Token: token})
+	return remote.NewClient(server, remote.ClientOptions{Token: token})
 }
 
 // defaultServer returns the flow API of a lab that this user runs; an empty server: no name was
@@ -97,7 +98,7 @@ func (f *serverFlags) observer(ctx context.Context, connect connector, stderr io
 		if err != nil {
 			return nil, err
 		}
-		return f.daemons.open(ctx, f.kubeconfig, token, observe.FleetOptions{}, stderr)
+		return f.daemons.open(ctx, f.kubeconfig, token, remote.FleetOptions{}, stderr)
 	}
 	server, token := f.server, ""
 	if server != "" && f.lab != "" {

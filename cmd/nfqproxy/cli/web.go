@@ -20,6 +20,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/view/findings"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
 	"github.com/nfqproxy/nfqproxy/control/view/web"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -82,7 +83,7 @@ func (f *webFlags) run(cmd *cobra.Command, connect connector) error {
 	if c.Observer, views.Doctor, err = f.observe(ctx, connect, cluster, stderr); err != nil {
 		return err
 	}
-	if client, ok := c.Observer.(*observe.Client); ok { // of a server, which may be a lab's
+	if client, ok := c.Observer.(*remote.Client); ok { // of a server, which may be a lab's
 		views.Requester, views.Lab = client, client
 	}
 	c.Routes = viewapi.Routes(views)

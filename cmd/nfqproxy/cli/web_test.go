@@ -19,6 +19,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
 )
 
@@ -95,7 +96,7 @@ func TestWebOfALab(t *testing.T) {
 		t.Fatalf("%q, %v", line, err)
 	}
 	for token, want := range map[string]bool{m[2]: true, "the-token-of-the-lab": false} {
-		page, err := observe.NewClient(m[1], observe.ClientOptions{Token: token})
+		page, err := remote.NewClient(m[1], remote.ClientOptions{Token: token})
 		if err != nil {
 			t.Fatal(err)
 		}

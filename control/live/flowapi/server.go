@@ -1,5 +1,5 @@
 // Package flowapi serves an [observe.Observer] over HTTP: the flow API, which openapi.yaml
-// describes. Its client is [observe.Client].
+// describes. Its client is in package remote (control/view/remote).
 package flowapi
 
 import (

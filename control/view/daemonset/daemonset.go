@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 )
 
 // The DaemonSet of the manifests in deploy/kubernetes.
@@ -41,7 +42,7 @@ type Config struct {
 	// Warn reports what keeps the view from being complete and is no error of a request; nil: it is not
 	// reported. It may be called at any time until the context of Open ends.
 	Warn  func(text string)
-	Fleet observe.FleetOptions
+	Fleet remote.FleetOptions
 }
 
 // startTimeout bounds the requests of Open.
@@ -51,7 +52,7 @@ const startTimeout = 30 * time.Second
 // come and go with their pods. A node without a pod that runs stays a member, and is unreachable; a minute
 // after its last pod was deleted it is none any more. Errors name the DaemonSet, the pod or the missing
 // permission.
-func Open(ctx context.Context, c Config) (*observe.Fleet, error) {
+func Open(ctx context.Context, c Config) (*remote.Fleet, error) {
 	c.Namespace, c.Name = cmp.Or(c.Namespace, DefaultNamespace), cmp.Or(c.Name, DefaultName)
 	if c.Warn == nil {
 		c.Warn = func(string) {}
@@ -92,7 +93,7 @@ func Open(ctx context.Context, c Config) (*observe.Fleet, error) {
 	if wanted := int(object.Status.DesiredNumberScheduled); wanted > len(members) {
 		c.Warn(fmt.Sprintf("DaemonSet %s wants pods on %d nodes and has them on %d: the others are not shown (kubectl -n %s describe daemonset %s)", s.name(), wanted, len(members), c.Namespace, c.Name))
 	}
-	fleet, err := observe.NewFleet(members, c.Fleet)
+	fleet, err := remote.NewFleet(members, c.Fleet)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -57,12 +58,12 @@ func (w *world) awaitRights(rules []rbacv1.PolicyRule) {
 }
 
 // open opens the cluster until the test or the returned function ends it.
-func (w *world) open(config *rest.Config, c Config) (*observe.Fleet, error) {
+func (w *world) open(config *rest.Config, c Config) (*remote.Fleet, error) {
 	c.REST = config
 	return Open(w.Context(), c)
 }
 
-func (w *world) mustOpen(config *rest.Config) *observe.Fleet {
+func (w *world) mustOpen(config *rest.Config) *remote.Fleet {
 	w.Helper()
 	fleet, err := w.open(config, Config{Warn: func(text string) { w.Log("warning: " + text) }})
 	if err != nil {
@@ -72,7 +73,7 @@ func (w *world) mustOpen(config *rest.Config) *observe.Fleet {
 }
 
 // states are the nodes of a fleet with their problems.
-func states(t *testing.T, fleet *observe.Fleet) string {
+func states(t *testing.T, fleet *remote.Fleet) string {
 	t.Helper()
 	list, err := fleet.Status(t.Context())
 	if err != nil {

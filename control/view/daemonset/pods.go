@@ -21,7 +21,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 )
 
 // forgetAfter is how long a node without a pod stays a member: long enough for its DaemonSet to replace
@@ -96,7 +96,7 @@ func (s *set) watch(ctx, starting context.Context, object *appsv1.DaemonSet) err
 }
 
 // follow keeps the members of a fleet up to date until the context ends.
-func (s *set) follow(ctx context.Context, fleet *observe.Fleet) {
+func (s *set) follow(ctx context.Context, fleet *remote.Fleet) {
 	defer s.channels.forwarded.CloseIdleConnections()
 	defer fleet.Close()
 	tick := time.NewTicker(s.forget / 4)
@@ -114,7 +114,7 @@ func (s *set) follow(ctx context.Context, fleet *observe.Fleet) {
 
 // members returns the nodes on which the DaemonSet has a pod, or had one shortly before. One goroutine
 // calls it.
-func (s *set) members(now time.Time) (members []observe.Member) {
+func (s *set) members(now time.Time) (members []remote.Member) {
 	pods, _ := s.pods.List(labels.Everything()) // of a cache: it cannot fail
 	byNode := make(map[string][]*corev1.Pod)
 	for _, pod := range pods {
@@ -140,7 +140,7 @@ func (s *set) members(now time.Time) (members []observe.Member) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
-		members = append(members, observe.Member{Name: name, Observer: s.nodes[name].client})
+		members = append(members, remote.Member{Name: name, Observer: s.nodes[name].client})
 	}
 	return members
 }
@@ -194,7 +194,7 @@ func isReady(pod *corev1.Pod) bool {
 // node is a node, whose flow API is that of its best pod at the time.
 type node struct {
 	set    *set
-	client *observe.Client
+	client *remote.Client
 	pod    atomic.Pointer[corev1.Pod] // nil: there is none
 	// without is since when it has no pod; used by set.members.
 	without time.Time
@@ -202,7 +202,7 @@ type node struct {
 
 func (s *set) newNode() *node {
 	n := &node{set: s}
-	n.client = observe.NewClientOver("DaemonSet "+s.name(), n)
+	n.client = remote.NewClientOver("DaemonSet "+s.name(), n)
 	return n
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -31,7 +32,7 @@ type Doctor struct {
 // Of returns who finds the problems of what is observed: the server itself, if it knows the cluster's objects (a lab, and
 // "nfqproxy web --cluster"); else this process, by what it observes.
 func Of(ctx context.Context, o observe.Observer) (viewapi.Doctor, error) {
-	client, ok := o.(*observe.Client)
+	client, ok := o.(*remote.Client)
 	if !ok {
 		return &Doctor{Observer: o}, nil
 	}

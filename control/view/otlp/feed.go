@@ -70,28 +70,33 @@ func (q *queue) wait(ctx context.Context) {
 
 // feed follows the flows of a node, and gives them to pipes.
 type feed struct {
-	flows func(context.Context, observe.FlowQuery, func(observe.Item) error) error
-	pipes []*pipe
-	since time.Time // events until then were read
-	log   *slog.Logger
+	follow func(ctx context.Context, q observe.FlowQuery, began func(), each func(observe.Item) error) error
+	pipes  []*pipe
+	began  func() // called with the first stream
+	log    *slog.Logger
 }
 
 // The times between two attempts to follow a daemon that is away.
 const firstReconnect, lastReconnect = 100 * time.Millisecond, 5 * time.Second
 
-// run follows until the context ends. When the stream ends it goes on after the last event.
+// run follows until the context ends. When a stream ends it begins another one: a daemon that has ended has
+// nothing more to tell.
 func (f *feed) run(ctx context.Context) {
 	interval := backoff.NewExponentialBackOff()
 	interval.InitialInterval, interval.MaxInterval = firstReconnect, lastReconnect
-	away := false
+	away, first := false, true
 	for ctx.Err() == nil {
-		q := observe.FlowQuery{Follow: true, Since: f.since.Format(time.RFC3339Nano)}
-		err := f.flows(ctx, q, func(i observe.Item) error {
-			if away {
+		began := func() {
+			switch {
+			case first:
+				f.began()
+			case away:
 				f.log.Info("the export follows the daemon's flows again")
-				away = false
-				interval.Reset()
 			}
+			away, first = false, false
+			interval.Reset()
+		}
+		err := f.follow(ctx, observe.FlowQuery{Follow: true}, began, func(i observe.Item) error {
 			f.item(i)
 			return nil
 		})
@@ -109,9 +114,6 @@ func (f *feed) run(ctx context.Context) {
 func (f *feed) item(i observe.Item) {
 	switch {
 	case i.Record != nil:
-		if at := i.Record.Emitted; at != nil && at.After(f.since) {
-			f.since = at.Add(1)
-		}
 		for _, p := range f.pipes {
 			if p.decisions && !i.Record.Event.IsDecision() {
 				continue

@@ -57,8 +57,8 @@ type Config struct {
 
 // Source is what is exported.
 type Source struct {
-	// Flows is that of an [observe.Observer] of one node.
-	Flows   func(context.Context, observe.FlowQuery, func(observe.Item) error) error
+	// Follow follows the flows of one node: see [remote.Client.Follow].
+	Follow  func(ctx context.Context, q observe.FlowQuery, began func(), each func(observe.Item) error) error
 	Metrics prometheus.Gatherer
 }
 
@@ -141,12 +141,18 @@ func (e *Exporter) Start(s Source) {
 		e.done.Go(func() { p.run(ctx) })
 	}
 	if len(e.pipes) > 0 {
-		f := &feed{flows: s.Flows, pipes: e.pipes, since: time.Now(), log: e.config.Log}
+		f := &feed{follow: s.Follow, pipes: e.pipes, began: e.begun, log: e.config.Log}
 		e.done.Go(func() { f.run(ctx) })
+	} else {
+		e.begun()
 	}
 	if e.metrics != nil {
 		e.metrics.start(s.Metrics)
 	}
+}
+
+// begun reports the start: what happens from now on is exported.
+func (e *Exporter) begun() {
 	e.config.Log.Info("exporting to an OpenTelemetry collector", "endpoint", e.config.Endpoint, "signals", strings.Join(e.config.Signals, ","))
 }
 

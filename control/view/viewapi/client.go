@@ -5,6 +5,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 )
 
 // Doctor finds problems and their causes. It is safe for concurrent use.
@@ -25,16 +26,16 @@ type FindingList struct {
 }
 
 // Client is the Doctor of a server.
-type Client struct{ *observe.Client }
+type Client struct{ *remote.Client }
 
 var _ Doctor = Client{}
 
 // Findings requests the problems of the cluster.
 func (c Client) Findings(ctx context.Context) (*FindingList, error) {
-	return observe.Ask[FindingList](ctx, c.Client, nil, "findings")
+	return remote.Ask[FindingList](ctx, c.Client, nil, "findings")
 }
 
 // Why requests the answer to a question.
 func (c Client) Why(ctx context.Context, q diagnose.Question) (*diagnose.Answer, error) {
-	return observe.Ask[diagnose.Answer](ctx, c.Client, q, "why")
+	return remote.Ask[diagnose.Answer](ctx, c.Client, q, "why")
 }

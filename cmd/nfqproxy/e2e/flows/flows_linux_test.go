@@ -21,12 +21,13 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // observe gives the flow API of a node's daemon.
-func observerOf(c *e2etest.Cluster, node string) *observe.Client {
+func observerOf(c *e2etest.Cluster, node string) *remote.Client {
 	c.T.Helper()
 	o, err := c.NodeObserver(node)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	simreplay "github.com/nfqproxy/nfqproxy/datapath/paper/replay"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -45,7 +46,7 @@ func TestTimeline(t *testing.T) {
 	if _, err := c.Change(t.Context(), lab.Change{Scale: &lab.Scale{Deployment: "web", Replicas: 1}}); err != nil {
 		t.Fatal(err)
 	}
-	client, err := observe.NewClient(c.FlowAPI.URL, observe.ClientOptions{})
+	client, err := remote.NewClient(c.FlowAPI.URL, remote.ClientOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

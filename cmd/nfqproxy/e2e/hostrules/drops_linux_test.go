@@ -11,6 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
@@ -121,7 +122,7 @@ func TestDrops(t *testing.T) {
 func openFindings(c *e2etest.Cluster) func() []string {
 	c.T.Helper()
 	c.ServeFlows()
-	client, err := observe.NewClient(c.FlowAPI.URL, observe.ClientOptions{Token: c.FlowAPI.Token})
+	client, err := remote.NewClient(c.FlowAPI.URL, remote.ClientOptions{Token: c.FlowAPI.Token})
 	if err != nil {
 		c.T.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
@@ -123,7 +124,7 @@ func checkWeb(t *testing.T, lab string, args ...string) {
 	if code != 0 || stderr != "" || m == nil {
 		t.Fatalf("web: exit code %d\n%s%s", code, stdout, stderr)
 	}
-	client, err := observe.NewClient(m[1], observe.ClientOptions{Token: m[2]})
+	client, err := remote.NewClient(m[1], remote.ClientOptions{Token: m[2]})
 	if err != nil {
 		t.Fatal(err)
 	}

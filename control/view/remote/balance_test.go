@@ -1,4 +1,4 @@
-package observe_test
+package remote_test
 
 import (
 	"errors"
@@ -11,19 +11,20 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 )
 
 // TestFleetBalance: a change reaches all nodes, through their servers; the algorithms are those that all have; errors name the nodes.
 func TestFleetBalance(t *testing.T) {
 	ctx := t.Context()
 	fakes := []*observetest.Balancing{{}, {}}
-	var members []observe.Member
+	var members []remote.Member
 	for i, b := range fakes {
 		s := httptest.NewServer(flowapi.New(flowapi.Config{Observer: observetest.New("node"), Balancing: b, Token: "secret"}))
 		t.Cleanup(s.Close)
-		members = append(members, observe.Member{Name: "node-" + string(rune('a'+i)), Observer: newClient(t, s.URL, observe.ClientOptions{Token: "secret"})})
+		members = append(members, remote.Member{Name: "node-" + string(rune('a'+i)), Observer: newClient(t, s.URL, remote.ClientOptions{Token: "secret"})})
 	}
-	f, err := observe.NewFleet(members, observe.FleetOptions{})
+	f, err := remote.NewFleet(members, remote.FleetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func TestFleetBalance(t *testing.T) {
 	if all, err := f.Algorithms(ctx); err != nil || len(all.Algorithms) != 3 {
 		t.Errorf("without one node: %+v, %v", all, err)
 	}
-	if err := newClient(t, "http://127.0.0.1:1", observe.ClientOptions{}).Balance(ctx, change); err == nil {
+	if err := newClient(t, "http://127.0.0.1:1", remote.ClientOptions{}).Balance(ctx, change); err == nil {
 		t.Error("no error without a server")
 	}
 }

@@ -1,4 +1,7 @@
-package observe
+// Package remote observes nodes by their flow APIs: one by a [Client], all of a cluster by a [Fleet].
+//
+// Wing: view.
+package remote
 
 import (
 	"bytes"
@@ -12,7 +15,6 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -20,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -35,9 +38,9 @@ type Client struct {
 }
 
 var _ interface {
-	Observer
-	Holder
-	Lab
+	observe.Observer
+	observe.Holder
+	observe.Lab
 } = (*Client)(nil)
 
 // ClientOptions are what a server may require.
@@ -56,7 +59,7 @@ type ClientOptions struct {
 const connectTimeout = 10 * time.Second
 
 // silence is the timeout of a server without records or keepalives: longer than [PollSeconds].
-const silence = 3 * KeepAliveSeconds * time.Second
+const silence = 3 * observe.KeepAliveSeconds * time.Second
 
 // longestAnswer is the maximum size of a response that is not a stream, in bytes.
 const longestAnswer = 256 << 20
@@ -72,7 +75,7 @@ func NewClient(server string, o ClientOptions) (*Client, error) {
 	c := &Client{server: server, token: o.Token, absent: o.Absent, silence: silence}
 	c.http = &http.Client{Transport: transport, CheckRedirect: noRedirect}
 	wrong := fmt.Errorf("server %q: want HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:/PATH", server)
-	if path, ok := SocketPath(server); ok {
+	if path, ok := observe.SocketPath(server); ok {
 		if !filepath.IsAbs(path) {
 			return nil, wrong
 		}
@@ -95,7 +98,7 @@ func NewClient(server string, o ClientOptions) (*Client, error) {
 		return nil, fmt.Errorf("server %q: want the address only; give the token separately", u.Redacted())
 	case u.User != nil || u.RawQuery != "":
 		return nil, fmt.Errorf("server %q: want the address only", u.Redacted())
-	case u.Scheme == "http" && o.Token != "" && !IsLoopback(u.Hostname()):
+	case u.Scheme == "http" && o.Token != "" && !observe.IsLoopback(u.Hostname()):
 		return nil, fmt.Errorf("server %q: a token is not sent unencrypted to another machine: use https://, or forward a local port to it (kubectl port-forward)", c.server)
 	}
 	c.base = u.JoinPath("/")
@@ -121,22 +124,6 @@ func noRedirect(r *http.Request, _ []*http.Request) error {
 	return fmt.Errorf("unexpected redirect to %s: not a flow API", r.URL.Redacted())
 }
 
-// SocketPath returns the path of a Unix socket's address: unix:/PATH, unix:///PATH or /PATH. false:
-// it is another address. The path may be relative, which is an error of the user.
-func SocketPath(address string) (path string, ok bool) {
-	if path, ok = strings.CutPrefix(address, "unix:"); ok {
-		return strings.TrimPrefix(path, "//"), true
-	}
-	return address, strings.HasPrefix(address, "/")
-}
-
-// IsLoopback reports whether a host, of an address to connect to or to listen at, is this machine
-// only.
-func IsLoopback(host string) bool {
-	a, err := netip.ParseAddr(host)
-	return err == nil && a.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
-}
-
 // trust returns a TLS configuration that trusts the certificates in the file.
 func trust(file string) (*tls.Config, error) {
 	pem, err := os.ReadFile(file)
@@ -156,7 +143,7 @@ func (c *Client) request(ctx context.Context, method string, path []string, quer
 	u := *c.base
 	for _, element := range path {
 		if element == "" || element == "." || element == ".." { // no names of anything
-			return nil, &Error{Status: http.StatusNotFound, Message: fmt.Sprintf("%q not found", element)}
+			return nil, &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("%q not found", element)}
 		}
 	}
 	escaped := make([]string, len(path))
@@ -228,7 +215,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 // refusal converts an error response.
 func (c *Client) refusal(answer *http.Response) error {
 	b, _ := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
-	var e Error
+	var e observe.Error
 	if kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type")); kind != "application/json" || json.Unmarshal(b, &e) != nil || e.Message == "" {
 		text, _, _ := strings.Cut(strings.TrimSpace(string(b)), "\n")
 		if strings.Contains(text, "HTTP request to an HTTPS server") { // net/http's own answer

@@ -1,4 +1,4 @@
-package observe_test
+package remote_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -66,10 +67,10 @@ func (f *frozen) Flows(ctx context.Context, q observe.FlowQuery, each func(obser
 }
 
 // withFrozen is a fleet of node-a, which answers, and node-b, which is stopped.
-func withFrozen(t *testing.T) (*observe.Fleet, *frozen) {
+func withFrozen(t *testing.T) (*remote.Fleet, *frozen) {
 	t.Helper()
 	node := &frozen{Fake: observetest.New("node-b"), resumed: make(chan struct{})}
-	f, err := observe.NewFleet([]observe.Member{{Name: "node-a", Observer: observetest.New("node-a")}, {Name: "node-b", Observer: node}}, observe.FleetOptions{})
+	f, err := remote.NewFleet([]remote.Member{{Name: "node-a", Observer: observetest.New("node-a")}, {Name: "node-b", Observer: node}}, remote.FleetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package observe
+package remote
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // atOnce is the maximum number of nodes that a request is sent to at once, and so of answers that
@@ -21,7 +23,7 @@ func named(members []Member, nodes []string) ([]Member, error) {
 	for _, node := range nodes {
 		i := slices.IndexFunc(members, func(m Member) bool { return m.Name == node })
 		if i < 0 {
-			return nil, &Error{http.StatusBadRequest, "node", fmt.Sprintf("node %q not found: want %s", node, names(members))}
+			return nil, &observe.Error{Status: http.StatusBadRequest, Field: "node", Message: fmt.Sprintf("node %q not found: want %s", node, names(members))}
 		}
 		if !slices.ContainsFunc(list, func(m Member) bool { return m.Name == node }) {
 			list = append(list, members[i])
@@ -79,7 +81,7 @@ func queryAll[T any](members []Member, query func(Member) (T, error)) []reply[T]
 
 // verdict judges the replies of members: an invalid request is an error, and so is a failure of all members.
 type verdict struct {
-	invalid *Error
+	invalid *observe.Error
 	good    int
 	errs    []error
 }
@@ -129,7 +131,7 @@ func answered[T any](f *Fleet, replies []reply[T]) ([]reply[T], error) {
 
 // gatherEach sends a request to all members, and gives use the answers of those that are reachable, in their
 // order.
-func gatherEach[T any](f *Fleet, query func(Observer) (T, error), use func(T)) error {
+func gatherEach[T any](f *Fleet, query func(observe.Observer) (T, error), use func(T)) error {
 	var v verdict
 	members, _ := f.all()
 	queryEach(members, func(m Member) (T, error) { return query(m.Observer) }, func(r reply[T]) {
@@ -144,7 +146,7 @@ func gatherEach[T any](f *Fleet, query func(Observer) (T, error), use func(T)) e
 }
 
 // gather is gatherEach for answers that are needed together.
-func gather[T any](f *Fleet, query func(Observer) (T, error)) (list []T, err error) {
+func gather[T any](f *Fleet, query func(observe.Observer) (T, error)) (list []T, err error) {
 	err = gatherEach(f, query, func(answer T) { list = append(list, answer) })
 	if err != nil {
 		return nil, err

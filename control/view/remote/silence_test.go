@@ -1,4 +1,4 @@
-package observe
+package remote
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // pipe is a server that answers with what is written into it, and nothing more.
@@ -31,7 +33,7 @@ func TestSilence(t *testing.T) {
 		}
 		c.http.Transport = pipe{strings.NewReader(strings.Repeat(`{"version":1}`+"\n", 2))}
 		n, start := 0, time.Now()
-		err = c.Flows(t.Context(), FlowQuery{Follow: true}, func(Item) error {
+		err = c.Flows(t.Context(), observe.FlowQuery{Follow: true}, func(observe.Item) error {
 			n++
 			time.Sleep(time.Hour) // of the bubble's clock
 			return nil

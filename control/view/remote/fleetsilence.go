@@ -1,12 +1,12 @@
-package observe
+package remote
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -20,36 +20,18 @@ const (
 	recheck = 10 * time.Second
 )
 
-// SilentError is the error of requests to a node that does not answer: its daemon is stopped or hangs, or its packets
-// are lost on the way. A daemon that has ended refuses connections, which is another error.
-type SilentError struct {
-	Since time.Time // of the first request without an answer
-	// Answered is when the node answered last; zero: it has not answered this program.
-	Answered time.Time
-}
-
-// Error says for how long requests have had no answer. The last answer may be older: nobody asked in between.
-func (e *SilentError) Error() string {
-	const advice = "the daemon hangs or is stopped, or its packets are lost on the way"
-	last := ""
-	if !e.Answered.IsZero() {
-		last = fmt.Sprintf(" (the last one at %s)", e.Answered.Format(time.TimeOnly))
-	}
-	return fmt.Sprintf("no answer for %s%s: %s", time.Since(e.Since).Round(time.Second), last, advice)
-}
-
-// guard is the observer of a fleet's member. Its requests end with a [*SilentError] when the node is silent, and
+// guard is the observer of a fleet's member. Its requests end with a [*observe.SilentError] when the node is silent, and
 // while it is: a view that sends several requests waits once.
 type guard struct {
-	observer Observer
+	observer observe.Observer
 
 	mu        sync.Mutex
 	answered  time.Time
-	silent    *SilentError // nil: the node answers, as far as is known
-	rechecked bool         // the request that finds that it answers again is under way
+	silent    *observe.SilentError // nil: the node answers, as far as is known
+	rechecked bool                 // the request that finds that it answers again is under way
 }
 
-var _ Observer = (*guard)(nil)
+var _ observe.Observer = (*guard)(nil)
 
 // guardOf returns the guard of a member: the one that it has had before, if it is the same daemon.
 func guardOf(before []Member, m Member) *guard {
@@ -85,10 +67,10 @@ func (g *guard) ask(ctx context.Context, every time.Duration, request func(conte
 		}
 	})
 	err := request(ctx)
-	var silent *SilentError
+	var silent *observe.SilentError
 	if err != nil && errors.As(context.Cause(ctx), &silent) {
 		err = silent
-	} else if err == nil || errors.As(err, new(*Error)) {
+	} else if err == nil || errors.As(err, new(*observe.Error)) {
 		g.heard()
 	}
 	cancel(nil)
@@ -110,14 +92,14 @@ func (g *guard) reach(ctx context.Context, since time.Time, within time.Duration
 	switch {
 	case ctx.Err() != nil:
 		return nil
-	case err == nil || errors.As(err, new(*Error)):
+	case err == nil || errors.As(err, new(*observe.Error)):
 		g.answered, g.silent = time.Now(), nil
 		return nil
 	case limited.Err() == nil: // another error, which the request itself will have
 		g.silent = nil
 		return nil
 	case g.silent == nil:
-		g.silent = &SilentError{Since: since, Answered: g.answered}
+		g.silent = &observe.SilentError{Since: since, Answered: g.answered}
 	}
 	return g.silent
 }
@@ -156,10 +138,10 @@ func of[T any](ctx context.Context, g *guard, request func(context.Context) (T, 
 	return answer, err
 }
 
-func (g *guard) Flows(ctx context.Context, q FlowQuery, each func(Item) error) error {
+func (g *guard) Flows(ctx context.Context, q observe.FlowQuery, each func(observe.Item) error) error {
 	every := quiet
 	if q.Follow { // with keepalives
-		every = KeepAliveSeconds * time.Second
+		every = observe.KeepAliveSeconds * time.Second
 	}
 	return g.ask(ctx, every, func(ctx context.Context) error { return g.observer.Flows(ctx, q, each) })
 }
@@ -168,29 +150,35 @@ func (g *guard) Flow(ctx context.Context, id string) (*flow.Record, error) {
 	return of(ctx, g, func(ctx context.Context) (*flow.Record, error) { return g.observer.Flow(ctx, id) })
 }
 
-func (g *guard) Services(ctx context.Context, q ServiceQuery) (*Services, error) {
-	return of(ctx, g, func(ctx context.Context) (*Services, error) { return g.observer.Services(ctx, q) })
+func (g *guard) Services(ctx context.Context, q observe.ServiceQuery) (*observe.Services, error) {
+	return of(ctx, g, func(ctx context.Context) (*observe.Services, error) { return g.observer.Services(ctx, q) })
 }
 
-func (g *guard) Tables(ctx context.Context) ([]Table, error) { return of(ctx, g, g.observer.Tables) }
-
-func (g *guard) Stats(ctx context.Context) ([]Stats, error) { return of(ctx, g, g.observer.Stats) }
-
-func (g *guard) Status(ctx context.Context) ([]Status, error) { return of(ctx, g, g.observer.Status) }
-
-func (g *guard) Objects(ctx context.Context, q ObjectsQuery) (*TableObjects, error) {
-	return of(ctx, g, func(ctx context.Context) (*TableObjects, error) { return g.observer.Objects(ctx, q) })
+func (g *guard) Tables(ctx context.Context) ([]observe.Table, error) {
+	return of(ctx, g, g.observer.Tables)
 }
 
-func (g *guard) Topology(ctx context.Context) (*Topology, error) {
+func (g *guard) Stats(ctx context.Context) ([]observe.Stats, error) {
+	return of(ctx, g, g.observer.Stats)
+}
+
+func (g *guard) Status(ctx context.Context) ([]observe.Status, error) {
+	return of(ctx, g, g.observer.Status)
+}
+
+func (g *guard) Objects(ctx context.Context, q observe.ObjectsQuery) (*observe.TableObjects, error) {
+	return of(ctx, g, func(ctx context.Context) (*observe.TableObjects, error) { return g.observer.Objects(ctx, q) })
+}
+
+func (g *guard) Topology(ctx context.Context) (*observe.Topology, error) {
 	return of(ctx, g, g.observer.Topology)
 }
 
-func (g *guard) Explain(ctx context.Context, q Question) (*flow.Record, error) {
+func (g *guard) Explain(ctx context.Context, q observe.Question) (*flow.Record, error) {
 	return of(ctx, g, func(ctx context.Context) (*flow.Record, error) { return g.observer.Explain(ctx, q) })
 }
 
-func (g *guard) Holder() Holder {
+func (g *guard) Holder() observe.Holder {
 	h := g.observer.Holder()
 	if h == nil {
 		return nil
@@ -200,20 +188,20 @@ func (g *guard) Holder() Holder {
 
 // guardedHolder limits all requests but Get, which waits for a change.
 type guardedHolder struct {
-	Holder
+	observe.Holder
 	guard *guard
 }
 
-func (h *guardedHolder) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
-	return of(ctx, h.guard, func(ctx context.Context) (*Hold, error) { return h.Holder.Hold(ctx, q) })
+func (h *guardedHolder) Hold(ctx context.Context, q observe.HoldQuery) (*observe.Hold, error) {
+	return of(ctx, h.guard, func(ctx context.Context) (*observe.Hold, error) { return h.Holder.Hold(ctx, q) })
 }
 
-func (h *guardedHolder) Holds(ctx context.Context) ([]Hold, error) {
+func (h *guardedHolder) Holds(ctx context.Context) ([]observe.Hold, error) {
 	return of(ctx, h.guard, h.Holder.Holds)
 }
 
-func (h *guardedHolder) Act(ctx context.Context, id string, a Act) (*Hold, error) {
-	return of(ctx, h.guard, func(ctx context.Context) (*Hold, error) { return h.Holder.Act(ctx, id, a) })
+func (h *guardedHolder) Act(ctx context.Context, id string, a observe.Act) (*observe.Hold, error) {
+	return of(ctx, h.guard, func(ctx context.Context) (*observe.Hold, error) { return h.Holder.Act(ctx, id, a) })
 }
 
 func (h *guardedHolder) Cancel(ctx context.Context, id string) error {

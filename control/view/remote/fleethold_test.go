@@ -1,4 +1,4 @@
-package observe_test
+package remote_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -16,7 +17,7 @@ var holdWeb = observe.HoldQuery{Flow: observe.HoldFilter{Service: "web"}, Second
 
 // TestFleetHolds: the first node that gets a flow wins, and the others are cancelled.
 func TestFleetHolds(t *testing.T) {
-	f, fakes := newFleet(t, 3, observe.FleetOptions{})
+	f, fakes := newFleet(t, 3, remote.FleetOptions{})
 	ctx, h := t.Context(), f.Holder()
 	hold, err := h.Hold(ctx, holdWeb)
 	if err != nil {
@@ -75,7 +76,7 @@ func second[T any](_ T, err error) error { return err }
 
 // TestFleetHoldsOnce: of two nodes that get a flow at the same time, one releases it.
 func TestFleetHoldsOnce(t *testing.T) {
-	f, fakes := newFleet(t, 2, observe.FleetOptions{})
+	f, fakes := newFleet(t, 2, remote.FleetOptions{})
 	for n := range 20 {
 		hold, err := f.Holder().Hold(t.Context(), holdWeb)
 		if err != nil {
@@ -119,7 +120,7 @@ func TestFleetHoldsOnce(t *testing.T) {
 }
 
 func TestFleetHoldCancelled(t *testing.T) {
-	f, fakes := newFleet(t, 2, observe.FleetOptions{})
+	f, fakes := newFleet(t, 2, remote.FleetOptions{})
 	hold, err := f.Holder().Hold(t.Context(), holdWeb)
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +140,7 @@ func TestFleetHoldCancelled(t *testing.T) {
 
 // TestFleetHoldExpires when it did on all nodes.
 func TestFleetHoldExpires(t *testing.T) {
-	f, fakes := newFleet(t, 2, observe.FleetOptions{})
+	f, fakes := newFleet(t, 2, remote.FleetOptions{})
 	hold, err := f.Holder().Hold(t.Context(), holdWeb)
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +158,7 @@ func TestFleetHoldExpires(t *testing.T) {
 // TestFleetHoldLost: a node that answers and does not know the hold does not keep it open;
 // one that is unreachable for a moment does.
 func TestFleetHoldLost(t *testing.T) {
-	f, fakes := newFleet(t, 1, observe.FleetOptions{})
+	f, fakes := newFleet(t, 1, remote.FleetOptions{})
 	ctx := t.Context()
 	hold, err := f.Holder().Hold(ctx, holdWeb)
 	if err != nil {
@@ -184,7 +185,7 @@ func TestFleetHoldLost(t *testing.T) {
 
 // TestFleetHoldRefused: what one node refuses the others do not wait for.
 func TestFleetHoldRefused(t *testing.T) {
-	f, fakes := newFleet(t, 3, observe.FleetOptions{})
+	f, fakes := newFleet(t, 3, remote.FleetOptions{})
 	ctx := t.Context()
 	fakes[1].Fail(&observe.Error{Status: 409, Message: "another flow is held"})
 	var e *observe.Error
@@ -244,11 +245,11 @@ func TestFleetHoldRefused(t *testing.T) {
 // TestFleetHoldNames: records name the fleet's hold, not the node's, and holds that are over
 // are forgotten at last.
 func TestFleetHoldNames(t *testing.T) {
-	f, fakes := newFleet(t, 1, observe.FleetOptions{})
+	f, fakes := newFleet(t, 1, remote.FleetOptions{})
 	ctx := t.Context()
 	seen := make(map[string]bool)
 	var last string
-	for range observe.RememberedHolds + 5 {
+	for range remote.RememberedHolds + 5 {
 		hold, err := f.Holder().Hold(ctx, holdWeb)
 		if err != nil {
 			t.Fatal(err)
@@ -261,7 +262,7 @@ func TestFleetHoldNames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if list, err := f.Holder().Holds(ctx); err != nil || len(list) != observe.RememberedHolds || list[len(list)-1].ID != last {
+	if list, err := f.Holder().Holds(ctx); err != nil || len(list) != remote.RememberedHolds || list[len(list)-1].ID != last {
 		t.Errorf("%d holds, %v", len(list), err)
 	}
 	r := flow.Record{Version: 1, ID: "1", Held: &flow.Hold{ID: "node-a-105"}}
@@ -277,7 +278,7 @@ func TestFleetHoldNames(t *testing.T) {
 
 // TestFleetHoldGet: when the context ends, the hold is given as it is.
 func TestFleetHoldGet(t *testing.T) {
-	f, _ := newFleet(t, 1, observe.FleetOptions{})
+	f, _ := newFleet(t, 1, remote.FleetOptions{})
 	hold, err := f.Holder().Hold(t.Context(), holdWeb)
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package observe_test
+package remote_test
 
 import (
 	"bytes"
@@ -15,20 +15,21 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // newFleet makes a fleet of so many fake nodes: node-a, node-b, ...
-func newFleet(t *testing.T, n int, o observe.FleetOptions) (*observe.Fleet, []*observetest.Fake) {
+func newFleet(t *testing.T, n int, o remote.FleetOptions) (*remote.Fleet, []*observetest.Fake) {
 	t.Helper()
 	var fakes []*observetest.Fake
-	var members []observe.Member
+	var members []remote.Member
 	for i := range n {
 		name := fmt.Sprintf("node-%c", 'a'+i)
 		fakes = append(fakes, observetest.New(name))
-		members = append(members, observe.Member{Name: name, Observer: fakes[i]})
+		members = append(members, remote.Member{Name: name, Observer: fakes[i]})
 	}
-	f, err := observe.NewFleet(members, o)
+	f, err := remote.NewFleet(members, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,6 +39,8 @@ func newFleet(t *testing.T, n int, o observe.FleetOptions) (*observe.Fleet, []*o
 }
 
 // at is a record of a flow that was decided so many seconds after now.
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
 func at(id string, seconds int) observe.Item {
 	when := now.Add(time.Duration(seconds) * time.Second)
 	i := record(id)
@@ -46,10 +49,10 @@ func at(id string, seconds int) observe.Item {
 }
 
 func TestNewFleetErrors(t *testing.T) {
-	if _, err := observe.NewFleet(nil, observe.FleetOptions{}); err == nil || err.Error() != "no nodes: want one or more" {
+	if _, err := remote.NewFleet(nil, remote.FleetOptions{}); err == nil || err.Error() != "no nodes: want one or more" {
 		t.Error(err)
 	}
-	if _, err := observe.NewFleet([]observe.Member{{Name: "a"}, {Name: "a"}}, observe.FleetOptions{}); err == nil || err.Error() != `duplicate node name "a": want distinct names` {
+	if _, err := remote.NewFleet([]remote.Member{{Name: "a"}, {Name: "a"}}, remote.FleetOptions{}); err == nil || err.Error() != `duplicate node name "a": want distinct names` {
 		t.Error(err)
 	}
 }
@@ -70,7 +73,7 @@ func ids(t *testing.T, o observe.Observer, q observe.FlowQuery) (list []string) 
 }
 
 func TestFleetLists(t *testing.T) {
-	f, fakes := newFleet(t, 3, observe.FleetOptions{})
+	f, fakes := newFleet(t, 3, remote.FleetOptions{})
 	fakes[0].List = []observe.Item{at("1", 1), at("4", 4)}
 	fakes[1].List = []observe.Item{{Missed: &observe.Missed{Node: "node-b", Missed: 9, Why: observe.MissedLost}}, at("2", 2), at("5", 5)}
 	fakes[2].List = []observe.Item{at("3", 3)}
@@ -136,7 +139,7 @@ func TestFleetLists(t *testing.T) {
 // TestFleetFollows: a node that breaks off is reported once, tried again, and does not disturb
 // the others; what was before comes once.
 func TestFleetFollows(t *testing.T) {
-	f, fakes := newFleet(t, 2, observe.FleetOptions{})
+	f, fakes := newFleet(t, 2, remote.FleetOptions{})
 	fakes[0].List = []observe.Item{record("old")}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -206,7 +209,7 @@ func TestFleetFollows(t *testing.T) {
 
 // TestFleetBearsFullNodes: a node that has too many readers at the moment is tried again.
 func TestFleetBearsFullNodes(t *testing.T) {
-	f, fakes := newFleet(t, 1, observe.FleetOptions{})
+	f, fakes := newFleet(t, 1, remote.FleetOptions{})
 	fakes[0].Fail(&observe.Error{Status: 429, Message: "full"})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -224,7 +227,7 @@ func TestFleetBearsFullNodes(t *testing.T) {
 }
 
 func TestFleetFlow(t *testing.T) {
-	f, fakes := newFleet(t, 2, observe.FleetOptions{})
+	f, fakes := newFleet(t, 2, remote.FleetOptions{})
 	fakes[1].List = []observe.Item{record("1")}
 	if r, err := f.Flow(t.Context(), "1"); err != nil || r.ID != "1" {
 		t.Errorf("%+v, %v", r, err)
@@ -245,7 +248,7 @@ func TestFleetFlow(t *testing.T) {
 // TestFleetNames: names that are known are not replaced, and the nodes' own records not
 // changed.
 func TestFleetNames(t *testing.T) {
-	f, fakes := newFleet(t, 1, observe.FleetOptions{Names: func(a netip.Addr) flow.Owner {
+	f, fakes := newFleet(t, 1, remote.FleetOptions{Names: func(a netip.Addr) flow.Owner {
 		switch a.String() {
 		case "10.0.0.1":
 			return flow.Owner{Pod: "default/client", Node: "node-x"}
@@ -290,7 +293,7 @@ func (a *lastQuery) Flows(_ context.Context, q observe.FlowQuery, _ func(observe
 // TestFleetAddresses: nodes get the addresses of the names that the fleet knows.
 func TestFleetAddresses(t *testing.T) {
 	node := &lastQuery{Observer: observetest.New("node-a")}
-	f, err := observe.NewFleet([]observe.Member{{Name: "node-a", Observer: node}}, observe.FleetOptions{Addresses: func(name string) []netip.Addr {
+	f, err := remote.NewFleet([]remote.Member{{Name: "node-a", Observer: node}}, remote.FleetOptions{Addresses: func(name string) []netip.Addr {
 		if name != "outside" {
 			return nil
 		}
@@ -312,7 +315,7 @@ func TestFleetAddresses(t *testing.T) {
 
 // TestFleetStatus: a node without an answer is in the status, with that as its problem.
 func TestFleetStatus(t *testing.T) {
-	f, fakes := newFleet(t, 2, observe.FleetOptions{})
+	f, fakes := newFleet(t, 2, remote.FleetOptions{})
 	fakes[0].StatusAnswer = observetest.Status()
 	fakes[1].Fail(errors.New("on fire"))
 	want := []observe.Status{observetest.Status(), {Node: "node-b", Problems: []observe.Problem{{Code: observe.ProblemUnreachable, Text: "the daemon does not answer: on fire"}}}}
@@ -323,7 +326,7 @@ func TestFleetStatus(t *testing.T) {
 }
 
 func TestFleetTablesAndStats(t *testing.T) {
-	f, fakes := newFleet(t, 2, observe.FleetOptions{})
+	f, fakes := newFleet(t, 2, remote.FleetOptions{})
 	fakes[0].TableAnswer, fakes[1].TableAnswer = observe.Table{Node: "node-a"}, observe.Table{Node: "node-b"}
 	fakes[0].StatsAnswer, fakes[1].StatsAnswer = observe.Stats{Node: "node-a"}, observe.Stats{Node: "node-b"}
 	tables, err := f.Tables(t.Context())
@@ -343,7 +346,7 @@ func TestFleetTablesAndStats(t *testing.T) {
 
 // TestFleetObjects: each node has a service table of its own.
 func TestFleetObjects(t *testing.T) {
-	f, fakes := newFleet(t, 2, observe.FleetOptions{})
+	f, fakes := newFleet(t, 2, remote.FleetOptions{})
 	fakes[1].ObjectsAnswer = observe.TableObjects{Node: "node-b"}
 	if o, err := f.Objects(t.Context(), observe.ObjectsQuery{Node: "node-b"}); err != nil || o.Node != "node-b" {
 		t.Errorf("%+v, %v", o, err)
@@ -356,7 +359,7 @@ func TestFleetObjects(t *testing.T) {
 }
 
 func TestFleetExplains(t *testing.T) {
-	f, fakes := newFleet(t, 2, observe.FleetOptions{})
+	f, fakes := newFleet(t, 2, remote.FleetOptions{})
 	fakes[1].ExplainAnswer = flow.Record{Version: 1, Node: "node-b"}
 	if r, err := f.Explain(t.Context(), observe.Question{Node: "node-b"}); err != nil || r.Node != "node-b" {
 		t.Errorf("%+v, %v", r, err)
@@ -370,7 +373,7 @@ func TestFleetExplains(t *testing.T) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}
-	one, _ := newFleet(t, 1, observe.FleetOptions{})
+	one, _ := newFleet(t, 1, remote.FleetOptions{})
 	if _, err := one.Explain(t.Context(), observe.Question{}); err != nil {
 		t.Error(err)
 	}
@@ -379,7 +382,7 @@ func TestFleetExplains(t *testing.T) {
 // TestFleetLogs: an unreachable node is logged once, not with each answer.
 func TestFleetLogs(t *testing.T) {
 	var log bytes.Buffer
-	f, fakes := newFleet(t, 2, observe.FleetOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	f, fakes := newFleet(t, 2, remote.FleetOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	for range 2 {
 		fakes[1].Fail(errors.New("on fire"))
 		for range 3 {

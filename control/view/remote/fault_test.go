@@ -1,4 +1,4 @@
-package observe_test
+package remote_test
 
 import (
 	"encoding/json"
@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -165,7 +166,7 @@ func TestClientOfALab(t *testing.T) {
 	lab := &observetest.Lab{Status: observe.LabStatus{Name: "shop", Faults: []observe.Fault{{ID: 1, Kind: "kill", Host: "a", Text: "kill on a"}}}, Changes: []string{"pod web-1 is not ready"}}
 	s := httptest.NewServer(flowapi.New(flowapi.Config{Observer: observetest.New("node-a"), Token: "secret", Routes: viewapi.Routes(viewapi.Config{Lab: lab})}))
 	t.Cleanup(s.Close)
-	c := newClient(t, s.URL, observe.ClientOptions{Token: "secret"})
+	c := newClient(t, s.URL, remote.ClientOptions{Token: "secret"})
 	status, err := c.LabStatus(t.Context())
 	if diff := cmp.Diff(&lab.Status, status, cmp.AllowUnexported(netip.Prefix{}), cmp.Comparer(func(a, b observe.Fault) bool { return a == b })); err != nil || diff != "" {
 		t.Errorf("status: %v\n%s", err, diff)

@@ -1,4 +1,4 @@
-package observe_test
+package remote_test
 
 import (
 	"errors"
@@ -14,10 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 )
 
 func TestFleetTopology(t *testing.T) {
-	f, fakes := newFleet(t, 3, observe.FleetOptions{})
+	f, fakes := newFleet(t, 3, remote.FleetOptions{})
 	address := netip.MustParseAddr
 	fakes[0].TopologyAnswer = observe.Topology{
 		Nodes: []observe.TopologyNode{{Name: "node-b", Addresses: []netip.Addr{address("10.0.0.2")}}, {Name: "node-a", Observed: true}},
@@ -57,7 +58,7 @@ func TestFleetTopology(t *testing.T) {
 
 // TestFleetServicePages: what a page of all nodes has follows from the same page of each.
 func TestFleetServicePages(t *testing.T) {
-	f, fakes := newFleet(t, 2, observe.FleetOptions{})
+	f, fakes := newFleet(t, 2, remote.FleetOptions{})
 	answer := func(next string, names ...string) observe.Services {
 		s := observe.Services{Next: next}
 		for _, n := range names {
@@ -97,14 +98,22 @@ func TestFleetServicePages(t *testing.T) {
 	}
 }
 
+// counts are different in each field: n, 2n, 3n and so on.
+func counts(n uint64) observe.Flows {
+	return observe.Flows{
+		Total: n, Drawn: 2 * n, Affinity: 3 * n, Rejected: 4 * n, Dropped: 5 * n, Failed: 6 * n, Unanswered: 7 * n, Refused: 8 * n, Reset: 9 * n, Open: 10 * n,
+		BytesSent: 11 * n, BytesReceived: 12 * n,
+	}
+}
+
 func TestFleetServices(t *testing.T) {
-	f, fakes := newFleet(t, 3, observe.FleetOptions{})
+	f, fakes := newFleet(t, 3, remote.FleetOptions{})
 	early, late := now, now.Add(time.Hour)
 	web := func(flows observe.Flows, refused map[string]uint64, fit *observe.Fit, endpoints ...observe.Endpoint) observe.Service {
 		return observe.Service{Service: "default/web:http", Namespace: "default", Name: "web", PortName: "http", Family: "IPv4", Flows: flows, Refused: refused, Fit: fit, Endpoints: endpoints}
 	}
 	fakes[0].ServicesAnswer = observe.Services{Nodes: []string{"node-a"}, Lost: 1, Services: []observe.Service{
-		web(observe.Flows{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, map[string]uint64{"no-endpoints": 1},
+		web(counts(1), map[string]uint64{"no-endpoints": 1},
 			&observe.Fit{Since: late, Draws: 30, ChiSquare: 2.5, DegreesOfFreedom: 1, PValue: 0.1},
 			observe.Endpoint{Endpoint: "10.0.0.2:80", Pod: "default/two", Local: true, Flows: observe.Flows{Total: 10}, Expected: 0.5, Observed: 0.4},
 			observe.Endpoint{Endpoint: "10.0.0.3:80", Excluded: "other-zone", Expected: 0.5, Observed: 0.6},
@@ -113,7 +122,7 @@ func TestFleetServices(t *testing.T) {
 		{Service: "default/other", Namespace: "default", Name: "other", Family: "IPv6"},
 	}}
 	fakes[1].ServicesAnswer = observe.Services{Nodes: []string{"node-b"}, Lost: 2, Services: []observe.Service{
-		web(observe.Flows{10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110, 120}, map[string]uint64{"no-endpoints": 3},
+		web(counts(10), map[string]uint64{"no-endpoints": 3},
 			&observe.Fit{Since: early, Draws: 90, ChiSquare: 1.341, DegreesOfFreedom: 1, PValue: 0.2},
 			observe.Endpoint{Endpoint: "10.0.0.1:80", Expected: 0.5, Observed: 0.5},
 			observe.Endpoint{Endpoint: "10.0.0.2:80", Node: "node-x", Flows: observe.Flows{Total: 5}, Expected: 0.5, Observed: 0.5},
@@ -136,7 +145,7 @@ func TestFleetServices(t *testing.T) {
 			{Service: "another/web", Namespace: "another", Name: "web", Family: "IPv4", Endpoints: []observe.Endpoint{}},
 			{Service: "default/other", Namespace: "default", Name: "other", Family: "IPv4", Endpoints: []observe.Endpoint{}},
 			{Service: "default/other", Namespace: "default", Name: "other", Family: "IPv6", Refused: map[string]uint64{"no-endpoints": 4}, Endpoints: []observe.Endpoint{}},
-			web(observe.Flows{11, 22, 33, 44, 55, 66, 77, 88, 99, 110, 121, 132}, map[string]uint64{"no-endpoints": 6, "source-not-allowed": 1},
+			web(counts(11), map[string]uint64{"no-endpoints": 6, "source-not-allowed": 1},
 				&observe.Fit{Since: early, Draws: 120, ChiSquare: 3.841, DegreesOfFreedom: 2, PValue: math.Exp(-3.841 / 2)}, // which it is for two
 				observe.Endpoint{Endpoint: "10.0.0.1:80", Expected: 0.375, Observed: 0.375},
 				observe.Endpoint{Endpoint: "10.0.0.2:80", Pod: "default/two", Node: "node-x", Local: true, Flows: observe.Flows{Total: 15}, Expected: 0.5, Observed: 0.475},
@@ -154,7 +163,7 @@ func TestFleetServices(t *testing.T) {
 // TestFleetChanges: the changes of all nodes are in one list, by their times, also of a service that another node
 // does not have. The nodes' own answers stay as they were.
 func TestFleetChanges(t *testing.T) {
-	f, fakes := newFleet(t, 3, observe.FleetOptions{})
+	f, fakes := newFleet(t, 3, remote.FleetOptions{})
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	service := func(name string, changes ...observe.Change) observe.Service {
 		return observe.Service{Service: "default/" + name, Namespace: "default", Name: name, Family: "IPv4", Changes: slices.Grow(changes, 10)}

@@ -1,8 +1,9 @@
-package observe
+package remote
 
 import (
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -16,7 +17,7 @@ func TestNote(t *testing.T) {
 	p := &part{Member: Member{Name: "node-a"}}
 	h := &fleetHold{parts: []*part{p}}
 	for _, generation := range []uint64{5, 4, 5} {
-		f.holds.note(h, p, &Hold{Generation: generation, State: HoldHolding, Step: int(generation), Record: new(flow.Record)})
+		f.holds.note(h, p, &observe.Hold{Generation: generation, State: observe.HoldHolding, Step: int(generation), Record: new(flow.Record)})
 		if h.hold.Step != 5 || h.hold.Generation != 1 {
 			t.Errorf("after generation %d: %+v", generation, h.hold)
 		}

@@ -1,4 +1,4 @@
-package observe
+package remote
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -16,13 +17,19 @@ import (
 var errSilent = errors.New("timeout: no records and no keepalives received")
 
 // Flows requests flows. A stream that ends early is an error.
-func (c *Client) Flows(ctx context.Context, q FlowQuery, each func(Item) error) error {
+func (c *Client) Flows(ctx context.Context, q observe.FlowQuery, each func(observe.Item) error) error {
+	return c.Follow(ctx, q, func() {}, each)
+}
+
+// Follow is Flows, and calls began when the server has begun to answer: no event from then on is missing in a stream.
+func (c *Client) Follow(ctx context.Context, q observe.FlowQuery, began func(), each func(observe.Item) error) error {
 	caller := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	answer, err := c.request(ctx, http.MethodGet, []string{"flows"}, q.Values(), nil)
 	if err == nil {
 		defer answer.Body.Close()
+		began()
 		body := io.Reader(answer.Body)
 		if q.Follow {
 			silent := time.AfterFunc(c.silence, func() { cancel(errSilent) })
@@ -52,7 +59,7 @@ func (w *watched) Read(b []byte) (int, error) {
 }
 
 // items reads lines until their end.
-func (c *Client) items(ctx context.Context, body io.Reader, endless bool, each func(Item) error) error {
+func (c *Client) items(ctx context.Context, body io.Reader, endless bool, each func(observe.Item) error) error {
 	lines := json.NewDecoder(body)
 	for {
 		var line json.RawMessage
@@ -89,29 +96,29 @@ type line struct {
 }
 
 // item parses a line.
-func (c *Client) item(text []byte) (Item, error) {
+func (c *Client) item(text []byte) (observe.Item, error) {
 	l := new(line)
 	err := json.Unmarshal(text, l)
 	if err != nil { // that of another version may have other types
 		var only struct{ Version int }
 		if json.Unmarshal(text, &only) == nil {
 			if wrong := c.checkVersion(only.Version); wrong != nil {
-				return Item{}, wrong
+				return observe.Item{}, wrong
 			}
 		}
-		return Item{}, fmt.Errorf("%s: invalid flow record: %w", c.server, err)
+		return observe.Item{}, fmt.Errorf("%s: invalid flow record: %w", c.server, err)
 	}
 	if err := c.checkVersion(l.Version); err != nil {
-		return Item{}, err
+		return observe.Item{}, err
 	}
 	switch {
-	case l.Event == EventMissed:
-		return Item{Missed: &Missed{Node: l.Node, Missed: l.Missed, Why: l.Why}}, nil
-	case l.Event == EventJoined && l.Other != nil:
-		return Item{Joined: &Joined{Flow: l.Flow, Other: l.Other}}, nil
+	case l.Event == observe.EventMissed:
+		return observe.Item{Missed: &observe.Missed{Node: l.Node, Missed: l.Missed, Why: l.Why}}, nil
+	case l.Event == observe.EventJoined && l.Other != nil:
+		return observe.Item{Joined: &observe.Joined{Flow: l.Flow, Other: l.Other}}, nil
 	}
 	if l.Event != "" {
 		_ = l.Record.Event.UnmarshalText([]byte(l.Event)) // never fails
 	}
-	return Item{Record: &l.Record}, nil
+	return observe.Item{Record: &l.Record}, nil
 }

@@ -1,4 +1,4 @@
-package observe_test
+package remote_test
 
 import (
 	"bytes"
@@ -11,18 +11,19 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 )
 
 // TestFleetMembers: nodes that come and go, while a reader follows.
 func TestFleetMembers(t *testing.T) {
-	f, fakes := newFleet(t, 3, observe.FleetOptions{Records: 30})
-	members := func(names ...string) (list []observe.Member) {
+	f, fakes := newFleet(t, 3, remote.FleetOptions{Records: 30})
+	members := func(names ...string) (list []remote.Member) {
 		for _, name := range names {
-			list = append(list, observe.Member{Name: name, Observer: fakes[name[len(name)-1]-'a']})
+			list = append(list, remote.Member{Name: name, Observer: fakes[name[len(name)-1]-'a']})
 		}
 		return list
 	}
-	set := func(list []observe.Member) {
+	set := func(list []remote.Member) {
 		t.Helper()
 		if err := f.SetMembers(list); err != nil {
 			t.Fatal(err)
@@ -62,7 +63,7 @@ func TestFleetMembers(t *testing.T) {
 	expect("2")
 	// Another daemon on the same node.
 	replaced := observetest.New("node-b")
-	set([]observe.Member{{Name: "node-b", Observer: replaced}})
+	set([]remote.Member{{Name: "node-b", Observer: replaced}})
 	await(0, 0, 0)
 	if !replaced.AwaitReaders(ctx, 1) {
 		t.Fatal("the context ended")
@@ -110,10 +111,10 @@ func TestFleetMembers(t *testing.T) {
 // kept. An answer that comes after its node has gone is not kept.
 func TestFleetForgets(t *testing.T) {
 	var log bytes.Buffer
-	f, fakes := newFleet(t, 2, observe.FleetOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
-	one := []observe.Member{{Name: "node-a", Observer: fakes[0]}}
-	both := append(one, observe.Member{Name: "node-b", Observer: fakes[1]})
-	set := func(members []observe.Member) {
+	f, fakes := newFleet(t, 2, remote.FleetOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	one := []remote.Member{{Name: "node-a", Observer: fakes[0]}}
+	both := append(one, remote.Member{Name: "node-b", Observer: fakes[1]})
+	set := func(members []remote.Member) {
 		t.Helper()
 		if err := f.SetMembers(members); err != nil {
 			t.Fatal(err)
@@ -148,7 +149,7 @@ func TestFleetForgets(t *testing.T) {
 	logs("it fails no more", again)
 
 	slow := &slowStats{Fake: fakes[1], asked: make(chan struct{}), answer: make(chan error)}
-	set(append(one, observe.Member{Name: "node-b", Observer: slow}))
+	set(append(one, remote.Member{Name: "node-b", Observer: slow}))
 	ended := make(chan error)
 	go func() {
 		_, err := f.Stats(t.Context())
@@ -191,7 +192,7 @@ func TestFleetDividesRate(t *testing.T) {
 		{9000, observe.FlowQuery{Rate: "2"}, "1"},
 		{9000, observe.FlowQuery{Rate: "600", Node: "node-a,node-b"}, "300"},
 	} {
-		f, fakes := newFleet(t, 3, observe.FleetOptions{Records: tt.records})
+		f, fakes := newFleet(t, 3, remote.FleetOptions{Records: tt.records})
 		ctx, cancel := context.WithCancel(t.Context())
 		tt.query.Follow = true
 		ended := make(chan error, 1)
@@ -217,7 +218,7 @@ func TestFleetDividesRate(t *testing.T) {
 
 // TestFleetListEnds: a list that breaks off is reported where it does, and one that is too long for memory is not kept.
 func TestFleetListEnds(t *testing.T) {
-	f, fakes := newFleet(t, 2, observe.FleetOptions{})
+	f, fakes := newFleet(t, 2, remote.FleetOptions{})
 	for i := range 50 {
 		fakes[0].List = append(fakes[0].List, at(fmt.Sprint("a", i), 2*i))
 		fakes[1].List = append(fakes[1].List, at(fmt.Sprint("b", i), 2*i+1))
@@ -246,7 +247,7 @@ func TestFleetListEnds(t *testing.T) {
 
 // TestFleetNamesFew: a message does not list all nodes of a large cluster.
 func TestFleetNamesFew(t *testing.T) {
-	f, _ := newFleet(t, 26, observe.FleetOptions{})
+	f, _ := newFleet(t, 26, remote.FleetOptions{})
 	err := f.Flows(t.Context(), observe.FlowQuery{Node: "x"}, nil)
 	if want := `node "x" not found: want node-a, node-b, `; err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "node-t, or one of 6 others") {
 		t.Error(err)
@@ -266,7 +267,7 @@ func TestFleetDividesPast(t *testing.T) {
 		{20, "2", "2", "3276"},
 		{20, "0", "0", "3276"},
 	} {
-		f, fakes := newFleet(t, tt.nodes, observe.FleetOptions{})
+		f, fakes := newFleet(t, tt.nodes, remote.FleetOptions{})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {

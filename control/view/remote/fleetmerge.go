@@ -1,22 +1,24 @@
-package observe
+package remote
 
 import (
 	"cmp"
 	"maps"
 	"slices"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // servicesSum adds up the counts of services, node by node, and lists the changes of all. Other fields are those of the first node that has
 // the service. The zero value is empty.
 type servicesSum struct {
-	sum  Services
-	at   map[ServiceKey]int
+	sum  observe.Services
+	at   map[observe.ServiceKey]int
 	more bool // a node has more services than it returned
 }
 
-func (s *servicesSum) add(node *Services) {
+func (s *servicesSum) add(node *observe.Services) {
 	if s.at == nil {
-		s.at = make(map[ServiceKey]int)
+		s.at = make(map[observe.ServiceKey]int)
 	}
 	s.sum.Nodes = append(s.sum.Nodes, node.Nodes...)
 	s.sum.Lost += node.Lost
@@ -24,31 +26,31 @@ func (s *servicesSum) add(node *Services) {
 	for i := range node.Services {
 		o := &node.Services[i]
 		if i, known := s.at[o.Key()]; known {
-			s.sum.Services[i].add(o)
+			addService(&s.sum.Services[i], o)
 			continue
 		}
 		s.at[o.Key()] = len(s.sum.Services)
-		s.sum.Services = append(s.sum.Services, o.clone())
+		s.sum.Services = append(s.sum.Services, cloneService(o))
 	}
 }
 
 // sorted returns the sum; add must not be called again.
-func (s *servicesSum) sorted() *Services {
+func (s *servicesSum) sorted() *observe.Services {
 	if s.sum.Nodes == nil {
 		s.sum.Nodes = []string{}
 	}
 	if s.sum.Services == nil {
-		s.sum.Services = []Service{}
+		s.sum.Services = []observe.Service{}
 	}
-	slices.SortFunc(s.sum.Services, func(a, b Service) int { return a.Key().Compare(b.Key()) })
+	slices.SortFunc(s.sum.Services, func(a, b observe.Service) int { return a.Key().Compare(b.Key()) })
 	return &s.sum
 }
 
-// clone copies the fields that add changes.
-func (s *Service) clone() Service {
+// cloneService copies the fields that addService changes.
+func cloneService(s *observe.Service) observe.Service {
 	c := *s
 	c.Refused = maps.Clone(s.Refused)
-	c.Endpoints = append([]Endpoint{}, s.Endpoints...)
+	c.Endpoints = append([]observe.Endpoint{}, s.Endpoints...)
 	c.Changes = slices.Clone(s.Changes)
 	if s.Fit != nil {
 		fit := *s.Fit
@@ -57,32 +59,32 @@ func (s *Service) clone() Service {
 	return c
 }
 
-// add adds the service of another node.
-func (s *Service) add(o *Service) {
-	s.Flows.add(&o.Flows)
+// addService adds the service of another node.
+func addService(s, o *observe.Service) {
+	addFlows(&s.Flows, &o.Flows)
 	if s.Refused == nil && len(o.Refused) > 0 {
 		s.Refused = make(map[string]uint64)
 	}
 	for reason, n := range o.Refused {
 		s.Refused[reason] += n
 	}
-	s.addEndpoints(o)
+	addEndpoints(s, o)
 	s.Changes = append(s.Changes, o.Changes...)
-	slices.SortStableFunc(s.Changes, func(a, b Change) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Node, b.Node)) })
+	slices.SortStableFunc(s.Changes, func(a, b observe.Change) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Node, b.Node)) })
 	switch {
 	case o.Fit == nil:
 	case s.Fit == nil:
 		fit := *o.Fit
 		s.Fit = &fit
 	default:
-		s.Fit.add(o.Fit)
+		addFit(s.Fit, o.Fit)
 	}
 }
 
 // addEndpoints adds up endpoints. Shares are weighted by the number of selections: call it before
 // the fits are added up.
-func (s *Service) addEndpoints(o *Service) {
-	mine, others := s.Fit.draws(), o.Fit.draws()
+func addEndpoints(s, o *observe.Service) {
+	mine, others := draws(s.Fit), draws(o.Fit)
 	all := max(mine+others, 1)
 	for i := range s.Endpoints {
 		s.Endpoints[i].Expected *= mine / all
@@ -96,24 +98,24 @@ func (s *Service) addEndpoints(o *Service) {
 		e.Expected *= others / all
 		e.Observed *= others / all
 		if i, known := at[e.Endpoint]; known {
-			s.Endpoints[i].add(&e)
+			addEndpoint(&s.Endpoints[i], &e)
 			continue
 		}
 		s.Endpoints = append(s.Endpoints, e)
 	}
-	slices.SortStableFunc(s.Endpoints, func(a, b Endpoint) int { return cmp.Compare(a.Endpoint, b.Endpoint) })
+	slices.SortStableFunc(s.Endpoints, func(a, b observe.Endpoint) int { return cmp.Compare(a.Endpoint, b.Endpoint) })
 }
 
-func (f *Fit) draws() float64 {
+func draws(f *observe.Fit) float64 {
 	if f == nil {
 		return 0
 	}
 	return float64(f.Draws)
 }
 
-// add adds the endpoint of another node: it receives new flows if it does from one of the nodes, and
+// addEndpoint adds the endpoint of another node: it receives new flows if it does from one of the nodes, and
 // is removed if no node has it.
-func (e *Endpoint) add(o *Endpoint) {
+func addEndpoint(e, o *observe.Endpoint) {
 	e.Pod, e.Node = cmp.Or(e.Pod, o.Pod), cmp.Or(e.Node, o.Node)
 	e.Local = e.Local || o.Local
 	switch {
@@ -121,12 +123,12 @@ func (e *Endpoint) add(o *Endpoint) {
 		e.Excluded = o.Excluded
 	}
 	e.Removed = e.Removed && o.Removed
-	e.Flows.add(&o.Flows)
+	addFlows(&e.Flows, &o.Flows)
 	e.Expected += o.Expected
 	e.Observed += o.Observed
 }
 
-func (f *Flows) add(o *Flows) {
+func addFlows(f, o *observe.Flows) {
 	f.Total += o.Total
 	f.Drawn += o.Drawn
 	f.Affinity += o.Affinity
@@ -141,38 +143,38 @@ func (f *Flows) add(o *Flows) {
 	f.BytesReceived += o.BytesReceived
 }
 
-// add adds up two tests of independent selections: the sum of the values has a chi-square
+// addFit adds up two tests of independent selections: the sum of the values has a chi-square
 // distribution with the sum of the degrees of freedom.
-func (f *Fit) add(o *Fit) {
+func addFit(f, o *observe.Fit) {
 	if o.Since.Before(f.Since) {
 		f.Since = o.Since
 	}
 	f.Draws += o.Draws
 	f.ChiSquare += o.ChiSquare
 	f.DegreesOfFreedom += o.DegreesOfFreedom
-	f.PValue = PValue(f.ChiSquare, f.DegreesOfFreedom)
+	f.PValue = observe.PValue(f.ChiSquare, f.DegreesOfFreedom)
 }
 
 // mergeTopologies merges topologies. Lists are sorted by name.
-func mergeTopologies(list []*Topology) *Topology {
-	t := &Topology{}
-	var nodes []TopologyNode
-	var pods []TopologyPod
-	var hosts []TopologyHost
+func mergeTopologies(list []*observe.Topology) *observe.Topology {
+	t := &observe.Topology{}
+	var nodes []observe.TopologyNode
+	var pods []observe.TopologyPod
+	var hosts []observe.TopologyHost
 	for _, o := range list {
 		nodes, pods, hosts = append(nodes, o.Nodes...), append(pods, o.Pods...), append(hosts, o.Hosts...)
 		t.Lab = cmp.Or(t.Lab, o.Lab)
 		t.CanHold = t.CanHold || o.CanHold
 		t.CanBalance = t.CanBalance || o.CanBalance
 	}
-	t.Nodes = merge(nodes, func(n TopologyNode) string { return n.Name }, func(n *TopologyNode, o TopologyNode) {
+	t.Nodes = merge(nodes, func(n observe.TopologyNode) string { return n.Name }, func(n *observe.TopologyNode, o observe.TopologyNode) {
 		n.Addresses, n.PodCIDRs = union(n.Addresses, o.Addresses), union(n.PodCIDRs, o.PodCIDRs)
 		n.Observed = n.Observed || o.Observed
 	})
-	t.Pods = merge(pods, func(p TopologyPod) string { return p.Name }, func(p *TopologyPod, o TopologyPod) {
+	t.Pods = merge(pods, func(p observe.TopologyPod) string { return p.Name }, func(p *observe.TopologyPod, o observe.TopologyPod) {
 		p.Node, p.Addresses = cmp.Or(p.Node, o.Node), union(p.Addresses, o.Addresses)
 	})
-	t.Hosts = merge(hosts, func(h TopologyHost) string { return h.Name }, func(h *TopologyHost, o TopologyHost) {
+	t.Hosts = merge(hosts, func(h observe.TopologyHost) string { return h.Name }, func(h *observe.TopologyHost, o observe.TopologyHost) {
 		h.Addresses = union(h.Addresses, o.Addresses)
 	})
 	for i := range t.Nodes { // never null in JSON

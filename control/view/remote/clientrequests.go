@@ -1,4 +1,4 @@
-package observe
+package remote
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -42,13 +43,13 @@ func (c *Client) Flow(ctx context.Context, id string) (*flow.Record, error) {
 }
 
 // Services requests services.
-func (c *Client) Services(ctx context.Context, q ServiceQuery) (*Services, error) {
-	return get[Services](ctx, c, q.Values(), "services")
+func (c *Client) Services(ctx context.Context, q observe.ServiceQuery) (*observe.Services, error) {
+	return get[observe.Services](ctx, c, q.Values(), "services")
 }
 
 // Tables requests the nodes' tables.
-func (c *Client) Tables(ctx context.Context) ([]Table, error) {
-	l, err := get[TableList](ctx, c, nil, "table")
+func (c *Client) Tables(ctx context.Context) ([]observe.Table, error) {
+	l, err := get[observe.TableList](ctx, c, nil, "table")
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +57,8 @@ func (c *Client) Tables(ctx context.Context) ([]Table, error) {
 }
 
 // Stats requests the nodes' counters.
-func (c *Client) Stats(ctx context.Context) ([]Stats, error) {
-	l, err := get[StatsList](ctx, c, nil, "stats")
+func (c *Client) Stats(ctx context.Context) ([]observe.Stats, error) {
+	l, err := get[observe.StatsList](ctx, c, nil, "stats")
 	if err != nil {
 		return nil, err
 	}
@@ -65,8 +66,8 @@ func (c *Client) Stats(ctx context.Context) ([]Stats, error) {
 }
 
 // Status requests the state of the nodes' daemons.
-func (c *Client) Status(ctx context.Context) ([]Status, error) {
-	l, err := get[StatusList](ctx, c, nil, "status")
+func (c *Client) Status(ctx context.Context) ([]observe.Status, error) {
+	l, err := get[observe.StatusList](ctx, c, nil, "status")
 	if err != nil {
 		return nil, err
 	}
@@ -74,28 +75,28 @@ func (c *Client) Status(ctx context.Context) ([]Status, error) {
 }
 
 // Topology requests the topology of the cluster.
-func (c *Client) Topology(ctx context.Context) (*Topology, error) {
-	return get[Topology](ctx, c, nil, "topology")
+func (c *Client) Topology(ctx context.Context) (*observe.Topology, error) {
+	return get[observe.Topology](ctx, c, nil, "topology")
 }
 
 // Explain requests the simulation of a packet.
-func (c *Client) Explain(ctx context.Context, q Question) (*flow.Record, error) {
+func (c *Client) Explain(ctx context.Context, q observe.Question) (*flow.Record, error) {
 	return post[flow.Record](ctx, c, q, "explain")
 }
 
 // Request requests that a host of a lab sends a request.
-func (c *Client) Request(ctx context.Context, q Request) (*Response, error) {
-	return post[Response](ctx, c, q, "requests")
+func (c *Client) Request(ctx context.Context, q observe.Request) (*observe.Response, error) {
+	return post[observe.Response](ctx, c, q, "requests")
 }
 
 // LabStatus requests what a lab consists of.
-func (c *Client) LabStatus(ctx context.Context) (*LabStatus, error) {
-	return get[LabStatus](ctx, c, nil, "lab")
+func (c *Client) LabStatus(ctx context.Context) (*observe.LabStatus, error) {
+	return get[observe.LabStatus](ctx, c, nil, "lab")
 }
 
 // Change requests a change of a lab.
-func (c *Client) Change(ctx context.Context, change LabChange) ([]string, error) {
-	l, err := post[ChangeList](ctx, c, change, "lab", "changes")
+func (c *Client) Change(ctx context.Context, change observe.LabChange) ([]string, error) {
+	l, err := post[observe.ChangeList](ctx, c, change, "lab", "changes")
 	if err != nil {
 		return nil, err
 	}
@@ -103,8 +104,8 @@ func (c *Client) Change(ctx context.Context, change LabChange) ([]string, error)
 }
 
 // AddFault requests that a fault of a lab is put in force.
-func (c *Client) AddFault(ctx context.Context, f Fault) (Fault, error) {
-	added, err := post[Fault](ctx, c, f, "lab", "faults")
+func (c *Client) AddFault(ctx context.Context, f observe.Fault) (observe.Fault, error) {
+	added, err := post[observe.Fault](ctx, c, f, "lab", "faults")
 	if err != nil {
 		return f, err
 	}
@@ -112,12 +113,12 @@ func (c *Client) AddFault(ctx context.Context, f Fault) (Fault, error) {
 }
 
 // RemoveFault requests the end of a fault of a lab; 0: of all.
-func (c *Client) RemoveFault(ctx context.Context, id int) ([]Fault, error) {
+func (c *Client) RemoveFault(ctx context.Context, id int) ([]observe.Fault, error) {
 	path := []string{"lab", "faults"}
 	if id != 0 {
 		path = append(path, strconv.Itoa(id))
 	}
-	l, err := fetch[FaultList](ctx, c, http.MethodDelete, nil, nil, path...)
+	l, err := fetch[observe.FaultList](ctx, c, http.MethodDelete, nil, nil, path...)
 	if err != nil {
 		return nil, err
 	}
@@ -125,22 +126,22 @@ func (c *Client) RemoveFault(ctx context.Context, id int) ([]Fault, error) {
 }
 
 // Manifest requests the objects of a Service.
-func (c *Client) Manifest(ctx context.Context, namespace, name string) (*Manifest, error) {
-	return get[Manifest](ctx, c, nil, "services", namespace, name, "manifest")
+func (c *Client) Manifest(ctx context.Context, namespace, name string) (*observe.Manifest, error) {
+	return get[observe.Manifest](ctx, c, nil, "services", namespace, name, "manifest")
 }
 
 // Holder returns the client itself. If the server does not support holds ([Topology], CanHold), its
 // methods return the server's error.
-func (c *Client) Holder() Holder { return c }
+func (c *Client) Holder() observe.Holder { return c }
 
 // Hold requests a hold.
-func (c *Client) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
-	return post[Hold](ctx, c, q, "holds")
+func (c *Client) Hold(ctx context.Context, q observe.HoldQuery) (*observe.Hold, error) {
+	return post[observe.Hold](ctx, c, q, "holds")
 }
 
 // Holds requests all holds.
-func (c *Client) Holds(ctx context.Context) ([]Hold, error) {
-	l, err := get[HoldList](ctx, c, nil, "holds")
+func (c *Client) Holds(ctx context.Context) ([]observe.Hold, error) {
+	l, err := get[observe.HoldList](ctx, c, nil, "holds")
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +153,7 @@ const lastWord = 5 * time.Second
 
 // Get requests a hold repeatedly, as long as the server lets it wait, until there is a greater
 // generation. When the context ends it sends a last request, without waiting.
-func (c *Client) Get(ctx context.Context, id string, after uint64) (*Hold, error) {
+func (c *Client) Get(ctx context.Context, id string, after uint64) (*observe.Hold, error) {
 	for {
 		h, err := c.getHold(ctx, id, after)
 		switch {
@@ -168,17 +169,17 @@ func (c *Client) Get(ctx context.Context, id string, after uint64) (*Hold, error
 	}
 }
 
-func (c *Client) getHold(ctx context.Context, id string, after uint64) (*Hold, error) {
+func (c *Client) getHold(ctx context.Context, id string, after uint64) (*observe.Hold, error) {
 	var query url.Values
 	if after > 0 {
 		query = url.Values{"after": {strconv.FormatUint(after, 10)}}
 	}
-	return get[Hold](ctx, c, query, "holds", id)
+	return get[observe.Hold](ctx, c, query, "holds", id)
 }
 
 // Act requests an action on a hold.
-func (c *Client) Act(ctx context.Context, id string, a Act) (*Hold, error) {
-	return post[Hold](ctx, c, a, "holds", id, "act")
+func (c *Client) Act(ctx context.Context, id string, a observe.Act) (*observe.Hold, error) {
+	return post[observe.Hold](ctx, c, a, "holds", id, "act")
 }
 
 // Cancel requests the end of a hold.

@@ -1,4 +1,4 @@
-package observe
+package remote
 
 import (
 	"cmp"
@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // listed is how many items of each node's list wait to be merged: a list of all flows of many nodes does not fit
@@ -14,20 +16,20 @@ const listed = 16
 
 // list merges the lists of the members, which are in the order of their decisions. What is missing comes first, unless
 // a list breaks off later.
-func (f *Fleet) list(ctx context.Context, members []Member, q FlowQuery, limit int, each func(Item) error) error {
+func (f *Fleet) list(ctx context.Context, members []Member, q observe.FlowQuery, limit int, each func(observe.Item) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	join := q.Joined
 	q.Joined = false // a node alone joins nothing
 	var lists listHeap
 	var v verdict
-	var missed []Item
+	var missed []observe.Item
 	var begun []*nodeList
 	for i, m := range members {
 		begun = append(begun, f.begin(ctx, i, m, q))
 	}
 	for _, l := range begun {
-		for l.next() && l.item.Missed != nil && l.item.Missed.Why != MissedLeftOut {
+		for l.next() && l.item.Missed != nil && l.item.Missed.Why != observe.MissedLeftOut {
 			missed = append(missed, l.item)
 		}
 		if l.ended {
@@ -56,8 +58,10 @@ func (f *Fleet) list(ctx context.Context, members []Member, q FlowQuery, limit i
 		}
 	}
 	last := newest{limit: limit, each: each}
-	if join && (limit != All || len(members) <= fewMembers) {
-		last.join = func(list []Item) ([]Item, map[string][]Joined) { return f.joinList(ctx, q, list) }
+	if join && (limit != observe.All || len(members) <= fewMembers) {
+		last.join = func(list []observe.Item) ([]observe.Item, map[string][]observe.Joined) {
+			return f.joinList(ctx, q, list)
+		}
 	}
 	heap.Init(&lists)
 	for len(lists) > 0 {
@@ -83,28 +87,28 @@ func (f *Fleet) list(ctx context.Context, members []Member, q FlowQuery, limit i
 	return errors.Join(last.close(), ctx.Err())
 }
 
-func unreachable(m Member) Item {
-	return Item{Missed: &Missed{Node: m.Name, Why: MissedUnreachable}}
+func unreachable(m Member) observe.Item {
+	return observe.Item{Missed: &observe.Missed{Node: m.Name, Why: observe.MissedUnreachable}}
 }
 
 // nodeList is the list of one node.
 type nodeList struct {
 	Member
 	number int // of the member
-	items  chan Item
+	items  chan observe.Item
 	end    chan error
-	item   Item      // the present one
-	at     time.Time // of the decision of its record, or of the record before
+	item   observe.Item // the present one
+	at     time.Time    // of the decision of its record, or of the record before
 	ended  bool
 	err    error // of a list that broke off
 }
 
 // begin requests a list.
-func (f *Fleet) begin(ctx context.Context, number int, m Member, q FlowQuery) *nodeList {
-	l := &nodeList{Member: m, number: number, items: make(chan Item, listed), end: make(chan error, 1)}
+func (f *Fleet) begin(ctx context.Context, number int, m Member, q observe.FlowQuery) *nodeList {
+	l := &nodeList{Member: m, number: number, items: make(chan observe.Item, listed), end: make(chan error, 1)}
 	go func() {
 		defer close(l.items)
-		l.end <- m.Observer.Flows(ctx, q, func(i Item) error {
+		l.end <- m.Observer.Flows(ctx, q, func(i observe.Item) error {
 			select {
 			case l.items <- f.decorated(m.Name, i):
 				return nil
@@ -150,19 +154,19 @@ func (h *listHeap) Pop() any {
 // newest gives the last records of a list, and what is missing among and after them.
 type newest struct {
 	limit int // All: all
-	each  func(Item) error
+	each  func(observe.Item) error
 	// join finds what other nodes decided about connections of a list: it returns the list without their records, and
 	// these by the flow that they belong to; nil: nothing is joined.
-	join    func([]Item) ([]Item, map[string][]Joined)
-	kept    []Item
+	join    func([]observe.Item) ([]observe.Item, map[string][]observe.Joined)
+	kept    []observe.Item
 	records int // among kept
 }
 
 // recordsOfOne is the number of records that a connection may have in a list, one of each node.
 const recordsOfOne = 3
 
-func (n *newest) add(i Item) error {
-	if n.limit == All && n.join == nil {
+func (n *newest) add(i observe.Item) error {
+	if n.limit == observe.All && n.join == nil {
 		return n.each(i)
 	}
 	n.kept = append(n.kept, i)
@@ -170,9 +174,9 @@ func (n *newest) add(i Item) error {
 		n.records++
 	}
 	switch {
-	case n.limit == All && n.records >= joinKept:
+	case n.limit == observe.All && n.records >= joinKept:
 		return n.close()
-	case n.limit == All:
+	case n.limit == observe.All:
 	case n.join == nil:
 		n.trim(n.limit)
 	default:
@@ -194,11 +198,11 @@ func (n *newest) trim(records int) {
 
 // close gives what is kept.
 func (n *newest) close() error {
-	var joined map[string][]Joined
+	var joined map[string][]observe.Joined
 	if n.join != nil {
 		n.kept, joined = n.join(n.kept)
 	}
-	if n.limit != All {
+	if n.limit != observe.All {
 		n.records = 0
 		for _, i := range n.kept {
 			if i.Record != nil {
@@ -217,7 +221,7 @@ func (n *newest) close() error {
 			continue
 		}
 		for _, j := range joined[i.Record.ID] {
-			if err := n.each(Item{Joined: &j}); err != nil {
+			if err := n.each(observe.Item{Joined: &j}); err != nil {
 				return err
 			}
 		}

@@ -1,4 +1,4 @@
-package observe
+package remote
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -74,7 +75,7 @@ func (k *recent) add(key joinKey, r *flow.Record) {
 }
 
 // record takes a record that was given to the reader, and returns what is known of it by now.
-func (j *joiner) record(r *flow.Record) (found []Joined) {
+func (j *joiner) record(r *flow.Record) (found []observe.Joined) {
 	if r.Verdict == decision.Accept.String() {
 		return nil
 	}
@@ -82,41 +83,41 @@ func (j *joiner) record(r *flow.Record) (found []Joined) {
 		j.records.add(key, r)
 		if p := j.passed.of[key]; p != nil && near(p, r) {
 			j.passed.of[key] = nil
-			found = append(found, Joined{r.ID, p})
+			found = append(found, observe.Joined{Flow: r.ID, Other: p})
 		}
 	}
 	return found
 }
 
 // pass takes a record of a node that passed its packet.
-func (j *joiner) pass(p *flow.Record) (found []Joined) {
+func (j *joiner) pass(p *flow.Record) (found []observe.Joined) {
 	key := arriving(p)
 	if r := j.records.of[key]; r != nil && near(p, r) {
-		return []Joined{{r.ID, p}}
+		return []observe.Joined{{Flow: r.ID, Other: p}}
 	}
 	if first := j.passed.of[key]; j.pairs && first != nil && near(p, first) {
 		j.passed.of[key] = nil
 		if p.Time.Before(*first.Time) {
 			first, p = p, first
 		}
-		return []Joined{{first.ID, p}}
+		return []observe.Joined{{Flow: first.ID, Other: p}}
 	}
 	j.passed.add(key, p)
 	return nil
 }
 
 // passing is the query for flows that one of so many nodes passes.
-func passing(q FlowQuery, nodes int) FlowQuery {
+func passing(q observe.FlowQuery, nodes int) observe.FlowQuery {
 	past := "" // without a limit, followers get no past records
 	if q.Limit != "" || q.Since != "" {
 		past = strconv.Itoa(passedOf(nodes))
 	}
-	return FlowQuery{Follow: true, Verdict: decision.Accept.String(), Protocol: q.Protocol, Since: q.Since, Limit: past, Rate: q.Rate}
+	return observe.FlowQuery{Follow: true, Verdict: decision.Accept.String(), Protocol: q.Protocol, Since: q.Since, Limit: past, Rate: q.Rate}
 }
 
 // joinList joins the records of a list, which is in the order of their decisions: it returns the
 // list without those that belong to another one, and what belongs to each, by its ID.
-func (f *Fleet) joinList(ctx context.Context, q FlowQuery, list []Item) ([]Item, map[string][]Joined) {
+func (f *Fleet) joinList(ctx context.Context, q observe.FlowQuery, list []observe.Item) ([]observe.Item, map[string][]observe.Joined) {
 	records, listed := []*flow.Record{}, make(map[string]bool)
 	for _, i := range list {
 		if r := i.Record; r != nil && r.Time != nil {
@@ -132,7 +133,7 @@ func (f *Fleet) joinList(ctx context.Context, q FlowQuery, list []Item) ([]Item,
 	records = append(records, f.passed(ctx, q, list)...)
 	slices.SortStableFunc(records, func(a, b *flow.Record) int { return a.Time.Compare(*b.Time) })
 	j := joiner{pairs: !q.ServicesOnly}
-	joined, gone := make(map[string][]Joined), make(map[string]bool)
+	joined, gone := make(map[string][]observe.Joined), make(map[string]bool)
 	for _, r := range records {
 		find := j.record
 		if r.Verdict == decision.Accept.String() {
@@ -145,7 +146,7 @@ func (f *Fleet) joinList(ctx context.Context, q FlowQuery, list []Item) ([]Item,
 			}
 		}
 	}
-	return slices.DeleteFunc(list, func(i Item) bool { return i.Record != nil && gone[i.Record.ID] }), joined
+	return slices.DeleteFunc(list, func(i observe.Item) bool { return i.Record != nil && gone[i.Record.ID] }), joined
 }
 
 // passedOf is how many flows that one of so many nodes passes are joined to a list, or to the past records of a stream.
@@ -153,7 +154,7 @@ func passedOf(nodes int) int { return min(joinKept, max(1, fewMembers*joinKept/n
 
 // passed returns the records of nodes that passed packets of a list's connections. A node without
 // an answer is left out.
-func (f *Fleet) passed(ctx context.Context, q FlowQuery, list []Item) []*flow.Record {
+func (f *Fleet) passed(ctx context.Context, q observe.FlowQuery, list []observe.Item) []*flow.Record {
 	const most = 200 // destinations in a query; of more, all flows that nodes pass
 	oldest, destinations := time.Time{}, make(map[string]bool)
 	for _, i := range list {
@@ -166,7 +167,7 @@ func (f *Fleet) passed(ctx context.Context, q FlowQuery, list []Item) []*flow.Re
 		}
 	}
 	members, _ := f.all()
-	passed := FlowQuery{
+	passed := observe.FlowQuery{
 		Verdict: decision.Accept.String(), Protocol: q.Protocol, Since: oldest.Add(-joinWindow).Format(time.RFC3339Nano),
 		Limit: strconv.Itoa(passedOf(len(members))),
 	}
@@ -175,7 +176,7 @@ func (f *Fleet) passed(ctx context.Context, q FlowQuery, list []Item) []*flow.Re
 	}
 	var records []*flow.Record
 	for _, reply := range queryAll(members, func(m Member) (records []*flow.Record, err error) {
-		err = m.Observer.Flows(ctx, passed, func(i Item) error {
+		err = m.Observer.Flows(ctx, passed, func(i observe.Item) error {
 			if i.Record != nil && i.Record.Time != nil {
 				records = append(records, f.decorate(m.Name, i.Record))
 			}
@@ -213,14 +214,14 @@ func (f *Fleet) others(ctx context.Context, r *flow.Record) []*flow.Record {
 // meeting returns the records of other nodes that have the packet as it arrives at the flow's node,
 // or as it leaves it: of each node and each of both that of the nearest time.
 func (f *Fleet) meeting(ctx context.Context, r *flow.Record) []*flow.Record {
-	queries := []FlowQuery{{Source: r.Source, Destination: r.Destination}}
+	queries := []observe.FlowQuery{{Source: r.Source, Destination: r.Destination}}
 	if out := leaving(r); out != (joinKey{}) && out != arriving(r) {
-		queries = append(queries, FlowQuery{Source: out.source, Destination: out.destination})
+		queries = append(queries, observe.FlowQuery{Source: out.source, Destination: out.destination})
 	}
 	if r.Verdict == decision.Accept.String() {
-		queries = append(queries, FlowQuery{Endpoint: r.Destination})
+		queries = append(queries, observe.FlowQuery{Endpoint: r.Destination})
 	} else if !r.Local && r.SourcePod == "" { // a rule of another host may have masqueraded a pod
-		queries = append(queries, FlowQuery{Destination: r.Destination, Verdict: decision.Accept.String()})
+		queries = append(queries, observe.FlowQuery{Destination: r.Destination, Verdict: decision.Accept.String()})
 	}
 	type place struct {
 		node string
@@ -234,7 +235,7 @@ func (f *Fleet) meeting(ctx context.Context, r *flow.Record) []*flow.Record {
 				continue
 			}
 			q.Protocol, q.Since, q.Limit = r.Protocol, r.Time.Add(-joinWindow).Format(time.RFC3339Nano), "1000"
-			err = m.Observer.Flows(ctx, q, func(i Item) error {
+			err = m.Observer.Flows(ctx, q, func(i observe.Item) error {
 				if i.Record != nil {
 					list = append(list, f.decorate(m.Name, i.Record))
 				}

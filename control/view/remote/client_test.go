@@ -1,4 +1,4 @@
-package observe_test
+package remote_test
 
 import (
 	"context"
@@ -21,12 +21,13 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-func newClient(t *testing.T, server string, o observe.ClientOptions) *observe.Client {
+func newClient(t *testing.T, server string, o remote.ClientOptions) *remote.Client {
 	t.Helper()
-	c, err := observe.NewClient(server, o)
+	c, err := remote.NewClient(server, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,12 +35,12 @@ func newClient(t *testing.T, server string, o observe.ClientOptions) *observe.Cl
 }
 
 // remote gives a client of a server over a fake node.
-func remote(t *testing.T) (*observetest.Fake, *observe.Client) {
+func served(t *testing.T) (*observetest.Fake, *remote.Client) {
 	t.Helper()
 	f := observetest.New("node-a")
 	s := httptest.NewServer(flowapi.New(flowapi.Config{Observer: f, Token: "secret"}))
 	t.Cleanup(s.Close)
-	return f, newClient(t, s.URL, observe.ClientOptions{Token: "secret"})
+	return f, newClient(t, s.URL, remote.ClientOptions{Token: "secret"})
 }
 
 func record(id string) observe.Item {
@@ -48,7 +49,7 @@ func record(id string) observe.Item {
 
 // TestClientRequests: a request reaches the server's Observer unchanged, and the answer comes back.
 func TestClientRequests(t *testing.T) {
-	f, c := remote(t)
+	f, c := served(t)
 	ctx := t.Context()
 	f.List = []observe.Item{record("a/1 ?"), {Missed: &observe.Missed{Node: "node-a", Missed: 3, Why: observe.MissedLost}}, {Joined: &observe.Joined{Flow: "a/1 ?", Other: record("b/1").Record}}}
 	f.ServicesAnswer = observe.Services{Nodes: []string{"node-a"}, Lost: 3}
@@ -92,7 +93,7 @@ func TestClientRequests(t *testing.T) {
 }
 
 func TestClientFollows(t *testing.T) {
-	f, c := remote(t)
+	f, c := served(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	got, ended := make(chan observe.Item), make(chan error, 1)
@@ -119,7 +120,7 @@ func TestClientFollows(t *testing.T) {
 
 // TestClientStreamsEnd: each's error comes back; an end that is none is an error.
 func TestClientStreamsEnd(t *testing.T) {
-	f, c := remote(t)
+	f, c := served(t)
 	f.List = []observe.Item{record("1"), record("2")}
 	enough := errors.New("enough")
 	for _, q := range []observe.FlowQuery{{}, {Follow: true, Since: "1m"}} {
@@ -159,7 +160,7 @@ func TestClientStreamsEnd(t *testing.T) {
 		"within a line": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(list[:10]) },
 	} {
 		s := httptest.NewServer(handler)
-		err := newClient(t, s.URL, observe.ClientOptions{}).Flows(t.Context(), observe.FlowQuery{}, func(observe.Item) error { return nil })
+		err := newClient(t, s.URL, remote.ClientOptions{}).Flows(t.Context(), observe.FlowQuery{}, func(observe.Item) error { return nil })
 		if err == nil || !strings.Contains(err.Error(), "the stream was aborted") {
 			t.Errorf("cut off %s: %v", name, err)
 		}
@@ -168,7 +169,7 @@ func TestClientStreamsEnd(t *testing.T) {
 }
 
 func TestClientHolds(t *testing.T) {
-	f, c := remote(t)
+	f, c := served(t)
 	ctx := t.Context()
 	if c.Holder() == nil {
 		t.Fatal("no holder")
@@ -222,7 +223,7 @@ func TestClientPolls(t *testing.T) {
 		fmt.Fprintf(w, `{"id":"1","generation":%d}`, generation)
 	}))
 	defer s.Close()
-	h, err := newClient(t, s.URL, observe.ClientOptions{}).Get(t.Context(), "1", 5)
+	h, err := newClient(t, s.URL, remote.ClientOptions{}).Get(t.Context(), "1", 5)
 	const again = "/v1/holds/1?after=5"
 	if diff := cmp.Diff([]string{again, again, again}, requests); err != nil || h.Generation != 6 || diff != "" {
 		t.Errorf("%+v, %v, -want +requests:\n%s", h, err, diff)
@@ -231,7 +232,7 @@ func TestClientPolls(t *testing.T) {
 
 // TestClientErrors: the client's faults are an *Error, others name the remedy.
 func TestClientErrors(t *testing.T) {
-	f, c := remote(t)
+	f, c := served(t)
 	err := c.Flows(t.Context(), observe.FlowQuery{Protocol: "tpc"}, nil)
 	var e *observe.Error
 	if want := (observe.Error{Status: 400, Field: "protocol", Message: `protocol "tpc": want TCP, UDP or SCTP`}); !errors.As(err, &e) || *e != want {
@@ -279,11 +280,11 @@ func TestClientErrors(t *testing.T) {
 		{answers(307, "text/html", ""), ": unexpected redirect to https://example.com: not a flow API"},
 		{answers(200, "application/json", `{"version":2}`), ": records of version 2, this program reads version 1: use an nfqproxy of the server's version"},
 	} {
-		_, err := newClient(t, tt.server, observe.ClientOptions{}).Flow(t.Context(), "1")
+		_, err := newClient(t, tt.server, remote.ClientOptions{}).Flow(t.Context(), "1")
 		if err == nil || !strings.Contains(err.Error(), tt.server+tt.want) {
 			t.Errorf("error %v\nwant  %s%s", err, tt.server, tt.want)
 		}
-		err = newClient(t, tt.server, observe.ClientOptions{}).Flows(t.Context(), observe.FlowQuery{}, func(observe.Item) error { return nil })
+		err = newClient(t, tt.server, remote.ClientOptions{}).Flows(t.Context(), observe.FlowQuery{}, func(observe.Item) error { return nil })
 		if err == nil || !strings.HasPrefix(err.Error(), tt.server+": ") {
 			t.Errorf("Flows: error %v", err)
 		}
@@ -298,21 +299,21 @@ func TestNewClientErrors(t *testing.T) {
 	const want = `: want HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:/PATH`
 	for _, tt := range []struct {
 		server  string
-		options observe.ClientOptions
+		options remote.ClientOptions
 		want    string
 	}{
-		{"", observe.ClientOptions{}, `server ""` + want},
-		{"unix:x", observe.ClientOptions{}, `server "unix:x"` + want},
-		{"ftp://a:1", observe.ClientOptions{}, `server "ftp://a:1"` + want},
-		{"http://", observe.ClientOptions{}, `server "http://"` + want},
-		{"a b:1", observe.ClientOptions{}, `server "a b:1"` + want},
-		{"http://u:p@a:1", observe.ClientOptions{}, `server "http://u:xxxxx@a:1": want the address only`},
-		{"http://127.0.0.1:1/#token=secret", observe.ClientOptions{}, `server "http://127.0.0.1:1/": want the address only; give the token separately`},
-		{"10.0.0.1:1", observe.ClientOptions{Token: "x"}, `server "10.0.0.1:1": a token is not sent unencrypted to another machine: use https://, or forward a local port to it (kubectl port-forward)`},
-		{"https://a:1", observe.ClientOptions{CAFile: empty}, empty + " has no certificate in PEM form (-----BEGIN CERTIFICATE-----)"},
-		{"https://a:1", observe.ClientOptions{CAFile: empty + "x"}, "cannot read the CA certificates: open " + empty + "x: no such file or directory"},
+		{"", remote.ClientOptions{}, `server ""` + want},
+		{"unix:x", remote.ClientOptions{}, `server "unix:x"` + want},
+		{"ftp://a:1", remote.ClientOptions{}, `server "ftp://a:1"` + want},
+		{"http://", remote.ClientOptions{}, `server "http://"` + want},
+		{"a b:1", remote.ClientOptions{}, `server "a b:1"` + want},
+		{"http://u:p@a:1", remote.ClientOptions{}, `server "http://u:xxxxx@a:1": want the address only`},
+		{"http://127.0.0.1:1/#token=secret", remote.ClientOptions{}, `server "http://127.0.0.1:1/": want the address only; give the token separately`},
+		{"10.0.0.1:1", remote.ClientOptions{Token: "x"}, `server "10.0.0.1:1": a token is not sent unencrypted to another machine: use https://, or forward a local port to it (kubectl port-forward)`},
+		{"https://a:1", remote.ClientOptions{CAFile: empty}, empty + " has no certificate in PEM form (-----BEGIN CERTIFICATE-----)"},
+		{"https://a:1", remote.ClientOptions{CAFile: empty + "x"}, "cannot read the CA certificates: open " + empty + "x: no such file or directory"},
 	} {
-		if _, err := observe.NewClient(tt.server, tt.options); err == nil || err.Error() != tt.want {
+		if _, err := remote.NewClient(tt.server, tt.options); err == nil || err.Error() != tt.want {
 			t.Errorf("%s: error %v\nwant %s", tt.server, err, tt.want)
 		}
 	}
@@ -345,17 +346,17 @@ func TestClientWays(t *testing.T) {
 	defer behind.Close()
 	for _, tt := range []struct {
 		server  string
-		options observe.ClientOptions
+		options remote.ClientOptions
 	}{
-		{plain.URL, observe.ClientOptions{}},
-		{plain.URL + "/", observe.ClientOptions{}},
-		{u.Host, observe.ClientOptions{}},
-		{"localhost:" + u.Port(), observe.ClientOptions{}}, // as kubectl port-forward has it
-		{behind.URL + "/some/proxy", observe.ClientOptions{}},
-		{"unix:" + filepath.Join(dir, "api"), observe.ClientOptions{}},
-		{"unix://" + filepath.Join(dir, "api"), observe.ClientOptions{}},
-		{filepath.Join(dir, "api"), observe.ClientOptions{}},
-		{secure.URL, observe.ClientOptions{CAFile: ca}},
+		{plain.URL, remote.ClientOptions{}},
+		{plain.URL + "/", remote.ClientOptions{}},
+		{u.Host, remote.ClientOptions{}},
+		{"localhost:" + u.Port(), remote.ClientOptions{}}, // as kubectl port-forward has it
+		{behind.URL + "/some/proxy", remote.ClientOptions{}},
+		{"unix:" + filepath.Join(dir, "api"), remote.ClientOptions{}},
+		{"unix://" + filepath.Join(dir, "api"), remote.ClientOptions{}},
+		{filepath.Join(dir, "api"), remote.ClientOptions{}},
+		{secure.URL, remote.ClientOptions{CAFile: ca}},
 	} {
 		tt.options.Token = "secret"
 		if _, err := newClient(t, tt.server, tt.options).Stats(t.Context()); err != nil {

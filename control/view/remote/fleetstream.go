@@ -1,4 +1,4 @@
-package observe
+package remote
 
 import (
 	"cmp"
@@ -10,13 +10,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // Flows lists the nodes' flows in the order of their decisions, after the missed items, or follows
 // them in the order of their arrival; Limit then counts for each node, and is less if there are many. An unreachable node is
 // reported as missed ([MissedUnreachable]), and retried. The rate is divided among the nodes.
-func (f *Fleet) Flows(ctx context.Context, q FlowQuery, each func(Item) error) error {
+func (f *Fleet) Flows(ctx context.Context, q observe.FlowQuery, each func(observe.Item) error) error {
 	filter, err := q.Parse(time.Now())
 	if err != nil {
 		return err
@@ -33,10 +34,10 @@ func (f *Fleet) Flows(ctx context.Context, q FlowQuery, each func(Item) error) e
 }
 
 // follow follows flows of the members, and of those that come later.
-func (f *Fleet) follow(ctx context.Context, filter *Filter, q FlowQuery, each func(Item) error) error {
+func (f *Fleet) follow(ctx context.Context, filter *observe.Filter, q observe.FlowQuery, each func(observe.Item) error) error {
 	following, cancel := context.WithCancel(ctx)
 	s := &followers{fleet: f, ctx: following, nodes: filter.Nodes, query: q, rate: cmp.Or(filter.Rate, f.Records),
-		items: make(chan Item), passed: make(chan Item), faults: make(chan error), running: make(map[string]follower)}
+		items: make(chan observe.Item), passed: make(chan observe.Item), faults: make(chan error), running: make(map[string]follower)}
 	defer s.done.Wait()
 	defer cancel()
 	members, changed := f.all()
@@ -77,12 +78,12 @@ func (f *Fleet) follow(ctx context.Context, filter *Filter, q FlowQuery, each fu
 type followers struct {
 	fleet *Fleet
 	ctx   context.Context
-	nodes []string  // that are followed; empty: all
-	query FlowQuery // of the reader
-	rate  int       // for all nodes together, in records per second
+	nodes []string          // that are followed; empty: all
+	query observe.FlowQuery // of the reader
+	rate  int               // for all nodes together, in records per second
 	// items are what the reader is given, passed what is joined to it, faults the errors of invalid
 	// requests.
-	items, passed chan Item
+	items, passed chan observe.Item
 	faults        chan error
 	done          sync.WaitGroup
 	running       map[string]follower // by node
@@ -90,7 +91,7 @@ type followers struct {
 
 // follower is the streams of one node.
 type follower struct {
-	observer Observer
+	observer observe.Observer
 	stop     context.CancelFunc
 }
 
@@ -100,7 +101,7 @@ const pastOfAll, pastLeast = 4, 5
 
 // set ends the streams of nodes that are gone, and begins those of new ones.
 func (s *followers) set(members []Member) {
-	there := make(map[string]Observer)
+	there := make(map[string]observe.Observer)
 	for _, m := range members {
 		there[m.Name] = m.Observer
 	}
@@ -121,7 +122,7 @@ func (s *followers) set(members []Member) {
 	q := s.query
 	q.Joined = false // a node alone joins nothing
 	q.Rate = ""
-	if rate := s.rate / max(1, streams); rate < NodeRecords {
+	if rate := s.rate / max(1, streams); rate < observe.NodeRecords {
 		q.Rate = strconv.Itoa(max(1, rate))
 	}
 	if n, err := strconv.Atoi(q.Limit); err == nil && n > 0 {
@@ -143,7 +144,7 @@ func (s *followers) set(members []Member) {
 }
 
 // start follows the flows of a node until the context ends.
-func (s *followers) start(ctx context.Context, m Member, q FlowQuery, items chan<- Item) {
+func (s *followers) start(ctx context.Context, m Member, q observe.FlowQuery, items chan<- observe.Item) {
 	s.done.Go(func() {
 		if err := s.fleet.followOne(ctx, m, q, items); err != nil {
 			select {
@@ -155,12 +156,12 @@ func (s *followers) start(ctx context.Context, m Member, q FlowQuery, items chan
 }
 
 // eachJoined gives what a joiner finds for a record.
-func eachJoined(find func(*flow.Record) []Joined, wanted bool, i Item, each func(Item) error) error {
+func eachJoined(find func(*flow.Record) []observe.Joined, wanted bool, i observe.Item, each func(observe.Item) error) error {
 	if !wanted || i.Record == nil {
 		return nil
 	}
 	for _, found := range find(i.Record) {
-		if err := each(Item{Joined: &found}); err != nil {
+		if err := each(observe.Item{Joined: &found}); err != nil {
 			return err
 		}
 	}
@@ -169,8 +170,8 @@ func eachJoined(find func(*flow.Record) []Joined, wanted bool, i Item, each func
 
 // followOne follows a node's flows until the context ends, and reconnects as often as needed. The
 // error is that of an invalid request.
-func (f *Fleet) followOne(ctx context.Context, m Member, q FlowQuery, items chan<- Item) error {
-	give := func(i Item) error {
+func (f *Fleet) followOne(ctx context.Context, m Member, q observe.FlowQuery, items chan<- observe.Item) error {
+	give := func(i observe.Item) error {
 		select {
 		case items <- i:
 			return nil
@@ -180,7 +181,7 @@ func (f *Fleet) followOne(ctx context.Context, m Member, q FlowQuery, items chan
 	}
 	wait, reported := f.retry, false
 	for {
-		err := m.Observer.Flows(ctx, q, func(i Item) error {
+		err := m.Observer.Flows(ctx, q, func(i observe.Item) error {
 			q.Since, q.Limit = "", "" // earlier records were already sent
 			wait, reported = f.retry, false
 			return give(f.decorated(m.Name, i))
@@ -191,7 +192,7 @@ func (f *Fleet) followOne(ctx context.Context, m Member, q FlowQuery, items chan
 		if err == nil {
 			err = errors.New("the stream ended")
 		}
-		var e *Error
+		var e *observe.Error
 		if errors.As(err, &e) && e.Status != http.StatusTooManyRequests {
 			return e
 		}
@@ -211,7 +212,7 @@ func (f *Fleet) followOne(ctx context.Context, m Member, q FlowQuery, items chan
 }
 
 // decorated is an item with its record decorated.
-func (f *Fleet) decorated(node string, i Item) Item {
+func (f *Fleet) decorated(node string, i observe.Item) observe.Item {
 	if i.Record != nil {
 		i.Record = f.decorate(node, i.Record)
 	}

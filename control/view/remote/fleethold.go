@@ -1,4 +1,4 @@
-package observe
+package remote
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // rememberedHolds is the maximum number of holds that are done and kept.
@@ -34,14 +36,14 @@ type fleetHolds struct {
 // fleetHold is one hold. All but parts is guarded by mu.
 type fleetHold struct {
 	parts []*part
-	hold  Hold  // as it is shown
-	won   *part // the one that holds a flow; nil: none yet
+	hold  observe.Hold // as it is shown
+	won   *part        // the one that holds a flow; nil: none yet
 }
 
 // part is a fleet's hold at one node.
 type part struct {
 	Member
-	holder Holder
+	holder observe.Holder
 	id     string
 	// generation is the last one received; guarded by mu, as done is.
 	generation uint64
@@ -50,21 +52,21 @@ type part struct {
 
 // Hold arms the hold on the named nodes, which must all accept it, or else on all nodes that are
 // reachable and support holds.
-func (h *fleetHolds) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
+func (h *fleetHolds) Hold(ctx context.Context, q observe.HoldQuery) (*observe.Hold, error) {
 	filter, each, err := q.Parse()
 	if err != nil {
 		return nil, err
 	}
 	members, _ := h.fleet.all()
 	members, err = named(members, filter.Nodes)
-	if e, ok := errors.AsType[*Error](err); ok {
+	if e, ok := errors.AsType[*observe.Error](err); ok {
 		e.Field = "flow." + e.Field
 		return nil, e
 	}
 	q.Flow.Source = h.fleet.addressList(q.Flow.Source)
 	type armed struct {
 		*part
-		hold *Hold
+		hold *observe.Hold
 	}
 	replies := queryAll(members, func(m Member) (armed, error) {
 		holder := m.Observer.Holder()
@@ -72,7 +74,7 @@ func (h *fleetHolds) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
 			return armed{}, errNoHolds
 		}
 		hold, err := holder.Hold(ctx, q)
-		var e *Error
+		var e *observe.Error
 		switch {
 		case errors.As(err, &e) && e.Status == http.StatusNotFound: // a remote node that has no Holder
 			return armed{}, errNoHolds
@@ -87,7 +89,7 @@ func (h *fleetHolds) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
 		err = fmt.Errorf("node %s: %w", replies[i].Name, replies[i].err)
 	}
 	if len(good) == 0 && len(replies) > 0 && !slices.ContainsFunc(replies, func(r reply[armed]) bool { return !errors.Is(r.err, errNoHolds) }) {
-		err = &Error{Status: http.StatusNotFound, Message: errNoHolds.Error()}
+		err = &observe.Error{Status: http.StatusNotFound, Message: errNoHolds.Error()}
 	}
 	if err != nil {
 		for _, r := range replies {
@@ -99,7 +101,7 @@ func (h *fleetHolds) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
 	}
 	f := &fleetHold{hold: *good[0].answer.hold}
 	f.hold.ID, f.hold.Query, f.hold.Generation = strings.ToLower(rand.Text()[:12]), q, 1
-	f.hold.State, f.hold.Record = HoldWaiting, nil // it may hold one by now: the watchers update it
+	f.hold.State, f.hold.Record = observe.HoldWaiting, nil // it may hold one by now: the watchers update it
 	for _, r := range good {
 		f.parts = append(f.parts, r.answer.part)
 	}
@@ -118,12 +120,12 @@ func (h *fleetHolds) Hold(ctx context.Context, q HoldQuery) (*Hold, error) {
 func (h *fleetHolds) forget() {
 	done := 0
 	for _, f := range h.holds {
-		if f.hold.State == HoldDone {
+		if f.hold.State == observe.HoldDone {
 			done++
 		}
 	}
 	h.holds = slices.DeleteFunc(h.holds, func(f *fleetHold) bool {
-		if f.hold.State != HoldDone {
+		if f.hold.State != observe.HoldDone {
 			return false
 		}
 		done--
@@ -135,17 +137,17 @@ func (h *fleetHolds) forget() {
 func (h *fleetHolds) watch(f *fleetHold, p *part, longest time.Duration) {
 	ctx, cancel := context.WithTimeout(h.watching, longest)
 	defer cancel()
-	last := new(Hold)
+	last := new(observe.Hold)
 	for {
 		got, err := p.holder.Get(ctx, p.id, last.Generation)
-		var gone *Error
+		var gone *observe.Error
 		switch {
 		case h.watching.Err() != nil:
 			return
-		case errors.As(err, &gone) || ctx.Err() != nil && (err != nil || got.State != HoldDone):
+		case errors.As(err, &gone) || ctx.Err() != nil && (err != nil || got.State != observe.HoldDone):
 			h.fleet.Log.Warn("hold lost: its flow is released as decided", "node", p.Name, "error", err)
 			lost := *last
-			lost.State, lost.Outcome, lost.Expires, lost.Generation = HoldDone, "expired", nil, math.MaxUint64
+			lost.State, lost.Outcome, lost.Expires, lost.Generation = observe.HoldDone, "expired", nil, math.MaxUint64
 			got = &lost
 		case err != nil:
 			h.fleet.Log.Warn("cannot read the state of a hold; retrying", "node", p.Name, "in", h.fleet.retry, "error", err)
@@ -159,14 +161,14 @@ func (h *fleetHolds) watch(f *fleetHold, p *part, longest time.Duration) {
 		if lost := h.note(f, p, got); len(lost) > 0 {
 			h.watchers.Go(func() { _ = h.cancelParts(h.watching, f, lost) }) // what fails is logged
 		}
-		if got.State == HoldDone {
+		if got.State == observe.HoldDone {
 			return
 		}
 	}
 }
 
 // note records the state of a part, and returns the parts to cancel because of it.
-func (h *fleetHolds) note(f *fleetHold, p *part, got *Hold) (cancel []*part) {
+func (h *fleetHolds) note(f *fleetHold, p *part, got *observe.Hold) (cancel []*part) {
 	shown := *got
 	if shown.Record != nil {
 		shown.Record = h.fleet.decorate(p.Name, shown.Record)
@@ -176,7 +178,7 @@ func (h *fleetHolds) note(f *fleetHold, p *part, got *Hold) (cancel []*part) {
 	if got.Generation <= p.generation { // a newer state is already known
 		return nil
 	}
-	p.generation, p.done = got.Generation, got.State == HoldDone
+	p.generation, p.done = got.Generation, got.State == observe.HoldDone
 	all := !slices.ContainsFunc(f.parts, func(p *part) bool { return !p.done })
 	switch {
 	case f.won == nil && got.Record != nil:
@@ -210,7 +212,7 @@ func (h *fleetHolds) cancelParts(ctx context.Context, f *fleetHold, parts []*par
 	for i, p := range parts {
 		queries.Go(func() {
 			err := p.holder.Cancel(ctx, p.id)
-			var e *Error
+			var e *observe.Error
 			if err != nil && !(errors.As(err, &e) && e.Status == http.StatusNotFound) {
 				h.fleet.Log.Warn("cannot cancel a hold: it ends by its timeout", "node", p.Name, "error", err)
 				errs[i] = fmt.Errorf("node %s: %w", p.Name, err)
@@ -232,14 +234,14 @@ func (h *fleetHolds) find(id string) (*fleetHold, error) {
 			return f, nil
 		}
 	}
-	return nil, &Error{Status: http.StatusNotFound, Message: fmt.Sprintf("hold %q not found: it may have ended long ago", id)}
+	return nil, &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("hold %q not found: it may have ended long ago", id)}
 }
 
 // Holds returns the holds of the fleet.
-func (h *fleetHolds) Holds(context.Context) ([]Hold, error) {
+func (h *fleetHolds) Holds(context.Context) ([]observe.Hold, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	list := []Hold{}
+	list := []observe.Hold{}
 	for _, f := range h.holds {
 		list = append(list, f.hold)
 	}
@@ -247,11 +249,11 @@ func (h *fleetHolds) Holds(context.Context) ([]Hold, error) {
 }
 
 // Get waits for the hold's next generation.
-func (h *fleetHolds) Get(ctx context.Context, id string, after uint64) (*Hold, error) {
+func (h *fleetHolds) Get(ctx context.Context, id string, after uint64) (*observe.Hold, error) {
 	for {
 		h.mu.Lock()
 		f, err := h.find(id)
-		var shown Hold
+		var shown observe.Hold
 		if err == nil {
 			shown = f.hold
 		}
@@ -271,13 +273,13 @@ func (h *fleetHolds) Get(ctx context.Context, id string, after uint64) (*Hold, e
 }
 
 // Act acts on the node that holds the flow.
-func (h *fleetHolds) Act(ctx context.Context, id string, a Act) (*Hold, error) {
+func (h *fleetHolds) Act(ctx context.Context, id string, a observe.Act) (*observe.Hold, error) {
 	h.mu.Lock()
 	f, err := h.find(id)
 	var won *part
 	if err == nil {
 		if won = f.won; won == nil {
-			err = &Error{Status: http.StatusConflict, Message: fmt.Sprintf("hold %s has no flow: it is %s", id, f.hold.State)}
+			err = &observe.Error{Status: http.StatusConflict, Message: fmt.Sprintf("hold %s has no flow: it is %s", id, f.hold.State)}
 		}
 	}
 	h.mu.Unlock()

@@ -1,4 +1,4 @@
-package observe
+package remote
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -32,13 +33,13 @@ type Fleet struct {
 	lost    map[string]bool // nodes that were unreachable the last time
 }
 
-var _ Observer = (*Fleet)(nil)
+var _ observe.Observer = (*Fleet)(nil)
 
 // Member is a node of a fleet.
 type Member struct {
 	Name string // as in its records
 	// Observer is the node's. It must be comparable: another one for the same name is another daemon.
-	Observer Observer
+	Observer observe.Observer
 }
 
 // FleetOptions are all optional.
@@ -124,7 +125,7 @@ func (f *Fleet) Close() {
 }
 
 // Holder returns the Holder for the nodes that support holds; nil: none does.
-func (f *Fleet) Holder() Holder {
+func (f *Fleet) Holder() observe.Holder {
 	members, _ := f.all()
 	for _, m := range members {
 		if m.Observer.Holder() != nil {
@@ -158,7 +159,7 @@ func (f *Fleet) Flow(ctx context.Context, id string) (*flow.Record, error) {
 	replies := queryAll(members, func(m Member) (*flow.Record, error) { return m.Observer.Flow(ctx, id) })
 	var faults []error
 	for _, r := range replies {
-		var e *Error
+		var e *observe.Error
 		switch {
 		case r.err == nil:
 			found := f.decorate(r.Name, r.answer)
@@ -174,35 +175,35 @@ func (f *Fleet) Flow(ctx context.Context, id string) (*flow.Record, error) {
 	if len(faults) > 0 {
 		return nil, fmt.Errorf("flow %q not found on the reachable nodes: %w", id, errors.Join(faults...))
 	}
-	return nil, &Error{Status: http.StatusNotFound, Message: fmt.Sprintf("flow %q not found: nodes keep a limited number of flows", id)}
+	return nil, &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("flow %q not found: nodes keep a limited number of flows", id)}
 }
 
 // Services merges the nodes' services. With a limit, each node returns its first ones: the first
 // ones of the merged list are among them.
-func (f *Fleet) Services(ctx context.Context, q ServiceQuery) (*Services, error) {
+func (f *Fleet) Services(ctx context.Context, q observe.ServiceQuery) (*observe.Services, error) {
 	filter, err := q.Parse()
 	if err != nil {
 		return nil, err
 	}
 	var sum servicesSum
-	err = gatherEach(f, func(o Observer) (*Services, error) { return o.Services(ctx, q) }, sum.add)
+	err = gatherEach(f, func(o observe.Observer) (*observe.Services, error) { return o.Services(ctx, q) }, sum.add)
 	if err != nil {
 		return nil, err
 	}
 	merged := sum.sorted()
-	filter.cut(merged, sum.more)
+	filter.Cut(merged, sum.more)
 	return merged, nil
 }
 
 // Tables returns the tables of all nodes.
-func (f *Fleet) Tables(ctx context.Context) ([]Table, error) {
-	all, err := gather(f, func(o Observer) ([]Table, error) { return o.Tables(ctx) })
+func (f *Fleet) Tables(ctx context.Context) ([]observe.Table, error) {
+	all, err := gather(f, func(o observe.Observer) ([]observe.Table, error) { return o.Tables(ctx) })
 	return slices.Concat(all...), err
 }
 
 // Stats returns the counters of all nodes.
-func (f *Fleet) Stats(ctx context.Context) ([]Stats, error) {
-	all, err := gather(f, func(o Observer) ([]Stats, error) { return o.Stats(ctx) })
+func (f *Fleet) Stats(ctx context.Context) ([]observe.Stats, error) {
+	all, err := gather(f, func(o observe.Observer) ([]observe.Stats, error) { return o.Stats(ctx) })
 	return slices.Concat(all...), err
 }
 
@@ -211,15 +212,15 @@ const statusTimeout = 25 * time.Second
 
 // Status describes the daemons of all nodes. Unlike in other responses, a node without an answer is
 // in it, with that as its problem.
-func (f *Fleet) Status(ctx context.Context) ([]Status, error) {
+func (f *Fleet) Status(ctx context.Context) ([]observe.Status, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, statusTimeout, fmt.Errorf("no answer within %s", statusTimeout))
 	defer cancel()
 	members, _ := f.all()
-	var list []Status
-	for _, r := range queryAll(members, func(m Member) ([]Status, error) { return m.Observer.Status(ctx) }) {
+	var list []observe.Status
+	for _, r := range queryAll(members, func(m Member) ([]observe.Status, error) { return m.Observer.Status(ctx) }) {
 		f.note(r.Name, r.err)
 		if r.err != nil {
-			r.answer = []Status{{Node: r.Name, Problems: []Problem{{ProblemUnreachable, "the daemon does not answer: " + r.err.Error()}}}}
+			r.answer = []observe.Status{{Node: r.Name, Problems: []observe.Problem{{Code: observe.ProblemUnreachable, Text: "the daemon does not answer: " + r.err.Error()}}}}
 		}
 		list = append(list, r.answer...)
 	}
@@ -227,15 +228,15 @@ func (f *Fleet) Status(ctx context.Context) ([]Status, error) {
 }
 
 // Topology merges the topologies of the nodes. Unreachable nodes are in it, but not observed.
-func (f *Fleet) Topology(ctx context.Context) (*Topology, error) {
-	all, err := gather(f, func(o Observer) (*Topology, error) { return o.Topology(ctx) })
+func (f *Fleet) Topology(ctx context.Context) (*observe.Topology, error) {
+	all, err := gather(f, func(o observe.Observer) (*observe.Topology, error) { return o.Topology(ctx) })
 	if err != nil {
 		return nil, err
 	}
 	members, _ := f.all()
-	names := &Topology{}
+	names := &observe.Topology{}
 	for _, m := range members {
-		names.Nodes = append(names.Nodes, TopologyNode{Name: m.Name})
+		names.Nodes = append(names.Nodes, observe.TopologyNode{Name: m.Name})
 	}
 	t := mergeTopologies(append(all, names))
 	t.CanHold = t.CanHold && f.Holder() != nil
@@ -243,7 +244,7 @@ func (f *Fleet) Topology(ctx context.Context) (*Topology, error) {
 }
 
 // Explain simulates the packet on the node of the question.
-func (f *Fleet) Explain(ctx context.Context, q Question) (*flow.Record, error) {
+func (f *Fleet) Explain(ctx context.Context, q observe.Question) (*flow.Record, error) {
 	m, err := f.one(q.Node, "each node decides by itself")
 	if err != nil {
 		return nil, err
@@ -262,7 +263,7 @@ func (f *Fleet) addressList(list string) string {
 	}
 	var values []string
 	for s := range strings.SplitSeq(list, ",") {
-		p, err := parseEnd(strings.TrimSpace(s))
+		p, err := observe.ParseEnd(strings.TrimSpace(s))
 		addresses := f.Addresses(p.Name)
 		if err != nil || p.Name == "" || len(addresses) == 0 {
 			values = append(values, s)
