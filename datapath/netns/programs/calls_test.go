@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-const repository = "../.."
+const repository = "../../.."
 
 // everywhere are programs and words of the shell that need no package: of Debian's essential packages, of Go and its
 // tools, and our own.
