@@ -64,6 +64,7 @@ func imbalance(values []float64) float64 {
 	return slices.Max(values) * float64(len(values)) / sum
 }
 
+// Key is the same for the same service port on all nodes.
 func (s *ServiceShadows) Key() string { return s.Service + " " + s.Protocol + " " + s.Family }
 
 // Add adds the loads of a node.
