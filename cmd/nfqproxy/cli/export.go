@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -168,7 +169,7 @@ func (f *exportFlags) run(cmd *cobra.Command, connect connector) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
-	// All addresses are bound, and all files are read, before anything begins.
+	// All addresses are bound before anything begins.
 	var start []func() error
 	serve := func(address string, run func(net.Listener) error) error {
 		var listen net.ListenConfig
@@ -205,15 +206,15 @@ func (f *exportFlags) run(cmd *cobra.Command, connect connector) error {
 		}
 		c := f.otlpConfig()
 		c.Log = log
-		if c.Node, err = nodeOf(ctx, observer, log); err != nil {
-			return err
-		}
-		exporter, err := otlp.Open(c)
-		if err != nil {
-			return err
-		}
-		registry.MustRegister(exporter)
-		start = append(start, func() error {
+		start = append(start, func() (err error) {
+			if c.Node, err = nodeOf(ctx, observer, log); err != nil || ctx.Err() != nil {
+				return err
+			}
+			exporter, err := otlp.Open(c)
+			if err != nil {
+				return err
+			}
+			registry.MustRegister(exporter)
 			exporter.Start(otlp.Source{Follow: client.Follow, Metrics: prometheus.Gatherers{otlp.Scrape(f.metricsURL), exporterMetrics(exporter)}})
 			<-ctx.Done()
 			exporter.Close()
@@ -246,7 +247,7 @@ func (f *exportFlags) pageConfig(o observe.Observer, log *slog.Logger) flowapi.C
 // nodeWait is the time between two attempts to learn the node's name.
 const nodeWait = time.Second
 
-// nodeOf is the name of the daemon's node. It waits for a daemon that is away.
+// nodeOf is the name of the daemon's node. It waits for a daemon that is away, until the context ends.
 func nodeOf(ctx context.Context, o observe.Observer, log *slog.Logger) (string, error) {
 	for logged := false; ; logged = true {
 		stats, err := o.Stats(ctx)
@@ -255,25 +256,32 @@ func nodeOf(ctx context.Context, o observe.Observer, log *slog.Logger) (string, 
 			return stats[0].Node, nil
 		case err == nil:
 			return "", fmt.Errorf("--server has the flows of %d nodes: --otlp-endpoint requires the daemon of one", len(stats))
+		case ctx.Err() != nil:
+			return "", nil
 		case !logged:
 			log.Warn("the daemon does not answer; trying again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
-			return "", ctx.Err()
+			return "", nil
 		case <-time.After(nodeWait):
 		}
 	}
 }
 
-// eachNode calls its argument for each node that the daemon knows: none while it is away.
+// eachNode calls its argument for each node that the daemon knows; while it is away, for those that it knew.
 func eachNode(ctx context.Context, o observe.Observer) func(func(string, []netip.Addr)) {
+	var mu sync.Mutex // several relays may ask at once
 	var last []observe.TopologyNode
 	return func(each func(string, []netip.Addr)) {
-		if t, err := o.Topology(ctx); err == nil {
+		t, err := o.Topology(ctx)
+		mu.Lock()
+		if err == nil {
 			last = t.Nodes
 		}
-		for _, n := range last {
+		known := last
+		mu.Unlock()
+		for _, n := range known {
 			each(n.Name, n.Addresses)
 		}
 	}
