@@ -19,9 +19,10 @@ func TestConfinementConfig(t *testing.T) {
 	}
 	p.flags.flowAPI = flowAPIFlags{addresses: "unix:/run/nfqproxy/flows.sock", tokenFile: "/token", tlsCert: "/cert", tlsKey: "/key"}
 	p.cfg.MetricsBindAddress = "127.0.0.1:80"
+	p.flags.stateDir = "/state"
 	p.clientUses = apiserver.Uses{Files: []string{"/ca"}, Program: "aws"}
 	c = p.confinementConfig()
-	if !slices.Equal(c.Sockets, []string{"/run/nfqproxy"}) || c.Program != "aws" || !slices.Equal(c.Reads, []string{"/manifests", "/ca", "/token", "/cert", "/key"}) {
+	if !slices.Equal(c.Sockets, []string{"/run/nfqproxy"}) || c.Program != "aws" || !slices.Equal(c.Reads, []string{"/manifests", "/ca", "/token", "/cert", "/key"}) || !slices.Equal(c.Files, []string{"/state"}) {
 		t.Errorf("%+v", c)
 	}
 	if want := (observe.Capability{Name: "CAP_NET_BIND_SERVICE", Use: "listening on 127.0.0.1:80"}); !slices.Contains(c.Capabilities, want) {
