@@ -248,11 +248,17 @@ func TestClientErrors(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	// The port of a client's connection: nothing listens there, and nothing else can as long as there is the connection.
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	closed.Close()
+	defer listener.Close()
+	client, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
 	none := filepath.Join(t.TempDir(), "none")
 	answers := func(status int, kind, body string) string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -269,7 +275,7 @@ func TestClientErrors(t *testing.T) {
 	secure.StartTLS()
 	t.Cleanup(secure.Close)
 	for _, tt := range []struct{ server, want string }{
-		{closed.Addr().String(), ": connection refused, no flow API: start a lab (nfqproxy lab up kind), or a daemon with --flow-api; for another machine, check kubectl port-forward"},
+		{client.LocalAddr().String(), ": connection refused, no flow API: start a lab (nfqproxy lab up kind), or a daemon with --flow-api; for another machine, check kubectl port-forward"},
 		{"unix:" + none, ": socket not found: start nfqproxy with --flow-api unix:" + none},
 		{secure.URL, ": certificate signed by an unknown authority: give the file of its CA certificate"},
 		{"http://" + secure.Listener.Addr().String(), ": the server uses TLS: try https://"},
