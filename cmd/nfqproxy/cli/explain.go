@@ -163,7 +163,7 @@ type explainer struct {
 	places     *explain.Places
 	simulators map[string]*explain.Simulator // by node
 	names      *explain.Names
-	hostRules  *hostnat.Rules
+	hostRules  explain.HostRules // nil: none
 	flags      *explainFlags
 	out        *bufio.Writer
 	stderr     io.Writer
@@ -308,7 +308,7 @@ func (f flushing) Read(p []byte) (int, error) {
 
 // hostRules reads the host's own nat rules. The host's addresses are the node's; everything
 // else that the rules lack is guessed.
-func hostRules(stdin io.Reader, stderr io.Writer, name string, t *decision.Table) (*hostnat.Rules, error) {
+func hostRules(stdin io.Reader, stderr io.Writer, name string, t *decision.Table) (explain.HostRules, error) {
 	d, err := onlyDump(stdin, stderr, name, iptables.IPv4)
 	if err != nil {
 		return nil, fmt.Errorf("--host-rules: %w", err)

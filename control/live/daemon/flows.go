@@ -19,11 +19,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/localnode"
 	"github.com/nfqproxy/nfqproxy/control/live/metrics"
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/paper/explain"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nfqueue"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/hostnat"
 )
 
 // wantsFlows reports whether flows are recorded at all.
@@ -108,11 +108,11 @@ func (v *recording) start(controller *servicetable.Controller) error {
 }
 
 // hostRulesInForce are the node's own masquerade rules; nil: they do not count.
-func (v *recording) hostRulesInForce() *hostnat.Rules {
-	if v.running.Load() == nil {
+func (v *recording) hostRulesInForce() explain.HostRules {
+	if v.running.Load() == nil || v.hostRules == nil {
 		return nil
 	}
-	return v.hostRules.Rules()
+	return v.hostRules
 }
 
 func (v *recording) startLog(owners *servicetable.Owners) {

@@ -20,7 +20,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/hostnat"
 )
 
 // Owners returns the owners of addresses; see [servicetable.Owners].
@@ -41,7 +40,7 @@ type Config struct {
 	// Stats are the datapath's; nil before it runs.
 	Stats func() *engine.Stats
 	// HostRules returns the host's own nat rules; it may be nil, and return nil.
-	HostRules func() *hostnat.Rules
+	HostRules func() explain.HostRules
 	// Daemon is required for [Node.Status].
 	Daemon Daemon
 	// FlowLog returns why the flow log gets no more records.

@@ -3,7 +3,6 @@ package explain
 
 import (
 	"net/netip"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -12,7 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/hostnat"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
 )
 
@@ -22,19 +21,24 @@ type Simulator struct {
 	// FollowReply adds the path of the reply to the records.
 	FollowReply bool
 	// HostRules are the host's own nat rules; nil: they are ignored.
-	HostRules *hostnat.Rules
+	HostRules HostRules
 
-	cluster   Cluster
-	table     *decision.Table
-	rand      decision.Rand
-	affinity  *affinity.Table
-	balancer  decision.Balancer
-	evaluator hostnat.Evaluator
+	cluster  Cluster
+	table    *decision.Table
+	rand     decision.Rand
+	affinity *affinity.Table
+	balancer decision.Balancer
 
 	peers  map[string]*Simulator // those of other nodes, by name; all have the same map
 	places *Places
 	// slices are for hints.
 	slices map[string][]*discoveryv1.EndpointSlice // by the service's namespace/name
+}
+
+// HostRules are a host's own rules of nat POSTROUTING.
+type HostRules interface {
+	// Translate returns their effect on the source of a flow from p that is sent to the endpoint.
+	Translate(p *decision.Packet, endpoint netip.AddrPort) hostnat.Result
 }
 
 // Cluster is the part of a cluster that is not in the table of one node. The zero value is valid.
@@ -99,10 +103,10 @@ func (s *Simulator) applyHostRules(p *decision.Packet, d *decision.Decision, to 
 	if r.Masquerade || d.Masquerade || !p.Local && s.table.IsLocal(to.Addr()) {
 		return
 	}
-	if !s.HostRules.Any(decision.FamilyOf(to.Addr())) {
+	if s.HostRules == nil {
 		return
 	}
-	a := s.evaluator.Evaluate(s.HostRules, p, to, s.HostRules.Out(to.Addr()), 0)
+	a := s.HostRules.Translate(p, to)
 	step := flow.Step{Table: "nat"}
 	switch {
 	case a.Rule == nil:
@@ -114,7 +118,7 @@ func (s *Simulator) applyHostRules(p *decision.Packet, d *decision.Decision, to 
 	default:
 		step.Outcome, step.Text = flow.StepApplied, "a rule of the host's own: the source becomes "+a.Source.String()
 	}
-	step.Chain, step.Line, step.Rule = a.Rule.Chain, a.Rule.Line, strings.TrimPrefix(a.Rule.String(), "-A "+a.Rule.Chain+" ")
+	step.Chain, step.Line, step.Rule = a.Rule.Chain, a.Rule.Line, a.Rule.Body()
 	r.Steps = append(r.Steps, step)
 	if a.Unknown == "" {
 		r.SetHostMasquerade(a.Rule.String())

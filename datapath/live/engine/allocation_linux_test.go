@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/live/hostnet"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
@@ -178,7 +179,7 @@ func (n *allocationNode) openWorkers(t *testing.T, table *decision.Table, runnin
 		}
 		t.Cleanup(func() { _ = host.Close() })
 		log := slog.New(slog.NewTextHandler(io.Discard, nil))
-		hostRules := hostmasq.Follow(hostSource("*nat\n-A POSTROUTING -d 10.244.66.0/24 -m addrtype ! --dst-type LOCAL -j MASQUERADE\nCOMMIT\n"), log)
+		hostRules := hostmasq.Follow(hostSource{hostRule(to("10.244.66.0/24"), hostnat.AddrTypes{Types: 1 << 2, Negated: true}, masquerade)}, log)
 		// On a busy machine pulses come late; the tests are about packets that are queued.
 		n.engine, err = Open(t.Context(), Config{FirstQueue: 100, Queues: 1, QueueTimeout: time.Minute, HostRules: hostRules, Log: log}, host, table)
 		return err

@@ -184,7 +184,7 @@ func TestOtherDecisionIsCarriedOut(t *testing.T) {
 	sticky.AffinitySeconds = 60
 	table := decision.NewTable(4, h.table.Load().Built(), *h.table.Load().Node(), []*decision.ServicePort{sticky})
 	h.table.Store(table)
-	rules := hostmasq.Follow(hostSource("*nat\n-A POSTROUTING -d 10.244.0.3/32 -j MASQUERADE\nCOMMIT\n"), slog.New(slog.DiscardHandler))
+	rules := hostmasq.Follow(hostSource{hostRule(to("10.244.0.3/32"), masquerade)}, slog.New(slog.DiscardHandler))
 	g := h.gated(1000, 1001, 1002)
 	h.hostRules, h.holding.releaser.hostRules = rules.Translator(), rules.Translator()
 	for i := range uint32(3) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -12,26 +13,44 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nfqueue"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/hostnat"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
 
-// hostSource is a host with rules that stay as they are.
-type hostSource string
+// hostSource is a host with rules of nat POSTROUTING that stay as they are.
+type hostSource []*hostnat.Rule
 
-func (s hostSource) Tables() ([]hostnat.Table, error) {
-	d, err := iptables.Parse(strings.NewReader(string(s)), iptables.Options{})
-	return []hostnat.Table{{Name: "nat", Dump: d}}, err
+func (s hostSource) Rules() (*hostnat.Ruleset, error) {
+	table := &hostnat.Table{Name: "nat", Base: &hostnat.Chain{Name: "POSTROUTING", Rules: s}}
+	return &hostnat.Ruleset{Tables: map[decision.Family][]*hostnat.Table{decision.IPv4: {table}}}, nil
 }
 
-func (hostSource) Host() (*netfilter.Host, error) {
-	h := &netfilter.Host{}
+func (hostSource) Out(netip.Addr) (string, error) { return "eth0", nil }
+
+func (hostSource) Host() (*hostnat.Host, error) {
+	h := new(hostnat.Host)
 	h.AddAddress("eth0", netip.MustParsePrefix("172.20.0.2/16"))
 	return h, nil
 }
+
+func hostRule(steps ...hostnat.Step) *hostnat.Rule {
+	return &hostnat.Rule{Chain: "POSTROUTING", Steps: steps}
+}
+
+// from and to are networks of IPv4.
+func from(network string) hostnat.Compare { return in(network, 12) }
+func to(network string) hostnat.Compare   { return in(network, 16) }
+
+func in(network string, offset int) hostnat.Compare {
+	p := netip.MustParsePrefix(network)
+	mask := net.CIDRMask(p.Bits(), 32)
+	return hostnat.Compare{
+		Values: []hostnat.Value{hostnat.Masked{Of: hostnat.Payload{Offset: offset, ByteSize: 4}, Mask: mask}}, Ranges: []hostnat.Range{hostnat.Exactly(p.Addr().AsSlice())},
+	}
+}
+
+var masquerade = hostnat.NAT{Masquerade: true, Words: "-j MASQUERADE"}
 
 func (hostSource) Watch(ctx context.Context, _ func() error) error {
 	<-ctx.Done()
@@ -41,17 +60,25 @@ func (hostSource) Watch(ctx context.Context, _ func() error) error {
 // TestWorkerAppliesTheHostsRules: what we translate and do not masquerade ourselves gets the
 // source that the host's own rules would have given it, and the record shows it.
 func TestWorkerAppliesTheHostsRules(t *testing.T) {
-	const rules = `*nat
--A POSTROUTING -s 10.244.1.8/32 -m time --timestart 10:00 -j MASQUERADE
--A POSTROUTING -s 10.244.1.7/32 -j SNAT --to-source 203.0.113.1
--A POSTROUTING -s 10.244.1.6/32 -p tcp -j SNAT --to-source 172.20.0.2:1000-2000
--A POSTROUTING -d 10.244.0.2/32 ! -s 10.244.0.0/16 -j RETURN
--A POSTROUTING -s 10.244.1.9/32 -o eth0 -m comment --comment "as kind has it" -j MASQUERADE --random-fully
-COMMIT
-`
+	address := func(a string) hostnat.Value { return hostnat.Const(netip.MustParseAddr(a).AsSlice()) }
+	tcp := hostnat.Compare{Values: []hostnat.Value{hostnat.Meta{Key: "l4proto", ByteSize: 1}}, Ranges: []hostnat.Range{hostnat.Exactly([]byte{6})}}
+	others := from("10.244.0.0/16")
+	others.Negated = true
+	rules := hostSource{
+		hostRule(from("10.244.1.8/32"), hostnat.Fixed{Result: hostnat.Unknown, Words: "-m time …"}, masquerade),
+		hostRule(from("10.244.1.7/32"), hostnat.NAT{First: address("203.0.113.1"), Words: "-j SNAT --to-source 203.0.113.1"}),
+		hostRule(from("10.244.1.6/32"), tcp, hostnat.NAT{First: address("172.20.0.2"), FirstPort: hostnat.Const{3, 0xe8}, LastPort: hostnat.Const{7, 0xd0}, Words: "-j SNAT --to-source 172.20.0.2:1000-2000"}),
+		hostRule(to("10.244.0.2/32"), others, hostnat.Verdict{Kind: hostnat.Return}),
+		{
+			Chain: "POSTROUTING", Comment: "as kind has it", Steps: []hostnat.Step{
+				from("10.244.1.9/32"), hostnat.Compare{Values: []hostnat.Value{hostnat.Meta{Key: "oifname", ByteSize: 16}}, Ranges: []hostnat.Range{hostnat.Exactly([]byte("eth0\x00"))}},
+				hostnat.NAT{Masquerade: true, Fully: true, Words: "-j MASQUERADE --random-fully"},
+			},
+		},
+	}
 	var log bytes.Buffer
 	h := newHarness(t)
-	h.hostRules = hostmasq.Follow(hostSource(rules), slog.New(slog.NewTextHandler(&log, nil))).Translator()
+	h.hostRules = hostmasq.Follow(rules, slog.New(slog.NewTextHandler(&log, nil))).Translator()
 	h.queue.batches = [][]nfqueue.Packet{{
 		syn(t, 1, 0, "10.244.1.9:1000", "10.96.0.10:53"),
 		syn(t, 2, 0, "10.244.1.5:1000", "10.96.0.10:53"),
@@ -110,7 +137,7 @@ COMMIT
 // that is wrong for as long as the flow lives: so there is none, and that is counted.
 func TestWorkerWithoutAWayMakesNoEntry(t *testing.T) {
 	h := newHarness(t)
-	h.hostRules = hostmasq.Follow(hostSource("*nat\n-A POSTROUTING -s 10.244.1.0/24 -j MASQUERADE\nCOMMIT\n"), slog.New(slog.DiscardHandler)).Translator()
+	h.hostRules = hostmasq.Follow(hostSource{hostRule(from("10.244.1.0/24"), masquerade)}, slog.New(slog.DiscardHandler)).Translator()
 	h.queue.batches = [][]nfqueue.Packet{{syn(t, 1, 0, "10.244.1.9:1000", "10.96.0.12:53")}}
 	if err := h.run(); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 // Package hostmasq follows the nat rules of other programs in a host's kernel, and applies those
 // of POSTROUTING to the flows that the datapath translates: such flows bypass the rules, because
-// our connection entry fixes both sides of the translation. It is the one live package that uses
-// the simulator: package hostnat computes the effect of the rules.
+// our connection entry fixes both sides of the translation. Package hostnat computes their effect.
 package hostmasq
 
 import (
@@ -19,39 +18,40 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/hostnet"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/hostnat"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
 
 // Source is a source of a host's rules.
 type Source interface {
-	// Tables reads the tables, in the order in which packets meet them. With an error and no
-	// table, they could not be read at all; tables that come with an error can be used.
-	Tables() ([]hostnat.Table, error)
+	// Rules reads the rules, without the host. nil with an error: they could not be read at all;
+	// rules that come with an error can be used.
+	Rules() (*hostnat.Ruleset, error)
 	// Watch calls changed after every change of the rules, and whenever one may have been missed,
 	// until the context ends; then its error is nil. The first call comes at once. A failed call
 	// is repeated some time later.
 	Watch(ctx context.Context, changed func() error) error
+	// Out returns the output device of packets to an address.
+	Out(to netip.Addr) (string, error)
 	// Host returns the host's addresses.
-	Host() (*netfilter.Host, error)
+	Host() (*hostnat.Host, error)
 }
 
 // retryAfter is the time without changes after Watch has failed.
 const retryAfter = 5 * time.Second
 
-// Follower keeps [hostnat.Rules] up to date with the host. It is safe for concurrent use; a nil
+// Follower keeps a [hostnat.Ruleset] up to date with the host. It is safe for concurrent use; a nil
 // Follower has no rules. Rules that cannot be read stay as they were read last.
 type Follower struct {
 	source Source
 	log    *slog.Logger
-	rules  atomic.Pointer[hostnat.Rules]
+	rules  atomic.Pointer[hostnat.Ruleset]
 
-	named sync.Map // the text of each *iptables.Rule that was logged
+	named sync.Map // the text of each *hostnat.Rule that was logged
 
-	mu     sync.Mutex      // held while the source is read
-	tables []hostnat.Table // as read last
-	host   *netfilter.Host
+	mu   sync.Mutex       // held while the source is read
+	read *hostnat.Ruleset // as read last; nil: never
+	host *hostnat.Host
 
 	logMu  sync.Mutex
 	logged map[string]bool   // what was logged
@@ -61,12 +61,12 @@ type Follower struct {
 // Follow reads the rules once, and returns a Follower of them.
 func Follow(s Source, log *slog.Logger) *Follower {
 	f := &Follower{source: s, log: log, logged: make(map[string]bool), faults: make(map[string]string)}
-	_ = f.read() // Run repeats it
+	_ = f.readAll() // Run repeats it
 	return f
 }
 
 // Rules returns the current rules, which may be nil.
-func (f *Follower) Rules() *hostnat.Rules {
+func (f *Follower) Rules() *hostnat.Ruleset {
 	if f == nil {
 		return nil
 	}
@@ -84,15 +84,29 @@ type translator struct {
 func (t *translator) Any(f decision.Family) bool { return t.follower.Rules().Any(f) }
 
 func (t *translator) Translate(p *decision.Packet, endpoint netip.AddrPort, out string, mark uint32) hostnet.SourceTranslation {
-	a := t.evaluator.Evaluate(t.follower.Rules(), p, endpoint, out, mark)
+	r := t.evaluator.Evaluate(t.follower.Rules(), hostnat.PacketOf(p, endpoint, out, mark))
 	switch {
-	case a.Unknown != "":
-		t.follower.logUnknown(a)
+	case r.Unknown != "":
+		t.follower.logUnknown(r)
 		return hostnet.SourceTranslation{Unknown: true}
-	case a.Rule == nil:
+	case r.Rule == nil:
 		return hostnet.SourceTranslation{}
 	}
-	return hostnet.SourceTranslation{Rule: a.Rule, Masquerade: a.Masquerade, Source: a.Source, FirstPort: a.Ports.First, LastPort: a.Ports.Last}
+	return hostnet.SourceTranslation{Rule: r.Rule, Masquerade: r.Masquerade, Source: r.Source, FirstPort: r.FirstPort, LastPort: r.LastPort}
+}
+
+// Translate returns the effect of the rules on a flow that nothing is done with; nil has none. It is
+// not for the packets of a queue: it asks the kernel for the route.
+func (f *Follower) Translate(p *decision.Packet, endpoint netip.AddrPort) hostnat.Result {
+	rules := f.Rules()
+	if !rules.Any(decision.FamilyOf(endpoint.Addr())) {
+		return hostnat.Result{}
+	}
+	out, err := f.source.Out(endpoint.Addr())
+	if err != nil {
+		return hostnat.Result{Rule: &hostnat.Rule{Chain: "POSTROUTING"}, Unknown: err.Error()}
+	}
+	return new(hostnat.Evaluator).Evaluate(rules, hostnat.PacketOf(p, endpoint, out, 0))
 }
 
 // Unknown describes the rules that cannot be evaluated, of those that flows have reached, and the
@@ -133,7 +147,7 @@ func (f *Follower) Run(ctx context.Context) {
 		const failure = "cannot follow changes of the host's nat rules; using the rules read last"
 		err := f.source.Watch(ctx, func() error {
 			f.fault(failure, nil)
-			return f.read()
+			return f.readAll()
 		})
 		if ctx.Err() != nil {
 			return
@@ -149,19 +163,19 @@ func (f *Follower) Run(ctx context.Context) {
 
 var errEnded = errors.New("it ended unexpectedly")
 
-// read reads everything. Its error was logged.
-func (f *Follower) read() error {
+// readAll reads everything. Its error was logged.
+func (f *Follower) readAll() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	tables, err := f.source.Tables()
+	rules, err := f.source.Rules()
 	var partly error
-	if len(tables) > 0 {
+	if rules != nil {
 		partly, err = err, nil
 	}
 	f.fault("cannot read the host's nat rules; using the rules read last", err)
 	f.fault("the host's nat rules are only partly known", partly)
 	if err == nil {
-		f.tables = tables
+		f.read = rules
 	}
 	err = errors.Join(err, f.readHost())
 	f.compile()
@@ -181,14 +195,20 @@ func (f *Follower) readHost() error {
 	return nil
 }
 
-// compile puts the rules that were read into force.
+// compile puts the rules that were read into force, of tables that translate anything.
 func (f *Follower) compile() {
-	if f.host == nil {
+	if f.host == nil || f.read == nil {
 		return // the rules' effect is unknown
 	}
-	rules, err := hostnat.Compile(f.tables, f.host)
-	f.fault("cannot use some of the host's nat rules; the sources that they would masquerade stay unchanged", err)
-	f.rules.Store(rules)
+	set := &hostnat.Ruleset{Tables: make(map[decision.Family][]*hostnat.Table), Host: f.host}
+	for family, tables := range f.read.Tables {
+		for _, t := range tables {
+			if t.Translates() {
+				set.Tables[family] = append(set.Tables[family], t)
+			}
+		}
+	}
+	f.rules.Store(set)
 	f.named.Clear() // the rules are new objects, even if their text is the same
 }
 

@@ -12,42 +12,42 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/hostnat"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 )
 
 // fakeSource is a host whose rules and addresses the test changes.
 type fakeSource struct {
 	t                 *testing.T
-	rules             string // of table nat; empty: there is no table
+	rules             []hostnat.Step // of one rule; nil: there is no table
 	tablesErr         error
 	address           string
 	hostErr           error
-	reading           func() // called by Tables; may be nil
+	reading           func() // called by Rules; may be nil
 	watches           []error
 	watched, repeated int
 }
 
-func (s *fakeSource) Tables() ([]hostnat.Table, error) {
+func (s *fakeSource) Rules() (*hostnat.Ruleset, error) {
 	if s.reading != nil {
 		s.reading()
 	}
-	if s.rules == "" {
+	switch {
+	case s.rules == nil && s.tablesErr != nil:
 		return nil, s.tablesErr
+	case s.rules == nil:
+		return new(hostnat.Ruleset), nil
 	}
-	d, err := iptables.Parse(strings.NewReader("*nat\n"+s.rules+"\nCOMMIT\n"), iptables.Options{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return []hostnat.Table{{Name: "nat", Dump: d}}, s.tablesErr
+	base := &hostnat.Chain{Name: "POSTROUTING", Rules: []*hostnat.Rule{{Chain: "POSTROUTING", Steps: s.rules}}}
+	return &hostnat.Ruleset{Tables: map[decision.Family][]*hostnat.Table{decision.IPv4: {{Name: "table nat", Base: base}}}}, s.tablesErr
 }
 
-func (s *fakeSource) Host() (*netfilter.Host, error) {
+func (s *fakeSource) Out(netip.Addr) (string, error) { return "eth0", nil }
+
+func (s *fakeSource) Host() (*hostnat.Host, error) {
 	if s.hostErr != nil {
 		return nil, s.hostErr
 	}
-	h := &netfilter.Host{}
+	h := new(hostnat.Host)
 	h.AddAddress("eth0", netip.MustParsePrefix(s.address))
 	return h, nil
 }
@@ -74,18 +74,15 @@ func newFollower(s *fakeSource) (*Follower, *bytes.Buffer) {
 
 // answer is the translation of the source of a pod's flow to an endpoint on another node.
 func answer(f *Follower) hostnat.Result {
-	rules := f.Rules()
-	to := netip.MustParseAddrPort("172.20.0.9:80")
-	if !rules.Any(decision.FamilyOf(to.Addr())) {
-		return hostnat.Result{}
-	}
 	p := &decision.Packet{Protocol: decision.TCP, Source: netip.MustParseAddrPort("10.244.1.9:1000"), Destination: netip.MustParseAddrPort("10.96.0.1:80")}
-	return new(hostnat.Evaluator).Evaluate(rules, p, to, "eth0", 0)
+	return f.Translate(p, netip.MustParseAddrPort("172.20.0.9:80"))
 }
 
-const (
-	masquerades = "-A POSTROUTING -m addrtype ! --dst-type LOCAL -j MASQUERADE"
-	nothing     = "-A POSTROUTING -j RETURN"
+var (
+	// masquerades is for packets to other hosts.
+	masquerades = []hostnat.Step{hostnat.AddrTypes{Types: 1 << 2, Negated: true}, hostnat.NAT{Masquerade: true, Words: "-j MASQUERADE"}}
+	nothing     = []hostnat.Step{hostnat.Verdict{Kind: hostnat.Return}}
+	sometimes   = []hostnat.Step{hostnat.Fixed{Result: hostnat.Unknown, Words: "-m time …"}, hostnat.NAT{Masquerade: true, Words: "-j MASQUERADE"}}
 )
 
 // TestFollowerKeepsWhatItHas: rules and addresses that cannot be read stay as they were,
@@ -100,25 +97,25 @@ func TestFollowerKeepsWhatItHas(t *testing.T) {
 		}
 	}
 	check("at first", true)
-	s.rules, s.tablesErr = "", errors.New("no buffer space")
+	s.rules, s.tablesErr = nil, errors.New("no buffer space")
 	for range 2 {
-		if f.read() == nil {
+		if f.readAll() == nil {
 			t.Error("rules that cannot be read are no error")
 		}
 	}
 	check("rules that cannot be read", true)
 	s.rules = nothing // some can be read
-	if err := f.read(); err != nil {
+	if err := f.readAll(); err != nil {
 		t.Error(err)
 	}
 	check("not all rules can be read", false)
 	s.rules, s.tablesErr, s.hostErr = masquerades, nil, errors.New("no addresses")
-	if f.read() == nil {
+	if f.readAll() == nil {
 		t.Error("addresses that cannot be read are no error")
 	}
 	check("addresses that cannot be read", true)
-	s.rules, s.hostErr = "", nil
-	if err := f.read(); err != nil {
+	s.rules, s.hostErr = nil, nil
+	if err := f.readAll(); err != nil {
 		t.Error(err)
 	}
 	check("without rules", false)
@@ -187,17 +184,17 @@ func TestFollowerWatchesAgain(t *testing.T) {
 
 // TestUnknownDoesNotWait: the decision does not wait for rules that are being read.
 func TestUnknownDoesNotWait(t *testing.T) {
-	s := &fakeSource{t: t, rules: "-A POSTROUTING -m time --timestart 10:00 -j MASQUERADE", address: "172.20.0.2/16"}
+	s := &fakeSource{t: t, rules: sometimes, address: "172.20.0.2/16"}
 	f, log := newFollower(s)
 	s.reading = func() {
 		for range 2 {
 			f.logUnknown(answer(f))
 		}
 	}
-	if err := f.read(); err != nil {
+	if err := f.readAll(); err != nil {
 		t.Error(err)
 	}
-	if strings.Count(log.String(), "--timestart") != 1 {
+	if strings.Count(log.String(), "-m time") != 1 {
 		t.Errorf("the rule is not named once:\n%s", log)
 	}
 }
@@ -205,7 +202,7 @@ func TestUnknownDoesNotWait(t *testing.T) {
 // TestUnknown: rules that cannot be evaluated are listed once a flow has reached them, as long as they
 // exist, and errors as long as they last.
 func TestUnknown(t *testing.T) {
-	s := &fakeSource{t: t, rules: "-A POSTROUTING -m time --timestart 10:00 -j MASQUERADE", address: "172.20.0.2/16"}
+	s := &fakeSource{t: t, rules: sometimes, address: "172.20.0.2/16"}
 	f, _ := newFollower(s)
 	check := func(when string, want ...string) {
 		t.Helper()
@@ -224,14 +221,14 @@ func TestUnknown(t *testing.T) {
 	for range 2 {
 		f.logUnknown(answer(f))
 	}
-	check("two flows have", "table nat: -A POSTROUTING -m time --timestart 10:00 -j MASQUERADE: it depends on data that is not known here")
+	check("two flows have", "table nat: -A POSTROUTING -m time … -j MASQUERADE: it depends on data that is not known here")
 	s.hostErr, s.tablesErr = errors.New("no addresses"), errors.New("no buffer space")
-	if f.read() == nil {
+	if f.readAll() == nil {
 		t.Error("addresses that cannot be read are no error")
 	}
 	check("errors", "cannot read the host's addresses; evaluating its nat rules with the addresses read last: no addresses", "the host's nat rules are only partly known: no buffer space")
 	s.hostErr, s.tablesErr, s.rules = nil, nil, masquerades
-	if err := f.read(); err != nil {
+	if err := f.readAll(); err != nil {
 		t.Error(err)
 	}
 	check("other rules")

@@ -1,12 +1,5 @@
-// Package hostnat computes the effect of the host's own rules of nat POSTROUTING - a CNI plugin's,
-// ip-masq-agent's, Docker's - on the source of a flow whose destination a service proxy
-// translates.
-//
-// Some data is unknown when the entry is created. Marks are those of the packet before connection
-// tracking: marks that rules of mangle or filter set later are not known. The device is that of
-// the route for local packets: routing rules that match a packet's source or mark are ignored. The
-// contents of ipsets are not read. A port is selected at random only if the client's own is not
-// free or not within the range, with --random or without.
+// Package hostnat computes what a dump of a host's rules says about the source of a flow, as
+// [hostnat.Ruleset] does from the kernel's own rules.
 package hostnat
 
 import (
@@ -15,6 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
@@ -25,8 +19,9 @@ type Table struct {
 	Dump *iptables.Dump
 }
 
-// Rules are the compiled tables of a host. They are immutable.
+// Rules are the compiled tables of a host.
 type Rules struct {
+	snat     netfilter.SourceNAT
 	families map[decision.Family][]machine
 	host     *netfilter.Host
 }
@@ -62,68 +57,39 @@ func Compile(tables []Table, host *netfilter.Host) (*Rules, error) {
 // family.
 func (r *Rules) Any(f decision.Family) bool { return r != nil && len(r.families[f]) > 0 }
 
-// Out returns the output device of packets to the address, as far as the host's routes are known.
-func (r *Rules) Out(to netip.Addr) string {
-	if !r.Any(decision.FamilyOf(to)) {
-		return ""
+// Translate returns the effect of the rules on a flow from p that is sent to the endpoint, by the
+// host's routes as far as they are known. It is not safe for concurrent use.
+func (r *Rules) Translate(p *decision.Packet, endpoint netip.AddrPort) hostnat.Result {
+	machines := r.families[decision.FamilyOf(endpoint.Addr())]
+	if len(machines) == 0 {
+		return hostnat.Result{}
 	}
-	return r.families[decision.FamilyOf(to)][0].Route(to).Interface
-}
-
-// Result is the effect of the rules.
-type Result struct {
-	// Rule is the rule as iptables-save prints it, and Table its table; empty: the source is
-	// unchanged.
-	Rule  *iptables.Rule
-	Table string
-	// Unknown is the reason why the effect on the source is unknown; empty: it is known.
-	Unknown string
-	// Masquerade: the source becomes an address of the output device; else, with a Rule, it
-	// becomes Source.
-	Masquerade bool
-	Source     netip.Addr
-	// Ports is the range for the source port; 0 to 0: any.
-	Ports iptables.PortRange
-}
-
-// Evaluator evaluates rules. It is not safe for concurrent use; the zero value is valid. It
-// allocates nothing, unless the result is Unknown.
-type Evaluator struct {
-	snat   netfilter.SourceNAT
-	packet netfilter.Translated
-}
-
-// Evaluate returns the effect of the rules on a flow from p that is sent to the endpoint through
-// the device out. p.InInterface counts if the rules match it. mark is the packet's. r may be nil.
-func (a *Evaluator) Evaluate(r *Rules, p *decision.Packet, endpoint netip.AddrPort, out string, mark uint32) Result {
-	a.packet = netfilter.Translated{
-		Packet: iptables.Packet{
-			Protocol: uint8(p.Protocol), Source: p.Source, Destination: endpoint, Local: p.Local, InInterface: p.InInterface,
-			Mark: mark, TTL: 64,
-		},
-		Original: p.Destination, Out: out,
+	packet := netfilter.Translated{
+		Packet:   iptables.Packet{Protocol: uint8(p.Protocol), Source: p.Source, Destination: endpoint, Local: p.Local, InInterface: p.InInterface, TTL: 64},
+		Original: p.Destination, Out: machines[0].Route(endpoint.Addr()).Interface,
 	}
 	if p.Protocol == decision.TCP {
-		a.packet.Flags = iptables.SYN
+		packet.Flags = iptables.SYN
 	}
-	if r == nil {
-		return Result{}
-	}
-	for _, m := range r.families[decision.FamilyOf(endpoint.Addr())] {
-		j := a.snat.Evaluate(m.Machine, &a.packet)
-		switch {
-		case j.Rule == nil:
+	for _, m := range machines {
+		j := r.snat.Evaluate(m.Machine, &packet)
+		if j.Rule == nil {
 			continue
-		case j.Unknown:
-			return Result{Rule: j.Rule, Table: m.name, Unknown: "it depends on data that is not known here"}
-		case !j.Masquerade && !j.Source.IsValid():
-			return Result{Rule: j.Rule, Table: m.name, Unknown: "it drops or rejects the packet, which is not applied here"}
-		case !j.Masquerade && j.Source == p.Source.Addr() && (j.Ports == iptables.PortRange{} || j.Ports.Contains(p.Source.Port())):
-			return Result{} // within the range already
-		case !j.Masquerade && !r.host.Has(j.Source):
-			return Result{Rule: j.Rule, Table: m.name, Unknown: fmt.Sprintf("%s is no address of this host: entries with it would not be recognised as ours", j.Source)}
 		}
-		return Result{Rule: j.Rule, Table: m.name, Masquerade: j.Masquerade, Source: j.Source, Ports: j.Ports}
+		result := hostnat.Result{Rule: &hostnat.Rule{Chain: j.Rule.Chain, Line: j.Rule.Line, Words: j.Rule.String()}, Table: m.name}
+		switch {
+		case j.Unknown:
+			result.Unknown = hostnat.NotKnown
+		case !j.Masquerade && !j.Source.IsValid():
+			result.Unknown = hostnat.Drops
+		case !j.Masquerade && j.Source == p.Source.Addr() && (j.Ports == iptables.PortRange{} || j.Ports.Contains(p.Source.Port())):
+			return hostnat.Result{} // within the range already
+		case !j.Masquerade && !r.host.Has(j.Source):
+			result.Unknown = hostnat.NotOurs(j.Source)
+		default:
+			result.Masquerade, result.Source, result.FirstPort, result.LastPort = j.Masquerade, j.Source, j.Ports.First, j.Ports.Last
+		}
+		return result
 	}
-	return Result{}
+	return hostnat.Result{}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
@@ -26,11 +27,10 @@ func host() *netfilter.Host {
 	return h
 }
 
-func translate(r *Rules, from string) Result {
-	var a Evaluator
-	return a.Evaluate(r, &decision.Packet{
+func translate(r *Rules, from string) hostnat.Result {
+	return r.Translate(&decision.Packet{
 		Protocol: decision.TCP, Source: netip.MustParseAddrPort(from), Destination: netip.MustParseAddrPort("10.96.0.1:443"),
-	}, netip.MustParseAddrPort("172.20.0.4:6443"), "eth0", 0)
+	}, netip.MustParseAddrPort("172.20.0.4:6443"))
 }
 
 // TestOrder: tables are evaluated in their order; ACCEPT ends only its own, and the first

@@ -3,6 +3,7 @@ package netfilter
 import (
 	"net/netip"
 
+	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
@@ -205,116 +206,9 @@ func portsFor(protocol uint8, port uint16) iptables.PortRange {
 	return iptables.PortRange{First: 1024, Last: 65535}
 }
 
-// choose is find_best_ips_proto (nf_nat_core.c): the same connection gets the same
-// address of a range, and with Persistent the same client.
+// choose selects an address of a range, as the kernel does for the connection.
 func (w *walk) choose(s side, t iptables.Tuple, r iptables.NATRange, first, last netip.Addr) netip.Addr {
-	if first == last || !last.IsValid() {
-		return first
-	}
-	source := words(t.Source.Addr())
-	destination := words(t.Destination.Addr())
-	top := 0
-	if t.Source.Addr().Is6() {
-		top = 3
-	}
-	initial := uint32(0)
-	if !r.Persistent {
-		initial = native(destination[top]) ^ uint32(w.entry.Zone)
-	}
-	hashed := [4]uint32{native(source[0]), native(source[1]), native(source[2]), native(source[3])}
-	j := jhash2(hashed, initial)
-	low, high := words(first), words(last)
-	var chosen [4]uint32
-	full := false
-	for i := range top + 1 {
-		minimum, distance := low[i], high[i]-low[i]+1
-		if full {
-			minimum, distance = 0, ^uint32(0)
-		}
-		chosen[i] = minimum + uint32(uint64(j)*uint64(distance)>>32)
-		if chosen[i] != high[i] {
-			full = true
-		}
-		if !r.Persistent {
-			// The tuple is written in place: with DNAT its destination is the choice.
-			d := destination[i]
-			if s == destinationSide {
-				d = chosen[i]
-			}
-			j ^= native(d)
-		}
-	}
-	return fromWords(chosen, top)
-}
-
-// words are the 32-bit words of an address, the most significant first, each in host
-// byte order; for IPv4 only the first is not 0.
-func words(a netip.Addr) (w [4]uint32) {
-	b := a.AsSlice()
-	for i := range len(b) / 4 {
-		w[i] = uint32(b[4*i])<<24 | uint32(b[4*i+1])<<16 | uint32(b[4*i+2])<<8 | uint32(b[4*i+3])
-	}
-	return w
-}
-
-func fromWords(w [4]uint32, top int) netip.Addr {
-	var b [16]byte
-	for i := range top + 1 {
-		b[4*i], b[4*i+1], b[4*i+2], b[4*i+3] = byte(w[i]>>24), byte(w[i]>>16), byte(w[i]>>8), byte(w[i])
-	}
-	if top == 0 {
-		return netip.AddrFrom4([4]byte(b[:4]))
-	}
-	return netip.AddrFrom16(b)
-}
-
-// native is a word as a little-endian machine reads it out of a packet.
-func native(w uint32) uint32 { return w>>24 | w>>8&0xff00 | w<<8&0xff0000 | w<<24 }
-
-// jhash2 is Jenkins' lookup3 of four words (include/linux/jhash.h).
-func jhash2(k [4]uint32, initial uint32) uint32 {
-	a := uint32(0xdeadbeef) + 4<<2 + initial
-	b, c := a, a
-	a += k[0]
-	b += k[1]
-	c += k[2]
-	rol := func(x uint32, n uint) uint32 { return x<<n | x>>(32-n) }
-	// __jhash_mix
-	a -= c
-	a ^= rol(c, 4)
-	c += b
-	b -= a
-	b ^= rol(a, 6)
-	a += c
-	c -= b
-	c ^= rol(b, 8)
-	b += a
-	a -= c
-	a ^= rol(c, 16)
-	c += b
-	b -= a
-	b ^= rol(a, 19)
-	a += c
-	c -= b
-	c ^= rol(b, 4)
-	b += a
-	a += k[3]
-	// __jhash_final
-	c ^= b
-	c -= rol(b, 14)
-	a ^= c
-	a -= rol(c, 11)
-	b ^= a
-	b -= rol(a, 25)
-	c ^= b
-	c -= rol(b, 16)
-	a ^= c
-	a -= rol(c, 4)
-	b ^= a
-	b -= rol(a, 14)
-	c ^= b
-	c -= rol(b, 24)
-	return c
+	return hostnat.Select(first, last, t.Source.Addr(), t.Destination.Addr(), w.entry.Zone, r.Persistent, s == destinationSide)
 }
 
 // netmap replaces the prefix's bits of an address (nf_nat_mapping_range, xt_NETMAP.c).

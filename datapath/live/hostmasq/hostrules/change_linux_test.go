@@ -7,9 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // TestReadWhileRulesChange: what is read is one of the rule sets that were there, though
@@ -39,8 +40,17 @@ func TestReadWhileRulesChange(t *testing.T) {
 			}
 		}
 		var b strings.Builder
-		for _, table := range r.Of(iptables.IPv4) {
-			b.WriteString(table.Dump.String())
+		for _, table := range r.Of(decision.IPv4) {
+			b.WriteString(rulesText(table))
+			for _, c := range table.Chains {
+				for _, rule := range c.Rules {
+					for _, s := range rule.Steps {
+						if in, ok := s.(hostnat.In); ok {
+							fmt.Fprintln(&b, in.Set.Name, in.Set.Elements)
+						}
+					}
+				}
+			}
 		}
 		return b.String()
 	}
@@ -83,7 +93,7 @@ func TestReadWhileOthersChange(t *testing.T) {
 	}
 	stop := n.keepLoading(func(int) string { return "add table ip other\ndelete table ip other\n" })
 	for range 5 {
-		if got := len(n.read().Of(iptables.IPv4)[0].nat().Rules); got != rules {
+		if got := len(n.read().Of(decision.IPv4)[0].Base.Rules); got != rules {
 			t.Errorf("%d rules were read, want %d", got, rules)
 		}
 	}

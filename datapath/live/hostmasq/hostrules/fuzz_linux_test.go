@@ -1,13 +1,14 @@
 package hostrules
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // encode makes attributes of numbers (of 32 bits), strings, bytes, and nested attributes.
@@ -94,17 +95,14 @@ var samples = func() [][]byte {
 }()
 
 // sampleSets are what the samples look up.
-func sampleSets(data []byte) map[string]*set {
-	sets := make(map[string]*set)
-	for _, s := range []*set{
-		{name: "hosts", keySize: 4}, {name: "nets", keySize: 4, flags: unix.NFT_SET_INTERVAL}, {name: "ports", keySize: 2},
-		{name: "verdicts", keySize: 4, flags: unix.NFT_SET_MAP},
+func sampleSets(data []byte) map[string]*collected {
+	sets := make(map[string]*collected)
+	for name, s := range map[string]*collected{
+		"hosts": {keySize: 4, valueSize: 4}, "nets": {keySize: 4, flags: unix.NFT_SET_INTERVAL}, "ports": {keySize: 2}, "verdicts": {keySize: 4, flags: unix.NFT_SET_MAP},
 	} {
-		for _, e := range nft.Elements(data) {
-			s.add(e)
-		}
-		s.finish()
-		sets[s.name] = s
+		s.elements = nft.Elements(data)
+		s.sort()
+		sets[name] = s
 	}
 	return sets
 }
@@ -122,31 +120,18 @@ func FuzzTranslate(f *testing.F) {
 		f.Add(s, []byte(nil), false)
 	}
 	f.Fuzz(func(t *testing.T, expressions, setElements []byte, six bool) {
-		family := iptables.IPv4
+		family := decision.IPv4
 		if six {
-			family = iptables.IPv6
+			family = decision.IPv6
 		}
-		tr := &translator{family: family, kernel: &kernel{
-			sets:   sampleSets(setElements),
-			ipset:  func(uint16) (string, bool) { return "set", true },
-			device: func(index uint32) (string, bool) { return "eth0", index < 9 },
-		}}
-		r := &nft.Rule{Chain: "POSTROUTING", Handle: 7, Expressions: nft.Expressions(expressions)}
-		made := tr.translate(r)
-		for _, m := range made {
-			if m.Chain == "" || m.String() == "" {
-				t.Errorf("a rule without a place: %#v", m)
-			}
-		}
-		r.Expressions = append([]nft.Expression{{Name: "unknown-expression"}}, r.Expressions...)
-		again := tr.translate(r)
-		if len(again) == 0 && len(made) > 0 {
-			t.Error("a rule with an unknown expression is dropped")
-		}
-		for _, m := range again {
-			if m.Chain == "POSTROUTING" && len(unknownIn(m)) == 0 {
-				t.Errorf("what is unknown is lost: %s", m)
-			}
+		table := &nftTable{Table: &nft.Table{Family: unix.NFPROTO_INET, Name: "t", Chains: []*nft.Chain{{Name: "POSTROUTING"}, {Name: "aux"}}}, sets: sampleSets(setElements)}
+		list := nft.Expressions(expressions)
+		table.rules = []*nft.Rule{{Chain: "POSTROUTING", Expressions: list}, {Chain: "POSTROUTING", Expressions: append([]nft.Expression{{Name: "unknown-expression"}}, list...)}}
+		chains := table.chains(family)
+		evaluate(family, chains)
+		rules := chains[0].Rules
+		if len(rules) != 2 || !strings.Contains(rules[1].String(), "unknown-expression …") {
+			t.Errorf("%d rules; what is unknown is lost: %s", len(rules), rules)
 		}
 		_ = commentIn(expressions)
 	})

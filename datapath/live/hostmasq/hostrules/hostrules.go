@@ -1,15 +1,10 @@
 // Package hostrules reads the address translation rules of other programs from the kernel, of
-// iptables' two back ends and of nftables, as rules of iptables, and reports their changes. It
-// uses the kernel's own interfaces: no program is run, no module is loaded, and CAP_NET_ADMIN in
-// the user namespace of the network namespace is sufficient.
+// iptables' two back ends and of nftables, for package hostnat to evaluate, and reports their
+// changes. It uses the kernel's own interfaces: no program is run, no module is loaded, and
+// CAP_NET_ADMIN in the user namespace of the network namespace is sufficient.
 //
-// nfqproxy fixes both sides of a connection's translation when it creates the entry, so the flow
-// bypasses the host's rules (a CNI plugin's masquerading, ip-masq-agent's, Docker's, libvirt's).
-// With the rules as read here, their effect can be computed.
-//
-// A part without an exact counterpart in iptables is an [iptables.UnknownMatch] or
-// [iptables.UnknownTarget], named after the module, or "nft" followed by the expression: no rule
-// that a packet of the table's family could meet is left out.
+// A module or an expression that is not known here is an unknown test, or an effect that is not
+// harmless, and named: no rule that a packet could meet is left out.
 package hostrules
 
 import (
@@ -17,8 +12,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // Rules are the nat rules of one network namespace at one time. They are safe for concurrent
@@ -28,6 +24,8 @@ type Rules struct {
 	// that is known: see [Rules.OrderUnknown]. ACCEPT ends its own table only, and the first table
 	// that translates is the last one evaluated (nf_nat_core.c, nf_nat_inet_fn).
 	Tables []*Table
+	// Devices are the indexes of the host's devices, by name.
+	Devices map[string]uint32
 }
 
 // native is the "back end" of nftables' own tables, which iptables does not see.
@@ -38,18 +36,15 @@ const native xtables.Backend = "native"
 type Table struct {
 	// Backend is iptables' back end, or "native", as the table's form suggests.
 	Backend xtables.Backend
-	Family  iptables.Family
+	Family  decision.Family
 	// Name is "nat", or of a native table its family, name and base chain: "inet
 	// kindnet-ipmasq postrouting".
 	Name string
 	// Priority is that of the hook at postrouting: lower ones come first.
 	Priority int32
-	// Dump has one table, "nat". Of a native table it has the base chain as POSTROUTING,
-	// the chains that are reached from it by their names, and chains "rule-7" for the rules
-	// (of that handle) that iptables needs several for; a chain's name may be
-	// longer than iptables allows, and a rule may have several matches of a kind that
-	// iptables-restore would take only one of.
-	Dump *iptables.Dump
+	// Base is the chain that packets meet when they leave, and Chains are all of the table.
+	Base   *hostnat.Chain
+	Chains []*hostnat.Chain
 
 	// age orders tables of the same priority: the kernel puts a new hook before the old
 	// ones (netfilter/core.c, nf_hook_entries_grow). It is the handle of an nftables table,
@@ -65,11 +60,8 @@ func (t *Table) String() string {
 	return xtables.Place{Backend: t.Backend, Family: t.Family, Table: t.Name}.String()
 }
 
-// nat returns the one table of the dump.
-func (t *Table) nat() *iptables.Table { return t.Dump.Tables[0] }
-
 // Of returns the tables of a family, in order.
-func (r *Rules) Of(f iptables.Family) []*Table {
+func (r *Rules) Of(f decision.Family) []*Table {
 	var tables []*Table
 	for _, t := range r.Tables {
 		if t.Family == f {
@@ -83,7 +75,7 @@ func (r *Rules) Of(f iptables.Family) []*Table {
 // kernel evaluates tables of the same priority in the reverse order of their creation. That order
 // is known for nftables tables; the kernel does not report whether the legacy table is older. It
 // is listed after them, as on a host where it is the oldest.
-func (r *Rules) OrderUnknown(f iptables.Family) bool {
+func (r *Rules) OrderUnknown(f decision.Family) bool {
 	tables := r.Of(f)
 	for _, t := range tables {
 		if t.Backend == xtables.Legacy && t.hasRules() && slices.ContainsFunc(tables, func(o *Table) bool {
@@ -96,9 +88,7 @@ func (r *Rules) OrderUnknown(f iptables.Family) bool {
 }
 
 // hasRules reports whether a packet that leaves meets any rule.
-func (t *Table) hasRules() bool {
-	return slices.ContainsFunc(t.nat().Rules, func(r *iptables.Rule) bool { return r.Chain == postrouting })
-}
+func (t *Table) hasRules() bool { return len(t.Base.Rules) > 0 }
 
 // postrouting is the built-in chain that packets meet when they leave.
 const postrouting = "POSTROUTING"
@@ -119,8 +109,3 @@ func (r *Rules) sort() {
 
 // prioritySNAT is the priority of iptables' table nat at postrouting (NF_IP_PRI_NAT_SRC).
 const prioritySNAT = 100
-
-// dumpOf makes a dump of one table.
-func dumpOf(f iptables.Family, t *iptables.Table) *iptables.Dump {
-	return &iptables.Dump{Family: f, Tables: []*iptables.Table{t}}
-}

@@ -7,26 +7,26 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables/xtablestest"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // TestHosts loads what programs of many nodes make.
 func TestHosts(t *testing.T) {
 	xtablestest.EachDump(t, "testdata/*.rules", func(t *testing.T, b xtables.Backend, dump string) {
 		n := newNode(t)
-		n.NeedNAT(b, iptables.IPv4)
+		n.NeedNAT(b, decision.IPv4)
 		if strings.Contains(dump, "--match-set") {
 			// In this order, so that their names are not those of the indexes by chance.
 			n.ipsets("other", "cali40all-ipam-pools", "cali40masq-ipam-pools")
 		}
-		n.Exec(dump, xtablestest.Tool(b, iptables.IPv4, "restore"))
-		if rules := strings.Count(dump, "\n-A "); len(n.saved(b, iptables.IPv4).Rules) != rules {
-			t.Fatalf("%d rules are there, want %d", len(n.saved(b, iptables.IPv4).Rules), rules)
+		n.Exec(dump, xtablestest.Tool(b, decision.IPv4, "restore"))
+		if rules := strings.Count(dump, "\n-A "); len(n.saved(b, decision.IPv4).Rules) != rules {
+			t.Fatalf("%d rules are there, want %d", len(n.saved(b, decision.IPv4).Rules), rules)
 		}
-		n.asSaved(b, iptables.IPv4)
+		n.asSaved(b, decision.IPv4)
 	})
 }
 
@@ -49,14 +49,14 @@ func (n node) ipsets(names ...string) {
 // read.
 func TestSetNames(t *testing.T) {
 	n := newNode(t)
-	n.NeedNAT(xtables.Legacy, iptables.IPv4)
+	n.NeedNAT(xtables.Legacy, decision.IPv4)
 	n.ipsets("a", "b")
 	n.Exec("*nat\n-A POSTROUTING -m set ! --match-set b src,dst -m set --match-set a dst --return-nomatch ! --update-counters --packets-gt 5 ! --bytes-eq 7 -j MASQUERADE\nCOMMIT\n",
-		xtablestest.Tool(xtables.Legacy, iptables.IPv4, "restore"))
-	n.asSaved(xtables.Legacy, iptables.IPv4)
+		xtablestest.Tool(xtables.Legacy, decision.IPv4, "restore"))
+	n.asSaved(xtables.Legacy, decision.IPv4, "set")
 	n.Exec("*nat\n-A POSTROUTING -m set ! --match-set b src,dst -m set --match-set a dst --return-nomatch ! --update-counters --packets-gt 5 ! --bytes-eq 7 -j MASQUERADE\nCOMMIT\n",
-		xtablestest.Tool(xtables.NFT, iptables.IPv4, "restore"))
-	n.asSaved(xtables.NFT, iptables.IPv4)
+		xtablestest.Tool(xtables.NFT, decision.IPv4, "restore"))
+	n.asSaved(xtables.NFT, decision.IPv4, "set")
 }
 
 // TestNewerIPTables: iptables 1.8.10 and newer write native expressions where 1.8.9 has
@@ -79,18 +79,17 @@ table ip nat {
 	chain KUBE-POSTROUTING { counter log prefix "a b" level debug; counter log group 3; }
 }
 `, "nft", "-f", "-")
-	table := n.only(xtables.NFT, iptables.IPv4)
 	want := `-A PREROUTING -p tcp -j REDIRECT --to-ports 80-90 --random
 -A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE --random-fully
 -A POSTROUTING -d 224.0.0.0/4 -m comment --comment multicast -j RETURN
 -A POSTROUTING -s 10.0.0.0/8 -p tcp -j SNAT --to-source 192.0.2.1-192.0.2.9:80-90 --random
 -A POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN
 -A POSTROUTING -j MARK --set-xmark 0x4000/0x0
--A POSTROUTING -p icmp -m icmp --icmp-type 8 -g KUBE-POSTROUTING
--A KUBE-POSTROUTING -j LOG --log-prefix "a b" --log-level 7
--A KUBE-POSTROUTING -j NFLOG --nflog-group 3
+-A POSTROUTING -p icmp @th,0,8 8 -g KUBE-POSTROUTING
+-A KUBE-POSTROUTING -j LOG …
+-A KUBE-POSTROUTING -j NFLOG …
 `
-	if got := text(t, iptables.IPv4, table.nat()); got != want {
+	if got := rulesText(n.only(xtables.NFT, decision.IPv4)); got != want {
 		t.Errorf("read\n%swant\n%s", got, want)
 	}
 }

@@ -1,142 +1,134 @@
 package hostrules
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
-	"net/netip"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
-// legacyRules returns a table as iptables-save would: its chains, the built-in ones first, and
-// their rules in order, without counters. set may be nil: then matches of ipsets are unknown ones.
-// A rule that cannot be decoded has unknown matches or an unknown target; an error means that the
-// table as a whole is malformed.
-func legacyRules(t *xtables.Table, set iptables.SetName) (*iptables.Table, error) {
+// legacyChains returns a table's chains, the built-in ones first, and their rules in order. sets may
+// be nil: then matches of ipsets are not named. An error means that the table as a whole is
+// malformed.
+func legacyChains(t *xtables.Table, sets setName) ([]*hostnat.Chain, error) {
 	chains, err := t.Chains()
 	if err != nil {
 		return nil, err
 	}
-	out := &iptables.Table{Name: t.Name}
+	var out []*hostnat.Chain
 	for _, s := range chains {
-		c := &iptables.Chain{Name: s.Name}
-		if s.Base {
-			policy, ok := map[int32]iptables.Policy{xtables.Accept: iptables.PolicyAccept, xtables.Drop: iptables.PolicyDrop}[s.End.Verdict]
-			if !ok {
-				return nil, fmt.Errorf("chain %s has no policy", s.Name)
-			}
-			c.Policy = policy
+		if s.Base && s.End.Verdict != xtables.Accept && s.End.Verdict != xtables.Drop {
+			return nil, fmt.Errorf("chain %s has no policy", s.Name)
 		}
-		out.Chains = append(out.Chains, c)
-		for i, e := range s.Rules {
-			r, err := legacyRule(t.Family, e, set)
+		out = append(out, &hostnat.Chain{Name: s.Name, Drops: s.Base && s.End.Verdict == xtables.Drop})
+	}
+	for i, s := range chains {
+		for n, e := range s.Rules {
+			r, err := legacyRule(t.Family, e, sets, out)
 			if err != nil {
-				return nil, fmt.Errorf("chain %s, rule %d: %w", s.Name, i+1, err)
+				return nil, fmt.Errorf("chain %s, rule %d: %w", s.Name, n+1, err)
 			}
 			r.Chain = s.Name
-			out.Rules = append(out.Rules, r)
+			out[i].Rules = append(out[i].Rules, r)
 		}
 	}
 	return out, nil
 }
 
-func legacyRule(f iptables.Family, e xtables.Rule, set iptables.SetName) (*iptables.Rule, error) {
+func legacyRule(f decision.Family, e xtables.Rule, sets setName, chains []*hostnat.Chain) (*hostnat.Rule, error) {
 	p := e.Parts(f)
-	r := &iptables.Rule{Matches: genericMatches(f, p.Generic)}
+	r := &hostnat.Rule{Steps: genericTests(f, p.Generic)}
 	for _, x := range p.Matches {
-		r.Matches = append(r.Matches, iptables.DecodeMatch(f, iptables.Extension(x), set))
+		r.Steps = append(r.Steps, matchOf(f, x, sets))
 	}
 	if e.Target != xtables.StandardTarget {
-		r.Target = iptables.DecodeTarget(f, iptables.Extension(p.Target))
-	} else if err := setVerdict(r, f, e); err != nil {
+		r.Steps = append(r.Steps, targetOf(f, p.Target))
+		return r, nil
+	}
+	chain, err := e.To()
+	if err != nil {
 		return nil, err
 	}
-	r.Args = iptables.Tokens(r.Matches, r.Target)
+	_, jumps := e.Jump()
+	v := hostnat.Verdict{Chain: chainNamed(chains, chain)}
+	switch {
+	case chain != "" && e.Goto(f):
+		v.Kind = hostnat.Goto
+	case chain != "":
+		v.Kind = hostnat.Jump
+	case jumps: // on to the next rule
+		return r, nil
+	case e.Verdict == xtables.Accept:
+		v.Kind = hostnat.Accept
+	case e.Verdict == xtables.Drop:
+		v.Kind = hostnat.Drop
+	case e.Verdict == xtables.Return:
+		v.Kind = hostnat.Return
+	default:
+		r.Steps = append(r.Steps, hostnat.Other{Words: fmt.Sprintf("-j verdict %d", e.Verdict)})
+		return r, nil
+	}
+	r.Steps = append(r.Steps, v)
 	return r, nil
 }
 
-// setVerdict sets the target; it stays nil if the rule only counts.
-func setVerdict(r *iptables.Rule, f iptables.Family, e xtables.Rule) error {
-	chain, err := e.To()
-	_, jumps := e.Jump()
-	switch {
-	case err != nil:
-		return err
-	case chain != "" && e.Goto(f):
-		r.Target = iptables.Goto{Chain: chain}
-	case chain != "":
-		r.Target = iptables.Jump{Chain: chain}
-	case jumps: // on to the next rule
-	case e.Verdict == xtables.Accept:
-		r.Target = iptables.Accept
-	case e.Verdict == xtables.Drop:
-		r.Target = iptables.Drop
-	case e.Verdict == xtables.Return:
-		r.Target = iptables.Return
-	default:
-		r.Target = iptables.UnknownTarget{Target: "verdict", Args: []iptables.Token{iptables.Word(fmt.Sprint(e.Verdict))}}
-	}
-	return nil
-}
-
-// genericMatches reads struct ipt_ip or ip6t_ip6, in the order of iptables-save.
-func genericMatches(f iptables.Family, raw []byte) []iptables.Match {
+// genericTests reads struct ipt_ip or ip6t_ip6, in the order of iptables-save.
+func genericTests(f decision.Family, raw []byte) []hostnat.Step {
 	const inInverted, outInverted, sourceInverted, destinationInverted, fragmentInverted, protocolInverted = 1, 2, 8, 16, 32, 64
 	// The size of an address, the places of devices and protocol, and the invflags.
 	size, devices, protocol, inverted := 4, 16, 80, raw[83]
-	addr := func(b []byte) netip.Addr { return netip.AddrFrom4([4]byte(b)) }
-	if f == iptables.IPv6 {
-		size, devices, protocol = 16, 64, 128
-		addr = func(b []byte) netip.Addr { return netip.AddrFrom16([16]byte(b)) }
-		inverted = raw[132]
+	if f == decision.IPv6 {
+		size, devices, protocol, inverted = 16, 64, 128, raw[132]
 	}
-	var matches []iptables.Match
-	network := func(i int, bit byte, make func(n iptables.Network, negated bool) iptables.Match) {
-		a, mask := addr(raw[i*size:]), addr(raw[(i+2)*size:])
-		n := iptables.MaskedNetwork(a, mask)
-		switch {
-		case n.Addr != a: // never true, as the kernel compares it
-			matches = append(matches, iptables.UnknownMatch{Match: "address", Args: []iptables.Token{iptables.Text(a.String() + "/" + mask.String())}})
-		case !mask.IsUnspecified() || inverted&bit != 0:
-			matches = append(matches, make(n, inverted&bit != 0))
+	var steps []hostnat.Step
+	network := func(i int, negated bool) {
+		a, mask := raw[i*size:][:size], raw[(i+2)*size:][:size]
+		if len(bytes.Trim(mask, "\x00")) > 0 || len(bytes.Trim(a, "\x00")) > 0 || negated {
+			v := hostnat.Masked{Of: address(f, i == 0), Mask: mask}
+			steps = append(steps, compare(v, negated, hostnat.Exactly(a)))
 		}
 	}
-	network(0, sourceInverted, func(n iptables.Network, not bool) iptables.Match { return iptables.Source{Network: n, Negated: not} })
-	network(1, destinationInverted, func(n iptables.Network, not bool) iptables.Match {
-		return iptables.Destination{Network: n, Negated: not}
-	})
-	name := func(i int, bit byte, make func(d iptables.Interface, negated bool) iptables.Match) {
-		d, ok := iptables.KernelInterface(raw[devices+16*i:][:16], raw[devices+16*(i+2):][:16])
+	network(0, inverted&sourceInverted != 0)
+	network(1, inverted&destinationInverted != 0)
+	device := func(i int, key string, negated bool) {
+		name, mask := raw[devices+16*i:][:16], raw[devices+16*(i+2):][:16]
+		length := len(bytes.TrimRight(mask, "\x00"))
+		v := hostnat.Meta{Key: key, ByteSize: 16}
 		switch {
-		case !ok:
-			matches = append(matches, iptables.UnknownMatch{Match: "device", Args: []iptables.Token{iptables.Text(d.String())}})
-		case d != iptables.Interface{Wildcard: true} || inverted&bit != 0:
-			matches = append(matches, make(d, inverted&bit != 0))
+		case bytes.Count(mask[:length], []byte{0xff}) < length:
+			steps = append(steps, hostnat.Fixed{Result: hostnat.Unknown, Words: "-m device …"})
+		case length > 0:
+			steps = append(steps, compare(v, negated, hostnat.Exactly(name[:length])))
+		case negated: // not any
+			steps = append(steps, hostnat.Fixed{Words: "! -" + key[:1] + " +"})
 		}
 	}
-	name(0, inInverted, func(d iptables.Interface, not bool) iptables.Match {
-		return iptables.InInterface{Interface: d, Negated: not}
-	})
-	name(1, outInverted, func(d iptables.Interface, not bool) iptables.Match {
-		return iptables.OutInterface{Interface: d, Negated: not}
-	})
+	device(0, "iifname", inverted&inInverted != 0)
+	device(1, "oifname", inverted&outInverted != 0)
 	p, counts := binary.NativeEndian.Uint16(raw[protocol:]), true
-	if f == iptables.IPv6 {
+	if f == decision.IPv6 {
 		counts = raw[131]&1 != 0 // IP6T_F_PROTO
 		if raw[131]&2 != 0 {     // IP6T_F_TOS, which ip6tables has no option for
-			matches = append(matches, iptables.UnknownMatch{Match: "tos"})
+			steps = append(steps, hostnat.Fixed{Result: hostnat.Unknown, Words: "-m tos …"})
 		}
 	}
 	switch {
 	case p == 0 || !counts: // every protocol, negated or not (ip_tables.c, ip_packet_match)
 	case p > 255:
-		matches = append(matches, iptables.UnknownMatch{Match: "protocol", Args: []iptables.Token{iptables.Word(fmt.Sprint(p))}})
+		steps = append(steps, hostnat.Fixed{Words: fmt.Sprintf("-p %d", p)})
 	default:
-		matches = append(matches, iptables.Protocol{Number: uint8(p), Negated: inverted&protocolInverted != 0})
+		steps = append(steps, compare(hostnat.Meta{Key: "l4proto", ByteSize: 1}, inverted&protocolInverted != 0, hostnat.Exactly([]byte{uint8(p)})))
 	}
-	if f == iptables.IPv4 && raw[82]&1 != 0 { // IPT_F_FRAG
-		matches = append(matches, iptables.Fragment{Negated: inverted&fragmentInverted != 0})
+	if f == decision.IPv4 && raw[82]&1 != 0 { // IPT_F_FRAG, which the first packet is not
+		negated := inverted&fragmentInverted != 0
+		words, result := "-f", hostnat.False
+		if negated {
+			words, result = "! -f", hostnat.True
+		}
+		steps = append(steps, hostnat.Fixed{Result: result, Words: words})
 	}
-	return matches
+	return steps
 }

@@ -2,11 +2,13 @@ package hostrules
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"slices"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // rawExtension is a struct xt_entry_match or xt_entry_target.
@@ -21,9 +23,9 @@ func rawExtension(x xtables.Extension) []byte {
 }
 
 // rawEntry is a rule with matches and a target, as struct ipt_entry or ip6t_entry.
-func rawEntry(f iptables.Family, target xtables.Extension, matches ...xtables.Extension) []byte {
+func rawEntry(f decision.Family, target xtables.Extension, matches ...xtables.Extension) []byte {
 	header, targetOffset := 112, 88
-	if f == iptables.IPv6 {
+	if f == decision.IPv6 {
 		header, targetOffset = 168, 140
 	}
 	e := make([]byte, header)
@@ -47,11 +49,11 @@ func rawHead(name string) xtables.Extension {
 // FuzzRules: whatever the kernel gives, nothing panics, and no rule is lost.
 func FuzzRules(f *testing.F) {
 	// sample is of one base chain, POSTROUTING, with one rule, and of one chain with none.
-	sample := func(family iptables.Family, target xtables.Extension, matches ...xtables.Extension) {
+	sample := func(family decision.Family, target xtables.Extension, matches ...xtables.Extension) {
 		first := rawEntry(family, target, matches...)
 		f.Add(slices.Concat(first, rawEntry(family, rawVerdict(xtables.Accept)),
 			rawEntry(family, rawHead("inner")), rawEntry(family, rawVerdict(xtables.Return)), rawEntry(family, rawHead("ERROR"))),
-			family == iptables.IPv6, uint32(0), uint32(len(first)))
+			family == decision.IPv6, uint32(0), uint32(len(first)))
 	}
 	for _, family := range families {
 		sample(family, rawVerdict(xtables.Accept), xtables.Comment("a comment"), xtables.Mark(1, 3))
@@ -61,9 +63,9 @@ func FuzzRules(f *testing.F) {
 		sample(family, xtables.Extension{Name: "SNAT", Revision: 2, Data: make([]byte, 48)}, xtables.Extension{Name: "unknown"})
 	}
 	f.Fuzz(func(t *testing.T, data []byte, six bool, first, last uint32) {
-		table := &xtables.Table{Family: iptables.IPv4, Name: natTable, ValidHooks: 1 << 4}
+		table := &xtables.Table{Family: decision.IPv4, Name: natTable, ValidHooks: 1 << 4}
 		if six {
-			table.Family = iptables.IPv6
+			table.Family = decision.IPv6
 		}
 		table.HookEntry[4], table.Underflow[4] = first, last
 		if table.ParseEntries(data) != nil {
@@ -78,13 +80,39 @@ func FuzzRules(f *testing.F) {
 		for _, c := range chains {
 			rules += len(c.Rules)
 		}
-		for _, set := range []iptables.SetName{nil, func(uint16) (string, bool) { return "set", true }} {
-			out, err := legacyRules(table, set)
-			if err == nil && len(out.Rules) != rules {
-				t.Errorf("%d rules, want %d", len(out.Rules), rules)
+		for _, set := range []setName{nil, func(uint16) (string, bool) { return "set", true }} {
+			out, err := legacyChains(table, set)
+			read := 0
+			for _, c := range out {
+				read += len(c.Rules)
 			}
+			if err == nil && read != rules {
+				t.Errorf("%d rules, want %d", read, rules)
+			}
+			evaluate(table.Family, out)
 		}
 	})
+}
+
+// evaluate sends a packet through each chain, and prints the rules: whatever they are, nothing panics.
+func evaluate(f decision.Family, chains []*hostnat.Chain) {
+	p := hostnat.Packet{
+		Protocol: 6, Source: netip.MustParseAddrPort("10.244.0.2:1000"), Original: netip.MustParseAddrPort("10.96.0.1:80"),
+		Destination: netip.MustParseAddrPort("10.244.0.3:8080"), Out: "eth0",
+	}
+	if f == decision.IPv6 {
+		p.Source, p.Original, p.Destination = netip.MustParseAddrPort("[fd00::2]:1000"), netip.MustParseAddrPort("[fd00::1:1]:80"), netip.MustParseAddrPort("[fd00::3]:8080")
+	}
+	host := new(hostnat.Host)
+	for _, c := range chains {
+		table := &hostnat.Table{Base: c}
+		_ = table.Translates()
+		set := &hostnat.Ruleset{Host: host, Tables: map[decision.Family][]*hostnat.Table{f: {table}}}
+		_ = new(hostnat.Evaluator).Evaluate(set, p)
+		for _, r := range c.Rules {
+			_, _ = r.String(), r.MarkUse()
+		}
+	}
 }
 
 // TestOwnExtensions: what the constructors of xtables write means what their names mean.
@@ -99,7 +127,7 @@ func TestOwnExtensions(t *testing.T) {
 		{xtables.DestinationPort(31000), "-m tcp --dport 31000"},
 	} {
 		for _, f := range families {
-			r := iptables.Rule{Chain: "x", Args: iptables.Tokens([]iptables.Match{iptables.DecodeMatch(f, iptables.Extension(c.x), nil)}, nil)}
+			r := hostnat.Rule{Chain: "x", Steps: []hostnat.Step{matchOf(f, c.x, nil)}}
 			if got := r.String(); got != "-A x "+c.want {
 				t.Errorf("%s: %s, want %s", f, got, c.want)
 			}

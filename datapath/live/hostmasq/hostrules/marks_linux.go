@@ -3,10 +3,53 @@ package hostrules
 import (
 	"errors"
 	"fmt"
+	"strings"
 
-	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
 )
+
+// Marks are bits of the packet mark and of the connection mark.
+type Marks struct {
+	Packet, Connection uint32
+}
+
+// MarkUse is a rule that sets or tests bits of a mark.
+type MarkUse struct {
+	Table string // "iptables (nft), IPv4, table mangle", "nftables table inet firewall"
+	Rule  string // as iptables or nft would print it
+	Why   string // "it tests the packet mark 0x4000"
+}
+
+// String is one line.
+func (u *MarkUse) String() string { return fmt.Sprintf("%s: %q: %s", u.Table, u.Rule, u.Why) }
+
+// markOwners are the chains of kube-proxy, kubelet and nfqproxy for their own marks.
+var markOwners = map[string]bool{"KUBE-MARK-MASQ": true, "KUBE-POSTROUTING": true, "KUBE-FORWARD": true, "NFQPROXY-FORWARD": true}
+
+// uses describes what the rule does to the bits; empty: it neither sets nor tests them.
+func (m Marks) uses(r *hostnat.Rule) string {
+	if markOwners[r.Chain] {
+		return ""
+	}
+	u := r.MarkUse()
+	var all []string
+	note := func(verb, mark string, bits uint32) {
+		if bits != 0 {
+			all = append(all, fmt.Sprintf("%s the %s mark 0x%x", verb, mark, bits))
+		}
+	}
+	note("tests", "packet", u.Tests.Packet&m.Packet)
+	note("tests", "connection", u.Tests.Connection&m.Connection)
+	note("copies", "packet", u.Copies.Packet&m.Packet)
+	note("changes", "connection", u.Changes.Connection&m.Connection)
+	note("copies", "connection", u.Copies.Connection&m.Connection)
+	note("changes", "packet", u.Changes.Packet&m.Packet)
+	if len(all) == 0 {
+		return ""
+	}
+	return "it " + strings.Join(all, " and ")
+}
 
 // kubeProxyTable is the nftables table of kube-proxy's mode nftables, of both families.
 const kubeProxyTable = "kube-proxy"
@@ -32,16 +75,18 @@ func legacyMarkUses(m Marks) (uses []MarkUse, err error) {
 		for _, name := range names {
 			table := xtables.Place{Backend: xtables.Legacy, Family: f, Table: name}.String()
 			t, err := xtables.Read(f, name)
+			var chains []*hostnat.Chain
+			if err == nil {
+				chains, err = legacyChains(t, xtables.SetNames)
+			}
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", table, err)
 			}
-			rules, err := legacyRules(t, xtables.SetNames)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", table, err)
-			}
-			for _, r := range rules.Rules {
-				if why := m.uses(r); why != "" {
-					uses = append(uses, MarkUse{table, r.String(), why})
+			for _, c := range chains {
+				for _, r := range c.Rules {
+					if why := m.uses(r); why != "" {
+						uses = append(uses, MarkUse{table, r.String(), why})
+					}
 				}
 			}
 		}
@@ -54,7 +99,6 @@ func nftMarkUses(m Marks) (uses []MarkUse, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}
-	device := deviceNames()
 	for _, t := range all {
 		if t.families() == nil || isOwn(t.Family, t.Name) || t.Name == kubeProxyTable {
 			continue
@@ -62,31 +106,16 @@ func nftMarkUses(m Marks) (uses []MarkUse, err error) {
 		if err := t.readContents(); err != nil {
 			return nil, fmt.Errorf("nftables table %s: %w", t, err)
 		}
-		k := &kernel{sets: t.sets, ipset: xtables.SetNames, device: device}
+		tr := t.translator(t.families()[0])
+		tr.native = t.described() == "nftables table "+t.String()
 		for _, r := range t.rules {
-			if use, found := m.usesOf(t, r, k); found {
-				uses = append(uses, use)
+			made := tr.translate(r)
+			if why := m.uses(made); why != "" {
+				uses = append(uses, MarkUse{t.described(), made.String(), why})
 			}
 		}
 	}
 	return uses, nil
-}
-
-// usesOf examines a rule of nftables, for each of its families.
-func (m Marks) usesOf(t *nftTable, r *nft.Rule, k *kernel) (use MarkUse, found bool) {
-	if markOwners[r.Chain] {
-		return use, false
-	}
-	for _, f := range t.families() {
-		tr := &translator{family: f, kernel: k}
-		for _, made := range tr.translate(r) {
-			if why := m.uses(made); why != "" {
-				made.Chain = r.Chain // and not one that only exists for the translation
-				return MarkUse{t.described(), made.String(), why}, true
-			}
-		}
-	}
-	return use, false
 }
 
 // described names the table as one of iptables, if it may be one.

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables/xtablestest"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 var ourMarks = Marks{Packet: 0x4000, Connection: 0x2000}
@@ -35,28 +35,9 @@ var markRules = []struct{ rule, why string }{
 	{"-A PREROUTING -p tcp -j ACCEPT", ""},
 }
 
-func TestUsesOfMarks(t *testing.T) {
-	for _, tt := range markRules {
-		d, err := iptables.Parse(strings.NewReader("*mangle\n"+tt.rule+"\nCOMMIT\n"), iptables.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := ourMarks.uses(d.Tables[0].Rules[0]); got != tt.why {
-			t.Errorf("%s: %q, want %q", tt.rule, got, tt.why)
-		}
-	}
-	// Not moved by so many bits, it is another bit.
-	if got := shifted(0x2000, 1); got != 0x4000 {
-		t.Errorf("0x%x", got)
-	}
-	if got := shifted(0x4000, -1); got != 0x2000 {
-		t.Errorf("0x%x", got)
-	}
-}
-
 // TestMarkUses reads the same rules from the kernel, among those of kube-proxy and our own.
 func TestMarkUses(t *testing.T) {
-	forEach(t, func(n node, b xtables.Backend, f iptables.Family) {
+	forEach(t, func(n node, b xtables.Backend, f decision.Family) {
 		text := "*mangle\n:KUBE-MARK-MASQ - [0:0]\n-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000\n"
 		var want []string
 		for _, r := range markRules {
@@ -90,7 +71,10 @@ table ip nfqproxy { chain marked { meta mark & 0x4000 != 0 accept; }; }
 		t.Errorf("found %q", got)
 	}
 	for i, want := range []string{
-		`"-A premangle`, `"-A postmangle`, `"-A more`, `"-A more`,
+		`"premangle: meta l4proto udp meta mark set ct mark": it copies the connection mark 0x2000 and changes the packet mark 0x4000`,
+		`"postmangle: meta l4proto udp meta mark 0xca6c ct mark set meta mark": it tests the packet mark 0x4000 and copies the packet mark 0x4000 and changes the connection mark 0x2000`,
+		`"more: meta mark set meta mark & 0xffffbfff ^ 0x4000": it changes the packet mark 0x4000`,
+		`"more: ct mark & 0x2000 == 0x2000 accept": it tests the connection mark 0x2000`,
 	} {
 		if i < len(got) && !strings.HasPrefix(got[i], "nftables table inet wg: "+want) {
 			t.Errorf("found %s, want one of %s", got[i], want)

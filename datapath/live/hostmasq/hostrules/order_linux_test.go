@@ -6,10 +6,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables/xtablestest"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // TestOrder sends a packet through tables that all translate it, and looks which of them
@@ -26,7 +26,7 @@ func TestOrder(t *testing.T) {
 	of := func(b xtables.Backend) loaded {
 		rule := "-o veth -p udp -m udp --dport 9 -j SNAT --to-source 192.0.2.1:%d"
 		return loaded{
-			name: "nat", tool: xtablestest.Tool(b, iptables.IPv4, "restore"), args: []string{"--noflush"},
+			name: "nat", tool: xtablestest.Tool(b, decision.IPv4, "restore"), args: []string{"--noflush"},
 			rules: "*nat\n-A POSTROUTING " + rule + "\nCOMMIT\n", remove: "*nat\n-F POSTROUTING\nCOMMIT\n",
 		}
 	}
@@ -53,14 +53,14 @@ func TestOrder(t *testing.T) {
 				n.Exec(fmt.Sprintf(l.rules, 1000+i), l.tool, l.args...)
 			}
 			r := n.read()
-			if got := r.OrderUnknown(iptables.IPv4); got != c.unknown {
+			if got := r.OrderUnknown(decision.IPv4); got != c.unknown {
 				t.Errorf("order unknown: %t, want %t", got, c.unknown)
 			}
 			var want, got []string
 			for _, i := range c.first {
 				want = append(want, c.tables[i].name)
 			}
-			for _, table := range r.Of(iptables.IPv4) {
+			for _, table := range r.Of(decision.IPv4) {
 				got = append(got, table.Name)
 			}
 			if !c.unknown && !slices.Equal(got, want) {

@@ -1,19 +1,17 @@
 package hostrules
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"reflect"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // Read reads the rules of the calling thread's network namespace. nfqproxy's own are left out.
@@ -22,16 +20,25 @@ import (
 // [xtables.ErrChanged]).
 func Read() (*Rules, error) {
 	r := new(Rules)
-	if err := errors.Join(r.readLegacy(), r.readNFT()); err != nil {
+	if err := errors.Join(r.readDevices(), r.readLegacy(), r.readNFT()); err != nil {
 		return nil, fmt.Errorf("read the host's nat rules: %w", err)
 	}
 	r.sort()
 	return r, nil
 }
 
-var families = []iptables.Family{iptables.IPv4, iptables.IPv6}
+var families = []decision.Family{decision.IPv4, decision.IPv6}
 
 const natTable = "nat"
+
+func (r *Rules) readDevices() error {
+	all, err := net.Interfaces()
+	r.Devices = make(map[string]uint32, len(all))
+	for _, d := range all {
+		r.Devices[d.Name] = uint32(d.Index)
+	}
+	return err
+}
 
 // readLegacy reads the tables of iptables-legacy. It reads only loaded tables, because reading a
 // table loads it.
@@ -40,10 +47,12 @@ func (r *Rules) readLegacy() error {
 		t := &Table{Backend: xtables.Legacy, Family: f, Name: natTable, Priority: prioritySNAT}
 		loaded, err := xtables.ReadLoaded(f, natTable)
 		if loaded != nil && err == nil {
-			var nat *iptables.Table
-			nat, err = legacyRules(loaded, xtables.SetNames)
-			t.Dump = dumpOf(f, nat)
-			r.Tables = append(r.Tables, t)
+			if t.Chains, err = legacyChains(loaded, xtables.SetNames); err == nil {
+				t.Base = chainNamed(t.Chains, postrouting)
+			}
+			if t.Base != nil {
+				r.Tables = append(r.Tables, t)
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", t, err)
@@ -88,7 +97,6 @@ func readNFTTables() ([]*Table, error) {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}
 	var tables []*Table
-	device := deviceNames()
 	for _, t := range all {
 		if !t.translates() || isOwn(t.Family, t.Name) {
 			continue
@@ -96,25 +104,9 @@ func readNFTTables() ([]*Table, error) {
 		if err := t.readContents(); err != nil {
 			return nil, fmt.Errorf("nftables table %s: %w", t, err)
 		}
-		tables = append(tables, t.tables(&kernel{sets: t.sets, ipset: xtables.SetNames, device: device})...)
+		tables = append(tables, t.tables()...)
 	}
 	return tables, nil
-}
-
-// deviceNames looks up devices of the calling thread's network namespace by their index, once for
-// each: a lookup may cost a listing of all.
-func deviceNames() func(index uint32) (string, bool) {
-	names := make(map[uint32]string) // empty: there is no such device
-	return func(index uint32) (string, bool) {
-		name, known := names[index]
-		if !known {
-			if d, err := net.InterfaceByIndex(int(index)); err == nil {
-				name = d.Name
-			}
-			names[index] = name
-		}
-		return name, name != ""
-	}
 }
 
 // nftTables lists the tables of all families, with their chains but without rules and
@@ -130,19 +122,21 @@ func nftTables() ([]*nftTable, error) {
 
 // readContents reads the table's sets and rules.
 func (t *nftTable) readContents() error {
-	t.sets = make(map[string]*set)
+	sets := make(map[string]*collected)
 	err := nft.DumpOnce(t.Family, unix.NFT_MSG_GETSET, nft.SetsOf(t.Name), func(_ uint8, a nft.Attributes) {
 		if a.Text(unix.NFTA_SET_TABLE) == t.Name {
-			name := a.Text(unix.NFTA_SET_NAME)
-			t.sets[name] = &set{name: name, flags: a.Uint32(unix.NFTA_SET_FLAGS), keySize: bounded(a.Uint32(unix.NFTA_SET_KEY_LEN))}
+			sets[a.Text(unix.NFTA_SET_NAME)] = &collected{
+				flags: a.Uint32(unix.NFTA_SET_FLAGS), keySize: bounded(a.Uint32(unix.NFTA_SET_KEY_LEN)), valueSize: bounded(a.Uint32(unix.NFTA_SET_DATA_LEN)),
+			}
 		}
 	})
 	if err != nil {
 		return fmt.Errorf("sets: %w", err)
 	}
-	for _, s := range t.sets {
-		if err := t.readElements(s); err != nil {
-			return fmt.Errorf("set %s: %w", s.name, err)
+	t.sets = sets
+	for name, s := range sets {
+		if err := t.readElements(name, s); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
 		}
 	}
 	if t.rules, err = t.Rules(nft.DumpOnce); err != nil {
@@ -151,22 +145,13 @@ func (t *nftTable) readContents() error {
 	return nil
 }
 
-func (t *nftTable) readElements(s *set) error {
+func (t *nftTable) readElements(name string, s *collected) error {
 	read := func() (int, error) {
 		s.elements = nil
-		err := nft.DumpOnce(t.Family, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(t.Name, s.name), func(_ uint8, a nft.Attributes) {
-			for _, e := range nft.Elements(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS]) {
-				s.add(e)
-			}
+		err := nft.DumpOnce(t.Family, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(t.Name, name), func(_ uint8, a nft.Attributes) {
+			s.elements = append(s.elements, nft.Elements(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS])...)
 		})
-		s.finish()
-		// A resized hash table is walked twice in part.
-		s.elements = slices.CompactFunc(s.elements, func(a, b element) bool {
-			return a.catchall == b.catchall && bytes.Equal(a.in.first, b.in.first) && bytes.Equal(a.in.last, b.in.last)
-		})
-		if s.broken { // elements are left out
-			return math.MaxInt, err
-		}
+		s.sort()
 		return len(s.elements), err
 	}
 	// Only hash tables are resized, and elements with timeouts can expire meanwhile.
@@ -174,7 +159,7 @@ func (t *nftTable) readElements(s *set) error {
 		_, err := read()
 		return err
 	}
-	return nft.ReadSet(t.Family, t.Name, s.name, read)
+	return nft.ReadSet(t.Family, t.Name, name, read)
 }
 
 // commentIn finds the comment in a rule's user data: type, length and text (libnftnl/udata.h,

@@ -7,48 +7,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 )
 
-// set is a set or map of an nftables table.
-type set struct {
-	name  string
-	flags uint32 // NFT_SET_...
-	// keySize is that of a key in bytes, each part of a concatenation filled up to
-	// registers.
-	keySize  int
-	elements []element
-	ranges   bool // elements include their ends
-	// broken is set if an element could not be read.
-	broken bool
-}
-
-// element is one key, or an interval of them.
-type element struct {
-	in interval
-	// verdict is what a map of verdicts gives; nil for others.
-	verdict nft.Attributes
-	catchall,
-	end bool // valid only while elements are collected: marks where an interval has ended
-}
-
-// add takes an element as the kernel returns it.
-func (s *set) add(a nft.Attributes) {
-	flags := a.Uint32(unix.NFTA_SET_ELEM_FLAGS)
-	e := element{catchall: flags&elementCatchall != 0, end: flags&unix.NFT_SET_ELEM_INTERVAL_END != 0}
-	key := a.Nested(unix.NFTA_SET_ELEM_KEY)[unix.NFTA_DATA_VALUE]
-	e.in = exactly(key)
-	if a.Has(nftaSetElemKeyEnd) {
-		e.in.last, s.ranges = a.Nested(nftaSetElemKeyEnd)[unix.NFTA_DATA_VALUE], true
-	}
-	if d := a.Nested(unix.NFTA_SET_ELEM_DATA); d.Has(unix.NFTA_DATA_VERDICT) {
-		e.verdict = d.Nested(unix.NFTA_DATA_VERDICT)
-	}
-	if !e.catchall && (len(key) == 0 || len(key) != len(e.in.last) || len(key) > s.keySize) {
-		s.broken = true
-		return
-	}
-	s.elements = append(s.elements, e)
+// collected is the elements of a set as the kernel returns them. Those with verdicts refer to
+// chains, which differ by family.
+type collected struct {
+	flags              uint32 // NFT_SET_...
+	keySize, valueSize int    // in bytes, each part of a concatenation filled up to registers
+	elements           []nft.Attributes
 }
 
 // What the unix package does not have (nf_tables.h).
@@ -57,41 +25,69 @@ const (
 	elementCatchall   = 2  // NFT_SET_ELEM_CATCHALL
 )
 
-// finish sorts the elements, which come in the order of a hash table, and makes intervals from
-// beginnings and ends, as sets with intervals of one part (nft_set_rbtree.c) store them.
-func (s *set) finish() {
-	marks := s.elements
-	slices.SortStableFunc(marks, func(a, b element) int {
-		ends := func(e element) int {
-			if e.end {
+func keyOf(e nft.Attributes) []byte {
+	return e.Nested(unix.NFTA_SET_ELEM_KEY)[unix.NFTA_DATA_VALUE]
+}
+
+func isEnd(e nft.Attributes) bool {
+	return e.Uint32(unix.NFTA_SET_ELEM_FLAGS)&unix.NFT_SET_ELEM_INTERVAL_END != 0
+}
+
+func isCatchall(e nft.Attributes) bool {
+	return e.Uint32(unix.NFTA_SET_ELEM_FLAGS)&elementCatchall != 0
+}
+
+// sort puts the elements, which come in the order of a hash table, in that of their keys, and an end
+// before a beginning. A resized hash table is walked twice in part: what came twice goes.
+func (c *collected) sort() {
+	slices.SortStableFunc(c.elements, func(a, b nft.Attributes) int {
+		begins := func(e nft.Attributes) int {
+			if isEnd(e) {
 				return 0
 			}
 			return 1
 		}
-		return cmp.Or(bytes.Compare(a.in.first, b.in.first), cmp.Compare(ends(a), ends(b)))
+		return cmp.Or(bytes.Compare(keyOf(a), keyOf(b)), cmp.Compare(begins(a), begins(b)))
 	})
-	if s.flags&unix.NFT_SET_INTERVAL == 0 || s.ranges || s.broken {
-		return
-	}
-	s.elements = nil
-	for i, e := range marks {
+	c.elements = slices.CompactFunc(c.elements, func(a, b nft.Attributes) bool {
+		return bytes.Equal(keyOf(a), keyOf(b)) && isEnd(a) == isEnd(b) && isCatchall(a) == isCatchall(b)
+	})
+}
+
+// set puts the set together. Sets with intervals of one part (nft_set_rbtree.c) have beginnings and
+// ends.
+func (c *collected) set(name string, k *kernel) *hostnat.Set {
+	s := &hostnat.Set{Name: name, ValueSize: c.valueSize, Unreadable: c.flags&(unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0}
+	for i, a := range c.elements {
+		if isEnd(a) {
+			continue
+		}
+		key, data := keyOf(a), a.Nested(unix.NFTA_SET_ELEM_DATA)
+		e := hostnat.Element{Key: hostnat.Exactly(key), Value: data[unix.NFTA_DATA_VALUE]}
+		if data.Has(unix.NFTA_DATA_VERDICT) {
+			v, ok := k.verdict(data.Nested(unix.NFTA_DATA_VERDICT))
+			e.Verdict, s.Unreadable = v, s.Unreadable || !ok
+		}
 		switch {
-		case e.catchall:
-			s.elements = append(s.elements, e)
+		case isCatchall(a):
+			s.Any = &e
 			continue
-		case e.end:
+		case a.Has(nftaSetElemKeyEnd):
+			e.Key.Last = a.Nested(nftaSetElemKeyEnd)[unix.NFTA_DATA_VALUE]
+		case c.flags&unix.NFT_SET_INTERVAL != 0:
+			e.Key.Last = bytes.Repeat([]byte{0xff}, len(key))
+			if i+1 < len(c.elements) && !isCatchall(c.elements[i+1]) {
+				e.Key.Last = before(keyOf(c.elements[i+1]))
+			}
+		}
+		if len(key) == 0 || len(key) != len(e.Key.Last) || len(key) > c.keySize || bytes.Compare(key, e.Key.Last) > 0 && !a.Has(nftaSetElemKeyEnd) {
+			s.Unreadable = true
 			continue
 		}
-		e.in.last = bytes.Repeat([]byte{0xff}, len(e.in.first))
-		if i+1 < len(marks) {
-			e.in.last = before(marks[i+1].in.first)
-		}
-		if bytes.Compare(e.in.first, e.in.last) > 0 {
-			s.broken = true
-			return
-		}
-		s.elements = append(s.elements, e)
+		s.Elements = append(s.Elements, e)
 	}
+	s.Sort()
+	return s
 }
 
 // before is the number before this one; of zero, the greatest.
@@ -104,18 +100,4 @@ func before(n []byte) []byte {
 		}
 	}
 	return n
-}
-
-// parts cuts an interval of concatenated keys into those of its parts, of these sizes.
-func (i interval) parts(loads []*load) ([]interval, bool) {
-	var parts []interval
-	at := 0
-	for _, l := range loads {
-		if at+l.size > len(i.first) || len(i.first) != len(i.last) {
-			return nil, false
-		}
-		parts = append(parts, interval{i.first[at : at+l.size], i.last[at : at+l.size]})
-		at += words(l.size) * 4
-	}
-	return parts, true
 }

@@ -1,0 +1,124 @@
+package hostnat
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// Key is what is looked up in a set: one value, or several of a concatenation. Each of these begins
+// at a multiple of four bytes (nf_tables' registers).
+type Key []Value
+
+func (k Key) present(w *walk) bool {
+	for _, v := range k {
+		if _, present := v.of(w); !present {
+			return false
+		}
+	}
+	return true
+}
+
+// String is "ip saddr . tcp dport".
+func (k Key) String() string {
+	var names []string
+	for _, v := range k {
+		names = append(names, v.String())
+	}
+	return strings.Join(names, " . ")
+}
+
+// Set is a set or a map of nftables.
+type Set struct {
+	Name string
+	// Unreadable: the elements are not known, or change by themselves.
+	Unreadable bool
+	// ValueSize is the size of a map's values, in bytes.
+	ValueSize int
+	// Elements do not overlap. [Set.Sort] puts them in order.
+	Elements []Element
+	// Any is the element for all other keys; nil: there is none.
+	Any *Element
+}
+
+// Element is one element, and what a map has for it.
+type Element struct {
+	Key     Range
+	Value   []byte
+	Verdict Verdict
+}
+
+// Sort puts the elements in the order that lookups need.
+func (s *Set) Sort() {
+	slices.SortFunc(s.Elements, func(a, b Element) int { return bytes.Compare(a.Key.First, b.Key.First) })
+}
+
+// find returns the element with the key. A key that is not present has none.
+func (s *Set) find(w *walk, k Key) (e Element, t Truth) {
+	if s == nil || s.Unreadable || len(k) == 0 {
+		return e, Unknown
+	}
+	if len(k) == 1 {
+		b, present := k[0].of(w)
+		if !present {
+			return e, False
+		}
+		if b.all() {
+			return s.search(b.bytes())
+		}
+	}
+	for _, e := range s.Elements {
+		switch e.Key.matches(w, k) {
+		case True:
+			return e, True
+		case Unknown:
+			return e, Unknown
+		}
+	}
+	return s.other()
+}
+
+// other is the result for a key without an element.
+func (s *Set) other() (Element, Truth) {
+	if s.Any != nil {
+		return *s.Any, True
+	}
+	return Element{}, False
+}
+
+// search finds a key of one value that is known.
+func (s *Set) search(key []byte) (Element, Truth) {
+	i := sort.Search(len(s.Elements), func(i int) bool { return bytes.Compare(s.Elements[i].Key.First, key) > 0 })
+	if i > 0 && len(s.Elements[i-1].Key.Last) == len(key) && bytes.Compare(key, s.Elements[i-1].Key.Last) <= 0 {
+		return s.Elements[i-1], True
+	}
+	return s.other()
+}
+
+// matches compares a concatenation, part by part.
+func (r Range) matches(w *walk, k Key) Truth {
+	result, at := True, 0
+	for _, v := range k {
+		end := at + v.Size()
+		if end > len(r.First) || len(r.First) != len(r.Last) {
+			return Unknown
+		}
+		b, present := v.of(w)
+		if !present {
+			return False
+		}
+		switch (Range{r.First[at:end], r.Last[at:end]}).contains(&b, 0) {
+		case False:
+			return False
+		case Unknown:
+			result = Unknown
+		}
+		at += (v.Size() + 3) &^ 3
+	}
+	return result
+}
+
+// String is the set as nft refers to it.
+func (s *Set) String() string { return fmt.Sprintf("@%s", s.Name) }

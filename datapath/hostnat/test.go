@@ -1,0 +1,468 @@
+package hostnat
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Range is what a value is compared with, both ends included, in the order of bytes. Both ends
+// have the same number of bytes, which may be fewer than the value has: then only its first ones
+// are compared.
+type Range struct{ First, Last []byte }
+
+// Exactly is the range of one value.
+func Exactly(data []byte) Range { return Range{data, data} }
+
+func (r Range) single() bool { return bytes.Equal(r.First, r.Last) }
+
+// contains compares as far as the value is known.
+func (r Range) contains(b *bits, from int) Truth {
+	size := len(r.First)
+	if size > b.size-from || size != len(r.Last) {
+		return Unknown
+	}
+	data, known := b.data[from:from+size], b.known[from:from+size]
+	if r.single() {
+		t := True
+		for i := range data {
+			switch {
+			case (data[i]^r.First[i])&known[i] != 0:
+				return False
+			case known[i] != 0xff:
+				t = Unknown
+			}
+		}
+		return t
+	}
+	// The least value that it may have, and the greatest.
+	least, greatest := 0, 0 // compared with First and Last: -1, 0 or 1
+	leastOver, greatestUnder := 0, 0
+	for i := range data {
+		low, high := data[i], data[i]|^known[i]
+		least, leastOver = ordered(least, low, r.First[i]), ordered(leastOver, low, r.Last[i])
+		greatest, greatestUnder = ordered(greatest, high, r.Last[i]), ordered(greatestUnder, high, r.First[i])
+	}
+	switch {
+	case greatestUnder < 0 || leastOver > 0:
+		return False
+	case least >= 0 && greatest <= 0:
+		return True
+	}
+	return Unknown
+}
+
+// ordered goes on comparing two numbers byte by byte.
+func ordered(before int, a, b byte) int {
+	if before != 0 || a == b {
+		return before
+	}
+	if a < b {
+		return -1
+	}
+	return 1
+}
+
+// Compare tests whether one of the values is in one of the ranges; it is a [Test].
+type Compare struct {
+	Values  []Value
+	Ranges  []Range
+	Negated bool
+}
+
+func (c Compare) test(w *walk) Truth {
+	found := False
+	for _, v := range c.Values {
+		b, present := v.of(w)
+		if !present {
+			return False
+		}
+		for _, r := range c.Ranges {
+			switch r.contains(&b, 0) {
+			case True:
+				return truth(!c.Negated)
+			case Unknown:
+				found = Unknown
+			}
+		}
+	}
+	return found.negatedIf(c.Negated)
+}
+
+// In tests whether a set has the key; it is a [Test].
+type In struct {
+	Key     Key
+	Set     *Set
+	Negated bool
+}
+
+func (i In) test(w *walk) Truth {
+	if !i.Key.present(w) {
+		return False
+	}
+	_, t := i.Set.find(w, i.Key)
+	return t.negatedIf(i.Negated)
+}
+
+// Module is a match of iptables' modules: all of its tests. It is a [Test].
+type Module struct {
+	Tests []Test
+	Words string // in iptables' words, with "-m"
+}
+
+func (m Module) test(w *walk) Truth { return all(w, m.Tests) }
+
+// all is true if all tests are. One that fails decides it, wherever it stands.
+func all(w *walk, tests []Test) Truth {
+	result := True
+	for _, t := range tests {
+		switch t.test(w) {
+		case False:
+			return False
+		case Unknown:
+			result = Unknown
+		}
+	}
+	return result
+}
+
+// Fixed has the same result for every packet; it is a [Test].
+type Fixed struct {
+	Result Truth
+	Words  string
+}
+
+func (f Fixed) test(*walk) Truth { return f.Result }
+
+// Sender tests something of the program that sent the packet, which is not known; a packet of
+// other hosts has none. It is a [Test].
+type Sender struct {
+	// None is the result for a packet that no program on this host sent.
+	None bool
+}
+
+func (s Sender) test(w *walk) Truth {
+	if w.packet.Local {
+		return Unknown
+	}
+	return truth(s.None)
+}
+
+// AddrTypes is the test of "-m addrtype", by the bits of RTN_... (rtnetlink.h). In IPv6, an address
+// may have several types (xt_addrtype.c, match_type6). It is a [Test].
+type AddrTypes struct {
+	Source  bool
+	In, Out bool // by the routes of that device only
+	Types   uint16
+	Negated bool
+}
+
+// Types of addresses: 1 << RTN_...
+const (
+	typeUnspec      = 1 << 0
+	typeUnicast     = 1 << 1
+	typeLocal       = 1 << 2
+	typeAnycast     = 1 << 4
+	typeMulticast   = 1 << 5
+	typeUnreachable = 1 << 7
+)
+
+func (t AddrTypes) test(w *walk) Truth {
+	of := AddrType{Source: t.Source, In: t.In, Out: t.Out}
+	b, _ := of.of(w)
+	if !b.all() {
+		return Unknown
+	}
+	a := w.packet.Destination.Addr()
+	if t.Source {
+		a = w.packet.Source.Addr()
+	}
+	if a.Is4() {
+		return truth((1<<b.uint32())&uint32(t.Types) != 0).negatedIf(t.Negated)
+	}
+	switch {
+	case t.Types&typeMulticast != 0 && !a.IsMulticast(),
+		t.Types&typeUnicast != 0 && (a.IsMulticast() || a.IsUnspecified()),
+		t.Types&typeUnspec != 0 && !a.IsUnspecified():
+		return truth(t.Negated)
+	case t.Types&(typeAnycast|typeLocal|typeUnreachable) == 0:
+		return truth(!t.Negated)
+	case b.uint32() == rtnLocal:
+		return truth(t.Types&typeLocal != 0).negatedIf(t.Negated)
+	case t.Types&(typeAnycast|typeUnreachable) != 0:
+		return Unknown // the host's routes are not known
+	}
+	return truth(t.Negated)
+}
+
+func (c Compare) text(native bool) string {
+	if !native {
+		if s, ok := c.options(); ok {
+			return s
+		}
+	}
+	if s, ok := c.bitsSet(); ok {
+		return s
+	}
+	operator := " "
+	if c.Negated {
+		operator = " != "
+	}
+	if v, mask, ok := c.sole(); ok {
+		if prefix, bits, ok := prefixOf(v, mask, c.Ranges[0]); ok {
+			return v.String() + operator + strings.TrimSuffix(prefix, fmt.Sprintf("/%d", bits))
+		}
+	}
+	var values, ranges []string
+	for _, v := range c.Values {
+		values = append(values, v.String())
+	}
+	for _, r := range c.Ranges {
+		ranges = append(ranges, r.text(c.Values[0], true))
+	}
+	list := strings.Join(ranges, ", ")
+	if len(ranges) != 1 {
+		list = "{ " + list + " }"
+	}
+	if !c.Negated && strings.Contains(values[0], "&") {
+		operator = " == "
+	}
+	return strings.Join(values, " or ") + operator + list
+}
+
+// sole is the one value of a comparison with one range, and the mask that is applied to it.
+func (c Compare) sole() (v Value, mask []byte, ok bool) {
+	if len(c.Values) != 1 || len(c.Ranges) != 1 {
+		return nil, nil, false
+	}
+	v = c.Values[0]
+	if m, masked := v.(Masked); masked && allZero(m.Xor) {
+		v, mask = m.Of, m.Mask
+	}
+	return v, mask, true
+}
+
+var stateNames = []struct {
+	bit  uint32
+	name string
+}{{1, "invalid"}, {2, "established"}, {4, "related"}, {8, "new"}, {64, "untracked"}}
+
+// bitsSet is "ct state new,related": nft tests bits, and prints names.
+func (c Compare) bitsSet() (string, bool) {
+	m, ok := c.Values[0].(Masked)
+	if !ok || len(c.Values) != 1 || !c.Negated || len(c.Ranges) != 1 || !allZero(c.Ranges[0].First) || len(m.Mask) != 4 {
+		return "", false
+	}
+	if ct, ok := m.Of.(Ct); !ok || ct.Key != "state" {
+		return "", false
+	}
+	var names []string
+	n := hexOf(m.Mask).(uint32)
+	for _, s := range stateNames {
+		if n&s.bit != 0 {
+			names = append(names, s.name)
+		}
+	}
+	return "ct state " + strings.Join(names, ","), true
+}
+
+// options is the comparison in iptables' words, where it has generic ones.
+func (c Compare) options() (string, bool) {
+	v, mask, ok := c.sole()
+	if !ok {
+		return "", false
+	}
+	option := map[string]string{
+		"ip saddr": "-s", "ip daddr": "-d", "ip6 saddr": "-s", "ip6 daddr": "-d", "iifname": "-i", "oifname": "-o", "meta l4proto": "-p", "ip protocol": "-p",
+		"th sport": "--sport", "th dport": "--dport", "tcp flags": "--tcp-flags", "ip frag-off": "-f", "meta mark": "--mark", "ct mark": "--mark",
+	}[v.String()]
+	r, negated, module, value := c.Ranges[0], c.Negated, "", ""
+	switch option {
+	case "":
+		return "", false
+	case "-s", "-d":
+		if value, _, ok = prefixOf(v, mask, r); !ok {
+			return "", false
+		}
+	case "--mark":
+		if !r.single() || len(r.First) != 4 {
+			return "", false
+		}
+		module = strings.TrimPrefix(strings.Replace(v.String(), "ct mark", "connmark", 1), "meta ")
+		if value = fmt.Sprintf("0x%x", hexOf(r.First)); mask != nil {
+			value += fmt.Sprintf("/0x%x", hexOf(mask))
+		}
+	case "--tcp-flags":
+		if len(mask) != 1 || !r.single() {
+			return "", false
+		}
+		value = TCPFlags(mask[0]) + " " + TCPFlags(r.First[0])
+	case "-f": // not the first of fragments
+		negated = !negated
+	default:
+		if mask != nil {
+			return "", false
+		}
+		value = r.text(v, false)
+	}
+	words := option
+	if value != "" {
+		words += " " + value
+	}
+	if negated {
+		words = "! " + words
+	}
+	if module != "" {
+		words = "-m " + module + " " + words
+	}
+	return words, true
+}
+
+// TCPFlags is "SYN,ACK", as iptables prints flags.
+func TCPFlags(flags byte) string {
+	var names []string
+	for i, name := range []string{"FIN", "SYN", "RST", "PSH", "ACK", "URG"} {
+		if flags&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return "NONE"
+	}
+	return strings.Join(names, ",")
+}
+
+// prefixOf is "10.0.0.0/8" or "10.0.0.0/255.0.255.0", always with a length; bits is that of the
+// address. It is not ok if that is no network, or v no address.
+func prefixOf(v Value, mask []byte, r Range) (text string, bits int, ok bool) {
+	size := 0
+	switch v := v.(type) {
+	case Payload:
+		_, size = v.field()
+	case Ct:
+		if strings.HasSuffix(v.Key, "addr") {
+			size = v.ByteSize
+		}
+	}
+	padded := func(b []byte) netip.Addr {
+		a, _ := netip.AddrFromSlice(append(b[:len(b):len(b)], make([]byte, max(0, size-len(b)))...))
+		return a
+	}
+	a := padded(r.First)
+	if !r.single() || size < 4 || !a.IsValid() {
+		return "", 0, false
+	}
+	if mask == nil {
+		return fmt.Sprintf("%s/%d", a, 8*len(r.First)), a.BitLen(), true
+	}
+	m := padded(mask)
+	if n, ok := onesOf(m.AsSlice()); ok && a == netip.PrefixFrom(a, n).Masked().Addr() {
+		return fmt.Sprintf("%s/%d", a, n), a.BitLen(), true
+	}
+	return fmt.Sprintf("%s/%s", a, m), a.BitLen(), m.IsValid()
+}
+
+// onesOf is the length of a mask that is a prefix.
+func onesOf(mask []byte) (n int, ok bool) {
+	ended := false
+	for _, b := range mask {
+		for bit := 7; bit >= 0; bit-- {
+			one := b>>bit&1 == 1
+			if one && ended {
+				return 0, false
+			}
+			if ended = !one; one {
+				n++
+			}
+		}
+	}
+	return n, true
+}
+
+// text is the range in the words of the values' kind.
+func (r Range) text(v Value, native bool) string {
+	name := v.String()
+	switch {
+	case name == "iifname" || name == "oifname":
+		s, _, ended := strings.Cut(string(r.First), "\x00")
+		switch {
+		case ended && native:
+			return fmt.Sprintf("%q", s)
+		case ended:
+			return s
+		case native:
+			return fmt.Sprintf("%q", s+"*")
+		}
+		return s + "+"
+	case name == "meta nfproto":
+		return r.plain("-", map[byte]string{nfproto(true): "ipv4", nfproto(false): "ipv6"})
+	case strings.HasSuffix(name, "l4proto") || name == "ip protocol" || name == "ip6 nexthdr" || strings.HasPrefix(name, "ct") && strings.HasSuffix(name, "protocol"):
+		return r.plain("-", protocols)
+	case strings.HasPrefix(name, "th ") && !native:
+		return r.plain(":", nil)
+	case strings.HasSuffix(name, "addr"):
+		first, ok := netip.AddrFromSlice(r.First)
+		last, too := netip.AddrFromSlice(r.Last)
+		if ok && too && first == last {
+			return first.String()
+		} else if ok && too {
+			return first.String() + "-" + last.String()
+		}
+	}
+	if _, swapped := v.(Swapped); swapped && len(r.First) == 4 {
+		return Range{littleEndianOf(r.First), littleEndianOf(r.Last)}.plain("-", nil)
+	}
+	return r.plain("-", nil)
+}
+
+// littleEndianOf is a number in network byte order as one of the machine's.
+func littleEndianOf(b []byte) []byte {
+	return binary.NativeEndian.AppendUint32(nil, binary.BigEndian.Uint32(b))
+}
+
+var protocols = map[byte]string{1: "icmp", 6: "tcp", 17: "udp", 47: "gre", 50: "esp", 51: "ah", 58: "ipv6-icmp", 132: "sctp"}
+
+// plain is the range with its ends as numbers, or by the names of single bytes.
+func (r Range) plain(separator string, names map[byte]string) string {
+	text := func(b []byte) string {
+		if len(b) == 1 && names[b[0]] != "" {
+			return names[b[0]]
+		}
+		return numberText(b)
+	}
+	if r.single() {
+		return text(r.First)
+	}
+	return text(r.First) + separator + text(r.Last)
+}
+
+// numberText is a number: of two bytes in network byte order, of four in the machine's.
+func numberText(b []byte) string {
+	switch len(b) {
+	case 1:
+		return fmt.Sprint(b[0])
+	case 2:
+		return fmt.Sprint(uint16(b[0])<<8 | uint16(b[1]))
+	}
+	return fmt.Sprintf("0x%x", hexOf(b))
+}
+
+func (i In) text(bool) string {
+	if i.Negated {
+		return fmt.Sprintf("%s != %s", i.Key, i.Set)
+	}
+	return fmt.Sprintf("%s %s", i.Key, i.Set)
+}
+
+func (m Module) text(bool) string  { return m.Words }
+func (f Fixed) text(bool) string   { return f.Words }
+func (Sender) text(bool) string    { return "" }
+func (AddrTypes) text(bool) string { return "" }
+
+// Not is true unless all of its tests are; it is a [Test].
+type Not struct{ Tests []Test }
+
+func (n Not) test(w *walk) Truth { return all(w, n.Tests).negatedIf(true) }
+func (Not) text(bool) string     { return "" }

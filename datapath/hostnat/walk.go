@@ -1,0 +1,313 @@
+package hostnat
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Result is the effect of the rules.
+type Result struct {
+	// Rule is the rule that translates the source, or the one with an unknown effect, and Table
+	// its table; nil: the source is unchanged.
+	Rule  *Rule
+	Table string
+	// Unknown is the reason why the effect on the source is unknown; empty: it is known.
+	Unknown string
+	// Masquerade: the source becomes an address of the output device; else, with a Rule, it
+	// becomes Source.
+	Masquerade bool
+	Source     netip.Addr
+	// FirstPort and LastPort bound the source port; 0 and 0: any.
+	FirstPort, LastPort uint16
+}
+
+// Evaluator evaluates rules. It is not safe for concurrent use; the zero value is valid. It
+// allocates nothing, unless the result is Unknown.
+type Evaluator struct{ walk walk }
+
+// maxRules bounds a walk: the kernel allows no loops, but chains may be reached many times.
+const maxRules = 100_000
+
+// walk is the way of one packet through the rules.
+type walk struct {
+	packet         Packet
+	host           *Host
+	mark, connmark bits
+	// The packet's headers.
+	network, transport header
+
+	// doubt: it is not known whether the packet reaches this rule of the chain; ended: whether it
+	// has left the table.
+	doubt, ended bool
+	visits       int
+	result       Result // valid iff an exit is stopped
+}
+
+// header is the bytes of a header as far as they are known.
+type header struct{ data, known [40]byte }
+
+// exit is how the walk through a chain ended.
+type exit uint8
+
+const (
+	returned exit = iota // also at the chain's end
+	accepted
+	stopped // with a result
+)
+
+// Evaluate returns the effect of the rules on the packet. r may be nil.
+func (e *Evaluator) Evaluate(r *Ruleset, p Packet) Result {
+	if r == nil {
+		return Result{}
+	}
+	w := &e.walk
+	*w = walk{packet: p, host: r.Host, mark: number(p.Mark), connmark: number(0)}
+	w.writeHeaders()
+	for _, t := range r.Tables[decision.FamilyOf(p.Destination.Addr())] {
+		w.doubt, w.ended = false, false
+		x := w.chain(t.Base)
+		if x == returned && t.Base.Drops {
+			x = w.stop(nil, "it drops the packet by its policy, which is not applied here")
+		}
+		if x == stopped {
+			if w.result.Rule == nil && w.result.Unknown == "" {
+				return Result{} // its own address already
+			}
+			w.result.Table = t.Name
+			if w.result.Rule == nil {
+				w.result.Rule = &Rule{Chain: t.Base.Name}
+			}
+			return w.result
+		}
+	}
+	return Result{}
+}
+
+// writeHeaders writes what is known of the packet's headers.
+func (w *walk) writeHeaders() {
+	p := &w.packet
+	put := func(data, known []byte, at int, b ...byte) {
+		copy(data[at:], b)
+		for i := range b {
+			known[at+i] = 0xff
+		}
+	}
+	n := func(at int, b ...byte) { put(w.network.data[:], w.network.known[:], at, b...) }
+	if p.Destination.Addr().Is4() {
+		source, destination := p.Source.Addr().As4(), p.Destination.Addr().As4()
+		n(12, source[:]...)
+		n(16, destination[:]...)
+		n(9, p.Protocol)
+		// Connection tracking has put fragments together. Bit 6 is "don't fragment".
+		w.network.known[6], w.network.known[7] = 0xbf, 0xff
+	} else {
+		source, destination := p.Source.Addr().As16(), p.Destination.Addr().As16()
+		n(8, source[:]...)
+		n(24, destination[:]...)
+	}
+	t := func(at int, b ...byte) { put(w.transport.data[:], w.transport.known[:], at, b...) }
+	t(0, byte(p.Source.Port()>>8), byte(p.Source.Port()), byte(p.Destination.Port()>>8), byte(p.Destination.Port()))
+	if p.Protocol == uint8(decision.TCP) {
+		// A SYN and nothing else; ECE and CWR are not known (RFC 3168, 6.1.1).
+		w.transport.data[13], w.transport.known[13] = 0x02, 0x3f
+	}
+}
+
+// stop ends the walk: r's effect is unknown, or it is a translation already in w.result.
+func (w *walk) stop(r *Rule, why string) exit {
+	w.result = Result{Rule: r, Unknown: why}
+	return stopped
+}
+
+// Reasons why a rule's effect is unknown.
+const (
+	NotKnown = "it depends on data that is not known here"
+	Drops    = "it drops or rejects the packet, which is not applied here"
+)
+
+// NotOurs is the reason why a translation to the address is not applied.
+func NotOurs(a netip.Addr) string {
+	return fmt.Sprintf("%s is no address of this host: entries with it would not be recognised as ours", a)
+}
+
+func (w *walk) chain(c *Chain) exit {
+	before := w.doubt
+	defer func() { w.doubt = before }()
+	for _, r := range c.Rules {
+		if w.visits++; w.visits > maxRules {
+			return w.stop(r, fmt.Sprintf("the packet has met %d rules before", maxRules))
+		}
+		x, left := w.rule(r)
+		if left {
+			return x
+		}
+	}
+	return returned
+}
+
+// rule evaluates one rule. left: the packet leaves the chain.
+func (w *walk) rule(r *Rule) (x exit, left bool) {
+	maybe := false // a test of the rule is unknown
+	for _, s := range r.Steps {
+		verdict := Verdict{}
+		switch s := s.(type) {
+		case Test:
+			switch s.test(w) {
+			case False:
+				return returned, false
+			case Unknown:
+				maybe = true
+			}
+			continue
+		case Other:
+			if !s.Harmless {
+				return w.stop(r, NotKnown), true
+			}
+			continue
+		case SetMark:
+			w.setMark(s, maybe || w.doubtful())
+			continue
+		case NAT:
+			if maybe || w.doubtful() {
+				return w.stop(r, NotKnown), true
+			}
+			return w.translate(r, s), true
+		case Verdict:
+			verdict = s
+		case VerdictMap:
+			e, t := s.Set.find(w, s.Key)
+			switch t {
+			case False:
+				return returned, false
+			case Unknown:
+				return w.stop(r, NotKnown), true
+			}
+			verdict = e.Verdict
+		}
+		if verdict.Kind != Continue {
+			return w.verdict(r, verdict, maybe)
+		}
+	}
+	return returned, false
+}
+
+func (w *walk) doubtful() bool { return w.doubt || w.ended }
+
+// verdict is what follows from the rule's verdict, which the packet may have met or not if maybe.
+func (w *walk) verdict(r *Rule, v Verdict, maybe bool) (x exit, left bool) {
+	switch v.Kind {
+	case Accept:
+		if maybe || w.doubtful() {
+			w.ended = true
+			return returned, !maybe
+		}
+		return accepted, true
+	case Drop:
+		if maybe || w.doubtful() {
+			return w.stop(r, NotKnown), true
+		}
+		return w.stop(r, Drops), true
+	case Return:
+		w.doubt = w.doubt || maybe // the rest of this chain
+		return returned, !maybe
+	case Jump, Goto:
+		if v.Chain == nil {
+			return w.stop(r, NotKnown), true
+		}
+		before := w.doubt
+		w.doubt = before || maybe
+		if x := w.chain(v.Chain); x != returned {
+			return x, true
+		}
+		if v.Kind == Goto {
+			return returned, !maybe
+		}
+		w.doubt = before
+	}
+	return returned, false
+}
+
+// setMark changes a mark. What a rule sets that the packet may not have met is unknown.
+func (w *walk) setMark(s SetMark, doubt bool) {
+	mark := &w.mark
+	if s.Connection {
+		mark = &w.connmark
+	}
+	b, present := s.To.of(w)
+	if !present || b.size != 4 {
+		b = unknownOf(4)
+	}
+	if doubt {
+		for i := range b.size { // known is what is the same with and without
+			b.known[i] &= mark.known[i] & ^(b.data[i] ^ mark.data[i])
+			b.data[i] &= b.known[i]
+		}
+	}
+	*mark = b
+}
+
+// translate is the translation of the source. It stays as it is if that is what the rule asks for.
+func (w *walk) translate(r *Rule, n NAT) exit {
+	p := &w.packet
+	result := Result{Rule: r}
+	ok := !n.Destination
+	port := func(v Value, otherwise uint16) uint16 {
+		if v == nil {
+			return otherwise
+		}
+		b, present := v.of(w)
+		if !present || !b.all() || b.size < 2 {
+			ok = false
+		}
+		return binary.BigEndian.Uint16(b.data[:])
+	}
+	address := func(v Value, otherwise netip.Addr) netip.Addr {
+		if v == nil {
+			return otherwise
+		}
+		b, present := v.of(w)
+		a, valid := netip.AddrFromSlice(b.bytes())
+		if !present || !valid || !b.all() || a.Is4() != p.Source.Addr().Is4() {
+			ok = false
+			return otherwise
+		}
+		return a
+	}
+	result.FirstPort = port(n.FirstPort, 0)
+	result.LastPort = port(n.LastPort, result.FirstPort)
+	result.Masquerade = n.Masquerade
+	first := address(n.First, p.Source.Addr())
+	last := address(n.Last, first)
+	switch {
+	case !ok:
+		return w.stop(r, NotKnown)
+	case result.Masquerade:
+		w.result = result
+		return stopped
+	case n.Netmap:
+		result.Source = netmap(first, last, p.Source.Addr())
+	case !n.Fully && n.First != nil && within(p.Source, first, last, result.FirstPort, result.LastPort), n.First == nil:
+		result.Source = p.Source.Addr() // get_unique_tuple
+	default:
+		result.Source = Select(first, last, p.Source.Addr(), p.Destination.Addr(), 0, n.Persistent, false)
+	}
+	inPorts := n.FirstPort == nil || result.FirstPort <= p.Source.Port() && p.Source.Port() <= result.LastPort
+	switch {
+	case result.Source == p.Source.Addr() && inPorts:
+		result = Result{}
+	case !w.host.Has(result.Source):
+		return w.stop(r, NotOurs(result.Source))
+	}
+	w.result = result
+	return stopped
+}
+
+func within(a netip.AddrPort, first, last netip.Addr, firstPort, lastPort uint16) bool {
+	if a.Addr().Less(first) || last.Less(a.Addr()) {
+		return false
+	}
+	return lastPort == 0 || firstPort <= a.Port() && a.Port() <= lastPort
+}

@@ -1,0 +1,524 @@
+package hostrules
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
+	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
+	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
+)
+
+// kernel is the objects that the rules of an nftables table refer to.
+type kernel struct {
+	sets   map[string]*hostnat.Set // of the table, by name
+	sizes  map[string]int          // of the sets' keys, in bytes
+	chains map[string]*hostnat.Chain
+	ipset  setName
+}
+
+// translator reads one rule of nftables, as packets of one family meet it.
+type translator struct {
+	family decision.Family
+	native bool // not a rule of iptables-nft
+	kernel *kernel
+
+	registers registers
+	steps     []hostnat.Step
+}
+
+// translate returns the rule with all that the kernel evaluates of it. What is not known is an
+// unknown test, or an effect that is not harmless: nothing is left out.
+func (t *translator) translate(r *nft.Rule) *hostnat.Rule {
+	t.registers, t.steps = registers{}, nil
+	for list := r.Expressions; len(list) > 0; list = list[1:] {
+		name, a := list[0].Name, nft.Parse(list[0].Data)
+		if name == "cmp" && len(list) > 1 && list[1].Name == "cmp" && t.between(a, nft.Parse(list[1].Data)) {
+			list = list[1:]
+			continue
+		}
+		t.expression(name, a)
+	}
+	return &hostnat.Rule{Chain: r.Chain, Comment: commentIn(r.UserData), Native: t.native, Steps: t.steps}
+}
+
+func (t *translator) add(s hostnat.Step) { t.steps = append(t.steps, s) }
+
+func (t *translator) unknown(words string) {
+	t.add(hostnat.Fixed{Result: hostnat.Unknown, Words: words + " …"})
+}
+
+// expression takes one expression of the rule.
+func (t *translator) expression(name string, a nft.Attributes) {
+	switch name {
+	case "counter", "last":
+	case "objref":
+		t.object(a)
+	case "match":
+		t.add(matchOf(t.family, extension(a, unix.NFTA_MATCH_NAME, unix.NFTA_MATCH_REV, unix.NFTA_MATCH_INFO), t.kernel.ipset))
+	case "target":
+		t.effect(targetOf(t.family, extension(a, unix.NFTA_TARGET_NAME, unix.NFTA_TARGET_REV, unix.NFTA_TARGET_INFO)))
+	case "payload":
+		t.payload(a)
+	case "meta":
+		t.meta(a)
+	case "ct":
+		t.ct(a)
+	case "fib":
+		t.fib(a)
+	case "bitwise":
+		t.bitwise(a)
+	case "byteorder":
+		size := bounded(a.Uint32(unix.NFTA_BYTEORDER_LEN))
+		t.registers.put(a.Uint32(unix.NFTA_BYTEORDER_DREG), hostnat.Swapped{
+			Of: t.registers.get(a.Uint32(unix.NFTA_BYTEORDER_SREG), size), Width: bounded(a.Uint32(unix.NFTA_BYTEORDER_SIZE)),
+		})
+	case "immediate":
+		t.immediate(a)
+	case "cmp":
+		t.cmp(a)
+	case "range":
+		first, last := a.Nested(unix.NFTA_RANGE_FROM_DATA)[unix.NFTA_DATA_VALUE], a.Nested(unix.NFTA_RANGE_TO_DATA)[unix.NFTA_DATA_VALUE]
+		t.compare(a.Uint32(unix.NFTA_RANGE_SREG), hostnat.Range{First: first, Last: last}, a.Uint32(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ)
+	case "lookup":
+		t.lookup(a)
+	case "log":
+		t.add(hostnat.Other{Harmless: true, Words: t.logWords(a)})
+	case "masq":
+		t.nat("masquerade", a.Uint32(unix.NFTA_MASQ_FLAGS), a, 0, 0, unix.NFTA_MASQ_REG_PROTO_MIN, unix.NFTA_MASQ_REG_PROTO_MAX)
+	case "redir":
+		t.nat("redirect", a.Uint32(unix.NFTA_REDIR_FLAGS), a, 0, 0, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX)
+	case "nat":
+		t.natExpression(a)
+	default:
+		t.other(name, a)
+	}
+}
+
+// said is the word of nft or that of iptables.
+func (t *translator) said(nft, iptables string) string {
+	if t.native {
+		return nft
+	}
+	return iptables
+}
+
+func (t *translator) logWords(a nft.Attributes) string {
+	switch prefix := a.Text(unix.NFTA_LOG_PREFIX); {
+	case !t.native && a.Has(unix.NFTA_LOG_GROUP):
+		return "-j NFLOG …"
+	case !t.native:
+		return "-j LOG …"
+	case prefix != "":
+		return fmt.Sprintf("log prefix %q", prefix)
+	}
+	return "log"
+}
+
+// loads are expressions whose value is not known, and which otherwise do nothing. tests may end the
+// rule.
+var (
+	loads = map[string]uint16{
+		"numgen": 1, "hash": 2, "rt": 1, "socket": 2, "osf": 1, "tunnel": 2, "xfrm": 1, "exthdr": 1, // NFTA_..._DREG
+	}
+	tests = map[string]bool{"limit": true, "quota": true, "connlimit": true, "dynset": true}
+)
+
+// other takes an expression without a known effect.
+func (t *translator) other(name string, a nft.Attributes) {
+	const nftaExthdrSreg = 7 // NFTA_EXTHDR_SREG
+	dreg, load := loads[name]
+	switch {
+	case load && a.Has(dreg) && !(name == "exthdr" && a.Has(nftaExthdrSreg)):
+		t.registers.put(a.Uint32(dreg), nil)
+		at, ok := index(a.Uint32(dreg))
+		if ok {
+			t.registers[at] = hostnat.Opaque{ByteSize: 4, Words: name}
+		}
+	case load && !(name == "exthdr" && a.Has(nftaExthdrSreg)), tests[name]:
+		t.unknown(t.said(name, "-m "+name))
+	default:
+		t.effect(hostnat.Other{Words: name + " …"})
+	}
+}
+
+func (t *translator) object(a nft.Attributes) {
+	switch a.Uint32(unix.NFTA_OBJREF_IMM_TYPE) {
+	case unix.NFT_OBJECT_COUNTER:
+	case unix.NFT_OBJECT_QUOTA, unix.NFT_OBJECT_LIMIT, unix.NFT_OBJECT_CONNLIMIT:
+		t.unknown("objref")
+	default:
+		t.effect(hostnat.Other{Words: "objref …"})
+	}
+}
+
+// extension is the module in an expression "match" or "target" (nft_compat.c).
+func extension(a nft.Attributes, name, revision, info uint16) xtables.Extension {
+	return xtables.Extension{Name: a.Text(name), Revision: uint8(a.Uint32(revision)), Data: a[info]}
+}
+
+// effect adds something that may change what was loaded before.
+func (t *translator) effect(e hostnat.Effect) {
+	t.add(e)
+	t.registers.changed()
+}
+
+func (t *translator) payload(a nft.Attributes) {
+	if a.Has(unix.NFTA_PAYLOAD_SREG) {
+		t.effect(hostnat.Other{Words: "payload set …"})
+		return
+	}
+	base, size := a.Uint32(unix.NFTA_PAYLOAD_BASE), bounded(a.Uint32(unix.NFTA_PAYLOAD_LEN))
+	v := hostnat.Value(hostnat.Payload{
+		Transport: base == unix.NFT_PAYLOAD_TRANSPORT_HEADER, Six: t.family == decision.IPv6, Offset: bounded(a.Uint32(unix.NFTA_PAYLOAD_OFFSET)), ByteSize: size,
+	})
+	if base != unix.NFT_PAYLOAD_TRANSPORT_HEADER && base != unix.NFT_PAYLOAD_NETWORK_HEADER {
+		v = hostnat.Opaque{ByteSize: size, Words: fmt.Sprintf("@ll,%d,%d", 8*a.Uint32(unix.NFTA_PAYLOAD_OFFSET), 8*size)}
+	}
+	t.registers.put(a.Uint32(unix.NFTA_PAYLOAD_DREG), v)
+}
+
+// bounded limits a number of bytes to the size of all registers.
+func bounded(n uint32) int { return int(min(n, 64)) }
+
+// metaNames are nft's words for the keys of meta.
+var metaNames = map[uint32]string{
+	unix.NFT_META_LEN: "length", unix.NFT_META_PROTOCOL: "protocol", unix.NFT_META_PRIORITY: "priority", unix.NFT_META_MARK: "mark",
+	unix.NFT_META_IIF: "iif", unix.NFT_META_OIF: "oif", unix.NFT_META_IIFNAME: "iifname", unix.NFT_META_OIFNAME: "oifname",
+	unix.NFT_META_IIFTYPE: "iiftype", unix.NFT_META_OIFTYPE: "oiftype", unix.NFT_META_SKUID: "skuid", unix.NFT_META_SKGID: "skgid",
+	unix.NFT_META_NFTRACE: "nftrace", unix.NFT_META_RTCLASSID: "rtclassid", unix.NFT_META_SECMARK: "secmark",
+	unix.NFT_META_NFPROTO: "nfproto", unix.NFT_META_L4PROTO: "l4proto", unix.NFT_META_PKTTYPE: "pkttype", unix.NFT_META_CPU: "cpu",
+	unix.NFT_META_IIFGROUP: "iifgroup", unix.NFT_META_OIFGROUP: "oifgroup", unix.NFT_META_CGROUP: "cgroup", unix.NFT_META_PRANDOM: "random",
+}
+
+// ctNames are nft's words for the keys of ct.
+var ctNames = map[uint32]string{
+	unix.NFT_CT_STATE: "state", unix.NFT_CT_DIRECTION: "direction", unix.NFT_CT_STATUS: "status", unix.NFT_CT_MARK: "mark",
+	unix.NFT_CT_EXPIRATION: "expiration", unix.NFT_CT_HELPER: "helper", unix.NFT_CT_L3PROTOCOL: "l3proto", unix.NFT_CT_SRC: "saddr",
+	unix.NFT_CT_DST: "daddr", unix.NFT_CT_PROTOCOL: "protocol", unix.NFT_CT_PROTO_SRC: "proto-src", unix.NFT_CT_PROTO_DST: "proto-dst",
+	unix.NFT_CT_LABELS: "label", unix.NFT_CT_ZONE: "zone", ctSrcIP: "ip saddr", ctDstIP: "ip daddr", ctSrcIP6: "ip6 saddr", ctDstIP6: "ip6 daddr",
+}
+
+// Keys that the unix package does not have (nf_tables.h, NFT_CT_SRC_IP...).
+const (
+	ctSrcIP  = 19
+	ctDstIP  = 20
+	ctSrcIP6 = 21
+	ctDstIP6 = 22
+)
+
+func nameOf(names map[uint32]string, key uint32) string {
+	if n, ok := names[key]; ok {
+		return n
+	}
+	return fmt.Sprintf("key-%d", key)
+}
+
+func (t *translator) meta(a nft.Attributes) {
+	key := a.Uint32(unix.NFTA_META_KEY)
+	name := nameOf(metaNames, key)
+	if a.Has(unix.NFTA_META_SREG) {
+		switch key {
+		case unix.NFT_META_MARK:
+			t.effect(hostnat.SetMark{To: t.registers.get(a.Uint32(unix.NFTA_META_SREG), 4)})
+		case unix.NFT_META_NFTRACE:
+			t.add(hostnat.Other{Harmless: true, Words: t.said("meta nftrace set 1", "-j TRACE")})
+		case unix.NFT_META_PRIORITY, unix.NFT_META_SECMARK:
+			t.add(hostnat.Other{Harmless: true, Words: "meta " + name + " set …"})
+		default:
+			t.effect(hostnat.Other{Words: "meta " + name + " set …"})
+		}
+		return
+	}
+	size := 4
+	switch key {
+	case unix.NFT_META_NFPROTO, unix.NFT_META_L4PROTO, unix.NFT_META_PKTTYPE:
+		size = 1
+	case unix.NFT_META_PROTOCOL, unix.NFT_META_IIFTYPE, unix.NFT_META_OIFTYPE:
+		size = 2
+	case unix.NFT_META_IIFNAME, unix.NFT_META_OIFNAME:
+		size = 16
+	}
+	t.registers.put(a.Uint32(unix.NFTA_META_DREG), hostnat.Meta{Key: name, ByteSize: size})
+}
+
+func (t *translator) ct(a nft.Attributes) {
+	key := a.Uint32(unix.NFTA_CT_KEY)
+	name := nameOf(ctNames, key)
+	if a.Has(unix.NFTA_CT_SREG) {
+		if key == unix.NFT_CT_MARK {
+			t.effect(hostnat.SetMark{Connection: true, To: t.registers.get(a.Uint32(unix.NFTA_CT_SREG), 4)})
+		} else {
+			t.add(hostnat.Other{Harmless: true, Words: "ct " + name + " set …"})
+		}
+		return
+	}
+	v := hostnat.Ct{Key: name, ByteSize: 4}
+	if d := a[unix.NFTA_CT_DIRECTION]; len(d) == 1 {
+		v.Directed, v.Reply = true, d[0] == 1
+	}
+	switch key {
+	case unix.NFT_CT_DIRECTION, unix.NFT_CT_L3PROTOCOL, unix.NFT_CT_PROTOCOL:
+		v.ByteSize = 1
+	case unix.NFT_CT_PROTO_SRC, unix.NFT_CT_PROTO_DST, unix.NFT_CT_ZONE:
+		v.ByteSize = 2
+	case unix.NFT_CT_SRC, unix.NFT_CT_DST:
+		if t.family == decision.IPv6 {
+			v.ByteSize = 16
+		}
+	case ctSrcIP6, ctDstIP6, unix.NFT_CT_LABELS, unix.NFT_CT_HELPER:
+		v.ByteSize = 16
+	case unix.NFT_CT_BYTES, unix.NFT_CT_PKTS, unix.NFT_CT_AVGPKT:
+		v.ByteSize = 8
+	}
+	t.registers.put(a.Uint32(unix.NFTA_CT_DREG), v)
+}
+
+func (t *translator) fib(a nft.Attributes) {
+	flags := a.Uint32(unix.NFTA_FIB_FLAGS)
+	v := hostnat.Value(hostnat.AddrType{Source: flags&unix.NFTA_FIB_F_SADDR != 0, In: flags&unix.NFTA_FIB_F_IIF != 0, Out: flags&unix.NFTA_FIB_F_OIF != 0})
+	size := 4
+	switch a.Uint32(unix.NFTA_FIB_RESULT) {
+	case unix.NFT_FIB_RESULT_ADDRTYPE:
+		if flags&unix.NFTA_FIB_F_MARK == 0 {
+			t.registers.put(a.Uint32(unix.NFTA_FIB_DREG), v)
+			return
+		}
+	case unix.NFT_FIB_RESULT_OIFNAME:
+		size = 16
+	}
+	t.registers.put(a.Uint32(unix.NFTA_FIB_DREG), hostnat.Opaque{ByteSize: size, Words: "fib"})
+}
+
+func (t *translator) bitwise(a nft.Attributes) {
+	const (
+		nftaBitwiseOp = 6 // NFTA_BITWISE_OP
+		maskXor       = 0 // NFT_BITWISE_MASK_XOR
+	)
+	mask, xor := a.Nested(unix.NFTA_BITWISE_MASK)[unix.NFTA_DATA_VALUE], a.Nested(unix.NFTA_BITWISE_XOR)[unix.NFTA_DATA_VALUE]
+	of := t.registers.get(a.Uint32(unix.NFTA_BITWISE_SREG), len(mask))
+	v := hostnat.Value(hostnat.Masked{Of: of, Mask: mask, Xor: xor})
+	if a.Uint32(nftaBitwiseOp) != maskXor || len(mask) != of.Size() || len(xor) != len(mask) {
+		v = hostnat.Opaque{ByteSize: bounded(a.Uint32(unix.NFTA_BITWISE_LEN)), Words: "bitwise"}
+	}
+	t.registers.put(a.Uint32(unix.NFTA_BITWISE_DREG), v)
+}
+
+func (t *translator) immediate(a nft.Attributes) {
+	data := a.Nested(unix.NFTA_IMMEDIATE_DATA)
+	if a.Uint32(unix.NFTA_IMMEDIATE_DREG) == verdictRegister {
+		if v, ok := t.kernel.verdict(data.Nested(unix.NFTA_DATA_VERDICT)); ok {
+			t.add(v)
+		} else {
+			t.add(hostnat.Other{Words: "verdict …"})
+		}
+		return
+	}
+	t.registers.put(a.Uint32(unix.NFTA_IMMEDIATE_DREG), hostnat.Const(data[unix.NFTA_DATA_VALUE]))
+}
+
+// verdict reads struct nft_verdict. It is not ok for verdicts that rules of nat cannot have, and for
+// chains that are not there.
+func (k *kernel) verdict(a nft.Attributes) (hostnat.Verdict, bool) {
+	kind, ok := map[int32]hostnat.VerdictKind{
+		unix.NFT_CONTINUE: hostnat.Continue, unix.NFT_JUMP: hostnat.Jump, unix.NFT_GOTO: hostnat.Goto, unix.NFT_RETURN: hostnat.Return,
+		nft.Accept: hostnat.Accept, nft.Drop: hostnat.Drop,
+	}[int32(a.Uint32(unix.NFTA_VERDICT_CODE))]
+	v := hostnat.Verdict{Kind: kind}
+	if kind == hostnat.Jump || kind == hostnat.Goto {
+		v.Chain = k.chains[a.Text(unix.NFTA_VERDICT_CHAIN)]
+		ok = ok && v.Chain != nil
+	}
+	return v, ok
+}
+
+func (t *translator) cmp(a nft.Attributes) {
+	data := a.Nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]
+	r := hostnat.Exactly(data)
+	switch a.Uint32(unix.NFTA_CMP_OP) {
+	case unix.NFT_CMP_EQ:
+	case unix.NFT_CMP_NEQ:
+		t.compare(a.Uint32(unix.NFTA_CMP_SREG), r, true)
+		return
+	case unix.NFT_CMP_LTE:
+		r.First = make([]byte, len(data))
+	case unix.NFT_CMP_GTE:
+		r.Last = bytes.Repeat([]byte{0xff}, len(data))
+	case unix.NFT_CMP_LT: // not greater or equal
+		t.compare(a.Uint32(unix.NFTA_CMP_SREG), hostnat.Range{First: data, Last: bytes.Repeat([]byte{0xff}, len(data))}, true)
+		return
+	case unix.NFT_CMP_GT:
+		t.compare(a.Uint32(unix.NFTA_CMP_SREG), hostnat.Range{First: make([]byte, len(data)), Last: data}, true)
+		return
+	default:
+		t.unknown("cmp")
+		return
+	}
+	t.compare(a.Uint32(unix.NFTA_CMP_SREG), r, false)
+}
+
+// between is for two comparisons that together are one with a range. false: they are not.
+func (t *translator) between(a, b nft.Attributes) bool {
+	if a.Uint32(unix.NFTA_CMP_OP) != unix.NFT_CMP_GTE || b.Uint32(unix.NFTA_CMP_OP) != unix.NFT_CMP_LTE || a.Uint32(unix.NFTA_CMP_SREG) != b.Uint32(unix.NFTA_CMP_SREG) {
+		return false
+	}
+	t.compare(a.Uint32(unix.NFTA_CMP_SREG), hostnat.Range{First: a.Nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE], Last: b.Nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]}, false)
+	return true
+}
+
+// compare adds a comparison, or two for fields that nft compares at once.
+func (t *translator) compare(register uint32, r hostnat.Range, negated bool) {
+	v := t.registers.get(register, len(r.First))
+	if len(r.First) == 0 || len(r.First) != len(r.Last) || len(r.First) > v.Size() {
+		t.unknown("cmp")
+		return
+	}
+	if first, second, at := fields(v); at > 0 && at < len(r.First) && !negated && bytes.Equal(r.First, r.Last) {
+		t.add(compare(first, false, hostnat.Exactly(r.First[:at])))
+		v, r = second, hostnat.Exactly(r.First[at:])
+	}
+	t.add(compare(v, negated, r))
+}
+
+// fields tells apart the two addresses or ports that a payload covers; at is the size of the first. 0:
+// it is one field.
+func fields(v hostnat.Value) (first, second hostnat.Payload, at int) {
+	p, ok := v.(hostnat.Payload)
+	end := 16
+	switch {
+	case !ok:
+		return first, second, 0
+	case p.Transport:
+		end = 2
+	case p.Six:
+		end = 24
+	}
+	if p.Offset >= end || p.Offset+p.ByteSize <= end {
+		return first, second, 0
+	}
+	first, second, at = p, p, end-p.Offset
+	first.ByteSize, second.Offset, second.ByteSize = at, end, p.ByteSize-at
+	return first, second, at
+}
+
+// lookup is "ip saddr @set", "iifname vmap { ... }" and "snat to ip saddr map { ... }".
+func (t *translator) lookup(a nft.Attributes) {
+	name := a.Text(unix.NFTA_LOOKUP_SET)
+	s, size := t.kernel.sets[name], t.kernel.sizes[name]
+	if s == nil {
+		s = &hostnat.Set{Name: name, Unreadable: true}
+	}
+	key := t.registers.key(a.Uint32(unix.NFTA_LOOKUP_SREG), size)
+	switch dreg := a.Uint32(unix.NFTA_LOOKUP_DREG); {
+	case !a.Has(unix.NFTA_LOOKUP_DREG):
+		t.add(hostnat.In{Key: key, Set: s, Negated: a.Uint32(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0})
+	case dreg == verdictRegister:
+		t.add(hostnat.VerdictMap{Key: key, Set: s})
+	default:
+		t.registers.put(dreg, hostnat.Mapped{Key: key, Set: s, ByteSize: max(1, s.ValueSize)})
+	}
+}
+
+// natExpression adds nothing for a translation of the other family (nft_nat.c, nft_nat_inet_eval).
+func (t *translator) natExpression(a nft.Attributes) {
+	if f := a.Uint32(unix.NFTA_NAT_FAMILY); f != unix.NFPROTO_INET && f != uint32(nft.Family(t.family)) {
+		return
+	}
+	word := "snat"
+	if a.Uint32(unix.NFTA_NAT_TYPE) != unix.NFT_NAT_SNAT {
+		word = "dnat"
+	}
+	t.nat(word, a.Uint32(unix.NFTA_NAT_FLAGS), a, unix.NFTA_NAT_REG_ADDR_MIN, unix.NFTA_NAT_REG_ADDR_MAX, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
+}
+
+// nat adds a translation. The attributes of these types name registers; 0: there is no such
+// attribute.
+func (t *translator) nat(word string, flags uint32, a nft.Attributes, addrMin, addrMax, portMin, portMax uint16) {
+	value := func(attribute uint16, size int) hostnat.Value {
+		if attribute == 0 || !a.Has(attribute) {
+			return nil
+		}
+		return t.registers.get(a.Uint32(attribute), size)
+	}
+	size := 4
+	if t.family == decision.IPv6 {
+		size = 16
+	}
+	n := hostnat.NAT{
+		Masquerade: word == "masquerade", Destination: word == "dnat" || word == "redirect", First: value(addrMin, size), Last: value(addrMax, size), FirstPort: value(portMin, 2), LastPort: value(portMax, 2),
+		Persistent: flags&natPersistent != 0, Fully: flags&natFully != 0, Netmap: flags&natNetmap != 0,
+	}
+	n.Words = t.natWords(word, flags, &n)
+	t.add(n)
+}
+
+// natWords are the words of a translation.
+func (t *translator) natWords(word string, flags uint32, n *hostnat.NAT) string {
+	if word == "masquerade" || word == "redirect" {
+		flags &^= natPersistent // has no effect with a single address
+	}
+	to, portsTo := "", ""
+	if n.First != nil {
+		to = rangeText(n.First, n.Last, "-", addressText)
+	}
+	if n.FirstPort != nil {
+		portsTo = rangeText(n.FirstPort, n.LastPort, "-", portText)
+	}
+	if strings.Contains(to, ":") && portsTo != "" {
+		to = "[" + to + "]"
+	}
+	if t.native {
+		if n.Netmap {
+			word += " prefix"
+		}
+		if to != "" || portsTo != "" {
+			word += " to " + to
+		}
+		if portsTo != "" {
+			word += ":" + portsTo
+		}
+		return word + natFlags(flags, " ", ",")
+	}
+	words := "-j " + strings.ToUpper(word)
+	option := map[string]string{"snat": " --to-source ", "dnat": " --to-destination "}[word]
+	switch {
+	case portsTo != "" && option == "":
+		words += " --to-ports " + portsTo
+	case portsTo != "":
+		words += option + to + ":" + portsTo
+	case option != "":
+		words += option + to
+	}
+	return words + natFlags(flags, " --", " --")
+}
+
+func rangeText(first, last hostnat.Value, separator string, text func(hostnat.Value) string) string {
+	s := text(first)
+	if last != nil {
+		if other := text(last); other != s {
+			s += separator + other
+		}
+	}
+	return s
+}
+
+func addressText(v hostnat.Value) string {
+	if c, fixed := v.(hostnat.Const); fixed {
+		if a, ok := netip.AddrFromSlice(c); ok {
+			return a.String()
+		}
+	}
+	return v.String()
+}
+
+func portText(v hostnat.Value) string {
+	if c, fixed := v.(hostnat.Const); fixed && len(c) >= 2 {
+		return fmt.Sprint(uint16(c[0])<<8 | uint16(c[1]))
+	}
+	return v.String()
+}
