@@ -59,7 +59,7 @@ func TestLayout(t *testing.T) {
 		}
 		for p := range strings.FieldsSeq(imports) {
 			p, own := strings.CutPrefix(p, module)
-			if !own || slices.Contains(arrowsBack, name+" "+p) {
+			if !own {
 				continue
 			}
 			checked++
@@ -84,17 +84,4 @@ func TestNoTestSupportInTheBinary(t *testing.T) {
 			t.Errorf("%s is linked into a program", p)
 		}
 	}
-}
-
-// arrowsBack are imports that break the rule.
-var arrowsBack = []string{
-	"control/live/daemon datapath/paper/hostnat",
-	"control/live/hold datapath/paper/kubechains",
-	"control/live/journal datapath/paper/kubechains",
-	"control/live/localnode control/paper/explain",
-	"control/live/localnode datapath/paper/hostnat",
-	"datapath/live/hostmasq datapath/paper/hostnat",
-	"datapath/live/hostmasq datapath/paper/iptables",
-	"datapath/live/hostmasq datapath/paper/netfilter",
-	"datapath/live/hostmasq/hostrules datapath/paper/iptables",
 }

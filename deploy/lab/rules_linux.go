@@ -12,7 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 )
 
 // kubeProxyRules keeps the rules of kube-proxy's iptables mode on the nodes that have them instead of a daemon.

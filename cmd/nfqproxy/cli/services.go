@@ -16,8 +16,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
 // servicesFlags are the flags of nfqproxy services.
@@ -104,8 +105,8 @@ func (f *servicesFlags) read(stdin io.Reader, stderr io.Writer) ([]ruleSet, erro
 
 // isOtherHalf reports whether kube-proxy's rules are in the other back end only.
 func (s ruleSet) isOtherHalf(all []ruleSet) bool {
-	return s.node.Mode == kubechains.ModeUnknown && slices.ContainsFunc(all, func(o ruleSet) bool {
-		return o.dump != s.dump && o.dump.Family == s.dump.Family && o.node.Mode != kubechains.ModeUnknown
+	return s.node.Mode == proxymode.ModeUnknown && slices.ContainsFunc(all, func(o ruleSet) bool {
+		return o.dump != s.dump && o.dump.Family == s.dump.Family && o.node.Mode != proxymode.ModeUnknown
 	})
 }
 

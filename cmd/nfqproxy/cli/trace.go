@@ -18,8 +18,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/control/view/tracetext"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/trace"
 )
 
@@ -128,7 +128,7 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 		return fmt.Errorf("--rules %s: %w", filesOf(dumps), err)
 	}
 	q := &trace.Question{Rules: filesOf(dumps), Packet: p, Start: f.start, Reply: f.reply, Later: f.later, Notes: guesses, Listing: listingOf(dumps), Time: when}
-	if mode, proof := kubechains.ModeOf(dumps); mode.IPVS() {
+	if mode, proof := proxymode.ModeOf(dumps); mode.IPVS() {
 		q.Proxy = fmt.Sprintf("the service proxy is %s (%s): the rules do not show what it translates, ipvsadm -Sn does", mode, proof)
 	}
 	if given.Changed("seed") {

@@ -19,7 +19,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/localnode"
 	"github.com/nfqproxy/nfqproxy/control/live/metrics"
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
-	"github.com/nfqproxy/nfqproxy/control/paper/explain"
+	"github.com/nfqproxy/nfqproxy/control/explain"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"

@@ -5,7 +5,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/live/journal"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 )
 
 // recordOf makes the record of a held flow, with all steps, at the first request: a worker must not

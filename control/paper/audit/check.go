@@ -7,13 +7,14 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
 // check looks for inconsistencies in all that was read.
 func (r *reader) check() {
-	if n := r.node; n.Mode.IPVS() || n.Mode == kubechains.ModeUserspace {
+	if n := r.node; n.Mode.IPVS() || n.Mode == proxymode.ModeUserspace {
 		n.Problems, n.Gaps = nil, nil // all that was read as rules of iptables mode is none
 		return
 	}

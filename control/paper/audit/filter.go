@@ -6,7 +6,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 )
 
 // The comments of rules of filter that refuse packets end with these words.

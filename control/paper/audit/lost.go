@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 )
 
 // checkLost finds rules of kube-proxy that match every packet, where every version of it matches the

@@ -16,7 +16,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
 // Node is the content of one node's rules, in one address family. It is read only.
@@ -24,8 +24,8 @@ type Node struct {
 	Family decision.Family `json:"-"`
 	// Mode is the mode of the service proxy that wrote the rules, and Proof what shows it. Only rules
 	// of ModeIPTables have services.
-	Mode  kubechains.Mode  `json:"-"`
-	Proof kubechains.Proof `json:"-"`
+	Mode  proxymode.Mode  `json:"-"`
+	Proof proxymode.Proof `json:"-"`
 	// Services are the service ports, by name; those without one follow, by address.
 	Services []*Service `json:"services"`
 	Proxy    Proxy      `json:"proxy"`
@@ -62,7 +62,7 @@ func (n *Node) OtherMode() string {
 	switch {
 	case n.Mode.IPVS():
 		return fmt.Sprintf("%s wrote these rules (%s): virtual servers of IPVS translate to the endpoints, and rules do not show them; ipvsadm -Sn lists them", n.Mode, n.Proof)
-	case n.Mode == kubechains.ModeUserspace:
+	case n.Mode == proxymode.ModeUserspace:
 		return fmt.Sprintf("%s wrote these rules (%s): they redirect to ports of kube-proxy itself, which selects the endpoints; rules do not show them", n.Mode, n.Proof)
 	}
 	return ""

@@ -8,15 +8,16 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
 // Read reads the services from a dump. It never fails: rules that it does not understand are among
 // the problems or gaps.
 func Read(d *iptables.Dump) *Node {
 	r := newReader(d)
-	r.node.Mode, r.node.Proof = kubechains.ModeOf([]*iptables.Dump{d})
+	r.node.Mode, r.node.Proof = proxymode.ModeOf([]*iptables.Dump{d})
 	r.portals()
 	r.nodePorts()
 	r.refusals()

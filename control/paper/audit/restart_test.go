@@ -14,7 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 )
 
 const counted = "-m nfacct --nfacct-name  localhost_nps_accepted_pkts "

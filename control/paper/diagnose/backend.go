@@ -10,14 +10,14 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/control/paper/survey"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
 // proxyText is the service proxy with its version and, as far as the files show it, its back end.
 func proxyText(dumps []*iptables.Dump, s *survey.Survey) string {
 	var texts []string
 	for i, n := range s.Nodes {
-		if n.Mode == kubechains.ModeUnknown {
+		if n.Mode == proxymode.ModeUnknown {
 			continue
 		}
 		text := n.Mode.String()
@@ -56,7 +56,7 @@ func dumpName(dumps []*iptables.Dump, i int) string {
 func bothBackEnds(dumps []*iptables.Dump, s *survey.Survey) []Finding {
 	var with []int
 	for i, n := range s.Nodes {
-		if n.Mode == kubechains.ModeIPTables {
+		if n.Mode == proxymode.ModeIPTables {
 			with = append(with, i)
 		}
 	}

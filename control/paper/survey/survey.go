@@ -12,8 +12,8 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
 // Survey is what was found.
@@ -155,7 +155,7 @@ type surveyor struct {
 func (s *surveyor) limits() {
 	shows := func(table, chain string) bool {
 		for i, d := range s.dumps {
-			if mode := s.survey.Nodes[i].Mode; !mode.IPVS() && mode != kubechains.ModeUserspace && d.Table(table) != nil && d.Lists(table, chain) {
+			if mode := s.survey.Nodes[i].Mode; !mode.IPVS() && mode != proxymode.ModeUserspace && d.Table(table) != nil && d.Lists(table, chain) {
 				return true
 			}
 		}

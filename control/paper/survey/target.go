@@ -8,7 +8,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
 // mostOfEach is for how many targets an endpoint is followed as its own client, and the node to 127.0.0.1: kube-proxy's rules
@@ -93,7 +93,7 @@ func (s *surveyor) destinations() {
 	}
 	ports := make(map[portKey]bool)
 	for _, n := range s.survey.Nodes {
-		if n.Mode.IPVS() || n.Mode == kubechains.ModeUserspace {
+		if n.Mode.IPVS() || n.Mode == proxymode.ModeUserspace {
 			continue
 		}
 		for _, port := range n.Services {

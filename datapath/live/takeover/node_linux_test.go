@@ -13,7 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables/xtablestest"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 )
 
 // node is a network namespace with rules in it.

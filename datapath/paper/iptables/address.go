@@ -50,13 +50,6 @@ func init() {
 		shapes: map[string]shape{
 			"--src-type": notOne, "--dst-type": notOne, "--limit-iface-in": flag, "--limit-iface-out": flag,
 		},
-		kernel: []revision[Match]{
-			{0, 12, func(r raw) (Match, bool) { return decodeAddrtype(r, r.u32(4) != 0, r.u32(8) != 0, 0) }},
-			{1, 8, func(r raw) (Match, bool) {
-				flags := r.u32(4) // xt_addrtype.h, XT_ADDRTYPE_...
-				return decodeAddrtype(r, flags&1 != 0, flags&2 != 0, flags)
-			}},
-		},
 		phrases: map[string]phrase{"ADDRTYPE": addrtypePhrase},
 		build: func(s *section) Match {
 			types := someShort[AddrTypes]("a list of address types", addrTypeNames)
@@ -71,20 +64,6 @@ func init() {
 			return m
 		},
 	})
-}
-
-const allAddrTypes = 1<<12 - 1
-
-func decodeAddrtype(r raw, sourceInverted, destinationInverted bool, flags uint32) (Match, bool) {
-	source, destination := r.u16(0), r.u16(2)
-	m := Addrtype{LimitIn: flags&4 != 0, LimitOut: flags&8 != 0}
-	if source != 0 {
-		m.Source = Condition[AddrTypes]{Given: true, Negated: sourceInverted, Value: AddrTypes(source)}
-	}
-	if destination != 0 {
-		m.Destination = Condition[AddrTypes]{Given: true, Negated: destinationInverted, Value: AddrTypes(destination)}
-	}
-	return m, (source|destination) != 0 && (source|destination) <= allAddrTypes && flags < 16
 }
 
 // Module is "addrtype".
@@ -131,7 +110,6 @@ func init() {
 	addMatch(&module{
 		name:    "iprange",
 		shapes:  map[string]shape{"--src-range": notOne, "--dst-range": notOne},
-		kernel:  []revision[Match]{{1, 65, decodeIPRange}},
 		phrases: map[string]phrase{"source": iprangePhrase("--src-range"), "destination": iprangePhrase("--dst-range")},
 		build: func(s *section) Match {
 			addresses := kind[AddrRange]{"a range of " + s.family.String() + " addresses", "first-last", func(t string) (AddrRange, bool) {
@@ -144,17 +122,6 @@ func init() {
 			return m
 		},
 	})
-}
-
-// decodeIPRange reads struct xt_iprange_mtinfo.
-func decodeIPRange(r raw) (Match, bool) {
-	const source, destination, inverted = 1, 2, 4 // IPRANGE_..., IPRANGE_..._INV is 4 bits further
-	flags := uint32(r.u8(64))
-	between := func(at int) AddrRange { return AddrRange{First: r.addr(at), Last: r.addr(at + 16)} }
-	return IPRange{
-		Source:      given(flags, flags>>inverted, source, between(0)),
-		Destination: given(flags, flags>>inverted, destination, between(32)),
-	}, flags&(source|destination) != 0
 }
 
 // Module is "iprange".
@@ -209,11 +176,8 @@ type MAC struct {
 
 func init() {
 	addMatch(&module{
-		name:   "mac",
-		shapes: map[string]shape{"--mac-source": notOne},
-		kernel: []revision[Match]{
-			{0, 12, func(r raw) (Match, bool) { return MAC{MACAddress(r.data[:6]), r.u32(8) != 0}, true }},
-		},
+		name:    "mac",
+		shapes:  map[string]shape{"--mac-source": notOne},
 		phrases: map[string]phrase{"MAC": macPhrase},
 		build: func(s *section) Match {
 			v, negated := sole(s, "--mac-source", kind[MACAddress]{"an Ethernet address", "six bytes like 00:11:22:aa:bb:cc", parseMAC})

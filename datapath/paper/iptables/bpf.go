@@ -62,10 +62,6 @@ const pinnedOption = "--object-pinned"
 func init() {
 	addMatch(&module{
 		name: "bpf", shapes: map[string]shape{"--bytecode": one, pinnedOption: one},
-		kernel: []revision[Match]{
-			{0, 516, func(r raw) (Match, bool) { return decodeProgram(r, int(r.u16(0)), 4) }},
-			{1, 520, decodeBPF1},
-		},
 		phrases: map[string]phrase{"match": bpfPhrase},
 		build: func(s *section) Match {
 			o := s.oneOf("--bytecode", pinnedOption)
@@ -78,33 +74,6 @@ func init() {
 			return BPF{Program: value(s, o.values[0], aProgram)}
 		},
 	})
-}
-
-// decodeBPF1 reads struct xt_bpf_info_v1.
-func decodeBPF1(r raw) (Match, bool) {
-	const bytecode, pinned = 0, 1 // enum xt_bpf_modes
-	switch r.u16(0) {
-	case bytecode:
-		return decodeProgram(r, int(r.u16(2)), 8)
-	case pinned:
-		path := r.text(8, 512)
-		return BPF{Pinned: path}, path != ""
-	}
-	return nil, false
-}
-
-// decodeProgram reads so many of struct sock_filter.
-func decodeProgram(r raw, count, at int) (Match, bool) {
-	const size = 8
-	if count == 0 || count > longestProgram {
-		return nil, false
-	}
-	var m BPF
-	for i := range count {
-		o := at + size*i
-		m.Program = append(m.Program, Instruction{Code: r.u16(o), JumpTrue: r.u8(o + 2), JumpFalse: r.u8(o + 3), K: r.u32(o + 4)})
-	}
-	return m, true
 }
 
 // Module is "bpf".

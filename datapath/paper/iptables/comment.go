@@ -7,7 +7,6 @@ func init() {
 	addMatch(&module{
 		name:    "comment",
 		shapes:  map[string]shape{"--comment": one},
-		kernel:  []revision[Match]{{0, 256, func(r raw) (Match, bool) { return Comment{r.text(0, 256)}, true }}},
 		phrases: map[string]phrase{"/*": commentPhrase},
 		build: func(s *section) Match {
 			// Without its text, too, it is always true.

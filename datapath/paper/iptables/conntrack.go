@@ -95,11 +95,6 @@ func init() {
 		name:   "conntrack",
 		shapes: conntrackShapes, phrases: conntrackPhrases(),
 
-		kernel: []revision[Match]{
-			{1, 152, func(r raw) (Match, bool) { return decodeConntrack(r, 1), true }},
-			{2, 154, func(r raw) (Match, bool) { return decodeConntrack(r, 2), true }},
-			{3, 162, func(r raw) (Match, bool) { return decodeConntrack(r, 3), true }},
-		},
 		build: func(s *section) Match {
 			if len(s.options) == 0 {
 				s.miss("--ctstate, --ctstatus, ...")
@@ -124,69 +119,6 @@ func init() {
 			}
 		},
 	})
-}
-
-// Bits of xt_conntrack.h, XT_CONNTRACK_...
-const (
-	ctState = 1 << iota
-	ctProtocol
-	ctOriginalSource
-	ctOriginalDestination
-	ctReplySource
-	ctReplyDestination
-	ctStatus
-	ctExpires
-	ctOriginalSourcePort
-	ctOriginalDestinationPort
-	ctReplySourcePort
-	ctReplyDestinationPort
-	ctDirection
-	ctStateAlias
-)
-
-// decodeConntrack reads struct xt_conntrack_mtinfo1 to 3. The second widens the masks; the
-// third has ranges of ports, in the order of the host.
-func decodeConntrack(r raw, rev uint8) Match {
-	flags, inverted := uint32(r.u16(146)), uint32(r.u16(148))
-	states, status := uint16(r.u8(150)), uint16(0)
-	if rev == 1 {
-		status = uint16(r.u8(151))
-	} else {
-		states, status = r.u16(150), r.u16(152)
-	}
-	// "-m state" is kept as a conntrack match.
-	if flags == ctState|ctStateAlias {
-		return State{States: States(states), Negated: inverted&ctState != 0}
-	}
-	ports := func(i int) PortRange {
-		if rev == 3 {
-			return PortRange{First: r.u16(138 + 2*i), Last: r.u16(154 + 2*i)}
-		}
-		p := r.port(138 + 2*i)
-		return PortRange{First: p, Last: p}
-	}
-	m := Conntrack{
-		State:                   given(flags, inverted, ctState, States(states)),
-		Protocol:                given(flags, inverted, ctProtocol, uint8(r.u16(136))),
-		OriginalSource:          given(flags, inverted, ctOriginalSource, r.network(0)),
-		OriginalDestination:     given(flags, inverted, ctOriginalDestination, r.network(32)),
-		ReplySource:             given(flags, inverted, ctReplySource, r.network(64)),
-		ReplyDestination:        given(flags, inverted, ctReplyDestination, r.network(96)),
-		OriginalSourcePort:      given(flags, inverted, ctOriginalSourcePort, ports(0)),
-		OriginalDestinationPort: given(flags, inverted, ctOriginalDestinationPort, ports(1)),
-		ReplySourcePort:         given(flags, inverted, ctReplySourcePort, ports(2)),
-		ReplyDestinationPort:    given(flags, inverted, ctReplyDestinationPort, ports(3)),
-		Status:                  given(flags, inverted, ctStatus, CtStatus(status)),
-		Expire:                  given(flags, inverted, ctExpires, Range[uint32]{First: r.u32(128), Last: r.u32(132)}),
-	}
-	if flags&ctDirection != 0 {
-		// A negated direction is the opposite direction.
-		m.Direction = Condition[Direction]{Given: true, Value: Original}
-		if inverted&ctDirection != 0 {
-			m.Direction.Value = Reply
-		}
-	}
-	return m
 }
 
 // Module is "conntrack".
@@ -290,26 +222,12 @@ func init() {
 	addMatch(&module{
 		name:    "state",
 		shapes:  map[string]shape{"--state": notOne},
-		kernel:  []revision[Match]{{0, 4, decodeState}},
 		phrases: map[string]phrase{"state": statePhrase},
 		build: func(s *section) Match {
 			v, negated := sole(s, "--state", someShort[States]("a list of states", stateNames[:5]))
 			return State{v, negated}
 		},
 	})
-}
-
-// decodeState reads struct xt_state_info, which kernels before 3.x had a module for; its bit of
-// untracked packets is another one (xt_state.h, XT_STATE_UNTRACKED).
-func decodeState(r raw) (Match, bool) {
-	const untracked = 1 << 6
-	const known = StateInvalid | StateEstablished | StateRelated | StateNew
-	mask := r.u32(0)
-	states := States(mask) & known
-	if mask&untracked != 0 {
-		states |= StateUntracked
-	}
-	return State{States: states}, mask&^(untracked|uint32(known)) == 0
 }
 
 // Module is "state".

@@ -89,7 +89,6 @@ func init() {
 		shapes: map[string]shape{
 			"--string": notOne, "--hex-string": notOne, "--algo": one, "--from": one, "--to": one, "--icase": flag,
 		},
-		kernel:  []revision[Match]{{1, 150, decodeString}},
 		phrases: map[string]phrase{"STRING": stringPhrase},
 		build: func(s *section) Match {
 			m := String{From: optional(s, "--from", anyUint16, 0), To: condition(s, "--to", anyUint16), IgnoreCase: s.has("--icase")}
@@ -109,23 +108,6 @@ func init() {
 			return m
 		},
 	})
-}
-
-// decodeString reads struct xt_string_info of revision 1.
-func decodeString(r raw) (Match, bool) {
-	const inverted, ignoreCase = 1, 2 // XT_STRING_FLAG_...
-	length, flags, to := int(r.u8(148)), r.u8(149), r.u16(2)
-	if length == 0 || length > longestPattern || flags >= 4 {
-		return nil, false
-	}
-	m := String{
-		Pattern: string(r.data[20 : 20+length]), Algorithm: r.text(4, 16), From: r.u16(0),
-		IgnoreCase: flags&ignoreCase != 0, Negated: flags&inverted != 0,
-	}
-	if to != 65535 { // which iptables-save does not print
-		m.To = Condition[uint16]{Given: true, Value: to}
-	}
-	return m, true
 }
 
 // Module is "string".
@@ -354,43 +336,12 @@ func parseU32Test(text string) (t U32Test, ok bool) {
 func init() {
 	addMatch(&module{
 		name: "u32", shapes: map[string]shape{"--u32": notOne},
-		kernel:  []revision[Match]{{0, 1982, decodeU32}},
 		phrases: map[string]phrase{"u32": u32Phrase},
 		build: func(s *section) Match {
 			v, negated := sole(s, "--u32", u32Tests)
 			return U32{v, negated}
 		},
 	})
-}
-
-// decodeU32 reads struct xt_u32.
-func decodeU32(r raw) (Match, bool) {
-	const size, most = 180, mostU32 + 1 // sizeof(struct xt_u32_test)
-	count := int(r.u8(most * size))
-	if count == 0 || count > most {
-		return nil, false
-	}
-	m := U32{Negated: r.u8(most*size+1) != 0}
-	for i := range count {
-		at := i * size
-		numbers, ranges := int(r.u8(at+176)), int(r.u8(at+177))
-		if numbers == 0 || numbers > most || ranges > most {
-			return nil, false
-		}
-		t := U32Test{Start: r.u32(at)}
-		for k := 1; k < numbers; k++ {
-			operator := r.u8(at + 8*k + 4)
-			if operator > uint8(U32At) {
-				return nil, false
-			}
-			t.Steps = append(t.Steps, U32Step{Operator: U32Operator(operator), Number: r.u32(at + 8*k)})
-		}
-		for k := range ranges {
-			t.Ranges = append(t.Ranges, Range[uint32]{First: r.u32(at + 88 + 8*k), Last: r.u32(at + 92 + 8*k)})
-		}
-		m.Tests = append(m.Tests, t)
-	}
-	return m, true
 }
 
 // Module is "u32".

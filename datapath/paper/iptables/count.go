@@ -16,11 +16,6 @@ type Quota struct {
 func init() {
 	addMatch(&module{
 		name: "quota", shapes: map[string]shape{"--quota": notOne},
-		kernel: []revision[Match]{
-			{0, 16, func(r raw) (Match, bool) {
-				return Quota{r.u64(8), r.u32(0)&1 != 0}, r.u32(0) < 2 // XT_QUOTA_INVERT
-			}},
-		},
 		phrases: map[string]phrase{"quota:": quotaPhrase},
 		build: func(s *section) Match {
 			v, negated := sole(s, "--quota", anyUint64)
@@ -81,7 +76,6 @@ func init() {
 		shapes: map[string]shape{
 			"--connlimit-above": notOne, "--connlimit-upto": notOne, "--connlimit-mask": one, "--connlimit-saddr": flag, "--connlimit-daddr": flag,
 		},
-		kernel:  []revision[Match]{{1, 24, decodeConnlimit}},
 		phrases: map[string]phrase{"#conn": connlimitPhrase},
 		build: func(s *section) Match {
 			m := Connlimit{Destination: s.has("--connlimit-daddr")}
@@ -99,14 +93,6 @@ func init() {
 			return m
 		},
 	})
-}
-
-// decodeConnlimit reads struct xt_connlimit_info.
-func decodeConnlimit(r raw) (Match, bool) {
-	const upTo, destination = 1, 2 // XT_CONNLIMIT_INVERT, XT_CONNLIMIT_DADDR
-	flags := r.u32(20)
-	bits, ok := prefixLength(r.addr(0))
-	return Connlimit{Limit: r.u32(16), UpTo: flags&upTo != 0, Bits: uint8(bits), Destination: flags&destination != 0}, ok && flags < 4
 }
 
 // Module is "connlimit".
@@ -230,7 +216,6 @@ var anAmount = kind[Range[uint64]]{"a range", "from:to, or from", func(s string)
 func init() {
 	addMatch(&module{
 		name: "connbytes", shapes: map[string]shape{"--connbytes": notOne, "--connbytes-mode": one, "--connbytes-dir": one},
-		kernel:  []revision[Match]{{0, 18, decodeConnbytes}},
 		phrases: map[string]phrase{"connbytes": connbytesPhrase},
 		build: func(s *section) Match {
 			amount, unit, direction := s.oneOf("--connbytes"), s.oneOf("--connbytes-mode"), s.oneOf("--connbytes-dir")
@@ -248,16 +233,6 @@ func init() {
 			return m
 		},
 	})
-}
-
-// decodeConnbytes reads struct xt_connbytes_info, which has a negated range with its ends swapped.
-func decodeConnbytes(r raw) (Match, bool) {
-	unit, direction := ConnbytesUnit(r.u8(16)), ConnbytesDirection(r.u8(17))
-	m := Connbytes{Count: Range[uint64]{First: r.u64(0), Last: r.u64(8)}, Unit: unit, Direction: direction}
-	if m.Count.First > m.Count.Last {
-		m.Count.First, m.Count.Last, m.Negated = m.Count.Last, m.Count.First, true
-	}
-	return m, unit <= ConnbytesAverage && direction <= ConnbytesBoth
 }
 
 // Module is "connbytes".
@@ -338,7 +313,6 @@ type Helper struct {
 func init() {
 	addMatch(&module{
 		name: "helper", shapes: map[string]shape{"--helper": notOne},
-		kernel:  []revision[Match]{{0, 34, func(r raw) (Match, bool) { return Helper{r.text(4, 30), r.u32(0)&1 != 0}, true }}},
 		phrases: map[string]phrase{"helper": helperPhrase},
 		build: func(s *section) Match {
 			v, negated := sole(s, "--helper", keptText(29))

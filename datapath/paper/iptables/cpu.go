@@ -11,7 +11,6 @@ type CPU struct {
 func init() {
 	addMatch(&module{
 		name: "cpu", shapes: map[string]shape{"--cpu": notOne},
-		kernel:  []revision[Match]{{0, 8, func(r raw) (Match, bool) { return CPU{r.u32(0), r.u32(4) != 0}, r.u32(4) <= 1 }}},
 		phrases: map[string]phrase{"cpu": cpuPhrase},
 		build: func(s *section) Match {
 			v, negated := sole(s, "--cpu", anyUint32)

@@ -18,7 +18,6 @@ func init() {
 			"--physdev-in": notOne, "--physdev-out": notOne,
 			"--physdev-is-in": notFlag, "--physdev-is-out": notFlag, "--physdev-is-bridged": notFlag,
 		},
-		kernel:  []revision[Match]{{0, 66, decodePhysdev}},
 		phrases: map[string]phrase{"PHYSDEV": physdevPhrase},
 		build: func(s *section) Match {
 			if len(s.options) == 0 {
@@ -31,28 +30,6 @@ func init() {
 			}
 		},
 	})
-}
-
-// decodePhysdev reads struct xt_physdev_info.
-func decodePhysdev(r raw) (Match, bool) {
-	const size = 16 // IFNAMSIZ
-	const in, out, bridged, isIn, isOut = 1, 2, 4, 8, 16
-	inverted, flags := uint32(r.u8(4*size)), uint32(r.u8(4*size+1))
-	m := Physdev{
-		IsIn: flagGiven(flags, inverted, isIn), IsOut: flagGiven(flags, inverted, isOut), IsBridged: flagGiven(flags, inverted, bridged),
-	}
-	ok1, ok2 := true, true
-	if flags&in != 0 {
-		var d Interface
-		d, ok1 = KernelInterface(r.data[:size], r.data[size:2*size])
-		m.In = given(flags, inverted, in, d)
-	}
-	if flags&out != 0 {
-		var d Interface
-		d, ok2 = KernelInterface(r.data[2*size:3*size], r.data[3*size:4*size])
-		m.Out = given(flags, inverted, out, d)
-	}
-	return m, ok1 && ok2
 }
 
 // Module is "physdev".
@@ -91,12 +68,6 @@ func init() {
 		name: "rpfilter",
 		shapes: map[string]shape{
 			"--loose": flag, "--validmark": flag, "--accept-local": flag, "--invert": flag,
-		},
-		kernel: []revision[Match]{
-			{0, 1, func(r raw) (Match, bool) {
-				f := r.u8(0) // xt_rpfilter.h, XT_RPFILTER_...
-				return Rpfilter{Loose: f&1 != 0, ValidMark: f&2 != 0, AcceptLocal: f&4 != 0, Invert: f&8 != 0}, f < 16
-			}},
 		},
 		phrases: map[string]phrase{"rpfilter": flagsPhrase("rpfilter", "--")},
 		build: func(s *section) Match {
@@ -169,13 +140,8 @@ func (t LinkType) String() string { return nameOf(linkTypeNames, t) }
 
 func init() {
 	addMatch(&module{
-		name:   "pkttype",
-		shapes: map[string]shape{"--pkt-type": notOne},
-		kernel: []revision[Match]{
-			{0, 8, func(r raw) (Match, bool) {
-				return PacketType{LinkType(r.u32(0)), r.u32(4) != 0}, r.u32(0) <= uint32(LinkOtherHost)
-			}},
-		},
+		name:    "pkttype",
+		shapes:  map[string]shape{"--pkt-type": notOne},
 		phrases: map[string]phrase{"PKTTYPE": pkttypePhrase},
 		build: func(s *section) Match {
 			names := append(linkTypeNames[:4:4], "host") // an alias of unicast
@@ -213,11 +179,8 @@ type Length struct {
 
 func init() {
 	addMatch(&module{
-		name:   "length",
-		shapes: map[string]shape{"--length": notOne},
-		kernel: []revision[Match]{
-			{0, 5, func(r raw) (Match, bool) { return Length{Range[uint16]{r.u16(0), r.u16(2)}, r.u8(4) != 0}, true }},
-		},
+		name:    "length",
+		shapes:  map[string]shape{"--length": notOne},
 		phrases: map[string]phrase{"length": lengthPhrase},
 		build: func(s *section) Match {
 			v, negated := sole(s, "--length", aLength)

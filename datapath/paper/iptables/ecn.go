@@ -37,13 +37,6 @@ func init() {
 			}
 			return m
 		},
-		kernel: []revision[Match]{{0, 4, func(r raw) (Match, bool) { // struct xt_ecn_info
-			const ip, ece, cwr = 0x01, 0x10, 0x20 // XT_ECN_OP_MATCH_...
-			flags, inverted := uint32(r.u8(0)), uint32(r.u8(1))
-			return ECN{
-				Echo: flagGiven(flags, inverted, ece), Reduced: flagGiven(flags, inverted, cwr), IP: given(flags, inverted, ip, r.u8(2)),
-			}, flags&^(ip|ece|cwr) == 0 && flags != 0 && r.u8(2) < 4
-		}}},
 		phrases: map[string]phrase{"ECN": func(w *wording, negated bool) bool { // "ECN match !ECE CWR !ECT=1"
 			w.load("ecn")
 			ok := w.word("match")

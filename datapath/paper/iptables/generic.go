@@ -100,25 +100,6 @@ var aDevice = kind[Interface]{"the name of a device", "at most 15 characters", f
 	return Interface{name, wildcard}, true
 }}
 
-// KernelInterface reads a name and the mask of its relevant bytes: including the NUL or, for a
-// wildcard, only the beginning (xtables.c, xtables_parse_interface).
-func KernelInterface(name, mask []byte) (Interface, bool) {
-	n := 0
-	for n < len(mask) && mask[n] == 0xff {
-		n++
-	}
-	for _, b := range mask[n:] {
-		if b != 0 {
-			return Interface{}, false
-		}
-	}
-	text := cString(name)
-	if n > len(text) {
-		return Interface{Name: text}, true
-	}
-	return Interface{Name: text[:n], Wildcard: true}, n < len(mask)
-}
-
 // InInterface is "-i device".
 type InInterface struct {
 	Interface Interface

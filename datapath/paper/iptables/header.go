@@ -39,7 +39,6 @@ func hopModule(name string, f Family, of func(TTL) Match) *module {
 	return &module{
 		name: name, family: f,
 		shapes:  map[string]shape{eq: notOne, "--" + name: notOne.named(eq), lt: one, gt: one},
-		kernel:  []revision[Match]{{0, 2, func(r raw) (Match, bool) { t, ok := decodeHop(r); return of(t), ok }}},
 		phrases: map[string]phrase{strings.ToUpper(name): hopPhrase(strings.ToUpper(name), name)},
 		build: func(s *section) Match {
 			o := s.oneOf(eq, lt, gt)
@@ -58,13 +57,6 @@ func hopModule(name string, f Family, of func(TTL) Match) *module {
 			return of(t)
 		},
 	}
-}
-
-// decodeHop reads struct ipt_ttl_info and struct ip6t_hl_info, whose modes are in the order of
-// [Comparison].
-func decodeHop(r raw) (TTL, bool) {
-	mode := r.u8(0)
-	return TTL{Compare: CompareEqual + Comparison(mode), Value: r.u8(1)}, mode <= 3
 }
 
 // Module is "ttl".
@@ -155,9 +147,8 @@ func hopTarget(name string, f Family, of func(SetTTL) Target) *target {
 		option := "--" + strings.ToLower(name) + "-" + change
 		options, shapes[option] = append(options, option), one
 	}
-	kernel := []revision[Target]{{0, 2, func(r raw) (Target, bool) { t, ok := decodeSetHop(r); return of(t), ok }}}
 	phrases := map[string]phrase{name: setHopPhrase(name)}
-	return &target{name: name, family: f, table: "mangle", shapes: shapes, kernel: kernel, phrases: phrases, build: func(s *section) Target {
+	return &target{name: name, family: f, table: "mangle", shapes: shapes, phrases: phrases, build: func(s *section) Target {
 		o := s.oneOf(options...)
 		if len(o.values) == 0 {
 			return of(SetTTL{})
@@ -173,12 +164,6 @@ func hopTarget(name string, f Family, of func(SetTTL) Target) *target {
 		}
 		return of(t)
 	}}
-}
-
-// decodeSetHop reads struct ipt_TTL_info and struct ip6t_HL_info.
-func decodeSetHop(r raw) (SetTTL, bool) {
-	mode := r.u8(0)
-	return SetTTL{Change: HopChange(mode), Value: r.u8(1)}, mode <= uint8(HopDecrement)
 }
 
 // Name is "TTL".
@@ -222,7 +207,6 @@ var aTOS = kind[TOS]{"a type of service", "value or value/mask, of 8 bits, or a 
 func init() {
 	addMatch(&module{
 		name: "tos", shapes: map[string]shape{"--tos": notOne},
-		kernel:  []revision[Match]{{1, 3, func(r raw) (Match, bool) { return TOS{Mask: r.u8(0), Value: r.u8(1), Negated: r.u8(2) != 0}, true }}},
 		phrases: map[string]phrase{"tos": tosMatchPhrase},
 		build: func(s *section) Match {
 			m, negated := sole(s, "--tos", aTOS)
@@ -262,7 +246,6 @@ var aDSCP = kind[uint8]{"a code point", "0 to 63", func(t string) (uint8, bool) 
 func init() {
 	addMatch(&module{
 		name: "dscp", shapes: map[string]shape{"--dscp": notOne, "--dscp-class": notOne},
-		kernel:  []revision[Match]{{0, 2, func(r raw) (Match, bool) { return DSCP{r.u8(0), r.u8(1) != 0}, r.u8(0) < 64 }}},
 		phrases: map[string]phrase{"DSCP": matchedValue("dscp", "--dscp")},
 		build: func(s *section) Match {
 			o := s.oneOf("--dscp", "--dscp-class")
@@ -302,9 +285,6 @@ type SegmentSize struct {
 func init() {
 	addMatch(&module{
 		name: "tcpmss", shapes: map[string]shape{"--mss": notOne},
-		kernel: []revision[Match]{
-			{0, 5, func(r raw) (Match, bool) { return SegmentSize{Range[uint16]{r.u16(0), r.u16(2)}, r.u8(4) != 0}, true }},
-		},
 		phrases: map[string]phrase{"tcpmss": matchedValue("tcpmss", "--mss")},
 		build: func(s *section) Match {
 			s.needs(s.name, "-m tcpmss", protoTCP)
@@ -355,7 +335,6 @@ func init() {
 		shapes: map[string]shape{
 			"--rt-type": notOne, "--rt-segsleft": notOne, "--rt-len": notOne, "--rt-0-res": flag, "--rt-0-addrs": one, "--rt-0-not-strict": flag,
 		},
-		kernel:  []revision[Match]{{0, 277, decodeRoutingHeader}},
 		phrases: map[string]phrase{"rt": rtPhrase},
 		build: func(s *section) Match {
 			m := RoutingHeader{
@@ -381,27 +360,6 @@ func init() {
 			return m
 		},
 	})
-}
-
-// decodeRoutingHeader reads struct ip6t_rt.
-func decodeRoutingHeader(r raw) (Match, bool) {
-	const typ, segments, length, reserved, addresses, notStrict = 1, 2, 4, 8, 0x10, 0x20 // IP6T_RT_...
-	flags, inverted, count := uint32(r.u8(16)), uint32(r.u8(17)), int(r.u8(276))
-	m := RoutingHeader{
-		Type:         given(flags, inverted, typ, r.u32(0)),
-		SegmentsLeft: given(flags, inverted, segments, Range[uint32]{First: r.u32(4), Last: r.u32(8)}),
-		Length:       given(flags, inverted, length, r.u32(12)),
-		Reserved:     flags&reserved != 0, NotStrict: flags&notStrict != 0,
-	}
-	if count > 16 {
-		return nil, false
-	}
-	if flags&addresses != 0 {
-		for i := range count {
-			m.Addresses = append(m.Addresses, netip.AddrFrom16([16]byte(r.data[20+16*i:])))
-		}
-	}
-	return m, flags < 2*notStrict
 }
 
 // Module is "rt".

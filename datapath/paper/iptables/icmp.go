@@ -119,7 +119,6 @@ func init() {
 	addMatch(&module{
 		name: "icmp", family: IPv4, implied: protoICMP,
 		shapes:  map[string]shape{"--icmp-type": notOne},
-		kernel:  []revision[Match]{{0, 4, func(r raw) (Match, bool) { t, negated, ok := decodeICMPType(r); return ICMP{t, negated}, ok }}},
 		phrases: map[string]phrase{"icmp": icmpPhrase("icmp", "--icmp-type"), "icmptype": icmpNumber("icmp", "--icmp-type")},
 		build: func(s *section) Match {
 			s.needs(s.name, "-m icmp", protoICMP)
@@ -133,7 +132,6 @@ func init() {
 	addMatch(&module{
 		name: "icmp6", family: IPv6, implied: protoICMPv6,
 		shapes:  map[string]shape{"--icmpv6-type": notOne},
-		kernel:  []revision[Match]{{0, 4, func(r raw) (Match, bool) { t, negated, ok := decodeICMPType(r); return ICMP6{t, negated}, ok }}},
 		phrases: map[string]phrase{"ipv6-icmp": icmpPhrase("icmp6", "--icmpv6-type"), "ipv6-icmptype": icmpNumber("icmp6", "--icmpv6-type")},
 		build: func(s *section) Match {
 			s.needs(s.name, "-m icmp6", protoICMPv6)
@@ -141,22 +139,6 @@ func init() {
 			return ICMP6{v, negated}
 		},
 	})
-}
-
-// decodeICMPType reads struct ipt_icmp and ip6t_icmp (ip_tables.h): a type, a range of codes.
-func decodeICMPType(r raw) (t ICMPType, negated, ok bool) {
-	typ, first, last, inverted := r.u8(0), r.u8(1), r.u8(2), r.u8(3)
-	t = ICMPType{Type: typ}
-	switch {
-	case typ == 255 && first == 0 && last == 255 && r.family == IPv4:
-		// ip_tables.c, icmp_match: 255 is every type.
-		t = ICMPType{Any: true}
-	case first == last:
-		t.Code = Condition[uint8]{Given: true, Value: first}
-	case first != 0 || last != 255:
-		return t, false, false
-	}
-	return t, inverted&1 != 0, inverted < 2
 }
 
 // Module is "icmp".

@@ -33,14 +33,6 @@ type TCPMSS struct {
 func init() {
 	addTarget(&target{
 		name: "TCPMSS", shapes: map[string]shape{"--set-mss": one, "--clamp-mss-to-pmtu": flag},
-		kernel: []revision[Target]{
-			{0, 2, func(r raw) (Target, bool) {
-				if r.u16(0) == 0xffff { // XT_TCPMSS_CLAMP_PMTU
-					return TCPMSS{ClampToPMTU: true}, true
-				}
-				return TCPMSS{MSS: r.u16(0)}, true
-			}},
-		},
 		phrases: map[string]phrase{"TCPMSS": tcpmssPhrase},
 		build: func(s *section) Target {
 			s.needs(s.name, "TCPMSS", protoTCP)
@@ -233,9 +225,6 @@ type Classify struct{ Major, Minor uint16 }
 func init() {
 	addTarget(&target{
 		name: "CLASSIFY", shapes: map[string]shape{"--set-class": one},
-		kernel: []revision[Target]{
-			{0, 4, func(r raw) (Target, bool) { return Classify{uint16(r.u32(0) >> 16), uint16(r.u32(0))}, true }},
-		},
 		phrases: map[string]phrase{"CLASSIFY": named("CLASSIFY", "set", "--set-class")},
 		build: func(s *section) Target {
 			t, _ := sole(s, "--set-class", kind[Classify]{"a class", "major:minor, both hexadecimal", func(t string) (Classify, bool) {

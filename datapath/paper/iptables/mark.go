@@ -23,7 +23,6 @@ var markShapes = map[string]shape{"--mark": notOne}
 func init() {
 	addMatch(&module{
 		name: "mark", shapes: markShapes,
-		kernel:  []revision[Match]{{1, 9, func(r raw) (Match, bool) { return Mark{r.masked(0), r.u8(8) != 0}, true }}},
 		phrases: map[string]phrase{"mark": markPhrase("mark"), "MARK": markPhrase("mark")},
 		build:   func(s *section) Match { m, negated := sole(s, "--mark", aMark); return Mark{m, negated} },
 	})
@@ -32,7 +31,6 @@ func init() {
 func init() {
 	addMatch(&module{
 		name: "connmark", shapes: markShapes,
-		kernel:  []revision[Match]{{1, 9, func(r raw) (Match, bool) { return Connmark{r.masked(0), r.u8(8) != 0}, true }}},
 		phrases: map[string]phrase{"connmark": markPhrase("connmark"), "CONNMARK": markPhrase("connmark")},
 		build:   func(s *section) Match { m, negated := sole(s, "--mark", aMark); return Connmark{m, negated} },
 	})
@@ -105,7 +103,6 @@ func init() {
 	addTarget(&target{
 		name:    "MARK",
 		shapes:  setMarkShapes,
-		kernel:  []revision[Target]{{2, 8, func(r raw) (Target, bool) { return SetMark{r.masked(0)}, true }}},
 		phrases: map[string]phrase{"MARK": setMarkPhrase},
 		build:   func(s *section) Target { return SetMark{s.xmark(s.oneOf(markOptions...))} },
 	})
@@ -155,7 +152,6 @@ func init() {
 			"--save-mark": flag, "--restore-mark": flag, "--nfmask": one, "--ctmask": one, "--mask": one,
 			"--left-shift-mark": one, "--right-shift-mark": one,
 		}),
-		kernel:  []revision[Target]{{1, 13, func(r raw) (Target, bool) { return decodeConnmark(r, 12, 0) }}, {2, 15, decodeConnmark2}},
 		phrases: map[string]phrase{"CONNMARK": setConnmarkPhrase},
 		build: func(s *section) Target {
 			t := SetConnmark{}
@@ -187,30 +183,6 @@ func init() {
 			return t
 		},
 	})
-}
-
-// decodeConnmark reads struct xt_connmark_tginfo1, and with a shift tginfo2.
-func decodeConnmark(r raw, modeAt int, shift int8) (Target, bool) {
-	mark, connectionMask, packetMask, mode := r.u32(0), r.u32(4), r.u32(8), r.u8(modeAt)
-	t := SetConnmark{Mode: ConnmarkMode(mode), Shift: shift}
-	if t.Mode == ConnmarkSet {
-		t.Mark = MaskedValue{Value: mark, Mask: connectionMask}
-	} else {
-		t.PacketMask, t.ConnectionMask = packetMask, connectionMask
-	}
-	return t, mode <= uint8(ConnmarkRestore)
-}
-
-func decodeConnmark2(r raw) (Target, bool) {
-	direction, count := r.u8(12), r.u8(13)
-	if direction > 1 || count > 31 {
-		return nil, false
-	}
-	shift := int8(count)
-	if direction == 1 { // D_SHIFT_RIGHT
-		shift = -shift
-	}
-	return decodeConnmark(r, 14, shift)
 }
 
 // Name is "CONNMARK".

@@ -169,77 +169,6 @@ func (r NATRange) writePorts(w *words) {
 	r.writeFlags(w)
 }
 
-// Flags of a range of addresses and ports (linux/netfilter/nf_nat.h, NF_NAT_RANGE_...).
-const (
-	NATMapIPs         = 1 << 0
-	NATProtoSpecified = 1 << 1
-	NATProtoRandom    = 1 << 2
-	NATPersistent     = 1 << 3
-	NATRandomFully    = 1 << 4
-	NATProtoOffset    = 1 << 5
-	NATNetmap         = 1 << 6
-)
-
-// natRevisions are those of DNAT and SNAT.
-func natRevisions(of func(NATRange) Target) []revision[Target] {
-	return []revision[Target]{
-		{0, 20, func(r raw) (Target, bool) { to, ok := r.firstNATRange(); return of(to), ok }},
-		{1, 40, func(r raw) (Target, bool) { to, ok := r.natRange(false); return of(to), ok }},
-		{2, 42, func(r raw) (Target, bool) { to, ok := r.natRange(true); return of(to), ok }},
-	}
-}
-
-// portsOnly is the revision of a target whose range has no addresses.
-func portsOnly(of func(NATRange) Target) revision[Target] {
-	return revision[Target]{0, 20, func(r raw) (Target, bool) {
-		to, ok := r.firstNATRange()
-		to.First, to.Last = netip.Addr{}, netip.Addr{}
-		return of(to), ok
-	}}
-}
-
-// firstNATRange reads revision 0 of a target: struct nf_nat_ipv4_multi_range_compat for
-// IPv4, struct nf_nat_range for IPv6.
-func (r raw) firstNATRange() (to NATRange, ok bool) {
-	if r.family == IPv6 {
-		if len(r.data) < 40 {
-			return to, false
-		}
-		return r.natRange(false)
-	}
-	first, last := netip.AddrFrom4([4]byte(r.data[8:])), netip.AddrFrom4([4]byte(r.data[12:]))
-	to, ok = NATRangeOf(r.u32(4), first, last, r.port(16), r.port(18), 0)
-	return to, ok && r.u32(0) == 1 // rangesize: more than one is history
-}
-
-// natRange reads struct nf_nat_range, and nf_nat_range2 with a base port.
-func (r raw) natRange(based bool) (NATRange, bool) {
-	base := uint16(0)
-	if based {
-		base = r.port(40)
-	}
-	return NATRangeOf(r.u32(0), r.addr(4), r.addr(20), r.port(36), r.port(38), base)
-}
-
-// NATRangeOf returns the range of addresses and ports by the flags. It is not ok if iptables has
-// no option for the flags.
-func NATRangeOf(flags uint32, first, last netip.Addr, firstPort, lastPort, basePort uint16) (to NATRange, ok bool) {
-	to = NATRange{
-		Random: flags&NATProtoRandom != 0, RandomFully: flags&NATRandomFully != 0, Persistent: flags&NATPersistent != 0,
-	}
-	if flags&NATMapIPs != 0 {
-		to.First, to.Last = first, last
-	}
-	if flags&NATProtoSpecified != 0 {
-		to.setPorts(PortRange{First: firstPort, Last: lastPort})
-	}
-	if flags&NATProtoOffset != 0 {
-		to.BasePort = basePort
-	}
-	const known = NATMapIPs | NATProtoSpecified | NATProtoRandom | NATPersistent | NATRandomFully | NATProtoOffset
-	return to, flags&^known == 0
-}
-
 // DNAT is "-j DNAT".
 type DNAT struct{ To NATRange }
 
@@ -247,7 +176,6 @@ func init() {
 	addTarget(&target{
 		name: "DNAT", table: "nat",
 		shapes:  map[string]shape{"--to-destination": one, "--random": flag, "--random-fully": flag, "--persistent": flag},
-		kernel:  natRevisions(func(to NATRange) Target { return DNAT{to} }),
 		phrases: map[string]phrase{"DNAT": natPhrase("--to-destination")},
 		build:   func(s *section) Target { return DNAT{s.natRange("--to-destination")} },
 	})
@@ -267,7 +195,6 @@ func init() {
 	addTarget(&target{
 		name: "SNAT", table: "nat",
 		shapes:  map[string]shape{"--to-source": one, "--random": flag, "--random-fully": flag, "--persistent": flag},
-		kernel:  natRevisions(func(to NATRange) Target { return SNAT{to} }),
 		phrases: map[string]phrase{"SNAT": natPhrase("--to-source")},
 		build: func(s *section) Target {
 			t := SNAT{s.natRange("--to-source")}
@@ -292,7 +219,6 @@ func init() {
 	addTarget(&target{
 		name: "MASQUERADE", table: "nat",
 		shapes:  map[string]shape{"--to-ports": one, "--random": flag, "--random-fully": flag},
-		kernel:  []revision[Target]{portsOnly(func(to NATRange) Target { return Masquerade{to} })},
 		phrases: map[string]phrase{"MASQUERADE": natPortsPhrase("masq", "ports:")},
 		build:   func(s *section) Target { return Masquerade{s.natPorts()} },
 	})
@@ -309,7 +235,6 @@ func init() {
 	addTarget(&target{
 		name: "REDIRECT", table: "nat",
 		shapes:  map[string]shape{"--to-ports": one, "--random": flag},
-		kernel:  []revision[Target]{portsOnly(func(to NATRange) Target { return Redirect{to} })},
 		phrases: map[string]phrase{"REDIRECT": natPortsPhrase("redir", "ports")},
 		build:   func(s *section) Target { return Redirect{s.natPorts()} },
 	})
@@ -327,7 +252,6 @@ func init() {
 	addTarget(&target{
 		name: "NETMAP", table: "nat",
 		shapes:  map[string]shape{"--to": one},
-		kernel:  []revision[Target]{{0, 20, decodeNetmap}},
 		phrases: map[string]phrase{"NETMAP": netmapPhrase},
 		build: func(s *section) Target {
 			o := s.oneOf("--to")
@@ -342,21 +266,6 @@ func init() {
 			return Netmap{p}
 		},
 	})
-}
-
-// decodeNetmap reads a range of addresses that is a prefix.
-func decodeNetmap(r raw) (Target, bool) {
-	var first, last netip.Addr
-	if r.family == IPv6 {
-		if len(r.data) < 40 {
-			return nil, false
-		}
-		first, last = r.addr(4), r.addr(20)
-	} else {
-		first, last = netip.AddrFrom4([4]byte(r.data[8:])), netip.AddrFrom4([4]byte(r.data[12:]))
-	}
-	p, ok := AddrRange{first, last}.Prefix()
-	return Netmap{p}, ok
 }
 
 // Name is "NETMAP".

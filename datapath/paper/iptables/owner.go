@@ -36,7 +36,6 @@ func init() {
 		shapes: map[string]shape{
 			"--uid-owner": notOne, "--gid-owner": notOne, "--socket-exists": notFlag, "--suppl-groups": flag,
 		},
-		kernel:  []revision[Match]{{1, 18, decodeOwner}},
 		phrases: map[string]phrase{"owner": ownerPhrase},
 		build: func(s *section) Match {
 			m := Owner{
@@ -50,20 +49,6 @@ func init() {
 			return m
 		},
 	})
-}
-
-// decodeOwner reads struct xt_owner_match_info.
-func decodeOwner(r raw) (Match, bool) {
-	const uid, gid, socketThere, supplementary = 1, 2, 4, 8
-	flags, inverted := uint32(r.u8(16)), uint32(r.u8(17))
-	ids := func(at int) Range[uint32] {
-		return Range[uint32]{First: r.u32(at), Last: r.u32(at + 4)}
-	}
-	return Owner{
-		SocketExists: flagGiven(flags, inverted, socketThere),
-		UID:          given(flags, inverted, uid, ids(0)), GID: given(flags, inverted, gid, ids(8)),
-		SupplementaryGroups: flags&supplementary != 0,
-	}, flags&(uid|gid|socketThere) != 0
 }
 
 // Module is "owner".
@@ -123,18 +108,11 @@ func init() {
 	addMatch(&module{
 		name:    "socket",
 		shapes:  map[string]shape{"--transparent": flag, "--nowildcard": flag, "--restore-skmark": flag},
-		kernel:  []revision[Match]{{1, 1, decodeSocket}, {2, 1, decodeSocket}, {3, 1, decodeSocket}},
 		phrases: map[string]phrase{"socket": flagsPhrase("socket", "")},
 		build: func(s *section) Match {
 			return Socket{s.has("--transparent"), s.has("--nowildcard"), s.has("--restore-skmark")}
 		},
 	})
-}
-
-// decodeSocket reads struct xt_socket_mtinfo1 to 3, which differ in the flags they allow.
-func decodeSocket(r raw) (Match, bool) {
-	f := r.u8(0)
-	return Socket{Transparent: f&1 != 0, NoWildcard: f&2 != 0, RestoreSkmark: f&4 != 0}, f < 8
 }
 
 // Module is "socket".

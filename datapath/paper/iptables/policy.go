@@ -35,7 +35,6 @@ func init() {
 			"--reqid": notOne.again(), "--spi": notOne.again(), "--proto": notOne.again(), "--mode": notOne.again(),
 			"--tunnel-dst": notOne.again(), "--tunnel-src": notOne.again(),
 		},
-		kernel:  []revision[Match]{{0, 308, decodePolicy}},
 		phrases: map[string]phrase{"policy": policyPhrase},
 		build: func(s *section) Match {
 			m := IPsec{Strict: s.has("--strict")}
@@ -85,40 +84,6 @@ func init() {
 			return m
 		},
 	})
-}
-
-// decodePolicy reads struct xt_policy_info.
-func decodePolicy(r raw) (Match, bool) {
-	const in, out, none, strict = 1, 2, 4, 8 // XT_POLICY_MATCH_...
-	const elements, size = 4, 76             // XT_POLICY_MAX_ELEM, sizeof(struct xt_policy_elem)
-	flags, count := r.u16(elements*size), int(r.u16(elements*size+2))
-	m := IPsec{Out: flags&out != 0, None: flags&none != 0, Strict: flags&strict != 0}
-	if count > elements || flags >= 2*strict || (flags&in != 0) == m.Out {
-		return nil, false
-	}
-	for i := range count {
-		e, ok := decodePolicyElement(raw{family: r.family, data: r.data[i*size : (i+1)*size]})
-		if !ok {
-			return nil, false
-		}
-		m.Elements = append(m.Elements, e)
-	}
-	return m, true
-}
-
-func decodePolicyElement(r raw) (IPsecElement, bool) {
-	const source, destination, protocol, mode, spi, request = 1, 2, 4, 8, 16, 32 // struct xt_policy_spec
-	flags, inverted := uint32(r.u8(74)), uint32(r.u8(75))
-	return IPsecElement{
-		Source:      given(flags, inverted, source, r.network(0)),
-		Destination: given(flags, inverted, destination, r.network(32)),
-		// iptables writes the number in host byte order, although the kernel compares it in
-		// network byte order (libxt_policy.c, xt_policy.c).
-		SPI:       given(flags, inverted, spi, r.u32(64)),
-		RequestID: given(flags, inverted, request, r.u32(68)),
-		Protocol:  given(flags, inverted, protocol, r.u8(72)),
-		Tunnel:    given(flags, inverted, mode, r.u8(73) == 1), // XT_POLICY_MODE_TUNNEL
-	}, r.u8(73) <= 1
 }
 
 func (s *section) ipsecElement() IPsecElement {

@@ -14,14 +14,8 @@ type NFQueue struct {
 
 func init() {
 	addTarget(&target{
-		name:   "NFQUEUE",
-		shapes: map[string]shape{"--queue-num": one, "--queue-balance": one, "--queue-bypass": flag, "--queue-cpu-fanout": flag},
-		kernel: []revision[Target]{
-			{0, 2, func(r raw) (Target, bool) { return decodeNFQueue(r, 1, 0), true }},
-			{1, 4, func(r raw) (Target, bool) { return decodeNFQueue(r, r.u16(2), 0), true }},
-			{2, 6, func(r raw) (Target, bool) { return decodeNFQueue(r, r.u16(2), r.u16(4)&1), true }},
-			{3, 6, func(r raw) (Target, bool) { return decodeNFQueue(r, r.u16(2), r.u16(4)), true }},
-		},
+		name:    "NFQUEUE",
+		shapes:  map[string]shape{"--queue-num": one, "--queue-balance": one, "--queue-bypass": flag, "--queue-cpu-fanout": flag},
 		phrases: map[string]phrase{"NFQUEUE": nfqueuePhrase},
 		build: func(s *section) Target {
 			t := NFQueue{Bypass: s.has("--queue-bypass"), CPUFanout: s.has("--queue-cpu-fanout")}
@@ -42,15 +36,6 @@ func init() {
 			return t
 		},
 	})
-}
-
-// decodeNFQueue reads struct xt_NFQ_info and its successors.
-func decodeNFQueue(r raw, queues, flags uint16) Target {
-	first := r.u16(0)
-	return NFQueue{
-		Queues: Range[uint16]{First: first, Last: first + max(queues, 1) - 1},
-		Bypass: flags&1 != 0, CPUFanout: flags&2 != 0,
-	}
 }
 
 // Name is "NFQUEUE".
@@ -87,7 +72,6 @@ func init() {
 			"--log-prefix": one, "--log-level": one, "--log-tcp-sequence": flag, "--log-tcp-options": flag,
 			"--log-ip-options": flag, "--log-uid": flag, "--log-macdecode": flag,
 		},
-		kernel:  []revision[Target]{{0, 32, decodeLog}},
 		phrases: map[string]phrase{"LOG": logPhrase},
 		build: func(s *section) Target {
 			return Log{
@@ -104,15 +88,6 @@ func init() {
 			}
 		},
 	})
-}
-
-// decodeLog reads struct xt_log_info.
-func decodeLog(r raw) (Target, bool) {
-	level, flags := r.u8(0), r.u8(1) // XT_LOG_...
-	return Log{
-		Prefix: r.text(2, 30), Level: level,
-		TCPSequence: flags&1 != 0, TCPOptions: flags&2 != 0, IPOptions: flags&4 != 0, UID: flags&8 != 0, MACDecode: flags&32 != 0,
-	}, level < 8
 }
 
 // Name is "LOG".
@@ -152,7 +127,6 @@ func init() {
 		shapes: map[string]shape{
 			"--nflog-prefix": one, "--nflog-group": one, "--nflog-range": one, "--nflog-size": one, "--nflog-threshold": one,
 		},
-		kernel:  []revision[Target]{{0, 76, decodeNFLog}},
 		phrases: map[string]phrase{"NFLOG": nflogPhrase},
 		build: func(s *section) Target {
 			s.atMostOne("--nflog-range", "--nflog-size")
@@ -163,17 +137,6 @@ func init() {
 			}
 		},
 	})
-}
-
-// decodeNFLog reads struct xt_nflog_info, in which a threshold of 0 is the default.
-func decodeNFLog(r raw) (Target, bool) {
-	t := NFLog{Prefix: r.text(12, 64), Group: r.u16(4), Threshold: max(1, r.u16(6))}
-	if r.u16(8)&1 != 0 { // XT_NFLOG_F_COPY_LEN
-		t.Size = r.u32(0)
-	} else {
-		t.Range = r.u32(0)
-	}
-	return t, true
 }
 
 // Name is "NFLOG".
@@ -220,7 +183,6 @@ func init() {
 	addTarget(&target{
 		name:    "AUDIT",
 		shapes:  map[string]shape{"--type": one},
-		kernel:  []revision[Target]{{0, 1, func(r raw) (Target, bool) { return Audit{AuditType(r.u8(0))}, r.u8(0) <= uint8(AuditReject) }}},
 		phrases: map[string]phrase{"AUDIT": auditPhrase},
 		build: func(s *section) Target {
 			s.oneOf("--type")

@@ -36,7 +36,6 @@ func init() {
 		shapes: map[string]shape{
 			"--mode": one, "--probability": notOne, "--every": notOne, "--packet": one,
 		},
-		kernel:  []revision[Match]{{0, 16, decodeStatistic}},
 		phrases: map[string]phrase{"statistic": statisticPhrase},
 		build: func(s *section) Match {
 			mode, ok := s.find("--mode")
@@ -78,18 +77,6 @@ func init() {
 			return m
 		},
 	})
-}
-
-// decodeStatistic reads struct xt_statistic_info.
-func decodeStatistic(r raw) (Match, bool) {
-	mode, negated := r.u16(0), r.u16(2)&1 != 0
-	if mode == 0 { // XT_STATISTIC_MODE_RANDOM
-		p := r.u32(4)
-		return Statistic{Probability: p, Negated: negated}, p <= ProbabilityOne
-	}
-	// XT_STATISTIC_MODE_NTH; the kernel keeps one less.
-	every, packet := r.u32(4), r.u32(8)
-	return Statistic{Nth: true, Every: every + 1, Packet: packet, Negated: negated}, mode == 1 && every != ^uint32(0) && packet <= every
 }
 
 // Module is "statistic".
@@ -245,18 +232,12 @@ func init() {
 	addMatch(&module{
 		name:    "limit",
 		shapes:  map[string]shape{"--limit": one, "--limit-burst": one},
-		kernel:  []revision[Match]{{0, 8, decodeLimit}},
 		phrases: map[string]phrase{"limit:": limitPhrase},
 		build: func(s *section) Match {
 			// libxt_limit.c: "3/hour" is the default.
 			return Limit{optional(s, "--limit", aRate, Rate{Interval: 12000000}), optional(s, "--limit-burst", aBurst, 5)}
 		},
 	})
-}
-
-// decodeLimit reads struct xt_rateinfo, whose other fields the kernel uses itself.
-func decodeLimit(r raw) (Match, bool) {
-	return Limit{Rate: Rate{Interval: uint64(r.u32(0))}, Burst: r.u32(4)}, r.u32(0) != 0
 }
 
 // Module is "limit".

@@ -45,10 +45,6 @@ func init() {
 			"--seconds": one, "--reap": flag, "--hitcount": one, "--rttl": flag, "--name": one, "--mask": one,
 			"--rsource": flag, "--rdest": flag,
 		},
-		kernel: []revision[Match]{
-			{0, 211, func(r raw) (Match, bool) { return decodeRecent(r, 0) }},
-			{1, 228, func(r raw) (Match, bool) { return decodeRecent(r, 1) }},
-		},
 		phrases: map[string]phrase{"recent:": recentPhrase},
 		build: func(s *section) Match {
 			o := s.oneOf(recentModes...)
@@ -80,32 +76,6 @@ func init() {
 			return m
 		},
 	})
-}
-
-// decodeRecent reads struct xt_recent_mtinfo and xt_recent_mtinfo_v1, which has a mask.
-func decodeRecent(r raw, rev uint8) (Match, bool) {
-	const check, set, update, remove, ttl, reap = 1, 2, 4, 8, 16, 32 // XT_RECENT_...
-	flags := r.u8(8)
-	m := Recent{
-		Negated: r.u8(9) != 0, Seconds: r.u32(0), HitCount: r.u32(4), TTL: flags&ttl != 0, Reap: flags&reap != 0,
-		Name: r.text(10, 200), Destination: r.u8(210) != 0,
-	}
-	switch flags &^ (ttl | reap) {
-	case check:
-		m.Mode = RecentCheck
-	case set:
-		m.Mode = RecentSet
-	case update:
-		m.Mode = RecentUpdate
-	case remove:
-		m.Mode = RecentRemove
-	default:
-		return nil, false
-	}
-	if m.Mask = maskOf(r.family, addrBits(r.family)); rev > 0 {
-		m.Mask = r.addr(212)
-	}
-	return m, true
 }
 
 // Module is "recent".

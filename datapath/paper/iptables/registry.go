@@ -13,8 +13,6 @@ type extension[T any] struct {
 	table string
 	// build makes the value from the options.
 	build func(*section) T
-	// kernel are the structs of the kernel's revisions.
-	kernel []revision[T]
 	// phrases read its text in a listing (its print function), by the first word. A target's
 	// phrase has the target's name; without one it prints nothing.
 	phrases map[string]phrase

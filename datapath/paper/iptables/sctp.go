@@ -57,7 +57,6 @@ func init() {
 		name:    "sctp",
 		implied: protoSCTP,
 		shapes:  with(portShapes, map[string]shape{"--chunk-types": notTwo}),
-		kernel:  []revision[Match]{{0, 292, decodeSCTP}},
 		phrases: map[string]phrase{"sctp": transport("sctp")},
 		build: func(s *section) Match {
 			s.needs(s.name, "-m sctp", protoSCTP)
@@ -74,51 +73,6 @@ func init() {
 			return m
 		},
 	})
-}
-
-// decodeSCTP reads struct xt_sctp_info. Its map has 64 words, of which 8 are enough for all types.
-func decodeSCTP(r raw) (Match, bool) {
-	const source, destination, chunks = 1, 2, 4 // XT_SCTP_...
-	flags, inverted := r.u32(284), r.u32(288)
-	m := SCTP{Source: Ports{Range: anyPort}, Destination: Ports{Range: anyPort}}
-	if flags&source != 0 {
-		m.Source = Ports{Range: r.ports(4), Negated: inverted&source != 0}
-	}
-	if flags&destination != 0 {
-		m.Destination = Ports{Range: r.ports(0), Negated: inverted&destination != 0}
-	}
-	if flags&chunks == 0 {
-		return m, true
-	}
-	test := ChunkTest{}
-	switch r.u32(264) { // SCTP_CHUNK_MATCH_...
-	case 1:
-		test.Mode = ChunksAny
-	case 2:
-		test.Mode = ChunksAll
-	case 4:
-		test.Mode = ChunksOnly
-	default:
-		return nil, false
-	}
-	count := int(int32(r.u32(280)))
-	if count < 0 || count > 4 { // XT_NUM_SCTP_FLAGS
-		return nil, false
-	}
-	for typ := range 256 {
-		if r.u32(8+4*(typ/32))&(1<<(typ%32)) == 0 {
-			continue
-		}
-		c := ChunkType{Type: uint8(typ)}
-		for i := range count {
-			if at := 268 + 3*i; r.u8(at) == c.Type {
-				c.Flags, c.FlagMask = r.u8(at+1), r.u8(at+2)
-			}
-		}
-		test.Types = append(test.Types, c)
-	}
-	m.Chunks = Condition[ChunkTest]{Given: true, Negated: inverted&chunks != 0, Value: test}
-	return m, true
 }
 
 func parseChunks(text string) ([]ChunkType, bool) {

@@ -59,12 +59,6 @@ func init() {
 			"--packets-eq": notOne, "--packets-lt": one, "--packets-gt": one,
 			"--bytes-eq": notOne, "--bytes-lt": one, "--bytes-gt": one,
 		},
-		kernel: []revision[Match]{
-			{1, 4, func(r raw) (Match, bool) { return decodeSet(r, 1) }},
-			{2, 4, func(r raw) (Match, bool) { return decodeSet(r, 2) }},
-			{3, 44, func(r raw) (Match, bool) { return decodeSet(r, 3) }},
-			{4, 44, func(r raw) (Match, bool) { return decodeSet(r, 4) }},
-		},
 		phrases: map[string]phrase{"match-set": setPhrase},
 		build: func(s *section) Match {
 			o := s.oneOf("--match-set")
@@ -93,48 +87,6 @@ func init() {
 			}
 		},
 	})
-}
-
-// decodeSet reads struct xt_set_info_match_v1, v3 and v4 (xt_set.h).
-func decodeSet(r raw, rev uint8) (Match, bool) {
-	const (
-		maxDimensions = 6      // IPSET_DIM_MAX
-		keepCounters  = 1 << 3 // IPSET_FLAG_SKIP_COUNTER_UPDATE
-		keepSub       = 1 << 4 // IPSET_FLAG_SKIP_SUBCOUNTER_UPDATE
-		returnNomatch = 1 << 7 // IPSET_FLAG_RETURN_NOMATCH, and IPSET_RETURN_NOMATCH of v2
-		invertSelf    = 1 << 0 // IPSET_INV_MATCH
-	)
-	dimensions, flags := int(r.u8(2)), r.u8(3)
-	if dimensions > maxDimensions || r.set == nil {
-		return nil, false
-	}
-	name, ok := r.set(r.u16(0))
-	m := SetMatch{Set: name, Negated: flags&invertSelf != 0, ReturnNomatch: rev == 2 && flags&returnNomatch != 0}
-	for i := 1; i <= dimensions; i++ {
-		d := SetDestination
-		if flags&(1<<i) != 0 {
-			d = SetSource
-		}
-		m.Directions = append(m.Directions, d)
-	}
-	if rev < 3 {
-		return m, ok
-	}
-	more := r.u32(40)
-	m.ReturnNomatch, m.KeepCounters, m.KeepSubcounters = more&returnNomatch != 0, more&keepCounters != 0, more&keepSub != 0
-	test := func(at int) CounterTest {
-		operation, value := at, at+8 // struct ip_set_counter_match0
-		if rev == 4 {
-			operation, value = at+8, at // struct ip_set_counter_match
-		}
-		if c := Comparison(r.u8(operation)); c != CompareNone {
-			ok = ok && c <= CompareGreater
-			return CounterTest{Compare: c, Value: r.u64(value)}
-		}
-		return CounterTest{}
-	}
-	m.Packets, m.Bytes = test(8), test(24)
-	return m, ok
 }
 
 // negatedFlag reports whether a flag is there with a "!".

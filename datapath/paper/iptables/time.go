@@ -139,7 +139,6 @@ func init() {
 			"--datestart": one, "--datestop": one, "--timestart": one, "--timestop": one, "--monthdays": notOne, "--weekdays": notOne,
 			"--contiguous": flag, "--kerneltz": flag, "--utc": flag,
 		},
-		kernel:  []revision[Match]{{0, 22, decodeTime}},
 		phrases: map[string]phrase{"TIME": timePhrase},
 		build: func(s *section) Match {
 			m := Time{
@@ -161,17 +160,6 @@ func init() {
 			return m
 		},
 	})
-}
-
-// decodeTime reads struct xt_time_info. Bit 0 of its sets stands for no day.
-func decodeTime(r raw) (Match, bool) {
-	const kernelZone, contiguous = 1, 2 // XT_TIME_LOCAL_TZ, XT_TIME_CONTIGUOUS
-	begin, end, flags := r.u32(0), r.u32(4), r.u8(21)
-	return Time{
-		Begin: Condition[uint32]{Given: begin != 0, Value: begin}, End: Condition[uint32]{Given: true, Value: end},
-		From: r.u32(8), To: r.u32(12), MonthDays: r.u32(16) & AllMonthDays, WeekDays: r.u8(20) & AllWeekDays,
-		KernelZone: flags&kernelZone != 0, Contiguous: flags&contiguous != 0,
-	}, flags < 4 && r.u32(8) <= endOfDay && r.u32(12) <= endOfDay
 }
 
 // Module is "time".

@@ -132,7 +132,6 @@ func init() {
 		shapes: with(portShapes, map[string]shape{
 			"--tcp-flags": notTwo, "--syn": notFlag, "--tcp-option": notOne,
 		}),
-		kernel:  []revision[Match]{{0, 12, decodeTCP}},
 		phrases: map[string]phrase{"tcp": transport("tcp"), "tcpflags:": tcpFlagsPhrase},
 		build: func(s *section) Match {
 			s.needs(s.name, "-m tcp", protoTCP)
@@ -150,26 +149,6 @@ func init() {
 			return m
 		},
 	})
-}
-
-// decodeTCP reads struct xt_tcp (xt_tcpudp.h).
-func decodeTCP(r raw) (Match, bool) {
-	const sourceInverted, destinationInverted, flagsInverted, optionInverted = 1, 2, 4, 8
-	option, mask, compare, inverted := r.u8(8), r.u8(9), r.u8(10), r.u8(11)
-	m := TCP{
-		Source:      Ports{Range: r.ports(0), Negated: inverted&sourceInverted != 0},
-		Destination: Ports{Range: r.ports(4), Negated: inverted&destinationInverted != 0},
-	}
-	if option != 0 {
-		m.Option = Condition[uint8]{Given: true, Negated: inverted&optionInverted != 0, Value: option}
-	}
-	if mask != 0 || compare != 0 || inverted&flagsInverted != 0 {
-		m.Flags = Condition[FlagTest]{
-			Given: true, Negated: inverted&flagsInverted != 0,
-			Value: FlagTest{Mask: TCPFlags(mask), Compare: TCPFlags(compare)},
-		}
-	}
-	return m, inverted < 16 && (option != 0 || inverted&optionInverted == 0)
 }
 
 // Module is "tcp".
@@ -220,22 +199,12 @@ func init() {
 		name:    "udp",
 		implied: protoUDP,
 		shapes:  portShapes,
-		kernel:  []revision[Match]{{0, 9, decodeUDP}},
 		phrases: map[string]phrase{"udp": transport("udp")},
 		build: func(s *section) Match {
 			s.needs(s.name, "-m udp", protoUDP)
 			return UDP{s.ports("--sport", aUDPPort), s.ports("--dport", aUDPPort)}
 		},
 	})
-}
-
-// decodeUDP reads struct xt_udp (xt_tcpudp.h).
-func decodeUDP(r raw) (Match, bool) {
-	inverted := r.u8(8)
-	return UDP{
-		Source:      Ports{Range: r.ports(0), Negated: inverted&1 != 0},
-		Destination: Ports{Range: r.ports(4), Negated: inverted&2 != 0},
-	}, inverted < 4
 }
 
 // Module is "udp".
@@ -298,10 +267,6 @@ func init() {
 			"--dports": notOne, "--destination-ports": notOne.named("--dports"),
 			"--ports": notOne,
 		},
-		kernel: []revision[Match]{
-			{0, 32, func(r raw) (Match, bool) { return decodeMultiport(r, 32, false) }},
-			{1, 48, func(r raw) (Match, bool) { return decodeMultiport(r, 32, true) }},
-		},
 		phrases: map[string]phrase{"multiport": multiportPhrase},
 		build: func(s *section) Match {
 			s.needs(s.name, "-m multiport", protoTCP, protoUDP, protoUDPLite, protoSCTP, protoDCCP)
@@ -320,29 +285,6 @@ func init() {
 			return m
 		},
 	})
-}
-
-// decodeMultiport reads struct xt_multiport and xt_multiport_v1, which knows ranges: a port
-// whose flag is set is the first of two.
-func decodeMultiport(r raw, flagsAt int, ranges bool) (Match, bool) {
-	const maxPorts = 15 // XT_MULTI_PORTS
-	side, count := r.u8(0), int(r.u8(1))
-	if side > uint8(EitherPorts) || count > maxPorts {
-		return nil, false
-	}
-	m := Multiport{Side: MultiportSide(side)}
-	for i := 0; i < count; i++ {
-		p := PortRange{First: r.u16(2 + 2*i), Last: r.u16(2 + 2*i)}
-		if ranges && r.u8(flagsAt+i) != 0 {
-			if i++; i >= count {
-				return nil, false
-			}
-			p.Last = r.u16(2 + 2*i)
-		}
-		m.Ports = append(m.Ports, p)
-	}
-	m.Negated = ranges && r.u8(flagsAt+maxPorts) != 0
-	return m, true
 }
 
 // Module is "multiport".

@@ -61,9 +61,8 @@ type Trace struct{}
 
 func init() {
 	addTarget(&target{
-		name:   "TRACE",
-		kernel: []revision[Target]{{0, 0, func(raw) (Target, bool) { return Trace{}, true }}},
-		build:  func(*section) Target { return Trace{} },
+		name:  "TRACE",
+		build: func(*section) Target { return Trace{} },
 	})
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 )
 
 // apply applies a rule that matched. leave is set if the chain's other rules are skipped.

@@ -7,13 +7,13 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
 // virtualServers are those of a host whose service proxy uses IPVS: every service address is one of the host's, and the
 // packets to it are translated by IPVS, which no rules show.
 type virtualServers struct {
-	mode kubechains.Mode
+	mode proxymode.Mode
 	sets []*iptables.Set // of service addresses; nil: not known
 	// nodePorts are the sets of node ports, by protocol: which of the addresses are the nodes' they do not show.
 	nodePorts map[uint8][]*iptables.Set
@@ -21,20 +21,20 @@ type virtualServers struct {
 
 // newVirtualServers returns nil for a host without IPVS.
 func newVirtualServers(dumps []*iptables.Dump, sets map[string]*iptables.Set) *virtualServers {
-	mode, _ := kubechains.ModeOf(dumps)
+	mode, _ := proxymode.ModeOf(dumps)
 	if !mode.IPVS() {
 		return nil
 	}
 	v := &virtualServers{mode: mode, nodePorts: make(map[uint8][]*iptables.Set)}
 	for name, s := range sets {
-		if rest, ok := strings.CutPrefix(kubechains.PlainSet(name), nodePortSets); ok {
+		if rest, ok := strings.CutPrefix(proxymode.PlainSet(name), nodePortSets); ok {
 			for protocol, of := range map[uint8]string{protoTCP: "TCP", protoUDP: "UDP", protoSCTP: "SCTP"} {
 				if strings.Contains(rest, of) {
 					v.nodePorts[protocol] = append(v.nodePorts[protocol], s)
 				}
 			}
 		}
-		if slices.ContainsFunc(kubechains.ServiceSets, func(prefix string) bool { return strings.HasPrefix(kubechains.PlainSet(name), prefix) }) {
+		if slices.ContainsFunc(proxymode.ServiceSets, func(prefix string) bool { return strings.HasPrefix(proxymode.PlainSet(name), prefix) }) {
 			v.sets = append(v.sets, s)
 		}
 	}

@@ -113,7 +113,7 @@ export function end(r) {
   return ends[r.verdict] ?? { tone: 'warn', title: 'Verdict unknown', text: reasons[r.reason] ?? r.reason };
 }
 
-/** replyPath is the path of the reply, in the words of control/paper/explain: one sentence for each
+/** replyPath is the path of the reply, in the words of control/explain: one sentence for each
  * stage, and bad or warn as tone if there is no reply or it is a refusal. It is empty without an
  * endpoint: the end describes what the client sees. For a held flow it is the path that a reply
  * would take. named: there are several nodes, so it names the one that translates the reply back. */

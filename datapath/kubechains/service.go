@@ -8,7 +8,6 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // writer collects the rules of service ports, as kube-proxy's syncProxyRules
@@ -31,15 +30,15 @@ func newWriter(t *decision.Table, f decision.Family, k Kernel) *writer {
 }
 
 // endpointComment returns the comment of a rule about an endpoint, if it has one.
-func (w *writer) endpointComment(text string) []iptables.Match {
+func (w *writer) endpointComment(text string) []match {
 	if w.large {
 		return nil
 	}
-	return []iptables.Match{comment(text)}
+	return []match{comment(text)}
 }
 
-func (w *writer) add(table Table, chain string, t iptables.Target, sentence func(*state, bool) string, m ...iptables.Match) {
-	w.rules = append(w.rules, Rule{Table: table, Chain: chain, Matches: inOrder(m), Target: t, sentence: sentence})
+func (w *writer) add(table Table, chain string, t target, sentence func(*state, bool) string, m ...match) {
+	w.rules = append(w.rules, Rule{Table: table, Chain: chain, matches: inOrder(m), target: t, sentence: sentence})
 }
 
 // describe returns the same sentence for a match and for no match.
@@ -72,7 +71,7 @@ func (w *writer) services(services []*decision.ServicePort) {
 }
 
 // address adds a rule for an address of the service port, or for its node port.
-func (w *writer) address(s *decision.ServicePort, e decision.Entry, a netip.Addr, table Table, chain string, t iptables.Target, sentence func(*state, bool) string, m ...iptables.Match) {
+func (w *writer) address(s *decision.ServicePort, e decision.Entry, a netip.Addr, table Table, chain string, t target, sentence func(*state, bool) string, m ...match) {
 	w.add(table, chain, t, sentence, m...)
 	w.rules[len(w.rules)-1].rank = w.t.Rank(s, e, a)
 }
@@ -84,7 +83,7 @@ func (w *writer) service(s *decision.ServicePort) {
 	w.loadBalancerIPs(s)
 	w.nodePort(s)
 	if s.HealthCheckNodePort != 0 {
-		w.add(Filter, NodePorts, iptables.Accept, describe("the health check port of %s", s.Name),
+		w.add(Filter, NodePorts, accept, describe("the health check port of %s", s.Name),
 			protocol(decision.TCP), comment(s.Name.String()+" health check node port"), port(decision.TCP, s.HealthCheckNodePort))
 	}
 	if !s.HasEndpoints {
@@ -114,22 +113,22 @@ func (w *writer) service(s *decision.ServicePort) {
 
 // refusal is the target for packets to a service port that has no usable endpoints:
 // REJECT if there are none in the cluster, DROP if only none here.
-func refusal(s *decision.ServicePort) (iptables.Target, iptables.Match, func(*state, bool) string) {
+func refusal(s *decision.ServicePort) (target, match, func(*state, bool) string) {
 	if s.HasEndpoints {
-		return iptables.Drop, comment(s.Name.String() + " has no local endpoints"),
+		return drop, comment(s.Name.String() + " has no local endpoints"),
 			describe("the traffic policy is Local, and %s has no usable endpoint on this node: the packet is dropped", s.Name)
 	}
-	code := iptables.RejectWith("icmp-port-unreachable")
+	code := "icmp-port-unreachable"
 	if s.Family == decision.IPv6 {
 		code = "icmp6-port-unreachable"
 	}
-	return iptables.Reject{With: code}, comment(s.Name.String() + " has no endpoints"),
+	return reject(code), comment(s.Name.String() + " has no endpoints"),
 		describe("%s has no usable endpoint: the packet is refused", s.Name)
 }
 
 // at matches an address and the port of the service port.
-func at(s *decision.ServicePort, a netip.Addr, c iptables.Match) []iptables.Match {
-	return []iptables.Match{host(a), protocol(s.Protocol), c, port(s.Protocol, s.Port)}
+func at(s *decision.ServicePort, a netip.Addr, c match) []match {
+	return []match{host(a), protocol(s.Protocol), c, port(s.Protocol, s.Port)}
 }
 
 func (w *writer) clusterIP(s *decision.ServicePort) {
@@ -155,7 +154,7 @@ func (w *writer) clusterIP(s *decision.ServicePort) {
 			}
 			return "this rule matches packets to the ClusterIP only"
 		}
-		m := append([]iptables.Match{pod(&node.Detector, s.Family, true)}, at(s, s.ClusterIP, c)...)
+		m := append([]match{pod(&node.Detector, s.Family, true)}, at(s, s.ClusterIP, c)...)
 		w.add(NAT, chain, jumpTo(MarkMasq), sentence, m...)
 	}
 }
@@ -197,7 +196,7 @@ func (w *writer) loadBalancerIPs(s *decision.ServicePort) {
 		}
 		if s.Restricted() {
 			c := comment(fmt.Sprintf("%s traffic not accepted by %s", s.Name, s.FirewallChain()))
-			w.address(s, decision.EntryLoadBalancer, ip, Filter, ProxyFirewall, iptables.Drop, describe("the firewall chain did not accept this packet, so it was not translated: dropped"), at(s, ip, c)...)
+			w.address(s, decision.EntryLoadBalancer, ip, Filter, ProxyFirewall, drop, describe("the firewall chain did not accept this packet, so it was not translated: dropped"), at(s, ip, c)...)
 		}
 	}
 	for _, ip := range s.LoadBalancerIPs {
@@ -209,12 +208,12 @@ func (w *writer) nodePort(s *decision.ServicePort) {
 	if s.NodePort == 0 {
 		return
 	}
-	rule := func(table Table, chain string, t iptables.Target, sentence func(*state, bool) string, m ...iptables.Match) {
+	rule := func(table Table, chain string, t target, sentence func(*state, bool) string, m ...match) {
 		w.address(s, decision.EntryNodePort, netip.Addr{}, table, chain, t, sentence, m...)
 	}
 	if s.HasEndpoints {
 		sentence := describe("%s port %d is the node port of %s", s.Protocol, s.NodePort, s.Name)
-		m := []iptables.Match{protocol(s.Protocol), comment(s.Name.String()), port(s.Protocol, s.NodePort)}
+		m := []match{protocol(s.Protocol), comment(s.Name.String()), port(s.Protocol, s.NodePort)}
 		if w.kernel.NFAcct && s.Family == decision.IPv4 && w.t.Node().LocalhostNodePorts {
 			rule(NAT, NodePorts, jumpTo(s.ExternalChain()), sentence, append(slices.Clone(m), destination(localnet), counter(LocalhostAccepted))...)
 		}
@@ -255,7 +254,7 @@ func (w *writer) external(s *decision.ServicePort) {
 func (w *writer) firewall(s *decision.ServicePort) {
 	chain, c := s.FirewallChain(), comment(s.Name.String()+" loadbalancer IP")
 	through := func(p netip.Prefix) {
-		m := []iptables.Match{c}
+		m := []match{c}
 		if p.Bits() > 0 { // iptables-save leaves out a match of any address
 			m = append(m, source(p))
 		}
@@ -269,7 +268,7 @@ func (w *writer) firewall(s *decision.ServicePort) {
 			through(hostPrefix(ip))
 		}
 	}
-	w.add(NAT, chain, nil, describe("the source is in no allowed range: KUBE-PROXY-FIREWALL drops the packet"),
+	w.add(NAT, chain, none, describe("the source is in no allowed range: KUBE-PROXY-FIREWALL drops the packet"),
 		comment("other traffic to "+s.Name.String()+" will be dropped by "+ProxyFirewall))
 }
 
@@ -277,7 +276,7 @@ func (w *writer) firewall(s *decision.ServicePort) {
 func (w *writer) balance(s *decision.ServicePort, policy decision.Policy) {
 	chain, usable := s.PolicyChain(policy), s.Usable[policy]
 	n := len(usable)
-	arrow := func(i uint32) []iptables.Match {
+	arrow := func(i uint32) []match {
 		return w.endpointComment(fmt.Sprintf("%s -> %s", s.Name, s.Endpoints[i].AddrPort))
 	}
 	if s.AffinitySeconds > 0 {
@@ -304,7 +303,6 @@ func (w *writer) balance(s *decision.ServicePort, policy decision.Policy) {
 			sentence = selected(sentence)
 		}
 		w.add(NAT, chain, jumpTo(s.EndpointChain(s.Endpoints[i].AddrPort)), sentence, m...)
-		w.rules[len(w.rules)-1].share = share{k, n}
 	}
 }
 
@@ -327,9 +325,9 @@ func (w *writer) endpoint(s *decision.ServicePort, ep netip.AddrPort) {
 	chain, c := s.EndpointChain(ep), w.endpointComment(s.Name.String())
 	if !w.t.Node().NoHairpinMasquerade {
 		w.add(NAT, chain, jumpTo(MarkMasq), either("%s connects to itself: masquerade, or it would reply to itself directly", "%s is not the endpoint "+ep.Addr().String()+" itself"),
-			append([]iptables.Match{source(hostPrefix(ep.Addr()))}, c...)...)
+			append([]match{source(hostPrefix(ep.Addr()))}, c...)...)
 	}
-	m := append([]iptables.Match{protocol(s.Protocol)}, c...)
+	m := append([]match{protocol(s.Protocol)}, c...)
 	if s.AffinitySeconds > 0 {
 		m = append(m, recent(s, ep, true))
 	}

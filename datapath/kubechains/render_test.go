@@ -20,7 +20,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 )
 
 // published is a node whose rules were published, and the objects of its cluster.
@@ -119,7 +119,7 @@ var nodes = []published{
 
 func (n *published) table(t *testing.T) *decision.Table {
 	t.Helper()
-	objects, err := manifest.Load([]string{filepath.Join("../../../control/servicetable/testdata", n.objects+".yaml")})
+	objects, err := manifest.Load([]string{filepath.Join("../../control/servicetable/testdata", n.objects+".yaml")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func TestPublishedNodesWordForWord(t *testing.T) {
 func TestPublishedNodesThereAndBack(t *testing.T) {
 	for _, n := range nodes {
 		t.Run(n.rules, func(t *testing.T) {
-			file, err := os.Open(filepath.Join("../iptables/testdata", n.rules+".rules"))
+			file, err := os.Open(filepath.Join("../paper/iptables/testdata", n.rules+".rules"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // Walk follows the packet through kube-proxy's rules and returns a step for each rule that it
@@ -34,6 +33,11 @@ type state struct {
 	table *decision.Table
 	dst   netip.AddrPort // changed by DNAT
 	d     *decision.Decision
+
+	dnat, marked bool
+	draw         float64
+	// bound has the lists of endpoints that the client is bound to, by their chains.
+	bound map[string]bool
 }
 
 // walker follows one packet.
@@ -42,23 +46,13 @@ type walker struct {
 	rules   map[Table]map[string][]Rule
 	steps   []flow.Step
 	verdict decision.Verdict
-	dnat    bool
 	snat    bool
-
-	// context is what the rules see; node is its Host.
-	context iptables.Context
-	node    node
 }
 
 func newWalker(t *decision.Table, p *decision.Packet, d *decision.Decision, a decision.Affinity) *walker {
 	w := &walker{
-		state: state{Packet: p, table: t, dst: p.Destination, d: d},
+		state: state{Packet: p, table: t, dst: p.Destination, d: d, draw: drawOf(d), bound: make(map[string]bool)},
 		rules: map[Table]map[string][]Rule{Filter: {}, NAT: {}},
-		node:  node{table: t, draw: drawOf(d)},
-	}
-	w.context = iptables.Context{
-		Packet: iptables.Packet{Protocol: uint8(p.Protocol), Source: p.Source, Destination: p.Destination, Local: p.Local, InInterface: p.InInterface},
-		In:     p.InInterface, Host: &w.node,
 	}
 	f := decision.FamilyOf(p.Destination.Addr())
 	rules := newWriter(t, f, Kernel{})
@@ -71,7 +65,7 @@ func newWalker(t *decision.Table, p *decision.Packet, d *decision.Decision, a de
 	for _, s := range services {
 		for i := range s.Endpoints {
 			if ep := s.Endpoints[i].AddrPort; s.AffinitySeconds > 0 && a != nil && a.Bound(s, ep, p.Source.Addr()) {
-				w.node.memory.AddRecent(s.EndpointChain(ep), p.Source.Addr())
+				w.bound[s.EndpointChain(ep)] = true
 			}
 		}
 	}
@@ -90,30 +84,8 @@ func drawOf(d *decision.Decision) float64 {
 // picked: an algorithm selected the endpoint, not kube-proxy's draw.
 func picked(d *decision.Decision) bool { return d.Pick.Evidence.Kind > decision.Only }
 
-// node is what the rules see of the node, for the first packet of a new flow.
-type node struct {
-	iptables.Host // only what kube-proxy's rules match
-	table         *decision.Table
-	connection    iptables.Connection
-	memory        iptables.Memory
-	draw          float64
-	share         share // of the rule under evaluation
-}
-
-func (n *node) Connection() *iptables.Connection { return &n.connection }
-func (n *node) State() iptables.States           { return iptables.StateNew }
-func (n *node) Reply() bool                      { return false }
-func (n *node) Memory() *iptables.Memory         { return &n.memory }
-func (n *node) Uptime() float64                  { return 0 }
-func (n *node) Draw(float64) bool                { return n.share.has(n.draw) }
-
-func (n *node) AddrType(a netip.Addr, _ string, _ iptables.AddrTypes) bool { return n.table.IsLocal(a) }
-
-func (w *walker) marked() bool { return w.context.Packet.Mark != 0 }
-
-func (w *walker) matches(r *Rule) bool {
-	w.node.share = r.share
-	return !slices.ContainsFunc(r.Matches, func(m iptables.Match) bool { return w.context.Evaluate(m) != iptables.True })
+func (r *Rule) matchesAll(s *state) bool {
+	return !slices.ContainsFunc(r.matches, func(m match) bool { return m.test != nil && !m.test(s) })
 }
 
 // walk follows the packet; if no rule concerns it, the only step reports that.
@@ -160,7 +132,7 @@ func (w *walker) postrouting() {
 		w.run(NAT, "POSTROUTING")
 		return
 	}
-	if w.marked() {
+	if w.marked {
 		w.steps = append(w.steps, flow.Step{
 			Table: string(NAT), Chain: Postrouting, Outcome: flow.StepPassed,
 			Text: fmt.Sprintf("%s is this node: the packet is delivered here and does not pass POSTROUTING, so its source is unchanged", w.dst.Addr()),
@@ -173,37 +145,35 @@ func (w *walker) run(table Table, chain string) (ended bool) {
 	rules := w.rules[table][chain]
 	for i := range rules {
 		r := &rules[i]
-		matched := w.matches(r)
+		matched := r.matchesAll(&w.state)
 		w.addStep(r, matched)
 		if !matched {
 			continue
 		}
-		switch t := r.Target.(type) {
-		case iptables.Jump:
-			if t.Chain == MarkMasq {
-				w.context.Packet.Mark |= w.table.Node().Mark()
-			} else if w.run(table, t.Chain) {
+		switch t := r.target; t.kind {
+		case toJump:
+			if t.chain == MarkMasq {
+				w.marked = true
+			} else if w.run(table, t.chain) {
 				return true
 			}
-		case iptables.SetMark:
-			w.context.Change(t)
-		case iptables.DNAT:
-			w.dst, w.dnat = netip.AddrPortFrom(t.To.First, t.To.FirstPort), true
-			w.context.Packet.Destination, w.node.connection.DNAT = w.dst, true
+		case toMark:
+			w.marked = !t.clear
+		case toDNAT:
+			w.dst, w.dnat = t.to, true
 			return true
-		case iptables.Masquerade:
+		case toMasquerade:
 			w.snat = true
 			return true
-		case iptables.Reject:
+		case toReject:
 			w.verdict = decision.Reject
 			return true
-		case iptables.Verdict:
-			switch t {
-			case iptables.Return:
-				return false
-			case iptables.Drop:
-				w.verdict = decision.Drop
-			}
+		case toReturn:
+			return false
+		case toDrop:
+			w.verdict = decision.Drop
+			return true
+		case toAccept:
 			return true
 		}
 	}
@@ -219,9 +189,9 @@ func (w *walker) addStep(r *Rule, matched bool) {
 	o := flow.StepPassed
 	if matched {
 		o = flow.StepApplied
-		if to, ok := r.Target.(iptables.Jump); ok {
+		if r.target.kind == toJump {
 			o = flow.StepJumped
-			if to.Chain == MarkMasq {
+			if r.target.chain == MarkMasq {
 				o = flow.StepMarked
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // builtIn are the built-in chains of the tables that kube-proxy writes to.
@@ -36,16 +35,13 @@ func Rules(t *decision.Table, f decision.Family, k Kernel) []Rule {
 // refusesNodePort is 1 for a rule that refuses flows to a node port on any address of the node,
 // else 0.
 func (r *Rule) refusesNodePort() int {
-	if r.Table == Filter && r.Chain == ExternalServices && !slices.ContainsFunc(r.Matches, isDestination) {
+	if r.Table == Filter && r.Chain == ExternalServices && !slices.ContainsFunc(r.matches, isDestination) {
 		return 1
 	}
 	return 0
 }
 
-func isDestination(m iptables.Match) bool {
-	_, ok := m.(iptables.Destination)
-	return ok
-}
+func isDestination(m match) bool { return m.place == destinationPlace }
 
 // ServiceRules are the rules of one service port alone.
 func ServiceRules(t *decision.Table, s *decision.ServicePort, k Kernel) []Rule {

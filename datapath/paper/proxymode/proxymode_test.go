@@ -1,4 +1,4 @@
-package kubechains
+package proxymode
 
 import (
 	"strings"

@@ -14,7 +14,7 @@ import (
 // cluster is that of package flow's stories.
 func cluster(t testing.TB) *manifest.Objects {
 	t.Helper()
-	objects, err := manifest.Load([]string{"../../../datapath/flow/testdata/cluster.yaml"})
+	objects, err := manifest.Load([]string{"../../datapath/flow/testdata/cluster.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,5 @@
-package kubechains
+// Package proxymode recognises the service proxy, and its mode, that wrote the rules of a host.
+package proxymode
 
 import (
 	"fmt"
@@ -68,7 +69,7 @@ func ModeOf(dumps []*iptables.Dump) (Mode, Proof) {
 						see(setMode(set.Set), r.Line, "ipset %s", set.Set)
 					}
 				}
-				if to, ok := r.Target.(iptables.Jump); ok && t.Name == string(NAT) && serviceChain(to.Chain) {
+				if to, ok := r.Target.(iptables.Jump); ok && t.Name == "nat" && serviceChain(to.Chain) {
 					see(ModeIPTables, r.Line, "chain %s", to.Chain)
 				}
 			}
@@ -88,7 +89,7 @@ func chainMode(table, chain string) Mode {
 	case "KUBE-LOAD-BALANCER", "KUBE-NODE-PORT", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER", "KUBE-SOURCE-RANGES-FIREWALL", "KUBE-FIRE-WALL":
 		return ModeIPVS
 	case "KUBE-PORTALS-CONTAINER", "KUBE-PORTALS-HOST", "KUBE-NODEPORT-CONTAINER", "KUBE-NODEPORT-HOST", "KUBE-NODEPORT-NON-LOCAL":
-		if table == string(NAT) || table == string(Filter) {
+		if table == "nat" || table == "filter" {
 			return ModeUserspace
 		}
 	case "KUBE-ROUTER-SERVICES", "KUBE-ROUTER-HAIRPIN":

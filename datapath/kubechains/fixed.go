@@ -5,17 +5,16 @@ import (
 	"net/netip"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // jumps are the rules in the built-in chains, in an order that has the same effect
 // as kube-proxy's (iptablesJumpChains; each is inserted at the head of its chain).
 func jumps(f decision.Family) []Rule {
-	rule := func(table Table, chain, to, text string, m ...iptables.Match) Rule {
+	rule := func(table Table, chain, to, text string, m ...match) Rule {
 		if text != "" {
 			m = append(m, comment(text))
 		}
-		return Rule{Table: table, Chain: chain, Matches: m, Target: jumpTo(to)}
+		return Rule{Table: table, Chain: chain, matches: m, target: jumpTo(to)}
 	}
 	const portals, external, firewall = "kubernetes service portals", "kubernetes externally-visible service portals", "kubernetes load balancer firewall"
 	rules := []Rule{
@@ -46,23 +45,23 @@ func common(t *decision.Table, f decision.Family, k Kernel) []Rule {
 	w := &writer{t: t}
 	mark := t.Node().Mark()
 	if !k.TCPLiberal {
-		invalid := []iptables.Match{stateInvalid}
+		invalid := []match{stateInvalid}
 		if k.NFAcct {
 			invalid = append(invalid, counter(InvalidDropped))
 		}
-		w.add(Filter, Forward, iptables.Drop, nil, invalid...)
+		w.add(Filter, Forward, drop, nil, invalid...)
 	}
-	w.add(Filter, Forward, iptables.Accept, describe("marked packets are accepted for forwarding"),
+	w.add(Filter, Forward, accept, describe("marked packets are accepted for forwarding"),
 		comment("kubernetes forwarding rules"), marked(mark, false))
-	w.add(Filter, Forward, iptables.Accept, nil, comment("kubernetes forwarding conntrack rule"), stateKnown)
+	w.add(Filter, Forward, accept, nil, comment("kubernetes forwarding conntrack rule"), stateKnown)
 	if f == decision.IPv4 && t.Node().LocalhostNodePorts {
-		w.add(Filter, Firewall, iptables.Drop, describe("only loopback addresses may send to loopback addresses: dropped"),
-			iptables.Source{Network: iptables.NetworkOf(localnet), Negated: true}, destination(localnet), comment("block incoming localnet connections"), stateForeign)
+		w.add(Filter, Firewall, drop, describe("only loopback addresses may send to loopback addresses: dropped"),
+			not("", source(localnet)), destination(localnet), comment("block incoming localnet connections"), stateForeign)
 	}
-	w.add(NAT, MarkMasq, iptables.SetMark{Mark: iptables.MaskedValue{Value: mark, Mask: mark}}, nil)
-	w.add(NAT, Postrouting, iptables.Return, nil, marked(mark, true))
-	w.add(NAT, Postrouting, iptables.SetMark{Mark: iptables.MaskedValue{Value: mark}}, nil)
-	w.add(NAT, Postrouting, iptables.Masquerade{To: iptables.NATRange{RandomFully: true}}, describe("the source becomes an address of this node"), comment("kubernetes service traffic requiring SNAT"))
+	w.add(NAT, MarkMasq, setMark(mark, false), nil)
+	w.add(NAT, Postrouting, goBack, nil, marked(mark, true))
+	w.add(NAT, Postrouting, setMark(mark, true), nil)
+	w.add(NAT, Postrouting, masquerading, describe("the source becomes an address of this node"), comment("kubernetes service traffic requiring SNAT"))
 	w.nodePortJumps(f)
 	return w.rules
 }
@@ -84,21 +83,18 @@ func (w *writer) nodePortJumps(f decision.Family) {
 		}
 		return
 	}
-	notTo := func(p netip.Prefix) iptables.Match {
-		return iptables.Destination{Network: iptables.NetworkOf(p), Negated: true}
-	}
 	sentence := func(s *state, matched bool) string {
 		if matched {
 			return fmt.Sprintf("%s is an address of this node: check whether the port is a node port", s.dst.Addr())
 		}
 		return fmt.Sprintf("%s is not an address of this node with open node ports", s.dst.Addr())
 	}
-	m := []iptables.Match{c, toNode()}
+	m := []match{c, toNode()}
 	switch {
 	case f == decision.IPv6:
-		m = append(m, notTo(netip.MustParsePrefix("::1/128")))
+		m = append(m, not("", destination(netip.MustParsePrefix("::1/128"))))
 	case !w.t.Node().LocalhostNodePorts:
-		m = append(m, notTo(localnet))
+		m = append(m, not("", destination(localnet)))
 	}
 	w.add(NAT, Services, jumpTo(NodePorts), sentence, m...)
 }
