@@ -211,9 +211,9 @@ func comment(text string) match {
 	return match{words: fmt.Sprintf("-m comment --comment %q", text), place: modulePlace}
 }
 
-// counter counts packets in nfacct, and matches them all.
+// counter counts packets in nfacct, and matches them all. (iptables-save writes two spaces.)
 func counter(name string) match {
-	return match{words: "-m nfacct --nfacct-name " + name, place: modulePlace}
+	return match{words: "-m nfacct --nfacct-name  " + name, place: modulePlace}
 }
 
 // port is the destination port, 0: any, of a protocol's match extension.
