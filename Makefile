@@ -40,7 +40,7 @@ $(PLATFORMS:%=build-%): build-%: need-go
 	@mkdir -p bin/$*
 	GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) $(BUILD) -o bin/$*/ $(call PROGRAMS,$(word 1,$(subst -, ,$*)))
 
-# An image for amd64 and arm64, without Docker and without root (see docs/release.md):
+# An image for amd64 and arm64, without Docker and without root (see docs/how-to/release.md):
 # "make image IMAGE=registry.example/nfqproxy:v1 PUSH=1" pushes it.
 IMAGE ?= nfqproxy:dev
 PUSH  ?= 0
@@ -50,7 +50,7 @@ image: build-linux-amd64 build-linux-arm64
 	@cd deploy/release && $(GO) run ./image -name '$(IMAGE)' -version '$(VERSION)' -revision '$(REVISION)' -push=$(PUSH) -out ../../bin \
 		../../bin/linux-amd64/nfqproxy ../../bin/linux-arm64/nfqproxy
 
-# An image to run labs in, with the tools of the labs, of packages of Debian (see docs/platforms.md). It requires
+# An image to run labs in, with the tools of the labs, of packages of Debian (see docs/how-to/run-labs-elsewhere.md). It requires
 # apt-get and dpkg-deb, and no root: "docker load -i bin/nfqproxy-lab-image-amd64.tar" loads it.
 LAB_IMAGE ?= nfqproxy-lab:dev
 LAB_ARCHS ?= amd64 arm64
@@ -60,7 +60,7 @@ image-lab: $(LAB_ARCHS:%=build-linux-%)
 	@cd deploy/release && $(GO) run ./image -lab ../../bin/lab-root -name '$(LAB_IMAGE)' -version '$(VERSION)' -revision '$(REVISION)' -push=$(PUSH) -out ../../bin \
 		$(LAB_ARCHS:%=../../bin/linux-%/nfqproxy)
 
-# The files of a release, in bin/release: "make release VERSION=v1.2.3" (see docs/release.md).
+# The files of a release, in bin/release: "make release VERSION=v1.2.3" (see docs/how-to/release.md).
 CHANGELOG ?= CHANGELOG.md
 RELEASE    = cd deploy/release && $(GO) run . -version '$(VERSION)' -changelog '$(abspath $(CHANGELOG))' -revision '$(REVISION)'
 release: IMAGE = nfqproxy:$(VERSION)

@@ -26,7 +26,7 @@ func TestPages(t *testing.T) {
 			continue
 		}
 		var page bytes.Buffer
-		about := "This page is made of the files of unit " + id + " of the [course](../../docs/learn.md): `nfqproxy learn " + id + "` plays it.\n" +
+		about := "This page is made of the files of unit " + id + " of the [course](../../docs/how-to/take-the-course.md): `nfqproxy learn " + id + "` plays it.\n" +
 			"Its reference is about the lab [" + lab + "](" + lab + ".yaml)."
 		if err := learn.WritePage(&page, u, about); err != nil {
 			t.Fatal(err)
