@@ -248,8 +248,10 @@ var (
 // foreignFlags are flags of other programs that pages mention in code.
 var foreignFlags = []string{
 	"ctstate", "dst-type", "nfacct-name", "random-fully", // iptables' and kube-proxy's rules
+	"node-labels",             // kubelet's
 	"privileged",              // docker's
 	"service-node-port-range", // kube-apiserver's
+	"skip-phases",             // kubeadm's
 }
 
 // TestDocumentedFlags: the pages mention only flags that exist.
