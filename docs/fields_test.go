@@ -23,7 +23,7 @@ func TestDocumentedFields(t *testing.T) {
 		page, tag string
 		of        reflect.Type
 	}{
-		{"how-to/run-a-lab.md", "json", reflect.TypeFor[manifest.Lab]()},
+		{"reference/lab-file.md", "json", reflect.TypeFor[manifest.Lab]()},
 		{"reference/experiments.md", "yaml", reflect.TypeFor[experiment.Spec]()},
 	} {
 		text, err := os.ReadFile(tt.page)
@@ -50,9 +50,9 @@ func TestDocumentedJSON(t *testing.T) {
 		more        []string
 		of          reflect.Type
 	}{
-		{"how-to/find-the-cause.md", "answer", nil, reflect.TypeFor[diagnose.Answer]()},
-		{"how-to/find-the-cause.md", "finding", []string{"severity"}, reflect.TypeFor[diagnose.Finding]()},
-		{"how-to/find-the-cause.md", "examined", nil, reflect.TypeFor[diagnose.Examined]()},
+		{"reference/why.md", "answer", nil, reflect.TypeFor[diagnose.Answer]()},
+		{"reference/why.md", "finding", []string{"severity"}, reflect.TypeFor[diagnose.Finding]()},
+		{"reference/why.md", "examined", nil, reflect.TypeFor[diagnose.Examined]()},
 		{"reference/experiments.md", "summary.json", nil, reflect.TypeFor[experiment.Row]()},
 		{"reference/experiments.md", "run.json", nil, reflect.TypeFor[experiment.Run]()},
 	} {

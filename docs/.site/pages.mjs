@@ -79,9 +79,9 @@ write('reference/help.md', '# Help of the commands\n\nWhat `nfqproxy COMMAND --h
   commands.sort().flatMap((name) => help([name])).map(({ path, text }) => `## ${path.join(' ')}\n\n\`\`\`text\n${text.trimEnd()}\n\`\`\`\n`).join('\n'))
 
 // The metrics of a daemon, from the exposition that its tests compare.
-const metrics = [...read('control/live/metrics/testdata/exposition.golden').matchAll(/^# HELP (\S+) (.*)\n# TYPE \S+ (\S+)/gm)]
+const metrics = [...read('control/live/metrics/testdata/exposition.golden').matchAll(/^# (\w+): (.*)\n(\w+)/gm)]
 write('reference/metrics.md', '# Metrics\n\nThe metrics that a daemon serves at `127.0.0.1:10249/metrics`. Names that begin with `kubeproxy_` have the meaning that they have in kube-proxy.\n\n' +
-  '| metric | type | meaning |\n|---|---|---|\n' + metrics.map(([, name, help, type]) => `| \`${name}\` | ${type} | ${help.replace(/[|<>{}]/g, (c) => `&#${c.charCodeAt(0)};`)} |`).join('\n') + '\n')
+  '| metric | type | meaning |\n|---|---|---|\n' + metrics.map(([, type, help, name]) => `| \`${name}\` | ${type} | ${help.replace(/[|<>{}]/g, (c) => `&#${c.charCodeAt(0)};`)} |`).join('\n') + '\n')
 
 // The start page: what README.md says of the project, with its picture.
 const [, tagline] = read('README.md').match(/^# .*\n\n([\s\S]*?)\n\n/)
