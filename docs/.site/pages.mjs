@@ -80,8 +80,8 @@ write('reference/help.md', '# Help of the commands\n\nWhat `nfqproxy COMMAND --h
 
 // The metrics of a daemon, from the exposition that its tests compare.
 const metrics = [...read('control/live/metrics/testdata/exposition.golden').matchAll(/^# (\w+): (.*)\n(\w+)/gm)]
-write('reference/metrics.md', '# Metrics\n\nThe metrics that a daemon serves at `127.0.0.1:10249/metrics`. Names that begin with `kubeproxy_` have the meaning that they have in kube-proxy.\n\n' +
-  '| metric | type | meaning |\n|---|---|---|\n' + metrics.map(([, type, help, name]) => `| \`${name}\` | ${type} | ${help.replace(/[|<>{}]/g, (c) => `&#${c.charCodeAt(0)};`)} |`).join('\n') + '\n')
+write('reference/metrics.md', '# Metrics\n\nThe metrics that a daemon serves at `127.0.0.1:10249/metrics`. Those that begin with `kubeproxy_` mean what they mean in kube-proxy.\n\n' +
+  metrics.map(([, type, help, name]) => `- \`${name}\` (${type}): ${help}`).join('\n') + '\n')
 
 // The start page: what README.md says of the project, with its picture.
 const [, tagline] = read('README.md').match(/^# .*\n\n([\s\S]*?)\n\n/)
