@@ -15,6 +15,7 @@ export default defineConfig({
   title: 'nfqproxy',
   description: 'A Kubernetes service proxy that makes every decision visible',
   lang: 'en',
+  head: [['link', { rel: 'icon', href: 'data:,' }]],
   metaChunk: true,
   markdown: {
     anchor: { slugify },

@@ -97,6 +97,7 @@ const start = {
       { theme: 'brand', text: 'Start with a tutorial', link: '/' + sections[0].pages[0].page },
       { theme: 'alt', text: 'Install', link: '/how-to/install.md' },
       { theme: 'alt', text: 'Take the course', link: '/' + course[0].page },
+      { theme: 'alt', text: 'All pages', link: '/contents.md' },
     ],
   },
   features: sections.slice(0, 4).map((s) => ({ title: s.title, details: s.pages.slice(0, 6).map((p) => p.title).join(' · '), link: '/' + s.pages[0].page })),
