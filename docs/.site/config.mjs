@@ -33,7 +33,17 @@ export default defineConfig({
     },
   },
   themeConfig: {
-    search: { provider: 'local', options: { detailedView: true } },
+    search: {
+      provider: 'local',
+      options: {
+        detailedView: true,
+        miniSearch: {
+          // "kernel's" is two terms, of which the second one is in every text.
+          options: { processTerm: (term) => (term.length > 1 ? term.toLowerCase() : null) },
+          searchOptions: { combineWith: 'AND', fuzzy: 0.1, prefix: true, boost: { title: 4, text: 2, titles: 1 } },
+        },
+      },
+    },
     outline: [2, 3],
     nav: [
       ...sections.slice(0, 4).map(({ title, pages }) => ({ text: title, link: '/' + pages[0].page, activeMatch: '^/' + pages[0].page.split('/')[0] + '/' })),
