@@ -25,7 +25,7 @@ need-go:
 # The race detector requires a C compiler; the program itself does not.
 RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep -q 1 && command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: need-go build $(PLATFORMS:%=build-%) image image-lab release release-test demo peers bench-peers manifests chart check test test-all test-live test-plain test-course test-packing soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
+.PHONY: need-go need-npm build site $(PLATFORMS:%=build-%) image image-lab release release-test demo peers bench-peers manifests chart check test test-all test-live test-plain test-course test-packing soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
 
 # Static binaries that need no other program at run time: nfqproxy, the tool, and nfqproxyd, the daemon. With grpc's trace pages the linker would
 # keep all methods of all types: 73 MB instead of 44. It depends on the sources, Go and the version only:
@@ -40,7 +40,27 @@ $(PLATFORMS:%=build-%): build-%: need-go
 	@mkdir -p bin/$*
 	GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) $(BUILD) -o bin/$*/ $(call PROGRAMS,$(word 1,$(subst -, ,$*)))
 
-# An image for amd64 and arm64, without Docker and without root (see docs/release.md):
+# The pages of docs, the course, the help of the commands and the metrics as a static site, with search, in bin/site. A dead
+# link is an error. SITE_BASE is its path at the server: "make site SITE_BASE=/nfqproxy/".
+NPM       ?= npm
+SITE_BASE ?= /
+SITE      := bin/site-build
+need-npm:
+	@if ! command -v $(NPM) >/dev/null 2>&1 || ! command -v node >/dev/null 2>&1; then \
+		echo "make site requires Node.js 20 or newer and npm, but \"$(NPM)\" or \"node\" is not found: install them (Debian: nodejs npm), or set npm's path: make site NPM=/opt/node/bin/npm" >&2; exit 1; \
+	fi; \
+	if ! node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; then \
+		echo "make site requires Node.js 20 or newer; node is $$(node --version)" >&2; exit 1; \
+	fi
+site: need-npm build
+	@mkdir -p $(SITE)/.vitepress
+	@cp docs/.site/package.json docs/.site/package-lock.json $(SITE)/ && cp -r docs/.site/config.mjs docs/.site/theme $(SITE)/.vitepress/
+	@cmp -s $(SITE)/package-lock.json $(SITE)/node_modules/.lock || \
+		{ $(NPM) ci --prefix $(SITE) --ignore-scripts --no-audit --no-fund && cp $(SITE)/package-lock.json $(SITE)/node_modules/.lock; }
+	@node docs/.site/pages.mjs . $(SITE)/src '$(VERSION)' '$(REVISION)'
+	cd $(SITE) && SITE_BASE='$(SITE_BASE)' node_modules/.bin/vitepress build
+
+# An image for amd64 and arm64, without Docker and without root (see docs/how-to/release.md):
 # "make image IMAGE=registry.example/nfqproxy:v1 PUSH=1" pushes it.
 IMAGE ?= nfqproxy:dev
 PUSH  ?= 0
@@ -50,7 +70,7 @@ image: build-linux-amd64 build-linux-arm64
 	@cd deploy/release && $(GO) run ./image -name '$(IMAGE)' -version '$(VERSION)' -revision '$(REVISION)' -push=$(PUSH) -out ../../bin \
 		../../bin/linux-amd64/nfqproxy ../../bin/linux-arm64/nfqproxy
 
-# An image to run labs in, with the tools of the labs, of packages of Debian (see docs/platforms.md). It requires
+# An image to run labs in, with the tools of the labs, of packages of Debian (see docs/how-to/run-labs-elsewhere.md). It requires
 # apt-get and dpkg-deb, and no root: "docker load -i bin/nfqproxy-lab-image-amd64.tar" loads it.
 LAB_IMAGE ?= nfqproxy-lab:dev
 LAB_ARCHS ?= amd64 arm64
@@ -60,7 +80,7 @@ image-lab: $(LAB_ARCHS:%=build-linux-%)
 	@cd deploy/release && $(GO) run ./image -lab ../../bin/lab-root -name '$(LAB_IMAGE)' -version '$(VERSION)' -revision '$(REVISION)' -push=$(PUSH) -out ../../bin \
 		$(LAB_ARCHS:%=../../bin/linux-%/nfqproxy)
 
-# The files of a release, in bin/release: "make release VERSION=v1.2.3" (see docs/release.md).
+# The files of a release, in bin/release: "make release VERSION=v1.2.3" (see docs/how-to/release.md).
 CHANGELOG ?= CHANGELOG.md
 RELEASE    = cd deploy/release && $(GO) run . -version '$(VERSION)' -changelog '$(abspath $(CHANGELOG))' -revision '$(REVISION)'
 release: IMAGE = nfqproxy:$(VERSION)

@@ -14,7 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
-var updateDocs = flag.Bool("docs.update", false, "write what the commands print into README.md and docs/*.md")
+var updateDocs = flag.Bool("docs.update", false, "write what the commands print into README.md and docs")
 
 // shown are the commands that the pages show with their output: "$ ./bin/nfqproxy ..."
 // as the first line of a block, perhaps on several lines.
@@ -23,7 +23,7 @@ var shown = regexp.MustCompile("(?m)^```\n\\$ (\\./bin/nfqproxy (?:.*\\\\\n)*.*)
 // cut ends the shown part of an output.
 const cut = "...\n"
 
-// TestDocumentedCommands: the commands print what README.md and docs/*.md show, up to a
+// TestDocumentedCommands: the commands print what README.md and docs show, up to a
 // line "...".
 func TestDocumentedCommands(t *testing.T) {
 	netnstest.RequireTool(t, "bash")

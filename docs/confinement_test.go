@@ -13,7 +13,7 @@ import (
 
 // TestSystemCalls: the page lists the system calls that the filter allows.
 func TestSystemCalls(t *testing.T) {
-	page := e2etest.ReadFile(t, "confinement.md")
+	page := e2etest.ReadFile(t, "explanation/confinement.md")
 	for name, calls := range map[string][]string{"Measured": confine.Measured(), "Reserve": confine.Reserve()} {
 		_, text, _ := strings.Cut(page, "**"+name+".**")
 		_, list, _ := strings.Cut(text, "\n\n")

@@ -54,7 +54,7 @@ func pages(t *testing.T, patterns ...string) []string {
 // userPages are the pages about using the program.
 func userPages(t *testing.T) []string {
 	t.Helper()
-	return pages(t, "README.md", "docs/*.md")
+	return pages(t, "README.md", "docs/*.md", "docs/*/*.md")
 }
 
 func TestREADMEIsShort(t *testing.T) {
@@ -63,19 +63,19 @@ func TestREADMEIsShort(t *testing.T) {
 	}
 }
 
-// TestREADMEHasEveryCommand: its table answers "which command for which question".
-func TestREADMEHasEveryCommand(t *testing.T) {
-	text := e2etest.ReadFile(t, filepath.Join(repository, "README.md"))
+// TestEveryCommandIsListed: the page of commands answers "which command for which question" with every command.
+func TestEveryCommandIsListed(t *testing.T) {
+	text := e2etest.ReadFile(t, "reference/commands.md")
 	for _, c := range cli.NewCommand().Commands() {
-		if !c.Hidden && !strings.Contains(text, "`nfqproxy "+c.Name()) && !strings.Contains(text, "`"+c.Name()+"`") {
-			t.Errorf("README.md does not have the command %s", c.Name())
+		if !c.Hidden && !strings.Contains(text, "`nfqproxy "+c.Name()) {
+			t.Errorf("docs/reference/commands.md does not have the command %s", c.Name())
 		}
 	}
 }
 
 // TestFindings: findings.md describes every code.
 func TestFindings(t *testing.T) {
-	described := regexp.MustCompile(`(?m)^### (NFQ\d+)$`).FindAllString(e2etest.ReadFile(t, "findings.md"), -1)
+	described := regexp.MustCompile(`(?m)^### (NFQ\d+)$`).FindAllString(e2etest.ReadFile(t, "reference/findings.md"), -1)
 	var codes []string
 	for _, c := range diagnose.Codes() {
 		codes = append(codes, "### "+string(c))
@@ -88,12 +88,36 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-func TestIndexHasEveryPage(t *testing.T) {
+// purposes are the directories of docs, by what a page is for, and the headings of their tables of contents.
+var purposes = map[string]string{"tutorials": "Tutorials", "how-to": "How-to guides", "reference": "Reference", "explanation": "Explanation"}
+
+// contentsLine is an entry of docs/README.md: a page with what it is about. "make site" makes the navigation of these lines.
+var contentsLine = regexp.MustCompile(`(?m)^- \[([^\]]+)\]\(([^)#]+\.md)\): \S.*\.$`)
+
+// TestContents: docs/README.md has each page of docs once, below the heading of its directory, and no entry that "make site" does not see.
+func TestContents(t *testing.T) {
 	index := e2etest.ReadFile(t, filepath.Join(repository, "docs/README.md"))
-	for _, page := range pages(t, "docs/*.md") {
-		if name := filepath.Base(page); name != "README.md" && !strings.Contains(index, "]("+name+")") {
-			t.Errorf("docs/README.md does not link %s", name)
+	listed := make(map[string]string) // page: the heading above
+	for section := range strings.SplitSeq(index, "\n## ") {
+		title, text, _ := strings.Cut(section, "\n")
+		for _, entry := range contentsLine.FindAllStringSubmatch(text, -1) {
+			if listed[entry[2]] != "" {
+				t.Errorf("docs/README.md has %s twice", entry[2])
+			}
+			listed[entry[2]] = title
 		}
+		if n := strings.Count(text, "\n- "); n != len(contentsLine.FindAllString(text, -1)) {
+			t.Errorf("docs/README.md, %s: of %d entries, not all are written as \"- [Title](page.md): What it is about.\"", title, n)
+		}
+	}
+	for _, page := range pages(t, "docs/*.md", "docs/*/*.md") {
+		page = strings.TrimPrefix(page, "docs/")
+		if want := purposes[filepath.Dir(page)]; listed[page] != want {
+			t.Errorf("docs/README.md has %s below the heading %q, want %q", page, listed[page], want)
+		}
+	}
+	if len(listed) < 30 {
+		t.Errorf("docs/README.md lists only %d pages", len(listed))
 	}
 }
 
@@ -224,8 +248,10 @@ var (
 // foreignFlags are flags of other programs that pages mention in code.
 var foreignFlags = []string{
 	"ctstate", "dst-type", "nfacct-name", "random-fully", // iptables' and kube-proxy's rules
+	"node-labels",             // kubelet's
 	"privileged",              // docker's
 	"service-node-port-range", // kube-apiserver's
+	"skip-phases",             // kubeadm's
 }
 
 // TestDocumentedFlags: the pages mention only flags that exist.
@@ -339,7 +365,7 @@ var (
 func TestDocumentedMessages(t *testing.T) {
 	printed := literals(t)
 	messages := 0
-	for _, block := range messageBlock.FindAllStringSubmatch(e2etest.ReadFile(t, filepath.Join(repository, "docs/troubleshooting.md")), -1) {
+	for _, block := range messageBlock.FindAllStringSubmatch(e2etest.ReadFile(t, filepath.Join(repository, "docs/how-to/troubleshoot.md")), -1) {
 		for line := range strings.Lines(block[1]) {
 			messages++
 			line = strings.TrimSpace(line)

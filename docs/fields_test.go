@@ -23,8 +23,8 @@ func TestDocumentedFields(t *testing.T) {
 		page, tag string
 		of        reflect.Type
 	}{
-		{"lab.md", "json", reflect.TypeFor[manifest.Lab]()},
-		{"experiments.md", "yaml", reflect.TypeFor[experiment.Spec]()},
+		{"reference/lab-file.md", "json", reflect.TypeFor[manifest.Lab]()},
+		{"reference/experiments.md", "yaml", reflect.TypeFor[experiment.Spec]()},
 	} {
 		text, err := os.ReadFile(tt.page)
 		if err != nil {
@@ -50,11 +50,11 @@ func TestDocumentedJSON(t *testing.T) {
 		more        []string
 		of          reflect.Type
 	}{
-		{"why.md", "answer", nil, reflect.TypeFor[diagnose.Answer]()},
-		{"why.md", "finding", []string{"severity"}, reflect.TypeFor[diagnose.Finding]()},
-		{"why.md", "examined", nil, reflect.TypeFor[diagnose.Examined]()},
-		{"experiments.md", "summary.json", nil, reflect.TypeFor[experiment.Row]()},
-		{"experiments.md", "run.json", nil, reflect.TypeFor[experiment.Run]()},
+		{"reference/why.md", "answer", nil, reflect.TypeFor[diagnose.Answer]()},
+		{"reference/why.md", "finding", []string{"severity"}, reflect.TypeFor[diagnose.Finding]()},
+		{"reference/why.md", "examined", nil, reflect.TypeFor[diagnose.Examined]()},
+		{"reference/experiments.md", "summary.json", nil, reflect.TypeFor[experiment.Row]()},
+		{"reference/experiments.md", "run.json", nil, reflect.TypeFor[experiment.Run]()},
 	} {
 		text, err := os.ReadFile(tt.page)
 		if err != nil {
@@ -124,9 +124,9 @@ func codeOf(page string) string {
 	return b.String()
 }
 
-// TestDocumentedCourse: docs/learn.md has the chapters of the course, and the unit of its picture, by their titles.
+// TestDocumentedCourse: docs/how-to/take-the-course.md has the chapters of the course, and the unit of its picture, by their titles.
 func TestDocumentedCourse(t *testing.T) {
-	page, err := os.ReadFile("learn.md")
+	page, err := os.ReadFile("how-to/take-the-course.md")
 	if err != nil {
 		t.Fatal(err)
 	}

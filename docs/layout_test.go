@@ -49,7 +49,7 @@ func wingOf(path string) string {
 }
 
 // TestLayout: imports go down the folders, and from a wing only to those that it may know: see
-// docs/architecture.md.
+// docs/explanation/architecture.md.
 func TestLayout(t *testing.T) {
 	checked := 0
 	for _, line := range goList(t, "-f", `{{if .GoFiles}}{{.ImportPath}} {{join .Imports " "}}{{end}}`, "./...") {

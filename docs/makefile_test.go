@@ -11,11 +11,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
-// makeWith runs make with a program in Go's place, and gives what it wrote and its exit code.
-func makeWith(t *testing.T, program string, target string) (stdout, stderr string, code int) {
+// makeWith runs make with a variable set, as GO=PROGRAM, and gives what it wrote and its exit code.
+func makeWith(t *testing.T, variable string, target string) (stdout, stderr string, code int) {
 	t.Helper()
 	netnstest.RequireTool(t, "make")
-	cmd := exec.Command("make", "--no-print-directory", "-C", repository, target, "GO="+program)
+	cmd := exec.Command("make", "--no-print-directory", "-C", repository, target, variable)
 	// As from a shell, and not from a make that runs the tests.
 	cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=", "LC_ALL=C")
 	var out, messages strings.Builder
@@ -43,12 +43,19 @@ func TestMakeWithoutGo(t *testing.T) {
 		old:          `make requires Go 1.26, but "` + old + `" is older: install Go 1.`,
 	} {
 		for _, target := range []string{"demo", "build", "test", "lint"} {
-			stdout, stderr, code := makeWith(t, program, target)
+			stdout, stderr, code := makeWith(t, "GO="+program, target)
 			message, rest, _ := strings.Cut(stderr, "\n")
 			if code != 2 || stdout != "" || !strings.HasPrefix(message, want) || !strings.HasPrefix(rest, "make: ***") || strings.Count(rest, "\n") != 1 {
 				t.Errorf("make %s GO=%s: exit code %d, %q, %q; want %q", target, program, code, stdout, stderr, want)
 			}
 		}
+	}
+}
+
+func TestMakeSiteWithoutNpm(t *testing.T) {
+	const want = `make site requires Node.js 20 or newer and npm, but "no-such-npm" or "node" is not found: install them`
+	if stdout, stderr, code := makeWith(t, "NPM=no-such-npm", "site"); code != 2 || stdout != "" || !strings.HasPrefix(stderr, want) {
+		t.Errorf("exit code %d, %q, %q; want %q", code, stdout, stderr, want)
 	}
 }
 
@@ -59,7 +66,7 @@ func TestMakeTestListsSkips(t *testing.T) {
 test) printf "nft is not installed\\tdatapath TestA\\nnft is not installed\\tdatapath TestB\\nnft is not installed\\tlab TestC\\n" >>"$NFQPROXY_SKIPPED"; echo ran; `+script+`;;
 version) echo go version go1.26.8 linux/amd64;;
 esac`)
-		stdout, stderr, got := makeWith(t, program, "test")
+		stdout, stderr, got := makeWith(t, "GO="+program, "test")
 		const want = "ran\nSkipped, because this machine lacks something:\nnft is not installed: 3 tests, in datapath, lab\n"
 		if got != code || stdout != want {
 			t.Errorf("%s: exit code %d, want %d; %q, %q", script, got, code, stdout, stderr)

@@ -30,10 +30,10 @@ func TestHostPaths(t *testing.T) {
 
 // TestAlgorithmInGo: the page has the code that the tests of package balance compile and run.
 func TestAlgorithmInGo(t *testing.T) {
-	page := e2etest.ReadFile(t, filepath.Join(repository, "docs/balance-go.md"))
+	page := e2etest.ReadFile(t, filepath.Join(repository, "docs/how-to/write-a-balancer-in-go.md"))
 	code := e2etest.ReadFile(t, filepath.Join(repository, "datapath/balance/example_test.go"))
 	if !strings.Contains(page, "```go\n"+code+"```\n") {
-		t.Error("docs/balance-go.md: the code is not that of datapath/balance/example_test.go")
+		t.Error("docs/how-to/write-a-balancer-in-go.md: the code is not that of datapath/balance/example_test.go")
 	}
 }
 

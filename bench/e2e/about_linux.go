@@ -88,7 +88,7 @@ func (t *tests) publish(args []string) error {
 	if err != nil {
 		return err
 	}
-	docs := filepath.Join(root, "docs")
+	docs := filepath.Join(root, "docs", "reference")
 	for _, name := range args {
 		run, err := results.Read(t.file(name))
 		if err != nil {

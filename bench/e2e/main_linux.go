@@ -35,7 +35,7 @@ const usage = `usage: go run ./bench/e2e [flags] COMMAND
   lan COMMAND...           runs a program in the network of the nodes
   compare [CONTROL OTHER]  lists tests that pass with one service proxy only
   merge NAME FILE...       joins the results of several runs with one service proxy
-  publish [NAME...]        writes results to docs/conformance and docs/conformance.md
+  publish [NAME...]        writes results to docs/reference: conformance.md, and a file each in conformance
 `
 
 func main() {

@@ -80,7 +80,7 @@ func (c *checker) viewDoctor(ctx context.Context) error {
 	return err
 }
 
-// relaySecrets makes the certificates as docs/hubble.md does. $1 is kubectl with its configuration.
+// relaySecrets makes the certificates as docs/how-to/export-to-hubble.md does. $1 is kubectl with its configuration.
 const relaySecrets = `set -e
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -subj "/CN=Hubble" -keyout ca.key -out ca.crt
 for name in nodes relay; do

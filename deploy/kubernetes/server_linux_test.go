@@ -129,7 +129,7 @@ func TestServerTakesManifests(t *testing.T) {
 	s.shell("sed s/NODE/worker/ deploy/kubernetes/cleanup/pod.yaml | kubectl create -f -" + dryRun)
 }
 
-// checkHubble checks what the component hubble-relay adds: the files of the Secret that docs/hubble.md makes.
+// checkHubble checks what the component hubble-relay adds: the files of the Secret that docs/how-to/export-to-hubble.md makes.
 func checkHubble(t *testing.T, pod *corev1.PodSpec) {
 	t.Helper()
 	c := pod.Containers[1]

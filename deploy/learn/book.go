@@ -57,27 +57,6 @@ func WriteBook(w io.Writer, c *Course, o BookOptions) error {
 	return err
 }
 
-// WritePage writes one unit as a page of Markdown to read: its texts, the commands of its solution, and
-// its reference. about is a paragraph after the title.
-func WritePage(w io.Writer, u *Unit, about string) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\n%s\n", escaped(u.Title), about)
-	for _, s := range u.Steps {
-		fmt.Fprintf(&b, "\n## %s\n\n%s", escaped(s.Title), s.Text)
-		if s.Question != nil {
-			fmt.Fprintf(&b, "\n**Question:** %s\n", strings.TrimSpace(s.Question.Text))
-		}
-		if s.Solution != "" {
-			fmt.Fprintf(&b, "\n**Solution:**\n\n%s", indented(s.Solution))
-		}
-	}
-	if text := u.Reference(); text != "" {
-		b.WriteString("\n## Reference\n\n" + text)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
 // html is the section as HTML.
 func (s section) html() string {
 	if s.anchor == "" {

@@ -42,7 +42,7 @@ func analyze(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// TestExposure: the exposure is at most 2.0, as docs/confinement.md has it.
+// TestExposure: the exposure is at most 2.0, as docs/explanation/confinement.md has it.
 func TestExposure(t *testing.T) {
 	analyze(t, "security", "--offline=true", "--threshold=20", unit)
 }

@@ -2,7 +2,6 @@ package results
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -20,7 +19,7 @@ func Page(runs []Named) string {
 	b.WriteString(`# Kubernetes' own tests
 
 This page lists which of Kubernetes' own tests of Services pass with nfqproxy, and with kube-proxy on the same cluster of real nodes. It is
-written by a program, from the results in [conformance](conformance): see [bench/e2e](../bench/e2e/README.md) for the cluster, the commands, and the tests that are left out.
+written by a program, from the results in [conformance](conformance), which list each test: see [bench/e2e](../../bench/e2e/README.md) for the cluster, the commands, and the tests that are left out.
 Names with -helm, -ipv6 and -nftables: nfqproxy installed by its Helm chart, a cluster with IPv6 only, kube-proxy's mode nftables.
 
 `)
@@ -36,8 +35,6 @@ Names with -helm, -ipv6 and -nftables: nfqproxy installed by its Helm chart, a c
 		fmt.Fprintf(&b, "\n## Differences to %s\n\n", control.Name)
 		writeDifferences(&b, control, runs[0])
 	}
-	b.WriteString("\n## All tests\n\nSkipped tests found that they cannot run on this cluster. A test without a result was not run.\n")
-	writeTests(&b, runs)
 	return b.String()
 }
 
@@ -71,38 +68,5 @@ func writeDifferences(b *strings.Builder, control, own Named) {
 	}
 	for _, d := range gained {
 		fmt.Fprintf(b, "- passes with %s only: %s (%s)\n", own.Name, d.Name, d.Outcome(d.Control))
-	}
-}
-
-// writeTests lists all tests, by subject.
-func writeTests(b *strings.Builder, runs []Named) {
-	states := make([]map[string]State, len(runs))
-	names := make(map[string]bool)
-	for i, r := range runs {
-		states[i] = make(map[string]State)
-		for _, t := range r.List {
-			states[i][t.Name] = t.State
-			names[t.Name] = true
-		}
-	}
-	bySubject := make(map[string][]string)
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		bySubject[Subject(name)] = append(bySubject[Subject(name)], name)
-	}
-	for _, s := range append(slices.Clone(Subjects), "") {
-		if len(bySubject[s]) == 0 {
-			continue
-		}
-		title := s
-		if title == "" {
-			title = "Others"
-		}
-		fmt.Fprintf(b, "\n### %s\n\n", title)
-		row(b, "Test", runs, func(r Named) string { return r.Name })
-		row(b, "---", runs, func(Named) string { return "---" })
-		for _, name := range bySubject[s] {
-			i := -1
-			row(b, strings.ReplaceAll(strings.TrimPrefix(name, Group), "|", `\|`), runs, func(Named) string { i++; return string(states[i][name]) })
-		}
 	}
 }

@@ -86,7 +86,7 @@ func (f *doctorFlags) findings(cmd *cobra.Command, connect connector) (found []d
 	}
 	for _, code := range f.ignore {
 		if !slices.Contains(diagnose.Codes(), diagnose.Code(code)) {
-			return nil, nil, fmt.Errorf("--ignore %s: no such code; docs/findings.md lists all", code)
+			return nil, nil, fmt.Errorf("--ignore %s: no such code; docs/reference/findings.md lists all", code)
 		}
 	}
 	if len(f.rules) > 0 {

@@ -27,7 +27,8 @@ func newExperimentCommand() *cobra.Command {
 		Short: "Compare balancing algorithms, simulated or in a lab",
 		Long: `Compare balancing algorithms: a file describes a cluster, a workload, changes, and the
 algorithms. Runs are in simulated time, by the code that decides for real, and have the
-same results on any machine; or live, in a lab with a real kernel. See docs/experiments.md.`,
+same results on any machine; or live, in a lab with a real kernel. The file and the results
+are described in docs/reference/experiments.md.`,
 	}
 	cmd.AddCommand(newExperimentRunCommand(), newExperimentListCommand(), newExperimentCompareCommand())
 	return cmd

@@ -456,12 +456,12 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestMemory: a journal of the default size takes what docs/flows.md has.
+// TestMemory: a journal of the default size takes what docs/reference/flow-api.md has.
 func TestMemory(t *testing.T) {
 	j := New(Config{})
 	bytes := uintptr(j.flows.capacity())*unsafe.Sizeof(entry{}) + uintptr(j.notes.capacity())*unsafe.Sizeof(note{})
 	if mib := float64(bytes) / (1 << 20); mib < 18 || mib > 19.5 {
-		t.Errorf("flows and events take %.1f MiB, docs/flows.md has 19", mib)
+		t.Errorf("flows and events take %.1f MiB, docs/reference/flow-api.md has 19", mib)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // Version is that of the JSON of answers and findings. It goes up when a field changes its meaning.
 const Version = 1
 
-// Code identifies a kind of finding. A code never changes its meaning; docs/findings.md has a section for
+// Code identifies a kind of finding. A code never changes its meaning; docs/reference/findings.md has a section for
 // each.
 type Code string
 

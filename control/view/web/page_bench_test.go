@@ -23,7 +23,7 @@ const firstContent = `new MutationObserver((_, o) => {
 // BenchmarkPage has 10,000 services with 10 endpoints each and 50 flows a second; an iteration is
 // one second of a view. It reports the CPU time of the browser's main thread, and the time
 // from the load to the first content. "All" services have had a flow, or "few", those that get
-// one meanwhile. See docs/performance.md.
+// one meanwhile. See docs/explanation/performance.md.
 func BenchmarkPage(b *testing.B) {
 	if !*measure {
 		b.Skip("no -web.measure")

@@ -1,5 +1,5 @@
 // Package script has balancing policies that users write in Starlark, a small dialect of Python: a
-// function pick(candidates, flow, state) in a file. docs/balance-scripts.md describes what a policy
+// function pick(candidates, flow, state) in a file. docs/how-to/write-a-balancing-script.md describes what a policy
 // gets and returns.
 //
 // A policy cannot take the datapath with it: its steps, values and state have bounds (see bounds.go),

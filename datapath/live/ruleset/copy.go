@@ -23,7 +23,7 @@ import (
 // No chain that a map leads to has a map of verdicts of its own: the kernel validates the elements of
 // the inner one for each element of the outer one (nf_tables_api.c, nft_chain_validate).
 //
-// What the copy cannot express is in docs/limits.md.
+// What the copy cannot express is in docs/explanation/limits.md.
 
 // copyMaps are the maps of the copy in one table. A list has the endpoints that a flow may go to: those
 // under policy Cluster, or under the policy of the ClusterIP, and those under external policy Local.

@@ -3,7 +3,7 @@
 // refused or not answered, and how evenly flows would have been spread.
 //
 // The log has the probability of each selection. A flow counts by its weight: the probability of its endpoint
-// under the other algorithm, divided by that in the log. See docs/counterfactual.md.
+// under the other algorithm, divided by that in the log. See docs/how-to/estimate-an-algorithm.md.
 package offpolicy
 
 import (

@@ -1,6 +1,6 @@
 package offpolicy
 
-// Report is what [Estimate] finds. Its JSON is documented in docs/counterfactual.md.
+// Report is what [Estimate] finds. Its JSON is documented in docs/how-to/estimate-an-algorithm.md.
 type Report struct {
 	Flows        int       `json:"flows"`   // of the node in the log
 	Counted      int       `json:"counted"` // that the estimates are of

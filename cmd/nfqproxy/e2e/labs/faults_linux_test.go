@@ -36,7 +36,7 @@ type faultCase struct {
 	do      string // the command that mends it, likewise
 }
 
-// faultCases are the built-in faults, by the row of the table in docs/why.md.
+// faultCases are the built-in faults, by the row of the table in docs/reference/why.md.
 var faultCases = []faultCase{
 	{
 		"firewall", []string{"fault", "add", "firewall", "kind-worker2", "--to", "10.244.2.2", "--port", "80"}, brief(6), nil, "NFQ063",
@@ -180,7 +180,7 @@ func TestFaultsAreNamed(t *testing.T) {
 	}
 }
 
-// checkDocumentedFaults: docs/why.md has the same table, and it has all faults.
+// checkDocumentedFaults: docs/reference/why.md has the same table, and it has all faults.
 func checkDocumentedFaults(t *testing.T) {
 	t.Helper()
 	rows := documentedFaults(t)
@@ -189,12 +189,12 @@ func checkDocumentedFaults(t *testing.T) {
 		kinds[tt.add[2]] = true
 		want := fmt.Sprintf("| `%s` | %s |", tt.fault, strings.Join([]string{tt.code, tt.code, tt.code, tt.code}, " | "))
 		if !rows[want] {
-			t.Errorf("docs/why.md lacks the row %s", want)
+			t.Errorf("docs/reference/why.md lacks the row %s", want)
 		}
 		delete(rows, want)
 	}
 	for row := range rows {
-		t.Errorf("no case for the row %s of docs/why.md", row)
+		t.Errorf("no case for the row %s of docs/reference/why.md", row)
 	}
 	for _, k := range observe.FaultKinds {
 		if !kinds[k.Name] {
@@ -203,11 +203,11 @@ func checkDocumentedFaults(t *testing.T) {
 	}
 }
 
-// documentedFaults are the rows of the table in docs/why.md.
+// documentedFaults are the rows of the table in docs/reference/why.md.
 func documentedFaults(t *testing.T) map[string]bool {
 	t.Helper()
 	rows := make(map[string]bool)
-	for line := range strings.Lines(e2etest.ReadFile(t, "../../../../docs/why.md")) {
+	for line := range strings.Lines(e2etest.ReadFile(t, "../../../../docs/reference/why.md")) {
 		if regexp.MustCompile("^\\| `[a-z -]+` \\| NFQ").MatchString(line) {
 			rows[strings.TrimSpace(line)] = true
 		}

@@ -22,7 +22,7 @@ import (
 )
 
 // TestLikeKubeProxy sends the same odd packets through a node with kube-proxy's rules and
-// through one with the daemon: what docs/kube-proxy-rules.md says of each rule is so.
+// through one with the daemon: what docs/explanation/kube-proxy-rules.md says of each rule is so.
 func TestLikeKubeProxy(t *testing.T) {
 	t.Parallel()
 	netnstest.RequireTool(t, "iptables-restore")
