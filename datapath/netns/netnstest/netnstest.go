@@ -141,6 +141,14 @@ func unproven(t testing.TB, why string) string {
 // breaks.
 func All() bool { return os.Getenv("NFQPROXY_TEST") == "all" }
 
+// Cases is how many of many generated cases are to be tested.
+func Cases(all, selected int) int {
+	if All() {
+		return all
+	}
+	return selected
+}
+
 // Missing ends a test that lacks something else; see [Require].
 func Missing(t testing.TB, why string) {
 	t.Helper()
