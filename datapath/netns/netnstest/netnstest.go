@@ -149,6 +149,11 @@ func Cases(all, selected int) int {
 	return selected
 }
 
+// Selected reports whether the case with this name is to be tested: all are with [All], otherwise those of the selection.
+func Selected(name string, selection ...string) bool {
+	return All() || slices.Contains(selection, name)
+}
+
 // Missing ends a test that lacks something else; see [Require].
 func Missing(t testing.TB, why string) {
 	t.Helper()
