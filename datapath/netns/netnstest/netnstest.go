@@ -141,7 +141,7 @@ func unproven(t testing.TB, why string) string {
 // breaks.
 func All() bool { return os.Getenv("NFQPROXY_TEST") == "all" }
 
-// Cases is how many of many generated cases are to be tested.
+// Cases is how many of many cases are to be tested, or the stride through them.
 func Cases(all, selected int) int {
 	if All() {
 		return all
