@@ -105,16 +105,19 @@ demo: build
 PEERS := bench/peers/bin
 peers bench-peers: $(PEERS)/.built $(PEERS)/portforward $(PEERS)/hubble $(PEERS)/hubble-relay $(PEERS)/promql $(PEERS)/otelcol $(PEERS)/helm $(PEERS)/newest-nft/nft
 
+# A program is built once for all clones of the repository. Its command writes into $$OUT, and names all that it depends on
+# besides the files behind it.
+ONCE = GO='$(GO)' CGO_ENABLED=0 bench/peers/build-once.sh $(PEERS)
+
 # Programs built from the module proxy lack their version, which they require.
 $(PEERS)/.built: bench/peers/go.mod bench/peers/go.sum | need-go
-	@mkdir -p $(PEERS)
-	cd bench/peers && export CGO_ENABLED=0 && \
-	version=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubernetes) && \
+	$(ONCE) control-plane 'cd bench/peers && \
+	version=$$($(GO) list -m -f "{{.Version}}" k8s.io/kubernetes) && \
 	minor=$${version#v1.} && v=k8s.io/component-base/version && \
-	$(GO) build -trimpath -o bin/ -ldflags "-s -w -X $$v.gitVersion=$$version -X $$v.gitMajor=1 -X $$v.gitMinor=$${minor%%.*}" \
+	$(GO) build -trimpath -o "$$OUT/" -ldflags "-s -w -X $$v.gitVersion=$$version -X $$v.gitMajor=1 -X $$v.gitMinor=$${minor%%.*}" \
 		k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-controller-manager \
 		k8s.io/kubernetes/cmd/kube-proxy k8s.io/kubernetes/cmd/kubectl && \
-	$(GO) build -trimpath -o bin/etcd -ldflags '-s -w' go.etcd.io/etcd/server/v3
+	$(GO) build -trimpath -o "$$OUT/etcd" -ldflags "-s -w" go.etcd.io/etcd/server/v3' $^
 	@touch $@
 
 # Debian's newest nft: tests list the kernel rules with it, too.
@@ -125,26 +128,22 @@ $(PEERS)/newest-nft/nft: bench/peers/newest-nft.sh
 
 # The part of a kubelet that kubectl port-forward needs.
 $(PEERS)/portforward: bench/peers/go.mod bench/peers/go.sum bench/peers/portforward/main.go | need-go
-	@mkdir -p $(PEERS)
-	cd bench/peers && CGO_ENABLED=0 $(GO) build -trimpath -o bin/portforward -ldflags '-s -w' ./portforward
+	$(ONCE) portforward 'cd bench/peers && $(GO) build -trimpath -o "$$OUT/portforward" -ldflags "-s -w" ./portforward' $^
 
 # Cilium's commands hubble and hubble-relay, from a copy of its module. Two of its packages have files
 # that import the whole agent; the commands are built without them.
 $(PEERS)/hubble $(PEERS)/hubble-relay: bench/peers/hubble/go.mod bench/peers/hubble/go.sum | need-go
-	@mkdir -p $(PEERS)
-	cd bench/peers/hubble && $(GO) mod download github.com/cilium/cilium && \
-	source=$$($(GO) list -m -f '{{.Dir}}' github.com/cilium/cilium) && \
-	version=$$($(GO) list -m -f '{{.Version}}' github.com/cilium/cilium) && \
-	copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && \
+	$(ONCE) $(@F) 'cd bench/peers/hubble && $(GO) mod download github.com/cilium/cilium && \
+	source=$$($(GO) list -m -f "{{.Dir}}" github.com/cilium/cilium) && \
+	version=$$($(GO) list -m -f "{{.Version}}" github.com/cilium/cilium) && \
+	copy=$$(mktemp -d) && trap "rm -rf $$copy" EXIT && \
 	cp -r "$$source"/go.mod "$$source"/go.sum "$$source"/api "$$source"/hubble "$$source"/hubble-relay "$$source"/pkg "$$copy" && \
 	chmod -R u+w "$$copy" && rm "$$copy"/pkg/monitor/api/*_linux.go "$$copy"/pkg/hubble/peer/service.go && \
-	out=$$(cd ../bin && pwd)/$(@F) && cd "$$copy" && \
-	CGO_ENABLED=0 $(GO) build -trimpath -o "$$out" -ldflags "-s -w -X github.com/cilium/cilium/hubble/pkg.Version=$$version" ./$(@F)
+	cd "$$copy" && $(GO) build -trimpath -o "$$OUT/" -ldflags "-s -w -X github.com/cilium/cilium/hubble/pkg.Version=$$version" ./$(@F)' $^
 
 # Prometheus' parser of expressions.
 $(PEERS)/promql: bench/peers/promql/go.mod bench/peers/promql/go.sum bench/peers/promql/main.go | need-go
-	@mkdir -p $(PEERS)
-	cd bench/peers/promql && CGO_ENABLED=0 $(GO) build -trimpath -o ../bin/promql -ldflags '-s -w' .
+	$(ONCE) promql 'cd bench/peers/promql && $(GO) build -trimpath -o "$$OUT/promql" -ldflags "-s -w" .' $^
 
 .PHONY: e2e e2e-quick e2e-programs
 
@@ -152,20 +151,18 @@ $(PEERS)/promql: bench/peers/promql/go.mod bench/peers/promql/go.sum bench/peers
 e2e-programs: peers $(PEERS)/.e2e $(PEERS)/coredns $(PEERS)/pause $(PEERS)/peer
 
 $(PEERS)/.e2e: bench/peers/e2e/go.mod bench/peers/e2e/go.sum bench/peers/e2e/e2e_test.go | need-go
-	@mkdir -p $(PEERS)
-	cd bench/peers/e2e && export CGO_ENABLED=0 && \
-	version=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubernetes) && \
+	$(ONCE) e2e 'cd bench/peers/e2e && \
+	version=$$($(GO) list -m -f "{{.Version}}" k8s.io/kubernetes) && \
 	minor=$${version#v1.} && v=k8s.io/component-base/version && \
 	flags="-s -w -X $$v.gitVersion=$$version -X $$v.gitMajor=1 -X $$v.gitMinor=$${minor%%.*}" && \
-	$(GO) test -c -trimpath -o ../bin/e2e.test -ldflags "$$flags" . && \
-	$(GO) build -trimpath -o ../bin/ -ldflags "$$flags" tool && \
-	mkdir -p ../bin/porter && \
-	cp "$$($(GO) list -m -f '{{.Dir}}' k8s.io/kubernetes)"/test/images/agnhost/porter/localhost.* ../bin/porter/
+	$(GO) test -c -trimpath -o "$$OUT/e2e.test" -ldflags "$$flags" . && \
+	$(GO) build -trimpath -o "$$OUT/" -ldflags "$$flags" tool && \
+	mkdir "$$OUT/porter" && \
+	cp "$$($(GO) list -m -f "{{.Dir}}" k8s.io/kubernetes)"/test/images/agnhost/porter/localhost.* "$$OUT/porter/"' $^
 	@touch $@
 
 $(PEERS)/coredns: bench/peers/coredns/go.mod bench/peers/coredns/go.sum bench/peers/coredns/main.go | need-go
-	@mkdir -p $(PEERS)
-	cd bench/peers/coredns && CGO_ENABLED=0 $(GO) build -trimpath -o ../bin/coredns -ldflags '-s -w' .
+	$(ONCE) coredns 'cd bench/peers/coredns && $(GO) build -trimpath -o "$$OUT/coredns" -ldflags "-s -w" .' $^
 
 $(PEERS)/pause $(PEERS)/peer: $(PEERS)/%: bench/e2e/%/main.go $(wildcard bench/e2e/load/*.go) | need-go
 	@mkdir -p $(PEERS)
@@ -173,12 +170,10 @@ $(PEERS)/pause $(PEERS)/peer: $(PEERS)/%: bench/e2e/%/main.go $(wildcard bench/e
 
 # Helm, which renders the chart. Built within its own module, which lies in the module cache.
 $(PEERS)/helm: bench/peers/helm/go.mod bench/peers/helm/go.sum | need-go
-	@mkdir -p $(PEERS)
-	cd bench/peers/helm && $(GO) mod download helm.sh/helm/v4 && \
-	source=$$($(GO) list -m -f '{{.Dir}}' helm.sh/helm/v4) && \
-	version=$$($(GO) list -m -f '{{.Version}}' helm.sh/helm/v4) && \
-	out=$$(cd ../bin && pwd)/helm && cd "$$source" && \
-	CGO_ENABLED=0 $(GO) build -trimpath -o "$$out" -ldflags "-s -w -X helm.sh/helm/v4/internal/version.version=$$version" ./cmd/helm
+	$(ONCE) helm 'cd bench/peers/helm && $(GO) mod download helm.sh/helm/v4 && \
+	source=$$($(GO) list -m -f "{{.Dir}}" helm.sh/helm/v4) && \
+	version=$$($(GO) list -m -f "{{.Version}}" helm.sh/helm/v4) && \
+	cd "$$source" && $(GO) build -trimpath -o "$$OUT/" -ldflags "-s -w -X helm.sh/helm/v4/internal/version.version=$$version" ./cmd/helm' $^
 
 # The manifests for kustomize, rendered from the chart (see deploy/helm).
 manifests: $(PEERS)/helm
@@ -195,8 +190,7 @@ chart: $(PEERS)/helm
 
 # An OpenTelemetry collector.
 $(PEERS)/otelcol: bench/peers/otelcol/go.mod bench/peers/otelcol/go.sum bench/peers/otelcol/main.go | need-go
-	@mkdir -p $(PEERS)
-	cd bench/peers/otelcol && CGO_ENABLED=0 $(GO) build -trimpath -o ../bin/otelcol -ldflags '-s -w' .
+	$(ONCE) otelcol 'cd bench/peers/otelcol && $(GO) build -trimpath -o "$$OUT/otelcol" -ldflags "-s -w" .' $^
 
 # What a contributor runs at every save: no kernel, no browser, no other program.
 check: need-go
@@ -206,9 +200,10 @@ check: need-go
 
 # Unit, kernel and end-to-end tests: all that proves the product, and of what has many cases a selection. Tests that lack
 # something on this machine are listed at the end, even if others fail, with the subject that stays untested; with
-# CI=true they fail. So are the packages that took longest.
+# CI=true they fail. So are the packages that took longest. A hundred test programs are linked each time: without symbols
+# for a debugger that takes two thirds of the time.
 test: need-go
-	@$(call tested,$(GO) test -p 2 -count=1 -timeout 30m ./...)
+	@$(call tested,$(GO) test -p 2 -count=1 -timeout 30m -ldflags='-s -w' ./...)
 
 # For releases: all cases (the whole course among them), the race detector, packing, and a short run of every fuzz target.
 test-all: export NFQPROXY_TEST := all
@@ -271,13 +266,17 @@ NESTED := deploy/release bench/plot control/view/hubbleapi/hubblepb/generate
 
 # golangci-lint, with go vet and staticcheck among its linters, is built from its module; see
 # .golangci.yml.
-lint: need-go
+LINT := bin/$(subst @,-,$(notdir $(GOLANGCI)))
+$(LINT): | need-go
+	$(subst $(PEERS),bin,$(ONCE)) $(@F) 'GOBIN="$$OUT" $(GO) install $(GOLANGCI) && mv "$$OUT/golangci-lint" "$$OUT/$(@F)"'
+
+lint: need-go $(LINT)
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not formatted: $$unformatted"; exit 1; fi
-	$(GO) run $(GOLANGCI) run
+	$(LINT) run
 	$(GO) mod tidy -diff
 	@for dir in $(NESTED); do \
 		echo "lint $$dir"; \
-		(cd $$dir && $(GO) run $(GOLANGCI) run --build-tags release && $(GO) mod tidy -diff) || exit 1; \
+		(cd $$dir && $(CURDIR)/$(LINT) run --build-tags release && $(GO) mod tidy -diff) || exit 1; \
 	done
 	GOOS=darwin $(GO) build -o /dev/null ./cmd/nfqproxy
 

@@ -121,7 +121,7 @@ func TestTheFilesOfALabAreWatched(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	more := write(t, node("b"), elsewhere, "b.yaml")
 	lab := write(t, "apiVersion: nfqproxy.io/v1alpha1\nkind: Lab\nobjects: ["+more+"]\n", dir, "lab.yaml")
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	published := make(chan *Objects, 100)
 	ended := make(chan error, 1)

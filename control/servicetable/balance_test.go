@@ -14,6 +14,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // annotated is a Service with the annotation; empty: without one.
@@ -155,7 +156,7 @@ func TestBalanceByHand(t *testing.T) {
 	}
 	ended := make(chan error)
 	go func() { ended <- c.Run(ctx) }()
-	<-tables
+	netnstest.Receive(t, tables, "the first table")
 	name := decision.ServiceName{Namespace: "default", Name: "web"}
 	for _, tt := range []struct {
 		algorithm *string

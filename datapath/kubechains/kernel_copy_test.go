@@ -12,16 +12,14 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // TestCopyAgreesWithDecide has the kernel send real packets through nfqproxy's own rules while no
 // daemon listens at the queues, and compares what the kernel's copy of the service table does with
 // what Decide allows.
 func TestCopyAgreesWithDecide(t *testing.T) {
-	worlds, packets := 105, 96
-	if testing.Short() {
-		worlds = 20
-	}
+	worlds, packets := netnstest.Cases(105, 35), 96
 	seen := make(tally)
 	for seed := range uint64(worlds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -132,10 +132,7 @@ func parseSaved(text string) saved {
 // rules, word for word, and with the nft back end the same order of chains.
 func TestSaveIsRender(t *testing.T) {
 	t.Parallel()
-	worlds := uint64(12)
-	if testing.Short() {
-		worlds = 3
-	}
+	worlds := uint64(netnstest.Cases(12, 3))
 	for _, b := range backends(t) {
 		for _, f := range families {
 			t.Run(fmt.Sprintf("%s/%s", b, f), func(t *testing.T) {

@@ -68,10 +68,7 @@ func outcomeOf(d *decision.Decision) outcome {
 // Render writes, and compares the results with Decide.
 func TestKernelAgreesWithDecide(t *testing.T) {
 	available := backends(t)
-	worlds, packets := 300, 24
-	if testing.Short() {
-		worlds = 80
-	}
+	worlds, packets := netnstest.Cases(300, 99), 24
 	seen := make(tally)
 	for seed := range uint64(worlds) {
 		b := available[seed%uint64(len(available))]

@@ -42,7 +42,11 @@ func TestRealKubeProxy(t *testing.T) {
 		netnstest.RequireTool(t, tool)
 	}
 	r := newReal(t)
-	for _, c := range configurations {
+	for i, c := range configurations {
+		// TestRecordedKubeProxy compares all of them with what kube-proxy wrote once.
+		if !netnstest.All() && !*update && i%4 != 0 {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) { r.compare(t, &c) })
 	}
 	t.Run("mode nftables", func(t *testing.T) {

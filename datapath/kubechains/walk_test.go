@@ -9,6 +9,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // drawn is a Rand that remembers what it gave.
@@ -23,10 +24,7 @@ func (d *drawn) Float64() float64 { d.n++; return d.Rand.Float64() }
 // decision.Decide, and the rules themselves.
 func TestWalkAgreesWithDecide(t *testing.T) {
 	t.Parallel()
-	worlds := 1000
-	if testing.Short() {
-		worlds = 200
-	}
+	worlds := netnstest.Cases(1000, 200)
 	seen := make(map[string]int)
 	for seed := range uint64(worlds) {
 		for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,8 +23,9 @@ var update = flag.Bool("update", false, "write the output that scripts compare w
 // beside the cluster that the stories of package flow are about, the healthy one of package diagnose, and
 // dumps/, those of package iptables.
 //
-// nfqproxy is this test binary, made so by the environment: testscript's own way, a main for each
-// command, would come between netnstest.Main and the namespaces it runs the tests in.
+// Their command nfqproxy runs in this process, where that makes no difference: see ownProcess. In one of its own nfqproxy is this
+// test binary, made so by the environment: testscript's own way, a main for each command, would come between
+// netnstest.Main and the namespaces it runs the tests in.
 func TestScripts(t *testing.T) {
 	path := nfqproxyPath(t)
 	dumps, err := filepath.Abs("../../../datapath/paper/iptables/testdata")
@@ -42,7 +44,7 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testscript.Run(t, testscript.Params{
+	testscript.RunT(inOrder{t}, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -61,7 +63,7 @@ func TestScripts(t *testing.T) {
 			return errors.Join(os.Symlink(dumps, filepath.Join(env.WorkDir, "dumps")), os.Symlink(clusters, filepath.Join(env.WorkDir, "clusters")))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"refused": refused(1), "troubled": refused(exitTrouble), "capture": capture, "packets": packets,
+			"nfqproxy": nfqproxy, "refused": refused(1), "troubled": refused(exitTrouble), "capture": capture, "packets": packets,
 		},
 	})
 }
@@ -90,22 +92,69 @@ func packets(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
+// inOrder is a test whose scripts run one after the other: the working directory and the environment are the process's.
+type inOrder struct{ *testing.T }
+
+func (t inOrder) Parallel()     {}
+func (t inOrder) Verbose() bool { return testing.Verbose() }
+func (t inOrder) Run(name string, script func(testscript.T)) {
+	t.T.Run(name, func(t *testing.T) { script(inOrder{t}) })
+}
+
+// nfqproxy runs a command of a script.
+func nfqproxy(ts *testscript.TestScript, neg bool, args []string) {
+	if _, _, code := runInScript(ts, args); (code != 0) != neg {
+		ts.Fatalf("exit code %d", code)
+	}
+}
+
+// runInScript returns what a command writes, and its exit code.
+func runInScript(ts *testscript.TestScript, args []string) (stdout, stderr string, code int) {
+	if ownProcess(ts, args) {
+		err := ts.Exec("nfqproxy", args...)
+		if exit, exited := errors.AsType[*exec.ExitError](err); exited {
+			code = exit.ExitCode()
+		} else {
+			ts.Check(err)
+		}
+		return ts.ReadFile("stdout"), ts.ReadFile("stderr"), code
+	}
+	var out, messages strings.Builder
+	c := call{dir: ts.MkAbs("."), environment: make(map[string]string), stdout: &out, stderr: &messages}
+	for _, name := range []string{"HOME", "XDG_RUNTIME_DIR", "TMPDIR", asksMadeUp} {
+		c.environment[name] = ts.Getenv(name)
+	}
+	code, err := c.run(args)
+	ts.Check(err)
+	_, err = io.WriteString(ts.Stdout(), out.String())
+	ts.Check(err)
+	_, err = io.WriteString(ts.Stderr(), messages.String())
+	ts.Check(err)
+	return out.String(), messages.String(), code
+}
+
+// ownProcess reports whether a command starts processes or reads stdin, or whether the script set what a process reads
+// once, at its start.
+func ownProcess(ts *testscript.TestScript, args []string) bool {
+	const home = "/no-home" // testscript's
+	return len(args) > 0 && slices.Contains([]string{"run", "lab", "learn", "experiment"}, args[0]) || slices.Contains(args, "-") ||
+		ts.Getenv("HOME") != home || ts.Getenv("KUBECONFIG") != "" || ts.Getenv("TZ") != ""
+}
+
 // refused runs nfqproxy with nonsense: it has to say so in one message on one line and
 // nothing on stdout, with the exit code. "stdin" goes before, "stderr" after it.
 func refused(code int) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, neg bool, args []string) {
 		if neg {
-			ts.Fatalf("! in front of it is just exec")
+			ts.Fatalf("! in front of it is just nfqproxy")
 		}
-		err := ts.Exec("nfqproxy", args...)
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != code {
-			ts.Fatalf("want exit code %d, have %v", code, err)
+		out, message, got := runInScript(ts, args)
+		if got != code {
+			ts.Fatalf("want exit code %d, have %d", code, got)
 		}
-		if out := ts.ReadFile("stdout"); out != "" {
+		if out != "" {
 			ts.Fatalf("on stdout: %q", out)
 		}
-		message := ts.ReadFile("stderr")
 		program := "nfqproxy: "
 		if args[0] == "run" && strings.HasPrefix(message, "nfqproxyd: ") { // found by the daemon
 			program = "nfqproxyd: "

@@ -12,6 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/control/view/bundle"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // TestWatchFor: the first flow of the stream becomes a bundle, which show opens. The flow API is remote: what only
@@ -42,7 +43,7 @@ func TestWatchFor(t *testing.T) {
 	}
 	r := cluster.Records()[0]
 	cluster.Emit(observe.Item{Record: r})
-	<-done
+	netnstest.Receive(t, done, "watch-for to end")
 	if code != 0 || !strings.Contains(stderr, "waiting for a flow: refused,unanswered,reset,rejected,dropped,failed\n") || strings.Contains(stderr, "collecting") || !strings.Contains(stdout, "decided on "+r.Node+"\nwrote "+file) {
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 	}

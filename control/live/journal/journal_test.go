@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // web is a service port with two endpoints.
@@ -690,7 +691,7 @@ func TestClosedDuringDump(t *testing.T) {
 	f := &follower{Journal: b.Journal, Kernel: Kernel{Connections: counting{counted}, Dumps: slow}}
 	var dumping sync.WaitGroup
 	dumping.Go(f.resync)
-	<-slow.began
+	netnstest.Receive(t, slow.began, "the dump to begin")
 	events := []conntrack.Event{{Kind: conntrack.Updated, State: closed}}
 	f.countEnds(events)
 	close(slow.end)

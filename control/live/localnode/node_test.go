@@ -196,7 +196,7 @@ func TestServicesOnly(t *testing.T) {
 	}
 
 	// Following, flows are counted, not their records.
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	leftOut := uint64(0)
 	var emitted []time.Time

@@ -23,6 +23,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/hubble"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // fakeObserver gives the flows of package hubble's tests, which have everything.
@@ -214,7 +215,7 @@ func TestHubbleFollows(t *testing.T) {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		got := <-o.queries
+		got := netnstest.Receive(t, o.queries, "hubble's query")
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", args, diff)
 		}
@@ -230,7 +231,7 @@ func TestHubbleFollows(t *testing.T) {
 			}
 		}
 		c.Process.Kill()
-		<-o.ended
+		netnstest.Receive(t, o.ended, "the end of hubble's query")
 		c.Wait()
 	}
 }

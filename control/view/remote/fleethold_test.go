@@ -11,6 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 var holdWeb = observe.HoldQuery{Flow: observe.HoldFilter{Service: "web"}, Seconds: 5}
@@ -86,8 +87,9 @@ func TestFleetHoldsOnce(t *testing.T) {
 		for _, fake := range fakes {
 			go func() { caught <- fake.Catch(flow.Record{Version: 1}) }()
 		}
-		<-caught
-		<-caught
+		for range fakes {
+			netnstest.Receive(t, caught, "a flow to be held or let go")
+		}
 		if hold, err = f.Holder().Get(t.Context(), hold.ID, hold.Generation); err != nil || hold.State != observe.HoldHolding {
 			t.Fatalf("%+v, %v", hold, err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // TestFleetMembers: nodes that come and go, while a reader follows.
@@ -155,7 +156,7 @@ func TestFleetForgets(t *testing.T) {
 		_, err := f.Stats(t.Context())
 		ended <- err
 	}()
-	<-slow.asked
+	netnstest.Receive(t, slow.asked, "the question of node-b")
 	set(one)
 	slow.answer <- onFire
 	if err := <-ended; err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -88,7 +89,7 @@ func typed(c rune) tea.Msg { return tea.KeyPressMsg{Code: c, Text: string(c)} }
 func (s *screen) receive(n int) {
 	s.t.Helper()
 	for range n {
-		msg := <-s.stream.items
+		msg := netnstest.Receive(s.t, s.stream.items, "an item of the stream")
 		s.send(streamMsg{from: s.stream, items: []observe.Item{msg}})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi/flowapitest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // shellTeacher opens shells that the test plays.
@@ -324,7 +325,7 @@ func TestShellWindow(t *testing.T) {
 	}()
 	total := 0
 	for total < shellWindow {
-		total += <-received
+		total += netnstest.Receive(t, received, "output of the shell")
 	}
 	select {
 	case n := <-received:
@@ -335,7 +336,7 @@ func TestShellWindow(t *testing.T) {
 	}
 	sendText(t, conn, `{"shown":524288}`)
 	for total < 2*shellWindow {
-		total += <-received
+		total += netnstest.Receive(t, received, "output of the shell")
 	}
-	<-printed
+	netnstest.Receive(t, printed, "the end of the output")
 }

@@ -102,7 +102,7 @@ func (n *node) is(port int, state conntrack.TCPState) {
 func (n *node) want(want ...string) {
 	n.t.Helper()
 	var got []string
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		got = nil
 		for _, s := range n.States() {
 			for _, e := range s.Endpoints {

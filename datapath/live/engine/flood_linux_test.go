@@ -85,7 +85,7 @@ func (f *forged) send(from netip.Addr, to netip.AddrPort, transport checksummed,
 // await waits for a condition.
 func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !done(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("waited for %s", what)
 		}
@@ -95,7 +95,7 @@ func await(t *testing.T, what string, done func() bool) {
 // connect opens a connection by way of a service.
 func (n *allocationNode) connect(t *testing.T, to string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	c, err := n.client.Dial(ctx, "tcp", netip.AddrPort{}, netip.MustParseAddrPort(to))
 	if err != nil {
@@ -285,7 +285,7 @@ func (n *allocationNode) setRPFilter(t *testing.T, value string) {
 		select {
 		case p := <-rp.changing():
 			must(t, rp.apply(p))
-		case <-time.After(30 * time.Second):
+		case <-time.After(3 * time.Minute):
 			t.Fatalf("waited for %+v, have %+v", want, rp.now)
 		}
 	}

@@ -354,7 +354,7 @@ func TestRepair(t *testing.T) {
 
 func (n node) eventually(want string, k *Keeper, repairs int) {
 	n.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		got := n.save()
 		if sorted(got) == sorted(want) && int(k.Repaired()) >= repairs {
 			break

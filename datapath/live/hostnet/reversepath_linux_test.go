@@ -52,7 +52,7 @@ func TestWatchReversePath(t *testing.T) {
 	}))
 	await := func(what string, want ReversePath) {
 		t.Helper()
-		timeout := time.After(30 * time.Second)
+		timeout := time.After(3 * time.Minute)
 		for {
 			select {
 			case p := <-got:

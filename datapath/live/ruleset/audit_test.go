@@ -31,7 +31,7 @@ func changeRules(t *testing.T, script string) {
 func repairs(t *testing.T, r *Ruleset, table *decision.Table) nft.Repair {
 	t.Helper()
 	var all nft.Repair
-	for deadline := time.After(20 * time.Second); all.None(); {
+	for deadline := time.After(3 * time.Minute); all.None(); {
 		select {
 		case <-r.Changed():
 		case <-deadline:

@@ -141,6 +141,19 @@ func unproven(t testing.TB, why string) string {
 // breaks.
 func All() bool { return os.Getenv("NFQPROXY_TEST") == "all" }
 
+// Cases is how many of many cases are to be tested, or the stride through them.
+func Cases(all, selected int) int {
+	if All() {
+		return all
+	}
+	return selected
+}
+
+// Selected reports whether the case with this name is to be tested: all are with [All], otherwise those of the selection.
+func Selected(name string, selection ...string) bool {
+	return All() || slices.Contains(selection, name)
+}
+
 // Missing ends a test that lacks something else; see [Require].
 func Missing(t testing.TB, why string) {
 	t.Helper()

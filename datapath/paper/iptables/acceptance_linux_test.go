@@ -13,7 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
-var variantsFlag = commandline.Int("kernel.variants", 250, "how many changed rules TestKernelAcceptsVariants gives to each iptables-restore")
+var variantsFlag = commandline.Int("kernel.variants", netnstest.Cases(250, 80), "how many changed rules TestKernelAcceptsVariants gives to each iptables-restore")
 
 // oddValues are values of all kinds of options, at and behind their limits.
 var oddValues = []string{

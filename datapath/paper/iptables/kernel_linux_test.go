@@ -130,14 +130,24 @@ func madeOfTypes(d *Dump) {
 // dropUnsupported takes out the rules that the kernel does not load, and returns them.
 func dropUnsupported(n *netns.Namespace, d *Dump, program string) (missing []string) {
 	for _, table := range d.Tables {
-		table.Rules = slices.DeleteFunc(table.Rules, func(r *Rule) bool {
-			one := &Dump{Tables: []*Table{{Name: table.Name, Chains: table.Chains, Rules: []*Rule{r}}}}
-			_, err := n.Run(one.String(), program+"-restore")
-			if err != nil {
-				missing = append(missing, err.Error()+": "+r.String())
+		// Few rules are not loaded: those of a part that is loaded need no process each.
+		var loaded func(rules []*Rule) []*Rule
+		loaded = func(rules []*Rule) []*Rule {
+			part := &Dump{Tables: []*Table{{Name: table.Name, Chains: table.Chains, Rules: rules}}}
+			_, err := n.Run(part.String(), program+"-restore")
+			switch half := len(rules) / 2; {
+			case err == nil:
+				return rules
+			case half == 0:
+				missing = append(missing, err.Error()+": "+rules[0].String())
+				return nil
+			default:
+				return slices.Concat(loaded(rules[:half]), loaded(rules[half:]))
 			}
-			return err != nil
-		})
+		}
+		if len(table.Rules) > 0 {
+			table.Rules = loaded(table.Rules)
+		}
 	}
 	return missing
 }

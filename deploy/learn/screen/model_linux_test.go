@@ -10,6 +10,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // newModel is a full screen with a lesson, of a size. Messages of other goroutines come to the channel.
@@ -50,7 +51,7 @@ func write(t *testing.T, m *model, s *fakeShell, messages chan tea.Msg, text str
 	if _, err := io.WriteString(s.w, text); err != nil {
 		t.Fatal(err)
 	}
-	m.Update(<-messages)
+	m.Update(netnstest.Receive(t, messages, "a message of the shell"))
 }
 
 func key(name string) tea.KeyPressMsg {
@@ -237,7 +238,7 @@ func TestShellEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for len(r.shells) == 1 {
-		m.Update(<-messages)
+		m.Update(netnstest.Receive(t, messages, "a message of the shell"))
 	}
 	write(t, m, r.shells[1], messages, "second$ ")
 	if got := m.screen(); !strings.Contains(got, "second$") || strings.Contains(got, "first$") {
@@ -248,7 +249,7 @@ func TestShellEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for m.term != nil {
-		m.Update(<-messages)
+		m.Update(netnstest.Receive(t, messages, "a message of the shell"))
 	}
 	if got := m.screen(); !strings.Contains(got, "there is no shell here") {
 		t.Errorf("the screen is\n%s", got)
@@ -261,7 +262,7 @@ func TestShellEnds(t *testing.T) {
 		t.Errorf("%d shells", len(r.shells))
 	}
 	m.press("ctrl+c")
-	if got := <-r.shells[2].typed; got != "\x03" {
+	if got := netnstest.Receive(t, r.shells[2].typed, "what is typed"); got != "\x03" {
 		t.Errorf("the shell gets %q", got)
 	}
 }
@@ -274,7 +275,7 @@ func TestCtrlCWithoutShell(t *testing.T) {
 		t.Errorf("the screen is\n%s", got)
 	}
 	m.press("ctrl+c")
-	<-r.finished
+	netnstest.Receive(t, r.finished, "the end of the course")
 }
 
 // A shell that reads nothing does not stop the screen.

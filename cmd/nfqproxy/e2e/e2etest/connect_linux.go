@@ -23,7 +23,7 @@ var AnyPort netip.AddrPort
 
 // Patience is how long a test waits for an event that should come at once. Only a failing
 // test waits that long.
-const Patience = time.Minute
+const Patience = 3 * time.Minute
 
 // Eventually polls until the condition holds.
 func Eventually(t testing.TB, within time.Duration, what string, holds func() bool) {

@@ -55,12 +55,18 @@ func typeLine(p *e2etest.Pane, line string) {
 	p.Awaits("the end of "+line, prompt)
 }
 
-// TestScreen goes through a whole chapter on the full screen, by its solutions.
+// inFrontEnd are the units of the first chapter that a front end leads through. TestUnits proves the whole chapter.
+func inFrontEnd(c *learn.Course) []*learn.Unit {
+	all := c.Chapters[0].Units
+	return all[:netnstest.Cases(len(all), 2)]
+}
+
+// TestScreen goes through a chapter on the full screen, by its solutions.
 func TestScreen(t *testing.T) {
 	file, c := student(t)
-	chapter := c.Chapters[0]
+	chapter := inFrontEnd(c)
 	p := e2etest.NewPane(t, nil, nil, "200", "50", "learn", "--record", file)
-	for i, u := range chapter.Units {
+	for i, u := range chapter {
 		for _, program := range u.Requires {
 			netnstest.RequireTool(t, program)
 		}
@@ -75,7 +81,7 @@ func TestScreen(t *testing.T) {
 			}
 		}
 		p.Sees(u.ID+" "+u.Title, "The unit is finished.")
-		if i < len(chapter.Units)-1 {
+		if i < len(chapter)-1 {
 			p.Press("F5")
 		}
 	}
@@ -85,7 +91,7 @@ func TestScreen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, u := range chapter.Units {
+	for _, u := range chapter {
 		if r.Progress(u.ID).Finished.IsZero() {
 			t.Errorf("unit %s is not finished in the record", u.ID)
 		}

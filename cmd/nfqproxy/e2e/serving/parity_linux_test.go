@@ -28,34 +28,51 @@ func TestLikeKubeProxy(t *testing.T) {
 	netnstest.RequireTool(t, "iptables-restore")
 	netnstest.RequireTool(t, "ip6tables-restore")
 	for _, tt := range []struct {
-		name  string
-		proxy func(*e2etest.Cluster)
+		name   string
+		daemon bool
 	}{
-		{"kube-proxy's rules", useKubeProxysRules},
-		{"nfqproxy", func(*e2etest.Cluster) {}},
+		{"kube-proxy's rules", false},
+		{"nfqproxy", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			c := e2etest.NewCluster(t)
+			c := proxied{e2etest.NewCluster(t), tt.daemon}
 			c.Edit(func(s string) string { return s + oneFamilyServices })
-			tt.proxy(c)
-			routeVIPs(c, "outside", "172.21.0.2", "fd00:172:21::2")
-			listenEverywhere(c, "node-a", 30090, 30100, 30200, 30300)
+			if !c.daemon {
+				useKubeProxysRules(c.Cluster)
+			}
+			routeVIPs(c.Cluster, "outside", "172.21.0.2", "fd00:172:21::2")
+			listenEverywhere(c.Cluster, "node-a", 30090, 30100, 30200, 30300)
 			e2etest.Families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
 				c.Use(t)
 				probeServices(c, at)
-				probeInvalid(c, at)
+				probeInvalid(c.Cluster, at)
 			})
 			c.Use(t)
-			probeLocalhostSCTP(c)
-			probeDownload(c)
-			closeForwarding(c, "node-a")
+			probeLocalhostSCTP(c.Cluster)
+			probeDownload(c.Cluster)
+			closeForwarding(c.Cluster, "node-a")
 			e2etest.Families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
 				c.Use(t)
 				probeForwarding(c, at)
 			})
 		})
 	}
+}
+
+// proxied is a lab whose node-a has a daemon or kube-proxy's rules.
+type proxied struct {
+	*e2etest.Cluster
+	daemon bool
+}
+
+// outcome says what becomes of a TCP connection, or of a datagram.
+func (c proxied) outcome(from, network, to, want string) string {
+	c.T.Helper()
+	if want == becomesSilent {
+		return silent(c.Cluster, c.daemon, from, to)
+	}
+	return outcome(c.Cluster, from, network, to)
 }
 
 // oneFamilyServices are node ports that only one family has: 30200 in IPv4, 30300 in IPv6. That
@@ -151,46 +168,31 @@ func listenEverywhere(c *e2etest.Cluster, host string, ports ...uint16) {
 	}
 }
 
-// What can become of a connection, besides the name of who answers.
-const (
-	becomesRefused = "refused"
-	becomesSilent  = "no answer"
-)
+// becomesRefused is what can become of a connection, besides the name of who answers and [becomesSilent].
+const becomesRefused = "refused"
 
-// silence is how long nothing may come for a packet to count as dropped. Where an answer is
-// expected, a slow machine has all of [patience] for it.
-const silence = time.Second
-
-// outcome says what becomes of a TCP connection, or of a datagram.
-func outcome(c *e2etest.Cluster, from, network, to, want string) string {
+// outcome says what becomes of a TCP connection, or of a datagram, that is answered or refused.
+func outcome(c *e2etest.Cluster, from, network, to string) string {
 	c.T.Helper()
-	within := e2etest.Patience
-	if want == becomesSilent {
-		within = silence
-	}
-	d := net.Dialer{Timeout: within}
+	d := net.Dialer{Timeout: e2etest.Patience}
 	var conn net.Conn
 	err := c.Host(from).Do(func() (err error) { conn, err = d.DialContext(c.T.Context(), network, to); return err })
 	if err == nil {
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(within))
+		_ = conn.SetDeadline(time.Now().Add(e2etest.Patience))
 		var a lab.Answer
 		if a, err = e2etest.Ask(conn); err == nil {
 			return a.Pod + " sees " + e2etest.HostOf(a.Client)
 		}
 	}
-	var timeout net.Error
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
+	if errors.Is(err, syscall.ECONNREFUSED) {
 		return becomesRefused
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return becomesSilent
 	}
 	return err.Error()
 }
 
 // probeServices connects by each way that one of kube-proxy's rules is about.
-func probeServices(c *e2etest.Cluster, at func(v4, v6 string, port int) string) {
+func probeServices(c proxied, at func(v4, v6 string, port int) string) {
 	nodeA := func(port int) string { return at("172.21.0.2", "fd00:172:21::2", port) }
 	loopback := func(port int) string { return at("127.0.0.1", "::1", port) }
 	closed := func(port int) string { return at("10.96.0.40", "fd00:10:96::40", port) }
@@ -225,7 +227,7 @@ func probeServices(c *e2etest.Cluster, at func(v4, v6 string, port int) string) 
 		{"KUBE-PROXY-FIREWALL: not allowed", "shell", "tcp", at("203.0.113.10", "2001:db8:8::8", 80), becomesSilent},
 		{"KUBE-SERVICES: external IP", "outside", "tcp", at("198.51.100.7", "2001:db8:7::7", 80), "default/web-1 sees " + gateway},
 	} {
-		if got := outcome(c, p.from, p.network, p.to, p.want); got != p.want {
+		if got := c.outcome(p.from, p.network, p.to, p.want); got != p.want {
 			c.T.Errorf("%s: %s from %s to %s: %s, want %s", p.rule, p.network, p.from, p.to, got, p.want)
 		}
 	}
@@ -249,7 +251,7 @@ func closeForwarding(c *e2etest.Cluster, host string) {
 
 // probeForwarding connects by way of a node whose policy of FORWARD is DROP: flows that are
 // masqueraded pass, others are for the node's firewall to accept.
-func probeForwarding(c *e2etest.Cluster, at func(v4, v6 string, port int) string) {
+func probeForwarding(c proxied, at func(v4, v6 string, port int) string) {
 	nodeA := func(port int) string { return at("172.21.0.2", "fd00:172:21::2", port) }
 	gateway := at("10.244.0.1", "fd00:10:244::1", 0)
 	for _, p := range []struct{ rule, from, to, want string }{
@@ -259,7 +261,7 @@ func probeForwarding(c *e2etest.Cluster, at func(v4, v6 string, port int) string
 		{"KUBE-FORWARD: from the node itself", "node-a", at("10.96.0.91", "fd00:10:96::91", 80), "default/web-2 sees " + nodeA(0)},
 		{"KUBE-FORWARD: not marked", "shell", at("10.96.0.91", "fd00:10:96::91", 80), becomesSilent},
 	} {
-		if got := outcome(c, p.from, "tcp", p.to, p.want); got != p.want {
+		if got := c.outcome(p.from, "tcp", p.to, p.want); got != p.want {
 			c.T.Errorf("%s: from %s to %s: %s, want %s", p.rule, p.from, p.to, got, p.want)
 		}
 	}

@@ -117,11 +117,11 @@ func TestRefusedAtUnlistedAddresses(t *testing.T) {
 			e2etest.Families(t, func(t *testing.T, at func(v4, v6 string, port int) string) {
 				c.Use(t)
 				nodePort := func(port int) string { return at("172.21.0.2", "fd00:172:21::2", port) }
-				if got := outcome(c, "outside", "tcp", nodePort(30100), becomesRefused); got != becomesRefused {
+				if got := outcome(c, "outside", "tcp", nodePort(30100)); got != becomesRefused {
 					t.Errorf("without endpoints: %s, want %s", got, becomesRefused)
 				}
 				want := theNode + " sees " + at("172.21.0.100", "fd00:172:21::100", 0)
-				if got := outcome(c, "outside", "tcp", nodePort(30090), want); got != want {
+				if got := outcome(c, "outside", "tcp", nodePort(30090)); got != want {
 					t.Errorf("with endpoints: %s, want %s", got, want)
 				}
 			})

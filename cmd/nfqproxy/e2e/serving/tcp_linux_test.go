@@ -310,7 +310,7 @@ func TestStopKeepsConnections(t *testing.T) {
 			t.Errorf("%s: answered by %q, error %v", name, a.Pod, err)
 		}
 	}
-	if got := outcome(c, "outside", "tcp", "172.21.0.2:30090", becomesRefused); got != becomesRefused {
+	if got := outcome(c, "outside", "tcp", "172.21.0.2:30090"); got != becomesRefused {
 		t.Errorf("a new connection to the node port: %s, want %s", got, becomesRefused)
 	}
 	tables := func() (names []string) {

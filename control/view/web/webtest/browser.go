@@ -96,7 +96,7 @@ func startBrowser(path string) {
 		return
 	}
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path),
-		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-background-networking", true),
+		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("renderer-process-limit", "1"), chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("hide-scrollbars", true), chromedp.WindowSize(1440, 900),
 		chromedp.Env("TMPDIR="+dir), chromedp.CombinedOutput(&browser.output))
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
