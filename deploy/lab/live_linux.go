@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"sync"
@@ -21,10 +19,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 )
 
-// live keeps a running lab like its state: it makes and removes hosts, and writes the objects that the daemons read.
+// live keeps a running lab like its state: it makes and removes hosts, and serves the objects to the proxies.
 type live struct {
-	lab  *Lab
-	path string // of the daemons' objects
+	lab *Lab
 	// ctx ends with the lab.
 	ctx  context.Context
 	stop context.CancelFunc
@@ -49,7 +46,7 @@ func (l *Lab) goLive() error {
 	if err != nil {
 		return err
 	}
-	v := &live{lab: l, path: filepath.Join(l.dir, "objects.yaml"), state: newState(l.Spec(), written), slices: controllers.NewEndpointSlices()}
+	v := &live{lab: l, state: newState(l.Spec(), written), slices: controllers.NewEndpointSlices()}
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	v.wake = time.AfterFunc(time.Hour, v.sweep)
 	l.live = v
@@ -114,7 +111,7 @@ func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string,
 	if err := v.lab.identify(next.spec); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(v.write(objects), v.rules.write(v.lab.topology, next.spec, objects), v.lab.kubeProxy.objects.Set(objects)); err != nil {
+	if err := errors.Join(v.rules.write(v.lab.topology, next.spec, objects), v.lab.api.Set(objects)); err != nil {
 		return nil, err
 	}
 	v.state = next
@@ -161,6 +158,9 @@ func (l *Lab) Change(ctx context.Context, c Change) ([]string, error) {
 
 // patienceOfChanges is how long daemons may take to put a change in force: some hundred times what they need.
 const patienceOfChanges = 5 * time.Second
+
+// Settle waits until the daemons decide by the objects in force, at most some seconds. It returns a line for each that does not.
+func (l *Lab) Settle(ctx context.Context) []string { return l.live.settle(ctx) }
 
 // settle waits until the daemons decide by the objects in force, and returns a line for each that does not.
 func (v *live) settle(ctx context.Context) []string {
@@ -294,18 +294,6 @@ func (s *Spec) byHost() map[string]any {
 func (v *live) remove(name string) error {
 	v.lab.servers.remove(name)
 	return v.lab.topology.remove(name)
-}
-
-// write replaces the objects that daemons read.
-func (v *live) write(o *manifest.Objects) error {
-	f, err := os.CreateTemp(filepath.Dir(v.path), ".objects-") // daemons do not read it
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(manifest.Write(f, o), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return os.Rename(f.Name(), v.path)
 }
 
 // Objects are the Kubernetes objects in force: read only.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
-	"github.com/nfqproxy/nfqproxy/deploy/lab/apiserver"
+	"github.com/nfqproxy/nfqproxy/deploy/apiserver"
 )
 
 const credentialPlugin = `

@@ -40,6 +40,7 @@ type Flags struct {
 	flowAPI       flowAPIFlags
 	podNames      bool
 	allNodes      bool
+	waitForNode   bool
 	keepRules     bool
 	ownTables     bool
 	batchDelay    time.Duration
@@ -96,6 +97,7 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	f.flowAPI.add(flags)
 	flags.BoolVar(&f.podNames, "pod-names", false, "watch all Pods of the cluster, to name the source pods in records (with --objects: always)")
 	flags.BoolVar(&f.allNodes, "all-nodes", false, "watch all Nodes of the cluster: the flow API lists them, for hubble-relay (with --objects: always)")
+	flags.BoolVar(&f.waitForNode, "wait-for-node", true, "wait at the start for the addresses of this node in its Node object, at most 30s, and for its pod CIDRs where --detect-local-mode needs them, at most 5m")
 	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "keep the kernel rules at exit: established flows stay translated, and the kernel's copy of the service table decides new flows (default: true, but false with --objects)")
 	flags.BoolVar(&f.ownTables, "own-tables", false, "own the kernel tables while this daemon runs: other programs cannot change or flush them (since Linux 6.9; default: true, but false with --objects)")
 	flags.StringVar(&f.whenServed, "when-served", string(engine.FailWhenServed), `if another nfqproxy serves this node: "fail", "wait" until it ends, or "replace" it: take over without a gap, and it ends`)

@@ -95,7 +95,7 @@ func (p *process) objects() servicetable.Source {
 	source := apiserver.New(apiserver.Config{
 		Saved:  file,
 		Client: p.client, Node: p.cfg.Node.Name,
-		NeedNodeIPs: len(p.cfg.Node.IPs) == 0, NeedPodCIDRs: p.cfg.Node.Mode == servicetable.NodeCIDR,
+		NeedNodeIPs: p.flags.waitForNode && len(p.cfg.Node.IPs) == 0, NeedPodCIDRs: p.flags.waitForNode && p.cfg.Node.Mode == servicetable.NodeCIDR,
 		AllNodes: p.flags.allNodes,
 		Pods:     p.flags.podNames, ResyncPeriod: p.cfg.ConfigSyncPeriod, NodeChanged: p.health.SetNode, Waiting: p.health.WaitingFor, Logger: p.log,
 	})

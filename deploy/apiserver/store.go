@@ -1,5 +1,5 @@
-// Package apiserver serves the Kubernetes objects of a lab by the part of the Kubernetes API that kube-proxy uses: lists
-// and watches of Services, EndpointSlices, Nodes, Pods and ServiceCIDRs, in JSON. It is read only.
+// Package apiserver serves Kubernetes objects, of a lab or of files, by the part of the Kubernetes API that service proxies
+// use: lists and watches of Services, EndpointSlices, Nodes, Pods and ServiceCIDRs, in JSON. It is read only.
 package apiserver
 
 import (
@@ -59,9 +59,12 @@ type Server struct {
 	events  []event       // the last ones
 	oldest  uint64        // version of the last event that is forgotten
 	changed chan struct{} // closed at the next change; nil: nothing waits
+
+	access  access
+	serving serving
 }
 
-// Set puts the objects of a lab in the place of all before.
+// Set puts objects in the place of all before.
 func (s *Server) Set(o *manifest.Objects) error {
 	all := make(map[resource][]metav1.Object)
 	services, nodes, pods := resource{"/api/v1", "services"}, resource{"/api/v1", "nodes"}, resource{"/api/v1", "pods"}
