@@ -13,6 +13,7 @@ var notInDaemon = []string{
 	"html/template", "github.com/gorilla/websocket", "github.com/yuin/goldmark", // pages
 	"github.com/charmbracelet/", "charm.land/", "github.com/muesli/", // terminals
 	module + "control/view", module + "deploy", module + "bench", module + "cmd/nfqproxy/",
+	module + "control/manifest", module + "control/controllers", "k8s.io/endpointslice", // files of objects
 	module + "control/paper/diagnose", module + "control/paper/audit", module + "control/paper/survey", module + "datapath/paper/drops", module + "datapath/paper/replay",
 }
 

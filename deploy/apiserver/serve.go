@@ -75,6 +75,15 @@ type serving struct {
 	running sync.WaitGroup
 }
 
+// ServeHere is [Server.Serve] at a free port of this process's network namespace.
+func (s *Server) ServeHere(kubeconfig string) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	return s.Serve(l, kubeconfig)
+}
+
 // Serve serves the objects at a listener on a loopback address until Close, and writes a kubeconfig for clients there. The
 // listener may be of another network namespace.
 func (s *Server) Serve(l net.Listener, kubeconfig string) error {

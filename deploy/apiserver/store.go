@@ -9,12 +9,11 @@ import (
 	"strconv"
 	"sync"
 
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 )
 
 // resource is a kind of objects in a path of the API.
@@ -65,7 +64,7 @@ type Server struct {
 }
 
 // Set puts objects in the place of all before.
-func (s *Server) Set(o *manifest.Objects) error {
+func (s *Server) Set(o *kube.Objects) error {
 	all := make(map[resource][]metav1.Object)
 	services, nodes, pods := resource{"/api/v1", "services"}, resource{"/api/v1", "nodes"}, resource{"/api/v1", "pods"}
 	for _, x := range o.Services {
@@ -81,13 +80,9 @@ func (s *Server) Set(o *manifest.Objects) error {
 	for _, x := range o.EndpointSlices {
 		all[slices] = append(all[slices], x)
 	}
-	if o.Lab != nil {
-		cidr := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
-		for _, p := range o.Lab.ServicePrefixes() {
-			cidr.Spec.CIDRs = append(cidr.Spec.CIDRs, p.String())
-		}
-		cidrs := resource{"/apis/networking.k8s.io/v1", "servicecidrs"}
-		all[cidrs] = []metav1.Object{cidr}
+	cidrs := resource{"/apis/networking.k8s.io/v1", "servicecidrs"}
+	for _, x := range o.Context.ServiceCIDRs {
+		all[cidrs] = append(all[cidrs], x)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

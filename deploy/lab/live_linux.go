@@ -11,7 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/nfqproxy/nfqproxy/control/controllers"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/live/localnode"
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
@@ -111,7 +115,7 @@ func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string,
 	if err := v.lab.identify(next.spec); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(v.rules.write(v.lab.topology, next.spec, objects), v.lab.api.Set(objects)); err != nil {
+	if err := errors.Join(v.rules.write(v.lab.topology, next.spec, objects), v.lab.api.Set(served(objects))); err != nil {
 		return nil, err
 	}
 	v.state = next
@@ -128,6 +132,16 @@ func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string,
 		v.lab.hub.publish(Event{Changes: changes})
 	}
 	return changes, err
+}
+
+// served are the objects that the API server has.
+func served(o *manifest.Objects) *kube.Objects {
+	all, cidrs := o.Objects, &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
+	for _, p := range o.Lab.ServicePrefixes() {
+		cidrs.Spec.CIDRs = append(cidrs.Spec.CIDRs, p.String())
+	}
+	all.Context.ServiceCIDRs = []*networkingv1.ServiceCIDR{cidrs}
+	return &all
 }
 
 // Change changes the lab, and returns what has changed, in a line for each. An error leaves the lab as it is.
@@ -167,7 +181,7 @@ func (v *live) settle(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, patienceOfChanges)
 	defer cancel()
 	objects, config, _ := v.load(ctx) // never an error
-	table, _ := servicetable.Table(objects, config)
+	table, _ := servicetable.Table(&objects.Objects, config)
 	want := localnode.Digest(table)
 	nodes := v.lab.Spec().Nodes
 	late := make([]string, len(nodes))
@@ -302,7 +316,7 @@ func (l *Lab) Objects() *manifest.Objects { return l.live.objects.Load() }
 // load returns the objects in force, and the configuration of the nodes, as a findings.Doctor wants them.
 func (v *live) load(context.Context) (*manifest.Objects, servicetable.NodeConfig, error) {
 	config, o := proxyconfig.Default().Node, v.objects.Load()
-	config.SetLab(o.Lab)
+	(*Spec)(o.Lab).Configure(&config)
 	config.Algorithms = v.lab.algorithms
 	return o, config, nil
 }
@@ -345,7 +359,7 @@ func (v *live) edit(ctx context.Context, written *manifest.Objects, w *filesWatc
 	if err != nil {
 		return FilesStatus{Problems: most(located(err))}
 	}
-	services, warnings := servicetable.Build(v.objects.Load(), servicetable.NodeConfig{Algorithms: v.lab.algorithms})
+	services, warnings := servicetable.Build(&v.objects.Load().Objects, servicetable.NodeConfig{Algorithms: v.lab.algorithms})
 	s.NotApplied = most(append(s.NotApplied, w.newlyUnanswered(services, v.lab.Spec())...))
 	s.Warnings = most(warnings)
 	return s
