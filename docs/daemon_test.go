@@ -19,8 +19,8 @@ var notInDaemon = []string{
 
 // The largest nfqproxyd: lines of our own, without tests and generated files, and modules of others.
 const (
-	maxDaemonLines   = 74_500
-	maxDaemonModules = 76
+	maxDaemonLines   = 69_000
+	maxDaemonModules = 75
 )
 
 // TestDaemonLinks: the daemon stays small, and has no part of the views, the doctor, the lab and the course.
