@@ -13,13 +13,14 @@ var notInDaemon = []string{
 	"html/template", "github.com/gorilla/websocket", "github.com/yuin/goldmark", // pages
 	"github.com/charmbracelet/", "charm.land/", "github.com/muesli/", // terminals
 	module + "control/view", module + "deploy", module + "bench", module + "cmd/nfqproxy/",
+	module + "control/manifest", module + "control/controllers", "k8s.io/endpointslice", // files of objects
 	module + "control/paper/diagnose", module + "control/paper/audit", module + "control/paper/survey", module + "datapath/paper/drops", module + "datapath/paper/replay",
 }
 
 // The largest nfqproxyd: lines of our own, without tests and generated files, and modules of others.
 const (
-	maxDaemonLines   = 74_500
-	maxDaemonModules = 76
+	maxDaemonLines   = 69_000
+	maxDaemonModules = 75
 )
 
 // TestDaemonLinks: the daemon stays small, and has no part of the views, the doctor, the lab and the course.

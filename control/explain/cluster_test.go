@@ -33,7 +33,7 @@ type simulation struct {
 func newSimulation(t testing.TB, seed uint64, config servicetable.NodeConfig) *simulation {
 	t.Helper()
 	objects := cluster(t)
-	table, _ := servicetable.Table(objects, config)
+	table, _ := servicetable.Table(&objects.Objects, config)
 	names := NamesOf(table, objects.Pods)
 	for _, n := range objects.Nodes {
 		names.AddNode(n.Name, servicetable.NodeAddresses(n))

@@ -77,7 +77,7 @@ func TestPortNameMismatch(t *testing.T) {
 			s.Spec.Ports[0].Name = "www"
 		}
 	}
-	table, _ := servicetable.Table(objects, servicetable.NodeConfig{})
+	table, _ := servicetable.Table(&objects.Objects, servicetable.NodeConfig{})
 	s := New(table, nil, Cluster{EndpointSlices: objects.EndpointSlices})
 	got := s.Decide(packet("10.244.1.9:1", "10.96.0.20:80")).Hint
 	if want := `There are endpoints of default/web, but none with the TCP port "www": `; !strings.HasPrefix(got, want) {

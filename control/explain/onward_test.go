@@ -15,7 +15,7 @@ import (
 func TestOnward(t *testing.T) {
 	objects := cluster(t)
 	table := func(node string) *decision.Table {
-		t, _ := servicetable.Table(objects, servicetable.NodeConfig{Name: node, ClusterCIDRs: pods})
+		t, _ := servicetable.Table(&objects.Objects, servicetable.NodeConfig{Name: node, ClusterCIDRs: pods})
 		return t
 	}
 	for _, tt := range []struct {

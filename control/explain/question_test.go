@@ -83,7 +83,7 @@ func TestWhichPort(t *testing.T) {
 			s.Spec.Ports[1].Protocol = s.Spec.Ports[0].Protocol
 		}
 	}
-	table, _ := servicetable.Table(objects, servicetable.NodeConfig{})
+	table, _ := servicetable.Table(&objects.Objects, servicetable.NodeConfig{})
 	_, err := NamesOf(table, nil).Packet(flow.Question{Protocol: "tcp", Source: "10.0.0.1", Destination: "service/default/web"})
 	if want := "it has several ports: write service/default/web:PORT; there are http/80/TCP, dns/53/TCP"; err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
@@ -104,7 +104,7 @@ func TestWhichPort(t *testing.T) {
 // TestPodsBehindServices: endpoints name pods, too.
 func TestPodsBehindServices(t *testing.T) {
 	objects := cluster(t)
-	table, _ := servicetable.Table(objects, servicetable.NodeConfig{})
+	table, _ := servicetable.Table(&objects.Objects, servicetable.NodeConfig{})
 	n := NamesOf(table, nil)
 	p, err := n.Packet(flow.Question{Protocol: "tcp", Source: "pod/default/web-1", Destination: "10.0.0.1:80"})
 	if err != nil || p.Source.String() != "10.244.1.2:40000" {

@@ -16,7 +16,7 @@ func (o *Objects) Doubts() (all []string) {
 	for _, p := range o.Pods {
 		shown[p.Namespace] = true
 	}
-	for _, t := range o.Context.Templates {
+	for _, t := range o.Templates {
 		shown[t.Namespace] = true
 	}
 	var unknown, ignored []string

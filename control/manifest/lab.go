@@ -18,6 +18,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/controllers"
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -58,21 +59,20 @@ type LabNetwork struct {
 	Gateway netip.Addr   `json:"gateway"` // the router's address
 }
 
-// LabPort is a port that a built-in server listens on.
-type LabPort struct {
-	Name     string            `json:"name"` // for Services that name their target port
-	Port     uint16            `json:"port" range:"1-65535"`
-	Protocol decision.Protocol `json:"protocol"` // TCP, the default, or UDP
-	Server   LabServer         `json:"server"`   // what listens there
-}
-
-// LabServer is a kind of built-in server.
-type LabServer string
+// The parts of a lab that changes of a running one have, too.
+type (
+	// LabPort is a port that a built-in server listens on.
+	LabPort = observe.LabPort
+	// LabServer is a kind of built-in server.
+	LabServer = observe.LabServer
+	// LabPod is a pod of a lab.
+	LabPod = observe.LabPod
+)
 
 // The kinds of built-in servers.
 const (
-	AnswerServer LabServer = ""    // answers with its name and the client's address; in files also "answer"
-	DNSServer    LabServer = "dns" // the DNS of the cluster
+	AnswerServer = observe.AnswerServer
+	DNSServer    = observe.DNSServer
 )
 
 // LabNode is a machine of the cluster; it runs a daemon. It has at most one address
@@ -108,27 +108,6 @@ func (n *LabNode) HasProgram() bool { return n.HasDaemon() || n.Proxy == KubePro
 
 // HasDaemon reports whether the node's proxy is nfqproxy.
 func (n *LabNode) HasDaemon() bool { return n.Proxy == "" || n.Proxy == "nfqproxy" }
-
-// LabPod is a network namespace behind a node. Its addresses are in the node's pod
-// CIDRs.
-type LabPod struct {
-	Name      string            `json:"name"`
-	Namespace string            `json:"namespace"` // the default is "default"
-	Labels    map[string]string `json:"labels"`    // for the selectors of Services
-	Node      string            `json:"node"`
-	Addresses []netip.Addr      `json:"addresses"`
-	Ports     []LabPort         `json:"ports"`
-	// GracePeriodSeconds is how long the pod goes on serving after its removal; the default is 2, Kubernetes' is 30.
-	GracePeriodSeconds *uint16 `json:"gracePeriodSeconds" range:"0-3600"`
-	// ReadinessProbe is by HTTP or TCP, from the pod's node, with Kubernetes' defaults; nil: the pod is ready at once.
-	ReadinessProbe *corev1.Probe `json:"readinessProbe"`
-
-	// Deployment is the name of the deployment in the same namespace that the pod is of; empty: none.
-	Deployment string `json:"-"`
-}
-
-// FullName is "namespace/name".
-func (p *LabPod) FullName() string { return p.Namespace + "/" + p.Name }
 
 // LabClient is a machine outside the cluster. It has no routes to pods and service addresses,
 // unless RoutesToPods is set: then it reaches pods through their nodes.
@@ -417,7 +396,7 @@ func (l *loader) addLab() {
 		h := &l.objects.Lab.Pods[i]
 		p, ok := pods[h.FullName()]
 		if !ok {
-			p = h.Object()
+			p = PodObject(h)
 			l.objects.Pods = append(l.objects.Pods, p)
 		}
 		if p.Status.PodIP == "" && len(p.Status.PodIPs) == 0 && len(h.Addresses) > 0 {

@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/kube"
 )
 
 // Load reads the objects of all files: each path is a file, or a directory whose
@@ -446,7 +448,7 @@ func (l *loader) keepContext(at place, t typeName, m map[string]any, duplicates 
 			c.Namespaces = append(c.Namespaces, o)
 		}
 	case "ConfigMap":
-		if metadata, _ := m["metadata"].(map[string]any); metadata["name"] != KubeProxyConfigMap || metadata["namespace"] != metav1.NamespaceSystem {
+		if metadata, _ := m["metadata"].(map[string]any); metadata["name"] != kube.KubeProxyConfigMap || metadata["namespace"] != metav1.NamespaceSystem {
 			return false
 		}
 		if o, ok := add(l, at, t, m, duplicates, func(*corev1.ConfigMap) {}, func(*corev1.ConfigMap, *validation) {}); ok {
@@ -455,10 +457,6 @@ func (l *loader) keepContext(at place, t typeName, m map[string]any, duplicates 
 	}
 	return true
 }
-
-// KubeProxyConfigMap is the name of the ConfigMap in kube-system with kube-proxy's configuration, under the key
-// config.conf.
-const KubeProxyConfigMap = "kube-proxy"
 
 // kind is a pointer to one of the kept kinds.
 type kind[T any] interface {

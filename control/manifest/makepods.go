@@ -37,7 +37,7 @@ func (c *completion) pods(podCIDRs []netip.Prefix) {
 			What: what, Text: fmt.Sprintf("%s for Pod %s/%s", addressesOf(p), p.Namespace, p.Name), Services: c.selecting(p), Addresses: ipsOf(p),
 		})
 	}
-	for _, t := range c.Context.Templates {
+	for _, t := range c.Templates {
 		if t.Owned || known[t.Namespace] || c.hasPods(t) {
 			continue
 		}

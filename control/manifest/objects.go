@@ -12,42 +12,33 @@ import (
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nfqproxy/nfqproxy/control/kube"
 )
 
-// Objects are the Kubernetes objects the service table is made from, with the
-// API server's defaults filled in. Each list is sorted by namespace and name and
-// holds a namespace and name only once. Once published, Objects and everything
-// they point to are read only and may be shared.
+// Objects are the objects of files, with the API server's defaults filled in. Each list is sorted by namespace and name and
+// holds a namespace and name only once. Load leaves the Context out; LoadOnce reads it. The Warnings are about old spellings of
+// addresses in a lab, and about fields that were left out: those that an API server knows and this program does not.
 type Objects struct {
-	Services       []*corev1.Service
-	EndpointSlices []*discoveryv1.EndpointSlice // with those that the control plane makes of Endpoints
-	Endpoints      []*corev1.Endpoints
-	Nodes          []*corev1.Node
-	Pods           []*corev1.Pod
+	kube.Objects
+
 	// Deployments are those of a running lab, or that LoadApplied has read.
 	Deployments []*appsv1.Deployment
 
-	// Context is what the service table does not depend on. Load leaves it out; LoadOnce reads it.
-	Context Context
+	// Templates are of the objects that have Pods made. Load leaves them out; LoadOnce reads them.
+	Templates []*Template
 
 	// Made is what Complete has made up; nil: it was not called.
 	Made *Made
 
 	// Assumed are the objects whose file names no namespace, so that it is "default" here, as "Service default/web".
-	// It is valid iff Context is.
+	// It is valid iff the Context is.
 	Assumed map[string]bool
 
 	// Lab is that of the lab file among the files; nil: there is none.
 	Lab *Lab
-
-	// Warnings, one line each, are about old spellings of addresses in a lab, and about
-	// fields that were left out: those that an API server knows and this program does not.
-	Warnings []string
 
 	// Notes, one line each, are about how objects were read: what stands for something that is missing.
 	Notes []string
@@ -59,15 +50,17 @@ type Objects struct {
 	Files []string
 }
 
-// Context is what decides about connections besides the service table, or what its objects refer to. Its
-// objects are decoded, but not validated.
-type Context struct {
-	NetworkPolicies []*networkingv1.NetworkPolicy
-	Namespaces      []*corev1.Namespace
-	ServiceCIDRs    []*networkingv1.ServiceCIDR
-	Templates       []*Template
-	// KubeProxy is the ConfigMap kube-system/kube-proxy, as kubeadm makes it; nil: there is none.
-	KubeProxy *corev1.ConfigMap
+// YAML is the text of the objects as a manifest; see [kube.Objects.YAML].
+func (o *Objects) YAML() (string, error) {
+	text, err := o.Objects.YAML()
+	if err != nil || len(o.Deployments) == 0 {
+		return text, err
+	}
+	more, err := kube.YAML(appsv1.SchemeGroupVersion.WithKind("Deployment"), o.Deployments)
+	if text != "" {
+		text += kube.Separator
+	}
+	return text + more, err
 }
 
 // Skipped counts the objects of one kind that services do not depend on.
@@ -80,7 +73,7 @@ type Skipped struct {
 // Empty reports whether there is no object of a kept kind, which is allowed but
 // rarely what was meant.
 func (o *Objects) Empty() bool {
-	return len(o.Services)+len(o.EndpointSlices)+len(o.Endpoints)+len(o.Nodes)+len(o.Pods)+len(o.Context.Templates) == 0
+	return len(o.Services)+len(o.EndpointSlices)+len(o.Endpoints)+len(o.Nodes)+len(o.Pods)+len(o.Templates) == 0
 }
 
 // named is what all kept kinds have.
@@ -108,7 +101,7 @@ func (o *Objects) sort() {
 	slices.SortFunc(o.Context.NetworkPolicies, compareNames)
 	slices.SortFunc(o.Context.Namespaces, compareNames)
 	slices.SortFunc(o.Context.ServiceCIDRs, compareNames)
-	slices.SortFunc(o.Context.Templates, compareTemplates)
+	slices.SortFunc(o.Templates, compareTemplates)
 	slices.SortFunc(o.Skipped, func(a, b Skipped) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.APIVersion, b.APIVersion))
 	})

@@ -122,16 +122,16 @@ func (l *loader) template(at place, t typeName, m map[string]any, duplicates []s
 	for _, owner := range o.OwnerReferences {
 		made.Owned = made.Owned || owner.Controller != nil && *owner.Controller
 	}
-	l.objects.Context.Templates = append(l.objects.Context.Templates, made)
+	l.objects.Templates = append(l.objects.Templates, made)
 }
 
 // CountTemplates counts the objects with templates as Skipped does: the service table does not depend on them.
-func (c *Context) CountTemplates() (counts []Skipped) {
-	o := new(Objects)
-	for _, t := range c.Templates {
-		o.skip(typeName{kind: t.Kind})
+func (o *Objects) CountTemplates() []Skipped {
+	var counted Objects
+	for _, t := range o.Templates {
+		counted.skip(typeName{kind: t.Kind})
 	}
-	return o.Skipped
+	return counted.Skipped
 }
 
 func compareTemplates(a, b *Template) int {

@@ -22,8 +22,8 @@ const answerImage = "answer"
 // LabImages are the images of containers with the built-in servers.
 var LabImages = []string{answerImage, string(DNSServer)}
 
-// Object is the pod as a Kubernetes object, running and ready.
-func (p *LabPod) Object() *corev1.Pod {
+// PodObject is a pod as a Kubernetes object, running and ready.
+func PodObject(p *LabPod) *corev1.Pod {
 	o := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, Labels: p.Labels},
 		Spec:       podSpec(p.Ports, p.GracePeriodSeconds, p.ReadinessProbe),

@@ -38,13 +38,13 @@ deployments:
 	}
 	for i := range lab.Pods {
 		p := lab.Pods[i]
-		got, err := LabPodOf(again(t, p.Object()))
+		got, err := LabPodOf(again(t, PodObject(&p)))
 		p.Addresses, p.Deployment = nil, ""
 		if err != nil || !reflect.DeepEqual(got, p) {
 			t.Errorf("%v: %+v, want %+v", err, got, p)
 		}
 	}
-	owner := lab.Pods[len(lab.Pods)-1].Object().OwnerReferences
+	owner := PodObject(&lab.Pods[len(lab.Pods)-1]).OwnerReferences
 	if len(owner) != 1 || owner[0].Kind != "Deployment" || owner[0].Name != "all" {
 		t.Errorf("the owner of a deployment's pod is %+v", owner)
 	}

@@ -1,12 +1,13 @@
 package manifest
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/kube"
 )
 
 // TestWrite: what was read and written is read as the same again; what is empty is not written.
@@ -60,7 +61,7 @@ status: {podIP: 10.244.0.2}
 		t.Errorf("-read +again:\n%s\n%s", diff, written)
 	}
 
-	o := &Objects{
+	o := &kube.Objects{
 		Services: []*corev1.Service{{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "a-1", ResourceVersion: "5"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}},
 		Nodes:    []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}},
 	}
@@ -82,13 +83,4 @@ spec: {}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
-	full := errors.New("the disk is full")
-	if err := Write(failing{full}, o); !errors.Is(err, full) {
-		t.Errorf("error %v", err)
-	}
 }
-
-// failing is a writer that fails.
-type failing struct{ err error }
-
-func (f failing) Write([]byte) (int, error) { return 0, f.err }

@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"net/netip"
 	"time"
-
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 )
 
 // Lab is a running lab. It is safe for concurrent use. Errors of invalid changes and faults are an [*Error].
@@ -90,11 +88,11 @@ type LabChange struct {
 	Scale  *LabScale    `json:"scale,omitempty"`
 	// AddPod adds a pod. Without addresses it gets free ones of its node, and without a node the first one that takes
 	// pods.
-	AddPod    *manifest.LabPod `json:"addPod,omitempty"`
-	RemovePod *LabPodRemoval   `json:"removePod,omitempty"`
-	Ready     *LabReadiness    `json:"ready,omitempty"`
-	Server    *LabServing      `json:"server,omitempty"`
-	Node      *LabNodeEvent    `json:"node,omitempty"`
+	AddPod    *LabPod        `json:"addPod,omitempty"`
+	RemovePod *LabPodRemoval `json:"removePod,omitempty"`
+	Ready     *LabReadiness  `json:"ready,omitempty"`
+	Server    *LabServing    `json:"server,omitempty"`
+	Node      *LabNodeEvent  `json:"node,omitempty"`
 }
 
 // Check reports a change without exactly one field. The error is an [*Error].

@@ -75,7 +75,6 @@ const (
 
 // Source is where Services and EndpointSlices come from.
 type Source struct {
-	Kind string `json:"kind"` // api-server or files
 	// WaitingFor is what the first service table waits for; empty: the table is in force.
 	WaitingFor string `json:"waitingFor,omitempty"`
 	// Saved is when the saved objects were current by which the daemon serves, because the API server
@@ -84,12 +83,6 @@ type Source struct {
 	// Late: a change waits for longer than twice the sync period.
 	Late bool `json:"late"`
 }
-
-// The kinds of a Source.
-const (
-	SourceAPIServer = "api-server"
-	SourceFiles     = "files"
-)
 
 // Connections is the fill of a connection table: of the node's network namespace, of which the limit is the
 // kernel's for each.

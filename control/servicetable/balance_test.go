@@ -12,7 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
@@ -39,7 +39,7 @@ func TestBalance(t *testing.T) {
 		{"lc", "best", "lc", `service default/web: annotation nfqproxy.io/balance: balancing algorithm "best": unknown`},
 		{"", "jsq(0)", "", `it is balanced by random`},
 	} {
-		got, warnings := Build(&manifest.Objects{Services: []*corev1.Service{annotated(tt.annotation)}}, NodeConfig{Balance: tt.flag})
+		got, warnings := Build(&kube.Objects{Services: []*corev1.Service{annotated(tt.annotation)}}, NodeConfig{Balance: tt.flag})
 		if got[0].Balance != tt.want {
 			t.Errorf("--balance %q, annotation %q: %q, want %q", tt.flag, tt.annotation, got[0].Balance, tt.want)
 		}
@@ -49,7 +49,7 @@ func TestBalance(t *testing.T) {
 	}
 	s := annotated("lc")
 	s.Annotations[AnnotationDecide] = "kernel"
-	if _, warnings := Build(&manifest.Objects{Services: []*corev1.Service{s}}, NodeConfig{}); len(warnings) != 1 || !strings.Contains(warnings[0], "lc balances only the flows that the daemon decides") {
+	if _, warnings := Build(&kube.Objects{Services: []*corev1.Service{s}}, NodeConfig{}); len(warnings) != 1 || !strings.Contains(warnings[0], "lc balances only the flows that the daemon decides") {
 		t.Errorf("decided by the kernel: warnings %q", warnings)
 	}
 }
@@ -92,7 +92,7 @@ func TestWeights(t *testing.T) {
 		{"heavy", nil, []uint16{1, 1, 1}, `endpointslice default/web-1: annotation nfqproxy.io/weight "heavy": want a number from 0 to 65535`},
 		{"3", []*corev1.Pod{podOfWeight("web-a", "-1")}, []uint16{3, 3, 3}, `pod default/web-a: annotation nfqproxy.io/weight "-1"`},
 	} {
-		objects := &manifest.Objects{Services: []*corev1.Service{annotated("wrr")}, EndpointSlices: []*discoveryv1.EndpointSlice{weighted(tt.slice)}, Pods: tt.pods}
+		objects := &kube.Objects{Services: []*corev1.Service{annotated("wrr")}, EndpointSlices: []*discoveryv1.EndpointSlice{weighted(tt.slice)}, Pods: tt.pods}
 		got, warnings := Build(objects, NodeConfig{})
 		if w := weightsOf(got[0]); !slices.Equal(w, tt.want) {
 			t.Errorf("slice %q, pods %v: weights %v, want %v", tt.slice, tt.pods, w, tt.want)
@@ -109,7 +109,7 @@ func TestWeights(t *testing.T) {
 // TestWeightChanges: a pod's new weight makes a new table, and nothing else does.
 func TestWeightChanges(t *testing.T) {
 	b := newBuilder(NodeConfig{})
-	objects := &manifest.Objects{Services: []*corev1.Service{annotated("wrr")}, EndpointSlices: []*discoveryv1.EndpointSlice{weighted("")}}
+	objects := &kube.Objects{Services: []*corev1.Service{annotated("wrr")}, EndpointSlices: []*discoveryv1.EndpointSlice{weighted("")}}
 	b.apply(everything(objects))
 	b.build()
 	for _, tt := range []struct {
@@ -139,13 +139,13 @@ func TestWeightChanges(t *testing.T) {
 // TestBalanceByHand: an algorithm that is set by hand counts until it is taken back, and is in force
 // when Balance returns.
 func TestBalanceByHand(t *testing.T) {
-	objects := &manifest.Objects{Services: []*corev1.Service{annotated("rr")}}
+	objects := &kube.Objects{Services: []*corev1.Service{annotated("rr")}}
 	ctx, cancel := context.WithCancel(t.Context())
 	tables := make(chan *decision.Table, 10)
 	var last *decision.Table
 	c, err := New(Config{
-		Objects: source(func(ctx context.Context, publish func(Update, error)) error {
-			publish(everything(objects), nil)
+		Objects: source(func(ctx context.Context, publish func(Update)) error {
+			publish(everything(objects))
 			<-ctx.Done()
 			return nil
 		}),
@@ -182,6 +182,6 @@ func TestBalanceByHand(t *testing.T) {
 }
 
 // source is a Source.
-type source func(context.Context, func(Update, error)) error
+type source func(context.Context, func(Update)) error
 
-func (s source) Run(ctx context.Context, publish func(Update, error)) error { return s(ctx, publish) }
+func (s source) Run(ctx context.Context, publish func(Update)) error { return s(ctx, publish) }

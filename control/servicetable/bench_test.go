@@ -11,13 +11,13 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // manyObjects makes n Services with one port and ten endpoints each.
-func manyObjects(n int) *manifest.Objects {
-	objects := &manifest.Objects{}
+func manyObjects(n int) *kube.Objects {
+	objects := &kube.Objects{}
 	for i := range n {
 		name := fmt.Sprintf("service-%d", i)
 		objects.Services = append(objects.Services, service(named("default", name), withIPs(fmt.Sprintf("10.%d.%d.%d", 96+i>>16, i>>8&255, i&255))))

@@ -6,7 +6,7 @@ package servicetable
 import (
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -14,7 +14,7 @@ import (
 // name. Warnings, one line each, are about objects that are valid but probably not as
 // intended. Build is pure: the same input gives the same output, and it does not
 // change or keep the objects.
-func Build(objects *manifest.Objects, node NodeConfig) ([]*decision.ServicePort, []string) {
+func Build(objects *kube.Objects, node NodeConfig) ([]*decision.ServicePort, []string) {
 	b := newBuilder(node)
 	b.apply(everything(objects))
 	changes, about := b.build()

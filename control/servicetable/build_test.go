@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -18,7 +18,7 @@ func of(namespace, service string, s *discoveryv1.EndpointSlice) *discoveryv1.En
 }
 
 func TestBuildSortsServicesByNamespaceAndName(t *testing.T) {
-	ports, _ := Build(&manifest.Objects{Services: []*corev1.Service{
+	ports, _ := Build(&kube.Objects{Services: []*corev1.Service{
 		service(named("shop", "a")), service(named("default", "zoo")), service(named("default", "web")),
 	}}, NodeConfig{})
 	var got []string
@@ -33,7 +33,7 @@ func TestBuildSortsServicesByNamespaceAndName(t *testing.T) {
 func TestSlicesBelongToServicesByLabelAndNamespace(t *testing.T) {
 	unlabelled := v4(80, ready("10.0.0.5"))
 	unlabelled.Labels = nil
-	objects := &manifest.Objects{
+	objects := &kube.Objects{
 		Services: []*corev1.Service{service(), service(named("shop", "web")), service(named("default", "api"))},
 		EndpointSlices: []*discoveryv1.EndpointSlice{
 			of("default", "web", slice("api-x", discoveryv1.AddressTypeIPv4, 80, ready("10.0.0.1"))), // the name means nothing
@@ -64,8 +64,8 @@ func TestSlicesBelongToServicesByLabelAndNamespace(t *testing.T) {
 func TestBuildDoesNotDependOnTheOrderOfObjects(t *testing.T) {
 	a := slice("a", discoveryv1.AddressTypeIPv4, 80, on("one", ready("10.0.0.1")))
 	b := slice("b", discoveryv1.AddressTypeIPv4, 80, on("two", ready("10.0.0.1"))) // the same endpoint elsewhere
-	one, _ := Build(&manifest.Objects{Services: []*corev1.Service{service()}, EndpointSlices: []*discoveryv1.EndpointSlice{a, b}}, NodeConfig{})
-	two, _ := Build(&manifest.Objects{Services: []*corev1.Service{service()}, EndpointSlices: []*discoveryv1.EndpointSlice{b, a}}, NodeConfig{})
+	one, _ := Build(&kube.Objects{Services: []*corev1.Service{service()}, EndpointSlices: []*discoveryv1.EndpointSlice{a, b}}, NodeConfig{})
+	two, _ := Build(&kube.Objects{Services: []*corev1.Service{service()}, EndpointSlices: []*discoveryv1.EndpointSlice{b, a}}, NodeConfig{})
 	if !reflect.DeepEqual(one, two) {
 		t.Errorf("%+v\nand %+v", describe(one), describe(two))
 	}
@@ -75,8 +75,8 @@ func TestBuildDoesNotDependOnTheOrderOfObjects(t *testing.T) {
 }
 
 func TestBuildDoesNotChangeItsInput(t *testing.T) {
-	objects := func() *manifest.Objects {
-		return &manifest.Objects{
+	objects := func() *kube.Objects {
+		return &kube.Objects{
 			Services:       []*corev1.Service{service(named("shop", "web")), service()},
 			EndpointSlices: []*discoveryv1.EndpointSlice{slice("b", discoveryv1.AddressTypeIPv4, 80), slice("a", discoveryv1.AddressTypeIPv4, 80)},
 			Nodes:          []*corev1.Node{node("b"), node("a")},
@@ -96,7 +96,7 @@ func TestBuildSeesTheClusterFromTheNode(t *testing.T) {
 	}
 	labelled := node("worker")
 	labelled.Labels = map[string]string{corev1.LabelTopologyZone: "a"}
-	objects := &manifest.Objects{
+	objects := &kube.Objects{
 		Services: []*corev1.Service{service(func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal) }),
 			service(named("default", "api"))},
 		EndpointSlices: []*discoveryv1.EndpointSlice{

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -113,7 +112,6 @@ type Controller struct {
 	builder   *builder
 	owners    *Owners
 	loaded    bool         // there were objects
-	failing   bool         // the last load was an error
 	addresses []netip.Addr // valid iff located
 	located   bool         // there were addresses, if only an empty list
 	last      *decision.Table
@@ -145,12 +143,11 @@ func newController(config Config, now func() time.Time) (*Controller, error) {
 // until the context ends; then it returns nil. It publishes no table before it has
 // objects and addresses, nor when a change has no effect on the table.
 //
-// If the objects cannot be loaded at first, or a source fails, Run ends with that
-// error. Later, an error of the objects is logged and the last valid table stays
-// in force. Run waits for both sources to end. It may be called only once.
+// If a source fails, Run ends with its error. Run waits for both sources to end. It may be
+// called only once.
 func (c *Controller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	inputs := make(chan func() error) // each takes over one input
+	inputs := make(chan func()) // each takes over one input
 	ends := make(chan end, 2)
 	running := 0
 	defer func() {
@@ -164,17 +161,16 @@ func (c *Controller) Run(ctx context.Context) error {
 		go func() { ends <- end{what, run()} }()
 	}
 	start("objects", func() error {
-		return c.config.Objects.Run(ctx, func(u Update, err error) {
+		return c.config.Objects.Run(ctx, func(u Update) {
 			received := c.now()
-			send(ctx, inputs, func() error { return c.load(u, err, received) })
+			send(ctx, inputs, func() { c.load(u, received) })
 		})
 	})
 	start("addresses", func() error {
 		return c.config.Addresses(ctx, func(a []netip.Addr) {
-			send(ctx, inputs, func() error {
+			send(ctx, inputs, func() {
 				c.addresses, c.located = a, true
 				c.config.Progress.Queued(0, 0)
-				return nil
 			})
 		})
 	})
@@ -199,9 +195,7 @@ func (c *Controller) Run(ctx context.Context) error {
 			}
 			r.done <- err
 		case take := <-inputs:
-			if err := take(); err != nil {
-				return err
-			}
+			take()
 			switch wait := time.Until(soonest); {
 			case wait <= 0:
 				sync()
@@ -249,34 +243,13 @@ func (c *Controller) ended(e end) error {
 	return nil
 }
 
-// load takes what the source of objects published. Only an error at first is
-// returned.
-func (c *Controller) load(u Update, err error, received time.Time) error {
-	log := c.config.Logger
-	switch {
-	case err == nil:
-		if c.failing {
-			log.Info("loading the objects works again")
-		}
-		c.loaded, c.failing = true, false
-		c.note(u)
-		c.pending.noteOrigins(c.builder, u, received)
-		c.owners.update(u)
-		c.builder.apply(u)
-		return nil
-	case !c.loaded:
-		return err
-	}
-	c.failing = true
-	for line := range strings.Lines(err.Error()) {
-		line = strings.TrimSpace(line)
-		if c.last == nil {
-			log.Error("cannot load the objects; the last valid ones stay in force", "error", line)
-			continue
-		}
-		log.Error("cannot load the objects; the last valid table stays in force", "generation", c.last.Generation(), "error", line)
-	}
-	return nil
+// load takes what the source of objects published.
+func (c *Controller) load(u Update, received time.Time) {
+	c.loaded = true
+	c.note(u)
+	c.pending.noteOrigins(c.builder, u, received)
+	c.owners.update(u)
+	c.builder.apply(u)
 }
 
 // note records an update for the next Sync.

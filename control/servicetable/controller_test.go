@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"path/filepath"
 	"reflect"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -75,17 +75,17 @@ func TestControllerPublishesOnlyChanges(t *testing.T) {
 		r.load(service())
 		r.load(service(withLabel("app", "web"))) // nothing a table shows
 		r.locate("172.20.0.2", "127.0.0.1")
-		r.loadAll(&manifest.Objects{Services: []*corev1.Service{service()}, Nodes: []*corev1.Node{node("a")}})
+		r.loadAll(&kube.Objects{Services: []*corev1.Service{service()}, Nodes: []*corev1.Node{node("a")}})
 		r.wantTables(1)
 
 		r.locate("172.20.0.2", "172.20.0.3")
 		r.wantTables(2)
-		r.loadAll(&manifest.Objects{Services: []*corev1.Service{service()}, EndpointSlices: []*discoveryv1.EndpointSlice{v4(80, ready("10.0.0.1"))}})
+		r.loadAll(&kube.Objects{Services: []*corev1.Service{service()}, EndpointSlices: []*discoveryv1.EndpointSlice{v4(80, ready("10.0.0.1"))}})
 		r.wantTables(3)
 		// The same endpoints, but for another reason.
-		r.loadAll(&manifest.Objects{Services: []*corev1.Service{service()}, EndpointSlices: []*discoveryv1.EndpointSlice{v4(80, notReady("10.0.0.1"))}})
+		r.loadAll(&kube.Objects{Services: []*corev1.Service{service()}, EndpointSlices: []*discoveryv1.EndpointSlice{v4(80, notReady("10.0.0.1"))}})
 		r.wantTables(4)
-		r.loadAll(&manifest.Objects{Services: []*corev1.Service{service()}, EndpointSlices: []*discoveryv1.EndpointSlice{v4(80, stopping("10.0.0.1"))}})
+		r.loadAll(&kube.Objects{Services: []*corev1.Service{service()}, EndpointSlices: []*discoveryv1.EndpointSlice{v4(80, stopping("10.0.0.1"))}})
 		r.wantTables(5)
 		r.load()
 		r.wantTables(6)
@@ -97,7 +97,7 @@ func TestControllerFollowsTheNodeObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startController(t, NodeConfig{Name: "a", Mode: NodeCIDR, PrimaryNodePorts: true})
 		load := func(n *corev1.Node) {
-			r.loadAll(&manifest.Objects{Services: []*corev1.Service{service()}, Nodes: []*corev1.Node{n, node("b")}})
+			r.loadAll(&kube.Objects{Services: []*corev1.Service{service()}, Nodes: []*corev1.Node{n, node("b")}})
 		}
 		object := withAddresses("InternalIP=172.20.0.2")
 		object.Spec.PodCIDRs = []string{"10.244.1.0/24"}
@@ -131,67 +131,6 @@ func TestControllerFollowsTheNodeObject(t *testing.T) {
 			t.Errorf("node %+v, want %+v", *got, want)
 		}
 		_ = r.stop()
-		r.wantLog()
-	})
-}
-
-func TestControllerKeepsTheLastGoodTable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := startController(t, NodeConfig{})
-		r.locate("172.20.0.2")
-		r.load(service())
-		r.load(service(), service(named("default", "x"), withIPs("10.96.0.21")))
-		r.wantTables(2)
-		r.wantLog()
-
-		r.fail(errors.Join(errors.New("a.yaml: bad"), errors.New("b.yaml: worse")))
-		r.wantTables(2)
-		r.wantLog(
-			`level=ERROR msg="cannot load the objects; the last valid table stays in force" generation=2 error="a.yaml: bad"`,
-			`level=ERROR msg="cannot load the objects; the last valid table stays in force" generation=2 error="b.yaml: worse"`)
-
-		// The node goes on living, with the last good objects.
-		r.locate("172.20.0.3")
-		r.wantTables(3)
-		if got := len(r.tables[2].Services()); got != 2 {
-			t.Errorf("%d services, want the last good 2", got)
-		}
-
-		r.load(service(), service(named("default", "x"), withIPs("10.96.0.21")))
-		r.wantTables(3)
-		r.wantLog(`level=INFO msg="loading the objects works again"`)
-		r.load(service())
-		r.wantTables(4)
-		r.wantLog()
-		_ = r.stop()
-	})
-}
-
-func TestControllerErrorBeforeTheFirstTable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := startController(t, NodeConfig{})
-		r.load(service())
-		r.fail(errors.New("a.yaml: bad"))
-		r.wantLog(`level=ERROR msg="cannot load the objects; the last valid ones stay in force" error="a.yaml: bad"`)
-		r.locate("172.20.0.2")
-		r.wantTables(1)
-		_ = r.stop()
-	})
-}
-
-func TestControllerEndsWithAnErrorOfTheFirstLoad(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := startController(t, NodeConfig{})
-		r.locate("172.20.0.2")
-		bad := errors.New("a.yaml: bad")
-		r.fail(bad)
-		if err := <-r.ended; !errors.Is(err, bad) {
-			t.Errorf("Run: %v", err)
-		}
-		if !r.source.stopped {
-			t.Error("the source still runs")
-		}
-		r.wantTables(0)
 		r.wantLog()
 	})
 }
@@ -292,11 +231,15 @@ func TestConfigValidate(t *testing.T) {
 	}
 }
 
-// With the real parts: files, fixed addresses, the clock.
-func TestControllerWithManifests(t *testing.T) {
+// With the real parts: objects of a cluster, fixed addresses, the clock.
+func TestControllerWithRealParts(t *testing.T) {
+	objects, err := manifest.Load([]string{filepath.Join("testdata", "kind-1.29-worker1-after.yaml")})
+	if err != nil {
+		t.Fatal(err)
+	}
 	tables := make(chan *decision.Table, 10)
 	c, err := New(Config{
-		Objects:   Manifests(filepath.Join("testdata", "kind-1.29-worker1-after.yaml")),
+		Objects:   fixed(&objects.Objects),
 		Addresses: FixedAddresses(addrs("172.20.0.2")...),
 		Publish:   func(table *decision.Table) { tables <- table },
 		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
@@ -317,21 +260,6 @@ func TestControllerWithManifests(t *testing.T) {
 	}
 	cancel()
 	if err := <-ended; err != nil {
-		t.Errorf("Run: %v", err)
-	}
-}
-
-func TestControllerEndsWithAnErrorOfTheManifests(t *testing.T) {
-	c, err := New(Config{
-		Objects:   Manifests(filepath.Join(t.TempDir(), "missing.yaml")),
-		Addresses: FixedAddresses(),
-		Publish:   func(*decision.Table) { t.Error("a table was published") },
-		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Run(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "missing.yaml: no such file or directory") {
 		t.Errorf("Run: %v", err)
 	}
 }

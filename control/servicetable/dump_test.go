@@ -29,7 +29,7 @@ func TestChainsAreThoseOfRealNodes(t *testing.T) {
 			}
 			want := strings.Fields(string(content))
 
-			ports, warnings := Build(objects, NodeConfig{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}})
+			ports, warnings := Build(&objects.Objects, NodeConfig{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}})
 			var got []string
 			for _, p := range ports {
 				got = append(got, p.ServiceChain())

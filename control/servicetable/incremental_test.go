@@ -13,7 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -79,8 +79,8 @@ func apply[K comparable, V any](into, from map[K]*V) {
 	}
 }
 
-func (w *world) objects() *manifest.Objects {
-	o := new(manifest.Objects)
+func (w *world) objects() *kube.Objects {
+	o := new(kube.Objects)
 	for _, s := range w.services {
 		o.Services = append(o.Services, s)
 	}
@@ -102,7 +102,7 @@ func TestStepsLeadWhereOneLeapDoes(t *testing.T) {
 			config := NodeConfig{Name: "a"}
 			r := startController(t, config)
 			r.locate("172.20.0.2")
-			r.loadAll(new(manifest.Objects))
+			r.loadAll(new(kube.Objects))
 			for range 40 {
 				if w.IntN(10) == 0 {
 					w.change()

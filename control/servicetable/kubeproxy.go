@@ -6,8 +6,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 )
 
 // KubeProxy is what is used of kube-proxy's configuration (KubeProxyConfiguration of kubeproxy.config.k8s.io/v1alpha1).
@@ -37,7 +37,7 @@ const (
 )
 
 // KubeProxyOf reads the ConfigMap of kube-proxy; nil: there is none. What is no configuration is kube-proxy's to report.
-func KubeProxyOf(o *manifest.Objects) *KubeProxy {
+func KubeProxyOf(o *kube.Objects) *KubeProxy {
 	m, k := o.Context.KubeProxy, new(KubeProxy)
 	if m == nil || m.Data["config.conf"] == "" || yaml.Unmarshal([]byte(m.Data["config.conf"]), k) != nil {
 		return nil

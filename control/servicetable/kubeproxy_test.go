@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 )
 
 // TestKubeProxy: the ConfigMap of kube-proxy tells what the configuration leaves open, and no more.
@@ -33,7 +33,7 @@ func TestKubeProxy(t *testing.T) {
 		"external IPs":       {"featureGates: {AllowServiceExternalIPs: false}", start, "ClusterCIDR [] , [] false, false true true"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := new(manifest.Objects)
+			o := new(kube.Objects)
 			if tt.text != "" {
 				o.Context.KubeProxy = &corev1.ConfigMap{Data: map[string]string{"config.conf": tt.text}}
 			}

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -218,16 +217,6 @@ func (c *NodeConfig) ips(object *corev1.Node) []netip.Addr {
 		}
 	}
 	return ips
-}
-
-// SetLab takes over the settings of a lab; nil: none.
-func (c *NodeConfig) SetLab(l *manifest.Lab) {
-	if l == nil {
-		return
-	}
-	c.ClusterCIDRs, c.NodePortAddresses = l.ClusterCIDRs, l.Proxy.NodePortAddresses
-	c.MasqueradeAll, c.NoHairpinMasquerade = l.Proxy.MasqueradeAll, bool(l.Proxy.NoHairpinMasquerade)
-	c.Balance = string(l.Proxy.Balance)
 }
 
 // PodCIDRs are the prefixes of the pods of a Node.

@@ -11,7 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -20,8 +20,8 @@ import (
 // for example, selectors. A table does not keep for which zones or nodes other endpoints are: the hints of those
 // that the node does not use name [elsewhere]. The Node has the addresses of those families of which the node has
 // an own address. With names the objects are those of these Services and the Node.
-func Objects(t *decision.Table, names ...decision.ServiceName) *manifest.Objects {
-	o := new(manifest.Objects)
+func Objects(t *decision.Table, names ...decision.ServiceName) *kube.Objects {
+	o := new(kube.Objects)
 	add := func(ports []*decision.ServicePort) {
 		o.Services = append(o.Services, serviceObject(ports))
 		o.EndpointSlices = append(o.EndpointSlices, sliceObjects(ports, t.Node())...)

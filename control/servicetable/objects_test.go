@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -33,7 +34,7 @@ func sameAgain(t *testing.T, table *decision.Table, config NodeConfig) {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	config.Zone, config.IPs, config.Balance = "", nil, ""
-	for _, o := range []*manifest.Objects{objects, read} {
+	for _, o := range []*kube.Objects{objects, &read.Objects} {
 		again, _ := Table(o, config)
 		if !reflect.DeepEqual(table.Services(), again.Services()) || table.Node().Zone != again.Node().Zone {
 			diff := cmp.Diff(table.Services(), again.Services(), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{}))
@@ -102,7 +103,7 @@ func TestObjectsOfRandomTables(t *testing.T) {
 	hinted, remote, unexplained := 0, 0, 0
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		o := new(manifest.Objects)
+		o := new(kube.Objects)
 		var at location
 		for i := range 1 + r.IntN(3) {
 			name := fmt.Sprintf("s%d", i)
@@ -171,7 +172,7 @@ func TestObjectsOfClusters(t *testing.T) {
 		}
 		for _, name := range []string{"", "kind-worker"} {
 			config := NodeConfig{Name: name}
-			table, _ := Table(o, config)
+			table, _ := Table(&o.Objects, config)
 			if len(table.Services()) == 0 {
 				t.Fatal("no services")
 			}

@@ -6,15 +6,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // Table builds the table of a simulated node: its addresses are its configured ones
 // and those of its Node object. It also returns the warnings of [Build],
 // and of conflicts.
-func Table(objects *manifest.Objects, config NodeConfig) (*decision.Table, []string) {
+func Table(objects *kube.Objects, config NodeConfig) (*decision.Table, []string) {
 	services, warnings := Build(objects, config)
 	object := nodeObject(objects.Nodes, config.Name)
 	addresses := slices.Clone(config.ips(object))

@@ -14,27 +14,30 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
+// fixed is a source of objects that do not change.
+func fixed(objects *kube.Objects) Source {
+	return source(func(_ context.Context, publish func(Update)) error {
+		publish(everything(objects))
+		return nil
+	})
+}
+
 // fakeSource publishes what a test gives it.
 type fakeSource struct {
-	objects chan loaded
+	objects chan Update
 	end     chan error
 	stopped bool
 }
 
-type loaded struct {
-	update Update
-	err    error
-}
-
-func (f *fakeSource) Run(ctx context.Context, publish func(Update, error)) error {
+func (f *fakeSource) Run(ctx context.Context, publish func(Update)) error {
 	for {
 		select {
-		case l := <-f.objects:
-			publish(l.update, l.err)
+		case u := <-f.objects:
+			publish(u)
 		case err := <-f.end:
 			return err
 		case <-ctx.Done():
@@ -65,7 +68,7 @@ func startController(t *testing.T, node NodeConfig) *running { return startContr
 func startControllerWith(t *testing.T, node NodeConfig, minSync time.Duration) *running {
 	r := &running{
 		t:            t,
-		source:       &fakeSource{objects: make(chan loaded), end: make(chan error)},
+		source:       &fakeSource{objects: make(chan Update), end: make(chan error)},
 		addresses:    make(chan []netip.Addr),
 		addressesEnd: make(chan error),
 		ended:        make(chan error, 1),
@@ -123,15 +126,14 @@ func (r *running) Updated(s Sync) {
 	r.syncs = append(r.syncs, s)
 }
 
-func (r *running) load(services ...*corev1.Service) { r.loadAll(&manifest.Objects{Services: services}) }
-func (r *running) loadAll(o *manifest.Objects) {
+func (r *running) load(services ...*corev1.Service) { r.loadAll(&kube.Objects{Services: services}) }
+func (r *running) loadAll(o *kube.Objects) {
 	r.update(everything(o))
 }
 func (r *running) update(u Update) {
-	r.source.objects <- loaded{update: u}
+	r.source.objects <- u
 	synctest.Wait()
 }
-func (r *running) fail(err error)     { r.source.objects <- loaded{err: err}; synctest.Wait() }
 func (r *running) locate(a ...string) { r.addresses <- addrs(a...); synctest.Wait() }
 
 // wantTables checks how many tables were published so far.

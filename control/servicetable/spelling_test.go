@@ -11,13 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // oldSpelling is a cluster whose addresses are written as kube-proxy's ParseIPSloppy still
 // reads them.
-func oldSpelling() *manifest.Objects {
+func oldSpelling() *kube.Objects {
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "default", Name: name} }
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: meta("web-1"), AddressType: discoveryv1.AddressTypeIPv4,
@@ -27,7 +27,7 @@ func oldSpelling() *manifest.Objects {
 		},
 	}
 	slice.Labels = map[string]string{discoveryv1.LabelServiceName: "web"}
-	return &manifest.Objects{
+	return &kube.Objects{
 		Services: []*corev1.Service{{
 			ObjectMeta: meta("web"),
 			Spec: corev1.ServiceSpec{

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 )
 
 // Update contains changed objects. They are read-only.
@@ -22,33 +22,16 @@ type Update struct {
 	Warnings []string
 }
 
-// Source feeds a Controller with objects: [Manifests], or an API server.
+// Source feeds a Controller with objects, of an API server for example.
 type Source interface {
-	// Run calls publish with all objects at first and then whenever some changed,
-	// or with an error if they cannot be loaded at present. Calls do not overlap;
-	// changes during a call are collected for the next. Run returns nil when
+	// Run calls publish with all objects at first and then whenever some changed. Calls do not
+	// overlap; changes during a call are collected for the next. Run returns nil when
 	// the context ends or nothing can change any more, and an error if it cannot go on.
-	Run(ctx context.Context, publish func(Update, error)) error
-}
-
-// Manifests is the source of the objects of files and directories, which are watched.
-// Paths mean what they mean to [manifest.Load].
-func Manifests(paths ...string) Source { return files{manifest.NewSource(paths...)} }
-
-type files struct{ source *manifest.Source }
-
-func (f files) Run(ctx context.Context, publish func(Update, error)) error {
-	return f.source.Run(ctx, func(o *manifest.Objects, err error) {
-		if err != nil {
-			publish(Update{}, err)
-			return
-		}
-		publish(everything(o), nil)
-	})
+	Run(ctx context.Context, publish func(Update)) error
 }
 
 // everything is the update to the objects.
-func everything(o *manifest.Objects) Update {
+func everything(o *kube.Objects) Update {
 	u := Update{
 		All:            true,
 		Warnings:       o.Warnings,

@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 )
 
 func TestWarnings(t *testing.T) {
@@ -74,7 +74,7 @@ func TestWarnings(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, got := Build(&manifest.Objects{Services: []*corev1.Service{tt.svc}, Nodes: tt.nodes}, tt.node)
+			_, got := Build(&kube.Objects{Services: []*corev1.Service{tt.svc}, Nodes: tt.nodes}, tt.node)
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}

@@ -12,7 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -70,7 +70,7 @@ func generate(t *testing.T, r *rand.Rand) *decision.Table {
 		v6.Endpoints = append(v6.Endpoints, discoveryv1.Endpoint{Addresses: []string{"fd00::1"}})
 	}
 	table, warnings := servicetable.Table(
-		&manifest.Objects{Services: []*corev1.Service{svc}, EndpointSlices: []*discoveryv1.EndpointSlice{v4, v6}},
+		&kube.Objects{Services: []*corev1.Service{svc}, EndpointSlices: []*discoveryv1.EndpointSlice{v4, v6}},
 		servicetable.NodeConfig{Name: "here", Zone: "a", IPs: []netip.Addr{nodeIP}},
 	)
 	if len(warnings) > 0 {

@@ -21,7 +21,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/bench/cluster/clustertest"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
@@ -81,7 +81,7 @@ func newReal(t *testing.T) *real {
 	t.Cleanup(func() { _ = c.Close() })
 	client := c.Client()
 	r.client = client
-	r.create(t, recorded(t))
+	r.create(t, &recorded(t).Objects)
 	// kube-proxy leaves the service "kubernetes" to another proxy: its endpoint's port is
 	// another one each time.
 	foreign := []byte(`{"metadata":{"labels":{"service.kubernetes.io/service-proxy-name":"none"}}}`)
@@ -104,7 +104,7 @@ func newReal(t *testing.T) *real {
 }
 
 // create creates the objects.
-func (r *real) create(t *testing.T, objects *manifest.Objects) {
+func (r *real) create(t *testing.T, objects *kube.Objects) {
 	t.Helper()
 	ctx := t.Context()
 	for _, o := range objects.Services {

@@ -15,7 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
@@ -144,10 +144,10 @@ func listing(n *netns.Namespace) (rules []string, err error) {
 }
 
 // variety are services of all kinds that mode nftables distinguishes, in both families, with a fixed seed.
-func variety() *manifest.Objects {
+func variety() *kube.Objects {
 	r := rand.New(rand.NewPCG(7, 7))
 	coin := func(n int) bool { return r.IntN(n) == 0 }
-	objects := &manifest.Objects{}
+	objects := &kube.Objects{}
 	protocols := []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
 	for i := range 40 {
 		name := fmt.Sprint("various-", i)

@@ -102,7 +102,7 @@ func (c *configuration) file() string { return filepath.Join(recordings, c.name+
 
 func (c *configuration) table(t *testing.T) *decision.Table {
 	t.Helper()
-	table, _ := servicetable.Table(recorded(t), c.config)
+	table, _ := servicetable.Table(&recorded(t).Objects, c.config)
 	return table
 }
 
@@ -166,7 +166,7 @@ func TestRecordedThereAndBack(t *testing.T) {
 				t.Fatalf("%v\nin\n%s", err, b.String())
 			}
 			again := configuration{config: audit.Config("node-a", nodes...), kernel: audit.Kernel(nodes...)}
-			table, _ := servicetable.Table(objects, again.config)
+			table, _ := servicetable.Table(&objects.Objects, again.config)
 			for _, p := range differences(string(text), again.renderedOf(t, table)) {
 				t.Error(p)
 			}

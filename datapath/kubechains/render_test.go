@@ -126,7 +126,7 @@ func (n *published) table(t *testing.T) *decision.Table {
 	if n.earlier != nil {
 		n.earlier(objects)
 	}
-	table, warnings := servicetable.Table(objects, servicetable.NodeConfig{
+	table, warnings := servicetable.Table(&objects.Objects, servicetable.NodeConfig{
 		Name: n.node, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, LocalhostNodePorts: true,
 	})
 	if len(warnings) > 0 {
@@ -238,7 +238,7 @@ func TestPublishedNodesThereAndBack(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\nin\n%s", err, b.String())
 			}
-			table, warnings := servicetable.Table(objects, audit.Config("", node))
+			table, warnings := servicetable.Table(&objects.Objects, audit.Config("", node))
 			if len(warnings) > 0 {
 				t.Fatalf("warnings: %q", warnings)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
+	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
@@ -45,14 +46,14 @@ func (p *reader) lab(from *Cluster, into *traffic.Cluster) {
 		into.Nodes = append(into.Nodes, traffic.Node{Name: n.Name, Zone: n.Labels[corev1.LabelTopologyZone]})
 	}
 	var config servicetable.NodeConfig
-	config.SetLab(objects.Lab)
+	(*lab.Spec)(objects.Lab).Configure(&config)
 	if objects.Lab != nil {
 		for _, s := range objects.Lab.Proxy.Scripts {
 			p.script("cluster.lab", s)
 		}
 	}
 	config.Algorithms = p.registry("cluster.lab")
-	ports, _ := servicetable.Build(objects, config)
+	ports, _ := servicetable.Build(&objects.Objects, config)
 	for _, port := range ports {
 		if port.Family != decision.IPv4 || port.Protocol != decision.TCP {
 			continue

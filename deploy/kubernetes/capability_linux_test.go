@@ -47,19 +47,16 @@ func TestCapabilities(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, daemon := filepath.Join(t.TempDir(), "objects.yaml"), filepath.Join(t.TempDir(), executable.Daemon)
+	daemon := filepath.Join(t.TempDir(), executable.Daemon)
 	if err := os.Symlink(binary, daemon); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(objects), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	added := read[appsv1.DaemonSet](t, "base/daemonset.yaml").Spec.Template.Spec.Containers[0].SecurityContext.Capabilities.Add
 	start := func(capabilities []string) string {
 		ns := newNode(t)
 		set := strings.Join(append([]string{"-all"}, capabilities...), ",")
-		cmd := exec.Command("setpriv", "--bounding-set="+set, "--inh-caps="+set, "--no-new-privs",
-			daemon, "--keep-rules-on-exit", "--takeover", "--objects", file, "--hostname-override", "node", "--queues", "1", "--ready-fd", "3")
+		flags := append(e2etest.Objects(t, ns, []byte(objects)), "--keep-rules-on-exit", "--takeover", "--hostname-override", "node", "--queues", "1", "--ready-fd", "3")
+		cmd := exec.Command("setpriv", append([]string{"--bounding-set=" + set, "--inh-caps=" + set, "--no-new-privs", daemon}, flags...)...)
 		ready, theirs, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
@@ -48,7 +49,7 @@ func LeftOut(o *manifest.Objects) (lines []string) {
 
 // Manifest writes the objects as the text of a [Change].
 func (a *Applied) Manifest() (string, error) {
-	o := manifest.Objects{Services: a.Services, EndpointSlices: a.EndpointSlices, Deployments: a.Deployments, Pods: a.Pods}
+	o := manifest.Objects{Objects: kube.Objects{Services: a.Services, EndpointSlices: a.EndpointSlices, Pods: a.Pods}, Deployments: a.Deployments}
 	return o.YAML()
 }
 

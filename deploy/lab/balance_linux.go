@@ -36,7 +36,7 @@ func algorithmsOf(spec *Spec) (*balance.Registry, error) {
 // Algorithms implements [observe.Balancing].
 func (l *Lab) Algorithms(ctx context.Context) (*observe.Algorithms, error) {
 	objects, config, _ := l.live.load(ctx) // never an error
-	table, _ := servicetable.Table(objects, config)
+	table, _ := servicetable.Table(&objects.Objects, config)
 	return localnode.AlgorithmsOf(l.algorithms, table), nil
 }
 

@@ -73,6 +73,9 @@ type daemon struct {
 	closed bool       // no more starts
 }
 
+// kubeconfig is the path of the daemon's kubeconfig.
+func (d *daemon) kubeconfig() string { return strings.TrimSuffix(d.socket, ".sock") + ".kubeconfig" }
+
 // process is one run of a daemon.
 type process struct {
 	cmd   *exec.Cmd

@@ -30,7 +30,7 @@ type DeriveOptions struct {
 // addresses that no object has; each guess is one line. The caller sets Spec.Objects.
 // Derive is pure.
 func Derive(objects *manifest.Objects, o DeriveOptions) (*Spec, []string, error) {
-	services, _ := servicetable.Build(objects, servicetable.NodeConfig{})
+	services, _ := servicetable.Build(&objects.Objects, servicetable.NodeConfig{})
 	d := &derivation{
 		options: o, services: services, spec: &Spec{LabMetadata: manifest.LabMetadata{Name: o.Name}, ClusterCIDRs: slices.Clone(o.ClusterCIDRs)},
 		byName: make(map[string]*derivedNode), byPod: make(map[string]*derivedPod), at: make(map[netip.Addr]host), names: map[string]bool{routerName: true},

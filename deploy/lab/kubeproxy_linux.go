@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -15,19 +14,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
-
-	"github.com/nfqproxy/nfqproxy/deploy/lab/apiserver"
 )
-
-// kubeProxies are what the nodes with the program kube-proxy need: an API with the lab's objects, on the loopback address
-// of each of these nodes.
-type kubeProxies struct {
-	objects apiserver.Server
-	servers []*http.Server
-	serving sync.WaitGroup
-}
 
 // KubeProxyVariable is the environment variable with the path of kube-proxy.
 const KubeProxyVariable = "NFQPROXY_KUBE_PROXY"
@@ -51,25 +39,16 @@ func kubeProxyPath(given string) (string, error) {
 	return "", errors.New("there is no program kube-proxy: give its path with --kube-proxy or " + KubeProxyVariable + ", or build it with \"make peers\"")
 }
 
-// add has a daemon run kube-proxy for a node.
-func (k *kubeProxies) add(ctx context.Context, l *Lab, d *daemon, n *Node) error {
+// runKubeProxy has a node's daemon be kube-proxy.
+func (l *Lab) runKubeProxy(d *daemon, n *Node) error {
 	program, err := kubeProxyPath(l.options.KubeProxy)
 	if err != nil {
 		return fmt.Errorf("node %s has proxy: %s: %w", n.Name, n.Proxy, err)
 	}
-	listener, err := d.ns.Listen(ctx, netip.MustParseAddrPort("127.0.0.1:0"))
-	if err != nil {
-		return err
-	}
-	server := &http.Server{Handler: &k.objects, ReadHeaderTimeout: time.Minute}
-	k.servers = append(k.servers, server)
-	k.serving.Go(func() { _ = server.Serve(listener) }) // until Close
-	config := strings.TrimSuffix(d.socket, ".sock") + ".kubeconfig"
-	if err := writeKubeconfig(config, "http://"+listener.Addr().String()); err != nil {
-		return err
-	}
 	mode := cmp.Or(n.KubeProxyMode, "iptables")
-	d.start = func() *exec.Cmd { return exec.Command(program, kubeProxyArguments(l.Spec(), n.Name, mode, config)...) }
+	d.start = func() *exec.Cmd {
+		return exec.Command(program, kubeProxyArguments(l.Spec(), n.Name, mode, d.kubeconfig())...)
+	}
 	d.probe = func(ctx context.Context) error { return synced(ctx, d) }
 	return nil
 }
@@ -88,19 +67,6 @@ func kubeProxyArguments(s *Spec, node, mode, config string) []string {
 		args = append(args, "--masquerade-all")
 	}
 	return args
-}
-
-func writeKubeconfig(path, url string) error {
-	type object = map[string]any
-	data, err := json.Marshal(object{
-		"apiVersion": "v1", "kind": "Config", "current-context": "lab",
-		"clusters": []object{{"name": "lab", "cluster": object{"server": url}}},
-		"contexts": []object{{"name": "lab", "context": object{"cluster": "lab"}}},
-	})
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, data, 0o600)
 }
 
 // metricsPort is the default of kube-proxy's --metrics-bind-address, which is on the loopback address.
@@ -132,14 +98,4 @@ func synced(ctx context.Context, d *daemon) error {
 		}
 	}
 	return errors.Join(lines.Err(), errors.New("kube-proxy has not written its rules"))
-}
-
-// Close ends the API.
-func (k *kubeProxies) Close() error {
-	var errs []error
-	for _, s := range k.servers {
-		errs = append(errs, s.Close())
-	}
-	k.serving.Wait()
-	return errors.Join(errs...)
 }

@@ -20,11 +20,12 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/apiserver"
 )
 
 // Options are the options of a lab besides its file.
 type Options struct {
-	// NoObjects: the daemons do not read the lab's objects. They get others by Arguments.
+	// NoObjects: the daemons do not get the lab's objects. They get others by Arguments.
 	NoObjects bool
 	// KubeProxy is the program of nodes with proxy: kube-proxy; empty: that of KubeProxyVariable, the one that "make peers"
 	// builds in the current directory, or the one in PATH.
@@ -59,10 +60,11 @@ type Lab struct {
 	topology   *topology
 	servers    servers
 	live       *live // nil: the lab did not start
-	kubeProxy  kubeProxies
-	ownersOf   atomic.Pointer[ownersOf]
-	faults     faults
-	daemons    map[string]*daemon
+	// api serves the objects to the proxies of the nodes, at a loopback address of each.
+	api      apiserver.Server
+	ownersOf atomic.Pointer[ownersOf]
+	faults   faults
+	daemons  map[string]*daemon
 	// dir has the sockets of the daemons' flow APIs; token is their token.
 	dir, token string
 	cluster    cluster
@@ -114,8 +116,11 @@ func Up(ctx context.Context, file *File, options Options) (*Lab, error) {
 		// Node names can be too long for a socket's path.
 		d := &daemon{node: n.Name, ns: l.topology.find(n.Name).Namespace, hub: &l.hub, socket: filepath.Join(l.dir, fmt.Sprintf("node-%d.sock", i))}
 		d.start = func() *exec.Cmd { return l.command(d) }
+		if n.HasProgram() && err == nil {
+			err = l.serveObjects(ctx, d)
+		}
 		if n.Proxy == manifest.KubeProxy && err == nil {
-			err = l.kubeProxy.add(ctx, l, d, &n)
+			err = l.runKubeProxy(d, &n)
 		}
 		l.daemons[n.Name] = d
 	}
@@ -229,6 +234,15 @@ func (l *Lab) startDaemons(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// serveObjects serves the lab's objects to a node's daemon.
+func (l *Lab) serveObjects(ctx context.Context, d *daemon) error {
+	listener, err := d.ns.Listen(ctx, netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		return err
+	}
+	return l.api.Serve(listener, d.kubeconfig())
+}
+
 // command is the command line of a node's daemon. File descriptor 3 is the one on which it
 // reports readiness.
 func (l *Lab) command(d *daemon) *exec.Cmd {
@@ -239,7 +253,7 @@ func (l *Lab) command(d *daemon) *exec.Cmd {
 		args = append(args, "--cluster-cidr", joined(spec.ClusterCIDRs, ","))
 	}
 	if !l.options.NoObjects {
-		args = append(args, "--objects", l.live.path)
+		args = slices.Concat(args, apiserver.DaemonFlags(d.kubeconfig()), apiserver.MachineFlags())
 	}
 	p := spec.Proxy
 	if p.Queues > 0 {
@@ -387,7 +401,7 @@ func (l *Lab) Close() error {
 			})
 		}
 		wg.Wait()
-		errs = append(errs, l.kubeProxy.Close())
+		errs = append(errs, l.api.Close())
 		l.servers.Close()
 		l.hub.close()
 		l.closeErr = errors.Join(append(errs, l.topology.Close(), os.RemoveAll(l.dir))...)

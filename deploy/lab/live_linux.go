@@ -5,15 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/nfqproxy/nfqproxy/control/controllers"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/live/localnode"
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
@@ -21,10 +23,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 )
 
-// live keeps a running lab like its state: it makes and removes hosts, and writes the objects that the daemons read.
+// live keeps a running lab like its state: it makes and removes hosts, and serves the objects to the proxies.
 type live struct {
-	lab  *Lab
-	path string // of the daemons' objects
+	lab *Lab
 	// ctx ends with the lab.
 	ctx  context.Context
 	stop context.CancelFunc
@@ -49,7 +50,7 @@ func (l *Lab) goLive() error {
 	if err != nil {
 		return err
 	}
-	v := &live{lab: l, path: filepath.Join(l.dir, "objects.yaml"), state: newState(l.Spec(), written), slices: controllers.NewEndpointSlices()}
+	v := &live{lab: l, state: newState(l.Spec(), written), slices: controllers.NewEndpointSlices()}
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	v.wake = time.AfterFunc(time.Hour, v.sweep)
 	l.live = v
@@ -114,7 +115,7 @@ func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string,
 	if err := v.lab.identify(next.spec); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(v.write(objects), v.rules.write(v.lab.topology, next.spec, objects), v.lab.kubeProxy.objects.Set(objects)); err != nil {
+	if err := errors.Join(v.rules.write(v.lab.topology, next.spec, objects), v.lab.api.Set(served(objects))); err != nil {
 		return nil, err
 	}
 	v.state = next
@@ -131,6 +132,16 @@ func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string,
 		v.lab.hub.publish(Event{Changes: changes})
 	}
 	return changes, err
+}
+
+// served are the objects that the API server has.
+func served(o *manifest.Objects) *kube.Objects {
+	all, cidrs := o.Objects, &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
+	for _, p := range o.Lab.ServicePrefixes() {
+		cidrs.Spec.CIDRs = append(cidrs.Spec.CIDRs, p.String())
+	}
+	all.Context.ServiceCIDRs = []*networkingv1.ServiceCIDR{cidrs}
+	return &all
 }
 
 // Change changes the lab, and returns what has changed, in a line for each. An error leaves the lab as it is.
@@ -162,12 +173,15 @@ func (l *Lab) Change(ctx context.Context, c Change) ([]string, error) {
 // patienceOfChanges is how long daemons may take to put a change in force: some hundred times what they need.
 const patienceOfChanges = 5 * time.Second
 
+// Settle waits until the daemons decide by the objects in force, at most some seconds. It returns a line for each that does not.
+func (l *Lab) Settle(ctx context.Context) []string { return l.live.settle(ctx) }
+
 // settle waits until the daemons decide by the objects in force, and returns a line for each that does not.
 func (v *live) settle(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, patienceOfChanges)
 	defer cancel()
 	objects, config, _ := v.load(ctx) // never an error
-	table, _ := servicetable.Table(objects, config)
+	table, _ := servicetable.Table(&objects.Objects, config)
 	want := localnode.Digest(table)
 	nodes := v.lab.Spec().Nodes
 	late := make([]string, len(nodes))
@@ -296,25 +310,13 @@ func (v *live) remove(name string) error {
 	return v.lab.topology.remove(name)
 }
 
-// write replaces the objects that daemons read.
-func (v *live) write(o *manifest.Objects) error {
-	f, err := os.CreateTemp(filepath.Dir(v.path), ".objects-") // daemons do not read it
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(manifest.Write(f, o), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return os.Rename(f.Name(), v.path)
-}
-
 // Objects are the Kubernetes objects in force: read only.
 func (l *Lab) Objects() *manifest.Objects { return l.live.objects.Load() }
 
 // load returns the objects in force, and the configuration of the nodes, as a findings.Doctor wants them.
 func (v *live) load(context.Context) (*manifest.Objects, servicetable.NodeConfig, error) {
 	config, o := proxyconfig.Default().Node, v.objects.Load()
-	config.SetLab(o.Lab)
+	(*Spec)(o.Lab).Configure(&config)
 	config.Algorithms = v.lab.algorithms
 	return o, config, nil
 }
@@ -357,7 +359,7 @@ func (v *live) edit(ctx context.Context, written *manifest.Objects, w *filesWatc
 	if err != nil {
 		return FilesStatus{Problems: most(located(err))}
 	}
-	services, warnings := servicetable.Build(v.objects.Load(), servicetable.NodeConfig{Algorithms: v.lab.algorithms})
+	services, warnings := servicetable.Build(&v.objects.Load().Objects, servicetable.NodeConfig{Algorithms: v.lab.algorithms})
 	s.NotApplied = most(append(s.NotApplied, w.newlyUnanswered(services, v.lab.Spec())...))
 	s.Warnings = most(warnings)
 	return s

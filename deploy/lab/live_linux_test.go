@@ -1,10 +1,10 @@
 package lab
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -103,16 +102,14 @@ func (l *livingLab) await(part string) {
 // endpoints are those of shop/web, as the daemons read them: "address ready", and "terminating".
 func (l *livingLab) endpoints() string {
 	l.Helper()
-	data, err := os.ReadFile(l.live.path)
-	if err != nil {
+	answer := httptest.NewRecorder()
+	l.api.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/apis/discovery.k8s.io/v1/endpointslices", nil))
+	var list discoveryv1.EndpointSliceList
+	if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil {
 		l.Fatal(err)
 	}
-	o, err := manifest.LoadOnce(bytes.NewReader(data), []string{"-"})
-	if err != nil {
-		l.Fatalf("the daemons cannot read the objects: %v", err)
-	}
 	var all []string
-	for _, s := range o.EndpointSlices {
+	for _, s := range list.Items {
 		if s.Labels[discoveryv1.LabelServiceName] != "web" {
 			continue
 		}

@@ -54,8 +54,8 @@ func (r *kubeProxyRules) write(t *topology, spec *Spec, o *manifest.Objects) (er
 		}
 		config := proxyconfig.Default().Node
 		config.Name = n.Name
-		config.SetLab(o.Lab)
-		table, _ := servicetable.Table(o, config)
+		(*Spec)(o.Lab).Configure(&config)
+		table, _ := servicetable.Table(&o.Objects, config)
 		for _, a := range n.Addresses {
 			f := decision.FamilyOf(a)
 			if e := r.load(t, n.Name, f, kubechains.Rules(table, f, kubechains.Kernel{})); e != nil {

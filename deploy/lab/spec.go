@@ -7,10 +7,23 @@
 // "nfqproxy lab" are [RunUp], [RunDemo], [Exec], [ChangeOf], [StatusOf] and [Down].
 package lab
 
-import "github.com/nfqproxy/nfqproxy/control/manifest"
+import (
+	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
+)
 
 // Spec is a lab: the first document of a lab file. [Parse] returns valid ones only.
 type Spec manifest.Lab
+
+// Configure takes over the settings of a lab; nil: there is none.
+func (s *Spec) Configure(c *servicetable.NodeConfig) {
+	if s == nil {
+		return
+	}
+	c.ClusterCIDRs, c.NodePortAddresses = s.ClusterCIDRs, s.Proxy.NodePortAddresses
+	c.MasqueradeAll, c.NoHairpinMasquerade = s.Proxy.MasqueradeAll, bool(s.Proxy.NoHairpinMasquerade)
+	c.Balance = string(s.Proxy.Balance)
+}
 
 // The parts of a lab.
 type (

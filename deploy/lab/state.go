@@ -216,7 +216,7 @@ func (s *state) podObjects() (all []*corev1.Pod) {
 		p := &s.spec.Pods[i]
 		o, ok := written[p.FullName()]
 		if !ok || s.pods[p.FullName()].applied {
-			o = p.Object()
+			o = manifest.PodObject(p)
 		}
 		o = s.own.labelled(o)
 		all = append(all, s.withState(o, p))

@@ -78,7 +78,7 @@ func inside(file *File, inherited []*os.File, o RunOptions, f show) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
-	services, _ := servicetable.Build(lab.Objects(), servicetable.NodeConfig{})
+	services, _ := servicetable.Build(&lab.Objects().Objects, servicetable.NodeConfig{})
 
 	if len(inherited) == 0 {
 		return f(ctx, lab, services, o)

@@ -30,7 +30,7 @@ func chains(t *testing.T, lab string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	services, _ := servicetable.Build(objects, servicetable.NodeConfig{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}})
+	services, _ := servicetable.Build(&objects.Objects, servicetable.NodeConfig{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}})
 	var names []string
 	for _, s := range services {
 		if !s.HasEndpoints {

@@ -206,7 +206,7 @@ func (e *explainer) table(node string) *decision.Table {
 	if node != "" {
 		config.IPs, config.Zone = nil, ""
 	}
-	t, _ := servicetable.Table(e.in.objects, config)
+	t, _ := servicetable.Table(&e.in.objects.Objects, config)
 	return t
 }
 

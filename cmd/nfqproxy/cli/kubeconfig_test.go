@@ -13,7 +13,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
-	"github.com/nfqproxy/nfqproxy/deploy/lab/apiserver"
+	"github.com/nfqproxy/nfqproxy/deploy/apiserver"
 )
 
 const credentialPlugin = `
@@ -31,7 +31,7 @@ func TestKubeconfig(t *testing.T) {
 	}
 	objects.Lab = new(manifest.Lab) // for the addresses of the API server's own Service
 	server := new(apiserver.Server)
-	if err := server.Set(objects); err != nil {
+	if err := server.Set(&objects.Objects); err != nil {
 		t.Fatal(err)
 	}
 	h := httptest.NewServer(server)

@@ -87,7 +87,11 @@ func (f *objectSource) read(ctx context.Context, stdin io.Reader, stderr io.Writ
 	case from == ofFiles:
 		return f.table.readComplete(stdin)
 	case from == ofServer:
-		return connectionTo(f.kubeconfig, *f.context).List(ctx)
+		o, err := connectionTo(f.kubeconfig, *f.context).List(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &manifest.Objects{Objects: *o}, nil
 	}
 	if f.lab == "" && os.Getenv(kubeconfigVariable) != "" {
 		fmt.Fprintf(stderr, "nfqproxy: note: the objects are those of your running lab, %s, and not of %s: give --context or --kubeconfig for these\n", strings.Join(lab.RunningLabs(), ", "), kubeconfigVariable)

@@ -15,6 +15,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
 // tableFlags make a service table from manifests, for a node that need not be this machine.
@@ -74,8 +75,8 @@ func (f *tableFlags) configure(objects *manifest.Objects) (config servicetable.N
 	if config.Name, err = f.nodeName(objects); err != nil {
 		return config, err
 	}
-	config.SetLab(objects.Lab)
-	servicetable.KubeProxyOf(objects).Complete(&config)
+	(*lab.Spec)(objects.Lab).Configure(&config)
+	servicetable.KubeProxyOf(&objects.Objects).Complete(&config)
 	var scripts []string
 	if objects.Lab != nil {
 		scripts = objects.Lab.Proxy.Scripts
@@ -113,7 +114,7 @@ func (f *tableFlags) build(objects *manifest.Objects, stderr io.Writer) (in inpu
 	if in.config, err = f.configure(in.objects); err != nil {
 		return in, err
 	}
-	table, warnings := servicetable.Table(in.objects, in.config)
+	table, warnings := servicetable.Table(&in.objects.Objects, in.config)
 	for _, w := range warnings {
 		fmt.Fprintln(stderr, "nfqproxy: warning:", w)
 	}
@@ -167,7 +168,7 @@ func noServices(paths []string, objects *manifest.Objects) error {
 	count(len(objects.EndpointSlices), "EndpointSlice")
 	count(len(objects.Nodes), "Node")
 	count(len(objects.Pods), "Pod")
-	for _, s := range append(objects.Context.CountTemplates(), objects.Skipped...) {
+	for _, s := range append(objects.CountTemplates(), objects.Skipped...) {
 		count(s.Count, s.Kind)
 	}
 	return fmt.Errorf("no Services in %s, only %s: %s", strings.Join(paths, ", "), strings.Join(others, ", "), want)

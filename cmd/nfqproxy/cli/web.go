@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
@@ -168,7 +169,7 @@ const objectsFor = 30 * time.Second
 
 // recentObjects are the objects of an API server. It is safe for concurrent use.
 type recentObjects struct {
-	list func(context.Context) (*manifest.Objects, error)
+	list func(context.Context) (*kube.Objects, error)
 
 	mu      sync.Mutex
 	listed  time.Time
@@ -183,9 +184,9 @@ func (r *recentObjects) get(ctx context.Context) (*manifest.Objects, servicetabl
 		if err != nil {
 			return nil, servicetable.NodeConfig{}, err
 		}
-		r.objects, r.listed = objects, time.Now()
+		r.objects, r.listed = &manifest.Objects{Objects: *objects}, time.Now()
 	}
 	config := proxyconfig.Default().Node
-	servicetable.KubeProxyOf(r.objects).Complete(&config)
+	servicetable.KubeProxyOf(&r.objects.Objects).Complete(&config)
 	return r.objects, config, nil
 }

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
@@ -116,12 +116,12 @@ func TestWebOfALab(t *testing.T) {
 // TestRecentObjects: objects are listed once for many requests, and errors are not kept.
 func TestRecentObjects(t *testing.T) {
 	lists, away := 0, true
-	r := &recentObjects{list: func(context.Context) (*manifest.Objects, error) {
+	r := &recentObjects{list: func(context.Context) (*kube.Objects, error) {
 		lists++
 		if away {
 			return nil, errors.New("away")
 		}
-		return &manifest.Objects{}, nil
+		return &kube.Objects{}, nil
 	}}
 	if _, _, err := r.get(t.Context()); err == nil || err.Error() != "away" {
 		t.Error(err)

@@ -90,12 +90,9 @@ func (a *account) start(kubeconfig string) {
 	source := New(Config{Client: client, Node: "worker", NeedNodeIPs: true, Pods: true, Logger: log})
 	ended := make(chan error, 1)
 	go func() {
-		ended <- source.Run(ctx, func(u servicetable.Update, err error) {
+		ended <- source.Run(ctx, func(u servicetable.Update) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			if err != nil {
-				a.Error(err)
-			}
 			for k, v := range u.Services {
 				note(&a.objects.Services, k, v, false)
 			}

@@ -161,7 +161,7 @@ func (c *Connection) load() (*rest.Config, error) {
 		config, err := rest.InClusterConfig()
 		switch {
 		case errors.Is(err, rest.ErrNotInCluster):
-			return nil, errors.New("not in a pod of a cluster: give --kubeconfig, or --objects for manifests")
+			return nil, errors.New("not in a pod of a cluster: give --kubeconfig (nfqproxy run --objects serves files)")
 		case err != nil:
 			return nil, fmt.Errorf("service account of this pod: %w", err)
 		}

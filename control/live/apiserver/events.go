@@ -19,8 +19,7 @@ const component = "nfqproxy"
 
 // Recorder writes Kubernetes events: what kubectl shows an operator of the node or of a
 // Service. It never blocks, and repeats of an event are counted in one. Its methods are
-// safe for concurrent use. A nil Recorder
-// writes nothing.
+// safe for concurrent use.
 type Recorder struct {
 	client      kubernetes.Interface
 	broadcaster events.EventBroadcaster
@@ -47,9 +46,6 @@ func NewRecorder(ctx context.Context, client kubernetes.Interface, node string) 
 
 // Node writes an Event of the node: reason is one word for programs, text a sentence for people.
 func (r *Recorder) Node(warning bool, reason, text string) {
-	if r == nil {
-		return
-	}
 	kind := corev1.EventTypeNormal
 	if warning {
 		kind = corev1.EventTypeWarning
@@ -59,9 +55,6 @@ func (r *Recorder) Node(warning bool, reason, text string) {
 
 // Service writes a warning Event of a Service.
 func (r *Recorder) Service(namespace, name, reason, text string) {
-	if r == nil {
-		return
-	}
 	regarding := &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: namespace, Name: name}
 	r.recorder.Eventf(regarding, r.node, corev1.EventTypeWarning, reason, action, "%s", limited(text))
 }
@@ -69,9 +62,6 @@ func (r *Recorder) Service(namespace, name, reason, text string) {
 // NodeNow writes a warning Event of the node before the process ends: it waits until the Event is
 // written, at most some seconds.
 func (r *Recorder) NodeNow(reason, text string) error {
-	if r == nil {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	now := metav1.NowMicro()
@@ -98,8 +88,4 @@ func limited(text string) string {
 }
 
 // Close ends the Recorder; pending Events are written first.
-func (r *Recorder) Close() {
-	if r != nil {
-		r.broadcaster.Shutdown()
-	}
-}
+func (r *Recorder) Close() { r.broadcaster.Shutdown() }

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 )
 
 // listTimeout bounds one request of List.
@@ -25,7 +25,7 @@ const listTimeout = 30 * time.Second
 // List returns the Services, EndpointSlices, Nodes and Pods of the cluster, and their context, as they are.
 // Context that the user may not list, or that the API server does not know, is left out. Unlike a client of
 // [Connection.Connect] List does not wait for an API server that cannot be reached.
-func (c *Connection) List(ctx context.Context) (*manifest.Objects, error) {
+func (c *Connection) List(ctx context.Context) (*kube.Objects, error) {
 	config, err := c.load()
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (c *Connection) List(ctx context.Context) (*manifest.Objects, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of API server %s: %w", config.Host, err)
 	}
-	o := &manifest.Objects{}
+	o := &kube.Objects{}
 	var forbidden []string
 	for _, r := range []struct {
 		resource string
@@ -65,7 +65,7 @@ func (c *Connection) List(ctx context.Context) (*manifest.Objects, error) {
 			return client.NetworkingV1().ServiceCIDRs().List(ctx, opts)
 		}},
 		{"configmaps", true, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", manifest.KubeProxyConfigMap).String()
+			opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", kube.KubeProxyConfigMap).String()
 			return client.CoreV1().ConfigMaps(metav1.NamespaceSystem).List(ctx, opts)
 		}},
 	} {

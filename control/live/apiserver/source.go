@@ -95,7 +95,7 @@ func New(config Config) *Source {
 
 // Run is that of [servicetable.Source]. Nothing is published before all kinds of objects
 // are there, Pods aside.
-func (s *Source) Run(ctx context.Context, publish func(servicetable.Update, error)) error {
+func (s *Source) Run(ctx context.Context, publish func(servicetable.Update)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var factories []informers.SharedInformerFactory
 	defer func() {
@@ -154,7 +154,7 @@ func (s *Source) Run(ctx context.Context, publish func(servicetable.Update, erro
 	s.saved.Store(nil)
 	first := s.take()
 	first.All = true
-	publish(first, nil)
+	publish(first)
 	keeper := s.startKeeper()
 	defer keeper.close()
 	for {
@@ -166,7 +166,7 @@ func (s *Source) Run(ctx context.Context, publish func(servicetable.Update, erro
 				if len(u.Services)+len(u.EndpointSlices)+len(u.Nodes) > 0 {
 					keeper.changed()
 				}
-				publish(u, nil)
+				publish(u)
 			}
 		}
 	}
@@ -177,7 +177,7 @@ const savedAfter = 3 * time.Second
 
 // awaitAll waits for all objects, and publishes saved ones if that takes long. It returns false if the
 // context ends.
-func (s *Source) awaitAll(ctx context.Context, needed []cache.DoneChecker, publish func(servicetable.Update, error)) bool {
+func (s *Source) awaitAll(ctx context.Context, needed []cache.DoneChecker, publish func(servicetable.Update)) bool {
 	synced := make(chan bool, 1)
 	// WaitForCacheSync would poll every 100 ms only.
 	go func() { synced <- cache.WaitFor(ctx, "", needed...) }()
@@ -216,7 +216,7 @@ func (s *Source) touchSaved() {
 }
 
 // publishSaved publishes the saved objects, if they can be used.
-func (s *Source) publishSaved(publish func(servicetable.Update, error)) bool {
+func (s *Source) publishSaved(publish func(servicetable.Update)) bool {
 	file := s.config.Saved.Path
 	u, last, err := s.config.Saved.Read(time.Now())
 	switch {
@@ -230,7 +230,7 @@ func (s *Source) publishSaved(publish func(servicetable.Update, error)) bool {
 			s.config.NodeChanged(n)
 		}
 		s.saved.Store(&last)
-		publish(u, nil)
+		publish(u)
 		return true
 	}
 	return false

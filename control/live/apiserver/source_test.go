@@ -55,10 +55,7 @@ func TestChangesGather(t *testing.T) {
 		ended := make(chan error)
 		began := time.Now()
 		go func() {
-			ended <- s.Run(ctx, func(u servicetable.Update, err error) {
-				if err != nil {
-					t.Error(err)
-				}
+			ended <- s.Run(ctx, func(u servicetable.Update) {
 				updates <- u
 				<-proceed
 			})
@@ -119,7 +116,7 @@ func TestAllNodes(t *testing.T) {
 		updates := make(chan servicetable.Update, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- s.Run(ctx, func(u servicetable.Update, _ error) { updates <- u }) }()
+		go func() { ended <- s.Run(ctx, func(u servicetable.Update) { updates <- u }) }()
 		if first := <-updates; len(first.Nodes) != 2 {
 			t.Errorf("first update: %+v", first)
 		}
@@ -189,7 +186,7 @@ func TestWaitsForTheNode(t *testing.T) {
 				published := time.Duration(-1)
 				ended := make(chan error, 1)
 				go func() {
-					ended <- s.Run(ctx, func(u servicetable.Update, _ error) {
+					ended <- s.Run(ctx, func(u servicetable.Update) {
 						if u.All {
 							published = time.Since(began)
 						}
@@ -243,10 +240,7 @@ func TestSavedObjects(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended, began := make(chan error, 1), time.Now()
 			go func() {
-				ended <- s.Run(ctx, func(u servicetable.Update, err error) {
-					if err != nil {
-						t.Error(err)
-					}
+				ended <- s.Run(ctx, func(u servicetable.Update) {
 					updates = append(updates, published{u, time.Since(began), s.Saved() != nil})
 				})
 			}()

@@ -56,9 +56,9 @@ func (f *configFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.metrics, "metrics-bind-address", d.MetricsBindAddress, "address and port of /metrics; empty: not served")
 	flags.BoolVar(&f.hardFail, "bind-address-hard-fail", false, "exit if one of these addresses cannot be bound, instead of trying again")
 	flags.BoolVar(&f.profiling, "profiling", false, "serve /debug/pprof at the address of the metrics")
-	flags.IntVar(&f.oomScore, "oom-score-adj", d.OOMScoreAdj, "oom_score_adj of this process (with --objects: unchanged)")
+	flags.IntVar(&f.oomScore, "oom-score-adj", d.OOMScoreAdj, "oom_score_adj of this process")
 	c := &f.conntrack
-	flags.IntVar(&c.MaxPerCore, "conntrack-max-per-core", d.Conntrack.MaxPerCore, "maximum number of tracked connections per core; 0: unchanged, which with --objects is the default of all --conntrack flags")
+	flags.IntVar(&c.MaxPerCore, "conntrack-max-per-core", d.Conntrack.MaxPerCore, "maximum number of tracked connections per core; 0: unchanged")
 	flags.IntVar(&c.Min, "conntrack-min", d.Conntrack.Min, "minimum of that maximum, for any number of cores")
 	flags.DurationVar(&c.TCPEstablishedTimeout, "conntrack-tcp-timeout-established", d.Conntrack.TCPEstablishedTimeout, "timeout of an idle TCP connection")
 	flags.DurationVar(&c.TCPCloseWaitTimeout, "conntrack-tcp-timeout-close-wait", d.Conntrack.TCPCloseWaitTimeout, "timeout of a TCP connection in CLOSE_WAIT")
@@ -70,38 +70,29 @@ func (f *configFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.logFormat, "logging-format", d.LogFormat, "text or json")
 }
 
-// load reads the file, if there is one, and applies the flags. With manifests alone the
-// node's kernel settings stay unchanged.
-func (f *configFlags) load(manifestsOnly bool) (cfg proxyconfig.Config, oomScore *int, warnings []string, err error) {
+// load reads the file, if there is one, and applies the flags.
+func (f *configFlags) load() (cfg proxyconfig.Config, warnings []string, err error) {
 	cfg = proxyconfig.Default()
 	if f.file != "" {
 		if cfg, warnings, err = proxyconfig.Load(f.file); err != nil {
-			return cfg, nil, nil, fmt.Errorf("--config: %w", err)
+			return cfg, nil, fmt.Errorf("--config: %w", err)
 		}
 	}
-	if manifestsOnly && f.file == "" {
-		cfg.Conntrack = proxyconfig.Conntrack{}
-	} else {
-		oomScore = &cfg.OOMScoreAdj
-	}
 	if err := f.node.Apply(&cfg.Node); err != nil {
-		return cfg, nil, nil, err
+		return cfg, nil, err
 	}
 	f.overlay(&cfg)
-	if f.set.Changed("oom-score-adj") {
-		oomScore = &f.oomScore
-	}
 	if err := check(&cfg); err != nil {
-		return cfg, nil, nil, err
+		return cfg, nil, err
 	}
 	if cfg.Node.Name == "" {
 		if cfg.Node.Name, err = os.Hostname(); err != nil {
-			return cfg, nil, nil, fmt.Errorf("cannot read the host name: %w (give --hostname-override)", err)
+			return cfg, nil, fmt.Errorf("cannot read the host name: %w (give --hostname-override)", err)
 		}
 	}
 	// As the kubelet and kube-proxy make a host's name the Node's.
 	cfg.Node.Name = strings.ToLower(strings.TrimSpace(cfg.Node.Name))
-	return cfg, oomScore, warnings, nil
+	return cfg, warnings, nil
 }
 
 // overlay sets what flags were given for.

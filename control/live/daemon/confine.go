@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,7 +30,7 @@ func (p *process) confinementConfig() confine.Config {
 	f := p.flags
 	c := confine.Config{
 		Capabilities: []observe.Capability{{Name: "CAP_NET_ADMIN", Use: "nftables, netfilter queues, connection entries, sysctls under net"}},
-		Reads:        append(append([]string(nil), f.objects...), p.clientUses.Files...),
+		Reads:        slices.Clone(p.clientUses.Files),
 		// The settings of connection tracking, and route_localnet; see tune.
 		Writes: []string{"/proc/sys/net", hostSysctls + "/proc/sys/net", "/sys/module/nf_conntrack/parameters/hashsize"},
 		// The lock of iptables, xtables.lock.

@@ -11,10 +11,10 @@ import (
 
 // TestConfinementConfig: what the flags name stays possible, and nothing else.
 func TestConfinementConfig(t *testing.T) {
-	p := &process{cfg: proxyconfig.Default(), flags: &Flags{objects: []string{"/manifests"}}}
+	p := &process{cfg: proxyconfig.Default(), flags: new(Flags)}
 	p.flags.flowAPI.addresses = "127.0.0.1:10253"
 	c := p.confinementConfig()
-	if len(c.Capabilities) != 1 || c.Capabilities[0].Name != "CAP_NET_ADMIN" || len(c.Sockets) > 0 || c.Program != "" || !slices.Equal(c.Reads, []string{"/manifests"}) {
+	if len(c.Capabilities) != 1 || c.Capabilities[0].Name != "CAP_NET_ADMIN" || len(c.Sockets) > 0 || c.Program != "" || len(c.Reads) > 0 {
 		t.Errorf("%+v", c)
 	}
 	p.flags.flowAPI = flowAPIFlags{addresses: "unix:/run/nfqproxy/flows.sock", tokenFile: "/token", tlsCert: "/cert", tlsKey: "/key"}
@@ -22,7 +22,7 @@ func TestConfinementConfig(t *testing.T) {
 	p.flags.stateDir = "/state"
 	p.clientUses = apiserver.Uses{Files: []string{"/ca"}, Program: "aws"}
 	c = p.confinementConfig()
-	if !slices.Equal(c.Sockets, []string{"/run/nfqproxy"}) || c.Program != "aws" || !slices.Equal(c.Reads, []string{"/manifests", "/ca", "/token", "/cert", "/key"}) || !slices.Equal(c.Files, []string{"/state"}) {
+	if !slices.Equal(c.Sockets, []string{"/run/nfqproxy"}) || c.Program != "aws" || !slices.Equal(c.Reads, []string{"/ca", "/token", "/cert", "/key"}) || !slices.Equal(c.Files, []string{"/state"}) {
 		t.Errorf("%+v", c)
 	}
 	if want := (observe.Capability{Name: "CAP_NET_BIND_SERVICE", Use: "listening on 127.0.0.1:80"}); !slices.Contains(c.Capabilities, want) {

@@ -50,7 +50,7 @@ func run(ctx context.Context, version string, args []string, stdout, stderr io.W
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, pflag.ErrHelp) || err == nil && *help:
-		_, err := fmt.Fprintf(stdout, "%s\n\nUsage:\n  %s [--kubeconfig FILE | --objects PATH...]\n\nFlags:\n%s", Help, executable.Daemon, flags.FlagUsages())
+		_, err := fmt.Fprintf(stdout, "%s\n\nUsage:\n  %s [--kubeconfig FILE]\n\nFlags:\n%s", Help, executable.Daemon, flags.FlagUsages())
 		return err
 	case err != nil:
 		return usage.Explain(executable.Daemon, flags, err)

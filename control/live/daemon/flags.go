@@ -22,7 +22,6 @@ import (
 type Flags struct {
 	set *pflag.FlagSet
 
-	objects       []string
 	config        configFlags
 	master        string
 	firstQueue    uint16
@@ -40,6 +39,7 @@ type Flags struct {
 	flowAPI       flowAPIFlags
 	podNames      bool
 	allNodes      bool
+	waitForNode   bool
 	keepRules     bool
 	ownTables     bool
 	batchDelay    time.Duration
@@ -68,15 +68,13 @@ const hostMasqueradeAuto, hostMasqueradeOff = "auto", "off"
 
 // Help is what the command says of itself.
 const Help = `Run the service proxy of this node until SIGTERM or SIGINT. The Services and
-EndpointSlices come from the API server or, with --objects, from watched manifests.
-Changes apply at once. While the API server is unreachable, or a manifest is invalid, the
-last good state stays in force. nfqproxy requires CAP_NET_ADMIN.`
+EndpointSlices come from the API server. Changes apply at once. While the API server is
+unreachable, the last state stays in force. nfqproxy requires CAP_NET_ADMIN.`
 
 // Add adds the flags to a set, which is to be parsed before [Flags.Run].
 func (f *Flags) Add(flags *pflag.FlagSet) {
 	f.set = flags
 	flags.SortFlags = false
-	flags.StringArrayVar(&f.objects, "objects", nil, "file or directory with Services, EndpointSlices and Nodes (YAML or JSON), instead of an API server; may be repeated")
 	f.config.add(flags)
 	flags.StringVar(&f.master, "master", "", "URL of the API server; overrides the kubeconfig")
 	flags.BoolVar(&f.takeover, "takeover", false, "remove kube-proxy's rules (chains KUBE-*, tables kube-proxy) after nfqproxy's own are in place")
@@ -94,10 +92,11 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.flowLog, "flow-log", "", "write one JSON line per decided flow to this file; - for standard output")
 	flags.BoolVar(&f.flowLogSteps, "flow-log-steps", false, "include the walk through kube-proxy's chains in each line")
 	f.flowAPI.add(flags)
-	flags.BoolVar(&f.podNames, "pod-names", false, "watch all Pods of the cluster, to name the source pods in records (with --objects: always)")
-	flags.BoolVar(&f.allNodes, "all-nodes", false, "watch all Nodes of the cluster: the flow API lists them, for hubble-relay (with --objects: always)")
-	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", false, "keep the kernel rules at exit: established flows stay translated, and the kernel's copy of the service table decides new flows (default: true, but false with --objects)")
-	flags.BoolVar(&f.ownTables, "own-tables", false, "own the kernel tables while this daemon runs: other programs cannot change or flush them (since Linux 6.9; default: true, but false with --objects)")
+	flags.BoolVar(&f.podNames, "pod-names", false, "watch all Pods of the cluster, to name the source pods in records")
+	flags.BoolVar(&f.allNodes, "all-nodes", false, "watch all Nodes of the cluster: the flow API lists them, for hubble-relay")
+	flags.BoolVar(&f.waitForNode, "wait-for-node", true, "wait at the start for the addresses of this node in its Node object, at most 30s, and for its pod CIDRs where --detect-local-mode needs them, at most 5m")
+	flags.BoolVar(&f.keepRules, "keep-rules-on-exit", true, "keep the kernel rules at exit: established flows stay translated, and the kernel's copy of the service table decides new flows")
+	flags.BoolVar(&f.ownTables, "own-tables", true, "own the kernel tables while this daemon runs: other programs cannot change or flush them (since Linux 6.9)")
 	flags.StringVar(&f.whenServed, "when-served", string(engine.FailWhenServed), `if another nfqproxy serves this node: "fail", "wait" until it ends, or "replace" it: take over without a gap, and it ends`)
 	flags.BoolVar(&f.confine, "confine", true, "give up capabilities, system calls and changes of files that are not needed after the start")
 	flags.StringVar(&f.stateDir, "state-dir", "", "directory for a file with the last objects of the API server: a daemon that starts while the API server is away serves by them (default: systemd's StateDirectory, if there is one)")
@@ -112,13 +111,7 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 // complete gives flags that were not given the values that depend on others.
 func (f *Flags) complete() {
 	f.seeded, f.otherQueues = f.set.Changed("seed"), !f.set.Changed("queue-num")
-	if !f.set.Changed("keep-rules-on-exit") {
-		f.keepRules = len(f.objects) == 0
-	}
-	if !f.set.Changed("own-tables") {
-		f.ownTables = len(f.objects) == 0
-	}
-	if !f.set.Changed("state-dir") && len(f.objects) == 0 {
+	if !f.set.Changed("state-dir") {
 		f.stateDir = defaultStateDir()
 	}
 }
@@ -126,7 +119,7 @@ func (f *Flags) complete() {
 // Run checks the flags and serves until the context ends or a part fails.
 func (f *Flags) Run(ctx context.Context, version string, stdout, stderr io.Writer) error {
 	f.complete()
-	cfg, oomScore, warnings, err := f.config.load(len(f.objects) > 0)
+	cfg, warnings, err := f.config.load()
 	if err == nil {
 		err = f.check()
 	}
@@ -156,7 +149,7 @@ func (f *Flags) Run(ctx context.Context, version string, stdout, stderr io.Write
 		return err
 	}
 	cfg.Node.Algorithms, cfg.Node.Balance = a.Registry, a.Chosen
-	process := &process{cfg: cfg, flags: f, version: version, log: log, stdout: stdout, oomScore: oomScore}
+	process := &process{cfg: cfg, flags: f, version: version, log: log, stdout: stdout}
 	if err := process.connect(); err != nil {
 		return err
 	}
@@ -216,16 +209,7 @@ func (f *Flags) check() error {
 	if f.flowLogSteps && f.flowLog == "" {
 		return errors.New("--flow-log-steps requires --flow-log")
 	}
-	if len(f.objects) > 0 && (f.config.kubeconfig != "" || f.master != "") {
-		return errors.New("--objects excludes --kubeconfig and --master: objects come from files or from an API server")
-	}
-	if len(f.objects) > 0 && f.flowAPI.account != "" {
-		return errors.New("--objects excludes --flow-api-service-account: an API server checks its tokens")
-	}
 	if f.stateDir != "" {
-		if len(f.objects) > 0 {
-			return errors.New("--objects excludes --state-dir: it is for the objects of an API server")
-		}
 		if info, err := os.Stat(f.stateDir); err != nil || !info.IsDir() {
 			return fmt.Errorf("--state-dir %s: no such directory; create it first", f.stateDir)
 		}

@@ -12,10 +12,7 @@ import (
 type inspected struct{ *process }
 
 func (p inspected) Source() observe.Source {
-	s := observe.Source{Kind: observe.SourceAPIServer}
-	if p.client == nil {
-		s.Kind = observe.SourceFiles
-	}
+	var s observe.Source
 	if source := p.apiServer.Load(); source != nil {
 		s.Saved = source.Saved()
 	}

@@ -31,18 +31,17 @@ import (
 
 // process is what all parts of the daemon share.
 type process struct {
-	cfg      proxyconfig.Config
-	flags    *Flags
-	version  string
-	log      *slog.Logger
-	stdout   io.Writer
-	oomScore *int // nil: left as it is
+	cfg     proxyconfig.Config
+	flags   *Flags
+	version string
+	log     *slog.Logger
+	stdout  io.Writer
 
 	group      *errgroup.Group
 	ctx        context.Context
-	client     kubernetes.Interface // nil: the objects come from manifests
+	client     kubernetes.Interface
 	clientUses apiserver.Uses
-	events     *apiserver.Recorder // nil, likewise
+	events     *apiserver.Recorder
 	host       *hostnet.Host
 	metrics    *metrics.Metrics
 	limits     limit.Set
@@ -57,15 +56,12 @@ type process struct {
 	// inForce and running are the table in force and the datapath, for any goroutine; nil before the first table.
 	inForce atomic.Pointer[decision.Table]
 	running atomic.Pointer[engine.Engine]
-	// apiServer is the source of objects; nil: there is none, or objects come from files.
+	// apiServer is the source of objects; nil: there is none yet.
 	apiServer atomic.Pointer[apiserver.Source]
 }
 
-// connect makes the client of the API server, if there is to be one. It reads files only.
+// connect makes the client of the API server. It reads files only.
 func (p *process) connect() (err error) {
-	if len(p.flags.objects) > 0 {
-		return nil
-	}
 	c := apiserver.Connection{
 		Kubeconfig: p.cfg.Kubeconfig, Master: p.flags.master, QPS: p.cfg.QPS, Burst: p.cfg.Burst,
 		ContentType: p.cfg.ContentType, AcceptContentTypes: p.cfg.AcceptContentTypes, UserAgent: "nfqproxy/" + p.version,
@@ -85,9 +81,6 @@ func (p *process) listen(name string, connections limit.Numbers, address string,
 
 // objects is where Services and EndpointSlices come from.
 func (p *process) objects() servicetable.Source {
-	if p.client == nil {
-		return servicetable.Manifests(p.flags.objects...)
-	}
 	var file *saved.File
 	if p.flags.stateDir != "" {
 		file = &saved.File{Path: filepath.Join(p.flags.stateDir, p.cfg.Node.Name+".yaml"), Node: p.cfg.Node.Name}
@@ -95,7 +88,7 @@ func (p *process) objects() servicetable.Source {
 	source := apiserver.New(apiserver.Config{
 		Saved:  file,
 		Client: p.client, Node: p.cfg.Node.Name,
-		NeedNodeIPs: len(p.cfg.Node.IPs) == 0, NeedPodCIDRs: p.cfg.Node.Mode == servicetable.NodeCIDR,
+		NeedNodeIPs: p.flags.waitForNode && len(p.cfg.Node.IPs) == 0, NeedPodCIDRs: p.flags.waitForNode && p.cfg.Node.Mode == servicetable.NodeCIDR,
 		AllNodes: p.flags.allNodes,
 		Pods:     p.flags.podNames, ResyncPeriod: p.cfg.ConfigSyncPeriod, NodeChanged: p.health.SetNode, Waiting: p.health.WaitingFor, Logger: p.log,
 	})

@@ -65,12 +65,10 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 		Timeout: 2 * p.cfg.SyncPeriod, Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Answered: p.metrics.Answered,
 		Fault: p.fault,
 	})
-	if p.client != nil {
-		if p.events, err = apiserver.NewRecorder(p.ctx, p.client, p.cfg.Node.Name); err != nil {
-			return err
-		}
-		defer p.events.Close()
+	if p.events, err = apiserver.NewRecorder(p.ctx, p.client, p.cfg.Node.Name); err != nil {
+		return err
 	}
+	defer p.events.Close()
 	// Kernel features are the most likely thing to be missing.
 	if _, err := engine.Preflight(); err != nil {
 		if err := p.events.NodeNow("KernelFeatureMissing", err.Error()); err != nil {

@@ -42,18 +42,16 @@ func (p *process) prepare(node *decision.Node) error {
 // A container had better not have that capability: there the kubelet has lowered it already for a pod that is critical.
 func (p *process) tuneOOM() {
 	const file = "/proc/self/oom_score_adj"
-	if p.oomScore == nil {
-		return
-	}
-	err := os.WriteFile(file, []byte(strconv.Itoa(*p.oomScore)), 0)
+	wanted := p.cfg.OOMScoreAdj
+	err := os.WriteFile(file, []byte(strconv.Itoa(wanted)), 0)
 	if err == nil {
 		return
 	}
 	text, _ := os.ReadFile(file)
 	is, unreadable := strconv.Atoi(string(bytes.TrimSpace(text)))
 	if unreadable == nil && is < 0 {
-		p.log.Debug("oom_score_adj stays unchanged", "is", is, "wanted", *p.oomScore, "error", err)
+		p.log.Debug("oom_score_adj stays unchanged", "is", is, "wanted", wanted, "error", err)
 		return
 	}
-	p.log.Warn("cannot set oom_score_adj: the kernel may kill this process when memory runs out", "is", is, "wanted", *p.oomScore, "error", err)
+	p.log.Warn("cannot set oom_score_adj: the kernel may kill this process when memory runs out", "is", is, "wanted", wanted, "error", err)
 }

@@ -43,7 +43,6 @@ func (b *bench) healthy() {
 		Queues: []engine.QueueStats{{Number: 100, Packets: 1, Waiting: 2, Overrun: 3, Refused: 4, PortID: 5}, {Number: 101}},
 	}
 	b.daemon = fakeDaemon{
-		source: observe.Source{Kind: observe.SourceFiles},
 		check: engine.RuleCheck{
 			Queued: map[decision.Family]bool{decision.IPv4: true, decision.IPv6: true}, Audited: time.Unix(1, 0), Compared: time.Unix(2, 0),
 			Comparison: ruleset.Comparison{Chains: 53, Rules: 111, Elements: 1234},
@@ -77,7 +76,7 @@ func TestStatus(t *testing.T) {
 	audited, compared := time.Unix(1, 0), time.Unix(2, 0)
 	want := &observe.Status{Node: "node-a", Problems: []observe.Problem{}, Daemon: &observe.Daemon{
 		Version: "v1", ProcessID: os.Getpid(), Started: b.journal.Started(), Time: got.Daemon.Time,
-		Source: observe.Source{Kind: observe.SourceFiles}, Table: &tables[0], Connections: got.Daemon.Connections,
+		Table: &tables[0], Connections: got.Daemon.Connections,
 		DecidedBy: map[string]string{"IPv4": observe.DecidedByDaemon, "IPv6": observe.DecidedByDaemon}, DecidedByCopy: 12,
 		Queues: []observe.Queue{{Number: 100, Packets: 1, Waiting: 2, Overrun: 3, Refused: 4, PortID: 5}, {Number: 101}},
 		Losses: observe.Losses{Undecided: 1, TableFull: 2, NoRoute: 3, OtherFailures: 4, Evicted: 11, ForgottenClients: 7, InvalidDropped: 8, Records: 9},

@@ -13,7 +13,6 @@ func Status() observe.Status {
 		Node: "node-a", Problems: []observe.Problem{},
 		Daemon: &observe.Daemon{
 			Version: "v1.2.3", ProcessID: 4711, Started: *at(2*time.Hour + 5*time.Minute), Time: Now,
-			Source:      observe.Source{Kind: observe.SourceAPIServer},
 			Table:       &observe.Table{Node: "node-a", Generation: 12, Built: *at(3 * time.Minute), Services: 10, ServicePorts: 14, Endpoints: 1},
 			Connections: &observe.Connections{Entries: 312, Limit: 262144},
 			DecidedBy:   map[string]string{"IPv4": observe.DecidedByDaemon, "IPv6": observe.DecidedByDaemon},

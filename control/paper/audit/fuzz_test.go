@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -30,7 +30,7 @@ func FuzzRead(f *testing.F) {
 		}
 		node := audit.Read(dump)
 		objects := audit.NewObjects("", node)
-		servicetable.Table(&manifest.Objects{Services: objects.Services, EndpointSlices: objects.EndpointSlices}, audit.Config("", node))
+		servicetable.Table(&kube.Objects{Services: objects.Services, EndpointSlices: objects.EndpointSlices}, audit.Config("", node))
 		var b bytes.Buffer
 		if err := objects.WriteYAML(&b); err != nil {
 			t.Fatal(err)

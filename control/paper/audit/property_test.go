@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
@@ -99,7 +100,7 @@ func TestObjectsGiveTheSameRules(t *testing.T) {
 func sorted(text string) []string { return slices.Sorted(strings.Lines(text)) }
 
 // throughYAML writes objects to a file, and reads them as the commands do.
-func throughYAML(t *testing.T, dir string, objects *audit.Objects) *manifest.Objects {
+func throughYAML(t *testing.T, dir string, objects *audit.Objects) *kube.Objects {
 	t.Helper()
 	var b bytes.Buffer
 	if err := objects.WriteYAML(&b); err != nil {
@@ -113,5 +114,5 @@ func throughYAML(t *testing.T, dir string, objects *audit.Objects) *manifest.Obj
 	if err != nil {
 		t.Fatalf("%v\nin\n%s", err, b.String())
 	}
-	return again
+	return &again.Objects
 }

@@ -13,7 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -26,7 +26,7 @@ var families = []decision.Family{decision.IPv4, decision.IPv6}
 // cluster is a generated cluster, and how one of its nodes is configured.
 type cluster struct {
 	*rand.Rand
-	objects *manifest.Objects
+	objects *kube.Objects
 	config  servicetable.NodeConfig
 	kernel  kubechains.Kernel
 }
@@ -67,7 +67,7 @@ func (c *cluster) coin(oneIn int) bool { return c.IntN(oneIn) == 0 }
 
 // newCluster generates Services of all kinds, seen from node-1.
 func newCluster(seed uint64) *cluster {
-	c := &cluster{Rand: rand.New(rand.NewPCG(seed, 0)), objects: &manifest.Objects{}}
+	c := &cluster{Rand: rand.New(rand.NewPCG(seed, 0)), objects: &kube.Objects{}}
 	c.config = servicetable.NodeConfig{Name: "node-1", LocalhostNodePorts: !c.coin(4), MasqueradeAll: c.coin(8)}
 	if c.coin(4) {
 		c.config.MasqueradeMark = 1 << c.IntN(32)

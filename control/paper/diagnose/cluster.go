@@ -40,7 +40,7 @@ type name = decision.ServiceName // of any object in a namespace
 // may change later.
 func New(objects *manifest.Objects, config servicetable.NodeConfig) *Cluster {
 	c := &Cluster{
-		objects: objects, config: config, proxy: servicetable.KubeProxyOf(objects),
+		objects: objects, config: config, proxy: servicetable.KubeProxyOf(&objects.Objects),
 		services: make(map[name]*corev1.Service), slices: make(map[name][]*discoveryv1.EndpointSlice),
 		pods: make(map[name]*corev1.Pod), podsIn: make(map[string]*namespace), owners: make(map[netip.Addr]*corev1.Pod),
 		listens: make(map[name][]manifest.LabPort), policies: make(map[string][]*networkingv1.NetworkPolicy), nodes: nodesOf(objects), ignored: ignoredIn(objects), tables: make(map[string]*decision.Table), seen: make(map[string]seen), blamed: make(map[string]Finding),
@@ -121,7 +121,7 @@ func (c *Cluster) table(node string) *decision.Table {
 		config.IPs, config.Zone = nil, ""
 	}
 	config.Name = node
-	t, _ := servicetable.Table(c.objects, config)
+	t, _ := servicetable.Table(&c.objects.Objects, config)
 	c.tables[node] = t
 	return t
 }

@@ -35,7 +35,7 @@ func (c *Cluster) podText(p *corev1.Pod) string {
 
 // matching are the templates of a namespace that a selector matches.
 func (c *Cluster) matching(namespace string, selector map[string]string) (all []*manifest.Template) {
-	for _, t := range c.objects.Context.Templates {
+	for _, t := range c.objects.Templates {
 		if t.Namespace == namespace && !t.Owned && len(selector) > 0 && hasLabels(t.Pod.Labels, selector) {
 			all = append(all, t)
 		}

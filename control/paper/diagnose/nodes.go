@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -117,7 +118,7 @@ func (c *Cluster) opensNodePorts(f decision.Family) bool {
 				continue
 			}
 			if t == nil {
-				t, _ = servicetable.Table(&manifest.Objects{Nodes: c.objects.Nodes}, config)
+				t, _ = servicetable.Table(&kube.Objects{Nodes: c.objects.Nodes}, config)
 			}
 			known = true
 			if t.OpensNodePorts(a) {

@@ -32,7 +32,7 @@ func TestPath(t *testing.T) {
 	configured := *objects
 	configured.Context.KubeProxy = &corev1.ConfigMap{Data: map[string]string{"config.conf": "clusterCIDR: 10.244.0.0/16\nnodePortAddresses: [172.20.0.3/32]\n"}}
 	config := servicetable.NodeConfig{Mode: servicetable.ClusterCIDR}
-	servicetable.KubeProxyOf(&configured).Complete(&config)
+	servicetable.KubeProxyOf(&configured.Objects).Complete(&config)
 	clusters[byConfigMap] = New(&configured, config)
 	for _, tt := range []struct {
 		from, to string

@@ -41,7 +41,7 @@ func broken(t *testing.T, edits ...edit) *Cluster {
 		t.Fatal(err)
 	}
 	config := servicetable.NodeConfig{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}
-	servicetable.KubeProxyOf(objects).Complete(&config)
+	servicetable.KubeProxyOf(&objects.Objects).Complete(&config)
 	return New(objects, config)
 }
 

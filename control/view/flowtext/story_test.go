@@ -19,7 +19,7 @@ func simulator(t *testing.T, node string, seed uint64) (*explain.Simulator, *exp
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, warnings := servicetable.Table(objects, servicetable.NodeConfig{
+	table, warnings := servicetable.Table(&objects.Objects, servicetable.NodeConfig{
 		Name: node, LocalhostNodePorts: true,
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/56")},
 	})

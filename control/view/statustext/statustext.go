@@ -95,7 +95,7 @@ func fill(c *observe.Connections, style flowtext.Style) string {
 }
 
 func source(d *observe.Daemon) string {
-	text := map[string]string{observe.SourceAPIServer: "from the API server", observe.SourceFiles: "from files"}[d.Source.Kind]
+	text := "from the API server"
 	if at := d.Source.Saved; at != nil {
 		text += ", saved " + ago(d, *at)
 	}

@@ -43,7 +43,7 @@ func sick() observe.Status {
 	}
 	d := s.Daemon
 	saved := observetest.Now.Add(-5 * time.Minute)
-	d.Source = observe.Source{Kind: observe.SourceAPIServer, Saved: &saved}
+	d.Source = observe.Source{Saved: &saved}
 	d.Table.Conflicts = []string{"one", "two", "three", "four", "five"}
 	d.DecidedBy, d.DecidedByCopy = map[string]string{"IPv4": observe.DecidedByCopy}, 1
 	d.Queues[1].Stuck = true
@@ -61,7 +61,7 @@ func starting() observe.Status {
 		Node: "node-c", Problems: []observe.Problem{{Code: observe.ProblemNotServing, Text: "the daemon does not serve yet: waiting for the API server"}},
 		Daemon: &observe.Daemon{
 			Version: "v1.2.3", ProcessID: 1, Started: observetest.Now.Add(-time.Second), Time: observetest.Now,
-			Source: observe.Source{Kind: observe.SourceAPIServer, WaitingFor: "the API server"}, HostNAT: observe.HostNAT{Applied: true}, Rules: observe.KernelRules{Error: "the datapath has not started"},
+			Source: observe.Source{WaitingFor: "the API server"}, HostNAT: observe.HostNAT{Applied: true}, Rules: observe.KernelRules{Error: "the datapath has not started"},
 		},
 	}
 }

@@ -95,7 +95,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 	}
 	w := &world{objects: objects, owner: make(map[netip.Addr]string), nodeOf: make(map[string]string), random: rand.New(rand.NewPCG(seed, 1)), traffic: mix}
 	for _, n := range objects.Nodes {
-		table, warnings := servicetable.Table(objects, servicetable.NodeConfig{Name: n.Name, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}})
+		table, warnings := servicetable.Table(&objects.Objects, servicetable.NodeConfig{Name: n.Name, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}})
 		if len(warnings) > 0 {
 			t.Fatalf("testdata/cluster.yaml: %s", strings.Join(warnings, "; "))
 		}

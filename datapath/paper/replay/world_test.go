@@ -31,7 +31,7 @@ func cluster(t testing.TB, change func(*manifest.Objects)) *decision.Table {
 	config := proxyconfig.Default().Node
 	config.Name = "node-a"
 	config.ClusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")}
-	table, warnings := servicetable.Table(objects, config)
+	table, warnings := servicetable.Table(&objects.Objects, config)
 	if len(warnings) > 0 {
 		t.Fatal(warnings)
 	}

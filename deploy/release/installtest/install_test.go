@@ -14,17 +14,11 @@ import (
 	"testing"
 )
 
-// objects are a node and a Service without endpoints, for a daemon without an API server.
-const objects = `apiVersion: v1
-kind: Node
-metadata: {name: this}
-spec: {podCIDR: 10.244.0.0/24}
-status: {addresses: [{type: InternalIP, address: 192.0.2.1}]}
+// objects are a node and a Service without endpoints, as a daemon has saved them: it serves by them while the API server is away.
+const objects = `---
+{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "this"}, "spec": {"podCIDR": "10.244.0.0/24"}, "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}}
 ---
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: default}
-spec: {type: ClusterIP, clusterIP: 10.96.0.10, ports: [{port: 80, protocol: TCP}]}
+{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"}, "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.10", "ports": [{"port": 80, "protocol": "TCP"}]}}
 `
 
 // systemctl is in the place of systemd's: the machine has no systemd. It keeps its arguments, and stops the
@@ -46,9 +40,10 @@ const (
 // serve starts the daemon as the unit does, with the flags of /etc/default/nfqproxy.
 func (m *machine) serve() {
 	m.t.Helper()
-	m.run("ip address add 192.0.2.1/24 dev lo; cat >/tmp/objects.yaml <<'E'\n" + objects + "E")
+	m.run("ip address add 192.0.2.1/24 dev lo")
 	m.run("cat >/usr/bin/systemctl <<'E'\n" + systemctl + "\nE\nchmod 755 /usr/bin/systemctl; mkdir -p /run/systemd/system /run/nfqproxy /var/lib/nfqproxy")
-	m.run(`echo 'NFQPROXY_FLAGS="--objects /tmp/objects.yaml --hostname-override this"' >>/etc/default/nfqproxy`)
+	m.run("cat >/var/lib/nfqproxy/this.yaml <<'E'\n" + objects + fmt.Sprintf("# sha256 %x\nE", sha256.Sum256([]byte(objects))))
+	m.run(`echo 'NFQPROXY_FLAGS="--master http://127.0.0.1:9 --state-dir /var/lib/nfqproxy --hostname-override this"' >>/etc/default/nfqproxy`)
 	m.start(`. /etc/default/nfqproxy; echo $$ >/tmp/pid; exec $(eval echo "$(sed -n 's/^ExecStart=//p' /usr/lib/systemd/system/nfqproxy.service)")`)
 	m.eventually(ready)
 	m.expect(tables, "table ip nfqproxy\n")

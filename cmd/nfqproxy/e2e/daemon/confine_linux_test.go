@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,9 +58,9 @@ func TestConfinement(t *testing.T) {
 	t.Parallel()
 	const admin, none = "0000000000001000", "0000000000000000"
 	confined := fmt.Sprintf("CapInh %s, CapPrm %s, CapEff %s, CapBnd %s, CapAmb %s, NoNewPrivs 1, Seccomp 2", none, admin, admin, admin, none)
-	objects := e2etest.WriteFile(t, "lab.yaml", e2etest.Lab)
 	run := func(logged string, args ...string) (threads []string) {
-		d := e2etest.StartNfqproxy(t, newNode(t), append([]string{"--objects", objects, "--hostname-override", "node-a"}, args...)...)
+		ns := newNode(t)
+		d := e2etest.StartNfqproxy(t, ns, slices.Concat(e2etest.Objects(t, ns, e2etest.Lab), []string{"--hostname-override", "node-a"}, args)...)
 		e2etest.Eventually(t, e2etest.Patience, logged, func() bool { return strings.Contains(d.Log(), logged) })
 		return rights(t, d.PID())
 	}
@@ -101,7 +102,7 @@ func TestServiceManager(t *testing.T) {
 		}
 		return string(b[:n])
 	}
-	cmd := e2etest.Command("run", "--queues", "1", "--objects", e2etest.WriteFile(t, "lab.yaml", e2etest.Lab), "--hostname-override", "node-a")
+	cmd := e2etest.DaemonCommand(append(e2etest.Objects(t, ns, e2etest.Lab), "--queues", "1", "--hostname-override", "node-a")...)
 	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+address.Name, "WATCHDOG_USEC=100000")
 	e2etest.StartDaemon(t, ns, cmd)
 	for _, want := range []string{"READY=1", "WATCHDOG=1", "WATCHDOG=1"} {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"slices"
 	"syscall"
 	"testing"
 
@@ -33,10 +34,8 @@ func TestRouteLocalnet(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = ns.Close() })
-			d := e2etest.StartNfqproxy(t, ns, append([]string{
-				"--objects", e2etest.WriteFile(t, "lab.yaml", e2etest.Lab), "--hostname-override", "node-a", "--node-ip", "172.21.0.2", "--flow-api", "",
-				"--conntrack-max-per-core=0", "--conntrack-min=0", "--oom-score-adj=0", // the machine's
-			}, c.args...)...)
+			d := e2etest.StartNfqproxy(t, ns, slices.Concat(e2etest.Objects(t, ns, e2etest.Lab),
+				[]string{"--hostname-override", "node-a", "--node-ip", "172.21.0.2", "--flow-api", ""}, c.args)...)
 			if value, err := ns.Sysctl("net.ipv4.conf.all.route_localnet"); err != nil || value != c.want {
 				t.Errorf("route_localnet is %q, error %v; want %s", value, err, c.want)
 			}

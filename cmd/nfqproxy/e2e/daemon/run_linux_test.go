@@ -42,7 +42,7 @@ func TestRunRefusesNonsense(t *testing.T) {
 		args []string
 		want []string // parts of the message
 	}{
-		{"nowhere to get objects from", nil, []string{"not in a pod of a cluster: give --kubeconfig, or --objects"}},
+		{"nowhere to get objects from", nil, []string{"not in a pod of a cluster: give --kubeconfig"}},
 		{"unknown flag", []string{"--objects", good, "--object", "x"}, []string{"nfqproxy run has no flag --object (did you mean --objects?)"}},
 		{"an argument", []string{"--objects", good, "extra"}, []string{`nfqproxy run takes no argument "extra"`}},
 		{"bad prefix", []string{"--objects", good, "--cluster-cidr", "10.244.0.0"}, []string{"--cluster-cidr", `"10.244.0.0" is not a prefix`}},

@@ -16,7 +16,7 @@ func TestStatus(t *testing.T) {
 	t.Parallel()
 	ns := newNode(t)
 	server := "unix:" + filepath.Join(t.TempDir(), "s")
-	d := e2etest.StartNfqproxy(t, ns, "--objects", e2etest.WriteFile(t, "lab.yaml", e2etest.Lab), "--hostname-override", "node-a", "--flow-api", server)
+	d := e2etest.StartNfqproxy(t, ns, append(e2etest.Objects(t, ns, e2etest.Lab), "--hostname-override", "node-a", "--flow-api", server)...)
 	var s observe.Status
 	e2etest.Eventually(t, e2etest.Patience, "the status to be all right", func() bool {
 		code, stdout, stderr := e2etest.Run(t, ns, "status", "--server", server, "-o", "json")
@@ -30,7 +30,7 @@ func TestStatus(t *testing.T) {
 		}
 		return code == 0 && s.Daemon.Rules.Audited != nil
 	})
-	if s.Node != "node-a" || s.Daemon.ProcessID != d.PID() || s.Daemon.Source.Kind != observe.SourceFiles || s.Daemon.Table == nil || s.Daemon.Table.Services == 0 {
+	if s.Node != "node-a" || s.Daemon.ProcessID != d.PID() || s.Daemon.Table == nil || s.Daemon.Table.Services == 0 {
 		t.Errorf("%+v, daemon %+v", s, s.Daemon)
 	}
 	if by := s.Daemon.DecidedBy; by["IPv4"] != observe.DecidedByDaemon || by["IPv6"] != observe.DecidedByDaemon {
@@ -58,7 +58,7 @@ func TestDocumentedRules(t *testing.T) {
 	t.Parallel()
 	ns := newNode(t)
 	server := "unix:" + filepath.Join(t.TempDir(), "s")
-	e2etest.StartDefault(t, ns, "--objects", t.TempDir(), "--hostname-override", "node-a", "--cluster-cidr", "10.244.0.0/16", "--flow-api", server)
+	e2etest.StartDefault(t, ns, append(e2etest.Objects(t, ns, nil), "--hostname-override", "node-a", "--cluster-cidr", "10.244.0.0/16", "--flow-api", server)...)
 	_, stdout, stderr := e2etest.Run(t, ns, "status", "--server", server, "-o", "json")
 	var all observe.StatusList
 	if err := json.Unmarshal([]byte(stdout), &all); err != nil || len(all.Nodes) != 1 || all.Nodes[0].Daemon == nil {

@@ -348,6 +348,8 @@ func (c *Cluster) Edit(change func(string) string) {
 		now := tables()
 		return now["node-a"] > before["node-a"] && now["node-b"] > before["node-b"]
 	})
+	// An API server sends a change object by object, and a daemon may make a table of some.
+	Eventually(c.T, Patience, "both daemons to apply all of the change", func() bool { return len(c.Settle(c.T.Context())) == 0 })
 }
 
 // Must ends the test at the first error.

@@ -2,7 +2,10 @@ package e2etest
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/apiserver"
 )
 
 // Run runs the nfqproxy command to its end, in a network namespace or, for nil, in that of the test.
@@ -67,6 +72,26 @@ type Daemon struct {
 
 	mu  sync.Mutex
 	log bytes.Buffer
+}
+
+// Objects serves objects to a nfqproxyd in a network namespace until the test ends, and returns its flags for that. The text is
+// that of a manifest.
+func Objects(t testing.TB, ns *netns.Namespace, text []byte) []string {
+	t.Helper()
+	objects, err := manifest.Load([]string{WriteFile(t, "objects.yaml", text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, server := filepath.Join(t.TempDir(), "kubeconfig"), new(apiserver.Server)
+	l, err := ns.Listen(context.Background(), netip.MustParseAddrPort("127.0.0.1:0"))
+	if err == nil {
+		err = errors.Join(server.Set(&objects.Objects), server.Serve(l, kubeconfig))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	return append(apiserver.DaemonFlags(kubeconfig), apiserver.MachineFlags()...)
 }
 
 // StartDaemon starts a program in a network namespace. It is killed at the end of the test.

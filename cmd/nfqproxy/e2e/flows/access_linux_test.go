@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -90,10 +91,8 @@ func newNode(t *testing.T) *node {
 // start starts the daemon with its defaults, and further arguments.
 func (n *node) start(name string, args ...string) *e2etest.Daemon {
 	n.t.Helper()
-	return e2etest.StartDefault(n.t, n.Namespace, append([]string{
-		"--objects", e2etest.WriteFile(n.t, "objects.yaml", []byte(nodeObjects)), "--hostname-override", name, "--node-ip", "10.244.0.1",
-		"--conntrack-max-per-core=0", "--conntrack-min=0", "--oom-score-adj=0", // the machine's
-	}, args...)...)
+	return e2etest.StartDefault(n.t, n.Namespace, slices.Concat(e2etest.Objects(n.t, n.Namespace, []byte(nodeObjects)),
+		[]string{"--hostname-override", name, "--node-ip", "10.244.0.1"}, args)...)
 }
 
 // connect requests the Service.

@@ -120,8 +120,8 @@ func decideAgain(t *testing.T, file *lab.File, text string, generation uint64, r
 		t.Fatal(err)
 	}
 	config := servicetable.NodeConfig{Name: "node-a"}
-	config.SetLab((*manifest.Lab)(file.Spec))
-	table, _ := servicetable.Table(objects, config)
+	file.Spec.Configure(&config)
+	table, _ := servicetable.Table(&objects.Objects, config)
 	log, err := simreplay.NewLog(table)
 	if err != nil {
 		t.Fatal(err)

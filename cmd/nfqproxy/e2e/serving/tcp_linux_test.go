@@ -333,8 +333,8 @@ func TestStopKeepsConnections(t *testing.T) {
 	}
 }
 
-// TestChangesApply: an edited manifest that daemons read applies to new connections at once; a
-// faulty one is told and changes nothing.
+// TestChangesApply: an edited manifest of nfqproxy run applies to new connections at once; a faulty one is told and changes
+// nothing. SIGTERM ends the daemon with the tool.
 func TestChangesApply(t *testing.T) {
 	t.Parallel()
 	for _, scope := range []string{"all", "services"} {
@@ -344,30 +344,43 @@ func TestChangesApply(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := e2etest.Up(t, file, lab.Options{NoObjects: true, Arguments: []string{"-v", "--scope", scope, "--objects", file.Path}})
-			c.Objects = file.Path
-			testChangesApply(t, c)
+			testChangesApply(t, e2etest.Up(t, file, lab.Options{NoDaemons: true}), scope)
 		})
 	}
 }
 
-func testChangesApply(t *testing.T, c *e2etest.Cluster) {
+func testChangesApply(t *testing.T, c *e2etest.Cluster, scope string) {
+	objects := e2etest.WriteFile(t, "objects.yaml", e2etest.Lab)
+	d := e2etest.StartDaemon(t, c.Host("node-a"), e2etest.Command("run", "--objects", objects, "-v", "--scope", scope, "--hostname-override", "node-a",
+		"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/56", "--flow-api", "", "--queue-timeout=1m"))
+	logged := func(text string) {
+		t.Helper()
+		e2etest.Eventually(t, e2etest.Patience, text, func() bool { return strings.Contains(d.Log(), text) })
+	}
+	edit := func(from, to string) {
+		t.Helper()
+		text := strings.ReplaceAll(e2etest.ReadFile(t, objects), from, to)
+		c.Must(os.WriteFile(objects+".new", []byte(text), 0o644), os.Rename(objects+".new", objects))
+	}
+	logged("msg=serving")
 	open := c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.30:80")
-	c.Edit(func(s string) string { return strings.ReplaceAll(s, `["10.244.0.4"]`, `["10.244.1.2"]`) })
+	edit(`["10.244.0.4"]`, `["10.244.1.2"]`)
+	logged(`msg="new service table" generation=2`)
 	if a := c.Ask(c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.30:80")); a.Pod != "default/web-2" {
 		t.Errorf("after the change %s answers, want default/web-2", a.Pod)
 	}
 	if a := c.Ask(open); a.Pod != "default/solo" {
 		t.Errorf("the open connection went over to %s", a.Pod)
 	}
-	faulty := strings.Replace(e2etest.ReadFile(t, c.Objects), "port: 80,", "port: 80000,", 1)
-	if err := os.WriteFile(c.Objects, []byte(faulty), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	c.Logged("the last valid table stays in force")
-	c.Logged("80000")
+	edit("port: 80,", "port: 80000,")
+	logged("the last good ones stay in force")
+	logged("80000")
 	if a := c.Ask(c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.30:80")); a.Pod != "default/web-2" {
 		t.Errorf("after a faulty change %s answers, want default/web-2", a.Pod)
+	}
+	d.Stop(syscall.SIGTERM)
+	if !strings.Contains(d.Log(), "msg=stopped") {
+		t.Error("the daemon did not stop before the tool")
 	}
 }
 

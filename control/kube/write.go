@@ -1,10 +1,8 @@
-package manifest
+package kube
 
 import (
-	"io"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -12,44 +10,53 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Write writes the objects as a manifest in YAML, as people write them: without what an API server adds to each one,
-// and without empty fields that Kubernetes' types always write. The Context is left out.
-func Write(w io.Writer, o *Objects) error {
-	m := writer{to: w}
-	writeAll(&m, corev1.SchemeGroupVersion.WithKind("Service"), o.Services)
-	writeAll(&m, discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), o.EndpointSlices)
-	writeAll(&m, corev1.SchemeGroupVersion.WithKind("Node"), o.Nodes)
-	writeAll(&m, corev1.SchemeGroupVersion.WithKind("Pod"), o.Pods)
-	writeAll(&m, appsv1.SchemeGroupVersion.WithKind("Deployment"), o.Deployments)
-	return m.err
-}
+// Separator stands between documents of YAML.
+const Separator = "---\n"
 
-// YAML is the text of [Write].
+// YAML is the text of the objects as a manifest, as people write them: without what an API server adds to each one, and
+// without empty fields that Kubernetes' types always write. The Context is left out.
 func (o *Objects) YAML() (string, error) {
-	var b strings.Builder
-	err := Write(&b, o)
-	return b.String(), err
-}
-
-// writer writes documents up to the first error.
-type writer struct {
-	to      io.Writer
-	written bool
-	err     error
-}
-
-func writeAll[T any](w *writer, kind schema.GroupVersionKind, objects []*T) {
-	for _, o := range objects {
-		if w.err == nil {
-			w.err = w.document(kind, o)
+	var all []string
+	add := func(text string, err error) error {
+		if text != "" {
+			all = append(all, text)
 		}
+		return err
 	}
+	core := corev1.SchemeGroupVersion
+	err := add(YAML(core.WithKind("Service"), o.Services))
+	if err == nil {
+		err = add(YAML(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), o.EndpointSlices))
+	}
+	if err == nil {
+		err = add(YAML(core.WithKind("Node"), o.Nodes))
+	}
+	if err == nil {
+		err = add(YAML(core.WithKind("Pod"), o.Pods))
+	}
+	return strings.Join(all, Separator), err
 }
 
-func (w *writer) document(kind schema.GroupVersionKind, object any) error {
+// YAML is the text of objects of one kind, likewise.
+func YAML[T any](kind schema.GroupVersionKind, objects []*T) (string, error) {
+	var b strings.Builder
+	for i, o := range objects {
+		text, err := document(kind, o)
+		if err != nil {
+			return "", err
+		}
+		if i > 0 {
+			b.WriteString(Separator)
+		}
+		b.Write(text)
+	}
+	return b.String(), nil
+}
+
+func document(kind schema.GroupVersionKind, object any) ([]byte, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	fields["apiVersion"], fields["kind"] = kind.GroupVersion().String(), kind.Kind
 	if meta, ok := fields["metadata"].(map[string]any); ok {
@@ -75,16 +82,7 @@ func (w *writer) document(kind schema.GroupVersionKind, object any) error {
 			}
 		}
 	}
-	text, err := yaml.Marshal(fields)
-	if err != nil {
-		return err
-	}
-	if w.written {
-		text = append([]byte("---\n"), text...)
-	}
-	w.written = true
-	_, err = w.to.Write(text)
-	return err
+	return yaml.Marshal(fields)
 }
 
 // empty reports whether a structure has no value but empty ones.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -27,20 +28,32 @@ type request struct {
 // wants reports whether the request is for an object; nil is none.
 func (q *request) wants(o *object) bool {
 	return o != nil && (q.namespace == "" || o.GetNamespace() == q.namespace) && (q.name == "" || o.GetName() == q.name) &&
-		q.labels.Matches(labels.Set(o.GetLabels())) && q.fields.Matches(fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()})
+		q.labels.Matches(labels.Set(o.GetLabels())) && q.fields.Matches(fieldsOf(o))
+}
+
+// fieldsOf are the fields by which service proxies select objects.
+func fieldsOf(o *object) fields.Set {
+	set := fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}
+	switch o := o.Object.(type) {
+	case *corev1.Service:
+		set["spec.clusterIP"] = o.Spec.ClusterIP
+	case *corev1.Pod:
+		set["spec.hostNetwork"] = strconv.FormatBool(o.Spec.HostNetwork)
+	}
+	return set
 }
 
 // ServeHTTP answers requests of the Kubernetes API.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/events"):
-		// kube-proxy's own events have no place in a lab.
+		// Nobody reads the proxies' own events.
 		w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.Copy(w, io.LimitReader(r.Body, 1<<20)) // as it was sent
 		return
 	case r.Method != http.MethodGet:
-		fail(w, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the API of a lab is read only: change the lab by \"nfqproxy lab apply\"")
+		fail(w, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "this API is read only: change the files, or the lab by \"nfqproxy lab apply\"")
 		return
 	}
 	q, ok, err := parse(r)
@@ -48,7 +61,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
 	case !ok:
-		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("the API of a lab has no %s", r.URL.Path))
+		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("this API has no %s", r.URL.Path))
 	case r.URL.Query().Get("watch") == "true" || r.URL.Query().Get("watch") == "1":
 		s.watch(w, r, q)
 	case q.name != "":

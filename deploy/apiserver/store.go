@@ -1,5 +1,5 @@
-// Package apiserver serves the Kubernetes objects of a lab by the part of the Kubernetes API that kube-proxy uses: lists
-// and watches of Services, EndpointSlices, Nodes, Pods and ServiceCIDRs, in JSON. It is read only.
+// Package apiserver serves Kubernetes objects, of a lab or of files, by the part of the Kubernetes API that service proxies
+// use: lists and watches of Services, EndpointSlices, Nodes, Pods and ServiceCIDRs, in JSON. It is read only.
 package apiserver
 
 import (
@@ -9,12 +9,11 @@ import (
 	"strconv"
 	"sync"
 
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/kube"
 )
 
 // resource is a kind of objects in a path of the API.
@@ -59,10 +58,13 @@ type Server struct {
 	events  []event       // the last ones
 	oldest  uint64        // version of the last event that is forgotten
 	changed chan struct{} // closed at the next change; nil: nothing waits
+
+	access  access
+	serving serving
 }
 
-// Set puts the objects of a lab in the place of all before.
-func (s *Server) Set(o *manifest.Objects) error {
+// Set puts objects in the place of all before.
+func (s *Server) Set(o *kube.Objects) error {
 	all := make(map[resource][]metav1.Object)
 	services, nodes, pods := resource{"/api/v1", "services"}, resource{"/api/v1", "nodes"}, resource{"/api/v1", "pods"}
 	for _, x := range o.Services {
@@ -78,13 +80,9 @@ func (s *Server) Set(o *manifest.Objects) error {
 	for _, x := range o.EndpointSlices {
 		all[slices] = append(all[slices], x)
 	}
-	if o.Lab != nil {
-		cidr := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
-		for _, p := range o.Lab.ServicePrefixes() {
-			cidr.Spec.CIDRs = append(cidr.Spec.CIDRs, p.String())
-		}
-		cidrs := resource{"/apis/networking.k8s.io/v1", "servicecidrs"}
-		all[cidrs] = []metav1.Object{cidr}
+	cidrs := resource{"/apis/networking.k8s.io/v1", "servicecidrs"}
+	for _, x := range o.Context.ServiceCIDRs {
+		all[cidrs] = append(all[cidrs], x)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
