@@ -9,7 +9,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/findings"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -26,7 +26,7 @@ const (
 // in the rows of the connection's later events.
 type rows struct {
 	*flowsFlags
-	printer flowtext.Printer
+	printer text.Printer
 	stderr  io.Writer
 
 	waiting []*flow.Record

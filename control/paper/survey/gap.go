@@ -3,6 +3,8 @@ package survey
 import (
 	"slices"
 
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
@@ -60,6 +62,6 @@ func (s *surveyor) gaps() {
 		if len(u.about) > 0 {
 			about = ": " + nearest.Few(u.about)
 		}
-		s.skip("the end of %s: %s%s", plural(u.connections, "connection"), u.text, about)
+		s.skip("the end of %s: %s%s", quantity.Count(u.connections, "connection"), u.text, about)
 	}
 }

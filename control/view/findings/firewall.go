@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/view/noderules"
@@ -257,7 +259,7 @@ func (c *victims) finding() diagnose.Finding {
 		slices.Sort(list)
 		return nearest.Few(slices.Compact(list))
 	}
-	flows := counted(uint64(c.flows), "recent flow")
+	flows := quantity.Count(c.flows, "recent flow")
 	if c.other != nil {
 		f := *c.other
 		if len(c.services) > 0 {
@@ -272,7 +274,7 @@ func (c *victims) finding() diagnose.Finding {
 	if c.Rejected {
 		verb = "rejects"
 	}
-	count := "it has counted " + counted(c.Packets, "packet")
+	count := "it has counted " + quantity.Count(c.Packets, "packet")
 	if c.Uncounted {
 		count = "it has no counter"
 	}

@@ -11,6 +11,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -237,7 +239,7 @@ func (l *Load) sampleAll() {
 // WriteTo prints the report as text.
 func (r *WhatIfReport) WriteTo(to io.Writer) (int64, error) {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s: %d to the same endpoint, %d elsewhere", counted(r.Flows, "flow"), r.Same, r.Elsewhere)
+	fmt.Fprintf(&b, "%s: %d to the same endpoint, %d elsewhere", quantity.Count(r.Flows, "flow"), r.Same, r.Elsewhere)
 	if r.Failed > 0 {
 		fmt.Fprintf(&b, ", %d would fail", r.Failed)
 	}
@@ -255,10 +257,10 @@ func (r *WhatIfReport) WriteTo(to io.Writer) (int64, error) {
 		_ = t.Flush() // to a buffer
 	}
 	if r.Unknown > 0 {
-		fmt.Fprintf(&b, "\n%d of %s have no end: those that were open count until the end of the log, and those of a log without states for no time (nfqproxy flows -o jsonl has states)\n", r.Unknown, counted(r.Flows, "flow"))
+		fmt.Fprintf(&b, "\n%d of %s have no end: those that were open count until the end of the log, and those of a log without states for no time (nfqproxy flows -o jsonl has states)\n", r.Unknown, quantity.Count(r.Flows, "flow"))
 	}
 	if r.Others > 0 {
-		fmt.Fprintf(&b, "%s of other nodes are left out\n", counted(r.Others, "record"))
+		fmt.Fprintf(&b, "%s of other nodes are left out\n", quantity.Count(r.Others, "record"))
 	}
 	n, err := to.Write(b.Bytes())
 	return int64(n), err

@@ -1,11 +1,9 @@
-package bundletext
+package text_test
 
 import (
 	"bytes"
-	"flag"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -17,10 +15,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/control/view/bundle"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 )
-
-var update = flag.Bool("update", false, "write the golden file anew")
 
 // capture is a pcapng file of a SYN, its RST, a datagram, and what is no packet.
 func capture(t *testing.T) []byte {
@@ -79,28 +75,16 @@ func whole(t *testing.T) *bundle.Bundle {
 	return b
 }
 
-func TestRender(t *testing.T) {
-	got, err := Render(whole(t), flowtext.Options{Zone: time.UTC})
+func TestBundle(t *testing.T) {
+	got, err := text.Bundle(whole(t), text.Options{Zone: time.UTC})
 	if err != nil {
 		t.Fatal(err)
 	}
-	const file = "testdata/bundle.txt"
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
+	golden(t, "bundle.txt", got)
 }
 
-// TestDamaged: a bundle may lack all files but the flow's; a file that cannot be read is named.
-func TestDamaged(t *testing.T) {
+// TestDamagedBundle: a bundle may lack all files but the flow's; a file that cannot be read is named.
+func TestDamagedBundle(t *testing.T) {
 	for name, tt := range map[string]struct {
 		file, text string
 		want       string // part of the error; empty: none
@@ -114,13 +98,13 @@ func TestDamaged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := whole(t)
 			b.Add(tt.file, "", []byte(tt.text))
-			_, err := Render(b, flowtext.Options{})
+			_, err := text.Bundle(b, text.Options{})
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
 		})
 	}
-	if _, err := Render(&bundle.Bundle{}, flowtext.Options{}); err == nil || !strings.Contains(err.Error(), "flow.json: missing") {
+	if _, err := text.Bundle(&bundle.Bundle{}, text.Options{}); err == nil || !strings.Contains(err.Error(), "flow.json: missing") {
 		t.Errorf("a bundle without a flow: %v", err)
 	}
 }

@@ -1,8 +1,10 @@
-package flowtext
+package text
 
 import (
 	"strings"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -15,7 +17,7 @@ func columnsFor(o Options, wide bool) []column {
 		return column{name, least, func(r *flow.Record) cell { return cell{text: value(r)} }}
 	}
 	columns := []column{{"TIME", 12, func(r *flow.Record) cell {
-		return cell{moment(EventTime(r), o.zone(), o.now()), Dim}
+		return cell{moment(r.EventTime(), o.zone(), o.now()), Dim}
 	}}}
 	if o.Follow {
 		columns = append(columns, column{"EVENT", 11, func(r *flow.Record) cell {
@@ -32,8 +34,8 @@ func columnsFor(o Options, wide bool) []column {
 			return cell{s.String(), StateColor(s)}
 		}},
 		plain("DURATION", 8, func(r *flow.Record) string { return duration(r, o) }),
-		plain("SENT", 6, func(r *flow.Record) string { return bytes(r, func(l *flow.Life) *flow.Count { return l.Sent }) }),
-		plain("RECEIVED", 8, func(r *flow.Record) string { return bytes(r, func(l *flow.Life) *flow.Count { return l.Received }) }),
+		plain("SENT", 6, func(r *flow.Record) string { return bytesOf(r, func(l *flow.Life) *flow.Count { return l.Sent }) }),
+		plain("RECEIVED", 8, func(r *flow.Record) string { return bytesOf(r, func(l *flow.Life) *flow.Count { return l.Received }) }),
 	)
 	if wide || o.Nodes {
 		columns = append(columns, plain("NODE", 12, nodes))
@@ -113,19 +115,6 @@ func endpoint(r *flow.Record) cell {
 	return cell{r.Verdict + ": " + strings.ReplaceAll(r.Reason, "-", " "), Red}
 }
 
-// EventTime is the time of the record's event; nil: not known.
-func EventTime(r *flow.Record) *time.Time {
-	l := r.Life
-	switch {
-	case l == nil || r.Event == 0:
-	case r.Event == l.State:
-		return &l.Since
-	case r.Event == flow.Gone && l.CountedAt != nil: // its counts are those of the end
-		return l.CountedAt
-	}
-	return r.Time
-}
-
 // moment formats a time; the date is left out for today.
 func moment(t *time.Time, zone *time.Location, now time.Time) string {
 	if t == nil {
@@ -133,9 +122,9 @@ func moment(t *time.Time, zone *time.Location, now time.Time) string {
 	}
 	at, now := t.In(zone), now.In(zone)
 	if at.Format(time.DateOnly) == now.Format(time.DateOnly) {
-		return at.Format("15:04:05.000")
+		return Clock(at)
 	}
-	return at.Format("2006-01-02 15:04:05.000")
+	return at.Format(dayTime)
 }
 
 // duration is the flow's lifetime; of an open flow, until now or until the event.
@@ -148,12 +137,12 @@ func duration(r *flow.Record, o Options) string {
 	case l.State.IsDecision() && l.State.Ended(): // it reached no endpoint
 		return ""
 	case l.Open() && !o.Follow && r.Time != nil:
-		return Duration(max(0, o.now().Sub(*r.Time)))
+		return quantity.Duration(max(0, o.now().Sub(*r.Time)))
 	}
-	return Duration(Seconds(l.Duration))
+	return quantity.Seconds(l.Duration)
 }
 
-func bytes(r *flow.Record, way func(*flow.Life) *flow.Count) string {
+func bytesOf(r *flow.Record, way func(*flow.Life) *flow.Count) string {
 	if r.Life == nil {
 		return ""
 	}
@@ -161,7 +150,7 @@ func bytes(r *flow.Record, way func(*flow.Life) *flow.Count) string {
 	if count == nil {
 		return ""
 	}
-	return Bytes(count.Bytes)
+	return quantity.Bytes(count.Bytes)
 }
 
 func seenSource(r *flow.Record) string {
@@ -179,10 +168,10 @@ func stages(r *flow.Record) string {
 	}
 	waited := "?"
 	if s.Waited != nil {
-		waited = Duration(Seconds(*s.Waited))
+		waited = quantity.Seconds(*s.Waited)
 	}
 	for _, more := range []float64{s.Decided, s.Written, s.Accepted} {
-		waited += "+" + Duration(Seconds(more))
+		waited += "+" + quantity.Seconds(more)
 	}
 	return waited
 }

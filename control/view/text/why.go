@@ -1,78 +1,75 @@
-// Package whytext renders the answers of package diagnose as text.
-package whytext
+package text
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 )
 
 // Answer renders an answer: the cause in the first line, then what to do, and who and where. explain adds the
 // decision, step by step. It ends with a newline.
-func Answer(s flowtext.Style, a *diagnose.Answer, explain bool) string {
+func (s Style) Answer(a *diagnose.Answer, explain bool) string {
 	var b strings.Builder
-	line := func(what, format string, args ...any) {
-		fmt.Fprintf(&b, "  %-12s %s\n", what, fmt.Sprintf(format, args...))
-	}
-	b.WriteString(headline(s, a))
+	line := func(label string, lines ...string) { labeled(&b, answerLabel, label, lines...) }
+	b.WriteString(s.headline(a))
 	if a.Cause != nil {
 		fmt.Fprintf(&b, ": %s (%s)", a.Cause.Text, a.Cause.Code)
 	}
 	b.WriteString("\n\n")
 	if a.Cause != nil {
-		line("do", "%s", a.Cause.Do)
+		line("do", a.Cause.Do)
 		if at := place(a.Cause); at != "" {
-			line("look at", "%s", at)
+			line("look at", at)
 		}
 	}
 	for i := range a.Notes {
 		n := &a.Notes[i]
-		line("note", "%s (%s)", n.Text, n.Code)
-		line("", "%s", n.Do)
+		line("note", fmt.Sprintf("%s (%s)", n.Text, n.Code), n.Do)
 	}
-	line("source", "%s", end(&a.Source))
-	line("destination", "%s", end(&a.Destination))
+	line("source", end(&a.Source))
+	line("destination", end(&a.Destination))
 	switch {
 	case a.NodeIs == "":
 	case a.Node == "":
-		line("node", "not known: %s; give --node-name", a.NodeIs)
+		line("node", "not known: "+a.NodeIs+"; give --node-name")
 	default:
-		line("node", "%s: %s", a.Node, a.NodeIs)
+		line("node", a.Node+": "+a.NodeIs)
 	}
 	for i := range a.Passed {
-		line("before", "%s passes it on unchanged: %s", a.Passed[i].Node, a.Passed[i].Is)
+		line("before", a.Passed[i].Node+" passes it on unchanged: "+a.Passed[i].Is)
 	}
 	if a.Record != nil {
-		line("decision", "%s", decision(a))
+		line("decision", decisionInWords(a.Record))
 	}
+	var endpoints []string
 	for i := range a.Endpoints {
-		what := ""
-		if i == 0 {
-			what = "endpoints"
-		}
-		if i == maxEndpoints {
-			line("", "and %d more", len(a.Endpoints)-i)
-			break
-		}
-		line(what, "%s", endpoint(s, &a.Endpoints[i]))
+		endpoints = append(endpoints, s.tried(&a.Endpoints[i]))
 	}
+	line("endpoints", first(mostEndpoints, endpoints)...)
 	if explain && a.Record != nil {
 		for _, r := range append(slices.Clone(a.Record.Others), a.Record) {
-			b.WriteString("\n" + indent(s.Story(r, false)))
+			b.WriteString("\n" + indented(s.Explain(r, false)))
 		}
 	}
 	return b.String()
 }
 
-// maxEndpoints is how many endpoints are shown: an answer fits on a screen.
-const maxEndpoints = 8
+const (
+	// answerLabel and findingLabel are the widths of the labels of an answer, and of a finding.
+	answerLabel  = 12
+	findingLabel = 8
+	// mostEndpoints is how many endpoints are shown: an answer fits on a screen.
+	mostEndpoints = 8
+)
 
 // headline is that of the answer, with its first words in the color of the outcome.
-func headline(s flowtext.Style, a *diagnose.Answer) string {
-	color := map[diagnose.Outcome]flowtext.Color{diagnose.Works: flowtext.Green, diagnose.Partly: flowtext.Yellow, diagnose.Fails: flowtext.Red}[a.Outcome]
+func (s Style) headline(a *diagnose.Answer) string {
+	color := map[diagnose.Outcome]Color{diagnose.Works: Green, diagnose.Partly: Yellow, diagnose.Fails: Red}[a.Outcome]
 	for _, words := range []string{"works in part", "works", "does not work"} {
 		if rest, ok := strings.CutPrefix(a.Headline, words); ok {
 			return s.Paint(color, words) + rest
@@ -88,16 +85,16 @@ func end(e *diagnose.End) string {
 	return e.Name + ", " + e.Address
 }
 
-// Options are what is shown of findings besides.
-type Options struct {
+// FindingOptions are what is shown of findings besides.
+type FindingOptions struct {
 	// Explain adds what happens to the example of each, step by step.
 	Explain bool
 	// Ignored lists also those that are ignored, instead of their number.
 	Ignored bool
 }
 
-// Findings renders findings, the worst first as they come, with their numbers in the first line.
-func Findings(s flowtext.Style, findings []diagnose.Finding, o Options) string {
+// found renders findings, the worst first as they come, with their numbers in the first line.
+func (s Style) found(findings []diagnose.Finding, o FindingOptions) string {
 	counts := make(map[diagnose.Severity]int)
 	left := 0
 	for i := range findings {
@@ -110,21 +107,21 @@ func Findings(s flowtext.Style, findings []diagnose.Finding, o Options) string {
 	var parts []string
 	for _, severity := range []diagnose.Severity{diagnose.Error, diagnose.Warning, diagnose.Note} {
 		if n := counts[severity]; n > 0 {
-			parts = append(parts, count(n, severity.String()))
+			parts = append(parts, quantity.Count(n, severity.String()))
 		}
 	}
 	if len(parts) == 0 {
-		return nothingWrong(s, left > 0) + ignored(s, findings, o)
+		return s.nothingWrong(left > 0) + s.ignored(findings, o)
 	}
 	var b strings.Builder
 	fmt.Fprintln(&b, strings.Join(parts, ", "))
 	for i := range findings {
 		if f := &findings[i]; f.Ignored == "" {
-			color := map[diagnose.Severity]flowtext.Color{diagnose.Error: flowtext.Red, diagnose.Warning: flowtext.Yellow, diagnose.Note: flowtext.Dim}[f.Code.Severity()]
-			b.WriteString(finding(s, f, s.Paint(color, f.Code.Severity().String()), o))
+			color := map[diagnose.Severity]Color{diagnose.Error: Red, diagnose.Warning: Yellow, diagnose.Note: Dim}[f.Code.Severity()]
+			b.WriteString(s.finding(f, s.Paint(color, f.Code.Severity().String()), o))
 		}
 	}
-	return b.String() + ignored(s, findings, o)
+	return b.String() + s.ignored(findings, o)
 }
 
 // nothing is the beginning of a verdict without a finding. but: there are findings that are ignored.
@@ -135,12 +132,12 @@ func nothing(but bool) string {
 	return "nothing is wrong"
 }
 
-func nothingWrong(s flowtext.Style, but bool) string {
-	return s.Paint(flowtext.Green, nothing(but)) + ", as far as nfqproxy can see\n"
+func (s Style) nothingWrong(but bool) string {
+	return s.Paint(Green, nothing(but)) + ", as far as nfqproxy can see\n"
 }
 
 // ignored is about the findings that are ignored.
-func ignored(s flowtext.Style, findings []diagnose.Finding, o Options) string {
+func (s Style) ignored(findings []diagnose.Finding, o FindingOptions) string {
 	var b strings.Builder
 	var codes []string
 	number := 0
@@ -154,8 +151,8 @@ func ignored(s flowtext.Style, findings []diagnose.Finding, o Options) string {
 			codes = append(codes, string(f.Code))
 		}
 		if o.Ignored {
-			b.WriteString(finding(s, f, s.Paint(flowtext.Dim, "ignored "+f.Code.Severity().String()), o))
-			fmt.Fprintf(&b, "  %-8s %s\n", "ignored", "by "+f.Ignored)
+			b.WriteString(s.finding(f, s.Paint(Dim, "ignored "+f.Code.Severity().String()), o))
+			labeled(&b, findingLabel, "ignored", "by "+f.Ignored)
 		}
 	}
 	if number == 0 || o.Ignored {
@@ -168,30 +165,18 @@ func ignored(s flowtext.Style, findings []diagnose.Finding, o Options) string {
 }
 
 // finding renders one finding.
-func finding(s flowtext.Style, f *diagnose.Finding, severity string, o Options) string {
+func (s Style) finding(f *diagnose.Finding, severity string, o FindingOptions) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s %s: %s\n", severity, f.Code, f.Text)
 	if at := place(f); at != "" {
-		fmt.Fprintf(&b, "  %-8s %s\n", "look at", at)
+		labeled(&b, findingLabel, "look at", at)
 	}
 	if f.Example != nil {
-		fmt.Fprintf(&b, "  %-8s %s\n", "example", f.Example.Text)
+		labeled(&b, findingLabel, "example", f.Example.Text)
 	}
-	fmt.Fprintf(&b, "  %-8s %s\n", "do", f.Do)
+	labeled(&b, findingLabel, "do", f.Do)
 	if o.Explain && f.Example != nil {
-		b.WriteString("\n" + indent(s.Story(f.Example.Record, false)))
-	}
-	return b.String()
-}
-
-// indent indents all lines.
-func indent(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		if line != "\n" {
-			b.WriteString("    ")
-		}
-		b.WriteString(line)
+		b.WriteString("\n" + indented(s.Explain(f.Example.Record, false)))
 	}
 	return b.String()
 }
@@ -204,8 +189,7 @@ func place(f *diagnose.Finding) string {
 	return f.Object + ", " + f.Field
 }
 
-func decision(a *diagnose.Answer) string {
-	r := a.Record
+func decisionInWords(r *flow.Record) string {
 	words := map[string]string{"accept": "not translated", "reject": "rejected", "drop": "dropped", "dnat": "translated"}[r.Verdict]
 	if r.Service != "" {
 		words += ", for " + r.Service
@@ -220,16 +204,11 @@ func decision(a *diagnose.Answer) string {
 	return words
 }
 
-func endpoint(s flowtext.Style, e *diagnose.Endpoint) string {
-	text := e.Address
-	if e.Pod != "" {
-		text += "  pod " + e.Pod
-	}
-	if e.Node != "" {
-		text += " on " + e.Node
-	}
+// tried is an endpoint with what is known of it.
+func (s Style) tried(e *diagnose.Endpoint) string {
+	text := endpointName(e.Address, e.Pod, e.Node)
 	if e.Problem != nil {
-		text += "  " + s.Paint(flowtext.Red, string(e.Problem.Code))
+		text += "  " + s.Paint(Red, string(e.Problem.Code))
 	}
 	if e.Flows != nil {
 		text += "  " + e.Flows.String()

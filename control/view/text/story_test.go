@@ -1,4 +1,4 @@
-package flowtext_test
+package text_test
 
 import (
 	"math/rand/v2"
@@ -8,7 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/paper/explain"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -80,7 +80,7 @@ func TestExplanations(t *testing.T) {
 				}
 				r = s.Decide(&p)
 			}
-			golden(t, tt.name+".txt", (flowtext.Style{}).Story(r, tt.rules))
+			golden(t, tt.name+".txt", (text.Style{}).Explain(r, tt.rules))
 		})
 	}
 }

@@ -1,17 +1,18 @@
-package whytext
+package text
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 )
 
-// RuleFindings renders findings about rules, and what was examined; without the latter it is Findings. Rules that do not
-// show services are said to be so in the first line.
-func RuleFindings(s flowtext.Style, findings []diagnose.Finding, examined []*diagnose.Examined, o Options) string {
+// Findings renders findings, the worst first as they come, with their numbers in the first line. After findings about
+// rules it says what was examined. Rules that do not show services are said to be so in the first line.
+func (s Style) Findings(findings []diagnose.Finding, examined []*diagnose.Examined, o FindingOptions) string {
 	var b strings.Builder
 	followed, judged, unclear := 0, 0, 0
 	for _, e := range examined {
@@ -21,9 +22,9 @@ func RuleFindings(s flowtext.Style, findings []diagnose.Finding, examined []*dia
 		}
 	}
 	if slices.ContainsFunc(findings, func(f diagnose.Finding) bool { return f.Ignored == "" }) || len(examined) == 0 {
-		b.WriteString(Findings(s, findings, o))
+		b.WriteString(s.found(findings, o))
 	} else {
-		b.WriteString(nothingFound(s, len(findings) > 0, followed, judged, unclear) + ignored(s, findings, o))
+		b.WriteString(s.nothingFound(len(findings) > 0, followed, judged, unclear) + s.ignored(findings, o))
 	}
 	for _, e := range examined {
 		b.WriteString("\n" + scope(e, len(examined) > 1))
@@ -32,11 +33,11 @@ func RuleFindings(s flowtext.Style, findings []diagnose.Finding, examined []*dia
 }
 
 // nothingFound is the verdict without a finding: it says no more than is known. but: there are findings that are ignored.
-func nothingFound(s flowtext.Style, but bool, followed, judged, unclear int) string {
+func (s Style) nothingFound(but bool, followed, judged, unclear int) string {
 	if judged == 0 {
 		return "no connection to a service could be followed to its end: no verdict\n"
 	}
-	text := nothingWrong(s, but)
+	text := s.nothingWrong(but)
 	switch {
 	case unclear == 1:
 		text = nothing(but) + " with what was examined; of 1 rule or policy it is not known whether it is in the way of connections: see below\n"
@@ -44,7 +45,7 @@ func nothingFound(s flowtext.Style, but bool, followed, judged, unclear int) str
 		text = fmt.Sprintf("%s with what was examined; of %d rules or policies it is not known whether they are in the way of connections: see below\n", nothing(but), unclear)
 	}
 	if judged < followed {
-		text = fmt.Sprintf("no verdict about %s of %d: their ends are not known; with the others %s", count(followed-judged, "connection"), followed, text)
+		text = fmt.Sprintf("no verdict about %s of %d: their ends are not known; with the others %s", quantity.Count(followed-judged, "connection"), followed, text)
 	}
 	return text
 }
@@ -52,12 +53,7 @@ func nothingFound(s flowtext.Style, but bool, followed, judged, unclear int) str
 // scope is what was examined, what was not, and what was assumed.
 func scope(e *diagnose.Examined, several bool) string {
 	var b strings.Builder
-	lines := func(what string, texts ...string) {
-		for _, text := range texts {
-			fmt.Fprintf(&b, "  %-12s %s\n", what, text)
-			what = ""
-		}
-	}
+	lines := func(label string, lines ...string) { labeled(&b, answerLabel, label, lines...) }
 	if several {
 		lines("rules", fmt.Sprintf("%s (%s)", strings.Join(e.Files, " and "), e.Family))
 	}
@@ -73,17 +69,9 @@ func covered(e *diagnose.Examined) string {
 	if e.Ports == 0 {
 		return "no service: the rules show none"
 	}
-	text := fmt.Sprintf("%s with %s: %s followed", count(e.Ports, "service port"), count(e.Destinations, "destination"), count(e.Connections, "connection"))
+	text := fmt.Sprintf("%s with %s: %s followed", quantity.Count(e.Ports, "service port"), quantity.Count(e.Destinations, "destination"), quantity.Count(e.Connections, "connection"))
 	if e.Judged < e.Connections {
 		text += fmt.Sprintf(", %d to a known end", e.Judged)
 	}
 	return text
-}
-
-// count is "1 connection", "2 connections".
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

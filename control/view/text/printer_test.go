@@ -1,11 +1,10 @@
-package flowtext_test
+package text_test
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +12,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -38,15 +37,15 @@ func golden(t *testing.T, name, got string) {
 }
 
 // options have a clock and a zone that are not the machine's.
-func options() flowtext.Options {
-	return flowtext.Options{Zone: time.UTC, Now: func() time.Time { return observetest.Now }}
+func options() text.Options {
+	return text.Options{Zone: time.UTC, Now: func() time.Time { return observetest.Now }}
 }
 
 // print gives what a format makes of records.
-func print(t *testing.T, format string, o flowtext.Options, records ...*flow.Record) string {
+func print(t *testing.T, format string, o text.Options, records ...*flow.Record) string {
 	t.Helper()
 	var out bytes.Buffer
-	p, err := flowtext.New(&out, format, o)
+	p, err := text.NewPrinter(&out, format, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,17 +66,17 @@ func TestLists(t *testing.T) {
 	tests := []struct {
 		name   string
 		format string
-		change func(*flowtext.Options)
+		change func(*text.Options)
 	}{
 		{name: "table"},
 		{name: "wide", format: "wide"},
-		{name: "tree", change: func(o *flowtext.Options) { o.Tree = true }},
-		{name: "no-headers", change: func(o *flowtext.Options) { o.NoHeaders = true }},
-		{name: "color", change: func(o *flowtext.Options) { o.Style.Color = true }},
-		{name: "yesterday", change: func(o *flowtext.Options) {
+		{name: "tree", change: func(o *text.Options) { o.Tree = true }},
+		{name: "no-headers", change: func(o *text.Options) { o.NoHeaders = true }},
+		{name: "color", change: func(o *text.Options) { o.Style.Color = true }},
+		{name: "yesterday", change: func(o *text.Options) {
 			o.Now = func() time.Time { return observetest.Now.Add(24 * time.Hour) }
 		}},
-		{name: "zone", change: func(o *flowtext.Options) { o.Zone = time.FixedZone("CET", 3600) }},
+		{name: "zone", change: func(o *text.Options) { o.Zone = time.FixedZone("CET", 3600) }},
 		{name: "name", format: "name"},
 		{name: "custom-columns", format: "custom-columns=ID:.id,TO:.endpoint,BYTES:{.life.sent.bytes},COULD:candidates[*].endpoint"},
 	}
@@ -138,7 +137,7 @@ func TestStream(t *testing.T) {
 	var out bytes.Buffer
 	o := options()
 	o.Follow = true
-	p, err := flowtext.New(&out, "", o)
+	p, err := text.NewPrinter(&out, "", o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +177,7 @@ func TestStream(t *testing.T) {
 // row; what comes later does not wait.
 func TestScreenful(t *testing.T) {
 	var out bytes.Buffer
-	p, err := flowtext.New(&out, "custom-columns=ID:.id,TO:.endpoint", options())
+	p, err := text.NewPrinter(&out, "custom-columns=ID:.id,TO:.endpoint", options())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +205,7 @@ func TestScreenful(t *testing.T) {
 // TestStories: one flow of each kind.
 func TestStories(t *testing.T) {
 	for _, r := range observetest.NewCluster().Records() {
-		golden(t, r.ID+".txt", flowtext.Story(r, options(), false))
+		golden(t, r.ID+".txt", text.Story(r, options()))
 	}
 }
 
@@ -237,22 +236,22 @@ func TestFormatsRefused(t *testing.T) {
 		{"custom-columns=S:}{", `invalid JSONPath`},
 	}
 	for _, tt := range tests {
-		_, err := flowtext.New(&bytes.Buffer{}, tt.format, options())
+		_, err := text.NewPrinter(&bytes.Buffer{}, tt.format, options())
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: error %v, want %s", tt.format, err, tt.want)
 		}
 	}
 	o := options()
 	o.Tree = true
-	if _, err := flowtext.New(&bytes.Buffer{}, "name", o); err == nil {
+	if _, err := text.NewPrinter(&bytes.Buffer{}, "name", o); err == nil {
 		t.Error("name with walks: no error")
 	}
 }
 
 // TestWriterFails: a failed write is reported.
 func TestWriterFails(t *testing.T) {
-	for _, format := range append(flowtext.Formats()[:4], "", "custom-columns=ID:.id") {
-		p, err := flowtext.New(full{}, format, options())
+	for _, format := range append(text.Formats()[:4], "", "custom-columns=ID:.id") {
+		p, err := text.NewPrinter(full{}, format, options())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,38 +270,14 @@ func (full) Write([]byte) (int, error) { return 0, errFull }
 
 // TestStateColors: errors are red, what is worth a look is yellow, what has ended is dim.
 func TestStateColors(t *testing.T) {
-	for state, want := range map[flow.Event]flowtext.Color{
-		flow.Decided: "", flow.Answered: flowtext.Green, flow.Established: flowtext.Green, flow.Closed: flowtext.Dim, flow.Expired: flowtext.Dim,
-		flow.Reset: flowtext.Red, flow.Refused: flowtext.Red, flow.Rejected: flowtext.Red, flow.Unanswered: flowtext.Yellow, flow.Removed: flowtext.Yellow,
-		flow.Repeated: flowtext.Yellow, flow.Gone: flowtext.Dim, flow.Unknown: "",
+	for state, want := range map[flow.Event]text.Color{
+		flow.Decided: "", flow.Answered: text.Green, flow.Established: text.Green, flow.Closed: text.Dim, flow.Expired: text.Dim,
+		flow.Reset: text.Red, flow.Refused: text.Red, flow.Rejected: text.Red, flow.Unanswered: text.Yellow, flow.Removed: text.Yellow,
+		flow.Repeated: text.Yellow, flow.Gone: text.Dim, flow.Unknown: "",
 	} {
-		if got := flowtext.StateColor(state); got != want {
+		if got := text.StateColor(state); got != want {
 			t.Errorf("%s: color %q, want %q", state, got, want)
 		}
-	}
-}
-
-func TestQuantities(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0", 999: "999ns", 1000: "1µs", 12345: "12.3µs", 340 * time.Microsecond: "340µs",
-		1500 * time.Microsecond: "1.5ms", time.Second: "1s", 12300 * time.Millisecond: "12.3s",
-		time.Minute: "1m", 5*time.Minute + 2*time.Second: "5m2s", 3*time.Hour + 5*time.Minute: "3h5m", 76 * time.Hour: "3d4h",
-		-2 * time.Second: "-2s",
-	} {
-		if got := flowtext.Duration(d); got != want {
-			t.Errorf("%d: got %s, want %s", d, got, want)
-		}
-	}
-	for n, want := range map[uint64]string{
-		0: "0B", 999: "999B", 1000: "1kB", 1234: "1.23kB", 10502634: "10.5MB", 999_499: "999kB", 999_500: "1MB",
-		1<<64 - 1: "18.4EB",
-	} {
-		if got := flowtext.Bytes(n); got != want {
-			t.Errorf("%d: got %s, want %s", n, got, want)
-		}
-	}
-	if got := fmt.Sprint(flowtext.Seconds(0.0123)); got != "12.3ms" {
-		t.Errorf("got %s", got)
 	}
 }
 
@@ -313,7 +288,7 @@ func FuzzCustomColumns(f *testing.F) {
 	records := observetest.NewCluster().Records()
 	f.Fuzz(func(t *testing.T, spec string) {
 		var out bytes.Buffer
-		p, err := flowtext.New(&out, "custom-columns="+spec, options())
+		p, err := text.NewPrinter(&out, "custom-columns="+spec, options())
 		if err != nil {
 			return
 		}

@@ -1,10 +1,11 @@
-package flowtext
+package text
 
 import (
 	"cmp"
 	"fmt"
 	"strings"
-	"text/tabwriter"
+
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -12,15 +13,13 @@ import (
 
 var words = flow.Words()
 
-// line writes a line of a story.
-func line(b *strings.Builder, what, format string, args ...any) {
-	fmt.Fprintf(b, "  %-9s %s\n", what, fmt.Sprintf(format, args...))
-}
+// storyLabel is the width of the labels of a story.
+const storyLabel = 9
 
-// Story renders a record in detail: the verdict with its reason, the walk through the
+// Explain renders a record in detail: the verdict with its reason, the walk through the
 // chains, and the endpoints. rules adds the rules of the walk as iptables-save
 // prints them. It ends with a newline.
-func (s Style) Story(r *flow.Record, rules bool) string {
+func (s Style) Explain(r *flow.Record, rules bool) string {
 	var b strings.Builder
 	from := ""
 	if r.Local {
@@ -31,10 +30,10 @@ func (s Style) Story(r *flow.Record, rules bool) string {
 	}
 	fmt.Fprintf(&b, "%s %s -> %s%s\n\n", r.Protocol, r.Source, r.Destination, from)
 	for _, l := range s.decision(r) {
-		line(&b, l.name, "%s", l.text)
+		labeled(&b, storyLabel, l.name, l.text)
 	}
 	if r.Hint != "" {
-		line(&b, "hint", "%s", r.Hint)
+		labeled(&b, storyLabel, "hint", r.Hint)
 	}
 	s.detail(&b, r, rules)
 	if r.Reply != nil {
@@ -68,7 +67,7 @@ func (s Style) detail(b *strings.Builder, r *flow.Record, rules bool) {
 		b.WriteString("\n" + s.Steps(r.Steps, "  ", rules))
 	}
 	if len(r.Candidates)+len(r.Excluded) > 0 {
-		b.WriteString("\n" + s.endpoints(r))
+		b.WriteString("\n" + endpoints(r))
 	}
 	if len(r.Shadows) > 0 {
 		b.WriteString("\n" + shadows(r))
@@ -120,44 +119,33 @@ func (s Style) source(r *flow.Record) string {
 
 // shadows renders what other algorithms would have selected.
 func shadows(r *flow.Record) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "  SHADOW\tWOULD SELECT\tBECAUSE")
+	rows := [][]string{{"SHADOW", "WOULD SELECT", "BECAUSE"}}
 	for _, o := range r.Shadows {
 		endpoint := o.Endpoint
 		if endpoint == r.Endpoint {
 			endpoint = "the same"
 		}
-		fmt.Fprintf(w, "  %s\t%s\t%s\n", o.Algorithm, endpoint, cmp.Or(o.Evidence, "no choice"))
+		rows = append(rows, []string{o.Algorithm, endpoint, cmp.Or(o.Evidence, "no choice")})
 	}
-	_ = w.Flush() // to a buffer
-	return b.String()
+	return Columns("  ", 2, rows)
 }
 
 // endpoints renders the table of endpoints.
-func (s Style) endpoints(r *flow.Record) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "  ENDPOINT\tCHANCE\t")
+func endpoints(r *flow.Record) string {
+	rows := [][]string{{"ENDPOINT", "CHANCE"}}
 	for _, c := range r.Candidates {
-		chosen := ""
-		if c.Endpoint == r.Endpoint {
-			chosen = "<- chosen"
-		}
-		chance := Probability(c.Probability)
+		chance := quantity.Probability(c.Probability)
 		if r.Balance != nil && r.Balance.Probability == 0 {
 			chance = "?"
 		}
-		fmt.Fprintf(w, "  %s\t%s\t%s\n", c.Endpoint, chance, chosen)
+		row := []string{c.Endpoint, chance}
+		if c.Endpoint == r.Endpoint {
+			row = append(row, "<- chosen")
+		}
+		rows = append(rows, row)
 	}
 	for _, e := range r.Excluded {
-		fmt.Fprintf(w, "  %s\t-\t%s\n", e.Endpoint, words.Exclusions.Of(e.Reason))
+		rows = append(rows, []string{e.Endpoint, "-", words.Exclusions.Of(e.Reason)})
 	}
-	_ = w.Flush()
-	// The writer pads the last column, too.
-	lines := strings.Split(b.String(), "\n")
-	for i := range lines {
-		lines[i] = strings.TrimRight(lines[i], " ")
-	}
-	return strings.Join(lines, "\n")
+	return Columns("  ", 2, rows)
 }

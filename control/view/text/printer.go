@@ -1,6 +1,4 @@
-// Package flowtext renders flows as lists: tables as kubectl's, JSON, names, and the details
-// of one flow.
-package flowtext
+package text
 
 import (
 	"fmt"
@@ -95,9 +93,9 @@ var formats = []format{
 	}},
 }
 
-// New returns a printer for a format, as named by [Formats]; an empty name is the table. Errors
+// NewPrinter returns a printer for a format, as named by [Formats]; an empty name is the table. Errors
 // begin with the format.
-func New(w io.Writer, name string, o Options) (Printer, error) {
+func NewPrinter(w io.Writer, name string, o Options) (Printer, error) {
 	name, argument, given := strings.Cut(name, "=")
 	i := slices.IndexFunc(formats, func(f format) bool { return f.name == name })
 	switch {

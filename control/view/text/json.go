@@ -1,4 +1,4 @@
-package flowtext
+package text
 
 import (
 	"encoding/json"

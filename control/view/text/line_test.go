@@ -1,4 +1,4 @@
-package flowtext
+package text
 
 import (
 	"slices"
@@ -70,7 +70,7 @@ func TestColor(t *testing.T) {
 	}
 }
 
-func TestWalk(t *testing.T) {
+func TestSteps(t *testing.T) {
 	r := &flow.Record{Steps: []flow.Step{
 		{Chain: "KUBE-SERVICES", Rule: "-d 10.96.0.10/32 -j KUBE-SVC-X", Outcome: flow.StepJumped, Text: "the ClusterIP"},
 		{Chain: "KUBE-SVC-X", Rule: "! -s 10.244.0.0/16 -j KUBE-MARK-MASQ", Outcome: flow.StepMarked, Text: "outside"},
@@ -82,10 +82,10 @@ func TestWalk(t *testing.T) {
                  . p 0.50: draw 0.7
   KUBE-SEP-Z    -> translated
 `
-	if got := (Style{}).Walk(r, "  "); got != want {
+	if got := (Style{}).Steps(r.Steps, "  ", false); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if got := (Style{}).Walk(&flow.Record{}, "  "); got != "" {
+	if got := (Style{}).Steps(nil, "  ", false); got != "" {
 		t.Errorf("a record without steps: %q", got)
 	}
 }

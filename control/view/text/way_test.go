@@ -1,4 +1,4 @@
-package flowtext_test
+package text_test
 
 import (
 	"net/netip"
@@ -9,7 +9,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -107,16 +107,16 @@ func TestWays(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			o := options()
 			o.Observed = tt.observed
-			text := flowtext.Story(tt.record, o, false)
-			golden(t, "way-"+tt.name+".txt", text)
-			drawn, _, _ := strings.Cut(text, "\n  on node ")
+			got := text.Story(tt.record, o)
+			golden(t, "way-"+tt.name+".txt", got)
+			drawn, _, _ := strings.Cut(got, "\n  on node ")
 			for line := range strings.SplitSeq(drawn, "\n") {
 				if n := ansi.StringWidth(line); n > 80 {
 					t.Errorf("%d columns: %s", n, line)
 				}
 			}
 			o.Style.Color = true
-			if colored := flowtext.Story(tt.record, o, false); ansi.Strip(colored) != text || colored == text {
+			if colored := text.Story(tt.record, o); ansi.Strip(colored) != got || colored == got {
 				t.Errorf("with colours the text differs, or has none:\n%s", colored)
 			}
 		})
@@ -129,12 +129,12 @@ func TestNoWay(t *testing.T) {
 	remote := decidedOn(t, "node-a", "tcp", "pod/default/shell:41000", "service/default/web:http", 2, "10.244.1.9:41000")
 	here := decidedOn(t, "node-a", "tcp", "pod/default/web-1:41000", "service/default/web:http", 1, "172.20.0.2:41000")
 	o := options()
-	for name, text := range map[string]string{"no topology": flowtext.Story(remote, o, false), "hairpin on one node": func() string {
+	for name, got := range map[string]string{"no topology": text.Story(remote, o), "hairpin on one node": func() string {
 		o.Observed = map[string]bool{"node-a": true}
-		return flowtext.Story(here, o, false)
+		return text.Story(here, o)
 	}()} {
-		if strings.Contains(text, "┌") || !strings.Contains(text, ", on node node-a\n") {
-			t.Errorf("%s:\n%s", name, text)
+		if strings.Contains(got, "┌") || !strings.Contains(got, ", on node node-a\n") {
+			t.Errorf("%s:\n%s", name, got)
 		}
 	}
 }

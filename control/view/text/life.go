@@ -1,9 +1,11 @@
-package flowtext
+package text
 
 import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -23,33 +25,32 @@ func StateColor(e flow.Event) Color {
 	return ""
 }
 
-// Story renders one flow: its decision with the reasons, and its life cycle. rules adds the
-// rules as iptables-save prints them. If several nodes decided the connection, it begins with the
+// Story renders one flow: its decision with the reasons, and its life cycle. If several nodes decided the connection, it begins with the
 // way through all of them. It ends with a newline.
-func Story(r *flow.Record, o Options, rules bool) string {
+func Story(r *flow.Record, o Options) string {
 	var b strings.Builder
 	if path := pathOf(r, o); path != nil {
 		b.WriteString(way(r, path, o))
 		fmt.Fprintf(&b, "\n  on node %s\n", r.Node)
-		o.Style.detail(&b, r, rules)
+		o.Style.detail(&b, r, false)
 	} else {
-		b.WriteString(o.Style.Story(r, rules))
+		b.WriteString(o.Style.Explain(r, false))
 	}
 	b.WriteString("\n")
 	if r.ID != "" {
-		line(&b, "id", "%s", r.ID)
+		labeled(&b, storyLabel, "id", r.ID)
 	}
 	if r.Time != nil {
-		line(&b, "decided", "%s", r.Time.In(o.zone()).Format("2006-01-02 15:04:05.000 MST"))
+		labeled(&b, storyLabel, "decided", r.Time.In(o.zone()).Format(dayTime+" MST"))
 	}
 	if r.Stages != nil {
-		line(&b, "stages", "%s", stagesInWords(r.Stages))
+		labeled(&b, storyLabel, "stages", stagesInWords(r.Stages))
 	}
 	if h := r.Held; h != nil {
-		line(&b, "held", "for %s, then %s (hold %s)", Duration(Seconds(h.Seconds)), h.Action, h.ID)
+		labeled(&b, storyLabel, "held", fmt.Sprintf("for %s, then %s (hold %s)", quantity.Seconds(h.Seconds), h.Action, h.ID))
 	}
 	if o.DroppedBy != "" {
-		line(&b, "dropped", "%s", o.DroppedBy)
+		labeled(&b, storyLabel, "dropped", o.DroppedBy)
 	}
 	if l := r.Life; l != nil {
 		life(&b, r, o)
@@ -62,7 +63,7 @@ func stagesInWords(s *flow.Stages) string {
 	var list []string
 	add := func(what string, seconds float64) {
 		if seconds > 0 {
-			list = append(list, what+" "+Duration(Seconds(seconds)))
+			list = append(list, what+" "+quantity.Seconds(seconds))
 		}
 	}
 	if s.Waited != nil {
@@ -84,23 +85,23 @@ func life(b *strings.Builder, r *flow.Record, o Options) {
 	if l.KernelState != "" {
 		state += " (" + l.KernelState + ")"
 	}
-	line(b, "state", "%s", state)
+	labeled(b, storyLabel, "state", state)
 	if l.SeenSource != "" {
-		line(b, "seen", "by the endpoint as %s", l.SeenSource)
+		labeled(b, storyLabel, "seen", "by the endpoint as "+l.SeenSource)
 	}
 	if l.Sent != nil && l.Received != nil {
 		until := ""
 		if !l.Over && l.CountedAt != nil {
-			until = ", counted at " + l.CountedAt.In(o.zone()).Format("15:04:05.000")
+			until = ", counted at " + Clock(l.CountedAt.In(o.zone()))
 		}
-		line(b, "sent", "%s%s", count(l.Sent), until)
-		line(b, "received", "%s", count(l.Received))
+		labeled(b, storyLabel, "sent", traffic(l.Sent)+until)
+		labeled(b, storyLabel, "received", traffic(l.Received))
 	}
 	if l.Repeated > 0 {
-		line(b, "repeated", "%s", times(l.Repeated))
+		labeled(b, storyLabel, "repeated", quantity.Count(l.Repeated, "retransmission")+" of the first packet")
 	}
 	if l.Incomplete {
-		line(b, "note", "conntrack events were lost or not requested: states may be missing")
+		labeled(b, storyLabel, "note", "conntrack events were lost or not requested: states may be missing")
 	}
 	b.WriteString(timeline(r, o.Style, "  "))
 }
@@ -130,22 +131,12 @@ func since(d time.Duration) string {
 	case d == 0:
 		return "0"
 	case d < 0:
-		return Duration(d)
+		return quantity.Duration(d)
 	}
-	return "+" + Duration(d)
+	return "+" + quantity.Duration(d)
 }
 
-func count(c *flow.Count) string {
-	packets := "packets"
-	if c.Packets == 1 {
-		packets = "packet"
-	}
-	return fmt.Sprintf("%d %s, %s", c.Packets, packets, Bytes(c.Bytes))
-}
-
-func times(n uint32) string {
-	if n == 1 {
-		return "1 retransmission of the first packet"
-	}
-	return fmt.Sprintf("%d retransmissions of the first packet", n)
+// traffic is the number of packets and their size.
+func traffic(c *flow.Count) string {
+	return quantity.Count(c.Packets, "packet") + ", " + quantity.Bytes(c.Bytes)
 }

@@ -1,5 +1,4 @@
-// Package bundletext renders bundles as text.
-package bundletext
+package text
 
 import (
 	"bytes"
@@ -11,57 +10,62 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/bundle"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// few is how many entries or packets are shown.
-const few = 40
-
-// Render renders a bundle: the flow, its service, connection entries, packets and files. It ends with a newline. An
+// Bundle renders a bundle: the flow, its service, connection entries, packets and files. It ends with a newline. An
 // error is about a file of the bundle that cannot be read.
-func Render(b *bundle.Bundle, o flowtext.Options) (string, error) {
-	zone := o.Zone
-	if zone == nil {
-		zone = time.Local
-	}
+func Bundle(b *bundle.Bundle, o Options) (string, error) {
 	var out strings.Builder
-	fmt.Fprintf(&out, "flow %s, decided on node %s; bundle of %s by nfqproxy %s\n\n", b.Flow, b.Node, b.Created.In(zone).Format("2006-01-02 15:04:05 MST"), b.Program)
+	fmt.Fprintf(&out, "flow %s, decided on node %s; bundle of %s by nfqproxy %s\n\n", b.Flow, b.Node, b.Created.In(o.zone()).Format("2006-01-02 15:04:05 MST"), b.Program)
 	var r flow.Record
-	if err := read(b, bundle.FlowFile, &r); err != nil {
+	if err := readFile(b, bundle.FlowFile, &r); err != nil {
 		return "", err
 	}
-	out.WriteString(flowtext.Story(&r, o, false))
-	if err := service(&out, b); err != nil {
+	out.WriteString(Story(&r, o))
+	if err := serviceOf(&out, b); err != nil {
 		return "", err
 	}
-	if err := entries(&out, b); err != nil {
+	if err := entriesOf(&out, b); err != nil {
 		return "", err
 	}
-	if err := packets(&out, b, zone); err != nil {
+	if err := packetsOf(&out, b, o.zone()); err != nil {
 		return "", err
 	}
 	fmt.Fprintf(&out, "\nfiles\n")
 	for _, f := range b.Files {
-		fmt.Fprintf(&out, "  %-16s %10s  %s\n", f.Name, flowtext.Bytes(uint64(f.Size)), f.About)
+		fmt.Fprintf(&out, "  %-16s %10s  %s\n", f.Name, quantity.Bytes(uint64(f.Size)), f.About)
 	}
 	for _, n := range b.Notes {
-		fmt.Fprintf(&out, "  %s %s\n", o.Style.Paint(flowtext.Yellow, "missing:"), n)
+		fmt.Fprintf(&out, "  %s %s\n", o.Style.Paint(Yellow, "missing:"), n)
 	}
 	return out.String(), nil
+}
+
+// listed writes the first lines of a list of n.
+func listed(out *strings.Builder, n int, line func(i int) string) {
+	const most = 40
+	for i := range min(n, most) {
+		fmt.Fprintf(out, "  %s\n", line(i))
+	}
+	if n > most {
+		fmt.Fprintf(out, "  and %d more\n", n-most)
+	}
 }
 
 // errMissing: the bundle does not have the file.
 var errMissing = errors.New("missing")
 
-func read(b *bundle.Bundle, name string, into any) error {
+func readFile(b *bundle.Bundle, name string, into any) error {
 	data := b.File(name)
 	if data == nil {
 		return fmt.Errorf("%s: %w", name, errMissing)
@@ -72,57 +76,43 @@ func read(b *bundle.Bundle, name string, into any) error {
 	return nil
 }
 
-// optional is read for a file that may be missing.
+// optional is readFile for a file that may be missing.
 func optional(b *bundle.Bundle, name string, into any) (found bool, err error) {
-	if err = read(b, name, into); errors.Is(err, errMissing) {
+	if err = readFile(b, name, into); errors.Is(err, errMissing) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-func service(out *strings.Builder, b *bundle.Bundle) error {
+func serviceOf(out *strings.Builder, b *bundle.Bundle) error {
 	var s observe.Service
 	found, err := optional(b, bundle.ServiceFile, &s)
 	if !found {
 		return err
 	}
-	fmt.Fprintf(out, "\nservice %s: %s flows, %d open, %d refused, %d unanswered\n", s.Service, fmt.Sprint(s.Flows.Total), s.Flows.Open, s.Flows.Refused, s.Flows.Unanswered)
-	for i := range s.Endpoints {
-		if i == few {
-			fmt.Fprintf(out, "  and %d more\n", len(s.Endpoints)-few)
-			break
-		}
+	fmt.Fprintf(out, "\nservice %s: %s, %d open, %d refused, %d unanswered\n", s.Service, quantity.Count(s.Flows.Total, "flow"), s.Flows.Open, s.Flows.Refused, s.Flows.Unanswered)
+	listed(out, len(s.Endpoints), func(i int) string {
 		e := &s.Endpoints[i]
-		text := e.Endpoint
-		if e.Pod != "" {
-			text += "  pod " + e.Pod
-		}
-		if e.Node != "" {
-			text += " on " + e.Node
-		}
+		text := endpointName(e.Endpoint, e.Pod, e.Node)
 		if e.Excluded != "" {
 			text += ", " + e.Excluded
 		}
 		if e.Removed {
 			text += ", removed"
 		}
-		fmt.Fprintf(out, "  %s: %s, %d refused, %d unanswered\n", text, flowtext.Count(e.Flows.Total, "flow"), e.Flows.Refused, e.Flows.Unanswered)
-	}
+		return fmt.Sprintf("%s: %s, %d refused, %d unanswered", text, quantity.Count(e.Flows.Total, "flow"), e.Flows.Refused, e.Flows.Unanswered)
+	})
 	return nil
 }
 
-func entries(out *strings.Builder, b *bundle.Bundle) error {
+func entriesOf(out *strings.Builder, b *bundle.Bundle) error {
 	var list []bundle.Entry
 	found, err := optional(b, bundle.EntriesFile, &list)
 	if !found {
 		return err
 	}
 	fmt.Fprintf(out, "\nconnection entries of the client and the service: %d\n", len(list))
-	for i := range list {
-		if i == few {
-			fmt.Fprintf(out, "  and %d more\n", len(list)-few)
-			break
-		}
+	listed(out, len(list), func(i int) string {
 		e := &list[i]
 		text := fmt.Sprintf("%s %s -> %s, replies %s -> %s", decision.Protocol(e.Protocol), e.Original.Source, e.Original.Destination, e.Reply.Source, e.Reply.Destination)
 		if e.State != "" {
@@ -131,13 +121,13 @@ func entries(out *strings.Builder, b *bundle.Bundle) error {
 		if !e.Answered {
 			text += ", no reply"
 		}
-		fmt.Fprintf(out, "  %s, expires in %s\n", text, time.Duration(e.Timeout)*time.Second)
-	}
+		return text + ", expires in " + quantity.Duration(time.Duration(e.Timeout)*time.Second)
+	})
 	return nil
 }
 
-// packets renders the captured packets, one line each.
-func packets(out *strings.Builder, b *bundle.Bundle, zone *time.Location) error {
+// packetsOf renders the captured packets, one line each.
+func packetsOf(out *strings.Builder, b *bundle.Bundle, zone *time.Location) error {
 	data := b.File(bundle.PacketsFile)
 	if data == nil {
 		return nil
@@ -146,42 +136,41 @@ func packets(out *strings.Builder, b *bundle.Bundle, zone *time.Location) error 
 	if err != nil {
 		return fmt.Errorf("%s: %w", bundle.PacketsFile, err)
 	}
-	var lines []string
-	n := 0
-	for ; ; n++ {
+	type captured struct {
+		at     time.Time
+		device string
+		data   []byte
+	}
+	var packets []captured
+	for {
 		data, info, err := r.ReadPacketData()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return fmt.Errorf("%s: packet %d: %w", bundle.PacketsFile, n+1, err)
-		}
-		if n >= few {
-			continue
+			return fmt.Errorf("%s: packet %d: %w", bundle.PacketsFile, len(packets)+1, err)
 		}
 		device := ""
 		if i, err := r.Interface(info.InterfaceIndex); err == nil {
 			device = i.Name
 		}
-		lines = append(lines, fmt.Sprintf("  %s  %-12s %s", info.Timestamp.In(zone).Format("15:04:05.000000"), device, describe(data)))
+		packets = append(packets, captured{info.Timestamp.In(zone), device, data})
 	}
-	fmt.Fprintf(out, "\npackets: %d\n", n)
-	for _, line := range lines {
-		out.WriteString(line + "\n")
-	}
-	if n > few {
-		fmt.Fprintf(out, "  and %d more\n", n-few)
-	}
+	fmt.Fprintf(out, "\npackets: %d\n", len(packets))
+	listed(out, len(packets), func(i int) string {
+		p := &packets[i]
+		return fmt.Sprintf("%s  %-12s %s", p.at.Format("15:04:05.000000"), p.device, packetInWords(p.data))
+	})
 	return nil
 }
 
-// describe is a packet in one line.
-func describe(data []byte) string {
-	first := gopacket.LayerType(layers.LayerTypeIPv4)
+// packetInWords is a packet in one line.
+func packetInWords(data []byte) string {
+	layer := gopacket.LayerType(layers.LayerTypeIPv4)
 	if len(data) > 0 && data[0]>>4 == 6 {
-		first = layers.LayerTypeIPv6
+		layer = layers.LayerTypeIPv6
 	}
-	p := gopacket.NewPacket(data, first, gopacket.NoCopy)
+	p := gopacket.NewPacket(data, layer, gopacket.NoCopy)
 	network := p.NetworkLayer()
 	if network == nil || p.ErrorLayer() != nil && p.TransportLayer() == nil {
 		return fmt.Sprintf("%d bytes that are no whole IP packet", len(data))
@@ -192,9 +181,9 @@ func describe(data []byte) string {
 	}
 	switch l := p.TransportLayer().(type) {
 	case *layers.TCP:
-		return "TCP " + ends(uint16(l.SrcPort), uint16(l.DstPort)) + " " + flags(l) + length(len(l.Payload))
+		return "TCP " + ends(uint16(l.SrcPort), uint16(l.DstPort)) + " " + tcpFlags(l) + payload(len(l.Payload))
 	case *layers.UDP:
-		return "UDP " + ends(uint16(l.SrcPort), uint16(l.DstPort)) + length(len(l.Payload))
+		return "UDP " + ends(uint16(l.SrcPort), uint16(l.DstPort)) + payload(len(l.Payload))
 	case *layers.SCTP:
 		return "SCTP " + ends(uint16(l.SrcPort), uint16(l.DstPort))
 	}
@@ -208,15 +197,15 @@ func describe(data []byte) string {
 	return text
 }
 
-func length(n int) string {
+func payload(n int) string {
 	if n == 0 {
 		return ""
 	}
 	return fmt.Sprintf(", %d bytes", n)
 }
 
-// flags are those of a TCP segment, as tcpdump's users know them.
-func flags(l *layers.TCP) string {
+// tcpFlags are those of a TCP segment, as tcpdump's users know them.
+func tcpFlags(l *layers.TCP) string {
 	var list []string
 	for _, f := range []struct {
 		set  bool

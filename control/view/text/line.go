@@ -1,55 +1,12 @@
-package flowtext
+package text
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
-	"golang.org/x/term"
-
-	"github.com/nfqproxy/nfqproxy/control/visible"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
-
-// Style configures how records are rendered as text. The zero value is valid.
-type Style struct {
-	Color     bool // use ANSI escape sequences
-	NodeWidth int  // width of the column of node names, at least
-	// Seal goes into the escape sequences: that of the writer, where it is a [visible.Writer].
-	Seal visible.Seal
-}
-
-// StyleFor returns a style with colours if w is a terminal and colours are not disabled
-// (no-color.org).
-func StyleFor(w io.Writer) Style {
-	f, ok := visible.File(w)
-	return Style{
-		Color: ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
-		Seal:  visible.SealOf(w),
-	}
-}
-
-// Color is a colour of text: an SGR parameter (ECMA-48).
-type Color string
-
-// The colours. Details are dim.
-const (
-	Bold   Color = "1"
-	Dim    Color = "2"
-	Red    Color = "31"
-	Green  Color = "32"
-	Yellow Color = "33"
-)
-
-// Paint returns the text in a colour, if the style has colours; an empty colour is none.
-func (s Style) Paint(c Color, text string) string {
-	if !s.Color || c == "" || text == "" {
-		return text
-	}
-	return s.Seal.Paint(string(c), text)
-}
 
 // Line renders a record as one line, without a newline at its end:
 //
@@ -59,7 +16,7 @@ func (s Style) Paint(c Color, text string) string {
 func (s Style) Line(r *flow.Record) string {
 	var b strings.Builder
 	if r.Time != nil {
-		b.WriteString(r.Time.Format("15:04:05.000") + " ")
+		b.WriteString(Clock(*r.Time) + " ")
 	}
 	if r.Node != "" || s.NodeWidth > 0 {
 		fmt.Fprintf(&b, "%-*s  ", s.NodeWidth, r.Node)

@@ -1,36 +1,14 @@
-package statustext
+package text_test
 
 import (
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
-	}
-}
 
 // sick is a node with as many problems as a daemon can have.
 func sick() observe.Status {
@@ -66,22 +44,22 @@ func starting() observe.Status {
 	}
 }
 
-func TestRender(t *testing.T) {
+func TestStatus(t *testing.T) {
 	frozen := observe.Status{Node: "node-d", Problems: []observe.Problem{{Code: observe.ProblemUnreachable, Text: "the daemon does not answer: no answer within 25s"}}}
-	golden(t, "healthy.txt", Render([]observe.Status{observetest.Status()}, flowtext.Style{}))
-	golden(t, "lab.txt", Render([]observe.Status{observetest.Status(), sick(), starting(), frozen}, flowtext.Style{}))
-	two := Render([]observe.Status{observetest.Status(), observetest.Status()}, flowtext.Style{})
+	golden(t, "status-healthy.txt", text.Style{}.Status([]observe.Status{observetest.Status()}))
+	golden(t, "status-lab.txt", text.Style{}.Status([]observe.Status{observetest.Status(), sick(), starting(), frozen}))
+	two := text.Style{}.Status([]observe.Status{observetest.Status(), observetest.Status()})
 	if !strings.HasSuffix(two, "\nAll 2 nodes are all right.\n") {
 		t.Errorf("two nodes end with\n%s", two)
 	}
 }
 
-// TestRenderColors: problems are marked.
-func TestRenderColors(t *testing.T) {
-	text := Render([]observe.Status{sick()}, flowtext.Style{Color: true})
+// TestStatusColors: problems are marked.
+func TestStatusColors(t *testing.T) {
+	got := text.Style{Color: true}.Status([]observe.Status{sick()})
 	for _, want := range []string{"\x1b[31m3 problems", "\x1b[31mstuck", "\x1b[31mdecided by the kernel's copy", "\x1b[33mnot in force"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is not in\n%q", want, text)
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%q", want, got)
 		}
 	}
 }

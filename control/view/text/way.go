@@ -1,4 +1,4 @@
-package flowtext
+package text
 
 import (
 	"fmt"
@@ -138,7 +138,7 @@ func (d *drawing) node(r, first *flow.Record) {
 	if r.Time != nil && first.Time != nil {
 		about = ", " + since(r.Time.Sub(*first.Time))
 		if r == first {
-			about = ", " + r.Time.In(d.o.zone()).Format("15:04:05.000")
+			about = ", " + Clock(r.Time.In(d.o.zone()))
 		}
 	}
 	if r.ID != "" {

@@ -1,5 +1,4 @@
-// Package tracetext renders the results of package trace as text.
-package tracetext
+package text
 
 import (
 	"fmt"
@@ -7,28 +6,30 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/trace"
 )
 
-// Text configures how traces are rendered as text. The zero value is valid.
-type Text struct {
-	flowtext.Style
-	Rules bool // print the rules as iptables-save does, too
+// tracing renders one trace.
+type tracing struct {
+	Style
+	rules bool // print the rules as iptables-save does, too
 }
 
-// Render renders a trace. It ends with a newline.
-func (x Text) Render(t *trace.Trace) string {
+// Trace renders a trace. rules adds the rules as iptables-save prints them. It ends with a newline.
+func (s Style) Trace(t *trace.Trace, rules bool) string {
+	x := tracing{s, rules}
 	var b strings.Builder
-	b.WriteString(question(t) + "\n\n")
+	b.WriteString(asked(t) + "\n\n")
 	if t.Proxy != "" {
 		b.WriteString("  " + t.Proxy + "\n\n")
 	}
-	list(&b, "not in the listing (iptables-save has it):", t.Incomplete)
-	list(&b, "assumed, as the rules do not contain it (set it with --host, --address and --route):", t.Notes)
-	list(&b, "depends on:", t.Conditions)
-	list(&b, "left out, because it exceeds a limit:", t.Cut)
+	headed(&b, "not in the listing (iptables-save has it):", t.Incomplete)
+	headed(&b, "assumed, as the rules do not contain it (set it with --host, --address and --route):", t.Notes)
+	headed(&b, "depends on:", t.Conditions)
+	headed(&b, "left out, because it exceeds a limit:", t.Cut)
 	assuming := ""
 	if len(t.Assuming) > 0 {
 		last := len(t.Assuming) - 1
@@ -41,38 +42,38 @@ func (x Text) Render(t *trace.Trace) string {
 	if len(t.Ways) == 1 {
 		b.WriteString("  " + x.outcome(&t.Ways[0]) + assuming + "\n")
 		x.details(&b, &t.Ways[0], "  ")
-		b.WriteString(x.Steps(t.Ways[0].Steps, "  ", x.Rules))
-		x.reply(&b, &t.Ways[0], nil)
+		b.WriteString(x.Steps(t.Ways[0].Steps, "  ", x.rules))
+		x.answers(&b, &t.Ways[0], nil)
 		return b.String()
 	}
 	fmt.Fprintf(&b, "  %d paths, by probability%s:\n", len(t.Ways), assuming)
 	for i := range t.Ways {
-		fmt.Fprintf(&b, "  %-6s %s\n", flowtext.Probability(t.Ways[i].Probability), x.outcome(&t.Ways[i]))
+		fmt.Fprintf(&b, "  %-6s %s\n", quantity.Probability(t.Ways[i].Probability), x.outcome(&t.Ways[i]))
 	}
 	if t.LeftOut > 0 {
-		fmt.Fprintf(&b, "  %-6s other paths, not shown\n", flowtext.Probability(t.LeftOut))
+		fmt.Fprintf(&b, "  %-6s other paths, not shown\n", quantity.Probability(t.LeftOut))
 	}
 	shared := slices.MinFunc(t.Ways, func(a, b trace.Way) int { return a.Fork - b.Fork }).Fork
 	b.WriteString("\n")
-	b.WriteString(x.Steps(t.Ways[0].Steps[:shared], "  ", x.Rules))
+	b.WriteString(x.Steps(t.Ways[0].Steps[:shared], "  ", x.rules))
 	for i := range t.Ways {
 		w := &t.Ways[i]
-		fmt.Fprintf(&b, "\n  %s %s\n", x.Paint(flowtext.Green, fmt.Sprintf("path %d of %d, %s:", i+1, len(t.Ways), flowtext.Probability(w.Probability))), x.outcome(w))
+		fmt.Fprintf(&b, "\n  %s %s\n", x.Paint(Green, fmt.Sprintf("path %d of %d, %s:", i+1, len(t.Ways), quantity.Probability(w.Probability))), x.outcome(w))
 		x.details(&b, w, "  ")
 		var first *trace.Way
 		if i > 0 {
 			first = &t.Ways[0]
 			x.walkBeside(&b, w.Steps[shared:], first.Steps[shared:])
 		} else {
-			b.WriteString(x.Steps(w.Steps[shared:], "  ", x.Rules))
+			b.WriteString(x.Steps(w.Steps[shared:], "  ", x.rules))
 		}
-		x.reply(&b, w, first)
+		x.answers(&b, w, first)
 	}
 	return b.String()
 }
 
-// list writes lines below a heading; nothing if there are none.
-func list(b *strings.Builder, heading string, lines []string) {
+// headed writes lines below a heading; nothing if there are none.
+func headed(b *strings.Builder, heading string, lines []string) {
 	if len(lines) == 0 {
 		return
 	}
@@ -83,8 +84,8 @@ func list(b *strings.Builder, heading string, lines []string) {
 	b.WriteString("\n")
 }
 
-// question is the packet and its input interface.
-func question(t *trace.Trace) string {
+// asked is the packet and its input interface.
+func asked(t *trace.Trace) string {
 	how := "sent by the host itself"
 	if !t.Local {
 		how = "received on " + t.InInterface
@@ -100,7 +101,7 @@ func question(t *trace.Trace) string {
 }
 
 // outcome is the outcome for the packet, in one line.
-func (x Text) outcome(w *trace.Way) string {
+func (x tracing) outcome(w *trace.Way) string {
 	by := ""
 	if w.Line > 0 {
 		by = fmt.Sprintf(" by line %d", w.Line)
@@ -114,47 +115,47 @@ func (x Text) outcome(w *trace.Way) string {
 	}
 	switch w.Verdict {
 	case "sent":
-		return x.Paint(flowtext.Green, "sent") + fmt.Sprintf(" by %s: %s -> %s", w.Out, from(w), to(w))
+		return x.Paint(Green, "sent") + fmt.Sprintf(" by %s: %s -> %s", w.Out, sourceOf(w), destinationOf(w))
 	case "delivered":
-		return x.Paint(flowtext.Green, "delivered") + fmt.Sprintf(" on the host itself: %s -> %s", from(w), to(w)) + strings.Replace(because, ": ", "; ", 1)
+		return x.Paint(Green, "delivered") + fmt.Sprintf(" on the host itself: %s -> %s", sourceOf(w), destinationOf(w)) + strings.Replace(because, ": ", "; ", 1)
 	case "rejected":
-		return x.Paint(flowtext.Red, "refused") + fmt.Sprintf(" with %s", w.With) + by + because
+		return x.Paint(Red, "refused") + fmt.Sprintf(" with %s", w.With) + by + because
 	case "dropped":
-		return x.Paint(flowtext.Red, "dropped") + by + because
+		return x.Paint(Red, "dropped") + by + because
 	case "queued":
-		return x.Paint(flowtext.Yellow, "queued") + by + ": a userspace program decides"
+		return x.Paint(Yellow, "queued") + by + ": a userspace program decides"
 	case "answered":
 		return w.Why
 	case "returned":
-		return fmt.Sprintf("%s -> %s, mark %s", from(w), to(w), w.Mark) + because
+		return fmt.Sprintf("%s -> %s, mark %s", sourceOf(w), destinationOf(w), w.Mark) + because
 	}
 	if w.Cut != "" {
-		return x.Paint(flowtext.Yellow, "not known") + because
+		return x.Paint(Yellow, "not known") + because
 	}
 	if w.Flag != "" && !w.Answer {
-		return x.Paint(flowtext.Yellow, "not known") + because + "; " + w.Flag + " sets it, --assume continues without"
+		return x.Paint(Yellow, "not known") + because + "; " + w.Flag + " sets it, --assume continues without"
 	}
-	return x.Paint(flowtext.Yellow, "not known") + because + "; --assume continues"
+	return x.Paint(Yellow, "not known") + because + "; --assume continues"
 }
 
-// from is the final source.
-func from(w *trace.Way) string {
+// sourceOf is the final source.
+func sourceOf(w *trace.Way) string {
 	if w.Answer || w.Conntrack == nil || w.Conntrack.SourcePorts == nil {
 		return w.Source
 	}
-	return chosen(w.Source, w.Conntrack.SourcePorts)
+	return withPorts(w.Source, w.Conntrack.SourcePorts)
 }
 
-func to(w *trace.Way) string {
+func destinationOf(w *trace.Way) string {
 	if w.Answer || w.Conntrack == nil || w.Conntrack.DestinationPorts == nil {
 		return w.Destination
 	}
-	return chosen(w.Destination, w.Conntrack.DestinationPorts)
+	return withPorts(w.Destination, w.Conntrack.DestinationPorts)
 }
 
-// chosen is an address whose port the kernel chooses; for ICMP it is the id, which is not
+// withPorts is an address whose port the kernel chooses; for ICMP it is the id, which is not
 // shown.
-func chosen(a string, ports *[2]uint16) string {
+func withPorts(a string, ports *[2]uint16) string {
 	colon := strings.LastIndexByte(a, ':')
 	if _, err := strconv.Atoi(a[colon+1:]); err != nil || colon < 0 || strings.Count(a, ":") > 1 && a[0] != '[' {
 		return a
@@ -163,7 +164,7 @@ func chosen(a string, ports *[2]uint16) string {
 }
 
 // details are the connection's entry and the assumptions.
-func (x Text) details(b *strings.Builder, w *trace.Way, indent string) {
+func (x tracing) details(b *strings.Builder, w *trace.Way, indent string) {
 	if c := w.Conntrack; c != nil && (w.Verdict == "sent" || w.Verdict == "delivered" || w.Verdict == "returned") {
 		fmt.Fprintf(b, "%sentry  %s -> %s, reply %s -> %s", indent, c.Original.Source, c.Original.Destination, c.Reply.Source, c.Reply.Destination)
 		if c.Mark != "0x0" {
@@ -178,32 +179,32 @@ func (x Text) details(b *strings.Builder, w *trace.Way, indent string) {
 
 // walkBeside is walk for a path whose last steps may be those of the first path, except for
 // addresses.
-func (x Text) walkBeside(b *strings.Builder, walk, first []flow.Step) {
+func (x tracing) walkBeside(b *strings.Builder, walk, first []flow.Step) {
 	tail := sameTail(walk, first)
 	if tail < 2 {
 		tail = 0
 	}
-	b.WriteString(x.Steps(walk[:len(walk)-tail], "  ", x.Rules))
+	b.WriteString(x.Steps(walk[:len(walk)-tail], "  ", x.rules))
 	switch {
 	case tail == len(walk) && tail > 0:
-		fmt.Fprintf(b, "    %s\n", x.Paint(flowtext.Dim, "the same steps as in path 1"))
+		fmt.Fprintf(b, "    %s\n", x.Paint(Dim, "the same steps as in path 1"))
 	case tail > 0:
-		fmt.Fprintf(b, "    %s\n", x.Paint(flowtext.Dim, fmt.Sprintf("then the same %d steps as in path 1", tail)))
+		fmt.Fprintf(b, "    %s\n", x.Paint(Dim, fmt.Sprintf("then the same %d steps as in path 1", tail)))
 	}
 }
 
-// reply renders the path of the reply and of the next packet; first is the path rendered before,
+// answers renders the path of the reply and of the next packet; first is the path rendered before,
 // if any.
-func (x Text) reply(b *strings.Builder, w, first *trace.Way) {
+func (x tracing) answers(b *strings.Builder, w, first *trace.Way) {
 	if first == nil {
 		first = &trace.Way{}
 	}
-	x.behind(b, "the reply", w.Reply, first.Reply)
-	x.behind(b, "the next packet", w.Later, first.Later)
+	x.answer(b, "the reply", w.Reply, first.Reply)
+	x.answer(b, "the next packet", w.Later, first.Later)
 }
 
-// behind renders a packet that follows the first one.
-func (x Text) behind(b *strings.Builder, what string, w, first *trace.Way) {
+// answer renders a packet that follows the first one.
+func (x tracing) answer(b *strings.Builder, what string, w, first *trace.Way) {
 	if w == nil {
 		return
 	}
@@ -212,7 +213,7 @@ func (x Text) behind(b *strings.Builder, what string, w, first *trace.Way) {
 		fmt.Fprintf(b, "  assumed: %s\n", a)
 	}
 	if first == nil {
-		b.WriteString(x.Steps(w.Steps, "  ", x.Rules))
+		b.WriteString(x.Steps(w.Steps, "  ", x.rules))
 		return
 	}
 	x.walkBeside(b, w.Steps, first.Steps)

@@ -1,4 +1,4 @@
-package flowtext
+package text
 
 import (
 	"fmt"
@@ -71,7 +71,7 @@ func (t *table) Print(r *flow.Record) error {
 		t.widths[i] = max(t.widths[i], ansi.StringWidth(cell.text))
 	}
 	if t.o.Tree {
-		line.below = t.o.Style.Walk(r, "    ")
+		line.below = t.o.Style.Steps(r.Steps, "    ", false)
 	}
 	t.waiting = append(t.waiting, line)
 	if len(t.waiting) >= screenful || t.begun && !t.o.Follow {

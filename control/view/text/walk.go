@@ -1,15 +1,14 @@
-package flowtext
+package text
 
 import (
 	"fmt"
 	"strconv"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
-
-// Walk renders the steps of a record, as [Style.Steps] does, without rules.
-func (s Style) Walk(r *flow.Record, indent string) string { return s.Steps(r.Steps, indent, false) }
 
 // Steps renders a walk, one line for each step: the chain, the outcome of its rule and the reason.
 // Consecutive rules of a chain share one chain name. Steps through a dump have the line of the
@@ -64,7 +63,7 @@ func (s Style) Steps(steps []flow.Step, indent string, rules bool) string {
 func (s Style) reason(step *flow.Step) string {
 	text := step.Text
 	if step.Chance > 0 {
-		text = "p " + Probability(step.Chance) + ": " + text
+		text = "p " + quantity.Probability(step.Chance) + ": " + text
 	} else if _, after, ok := strings.Cut(step.Rule, "--probability "); ok && step.Hook == "" {
 		p, _, _ := strings.Cut(after, " ")
 		text = "p " + p[:min(len(p), 4)] + ": " + text

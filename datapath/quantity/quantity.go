@@ -1,4 +1,5 @@
-package flowtext
+// Package quantity writes numbers for people: counts with their nouns, durations, sizes and probabilities.
+package quantity
 
 import (
 	"fmt"
@@ -6,6 +7,17 @@ import (
 	"strings"
 	"time"
 )
+
+// Count is a number with its noun: "1 flow", "2 flows".
+func Count[N int | uint32 | uint64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	if stem, ok := strings.CutSuffix(noun, "y"); ok {
+		return fmt.Sprintf("%d %sies", n, stem)
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
 
 // Duration formats a duration with at most three digits, without spaces: 340µs,
 // 12.1ms, 5m2s, 3d4h.
@@ -40,8 +52,8 @@ func pair(d, large time.Duration, largeName string, small time.Duration, smallNa
 	return text
 }
 
-// Seconds converts the seconds of records to a duration.
-func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+// Seconds formats a duration that is given in seconds, as records have them.
+func Seconds(s float64) string { return Duration(time.Duration(s * float64(time.Second))) }
 
 // Bytes formats a size in powers of ten, without spaces: 245B, 10.5MB.
 func Bytes(n uint64) string {
