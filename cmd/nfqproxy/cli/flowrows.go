@@ -47,7 +47,7 @@ func (l *rows) take(item observe.Item) error {
 	case item.Joined != nil:
 		l.join(item.Joined)
 		return nil
-	case item.Missed != nil && item.Missed.Why == observe.MissedLeftOut:
+	case item.Missed != nil && !item.Missed.IsLoss():
 		if l.leftOut == 0 && l.query.Follow {
 			fmt.Fprintln(l.stderr, "Flows for no service are omitted (--all shows them).")
 		}

@@ -175,7 +175,7 @@ func TestRowsOfAStream(t *testing.T) {
 			}
 			l := &rows{flowsFlags: &flowsFlags{query: observe.FlowQuery{Follow: true}}, printer: p, stderr: io.Discard}
 			for _, i := range append(tt.items, flush) {
-				if i == flush {
+				if i.Record == nil && i.Missed == nil && i.Joined == nil { // flush
 					err = l.flush()
 				} else {
 					err = l.take(i)

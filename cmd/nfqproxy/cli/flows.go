@@ -351,30 +351,6 @@ func printMissed(m *observe.Missed, p text.Printer, stderr io.Writer) error {
 	if p, ok := p.(text.MissedPrinter); ok {
 		return p.PrintMissed(m)
 	}
-	_, err := fmt.Fprintln(stderr, missedInWords(m))
+	_, err := fmt.Fprintln(stderr, text.Missed(m))
 	return err
-}
-
-// missedInWords is the message that records are missing.
-func missedInWords(m *observe.Missed) string {
-	if m.Why == observe.MissedUnreachable {
-		return "node " + m.Node + " is unreachable: its records are missing from here on"
-	}
-	why := map[string]string{
-		observe.MissedSlow:    "this client was too slow",
-		observe.MissedSampled: "the rate limit of the stream was reached",
-		observe.MissedLost:    "buffer overflow on the node",
-	}[m.Why]
-	if why == "" {
-		why = m.Why
-	}
-	node := ""
-	if m.Node != "" {
-		node = m.Node + ": "
-	}
-	records := "records are"
-	if m.Missed == 1 {
-		records = "record is"
-	}
-	return fmt.Sprintf("%s%d %s missing here: %s", node, m.Missed, records, why)
 }

@@ -1,7 +1,6 @@
 package top
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -60,7 +59,7 @@ func (v *flowsView) content(m *Model, p *page) content {
 		c.empty = "No flows: the stream is disconnected; reconnecting every second."
 	}
 	if v.missed > 0 {
-		c.above = []cell{{fmt.Sprintf("%d records missed: too many flows.", v.missed), text.Yellow}}
+		c.above = []cell{{quantity.Count(v.missed, "record") + " missed: too many flows.", text.Yellow}}
 	}
 	var keys []string
 	var cells [][]cell
