@@ -13,7 +13,7 @@ var notInDaemon = []string{
 	"html/template", "github.com/gorilla/websocket", "github.com/yuin/goldmark", // pages
 	"github.com/charmbracelet/", "charm.land/", "github.com/muesli/", // terminals
 	module + "control/view", module + "deploy", module + "bench", module + "cmd/nfqproxy/",
-	module + "control/paper/diagnose", module + "control/paper/audit", module + "control/paper/survey", module + "datapath/paper/drops", module + "datapath/paper/replay",
+	module + "control/paper/diagnose", module + "control/paper/audit", module + "control/paper/survey", module + "datapath/paper/replay",
 }
 
 // The largest nfqproxyd: lines of our own, without tests and generated files, and modules of others.

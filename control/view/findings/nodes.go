@@ -14,13 +14,12 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/view/noderules"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/drops"
 )
 
 // reading is what a node shows of itself.
 type reading struct {
 	*noderules.Rules
-	host *drops.Host // nil: its rules are not known
+	host *noderules.Host // nil: its rules are not known
 }
 
 // places are the addresses of the nodes, and of their pods.

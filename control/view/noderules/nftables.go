@@ -1,4 +1,4 @@
-package drops
+package noderules
 
 import (
 	"cmp"
@@ -18,9 +18,18 @@ const (
 // nftables are the filter chains of the kernel's own rules, without those that iptables-nft writes, and without a service proxy's.
 type nftables struct {
 	base  []*nftChain // in the order in which packets pass them
-	all   map[string]*nftChain
-	sets  map[string]*nftSet
-	texts map[string]string // of rules, by place and handle
+	all   map[nftName]*nftChain
+	sets  map[nftName]*nftSet
+	texts map[nftRuleName]string
+}
+
+// nftName is the name of a chain or a set; without one, that of its table.
+type nftName struct{ family, table, name string }
+
+// nftRuleName is a rule's chain and handle.
+type nftRuleName struct {
+	chain  nftName
+	handle string
 }
 
 type nftChain struct {
@@ -30,8 +39,8 @@ type nftChain struct {
 	rules               []nftRule
 }
 
-func (c *nftChain) place() string { return c.Family + " " + c.Table }
-func (c *nftChain) key() string   { return c.place() + " " + c.Name }
+func (c *nftChain) place() string             { return c.Family + " " + c.Table }
+func (c *nftChain) named(name string) nftName { return nftName{c.Family, c.Table, name} }
 
 type nftRule struct {
 	Handle int
@@ -69,7 +78,7 @@ const (
 )
 
 // newNFTables reads the listings; other programs' tables, which are listed as iptables' rules, are left out.
-func newNFTables(text, readable string, others map[string]bool) (*nftables, error) {
+func newNFTables(text, readable string, others map[nftName]bool) (*nftables, error) {
 	var list struct {
 		NFTables []struct {
 			Chain *nftChain
@@ -86,18 +95,18 @@ func newNFTables(text, readable string, others map[string]bool) (*nftables, erro
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		return nil, fmt.Errorf("%s: %w", NFTables, err)
 	}
-	n := &nftables{all: make(map[string]*nftChain), sets: make(map[string]*nftSet), texts: ruleTexts(readable)}
+	n := &nftables{all: make(map[nftName]*nftChain), sets: make(map[nftName]*nftSet), texts: ruleTexts(readable)}
 	for _, o := range list.NFTables {
 		switch {
-		case o.Chain != nil && !others[o.Chain.place()] && !proxyTable(o.Chain.Table):
-			n.all[o.Chain.key()] = o.Chain
+		case o.Chain != nil && !others[o.Chain.named("")] && !proxyTable(o.Chain.Table):
+			n.all[o.Chain.named(o.Chain.Name)] = o.Chain
 			if o.Chain.Type == "filter" && hooks[o.Chain.Hook] {
 				n.base = append(n.base, o.Chain)
 			}
 		case o.Set != nil:
-			n.sets[o.Set.Family+" "+o.Set.Table+" "+o.Set.Name] = &o.Set.nftSet
+			n.sets[nftName{o.Set.Family, o.Set.Table, o.Set.Name}] = &o.Set.nftSet
 		case o.Rule != nil:
-			if c := n.all[o.Rule.Family+" "+o.Rule.Table+" "+o.Rule.Chain]; c != nil {
+			if c := n.all[nftName{o.Rule.Family, o.Rule.Table, o.Rule.Chain}]; c != nil {
 				c.rules = append(c.rules, o.Rule.nftRule)
 			}
 		}
@@ -115,20 +124,20 @@ func proxyTable(name string) bool { return name == "nfqproxy" || name == "kube-p
 var counts = regexp.MustCompile(`counter packets [0-9]+ bytes [0-9]+`)
 
 // ruleTexts are the rules of a listing as text, without their handles.
-func ruleTexts(listing string) map[string]string {
-	texts := make(map[string]string)
-	table, chain := "", ""
+func ruleTexts(listing string) map[nftRuleName]string {
+	texts := make(map[nftRuleName]string)
+	var chain nftName
 	for line := range strings.Lines(listing) {
 		line = strings.TrimSpace(line)
 		text, handle, ok := strings.Cut(line, " # handle ")
 		switch fields := strings.Fields(line); {
 		case !ok:
 		case fields[0] == "table" && len(fields) > 2:
-			table = fields[1] + " " + fields[2]
+			chain.family, chain.table = fields[1], fields[2]
 		case fields[0] == "chain" && strings.HasSuffix(text, "{"):
-			chain = fields[1]
+			chain.name = fields[1]
 		default:
-			texts[table+" "+chain+" "+handle] = counts.ReplaceAllString(text, "counter")
+			texts[nftRuleName{chain, handle}] = counts.ReplaceAllString(text, "counter")
 		}
 	}
 	return texts

@@ -1,4 +1,4 @@
-package drops
+package noderules
 
 import (
 	"cmp"
@@ -156,7 +156,7 @@ func (v *nftWalk) chain(c *nftChain, depth int) *Dropped {
 				v.doubtful = true // the chain may accept it
 				continue
 			}
-			if d := v.chain(v.all[c.place()+" "+target], depth+1); d != nil || v.accepted {
+			if d := v.chain(v.all[c.named(target)], depth+1); d != nil || v.accepted {
 				return d
 			}
 			if verdict == "goto" {
@@ -185,7 +185,7 @@ func (v *nftWalk) end(c *nftChain, depth int) *Dropped {
 
 func (v *nftWalk) dropped(c *nftChain, r *nftRule, rejects, chance bool) *Dropped {
 	d := &Dropped{Drop: &Drop{Table: c.place(), Chain: c.Name, Rejected: rejects}, Program: "nft", Chance: chance, Uncounted: true, Full: v.full}
-	d.Text = "rule " + cmp.Or(v.texts[c.key()+" "+strconv.Itoa(r.Handle)], "with handle "+strconv.Itoa(r.Handle))
+	d.Text = "rule " + cmp.Or(v.texts[nftRuleName{c.named(c.Name), strconv.Itoa(r.Handle)}], "with handle "+strconv.Itoa(r.Handle))
 	d.Remove = fmt.Sprintf("nft delete rule %s %s handle %d", c.place(), c.Name, r.Handle)
 	for _, e := range r.Expr {
 		var counter struct{ Packets uint64 }
@@ -239,7 +239,7 @@ func (v *nftWalk) update(c *nftChain, raw json.RawMessage) truth {
 		return unknown
 	}
 	name := strings.TrimPrefix(u.Set, "@")
-	s := v.sets[c.place()+" "+name]
+	s := v.sets[c.named(name)]
 	if s == nil || s.Size == 0 || len(s.Elem) < s.Size {
 		return yes
 	}

@@ -1,4 +1,4 @@
-package drops
+package noderules
 
 import (
 	"errors"
@@ -32,12 +32,12 @@ type rules struct {
 	machine *netfilter.Machine
 }
 
-// New reads the rules of a host. The error is about those that cannot be simulated; the others can be used.
-func New(listings []Listing, network *netfilter.Host) (*Host, error) {
+// NewHost reads the rules of a host. The error is about those that cannot be simulated; the others can be used.
+func NewHost(listings []Listing, network *netfilter.Host) (*Host, error) {
 	h := &Host{network: network}
 	var faults []error
-	texts := make(map[string]string)    // of nftables' programs
-	byIptables := make(map[string]bool) // tables of nftables
+	texts := make(map[string]string)     // of nftables' programs
+	byIptables := make(map[nftName]bool) // tables of nftables
 	for _, l := range listings {
 		if strings.TrimSpace(l.Text) == "" {
 			continue
@@ -62,7 +62,7 @@ func New(listings []Listing, network *netfilter.Host) (*Host, error) {
 		}
 		for line := range strings.Lines(l.Text) {
 			if table, ok := strings.CutPrefix(line, "*"); ok && strings.Contains(l.Program, "-nft") {
-				byIptables[map[iptables.Family]string{iptables.IPv4: "ip", iptables.IPv6: "ip6"}[family]+" "+strings.TrimSpace(table)] = true
+				byIptables[nftName{family: map[iptables.Family]string{iptables.IPv4: "ip", iptables.IPv6: "ip6"}[family], table: strings.TrimSpace(table)}] = true
 			}
 		}
 	}
@@ -135,7 +135,7 @@ func (h *Host) Find(f *Flow) *Dropped {
 
 // follow follows the first packet of a flow and the reply.
 func (r *rules) follow(f *Flow) (drop *Drop, reply bool) {
-	p := First(f.Protocol, f.Source, f.Destination, f.Local)
+	p := iptables.FirstPacket(uint8(f.Protocol), f.Source, f.Destination, f.Local)
 	p.Mark = f.Mark
 	begin := func() *netfilter.State {
 		s := new(netfilter.State)
@@ -156,7 +156,7 @@ func (r *rules) follow(f *Flow) (drop *Drop, reply bool) {
 	if !ok {
 		return nil, false
 	}
-	return Find(r.machine, answer, func() *netfilter.State {
+	return find(r.machine, answer, func() *netfilter.State {
 		s, again := begin(), p
 		if !again.Local {
 			r.machine.Place(&again)

@@ -1,4 +1,4 @@
-package drops
+package noderules
 
 import (
 	"fmt"
@@ -79,7 +79,7 @@ func TestFind(t *testing.T) {
 			filter("[1:60] -A FORWARD -s 10.244.1.9/32 -d 10.9.9.9/32 -j DROP"), pod, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, err := New([]Listing{{"iptables-legacy-save", ""}, {"iptables-nft-save", tt.rules}}, network())
+			h, err := NewHost([]Listing{{"iptables-legacy-save", ""}, {"iptables-nft-save", tt.rules}}, network())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +109,7 @@ func check(t *testing.T, h *Host, f *Flow, want string) {
 func TestListings(t *testing.T) {
 	const drop = ":FORWARD ACCEPT [0:0]\n[1:80] -A FORWARD -j DROP"
 	good := Listing{"ip6tables-legacy-save", dump("filter", drop)}
-	h, err := New([]Listing{{"iptables-nft-save", "*filter\n-A NOWHERE -j DROP\nCOMMIT\n"}, good}, network())
+	h, err := NewHost([]Listing{{"iptables-nft-save", "*filter\n-A NOWHERE -j DROP\nCOMMIT\n"}, good}, network())
 	if err == nil || !strings.Contains(err.Error(), "iptables-nft-save: ") || !strings.Contains(err.Error(), "NOWHERE") {
 		t.Errorf("%v, want an error of iptables-nft-save", err)
 	}

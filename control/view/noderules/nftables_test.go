@@ -1,4 +1,4 @@
-package drops
+package noderules
 
 import (
 	"net/netip"
@@ -71,7 +71,7 @@ func TestNFTables(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var network netfilter.Host
-			h, err := New([]Listing{{NFTables, tt.rules}, {NFTablesText, "table inet t { # handle 1\n\tchain c { # handle 2\n\t\tthe text # handle 1\n\t}\n}\n"}}, &network)
+			h, err := NewHost([]Listing{{NFTables, tt.rules}, {NFTablesText, "table inet t { # handle 1\n\tchain c { # handle 2\n\t\tthe text # handle 1\n\t}\n}\n"}}, &network)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -97,7 +97,7 @@ func TestNFTables(t *testing.T) {
 			}
 		})
 	}
-	if _, err := New([]Listing{{NFTables, "{"}}, new(netfilter.Host)); err == nil {
+	if _, err := NewHost([]Listing{{NFTables, "{"}}, new(netfilter.Host)); err == nil {
 		t.Error("a listing that ends early")
 	}
 }
