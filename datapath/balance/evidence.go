@@ -5,9 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
-
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // Text returns what the algorithm looked at when it picked the decision's endpoint; empty: no

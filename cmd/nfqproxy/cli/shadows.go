@@ -8,9 +8,8 @@ import (
 	"slices"
 	"text/tabwriter"
 
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
-
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // compare prints the comparison of shadows.

@@ -7,14 +7,13 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
-
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // nodes are the nodes of a cluster.

@@ -3,11 +3,10 @@ package survey
 import (
 	"slices"
 
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
-
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // gap is what the rules do not show, so that the end of a way is not known: the kind of gap, and, if there may be many of

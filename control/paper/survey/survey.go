@@ -10,12 +10,11 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
-
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // Survey is what was found.

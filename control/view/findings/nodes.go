@@ -9,11 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
-
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/view/noderules"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // reading is what a node shows of itself.

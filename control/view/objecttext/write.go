@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control/view/text"
-
 	"sigs.k8s.io/yaml"
+
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 )
 
 // Formats are the formats of Write.

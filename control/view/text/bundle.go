@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
-
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
@@ -20,6 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/bundle"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // Bundle renders a bundle: the flow, its service, connection entries, packets and files. It ends with a newline. An

@@ -4,10 +4,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
-
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // columnsFor returns the columns of a table.

@@ -5,9 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
-
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // Findings renders findings, the worst first as they come, with their numbers in the first line. After findings about

@@ -5,9 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
-
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // Status renders the status of nodes, one block for each. It ends with a newline.

@@ -6,10 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
-
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/trace"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // tracing renders one trace.

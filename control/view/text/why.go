@@ -5,10 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
-
-	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 )
 
 // Answer renders an answer: the cause in the first line, then what to do, and who and where. explain adds the

@@ -6,10 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
-
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // endpointsView shows a service: its addresses, and the distribution of its flows.

@@ -4,10 +4,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
-
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // flowsView lists the recent flows of a service, the newest first.
@@ -81,7 +80,7 @@ func (v *flowsView) content(m *Model, p *page) content {
 func (m *Model) flowCells(r *flow.Record) []cell {
 	at, sent, received := "", "", ""
 	if r.Time != nil {
-		at = r.Time.In(m.options.Zone).Format("15:04:05.000")
+		at = text.Clock(r.Time.In(m.options.Zone))
 	}
 	if l := r.Life; l != nil && l.Sent != nil && l.Received != nil {
 		sent, received = quantity.Bytes(l.Sent.Bytes), quantity.Bytes(l.Received.Bytes)

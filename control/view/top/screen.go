@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
-
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/nfqproxy/nfqproxy/control/view/text"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // cursorWidth is the room for the cursor, in front of rows.

@@ -5,9 +5,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
-
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // table is the relevant part of one table of iptables.

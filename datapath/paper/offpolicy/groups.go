@@ -6,9 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
-
 	"github.com/nfqproxy/nfqproxy/datapath/paper/replay"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // Below these, the log has too little of what the target selects.
