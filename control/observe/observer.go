@@ -35,11 +35,14 @@ type Observer interface {
 	Holder() Holder
 }
 
-// Item is one piece of a stream. Exactly one field is set.
+// Item is one piece of a stream. Exactly one of Record, Missed and Joined is set.
 type Item struct {
 	Record *flow.Record
 	Missed *Missed
 	Joined *Joined // with [FlowQuery.Joined] only
+	// Encoded is Record as a server encoded it, without the end of the line, for readers that pass it on as it is;
+	// nil: it was not encoded yet, or the Record differs from it.
+	Encoded []byte
 }
 
 // Joined reports what another node decided about the connection of a record: a packet to a service
@@ -52,10 +55,11 @@ type Joined struct {
 	Other *flow.Record `json:"other"`
 }
 
-// Missed reports missing records at this point of a stream.
+// Missed reports records that the reader does not get: it would have got them at about this point of the stream. All
+// formats have the same number; docs/flows.md says what it counts.
 type Missed struct {
 	Node   string `json:"node,omitempty"`
-	Missed uint64 `json:"missed"` // number of records
+	Missed uint64 `json:"missed"` // number of records since the last report for the same reason
 	Why    string `json:"why"`    // see the Missed constants
 }
 
@@ -74,6 +78,9 @@ const (
 	// each record counts.
 	MissedLeftOut = "left-out"
 )
+
+// IsLoss reports whether the reader lacks something that it asked for.
+func (m *Missed) IsLoss() bool { return m.Why != MissedLeftOut }
 
 // Question is a packet, and the node to simulate it on.
 type Question struct {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // Text returns what the algorithm looked at when it picked the decision's endpoint; empty: no
@@ -19,7 +20,7 @@ func Text(d *decision.Decision) string {
 	if d.Pick.SatOut > 0 {
 		usable, out := s.Usable[d.Policy], d.Pick.FirstOut
 		if int(out.Position) < len(usable) {
-			text += fmt.Sprintf("; %s ejected for %d s: %s", s.Endpoints[usable[out.Position]].AddrPort, out.Seconds, count(int(out.Failures), "failure"))
+			text += fmt.Sprintf("; %s ejected for %d s: %s", s.Endpoints[usable[out.Position]].AddrPort, out.Seconds, quantity.Count(int(out.Failures), "failure"))
 		}
 		if n := int(d.Pick.SatOut) - 1; n > 0 {
 			text += fmt.Sprintf(", and %d more", n)
@@ -71,10 +72,3 @@ func weightText(w uint32) string {
 }
 
 func micros(v uint32) string { return (time.Duration(v) * time.Microsecond).String() }
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}

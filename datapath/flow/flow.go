@@ -52,6 +52,11 @@ type ShadowPick struct {
 	Pick decision.Pick
 }
 
+// TupleOf is the connection tuple of a flow's first packet, before its translation.
+func TupleOf(p *decision.Packet) conntrack.Tuple {
+	return conntrack.Tuple{Source: p.Source, Destination: p.Destination, Protocol: uint8(p.Protocol)}
+}
+
 // Entry reports whether the flow has a conntrack entry created by nfqproxy.
 func (d *Flow) Entry() bool {
 	return d.Decision.Verdict == decision.DNAT && d.Outcome != conntrack.Failed

@@ -20,8 +20,10 @@ func (n Names) Owner(a netip.Addr) Owner {
 	return n(a)
 }
 
-// AddNames adds the names of the record's source and endpoint that are missing.
-func (r *Record) AddNames(n Names) {
+// AddNames adds the names of the record's source and endpoint that are missing. It reports whether there were any.
+func (r *Record) AddNames(n Names) (added bool) {
+	names := func() [5]string { return [...]string{r.SourcePod, r.SourceNode, r.SourceHost, r.Pod, r.EndpointNode} }
+	before := names()
 	if source, err := netip.ParseAddrPort(r.Source); err == nil {
 		o := n.Owner(source.Addr())
 		r.SourcePod, r.SourceNode, r.SourceHost = cmp.Or(r.SourcePod, o.Pod), cmp.Or(r.SourceNode, o.Node), cmp.Or(r.SourceHost, o.Host)
@@ -30,4 +32,5 @@ func (r *Record) AddNames(n Names) {
 		o := n.Owner(endpoint.Addr())
 		r.Pod, r.EndpointNode = cmp.Or(r.Pod, o.Pod), cmp.Or(r.EndpointNode, o.Node)
 	}
+	return names() != before
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
-	"github.com/nfqproxy/nfqproxy/deploy/experiment/shipped"
+	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
 // run runs an experiment into a new directory.
@@ -42,7 +42,7 @@ func TestShipped(t *testing.T) {
 	t.Parallel()
 	digests := map[string]uint64{"endpoint-changes": 0xaf4db38bfb5f33c9, "heavy-tail": 0xc0265c2077d41552, "herding": 0x86e297490ad68d90, "rolling-update": 0xdc2ffd9b6c0f403f}
 	means := make(map[string]map[string]experiment.Row)
-	for _, name := range shipped.Names() {
+	for _, name := range labs.Experiments() {
 		results, dir := run(t, load(t, name, 2))
 		h := fnv.New64a()
 		for _, file := range []string{experiment.FileRuns, experiment.FileWindows, experiment.FileChanges} {
@@ -253,8 +253,8 @@ func TestLab(t *testing.T) {
 // FuzzParse: no text panics.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(small))
-	for _, name := range shipped.Names() {
-		text, err := shipped.File(name)
+	for _, name := range labs.Experiments() {
+		text, err := labs.ExperimentFile(name)
 		if err != nil {
 			f.Fatal(err)
 		}

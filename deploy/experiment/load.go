@@ -19,7 +19,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
-	"github.com/nfqproxy/nfqproxy/deploy/experiment/shipped"
+	"github.com/nfqproxy/nfqproxy/deploy/labs"
 	"github.com/nfqproxy/nfqproxy/deploy/yamlfile"
 )
 
@@ -42,8 +42,8 @@ const maxFile = 256 << 20
 // Load reads a file, or a shipped experiment by its name. The error is of type [yamlfile.Mistakes], or that
 // of a file that cannot be read.
 func Load(nameOrPath string) (*Experiment, error) {
-	if slices.Contains(shipped.Names(), nameOrPath) {
-		data, err := shipped.File(nameOrPath)
+	if slices.Contains(labs.Experiments(), nameOrPath) {
+		data, err := labs.ExperimentFile(nameOrPath)
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +52,7 @@ func Load(nameOrPath string) (*Experiment, error) {
 	info, err := os.Stat(nameOrPath)
 	switch {
 	case os.IsNotExist(err) && !strings.ContainsAny(nameOrPath, "./"):
-		return nil, fmt.Errorf("no file and no shipped experiment %q%s; shipped experiments: %s", nameOrPath, nearest.Hint(nameOrPath, shipped.Names()), strings.Join(shipped.Names(), ", "))
+		return nil, fmt.Errorf("no file and no shipped experiment %q%s; shipped experiments: %s", nameOrPath, nearest.Hint(nameOrPath, labs.Experiments()), strings.Join(labs.Experiments(), ", "))
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():

@@ -316,7 +316,7 @@ func (d *demo) decision(r *flow.Record) {
 	style := d.style
 	style.NodeWidth = 0
 	d.row("decision", "%s", style.Outcome(&line))
-	d.block(style.Walk(r, ""))
+	d.block(style.Steps(r.Steps, "", false))
 }
 
 // conntrack shows the kernel's entry.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 )
 
 func TestFold(t *testing.T) {
@@ -34,7 +34,7 @@ func TestFold(t *testing.T) {
 		}
 	}
 	// Colours have no width, and stay.
-	painted := flowtext.Style{Color: true}.Paint(flowtext.Green, "one two") + " three"
+	painted := text.Style{Color: true}.Paint(text.Green, "one two") + " three"
 	if got := fold(painted, 9); ansi.Strip(got) != "one two\nthree" || !strings.Contains(got, "\x1b[32m") {
 		t.Errorf("%q", got)
 	}

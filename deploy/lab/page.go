@@ -5,19 +5,19 @@ import (
 	"io"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 )
 
 // page is the output of the demo.
 type page struct {
 	w      io.Writer
-	style  flowtext.Style
+	style  text.Style
 	scenes int
 	checks int
 	failed int
 }
 
-func newPage(w io.Writer, style flowtext.Style) *page { return &page{w: w, style: style} }
+func newPage(w io.Writer, style text.Style) *page { return &page{w: w, style: style} }
 
 const labelWidth = 10 // of the left column
 
@@ -35,12 +35,12 @@ func (p *page) printf(format string, args ...any) { fmt.Fprintf(p.w, format, arg
 // scene begins a scene.
 func (p *page) scene(title string) {
 	p.scenes++
-	p.printf("\n%s\n\n", p.style.Paint(flowtext.Bold, fmt.Sprintf("%d  %s", p.scenes, title)))
+	p.printf("\n%s\n\n", p.style.Paint(text.Bold, fmt.Sprintf("%d  %s", p.scenes, title)))
 }
 
 // row writes one line with a label.
 func (p *page) row(label, format string, args ...any) {
-	p.printf("  %s%s\n", p.style.Paint(flowtext.Dim, fmt.Sprintf("%-*s", labelWidth, label)), fmt.Sprintf(format, args...))
+	p.printf("  %s%s\n", p.style.Paint(text.Dim, fmt.Sprintf("%-*s", labelWidth, label)), fmt.Sprintf(format, args...))
 }
 
 // block writes lines that may be long.
@@ -53,10 +53,10 @@ func (p *page) block(text string) {
 // check writes an expectation with its result.
 func (p *page) check(ok bool, format string, args ...any) {
 	p.checks++
-	mark := p.style.Paint(flowtext.Green, "✓")
+	mark := p.style.Paint(text.Green, "✓")
 	if !ok {
 		p.failed++
-		mark = p.style.Paint(flowtext.Red, "✗")
+		mark = p.style.Paint(text.Red, "✗")
 	}
 	p.printf("  %s %s\n", mark, fmt.Sprintf(format, args...))
 }
@@ -64,9 +64,9 @@ func (p *page) check(ok bool, format string, args ...any) {
 // summary ends the page; it returns an error if a check failed.
 func (p *page) summary() error {
 	if p.failed > 0 {
-		p.printf("\n%s\n", p.style.Paint(flowtext.Red, fmt.Sprintf("%d of %d checks failed.", p.failed, p.checks)))
+		p.printf("\n%s\n", p.style.Paint(text.Red, fmt.Sprintf("%d of %d checks failed.", p.failed, p.checks)))
 		return fmt.Errorf("demo: %d of %d checks failed", p.failed, p.checks)
 	}
-	p.printf("\n%s\n", p.style.Paint(flowtext.Green, fmt.Sprintf("All %d checks passed.", p.checks)))
+	p.printf("\n%s\n", p.style.Paint(text.Green, fmt.Sprintf("All %d checks passed.", p.checks)))
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
@@ -160,9 +160,9 @@ func (l *Lab) Open(reserved []*os.File) (serve func(ctx context.Context, down fu
 	}, nil
 }
 
-// styleFor is flowtext.StyleFor with a column for the lab's nodes.
-func styleFor(w io.Writer, s *Spec) flowtext.Style {
-	style := flowtext.StyleFor(w)
+// styleFor is text.StyleFor with a column for the lab's nodes.
+func styleFor(w io.Writer, s *Spec) text.Style {
+	style := text.StyleFor(w)
 	for i := range s.Nodes {
 		style.NodeWidth = max(style.NodeWidth, len(s.Nodes[i].Name))
 	}
@@ -206,7 +206,7 @@ func up(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOpti
 	}
 }
 
-func showEvent(w io.Writer, style flowtext.Style, e Event, o RunOptions) {
+func showEvent(w io.Writer, style text.Style, e Event, o RunOptions) {
 	switch {
 	case e.Changes != nil:
 		for _, line := range e.Changes {
@@ -225,7 +225,7 @@ func showEvent(w io.Writer, style flowtext.Style, e Event, o RunOptions) {
 	case e.Record.Service != "" || o.All:
 		fmt.Fprintln(w, style.Line(e.Record))
 		if o.Walk {
-			fmt.Fprint(w, style.Walk(e.Record, "    "))
+			fmt.Fprint(w, style.Steps(e.Record.Steps, "    ", false))
 		}
 	}
 }

@@ -1,36 +1,51 @@
-// Package labs has the built-in labs of the program.
+// Package labs has the built-in labs of the program, and the experiments that it ships.
 package labs
 
 import (
 	"embed"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 )
 
-//go:embed *.yaml
+//go:embed *.yaml experiments/*.yaml
 var files embed.FS
 
 // Names are the names of the labs, sorted.
-func Names() []string {
-	entries, err := files.ReadDir(".")
+func Names() []string { return names(".") }
+
+// File returns the file of a lab.
+func File(name string) ([]byte, error) { return file(".", "built-in lab", name) }
+
+// Experiments are the names of the experiments, sorted.
+func Experiments() []string { return names("experiments") }
+
+// ExperimentFile returns the file of an experiment.
+func ExperimentFile(name string) ([]byte, error) {
+	return file("experiments", "shipped experiment", name)
+}
+
+func names(folder string) (all []string) {
+	entries, err := files.ReadDir(folder)
 	if err != nil {
 		panic(err) // an embedded directory is always there
 	}
-	var names []string
 	for _, e := range entries {
-		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
+		if name, ok := strings.CutSuffix(e.Name(), ".yaml"); ok {
+			all = append(all, name)
+		}
 	}
-	slices.Sort(names)
-	return names
+	slices.Sort(all)
+	return all
 }
 
-// File returns the file of a lab.
-func File(name string) ([]byte, error) {
-	if !slices.Contains(Names(), name) {
-		return nil, fmt.Errorf("no built-in lab %q%s; built-in labs: %s", name, nearest.Hint(name, Names()), strings.Join(Names(), ", "))
+func file(folder, what, name string) ([]byte, error) {
+	all := names(folder)
+	if !slices.Contains(all, name) {
+		return nil, fmt.Errorf("no %s %q%s; %[1]ss: %[4]s", what, name, nearest.Hint(name, all), strings.Join(all, ", "))
 	}
-	return files.ReadFile(name + ".yaml")
+	return files.ReadFile(path.Join(folder, name+".yaml"))
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
-	"github.com/nfqproxy/nfqproxy/control/view/whytext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
@@ -162,6 +161,6 @@ func (f *doctorFlags) write(w io.Writer, found []diagnose.Finding, examined []*d
 			Examined []*diagnose.Examined `json:"examined,omitempty"`
 		}{diagnose.Version, append([]diagnose.Finding{}, found...), examined})
 	}
-	_, err := io.WriteString(w, whytext.RuleFindings(flowtext.StyleFor(w), found, examined, whytext.Options{Explain: f.explain, Ignored: f.notes}))
+	_, err := io.WriteString(w, text.StyleFor(w).Findings(found, examined, text.FindingOptions{Explain: f.explain, Ignored: f.notes}))
 	return err
 }

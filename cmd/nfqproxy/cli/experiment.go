@@ -18,7 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment/live"
-	"github.com/nfqproxy/nfqproxy/deploy/experiment/shipped"
+	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
 func newExperimentCommand() *cobra.Command {
@@ -211,7 +211,7 @@ func newExperimentListCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
 			fmt.Fprintln(w, "NAME\tCOMPARES")
-			for _, name := range shipped.Names() {
+			for _, name := range labs.Experiments() {
 				x, err := experiment.Load(name)
 				if err != nil {
 					return err

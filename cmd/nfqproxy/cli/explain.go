@@ -17,7 +17,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/explain"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/hostnat"
@@ -142,7 +142,7 @@ func (f *explainFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 	}
 	out := bufio.NewWriter(stdout)
 	e := newExplainer(f, in, rand.New(rand.NewPCG(seed, 0)))
-	e.out, e.style, e.stderr = out, flowtext.StyleFor(stdout), stderr
+	e.out, e.style, e.stderr = out, text.StyleFor(stdout), stderr
 	if f.hostRules != "" {
 		if e.hostRules, err = hostRules(stdin, stderr, f.hostRules, in.table); err != nil {
 			return err
@@ -168,7 +168,7 @@ type explainer struct {
 	out        *bufio.Writer
 	stderr     io.Writer
 	noted      map[*manifest.MadeItem]bool // on stderr
-	style      flowtext.Style
+	style      text.Style
 	explained  int
 }
 
@@ -240,9 +240,9 @@ func (e *explainer) explain(q flow.Question) error {
 	if e.explained > 1 {
 		fmt.Fprintln(e.out)
 	}
-	_, err = e.out.WriteString(e.style.Story(r, e.flags.rules))
+	_, err = e.out.WriteString(e.style.Explain(r, e.flags.rules))
 	for _, next := range r.Others {
-		_, err = fmt.Fprintf(e.out, "\nnext, on node %s\n\n%s", next.Node, e.style.Story(next, e.flags.rules))
+		_, err = fmt.Fprintf(e.out, "\nnext, on node %s\n\n%s", next.Node, e.style.Explain(next, e.flags.rules))
 	}
 	return err
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/findings"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -26,7 +26,7 @@ const (
 // in the rows of the connection's later events.
 type rows struct {
 	*flowsFlags
-	printer flowtext.Printer
+	printer text.Printer
 	stderr  io.Writer
 
 	waiting []*flow.Record
@@ -47,7 +47,7 @@ func (l *rows) take(item observe.Item) error {
 	case item.Joined != nil:
 		l.join(item.Joined)
 		return nil
-	case item.Missed != nil && item.Missed.Why == observe.MissedLeftOut:
+	case item.Missed != nil && !item.Missed.IsLoss():
 		if l.leftOut == 0 && l.query.Follow {
 			fmt.Fprintln(l.stderr, "Flows for no service are omitted (--all shows them).")
 		}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -169,13 +169,13 @@ func TestRowsOfAStream(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
-			p, err := flowtext.New(&out, "", flowtext.Options{Follow: true, Nodes: true, NoHeaders: true})
+			p, err := text.NewPrinter(&out, "", text.Options{Follow: true, Nodes: true, NoHeaders: true})
 			if err != nil {
 				t.Fatal(err)
 			}
 			l := &rows{flowsFlags: &flowsFlags{query: observe.FlowQuery{Follow: true}}, printer: p, stderr: io.Discard}
 			for _, i := range append(tt.items, flush) {
-				if i == flush {
+				if i.Record == nil && i.Missed == nil && i.Joined == nil { // flush
 					err = l.flush()
 				} else {
 					err = l.take(i)
@@ -198,7 +198,7 @@ func TestRowsOfAStream(t *testing.T) {
 // TestRowsAreBounded: rows do not wait without end, nor are joined records kept without end.
 func TestRowsAreBounded(t *testing.T) {
 	a, b := twoNodes()
-	p, err := flowtext.New(io.Discard, "jsonl", flowtext.Options{Follow: true})
+	p, err := text.NewPrinter(io.Discard, "jsonl", text.Options{Follow: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/view/findings"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -82,14 +82,14 @@ custom-columns has kubectl's syntax.`,
 	flags.StringVar(&q.Since, "since", "", "only flows decided since then: a duration (5m) or a time (RFC 3339); with --follow: print the events since then first")
 	flags.StringVar(&q.Limit, "limit", "", "number of newest flows to show; 0: all (default 100); with --follow: number of earlier flows to print first")
 	flags.StringVar(&f.last, "last", "", "same as --limit")
-	flags.StringVarP(&f.output, "output", "o", "", strings.Join(flowtext.Formats(), ", ")+" (default: a table)")
+	flags.StringVarP(&f.output, "output", "o", "", strings.Join(text.Formats(), ", ")+" (default: a table)")
 	flags.BoolVar(&q.Steps, "tree", false, "show the walk through kube-proxy's chains below each line; in JSON: as steps")
 	flags.BoolVar(&f.noHeaders, "no-headers", false, "omit the column headers")
 	f.zone.add(flags)
 	f.server.add(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var names []string
-		for _, name := range flowtext.Formats() {
+		for _, name := range text.Formats() {
 			before, argument, _ := strings.Cut(name, "=")
 			if argument != "" {
 				before += "="
@@ -153,15 +153,15 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 	if err := f.check(cmd.Flags(), args); err != nil {
 		return err
 	}
-	style, err := f.server.style(flowtext.StyleFor(cmd.OutOrStdout()))
+	style, err := f.server.style(text.StyleFor(cmd.OutOrStdout()))
 	if err != nil {
 		return err
 	}
-	o := flowtext.Options{Style: style, Follow: f.query.Follow, NoHeaders: f.noHeaders, Tree: f.query.Steps}
+	o := text.Options{Style: style, Follow: f.query.Follow, NoHeaders: f.noHeaders, Tree: f.query.Steps}
 	if o.Zone, err = f.zone.location(); err != nil {
 		return err
 	}
-	if _, err := flowtext.New(io.Discard, f.output, o); err != nil { // before the request
+	if _, err := text.NewPrinter(io.Discard, f.output, o); err != nil { // before the request
 		return fmt.Errorf("--output %w", err)
 	}
 	observer, err := f.server.observer(cmd.Context(), connect, cmd.ErrOrStderr())
@@ -177,7 +177,7 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 		f.query.Joined = len(nodes) > 1
 		o.Nodes = f.query.Joined
 	}
-	p, err := flowtext.New(stdout, f.output, o)
+	p, err := text.NewPrinter(stdout, f.output, o)
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 	case flags.Changed("last"):
 		f.query.Limit = f.last
 	}
-	f.query.ServicesOnly = f.servicesOnly() && !flowtext.ForPrograms(f.output)
+	f.query.ServicesOnly = f.servicesOnly() && !text.ForPrograms(f.output)
 	if f.query.Event != "" && !f.query.Follow {
 		return errors.New("--event requires --follow (without it use --state)")
 	}
@@ -232,13 +232,13 @@ func (f *flowsFlags) servicesOnly() bool {
 }
 
 // printOne prints the details of one flow.
-func (f *flowsFlags) printOne(ctx context.Context, stdout io.Writer, observer observe.Observer, id string, o flowtext.Options) error {
+func (f *flowsFlags) printOne(ctx context.Context, stdout io.Writer, observer observe.Observer, id string, o text.Options) error {
 	r, err := observer.Flow(ctx, id)
 	if err != nil {
 		return err
 	}
 	if f.output != "" {
-		p, err := flowtext.New(stdout, f.output, o)
+		p, err := text.NewPrinter(stdout, f.output, o)
 		if err != nil {
 			return err
 		}
@@ -248,7 +248,7 @@ func (f *flowsFlags) printOne(ctx context.Context, stdout io.Writer, observer ob
 		o.Observed = observedNodes(ctx, observer)
 	}
 	o.DroppedBy = droppedBy(ctx, observer, r.Decider())
-	_, err = io.WriteString(stdout, flowtext.Story(r, o, false))
+	_, err = io.WriteString(stdout, text.Story(r, o))
 	return err
 }
 
@@ -295,7 +295,7 @@ func observedNodes(ctx context.Context, observer observe.Observer) map[string]bo
 const breath = 50 * time.Millisecond
 
 // list writes flows until there are no more or, following, until the context ends.
-func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p flowtext.Printer, stderr io.Writer) error {
+func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p text.Printer, stderr io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l := &rows{flowsFlags: f, printer: p, stderr: stderr}
@@ -347,34 +347,10 @@ func leftOutInWords(flows uint64) string {
 }
 
 // printMissed prints that records are missing: in the list itself, where its format can.
-func printMissed(m *observe.Missed, p flowtext.Printer, stderr io.Writer) error {
-	if p, ok := p.(flowtext.MissedPrinter); ok {
+func printMissed(m *observe.Missed, p text.Printer, stderr io.Writer) error {
+	if p, ok := p.(text.MissedPrinter); ok {
 		return p.PrintMissed(m)
 	}
-	_, err := fmt.Fprintln(stderr, missedInWords(m))
+	_, err := fmt.Fprintln(stderr, text.Missed(m))
 	return err
-}
-
-// missedInWords is the message that records are missing.
-func missedInWords(m *observe.Missed) string {
-	if m.Why == observe.MissedUnreachable {
-		return "node " + m.Node + " is unreachable: its records are missing from here on"
-	}
-	why := map[string]string{
-		observe.MissedSlow:    "this client was too slow",
-		observe.MissedSampled: "the rate limit of the stream was reached",
-		observe.MissedLost:    "buffer overflow on the node",
-	}[m.Why]
-	if why == "" {
-		why = m.Why
-	}
-	node := ""
-	if m.Node != "" {
-		node = m.Node + ": "
-	}
-	records := "records are"
-	if m.Missed == 1 {
-		records = "record is"
-	}
-	return fmt.Sprintf("%s%d %s missing here: %s", node, m.Missed, records, why)
 }

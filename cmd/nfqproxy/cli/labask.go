@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
@@ -60,7 +60,7 @@ request got no answer.`,
 		},
 		ValidArgsFunction: f.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return unlessClosed(cmd.Context(), f.run(cmd.Context(), listener{cmd.OutOrStdout()}, flowtext.StyleFor(cmd.OutOrStdout()), args[0], args[1]))
+			return unlessClosed(cmd.Context(), f.run(cmd.Context(), listener{cmd.OutOrStdout()}, text.StyleFor(cmd.OutOrStdout()), args[0], args[1]))
 		},
 	}
 	labFlag(cmd, &f.lab)
@@ -102,7 +102,7 @@ func (f *askFlags) client() (*remote.Client, error) {
 	return remote.NewClient(s.FlowAPI.URL, remote.ClientOptions{Token: s.FlowAPI.Token})
 }
 
-func (f *askFlags) run(ctx context.Context, stdout io.Writer, style flowtext.Style, from, to string) error {
+func (f *askFlags) run(ctx context.Context, stdout io.Writer, style text.Style, from, to string) error {
 	if f.count < 1 || f.count > maxAsks {
 		return fmt.Errorf("--count %d: want 1 to %d", f.count, maxAsks)
 	}
@@ -127,7 +127,7 @@ func (f *askFlags) run(ctx context.Context, stdout io.Writer, style flowtext.Sty
 		if r.Source == "" { // no connection: only the host is known
 			of.Source, of.Since = from, began.Format(time.RFC3339Nano)
 		}
-		if err := story(ctx, stdout, client, r, of, flowtext.Options{Style: style}); err != nil {
+		if err := story(ctx, stdout, client, r, of, text.Options{Style: style}); err != nil {
 			return err
 		}
 	}
@@ -248,7 +248,7 @@ func distribution(counts map[string]int, all int) string {
 	for _, by := range slices.SortedFunc(maps.Keys(counts), func(x, y string) int {
 		return cmp.Or(cmp.Compare(counts[y], counts[x]), cmp.Compare(x, y))
 	}) {
-		fmt.Fprintf(t, "%s\t%d\t%.0f %%\n", by, counts[by], 100*float64(counts[by])/float64(all))
+		fmt.Fprintf(t, "%s\t%d\t%s\n", by, counts[by], share(counts[by], all))
 	}
 	_ = t.Flush() // a Builder takes everything
 	return b.String()
@@ -262,7 +262,7 @@ const (
 )
 
 // story prints the flow of a request, which the query finds.
-func story(ctx context.Context, stdout io.Writer, client *remote.Client, r *observe.Response, q observe.FlowQuery, o flowtext.Options) error {
+func story(ctx context.Context, stdout io.Writer, client *remote.Client, r *observe.Response, q observe.FlowQuery, o text.Options) error {
 	record, err := recordOf(ctx, client, r, q)
 	if err != nil {
 		return err
@@ -272,7 +272,7 @@ func story(ctx context.Context, stdout io.Writer, client *remote.Client, r *obse
 		return err
 	}
 	o.Observed = observedNodes(ctx, client)
-	_, err = io.WriteString(stdout, "\n"+flowtext.Story(record, o, false))
+	_, err = io.WriteString(stdout, "\n"+text.Story(record, o))
 	return err
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/control/visible"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/replay"
@@ -206,7 +206,7 @@ func (f *replayFlags) replayCapture(name string, in, stdin io.Reader, out *outpu
 		enc.SetEscapeHTML(false) // "->" in rules is to stay readable
 		emit = func(r *flow.Record) error { return enc.Encode(r) }
 	default:
-		style := flowtext.StyleFor(out.Writer)
+		style := text.StyleFor(out.Writer)
 		emit = func(r *flow.Record) error {
 			_, err := fmt.Fprintln(buffered, style.Line(r))
 			return err

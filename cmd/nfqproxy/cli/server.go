@@ -16,8 +16,8 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
@@ -73,7 +73,7 @@ func (f *serverFlags) add(cmd *cobra.Command) {
 var colors = []string{"auto", "always", "never"}
 
 // style is the style of an output; own is its default.
-func (f *serverFlags) style(own flowtext.Style) (flowtext.Style, error) {
+func (f *serverFlags) style(own text.Style) (text.Style, error) {
 	switch f.color {
 	case "auto":
 	case "always":

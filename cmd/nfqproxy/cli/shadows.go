@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // compare prints the comparison of shadows.
@@ -39,7 +39,7 @@ func (f *balanceFlags) compare(ctx context.Context, w io.Writer, balancing obser
 }
 
 func compareService(w io.Writer, s *observe.ServiceShadows) error {
-	fmt.Fprintf(w, "%s (%s, %s): %s with a choice\n", s.Service, s.Protocol, s.Family, flowtext.Count(s.Flows, "flow"))
+	fmt.Fprintf(w, "%s (%s, %s): %s with a choice\n", s.Service, s.Protocol, s.Family, quantity.Count(s.Flows, "flow"))
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprint(table, "ENDPOINT\tFLOWS\tOPEN\t")
 	for _, l := range s.Shadows {
@@ -71,7 +71,7 @@ func compareService(w io.Writer, s *observe.ServiceShadows) error {
 }
 
 // share is a part of a whole as text.
-func share(part, whole uint64) string {
+func share[N int | uint64](part, whole N) string {
 	if whole == 0 {
 		return "-"
 	}

@@ -11,8 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control/view/bundle"
-	"github.com/nfqproxy/nfqproxy/control/view/bundletext"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 )
 
 func newShowCommand() *cobra.Command {
@@ -45,11 +44,11 @@ writes all of them. Root and a kernel are not needed.`,
 			case file != "":
 				return printFile(cmd.OutOrStdout(), b, file)
 			}
-			o := flowtext.Options{Style: flowtext.StyleFor(cmd.OutOrStdout())}
+			o := text.Options{Style: text.StyleFor(cmd.OutOrStdout())}
 			if o.Zone, err = zone.location(); err != nil {
 				return err
 			}
-			text, err := bundletext.Render(b, o)
+			text, err := text.Bundle(b, o)
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}

@@ -11,8 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
-	"github.com/nfqproxy/nfqproxy/control/view/statustext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 )
 
 // exitProblem is the exit code of nfqproxy status if a node has a problem.
@@ -63,7 +62,7 @@ func (f *statusFlags) run(cmd *cobra.Command, connect connector, stdout io.Write
 	if f.output != "text" && f.output != "json" {
 		return fmt.Errorf("--output %q: want text or json", f.output)
 	}
-	style, err := f.server.style(flowtext.StyleFor(cmd.OutOrStdout()))
+	style, err := f.server.style(text.StyleFor(cmd.OutOrStdout()))
 	if err != nil {
 		return err
 	}
@@ -83,7 +82,7 @@ func (f *statusFlags) run(cmd *cobra.Command, connect connector, stdout io.Write
 	if f.output == "json" {
 		err = writeIndented(stdout, observe.StatusList{Nodes: nodes})
 	} else {
-		_, err = io.WriteString(stdout, statustext.Render(nodes, style))
+		_, err = io.WriteString(stdout, style.Status(nodes))
 	}
 	if err = unlessClosed(ctx, err); err == nil && slices.ContainsFunc(nodes, func(s observe.Status) bool { return len(s.Problems) > 0 }) {
 		return exitCode(exitProblem)

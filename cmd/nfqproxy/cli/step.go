@@ -11,8 +11,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
 	"github.com/nfqproxy/nfqproxy/control/view/stepper"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/control/visible"
 )
 
@@ -70,7 +70,7 @@ func (f *stepFlags) run(cmd *cobra.Command, connect connector) error {
 	if f.query.Seconds < 1 || f.query.Seconds > 600 {
 		return errors.New("--seconds: want a number from 1 to 600")
 	}
-	style, err := f.server.style(flowtext.StyleFor(cmd.OutOrStdout()))
+	style, err := f.server.style(text.StyleFor(cmd.OutOrStdout()))
 	if err != nil {
 		return err
 	}

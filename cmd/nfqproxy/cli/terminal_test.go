@@ -182,7 +182,7 @@ func TestOneWayToTheTerminal(t *testing.T) {
 				}
 			case *ast.BasicLit:
 				if n.Kind == token.STRING && (strings.Contains(n.Value, `\x1b`) || strings.Contains(n.Value, `\033`) || strings.Contains(n.Value, `\u001b`)) {
-					t.Errorf("%s: an escape sequence without a seal is not obeyed: use visible.Seal or flowtext.Style", set.Position(n.Pos()))
+					t.Errorf("%s: an escape sequence without a seal is not obeyed: use visible.Seal or text.Style", set.Position(n.Pos()))
 				}
 			}
 			return true

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/control/view/top"
 	"github.com/nfqproxy/nfqproxy/control/visible"
 )
@@ -46,7 +46,7 @@ a flow. ? lists the keys.`,
 }
 
 func (f *topFlags) run(cmd *cobra.Command, connect connector) error {
-	style, err := f.server.style(flowtext.StyleFor(cmd.OutOrStdout()))
+	style, err := f.server.style(text.StyleFor(cmd.OutOrStdout()))
 	if err != nil {
 		return err
 	}

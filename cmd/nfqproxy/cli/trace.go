@@ -15,8 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
-	"github.com/nfqproxy/nfqproxy/control/view/tracetext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
@@ -143,7 +142,7 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 		enc.SetEscapeHTML(false)
 		return enc.Encode(t)
 	}
-	_, err = io.WriteString(stdout, tracetext.Text{Style: flowtext.StyleFor(stdout), Rules: f.printRules}.Render(t))
+	_, err = io.WriteString(stdout, text.StyleFor(stdout).Trace(t, f.printRules))
 	return err
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/bundle"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
@@ -80,7 +80,7 @@ func (f *watchFlags) run(ctx context.Context, connect connector, stdout, stderr 
 			return fmt.Errorf("--write %s: the file exists", f.file)
 		}
 	}
-	style, err := f.server.style(flowtext.StyleFor(stdout))
+	style, err := f.server.style(text.StyleFor(stdout))
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (f *watchFlags) run(ctx context.Context, connect connector, stdout, stderr 
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%s %s %s -> %s, decided on %s\n", style.Paint(flowtext.Bold, stateOf(r)), r.Protocol, flowtext.Source(r), flowtext.Destination(r), r.Node)
+	fmt.Fprintf(stdout, "%s %s %s -> %s, decided on %s\n", style.Paint(text.Bold, stateOf(r)), r.Protocol, text.Source(r), text.Destination(r), r.Node)
 	b := f.collect(ctx, r, stderr)
 	b.Created, b.Program, b.Node, b.Flow = time.Now(), version, r.Node, r.ID
 	observed(ctx, b, observer, r)

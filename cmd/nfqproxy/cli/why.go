@@ -9,8 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
-	"github.com/nfqproxy/nfqproxy/control/view/whytext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 )
 
 // whyFlags are the flags of nfqproxy why.
@@ -105,7 +104,7 @@ func (f *whyFlags) write(w io.Writer, answer *diagnose.Answer) error {
 			*diagnose.Answer
 		}{diagnose.Version, answer})
 	}
-	_, err := io.WriteString(w, whytext.Answer(flowtext.StyleFor(w), answer, f.explain))
+	_, err := io.WriteString(w, text.StyleFor(w).Answer(answer, f.explain))
 	return err
 }
 

@@ -46,18 +46,31 @@ func encodeLine(i observe.Item) ([]byte, error) {
 	case i.Joined != nil:
 		return encode(observe.JoinedLine{Version: flow.Version, Event: observe.EventJoined, Joined: *i.Joined})
 	}
+	return encodeRecord(i)
+}
+
+// encodeRecord passes on a record that comes from another server, and was not changed.
+func encodeRecord(i observe.Item) ([]byte, error) {
+	if i.Encoded != nil {
+		return append(i.Encoded[:len(i.Encoded):len(i.Encoded)], '\n'), nil
+	}
 	return encode(i.Record)
 }
 
 func encodeEvent(i observe.Item) ([]byte, error) {
-	event, data := "flow", any(i.Record)
+	var b []byte
+	var err error
+	event := "flow"
 	switch {
 	case i.Missed != nil:
-		event, data = observe.EventMissed, i.Missed
+		event = observe.EventMissed
+		b, err = encode(i.Missed)
 	case i.Joined != nil:
-		event, data = observe.EventJoined, i.Joined
+		event = observe.EventJoined
+		b, err = encode(i.Joined)
+	default:
+		b, err = encodeRecord(i)
 	}
-	b, err := encode(data)
 	return append(append([]byte("event: "+event+"\ndata: "), b...), '\n'), err
 }
 
@@ -68,15 +81,15 @@ func (s *API) flows(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q, err := observe.FlowQueryOf(v)
-	if err == nil {
-		_, err = q.Parse(time.Now())
-	}
 	if err != nil {
 		return err
 	}
 	f := formatOf(r)
 	w.Header().Set("Vary", "Accept")
-	if r.Method == http.MethodHead {
+	if r.Method == http.MethodHead { // else the observer parses the query
+		if _, err := q.Parse(time.Now()); err != nil {
+			return err
+		}
 		w.Header().Set("Content-Type", f.contentType)
 		return nil
 	}

@@ -75,6 +75,20 @@ func TestList(t *testing.T) {
 }
 
 // TestFollow: each item is there before the next one comes.
+// TestPassesOn: a record that another server encoded is not encoded again.
+func TestPassesOn(t *testing.T) {
+	w := newWorld(t, Config{}, patience)
+	i := record("1")
+	i.Encoded = []byte(`{"version":1,"id":"1","new":[1]}`)
+	w.Fake.List = []observe.Item{i, i}
+	line, event := string(i.Encoded)+"\n", "event: flow\ndata: "+string(i.Encoded)+"\n\n"
+	for accept, want := range map[string]string{linesWanted: line + line, eventsWanted: event + event} {
+		if body := flowapitest.Content(t, w.Do(t, "GET", "/v1/flows", "", accept)); body != want {
+			t.Errorf("%s: %s, want %s", accept, body, want)
+		}
+	}
+}
+
 func TestFollow(t *testing.T) {
 	for accept, texts := range map[string][]string{
 		linesWanted:  {recordText("1") + "\n", missedText + "\n"},

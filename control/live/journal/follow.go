@@ -96,7 +96,7 @@ func (j *Journal) Refresh(e *Entry) {
 		return // it has stopped meanwhile
 	}
 	p := &e.Flow.Packet
-	s, err := f.Connections.Lookup(conntrack.Tuple{Source: p.Source, Destination: p.Destination, Protocol: uint8(p.Protocol)}, 0)
+	s, err := f.Connections.Lookup(flow.TupleOf(p), 0)
 	if err == nil && s.Original.Source == p.Source && s.HasCounters {
 		l := &e.life
 		l.counted, l.countedAt, l.sent, l.received = true, time.Now().UnixNano(), s.Sent, s.Received

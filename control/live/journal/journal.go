@@ -86,7 +86,7 @@ type Journal struct {
 	changed chan struct{}
 }
 
-// key is the tuple of a flow's first packet.
+// key is the tuple of a flow's first packet, without pointers: the garbage collector does not look into a map of them.
 type key struct {
 	source, destination [16]byte
 	ports               [2]uint16

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -139,6 +140,9 @@ func (f *Fake) record(request any) (err error) {
 // Flows returns List, unless it is to follow without Since or Limit, and then what is published. Of
 // the filters, only Verdict counts.
 func (f *Fake) Flows(ctx context.Context, q observe.FlowQuery, give func(observe.Item) error) error {
+	if _, err := q.Parse(time.Now()); err != nil {
+		return err
+	}
 	if err := f.record(q); err != nil {
 		return err
 	}

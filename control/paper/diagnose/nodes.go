@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // nodes are the nodes of a cluster.
@@ -147,7 +148,7 @@ func (c *Cluster) NotReady(node string) *Finding {
 		}
 	}
 	text := fmt.Sprintf("node %s is not ready (condition Ready is %s): %s on it %s no new flows, and what %s may be lost",
-		node, conditions[at].Status, plural(pods, "Pod"), verb(pods, "gets", "get"), verb(pods, "it sends", "they send"))
+		node, conditions[at].Status, quantity.Count(pods, "Pod"), verb(pods, "gets", "get"), verb(pods, "it sends", "they send"))
 	return &Finding{
 		Code: NodeNotReady, Object: "Node " + node, Field: "status.conditions", Text: text,
 		Do: fmt.Sprintf("connect the node again, and look at its kubelet: kubectl describe node %s; in a lab: nfqproxy lab node up %s", node, node),

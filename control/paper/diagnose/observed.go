@@ -5,6 +5,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // seen is what became of the recent flows to an endpoint.
@@ -64,7 +65,7 @@ func (c *Cluster) observed(endpoint string, protocol decision.Protocol) (problem
 			return &f, true
 		}
 		return &Finding{
-			Code: Silent, Text: fmt.Sprintf("%s does not answer (%d of the last %s): a firewall or a network policy drops the packets, or the route to it is broken", endpoint, s.unanswered, plural(s.refused+s.unanswered+s.answered, "flow")),
+			Code: Silent, Text: fmt.Sprintf("%s does not answer (%d of the last %s): a firewall or a network policy drops the packets, or the route to it is broken", endpoint, s.unanswered, quantity.Count(s.refused+s.unanswered+s.answered, "flow")),
 			Do: "check network policies, and whether the node reaches the endpoint without the Service",
 		}, true
 	}

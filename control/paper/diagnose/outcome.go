@@ -1,6 +1,10 @@
 package diagnose
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+)
 
 // Outcome is the judgement of an answer in a word. Headlines, exit codes and colors follow from it, and it follows from the
 // findings of the answer: no two of them contradict each other.
@@ -92,15 +96,7 @@ type Flows struct {
 
 // String is "it answered 5 of the last 7 flows".
 func (f *Flows) String() string {
-	return fmt.Sprintf("answered %d of the last %s", f.Answered, plural(f.Answered+f.Refused+f.Unanswered, "flow"))
-}
-
-// plural is "1 flow", "2 flows".
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return fmt.Sprintf("answered %d of the last %s", f.Answered, quantity.Count(f.Answered+f.Refused+f.Unanswered, "flow"))
 }
 
 func verb(n int, one, many string) string {

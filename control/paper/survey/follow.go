@@ -5,7 +5,6 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/drops"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
@@ -43,7 +42,7 @@ func (c *connection) packet() iptables.Packet {
 			}
 		}
 	}
-	p := drops.First(c.protocol, netip.AddrPortFrom(from, sourcePort), c.to, local)
+	p := iptables.FirstPacket(uint8(c.protocol), netip.AddrPortFrom(from, sourcePort), c.to, local)
 	p.InInterface = c.from.Device
 	return p
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // gap is what the rules do not show, so that the end of a way is not known: the kind of gap, and, if there may be many of
@@ -60,6 +61,6 @@ func (s *surveyor) gaps() {
 		if len(u.about) > 0 {
 			about = ": " + nearest.Few(u.about)
 		}
-		s.skip("the end of %s: %s%s", plural(u.connections, "connection"), u.text, about)
+		s.skip("the end of %s: %s%s", quantity.Count(u.connections, "connection"), u.text, about)
 	}
 }

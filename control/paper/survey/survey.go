@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // Survey is what was found.
@@ -212,14 +213,6 @@ func (s *surveyor) finish() {
 	}
 	s.gaps()
 	if s.cut > 0 {
-		s.skip("all endpoints of %s, which have more than %d ways", plural(s.cut, "connection"), mostWays)
+		s.skip("all endpoints of %s, which have more than %d ways", quantity.Count(s.cut, "connection"), mostWays)
 	}
-}
-
-// plural is "1 connection", "2 connections".
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

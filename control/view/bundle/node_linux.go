@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ import (
 func Collect(ctx context.Context, s Source) *Bundle {
 	b := &Bundle{}
 	// Before the capture, as they time out, and after it, as there may be new ones.
-	found := make(map[string]Entry)
+	found := make(map[entryKey]Entry)
 	before := findEntries(s.Pairs, found)
 	packets, kept, lost, err := capture(ctx, s)
 	switch {
@@ -36,7 +37,7 @@ func Collect(ctx context.Context, s Source) *Bundle {
 		b.Note("connection entries: %v", err)
 	}
 	list := make([]Entry, 0, len(found))
-	for _, key := range slices.Sorted(maps.Keys(found)) {
+	for _, key := range slices.SortedFunc(maps.Keys(found), entryKey.compare) {
 		list = append(list, found[key])
 	}
 	if err := b.AddJSON(EntriesFile, fmt.Sprintf("%d connection entries", len(list)), list); err != nil {
@@ -62,8 +63,19 @@ func rules(ctx context.Context, b *Bundle, file string, command []string) {
 	b.Add(file, "output of "+strings.Join(command, " "), out)
 }
 
+// entryKey identifies a connection entry.
+type entryKey struct {
+	original conntrack.Tuple
+	zone     uint16
+}
+
+func (k entryKey) compare(o entryKey) int {
+	return cmp.Or(cmp.Compare(k.original.Protocol, o.original.Protocol), k.original.Source.Compare(o.original.Source),
+		k.original.Destination.Compare(o.original.Destination), cmp.Compare(k.zone, o.zone))
+}
+
 // findEntries adds the connection entries of the pairs, by their original direction.
-func findEntries(pairs []Pair, found map[string]Entry) error {
+func findEntries(pairs []Pair, found map[entryKey]Entry) error {
 	t, err := conntrack.Open(new(conntrack.Locks))
 	if err != nil {
 		return err
@@ -77,7 +89,7 @@ func findEntries(pairs []Pair, found map[string]Entry) error {
 			if slices.ContainsFunc(pairs, func(p Pair) bool {
 				return p.Has(c.Original.Source.Addr(), c.Original.Destination.Addr()) || p.Has(c.Reply.Source.Addr(), c.Reply.Destination.Addr())
 			}) {
-				found[fmt.Sprint(c.Original, c.Zone)] = entryOf(c)
+				found[entryKey{c.Original, c.Zone}] = entryOf(c)
 			}
 		})
 		if err != nil && !errors.Is(err, conntrack.ErrInterrupted) {

@@ -14,7 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/noderules"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/drops"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // Firewall reads the rules of a node, and its routes to addresses; nil: they are not known here.
@@ -77,10 +77,10 @@ func unansweredOf(records []*flow.Record) (list []*unanswered) {
 }
 
 // flowOf is a flow as its node decided it; ok is false if the record does not show it.
-func flowOf(r *flow.Record) (f drops.Flow, ok bool) {
+func flowOf(r *flow.Record) (f noderules.Flow, ok bool) {
 	protocol, err := decision.ParseProtocol(r.Protocol)
 	seen, endpoint, _ := r.Leaves()
-	f = drops.Flow{Protocol: protocol, Source: addrPort(r.Source), Destination: addrPort(r.Destination), Endpoint: addrPort(endpoint), Seen: addrPort(seen), Local: r.Local}
+	f = noderules.Flow{Protocol: protocol, Source: addrPort(r.Source), Destination: addrPort(r.Destination), Endpoint: addrPort(endpoint), Seen: addrPort(seen), Local: r.Local}
 	if r.MasqueradeReason != "" && r.MasqueradeReason != flow.HostMasquerade {
 		f.Mark = decision.DefaultMasqueradeMark
 	}
@@ -93,17 +93,17 @@ func addrPort(text string) netip.AddrPort {
 }
 
 // forwarded is a flow on the node of its endpoint, which another node has decided.
-func forwarded(f drops.Flow) drops.Flow {
-	return drops.Flow{Protocol: f.Protocol, Source: f.Seen, Destination: f.Endpoint, Endpoint: f.Endpoint, Seen: f.Seen}
+func forwarded(f noderules.Flow) noderules.Flow {
+	return noderules.Flow{Protocol: f.Protocol, Source: f.Seen, Destination: f.Endpoint, Endpoint: f.Endpoint, Seen: f.Seen}
 }
 
 // culprit is what drops flows on a node.
 type culprit struct{ node, program, table, rule string }
 
-// victims are the flows that it drops.
+// victims are the flows that it noderules.
 type victims struct {
 	culprit
-	*drops.Dropped
+	*noderules.Dropped
 	other               *diagnose.Finding // not a rule
 	services, endpoints []string
 	flows               int
@@ -120,7 +120,7 @@ type blame struct {
 // visit is a kind of flow that passes a node.
 type visit struct {
 	*unanswered
-	drops.Flow
+	noderules.Flow
 	decided bool // by this node
 }
 
@@ -176,7 +176,7 @@ func look(ctx context.Context, firewall Firewall, records []*flow.Record, nodes 
 		if rules != nil {
 			read[node] = r
 			var e error
-			r.host, e = drops.New(rules.Listings, &rules.Network)
+			r.host, e = noderules.NewHost(rules.Listings, &rules.Network)
 			err = errors.Join(err, e)
 		}
 		if err != nil && len(visits[node]) > 0 {
@@ -217,7 +217,7 @@ func look(ctx context.Context, firewall Firewall, records []*flow.Record, nodes 
 }
 
 // cause is the rule or the route of a node that stops a flow; nil: none is known.
-func (v *visit) cause(node string, r *reading, known places) (culprit, *drops.Dropped, *diagnose.Finding) {
+func (v *visit) cause(node string, r *reading, known places) (culprit, *noderules.Dropped, *diagnose.Finding) {
 	d := r.host.Find(&v.Flow)
 	if d != nil && (d.Packets > 0 || d.Uncounted) && (d.Chance || !v.sometimes) {
 		return culprit{node, d.Program, d.Table, d.String()}, d, nil
@@ -257,7 +257,7 @@ func (c *victims) finding() diagnose.Finding {
 		slices.Sort(list)
 		return nearest.Few(slices.Compact(list))
 	}
-	flows := counted(uint64(c.flows), "recent flow")
+	flows := quantity.Count(c.flows, "recent flow")
 	if c.other != nil {
 		f := *c.other
 		if len(c.services) > 0 {
@@ -272,7 +272,7 @@ func (c *victims) finding() diagnose.Finding {
 	if c.Rejected {
 		verb = "rejects"
 	}
-	count := "it has counted " + counted(c.Packets, "packet")
+	count := "it has counted " + quantity.Count(c.Packets, "packet")
 	if c.Uncounted {
 		count = "it has no counter"
 	}

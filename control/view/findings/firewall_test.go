@@ -16,7 +16,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/view/noderules"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/drops"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
 
@@ -41,7 +40,7 @@ func firewalls(rules map[string]string) Firewall {
 		if text == unknown {
 			return nil, nil
 		}
-		r := &noderules.Rules{Listings: []drops.Listing{{Program: "iptables-nft-save", Text: "*filter\n:FORWARD ACCEPT [0:0]\n" + text + "\nCOMMIT\n"}}}
+		r := &noderules.Rules{Listings: []noderules.Listing{{Program: "iptables-nft-save", Text: "*filter\n:FORWARD ACCEPT [0:0]\n" + text + "\nCOMMIT\n"}}}
 		r.Network.AddAddress("eth0", netip.MustParsePrefix("172.20.0.2/16"))
 		for _, a := range to {
 			r.Network.Routes = append(r.Network.Routes, netfilter.Route{Destination: netip.PrefixFrom(a, a.BitLen()), Interface: "eth0"})

@@ -12,13 +12,13 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/view/noderules"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/drops"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // reading is what a node shows of itself.
 type reading struct {
 	*noderules.Rules
-	host *drops.Host // nil: its rules are not known
+	host *noderules.Host // nil: its rules are not known
 }
 
 // places are the addresses of the nodes, and of their pods.
@@ -179,11 +179,11 @@ func filtered(node string, r *reading, flows int) *diagnose.Finding {
 	devices := strings.Join(r.State.ReversePath, ", ")
 	f := &diagnose.Finding{
 		Code: diagnose.ReverseFilter, Object: "Node " + node,
-		Text: fmt.Sprintf("node %s drops packets whose source it would reach by another device (rp_filter=1 on %s): %s since its start (IPReversePathFilter)", node, devices, counted(r.State.Filtered, "packet")),
+		Text: fmt.Sprintf("node %s drops packets whose source it would reach by another device (rp_filter=1 on %s): %s since its start (IPReversePathFilter)", node, devices, quantity.Count(r.State.Filtered, "packet")),
 		Do:   fmt.Sprintf("on node %s: sysctl -w net.ipv4.conf.all.rp_filter=2 (the higher value of all and a device counts), or give it a route back by the same device", node),
 	}
 	if flows > 0 {
-		f.Text += fmt.Sprintf("; %s through it got no answer", counted(uint64(flows), "recent flow"))
+		f.Text += fmt.Sprintf("; %s through it got no answer", quantity.Count(flows, "recent flow"))
 	}
 	return f
 }
@@ -218,7 +218,7 @@ func stale(node string, r *reading, services []observe.Service, now time.Time) (
 			}
 			list = append(list, diagnose.Finding{
 				Code: diagnose.StuckUDP, Object: "Node " + node,
-				Text: fmt.Sprintf("on node %s %s of UDP to %s (%s), such as that of %s, %s to %s, which is no endpoint", node, countedAs(e.Count, "connection entry", "connection entries"), s.Service, e.Destination, e.Source, verb, e.Endpoint),
+				Text: fmt.Sprintf("on node %s %s of UDP to %s (%s), such as that of %s, %s to %s, which is no endpoint", node, quantity.Count(e.Count, "connection entry"), s.Service, e.Destination, e.Source, verb, e.Endpoint),
 				Do:   fmt.Sprintf("on node %s: conntrack -D -p udp --orig-dst %s --orig-port-dst %d --reply-src %s", node, e.Destination.Addr(), e.Destination.Port(), e.Endpoint.Addr()),
 			})
 		}
@@ -229,13 +229,3 @@ func stale(node string, r *reading, services []observe.Service, now time.Time) (
 func hasAddress(s *observe.Service, a netip.Addr) bool {
 	return s.ClusterIP == a.String() || slices.Contains(s.ExternalIPs, a) || slices.Contains(s.LoadBalancerIPs, a)
 }
-
-func countedAs(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
-// counted is "1 packet", "2 packets".
-func counted(n uint64, noun string) string { return countedAs(int(n), noun, noun+"s") }

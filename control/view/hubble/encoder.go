@@ -19,8 +19,8 @@ type Lines struct {
 
 // Of returns the objects of the next item.
 func (l *Lines) Of(i observe.Item) ([]*hubblepb.GetFlowsResponse, error) {
-	if i.Missed != nil && i.Missed.Why == observe.MissedLeftOut {
-		return nil, nil // nothing is lost
+	if i.Missed != nil && !i.Missed.IsLoss() {
+		return nil, nil
 	}
 	if i.Missed != nil {
 		missing := Missing(i.Missed)

@@ -51,7 +51,7 @@ func export(t *testing.T) string {
 	e := NewEncoder(&b)
 	missed := []observe.Missed{
 		{Node: "node-a", Missed: 10, Why: observe.MissedSlow}, {Node: "node-a", Missed: 11, Why: observe.MissedSampled},
-		{Node: "node-a", Missed: 12, Why: observe.MissedLost},
+		{Node: "node-a", Missed: 12, Why: observe.MissedLost}, {Node: "node-a", Missed: 13, Why: observe.MissedLeftOut}, // no loss: not exported
 	}
 	for i, r := range records(t) {
 		if err := e.Encode(observe.Item{Record: r}); err != nil {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/live/hostnet"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/drops"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
 
@@ -56,11 +55,11 @@ func Read(ctx context.Context, to []netip.Addr) (r *Rules, err error) {
 		return r, err
 	}
 	nft := false
-	for _, command := range []string{drops.NFTables, drops.NFTablesText} {
+	for _, command := range []string{NFTables, NFTablesText} {
 		text, err := List(ctx, strings.Fields(command)...)
 		if err == nil {
 			nft = true
-			r.Listings = append(r.Listings, drops.Listing{Program: command, Text: string(text)})
+			r.Listings = append(r.Listings, Listing{Program: command, Text: string(text)})
 		} else if !errors.Is(err, ErrNoProgram) {
 			return r, err
 		}
@@ -80,7 +79,7 @@ func Read(ctx context.Context, to []netip.Addr) (r *Rules, err error) {
 				return r, err
 			}
 			listed = true
-			r.Listings = append(r.Listings, drops.Listing{Program: name, Text: string(text)})
+			r.Listings = append(r.Listings, Listing{Program: name, Text: string(text)})
 		}
 		if !listed && !nft && program == "iptables" {
 			return r, fmt.Errorf("%w iptables-save", ErrNoProgram)

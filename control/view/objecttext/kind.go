@@ -31,14 +31,6 @@ var kinds = []kind{
 	{"Node", "v1", []string{"no"}, false, []string{"STATUS", "INTERNAL-IP", "POD-CIDRS"}, nodes},
 }
 
-// KindNames are the names of all kinds.
-func KindNames() (names []string) {
-	for _, k := range kinds {
-		names = append(names, k.name)
-	}
-	return names
-}
-
 // Plurals are the names of all kinds as most users write them, for completion.
 func Plurals() (names []string) {
 	for _, k := range kinds {
@@ -70,7 +62,7 @@ type Object struct {
 
 // Selection is which objects to print.
 type Selection struct {
-	Kinds     []string // of KindNames; none: all
+	Kinds     []string // names as KindOf returns them; none: all
 	Namespace string   // empty: all
 	Name      string   // NAME or NAMESPACE/NAME; empty: all
 }

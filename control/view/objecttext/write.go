@@ -6,9 +6,10 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 )
 
 // Formats are the formats of Write.
@@ -59,30 +60,26 @@ func writeText(w io.Writer, objects []Object) error {
 		if b.Len() > 0 {
 			b.WriteString("\n")
 		}
-		t := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
-		line := func(namespace, name string, columns []string) {
+		var rows [][]string
+		row := func(namespace, name string, columns []string) {
 			cells := append([]string{name}, columns...)
 			if k.namespaced {
 				cells = append([]string{namespace}, cells...)
 			}
-			fmt.Fprintln(t, strings.Join(cells, "\t"))
+			rows = append(rows, cells)
 		}
-		line("NAMESPACE", "NAME", k.columns)
+		row("NAMESPACE", "NAME", k.columns)
 		for _, o := range own {
 			name := o.GetName()
 			if several {
 				name = strings.ToLower(k.name) + "/" + name
 			}
-			for _, row := range o.rows {
-				line(o.GetNamespace(), name, row)
+			for _, r := range o.rows {
+				row(o.GetNamespace(), name, r)
 			}
 		}
-		_ = t.Flush() // a Builder takes everything
+		b.WriteString(text.Columns("", 3, rows))
 	}
-	for line := range strings.Lines(b.String()) {
-		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := io.WriteString(w, b.String())
+	return err
 }

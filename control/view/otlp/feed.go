@@ -126,7 +126,7 @@ func (f *feed) item(i observe.Item) {
 		for _, p := range f.pipes {
 			p.overflow.Add(i.Missed.Missed)
 		}
-	case i.Missed != nil:
+	case i.Missed != nil && i.Missed.IsLoss():
 		for _, p := range f.pipes {
 			p.evicted.Add(i.Missed.Missed)
 		}

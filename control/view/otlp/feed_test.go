@@ -62,6 +62,8 @@ func TestFeed(t *testing.T) {
 				{Missed: &observe.Missed{Missed: 5, Why: observe.MissedSlow}},
 				{Record: &flow.Record{ID: "1", Event: flow.Answered}},
 				{Missed: &observe.Missed{Missed: 7, Why: observe.MissedLost}},
+				{Missed: &observe.Missed{Missed: 11, Why: observe.MissedLeftOut}}, // no loss
+				{Missed: &observe.Missed{Why: observe.MissedUnreachable}},
 			} {
 				if err := each(i); err != nil {
 					return err

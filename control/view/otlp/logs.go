@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -51,13 +51,13 @@ func emit(logger otellog.Logger, r *flow.Record) {
 		l.SetSeverity(otellog.SeverityWarn)
 	}
 	l.SetSeverityText(l.Severity().String())
-	if at := flowtext.EventTime(r); at != nil {
+	if at := r.EventTime(); at != nil {
 		l.SetTimestamp(*at)
 	}
 	if r.Emitted != nil {
 		l.SetObservedTimestamp(*r.Emitted)
 	}
-	var plain flowtext.Style
+	var plain text.Style
 	l.SetBody(attribute.StringValue(r.Event.String() + ": " + r.Protocol + " " + r.Source + " -> " + r.Destination + "  " + plain.Outcome(r)))
 	l.AddAttributes(attributes(r)...)
 	logger.Emit(trace.ContextWithSpanContext(context.Background(), spanContext(r)), l)

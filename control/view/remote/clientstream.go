@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -120,5 +121,8 @@ func (c *Client) item(text []byte) (observe.Item, error) {
 	if l.Event != "" {
 		_ = l.Record.Event.UnmarshalText([]byte(l.Event)) // never fails
 	}
-	return observe.Item{Record: &l.Record}, nil
+	if bytes.IndexByte(text, '\n') >= 0 { // of no server of ours: it does not fit in a line
+		text = nil
+	}
+	return observe.Item{Record: &l.Record, Encoded: text}, nil
 }

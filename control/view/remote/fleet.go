@@ -283,12 +283,23 @@ func (f *Fleet) addressList(list string) string {
 // decorate returns the record with missing names filled in, and with the fleet's ID of the hold. It
 // does not change the record itself, which may be shared.
 func (f *Fleet) decorate(node string, r *flow.Record) *flow.Record {
-	c := *r
-	c.AddNames(f.Names)
-	if c.Held != nil {
-		held := *c.Held
-		held.ID = f.holds.idOf(node, held.ID)
-		c.Held = &held
+	return f.decorated(node, observe.Item{Record: r}).Record
+}
+
+// decorated is an item with its record decorated.
+func (f *Fleet) decorated(node string, i observe.Item) observe.Item {
+	if i.Record == nil {
+		return i
 	}
-	return &c
+	r := *i.Record
+	if r.AddNames(f.Names) || r.Held != nil {
+		i.Encoded = nil
+	}
+	if r.Held != nil {
+		held := *r.Held
+		held.ID = f.holds.idOf(node, held.ID)
+		r.Held = &held
+	}
+	i.Record = &r
+	return i
 }

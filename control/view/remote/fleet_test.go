@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -276,6 +279,37 @@ func TestFleetNames(t *testing.T) {
 	}
 	if items[0].Record.SourcePod != "" {
 		t.Error("the node's record was changed")
+	}
+}
+
+// TestFleetPassesOn: a node's record is passed on as the node encoded it, unless the fleet changes it.
+func TestFleetPassesOn(t *testing.T) {
+	const (
+		whole   = `{"version":1,"id":"1","source":"10.0.0.1:5","sourcePod":"default/client","sourceNode":"node-a","new":[1]}`
+		unnamed = `{"version":1,"id":"2","source":"10.0.0.1:5"}`
+		held    = `{"version":1,"id":"3","held":{"id":"h","seconds":1,"action":"release"}}`
+		broken  = "{\"version\":1,\n\"id\":\"4\"}"
+	)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, strings.Join([]string{whole, unnamed, held, broken}, "\n")+"\n")
+	}))
+	defer server.Close()
+	f, err := remote.NewFleet([]remote.Member{{Name: "node-a", Observer: newClient(t, server.URL, remote.ClientOptions{})}}, remote.FleetOptions{
+		Names: func(a netip.Addr) flow.Owner { return flow.Owner{Pod: "default/client", Node: "node-a"} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var got []string
+	if err := f.Flows(t.Context(), observe.FlowQuery{}, func(i observe.Item) error {
+		got = append(got, i.Record.ID+" "+i.Record.SourcePod+" "+string(i.Encoded))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"1 default/client " + whole, "2 default/client ", "3  ", "4  "}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 

@@ -29,7 +29,7 @@ func (f *Fleet) list(ctx context.Context, members []Member, q observe.FlowQuery,
 		begun = append(begun, f.begin(ctx, i, m, q))
 	}
 	for _, l := range begun {
-		for l.next() && l.item.Missed != nil && l.item.Missed.Why != observe.MissedLeftOut {
+		for l.next() && l.item.Missed != nil && l.item.Missed.IsLoss() {
 			missed = append(missed, l.item)
 		}
 		if l.ended {

@@ -210,11 +210,3 @@ func (f *Fleet) followOne(ctx context.Context, m Member, q observe.FlowQuery, it
 		wait = min(2*wait, longestRetry)
 	}
 }
-
-// decorated is an item with its record decorated.
-func (f *Fleet) decorated(node string, i observe.Item) observe.Item {
-	if i.Record != nil {
-		i.Record = f.decorate(node, i.Record)
-	}
-	return i
-}

@@ -10,14 +10,15 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // Screen shows a held flow on a writer.
 type Screen struct {
 	W     io.Writer
-	Style flowtext.Style
+	Style text.Style
 	// Messages is where errors in commands are printed.
 	Messages io.Writer
 	// Prompt: W is a terminal with a user, who gets a prompt and help.
@@ -84,7 +85,7 @@ func (s *Screen) Holding(h *observe.Hold) error {
 	r := h.Record
 	var b strings.Builder
 	b.WriteString("\n" + s.line(r) + "\n\n")
-	lines := strings.SplitAfter(strings.TrimSuffix(s.Style.Walk(r, ""), "\n"), "\n")
+	lines := strings.SplitAfter(strings.TrimSuffix(s.Style.Steps(r.Steps, "", false), "\n"), "\n")
 	for i, line := range lines {
 		line = strings.TrimSuffix(line, "\n")
 		switch {
@@ -93,9 +94,9 @@ func (s *Screen) Holding(h *observe.Hold) error {
 		case i < h.Step:
 			line = "   " + line
 		case i == h.Step:
-			line = s.Style.Paint(flowtext.Yellow, "=>") + " " + line
+			line = s.Style.Paint(text.Yellow, "=>") + " " + line
 		default: // has not happened
-			line = s.Style.Paint(flowtext.Dim, "   "+ansi.Strip(line))
+			line = s.Style.Paint(text.Dim, "   "+ansi.Strip(line))
 		}
 		b.WriteString(line + "\n")
 	}
@@ -107,7 +108,7 @@ func (s *Screen) Holding(h *observe.Hold) error {
 	}
 	fmt.Fprintf(&b, "\n%d of %d steps taken\n", h.Step, len(r.Steps))
 	if s.Prompt {
-		b.WriteString(s.Style.Paint(flowtext.Dim, Help) + "\n> ")
+		b.WriteString(s.Style.Paint(text.Dim, Help) + "\n> ")
 	}
 	return s.print(s.instead(b.String()))
 }
@@ -166,9 +167,9 @@ func (s *Screen) Interrupted(h *observe.Hold) error {
 
 // Fate prints the state of the released flow.
 func (s *Screen) Fate(r *flow.Record) error {
-	text := s.Style.Paint(flowtext.StateColor(r.Life.State), r.Life.State.String())
+	text := s.Style.Paint(text.StateColor(r.Life.State), r.Life.State.String())
 	if r.Time != nil {
-		text += fmt.Sprintf(" %s after the decision", flowtext.Duration(r.Life.Since.Sub(*r.Time)))
+		text += fmt.Sprintf(" %s after the decision", quantity.Duration(r.Life.Since.Sub(*r.Time)))
 	}
 	if words := r.Life.State.Words(); words != "" {
 		text += ": " + words

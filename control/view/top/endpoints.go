@@ -7,7 +7,8 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // endpointsView shows a service: its addresses, and the distribution of its flows.
@@ -91,14 +92,14 @@ func (m *Model) about(s *observe.Service) []cell {
 		address += fmt.Sprintf("; session affinity %d s", s.AffinitySeconds)
 	}
 	f := &s.Flows
-	counts := fmt.Sprintf("%s: %d selected at random", flowtext.Count(f.Total, "flow"), f.Drawn)
+	counts := fmt.Sprintf("%s: %d selected at random", quantity.Count(f.Total, "flow"), f.Drawn)
 	if f.Affinity > 0 {
 		counts += fmt.Sprintf(", %d by affinity", f.Affinity)
 	}
-	counts += fmt.Sprintf("; %d open; ended flows: %s sent, %s received", f.Open, flowtext.Bytes(f.BytesSent), flowtext.Bytes(f.BytesReceived))
+	counts += fmt.Sprintf("; %d open; ended flows: %s sent, %s received", f.Open, quantity.Bytes(f.BytesSent), quantity.Bytes(f.BytesReceived))
 	lines := []cell{{text: address}, {text: counts}}
 	if reasons := why(s); reasons != "" {
-		lines = append(lines, cell{"errors: " + reasons, flowtext.Red})
+		lines = append(lines, cell{"errors: " + reasons, text.Red})
 	}
 	return append(lines, m.fit(s))
 }
@@ -113,11 +114,11 @@ const (
 // fit compares the distribution of random selections with equal probabilities.
 func (m *Model) fit(s *observe.Service) cell {
 	if s.Balance != "" {
-		return cell{"Endpoints are selected by " + s.Balance + ".", flowtext.Dim}
+		return cell{"Endpoints are selected by " + s.Balance + ".", text.Dim}
 	}
 	fit := s.Fit
 	if fit == nil || fit.Draws == 0 {
-		return cell{"No random selections yet.", flowtext.Dim}
+		return cell{"No random selections yet.", text.Dim}
 	}
 	draws := fmt.Sprintf("%d random selections since %s", fit.Draws, m.at(fit.Since))
 	if fit.Draws == 1 {
@@ -132,17 +133,17 @@ func (m *Model) fit(s *observe.Service) cell {
 	test := fmt.Sprintf("chi-square %.3g, degrees of freedom %d, p %.2g", fit.ChiSquare, fit.DegreesOfFreedom, fit.PValue)
 	switch {
 	case fit.DegreesOfFreedom == 0:
-		return cell{draws + ": only one endpoint.", flowtext.Dim}
+		return cell{draws + ": only one endpoint.", text.Dim}
 	case least < fewDraws:
-		return cell{draws + ": too few to test for equal probabilities.", flowtext.Dim}
+		return cell{draws + ": too few to test for equal probabilities.", text.Dim}
 	case fit.PValue < suspicious:
-		return cell{draws + ", not consistent with equal probabilities: " + test + ".", flowtext.Red}
+		return cell{draws + ", not consistent with equal probabilities: " + test + ".", text.Red}
 	}
-	return cell{draws + ", consistent with equal probabilities: " + test + ".", flowtext.Green}
+	return cell{draws + ", consistent with equal probabilities: " + test + ".", text.Green}
 }
 
 func (m *Model) endpointCells(s *observe.Service, e *observe.Endpoint) []cell {
-	name, color := e.Endpoint, flowtext.Color("")
+	name, color := e.Endpoint, text.Color("")
 	if e.Pod != "" {
 		name = e.Pod + " " + e.Endpoint
 	}
@@ -156,14 +157,14 @@ func (m *Model) endpointCells(s *observe.Service, e *observe.Endpoint) []cell {
 	}
 	switch {
 	case e.Removed:
-		bar, color = cell{"removed", flowtext.Yellow}, flowtext.Dim
+		bar, color = cell{"removed", text.Yellow}, text.Dim
 	case e.Excluded != "":
-		bar, color = cell{strings.ReplaceAll(e.Excluded, "-", " "), flowtext.Yellow}, flowtext.Dim
+		bar, color = cell{strings.ReplaceAll(e.Excluded, "-", " "), text.Yellow}, text.Dim
 	}
 	return []cell{
 		{name, color}, {text: m.rateText(endpointKey(s, e))}, {text: fmt.Sprint(e.Flows.Total)},
 		{text: expected}, {text: observed}, bar,
-		alarm(e.Flows.Unanswered, flowtext.Yellow), alarm(e.Flows.Refused, flowtext.Red), alarm(e.Flows.Reset, flowtext.Red), alarm(e.Flows.Failed, flowtext.Red),
+		alarm(e.Flows.Unanswered, text.Yellow), alarm(e.Flows.Refused, text.Red), alarm(e.Flows.Reset, text.Red), alarm(e.Flows.Failed, text.Red),
 		{text: fmt.Sprint(e.Flows.Open)}, {text: e.Node},
 	}
 }

@@ -1,12 +1,12 @@
 package top
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // flowsView lists the recent flows of a service, the newest first.
@@ -58,7 +58,7 @@ func (v *flowsView) content(m *Model, p *page) content {
 		c.empty = "No flows: the stream is disconnected; reconnecting every second."
 	}
 	if v.missed > 0 {
-		c.above = []cell{{fmt.Sprintf("%d records missed: too many flows.", v.missed), flowtext.Yellow}}
+		c.above = []cell{{quantity.Count(v.missed, "record") + " missed: too many flows.", text.Yellow}}
 	}
 	var keys []string
 	var cells [][]cell
@@ -80,15 +80,15 @@ func (v *flowsView) content(m *Model, p *page) content {
 func (m *Model) flowCells(r *flow.Record) []cell {
 	at, sent, received := "", "", ""
 	if r.Time != nil {
-		at = r.Time.In(m.options.Zone).Format("15:04:05.000")
+		at = text.Clock(r.Time.In(m.options.Zone))
 	}
 	if l := r.Life; l != nil && l.Sent != nil && l.Received != nil {
-		sent, received = flowtext.Bytes(l.Sent.Bytes), flowtext.Bytes(l.Received.Bytes)
+		sent, received = quantity.Bytes(l.Sent.Bytes), quantity.Bytes(l.Received.Bytes)
 	}
 	state := r.State()
 	return []cell{
-		{text: flowtext.Source(r)}, {at, flowtext.Dim}, {text: r.Protocol}, {text: port(r.Destination)}, {text: flowtext.Endpoint(r)},
-		{state.String(), flowtext.StateColor(state)}, {text: sent}, {text: received}, {text: r.Node},
+		{text: text.Source(r)}, {at, text.Dim}, {text: r.Protocol}, {text: port(r.Destination)}, {text: text.Endpoint(r)},
+		{state.String(), text.StateColor(state)}, {text: sent}, {text: received}, {text: r.Node},
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/control/visible"
 )
 
@@ -189,4 +189,4 @@ func (m *Model) back() {
 // at renders a time of the day.
 func (m *Model) at(t time.Time) string { return t.In(m.options.Zone).Format("15:04:05") }
 
-func (m *Model) paint(c flowtext.Color, text string) string { return m.options.Style.Paint(c, text) }
+func (m *Model) paint(c text.Color, text string) string { return m.options.Style.Paint(c, text) }

@@ -7,7 +7,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // cursorWidth is the room for the cursor, in front of rows.
@@ -60,7 +61,7 @@ func (m *Model) top(c content) []string {
 		}
 	}
 	if m.paused {
-		title += "  " + m.paint(flowtext.Yellow, "paused")
+		title += "  " + m.paint(text.Yellow, "paused")
 	}
 	return append([]string{title, m.trail(c)}, m.troubles()...)
 }
@@ -78,35 +79,35 @@ func (m *Model) trail(c content) string {
 	for _, p := range m.pages {
 		names = append(names, p.name())
 	}
-	text := strings.Join(names, " > ")
+	line := strings.Join(names, " > ")
 	p := m.page()
 	if p.sort > 0 && p.sort < len(c.orders) {
-		text += "  by " + c.orders[p.sort]
+		line += "  by " + c.orders[p.sort]
 	}
 	switch {
 	case m.typing:
-		text += "  /" + p.filter + "_"
+		line += "  /" + p.filter + "_"
 	case p.filter != "":
-		text += "  only with " + fmt.Sprintf("%q", p.filter)
+		line += "  only with " + fmt.Sprintf("%q", p.filter)
 	}
-	return m.paint(flowtext.Dim, text)
+	return m.paint(text.Dim, line)
 }
 
 // troubles are the reasons why the data may be outdated or incomplete.
 func (m *Model) troubles() []string {
 	var all []string
 	if m.trouble != nil {
-		all = append(all, m.paint(flowtext.Red, fmt.Sprintf("no response since %s, retrying every second: %s", m.at(m.troubleSince), m.trouble)))
+		all = append(all, m.paint(text.Red, fmt.Sprintf("no response since %s, retrying every second: %s", m.at(m.troubleSince), m.trouble)))
 	}
 	if m.seen == nil {
 		return all
 	}
 	if n := m.seen.services.Lost; n > 0 {
-		all = append(all, m.paint(flowtext.Yellow, flowtext.Count(n, "flow")+" not counted: queue overflow on a node"))
+		all = append(all, m.paint(text.Yellow, quantity.Count(n, "flow")+" not counted: queue overflow on a node"))
 	}
 	for _, node := range m.seen.stats {
 		if !node.Kernel.Following {
-			all = append(all, m.paint(flowtext.Yellow, fmt.Sprintf("%s: flow life cycles are not available: %s", node.Node, node.Kernel.Why)))
+			all = append(all, m.paint(text.Yellow, fmt.Sprintf("%s: flow life cycles are not available: %s", node.Node, node.Kernel.Why)))
 		}
 	}
 	return all
@@ -183,18 +184,18 @@ func (m *Model) visibleRows(c content) int {
 
 // bottom is the last line: the keys, and the position in the list.
 func (m *Model) bottom(c content) string {
-	text := "q quit  ? help  enter in  esc back  / filter  s sort  p pause  f flows"
+	line := "q quit  ? help  enter in  esc back  / filter  s sort  p pause  f flows"
 	switch {
 	case m.help:
-		text = "any key goes back"
+		line = "any key goes back"
 	case m.typing:
-		text = "type a filter, then enter; esc shows all"
+		line = "type a filter, then enter; esc shows all"
 	case c.head == "":
-		text = "q quit  ? help  ↑↓ scroll  esc back  p pause"
+		line = "q quit  ? help  ↑↓ scroll  esc back  p pause"
 	}
 	if n := len(c.rows); n > m.visibleRows(c) && !m.help {
 		last := min(n, m.page().offset+m.visibleRows(c))
-		text = fmt.Sprintf("%d-%d of %d  ", m.page().offset+1, last, n) + text
+		line = fmt.Sprintf("%d-%d of %d  ", m.page().offset+1, last, n) + line
 	}
-	return m.paint(flowtext.Dim, text)
+	return m.paint(text.Dim, line)
 }

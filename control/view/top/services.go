@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -89,16 +89,16 @@ func (m *Model) serviceCells(s *observe.Service) []cell {
 		{text: fmt.Sprint(s.Flows.Total)},
 		{text: fmt.Sprint(s.Flows.Open)},
 		{text: spread(s, spreadWidth)},
-		alarm(s.Flows.Unanswered, flowtext.Yellow),
-		alarm(s.Flows.Errors(), flowtext.Red),
-		{text: why(s), color: flowtext.Dim},
+		alarm(s.Flows.Unanswered, text.Yellow),
+		alarm(s.Flows.Errors(), text.Red),
+		{text: why(s), color: text.Dim},
 	}
 }
 
 // alarm is a count that should be 0.
-func alarm(n uint64, color flowtext.Color) cell {
+func alarm(n uint64, color text.Color) cell {
 	if n == 0 {
-		return cell{text: "0", color: flowtext.Dim}
+		return cell{text: "0", color: text.Dim}
 	}
 	return cell{text: fmt.Sprint(n), color: color}
 }

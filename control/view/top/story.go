@@ -7,7 +7,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -51,12 +51,12 @@ func (v *storyView) content(m *Model, _ *page) content {
 	c := content{empty: "Waiting for the response."}
 	if v.err != nil {
 		c.empty = ""
-		c.above = []cell{{v.err.Error(), flowtext.Red}}
+		c.above = []cell{{v.err.Error(), text.Red}}
 	}
 	if v.record == nil {
 		return c
 	}
-	text := flowtext.Story(v.record, flowtext.Options{Style: m.options.Style, Zone: m.options.Zone, Now: m.options.Now}, false)
+	text := text.Story(v.record, text.Options{Style: m.options.Style, Zone: m.options.Zone, Now: m.options.Now})
 	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
 		for _, part := range hang(line, m.width) {
 			c.rows = append(c.rows, row{text: part})

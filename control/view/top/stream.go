@@ -119,9 +119,10 @@ func (m *Model) takeFlows(msg streamMsg) tea.Cmd {
 
 func (s *stream) show(items []observe.Item) {
 	for _, item := range items {
-		if item.Record != nil {
+		switch {
+		case item.Record != nil:
 			s.view.take(item.Record)
-		} else {
+		case item.Missed != nil && item.Missed.IsLoss():
 			s.view.missed += item.Missed.Missed
 		}
 	}

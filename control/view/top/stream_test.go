@@ -25,7 +25,8 @@ func TestStream(t *testing.T) {
 	life.State, r.Life, r.Event = flow.Reset, &life, flow.Reset
 	s.cluster.Emit(observe.Item{Record: &r})
 	s.cluster.Emit(observe.Item{Missed: &observe.Missed{Missed: 12, Why: observe.MissedSlow}})
-	s.receive(2)
+	s.cluster.Emit(observe.Item{Missed: &observe.Missed{Missed: 30, Why: observe.MissedLeftOut}}) // no loss
+	s.receive(3)
 	s.check("stream")
 	want := observe.FlowQuery{Follow: true, Service: "default/web:http", Limit: "100"}
 	if q := s.cluster.Queries(); len(q) != 1 || q[0] != want {

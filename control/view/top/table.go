@@ -7,7 +7,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/control/visible"
 )
 
@@ -25,7 +25,7 @@ type column struct {
 // cell is a value, without escape sequences.
 type cell struct {
 	text  string
-	color flowtext.Color // empty: none
+	color text.Color // empty: none
 }
 
 // leastFlexible is the width that a flexible column gets before columns that may be left out;

@@ -11,12 +11,12 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 )
 
 // Options configure the screen. The zero value is valid.
 type Options struct {
-	Style flowtext.Style
+	Style text.Style
 	// Query selects the services.
 	Query observe.ServiceQuery
 	// Zone is that of times; nil: the local one.

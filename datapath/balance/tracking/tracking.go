@@ -6,7 +6,6 @@ package tracking
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -38,7 +37,7 @@ type Tracker struct {
 	intakes [workers]intake
 
 	mu     sync.Mutex // guards what follows
-	known  map[key]*connection
+	known  map[conntrack.Tuple]*connection
 	recent []*connection // that may become unanswered, oldest first
 	pass   uint64        // number of passes over the connection table
 	lost   uint64
@@ -61,21 +60,15 @@ type intake struct {
 }
 
 type opened struct {
-	key     key
+	key     conntrack.Tuple
 	conn    balance.Connection
 	shadows shadow.Connection
 	at      int64
 }
 
-// key is a tuple.
-type key struct {
-	source, destination netip.AddrPort
-	protocol            uint8
-}
-
 // connection is a connection to an endpoint of a service port with an algorithm of its own or, with shadows, of any.
 type connection struct {
-	key        key
+	key        conntrack.Tuple
 	conn       balance.Connection // none of a service port that is balanced at random
 	shadows    shadow.Connection
 	at         int64 // of the decision
@@ -102,7 +95,7 @@ func (c *Clock) At(t time.Time) int64 { return int64(t.Sub(c.origin)) }
 // New returns a Tracker for the Balancer, which must have the clock's Now, as the shadows must; nil: there
 // are none. With shadows it follows the connections of all service ports.
 func New(b *balance.Balancer, shadows *shadow.Shadows, c *Clock) *Tracker {
-	return &Tracker{Balancer: b, shadows: shadows, clock: c, known: make(map[key]*connection)}
+	return &Tracker{Balancer: b, shadows: shadows, clock: c, known: make(map[conntrack.Tuple]*connection)}
 }
 
 // Follow prepares for a new table; see [balance.Balancer.Follow].
@@ -129,7 +122,7 @@ func (t *Tracker) Opened(worker int, p *decision.Packet, d *decision.Decision, a
 	in.mu.Lock()
 	full := len(in.flows) >= intakeSize
 	if !full {
-		in.flows = append(in.flows, opened{key{p.Source, p.Destination, uint8(p.Protocol)}, conn, shadows, t.clock.At(at)})
+		in.flows = append(in.flows, opened{flow.TupleOf(p), conn, shadows, t.clock.At(at)})
 	}
 	in.mu.Unlock()
 	if full {
@@ -272,7 +265,7 @@ func (t *Tracker) apply(events []conntrack.Event) {
 
 func (t *Tracker) applyEvent(ev *conntrack.Event, at int64) {
 	s := &ev.State
-	c := t.known[keyOf(s)]
+	c := t.known[s.Original]
 	switch {
 	case c == nil && ev.Kind == conntrack.Updated:
 		c = t.adopt(s, at) // that the kernel's copy decided
@@ -305,10 +298,6 @@ func (c *connection) begunAfter(ev *conntrack.Event, at int64) bool {
 		flow.StateOf(&ev.State, flow.Established).Order() >= flow.Closing.Order()
 }
 
-func keyOf(s *conntrack.State) key {
-	return key{s.Original.Source, s.Original.Destination, s.Original.Protocol}
-}
-
 // Failed reports that the connection of a flow was refused, or was not answered, before the kernel
 // reports its end.
 func (t *Tracker) Failed(p *decision.Packet, refused bool) {
@@ -319,7 +308,7 @@ func (t *Tracker) Failed(p *decision.Packet, refused bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.take()
-	if c := t.known[key{p.Source, p.Destination, uint8(p.Protocol)}]; c != nil && !c.answered {
+	if c := t.known[flow.TupleOf(p)]; c != nil && !c.answered {
 		c.fail(kind, t.clock.Now())
 	}
 }
@@ -369,13 +358,13 @@ func (t *Tracker) adopt(s *conntrack.State, at int64) *connection {
 		return nil
 	}
 	t.take()
-	if c := t.known[keyOf(s)]; c != nil { // a worker decided it just now: it counts once
+	if c := t.known[s.Original]; c != nil { // a worker decided it just now: it counts once
 		return c
 	}
 	p := decision.Packet{Protocol: decision.Protocol(s.Original.Protocol), Source: s.Original.Source, Destination: s.Original.Destination}
 	for _, service := range table.Candidates(&p) {
 		// When it was opened is unknown, so its answer is not measured.
-		c := &connection{key: keyOf(s), at: at, state: flow.Decided, answered: true}
+		c := &connection{key: s.Original, at: at, state: flow.Decided, answered: true}
 		ok := false
 		if service.Balance != "" {
 			c.conn, ok = t.Adopt(service, s.Endpoint())
@@ -404,7 +393,7 @@ func (t *Tracker) resync(connections Connections) {
 		err := connections.Dump(conntrack.Filter{IPv6: v6}, func(s *conntrack.State) {
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			c := t.known[keyOf(s)]
+			c := t.known[s.Original]
 			if c == nil {
 				c = t.adopt(s, began)
 			}

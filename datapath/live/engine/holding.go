@@ -55,7 +55,7 @@ func (r *holding) busy() bool { return r != nil && (r.count.Load() > 0 || r.gate
 // repeated reports whether the packet belongs to a flow that waits.
 func (r *holding) repeated(p *decision.Packet) bool {
 	r.mu.Lock()
-	h := r.waiting[tupleOf(p)]
+	h := r.waiting[flow.TupleOf(p)]
 	r.mu.Unlock()
 	if h == nil {
 		return false
@@ -87,7 +87,7 @@ func (r *holding) hold(w *worker, table *decision.Table, i int) bool {
 		h.left = true
 		return false
 	default:
-		r.waiting[tupleOf(&j.packet)] = h
+		r.waiting[flow.TupleOf(&j.packet)] = h
 		r.count.Add(1)
 	}
 	return true
@@ -124,7 +124,7 @@ func (r *holding) leave(h *heldFlow) bool {
 		return false
 	}
 	h.left = true
-	if tuple := tupleOf(&h.flow.Packet); r.waiting[tuple] == h {
+	if tuple := flow.TupleOf(&h.flow.Packet); r.waiting[tuple] == h {
 		delete(r.waiting, tuple)
 		r.count.Add(-1)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nfqueue"
@@ -176,7 +177,7 @@ func TestWorkerDoesNotGuessLocality(t *testing.T) {
 	if s.Created != 1 || s.Failed != 1 || s.NoRoute != 0 || s.NoService != 1 || len(h.queue.verdicts) != 3 {
 		t.Errorf("stats %+v, %d verdicts", slog.AnyValue(s).Resolve(), len(h.queue.verdicts))
 	}
-	if e, ok := h.kernel.Get(tupleOf(&h.jobs[2].packet)); !ok || e.Masqueraded() {
+	if e, ok := h.kernel.Get(flow.TupleOf(&h.jobs[2].packet)); !ok || e.Masqueraded() {
 		t.Errorf("the pod's flow: %+v", e)
 	}
 }

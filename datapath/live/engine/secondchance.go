@@ -137,7 +137,7 @@ func (w *worker) tryAnother(table *decision.Table, j *job) {
 	if w.chances == nil || j.packet.Protocol != decision.TCP || j.decision.Verdict != decision.DNAT {
 		return
 	}
-	failed := w.chances.of(tupleOf(&j.packet), time.Now())
+	failed := w.chances.of(flow.TupleOf(&j.packet), time.Now())
 	if failed == nil {
 		return
 	}
@@ -172,7 +172,7 @@ func (w *worker) replaceUnanswered(table *decision.Table, n int) {
 			continue
 		}
 		switch r := &w.results[j.entry]; {
-		case r.Outcome == conntrack.Kept && j.decision.Verdict == decision.DNAT && w.unanswered(&r.Existing) && r.Existing.Original == tupleOf(&j.packet):
+		case r.Outcome == conntrack.Kept && j.decision.Verdict == decision.DNAT && w.unanswered(&r.Existing) && r.Existing.Original == flow.TupleOf(&j.packet):
 			w.replace(table, i, r.Existing.Endpoint())
 		case r.Outcome == conntrack.Created && j.earlier != nil:
 			w.chances.given.Add(1)
@@ -183,8 +183,8 @@ func (w *worker) replaceUnanswered(table *decision.Table, n int) {
 // replace decides a flow again that its endpoint does not answer.
 func (w *worker) replace(table *decision.Table, i int, endpoint netip.AddrPort) {
 	j, at := &w.jobs[i], w.jobs[i].entry
-	failed := append(slices.Clone(w.chances.of(tupleOf(&j.packet), time.Now())), flow.Attempt{Endpoint: endpoint.String()})
-	if len(untried(&j.decision, failed)) == 0 || !w.chances.add(tupleOf(&j.packet), endpoint, flow.Unanswered, time.Now()) {
+	failed := append(slices.Clone(w.chances.of(flow.TupleOf(&j.packet), time.Now())), flow.Attempt{Endpoint: endpoint.String()})
+	if len(untried(&j.decision, failed)) == 0 || !w.chances.add(flow.TupleOf(&j.packet), endpoint, flow.Unanswered, time.Now()) {
 		return
 	}
 	if w.balancer != nil {

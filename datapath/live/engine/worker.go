@@ -321,7 +321,7 @@ func (w *worker) carryOut(table *decision.Table, i int) {
 		if j.err = j.unnamed; j.err != nil {
 			return
 		}
-		e := conntrack.Entry{Tuple: tupleOf(&j.packet), Mark: w.marks.Connection, Destination: j.decision.Endpoint()}
+		e := conntrack.Entry{Tuple: flow.TupleOf(&j.packet), Mark: w.marks.Connection, Destination: j.decision.Endpoint()}
 		if j.decision.Mark != decision.NotMarked {
 			v.Mark |= table.Node().Mark()
 		}
@@ -338,10 +338,6 @@ func (w *worker) carryOut(table *decision.Table, i int) {
 		j.entry = len(w.entries)
 		w.entries = append(w.entries, e)
 	}
-}
-
-func tupleOf(p *decision.Packet) conntrack.Tuple {
-	return conntrack.Tuple{Source: p.Source, Destination: p.Destination, Protocol: uint8(p.Protocol)}
 }
 
 // applyHostRules applies the effect of the host's own rules to the source in the entry: the flow

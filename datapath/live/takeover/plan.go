@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // table is the relevant part of one table of iptables.
@@ -41,7 +42,7 @@ type jump struct {
 
 // String describes the removal.
 func (r *removal) String() string {
-	return fmt.Sprintf("%s: %s with %s, and %s to them", r.table, count(len(r.chains), "chain"), count(r.rules, "rule"), count(len(r.jumps), "jump"))
+	return fmt.Sprintf("%s: %s with %s, and %s to them", r.table, quantity.Count(len(r.chains), "chain"), quantity.Count(r.rules, "rule"), quantity.Count(len(r.jumps), "jump"))
 }
 
 // plan computes what can be removed, and notes what cannot and why. Without chains there are no

@@ -24,6 +24,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // Rules are kube-proxy's rules in one network namespace at one time.
@@ -59,7 +60,7 @@ func (l *Rules) Serve() bool {
 func (l *Rules) Lines() []string {
 	var lines []string
 	for _, t := range l.tables {
-		lines = append(lines, fmt.Sprintf("nftables table %s %s with %s", nftName(t.family), ownTableName, count(t.chains, "chain")))
+		lines = append(lines, fmt.Sprintf("nftables table %s %s with %s", nftName(t.family), ownTableName, quantity.Count(t.chains, "chain")))
 	}
 	for _, r := range l.removals {
 		lines = append(lines, r.String())
@@ -86,11 +87,4 @@ func (l *Rules) String() string {
 		return "no rules of kube-proxy"
 	}
 	return strings.Join(lines, "\n")
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

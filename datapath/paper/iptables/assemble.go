@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // readPasted reads rules out of any text; nil: there are none.
@@ -46,7 +48,7 @@ func readPasted(text string, options Options) *Input {
 		a.note(g.gaps[0], "lines are left out here: the chains of this table may have more rules")
 	}
 	if len(restored) > 0 {
-		a.note(restored[0], "of %s the spaces, quotes, dashes or colours of an editor or a terminal are read as what they stand for", count(len(restored), "line"))
+		a.note(restored[0], "of %s the spaces, quotes, dashes or colours of an editor or a terminal are read as what they stand for", quantity.Count(len(restored), "line"))
 	}
 	a.noteLines(lines, all, others)
 	slices.SortStableFunc(a.in.Notes, func(x, y Note) int { return cmp.Compare(x.Line, y.Line) })
@@ -202,7 +204,7 @@ func (a *assembler) finish(as *assembly, g *gatherer) {
 	}
 	l.noteUnlisted()
 	if n := len(listing.open); n > 0 {
-		l.note("open", 0, "%s may have rules that are not in the text", count(n, "listed chain"))
+		l.note("open", 0, "%s may have rules that are not in the text", quantity.Count(n, "listed chain"))
 	}
 	slices.SortStableFunc(listing.Incomplete, func(x, y Note) int { return cmp.Compare(x.Line, y.Line) })
 }

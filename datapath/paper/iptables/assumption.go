@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // noteWarnings repeats what iptables says about rules that are not in its output.
@@ -42,7 +44,7 @@ func (a *assembler) noteLines(lines []pasted, all []string, others []int) {
 		}
 	}
 	if decorated > 0 {
-		a.note(lines[first].number, "of %s the text in front of the rule is left out, as %q here", count(decorated, "line"), shortened(lines[first].before))
+		a.note(lines[first].number, "of %s the text in front of the rule is left out, as %q here", quantity.Count(decorated, "line"), shortened(lines[first].before))
 	}
 	for _, n := range others {
 		if nftTable.MatchString(all[n-1]) {
@@ -73,13 +75,6 @@ func isAre(n int) string {
 		return "1 line is"
 	}
 	return fmt.Sprintf("%d lines are", n)
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func shortened(text string) string {

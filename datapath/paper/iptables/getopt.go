@@ -2,7 +2,6 @@ package iptables
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -46,14 +45,18 @@ func (a *analysis) complete(name string) string {
 		loaded = append(loaded, s.shapes())
 	}
 	loaded = append(loaded, genericShapes)
-	found := make(map[string]bool)
+	type option struct {
+		section int
+		name    string
+	}
+	found := make(map[option]bool)
 	for i, shapes := range loaded {
 		if _, exact := shapes[name]; exact {
 			return name
 		}
-		for option, s := range shapes {
-			if strings.HasPrefix(option, name) {
-				found[fmt.Sprint(i, " ", cmp.Or(s.as, option))] = true
+		for long, s := range shapes {
+			if strings.HasPrefix(long, name) {
+				found[option{i, cmp.Or(s.as, long)}] = true
 			}
 		}
 	}
@@ -61,7 +64,7 @@ func (a *analysis) complete(name string) string {
 		return ""
 	}
 	for only := range found {
-		_, name, _ = strings.Cut(only, " ")
+		name = only.name
 	}
 	return name
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/replay"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // Below these, the log has too little of what the target selects.
@@ -55,7 +56,7 @@ func newGroup(flows []*counted, percent float64) Group {
 		g.Outcomes = append(g.Outcomes, f.mean(k, g.Weights.Effective > 0))
 	}
 	if n := g.Weights.Effective; n < fewEffective || n < fewEffectiveShare*float64(g.Flows) {
-		g.warn(Overlap, fmt.Sprintf("little overlap: the weighted flows are worth %.0f of %s", n, counts(g.Flows, "flow")))
+		g.warn(Overlap, fmt.Sprintf("little overlap: the weighted flows are worth %.0f of %s", n, quantity.Count(g.Flows, "flow")))
 	}
 	if g.Outcomes[latency].Recorded == nil {
 		g.warn(Missing, "connect latency is not known: no flow that counts has life.answeredAfter")
@@ -122,12 +123,4 @@ func few(names []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:enough], ", "), n-enough)
 	}
 	return strings.Join(names, ", ")
-}
-
-// counts is a number with its noun.
-func counts(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

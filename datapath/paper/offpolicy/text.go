@@ -5,18 +5,20 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // WriteTo prints the report as text.
 func (r *Report) WriteTo(to io.Writer) (int64, error) {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s, %d counted; %s, intervals of %v %%, seed %d\n", counts(r.Flows, "flow"), r.Counted, counts(r.Replications, "replication"), r.Confidence, r.Seed)
+	fmt.Fprintf(&b, "%s, %d counted; %s, intervals of %v %%, seed %d\n", quantity.Count(r.Flows, "flow"), r.Counted, quantity.Count(r.Replications, "replication"), r.Confidence, r.Seed)
 	for i := range r.Services {
 		g := &r.Services[i]
-		g.write(&b, fmt.Sprintf("%s, by %s: %s", g.Service, g.Algorithm, counts(g.Flows, "flow")))
+		g.write(&b, fmt.Sprintf("%s, by %s: %s", g.Service, g.Algorithm, quantity.Count(g.Flows, "flow")))
 	}
 	if len(r.Services) > 1 {
-		r.All.write(&b, "all services: "+counts(r.All.Flows, "flow"))
+		r.All.write(&b, "all services: "+quantity.Count(r.All.Flows, "flow"))
 	}
 	if len(r.LeftOut) > 0 || r.Others > 0 {
 		b.WriteString("\nleft out:\n")
@@ -59,7 +61,7 @@ func (g *Group) write(b *bytes.Buffer, title string) {
 	}
 	_ = t.Flush() // to a buffer
 	w := g.Weights
-	fmt.Fprintf(b, "weights: mean %.3f, effective %.0f of %s, the largest has %.2f %%\n", w.Mean, w.Effective, counts(g.Flows, "flow"), 100*w.Largest)
+	fmt.Fprintf(b, "weights: mean %.3f, effective %.0f of %s, the largest has %.2f %%\n", w.Mean, w.Effective, quantity.Count(g.Flows, "flow"), 100*w.Largest)
 	for _, w := range g.Warnings {
 		fmt.Fprintf(b, "warning: %s\n", w.Text)
 	}

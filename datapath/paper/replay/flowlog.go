@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // IsFlowLog reports whether a file with this beginning is a flow log, not a capture.
@@ -269,7 +270,7 @@ func (s *LogSummary) generations() string {
 // WriteTo prints the summary as text.
 func (s *LogSummary) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %d decided again", counted(s.Records, "record"), s.Compared)
+	fmt.Fprintf(&b, "%s, %d decided again", quantity.Count(s.Records, "record"), s.Compared)
 	switch s.Different {
 	case 0:
 		b.WriteString(": no difference\n")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // Summary counts the packets and flows of a capture.
@@ -65,7 +66,7 @@ var verdictTexts = [][2]string{
 // WriteTo prints the summary as text. It leaves out counts of 0.
 func (s *Summary) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s in %s, %s decided", counted(s.Packets, "packet"), s.Last.Sub(s.First), counted(s.Flows, "flow"))
+	fmt.Fprintf(&b, "%s in %s, %s decided", quantity.Count(s.Packets, "packet"), s.Last.Sub(s.First), quantity.Count(s.Flows, "flow"))
 	separator := ": "
 	for _, v := range verdictTexts {
 		if n := s.Verdicts[v[0]]; n > 0 {
@@ -101,11 +102,4 @@ func (s *Summary) WriteTo(w io.Writer) (int64, error) {
 	}
 	n, err := io.WriteString(w, b.String())
 	return int64(n), err
-}
-
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

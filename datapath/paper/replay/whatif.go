@@ -15,6 +15,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // WhatIf decides the recorded flows of a node again by another algorithm, or by other objects, and compares
@@ -237,7 +238,7 @@ func (l *Load) sampleAll() {
 // WriteTo prints the report as text.
 func (r *WhatIfReport) WriteTo(to io.Writer) (int64, error) {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s: %d to the same endpoint, %d elsewhere", counted(r.Flows, "flow"), r.Same, r.Elsewhere)
+	fmt.Fprintf(&b, "%s: %d to the same endpoint, %d elsewhere", quantity.Count(r.Flows, "flow"), r.Same, r.Elsewhere)
 	if r.Failed > 0 {
 		fmt.Fprintf(&b, ", %d would fail", r.Failed)
 	}
@@ -255,10 +256,10 @@ func (r *WhatIfReport) WriteTo(to io.Writer) (int64, error) {
 		_ = t.Flush() // to a buffer
 	}
 	if r.Unknown > 0 {
-		fmt.Fprintf(&b, "\n%d of %s have no end: those that were open count until the end of the log, and those of a log without states for no time (nfqproxy flows -o jsonl has states)\n", r.Unknown, counted(r.Flows, "flow"))
+		fmt.Fprintf(&b, "\n%d of %s have no end: those that were open count until the end of the log, and those of a log without states for no time (nfqproxy flows -o jsonl has states)\n", r.Unknown, quantity.Count(r.Flows, "flow"))
 	}
 	if r.Others > 0 {
-		fmt.Fprintf(&b, "%s of other nodes are left out\n", counted(r.Others, "record"))
+		fmt.Fprintf(&b, "%s of other nodes are left out\n", quantity.Count(r.Others, "record"))
 	}
 	n, err := to.Write(b.Bytes())
 	return int64(n), err

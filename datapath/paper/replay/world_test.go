@@ -11,7 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/replay/capturetest"
@@ -67,7 +67,7 @@ func run(t testing.TB, r *Replay, capture []byte) (lines []string, out []byte) {
 		at := r.Time.Sub(capturetest.Epoch)
 		copied := *r
 		copied.Time, copied.Node = nil, ""
-		lines = append(lines, fmt.Sprintf("%s %s", at, flowtext.Style{}.Line(&copied)))
+		lines = append(lines, fmt.Sprintf("%s %s", at, text.Style{}.Line(&copied)))
 		return nil
 	})
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package trace follows one packet through the machine of package netfilter, and returns its
-// possible ways: a Trace, for JSON and for package tracetext.
+// possible ways: a Trace, for JSON and for text.
 package trace
 
 import (

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/flowtext"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 )
@@ -162,8 +162,8 @@ func (h *held) reveal(ctx context.Context) string {
 	if hold == nil {
 		return ""
 	}
-	style := flowtext.Style{}
-	text := style.Line(hold.Record) + "\n" + style.Walk(hold.Record, "  ")
+	style := text.Style{}
+	text := style.Line(hold.Record) + "\n" + style.Steps(hold.Record.Steps, "  ", false)
 	if _, err := h.holder.Act(ctx, hold.ID, observe.Act{Action: observe.ActRelease}); err != nil {
 		return text + fmt.Sprintf("cannot release the packet: %v\n", err)
 	}

@@ -1,0 +1,181 @@
+package noderules
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+)
+
+// Listing is the output of a program that lists a host's rules.
+type Listing struct {
+	Program string // as "iptables-nft-save"; ip6... lists rules of IPv6
+	Text    string
+}
+
+// Host is the rules of a host, of all families and back ends of iptables. It is immutable.
+type Host struct {
+	tables  []rules
+	nft     *nftables // nil: not known
+	network *netfilter.Host
+}
+
+// rules are those of one listing.
+type rules struct {
+	program string
+	dump    *iptables.Dump
+	machine *netfilter.Machine
+}
+
+// NewHost reads the rules of a host. The error is about those that cannot be simulated; the others can be used.
+func NewHost(listings []Listing, network *netfilter.Host) (*Host, error) {
+	h := &Host{network: network}
+	var faults []error
+	texts := make(map[string]string)     // of nftables' programs
+	byIptables := make(map[nftName]bool) // tables of nftables
+	for _, l := range listings {
+		if strings.TrimSpace(l.Text) == "" {
+			continue
+		}
+		if l.Program == NFTables || l.Program == NFTablesText {
+			texts[l.Program] = l.Text
+			continue
+		}
+		family := iptables.IPv4
+		if strings.HasPrefix(l.Program, "ip6") {
+			family = iptables.IPv6
+		}
+		d, err := iptables.Parse(strings.NewReader(l.Text), iptables.Options{Family: family})
+		if err == nil && len(d.Tables) > 0 {
+			var m *netfilter.Machine
+			if m, err = netfilter.New([]*iptables.Dump{d}, nil, network, netfilter.Options{}); err == nil {
+				h.tables = append(h.tables, rules{l.Program, d, m})
+			}
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", l.Program, err))
+		}
+		for line := range strings.Lines(l.Text) {
+			if table, ok := strings.CutPrefix(line, "*"); ok && strings.Contains(l.Program, "-nft") {
+				byIptables[nftName{family: map[iptables.Family]string{iptables.IPv4: "ip", iptables.IPv6: "ip6"}[family], table: strings.TrimSpace(table)}] = true
+			}
+		}
+	}
+	if texts[NFTables] != "" {
+		var err error
+		if h.nft, err = newNFTables(texts[NFTables], texts[NFTablesText], byIptables); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	return h, errors.Join(faults...)
+}
+
+// Flow is a flow that a service proxy has decided.
+type Flow struct {
+	Protocol decision.Protocol
+	// Source and Destination are those of the first packet as it came to the host; Endpoint is the translated
+	// destination, and Seen the source as the endpoint sees it.
+	Source, Destination, Endpoint, Seen netip.AddrPort
+	Local                               bool // the host itself sends it
+	// Mark is that of the packet, which the proxy sets.
+	Mark uint32
+}
+
+// Dropped is what drops a flow.
+type Dropped struct {
+	*Drop
+	Program string // that lists the rule
+	Reply   bool   // it drops the replies
+	// Packets is how many packets the kernel has counted at the rule, or at the policy; 0: none, or they were not
+	// listed.
+	Packets uint64
+	// Text is the rule of nftables as nft prints it, or the policy; empty: it is of iptables.
+	Text string
+	// Remove is the command that removes the rule; empty: see Program.
+	Remove    string
+	Uncounted bool   // it has no counter
+	Chance    bool   // it drops packets now and then: at random, or above a number or a rate
+	Full      string // the set without room that made it drop the packet; empty: none
+}
+
+// String is the rule as its program prints it, or the policy.
+func (d *Dropped) String() string {
+	if d.Text != "" {
+		return d.Text
+	}
+	if d.Rule == nil {
+		return "the policy DROP of chain " + d.Chain
+	}
+	return "rule " + d.Rule.String()
+}
+
+// Find finds what drops a flow or its replies on this host; nil: nothing does, as far as can be known.
+func (h *Host) Find(f *Flow) *Dropped {
+	for i := range h.tables {
+		r := &h.tables[i]
+		if (r.dump.Family == iptables.IPv6) != f.Destination.Addr().Is6() {
+			continue
+		}
+		drop, reply := r.follow(f)
+		if drop == nil {
+			continue
+		}
+		return &Dropped{Drop: drop, Program: r.program, Reply: reply, Packets: r.packets(drop)}
+	}
+	if h.nft != nil {
+		return h.nft.find(f, h.network)
+	}
+	return nil
+}
+
+// follow follows the first packet of a flow and the reply.
+func (r *rules) follow(f *Flow) (drop *Drop, reply bool) {
+	p := iptables.FirstPacket(uint8(f.Protocol), f.Source, f.Destination, f.Local)
+	p.Mark = f.Mark
+	begin := func() *netfilter.State {
+		s := new(netfilter.State)
+		if f.Destination != f.Endpoint || f.Source != f.Seen {
+			s.Add(iptables.Connection{
+				Original: iptables.Tuple{Protocol: p.Protocol, Source: f.Source, Destination: f.Destination},
+				Reply:    iptables.Tuple{Protocol: p.Protocol, Source: f.Endpoint, Destination: f.Seen},
+				SNAT:     f.Source != f.Seen, DNAT: f.Destination != f.Endpoint,
+			})
+		}
+		return s
+	}
+	ways := explore(r.machine, p, begin)
+	if drop = common(ways); drop != nil || len(ways) != 1 { // with several ways the reply depends on them
+		return drop, false
+	}
+	answer, ok := ways[0].Answer()
+	if !ok {
+		return nil, false
+	}
+	return find(r.machine, answer, func() *netfilter.State {
+		s, again := begin(), p
+		if !again.Local {
+			r.machine.Place(&again)
+		}
+		r.machine.Send(again, s, rand.New(rand.NewPCG(1, 0))) // it makes no choice: there is one way
+		return s
+	}), true
+}
+
+// packets is the kernel's count.
+func (r *rules) packets(d *Drop) uint64 {
+	counters := (*iptables.Counters)(nil)
+	if d.Rule != nil {
+		counters = d.Rule.Counters
+	} else if t := r.dump.Table(d.Table); t != nil && t.Chain(d.Chain) != nil {
+		counters = t.Chain(d.Chain).Counters
+	}
+	if counters == nil {
+		return 0
+	}
+	return counters.Packets
+}

@@ -1,0 +1,77 @@
+package text
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// jsonLines writes a record on each line.
+type jsonLines struct {
+	w   io.Writer
+	enc *json.Encoder
+}
+
+func newJSONLines(w io.Writer, _ string, _ Options) (Printer, error) {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false) // "->" in rules is to stay readable
+	return &jsonLines{w, enc}, nil
+}
+
+func (p *jsonLines) Print(r *flow.Record) error { return p.enc.Encode(r) }
+func (p *jsonLines) Flush() error               { return nil }
+func (p *jsonLines) Close() error               { return nil }
+
+// jsonList writes one object with all records, each on a line.
+type jsonList struct {
+	jsonLines
+	printed bool
+}
+
+func newJSON(w io.Writer, _ string, o Options) (Printer, error) {
+	lines, err := newJSONLines(w, "", o)
+	if err != nil || o.Follow {
+		return lines, err
+	}
+	return &jsonList{jsonLines: *lines.(*jsonLines)}, nil
+}
+
+func (p *jsonList) Print(r *flow.Record) error {
+	before := ","
+	if !p.printed {
+		before, p.printed = `{"flows":[`+"\n", true
+	}
+	if _, err := io.WriteString(p.w, before); err != nil {
+		return err
+	}
+	return p.enc.Encode(r)
+}
+
+func (p *jsonList) Close() error {
+	end := "]}\n"
+	if !p.printed {
+		end = `{"flows":[]}` + "\n"
+	}
+	_, err := io.WriteString(p.w, end)
+	return err
+}
+
+// names writes the ids, for other commands.
+type names struct{ w io.Writer }
+
+func newNames(w io.Writer, _ string, o Options) (Printer, error) {
+	if o.Tree {
+		return nil, errors.New("name: cannot be combined with --tree: remove one of them")
+	}
+	return names{w}, nil
+}
+
+func (p names) Print(r *flow.Record) error {
+	_, err := fmt.Fprintln(p.w, r.ID)
+	return err
+}
+func (names) Flush() error { return nil }
+func (names) Close() error { return nil }

@@ -1,0 +1,96 @@
+package text
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// Line renders a record as one line, without a newline at its end:
+//
+//	12:04:05.123 worker1  TCP 10.244.1.9:41000 -> 10.96.118.136:80  default/my-nginx-service  => 10.244.2.2:80 (2 of 2, draw 0.71)  masq: -
+//
+// The time is in the local zone of the record's Time.
+func (s Style) Line(r *flow.Record) string {
+	var b strings.Builder
+	if r.Time != nil {
+		b.WriteString(Clock(*r.Time) + " ")
+	}
+	if r.Node != "" || s.NodeWidth > 0 {
+		fmt.Fprintf(&b, "%-*s  ", s.NodeWidth, r.Node)
+	}
+	fmt.Fprintf(&b, "%s %s -> %s  ", r.Protocol, r.Source, r.Destination)
+	b.WriteString(s.Outcome(r))
+	if r.Service == "" {
+		return s.Paint(Dim, b.String())
+	}
+	return b.String()
+}
+
+// Outcome renders the second half of Line: the service, and the endpoint or the verdict.
+func (s Style) Outcome(r *flow.Record) string {
+	if r.Service == "" && (r.Verdict == decision.Accept.String() || r.Verdict == "") {
+		return "not for a service"
+	}
+	var b strings.Builder
+	if r.Service != "" { // by a dump's rules, others than services are dropped, too
+		b.WriteString(r.Service + "  ")
+	}
+	if r.Verdict != decision.DNAT.String() {
+		b.WriteString("=> " + s.Paint(Red, r.Verdict) + ": " + strings.ReplaceAll(r.Reason, "-", " "))
+		return b.String()
+	}
+	b.WriteString("=> " + s.Paint(Green, r.Endpoint) + choice(r) + "  masq: " + s.masquerade(r))
+	switch r.Conntrack {
+	case "kept", "replaced":
+		b.WriteString("  " + s.Paint(Dim, r.Conntrack))
+	case "failed":
+		b.WriteString("  " + s.Paint(Red, "failed: "+r.Error))
+	}
+	return b.String()
+}
+
+// choice describes the selection of the endpoint: " (2 of 3, draw 0.71)", " (2 of 3, p2c: 2 open against 5)".
+func choice(r *flow.Record) string {
+	position := 0
+	for i, c := range r.Candidates {
+		if c.Endpoint == r.Endpoint {
+			position = i + 1
+		}
+	}
+	if position == 0 { // an earlier decision, and the endpoint has been removed since
+		return ""
+	}
+	text := fmt.Sprintf("%d of %d", position, len(r.Candidates))
+	switch {
+	case r.Balance != nil && r.Balance.Evidence != "":
+		text += fmt.Sprintf(", %s: %s", r.Balance.Algorithm, r.Balance.Evidence)
+	case r.Draw != nil:
+		text += fmt.Sprintf(", draw %.2f", *r.Draw)
+	case len(r.Candidates) == 1:
+		text = "the only one"
+	}
+	for _, a := range r.Earlier {
+		text += fmt.Sprintf(", after %s: %s", a.Endpoint, a.Outcome)
+	}
+	return " (" + text + ")"
+}
+
+func (s Style) masquerade(r *flow.Record) string {
+	if !r.Masquerade {
+		return "-"
+	}
+	text := r.MasqueradeAddress
+	if r.MasqueradeReason != "" {
+		if text != "" {
+			text += " "
+		}
+		text += "(" + r.MasqueradeReason + ")"
+	}
+	if text == "" {
+		text = "yes"
+	}
+	return s.Paint(Yellow, text)
+}

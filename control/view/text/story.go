@@ -1,0 +1,150 @@
+package text
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+)
+
+var words = flow.Words()
+
+// storyLabel is the width of the labels of a story.
+const storyLabel = 9
+
+// Explain renders a record in detail: the verdict with its reason, the walk through the
+// chains, and the endpoints. rules adds the rules of the walk as iptables-save
+// prints them. It ends with a newline.
+func (s Style) Explain(r *flow.Record, rules bool) string {
+	var b strings.Builder
+	from := ""
+	if r.Local {
+		from = ", sent by the node itself"
+	}
+	if r.Node != "" {
+		from += ", on node " + r.Node
+	}
+	fmt.Fprintf(&b, "%s %s -> %s%s\n\n", r.Protocol, r.Source, r.Destination, from)
+	for _, l := range s.decision(r) {
+		labeled(&b, storyLabel, l.name, l.text)
+	}
+	if r.Hint != "" {
+		labeled(&b, storyLabel, "hint", r.Hint)
+	}
+	s.detail(&b, r, rules)
+	if r.Reply != nil {
+		b.WriteString("\n  reply path\n")
+		for i, step := range r.Reply.Steps {
+			fmt.Fprintf(&b, "  %d. %s\n", i+1, step)
+		}
+	}
+	return b.String()
+}
+
+// decisionLine is a line about a decision.
+type decisionLine struct{ name, text string }
+
+// decision describes the verdict of a record, and what is translated.
+func (s Style) decision(r *flow.Record) []decisionLine {
+	var lines []decisionLine
+	if r.Service != "" {
+		lines = append(lines, decisionLine{"service", fmt.Sprintf("%s, by its %s", r.Service, words.Entries.Of(r.Entry))})
+	}
+	lines = append(lines, decisionLine{"verdict", s.verdict(r)})
+	if r.Verdict == decision.DNAT.String() {
+		lines = append(lines, decisionLine{"source", s.source(r)})
+	}
+	return lines
+}
+
+// detail writes the walk through the chains and the endpoints.
+func (s Style) detail(b *strings.Builder, r *flow.Record, rules bool) {
+	if len(r.Steps) > 0 {
+		b.WriteString("\n" + s.Steps(r.Steps, "  ", rules))
+	}
+	if len(r.Candidates)+len(r.Excluded) > 0 {
+		b.WriteString("\n" + endpoints(r))
+	}
+	if len(r.Shadows) > 0 {
+		b.WriteString("\n" + shadows(r))
+	}
+}
+
+func (s Style) verdict(r *flow.Record) string {
+	switch r.Verdict {
+	case decision.DNAT.String():
+		text := s.Paint(Green, r.Endpoint)
+		if r.Pod != "" {
+			text += ", pod " + r.Pod
+		}
+		return text + how(r)
+	case decision.Accept.String():
+		return s.Paint(Dim, "passes unchanged") + ": " + words.Reasons.Of(r.Reason)
+	case decision.Reject.String():
+		return s.Paint(Red, "rejected") + ": " + words.Reasons.Of(r.Reason)
+	}
+	return s.Paint(Red, "dropped") + ": " + words.Reasons.Of(r.Reason)
+}
+
+// how describes, after the endpoint, its selection.
+func how(r *flow.Record) string {
+	text := choice(r)
+	if r.Reason == decision.Bound.String() {
+		text = " (" + words.Reasons.Of(r.Reason) + ")"
+	}
+	switch r.Branch {
+	case decision.BranchPodShortcut.String(), decision.BranchNodeShortcut.String():
+		text += "; " + words.Branches.Of(r.Branch)
+	}
+	return text
+}
+
+func (s Style) source(r *flow.Record) string {
+	switch {
+	case r.Masquerade:
+		text := s.Paint(Yellow, "masqueraded") + " as an address of this node: " + words.Masquerades.Of(r.MasqueradeReason)
+		if r.MasqueradeRule != "" {
+			text += "\n            " + s.Paint(Dim, r.MasqueradeRule)
+		}
+		return text
+	case r.MasqueradeReason != "":
+		return "unchanged: marked for masquerade, but delivered on this node before POSTROUTING"
+	}
+	return "unchanged"
+}
+
+// shadows renders what other algorithms would have selected.
+func shadows(r *flow.Record) string {
+	rows := [][]string{{"SHADOW", "WOULD SELECT", "BECAUSE"}}
+	for _, o := range r.Shadows {
+		endpoint := o.Endpoint
+		if endpoint == r.Endpoint {
+			endpoint = "the same"
+		}
+		rows = append(rows, []string{o.Algorithm, endpoint, cmp.Or(o.Evidence, "no choice")})
+	}
+	return Columns("  ", 2, rows)
+}
+
+// endpoints renders the table of endpoints.
+func endpoints(r *flow.Record) string {
+	rows := [][]string{{"ENDPOINT", "CHANCE"}}
+	for _, c := range r.Candidates {
+		chance := quantity.Probability(c.Probability)
+		if r.Balance != nil && r.Balance.Probability == 0 {
+			chance = "?"
+		}
+		row := []string{c.Endpoint, chance}
+		if c.Endpoint == r.Endpoint {
+			row = append(row, "<- chosen")
+		}
+		rows = append(rows, row)
+	}
+	for _, e := range r.Excluded {
+		rows = append(rows, []string{e.Endpoint, "-", words.Exclusions.Of(e.Reason)})
+	}
+	return Columns("  ", 2, rows)
+}

@@ -1,0 +1,232 @@
+package text
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/trace"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+)
+
+// tracing renders one trace.
+type tracing struct {
+	Style
+	rules bool // print the rules as iptables-save does, too
+}
+
+// Trace renders a trace. rules adds the rules as iptables-save prints them. It ends with a newline.
+func (s Style) Trace(t *trace.Trace, rules bool) string {
+	x := tracing{s, rules}
+	var b strings.Builder
+	b.WriteString(asked(t) + "\n\n")
+	if t.Proxy != "" {
+		b.WriteString("  " + t.Proxy + "\n\n")
+	}
+	headed(&b, "not in the listing (iptables-save has it):", t.Incomplete)
+	headed(&b, "assumed, as the rules do not contain it (set it with --host, --address and --route):", t.Notes)
+	headed(&b, "depends on:", t.Conditions)
+	headed(&b, "left out, because it exceeds a limit:", t.Cut)
+	assuming := ""
+	if len(t.Assuming) > 0 {
+		last := len(t.Assuming) - 1
+		assuming = " (assuming that " + strings.Join(t.Assuming[:last], ", that ")
+		if last > 0 {
+			assuming += ", and that "
+		}
+		assuming += t.Assuming[last] + ")"
+	}
+	if len(t.Ways) == 1 {
+		b.WriteString("  " + x.outcome(&t.Ways[0]) + assuming + "\n")
+		x.details(&b, &t.Ways[0], "  ")
+		b.WriteString(x.Steps(t.Ways[0].Steps, "  ", x.rules))
+		x.answers(&b, &t.Ways[0], nil)
+		return b.String()
+	}
+	fmt.Fprintf(&b, "  %d paths, by probability%s:\n", len(t.Ways), assuming)
+	for i := range t.Ways {
+		fmt.Fprintf(&b, "  %-6s %s\n", quantity.Probability(t.Ways[i].Probability), x.outcome(&t.Ways[i]))
+	}
+	if t.LeftOut > 0 {
+		fmt.Fprintf(&b, "  %-6s other paths, not shown\n", quantity.Probability(t.LeftOut))
+	}
+	shared := slices.MinFunc(t.Ways, func(a, b trace.Way) int { return a.Fork - b.Fork }).Fork
+	b.WriteString("\n")
+	b.WriteString(x.Steps(t.Ways[0].Steps[:shared], "  ", x.rules))
+	for i := range t.Ways {
+		w := &t.Ways[i]
+		fmt.Fprintf(&b, "\n  %s %s\n", x.Paint(Green, fmt.Sprintf("path %d of %d, %s:", i+1, len(t.Ways), quantity.Probability(w.Probability))), x.outcome(w))
+		x.details(&b, w, "  ")
+		var first *trace.Way
+		if i > 0 {
+			first = &t.Ways[0]
+			x.walkBeside(&b, w.Steps[shared:], first.Steps[shared:])
+		} else {
+			b.WriteString(x.Steps(w.Steps[shared:], "  ", x.rules))
+		}
+		x.answers(&b, w, first)
+	}
+	return b.String()
+}
+
+// headed writes lines below a heading; nothing if there are none.
+func headed(b *strings.Builder, heading string, lines []string) {
+	if len(lines) == 0 {
+		return
+	}
+	b.WriteString("  " + heading + "\n")
+	for _, l := range lines {
+		b.WriteString("  - " + l + "\n")
+	}
+	b.WriteString("\n")
+}
+
+// asked is the packet and its input interface.
+func asked(t *trace.Trace) string {
+	how := "sent by the host itself"
+	if !t.Local {
+		how = "received on " + t.InInterface
+	}
+	if t.Start != "" {
+		how += ", from chain " + t.Start + " on"
+	}
+	source := t.Source
+	if source == "" {
+		source = "from the host"
+	}
+	return fmt.Sprintf("%s %s -> %s, %s", t.Protocol, source, t.Destination, how)
+}
+
+// outcome is the outcome for the packet, in one line.
+func (x tracing) outcome(w *trace.Way) string {
+	by := ""
+	if w.Line > 0 {
+		by = fmt.Sprintf(" by line %d", w.Line)
+		if w.File != "" {
+			by += " of " + w.File
+		}
+	}
+	because := ""
+	if w.Why != "" {
+		because = ": " + w.Why
+	}
+	switch w.Verdict {
+	case "sent":
+		return x.Paint(Green, "sent") + fmt.Sprintf(" by %s: %s -> %s", w.Out, sourceOf(w), destinationOf(w))
+	case "delivered":
+		return x.Paint(Green, "delivered") + fmt.Sprintf(" on the host itself: %s -> %s", sourceOf(w), destinationOf(w)) + strings.Replace(because, ": ", "; ", 1)
+	case "rejected":
+		return x.Paint(Red, "refused") + fmt.Sprintf(" with %s", w.With) + by + because
+	case "dropped":
+		return x.Paint(Red, "dropped") + by + because
+	case "queued":
+		return x.Paint(Yellow, "queued") + by + ": a userspace program decides"
+	case "answered":
+		return w.Why
+	case "returned":
+		return fmt.Sprintf("%s -> %s, mark %s", sourceOf(w), destinationOf(w), w.Mark) + because
+	}
+	if w.Cut != "" {
+		return x.Paint(Yellow, "not known") + because
+	}
+	if w.Flag != "" && !w.Answer {
+		return x.Paint(Yellow, "not known") + because + "; " + w.Flag + " sets it, --assume continues without"
+	}
+	return x.Paint(Yellow, "not known") + because + "; --assume continues"
+}
+
+// sourceOf is the final source.
+func sourceOf(w *trace.Way) string {
+	if w.Answer || w.Conntrack == nil || w.Conntrack.SourcePorts == nil {
+		return w.Source
+	}
+	return withPorts(w.Source, w.Conntrack.SourcePorts)
+}
+
+func destinationOf(w *trace.Way) string {
+	if w.Answer || w.Conntrack == nil || w.Conntrack.DestinationPorts == nil {
+		return w.Destination
+	}
+	return withPorts(w.Destination, w.Conntrack.DestinationPorts)
+}
+
+// withPorts is an address whose port the kernel chooses; for ICMP it is the id, which is not
+// shown.
+func withPorts(a string, ports *[2]uint16) string {
+	colon := strings.LastIndexByte(a, ':')
+	if _, err := strconv.Atoi(a[colon+1:]); err != nil || colon < 0 || strings.Count(a, ":") > 1 && a[0] != '[' {
+		return a
+	}
+	return fmt.Sprintf("%s (port %d-%d)", a[:colon], ports[0], ports[1])
+}
+
+// details are the connection's entry and the assumptions.
+func (x tracing) details(b *strings.Builder, w *trace.Way, indent string) {
+	if c := w.Conntrack; c != nil && (w.Verdict == "sent" || w.Verdict == "delivered" || w.Verdict == "returned") {
+		fmt.Fprintf(b, "%sentry  %s -> %s, reply %s -> %s", indent, c.Original.Source, c.Original.Destination, c.Reply.Source, c.Reply.Destination)
+		if c.Mark != "0x0" {
+			fmt.Fprintf(b, ", mark %s", c.Mark)
+		}
+		b.WriteString("\n")
+	}
+	for _, a := range w.Assumptions {
+		fmt.Fprintf(b, "%sassumed: %s\n", indent, a)
+	}
+}
+
+// walkBeside is walk for a path whose last steps may be those of the first path, except for
+// addresses.
+func (x tracing) walkBeside(b *strings.Builder, walk, first []flow.Step) {
+	tail := sameTail(walk, first)
+	if tail < 2 {
+		tail = 0
+	}
+	b.WriteString(x.Steps(walk[:len(walk)-tail], "  ", x.rules))
+	switch {
+	case tail == len(walk) && tail > 0:
+		fmt.Fprintf(b, "    %s\n", x.Paint(Dim, "the same steps as in path 1"))
+	case tail > 0:
+		fmt.Fprintf(b, "    %s\n", x.Paint(Dim, fmt.Sprintf("then the same %d steps as in path 1", tail)))
+	}
+}
+
+// answers renders the path of the reply and of the next packet; first is the path rendered before,
+// if any.
+func (x tracing) answers(b *strings.Builder, w, first *trace.Way) {
+	if first == nil {
+		first = &trace.Way{}
+	}
+	x.answer(b, "the reply", w.Reply, first.Reply)
+	x.answer(b, "the next packet", w.Later, first.Later)
+}
+
+// answer renders a packet that follows the first one.
+func (x tracing) answer(b *strings.Builder, what string, w, first *trace.Way) {
+	if w == nil {
+		return
+	}
+	fmt.Fprintf(b, "\n  %s: %s\n", what, x.outcome(w))
+	for _, a := range w.Assumptions {
+		fmt.Fprintf(b, "  assumed: %s\n", a)
+	}
+	if first == nil {
+		b.WriteString(x.Steps(w.Steps, "  ", x.rules))
+		return
+	}
+	x.walkBeside(b, w.Steps, first.Steps)
+}
+
+// sameTail is the number of last steps that equal those of the other path, except for addresses.
+func sameTail(a, b []flow.Step) int {
+	n := 0
+	for n < len(a) && n < len(b) {
+		s, o := a[len(a)-1-n], b[len(b)-1-n]
+		if s.Line != o.Line || s.Chain != o.Chain || s.Hook != o.Hook || s.Outcome != o.Outcome {
+			break
+		}
+		n++
+	}
+	return n
+}

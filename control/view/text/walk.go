@@ -1,0 +1,89 @@
+package text
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+)
+
+// Steps renders a walk, one line for each step: the chain, the outcome of its rule and the reason.
+// Consecutive rules of a chain share one chain name. Steps through a dump have the line of the
+// rule, below a heading for each hook and table. rules adds the rules as iptables-save prints them.
+// Each line starts with indent and ends with a newline.
+func (s Style) Steps(steps []flow.Step, indent string, rules bool) string {
+	chains, lines := 0, 1
+	for _, step := range steps {
+		chains, lines = max(chains, len(step.Chain)), max(lines, len(strconv.Itoa(step.Line)))
+	}
+	var b strings.Builder
+	place, chain := "", ""
+	for _, step := range steps {
+		margin, blank := indent, indent
+		if step.Hook != "" { // of a dump
+			if p := step.Hook + " " + step.Table + " " + step.File; p != place {
+				place, chain = p, ""
+				heading := step.Hook
+				if step.Table != "" {
+					heading += ", table " + step.Table
+				}
+				if step.File != "" {
+					heading += ", " + step.File
+				}
+				b.WriteString(indent + s.Paint(Dim, heading) + "\n")
+			}
+			if step.Table == "" {
+				fmt.Fprintf(&b, "%s  %s\n", indent, step.Text)
+				continue
+			}
+			line := ""
+			if step.Line > 0 {
+				line = strconv.Itoa(step.Line)
+			}
+			margin = fmt.Sprintf("%s  %s  ", indent, s.Paint(Dim, fmt.Sprintf("%*s", lines, line)))
+			blank = fmt.Sprintf("%s  %*s  ", indent, lines, "")
+		}
+		name := step.Chain
+		if name == chain {
+			name = ""
+		}
+		chain = step.Chain
+		fmt.Fprintf(&b, "%s%-*s %s %s\n", margin, chains, name, s.sign(step.Outcome), s.reason(&step))
+		if rules && step.Rule != "" {
+			fmt.Fprintf(&b, "%s%-*s    %s\n", blank, chains, "", s.Paint(Dim, step.Rule))
+		}
+	}
+	return b.String()
+}
+
+// reason is the text of a step, after the probability of its outcome.
+func (s Style) reason(step *flow.Step) string {
+	text := step.Text
+	if step.Chance > 0 {
+		text = "p " + quantity.Probability(step.Chance) + ": " + text
+	} else if _, after, ok := strings.Cut(step.Rule, "--probability "); ok && step.Hook == "" {
+		p, _, _ := strings.Cut(after, " ")
+		text = "p " + p[:min(len(p), 4)] + ": " + text
+	}
+	if step.Outcome == flow.StepPassed || step.Outcome == flow.StepPolicy {
+		text = s.Paint(Dim, text)
+	}
+	return text
+}
+
+// sign is the symbol of an outcome: two characters in front of its description.
+func (s Style) sign(o flow.StepOutcome) string {
+	switch o {
+	case flow.StepPassed:
+		return s.Paint(Dim, " .")
+	case flow.StepMarked:
+		return s.Paint(Yellow, " *")
+	case flow.StepUnknown:
+		return s.Paint(Yellow, " ?")
+	case flow.StepPolicy:
+		return s.Paint(Dim, " =")
+	}
+	return s.Paint(Green, "->")
+}

@@ -1,0 +1,216 @@
+package text
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+)
+
+// Answer renders an answer: the cause in the first line, then what to do, and who and where. explain adds the
+// decision, step by step. It ends with a newline.
+func (s Style) Answer(a *diagnose.Answer, explain bool) string {
+	var b strings.Builder
+	line := func(label string, lines ...string) { labeled(&b, answerLabel, label, lines...) }
+	b.WriteString(s.headline(a))
+	if a.Cause != nil {
+		fmt.Fprintf(&b, ": %s (%s)", a.Cause.Text, a.Cause.Code)
+	}
+	b.WriteString("\n\n")
+	if a.Cause != nil {
+		line("do", a.Cause.Do)
+		if at := place(a.Cause); at != "" {
+			line("look at", at)
+		}
+	}
+	for i := range a.Notes {
+		n := &a.Notes[i]
+		line("note", fmt.Sprintf("%s (%s)", n.Text, n.Code), n.Do)
+	}
+	line("source", end(&a.Source))
+	line("destination", end(&a.Destination))
+	switch {
+	case a.NodeIs == "":
+	case a.Node == "":
+		line("node", "not known: "+a.NodeIs+"; give --node-name")
+	default:
+		line("node", a.Node+": "+a.NodeIs)
+	}
+	for i := range a.Passed {
+		line("before", a.Passed[i].Node+" passes it on unchanged: "+a.Passed[i].Is)
+	}
+	if a.Record != nil {
+		line("decision", decisionInWords(a.Record))
+	}
+	var endpoints []string
+	for i := range a.Endpoints {
+		endpoints = append(endpoints, s.tried(&a.Endpoints[i]))
+	}
+	line("endpoints", first(mostEndpoints, endpoints)...)
+	if explain && a.Record != nil {
+		for _, r := range append(slices.Clone(a.Record.Others), a.Record) {
+			b.WriteString("\n" + indented(s.Explain(r, false)))
+		}
+	}
+	return b.String()
+}
+
+const (
+	// answerLabel and findingLabel are the widths of the labels of an answer, and of a finding.
+	answerLabel  = 12
+	findingLabel = 8
+	// mostEndpoints is how many endpoints are shown: an answer fits on a screen.
+	mostEndpoints = 8
+)
+
+// headline is that of the answer, with its first words in the color of the outcome.
+func (s Style) headline(a *diagnose.Answer) string {
+	color := map[diagnose.Outcome]Color{diagnose.Works: Green, diagnose.Partly: Yellow, diagnose.Fails: Red}[a.Outcome]
+	for _, words := range []string{"works in part", "works", "does not work"} {
+		if rest, ok := strings.CutPrefix(a.Headline, words); ok {
+			return s.Paint(color, words) + rest
+		}
+	}
+	return a.Headline
+}
+
+func end(e *diagnose.End) string {
+	if e.Address == "" {
+		return e.Name
+	}
+	return e.Name + ", " + e.Address
+}
+
+// FindingOptions are what is shown of findings besides.
+type FindingOptions struct {
+	// Explain adds what happens to the example of each, step by step.
+	Explain bool
+	// Ignored lists also those that are ignored, instead of their number.
+	Ignored bool
+}
+
+// found renders findings, the worst first as they come, with their numbers in the first line.
+func (s Style) found(findings []diagnose.Finding, o FindingOptions) string {
+	counts := make(map[diagnose.Severity]int)
+	left := 0
+	for i := range findings {
+		if findings[i].Ignored != "" {
+			left++
+			continue
+		}
+		counts[findings[i].Code.Severity()]++
+	}
+	var parts []string
+	for _, severity := range []diagnose.Severity{diagnose.Error, diagnose.Warning, diagnose.Note} {
+		if n := counts[severity]; n > 0 {
+			parts = append(parts, quantity.Count(n, severity.String()))
+		}
+	}
+	if len(parts) == 0 {
+		return s.nothingWrong(left > 0) + s.ignored(findings, o)
+	}
+	var b strings.Builder
+	fmt.Fprintln(&b, strings.Join(parts, ", "))
+	for i := range findings {
+		if f := &findings[i]; f.Ignored == "" {
+			color := map[diagnose.Severity]Color{diagnose.Error: Red, diagnose.Warning: Yellow, diagnose.Note: Dim}[f.Code.Severity()]
+			b.WriteString(s.finding(f, s.Paint(color, f.Code.Severity().String()), o))
+		}
+	}
+	return b.String() + s.ignored(findings, o)
+}
+
+// nothing is the beginning of a verdict without a finding. but: there are findings that are ignored.
+func nothing(but bool) string {
+	if but {
+		return "nothing else is wrong"
+	}
+	return "nothing is wrong"
+}
+
+func (s Style) nothingWrong(but bool) string {
+	return s.Paint(Green, nothing(but)) + ", as far as nfqproxy can see\n"
+}
+
+// ignored is about the findings that are ignored.
+func (s Style) ignored(findings []diagnose.Finding, o FindingOptions) string {
+	var b strings.Builder
+	var codes []string
+	number := 0
+	for i := range findings {
+		f := &findings[i]
+		if f.Ignored == "" {
+			continue
+		}
+		number++
+		if !slices.Contains(codes, string(f.Code)) {
+			codes = append(codes, string(f.Code))
+		}
+		if o.Ignored {
+			b.WriteString(s.finding(f, s.Paint(Dim, "ignored "+f.Code.Severity().String()), o))
+			labeled(&b, findingLabel, "ignored", "by "+f.Ignored)
+		}
+	}
+	if number == 0 || o.Ignored {
+		return b.String()
+	}
+	if number == 1 {
+		return fmt.Sprintf("\n1 finding is ignored (%s); --notes lists it\n", codes[0])
+	}
+	return fmt.Sprintf("\n%d findings are ignored (%s); --notes lists them\n", number, strings.Join(codes, ", "))
+}
+
+// finding renders one finding.
+func (s Style) finding(f *diagnose.Finding, severity string, o FindingOptions) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%s %s: %s\n", severity, f.Code, f.Text)
+	if at := place(f); at != "" {
+		labeled(&b, findingLabel, "look at", at)
+	}
+	if f.Example != nil {
+		labeled(&b, findingLabel, "example", f.Example.Text)
+	}
+	labeled(&b, findingLabel, "do", f.Do)
+	if o.Explain && f.Example != nil {
+		b.WriteString("\n" + indented(s.Explain(f.Example.Record, false)))
+	}
+	return b.String()
+}
+
+// place is the object and the field to look at.
+func place(f *diagnose.Finding) string {
+	if f.Object == "" || f.Field == "" {
+		return f.Object
+	}
+	return f.Object + ", " + f.Field
+}
+
+func decisionInWords(r *flow.Record) string {
+	words := map[string]string{"accept": "not translated", "reject": "rejected", "drop": "dropped", "dnat": "translated"}[r.Verdict]
+	if r.Service != "" {
+		words += ", for " + r.Service
+	}
+	if r.Masquerade {
+		node := "the node"
+		if r.Node != "" {
+			node = r.Node
+		}
+		words += "; the endpoint sees an address of " + node + " as the source"
+	}
+	return words
+}
+
+// tried is an endpoint with what is known of it.
+func (s Style) tried(e *diagnose.Endpoint) string {
+	text := endpointName(e.Address, e.Pod, e.Node)
+	if e.Problem != nil {
+		text += "  " + s.Paint(Red, string(e.Problem.Code))
+	}
+	if e.Flows != nil {
+		text += "  " + e.Flows.String()
+	}
+	return text
+}
