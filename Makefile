@@ -200,8 +200,8 @@ check: need-go
 
 # Unit, kernel and end-to-end tests: all that proves the product, and of what has many cases a selection. Tests that lack
 # something on this machine are listed at the end, even if others fail, with the subject that stays untested; with
-# CI=true they fail. So are the packages that took longest. A hundred test programs are linked each time: without symbols
-# for a debugger that takes two thirds of the time.
+# CI=true they fail. So are the packages that took longest. A hundred test programs are linked each time:
+# without symbols for a debugger that takes less time.
 test: need-go
 	@$(call tested,$(GO) test -p 2 -count=1 -timeout 30m -ldflags='-s -w' ./...)
 
