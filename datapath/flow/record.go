@@ -74,8 +74,9 @@ type Record struct {
 	// MasqueradeReason is why the packet carries the masquerade mark. A packet delivered on the
 	// node itself may carry the mark without being masqueraded.
 	MasqueradeReason string `json:"masqueradeReason"`
-	// MasqueradeRule is the host's own masquerade rule, as iptables-save prints it;
-	// present iff MasqueradeReason is HostMasquerade.
+	// MasqueradeRule is the host's own masquerade rule, as iptables-save prints it or, for a table of
+	// nftables' own, as nft does behind the chain's name; present iff MasqueradeReason is
+	// HostMasquerade.
 	MasqueradeRule string `json:"masqueradeRule,omitempty"`
 
 	// Conntrack is the outcome for the conntrack entry: created, kept (the entry of an earlier

@@ -207,7 +207,7 @@ func TestRange(t *testing.T) {
 		b := bits{size: len(tt.data)}
 		copy(b.data[:], tt.data)
 		copy(b.known[:], tt.known)
-		if got := (Range{tt.first, tt.last}).contains(&b, 0); got != tt.want {
+		if got := (Range{tt.first, tt.last}).contains(&b); got != tt.want {
 			t.Errorf("%v of bits %v in %v to %v: %v, want %v", tt.data, tt.known, tt.first, tt.last, got, tt.want)
 		}
 	}

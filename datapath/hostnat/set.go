@@ -109,7 +109,7 @@ func (r Range) matches(w *walk, k Key) Truth {
 		if !present {
 			return False
 		}
-		switch (Range{r.First[at:end], r.Last[at:end]}).contains(&b, 0) {
+		switch (Range{r.First[at:end], r.Last[at:end]}).contains(&b) {
 		case False:
 			return False
 		case Unknown:

@@ -19,12 +19,12 @@ func Exactly(data []byte) Range { return Range{data, data} }
 func (r Range) single() bool { return bytes.Equal(r.First, r.Last) }
 
 // contains compares as far as the value is known.
-func (r Range) contains(b *bits, from int) Truth {
+func (r Range) contains(b *bits) Truth {
 	size := len(r.First)
-	if size > b.size-from || size != len(r.Last) {
+	if size > b.size || size != len(r.Last) {
 		return Unknown
 	}
-	data, known := b.data[from:from+size], b.known[from:from+size]
+	data, known := b.data[:size], b.known[:size]
 	if r.single() {
 		t := True
 		for i := range data {
@@ -80,7 +80,7 @@ func (c Compare) test(w *walk) Truth {
 			return False
 		}
 		for _, r := range c.Ranges {
-			switch r.contains(&b, 0) {
+			switch r.contains(&b) {
 			case True:
 				return truth(!c.Negated)
 			case Unknown:
@@ -170,8 +170,7 @@ const (
 )
 
 func (t AddrTypes) test(w *walk) Truth {
-	of := AddrType{Source: t.Source, In: t.In, Out: t.Out}
-	b, _ := of.of(w)
+	b := AddrType{Source: t.Source, In: t.In, Out: t.Out}.bits(w)
 	if !b.all() {
 		return Unknown
 	}

@@ -186,20 +186,22 @@ func (v Payload) of(w *walk) (b bits, present bool) {
 	return b, true
 }
 
-func (v AddrType) of(w *walk) (bits, bool) {
+func (v AddrType) of(w *walk) (bits, bool) { return v.bits(w), true }
+
+func (v AddrType) bits(w *walk) bits {
 	a, device := w.packet.Destination.Addr(), ""
 	if v.Source {
 		a = w.packet.Source.Addr()
 	}
 	switch {
 	case v.In && w.packet.In == "" && !w.packet.Local:
-		return unknownOf(4), true
+		return unknownOf(4)
 	case v.In:
 		device = w.packet.In
 	case v.Out:
 		device = w.packet.Out
 	}
-	return number(w.host.addrType(a, device)), true
+	return number(w.host.addrType(a, device))
 }
 
 func (v Const) of(*walk) (b bits, present bool) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -73,7 +74,7 @@ func demonstrate(ctx context.Context, l *Lab, services []*decision.ServicePort, 
 
 // find returns the most suitable service port with a kind of server, and a client pod for it. The port's traffic
 // policy must allow any endpoint for any pod.
-func (d *demo) find(kind manifest.LabServer, suits func(*decision.ServicePort) bool) (*decision.ServicePort, *Pod) {
+func (d *demo) find(kind observe.LabServer, suits func(*decision.ServicePort) bool) (*decision.ServicePort, *Pod) {
 	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool {
 		return s.InternalPolicy == decision.Cluster && d.spec.servedBy(s, kind) && suits(s) && d.spec.client(s) != nil
 	})
@@ -98,7 +99,7 @@ func (d *demo) udp(ctx context.Context) error {
 }
 
 // fromPod shows a request of a pod to a cluster IP.
-func (d *demo) fromPod(ctx context.Context, kind manifest.LabServer, suits func(*decision.ServicePort) bool, title, request string, do func(ctx context.Context, host, node string, to netip.AddrPort) (*exchange, error)) error {
+func (d *demo) fromPod(ctx context.Context, kind observe.LabServer, suits func(*decision.ServicePort) bool, title, request string, do func(ctx context.Context, host, node string, to netip.AddrPort) (*exchange, error)) error {
 	svc, pod := d.find(kind, suits)
 	if svc == nil {
 		return nil

@@ -9,6 +9,7 @@ package lab
 
 import (
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 )
 
@@ -30,11 +31,11 @@ type (
 	// Network is a network of a lab.
 	Network = manifest.LabNetwork
 	// Port is a port that a pod listens on.
-	Port = manifest.LabPort
+	Port = observe.LabPort
 	// Node is a node of a lab.
 	Node = manifest.LabNode
 	// Pod is a pod of a lab.
-	Pod = manifest.LabPod
+	Pod = observe.LabPod
 	// Deployment is a number of like pods.
 	Deployment = manifest.LabDeployment
 	// Client is a machine outside the cluster.

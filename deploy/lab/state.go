@@ -17,7 +17,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
-// defaultGrace is how long a pod serves after its removal; see manifest.LabPod.
+// defaultGrace is how long a pod serves after its removal; see observe.LabPod.
 const defaultGrace = 2 * time.Second
 
 // state is what a running lab is to be: its files, and what commands have changed since. It is pure; a Lab carries

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/control/explain"
 	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/live/health"
@@ -19,7 +20,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/localnode"
 	"github.com/nfqproxy/nfqproxy/control/live/metrics"
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
-	"github.com/nfqproxy/nfqproxy/control/explain"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"

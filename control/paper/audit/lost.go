@@ -3,8 +3,8 @@ package audit
 import (
 	"fmt"
 
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // checkLost finds rules of kube-proxy that match every packet, where every version of it matches the

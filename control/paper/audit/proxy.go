@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // detection is a way of detecting pods, and the rules that use it.

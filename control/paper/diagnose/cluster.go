@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -24,7 +25,7 @@ type Cluster struct {
 	pods     map[name]*corev1.Pod
 	podsIn   map[string]*namespace                    // nil: the objects have no Pods of the namespace
 	owners   map[netip.Addr]*corev1.Pod               // those with an address of their own
-	listens  map[name][]manifest.LabPort              // the servers of a lab's pods
+	listens  map[name][]observe.LabPort               // the servers of a lab's pods
 	policies map[string][]*networkingv1.NetworkPolicy // by namespace
 	nodes    nodes
 	ignored  map[string]string          // codes of findings, by object
@@ -43,7 +44,7 @@ func New(objects *manifest.Objects, config servicetable.NodeConfig) *Cluster {
 		objects: objects, config: config, proxy: servicetable.KubeProxyOf(&objects.Objects),
 		services: make(map[name]*corev1.Service), slices: make(map[name][]*discoveryv1.EndpointSlice),
 		pods: make(map[name]*corev1.Pod), podsIn: make(map[string]*namespace), owners: make(map[netip.Addr]*corev1.Pod),
-		listens: make(map[name][]manifest.LabPort), policies: make(map[string][]*networkingv1.NetworkPolicy), nodes: nodesOf(objects), ignored: ignoredIn(objects), tables: make(map[string]*decision.Table), seen: make(map[string]seen), blamed: make(map[string]Finding),
+		listens: make(map[name][]observe.LabPort), policies: make(map[string][]*networkingv1.NetworkPolicy), nodes: nodesOf(objects), ignored: ignoredIn(objects), tables: make(map[string]*decision.Table), seen: make(map[string]seen), blamed: make(map[string]Finding),
 	}
 	for _, a := range config.IPs {
 		c.nodes.give(config.Name, a)

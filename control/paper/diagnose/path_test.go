@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -26,7 +27,7 @@ func TestPath(t *testing.T) {
 		undetected: New(objects, servicetable.NodeConfig{}),
 	}
 	lab := *objects
-	lab.Lab = &manifest.Lab{Nodes: []manifest.LabNode{{Name: "node-b", Ports: []manifest.LabPort{{Port: 6443, Protocol: decision.TCP}}}}}
+	lab.Lab = &manifest.Lab{Nodes: []manifest.LabNode{{Name: "node-b", Ports: []observe.LabPort{{Port: 6443, Protocol: decision.TCP}}}}}
 	clusters[inLab] = New(&lab, servicetable.NodeConfig{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}})
 	clusters[withIP] = New(objects, servicetable.NodeConfig{Name: "node-a", IPs: []netip.Addr{netip.MustParseAddr("172.20.0.99")}})
 	configured := *objects

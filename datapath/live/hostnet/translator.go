@@ -28,7 +28,7 @@ type SourceTranslator interface {
 
 // SourceTranslation is the effect of the host's own rules on the source of a flow.
 type SourceTranslation struct {
-	// Rule is the rule, as iptables-save prints it; nil: the source is unchanged.
+	// Rule is the rule, as iptables or nft prints it; nil: the source is unchanged.
 	Rule fmt.Stringer
 	// Unknown: the deciding rule cannot be evaluated; the source is unchanged.
 	Unknown bool

@@ -86,7 +86,7 @@ func TestRemoveKeepsOthers(t *testing.T) {
 
 // TestPublishedNodes: the rules of real nodes, kubelet's and kube-proxy's.
 func TestPublishedNodes(t *testing.T) {
-	xtablestest.EachDump(t, "../../paper/kubechains/testdata/*.rules", func(t *testing.T, b xtables.Backend, dump string) {
+	xtablestest.EachDump(t, "../../kubechains/testdata/*.rules", func(t *testing.T, b xtables.Backend, dump string) {
 		n := newNode(t)
 		n.load(b, decision.IPv4, dump)
 		removesAll(n, b, decision.IPv4)

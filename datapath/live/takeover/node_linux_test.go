@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables/xtablestest"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
-	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 )
 
 // node is a network namespace with rules in it.

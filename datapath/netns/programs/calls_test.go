@@ -22,7 +22,7 @@ var everywhere = strings.Fields(`
 	alias answer bash basename basenc base64 break cat cd chmod chown clear command comm compgen complete continue cp cut date dd declare df
 	dirname dpkg dpkg-deb dpkg-query echo env eval exec exit export false find function go grep gzip head hint hostname id install kill ln local ls
 	mkdir mkfifo mktemp mv next nfqproxy od on perl printf pwd read readlink realpath return rm rmdir sed seq set sh shift sleep sort source stat
-	stty sync tail tar tee test time timeout touch tr trap true truncate type ulimit umask uname uniq unset wait wc wget which xargs
+	sha256sum shasum stty sync tail tar tee test time timeout touch tr trap true truncate type ulimit umask uname uniq unset wait wc wget which xargs
 	[ apt apt-get link ldd git gofmt golangci-lint kubectl
 	open xdg-open rundll32 kube-proxy iptables-no-such`)
 

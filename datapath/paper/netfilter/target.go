@@ -5,8 +5,8 @@ import (
 	"net/netip"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // apply applies a rule that matched. leave is set if the chain's other rules are skipped.

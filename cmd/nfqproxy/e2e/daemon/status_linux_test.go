@@ -66,7 +66,7 @@ func TestDocumentedRules(t *testing.T) {
 	}
 	r := &all.Nodes[0].Daemon.Rules
 	for page, want := range map[string]string{
-		"explanation/daemon.md": fmt.Sprintf(" have %d chains and %d rules together.", r.Chains, r.Rules),
+		"explanation/daemon.md":     fmt.Sprintf(" have %d chains and %d rules together.", r.Chains, r.Rules),
 		"explanation/comparison.md": fmt.Sprintf("| kernel rules with 10,000 services of 10 endpoints | %d |", r.Rules+2),
 	} {
 		if !strings.Contains(e2etest.ReadFile(t, filepath.Join("../../../../docs", page)), want) {

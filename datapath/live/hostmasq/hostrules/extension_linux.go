@@ -162,7 +162,7 @@ func (o *options) ports(source, destination ports, sourceNegated, destinationNeg
 }
 
 // names writes the names of bits, in the order of the list.
-func names(bits uint32, separator string, list []bitName) string {
+func names(bits uint32, list []bitName) string {
 	var out []string
 	for _, n := range list {
 		if bits&n.bit == n.bit && n.bit != 0 {
@@ -173,7 +173,7 @@ func names(bits uint32, separator string, list []bitName) string {
 	if len(out) == 0 {
 		return "NONE"
 	}
-	return strings.Join(out, separator)
+	return strings.Join(out, ",")
 }
 
 type bitName struct {
@@ -335,10 +335,10 @@ func readAddrtype(r raw, sourceInverted, destinationInverted bool, flags uint32)
 		return hostnat.AddrTypes{Source: source, In: flags&limitIn != 0, Out: flags&limitOut != 0, Types: types, Negated: negated}
 	}
 	if source != 0 {
-		o.add(test(true, source, sourceInverted), sourceInverted, "--src-type", names(uint32(source), ",", addressTypes))
+		o.add(test(true, source, sourceInverted), sourceInverted, "--src-type", names(uint32(source), addressTypes))
 	}
 	if destination != 0 {
-		o.add(test(false, destination, destinationInverted), destinationInverted, "--dst-type", names(uint32(destination), ",", addressTypes))
+		o.add(test(false, destination, destinationInverted), destinationInverted, "--dst-type", names(uint32(destination), addressTypes))
 	}
 	if flags&limitIn != 0 {
 		o.add(nil, false, "--limit-iface-in")
@@ -405,7 +405,7 @@ func stateTest(states uint32, negated bool) hostnat.Test {
 
 func readState(states uint32, negated bool) hostnat.Test {
 	o := options{}
-	o.add(stateTest(states, negated), negated, "--state", names(states, ",", stateNames))
+	o.add(stateTest(states, negated), negated, "--state", names(states, stateNames))
 	return o.module("state")
 }
 
@@ -466,7 +466,7 @@ func readConntrack(r raw, revision uint8) hostnat.Test {
 		})
 	}
 	given(ctState, "--ctstate", func(negated bool) (hostnat.Test, string) {
-		return stateTest(states, negated), names(states, ",", stateNames)
+		return stateTest(states, negated), names(states, stateNames)
 	})
 	given(ctProtocol, "--ctproto", func(negated bool) (hostnat.Test, string) {
 		p := r.u16(136)
@@ -482,7 +482,7 @@ func readConntrack(r raw, revision uint8) hostnat.Test {
 	port(ctReplyDestinationPort, "--ctrepldstport", 3, "proto-dst", true)
 	given(ctStatus, "--ctstatus", func(negated bool) (hostnat.Test, string) {
 		bits := []bitName{{1, "EXPECTED"}, {2, "SEEN_REPLY"}, {4, "ASSURED"}, {8, "CONFIRMED"}}
-		return anyBit(hostnat.Ct{Key: "status", ByteSize: 4}, status, negated), names(status, ",", bits)
+		return anyBit(hostnat.Ct{Key: "status", ByteSize: 4}, status, negated), names(status, bits)
 	})
 	given(ctExpires, "--ctexpire", func(bool) (hostnat.Test, string) {
 		first, last := r.u32(128), r.u32(132)
