@@ -166,6 +166,29 @@ func TestTables(t *testing.T) {
 	}
 }
 
+// TestTranslates: whatever way leads to a translation, the table is evaluated.
+func TestTranslates(t *testing.T) {
+	inner := chain("inner", rule(masquerade))
+	for name, tt := range map[string]struct {
+		step Step
+		want bool
+	}{
+		"itself":             {masquerade, true},
+		"by a jump":          {Verdict{Kind: Jump, Chain: inner}, true},
+		"by a map":           {VerdictMap{Set: &Set{Elements: []Element{{Verdict: Verdict{Kind: Goto, Chain: inner}}}}}, true},
+		"by a map's default": {VerdictMap{Set: &Set{Any: &Element{Verdict: Verdict{Kind: Jump, Chain: inner}}}}, true},
+		"by an unknown map":  {VerdictMap{Set: &Set{Unreadable: true}}, true},
+		"something unknown":  {Other{Words: "…"}, true},
+		"a log line":         {log, false},
+		"a verdict":          {Verdict{Kind: Accept}, false},
+		"a map of verdicts":  {VerdictMap{Set: &Set{Elements: []Element{{Verdict: Verdict{Kind: Drop}}}}}, false},
+	} {
+		if got := (&Table{Base: chain("POSTROUTING", rule(tt.step))}).Translates(); got != tt.want {
+			t.Errorf("%s: %t, want %t", name, got, tt.want)
+		}
+	}
+}
+
 // TestLoop: a walk ends, whatever the rules are.
 func TestLoop(t *testing.T) {
 	loop := &Chain{Name: "loop"}

@@ -56,12 +56,15 @@ func (c *Chain) translates(seen map[*Chain]bool) bool {
 					return true
 				}
 			case Verdict:
-				if s.Chain != nil && !seen[s.Chain] && s.Chain.translates(seen) {
+				if s.translates(seen) {
 					return true
 				}
 			case VerdictMap:
+				if s.Set.Unreadable || s.Set.Any != nil && s.Set.Any.Verdict.translates(seen) {
+					return true
+				}
 				for _, e := range s.Set.Elements {
-					if v := e.Verdict; v.Chain != nil && !seen[v.Chain] && v.Chain.translates(seen) {
+					if e.Verdict.translates(seen) {
 						return true
 					}
 				}
@@ -69,6 +72,11 @@ func (c *Chain) translates(seen map[*Chain]bool) bool {
 		}
 	}
 	return false
+}
+
+// translates reports whether the verdict leads to a chain that does.
+func (v Verdict) translates(seen map[*Chain]bool) bool {
+	return v.Chain != nil && !seen[v.Chain] && v.Chain.translates(seen)
 }
 
 // Chain is a list of rules.

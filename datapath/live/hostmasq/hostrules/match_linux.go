@@ -1,0 +1,508 @@
+package hostrules
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
+)
+
+// options are the options of a module and their tests, in the order of iptables-save.
+type options struct {
+	words []string
+	tests []hostnat.Test
+}
+
+func (o *options) add(test hostnat.Test, negated bool, option string, values ...string) {
+	if negated {
+		o.words = append(o.words, "!")
+	}
+	o.words = append(append(o.words, option), values...)
+	if test != nil {
+		o.tests = append(o.tests, test)
+	}
+}
+
+func (o *options) module(name string) hostnat.Test {
+	return hostnat.Module{Tests: o.tests, Words: strings.Join(append([]string{"-m", name}, o.words...), " ")}
+}
+
+// unknownTest is a test of something that is not known here; its option says what.
+var unknownTest = hostnat.Fixed{Result: hostnat.Unknown}
+
+// compare is the usual test: a value in one of several ranges.
+func compare(v hostnat.Value, negated bool, ranges ...hostnat.Range) hostnat.Test {
+	return hostnat.Compare{Values: []hostnat.Value{v}, Ranges: ranges, Negated: negated}
+}
+
+// anyBit tests whether the number has one of the bits.
+func anyBit(v hostnat.Value, bits uint32, negated bool) hostnat.Test {
+	return compare(hostnat.Masked{Of: v, Mask: word32(bits)}, !negated, hostnat.Exactly(word32(0)))
+}
+
+func word32(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
+
+var (
+	sourcePort      = hostnat.Payload{Transport: true, Offset: 0, ByteSize: 2}
+	destinationPort = hostnat.Payload{Transport: true, Offset: 2, ByteSize: 2}
+	packetMark      = hostnat.Meta{Key: "mark", ByteSize: 4}
+	connectionMark  = hostnat.Ct{Key: "mark", ByteSize: 4}
+	connectionState = hostnat.Ct{Key: "state", ByteSize: 4}
+)
+
+// address is the source or the destination of a header.
+func address(f decision.Family, source bool) hostnat.Payload {
+	switch {
+	case f == decision.IPv6 && source:
+		return hostnat.Payload{Six: true, Offset: 8, ByteSize: 16}
+	case f == decision.IPv6:
+		return hostnat.Payload{Six: true, Offset: 24, ByteSize: 16}
+	case source:
+		return hostnat.Payload{Offset: 12, ByteSize: 4}
+	}
+	return hostnat.Payload{Offset: 16, ByteSize: 4}
+}
+
+// ports is a range of ports, as numbers.
+type ports struct{ first, last uint16 }
+
+func (r raw) ports(at int) ports { return ports{r.u16(at), r.u16(at + 2)} }
+
+var anyPort = ports{0, 65535}
+
+func (p ports) values() hostnat.Range {
+	return hostnat.Range{First: binary.BigEndian.AppendUint16(nil, p.first), Last: binary.BigEndian.AppendUint16(nil, p.last)}
+}
+
+func (p ports) text(separator string) string {
+	if p.first == p.last {
+		return fmt.Sprint(p.first)
+	}
+	return fmt.Sprintf("%d%s%d", p.first, separator, p.last)
+}
+
+func (o *options) ports(source, destination ports, sourceNegated, destinationNegated bool) {
+	if source != anyPort || sourceNegated {
+		o.add(compare(sourcePort, sourceNegated, source.values()), sourceNegated, "--sport", source.text(":"))
+	}
+	if destination != anyPort || destinationNegated {
+		o.add(compare(destinationPort, destinationNegated, destination.values()), destinationNegated, "--dport", destination.text(":"))
+	}
+}
+
+// names writes the names of bits, in the order of the list.
+func names(bits uint32, list []bitName) string {
+	var out []string
+	for _, n := range list {
+		if bits&n.bit == n.bit && n.bit != 0 {
+			out = append(out, n.name)
+			bits &^= n.bit
+		}
+	}
+	if len(out) == 0 {
+		return "NONE"
+	}
+	return strings.Join(out, ",")
+}
+
+type bitName struct {
+	bit  uint32
+	name string
+}
+
+var addressTypes = []bitName{
+	{1, "UNSPEC"}, {2, "UNICAST"}, {4, "LOCAL"}, {8, "BROADCAST"}, {16, "ANYCAST"}, {32, "MULTICAST"}, {64, "BLACKHOLE"},
+	{128, "UNREACHABLE"}, {256, "PROHIBIT"}, {512, "THROW"}, {1024, "NAT"}, {2048, "XRESOLVE"},
+}
+
+// matches are the modules whose options are known. A packet that is translated has begun a
+// connection, and its protocol is TCP, UDP or SCTP: what only concerns others is left to their
+// rules' "-p".
+var matches = map[string][]layout[hostnat.Test]{
+	"comment": {{0, 1, func(r raw) (hostnat.Test, bool) {
+		text, _, _ := bytes.Cut(r.data[:min(256, len(r.data))], []byte{0})
+		return hostnat.Module{Words: "-m comment --comment " + hostnat.Quoted(string(text))}, true
+	}}},
+	"tcp":       {{0, 12, readTCP}},
+	"udp":       {{0, 9, readUDP}},
+	"sctp":      {{0, 292, readSCTP}},
+	"multiport": {{0, 32, readMultiport}, {1, 48, readMultiport}},
+	"iprange":   {{1, 65, readIPRange}},
+	"addrtype": {
+		{0, 12, func(r raw) (hostnat.Test, bool) { return readAddrtype(r, r.u32(4) != 0, r.u32(8) != 0, 0) }},
+		{1, 8, func(r raw) (hostnat.Test, bool) {
+			flags := r.u32(4) // XT_ADDRTYPE_...
+			return readAddrtype(r, flags&1 != 0, flags&2 != 0, flags)
+		}},
+	},
+	"mark": {{1, 9, func(r raw) (hostnat.Test, bool) { return readMark(r, "mark", packetMark), true }}},
+	"connmark": {{1, 9, func(r raw) (hostnat.Test, bool) {
+		return readMark(r, "connmark", connectionMark), true
+	}}},
+	"conntrack": {
+		{1, 152, func(r raw) (hostnat.Test, bool) { return readConntrack(r, 1), true }},
+		{2, 154, func(r raw) (hostnat.Test, bool) { return readConntrack(r, 2), true }},
+		{3, 162, func(r raw) (hostnat.Test, bool) { return readConntrack(r, 3), true }},
+	},
+	"state": {{0, 4, func(r raw) (hostnat.Test, bool) { return readState(r.u32(0), false), true }}},
+	"pkttype": {{0, 8, func(r raw) (hostnat.Test, bool) {
+		kind, negated := r.u32(0), r.u32(4) != 0
+		kinds := map[uint32]string{0: "unicast", 1: "broadcast", 2: "multicast"}
+		o := options{}
+		o.add(compare(hostnat.Meta{Key: "pkttype", ByteSize: 1}, negated, hostnat.Exactly([]byte{uint8(kind)})), negated, "--pkt-type", kinds[kind])
+		return o.module("pkttype"), kinds[kind] != ""
+	}}},
+	"owner": {{1, 18, readOwner}},
+	"set":   {{1, 4, readSet}, {2, 4, readSet}, {3, 44, readSet}, {4, 44, readSet}},
+	"statistic": {{0, 16, func(r raw) (hostnat.Test, bool) {
+		o := options{}
+		negated := r.u16(2)&1 != 0
+		if r.u16(0) == 0 { // XT_STATISTIC_MODE_RANDOM
+			o.add(nil, false, "--mode", "random")
+			o.add(unknownTest, negated, "--probability", fmt.Sprintf("%.11f", float64(r.u32(4))/(1<<31)))
+		} else {
+			o.add(nil, false, "--mode", "nth")
+			o.add(unknownTest, negated, "--every", fmt.Sprint(r.u32(4)+1), "--packet", fmt.Sprint(r.u32(8)))
+		}
+		return o.module("statistic"), true
+	}}},
+}
+
+func readTCP(r raw) (hostnat.Test, bool) {
+	option, mask, want, inverted := r.u8(8), r.u8(9), r.u8(10), r.u8(11)
+	o := options{}
+	o.ports(r.ports(0), r.ports(4), inverted&1 != 0, inverted&2 != 0)
+	if option != 0 {
+		o.add(unknownTest, inverted&8 != 0, "--tcp-option", fmt.Sprint(option))
+	}
+	if mask != 0 || want != 0 || inverted&4 != 0 {
+		flags := hostnat.Masked{Of: hostnat.Payload{Transport: true, Offset: 13, ByteSize: 1}, Mask: []byte{mask}}
+		o.add(compare(flags, inverted&4 != 0, hostnat.Exactly([]byte{want})), inverted&4 != 0,
+			"--tcp-flags", hostnat.TCPFlags(mask), hostnat.TCPFlags(want))
+	}
+	return o.module("tcp"), inverted < 16 && (option != 0 || inverted&8 == 0)
+}
+
+func readUDP(r raw) (hostnat.Test, bool) {
+	o := options{}
+	o.ports(r.ports(0), r.ports(4), r.u8(8)&1 != 0, r.u8(8)&2 != 0)
+	return o.module("udp"), r.u8(8) < 4
+}
+
+func readSCTP(r raw) (hostnat.Test, bool) {
+	const source, destination, chunks = 1, 2, 4 // XT_SCTP_...
+	flags, inverted := r.u32(284), r.u32(288)
+	from, to := anyPort, anyPort
+	if flags&source != 0 {
+		from = r.ports(4)
+	}
+	if flags&destination != 0 {
+		to = r.ports(0)
+	}
+	o := options{}
+	o.ports(from, to, flags&inverted&source != 0, flags&inverted&destination != 0)
+	if flags&chunks != 0 {
+		o.add(unknownTest, inverted&chunks != 0, "--chunk-types", "…")
+	}
+	return o.module("sctp"), true
+}
+
+// readMultiport reads struct xt_multiport and, of the size of revision 1, xt_multiport_v1: it has
+// flags for ports that are the first ones of ranges, and one for negation.
+func readMultiport(r raw) (hostnat.Test, bool) {
+	const maxPorts, flagsAt = 15, 32
+	side, count, newer := r.u8(0), int(r.u8(1)), len(r.data) >= 48
+	if side > 2 || count > maxPorts {
+		return nil, false
+	}
+	var ranges []hostnat.Range
+	var texts []string
+	for i := 0; i < count; i++ {
+		p := ports{r.u16(2 + 2*i), r.u16(2 + 2*i)}
+		if newer && r.u8(flagsAt+i) != 0 {
+			if i++; i >= count {
+				return nil, false
+			}
+			p.last = r.u16(2 + 2*i)
+		}
+		ranges, texts = append(ranges, p.values()), append(texts, p.text(":"))
+	}
+	c := hostnat.Compare{Ranges: ranges, Negated: newer && r.u8(flagsAt+maxPorts) != 0}
+	if side != 1 {
+		c.Values = append(c.Values, sourcePort)
+	}
+	if side != 0 {
+		c.Values = append(c.Values, destinationPort)
+	}
+	o := options{}
+	o.add(c, c.Negated, []string{"--sports", "--dports", "--ports"}[side], strings.Join(texts, ","))
+	return o.module("multiport"), true
+}
+
+func readIPRange(r raw) (hostnat.Test, bool) {
+	const source, destination, sourceInverted, destinationInverted = 1, 2, 16, 32 // IPRANGE_...
+	flags := r.u8(64)
+	o := options{}
+	between := func(option string, source, negated bool, at int) {
+		first, last := r.addr(at), r.addr(at+16)
+		o.add(compare(address(r.family, source), negated, hostnat.Range{First: first.AsSlice(), Last: last.AsSlice()}), negated, option, first.String()+"-"+last.String())
+	}
+	if flags&source != 0 {
+		between("--src-range", true, flags&sourceInverted != 0, 0)
+	}
+	if flags&destination != 0 {
+		between("--dst-range", false, flags&destinationInverted != 0, 32)
+	}
+	return o.module("iprange"), true
+}
+
+func readAddrtype(r raw, sourceInverted, destinationInverted bool, flags uint32) (hostnat.Test, bool) {
+	const limitIn, limitOut = 4, 8
+	source, destination := r.u16(0), r.u16(2)
+	o := options{}
+	test := func(source bool, types uint16, negated bool) hostnat.Test {
+		return hostnat.AddrTypes{Source: source, In: flags&limitIn != 0, Out: flags&limitOut != 0, Types: types, Negated: negated}
+	}
+	if source != 0 {
+		o.add(test(true, source, sourceInverted), sourceInverted, "--src-type", names(uint32(source), addressTypes))
+	}
+	if destination != 0 {
+		o.add(test(false, destination, destinationInverted), destinationInverted, "--dst-type", names(uint32(destination), addressTypes))
+	}
+	if flags&limitIn != 0 {
+		o.add(nil, false, "--limit-iface-in")
+	}
+	if flags&limitOut != 0 {
+		o.add(nil, false, "--limit-iface-out")
+	}
+	return o.module("addrtype"), source|destination < 1<<12
+}
+
+// readMark reads struct xt_mark_mtinfo1 and xt_connmark_mtinfo1.
+func readMark(r raw, module string, v hostnat.Value) hostnat.Test {
+	mark, mask, negated := r.u32(0), r.u32(4), r.u8(8) != 0
+	o := options{}
+	o.add(compare(hostnat.Masked{Of: v, Mask: word32(mask)}, negated, hostnat.Exactly(word32(mark))), negated, "--mark", maskedText(mark, mask))
+	return o.module(module)
+}
+
+func maskedText(value, mask uint32) string {
+	if mask == ^uint32(0) {
+		return fmt.Sprintf("0x%x", value)
+	}
+	return fmt.Sprintf("0x%x/0x%x", value, mask)
+}
+
+// The bits of --ctstate are those of nft's "ct state"; that of untracked packets, SNAT and DNAT
+// come from elsewhere (xt_conntrack.h).
+const (
+	stateSNAT, stateDNAT   = 1 << 6, 1 << 7 // XT_CONNTRACK_STATE_SNAT, XT_CONNTRACK_STATE_DNAT
+	stateUntracked         = 1 << 8         // XT_CONNTRACK_STATE_UNTRACKED
+	untracked              = 1 << 6         // NF_CT_STATE_UNTRACKED_BIT
+	statusSNAT, statusDNAT = 1 << 4, 1 << 5 // IPS_SRC_NAT, IPS_DST_NAT
+)
+
+var stateNames = []bitName{
+	{1, "INVALID"}, {8, "NEW"}, {4, "RELATED"}, {2, "ESTABLISHED"}, {stateUntracked, "UNTRACKED"}, {stateSNAT, "SNAT"}, {stateDNAT, "DNAT"},
+}
+
+// stateTest tests whether the packet has one of the states.
+func stateTest(states uint32, negated bool) hostnat.Test {
+	bits := states & 0xf
+	if states&stateUntracked != 0 {
+		bits |= untracked
+	}
+	status := uint32(0)
+	if states&stateSNAT != 0 {
+		status |= statusSNAT
+	}
+	if states&stateDNAT != 0 {
+		status |= statusDNAT
+	}
+	connectionStatus := hostnat.Masked{Of: hostnat.Ct{Key: "status", ByteSize: 4}, Mask: word32(status)}
+	state := hostnat.Masked{Of: connectionState, Mask: word32(bits)}
+	if status == 0 {
+		return compare(state, !negated, hostnat.Exactly(word32(0)))
+	}
+	// One of the bits of the state, or of the status: not none of both.
+	none := []hostnat.Test{compare(state, false, hostnat.Exactly(word32(0))), compare(connectionStatus, false, hostnat.Exactly(word32(0)))}
+	if negated {
+		return hostnat.Module{Tests: none}
+	}
+	return hostnat.Not{Tests: none}
+}
+
+func readState(states uint32, negated bool) hostnat.Test {
+	o := options{}
+	o.add(stateTest(states, negated), negated, "--state", names(states, stateNames))
+	return o.module("state")
+}
+
+// Options of conntrack (xt_conntrack.h, XT_CONNTRACK_...).
+const (
+	ctState = 1 << iota
+	ctProtocol
+	ctOriginalSource
+	ctOriginalDestination
+	ctReplySource
+	ctReplyDestination
+	ctStatus
+	ctExpires
+	ctOriginalSourcePort
+	ctOriginalDestinationPort
+	ctReplySourcePort
+	ctReplyDestinationPort
+	ctDirection
+	ctStateAlias
+)
+
+// readConntrack reads struct xt_conntrack_mtinfo1 to 3. The second widens the masks; the third has
+// ranges of ports, in the order of the host.
+func readConntrack(r raw, revision uint8) hostnat.Test {
+	flags, inverted := r.u16(146), r.u16(148)
+	states, status := uint32(r.u8(150)), uint32(0)
+	if revision == 1 {
+		status = uint32(r.u8(151))
+	} else {
+		states, status = uint32(r.u16(150)), uint32(r.u16(152))
+	}
+	if flags == ctState|ctStateAlias { // "-m state" is kept as a conntrack match
+		return readState(states, inverted&ctState != 0)
+	}
+	o := options{}
+	given := func(bit uint16, option string, test func(negated bool) (hostnat.Test, string)) {
+		if flags&bit != 0 {
+			negated := inverted&bit != 0
+			t, text := test(negated)
+			o.add(t, negated, option, text)
+		}
+	}
+	network := func(bit uint16, option string, at int, key string, reply bool) {
+		given(bit, option, func(negated bool) (hostnat.Test, string) {
+			a, mask := r.addr(at), r.addr(at+16)
+			v := hostnat.Ct{Key: key, Reply: reply, Directed: true, ByteSize: len(a.AsSlice())}
+			text := strings.TrimSuffix(networkText(a, mask), fmt.Sprintf("/%d", a.BitLen()))
+			return compare(hostnat.Masked{Of: v, Mask: mask.AsSlice()}, negated, hostnat.Exactly(a.AsSlice())), text
+		})
+	}
+	port := func(bit uint16, option string, i int, key string, reply bool) {
+		given(bit, option, func(negated bool) (hostnat.Test, string) {
+			p := ports{binary.BigEndian.Uint16(r.data[138+2*i:]), binary.BigEndian.Uint16(r.data[138+2*i:])}
+			if revision == 3 {
+				p = ports{r.u16(138 + 2*i), r.u16(154 + 2*i)}
+			}
+			return compare(hostnat.Ct{Key: key, Reply: reply, Directed: true, ByteSize: 2}, negated, p.values()), p.text(":")
+		})
+	}
+	given(ctState, "--ctstate", func(negated bool) (hostnat.Test, string) {
+		return stateTest(states, negated), names(states, stateNames)
+	})
+	given(ctProtocol, "--ctproto", func(negated bool) (hostnat.Test, string) {
+		p := r.u16(136)
+		return compare(hostnat.Ct{Key: "protocol", ByteSize: 1}, negated, hostnat.Exactly([]byte{uint8(p)})), fmt.Sprint(p)
+	})
+	network(ctOriginalSource, "--ctorigsrc", 0, "saddr", false)
+	network(ctOriginalDestination, "--ctorigdst", 32, "daddr", false)
+	network(ctReplySource, "--ctreplsrc", 64, "saddr", true)
+	network(ctReplyDestination, "--ctrepldst", 96, "daddr", true)
+	port(ctOriginalSourcePort, "--ctorigsrcport", 0, "proto-src", false)
+	port(ctOriginalDestinationPort, "--ctorigdstport", 1, "proto-dst", false)
+	port(ctReplySourcePort, "--ctreplsrcport", 2, "proto-src", true)
+	port(ctReplyDestinationPort, "--ctrepldstport", 3, "proto-dst", true)
+	given(ctStatus, "--ctstatus", func(negated bool) (hostnat.Test, string) {
+		bits := []bitName{{1, "EXPECTED"}, {2, "SEEN_REPLY"}, {4, "ASSURED"}, {8, "CONFIRMED"}}
+		return anyBit(hostnat.Ct{Key: "status", ByteSize: 4}, status, negated), names(status, bits)
+	})
+	given(ctExpires, "--ctexpire", func(bool) (hostnat.Test, string) {
+		first, last := r.u32(128), r.u32(132)
+		if first == last {
+			return unknownTest, fmt.Sprint(first)
+		}
+		return unknownTest, fmt.Sprintf("%d:%d", first, last)
+	})
+	if flags&ctDirection != 0 {
+		// A negated direction is the opposite one.
+		direction, text := uint8(0), "ORIGINAL"
+		if inverted&ctDirection != 0 {
+			direction, text = 1, "REPLY"
+		}
+		o.add(compare(hostnat.Ct{Key: "direction", ByteSize: 1}, false, hostnat.Exactly([]byte{direction})), false, "--ctdir", text)
+	}
+	return o.module("conntrack")
+}
+
+// networkText is "10.0.0.0/8", or with the mask if that is no prefix.
+func networkText(a, mask netip.Addr) string {
+	bits := 0
+	for _, b := range mask.AsSlice() {
+		for b&0x80 != 0 {
+			bits++
+			b <<= 1
+		}
+		if b != 0 {
+			return a.String() + "/" + mask.String()
+		}
+	}
+	p := netip.PrefixFrom(a, bits)
+	if last := netip.PrefixFrom(mask, bits).Masked().Addr(); last != mask {
+		return a.String() + "/" + mask.String()
+	}
+	return p.String()
+}
+
+// readOwner reads struct xt_owner_match_info. Without a program, an option is false unless it is
+// negated (owner_mt).
+func readOwner(r raw) (hostnat.Test, bool) {
+	const uid, gid, exists, supplementary = 1, 2, 4, 8
+	flags, inverted := r.u8(16), r.u8(17)
+	none := (flags^inverted)&(uid|gid|exists) == 0
+	o := options{}
+	ids := func(at int) string {
+		if r.u32(at) == r.u32(at+4) {
+			return fmt.Sprint(r.u32(at))
+		}
+		return fmt.Sprintf("%d-%d", r.u32(at), r.u32(at+4))
+	}
+	if flags&exists != 0 {
+		o.add(nil, inverted&exists != 0, "--socket-exists")
+	}
+	if flags&uid != 0 {
+		o.add(nil, inverted&uid != 0, "--uid-owner", ids(0))
+	}
+	if flags&gid != 0 {
+		o.add(nil, inverted&gid != 0, "--gid-owner", ids(8))
+	}
+	if flags&supplementary != 0 {
+		o.add(nil, false, "--suppl-groups")
+	}
+	o.tests = []hostnat.Test{hostnat.Sender{None: none}}
+	return o.module("owner"), flags&(uid|gid|exists) != 0
+}
+
+// readSet reads struct xt_set_info_match_v1, v3 and v4: which set, and which parts of the packet.
+func readSet(r raw) (hostnat.Test, bool) {
+	const maxDimensions, inverted = 6, 1
+	dimensions, flags := int(r.u8(2)), r.u8(3)
+	if dimensions > maxDimensions || r.sets == nil {
+		return nil, false
+	}
+	name, ok := r.sets(r.u16(0))
+	var directions []string
+	for i := 1; i <= dimensions; i++ {
+		d := "dst"
+		if flags&(1<<i) != 0 {
+			d = "src"
+		}
+		directions = append(directions, d)
+	}
+	o := options{}
+	o.add(unknownTest, flags&inverted != 0, "--match-set", name, strings.Join(directions, ","))
+	if more := r.data[4:]; len(bytes.Trim(more, "\x00")) > 0 {
+		o.words = append(o.words, "…") // conditions of counters
+	}
+	return o.module("set"), ok
+}
