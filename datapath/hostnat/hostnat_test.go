@@ -245,6 +245,7 @@ func TestMarkUse(t *testing.T) {
 	}{
 		"all bits":        {SetMark{To: number4(1)}, MarkUse{Changes: Marks{Packet: ^uint32(0)}}},
 		"some bits":       {SetMark{To: Masked{Of: mark, Mask: number4(^uint32(6)), Xor: number4(2)}}, MarkUse{Changes: Marks{Packet: 6}}},
+		"toggled":         {SetMark{To: Masked{Of: mark, Mask: number4(^uint32(0)), Xor: number4(16)}}, MarkUse{Changes: Marks{Packet: 16}}},
 		"moved":           {SetMark{Connection: true, To: Xor{A: Masked{Of: connmark, Mask: number4(^uint32(8))}, B: Shifted{Of: Masked{Of: mark, Mask: number4(1)}, By: 4}}}, MarkUse{Changes: Marks{Connection: 24}, Copies: Marks{Packet: 1}}},
 		"moved the other": {SetMark{To: Shifted{Of: Masked{Of: connmark, Mask: number4(8)}, By: -3}}, MarkUse{Changes: Marks{Packet: ^uint32(0)}, Copies: Marks{Connection: 8}}},
 		"tested":          {Module{Tests: []Test{Not{Tests: []Test{equal(Masked{Of: mark, Mask: number4(5)}, number4(4)...)}}}}, MarkUse{Tests: Marks{Packet: 5}}},

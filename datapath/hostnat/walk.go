@@ -134,8 +134,6 @@ func NotOurs(a netip.Addr) string {
 }
 
 func (w *walk) chain(c *Chain) exit {
-	before := w.doubt
-	defer func() { w.doubt = before }()
 	for _, r := range c.Rules {
 		if w.visits++; w.visits > maxRules {
 			return w.stop(r, fmt.Sprintf("the packet has met %d rules before", maxRules))
@@ -211,7 +209,7 @@ func (w *walk) verdict(r *Rule, v Verdict, maybe bool) (x exit, left bool) {
 		}
 		return w.stop(r, Drops), true
 	case Return:
-		w.doubt = w.doubt || maybe // the rest of this chain
+		w.doubt = w.doubt || maybe // the rest of this chain: who jumped here ends it
 		return returned, !maybe
 	case Jump, Goto:
 		if v.Chain == nil {
