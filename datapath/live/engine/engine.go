@@ -62,7 +62,7 @@ type Engine struct {
 	bound   *affinity.Table
 	// balancer is nil if all endpoints are drawn at random.
 	balancer Balancer
-	chances  *chances // nil: flows have no second chance
+	retries  *retries // nil: flows have no second chance
 	// unanswered evicts entries of a full connection table; nil: there is no eviction.
 	unanswered  *conntrack.Unanswered
 	remembered  sync.WaitGroup // until the entries of an earlier run are known
@@ -145,8 +145,8 @@ func (e *Engine) Stats() Stats {
 	s.Undecided += e.unqueued.Load()
 	s.Reinstalled, s.Repaired = e.keeper.reinstalled.Load(), e.keeper.repaired.Load()
 	s.InvalidDropped, s.DecidedByCopy = e.invalid.Load(), e.copied.Load()
-	if e.chances != nil {
-		s.SecondChances, s.RefusalsQueued = e.chances.given.Load(), e.chances.queued.Load()
+	if e.retries != nil {
+		s.SecondChances, s.RefusalsQueued = e.retries.given.Load(), e.retries.queued.Load()
 	}
 	if e.bound != nil {
 		s.ForgottenClients = e.bound.Forgotten()

@@ -129,7 +129,7 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 	}
 	e.unanswered = conntrack.NewUnanswered()
 	if cfg.SecondChance {
-		e.chances = newChances()
+		e.retries = newRetries()
 	}
 	if cfg.Gate != nil {
 		c, err := openConnections(&locks, e.unanswered)
@@ -144,7 +144,7 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 	for i, w := range e.workers {
 		w.router, w.table, w.affinity, w.lapses = host.NewCache(), &e.table, e.bound, &e.lapses
 		w.marks, w.sink, w.holding, w.hostRules = defaultMarks, cfg.Sink, e.holding, cfg.translator()
-		w.index, w.balancer, w.chances = i, cfg.Balancer, e.chances
+		w.index, w.balancer, w.retries = i, cfg.Balancer, e.retries
 		// A polling worker would block the senders there.
 		if cfg.BusyPoll == 0 {
 			w.onStart = func() { stayWithQueue(i%int(cfg.Queues), int(cfg.Queues)) }

@@ -95,7 +95,7 @@ type worker struct {
 	onStart   func()        // called first by the goroutine that runs it; may be nil
 	counters  *counters
 	holding   *holding // nil: flows are not held
-	chances   *chances // nil: flows have no second chance
+	retries   *retries // nil: flows have no second chance
 
 	busySince atomic.Int64 // when the batch in work was received, in ns since 1970; 0: there is none
 
@@ -281,7 +281,7 @@ func (w *worker) decide(table *decision.Table, i int, holding bool) {
 	if err != nil {
 		return
 	}
-	if w.chances != nil && isRefusal(&first) {
+	if w.retries != nil && isRefusal(&first) {
 		j.state, w.verdicts[i].Drop = jobRefusal, w.refused(&first)
 		return
 	}
