@@ -72,13 +72,13 @@ type Engine struct {
 	sink        FlowSink
 	log         *slog.Logger
 	lock        io.Closer   // the lock that this is the namespace's only datapath
-	pulse       io.Closer   // ends the pulses that keep packets queued; nil: there are none
+	heartbeat   io.Closer   // ends the heartbeats that keep packets queued; nil: there are none
 	successors  *successors // requests of other processes to take over; nil: there are none
 	// heir changes the rules, or has them; nil: they are ours.
 	heir *successor
 	// queueTimeout is how long packets are queued while a worker makes no progress.
 	queueTimeout time.Duration
-	lapses       lapses
+	lease        lease
 	// unqueued counts the packets that did not fit into the queues, invalid those that were
 	// dropped because they are invalid, copied those that the kernel's copy decided.
 	unqueued, invalid, copied atomic.Uint64
@@ -335,8 +335,8 @@ func (e *Engine) closeConnections() (err error) {
 func (e *Engine) stop() error {
 	e.holding.empty()
 	err := e.reversePath.close()
-	if e.pulse != nil {
-		err = errors.Join(err, e.pulse.Close())
+	if e.heartbeat != nil {
+		err = errors.Join(err, e.heartbeat.Close())
 	}
 	err = errors.Join(err, e.successors.close())
 	if e.heir != nil { // packets go to its queues now, or soon

@@ -84,7 +84,7 @@ type worker struct {
 	router      router
 	affinity    affinities
 	balancer    Balancer // nil: endpoints are drawn at random
-	lapses      *lapses  // nil: none are noticed
+	lease       *lease   // nil: it never expires
 	rand        decision.Rand
 	table       *atomic.Pointer[decision.Table]
 	marks       Marks
@@ -189,7 +189,7 @@ func (w *worker) process(n int) (err error) {
 	received := time.Now()
 	w.busySince.Store(received.UnixNano())
 	defer w.busySince.Store(0)
-	w.lapses.beforeDecision(received)
+	w.lease.beforeDecision(received)
 	if w.delay > 0 {
 		time.Sleep(w.delay)
 	}
