@@ -50,16 +50,16 @@ type flows interface {
 
 // Engine is the running datapath of one node.
 type Engine struct {
-	table   atomic.Pointer[decision.Table]
-	applied *decision.Table // the current table of all other parts; belongs to Run
-	apply   chan application
-	checks  chan chan<- RuleCheck // see [Engine.CheckRules]
-	ended   chan struct{}         // Run takes no more applications
-	rules   rules
-	flows   flows
-	workers []*worker
-	holding *holding // nil: flows cannot be held
-	bound   *affinity.Table
+	table     atomic.Pointer[decision.Table]
+	applied   *decision.Table // the current table of all other parts; belongs to Run
+	apply     chan application
+	checks    chan chan<- RuleCheck // see [Engine.CheckRules]
+	ended     chan struct{}         // Run takes no more applications
+	rules     rules
+	flows     flows
+	workers   []*worker
+	heldFlows *heldFlows // nil: flows cannot be held
+	bound     *affinity.Table
 	// balancer is nil if all endpoints are drawn at random.
 	balancer Balancer
 	retries  *retries // nil: flows have no second chance
@@ -230,7 +230,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			waiting = nil
 		case reply := <-e.checks:
 			reply <- e.checkRules(time.Now())
-		case err = <-e.holding.failures():
+		case err = <-e.heldFlows.failures():
 		case err = <-e.reversePath.failing():
 		case p := <-interfaces:
 			if e1 := e.reversePath.apply(p); e1 != nil {
@@ -322,8 +322,8 @@ func (e *Engine) closeConnections() (err error) {
 	for _, w := range e.workers {
 		err = errors.Join(err, w.connections.Close())
 	}
-	if e.holding != nil {
-		err = errors.Join(err, e.holding.releaser.connections.Close())
+	if e.heldFlows != nil {
+		err = errors.Join(err, e.heldFlows.releaser.connections.Close())
 	}
 	if e.flows != nil {
 		err = errors.Join(err, e.flows.Close())
@@ -333,7 +333,7 @@ func (e *Engine) closeConnections() (err error) {
 
 // stop releases held flows, removes the rules unless they are to stay, and ends the workers.
 func (e *Engine) stop() error {
-	e.holding.empty()
+	e.heldFlows.empty()
 	err := e.reversePath.close()
 	if e.heartbeat != nil {
 		err = errors.Join(err, e.heartbeat.Close())

@@ -136,14 +136,14 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 		if err != nil {
 			return nil, err
 		}
-		e.holding = newHolding(cfg.Gate, &worker{connections: c, router: host.NewCache(), hostRules: cfg.translator()}, cfg.Sink)
+		e.heldFlows = newHeldFlows(cfg.Gate, &worker{connections: c, router: host.NewCache(), hostRules: cfg.translator()}, cfg.Sink)
 	}
 	if e.workers, err = openWorkers(cfg, &locks, e.unanswered); err != nil {
 		return nil, err
 	}
 	for i, w := range e.workers {
 		w.router, w.table, w.affinity, w.lease = host.NewCache(), &e.table, e.bound, &e.lease
-		w.marks, w.sink, w.holding, w.hostRules = defaultMarks, cfg.Sink, e.holding, cfg.translator()
+		w.marks, w.sink, w.heldFlows, w.hostRules = defaultMarks, cfg.Sink, e.heldFlows, cfg.translator()
 		w.index, w.balancer, w.retries = i, cfg.Balancer, e.retries
 		// A polling worker would block the senders there.
 		if cfg.BusyPoll == 0 {

@@ -94,8 +94,8 @@ type worker struct {
 	delay     time.Duration // before each batch; see Config.BatchDelay
 	onStart   func()        // called first by the goroutine that runs it; may be nil
 	counters  *counters
-	holding   *holding // nil: flows are not held
-	retries   *retries // nil: flows have no second chance
+	heldFlows *heldFlows // nil: flows are not held
+	retries   *retries   // nil: flows have no second chance
 
 	busySince atomic.Int64 // when the batch in work was received, in ns since 1970; 0: there is none
 
@@ -203,7 +203,7 @@ func (w *worker) process(n int) (err error) {
 	w.batch.Lock()
 	defer w.batch.Unlock()
 	table := w.table.Load()
-	holding := w.holding.busy()
+	holding := w.heldFlows.busy()
 	for i := range n {
 		w.decide(table, i, holding)
 	}
@@ -287,7 +287,7 @@ func (w *worker) decide(table *decision.Table, i int, holding bool) {
 	}
 	t := &first.Tuple
 	j.packet = decision.Packet{Protocol: decision.Protocol(t.Protocol), Source: t.Source, Destination: t.Destination}
-	if holding && w.holding.repeated(&j.packet) {
+	if holding && w.heldFlows.repeated(&j.packet) {
 		j.state, w.verdicts[i].Drop = jobRepeated, true
 		return
 	}
@@ -298,7 +298,7 @@ func (w *worker) decide(table *decision.Table, i int, holding bool) {
 	j.decision = decision.Decide(table, &j.packet, w.rand, w.affinity, w.picker())
 	j.state = jobDecided
 	w.tryAnother(table, j)
-	if holding && j.unnamed == nil && w.holding.hold(w, table, i) {
+	if holding && j.unnamed == nil && w.heldFlows.hold(w, table, i) {
 		j.state = jobHeld
 		w.held++
 		return
