@@ -88,7 +88,7 @@ func (f *serverFlags) observer(ctx context.Context, connect connector, stderr io
 		if err != nil {
 			return nil, err
 		}
-		return f.daemons.open(ctx, f.kubeconfig, token, remote.FleetOptions{}, stderr)
+		return f.daemons.open(ctx, f.kubeconfig, token, remote.RelayOptions{}, stderr)
 	}
 	server, token := f.server, ""
 	if server != "" && f.lab != "" {
