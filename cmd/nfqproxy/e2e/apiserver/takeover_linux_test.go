@@ -3,7 +3,6 @@ package apiserver
 import (
 	"context"
 	"net/http"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
