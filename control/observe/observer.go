@@ -1,6 +1,6 @@
 // Package observe defines the observation of nodes' flows, and is the client of the flow API
 // (see openapi.yaml in package flowapi): the requests, the responses, and the interface [Observer],
-// implemented by a node's daemon, a remote API ([Client]) and several nodes together ([Fleet]).
+// implemented by a node's daemon, a remote API ([Client]) and several nodes together ([Relay]).
 package observe
 
 import (

@@ -180,7 +180,7 @@ func (n *allocationNode) openWorkers(t *testing.T, table *decision.Table, runnin
 		t.Cleanup(func() { _ = host.Close() })
 		log := slog.New(slog.NewTextHandler(io.Discard, nil))
 		hostRules := hostmasq.Follow(hostSource{hostRule(to("10.244.66.0/24"), hostnat.AddrTypes{Types: 1 << 2, Negated: true}, masquerade)}, log)
-		// On a busy machine pulses come late; the tests are about packets that are queued.
+		// On a busy machine heartbeats come late; the tests are about packets that are queued.
 		n.engine, err = Open(t.Context(), Config{FirstQueue: 100, Queues: 1, QueueTimeout: time.Minute, HostRules: hostRules, Log: log}, host, table)
 		return err
 	}))
