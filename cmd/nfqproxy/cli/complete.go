@@ -15,6 +15,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
+	"github.com/nfqproxy/nfqproxy/control/view/clusterobjects"
 	"github.com/nfqproxy/nfqproxy/control/view/otlp"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -267,7 +268,11 @@ func (c completion) names(ctx context.Context) (names, error) {
 		}
 		return namesAt(ctx, observer)
 	case flags.Lookup("kubeconfig") != nil && (c.flag("kubeconfig")+c.flag("context") != "" || flags.Lookup("lab") == nil):
-		o, err := connectionTo(c.flag("kubeconfig"), c.flag("context")).List(ctx)
+		config, err := connectionTo(c.flag("kubeconfig"), c.flag("context")).REST()
+		if err != nil {
+			return names{}, err
+		}
+		o, err := clusterobjects.List(ctx, config)
 		if err != nil {
 			return names{}, err
 		}

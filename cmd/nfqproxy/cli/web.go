@@ -19,6 +19,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/paper/kubeproxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/view/findings"
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
@@ -113,7 +114,9 @@ func (f *webFlags) observe(ctx context.Context, connect connector, cluster bool,
 		return o, d, err
 	}
 	d := &findings.Doctor{Observer: o}
-	objects := &recentObjects{list: connectionTo(f.server.kubeconfig, f.server.daemons.context).List}
+	objects := &recentObjects{list: func(ctx context.Context) (*kube.Objects, error) {
+		return listObjects(ctx, f.server.kubeconfig, f.server.daemons.context)
+	}}
 	if _, _, err := objects.get(ctx); err != nil {
 		fmt.Fprintln(stderr, "nfqproxy: warning: the page does not answer why: the objects of the cluster are not known:", err)
 		return o, d, nil
@@ -187,6 +190,6 @@ func (r *recentObjects) get(ctx context.Context) (*manifest.Objects, servicetabl
 		r.objects, r.listed = &manifest.Objects{Objects: *objects}, time.Now()
 	}
 	config := proxyconfig.Default().Node
-	servicetable.KubeProxyOf(&r.objects.Objects).Complete(&config)
+	kubeproxyconfig.Of(&r.objects.Objects).Complete(&config)
 	return r.objects, config, nil
 }
