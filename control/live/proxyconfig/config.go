@@ -17,8 +17,6 @@ package proxyconfig
 import (
 	"time"
 
-	"k8s.io/kube-proxy/config/v1alpha1"
-
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 )
 
@@ -69,8 +67,8 @@ type Config struct {
 
 // Default is what an empty file means: kube-proxy's defaults.
 func Default() Config {
-	var object v1alpha1.KubeProxyConfiguration
-	setDefaults(&object)
-	config, _ := honoured(&object)
+	var o object
+	setDefaults(&o)
+	config, _ := honoured(&o)
 	return config
 }

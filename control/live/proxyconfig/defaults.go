@@ -6,7 +6,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 )
@@ -27,7 +26,7 @@ const (
 // setDefaults fills in what the file leaves open, as kube-proxy does
 // (pkg/proxy/apis/config/v1alpha1/defaults.go; platformApplyDefaults on Linux). Zero
 // means "left open" to it, also for times.
-func setDefaults(c *v1alpha1.KubeProxyConfiguration) {
+func setDefaults(c *object) {
 	orElse(&c.BindAddress, "0.0.0.0")
 	every, loopback := "0.0.0.0", "127.0.0.1"
 	if a, err := kubeaddr.Parse(c.BindAddress); err != nil || !a.Is4() {

@@ -10,7 +10,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
@@ -33,7 +32,7 @@ func (r *reader) fail(field, format string, args ...any) {
 
 // honoured returns the honoured fields of a configuration with all defaults filled in, and all that is
 // wrong with it by kube-proxy's own rules (pkg/proxy/apis/config/validation).
-func honoured(c *v1alpha1.KubeProxyConfiguration) (Config, []error) {
+func honoured(c *object) (Config, []error) {
 	r := new(reader)
 	config := Config{
 		Node:       r.node(c),
@@ -79,7 +78,7 @@ func honoured(c *v1alpha1.KubeProxyConfiguration) (Config, []error) {
 
 // node reads what concerns the node. Masquerading is configured in the section of the mode;
 // node ports on loopback addresses exist in mode iptables only.
-func (r *reader) node(c *v1alpha1.KubeProxyConfiguration) servicetable.NodeConfig {
+func (r *reader) node(c *object) servicetable.NodeConfig {
 	all, bit, section := c.IPTables.MasqueradeAll, *c.IPTables.MasqueradeBit, "iptables"
 	if c.Mode == modeNFTables {
 		all, bit, section = c.NFTables.MasqueradeAll, *c.NFTables.MasqueradeBit, "nftables"

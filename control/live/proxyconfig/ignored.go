@@ -8,12 +8,11 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/kube-proxy/config/v1alpha1"
 )
 
 // ignored names the fields that are set to something other than their default and that
 // nfqproxy cannot honour: one warning each, which begins with the field's path.
-func ignored(c *v1alpha1.KubeProxyConfiguration) []string {
+func ignored(c *object) []string {
 	var warnings []string
 	warn := func(set bool, field string, value any, why string) {
 		if set {

@@ -13,12 +13,9 @@ import (
 	"syscall"
 
 	"go.yaml.in/yaml/v2"
-	"k8s.io/kube-proxy/config/v1alpha1"
 	kjson "sigs.k8s.io/json"
 	kyaml "sigs.k8s.io/yaml"
 )
-
-const kind = "KubeProxyConfiguration"
 
 // maxFileSize is that of a ConfigMap, from which these files come.
 const maxFileSize = 1 << 20
@@ -54,16 +51,16 @@ func Load(path string) (Config, []string, error) {
 // field's path. A value that is not possible is an error; the error has one line for each,
 // "FILE: PATH: what is wrong and what is expected", and the Config is of no use then.
 func Parse(name string, data []byte) (Config, []string, error) {
-	object, warnings, err := decode(data)
+	o, warnings, err := decode(data)
 	if err != nil {
 		return Config{}, nil, inFile(name, []error{err})
 	}
-	setDefaults(object)
-	config, errs := honoured(object)
+	setDefaults(o)
+	config, errs := honoured(o)
 	if len(errs) > 0 {
 		return Config{}, nil, inFile(name, errs)
 	}
-	return config, append(warnings, ignored(object)...), nil
+	return config, append(warnings, ignored(o)...), nil
 }
 
 func inFile(name string, errs []error) error {
@@ -74,7 +71,7 @@ func inFile(name string, errs []error) error {
 }
 
 // decode decodes the file, with warnings for unknown and duplicate fields.
-func decode(data []byte) (*v1alpha1.KubeProxyConfiguration, []string, error) {
+func decode(data []byte) (*object, []string, error) {
 	if len(data) > maxFileSize {
 		return nil, nil, fmt.Errorf("more than %d bytes: not a %s", maxFileSize, kind)
 	}
@@ -96,15 +93,15 @@ func decode(data []byte) (*v1alpha1.KubeProxyConfiguration, []string, error) {
 	if err := checkKind(fields); err != nil {
 		return nil, nil, err
 	}
-	object := new(v1alpha1.KubeProxyConfiguration)
-	strict, err := kjson.UnmarshalStrict(text, object)
+	o := new(object)
+	strict, err := kjson.UnmarshalStrict(text, o)
 	if err != nil {
 		return nil, nil, culprit("", fields, func(t any) error {
 			part, err := json.Marshal(t)
 			if err != nil {
 				return err
 			}
-			return kjson.UnmarshalCaseSensitivePreserveInts(part, new(v1alpha1.KubeProxyConfiguration))
+			return kjson.UnmarshalCaseSensitivePreserveInts(part, new(object))
 		})
 	}
 	for _, e := range strict {
@@ -114,11 +111,10 @@ func decode(data []byte) (*v1alpha1.KubeProxyConfiguration, []string, error) {
 		}
 		warnings = append(warnings, path+": unknown field, ignored")
 	}
-	return object, warnings, nil
+	return o, warnings, nil
 }
 
 func checkKind(fields map[string]any) error {
-	version := v1alpha1.SchemeGroupVersion.String()
 	if k := fields["kind"]; k != kind {
 		hint := ""
 		if k == "ConfigMap" {
@@ -126,8 +122,8 @@ func checkKind(fields map[string]any) error {
 		}
 		return fmt.Errorf("kind: %v: want %s%s", k, kind, hint)
 	}
-	if v := fields["apiVersion"]; v != version {
-		return fmt.Errorf("apiVersion: %v: want %s", v, version)
+	if v := fields["apiVersion"]; v != apiVersion {
+		return fmt.Errorf("apiVersion: %v: want %s", v, apiVersion)
 	}
 	return nil
 }

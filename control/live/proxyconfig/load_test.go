@@ -4,11 +4,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"sigs.k8s.io/yaml"
 
@@ -245,4 +247,45 @@ func FuzzParse(f *testing.F) {
 		}
 		comesBack(t, config)
 	})
+}
+
+// TestObject: the object has the fields of kube-proxy's type.
+func TestObject(t *testing.T) {
+	var compare func(path string, ours, theirs reflect.Type)
+	compare = func(path string, ours, theirs reflect.Type) {
+		switch {
+		case ours.Kind() != theirs.Kind():
+			t.Errorf("%s is a %s, want a %s", path, ours.Kind(), theirs.Kind())
+		case ours == theirs, ours == reflect.TypeFor[logTime]() && theirs == reflect.TypeFor[logsapi.TimeOrMetaDuration]():
+		case ours.Kind() == reflect.Pointer || ours.Kind() == reflect.Slice:
+			compare(path+"[]", ours.Elem(), theirs.Elem())
+		case ours.Kind() == reflect.Struct:
+			own, want := fieldsOf(ours), fieldsOf(theirs)
+			if len(own) != len(want) {
+				t.Errorf("%s has %d fields, want %d", path, len(own), len(want))
+			}
+			for i := range min(len(own), len(want)) {
+				if own[i].Tag.Get("json") != want[i].Tag.Get("json") {
+					t.Errorf("%s: field %q, want %q", path, own[i].Tag, want[i].Tag)
+				}
+				compare(path+"."+want[i].Name, own[i].Type, want[i].Type)
+			}
+		}
+	}
+	compare("", reflect.TypeFor[object](), reflect.TypeFor[v1alpha1.KubeProxyConfiguration]())
+	if got := v1alpha1.SchemeGroupVersion.String(); got != apiVersion {
+		t.Errorf("version %s, want %s", apiVersion, got)
+	}
+}
+
+// fieldsOf are the fields of a structure, with those of embedded ones.
+func fieldsOf(of reflect.Type) (list []reflect.StructField) {
+	for f := range of.Fields() {
+		if f.Anonymous && f.Tag.Get("json") == "" {
+			list = append(list, fieldsOf(f.Type)...)
+		} else {
+			list = append(list, f)
+		}
+	}
+	return list
 }

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	"k8s.io/kube-proxy/config/v1alpha1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
@@ -19,13 +17,12 @@ import (
 // it: Node.Zone, and servers that a flag has turned off.
 func (c Config) Marshal() ([]byte, error) {
 	n := &c.Node
-	object := v1alpha1.KubeProxyConfiguration{
-		TypeMeta:         metav1.TypeMeta{Kind: kind, APIVersion: v1alpha1.SchemeGroupVersion.String()},
+	o := object{
+		TypeMeta:         metav1.TypeMeta{Kind: kind, APIVersion: apiVersion},
 		HostnameOverride: n.Name,
 		BindAddress:      "0.0.0.0",
 		Mode:             modeIPTables,
-		DetectLocalMode:  v1alpha1.LocalMode(n.Mode),
-		DetectLocal:      v1alpha1.DetectLocalConfiguration{BridgeInterface: n.Bridge, InterfaceNamePrefix: n.InterfacePrefix},
+		DetectLocalMode:  string(n.Mode),
 
 		HealthzBindAddress:  c.HealthzBindAddress,
 		MetricsBindAddress:  c.MetricsBindAddress,
@@ -33,53 +30,42 @@ func (c Config) Marshal() ([]byte, error) {
 		EnableProfiling:     c.EnableProfiling,
 		OOMScoreAdj:         new(int32(c.OOMScoreAdj)),
 		ConfigSyncPeriod:    period(c.ConfigSyncPeriod),
-		Conntrack:           c.Conntrack.object(),
 	}
+	o.DetectLocal.BridgeInterface, o.DetectLocal.InterfaceNamePrefix = n.Bridge, n.InterfacePrefix
 	if len(n.IPs) > 0 {
-		object.BindAddress = n.IPs[0].String()
+		o.BindAddress = n.IPs[0].String()
 	}
 	var cidrs []string
 	for _, p := range n.ClusterCIDRs {
 		cidrs = append(cidrs, p.String())
 	}
-	object.ClusterCIDR = strings.Join(cidrs, ",")
+	o.ClusterCIDR = strings.Join(cidrs, ",")
 	for _, p := range n.NodePortAddresses {
-		object.NodePortAddresses = append(object.NodePortAddresses, p.String())
+		o.NodePortAddresses = append(o.NodePortAddresses, p.String())
 	}
 	if n.PrimaryNodePorts {
-		object.NodePortAddresses = append([]string{keywordPrimary}, object.NodePortAddresses...)
+		o.NodePortAddresses = append([]string{keywordPrimary}, o.NodePortAddresses...)
 	}
-	object.IPTables = v1alpha1.KubeProxyIPTablesConfiguration{
-		MasqueradeBit:      masqueradeBit(n),
-		MasqueradeAll:      n.MasqueradeAll,
-		LocalhostNodePorts: &n.LocalhostNodePorts,
-		SyncPeriod:         period(c.SyncPeriod),
-		// Zero is "left open" to kube-proxy, which then takes a second.
-		MinSyncPeriod: period(c.MinSyncPeriod),
-	}
+	o.IPTables.MasqueradeBit, o.IPTables.MasqueradeAll = masqueradeBit(n), n.MasqueradeAll
+	o.IPTables.LocalhostNodePorts = &n.LocalhostNodePorts
+	// Zero is "left open" to kube-proxy, which then takes a second for the least time.
+	o.IPTables.SyncPeriod, o.IPTables.MinSyncPeriod = period(c.SyncPeriod), period(c.MinSyncPeriod)
 	if n.IgnoreExternalIPs {
-		object.FeatureGates = map[string]bool{GateExternalIPs: false}
+		o.FeatureGates = map[string]bool{GateExternalIPs: false}
 	}
-	object.ClientConnection.Kubeconfig = c.Kubeconfig
-	object.ClientConnection.QPS = c.QPS
-	object.ClientConnection.Burst = int32(c.Burst)
-	object.ClientConnection.ContentType = c.ContentType
-	object.ClientConnection.AcceptContentTypes = c.AcceptContentTypes
-	object.Logging.Format = c.LogFormat
-	object.Logging.Verbosity = logsapi.VerbosityLevel(c.Verbosity)
-	return yaml.Marshal(&object)
-}
-
-func (c Conntrack) object() v1alpha1.KubeProxyConntrackConfiguration {
-	return v1alpha1.KubeProxyConntrackConfiguration{
-		MaxPerCore:            new(int32(c.MaxPerCore)),
-		Min:                   new(int32(c.Min)),
-		TCPEstablishedTimeout: new(period(c.TCPEstablishedTimeout)),
-		TCPCloseWaitTimeout:   new(period(c.TCPCloseWaitTimeout)),
-		TCPBeLiberal:          c.TCPBeLiberal,
-		UDPTimeout:            period(c.UDPTimeout),
-		UDPStreamTimeout:      period(c.UDPStreamTimeout),
-	}
+	o.ClientConnection.Kubeconfig = c.Kubeconfig
+	o.ClientConnection.QPS = c.QPS
+	o.ClientConnection.Burst = int32(c.Burst)
+	o.ClientConnection.ContentType = c.ContentType
+	o.ClientConnection.AcceptContentTypes = c.AcceptContentTypes
+	o.Logging.Format = c.LogFormat
+	o.Logging.Verbosity = uint32(c.Verbosity)
+	to, from := &o.Conntrack, &c.Conntrack
+	to.MaxPerCore, to.Min = new(int32(from.MaxPerCore)), new(int32(from.Min))
+	to.TCPEstablishedTimeout, to.TCPCloseWaitTimeout = new(period(from.TCPEstablishedTimeout)), new(period(from.TCPCloseWaitTimeout))
+	to.TCPBeLiberal = from.TCPBeLiberal
+	to.UDPTimeout, to.UDPStreamTimeout = period(from.UDPTimeout), period(from.UDPStreamTimeout)
+	return yaml.Marshal(&o)
 }
 
 // masqueradeBit is nil, kube-proxy's default, where no mark is set.

@@ -1,0 +1,118 @@
+package proxyconfig
+
+import (
+	"encoding/json"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	kind       = "KubeProxyConfiguration"
+	apiVersion = "kubeproxy.config.k8s.io/v1alpha1"
+)
+
+// object is a KubeProxyConfiguration as it is in the file: the type of k8s.io/kube-proxy/config/v1alpha1, which links
+// k8s.io/component-base with its metrics and flags. A test compares the two.
+type object struct {
+	metav1.TypeMeta
+	FeatureGates     map[string]bool `json:"featureGates,omitempty"`
+	ClientConnection struct {
+		Kubeconfig         string  `json:"kubeconfig"`
+		AcceptContentTypes string  `json:"acceptContentTypes"`
+		ContentType        string  `json:"contentType"`
+		QPS                float32 `json:"qps"`
+		Burst              int32   `json:"burst"`
+	} `json:"clientConnection"`
+	Logging struct {
+		Format         string  `json:"format,omitempty"`
+		FlushFrequency logTime `json:"flushFrequency"`
+		Verbosity      uint32  `json:"verbosity"`
+		VModule        []struct {
+			FilePattern string `json:"filePattern"`
+			Verbosity   uint32 `json:"verbosity"`
+		} `json:"vmodule,omitempty"`
+		Options struct {
+			Text logOutput `json:"text,omitempty"`
+			JSON logOutput `json:"json,omitempty"`
+		} `json:"options,omitempty"`
+	} `json:"logging,omitempty"`
+	HostnameOverride            string `json:"hostnameOverride"`
+	BindAddress                 string `json:"bindAddress"`
+	HealthzBindAddress          string `json:"healthzBindAddress"`
+	MetricsBindAddress          string `json:"metricsBindAddress"`
+	BindAddressHardFail         bool   `json:"bindAddressHardFail"`
+	EnableProfiling             bool   `json:"enableProfiling"`
+	ShowHiddenMetricsForVersion string `json:"showHiddenMetricsForVersion"`
+	Mode                        string `json:"mode"`
+	IPTables                    struct {
+		MasqueradeBit      *int32          `json:"masqueradeBit"`
+		MasqueradeAll      bool            `json:"masqueradeAll"`
+		LocalhostNodePorts *bool           `json:"localhostNodePorts"`
+		SyncPeriod         metav1.Duration `json:"syncPeriod"`
+		MinSyncPeriod      metav1.Duration `json:"minSyncPeriod"`
+	} `json:"iptables"`
+	IPVS struct {
+		SyncPeriod    metav1.Duration `json:"syncPeriod"`
+		MinSyncPeriod metav1.Duration `json:"minSyncPeriod"`
+		Scheduler     string          `json:"scheduler"`
+		ExcludeCIDRs  []string        `json:"excludeCIDRs"`
+		StrictARP     bool            `json:"strictARP"`
+		TCPTimeout    metav1.Duration `json:"tcpTimeout"`
+		TCPFinTimeout metav1.Duration `json:"tcpFinTimeout"`
+		UDPTimeout    metav1.Duration `json:"udpTimeout"`
+	} `json:"ipvs"`
+	NFTables struct {
+		MasqueradeBit *int32          `json:"masqueradeBit"`
+		MasqueradeAll bool            `json:"masqueradeAll"`
+		SyncPeriod    metav1.Duration `json:"syncPeriod"`
+		MinSyncPeriod metav1.Duration `json:"minSyncPeriod"`
+	} `json:"nftables"`
+	Winkernel struct {
+		NetworkName           string `json:"networkName"`
+		SourceVip             string `json:"sourceVip"`
+		EnableDSR             bool   `json:"enableDSR"`
+		RootHnsEndpointName   string `json:"rootHnsEndpointName"`
+		ForwardHealthCheckVip bool   `json:"forwardHealthCheckVip"`
+	} `json:"winkernel"`
+	DetectLocalMode string `json:"detectLocalMode"`
+	DetectLocal     struct {
+		BridgeInterface     string `json:"bridgeInterface"`
+		InterfaceNamePrefix string `json:"interfaceNamePrefix"`
+	} `json:"detectLocal"`
+	ClusterCIDR       string   `json:"clusterCIDR"`
+	NodePortAddresses []string `json:"nodePortAddresses"`
+	OOMScoreAdj       *int32   `json:"oomScoreAdj"`
+	Conntrack         struct {
+		MaxPerCore            *int32           `json:"maxPerCore"`
+		Min                   *int32           `json:"min"`
+		TCPEstablishedTimeout *metav1.Duration `json:"tcpEstablishedTimeout"`
+		TCPCloseWaitTimeout   *metav1.Duration `json:"tcpCloseWaitTimeout"`
+		TCPBeLiberal          bool             `json:"tcpBeLiberal"`
+		UDPTimeout            metav1.Duration  `json:"udpTimeout"`
+		UDPStreamTimeout      metav1.Duration  `json:"udpStreamTimeout"`
+	} `json:"conntrack"`
+	ConfigSyncPeriod    metav1.Duration `json:"configSyncPeriod"`
+	PortRange           string          `json:"portRange"`
+	WindowsRunAsService bool            `json:"windowsRunAsService,omitempty"`
+}
+
+// logOutput are the options of a log format.
+type logOutput struct {
+	SplitStream    bool                   `json:"splitStream,omitempty"`
+	InfoBufferSize resource.QuantityValue `json:"infoBufferSize,omitempty"`
+}
+
+// logTime is a duration that older files have as a number of nanoseconds.
+type logTime struct{ metav1.Duration }
+
+// MarshalJSON writes the number, which all versions of kube-proxy read.
+func (t logTime) MarshalJSON() ([]byte, error) { return json.Marshal(t.Duration.Duration) }
+
+// UnmarshalJSON reads both.
+func (t *logTime) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		return t.Duration.UnmarshalJSON(b)
+	}
+	return json.Unmarshal(b, &t.Duration.Duration)
+}
