@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -20,7 +20,7 @@ type LabDeployment struct {
 	Replicas  *uint16           `json:"replicas" range:"0-1000"`
 	Labels    map[string]string `json:"labels"` // of the pods; the default is {app: NAME}
 	Nodes     []string          `json:"nodes"`  // the default is all
-	Ports     []observe.LabPort `json:"ports"`
+	Ports     []labapi.Port     `json:"ports"`
 	// GracePeriodSeconds is that of the pods, see LabPod.
 	GracePeriodSeconds *uint16 `json:"gracePeriodSeconds" range:"0-3600"`
 	// ReadinessProbe is that of the pods, see LabPod.
@@ -32,7 +32,7 @@ func (d *LabDeployment) FullName() string { return d.Namespace + "/" + d.Name }
 
 // Placement is what decides about the names, nodes and addresses of further pods of a lab.
 type Placement struct {
-	Pods []observe.LabPod // the existing ones
+	Pods []labapi.Pod // the existing ones
 	// Unschedulable nodes get no pods; nil: all get some.
 	Unschedulable func(node string) bool
 	// Given are the names and addresses that pods got before, and is changed.
@@ -75,7 +75,7 @@ func (g *Given) Clone() *Given { return &Given{maps.Clone(g.numbers), maps.Clone
 
 // PodsOf returns the pods that a deployment has to get besides the existing ones, so that it has its number of replicas.
 // Their names count up. An error is that of a node without a free address, or that there is no node.
-func (l *Lab) PodsOf(d *LabDeployment, p Placement) (added []observe.LabPod, err error) {
+func (l *Lab) PodsOf(d *LabDeployment, p Placement) (added []labapi.Pod, err error) {
 	names := make(map[string]bool)
 	have := 0
 	for i := range p.Pods {
@@ -86,7 +86,7 @@ func (l *Lab) PodsOf(d *LabDeployment, p Placement) (added []observe.LabPod, err
 	}
 	places := l.placesOf(d, &p)
 	for i := p.Given.numbers[d.FullName()] + 1; have < int(*d.Replicas); i++ {
-		pod := observe.LabPod{Name: fmt.Sprintf("%s-%d", d.Name, i), Namespace: d.Namespace, Labels: d.Labels, Ports: d.Ports, GracePeriodSeconds: d.GracePeriodSeconds, ReadinessProbe: d.ReadinessProbe, Deployment: d.Name}
+		pod := labapi.Pod{Name: fmt.Sprintf("%s-%d", d.Name, i), Namespace: d.Namespace, Labels: d.Labels, Ports: d.Ports, GracePeriodSeconds: d.GracePeriodSeconds, ReadinessProbe: d.ReadinessProbe, Deployment: d.Name}
 		if names[pod.FullName()] {
 			continue
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 )
 
 const deploymentLab = `apiVersion: nfqproxy.io/v1alpha1
@@ -67,7 +67,7 @@ func TestNamesAndAddressesCountUp(t *testing.T) {
 	pods := lab.Pods // web-1 at .2, web-2 of the file at .3, web-3 at .4
 	var got []string
 	for range 5 {
-		pods = slices.DeleteFunc(pods, func(p observe.LabPod) bool { return p.Deployment == "web" })
+		pods = slices.DeleteFunc(pods, func(p labapi.Pod) bool { return p.Deployment == "web" })
 		added, err := lab.PodsOf(d, Placement{Pods: pods, Given: given})
 		if err != nil {
 			t.Fatal(err)

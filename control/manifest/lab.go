@@ -18,7 +18,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/controllers"
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -35,13 +35,13 @@ type Lab struct {
 	ClusterCIDRs []netip.Prefix `json:"clusterCIDRs"` // of the pods
 	// ServiceCIDRs are where Services without a ClusterIP get one; the default is 10.96.0.0/16, and a
 	// lab with IPv6 nodes also has fd00:10:96::/112.
-	ServiceCIDRs []netip.Prefix   `json:"serviceCIDRs"`
-	Networks     []LabNetwork     `json:"networks"`
-	Nodes        []LabNode        `json:"nodes"`
-	Pods         []observe.LabPod `json:"pods"` // with those of the deployments
-	Deployments  []LabDeployment  `json:"deployments"`
-	Clients      []LabClient      `json:"clients"`
-	Proxy        LabProxy         `json:"proxy"`
+	ServiceCIDRs []netip.Prefix  `json:"serviceCIDRs"`
+	Networks     []LabNetwork    `json:"networks"`
+	Nodes        []LabNode       `json:"nodes"`
+	Pods         []labapi.Pod    `json:"pods"` // with those of the deployments
+	Deployments  []LabDeployment `json:"deployments"`
+	Clients      []LabClient     `json:"clients"`
+	Proxy        LabProxy        `json:"proxy"`
 	// Objects are files and directories with Kubernetes objects besides the lab
 	// file, as it names them: relative to its directory.
 	Objects []string `json:"objects"`
@@ -61,8 +61,8 @@ type LabNetwork struct {
 
 // The kinds of built-in servers.
 const (
-	AnswerServer = observe.AnswerServer
-	DNSServer    = observe.DNSServer
+	AnswerServer = labapi.AnswerServer
+	DNSServer    = labapi.DNSServer
 )
 
 // LabNode is a machine of the cluster; it runs a daemon. It has at most one address
@@ -74,8 +74,8 @@ type LabNode struct {
 	// PodCIDRs are the prefixes of its pods: at most one prefix per family, whose first
 	// address is the pods' gateway, and any number of single addresses, whose gateway is
 	// the node's own address.
-	PodCIDRs []netip.Prefix    `json:"podCIDRs"`
-	Ports    []observe.LabPort `json:"ports"` // served on the node's own addresses
+	PodCIDRs []netip.Prefix `json:"podCIDRs"`
+	Ports    []labapi.Port  `json:"ports"` // served on the node's own addresses
 	// Proxy is the node's service proxy: "nfqproxy", the default, KubeProxy, KubeProxyIPTables or NoProxy.
 	Proxy string `json:"proxy"`
 	// KubeProxyMode is the mode of KubeProxy: "iptables", the default, or "nftables".
@@ -102,10 +102,10 @@ func (n *LabNode) HasDaemon() bool { return n.Proxy == "" || n.Proxy == "nfqprox
 // LabClient is a machine outside the cluster. It has no routes to pods and service addresses,
 // unless RoutesToPods is set: then it reaches pods through their nodes.
 type LabClient struct {
-	Name         string            `json:"name"`
-	Addresses    []netip.Addr      `json:"addresses"`
-	Ports        []observe.LabPort `json:"ports"`
-	RoutesToPods bool              `json:"routesToPods"`
+	Name         string        `json:"name"`
+	Addresses    []netip.Addr  `json:"addresses"`
+	Ports        []labapi.Port `json:"ports"`
+	RoutesToPods bool          `json:"routesToPods"`
 }
 
 // LabProxy are options of the nodes' daemons.
@@ -139,7 +139,7 @@ func (a Algorithm) String() string { return balance.Name(string(a)) }
 // Negated is a bool that has its opposite in the file.
 type Negated bool
 
-var negated, labServer = reflect.TypeFor[Negated](), reflect.TypeFor[observe.LabServer]()
+var negated, labServer = reflect.TypeFor[Negated](), reflect.TypeFor[labapi.Server]()
 
 // format is how a type is read from text.
 type format struct {
@@ -286,12 +286,12 @@ func (l *loader) checkScripts(at place, p *LabProxy) {
 // completeLab fills in the defaults, and reports hosts without a name and ports without a number.
 func (l *loader) completeLab(at place, lab *Lab) {
 	missing := errors.New("missing")
-	probe := func(path string, p *corev1.Probe, ports []observe.LabPort) {
+	probe := func(path string, p *corev1.Probe, ports []labapi.Port) {
 		var v validation
 		v.probe(path+".readinessProbe", p, ports)
 		l.failAll(at, v.errs)
 	}
-	complete := func(path, name string, ports []observe.LabPort) {
+	complete := func(path, name string, ports []labapi.Port) {
 		if name == "" {
 			l.fail(at, path+".name", missing)
 		}

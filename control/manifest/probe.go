@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -13,7 +13,7 @@ import (
 func Probed(p *corev1.Probe) bool { return p != nil && (p.HTTPGet != nil || p.TCPSocket != nil) }
 
 // CheckProbe reports what is wrong with the readiness probe of a pod with ports, with its field.
-func CheckProbe(p *corev1.Probe, ports []observe.LabPort) error {
+func CheckProbe(p *corev1.Probe, ports []labapi.Port) error {
 	var v validation
 	if v.probe("readinessProbe", p, ports); len(v.errs) == 0 {
 		return nil
@@ -22,7 +22,7 @@ func CheckProbe(p *corev1.Probe, ports []observe.LabPort) error {
 }
 
 // probe checks the readiness probe of a host with ports.
-func (v *validation) probe(at string, p *corev1.Probe, ports []observe.LabPort) {
+func (v *validation) probe(at string, p *corev1.Probe, ports []labapi.Port) {
 	if p == nil {
 		return
 	}
@@ -63,14 +63,14 @@ func (v *validation) probe(at string, p *corev1.Probe, ports []observe.LabPort) 
 }
 
 // ProbePort is the number of a probe's port, which may be the name of one of the ports.
-func ProbePort(port intstr.IntOrString, ports []observe.LabPort) (uint16, error) {
+func ProbePort(port intstr.IntOrString, ports []labapi.Port) (uint16, error) {
 	if port.Type == intstr.Int {
 		if port.IntVal < 1 || port.IntVal > 65535 {
 			return 0, fmt.Errorf("%d is not a port number (1 to 65535)", port.IntVal)
 		}
 		return uint16(port.IntVal), nil
 	}
-	i := slices.IndexFunc(ports, func(p observe.LabPort) bool { return p.Name == port.StrVal })
+	i := slices.IndexFunc(ports, func(p labapi.Port) bool { return p.Name == port.StrVal })
 	if i < 0 || port.StrVal == "" {
 		return 0, fmt.Errorf("no port has the name %q", port.StrVal)
 	}

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -24,7 +24,7 @@ const answerImage = "answer"
 var LabImages = []string{answerImage, string(DNSServer)}
 
 // PodObject is a pod as a Kubernetes object, running and ready.
-func PodObject(p *observe.LabPod) *corev1.Pod {
+func PodObject(p *labapi.Pod) *corev1.Pod {
 	o := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, Labels: p.Labels},
 		Spec:       podSpec(p.Ports, p.GracePeriodSeconds, p.ReadinessProbe),
@@ -56,7 +56,7 @@ func (d *LabDeployment) Object() *appsv1.Deployment {
 }
 
 // podSpec has a container for each kind of server.
-func podSpec(ports []observe.LabPort, grace *uint16, probe *corev1.Probe) (spec corev1.PodSpec) {
+func podSpec(ports []labapi.Port, grace *uint16, probe *corev1.Probe) (spec corev1.PodSpec) {
 	if grace != nil {
 		spec.TerminationGracePeriodSeconds = new(int64(*grace))
 	}
@@ -96,7 +96,7 @@ func LabDeploymentOf(o *appsv1.Deployment) (LabDeployment, error) {
 }
 
 // LabPodOf is a Pod as a pod of a lab, without an address: a status is not the user's to write. It is like LabDeploymentOf.
-func LabPodOf(o *corev1.Pod) (observe.LabPod, error) {
+func LabPodOf(o *corev1.Pod) (labapi.Pod, error) {
 	var v validation
 	p := labPod(o, &v)
 	return p, v.first("Pod", o)
@@ -135,9 +135,9 @@ func labDeployment(o *appsv1.Deployment, v *validation) LabDeployment {
 	return d
 }
 
-func labPod(o *corev1.Pod, v *validation) observe.LabPod {
+func labPod(o *corev1.Pod, v *validation) labapi.Pod {
 	spec := &o.Spec
-	p := observe.LabPod{Name: o.Name, Namespace: o.Namespace, Labels: o.Labels, Node: spec.NodeName, Ports: servers("spec", spec, v), GracePeriodSeconds: gracePeriod("spec", spec, v)}
+	p := labapi.Pod{Name: o.Name, Namespace: o.Namespace, Labels: o.Labels, Node: spec.NodeName, Ports: servers("spec", spec, v), GracePeriodSeconds: gracePeriod("spec", spec, v)}
 	if names := nodeNames("spec", spec, v); p.Node == "" && len(names) > 0 {
 		p.Node = names[0]
 	}
@@ -146,7 +146,7 @@ func labPod(o *corev1.Pod, v *validation) observe.LabPod {
 }
 
 // servers are the ports of all containers.
-func servers(at string, spec *corev1.PodSpec, v *validation) (ports []observe.LabPort) {
+func servers(at string, spec *corev1.PodSpec, v *validation) (ports []labapi.Port) {
 	for i, c := range spec.Containers {
 		server := AnswerServer // also in the place of other images
 		if c.Image == string(DNSServer) {
@@ -154,7 +154,7 @@ func servers(at string, spec *corev1.PodSpec, v *validation) (ports []observe.La
 		}
 		for j, p := range c.Ports {
 			path := fmt.Sprintf("%s.containers[%d].ports[%d]", at, i, j)
-			port := observe.LabPort{Name: p.Name, Port: uint16(p.ContainerPort), Server: server}
+			port := labapi.Port{Name: p.Name, Port: uint16(p.ContainerPort), Server: server}
 			before := len(v.errs)
 			v.port(path+".containerPort", p.ContainerPort)
 			protocol, err := readProtocol(cmp.Or(string(p.Protocol), string(corev1.ProtocolTCP)))
@@ -166,7 +166,7 @@ func servers(at string, spec *corev1.PodSpec, v *validation) (ports []observe.La
 				continue
 			}
 			port.Protocol = protocol.(decision.Protocol)
-			if slices.ContainsFunc(ports, func(q observe.LabPort) bool { return q.Port == port.Port && q.Protocol == port.Protocol }) {
+			if slices.ContainsFunc(ports, func(q labapi.Port) bool { return q.Port == port.Port && q.Protocol == port.Protocol }) {
 				v.fail(path, "port %d/%s is given twice", port.Port, port.Protocol)
 				continue
 			}
@@ -177,7 +177,7 @@ func servers(at string, spec *corev1.PodSpec, v *validation) (ports []observe.La
 }
 
 // readinessProbe is the one that a lab runs; nil: there is none.
-func readinessProbe(at string, spec *corev1.PodSpec, ports []observe.LabPort, v *validation) (probe *corev1.Probe) {
+func readinessProbe(at string, spec *corev1.PodSpec, ports []labapi.Port, v *validation) (probe *corev1.Probe) {
 	for i, c := range spec.Containers {
 		path := fmt.Sprintf("%s.containers[%d].readinessProbe", at, i)
 		switch {

@@ -45,18 +45,6 @@ type StatusList struct {
 	Nodes []Status `json:"nodes"`
 }
 
-// ChangeList is the flow API's response with what a change of a lab has changed.
-type ChangeList struct {
-	Changes []string `json:"changes"` // a line for each
-}
-
-// FaultList is the flow API's response with faults of a lab.
-type FaultList struct {
-	Faults []Fault `json:"faults"`
-	// Kinds are the kinds of faults; none: the faults are those that were removed.
-	Kinds []FaultKind `json:"kinds,omitempty"`
-}
-
 // HoldList is the flow API's response with holds.
 type HoldList struct {
 	Holds []Hold `json:"holds"`

@@ -13,8 +13,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/kube"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // Applied are the objects of "lab apply".
@@ -210,7 +210,7 @@ func (s *state) delete(c *Deletion, now time.Time) (changes []string, err error)
 			s.removeDeployment(&gone, now, add)
 		}
 	default:
-		err = invalid("delete.kind", fmt.Errorf("%q: want one of %s", c.Kind, strings.Join(observe.LabDeletionKinds, ", ")))
+		err = invalid("delete.kind", fmt.Errorf("%q: want one of %s", c.Kind, strings.Join(labapi.DeletionKinds, ", ")))
 	}
 	return changes, err
 }

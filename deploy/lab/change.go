@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
@@ -20,19 +21,19 @@ import (
 // The changes of a running lab by a command, or by the flow API.
 type (
 	// Change is a change; exactly one field is set.
-	Change = observe.LabChange
+	Change = labapi.Change
 	// Deletion removes an object.
-	Deletion = observe.LabDeletion
+	Deletion = labapi.Deletion
 	// Scale gives a deployment a number of replicas.
-	Scale = observe.LabScale
+	Scale = labapi.Scale
 	// RemovePod removes a pod.
-	RemovePod = observe.LabPodRemoval
+	RemovePod = labapi.PodRemoval
 	// Readiness makes a pod not ready, whatever its readiness probe finds, or ends that.
-	Readiness = observe.LabReadiness
+	Readiness = labapi.Readiness
 	// Serving stops the built-in server of a pod, or starts it again.
-	Serving = observe.LabServing
+	Serving = labapi.Serving
 	// NodeEvent is what happens to a node.
-	NodeEvent = observe.LabNodeEvent
+	NodeEvent = labapi.NodeEvent
 )
 
 // change changes the state, and returns what it changed. The error is an [*observe.Error].
@@ -127,8 +128,8 @@ func (s *state) podNamed(name string) (*Pod, error) {
 }
 
 func (s *state) scale(c *Scale) ([]string, error) {
-	if c.Replicas > observe.MaxReplicas {
-		return nil, invalid("scale.replicas", fmt.Errorf("%d replicas: want a number from 0 to %d", c.Replicas, observe.MaxReplicas))
+	if c.Replicas > labapi.MaxReplicas {
+		return nil, invalid("scale.replicas", fmt.Errorf("%d replicas: want a number from 0 to %d", c.Replicas, labapi.MaxReplicas))
 	}
 	d, err := named("deployment", c.Deployment, s.spec.Deployments, (*Deployment).FullName)
 	if err != nil {
@@ -144,8 +145,8 @@ func (s *state) addPod(p Pod) ([]string, error) {
 	for i := range p.Ports {
 		p.Ports[i].Protocol = cmp.Or(p.Ports[i].Protocol, decision.TCP)
 	}
-	if g := p.GracePeriodSeconds; g != nil && *g > uint16(observe.MaxGrace/time.Second) {
-		return nil, invalid("addPod.gracePeriodSeconds", fmt.Errorf("%d seconds: want a number from 0 to %d", *g, observe.MaxGrace/time.Second))
+	if g := p.GracePeriodSeconds; g != nil && *g > uint16(labapi.MaxGrace/time.Second) {
+		return nil, invalid("addPod.gracePeriodSeconds", fmt.Errorf("%d seconds: want a number from 0 to %d", *g, labapi.MaxGrace/time.Second))
 	}
 	if err := manifest.CheckProbe(p.ReadinessProbe, p.Ports); err != nil {
 		return nil, invalid("addPod.readinessProbe", err)
@@ -174,8 +175,8 @@ func (s *state) addPod(p Pod) ([]string, error) {
 }
 
 func (s *state) removePod(c *RemovePod, now time.Time) ([]string, error) {
-	if g := c.Grace; g != nil && (*g < 0 || *g > observe.Duration(observe.MaxGrace)) {
-		return nil, invalid("removePod.grace", fmt.Errorf("%s: want a time from 0s to %s", g, observe.Duration(observe.MaxGrace)))
+	if g := c.Grace; g != nil && (*g < 0 || *g > observe.Duration(labapi.MaxGrace)) {
+		return nil, invalid("removePod.grace", fmt.Errorf("%s: want a time from 0s to %s", g, observe.Duration(labapi.MaxGrace)))
 	}
 	p, err := s.podNamed(c.Pod)
 	if err != nil {
@@ -248,7 +249,7 @@ func (s *state) nodeEvent(c *NodeEvent, now time.Time) (changes []string, err er
 		ns.cordoned = false
 		changes = []string{fmt.Sprintf("node %s gets new pods", n.Name)}
 	default:
-		return nil, invalid("node.action", fmt.Errorf("%q: want one of %s", c.Action, strings.Join(observe.LabNodeActions, ", ")))
+		return nil, invalid("node.action", fmt.Errorf("%q: want one of %s", c.Action, strings.Join(labapi.NodeActions, ", ")))
 	}
 	s.nodes[n.Name] = ns
 	return changes, nil

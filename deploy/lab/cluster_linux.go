@@ -11,8 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
@@ -89,7 +89,7 @@ func (s *servers) listen(ctx context.Context, own *server, ns *netns.Namespace, 
 }
 
 // serverAt is the kind of the servers behind an address and port: of a host, or of a Service's endpoints.
-func (l *Lab) serverAt(to netip.AddrPort, protocol decision.Protocol) observe.LabServer {
+func (l *Lab) serverAt(to netip.AddrPort, protocol decision.Protocol) labapi.Server {
 	if kind, ok := l.Spec().serverOf(to, protocol); ok {
 		return kind
 	}
@@ -107,7 +107,7 @@ func (l *Lab) serverAt(to netip.AddrPort, protocol decision.Protocol) observe.La
 }
 
 // serverOf is the kind of the server of a host; false: none listens there.
-func (s *Spec) serverOf(at netip.AddrPort, protocol decision.Protocol) (observe.LabServer, bool) {
+func (s *Spec) serverOf(at netip.AddrPort, protocol decision.Protocol) (labapi.Server, bool) {
 	for _, m := range s.machines() {
 		if slices.Contains(m.addresses, at.Addr()) {
 			if i := portAt(m.ports, at.Port(), protocol); i >= 0 {

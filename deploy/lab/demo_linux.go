@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -75,7 +75,7 @@ func demonstrate(ctx context.Context, l *Lab, services []*decision.ServicePort, 
 
 // find returns the most suitable service port with a kind of server, and a client pod for it. The port's traffic
 // policy must allow any endpoint for any pod.
-func (d *demo) find(kind observe.LabServer, suits func(*decision.ServicePort) bool) (*decision.ServicePort, *Pod) {
+func (d *demo) find(kind labapi.Server, suits func(*decision.ServicePort) bool) (*decision.ServicePort, *Pod) {
 	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool {
 		return s.InternalPolicy == decision.Cluster && d.spec.servedBy(s, kind) && suits(s) && d.spec.client(s) != nil
 	})
@@ -100,7 +100,7 @@ func (d *demo) udp(ctx context.Context) error {
 }
 
 // fromPod shows a request of a pod to a cluster IP.
-func (d *demo) fromPod(ctx context.Context, kind observe.LabServer, suits func(*decision.ServicePort) bool, title, request string, do func(ctx context.Context, host, node string, to netip.AddrPort) (*exchange, error)) error {
+func (d *demo) fromPod(ctx context.Context, kind labapi.Server, suits func(*decision.ServicePort) bool, title, request string, do func(ctx context.Context, host, node string, to netip.AddrPort) (*exchange, error)) error {
 	svc, pod := d.find(kind, suits)
 	if svc == nil {
 		return nil

@@ -3,11 +3,11 @@ package lab
 import (
 	"fmt"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 )
 
 // Fault is something wrong in a running lab.
-type Fault = observe.Fault
+type Fault = labapi.Fault
 
 // validate completes a fault of a lab and checks it. The error is an [*observe.Error].
 func (s *Spec) validate(f *Fault) error {
@@ -19,7 +19,7 @@ func (s *Spec) validate(f *Fault) error {
 		return invalid("host", err)
 	}
 	f.Host = host
-	if kind, _ := observe.FaultKindOf(f.Kind); host == routerName || kind.NodesOnly && s.node(host) == nil {
+	if kind, _ := labapi.FaultKindOf(f.Kind); host == routerName || kind.NodesOnly && s.node(host) == nil {
 		return invalid("host", fmt.Errorf("%s is not a node: the fault %s is one of nodes", host, f.Kind))
 	}
 	f.Text = f.String()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/executable"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
@@ -39,7 +40,7 @@ type Options struct {
 	// Token is the one of the flow APIs; empty: a random one.
 	Token string
 	// Teacher teaches a course in the lab, by its flow API; nil: none does.
-	Teacher observe.Teacher
+	Teacher labapi.Teacher
 	// NoDaemons leaves the nodes without daemons until StartDaemon.
 	NoDaemons bool
 }

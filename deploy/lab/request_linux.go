@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -68,9 +69,9 @@ func (l *Lab) holdsFlow(ctx context.Context) bool {
 	return err == nil && slices.ContainsFunc(holds, func(h observe.Hold) bool { return h.State == observe.HoldHolding })
 }
 
-// Request sends a request from a host of the lab, as [observe.Requester].
-func (l *Lab) Request(ctx context.Context, q observe.Request) (*observe.Response, error) {
-	invalid := func(field string, err error) (*observe.Response, error) {
+// Request sends a request from a host of the lab, as [labapi.Requester].
+func (l *Lab) Request(ctx context.Context, q labapi.Request) (*labapi.Response, error) {
+	invalid := func(field string, err error) (*labapi.Response, error) {
 		return nil, &observe.Error{Status: http.StatusBadRequest, Field: field, Message: err.Error()}
 	}
 	ns, err := l.Namespace(q.From)
@@ -84,7 +85,7 @@ func (l *Lab) Request(ctx context.Context, q observe.Request) (*observe.Response
 	connecting, cancel := l.wait(ctx, l.patience.connect)
 	defer cancel()
 	began := time.Now()
-	r := new(observe.Response)
+	r := new(labapi.Response)
 	defer func() { r.Seconds = time.Since(began).Seconds() }()
 	at, err := netip.ParseAddr(t.host)
 	if err != nil {
@@ -128,7 +129,7 @@ func (l *Lab) Request(ctx context.Context, q observe.Request) (*observe.Response
 }
 
 // lookup resolves a name as the programs of a host do, and notes how.
-func (l *Lab) lookup(ctx context.Context, ns *netns.Namespace, name string, r *observe.Response) (netip.Addr, error) {
+func (l *Lab) lookup(ctx context.Context, ns *netns.Namespace, name string, r *labapi.Response) (netip.Addr, error) {
 	resolver := dns.Resolver{
 		Hosts: ns.File(hostsFile), Config: ns.File(resolvFile),
 		Dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
@@ -145,9 +146,9 @@ func (l *Lab) lookup(ctx context.Context, ns *netns.Namespace, name string, r *o
 	}
 	slices.Sort(resolver.Families)
 	found, err := resolver.Lookup(ctx, name)
-	r.Lookup = &observe.Lookup{Name: name, Addresses: found.Addresses, Queries: []observe.LookupQuery{}}
+	r.Lookup = &labapi.Lookup{Name: name, Addresses: found.Addresses, Queries: []labapi.LookupQuery{}}
 	for _, q := range found.Queries {
-		r.Lookup.Queries = append(r.Lookup.Queries, observe.LookupQuery{Name: q.Name, Type: q.Type, Server: q.Server.String(), Source: q.Source.String(), Answer: q.Answer})
+		r.Lookup.Queries = append(r.Lookup.Queries, labapi.LookupQuery{Name: q.Name, Type: q.Type, Server: q.Server.String(), Source: q.Source.String(), Answer: q.Answer})
 	}
 	if err != nil {
 		r.Lookup.Addresses = []netip.Addr{}
@@ -157,7 +158,7 @@ func (l *Lab) lookup(ctx context.Context, ns *netns.Namespace, name string, r *o
 }
 
 // readIdentity sends a DNS query, and reads who answers it.
-func readIdentity(ctx context.Context, conn net.Conn, r *observe.Response) error {
+func readIdentity(ctx context.Context, conn net.Conn, r *labapi.Response) error {
 	defer conn.Close()
 	line, err := dns.Identify(ctx, conn, demoQuery)
 	if err != nil {
@@ -168,7 +169,7 @@ func readIdentity(ctx context.Context, conn net.Conn, r *observe.Response) error
 }
 
 // readHTTP sends an HTTP request, and reads its response.
-func readHTTP(ctx context.Context, conn net.Conn, t target, r *observe.Response) error {
+func readHTTP(ctx context.Context, conn net.Conn, t target, r *labapi.Response) error {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
 	defer stop()
@@ -196,7 +197,7 @@ func hostHeader(t target) string {
 }
 
 // noteAnswer notes who answered, if it was a server of the lab: others may send anything.
-func noteAnswer(line []byte, r *observe.Response) {
+func noteAnswer(line []byte, r *labapi.Response) {
 	var a Answer
 	if json.Unmarshal(line, &a) == nil {
 		r.By, r.Client = a.Who(), a.Client
@@ -204,7 +205,7 @@ func noteAnswer(line []byte, r *observe.Response) {
 }
 
 // readResponse sends a line, and reads the answer. Servers that are not the lab's may give anything.
-func readResponse(ctx context.Context, conn net.Conn, r *observe.Response) error {
+func readResponse(ctx context.Context, conn net.Conn, r *labapi.Response) error {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
 	defer stop()

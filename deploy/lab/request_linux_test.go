@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -68,7 +69,7 @@ func TestUnansweredRequests(t *testing.T) {
 			// A request that does not end by itself ends with the test's patience.
 			ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 			defer cancel()
-			r, err := l.Request(ctx, observe.Request{From: "kind-worker2", To: tt.to, Protocol: tt.protocol})
+			r, err := l.Request(ctx, labapi.Request{From: "kind-worker2", To: tt.to, Protocol: tt.protocol})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,15 +14,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // Status is the current state of the lab.
 func (l *Lab) Status() *Status {
 	now := l.state()
 	t := now.spec.topology()
-	s := &Status{LabStatus: observe.LabStatus{Name: t.Lab, Clients: t.Hosts, Faults: l.Faults()}, Started: l.started, FlowAPI: l.FlowAPI}
+	s := &Status{Status: labapi.Status{Name: t.Lab, Clients: t.Hosts, Faults: l.Faults()}, Started: l.started, FlowAPI: l.FlowAPI}
 	s.Pods, s.Deployments = now.podStatus(t.Pods), now.deploymentStatus()
 	if files := l.files.Load(); files != nil {
 		s.Files = *files
@@ -32,7 +32,7 @@ func (l *Lab) Status() *Status {
 		if state == Ready && isStopped(pid) {
 			state = Frozen
 		}
-		d := observe.LabDaemonStatus{State: string(state), PID: pid}
+		d := labapi.DaemonStatus{State: string(state), PID: pid}
 		switch node := now.spec.node(n.Name); {
 		case !node.HasProgram():
 			d.State = node.Proxy
@@ -43,14 +43,14 @@ func (l *Lab) Status() *Status {
 			d.Error = err.Error()
 		}
 		ns := now.nodes[n.Name]
-		s.Nodes = append(s.Nodes, observe.LabNodeStatus{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs, Daemon: d, Down: ns.down, Cordoned: ns.cordoned})
+		s.Nodes = append(s.Nodes, labapi.NodeStatus{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs, Daemon: d, Down: ns.down, Cordoned: ns.cordoned})
 	}
 	return s
 }
 
-// LabStatus is the part of the status that the flow API has, as [observe.Lab].
-func (l *Lab) LabStatus(context.Context) (*observe.LabStatus, error) {
-	return &l.Status().LabStatus, nil
+// LabStatus is the part of the status that the flow API has, as [labapi.Lab].
+func (l *Lab) LabStatus(context.Context) (*labapi.Status, error) {
+	return &l.Status().Status, nil
 }
 
 // attendant serves requests to a running lab.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -28,7 +28,7 @@ func (s *Spec) podAt(a netip.Addr) *Pod {
 func (s *Spec) served(svc *decision.ServicePort) bool { return s.servedBy(svc, manifest.AnswerServer) }
 
 // servedBy is served for a kind of server.
-func (s *Spec) servedBy(svc *decision.ServicePort, kind observe.LabServer) bool {
+func (s *Spec) servedBy(svc *decision.ServicePort, kind labapi.Server) bool {
 	for _, e := range svc.UsableEndpoints(decision.Cluster) {
 		p := s.podAt(e.AddrPort.Addr())
 		if p == nil {

@@ -8,8 +8,8 @@
 package lab
 
 import (
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 )
 
@@ -31,11 +31,11 @@ type (
 	// Network is a network of a lab.
 	Network = manifest.LabNetwork
 	// Port is a port that a pod listens on.
-	Port = observe.LabPort
+	Port = labapi.Port
 	// Node is a node of a lab.
 	Node = manifest.LabNode
 	// Pod is a pod of a lab.
-	Pod = observe.LabPod
+	Pod = labapi.Pod
 	// Deployment is a number of like pods.
 	Deployment = manifest.LabDeployment
 	// Client is a machine outside the cluster.

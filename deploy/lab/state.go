@@ -13,11 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/controllers"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
-// defaultGrace is how long a pod serves after its removal; see observe.LabPod.
+// defaultGrace is how long a pod serves after its removal; see labapi.Pod.
 const defaultGrace = 2 * time.Second
 
 // state is what a running lab is to be: its files, and what commands have changed since. It is pure; a Lab carries
@@ -294,35 +295,35 @@ func (s *state) nodeObjects() (all []*corev1.Node) {
 func (s *state) podState(p *Pod) string {
 	switch {
 	case !s.pods[p.FullName()].ends.IsZero():
-		return observe.PodTerminating
+		return labapi.PodTerminating
 	case s.unready(p) != "":
-		return observe.PodUnready
+		return labapi.PodUnready
 	}
-	return observe.PodReady
+	return labapi.PodReady
 }
 
 // podStatus are the states of pods of a topology of the state.
-func (s *state) podStatus(pods []observe.TopologyPod) []observe.LabPodStatus {
-	all := make([]observe.LabPodStatus, len(pods))
+func (s *state) podStatus(pods []observe.TopologyPod) []labapi.PodStatus {
+	all := make([]labapi.PodStatus, len(pods))
 	for i, t := range pods {
 		p := s.pod(t.Name)
-		all[i] = observe.LabPodStatus{TopologyPod: t, State: s.podState(p)}
+		all[i] = labapi.PodStatus{TopologyPod: t, State: s.podState(p)}
 		if p.Deployment != "" {
 			all[i].Deployment = p.Namespace + "/" + p.Deployment
 		}
 		if len(p.Ports) > 0 {
-			all[i].Server = observe.ServerRuns
+			all[i].Server = labapi.ServerRuns
 			if s.pods[p.FullName()].stopped {
-				all[i].Server = observe.ServerStopped
+				all[i].Server = labapi.ServerStopped
 			}
 		}
 	}
 	return all
 }
 
-func (s *state) deploymentStatus() (all []observe.LabDeploymentStatus) {
+func (s *state) deploymentStatus() (all []labapi.DeploymentStatus) {
 	for _, d := range s.deploymentObjects() {
-		all = append(all, observe.LabDeploymentStatus{Name: nameOf(d), Replicas: int(*d.Spec.Replicas), Ready: int(d.Status.ReadyReplicas)})
+		all = append(all, labapi.DeploymentStatus{Name: nameOf(d), Replicas: int(*d.Spec.Replicas), Ready: int(d.Status.ReadyReplicas)})
 	}
 	return all
 }
@@ -336,7 +337,7 @@ func (s *state) deploymentObjects() (all []*appsv1.Deployment) {
 			if p := &s.spec.Pods[i]; p.Deployment == d.Name && p.Namespace == d.Namespace {
 				o.Status.Replicas++
 				o.Status.UpdatedReplicas++
-				if s.podState(p) == observe.PodReady {
+				if s.podState(p) == labapi.PodReady {
 					o.Status.ReadyReplicas++
 					o.Status.AvailableReplicas++
 				}

@@ -7,12 +7,12 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 )
 
 // Status describes a running lab.
 type Status struct {
-	observe.LabStatus
+	labapi.Status
 	Started time.Time `json:"started"`
 	// FlowAPI is its flow API and web page; empty: it serves none.
 	FlowAPI FlowAPIStatus `json:"flowAPI"`
@@ -30,7 +30,7 @@ type FlowAPIStatus struct {
 func (s FlowAPIStatus) Page() string { return s.URL + "/#token=" + s.Token }
 
 // nodeText is the state of a node besides its daemon's.
-func nodeText(n *observe.LabNodeStatus) string {
+func nodeText(n *labapi.NodeStatus) string {
 	text := n.Daemon.State
 	if n.Down {
 		text += ", no connection"

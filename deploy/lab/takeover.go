@@ -12,8 +12,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/controllers"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // takenOver are Services with a selector whose EndpointSlices are in the files. In a cluster the controller owns these, so it
@@ -170,7 +170,7 @@ func (s *state) unchanged(next *state, objects *manifest.Objects) (lines []strin
 	lost := make(map[string]string) // pods by address
 	for i := range s.spec.Pods {
 		p := &s.spec.Pods[i]
-		if after := next.pod(p.FullName()); s.podState(p) == observe.PodReady && (after == nil || next.podState(after) != observe.PodReady) {
+		if after := next.pod(p.FullName()); s.podState(p) == labapi.PodReady && (after == nil || next.podState(after) != labapi.PodReady) {
 			for _, a := range p.Addresses {
 				lost[a.String()] = p.FullName()
 			}

@@ -16,7 +16,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 )
 
 // RecordVersion is the version of the format of a record.
@@ -278,12 +278,12 @@ func (r *Record) Next(c *Course) *Unit {
 }
 
 // List lists the units of the student's class, with his progress.
-func List(c *Course, r *Record) []observe.LessonUnit {
-	all, mine := []observe.LessonUnit{}, r.Course(c)
+func List(c *Course, r *Record) []labapi.LessonUnit {
+	all, mine := []labapi.LessonUnit{}, r.Course(c)
 	for _, chapter := range c.Chapters {
 		for _, u := range chapter.Units {
 			if slices.Contains(mine, u) {
-				all = append(all, observe.LessonUnit{ID: u.ID, Chapter: chapter.Title, Title: u.Title, Minutes: u.Minutes, State: r.Progress(u.ID).State()})
+				all = append(all, labapi.LessonUnit{ID: u.ID, Chapter: chapter.Title, Title: u.Title, Minutes: u.Minutes, State: r.Progress(u.ID).State()})
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	markdownparser "github.com/yuin/goldmark/parser"
 	"github.com/yuin/goldmark/util"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 )
 
 // renderer has no raw HTML: what looks like a tag is text, as on a terminal.
@@ -35,7 +35,7 @@ func HTML(markdown string) string {
 }
 
 // LessonText is the step under way as plain text: heading, text and task.
-func LessonText(l *observe.Lesson) string {
+func LessonText(l *labapi.Lesson) string {
 	var b strings.Builder
 	if l.Unit == "" {
 		return "No unit is under way.\n"
@@ -55,7 +55,7 @@ func LessonText(l *observe.Lesson) string {
 }
 
 // TaskText is the task of the step under way as plain text: what is done of it and what is not.
-func TaskText(l *observe.Lesson) string {
+func TaskText(l *labapi.Lesson) string {
 	if l.Unit == "" || l.Finished() {
 		return ""
 	}
@@ -138,7 +138,7 @@ func inline(line string) string {
 }
 
 // ListText lists units with their states.
-func ListText(units []observe.LessonUnit) string {
+func ListText(units []labapi.LessonUnit) string {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	chapter := ""

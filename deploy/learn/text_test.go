@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 )
 
 func TestHTML(t *testing.T) {
@@ -27,11 +27,11 @@ func TestHTML(t *testing.T) {
 }
 
 // lesson is the second of three steps.
-func lesson() *observe.Lesson {
-	return &observe.Lesson{
+func lesson() *labapi.Lesson {
+	return &labapi.Lesson{
 		Unit: "1.1", Title: "First", Step: 1, Text: "Type `ls *` and **look**.\n\n```\nls *\n```\n",
-		Steps:    []observe.LessonStep{{Title: "Read", Read: true}, {Title: "Ask"}, {Title: "Do"}},
-		Question: "How many `pods`?\n", Checks: []observe.LessonCheck{{Text: "a", Met: true, Detail: "x"}, {Text: "b", Detail: "one\ntwo"}},
+		Steps:    []labapi.LessonStep{{Title: "Read", Read: true}, {Title: "Ask"}, {Title: "Do"}},
+		Question: "How many `pods`?\n", Checks: []labapi.LessonCheck{{Text: "a", Met: true, Detail: "x"}, {Text: "b", Detail: "one\ntwo"}},
 		Held: []string{"held: TCP"}, Next: "1.2",
 	}
 }
@@ -72,7 +72,7 @@ Type ls * and look.
 	if got := LessonText(l); got != "1.1 First\n\nThe unit is finished. All units are finished.\n" {
 		t.Errorf("after all units: %q", got)
 	}
-	none := new(observe.Lesson)
+	none := new(labapi.Lesson)
 	if got, task := LessonText(none), TaskText(none); got != "No unit is under way.\n" || task != "" {
 		t.Errorf("without a unit: %q, %q", got, task)
 	}

@@ -275,7 +275,7 @@ func (e *explainer) explainAll(name string, stdin io.Reader) error {
 		defer file.Close()
 		in = file
 	}
-	err := explain.Questions(flushing{in, e.out}, e.explain)
+	err := readQuestions(flushing{in, e.out}, e.explain)
 	switch {
 	case err != nil:
 		return fmt.Errorf("--packets: %s: %w", name, err)

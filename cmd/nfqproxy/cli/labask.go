@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
@@ -110,7 +111,7 @@ func (f *askFlags) run(ctx context.Context, stdout io.Writer, style text.Style, 
 	if err != nil {
 		return err
 	}
-	q := observe.Request{From: from, To: to}
+	q := labapi.Request{From: from, To: to}
 	if f.count > 1 {
 		return f.many(ctx, stdout, client, q)
 	}
@@ -138,7 +139,7 @@ func (f *askFlags) run(ctx context.Context, stdout io.Writer, style text.Style, 
 }
 
 // request is Request with an error that names the argument.
-func request(ctx context.Context, client observe.Requester, q observe.Request) (*observe.Response, error) {
+func request(ctx context.Context, client labapi.Requester, q labapi.Request) (*labapi.Response, error) {
 	r, err := client.Request(ctx, q)
 	if e, ok := errors.AsType[*observe.Error](err); ok && e.Status == http.StatusBadRequest && e.Field == "to" {
 		return nil, fmt.Errorf("URL %w", err)
@@ -150,7 +151,7 @@ func request(ctx context.Context, client observe.Requester, q observe.Request) (
 const unnamed = "a program that is not the lab's"
 
 // answerText is the lookup, the request and the answer, a line each.
-func answerText(r *observe.Response) string {
+func answerText(r *labapi.Response) string {
 	var b strings.Builder
 	line := func(label, format string, args ...any) {
 		fmt.Fprintf(&b, "%-8s "+format+"\n", append([]any{label}, args...)...)
@@ -179,7 +180,7 @@ func answerText(r *observe.Response) string {
 }
 
 // lookupText is a lookup in one line.
-func lookupText(l *observe.Lookup) string {
+func lookupText(l *labapi.Lookup) string {
 	if len(l.Queries) == 0 {
 		if len(l.Addresses) == 0 {
 			return l.Name
@@ -194,7 +195,7 @@ func lookupText(l *observe.Lookup) string {
 }
 
 // many sends requests, and prints those that fail, and the distribution of all answers, also if it is interrupted.
-func (f *askFlags) many(ctx context.Context, stdout io.Writer, client *remote.Client, q observe.Request) error {
+func (f *askFlags) many(ctx context.Context, stdout io.Writer, client *remote.Client, q labapi.Request) error {
 	counts := make(map[string]int)
 	sent, failed, looked := 0, 0, false
 	var broken error
@@ -236,7 +237,7 @@ func (f *askFlags) many(ctx context.Context, stdout io.Writer, client *remote.Cl
 }
 
 // tookOf is how long a request took.
-func tookOf(r *observe.Response) time.Duration {
+func tookOf(r *labapi.Response) time.Duration {
 	return time.Duration(r.Seconds * float64(time.Second)).Round(10 * time.Microsecond)
 }
 
@@ -262,7 +263,7 @@ const (
 )
 
 // story prints the flow of a request, which the query finds.
-func story(ctx context.Context, stdout io.Writer, client *remote.Client, r *observe.Response, q observe.FlowQuery, o text.Options) error {
+func story(ctx context.Context, stdout io.Writer, client *remote.Client, r *labapi.Response, q observe.FlowQuery, o text.Options) error {
 	record, err := recordOf(ctx, client, r, q)
 	if err != nil {
 		return err
@@ -277,7 +278,7 @@ func story(ctx context.Context, stdout io.Writer, client *remote.Client, r *obse
 }
 
 // recordOf finds the record of a request; nil: there is none.
-func recordOf(ctx context.Context, client *remote.Client, r *observe.Response, q observe.FlowQuery) (*flow.Record, error) {
+func recordOf(ctx context.Context, client *remote.Client, r *labapi.Response, q observe.FlowQuery) (*flow.Record, error) {
 	waiting, cancel := context.WithTimeout(ctx, recordPatience)
 	defer cancel()
 	var id string
@@ -315,7 +316,7 @@ func recordOf(ctx context.Context, client *remote.Client, r *observe.Response, q
 
 // isComplete reports whether a record has the nodes that the request passed, and its end: that of the connection, or the
 // answer to the datagram.
-func isComplete(record *flow.Record, r *observe.Response) bool {
+func isComplete(record *flow.Record, r *labapi.Response) bool {
 	ended := r.Error != "" || record.Life == nil || !record.Life.Open() || record.Life.Answered && record.Protocol == "UDP"
 	return ended && !slices.ContainsFunc(record.Path(), func(h flow.Hop) bool { return h.Record == nil })
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -40,8 +41,8 @@ func newLabScaleCommand() *cobra.Command {
 		Args:    exactly(2, "a deployment and a number"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.ParseUint(args[1], 10, 16)
-			if err != nil || n > observe.MaxReplicas {
-				return fmt.Errorf("%q: want a number of replicas from 0 to %d", args[1], observe.MaxReplicas)
+			if err != nil || n > labapi.MaxReplicas {
+				return fmt.Errorf("%q: want a number of replicas from 0 to %d", args[1], labapi.MaxReplicas)
 			}
 			return changeLab(cmd.OutOrStdout(), name, lab.Change{Scale: &lab.Scale{Deployment: inNamespace(namespace, args[0]), Replicas: uint16(n)}})
 		},
@@ -130,7 +131,7 @@ func newLabPodRemoveCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := lab.RemovePod{Pod: inNamespace(namespace, args[0])}
 			if cmd.Flags().Changed("grace") {
-				if grace < 0 || grace > observe.MaxGrace {
+				if grace < 0 || grace > labapi.MaxGrace {
 					return fmt.Errorf("--grace %s: want from 0s to 1h", grace)
 				}
 				c.Grace = new(observe.Duration(grace))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
@@ -31,7 +32,7 @@ func newLabFaultCommand() *cobra.Command {
 
 // faultFlag is a parameter of a fault as a flag.
 type faultFlag struct {
-	fault *observe.Fault
+	fault *labapi.Fault
 	name  string
 	kind  string // see the Parameter constants of observe
 	text  string
@@ -49,22 +50,22 @@ func (f *faultFlag) Set(text string) error {
 // Type is the type in the help.
 func (f *faultFlag) Type() string {
 	switch f.kind {
-	case observe.ParameterFlag:
+	case labapi.ParameterFlag:
 		return "bool"
-	case observe.ParameterNumber:
+	case labapi.ParameterNumber:
 		return "number"
 	}
 	return "string"
 }
 
 // addFaultFlags adds the parameters of all kinds.
-func addFaultFlags(cmd *cobra.Command, fault *observe.Fault) {
-	for _, name := range observe.FaultParameterNames() {
+func addFaultFlags(cmd *cobra.Command, fault *labapi.Fault) {
+	for _, name := range labapi.FaultParameterNames() {
 		// What it means for some kinds, and for others.
 		var meanings []string
 		kinds := make(map[string][]string)
-		var last observe.FaultParameter
-		for _, k := range observe.FaultKinds {
+		var last labapi.FaultParameter
+		for _, k := range labapi.FaultKinds {
 			for _, p := range k.Parameters {
 				if p.Name != name {
 					continue
@@ -82,7 +83,7 @@ func addFaultFlags(cmd *cobra.Command, fault *observe.Fault) {
 			}
 		}
 		flag := cmd.Flags().VarPF(&faultFlag{fault: fault, name: name, kind: last.Type}, name, "", strings.Join(meanings, "; "))
-		if last.Type == observe.ParameterFlag {
+		if last.Type == labapi.ParameterFlag {
 			flag.NoOptDefVal = "true"
 		}
 		if len(last.Options) > 0 {
@@ -96,7 +97,7 @@ func newLabFaultAddCommand() *cobra.Command {
 	var fault lab.Fault
 	var kinds strings.Builder
 	t := tabwriter.NewWriter(&kinds, 0, 0, 2, ' ', 0)
-	for _, k := range observe.FaultKinds {
+	for _, k := range labapi.FaultKinds {
 		what := k.What
 		if len(k.Parameters) > 0 {
 			var flags []string
@@ -115,7 +116,7 @@ func newLabFaultAddCommand() *cobra.Command {
 		Args:  exactly(2, "a kind and a host"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
-				return observe.FaultKindNames(), cobra.ShellCompDirectiveNoFileComp
+				return labapi.FaultKindNames(), cobra.ShellCompDirectiveNoFileComp
 			}
 			return labHosts(&name)(cmd, args[1:], word)
 		},
@@ -139,7 +140,7 @@ func newLabFaultAddCommand() *cobra.Command {
 
 // asFlag is an error of a parameter, with the name as a flag.
 func asFlag(err error) error {
-	if e, ok := errors.AsType[*observe.Error](err); ok && slices.Contains(observe.FaultParameterNames(), e.Field) {
+	if e, ok := errors.AsType[*observe.Error](err); ok && slices.Contains(labapi.FaultParameterNames(), e.Field) {
 		return fmt.Errorf("--%w", err)
 	}
 	return err

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/objecttext"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
@@ -152,7 +152,7 @@ it changes one of these objects later, the file's is in force again.`,
 func newLabDeleteCommand() *cobra.Command {
 	var name, namespace string
 	var kinds []string
-	for _, k := range observe.LabDeletionKinds {
+	for _, k := range labapi.DeletionKinds {
 		kinds = append(kinds, strings.ToLower(k)+"s")
 	}
 	cmd := &cobra.Command{
@@ -170,7 +170,7 @@ file's is in force again.`,
 			if err != nil {
 				return err
 			}
-			if !slices.Contains(observe.LabDeletionKinds, kind) {
+			if !slices.Contains(labapi.DeletionKinds, kind) {
 				return fmt.Errorf("a running lab keeps its %ss: edit its file and start it again", strings.ToLower(kind))
 			}
 			return changeLab(cmd.OutOrStdout(), name, lab.Change{Delete: &lab.Deletion{Kind: kind, Name: inNamespace(namespace, args[1])}})

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 	"github.com/nfqproxy/nfqproxy/deploy/learn/screen"
@@ -162,7 +162,7 @@ func newStudentCommand(use, short string) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := session.Send(observe.LessonCommand{Command: name, Argument: strings.Join(args, " ")})
+			text, err := session.Send(labapi.LessonCommand{Command: name, Argument: strings.Join(args, " ")})
 			if err != nil {
 				return err
 			}
@@ -189,7 +189,7 @@ func newLearnListCommand() *cobra.Command {
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f == (learnFlags{}) {
-				if text, err := session.Send(observe.LessonCommand{Command: "list"}); err == nil {
+				if text, err := session.Send(labapi.LessonCommand{Command: "list"}); err == nil {
 					return printText(cmd.OutOrStdout(), text)
 				}
 			}

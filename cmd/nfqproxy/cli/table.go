@@ -13,6 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/paper/kubeproxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -76,7 +77,7 @@ func (f *tableFlags) configure(objects *manifest.Objects) (config servicetable.N
 		return config, err
 	}
 	(*lab.Spec)(objects.Lab).Configure(&config)
-	servicetable.KubeProxyOf(&objects.Objects).Complete(&config)
+	kubeproxyconfig.Of(&objects.Objects).Complete(&config)
 	var scripts []string
 	if objects.Lab != nil {
 		scripts = objects.Lab.Proxy.Scripts

@@ -19,6 +19,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/paper/kubeproxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/view/findings"
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
@@ -187,6 +188,6 @@ func (r *recentObjects) get(ctx context.Context) (*manifest.Objects, servicetabl
 		r.objects, r.listed = &manifest.Objects{Objects: *objects}, time.Now()
 	}
 	config := proxyconfig.Default().Node
-	servicetable.KubeProxyOf(&r.objects.Objects).Complete(&config)
+	kubeproxyconfig.Of(&r.objects.Objects).Complete(&config)
 	return r.objects, config, nil
 }

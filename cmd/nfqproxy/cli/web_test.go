@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/kube"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
@@ -100,7 +100,7 @@ func TestWebOfALab(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if changes, err := page.Change(t.Context(), observe.LabChange{Ready: &observe.LabReadiness{Pod: "web-1"}}); (err == nil && slices.Equal(changes, lab.Changes)) != want {
+		if changes, err := page.Change(t.Context(), labapi.Change{Ready: &labapi.Readiness{Pod: "web-1"}}); (err == nil && slices.Equal(changes, lab.Changes)) != want {
 			t.Errorf("token %s: %q, %v", token, changes, err)
 		}
 	}

@@ -18,10 +18,12 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/nfqproxy/nfqproxy/control/executable"
 	"github.com/nfqproxy/nfqproxy/control/usage"
 	"github.com/nfqproxy/nfqproxy/control/visible"
 )
+
+// program is the name of this program.
+const program = "nfqproxyd"
 
 // Main executes the command line of this process and returns its exit code: 0, or 2 after an error message on
 // stderr. SIGINT and SIGTERM end it; the second one ends it at once.
@@ -35,13 +37,13 @@ func Main(version string) int {
 	context.AfterFunc(ctx, stop)
 	err := run(ctx, version, os.Args[1:], stdout, stderr)
 	if err != nil {
-		fmt.Fprintln(stderr, executable.Daemon+":", err)
+		fmt.Fprintln(stderr, program+":", err)
 	}
 	return usage.ExitCode(err)
 }
 
 func run(ctx context.Context, version string, args []string, stdout, stderr io.Writer) error {
-	flags := pflag.NewFlagSet(executable.Daemon, pflag.ContinueOnError)
+	flags := pflag.NewFlagSet(program, pflag.ContinueOnError)
 	flags.Usage = func() {}
 	var f Flags
 	f.Add(flags)
@@ -50,15 +52,15 @@ func run(ctx context.Context, version string, args []string, stdout, stderr io.W
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, pflag.ErrHelp) || err == nil && *help:
-		_, err := fmt.Fprintf(stdout, "%s\n\nUsage:\n  %s [--kubeconfig FILE]\n\nFlags:\n%s", Help, executable.Daemon, usage.Flags(flags))
+		_, err := fmt.Fprintf(stdout, "%s\n\nUsage:\n  %s [--kubeconfig FILE]\n\nFlags:\n%s", Help, program, usage.Flags(flags))
 		return err
 	case err != nil:
-		return usage.Explain(executable.Daemon, flags, err)
+		return usage.Explain(program, flags, err)
 	case *wantsVersion:
-		_, err := fmt.Fprintln(stdout, executable.Daemon, version)
+		_, err := fmt.Fprintln(stdout, program, version)
 		return err
 	case flags.NArg() > 0:
-		return fmt.Errorf("%s takes no argument %q (see %[1]s --help)", executable.Daemon, flags.Arg(0))
+		return fmt.Errorf("%s takes no argument %q (see %[1]s --help)", program, flags.Arg(0))
 	}
 	return f.Run(ctx, version, stdout, stderr)
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
@@ -17,15 +18,15 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"kind":"loss","percent":[1],"to":null}`))
 	f.Add([]byte(`{"addPod":{"name":"a","ports":[{"port":80,"protocol":"tcp"}]},"removePod":{"grace":"1x"}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, v := range []any{new(observe.Question), new(observe.HoldQuery), new(observe.Act), new(observe.Fault), new(observe.LabChange), new(observe.BalanceChange)} {
+		for _, v := range []any{new(observe.Question), new(observe.HoldQuery), new(observe.Act), new(labapi.Fault), new(labapi.Change), new(observe.BalanceChange)} {
 			err := decode(b, v)
 			if q, ok := v.(*observe.HoldQuery); ok && err == nil {
 				_, _, err = q.Parse()
 			}
-			if fault, ok := v.(*observe.Fault); ok && err == nil {
+			if fault, ok := v.(*labapi.Fault); ok && err == nil {
 				err = fault.Check()
 			}
-			if change, ok := v.(*observe.LabChange); ok && err == nil {
+			if change, ok := v.(*labapi.Change); ok && err == nil {
 				err = change.Check()
 			}
 			var e *observe.Error

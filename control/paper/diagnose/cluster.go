@@ -8,8 +8,9 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/paper/kubeproxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -18,14 +19,14 @@ import (
 type Cluster struct {
 	objects *manifest.Objects
 	config  servicetable.NodeConfig // of all nodes, but for the name
-	proxy   *servicetable.KubeProxy // nil: not known
+	proxy   *kubeproxyconfig.Config // nil: not known
 
 	services map[name]*corev1.Service
 	slices   map[name][]*discoveryv1.EndpointSlice // by Service
 	pods     map[name]*corev1.Pod
 	podsIn   map[string]*namespace                    // nil: the objects have no Pods of the namespace
 	owners   map[netip.Addr]*corev1.Pod               // those with an address of their own
-	listens  map[name][]observe.LabPort               // the servers of a lab's pods
+	listens  map[name][]labapi.Port                   // the servers of a lab's pods
 	policies map[string][]*networkingv1.NetworkPolicy // by namespace
 	nodes    nodes
 	ignored  map[string]string          // codes of findings, by object
@@ -41,10 +42,10 @@ type name = decision.ServiceName // of any object in a namespace
 // may change later.
 func New(objects *manifest.Objects, config servicetable.NodeConfig) *Cluster {
 	c := &Cluster{
-		objects: objects, config: config, proxy: servicetable.KubeProxyOf(&objects.Objects),
+		objects: objects, config: config, proxy: kubeproxyconfig.Of(&objects.Objects),
 		services: make(map[name]*corev1.Service), slices: make(map[name][]*discoveryv1.EndpointSlice),
 		pods: make(map[name]*corev1.Pod), podsIn: make(map[string]*namespace), owners: make(map[netip.Addr]*corev1.Pod),
-		listens: make(map[name][]observe.LabPort), policies: make(map[string][]*networkingv1.NetworkPolicy), nodes: nodesOf(objects), ignored: ignoredIn(objects), tables: make(map[string]*decision.Table), seen: make(map[string]seen), blamed: make(map[string]Finding),
+		listens: make(map[name][]labapi.Port), policies: make(map[string][]*networkingv1.NetworkPolicy), nodes: nodesOf(objects), ignored: ignoredIn(objects), tables: make(map[string]*decision.Table), seen: make(map[string]seen), blamed: make(map[string]Finding),
 	}
 	for _, a := range config.IPs {
 		c.nodes.give(config.Name, a)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/paper/kubeproxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -334,7 +335,7 @@ func (e *examination) inCIDRs(svc *corev1.Service) {
 
 // mode checks the mode of kube-proxy.
 func (e *examination) mode() {
-	if e.proxy != nil && e.proxy.Mode == servicetable.ModeIPVS {
+	if e.proxy != nil && e.proxy.Mode == kubeproxyconfig.ModeIPVS {
 		e.add(Finding{
 			Code: DeprecatedIPVS, Object: "ConfigMap kube-system/" + e.objects.Context.KubeProxy.Name, Field: "data.config.conf",
 			Text: "kube-proxy runs in mode ipvs, which is deprecated since Kubernetes 1.35", Do: "use mode nftables, or iptables on kernels before 5.13",

@@ -9,8 +9,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/paper/kubeproxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -27,13 +28,13 @@ func TestPath(t *testing.T) {
 		undetected: New(objects, servicetable.NodeConfig{}),
 	}
 	lab := *objects
-	lab.Lab = &manifest.Lab{Nodes: []manifest.LabNode{{Name: "node-b", Ports: []observe.LabPort{{Port: 6443, Protocol: decision.TCP}}}}}
+	lab.Lab = &manifest.Lab{Nodes: []manifest.LabNode{{Name: "node-b", Ports: []labapi.Port{{Port: 6443, Protocol: decision.TCP}}}}}
 	clusters[inLab] = New(&lab, servicetable.NodeConfig{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}})
 	clusters[withIP] = New(objects, servicetable.NodeConfig{Name: "node-a", IPs: []netip.Addr{netip.MustParseAddr("172.20.0.99")}})
 	configured := *objects
 	configured.Context.KubeProxy = &corev1.ConfigMap{Data: map[string]string{"config.conf": "clusterCIDR: 10.244.0.0/16\nnodePortAddresses: [172.20.0.3/32]\n"}}
 	config := servicetable.NodeConfig{Mode: servicetable.ClusterCIDR}
-	servicetable.KubeProxyOf(&configured.Objects).Complete(&config)
+	kubeproxyconfig.Of(&configured.Objects).Complete(&config)
 	clusters[byConfigMap] = New(&configured, config)
 	for _, tt := range []struct {
 		from, to string

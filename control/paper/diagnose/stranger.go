@@ -8,8 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -82,7 +82,7 @@ func (w *inquiry) otherProgram(node string, to netip.AddrPort, protocol decision
 	}
 	if l := w.objects.Lab; l != nil {
 		for _, n := range l.Nodes {
-			if n.Name == node && slices.ContainsFunc(n.Ports, func(p observe.LabPort) bool { return p.Port == to.Port() && p.Protocol == protocol }) {
+			if n.Name == node && slices.ContainsFunc(n.Ports, func(p labapi.Port) bool { return p.Port == to.Port() && p.Protocol == protocol }) {
 				w.otherNote("Node "+node, fmt.Sprintf("a program of %s itself listens at port %d", node, to.Port()))
 				return true
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/paper/kubeproxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 )
 
@@ -41,7 +42,7 @@ func broken(t *testing.T, edits ...edit) *Cluster {
 		t.Fatal(err)
 	}
 	config := servicetable.NodeConfig{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}
-	servicetable.KubeProxyOf(&objects.Objects).Complete(&config)
+	kubeproxyconfig.Of(&objects.Objects).Complete(&config)
 	return New(objects, config)
 }
 

@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -40,7 +41,7 @@ type Client struct {
 var _ interface {
 	observe.Observer
 	observe.Holder
-	observe.Lab
+	labapi.Lab
 } = (*Client)(nil)
 
 // ClientOptions are what a server may require.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -85,18 +86,18 @@ func (c *Client) Explain(ctx context.Context, q observe.Question) (*flow.Record,
 }
 
 // Request requests that a host of a lab sends a request.
-func (c *Client) Request(ctx context.Context, q observe.Request) (*observe.Response, error) {
-	return post[observe.Response](ctx, c, q, "requests")
+func (c *Client) Request(ctx context.Context, q labapi.Request) (*labapi.Response, error) {
+	return post[labapi.Response](ctx, c, q, "requests")
 }
 
 // LabStatus requests what a lab consists of.
-func (c *Client) LabStatus(ctx context.Context) (*observe.LabStatus, error) {
-	return get[observe.LabStatus](ctx, c, nil, "lab")
+func (c *Client) LabStatus(ctx context.Context) (*labapi.Status, error) {
+	return get[labapi.Status](ctx, c, nil, "lab")
 }
 
 // Change requests a change of a lab.
-func (c *Client) Change(ctx context.Context, change observe.LabChange) ([]string, error) {
-	l, err := post[observe.ChangeList](ctx, c, change, "lab", "changes")
+func (c *Client) Change(ctx context.Context, change labapi.Change) ([]string, error) {
+	l, err := post[labapi.ChangeList](ctx, c, change, "lab", "changes")
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +105,8 @@ func (c *Client) Change(ctx context.Context, change observe.LabChange) ([]string
 }
 
 // AddFault requests that a fault of a lab is put in force.
-func (c *Client) AddFault(ctx context.Context, f observe.Fault) (observe.Fault, error) {
-	added, err := post[observe.Fault](ctx, c, f, "lab", "faults")
+func (c *Client) AddFault(ctx context.Context, f labapi.Fault) (labapi.Fault, error) {
+	added, err := post[labapi.Fault](ctx, c, f, "lab", "faults")
 	if err != nil {
 		return f, err
 	}
@@ -113,12 +114,12 @@ func (c *Client) AddFault(ctx context.Context, f observe.Fault) (observe.Fault, 
 }
 
 // RemoveFault requests the end of a fault of a lab; 0: of all.
-func (c *Client) RemoveFault(ctx context.Context, id int) ([]observe.Fault, error) {
+func (c *Client) RemoveFault(ctx context.Context, id int) ([]labapi.Fault, error) {
 	path := []string{"lab", "faults"}
 	if id != 0 {
 		path = append(path, strconv.Itoa(id))
 	}
-	l, err := fetch[observe.FaultList](ctx, c, http.MethodDelete, nil, nil, path...)
+	l, err := fetch[labapi.FaultList](ctx, c, http.MethodDelete, nil, nil, path...)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
@@ -21,34 +22,34 @@ import (
 
 // faults are valid ones with all parameters, and with as few as can be.
 var faults = []struct {
-	fault observe.Fault
+	fault labapi.Fault
 	json  string
 	text  string
 }{
 	{
-		observe.Fault{Kind: "delay", Host: "a", Delay: observe.Duration(time.Second), Jitter: observe.Duration(time.Millisecond)},
+		labapi.Fault{Kind: "delay", Host: "a", Delay: observe.Duration(time.Second), Jitter: observe.Duration(time.Millisecond)},
 		`{"kind":"delay","host":"a","delay":"1s","jitter":"1ms"}`, "delay on a: 1s, up to 1ms more",
 	},
-	{observe.Fault{Kind: "delay", Host: "a", Delay: observe.Duration(time.Second)}, `{"kind":"delay","host":"a","delay":"1s"}`, "delay on a: 1s"},
+	{labapi.Fault{Kind: "delay", Host: "a", Delay: observe.Duration(time.Second)}, `{"kind":"delay","host":"a","delay":"1s"}`, "delay on a: 1s"},
 	{
-		observe.Fault{Kind: "firewall", Host: "a", To: netip.MustParsePrefix("10.0.0.1/32"), Port: 80, Protocol: decision.TCP, Reject: true},
+		labapi.Fault{Kind: "firewall", Host: "a", To: netip.MustParsePrefix("10.0.0.1/32"), Port: 80, Protocol: decision.TCP, Reject: true},
 		`{"kind":"firewall","host":"a","to":"10.0.0.1/32","port":80,"protocol":"TCP","reject":true}`, "firewall on a: rejects packets to 10.0.0.1 port 80/TCP",
 	},
 	{
-		observe.Fault{Kind: "firewall", Host: "a", To: netip.MustParsePrefix("fd00::/64"), Protocol: decision.SCTP},
+		labapi.Fault{Kind: "firewall", Host: "a", To: netip.MustParsePrefix("fd00::/64"), Protocol: decision.SCTP},
 		`{"kind":"firewall","host":"a","to":"fd00::/64","protocol":"SCTP"}`, "firewall on a: drops packets to fd00::/64, SCTP",
 	},
-	{observe.Fault{Kind: "freeze", Host: "a"}, `{"kind":"freeze","host":"a"}`, "freeze on a"},
-	{observe.Fault{Kind: "full-table", Host: "a", Connections: 5}, `{"kind":"full-table","host":"a","connections":5}`, "full-table on a: at 5 connections"},
-	{observe.Fault{Kind: "full-table", Host: "a"}, `{"kind":"full-table","host":"a"}`, "full-table on a: at 0 connections"},
-	{observe.Fault{Kind: "loss", Host: "a", Percent: 0.5}, `{"kind":"loss","host":"a","percent":0.5}`, "loss on a: 0.5% of the packets"},
+	{labapi.Fault{Kind: "freeze", Host: "a"}, `{"kind":"freeze","host":"a"}`, "freeze on a"},
+	{labapi.Fault{Kind: "full-table", Host: "a", Connections: 5}, `{"kind":"full-table","host":"a","connections":5}`, "full-table on a: at 5 connections"},
+	{labapi.Fault{Kind: "full-table", Host: "a"}, `{"kind":"full-table","host":"a"}`, "full-table on a: at 0 connections"},
+	{labapi.Fault{Kind: "loss", Host: "a", Percent: 0.5}, `{"kind":"loss","host":"a","percent":0.5}`, "loss on a: 0.5% of the packets"},
 	{
-		observe.Fault{Kind: "route", Host: "a", To: netip.MustParsePrefix("10.0.0.0/8"), Via: netip.MustParseAddr("192.0.2.1")},
+		labapi.Fault{Kind: "route", Host: "a", To: netip.MustParsePrefix("10.0.0.0/8"), Via: netip.MustParseAddr("192.0.2.1")},
 		`{"kind":"route","host":"a","to":"10.0.0.0/8","via":"192.0.2.1"}`, "route on a: 10.0.0.0/8 via 192.0.2.1",
 	},
-	{observe.Fault{Kind: "route", Host: "a", To: netip.MustParsePrefix("10.0.0.0/8")}, `{"kind":"route","host":"a","to":"10.0.0.0/8"}`, "route on a: 10.0.0.0/8 leads nowhere"},
+	{labapi.Fault{Kind: "route", Host: "a", To: netip.MustParsePrefix("10.0.0.0/8")}, `{"kind":"route","host":"a","to":"10.0.0.0/8"}`, "route on a: 10.0.0.0/8 leads nowhere"},
 	{
-		observe.Fault{Kind: "stale-entry", Host: "a", To: netip.MustParsePrefix("10.96.0.10/32"), Port: 53, From: netip.MustParseAddrPort("10.0.0.1:4000"), Endpoint: netip.MustParseAddrPort("10.0.0.2:53")},
+		labapi.Fault{Kind: "stale-entry", Host: "a", To: netip.MustParsePrefix("10.96.0.10/32"), Port: 53, From: netip.MustParseAddrPort("10.0.0.1:4000"), Endpoint: netip.MustParseAddrPort("10.0.0.2:53")},
 		`{"kind":"stale-entry","host":"a","to":"10.96.0.10/32","port":53,"from":"10.0.0.1:4000","endpoint":"10.0.0.2:53"}`, "stale-entry on a: 10.0.0.1:4000 to 10.96.0.10 port 53/UDP leads to 10.0.0.2:53",
 	},
 }
@@ -62,7 +63,7 @@ func TestFaultsAsJSON(t *testing.T) {
 		if err != nil || string(b) != tt.json {
 			t.Errorf("written as %s, want %s: %v", b, tt.json, err)
 		}
-		var read observe.Fault
+		var read labapi.Fault
 		if err := json.Unmarshal(b, &read); err != nil || read != tt.fault {
 			t.Errorf("%s is read as %+v: %v", b, read, err)
 		}
@@ -71,11 +72,11 @@ func TestFaultsAsJSON(t *testing.T) {
 		}
 	}
 	// The forms that people write, and what a port implies.
-	var f observe.Fault
+	var f labapi.Fault
 	if err := json.Unmarshal([]byte(` {"to": "10.0.0.041", "port": 80, "host": "a", "kind": "firewall", "id": 3, "text": "x"} `), &f); err != nil {
 		t.Fatal(err)
 	}
-	want := observe.Fault{ID: 3, Kind: "firewall", Host: "a", Text: "x", To: netip.MustParsePrefix("10.0.0.41/32"), Port: 80, Protocol: decision.TCP}
+	want := labapi.Fault{ID: 3, Kind: "firewall", Host: "a", Text: "x", To: netip.MustParsePrefix("10.0.0.41/32"), Port: 80, Protocol: decision.TCP}
 	if err := f.Check(); err != nil || f != want {
 		t.Errorf("%+v, want %+v: %v", f, want, err)
 	}
@@ -112,7 +113,7 @@ func TestFaultMistakes(t *testing.T) {
 		{`{"kind":"stale-entry","host":"a","from":"10.0.0.1:0"}`, "from", `from "10.0.0.1:0": want ADDRESS:PORT`},
 		{`{"kind":"stale-entry","host":"a","from":"10.0.0.1:1","to":"10.0.0.0/8","port":53,"endpoint":"10.0.0.2:53"}`, "to", "to: want one address"},
 	} {
-		var f observe.Fault
+		var f labapi.Fault
 		err := json.Unmarshal([]byte(tt.json), &f)
 		if err == nil {
 			err = f.Check()
@@ -123,7 +124,7 @@ func TestFaultMistakes(t *testing.T) {
 		}
 	}
 	// Those of a program, which no text was read for.
-	for _, f := range []observe.Fault{
+	for _, f := range []labapi.Fault{
 		{Kind: "loss", Host: "a", Percent: 101}, {Kind: "loss", Host: "a", Percent: -1}, {Kind: "loss", Host: "a", Percent: 1, Port: 1},
 		{Kind: "delay", Host: "a", Delay: observe.Duration(time.Hour)}, {Kind: "firewall", Host: "a", To: netip.MustParsePrefix("10.0.0.0/8"), Protocol: 1},
 	} {
@@ -136,42 +137,42 @@ func TestFaultMistakes(t *testing.T) {
 // TestFaultKinds: what the kinds describe is what faults have.
 func TestFaultKinds(t *testing.T) {
 	used := make(map[string]bool)
-	for _, k := range observe.FaultKinds {
+	for _, k := range labapi.FaultKinds {
 		for _, p := range k.Parameters {
 			used[p.Name] = true
 			text := p.Example
 			switch {
-			case p.Type == observe.ParameterFlag:
+			case p.Type == labapi.ParameterFlag:
 				text = "true"
-			case p.Type == observe.ParameterChoice:
+			case p.Type == labapi.ParameterChoice:
 				text = p.Options[0]
 			}
-			if err := new(observe.Fault).Set(p.Name, text); err != nil {
+			if err := new(labapi.Fault).Set(p.Name, text); err != nil {
 				t.Errorf("%s: the example of %s, %q: %v", k.Name, p.Name, text, err)
 			}
 		}
 	}
-	for _, name := range observe.FaultParameterNames() {
+	for _, name := range labapi.FaultParameterNames() {
 		if !used[name] {
 			t.Errorf("no kind has the parameter %s", name)
 		}
 	}
-	if err := new(observe.Fault).Set("speed", "1"); err == nil {
+	if err := new(labapi.Fault).Set("speed", "1"); err == nil {
 		t.Error("a parameter that no kind has is set")
 	}
 }
 
 // TestClientOfALab: changes and faults reach the lab unchanged, and its answers come back.
 func TestClientOfALab(t *testing.T) {
-	lab := &observetest.Lab{Status: observe.LabStatus{Name: "shop", Faults: []observe.Fault{{ID: 1, Kind: "kill", Host: "a", Text: "kill on a"}}}, Changes: []string{"pod web-1 is not ready"}}
+	lab := &observetest.Lab{Status: labapi.Status{Name: "shop", Faults: []labapi.Fault{{ID: 1, Kind: "kill", Host: "a", Text: "kill on a"}}}, Changes: []string{"pod web-1 is not ready"}}
 	s := httptest.NewServer(flowapi.New(flowapi.Config{Observer: observetest.New("node-a"), Token: "secret", Routes: viewapi.Routes(viewapi.Config{Lab: lab})}))
 	t.Cleanup(s.Close)
 	c := newClient(t, s.URL, remote.ClientOptions{Token: "secret"})
 	status, err := c.LabStatus(t.Context())
-	if diff := cmp.Diff(&lab.Status, status, cmp.AllowUnexported(netip.Prefix{}), cmp.Comparer(func(a, b observe.Fault) bool { return a == b })); err != nil || diff != "" {
+	if diff := cmp.Diff(&lab.Status, status, cmp.AllowUnexported(netip.Prefix{}), cmp.Comparer(func(a, b labapi.Fault) bool { return a == b })); err != nil || diff != "" {
 		t.Errorf("status: %v\n%s", err, diff)
 	}
-	change := observe.LabChange{Ready: &observe.LabReadiness{Pod: "web-1"}}
+	change := labapi.Change{Ready: &labapi.Readiness{Pod: "web-1"}}
 	if lines, err := c.Change(t.Context(), change); err != nil || !cmp.Equal(lines, lab.Changes) {
 		t.Errorf("change: %v, %v", lines, err)
 	}
@@ -193,7 +194,7 @@ func TestClientOfALab(t *testing.T) {
 	if _, err := c.RemoveFault(t.Context(), 9); err == nil || err.Error() != "no fault 9" {
 		t.Errorf("an error of the lab: %v", err)
 	}
-	if _, err := c.AddFault(t.Context(), observe.Fault{Kind: "loss", Host: "a"}); err == nil || err.Error() != "no fault 9" {
+	if _, err := c.AddFault(t.Context(), labapi.Fault{Kind: "loss", Host: "a"}); err == nil || err.Error() != "no fault 9" {
 		t.Errorf("an error of the lab: %v", err)
 	}
 	if _, err := c.Change(t.Context(), change); err == nil || err.Error() != "no fault 9" {

@@ -5,19 +5,19 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // lab returns the Lab, if there is one.
-func (v *views) lab() (observe.Lab, error) {
+func (v *views) lab() (labapi.Lab, error) {
 	if v.Lab == nil {
 		return nil, flowapi.NotFound("there is no lab here: only labs can be changed")
 	}
 	return v.Lab, nil
 }
 
-func (v *views) labStatus(_ *flowapi.API, r *http.Request) (*observe.LabStatus, error) {
+func (v *views) labStatus(_ *flowapi.API, r *http.Request) (*labapi.Status, error) {
 	lab, err := v.lab()
 	if err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ func (v *views) labStatus(_ *flowapi.API, r *http.Request) (*observe.LabStatus, 
 }
 
 func (v *views) changeLab(a *flowapi.API, w http.ResponseWriter, r *http.Request) error {
-	var c observe.LabChange
+	var c labapi.Change
 	if err := a.ReadQuestion(w, r, &c); err != nil {
 		return err
 	}
@@ -41,10 +41,10 @@ func (v *views) changeLab(a *flowapi.API, w http.ResponseWriter, r *http.Request
 	if err != nil {
 		return err
 	}
-	return a.Answer(w, http.StatusOK, observe.ChangeList{Changes: flowapi.NotNull(changes)})
+	return a.Answer(w, http.StatusOK, labapi.ChangeList{Changes: flowapi.NotNull(changes)})
 }
 
-func (v *views) faults(_ *flowapi.API, r *http.Request) (l observe.FaultList, err error) {
+func (v *views) faults(_ *flowapi.API, r *http.Request) (l labapi.FaultList, err error) {
 	lab, err := v.lab()
 	if err != nil {
 		return l, err
@@ -53,11 +53,11 @@ func (v *views) faults(_ *flowapi.API, r *http.Request) (l observe.FaultList, er
 	if err != nil {
 		return l, err
 	}
-	return observe.FaultList{Faults: flowapi.NotNull(status.Faults), Kinds: observe.FaultKinds}, nil
+	return labapi.FaultList{Faults: flowapi.NotNull(status.Faults), Kinds: labapi.FaultKinds}, nil
 }
 
 func (v *views) addFault(a *flowapi.API, w http.ResponseWriter, r *http.Request) error {
-	var f observe.Fault
+	var f labapi.Fault
 	if err := a.ReadQuestion(w, r, &f); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (v *views) addFault(a *flowapi.API, w http.ResponseWriter, r *http.Request)
 }
 
 // removeFault ends the fault of the path or, without one, all faults.
-func (v *views) removeFault(_ *flowapi.API, r *http.Request) (l observe.FaultList, err error) {
+func (v *views) removeFault(_ *flowapi.API, r *http.Request) (l labapi.FaultList, err error) {
 	id := 0
 	if text := r.PathValue("id"); text != "" {
 		if id, err = strconv.Atoi(text); err != nil || id < 1 {
@@ -86,5 +86,5 @@ func (v *views) removeFault(_ *flowapi.API, r *http.Request) (l observe.FaultLis
 		return l, err
 	}
 	ended, err := lab.RemoveFault(r.Context(), id)
-	return observe.FaultList{Faults: flowapi.NotNull(ended)}, err
+	return labapi.FaultList{Faults: flowapi.NotNull(ended)}, err
 }

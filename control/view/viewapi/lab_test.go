@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi/flowapitest"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
@@ -21,16 +22,16 @@ var netipTypes = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 
 // TestLab: changes and faults reach the lab as they were requested, and its answers come back.
 func TestLab(t *testing.T) {
-	fault := observe.Fault{ID: 1, Kind: "loss", Host: "node-a", Percent: 5, Text: "loss on node-a: 5% of the packets"}
+	fault := labapi.Fault{ID: 1, Kind: "loss", Host: "node-a", Percent: 5, Text: "loss on node-a: 5% of the packets"}
 	lab := &observetest.Lab{
-		Status:  observe.LabStatus{Name: "shop", Nodes: []observe.LabNodeStatus{{Name: "node-a", Cordoned: true}}, Pods: []observe.LabPodStatus{}, Clients: []observe.TopologyHost{}, Faults: []observe.Fault{fault}},
+		Status:  labapi.Status{Name: "shop", Nodes: []labapi.NodeStatus{{Name: "node-a", Cordoned: true}}, Pods: []labapi.PodStatus{}, Clients: []observe.TopologyHost{}, Faults: []labapi.Fault{fault}},
 		Changes: []string{"deployment default/web: 3 replicas, had 2", "pod default/web-3 is added on node-a with 10.244.0.4"},
 	}
 	w := newWorld(t, Config{Lab: lab}, patience)
-	firewall := observe.Fault{Kind: "firewall", Host: "node-a", To: netip.MustParsePrefix("10.244.1.2/32"), Port: 80, Protocol: decision.UDP, Reject: true}
+	firewall := labapi.Fault{Kind: "firewall", Host: "node-a", To: netip.MustParsePrefix("10.244.1.2/32"), Port: 80, Protocol: decision.UDP, Reject: true}
 	added := firewall
 	added.ID, added.Text = 7, "firewall on node-a: rejects packets to 10.244.1.2 port 80/UDP"
-	changes := observe.ChangeList{Changes: lab.Changes}
+	changes := labapi.ChangeList{Changes: lab.Changes}
 	grace := observe.Duration(10 * time.Second)
 	for _, tt := range []struct {
 		method, path, body string
@@ -39,21 +40,21 @@ func TestLab(t *testing.T) {
 		answer             any
 	}{
 		{"GET", "/v1/lab", "", 200, nil, lab.Status},
-		{"GET", "/v1/lab/faults", "", 200, nil, observe.FaultList{Faults: []observe.Fault{fault}, Kinds: observe.FaultKinds}},
-		{"POST", "/v1/lab/changes", `{"apply":"kind: Service\n"}`, 200, observe.LabChange{Apply: "kind: Service\n"}, changes},
-		{"POST", "/v1/lab/changes", `{"scale":{"deployment":"web","replicas":3}}`, 200, observe.LabChange{Scale: &observe.LabScale{Deployment: "web", Replicas: 3}}, changes},
+		{"GET", "/v1/lab/faults", "", 200, nil, labapi.FaultList{Faults: []labapi.Fault{fault}, Kinds: labapi.FaultKinds}},
+		{"POST", "/v1/lab/changes", `{"apply":"kind: Service\n"}`, 200, labapi.Change{Apply: "kind: Service\n"}, changes},
+		{"POST", "/v1/lab/changes", `{"scale":{"deployment":"web","replicas":3}}`, 200, labapi.Change{Scale: &labapi.Scale{Deployment: "web", Replicas: 3}}, changes},
 		{
 			"POST", "/v1/lab/changes", `{"addPod":{"name":"web-9","labels":{"app":"web"},"addresses":["10.244.0.9"],"ports":[{"port":80,"protocol":"udp","server":"dns"}]}}`, 200,
-			observe.LabChange{AddPod: &observe.LabPod{Name: "web-9", Labels: map[string]string{"app": "web"}, Addresses: []netip.Addr{netip.MustParseAddr("10.244.0.9")}, Ports: []observe.LabPort{{Port: 80, Protocol: decision.UDP, Server: manifest.DNSServer}}}}, changes,
+			labapi.Change{AddPod: &labapi.Pod{Name: "web-9", Labels: map[string]string{"app": "web"}, Addresses: []netip.Addr{netip.MustParseAddr("10.244.0.9")}, Ports: []labapi.Port{{Port: 80, Protocol: decision.UDP, Server: manifest.DNSServer}}}}, changes,
 		},
-		{"POST", "/v1/lab/changes", `{"delete":{"kind":"Service","name":"shop/web"}}`, 200, observe.LabChange{Delete: &observe.LabDeletion{Kind: "Service", Name: "shop/web"}}, changes},
-		{"POST", "/v1/lab/changes", `{"removePod":{"pod":"web-1","grace":"10s"}}`, 200, observe.LabChange{RemovePod: &observe.LabPodRemoval{Pod: "web-1", Grace: &grace}}, changes},
-		{"POST", "/v1/lab/changes", `{"ready":{"pod":"web-1","ready":true}}`, 200, observe.LabChange{Ready: &observe.LabReadiness{Pod: "web-1", Ready: true}}, changes},
-		{"POST", "/v1/lab/changes", `{"server":{"pod":"web-1","running":false}}`, 200, observe.LabChange{Server: &observe.LabServing{Pod: "web-1"}}, changes},
-		{"POST", "/v1/lab/changes", `{"node":{"node":"node-a","action":"drain","force":true}}`, 200, observe.LabChange{Node: &observe.LabNodeEvent{Node: "node-a", Action: "drain", Force: true}}, changes},
+		{"POST", "/v1/lab/changes", `{"delete":{"kind":"Service","name":"shop/web"}}`, 200, labapi.Change{Delete: &labapi.Deletion{Kind: "Service", Name: "shop/web"}}, changes},
+		{"POST", "/v1/lab/changes", `{"removePod":{"pod":"web-1","grace":"10s"}}`, 200, labapi.Change{RemovePod: &labapi.PodRemoval{Pod: "web-1", Grace: &grace}}, changes},
+		{"POST", "/v1/lab/changes", `{"ready":{"pod":"web-1","ready":true}}`, 200, labapi.Change{Ready: &labapi.Readiness{Pod: "web-1", Ready: true}}, changes},
+		{"POST", "/v1/lab/changes", `{"server":{"pod":"web-1","running":false}}`, 200, labapi.Change{Server: &labapi.Serving{Pod: "web-1"}}, changes},
+		{"POST", "/v1/lab/changes", `{"node":{"node":"node-a","action":"drain","force":true}}`, 200, labapi.Change{Node: &labapi.NodeEvent{Node: "node-a", Action: "drain", Force: true}}, changes},
 		{"POST", "/v1/lab/faults", `{"kind":"firewall","host":"node-a","to":"10.244.1.2","port":80,"protocol":"udp","reject":true}`, 201, firewall, added},
-		{"DELETE", "/v1/lab/faults/1", "", 200, 1, observe.FaultList{Faults: []observe.Fault{fault}}},
-		{"DELETE", "/v1/lab/faults", "", 200, 0, observe.FaultList{Faults: []observe.Fault{fault}}},
+		{"DELETE", "/v1/lab/faults/1", "", 200, 1, labapi.FaultList{Faults: []labapi.Fault{fault}}},
+		{"DELETE", "/v1/lab/faults", "", 200, 0, labapi.FaultList{Faults: []labapi.Fault{fault}}},
 	} {
 		before := len(lab.Requests())
 		r := w.Do(t, tt.method, tt.path, tt.body, flowapitest.JSONBody, "Authorization: Bearer secret")

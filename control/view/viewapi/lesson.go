@@ -4,12 +4,13 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // teacher returns the Teacher, if there is one.
-func (v *views) teacher() (observe.Teacher, error) {
+func (v *views) teacher() (labapi.Teacher, error) {
 	if v.Teacher == nil {
 		return nil, flowapi.NotFound("there is no course here: \"nfqproxy learn\" starts one")
 	}
@@ -41,7 +42,7 @@ func (v *views) getLesson(a *flowapi.API, w http.ResponseWriter, r *http.Request
 // doLesson carries a command out. One that begins a unit ends this server, with the lab that it is of: the response is then
 // early, and the server of the next lab shows the result.
 func (v *views) doLesson(a *flowapi.API, w http.ResponseWriter, r *http.Request) error {
-	var c observe.LessonCommand
+	var c labapi.LessonCommand
 	if err := a.ReadQuestion(w, r, &c); err != nil {
 		return err
 	}
@@ -49,7 +50,7 @@ func (v *views) doLesson(a *flowapi.API, w http.ResponseWriter, r *http.Request)
 	if err != nil {
 		return err
 	}
-	var reply observe.LessonReply
+	var reply labapi.LessonReply
 	done := make(chan error, 1)
 	go func() {
 		var err error
@@ -63,6 +64,6 @@ func (v *views) doLesson(a *flowapi.API, w http.ResponseWriter, r *http.Request)
 		}
 		return a.Answer(w, http.StatusOK, reply)
 	case <-r.Context().Done():
-		return a.Answer(w, http.StatusOK, observe.LessonReply{})
+		return a.Answer(w, http.StatusOK, labapi.LessonReply{})
 	}
 }

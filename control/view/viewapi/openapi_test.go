@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi/flowapitest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
@@ -104,12 +106,12 @@ func TestDescribedCodes(t *testing.T) {
 		{"Excluded.reason", schemas["Excluded"].Value.Properties["reason"], exclusions},
 		{"Missed.why", schemas["Missed"].Value.Properties["why"], missed},
 		{"Problem.code", schemas["Problem"].Value.Properties["code"], observe.Problems()},
-		{"Fault.kind", schemas["Fault"].Value.Properties["kind"], observe.FaultKindNames()},
-		{"LabNodeEvent.action", schemas["LabNodeEvent"].Value.Properties["action"], observe.LabNodeActions},
-		{"LabPodStatus.state", schemas["LabPodStatus"].Value.Properties["state"], []string{observe.PodReady, observe.PodUnready, observe.PodTerminating}},
-		{"LabPodStatus.server", schemas["LabPodStatus"].Value.Properties["server"], []string{observe.ServerRuns, observe.ServerStopped}},
-		{"LessonCommand.command", schemas["LessonCommand"].Value.Properties["command"], observe.LessonCommands},
-		{"FaultParameter.type", schemas["FaultParameter"].Value.Properties["type"], []string{observe.ParameterText, observe.ParameterNumber, observe.ParameterChoice, observe.ParameterFlag}},
+		{"Fault.kind", schemas["Fault"].Value.Properties["kind"], labapi.FaultKindNames()},
+		{"LabNodeEvent.action", schemas["LabNodeEvent"].Value.Properties["action"], labapi.NodeActions},
+		{"LabPodStatus.state", schemas["LabPodStatus"].Value.Properties["state"], []string{labapi.PodReady, labapi.PodUnready, labapi.PodTerminating}},
+		{"LabPodStatus.server", schemas["LabPodStatus"].Value.Properties["server"], []string{labapi.ServerRuns, labapi.ServerStopped}},
+		{"LessonCommand.command", schemas["LessonCommand"].Value.Properties["command"], labapi.LessonCommands},
+		{"FaultParameter.type", schemas["FaultParameter"].Value.Properties["type"], []string{labapi.ParameterText, labapi.ParameterNumber, labapi.ParameterChoice, labapi.ParameterFlag}},
 		{"MissedLine.why", schemas["MissedLine"].Value.Properties["why"], missed},
 	} {
 		if got, want := fmt.Sprint(list.described.Value.Enum), fmt.Sprint(list.want); got != want {
@@ -126,8 +128,8 @@ func TestDescribedFields(t *testing.T) {
 	for _, root := range []reflect.Type{
 		reflect.TypeFor[flow.Record](), reflect.TypeFor[observe.MissedLine](), reflect.TypeFor[observe.Missed](), reflect.TypeFor[observe.JoinedLine](), reflect.TypeFor[observe.Joined](), reflect.TypeFor[observe.Services](),
 		reflect.TypeFor[observe.TableList](), reflect.TypeFor[observe.TableObjects](), reflect.TypeFor[observe.StatsList](), reflect.TypeFor[observe.StatusList](), reflect.TypeFor[observe.Topology](), reflect.TypeFor[observe.HoldList](),
-		reflect.TypeFor[FindingList](), reflect.TypeFor[diagnose.Answer](), reflect.TypeFor[diagnose.Question](), reflect.TypeFor[observe.Request](), reflect.TypeFor[observe.Response](), reflect.TypeFor[observe.Manifest](),
-		reflect.TypeFor[observe.LabStatus](), reflect.TypeFor[observe.LabChange](), reflect.TypeFor[observe.ChangeList](), reflect.TypeFor[observe.Lesson](), reflect.TypeFor[observe.LessonCommand](), reflect.TypeFor[observe.LessonReply](), reflect.TypeFor[observe.FaultList](),
+		reflect.TypeFor[FindingList](), reflect.TypeFor[diagnose.Answer](), reflect.TypeFor[diagnose.Question](), reflect.TypeFor[labapi.Request](), reflect.TypeFor[labapi.Response](), reflect.TypeFor[observe.Manifest](),
+		reflect.TypeFor[labapi.Status](), reflect.TypeFor[labapi.Change](), reflect.TypeFor[labapi.ChangeList](), reflect.TypeFor[labapi.Lesson](), reflect.TypeFor[labapi.LessonCommand](), reflect.TypeFor[labapi.LessonReply](), reflect.TypeFor[labapi.FaultList](),
 		reflect.TypeFor[observe.Algorithms](), reflect.TypeFor[observe.Shadows](), reflect.TypeFor[observe.BalanceChange](),
 		reflect.TypeFor[observe.Question](), reflect.TypeFor[observe.Act](), reflect.TypeFor[observe.Error](),
 	} {
@@ -146,7 +148,10 @@ type schemas struct {
 	seen map[string]bool
 }
 
-// schemaName is the type's name, but for the second ones that are called Hold and State.
+// ofLabs are types of package labapi whose schemas have no "Lab" before the type's name.
+var ofLabs = regexp.MustCompile(`^(Fault|Lesson|Lookup|Request$|Response$|ChangeList$)`)
+
+// schemaName is the type's name, but for those of several packages.
 func schemaName(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[flow.Hold]():
@@ -156,6 +161,9 @@ func schemaName(t reflect.Type) string {
 	}
 	if t.PkgPath() == reflect.TypeFor[diagnose.Finding]().PkgPath() && t != reflect.TypeFor[diagnose.Finding]() && t != reflect.TypeFor[diagnose.Example]() {
 		return "Why" + t.Name()
+	}
+	if t.PkgPath() == reflect.TypeFor[labapi.Status]().PkgPath() && !ofLabs.MatchString(t.Name()) {
+		return "Lab" + t.Name()
 	}
 	return t.Name()
 }
@@ -360,12 +368,12 @@ func check(t *testing.T, d *openapi3.T, method, path string, r *http.Response) {
 type fakeDoctor struct {
 	findings FindingList
 	answer   diagnose.Answer
-	response observe.Response
+	response labapi.Response
 	manifest observe.Manifest
 	err      error // of Why
 }
 
-func (d *fakeDoctor) Request(context.Context, observe.Request) (*observe.Response, error) {
+func (d *fakeDoctor) Request(context.Context, labapi.Request) (*labapi.Response, error) {
 	return &d.response, nil
 }
 
@@ -380,11 +388,11 @@ func (d *fakeDoctor) Manifest(context.Context, string, string) (*observe.Manifes
 }
 
 // fakeTeacher knows the command answer only.
-type fakeTeacher struct{ lesson observe.Lesson }
+type fakeTeacher struct{ lesson labapi.Lesson }
 
-func (t *fakeTeacher) Lesson(context.Context, uint64) (*observe.Lesson, error) { return &t.lesson, nil }
+func (t *fakeTeacher) Lesson(context.Context, uint64) (*labapi.Lesson, error) { return &t.lesson, nil }
 
-func (t *fakeTeacher) Do(_ context.Context, c observe.LessonCommand) (string, error) {
+func (t *fakeTeacher) Do(_ context.Context, c labapi.LessonCommand) (string, error) {
 	if c.Command != "answer" {
 		return "", &observe.Error{Status: http.StatusBadRequest, Message: "no unit " + c.Argument}
 	}
@@ -474,7 +482,7 @@ func TestDescribedAnswers(t *testing.T) {
 	doctor.err = nil
 	request("POST", "/v1/requests", "/v1/requests", `{"from":"default/shell","to":"10.96.0.10:80","protocol":"tcp"}`, 200)
 	request("POST", "/v1/requests", "/v1/requests", `{"to":5}`, 400)
-	doctor.response = observe.Response{}
+	doctor.response = labapi.Response{}
 	request("POST", "/v1/requests", "/v1/requests", `{"from":"default/shell","to":"10.96.0.10:80"}`, 200)
 	request("GET", "/v1/lab", "/v1/lab", "", 200)
 	request("GET", "/v1/lab/faults", "/v1/lab/faults", "", 200)
@@ -504,7 +512,7 @@ func TestDescribedAnswers(t *testing.T) {
 	request("POST", "/v1/lesson", "/v1/lesson", `{"argument":5}`, 400)
 	request("DELETE", "/v1/lab/faults/{id}", "/v1/lab/faults/7", "", 200)
 	request("DELETE", "/v1/lab/faults/{id}", "/v1/lab/faults/x", "", 404)
-	lab.Status, lab.Changes = observe.LabStatus{Nodes: []observe.LabNodeStatus{}, Pods: []observe.LabPodStatus{}, Clients: []observe.TopologyHost{}}, nil
+	lab.Status, lab.Changes = labapi.Status{Nodes: []labapi.NodeStatus{}, Pods: []labapi.PodStatus{}, Clients: []observe.TopologyHost{}}, nil
 	request("GET", "/v1/lab", "/v1/lab", "", 200)
 	request("POST", "/v1/lab/changes", "/v1/lab/changes", `{"scale":{"deployment":"web","replicas":3}}`, 200)
 	doctor.findings, doctor.answer = FindingList{Version: 1, Findings: []diagnose.Finding{}}, diagnose.Answer{Outcome: diagnose.Works}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
@@ -45,7 +46,7 @@ func (v *views) why(a *flowapi.API, w http.ResponseWriter, r *http.Request) erro
 }
 
 func (v *views) request(a *flowapi.API, w http.ResponseWriter, r *http.Request) error {
-	var q observe.Request
+	var q labapi.Request
 	if err := a.ReadQuestion(w, r, &q); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/live/limit"
 	"github.com/nfqproxy/nfqproxy/control/observe"
@@ -36,8 +37,8 @@ const (
 
 // shellMessage is a text message of a client. Its binary messages are what is typed, those of the server what is printed.
 type shellMessage struct {
-	observe.TerminalSize     // of the terminal from now on; 0 is as before
-	Shown                int `json:"shown"` // bytes of output that the client has shown since the last such message
+	labapi.TerminalSize     // of the terminal from now on; 0 is as before
+	Shown               int `json:"shown"` // bytes of output that the client has shown since the last such message
 }
 
 // lessonShell opens a shell in the unit's lab for a WebSocket.
@@ -49,7 +50,7 @@ func (v *views) lessonShell(a *flowapi.API, w http.ResponseWriter, r *http.Reque
 	if err != nil {
 		return err
 	}
-	opener, ok := t.(observe.ShellOpener)
+	opener, ok := t.(labapi.ShellOpener)
 	if !ok {
 		return flowapi.NotFound("this course has no shells here: use \"nfqproxy learn shell\"")
 	}
@@ -87,14 +88,14 @@ func (v *views) lessonShell(a *flowapi.API, w http.ResponseWriter, r *http.Reque
 type shellBridge struct {
 	flowapi.Timing
 	conn     *websocket.Conn
-	terminal observe.Terminal
+	terminal labapi.Terminal
 	unshown  atomic.Int64  // bytes of output that the client has not shown yet
 	changed  chan struct{} // unshown has become less
 }
 
 // run opens the shell, and returns at the end of the shell, of the connection or of the context, with the code and the
 // reason for the client.
-func (b *shellBridge) run(ctx context.Context, opener observe.ShellOpener) (code int, reason string) {
+func (b *shellBridge) run(ctx context.Context, opener labapi.ShellOpener) (code int, reason string) {
 	b.conn.SetReadLimit(maxShellMessage)
 	_ = b.conn.SetReadDeadline(time.Now().Add(b.Read))
 	m, _, err := b.read()

@@ -15,9 +15,9 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi/flowapitest"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
@@ -29,12 +29,12 @@ type shellTeacher struct {
 	err    error
 }
 
-func (t *shellTeacher) OpenShell(host string, size observe.TerminalSize) (observe.Terminal, error) {
+func (t *shellTeacher) OpenShell(host string, size labapi.TerminalSize) (labapi.Terminal, error) {
 	if t.err != nil {
 		return nil, t.err
 	}
 	own, other := net.Pipe()
-	s := &fakeShell{Conn: own, host: host, size: size, resized: make(chan observe.TerminalSize, 1), theirs: other}
+	s := &fakeShell{Conn: own, host: host, size: size, resized: make(chan labapi.TerminalSize, 1), theirs: other}
 	t.opened <- s
 	return s, nil
 }
@@ -43,12 +43,12 @@ func (t *shellTeacher) OpenShell(host string, size observe.TerminalSize) (observ
 type fakeShell struct {
 	net.Conn
 	host    string
-	size    observe.TerminalSize
-	resized chan observe.TerminalSize
+	size    labapi.TerminalSize
+	resized chan labapi.TerminalSize
 	theirs  net.Conn
 }
 
-func (s *fakeShell) Resize(size observe.TerminalSize) error {
+func (s *fakeShell) Resize(size labapi.TerminalSize) error {
 	s.resized <- size
 	return nil
 }
@@ -132,7 +132,7 @@ func read(t *testing.T, r io.Reader, want string) {
 func TestShell(t *testing.T) {
 	w, teacher := newShellWorld(t)
 	conn, shell := openShell(t, w.URL, teacher)
-	if want := (observe.TerminalSize{Columns: 80, Rows: 24}); shell.size != want || shell.host != "" {
+	if want := (labapi.TerminalSize{Columns: 80, Rows: 24}); shell.size != want || shell.host != "" {
 		t.Errorf("opened on host %q with %v, want %v", shell.host, shell.size, want)
 	}
 	if err := conn.WriteMessage(websocket.BinaryMessage, []byte("ip route\r\x03\xff")); err != nil {
@@ -146,7 +146,7 @@ func TestShell(t *testing.T) {
 		t.Errorf("printed: %d %q %v", kind, data, err)
 	}
 	sendText(t, conn, `{"columns":132,"rows":50}`)
-	if got, want := <-shell.resized, (observe.TerminalSize{Columns: 132, Rows: 50}); got != want {
+	if got, want := <-shell.resized, (labapi.TerminalSize{Columns: 132, Rows: 50}); got != want {
 		t.Errorf("resized to %v, want %v", got, want)
 	}
 	_ = shell.theirs.Close()

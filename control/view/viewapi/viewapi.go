@@ -7,17 +7,17 @@ package viewapi
 import (
 	"net/http"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/live/limit"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // Config is what answers the routes. Where a field is nil, its routes answer that this is not supported.
 type Config struct {
-	Doctor    Doctor            // finds problems
-	Requester observe.Requester // sends requests
-	Lab       observe.Lab       // is observed
-	Teacher   observe.Teacher   // teaches a course
+	Doctor    Doctor           // finds problems
+	Requester labapi.Requester // sends requests
+	Lab       labapi.Lab       // is observed
+	Teacher   labapi.Teacher   // teaches a course
 }
 
 type views struct {

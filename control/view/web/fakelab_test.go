@@ -8,34 +8,35 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // fakeLab is the lab of a fake's cluster. Its changes change what it lists, and nothing else.
 type fakeLab struct {
 	mu     sync.Mutex
-	status observe.LabStatus
+	status labapi.Status
 	last   int // the number of the last fault
 	// changes are those that were made.
-	changes []observe.LabChange
+	changes []labapi.Change
 }
 
 // newFakeLab has the world's nodes and pods, of which those of the namespace shop are of deployments.
 func newFakeLab(w *world) *fakeLab {
-	l := &fakeLab{status: observe.LabStatus{Name: "shop", Clients: w.hosts}}
+	l := &fakeLab{status: labapi.Status{Name: "shop", Clients: w.hosts}}
 	for _, n := range w.nodes {
-		l.status.Nodes = append(l.status.Nodes, observe.LabNodeStatus{Name: n.name, Addresses: n.addresses, PodCIDRs: n.cidrs, Daemon: observe.LabDaemonStatus{State: "ready", PID: 1}})
+		l.status.Nodes = append(l.status.Nodes, labapi.NodeStatus{Name: n.name, Addresses: n.addresses, PodCIDRs: n.cidrs, Daemon: labapi.DaemonStatus{State: "ready", PID: 1}})
 	}
 	for _, p := range w.pods {
-		pod := observe.LabPodStatus{TopologyPod: p, State: observe.PodReady, Server: observe.ServerRuns}
+		pod := labapi.PodStatus{TopologyPod: p, State: labapi.PodReady, Server: labapi.ServerRuns}
 		if parts := strings.Split(p.Name, "-"); strings.HasPrefix(p.Name, "shop/") && len(parts) == 3 {
 			pod.Deployment = parts[0]
 		}
 		l.status.Pods = append(l.status.Pods, pod)
-		if i := slices.IndexFunc(l.status.Deployments, func(d observe.LabDeploymentStatus) bool { return d.Name == pod.Deployment }); i >= 0 {
+		if i := slices.IndexFunc(l.status.Deployments, func(d labapi.DeploymentStatus) bool { return d.Name == pod.Deployment }); i >= 0 {
 			l.status.Deployments[i].Replicas++
 		} else if pod.Deployment != "" {
-			l.status.Deployments = append(l.status.Deployments, observe.LabDeploymentStatus{Name: pod.Deployment, Replicas: 1})
+			l.status.Deployments = append(l.status.Deployments, labapi.DeploymentStatus{Name: pod.Deployment, Replicas: 1})
 		}
 	}
 	l.count()
@@ -48,7 +49,7 @@ func (l *fakeLab) count() {
 		d := &l.status.Deployments[i]
 		d.Ready = 0
 		for _, p := range l.status.Pods {
-			if p.Deployment == d.Name && p.State == observe.PodReady {
+			if p.Deployment == d.Name && p.State == labapi.PodReady {
 				d.Ready++
 			}
 		}
@@ -56,14 +57,14 @@ func (l *fakeLab) count() {
 }
 
 // made returns the changes so far.
-func (l *fakeLab) made() []observe.LabChange {
+func (l *fakeLab) made() []labapi.Change {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.changes)
 }
 
 // LabStatus returns a copy.
-func (l *fakeLab) LabStatus(context.Context) (*observe.LabStatus, error) {
+func (l *fakeLab) LabStatus(context.Context) (*labapi.Status, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.status
@@ -72,7 +73,7 @@ func (l *fakeLab) LabStatus(context.Context) (*observe.LabStatus, error) {
 }
 
 // Change changes what is listed.
-func (l *fakeLab) Change(_ context.Context, c observe.LabChange) ([]string, error) {
+func (l *fakeLab) Change(_ context.Context, c labapi.Change) ([]string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.count()
@@ -80,8 +81,8 @@ func (l *fakeLab) Change(_ context.Context, c observe.LabChange) ([]string, erro
 	wrong := func(field, message string) ([]string, error) {
 		return nil, &observe.Error{Status: http.StatusBadRequest, Field: field, Message: message}
 	}
-	pod := func(name string) *observe.LabPodStatus {
-		return &l.status.Pods[slices.IndexFunc(l.status.Pods, func(p observe.LabPodStatus) bool { return p.Name == name })]
+	pod := func(name string) *labapi.PodStatus {
+		return &l.status.Pods[slices.IndexFunc(l.status.Pods, func(p labapi.PodStatus) bool { return p.Name == name })]
 	}
 	switch {
 	case strings.HasPrefix(c.Apply, "apiVersion: v1\nkind: Service\n"):
@@ -89,33 +90,33 @@ func (l *fakeLab) Change(_ context.Context, c observe.LabChange) ([]string, erro
 	case c.Apply != "":
 		return wrong("apply", "manifest: document 1: apiVersion: missing: not a Kubernetes object")
 	case c.Scale != nil:
-		i := slices.IndexFunc(l.status.Deployments, func(d observe.LabDeploymentStatus) bool { return d.Name == c.Scale.Deployment })
+		i := slices.IndexFunc(l.status.Deployments, func(d labapi.DeploymentStatus) bool { return d.Name == c.Scale.Deployment })
 		before := l.status.Deployments[i].Replicas
 		l.status.Deployments[i].Replicas = int(c.Scale.Replicas)
 		return []string{fmt.Sprintf("deployment %s: %d replicas, had %d", c.Scale.Deployment, c.Scale.Replicas, before)}, nil
 	case c.AddPod != nil && c.AddPod.Name == "Web":
 		return wrong("", `pod default/Web: "Web" is not a valid name`)
 	case c.AddPod != nil:
-		l.status.Pods = append(l.status.Pods, observe.LabPodStatus{TopologyPod: observe.TopologyPod{Name: c.AddPod.FullName(), Node: c.AddPod.Node}, State: observe.PodReady})
+		l.status.Pods = append(l.status.Pods, labapi.PodStatus{TopologyPod: observe.TopologyPod{Name: c.AddPod.FullName(), Node: c.AddPod.Node}, State: labapi.PodReady})
 		return []string{fmt.Sprintf("pod %s is added on %s with 10.244.1.7", c.AddPod.FullName(), c.AddPod.Node)}, nil
 	case c.RemovePod != nil:
-		pod(c.RemovePod.Pod).State = observe.PodTerminating
+		pod(c.RemovePod.Pod).State = labapi.PodTerminating
 		return []string{fmt.Sprintf("pod %s is terminating, and ends in 2s", c.RemovePod.Pod)}, nil
 	case c.Delete != nil && c.Delete.Name != "web2":
 		return wrong("delete.name", fmt.Sprintf("no %s %q", c.Delete.Kind, c.Delete.Name))
 	case c.Delete != nil:
 		return []string{c.Delete.Kind + " default/web2 is removed"}, nil
 	case c.Server != nil:
-		pod(c.Server.Pod).Server = map[bool]string{false: observe.ServerStopped, true: observe.ServerRuns}[c.Server.Running]
+		pod(c.Server.Pod).Server = map[bool]string{false: labapi.ServerStopped, true: labapi.ServerRuns}[c.Server.Running]
 		return []string{fmt.Sprintf("the server of pod %s is %s", c.Server.Pod, pod(c.Server.Pod).Server)}, nil
 	case c.Ready != nil && c.Ready.Ready:
-		pod(c.Ready.Pod).State = observe.PodReady
+		pod(c.Ready.Pod).State = labapi.PodReady
 		return []string{fmt.Sprintf("pod %s is ready", c.Ready.Pod)}, nil
 	case c.Ready != nil:
-		pod(c.Ready.Pod).State = observe.PodUnready
+		pod(c.Ready.Pod).State = labapi.PodUnready
 		return []string{fmt.Sprintf("pod %s is not ready", c.Ready.Pod)}, nil
 	}
-	n := &l.status.Nodes[slices.IndexFunc(l.status.Nodes, func(n observe.LabNodeStatus) bool { return n.Name == c.Node.Node })]
+	n := &l.status.Nodes[slices.IndexFunc(l.status.Nodes, func(n labapi.NodeStatus) bool { return n.Name == c.Node.Node })]
 	switch c.Node.Action {
 	case "down", "up":
 		n.Down = c.Node.Action == "down"
@@ -126,7 +127,7 @@ func (l *fakeLab) Change(_ context.Context, c observe.LabChange) ([]string, erro
 }
 
 // AddFault lists a valid fault.
-func (l *fakeLab) AddFault(_ context.Context, f observe.Fault) (observe.Fault, error) {
+func (l *fakeLab) AddFault(_ context.Context, f labapi.Fault) (labapi.Fault, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := f.Check(); err != nil {
@@ -139,10 +140,10 @@ func (l *fakeLab) AddFault(_ context.Context, f observe.Fault) (observe.Fault, e
 }
 
 // RemoveFault lists it no more.
-func (l *fakeLab) RemoveFault(_ context.Context, id int) (ended []observe.Fault, err error) {
+func (l *fakeLab) RemoveFault(_ context.Context, id int) (ended []labapi.Fault, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.status.Faults = slices.DeleteFunc(l.status.Faults, func(f observe.Fault) bool {
+	l.status.Faults = slices.DeleteFunc(l.status.Faults, func(f labapi.Fault) bool {
 		if id != 0 && f.ID != id {
 			return false
 		}

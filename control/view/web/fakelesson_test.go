@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
@@ -22,14 +23,14 @@ type fakeStep struct {
 
 // fakeTeacher teaches a course whose checks are met by lines that are typed into its shells: "done" and their number.
 type fakeTeacher struct {
-	units []observe.LessonUnit
+	units []labapi.LessonUnit
 	steps []fakeStep // of all units
 
 	mu      sync.Mutex
-	lesson  observe.Lesson
+	lesson  labapi.Lesson
 	changed chan struct{}
 	shells  map[*fakeTerminal]bool
-	resized []observe.TerminalSize
+	resized []labapi.TerminalSize
 }
 
 // fakeHints are the hints of all steps with a task.
@@ -37,7 +38,7 @@ var fakeHints = []string{"`ip -br address` lists devices.", "Run it on the node,
 
 func newFakeTeacher() *fakeTeacher {
 	t := &fakeTeacher{
-		units: []observe.LessonUnit{
+		units: []labapi.LessonUnit{
 			{ID: "1.1", Chapter: "A packet without Kubernetes", Title: "Two hosts and a cable", Minutes: 6, State: "finished"},
 			{ID: "1.2", Chapter: "A packet without Kubernetes", Title: "A router between networks", Minutes: 8, State: "finished"},
 			{ID: "2.1", Chapter: "What a Service is", Title: "Where a ClusterIP is", Minutes: 8, State: "begun"},
@@ -64,28 +65,28 @@ func newFakeTeacher() *fakeTeacher {
 
 // enter begins a step. The caller holds mu.
 func (t *fakeTeacher) enter(unit string, step int) {
-	i := slices.IndexFunc(t.units, func(u observe.LessonUnit) bool { return u.ID == unit })
+	i := slices.IndexFunc(t.units, func(u labapi.LessonUnit) bool { return u.ID == unit })
 	if t.units[i].State == "new" {
 		t.units[i].State = "begun"
 	}
 	if step == len(t.steps) {
 		t.units[i].State = "finished"
 	}
-	l := observe.Lesson{
+	l := labapi.Lesson{
 		Generation: t.lesson.Generation, Units: slices.Clone(t.units), Unit: unit, Title: t.units[i].Title, Minutes: t.units[i].Minutes, Step: step,
-		Shell: "shell", Checks: []observe.LessonCheck{}, Hints: []string{}, Notice: t.lesson.Notice, Good: t.lesson.Good,
+		Shell: "shell", Checks: []labapi.LessonCheck{}, Hints: []string{}, Notice: t.lesson.Notice, Good: t.lesson.Good,
 	}
-	if i := slices.IndexFunc(t.units, func(u observe.LessonUnit) bool { return u.State != "finished" }); i >= 0 {
+	if i := slices.IndexFunc(t.units, func(u labapi.LessonUnit) bool { return u.State != "finished" }); i >= 0 {
 		l.Next = t.units[i].ID
 	}
 	for j, s := range t.steps {
-		l.Steps = append(l.Steps, observe.LessonStep{Title: s.title, Passed: j < step, Read: s.question == ""})
+		l.Steps = append(l.Steps, labapi.LessonStep{Title: s.title, Passed: j < step, Read: s.question == ""})
 	}
 	if step < len(t.steps) {
 		s := t.steps[step]
 		l.HTML, l.Question, l.Held, l.Answered = s.html, s.question, s.held, s.question == ""
 		for _, c := range s.checks {
-			l.Checks = append(l.Checks, observe.LessonCheck{Text: c})
+			l.Checks = append(l.Checks, labapi.LessonCheck{Text: c})
 		}
 		if s.question != "" {
 			l.HintsLeft = len(fakeHints)
@@ -95,7 +96,7 @@ func (t *fakeTeacher) enter(unit string, step int) {
 }
 
 // publish shows another state. The caller holds mu.
-func (t *fakeTeacher) publish(l observe.Lesson) {
+func (t *fakeTeacher) publish(l labapi.Lesson) {
 	l.Generation++
 	t.lesson = l
 	close(t.changed)
@@ -103,7 +104,7 @@ func (t *fakeTeacher) publish(l observe.Lesson) {
 }
 
 // change changes the state.
-func (t *fakeTeacher) change(do func(*observe.Lesson)) {
+func (t *fakeTeacher) change(do func(*labapi.Lesson)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.lesson
@@ -115,7 +116,7 @@ func (t *fakeTeacher) change(do func(*observe.Lesson)) {
 // pass ends the step if all is done. The caller holds mu.
 func (t *fakeTeacher) pass() {
 	l := &t.lesson
-	if !l.Answered || slices.ContainsFunc(l.Checks, func(c observe.LessonCheck) bool { return !c.Met }) {
+	if !l.Answered || slices.ContainsFunc(l.Checks, func(c labapi.LessonCheck) bool { return !c.Met }) {
 		return
 	}
 	done := "done: " + l.Steps[l.Step].Title
@@ -126,7 +127,7 @@ func (t *fakeTeacher) pass() {
 	t.enter(l.Unit, l.Step+1)
 }
 
-func (t *fakeTeacher) Lesson(ctx context.Context, after uint64) (*observe.Lesson, error) {
+func (t *fakeTeacher) Lesson(ctx context.Context, after uint64) (*labapi.Lesson, error) {
 	for {
 		t.mu.Lock()
 		l, changed := t.lesson, t.changed
@@ -142,7 +143,7 @@ func (t *fakeTeacher) Lesson(ctx context.Context, after uint64) (*observe.Lesson
 	}
 }
 
-func (t *fakeTeacher) Do(_ context.Context, c observe.LessonCommand) (string, error) {
+func (t *fakeTeacher) Do(_ context.Context, c labapi.LessonCommand) (string, error) {
 	refuse := func(format string, a ...any) (string, error) {
 		return "", &observe.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, a...)}
 	}
@@ -198,7 +199,7 @@ func (t *fakeTeacher) begin(unit string) {
 
 // meet meets a check of the step under way.
 func (t *fakeTeacher) meet(i int) {
-	t.change(func(l *observe.Lesson) { l.Checks[i].Met = true })
+	t.change(func(l *labapi.Lesson) { l.Checks[i].Met = true })
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.pass()
@@ -212,7 +213,7 @@ type fakeTerminal struct {
 	ends    []io.Closer
 }
 
-func (t *fakeTeacher) OpenShell(_ string, size observe.TerminalSize) (observe.Terminal, error) {
+func (t *fakeTeacher) OpenShell(_ string, size labapi.TerminalSize) (labapi.Terminal, error) {
 	typedReader, typed := io.Pipe()
 	printed, printer := io.Pipe()
 	s := &fakeTerminal{printed, typed, t, []io.Closer{typedReader, typed, printed, printer}}
@@ -281,7 +282,7 @@ func (s *fakeTerminal) command(w io.Writer, line string) error {
 	return nil
 }
 
-func (s *fakeTerminal) Resize(size observe.TerminalSize) error {
+func (s *fakeTerminal) Resize(size labapi.TerminalSize) error {
 	s.teacher.mu.Lock()
 	defer s.teacher.mu.Unlock()
 	s.teacher.resized = append(s.teacher.resized, size)

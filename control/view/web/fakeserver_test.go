@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
@@ -97,7 +98,7 @@ func (f *fake) handler() http.Handler {
 		answer(w, http.StatusOK, observe.StatusList{Nodes: f.status()})
 	})
 	mux.HandleFunc("POST /v1/requests", f.writing(func(w http.ResponseWriter, r *http.Request) (any, error) {
-		var q observe.Request
+		var q labapi.Request
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
 			return nil, err
 		}
@@ -247,23 +248,23 @@ func (f *fake) serveTopology(w http.ResponseWriter, _ *http.Request) {
 var named = regexp.MustCompile(`^([a-z]+)\.([a-z]+):([0-9]+)$`)
 
 // request is answered by the endpoint that is decided for it.
-func (f *fake) request(q observe.Request) (*observe.Response, error) {
+func (f *fake) request(q labapi.Request) (*labapi.Response, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var lookup *observe.Lookup
+	var lookup *labapi.Lookup
 	if m := named.FindStringSubmatch(q.To); m != nil {
 		name := m[1] + "." + m[2] + ".svc.cluster.local."
 		q.To, q.Protocol = "service/"+m[2]+"/"+m[1]+":"+m[3], "tcp"
-		lookup = &observe.Lookup{Name: m[1] + "." + m[2], Queries: []observe.LookupQuery{{Name: name, Type: "A", Answer: "10.96.0.99"}}}
+		lookup = &labapi.Lookup{Name: m[1] + "." + m[2], Queries: []labapi.LookupQuery{{Name: name, Type: "A", Answer: "10.96.0.99"}}}
 	}
 	r, err := f.world.decide(f.world.nodeOf[q.From], flow.Question{Protocol: q.Protocol, Source: "pod/" + q.From, Destination: q.To})
 	if err != nil {
 		return nil, err
 	}
 	if r.Verdict != "dnat" {
-		return &observe.Response{Error: "connection refused", Seconds: 0.0002}, nil
+		return &labapi.Response{Error: "connection refused", Seconds: 0.0002}, nil
 	}
-	return &observe.Response{Lookup: lookup, Source: r.Source, Destination: r.Destination, By: r.Pod, Seconds: 0.0012}, nil
+	return &labapi.Response{Lookup: lookup, Source: r.Source, Destination: r.Destination, By: r.Pod, Seconds: 0.0012}, nil
 }
 
 // status is that of daemons of which one has a problem.

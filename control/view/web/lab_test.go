@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -85,16 +86,16 @@ func TestLab(t *testing.T) {
 	pressInLab(p, "nodes", "node-c", "Uncordon")
 	wantResult(p, "changed", "node node-c: uncordon")
 
-	var made []observe.LabChange
+	var made []labapi.Change
 	for _, replicas := range []uint16{4, 5, 6, 5} {
-		made = append(made, observe.LabChange{Scale: &observe.LabScale{Deployment: cart, Replicas: replicas}})
+		made = append(made, labapi.Change{Scale: &labapi.Scale{Deployment: cart, Replicas: replicas}})
 	}
 	grace := observe.Duration(10e9)
-	made = append(made, observe.LabChange{Ready: &observe.LabReadiness{Pod: pod}}, observe.LabChange{Ready: &observe.LabReadiness{Pod: pod, Ready: true}},
-		observe.LabChange{Server: &observe.LabServing{Pod: pod}}, observe.LabChange{Server: &observe.LabServing{Pod: pod, Running: true}},
-		observe.LabChange{RemovePod: &observe.LabPodRemoval{Pod: pod, Grace: &grace}})
-	for _, e := range []observe.LabNodeEvent{{Node: "node-b", Action: "down"}, {Node: "node-b", Action: "up"}, {Node: "node-c", Action: "drain", Force: true}, {Node: "node-c", Action: "uncordon"}} {
-		made = append(made, observe.LabChange{Node: &e})
+	made = append(made, labapi.Change{Ready: &labapi.Readiness{Pod: pod}}, labapi.Change{Ready: &labapi.Readiness{Pod: pod, Ready: true}},
+		labapi.Change{Server: &labapi.Serving{Pod: pod}}, labapi.Change{Server: &labapi.Serving{Pod: pod, Running: true}},
+		labapi.Change{RemovePod: &labapi.PodRemoval{Pod: pod, Grace: &grace}})
+	for _, e := range []labapi.NodeEvent{{Node: "node-b", Action: "down"}, {Node: "node-b", Action: "up"}, {Node: "node-c", Action: "drain", Force: true}, {Node: "node-c", Action: "uncordon"}} {
+		made = append(made, labapi.Change{Node: &e})
 	}
 	if diff := cmp.Diff(made, f.lab.made()); diff != "" {
 		t.Errorf("-want +made:\n%s", diff)
@@ -172,7 +173,7 @@ func TestLabForms(t *testing.T) {
 	submitInLab(p, "Delete an object")
 	wantResult(p, "changed", "Service default/web2 is removed")
 	made = f.lab.made()
-	if d := made[len(made)-1].Delete; d == nil || *d != (observe.LabDeletion{Kind: "Service", Name: "web2"}) {
+	if d := made[len(made)-1].Delete; d == nil || *d != (labapi.Deletion{Kind: "Service", Name: "web2"}) {
 		t.Errorf("deleted: %+v", d)
 	}
 
@@ -182,7 +183,7 @@ func TestLabForms(t *testing.T) {
 		p.Helper()
 		p.Run(chromedp.Evaluate(fmt.Sprintf("(k => { k.value = %q; k.dispatchEvent(new Event('change')) })(document.getElementById('field-kind'))", name), nil))
 	}
-	for _, k := range observe.FaultKinds {
+	for _, k := range labapi.FaultKinds {
 		kind(k.Name)
 		names := []string{}
 		for _, parameter := range k.Parameters {
@@ -219,7 +220,7 @@ func TestLabForms(t *testing.T) {
 	submitInLab(p, "Add a fault")
 	wantResult(p, "changed", "fault 2: loss on node-b: 2.5% of the packets")
 	status, _ := f.lab.LabStatus(t.Context())
-	want := []observe.Fault{
+	want := []labapi.Fault{
 		{ID: 1, Kind: "firewall", Host: "node-b", Text: text, To: netip.MustParsePrefix("10.244.2.0/24"), Port: 8080, Protocol: decision.UDP, Reject: true},
 		{ID: 2, Kind: "loss", Host: "node-b", Text: "loss on node-b: 2.5% of the packets", Percent: 2.5},
 	}

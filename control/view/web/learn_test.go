@@ -9,7 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 )
 
@@ -78,16 +78,16 @@ func TestLearn(t *testing.T) {
 func TestLearnLive(t *testing.T) {
 	p, teacher := openCourse(t, "")
 	wantStep(p, "Step 1 of 3: The cluster")
-	if _, err := teacher.Do(t.Context(), observe.LessonCommand{Command: "next"}); err != nil {
+	if _, err := teacher.Do(t.Context(), labapi.LessonCommand{Command: "next"}); err != nil {
 		t.Fatal(err)
 	}
 	wantStep(p, "Step 2 of 3: Which device has the address")
-	if _, err := teacher.Do(t.Context(), observe.LessonCommand{Command: "answer", Argument: "none"}); err != nil {
+	if _, err := teacher.Do(t.Context(), labapi.LessonCommand{Command: "answer", Argument: "none"}); err != nil {
 		t.Fatal(err)
 	}
 	wantStep(p, "Step 3 of 3: But a request has an answer")
 	p.Enter("#answer", "10.244")
-	teacher.change(func(l *observe.Lesson) { l.Checks[1].Detail = "no entry yet" })
+	teacher.change(func(l *labapi.Lesson) { l.Checks[1].Detail = "no entry yet" })
 	p.WaitFor("a detail", "document.querySelectorAll('.checks li')[1].textContent.includes('no entry yet')")
 	teacher.meet(0)
 	p.WaitFor("a check", "document.querySelector('.checks .pill').textContent === 'done' && document.querySelectorAll('.checks .pill')[1].textContent === 'to do'")
@@ -97,7 +97,7 @@ func TestLearnLive(t *testing.T) {
 	p.WaitFor("a shell", screenText+".includes('2.1 shell:unit$')")
 	p.Press(kb.F2)
 	p.WaitFor("the shell has the focus", "document.querySelector('.shell-place').contains(document.activeElement)")
-	if _, err := teacher.Do(t.Context(), observe.LessonCommand{Command: "answer", Argument: "10.244.2.2"}); err != nil {
+	if _, err := teacher.Do(t.Context(), labapi.LessonCommand{Command: "answer", Argument: "10.244.2.2"}); err != nil {
 		t.Fatal(err)
 	}
 	p.Press("done 2", kb.Enter)
@@ -122,7 +122,7 @@ func TestLearnLive(t *testing.T) {
 	// The other views go on with the other lab.
 	p.Press("g", "f")
 	p.WaitFor("flows", "document.querySelectorAll('#rows tr').length > 2")
-	if _, err := teacher.Do(t.Context(), observe.LessonCommand{Command: "start", Argument: "1.1"}); err != nil {
+	if _, err := teacher.Do(t.Context(), labapi.LessonCommand{Command: "start", Argument: "1.1"}); err != nil {
 		t.Fatal(err)
 	}
 	p.WaitFor("flows of the other lab", "location.hash === '#/flows' && document.querySelectorAll('#rows tr').length > 2")
@@ -135,8 +135,8 @@ func TestLearnStart(t *testing.T) {
 	p, teacher := openCourse(t, "#/learn")
 	wantStep(p, "Step 1 of 3: The cluster")
 	none := func(notice string, good bool) {
-		teacher.change(func(l *observe.Lesson) {
-			*l = observe.Lesson{Generation: l.Generation, Units: l.Units, Steps: []observe.LessonStep{}, Checks: []observe.LessonCheck{}, Hints: []string{}, Notice: notice, Good: good}
+		teacher.change(func(l *labapi.Lesson) {
+			*l = labapi.Lesson{Generation: l.Generation, Units: l.Units, Steps: []labapi.LessonStep{}, Checks: []labapi.LessonCheck{}, Hints: []string{}, Notice: notice, Good: good}
 		})
 	}
 	const closed = "document.getElementById('lesson-units').hidden && document.querySelector('[aria-controls=lesson-units]').getAttribute('aria-expanded') === 'false'"
@@ -146,7 +146,7 @@ func TestLearnStart(t *testing.T) {
 	none("unit 2.2: its setup failed", false)
 	wantStep(p, "No unit is under way")
 	p.WaitFor("the list", "!("+closed+") && document.querySelector('.prose').textContent === 'Select a unit.' && document.activeElement.dataset.unit === '1.1'")
-	if _, err := teacher.Do(t.Context(), observe.LessonCommand{Command: "start", Argument: "2.1"}); err != nil {
+	if _, err := teacher.Do(t.Context(), labapi.LessonCommand{Command: "start", Argument: "2.1"}); err != nil {
 		t.Fatal(err)
 	}
 	wantStep(p, "Step 1 of 3: The cluster")
@@ -198,7 +198,7 @@ func TestPageShell(t *testing.T) {
 			t.Errorf("%s in the prompt has the colour %s, want %s", text, color, want)
 		}
 	}
-	columns := func() observe.TerminalSize {
+	columns := func() labapi.TerminalSize {
 		teacher.mu.Lock()
 		defer teacher.mu.Unlock()
 		return teacher.resized[len(teacher.resized)-1]
@@ -233,10 +233,10 @@ func TestPageShell(t *testing.T) {
 func TestHostileLesson(t *testing.T) {
 	p, teacher := openCourse(t, "#/learn")
 	wantStep(p, "Step 1 of 3: The cluster")
-	teacher.change(func(l *observe.Lesson) {
+	teacher.change(func(l *labapi.Lesson) {
 		l.HTML = `<p onclick="alert(1)" class="x">text <strong>bold</strong> <img src=x onerror=alert(2) alt="a picture"> <b>thick</b></p><script>window.harmed = true</script>` +
 			`<style>p{color:red}</style><iframe src="/"></iframe><form action="/x"><input value=y>in a form</form><a href="javascript:alert(3)">bad</a> <a href="https://example.com/x">good</a> <a href="#/flows?service=a">flows</a> <a href="//evil.example">none</a>`
-		l.Question, l.Hints, l.Checks = "<b>1</b>`<i>`", []string{"<img src=x>"}, []observe.LessonCheck{{Text: "<script>1</script>"}}
+		l.Question, l.Hints, l.Checks = "<b>1</b>`<i>`", []string{"<img src=x>"}, []labapi.LessonCheck{{Text: "<script>1</script>"}}
 		l.Notice = "<img src=x>\n<b>"
 	})
 	p.WaitFor("the text", "document.querySelector('.prose').textContent === 'text bold a picture thickin a formbad good flows none'")
@@ -262,7 +262,7 @@ func TestProjector(t *testing.T) {
 	if large := webtest.Value[float64](p.Page, "parseFloat(getComputedStyle(document.querySelector('.prose')).fontSize)"); large < 1.5*small {
 		t.Errorf("the type has %v px, and %v px otherwise", large, small)
 	}
-	for _, c := range []observe.LessonCommand{{Command: "next"}, {Command: "answer", Argument: "none"}, {Command: "hint"}} {
+	for _, c := range []labapi.LessonCommand{{Command: "next"}, {Command: "answer", Argument: "none"}, {Command: "hint"}} {
 		if _, err := teacher.Do(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +281,7 @@ func TestProjector(t *testing.T) {
 func TestLearnPhone(t *testing.T) {
 	p, teacher := openCourse(t, "#/learn")
 	p.Run(emulation.SetDeviceMetricsOverride(390, 844, 1, true))
-	for _, c := range []observe.LessonCommand{{Command: "next"}, {Command: "answer", Argument: "none"}, {Command: "hint"}, {Command: "solution"}} {
+	for _, c := range []labapi.LessonCommand{{Command: "next"}, {Command: "answer", Argument: "none"}, {Command: "hint"}, {Command: "solution"}} {
 		if _, err := teacher.Do(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}

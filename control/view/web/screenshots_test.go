@@ -10,6 +10,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 )
@@ -114,14 +115,14 @@ func TestLearnScreenshots(t *testing.T) {
 			shoot := func(view string) { p.Shoot(filepath.Join(*screenshots, view+"-"+screen.name+".png")) }
 			p.WaitFor("a shell", screenText+".includes('unit$')")
 			shoot("learn-text")
-			for _, c := range []observe.LessonCommand{{Command: "next"}, {Command: "answer", Argument: "eth0"}, {Command: "hint"}} {
+			for _, c := range []labapi.LessonCommand{{Command: "next"}, {Command: "answer", Argument: "eth0"}, {Command: "hint"}} {
 				if _, err := teacher.Do(t.Context(), c); err != nil {
 					t.Fatal(err)
 				}
 			}
 			wantStep(p, "Step 2 of 3: Which device has the address")
 			shoot("learn-question")
-			for _, c := range []observe.LessonCommand{{Command: "answer", Argument: "none"}, {Command: "hint"}, {Command: "hint"}, {Command: "solution"}} {
+			for _, c := range []labapi.LessonCommand{{Command: "answer", Argument: "none"}, {Command: "hint"}, {Command: "hint"}, {Command: "solution"}} {
 				if _, err := teacher.Do(t.Context(), c); err != nil {
 					t.Fatal(err)
 				}

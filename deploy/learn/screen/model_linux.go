@@ -11,7 +11,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/charmbracelet/x/vt"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/visible"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 	"github.com/nfqproxy/nfqproxy/deploy/learn/session"
@@ -25,7 +25,7 @@ type model struct {
 	send func(tea.Msg)
 
 	width, height int
-	lesson        *observe.Lesson
+	lesson        *labapi.Lesson
 	unit          string // of the terminal
 	term          *terminal
 	redraw        atomic.Bool // a message about output is on its way
@@ -36,7 +36,7 @@ type model struct {
 }
 
 type (
-	lessonMsg  struct{ *observe.Lesson }
+	lessonMsg  struct{ *labapi.Lesson }
 	outputMsg  struct{}
 	endedMsg   struct{ *terminal }
 	commandMsg struct{ text string }
@@ -193,7 +193,7 @@ const bottom = 1 << 20
 func (m *model) do(command string) tea.Cmd {
 	m.message = ""
 	return func() tea.Msg {
-		_, err := m.room.Do(m.ctx, observe.LessonCommand{Command: command})
+		_, err := m.room.Do(m.ctx, labapi.LessonCommand{Command: command})
 		switch {
 		case err != nil:
 			return commandMsg{err.Error()}

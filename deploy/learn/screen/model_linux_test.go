@@ -9,7 +9,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
@@ -97,7 +97,7 @@ F2 text  F3 hint  F4 check  F5 next  F6 page  PgUp/PgDn scroll  F10 quit`
 	if c := m.View().Cursor; c == nil || c.X != 12 || c.Y != 11 {
 		t.Errorf("the cursor is at %+v", c)
 	}
-	if s := r.shells[0].size; s != (observe.TerminalSize{Columns: 80, Rows: 14}) {
+	if s := r.shells[0].size; s != (labapi.TerminalSize{Columns: 80, Rows: 14}) {
 		t.Errorf("the shell has %+v", s)
 	}
 }
@@ -110,7 +110,7 @@ func TestScreen160x40(t *testing.T) {
 	if len(lines) != 40 || lines[0] != "1.1 First (step 1 of 2)"+strings.Repeat(" ", 56)+"| shell:unit#" || lines[1] != strings.Repeat(" ", 79)+"|" {
 		t.Errorf("the screen is\n%s", strings.Join(lines, "\n"))
 	}
-	if s := r.shells[0].size; s != (observe.TerminalSize{Columns: 79, Rows: 39}) {
+	if s := r.shells[0].size; s != (labapi.TerminalSize{Columns: 79, Rows: 39}) {
 		t.Errorf("the shell has %+v", s)
 	}
 	if c := m.View().Cursor; c == nil || c.X != 81+12 || c.Y != 0 {
@@ -153,7 +153,7 @@ func TestForeignText(t *testing.T) {
 	l := twoSteps()
 	task(&l)
 	l.Title, l.Text, l.Question, l.Notice, l.Shell, l.Solution = bad, bad+"\n", bad, bad, bad, bad
-	l.Hints, l.Held, l.Checks = []string{bad}, []string{bad}, []observe.LessonCheck{{Text: bad, Detail: bad}}
+	l.Hints, l.Held, l.Checks = []string{bad}, []string{bad}, []labapi.LessonCheck{{Text: bad, Detail: bad}}
 	r := newRoom(l)
 	r.closed = true
 	m, _ := newModel(t, r, 160, 60)
@@ -170,7 +170,7 @@ func TestKeys(t *testing.T) {
 	task(&l)
 	l.Text = strings.Repeat("a line\n", 12) + "the last line\n"
 	r := newRoom(l)
-	r.do = func(c observe.LessonCommand) (string, error) {
+	r.do = func(c labapi.LessonCommand) (string, error) {
 		if c.Command == "next" {
 			return "", fmt.Errorf("this step has a task")
 		}
@@ -256,7 +256,7 @@ func TestShellEnds(t *testing.T) {
 	}
 	m.press("x") // into nothing
 	r.closed = false
-	r.change(func(l *observe.Lesson) { l.Notice = "changed" })
+	r.change(func(l *labapi.Lesson) { l.Notice = "changed" })
 	m.show(r)
 	if len(r.shells) != 3 || m.term == nil {
 		t.Errorf("%d shells", len(r.shells))
@@ -269,7 +269,7 @@ func TestShellEnds(t *testing.T) {
 
 // Without a shell, Ctrl-C ends the course.
 func TestCtrlCWithoutShell(t *testing.T) {
-	r := newRoom(observe.Lesson{Notice: "starting unit 1.1: First"})
+	r := newRoom(labapi.Lesson{Notice: "starting unit 1.1: First"})
 	m, _ := newModel(t, r, 80, 24)
 	if got := m.screen(); !strings.Contains(got, "starting unit 1.1: First") || strings.Contains(got, "finished") {
 		t.Errorf("the screen is\n%s", got)
@@ -321,12 +321,12 @@ func TestScrollOfChanges(t *testing.T) {
 	l.Text = strings.Repeat("a line\n", 16)
 	r := newRoom(l)
 	m, _ := newModel(t, r, 80, 24)
-	r.change(func(l *observe.Lesson) { l.Notice, l.Hints = "wrong: `not so`", []string{"`look`"} })
+	r.change(func(l *labapi.Lesson) { l.Notice, l.Hints = "wrong: `not so`", []string{"`look`"} })
 	m.show(r)
 	if got := m.screen(); !strings.Contains(got, "Hint 1: look\n\nwrong: not so\n-- shell -- wrong: not so ---") {
 		t.Errorf("the screen is\n%s", got)
 	}
-	r.change(func(l *observe.Lesson) { l.Step, l.Notice = 0, "" })
+	r.change(func(l *labapi.Lesson) { l.Step, l.Notice = 0, "" })
 	m.show(r)
 	if got := m.screen(); !strings.HasPrefix(got, "1.1 First") {
 		t.Errorf("the screen is\n%s", got)

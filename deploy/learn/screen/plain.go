@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 	"github.com/nfqproxy/nfqproxy/deploy/learn/session"
 )
@@ -34,7 +34,7 @@ func runPlain(ctx context.Context, s session.Room, o Options) error {
 			}
 		}
 	}()
-	changes := make(chan *observe.Lesson)
+	changes := make(chan *labapi.Lesson)
 	go func() {
 		var after uint64
 		for ctx.Err() == nil {
@@ -78,7 +78,7 @@ func runPlain(ctx context.Context, s session.Room, o Options) error {
 			if command == "" {
 				continue
 			}
-			text, err := s.Do(ctx, observe.LessonCommand{Command: command, Argument: strings.TrimSpace(argument)})
+			text, err := s.Do(ctx, labapi.LessonCommand{Command: command, Argument: strings.TrimSpace(argument)})
 			p.reply(command, text, err)
 			if err := now(); err != nil {
 				return err
@@ -115,7 +115,7 @@ func (p *printer) reply(command, text string, err error) {
 }
 
 // show prints what has changed.
-func (p *printer) show(l *observe.Lesson) {
+func (p *printer) show(l *labapi.Lesson) {
 	if l.Generation < p.generation || l.Generation == p.generation && p.checks != nil {
 		return
 	}

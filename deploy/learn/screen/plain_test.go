@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 )
 
 // buffer is output that a test reads while it is written.
@@ -78,30 +78,30 @@ func (p *plainSession) output(t *testing.T) string {
 // TestPlain: what commands print, in their order and once each; also before the end of the input.
 func TestPlain(t *testing.T) {
 	r := newRoom(twoSteps())
-	r.do = func(c observe.LessonCommand) (string, error) {
+	r.do = func(c labapi.LessonCommand) (string, error) {
 		switch c.Command {
 		case "next":
-			r.change(func(l *observe.Lesson) { task(l); l.Notice = "done: Read" })
+			r.change(func(l *labapi.Lesson) { task(l); l.Notice = "done: Read" })
 			return "the text of the step", nil
 		case "answer":
 			notice := map[bool]string{true: "right: 2", false: "wrong: no"}[c.Argument == "2"]
-			r.change(func(l *observe.Lesson) {
+			r.change(func(l *labapi.Lesson) {
 				l.Notice, l.Answered = strings.Replace(notice, "no", "`no`", 1), c.Argument == "2"
 			})
 			return notice, nil
 		case "hint":
-			r.change(func(l *observe.Lesson) { l.Hints = append(l.Hints, "look there") })
+			r.change(func(l *labapi.Lesson) { l.Hints = append(l.Hints, "look there") })
 			return "look there", nil
 		case "check":
-			r.change(func(l *observe.Lesson) { l.Checks = []observe.LessonCheck{{Text: "a check", Met: true}} })
+			r.change(func(l *labapi.Lesson) { l.Checks = []labapi.LessonCheck{{Text: "a check", Met: true}} })
 			return "[done] a check\n", nil
 		case "reset":
-			r.change(func(l *observe.Lesson) { *l = observe.Lesson{Generation: l.Generation, Notice: "starting unit 1.1"} })
-			r.change(func(l *observe.Lesson) { g := l.Generation; *l = twoSteps(); l.Generation = g })
+			r.change(func(l *labapi.Lesson) { *l = labapi.Lesson{Generation: l.Generation, Notice: "starting unit 1.1"} })
+			r.change(func(l *labapi.Lesson) { g := l.Generation; *l = twoSteps(); l.Generation = g })
 			return "the text of the step", nil
 		case "start":
 			err := errors.New("unit 9.9: its setup failed")
-			r.change(func(l *observe.Lesson) { l.Notice = err.Error() })
+			r.change(func(l *labapi.Lesson) { l.Notice = err.Error() })
 			return "", err
 		}
 		return "", errors.New("unknown command")
@@ -126,14 +126,14 @@ func TestPlainChanges(t *testing.T) {
 	p.until("To go on: next\n")
 	r.change(task)
 	p.until("[to do] a check")
-	r.change(func(l *observe.Lesson) { l.Held = []string{"held: TCP", "draw: 0.5"} })
+	r.change(func(l *labapi.Lesson) { l.Held = []string{"held: TCP", "draw: 0.5"} })
 	p.until("  draw: 0.5\n")
-	r.change(func(l *observe.Lesson) { l.Held = nil })
-	r.change(func(l *observe.Lesson) { l.Checks = []observe.LessonCheck{{Text: "a check", Met: true}} })
+	r.change(func(l *labapi.Lesson) { l.Held = nil })
+	r.change(func(l *labapi.Lesson) { l.Checks = []labapi.LessonCheck{{Text: "a check", Met: true}} })
 	p.until("done: a check\n")
-	r.change(func(l *observe.Lesson) { l.Checks = []observe.LessonCheck{{Text: "a check"}} })
+	r.change(func(l *labapi.Lesson) { l.Checks = []labapi.LessonCheck{{Text: "a check"}} })
 	p.until("no longer done: a check\n")
-	r.change(func(l *observe.Lesson) { l.Step, l.Notice = 2, "done: Task\nunit 1.1 is finished" })
+	r.change(func(l *labapi.Lesson) { l.Step, l.Notice = 2, "done: Task\nunit 1.1 is finished" })
 	p.until("All units are finished.")
 	_, got, _ := strings.Cut(p.output(t), "[to do] a check\n\n")
 	equal(t, got, "  held: TCP\n  draw: 0.5\ndone: a check\nno longer done: a check\ndone: Task\nunit 1.1 is finished\n\n1.1 First\n\nThe unit is finished. All units are finished.\n\n")

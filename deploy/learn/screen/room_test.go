@@ -8,15 +8,15 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 )
 
 // fakeRoom is a session without a lab.
 type fakeRoom struct {
-	do func(observe.LessonCommand) (string, error)
+	do func(labapi.LessonCommand) (string, error)
 
 	mu       sync.Mutex
-	lesson   observe.Lesson
+	lesson   labapi.Lesson
 	changed  chan struct{}
 	finished chan struct{}
 	commands []string
@@ -24,14 +24,14 @@ type fakeRoom struct {
 	closed   bool // there is no shell
 }
 
-func newRoom(l observe.Lesson) *fakeRoom {
+func newRoom(l labapi.Lesson) *fakeRoom {
 	r := &fakeRoom{lesson: l, changed: make(chan struct{}), finished: make(chan struct{})}
 	r.lesson.Generation = 1
 	return r
 }
 
 // change changes the lesson.
-func (r *fakeRoom) change(f func(*observe.Lesson)) {
+func (r *fakeRoom) change(f func(*labapi.Lesson)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f(&r.lesson)
@@ -40,7 +40,7 @@ func (r *fakeRoom) change(f func(*observe.Lesson)) {
 	r.changed = make(chan struct{})
 }
 
-func (r *fakeRoom) Lesson(ctx context.Context, after uint64) (*observe.Lesson, error) {
+func (r *fakeRoom) Lesson(ctx context.Context, after uint64) (*labapi.Lesson, error) {
 	for {
 		r.mu.Lock()
 		l, changed := r.lesson, r.changed
@@ -56,7 +56,7 @@ func (r *fakeRoom) Lesson(ctx context.Context, after uint64) (*observe.Lesson, e
 	}
 }
 
-func (r *fakeRoom) Do(_ context.Context, c observe.LessonCommand) (string, error) {
+func (r *fakeRoom) Do(_ context.Context, c labapi.LessonCommand) (string, error) {
 	r.mu.Lock()
 	r.commands = append(r.commands, strings.TrimSpace(c.Command+" "+c.Argument))
 	r.mu.Unlock()
@@ -71,7 +71,7 @@ func (r *fakeRoom) Finished() <-chan struct{} { return r.finished }
 func (r *fakeRoom) Page() string              { return "the address of the page" }
 func (r *fakeRoom) Active()                   {}
 
-func (r *fakeRoom) OpenShell(_ string, size observe.TerminalSize) (observe.Terminal, error) {
+func (r *fakeRoom) OpenShell(_ string, size labapi.TerminalSize) (labapi.Terminal, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -91,7 +91,7 @@ type fakeShell struct {
 	block chan struct{} // not nil: it reads nothing until this is closed
 
 	mu   sync.Mutex
-	size observe.TerminalSize
+	size labapi.TerminalSize
 }
 
 func (s *fakeShell) Read(b []byte) (int, error) { return s.r.Read(b) }
@@ -107,7 +107,7 @@ func (s *fakeShell) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (s *fakeShell) Resize(size observe.TerminalSize) error {
+func (s *fakeShell) Resize(size labapi.TerminalSize) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.size = size
@@ -117,17 +117,17 @@ func (s *fakeShell) Resize(size observe.TerminalSize) error {
 func (s *fakeShell) Close() error { return s.w.Close() }
 
 // twoSteps is a lesson with a step to read and a task.
-func twoSteps() observe.Lesson {
-	return observe.Lesson{
+func twoSteps() labapi.Lesson {
+	return labapi.Lesson{
 		Unit: "1.1", Title: "First", Shell: "shell", Text: "Read this.\n",
-		Steps: []observe.LessonStep{{Title: "Read", Read: true}, {Title: "Task"}},
+		Steps: []labapi.LessonStep{{Title: "Read", Read: true}, {Title: "Task"}},
 	}
 }
 
 // task is the second step of it.
-func task(l *observe.Lesson) {
+func task(l *labapi.Lesson) {
 	l.Step, l.Text, l.Question = 1, "Do this.\n", "How many?"
-	l.Checks = []observe.LessonCheck{{Text: "a check"}}
+	l.Checks = []labapi.LessonCheck{{Text: "a check"}}
 }
 
 func equal(t *testing.T, got, want string) {

@@ -5,20 +5,20 @@ import (
 
 	"github.com/charmbracelet/x/vt"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/deploy/learn/session"
 )
 
 // terminal is the screen that the student's shell writes to.
 type terminal struct {
 	*vt.SafeEmulator
-	shell observe.Terminal
+	shell labapi.Terminal
 }
 
 // openTerminal starts a shell. changed is called after output, and ended after the end of the shell; both by other
 // goroutines.
 func openTerminal(room session.Room, width, height int, changed func(), ended func(*terminal)) (*terminal, error) {
-	shell, err := room.OpenShell("", observe.TerminalSize{Columns: width, Rows: height})
+	shell, err := room.OpenShell("", labapi.TerminalSize{Columns: width, Rows: height})
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (t *terminal) resize(width, height int) {
 		return
 	}
 	t.Resize(width, height)
-	_ = t.shell.Resize(observe.TerminalSize{Columns: width, Rows: height}) // fails after the end of the shell
+	_ = t.shell.Resize(labapi.TerminalSize{Columns: width, Rows: height}) // fails after the end of the shell
 }
 
 // close ends the shell.

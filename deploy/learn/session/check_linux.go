@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -97,7 +98,7 @@ func (w *work) checkRequest(ctx context.Context, c *learn.RequestCheck) (met boo
 	}
 	for range max(c.Count, 1) {
 		one, cancel := context.WithTimeout(ctx, cmp.Or(c.Timeout, defaultTimeout))
-		r, err := w.lab.Request(one, observe.Request{From: c.From, To: c.To, Protocol: c.Protocol})
+		r, err := w.lab.Request(one, labapi.Request{From: c.From, To: c.To, Protocol: c.Protocol})
 		cancel()
 		if err != nil {
 			return false, "", err
@@ -113,7 +114,7 @@ func (w *work) checkRequest(ctx context.Context, c *learn.RequestCheck) (met boo
 const defaultTimeout = 2 * time.Second
 
 // wrong is what of a response is not as wanted; empty: all is.
-func (w *work) wrong(c *learn.RequestCheck, r *observe.Response, by map[string]bool, client string) string {
+func (w *work) wrong(c *learn.RequestCheck, r *labapi.Response, by map[string]bool, client string) string {
 	switch {
 	case c.Error != "" && r.Error == "":
 		return "it was answered by " + r.By

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 )
 
-// Do implements [observe.Teacher].
-func (s *Session) Do(ctx context.Context, c observe.LessonCommand) (string, error) {
+// Do implements [labapi.Teacher].
+func (s *Session) Do(ctx context.Context, c labapi.LessonCommand) (string, error) {
 	switch c.Command { // at once, also while a unit starts
 	case "list":
 		return learn.ListText(s.units()), nil

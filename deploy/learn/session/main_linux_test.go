@@ -11,7 +11,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli"
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 	"github.com/nfqproxy/nfqproxy/deploy/learn/session"
@@ -144,7 +144,7 @@ func start(t *testing.T, c *learn.Course, id string) *room {
 // do carries out a command that must succeed.
 func (s *room) do(command, argument string) string {
 	s.t.Helper()
-	text, err := s.Do(s.t.Context(), observe.LessonCommand{Command: command, Argument: argument})
+	text, err := s.Do(s.t.Context(), labapi.LessonCommand{Command: command, Argument: argument})
 	if err != nil {
 		s.t.Fatalf("%s %s: %v", command, argument, err)
 	}
@@ -154,7 +154,7 @@ func (s *room) do(command, argument string) string {
 // refused carries out a command that must fail, and returns its message.
 func (s *room) refused(command, argument string) string {
 	s.t.Helper()
-	text, err := s.Do(s.t.Context(), observe.LessonCommand{Command: command, Argument: argument})
+	text, err := s.Do(s.t.Context(), labapi.LessonCommand{Command: command, Argument: argument})
 	if err == nil {
 		s.t.Fatalf("%s %s succeeds: %s", command, argument, text)
 	}
@@ -162,7 +162,7 @@ func (s *room) refused(command, argument string) string {
 }
 
 // lesson is the state now.
-func (s *room) lesson() *observe.Lesson {
+func (s *room) lesson() *labapi.Lesson {
 	s.t.Helper()
 	l, err := s.Lesson(s.t.Context(), 0)
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *room) lesson() *observe.Lesson {
 }
 
 // awaits waits until the lesson is as wanted.
-func (s *room) awaits(what string, is func(*observe.Lesson) bool) *observe.Lesson {
+func (s *room) awaits(what string, is func(*labapi.Lesson) bool) *labapi.Lesson {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), e2etest.Patience)
 	defer cancel()
@@ -191,9 +191,9 @@ func (s *room) awaits(what string, is func(*observe.Lesson) bool) *observe.Lesso
 }
 
 // step waits until a step, counted from 0, is under way.
-func (s *room) step(n int) *observe.Lesson {
+func (s *room) step(n int) *labapi.Lesson {
 	s.t.Helper()
-	return s.awaits(fmt.Sprintf("step %d", n), func(l *observe.Lesson) bool { return l.Unit != "" && l.Step == n })
+	return s.awaits(fmt.Sprintf("step %d", n), func(l *labapi.Lesson) bool { return l.Unit != "" && l.Step == n })
 }
 
 // kinds are the events of the record, as "began passed:a".

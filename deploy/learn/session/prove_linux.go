@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 )
 
@@ -60,10 +60,10 @@ func (p proof) run(ctx context.Context) (err error) {
 func (s *Session) prove(ctx context.Context, step *learn.Step, t *typing, end time.Duration) error {
 	w := s.work
 	if step.Read() {
-		_, err := s.Do(ctx, observe.LessonCommand{Command: "next"})
+		_, err := s.Do(ctx, labapi.LessonCommand{Command: "next"})
 		return err
 	}
-	if _, err := s.Do(ctx, observe.LessonCommand{Command: "check"}); err != nil {
+	if _, err := s.Do(ctx, labapi.LessonCommand{Command: "check"}); err != nil {
 		return err
 	}
 	if s.passed(w, step) {
@@ -94,7 +94,7 @@ func (s *Session) prove(ctx context.Context, step *learn.Step, t *typing, end ti
 			}
 			return fmt.Errorf("its solution does not end it:\n%s%s", learn.TaskText(l), l.Notice)
 		}
-		if _, err := s.Do(ctx, observe.LessonCommand{Command: "check"}); err != nil && !s.passed(w, step) {
+		if _, err := s.Do(ctx, labapi.LessonCommand{Command: "check"}); err != nil && !s.passed(w, step) {
 			return err
 		}
 		time.Sleep(lookInterval) // a poll
@@ -126,7 +126,7 @@ func (s *Session) proveWrong(ctx context.Context, step *learn.Step, wrong learn.
 			return err
 		}
 	}
-	notice, err := s.Do(ctx, observe.LessonCommand{Command: "answer", Argument: wrong.Answer})
+	notice, err := s.Do(ctx, labapi.LessonCommand{Command: "answer", Argument: wrong.Answer})
 	switch {
 	case err != nil:
 		return fmt.Errorf("the wrong answer %q: %w", wrong.Answer, err)
@@ -177,7 +177,7 @@ func shellWord(text string) string {
 
 // typing is a terminal with a shell, and what types into it.
 type typing struct {
-	shell   observe.Terminal
+	shell   labapi.Terminal
 	timeout time.Duration // of a line
 
 	mu     sync.Mutex
@@ -189,7 +189,7 @@ type typing struct {
 const promptMark = "\x1b]133;A\a"
 
 func openTyping(s *Session, timeout time.Duration) (*typing, error) {
-	shell, err := s.OpenShell("", observe.TerminalSize{Columns: 80, Rows: 24})
+	shell, err := s.OpenShell("", labapi.TerminalSize{Columns: 80, Rows: 24})
 	if err != nil {
 		return nil, err
 	}

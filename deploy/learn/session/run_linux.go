@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/usage"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -58,7 +58,7 @@ func inside(o Options, files []*os.File) (err error) {
 		cancel() // first: a command that is under way may start a lab
 		err = errors.Join(err, served.Wait(), s.Close())
 	}()
-	if _, err := s.Do(ctx, observe.LessonCommand{Command: "start", Argument: o.Unit}); ctx.Err() != nil {
+	if _, err := s.Do(ctx, labapi.LessonCommand{Command: "start", Argument: o.Unit}); ctx.Err() != nil {
 		return nil // Ctrl-C
 	} else if err != nil {
 		return err
@@ -80,7 +80,7 @@ func RunProof(o Options, u *learn.Unit) (int, error) {
 func Enter(host string) (int, error) {
 	if host == "" {
 		var err error
-		if host, err = Send(observe.LessonCommand{Command: "shell"}); err != nil {
+		if host, err = Send(labapi.LessonCommand{Command: "shell"}); err != nil {
 			return 1, err
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"context"
 	"io"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 )
 
@@ -25,8 +25,8 @@ type Options struct {
 
 // Room is what a front end needs of a session.
 type Room interface {
-	observe.Teacher
-	observe.ShellOpener
+	labapi.Teacher
+	labapi.ShellOpener
 	// Finished is closed when the student quits.
 	Finished() <-chan struct{}
 	// Page is the address of the web page of the unit's lab; empty: there is none.

@@ -14,13 +14,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/programs"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 )
 
-// Session is a student's way through a course, in the namespaces of this process. It is an [observe.Teacher].
+// Session is a student's way through a course, in the namespaces of this process. It is an [labapi.Teacher].
 type Session struct {
 	course   *learn.Course
 	record   *learn.Record
@@ -31,7 +32,7 @@ type Session struct {
 
 	mu       sync.Mutex // guards what follows
 	work     *work      // nil: no unit is under way
-	lesson   observe.Lesson
+	lesson   labapi.Lesson
 	changed  chan struct{} // closed with the next change
 	finished chan struct{} // closed by the command quit
 	quit     sync.Once
@@ -40,7 +41,7 @@ type Session struct {
 // New returns a session without a unit. The files are those of lab.Reserve.
 func New(course *learn.Course, record *learn.Record, reserved []*os.File) *Session {
 	s := &Session{course: course, record: record, reserved: reserved, token: rand.Text(), changed: make(chan struct{}), finished: make(chan struct{})}
-	s.lesson = observe.Lesson{Generation: 1, Student: record.Student, Steps: []observe.LessonStep{}, Checks: []observe.LessonCheck{}, Hints: []string{}}
+	s.lesson = labapi.Lesson{Generation: 1, Student: record.Student, Steps: []labapi.LessonStep{}, Checks: []labapi.LessonCheck{}, Hints: []string{}}
 	s.lesson.Units = s.units()
 	return s
 }
@@ -94,7 +95,7 @@ type work struct {
 	step   int
 	since  time.Time
 	right  bool // the question is answered
-	checks []observe.LessonCheck
+	checks []labapi.LessonCheck
 	hints  int
 	solved string // the solution, where it was shown
 	held   *held
@@ -191,7 +192,7 @@ func (s *Session) furnish(ctx context.Context, w *work) error {
 		return err
 	}
 	w.served.Go(func() error {
-		return serve(w.ctx, func() { go func() { _, _ = s.Do(w.ctx, observe.LessonCommand{Command: "quit"}) }() })
+		return serve(w.ctx, func() { go func() { _, _ = s.Do(w.ctx, labapi.LessonCommand{Command: "quit"}) }() })
 	})
 	if strings.TrimSpace(w.unit.Setup) != "" {
 		setup, cancel := context.WithTimeout(ctx, setupTimeout)
@@ -219,7 +220,7 @@ func (s *Session) enter(w *work) {
 	if step := w.current(); step != nil {
 		w.right = step.Question == nil
 		for _, c := range step.Checks {
-			w.checks = append(w.checks, observe.LessonCheck{Text: c.String()})
+			w.checks = append(w.checks, labapi.LessonCheck{Text: c.String()})
 		}
 		if step.Hold != nil {
 			w.held = s.hold(w, step)
@@ -239,11 +240,11 @@ func (s *Session) publish() {
 		l.Next = ""
 	}
 	l.Unit, l.Title, l.Minutes, l.Shell, l.Answered = "", "", 0, "", false
-	l.Steps, l.Step, l.Text, l.HTML, l.Question, l.Checks, l.Held, l.Hints, l.HintsLeft, l.Solution = []observe.LessonStep{}, 0, "", "", "", []observe.LessonCheck{}, nil, []string{}, 0, ""
+	l.Steps, l.Step, l.Text, l.HTML, l.Question, l.Checks, l.Held, l.Hints, l.HintsLeft, l.Solution = []labapi.LessonStep{}, 0, "", "", "", []labapi.LessonCheck{}, nil, []string{}, 0, ""
 	if w := s.work; w != nil {
 		l.Unit, l.Title, l.Minutes, l.Shell, l.Step, l.Answered = w.unit.ID, w.unit.Title, w.unit.Minutes, w.unit.Shell, w.step, w.right
 		for i, step := range w.unit.Steps {
-			l.Steps = append(l.Steps, observe.LessonStep{Title: step.Title, Passed: i < w.step, Read: step.Read()})
+			l.Steps = append(l.Steps, labapi.LessonStep{Title: step.Title, Passed: i < w.step, Read: step.Read()})
 		}
 		if step := w.current(); step != nil {
 			l.Text, l.HTML = step.Text, learn.HTML(step.Text)
@@ -271,10 +272,10 @@ func (s *Session) notice(text string, good bool) {
 }
 
 // units are those of the student, with their states.
-func (s *Session) units() []observe.LessonUnit { return learn.List(s.course, s.record) }
+func (s *Session) units() []labapi.LessonUnit { return learn.List(s.course, s.record) }
 
-// Lesson implements [observe.Teacher].
-func (s *Session) Lesson(ctx context.Context, after uint64) (*observe.Lesson, error) {
+// Lesson implements [labapi.Teacher].
+func (s *Session) Lesson(ctx context.Context, after uint64) (*labapi.Lesson, error) {
 	for {
 		s.mu.Lock()
 		l, changed := s.lesson, s.changed

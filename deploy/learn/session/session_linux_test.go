@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 )
 
@@ -45,7 +45,7 @@ func TestUnit(t *testing.T) {
 		t.Errorf("start: %q, want %q", got, want)
 	}
 	l := s.lesson()
-	if want := []observe.LessonStep{{Title: "Step 1", Read: true}, {Title: "Step 2"}, {Title: "Step 3"}}; !slices.Equal(l.Steps, want) || l.Shell != "shell" || l.Minutes != 3 ||
+	if want := []labapi.LessonStep{{Title: "Step 1", Read: true}, {Title: "Step 2"}, {Title: "Step 3"}}; !slices.Equal(l.Steps, want) || l.Shell != "shell" || l.Minutes != 3 ||
 		l.HTML != "<p>Text 1.</p>\n" || l.Units[0].State != "begun" || l.Notice != "" || l.Next != "1.1" {
 		t.Errorf("the lesson is %+v", l)
 	}
@@ -105,7 +105,7 @@ func TestUnit(t *testing.T) {
 		t.Errorf("the third step: %+v", l)
 	}
 	s.run("curl -s http://10.96.0.80/")
-	s.awaits("the first check", func(l *observe.Lesson) bool { return l.Checks[0].Met })
+	s.awaits("the first check", func(l *labapi.Lesson) bool { return l.Checks[0].Met })
 	if l := s.lesson(); l.Step != 2 || l.Checks[1].Met {
 		t.Errorf("one of two checks: %+v", l)
 	}
@@ -158,9 +158,9 @@ func TestQuestionAndChecks(t *testing.T) {
 		t.Errorf("after a reset: %+v", l)
 	}
 	s.run("touch done.txt")
-	s.awaits("the check", func(l *observe.Lesson) bool { return l.Checks[0].Met })
+	s.awaits("the check", func(l *labapi.Lesson) bool { return l.Checks[0].Met })
 	s.run("rm done.txt")
-	s.awaits("the check that is not met any more", func(l *observe.Lesson) bool { return !l.Checks[0].Met })
+	s.awaits("the check that is not met any more", func(l *labapi.Lesson) bool { return !l.Checks[0].Met })
 	if got := s.do("answer", "2"); got != "right: 2" || s.lesson().Step != 0 {
 		t.Errorf("the answer with a check that was met: %q", got)
 	}
@@ -177,11 +177,11 @@ func TestRequestsOfChecks(t *testing.T) {
 	}
 	s.run("sed -i 's/app: none/app: web/' lab.yaml && grep -q 'selector: {app: web}' lab.yaml")
 	s.Active()
-	s.awaits("an answer", func(l *observe.Lesson) bool {
+	s.awaits("an answer", func(l *labapi.Lesson) bool {
 		return l.Step == 1 || strings.Contains(l.Checks[0].Detail, "it was answered by")
 	})
 	s.run("sed -i 's/name: web-b, node: node-a, labels: {app: web}/name: web-b, node: node-a, labels: {app: b}/' lab.yaml")
-	s.awaits("the end of the step", func(l *observe.Lesson) bool { s.Active(); return l.Step == 1 })
+	s.awaits("the end of the step", func(l *labapi.Lesson) bool { s.Active(); return l.Step == 1 })
 }
 
 // A check sends no request before the checks ahead of it are met.
@@ -217,7 +217,7 @@ func TestHold(t *testing.T) {
 	send := func() (right, wrong string) {
 		t.Helper()
 		s.run("(curl -s http://10.96.0.80/ > answer.txt; touch answered.txt) & disown")
-		l := s.awaits("a held packet", func(l *observe.Lesson) bool { return len(l.Held) > 0 })
+		l := s.awaits("a held packet", func(l *labapi.Lesson) bool { return len(l.Held) > 0 })
 		if len(l.Held) != 3 || !strings.HasPrefix(l.Held[0], "held: TCP 10.244.0.9:") || !strings.HasSuffix(l.Held[0], "-> 10.96.0.80:80") ||
 			!strings.HasPrefix(l.Held[1], "draw: 0.") || l.Held[2] != "service: default/web:http" {
 			t.Errorf("the facts are %q", l.Held)
@@ -236,7 +236,7 @@ func TestHold(t *testing.T) {
 	}
 	// The packet goes on, and the next one is held.
 	s.run("until test -e answered.txt; do sleep 0.05; done; rm answered.txt; grep -q '\"pod\"' answer.txt")
-	s.awaits("no held packet", func(l *observe.Lesson) bool { return len(l.Held) == 0 && l.Step == 1 })
+	s.awaits("no held packet", func(l *labapi.Lesson) bool { return len(l.Held) == 0 && l.Step == 1 })
 	right, _ := send()
 	if got := s.do("answer", strings.ToUpper(right)); !strings.HasPrefix(got, "right: "+strings.ToUpper(right)+"\n") || !strings.Contains(got, "draw 0.") || !strings.HasSuffix(got, "done: Step 2\nunit 1.1 is finished") {
 		t.Errorf("a right prediction: %s", got)
@@ -253,7 +253,7 @@ func TestHold(t *testing.T) {
 func TestHeldPacketIsReleased(t *testing.T) {
 	s := start(t, courseOf(t, unit{steps: holding + task("answer ${right}")}), "1.1")
 	s.run("(curl -s http://10.96.0.80/ > answer.txt; touch answered.txt) & disown")
-	s.awaits("a held packet", func(l *observe.Lesson) bool { return len(l.Held) > 0 })
+	s.awaits("a held packet", func(l *labapi.Lesson) bool { return len(l.Held) > 0 })
 	s.do("reset", "") // with a packet that waits
 	if l := s.lesson(); len(l.Held) != 0 || l.Step != 0 {
 		t.Errorf("after a reset: %+v", l)
@@ -308,7 +308,7 @@ func TestResume(t *testing.T) {
 			_, _ = s.Lesson(ctx, 1)
 			cancel()
 		}()
-		if _, err := s.Do(ctx, observe.LessonCommand{Command: "start", Argument: "1.1"}); err == nil {
+		if _, err := s.Do(ctx, labapi.LessonCommand{Command: "start", Argument: "1.1"}); err == nil {
 			t.Error("the unit has begun")
 		}
 		if want := "began began passed:read passed:make answered:ask passed:ask"; s.kinds() != want {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"runtime"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 )
 
@@ -23,4 +23,4 @@ func RunProof(Options, *learn.Unit) (int, error) { return 1, errOtherSystem }
 func Enter(string) (int, error) { return 1, errOtherSystem }
 
 // Send needs Linux.
-func Send(observe.LessonCommand) (string, error) { return "", errOtherSystem }
+func Send(labapi.LessonCommand) (string, error) { return "", errOtherSystem }

@@ -10,13 +10,13 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 )
 
-var _ observe.ShellOpener = (*Session)(nil)
+var _ labapi.ShellOpener = (*Session)(nil)
 
-// OpenShell implements [observe.ShellOpener]. The terminal is one of xterm's kind.
-func (s *Session) OpenShell(host string, size observe.TerminalSize) (observe.Terminal, error) {
+// OpenShell implements [labapi.ShellOpener]. The terminal is one of xterm's kind.
+func (s *Session) OpenShell(host string, size labapi.TerminalSize) (labapi.Terminal, error) {
 	master, slave, err := pty.Open()
 	if err != nil {
 		return nil, fmt.Errorf("cannot open a terminal: %w", err)
@@ -59,23 +59,23 @@ type terminal struct {
 	close   func() error
 }
 
-// Read implements [observe.Terminal].
+// Read implements [labapi.Terminal].
 func (t *terminal) Read(b []byte) (int, error) {
 	n, err := t.master.Read(b)
 	t.session.Active()
 	return n, err
 }
 
-// Write implements [observe.Terminal].
+// Write implements [labapi.Terminal].
 func (t *terminal) Write(b []byte) (int, error) { return t.master.Write(b) }
 
-// Resize implements [observe.Terminal].
-func (t *terminal) Resize(size observe.TerminalSize) error {
+// Resize implements [labapi.Terminal].
+func (t *terminal) Resize(size labapi.TerminalSize) error {
 	if err := pty.Setsize(t.master, &pty.Winsize{Rows: uint16(size.Rows), Cols: uint16(size.Columns)}); err != nil {
 		return fmt.Errorf("cannot set the size of the terminal: %w", err)
 	}
 	return nil
 }
 
-// Close implements [observe.Terminal].
+// Close implements [labapi.Terminal].
 func (t *terminal) Close() error { return t.close() }

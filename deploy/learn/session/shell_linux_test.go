@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // shell is a shell of a student, on a terminal.
 type shell struct {
 	t        testing.TB
-	terminal observe.Terminal
+	terminal labapi.Terminal
 	output   chan string // closed at the end of the shell
 	rest     string      // what was read after the last prompt
 }
@@ -23,7 +23,7 @@ type shell struct {
 // shell opens a shell on the unit's host. It is closed at the end of the test.
 func (s *room) shell() *shell {
 	s.t.Helper()
-	terminal, err := s.OpenShell("", observe.TerminalSize{Columns: 200, Rows: 24})
+	terminal, err := s.OpenShell("", labapi.TerminalSize{Columns: 200, Rows: 24})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestShellEnds(t *testing.T) {
 			t.Fatal("the shell goes on")
 		}
 	}
-	if _, err := s.OpenShell("", observe.TerminalSize{Columns: 80, Rows: 24}); err == nil || err.Error() != "no unit is under way" {
+	if _, err := s.OpenShell("", labapi.TerminalSize{Columns: 80, Rows: 24}); err == nil || err.Error() != "no unit is under way" {
 		t.Errorf("a shell without a unit: %v", err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/live/limit"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // insideSocket is where the session is found from the hosts of its lab.
@@ -33,12 +33,12 @@ type answer struct {
 const commandTimeout = 2 * time.Minute
 
 // Send sends a command to the session that this user runs, and returns what it reports.
-func Send(c observe.LessonCommand) (string, error) { return send(c, commandTimeout) }
+func Send(c labapi.LessonCommand) (string, error) { return send(c, commandTimeout) }
 
 // errEnded is the error of a session that ends before it answers.
 var errEnded = errors.New("the course has ended")
 
-func send(c observe.LessonCommand, timeout time.Duration) (string, error) {
+func send(c labapi.LessonCommand, timeout time.Duration) (string, error) {
 	conn, err := dialSession()
 	if err != nil {
 		return "", err
@@ -93,7 +93,7 @@ const (
 func reserve() (*os.File, error) {
 	for {
 		// With the last process of a dying session its connections end, and the name is free.
-		_, err := send(observe.LessonCommand{Command: presence}, presenceTimeout)
+		_, err := send(labapi.LessonCommand{Command: presence}, presenceTimeout)
 		switch {
 		case errors.Is(err, errForeign):
 			return nil, err
@@ -154,7 +154,7 @@ func (s *Session) serve(ctx context.Context, conn *net.UnixConn) {
 	if uid, err := limit.PeerUID(conn); err != nil || int(uid) != os.Getuid() {
 		return
 	}
-	var c observe.LessonCommand
+	var c labapi.LessonCommand
 	if err := json.NewDecoder(conn).Decode(&c); err != nil {
 		return
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 )
 
@@ -70,14 +70,14 @@ func (s *Session) evaluate(ctx context.Context, w *work, all bool, busy *bool) {
 	defer w.evaluating.Unlock()
 	s.mu.Lock()
 	step, number, since := w.current(), w.step, w.since
-	before := append([]observe.LessonCheck(nil), w.checks...)
+	before := append([]labapi.LessonCheck(nil), w.checks...)
 	s.mu.Unlock()
 	if step == nil || len(step.Checks) == 0 {
 		return
 	}
 	idle := time.Since(w.requested)
 	due := all || idle > idleInterval || *busy && idle > requestInterval
-	results := make([]observe.LessonCheck, len(step.Checks))
+	results := make([]labapi.LessonCheck, len(step.Checks))
 	met, sent := true, false
 	for i, c := range step.Checks {
 		results[i] = before[i]

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
@@ -88,7 +88,7 @@ func TestDrops(t *testing.T) {
 			continue
 		}
 		requests.Go(func() {
-			if r, err := c.Request(ctx, observe.Request{From: tt.from, To: tt.to, Protocol: tt.protocol}); err == nil && r.By != "" {
+			if r, err := c.Request(ctx, labapi.Request{From: tt.from, To: tt.to, Protocol: tt.protocol}); err == nil && r.By != "" {
 				t.Errorf("%s got an answer from %s, although there is %s", tt.to, r.By, tt.rule)
 			}
 		})

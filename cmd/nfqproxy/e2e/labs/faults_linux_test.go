@@ -10,7 +10,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -201,7 +201,7 @@ func checkDocumentedFaults(t *testing.T) {
 	for row := range rows {
 		t.Errorf("no case for the row %s of docs/reference/why.md", row)
 	}
-	for _, k := range observe.FaultKinds {
+	for _, k := range labapi.FaultKinds {
 		if !kinds[k.Name] {
 			t.Errorf("no case for the fault %s", k.Name)
 		}

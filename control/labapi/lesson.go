@@ -1,4 +1,4 @@
-package observe
+package labapi
 
 import (
 	"context"
@@ -87,7 +87,7 @@ type Teacher interface {
 	// Lesson returns the state as soon as its generation is greater than the given one, or when the context ends; with 0
 	// immediately.
 	Lesson(ctx context.Context, after uint64) (*Lesson, error)
-	// Do carries a command out, and returns what it has to report. An error of the command is an [*Error].
+	// Do carries a command out, and returns what it has to report. An error of the command is an [*observe.Error].
 	Do(ctx context.Context, c LessonCommand) (string, error)
 }
 

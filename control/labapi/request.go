@@ -1,4 +1,4 @@
-package observe
+package labapi
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 )
 
 // Requester sends requests from the hosts of a lab. It is safe for concurrent use. Errors of invalid requests are an
-// [*Error]; that a request fails is none.
+// [*observe.Error]; that a request fails is none.
 type Requester interface {
 	Request(ctx context.Context, q Request) (*Response, error)
 }

@@ -1,4 +1,5 @@
-package servicetable
+// Package kubeproxyconfig completes the configuration of a simulated node by that of kube-proxy.
+package kubeproxyconfig
 
 import (
 	"net/netip"
@@ -8,10 +9,11 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 )
 
-// KubeProxy is what is used of kube-proxy's configuration (KubeProxyConfiguration of kubeproxy.config.k8s.io/v1alpha1).
-type KubeProxy struct {
+// Config is what is used of kube-proxy's configuration (KubeProxyConfiguration of kubeproxy.config.k8s.io/v1alpha1).
+type Config struct {
 	Mode            string          `json:"mode"`
 	FeatureGates    map[string]bool `json:"featureGates"`
 	ClusterCIDR     string          `json:"clusterCIDR"`
@@ -36,9 +38,9 @@ const (
 	ModeNFTables = "nftables"
 )
 
-// KubeProxyOf reads the ConfigMap of kube-proxy; nil: there is none. What is no configuration is kube-proxy's to report.
-func KubeProxyOf(o *kube.Objects) *KubeProxy {
-	m, k := o.Context.KubeProxy, new(KubeProxy)
+// Of reads the ConfigMap of kube-proxy; nil: there is none. What is no configuration is kube-proxy's to report.
+func Of(o *kube.Objects) *Config {
+	m, k := o.Context.KubeProxy, new(Config)
 	if m == nil || m.Data["config.conf"] == "" || yaml.Unmarshal([]byte(m.Data["config.conf"]), k) != nil {
 		return nil
 	}
@@ -46,16 +48,16 @@ func KubeProxyOf(o *kube.Objects) *KubeProxy {
 }
 
 // Complete fills in what the configuration of a simulated node leaves open; k may be nil.
-func (k *KubeProxy) Complete(c *NodeConfig) {
+func (k *Config) Complete(c *servicetable.NodeConfig) {
 	if k == nil {
 		return
 	}
 	if on, given := k.FeatureGates["AllowServiceExternalIPs"]; given && !on {
 		c.IgnoreExternalIPs = true
 	}
-	if (c.Mode == "" || c.Mode == ClusterCIDR) && len(c.ClusterCIDRs) == 0 {
+	if (c.Mode == "" || c.Mode == servicetable.ClusterCIDR) && len(c.ClusterCIDRs) == 0 {
 		if k.DetectLocalMode != "" {
-			c.Mode = DetectLocalMode(k.DetectLocalMode)
+			c.Mode = servicetable.DetectLocalMode(k.DetectLocalMode)
 		}
 		c.Bridge, c.InterfacePrefix = k.DetectLocal.BridgeInterface, k.DetectLocal.InterfaceNamePrefix
 		c.ClusterCIDRs = prefixesIn(strings.Split(k.ClusterCIDR, ","))

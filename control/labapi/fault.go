@@ -1,4 +1,4 @@
-package observe
+package labapi
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 
 	strict "sigs.k8s.io/json"
 
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -25,8 +26,8 @@ type Fault struct {
 	Text string `json:"text,omitempty"`
 
 	// Delay is of each packet that the host sends, with a random part up to Jitter: delay.
-	Delay  Duration `json:"delay,omitzero"`
-	Jitter Duration `json:"jitter,omitzero"`
+	Delay  observe.Duration `json:"delay,omitzero"`
+	Jitter observe.Duration `json:"jitter,omitzero"`
 	// Percent of the packets that reach the host are dropped: loss.
 	Percent float64 `json:"percent,omitempty"`
 	// To are the destinations: firewall, route; of stale-entry, the address of a Service.
@@ -46,7 +47,7 @@ type Fault struct {
 }
 
 // UnmarshalJSON reads a fault with the parameters of its kind and no others, in the forms that [Fault.Set] takes. The
-// error is an [*Error].
+// error is an [*observe.Error].
 func (f *Fault) UnmarshalJSON(b []byte) error {
 	var fields map[string]json.RawMessage
 	if unwanted, err := strict.UnmarshalStrict(b, &fields); err != nil || len(unwanted) > 0 || fields == nil {
@@ -103,7 +104,7 @@ func jsonText(raw json.RawMessage) (text, is string) {
 var jsonTypes = map[string]string{ParameterText: "string", ParameterChoice: "string", ParameterNumber: "number", ParameterFlag: "boolean"}
 
 func badFault(field, format string, a ...any) error {
-	return &Error{Status: http.StatusBadRequest, Field: field, Message: fmt.Sprintf(format, a...)}
+	return &observe.Error{Status: http.StatusBadRequest, Field: field, Message: fmt.Sprintf(format, a...)}
 }
 
 // Set sets a parameter by its name, to a text: "10.0.0.1" or "10.0.0.0/8", "200ms", "80". The error is what
@@ -116,7 +117,7 @@ func (f *Fault) Set(name, text string) error {
 	return p.read(f, text)
 }
 
-// Check completes a fault, and checks it, except for its host. The error is an [*Error].
+// Check completes a fault, and checks it, except for its host. The error is an [*observe.Error].
 func (f *Fault) Check() error {
 	kind, ok := FaultKindOf(f.Kind)
 	if !ok {

@@ -1,4 +1,4 @@
-package observe
+package labapi
 
 import (
 	"net/netip"
@@ -8,32 +8,32 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// LabPort is a port that a built-in server listens on.
-type LabPort struct {
+// Port is a port that a built-in server listens on.
+type Port struct {
 	Name     string            `json:"name"` // for Services that name their target port
 	Port     uint16            `json:"port" range:"1-65535"`
 	Protocol decision.Protocol `json:"protocol"` // TCP, the default, or UDP
-	Server   LabServer         `json:"server"`   // what listens there
+	Server   Server            `json:"server"`   // what listens there
 }
 
-// LabServer is a kind of built-in server.
-type LabServer string
+// Server is a kind of built-in server.
+type Server string
 
 // The kinds of built-in servers.
 const (
-	AnswerServer LabServer = ""    // answers with its name and the client's address; in files also "answer"
-	DNSServer    LabServer = "dns" // the DNS of the cluster
+	AnswerServer Server = ""    // answers with its name and the client's address; in files also "answer"
+	DNSServer    Server = "dns" // the DNS of the cluster
 )
 
-// LabPod is a network namespace behind a node. Its addresses are in the node's pod
+// Pod is a network namespace behind a node. Its addresses are in the node's pod
 // CIDRs.
-type LabPod struct {
+type Pod struct {
 	Name      string            `json:"name"`
 	Namespace string            `json:"namespace"` // the default is "default"
 	Labels    map[string]string `json:"labels"`    // for the selectors of Services
 	Node      string            `json:"node"`
 	Addresses []netip.Addr      `json:"addresses"`
-	Ports     []LabPort         `json:"ports"`
+	Ports     []Port            `json:"ports"`
 	// GracePeriodSeconds is how long the pod goes on serving after its removal; the default is 2, Kubernetes' is 30.
 	GracePeriodSeconds *uint16 `json:"gracePeriodSeconds" range:"0-3600"`
 	// ReadinessProbe is by HTTP or TCP, from the pod's node, with Kubernetes' defaults; nil: the pod is ready at once.
@@ -44,4 +44,4 @@ type LabPod struct {
 }
 
 // FullName is "namespace/name".
-func (p *LabPod) FullName() string { return p.Namespace + "/" + p.Name }
+func (p *Pod) FullName() string { return p.Namespace + "/" + p.Name }
