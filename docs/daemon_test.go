@@ -15,12 +15,14 @@ var notInDaemon = []string{
 	module + "control/view", module + "deploy", module + "bench", module + "cmd/nfqproxy/",
 	module + "control/manifest", module + "control/controllers", "k8s.io/endpointslice", // files of objects
 	module + "control/paper", module + "datapath/paper", // the simulator and the doctor
+	module + "control/labapi",                                                                                             // labs
+	"k8s.io/client-go/kubernetes", "k8s.io/client-go/informers", "k8s.io/client-go/tools/events", "k8s.io/component-base", // the types of all API groups
 }
 
 // The largest nfqproxyd: lines of our own, without tests and generated files, and modules of others.
 const (
-	maxDaemonLines   = 49_000
-	maxDaemonModules = 75
+	maxDaemonLines   = 48_000
+	maxDaemonModules = 50
 )
 
 // TestDaemonLinks: the daemon stays small, and has no part of the views, the doctor, the lab and the course.

@@ -10,8 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/view/clusterobjects"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
@@ -87,7 +89,7 @@ func (f *objectSource) read(ctx context.Context, stdin io.Reader, stderr io.Writ
 	case from == ofFiles:
 		return f.table.readComplete(stdin)
 	case from == ofServer:
-		o, err := connectionTo(f.kubeconfig, *f.context).List(ctx)
+		o, err := listObjects(ctx, f.kubeconfig, *f.context)
 		if err != nil {
 			return nil, err
 		}
@@ -105,6 +107,15 @@ func (f *objectSource) namespace() string {
 		return ""
 	}
 	return connectionTo(f.kubeconfig, *f.context).Namespace()
+}
+
+// listObjects lists the objects of an API server.
+func listObjects(ctx context.Context, kubeconfig, kubeContext string) (*kube.Objects, error) {
+	config, err := connectionTo(kubeconfig, kubeContext).REST()
+	if err != nil {
+		return nil, err
+	}
+	return clusterobjects.List(ctx, config)
 }
 
 // connectionTo is the connection to an API server, as kubectl finds it.

@@ -114,7 +114,9 @@ func (f *webFlags) observe(ctx context.Context, connect connector, cluster bool,
 		return o, d, err
 	}
 	d := &findings.Doctor{Observer: o}
-	objects := &recentObjects{list: connectionTo(f.server.kubeconfig, f.server.daemons.context).List}
+	objects := &recentObjects{list: func(ctx context.Context) (*kube.Objects, error) {
+		return listObjects(ctx, f.server.kubeconfig, f.server.daemons.context)
+	}}
 	if _, _, err := objects.get(ctx); err != nil {
 		fmt.Fprintln(stderr, "nfqproxy: warning: the page does not answer why: the objects of the cluster are not known:", err)
 		return o, d, nil

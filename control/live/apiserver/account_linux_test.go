@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
@@ -26,7 +25,7 @@ type account struct {
 	*testing.T
 	*cluster.Cluster
 	name     string
-	client   kubernetes.Interface
+	client   Client
 	recorder *Recorder
 	tokens   *Tokens // of the account itself
 
@@ -83,9 +82,7 @@ func (a *account) start(kubeconfig string) {
 	}
 	a.client = client
 	ctx, cancel := context.WithCancel(a.Context())
-	if a.recorder, err = NewRecorder(ctx, client, "worker"); err != nil {
-		a.Fatal(err)
-	}
+	a.recorder = NewRecorder(ctx, client, "worker", log)
 	a.tokens = &Tokens{Client: client, Account: Account{"kube-system", a.name}}
 	source := New(Config{Client: client, Node: "worker", NeedNodeIPs: true, Pods: true, Logger: log})
 	ended := make(chan error, 1)

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -37,8 +37,6 @@ type Connection struct {
 	UserAgent                       string
 }
 
-const protobuf, json = "application/vnd.kubernetes.protobuf", "application/json"
-
 // Uses are what a client opens and starts while it runs.
 type Uses struct {
 	Files   []string // certificates and tokens, which rotate
@@ -60,7 +58,7 @@ func usesOf(config *rest.Config) (u Uses) {
 // Connect makes a client. It does not wait for the API server: whether that can be
 // reached is logged, each time it changes. While it cannot, requests that read wait,
 // and are sent again every few seconds until their context ends.
-func (c *Connection) Connect(log *slog.Logger) (kubernetes.Interface, Uses, error) {
+func (c *Connection) Connect(log *slog.Logger) (Client, Uses, error) {
 	config, err := c.load()
 	if err != nil {
 		return nil, Uses{}, err
@@ -69,19 +67,16 @@ func (c *Connection) Connect(log *slog.Logger) (kubernetes.Interface, Uses, erro
 	config.QPS, config.Burst = c.QPS, c.Burst
 	config.ContentType, config.AcceptContentTypes = c.ContentType, c.AcceptContentTypes
 	if config.ContentType == "" {
-		config.ContentType = protobuf
+		config.ContentType = runtime.ContentTypeProtobuf
 	}
 	if config.AcceptContentTypes == "" {
-		config.AcceptContentTypes = protobuf + "," + json
+		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return &reachable{next: next, log: log, server: config.Host}
 	})
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, Uses{}, fmt.Errorf("client of API server %s: %w", config.Host, err)
-	}
-	return client, usesOf(config), nil
+	client, err := NewClient(config)
+	return client, usesOf(config), err
 }
 
 // REST returns the configuration for clients that are not nfqproxy's daemon. It reads files only.

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
+	"github.com/nfqproxy/nfqproxy/control/kube"
+	"github.com/nfqproxy/nfqproxy/control/view/clusterobjects"
 )
 
 // testList: List returns the objects as they are, and names what it may not read.
@@ -22,7 +24,14 @@ func testList(t *testing.T, c *cluster.Cluster) {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		t.Fatal(err)
 	}
-	objects, err := (&Connection{Kubeconfig: c.Kubeconfig()}).List(t.Context())
+	list := func(kubeconfig string) (*kube.Objects, error) {
+		config, err := (&Connection{Kubeconfig: kubeconfig}).REST()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return clusterobjects.List(t.Context(), config)
+	}
+	objects, err := list(c.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +42,7 @@ func testList(t *testing.T, c *cluster.Cluster) {
 	if len(objects.Nodes) != 2 || selector != "web" {
 		t.Errorf("%d nodes, selector %q; want 2 and web", len(objects.Nodes), selector)
 	}
-	_, err = (&Connection{Kubeconfig: kubeconfig}).List(t.Context())
+	_, err = list(kubeconfig)
 	if want := "no permission to list services, endpointslices, nodes, pods in all namespaces"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}

@@ -14,11 +14,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nfqproxy/nfqproxy/control/live/saved"
@@ -39,7 +39,7 @@ const (
 
 // Config is what a Source needs.
 type Config struct {
-	Client kubernetes.Interface
+	Client Client
 	// Node is the name of the node's own Node object; empty: none is watched.
 	Node string
 	// NeedNodeIPs and NeedPodCIDRs make the first update wait for these fields of the Node
@@ -97,52 +97,37 @@ func New(config Config) *Source {
 // are there, Pods aside.
 func (s *Source) Run(ctx context.Context, publish func(servicetable.Update)) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var factories []informers.SharedInformerFactory
+	var running sync.WaitGroup
 	defer func() {
 		cancel()
-		for _, f := range factories {
-			f.Shutdown()
-		}
+		running.Wait()
 	}()
 	s.config.Waiting("the API server")
-	var synced []cache.DoneChecker
-	watch := func(labels, fields string, informerOf func(informers.SharedInformerFactory) cache.SharedIndexInformer) error {
-		f := s.factory(labels, fields)
-		informer := informerOf(f)
-		synced1, err := s.watch(ctx, informer)
-		if err != nil {
-			return err
-		}
-		s.stores = append(s.stores, informer.GetStore())
-		factories, synced = append(factories, f), append(synced, synced1)
-		f.StartWithContext(ctx)
-		return nil
+	watches := []watched{
+		{"services", servicesOfThisProxy, servicesWithAddress, &corev1.Service{}},
+		{"endpointslices", slicesNotOfHeadless, "", &discoveryv1.EndpointSlice{}},
 	}
-	err := watch(servicesOfThisProxy, servicesWithAddress, func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
-		return f.Core().V1().Services().Informer()
-	})
-	if err == nil {
-		err = watch(slicesNotOfHeadless, "", func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
-			return f.Discovery().V1().EndpointSlices().Informer()
-		})
-	}
-	if err == nil && s.config.Node != "" {
+	if s.config.Node != "" {
 		which := fields.OneTermEqualSelector("metadata.name", s.config.Node).String()
 		if s.config.AllNodes {
 			which = ""
 		}
-		err = watch("", which, func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
-			return f.Core().V1().Nodes().Informer()
-		})
+		watches = append(watches, watched{"nodes", "", which, &corev1.Node{}})
 	}
-	needed := synced
-	if err == nil && s.config.Pods {
-		err = watch("", "spec.hostNetwork=false", func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
-			return f.Core().V1().Pods().Informer()
-		})
+	needed := make([]cache.DoneChecker, len(watches))
+	if s.config.Pods {
+		watches = append(watches, watched{"pods", "", "spec.hostNetwork=false", &corev1.Pod{}})
 	}
-	if err != nil {
-		return fmt.Errorf("watch the API server: %w", err)
+	for i, w := range watches {
+		informer, synced, err := s.watch(ctx, w)
+		if err != nil {
+			return fmt.Errorf("watch the API server: %w", err)
+		}
+		if i < len(needed) {
+			needed[i] = synced
+			s.stores = append(s.stores, informer.GetStore())
+		}
+		running.Go(func() { informer.RunWithContext(ctx) })
 	}
 	if !s.awaitAll(ctx, needed, publish) {
 		return nil // stopped
@@ -236,22 +221,24 @@ func (s *Source) publishSaved(publish func(servicetable.Update)) bool {
 	return false
 }
 
-func (s *Source) factory(labels, fields string) informers.SharedInformerFactory {
-	return informers.NewSharedInformerFactoryWithOptions(s.config.Client, s.config.ResyncPeriod,
-		informers.WithTransform(trim),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector, o.FieldSelector = labels, fields }))
+// watched are objects of one kind, those that the selectors select.
+type watched struct {
+	resource, labels, fields string
+	object                   runtime.Object
 }
 
-// watch has everything the informer hears of noted. What it gives is done when that
+// watch returns an informer that has everything it hears of noted. What else it returns is done when that
 // includes all objects there were at first.
-func (s *Source) watch(ctx context.Context, informer cache.SharedIndexInformer) (cache.DoneChecker, error) {
-	err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+func (s *Source) watch(ctx context.Context, w watched) (cache.SharedIndexInformer, cache.DoneChecker, error) {
+	informer := cache.NewSharedIndexInformerWithOptions(s.config.Client.ListWatch(w.resource, w.labels, w.fields), w.object,
+		cache.SharedIndexInformerOptions{ResyncPeriod: s.config.ResyncPeriod})
+	err := errors.Join(informer.SetTransform(trim), informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		if ctx.Err() == nil {
 			s.config.Logger.Debug("cannot list or watch", "error", err)
 		}
-	})
+	}))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { s.note(o, false) },
@@ -269,9 +256,9 @@ func (s *Source) watch(ctx context.Context, informer cache.SharedIndexInformer) 
 		},
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return registration.HasSyncedChecker(), nil
+	return informer, registration.HasSyncedChecker(), nil
 }
 
 // negligible reports whether a change is one of another node without a new address: kubelets update the

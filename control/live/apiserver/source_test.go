@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/nfqproxy/nfqproxy/control/live/apiserver/apiservertest"
 	"github.com/nfqproxy/nfqproxy/control/live/saved"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 )
@@ -49,7 +50,8 @@ var internal = corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "172.20.
 // Changes that come while the last update is handled are one update.
 func TestChangesGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(Config{Client: fake.NewClientset(service("web", "1"), slice("web-x", "1"), node(internal)), Node: "worker", NeedNodeIPs: true, Logger: quiet})
+		client := fake.NewClientset(service("web", "1"), slice("web-x", "1"), node(internal))
+		s := New(Config{Client: apiservertest.Client{Interface: client}, Node: "worker", NeedNodeIPs: true, Logger: quiet})
 		updates, proceed := make(chan servicetable.Update), make(chan bool)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -74,13 +76,13 @@ func TestChangesGather(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		services := s.config.Client.CoreV1().Services("default")
+		services := client.CoreV1().Services("default")
 		_, err := services.Create(ctx, service("api", "2"), metav1.CreateOptions{})
 		must(err)
 		_, err = services.Update(ctx, service("api", "3"), metav1.UpdateOptions{})
 		must(err)
 		must(services.Delete(ctx, "web", metav1.DeleteOptions{}))
-		must(s.config.Client.CoreV1().Nodes().Delete(ctx, "worker", metav1.DeleteOptions{}))
+		must(client.CoreV1().Nodes().Delete(ctx, "worker", metav1.DeleteOptions{}))
 		proceed <- true
 		second := <-updates
 		if second.All || len(second.Services) != 2 || second.Services[key("api")].ResourceVersion != "3" || second.Services[key("web")] != nil || len(second.EndpointSlices) != 0 {
@@ -110,8 +112,9 @@ func TestAllNodes(t *testing.T) {
 		other := node(corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "172.20.0.3"})
 		other.Name, other.ResourceVersion = "other", "1"
 		var changed []string
+		client := fake.NewClientset(node(internal), other)
 		s := New(Config{
-			Client: fake.NewClientset(node(internal), other), Node: "worker", AllNodes: true, Logger: quiet, NodeChanged: func(n *corev1.Node) { changed = append(changed, n.Name) },
+			Client: apiservertest.Client{Interface: client}, Node: "worker", AllNodes: true, Logger: quiet, NodeChanged: func(n *corev1.Node) { changed = append(changed, n.Name) },
 		})
 		updates := make(chan servicetable.Update, 1)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -120,7 +123,7 @@ func TestAllNodes(t *testing.T) {
 		if first := <-updates; len(first.Nodes) != 2 {
 			t.Errorf("first update: %+v", first)
 		}
-		nodes := s.config.Client.CoreV1().Nodes()
+		nodes := client.CoreV1().Nodes()
 		update := func(change func(*corev1.Node)) {
 			t.Helper()
 			change(other)
@@ -177,7 +180,8 @@ func TestWaitsForTheNode(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				tt.config.Client, tt.config.Node, tt.config.Logger = fake.NewClientset(), "worker", quiet
+				client := fake.NewClientset()
+				tt.config.Client, tt.config.Node, tt.config.Logger = apiservertest.Client{Interface: client}, "worker", quiet
 				var waiting atomic.Value
 				tt.config.Waiting = func(what string) { waiting.Store(what) }
 				s := New(tt.config)
@@ -194,7 +198,7 @@ func TestWaitsForTheNode(t *testing.T) {
 				}()
 				if tt.appears != nil {
 					time.Sleep(tt.after)
-					if _, err := s.config.Client.CoreV1().Nodes().Create(ctx, tt.appears, metav1.CreateOptions{}); err != nil {
+					if _, err := client.CoreV1().Nodes().Create(ctx, tt.appears, metav1.CreateOptions{}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -236,7 +240,7 @@ func TestSavedObjects(t *testing.T) {
 			saved bool
 		}
 		run := func(disturb func()) (updates []published) {
-			s := New(Config{Client: client, Node: "worker", Saved: file, Logger: quiet})
+			s := New(Config{Client: apiservertest.Client{Interface: client}, Node: "worker", Saved: file, Logger: quiet})
 			ctx, cancel := context.WithCancel(t.Context())
 			ended, began := make(chan error, 1), time.Now()
 			go func() {

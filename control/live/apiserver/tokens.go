@@ -9,9 +9,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/kubernetes"
 )
 
 // TokenAudience is the audience of tokens for nfqproxy. A token with another one is for another
@@ -38,7 +36,7 @@ func (a Account) user() string { return "system:serviceaccount:" + a.Namespace +
 
 // Tokens checks tokens of a ServiceAccount. It is safe for concurrent use.
 type Tokens struct {
-	Client  kubernetes.Interface
+	Client  Client
 	Account Account
 }
 
@@ -46,9 +44,9 @@ type Tokens struct {
 // account, for [TokenAudience]. The error is that of the API server, which cannot be reached or does not
 // permit reviews.
 func (t *Tokens) Review(ctx context.Context, token string) (wrong string, err error) {
-	review, err := t.Client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
+	review, err := t.Client.ReviewToken(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{TokenAudience}},
-	}, metav1.CreateOptions{})
+	})
 	switch {
 	case apierrors.IsForbidden(err):
 		return "", errors.New("the API server does not permit the daemon to create tokenreviews: check the ClusterRole of its ServiceAccount")

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/nfqproxy/nfqproxy/control/live/apiserver/apiservertest"
 )
 
 // TestReview: a token is valid if it is of the account and for nfqproxy, whatever kind of API server reviews it.
@@ -34,7 +36,7 @@ func TestReview(t *testing.T) {
 			sent = a.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview)
 			return true, &authenticationv1.TokenReview{Status: tt.status}, tt.err
 		})
-		wrong, err := (&Tokens{Client: client, Account: Account{"kube-system", "nfqproxy-reader"}}).Review(t.Context(), "secret")
+		wrong, err := (&Tokens{Client: apiservertest.Client{Interface: client}, Account: Account{"kube-system", "nfqproxy-reader"}}).Review(t.Context(), "secret")
 		if !errors.Is(err, tt.err) || (wrong == "") != (tt.want == "") || !strings.HasPrefix(wrong, tt.want) {
 			t.Errorf("%s: %q, %v; want %q", tt.name, wrong, err, tt.want)
 		}

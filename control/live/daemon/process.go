@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
 	"github.com/nfqproxy/nfqproxy/control/live/health"
@@ -39,7 +38,7 @@ type process struct {
 
 	group      *errgroup.Group
 	ctx        context.Context
-	client     kubernetes.Interface
+	client     apiserver.Client
 	clientUses apiserver.Uses
 	events     *apiserver.Recorder
 	host       *hostnet.Host

@@ -73,9 +73,7 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 		Timeout: 2 * p.cfg.SyncPeriod, Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Answered: p.metrics.Answered,
 		Fault: p.fault,
 	})
-	if p.events, err = apiserver.NewRecorder(p.ctx, p.client, p.cfg.Node.Name); err != nil {
-		return err
-	}
+	p.events = apiserver.NewRecorder(p.ctx, p.client, p.cfg.Node.Name, p.log)
 	defer p.events.Close()
 	// Kernel features are the most likely thing to be missing.
 	if _, err := engine.Preflight(); err != nil {

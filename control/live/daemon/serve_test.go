@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
+	"github.com/nfqproxy/nfqproxy/control/live/apiserver/apiservertest"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
 )
 
@@ -22,10 +24,7 @@ func TestAlertIsAnEvent(t *testing.T) {
 		events <- action.(k8stesting.CreateAction).GetObject().(*eventsv1.Event)
 		return false, nil, nil
 	})
-	recorder, err := apiserver.NewRecorder(t.Context(), client, "worker")
-	if err != nil {
-		t.Fatal(err)
-	}
+	recorder := apiserver.NewRecorder(t.Context(), apiservertest.Client{Interface: client}, "worker", slog.New(slog.DiscardHandler))
 	defer recorder.Close()
 	p := &process{events: recorder}
 	for _, a := range []engine.Alert{{Reason: "ConntrackFull", Text: "It is full."}, {Reason: "ConntrackRecovered", Text: "No longer.", Over: true}} {

@@ -27,7 +27,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/cert"
@@ -57,8 +56,8 @@ type world struct {
 	*testing.T
 	*cluster.Cluster
 	set     *appsv1.DaemonSet
-	daemons kubernetes.Interface // with the daemons' permissions
-	port    int                  // the last one used
+	daemons apiserver.Client // with the daemons' permissions
+	port    int              // the last one used
 }
 
 func newWorld(t *testing.T) *world {
@@ -130,7 +129,7 @@ func (w *world) makeObjects() {
 		w.Fatal(err)
 	}
 	var err error
-	if w.daemons, err = kubernetes.NewForConfig(config); err != nil {
+	if w.daemons, err = apiserver.NewClient(config); err != nil {
 		w.Fatal(err)
 	}
 }

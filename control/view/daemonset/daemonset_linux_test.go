@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
@@ -551,10 +550,10 @@ func (w *world) testTokens() {
 }
 
 // withoutRights is the client of a user without any permissions.
-func (w *world) withoutRights() kubernetes.Interface {
+func (w *world) withoutRights() apiserver.Client {
 	config := w.RESTConfig()
 	config.Impersonate.UserName = "stranger"
-	client, err := kubernetes.NewForConfig(config)
+	client, err := apiserver.NewClient(config)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -1,4 +1,5 @@
-package apiserver
+// Package clusterobjects lists the objects of a cluster once, from its API server.
+package clusterobjects
 
 import (
 	"context"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/nfqproxy/nfqproxy/control/kube"
@@ -23,15 +25,12 @@ import (
 const listTimeout = 30 * time.Second
 
 // List returns the Services, EndpointSlices, Nodes and Pods of the cluster, and their context, as they are.
-// Context that the user may not list, or that the API server does not know, is left out. Unlike a client of
-// [Connection.Connect] List does not wait for an API server that cannot be reached.
-func (c *Connection) List(ctx context.Context) (*kube.Objects, error) {
-	config, err := c.load()
-	if err != nil {
-		return nil, err
-	}
-	config.UserAgent, config.Timeout = c.UserAgent, listTimeout
-	config.ContentType, config.AcceptContentTypes = protobuf, protobuf+","+json
+// Context that the user may not list, or that the API server does not know, is left out. Unlike the daemon's
+// client it does not wait for an API server that cannot be reached.
+func List(ctx context.Context, config *rest.Config) (*kube.Objects, error) {
+	config = rest.CopyConfig(config)
+	config.Timeout = listTimeout
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("client of API server %s: %w", config.Host, err)
