@@ -267,7 +267,7 @@ func (c completion) names(ctx context.Context) (names, error) {
 		}
 		return namesAt(ctx, observer)
 	case flags.Lookup("kubeconfig") != nil && (c.flag("kubeconfig")+c.flag("context") != "" || flags.Lookup("lab") == nil):
-		o, err := connectionTo(c.flag("kubeconfig"), c.flag("context")).List(ctx)
+		o, err := listObjects(ctx, c.flag("kubeconfig"), c.flag("context"))
 		if err != nil {
 			return names{}, err
 		}
