@@ -349,9 +349,3 @@ func (t *Table) ContestedNodePort(port uint16, p Protocol, f Family) bool {
 	c, _ := t.orEmpty().nodePorts.Get(portKey{port, p, f})
 	return c != nil && c.next != nil
 }
-
-// NodePortOwner returns the service port that has the node port; nil: none.
-func (t *Table) NodePortOwner(port uint16, p Protocol, f Family) *ServicePort {
-	c, _ := t.nodePorts.Get(portKey{port, p, f})
-	return c.owner()
-}

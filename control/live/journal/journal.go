@@ -303,13 +303,6 @@ func (j *Journal) notOpen(e *entry, at int64) {
 	e.count(func(c *observe.Flows) { c.Open-- })
 }
 
-// Newest returns the number of the newest flow; 0: there was none. Numbers are consecutive.
-func (j *Journal) Newest() uint64 {
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	return j.flows.next - 1
-}
-
 // ID returns the ID of the flow with a number.
 func (j *Journal) ID(number uint64) string {
 	return j.prefix + "-" + strconv.FormatUint(number, 10)

@@ -122,12 +122,6 @@ func (m Recent) list(c *Context) []recentEntry {
 	return list
 }
 
-// AddRecent adds an address to a list of -m recent, as seen at the beginning of [Host].Uptime.
-func (m *Memory) AddRecent(list string, a netip.Addr) {
-	old, _ := m.kept[recentList(list)].([]recentEntry)
-	m.keep(recentList(list), append(slices.Clip(old), recentEntry{addr: a, stamps: []float64{0}}))
-}
-
 // addr returns the address that the list stores.
 func (m Recent) addr(c *Context) netip.Addr {
 	a := c.Packet.Source.Addr()
