@@ -45,3 +45,12 @@ type LabPod struct {
 
 // FullName is "namespace/name".
 func (p *LabPod) FullName() string { return p.Namespace + "/" + p.Name }
+
+// LabClient is a machine outside the cluster. It has no routes to pods and service addresses,
+// unless RoutesToPods is set: then it reaches pods through their nodes.
+type LabClient struct {
+	Name         string       `json:"name"`
+	Addresses    []netip.Addr `json:"addresses"`
+	Ports        []LabPort    `json:"ports"`
+	RoutesToPods bool         `json:"routesToPods"`
+}

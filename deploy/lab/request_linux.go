@@ -17,7 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
@@ -113,7 +112,7 @@ func (l *Lab) Request(ctx context.Context, q observe.Request) (*observe.Response
 		ctx, cancel := l.wait(ctx, timeout)
 		defer cancel()
 		switch {
-		case l.serverAt(to, t.protocol) == manifest.DNSServer:
+		case l.serverAt(to, t.protocol) == observe.DNSServer:
 			err = readIdentity(ctx, conn, r)
 		case t.http:
 			err = readHTTP(ctx, conn, t, r)

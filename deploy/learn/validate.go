@@ -18,6 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
@@ -313,7 +314,7 @@ func (u *Unit) checkObjects(spec *lab.Spec) error {
 		if !ok {
 			continue // of a built-in lab
 		}
-		if _, err := manifest.LoadText(path.Join(u.dir, name), string(data)); err != nil {
+		if _, err := labfile.LoadText(path.Join(u.dir, name), string(data)); err != nil {
 			mistakes, ok := errors.AsType[manifest.Errors](err)
 			if !ok {
 				return err
@@ -333,7 +334,7 @@ func (u *Unit) mistakeOf(e *manifest.Error) *Mistake {
 	if e.Object != "" {
 		field = strings.TrimSuffix(e.Object+": "+e.Field, ": ")
 	}
-	return &Mistake{File: e.File, Line: e.Line(u.files[path.Base(e.File)]), Field: field, Err: e.Err}
+	return &Mistake{File: e.File, Line: e.Line, Field: field, Err: e.Err}
 }
 
 // LabFile is the unit's lab, with the drawn values. It has no path yet.

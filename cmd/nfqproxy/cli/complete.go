@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // Completion of names: services, pods and nodes of the running lab, of the daemon or of the
@@ -103,7 +103,7 @@ func namesAt(ctx context.Context, observer observe.Observer) (n names, err error
 
 // namesIn are those in files.
 func namesIn(paths []string) (n names, err error) {
-	objects, err := manifest.Load(paths)
+	objects, err := labfile.Load(paths)
 	if err != nil {
 		return n, err
 	}

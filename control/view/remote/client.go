@@ -1,6 +1,4 @@
 // Package remote observes nodes by their flow APIs: one by a [Client], all of a cluster by a [Fleet].
-//
-// Wing: view.
 package remote
 
 import (

@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi/flowapitest"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -44,7 +43,7 @@ func TestLab(t *testing.T) {
 		{"POST", "/v1/lab/changes", `{"scale":{"deployment":"web","replicas":3}}`, 200, observe.LabChange{Scale: &observe.LabScale{Deployment: "web", Replicas: 3}}, changes},
 		{
 			"POST", "/v1/lab/changes", `{"addPod":{"name":"web-9","labels":{"app":"web"},"addresses":["10.244.0.9"],"ports":[{"port":80,"protocol":"udp","server":"dns"}]}}`, 200,
-			observe.LabChange{AddPod: &observe.LabPod{Name: "web-9", Labels: map[string]string{"app": "web"}, Addresses: []netip.Addr{netip.MustParseAddr("10.244.0.9")}, Ports: []observe.LabPort{{Port: 80, Protocol: decision.UDP, Server: manifest.DNSServer}}}}, changes,
+			observe.LabChange{AddPod: &observe.LabPod{Name: "web-9", Labels: map[string]string{"app": "web"}, Addresses: []netip.Addr{netip.MustParseAddr("10.244.0.9")}, Ports: []observe.LabPort{{Port: 80, Protocol: decision.UDP, Server: observe.DNSServer}}}}, changes,
 		},
 		{"POST", "/v1/lab/changes", `{"delete":{"kind":"Service","name":"shop/web"}}`, 200, observe.LabChange{Delete: &observe.LabDeletion{Kind: "Service", Name: "shop/web"}}, changes},
 		{"POST", "/v1/lab/changes", `{"removePod":{"pod":"web-1","grace":"10s"}}`, 200, observe.LabChange{RemovePod: &observe.LabPodRemoval{Pod: "web-1", Grace: &grace}}, changes},
