@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -85,6 +86,10 @@ func located(err error) (lines []string) {
 		at := e.File
 		if e.Line > 0 {
 			at = fmt.Sprintf("%s:%d", e.File, e.Line)
+		}
+		if le, ok := errors.AsType[*yamlfile.LineError](e.Err); ok { // the line is there already
+			c := *e
+			c.Err, e = le.Err, &c
 		}
 		lines = append(lines, at+": "+strings.TrimPrefix(e.Error(), e.File+": "))
 	}

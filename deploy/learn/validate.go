@@ -15,6 +15,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -334,7 +335,11 @@ func (u *Unit) mistakeOf(e *manifest.Error) *Mistake {
 	if e.Object != "" {
 		field = strings.TrimSuffix(e.Object+": "+e.Field, ": ")
 	}
-	return &Mistake{File: e.File, Line: e.Line, Field: field, Err: e.Err}
+	m := &Mistake{File: e.File, Line: e.Line, Field: field, Err: e.Err}
+	if at, ok := errors.AsType[*yamlfile.LineError](e.Err); ok {
+		m.Err = at.Err
+	}
+	return m
 }
 
 // LabFile is the unit's lab, with the drawn values. It has no path yet.

@@ -1,16 +1,21 @@
 package proxyconfig
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
+	"go.yaml.in/yaml/v3"
 	"k8s.io/kube-proxy/config/v1alpha1"
-
-	"github.com/nfqproxy/nfqproxy/control/yamlfile"
+	kjson "sigs.k8s.io/json"
+	kyaml "sigs.k8s.io/yaml"
 )
 
 const kind = "KubeProxyConfiguration"
@@ -49,9 +54,9 @@ func Load(path string) (Config, []string, error) {
 // field's path. A value that is not possible is an error; the error has one line for each,
 // "FILE: PATH: what is wrong and what is expected", and the Config is of no use then.
 func Parse(name string, data []byte) (Config, []string, error) {
-	object, warnings, errs := decode(data)
-	if len(errs) > 0 {
-		return Config{}, nil, inFile(name, errs)
+	object, warnings, err := decode(data)
+	if err != nil {
+		return Config{}, nil, inFile(name, []error{err})
 	}
 	setDefaults(object)
 	config, errs := honoured(object)
@@ -69,49 +74,47 @@ func inFile(name string, errs []error) error {
 }
 
 // decode decodes the file, with warnings for unknown and duplicate fields.
-func decode(data []byte) (*v1alpha1.KubeProxyConfiguration, []string, []error) {
-	failed := func(err error) (*v1alpha1.KubeProxyConfiguration, []string, []error) { return nil, nil, []error{err} }
+func decode(data []byte) (*v1alpha1.KubeProxyConfiguration, []string, error) {
 	if len(data) > maxFileSize {
-		return failed(fmt.Errorf("more than %d bytes: not a %s", maxFileSize, kind))
-	}
-	var documents []yamlfile.Document
-	for text, line := range yamlfile.Split(data) {
-		if d, ok := yamlfile.Parse(text, line); ok {
-			documents = append(documents, d)
-		}
-	}
-	if len(documents) == 0 {
-		return failed(fmt.Errorf("want an object of kind %s", kind))
-	}
-	document := &documents[0]
-	if document.Err != nil {
-		return failed(errors.New("neither YAML nor JSON: " + oneLine(document.Err)))
+		return nil, nil, fmt.Errorf("more than %d bytes: not a %s", maxFileSize, kind)
 	}
 	var warnings []string
-	if len(documents) > 1 { // kube-proxy never sees it
+	if secondDocument(data) {
 		warnings = append(warnings, "only the first YAML document is read")
 	}
-	for _, field := range document.Duplicates {
-		warnings = append(warnings, field+": given twice: the last one counts")
+	text, err := kyaml.YAMLToJSON(data)
+	if err != nil {
+		return nil, nil, errors.New("neither YAML nor JSON: " + oneLine(err))
 	}
-	fields, ok := document.Value.(map[string]any)
-	if !ok {
-		return failed(fmt.Errorf("want an object of kind %s", kind))
+	if _, err := kyaml.YAMLToJSONStrict(data); err != nil {
+		warnings = append(warnings, "a field is given twice: "+oneLine(err))
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(text, &fields); err != nil || fields == nil {
+		return nil, nil, fmt.Errorf("want an object of kind %s", kind)
 	}
 	if err := checkKind(fields); err != nil {
-		return failed(err)
+		return nil, nil, err
 	}
 	object := new(v1alpha1.KubeProxyConfiguration)
-	var decoder yamlfile.Decoder
-	var errs []error
-	for _, e := range decoder.Decode(fields, object) {
-		if _, unknown := errors.AsType[*yamlfile.UnknownField](e.Err); unknown {
-			warnings = append(warnings, e.Field+": unknown field, ignored")
-			continue
-		}
-		errs = append(errs, fmt.Errorf("%s: %s", e.Field, oneLine(e.Err)))
+	strict, err := kjson.UnmarshalStrict(text, object)
+	if err != nil {
+		return nil, nil, culprit("", fields, func(t any) error {
+			part, err := json.Marshal(t)
+			if err != nil {
+				return err
+			}
+			return kjson.UnmarshalCaseSensitivePreserveInts(part, new(v1alpha1.KubeProxyConfiguration))
+		})
 	}
-	return object, warnings, errs
+	for _, e := range strict {
+		path := e.Error()
+		if field, ok := errors.AsType[kjson.FieldError](e); ok {
+			path = field.FieldPath()
+		}
+		warnings = append(warnings, path+": unknown field, ignored")
+	}
+	return object, warnings, nil
 }
 
 func checkKind(fields map[string]any) error {
@@ -127,6 +130,61 @@ func checkKind(fields map[string]any) error {
 		return fmt.Errorf("apiVersion: %v: want %s", v, version)
 	}
 	return nil
+}
+
+// culprit finds the field that cannot be decoded, by decoding each on its own: the
+// decoders' errors name types of Go, and those of durations no field at all.
+func culprit(path string, fields map[string]any, decode func(any) error) error {
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		within := func(v any) error { return decode(map[string]any{key: v}) }
+		err := within(fields[key])
+		if err == nil {
+			continue
+		}
+		at := strings.TrimPrefix(path+"."+key, ".")
+		// {} is an object where there should be none.
+		if inner, ok := fields[key].(map[string]any); ok && within(map[string]any{}) == nil {
+			return culprit(at, inner, within)
+		}
+		return fmt.Errorf("%s: %s", at, wrongType(err))
+	}
+	return fmt.Errorf("%s: cannot be decoded", path)
+}
+
+// wrongType words a decoder's error without types of Go.
+func wrongType(err error) string {
+	typed, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return oneLine(err)
+	}
+	want := typed.Type.String()
+	switch typed.Type.Kind().String() {
+	case "bool":
+		want = "true or false"
+	case "string":
+		want = "a string"
+	case "slice":
+		want = "a list"
+	case "struct", "map":
+		want = "an object"
+	case "int32", "uint32", "int64":
+		want = "an integer"
+	case "float32":
+		want = "a number"
+	}
+	return fmt.Sprintf("%s: want %s", typed.Value, want)
+}
+
+// secondDocument reports whether more follows the first YAML document. A program that reads
+// with sigs.k8s.io/yaml, as kube-proxy does, never sees it.
+func secondDocument(data []byte) bool {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var v any
+	if decoder.Decode(&v) != nil {
+		return false
+	}
+	err := decoder.Decode(&v)
+	return !errors.Is(err, io.EOF) && v != nil
 }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
