@@ -201,9 +201,9 @@ check: need-go
 # Unit, kernel and end-to-end tests: all that proves the product, and of what has many cases a selection. Tests that lack
 # something on this machine are listed at the end, even if others fail, with the subject that stays untested; with
 # CI=true they fail. So are the packages that took longest. A hundred test programs are linked each time:
-# without symbols for a debugger that takes less time.
+# without symbols for a debugger that takes less time. "make check" and "make lint" run go vet.
 test: need-go
-	@$(call tested,$(GO) test -p 2 -count=1 -timeout 30m -ldflags='-s -w' ./...)
+	@$(call tested,$(GO) test -p 2 -count=1 -timeout 15m -vet=off -ldflags='-s -w' ./...)
 
 # For releases: all cases (the whole course among them), the race detector, packing, and a short run of every fuzz target.
 test-all: export NFQPROXY_TEST := all

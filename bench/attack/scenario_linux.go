@@ -128,7 +128,7 @@ func (t *topology) serve(ctx context.Context, p *plan, with proxy) (err error) {
 		t.daemon, err = process.Start(t.node, exec.Command(p.nfqproxy, args...))
 	} else {
 		var rules string
-		if rules, err = t.node.Run("", p.nfqproxy, append([]string{"render", "--node-name", "node"}, p.options...)...); err == nil {
+		if rules, err = t.node.Run("", p.nfqproxy, append([]string{"render", "--node", "node"}, p.options...)...); err == nil {
 			_, err = t.node.Run(rules, "iptables-restore", "--noflush") // as kube-proxy does
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/bench/process"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
+	"github.com/nfqproxy/nfqproxy/deploy/apiserver"
 )
 
 // contestant is one way for packets to reach an endpoint.
@@ -121,10 +122,11 @@ func (c contestant) readBy(readers, stalled int) contestant {
 }
 
 func (p *plan) startNfqproxy(program string, t *topology, o *objects, options ...string) (*process.Process, error) {
-	args := []string{
-		"--kubeconfig=" + o.kubeconfig, "--hostname-override=" + nodeName, "--cluster-cidr=" + clusterRange.String(),
-		"--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0",
+	config := filepath.Join(filepath.Dir(o.kubeconfig), "nfqproxy.conf")
+	if err := apiserver.WriteConfig(config); err != nil {
+		return nil, err
 	}
+	args := []string{"--kubeconfig=" + o.kubeconfig, "--config=" + config, "--hostname-override=" + nodeName, "--cluster-cidr=" + clusterRange.String()}
 	if p.profile > 0 {
 		args = append(args, "--profiling")
 	}

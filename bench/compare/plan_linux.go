@@ -58,7 +58,7 @@ func parsePlan(args []string) (*plan, error) {
 	flags.StringVar(&p.out, "out", "bench/results", "directory for results.csv and results.md")
 	nfqproxy := flags.String("nfqproxy", "bin/nfqproxyd", "path of nfqproxyd; further paths, separated by commas, are contestants named after their files")
 	flags.StringVar(&p.floor, "floor", "bench/floor/bin", "directory of the C programs")
-	flags.DurationVar(&p.profile, "profile", 0, "with one contestant: only run its load of 16 workers for this time, and write a CPU profile from its port 10249")
+	flags.DurationVar(&p.profile, "profile", 0, "with one contestant: run each load (see -loads) for this time, and write CPU profiles and a heap profile from its port 10249")
 	flags.BoolVar(&p.events, "events", false, "measure what restarts, kills and other events cost under a steady load, instead of loads")
 	if err := flags.Parse(args); err != nil {
 		return nil, err

@@ -76,19 +76,19 @@ func (p *plan) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer nodes.stop()
-	fleet, err := p.fleet()
+	relay, err := p.relay()
 	if err != nil {
 		return err
 	}
-	defer fleet.Close()
+	defer relay.Close()
 	fmt.Printf("- when: %s; load average before: %s\n", time.Now().UTC().Format(time.DateTime), machine.Load())
 	fmt.Printf("- machine: %s\n- %d nodes with %d records/s each, %d services with %d endpoints; %v\n\n", machine.Hardware(), p.Nodes, p.Rate, p.Services, p.Endpoints, p.time)
-	s, err := p.follow(ctx, fleet, nodes)
+	s, err := p.follow(ctx, relay, nodes)
 	if err != nil {
 		return err
 	}
 	s.print(p.time)
-	return p.request(ctx, fleet)
+	return p.request(ctx, relay)
 }
 
 // nodesProcess is the process of the nodes.
@@ -141,7 +141,7 @@ func (n *nodesProcess) stop() {
 	_ = n.cmd.Wait()
 }
 
-func (p *plan) fleet() (*remote.Fleet, error) {
+func (p *plan) relay() (*remote.Relay, error) {
 	var members []remote.Member
 	for i := range p.Nodes {
 		c, err := remote.NewClient("unix:"+socket(p.Dir, i), remote.ClientOptions{})
@@ -150,7 +150,7 @@ func (p *plan) fleet() (*remote.Fleet, error) {
 		}
 		members = append(members, remote.Member{Name: nodeName(i), Observer: c})
 	}
-	return remote.NewFleet(members, remote.FleetOptions{Records: p.budget})
+	return remote.NewRelay(members, remote.RelayOptions{Records: p.budget})
 }
 
 // seen is what the viewer measured.
@@ -169,7 +169,7 @@ type seen struct {
 const patience = 10 * time.Second
 
 // follow follows the flows of all nodes while they are made.
-func (p *plan) follow(ctx context.Context, fleet *remote.Fleet, nodes *nodesProcess) (*seen, error) {
+func (p *plan) follow(ctx context.Context, relay *remote.Relay, nodes *nodesProcess) (*seen, error) {
 	s := &seen{missed: make(map[string]uint64)}
 	following, stop := context.WithCancel(ctx)
 	defer stop()
@@ -178,7 +178,7 @@ func (p *plan) follow(ctx context.Context, fleet *remote.Fleet, nodes *nodesProc
 	query := p.query
 	query.Follow = true
 	go func() {
-		ended <- fleet.Flows(following, query, func(i observe.Item) error {
+		ended <- relay.Flows(following, query, func(i observe.Item) error {
 			now := time.Now()
 			mu.Lock()
 			defer mu.Unlock()
@@ -271,7 +271,7 @@ func (s *seen) print(d time.Duration) {
 }
 
 // request measures requests that are no streams.
-func (p *plan) request(ctx context.Context, fleet *remote.Fleet) error {
+func (p *plan) request(ctx context.Context, relay *remote.Relay) error {
 	fmt.Println("\n| request | time | viewer's peak memory |\n|---|---|---|")
 	var id string
 	for _, r := range []struct {
@@ -279,24 +279,24 @@ func (p *plan) request(ctx context.Context, fleet *remote.Fleet) error {
 		do   func() error
 	}{
 		{"flows --limit 100", func() error {
-			return fleet.Flows(ctx, observe.FlowQuery{}, func(i observe.Item) error {
+			return relay.Flows(ctx, observe.FlowQuery{}, func(i observe.Item) error {
 				if i.Record != nil {
 					id = i.Record.ID
 				}
 				return nil
 			})
 		}},
-		{"flows ID", func() error { _, err := fleet.Flow(ctx, id); return err }},
+		{"flows ID", func() error { _, err := relay.Flow(ctx, id); return err }},
 		{"flows --limit 0", func() error {
 			n := 0
-			err := fleet.Flows(ctx, observe.FlowQuery{Limit: "0"}, func(observe.Item) error { n++; return nil })
+			err := relay.Flows(ctx, observe.FlowQuery{Limit: "0"}, func(observe.Item) error { n++; return nil })
 			if n < p.Nodes {
 				return fmt.Errorf("%d flows of %d nodes", n, p.Nodes)
 			}
 			return err
 		}},
-		{"services", func() error { _, err := fleet.Services(ctx, observe.ServiceQuery{Active: true}); return err }},
-		{"status", func() error { _, err := fleet.Status(ctx); return err }},
+		{"services", func() error { _, err := relay.Services(ctx, observe.ServiceQuery{Active: true}); return err }},
+		{"status", func() error { _, err := relay.Status(ctx); return err }},
 	} {
 		begun := time.Now()
 		if err := r.do(); err != nil {

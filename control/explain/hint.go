@@ -45,7 +45,7 @@ func (s *Simulator) sourceHint(p *decision.Packet) string {
 	case !p.Local && own:
 		return fmt.Sprintf("%s is an address of this node itself: for a packet that originates on it, set --local.", src)
 	case p.Local && !own:
-		return fmt.Sprintf("%s is not a known address of this node, as the source of a local packet must be: set --node-ip or --node-name.", src)
+		return fmt.Sprintf("%s is not a known address of this node, as the source of a local packet must be: set --node-ip or --node.", src)
 	}
 	return ""
 }
@@ -70,7 +70,7 @@ func (s *Simulator) nodeHint(d *decision.Decision) string {
 	if slices.Sort(names); len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("The traffic policy is Local and no node is given, so no endpoint counts as local: set --node-name to one of %s.", some(names))
+	return fmt.Sprintf("The traffic policy is Local and no node is given, so no endpoint counts as local: set --node to one of %s.", some(names))
 }
 
 // interfaceHint is about detectors by interface, if none was given.
@@ -90,10 +90,10 @@ func (s *Simulator) otherNodesPod(p *decision.Packet, d *decision.Decision) stri
 		return ""
 	}
 	if n := s.places.Pod(src); n != "" && n != own {
-		return fmt.Sprintf("%s belongs to a pod on node %s, which decides this packet before it arrives here: set --node-name %s.", src, n, n)
+		return fmt.Sprintf("%s belongs to a pod on node %s, which decides this packet before it arrives here: set --node %s.", src, n, n)
 	}
 	if n := s.places.Node(src); n != "" && n != own {
-		return fmt.Sprintf("%s is an address of node %s, which decides this packet before it arrives here: set --node-name %s and --local.", src, n, n)
+		return fmt.Sprintf("%s is an address of node %s, which decides this packet before it arrives here: set --node %s and --local.", src, n, n)
 	}
 	return ""
 }
@@ -181,9 +181,9 @@ func (s *Simulator) closed(a netip.Addr) string {
 		return fmt.Sprintf("--nodeport-addresses excludes %s", a)
 	}
 	if n := s.places.Node(a); n != "" {
-		return fmt.Sprintf("%s is an address of node %s: set --node-name %s to decide there", a, n, n)
+		return fmt.Sprintf("%s is an address of node %s: set --node %s to decide there", a, n, n)
 	}
-	return fmt.Sprintf("%s is not a known address of this node: set --node-ip or --node-name", a)
+	return fmt.Sprintf("%s is not a known address of this node: set --node-ip or --node", a)
 }
 
 // listed reports whether the node port addresses contain the address.

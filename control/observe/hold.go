@@ -11,7 +11,7 @@ import (
 // after which its flow is released as decided. It is safe for concurrent use. Errors of invalid
 // requests are an [*Error].
 type Holder interface {
-	// Hold waits for the next new flow that matches, on each node of the fleet that q.Flow
+	// Hold waits for the next new flow that matches, on each node of the relay that q.Flow
 	// names (all, if it names none); the first one counts.
 	Hold(ctx context.Context, q HoldQuery) (*Hold, error)
 	Holds(ctx context.Context) ([]Hold, error)

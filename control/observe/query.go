@@ -44,7 +44,7 @@ type FlowQuery struct {
 	Limit string
 	// Rate is the maximum number of records per second, following, of all nodes together. Beyond it
 	// the reader gets all records of a sample of flows, and a report ([MissedSampled]). Empty: the
-	// limit of each node, and that of a [Fleet].
+	// limit of each node, and that of a [Relay].
 	Rate string
 	// Steps adds the walk through kube-proxy's chains.
 	Steps bool

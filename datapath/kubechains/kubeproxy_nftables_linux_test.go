@@ -20,6 +20,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // nftablesConfigurations are of mode nftables. Node ports on all addresses are not its default.
@@ -53,6 +54,9 @@ func (r *real) compareNFTables(t *testing.T) {
 	objects.Nodes = recorded.Nodes
 	seen := make(map[string]int)
 	for _, c := range nftablesConfigurations {
+		if !netnstest.Selected(c.name, "all addresses", "primary addresses", "masquerade all") {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			c.config.Name = "node-a"
 			table, _ := servicetable.Table(objects, c.config)

@@ -84,15 +84,15 @@ func (s *Server) ServeHere(kubeconfig string) error {
 	return s.Serve(l, kubeconfig)
 }
 
-// Serve serves the objects at a listener on a loopback address until Close, and writes a kubeconfig for clients there. The
-// listener may be of another network namespace.
+// Serve serves the objects at a listener on a loopback address until Close, and writes a kubeconfig for clients there, and the
+// configuration that [DaemonFlags] name. The listener may be of another network namespace.
 func (s *Server) Serve(l net.Listener, kubeconfig string) error {
 	if err := s.access.make(); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	text, err := s.access.kubeconfig(l.Addr().String())
 	if err == nil {
-		err = os.WriteFile(kubeconfig, text, 0o600)
+		err = errors.Join(os.WriteFile(kubeconfig, text, 0o600), WriteConfig(configOf(kubeconfig)))
 	}
 	if err != nil {
 		return errors.Join(err, l.Close())

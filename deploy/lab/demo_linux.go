@@ -12,6 +12,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -316,7 +317,7 @@ func (d *demo) decision(r *flow.Record) {
 	style := d.style
 	style.NodeWidth = 0
 	d.row("decision", "%s", style.Outcome(&line))
-	d.block(style.Steps(r.Steps, "", false))
+	d.block(style.Steps(r.Steps, "", text.WalkWords))
 }
 
 // conntrack shows the kernel's entry.

@@ -254,7 +254,7 @@ func (l *Lab) command(d *daemon) *exec.Cmd {
 		args = append(args, "--cluster-cidr", joined(spec.ClusterCIDRs, ","))
 	}
 	if !l.options.NoObjects {
-		args = slices.Concat(args, apiserver.DaemonFlags(d.kubeconfig()), apiserver.MachineFlags())
+		args = append(args, apiserver.DaemonFlags(d.kubeconfig())...)
 	}
 	p := spec.Proxy
 	if p.Queues > 0 {

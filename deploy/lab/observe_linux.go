@@ -76,16 +76,16 @@ func (l *Lab) OpenFlows(listener net.Listener, others ...net.Listener) (serve fu
 		}
 		members = append(members, remote.Member{Name: name, Observer: o})
 	}
-	fleet, err := remote.NewFleet(members, remote.FleetOptions{
+	relay, err := remote.NewRelay(members, remote.RelayOptions{
 		Names:     func(a netip.Addr) flow.Owner { return l.owners().byAddress[a.Unmap()] },
 		Addresses: func(name string) []netip.Addr { return l.owners().addresses[name] },
 	})
 	if err != nil {
 		return nil, err
 	}
-	l.FlowAPI, l.Observer = FlowAPIStatus{URL: "http://" + listener.Addr().String(), Token: l.token}, &mapped{fleet, l}
+	l.FlowAPI, l.Observer = FlowAPIStatus{URL: "http://" + listener.Addr().String(), Token: l.token}, &mapped{relay, l}
 	return func(ctx context.Context) error {
-		defer fleet.Close()
+		defer relay.Close()
 		doctor := &findings.Doctor{Observer: l.Observer, Objects: l.live.load, Firewall: l.Firewall}
 		config := flowapi.Config{
 			Observer: l.Observer, Balancing: l, Page: webpage.Handler(), Token: l.token, OpenLoopback: true,
@@ -99,16 +99,16 @@ func (l *Lab) OpenFlows(listener net.Listener, others ...net.Listener) (serve fu
 	}, nil
 }
 
-// mapped is a fleet with the lab's topology.
+// mapped is a relay with the lab's topology.
 type mapped struct {
-	*remote.Fleet
+	*remote.Relay
 	lab *Lab
 }
 
 // Topology returns the topology of the lab. Its nodes know parts of it only, and which of them answer.
 func (m *mapped) Topology(ctx context.Context) (*observe.Topology, error) {
 	t := m.lab.Spec().topology()
-	if seen, err := m.Fleet.Topology(ctx); err == nil { // otherwise no daemon answers
+	if seen, err := m.Relay.Topology(ctx); err == nil { // otherwise no daemon answers
 		for i := range t.Nodes {
 			t.Nodes[i].Observed = slices.ContainsFunc(seen.Nodes, func(n observe.TopologyNode) bool { return n.Name == t.Nodes[i].Name && n.Observed })
 		}

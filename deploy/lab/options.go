@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 )
 
 // DefaultPage is the default address of a lab's page.
@@ -24,9 +25,9 @@ type RunOptions struct {
 	Page   string
 	Stdout io.Writer
 	Stderr io.Writer
-	All    bool // up: include flows for no service
-	Walk   bool // up: show the walk through the chains below each decision
-	Logs   bool // up: show the daemons' logs
+	All    bool      // up: include flows for no service
+	Walk   text.Walk // up: below each decision
+	Logs   bool      // up: show the daemons' logs
 	// KubeProxy is the program of nodes with proxy: kube-proxy; see [Options].
 	KubeProxy string
 	// NoHairpinMasquerade overrides the lab's own setting: see [Proxy].

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/control/usage"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
@@ -26,8 +27,7 @@ const eventBuffer = 1 << 16
 // returns the exit code.
 func RunUp(o RunOptions) (int, error) { return runIsolated(o, true, up) }
 
-// RunDemo starts a lab, demonstrates it and stops it. The exit code is not 0 if a check
-// failed.
+// RunDemo starts a lab, demonstrates it and stops it. The exit code is 1 if a check failed.
 func RunDemo(o RunOptions) (int, error) { return runIsolated(o, false, demonstrate) }
 
 // runIsolated calls f in namespaces of its own, with a running lab. A public lab can be found
@@ -48,11 +48,11 @@ func runIsolated(o RunOptions, public bool, f show) (int, error) {
 			return Reserve(file.Spec.Name, o.Page)
 		},
 		Main: func(inherited []*os.File) int {
-			if err := inside(file, inherited, o, f); err != nil {
+			err := inside(file, inherited, o, f)
+			if err != nil {
 				fmt.Fprintln(o.Stderr, "nfqproxy:", err)
-				return 1
 			}
-			return 0
+			return usage.ExitCode(err)
 		},
 	}.Run()
 }
@@ -184,7 +184,7 @@ func up(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOpti
 	for _, line := range suggestions(s, services) {
 		fmt.Fprintln(w, "  "+line)
 	}
-	if o.Walk {
+	if o.Walk.Shown() {
 		fmt.Fprint(w, "\n"+legend)
 	}
 	fmt.Fprintln(w, "\nDecisions (Ctrl-C stops the lab):")
@@ -224,8 +224,6 @@ func showEvent(w io.Writer, style text.Style, e Event, o RunOptions) {
 		}
 	case e.Record.Service != "" || o.All:
 		fmt.Fprintln(w, style.Line(e.Record))
-		if o.Walk {
-			fmt.Fprint(w, style.Steps(e.Record.Steps, "    ", false))
-		}
+		fmt.Fprint(w, style.Steps(e.Record.Steps, "    ", o.Walk))
 	}
 }

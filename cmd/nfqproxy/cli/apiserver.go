@@ -66,7 +66,7 @@ func inWords(flags []string) string {
 }
 
 // open observes all nodes until the context ends. Warnings go to stderr; nil: nowhere.
-func (f *daemonsFlags) open(ctx context.Context, kubeconfig, token string, fleet remote.FleetOptions, stderr io.Writer) (*remote.Fleet, error) {
+func (f *daemonsFlags) open(ctx context.Context, kubeconfig, token string, relay remote.RelayOptions, stderr io.Writer) (*remote.Relay, error) {
 	namespace, name, ok := strings.Cut(f.daemonset, "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
 		return nil, fmt.Errorf("--daemonset %q: want NAMESPACE/NAME", f.daemonset)
@@ -75,7 +75,7 @@ func (f *daemonsFlags) open(ctx context.Context, kubeconfig, token string, fleet
 	if err != nil {
 		return nil, err
 	}
-	c := daemonset.Config{REST: config, Namespace: namespace, Name: name, Token: token, Fleet: fleet}
+	c := daemonset.Config{REST: config, Namespace: namespace, Name: name, Token: token, Relay: relay}
 	if stderr != nil {
 		c.Warn = func(text string) { fmt.Fprintln(stderr, "nfqproxy: warning:", text) }
 	}

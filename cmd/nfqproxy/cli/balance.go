@@ -17,10 +17,11 @@ import (
 
 // balanceFlags are the flags of nfqproxy balance.
 type balanceFlags struct {
-	server  serverFlags
-	reset   bool
-	shadows bool
-	output  string
+	server    serverFlags
+	namespace string
+	reset     bool
+	shadows   bool
+	output    string
 }
 
 func newBalanceCommand(connect connector) *cobra.Command {
@@ -33,7 +34,7 @@ daemon or in a lab that runs. Established connections stay. The change has prece
 the annotation nfqproxy.io/balance and over --balance. It does not outlive the daemon or the
 lab; --reset ends it.
 
-SERVICE is NAMESPACE/NAME, or NAME in the namespace default. Without ALGORITHM the command
+SERVICE is NAMESPACE/NAME, or NAME in --namespace. Without ALGORITHM the command
 prints the algorithm of the Service, and without SERVICE all algorithms and the Services that
 are not balanced at random. A change requires the token of the flow API; a lab's is known.
 
@@ -55,26 +56,21 @@ imbalance is that of the fullest endpoint over the mean, of flows and of open co
 	flags.SortFlags = false
 	flags.BoolVar(&f.reset, "reset", false, "end the change: the annotation and --balance count again")
 	flags.BoolVar(&f.shadows, "shadows", false, "compare the algorithms that decide beside, without effect")
+	serviceNamespaceFlag(cmd, &f.namespace)
 	f.server.add(cmd)
-	flags.StringVarP(&f.output, "output", "o", "text", "text or json, of what the command prints")
-	complete(cmd, "output", []string{"text", "json"})
+	outputFlag(cmd, &f.output)
 	return cmd
 }
 
 func (f *balanceFlags) run(cmd *cobra.Command, connect connector, args []string) error {
 	change := observe.BalanceChange{}
 	if len(args) > 0 {
-		change.Service = args[0]
-		if !strings.Contains(change.Service, "/") {
-			change.Service = "default/" + change.Service
-		}
+		change.Service = f.server.serviceName(f.namespace, args[0])
 		if _, _, err := change.Name(); err != nil {
 			return err
 		}
 	}
 	switch {
-	case f.output != "text" && f.output != "json":
-		return fmt.Errorf("--output %q: want text or json", f.output)
 	case f.shadows && (f.reset || len(args) == 2):
 		return errors.New("--shadows changes no algorithm: give SERVICE or nothing")
 	case f.reset && len(args) != 1:
@@ -116,14 +112,14 @@ func (f *balanceFlags) show(ctx context.Context, w io.Writer, balancing observe.
 				return errors.New(strings.TrimPrefix(err.Error(), "--")) // the service is no flag here
 			}
 		}
-		if f.output == "json" {
-			return writeJSON(w, one)
+		if f.output != "text" {
+			return writeValue(w, f.output, one)
 		}
 		_, err := fmt.Fprintln(w, one.Algorithm)
 		return err
 	}
-	if f.output == "json" {
-		return writeJSON(w, all)
+	if f.output != "text" {
+		return writeValue(w, f.output, all)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "ALGORITHM\tSELECTS")

@@ -3,23 +3,23 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nfqproxy/nfqproxy/control/usage"
 	"github.com/nfqproxy/nfqproxy/control/visible"
 )
 
 // version is set by the linker; see the Makefile.
 var version = "unknown"
 
-// Main executes the command line of this process and returns its exit code: 0, 1 after an error
-// message on stderr, or that of a program it ran.
+// Main executes the command line of this process and returns its exit code: see package usage.
 func Main() int { return runProcess(connect) }
 
 func runProcess(connect connector) int {
@@ -59,23 +59,18 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 	root.SetOut(out)
 	root.SetErr(messages)
 	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return 0
+	code, message := exitCodeOf(err)
+	if message {
+		fmt.Fprintln(messages, "nfqproxy:", err)
 	}
-	code, coded := errors.AsType[exitCode](err)
-	if coded && err == error(code) { //nolint:errorlint // a wrapped code has a message to print
-		return int(code) // the command has printed its own message
-	}
-	fmt.Fprintln(messages, "nfqproxy:", err)
-	if coded {
-		return int(code)
-	}
-	return 1
+	return code
 }
 
 // NewCommand returns the nfqproxy command with all subcommands and flags, for tests of the
 // documentation.
 func NewCommand() *cobra.Command { return newRootCommand(connect) }
+
+func init() { cobra.AddTemplateFunc("grouped", usage.Flags) }
 
 // newRootCommand makes the command. Clients of a flow API connect with connect.
 func newRootCommand(connect connector) *cobra.Command {
@@ -101,6 +96,7 @@ the kernel alone translates the flow's packets.`,
 	root.SetHelpCommand(newHelpCommand())
 	root.SetFlagErrorFunc(flagError)
 	root.InitDefaultCompletionCmd("completion")
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".LocalFlags.FlagUsages", "grouped .LocalFlags"))
 	group(root)
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {

@@ -83,10 +83,10 @@ func (f *clusterFlags) observeDaemons(ctx context.Context, d *findings.Doctor, s
 	if err != nil {
 		return err
 	}
-	fleet, err := f.daemons.open(ctx, f.kubeconfig, token, remote.FleetOptions{}, stderr)
+	relay, err := f.daemons.open(ctx, f.kubeconfig, token, remote.RelayOptions{}, stderr)
 	switch {
 	case err == nil:
-		d.Observer = fleet
+		d.Observer = relay
 	case !daemonset.Unavailable(err) || f.daemons.asked() || f.tokenFile != "":
 		return err
 	case !daemonset.Missing(err):

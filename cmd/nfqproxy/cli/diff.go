@@ -11,12 +11,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
-// The exit codes of nfqproxy diff are those of diff(1), and of why and doctor.
-const (
-	exitDiffer  = 1
-	exitTrouble = 2
-)
-
 // diffFlags are the flags of nfqproxy diff.
 type diffFlags struct {
 	output string
@@ -34,55 +28,29 @@ and comment lines are ignored.
 
 The exit code is 0 if the dumps are equal, 1 if they differ, and 2 on an error.`,
 		Example: `  iptables-save > before.rules; kubectl apply -f web.yaml; iptables-save | nfqproxy diff before.rules -`,
-		// A wrong command line has the exit code of errors, too.
-		Args: func(cmd *cobra.Command, args []string) error {
+		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return trouble(cmd, fmt.Errorf("diff takes two files, BEFORE and AFTER; got %d", len(args)))
+				return fmt.Errorf("diff takes two files, BEFORE and AFTER; got %d", len(args))
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			same, err := f.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], args[1])
-			switch {
-			case err != nil:
-				return trouble(cmd, err)
-			case !same:
-				return exitCode(exitDiffer)
+			if err == nil && !same {
+				return answerNo
 			}
-			return nil
+			return err
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
+	outputFlag(cmd, &f.output)
 	flags.BoolVar(&f.all, "all", false, "print every changed rule, including rules of the services above")
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return trouble(cmd, flagError(cmd, err)) })
 	return cmd
-}
-
-// exitsWithTrouble gives wrong command lines the exit code of errors, too: 1 has another meaning.
-func exitsWithTrouble(cmd *cobra.Command) {
-	args := cmd.Args
-	cmd.Args = func(cmd *cobra.Command, given []string) error {
-		if err := args(cmd, given); err != nil {
-			return exitWith(exitTrouble, err)
-		}
-		return nil
-	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return exitWith(exitTrouble, flagError(cmd, err)) })
-}
-
-// trouble prints an error and returns the exit code for errors.
-func trouble(cmd *cobra.Command, err error) error {
-	fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy:", err)
-	return exitCode(exitTrouble)
 }
 
 // run compares the files and reports whether they are equal.
 func (f *diffFlags) run(stdin io.Reader, stdout, stderr io.Writer, before, after string) (bool, error) {
-	if f.output != "text" && f.output != "json" {
-		return false, fmt.Errorf("--output %q: want text or json", f.output)
-	}
 	if before == "-" && after == "-" {
 		return false, fmt.Errorf("diff - -: only one file can be standard input")
 	}
@@ -99,8 +67,8 @@ func (f *diffFlags) run(stdin io.Reader, stdout, stderr io.Writer, before, after
 	}
 	c := audit.Compare(was, is, f.all)
 	out := bufio.NewWriter(stdout)
-	if f.output == "json" {
-		err = writeIndented(out, c)
+	if f.output != "text" {
+		err = writeValue(out, f.output, c)
 	} else {
 		err = c.WriteText(out)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -18,11 +19,13 @@ import (
 // doctorFlags are the flags of nfqproxy doctor.
 type doctorFlags struct {
 	clusterFlags
-	rules   []string
-	ignore  []string
-	notes   bool
-	explain bool
-	output  string
+	rules  []string
+	ignore []string
+	notes  bool
+	walk   text.Walk
+	output string
+
+	namespaces namespaceFlags
 }
 
 func newDoctorCommand(connect connector) *cobra.Command {
@@ -44,7 +47,7 @@ names those that drop it or keep it from being translated; and whether kube-prox
 rules are consistent. The last lines are what was examined, what not, and what was assumed.
 
 The exit code is 0 if there are no errors and warnings, 1 if there are, and 2 if the
-objects cannot be read.`,
+command fails.`,
 		Example: `  nfqproxy doctor
   nfqproxy doctor --kubeconfig ~/.kube/config --ignore NFQ034
   kubectl get svc,endpointslices,nodes,pods,networkpolicies,namespaces -A -o yaml | nfqproxy doctor --objects -
@@ -57,32 +60,28 @@ objects cannot be read.`,
 				err = f.write(cmd.OutOrStdout(), found, examined)
 			}
 			if err != nil {
-				return exitWith(exitTrouble, err)
+				return err
 			}
 			if len(found) > 0 && found[0].Wrong() {
-				return exitCode(1)
+				return answerNo
 			}
 			return nil
 		},
 	}
-	exitsWithTrouble(cmd)
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.clusterFlags.add(cmd)
 	flags.StringArrayVar(&f.rules, "rules", nil, "look at iptables rules instead: output of iptables-save or ip6tables-save; one per family, - for standard input")
 	flags.StringSliceVar(&f.ignore, "ignore", nil, "findings with these codes, such as NFQ034, are intended: do not count them")
 	flags.BoolVar(&f.notes, "notes", false, "list notes, too: what is worth knowing, and not wrong; and what is ignored")
-	flags.BoolVar(&f.explain, "explain", false, "with -o text: print the decision about each example step by step, as nfqproxy explain does")
-	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
-	complete(cmd, "output", []string{"text", "json"})
+	walkFlag(cmd, &f.walk, "; prints the decision about each example as nfqproxy explain does", text.WalkNone)
+	outputFlag(cmd, &f.output)
+	f.namespaces.add(cmd, "the objects with findings", "all")
 	return cmd
 }
 
 // findings are those that the flags ask for, the worst first, and of rules what was examined.
 func (f *doctorFlags) findings(cmd *cobra.Command, connect connector) (found []diagnose.Finding, examined []*diagnose.Examined, err error) {
-	if f.output != "text" && f.output != "json" {
-		return nil, nil, fmt.Errorf("--output %q: want text or json", f.output)
-	}
 	for _, code := range f.ignore {
 		if !slices.Contains(diagnose.Codes(), diagnose.Code(code)) {
 			return nil, nil, fmt.Errorf("--ignore %s: no such code; docs/reference/findings.md lists all", code)
@@ -102,7 +101,11 @@ func (f *doctorFlags) findings(cmd *cobra.Command, connect connector) (found []d
 		}
 	}
 	diagnose.Sort(found)
+	namespace := f.namespaces.selected()
 	return slices.DeleteFunc(found, func(d diagnose.Finding) bool {
+		if namespace != "" && !strings.Contains(d.Object, " "+namespace+"/") {
+			return true
+		}
 		// What is not known is said: "nothing is wrong" would be about less than it seems.
 		return !f.notes && d.Code.Severity() == diagnose.Note && d.Code != diagnose.NotShown
 	}), examined, nil
@@ -153,14 +156,14 @@ func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagno
 }
 
 func (f *doctorFlags) write(w io.Writer, found []diagnose.Finding, examined []*diagnose.Examined) error {
-	if f.output == "json" {
+	if f.output != "text" {
 		found = slices.DeleteFunc(found, func(d diagnose.Finding) bool { return d.Ignored != "" && !f.notes })
-		return writeJSON(w, struct {
+		return writeValue(w, f.output, struct {
 			Version  int                  `json:"version"`
 			Findings []diagnose.Finding   `json:"findings"`
 			Examined []*diagnose.Examined `json:"examined,omitempty"`
 		}{diagnose.Version, append([]diagnose.Finding{}, found...), examined})
 	}
-	_, err := io.WriteString(w, text.StyleFor(w).Findings(found, examined, text.FindingOptions{Explain: f.explain, Ignored: f.notes}))
+	_, err := io.WriteString(w, text.StyleFor(w).Findings(found, examined, text.FindingOptions{Walk: f.walk, Ignored: f.notes}))
 	return err
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nfqproxy/nfqproxy/control/usage"
 	"github.com/nfqproxy/nfqproxy/control/visible"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
@@ -55,16 +56,19 @@ takes the duration that the file has. With --simulate --live the page and the ta
 both side by side, with the error of the simulation.`,
 		Example: `  nfqproxy experiment run heavy-tail
   nfqproxy experiment run my.yaml --simulate --live --seeds 3
-  nfqproxy experiment run my.yaml -o results --seeds 30`,
+  nfqproxy experiment run my.yaml --output-directory results --seeds 30`,
 		Annotations: ending(),
 		Args:        exactly(1, "FILE or NAME"),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return labs.Experiments(), cobra.ShellCompDirectiveDefault
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&f.dir, "output", "o", "", "directory for the results (default: the experiment's name)")
+	flags.StringVar(&f.dir, "output-directory", "", "directory for the results (default: the experiment's name)")
 	flags.BoolVar(&f.simulate, "simulate", false, "run in simulated time (default, unless --live is given)")
 	flags.BoolVar(&f.live, "live", false, "run in a lab: a real kernel, the real daemon and real connections (Linux)")
 	flags.IntVar(&f.seeds, "seeds", 0, "number of seeds (default: the file's)")
@@ -96,11 +100,11 @@ func (f *experimentFlags) run(ctx context.Context, stdout, stderr io.Writer, nam
 		return err
 	}
 	code, err := netns.Isolation{Main: func([]*os.File) int {
-		if err := f.runLive(ctx, stdout, stderr, x); err != nil {
+		err := f.runLive(ctx, stdout, stderr, x)
+		if err != nil {
 			fmt.Fprintln(stderr, "nfqproxy:", err)
-			return 1
 		}
-		return 0
+		return usage.ExitCode(err)
 	}}.Run()
 	return exitWith(code, err)
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,9 +32,8 @@ type explainFlags struct {
 	seed    uint64
 	output  string
 	reply   bool
-	rules   bool
-	// hostRules is a dump of the host's own rules.
-	hostRules string
+	walk    text.Walk
+	rules   string // a dump of the host's own rules
 }
 
 func newExplainCommand() *cobra.Command {
@@ -56,11 +54,11 @@ objects, from endpoints that name them, and from a lab's file.
 
 Each node decides for itself: which endpoints are local, which zone counts and which
 addresses serve node ports depends on it. It is the node of the source, or from outside
-the one with the destination's address, unless --node-name selects another one. If the
+the one with the destination's address, unless --node selects another one. If the
 packet goes on to a node that decides about it, too, its decision follows.
 
 With --packets nfqproxy explains each line as it arrives, and stops at the first
-invalid one.`,
+invalid one. -o json prints one line for each packet.`,
 		Example: `  nfqproxy explain --objects cluster.yaml --cluster-cidr 10.244.0.0/16 \
       --protocol tcp --source 10.244.1.9 --destination 10.96.118.136:80
   echo '{"protocol":"udp","source":"pod/default/shell","destination":"10.96.0.10:53"}' |
@@ -77,7 +75,7 @@ invalid one.`,
 	flags.SortFlags = false
 	f.addTo(cmd)
 	f.context = flags.String("context", "", "context of the kubeconfig (default: its current one)")
-	flags.Lookup("node-name").Usage = "name of the node that decides (default: the only Node object, the node of the source, or the one with the destination's address)"
+	flags.Lookup("node").Usage = "name of the node that decides (default: the only Node object, the node of the source, or the one with the destination's address)"
 	flags.StringVar(&f.packet.Protocol, "protocol", "", "tcp, udp or sctp")
 	flags.StringVar(&f.packet.Source, "source", "", "source of the packet; the port is optional")
 	flags.StringVar(&f.packet.Destination, "destination", "", "destination of the packet, with its port")
@@ -87,15 +85,15 @@ invalid one.`,
 	f.table.algorithms.Add(flags, "Default: from the annotation nfqproxy.io/balance of the Service, or random")
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random selection, for reproducible results (default: random)")
 	flags.BoolVar(&f.reply, "follow-reply", false, "also show the path of the reply")
-	flags.BoolVar(&f.rules, "rules", false, "with -o text: print the rules in iptables-save format")
-	flags.StringVar(&f.hostRules, "host-rules", "", "iptables-save dump of the node: apply its own masquerade rules, as the daemon does")
-	flags.StringVarP(&f.output, "output", "o", "text", "text, or json: one line with one object per packet")
+	flags.StringVar(&f.rules, "rules", "", "rules of the node, output of iptables-save: apply its own masquerade rules, as the daemon does")
+	walkFlag(cmd, &f.walk, "", text.WalkWords)
+	outputFlag(cmd, &f.output)
 	return cmd
 }
 
 // check finds missing and contradicting flags; given reports whether a flag was set.
 func (f *explainFlags) check(given func(flag string) bool) error {
-	for _, other := range []struct{ flag, path string }{{"packets", f.packets}, {"host-rules", f.hostRules}} {
+	for _, other := range []struct{ flag, path string }{{"packets", f.packets}, {"rules", f.rules}} {
 		if other.path == "-" && f.table.readsStdin() {
 			return fmt.Errorf("--objects - and --%s -: only one of them can be standard input", other.flag)
 		}
@@ -121,9 +119,6 @@ func (f *explainFlags) check(given func(flag string) bool) error {
 			return fmt.Errorf("%s missing: a packet needs --protocol, --source and --destination", strings.Join(missing, " and "))
 		}
 	}
-	if f.output != "text" && f.output != "json" {
-		return fmt.Errorf("--output %q: want text or json", f.output)
-	}
 	return nil
 }
 
@@ -143,8 +138,8 @@ func (f *explainFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 	out := bufio.NewWriter(stdout)
 	e := newExplainer(f, in, rand.New(rand.NewPCG(seed, 0)))
 	e.out, e.style, e.stderr = out, text.StyleFor(stdout), stderr
-	if f.hostRules != "" {
-		if e.hostRules, err = hostRules(stdin, stderr, f.hostRules, in.table); err != nil {
+	if f.rules != "" {
+		if e.hostRules, err = hostRules(stdin, stderr, f.rules, in.table); err != nil {
 			return err
 		}
 	}
@@ -232,17 +227,15 @@ func (e *explainer) explain(q flow.Question) error {
 	r := e.simulator(e.node(&p)).Decide(&p)
 	e.note(&p, r)
 	e.explained++
-	if e.flags.output == "json" {
-		enc := json.NewEncoder(e.out)
-		enc.SetEscapeHTML(false) // "->" in rules is to stay readable
-		return enc.Encode(r)
+	if e.flags.output != "text" {
+		return writeItem(e.out, e.flags.output, r)
 	}
 	if e.explained > 1 {
 		fmt.Fprintln(e.out)
 	}
-	_, err = e.out.WriteString(e.style.Explain(r, e.flags.rules))
+	_, err = e.out.WriteString(e.style.Explain(r, e.flags.walk))
 	for _, next := range r.Others {
-		_, err = fmt.Fprintf(e.out, "\nnext, on node %s\n\n%s", next.Node, e.style.Explain(next, e.flags.rules))
+		_, err = fmt.Fprintf(e.out, "\nnext, on node %s\n\n%s", next.Node, e.style.Explain(next, e.flags.walk))
 	}
 	return err
 }
@@ -311,7 +304,7 @@ func (f flushing) Read(p []byte) (int, error) {
 func hostRules(stdin io.Reader, stderr io.Writer, name string, t *decision.Table) (explain.HostRules, error) {
 	d, err := onlyDump(stdin, stderr, name, iptables.IPv4)
 	if err != nil {
-		return nil, fmt.Errorf("--host-rules: %w", err)
+		return nil, fmt.Errorf("--rules: %w", err)
 	}
 	known := &netfilter.Host{}
 	for _, a := range t.Node().Addresses {
@@ -320,7 +313,7 @@ func hostRules(stdin io.Reader, stderr io.Writer, name string, t *decision.Table
 	host, _ := netfilter.GuessHost([]*iptables.Dump{d}, known, nil)
 	r, err := hostnat.Compile([]hostnat.Table{{Name: name, Dump: d}}, host)
 	if err != nil {
-		return nil, fmt.Errorf("--host-rules %s: %w", name, err)
+		return nil, fmt.Errorf("--rules %s: %w", name, err)
 	}
 	return r, nil
 }

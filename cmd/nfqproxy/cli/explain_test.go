@@ -21,7 +21,7 @@ func TestExplainAnswersLineByLine(t *testing.T) {
 	done := make(chan int, 1)
 	var stderr strings.Builder
 	go func() {
-		code := run(t.Context(), []string{"explain", "--objects", clusterFile, "--node-name", "node-a", "--packets", "-", "-o", "json"}, questions, answers, &stderr)
+		code := run(t.Context(), []string{"explain", "--objects", clusterFile, "--node", "node-a", "--packets", "-", "-o", "json"}, questions, answers, &stderr)
 		_ = answers.Close()
 		done <- code
 	}()
@@ -47,7 +47,7 @@ func TestExplainAnswersLineByLine(t *testing.T) {
 func TestExplainJSON(t *testing.T) {
 	var stdout, stderr strings.Builder
 	if code := run(t.Context(), []string{
-		"explain", "--objects", clusterFile, "--node-name", "node-a", "--cluster-cidr", "10.244.0.0/16", "--seed", "1",
+		"explain", "--objects", clusterFile, "--node", "node-a", "--cluster-cidr", "10.244.0.0/16", "--seed", "1",
 		"--protocol", "tcp", "--source", "10.244.1.2", "--destination", "10.96.0.20:80", "-o", "json",
 	}, strings.NewReader(""), &stdout, &stderr); code != 0 {
 		t.Fatal(stderr.String())

@@ -41,7 +41,7 @@ func flowsOf(t *testing.T, nodes map[string][]observe.Item, args ...string) (std
 		}
 		members = append(members, remote.Member{Name: name, Observer: fake})
 	}
-	f, err := remote.NewFleet(members, remote.FleetOptions{Log: slog.New(slog.DiscardHandler)})
+	f, err := remote.NewRelay(members, remote.RelayOptions{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

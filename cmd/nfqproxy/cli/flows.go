@@ -29,7 +29,10 @@ type flowsFlags struct {
 	join      bool
 	output    string
 	noHeaders bool
+	walk      text.Walk
 	zone      zoneFlags
+
+	namespaces namespaceFlags
 }
 
 func newFlowsCommand(connect connector) *cobra.Command {
@@ -65,9 +68,6 @@ custom-columns has kubectl's syntax.`,
   nfqproxy flows $(nfqproxy flows -o name --limit 1)`,
 		Args:        atMost(1, "one ID"),
 		Annotations: ending(),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return unlessClosed(cmd.Context(), f.run(cmd, connect, args, listener{cmd.OutOrStdout()}))
 		},
@@ -77,13 +77,13 @@ custom-columns has kubectl's syntax.`,
 	q := &f.query
 	flags.BoolVarP(&q.Follow, "follow", "f", false, "show events as they happen, until interrupted")
 	f.addFilters(cmd)
-	flags.BoolVarP(&f.all, "all", "A", false, "include flows that are for no service")
+	flags.BoolVar(&f.all, "all", false, "include flows that are for no service")
 	flags.BoolVar(&f.join, "join", true, "show each connection once, with all nodes that decided it; in formats other than tables only if given")
 	flags.StringVar(&q.Since, "since", "", "only flows decided since then: a duration (5m) or a time (RFC 3339); with --follow: print the events since then first")
 	flags.StringVar(&q.Limit, "limit", "", "number of newest flows to show; 0: all (default 100); with --follow: number of earlier flows to print first")
 	flags.StringVar(&f.last, "last", "", "same as --limit")
 	flags.StringVarP(&f.output, "output", "o", "", strings.Join(text.Formats(), ", ")+" (default: a table)")
-	flags.BoolVar(&q.Steps, "tree", false, "show the walk through kube-proxy's chains below each line; in JSON: as steps")
+	walkFlag(cmd, &f.walk, "; in JSON: as steps (of one flow: words by default)", text.WalkNone)
 	flags.BoolVar(&f.noHeaders, "no-headers", false, "omit the column headers")
 	f.zone.add(flags)
 	f.server.add(cmd)
@@ -104,7 +104,7 @@ custom-columns has kubectl's syntax.`,
 func (f *flowsFlags) addFilters(cmd *cobra.Command) {
 	flags, q := cmd.Flags(), &f.query
 	flags.StringVar(&q.Service, "service", "", "NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT; a list")
-	flags.StringVarP(&q.Namespace, "namespace", "n", "", "namespace of the service, of the source pod or of the endpoint's pod; a list")
+	f.namespaces.add(cmd, "the service, of the source pod or of the endpoint's pod; a list", "all")
 	flags.StringVar(&q.Pod, "pod", "", "NAME or NAMESPACE/NAME of the source pod or the endpoint's pod; a list")
 	flags.StringVar(&q.Node, "node", "", "node that decided the flow; a list")
 	flags.StringVar(&q.Source, "source", "", "ADDRESS, PREFIX or NAME (of a pod, a node or, in a lab, a client), or either with :PORT; a list")
@@ -116,19 +116,13 @@ func (f *flowsFlags) addFilters(cmd *cobra.Command) {
 	flags.StringVar(&q.Reason, "reason", "", "reason of the verdict: "+strings.Join(reasons, ", ")+"; a list")
 	flags.StringVar(&q.State, "state", "", strings.Join(states, ", ")+"; a list")
 	flags.StringVar(&q.Event, "event", "", "with --follow: a state, repeated or gone; a list")
-	completeList(cmd, "protocol", protocols)
-	completeList(cmd, "verdict", verdicts)
-	completeList(cmd, "reason", reasons)
-	completeList(cmd, "state", states)
-	completeList(cmd, "event", events)
 }
 
 var (
-	protocols = []string{"tcp", "udp", "sctp"}
-	verdicts  = spelled(flow.Verdicts())
-	reasons   = spelled(flow.Reasons())
-	states    = codes(flow.States())
-	events    = codes(flow.Events())
+	verdicts = spelled(flow.Verdicts())
+	reasons  = spelled(flow.Reasons())
+	states   = codes(flow.States())
+	events   = codes(flow.Events())
 )
 
 // spelled are the codes of values, as records have them.
@@ -153,14 +147,12 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 	if err := f.check(cmd.Flags(), args); err != nil {
 		return err
 	}
-	style, err := f.server.style(text.StyleFor(cmd.OutOrStdout()))
+	style := f.server.style(cmd.OutOrStdout())
+	zone, err := f.zone.location()
 	if err != nil {
 		return err
 	}
-	o := text.Options{Style: style, Follow: f.query.Follow, NoHeaders: f.noHeaders, Tree: f.query.Steps}
-	if o.Zone, err = f.zone.location(); err != nil {
-		return err
-	}
+	o := text.Options{Style: style, Follow: f.query.Follow, NoHeaders: f.noHeaders, Walk: f.walk, Zone: zone}
 	if _, err := text.NewPrinter(io.Discard, f.output, o); err != nil { // before the request
 		return fmt.Errorf("--output %w", err)
 	}
@@ -169,6 +161,9 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 		return err
 	}
 	if len(args) == 1 {
+		if !cmd.Flags().Changed("walk") {
+			o.Walk = "" // a story has a default of its own
+		}
 		return f.printOne(cmd.Context(), stdout, observer, args[0], o)
 	}
 	if f.join && (f.table() || cmd.Flags().Changed("join")) {
@@ -200,7 +195,7 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 			return errors.New("the flow ID is empty")
 		}
 		// Filters do not apply to one flow: only flags of the output and the connection do.
-		how := []string{"output", "no-headers", "tree", "utc", "time-zone", "server", "lab", "token-file", "cluster", "kubeconfig", "context", "daemonset", "color"}
+		how := []string{"output", "no-headers", "walk", "utc", "time-zone", "server", "lab", "token-file", "cluster", "kubeconfig", "context", "daemonset", "color"}
 		var err error
 		flags.Visit(func(flag *pflag.Flag) {
 			if err == nil && !slices.Contains(how, flag.Name) {
@@ -217,6 +212,7 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 	case flags.Changed("last"):
 		f.query.Limit = f.last
 	}
+	f.query.Namespace, f.query.Steps = f.namespaces.selected(), f.walk != text.WalkNone
 	f.query.ServicesOnly = f.servicesOnly() && !text.ForPrograms(f.output)
 	if f.query.Event != "" && !f.query.Follow {
 		return errors.New("--event requires --follow (without it use --state)")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -175,7 +176,7 @@ func TestNobodyReads(t *testing.T) {
 		}
 		w.Close()
 		root = newRootCommand(func(string, string) (observe.Observer, error) { return observetest.NewCluster(), nil })
-		if code := execute(t.Context(), root, args, strings.NewReader(""), w, &stderr); code != 1 || stderr.Len() == 0 {
+		if code := execute(t.Context(), root, args, strings.NewReader(""), w, &stderr); code != 2 || stderr.Len() == 0 {
 			t.Errorf("%q to a closed file: exit code %d, %q", args, code, &stderr)
 		}
 	}
@@ -186,7 +187,7 @@ func TestFiltersArePassedOn(t *testing.T) {
 	c := observetest.NewCluster()
 	root := newRootCommand(func(string, string) (observe.Observer, error) { return c, nil })
 	args := strings.Fields("flows --service nobody-home --namespace ns --pod shell --node n --source 10.0.0.1 --destination 10.0.0.2 --endpoint 10.0.0.3 " +
-		"--port 80 --protocol tcp --verdict dnat --reason balanced --state closed --since 5m --last 7 --tree")
+		"--port 80 --protocol tcp --verdict dnat --reason balanced --state closed --since 5m --last 7 --walk words")
 	var stderr bytes.Buffer
 	if code := execute(t.Context(), root, args, strings.NewReader(""), io.Discard, &stderr); code != 0 {
 		t.Fatalf("exit code %d: %s", code, &stderr)
@@ -195,8 +196,13 @@ func TestFiltersArePassedOn(t *testing.T) {
 		Service: "nobody-home", Namespace: "ns", Pod: "shell", Node: "n", Source: "10.0.0.1", Destination: "10.0.0.2", Endpoint: "10.0.0.3",
 		Port: "80", Protocol: "tcp", Verdict: "dnat", Reason: "balanced", State: "closed", Since: "5m", Limit: "7", Steps: true,
 	}
-	if got := c.Queries(); len(got) != 1 || got[0] != want {
-		t.Errorf("asked %+v, want %+v", got, want)
+	if code := execute(t.Context(), root, append(args, "-A"), strings.NewReader(""), io.Discard, io.Discard); code != 0 {
+		t.Errorf("-A: exit code %d", code)
+	}
+	everywhere := want
+	everywhere.Namespace = ""
+	if got := c.Queries(); !slices.Equal(got, []observe.FlowQuery{want, everywhere}) {
+		t.Errorf("asked %+v, want %+v and %+v", got, want, everywhere)
 	}
 	if got, want := stderr.String(), "No flows found.\n"; got != want {
 		t.Errorf("stderr %q, want %q", got, want)

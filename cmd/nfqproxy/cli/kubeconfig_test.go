@@ -89,7 +89,7 @@ users: [{name: me, user: {token: secret}}]
 		{name: "plugin that may not see DaemonSets", plugin: true, env: both, args: []string{"why", "client-a", "cluster-b", "--context", "denying"}, want: "note: from objects only, without flows"},
 		{name: "plugin that is asked for flows", plugin: true, env: both, args: []string{"why", "client-a", "cluster-b", "--cluster"}, want: "DaemonSet kube-system/nfqproxy not found", code: 2},
 		{name: "another context", env: both, args: []string{"why", "client-a", "cluster-b", "--context", "away"}, want: "127.0.0.1:1", code: 2},
-		{name: "another context, explain", env: both, args: append([]string{"--context", "away"}, explain...), want: "127.0.0.1:1", code: 1},
+		{name: "another context, explain", env: both, args: append([]string{"--context", "away"}, explain...), want: "127.0.0.1:1", code: 2},
 		{name: "a list with a missing file", env: filepath.Join(dir, "missing") + string(filepath.ListSeparator) + both, args: []string{"why", "client-a", "cluster-b"}, want: works},
 		{name: "the first file of a list has the current context", env: write("first", "current-context: away\n") + string(filepath.ListSeparator) + both, args: []string{"why", "client-a", "cluster-b"}, want: "127.0.0.1:1", code: 2},
 		{name: "missing file", env: filepath.Join(dir, "missing"), args: []string{"why", "client-a", "cluster-b"}, want: "missing: no such file", code: 2},
@@ -103,7 +103,7 @@ users: [{name: me, user: {token: secret}}]
 		{name: "objects before the variable", env: both, args: []string{"why", "default/a", "b", "--objects", clusterFile}, want: "there is no Pod default/a", code: 2},
 		{name: "no variable", args: []string{"why", "client-a", "cluster-b"}, home: both, want: "no lab is running, and KUBECONFIG is not set", code: 2},
 		{name: "plugin without a configuration", plugin: true, args: []string{"why", "client-a", "cluster-b"}, want: "no API server configured", code: 2},
-		{name: "objects and a context", env: both, args: []string{"explain", "--objects", clusterFile, "--context", "shop", "--protocol", "tcp", "--source", "10.0.0.1", "--destination", "10.0.0.2:80"}, want: "--objects and --context exclude each other", code: 1},
+		{name: "objects and a context", env: both, args: []string{"explain", "--objects", clusterFile, "--context", "shop", "--protocol", "tcp", "--source", "10.0.0.1", "--destination", "10.0.0.2:80"}, want: "--objects and --context exclude each other", code: 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.args[0] == "--context" { // a flag of the command, not of the program

@@ -2,13 +2,11 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -16,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
@@ -36,31 +35,6 @@ runs it in a user namespace. A lab exists in memory only and leaves no files beh
 	cmd.AddCommand(newLabUpCommand(), newLabDemoCommand(), newLabExecCommand(), newLabAskCommand(), newLabGetCommand(), newLabApplyCommand(), newLabDeleteCommand(), newLabScaleCommand(), newLabPodCommand(), newLabNodeCommand(), newLabFaultCommand(), newLabStatusCommand(), newLabDownCommand(), newLabInitCommand(), newLabListCommand())
 	group(cmd)
 	return cmd
-}
-
-// exitCode is the exit code of a program that a command ran. It has no message: the program
-// has printed its own.
-type exitCode int
-
-func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
-
-// failure is an error with an exit code of its own.
-type failure struct {
-	error
-	code exitCode
-}
-
-func (f failure) Unwrap() []error { return []error{f.error, f.code} }
-
-// exitWith makes an exit code that is not 0 an error.
-func exitWith(code int, err error) error {
-	switch {
-	case err != nil && code > 1:
-		return failure{err, exitCode(code)}
-	case err == nil && code != 0:
-		return exitCode(code)
-	}
-	return err
 }
 
 func builtInLabs(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -84,7 +58,7 @@ type labFlags struct {
 func (f *labFlags) addObjects(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.objects, "objects", nil, "derive the lab from Kubernetes objects: file or directory with Services, EndpointSlices, Nodes and Pods (YAML or JSON); may be repeated")
 	flags.StringSliceVar(&f.clusterCIDRs, "cluster-cidr", nil, "with --objects: pod prefixes of the cluster, one per family (default: the smallest prefix with all pods)")
-	flags.StringSliceVar(&f.namespaces, "namespace", nil, "with --objects: only the Pods and Services of these namespaces, and the objects they depend on (default: all)")
+	flags.StringSliceVarP(&f.namespaces, "namespace", "n", nil, "with --objects: only the Pods and Services of these namespaces, and the objects they depend on (default: all)")
 	flags.StringSliceVar(&f.services, "service", nil, "with --objects: only these Services, NAMESPACE/NAME, and the objects they depend on (default: all)")
 }
 
@@ -127,7 +101,8 @@ func (f *labFlags) derive() (o lab.DeriveOptions, err error) {
 
 func newLabUpCommand() *cobra.Command {
 	var f labFlags
-	var all, walk, logs bool
+	var all, logs bool
+	var walk text.Walk
 	var page string
 	cmd := &cobra.Command{
 		Use:   "up FILE|NAME | --objects PATH...",
@@ -137,7 +112,7 @@ or, with --objects, derived from the objects of a real cluster, as kubectl or nf
 services prints them; nfqproxy guesses what the objects lack and prints its guesses at
 the start. Changes to the Kubernetes objects in the files apply while the lab runs.`,
 		Example: `  nfqproxy lab up kind
-  nfqproxy lab up ./my-lab.yaml --walk
+  nfqproxy lab up ./my-lab.yaml --walk words
   kubectl get svc,endpointslices,nodes,pods -A -o yaml > cluster.yaml
   nfqproxy lab up --objects cluster.yaml --namespace shop`,
 		Args:              atMost(1, "one lab"),
@@ -156,7 +131,7 @@ the start. Changes to the Kubernetes objects in the files apply while the lab ru
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&all, "all", false, "include flows that are for no service")
-	flags.BoolVar(&walk, "walk", false, "show the walk through kube-proxy's chains below each decision")
+	walkFlag(cmd, &walk, ", below each decision", text.WalkNone)
 	flags.BoolVar(&logs, "logs", false, "include the logs of the nodes' daemons")
 	flags.StringVar(&page, "page", "", "loopback address and port of the web page (default "+lab.DefaultPage+" or, if it is in use, any port)")
 	f.add(flags)
@@ -170,7 +145,7 @@ func newLabDemoCommand() *cobra.Command {
 		Short: "Start a lab, show requests with their decisions, and stop it",
 		Long: `Start a lab (by default the built-in lab kind), send real requests in it, and show for
 each the decision, its reason and the kernel's connection entry. Then stop the lab. The
-exit code is not 0 if a result was not the expected one.`,
+exit code is 1 if a result was not the expected one.`,
 		Args:              atMost(1, "one lab"),
 		ValidArgsFunction: builtInLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -247,14 +222,10 @@ func commandAfter(args []string) []string {
 func newLabStatusCommand() *cobra.Command {
 	var name, output string
 	cmd := &cobra.Command{
-		Use:               "status [LAB]",
-		Short:             "Show the hosts of a running lab, their addresses and daemons",
-		Args:              labByName(&name),
-		ValidArgsFunction: runningLabs,
+		Use:   "status [LAB]",
+		Short: "Show the hosts of a running lab, their addresses and daemons",
+		Args:  labByName(&name),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains([]string{"text", "json"}, output) {
-				return fmt.Errorf("--output %q: want text or json", output)
-			}
 			s, err := lab.StatusOf(name)
 			if err != nil {
 				return err
@@ -262,25 +233,21 @@ func newLabStatusCommand() *cobra.Command {
 			if output == "text" {
 				return s.WriteText(cmd.OutOrStdout())
 			}
-			e := json.NewEncoder(cmd.OutOrStdout())
-			e.SetIndent("", "  ")
-			return e.Encode(s)
+			return writeValue(cmd.OutOrStdout(), output, s)
 		},
 	}
 	labFlag(cmd, &name)
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
-	complete(cmd, "output", []string{"text", "json"})
+	outputFlag(cmd, &output)
 	return cmd
 }
 
 func newLabDownCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use:               "down [LAB]",
-		Short:             "Stop a running lab and wait for its end",
-		Args:              labByName(&name),
-		ValidArgsFunction: runningLabs,
-		RunE:              func(*cobra.Command, []string) error { return lab.Down(name) },
+		Use:   "down [LAB]",
+		Short: "Stop a running lab and wait for its end",
+		Args:  labByName(&name),
+		RunE:  func(*cobra.Command, []string) error { return lab.Down(name) },
 	}
 	labFlag(cmd, &name)
 	return cmd

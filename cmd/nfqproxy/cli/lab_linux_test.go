@@ -33,10 +33,10 @@ func TestLabInit(t *testing.T) {
 		t.Errorf("another file than the built-in one, %v", err)
 	}
 	// It may have been changed since.
-	if code, _, stderr := e2etest.Run(t, nil, "lab", "init", "kind", dir); code != 1 || !strings.Contains(stderr, "exists") {
+	if code, _, stderr := e2etest.Run(t, nil, "lab", "init", "kind", dir); code != 2 || !strings.Contains(stderr, "exists") {
 		t.Errorf("a second time: exit code %d: %s", code, stderr)
 	}
-	if code, _, stderr := e2etest.Run(t, nil, "lab", "init", "nothing", dir); code != 1 || !strings.Contains(stderr, "dual-stack, flannel, grafana-31577, kind, kube-dns-hairpin, nodeport-30007") {
+	if code, _, stderr := e2etest.Run(t, nil, "lab", "init", "nothing", dir); code != 2 || !strings.Contains(stderr, "dual-stack, flannel, grafana-31577, kind, kube-dns-hairpin, nodeport-30007") {
 		t.Errorf("no such lab: exit code %d: %s", code, stderr)
 	}
 }
@@ -53,12 +53,12 @@ func TestLabUsage(t *testing.T) {
 		{[]string{"ask", "shell"}, "nfqproxy lab ask needs a host and a URL, for example: nfqproxy lab ask shell http://"},
 		{[]string{"ask", "--lab", "no-such-lab", "shell", "web"}, "lab no-such-lab is not running"},
 		{[]string{"ask", "shell", "web", "--count", "x"}, `--count "x": want a number`},
-		{[]string{"status", "-o", "xml"}, "want text or json"},
+		{[]string{"status", "-o", "xml"}, "want text, json or yaml"},
 		{[]string{"status", "--lab", "no-such-lab"}, "lab no-such-lab is not running"},
 		{[]string{"down", "--lab", "no-such-lab"}, "lab no-such-lab is not running"},
 		{[]string{"exec", "--lab", "no-such-lab", "shell", "ls", "-l"}, "lab no-such-lab is not running"},
 	} {
-		if code, _, stderr := e2etest.Run(t, nil, append([]string{"lab"}, tc.args...)...); code != 1 || !strings.Contains(stderr, tc.want) {
+		if code, _, stderr := e2etest.Run(t, nil, append([]string{"lab"}, tc.args...)...); code != 2 || !strings.Contains(stderr, tc.want) {
 			t.Errorf("lab %s: exit code %d: %s", strings.Join(tc.args, " "), code, stderr)
 		}
 	}

@@ -132,7 +132,7 @@ func (f *askFlags) run(ctx context.Context, stdout io.Writer, style text.Style, 
 		}
 	}
 	if r.Error != "" {
-		return exitCode(1)
+		return answerNo
 	}
 	return nil
 }
@@ -230,7 +230,7 @@ func (f *askFlags) many(ctx context.Context, stdout io.Writer, client *remote.Cl
 	case broken != nil:
 		return broken
 	case failed > 0:
-		return exitCode(1)
+		return answerNo
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func changeLab(w io.Writer, name string, c lab.Change) error {
 }
 
 func newLabScaleCommand() *cobra.Command {
-	var name string
+	var name, namespace string
 	cmd := &cobra.Command{
 		Use:     "scale DEPLOYMENT REPLICAS",
 		Short:   "Give a deployment of a running lab another number of pods",
@@ -43,9 +43,10 @@ func newLabScaleCommand() *cobra.Command {
 			if err != nil || n > observe.MaxReplicas {
 				return fmt.Errorf("%q: want a number of replicas from 0 to %d", args[1], observe.MaxReplicas)
 			}
-			return changeLab(cmd.OutOrStdout(), name, lab.Change{Scale: &lab.Scale{Deployment: args[0], Replicas: uint16(n)}})
+			return changeLab(cmd.OutOrStdout(), name, lab.Change{Scale: &lab.Scale{Deployment: inNamespace(namespace, args[0]), Replicas: uint16(n)}})
 		},
 	}
+	objectNamespaceFlag(cmd, &namespace)
 	labFlag(cmd, &name)
 	return cmd
 }
@@ -68,7 +69,7 @@ func newLabPodCommand() *cobra.Command {
 }
 
 func newLabPodAddCommand() *cobra.Command {
-	var name, node string
+	var name, namespace, node string
 	var labels map[string]string
 	var addresses, ports []string
 	cmd := &cobra.Command{
@@ -76,10 +77,7 @@ func newLabPodAddCommand() *cobra.Command {
 		Short: "Add a pod with a built-in server",
 		Args:  exactly(1, "a pod's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			namespace, pod, ok := strings.Cut(args[0], "/")
-			if !ok {
-				namespace, pod = "default", args[0]
-			}
+			namespace, pod, _ := strings.Cut(inNamespace(cmp.Or(namespace, "default"), args[0]), "/")
 			p := lab.Pod{Name: pod, Namespace: namespace, Node: node, Labels: labels}
 			for _, a := range addresses {
 				address, err := kubeaddr.Parse(a)
@@ -103,6 +101,7 @@ func newLabPodAddCommand() *cobra.Command {
 	flags.StringToStringVar(&labels, "labels", nil, "labels of the pod, for the selectors of Services: KEY=VALUE, separated by commas")
 	flags.StringSliceVar(&ports, "port", nil, "port that the server listens on: PORT or PORT/udp; may be repeated")
 	flags.StringSliceVar(&addresses, "address", nil, "address of the pod (default: a free one of its node)")
+	objectNamespaceFlag(cmd, &namespace)
 	labFlag(cmd, &name)
 	return cmd
 }
@@ -122,14 +121,14 @@ func parseLabPort(text string) (p lab.Port, err error) {
 }
 
 func newLabPodRemoveCommand() *cobra.Command {
-	var name string
+	var name, namespace string
 	var grace time.Duration
 	cmd := &cobra.Command{
 		Use:   "rm POD",
 		Short: "Remove a pod: it is terminating for its grace period, and serves meanwhile",
 		Args:  exactly(1, "a pod"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c := lab.RemovePod{Pod: args[0]}
+			c := lab.RemovePod{Pod: inNamespace(namespace, args[0])}
 			if cmd.Flags().Changed("grace") {
 				if grace < 0 || grace > observe.MaxGrace {
 					return fmt.Errorf("--grace %s: want from 0s to 1h", grace)
@@ -140,34 +139,37 @@ func newLabPodRemoveCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().DurationVar(&grace, "grace", 0, "how long the pod serves on (default: its gracePeriodSeconds, or 2s)")
+	objectNamespaceFlag(cmd, &namespace)
 	labFlag(cmd, &name)
 	return cmd
 }
 
 func newLabPodReadyCommand(use, short string, ready bool) *cobra.Command {
-	var name string
+	var name, namespace string
 	cmd := &cobra.Command{
 		Use:   use + " POD",
 		Short: short,
 		Args:  exactly(1, "a pod"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return changeLab(cmd.OutOrStdout(), name, lab.Change{Ready: &lab.Readiness{Pod: args[0], Ready: ready}})
+			return changeLab(cmd.OutOrStdout(), name, lab.Change{Ready: &lab.Readiness{Pod: inNamespace(namespace, args[0]), Ready: ready}})
 		},
 	}
+	objectNamespaceFlag(cmd, &namespace)
 	labFlag(cmd, &name)
 	return cmd
 }
 
 func newLabPodServerCommand(use, short string, running bool) *cobra.Command {
-	var name string
+	var name, namespace string
 	cmd := &cobra.Command{
 		Use:   use + " POD",
 		Short: short,
 		Args:  exactly(1, "a pod"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return changeLab(cmd.OutOrStdout(), name, lab.Change{Server: &lab.Serving{Pod: args[0], Running: running}})
+			return changeLab(cmd.OutOrStdout(), name, lab.Change{Server: &lab.Serving{Pod: inNamespace(namespace, args[0]), Running: running}})
 		},
 	}
+	objectNamespaceFlag(cmd, &namespace)
 	labFlag(cmd, &name)
 	return cmd
 }

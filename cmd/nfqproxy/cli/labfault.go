@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -153,22 +152,18 @@ func newLabFaultListCommand() *cobra.Command {
 		Short: "List the faults of a running lab",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "text" && output != "json" {
-				return fmt.Errorf("--output %q: want text or json", output)
-			}
 			faults, err := lab.FaultsOf(name)
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(append([]lab.Fault{}, faults...))
+			if output != "text" {
+				return writeValue(cmd.OutOrStdout(), output, append([]lab.Fault{}, faults...))
 			}
 			return writeFaults(cmd.OutOrStdout(), faults)
 		},
 	}
 	labFlag(cmd, &name)
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
-	complete(cmd, "output", []string{"text", "json"})
+	outputFlag(cmd, &output)
 	return cmd
 }
 

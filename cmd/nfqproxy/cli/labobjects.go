@@ -16,26 +16,27 @@ import (
 )
 
 func newLabGetCommand() *cobra.Command {
-	var name, namespace, output string
+	var name, output string
+	var namespaces namespaceFlags
 	cmd := &cobra.Command{
 		Use:   "get [KIND[,KIND] [NAME]]",
 		Short: "Print the Kubernetes objects of a running lab, as kubectl get does",
 		Long: `Print the Kubernetes objects of a running lab as they are now, as kubectl get does: Services,
-EndpointSlices with a line for each endpoint, Deployments, Pods and Nodes; of all
-namespaces. Kinds have kubectl's short names: svc, eps, deploy, po, no. The output of
+EndpointSlices with a line for each endpoint, Deployments, Pods and Nodes. Kinds have kubectl's short names: svc, eps, deploy, po, no. The output of
 -o yaml can be edited and given to nfqproxy lab apply -f -.`,
 		Example: `  nfqproxy lab get svc,eps
+  nfqproxy lab get all -A
   nfqproxy lab get pods -n shop
   nfqproxy lab get deploy web -o yaml | sed s/8080/8081/ | nfqproxy lab apply -f -`,
 		Args:              atMost(2, "a kind and a name"),
 		ValidArgsFunction: objectNames(&name, objecttext.Plurals()),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !slices.Contains(objecttext.Formats, output) {
-				return fmt.Errorf("--output %q: want %s", output, strings.Join(objecttext.Formats, ", "))
-			}
-			selection, err := selectionOf(args, namespace)
+			selection, err := selectionOf(args)
 			if err != nil {
 				return err
+			}
+			if selection.Namespace = namespaces.selected(); strings.Contains(selection.Name, "/") {
+				selection.Namespace = ""
 			}
 			o, err := lab.ObjectsOf(name)
 			if err != nil {
@@ -48,17 +49,15 @@ namespaces. Kinds have kubectl's short names: svc, eps, deploy, po, no. The outp
 			return unlessClosed(cmd.Context(), objecttext.Write(listener{cmd.OutOrStdout()}, objects, output, selection.Name != ""))
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVarP(&namespace, "namespace", "n", "", "namespace of the objects (default: all)")
-	flags.StringVarP(&output, "output", "o", "text", "text, yaml or json")
-	complete(cmd, "output", objecttext.Formats)
+	namespaces.add(cmd, "the objects", "default")
+	namespaces.namespace = "default"
+	oneOf(cmd, &output, "output", "o", "", objecttext.Formats...)
 	labFlag(cmd, &name)
 	return cmd
 }
 
 // selectionOf are the objects that arguments select: kinds, and a name.
-func selectionOf(args []string, namespace string) (s objecttext.Selection, err error) {
-	s.Namespace = namespace
+func selectionOf(args []string) (s objecttext.Selection, err error) {
 	if len(args) > 0 && args[0] != "all" {
 		for text := range strings.SplitSeq(args[0], ",") {
 			kind, err := objecttext.KindOf(text)
@@ -81,24 +80,32 @@ func objectNames(name *string, kinds []string) cobra.CompletionFunc {
 		case 0:
 			return kinds, cobra.ShellCompDirectiveNoFileComp
 		case 1:
-			return soon(func(context.Context) (all []string) {
-				s, err := selectionOf(args, "")
-				if err != nil {
-					return nil
-				}
-				o, err := lab.ObjectsOf(*name)
-				if err != nil {
-					return nil
-				}
-				objects, _ := objecttext.Select(o, s) // without a name never an error
-				for _, object := range objects {
-					all = append(all, strings.TrimPrefix(object.GetNamespace()+"/"+object.GetName(), "/"))
-				}
-				return all
-			}), cobra.ShellCompDirectiveNoFileComp
+			return soon(func(context.Context) []string { return labObjects(*name, args[0]) }), cobra.ShellCompDirectiveNoFileComp
 		}
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// objectNamespaceFlag adds the --namespace of a name.
+func objectNamespaceFlag(cmd *cobra.Command, namespace *string) {
+	namespaceFlag(cmd, namespace, "a NAME without one", "none: a name that is unique in the lab needs no namespace")
+}
+
+// labObjects are the names of a running lab's objects of some kinds.
+func labObjects(name, kinds string) (all []string) {
+	s, err := selectionOf([]string{kinds})
+	if err != nil {
+		return nil
+	}
+	o, err := lab.ObjectsOf(name)
+	if err != nil {
+		return nil
+	}
+	objects, _ := objecttext.Select(o, s) // without a name never an error
+	for _, object := range objects {
+		all = append(all, inNamespace(object.GetNamespace(), object.GetName()))
+	}
+	return all
 }
 
 func newLabApplyCommand() *cobra.Command {
@@ -143,7 +150,7 @@ it changes one of these objects later, the file's is in force again.`,
 }
 
 func newLabDeleteCommand() *cobra.Command {
-	var name string
+	var name, namespace string
 	var kinds []string
 	for _, k := range observe.LabDeletionKinds {
 		kinds = append(kinds, strings.ToLower(k)+"s")
@@ -166,9 +173,10 @@ file's is in force again.`,
 			if !slices.Contains(observe.LabDeletionKinds, kind) {
 				return fmt.Errorf("a running lab keeps its %ss: edit its file and start it again", strings.ToLower(kind))
 			}
-			return changeLab(cmd.OutOrStdout(), name, lab.Change{Delete: &lab.Deletion{Kind: kind, Name: args[1]}})
+			return changeLab(cmd.OutOrStdout(), name, lab.Change{Delete: &lab.Deletion{Kind: kind, Name: inNamespace(namespace, args[1])}})
 		},
 	}
+	objectNamespaceFlag(cmd, &namespace)
 	labFlag(cmd, &name)
 	return cmd
 }

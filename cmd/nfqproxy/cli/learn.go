@@ -97,9 +97,6 @@ start, quit.`,
   nfqproxy learn 2.1 --plain
   nfqproxy learn hint`,
 		Args: atMost(1, "one unit"),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return f.unitNames(), cobra.ShellCompDirectiveNoFileComp
-		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, r, err := f.open()
 			if err != nil {
@@ -123,18 +120,6 @@ start, quit.`,
 		cmd.AddCommand(newStudentCommand(c.use, c.short))
 	}
 	return cmd
-}
-
-// unitNames are the units of the course, for completion.
-func (f *learnFlags) unitNames() (names []string) {
-	c, err := f.load(0)
-	if err != nil {
-		return nil
-	}
-	for _, u := range c.Units() {
-		names = append(names, u.ID+"\t"+u.Title)
-	}
-	return names
 }
 
 // firstUnit is the unit to begin with.

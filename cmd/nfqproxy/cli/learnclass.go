@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -54,9 +53,6 @@ func newLearnBookCommand() *cobra.Command {
   nfqproxy learn book -o markdown --solutions > teacher.md`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains([]string{"html", "markdown"}, output) {
-				return fmt.Errorf("--output %q: want html or markdown", output)
-			}
 			o.HTML = output == "html"
 			c, err := f.load(seed)
 			if err != nil {
@@ -66,10 +62,9 @@ func newLearnBookCommand() *cobra.Command {
 		},
 	}
 	f.addUnits(cmd.Flags())
-	cmd.Flags().StringVarP(&output, "output", "o", "html", "html or markdown")
+	oneOf(cmd, &output, "output", "o", "", "html", "markdown")
 	cmd.Flags().BoolVar(&o.Solutions, "solutions", false, "include hints, solutions and wrong answers, for teachers")
 	cmd.Flags().Uint64Var(&seed, "seed", 0, "values to print, where students have different ones")
-	complete(cmd, "output", []string{"html", "markdown"})
 	return cmd
 }
 

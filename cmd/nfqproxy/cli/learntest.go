@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nfqproxy/nfqproxy/control/usage"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 	"github.com/nfqproxy/nfqproxy/deploy/learn/session"
 )
@@ -93,7 +94,7 @@ func (p *proof) all(args []string) error {
 		return err
 	}
 	if failed > 0 {
-		return fmt.Errorf("%d of %d proofs failed", failed, proofs)
+		return usage.No(fmt.Errorf("%d of %d proofs failed", failed, proofs))
 	}
 	return nil
 }

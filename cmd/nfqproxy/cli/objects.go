@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +14,7 @@ import (
 type objectsFlags struct {
 	server     serverFlags
 	node       string
+	namespace  string
 	generation uint64
 }
 
@@ -32,7 +32,7 @@ The commands that take --objects make the same table of the objects, if they get
 flags as well, for example --cluster-cidr. The objects have only what a table depends on: no
 selectors, and "elsewhere" as the zone or node of endpoints that are for others.
 
-SERVICE is NAMESPACE/NAME, or NAME in the namespace default. Without it the command prints all.`,
+SERVICE is NAMESPACE/NAME, or NAME in --namespace. Without it the command prints all.`,
 		Example: `  nfqproxy objects > now.yaml
   nfqproxy objects --generation 12 --node node-a > then.yaml
   nfqproxy replay flows.jsonl --balance lc --objects then.yaml --cluster-cidr 10.244.0.0/16`,
@@ -46,6 +46,7 @@ SERVICE is NAMESPACE/NAME, or NAME in the namespace default. Without it the comm
 	flags.SortFlags = false
 	flags.Uint64Var(&f.generation, "generation", 0, "generation of the service table (default: the one in force)")
 	flags.StringVar(&f.node, "node", "", "print the table of this node (required where the flow API has several nodes)")
+	serviceNamespaceFlag(cmd, &f.namespace)
 	f.server.add(cmd)
 	return cmd
 }
@@ -56,9 +57,7 @@ func (f *objectsFlags) run(cmd *cobra.Command, connect connector, args []string)
 		q.Generation = strconv.FormatUint(f.generation, 10)
 	}
 	if len(args) > 0 {
-		if q.Service = args[0]; !strings.Contains(q.Service, "/") {
-			q.Service = "default/" + q.Service
-		}
+		q.Service = f.server.serviceName(f.namespace, args[0])
 	}
 	if _, _, err := q.Parse(); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 
 func newRenderCommand() *cobra.Command {
 	var table tableFlags
-	var family, service string
+	var family, service, namespace string
 	var kernel kubechains.Kernel
 	cmd := &cobra.Command{
 		Use:   "render --objects PATH",
@@ -33,18 +33,16 @@ localhost_nps_accepted_pkts.`,
   nfqproxy render --objects cluster.yaml --service kube-system/kube-dns`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			f, ok := map[string]decision.Family{"ipv4": decision.IPv4, "ipv6": decision.IPv6}[family]
-			if !ok {
-				return fmt.Errorf("--family %q: want ipv4 or ipv6", family)
-			}
+			f := map[string]decision.Family{"ipv4": decision.IPv4, "ipv6": decision.IPv6}[family]
 			in, err := table.load(cmd.InOrStdin(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
 			t, objects := in.table, in.objects
 			if t.Node().Name == "" && len(objects.Nodes) > 1 && slices.ContainsFunc(t.Services(), (*decision.ServicePort).UsesLocal) {
-				fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy: warning: several Nodes and no --node-name: no endpoint counts as local for traffic policy Local")
+				fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy: warning: several Nodes and no --node: no endpoint counts as local for traffic policy Local")
 			}
+			service = inNamespace(namespace, service)
 			if service == "" {
 				return kubechains.Render(cmd.OutOrStdout(), kubechains.Rules(t, f, kernel))
 			}
@@ -65,8 +63,9 @@ localhost_nps_accepted_pkts.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	table.add(cmd, flags)
-	flags.StringVar(&family, "family", "ipv4", "ipv4 or ipv6")
-	flags.StringVar(&service, "service", "", "print only the rules of this service: NAMESPACE/NAME")
+	oneOf(cmd, &family, "family", "", "", "ipv4", "ipv6")
+	flags.StringVar(&service, "service", "", "print only the rules of this service: NAMESPACE/NAME, or NAME with --namespace")
+	namespaceFlag(cmd, &namespace, "--service", "none")
 	flags.BoolVar(&kernel.NFAcct, "nfacct", false, "include the rules with nfacct counters, which kube-proxy writes if the node's kernel supports nfacct")
 	flags.BoolVar(&kernel.TCPLiberal, "conntrack-tcp-be-liberal", false, "print the rules for net.netfilter.nf_conntrack_tcp_be_liberal=1: kube-proxy does not drop INVALID packets then")
 	return cmd

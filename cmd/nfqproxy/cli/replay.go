@@ -28,7 +28,7 @@ type replayFlags struct {
 	host       hostFlags
 	output     string
 	write      string
-	steps      bool
+	walk       text.Walk
 	seed       uint64
 	generation uint64
 	estimate   estimateFlags
@@ -61,13 +61,13 @@ algorithm: which would go elsewhere or fail, and how many connections each endpo
 have. They are open for as long as they were. With --estimate: how long connections would
 have taken, how many would have been refused or not answered, and how evenly they would have
 been spread, with confidence intervals, from the recorded probabilities of selections.`,
-		Example: `  nfqproxy replay capture.pcap --objects cluster.yaml --node-name node-a --cluster-cidr 10.244.0.0/16
+		Example: `  nfqproxy replay capture.pcap --objects cluster.yaml --node node-a --cluster-cidr 10.244.0.0/16
   tcpdump -i any -w - | nfqproxy replay - --objects cluster.yaml -o json
   nfqproxy replay capture.pcapng --objects cluster.yaml -o pcap --write translated.pcapng
   nfqproxy replay capture.pcap --rules iptables-save.txt --address 172.20.0.2/16
-  nfqproxy replay flows.jsonl --objects cluster.yaml --node-name node-a
-  nfqproxy replay flows.jsonl --objects cluster.yaml --node-name node-a --balance lc --seed 1
-  nfqproxy replay flows.jsonl --objects cluster.yaml --node-name node-a --balance rr --estimate`,
+  nfqproxy replay flows.jsonl --objects cluster.yaml --node node-a
+  nfqproxy replay flows.jsonl --objects cluster.yaml --node node-a --balance lc --seed 1
+  nfqproxy replay flows.jsonl --objects cluster.yaml --node node-a --balance rr --estimate`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return fmt.Errorf("replay takes one FILE, a capture or a flow log, or - for standard input; got %d", len(args))
@@ -87,9 +87,9 @@ been spread, with confidence intervals, from the recorded probabilities of selec
 	f.table.addOptional(flags)
 	f.table.algorithms.Add(flags, "With a flow log")
 	flags.StringArrayVar(&f.rules, "rules", nil, "dump of iptables-save or ip6tables-save that decides, instead of --objects; one per family")
-	flags.StringVarP(&f.output, "output", "o", "text", "text: one line per flow, times in UTC; json: records as in the flow log; pcap: the packets as they would leave the node")
+	oneOf(cmd, &f.output, "output", "o", ": lines for people, with times in UTC; records as in the flow log; or the packets as they would leave the node", "text", "json", "pcap")
 	flags.StringVar(&f.write, "write", "", "output file (default: standard output)")
-	flags.BoolVar(&f.steps, "steps", false, "with -o json: include the walk through the rules")
+	walkFlag(cmd, &f.walk, "; in JSON: as steps", text.WalkNone)
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random selection, for reproducible results (default: random)")
 	f.estimate.add(flags)
 	f.host.add(flags)
@@ -116,11 +116,7 @@ func (f *replayFlags) check() error {
 	if flag := firstGiven(f.given, host.add); flag != "" && f.given("objects") {
 		return fmt.Errorf("--%s requires --rules; with --objects the node's addresses come from its Node object or --node-ip", flag)
 	}
-	switch f.output {
-	case "text", "json", "pcap":
-		return nil
-	}
-	return fmt.Errorf("--output %q: want text, json or pcap", f.output)
+	return nil
 }
 
 func (f *replayFlags) run(name string, stdin io.Reader, stdout, stderr io.Writer) error {
@@ -153,8 +149,7 @@ func (f *replayFlags) run(name string, stdin io.Reader, stdout, stderr io.Writer
 	} else {
 		err = f.replayCapture(name, input, stdin, out, buffered, stderr)
 	}
-	var differences exitCode
-	if err != nil && !errors.As(err, &differences) {
+	if err != nil && !errors.Is(err, answerNo) {
 		return err
 	}
 	if failed := buffered.Flush(); failed != nil {
@@ -208,7 +203,7 @@ func (f *replayFlags) replayCapture(name string, in, stdin io.Reader, out *outpu
 	default:
 		style := text.StyleFor(out.Writer)
 		emit = func(r *flow.Record) error {
-			_, err := fmt.Fprintln(buffered, style.Line(r))
+			_, err := fmt.Fprint(buffered, style.Line(r)+"\n"+style.Steps(r.Steps, "    ", f.walk))
 			return err
 		}
 	}
@@ -240,7 +235,7 @@ func (f *replayFlags) decider(stdin io.Reader, stderr io.Writer) (replay.Decider
 	if err != nil {
 		return nil, err
 	}
-	return replay.ByTable(in.table, draws, f.steps), nil
+	return replay.ByTable(in.table, draws, f.walk != text.WalkNone), nil
 }
 
 // output is standard output, or a file that has its name only once it is complete.

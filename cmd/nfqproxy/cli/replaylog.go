@@ -10,7 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/replay"
 )
 
-// replayLog decides a flow log again. Differences are no error, but make the exit code 1.
+// replayLog decides a flow log again. Differences are a negative answer.
 func (f *replayFlags) replayLog(name string, in, stdin io.Reader, out *bufio.Writer, stderr io.Writer) error {
 	if f.given("balance") {
 		return f.whatIf(name, in, stdin, out, stderr)
@@ -22,8 +22,8 @@ func (f *replayFlags) replayLog(name string, in, stdin io.Reader, out *bufio.Wri
 		return fmt.Errorf("--seed: %s is a flow log: its records have the random draws", name)
 	case f.given("output") && f.output != "text":
 		return fmt.Errorf("--output %s: %s is a flow log: its differences are text", f.output, name)
-	case f.steps:
-		return fmt.Errorf("--steps: %s is a flow log: only its differences are printed", name)
+	case f.given("walk"):
+		return fmt.Errorf("--walk: %s is a flow log: only its differences are printed", name)
 	}
 	input, err := f.table.load(stdin, stderr)
 	if err != nil {
@@ -49,7 +49,7 @@ func (f *replayFlags) replayLog(name string, in, stdin io.Reader, out *bufio.Wri
 		return err
 	}
 	if summary.Different > 0 {
-		return exitCode(1)
+		return answerNo
 	}
 	return nil
 }
@@ -61,8 +61,8 @@ func (f *replayFlags) whatIf(name string, in, stdin io.Reader, out *bufio.Writer
 		return errors.New("--balance requires --objects")
 	case f.output == "pcap":
 		return fmt.Errorf("--output pcap: %s is a flow log: want text or json", name)
-	case f.steps:
-		return fmt.Errorf("--steps: %s is a flow log: only its differences are printed", name)
+	case f.given("walk"):
+		return fmt.Errorf("--walk: %s is a flow log: only its differences are printed", name)
 	case f.given("generation"):
 		return errors.New("--generation and --balance exclude each other")
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
@@ -19,7 +20,7 @@ func (f *replayFlags) ruleDecider(stdin io.Reader, stderr io.Writer, draws *rand
 	if err != nil {
 		return nil, err
 	}
-	rules := replay.Rules{Machines: make(map[decision.Family]*netfilter.Machine), Steps: f.steps}
+	rules := replay.Rules{Machines: make(map[decision.Family]*netfilter.Machine), Steps: f.walk != text.WalkNone}
 	var guessed []netfilter.Guess
 	all, err := readRuleFiles(stdin, stderr, f.rules, iptables.FamilyUnknown)
 	if err != nil {

@@ -17,17 +17,17 @@ import (
 
 // readRuleFiles reads the files with rules of a command, "-" from standard input: all dumps and listings in them,
 // in their order. The family is used where the text does not show it. What was assumed in reading goes to stderr, in one
-// block. An error names the file and has the exit code exitTrouble: the same in all commands.
+// block. An error names the file.
 func readRuleFiles(stdin io.Reader, stderr io.Writer, paths []string, family iptables.Family) ([]*iptables.Dump, error) {
 	var dumps []*iptables.Dump
 	var notes []string
 	for i, path := range paths {
 		if slices.Contains(paths[:i], path) {
-			return nil, exitWith(exitTrouble, fmt.Errorf("%s is given twice: give each file once", rulesName(path)))
+			return nil, fmt.Errorf("%s is given twice: give each file once", rulesName(path))
 		}
 		in, err := readRuleFile(stdin, path, family)
 		if err != nil {
-			return nil, exitWith(exitTrouble, err)
+			return nil, err
 		}
 		for _, d := range in.Dumps {
 			d.File = rulesName(path)
@@ -102,7 +102,7 @@ func hostRulesOf(dumps []*iptables.Dump, family iptables.Family) ([]*iptables.Du
 		}
 	}
 	if len(of) == 0 {
-		return nil, exitWith(exitTrouble, fmt.Errorf("%s: no rules of %s: give the output of %s", filesOf(dumps), family, map[iptables.Family]string{iptables.IPv4: "iptables-save", iptables.IPv6: "ip6tables-save"}[family]))
+		return nil, fmt.Errorf("%s: no rules of %s: give the output of %s", filesOf(dumps), family, map[iptables.Family]string{iptables.IPv4: "iptables-save", iptables.IPv6: "ip6tables-save"}[family])
 	}
 	for i, d := range of {
 		for _, other := range of[:i] {
@@ -111,8 +111,8 @@ func hostRulesOf(dumps []*iptables.Dump, family iptables.Family) ([]*iptables.Du
 				if b := cmp.Or(d.Backend, other.Backend); b != iptables.BackendUnknown {
 					what = fmt.Sprintf("%s for %s", b, family)
 				}
-				return nil, exitWith(exitTrouble, fmt.Errorf("%s and %s are both rules of %s: give the rules of one host at one time, and its two back ends in a file each",
-					place(other, of), place(d, of), what))
+				return nil, fmt.Errorf("%s and %s are both rules of %s: give the rules of one host at one time, and its two back ends in a file each",
+					place(other, of), place(d, of), what)
 			}
 		}
 	}
@@ -161,8 +161,8 @@ func onlyDump(stdin io.Reader, stderr io.Writer, path string, family iptables.Fa
 		return nil, err
 	}
 	if len(dumps) > 1 {
-		return nil, exitWith(exitTrouble, fmt.Errorf("%s has %d dumps: at line %d begins one of %s, at line %d one of %s: give a file with one of them",
-			rulesName(path), len(dumps), dumps[0].Tables[0].Line, dumps[0].Family, dumps[1].Tables[0].Line, dumps[1].Family))
+		return nil, fmt.Errorf("%s has %d dumps: at line %d begins one of %s, at line %d one of %s: give a file with one of them",
+			rulesName(path), len(dumps), dumps[0].Tables[0].Line, dumps[0].Family, dumps[1].Tables[0].Line, dumps[1].Family)
 	}
 	return dumps[0], nil
 }

@@ -35,8 +35,8 @@ func newRunCommand() *cobra.Command {
 This command executes nfqproxyd, the daemon, which takes the same flags but --objects. With
 --objects it serves the objects of watched files to a nfqproxyd that it starts: changes apply
 at once, and while a file has mistakes, the last good state stays in force. The rules of this
-daemon go when it ends, and settings of the machine stay as they are:
---keep-rules-on-exit, --own-tables, --oom-score-adj and the flags --conntrack-* change that.`,
+daemon go when it ends, and settings of the machine stay as they are: --keep-rules-on-exit,
+--own-tables and --config change that.`,
 		Example: `  nfqproxy run --kubeconfig /etc/nfqproxy/kubeconfig --cluster-cidr 10.244.0.0/16
   nfqproxy run --config /var/lib/kube-proxy/config.conf --takeover
   nfqproxy run --objects ./manifests --cluster-cidr 10.244.0.0/16 --flow-log -`,
@@ -55,6 +55,7 @@ daemon go when it ends, and settings of the machine stay as they are:
 		},
 	}
 	cmd.Flags().StringArrayVar(&objects, "objects", nil, "file or directory with Services, EndpointSlices and Nodes (YAML or JSON), instead of an API server; may be repeated")
+	cmd.Flags().SortFlags = false
 	new(daemon.Flags).Add(cmd.Flags())
 	return cmd
 }
@@ -86,14 +87,10 @@ func runWithFiles(cmd *cobra.Command, path string, objects []string) error {
 		return err
 	}
 	kubeconfig := filepath.Join(dir, "kubeconfig")
-	arguments := apiserver.DaemonFlags(kubeconfig)
-	if !flags.Changed("config") {
-		arguments = append(arguments, apiserver.MachineFlags()...)
-	}
 	p := &parent{
 		log: slog.New(logHandler(cmd.ErrOrStderr(), flags.Lookup("logging-format").Value.String())),
 		// Later flags have precedence.
-		command: &exec.Cmd{Path: path, Args: slices.Concat([]string{executable.Daemon}, arguments, own), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr},
+		command: &exec.Cmd{Path: path, Args: slices.Concat([]string{executable.Daemon}, apiserver.DaemonFlags(kubeconfig), own), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr},
 		readyFD: readyFD,
 	}
 	code := 0

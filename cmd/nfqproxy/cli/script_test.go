@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/control/usage"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/replay/capturetest"
 )
 
@@ -63,7 +64,7 @@ func TestScripts(t *testing.T) {
 			return errors.Join(os.Symlink(dumps, filepath.Join(env.WorkDir, "dumps")), os.Symlink(clusters, filepath.Join(env.WorkDir, "clusters")))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"nfqproxy": nfqproxy, "refused": refused(1), "troubled": refused(exitTrouble), "capture": capture, "packets": packets,
+			"nfqproxy": exits(0, usage.ExitNo), "fails": exits(usage.ExitError, -1), "refused": refused, "capture": capture, "packets": packets,
 		},
 	})
 }
@@ -101,10 +102,16 @@ func (t inOrder) Run(name string, script func(testscript.T)) {
 	t.T.Run(name, func(t *testing.T) { script(inOrder{t}) })
 }
 
-// nfqproxy runs a command of a script.
-func nfqproxy(ts *testscript.TestScript, neg bool, args []string) {
-	if _, _, code := runInScript(ts, args); (code != 0) != neg {
-		ts.Fatalf("exit code %d", code)
+// exits runs a command of a script, which is to end with an exit code; with the code no after "!".
+func exits(yes, no int) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		want := yes
+		if neg {
+			want = no
+		}
+		if _, _, code := runInScript(ts, args); code != want {
+			ts.Fatalf("exit code %d, want %d", code, want)
+		}
 	}
 }
 
@@ -142,25 +149,23 @@ func ownProcess(ts *testscript.TestScript, args []string) bool {
 }
 
 // refused runs nfqproxy with nonsense: it has to say so in one message on one line and
-// nothing on stdout, with the exit code. "stdin" goes before, "stderr" after it.
-func refused(code int) func(*testscript.TestScript, bool, []string) {
-	return func(ts *testscript.TestScript, neg bool, args []string) {
-		if neg {
-			ts.Fatalf("! in front of it is just nfqproxy")
-		}
-		out, message, got := runInScript(ts, args)
-		if got != code {
-			ts.Fatalf("want exit code %d, have %d", code, got)
-		}
-		if out != "" {
-			ts.Fatalf("on stdout: %q", out)
-		}
-		program := "nfqproxy: "
-		if args[0] == "run" && strings.HasPrefix(message, "nfqproxyd: ") { // found by the daemon
-			program = "nfqproxyd: "
-		}
-		if !strings.HasPrefix(message, program) || strings.Count(message, "\n") != 1 || strings.Count(message, program) != 1 {
-			ts.Fatalf("not one message on one line: %q", message)
-		}
+// nothing on stdout, with the exit code of errors. "stdin" goes before, "stderr" after it.
+func refused(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		ts.Fatalf("! in front of it is just nfqproxy")
+	}
+	out, message, code := runInScript(ts, args)
+	if code != usage.ExitError {
+		ts.Fatalf("want exit code %d, have %d", usage.ExitError, code)
+	}
+	if out != "" {
+		ts.Fatalf("on stdout: %q", out)
+	}
+	program := "nfqproxy: "
+	if args[0] == "run" && strings.HasPrefix(message, "nfqproxyd: ") { // found by the daemon
+		program = "nfqproxyd: "
+	}
+	if !strings.HasPrefix(message, program) || strings.Count(message, "\n") != 1 || strings.Count(message, program) != 1 {
+		ts.Fatalf("not one message on one line: %q", message)
 	}
 }

@@ -66,24 +66,14 @@ func (f *serverFlags) add(cmd *cobra.Command) {
 	f.daemons.add(cmd)
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "with --cluster: kubeconfig (default: $KUBECONFIG, ~/.kube/config or, in a pod, its ServiceAccount)")
 	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token of the flow API (with --cluster: default: a token of the daemons' ServiceAccount)")
-	flags.StringVar(&f.color, "color", "auto", "auto (on terminals, and without NO_COLOR), always or never")
-	complete(cmd, "color", colors)
+	oneOf(cmd, &f.color, "color", "", ": auto is on terminals, and without NO_COLOR", "auto", "always", "never")
 }
 
-var colors = []string{"auto", "always", "never"}
-
-// style is the style of an output; own is its default.
-func (f *serverFlags) style(own text.Style) (text.Style, error) {
-	switch f.color {
-	case "auto":
-	case "always":
-		own.Color = true
-	case "never":
-		own.Color = false
-	default:
-		return own, fmt.Errorf("--color %q: want auto, always or never", f.color)
-	}
-	return own, nil
+// style is the style of an output.
+func (f *serverFlags) style(w io.Writer) text.Style {
+	own := text.StyleFor(w)
+	own.Color = f.color == "always" || f.color == "auto" && own.Color
+	return own
 }
 
 // observer connects to the flow API that the flags select, until the context ends. Warnings go to stderr; nil:
@@ -98,7 +88,7 @@ func (f *serverFlags) observer(ctx context.Context, connect connector, stderr io
 		if err != nil {
 			return nil, err
 		}
-		return f.daemons.open(ctx, f.kubeconfig, token, remote.FleetOptions{}, stderr)
+		return f.daemons.open(ctx, f.kubeconfig, token, remote.RelayOptions{}, stderr)
 	}
 	server, token := f.server, ""
 	if server != "" && f.lab != "" {
@@ -116,6 +106,20 @@ func (f *serverFlags) observer(ctx context.Context, connect connector, stderr io
 		}
 	}
 	return connect(cmp.Or(server, localServer(flowapi.DefaultSocket)), token)
+}
+
+// serviceName completes an argument SERVICE: without a namespace it is in that of --namespace, of the kubeconfig's context
+// or default.
+func (f *serverFlags) serviceName(namespace, service string) string {
+	if namespace == "" && f.daemons.cluster && f.server == "" && f.lab == "" {
+		namespace = connectionTo(f.kubeconfig, f.daemons.context).Namespace()
+	}
+	return inNamespace(cmp.Or(namespace, "default"), service)
+}
+
+// serviceNamespaceFlag adds the --namespace of an argument SERVICE.
+func serviceNamespaceFlag(cmd *cobra.Command, namespace *string) {
+	namespaceFlag(cmd, namespace, "a SERVICE without one", "with --cluster that of the kubeconfig's context, else default")
 }
 
 // ofCluster reports whether the flags select all nodes of a cluster.
@@ -161,16 +165,4 @@ func blameFlag(flags *pflag.FlagSet, err error) error {
 // complete registers the values that the shell completes for a flag.
 func complete(cmd *cobra.Command, flag string, values []string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-}
-
-// completeList is complete for a flag with a list: the shell completes its last value.
-func completeList(cmd *cobra.Command, flag string, values []string) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-		before := begun[:strings.LastIndexByte(begun, ',')+1]
-		var all []string
-		for _, v := range values {
-			all = append(all, before+v)
-		}
-		return all, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-	})
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +25,8 @@ type servicesFlags struct {
 	rules    []string
 	nodeName string
 	output   string
+
+	namespaces namespaceFlags
 }
 
 func newServicesCommand() *cobra.Command {
@@ -37,7 +38,8 @@ func newServicesCommand() *cobra.Command {
 addresses and ports, policies, endpoints with the probability of each, the configuration
 of kube-proxy, and inconsistencies in the rules.
 
--o yaml prints Kubernetes objects for which kube-proxy would write the same rules. Its first
+-o yaml prints Kubernetes objects for which kube-proxy would write the same rules, as kubectl
+get does with a cluster. Its first
 lines are comments with the commands that render these rules or run a lab of the node. A
 dump of iptables-save and one of ip6tables-save together result in dual-stack Services.
 
@@ -52,19 +54,17 @@ The exit code is 0 even if the rules have problems.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringArrayVar(&f.rules, "rules", nil, "output of iptables-save or ip6tables-save, - for standard input; repeat for the other family and the other back end")
-	flags.StringVar(&f.nodeName, "node-name", "", "with -o yaml: name of the node of the rules")
-	flags.StringVarP(&f.output, "output", "o", "", "wide (a table with more columns), json, or yaml (Kubernetes objects) (default: a table)")
+	f.namespaces.add(cmd, "the services", "all")
+	flags.StringVar(&f.nodeName, "node", "", "with -o yaml or json: name of the node of the rules")
+	oneOf(cmd, &f.output, "output", "o", ": wide has more columns; yaml and json are Kubernetes objects; report is all that the rules say, as JSON", "text", "wide", "yaml", "json", "report")
 	_ = cmd.MarkFlagRequired("rules")
 	return cmd
 }
 
 func (f *servicesFlags) run(stdin io.Reader, stdout, stderr io.Writer) error {
-	write, ok := map[string]func(io.Writer, []ruleSet) error{
-		"": f.writeTable, "wide": f.writeTable, "json": f.writeJSON, "yaml": f.writeYAML,
+	write := map[string]func(io.Writer, []ruleSet) error{
+		"text": f.writeTable, "wide": f.writeTable, "report": f.writeReport, "yaml": f.writeObjects, "json": f.writeObjects,
 	}[f.output]
-	if !ok {
-		return fmt.Errorf("--output %q: want wide, json or yaml", f.output)
-	}
 	sets, err := f.read(stdin, stderr)
 	if err != nil {
 		return err
@@ -93,6 +93,9 @@ func (f *servicesFlags) read(stdin io.Reader, stderr io.Writer) ([]ruleSet, erro
 	sets := make([]ruleSet, len(all))
 	for i, d := range all {
 		sets[i] = ruleSet{d, audit.Read(d)}
+		if n, namespace := sets[i].node, f.namespaces.selected(); namespace != "" {
+			n.Services = slices.DeleteFunc(n.Services, func(s *audit.Service) bool { return s.Name.Namespace != namespace })
+		}
 	}
 	var with []ruleSet
 	for _, s := range sets {
@@ -180,7 +183,7 @@ func writeIssues(w io.Writer, title string, issues []audit.Issue) {
 	}
 }
 
-func (f *servicesFlags) writeJSON(w io.Writer, sets []ruleSet) error {
+func (f *servicesFlags) writeReport(w io.Writer, sets []ruleSet) error {
 	type dump struct {
 		File string      `json:"file"`
 		Node *audit.Node `json:"node"`
@@ -192,25 +195,25 @@ func (f *servicesFlags) writeJSON(w io.Writer, sets []ruleSet) error {
 	for _, s := range sets {
 		all.Dumps = append(all.Dumps, dump{s.dump.File, s.node})
 	}
-	return writeIndented(w, all)
+	return writeValue(w, "json", all)
 }
 
-func writeIndented(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false) // "->" is to stay readable
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
-}
-
-func (f *servicesFlags) writeYAML(w io.Writer, sets []ruleSet) error {
+func (f *servicesFlags) writeObjects(w io.Writer, sets []ruleSet) error {
 	dumps := dumpsOf(sets)
 	for i, s := range sets {
 		if other := s.twice(sets[:i]); other != nil {
-			return exitWith(exitTrouble, fmt.Errorf("--rules: %s and %s both have rules of kube-proxy for %s: give one of them", place(other.dump, dumps), place(s.dump, dumps), s.dump.Family))
+			return fmt.Errorf("--rules: %s and %s both have rules of kube-proxy for %s: give one of them", place(other.dump, dumps), place(s.dump, dumps), s.dump.Family)
 		}
 	}
 	nodes := nodesOf(sets)
 	objects := audit.NewObjects(f.nodeName, nodes...)
+	if f.output == "json" {
+		items, err := objects.Documents()
+		if err != nil {
+			return err
+		}
+		return writeValue(w, f.output, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+	}
 	config := audit.Config(f.nodeName, nodes...)
 	var names []string
 	for _, path := range f.rules {

@@ -19,8 +19,8 @@ func (f *balanceFlags) compare(ctx context.Context, w io.Writer, balancing obser
 		return err
 	}
 	switch {
-	case f.output == "json":
-		return writeJSON(w, s)
+	case f.output != "text":
+		return writeValue(w, f.output, s)
 	case len(s.Algorithms) == 0:
 		return errors.New("no algorithm decides beside: start the daemon with --shadow, or a lab with proxy.shadow")
 	case len(s.Services) == 0:

@@ -11,11 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/text"
 )
-
-// exitProblem is the exit code of nfqproxy status if a node has a problem.
-const exitProblem = 3
 
 // statusPatience is how long the daemon may take: it compares the kernel rules.
 const statusPatience = 30 * time.Second
@@ -36,7 +32,7 @@ and their workers, the kernel rules, losses by reason, the host's own rules, and
 confinement in force. The kernel rules and all elements of their sets are compared with
 the service table, at most every 5 seconds.
 
-The exit code is 0 if all is right, 3 if a node has a problem, and 1 on an error, such as
+The exit code is 0 if all is right, 1 if a node has a problem, and 2 on an error, such as
 a daemon that does not respond. Problems are: a node of a lab is unreachable, a daemon
 does not serve, a change of objects is late, the kernel rules are damaged or differ from
 the service table, the kernel's copy of the service table decides new flows instead of the
@@ -52,20 +48,13 @@ packets and records are not a problem here.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
-	complete(cmd, "output", []string{"text", "json"})
+	outputFlag(cmd, &f.output)
 	f.server.add(cmd)
 	return cmd
 }
 
 func (f *statusFlags) run(cmd *cobra.Command, connect connector, stdout io.Writer) error {
-	if f.output != "text" && f.output != "json" {
-		return fmt.Errorf("--output %q: want text or json", f.output)
-	}
-	style, err := f.server.style(text.StyleFor(cmd.OutOrStdout()))
-	if err != nil {
-		return err
-	}
+	style := f.server.style(cmd.OutOrStdout())
 	observer, err := f.server.observer(cmd.Context(), connect, cmd.ErrOrStderr())
 	if err != nil {
 		return err
@@ -79,13 +68,13 @@ func (f *statusFlags) run(cmd *cobra.Command, connect connector, stdout io.Write
 	if len(nodes) == 0 {
 		return errors.New("the flow API returned no nodes: not an nfqproxy of this version?")
 	}
-	if f.output == "json" {
-		err = writeIndented(stdout, observe.StatusList{Nodes: nodes})
+	if f.output != "text" {
+		err = writeValue(stdout, f.output, observe.StatusList{Nodes: nodes})
 	} else {
 		_, err = io.WriteString(stdout, style.Status(nodes))
 	}
 	if err = unlessClosed(ctx, err); err == nil && slices.ContainsFunc(nodes, func(s observe.Status) bool { return len(s.Problems) > 0 }) {
-		return exitCode(exitProblem)
+		return answerNo
 	}
 	return err
 }

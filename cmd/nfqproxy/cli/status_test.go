@@ -32,7 +32,7 @@ func runStatus(t *testing.T, o statusOf, args ...string) (code int, stdout, stde
 	return code, out.String(), messages.String()
 }
 
-// TestStatusExitCodes: a problem of any node has its own exit code, without a message; losses are no
+// TestStatusExitCodes: a problem of any node has the exit code 1, without a message; losses are no
 // problem; errors have a message.
 func TestStatusExitCodes(t *testing.T) {
 	healthy, lossy := observetest.Status(), observetest.Status()
@@ -45,8 +45,8 @@ func TestStatusExitCodes(t *testing.T) {
 	}{
 		"all right": {statusOf{nodes: []observe.Status{healthy}}, 0, "node-a: all right\n", ""},
 		"losses":    {statusOf{nodes: []observe.Status{lossy}}, 0, "1 packet undecided", ""},
-		"no server": {statusOf{err: errors.New("connection refused")}, 1, "", "nfqproxy: connection refused\n"},
-		"no nodes":  {statusOf{}, 1, "", "nfqproxy: the flow API returned no nodes: not an nfqproxy of this version?\n"},
+		"no server": {statusOf{err: errors.New("connection refused")}, 2, "", "nfqproxy: connection refused\n"},
+		"no nodes":  {statusOf{}, 2, "", "nfqproxy: the flow API returned no nodes: not an nfqproxy of this version?\n"},
 	}
 	for _, code := range observe.Problems() {
 		sick := observetest.Status()
@@ -56,7 +56,7 @@ func TestStatusExitCodes(t *testing.T) {
 			of             statusOf
 			code           int
 			stdout, stderr string
-		}{of, exitProblem, "node-b: 1 problem\n  ! it is broken (" + code + ")\n", ""}
+		}{of, 1, "node-b: 1 problem\n  ! it is broken (" + code + ")\n", ""}
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/stepper"
-	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/control/visible"
 )
 
@@ -50,7 +49,7 @@ standard input, and releases the flow at its end:
 	flags, q := cmd.Flags(), &f.query.Flow
 	flags.SortFlags = false
 	flags.StringVar(&q.Service, "service", "", "NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT; a list, separated by commas")
-	flags.StringVarP(&q.Namespace, "namespace", "n", "", "namespace of the service, of the source pod or of the endpoint's pod; a list")
+	namespaceFlag(cmd, &q.Namespace, "the service, of the source pod or of the endpoint's pod; a list", "all")
 	flags.StringVar(&q.Pod, "pod", "", "NAME or NAMESPACE/NAME of the source pod or the endpoint's pod; a list")
 	flags.StringVar(&q.Node, "node", "", "node that decides the flow; a list")
 	flags.StringVar(&q.Source, "source", "", "ADDRESS, PREFIX or NAME (of a pod, a node or, in a lab, a client), or either with :PORT; a list")
@@ -59,7 +58,6 @@ standard input, and releases the flow at its end:
 	flags.StringVar(&q.Protocol, "protocol", "", "tcp, udp or sctp; a list")
 	flags.IntVar(&f.query.Seconds, "seconds", 60, "time to wait for a flow, and then time to hold it, in seconds each; at most 600")
 	f.server.add(cmd)
-	completeList(cmd, "protocol", protocols)
 	return cmd
 }
 
@@ -70,10 +68,7 @@ func (f *stepFlags) run(cmd *cobra.Command, connect connector) error {
 	if f.query.Seconds < 1 || f.query.Seconds > 600 {
 		return errors.New("--seconds: want a number from 1 to 600")
 	}
-	style, err := f.server.style(text.StyleFor(cmd.OutOrStdout()))
-	if err != nil {
-		return err
-	}
+	style := f.server.style(cmd.OutOrStdout())
 	observer, err := f.server.observer(cmd.Context(), connect, cmd.ErrOrStderr())
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ func (f *tableFlags) add(cmd *cobra.Command, flags *pflag.FlagSet) {
 // addOptional is add for commands that can do without --objects.
 func (f *tableFlags) addOptional(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.objects, "objects", nil, "file or directory with Services, EndpointSlices, Nodes and Pods (YAML or JSON), or - for standard input; may be repeated")
-	flags.StringVar(&f.name, "node-name", "", "name of the node that decides (default: the only Node object)")
+	flags.StringVar(&f.name, "node", "", "name of the node that decides (default: the only Node object)")
 	f.node.Add(flags)
 }
 
@@ -140,7 +140,7 @@ func (f *tableFlags) nodeName(objects *manifest.Objects) (string, error) {
 	case f.name == "" || len(names) == 0 || slices.Contains(names, f.name) || hasEndpoints(objects, f.name):
 		return f.name, nil
 	}
-	return "", fmt.Errorf("--node-name %s: no such Node among the objects%s; known: %s", f.name, nearest.Hint(f.name, names), nearest.Few(names))
+	return "", fmt.Errorf("--node %s: no such Node among the objects%s; known: %s", f.name, nearest.Hint(f.name, names), nearest.Few(names))
 }
 
 // hasEndpoints reports whether an endpoint is on the node.

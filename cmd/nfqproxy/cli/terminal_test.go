@@ -59,7 +59,7 @@ func TestForeignTextDoesNotControlTheTerminal(t *testing.T) {
 		{"lab", "up", "--objects", objects}, {"lab", "init", "--objects", objects, dir},
 		{"lab", "up", evil}, {evil}, {"lab", evil}, {"flows", "--" + evil}, {"flows", "--color", evil}, {"explain", "--objects", evil}, {"help", evil},
 		{"run", "--objects", objects, "--queues", evil},
-		{"replay", log, "--objects", "../../../datapath/flow/testdata/cluster.yaml", "--node-name", "node-a"},
+		{"replay", log, "--objects", "../../../datapath/flow/testdata/cluster.yaml", "--node", "node-a"},
 		{"replay", log, "--rules", rules},
 		{"flows", "--server", "unix:/" + evil}, {"flows", evil},
 	} {
@@ -101,11 +101,11 @@ func (o evilObserver) Services(context.Context, observe.ServiceQuery) (*observe.
 
 func TestServersDoNotControlTheTerminal(t *testing.T) {
 	for _, args := range [][]string{
-		{"flows"}, {"flows", "-o", "wide"}, {"flows", "-o", "json"}, {"flows", "-o", "jsonl"}, {"flows", "--tree"}, {"flows", "-o", "custom-columns=S:.service"}, {"flows", "-o", "hubble"},
+		{"flows"}, {"flows", "-o", "wide"}, {"flows", "-o", "json"}, {"flows", "-o", "jsonl"}, {"flows", "--walk", "words"}, {"flows", "-o", "custom-columns=S:.service"}, {"flows", "-o", "hubble"},
 		{"flows", "--color", "always"},
 	} {
 		var stdout, stderr bytes.Buffer
-		if code := execute(t.Context(), newRootCommand(hostile), args, strings.NewReader(""), &stdout, &stderr); code != 1 {
+		if code := execute(t.Context(), newRootCommand(hostile), args, strings.NewReader(""), &stdout, &stderr); code != 2 {
 			t.Errorf("%q: exit code %d", args, code)
 		}
 		out := stdout.Bytes()

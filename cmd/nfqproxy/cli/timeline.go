@@ -18,10 +18,11 @@ import (
 
 // timelineFlags are the flags of nfqproxy timeline.
 type timelineFlags struct {
-	server serverFlags
-	zone   zoneFlags
-	since  time.Duration
-	output string
+	server    serverFlags
+	namespace string
+	zone      zoneFlags
+	since     time.Duration
+	output    string
 }
 
 func newTimelineCommand(connect connector) *cobra.Command {
@@ -46,14 +47,14 @@ port since its start.`,
 		Args:        serviceArg,
 		Annotations: ending(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return blameFlag(cmd.Flags(), f.run(cmd, connect, args[0]))
+			return blameFlag(cmd.Flags(), f.run(cmd, connect, f.server.serviceName(f.namespace, args[0])))
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.DurationVar(&f.since, "since", 0, "show changes of this time until now: 10m (default: all)")
-	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
-	complete(cmd, "output", []string{"text", "json"})
+	outputFlag(cmd, &f.output)
+	serviceNamespaceFlag(cmd, &f.namespace)
 	f.zone.add(flags)
 	f.server.add(cmd)
 	return cmd
@@ -63,7 +64,7 @@ port since its start.`,
 func serviceArg(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0 || args[0] == "":
-		return fmt.Errorf("%s needs SERVICE: NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT (see %[1]s --help)", cmd.CommandPath())
+		return fmt.Errorf("%s needs SERVICE: NAME, NAMESPACE/NAME or either with :PORT (see %[1]s --help)", cmd.CommandPath())
 	case len(args) > 1:
 		return fmt.Errorf("%s takes SERVICE: unexpected argument %q (see %[1]s --help)", cmd.CommandPath(), args[1])
 	}
@@ -83,8 +84,6 @@ func (f *timelineFlags) run(cmd *cobra.Command, connect connector, service strin
 	switch {
 	case err != nil:
 		return err
-	case f.output != "text" && f.output != "json":
-		return fmt.Errorf("--output %q: want text or json", f.output)
 	case f.since < 0:
 		return fmt.Errorf("--since %s: want a positive duration, for example 10m", f.since)
 	}
@@ -96,8 +95,8 @@ func (f *timelineFlags) run(cmd *cobra.Command, connect connector, service strin
 	if err != nil {
 		return err
 	}
-	if f.output == "json" {
-		return writeJSON(w, struct {
+	if f.output != "text" {
+		return writeValue(w, f.output, struct {
 			Services []serviceChanges `json:"services"`
 		}{list})
 	}

@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/control/view/top"
 	"github.com/nfqproxy/nfqproxy/control/visible"
 )
@@ -16,6 +15,8 @@ type topFlags struct {
 	server serverFlags
 	query  observe.ServiceQuery
 	zone   zoneFlags
+
+	namespaces namespaceFlags
 }
 
 func newTopCommand(connect connector) *cobra.Command {
@@ -38,7 +39,7 @@ a flow. ? lists the keys.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&f.query.Service, "service", "", "NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT; a list, separated by commas")
-	flags.StringVarP(&f.query.Namespace, "namespace", "n", "", "namespace of the service; a list")
+	f.namespaces.add(cmd, "the service; a list", "all")
 	flags.BoolVar(&f.query.Active, "active", false, "omit services without flows")
 	f.zone.add(flags)
 	f.server.add(cmd)
@@ -46,10 +47,7 @@ a flow. ? lists the keys.`,
 }
 
 func (f *topFlags) run(cmd *cobra.Command, connect connector) error {
-	style, err := f.server.style(text.StyleFor(cmd.OutOrStdout()))
-	if err != nil {
-		return err
-	}
+	style := f.server.style(cmd.OutOrStdout())
 	zone, err := f.zone.location()
 	if err != nil {
 		return err
@@ -61,6 +59,7 @@ func (f *topFlags) run(cmd *cobra.Command, connect connector) error {
 	if err != nil {
 		return err
 	}
+	f.query.Namespace = f.namespaces.selected()
 	// An invalid filter is an error before the screen is drawn.
 	if _, err := observer.Services(cmd.Context(), f.query); err != nil {
 		return err

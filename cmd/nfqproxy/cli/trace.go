@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,19 +23,18 @@ import (
 
 // traceFlags are the flags of nfqproxy trace.
 type traceFlags struct {
-	rules      []string
-	sets       string
-	host       hostFlags
-	packet     packetFlags
-	start      string
-	time       string
-	assume     string
-	seed       uint64
-	reply      bool
-	later      bool
-	allRules   bool
-	printRules bool
-	output     string
+	rules  []string
+	sets   string
+	host   hostFlags
+	packet packetFlags
+	start  string
+	time   string
+	assume string
+	seed   uint64
+	reply  bool
+	later  bool
+	walk   text.Walk
+	output string
 }
 
 func newTraceCommand() *cobra.Command {
@@ -73,18 +71,14 @@ rp_filter are not supported.`,
 	f.host.add(flags)
 	flags.StringVar(&f.assume, "assume", "", "match or no-match: result of rules that are not supported")
 	flags.Uint64Var(&f.seed, "seed", 0, "seed: follow one random branch, reproducibly (default: follow all branches)")
-	flags.BoolVar(&f.allRules, "all-rules", false, "show each rule that does not match")
-	flags.BoolVar(&f.printRules, "print-rules", false, "with -o text: print the rules in iptables-save format")
-	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
+	walkFlag(cmd, &f.walk, "", text.WalkWords)
+	outputFlag(cmd, &f.output)
 	return cmd
 }
 
 func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr io.Writer) error {
 	if len(f.rules) == 0 {
 		return errors.New("--rules is required: give a file with the output of iptables-save")
-	}
-	if f.output != "text" && f.output != "json" {
-		return fmt.Errorf("--output %q: want text or json", f.output)
 	}
 	assume, ok := map[string]netfilter.Assumption{"": netfilter.AssumeNothing, "match": netfilter.AssumeMatch, "no-match": netfilter.AssumeNoMatch}[f.assume]
 	if !ok {
@@ -122,7 +116,7 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 		return err
 	}
 	host, guesses := netfilter.GuessHost(dumps, known, &p)
-	m, err := netfilter.New(dumps, sets, host, netfilter.Options{Assume: assume, AllRules: f.allRules})
+	m, err := netfilter.New(dumps, sets, host, netfilter.Options{Assume: assume, AllRules: f.walk == text.WalkAll})
 	if err != nil {
 		return fmt.Errorf("--rules %s: %w", filesOf(dumps), err)
 	}
@@ -137,12 +131,10 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 	if err != nil {
 		return err
 	}
-	if f.output == "json" {
-		enc := json.NewEncoder(stdout)
-		enc.SetEscapeHTML(false)
-		return enc.Encode(t)
+	if f.output != "text" {
+		return writeItem(stdout, f.output, t)
 	}
-	_, err = io.WriteString(stdout, text.StyleFor(stdout).Trace(t, f.printRules))
+	_, err = io.WriteString(stdout, text.StyleFor(stdout).Trace(t, f.walk))
 	return err
 }
 

@@ -22,17 +22,13 @@ func newVersionCommand() *cobra.Command {
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := build{version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-			switch output {
-			case "text":
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "nfqproxy %s (%s, %s)\n", b.Version, b.Go, b.Platform)
-				return err
-			case "json":
-				return writeIndented(cmd.OutOrStdout(), b)
+			if output != "text" {
+				return writeValue(cmd.OutOrStdout(), output, b)
 			}
-			return fmt.Errorf("--output %q: want text or json", output)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "nfqproxy %s (%s, %s)\n", b.Version, b.Go, b.Platform)
+			return err
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
-	complete(cmd, "output", []string{"text", "json"})
+	outputFlag(cmd, &output)
 	return cmd
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/usage"
 	"github.com/nfqproxy/nfqproxy/control/view/bundle"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -54,7 +55,7 @@ if the flow API is a socket of it (as root). They are left out with a remote flo
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := f.run(cmd.Context(), connect, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			if err != nil && cmd.Context().Err() != nil {
-				return exitCode(1) // interrupted: there is no bundle
+				return answerNo // interrupted: there is no bundle
 			}
 			return blameFlag(cmd.Flags(), err)
 		},
@@ -63,7 +64,7 @@ if the flow API is a socket of it (as root). They are left out with a remote flo
 	flags.SortFlags = false
 	f.addFilters(cmd)
 	flags.Lookup("state").Usage += " (default: those of failures)"
-	flags.BoolVarP(&f.all, "all", "A", false, "wait for flows that are for no service, too")
+	flags.BoolVar(&f.all, "all", false, "wait for flows that are for no service, too")
 	flags.StringVar(&f.file, "write", "", "file to write (default: nfqproxy-ID.tgz)")
 	flags.DurationVar(&f.capture, "capture", 5*time.Second, "how long to capture packets; 0: not at all")
 	flags.DurationVar(&f.timeout, "timeout", 0, "give up after this time, with exit code 1 (default: never)")
@@ -80,16 +81,13 @@ func (f *watchFlags) run(ctx context.Context, connect connector, stdout, stderr 
 			return fmt.Errorf("--write %s: the file exists", f.file)
 		}
 	}
-	style, err := f.server.style(text.StyleFor(stdout))
-	if err != nil {
-		return err
-	}
+	style := f.server.style(stdout)
 	observer, err := f.server.observer(ctx, connect, stderr)
 	if err != nil {
 		return err
 	}
 	q := f.query
-	q.Follow, q.ServicesOnly = true, f.servicesOnly()
+	q.Follow, q.ServicesOnly, q.Namespace = true, f.servicesOnly(), f.namespaces.selected()
 	if q.State == "" && q.Verdict == "" && q.Reason == "" && q.Event == "" {
 		q.State = strings.Join(failing, ",")
 	}
@@ -149,7 +147,7 @@ func first(ctx context.Context, o observe.Observer, q observe.FlowQuery, timeout
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case waiting.Err() != nil:
-		return nil, fmt.Errorf("no such flow within %s", timeout)
+		return nil, usage.No(fmt.Errorf("no such flow within %s", timeout))
 	}
 	return nil, errors.New("the stream of flows has ended")
 }

@@ -59,7 +59,7 @@ func TestWatchFor(t *testing.T) {
 	if code, stdout, _ := execute("show", file, "--file", bundle.TablesFile); code != 0 || !strings.Contains(stdout, `"tables"`) {
 		t.Errorf("exit code %d\n%s", code, stdout)
 	}
-	if code, _, stderr := execute("show", file, "--file", "none"); code != 1 || !strings.Contains(stderr, "--file none: the bundle has [flow.json") {
+	if code, _, stderr := execute("show", file, "--file", "none"); code != 2 || !strings.Contains(stderr, "--file none: the bundle has [flow.json") {
 		t.Errorf("exit code %d\n%s", code, stderr)
 	}
 	dir := filepath.Join(t.TempDir(), "bundle")
@@ -71,17 +71,18 @@ func TestWatchFor(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		args []string
+		code int
 		want string
 	}{
-		{[]string{"show", filepath.Join(dir, bundle.FlowFile)}, "not a bundle"},
-		{[]string{"show"}, "show takes one BUNDLE"},
-		{[]string{"show", file, "--file", "a", "--extract", "b"}, "exclude each other"},
-		{[]string{"show", file, "--extract", dir}, "file exists"},
-		{[]string{"watch-for", "--server", "http://192.0.2.1:1", "--write", file}, "the file exists"},
-		{[]string{"watch-for", "--server", "http://192.0.2.1:1", "--capture", "-1s"}, "cannot be negative"},
-		{[]string{"watch-for", "--server", "http://192.0.2.1:1", "--timeout", "1ms"}, "no such flow within 1ms"},
+		{[]string{"show", filepath.Join(dir, bundle.FlowFile)}, 2, "not a bundle"},
+		{[]string{"show"}, 2, "show takes one BUNDLE"},
+		{[]string{"show", file, "--file", "a", "--extract", "b"}, 2, "exclude each other"},
+		{[]string{"show", file, "--extract", dir}, 2, "file exists"},
+		{[]string{"watch-for", "--server", "http://192.0.2.1:1", "--write", file}, 2, "the file exists"},
+		{[]string{"watch-for", "--server", "http://192.0.2.1:1", "--capture", "-1s"}, 2, "cannot be negative"},
+		{[]string{"watch-for", "--server", "http://192.0.2.1:1", "--timeout", "1ms"}, 1, "no such flow within 1ms"},
 	} {
-		if code, _, stderr := execute(tt.args...); code != 1 || !strings.Contains(stderr, tt.want) {
+		if code, _, stderr := execute(tt.args...); code != tt.code || !strings.Contains(stderr, tt.want) {
 			t.Errorf("%v: exit code %d\n%s, want %q", tt.args, code, stderr, tt.want)
 		}
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 
@@ -16,7 +15,7 @@ import (
 type whyFlags struct {
 	clusterFlags
 	question diagnose.Question
-	explain  bool
+	walk     text.Walk
 	output   string
 }
 
@@ -38,12 +37,11 @@ namespace of the source; a Pod, as pod/NAMESPACE/NAME; a Node; or an address. A 
 with one port needs no PORT.
 
 A service is decided on the node where the packet starts, and a node port on the node that
-has the address. --node-name is where a packet from outside arrives, if that may be any node.
+has the address. --node is where a packet from outside arrives, if that may be any node.
 
 The answer is what objects and flows show. Network policies count as their objects say;
 other firewalls, routes, and programs that had no flow yet are not known. The exit code
-is 0 if the connection reaches an endpoint, 1 if it does not, and 2 if the question cannot
-be understood.`,
+is 0 if the connection reaches an endpoint, 1 if it does not, and 2 on an error.`,
 		Example: `  nfqproxy why shell my-nginx-service.default:80
   nfqproxy why shop/client web.shop:80 --kubeconfig ~/.kube/config
   kubectl get svc,endpointslices,nodes,pods -A -o yaml |
@@ -62,31 +60,26 @@ be understood.`,
 				err = f.write(cmd.OutOrStdout(), answer)
 			}
 			if err != nil {
-				return exitWith(exitTrouble, err)
+				return err
 			}
 			if !answer.Works {
-				return exitCode(1)
+				return answerNo
 			}
 			return nil
 		},
 	}
-	exitsWithTrouble(cmd)
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.clusterFlags.add(cmd)
-	flags.Lookup("node-name").Usage = "node at which the packet starts or arrives, where the source and the destination do not show it"
-	flags.StringVarP(&f.question.Namespace, "namespace", "n", "", "namespace of a pod's name without one, and of a service's if the source is no pod (default: that of the kubeconfig's context, or default)")
+	flags.Lookup("node").Usage = "node at which the packet starts or arrives, where the source and the destination do not show it"
+	namespaceFlag(cmd, &f.question.Namespace, "a pod's name without one, and of a service's if the source is no pod", "that of the kubeconfig's context, or default")
 	flags.StringVar(&f.question.Protocol, "protocol", "", "tcp, udp or sctp (default: that of the service port)")
-	flags.BoolVar(&f.explain, "explain", false, "with -o text: print the decision step by step, as nfqproxy explain does")
-	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
-	complete(cmd, "output", []string{"text", "json"})
+	walkFlag(cmd, &f.walk, "; prints the decision as nfqproxy explain does", text.WalkNone)
+	outputFlag(cmd, &f.output)
 	return cmd
 }
 
 func (f *whyFlags) answer(ctx context.Context, connect connector, stdin io.Reader, stderr io.Writer) (*diagnose.Answer, error) {
-	if f.output != "text" && f.output != "json" {
-		return nil, fmt.Errorf("--output %q: want text or json", f.output)
-	}
 	d, err := f.doctor(ctx, connect, stdin, stderr)
 	if err != nil {
 		return nil, err
@@ -98,20 +91,12 @@ func (f *whyFlags) answer(ctx context.Context, connect connector, stdin io.Reade
 }
 
 func (f *whyFlags) write(w io.Writer, answer *diagnose.Answer) error {
-	if f.output == "json" {
-		return writeJSON(w, struct {
+	if f.output != "text" {
+		return writeValue(w, f.output, struct {
 			Version int `json:"version"`
 			*diagnose.Answer
 		}{diagnose.Version, answer})
 	}
-	_, err := io.WriteString(w, text.StyleFor(w).Answer(answer, f.explain))
+	_, err := io.WriteString(w, text.StyleFor(w).Answer(answer, f.walk))
 	return err
-}
-
-// writeJSON writes a value for people and programs.
-func writeJSON(w io.Writer, value any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(value)
 }

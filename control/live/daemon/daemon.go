@@ -21,7 +21,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/visible"
 )
 
-// Main executes the command line of this process and returns its exit code: 0, or 1 after an error message on
+// Main executes the command line of this process and returns its exit code: 0, or 2 after an error message on
 // stderr. SIGINT and SIGTERM end it; the second one ends it at once.
 func Main(version string) int {
 	// A closed reader of the flow log or of the messages must not end the proxy.
@@ -31,11 +31,11 @@ func Main(version string) int {
 	defer func() { _, _ = stdout.Flush(), stderr.Flush() }()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	if err := run(ctx, version, os.Args[1:], stdout, stderr); err != nil {
+	err := run(ctx, version, os.Args[1:], stdout, stderr)
+	if err != nil {
 		fmt.Fprintln(stderr, executable.Daemon+":", err)
-		return 1
 	}
-	return 0
+	return usage.ExitCode(err)
 }
 
 func run(ctx context.Context, version string, args []string, stdout, stderr io.Writer) error {
@@ -48,7 +48,7 @@ func run(ctx context.Context, version string, args []string, stdout, stderr io.W
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, pflag.ErrHelp) || err == nil && *help:
-		_, err := fmt.Fprintf(stdout, "%s\n\nUsage:\n  %s [--kubeconfig FILE]\n\nFlags:\n%s", Help, executable.Daemon, flags.FlagUsages())
+		_, err := fmt.Fprintf(stdout, "%s\n\nUsage:\n  %s [--kubeconfig FILE]\n\nFlags:\n%s", Help, executable.Daemon, usage.Flags(flags))
 		return err
 	case err != nil:
 		return usage.Explain(executable.Daemon, flags, err)

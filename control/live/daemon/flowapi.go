@@ -37,9 +37,12 @@ func (f *flowAPIFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.holds, "flow-api-holds", false, "allow clients with a token to hold new flows at the queue and step them through the chains: for labs")
 	flags.StringVar(&f.tlsCert, "flow-api-tls-cert", "", "file with the flow API's certificate, for every ADDRESS:PORT")
 	flags.StringVar(&f.tlsKey, "flow-api-tls-key", "", "file with the certificate's key")
+	flags.IntVar(&f.buffer, "flow-buffer", 16384, "number of flows that the flow API keeps; each takes about 1 KiB")
+}
+
+func (f *flowAPIFlags) addMetrics(flags *pflag.FlagSet) {
 	flags.StringVar(&f.serviceMetrics, "service-metrics", "", `export metrics of these services and their endpoints: NAMESPACE/NAME, where * matches any text, separated by commas: "shop/*,default/web" (default: none)`)
 	flags.IntVar(&f.metricsLimit, "service-metrics-limit", metrics.DefaultServiceLimit, "maximum number of time series for --service-metrics")
-	flags.IntVar(&f.buffer, "flow-buffer", 16384, "number of flows that the flow API keeps; each takes about 1 KiB")
 }
 
 // check validates the flags.

@@ -46,16 +46,24 @@ func newProxy(p *process, a algorithms.Algorithms) *proxy {
 	return &proxy{process: p, parts: parts, publisher: publish.New(parts)}
 }
 
-// gcPercent is how much garbage there may be for each 100 bytes in use. Most of what is
-// in use is the service table, of which little changes: half of Go's default costs hardly
-// any time and saves every node of a large cluster some ten MiB.
-const gcPercent = 50
+// How much garbage there may be for each 100 bytes in use: while the objects are read, of which most becomes garbage, and
+// when they have been. From then on most of what is in use is the service table, of which little changes, and flows make
+// nearly no garbage.
+const (
+	gcPercentAtStart = 50
+	gcPercent        = 20
+)
+
+// setGCPercent sets the garbage collector's target, unless GOGC in the environment does.
+func setGCPercent(percent int) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(percent)
+	}
+}
 
 // serve runs until the context ends or a part fails.
 func (p *proxy) serve(ctx context.Context) (err error) {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
+	setGCPercent(gcPercentAtStart)
 	p.limitMemory()
 	p.group, p.ctx = errgroup.WithContext(ctx)
 	p.metrics = metrics.New(p.version)
@@ -135,7 +143,11 @@ func (p *proxy) publish(t *decision.Table) {
 	}
 	if first {
 		// Reading all objects took memory that is no longer needed.
-		p.group.Go(func() error { debug.FreeOSMemory(); return nil })
+		p.group.Go(func() error {
+			setGCPercent(gcPercent)
+			debug.FreeOSMemory()
+			return nil
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"container/list"
 	"net/netip"
 	"reflect"
@@ -166,8 +167,11 @@ func (h *history) settle(addr netip.AddrPort, generation uint64, t *tally) {
 		for k := range h.changes[i].gone {
 			if g := &h.changes[i].gone[k]; g.addr == addr && !g.settled {
 				g.settled = true
-				if t != nil && t.endpoints[addr] != nil {
-					g.last = t.endpoints[addr].before(generation)
+				if t == nil {
+					continue
+				}
+				if e := t.endpoints.of(addr); e != nil {
+					g.last = e.before(generation)
 				}
 			}
 		}
@@ -296,15 +300,15 @@ func (j *Journal) leave(e *observe.EndpointChange, g *gone, t *tally) {
 		e.LastFlow = j.flowOf(lastFlow(g.last, g.addr))
 		return
 	}
-	of := &EndpointCounts{}
-	if t != nil && t.endpoints[g.addr] != nil {
-		of = t.endpoints[g.addr]
+	of := new(endpointTally)
+	if t != nil {
+		of = cmp.Or(t.endpoints.of(g.addr), of)
 	}
 	e.LastFlow = j.flowOf(lastFlow(of.last, g.addr))
 	if !j.kernel.Following {
 		return
 	}
-	open := of.Flows.Open
+	open := uint64(of.open)
 	if e.Open = &open; open == 0 && of.closed != 0 {
 		closed := time.Unix(0, of.closed)
 		e.Closed = &closed

@@ -25,11 +25,6 @@ type EndpointCounts struct {
 	Flows     observe.Flows
 	Pod, Node string
 	Draws     [2]uint64 // by policy, since ServiceCounts.Since
-
-	// last is the last flow that connects to the endpoint, earlier the last one that an earlier table than that of last
-	// decided. closed is when a connection ended last.
-	last, earlier mention
-	closed        int64
 }
 
 // Counts returns the flows of a service port as it is in the table in force; false: it had
@@ -52,12 +47,15 @@ func (j *Journal) Counts(s *decision.ServicePort) (ServiceCounts, bool) {
 	for why, n := range t.refusals {
 		c.Refused[why.String()] = n
 	}
-	for a, e := range t.endpoints {
-		of := *e
-		if !same {
-			of.Draws = [2]uint64{}
+	for _, e := range t.endpoints {
+		if e.total == 0 {
+			continue
 		}
-		c.Endpoints[a] = of
+		of := EndpointCounts{Flows: e.flows(), Pod: e.pod, Node: e.node}
+		if same {
+			of.Draws = e.draws
+		}
+		c.Endpoints[e.at] = of
 	}
 	return c, true
 }

@@ -357,8 +357,8 @@ type usedPort struct {
 	port  *decision.ServicePort
 	flows int
 	tally *tally
-	// endpoints are the tally's, by the endpoints' position in the port; nil: it had no flow.
-	endpoints []*EndpointCounts
+	// endpoints are the tally's, by the endpoints' position in the port.
+	endpoints []*endpointTally
 }
 
 func size(servicePorts, endpoints int) int { return 512*servicePorts + 136*endpoints }
@@ -370,7 +370,7 @@ func (r *retained) use(s *decision.ServicePort, t *tallies) *usedPort {
 		if r.ports == nil {
 			r.ports = make(map[*decision.ServicePort]*usedPort)
 		}
-		u = &usedPort{port: s, tally: t.of(s), endpoints: make([]*EndpointCounts, len(s.Endpoints))}
+		u = t.of(s).use(s)
 		r.ports[s] = u
 		r.bytes += size(1, len(s.Endpoints))
 	}

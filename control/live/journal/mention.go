@@ -49,24 +49,3 @@ func (t *tally) obeyed(number uint64, f *flow.Flow) {
 		t.history.obeyed(m)
 	}
 }
-
-// connected notes a flow that connects to the endpoint.
-func (c *EndpointCounts) connected(number uint64, f *flow.Flow) {
-	m := mention{number, f.Time.UnixNano(), f.Decision.Generation}
-	switch {
-	case m.generation > c.last.generation:
-		c.earlier, c.last = c.last, m
-	case m.generation == c.last.generation && m.at >= c.last.at:
-		c.last = m
-	case m.generation < c.last.generation && m.at >= c.earlier.at:
-		c.earlier = m
-	}
-}
-
-// before is the last flow that a table before a generation decided: the generation is that of the newest table.
-func (c *EndpointCounts) before(generation uint64) mention {
-	if c.last.generation < generation {
-		return c.last
-	}
-	return c.earlier
-}

@@ -26,8 +26,9 @@ type portKey struct {
 // tally are the counts of one service port.
 type tally struct {
 	observe.Flows
-	refusals  map[decision.Reason]uint64
-	endpoints map[netip.AddrPort]*EndpointCounts
+	refusals  map[decision.Reason]uint64 // nil: none
+	endpoints endpoints
+	used      *usedPort // the newest one; nil: none yet
 	// What the draws since the endpoints last changed are compared with: fit is the service
 	// port they were made from, or one with the same endpoints.
 	fit   *decision.ServicePort
@@ -52,7 +53,7 @@ func (t *tallies) of(s *decision.ServicePort) *tally {
 	k := portKey{s.Name, s.Family}
 	c := t.ports[k]
 	if c == nil {
-		c = &tally{refusals: make(map[decision.Reason]uint64), endpoints: make(map[netip.AddrPort]*EndpointCounts), history: t.changes.of(k)}
+		c = &tally{history: t.changes.of(k)}
 		t.ports[k] = c
 	}
 	return c
@@ -65,10 +66,6 @@ func (e *entry) tally(number uint64) {
 	t.latest = max(t.latest, d.Generation)
 	if d.Verdict == decision.DNAT {
 		e.endpoint = e.port.endpoints[d.Index]
-		if e.endpoint == nil {
-			e.endpoint = t.endpoint(&d.ServicePort.Endpoints[d.Index])
-			e.port.endpoints[d.Index] = e.endpoint
-		}
 	}
 	if obeys(&e.flow) {
 		t.obeyed(number, &e.flow)
@@ -79,11 +76,14 @@ func (e *entry) tally(number uint64) {
 	e.count(func(c *observe.Flows) { begin(c, e) })
 	switch {
 	case d.Verdict == decision.Reject || d.Verdict == decision.Drop:
+		if t.refusals == nil {
+			t.refusals = make(map[decision.Reason]uint64)
+		}
 		t.refusals[d.Reason]++
 	case e.flow.Held != nil && e.flow.Held.Action == flow.HoldChosen: // not selected at random
 	case d.Verdict == decision.DNAT && d.Reason == decision.Balanced && d.Generation >= t.generation:
 		t.draws[d.Policy]++
-		e.endpoint.Draws[d.Policy]++
+		e.endpoint.draws[d.Policy]++
 	}
 }
 
@@ -93,7 +93,7 @@ func (e *entry) count(change func(*observe.Flows)) {
 		change(&e.port.tally.Flows)
 	}
 	if e.endpoint != nil {
-		change(&e.endpoint.Flows)
+		e.endpoint.count(change)
 	}
 }
 
@@ -146,7 +146,7 @@ func (t *tally) follow(s *decision.ServicePort, generation uint64, now time.Time
 	if t.fit == nil || !sameChoice(t.fit, s) {
 		t.since, t.draws, t.generation = now, [2]uint64{}, generation
 		for _, e := range t.endpoints {
-			e.Draws = [2]uint64{}
+			e.draws = [2]uint64{}
 		}
 	}
 	t.fit = s
@@ -167,15 +167,12 @@ func sameChoice(a, b *decision.ServicePort) bool {
 	return true
 }
 
-// endpoint finds the counts of an endpoint or begins them.
-func (t *tally) endpoint(e *decision.Endpoint) *EndpointCounts {
-	c := t.endpoints[e.AddrPort]
-	if c == nil {
-		c = &EndpointCounts{}
-		t.endpoints[e.AddrPort] = c
+// use returns the service port with its counts. The newest one is kept: it is used again and again.
+func (t *tally) use(s *decision.ServicePort) *usedPort {
+	if t.used == nil || t.used.port != s {
+		t.used = &usedPort{port: s, tally: t, endpoints: t.endpoints.add(s.Endpoints)}
 	}
-	c.Pod, c.Node = e.Pod, e.NodeName
-	return c
+	return t.used
 }
 
 // pruneInterval is how often tables are looked at for services that have gone.
@@ -235,13 +232,18 @@ func (j *Journal) prune(now time.Time) {
 		for _, e := range s.Endpoints {
 			present[e.AddrPort] = true
 		}
-		for a := range c.endpoints {
-			if !present[a] && len(c.endpoints) > maxEndpoints {
-				if c.history != nil {
-					c.history.settle(a, math.MaxUint64, c)
-				}
-				delete(c.endpoints, a)
+		excess := len(c.endpoints) - maxEndpoints
+		kept := make(endpoints, 0, maxEndpoints)
+		for _, e := range c.endpoints {
+			if present[e.at] || excess <= 0 {
+				kept = append(kept, e)
+				continue
+			}
+			excess--
+			if c.history != nil {
+				c.history.settle(e.at, math.MaxUint64, c)
 			}
 		}
+		c.endpoints = kept
 	}
 }

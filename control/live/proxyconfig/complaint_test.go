@@ -76,6 +76,7 @@ func TestErrors(t *testing.T) {
 		"conntrack: {maxPerCore: many}":                 `f: conntrack.maxPerCore: string: want an integer`,
 		"conntrack: {udpTimeout: -1s}":                  `f: conntrack.udpTimeout: -1s: a time cannot be negative`,
 		"clientConnection: {burst: -2}":                 `f: clientConnection.burst: -2: want 0 or more`,
+		"clientConnection: {contentType: protobuf}":     `f: clientConnection.contentType: "protobuf": want application/vnd.kubernetes.protobuf or application/json`,
 		"clientConnection: {qps: a}":                    `f: clientConnection.qps: string: want a number`,
 		"enableProfiling: 'true'":                       `f: enableProfiling: string: want true or false`,
 		"oomScoreAdj: 1001":                             `f: oomScoreAdj: 1001: want from -1000 to 1000`,

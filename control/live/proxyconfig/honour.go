@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
@@ -56,6 +57,9 @@ func honoured(c *v1alpha1.KubeProxyConfiguration) (Config, []error) {
 		},
 		Verbosity: int(c.Logging.Verbosity),
 		LogFormat: c.Logging.Format,
+	}
+	if t := c.ClientConnection.ContentType; t != runtime.ContentTypeProtobuf && t != runtime.ContentTypeJSON {
+		r.fail("clientConnection.contentType", "%q: want %s or %s", t, runtime.ContentTypeProtobuf, runtime.ContentTypeJSON)
 	}
 	if f := c.Logging.Format; f != "text" && f != "json" {
 		r.fail("logging.format", "%q: want text or json", f)

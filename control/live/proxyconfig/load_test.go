@@ -139,8 +139,8 @@ func TestFields(t *testing.T) {
 		{"iptables: {masqueradeBit: 31}", func(c *Config) { c.Node.MasqueradeMark = 1 << 31 }},
 		{"iptables: {syncPeriod: 1m, minSyncPeriod: 10s}", func(c *Config) { c.SyncPeriod, c.MinSyncPeriod = time.Minute, 10*time.Second }},
 		{"nftables: {masqueradeAll: true, masqueradeBit: 3, syncPeriod: 1h}", func(*Config) {}}, // of another mode
-		{"clientConnection: {kubeconfig: /k, qps: 0.5, burst: 7, contentType: a/b, acceptContentTypes: 'c/d,e/f'}", func(c *Config) {
-			c.Kubeconfig, c.QPS, c.Burst, c.ContentType, c.AcceptContentTypes = "/k", 0.5, 7, "a/b", "c/d,e/f"
+		{"clientConnection: {kubeconfig: /k, qps: 0.5, burst: 7, contentType: application/json, acceptContentTypes: 'c/d,e/f'}", func(c *Config) {
+			c.Kubeconfig, c.QPS, c.Burst, c.ContentType, c.AcceptContentTypes = "/k", 0.5, 7, "application/json", "c/d,e/f"
 		}},
 		{"configSyncPeriod: 1m", func(c *Config) { c.ConfigSyncPeriod = time.Minute }},
 		{"healthzBindAddress: 127.0.0.1", func(c *Config) { c.HealthzBindAddress = "127.0.0.1:10256" }},

@@ -39,7 +39,7 @@ func TestMarshal(t *testing.T) {
 		"bindAddress: fd00::1\nclusterCIDR: fd00::/48,10.0.0.0/8\nhostnameOverride: node\noomScoreAdj: 0",
 		"detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: cni0, interfaceNamePrefix: veth}",
 		"conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s, tcpBeLiberal: true, udpTimeout: 1s, udpStreamTimeout: 1500ms}",
-		"clientConnection: {kubeconfig: /k, qps: -1, burst: 1, contentType: a/b, acceptContentTypes: c/d}\nlogging: {verbosity: 9, format: json}",
+		"clientConnection: {kubeconfig: /k, qps: -1, burst: 1, contentType: application/json, acceptContentTypes: c/d}\nlogging: {verbosity: 9, format: json}",
 		"healthzBindAddress: 127.0.0.1:1\nmetricsBindAddress: '[::1]:2'\nenableProfiling: true\nbindAddressHardFail: true\nconfigSyncPeriod: 1s",
 	} {
 		config, _, err := Parse("f", []byte(header+text))

@@ -17,6 +17,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // services compares services by their contents.
@@ -33,7 +34,7 @@ var services = cmp.Options{
 // TestGeneratedServicesAreFound: of rules rendered for random clusters, all services are
 // read as they are, the configuration too, and nothing is inconsistent.
 func TestGeneratedServicesAreFound(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(netnstest.Cases(300, 100)) {
 		c := newCluster(seed)
 		table, _ := servicetable.Table(c.objects, c.config)
 		for _, f := range families {

@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// WriteYAML writes the objects as YAML documents: the Node, then each Service with its
+// Documents returns the objects without empty fields: the Node, then each Service with its
 // EndpointSlices behind it.
-func (o *Objects) WriteYAML(w io.Writer) error {
+func (o *Objects) Documents() (all []map[string]any, err error) {
 	var documents []any
 	if o.Node != nil {
 		documents = append(documents, o.Node)
@@ -23,8 +23,24 @@ func (o *Objects) WriteYAML(w io.Writer) error {
 			rest = rest[1:]
 		}
 	}
-	for i, d := range documents {
-		text, err := document(d)
+	for _, d := range documents {
+		fields, err := document(d)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, fields)
+	}
+	return all, nil
+}
+
+// WriteYAML writes the objects as YAML documents.
+func (o *Objects) WriteYAML(w io.Writer) error {
+	all, err := o.Documents()
+	if err != nil {
+		return err
+	}
+	for i, d := range all {
+		text, err := yaml.Marshal(d)
 		if err != nil {
 			return err
 		}
@@ -39,7 +55,7 @@ func (o *Objects) WriteYAML(w io.Writer) error {
 }
 
 // document is an object without the empty fields that would be written.
-func document(object any) ([]byte, error) {
+func document(object any) (map[string]any, error) {
 	text, err := json.Marshal(object)
 	if err != nil {
 		return nil, err
@@ -52,7 +68,7 @@ func document(object any) ([]byte, error) {
 		delete(status, "daemonEndpoints") // a Node's, with a port of 0
 	}
 	prune(fields)
-	return yaml.Marshal(fields)
+	return fields, nil
 }
 
 // prune removes nulls, empty texts and empty objects, and reports whether nothing is left.

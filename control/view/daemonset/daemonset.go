@@ -42,7 +42,7 @@ type Config struct {
 	// Warn reports what keeps the view from being complete and is no error of a request; nil: it is not
 	// reported. It may be called at any time until the context of Open ends.
 	Warn  func(text string)
-	Fleet remote.FleetOptions
+	Relay remote.RelayOptions
 }
 
 // startTimeout bounds the requests of Open.
@@ -52,7 +52,7 @@ const startTimeout = 30 * time.Second
 // come and go with their pods. A node without a pod that runs stays a member, and is unreachable; a minute
 // after its last pod was deleted it is none any more. Errors name the DaemonSet, the pod or the missing
 // permission.
-func Open(ctx context.Context, c Config) (*remote.Fleet, error) {
+func Open(ctx context.Context, c Config) (*remote.Relay, error) {
 	c.Namespace, c.Name = cmp.Or(c.Namespace, DefaultNamespace), cmp.Or(c.Name, DefaultName)
 	if c.Warn == nil {
 		c.Warn = func(string) {}
@@ -93,12 +93,12 @@ func Open(ctx context.Context, c Config) (*remote.Fleet, error) {
 	if wanted := int(object.Status.DesiredNumberScheduled); wanted > len(members) {
 		c.Warn(fmt.Sprintf("DaemonSet %s wants pods on %d nodes and has them on %d: the others are not shown (kubectl -n %s describe daemonset %s)", s.name(), wanted, len(members), c.Namespace, c.Name))
 	}
-	fleet, err := remote.NewFleet(members, c.Fleet)
+	relay, err := remote.NewRelay(members, c.Relay)
 	if err != nil {
 		return nil, err
 	}
-	go s.follow(ctx, fleet)
-	return fleet, nil
+	go s.follow(ctx, relay)
+	return relay, nil
 }
 
 // set is the DaemonSet.

@@ -58,24 +58,24 @@ func (w *world) awaitRights(rules []rbacv1.PolicyRule) {
 }
 
 // open opens the cluster until the test or the returned function ends it.
-func (w *world) open(config *rest.Config, c Config) (*remote.Fleet, error) {
+func (w *world) open(config *rest.Config, c Config) (*remote.Relay, error) {
 	c.REST = config
 	return Open(w.Context(), c)
 }
 
-func (w *world) mustOpen(config *rest.Config) *remote.Fleet {
+func (w *world) mustOpen(config *rest.Config) *remote.Relay {
 	w.Helper()
-	fleet, err := w.open(config, Config{Warn: func(text string) { w.Log("warning: " + text) }})
+	relay, err := w.open(config, Config{Warn: func(text string) { w.Log("warning: " + text) }})
 	if err != nil {
 		w.Fatal(err)
 	}
-	return fleet
+	return relay
 }
 
-// states are the nodes of a fleet with their problems.
-func states(t *testing.T, fleet *remote.Fleet) string {
+// states are the nodes of a relay with their problems.
+func states(t *testing.T, relay *remote.Relay) string {
 	t.Helper()
-	list, err := fleet.Status(t.Context())
+	list, err := relay.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,9 +143,9 @@ func (w *world) testThreeNodes() {
 	a.fake.List = []observe.Item{record("node-a", 1), record("node-a", 5)}
 	b.fake.List = []observe.Item{record("node-b", 2), record("node-b", 3)}
 	c.fake.List = []observe.Item{record("node-c", 4)}
-	fleet := w.mustOpen(w.RESTConfig())
+	relay := w.mustOpen(w.RESTConfig())
 	var got []string
-	if err := fleet.Flows(w.Context(), observe.FlowQuery{}, func(i observe.Item) error {
+	if err := relay.Flows(w.Context(), observe.FlowQuery{}, func(i observe.Item) error {
 		if i.Record == nil {
 			return fmt.Errorf("%+v", i.Missed)
 		}
@@ -157,16 +157,16 @@ func (w *world) testThreeNodes() {
 	if want := []string{"node-a-1", "node-b-2", "node-b-3", "node-c-4", "node-a-5"}; !slices.Equal(got, want) {
 		w.Errorf("got %q, want %q", got, want)
 	}
-	if got := states(w.T, fleet); got != "node-a\nnode-b\nnode-c" {
+	if got := states(w.T, relay); got != "node-a\nnode-b\nnode-c" {
 		w.Errorf("nodes: %s", got)
 	}
 	// Errors of requests are those of the nodes.
-	if _, err := fleet.Flow(w.Context(), "no/such flow"); err == nil || !strings.Contains(err.Error(), `flow "no/such flow" not found`) {
+	if _, err := relay.Flow(w.Context(), "no/such flow"); err == nil || !strings.Contains(err.Error(), `flow "no/such flow" not found`) {
 		w.Errorf("error %v", err)
 	}
 	ctx, cancel := context.WithTimeout(w.Context(), 2*patience)
 	defer cancel()
-	items := follow(ctx, fleet)
+	items := follow(ctx, relay)
 	for i, d := range []*daemon{a, b, c} {
 		if !d.fake.AwaitReaders(ctx, 1) {
 			w.Fatal("no reader")
@@ -211,8 +211,8 @@ func (w *world) next(items <-chan observe.Item) observe.Item {
 func (w *world) testSPDY() {
 	a, b := w.daemon("node-a"), w.daemon("node-b")
 	config, n := w.withoutWebSocket(w.RESTConfig())
-	fleet := w.mustOpen(config)
-	if got := states(w.T, fleet); got != "node-a\nnode-b" {
+	relay := w.mustOpen(config)
+	if got := states(w.T, relay); got != "node-a\nnode-b" {
 		w.Errorf("nodes: %s", got)
 	}
 	before := n.websocket.Load()
@@ -221,7 +221,7 @@ func (w *world) testSPDY() {
 	}
 	ctx, cancel := context.WithTimeout(w.Context(), 2*patience)
 	defer cancel()
-	items := follow(ctx, fleet)
+	items := follow(ctx, relay)
 	for _, d := range []*daemon{a, b} {
 		if !d.fake.AwaitReaders(ctx, 1) {
 			w.Fatal("no reader")
@@ -247,14 +247,14 @@ func (w *world) testProxy() {
 	noForward := slices.DeleteFunc(slices.Clone(role), func(r rbacv1.PolicyRule) bool { return r.Resources[0] == "pods/portforward" })
 	w.allow(append(noForward, proxyRule)...)
 	a, b, c := w.daemonAt("node-a", "192.0.2.1", flowapi.Config{}), w.daemonAt("node-b", "", flowapi.Config{}), w.daemon("node-c")
-	fleet := w.mustOpen(w.asPerson())
-	got := strings.Split(states(w.T, fleet), "\n")
+	relay := w.mustOpen(w.asPerson())
+	got := strings.Split(states(w.T, relay), "\n")
 	if len(got) != 3 || got[0] != "node-a" || got[1] != "node-b" || !strings.HasPrefix(got[2], "node-c: the daemon does not answer: DaemonSet kube-system/nfqproxy: cannot create pods/portforward in namespace kube-system: have the ClusterRole nfqproxy-reader bound to you there") {
 		w.Errorf("nodes: %q", got)
 	}
 	c.delete()
 	w.await("the end of node-c", func() error {
-		if s := states(w.T, fleet); !strings.Contains(s, "no pod on this node") {
+		if s := states(w.T, relay); !strings.Contains(s, "no pod on this node") {
 			return errors.New(s)
 		}
 		return nil
@@ -262,8 +262,8 @@ func (w *world) testProxy() {
 	ctx, cancel := context.WithTimeout(w.Context(), 2*patience)
 	defer cancel()
 	b.fake.ExplainAnswer.Version = flow.Version
-	fleet = w.mustOpen(w.asPerson())
-	items := follow(ctx, fleet)
+	relay = w.mustOpen(w.asPerson())
+	items := follow(ctx, relay)
 	for _, d := range []*daemon{a, b} {
 		if !d.fake.AwaitReaders(ctx, 1) {
 			w.Fatal("no reader")
@@ -273,10 +273,10 @@ func (w *world) testProxy() {
 			w.Errorf("got %+v", i)
 		}
 	}
-	if _, err := fleet.Explain(ctx, observe.Question{Node: "node-b"}); err != nil { // a POST
+	if _, err := relay.Explain(ctx, observe.Question{Node: "node-b"}); err != nil { // a POST
 		w.Error(err)
 	}
-	if _, err := fleet.Flow(ctx, "a/b?c"); err == nil || !strings.Contains(err.Error(), `flow "a/b?c" not found`) {
+	if _, err := relay.Flow(ctx, "a/b?c"); err == nil || !strings.Contains(err.Error(), `flow "a/b?c" not found`) {
 		w.Errorf("error %v", err)
 	}
 	// Where port-forward leads to all addresses, it is used, through TLS.
@@ -294,10 +294,10 @@ func (w *world) testProxy() {
 // testReplaced: a stream goes on with the pod that replaces another, on the same node or on a new one.
 func (w *world) testReplaced() {
 	a, b := w.daemon("node-a"), w.daemon("node-b")
-	fleet := w.mustOpen(w.RESTConfig())
+	relay := w.mustOpen(w.RESTConfig())
 	ctx, cancel := context.WithTimeout(w.Context(), 2*patience)
 	defer cancel()
-	items := follow(ctx, fleet)
+	items := follow(ctx, relay)
 	if !a.fake.AwaitReaders(ctx, 1) || !b.fake.AwaitReaders(ctx, 1) {
 		w.Fatal("no readers")
 	}
@@ -306,7 +306,7 @@ func (w *world) testReplaced() {
 		w.Errorf("got %+v, want that node-a is unreachable", i)
 	}
 	w.await("the end of the pod", func() error {
-		if got := states(w.T, fleet); got != "node-a: the daemon does not answer: DaemonSet kube-system/nfqproxy: no pod on this node\nnode-b" {
+		if got := states(w.T, relay); got != "node-a: the daemon does not answer: DaemonSet kube-system/nfqproxy: no pod on this node\nnode-b" {
 			return errors.New(got)
 		}
 		return nil
@@ -347,8 +347,8 @@ func (w *world) testUnreachable() {
 		w.Fatal(err)
 	}
 	defer func() { _ = pods.Delete(context.Background(), waiting.Name, *metav1.NewDeleteOptions(0)) }()
-	fleet := w.mustOpen(w.RESTConfig())
-	lines := strings.Split(states(w.T, fleet), "\n")
+	relay := w.mustOpen(w.RESTConfig())
+	lines := strings.Split(states(w.T, relay), "\n")
 	for i, want := range []string{
 		"node-a",
 		"node-b: the daemon does not answer: DaemonSet kube-system/nfqproxy: pod nfqproxy-", // does not run
@@ -365,7 +365,7 @@ func (w *world) testUnreachable() {
 		w.Errorf("reasons: %s\n%s", lines[1], lines[2])
 	}
 	missed := 0
-	if err := fleet.Flows(w.Context(), observe.FlowQuery{}, func(i observe.Item) error {
+	if err := relay.Flows(w.Context(), observe.FlowQuery{}, func(i observe.Item) error {
 		if i.Missed != nil && i.Missed.Why == observe.MissedUnreachable {
 			missed++
 		}
@@ -384,7 +384,7 @@ func (w *world) testPermissions() {
 	use := func(config *rest.Config) (warnings []string, err error) {
 		var mu sync.Mutex
 		warned := make(chan struct{}, 100)
-		fleet, err := w.open(config, Config{Warn: func(text string) {
+		relay, err := w.open(config, Config{Warn: func(text string) {
 			mu.Lock()
 			defer mu.Unlock()
 			warnings = append(warnings, text)
@@ -393,13 +393,13 @@ func (w *world) testPermissions() {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := fleet.Stats(w.Context()); err != nil {
+		if _, err := relay.Stats(w.Context()); err != nil {
 			return nil, err
 		}
 		b := w.daemon("node-b")
 		defer b.delete()
 		end := time.Now().Add(patience)
-		for !strings.Contains(states(w.T, fleet), "node-b") {
+		for !strings.Contains(states(w.T, relay), "node-b") {
 			mu.Lock()
 			n := len(warnings)
 			mu.Unlock()
@@ -481,11 +481,11 @@ func (w *world) testTokens() {
 		{"of another audience", token("nfqproxy-reader", "https://kubernetes.default.svc"), "wrong token: it is invalid, expired or for another audience"},
 		{"nonsense", "0123456789abcdef", "wrong token: it is invalid"},
 	} {
-		fleet, err := w.open(w.RESTConfig(), Config{Token: tt.token})
+		relay, err := w.open(w.RESTConfig(), Config{Token: tt.token})
 		if err != nil {
 			w.Fatal(err)
 		}
-		_, err = fleet.Stats(w.Context())
+		_, err = relay.Stats(w.Context())
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.want)) {
 			w.Errorf("%s: %v, want %s", tt.name, err, tt.want)
 		}
@@ -493,11 +493,11 @@ func (w *world) testTokens() {
 	}
 	// The account is made anew: its tokens are revoked. The API server keeps them for some seconds, and daemons
 	// that know them for a minute.
-	fleet := w.mustOpen(w.RESTConfig())
-	if _, err := fleet.Stats(w.Context()); err != nil {
+	relay := w.mustOpen(w.RESTConfig())
+	if _, err := relay.Stats(w.Context()); err != nil {
 		w.Error(err)
 	}
-	// Reviewed after the one that the fleet has, so that the API server keeps it longer.
+	// Reviewed after the one that the relay has, so that the API server keeps it longer.
 	revoked := token("nfqproxy-reader", "nfqproxy")
 	reviewer := &apiserver.Tokens{Client: w.daemons, Account: apiserver.Account{Namespace: "kube-system", Name: "nfqproxy-reader"}}
 	if wrong, err := reviewer.Review(w.Context(), revoked); wrong != "" || err != nil {
@@ -515,7 +515,7 @@ func (w *world) testTokens() {
 	})
 	b := w.daemon("node-b")
 	w.await("the error of a missing account", func() error {
-		if got := states(w.T, fleet); !strings.Contains(got, "node-b: the daemon does not answer: DaemonSet kube-system/nfqproxy: ServiceAccount kube-system/nfqproxy-reader of the daemons' --flow-api-service-account not found") {
+		if got := states(w.T, relay); !strings.Contains(got, "node-b: the daemon does not answer: DaemonSet kube-system/nfqproxy: ServiceAccount kube-system/nfqproxy-reader of the daemons' --flow-api-service-account not found") {
 			return errors.New(got)
 		}
 		return nil
@@ -524,7 +524,7 @@ func (w *world) testTokens() {
 		w.Fatal(err)
 	}
 	w.await("new tokens", func() error {
-		if got := states(w.T, fleet); got != "node-a\nnode-b" {
+		if got := states(w.T, relay); got != "node-a\nnode-b" {
 			return errors.New(got)
 		}
 		return nil
@@ -532,7 +532,7 @@ func (w *world) testTokens() {
 	// Daemons that take tokens of another account only.
 	c := w.daemonAt("node-c", "127.0.0.1", flowapi.Config{Reviewer: refuser{}})
 	w.await("a node that refuses all tokens", func() error {
-		if got := states(w.T, fleet); !strings.Contains(got, "node-c: the daemon does not answer: DaemonSet kube-system/nfqproxy: pod "+c.pod.Name+" refuses the token: wrong token: no reason") {
+		if got := states(w.T, relay); !strings.Contains(got, "node-c: the daemon does not answer: DaemonSet kube-system/nfqproxy: pod "+c.pod.Name+" refuses the token: wrong token: no reason") {
 			return errors.New(got)
 		}
 		return nil
@@ -540,7 +540,7 @@ func (w *world) testTokens() {
 	// A daemon that may not have tokens reviewed.
 	d := w.daemonAt("node-d", "127.0.0.1", flowapi.Config{Reviewer: &apiserver.Tokens{Client: w.withoutRights()}})
 	w.await("a node that cannot check tokens", func() error {
-		if got := states(w.T, fleet); !strings.Contains(got, "node-d: the daemon does not answer: DaemonSet kube-system/nfqproxy: cannot check the token: the API server does not permit the daemon to create tokenreviews: check the ClusterRole") {
+		if got := states(w.T, relay); !strings.Contains(got, "node-d: the daemon does not answer: DaemonSet kube-system/nfqproxy: cannot check the token: the API server does not permit the daemon to create tokenreviews: check the ClusterRole") {
 			return errors.New(got)
 		}
 		return nil
@@ -570,11 +570,11 @@ func (w *world) testTokenFile() {
 	a := w.daemonAt("node-a", "127.0.0.1", flowapi.Config{Token: "0123456789abcdef"})
 	defer a.delete()
 	for token, want := range map[string]string{"0123456789abcdef": "", "fedcba9876543210": "wrong token: want the content of the server's --flow-api-token-file"} {
-		fleet, err := w.open(w.RESTConfig(), Config{Token: token})
+		relay, err := w.open(w.RESTConfig(), Config{Token: token})
 		if err != nil {
 			w.Fatal(err)
 		}
-		if _, err = fleet.Stats(w.Context()); want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
+		if _, err = relay.Stats(w.Context()); want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
 			w.Errorf("%s: %v, want %s", token, err, want)
 		}
 	}

@@ -95,10 +95,10 @@ func (s *set) watch(ctx, starting context.Context, object *appsv1.DaemonSet) err
 	return nil
 }
 
-// follow keeps the members of a fleet up to date until the context ends.
-func (s *set) follow(ctx context.Context, fleet *remote.Fleet) {
+// follow keeps the members of a relay up to date until the context ends.
+func (s *set) follow(ctx context.Context, relay *remote.Relay) {
 	defer s.channels.forwarded.CloseIdleConnections()
-	defer fleet.Close()
+	defer relay.Close()
 	tick := time.NewTicker(s.forget / 4)
 	defer tick.Stop()
 	for {
@@ -108,7 +108,7 @@ func (s *set) follow(ctx context.Context, fleet *remote.Fleet) {
 		case <-s.changed:
 		case <-tick.C: // for nodes without a pod
 		}
-		_ = fleet.SetMembers(s.members(time.Now())) // the names are those of a map
+		_ = relay.SetMembers(s.members(time.Now())) // the names are those of a map
 	}
 }
 

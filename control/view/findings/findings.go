@@ -259,7 +259,7 @@ func ofStatus(nodes []observe.Status, records []*flow.Record, read map[string]*r
 		}
 		found = append(found, diagnose.Finding{
 			Code: diagnose.TableNearlyFull, Object: "Node " + n.Node, Text: text,
-			Do: "raise net.netfilter.nf_conntrack_max (--conntrack-max-per-core), or have the clients open fewer connections",
+			Do: "raise net.netfilter.nf_conntrack_max (conntrack.maxPerCore in the configuration file), or have the clients open fewer connections",
 		})
 	}
 	return found

@@ -75,7 +75,7 @@ func Select(o *manifest.Objects, s Selection) (all []Object, err error) {
 			continue
 		}
 		for _, object := range k.list(o) {
-			if s.Namespace != "" && object.GetNamespace() != s.Namespace {
+			if k.namespaced && s.Namespace != "" && object.GetNamespace() != s.Namespace {
 				continue
 			}
 			full := strings.TrimPrefix(object.GetNamespace()+"/"+object.GetName(), "/")

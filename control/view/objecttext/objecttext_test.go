@@ -131,8 +131,11 @@ func TestText(t *testing.T) {
 			t.Errorf("got\n%s\nwant\n%s", got, one)
 		}
 	}
-	if got := print(t, o, Selection{Namespace: "nowhere"}, "text"); got != "No objects found.\n" {
+	if got := print(t, o, Selection{Kinds: []string{"Pod"}, Namespace: "nowhere"}, "text"); got != "No objects found.\n" {
 		t.Errorf("got %s", got)
+	}
+	if got := print(t, o, Selection{Kinds: []string{"Pod", "Node"}, Namespace: "shop"}, "name"); got != "pod/web-1\npod/web-2\nnode/a\nnode/b\n" {
+		t.Errorf("names in a namespace, and of what has none:\n%s", got)
 	}
 	if _, err := Select(o, Selection{Kinds: []string{"Pod"}, Name: "wbe-1"}); err == nil || err.Error() != `no Pod "wbe-1" (did you mean "shop/web-1"?); there are: shop/web-1, shop/web-2` {
 		t.Error(err)

@@ -13,13 +13,21 @@ import (
 )
 
 // Formats are the formats of Write.
-var Formats = []string{"text", "yaml", "json"}
+var Formats = []string{"text", "yaml", "json", "name"}
 
 // Write prints objects in a format of Formats. A single object that was selected by its name is printed alone, others as
 // a List.
 func Write(w io.Writer, objects []Object, format string, single bool) error {
-	if format == "text" {
+	switch format {
+	case "text":
 		return writeText(w, objects)
+	case "name":
+		for _, o := range objects {
+			if _, err := fmt.Fprintf(w, "%s/%s\n", strings.ToLower(o.kind), o.GetName()); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	var value any
 	if single && len(objects) == 1 {

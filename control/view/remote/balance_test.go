@@ -14,8 +14,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
 )
 
-// TestFleetBalance: a change reaches all nodes, through their servers; the algorithms are those that all have; errors name the nodes.
-func TestFleetBalance(t *testing.T) {
+// TestRelayBalance: a change reaches all nodes, through their servers; the algorithms are those that all have; errors name the nodes.
+func TestRelayBalance(t *testing.T) {
 	ctx := t.Context()
 	fakes := []*observetest.Balancing{{}, {}}
 	var members []remote.Member
@@ -24,7 +24,7 @@ func TestFleetBalance(t *testing.T) {
 		t.Cleanup(s.Close)
 		members = append(members, remote.Member{Name: "node-" + string(rune('a'+i)), Observer: newClient(t, s.URL, remote.ClientOptions{Token: "secret"})})
 	}
-	f, err := remote.NewFleet(members, remote.FleetOptions{})
+	f, err := remote.NewRelay(members, remote.RelayOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-// Package remote observes nodes by their flow APIs: one by a [Client], all of a cluster by a [Fleet].
+// Package remote observes nodes by their flow APIs: one by a [Client], all of a cluster by a [Relay].
 package remote
 
 import (

@@ -70,7 +70,7 @@ func TestClientRequests(t *testing.T) {
 		}
 	}
 	err := c.Flows(ctx, query, func(i observe.Item) error {
-		i.Encoded = nil // see TestFleetPassesOn
+		i.Encoded = nil // see TestRelayPassesOn
 		items = append(items, i)
 		return nil
 	})

@@ -3,7 +3,7 @@ package remote
 import "time"
 
 // SetRetry is how long a node's broken stream is left at first.
-func (f *Fleet) SetRetry(d time.Duration) { f.retry = d }
+func (f *Relay) SetRetry(d time.Duration) { f.retry = d }
 
 // RememberedHolds is how many holds that are done are remembered.
 const RememberedHolds = rememberedHolds

@@ -36,7 +36,7 @@ func (c *Client) Objects(ctx context.Context, q observe.ObjectsQuery) (*observe.
 }
 
 // Algorithms returns the algorithms that all nodes have, and the Services of all nodes.
-func (f *Fleet) Algorithms(ctx context.Context) (*observe.Algorithms, error) {
+func (f *Relay) Algorithms(ctx context.Context) (*observe.Algorithms, error) {
 	all, err := balancingOf(ctx, f, func(ctx context.Context, b observe.Balancing) (*observe.Algorithms, error) { return b.Algorithms(ctx) })
 	if len(all) == 0 {
 		return nil, err
@@ -55,13 +55,13 @@ func (f *Fleet) Algorithms(ctx context.Context) (*observe.Algorithms, error) {
 }
 
 // Balance switches the algorithm on all nodes.
-func (f *Fleet) Balance(ctx context.Context, c observe.BalanceChange) error {
+func (f *Relay) Balance(ctx context.Context, c observe.BalanceChange) error {
 	_, err := balancingOf(ctx, f, func(ctx context.Context, b observe.Balancing) (struct{}, error) { return struct{}{}, b.Balance(ctx, c) })
 	return err
 }
 
 // Shadows adds up the loads of all nodes. Algorithms that not all nodes have are left out.
-func (f *Fleet) Shadows(ctx context.Context, service string) (*observe.Shadows, error) {
+func (f *Relay) Shadows(ctx context.Context, service string) (*observe.Shadows, error) {
 	all, err := balancingOf(ctx, f, func(ctx context.Context, b observe.Balancing) (*observe.Shadows, error) {
 		return b.Shadows(ctx, service)
 	})
@@ -82,7 +82,7 @@ func (f *Fleet) Shadows(ctx context.Context, service string) (*observe.Shadows, 
 }
 
 // Objects returns a service table of the node of the query.
-func (f *Fleet) Objects(ctx context.Context, q observe.ObjectsQuery) (*observe.TableObjects, error) {
+func (f *Relay) Objects(ctx context.Context, q observe.ObjectsQuery) (*observe.TableObjects, error) {
 	m, err := f.one(q.Node, "each node has its own service table")
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (f *Fleet) Objects(ctx context.Context, q observe.ObjectsQuery) (*observe.T
 }
 
 // one returns the member of the name, or the only one without a name. why is added to the error if there are several.
-func (f *Fleet) one(node, why string) (Member, error) {
+func (f *Relay) one(node, why string) (Member, error) {
 	members, _ := f.all()
 	var nodes []string
 	switch {
@@ -111,7 +111,7 @@ func (f *Fleet) one(node, why string) (Member, error) {
 }
 
 // balancingOf calls all nodes. The error is of an invalid request, or of those that have failed.
-func balancingOf[T any](ctx context.Context, f *Fleet, do func(context.Context, observe.Balancing) (T, error)) ([]T, error) {
+func balancingOf[T any](ctx context.Context, f *Relay, do func(context.Context, observe.Balancing) (T, error)) ([]T, error) {
 	members, _ := f.all()
 	var v verdict
 	var all []T

@@ -85,7 +85,7 @@ func (s *Screen) Holding(h *observe.Hold) error {
 	r := h.Record
 	var b strings.Builder
 	b.WriteString("\n" + s.line(r) + "\n\n")
-	lines := strings.SplitAfter(strings.TrimSuffix(s.Style.Steps(r.Steps, "", false), "\n"), "\n")
+	lines := strings.SplitAfter(strings.TrimSuffix(s.Style.Steps(r.Steps, "", text.WalkWords), "\n"), "\n")
 	for i, line := range lines {
 		line = strings.TrimSuffix(line, "\n")
 		switch {

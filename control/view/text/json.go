@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -59,12 +61,27 @@ func (p *jsonList) Close() error {
 	return err
 }
 
+// documents writes a YAML document for each record.
+type documents struct{ w io.Writer }
+
+func newYAML(w io.Writer, _ string, _ Options) (Printer, error) { return documents{w}, nil }
+
+func (p documents) Print(r *flow.Record) error {
+	text, err := yaml.Marshal(r)
+	if err == nil {
+		_, err = fmt.Fprintf(p.w, "---\n%s", text)
+	}
+	return err
+}
+func (documents) Flush() error { return nil }
+func (documents) Close() error { return nil }
+
 // names writes the ids, for other commands.
 type names struct{ w io.Writer }
 
 func newNames(w io.Writer, _ string, o Options) (Printer, error) {
-	if o.Tree {
-		return nil, errors.New("name: cannot be combined with --tree: remove one of them")
+	if o.Walk.Shown() {
+		return nil, errors.New("name: cannot be combined with --walk: remove one of them")
 	}
 	return names{w}, nil
 }

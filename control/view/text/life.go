@@ -1,6 +1,7 @@
 package text
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -31,9 +32,9 @@ func Story(r *flow.Record, o Options) string {
 	if path := pathOf(r, o); path != nil {
 		b.WriteString(way(r, path, o))
 		fmt.Fprintf(&b, "\n  on node %s\n", r.Node)
-		o.Style.detail(&b, r, false)
+		o.Style.detail(&b, r, cmp.Or(o.Walk, WalkWords))
 	} else {
-		b.WriteString(o.Style.Explain(r, false))
+		b.WriteString(o.Style.Explain(r, cmp.Or(o.Walk, WalkWords)))
 	}
 	b.WriteString("\n")
 	if r.ID != "" {

@@ -82,10 +82,10 @@ func TestSteps(t *testing.T) {
                  . p 0.50: draw 0.7
   KUBE-SEP-Z    -> translated
 `
-	if got := (Style{}).Steps(r.Steps, "  ", false); got != want {
+	if got := (Style{}).Steps(r.Steps, "  ", WalkWords); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if got := (Style{}).Steps(nil, "  ", false); got != "" {
+	if got := (Style{}).Steps(nil, "  ", WalkWords); got != "" {
 		t.Errorf("a record without steps: %q", got)
 	}
 }

@@ -34,8 +34,8 @@ type Options struct {
 	Follow bool
 	// NoHeaders leaves out the line of the columns' names.
 	NoHeaders bool
-	// Tree adds the walk through the chains below each line.
-	Tree bool
+	// Walk adds the walk through the chains below each line. A story has it in words by default.
+	Walk Walk
 	// Nodes adds the column of nodes to the table.
 	Nodes bool
 	// Zone is the time zone in tables; nil: the local one. JSON keeps the zone of its times.
@@ -82,6 +82,7 @@ var formats = []format{
 	}},
 	{name: "json", programs: true, make: newJSON},
 	{name: "jsonl", programs: true, make: newJSONLines},
+	{name: "yaml", programs: true, make: newYAML},
 	{name: "name", make: newNames},
 	{name: "hubble", programs: true, make: newHubble},
 	{name: "custom-columns", argument: "NAME:.path,...", make: func(w io.Writer, spec string, o Options) (Printer, error) {

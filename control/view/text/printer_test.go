@@ -70,7 +70,7 @@ func TestLists(t *testing.T) {
 	}{
 		{name: "table"},
 		{name: "wide", format: "wide"},
-		{name: "tree", change: func(o *text.Options) { o.Tree = true }},
+		{name: "tree", change: func(o *text.Options) { o.Walk = text.WalkWords }},
 		{name: "no-headers", change: func(o *text.Options) { o.NoHeaders = true }},
 		{name: "color", change: func(o *text.Options) { o.Style.Color = true }},
 		{name: "yesterday", change: func(o *text.Options) {
@@ -221,7 +221,7 @@ func TestNoEscapes(t *testing.T) {
 
 func TestFormatsRefused(t *testing.T) {
 	tests := []struct{ format, want string }{
-		{"yaml", `"yaml": want wide, json, jsonl, name, hubble or custom-columns=NAME:.path,...`},
+		{"xml", `"xml": want wide, json, jsonl, yaml, name, hubble or custom-columns=NAME:.path,...`},
 		{"=x", `"": want wide`},
 		{"json=x", `"json=x": json takes no argument`},
 		{"custom-columns", `"custom-columns": want custom-columns=NAME:.path,...`},
@@ -242,7 +242,7 @@ func TestFormatsRefused(t *testing.T) {
 		}
 	}
 	o := options()
-	o.Tree = true
+	o.Walk = text.WalkWords
 	if _, err := text.NewPrinter(&bytes.Buffer{}, "name", o); err == nil {
 		t.Error("name with walks: no error")
 	}

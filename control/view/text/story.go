@@ -16,9 +16,8 @@ var words = flow.Words()
 const storyLabel = 9
 
 // Explain renders a record in detail: the verdict with its reason, the walk through the
-// chains, and the endpoints. rules adds the rules of the walk as iptables-save
-// prints them. It ends with a newline.
-func (s Style) Explain(r *flow.Record, rules bool) string {
+// chains, and the endpoints. It ends with a newline.
+func (s Style) Explain(r *flow.Record, walk Walk) string {
 	var b strings.Builder
 	from := ""
 	if r.Local {
@@ -34,7 +33,7 @@ func (s Style) Explain(r *flow.Record, rules bool) string {
 	if r.Hint != "" {
 		labeled(&b, storyLabel, "hint", r.Hint)
 	}
-	s.detail(&b, r, rules)
+	s.detail(&b, r, walk)
 	if r.Reply != nil {
 		b.WriteString("\n  reply path\n")
 		for i, step := range r.Reply.Steps {
@@ -61,9 +60,9 @@ func (s Style) decision(r *flow.Record) []decisionLine {
 }
 
 // detail writes the walk through the chains and the endpoints.
-func (s Style) detail(b *strings.Builder, r *flow.Record, rules bool) {
-	if len(r.Steps) > 0 {
-		b.WriteString("\n" + s.Steps(r.Steps, "  ", rules))
+func (s Style) detail(b *strings.Builder, r *flow.Record, walk Walk) {
+	if steps := s.Steps(r.Steps, "  ", walk); steps != "" {
+		b.WriteString("\n" + steps)
 	}
 	if len(r.Candidates)+len(r.Excluded) > 0 {
 		b.WriteString("\n" + endpoints(r))

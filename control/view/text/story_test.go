@@ -1,6 +1,7 @@
 package text_test
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -37,7 +38,7 @@ func TestExplanations(t *testing.T) {
 		node    string
 		packets []flow.Question // the story is that of the last
 		reply   bool
-		rules   bool
+		walk    text.Walk
 		seed    uint64
 	}{
 		{name: "hairpin", node: "node-a", seed: 1, reply: true, packets: []flow.Question{
@@ -52,7 +53,7 @@ func TestExplanations(t *testing.T) {
 			{Protocol: "tcp", Source: "pod/default/shell", Destination: "service/default/leaving"}}},
 		{name: "source-range-outside", node: "node-a", packets: []flow.Question{
 			{Protocol: "tcp", Source: "192.0.2.99", Destination: "203.0.113.5:443"}}},
-		{name: "source-range-within", node: "node-a", rules: true, packets: []flow.Question{
+		{name: "source-range-within", node: "node-a", walk: text.WalkRules, packets: []flow.Question{
 			{Protocol: "tcp", Source: "192.0.2.9", Destination: "203.0.113.5:443"}}},
 		{name: "affinity", node: "node-a", seed: 1, packets: []flow.Question{
 			{Protocol: "tcp", Source: "pod/default/shell", Destination: "service/default/sticky"},
@@ -80,7 +81,7 @@ func TestExplanations(t *testing.T) {
 				}
 				r = s.Decide(&p)
 			}
-			golden(t, tt.name+".txt", (text.Style{}).Explain(r, tt.rules))
+			golden(t, tt.name+".txt", (text.Style{}).Explain(r, cmp.Or(tt.walk, text.WalkWords)))
 		})
 	}
 }

@@ -70,9 +70,7 @@ func (t *table) Print(r *flow.Record) error {
 		line.cells = append(line.cells, cell)
 		t.widths[i] = max(t.widths[i], ansi.StringWidth(cell.text))
 	}
-	if t.o.Tree {
-		line.below = t.o.Style.Steps(r.Steps, "    ", false)
-	}
+	line.below = t.o.Style.Steps(r.Steps, "    ", t.o.Walk)
 	t.waiting = append(t.waiting, line)
 	if len(t.waiting) >= screenful || t.begun && !t.o.Follow {
 		return t.Flush()

@@ -14,12 +14,12 @@ import (
 // tracing renders one trace.
 type tracing struct {
 	Style
-	rules bool // print the rules as iptables-save does, too
+	walk Walk
 }
 
-// Trace renders a trace. rules adds the rules as iptables-save prints them. It ends with a newline.
-func (s Style) Trace(t *trace.Trace, rules bool) string {
-	x := tracing{s, rules}
+// Trace renders a trace. It ends with a newline.
+func (s Style) Trace(t *trace.Trace, walk Walk) string {
+	x := tracing{s, walk}
 	var b strings.Builder
 	b.WriteString(asked(t) + "\n\n")
 	if t.Proxy != "" {
@@ -41,7 +41,7 @@ func (s Style) Trace(t *trace.Trace, rules bool) string {
 	if len(t.Ways) == 1 {
 		b.WriteString("  " + x.outcome(&t.Ways[0]) + assuming + "\n")
 		x.details(&b, &t.Ways[0], "  ")
-		b.WriteString(x.Steps(t.Ways[0].Steps, "  ", x.rules))
+		b.WriteString(x.Steps(t.Ways[0].Steps, "  ", x.walk))
 		x.answers(&b, &t.Ways[0], nil)
 		return b.String()
 	}
@@ -54,7 +54,7 @@ func (s Style) Trace(t *trace.Trace, rules bool) string {
 	}
 	shared := slices.MinFunc(t.Ways, func(a, b trace.Way) int { return a.Fork - b.Fork }).Fork
 	b.WriteString("\n")
-	b.WriteString(x.Steps(t.Ways[0].Steps[:shared], "  ", x.rules))
+	b.WriteString(x.Steps(t.Ways[0].Steps[:shared], "  ", x.walk))
 	for i := range t.Ways {
 		w := &t.Ways[i]
 		fmt.Fprintf(&b, "\n  %s %s\n", x.Paint(Green, fmt.Sprintf("path %d of %d, %s:", i+1, len(t.Ways), quantity.Probability(w.Probability))), x.outcome(w))
@@ -64,7 +64,7 @@ func (s Style) Trace(t *trace.Trace, rules bool) string {
 			first = &t.Ways[0]
 			x.walkBeside(&b, w.Steps[shared:], first.Steps[shared:])
 		} else {
-			b.WriteString(x.Steps(w.Steps[shared:], "  ", x.rules))
+			b.WriteString(x.Steps(w.Steps[shared:], "  ", x.walk))
 		}
 		x.answers(&b, w, first)
 	}
@@ -183,7 +183,7 @@ func (x tracing) walkBeside(b *strings.Builder, walk, first []flow.Step) {
 	if tail < 2 {
 		tail = 0
 	}
-	b.WriteString(x.Steps(walk[:len(walk)-tail], "  ", x.rules))
+	b.WriteString(x.Steps(walk[:len(walk)-tail], "  ", x.walk))
 	switch {
 	case tail == len(walk) && tail > 0:
 		fmt.Fprintf(b, "    %s\n", x.Paint(Dim, "the same steps as in path 1"))
@@ -212,7 +212,7 @@ func (x tracing) answer(b *strings.Builder, what string, w, first *trace.Way) {
 		fmt.Fprintf(b, "  assumed: %s\n", a)
 	}
 	if first == nil {
-		b.WriteString(x.Steps(w.Steps, "  ", x.rules))
+		b.WriteString(x.Steps(w.Steps, "  ", x.walk))
 		return
 	}
 	x.walkBeside(b, w.Steps, first.Steps)

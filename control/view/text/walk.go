@@ -9,11 +9,27 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
+// Walk is how a packet's way through the chains is rendered.
+type Walk string
+
+// The ways to render a walk; an empty one is none.
+const (
+	WalkNone  Walk = "none"
+	WalkWords Walk = "words"
+	WalkRules Walk = "rules" // in words, and each rule as iptables-save prints it
+	WalkAll   Walk = "all"   // the same, and the steps have the rules that do not match
+)
+
+// Shown reports whether anything of the walk is rendered.
+func (w Walk) Shown() bool { return w != "" && w != WalkNone }
+
 // Steps renders a walk, one line for each step: the chain, the outcome of its rule and the reason.
 // Consecutive rules of a chain share one chain name. Steps through a dump have the line of the
-// rule, below a heading for each hook and table. rules adds the rules as iptables-save prints them.
-// Each line starts with indent and ends with a newline.
-func (s Style) Steps(steps []flow.Step, indent string, rules bool) string {
+// rule, below a heading for each hook and table. Each line starts with indent and ends with a newline.
+func (s Style) Steps(steps []flow.Step, indent string, walk Walk) string {
+	if !walk.Shown() {
+		return ""
+	}
 	chains, lines := 0, 1
 	for _, step := range steps {
 		chains, lines = max(chains, len(step.Chain)), max(lines, len(strconv.Itoa(step.Line)))
@@ -51,7 +67,7 @@ func (s Style) Steps(steps []flow.Step, indent string, rules bool) string {
 		}
 		chain = step.Chain
 		fmt.Fprintf(&b, "%s%-*s %s %s\n", margin, chains, name, s.sign(step.Outcome), s.reason(&step))
-		if rules && step.Rule != "" {
+		if walk != WalkWords && step.Rule != "" {
 			fmt.Fprintf(&b, "%s%-*s    %s\n", blank, chains, "", s.Paint(Dim, step.Rule))
 		}
 	}

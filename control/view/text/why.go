@@ -10,9 +10,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
-// Answer renders an answer: the cause in the first line, then what to do, and who and where. explain adds the
-// decision, step by step. It ends with a newline.
-func (s Style) Answer(a *diagnose.Answer, explain bool) string {
+// Answer renders an answer: the cause in the first line, then what to do, and who and where. with a walk it has
+// the decision, step by step. It ends with a newline.
+func (s Style) Answer(a *diagnose.Answer, walk Walk) string {
 	var b strings.Builder
 	line := func(label string, lines ...string) { labeled(&b, answerLabel, label, lines...) }
 	b.WriteString(s.headline(a))
@@ -35,7 +35,7 @@ func (s Style) Answer(a *diagnose.Answer, explain bool) string {
 	switch {
 	case a.NodeIs == "":
 	case a.Node == "":
-		line("node", "not known: "+a.NodeIs+"; give --node-name")
+		line("node", "not known: "+a.NodeIs+"; give --node")
 	default:
 		line("node", a.Node+": "+a.NodeIs)
 	}
@@ -50,9 +50,9 @@ func (s Style) Answer(a *diagnose.Answer, explain bool) string {
 		endpoints = append(endpoints, s.tried(&a.Endpoints[i]))
 	}
 	line("endpoints", first(mostEndpoints, endpoints)...)
-	if explain && a.Record != nil {
+	if walk.Shown() && a.Record != nil {
 		for _, r := range append(slices.Clone(a.Record.Others), a.Record) {
-			b.WriteString("\n" + indented(s.Explain(r, false)))
+			b.WriteString("\n" + indented(s.Explain(r, walk)))
 		}
 	}
 	return b.String()
@@ -86,8 +86,8 @@ func end(e *diagnose.End) string {
 
 // FindingOptions are what is shown of findings besides.
 type FindingOptions struct {
-	// Explain adds what happens to the example of each, step by step.
-	Explain bool
+	// Walk adds what happens to the example of each, step by step.
+	Walk Walk
 	// Ignored lists also those that are ignored, instead of their number.
 	Ignored bool
 }
@@ -174,8 +174,8 @@ func (s Style) finding(f *diagnose.Finding, severity string, o FindingOptions) s
 		labeled(&b, findingLabel, "example", f.Example.Text)
 	}
 	labeled(&b, findingLabel, "do", f.Do)
-	if o.Explain && f.Example != nil {
-		b.WriteString("\n" + indented(s.Explain(f.Example.Record, false)))
+	if o.Walk.Shown() && f.Example != nil {
+		b.WriteString("\n" + indented(s.Explain(f.Example.Record, o.Walk)))
 	}
 	return b.String()
 }

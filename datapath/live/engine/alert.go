@@ -27,7 +27,7 @@ func (w *tableWatch) look(now time.Time, refused uint64) *Alert {
 			return nil
 		}
 		w.full = true
-		return &Alert{Reason: "ConntrackFull", Text: "The connection table is full: packets of new flows to services are dropped until the clients retransmit them. Raise net.netfilter.nf_conntrack_max (--conntrack-max-per-core), or find the clients that open so many connections."}
+		return &Alert{Reason: "ConntrackFull", Text: "The connection table is full: packets of new flows to services are dropped until the clients retransmit them. Raise net.netfilter.nf_conntrack_max (conntrack.maxPerCore in the configuration file), or find the clients that open so many connections."}
 	}
 	if w.full && now.Sub(w.last) >= recovered {
 		w.full = false

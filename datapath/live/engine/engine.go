@@ -50,19 +50,19 @@ type flows interface {
 
 // Engine is the running datapath of one node.
 type Engine struct {
-	table   atomic.Pointer[decision.Table]
-	applied *decision.Table // the current table of all other parts; belongs to Run
-	apply   chan application
-	checks  chan chan<- RuleCheck // see [Engine.CheckRules]
-	ended   chan struct{}         // Run takes no more applications
-	rules   rules
-	flows   flows
-	workers []*worker
-	holding *holding // nil: flows cannot be held
-	bound   *affinity.Table
+	table     atomic.Pointer[decision.Table]
+	applied   *decision.Table // the current table of all other parts; belongs to Run
+	apply     chan application
+	checks    chan chan<- RuleCheck // see [Engine.CheckRules]
+	ended     chan struct{}         // Run takes no more applications
+	rules     rules
+	flows     flows
+	workers   []*worker
+	heldFlows *heldFlows // nil: flows cannot be held
+	bound     *affinity.Table
 	// balancer is nil if all endpoints are drawn at random.
 	balancer Balancer
-	chances  *chances // nil: flows have no second chance
+	retries  *retries // nil: flows have no second chance
 	// unanswered evicts entries of a full connection table; nil: there is no eviction.
 	unanswered  *conntrack.Unanswered
 	remembered  sync.WaitGroup // until the entries of an earlier run are known
@@ -72,13 +72,13 @@ type Engine struct {
 	sink        FlowSink
 	log         *slog.Logger
 	lock        io.Closer   // the lock that this is the namespace's only datapath
-	pulse       io.Closer   // ends the pulses that keep packets queued; nil: there are none
+	heartbeat   io.Closer   // ends the heartbeats that keep packets queued; nil: there are none
 	successors  *successors // requests of other processes to take over; nil: there are none
 	// heir changes the rules, or has them; nil: they are ours.
 	heir *successor
 	// queueTimeout is how long packets are queued while a worker makes no progress.
 	queueTimeout time.Duration
-	lapses       lapses
+	lease        lease
 	// unqueued counts the packets that did not fit into the queues, invalid those that were
 	// dropped because they are invalid, copied those that the kernel's copy decided.
 	unqueued, invalid, copied atomic.Uint64
@@ -145,8 +145,8 @@ func (e *Engine) Stats() Stats {
 	s.Undecided += e.unqueued.Load()
 	s.Reinstalled, s.Repaired = e.keeper.reinstalled.Load(), e.keeper.repaired.Load()
 	s.InvalidDropped, s.DecidedByCopy = e.invalid.Load(), e.copied.Load()
-	if e.chances != nil {
-		s.SecondChances, s.RefusalsQueued = e.chances.given.Load(), e.chances.queued.Load()
+	if e.retries != nil {
+		s.SecondChances, s.RefusalsQueued = e.retries.given.Load(), e.retries.queued.Load()
 	}
 	if e.bound != nil {
 		s.ForgottenClients = e.bound.Forgotten()
@@ -230,7 +230,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			waiting = nil
 		case reply := <-e.checks:
 			reply <- e.checkRules(time.Now())
-		case err = <-e.holding.failures():
+		case err = <-e.heldFlows.failures():
 		case err = <-e.reversePath.failing():
 		case p := <-interfaces:
 			if e1 := e.reversePath.apply(p); e1 != nil {
@@ -322,8 +322,8 @@ func (e *Engine) closeConnections() (err error) {
 	for _, w := range e.workers {
 		err = errors.Join(err, w.connections.Close())
 	}
-	if e.holding != nil {
-		err = errors.Join(err, e.holding.releaser.connections.Close())
+	if e.heldFlows != nil {
+		err = errors.Join(err, e.heldFlows.releaser.connections.Close())
 	}
 	if e.flows != nil {
 		err = errors.Join(err, e.flows.Close())
@@ -333,10 +333,10 @@ func (e *Engine) closeConnections() (err error) {
 
 // stop releases held flows, removes the rules unless they are to stay, and ends the workers.
 func (e *Engine) stop() error {
-	e.holding.empty()
+	e.heldFlows.empty()
 	err := e.reversePath.close()
-	if e.pulse != nil {
-		err = errors.Join(err, e.pulse.Close())
+	if e.heartbeat != nil {
+		err = errors.Join(err, e.heartbeat.Close())
 	}
 	err = errors.Join(err, e.successors.close())
 	if e.heir != nil { // packets go to its queues now, or soon

@@ -71,7 +71,7 @@ func (g *portGate) Close() {
 // gated gives the harness a gate that takes the flows from the source ports.
 func (h *harness) gated(ports ...uint16) *portGate {
 	g := newPortGate(ports...)
-	h.holding = newHolding(g, &worker{connections: h.kernel.Table(), router: fakeRouter{}}, &h.records)
+	h.heldFlows = newHeldFlows(g, &worker{connections: h.kernel.Table(), router: fakeRouter{}}, &h.records)
 	return g
 }
 
@@ -166,8 +166,8 @@ func TestHeldFlowWaits(t *testing.T) {
 		t.Errorf("stats: %+v", s)
 	}
 	// The tuple is free.
-	if h.holding.count.Load() != 0 || len(h.holding.waiting) != 0 {
-		t.Errorf("%d flows wait (%d counted) when all have gone", len(h.holding.waiting), h.holding.count.Load())
+	if h.heldFlows.count.Load() != 0 || len(h.heldFlows.waiting) != 0 {
+		t.Errorf("%d flows wait (%d counted) when all have gone", len(h.heldFlows.waiting), h.heldFlows.count.Load())
 	}
 	h.queue.verdicts = nil
 	h.queue.batches = [][]nfqueue.Packet{{syn(t, 9, 0, "172.20.0.9:1004", "172.20.0.2:30053")}}
@@ -186,7 +186,7 @@ func TestOtherDecisionIsCarriedOut(t *testing.T) {
 	h.table.Store(table)
 	rules := hostmasq.Follow(hostSource{hostRule(to("10.244.0.3/32"), masquerade)}, slog.New(slog.DiscardHandler))
 	g := h.gated(1000, 1001, 1002)
-	h.hostRules, h.holding.releaser.hostRules = rules.Translator(), rules.Translator()
+	h.hostRules, h.heldFlows.releaser.hostRules = rules.Translator(), rules.Translator()
 	for i := range uint32(3) {
 		h.queue.batches = append(h.queue.batches, []nfqueue.Packet{syn(t, 1+i, 0, fmt.Sprint("10.244.1.9:", 1000+i), "10.96.0.40:80")})
 	}
@@ -267,13 +267,13 @@ func (g quickGate) Take(f HeldFlow) bool {
 func TestGateMayBeQuick(t *testing.T) {
 	h := newHarness(t)
 	g := h.gated(1000)
-	h.holding.gate = quickGate{g}
+	h.heldFlows.gate = quickGate{g}
 	h.queue.batches = [][]nfqueue.Packet{{syn(t, 1, 0, "10.244.1.9:1000", "10.96.0.10:53"), syn(t, 2, 0, "10.244.1.9:1001", "10.96.0.10:53")}, {syn(t, 3, 0, "10.244.1.9:1000", "10.96.0.10:53")}}
 	if err := h.run(); err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(h.verdictIDs()); got != "[1 2 3]" || len(h.holding.waiting) != 0 || h.holding.count.Load() != 0 {
-		t.Errorf("verdicts for %s, %d wait", got, len(h.holding.waiting))
+	if got := fmt.Sprint(h.verdictIDs()); got != "[1 2 3]" || len(h.heldFlows.waiting) != 0 || h.heldFlows.count.Load() != 0 {
+		t.Errorf("verdicts for %s, %d wait", got, len(h.heldFlows.waiting))
 	}
 }
 
@@ -288,7 +288,7 @@ func TestEmptyRoom(t *testing.T) {
 		if err := h.run(); err != nil {
 			t.Fatal(err)
 		}
-		h.holding.empty()
+		h.heldFlows.empty()
 		if len(h.queue.verdicts) != 2 || !g.closed || len(h.records) != 2 || h.records[0].Held.Action != "cancelled" {
 			t.Errorf("the gate forgets: %v; verdicts %+v, %d records", forgets, h.queue.verdicts, len(h.records))
 		}
@@ -301,7 +301,7 @@ func TestEmptyRoom(t *testing.T) {
 			t.Error("what was not held was released")
 		}
 	}
-	var none *holding
+	var none *heldFlows
 	none.empty() // no gate holds flows
 }
 
@@ -329,13 +329,13 @@ func TestPanicLeavesHeldFlows(t *testing.T) {
 func TestFailureOfLettingGoEndsTheEngine(t *testing.T) {
 	h := newHarness(t)
 	g := h.gated(1000)
-	h.holding.releaser.connections = panickingConnections{}
+	h.heldFlows.releaser.connections = panickingConnections{}
 	h.queue.batches = [][]nfqueue.Packet{{syn(t, 1, 0, "10.244.1.9:1000", "10.96.0.10:53")}}
 	if err := h.run(); err != nil {
 		t.Fatal(err)
 	}
 	e := &Engine{
-		apply: make(chan application), ended: make(chan struct{}), bound: affinity.New(), log: slog.New(slog.DiscardHandler), lock: noLock{}, holding: h.holding, flows: conntracktest.NewFake().Table(),
+		apply: make(chan application), ended: make(chan struct{}), bound: affinity.New(), log: slog.New(slog.DiscardHandler), lock: noLock{}, heldFlows: h.heldFlows, flows: conntracktest.NewFake().Table(),
 		rules: &lostRules{lost: make(chan struct{})}, // and no workers
 	}
 	ended := make(chan error, 1)
@@ -362,10 +362,10 @@ func TestHeldFlowsOfManyWorkers(t *testing.T) {
 		ports = append(ports, 2000+i)
 	}
 	g := first.gated(ports...)
-	first.holding.sink = nil // the harnesses' sinks are not for several goroutines
+	first.heldFlows.sink = nil // the harnesses' sinks are not for several goroutines
 	for range workers - 1 {
 		h := newHarness(t)
-		h.table, h.kernel, h.connections, h.holding = first.table, first.kernel, first.kernel.Table(), first.holding
+		h.table, h.kernel, h.connections, h.heldFlows = first.table, first.kernel, first.kernel.Table(), first.heldFlows
 		all = append(all, h)
 	}
 	for i, h := range all {
@@ -380,7 +380,7 @@ func TestHeldFlowsOfManyWorkers(t *testing.T) {
 	}
 	var running, leaving sync.WaitGroup
 	released := make(chan HeldFlow, workers*batches)
-	first.holding.gate = channelGate{g, released}
+	first.heldFlows.gate = channelGate{g, released}
 	for range 3 {
 		leaving.Go(func() {
 			for f := range released {
@@ -409,8 +409,8 @@ func TestHeldFlowsOfManyWorkers(t *testing.T) {
 			}
 		}
 	}
-	if first.holding.count.Load() != 0 || len(first.holding.waiting) != 0 {
-		t.Errorf("%d flows wait, %d counted", len(first.holding.waiting), first.holding.count.Load())
+	if first.heldFlows.count.Load() != 0 || len(first.heldFlows.waiting) != 0 {
+		t.Errorf("%d flows wait, %d counted", len(first.heldFlows.waiting), first.heldFlows.count.Load())
 	}
 }
 

@@ -129,22 +129,22 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 	}
 	e.unanswered = conntrack.NewUnanswered()
 	if cfg.SecondChance {
-		e.chances = newChances()
+		e.retries = newRetries()
 	}
 	if cfg.Gate != nil {
 		c, err := openConnections(&locks, e.unanswered)
 		if err != nil {
 			return nil, err
 		}
-		e.holding = newHolding(cfg.Gate, &worker{connections: c, router: host.NewCache(), hostRules: cfg.translator()}, cfg.Sink)
+		e.heldFlows = newHeldFlows(cfg.Gate, &worker{connections: c, router: host.NewCache(), hostRules: cfg.translator()}, cfg.Sink)
 	}
 	if e.workers, err = openWorkers(cfg, &locks, e.unanswered); err != nil {
 		return nil, err
 	}
 	for i, w := range e.workers {
-		w.router, w.table, w.affinity, w.lapses = host.NewCache(), &e.table, e.bound, &e.lapses
-		w.marks, w.sink, w.holding, w.hostRules = defaultMarks, cfg.Sink, e.holding, cfg.translator()
-		w.index, w.balancer, w.chances = i, cfg.Balancer, e.chances
+		w.router, w.table, w.affinity, w.lease = host.NewCache(), &e.table, e.bound, &e.lease
+		w.marks, w.sink, w.heldFlows, w.hostRules = defaultMarks, cfg.Sink, e.heldFlows, cfg.translator()
+		w.index, w.balancer, w.retries = i, cfg.Balancer, e.retries
 		// A polling worker would block the senders there.
 		if cfg.BusyPoll == 0 {
 			w.onStart = func() { stayWithQueue(i%int(cfg.Queues), int(cfg.Queues)) }
@@ -180,9 +180,9 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 	}
 	// The rules come last: every queue has a listener by then.
 	noReversePath := ruleset.ProbeReversePath()
-	e.lapses.timeout, e.lapses.catchUp = e.queueTimeout, e.readBindings
-	pulse := newPulse(&e.lapses, e.workers, e.log)
-	e.pulse = pulse
+	e.lease.timeout, e.lease.catchUp = e.queueTimeout, e.readBindings
+	heartbeat := newHeartbeat(&e.lease, e.workers, e.log)
+	e.heartbeat = heartbeat
 	install := ruleset.Install
 	if cfg.Rules != nil {
 		install = cfg.Rules.Install
@@ -190,20 +190,20 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 	installed, err := install(ruleset.Spec{
 		FirstQueue: e.FirstQueue(), Queues: cfg.Queues, OnlyServices: cfg.OnlyServices, Refusals: cfg.SecondChance,
 		TCPLiberal: tcpLiberal(), RejectMark: defaultMarks.Reject, MasqueradeMark: table.Node().Mark(), ConnMark: defaultMarks.Connection, CopyMark: conntrack.CopyMark,
-		Alive:              pulse.alive,
+		Alive:              heartbeat.alive,
 		LocalhostNodePorts: table.Node().LocalhostNodePorts,
 		SeenTimeout:        seenTimeout(), SeenSize: seenSize, Native: native,
 		ReversePath: noReversePath == nil,
 	}, table, served)
 	if err != nil {
-		return nil, errors.Join(err, pulse.Close())
+		return nil, errors.Join(err, heartbeat.Close())
 	}
-	pulse.start()
+	heartbeat.start()
 	e.rules = installed
 	if noReversePath != nil {
 		e.log.Warn("packets that rp_filter drops leave connection entries for a short time", "error", noReversePath)
 	} else if e.reversePath, err = watchReversePath(installed, e.log); err != nil {
-		return nil, errors.Join(err, pulse.Close(), installed.Abandon())
+		return nil, errors.Join(err, heartbeat.Close(), installed.Abandon())
 	}
 	var listener *net.UnixListener
 	if served {

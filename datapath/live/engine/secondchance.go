@@ -22,15 +22,15 @@ import (
 const (
 	// maxAttempts is how many endpoints a flow may fail at before its refusal is passed on.
 	maxAttempts = 3
-	// chanceLife is how long failed attempts of a flow are remembered: a client sends its SYN again
+	// retryLife is how long failed attempts of a flow are remembered: a client sends its SYN again
 	// after 1, 3, 7 and 15 seconds (tcp_syn_retries).
-	chanceLife = 30 * time.Second
-	// maxChances is how many flows are remembered; the refusals of others are passed on.
-	maxChances = 4096
+	retryLife = 30 * time.Second
+	// maxRetriedFlows is how many flows are remembered; the refusals of others are passed on.
+	maxRetriedFlows = 4096
 )
 
-// chances are the failed attempts of flows that may still succeed. It is safe for concurrent use.
-type chances struct {
+// retries are the failed attempts of flows that may still succeed. It is safe for concurrent use.
+type retries struct {
 	// given counts the flows that got another endpoint, queued the refusals that were looked at.
 	given, queued atomic.Uint64
 
@@ -39,17 +39,17 @@ type chances struct {
 	flows map[conntrack.Tuple][]flow.Attempt
 }
 
-func newChances() *chances { return &chances{flows: make(map[conntrack.Tuple][]flow.Attempt)} }
+func newRetries() *retries { return &retries{flows: make(map[conntrack.Tuple][]flow.Attempt)} }
 
 // of returns the failed attempts of a flow. The slice is not changed later.
-func (c *chances) of(t conntrack.Tuple, now time.Time) []flow.Attempt {
+func (c *retries) of(t conntrack.Tuple, now time.Time) []flow.Attempt {
 	if c == nil || c.count.Load() == 0 {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	attempts := c.flows[t]
-	if len(attempts) > 0 && now.Sub(attempts[len(attempts)-1].Time) > chanceLife {
+	if len(attempts) > 0 && now.Sub(attempts[len(attempts)-1].Time) > retryLife {
 		delete(c.flows, t)
 		c.count.Store(int64(len(c.flows)))
 		return nil
@@ -58,20 +58,20 @@ func (c *chances) of(t conntrack.Tuple, now time.Time) []flow.Attempt {
 }
 
 // add adds a failed attempt. It reports false if the flow has had enough, or too many flows fail.
-func (c *chances) add(t conntrack.Tuple, endpoint netip.AddrPort, outcome flow.State, now time.Time) bool {
+func (c *retries) add(t conntrack.Tuple, endpoint netip.AddrPort, outcome flow.State, now time.Time) bool {
 	before := c.of(t, now)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(before) >= maxAttempts-1 {
 		return false
 	}
-	if before == nil && len(c.flows) >= maxChances {
+	if before == nil && len(c.flows) >= maxRetriedFlows {
 		for old, attempts := range c.flows {
-			if now.Sub(attempts[len(attempts)-1].Time) > chanceLife {
+			if now.Sub(attempts[len(attempts)-1].Time) > retryLife {
 				delete(c.flows, old)
 			}
 		}
-		if len(c.flows) >= maxChances {
+		if len(c.flows) >= maxRetriedFlows {
 			return false
 		}
 	}
@@ -93,7 +93,7 @@ func isRefusal(p *packet.Packet) bool {
 
 // refused reports whether a refusal is to be dropped, because the flow gets another endpoint.
 func (w *worker) refused(p *packet.Packet) bool {
-	w.chances.queued.Add(1)
+	w.retries.queued.Add(1)
 	s, err := w.connections.Lookup(p.Tuple, 0)
 	if err != nil || s.Reply != p.Tuple || !w.unanswered(&s) {
 		return false
@@ -101,8 +101,8 @@ func (w *worker) refused(p *packet.Packet) bool {
 	table, now := w.table.Load(), time.Now()
 	first := decision.Packet{Protocol: decision.TCP, Source: s.Original.Source, Destination: s.Original.Destination, Local: table.IsLocal(s.Original.Source.Addr())}
 	d := decision.Decide(table, &first, w.rand, nil, nil)
-	failed := append(slices.Clone(w.chances.of(s.Original, now)), flow.Attempt{Endpoint: s.Endpoint().String()})
-	if d.Verdict != decision.DNAT || len(untried(&d, failed)) == 0 || !w.chances.add(s.Original, s.Endpoint(), flow.Refused, now) {
+	failed := append(slices.Clone(w.retries.of(s.Original, now)), flow.Attempt{Endpoint: s.Endpoint().String()})
+	if d.Verdict != decision.DNAT || len(untried(&d, failed)) == 0 || !w.retries.add(s.Original, s.Endpoint(), flow.Refused, now) {
 		return false
 	}
 	if w.balancer != nil {
@@ -134,10 +134,10 @@ func untried(d *decision.Decision, failed []flow.Attempt) (positions []uint32) {
 // tryAnother decides for another endpoint if the flow has failed at the decision's. It draws among the
 // others, whatever the algorithm.
 func (w *worker) tryAnother(table *decision.Table, j *job) {
-	if w.chances == nil || j.packet.Protocol != decision.TCP || j.decision.Verdict != decision.DNAT {
+	if w.retries == nil || j.packet.Protocol != decision.TCP || j.decision.Verdict != decision.DNAT {
 		return
 	}
-	failed := w.chances.of(flow.TupleOf(&j.packet), time.Now())
+	failed := w.retries.of(flow.TupleOf(&j.packet), time.Now())
 	if failed == nil {
 		return
 	}
@@ -163,7 +163,7 @@ func (w *worker) tryAnother(table *decision.Table, j *job) {
 
 // replaceUnanswered decides flows again whose SYN was sent again, because their endpoint does not answer.
 func (w *worker) replaceUnanswered(table *decision.Table, n int) {
-	if w.chances == nil {
+	if w.retries == nil {
 		return
 	}
 	for i := range n {
@@ -175,7 +175,7 @@ func (w *worker) replaceUnanswered(table *decision.Table, n int) {
 		case r.Outcome == conntrack.Kept && j.decision.Verdict == decision.DNAT && w.unanswered(&r.Existing) && r.Existing.Original == flow.TupleOf(&j.packet):
 			w.replace(table, i, r.Existing.Endpoint())
 		case r.Outcome == conntrack.Created && j.earlier != nil:
-			w.chances.given.Add(1)
+			w.retries.given.Add(1)
 		}
 	}
 }
@@ -183,8 +183,8 @@ func (w *worker) replaceUnanswered(table *decision.Table, n int) {
 // replace decides a flow again that its endpoint does not answer.
 func (w *worker) replace(table *decision.Table, i int, endpoint netip.AddrPort) {
 	j, at := &w.jobs[i], w.jobs[i].entry
-	failed := append(slices.Clone(w.chances.of(flow.TupleOf(&j.packet), time.Now())), flow.Attempt{Endpoint: endpoint.String()})
-	if len(untried(&j.decision, failed)) == 0 || !w.chances.add(flow.TupleOf(&j.packet), endpoint, flow.Unanswered, time.Now()) {
+	failed := append(slices.Clone(w.retries.of(flow.TupleOf(&j.packet), time.Now())), flow.Attempt{Endpoint: endpoint.String()})
+	if len(untried(&j.decision, failed)) == 0 || !w.retries.add(flow.TupleOf(&j.packet), endpoint, flow.Unanswered, time.Now()) {
 		return
 	}
 	if w.balancer != nil {
@@ -201,6 +201,6 @@ func (w *worker) replace(table *decision.Table, i int, endpoint netip.AddrPort) 
 		w.connections.Establish(w.entries[at:at+1], w.results[at:at+1])
 	}
 	if w.results[at].Outcome == conntrack.Replaced {
-		w.chances.given.Add(1)
+		w.retries.given.Add(1)
 	}
 }

@@ -23,14 +23,14 @@ const (
 	chanceService = "10.96.0.20:80"
 )
 
-// chanceHarness has a service with endpoints, and second chances.
-func chanceHarness(t *testing.T, endpoints ...string) *harness {
+// retryHarness has a service with endpoints, and second chances.
+func retryHarness(t *testing.T, endpoints ...string) *harness {
 	h := newHarness(t)
 	h.table.Store(h.table.Load().Next(time.Time{}, *h.table.Load().Node(), decision.Change{
 		Service: decision.ServiceName{Namespace: "default", Name: "several"},
 		Ports:   []*decision.ServicePort{servicePort("default/several", chanceService, 0, endpoints...)},
 	}))
-	h.chances = newChances()
+	h.retries = newRetries()
 	return h
 }
 
@@ -90,7 +90,7 @@ func (h *harness) sent(change ...func(*conntrack.State)) {
 // endpoint.
 func TestSecondChance(t *testing.T) {
 	endpoints := []string{"10.244.1.2:80", "10.244.2.2:80", "10.244.2.3:80", "10.244.2.4:80"}
-	h := chanceHarness(t, endpoints...)
+	h := retryHarness(t, endpoints...)
 	var went []string
 	for attempt := range maxAttempts {
 		h.now(t, syn(t, 1, 0, chanceClient, chanceService))
@@ -112,7 +112,7 @@ func TestSecondChance(t *testing.T) {
 	if len(last.Earlier) != 2 || last.Earlier[0].Outcome.String() != "refused" || last.Earlier[0].Endpoint == last.Endpoint || last.Earlier[0].Time.IsZero() {
 		t.Errorf("record %+v", last.Earlier)
 	}
-	if given := h.chances.given.Load(); given != maxAttempts-1 {
+	if given := h.retries.given.Load(); given != maxAttempts-1 {
 		t.Errorf("%d second chances", given)
 	}
 }
@@ -137,7 +137,7 @@ func TestNoSecondChance(t *testing.T) {
 		{"another client", two, nil, func(p *layers.TCP) { p.DstPort++ }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := chanceHarness(t, tt.endpoints...)
+			h := retryHarness(t, tt.endpoints...)
 			h.now(t, syn(t, 1, 0, chanceClient, chanceService))
 			h.sent()
 			if tt.change != nil {
@@ -157,7 +157,7 @@ func TestNoSecondChance(t *testing.T) {
 
 // TestUnansweredChance: a SYN that is sent again goes to another endpoint, as long as there is no answer.
 func TestUnansweredChance(t *testing.T) {
-	h := chanceHarness(t, "10.244.1.2:80", "10.244.2.2:80")
+	h := retryHarness(t, "10.244.1.2:80", "10.244.2.2:80")
 	h.now(t, syn(t, 1, 0, chanceClient, chanceService))
 	h.sent()
 	first := h.endpoint()
@@ -171,7 +171,7 @@ func TestUnansweredChance(t *testing.T) {
 	if third := h.endpoint(); third != second {
 		t.Errorf("both have failed: the flow stays at the second, got %s after %s", third, second)
 	}
-	h = chanceHarness(t, "10.244.1.2:80", "10.244.2.2:80")
+	h = retryHarness(t, "10.244.1.2:80", "10.244.2.2:80")
 	h.now(t, syn(t, 1, 0, chanceClient, chanceService))
 	h.sent(func(s *conntrack.State) { s.TCP, s.Status = conntrack.TCPSynRecv, s.Status|conntrack.StatusSeenReply })
 	first = h.endpoint()
@@ -183,24 +183,24 @@ func TestUnansweredChance(t *testing.T) {
 
 // TestChancesAreBounded: of many flows that fail at once, and of old ones.
 func TestChancesAreBounded(t *testing.T) {
-	c, now := newChances(), time.Now()
+	c, now := newRetries(), time.Now()
 	tuple := func(i int) conntrack.Tuple {
 		return conntrack.Tuple{Source: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1), Destination: netip.MustParseAddrPort(chanceService), Protocol: 6}
 	}
 	endpoint := netip.MustParseAddrPort("10.244.1.2:80")
-	for i := range maxChances {
+	for i := range maxRetriedFlows {
 		if !c.add(tuple(i), endpoint, 1, now) {
 			t.Fatalf("flow %d has no chance", i)
 		}
 	}
-	if c.add(tuple(maxChances), endpoint, 1, now) {
+	if c.add(tuple(maxRetriedFlows), endpoint, 1, now) {
 		t.Error("one too many has a chance")
 	}
-	later := now.Add(chanceLife + time.Second)
+	later := now.Add(retryLife + time.Second)
 	if got := c.of(tuple(0), later); got != nil {
 		t.Errorf("an old one: %v", got)
 	}
-	if !c.add(tuple(maxChances), endpoint, 1, later) || !c.add(tuple(maxChances+1), endpoint, 1, later) || len(c.flows) != 2 {
+	if !c.add(tuple(maxRetriedFlows), endpoint, 1, later) || !c.add(tuple(maxRetriedFlows+1), endpoint, 1, later) || len(c.flows) != 2 {
 		t.Errorf("%d flows remain", len(c.flows))
 	}
 }
@@ -208,7 +208,7 @@ func TestChancesAreBounded(t *testing.T) {
 // TestSecondChanceIsCounted: for algorithms the connection counts at its new endpoint only.
 func TestSecondChanceIsCounted(t *testing.T) {
 	for _, refuses := range []bool{true, false} {
-		h := chanceHarness(t)
+		h := retryHarness(t)
 		s := servicePort("default/several", chanceService, 0, "10.244.1.2:80", "10.244.2.2:80")
 		s.Balance = "lc"
 		for i := range s.Endpoints {

@@ -84,7 +84,7 @@ type worker struct {
 	router      router
 	affinity    affinities
 	balancer    Balancer // nil: endpoints are drawn at random
-	lapses      *lapses  // nil: none are noticed
+	lease       *lease   // nil: it never expires
 	rand        decision.Rand
 	table       *atomic.Pointer[decision.Table]
 	marks       Marks
@@ -94,8 +94,8 @@ type worker struct {
 	delay     time.Duration // before each batch; see Config.BatchDelay
 	onStart   func()        // called first by the goroutine that runs it; may be nil
 	counters  *counters
-	holding   *holding // nil: flows are not held
-	chances   *chances // nil: flows have no second chance
+	heldFlows *heldFlows // nil: flows are not held
+	retries   *retries   // nil: flows have no second chance
 
 	busySince atomic.Int64 // when the batch in work was received, in ns since 1970; 0: there is none
 
@@ -189,7 +189,7 @@ func (w *worker) process(n int) (err error) {
 	received := time.Now()
 	w.busySince.Store(received.UnixNano())
 	defer w.busySince.Store(0)
-	w.lapses.beforeDecision(received)
+	w.lease.beforeDecision(received)
 	if w.delay > 0 {
 		time.Sleep(w.delay)
 	}
@@ -203,7 +203,7 @@ func (w *worker) process(n int) (err error) {
 	w.batch.Lock()
 	defer w.batch.Unlock()
 	table := w.table.Load()
-	holding := w.holding.busy()
+	holding := w.heldFlows.busy()
 	for i := range n {
 		w.decide(table, i, holding)
 	}
@@ -281,13 +281,13 @@ func (w *worker) decide(table *decision.Table, i int, holding bool) {
 	if err != nil {
 		return
 	}
-	if w.chances != nil && isRefusal(&first) {
+	if w.retries != nil && isRefusal(&first) {
 		j.state, w.verdicts[i].Drop = jobRefusal, w.refused(&first)
 		return
 	}
 	t := &first.Tuple
 	j.packet = decision.Packet{Protocol: decision.Protocol(t.Protocol), Source: t.Source, Destination: t.Destination}
-	if holding && w.holding.repeated(&j.packet) {
+	if holding && w.heldFlows.repeated(&j.packet) {
 		j.state, w.verdicts[i].Drop = jobRepeated, true
 		return
 	}
@@ -298,7 +298,7 @@ func (w *worker) decide(table *decision.Table, i int, holding bool) {
 	j.decision = decision.Decide(table, &j.packet, w.rand, w.affinity, w.picker())
 	j.state = jobDecided
 	w.tryAnother(table, j)
-	if holding && j.unnamed == nil && w.holding.hold(w, table, i) {
+	if holding && j.unnamed == nil && w.heldFlows.hold(w, table, i) {
 		j.state = jobHeld
 		w.held++
 		return

@@ -24,7 +24,7 @@ func TestExpiredAlive(t *testing.T) {
 					break
 				}
 				if time.Now().After(deadline) {
-					t.Fatal("packets are queued without a pulse")
+					t.Fatal("packets are queued without a heartbeat")
 				}
 			}
 			if err := r.Close(); err != nil {

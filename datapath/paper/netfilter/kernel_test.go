@@ -132,7 +132,7 @@ func TestKernelAgreesAboutDumps(t *testing.T) {
 var (
 	firstSeed = flag.Uint64("kernel.seed", 0, "the first set of rules of TestKernelAgreesAboutGeneratedRules, and the packets of TestKernelAgreesAboutDumps")
 	keepGoing = flag.Int("kernel.keep-going", 0, "after how many disagreements more TestKernelAgreesAboutGeneratedRules ends")
-	sets      = flag.Uint64("kernel.sets", enoughSets, "how many sets of rules TestKernelAgreesAboutGeneratedRules makes")
+	sets      = flag.Uint64("kernel.sets", uint64(netnstest.Cases(enoughSets, enoughSets/2)), "how many sets of rules TestKernelAgreesAboutGeneratedRules makes")
 )
 
 // enoughSets is how many sets of rules bring everything up.

@@ -8,13 +8,17 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/replay"
 )
 
 // TestCoverage: intervals of 95 % have the truth in about 95 % of logs.
 func TestCoverage(t *testing.T) {
 	t.Parallel()
-	const logs, least, most = 200, 176, 199
+	logs, least, most := 200, 176, 199
+	if !netnstest.All() {
+		logs, least, most = 80, 70, 80
+	}
 	third := 1. / 3
 	targets := map[string]map[string]float64{"": uneven.truth(third, third, third), "wrr": uneven.truth(1./8, 2./8, 5./8)}
 	delete(targets[""], Imbalance) // the fullest of equal ones is above 1 by chance

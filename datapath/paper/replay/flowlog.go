@@ -252,7 +252,7 @@ func (l *Log) Check() error {
 	case s.Records == 0:
 		return errors.New("there is no record in it")
 	case len(s.Generations) == 0:
-		return fmt.Errorf("no record is of node %q: there are those of %s; name one with --node-name",
+		return fmt.Errorf("no record is of node %q: there are those of %s; name one with --node",
 			l.table.Node().Name, strings.Join(slices.Sorted(maps.Keys(s.Nodes)), ", "))
 	}
 	return fmt.Errorf("no record of node %q is of generation %d: there are %s", l.table.Node().Name, l.Generation, s.generations())

@@ -189,7 +189,7 @@ func TestLogNodes(t *testing.T) {
 	}{
 		{log, 1, ""},
 		{log, 9, `no record of node "node-a" is of generation 9: there are 1 of generation 1, 1 of generation 2`},
-		{record(0, elsewhere), 0, `no record is of node "node-a": there are those of node-b; name one with --node-name`},
+		{record(0, elsewhere), 0, `no record is of node "node-a": there are those of node-b; name one with --node`},
 		{"\n", 0, "there is no record in it"},
 	} {
 		l, err := NewLog(cluster(t, nil))

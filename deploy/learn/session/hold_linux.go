@@ -163,7 +163,7 @@ func (h *held) reveal(ctx context.Context) string {
 		return ""
 	}
 	style := text.Style{}
-	text := style.Line(hold.Record) + "\n" + style.Steps(hold.Record.Steps, "  ", false)
+	text := style.Line(hold.Record) + "\n" + style.Steps(hold.Record.Steps, "  ", text.WalkWords)
 	if _, err := h.holder.Act(ctx, hold.ID, observe.Act{Action: observe.ActRelease}); err != nil {
 		return text + fmt.Sprintf("cannot release the packet: %v\n", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/usage"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
@@ -42,9 +43,8 @@ const labName = "learn"
 func report(o Options, err error) int {
 	if err != nil {
 		fmt.Fprintln(o.Stderr, "nfqproxy:", err)
-		return 1
 	}
-	return 0
+	return usage.ExitCode(err)
 }
 
 func inside(o Options, files []*os.File) (err error) {
@@ -71,7 +71,7 @@ func RunProof(o Options, u *learn.Unit) (int, error) {
 	return netns.Isolation{Main: func([]*os.File) int {
 		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 		defer stop()
-		return report(o, Prove(ctx, u))
+		return report(o, usage.No(Prove(ctx, u)))
 	}}.Run()
 }
 

@@ -52,13 +52,11 @@ func newAPICluster(t *testing.T) *apiCluster {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	token := e2etest.WriteFile(t, "token", []byte("0123456789abcdef\n"))
 	c := &apiCluster{token: token, made: make(map[string]int)}
-	c.Cluster = e2etest.Up(t, file, lab.Options{NoDaemons: true, NoObjects: true, Arguments: []string{
+	c.Cluster = e2etest.Up(t, file, lab.Options{NoDaemons: true, NoObjects: true, Arguments: append(e2etest.MachineUnchanged(t),
 		"-v", "--kubeconfig", kubeconfig, "--state-dir", t.TempDir(), "--detect-local-mode", "NodeCIDR", "--nodeport-addresses", "primary",
-		// These are the machine's.
-		"--conntrack-max-per-core=0", "--conntrack-min=0", "--oom-score-adj=0",
 		// As on a cluster, for kubectl port-forward.
-		"--flow-api=127.0.0.1:10253", "--flow-api-holds=false", "--flow-api-token-file=" + token,
-	}})
+		"--flow-api=127.0.0.1:10253", "--flow-api-holds=false", "--flow-api-token-file="+token,
+	)})
 	c.KeepRecords(4096)
 	c.control, err = controlplane.Start(t.Context(), controlplane.Config{
 		Dir: t.TempDir(), Namespace: c.Host("control"), Addresses: []netip.Addr{controlAddress},

@@ -32,7 +32,7 @@ func testEvents(t *testing.T, n *siteNode) {
 	}
 	defer taken.Close()
 
-	flags := []string{"--kubeconfig", n.kubeconfig("nfqproxy"), "--hostname-override", n.name, "--conntrack-max-per-core", "0"}
+	flags := append(e2etest.MachineUnchanged(t), "--kubeconfig", n.kubeconfig("nfqproxy"), "--hostname-override", n.name)
 	d := e2etest.StartNfqproxy(n, n.ns, flags...)
 	n.awaitEvent("Node", n.name, "Starting", corev1.EventTypeNormal, "serves")
 	// Of equals the older one keeps the address.
@@ -56,7 +56,7 @@ func testEvents(t *testing.T, n *siteNode) {
 	cmd := e2etest.DaemonCommand(flags...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER}
 	code, _, stderr := e2etest.RunCommand(t, n.ns, cmd)
-	if code != 1 || !strings.HasPrefix(stderr, "nfqproxyd: capability CAP_NET_ADMIN is missing") || strings.Count(stderr, "\n") != 1 {
+	if code != 2 || !strings.HasPrefix(stderr, "nfqproxyd: capability CAP_NET_ADMIN is missing") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("exit code %d, message %q", code, stderr)
 	}
 	n.awaitEvent("Node", n.name, "KernelFeatureMissing", corev1.EventTypeWarning, "CAP_NET_ADMIN")

@@ -67,7 +67,7 @@ func (c *apiCluster) testPortForward() {
 	flows := func(arguments ...string) *program {
 		return startOn(c.Cluster, "control", e2etest.Command(append([]string{"flows", "--server", "http://127.0.0.1:10253", "--service", "default/forwarded", "--protocol", "tcp", "--limit", "1", "-o", "jsonl"}, arguments...)...))
 	}
-	if code, stdout, stderr := e2etest.Run(c.T, c.Host("control"), "flows", "--server", "http://127.0.0.1:10253"); code != 1 || stdout != "" || !strings.Contains(stderr, "missing token") || !strings.Contains(stderr, "--token-file") {
+	if code, stdout, stderr := e2etest.Run(c.T, c.Host("control"), "flows", "--server", "http://127.0.0.1:10253"); code != 2 || stdout != "" || !strings.Contains(stderr, "missing token") || !strings.Contains(stderr, "--token-file") {
 		c.T.Errorf("without a token: exit code %d, %q, %q", code, stdout, stderr)
 	}
 	record := func(from *program) (r flow.Record) {

@@ -50,6 +50,9 @@ func (c *apiCluster) testOutages() {
 		{"etcd frozen", o.etcdFrozen, false},
 		{"etcd killed", o.etcdKilled, false},
 	} {
+		if !netnstest.Selected(s.name, "API server away", "rules flushed", "etcd killed") {
+			continue
+		}
 		c.run(t, s.name, func() {
 			l := c.newLoad(s.lossy, o.fronts...)
 			s.disturb()

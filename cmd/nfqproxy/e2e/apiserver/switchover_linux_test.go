@@ -164,7 +164,7 @@ func (c *switching) fails(want, command string, args ...string) {
 	c.Helper()
 	before := c.versions()
 	code, stdout, stderr := c.run(command, args...)
-	if code != 1 || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
+	if code != 2 || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
 		c.Errorf("%s %q: exit code %d, error %q; want %q\n%s", command, args, code, stderr, want, stdout)
 	}
 	c.unchanged(before, command+": "+want)
@@ -299,7 +299,7 @@ func (c *switching) testWayBack() {
 	c.kubelets.deaf.Store("node-3", true)
 	code, stdout, stderr := c.run("install", "--timeout=20s")
 	c.kubelets.deaf.Delete("node-3")
-	if want := "nfqproxy: node node-3: nfqproxy: not within 20s: pod nfqproxy-"; code != 1 || !strings.HasPrefix(stderr, want) ||
+	if want := "nfqproxy: node node-3: nfqproxy: not within 20s: pod nfqproxy-"; code != 2 || !strings.HasPrefix(stderr, want) ||
 		!strings.Contains(stderr, "container nfqproxy runs and is not ready; the node is back with kube-proxy, and the switch stops here") {
 		c.Errorf("exit code %d, %q; want %q\n%s", code, stderr, want, stdout)
 	}
@@ -336,7 +336,7 @@ func (c *switching) testInterrupted(command, at, want string) {
 		}
 	}
 	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); !reached || code != 1 || !strings.HasPrefix(stderr.String(), "nfqproxy: "+want) {
+	if code := cmd.ProcessState.ExitCode(); !reached || code != 2 || !strings.HasPrefix(stderr.String(), "nfqproxy: "+want) {
 		c.Errorf("%s, interrupted: exit code %d, %s\n%s", command, code, stderr.String(), &out)
 	}
 	if !strings.Contains(out.String(), "service-proxy=") {

@@ -3,7 +3,6 @@ package apiserver
 import (
 	"context"
 	"net/http"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -119,12 +118,8 @@ func testTakeover(t *testing.T, n *siteNode, mode string) {
 		}
 		churned <- count
 	}()
-	score, err := os.ReadFile("/proc/self/oom_score_adj")
-	if err != nil {
-		t.Fatal(err)
-	}
-	args := []string{"--kubeconfig", n.kubeconfig("nfqproxy"), "--hostname-override", strings.ToUpper(n.name), "--cluster-cidr", "10.244.0.0/16", "--keep-rules-on-exit",
-		"--takeover", "--conntrack-max-per-core", "0", "--oom-score-adj", strings.TrimSpace(string(score))}
+	args := append(e2etest.MachineUnchanged(t), "--kubeconfig", n.kubeconfig("nfqproxy"), "--hostname-override", strings.ToUpper(n.name), "--cluster-cidr", "10.244.0.0/16", "--keep-rules-on-exit",
+		"--takeover")
 	d := e2etest.StartNfqproxy(n, n.ns, args...)
 	for _, want := range []string{"takeover: will remove ", "takeover: removed kube-proxy's rules", "msg=serving node=" + n.name + " "} {
 		n.await("the log to say "+want, func() bool { return strings.Contains(d.Log(), want) })
@@ -144,11 +139,12 @@ func testTakeover(t *testing.T, n *siteNode, mode string) {
 
 	// What must not work while it serves.
 	code, out, stderr := e2etest.Run(t, n.ns, "cleanup")
-	if code != 1 || out != "" || !strings.HasPrefix(stderr, "nfqproxy: another nfqproxy") || !strings.HasSuffix(stderr, "stop it first\n") {
+	if code != 2 || out != "" || !strings.HasPrefix(stderr, "nfqproxy: another nfqproxy") || !strings.HasSuffix(stderr, "stop it first\n") {
 		t.Errorf("cleanup beside the daemon: exit code %d, %q, %q", code, out, stderr)
 	}
-	code, _, stderr = e2etest.Run(t, n.ns, append([]string{"run", "--healthz-bind-address=", "--metrics-bind-address=", "--conntrack-tcp-timeout-close-wait=77s"}, args...)...)
-	if code != 1 || !strings.Contains(stderr, "another nfqproxy") {
+	changing := e2etest.WriteFile(t, "config.conf", []byte("apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nconntrack: {tcpCloseWaitTimeout: 77s}\n"))
+	code, _, stderr = e2etest.Run(t, n.ns, slices.Concat([]string{"run"}, args, []string{"--healthz-bind-address=", "--metrics-bind-address=", "--config", changing})...)
+	if code != 2 || !strings.Contains(stderr, "another nfqproxy") {
 		t.Errorf("a second daemon: exit code %d, %q", code, stderr)
 	}
 	if value, err := n.ns.Sysctl("net.netfilter.nf_conntrack_tcp_timeout_close_wait"); err != nil || value == "77" {
@@ -164,7 +160,7 @@ func testTakeover(t *testing.T, n *siteNode, mode string) {
 	if got := n.tables(); !slices.Contains(got, "nfqproxy") {
 		t.Errorf("with --keep-rules-on-exit only %v are left", got)
 	}
-	if code, out, stderr := e2etest.Run(t, n.ns, "cleanup", "--wait-for-kube-proxy=1s"); code != 1 || out != "" || !strings.Contains(stderr, "kube-proxy has written no rules of services within 1s: nothing was removed") {
+	if code, out, stderr := e2etest.Run(t, n.ns, "cleanup", "--wait-for-kube-proxy=1s"); code != 2 || out != "" || !strings.Contains(stderr, "kube-proxy has written no rules of services within 1s: nothing was removed") {
 		t.Errorf("cleanup without kube-proxy: exit code %d, %q, %q", code, out, stderr)
 	}
 	n.serves()

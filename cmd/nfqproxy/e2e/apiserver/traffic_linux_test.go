@@ -44,7 +44,7 @@ func nodePort(s *corev1.Service, at netip.Addr) front {
 }
 
 // Source ports of attempts and of a load's UDP flows are below those the kernel gives out
-// and those of the daemons' pulses (datapath's pulsePort), and above those the daemons listen at.
+// and those of the daemons' heartbeats (datapath's heartbeatPort), and above those the daemons listen at.
 // No attempt gets one twice. The load gets one again only when all others were used:
 // to the kernel, and to the proxy, datagrams with the same ports are the same flow, which
 // may be bound to an endpoint that is on its way out.

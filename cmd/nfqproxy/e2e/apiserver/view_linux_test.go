@@ -136,8 +136,8 @@ func (v *viewed) start(n *viewedNode) {
 	for i := range own {
 		own[i] = strings.Replace(own[i], "/run/nfqproxy/", n.dir+"/", 1)
 	}
-	n.daemon = e2etest.StartDefault(v.T, n.ns, append([]string{"--kubeconfig", n.siteNode.kubeconfig("nfqproxy"), "--hostname-override", n.name, "--cluster-cidr", "10.244.0.0/16",
-		"--conntrack-max-per-core=0", "--conntrack-min=0", "--oom-score-adj=0"}, append(own, n.args...)...)...)
+	n.daemon = e2etest.StartDefault(v.T, n.ns, slices.Concat(e2etest.MachineUnchanged(v.T), []string{"--kubeconfig", n.siteNode.kubeconfig("nfqproxy"), "--hostname-override", n.name, "--cluster-cidr", "10.244.0.0/16"},
+		own, n.args)...)
 	pod := &corev1.Pod{ObjectMeta: *v.set.Spec.Template.ObjectMeta.DeepCopy(), Spec: *v.set.Spec.Template.Spec.DeepCopy()}
 	pod.GenerateName, pod.Spec.NodeName = "nfqproxy-", n.name
 	pods := v.Client().CoreV1().Pods("kube-system")
@@ -299,7 +299,7 @@ func (v *viewed) unreachable() {
 	_ = n.kubelet.Process.Kill()
 	_ = n.kubelet.Wait()
 	code, stdout, stderr := v.run("status")
-	if code != 3 || strings.Count(stdout, ": all right\n") != 2 || !strings.Contains(stdout, "DaemonSet kube-system/nfqproxy: pod "+n.pod.Name+": ") {
+	if code != 1 || strings.Count(stdout, ": all right\n") != 2 || !strings.Contains(stdout, "DaemonSet kube-system/nfqproxy: pod "+n.pod.Name+": ") {
 		v.Errorf("exit code %d, %s %s", code, stdout, stderr)
 	}
 	code, stdout, stderr = v.run("flows", "-o", "name")
@@ -316,6 +316,6 @@ func (v *viewed) permissions() {
 	}
 	e2etest.Eventually(v.T, longPatience, "a refusal", func() bool {
 		code, _, stderr := v.run("flows")
-		return code == 1 && strings.HasPrefix(stderr, "nfqproxy: cannot get daemonsets in namespace kube-system: have the ClusterRole nfqproxy-reader bound to you there")
+		return code == 2 && strings.HasPrefix(stderr, "nfqproxy: cannot get daemonsets in namespace kube-system: have the ClusterRole nfqproxy-reader bound to you there")
 	})
 }

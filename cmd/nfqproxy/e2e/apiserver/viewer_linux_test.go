@@ -62,7 +62,7 @@ func (v *viewed) tops() {
 // steps: a flow is held on its node, and no other one waits. It is stepped and released from beside the API server. One
 // node does not allow it.
 func (v *viewed) steps() {
-	if code, _, stderr := v.run("step", "--port", "80", "--node", v.nodes[0].name); code != 1 || !strings.Contains(stderr, "the daemon requires --flow-api-holds") {
+	if code, _, stderr := v.run("step", "--port", "80", "--node", v.nodes[0].name); code != 2 || !strings.Contains(stderr, "the daemon requires --flow-api-holds") {
 		v.Errorf("a node without holds: exit code %d, %s", code, stderr)
 	}
 	n := v.nodes[1]

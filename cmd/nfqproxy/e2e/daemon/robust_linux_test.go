@@ -92,7 +92,7 @@ func TestFlowLogReaderGoesAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 1 || strings.Count(messages.String(), "cannot write the flow log") != 1 {
+	if code := cmd.ProcessState.ExitCode(); code != 2 || strings.Count(messages.String(), "cannot write the flow log") != 1 {
 		t.Errorf("exit code %d, messages %s", code, messages.String())
 	}
 }

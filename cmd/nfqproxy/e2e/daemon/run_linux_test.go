@@ -18,7 +18,7 @@ import (
 )
 
 // TestRunRefusesNonsense: each mistake on the command line or in the manifests is one
-// clear message and exit code 1.
+// clear message and exit code 2.
 func TestRunRefusesNonsense(t *testing.T) {
 	t.Parallel()
 	netnstest.Require(t)
@@ -56,7 +56,7 @@ func TestRunRefusesNonsense(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			code, stdout, stderr := e2etest.Run(t, ns, append([]string{"run"}, tt.args...)...)
-			if code != 1 || stdout != "" {
+			if code != 2 || stdout != "" {
 				t.Errorf("exit code %d, stdout %q; want 1 and nothing", code, stdout)
 			}
 			for _, w := range tt.want {
@@ -90,7 +90,7 @@ func TestRunWithoutCapability(t *testing.T) {
 	// A user namespace without a root user: the process has no capability in it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER}
 	code, _, stderr := e2etest.RunCommand(t, nil, cmd)
-	if code != 1 || !strings.Contains(stderr, "CAP_NET_ADMIN") || !strings.Contains(stderr, "run as root") {
+	if code != 2 || !strings.Contains(stderr, "CAP_NET_ADMIN") || !strings.Contains(stderr, "run as root") {
 		t.Errorf("exit code %d, message %q", code, stderr)
 	}
 }
@@ -102,7 +102,7 @@ func TestSecondDaemonOnANode(t *testing.T) {
 	c := e2etest.NewCluster(t)
 	for _, args := range [][]string{nil, {"--queue-num", "200"}} {
 		code, _, stderr := e2etest.Run(t, c.Host("node-a"), append([]string{"run", "--objects", c.Objects}, args...)...)
-		if code != 1 || !strings.Contains(stderr, "another nfqproxy (process ") {
+		if code != 2 || !strings.Contains(stderr, "another nfqproxy (process ") {
 			t.Errorf("%v: exit code %d, message %q", args, code, stderr)
 		}
 	}
@@ -182,7 +182,7 @@ func TestTakenQueue(t *testing.T) {
 	}))
 	defer other.Close()
 	code, _, stderr := e2etest.Run(t, c.Host("node-a"), "run", "--objects", c.Objects, "--queue-num", "100", "--queues", "2")
-	if code != 1 || !strings.Contains(stderr, "queue 101: is taken by netlink port id") || !strings.Contains(stderr, "--queue-num") {
+	if code != 2 || !strings.Contains(stderr, "queue 101: is taken by netlink port id") || !strings.Contains(stderr, "--queue-num") {
 		t.Errorf("with --queue-num: exit code %d, message %q", code, stderr)
 	}
 	c.Must(c.StartDaemon(t.Context(), "node-a"))

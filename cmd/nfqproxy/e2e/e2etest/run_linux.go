@@ -91,7 +91,17 @@ func Objects(t testing.TB, ns *netns.Namespace, text []byte) []string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	return append(apiserver.DaemonFlags(kubeconfig), apiserver.MachineFlags()...)
+	return apiserver.DaemonFlags(kubeconfig)
+}
+
+// MachineUnchanged are the flags of a nfqproxyd with another API server that leaves the machine's settings unchanged.
+func MachineUnchanged(t testing.TB) []string {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "config.conf")
+	if err := apiserver.WriteConfig(config); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--config=" + config}
 }
 
 // StartDaemon starts a program in a network namespace. It is killed at the end of the test.

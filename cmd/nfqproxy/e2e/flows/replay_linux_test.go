@@ -167,7 +167,7 @@ func tcpdump(c *e2etest.Cluster, host, name string) (stop func()) {
 func replay(t *testing.T, log, objects string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	return e2etest.Run(t, nil, append([]string{
-		"replay", log, "--objects", objects, "--node-name", "node-a", "--node-ip", "172.21.0.2,fd00:172:21::2", "--cluster-cidr", "10.244.0.0/16,fd00:10:244::/56",
+		"replay", log, "--objects", objects, "--node", "node-a", "--node-ip", "172.21.0.2,fd00:172:21::2", "--cluster-cidr", "10.244.0.0/16,fd00:10:244::/56",
 	}, args...)...)
 }
 

@@ -187,7 +187,7 @@ workload: {arrivals: {process: poisson, rate: 100}, work: {distribution: exponen
 algorithms: [random, lc]
 `))
 	run := func(args ...string) (code int, stdout, stderr string) {
-		cmd := e2etest.Command(append([]string{"experiment", "run", file, "-o", "both"}, args...)...)
+		cmd := e2etest.Command(append([]string{"experiment", "run", file, "--output-directory", "both"}, args...)...)
 		cmd.Dir = dir
 		return e2etest.RunCommand(t, nil, cmd)
 	}
@@ -225,9 +225,9 @@ cluster: {nodes: 200, services: [{name: web, endpoints: 4}]}
 workload: {arrivals: {process: poisson, rate: 100}, work: {distribution: exponential, mean: 5ms}}
 algorithms: [random]
 `))
-	cmd := e2etest.Command("experiment", "run", large, "-o", "large", "--live")
+	cmd := e2etest.Command("experiment", "run", large, "--output-directory", "large", "--live")
 	cmd.Dir = dir
-	if code, _, stderr := e2etest.RunCommand(t, nil, cmd); code != 1 || !strings.Contains(stderr, "200 nodes: at most 16 can run live") {
+	if code, _, stderr := e2etest.RunCommand(t, nil, cmd); code != 2 || !strings.Contains(stderr, "200 nodes: at most 16 can run live") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "large")); err == nil {

@@ -209,7 +209,7 @@ func TestAsk(t *testing.T) {
 		{[]string{"shell"}, "lab ask needs a host and a URL"},
 		{[]string{"shell", "web", "--count", "0"}, "--count 0: want 1 to 10000"},
 	} {
-		if code, stdout, stderr := ask(tt.args...); code != 1 || stdout != "" || !strings.Contains(stderr, tt.want) {
+		if code, stdout, stderr := ask(tt.args...); code != 2 || stdout != "" || !strings.Contains(stderr, tt.want) {
 			t.Errorf("%v: exit code %d, %s%s; want %s", tt.args, code, stdout, stderr, tt.want)
 		}
 	}

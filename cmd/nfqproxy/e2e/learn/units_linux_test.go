@@ -2,8 +2,8 @@ package learn
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
@@ -12,8 +12,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/learn/units"
 )
 
-// selected are the units that are always proven: the first chapter, and the first unit with a fault that differs.
-func selected(id string) bool { return strings.HasPrefix(id, "1.") || id == "4.1" }
+// selected are the units that are always proven: those of the first chapter that TestScreen and TestPage do not go through,
+// and the first unit with a fault that differs.
+func selected(id string) bool { return slices.Contains([]string{"1.3", "1.4", "1.5", "4.1"}, id) }
 
 // TestUnits proves all units, or by default those that are selected, once: no step ends before its solution, wrong answers are judged
 // wrong, and the solutions, typed into a terminal, end all steps. Where students have different faults, ten of them.

@@ -129,7 +129,7 @@ func useKubeProxysRules(c *e2etest.Cluster) {
 	node := c.Host("node-a")
 	c.Must(c.StopDaemon(c.T.Context(), "node-a"))
 	for family, restore := range map[string]string{"ipv4": "iptables-restore", "ipv6": "ip6tables-restore"} {
-		code, rules, stderr := e2etest.Run(c.T, nil, "render", "--objects", c.Objects, "--node-name", "node-a",
+		code, rules, stderr := e2etest.Run(c.T, nil, "render", "--objects", c.Objects, "--node", "node-a",
 			"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/56", "--family", family)
 		if code != 0 {
 			c.T.Fatalf("render: %s", stderr)

@@ -11,8 +11,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/live/nfqueue"
 )
 
-// holding has the flows of all workers that a [Gate] holds.
-type holding struct {
+// heldFlows are the flows of all workers that a [Gate] holds.
+type heldFlows struct {
 	gate   Gate
 	count  atomic.Int32 // of flows that wait
 	failed chan error   // the first error of a release
@@ -29,31 +29,31 @@ type holding struct {
 	gone       flow.Flow // the last one released
 }
 
-// newHolding makes a holding. The releaser needs only what workers do not share: connections, a
+// newHeldFlows makes them. The releaser needs only what workers do not share: connections, a
 // router and a translator.
-func newHolding(gate Gate, releaser *worker, sink FlowSink) *holding {
-	r := &holding{gate: gate, failed: make(chan error, 1), waiting: make(map[conntrack.Tuple]*heldFlow), releaser: releaser, sink: sink}
+func newHeldFlows(gate Gate, releaser *worker, sink FlowSink) *heldFlows {
+	r := &heldFlows{gate: gate, failed: make(chan error, 1), waiting: make(map[conntrack.Tuple]*heldFlow), releaser: releaser, sink: sink}
 	releaser.sink = r
 	return r
 }
 
 // heldFlow is a flow that waits or has waited.
 type heldFlow struct {
-	flow    flow.Flow
-	holding *holding
-	worker  *worker // the worker of the queue in which its packet waits
-	packet  nfqueue.Packet
-	left    bool // guarded by holding.mu
+	flow      flow.Flow
+	heldFlows *heldFlows
+	worker    *worker // the worker of the queue in which its packet waits
+	packet    nfqueue.Packet
+	left      bool // guarded by heldFlows.mu
 }
 
 // Flow is [HeldFlow]'s.
 func (h *heldFlow) Flow() *flow.Flow { return &h.flow }
 
 // busy reports whether any flow may be held.
-func (r *holding) busy() bool { return r != nil && (r.count.Load() > 0 || r.gate.Armed()) }
+func (r *heldFlows) busy() bool { return r != nil && (r.count.Load() > 0 || r.gate.Armed()) }
 
 // repeated reports whether the packet belongs to a flow that waits.
-func (r *holding) repeated(p *decision.Packet) bool {
+func (r *heldFlows) repeated(p *decision.Packet) bool {
 	r.mu.Lock()
 	h := r.waiting[flow.TupleOf(p)]
 	r.mu.Unlock()
@@ -65,7 +65,7 @@ func (r *holding) repeated(p *decision.Packet) bool {
 }
 
 // hold reports whether the flow of the worker's packet i must wait.
-func (r *holding) hold(w *worker, table *decision.Table, i int) bool {
+func (r *heldFlows) hold(w *worker, table *decision.Table, i int) bool {
 	now := time.Now()
 	j := &w.jobs[i]
 	h := &heldFlow{
@@ -73,7 +73,7 @@ func (r *holding) hold(w *worker, table *decision.Table, i int) bool {
 			Packet: j.packet, Decision: j.decision, Table: table, Node: table.Node(), TableAge: now.Sub(table.Built()),
 			Queue: w.number, Time: now, Waited: waited(w.packets[i].Arrived, now),
 		},
-		holding: r, worker: w, packet: w.packets[i],
+		heldFlows: r, worker: w, packet: w.packets[i],
 	}
 	h.packet.Payload = nil // the next batch's
 	if !r.gate.Armed() || !r.gate.Take(h) {
@@ -95,7 +95,7 @@ func (r *holding) hold(w *worker, table *decision.Table, i int) bool {
 
 // Release is [HeldFlow]'s.
 func (h *heldFlow) Release(d decision.Decision, hold flow.Hold) *flow.Flow {
-	r := h.holding
+	r := h.heldFlows
 	if !r.leave(h) {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (h *heldFlow) Release(d decision.Decision, hold flow.Hold) *flow.Flow {
 }
 
 // leave records that a flow is being released. It reports whether it was waiting until now.
-func (r *holding) leave(h *heldFlow) bool {
+func (r *heldFlows) leave(h *heldFlow) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h.left {
@@ -138,7 +138,7 @@ func (w *worker) release(h *heldFlow, d decision.Decision, hold *flow.Hold) (err
 	received := time.Now()
 	from := h.worker
 	w.number, w.queue, w.counters = from.number, from.queue, from.counters
-	w.marks, w.affinity, w.balancer, w.index, w.chances = from.marks, from.affinity, from.balancer, from.index, from.chances
+	w.marks, w.affinity, w.balancer, w.index, w.retries = from.marks, from.affinity, from.balancer, from.index, from.retries
 	if picked := &h.flow.Decision; w.balancer != nil && picked.Pick != d.Pick { // another endpoint was chosen by hand
 		w.balancer.Undo(picked)
 	}
@@ -152,7 +152,7 @@ func (w *worker) release(h *heldFlow, d decision.Decision, hold *flow.Hold) (err
 }
 
 // Flows is the releaser's sink.
-func (r *holding) Flows(flows []flow.Flow) {
+func (r *heldFlows) Flows(flows []flow.Flow) {
 	r.gone = flows[0]
 	if r.sink != nil {
 		r.sink.Flows(flows)
@@ -160,10 +160,10 @@ func (r *holding) Flows(flows []flow.Flow) {
 }
 
 // Lost is the releaser's sink, too. The real sink counts for all.
-func (r *holding) Lost() uint64 { return 0 }
+func (r *heldFlows) Lost() uint64 { return 0 }
 
 // empty releases all flows; none waits from then on.
-func (r *holding) empty() {
+func (r *heldFlows) empty() {
 	if r == nil {
 		return
 	}
@@ -182,7 +182,7 @@ func (r *holding) empty() {
 }
 
 // failures returns the errors of releases.
-func (r *holding) failures() <-chan error {
+func (r *heldFlows) failures() <-chan error {
 	if r == nil {
 		return nil
 	}

@@ -16,7 +16,7 @@ const listed = 16
 
 // list merges the lists of the members, which are in the order of their decisions. What is missing comes first, unless
 // a list breaks off later.
-func (f *Fleet) list(ctx context.Context, members []Member, q observe.FlowQuery, limit int, each func(observe.Item) error) error {
+func (f *Relay) list(ctx context.Context, members []Member, q observe.FlowQuery, limit int, each func(observe.Item) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	join := q.Joined
@@ -104,7 +104,7 @@ type nodeList struct {
 }
 
 // begin requests a list.
-func (f *Fleet) begin(ctx context.Context, number int, m Member, q observe.FlowQuery) *nodeList {
+func (f *Relay) begin(ctx context.Context, number int, m Member, q observe.FlowQuery) *nodeList {
 	l := &nodeList{Member: m, number: number, items: make(chan observe.Item, listed), end: make(chan error, 1)}
 	go func() {
 		defer close(l.items)

@@ -22,8 +22,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// newFleet makes a fleet of so many fake nodes: node-a, node-b, ...
-func newFleet(t *testing.T, n int, o remote.FleetOptions) (*remote.Fleet, []*observetest.Fake) {
+// newRelay makes a relay of so many fake nodes: node-a, node-b, ...
+func newRelay(t *testing.T, n int, o remote.RelayOptions) (*remote.Relay, []*observetest.Fake) {
 	t.Helper()
 	var fakes []*observetest.Fake
 	var members []remote.Member
@@ -32,7 +32,7 @@ func newFleet(t *testing.T, n int, o remote.FleetOptions) (*remote.Fleet, []*obs
 		fakes = append(fakes, observetest.New(name))
 		members = append(members, remote.Member{Name: name, Observer: fakes[i]})
 	}
-	f, err := remote.NewFleet(members, o)
+	f, err := remote.NewRelay(members, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,11 +51,11 @@ func at(id string, seconds int) observe.Item {
 	return i
 }
 
-func TestNewFleetErrors(t *testing.T) {
-	if _, err := remote.NewFleet(nil, remote.FleetOptions{}); err == nil || err.Error() != "no nodes: want one or more" {
+func TestNewRelayErrors(t *testing.T) {
+	if _, err := remote.NewRelay(nil, remote.RelayOptions{}); err == nil || err.Error() != "no nodes: want one or more" {
 		t.Error(err)
 	}
-	if _, err := remote.NewFleet([]remote.Member{{Name: "a"}, {Name: "a"}}, remote.FleetOptions{}); err == nil || err.Error() != `duplicate node name "a": want distinct names` {
+	if _, err := remote.NewRelay([]remote.Member{{Name: "a"}, {Name: "a"}}, remote.RelayOptions{}); err == nil || err.Error() != `duplicate node name "a": want distinct names` {
 		t.Error(err)
 	}
 }
@@ -75,8 +75,8 @@ func ids(t *testing.T, o observe.Observer, q observe.FlowQuery) (list []string) 
 	return list
 }
 
-func TestFleetLists(t *testing.T) {
-	f, fakes := newFleet(t, 3, remote.FleetOptions{})
+func TestRelayLists(t *testing.T) {
+	f, fakes := newRelay(t, 3, remote.RelayOptions{})
 	fakes[0].List = []observe.Item{at("1", 1), at("4", 4)}
 	fakes[1].List = []observe.Item{{Missed: &observe.Missed{Node: "node-b", Missed: 9, Why: observe.MissedLost}}, at("2", 2), at("5", 5)}
 	fakes[2].List = []observe.Item{at("3", 3)}
@@ -139,10 +139,10 @@ func TestFleetLists(t *testing.T) {
 	}
 }
 
-// TestFleetFollows: a node that breaks off is reported once, tried again, and does not disturb
+// TestRelayFollows: a node that breaks off is reported once, tried again, and does not disturb
 // the others; what was before comes once.
-func TestFleetFollows(t *testing.T) {
-	f, fakes := newFleet(t, 2, remote.FleetOptions{})
+func TestRelayFollows(t *testing.T) {
+	f, fakes := newRelay(t, 2, remote.RelayOptions{})
 	fakes[0].List = []observe.Item{record("old")}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -210,9 +210,9 @@ func TestFleetFollows(t *testing.T) {
 	}
 }
 
-// TestFleetBearsFullNodes: a node that has too many readers at the moment is tried again.
-func TestFleetBearsFullNodes(t *testing.T) {
-	f, fakes := newFleet(t, 1, remote.FleetOptions{})
+// TestRelayBearsFullNodes: a node that has too many readers at the moment is tried again.
+func TestRelayBearsFullNodes(t *testing.T) {
+	f, fakes := newRelay(t, 1, remote.RelayOptions{})
 	fakes[0].Fail(&observe.Error{Status: 429, Message: "full"})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -229,8 +229,8 @@ func TestFleetBearsFullNodes(t *testing.T) {
 	}
 }
 
-func TestFleetFlow(t *testing.T) {
-	f, fakes := newFleet(t, 2, remote.FleetOptions{})
+func TestRelayFlow(t *testing.T) {
+	f, fakes := newRelay(t, 2, remote.RelayOptions{})
 	fakes[1].List = []observe.Item{record("1")}
 	if r, err := f.Flow(t.Context(), "1"); err != nil || r.ID != "1" {
 		t.Errorf("%+v, %v", r, err)
@@ -248,10 +248,10 @@ func TestFleetFlow(t *testing.T) {
 	}
 }
 
-// TestFleetNames: names that are known are not replaced, and the nodes' own records not
+// TestRelayNames: names that are known are not replaced, and the nodes' own records not
 // changed.
-func TestFleetNames(t *testing.T) {
-	f, fakes := newFleet(t, 1, remote.FleetOptions{Names: func(a netip.Addr) flow.Owner {
+func TestRelayNames(t *testing.T) {
+	f, fakes := newRelay(t, 1, remote.RelayOptions{Names: func(a netip.Addr) flow.Owner {
 		switch a.String() {
 		case "10.0.0.1":
 			return flow.Owner{Pod: "default/client", Node: "node-x"}
@@ -282,8 +282,8 @@ func TestFleetNames(t *testing.T) {
 	}
 }
 
-// TestFleetPassesOn: a node's record is passed on as the node encoded it, unless the fleet changes it.
-func TestFleetPassesOn(t *testing.T) {
+// TestRelayPassesOn: a node's record is passed on as the node encoded it, unless the relay changes it.
+func TestRelayPassesOn(t *testing.T) {
 	const (
 		whole   = `{"version":1,"id":"1","source":"10.0.0.1:5","sourcePod":"default/client","sourceNode":"node-a","new":[1]}`
 		unnamed = `{"version":1,"id":"2","source":"10.0.0.1:5"}`
@@ -294,7 +294,7 @@ func TestFleetPassesOn(t *testing.T) {
 		_, _ = io.WriteString(w, strings.Join([]string{whole, unnamed, held, broken}, "\n")+"\n")
 	}))
 	defer server.Close()
-	f, err := remote.NewFleet([]remote.Member{{Name: "node-a", Observer: newClient(t, server.URL, remote.ClientOptions{})}}, remote.FleetOptions{
+	f, err := remote.NewRelay([]remote.Member{{Name: "node-a", Observer: newClient(t, server.URL, remote.ClientOptions{})}}, remote.RelayOptions{
 		Names: func(a netip.Addr) flow.Owner { return flow.Owner{Pod: "default/client", Node: "node-a"} },
 	})
 	if err != nil {
@@ -324,10 +324,10 @@ func (a *lastQuery) Flows(_ context.Context, q observe.FlowQuery, _ func(observe
 	return nil
 }
 
-// TestFleetAddresses: nodes get the addresses of the names that the fleet knows.
-func TestFleetAddresses(t *testing.T) {
+// TestRelayAddresses: nodes get the addresses of the names that the relay knows.
+func TestRelayAddresses(t *testing.T) {
 	node := &lastQuery{Observer: observetest.New("node-a")}
-	f, err := remote.NewFleet([]remote.Member{{Name: "node-a", Observer: node}}, remote.FleetOptions{Addresses: func(name string) []netip.Addr {
+	f, err := remote.NewRelay([]remote.Member{{Name: "node-a", Observer: node}}, remote.RelayOptions{Addresses: func(name string) []netip.Addr {
 		if name != "outside" {
 			return nil
 		}
@@ -347,9 +347,9 @@ func TestFleetAddresses(t *testing.T) {
 	}
 }
 
-// TestFleetStatus: a node without an answer is in the status, with that as its problem.
-func TestFleetStatus(t *testing.T) {
-	f, fakes := newFleet(t, 2, remote.FleetOptions{})
+// TestRelayStatus: a node without an answer is in the status, with that as its problem.
+func TestRelayStatus(t *testing.T) {
+	f, fakes := newRelay(t, 2, remote.RelayOptions{})
 	fakes[0].StatusAnswer = observetest.Status()
 	fakes[1].Fail(errors.New("on fire"))
 	want := []observe.Status{observetest.Status(), {Node: "node-b", Problems: []observe.Problem{{Code: observe.ProblemUnreachable, Text: "the daemon does not answer: on fire"}}}}
@@ -359,8 +359,8 @@ func TestFleetStatus(t *testing.T) {
 	}
 }
 
-func TestFleetTablesAndStats(t *testing.T) {
-	f, fakes := newFleet(t, 2, remote.FleetOptions{})
+func TestRelayTablesAndStats(t *testing.T) {
+	f, fakes := newRelay(t, 2, remote.RelayOptions{})
 	fakes[0].TableAnswer, fakes[1].TableAnswer = observe.Table{Node: "node-a"}, observe.Table{Node: "node-b"}
 	fakes[0].StatsAnswer, fakes[1].StatsAnswer = observe.Stats{Node: "node-a"}, observe.Stats{Node: "node-b"}
 	tables, err := f.Tables(t.Context())
@@ -378,9 +378,9 @@ func TestFleetTablesAndStats(t *testing.T) {
 	}
 }
 
-// TestFleetObjects: each node has a service table of its own.
-func TestFleetObjects(t *testing.T) {
-	f, fakes := newFleet(t, 2, remote.FleetOptions{})
+// TestRelayObjects: each node has a service table of its own.
+func TestRelayObjects(t *testing.T) {
+	f, fakes := newRelay(t, 2, remote.RelayOptions{})
 	fakes[1].ObjectsAnswer = observe.TableObjects{Node: "node-b"}
 	if o, err := f.Objects(t.Context(), observe.ObjectsQuery{Node: "node-b"}); err != nil || o.Node != "node-b" {
 		t.Errorf("%+v, %v", o, err)
@@ -392,8 +392,8 @@ func TestFleetObjects(t *testing.T) {
 	}
 }
 
-func TestFleetExplains(t *testing.T) {
-	f, fakes := newFleet(t, 2, remote.FleetOptions{})
+func TestRelayExplains(t *testing.T) {
+	f, fakes := newRelay(t, 2, remote.RelayOptions{})
 	fakes[1].ExplainAnswer = flow.Record{Version: 1, Node: "node-b"}
 	if r, err := f.Explain(t.Context(), observe.Question{Node: "node-b"}); err != nil || r.Node != "node-b" {
 		t.Errorf("%+v, %v", r, err)
@@ -407,16 +407,16 @@ func TestFleetExplains(t *testing.T) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}
-	one, _ := newFleet(t, 1, remote.FleetOptions{})
+	one, _ := newRelay(t, 1, remote.RelayOptions{})
 	if _, err := one.Explain(t.Context(), observe.Question{}); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestFleetLogs: an unreachable node is logged once, not with each answer.
-func TestFleetLogs(t *testing.T) {
+// TestRelayLogs: an unreachable node is logged once, not with each answer.
+func TestRelayLogs(t *testing.T) {
 	var log bytes.Buffer
-	f, fakes := newFleet(t, 2, remote.FleetOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	f, fakes := newRelay(t, 2, remote.RelayOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	for range 2 {
 		fakes[1].Fail(errors.New("on fire"))
 		for range 3 {

@@ -17,8 +17,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
 )
 
-func TestFleetTopology(t *testing.T) {
-	f, fakes := newFleet(t, 3, remote.FleetOptions{})
+func TestRelayTopology(t *testing.T) {
+	f, fakes := newRelay(t, 3, remote.RelayOptions{})
 	address := netip.MustParseAddr
 	fakes[0].TopologyAnswer = observe.Topology{
 		Nodes: []observe.TopologyNode{{Name: "node-b", Addresses: []netip.Addr{address("10.0.0.2")}}, {Name: "node-a", Observed: true}},
@@ -56,9 +56,9 @@ func TestFleetTopology(t *testing.T) {
 	}
 }
 
-// TestFleetServicePages: what a page of all nodes has follows from the same page of each.
-func TestFleetServicePages(t *testing.T) {
-	f, fakes := newFleet(t, 2, remote.FleetOptions{})
+// TestRelayServicePages: what a page of all nodes has follows from the same page of each.
+func TestRelayServicePages(t *testing.T) {
+	f, fakes := newRelay(t, 2, remote.RelayOptions{})
 	answer := func(next string, names ...string) observe.Services {
 		s := observe.Services{Next: next}
 		for _, n := range names {
@@ -106,8 +106,8 @@ func counts(n uint64) observe.Flows {
 	}
 }
 
-func TestFleetServices(t *testing.T) {
-	f, fakes := newFleet(t, 3, remote.FleetOptions{})
+func TestRelayServices(t *testing.T) {
+	f, fakes := newRelay(t, 3, remote.RelayOptions{})
 	early, late := now, now.Add(time.Hour)
 	web := func(flows observe.Flows, refused map[string]uint64, fit *observe.Fit, endpoints ...observe.Endpoint) observe.Service {
 		return observe.Service{Service: "default/web:http", Namespace: "default", Name: "web", PortName: "http", Family: "IPv4", Flows: flows, Refused: refused, Fit: fit, Endpoints: endpoints}
@@ -160,10 +160,10 @@ func TestFleetServices(t *testing.T) {
 	}
 }
 
-// TestFleetChanges: the changes of all nodes are in one list, by their times, also of a service that another node
+// TestRelayChanges: the changes of all nodes are in one list, by their times, also of a service that another node
 // does not have. The nodes' own answers stay as they were.
-func TestFleetChanges(t *testing.T) {
-	f, fakes := newFleet(t, 3, remote.FleetOptions{})
+func TestRelayChanges(t *testing.T) {
+	f, fakes := newRelay(t, 3, remote.RelayOptions{})
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	service := func(name string, changes ...observe.Change) observe.Service {
 		return observe.Service{Service: "default/" + name, Namespace: "default", Name: name, Family: "IPv4", Changes: slices.Grow(changes, 10)}

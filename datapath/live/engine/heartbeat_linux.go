@@ -15,25 +15,25 @@ import (
 // DefaultQueueTimeout is how long packets are queued while a worker makes no progress.
 const DefaultQueueTimeout = time.Second
 
-// pulseMark is the packet mark of pulses.
-const pulseMark = 0x6e667170
+// heartbeatMark is the packet mark of heartbeats.
+const heartbeatMark = 0x6e667170
 
-// pulse keeps packets queued as long as every worker makes progress. It sends a packet with pulseMark
+// heartbeat keeps packets queued as long as every worker makes progress. It sends a packet with heartbeatMark
 // on the loopback interface; a rule extends the time in which packets are queued, and drops the packet.
 // A process that is stopped, swapped out or deadlocked sends none.
-type pulse struct {
+type heartbeat struct {
 	alive   ruleset.Alive
 	workers []*worker
-	lapses  *lapses
+	lease   *lease
 	sockets []int
 	stop    chan struct{}
 	running sync.WaitGroup
 }
 
-// newPulse opens the sockets, in the calling thread's network namespace. A family without a loopback
+// newHeartbeat opens the sockets, in the calling thread's network namespace. A family without a loopback
 // address has no switch: its packets are always queued.
-func newPulse(lapses *lapses, workers []*worker, log *slog.Logger) *pulse {
-	p := &pulse{alive: ruleset.Alive{Mark: pulseMark, Timeout: lapses.timeout}, workers: workers, lapses: lapses, stop: make(chan struct{})}
+func newHeartbeat(lease *lease, workers []*worker, log *slog.Logger) *heartbeat {
+	p := &heartbeat{alive: ruleset.Alive{Mark: heartbeatMark, Timeout: lease.timeout}, workers: workers, lease: lease, stop: make(chan struct{})}
 	for _, f := range []struct {
 		name   string
 		domain int
@@ -43,7 +43,7 @@ func newPulse(lapses *lapses, workers []*worker, log *slog.Logger) *pulse {
 		{"IPv4", unix.AF_INET, func(port int) unix.Sockaddr { return &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}} }, &p.alive.IPv4},
 		{"IPv6", unix.AF_INET6, func(port int) unix.Sockaddr { return &unix.SockaddrInet6{Port: port, Addr: [16]byte{15: 1}} }, &p.alive.IPv6},
 	} {
-		fd, err := openPulse(f.domain, f.local)
+		fd, err := openHeartbeat(f.domain, f.local)
 		if err != nil {
 			log.Warn("a frozen daemon will delay new flows: cannot send packets on the loopback interface", "family", f.name, "error", err)
 			continue
@@ -54,18 +54,18 @@ func newPulse(lapses *lapses, workers []*worker, log *slog.Logger) *pulse {
 	return p
 }
 
-// pulsePort is the source port of pulses, or the next lower one that is free. It is neither a node port
+// heartbeatPort is the source port of heartbeats, or the next lower one that is free. It is neither a node port
 // nor one that the kernel gives to other sockets.
-const pulsePort = 29998
+const heartbeatPort = 29998
 
-func openPulse(domain int, local func(port int) unix.Sockaddr) (int, error) {
+func openHeartbeat(domain int, local func(port int) unix.Sockaddr) (int, error) {
 	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("socket: %w", err)
 	}
 	const discard, ports = 9, 100 // RFC 863; no packet arrives there
-	if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, pulseMark); err == nil {
-		for port := pulsePort; port > pulsePort-ports; port-- {
+	if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, heartbeatMark); err == nil {
+		for port := heartbeatPort; port > heartbeatPort-ports; port-- {
 			if err = unix.Bind(fd, local(port)); !errors.Is(err, unix.EADDRINUSE) {
 				break
 			}
@@ -80,14 +80,14 @@ func openPulse(domain int, local func(port int) unix.Sockaddr) (int, error) {
 	return fd, nil
 }
 
-// start sends pulses until Close.
-func (p *pulse) start() {
+// start sends heartbeats until Close.
+func (p *heartbeat) start() {
 	p.running.Go(func() {
 		tick := time.NewTicker(p.alive.Timeout / 8)
 		defer tick.Stop()
 		for {
 			if now := time.Now(); !stuck(p.workers, now, p.alive.Timeout/2) {
-				p.lapses.beforePulse(now)
+				p.lease.beforeHeartbeat(now)
 				p.send()
 			}
 			select {
@@ -99,16 +99,16 @@ func (p *pulse) start() {
 	})
 }
 
-// send sends a pulse in each family. The rule that drops it makes the call fail; so it does after
+// send sends a heartbeat in each family. The rule that drops it makes the call fail; so it does after
 // another program removed the rules.
-func (p *pulse) send() {
+func (p *heartbeat) send() {
 	for _, fd := range p.sockets {
 		_, _ = unix.Write(fd, []byte{0})
 	}
 }
 
-// Close ends the pulses.
-func (p *pulse) Close() (err error) {
+// Close ends the heartbeats.
+func (p *heartbeat) Close() (err error) {
 	close(p.stop)
 	p.running.Wait()
 	for _, fd := range p.sockets {

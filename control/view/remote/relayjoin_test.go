@@ -35,8 +35,8 @@ func decidedBy(node, id string, seconds int, source, destination, endpoint, seen
 	return i
 }
 
-// stream follows a fleet's flows and returns each item as a line.
-func stream(t *testing.T, f *remote.Fleet, q observe.FlowQuery) <-chan string {
+// stream follows a relay's flows and returns each item as a line.
+func stream(t *testing.T, f *remote.Relay, q observe.FlowQuery) <-chan string {
 	ctx, cancel := context.WithCancel(t.Context())
 	lines, ended := make(chan string), make(chan error, 1)
 	go func() {
@@ -88,7 +88,7 @@ func TestJoined(t *testing.T) {
 		{"another port", []observe.Item{translated, decidedBy("node-b", "b/5", 1, "10.0.0.1:61001", endpoint, "", ""), translated}, []string{"a/1", "a/1"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f, fakes := newFleet(t, 2, remote.FleetOptions{})
+			f, fakes := newRelay(t, 2, remote.RelayOptions{})
 			lines := stream(t, f, observe.FlowQuery{Follow: true, Joined: true, ServicesOnly: true, Verdict: "dnat"})
 			for _, fake := range fakes {
 				if !fake.AwaitReaders(t.Context(), 2) {
@@ -121,7 +121,7 @@ func TestJoined(t *testing.T) {
 
 // TestJoinedPairs: with flows for no service, the first of two nodes that pass a packet has the record.
 func TestJoinedPairs(t *testing.T) {
-	f, fakes := newFleet(t, 2, remote.FleetOptions{})
+	f, fakes := newRelay(t, 2, remote.RelayOptions{})
 	second, first := decidedBy("node-b", "b/1", 1, client, endpoint, "", ""), decidedBy("node-a", "a/1", 0, client, endpoint, "", "")
 	lines := stream(t, f, observe.FlowQuery{Follow: true, Joined: true})
 	for _, fake := range fakes {
@@ -142,7 +142,7 @@ func TestJoinedPairs(t *testing.T) {
 // TestFlowWithOthers: a single flow has the other nodes' records, whichever of them it is.
 func TestFlowWithOthers(t *testing.T) {
 	const masqueraded = "10.0.0.1:61000"
-	f, fakes := newFleet(t, 3, remote.FleetOptions{})
+	f, fakes := newRelay(t, 3, remote.RelayOptions{})
 	fakes[0].List = []observe.Item{decidedBy("node-a", "a/0", -3, client, nodePort, endpoint, masqueraded), decidedBy("node-a", "a/1", 0, client, nodePort, endpoint, masqueraded)}
 	fakes[1].List = []observe.Item{decidedBy("node-b", "b/1", 1, masqueraded, endpoint, "", ""), decidedBy("node-b", "b/2", 1, client, endpoint, "", "")}
 	fakes[2].Fail(errors.New("on fire"))
@@ -171,7 +171,7 @@ func TestFlowWithOthers(t *testing.T) {
 // first has all records, whichever of them it is; also if the first node masquerades it.
 func TestFlowOnThreeNodes(t *testing.T) {
 	const pod, masqueraded = "10.244.1.2:40000", "10.0.0.2:61000"
-	f, fakes := newFleet(t, 3, remote.FleetOptions{})
+	f, fakes := newRelay(t, 3, remote.RelayOptions{})
 	fakes[0].List = []observe.Item{decidedBy("node-a", "a/1", 0, pod, nodePort, "", ""), decidedBy("node-a", "a/2", 2, masqueraded, endpoint, "", "")}
 	fakes[1].List = []observe.Item{decidedBy("node-b", "b/1", 1, pod, nodePort, endpoint, masqueraded), decidedBy("node-b", "b/2", 30, client, nodePort, endpoint, "10.0.0.2:61001")}
 	fakes[2].List = []observe.Item{decidedBy("node-c", "c/1", 30, pod, nodePort, "", client), decidedBy("node-c", "c/2", 30, "10.244.1.2:40001", nodePort, "", "")}
@@ -193,7 +193,7 @@ func TestFlowOnThreeNodes(t *testing.T) {
 // TestFlowOfManyNodes: of many nodes, only those on the path of the connection are queried, if they are known.
 func TestFlowOfManyNodes(t *testing.T) {
 	for _, known := range []bool{true, false} {
-		f, fakes := newFleet(t, 20, remote.FleetOptions{})
+		f, fakes := newRelay(t, 20, remote.RelayOptions{})
 		first := decidedBy("node-a", "a/1", 0, "10.244.9.9:40000", nodePort, endpoint, "10.244.9.9:40000")
 		if known {
 			first.Record.SourceNode, first.Record.EndpointNode = "node-s", "node-b"
@@ -223,7 +223,7 @@ func TestFlowOfManyNodes(t *testing.T) {
 // its own, also if the query leaves it out; the limit is that of connections.
 func TestJoinedList(t *testing.T) {
 	const masqueraded = "10.0.0.1:61000"
-	f, fakes := newFleet(t, 3, remote.FleetOptions{})
+	f, fakes := newRelay(t, 3, remote.RelayOptions{})
 	fakes[0].List = []observe.Item{
 		decidedBy("node-a", "a/0", -60, client, nodePort, endpoint, masqueraded), // the same ports as a/1, earlier
 		decidedBy("node-a", "a/1", 1, client, nodePort, endpoint, masqueraded),

@@ -18,14 +18,14 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Fleet is the Observer of several nodes. An unreachable node is logged once and left out of
+// Relay is the Observer of several nodes. An unreachable node is logged once and left out of
 // responses; it is an error if all are unreachable. Its methods are safe for concurrent use.
-type Fleet struct {
-	FleetOptions
+type Relay struct {
+	RelayOptions
 	// retry is the first delay before a node's stream is reconnected; it doubles each time, up to
 	// longestRetry.
 	retry time.Duration
-	holds fleetHolds
+	holds relayHolds
 
 	mu      sync.Mutex
 	members []Member        // never changed, only replaced
@@ -33,17 +33,17 @@ type Fleet struct {
 	lost    map[string]bool // nodes that were unreachable the last time
 }
 
-var _ observe.Observer = (*Fleet)(nil)
+var _ observe.Observer = (*Relay)(nil)
 
-// Member is a node of a fleet.
+// Member is a node of a relay.
 type Member struct {
 	Name string // as in its records
 	// Observer is the node's. It must be comparable: another one for the same name is another daemon.
 	Observer observe.Observer
 }
 
-// FleetOptions are all optional.
-type FleetOptions struct {
+// RelayOptions are all optional.
+type RelayOptions struct {
 	// Records is the default of [FlowQuery.Rate], for all nodes together; 0: 20,000.
 	Records int
 	// Names fills in names in records.
@@ -60,16 +60,16 @@ const (
 	longestRetry = 5 * time.Second
 )
 
-// defaultRecords is the default of [FleetOptions.Records]: what one viewer can decode on one
+// defaultRecords is the default of [RelayOptions.Records]: what one viewer can decode on one
 // processor, with some to spare.
 const defaultRecords = 20_000
 
 // errNoNodes is the error of requests while there are no members.
 var errNoNodes = errors.New("no nodes: want one or more")
 
-// NewFleet returns an Observer of the nodes: at least one, with distinct names. The caller must call
-// [Fleet.Close].
-func NewFleet(members []Member, o FleetOptions) (*Fleet, error) {
+// NewRelay returns an Observer of the nodes: at least one, with distinct names. The caller must call
+// [Relay.Close].
+func NewRelay(members []Member, o RelayOptions) (*Relay, error) {
 	if len(members) == 0 {
 		return nil, errNoNodes
 	}
@@ -77,11 +77,11 @@ func NewFleet(members []Member, o FleetOptions) (*Fleet, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Records = cmp.Or(o.Records, defaultRecords)
-	f := &Fleet{FleetOptions: o, retry: firstRetry, changed: make(chan struct{}), lost: make(map[string]bool)}
+	f := &Relay{RelayOptions: o, retry: firstRetry, changed: make(chan struct{}), lost: make(map[string]bool)}
 	if err := f.SetMembers(members); err != nil {
 		return nil, err
 	}
-	f.holds.fleet = f
+	f.holds.relay = f
 	f.holds.watching, f.holds.stop = context.WithCancel(context.Background())
 	f.holds.changed = make(chan struct{})
 	return f, nil
@@ -90,7 +90,7 @@ func NewFleet(members []Member, o FleetOptions) (*Fleet, error) {
 // SetMembers replaces the nodes, which must have distinct names; with an error nothing changes.
 // Without nodes, requests fail. Streams that follow flows end for the nodes that are gone, and begin for
 // the new ones, without earlier records.
-func (f *Fleet) SetMembers(members []Member) error {
+func (f *Relay) SetMembers(members []Member) error {
 	seen := make(map[string]bool)
 	for _, m := range members {
 		if seen[m.Name] {
@@ -112,20 +112,20 @@ func (f *Fleet) SetMembers(members []Member) error {
 }
 
 // all returns the members, and a channel that is closed when there are others.
-func (f *Fleet) all() ([]Member, <-chan struct{}) {
+func (f *Relay) all() ([]Member, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.members, f.changed
 }
 
 // Close stops watching holds, which then end by their timeout on their nodes.
-func (f *Fleet) Close() {
+func (f *Relay) Close() {
 	f.holds.stop()
 	f.holds.watchers.Wait()
 }
 
 // Holder returns the Holder for the nodes that support holds; nil: none does.
-func (f *Fleet) Holder() observe.Holder {
+func (f *Relay) Holder() observe.Holder {
 	members, _ := f.all()
 	for _, m := range members {
 		if m.Observer.Holder() != nil {
@@ -137,7 +137,7 @@ func (f *Fleet) Holder() observe.Holder {
 
 // note logs only when a node becomes unreachable and when it is reachable again: pages send
 // requests all the time. An answer of a node that is none of the members any more does not count.
-func (f *Fleet) note(node string, err error) {
+func (f *Relay) note(node string, err error) {
 	if errors.Is(err, errNoHolds) { // the node has responded
 		err = nil
 	}
@@ -154,7 +154,7 @@ func (f *Fleet) note(node string, err error) {
 }
 
 // Flow searches all nodes, and adds what the others decided about the same connection.
-func (f *Fleet) Flow(ctx context.Context, id string) (*flow.Record, error) {
+func (f *Relay) Flow(ctx context.Context, id string) (*flow.Record, error) {
 	members, _ := f.all()
 	replies := queryAll(members, func(m Member) (*flow.Record, error) { return m.Observer.Flow(ctx, id) })
 	var faults []error
@@ -180,7 +180,7 @@ func (f *Fleet) Flow(ctx context.Context, id string) (*flow.Record, error) {
 
 // Services merges the nodes' services. With a limit, each node returns its first ones: the first
 // ones of the merged list are among them.
-func (f *Fleet) Services(ctx context.Context, q observe.ServiceQuery) (*observe.Services, error) {
+func (f *Relay) Services(ctx context.Context, q observe.ServiceQuery) (*observe.Services, error) {
 	filter, err := q.Parse()
 	if err != nil {
 		return nil, err
@@ -196,13 +196,13 @@ func (f *Fleet) Services(ctx context.Context, q observe.ServiceQuery) (*observe.
 }
 
 // Tables returns the tables of all nodes.
-func (f *Fleet) Tables(ctx context.Context) ([]observe.Table, error) {
+func (f *Relay) Tables(ctx context.Context) ([]observe.Table, error) {
 	all, err := gather(f, func(o observe.Observer) ([]observe.Table, error) { return o.Tables(ctx) })
 	return slices.Concat(all...), err
 }
 
 // Stats returns the counters of all nodes.
-func (f *Fleet) Stats(ctx context.Context) ([]observe.Stats, error) {
+func (f *Relay) Stats(ctx context.Context) ([]observe.Stats, error) {
 	all, err := gather(f, func(o observe.Observer) ([]observe.Stats, error) { return o.Stats(ctx) })
 	return slices.Concat(all...), err
 }
@@ -212,7 +212,7 @@ const statusTimeout = 25 * time.Second
 
 // Status describes the daemons of all nodes. Unlike in other responses, a node without an answer is
 // in it, with that as its problem.
-func (f *Fleet) Status(ctx context.Context) ([]observe.Status, error) {
+func (f *Relay) Status(ctx context.Context) ([]observe.Status, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, statusTimeout, fmt.Errorf("no answer within %s", statusTimeout))
 	defer cancel()
 	members, _ := f.all()
@@ -228,7 +228,7 @@ func (f *Fleet) Status(ctx context.Context) ([]observe.Status, error) {
 }
 
 // Topology merges the topologies of the nodes. Unreachable nodes are in it, but not observed.
-func (f *Fleet) Topology(ctx context.Context) (*observe.Topology, error) {
+func (f *Relay) Topology(ctx context.Context) (*observe.Topology, error) {
 	all, err := gather(f, func(o observe.Observer) (*observe.Topology, error) { return o.Topology(ctx) })
 	if err != nil {
 		return nil, err
@@ -244,7 +244,7 @@ func (f *Fleet) Topology(ctx context.Context) (*observe.Topology, error) {
 }
 
 // Explain simulates the packet on the node of the question.
-func (f *Fleet) Explain(ctx context.Context, q observe.Question) (*flow.Record, error) {
+func (f *Relay) Explain(ctx context.Context, q observe.Question) (*flow.Record, error) {
 	m, err := f.one(q.Node, "each node decides by itself")
 	if err != nil {
 		return nil, err
@@ -257,7 +257,7 @@ func (f *Fleet) Explain(ctx context.Context, q observe.Question) (*flow.Record, 
 }
 
 // addressList replaces names in a list by their addresses, as nodes may not know all names.
-func (f *Fleet) addressList(list string) string {
+func (f *Relay) addressList(list string) string {
 	if f.Addresses == nil {
 		return list
 	}
@@ -280,14 +280,14 @@ func (f *Fleet) addressList(list string) string {
 	return strings.Join(values, ",")
 }
 
-// decorate returns the record with missing names filled in, and with the fleet's ID of the hold. It
+// decorate returns the record with missing names filled in, and with the relay's ID of the hold. It
 // does not change the record itself, which may be shared.
-func (f *Fleet) decorate(node string, r *flow.Record) *flow.Record {
+func (f *Relay) decorate(node string, r *flow.Record) *flow.Record {
 	return f.decorated(node, observe.Item{Record: r}).Record
 }
 
 // decorated is an item with its record decorated.
-func (f *Fleet) decorated(node string, i observe.Item) observe.Item {
+func (f *Relay) decorated(node string, i observe.Item) observe.Item {
 	if i.Record == nil {
 		return i
 	}

@@ -20,27 +20,27 @@ const rememberedHolds = 100
 
 var errNoHolds = errors.New("holding flows is not available: the daemon requires --flow-api-holds")
 
-// fleetHolds is the [Holder] of a fleet. It arms a hold on several nodes until one of them holds a
+// relayHolds is the [Holder] of a relay. It arms a hold on several nodes until one of them holds a
 // flow; the others are then cancelled.
-type fleetHolds struct {
-	fleet    *Fleet
+type relayHolds struct {
+	relay    *Relay
 	watching context.Context // until stop
 	stop     context.CancelFunc
 	watchers sync.WaitGroup
 
 	mu      sync.Mutex
 	changed chan struct{} // closed when a hold changes
-	holds   []*fleetHold  // the oldest first
+	holds   []*relayHold  // the oldest first
 }
 
-// fleetHold is one hold. All but parts is guarded by mu.
-type fleetHold struct {
+// relayHold is one hold. All but parts is guarded by mu.
+type relayHold struct {
 	parts []*part
 	hold  observe.Hold // as it is shown
 	won   *part        // the one that holds a flow; nil: none yet
 }
 
-// part is a fleet's hold at one node.
+// part is a relay's hold at one node.
 type part struct {
 	Member
 	holder observe.Holder
@@ -52,18 +52,18 @@ type part struct {
 
 // Hold arms the hold on the named nodes, which must all accept it, or else on all nodes that are
 // reachable and support holds.
-func (h *fleetHolds) Hold(ctx context.Context, q observe.HoldQuery) (*observe.Hold, error) {
+func (h *relayHolds) Hold(ctx context.Context, q observe.HoldQuery) (*observe.Hold, error) {
 	filter, each, err := q.Parse()
 	if err != nil {
 		return nil, err
 	}
-	members, _ := h.fleet.all()
+	members, _ := h.relay.all()
 	members, err = named(members, filter.Nodes)
 	if e, ok := errors.AsType[*observe.Error](err); ok {
 		e.Field = "flow." + e.Field
 		return nil, e
 	}
-	q.Flow.Source = h.fleet.addressList(q.Flow.Source)
+	q.Flow.Source = h.relay.addressList(q.Flow.Source)
 	type armed struct {
 		*part
 		hold *observe.Hold
@@ -83,7 +83,7 @@ func (h *fleetHolds) Hold(ctx context.Context, q observe.HoldQuery) (*observe.Ho
 		}
 		return armed{&part{Member: m, holder: holder, id: hold.ID}, hold}, nil
 	})
-	good, err := answered(h.fleet, replies)
+	good, err := answered(h.relay, replies)
 	if err == nil && len(filter.Nodes) > 0 && len(good) < len(members) {
 		i := slices.IndexFunc(replies, func(r reply[armed]) bool { return r.err != nil })
 		err = fmt.Errorf("node %s: %w", replies[i].Name, replies[i].err)
@@ -99,7 +99,7 @@ func (h *fleetHolds) Hold(ctx context.Context, q observe.HoldQuery) (*observe.Ho
 		}
 		return nil, err
 	}
-	f := &fleetHold{hold: *good[0].answer.hold}
+	f := &relayHold{hold: *good[0].answer.hold}
 	f.hold.ID, f.hold.Query, f.hold.Generation = strings.ToLower(rand.Text()[:12]), q, 1
 	f.hold.State, f.hold.Record = observe.HoldWaiting, nil // it may hold one by now: the watchers update it
 	for _, r := range good {
@@ -117,14 +117,14 @@ func (h *fleetHolds) Hold(ctx context.Context, q observe.HoldQuery) (*observe.Ho
 }
 
 // forget removes a finished hold to make space for one more.
-func (h *fleetHolds) forget() {
+func (h *relayHolds) forget() {
 	done := 0
 	for _, f := range h.holds {
 		if f.hold.State == observe.HoldDone {
 			done++
 		}
 	}
-	h.holds = slices.DeleteFunc(h.holds, func(f *fleetHold) bool {
+	h.holds = slices.DeleteFunc(h.holds, func(f *relayHold) bool {
 		if f.hold.State != observe.HoldDone {
 			return false
 		}
@@ -134,7 +134,7 @@ func (h *fleetHolds) forget() {
 }
 
 // watch follows the part until it is done, at most until its timeout.
-func (h *fleetHolds) watch(f *fleetHold, p *part, longest time.Duration) {
+func (h *relayHolds) watch(f *relayHold, p *part, longest time.Duration) {
 	ctx, cancel := context.WithTimeout(h.watching, longest)
 	defer cancel()
 	last := new(observe.Hold)
@@ -145,14 +145,14 @@ func (h *fleetHolds) watch(f *fleetHold, p *part, longest time.Duration) {
 		case h.watching.Err() != nil:
 			return
 		case errors.As(err, &gone) || ctx.Err() != nil && (err != nil || got.State != observe.HoldDone):
-			h.fleet.Log.Warn("hold lost: its flow is released as decided", "node", p.Name, "error", err)
+			h.relay.Log.Warn("hold lost: its flow is released as decided", "node", p.Name, "error", err)
 			lost := *last
 			lost.State, lost.Outcome, lost.Expires, lost.Generation = observe.HoldDone, "expired", nil, math.MaxUint64
 			got = &lost
 		case err != nil:
-			h.fleet.Log.Warn("cannot read the state of a hold; retrying", "node", p.Name, "in", h.fleet.retry, "error", err)
+			h.relay.Log.Warn("cannot read the state of a hold; retrying", "node", p.Name, "in", h.relay.retry, "error", err)
 			select {
-			case <-time.After(h.fleet.retry):
+			case <-time.After(h.relay.retry):
 			case <-ctx.Done():
 			}
 			continue
@@ -168,10 +168,10 @@ func (h *fleetHolds) watch(f *fleetHold, p *part, longest time.Duration) {
 }
 
 // note records the state of a part, and returns the parts to cancel because of it.
-func (h *fleetHolds) note(f *fleetHold, p *part, got *observe.Hold) (cancel []*part) {
+func (h *relayHolds) note(f *relayHold, p *part, got *observe.Hold) (cancel []*part) {
 	shown := *got
 	if shown.Record != nil {
-		shown.Record = h.fleet.decorate(p.Name, shown.Record)
+		shown.Record = h.relay.decorate(p.Name, shown.Record)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -204,7 +204,7 @@ func (h *fleetHolds) note(f *fleetHold, p *part, got *observe.Hold) (cancel []*p
 const cancelTimeout = 5 * time.Second
 
 // cancelParts cancels the parts concurrently. Parts that no longer exist need none.
-func (h *fleetHolds) cancelParts(ctx context.Context, f *fleetHold, parts []*part) error {
+func (h *relayHolds) cancelParts(ctx context.Context, f *relayHold, parts []*part) error {
 	ctx, cancel := context.WithTimeout(ctx, cancelTimeout)
 	defer cancel()
 	errs := make([]error, len(parts))
@@ -214,7 +214,7 @@ func (h *fleetHolds) cancelParts(ctx context.Context, f *fleetHold, parts []*par
 			err := p.holder.Cancel(ctx, p.id)
 			var e *observe.Error
 			if err != nil && !(errors.As(err, &e) && e.Status == http.StatusNotFound) {
-				h.fleet.Log.Warn("cannot cancel a hold: it ends by its timeout", "node", p.Name, "error", err)
+				h.relay.Log.Warn("cannot cancel a hold: it ends by its timeout", "node", p.Name, "error", err)
 				errs[i] = fmt.Errorf("node %s: %w", p.Name, err)
 				return
 			}
@@ -228,7 +228,7 @@ func (h *fleetHolds) cancelParts(ctx context.Context, f *fleetHold, parts []*par
 }
 
 // find is called with mu held.
-func (h *fleetHolds) find(id string) (*fleetHold, error) {
+func (h *relayHolds) find(id string) (*relayHold, error) {
 	for _, f := range h.holds {
 		if f.hold.ID == id {
 			return f, nil
@@ -237,8 +237,8 @@ func (h *fleetHolds) find(id string) (*fleetHold, error) {
 	return nil, &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("hold %q not found: it may have ended long ago", id)}
 }
 
-// Holds returns the holds of the fleet.
-func (h *fleetHolds) Holds(context.Context) ([]observe.Hold, error) {
+// Holds returns the holds of the relay.
+func (h *relayHolds) Holds(context.Context) ([]observe.Hold, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	list := []observe.Hold{}
@@ -249,7 +249,7 @@ func (h *fleetHolds) Holds(context.Context) ([]observe.Hold, error) {
 }
 
 // Get waits for the hold's next generation.
-func (h *fleetHolds) Get(ctx context.Context, id string, after uint64) (*observe.Hold, error) {
+func (h *relayHolds) Get(ctx context.Context, id string, after uint64) (*observe.Hold, error) {
 	for {
 		h.mu.Lock()
 		f, err := h.find(id)
@@ -273,7 +273,7 @@ func (h *fleetHolds) Get(ctx context.Context, id string, after uint64) (*observe
 }
 
 // Act acts on the node that holds the flow.
-func (h *fleetHolds) Act(ctx context.Context, id string, a observe.Act) (*observe.Hold, error) {
+func (h *relayHolds) Act(ctx context.Context, id string, a observe.Act) (*observe.Hold, error) {
 	h.mu.Lock()
 	f, err := h.find(id)
 	var won *part
@@ -295,7 +295,7 @@ func (h *fleetHolds) Act(ctx context.Context, id string, a observe.Act) (*observ
 }
 
 // Cancel ends the hold on all nodes.
-func (h *fleetHolds) Cancel(ctx context.Context, id string) error {
+func (h *relayHolds) Cancel(ctx context.Context, id string) error {
 	h.mu.Lock()
 	f, err := h.find(id)
 	var open []*part
@@ -313,8 +313,8 @@ func (h *fleetHolds) Cancel(ctx context.Context, id string) error {
 	return h.cancelParts(ctx, f, open)
 }
 
-// idOf returns the fleet's ID of a node's hold, or the node's own ID if the fleet has none.
-func (h *fleetHolds) idOf(node, id string) string {
+// idOf returns the relay's ID of a node's hold, or the node's own ID if the relay has none.
+func (h *relayHolds) idOf(node, id string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, f := range h.holds {

@@ -15,9 +15,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
-// TestFleetMembers: nodes that come and go, while a reader follows.
-func TestFleetMembers(t *testing.T) {
-	f, fakes := newFleet(t, 3, remote.FleetOptions{Records: 30})
+// TestRelayMembers: nodes that come and go, while a reader follows.
+func TestRelayMembers(t *testing.T) {
+	f, fakes := newRelay(t, 3, remote.RelayOptions{Records: 30})
 	members := func(names ...string) (list []remote.Member) {
 		for _, name := range names {
 			list = append(list, remote.Member{Name: name, Observer: fakes[name[len(name)-1]-'a']})
@@ -108,11 +108,11 @@ func TestFleetMembers(t *testing.T) {
 	}
 }
 
-// TestFleetForgets: a node that comes back counts as reachable until it fails again; what is known of nodes that stay is
+// TestRelayForgets: a node that comes back counts as reachable until it fails again; what is known of nodes that stay is
 // kept. An answer that comes after its node has gone is not kept.
-func TestFleetForgets(t *testing.T) {
+func TestRelayForgets(t *testing.T) {
 	var log bytes.Buffer
-	f, fakes := newFleet(t, 2, remote.FleetOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	f, fakes := newRelay(t, 2, remote.RelayOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	one := []remote.Member{{Name: "node-a", Observer: fakes[0]}}
 	both := append(one, remote.Member{Name: "node-b", Observer: fakes[1]})
 	set := func(members []remote.Member) {
@@ -178,8 +178,8 @@ func (s *slowStats) Stats(context.Context) ([]observe.Stats, error) {
 	return nil, <-s.answer
 }
 
-// TestFleetDividesRate: among the streams of all nodes; a rate that no node reaches is not sent.
-func TestFleetDividesRate(t *testing.T) {
+// TestRelayDividesRate: among the streams of all nodes; a rate that no node reaches is not sent.
+func TestRelayDividesRate(t *testing.T) {
 	for _, tt := range []struct {
 		records int
 		query   observe.FlowQuery
@@ -193,7 +193,7 @@ func TestFleetDividesRate(t *testing.T) {
 		{9000, observe.FlowQuery{Rate: "2"}, "1"},
 		{9000, observe.FlowQuery{Rate: "600", Node: "node-a,node-b"}, "300"},
 	} {
-		f, fakes := newFleet(t, 3, remote.FleetOptions{Records: tt.records})
+		f, fakes := newRelay(t, 3, remote.RelayOptions{Records: tt.records})
 		ctx, cancel := context.WithCancel(t.Context())
 		tt.query.Follow = true
 		ended := make(chan error, 1)
@@ -217,9 +217,9 @@ func TestFleetDividesRate(t *testing.T) {
 	}
 }
 
-// TestFleetListEnds: a list that breaks off is reported where it does, and one that is too long for memory is not kept.
-func TestFleetListEnds(t *testing.T) {
-	f, fakes := newFleet(t, 2, remote.FleetOptions{})
+// TestRelayListEnds: a list that breaks off is reported where it does, and one that is too long for memory is not kept.
+func TestRelayListEnds(t *testing.T) {
+	f, fakes := newRelay(t, 2, remote.RelayOptions{})
 	for i := range 50 {
 		fakes[0].List = append(fakes[0].List, at(fmt.Sprint("a", i), 2*i))
 		fakes[1].List = append(fakes[1].List, at(fmt.Sprint("b", i), 2*i+1))
@@ -246,17 +246,17 @@ func TestFleetListEnds(t *testing.T) {
 	}
 }
 
-// TestFleetNamesFew: a message does not list all nodes of a large cluster.
-func TestFleetNamesFew(t *testing.T) {
-	f, _ := newFleet(t, 26, remote.FleetOptions{})
+// TestRelayNamesFew: a message does not list all nodes of a large cluster.
+func TestRelayNamesFew(t *testing.T) {
+	f, _ := newRelay(t, 26, remote.RelayOptions{})
 	err := f.Flows(t.Context(), observe.FlowQuery{Node: "x"}, nil)
 	if want := `node "x" not found: want node-a, node-b, `; err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "node-t, or one of 6 others") {
 		t.Error(err)
 	}
 }
 
-// TestFleetDividesPast: with many nodes, each stream begins with fewer past records.
-func TestFleetDividesPast(t *testing.T) {
+// TestRelayDividesPast: with many nodes, each stream begins with fewer past records.
+func TestRelayDividesPast(t *testing.T) {
 	for _, tt := range []struct {
 		nodes        int
 		limit, want  string
@@ -268,7 +268,7 @@ func TestFleetDividesPast(t *testing.T) {
 		{20, "2", "2", "3276"},
 		{20, "0", "0", "3276"},
 	} {
-		f, fakes := newFleet(t, tt.nodes, remote.FleetOptions{})
+		f, fakes := newRelay(t, tt.nodes, remote.RelayOptions{})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {

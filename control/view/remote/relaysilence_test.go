@@ -66,11 +66,11 @@ func (f *frozen) Flows(ctx context.Context, q observe.FlowQuery, each func(obser
 	return f.Fake.Flows(ctx, q, each)
 }
 
-// withFrozen is a fleet of node-a, which answers, and node-b, which is stopped.
-func withFrozen(t *testing.T) (*remote.Fleet, *frozen) {
+// withFrozen is a relay of node-a, which answers, and node-b, which is stopped.
+func withFrozen(t *testing.T) (*remote.Relay, *frozen) {
 	t.Helper()
 	node := &frozen{Fake: observetest.New("node-b"), resumed: make(chan struct{})}
-	f, err := remote.NewFleet([]remote.Member{{Name: "node-a", Observer: observetest.New("node-a")}, {Name: "node-b", Observer: node}}, remote.FleetOptions{})
+	f, err := remote.NewRelay([]remote.Member{{Name: "node-a", Observer: observetest.New("node-a")}, {Name: "node-b", Observer: node}}, remote.RelayOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 // Flows lists the nodes' flows in the order of their decisions, after the missed items, or follows
 // them in the order of their arrival; Limit then counts for each node, and is less if there are many. An unreachable node is
 // reported as missed ([MissedUnreachable]), and retried. The rate is divided among the nodes.
-func (f *Fleet) Flows(ctx context.Context, q observe.FlowQuery, each func(observe.Item) error) error {
+func (f *Relay) Flows(ctx context.Context, q observe.FlowQuery, each func(observe.Item) error) error {
 	filter, err := q.Parse(time.Now())
 	if err != nil {
 		return err
@@ -34,9 +34,9 @@ func (f *Fleet) Flows(ctx context.Context, q observe.FlowQuery, each func(observ
 }
 
 // follow follows flows of the members, and of those that come later.
-func (f *Fleet) follow(ctx context.Context, filter *observe.Filter, q observe.FlowQuery, each func(observe.Item) error) error {
+func (f *Relay) follow(ctx context.Context, filter *observe.Filter, q observe.FlowQuery, each func(observe.Item) error) error {
 	following, cancel := context.WithCancel(ctx)
-	s := &followers{fleet: f, ctx: following, nodes: filter.Nodes, query: q, rate: cmp.Or(filter.Rate, f.Records),
+	s := &followers{relay: f, ctx: following, nodes: filter.Nodes, query: q, rate: cmp.Or(filter.Rate, f.Records),
 		items: make(chan observe.Item), passed: make(chan observe.Item), faults: make(chan error), running: make(map[string]follower)}
 	defer s.done.Wait()
 	defer cancel()
@@ -74,9 +74,9 @@ func (f *Fleet) follow(ctx context.Context, filter *observe.Filter, q observe.Fl
 	}
 }
 
-// followers are the streams of a fleet's reader.
+// followers are the streams of a relay's reader.
 type followers struct {
-	fleet *Fleet
+	relay *Relay
 	ctx   context.Context
 	nodes []string          // that are followed; empty: all
 	query observe.FlowQuery // of the reader
@@ -146,7 +146,7 @@ func (s *followers) set(members []Member) {
 // start follows the flows of a node until the context ends.
 func (s *followers) start(ctx context.Context, m Member, q observe.FlowQuery, items chan<- observe.Item) {
 	s.done.Go(func() {
-		if err := s.fleet.followOne(ctx, m, q, items); err != nil {
+		if err := s.relay.followOne(ctx, m, q, items); err != nil {
 			select {
 			case s.faults <- err:
 			case <-ctx.Done():
@@ -170,7 +170,7 @@ func eachJoined(find func(*flow.Record) []observe.Joined, wanted bool, i observe
 
 // followOne follows a node's flows until the context ends, and reconnects as often as needed. The
 // error is that of an invalid request.
-func (f *Fleet) followOne(ctx context.Context, m Member, q observe.FlowQuery, items chan<- observe.Item) error {
+func (f *Relay) followOne(ctx context.Context, m Member, q observe.FlowQuery, items chan<- observe.Item) error {
 	give := func(i observe.Item) error {
 		select {
 		case items <- i:

@@ -16,9 +16,9 @@ import (
 
 var holdWeb = observe.HoldQuery{Flow: observe.HoldFilter{Service: "web"}, Seconds: 5}
 
-// TestFleetHolds: the first node that gets a flow wins, and the others are cancelled.
-func TestFleetHolds(t *testing.T) {
-	f, fakes := newFleet(t, 3, remote.FleetOptions{})
+// TestRelayHolds: the first node that gets a flow wins, and the others are cancelled.
+func TestRelayHolds(t *testing.T) {
+	f, fakes := newRelay(t, 3, remote.RelayOptions{})
 	ctx, h := t.Context(), f.Holder()
 	hold, err := h.Hold(ctx, holdWeb)
 	if err != nil {
@@ -75,9 +75,9 @@ func TestFleetHolds(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestFleetHoldsOnce: of two nodes that get a flow at the same time, one releases it.
-func TestFleetHoldsOnce(t *testing.T) {
-	f, fakes := newFleet(t, 2, remote.FleetOptions{})
+// TestRelayHoldsOnce: of two nodes that get a flow at the same time, one releases it.
+func TestRelayHoldsOnce(t *testing.T) {
+	f, fakes := newRelay(t, 2, remote.RelayOptions{})
 	for n := range 20 {
 		hold, err := f.Holder().Hold(t.Context(), holdWeb)
 		if err != nil {
@@ -121,8 +121,8 @@ func TestFleetHoldsOnce(t *testing.T) {
 	}
 }
 
-func TestFleetHoldCancelled(t *testing.T) {
-	f, fakes := newFleet(t, 2, remote.FleetOptions{})
+func TestRelayHoldCancelled(t *testing.T) {
+	f, fakes := newRelay(t, 2, remote.RelayOptions{})
 	hold, err := f.Holder().Hold(t.Context(), holdWeb)
 	if err != nil {
 		t.Fatal(err)
@@ -140,9 +140,9 @@ func TestFleetHoldCancelled(t *testing.T) {
 	}
 }
 
-// TestFleetHoldExpires when it did on all nodes.
-func TestFleetHoldExpires(t *testing.T) {
-	f, fakes := newFleet(t, 2, remote.FleetOptions{})
+// TestRelayHoldExpires when it did on all nodes.
+func TestRelayHoldExpires(t *testing.T) {
+	f, fakes := newRelay(t, 2, remote.RelayOptions{})
 	hold, err := f.Holder().Hold(t.Context(), holdWeb)
 	if err != nil {
 		t.Fatal(err)
@@ -157,10 +157,10 @@ func TestFleetHoldExpires(t *testing.T) {
 	}
 }
 
-// TestFleetHoldLost: a node that answers and does not know the hold does not keep it open;
+// TestRelayHoldLost: a node that answers and does not know the hold does not keep it open;
 // one that is unreachable for a moment does.
-func TestFleetHoldLost(t *testing.T) {
-	f, fakes := newFleet(t, 1, remote.FleetOptions{})
+func TestRelayHoldLost(t *testing.T) {
+	f, fakes := newRelay(t, 1, remote.RelayOptions{})
 	ctx := t.Context()
 	hold, err := f.Holder().Hold(ctx, holdWeb)
 	if err != nil {
@@ -185,9 +185,9 @@ func TestFleetHoldLost(t *testing.T) {
 	}
 }
 
-// TestFleetHoldRefused: what one node refuses the others do not wait for.
-func TestFleetHoldRefused(t *testing.T) {
-	f, fakes := newFleet(t, 3, remote.FleetOptions{})
+// TestRelayHoldRefused: what one node refuses the others do not wait for.
+func TestRelayHoldRefused(t *testing.T) {
+	f, fakes := newRelay(t, 3, remote.RelayOptions{})
 	ctx := t.Context()
 	fakes[1].Fail(&observe.Error{Status: 409, Message: "another flow is held"})
 	var e *observe.Error
@@ -244,10 +244,10 @@ func TestFleetHoldRefused(t *testing.T) {
 	}
 }
 
-// TestFleetHoldNames: records name the fleet's hold, not the node's, and holds that are over
+// TestRelayHoldNames: records name the relay's hold, not the node's, and holds that are over
 // are forgotten at last.
-func TestFleetHoldNames(t *testing.T) {
-	f, fakes := newFleet(t, 1, remote.FleetOptions{})
+func TestRelayHoldNames(t *testing.T) {
+	f, fakes := newRelay(t, 1, remote.RelayOptions{})
 	ctx := t.Context()
 	seen := make(map[string]bool)
 	var last string
@@ -278,9 +278,9 @@ func TestFleetHoldNames(t *testing.T) {
 	}
 }
 
-// TestFleetHoldGet: when the context ends, the hold is given as it is.
-func TestFleetHoldGet(t *testing.T) {
-	f, _ := newFleet(t, 1, remote.FleetOptions{})
+// TestRelayHoldGet: when the context ends, the hold is given as it is.
+func TestRelayHoldGet(t *testing.T) {
+	f, _ := newRelay(t, 1, remote.RelayOptions{})
 	hold, err := f.Holder().Hold(t.Context(), holdWeb)
 	if err != nil {
 		t.Fatal(err)

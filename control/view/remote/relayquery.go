@@ -113,7 +113,7 @@ func (v *verdict) err() error {
 
 // answered leaves out failed replies. An invalid request is an error, and so is a failure of all
 // members.
-func answered[T any](f *Fleet, replies []reply[T]) ([]reply[T], error) {
+func answered[T any](f *Relay, replies []reply[T]) ([]reply[T], error) {
 	var v verdict
 	var good []reply[T]
 	for _, r := range replies {
@@ -131,7 +131,7 @@ func answered[T any](f *Fleet, replies []reply[T]) ([]reply[T], error) {
 
 // gatherEach sends a request to all members, and gives use the answers of those that are reachable, in their
 // order.
-func gatherEach[T any](f *Fleet, query func(observe.Observer) (T, error), use func(T)) error {
+func gatherEach[T any](f *Relay, query func(observe.Observer) (T, error), use func(T)) error {
 	var v verdict
 	members, _ := f.all()
 	queryEach(members, func(m Member) (T, error) { return query(m.Observer) }, func(r reply[T]) {
@@ -146,7 +146,7 @@ func gatherEach[T any](f *Fleet, query func(observe.Observer) (T, error), use fu
 }
 
 // gather is gatherEach for answers that are needed together.
-func gather[T any](f *Fleet, query func(observe.Observer) (T, error)) (list []T, err error) {
+func gather[T any](f *Relay, query func(observe.Observer) (T, error)) (list []T, err error) {
 	err = gatherEach(f, query, func(answer T) { list = append(list, answer) })
 	if err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// How long a fleet waits for a node. A request may take long on a node that is busy, or has much to say. So what is
+// How long a relay waits for a node. A request may take long on a node that is busy, or has much to say. So what is
 // limited is not its duration: a node without an answer after quiet is asked for its counters, and is silent if that
 // has no answer either until patience is over.
 const (
@@ -20,7 +20,7 @@ const (
 	recheck = 10 * time.Second
 )
 
-// guard is the observer of a fleet's member. Its requests end with a [*observe.SilentError] when the node is silent, and
+// guard is the observer of a relay's member. Its requests end with a [*observe.SilentError] when the node is silent, and
 // while it is: a view that sends several requests waits once.
 type guard struct {
 	observer observe.Observer

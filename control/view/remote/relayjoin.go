@@ -117,7 +117,7 @@ func passing(q observe.FlowQuery, nodes int) observe.FlowQuery {
 
 // joinList joins the records of a list, which is in the order of their decisions: it returns the
 // list without those that belong to another one, and what belongs to each, by its ID.
-func (f *Fleet) joinList(ctx context.Context, q observe.FlowQuery, list []observe.Item) ([]observe.Item, map[string][]observe.Joined) {
+func (f *Relay) joinList(ctx context.Context, q observe.FlowQuery, list []observe.Item) ([]observe.Item, map[string][]observe.Joined) {
 	records, listed := []*flow.Record{}, make(map[string]bool)
 	for _, i := range list {
 		if r := i.Record; r != nil && r.Time != nil {
@@ -154,7 +154,7 @@ func passedOf(nodes int) int { return min(joinKept, max(1, fewMembers*joinKept/n
 
 // passed returns the records of nodes that passed packets of a list's connections. A node without
 // an answer is left out.
-func (f *Fleet) passed(ctx context.Context, q observe.FlowQuery, list []observe.Item) []*flow.Record {
+func (f *Relay) passed(ctx context.Context, q observe.FlowQuery, list []observe.Item) []*flow.Record {
 	const most = 200 // destinations in a query; of more, all flows that nodes pass
 	oldest, destinations := time.Time{}, make(map[string]bool)
 	for _, i := range list {
@@ -193,7 +193,7 @@ func (f *Fleet) passed(ctx context.Context, q observe.FlowQuery, list []observe.
 
 // others returns the records of other nodes about the flow's connection, in the order of their
 // decisions. A node without an answer is left out.
-func (f *Fleet) others(ctx context.Context, r *flow.Record) []*flow.Record {
+func (f *Relay) others(ctx context.Context, r *flow.Record) []*flow.Record {
 	list := f.meeting(ctx, r)
 	for _, o := range list {
 		if r.Endpoint == "" && o.Endpoint != "" { // the packet as r has it is not that on all nodes
@@ -213,7 +213,7 @@ func (f *Fleet) others(ctx context.Context, r *flow.Record) []*flow.Record {
 
 // meeting returns the records of other nodes that have the packet as it arrives at the flow's node,
 // or as it leaves it: of each node and each of both that of the nearest time.
-func (f *Fleet) meeting(ctx context.Context, r *flow.Record) []*flow.Record {
+func (f *Relay) meeting(ctx context.Context, r *flow.Record) []*flow.Record {
 	queries := []observe.FlowQuery{{Source: r.Source, Destination: r.Destination}}
 	if out := leaving(r); out != (joinKey{}) && out != arriving(r) {
 		queries = append(queries, observe.FlowQuery{Source: out.source, Destination: out.destination})

@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/nfqproxy/nfqproxy/control/usage"
+)
+
+// exitCode ends a command that has printed its answer, or that of a program that it ran. It has no message.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// answerNo ends a command whose answer is no, and printed.
+const answerNo = exitCode(usage.ExitNo)
+
+// failure is an error with the exit code of a shell, when a program cannot be executed.
+type failure struct {
+	error
+	code exitCode
+}
+
+// exitWith is the end of a command that ran a program.
+func exitWith(code int, err error) error {
+	switch {
+	case err != nil && code > usage.ExitError:
+		return failure{err, exitCode(code)}
+	case err == nil && code != 0:
+		return exitCode(code)
+	}
+	return err
+}
+
+// exitCodeOf returns the exit code of a command that ends with err, and whether there is a message to print.
+func exitCodeOf(err error) (code int, message bool) {
+	if c, ok := err.(exitCode); ok { //nolint:errorlint // a wrapped code has a message to print
+		return int(c), false
+	}
+	if f, ok := errors.AsType[failure](err); ok {
+		return int(f.code), true
+	}
+	return usage.ExitCode(err), err != nil
+}
