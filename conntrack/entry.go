@@ -4,6 +4,8 @@
 // An entry created for a packet that still waits in a netfilter queue before
 // conntrack (priority raw) is found by conntrack when the packet goes on: it is in
 // state NEW, and the nat hooks translate it and all that follow.
+//
+// It is a ground package.
 package conntrack
 
 import (

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 	"github.com/nfqproxy/nfqproxy/deploy/learn/units"
 )
@@ -20,17 +20,17 @@ import (
 // TestDocumentedFields: each field of the files that people write has its name in the page about them, as code.
 func TestDocumentedFields(t *testing.T) {
 	for _, tt := range []struct {
-		page, tag string
-		of        reflect.Type
+		page string
+		of   reflect.Type
 	}{
-		{"reference/lab-file.md", "json", reflect.TypeFor[manifest.Lab]()},
-		{"reference/experiments.md", "yaml", reflect.TypeFor[experiment.Spec]()},
+		{"reference/lab-file.md", reflect.TypeFor[labfile.Lab]()},
+		{"reference/experiments.md", reflect.TypeFor[experiment.Spec]()},
 	} {
 		text, err := os.ReadFile(tt.page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		names := fieldsOf(tt.of, tt.tag, make(map[reflect.Type]bool))
+		names := fieldsOf(tt.of, make(map[reflect.Type]bool))
 		if len(names) < 20 {
 			t.Fatalf("%s: only %q were found", tt.page, names)
 		}
@@ -65,7 +65,7 @@ func TestDocumentedJSON(t *testing.T) {
 		if tt.table == "answer" {
 			seen[reflect.TypeFor[diagnose.Finding]()] = true
 		}
-		want := append(tt.more, fieldsOf(tt.of, "json", seen)...)
+		want := append(tt.more, fieldsOf(tt.of, seen)...)
 		_, table, found := strings.Cut(string(text), "\n| "+tt.table+" | meaning |\n")
 		if !found {
 			t.Fatalf("%s has no table %s", tt.page, tt.table)
@@ -88,7 +88,7 @@ func TestDocumentedJSON(t *testing.T) {
 }
 
 // fieldsOf are the names of a type's fields in files, and of those of its parts that this project defines.
-func fieldsOf(of reflect.Type, tag string, seen map[reflect.Type]bool) (names []string) {
+func fieldsOf(of reflect.Type, seen map[reflect.Type]bool) (names []string) {
 	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice || of.Kind() == reflect.Map {
 		of = of.Elem()
 	}
@@ -98,14 +98,14 @@ func fieldsOf(of reflect.Type, tag string, seen map[reflect.Type]bool) (names []
 	seen[of] = true
 	for i := range of.NumField() {
 		f := of.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get(tag), ",")
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "-" {
 			continue
 		}
 		if name != "" {
 			names = append(names, name)
 		}
-		names = append(names, fieldsOf(f.Type, tag, seen)...)
+		names = append(names, fieldsOf(f.Type, seen)...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

@@ -1,7 +1,10 @@
 package docs
 
 import (
+	"go/parser"
+	"go/token"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -74,6 +77,32 @@ func TestLayout(t *testing.T) {
 	}
 	if checked < 300 {
 		t.Errorf("checked %d imports", checked)
+	}
+}
+
+// TestPackageComments: go doc says what each package is, and of a ground package, whose path does not have its wing, that it
+// is one.
+func TestPackageComments(t *testing.T) {
+	for _, line := range goList(t, "-f", `{{if .GoFiles}}{{.ImportPath}} {{.Name}} {{.Dir}} {{join .GoFiles " "}}{{end}}`, "./...") {
+		parts := strings.Fields(strings.TrimPrefix(line, module))
+		name, want := parts[0], "Package "+parts[1]+" "
+		if parts[1] == "main" {
+			want = "Command "
+		}
+		var comment string
+		for _, file := range parts[3:] {
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(parts[2], file), nil, parser.ParseComments|parser.PackageClauseOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := f.Doc.Text(); strings.HasPrefix(text, want) {
+				comment = text
+			}
+		}
+		isGround := wingOf(name) == "ground" && !strings.HasSuffix(name, "test")
+		if saysGround := strings.HasSuffix(comment, "\n\nIt is a ground package.\n"); comment == "" || saysGround != isGround {
+			t.Errorf("%s: want a comment that begins with %q, with \"It is a ground package.\" at its end: %t", name, want, isGround)
+		}
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"go.yaml.in/yaml/v2"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 )
@@ -40,14 +40,14 @@ func TestAlgorithmInGo(t *testing.T) {
 // TestCitation: CITATION.cff has the keys that version 1.2.0 of the format requires, and no others than it knows.
 func TestCitation(t *testing.T) {
 	var citation struct {
-		Version  string              `yaml:"cff-version"`
-		Message  string              `yaml:"message"`
-		Type     string              `yaml:"type"`
-		Title    string              `yaml:"title"`
-		Abstract string              `yaml:"abstract"`
-		Authors  []map[string]string `yaml:"authors"`
-		License  string              `yaml:"license"`
-		Keywords []string            `yaml:"keywords"`
+		Version  string              `json:"cff-version"`
+		Message  string              `json:"message"`
+		Type     string              `json:"type"`
+		Title    string              `json:"title"`
+		Abstract string              `json:"abstract"`
+		Authors  []map[string]string `json:"authors"`
+		License  string              `json:"license"`
+		Keywords []string            `json:"keywords"`
 	}
 	if err := yaml.UnmarshalStrict([]byte(e2etest.ReadFile(t, filepath.Join(repository, "CITATION.cff"))), &citation); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-// The nfqproxy command: a Kubernetes service proxy in userspace that explains its decisions.
+// Command nfqproxy explains and shows what the service proxy nfqproxyd decides, simulates it, and runs it in labs.
 package main
 
 import (

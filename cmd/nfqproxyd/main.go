@@ -1,4 +1,4 @@
-// The nfqproxyd daemon: it serves the Services of one node, as kube-proxy does. The tool to see what it does
+// Command nfqproxyd is the daemon: it serves the Services of one node, as kube-proxy does. The tool to see what it does
 // is nfqproxy.
 package main
 

@@ -10,6 +10,8 @@
 // calls that send verdicts take that long, because each verdict carries its packet through the
 // network stack. A raw system call delays a stop-the-world, so none of them sleeps, or takes more
 // than about a millisecond.
+//
+// It is a ground package.
 package netlinkio
 
 import (

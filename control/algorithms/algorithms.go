@@ -1,7 +1,7 @@
 // Package algorithms has the flags that choose how endpoints are selected: of the daemon, and of commands that
 // decide as one would.
 //
-// Wing: ground.
+// It is a ground package.
 package algorithms
 
 import (

@@ -1,5 +1,7 @@
 // Package controllers does for the objects of a lab what an API server and kube-controller-manager do in a
 // cluster: it allocates ClusterIPs and node ports, and makes EndpointSlices for Services with selectors.
+//
+// It is a ground package.
 package controllers
 
 import (

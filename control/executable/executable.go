@@ -1,6 +1,6 @@
 // Package executable finds nfqproxyd, the daemon, for programs that start it.
 //
-// Wing: ground.
+// It is a ground package.
 package executable
 
 import (

@@ -1,4 +1,6 @@
 // Package explain decides given packets as a node would, without a kernel.
+//
+// It is a ground package.
 package explain
 
 import (

@@ -1,6 +1,6 @@
 // Package kube has Kubernetes objects that belong together: those of a cluster, of files or of a service table.
 //
-// Wing: ground.
+// It is a ground package.
 package kube
 
 import (

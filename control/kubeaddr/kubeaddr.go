@@ -1,6 +1,8 @@
 // Package kubeaddr reads IP addresses and prefixes as kube-proxy reads them: with
 // ParseIPSloppy and ParseCIDRSloppy of k8s.io/utils/net. Clusters hold spellings that
 // Go's net/netip refuses, because Kubernetes accepted them for years.
+//
+// It is a ground package.
 package kubeaddr
 
 import (

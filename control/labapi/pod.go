@@ -45,3 +45,12 @@ type Pod struct {
 
 // FullName is "namespace/name".
 func (p *Pod) FullName() string { return p.Namespace + "/" + p.Name }
+
+// Client is a machine outside the cluster. It has no routes to pods and service addresses,
+// unless RoutesToPods is set: then it reaches pods through their nodes.
+type Client struct {
+	Name         string       `json:"name"`
+	Addresses    []netip.Addr `json:"addresses"`
+	Ports        []Port       `json:"ports"`
+	RoutesToPods bool         `json:"routesToPods"`
+}

@@ -70,7 +70,7 @@ func (m *Made) Note(concerns func(*MadeItem) bool) string {
 // objects and lists in o.Made what it made up.
 func (o *Objects) Complete(podCIDRs []netip.Prefix) error {
 	if o.Lab != nil {
-		return nil // package controllers has done it
+		return nil // it has what a control plane adds
 	}
 	c := completion{Objects: o, taken: make(map[netip.Addr]bool)}
 	c.Made = &Made{Services: make(map[*corev1.Service]bool), Pods: make(map[*corev1.Pod]*Template)}

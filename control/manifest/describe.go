@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 )
 
 // This file reads what "kubectl describe" prints of Services and Endpoints, and knows other texts of kubectl for messages.
@@ -29,7 +31,7 @@ func kubectlText(data []byte) (docs []document, ok bool) {
 	text = prompt.ReplaceAllString(text, "")
 	switch {
 	case tableHead.MatchString(text):
-		return []document{{err: errTable}}, true
+		return []document{failed(errTable)}, true
 	case !strings.HasPrefix(text, "Name: ") || !regexp.MustCompile(`\A[^\n]*\nNamespace: `).MatchString(text):
 		return nil, false
 	}
@@ -44,6 +46,12 @@ func kubectlText(data []byte) (docs []document, ok bool) {
 	}
 	return docs, true
 }
+
+func made(value map[string]any) document {
+	return document{Document: yamlfile.Document{Value: value}}
+}
+
+func failed(err error) document { return document{Document: yamlfile.Document{Err: err}} }
 
 // described are the fields of one object, each with its lines: the first one and those that are indented below it.
 type described struct {
@@ -115,7 +123,7 @@ func describedBlock(text string) []document {
 		err = errDescribed
 	}
 	if err != nil {
-		return []document{{err: fmt.Errorf("the object with Name: %s: %w", d.field("Name"), err)}}
+		return []document{failed(fmt.Errorf("the object with Name: %s: %w", d.field("Name"), err))}
 	}
 	return docs
 }
@@ -229,7 +237,7 @@ func (d *described) service(metadata map[string]any) ([]document, error) {
 	if len(ingress) > 0 {
 		service["status"] = map[string]any{"loadBalancer": map[string]any{"ingress": ingress}}
 	}
-	docs := []document{{value: service}}
+	docs := []document{made(service)}
 	if !d.has("Endpoints") {
 		return docs, nil
 	}
@@ -331,7 +339,7 @@ func (p *describedPort) slices(i int, service map[string]any) (docs []document) 
 		if list == nil {
 			list = []any{}
 		}
-		docs = append(docs, document{value: map[string]any{
+		docs = append(docs, made(map[string]any{
 			"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
 			"metadata": map[string]any{
 				"name": fmt.Sprintf("%s-described-%d-%d", service["name"], i, j), "namespace": service["namespace"], "resourceVersion": "0",
@@ -339,7 +347,7 @@ func (p *describedPort) slices(i int, service map[string]any) (docs []document) 
 			},
 			"addressType": k.family, "endpoints": list,
 			"ports": []any{map[string]any{"name": p.name, "protocol": p.protocol, "port": int64(k.number)}},
-		}})
+		}))
 	}
 	return docs
 }
@@ -395,5 +403,5 @@ func (d *described) endpoints(metadata map[string]any) ([]document, error) {
 	if len(subsets) > 0 {
 		o["subsets"] = subsets
 	}
-	return []document{{value: o}}, nil
+	return []document{made(o)}, nil
 }

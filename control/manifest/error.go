@@ -12,6 +12,7 @@ type Error struct {
 	Item     int    // index within the items of a List; -1: not in a List
 	Object   string // "Service default/web"; empty: not known
 	Field    string // "spec.ports[0].port"; empty: the object as a whole
+	Line     int    // of the field; 0: not known
 	Err      error  // what is wrong
 }
 

@@ -38,9 +38,8 @@ type digest [sha256.Size]byte
 // input is where manifests are read from.
 type input struct {
 	paths []string
-	// stdin is standard input, for the path "-"; nil: the path is an error, as that of a
-	// pipe is, because the input is read more than once.
-	stdin io.Reader
+	once  bool      // pipes can be read
+	stdin io.Reader // for the path "-"; nil: it is an error
 }
 
 // each reads the files that the paths stand for, each once and one after the other. What
@@ -139,7 +138,7 @@ func (in *input) read(name string, inDirectory bool) ([]byte, error) {
 		}
 		return readAll(in.stdin, maxFileSize, pipeSilence)
 	}
-	pipes := in.stdin != nil && !inDirectory
+	pipes := in.once && !inDirectory
 	return readFile(name, maxFileSize, pipes)
 }
 

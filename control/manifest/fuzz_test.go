@@ -77,7 +77,7 @@ func parses(addresses []string) bool {
 // one by one.
 func sameInParts(t *testing.T, name string, data []byte, whole *Objects, wholeErr error) {
 	t.Helper()
-	l := newLoader()
+	l := newLoader(Options{})
 	l.large = 0
 	l.take(file{name: name, data: data})
 	parts, err := l.result()
@@ -105,7 +105,7 @@ func FuzzDocuments(f *testing.F) {
 				t.Fatalf("%d documents in parts, %d as a whole", len(parts), len(whole))
 			}
 			for i, d := range parts {
-				if m, ok := d.value.(map[string]any); d.list != nil {
+				if m, ok := d.Value.(map[string]any); d.list != nil {
 					if !ok {
 						continue // the loader falls back
 					}
@@ -118,12 +118,12 @@ func FuzzDocuments(f *testing.F) {
 						}
 						items = append(items, v)
 					}
-					if items == nil || len(d.duplicates) > 0 {
+					if items == nil || len(d.Duplicates) > 0 {
 						continue
 					}
 					m["items"] = items
 				}
-				if diff := cmp.Diff(whole[i].value, d.value); diff != "" {
+				if diff := cmp.Diff(whole[i].Value, d.Value); diff != "" {
 					t.Errorf("document %d: %s", i, diff)
 				}
 			}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 
 	kjson "sigs.k8s.io/json"
+
+	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 )
 
 // largeList is the size in bytes from which on the items of a List are parsed one by one:
@@ -72,21 +74,20 @@ func splitYAML(data []byte, first, large int) (document, bool) {
 	if len(items) == 0 {
 		return document{}, false
 	}
-	d, ok := parseYAMLDocument(rest.Bytes(), first)
-	if !ok || d.err != nil {
+	d, ok := parseYAML(rest.Bytes(), first)
+	if !ok || d.Err != nil {
 		return document{}, false
 	}
-	if fields, ok := d.value.(map[string]any); ok && len(d.duplicates) == 0 {
+	if fields, ok := d.Value.(map[string]any); ok && len(d.Duplicates) == 0 {
 		if fields["items"] != nil {
 			return document{}, false // a line behind the items is one of them
 		}
 		delete(fields, "items")
 	}
-	d.list = &list{items, yamlItem, func() document {
-		whole, _ := parseYAMLDocument(data, first)
-		return whole
-	}}
-	return d, true
+	return document{d, &list{items, yamlItem, func() document {
+		whole, _ := parseYAML(data, first)
+		return document{Document: whole}
+	}}}, true
 }
 
 // yamlItem parses a sequence of one item.
@@ -97,11 +98,11 @@ func yamlItem(text []byte) (any, bool) {
 		}
 		return nil, false
 	}
-	d, ok := parseYAMLDocument(text, 1)
-	if !ok || d.err != nil || len(d.duplicates) > 0 {
+	d, ok := parseYAML(text, 1)
+	if !ok || d.Err != nil || len(d.Duplicates) > 0 {
 		return nil, false
 	}
-	l, ok := d.value.([]any)
+	l, ok := d.Value.([]any)
 	if !ok || len(l) != 1 {
 		return nil, false
 	}
@@ -161,12 +162,12 @@ func splitJSON(data []byte, large int) (document, bool) {
 	if _, err := dec.Token(); err != nil || len(bytes.TrimSpace(data[dec.InputOffset():])) > 0 || len(items) == 0 {
 		return document{}, false
 	}
-	return document{value: envelope, list: &list{items, jsonItem, func() document {
-		docs, err := parseJSON(data)
+	return document{yamlfile.Document{Value: envelope}, &list{items, jsonItem, func() document {
+		docs, err := yamlfile.ParseJSON(data)
 		if err != nil {
-			return document{err: err}
+			return failed(err)
 		}
-		return docs[0]
+		return document{Document: docs[0]}
 	}}}, true
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,7 +16,38 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/kube"
+	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 )
+
+// Options are what objects are read with.
+type Options struct {
+	// Once: files are not read again. Then a path may be that of a pipe, and "-" is Stdin.
+	Once  bool
+	Stdin io.Reader
+	// Context: Objects.Context and Objects.Templates are read.
+	Context bool
+	// Deployments: Objects.Deployments are read, and the extension checks them and Pods.
+	Deployments bool
+	// Extension makes what reads kinds that are not Kubernetes', for one reading; nil: they are skipped.
+	Extension func() Extension
+}
+
+// Extension reads objects of kinds that are not Kubernetes', and adds to those of all files. Package labfile has one, for labs.
+type Extension interface {
+	// Read takes an object if it is of such a kind. It returns the paths of further files, relative to the directory of the
+	// object's, warnings, and what is wrong.
+	Read(at Place, apiVersion, kind string, fields map[string]any) (r Extended, ok bool)
+	// Check is what is wrong with a Pod or a Deployment.
+	Check(object any) []yamlfile.FieldError
+	// Complete adds to the objects, which are those of all files.
+	Complete(o *Objects) *Error
+}
+
+// Extended is what an object of an [Extension] makes a reading do.
+type Extended struct {
+	Further, Warnings []string
+	Errs              []yamlfile.FieldError
+}
 
 // Load reads the objects of all files: each path is a file, or a directory whose
 // *.yaml, *.yml and *.json files are read, without those of its subdirectories
@@ -23,52 +55,29 @@ import (
 // documents; a document is an object or a List of them.
 //
 // Services, EndpointSlices (discovery.k8s.io/v1), Endpoints, Nodes and Pods are kept, other
-// kinds counted in Objects.Skipped. Endpoints are mirrored to EndpointSlices as the control plane does. The nodes and pods of a lab (package deploy/lab) count
-// as Nodes and Pods, and the files that it names are read, too. If anything is wrong, Load gives no objects
-// and an [Errors] with all of it. That there is nothing to read is no error.
-//
-// With a lab, package controllers adds what Services lack: ClusterIPs, node ports and EndpointSlices.
-func Load(paths []string) (*Objects, error) { return load(&input{paths: paths}, false, false) }
+// kinds counted in Objects.Skipped. Endpoints are mirrored to EndpointSlices as the control plane does. If anything is wrong,
+// Load gives no objects and an [Errors] with all of it. That there is nothing to read is no error.
+func Load(paths []string) (*Objects, error) { return Options{}.Load(paths) }
 
-// LoadOnce is Load for what is not read again: "-" is standard input, and a path may be
-// that of a pipe. It reads Objects.Context, too.
-func LoadOnce(stdin io.Reader, paths []string) (*Objects, error) {
-	return load(&input{paths: paths, stdin: stdin}, true, false)
-}
-
-// LoadWritten is LoadOnce without what package controllers adds for a lab: for a running lab, which has controllers.
-func LoadWritten(stdin io.Reader, paths []string) (*Objects, error) {
-	return load(&input{paths: paths, stdin: stdin}, true, true)
-}
-
-// LoadApplied is LoadWritten for objects that are to be applied to a running lab: it reads Deployments, too, and its
-// errors are also about what of Deployments and Pods a lab cannot have.
-func LoadApplied(stdin io.Reader, paths []string) (*Objects, error) {
-	l := newLoader()
-	l.written, l.applied = true, true
-	return l.load(&input{paths: paths, stdin: stdin})
-}
-
-// LoadText is LoadApplied for a text instead of files, with the name of it in errors. It reads no files, also if a Lab in
-// the text names some.
-func LoadText(name, text string) (*Objects, error) {
-	l := newLoader()
-	l.written, l.applied = true, true
-	l.take(file{name: name, data: []byte(text)})
-	return l.result()
-}
-
-func load(in *input, context, written bool) (*Objects, error) {
-	l := newLoader()
-	l.context, l.written = context, written
-	return l.load(in)
-}
-
-func (l *loader) load(in *input) (*Objects, error) {
-	in.each(func(f file) []string {
+// Load is the function Load with the options.
+func (o Options) Load(paths []string) (*Objects, error) {
+	l := newLoader(o)
+	o.input(paths).each(func(f file) []string {
 		l.take(f)
 		return l.further
 	})
+	return l.result()
+}
+
+func (o Options) input(paths []string) *input {
+	return &input{paths: paths, once: o.Once, stdin: o.Stdin}
+}
+
+// LoadText is Load for a text instead of files, with the name of it in errors. It reads no files, also if an object in the text
+// names some.
+func (o Options) LoadText(name, text string) (*Objects, error) {
+	l := newLoader(o)
+	l.take(file{name: name, data: []byte(text)})
 	return l.result()
 }
 
@@ -114,30 +123,30 @@ func (t typeName) namespaced() bool {
 	return t.kind != "Node" && t.kind != "Namespace" && t.kind != "ServiceCIDR"
 }
 
-// place is where an object stands and what it is, for the errors about it.
-type place struct {
-	file           string
-	document, item int
-	object         string
+// Place is where an object stands and what it is, for the errors about it.
+type Place struct {
+	File     string
+	Document int    // from 1; 0: the file as a whole
+	Item     int    // index within the items of a List; -1: not in a List
+	Object   string // as in [Error]
 }
 
-func (at place) String() string { return position(at.file, at.document, at.item) }
+// String is the position: "lab.yaml: document 2: items[3]".
+func (at Place) String() string { return position(at.File, at.Document, at.Item) }
 
 // loader collects objects and errors over all files.
 type loader struct {
-	decoder *decoder
-	objects *Objects
-	defined map[string]place // by Error.Object
-	errs    Errors
+	Options
+	extension Extension
+	decoder   yamlfile.Decoder
+	objects   *Objects
+	defined   map[string]Place // by Error.Object
+	errs      Errors
 	// large is the size in bytes from which on the items of a List are parsed one by one.
 	large int
 
-	context bool // Objects.Context is read
-	written bool // no objects but those that are written
-	applied bool // for LoadApplied
-
-	labAt   *place   // of the lab file among the files; nil: there is none
-	further []string // files that it names
+	document *yamlfile.Document // that is taken; nil: the lines of its fields are not known
+	further  []string           // files that objects name
 
 	unknown map[string]*unknownField // by kind and path, without indexes
 }
@@ -148,7 +157,7 @@ type unknownField struct {
 	objects int
 }
 
-func (l *loader) leftOut(at place, kind, path string) {
+func (l *loader) leftOut(at Place, kind, path string) {
 	key := kind + " " + index.ReplaceAllString(path, "[]")
 	if f, ok := l.unknown[key]; ok {
 		f.objects++
@@ -157,7 +166,7 @@ func (l *loader) leftOut(at place, kind, path string) {
 	if l.unknown == nil {
 		l.unknown = make(map[string]*unknownField)
 	}
-	l.unknown[key] = &unknownField{fmt.Sprintf("%s: %s: %s", at, at.object, path), 1}
+	l.unknown[key] = &unknownField{fmt.Sprintf("%s: %s: %s", at, at.Object, path), 1}
 }
 
 var index = regexp.MustCompile(`\[[0-9]+\]`)
@@ -174,8 +183,12 @@ func (l *loader) warnings() (all []string) {
 	return all
 }
 
-func newLoader() *loader {
-	return &loader{decoder: newDecoder(), objects: new(Objects), defined: make(map[string]place), large: largeList}
+func newLoader(o Options) *loader {
+	l := &loader{Options: o, objects: new(Objects), defined: make(map[string]Place), large: largeList}
+	if o.Extension != nil {
+		l.extension = o.Extension()
+	}
+	return l
 }
 
 func (l *loader) take(f file) {
@@ -190,9 +203,12 @@ func (l *loader) result() (*Objects, error) {
 	if err := l.errs.orNil(); err != nil {
 		return nil, err
 	}
-	l.addLab()
 	l.mirror()
-	l.control()
+	if l.extension != nil {
+		if err := l.extension.Complete(l.objects); err != nil {
+			l.errs = append(l.errs, err)
+		}
+	}
 	if err := l.errs.orNil(); err != nil {
 		return nil, err
 	}
@@ -201,14 +217,23 @@ func (l *loader) result() (*Objects, error) {
 	return l.objects, nil
 }
 
-func (l *loader) failAll(at place, errs []fieldError) {
+func (l *loader) failAll(at Place, errs []yamlfile.FieldError) {
 	for _, e := range errs {
-		l.fail(at, e.path, e.err)
+		l.fail(at, e.Field, e.Err)
 	}
 }
 
-func (l *loader) fail(at place, path string, err error) {
-	l.errs = append(l.errs, &Error{File: at.file, Document: at.document, Item: at.item, Object: at.object, Field: path, Err: err})
+func (l *loader) fail(at Place, path string, err error) {
+	e := &Error{File: at.File, Document: at.Document, Item: at.Item, Object: at.Object, Field: path, Err: err}
+	if le, ok := errors.AsType[*yamlfile.LineError](err); ok {
+		e.Line = le.Line
+	} else if l.document != nil {
+		if at.Item >= 0 {
+			path = strings.TrimSuffix(fmt.Sprintf("items[%d].%s", at.Item, path), ".")
+		}
+		e.Line = l.document.Line(path)
+	}
+	l.errs = append(l.errs, e)
 }
 
 func (l *loader) file(name string, data []byte) {
@@ -216,41 +241,43 @@ func (l *loader) file(name string, data []byte) {
 	i := -1
 	for d := range parse(name, data, l.large) {
 		i++
-		l.document(place{file: name, document: i + 1, item: -1}, d)
+		l.takeDocument(Place{File: name, Document: i + 1, Item: -1}, d)
 	}
 }
 
-// document takes a List apart; anything else is one object.
-func (l *loader) document(at place, d document) {
+// takeDocument takes a List apart; anything else is one object.
+func (l *loader) takeDocument(at Place, d document) {
+	defer func() { l.document = nil }()
 	switch {
-	case d.err != nil:
-		l.fail(at, "", d.err)
+	case d.Err != nil:
+		l.fail(at, "", d.Err)
 	case d.list == nil:
+		l.document = &d.Document
 		l.contents(at, &d)
 	default:
 		if before := l.mark(); !l.contents(at, &d) {
 			l.back(before, at)
-			l.document(at, d.list.whole())
+			l.takeDocument(at, d.list.whole())
 		}
 	}
 }
 
 // contents takes the objects of a document. It returns false for a List whose items have to be
 // parsed as a whole.
-func (l *loader) contents(at place, d *document) bool {
-	t, m, ok := l.typeOf(at, d.value, typeName{})
+func (l *loader) contents(at Place, d *document) bool {
+	t, m, ok := l.typeOf(at, d.Value, typeName{})
 	if !ok {
 		return false
 	}
 	element, isList := t.element()
-	if d.list != nil && (!isList || len(d.duplicates) > 0) {
+	if d.list != nil && (!isList || len(d.Duplicates) > 0) {
 		return false
 	}
 	if !isList {
-		l.object(at, t, m, d.duplicates)
+		l.object(at, t, m, d.Duplicates)
 		return true
 	}
-	at.object = t.kind
+	at.Object = t.kind
 	l.envelope(at, m)
 	if d.list != nil {
 		for i, text := range d.list.items {
@@ -258,16 +285,16 @@ func (l *loader) contents(at place, d *document) bool {
 			if !ok {
 				return false
 			}
-			l.item(place{file: at.file, document: at.document, item: i}, item, element, nil)
+			l.item(Place{File: at.File, Document: at.Document, Item: i}, item, element, nil)
 		}
 		return true
 	}
 	items, ok := m["items"].([]any)
 	if !ok && m["items"] != nil {
-		l.fail(at, "items", fmt.Errorf("want a list, have %s", describe(m["items"])))
+		l.fail(at, "items", fmt.Errorf("want a list, have %s", yamlfile.Describe(m["items"])))
 	}
 	duplicates := make(map[int][]string)
-	for _, path := range d.duplicates {
+	for _, path := range d.Duplicates {
 		var i int
 		if n, err := fmt.Sscanf(path, "items[%d]", &i); err != nil || n != 1 {
 			l.fail(at, path, errTwice)
@@ -277,23 +304,23 @@ func (l *loader) contents(at place, d *document) bool {
 		duplicates[i] = append(duplicates[i], strings.TrimPrefix(rest, "."))
 	}
 	for i, item := range items {
-		l.item(place{file: at.file, document: at.document, item: i}, item, element, duplicates[i])
+		l.item(Place{File: at.File, Document: at.Document, Item: i}, item, element, duplicates[i])
 	}
 	return true
 }
 
 // envelope checks the fields of a List besides its items.
-func (l *loader) envelope(at place, m map[string]any) {
+func (l *loader) envelope(at Place, m map[string]any) {
 	var envelope struct {
 		metav1.TypeMeta `json:",inline"`
 		Metadata        metav1.ListMeta `json:"metadata"`
 	}
 	rest := maps.Clone(m)
 	delete(rest, "items")
-	l.failAll(at, l.decoder.decode(rest, &envelope))
+	l.failAll(at, l.decoder.Decode(rest, &envelope))
 }
 
-func (l *loader) item(at place, item any, element typeName, duplicates []string) {
+func (l *loader) item(at Place, item any, element typeName, duplicates []string) {
 	t, m, ok := l.typeOf(at, item, element)
 	if !ok {
 		return
@@ -306,18 +333,18 @@ func (l *loader) item(at place, item any, element typeName, duplicates []string)
 }
 
 // nested takes a List within a List apart. Its items have the place of the List.
-func (l *loader) nested(at place, t typeName, m map[string]any, element typeName, duplicates []string) {
-	at.object = t.kind
+func (l *loader) nested(at Place, t typeName, m map[string]any, element typeName, duplicates []string) {
+	at.Object = t.kind
 	l.envelope(at, m)
 	for _, path := range duplicates {
 		l.fail(at, path, errTwice)
 	}
 	items, ok := m["items"].([]any)
 	if !ok && m["items"] != nil {
-		l.fail(at, "items", fmt.Errorf("want a list, have %s", describe(m["items"])))
+		l.fail(at, "items", fmt.Errorf("want a list, have %s", yamlfile.Describe(m["items"])))
 	}
 	for _, item := range items {
-		l.item(place{file: at.file, document: at.document, item: at.item}, item, element, nil)
+		l.item(Place{File: at.File, Document: at.Document, Item: at.Item}, item, element, nil)
 	}
 }
 
@@ -338,23 +365,20 @@ func (l *loader) mark() mark {
 }
 
 // back makes the loader forget what it took since.
-func (l *loader) back(to mark, document place) {
-	maps.DeleteFunc(l.defined, func(_ string, at place) bool {
-		return at.file == document.file && at.document == document.document
+func (l *loader) back(to mark, document Place) {
+	maps.DeleteFunc(l.defined, func(_ string, at Place) bool {
+		return at.File == document.File && at.Document == document.Document
 	})
-	if l.labAt != nil && l.labAt.file == document.file && l.labAt.document == document.document {
-		l.labAt, l.further = nil, nil
-	}
 	*l.objects, l.errs, l.unknown = to.objects, l.errs[:to.errs], to.unknown
 }
 
 var errTwice = errors.New("given twice")
 
 // typeOf reads apiVersion and kind; items of typed lists may leave them out.
-func (l *loader) typeOf(at place, value any, inherited typeName) (typeName, map[string]any, bool) {
+func (l *loader) typeOf(at Place, value any, inherited typeName) (typeName, map[string]any, bool) {
 	m, ok := value.(map[string]any)
 	if !ok {
-		l.fail(at, "", fmt.Errorf("not a Kubernetes object: want apiVersion, kind and so on, have %s", describe(value)))
+		l.fail(at, "", fmt.Errorf("not a Kubernetes object: want apiVersion, kind and so on, have %s", yamlfile.Describe(value)))
 		return typeName{}, nil, false
 	}
 	t := inherited
@@ -367,7 +391,7 @@ func (l *loader) typeOf(at place, value any, inherited typeName) (typeName, map[
 		case string:
 			*f.into = v
 		default:
-			l.fail(at, f.name, fmt.Errorf("want a string, have %s", describe(v)))
+			l.fail(at, f.name, fmt.Errorf("want a string, have %s", yamlfile.Describe(v)))
 			return typeName{}, nil, false
 		}
 		if *f.into == "" {
@@ -379,7 +403,7 @@ func (l *loader) typeOf(at place, value any, inherited typeName) (typeName, map[
 }
 
 // object decodes, defaults, validates and keeps one object.
-func (l *loader) object(at place, t typeName, m map[string]any, duplicates []string) {
+func (l *loader) object(at Place, t typeName, m map[string]any, duplicates []string) {
 	switch t {
 	case typeName{"v1", "Service"}:
 		if o, ok := add(l, at, t, m, duplicates, defaultService, validateService); ok {
@@ -399,40 +423,66 @@ func (l *loader) object(at place, t typeName, m map[string]any, duplicates []str
 		}
 	case typeName{"v1", "Pod"}:
 		validate := validatePod
-		if l.applied {
-			validate = func(o *corev1.Pod, v *validation) { labPod(o, v) }
+		if l.Deployments {
+			validate = func(o *corev1.Pod, v *validation) { l.check(o, v) }
 		}
 		if o, ok := add(l, at, t, m, duplicates, func(o *corev1.Pod) { defaultPod(&o.Spec) }, validate); ok {
 			l.objects.Pods = append(l.objects.Pods, o)
 		}
 	case deploymentType:
-		if !l.applied {
+		if !l.Deployments {
 			l.other(at, t, m, duplicates)
 			return
 		}
-		if o, ok := add(l, at, t, m, duplicates, func(*appsv1.Deployment) {}, func(o *appsv1.Deployment, v *validation) { labDeployment(o, v) }); ok {
+		if o, ok := add(l, at, t, m, duplicates, func(*appsv1.Deployment) {}, func(o *appsv1.Deployment, v *validation) { l.check(o, v) }); ok {
 			l.objects.Deployments = append(l.objects.Deployments, o)
 		}
-	case labType, formerLabType:
-		at.object = "Lab"
-		l.lab(at, m, duplicates)
 	default:
-		l.other(at, t, m, duplicates)
+		if l.extension == nil || !l.extend(at, t, m, duplicates) {
+			l.other(at, t, m, duplicates)
+		}
 	}
 }
 
+func (l *loader) check(object any, v *validation) {
+	if l.extension != nil {
+		v.errs = append(v.errs, l.extension.Check(object)...)
+	}
+}
+
+// extend takes an object for the extension, if it is of one of its kinds.
+func (l *loader) extend(at Place, t typeName, m map[string]any, duplicates []string) bool {
+	r, ok := l.extension.Read(at, t.apiVersion, t.kind, m)
+	if !ok {
+		return false
+	}
+	at.Object = t.kind
+	for _, path := range duplicates {
+		l.fail(at, path, errTwice)
+	}
+	l.failAll(at, r.Errs)
+	l.objects.Warnings = append(l.objects.Warnings, r.Warnings...)
+	for _, path := range r.Further {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(filepath.Dir(at.File), path)
+		}
+		l.further = append(l.further, path)
+	}
+	return true
+}
+
 // other takes an object that the service table does not depend on.
-func (l *loader) other(at place, t typeName, m map[string]any, duplicates []string) {
+func (l *loader) other(at Place, t typeName, m map[string]any, duplicates []string) {
 	switch {
-	case l.context && t.hasTemplate():
+	case l.Context && t.hasTemplate():
 		l.template(at, t, m, duplicates)
-	case !l.context || !t.isContext() || !l.keepContext(at, t, m, duplicates):
+	case !l.Context || !t.isContext() || !l.keepContext(at, t, m, duplicates):
 		l.objects.skip(t)
 	}
 }
 
 // keepContext takes an object of Objects.Context. It returns false for one that is of no interest.
-func (l *loader) keepContext(at place, t typeName, m map[string]any, duplicates []string) bool {
+func (l *loader) keepContext(at Place, t typeName, m map[string]any, duplicates []string) bool {
 	c := &l.objects.Context
 	switch t.kind {
 	case "NetworkPolicy":
@@ -467,10 +517,10 @@ type kind[T any] interface {
 
 // add does for one object what is the same for all kinds. It returns false if the
 // object is not to be kept because something is wrong with it.
-func add[T any, P kind[T]](l *loader, at place, t typeName, m map[string]any, duplicates []string, defaults func(P), validate func(P, *validation)) (P, bool) {
+func add[T any, P kind[T]](l *loader, at Place, t typeName, m map[string]any, duplicates []string, defaults func(P), validate func(P, *validation)) (P, bool) {
 	before := len(l.errs)
 	o := P(new(T))
-	errs := l.decoder.decode(m, o)
+	errs := l.decoder.Decode(m, o)
 	namespaced := t.namespaced()
 	assumed := namespaced && o.GetNamespace() == ""
 	if assumed {
@@ -478,17 +528,17 @@ func add[T any, P kind[T]](l *loader, at place, t typeName, m map[string]any, du
 	}
 	switch {
 	case o.GetName() == "":
-		at.object = t.kind
+		at.Object = t.kind
 	case namespaced:
-		at.object = t.kind + " " + o.GetNamespace() + "/" + o.GetName()
+		at.Object = t.kind + " " + o.GetNamespace() + "/" + o.GetName()
 	default:
-		at.object = t.kind + " " + o.GetName()
+		at.Object = t.kind + " " + o.GetName()
 	}
-	if assumed && l.context {
+	if assumed && l.Context {
 		if l.objects.Assumed == nil {
 			l.objects.Assumed = make(map[string]bool)
 		}
-		l.objects.Assumed[at.object] = true
+		l.objects.Assumed[at.Object] = true
 	}
 	for _, path := range duplicates {
 		l.fail(at, path, errTwice)
@@ -496,11 +546,11 @@ func add[T any, P kind[T]](l *loader, at place, t typeName, m map[string]any, du
 	for _, e := range errs {
 		// Who writes an object misspells fields; an API server, which gives each object its
 		// UID, is newer than this program.
-		if o.GetUID() != "" && errors.Is(e.err, errUnknown) {
-			l.leftOut(at, t.kind, e.path)
+		if unknown, ok := errors.AsType[*yamlfile.UnknownField](e.Err); ok && unknown.Meant == "" && o.GetUID() != "" {
+			l.leftOut(at, t.kind, e.Field)
 			continue
 		}
-		l.fail(at, e.path, e.err)
+		l.fail(at, e.Field, e.Err)
 	}
 	if len(l.errs) > before {
 		// What did not decode would only be complained about again.
@@ -513,10 +563,10 @@ func add[T any, P kind[T]](l *loader, at place, t typeName, m map[string]any, du
 	validate(o, &v)
 	l.failAll(at, v.errs)
 	if o.GetName() != "" {
-		if first, ok := l.defined[at.object]; ok {
+		if first, ok := l.defined[at.Object]; ok {
 			l.fail(at, "", fmt.Errorf("is already defined in %s", first))
 		} else {
-			l.defined[at.object] = at
+			l.defined[at.Object] = at
 		}
 	}
 	return o, len(l.errs) == before

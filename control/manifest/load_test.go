@@ -3,8 +3,6 @@ package manifest
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -44,7 +42,7 @@ status: {podIP: 10.244.1.2, podIPs: [{ip: 10.244.1.2}], hostIP: 172.20.0.2}
 
 // loadBytes is Load for one file that is in memory.
 func loadBytes(name string, data []byte) (*Objects, error) {
-	l := newLoader()
+	l := newLoader(Options{})
 	l.take(file{name: name, data: data})
 	return l.result()
 }
@@ -214,8 +212,8 @@ func TestErrorsNameThePlace(t *testing.T) {
 			[]string{"lab.yaml: document 1: Service shop/web: spec.ports[0].port: given twice"}},
 		{"duplicate key in an item", "apiVersion: v1\nkind: List\nitems:\n" + items(workerNode, service("  ports: [{port: 80}]\n  clusterIP: 10.0.0.1\n  clusterIP: 10.0.0.2\n")),
 			[]string{"lab.yaml: document 1: items[1]: Service shop/web: spec.clusterIP: given twice"}},
-		{"merged key that is given again", "apiVersion: v1\nkind: Node\nmetadata: {name: a, annotations: &a {x: y}, labels: {<<: *a, x: z}}\n",
-			[]string{`lab.yaml: document 1: line 3: key "x" already set in map`}},
+		{"merged key that is given again", "apiVersion: v1\nkind: Node\nmetadata: {name: a, annotations: &a {x: one}, labels: {<<: *a, x: two}}\n",
+			[]string{"lab.yaml: document 1: Node a: metadata.labels.x: given twice"}},
 		{"duplicate key in a List", "apiVersion: v1\nkind: List\nkind: List\n",
 			[]string{"lab.yaml: document 1: List: kind: given twice"}},
 		{"duplicate key in JSON", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"a","name":"b"}}`,
@@ -339,22 +337,13 @@ spec: {clusterIP: 10.96.0.1, ports: [{port: 80, novelty: 1}], trafficNovelty: {a
 	}
 }
 
-// TestLoadText: a text is read as a file is, but no other file for it.
+// TestLoadText: a text is read as a file is.
 func TestLoadText(t *testing.T) {
-	o, err := LoadText("the text", webService)
+	o, err := Options{}.LoadText("the text", webService)
 	if err != nil || len(o.Services) != 1 || !slices.Equal(o.Files, []string{"the text"}) {
 		t.Fatalf("%+v, %v", o, err)
 	}
-	if _, err := LoadText("the text", "a: b"); err == nil || !strings.HasPrefix(err.Error(), "the text: document 1: ") {
+	if _, err := (Options{}).LoadText("the text", "a: b"); err == nil || !strings.HasPrefix(err.Error(), "the text: document 1: ") {
 		t.Errorf("no object: %v", err)
-	}
-	other := filepath.Join(t.TempDir(), "other.yaml")
-	if err := os.WriteFile(other, []byte(webService), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	lab := "apiVersion: " + APIVersion + "\nkind: Lab\nmetadata: {name: a}\nobjects: [" + other + "]\n"
-	o, err = LoadText("the text", lab)
-	if err != nil || o.Lab == nil || len(o.Services) != 0 {
-		t.Errorf("objects of a Lab: %+v, %v", o, err)
 	}
 }

@@ -5,6 +5,8 @@
 // manifests would lie: an unknown field, a duplicate key or a bad address is an
 // error that names file, document, object and field. [Load] reads once,
 // [Source] keeps reading as the files change.
+//
+// It is a ground package.
 package manifest
 
 import (
@@ -16,18 +18,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nfqproxy/nfqproxy/control/kube"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 )
 
 // Objects are the objects of files, with the API server's defaults filled in. Each list is sorted by namespace and name and
-// holds a namespace and name only once. Load leaves the Context out; LoadOnce reads it. The Warnings are about old spellings of
-// addresses in a lab, and about fields that were left out: those that an API server knows and this program does not.
+// holds a namespace and name only once. The Warnings are about fields that were left out: those that an API server knows and
+// this program does not.
 type Objects struct {
 	kube.Objects
 
-	// Deployments are those of a running lab, or that LoadApplied has read.
+	// Deployments are those of a running lab, or that were read with [Options].Deployments.
 	Deployments []*appsv1.Deployment
 
-	// Templates are of the objects that have Pods made. Load leaves them out; LoadOnce reads them.
+	// Templates are of the objects that have Pods made, if they were read: see [Options].Context.
 	Templates []*Template
 
 	// Made is what Complete has made up; nil: it was not called.
@@ -37,8 +40,8 @@ type Objects struct {
 	// It is valid iff the Context is.
 	Assumed map[string]bool
 
-	// Lab is that of the lab file among the files; nil: there is none.
-	Lab *Lab
+	// Lab is the lab that the objects are of; nil: they are of none.
+	Lab Lab `json:"-"`
 
 	// Notes, one line each, are about how objects were read: what stands for something that is missing.
 	Notes []string
@@ -48,6 +51,14 @@ type Objects struct {
 	// Files are the files that were read, in the order they were read. None
 	// means that only directories without manifests were given.
 	Files []string
+}
+
+// Lab is what is known of the machines of a lab besides objects. Package labfile has it.
+type Lab interface {
+	LabPods() []labapi.Pod
+	LabClients() []labapi.Client
+	// NodePorts are the ports that a node serves on its own addresses.
+	NodePorts(node string) []labapi.Port
 }
 
 // YAML is the text of the objects as a manifest; see [kube.Objects.YAML].

@@ -38,8 +38,8 @@ func TestPlainYAML(t *testing.T) {
 	if !ok {
 		t.Fatal("not taken for plain")
 	}
-	want, _ := parseYAMLDocument([]byte(plainSlice), 1)
-	if diff := cmp.Diff(want.value, got); diff != "" {
+	want, _ := parseYAML([]byte(plainSlice), 1)
+	if diff := cmp.Diff(want.Value, got); diff != "" {
 		t.Error(diff)
 	}
 	for _, text := range []string{
@@ -62,11 +62,11 @@ func FuzzPlainYAML(f *testing.F) {
 		if !ok {
 			return
 		}
-		want, ok := parseYAMLDocument(data, 1)
-		if !ok || want.err != nil || len(want.duplicates) > 0 {
+		want, ok := parseYAML(data, 1)
+		if !ok || want.Err != nil || len(want.Duplicates) > 0 {
 			t.Fatalf("%q: %v, but %+v", data, got, want)
 		}
-		if diff := cmp.Diff(want.value, got); diff != "" {
+		if diff := cmp.Diff(want.Value, got); diff != "" {
 			t.Error(diff)
 		}
 	})

@@ -30,15 +30,8 @@ type Source struct {
 }
 
 // NewSource returns a source that runs once.
-func NewSource(paths ...string) *Source {
-	return &Source{paths: paths, reader: reader{in: input{paths: paths}}}
-}
-
-// NewWrittenSource is NewSource with what [LoadWritten] reads.
-func NewWrittenSource(paths ...string) *Source {
-	s := NewSource(paths...)
-	s.reader.written = true
-	return s
+func (o Options) NewSource(paths ...string) *Source {
+	return &Source{paths: paths, reader: reader{options: o, in: o.input(paths)}}
 }
 
 // Run publishes what Load gives, at once and then after each change of names or
@@ -127,12 +120,12 @@ func (b *burst) end() { *b = burst{} }
 
 // reader reads files and remembers what it has read.
 type reader struct {
-	in   input
-	last digest
-	once bool
-	// further are the files that a lab file named when it was read.
+	options Options
+	in      *input
+	last    digest
+	once    bool
+	// further are the files that objects named when they were read.
 	further []string
-	written bool // read as LoadWritten does
 }
 
 // read is Load, and reports whether the files are others than those of the
@@ -143,8 +136,7 @@ func (r *reader) read() (objects *Objects, err error, changed bool) {
 	}
 	// Files are read a second time, and one by one: all of them at once may be more than
 	// fits into memory.
-	h, l := sha256.New(), newLoader()
-	l.context, l.written = r.written, r.written
+	h, l := sha256.New(), newLoader(r.options)
 	r.in.each(func(f file) []string {
 		f.sum(h)
 		l.take(f)

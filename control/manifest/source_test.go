@@ -33,7 +33,7 @@ type watched struct {
 func startSource(t *testing.T, paths ...string) *watched {
 	t.Helper()
 	w := &watched{t: t, published: make(chan published, 1000), readings: make(chan bool, 1000)}
-	s := NewSource(paths...)
+	s := Options{}.NewSource(paths...)
 	s.reloaded = func(p bool) { w.readings <- p }
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -321,7 +321,7 @@ func TestBurstEndsAfterQuietOrAtLast(t *testing.T) {
 func TestReaderReportsChanges(t *testing.T) {
 	dir := t.TempDir()
 	a := write(t, node("a"), dir, "a.yaml")
-	r := reader{in: input{paths: []string{dir}}}
+	r := reader{in: &input{paths: []string{dir}}}
 	steps := []struct {
 		name    string
 		do      func() error

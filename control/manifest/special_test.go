@@ -66,7 +66,7 @@ func TestSpecialFilesAreErrors(t *testing.T) {
 	}
 	within(t, func() {
 		want := fifo + ": is a pipe that nothing writes to: want a file, or - for standard input"
-		if o, err := LoadOnce(strings.NewReader(""), []string{fifo}); o != nil || err == nil || err.Error() != want {
+		if o, err := (Options{Once: true, Stdin: strings.NewReader("")}).Load([]string{fifo}); o != nil || err == nil || err.Error() != want {
 			t.Errorf("LoadOnce: %+v, %v; want %s", o, err, want)
 		}
 	})
@@ -84,7 +84,7 @@ func TestAPipeIsReadOnce(t *testing.T) {
 	}
 	time.AfterFunc(50*time.Millisecond, func() { _ = hold.Close() })
 	within(t, func() {
-		if o, err := LoadOnce(strings.NewReader(""), []string{fifo}); err != nil || len(o.Nodes) != 1 {
+		if o, err := (Options{Once: true, Stdin: strings.NewReader("")}).Load([]string{fifo}); err != nil || len(o.Nodes) != 1 {
 			t.Errorf("%+v, %v", o, err)
 		}
 	})
@@ -105,11 +105,11 @@ func TestASilentPipeIsNotWaitedForForever(t *testing.T) {
 }
 
 func TestStandardInput(t *testing.T) {
-	o, err := LoadOnce(strings.NewReader(node("a")), []string{"-"})
+	o, err := Options{Once: true, Stdin: strings.NewReader(node("a"))}.Load([]string{"-"})
 	if err != nil || len(o.Nodes) != 1 || len(o.Files) != 1 || o.Files[0] != "standard input" {
 		t.Errorf("%+v, %v", o, err)
 	}
-	if _, err := LoadOnce(strings.NewReader("a: b"), []string{"-"}); err == nil || !strings.HasPrefix(err.Error(), "standard input: document 1: ") {
+	if _, err := (Options{Once: true, Stdin: strings.NewReader("a: b")}).Load([]string{"-"}); err == nil || !strings.HasPrefix(err.Error(), "standard input: document 1: ") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -106,7 +106,7 @@ func workloadOf(m map[string]any) map[string]any {
 }
 
 // template keeps an object with a template.
-func (l *loader) template(at place, t typeName, m map[string]any, duplicates []string) {
+func (l *loader) template(at Place, t typeName, m map[string]any, duplicates []string) {
 	o, ok := add(l, at, t, workloadOf(m), duplicates, func(w *workload) { defaultPod(&w.Spec.Template.Spec) }, func(*workload, *validation) {})
 	if !ok {
 		return

@@ -10,16 +10,17 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 )
 
 // validation collects what is wrong with one object. It checks what would make
 // the service table lie, not all that the API server checks.
 type validation struct {
-	errs []fieldError
+	errs []yamlfile.FieldError
 }
 
 func (v *validation) fail(path, format string, args ...any) {
-	v.errs = append(v.errs, fieldError{path, fmt.Errorf(format, args...)})
+	v.errs = append(v.errs, yamlfile.FieldError{Field: path, Err: fmt.Errorf(format, args...)})
 }
 
 // name checks the object's own names. A slash or a colon in one would make two

@@ -44,7 +44,7 @@ kind: Pod
 metadata: {name: web-1, namespace: default}
 status: {podIP: 10.244.0.2}
 `
-	read, err := LoadText("text", text)
+	read, err := Options{Deployments: true}.LoadText("text", text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ status: {podIP: 10.244.0.2}
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := LoadText("written", written)
+	again, err := Options{Deployments: true}.LoadText("written", written)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, written)
 	}

@@ -1,4 +1,6 @@
 // Package nearest finds the most similar existing name for a misspelled one.
+//
+// It is a ground package.
 package nearest
 
 import (

@@ -1,6 +1,7 @@
-// Package observe defines the observation of nodes' flows, and is the client of the flow API
-// (see openapi.yaml in package flowapi): the requests, the responses, and the interface [Observer],
-// implemented by a node's daemon, a remote API ([Client]) and several nodes together ([Relay]).
+// Package observe defines the observation of nodes' flows, as the flow API has it (see openapi.yaml in package flowapi): the
+// requests, the responses, and the interface [Observer], which a node's daemon and the clients of package remote implement.
+//
+// It is a ground package.
 package observe
 
 import (

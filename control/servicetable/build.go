@@ -1,6 +1,8 @@
 // Package servicetable makes the service table: from Kubernetes objects and what is
 // known of the node to an immutable [decision.Table]. The [Controller] builds a new one
 // whenever an input changes; its work is in proportion to the change.
+//
+// It is a ground package.
 package servicetable
 
 import (

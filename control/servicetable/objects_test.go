@@ -29,7 +29,7 @@ func sameAgain(t *testing.T, table *decision.Table, config NodeConfig) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	read, err := manifest.LoadText("objects", text)
+	read, err := manifest.Options{}.LoadText("objects", text)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}

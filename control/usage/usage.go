@@ -1,7 +1,7 @@
 // Package usage explains mistakes in the flags of a command: each in one message on one line, which names
 // the flag and what it takes. Those of pflag have several lines, or name functions of Go's library.
 //
-// Wing: ground.
+// It is a ground package.
 package usage
 
 import (

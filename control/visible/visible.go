@@ -5,6 +5,8 @@
 // A program's own escape sequences, colours for example, carry a [Seal], a number that text
 // from outside cannot know. A [Writer] takes the seal off and lets them pass. So all output
 // can go through one writer, and no place that prints has to remember what is foreign.
+//
+// It is a ground package.
 package visible
 
 import (

@@ -1,4 +1,6 @@
 // Package affinity stores which endpoints clients are bound to (sessionAffinity: ClientIP).
+//
+// It is a ground package.
 package affinity
 
 import (

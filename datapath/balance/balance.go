@@ -4,6 +4,8 @@
 // The rules of Kubernetes come first: an algorithm selects only among the endpoints that traffic
 // policies, readiness, topology and affinity leave to a flow. It learns what happens to its
 // connections afterwards, by a tracker or by a simulation.
+//
+// It is a ground package.
 package balance
 
 import (

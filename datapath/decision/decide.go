@@ -5,6 +5,8 @@
 // live datapath, the lab, the simulator, tests and benchmarks all call it; it does no I/O, reads
 // no clock, keeps no state and allocates nothing; a [Balancer] may. Package kubechains shows the same decision rule
 // by rule.
+//
+// It is a ground package.
 package decision
 
 import "net/netip"

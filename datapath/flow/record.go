@@ -1,5 +1,7 @@
 // Package flow is the record of a decided flow: one JSON object on one line, the same for
 // the live daemon's flow log, the lab and the simulator.
+//
+// It is a ground package.
 package flow
 
 import (

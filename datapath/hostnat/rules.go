@@ -11,6 +11,8 @@
 // the route for local packets: routing rules that match a packet's source or mark are ignored. The
 // contents of ipsets are not known. A port is selected at random only if the client's own is not
 // free or not within the range, with --random or without.
+//
+// It is a ground package.
 package hostnat
 
 import (

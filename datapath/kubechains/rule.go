@@ -1,6 +1,8 @@
 // Package kubechains simulates kube-proxy's iptables mode: the rules that it writes for a service
 // table, and the walk of a packet through them. [Render] and [Walk] use the same rules, so they
 // cannot differ; the tests check that [Walk] and decision.Decide do not differ either.
+//
+// It is a ground package.
 package kubechains
 
 import (

@@ -8,4 +8,6 @@
 // file descriptors only and have no name in the file system.
 //
 // Package netnstest does the same for test binaries.
+//
+// It is a ground package.
 package netns

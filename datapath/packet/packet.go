@@ -1,4 +1,6 @@
 // Package packet reads the addresses, protocol and ports of IP packets.
+//
+// It is a ground package.
 package packet
 
 import (

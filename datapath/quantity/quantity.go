@@ -1,4 +1,6 @@
 // Package quantity writes numbers for people: counts with their nouns, durations, sizes and probabilities.
+//
+// It is a ground package.
 package quantity
 
 import (

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // Follow serves the objects of files and directories, which are watched, until the context ends; then it returns nil. It calls
@@ -17,7 +18,7 @@ func (s *Server) Follow(ctx context.Context, log *slog.Logger, paths []string, b
 	defer cancel(nil)
 	started, failing := false, false
 	var warnings []string
-	err := manifest.NewSource(paths...).Run(ctx, func(o *manifest.Objects, err error) {
+	err := labfile.NewSource(paths...).Run(ctx, func(o *manifest.Objects, err error) {
 		if err == nil {
 			err = s.Set(&o.Objects)
 		}

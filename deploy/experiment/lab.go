@@ -7,11 +7,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
@@ -35,7 +35,7 @@ func (p *reader) lab(from *Cluster, into *traffic.Cluster) {
 	} else {
 		p.digest.Write(data)
 	}
-	objects, err := manifest.LoadOnce(stdin, paths)
+	objects, err := labfile.LoadOnce(stdin, paths)
 	if err != nil {
 		p.Fail("cluster.lab", "%w", err)
 		return
@@ -46,9 +46,10 @@ func (p *reader) lab(from *Cluster, into *traffic.Cluster) {
 		into.Nodes = append(into.Nodes, traffic.Node{Name: n.Name, Zone: n.Labels[corev1.LabelTopologyZone]})
 	}
 	var config servicetable.NodeConfig
-	(*lab.Spec)(objects.Lab).Configure(&config)
-	if objects.Lab != nil {
-		for _, s := range objects.Lab.Proxy.Scripts {
+	file := labfile.Of(objects)
+	(*lab.Spec)(file).Configure(&config)
+	if file != nil {
+		for _, s := range file.Proxy.Scripts {
 			p.script("cluster.lab", s)
 		}
 	}

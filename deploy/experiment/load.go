@@ -15,12 +15,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
-	"github.com/nfqproxy/nfqproxy/deploy/yamlfile"
 )
 
 // Experiment is an experiment that can be run.
@@ -94,7 +93,7 @@ func Parse(name, dir string, data []byte) (*Experiment, error) {
 func (p *reader) experiment(data []byte) (*Experiment, error) {
 	x := &Experiment{Spec: new(Spec), File: data}
 	p.digest.Write(data)
-	p.Decode(data, x.Spec)
+	p.Decode(data, Kind, x.Spec)
 	if len(p.Mistakes) == 0 {
 		p.spec(x.Spec)
 	}
@@ -116,7 +115,7 @@ func (p *reader) experiment(data []byte) (*Experiment, error) {
 // parseSpec reads the text of a file without those that it names, as a directory of results has it.
 func parseSpec(name string, data []byte) (*Spec, error) {
 	s, p := new(Spec), &reader{File: yamlfile.File{Name: name}, withoutScripts: true}
-	if p.Decode(data, s); len(p.Mistakes) == 0 {
+	if p.Decode(data, Kind, s); len(p.Mistakes) == 0 {
 		p.spec(s)
 	}
 	return s, p.Err()
@@ -134,8 +133,6 @@ type reader struct {
 
 // spec checks what is not the simulation's, and fills in what has a default.
 func (p *reader) spec(s *Spec) {
-	p.Want("apiVersion", manifest.IsAPIVersion(s.APIVersion), "want %s", manifest.APIVersion)
-	p.Want("kind", s.Kind == Kind, "want %s", Kind)
 	p.Want("metadata.name", validName.MatchString(s.Metadata.Name), "want small letters, digits and hyphens, 1 to 63")
 	p.Want("title", !strings.ContainsAny(s.Title, "\n\r"), "want one line")
 	p.Want("algorithms", len(s.Algorithms) > 0, "missing: want one or more, as [random, lc]")

@@ -16,47 +16,45 @@ const Kind = "Experiment"
 
 // Spec is an experiment file.
 type Spec struct {
-	APIVersion string   `yaml:"apiVersion"`
-	Kind       string   `yaml:"kind"`
-	Metadata   Metadata `yaml:"metadata"`
+	Metadata Metadata `json:"metadata"`
 	// Title is one line on what is compared.
-	Title    string           `yaml:"title"`
-	Cluster  Cluster          `yaml:"cluster"`
-	Workload traffic.Workload `yaml:"workload"`
-	Events   []traffic.Event  `yaml:"events"`
+	Title    string           `json:"title"`
+	Cluster  Cluster          `json:"cluster"`
+	Workload traffic.Workload `json:"workload"`
+	Events   []traffic.Event  `json:"events"`
 	// Duration, Warmup and Window are as in [traffic.Config].
-	Duration time.Duration `yaml:"duration"`
-	Warmup   time.Duration `yaml:"warmup"`
-	Window   time.Duration `yaml:"window"`
+	Duration time.Duration `json:"duration"`
+	Warmup   time.Duration `json:"warmup"`
+	Window   time.Duration `json:"window"`
 	// Algorithms are those to compare, as package balance spells them.
-	Algorithms []string `yaml:"algorithms"`
+	Algorithms []string `json:"algorithms"`
 	// Seeds is the number of seeds, from 1 on, and Repeats that of runs with each seed. A simulation
 	// draws other random numbers in each of them. 0: 10 seeds, 1 repeat.
-	Seeds   int `yaml:"seeds"`
-	Repeats int `yaml:"repeats"`
+	Seeds   int `json:"seeds"`
+	Repeats int `json:"repeats"`
 	// Columns are the metrics of the table; empty: those of [DefaultColumns] that differ from 0.
-	Columns []string `yaml:"columns"`
+	Columns []string `json:"columns"`
 }
 
 // Metadata names an experiment.
 type Metadata struct {
-	Name string `yaml:"name"`
+	Name string `json:"name"`
 }
 
 // Cluster is a generated cluster, or that of a lab.
 type Cluster struct {
 	// Lab is a built-in lab, or a file relative to that of the experiment. Its TCP services over IPv4 are
 	// taken, with their endpoints, and its nodes.
-	Lab string `yaml:"lab"`
+	Lab string `json:"lab"`
 	// Endpoints of a lab have these workers and this backlog.
-	Concurrency int  `yaml:"concurrency"` // 0: 1
-	Backlog     *int `yaml:"backlog"`     // nil: DefaultBacklog
+	Concurrency int  `json:"concurrency"` // 0: 1
+	Backlog     *int `json:"backlog"`     // nil: DefaultBacklog
 
-	Nodes    int       `yaml:"nodes"`
-	Zones    int       `yaml:"zones"` // 0: 1
-	Services []Service `yaml:"services"`
+	Nodes    int       `json:"nodes"`
+	Zones    int       `json:"zones"` // 0: 1
+	Services []Service `json:"services"`
 	// Propagation is as in [traffic.Cluster].
-	Propagation *traffic.Distribution `yaml:"propagation"`
+	Propagation *traffic.Distribution `json:"propagation"`
 }
 
 // DefaultBacklog is net.core.somaxconn of Linux.
@@ -64,19 +62,19 @@ const DefaultBacklog = 4096
 
 // Service is a service of a generated cluster, or a number of like ones.
 type Service struct {
-	Name      string `yaml:"name"`
-	Namespace string `yaml:"namespace"` // empty: default
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"` // empty: default
 	// Count is the number of services; 0: 1. Of several, NAME-1, NAME-2 and so on.
-	Count int `yaml:"count"`
+	Count int `json:"count"`
 	// Endpoints is the number of endpoints. They are on the nodes in turn.
-	Endpoints int `yaml:"endpoints"`
+	Endpoints int `json:"endpoints"`
 	// Weights are those of the endpoints in turn; empty: 1.
-	Weights []uint16 `yaml:"weights"`
+	Weights []uint16 `json:"weights"`
 	// Algorithm is the services' own; empty: the one that is examined.
-	Algorithm   string `yaml:"algorithm"`
-	Concurrency int    `yaml:"concurrency"` // 0: 1
-	Backlog     *int   `yaml:"backlog"`     // nil: DefaultBacklog
-	SameZone    bool   `yaml:"sameZone"`
+	Algorithm   string `json:"algorithm"`
+	Concurrency int    `json:"concurrency"` // 0: 1
+	Backlog     *int   `json:"backlog"`     // nil: DefaultBacklog
+	SameZone    bool   `json:"sameZone"`
 }
 
 // MaxSeeds is the largest number of seeds, and of repeats.

@@ -15,6 +15,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/kube"
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // Applied are the objects of "lab apply".
@@ -55,7 +56,7 @@ func (a *Applied) Manifest() (string, error) {
 
 // applyManifest applies the objects of a text in YAML or JSON.
 func (s *state) applyManifest(text string, now time.Time) ([]string, error) {
-	o, err := manifest.LoadText("manifest", text)
+	o, err := labfile.LoadText("manifest", text)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +88,7 @@ func (s *state) apply(a *Applied, now time.Time) (changes []string, err error) {
 		apply(s.applied.slices, s.written.EndpointSlices, o, "EndpointSlice", add)
 	}
 	for _, o := range a.Deployments {
-		d, err := manifest.LabDeploymentOf(o)
+		d, err := labfile.DeploymentOf(o)
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +96,7 @@ func (s *state) apply(a *Applied, now time.Time) (changes []string, err error) {
 		noteLeftOut("deployment "+d.FullName(), o.Spec.Template.Spec, add)
 	}
 	for _, o := range a.Pods {
-		p, err := manifest.LabPodOf(o)
+		p, err := labfile.PodOf(o)
 		if err == nil {
 			err = s.applyPod(&p, add)
 		}
@@ -122,10 +123,10 @@ func apply[T object](applied map[string]T, written []T, o T, kind string, add fu
 // noteLeftOut adds a line for each image and probe that a lab does not run.
 func noteLeftOut(what string, spec corev1.PodSpec, add func(string, ...any)) {
 	for _, c := range spec.Containers {
-		if c.Image != "" && !slices.Contains(manifest.LabImages, c.Image) {
+		if c.Image != "" && !slices.Contains(labfile.Images, c.Image) {
 			add("%s: container %s runs the built-in server, not the image %s", what, c.Name, c.Image)
 		}
-		if c.ReadinessProbe != nil && !manifest.Probed(c.ReadinessProbe) {
+		if c.ReadinessProbe != nil && !labfile.Probed(c.ReadinessProbe) {
 			add("%s: container %s: the readinessProbe has no effect: a lab probes by httpGet or tcpSocket", what, c.Name)
 		}
 	}

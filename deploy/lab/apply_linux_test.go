@@ -7,14 +7,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/view/objecttext"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // apply applies manifests, as nfqproxy lab apply does.
 func (l *livingLab) apply(text string) (string, error) {
 	l.Helper()
-	o, err := manifest.LoadApplied(strings.NewReader(text), []string{"-"})
+	o, err := labfile.LoadApplied(strings.NewReader(text), []string{"-"})
 	if err != nil {
 		l.Fatal(err)
 	}

@@ -12,10 +12,11 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/labapi"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // The changes of a running lab by a command, or by the flow API.
@@ -107,7 +108,7 @@ var hostField = regexp.MustCompile(`(pods|clients)\[([0-9]+)\](\.[a-z]+(\[[0-9]+
 
 // withNames is the first mistake in a spec that a command changed: with names of hosts, as it has no file whose fields have
 // numbers.
-func (s *Spec) withNames(errs manifest.Errors) error {
+func (s *Spec) withNames(errs []yamlfile.FieldError) error {
 	e := errs[0]
 	return errors.New(hostField.ReplaceAllStringFunc(fmt.Sprintf("%s: %v", e.Field, e.Err), func(field string) string {
 		match := hostField.FindStringSubmatch(field)
@@ -148,7 +149,7 @@ func (s *state) addPod(p Pod) ([]string, error) {
 	if g := p.GracePeriodSeconds; g != nil && *g > uint16(labapi.MaxGrace/time.Second) {
 		return nil, invalid("addPod.gracePeriodSeconds", fmt.Errorf("%d seconds: want a number from 0 to %d", *g, labapi.MaxGrace/time.Second))
 	}
-	if err := manifest.CheckProbe(p.ReadinessProbe, p.Ports); err != nil {
+	if err := labfile.CheckProbe(p.ReadinessProbe, p.Ports); err != nil {
 		return nil, invalid("addPod.readinessProbe", err)
 	}
 	var nodes []string
@@ -162,7 +163,7 @@ func (s *state) addPod(p Pod) ([]string, error) {
 			return nil, fmt.Errorf("no node %q%s; the lab has %s", p.Node, nearest.Hint(p.Node, names), some(names))
 		}
 	}
-	node, addresses, err := (*manifest.Lab)(s.spec).Place(nodes, s.placement())
+	node, addresses, err := (*labfile.Lab)(s.spec).Place(nodes, s.placement())
 	if err != nil {
 		return nil, err
 	}

@@ -66,7 +66,7 @@ func (l *Lab) identify(spec *Spec) error {
 
 // listen serves an address of the server's host.
 func (s *servers) listen(ctx context.Context, own *server, ns *netns.Namespace, at netip.AddrPort, p Port) error {
-	if p.Server != manifest.DNSServer {
+	if p.Server != labapi.DNSServer {
 		return own.listen(ctx, ns, at, p.Protocol)
 	}
 	if own.names == nil {
@@ -103,7 +103,7 @@ func (l *Lab) serverAt(to netip.AddrPort, protocol decision.Protocol) labapi.Ser
 			}
 		}
 	}
-	return manifest.AnswerServer
+	return labapi.AnswerServer
 }
 
 // serverOf is the kind of the server of a host; false: none listens there.
@@ -115,7 +115,7 @@ func (s *Spec) serverOf(at netip.AddrPort, protocol decision.Protocol) (labapi.S
 			}
 		}
 	}
-	return manifest.AnswerServer, false
+	return labapi.AnswerServer, false
 }
 
 // reaches reports whether an address and port are those of a service port.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control/labapi"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -89,14 +88,14 @@ func isTCP(s *decision.ServicePort) bool { return s.Protocol == decision.TCP }
 func isUDP(s *decision.ServicePort) bool { return s.Protocol == decision.UDP }
 
 func (d *demo) clusterIP(ctx context.Context) error {
-	return d.fromPod(ctx, manifest.AnswerServer, isTCP, "A pod connects to a Service", "GET http://%s/", d.observer.get)
+	return d.fromPod(ctx, labapi.AnswerServer, isTCP, "A pod connects to a Service", "GET http://%s/", d.observer.get)
 }
 
 func (d *demo) udp(ctx context.Context) error {
-	if svc, _ := d.find(manifest.AnswerServer, isUDP); svc == nil {
-		return d.fromPod(ctx, manifest.DNSServer, isUDP, "A pod sends a DNS query to a Service", demoQuery+" TXT, to %s", d.observer.lookup)
+	if svc, _ := d.find(labapi.AnswerServer, isUDP); svc == nil {
+		return d.fromPod(ctx, labapi.DNSServer, isUDP, "A pod sends a DNS query to a Service", demoQuery+" TXT, to %s", d.observer.lookup)
 	}
-	return d.fromPod(ctx, manifest.AnswerServer, isUDP, "A pod sends a datagram to a Service", "one datagram to %s", d.observer.send)
+	return d.fromPod(ctx, labapi.AnswerServer, isUDP, "A pod sends a datagram to a Service", "one datagram to %s", d.observer.send)
 }
 
 // fromPod shows a request of a pod to a cluster IP.
@@ -263,7 +262,7 @@ func (d *demo) noEndpoints(ctx context.Context) error {
 
 // offload shows that only the first packet of a connection leaves the kernel.
 func (d *demo) offload(ctx context.Context) error {
-	svc, pod := d.find(manifest.AnswerServer, isTCP)
+	svc, pod := d.find(labapi.AnswerServer, isTCP)
 	if svc == nil {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // DeriveOptions complete what Kubernetes objects lack.
@@ -32,7 +33,7 @@ type DeriveOptions struct {
 func Derive(objects *manifest.Objects, o DeriveOptions) (*Spec, []string, error) {
 	services, _ := servicetable.Build(&objects.Objects, servicetable.NodeConfig{})
 	d := &derivation{
-		options: o, services: services, spec: &Spec{LabMetadata: manifest.LabMetadata{Name: o.Name}, ClusterCIDRs: slices.Clone(o.ClusterCIDRs)},
+		options: o, services: services, spec: &Spec{Metadata: labfile.Metadata{Name: o.Name}, ClusterCIDRs: slices.Clone(o.ClusterCIDRs)},
 		byName: make(map[string]*derivedNode), byPod: make(map[string]*derivedPod), at: make(map[netip.Addr]host), names: map[string]bool{routerName: true},
 	}
 	for _, step := range []func() error{

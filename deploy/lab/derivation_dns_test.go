@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -22,7 +22,7 @@ func TestDeriveDNS(t *testing.T) {
 	const pod = `---
 {apiVersion: v1, kind: Pod, metadata: {name: coredns, namespace: kube-system}, spec: {nodeName: node-a, containers: [{name: c, ports: [{containerPort: 1053, protocol: UDP}, {containerPort: 1053}, {containerPort: 9153}]}]}, status: {phase: Running, podIP: 10.244.1.2}}
 `
-	want := []Port{{Port: 1053, Protocol: decision.UDP, Server: manifest.DNSServer}, {Port: 1053, Protocol: decision.TCP, Server: manifest.DNSServer}, {Port: 9153, Protocol: decision.TCP}}
+	want := []Port{{Port: 1053, Protocol: decision.UDP, Server: labapi.DNSServer}, {Port: 1053, Protocol: decision.TCP, Server: labapi.DNSServer}, {Port: 9153, Protocol: decision.TCP}}
 	node := nodeObject("node-a", "172.20.0.2", "10.244.1.0/24")
 	for name, text := range map[string]string{
 		"endpoints alone":         node + service,
@@ -48,7 +48,7 @@ func TestDeriveDNS(t *testing.T) {
 	s := derived(t, node+strings.ReplaceAll(other, "service-name: kube-dns", "service-name: other-dns"))
 	for _, p := range s.Pods {
 		for _, port := range p.Ports {
-			if port.Server != manifest.AnswerServer {
+			if port.Server != labapi.AnswerServer {
 				t.Errorf("pod %s of another Service: %v", p.FullName(), port)
 			}
 		}

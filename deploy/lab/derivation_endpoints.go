@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -55,7 +55,7 @@ func (d *derivation) takeEndpoints() error {
 			}
 			port := Port{Port: e.AddrPort.Port(), Protocol: s.Protocol}
 			if s.Name.Service() == clusterDNS && s.Port == dnsPort {
-				port.Server = manifest.DNSServer
+				port.Server = labapi.DNSServer
 			}
 			switch p, _ := h.(*derivedPod); {
 			case p == nil || !p.known || s.Protocol == decision.SCTP || portAt(p.Ports, port.Port, port.Protocol) >= 0:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 var sameAddresses = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
@@ -23,7 +24,7 @@ func load(t testing.TB, text string) *manifest.Objects {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	objects, err := manifest.Load([]string{path})
+	objects, err := labfile.Load([]string{path})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func derived(t testing.TB, objects string) *Spec {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if problems := validate("", spec); len(problems) > 0 {
+	if problems := validate((*labfile.Lab)(spec)); len(problems) > 0 {
 		t.Fatalf("not valid: %+v", problems)
 	}
 	return spec

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 func TestDerive(t *testing.T) {
@@ -275,8 +276,8 @@ func TestDerive(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tc.want.Nodes == nil { // only the networks matter
-				got = &Spec{LabMetadata: got.LabMetadata, Networks: got.Networks, ClusterCIDRs: got.ClusterCIDRs}
-			} else if problems := validate("", got); len(problems) > 0 {
+				got = &Spec{Metadata: got.Metadata, Networks: got.Networks, ClusterCIDRs: got.ClusterCIDRs}
+			} else if problems := validate((*labfile.Lab)(got)); len(problems) > 0 {
 				t.Errorf("not valid: %+v", problems)
 			}
 			if d := cmp.Diff(&tc.want, got, sameAddresses); d != "" {

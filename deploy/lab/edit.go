@@ -13,7 +13,7 @@ import (
 // files change the same. changes is what was changed, notApplied what requires a restart of the lab.
 func (s *state) edit(written *manifest.Objects, now time.Time) (changes, notApplied []string) {
 	add := func(format string, args ...any) { changes = append(changes, fmt.Sprintf(format, args...)) }
-	from, to := (*Spec)(s.written.Lab), (*Spec)(written.Lab)
+	from, to := specOf(s.written), specOf(written)
 	notApplied = s.start.fixed(to)
 	s.editDeployments(from, to, now, add)
 	for _, p := range s.editPods(from, to, now, add) {

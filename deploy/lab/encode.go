@@ -8,8 +8,9 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // Marshal writes the spec as the first document of a lab file, which [Parse] reads as the
@@ -19,7 +20,7 @@ func (s *Spec) Marshal(comment []string) []byte {
 	for _, line := range comment {
 		b.WriteString(strings.TrimRight("# "+line, " ") + "\n")
 	}
-	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\n", manifest.APIVersion, manifest.LabKind, scalar(s.Name))
+	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\n", yamlfile.APIVersion, labfile.Kind, scalar(s.Name))
 	line := func(name string, value any) {
 		if text := oneLine(reflect.ValueOf(value)); text != "" {
 			fmt.Fprintf(&b, "%s: %s\n", name, text)
@@ -55,7 +56,7 @@ func oneLine(v reflect.Value) string {
 		if x == decision.TCP {
 			return ""
 		}
-	case manifest.Negated:
+	case labfile.Negated:
 		if x {
 			return "false"
 		}

@@ -227,9 +227,10 @@ func ObjectsOf(labName string) (*manifest.Objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.Objects == nil {
+	if r.Objects == nil || r.Lab == nil {
 		return nil, errors.New("no objects in the lab's response")
 	}
+	r.Objects.Lab = r.Lab
 	return r.Objects, nil
 }
 

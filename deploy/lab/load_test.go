@@ -11,8 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
@@ -42,7 +44,7 @@ func TestParse(t *testing.T) {
 	seed := uint64(7)
 	addr, prefix := netip.MustParseAddr, netip.MustParsePrefix
 	want := &Spec{
-		LabMetadata:  manifest.LabMetadata{Name: "small"},
+		Metadata:     labfile.Metadata{Name: "small"},
 		ClusterCIDRs: []netip.Prefix{prefix("10.244.0.0/16")},
 		Networks:     []Network{{CIDR: prefix("192.0.2.0/24"), Gateway: addr("192.0.2.1")}},
 		Nodes: []Node{
@@ -50,7 +52,7 @@ func TestParse(t *testing.T) {
 			{Name: "node-b", Addresses: []netip.Addr{addr("192.0.2.3")}, PodCIDRs: []netip.Prefix{prefix("10.244.1.0/24")}},
 		},
 		Pods: []Pod{
-			{Name: "web", Namespace: "shop", Node: "node-a", Addresses: []netip.Addr{addr("10.244.0.2")}, Ports: []Port{{Port: 80, Protocol: decision.TCP}, {Port: 53, Protocol: decision.UDP, Server: manifest.DNSServer}}},
+			{Name: "web", Namespace: "shop", Node: "node-a", Addresses: []netip.Addr{addr("10.244.0.2")}, Ports: []Port{{Port: 80, Protocol: decision.TCP}, {Port: 53, Protocol: decision.UDP, Server: labapi.DNSServer}}},
 			{Name: "shell", Namespace: "default", Node: "node-b", Addresses: []netip.Addr{addr("10.244.1.2")}},
 		},
 		Clients: []Client{{Name: "outside", Addresses: []netip.Addr{addr("192.0.2.10")}, Ports: []Port{{Port: 443, Protocol: decision.TCP}}, RoutesToPods: true}},

@@ -17,8 +17,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // probers run the readiness probes of a lab's pods, as the nodes' kubelets do.
@@ -133,14 +133,14 @@ func (p *prober) report(ctx context.Context, result probeResult, what string, er
 func (p *prober) try(ctx context.Context) (what string, err error) {
 	spec := p.pod.ReadinessProbe
 	if g := spec.HTTPGet; g != nil {
-		port, err := manifest.ProbePort(g.Port, p.pod.Ports)
+		port, err := labfile.ProbePort(g.Port, p.pod.Ports)
 		if err != nil {
 			return "httpGet", err
 		}
 		url := fmt.Sprintf("http://%s/%s", netip.AddrPortFrom(p.pod.Addresses[0], port), strings.TrimPrefix(g.Path, "/"))
 		return "GET " + url, p.get(ctx, url, g.HTTPHeaders)
 	}
-	port, err := manifest.ProbePort(spec.TCPSocket.Port, p.pod.Ports)
+	port, err := labfile.ProbePort(spec.TCPSocket.Port, p.pod.Ports)
 	if err != nil {
 		return "tcpSocket", err
 	}

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/labapi"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
@@ -114,7 +113,7 @@ func (l *Lab) Request(ctx context.Context, q labapi.Request) (*labapi.Response, 
 		ctx, cancel := l.wait(ctx, timeout)
 		defer cancel()
 		switch {
-		case l.serverAt(to, t.protocol) == manifest.DNSServer:
+		case l.serverAt(to, t.protocol) == labapi.DNSServer:
 			err = readIdentity(ctx, conn, r)
 		case t.http:
 			err = readHTTP(ctx, conn, t, r)

@@ -13,6 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // kubeProxyRules keeps the rules of kube-proxy's iptables mode on the nodes that have them instead of a daemon.
@@ -32,7 +33,7 @@ func restoreProgram(f decision.Family) string {
 func (s *Spec) requireRules() error {
 	for i := range s.Nodes {
 		n, program, pack := &s.Nodes[i], restoreProgram(decision.IPv4), "iptables"
-		if n.Proxy != manifest.KubeProxyIPTables && n.Proxy != manifest.KubeProxy {
+		if n.Proxy != labfile.KubeProxyIPTables && n.Proxy != labfile.KubeProxy {
 			continue
 		}
 		if n.KubeProxyMode == "nftables" {
@@ -49,12 +50,12 @@ func (s *Spec) requireRules() error {
 func (r *kubeProxyRules) write(t *topology, spec *Spec, o *manifest.Objects) (err error) {
 	for i := range spec.Nodes {
 		n := &spec.Nodes[i]
-		if n.Proxy != manifest.KubeProxyIPTables {
+		if n.Proxy != labfile.KubeProxyIPTables {
 			continue
 		}
 		config := proxyconfig.Default().Node
 		config.Name = n.Name
-		(*Spec)(o.Lab).Configure(&config)
+		specOf(o).Configure(&config)
 		table, _ := servicetable.Table(&o.Objects, config)
 		for _, a := range n.Addresses {
 			f := decision.FamilyOf(a)

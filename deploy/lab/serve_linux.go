@@ -16,6 +16,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // Status is the current state of the lab.
@@ -111,7 +112,8 @@ func (c *attendant) answer(ctx context.Context, conn *net.UnixConn) {
 		}
 		_ = writeMessage(conn, response{Status: s})
 	case r.Objects:
-		_ = writeMessage(conn, response{Objects: c.lab.Objects()})
+		o := c.lab.Objects()
+		_ = writeMessage(conn, response{Objects: o, Lab: labfile.Of(o)})
 	case r.Firewall != nil:
 		rules, err := c.lab.Firewall(ctx, r.Firewall.Node, r.Firewall.To)
 		if err != nil {

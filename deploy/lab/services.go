@@ -9,7 +9,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/nfqproxy/nfqproxy/control/labapi"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -25,7 +24,7 @@ func (s *Spec) podAt(a netip.Addr) *Pod {
 
 // served reports whether a service port has endpoints, and all of them are pods of the lab
 // with servers that answer there.
-func (s *Spec) served(svc *decision.ServicePort) bool { return s.servedBy(svc, manifest.AnswerServer) }
+func (s *Spec) served(svc *decision.ServicePort) bool { return s.servedBy(svc, labapi.AnswerServer) }
 
 // servedBy is served for a kind of server.
 func (s *Spec) servedBy(svc *decision.ServicePort, kind labapi.Server) bool {
@@ -168,7 +167,7 @@ func writeMap(w io.Writer, s *Spec, services []*decision.ServicePort) error {
 // hasDNS reports whether pods of the lab find names in DNS.
 func (s *Spec) hasDNS(services []*decision.ServicePort) bool {
 	return slices.ContainsFunc(services, func(svc *decision.ServicePort) bool {
-		return svc.Name.Service() == clusterDNS && s.servedBy(svc, manifest.DNSServer)
+		return svc.Name.Service() == clusterDNS && s.servedBy(svc, labapi.DNSServer)
 	})
 }
 

@@ -11,10 +11,14 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // Spec is a lab: the first document of a lab file. [Parse] returns valid ones only.
-type Spec manifest.Lab
+type Spec labfile.Lab
+
+// specOf is the lab of objects; nil: they are of none.
+func specOf(o *manifest.Objects) *Spec { return (*Spec)(labfile.Of(o)) }
 
 // Configure takes over the settings of a lab; nil: there is none.
 func (s *Spec) Configure(c *servicetable.NodeConfig) {
@@ -29,17 +33,17 @@ func (s *Spec) Configure(c *servicetable.NodeConfig) {
 // The parts of a lab.
 type (
 	// Network is a network of a lab.
-	Network = manifest.LabNetwork
+	Network = labfile.Network
 	// Port is a port that a pod listens on.
 	Port = labapi.Port
 	// Node is a node of a lab.
-	Node = manifest.LabNode
+	Node = labfile.Node
 	// Pod is a pod of a lab.
 	Pod = labapi.Pod
 	// Deployment is a number of like pods.
-	Deployment = manifest.LabDeployment
+	Deployment = labfile.Deployment
 	// Client is a machine outside the cluster.
-	Client = manifest.LabClient
+	Client = labapi.Client
 	// Proxy is the configuration of the nodes' proxies.
-	Proxy = manifest.LabProxy
+	Proxy = labfile.Proxy
 )

@@ -16,6 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // defaultGrace is how long a pod serves after its removal; see labapi.Pod.
@@ -32,7 +33,7 @@ type state struct {
 	applied objectSet
 	pods    map[string]podState  // by full name; without an entry: ready
 	nodes   map[string]nodeState // by name
-	given   *manifest.Given
+	given   *labfile.Given
 	// own are the Services whose EndpointSlices of the files the controller takes over.
 	own takenOver
 	// made are the names of the EndpointSlices that were last made of Services' selectors.
@@ -71,7 +72,7 @@ type objectSet struct {
 }
 
 func newState(spec *Spec, written *manifest.Objects) *state {
-	s := &state{spec: spec, start: (*Spec)(written.Lab), given: manifest.NewGiven((*manifest.Lab)(spec))}
+	s := &state{spec: spec, start: specOf(written), given: labfile.NewGiven((*labfile.Lab)(spec))}
 	s.write(written)
 	return s
 }
@@ -106,8 +107,8 @@ func (s *state) pod(name string) *Pod {
 }
 
 // placement is where further pods can be.
-func (s *state) placement() manifest.Placement {
-	return manifest.Placement{Pods: s.spec.Pods, Unschedulable: s.unschedulable, Given: s.given}
+func (s *state) placement() labfile.Placement {
+	return labfile.Placement{Pods: s.spec.Pods, Unschedulable: s.unschedulable, Given: s.given}
 }
 
 func (s *state) unschedulable(node string) bool { return s.nodes[node].down || s.nodes[node].cordoned }
@@ -115,7 +116,7 @@ func (s *state) unschedulable(node string) bool { return s.nodes[node].down || s
 // replicas gives each deployment its number of pods, and returns what changed. Pods that find no place are missing until
 // another change.
 func (s *state) replicas(now time.Time) (changes []string) {
-	lab := (*manifest.Lab)(s.spec)
+	lab := (*labfile.Lab)(s.spec)
 	for i := range s.spec.Deployments {
 		d := &s.spec.Deployments[i]
 		var own []*Pod
@@ -180,12 +181,12 @@ func (s *state) sweep(now time.Time) (ended []string, next time.Time) {
 // objects are the Kubernetes objects of the state, with what controllers make of them. Its Lab is the spec.
 func (s *state) objects(c *controllers.EndpointSlices, now time.Time) (*manifest.Objects, error) {
 	o := *s.written
-	o.Lab = (*manifest.Lab)(s.spec)
+	o.Lab = (*labfile.Lab)(s.spec)
 	o.Services = merge(s.written.Services, s.applied.services)
 	for i := range o.Services {
 		o.Services[i] = o.Services[i].DeepCopy() // Allocate changes it
 	}
-	if err := controllers.Allocate(o.Services, o.Lab.ServicePrefixes()); err != nil {
+	if err := controllers.Allocate(o.Services, labfile.Of(&o).ServicePrefixes()); err != nil {
 		return nil, err
 	}
 	o.Nodes, o.Pods, o.Deployments = s.nodeObjects(), s.podObjects(), s.deploymentObjects()
@@ -210,14 +211,14 @@ func (s *state) podObjects() (all []*corev1.Pod) {
 		written[nameOf(p)] = p
 	}
 	inLab := make(map[string]bool) // pods that were hosts of the lab when the files were read
-	for i := range s.written.Lab.Pods {
-		inLab[s.written.Lab.Pods[i].FullName()] = true
+	for _, p := range s.written.Lab.LabPods() {
+		inLab[p.FullName()] = true
 	}
 	for i := range s.spec.Pods {
 		p := &s.spec.Pods[i]
 		o, ok := written[p.FullName()]
 		if !ok || s.pods[p.FullName()].applied {
-			o = manifest.PodObject(p)
+			o = labfile.PodObject(p)
 		}
 		o = s.own.labelled(o)
 		all = append(all, s.withState(o, p))

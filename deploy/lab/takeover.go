@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/controllers"
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // takenOver are Services with a selector whose EndpointSlices are in the files. In a cluster the controller owns these, so it
@@ -44,10 +45,10 @@ func takeOver(written *manifest.Objects) takenOver {
 	if len(candidates) == 0 {
 		return t
 	}
-	if controllers.Allocate(all, written.Lab.ServicePrefixes()) != nil {
+	if controllers.Allocate(all, labfile.Of(written).ServicePrefixes()) != nil {
 		return takenOver{} // the lab has the error
 	}
-	s := &state{spec: (*Spec)(written.Lab), written: written, own: t}
+	s := &state{spec: specOf(written), written: written, own: t}
 	made, err := controllers.NewEndpointSlices().Sync(candidates, s.podObjects(), s.nodeObjects(), nil, time.Time{})
 	if err != nil {
 		return takenOver{}
@@ -68,8 +69,8 @@ func takeOver(written *manifest.Objects) takenOver {
 // note notes the labels that endpoints of a Service lack: pods of a lab need not have any.
 func (t takenOver) note(s *corev1.Service, given []*discoveryv1.EndpointSlice, written *manifest.Objects) {
 	at := make(map[string]*Pod)
-	for i := range written.Lab.Pods {
-		p := &written.Lab.Pods[i]
+	for i := range labfile.Of(written).Pods {
+		p := &labfile.Of(written).Pods[i]
 		for _, a := range p.Addresses {
 			at[a.String()] = (*Pod)(p)
 		}

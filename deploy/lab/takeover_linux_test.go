@@ -7,8 +7,8 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 const taken = `apiVersion: nfqproxy.io/v1alpha1
@@ -94,7 +94,7 @@ func TestTakeOver(t *testing.T) {
 	expect("web", "web-x 10.244.0.2")
 	// A file that differs from what the controller would make is in force as it is.
 	l.save(strings.Replace(taken, "{addresses: [10.244.0.2]}, {addresses: [10.244.1.2], conditions: {ready: true}}, {addresses: [10.244.1.3]}", "{addresses: [10.244.0.2]}", 1))
-	written, err := manifest.LoadWritten(nil, l.file.ObjectPaths())
+	written, err := labfile.LoadWritten(l.file.ObjectPaths())
 	if err != nil {
 		t.Fatal(err)
 	}

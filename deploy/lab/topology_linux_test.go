@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/dns"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
@@ -31,7 +31,7 @@ func roundTrip(ctx context.Context, l *Lab, from, network string, to netip.AddrP
 	if err != nil {
 		return Answer{}, err
 	}
-	if l.serverAt(to, protocol) == manifest.DNSServer {
+	if l.serverAt(to, protocol) == labapi.DNSServer {
 		var a Answer
 		line, err := dns.Identify(ctx, c, demoQuery)
 		if err == nil {

@@ -9,8 +9,10 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
+	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // Limits to the size of a lab: a laptop cannot run larger ones well.
@@ -26,17 +28,17 @@ const routerName = "router"
 
 // validation collects the mistakes of a spec that decoded.
 type validation struct {
-	file   string
 	spec   *Spec
-	errs   manifest.Errors
+	errs   []yamlfile.FieldError
 	names  map[string]string     // a node's, client's or pod's name -> its path
 	owners map[netip.Addr]string // an address -> the path that has it
 	nodes  map[string]*Node
 }
 
-// validate returns all mistakes in a lab of the file.
-func validate(file string, s *Spec) manifest.Errors {
-	v := validation{file: file, spec: s, names: map[string]string{routerName: "the router between the nodes"}, owners: make(map[netip.Addr]string), nodes: make(map[string]*Node)}
+// validate returns all mistakes in a lab.
+func validate(l *labfile.Lab) []yamlfile.FieldError {
+	s := (*Spec)(l)
+	v := validation{spec: s, names: map[string]string{routerName: "the router between the nodes"}, owners: make(map[netip.Addr]string), nodes: make(map[string]*Node)}
 	v.label("metadata.name", s.Name)
 	v.networks()
 	v.nodesAndTheirCIDRs()
@@ -51,7 +53,7 @@ func validate(file string, s *Spec) manifest.Errors {
 }
 
 func (v *validation) fail(path, format string, args ...any) {
-	v.errs = append(v.errs, &manifest.Error{File: v.file, Item: -1, Field: path, Err: fmt.Errorf(format, args...)})
+	v.errs = append(v.errs, yamlfile.FieldError{Field: path, Err: fmt.Errorf(format, args...)})
 }
 
 // isLabel reports whether a name is valid for labs, clients and namespaces, isHostName
@@ -202,7 +204,7 @@ func (v *validation) ports(path string, ports []Port) {
 			v.fail(at, "port 0: want a port from 1 to 65535")
 		case p.Protocol != decision.TCP && p.Protocol != decision.UDP:
 			v.fail(at, "port %d/%s: the built-in server supports TCP and UDP", p.Port, p.Protocol)
-		case p.Server != manifest.AnswerServer && p.Server != manifest.DNSServer:
+		case p.Server != labapi.AnswerServer && p.Server != labapi.DNSServer:
 			v.fail(at, "server %q: want dns, or none for the server that answers with its name", p.Server)
 		}
 	}
@@ -220,15 +222,15 @@ func (v *validation) nodesAndTheirCIDRs() {
 		v.hostName(path+".name", n.Name, n.Name)
 		v.addresses(path+".addresses", n.Addresses, v.inNetwork)
 		v.ports(path+".ports", n.Ports)
-		if !n.HasProgram() && n.Proxy != manifest.KubeProxyIPTables && n.Proxy != manifest.NoProxy {
-			v.fail(path+".proxy", "%q: want nfqproxy, %s, %s or %s", n.Proxy, manifest.KubeProxy, manifest.KubeProxyIPTables, manifest.NoProxy)
+		if !n.HasProgram() && n.Proxy != labfile.KubeProxyIPTables && n.Proxy != labfile.NoProxy {
+			v.fail(path+".proxy", "%q: want nfqproxy, %s, %s or %s", n.Proxy, labfile.KubeProxy, labfile.KubeProxyIPTables, labfile.NoProxy)
 		}
 		switch {
 		case n.KubeProxyMode == "":
-		case n.Proxy != manifest.KubeProxy:
-			v.fail(path+".kubeProxyMode", "it requires proxy: %s", manifest.KubeProxy)
-		case !slices.Contains(manifest.KubeProxyModes, n.KubeProxyMode):
-			v.fail(path+".kubeProxyMode", "%q: want %s", n.KubeProxyMode, strings.Join(manifest.KubeProxyModes, " or "))
+		case n.Proxy != labfile.KubeProxy:
+			v.fail(path+".kubeProxyMode", "it requires proxy: %s", labfile.KubeProxy)
+		case !slices.Contains(labfile.KubeProxyModes, n.KubeProxyMode):
+			v.fail(path+".kubeProxyMode", "%q: want %s", n.KubeProxyMode, strings.Join(labfile.KubeProxyModes, " or "))
 		}
 		families := make(map[decision.Family]bool)
 		for j, c := range n.PodCIDRs {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/view/noderules"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // request is a request of lab exec, status or down to a running lab, one per connection.
@@ -56,11 +57,11 @@ type signalMessage struct {
 // response answers a request. Exactly one field is set, but for Error and Exit: both are where
 // a command could not be started.
 type response struct {
-	Error  string  `json:"error,omitempty"`
-	Exit   *int    `json:"exit,omitempty"`
-	Status *Status `json:"status,omitempty"`
-	// Objects have the lab file as their Lab.
+	Error    string            `json:"error,omitempty"`
+	Exit     *int              `json:"exit,omitempty"`
+	Status   *Status           `json:"status,omitempty"`
 	Objects  *manifest.Objects `json:"objects,omitempty"`
+	Lab      *labfile.Lab      `json:"lab,omitempty"` // that of the Objects
 	Firewall *noderules.Rules  `json:"firewall,omitempty"`
 	Done     bool              `json:"done,omitempty"`
 	Changes  []string          `json:"changes,omitempty"` // with Done

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
@@ -26,7 +26,7 @@ func chains(t *testing.T, lab string) []string {
 	if err := os.WriteFile(file, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	objects, err := manifest.Load([]string{file})
+	objects, err := labfile.Load([]string{file})
 	if err != nil {
 		t.Fatal(err)
 	}

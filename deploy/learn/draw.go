@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // UnitSeed is the seed of a unit for a student's seed. Those of two units, or of two students, have nothing in common.
@@ -25,11 +23,13 @@ var variableName = regexp.MustCompile(`^[a-z][A-Za-z0-9]*$`)
 // draw draws the values of a unit's variables, and its variant: seeds that follow each other have one after the other.
 func draw(file string, data []byte, seed uint64) (values map[string]string, variant string, _ error) {
 	var written struct {
-		Variables []Variable `yaml:"variables"`
-		Variants  []Variant  `yaml:"variants"`
+		Variables []Variable `json:"variables"`
+		Variants  []Variant  `json:"variants"`
 	}
 	p := newParser(file)
-	p.decodeLoosely(data, &written)
+	if fields, ok := p.Read(data).(map[string]any); ok { // the others may have types that the values make
+		p.Into(map[string]any{"variables": fields["variables"], "variants": fields["variants"]}, &written)
+	}
 	r := rand.New(rand.NewPCG(seed, 0))
 	values = make(map[string]string)
 	for i, v := range written.Variables {
@@ -76,21 +76,6 @@ func draw(file string, data []byte, seed uint64) (values map[string]string, vari
 		}
 	}
 	return values, variant, p.Err()
-}
-
-// decodeLoosely reads some fields of a document.
-func (p *parser) decodeLoosely(data []byte, into any) {
-	if err := yaml.Unmarshal(data, &p.Root); err != nil {
-		p.Failures(err)
-		return
-	}
-	if p.Root.Kind != yaml.DocumentNode {
-		p.Fail("", "is empty")
-		return
-	}
-	if err := p.Root.Decode(into); err != nil {
-		p.Failures(err)
-	}
 }
 
 // substitute replaces ${name}, for the names that have values.

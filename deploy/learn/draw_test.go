@@ -136,7 +136,7 @@ func TestDrawnMistake(t *testing.T) {
 		switch {
 		case err == nil:
 			good++
-		case err.Error() == unitPath+":4: minutes: want a number, not the text `many`":
+		case err.Error() == unitPath+`:4: minutes: want an integer, have the string "many"`:
 			bad++
 		default:
 			t.Fatal(err)

@@ -6,15 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
-	"github.com/nfqproxy/nfqproxy/control/manifest"
-	"github.com/nfqproxy/nfqproxy/deploy/yamlfile"
+	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 )
 
 // Mistake is a mistake in a file of a course.
@@ -26,7 +24,10 @@ type Mistakes = yamlfile.Mistakes
 // parser parses a file of a course, and collects its mistakes.
 type parser struct{ yamlfile.File }
 
-func newParser(file string) parser { return parser{yamlfile.File{Name: file}} }
+func newParser(file string) parser {
+	formats := map[reflect.Type]yamlfile.Format{reflect.TypeFor[Texts](): {Want: "a text, or a list of texts", Read: readTexts}}
+	return parser{yamlfile.File{Name: file, Decoder: yamlfile.Decoder{Formats: formats}}}
+}
 
 // Load reads a course, with the values that a seed draws. The error is of type [Mistakes], or that of a file that cannot be
 // read.
@@ -110,14 +111,10 @@ func loadChapter(files fs.FS, d directory, seed uint64) (*Chapter, error) {
 		return nil, err
 	}
 	var header struct {
-		APIVersion string `yaml:"apiVersion"`
-		Kind       string `yaml:"kind"`
-		Title      string `yaml:"title"`
+		Title string `json:"title"`
 	}
 	p := newParser(file)
-	if p.Decode(data, &header); len(p.Mistakes) == 0 {
-		p.Want("apiVersion", manifest.IsAPIVersion(header.APIVersion), "want %s", manifest.APIVersion)
-		p.Want("kind", header.Kind == ChapterKind, "want %s", ChapterKind)
+	if p.Decode(data, ChapterKind, &header); len(p.Mistakes) == 0 {
 		p.Want("title", header.Title != "", "missing")
 	}
 	c := &Chapter{Number: d.number, Title: header.Title}
@@ -220,16 +217,7 @@ func parseUnit(dir, name string, templates map[string][]byte, seed uint64) (*Uni
 		u.files[name] = substitute(template, values)
 	}
 	p := newParser(file)
-	var written struct {
-		APIVersion string `yaml:"apiVersion"`
-		Kind       string `yaml:"kind"`
-		*Unit      `yaml:",inline"`
-	}
-	written.Unit = u
-	p.Decode(u.files[unitFile], &written)
-	if len(p.Mistakes) == 0 {
-		p.Want("apiVersion", manifest.IsAPIVersion(written.APIVersion), "want %s", manifest.APIVersion)
-		p.Want("kind", written.Kind == UnitKind, "want %s", UnitKind)
+	if p.Decode(u.files[unitFile], UnitKind, u); len(p.Mistakes) == 0 {
 		u.vary(variant)
 		p.unit(u)
 		if u.complete() {
@@ -268,17 +256,19 @@ func (u *Unit) vary(name string) {
 // Texts are one text or several.
 type Texts []string
 
-// UnmarshalYAML reads a scalar or a list of scalars.
-func (t *Texts) UnmarshalYAML(n *yaml.Node) error {
-	nodes := []*yaml.Node{n}
-	if n.Kind == yaml.SequenceNode {
-		nodes = n.Content
+// readTexts reads a text or a list of texts.
+func readTexts(_ string, value any) (any, bool, error) {
+	values, ok := value.([]any)
+	if !ok {
+		values = []any{value}
 	}
-	for _, n := range nodes {
-		if n.Kind != yaml.ScalarNode {
-			return fmt.Errorf("line %d: want a text, or a list of texts", n.Line)
+	var texts Texts
+	for _, v := range values {
+		text, ok := yamlfile.TextOf(v)
+		if !ok {
+			return nil, false, nil
 		}
-		*t = append(*t, n.Value)
+		texts = append(texts, text)
 	}
-	return nil
+	return texts, true, nil
 }

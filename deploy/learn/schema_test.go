@@ -12,8 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 )
 
 var update = flag.Bool("update", false, "write unit.schema.json")
@@ -23,7 +22,7 @@ func TestSchema(t *testing.T) {
 	s := &schemaOf{t: t, comments: fieldComments(t), definitions: make(map[string]any)}
 	root := s.object(reflect.TypeFor[Unit]())
 	properties := root["properties"].(map[string]any)
-	properties["apiVersion"] = map[string]any{"const": manifest.APIVersion}
+	properties["apiVersion"] = map[string]any{"const": yamlfile.APIVersion}
 	properties["kind"] = map[string]any{"const": UnitKind}
 	root["$schema"], root["title"], root["$defs"] = "https://json-schema.org/draft/2020-12/schema", "A unit of nfqproxy learn", s.definitions
 	root["required"] = []string{"apiVersion", "kind", "title", "minutes", "lab", "shell", "steps"}
@@ -54,7 +53,7 @@ func (s *schemaOf) object(typ reflect.Type) map[string]any {
 	properties := make(map[string]any)
 	for i := range typ.NumField() {
 		f := typ.Field(i)
-		name, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case !f.IsExported() || name == "-":
 			continue
@@ -63,8 +62,6 @@ func (s *schemaOf) object(typ reflect.Type) map[string]any {
 				properties[k] = v
 			}
 			continue
-		case name == "": // package yaml's default
-			name = strings.ToLower(f.Name)
 		}
 		p := s.schema(f.Type)
 		if c := s.comments[typ.Name()+"."+f.Name]; c != "" {
@@ -137,15 +134,4 @@ func fieldComments(t *testing.T) map[string]string {
 		return true
 	})
 	return all
-}
-
-// TestSchemaFitsFilters: package yaml reads the fields of filters by its default names, which are those of JSON.
-func TestSchemaFitsFilters(t *testing.T) {
-	typ := reflect.TypeFor[observe.HoldFilter]()
-	for i := range typ.NumField() {
-		f := typ.Field(i)
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != strings.ToLower(f.Name) {
-			t.Errorf("%s is %s in JSON", f.Name, name)
-		}
-	}
 }

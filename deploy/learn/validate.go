@@ -15,9 +15,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
@@ -313,7 +315,7 @@ func (u *Unit) checkObjects(spec *lab.Spec) error {
 		if !ok {
 			continue // of a built-in lab
 		}
-		if _, err := manifest.LoadText(path.Join(u.dir, name), string(data)); err != nil {
+		if _, err := labfile.LoadText(path.Join(u.dir, name), string(data)); err != nil {
 			mistakes, ok := errors.AsType[manifest.Errors](err)
 			if !ok {
 				return err
@@ -333,7 +335,11 @@ func (u *Unit) mistakeOf(e *manifest.Error) *Mistake {
 	if e.Object != "" {
 		field = strings.TrimSuffix(e.Object+": "+e.Field, ": ")
 	}
-	return &Mistake{File: e.File, Line: e.Line(u.files[path.Base(e.File)]), Field: field, Err: e.Err}
+	m := &Mistake{File: e.File, Line: e.Line, Field: field, Err: e.Err}
+	if at, ok := errors.AsType[*yamlfile.LineError](e.Err); ok {
+		m.Err = at.Err
+	}
+	return m
 }
 
 // LabFile is the unit's lab, with the drawn values. It has no path yet.

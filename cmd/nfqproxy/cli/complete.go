@@ -19,6 +19,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/view/otlp"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // Completion of names: of flags by their names, and of arguments by the words of the usage line. The names are those of
@@ -252,7 +253,7 @@ func (c completion) names(ctx context.Context) (names, error) {
 	flags := c.cmd.Flags()
 	if f := flags.Lookup("objects"); f != nil {
 		if paths := f.Value.(pflag.SliceValue).GetSlice(); len(paths) > 0 {
-			objects, err := manifest.Load(paths)
+			objects, err := labfile.Load(paths)
 			if err != nil {
 				return names{}, err
 			}

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/deploy/apiserver"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 const credentialPlugin = `
@@ -25,11 +25,11 @@ users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, com
 
 // TestKubeconfig: why, doctor and explain ask the cluster that kubectl would, where nothing of nfqproxy is installed.
 func TestKubeconfig(t *testing.T) {
-	objects, err := manifest.LoadOnce(nil, []string{"../../../control/paper/diagnose/testdata/path.yaml"})
+	objects, err := labfile.LoadOnce(nil, []string{"../../../control/paper/diagnose/testdata/path.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects.Lab = new(manifest.Lab) // for the addresses of the API server's own Service
+	objects.Lab = new(labfile.Lab) // for the addresses of the API server's own Service
 	server := new(apiserver.Server)
 	if err := server.Set(&objects.Objects); err != nil {
 		t.Fatal(err)

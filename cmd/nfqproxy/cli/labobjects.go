@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control/labapi"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/view/objecttext"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 func newLabGetCommand() *cobra.Command {
@@ -126,7 +126,7 @@ it changes one of these objects later, the file's is in force again.`,
 			if len(files) == 0 {
 				return errors.New("a file is required: give --filename FILE, or - for standard input")
 			}
-			o, err := manifest.LoadApplied(cmd.InOrStdin(), files)
+			o, err := labfile.LoadApplied(cmd.InOrStdin(), files)
 			if err != nil {
 				return err
 			}

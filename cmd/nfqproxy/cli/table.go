@@ -17,6 +17,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // tableFlags make a service table from manifests, for a node that need not be this machine.
@@ -41,7 +42,7 @@ func (f *tableFlags) addOptional(flags *pflag.FlagSet) {
 
 // read reads the objects from the files.
 func (f *tableFlags) read(stdin io.Reader) (*manifest.Objects, error) {
-	objects, err := manifest.LoadOnce(stdin, f.objects)
+	objects, err := labfile.LoadOnce(stdin, f.objects)
 	if err == nil && len(objects.Services) == 0 {
 		err = noServices(f.objects, objects)
 	}
@@ -76,11 +77,12 @@ func (f *tableFlags) configure(objects *manifest.Objects) (config servicetable.N
 	if config.Name, err = f.nodeName(objects); err != nil {
 		return config, err
 	}
-	(*lab.Spec)(objects.Lab).Configure(&config)
+	file := labfile.Of(objects)
+	(*lab.Spec)(file).Configure(&config)
 	kubeproxyconfig.Of(&objects.Objects).Complete(&config)
 	var scripts []string
-	if objects.Lab != nil {
-		scripts = objects.Lab.Proxy.Scripts
+	if file != nil {
+		scripts = file.Proxy.Scripts
 	}
 	a, err := f.algorithms.Load(scripts)
 	if err != nil {

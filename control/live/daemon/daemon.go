@@ -3,8 +3,6 @@
 //
 // Data flows one way: objects and addresses -> servicetable.Controller -> tables -> datapath ([publish] has the
 // order); results -> health, metrics and the record of flows.
-//
-// Wing: live.
 package daemon
 
 import (

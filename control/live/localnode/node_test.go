@@ -574,7 +574,7 @@ func TestObjects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		objects, err := manifest.LoadText("objects", o.YAML)
+		objects, err := manifest.Options{}.LoadText("objects", o.YAML)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, o.YAML)
 		}

@@ -4,7 +4,7 @@
 // loses flows at each change of a Service, in ways that show under load only. The parts themselves (the
 // datapath, the firewall's rules, the reconciler) are behind [Parts].
 //
-// Wing: live. It may import ground packages only.
+// It imports ground packages only.
 package publish
 
 import (

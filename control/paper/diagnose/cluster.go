@@ -83,7 +83,7 @@ func New(objects *manifest.Objects, config servicetable.NodeConfig) *Cluster {
 		c.policies[p.Namespace] = append(c.policies[p.Namespace], p)
 	}
 	if objects.Lab != nil {
-		for _, p := range objects.Lab.Pods {
+		for _, p := range objects.Lab.LabPods() {
 			c.listens[name{Namespace: p.Namespace, Name: p.Name}] = p.Ports
 		}
 	}

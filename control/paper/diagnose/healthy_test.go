@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
 )
 
@@ -18,7 +18,7 @@ func TestHealthy(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			objects, err := manifest.LoadOnce(nil, []string{file})
+			objects, err := labfile.LoadOnce(nil, []string{file})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -44,18 +44,18 @@ func TestLabs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		objects, err := manifest.LoadOnce(bytes.NewReader(text), []string{"-"})
+		objects, err := labfile.LoadOnce(bytes.NewReader(text), []string{"-"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := New(objects, servicetable.NodeConfig{ClusterCIDRs: objects.Lab.ClusterCIDRs})
+		c := New(objects, servicetable.NodeConfig{ClusterCIDRs: labfile.Of(objects).ClusterCIDRs})
 		for _, f := range worth(c.Examine()) {
 			if f.Ignored == "" {
 				t.Errorf("lab %s: %+v", lab, f)
 			}
 		}
 		if to := empty[lab]; to != "" {
-			answer, err := c.Why(Question{From: objects.Lab.Pods[0].Namespace + "/" + objects.Lab.Pods[0].Name, To: to})
+			answer, err := c.Why(Question{From: labfile.Of(objects).Pods[0].Namespace + "/" + labfile.Of(objects).Pods[0].Name, To: to})
 			if err != nil || answer.Works || answer.Cause.Code != NoEndpoints {
 				t.Errorf("lab %s: %s: %+v, %v, want %s", lab, to, answer, err, NoEndpoints)
 			}

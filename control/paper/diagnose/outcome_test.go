@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // consistent reports what contradicts what in an answer.
@@ -142,7 +142,7 @@ func TestHeadline(t *testing.T) {
 
 // TestOutcomesOnTheWay: so are those about packets that two nodes may decide, and about source ranges.
 func TestOutcomesOnTheWay(t *testing.T) {
-	objects, err := manifest.LoadOnce(nil, []string{"testdata/path.yaml"})
+	objects, err := labfile.LoadOnce(nil, []string{"testdata/path.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}

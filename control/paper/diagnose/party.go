@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 )
@@ -39,8 +40,8 @@ type party struct {
 func (c *Cluster) source(text, namespace string) (*party, error) {
 	if text == Outside {
 		p := &party{text: "outside of the cluster", addrs: outsiders, outside: true}
-		if l := c.objects.Lab; l != nil && len(l.Clients) > 0 {
-			p.text, p.addrs = "client "+l.Clients[0].Name, l.Clients[0].Addresses
+		if clients := c.labClients(); len(clients) > 0 {
+			p.text, p.addrs = "client "+clients[0].Name, clients[0].Addresses
 		}
 		return p, nil
 	}
@@ -50,11 +51,9 @@ func (c *Cluster) source(text, namespace string) (*party, error) {
 	if at, err := netip.ParseAddrPort(text); err == nil { // as in records; the port decides nothing
 		return c.addressParty(at.Addr().Unmap()), nil
 	}
-	if l := c.objects.Lab; l != nil {
-		for _, h := range l.Clients {
-			if h.Name == text {
-				return &party{text: "client " + h.Name, addrs: h.Addresses, outside: true}, nil
-			}
+	for _, h := range c.labClients() {
+		if h.Name == text {
+			return &party{text: "client " + h.Name, addrs: h.Addresses, outside: true}, nil
 		}
 	}
 	if p, err := c.nodeParty(text); p != nil || err != nil {
@@ -69,6 +68,14 @@ func (c *Cluster) source(text, namespace string) (*party, error) {
 		return nil, fmt.Errorf("pod %s has no address yet: its status.podIPs are empty", n)
 	}
 	return p, nil
+}
+
+// labClients are the clients of the lab; nil: there is none.
+func (c *Cluster) labClients() []labapi.Client {
+	if c.objects.Lab == nil {
+		return nil
+	}
+	return c.objects.Lab.LabClients()
 }
 
 // nodeParty reads a node's name, with or without "node/", or its name in DNS; nil if it is none.

@@ -211,10 +211,7 @@ func (w *inquiry) protocolOf(to netip.AddrPort) decision.Protocol {
 }
 
 func (w *inquiry) routesToPods() bool {
-	if w.objects.Lab == nil {
-		return false
-	}
-	for _, h := range w.objects.Lab.Clients {
+	for _, h := range w.labClients() {
 		if slices.Equal(h.Addresses, w.from.addrs) {
 			return h.RoutesToPods
 		}

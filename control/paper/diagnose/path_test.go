@@ -10,15 +10,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/labapi"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/paper/kubeproxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // TestPath: the node that decides, those before it, and what the objects do not show.
 func TestPath(t *testing.T) {
-	objects, err := manifest.LoadOnce(nil, []string{"testdata/path.yaml"})
+	objects, err := labfile.LoadOnce(nil, []string{"testdata/path.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestPath(t *testing.T) {
 		undetected: New(objects, servicetable.NodeConfig{}),
 	}
 	lab := *objects
-	lab.Lab = &manifest.Lab{Nodes: []manifest.LabNode{{Name: "node-b", Ports: []labapi.Port{{Port: 6443, Protocol: decision.TCP}}}}}
+	lab.Lab = &labfile.Lab{Nodes: []labfile.Node{{Name: "node-b", Ports: []labapi.Port{{Port: 6443, Protocol: decision.TCP}}}}}
 	clusters[inLab] = New(&lab, servicetable.NodeConfig{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}})
 	clusters[withIP] = New(objects, servicetable.NodeConfig{Name: "node-a", IPs: []netip.Addr{netip.MustParseAddr("172.20.0.99")}})
 	configured := *objects

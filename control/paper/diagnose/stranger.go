@@ -81,11 +81,9 @@ func (w *inquiry) otherProgram(node string, to netip.AddrPort, protocol decision
 		}
 	}
 	if l := w.objects.Lab; l != nil {
-		for _, n := range l.Nodes {
-			if n.Name == node && slices.ContainsFunc(n.Ports, func(p labapi.Port) bool { return p.Port == to.Port() && p.Protocol == protocol }) {
-				w.otherNote("Node "+node, fmt.Sprintf("a program of %s itself listens at port %d", node, to.Port()))
-				return true
-			}
+		if slices.ContainsFunc(l.NodePorts(node), func(p labapi.Port) bool { return p.Port == to.Port() && p.Protocol == protocol }) {
+			w.otherNote("Node "+node, fmt.Sprintf("a program of %s itself listens at port %d", node, to.Port()))
+			return true
 		}
 	}
 	for _, svc := range w.objects.Services {

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/paper/kubeproxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // edit replaces a text of the healthy cluster by another one, everywhere. Without a text it adds an object.
@@ -37,7 +37,7 @@ func broken(t *testing.T, edits ...edit) *Cluster {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	objects, err := manifest.LoadOnce(nil, []string{file})
+	objects, err := labfile.LoadOnce(nil, []string{file})
 	if err != nil {
 		t.Fatal(err)
 	}

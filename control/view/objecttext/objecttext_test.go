@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 const objects = `apiVersion: v1
@@ -91,7 +92,7 @@ node/b   NotReady,SchedulingDisabled   <none>        10.0.1.0/24
 
 func load(t *testing.T, text string) *manifest.Objects {
 	t.Helper()
-	o, err := manifest.LoadApplied(strings.NewReader(text), []string{"-"})
+	o, err := labfile.LoadApplied(strings.NewReader(text), []string{"-"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,4 @@
 // Package remote observes nodes by their flow APIs: one by a [Client], all of a cluster by a [Relay].
-//
-// Wing: view.
 package remote
 
 import (

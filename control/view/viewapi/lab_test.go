@@ -11,7 +11,6 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi/flowapitest"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -45,7 +44,7 @@ func TestLab(t *testing.T) {
 		{"POST", "/v1/lab/changes", `{"scale":{"deployment":"web","replicas":3}}`, 200, labapi.Change{Scale: &labapi.Scale{Deployment: "web", Replicas: 3}}, changes},
 		{
 			"POST", "/v1/lab/changes", `{"addPod":{"name":"web-9","labels":{"app":"web"},"addresses":["10.244.0.9"],"ports":[{"port":80,"protocol":"udp","server":"dns"}]}}`, 200,
-			labapi.Change{AddPod: &labapi.Pod{Name: "web-9", Labels: map[string]string{"app": "web"}, Addresses: []netip.Addr{netip.MustParseAddr("10.244.0.9")}, Ports: []labapi.Port{{Port: 80, Protocol: decision.UDP, Server: manifest.DNSServer}}}}, changes,
+			labapi.Change{AddPod: &labapi.Pod{Name: "web-9", Labels: map[string]string{"app": "web"}, Addresses: []netip.Addr{netip.MustParseAddr("10.244.0.9")}, Ports: []labapi.Port{{Port: 80, Protocol: decision.UDP, Server: labapi.DNSServer}}}}, changes,
 		},
 		{"POST", "/v1/lab/changes", `{"delete":{"kind":"Service","name":"shop/web"}}`, 200, labapi.Change{Delete: &labapi.Deletion{Kind: "Service", Name: "shop/web"}}, changes},
 		{"POST", "/v1/lab/changes", `{"removePod":{"pod":"web-1","grace":"10s"}}`, 200, labapi.Change{RemovePod: &labapi.PodRemoval{Pod: "web-1", Grace: &grace}}, changes},

@@ -1,7 +1,5 @@
 // Package viewapi has the routes of the flow API that daemons do not serve: what views answer (problems and their causes,
 // manifests), and what a lab and a course do. A lab and "nfqproxy web" serve them beside those of package flowapi.
-//
-// Wing: view.
 package viewapi
 
 import (

@@ -5,6 +5,8 @@
 //
 // A conversion of a product to float64 keeps the compiler from fusing it (Go specification, Floating-point
 // operators).
+//
+// It is a ground package.
 package exact
 
 import "math"

@@ -6,6 +6,8 @@
 // it reads no files, and where it fails, kube-proxy's random draw selects. Starlark values are for one
 // goroutine at a time: a policy's state has a mutex, so the workers of a node wait for each other when
 // they decide flows of the same service port.
+//
+// It is a ground package.
 package script
 
 import (

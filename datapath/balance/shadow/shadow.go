@@ -1,5 +1,7 @@
 // Package shadow has algorithms that decide beside those of a node, without effect: which endpoint each
 // would have selected for each flow, and how many connections its endpoints would have.
+//
+// It is a ground package.
 package shadow
 
 import (

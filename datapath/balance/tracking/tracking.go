@@ -1,6 +1,8 @@
 // Package tracking follows the connections of a node's flows, as the kernel's connection tracking
 // reports them, so that balancing algorithms know how many are open, which were answered, and which
 // failed.
+//
+// It is a ground package.
 package tracking
 
 import (

@@ -3,6 +3,8 @@
 //
 // The form is Bagwell's hash array mapped trie ("Ideal Hash Trees", 2001): each level
 // takes the next six bits of a key's hash.
+//
+// It is a ground package.
 package persistent
 
 import (

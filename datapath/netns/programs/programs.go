@@ -1,4 +1,6 @@
 // Package programs knows which Debian package has a program that labs, the course or tests call.
+//
+// It is a ground package.
 package programs
 
 import (

@@ -10,26 +10,26 @@ import (
 type Arrivals struct {
 	// Process is poisson, deterministic (at even distances), mmpp (a Poisson process whose rate changes)
 	// or trace.
-	Process string `yaml:"process"`
+	Process string `json:"process"`
 	// Rate is the number of flows per second in the whole cluster; of poisson and deterministic.
-	Rate float64 `yaml:"rate"`
+	Rate float64 `json:"rate"`
 	// Load sets the rate instead: the share of all endpoints' workers that is busy on average. 1 is as much
 	// as the endpoints can do.
-	Load float64 `yaml:"load"`
+	Load float64 `json:"load"`
 	// States are those of mmpp, one after the other; they stay for exponential times.
-	States []State `yaml:"states"`
+	States []State `json:"states"`
 	// Flows bounds the number of flows; 0: the duration only.
-	Flows int `yaml:"flows"`
+	Flows int `json:"flows"`
 	// Trace are the flows of trace, by their times. File has one on each line: seconds, and perhaps the
 	// service's name and the seconds of its work, separated by commas.
-	Trace []Traced `yaml:"-"`
-	File  string   `yaml:"file"`
+	Trace []Traced `json:"-"`
+	File  string   `json:"file"`
 }
 
 // State is a state of an MMPP, a Markov-modulated Poisson process.
 type State struct {
-	Rate float64       `yaml:"rate"` // flows per second
-	Stay time.Duration `yaml:"stay"` // the mean of its times
+	Rate float64       `json:"rate"` // flows per second
+	Stay time.Duration `json:"stay"` // the mean of its times
 }
 
 // Traced is a flow of a trace.

@@ -14,17 +14,17 @@ import (
 // Distribution is a distribution of times.
 type Distribution struct {
 	// Kind is constant, uniform (from 0 to twice the mean), exponential, pareto, lognormal or empirical.
-	Kind string        `yaml:"distribution"`
-	Mean time.Duration `yaml:"mean"`
+	Kind string        `json:"distribution"`
+	Mean time.Duration `json:"mean"`
 	// Shape is that of pareto, above 1: the smaller, the heavier is the tail.
-	Shape float64 `yaml:"shape"`
+	Shape float64 `json:"shape"`
 	// Sigma is that of lognormal: the standard deviation of the logarithm.
-	Sigma float64 `yaml:"sigma"`
+	Sigma float64 `json:"sigma"`
 	// Max bounds the times; 0: no bound. The mean is then smaller than Mean.
-	Max time.Duration `yaml:"max"`
+	Max time.Duration `json:"max"`
 	// Values are those of empirical: each with the same probability. File has one on each line.
-	Values []time.Duration `yaml:"values"`
-	File   string          `yaml:"file"`
+	Values []time.Duration `json:"values"`
+	File   string          `json:"file"`
 }
 
 // The kinds of distributions.

@@ -16,24 +16,24 @@ import (
 
 // Config is a simulation. Times are since its start. The tags are those of experiment files.
 type Config struct {
-	Cluster  Cluster  `yaml:"cluster"`
-	Workload Workload `yaml:"workload"`
-	Events   []Event  `yaml:"events"`
+	Cluster  Cluster  `json:"cluster"`
+	Workload Workload `json:"workload"`
+	Events   []Event  `json:"events"`
 
 	// Duration is for how long flows arrive. The simulation goes on until all connections have ended.
-	Duration time.Duration `yaml:"duration"`
+	Duration time.Duration `json:"duration"`
 	// Warmup is the time at the start whose flows are in no result.
-	Warmup time.Duration `yaml:"warmup"`
+	Warmup time.Duration `json:"warmup"`
 	// Window is the time from one row of the time series to the next; 0: 1/60 of Duration.
-	Window time.Duration `yaml:"window"`
+	Window time.Duration `json:"window"`
 }
 
 // Cluster is the simulated cluster when the simulation starts.
 type Cluster struct {
-	Nodes    []Node    `yaml:"-"`
-	Services []Service `yaml:"-"`
+	Nodes    []Node    `json:"-"`
+	Services []Service `json:"-"`
 	// Propagation is the time from a change to its arrival at a node, for each node of its own; nil: none.
-	Propagation *Distribution `yaml:"propagation"`
+	Propagation *Distribution `json:"propagation"`
 }
 
 // Node is a node with clients and endpoints.
@@ -66,25 +66,25 @@ type Endpoint struct {
 
 // Workload is what clients do.
 type Workload struct {
-	Arrivals Arrivals `yaml:"arrivals"`
+	Arrivals Arrivals `json:"arrivals"`
 	// Zipf is the exponent of the services' popularity: the k-th gets flows in proportion to k to the
 	// power of -Zipf; 0: all the same.
-	Zipf    float64 `yaml:"zipf"`
-	Clients Clients `yaml:"clients"`
+	Zipf    float64 `json:"zipf"`
+	Clients Clients `json:"clients"`
 	// Work is the time that an endpoint works on a connection.
-	Work Distribution `yaml:"work"`
+	Work Distribution `json:"work"`
 	// Idle is the time that a connection stays open after the work; nil: none.
-	Idle *Distribution `yaml:"idle"`
+	Idle *Distribution `json:"idle"`
 	// RoundTrip is the time of a packet to the endpoint and of its reply.
-	RoundTrip time.Duration `yaml:"roundTrip"`
+	RoundTrip time.Duration `json:"roundTrip"`
 	// Accept is who answers a client: worker, when a worker takes the connection, or kernel, at once, while
 	// the connection waits in the backlog. Empty: worker.
-	Accept string `yaml:"accept"`
+	Accept string `json:"accept"`
 	// GiveUp is after what time a client without any reply gives up; 0: 3 seconds.
-	GiveUp time.Duration `yaml:"giveUp"`
+	GiveUp time.Duration `json:"giveUp"`
 	// TimeWait is for how long the entry of a closed connection remains in its node's connection table,
 	// where some algorithms count it; 0: 120 seconds (net.netfilter.nf_conntrack_tcp_timeout_time_wait).
-	TimeWait time.Duration `yaml:"timeWait"`
+	TimeWait time.Duration `json:"timeWait"`
 }
 
 // The values of Workload.Accept.
@@ -102,10 +102,10 @@ const (
 // Clients are the clients on each node.
 type Clients struct {
 	// PerNode is the number of addresses; 0: 10.
-	PerNode int `yaml:"perNode"`
+	PerNode int `json:"perNode"`
 	// Ports is how many source ports a client uses in turn; 0: 28,232, the default range of Linux
 	// (net.ipv4.ip_local_port_range).
-	Ports int `yaml:"ports"`
+	Ports int `json:"ports"`
 }
 
 // PerNode is the number of clients on each node.
@@ -119,68 +119,68 @@ const (
 
 // Event is a change at a time. Exactly one of the others is set.
 type Event struct {
-	At            time.Duration  `yaml:"at"`
-	Scale         *Scale         `yaml:"scale"`
-	RollingUpdate *RollingUpdate `yaml:"rollingUpdate"`
-	Slow          *Slow          `yaml:"slow"`
-	Antagonist    *Antagonist    `yaml:"antagonist"`
-	NodeLoss      *NodeLoss      `yaml:"nodeLoss"`
-	Flush         *Flush         `yaml:"conntrackFlush"`
-	Away          *Away          `yaml:"apiServerAway"`
+	At            time.Duration  `json:"at"`
+	Scale         *Scale         `json:"scale"`
+	RollingUpdate *RollingUpdate `json:"rollingUpdate"`
+	Slow          *Slow          `json:"slow"`
+	Antagonist    *Antagonist    `json:"antagonist"`
+	NodeLoss      *NodeLoss      `json:"nodeLoss"`
+	Flush         *Flush         `json:"conntrackFlush"`
+	Away          *Away          `json:"apiServerAway"`
 }
 
 // Scale sets the number of a service's endpoints. New ones start as those of a rolling update, and those
 // that are too many, the newest, end as those of one.
 type Scale struct {
-	Lifecycle `yaml:",inline"`
-	To        int `yaml:"to"`
+	Lifecycle `json:",inline"`
+	To        int `json:"to"`
 }
 
 // RollingUpdate replaces all endpoints of a service, one after the other: a new one starts, and when it
 // is ready, an old one ends.
 type RollingUpdate struct {
-	Lifecycle `yaml:",inline"`
+	Lifecycle `json:",inline"`
 	// Every is the time from one endpoint to the next; 0: as long as one takes to be ready.
-	Every time.Duration `yaml:"every"`
+	Every time.Duration `json:"every"`
 }
 
 // Lifecycle is how endpoints of a service start and end.
 type Lifecycle struct {
 	// Service is the service's name, or namespace/name; empty: the first.
-	Service string `yaml:"service"`
+	Service string `json:"service"`
 	// Ready is the time from an endpoint's start until it is in the service; Listens that until it accepts
 	// connections. It refuses until then: Listens after Ready is a readiness probe that succeeds too early.
-	Ready   time.Duration `yaml:"ready"`
-	Listens time.Duration `yaml:"listens"`
+	Ready   time.Duration `json:"ready"`
+	Listens time.Duration `json:"listens"`
 	// PreStop is the time that an endpoint still accepts connections after it has left the service. Then
 	// it refuses, until Grace has passed since it left: then it is gone, with the connections that are
 	// still open.
-	PreStop time.Duration `yaml:"preStop"`
-	Grace   time.Duration `yaml:"grace"`
+	PreStop time.Duration `json:"preStop"`
+	Grace   time.Duration `json:"grace"`
 }
 
 // Slow makes the first endpoints of a service slower.
 type Slow struct {
-	Service   string        `yaml:"service"`
-	Endpoints int           `yaml:"endpoints"` // 0: 1
-	Factor    float64       `yaml:"factor"`    // of the time of their work
-	For       time.Duration `yaml:"for"`       // 0: until the end
+	Service   string        `json:"service"`
+	Endpoints int           `json:"endpoints"` // 0: 1
+	Factor    float64       `json:"factor"`    // of the time of their work
+	For       time.Duration `json:"for"`       // 0: until the end
 }
 
 // Antagonist is other load on the last nodes, which makes their endpoints slower.
 type Antagonist struct {
-	Nodes  int           `yaml:"nodes"` // 0: 1
-	Factor float64       `yaml:"factor"`
-	For    time.Duration `yaml:"for"` // 0: until the end
+	Nodes  int           `json:"nodes"` // 0: 1
+	Factor float64       `json:"factor"`
+	For    time.Duration `json:"for"` // 0: until the end
 }
 
 // NodeLoss is the loss of the last nodes, with their clients and endpoints. Connections to these end, and
 // new ones get no reply.
 type NodeLoss struct {
-	Nodes int `yaml:"nodes"` // 0: 1
+	Nodes int `json:"nodes"` // 0: 1
 	// Noticed is after what time the endpoints leave their services; 0: 40 seconds
 	// (kube-controller-manager --node-monitor-grace-period up to Kubernetes 1.31).
-	Noticed time.Duration `yaml:"noticed"`
+	Noticed time.Duration `json:"noticed"`
 }
 
 const defaultNoticed = 40 * time.Second
@@ -188,12 +188,12 @@ const defaultNoticed = 40 * time.Second
 // Flush empties the connection tables of the first nodes. Their open connections are decided again, and
 // those that get another endpoint break.
 type Flush struct {
-	Nodes int `yaml:"nodes"` // 0: all
+	Nodes int `json:"nodes"` // 0: all
 }
 
 // Away is an API server that is away: changes reach the nodes when it is back.
 type Away struct {
-	For time.Duration `yaml:"for"`
+	For time.Duration `json:"for"`
 }
 
 // Options are those of a run that do not change what is simulated.

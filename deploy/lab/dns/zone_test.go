@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 const objects = `
@@ -113,7 +114,7 @@ func load(t testing.TB, text string) *manifest.Objects {
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	o, err := manifest.Load([]string{path})
+	o, err := labfile.Load([]string{path})
 	if err != nil {
 		t.Fatal(err)
 	}

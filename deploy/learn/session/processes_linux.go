@@ -32,7 +32,7 @@ func killIn(places map[uint64]bool) error {
 	if self, err := os.Readlink("/proc/self"); err != nil || self != strconv.Itoa(os.Getpid()) {
 		return err
 	}
-	for end := time.Now().Add(killTimeout); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(killTimeout); ; { // a process may have started another one before it ended
 		left, err := processesIn(places)
 		if err != nil || len(left) == 0 {
 			return err
@@ -41,11 +41,30 @@ func killIn(places map[uint64]bool) error {
 			return fmt.Errorf("processes of the unit do not end: %d", left)
 		}
 		for _, pid := range left {
-			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			if err := kill(pid, time.Until(end)); err != nil {
 				return fmt.Errorf("killing process %d of the unit: %w", pid, err)
 			}
 		}
 	}
+}
+
+// kill kills a process, and waits for its end: at most for a time.
+func kill(pid int, wait time.Duration) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(max(wait, 0).Milliseconds())); err != nil && !errors.Is(err, unix.EINTR) {
+		return err
+	}
+	return nil
 }
 
 // processesIn lists the processes in network namespaces. Those that have ended are in none.

@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/apiserver"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // Run runs the nfqproxy command to its end, in a network namespace or, for nil, in that of the test.
@@ -78,7 +78,7 @@ type Daemon struct {
 // that of a manifest.
 func Objects(t testing.TB, ns *netns.Namespace, text []byte) []string {
 	t.Helper()
-	objects, err := manifest.Load([]string{WriteFile(t, "objects.yaml", text)})
+	objects, err := labfile.Load([]string{WriteFile(t, "objects.yaml", text)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	simreplay "github.com/nfqproxy/nfqproxy/datapath/paper/replay"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // TestTimeline: an endpoint is scaled away while a client has connections to it. The events of the change are in
@@ -115,7 +115,7 @@ func TestTimeline(t *testing.T) {
 // decideAgain decides node-a's records of a generation again, by a service table of other objects.
 func decideAgain(t *testing.T, file *lab.File, text string, generation uint64, records []*flow.Record) (compared, different int) {
 	t.Helper()
-	objects, err := manifest.LoadText("objects", text)
+	objects, err := labfile.LoadText("objects", text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,12 +1,13 @@
-package manifest
+package labfile
 
 import (
 	"fmt"
 	"slices"
 
-	"github.com/nfqproxy/nfqproxy/control/labapi"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 )
 
 // Probed reports whether a lab runs a probe: it must be by HTTP or TCP.
@@ -14,15 +15,15 @@ func Probed(p *corev1.Probe) bool { return p != nil && (p.HTTPGet != nil || p.TC
 
 // CheckProbe reports what is wrong with the readiness probe of a pod with ports, with its field.
 func CheckProbe(p *corev1.Probe, ports []labapi.Port) error {
-	var v validation
+	var v problems
 	if v.probe("readinessProbe", p, ports); len(v.errs) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", v.errs[0].path, v.errs[0].err)
+	return fmt.Errorf("%s: %w", v.errs[0].Field, v.errs[0].Err)
 }
 
 // probe checks the readiness probe of a host with ports.
-func (v *validation) probe(at string, p *corev1.Probe, ports []labapi.Port) {
+func (v *problems) probe(at string, p *corev1.Probe, ports []labapi.Port) {
 	if p == nil {
 		return
 	}

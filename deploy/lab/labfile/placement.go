@@ -1,4 +1,4 @@
-package manifest
+package labfile
 
 import (
 	"errors"
@@ -9,12 +9,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control/labapi"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 )
 
-// LabDeployment is a number of like pods. Their names are NAME-1, NAME-2 and so on; they are on the nodes in turn.
-type LabDeployment struct {
+// Deployment is a number of like pods. Their names are NAME-1, NAME-2 and so on; they are on the nodes in turn.
+type Deployment struct {
 	Name      string            `json:"name"`
 	Namespace string            `json:"namespace"` // the default is "default"
 	Replicas  *uint16           `json:"replicas" range:"0-1000"`
@@ -28,7 +29,7 @@ type LabDeployment struct {
 }
 
 // FullName is "namespace/name".
-func (d *LabDeployment) FullName() string { return d.Namespace + "/" + d.Name }
+func (d *Deployment) FullName() string { return d.Namespace + "/" + d.Name }
 
 // Placement is what decides about the names, nodes and addresses of further pods of a lab.
 type Placement struct {
@@ -75,7 +76,7 @@ func (g *Given) Clone() *Given { return &Given{maps.Clone(g.numbers), maps.Clone
 
 // PodsOf returns the pods that a deployment has to get besides the existing ones, so that it has its number of replicas.
 // Their names count up. An error is that of a node without a free address, or that there is no node.
-func (l *Lab) PodsOf(d *LabDeployment, p Placement) (added []labapi.Pod, err error) {
+func (l *Lab) PodsOf(d *Deployment, p Placement) (added []labapi.Pod, err error) {
 	names := make(map[string]bool)
 	have := 0
 	for i := range p.Pods {
@@ -102,17 +103,17 @@ func (l *Lab) PodsOf(d *LabDeployment, p Placement) (added []labapi.Pod, err err
 
 // Place returns a node, one of the given ones if there are any, and addresses for a pod of no deployment.
 func (l *Lab) Place(nodes []string, p Placement) (node string, addresses []netip.Addr, err error) {
-	return l.placesOf(&LabDeployment{Nodes: nodes}, &p).next(p.Given)
+	return l.placesOf(&Deployment{Nodes: nodes}, &p).next(p.Given)
 }
 
 // places are the nodes for the pods of a deployment.
 type places struct {
-	nodes []*LabNode
+	nodes []*Node
 	pods  map[string]int // of the deployment, by node
 	taken map[netip.Addr]bool
 }
 
-func (l *Lab) placesOf(d *LabDeployment, p *Placement) *places {
+func (l *Lab) placesOf(d *Deployment, p *Placement) *places {
 	at := &places{pods: make(map[string]int), taken: make(map[netip.Addr]bool)}
 	for i := range l.Nodes {
 		if n := &l.Nodes[i]; (len(d.Nodes) == 0 || slices.Contains(d.Nodes, n.Name)) && (p.Unschedulable == nil || !p.Unschedulable(n.Name)) {
@@ -136,7 +137,7 @@ func (at *places) next(given *Given) (string, []netip.Addr, error) {
 	if len(at.nodes) == 0 {
 		return "", nil, errors.New("no node for its pods")
 	}
-	node := slices.MinFunc(at.nodes, func(a, b *LabNode) int { return at.pods[a.Name] - at.pods[b.Name] })
+	node := slices.MinFunc(at.nodes, func(a, b *Node) int { return at.pods[a.Name] - at.pods[b.Name] })
 	addresses, err := node.free(at.taken, given)
 	if err == nil {
 		at.pods[node.Name]++
@@ -146,7 +147,7 @@ func (at *places) next(given *Given) (string, []netip.Addr, error) {
 
 // free takes a free address of each of the node's prefixes for pods: the next one after the last that was given, as the
 // plug-in host-local does (plugins/ipam/host-local/backend/allocator of containernetworking).
-func (n *LabNode) free(taken map[netip.Addr]bool, given *Given) (all []netip.Addr, _ error) {
+func (n *Node) free(taken map[netip.Addr]bool, given *Given) (all []netip.Addr, _ error) {
 	for _, c := range n.PodCIDRs {
 		if c.IsSingleIP() {
 			continue

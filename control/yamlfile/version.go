@@ -1,4 +1,4 @@
-package manifest
+package yamlfile
 
 // APIVersion is that of nfqproxy's own files: labs, experiments, units and chapters of a course.
 const APIVersion = "nfqproxy.io/v1alpha1"

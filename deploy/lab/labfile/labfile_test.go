@@ -1,12 +1,48 @@
-package manifest
+package labfile
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 )
+
+// loadText is Load for a text.
+func loadText(text string) (*manifest.Objects, error) {
+	return manifest.Options{Extension: reading}.LoadText("lab.yaml", text)
+}
+
+// write makes a file and the directories above it.
+func write(t *testing.T, content string, path ...string) string {
+	t.Helper()
+	name := filepath.Join(path...)
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func node(name string) string {
+	return "apiVersion: v1\nkind: Node\nmetadata: {name: " + name + "}\n"
+}
+
+// kept lists the names of the nodes and pods.
+func kept(o *manifest.Objects) (names []string) {
+	for _, n := range o.Nodes {
+		names = append(names, "Node "+n.Namespace+"/"+n.Name)
+	}
+	for _, p := range o.Pods {
+		names = append(names, "Pod "+p.Namespace+"/"+p.Name)
+	}
+	return names
+}
 
 const labFile = `
 apiVersion: nfqproxy.io/v1alpha1
@@ -25,7 +61,7 @@ proxy: {masqueradeAll: true, masqueradeHairpin: false, nodePortAddresses: [172.2
 `
 
 func TestALabsHostsAreObjects(t *testing.T) {
-	o, err := loadBytes("lab.yaml", []byte(labFile))
+	o, err := loadText(labFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +74,7 @@ func TestALabsHostsAreObjects(t *testing.T) {
 	if p := o.Pods[1]; p.Status.PodIP != "10.244.2.2" || p.Spec.NodeName != "n2" || len(p.Status.PodIPs) != 1 {
 		t.Errorf("pod %+v", p)
 	}
-	if l := o.Lab; l == nil || len(l.ClusterCIDRs) != 1 || len(l.Proxy.NodePortAddresses) != 1 || !l.Proxy.MasqueradeAll || !bool(l.Proxy.NoHairpinMasquerade) {
+	if l := Of(o); l == nil || len(l.ClusterCIDRs) != 1 || len(l.Proxy.NodePortAddresses) != 1 || !l.Proxy.MasqueradeAll || !bool(l.Proxy.NoHairpinMasquerade) {
 		t.Errorf("lab %+v", l)
 	}
 	if want := []string{`Lab: old spelling of addresses: nodes[1].addresses[0] "172.20.0.03" is read as 172.20.0.3; write them in this form`}; !slices.Equal(o.Warnings, want) {
@@ -50,18 +86,18 @@ func TestALabsHostsAreObjects(t *testing.T) {
 }
 
 func TestObjectsGoBeforeALabs(t *testing.T) {
-	o, err := loadBytes("lab.yaml", []byte(stream(labFile, `
+	o, err := loadText(labFile + `---
 apiVersion: v1
 kind: Node
 metadata: {name: n1, labels: {topology.kubernetes.io/zone: a}}
 spec: {podCIDR: 10.9.0.0/24}
 status: {addresses: [{type: ExternalIP, address: 192.0.2.1}]}
-`, `
+---
 apiVersion: v1
 kind: Pod
 metadata: {name: web-1}
 status: {podIP: 10.244.1.99}
-`)))
+`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +129,7 @@ func TestAFaultyLab(t *testing.T) {
 		"clusterCIDRs: [10.0.0.0]":                                                            `lab.yaml: document 1: Lab: clusterCIDRs[0]: "10.0.0.0" is not a CIDR (address/bits)`,
 		"---\n" + head:                                                                        "lab.yaml: document 2: Lab: a second Lab: the first is in lab.yaml: document 1",
 	} {
-		if _, err := loadBytes("lab.yaml", []byte(head+text+"\n")); err == nil || err.Error() != want {
+		if _, err := loadText(head + text + "\n"); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
@@ -123,9 +159,9 @@ func TestTheFilesOfALabAreWatched(t *testing.T) {
 	lab := write(t, "apiVersion: nfqproxy.io/v1alpha1\nkind: Lab\nobjects: ["+more+"]\n", dir, "lab.yaml")
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	published := make(chan *Objects, 100)
+	published := make(chan *manifest.Objects, 100)
 	ended := make(chan error, 1)
-	go func() { ended <- NewSource(lab).Run(ctx, func(o *Objects, _ error) { published <- o }) }()
+	go func() { ended <- NewSource(lab).Run(ctx, func(o *manifest.Objects, _ error) { published <- o }) }()
 	for i, want := range []string{"b", "c"} {
 		if i > 0 {
 			write(t, node(want), elsewhere, "b.yaml")
@@ -144,5 +180,14 @@ func TestTheFilesOfALabAreWatched(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLoadTextReadsNoFiles: a Lab in a text names files in vain.
+func TestLoadTextReadsNoFiles(t *testing.T) {
+	other := write(t, node("a"), t.TempDir(), "other.yaml")
+	o, err := LoadText("the text", "apiVersion: nfqproxy.io/v1alpha1\nkind: Lab\nmetadata: {name: a}\nobjects: ["+other+"]\n")
+	if err != nil || Of(o) == nil || len(o.Nodes) != 0 {
+		t.Errorf("%+v, %v", o, err)
 	}
 }

@@ -1,4 +1,4 @@
-package manifest
+package labfile
 
 import (
 	"cmp"
@@ -17,11 +17,11 @@ import (
 
 // This file has the pods and deployments of a lab as Kubernetes objects, and the other way round.
 
-// answerImage is the image of containers with the built-in server AnswerServer.
+// answerImage is the image of containers with the built-in server labapi.AnswerServer.
 const answerImage = "answer"
 
-// LabImages are the images of containers with the built-in servers.
-var LabImages = []string{answerImage, string(DNSServer)}
+// Images are the images of containers with the built-in servers.
+var Images = []string{answerImage, string(labapi.DNSServer)}
 
 // PodObject is a pod as a Kubernetes object, running and ready.
 func PodObject(p *labapi.Pod) *corev1.Pod {
@@ -44,7 +44,7 @@ func PodObject(p *labapi.Pod) *corev1.Pod {
 }
 
 // Object is the deployment as a Kubernetes object, without a status.
-func (d *LabDeployment) Object() *appsv1.Deployment {
+func (d *Deployment) Object() *appsv1.Deployment {
 	o := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name}}
 	o.Spec.Replicas = new(int32(*d.Replicas))
 	o.Spec.Selector = &metav1.LabelSelector{MatchLabels: d.Labels}
@@ -87,30 +87,30 @@ func onNodes(names []string) *corev1.Affinity {
 	}}}
 }
 
-// LabDeploymentOf is a Deployment as a deployment of a lab. What has no meaning in a lab is left out. An error names the
+// DeploymentOf is a Deployment as a deployment of a lab. What has no meaning in a lab is left out. An error names the
 // first field that a lab cannot have.
-func LabDeploymentOf(o *appsv1.Deployment) (LabDeployment, error) {
-	var v validation
-	d := labDeployment(o, &v)
+func DeploymentOf(o *appsv1.Deployment) (Deployment, error) {
+	var v problems
+	d := v.deploymentOf(o)
 	return d, v.first("Deployment", o)
 }
 
-// LabPodOf is a Pod as a pod of a lab, without an address: a status is not the user's to write. It is like LabDeploymentOf.
-func LabPodOf(o *corev1.Pod) (labapi.Pod, error) {
-	var v validation
-	p := labPod(o, &v)
+// PodOf is a Pod as a pod of a lab, without an address: a status is not the user's to write. It is like DeploymentOf.
+func PodOf(o *corev1.Pod) (labapi.Pod, error) {
+	var v problems
+	p := v.podOf(o)
 	return p, v.first("Pod", o)
 }
 
-func (v *validation) first(kind string, o named) error {
+func (v *problems) first(kind string, o metav1.Object) error {
 	if len(v.errs) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s %s/%s: %s: %w", kind, o.GetNamespace(), o.GetName(), v.errs[0].path, v.errs[0].err)
+	return fmt.Errorf("%s %s/%s: %s: %w", kind, o.GetNamespace(), o.GetName(), v.errs[0].Field, v.errs[0].Err)
 }
 
-func labDeployment(o *appsv1.Deployment, v *validation) LabDeployment {
-	d := LabDeployment{Name: o.Name, Namespace: o.Namespace, Replicas: new(uint16(1)), Labels: o.Spec.Template.Labels}
+func (v *problems) deploymentOf(o *appsv1.Deployment) Deployment {
+	d := Deployment{Name: o.Name, Namespace: o.Namespace, Replicas: new(uint16(1)), Labels: o.Spec.Template.Labels}
 	if r := o.Spec.Replicas; r != nil {
 		if *r < 0 || *r > maxReplicas {
 			v.fail("spec.replicas", "%d: want a number from 0 to %d", *r, maxReplicas)
@@ -129,34 +129,36 @@ func labDeployment(o *appsv1.Deployment, v *validation) LabDeployment {
 	}
 	const at = "spec.template.spec"
 	spec := &o.Spec.Template.Spec
-	d.Nodes = nodeNames(at, spec, v)
-	d.Ports, d.GracePeriodSeconds = servers(at, spec, v), gracePeriod(at, spec, v)
-	d.ReadinessProbe = readinessProbe(at, spec, d.Ports, v)
+	d.Nodes = v.nodeNames(at, spec)
+	d.Ports, d.GracePeriodSeconds = v.servers(at, spec), v.gracePeriod(at, spec)
+	d.ReadinessProbe = v.readinessProbe(at, spec, d.Ports)
 	return d
 }
 
-func labPod(o *corev1.Pod, v *validation) labapi.Pod {
+func (v *problems) podOf(o *corev1.Pod) labapi.Pod {
 	spec := &o.Spec
-	p := labapi.Pod{Name: o.Name, Namespace: o.Namespace, Labels: o.Labels, Node: spec.NodeName, Ports: servers("spec", spec, v), GracePeriodSeconds: gracePeriod("spec", spec, v)}
-	if names := nodeNames("spec", spec, v); p.Node == "" && len(names) > 0 {
+	p := labapi.Pod{Name: o.Name, Namespace: o.Namespace, Labels: o.Labels, Node: spec.NodeName, Ports: v.servers("spec", spec), GracePeriodSeconds: v.gracePeriod("spec", spec)}
+	if names := v.nodeNames("spec", spec); p.Node == "" && len(names) > 0 {
 		p.Node = names[0]
 	}
-	p.ReadinessProbe = readinessProbe("spec", spec, p.Ports, v)
+	p.ReadinessProbe = v.readinessProbe("spec", spec, p.Ports)
 	return p
 }
 
 // servers are the ports of all containers.
-func servers(at string, spec *corev1.PodSpec, v *validation) (ports []labapi.Port) {
+func (v *problems) servers(at string, spec *corev1.PodSpec) (ports []labapi.Port) {
 	for i, c := range spec.Containers {
-		server := AnswerServer // also in the place of other images
-		if c.Image == string(DNSServer) {
-			server = DNSServer
+		server := labapi.AnswerServer // also in the place of other images
+		if c.Image == string(labapi.DNSServer) {
+			server = labapi.DNSServer
 		}
 		for j, p := range c.Ports {
 			path := fmt.Sprintf("%s.containers[%d].ports[%d]", at, i, j)
 			port := labapi.Port{Name: p.Name, Port: uint16(p.ContainerPort), Server: server}
 			before := len(v.errs)
-			v.port(path+".containerPort", p.ContainerPort)
+			if p.ContainerPort < 1 || p.ContainerPort > 65535 {
+				v.fail(path+".containerPort", "%d is not a port number (1 to 65535)", p.ContainerPort)
+			}
 			protocol, err := readProtocol(cmp.Or(string(p.Protocol), string(corev1.ProtocolTCP)))
 			if err != nil {
 				v.fail(path+".protocol", "%w", err)
@@ -177,7 +179,7 @@ func servers(at string, spec *corev1.PodSpec, v *validation) (ports []labapi.Por
 }
 
 // readinessProbe is the one that a lab runs; nil: there is none.
-func readinessProbe(at string, spec *corev1.PodSpec, ports []labapi.Port, v *validation) (probe *corev1.Probe) {
+func (v *problems) readinessProbe(at string, spec *corev1.PodSpec, ports []labapi.Port) (probe *corev1.Probe) {
 	for i, c := range spec.Containers {
 		path := fmt.Sprintf("%s.containers[%d].readinessProbe", at, i)
 		switch {
@@ -192,7 +194,7 @@ func readinessProbe(at string, spec *corev1.PodSpec, ports []labapi.Port, v *val
 	return probe
 }
 
-func gracePeriod(at string, spec *corev1.PodSpec, v *validation) *uint16 {
+func (v *problems) gracePeriod(at string, spec *corev1.PodSpec) *uint16 {
 	switch s := spec.TerminationGracePeriodSeconds; {
 	case s == nil:
 		return nil
@@ -205,7 +207,7 @@ func gracePeriod(at string, spec *corev1.PodSpec, v *validation) *uint16 {
 }
 
 // nodeNames are the nodes that a node selector or a required affinity names; nil: all.
-func nodeNames(at string, spec *corev1.PodSpec, v *validation) []string {
+func (v *problems) nodeNames(at string, spec *corev1.PodSpec) []string {
 	for _, key := range slices.Sorted(maps.Keys(spec.NodeSelector)) {
 		if key != corev1.LabelHostname && key != corev1.LabelOSStable { // all of them run Linux
 			v.fail(fmt.Sprintf("%s.nodeSelector[%s]", at, key), "a lab selects nodes by the label %s only", corev1.LabelHostname)

@@ -1,4 +1,4 @@
-package manifest
+package labfile
 
 import (
 	"bytes"
@@ -25,20 +25,20 @@ deployments:
 - {name: web, namespace: shop, replicas: 2, labels: {app: web, tier: front}, nodes: [a], gracePeriodSeconds: 0, ports: [{name: http, port: 8080}], readinessProbe: {httpGet: {path: /healthz, port: http}, periodSeconds: 1}}
 - {name: all, readinessProbe: {tcpSocket: {port: 80}}}
 `
-	lab, err := ParseLab("lab.yaml", []byte(text))
+	lab, _, err := Parse("lab.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range lab.Deployments {
 		d := &lab.Deployments[i]
-		got, err := LabDeploymentOf(again(t, d.Object()))
+		got, err := DeploymentOf(again(t, d.Object()))
 		if err != nil || !reflect.DeepEqual(got, *d) {
 			t.Errorf("%v: %+v, want %+v", err, got, *d)
 		}
 	}
 	for i := range lab.Pods {
 		p := lab.Pods[i]
-		got, err := LabPodOf(again(t, PodObject(&p)))
+		got, err := PodOf(again(t, PodObject(&p)))
 		p.Addresses, p.Deployment = nil, ""
 		if err != nil || !reflect.DeepEqual(got, p) {
 			t.Errorf("%v: %+v, want %+v", err, got, p)
@@ -97,7 +97,7 @@ spec:
 	if err != nil || len(o.Deployments) != 1 || len(o.Skipped) != 1 {
 		t.Fatalf("%+v, %v", o, err)
 	}
-	if d, err := LabDeploymentOf(o.Deployments[0]); err != nil || len(d.Ports) != 2 || d.Ports[0].Name != "http" || d.ReadinessProbe == nil || *d.Replicas != 3 || d.Nodes != nil || d.GracePeriodSeconds != nil {
+	if d, err := DeploymentOf(o.Deployments[0]); err != nil || len(d.Ports) != 2 || d.Ports[0].Name != "http" || d.ReadinessProbe == nil || *d.Replicas != 3 || d.Nodes != nil || d.GracePeriodSeconds != nil {
 		t.Errorf("%+v, %v", d, err)
 	}
 	for _, test := range []struct{ old, new, want string }{

@@ -1,33 +1,52 @@
-package manifest
+package yamlfile
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
-
-	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
+	"time"
 )
 
-// fieldError is what is wrong at one path within an object.
-type fieldError struct {
-	path string
-	err  error
+// FieldError is what is wrong at one path within an object.
+type FieldError struct {
+	Field string // as in "spec.ports[0].name"; empty: the object as a whole
+	Err   error
 }
 
-// decoder turns untyped values into Kubernetes types, strictly. Unlike the JSON
+// Decoder turns the values of documents into Go's types, strictly, by the names of their fields in JSON. Unlike the JSON
 // decoders it goes on after an error and knows the index of a list's item, so
-// that one reading reports all errors, each with its position.
-type decoder struct {
+// that one reading reports all errors, each with its position. What it gives is read only. The zero value is ready.
+type Decoder struct {
+	// Formats are the types with a form of their own. Times with a unit are known without.
+	Formats map[reflect.Type]Format
+	// ListFields: errors about unknown fields list the known ones.
+	ListFields bool
+
 	types  map[reflect.Type]*structType
 	shared shared
-	errs   []fieldError
-	// listFields: errors about unknown fields list the known ones.
-	listFields bool
-	respelled  kubeaddr.Respelled // of formats
+	errs   []FieldError
+}
+
+// Format is how a type is read.
+type Format struct {
+	Want string // as "an IP address": in the error about a value of another type than Read returns without an error
+	// Read returns a value of the type. Without ok the value is of another type than it can be.
+	Read func(field string, value any) (v any, ok bool, err error)
+}
+
+// TextFormat is that of a type with a text form.
+func TextFormat(want string, read func(string) (any, error)) Format {
+	return Format{want, func(_ string, value any) (any, bool, error) {
+		text, ok := value.(string)
+		if !ok {
+			return nil, false, nil
+		}
+		v, err := read(text)
+		return v, true, err
+	}}
 }
 
 // structType are the fields of a struct by their JSON names.
@@ -42,18 +61,16 @@ type structField struct {
 	low, high int64 // valid iff high is not 0
 }
 
-func newDecoder() *decoder { return &decoder{types: make(map[reflect.Type]*structType)} }
-
-// decode fills into, a pointer, and gives what is wrong, in the order of the
+// Decode fills into, a pointer, and gives what is wrong, in the order of the
 // fields' names.
-func (d *decoder) decode(value, into any) []fieldError {
+func (d *Decoder) Decode(value, into any) []FieldError {
 	d.errs = nil
 	d.value(nil, value, reflect.ValueOf(into).Elem())
 	return d.errs
 }
 
-func (d *decoder) fail(at *path, format string, args ...any) {
-	d.errs = append(d.errs, fieldError{at.String(), fmt.Errorf(format, args...)})
+func (d *Decoder) fail(at *path, format string, args ...any) {
+	d.errs = append(d.errs, FieldError{at.String(), fmt.Errorf(format, args...)})
 }
 
 // path leads to a field. Most paths are never written, so none is a text until it is.
@@ -77,9 +94,9 @@ func (p *path) String() string {
 	return fmt.Sprintf("%s[%d]", p.parent.String(), p.index)
 }
 
-var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+var unmarshaler, duration = reflect.TypeFor[json.Unmarshaler](), reflect.TypeFor[time.Duration]()
 
-func (d *decoder) value(at *path, value any, into reflect.Value) {
+func (d *Decoder) value(at *path, value any, into reflect.Value) {
 	if value == nil {
 		return // as in JSON: null leaves a field as it is
 	}
@@ -92,6 +109,14 @@ func (d *decoder) value(at *path, value any, into reflect.Value) {
 		d.value(at, value, into.Elem())
 		return
 	}
+	if len(d.Formats) > 0 && d.format(at, value, into) {
+		return
+	}
+	if s, ok := value.(Scalar); ok {
+		if value = s.Value; into.Kind() == reflect.String {
+			value = s.Text
+		}
+	}
 	// Times, quantities and int-or-strings know their own format.
 	if into.CanAddr() && into.Addr().Type().Implements(unmarshaler) {
 		d.unmarshal(at, value, into)
@@ -99,18 +124,12 @@ func (d *decoder) value(at *path, value any, into reflect.Value) {
 	}
 	switch into.Kind() {
 	case reflect.Struct:
-		if !d.format(at, value, into) {
-			d.structure(at, value, into)
-		}
+		d.structure(at, value, into)
 	case reflect.Slice:
 		d.list(at, value, into)
 	case reflect.Map:
 		d.mapping(at, value, into)
 	case reflect.String:
-		if into.Type() == labServer {
-			d.format(at, value, into)
-			return
-		}
 		if s, ok := value.(string); ok {
 			into.SetString(d.shared.text(s))
 			return
@@ -123,13 +142,15 @@ func (d *decoder) value(at *path, value any, into reflect.Value) {
 		}
 	case reflect.Bool:
 		if b, ok := value.(bool); ok {
-			into.SetBool(b != (into.Type() == negated))
+			into.SetBool(b)
 			return
 		}
 		d.mismatch(at, "true or false", value)
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		n, ok := value.(int64)
 		switch {
+		case into.Type() == duration:
+			d.duration(at, value, into)
 		case !ok:
 			d.mismatch(at, "an integer", value)
 		case into.OverflowInt(n):
@@ -137,16 +158,38 @@ func (d *decoder) value(at *path, value any, into reflect.Value) {
 		default:
 			into.SetInt(n)
 		}
-	default:
-		// No kept kind has other types (floats, interfaces) today. If one
-		// gets some, JSON's own rules are good enough.
-		if !d.format(at, value, into) {
-			d.unmarshal(at, value, into)
+	case reflect.Uint16:
+		if n, ok := value.(int64); !ok || n < 0 || into.OverflowUint(uint64(n)) {
+			d.mismatch(at, "a whole number from 0 to 65535", value)
+		} else {
+			into.SetUint(uint64(n))
 		}
+	case reflect.Float32, reflect.Float64:
+		switch n := value.(type) {
+		case int64:
+			into.SetFloat(float64(n))
+		case float64:
+			into.SetFloat(n)
+		default:
+			d.mismatch(at, "a number", value)
+		}
+	default:
+		// No kept kind has other types (interfaces) today. If one
+		// gets some, JSON's own rules are good enough.
+		d.unmarshal(at, value, into)
 	}
 }
 
-func (d *decoder) structure(at *path, value any, into reflect.Value) {
+func (d *Decoder) duration(at *path, value any, into reflect.Value) {
+	text, _ := value.(string)
+	if v, err := time.ParseDuration(text); err != nil {
+		d.mismatch(at, "a time with its unit, as 30s or 5ms", value)
+	} else {
+		into.SetInt(int64(v))
+	}
+}
+
+func (d *Decoder) structure(at *path, value any, into reflect.Value) {
 	m, ok := value.(map[string]any)
 	if !ok {
 		d.mismatch(at, "an object", value)
@@ -179,29 +222,42 @@ func (d *decoder) structure(at *path, value any, into reflect.Value) {
 	}
 }
 
-// unknown reports an unknown field. Kubernetes' names are case sensitive, which
-// is the likeliest slip.
-func (d *decoder) unknown(at *path, key string, t *structType) {
-	for _, name := range t.names {
-		if strings.EqualFold(name, key) {
-			d.fail(at, "unknown field, did you mean %q?", name)
-			return
-		}
-	}
-	err := errUnknown
-	if d.listFields {
-		err = fmt.Errorf("%w; known fields: %s", err, strings.Join(t.names, ", "))
-	}
-	d.errs = append(d.errs, fieldError{at.String(), err})
+// UnknownField is the error about a field that a type does not have.
+type UnknownField struct {
+	Meant string   // the one that differs in upper and lower case only; empty: there is none
+	known []string // to be listed
 }
 
-// errUnknown is a field that the types of this program do not have.
-var errUnknown = errors.New("unknown field")
+// Error has what is meant or known.
+func (e *UnknownField) Error() string {
+	switch {
+	case e.Meant != "":
+		return fmt.Sprintf("unknown field, did you mean %q?", e.Meant)
+	case len(e.known) > 0:
+		return "unknown field; known fields: " + strings.Join(e.known, ", ")
+	}
+	return "unknown field"
+}
+
+// unknown reports an unknown field. Kubernetes' names are case sensitive, which
+// is the likeliest slip.
+func (d *Decoder) unknown(at *path, key string, t *structType) {
+	e := new(UnknownField)
+	if i := slices.IndexFunc(t.names, func(name string) bool { return strings.EqualFold(name, key) }); i >= 0 {
+		e.Meant = t.names[i]
+	} else if d.ListFields {
+		e.known = t.names
+	}
+	d.errs = append(d.errs, FieldError{at.String(), e})
+}
 
 // number decodes an unsigned number within its limits.
-func (d *decoder) number(at *path, value any, into reflect.Value, f structField) {
+func (d *Decoder) number(at *path, value any, into reflect.Value, f structField) {
 	if value == nil {
 		return
+	}
+	if s, ok := value.(Scalar); ok {
+		value = s.Value
 	}
 	n, ok := value.(int64)
 	if !ok || n < f.low || n > f.high {
@@ -215,28 +271,25 @@ func (d *decoder) number(at *path, value any, into reflect.Value, f structField)
 	into.SetUint(uint64(n))
 }
 
-// format decodes a type with a text form, and reports whether it is one.
-func (d *decoder) format(at *path, value any, into reflect.Value) bool {
-	f, ok := formats[into.Type()]
+// format decodes a type with a form of its own, and reports whether it is one.
+func (d *Decoder) format(at *path, value any, into reflect.Value) bool {
+	f, ok := d.Formats[into.Type()]
 	if !ok {
 		return false
 	}
-	s, ok := value.(string)
-	if !ok {
-		d.mismatch(at, f.want, value)
-		return true
-	}
-	v, err := f.read(s)
-	if err != nil {
+	v, ok, err := f.Read(at.String(), value)
+	switch {
+	case !ok:
+		d.mismatch(at, f.Want, value)
+	case err != nil:
 		d.fail(at, "%w", err)
-		return true
+	default:
+		into.Set(reflect.ValueOf(v))
 	}
-	into.Set(reflect.ValueOf(v))
-	d.respelled.See(at.String(), s)
 	return true
 }
 
-func (d *decoder) list(at *path, value any, into reflect.Value) {
+func (d *Decoder) list(at *path, value any, into reflect.Value) {
 	if into.Type().Elem().Kind() == reflect.Uint8 {
 		d.unmarshal(at, value, into) // base64
 		return
@@ -256,7 +309,7 @@ func (d *decoder) list(at *path, value any, into reflect.Value) {
 	}
 }
 
-func (d *decoder) mapping(at *path, value any, into reflect.Value) {
+func (d *Decoder) mapping(at *path, value any, into reflect.Value) {
 	m, ok := value.(map[string]any)
 	if !ok {
 		d.mismatch(at, "an object", value)
@@ -271,7 +324,7 @@ func (d *decoder) mapping(at *path, value any, into reflect.Value) {
 	}
 }
 
-func (d *decoder) unmarshal(at *path, value any, into reflect.Value) {
+func (d *Decoder) unmarshal(at *path, value any, into reflect.Value) {
 	data, err := json.Marshal(value)
 	if err == nil {
 		err = json.Unmarshal(data, into.Addr().Interface())
@@ -281,13 +334,15 @@ func (d *decoder) unmarshal(at *path, value any, into reflect.Value) {
 	}
 }
 
-func (d *decoder) mismatch(at *path, want string, have any) {
-	d.fail(at, "want %s, have %s", want, describe(have))
+func (d *Decoder) mismatch(at *path, want string, have any) {
+	d.fail(at, "want %s, have %s", want, Describe(have))
 }
 
-// describe describes a value briefly.
-func describe(v any) string {
+// Describe describes a value briefly.
+func Describe(v any) string {
 	switch v := v.(type) {
+	case Scalar:
+		return Describe(v.Value)
 	case nil:
 		return "nothing"
 	case map[string]any:
@@ -305,7 +360,7 @@ func describe(v any) string {
 
 // structType returns the fields of a struct, those of embedded structs ("inline") among
 // them.
-func (d *decoder) structType(t reflect.Type) *structType {
+func (d *Decoder) structType(t reflect.Type) *structType {
 	if s, ok := d.types[t]; ok {
 		return s
 	}
@@ -333,6 +388,17 @@ func (d *decoder) structType(t reflect.Type) *structType {
 		}
 	}
 	s := &structType{slices.Sorted(maps.Keys(fields)), fields}
+	if d.types == nil {
+		d.types = make(map[reflect.Type]*structType)
+	}
 	d.types[t] = s
 	return s
+}
+
+// join adds a field's name to a path.
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
 }

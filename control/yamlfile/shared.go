@@ -1,4 +1,4 @@
-package manifest
+package yamlfile
 
 import (
 	"hash/maphash"
