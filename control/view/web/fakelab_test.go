@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -96,7 +97,7 @@ func (l *fakeLab) Change(_ context.Context, c observe.LabChange) ([]string, erro
 	case c.AddPod != nil && c.AddPod.Name == "Web":
 		return wrong("", `pod default/Web: "Web" is not a valid name`)
 	case c.AddPod != nil:
-		l.status.Pods = append(l.status.Pods, observe.LabPodStatus{TopologyPod: observe.TopologyPod{Name: c.AddPod.FullName(), Node: c.AddPod.Node}, State: observe.PodReady})
+		l.status.Pods = append(l.status.Pods, observe.LabPodStatus{TopologyPod: observe.TopologyPod{Name: c.AddPod.FullName(), Node: c.AddPod.Node, Addresses: []netip.Addr{netip.MustParseAddr("10.244.1.7")}}, State: observe.PodReady})
 		return []string{fmt.Sprintf("pod %s is added on %s with 10.244.1.7", c.AddPod.FullName(), c.AddPod.Node)}, nil
 	case c.RemovePod != nil:
 		pod(c.RemovePod.Pod).State = observe.PodTerminating

@@ -4,6 +4,7 @@ import (
 	"io"
 	"log"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -28,6 +29,7 @@ func recordOf(id string) observe.Item {
 	return observe.Item{Record: &flow.Record{
 		Version: flow.Version, ID: id, Time: &now, Event: flow.Decided, Verdict: "dnat", Reason: "balanced", Protocol: "TCP", Node: "node-a",
 		Source: "10.244.0.1:4000", Destination: "10.96.0.1:80", Service: "shop/web:http", Endpoint: "10.244.1.2:8080",
+		Candidates: []flow.Candidate{}, Excluded: []flow.Excluded{},
 		Life: &flow.Life{State: flow.Decided, Since: now},
 	}}
 }
@@ -37,7 +39,7 @@ func recordOf(id string) observe.Item {
 func TestSignIn(t *testing.T) {
 	f := observetest.New("node-a")
 	f.ExplainAnswer = *recordOf("").Record
-	f.TopologyAnswer = observe.Topology{Nodes: []observe.TopologyNode{{Name: "node-a", Observed: true}}}
+	f.TopologyAnswer = observe.Topology{Nodes: []observe.TopologyNode{{Name: "node-a", Addresses: []netip.Addr{}, Observed: true}}, Pods: []observe.TopologyPod{}, Hosts: []observe.TopologyHost{}}
 	server := httptest.NewUnstartedServer(flowapi.New(flowapi.Config{Observer: f, Page: web.Handler(), Token: secret}))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes for what the tab does not request
 	server.StartTLS()
@@ -49,6 +51,7 @@ func TestSignIn(t *testing.T) {
 	p.ExpectRefusals(100) // the browser writes each 401 to its console
 	p.Run(chromedp.Navigate(server.URL + "/#/flows"))
 	p.WaitFor("the page requests the token", "document.activeElement.id === 'field-sign-in-token'")
+	wantAccessible(p, "the form for the token")
 	if n := webtest.Value[int](p, "document.querySelectorAll('dialog[open]').length"); n != 1 {
 		t.Errorf("%d forms are open, want one", n)
 	}

@@ -54,7 +54,7 @@ export class Shell {
     loaded.catch(() => { loaded = null; });
     const { Terminal, FitAddon } = await loaded.catch((e) => { setText(this.state, e.message); throw e; });
     if (this.left) return;
-    this.terminal = new Terminal({ ...look(), scrollback: 5000, cursorBlink: false });
+    this.terminal = new Terminal({ ...look(), scrollback: 5000, cursorBlink: false, minimumContrastRatio: 4.5 });
     this.fit = new FitAddon();
     this.terminal.loadAddon(this.fit);
     withSheets(() => this.terminal.open(this.place));
@@ -65,9 +65,6 @@ export class Shell {
     this.resized.observe(this.place);
     this.looks = new MutationObserver(() => this.restyle());
     this.looks.observe(document.documentElement, { attributes: true, attributeFilter: ['data-theme', 'data-size'] });
-    this.scheme = matchMedia('(prefers-color-scheme: dark)');
-    this.restyle = this.restyle.bind(this);
-    this.scheme.addEventListener('change', this.restyle);
     this.fit.fit();
     this.connect();
   }
@@ -80,7 +77,6 @@ export class Shell {
     else this.socket?.close();
     this.resized?.disconnect();
     this.looks?.disconnect();
-    this.scheme?.removeEventListener('change', this.restyle);
     this.terminal?.dispose();
   }
 
