@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -400,46 +399,6 @@ func TestKeyboard(t *testing.T) {
 	// Whatever can be pressed can be reached and has a name.
 	if nameless := webtest.Value[[]string](p.Page, `[...document.querySelectorAll('a, button, input, select')].filter(x => !x.hidden && !(x.getAttribute('aria-label') || x.textContent.trim() || x.labels?.length)).map(x => x.outerHTML)`); len(nameless) > 0 {
 		t.Errorf("without a name: %s", strings.Join(nameless, "\n"))
-	}
-}
-
-// TestPhone looks at all views on a narrow screen.
-func TestPhone(t *testing.T) {
-	f := newFake(t, newWorld(t, 14), 40)
-	p := open(t, f, "#token="+token)
-	p.Run(emulation.SetDeviceMetricsOverride(390, 844, 1, true))
-	r := f.wait(p, func(r *flow.Record) bool { return r.Draw != nil && r.Masquerade })
-	for hash, there := range map[string]string{
-		"#/overview": ".busy li",
-		"#/flows":    "#rows tr",
-		"#/why?from=shop%2Ffrontend-7c9d-x2k4p&to=cart.shop:80": ".inquiry .picture svg",
-		"#/flows/" + r.ID:      ".picture svg",
-		"#/services":           "#services tr",
-		"#/services/shop/cart": ".pair",
-		"#/map":                ".map-list .connection",
-		"#/explain?protocol=TCP&node=node-a&source=10.244.1.9&destination=10.96.10.2:80": ".explain .picture svg",
-		"#/hold": "#field-service",
-		"#/lab":  "#lab-pods li",
-	} {
-		p.GoTo(hash)
-		p.WaitFor(hash, fmt.Sprintf("!!document.querySelector(%s)", webtest.Quote(there)))
-		if wide := webtest.Value[int](p.Page, "document.documentElement.scrollWidth"); wide > 390 {
-			t.Errorf("%s is %d wide", hash, wide)
-		}
-		// Long names are wrapped, and not cut: a service port has its name and its address.
-		if cut := webtest.Value[string](p.Page, `(() => {
-			const name = document.querySelector('.services td.name');
-			if (name) { name.querySelector('a').textContent = 'kube-system/kube-dns-of-the-cluster:metrics'; name.querySelector('.address').textContent = '10.96.0.10:9153 TCP'; }
-			return [...document.querySelectorAll('.tablebox')].filter((x) => x.scrollWidth > x.clientWidth).map((x) => x.scrollWidth + ' of ' + x.clientWidth).join();
-		})()`); cut != "" {
-			t.Errorf("%s: a table is cut: %s", hash, cut)
-		}
-		if !webtest.Value[bool](p.Page, "(r => r.bottom <= innerHeight && r.top > innerHeight - 80)(document.getElementById('nav').getBoundingClientRect())") {
-			t.Errorf("%s: the navigation is not at the bottom", hash)
-		}
-		if hash == "#/flows" && !webtest.Value[bool](p.Page, "[...document.querySelectorAll('#rows tr')].every(tr => getComputedStyle(tr).borderBottomWidth === '1px')") {
-			t.Error("a flow's card is not closed below")
-		}
 	}
 }
 
