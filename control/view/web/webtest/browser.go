@@ -15,11 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/cdproto/security"
+	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -96,7 +98,7 @@ func startBrowser(path string) {
 		return
 	}
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path),
-		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("renderer-process-limit", "1"), chromedp.Flag("disable-background-networking", true),
+		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("hide-scrollbars", true), chromedp.WindowSize(1440, 900),
 		chromedp.Env("TMPDIR="+dir), chromedp.CombinedOutput(&browser.output))
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
@@ -153,7 +155,7 @@ func open(t testing.TB, url string, before ...chromedp.Action) *Page {
 	if browser.err != nil {
 		t.Fatalf("%s does not start: %v", path, browser.err)
 	}
-	tab, cancel := chromedp.NewContext(browser.ctx)
+	tab, cancel := chromedp.NewContext(browser.ctx, chromedp.WithTargetID(window(t)))
 	ctx, timeout := context.WithTimeout(tab, patience)
 	p := &Page{TB: t, ctx: ctx}
 	chromedp.ListenTarget(tab, p.hear)
@@ -186,6 +188,17 @@ func open(t testing.TB, url string, before ...chromedp.Action) *Page {
 	})
 	p.Run(append(before, chromedp.Navigate(url))...)
 	return p
+}
+
+// window opens an empty tab in a window of its own: a tab that another one covers draws nothing.
+func window(t testing.TB) target.ID {
+	t.Helper()
+	ctx := cdp.WithExecutor(browser.ctx, chromedp.FromContext(browser.ctx).Browser)
+	id, err := target.CreateTarget("about:blank").WithNewWindow(true).Do(ctx)
+	if err != nil {
+		t.Fatalf("no window: %v", err)
+	}
+	return id
 }
 
 // slowTerminal is in what xterm.js writes to the console on a busy machine.
