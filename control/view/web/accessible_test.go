@@ -7,13 +7,14 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -23,21 +24,21 @@ import (
 //go:embed testdata/axe/axe.min.js
 var axe string
 
-// wantAccessible fails the test for each violation that axe-core finds. Colours differ in contrasts only.
+// wantAccessible fails the test for each violation that axe-core finds. Colours differ in contrasts only; those in a shell are
+// its programs'.
 func wantAccessible(p *webtest.Page, view string) {
 	p.Helper()
 	if !webtest.Value[bool](p, "!!window.axe") {
 		p.Run(chromedp.Evaluate(axe, nil), emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-reduced-motion", Value: "reduce"}}))
 	}
 	for theme, rules := range map[string]string{"light": "", "dark": "runOnly: ['color-contrast'],"} {
-		var found []string
-		p.Run(chromedp.Evaluate(fmt.Sprintf(`(async () => {
+		found := webtest.Await[[]string](p, fmt.Sprintf(`(async () => {
 			const before = document.documentElement.dataset.theme;
 			document.documentElement.dataset.theme = %q;
-			const { violations } = await axe.run({ %s resultTypes: ['violations'], preload: false });
+			const { violations } = await axe.run({ exclude: ['.xterm-rows'] }, { %s resultTypes: ['violations'], preload: false });
 			document.documentElement.dataset.theme = before;
 			return violations.flatMap(({ id, nodes }) => nodes.map((n) => id + ': ' + n.html.slice(0, 200) + '\n' + n.failureSummary));
-		})()`, theme, rules), &found, func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }))
+		})()`, theme, rules))
 		for _, f := range found {
 			p.Errorf("%s in %s colours: %s", view, theme, f)
 		}
@@ -68,7 +69,18 @@ func TestViews(t *testing.T) {
 				{"#/flows/" + r.ID, ".picture svg", nil},
 				{"#/services", "#services tr", nil},
 				{"#/services/shop/cart", ".pair", func() { p.Click(".yaml summary") }},
-				{"#/map", connection, nil},
+				{"#/map", connection, func() {
+					if !phone {
+						return
+					}
+					p.WaitFor("figures", "document.querySelectorAll('.map-list article').length > 5 && [...document.querySelectorAll('.map-list .connection')].every(a => /^[0-9.]+.(s|min)$/.test(a.querySelector('.amount').textContent)) && [...document.querySelectorAll('.map-list .part')].some(x => x.textContent === '100%')")
+					if cut := webtest.Value[[]string](p.Page, `[...document.querySelectorAll('.map-list :is(.name, .amount, .part, .pill)')].filter(x => {
+						const a = x.getBoundingClientRect(), b = x.closest('article').getBoundingClientRect();
+						return x.scrollWidth > x.clientWidth + 1 && getComputedStyle(x).display !== 'inline' || a.left < b.left || a.right > b.right || a.width === 0;
+					}).map(x => x.className + ' ' + x.textContent)`); len(cut) > 0 {
+						t.Errorf("cut off: %s", strings.Join(cut, "; "))
+					}
+				}},
 				{"#/explain?protocol=TCP&node=node-a&source=10.244.1.9&destination=10.96.10.2:80", ".explain .picture svg", nil},
 				{"#/hold?service=shop%2Fcart", "#field-service", nil},
 				{"#/hold?service=shop%2Fcart", ".hold .button.primary", func() {
@@ -79,9 +91,20 @@ func TestViews(t *testing.T) {
 				{"#/lab", "#lab-pods li", func() {
 					p.Run(chromedp.Evaluate("for (const x of document.querySelectorAll('.lab-form')) x.open = true", nil))
 					pressInLab(p, "nodes", "node-a", "Drain")
-					p.WaitFor("the result", "!document.querySelector('.lab-result').hidden")
+					pressInLab(p, "pods", "shop/cart-5b8f-qq7dn", "Remove")
+					wantResult(p, "changed", "pod shop/cart-5b8f-qq7dn is terminating, and ends in 2s")
+					p.WaitFor("the result is in sight", "(r => r.top > 0 && r.bottom <= (n => n.top > 100 ? n.top : innerHeight)(document.getElementById('nav').getBoundingClientRect()))(document.querySelector('.lab-result').getBoundingClientRect())")
 				}},
-				{"#/learn", ".xterm-rows", func() { p.Press("u") }},
+				{"#/learn", ".xterm-rows", func() {
+					for _, c := range []observe.LessonCommand{{Command: "next"}, {Command: "answer", Argument: "none"}, {Command: "hint"}, {Command: "solution"}} {
+						if _, err := f.teacher.Do(t.Context(), c); err != nil {
+							t.Fatal(err)
+						}
+					}
+					p.WaitFor("the solution", "document.querySelector('.solution').checkVisibility()")
+					p.Press("u")
+					p.WaitFor("the units", "!document.getElementById('lesson-units').hidden")
+				}},
 				{"#/learn?projector", ".projector .prose p", nil},
 				{"#/services", "#services tr", func() { p.Press("?") }},
 			} {
@@ -107,6 +130,9 @@ func TestViews(t *testing.T) {
 				}
 				if view.hash != "#/learn?projector" && !webtest.Value[bool](p.Page, "(r => r.bottom <= innerHeight && r.top > innerHeight - 80)(document.getElementById('nav').getBoundingClientRect())") {
 					t.Errorf("%s: the navigation is not at the bottom", view.hash)
+				}
+				if names := webtest.Value[[]string](p.Page, "[...document.querySelectorAll('#nav a span')].filter(x => x.checkVisibility() && x.getBoundingClientRect().width > x.parentElement.getBoundingClientRect().width).map(x => x.textContent)"); len(names) > 0 {
+					t.Errorf("%s: names of views overlap: %s", view.hash, names)
 				}
 				if view.hash == "#/flows" && !webtest.Value[bool](p.Page, "[...document.querySelectorAll('#rows tr')].every(tr => getComputedStyle(tr).borderBottomWidth === '1px')") {
 					t.Error("a flow's card is not closed below")

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -103,26 +102,4 @@ func TestSignIn(t *testing.T) {
 	other.ExpectRefusals(100)
 	other.Run(chromedp.Navigate(server.URL + "/#/flows"))
 	other.WaitFor("it requests the token", "!!document.getElementById('sign-in')?.open")
-}
-
-// TestEventParser: streams are read as browsers read them, wherever they are cut.
-func TestEventParser(t *testing.T) {
-	p := open(t, newFake(t, newWorld(t, 3), 1), "")
-	var got []string
-	p.Run(chromedp.Evaluate(`import('/js/events.js').then(({ Parser }) => {
-		const text = ':hello\n\nevent: flow\ndata: {"a":\ndata: 1}\nid: 7\n\ndata:x\r\n\r\nid: 8\ndata\r\revent: nothing\n\nretry: 50\nretry: x\nid\ndata:  two\n\ndata: cut off';
-		const read = (pieces) => {
-			const events = [];
-			const p = new Parser((name, data) => events.push(name + ' ' + JSON.stringify(data) + ' ' + p.id));
-			for (const piece of pieces) p.feed(piece);
-			return [...events, 'retry ' + p.retry].join('; ');
-		};
-		const cuts = [[text], [...text]];
-		for (let i = 1; i < text.length; i++) cuts.push([text.slice(0, i), text.slice(i)]);
-		return [...new Set(cuts.map(read))];
-	})`, &got, func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }))
-	const want = `flow "{\"a\":\n1}" 7; message "x" 7; message "" 8; message " two" ; retry 50`
-	if len(got) != 1 || got[0] != want {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -116,20 +115,6 @@ func TestPicturesOfOtherVerdicts(t *testing.T) {
 	p.ExpectRefusals(1)
 	p.GoTo("#/flows/nobody")
 	p.WaitFor("an error", `document.querySelector('.detail .problem')?.textContent === 'flow "nobody": not known (any more)'`)
-}
-
-// TestBetween: times have digits that a Date has not.
-func TestBetween(t *testing.T) {
-	p := open(t, newFake(t, newWorld(t, 3), 1), "")
-	var got []string
-	p.Run(chromedp.Evaluate(`import('/js/format.js').then(({ between, seconds }) => [
-		['2026-01-02T03:04:05.000000001Z', '2026-01-02T03:04:05.00012Z'], ['2026-01-02T03:04:05.9999Z', '2026-01-02T03:04:06Z'],
-		['2026-01-02T03:04:05.123456789+01:00', '2026-01-02T02:04:05.123456789Z'], ['2026-01-02T03:04:05Z', '2026-01-02T03:04:04.5Z']]
-		.map(([from, to]) => { const x = between(from, to); return (x < 0 ? '-' : '') + seconds(Math.abs(x)); }))`,
-		&got, func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }))
-	if want := []string{"120 µs", "100 µs", "0 ns", "-500 ms"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
 }
 
 func TestServices(t *testing.T) {

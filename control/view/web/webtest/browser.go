@@ -281,6 +281,13 @@ func Value[T any](p *Page, expression string) (v T) {
 	return v
 }
 
+// Await returns what the promise of an expression has.
+func Await[T any](p *Page, expression string) (v T) {
+	p.Helper()
+	p.Run(chromedp.Evaluate(expression, &v, func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }))
+	return v
+}
+
 // GoTo shows another view.
 func (p *Page) GoTo(hash string) {
 	p.Helper()

@@ -54,7 +54,7 @@ export class Shell {
     loaded.catch(() => { loaded = null; });
     const { Terminal, FitAddon } = await loaded.catch((e) => { setText(this.state, e.message); throw e; });
     if (this.left) return;
-    this.terminal = new Terminal({ ...look(), scrollback: 5000, cursorBlink: false, minimumContrastRatio: 4.5 });
+    this.terminal = new Terminal({ ...look(), scrollback: 5000, cursorBlink: false });
     this.fit = new FitAddon();
     this.terminal.loadAddon(this.fit);
     withSheets(() => this.terminal.open(this.place));
