@@ -286,7 +286,7 @@ lint: need-go $(LINT)
 	@if command -v $(NPM) >/dev/null 2>&1 || [ "$$CI" = true ]; then \
 		$(call npm-ci,$(PAGE),bin/eslint) && cp $(PAGE)/eslint.config.mjs bin/eslint/ && \
 		bin/eslint/node_modules/.bin/eslint --config bin/eslint/eslint.config.mjs --max-warnings 0 $(PAGE)/static/js; \
-	else echo "ESLint of the page is skipped: it requires Node.js and npm (Debian: nodejs npm)"; fi
+	else echo "ESLint of the page is skipped: it requires Node.js and npm (Debian: npm)"; fi
 
 # nfqproxy against kube-proxy and the minimum cost of a queue (see bench/README.md): the whole
 # run takes an hour per ten contestants, bench-quick two minutes. BENCHFLAGS are for
