@@ -52,11 +52,14 @@ need-npm:
 	if ! node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; then \
 		echo "make site requires Node.js 20 or newer; node is $$(node --version)" >&2; exit 1; \
 	fi
+
+# npm-ci installs what the lock of one directory has in another one, unless it is there.
+npm-ci = mkdir -p $(2) && cp $(1)/package.json $(1)/package-lock.json $(2)/ && { cmp -s $(2)/package-lock.json $(2)/node_modules/.lock || \
+	{ $(NPM) ci --prefix $(2) --ignore-scripts --no-audit --no-fund && cp $(2)/package-lock.json $(2)/node_modules/.lock; }; }
+
 site: need-npm build
-	@mkdir -p $(SITE)/.vitepress
-	@cp docs/.site/package.json docs/.site/package-lock.json $(SITE)/ && cp -r docs/.site/config.mjs docs/.site/theme $(SITE)/.vitepress/
-	@cmp -s $(SITE)/package-lock.json $(SITE)/node_modules/.lock || \
-		{ $(NPM) ci --prefix $(SITE) --ignore-scripts --no-audit --no-fund && cp $(SITE)/package-lock.json $(SITE)/node_modules/.lock; }
+	@mkdir -p $(SITE)/.vitepress && cp -r docs/.site/config.mjs docs/.site/theme $(SITE)/.vitepress/
+	@$(call npm-ci,docs/.site,$(SITE))
 	@node docs/.site/pages.mjs . $(SITE)/src '$(VERSION)' '$(REVISION)'
 	cd $(SITE) && SITE_BASE='$(SITE_BASE)' node_modules/.bin/vitepress build
 
@@ -270,6 +273,7 @@ LINT := bin/$(subst @,-,$(notdir $(GOLANGCI)))
 $(LINT): | need-go
 	$(subst $(PEERS),bin,$(ONCE)) $(@F) 'GOBIN="$$OUT" $(GO) install $(GOLANGCI) && mv "$$OUT/golangci-lint" "$$OUT/$(@F)"'
 
+PAGE := control/view/web
 lint: need-go $(LINT)
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not formatted: $$unformatted"; exit 1; fi
 	$(LINT) run
@@ -279,6 +283,10 @@ lint: need-go $(LINT)
 		(cd $$dir && $(CURDIR)/$(LINT) run --build-tags release && $(GO) mod tidy -diff) || exit 1; \
 	done
 	GOOS=darwin $(GO) build -o /dev/null ./cmd/nfqproxy
+	@if command -v $(NPM) >/dev/null 2>&1 || [ "$$CI" = true ]; then \
+		$(call npm-ci,$(PAGE),bin/eslint) && cp $(PAGE)/eslint.config.mjs bin/eslint/ && \
+		bin/eslint/node_modules/.bin/eslint --config bin/eslint/eslint.config.mjs --max-warnings 0 $(PAGE)/static/js; \
+	else echo "ESLint of the page is skipped: it requires Node.js and npm (Debian: npm)"; fi
 
 # nfqproxy against kube-proxy and the minimum cost of a queue (see bench/README.md): the whole
 # run takes an hour per ten contestants, bench-quick two minutes. BENCHFLAGS are for

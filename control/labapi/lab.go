@@ -1,7 +1,7 @@
 // Package labapi is what a running lab serves beside the flow API of a daemon: its state and changes, faults, requests of its hosts,
 // and lessons of a course.
 //
-// Wing: ground.
+// It is a ground package.
 package labapi
 
 import (

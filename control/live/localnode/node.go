@@ -257,7 +257,7 @@ func (n *Node) Topology(context.Context) (*observe.Topology, error) {
 		if node == "" {
 			node = pods[name].Node
 		}
-		pods[name] = observe.TopologyPod{Name: name, Node: node, Addresses: addresses}
+		pods[name] = observe.TopologyPod{Name: name, Node: node, Addresses: append([]netip.Addr{}, addresses...)} // never null in JSON
 	})
 	for name, addresses := range nodes {
 		t.Nodes = append(t.Nodes, observe.TopologyNode{Name: name, Addresses: append([]netip.Addr{}, addresses...), Observed: name == n.config.Name})

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"syscall"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v2"
 	kjson "sigs.k8s.io/json"
 	kyaml "sigs.k8s.io/yaml"
 )

@@ -56,8 +56,11 @@ type reader struct {
 // remembered is how many flows the fake knows at most.
 const remembered = 4000
 
-// newFake makes the API and lets its flows happen until the test ends.
+// newFake makes the API and lets its flows happen until the test ends, which runs beside others: it mostly waits.
 func newFake(t testing.TB, w *world, rate float64) *fake {
+	if test, ok := t.(*testing.T); ok {
+		test.Parallel()
+	}
 	f := &fake{
 		world: w, rate: rate, flows: make(map[string]*flow.Record), readers: make(map[*reader]bool),
 		counts: make(map[string]*observe.Flows), refused: make(map[string]map[string]uint64),

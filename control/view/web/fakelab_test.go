@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -97,7 +98,7 @@ func (l *fakeLab) Change(_ context.Context, c labapi.Change) ([]string, error) {
 	case c.AddPod != nil && c.AddPod.Name == "Web":
 		return wrong("", `pod default/Web: "Web" is not a valid name`)
 	case c.AddPod != nil:
-		l.status.Pods = append(l.status.Pods, labapi.PodStatus{TopologyPod: observe.TopologyPod{Name: c.AddPod.FullName(), Node: c.AddPod.Node}, State: labapi.PodReady})
+		l.status.Pods = append(l.status.Pods, labapi.PodStatus{TopologyPod: observe.TopologyPod{Name: c.AddPod.FullName(), Node: c.AddPod.Node, Addresses: []netip.Addr{netip.MustParseAddr("10.244.1.7")}}, State: labapi.PodReady})
 		return []string{fmt.Sprintf("pod %s is added on %s with 10.244.1.7", c.AddPod.FullName(), c.AddPod.Node)}, nil
 	case c.RemovePod != nil:
 		pod(c.RemovePod.Pod).State = labapi.PodTerminating

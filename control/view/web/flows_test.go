@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -218,8 +217,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	p := open(t, f, "")
 	p.WaitFor("flows", rows+" > 2")
 	type sizes struct{ Rows, Seen, Dots, Suggestions int }
-	var s sizes
-	p.Run(chromedp.Evaluate(`(async () => {
+	s := webtest.Await[sizes](p.Page, `(async () => {
 		const { stream } = await import('/js/stream.js');
 		const { Dots } = await import('/js/dots.js');
 		const { Leg } = await import('/js/leg.js');
@@ -233,7 +231,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		const sizes = { Rows: stream.rows.size, Seen: stream.seen[0].size + stream.seen[1].size, Dots: dots.element.childElementCount, Suggestions: suggestions.values.source.size };
 		dots.clear();
 		return sizes;
-	})()`, &s, func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }))
+	})()`)
 	if want := (sizes{400, 40000, 90, 300}); s.Rows > want.Rows || s.Seen > want.Seen || s.Dots > want.Dots || s.Suggestions > want.Suggestions {
 		t.Errorf("it keeps %+v, want at most %+v", s, want)
 	}

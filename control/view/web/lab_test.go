@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/google/go-cmp/cmp"
@@ -292,22 +291,4 @@ func TestNoLab(t *testing.T) {
 	p.WaitFor("an error", "document.querySelector('.lab > .problem').textContent === 'there is no lab here: only labs can be changed'")
 	p.GoTo("#/overview")
 	p.WaitFor("the overview", "!!document.querySelector('.overview')")
-}
-
-// TestLabOnPhone: with all forms open and a long line, nothing is wider than the screen, and the line is in sight.
-func TestLabOnPhone(t *testing.T) {
-	f := newFake(t, newWorld(t, 25), 5)
-	p := open(t, f, "#token="+token)
-	p.Run(emulation.SetDeviceMetricsOverride(390, 844, 1, true))
-	p.GoTo("#/lab")
-	p.WaitFor("the pods", "document.querySelectorAll('#lab-pods > li').length > 5 && document.querySelectorAll('#field-kind option').length === 9")
-	for _, title := range []string{"Add a pod", "Apply a manifest", "Add a fault"} {
-		openForm(p, title)
-	}
-	pressInLab(p, "pods", "shop/cart-5b8f-qq7dn", "Remove")
-	wantResult(p, "changed", "pod shop/cart-5b8f-qq7dn is terminating, and ends in 2s")
-	if wide := webtest.Value[int](p.Page, "document.documentElement.scrollWidth"); wide > 390 {
-		t.Errorf("the view is %d wide", wide)
-	}
-	p.WaitFor("the line is above the navigation", "(r => r.top > 0 && r.bottom <= document.getElementById('nav').getBoundingClientRect().top)(document.querySelector('.lab-result').getBoundingClientRect())")
 }

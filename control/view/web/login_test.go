@@ -4,11 +4,11 @@ import (
 	"io"
 	"log"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -28,6 +28,7 @@ func recordOf(id string) observe.Item {
 	return observe.Item{Record: &flow.Record{
 		Version: flow.Version, ID: id, Time: &now, Event: flow.Decided, Verdict: "dnat", Reason: "balanced", Protocol: "TCP", Node: "node-a",
 		Source: "10.244.0.1:4000", Destination: "10.96.0.1:80", Service: "shop/web:http", Endpoint: "10.244.1.2:8080",
+		Candidates: []flow.Candidate{}, Excluded: []flow.Excluded{},
 		Life: &flow.Life{State: flow.Decided, Since: now},
 	}}
 }
@@ -37,7 +38,7 @@ func recordOf(id string) observe.Item {
 func TestSignIn(t *testing.T) {
 	f := observetest.New("node-a")
 	f.ExplainAnswer = *recordOf("").Record
-	f.TopologyAnswer = observe.Topology{Nodes: []observe.TopologyNode{{Name: "node-a", Observed: true}}}
+	f.TopologyAnswer = observe.Topology{Nodes: []observe.TopologyNode{{Name: "node-a", Addresses: []netip.Addr{}, Observed: true}}, Pods: []observe.TopologyPod{}, Hosts: []observe.TopologyHost{}}
 	server := httptest.NewUnstartedServer(flowapi.New(flowapi.Config{Observer: f, Page: web.Handler(), Token: secret}))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes for what the tab does not request
 	server.StartTLS()
@@ -49,6 +50,7 @@ func TestSignIn(t *testing.T) {
 	p.ExpectRefusals(100) // the browser writes each 401 to its console
 	p.Run(chromedp.Navigate(server.URL + "/#/flows"))
 	p.WaitFor("the page requests the token", "document.activeElement.id === 'field-sign-in-token'")
+	wantAccessible(p, "the form for the token")
 	if n := webtest.Value[int](p, "document.querySelectorAll('dialog[open]').length"); n != 1 {
 		t.Errorf("%d forms are open, want one", n)
 	}
@@ -100,26 +102,4 @@ func TestSignIn(t *testing.T) {
 	other.ExpectRefusals(100)
 	other.Run(chromedp.Navigate(server.URL + "/#/flows"))
 	other.WaitFor("it requests the token", "!!document.getElementById('sign-in')?.open")
-}
-
-// TestEventParser: streams are read as browsers read them, wherever they are cut.
-func TestEventParser(t *testing.T) {
-	p := open(t, newFake(t, newWorld(t, 3), 1), "")
-	var got []string
-	p.Run(chromedp.Evaluate(`import('/js/events.js').then(({ Parser }) => {
-		const text = ':hello\n\nevent: flow\ndata: {"a":\ndata: 1}\nid: 7\n\ndata:x\r\n\r\nid: 8\ndata\r\revent: nothing\n\nretry: 50\nretry: x\nid\ndata:  two\n\ndata: cut off';
-		const read = (pieces) => {
-			const events = [];
-			const p = new Parser((name, data) => events.push(name + ' ' + JSON.stringify(data) + ' ' + p.id));
-			for (const piece of pieces) p.feed(piece);
-			return [...events, 'retry ' + p.retry].join('; ');
-		};
-		const cuts = [[text], [...text]];
-		for (let i = 1; i < text.length; i++) cuts.push([text.slice(0, i), text.slice(i)]);
-		return [...new Set(cuts.map(read))];
-	})`, &got, func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }))
-	const want = `flow "{\"a\":\n1}" 7; message "x" 7; message "" 8; message " two" ; retry 50`
-	if len(got) != 1 || got[0] != want {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
 }

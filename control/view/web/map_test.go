@@ -2,12 +2,9 @@ package web_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
@@ -101,77 +98,4 @@ func TestMapCounts(t *testing.T) {
 	}
 	p.Click("#as-list") // for other tests: the page remembers it until it is loaded again
 	p.WaitFor("the picture", "!!document.querySelector('.map-picture svg')")
-}
-
-// TestMapOnPhone: nothing is cut, and nothing has to be scrolled sideways.
-func TestMapOnPhone(t *testing.T) {
-	f := newFake(t, newWorld(t, 20), 60)
-	p := open(t, f, "#/map")
-	p.Run(emulation.SetDeviceMetricsOverride(390, 844, 1, true))
-	p.WaitFor("cards", "document.querySelectorAll('.map-list article').length > 5")
-	p.WaitFor("figures", "[...document.querySelectorAll('.map-list .connection')].every(a => /^[0-9.]+.(s|min)$/.test(a.querySelector('.amount').textContent)) && [...document.querySelectorAll('.map-list .part')].some(x => x.textContent === '100%')")
-	cut := webtest.Value[[]string](p.Page, `[...document.querySelectorAll('.map-list :is(.name, .amount, .part, .pill)')].filter(x => {
-		const a = x.getBoundingClientRect(), b = x.closest('article').getBoundingClientRect();
-		return x.scrollWidth > x.clientWidth + 1 && getComputedStyle(x).display !== 'inline' || a.left < b.left || a.right > b.right || a.width === 0;
-	}).map(x => x.className + ' ' + x.textContent)`)
-	if len(cut) > 0 {
-		t.Errorf("cut off: %s", strings.Join(cut, "; "))
-	}
-	if wide := webtest.Value[int](p.Page, "document.documentElement.scrollWidth"); wide > 390 {
-		t.Errorf("the page is %d wide", wide)
-	}
-}
-
-// TestConnections gives the counter of connections too many flows, and old ones.
-func TestConnections(t *testing.T) {
-	p := open(t, newFake(t, newWorld(t, 21), 0), "#/flows")
-	type counts struct{ Flows, Calls, Selections, Sum, Seconds, Oldest, Later, Held, Left int }
-	var c counts
-	p.Run(chromedp.Evaluate(`(async () => {
-		const { Connections } = await import('/js/connections.js');
-		const c = new Connections(), sum = (all) => [...all.values()].reduce((n, x) => n + x.flows, 0);
-		const record = (id, second, more) => ({ id, at: second * 1000, verdict: 'dnat', source: '10.0.0.1:1', service: 'shop/cart:http', endpoint: '10.0.0.2:80', sourcePod: 'shop/a', pod: 'shop/b', life: { state: 'decided' }, ...more });
-		// 50 seconds with 1,000 flows each, of 100 services.
-		for (let i = 0; i < 50000; i++) c.take(record('flow-' + i, 1000 + Math.floor(i / 1000), { service: 'shop/s' + i % 100 }), 1000 + Math.floor(i / 1000));
-		c.take(record('flow-0', 1000), 1049); // a later event of a flow that is not counted any more
-		const many = { Flows: c.flows.size, Calls: c.calls.size, Selections: c.selections.size, Sum: sum(c.calls), Seconds: c.seconds(1050, 0) };
-		c.take(record('old', 900), 1050);
-		c.hold(new Set(['pod shop/a > service shop/s7']));
-		c.expire(1049 + 60);
-		const held = c.calls.size;
-		c.hold(new Set());
-		c.take(record('late', 1110), 1110);
-		c.take(record('late', 1110, { life: { state: 'unanswered' } }), 1111);
-		const [late] = c.calls.values();
-		return { ...many, Oldest: c.flows.has('old') ? 1 : 0, Later: late.unanswered * 10 + late.waiting, Held: held, Left: c.calls.size + c.selections.size };
-	})()`, &c, func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }))
-	if want := (counts{Flows: 20000, Calls: 100, Selections: 100, Sum: 20000, Seconds: 20, Later: 10, Held: 1, Left: 2}); c != want {
-		t.Errorf("%+v, want %+v", c, want)
-	}
-}
-
-// TestPick: of many connections some are shown, those that fail first.
-func TestPick(t *testing.T) {
-	p := open(t, newFake(t, newWorld(t, 22), 0), "#/flows")
-	type picked struct{ Services, Calls, Selections, Left, Again, Failing, Empty, Refusing int }
-	var have picked
-	p.Run(chromedp.Evaluate(`(async () => {
-		const { Connections } = await import('/js/connections.js');
-		const { alike, pick } = await import('/js/mapplan.js');
-		const c = new Connections();
-		const take = (id, caller, service, state) => c.take({ id, at: 1e6, verdict: 'dnat', source: '10.0.0.1:1', sourcePod: 'a/caller-' + caller, service: 'a/service-' + service, endpoint: '10.0.0.2:80', pod: 'a/pod-' + service + '-' + caller, life: { state, answered: state === 'closed' } }, 1000);
-		// The connections to service 0 have most flows, and so on.
-		for (let service = 0; service < 30; service++) for (let caller = 0; caller < 20; caller++) for (let i = 0; i < 30 - service; i++) take([service, caller, i].join(), caller, service, 'closed');
-		const first = pick(c);
-		take('refused', 19, 28, 'refused');
-		const has = (x, caller, service) => x.calls.some((y) => y.from.name === 'a/caller-' + caller && y.to.name === 'a/service-' + service) ? 1 : 0;
-		const next = pick(c, first.keys);
-		c.take({ id: 'rejected', at: 1e6, verdict: 'reject', reason: 'no-endpoints', source: '10.0.0.1:1', sourcePod: 'a/caller-19', service: 'a/service-28', life: { state: 'rejected' } }, 1000);
-		const rejected = pick(c, next.keys);
-		return { Services: first.services.length, Calls: first.calls.length, Selections: first.selections.length, Left: first.left, Again: pick(c, first.keys).keys.size, Failing: has(first, 19, 28) * 10 + has(next, 19, 28),
-			Empty: first.services.filter((sv) => !first.calls.some((x) => x.to.key === sv.key)).length, Refusing: alike(next, rejected) || rejected.refusing.size !== 1 ? 0 : 1 };
-	})()`, &have, func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }))
-	if have.Services > 12 || have.Calls != 28 || have.Selections != 32 || have.Left != 1200-60 || have.Again != 60 || have.Failing != 1 || have.Empty != 0 || have.Refusing != 1 {
-		t.Errorf("%+v", have)
-	}
 }

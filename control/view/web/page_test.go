@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -117,20 +115,6 @@ func TestPicturesOfOtherVerdicts(t *testing.T) {
 	p.ExpectRefusals(1)
 	p.GoTo("#/flows/nobody")
 	p.WaitFor("an error", `document.querySelector('.detail .problem')?.textContent === 'flow "nobody": not known (any more)'`)
-}
-
-// TestBetween: times have digits that a Date has not.
-func TestBetween(t *testing.T) {
-	p := open(t, newFake(t, newWorld(t, 3), 1), "")
-	var got []string
-	p.Run(chromedp.Evaluate(`import('/js/format.js').then(({ between, seconds }) => [
-		['2026-01-02T03:04:05.000000001Z', '2026-01-02T03:04:05.00012Z'], ['2026-01-02T03:04:05.9999Z', '2026-01-02T03:04:06Z'],
-		['2026-01-02T03:04:05.123456789+01:00', '2026-01-02T02:04:05.123456789Z'], ['2026-01-02T03:04:05Z', '2026-01-02T03:04:04.5Z']]
-		.map(([from, to]) => { const x = between(from, to); return (x < 0 ? '-' : '') + seconds(Math.abs(x)); }))`,
-		&got, func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }))
-	if want := []string{"120 µs", "100 µs", "0 ns", "-500 ms"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
 }
 
 func TestServices(t *testing.T) {
@@ -400,46 +384,6 @@ func TestKeyboard(t *testing.T) {
 	// Whatever can be pressed can be reached and has a name.
 	if nameless := webtest.Value[[]string](p.Page, `[...document.querySelectorAll('a, button, input, select')].filter(x => !x.hidden && !(x.getAttribute('aria-label') || x.textContent.trim() || x.labels?.length)).map(x => x.outerHTML)`); len(nameless) > 0 {
 		t.Errorf("without a name: %s", strings.Join(nameless, "\n"))
-	}
-}
-
-// TestPhone looks at all views on a narrow screen.
-func TestPhone(t *testing.T) {
-	f := newFake(t, newWorld(t, 14), 40)
-	p := open(t, f, "#token="+token)
-	p.Run(emulation.SetDeviceMetricsOverride(390, 844, 1, true))
-	r := f.wait(p, func(r *flow.Record) bool { return r.Draw != nil && r.Masquerade })
-	for hash, there := range map[string]string{
-		"#/overview": ".busy li",
-		"#/flows":    "#rows tr",
-		"#/why?from=shop%2Ffrontend-7c9d-x2k4p&to=cart.shop:80": ".inquiry .picture svg",
-		"#/flows/" + r.ID:      ".picture svg",
-		"#/services":           "#services tr",
-		"#/services/shop/cart": ".pair",
-		"#/map":                ".map-list .connection",
-		"#/explain?protocol=TCP&node=node-a&source=10.244.1.9&destination=10.96.10.2:80": ".explain .picture svg",
-		"#/hold": "#field-service",
-		"#/lab":  "#lab-pods li",
-	} {
-		p.GoTo(hash)
-		p.WaitFor(hash, fmt.Sprintf("!!document.querySelector(%s)", webtest.Quote(there)))
-		if wide := webtest.Value[int](p.Page, "document.documentElement.scrollWidth"); wide > 390 {
-			t.Errorf("%s is %d wide", hash, wide)
-		}
-		// Long names are wrapped, and not cut: a service port has its name and its address.
-		if cut := webtest.Value[string](p.Page, `(() => {
-			const name = document.querySelector('.services td.name');
-			if (name) { name.querySelector('a').textContent = 'kube-system/kube-dns-of-the-cluster:metrics'; name.querySelector('.address').textContent = '10.96.0.10:9153 TCP'; }
-			return [...document.querySelectorAll('.tablebox')].filter((x) => x.scrollWidth > x.clientWidth).map((x) => x.scrollWidth + ' of ' + x.clientWidth).join();
-		})()`); cut != "" {
-			t.Errorf("%s: a table is cut: %s", hash, cut)
-		}
-		if !webtest.Value[bool](p.Page, "(r => r.bottom <= innerHeight && r.top > innerHeight - 80)(document.getElementById('nav').getBoundingClientRect())") {
-			t.Errorf("%s: the navigation is not at the bottom", hash)
-		}
-		if hash == "#/flows" && !webtest.Value[bool](p.Page, "[...document.querySelectorAll('#rows tr')].every(tr => getComputedStyle(tr).borderBottomWidth === '1px')") {
-			t.Error("a flow's card is not closed below")
-		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package web_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -192,70 +190,5 @@ func checkBoxes(p *page) {
 		return bad;
 	})()`); len(bad) > 0 {
 		p.Errorf("texts of the picture:\n%s", strings.Join(bad, "\n"))
-	}
-}
-
-// TestWayIsThatOfRecords: the page has the order of nodes of [flow.Record.Path].
-func TestWayIsThatOfRecords(t *testing.T) {
-	f := newFake(t, newWorld(t, 22), 0)
-	p := open(t, f, "")
-	random := f.world.random
-	var records []*flow.Record
-	addresses := []string{"10.0.0.1:1", "10.0.0.2:2", "10.0.0.3:3"}
-	pick := func(list ...string) string { return list[random.IntN(len(list))] }
-	record := func() *flow.Record {
-		at := time.Unix(1_700_000_000+int64(random.IntN(3)), 0)
-		r := &flow.Record{Time: &at, Node: pick("a", "b", "c"), Source: pick(addresses...), Destination: pick(addresses...), Verdict: pick("accept", "accept", "dnat", "drop", "reject")}
-		if r.Verdict == "dnat" {
-			r.Endpoint, r.EndpointNode, r.Masquerade, r.Conntrack = pick(addresses...), pick("a", "b", "c", ""), random.IntN(2) == 0, pick("created", "created", "failed")
-		}
-		if random.IntN(2) == 0 {
-			r.Life = &flow.Life{SeenSource: pick(append(addresses, "")...)}
-		}
-		if random.IntN(3) == 0 {
-			r.SourcePod, r.SourceNode, r.Local = "default/pod", pick("a", "b", "c", ""), random.IntN(4) == 0
-		}
-		return r
-	}
-	for range 3000 {
-		r := record()
-		for range random.IntN(4) {
-			r.Others = append(r.Others, record())
-		}
-		for i, o := range append([]*flow.Record{r}, r.Others...) {
-			o.ID = fmt.Sprint(i)
-		}
-		records = append(records, r)
-	}
-	text, err := json.Marshal(records)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	p.Run(chromedp.Evaluate(`(async () => {
-		const { decider, leaves, path } = await import('/js/way.js');
-		return `+string(text)+`.map(r => [...path(r).map(h => h.node + (h.record?.id ?? '?')), decider(r).id, leaves(r).known, leaves(r).destination].join(' '));
-	})()`, &got, func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }))
-	several := 0
-	for i, r := range records {
-		var want []string
-		for _, hop := range r.Path() {
-			id := "?"
-			if hop.Record != nil {
-				id = hop.Record.ID
-			}
-			want = append(want, hop.Node+id)
-		}
-		if len(want) > 2 {
-			several++
-		}
-		_, destination, known := r.Leaves()
-		if want := strings.Join(append(want, r.Decider().ID, fmt.Sprint(known), destination), " "); got[i] != want {
-			b, _ := json.Marshal(r)
-			t.Fatalf("the page has %s, want %s, of %s", got[i], want, b)
-		}
-	}
-	if several < 500 {
-		t.Errorf("%d ways of several nodes: the test has too few", several)
 	}
 }

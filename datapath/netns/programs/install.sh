@@ -3,10 +3,15 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
+# A package whose programs are there from elsewhere, as npm of NodeSource, is not missing.
 missing=()
-for p in $(sed -n 's/^\([^#:]*\):.*/\1/p' debian.txt); do
-	dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
-done
+while IFS=: read -r p programs; do
+	if [ -n "$programs" ]; then
+		type $programs >/dev/null 2>&1 || missing+=("$p")
+	else
+		dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
+	fi
+done < <(sed '/^#/d' debian.txt)
 [ ${#missing[@]} -gt 0 ] || exit 0
 # The machine's own containerd is not needed, and is not started.
 policy=/usr/sbin/policy-rc.d

@@ -15,11 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/cdproto/security"
+	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -73,18 +75,18 @@ func (t Tests) Run() int {
 	return t.M.Run()
 }
 
-// chromium finds a browser of the kind that chromedp can lead.
+// chromium finds a browser of the kind that chromedp can lead. Those without a user interface come first: they need a third of the time.
 func chromium(t testing.TB) string {
 	t.Helper()
 	if testing.Short() {
 		netnstest.Missing(t, "chromium")
 	}
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless-shell"} {
+	for _, name := range []string{"chromium-headless-shell", "headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
 		}
 	}
-	netnstest.Missing(t, "chromium is not installed")
+	netnstest.Missing(t, "chromium-headless-shell is not installed")
 	return ""
 }
 
@@ -153,7 +155,7 @@ func open(t testing.TB, url string, before ...chromedp.Action) *Page {
 	if browser.err != nil {
 		t.Fatalf("%s does not start: %v", path, browser.err)
 	}
-	tab, cancel := chromedp.NewContext(browser.ctx)
+	tab, cancel := chromedp.NewContext(browser.ctx, chromedp.WithTargetID(window(t)))
 	ctx, timeout := context.WithTimeout(tab, patience)
 	p := &Page{TB: t, ctx: ctx}
 	chromedp.ListenTarget(tab, p.hear)
@@ -186,6 +188,17 @@ func open(t testing.TB, url string, before ...chromedp.Action) *Page {
 	})
 	p.Run(append(before, chromedp.Navigate(url))...)
 	return p
+}
+
+// window opens an empty tab in a window of its own: a tab that another one covers draws nothing.
+func window(t testing.TB) target.ID {
+	t.Helper()
+	ctx := cdp.WithExecutor(browser.ctx, chromedp.FromContext(browser.ctx).Browser)
+	id, err := target.CreateTarget("about:blank").WithNewWindow(true).Do(ctx)
+	if err != nil {
+		t.Fatalf("no window: %v", err)
+	}
+	return id
 }
 
 // slowTerminal is in what xterm.js writes to the console on a busy machine.
@@ -265,6 +278,13 @@ func (p *Page) WaitFor(what, expression string) {
 func Value[T any](p *Page, expression string) (v T) {
 	p.Helper()
 	p.Run(chromedp.Evaluate(expression, &v))
+	return v
+}
+
+// Await returns what the promise of an expression has.
+func Await[T any](p *Page, expression string) (v T) {
+	p.Helper()
+	p.Run(chromedp.Evaluate(expression, &v, func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }))
 	return v
 }
 

@@ -28,13 +28,6 @@ const LONGEST = 30000; // milliseconds, at most
 
 const UNREACHABLE = 'Cannot reach the server. Is it still running?';
 
-// lists may be null in JSON: Go writes an empty one so.
-const lists = new Set(['nodes', 'pods', 'hosts', 'services', 'holds', 'endpoints', 'candidates', 'excluded', 'addresses', 'steps']);
-const revive = (key, value) => (value === null && lists.has(key) ? [] : value);
-
-/** parse parses JSON. To look at every value takes many times as long: only where one may be null. */
-const parse = (text) => (text.includes(':null') ? JSON.parse(text, revive) : JSON.parse(text));
-
 const request = (method, path, { headers, ...rest }, secret) => fetch(path, { method, headers: secret ? { ...headers, Authorization: `Bearer ${secret}` } : headers, ...rest });
 
 /** problem converts an error response. */
@@ -74,15 +67,15 @@ async function call(method, path, body, signal) {
   }
   if (response.status === 204) return null;
   if (!response.ok) throw await problem(response);
-  let answer = null;
-  try { answer = parse(await response.text()); } catch { /* reported below */ }
-  if (answer === null) throw new ApiError(response.status, `The server's response to ${path} is not JSON`);
-  return answer;
+  try { return await response.json(); } catch { throw new ApiError(response.status, `The server's response to ${path} is not JSON`); }
 }
 
 export const get = (path, signal) => call('GET', path, undefined, signal);
 export const post = (path, body, signal) => call('POST', path, body, signal);
 export const remove = (path) => call('DELETE', path);
+
+/** pause waits for some milliseconds. */
+export const pause = (milliseconds) => new Promise((resolve) => { setTimeout(resolve, milliseconds); });
 
 /** poll sends a request, and again some time after each response, until the signal aborts it. The time is longer where responses take long: neither the server nor the browser should be busy with them. */
 export async function poll(path, milliseconds, signal, answered, failed) {
@@ -94,12 +87,7 @@ export async function poll(path, milliseconds, signal, answered, failed) {
       if (signal.aborted) return;
       failed(e);
     }
-    const wait = Math.max(milliseconds, Math.min(LONGEST, SHARE * (performance.now() - began)));
-    await new Promise((resolve) => {
-      const end = () => { clearTimeout(timer); signal.removeEventListener('abort', end); resolve(); };
-      const timer = setTimeout(end, wait);
-      signal.addEventListener('abort', end);
-    });
+    await pause(Math.max(milliseconds, Math.min(LONGEST, SHARE * (performance.now() - began))));
   }
 }
 

@@ -1,11 +1,9 @@
 // The course that a student takes: its state as it changes, and the student's commands.
 
-import { get, post } from './api.js';
+import { get, pause, post } from './api.js';
 
 const AGAIN = 300; // milliseconds from a failed request to the next: the next unit's lab has the same address
 const LATE = 3000; // milliseconds without a response after which the state counts as old
-
-const pause = (milliseconds) => new Promise((resolve) => { setTimeout(resolve, milliseconds); });
 
 class Course {
   constructor() {

@@ -2,7 +2,7 @@
 // the HTML standard (9.2, Server-sent events): open and error, named events, and reconnection
 // with the ID of the last event.
 
-import { send } from './api.js';
+import { pause, send } from './api.js';
 
 const AGAIN = 3000; // milliseconds from the end of a connection to the next, unless the server sets it
 const BREATH = 50; // milliseconds of work after which the page gets its turn
@@ -81,7 +81,7 @@ export class EventStream extends EventTarget {
       if (signal.aborted) return;
       if (refused) this.close(); // a retry would not help
       this.dispatchEvent(new Event('error'));
-      await new Promise((resolve) => setTimeout(resolve, this.parser.retry));
+      await pause(this.parser.retry);
     }
   }
 
@@ -104,7 +104,7 @@ export class EventStream extends EventTarget {
       if (done) return true;
       this.parser.feed(decoder.decode(value, { stream: true }));
       if (performance.now() - began > BREATH) {
-        await new Promise((resolve) => setTimeout(resolve));
+        await pause(0);
         began = performance.now();
       }
     }

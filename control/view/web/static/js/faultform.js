@@ -1,11 +1,9 @@
 // The form that adds a fault: its fields are those of the kind.
 
-import { get } from './api.js';
 import { h, replace } from './dom.js';
 import { blame, field } from './form.js';
 import { form, setOptions, text } from './labforms.js';
-
-const OFFERED = 500; // suggestions in a list, at most: browsers slow down with more
+import { services } from './suggest.js';
 
 const title = (name) => name[0].toUpperCase() + name.slice(1);
 
@@ -77,8 +75,7 @@ export class FaultForm {
     const of = (x) => x.addresses.map((a) => h('option', { value: a }, x.name));
     const hosts = [...this.status.pods, ...this.status.nodes, ...this.status.clients].flatMap(of);
     try {
-      const { services } = await get(`/v1/services?limit=${OFFERED}`);
-      replace(this.addresses, hosts, [...new Map(services.map((sv) => [sv.clusterIP, sv])).values()].map((sv) => h('option', { value: sv.clusterIP }, `Service ${sv.namespace}/${sv.name}`)));
+      replace(this.addresses, hosts, [...new Map((await services()).map((sv) => [sv.clusterIP, sv])).values()].map((sv) => h('option', { value: sv.clusterIP }, `Service ${sv.namespace}/${sv.name}`)));
     } catch { replace(this.addresses, hosts); }
   }
 }

@@ -18,7 +18,7 @@ export class FlowView {
     this.title = `Flow ${this.id}`;
     this.abort = new AbortController();
     this.picture = new Picture();
-    this.side = h('aside', { class: 'side', 'aria-label': 'Life cycle and record' });
+    this.side = h('section', { class: 'side', 'aria-label': 'Life cycle and record' });
     this.head = h('div', { class: 'headline' }, h('h1', { id: 'title' }, 'Flow'));
     this.element = h('section', { class: 'detail', 'aria-labelledby': 'title' },
       h('a', { class: 'back-link', href: this.list() }, icon('back'), 'Flows', h('kbd', { 'aria-hidden': 'true' }, 'Esc')),

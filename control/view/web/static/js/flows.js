@@ -1,6 +1,5 @@
 // The live view of flows.
 
-import { get, topology } from './api.js';
 import { h, icon, replace, setText } from './dom.js';
 import { FilterBar } from './filterbar.js';
 import { nextStep } from './idle.js';
@@ -97,7 +96,9 @@ export class FlowsView {
     this.paused = is;
     this.since = stream.rates.now();
     this.pause.setAttribute('aria-pressed', String(is));
-    replace(this.pause, icon(is ? 'play' : 'hold'), h('span', null, is ? 'Resume' : 'Pause'), h('kbd', { 'aria-hidden': 'true' }, 'p'));
+    const label = is ? 'Resume' : 'Pause';
+    this.pause.setAttribute('aria-label', label); // on a phone, the text is hidden
+    replace(this.pause, icon(is ? 'play' : 'hold'), h('span', null, label), h('kbd', { 'aria-hidden': 'true' }, 'p'));
     this.body.classList.toggle('paused', is);
     if (!is) { this.select(''); this.draw(); }
   }
@@ -147,8 +148,7 @@ export class FlowsView {
     const filtered = chipsOf(this.filters).length > 0, text = filtered ? 'No flow matches the filters yet. New matches appear here.' : stream.connected ? 'No flows yet.' : 'Connecting …';
     if (this.shown === text) return;
     this.shown = text;
-    replace(this.empty, h('p', null, text), this.hint = h('div'));
-    if (!filtered && stream.connected) Promise.all([topology(), get('/v1/services?limit=50')]).then(([t, { services }]) => replace(this.hint, nextStep(t, services))).catch(() => { /* without a hint, then */ });
+    replace(this.empty, h('p', null, text), !filtered && stream.connected && nextStep());
   }
 
   drawNotice() {

@@ -1,6 +1,6 @@
 // The view that holds a flow at the queue and steps it through the chains.
 
-import { get, podAt, post, remove, setToken, token, topology } from './api.js';
+import { get, pause, podAt, post, remove, setToken, token, topology } from './api.js';
 import { announce, h, icon, replace, setText } from './dom.js';
 import { fields } from './filter.js';
 import { blame, field } from './form.js';
@@ -48,8 +48,8 @@ export class HoldView {
       const t = await topology();
       if (!t.canHold) { this.message('Holding flows is not available', 'The server does not allow it. A lab does: nfqproxy lab.'); return; }
       if (!token()) { this.askToken(); return; }
-      const { holds } = await get('/v1/holds', this.abort.signal);
-      const mine = holds.find((x) => x.state !== 'done');
+      const { holds: all } = await get('/v1/holds', this.abort.signal);
+      const mine = all.find((x) => x.state !== 'done');
       if (mine) this.follow(mine);
       else this.arm();
     } catch (e) {
@@ -119,7 +119,7 @@ export class HoldView {
         if (this.abort.signal.aborted) return;
         this.refused(e);
         if (e.status === 404) return;
-        await new Promise((resolve) => setTimeout(resolve, 1000));
+        await pause(1000);
         if (this.hold?.id !== hold.id) return;
         hold = this.hold;
       }

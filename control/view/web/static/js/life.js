@@ -35,7 +35,7 @@ export function stages(r) {
   return card(`First packet: ${seconds(sum)}`,
     h('div', { class: 'stages', role: 'img', 'aria-label': parts.map(([name, , x]) => `${name} ${seconds(x)}`).join(', ') },
       parts.map(([name, , x]) => h('span', { class: name, vars: { '--share': x / sum } }))),
-    h('dl', { class: 'legend' }, parts.map(([name, about, x]) => [h('dt', { class: name }, name), h('dd', null, h('span', { class: 'about' }, about), h('span', { class: 'amount' }, seconds(x)))])));
+    h('dl', { class: 'legend' }, parts.map(([name, until, x]) => [h('dt', { class: name }, name), h('dd', null, h('span', { class: 'about' }, until), h('span', { class: 'amount' }, seconds(x)))])));
 }
 
 /** candidates lists all endpoints: the candidates, and the others with the reason of their exclusion. */

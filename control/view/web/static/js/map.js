@@ -1,10 +1,10 @@
 // The map: callers, services and endpoints, and how many flows between them are answered.
 
-import { get, topology } from './api.js';
+import { topology } from './api.js';
 import { h, replace, setText } from './dom.js';
 import { still } from './dots.js';
 import { often, span, sumOf } from './figures.js';
-import { chipsOf, link } from './filter.js';
+import { chipsOf } from './filter.js';
 import { plural } from './format.js';
 import { nextStep } from './idle.js';
 import { MapGraph } from './mapgraph.js';
@@ -114,8 +114,7 @@ export class MapView {
     setText(this.status, '');
     setText(this.rest, '');
     if (this.empty?.isConnected && this.empty.firstChild.textContent === text) return;
-    replace(this.body, this.empty = h('div', { class: 'empty' }, h('p', null, text)));
-    if (stream.connected) Promise.all([topology(), get('/v1/services?limit=50')]).then(([t, { services }]) => this.empty.append(nextStep(t, services))).catch(() => { /* without a hint, then */ });
+    replace(this.body, this.empty = h('div', { class: 'empty' }, h('p', null, text), stream.connected && nextStep()));
   }
 
   drawTexts(connections) {

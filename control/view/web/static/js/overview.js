@@ -1,6 +1,6 @@
 // The first view: what is wrong now, rates, nodes, and the busiest services.
 
-import { get, poll, topology } from './api.js';
+import { poll, topology } from './api.js';
 import { finding } from './finding.js';
 import { h, replace } from './dom.js';
 import { number, percent, plural, rate, seconds } from './format.js';
@@ -8,14 +8,12 @@ import { link } from './filter.js';
 import { nextStep } from './idle.js';
 import { nodes } from './nodes.js';
 import { named } from './row.js';
-import { EVERY, Speeds, errorsOf, serviceLink, spread } from './services.js';
+import { EVERY, Speeds, errorsOf, figure, serviceLink, spread } from './services.js';
 import { errors } from './words.js';
 
 const RARELY = 10000; // milliseconds between two requests for findings
 const BUSIEST = 6; // services shown
 const FIRST = 5; // findings shown, until all are wanted
-
-const figure = (label, value, toneName, href) => h(href ? 'a' : 'div', { class: 'figure', href, 'data-tone': toneName }, h('div', null, h('span', { class: 'number' }, value), h('span', { class: 'label' }, label)));
 
 export class OverviewView {
   title = 'Overview';
@@ -33,8 +31,6 @@ export class OverviewView {
       h('section', { class: 'wrong-now', 'aria-labelledby': 'wrong-title' }, h('div', { class: 'headline' }, h('h2', { id: 'wrong-title' }, 'What is wrong now'), this.count), this.findings),
       h('div', { class: 'two' }, this.services, this.nodes));
     const { signal } = this.abort;
-    // Those without flows are read once: there may be many.
-    get('/v1/services?limit=50', signal).then((a) => { this.some = a.services; }).catch(() => { /* without a next step, then */ });
     poll('/v1/services?active=true', EVERY, signal, (a) => this.drawServices(a), (e) => this.fail(this.services, e));
     poll('/v1/findings', RARELY, signal, (a) => { this.list = a.findings ?? []; this.drawFindings(); }, (e) => { if (e.status !== 404) this.fail(this.findings, e); else this.findings.parentElement.hidden = true; });
     this.unlisten = nodes.listen((list) => this.drawNodes(list ?? []));
@@ -59,7 +55,7 @@ export class OverviewView {
       ? h('ul', { class: 'busy' }, busy.map((sv) => h('li', null,
         h('a', { class: 'name', href: serviceLink(sv) }, named(sv.service)), h('span', { class: 'amount' }, `${rate(this.speeds.of(sv))}/s`), spread(sv),
         errorsOf(sv) > 0 ? h('span', { class: 'amount', 'data-tone': 'bad' }, plural(errorsOf(sv), 'error')) : h('span'))))
-      : [h('p', { class: 'hint' }, 'No flow to a service yet.'), nextStep(this.topology, this.some)]);
+      : [h('p', { class: 'hint' }, 'No flow to a service yet.'), this.next ??= nextStep()]);
   }
 
   drawFindings() {

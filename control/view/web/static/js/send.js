@@ -1,10 +1,9 @@
 // The form that sends a request from a host of a lab, and then shows its flow.
 
-import { get, topology } from './api.js';
+import { topology } from './api.js';
 import { h, replace } from './dom.js';
 import { requester } from './request.js';
-
-const OFFERED = 500; // suggestions in the list, at most: browsers slow down with more
+import { services } from './suggest.js';
 
 /** named is a service port as a destination: by its name, as pods find it. */
 const named = (sv) => `${sv.protocol === 'UDP' ? 'udp://' : ''}${sv.name}.${sv.namespace}:${sv.port}`;
@@ -39,8 +38,7 @@ export class Sender {
   async load() {
     if (!this.element.open || this.names.children.length > 0) return;
     try {
-      const { services } = await get(`/v1/services?limit=${OFFERED}`, this.abort.signal);
-      replace(this.names, services.filter((sv) => sv.protocol !== 'SCTP').map((sv) => h('option', { value: named(sv) }, sv.service)));
+      replace(this.names, (await services(this.abort.signal)).filter((sv) => sv.protocol !== 'SCTP').map((sv) => h('option', { value: named(sv) }, sv.service)));
     } catch { /* without suggestions, then */ }
   }
 }

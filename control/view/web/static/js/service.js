@@ -9,15 +9,10 @@ import { h, icon, replace } from './dom.js';
 import { number, percent, rate, seconds } from './format.js';
 import { link } from './filter.js';
 import { named } from './row.js';
-import { EVERY, Speeds, errorsOf } from './services.js';
+import { EVERY, Speeds, errorsOf, figure } from './services.js';
 import { Shadows } from './shadows.js';
 import { Spark } from './spark.js';
 import { errors, exclusions, fit, reasons } from './words.js';
-
-function figure(label, value, toneName, href) {
-  const inner = [h('span', { class: 'number' }, value), h('span', { class: 'label' }, label)];
-  return h(href ? 'a' : 'div', { class: 'figure', href, 'data-tone': toneName }, h('div', null, inner));
-}
 
 const HISTORY = 150; // samples: five minutes
 

@@ -1,15 +1,13 @@
 // The list of all services, which may be long: those with flows are requested often, all of them
 // rarely and in pages.
 
-import { get, poll } from './api.js';
+import { get, pause, poll } from './api.js';
 
 const PAGE = 500; // services in a request
 const BETWEEN = 100; // milliseconds between two pages
 const RENEW = 60000; // milliseconds between two lists of all
 
 export const keyOf = (service, endpoint) => `${service.service} ${service.family} ${service.protocol} ${endpoint?.endpoint ?? ''}`;
-
-const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 export class ServiceList {
   constructor() {

@@ -40,6 +40,8 @@ export function spread(sv) {
     used.map((e, i) => h('span', { vars: { '--share': e.observed, '--i': i % 6 }, title: `${e.pod || e.endpoint}: ${(e.observed * 100).toFixed(1)}%` })));
 }
 
+export const figure = (label, value, toneName, href) => h(href ? 'a' : 'div', { class: 'figure', href, 'data-tone': toneName }, h('div', null, h('span', { class: 'number' }, value), h('span', { class: 'label' }, label)));
+
 const count = (label, n, toneName) => h('td', { class: 'count', 'data-label': label, 'data-tone': n > 0 ? toneName : null }, n > 0 ? number(n) : h('span', { class: 'none' }, '0'));
 
 const columns = [['name', 'Service'], ['rate', 'Flows/s'], ['total', 'Flows'], ['open', 'Open'], ['share', 'Spread over endpoints'], ['fit', 'Even spread?'], ['unanswered', 'Unanswered'], ['errors', 'Errors']];

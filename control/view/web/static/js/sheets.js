@@ -6,7 +6,7 @@ function sheetElement(create) {
   const element = create('meta'); // shows nothing
   const sheet = new CSSStyleSheet();
   document.adoptedStyleSheets.push(sheet);
-  Object.defineProperty(element, 'textContent', { set: (text) => sheet.replaceSync(text) });
+  Object.defineProperty(element, 'textContent', { set: (text) => { sheet.replaceSync(text); } });
   element.remove = () => {
     document.adoptedStyleSheets = document.adoptedStyleSheets.filter((x) => x !== sheet);
     Element.prototype.remove.call(element);

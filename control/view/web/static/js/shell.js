@@ -65,9 +65,6 @@ export class Shell {
     this.resized.observe(this.place);
     this.looks = new MutationObserver(() => this.restyle());
     this.looks.observe(document.documentElement, { attributes: true, attributeFilter: ['data-theme', 'data-size'] });
-    this.scheme = matchMedia('(prefers-color-scheme: dark)');
-    this.restyle = this.restyle.bind(this);
-    this.scheme.addEventListener('change', this.restyle);
     this.fit.fit();
     this.connect();
   }
@@ -80,7 +77,6 @@ export class Shell {
     else this.socket?.close();
     this.resized?.disconnect();
     this.looks?.disconnect();
-    this.scheme?.removeEventListener('change', this.restyle);
     this.terminal?.dispose();
   }
 
