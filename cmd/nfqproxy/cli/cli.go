@@ -7,12 +7,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/control/usage"
 	"github.com/nfqproxy/nfqproxy/control/visible"
 )
 
@@ -70,8 +68,6 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 // documentation.
 func NewCommand() *cobra.Command { return newRootCommand(connect) }
 
-func init() { cobra.AddTemplateFunc("grouped", usage.Flags) }
-
 // newRootCommand makes the command. Clients of a flow API connect with connect.
 func newRootCommand(connect connector) *cobra.Command {
 	root := &cobra.Command{
@@ -96,7 +92,7 @@ the kernel alone translates the flow's packets.`,
 	root.SetHelpCommand(newHelpCommand())
 	root.SetFlagErrorFunc(flagError)
 	root.InitDefaultCompletionCmd("completion")
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".LocalFlags.FlagUsages", "grouped .LocalFlags"))
+	root.SetUsageFunc(writeUsage)
 	group(root)
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {
