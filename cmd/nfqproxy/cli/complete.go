@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
@@ -168,6 +170,7 @@ var valuesOf = map[string]func(*cobra.Command) []string{
 	},
 	"unit": unitNames, "UNIT": unitNames,
 	"NUMBER":   faultNumbers,
+	"context":  contexts,
 	"ignore":   func(*cobra.Command) []string { return findingCodes() },
 	"protocol": func(*cobra.Command) []string { return []string{"tcp", "udp", "sctp"} },
 	"verdict":  func(*cobra.Command) []string { return verdicts },
@@ -191,6 +194,17 @@ func faultNumbers(cmd *cobra.Command) (all []string) {
 		all = append(all, fmt.Sprintf("%d\t%s", f.ID, f.Text))
 	}
 	return all
+}
+
+// contexts are those of the kubeconfig.
+func contexts(cmd *cobra.Command) []string {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = cmd.Flags().Lookup("kubeconfig").Value.String()
+	config, err := rules.Load()
+	if err != nil {
+		return nil // nothing is completed
+	}
+	return slices.Sorted(maps.Keys(config.Contexts))
 }
 
 // algorithmNames are the balancing algorithms.

@@ -24,7 +24,6 @@ import (
 type flowsFlags struct {
 	server    serverFlags
 	query     observe.FlowQuery
-	last      string
 	all       bool
 	join      bool
 	output    string
@@ -81,7 +80,6 @@ custom-columns has kubectl's syntax.`,
 	flags.BoolVar(&f.join, "join", true, "show each connection once, with all nodes that decided it; in formats other than tables only if given")
 	flags.StringVar(&q.Since, "since", "", "only flows decided since then: a duration (5m) or a time (RFC 3339); with --follow: print the events since then first")
 	flags.StringVar(&q.Limit, "limit", "", "number of newest flows to show; 0: all (default 100); with --follow: number of earlier flows to print first")
-	flags.StringVar(&f.last, "last", "", "same as --limit")
 	flags.StringVarP(&f.output, "output", "o", "", strings.Join(text.Formats(), ", ")+" (default: a table)")
 	walkFlag(cmd, &f.walk, "; in JSON: as steps (of one flow: words by default)", text.WalkNone)
 	flags.BoolVar(&f.noHeaders, "no-headers", false, "omit the column headers")
@@ -205,12 +203,6 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 		if err != nil {
 			return err
 		}
-	}
-	switch {
-	case flags.Changed("last") && flags.Changed("limit"):
-		return errors.New("--last and --limit are the same: give one of them")
-	case flags.Changed("last"):
-		f.query.Limit = f.last
 	}
 	f.query.Namespace, f.query.Steps = f.namespaces.selected(), f.walk != text.WalkNone
 	f.query.ServicesOnly = f.servicesOnly() && !text.ForPrograms(f.output)

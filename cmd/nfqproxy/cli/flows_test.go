@@ -187,7 +187,7 @@ func TestFiltersArePassedOn(t *testing.T) {
 	c := observetest.NewCluster()
 	root := newRootCommand(func(string, string) (observe.Observer, error) { return c, nil })
 	args := strings.Fields("flows --service nobody-home --namespace ns --pod shell --node n --source 10.0.0.1 --destination 10.0.0.2 --endpoint 10.0.0.3 " +
-		"--port 80 --protocol tcp --verdict dnat --reason balanced --state closed --since 5m --last 7 --walk words")
+		"--port 80 --protocol tcp --verdict dnat --reason balanced --state closed --since 5m --limit 7 --walk words")
 	var stderr bytes.Buffer
 	if code := execute(t.Context(), root, args, strings.NewReader(""), io.Discard, &stderr); code != 0 {
 		t.Fatalf("exit code %d: %s", code, &stderr)
