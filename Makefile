@@ -28,7 +28,7 @@ RACE := $(shell command -v $(GO) >/dev/null 2>&1 && $(GO) env CGO_ENABLED | grep
 .PHONY: need-go need-npm build site $(PLATFORMS:%=build-%) image image-lab release release-test demo peers bench-peers manifests chart check test test-all test-live test-plain test-course test-packing soak lint bench bench-quick bench-micro bench-scale bench-attack floor fuzz clean
 
 # Static binaries that need no other program at run time: nfqproxy, the tool, and nfqproxyd, the daemon. With grpc's trace pages the linker would
-# keep all methods of all types: 73 MB instead of 44. It depends on the sources, Go and the version only:
+# keep all methods of all types. It depends on the sources, Go and the version only:
 # neither on the folder nor on what git has there (-buildvcs).
 BUILD = CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION) -X github.com/nfqproxy/nfqproxy/cmd/nfqproxy/cli.version=$(VERSION)'
 PROGRAMS = ./cmd/nfqproxy $(if $(filter linux,$(or $(1),$(shell $(GO) env GOOS 2>/dev/null))),./cmd/nfqproxyd)

@@ -12,6 +12,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 )
 
 // TestRequests: what the client sends, where and in which encoding.
@@ -37,9 +38,9 @@ func TestRequests(t *testing.T) {
 		}
 		ctx, options := t.Context(), metav1.ListOptions{ResourceVersion: "7", AllowWatchBookmarks: true}
 		got = nil
-		_, _ = client.ListWatch("services", "!l", "f=1").List(options)
-		_, _ = client.ListWatch("nodes", "", "").Watch(options)
-		_, _ = client.ListWatch("endpointslices", "l", "").List(options)
+		_, _ = cache.ToListerWatcherWithContext(client.ListWatch("services", "!l", "f=1")).ListWithContext(ctx, options)
+		_, _ = cache.ToListerWatcherWithContext(client.ListWatch("nodes", "", "")).WatchWithContext(ctx, options)
+		_, _ = cache.ToListerWatcherWithContext(client.ListWatch("endpointslices", "l", "")).ListWithContext(ctx, options)
 		_ = client.CreateEvent(ctx, &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "e"}})
 		_ = client.PatchEvent(ctx, "shop", "e", []byte("{}"))
 		_, _ = client.ReviewToken(ctx, &authenticationv1.TokenReview{})

@@ -238,8 +238,8 @@ type reader struct {
 // problems collects what is wrong.
 type problems struct{ errs []yamlfile.FieldError }
 
-func (p *problems) fail(field, format string, args ...any) {
-	p.errs = append(p.errs, yamlfile.FieldError{Field: field, Err: fmt.Errorf(format, args...)})
+func (v *problems) fail(field, format string, args ...any) {
+	v.errs = append(v.errs, yamlfile.FieldError{Field: field, Err: fmt.Errorf(format, args...)})
 }
 
 // read reads the fields of a Lab. Paths of scripts are relative to the directory of the file.
