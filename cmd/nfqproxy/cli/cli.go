@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/nfqproxy/nfqproxy/control/visible"
 )
@@ -93,6 +94,12 @@ the kernel alone translates the flow's packets.`,
 	root.SetFlagErrorFunc(flagError)
 	root.InitDefaultCompletionCmd("completion")
 	root.SetUsageFunc(writeUsage)
+	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "node-name" { // as many notes and scripts have it
+			name = "node"
+		}
+		return pflag.NormalizedName(name)
+	})
 	group(root)
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {
