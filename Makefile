@@ -284,8 +284,8 @@ lint: need-go $(LINT)
 	done
 	GOOS=darwin $(GO) build -o /dev/null ./cmd/nfqproxy
 	@if command -v $(NPM) >/dev/null 2>&1 || [ "$$CI" = true ]; then \
-		$(call npm-ci,$(PAGE),bin/eslint) && cp $(PAGE)/eslint.config.mjs bin/eslint/ && \
-		bin/eslint/node_modules/.bin/eslint --config bin/eslint/eslint.config.mjs --max-warnings 0 $(PAGE)/static/js; \
+		$(call npm-ci,$(PAGE),bin/.eslint) && cp $(PAGE)/eslint.config.mjs bin/.eslint/ && \
+		bin/.eslint/node_modules/.bin/eslint --config bin/.eslint/eslint.config.mjs --max-warnings 0 $(PAGE)/static/js; \
 	else echo "ESLint of the page is skipped: it requires Node.js and npm (Debian: npm)"; fi
 
 # nfqproxy against kube-proxy and the minimum cost of a queue (see bench/README.md): the whole

@@ -98,7 +98,7 @@ func TestNoProof(t *testing.T) {
 		{"a solution that begins anew", "", never + task("reset\ntouch done.txt"), short, short, "step a: "},
 		{"a right answer that cannot be found", "", question("{run: {script: 'echo why; exit 4'}}", "[{answer: b, because: x}]") + task("answer c"), 0, 0, "step a: the wrong answer \"b\": the script with the right answer failed with exit code 4\nwhy\n"},
 		{"a field that there is not", "", question("{command: explain --objects lab.yaml --protocol tcp --source 10.244.0.9 --destination 10.96.0.80:80, field: nothing}", "[{answer: b, because: x}]") + task("answer c"), 0, 0, "step a: the wrong answer \"b\": field nothing: nothing is not found"},
-		{"a command that fails", "", question("{command: explain nothing, field: verdict}", "[{answer: b, because: x}]") + task("answer c"), 0, 0, "step a: the wrong answer \"b\": the command with the right answer failed with exit code 1\nnfqproxy: "},
+		{"a command that fails", "", question("{command: explain nothing, field: verdict}", "[{answer: b, because: x}]") + task("answer c"), 0, 0, "step a: the wrong answer \"b\": the command with the right answer failed with exit code 2\nnfqproxy: "},
 		{"a setup that fails", "setup: echo why; false\n", "- name: a\n", 0, 0, "unit 1.1: its setup failed with exit code 1\nwhy"},
 		{"a step after others", "", "- name: read\n" + ask + task("answer 2") + never + task("true"), 0, short, "step a: its solution does not end it"},
 		{"missing programs", "requires: no-such-program\n", "- name: a\n", 0, 0, "unit 1.1 requires programs that this machine lacks: no-such-program"},

@@ -130,7 +130,7 @@ func TestShell(t *testing.T) {
 		{"answer --help", "wrong: that is no number\n"},
 		{"answer", "nfqproxy: an answer is required, as in: answer 10.0.0.1\n"},
 		{"nfqproxy learn answer 1 2  3", "wrong: That is not right.\n"},
-		{"next; echo $?", "nfqproxy: this step has a task: it ends by itself when that is done; \"hint\" helps\n1\n"},
+		{"next; echo $?", "nfqproxy: this step has a task: it ends by itself when that is done; \"hint\" helps\n2\n"},
 		{"solution", "answer -5\n"},
 		{"units", "1 Chapter\n  1.1  Unit 1  3 min  begun\n"},
 		{"nfqproxy learn", "nfqproxy: a course is running already: \"nfqproxy learn quit\" ends it\n"},
