@@ -283,10 +283,10 @@ lint: need-go $(LINT)
 		(cd $$dir && $(CURDIR)/$(LINT) run --build-tags release && $(GO) mod tidy -diff) || exit 1; \
 	done
 	GOOS=darwin $(GO) build -o /dev/null ./cmd/nfqproxy
-	@if command -v $(NPM) >/dev/null 2>&1 || [ "$$CI" = true ]; then \
-		$(call npm-ci,$(PAGE),bin/.eslint) && cp $(PAGE)/eslint.config.mjs bin/.eslint/ && \
+	@if command -v $(NPM) >/dev/null 2>&1 && { $(call npm-ci,$(PAGE),bin/.eslint); }; then \
+		cp $(PAGE)/eslint.config.mjs bin/.eslint/ && \
 		bin/.eslint/node_modules/.bin/eslint --config bin/.eslint/eslint.config.mjs --max-warnings 0 $(PAGE)/static/js; \
-	else echo "ESLint of the page is skipped: it requires Node.js and npm (Debian: npm)"; fi
+	else echo "ESLint of the page is skipped: it requires Node.js and npm (Debian: npm), and npm's registry"; fi
 
 # nfqproxy against kube-proxy and the minimum cost of a queue (see bench/README.md): the whole
 # run takes an hour per ten contestants, bench-quick two minutes. BENCHFLAGS are for
