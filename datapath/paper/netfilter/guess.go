@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
@@ -180,7 +181,7 @@ func (g *guesser) guess() {
 // kubeProxy reports whether the rules are kube-proxy's.
 func (g *guesser) kubeProxy() bool {
 	return slices.ContainsFunc(g.hints, func(h hint) bool {
-		return h.table == "nat" && (h.Chain == servicesChain || isTo(h.Rule, servicesChain) || isTo(h.Rule, markMasq))
+		return h.table == "nat" && (h.Chain == servicesChain || isTo(h.Rule, servicesChain) || isTo(h.Rule, kubechains.MarkMasq))
 	})
 }
 

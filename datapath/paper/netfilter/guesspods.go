@@ -5,13 +5,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // findPods finds the pods' network: kube-proxy marks packets from outside it.
 func (g *guesser) findPods() {
 	for _, h := range g.hints {
-		if h.table == "nat" && h.notSource.IsValid() && isTo(h.Rule, markMasq) {
+		if h.table == "nat" && h.notSource.IsValid() && isTo(h.Rule, kubechains.MarkMasq) {
 			g.pods = h.notSource
 			return
 		}

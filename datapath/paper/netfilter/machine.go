@@ -41,6 +41,7 @@ type Machine struct {
 	family iptables.Family
 	// backends are the rules of each back end of iptables that has some, in the order of the dumps.
 	backends []*backend
+	hooks    *hookChains
 	sets     map[string]*iptables.Set
 	network  *network
 	options  Options
@@ -72,6 +73,7 @@ func New(dumps []*iptables.Dump, sets map[string]*iptables.Set, h *Host, o Optio
 			}
 		}
 	}
+	m.hooks = hooksOf(m.backends)
 	return m, errors.Join(faults...)
 }
 
@@ -84,6 +86,7 @@ func (m *Machine) Reversed() *Machine {
 	other := *m
 	other.backends = slices.Clone(m.backends)
 	slices.Reverse(other.backends)
+	other.hooks = hooksOf(other.backends)
 	return &other
 }
 

@@ -48,12 +48,11 @@ type SourceResult struct {
 
 // Evaluate evaluates one machine.
 func (j *SourceNAT) Evaluate(m *Machine, p *Translated) SourceResult {
-	for _, b := range m.backends {
-		c := b.chains[nat][Postrouting.String()]
-		if c == nil || len(c.rules) == 0 {
+	for _, b := range m.hooks.nat[Postrouting] {
+		if b.chain == nil || len(b.chain.rules) == 0 {
 			continue
 		}
-		if r := j.evaluate(m, c, p); r != (SourceResult{}) {
+		if r := j.evaluate(m, b.chain, p); r != (SourceResult{}) {
 			return r
 		}
 	}
@@ -89,9 +88,8 @@ func (j *SourceNAT) evaluate(m *Machine, c *chain, p *Translated) SourceResult {
 // Translates reports whether a chain of the nat table that the hook leads to has a rule that
 // translates, or may do so.
 func (m *Machine) Translates(h Hook) bool {
-	return slices.ContainsFunc(m.backends, func(b *backend) bool {
-		c := b.chains[nat][h.String()]
-		return c != nil && translates(c, make(map[*chain]bool))
+	return slices.ContainsFunc(m.hooks.nat[h], func(b base) bool {
+		return b.chain != nil && translates(b.chain, make(map[*chain]bool))
 	})
 }
 

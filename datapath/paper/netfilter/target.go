@@ -101,22 +101,9 @@ func (w *walk) ct(r *rule, t iptables.CT) {
 	w.entry, w.tracking = w.state.template(r.Rule, w.Packet.Destination.Addr().Is4()), TrackingNew
 }
 
-// markMasq is kube-proxy's chain that marks for masquerading, which listings often leave out; its
-// mark is bit 14 unless kube-proxy is configured otherwise.
-const (
-	markMasq     = "KUBE-MARK-MASQ"
-	markMasqMark = 0x4000
-)
-
 // jump goes to another chain and, if the packet returns, continues.
 func (w *walk) jump(c *chain, r *rule, depth int) (exit, bool) {
-	switch {
-	case r.jump == nil && r.Target.Name() == markMasq:
-		w.grant("that chain %s, which is not in the listing, sets the mark 0x4000", markMasq)
-		w.Packet.Mark |= markMasqMark
-		w.addRule(c, r, flow.StepMarked)
-		return 0, false
-	case r.jump == nil:
+	if r.jump == nil {
 		return w.missing(c, r)
 	}
 	w.addRule(c, r, flow.StepJumped)
@@ -138,8 +125,8 @@ func (w *walk) missing(c *chain, r *rule) (exit, bool) {
 	case c.table != nat:
 	case name == kubechains.MarkMasq:
 		w.grant("that chain %s, which is not in the listing, sets the mark %s", name, iptables.HexMark(masqueradeMark))
-		w.addRule(c, r, flow.StepMarked)
 		w.Packet.Mark |= masqueradeMark
+		w.addRule(c, r, flow.StepMarked)
 		return 0, false
 	case name == kubechains.MarkDrop:
 		w.addRule(c, r, flow.StepApplied)

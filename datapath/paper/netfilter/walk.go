@@ -96,18 +96,18 @@ func (w *walk) incoming() {
 	if !w.acceptable() {
 		return
 	}
-	if !w.visit(Prerouting, raw) {
+	if !w.visit(Prerouting, priorityFirst, priorityTracking) {
 		return
 	}
 	w.track()
-	if !w.visit(Prerouting, mangle) || !w.visitNAT(Prerouting) || !w.beforeServers() {
+	if !w.visit(Prerouting, priorityTracking, priorityNAT) || !w.visitNAT(Prerouting) || !w.visit(Prerouting, priorityNAT, priorityLast) || !w.beforeServers() {
 		return
 	}
 	if !w.routeInput() {
 		return
 	}
 	if w.route.Type == Local || w.route.Type == Broadcast {
-		if w.visit(Input, mangle) && w.visit(Input, filter) && w.inputEnd() && w.confirm() {
+		if w.visitSource(Input) && w.confirm() {
 			w.end(Delivered, nil, w.noReceiver())
 		}
 		return
@@ -119,7 +119,7 @@ func (w *walk) incoming() {
 		return
 	}
 	w.Packet.TTL--
-	if w.visit(Forward, mangle) && w.visit(Forward, filter) && w.visit(Forward, security) && w.postrouting() {
+	if w.visit(Forward, priorityFirst, priorityLast) && w.postrouting() {
 		w.end(Sent, nil, "")
 	}
 }
@@ -137,26 +137,6 @@ func (w *walk) noReceiver() string {
 		return "refused with port unreachable, unless a program listens there"
 	}
 	return ""
-}
-
-// inputEnd is for the tables security and nat of INPUT. The nf_tables back end of
-// iptables has its chains of security behind those of nat (priority 150, iptables/nft.c);
-// the kernel's own tables stand the other way round (NF_IP_PRI_SECURITY, 50).
-func (w *walk) inputEnd() bool {
-	for _, b := range w.machine.backends {
-		if !b.nftables && !w.visitChain(b, Input, security) {
-			return false
-		}
-	}
-	if !w.visitNAT(Input) {
-		return false
-	}
-	for _, b := range w.machine.backends {
-		if b.nftables && !w.visitChain(b, Input, security) {
-			return false
-		}
-	}
-	return true
 }
 
 // acceptable is the check of ip6_rcv_core before any rule (net/ipv6/ip6_input.c).
@@ -190,19 +170,12 @@ func (w *walk) outgoing() bool {
 	// The device that rules of OUTPUT see is that of this first look-up, whatever the
 	// nat table does to the destination: nf_hook_state is made once for the hook.
 	w.Out = w.route.Interface
-	before := w.Packet
-	if !w.visit(Output, raw) {
+	if !w.visit(Output, priorityFirst, priorityTracking) {
 		return false
 	}
 	w.track()
-	if !w.visit(Output, mangle) {
+	if !w.visit(Output, priorityTracking, priorityNAT) {
 		return false
-	}
-	// ipt_mangle_out, ip6t_mangle_out
-	if w.Packet.Mark != before.Mark || w.Packet.TOS != before.TOS || !w.Packet.Is4() && w.Packet.TTL != before.TTL {
-		if !w.routeOutput() {
-			return false
-		}
 	}
 	translated := w.Packet.Destination
 	if !w.visitNAT(Output) {
@@ -214,7 +187,7 @@ func (w *walk) outgoing() bool {
 	if !w.beforeServers() {
 		return false
 	}
-	if !w.visit(Output, filter) || !w.visit(Output, security) {
+	if !w.visit(Output, priorityNAT, priorityLast) {
 		return false
 	}
 	w.Out = w.route.Interface
@@ -223,7 +196,12 @@ func (w *walk) outgoing() bool {
 
 // postrouting is for all packets that leave the host, also by lo.
 func (w *walk) postrouting() bool {
-	return w.visit(Postrouting, mangle) && w.visitNAT(Postrouting) && w.confirm()
+	return w.visitSource(Postrouting) && w.confirm()
+}
+
+// visitSource is for the hooks at which the source is translated.
+func (w *walk) visitSource(h Hook) bool {
+	return w.visit(h, priorityFirst, prioritySource) && w.visitNAT(h) && w.visit(h, prioritySource, priorityLast)
 }
 
 // confirm is nf_confirm: the first packet of a connection adds its entry to the table, unless
@@ -248,23 +226,37 @@ func (w *walk) track() {
 	w.addTracked()
 }
 
-// visit follows the packet through a table at a hook, of all back ends. false: the walk has ended.
-func (w *walk) visit(h Hook, t table) bool {
-	for _, b := range w.machine.backends {
-		if !w.visitChain(b, h, t) {
+// visit follows the packet through the base chains of a hook with a priority from the first on and below
+// the last, but those of nat. false: the walk has ended.
+func (w *walk) visit(h Hook, first, last int) bool {
+	for _, b := range w.machine.hooks.at[h] {
+		if b.priority < first || b.priority >= last {
+			continue
+		}
+		before := w.Packet
+		if !w.visitChain(h, b) {
+			return false
+		}
+		if h == Output && b.table == mangle && w.reroutes(&before) && !w.routeOutput() {
 			return false
 		}
 	}
 	return true
 }
 
-// visitChain follows the packet through a built-in chain of one back end. false: the walk has ended.
-func (w *walk) visitChain(b *backend, h Hook, t table) bool {
+// reroutes reports whether the mangle table has changed a local packet in a way that needs another look
+// at the routes (ipt_mangle_out, ip6t_mangle_out, nf_route_table_hook4).
+func (w *walk) reroutes(before *iptables.Packet) bool {
+	return w.Packet.Mark != before.Mark || w.Packet.TOS != before.TOS || !w.Packet.Is4() && w.Packet.TTL != before.TTL
+}
+
+// visitChain follows the packet through one base chain. false: the walk has ended.
+func (w *walk) visitChain(h Hook, b base) bool {
 	w.hook = h
-	c := b.chains[t][h.String()]
-	if !w.listed(b, h, t) {
+	if !w.listed(b.backend, h, b.table) {
 		return false
 	}
+	c := b.chain
 	if c == nil || len(c.rules) == 0 && c.policy != iptables.PolicyDrop {
 		return true
 	}
@@ -301,8 +293,8 @@ func (w *walk) visitNAT(h Hook) bool {
 	s := sideOf(h)
 	if w.tracking == TrackingNew && !w.entry.done(s) {
 		w.bypassed = false
-		for _, b := range w.machine.backends { // until one translates (nf_nat_inet_fn)
-			if !w.visitChain(b, h, nat) {
+		for _, b := range w.machine.hooks.nat[h] { // until one translates (nf_nat_inet_fn)
+			if !w.visitChain(h, b) {
 				return false
 			}
 			if w.bypassed { // the hook has ended with NF_QUEUE, not NF_ACCEPT

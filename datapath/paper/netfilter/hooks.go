@@ -1,0 +1,84 @@
+package netfilter
+
+import (
+	"math"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+// The priorities at which the kernel has something of its own at a hook, and those of iptables'
+// tables (enum nf_ip_hook_priorities of netfilter_ipv4.h, the same for IPv6).
+const (
+	priorityFirst    = math.MinInt32
+	priorityRaw      = -300
+	priorityTracking = -200
+	priorityMangle   = -150
+	priorityNAT      = -100 // of destinations: at PREROUTING and OUTPUT
+	priorityFilter   = 0
+	prioritySecurity = 50
+	prioritySource   = 100           // of nat at INPUT and POSTROUTING
+	priorityLast     = math.MaxInt32 // nf_confirm
+)
+
+// base is a chain that a hook leads to.
+type base struct {
+	table    table
+	priority int
+	backend  *backend
+	chain    *chain // nil: the dump does not have it
+}
+
+// hookChains are the base chains of each hook, in the order in which packets meet them. Those of nat have
+// a list of their own: they are all evaluated at the place of the translation, in the order of their
+// priorities (nf_nat_register_fn, nf_nat_core.c).
+type hookChains struct {
+	at  [Postrouting + 1][]base
+	nat [Postrouting + 1][]base
+}
+
+// priority is that of a table of iptables at a hook. The nf_tables back end has its chains of security
+// behind those of nat (priority 150, iptables/nft.c).
+func (b *backend) priority(h Hook, t table) int {
+	switch t {
+	case raw:
+		return priorityRaw
+	case mangle:
+		return priorityMangle
+	case nat:
+		if sideOf(h) == sourceSide {
+			return prioritySource
+		}
+		return priorityNAT
+	case security:
+		if b.nftables {
+			return prioritySecurity + 100
+		}
+		return prioritySecurity
+	}
+	return priorityFilter
+}
+
+// hooksOf puts the chains of the back ends in order. Those of one priority stay in the order of the
+// back ends.
+func hooksOf(backends []*backend) *hookChains {
+	c := new(hookChains)
+	for _, b := range backends {
+		for t := range tables {
+			for _, name := range iptables.BuiltinChains(t.String()) {
+				h := Hook(slices.Index(hookNames, name))
+				to := &c.at[h]
+				if t == nat {
+					to = &c.nat[h]
+				}
+				*to = append(*to, base{t, b.priority(h, t), b, b.chains[t][name]})
+			}
+		}
+	}
+	for h := range c.at {
+		for _, list := range [][]base{c.at[h], c.nat[h]} {
+			slices.SortStableFunc(list, func(a, b base) int { return a.priority - b.priority })
+		}
+	}
+	return c
+}
