@@ -201,12 +201,26 @@ check: need-go
 	$(GO) vet ./...
 	$(GO) test -short ./cmd/nfqproxy/cli ./conntrack/... ./control/... ./datapath/... ./deploy/... ./docs
 
+# Tests of "make test-all" alone. Each shows more of what another test of its package shows: another size, another page, another
+# way to run the same experiment. Their names are unique, see TestLaterTests in docs.
+LATER := \
+	TestSwitchover \
+	TestExperimentAlgorithm TestExperimentCommand TestExperimentLive TestExperimentScript TestStoryWithoutNode \
+	TestBalancePage TestEstimateLive TestOTLPLosses TestPageChangesALab TestPageOffLoopback TestShadows \
+	TestScreen TestSmallScreen TestNoProof \
+	TestBalanceAndSeed TestPortReuse TestSoak \
+	TestChangesOfAService TestHostileLesson TestLearnLive TestManyFlows TestMapCounts TestMemoryIsBounded \
+	TestPictureOfTranslatedFlow TestPortsAreVisible TestSlowDrawing TestWayOnSeveralNodes \
+	TestFullTableServes TestReversePath \
+	TestOverlays TestRelease
+space := $() $()
+
 # Unit, kernel and end-to-end tests: all that proves the product, and of what has many cases a selection. Tests that lack
 # something on this machine are listed at the end, even if others fail, with the subject that stays untested; with
 # CI=true they fail. So are the packages that took longest. A hundred test programs are linked each time:
 # without symbols for a debugger that takes less time. "make check" and "make lint" run go vet.
 test: need-go
-	@$(call tested,$(GO) test -p 2 -count=1 -timeout 15m -vet=off -ldflags='-s -w' ./...)
+	@$(call tested,$(GO) test -p 2 -count=1 -timeout 15m -vet=off -ldflags='-s -w' -skip '^($(subst $(space),|,$(strip $(LATER))))$$' ./...)
 
 # For releases: all cases (the whole course among them), the race detector, packing, and a short run of every fuzz target.
 test-all: export NFQPROXY_TEST := all

@@ -2,12 +2,14 @@ package docs
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
@@ -70,6 +72,37 @@ esac`)
 		const want = "ran\nSkipped, because this machine lacks something:\nnft is not installed: 3 tests, in datapath, lab\n"
 		if got != code || stdout != want {
 			t.Errorf("%s: exit code %d, want %d; %q, %q", script, got, code, stdout, stderr)
+		}
+	}
+}
+
+// TestLaterTests: each test that "make test" leaves to "make test-all" exists once, so that it leaves out no other test of that name.
+func TestLaterTests(t *testing.T) {
+	_, list, found := strings.Cut(e2etest.ReadFile(t, filepath.Join(repository, "Makefile")), "\nLATER := \\\n")
+	list, _, ended := strings.Cut(list, "\nspace := ")
+	later := strings.Fields(strings.ReplaceAll(list, "\\", ""))
+	if !found || !ended || len(later) < 10 {
+		t.Fatalf("the Makefile's list of tests: %q", later)
+	}
+	packages := make(map[string][]string)
+	err := filepath.WalkDir(repository, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text := e2etest.ReadFile(t, path)
+		for _, name := range later {
+			if strings.Contains(text, "\nfunc "+name+"(") {
+				packages[name] = append(packages[name], filepath.Dir(path))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range later {
+		if len(packages[name]) != 1 {
+			t.Errorf("%s is a test of %q, want one package", name, packages[name])
 		}
 	}
 }
