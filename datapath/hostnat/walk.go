@@ -6,13 +6,14 @@ import (
 	"net/netip"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // Result is the effect of the rules.
 type Result struct {
 	// Rule is the rule that translates the source, or the one with an unknown effect, and Table
 	// its table; nil: the source is unchanged.
-	Rule  *Rule
+	Rule  *rules.Rule
 	Table string
 	// Unknown is the reason why the effect on the source is unknown; empty: it is known.
 	Unknown string
@@ -35,7 +36,7 @@ const maxRules = 100_000
 type walk struct {
 	packet         Packet
 	host           *Host
-	mark, connmark bits
+	mark, connmark rules.Bits
 	// The packet's headers.
 	network, transport header
 
@@ -64,7 +65,7 @@ func (e *Evaluator) Evaluate(r *Ruleset, p Packet) Result {
 		return Result{}
 	}
 	w := &e.walk
-	*w = walk{packet: p, host: r.Host, mark: number(p.Mark), connmark: number(0)}
+	*w = walk{packet: p, host: r.Host, mark: rules.Number(p.Mark), connmark: rules.Number(0)}
 	w.writeHeaders()
 	for _, t := range r.Tables[decision.FamilyOf(p.Destination.Addr())] {
 		w.doubt, w.ended = false, false
@@ -78,7 +79,7 @@ func (e *Evaluator) Evaluate(r *Ruleset, p Packet) Result {
 			}
 			w.result.Table = t.Name
 			if w.result.Rule == nil {
-				w.result.Rule = &Rule{Chain: t.Base.Name}
+				w.result.Rule = &rules.Rule{Chain: t.Base.Name}
 			}
 			return w.result
 		}
@@ -117,7 +118,7 @@ func (w *walk) writeHeaders() {
 }
 
 // stop ends the walk: r's effect is unknown, or it is a translation already in w.result.
-func (w *walk) stop(r *Rule, why string) exit {
+func (w *walk) stop(r *rules.Rule, why string) exit {
 	w.result = Result{Rule: r, Unknown: why}
 	return stopped
 }
@@ -133,7 +134,7 @@ func NotOurs(a netip.Addr) string {
 	return fmt.Sprintf("%s is no address of this host: entries with it would not be recognised as ours", a)
 }
 
-func (w *walk) chain(c *Chain) exit {
+func (w *walk) chain(c *rules.Chain) exit {
 	for _, r := range c.Rules {
 		if w.visits++; w.visits > maxRules {
 			return w.stop(r, fmt.Sprintf("the packet has met %d rules before", maxRules))
@@ -147,45 +148,45 @@ func (w *walk) chain(c *Chain) exit {
 }
 
 // rule evaluates one rule. left: the packet leaves the chain.
-func (w *walk) rule(r *Rule) (x exit, left bool) {
+func (w *walk) rule(r *rules.Rule) (x exit, left bool) {
 	maybe := false // a test of the rule is unknown
 	for _, s := range r.Steps {
-		verdict := Verdict{}
+		verdict := rules.Verdict{}
 		switch s := s.(type) {
-		case Test:
-			switch s.test(w) {
-			case False:
+		case rules.Test:
+			switch s.Test(w) {
+			case rules.False:
 				return returned, false
-			case Unknown:
+			case rules.Unknown:
 				maybe = true
 			}
 			continue
-		case Other:
+		case rules.Other:
 			if !s.Harmless {
 				return w.stop(r, NotKnown), true
 			}
 			continue
-		case SetMark:
+		case rules.SetMark:
 			w.setMark(s, maybe || w.doubtful())
 			continue
-		case NAT:
+		case rules.NAT:
 			if maybe || w.doubtful() {
 				return w.stop(r, NotKnown), true
 			}
 			return w.translate(r, s), true
-		case Verdict:
+		case rules.Verdict:
 			verdict = s
-		case VerdictMap:
-			e, t := s.Set.find(w, s.Key)
+		case rules.VerdictMap:
+			e, t := s.Set.Find(w, s.Key)
 			switch t {
-			case False:
+			case rules.False:
 				return returned, false
-			case Unknown:
+			case rules.Unknown:
 				return w.stop(r, NotKnown), true
 			}
 			verdict = e.Verdict
 		}
-		if verdict.Kind != Continue {
+		if verdict.Kind != rules.Continue {
 			return w.verdict(r, verdict, maybe)
 		}
 	}
@@ -195,23 +196,23 @@ func (w *walk) rule(r *Rule) (x exit, left bool) {
 func (w *walk) doubtful() bool { return w.doubt || w.ended }
 
 // verdict is what follows from the rule's verdict, which the packet may have met or not if maybe.
-func (w *walk) verdict(r *Rule, v Verdict, maybe bool) (x exit, left bool) {
+func (w *walk) verdict(r *rules.Rule, v rules.Verdict, maybe bool) (x exit, left bool) {
 	switch v.Kind {
-	case Accept:
+	case rules.Accept:
 		if maybe || w.doubtful() {
 			w.ended = true
 			return returned, !maybe
 		}
 		return accepted, true
-	case Drop:
+	case rules.Drop:
 		if maybe || w.doubtful() {
 			return w.stop(r, NotKnown), true
 		}
 		return w.stop(r, Drops), true
-	case Return:
+	case rules.Return:
 		w.doubt = w.doubt || maybe // the rest of this chain: who jumped here ends it
 		return returned, !maybe
-	case Jump, Goto:
+	case rules.Jump, rules.Goto:
 		if v.Chain == nil {
 			return w.stop(r, NotKnown), true
 		}
@@ -220,7 +221,7 @@ func (w *walk) verdict(r *Rule, v Verdict, maybe bool) (x exit, left bool) {
 		if x := w.chain(v.Chain); x != returned {
 			return x, true
 		}
-		if v.Kind == Goto {
+		if v.Kind == rules.Goto {
 			return returned, !maybe
 		}
 		w.doubt = before
@@ -229,46 +230,46 @@ func (w *walk) verdict(r *Rule, v Verdict, maybe bool) (x exit, left bool) {
 }
 
 // setMark changes a mark. What a rule sets that the packet may not have met is unknown.
-func (w *walk) setMark(s SetMark, doubt bool) {
+func (w *walk) setMark(s rules.SetMark, doubt bool) {
 	mark := &w.mark
 	if s.Connection {
 		mark = &w.connmark
 	}
-	b, present := s.To.of(w)
-	if !present || b.size != 4 {
-		b = unknownOf(4)
+	b, present := s.To.Read(w)
+	if !present || b.Size != 4 {
+		b = rules.UnknownBits(4)
 	}
 	if doubt {
-		for i := range b.size { // known is what is the same with and without
-			b.known[i] &= mark.known[i] & ^(b.data[i] ^ mark.data[i])
-			b.data[i] &= b.known[i]
+		for i := range b.Size { // known is what is the same with and without
+			b.Known[i] &= mark.Known[i] & ^(b.Data[i] ^ mark.Data[i])
+			b.Data[i] &= b.Known[i]
 		}
 	}
 	*mark = b
 }
 
 // translate is the translation of the source. It stays as it is if that is what the rule asks for.
-func (w *walk) translate(r *Rule, n NAT) exit {
+func (w *walk) translate(r *rules.Rule, n rules.NAT) exit {
 	p := &w.packet
 	result := Result{Rule: r}
 	ok := !n.Destination
-	port := func(v Value, otherwise uint16) uint16 {
+	port := func(v rules.Value, otherwise uint16) uint16 {
 		if v == nil {
 			return otherwise
 		}
-		b, present := v.of(w)
-		if !present || !b.all() || b.size < 2 {
+		b, present := v.Read(w)
+		if !present || !b.All() || b.Size < 2 {
 			ok = false
 		}
-		return binary.BigEndian.Uint16(b.data[:])
+		return binary.BigEndian.Uint16(b.Data[:])
 	}
-	address := func(v Value, otherwise netip.Addr) netip.Addr {
+	address := func(v rules.Value, otherwise netip.Addr) netip.Addr {
 		if v == nil {
 			return otherwise
 		}
-		b, present := v.of(w)
-		a, valid := netip.AddrFromSlice(b.bytes())
-		if !present || !valid || !b.all() || a.Is4() != p.Source.Addr().Is4() {
+		b, present := v.Read(w)
+		a, valid := netip.AddrFromSlice(b.Bytes())
+		if !present || !valid || !b.All() || a.Is4() != p.Source.Addr().Is4() {
 			ok = false
 			return otherwise
 		}

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/live/hostnet"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
@@ -179,7 +179,7 @@ func (n *allocationNode) openWorkers(t *testing.T, table *decision.Table, runnin
 		}
 		t.Cleanup(func() { _ = host.Close() })
 		log := slog.New(slog.NewTextHandler(io.Discard, nil))
-		hostRules := hostmasq.Follow(hostSource{hostRule(to("10.244.66.0/24"), hostnat.AddrTypes{Types: 1 << 2, Negated: true}, masquerade)}, log)
+		hostRules := hostmasq.Follow(hostSource{hostRule(to("10.244.66.0/24"), rules.AddrTypes{Types: 1 << 2, Negated: true}, masquerade)}, log)
 		// On a busy machine heartbeats come late; the tests are about packets that are queued.
 		n.engine, err = Open(t.Context(), Config{FirstQueue: 100, Queues: 1, QueueTimeout: time.Minute, HostRules: hostRules, Log: log}, host, table)
 		return err

@@ -25,8 +25,8 @@ type Marks struct {
 	Connection uint32 // connection mark of our entries
 }
 
-// rules is the static ruleset; see [ruleset.Ruleset].
-type rules interface {
+// kernelRules is the static ruleset; see [ruleset.Ruleset].
+type kernelRules interface {
 	Follow(*decision.Table) error
 	Changed() <-chan struct{}
 	Audit(_ *decision.Table, thorough bool) (nft.Repair, error)
@@ -55,7 +55,7 @@ type Engine struct {
 	apply     chan application
 	checks    chan chan<- RuleCheck // see [Engine.CheckRules]
 	ended     chan struct{}         // Run takes no more applications
-	rules     rules
+	rules     kernelRules
 	flows     flows
 	workers   []*worker
 	heldFlows *heldFlows // nil: flows cannot be held

@@ -17,13 +17,14 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nfqueue"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // hostSource is a host with rules of nat POSTROUTING that stay as they are.
-type hostSource []*hostnat.Rule
+type hostSource []*rules.Rule
 
 func (s hostSource) Rules() (*hostnat.Ruleset, error) {
-	table := &hostnat.Table{Name: "nat", Base: &hostnat.Chain{Name: "POSTROUTING", Rules: s}}
+	table := &hostnat.Table{Name: "nat", Base: &rules.Chain{Name: "POSTROUTING", Rules: s}}
 	return &hostnat.Ruleset{Tables: map[decision.Family][]*hostnat.Table{decision.IPv4: {table}}}, nil
 }
 
@@ -35,23 +36,23 @@ func (hostSource) Host() (*hostnat.Host, error) {
 	return h, nil
 }
 
-func hostRule(steps ...hostnat.Step) *hostnat.Rule {
-	return &hostnat.Rule{Chain: "POSTROUTING", Steps: steps}
+func hostRule(steps ...rules.Step) *rules.Rule {
+	return &rules.Rule{Chain: "POSTROUTING", Steps: steps}
 }
 
 // from and to are networks of IPv4.
-func from(network string) hostnat.Compare { return in(network, 12) }
-func to(network string) hostnat.Compare   { return in(network, 16) }
+func from(network string) rules.Compare { return in(network, 12) }
+func to(network string) rules.Compare   { return in(network, 16) }
 
-func in(network string, offset int) hostnat.Compare {
+func in(network string, offset int) rules.Compare {
 	p := netip.MustParsePrefix(network)
 	mask := net.CIDRMask(p.Bits(), 32)
-	return hostnat.Compare{
-		Values: []hostnat.Value{hostnat.Masked{Of: hostnat.Payload{Offset: offset, ByteSize: 4}, Mask: mask}}, Ranges: []hostnat.Range{hostnat.Exactly(p.Addr().AsSlice())},
+	return rules.Compare{
+		Values: []rules.Value{rules.Masked{Of: rules.Payload{Offset: offset, ByteSize: 4}, Mask: mask}}, Ranges: []rules.Range{rules.Exactly(p.Addr().AsSlice())},
 	}
 }
 
-var masquerade = hostnat.NAT{Masquerade: true, Words: "-j MASQUERADE"}
+var masquerade = rules.NAT{Masquerade: true, Words: "-j MASQUERADE"}
 
 func (hostSource) Watch(ctx context.Context, _ func() error) error {
 	<-ctx.Done()
@@ -61,19 +62,19 @@ func (hostSource) Watch(ctx context.Context, _ func() error) error {
 // TestWorkerAppliesTheHostsRules: what we translate and do not masquerade ourselves gets the
 // source that the host's own rules would have given it, and the record shows it.
 func TestWorkerAppliesTheHostsRules(t *testing.T) {
-	address := func(a string) hostnat.Value { return hostnat.Const(netip.MustParseAddr(a).AsSlice()) }
-	tcp := hostnat.Compare{Values: []hostnat.Value{hostnat.Meta{Key: "l4proto", ByteSize: 1}}, Ranges: []hostnat.Range{hostnat.Exactly([]byte{6})}}
+	address := func(a string) rules.Value { return rules.Const(netip.MustParseAddr(a).AsSlice()) }
+	tcp := rules.Compare{Values: []rules.Value{rules.Meta{Key: "l4proto", ByteSize: 1}}, Ranges: []rules.Range{rules.Exactly([]byte{6})}}
 	others := from("10.244.0.0/16")
 	others.Negated = true
 	rules := hostSource{
-		hostRule(from("10.244.1.8/32"), hostnat.Fixed{Result: hostnat.Unknown, Words: "-m time …"}, masquerade),
-		hostRule(from("10.244.1.7/32"), hostnat.NAT{First: address("203.0.113.1"), Words: "-j SNAT --to-source 203.0.113.1"}),
-		hostRule(from("10.244.1.6/32"), tcp, hostnat.NAT{First: address("172.20.0.2"), FirstPort: hostnat.Const{3, 0xe8}, LastPort: hostnat.Const{7, 0xd0}, Words: "-j SNAT --to-source 172.20.0.2:1000-2000"}),
-		hostRule(to("10.244.0.2/32"), others, hostnat.Verdict{Kind: hostnat.Return}),
+		hostRule(from("10.244.1.8/32"), rules.Fixed{Result: rules.Unknown, Words: "-m time …"}, masquerade),
+		hostRule(from("10.244.1.7/32"), rules.NAT{First: address("203.0.113.1"), Words: "-j SNAT --to-source 203.0.113.1"}),
+		hostRule(from("10.244.1.6/32"), tcp, rules.NAT{First: address("172.20.0.2"), FirstPort: rules.Const{3, 0xe8}, LastPort: rules.Const{7, 0xd0}, Words: "-j SNAT --to-source 172.20.0.2:1000-2000"}),
+		hostRule(to("10.244.0.2/32"), others, rules.Verdict{Kind: rules.Return}),
 		{
-			Chain: "POSTROUTING", Comment: "as kind has it", Steps: []hostnat.Step{
-				from("10.244.1.9/32"), hostnat.Compare{Values: []hostnat.Value{hostnat.Meta{Key: "oifname", ByteSize: 16}}, Ranges: []hostnat.Range{hostnat.Exactly([]byte("eth0\x00"))}},
-				hostnat.NAT{Masquerade: true, Fully: true, Words: "-j MASQUERADE --random-fully"},
+			Chain: "POSTROUTING", Comment: "as kind has it", Steps: []rules.Step{
+				from("10.244.1.9/32"), rules.Compare{Values: []rules.Value{rules.Meta{Key: "oifname", ByteSize: 16}}, Ranges: []rules.Range{rules.Exactly([]byte("eth0\x00"))}},
+				rules.NAT{Masquerade: true, Fully: true, Words: "-j MASQUERADE --random-fully"},
 			},
 		},
 	}

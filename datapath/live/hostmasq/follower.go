@@ -20,6 +20,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/hostnet"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // Source is a source of a host's rules.
@@ -47,7 +48,7 @@ type Follower struct {
 	log    *slog.Logger
 	rules  atomic.Pointer[hostnat.Ruleset]
 
-	named sync.Map // the text of each *hostnat.Rule that was logged
+	named sync.Map // the text of each *rules.Rule that was logged
 
 	mu   sync.Mutex       // held while the source is read
 	read *hostnat.Ruleset // as read last; nil: never
@@ -98,15 +99,15 @@ func (t *translator) Translate(p *decision.Packet, endpoint netip.AddrPort, out 
 // Translate returns the effect of the rules on a flow that nothing is done with; nil has none. It is
 // not for the packets of a queue: it asks the kernel for the route.
 func (f *Follower) Translate(p *decision.Packet, endpoint netip.AddrPort) hostnat.Result {
-	rules := f.Rules()
-	if !rules.Any(decision.FamilyOf(endpoint.Addr())) {
+	inForce := f.Rules()
+	if !inForce.Any(decision.FamilyOf(endpoint.Addr())) {
 		return hostnat.Result{}
 	}
 	out, err := f.source.Out(endpoint.Addr())
 	if err != nil {
-		return hostnat.Result{Rule: &hostnat.Rule{Chain: "POSTROUTING"}, Unknown: err.Error()}
+		return hostnat.Result{Rule: &rules.Rule{Chain: "POSTROUTING"}, Unknown: err.Error()}
 	}
-	return new(hostnat.Evaluator).Evaluate(rules, hostnat.PacketOf(p, endpoint, out, 0))
+	return new(hostnat.Evaluator).Evaluate(inForce, hostnat.PacketOf(p, endpoint, out, 0))
 }
 
 // Unknown describes the rules that cannot be evaluated, of those that flows have reached, and the

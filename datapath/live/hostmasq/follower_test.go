@@ -13,12 +13,13 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // fakeSource is a host whose rules and addresses the test changes.
 type fakeSource struct {
 	t                 *testing.T
-	rules             []hostnat.Step // of one rule; nil: there is no table
+	rules             []rules.Step // of one rule; nil: there is no table
 	tablesErr         error
 	address           string
 	hostErr           error
@@ -37,7 +38,7 @@ func (s *fakeSource) Rules() (*hostnat.Ruleset, error) {
 	case s.rules == nil:
 		return new(hostnat.Ruleset), nil
 	}
-	base := &hostnat.Chain{Name: "POSTROUTING", Rules: []*hostnat.Rule{{Chain: "POSTROUTING", Steps: s.rules}}}
+	base := &rules.Chain{Name: "POSTROUTING", Rules: []*rules.Rule{{Chain: "POSTROUTING", Steps: s.rules}}}
 	return &hostnat.Ruleset{Tables: map[decision.Family][]*hostnat.Table{decision.IPv4: {{Name: "table nat", Base: base}}}}, s.tablesErr
 }
 
@@ -80,9 +81,9 @@ func answer(f *Follower) hostnat.Result {
 
 var (
 	// masquerades is for packets to other hosts.
-	masquerades = []hostnat.Step{hostnat.AddrTypes{Types: 1 << 2, Negated: true}, hostnat.NAT{Masquerade: true, Words: "-j MASQUERADE"}}
-	nothing     = []hostnat.Step{hostnat.Verdict{Kind: hostnat.Return}}
-	sometimes   = []hostnat.Step{hostnat.Fixed{Result: hostnat.Unknown, Words: "-m time …"}, hostnat.NAT{Masquerade: true, Words: "-j MASQUERADE"}}
+	masquerades = []rules.Step{rules.AddrTypes{Types: 1 << 2, Negated: true}, rules.NAT{Masquerade: true, Words: "-j MASQUERADE"}}
+	nothing     = []rules.Step{rules.Verdict{Kind: rules.Return}}
+	sometimes   = []rules.Step{rules.Fixed{Result: rules.Unknown, Words: "-m time …"}, rules.NAT{Masquerade: true, Words: "-j MASQUERADE"}}
 )
 
 // TestFollowerKeepsWhatItHas: rules and addresses that cannot be read stay as they were,

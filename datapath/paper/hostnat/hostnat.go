@@ -11,6 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // Table is one table "nat".
@@ -76,7 +77,7 @@ func (r *Rules) Translate(p *decision.Packet, endpoint netip.AddrPort) hostnat.R
 		if j.Rule == nil {
 			continue
 		}
-		result := hostnat.Result{Rule: &hostnat.Rule{Chain: j.Rule.Chain, Line: j.Rule.Line, Words: j.Rule.String()}, Table: m.name}
+		result := hostnat.Result{Rule: &rules.Rule{Chain: j.Rule.Chain, Line: j.Rule.Line, Words: j.Rule.String()}, Table: m.name}
 		switch {
 		case j.Unknown:
 			result.Unknown = hostnat.NotKnown

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // TestReadWhileRulesChange: what is read is one of the rule sets that were there, though
@@ -45,7 +45,7 @@ func TestReadWhileRulesChange(t *testing.T) {
 			for _, c := range table.Chains {
 				for _, rule := range c.Rules {
 					for _, s := range rule.Steps {
-						if in, ok := s.(hostnat.In); ok {
+						if in, ok := s.(rules.In); ok {
 							fmt.Fprintln(&b, in.Set.Name, in.Set.Elements)
 						}
 					}

@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // kernel is the objects that the rules of an nftables table refer to.
 type kernel struct {
-	sets   map[string]*hostnat.Set // of the table, by name
-	sizes  map[string]int          // of the sets' keys, in bytes
-	chains map[string]*hostnat.Chain
+	sets   map[string]*rules.Set // of the table, by name
+	sizes  map[string]int        // of the sets' keys, in bytes
+	chains map[string]*rules.Chain
 	ipset  setName
 }
 
@@ -29,12 +29,12 @@ type translator struct {
 	kernel *kernel
 
 	registers registers
-	steps     []hostnat.Step
+	steps     []rules.Step
 }
 
 // translate returns the rule with all that the kernel evaluates of it. What is not known is an
 // unknown test, or an effect that is not harmless: nothing is left out.
-func (t *translator) translate(r *nft.Rule) *hostnat.Rule {
+func (t *translator) translate(r *nft.Rule) *rules.Rule {
 	t.registers, t.steps = registers{}, nil
 	for list := r.Expressions; len(list) > 0; list = list[1:] {
 		name, a := list[0].Name, nft.Parse(list[0].Data)
@@ -44,13 +44,13 @@ func (t *translator) translate(r *nft.Rule) *hostnat.Rule {
 		}
 		t.expression(name, a)
 	}
-	return &hostnat.Rule{Chain: r.Chain, Comment: commentIn(r.UserData), Native: t.native, Steps: t.steps}
+	return &rules.Rule{Chain: r.Chain, Comment: commentIn(r.UserData), Native: t.native, Steps: t.steps}
 }
 
-func (t *translator) add(s hostnat.Step) { t.steps = append(t.steps, s) }
+func (t *translator) add(s rules.Step) { t.steps = append(t.steps, s) }
 
 func (t *translator) unknown(words string) {
-	t.add(hostnat.Fixed{Result: hostnat.Unknown, Words: words + " …"})
+	t.add(rules.Fixed{Result: rules.Unknown, Words: words + " …"})
 }
 
 // expression takes one expression of the rule.
@@ -75,7 +75,7 @@ func (t *translator) expression(name string, a nft.Attributes) {
 		t.bitwise(a)
 	case "byteorder":
 		size := bounded(a.Uint32(unix.NFTA_BYTEORDER_LEN))
-		t.registers.put(a.Uint32(unix.NFTA_BYTEORDER_DREG), hostnat.Swapped{
+		t.registers.put(a.Uint32(unix.NFTA_BYTEORDER_DREG), rules.Swapped{
 			Of: t.registers.get(a.Uint32(unix.NFTA_BYTEORDER_SREG), size), Width: bounded(a.Uint32(unix.NFTA_BYTEORDER_SIZE)),
 		})
 	case "immediate":
@@ -84,11 +84,11 @@ func (t *translator) expression(name string, a nft.Attributes) {
 		t.cmp(a)
 	case "range":
 		first, last := a.Nested(unix.NFTA_RANGE_FROM_DATA)[unix.NFTA_DATA_VALUE], a.Nested(unix.NFTA_RANGE_TO_DATA)[unix.NFTA_DATA_VALUE]
-		t.compare(a.Uint32(unix.NFTA_RANGE_SREG), hostnat.Range{First: first, Last: last}, a.Uint32(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ)
+		t.compare(a.Uint32(unix.NFTA_RANGE_SREG), rules.Range{First: first, Last: last}, a.Uint32(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ)
 	case "lookup":
 		t.lookup(a)
 	case "log":
-		t.add(hostnat.Other{Harmless: true, Words: t.logWords(a)})
+		t.add(rules.Other{Harmless: true, Words: t.logWords(a)})
 	case "masq":
 		t.nat("masquerade", a.Uint32(unix.NFTA_MASQ_FLAGS), a, 0, 0, unix.NFTA_MASQ_REG_PROTO_MIN, unix.NFTA_MASQ_REG_PROTO_MAX)
 	case "redir":
@@ -138,12 +138,12 @@ func (t *translator) other(name string, a nft.Attributes) {
 		t.registers.put(a.Uint32(dreg), nil)
 		at, ok := index(a.Uint32(dreg))
 		if ok {
-			t.registers[at] = hostnat.Opaque{ByteSize: 4, Words: name}
+			t.registers[at] = rules.Opaque{ByteSize: 4, Words: name}
 		}
 	case load && !(name == "exthdr" && a.Has(nftaExthdrSreg)), tests[name]:
 		t.unknown(t.said(name, "-m "+name))
 	default:
-		t.effect(hostnat.Other{Words: name + " …"})
+		t.effect(rules.Other{Words: name + " …"})
 	}
 }
 
@@ -153,7 +153,7 @@ func (t *translator) object(a nft.Attributes) {
 	case unix.NFT_OBJECT_QUOTA, unix.NFT_OBJECT_LIMIT, unix.NFT_OBJECT_CONNLIMIT:
 		t.unknown("objref")
 	default:
-		t.effect(hostnat.Other{Words: "objref …"})
+		t.effect(rules.Other{Words: "objref …"})
 	}
 }
 
@@ -163,22 +163,22 @@ func extension(a nft.Attributes, name, revision, info uint16) xtables.Extension 
 }
 
 // effect adds something that may change what was loaded before.
-func (t *translator) effect(e hostnat.Effect) {
+func (t *translator) effect(e rules.Effect) {
 	t.add(e)
 	t.registers.changed()
 }
 
 func (t *translator) payload(a nft.Attributes) {
 	if a.Has(unix.NFTA_PAYLOAD_SREG) {
-		t.effect(hostnat.Other{Words: "payload set …"})
+		t.effect(rules.Other{Words: "payload set …"})
 		return
 	}
 	base, size := a.Uint32(unix.NFTA_PAYLOAD_BASE), bounded(a.Uint32(unix.NFTA_PAYLOAD_LEN))
-	v := hostnat.Value(hostnat.Payload{
+	v := rules.Value(rules.Payload{
 		Transport: base == unix.NFT_PAYLOAD_TRANSPORT_HEADER, Six: t.family == decision.IPv6, Offset: bounded(a.Uint32(unix.NFTA_PAYLOAD_OFFSET)), ByteSize: size,
 	})
 	if base != unix.NFT_PAYLOAD_TRANSPORT_HEADER && base != unix.NFT_PAYLOAD_NETWORK_HEADER {
-		v = hostnat.Opaque{ByteSize: size, Words: fmt.Sprintf("@ll,%d,%d", 8*a.Uint32(unix.NFTA_PAYLOAD_OFFSET), 8*size)}
+		v = rules.Opaque{ByteSize: size, Words: fmt.Sprintf("@ll,%d,%d", 8*a.Uint32(unix.NFTA_PAYLOAD_OFFSET), 8*size)}
 	}
 	t.registers.put(a.Uint32(unix.NFTA_PAYLOAD_DREG), v)
 }
@@ -225,13 +225,13 @@ func (t *translator) meta(a nft.Attributes) {
 	if a.Has(unix.NFTA_META_SREG) {
 		switch key {
 		case unix.NFT_META_MARK:
-			t.effect(hostnat.SetMark{To: t.registers.get(a.Uint32(unix.NFTA_META_SREG), 4)})
+			t.effect(rules.SetMark{To: t.registers.get(a.Uint32(unix.NFTA_META_SREG), 4)})
 		case unix.NFT_META_NFTRACE:
-			t.add(hostnat.Other{Harmless: true, Words: t.said("meta nftrace set 1", "-j TRACE")})
+			t.add(rules.Other{Harmless: true, Words: t.said("meta nftrace set 1", "-j TRACE")})
 		case unix.NFT_META_PRIORITY, unix.NFT_META_SECMARK:
-			t.add(hostnat.Other{Harmless: true, Words: "meta " + name + " set …"})
+			t.add(rules.Other{Harmless: true, Words: "meta " + name + " set …"})
 		default:
-			t.effect(hostnat.Other{Words: "meta " + name + " set …"})
+			t.effect(rules.Other{Words: "meta " + name + " set …"})
 		}
 		return
 	}
@@ -244,7 +244,7 @@ func (t *translator) meta(a nft.Attributes) {
 	case unix.NFT_META_IIFNAME, unix.NFT_META_OIFNAME:
 		size = 16
 	}
-	t.registers.put(a.Uint32(unix.NFTA_META_DREG), hostnat.Meta{Key: name, ByteSize: size})
+	t.registers.put(a.Uint32(unix.NFTA_META_DREG), rules.Meta{Key: name, ByteSize: size})
 }
 
 func (t *translator) ct(a nft.Attributes) {
@@ -252,13 +252,13 @@ func (t *translator) ct(a nft.Attributes) {
 	name := nameOf(ctNames, key)
 	if a.Has(unix.NFTA_CT_SREG) {
 		if key == unix.NFT_CT_MARK {
-			t.effect(hostnat.SetMark{Connection: true, To: t.registers.get(a.Uint32(unix.NFTA_CT_SREG), 4)})
+			t.effect(rules.SetMark{Connection: true, To: t.registers.get(a.Uint32(unix.NFTA_CT_SREG), 4)})
 		} else {
-			t.add(hostnat.Other{Harmless: true, Words: "ct " + name + " set …"})
+			t.add(rules.Other{Harmless: true, Words: "ct " + name + " set …"})
 		}
 		return
 	}
-	v := hostnat.Ct{Key: name, ByteSize: 4}
+	v := rules.Ct{Key: name, ByteSize: 4}
 	if d := a[unix.NFTA_CT_DIRECTION]; len(d) == 1 {
 		v.Directed, v.Reply = true, d[0] == 1
 	}
@@ -281,7 +281,7 @@ func (t *translator) ct(a nft.Attributes) {
 
 func (t *translator) fib(a nft.Attributes) {
 	flags := a.Uint32(unix.NFTA_FIB_FLAGS)
-	v := hostnat.Value(hostnat.AddrType{Source: flags&unix.NFTA_FIB_F_SADDR != 0, In: flags&unix.NFTA_FIB_F_IIF != 0, Out: flags&unix.NFTA_FIB_F_OIF != 0})
+	v := rules.Value(rules.AddrType{Source: flags&unix.NFTA_FIB_F_SADDR != 0, In: flags&unix.NFTA_FIB_F_IIF != 0, Out: flags&unix.NFTA_FIB_F_OIF != 0})
 	size := 4
 	switch a.Uint32(unix.NFTA_FIB_RESULT) {
 	case unix.NFT_FIB_RESULT_ADDRTYPE:
@@ -292,7 +292,7 @@ func (t *translator) fib(a nft.Attributes) {
 	case unix.NFT_FIB_RESULT_OIFNAME:
 		size = 16
 	}
-	t.registers.put(a.Uint32(unix.NFTA_FIB_DREG), hostnat.Opaque{ByteSize: size, Words: "fib"})
+	t.registers.put(a.Uint32(unix.NFTA_FIB_DREG), rules.Opaque{ByteSize: size, Words: "fib"})
 }
 
 func (t *translator) bitwise(a nft.Attributes) {
@@ -302,9 +302,9 @@ func (t *translator) bitwise(a nft.Attributes) {
 	)
 	mask, xor := a.Nested(unix.NFTA_BITWISE_MASK)[unix.NFTA_DATA_VALUE], a.Nested(unix.NFTA_BITWISE_XOR)[unix.NFTA_DATA_VALUE]
 	of := t.registers.get(a.Uint32(unix.NFTA_BITWISE_SREG), len(mask))
-	v := hostnat.Value(hostnat.Masked{Of: of, Mask: mask, Xor: xor})
+	v := rules.Value(rules.Masked{Of: of, Mask: mask, Xor: xor})
 	if a.Uint32(nftaBitwiseOp) != maskXor || len(mask) != of.Size() || len(xor) != len(mask) {
-		v = hostnat.Opaque{ByteSize: bounded(a.Uint32(unix.NFTA_BITWISE_LEN)), Words: "bitwise"}
+		v = rules.Opaque{ByteSize: bounded(a.Uint32(unix.NFTA_BITWISE_LEN)), Words: "bitwise"}
 	}
 	t.registers.put(a.Uint32(unix.NFTA_BITWISE_DREG), v)
 }
@@ -315,22 +315,22 @@ func (t *translator) immediate(a nft.Attributes) {
 		if v, ok := t.kernel.verdict(data.Nested(unix.NFTA_DATA_VERDICT)); ok {
 			t.add(v)
 		} else {
-			t.add(hostnat.Other{Words: "verdict …"})
+			t.add(rules.Other{Words: "verdict …"})
 		}
 		return
 	}
-	t.registers.put(a.Uint32(unix.NFTA_IMMEDIATE_DREG), hostnat.Const(data[unix.NFTA_DATA_VALUE]))
+	t.registers.put(a.Uint32(unix.NFTA_IMMEDIATE_DREG), rules.Const(data[unix.NFTA_DATA_VALUE]))
 }
 
 // verdict reads struct nft_verdict. It is not ok for verdicts that rules of nat cannot have, and for
 // chains that are not there.
-func (k *kernel) verdict(a nft.Attributes) (hostnat.Verdict, bool) {
-	kind, ok := map[int32]hostnat.VerdictKind{
-		unix.NFT_CONTINUE: hostnat.Continue, unix.NFT_JUMP: hostnat.Jump, unix.NFT_GOTO: hostnat.Goto, unix.NFT_RETURN: hostnat.Return,
-		nft.Accept: hostnat.Accept, nft.Drop: hostnat.Drop,
+func (k *kernel) verdict(a nft.Attributes) (rules.Verdict, bool) {
+	kind, ok := map[int32]rules.VerdictKind{
+		unix.NFT_CONTINUE: rules.Continue, unix.NFT_JUMP: rules.Jump, unix.NFT_GOTO: rules.Goto, unix.NFT_RETURN: rules.Return,
+		nft.Accept: rules.Accept, nft.Drop: rules.Drop,
 	}[int32(a.Uint32(unix.NFTA_VERDICT_CODE))]
-	v := hostnat.Verdict{Kind: kind}
-	if kind == hostnat.Jump || kind == hostnat.Goto {
+	v := rules.Verdict{Kind: kind}
+	if kind == rules.Jump || kind == rules.Goto {
 		v.Chain = k.chains[a.Text(unix.NFTA_VERDICT_CHAIN)]
 		ok = ok && v.Chain != nil
 	}
@@ -339,7 +339,7 @@ func (k *kernel) verdict(a nft.Attributes) (hostnat.Verdict, bool) {
 
 func (t *translator) cmp(a nft.Attributes) {
 	data := a.Nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]
-	r := hostnat.Exactly(data)
+	r := rules.Exactly(data)
 	switch a.Uint32(unix.NFTA_CMP_OP) {
 	case unix.NFT_CMP_EQ:
 	case unix.NFT_CMP_NEQ:
@@ -350,10 +350,10 @@ func (t *translator) cmp(a nft.Attributes) {
 	case unix.NFT_CMP_GTE:
 		r.Last = bytes.Repeat([]byte{0xff}, len(data))
 	case unix.NFT_CMP_LT: // not greater or equal
-		t.compare(a.Uint32(unix.NFTA_CMP_SREG), hostnat.Range{First: data, Last: bytes.Repeat([]byte{0xff}, len(data))}, true)
+		t.compare(a.Uint32(unix.NFTA_CMP_SREG), rules.Range{First: data, Last: bytes.Repeat([]byte{0xff}, len(data))}, true)
 		return
 	case unix.NFT_CMP_GT:
-		t.compare(a.Uint32(unix.NFTA_CMP_SREG), hostnat.Range{First: make([]byte, len(data)), Last: data}, true)
+		t.compare(a.Uint32(unix.NFTA_CMP_SREG), rules.Range{First: make([]byte, len(data)), Last: data}, true)
 		return
 	default:
 		t.unknown("cmp")
@@ -367,28 +367,28 @@ func (t *translator) between(a, b nft.Attributes) bool {
 	if a.Uint32(unix.NFTA_CMP_OP) != unix.NFT_CMP_GTE || b.Uint32(unix.NFTA_CMP_OP) != unix.NFT_CMP_LTE || a.Uint32(unix.NFTA_CMP_SREG) != b.Uint32(unix.NFTA_CMP_SREG) {
 		return false
 	}
-	t.compare(a.Uint32(unix.NFTA_CMP_SREG), hostnat.Range{First: a.Nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE], Last: b.Nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]}, false)
+	t.compare(a.Uint32(unix.NFTA_CMP_SREG), rules.Range{First: a.Nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE], Last: b.Nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]}, false)
 	return true
 }
 
 // compare adds a comparison, or two for fields that nft compares at once.
-func (t *translator) compare(register uint32, r hostnat.Range, negated bool) {
+func (t *translator) compare(register uint32, r rules.Range, negated bool) {
 	v := t.registers.get(register, len(r.First))
 	if len(r.First) == 0 || len(r.First) != len(r.Last) || len(r.First) > v.Size() {
 		t.unknown("cmp")
 		return
 	}
 	if first, second, at := fields(v); at > 0 && at < len(r.First) && !negated && bytes.Equal(r.First, r.Last) {
-		t.add(compare(first, false, hostnat.Exactly(r.First[:at])))
-		v, r = second, hostnat.Exactly(r.First[at:])
+		t.add(compare(first, false, rules.Exactly(r.First[:at])))
+		v, r = second, rules.Exactly(r.First[at:])
 	}
 	t.add(compare(v, negated, r))
 }
 
 // fields tells apart the two addresses or ports that a payload covers; at is the size of the first. 0:
 // it is one field.
-func fields(v hostnat.Value) (first, second hostnat.Payload, at int) {
-	p, ok := v.(hostnat.Payload)
+func fields(v rules.Value) (first, second rules.Payload, at int) {
+	p, ok := v.(rules.Payload)
 	end := 16
 	switch {
 	case !ok:
@@ -411,16 +411,16 @@ func (t *translator) lookup(a nft.Attributes) {
 	name := a.Text(unix.NFTA_LOOKUP_SET)
 	s, size := t.kernel.sets[name], t.kernel.sizes[name]
 	if s == nil {
-		s = &hostnat.Set{Name: name, Unreadable: true}
+		s = &rules.Set{Name: name, Unreadable: true}
 	}
 	key := t.registers.key(a.Uint32(unix.NFTA_LOOKUP_SREG), size)
 	switch dreg := a.Uint32(unix.NFTA_LOOKUP_DREG); {
 	case !a.Has(unix.NFTA_LOOKUP_DREG):
-		t.add(hostnat.In{Key: key, Set: s, Negated: a.Uint32(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0})
+		t.add(rules.In{Key: key, Set: s, Negated: a.Uint32(unix.NFTA_LOOKUP_FLAGS)&unix.NFT_LOOKUP_F_INV != 0})
 	case dreg == verdictRegister:
-		t.add(hostnat.VerdictMap{Key: key, Set: s})
+		t.add(rules.VerdictMap{Key: key, Set: s})
 	default:
-		t.registers.put(dreg, hostnat.Mapped{Key: key, Set: s, ByteSize: max(1, s.ValueSize)})
+		t.registers.put(dreg, rules.Mapped{Key: key, Set: s, ByteSize: max(1, s.ValueSize)})
 	}
 }
 
@@ -439,7 +439,7 @@ func (t *translator) natExpression(a nft.Attributes) {
 // nat adds a translation. The attributes of these types name registers; 0: there is no such
 // attribute.
 func (t *translator) nat(word string, flags uint32, a nft.Attributes, addrMin, addrMax, portMin, portMax uint16) {
-	value := func(attribute uint16, size int) hostnat.Value {
+	value := func(attribute uint16, size int) rules.Value {
 		if attribute == 0 || !a.Has(attribute) {
 			return nil
 		}
@@ -449,7 +449,7 @@ func (t *translator) nat(word string, flags uint32, a nft.Attributes, addrMin, a
 	if t.family == decision.IPv6 {
 		size = 16
 	}
-	n := hostnat.NAT{
+	n := rules.NAT{
 		Masquerade: word == "masquerade", Destination: word == "dnat" || word == "redirect", First: value(addrMin, size), Last: value(addrMax, size), FirstPort: value(portMin, 2), LastPort: value(portMax, 2),
 		Persistent: flags&natPersistent != 0, Fully: flags&natFully != 0, Netmap: flags&natNetmap != 0,
 	}
@@ -458,7 +458,7 @@ func (t *translator) nat(word string, flags uint32, a nft.Attributes, addrMin, a
 }
 
 // natWords are the words of a translation.
-func (t *translator) natWords(word string, flags uint32, n *hostnat.NAT) string {
+func (t *translator) natWords(word string, flags uint32, n *rules.NAT) string {
 	if word == "masquerade" || word == "redirect" {
 		flags &^= natPersistent // has no effect with a single address
 	}
@@ -497,7 +497,7 @@ func (t *translator) natWords(word string, flags uint32, n *hostnat.NAT) string 
 	return words + natFlags(flags, " --", " --")
 }
 
-func rangeText(first, last hostnat.Value, separator string, text func(hostnat.Value) string) string {
+func rangeText(first, last rules.Value, separator string, text func(rules.Value) string) string {
 	s := text(first)
 	if last != nil {
 		if other := text(last); other != s {
@@ -507,8 +507,8 @@ func rangeText(first, last hostnat.Value, separator string, text func(hostnat.Va
 	return s
 }
 
-func addressText(v hostnat.Value) string {
-	if c, fixed := v.(hostnat.Const); fixed {
+func addressText(v rules.Value) string {
+	if c, fixed := v.(rules.Const); fixed {
 		if a, ok := netip.AddrFromSlice(c); ok {
 			return a.String()
 		}
@@ -516,8 +516,8 @@ func addressText(v hostnat.Value) string {
 	return v.String()
 }
 
-func portText(v hostnat.Value) string {
-	if c, fixed := v.(hostnat.Const); fixed && len(c) >= 2 {
+func portText(v rules.Value) string {
+	if c, fixed := v.(rules.Const); fixed && len(c) >= 2 {
 		return fmt.Sprint(uint16(c[0])<<8 | uint16(c[1]))
 	}
 	return v.String()

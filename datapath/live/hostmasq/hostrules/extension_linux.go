@@ -6,8 +6,8 @@ import (
 	"net/netip"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // setName returns the name of an ipset by its index.
@@ -34,19 +34,19 @@ func decoded[T any](f decision.Family, x xtables.Extension, sets setName, layout
 }
 
 // matchOf returns the test of a module, or an unknown one that names it.
-func matchOf(f decision.Family, x xtables.Extension, sets setName) hostnat.Test {
+func matchOf(f decision.Family, x xtables.Extension, sets setName) rules.Test {
 	if m, ok := decoded(f, x, sets, matches[x.Name]); ok {
 		return m
 	}
-	return hostnat.Fixed{Result: hostnat.Unknown, Words: "-m " + cmp.Or(x.Name, "?") + " …"}
+	return rules.Fixed{Result: rules.Unknown, Words: "-m " + cmp.Or(x.Name, "?") + " …"}
 }
 
 // targetOf returns the effect of a target that is no verdict and no jump.
-func targetOf(f decision.Family, x xtables.Extension) hostnat.Effect {
+func targetOf(f decision.Family, x xtables.Extension) rules.Effect {
 	if t, ok := decoded(f, x, nil, targets[x.Name]); ok {
 		return t
 	}
-	return hostnat.Other{Harmless: harmlessTarget[x.Name], Words: "-j " + cmp.Or(x.Name, "?") + " …"}
+	return rules.Other{Harmless: harmlessTarget[x.Name], Words: "-j " + cmp.Or(x.Name, "?") + " …"}
 }
 
 // harmlessTarget are the targets that neither change nor end a packet, as far as rules of nat see.

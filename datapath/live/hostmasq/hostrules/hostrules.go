@@ -13,8 +13,8 @@ import (
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // Rules are the nat rules of one network namespace at one time. They are safe for concurrent
@@ -43,8 +43,8 @@ type Table struct {
 	// Priority is that of the hook at postrouting: lower ones come first.
 	Priority int32
 	// Base is the chain that packets meet when they leave, and Chains are all of the table.
-	Base   *hostnat.Chain
-	Chains []*hostnat.Chain
+	Base   *rules.Chain
+	Chains []*rules.Chain
 
 	// age orders tables of the same priority: the kernel puts a new hook before the old
 	// ones (netfilter/core.c, nf_hook_entries_grow). It is the handle of an nftables table,

@@ -6,24 +6,24 @@ import (
 	"fmt"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // legacyChains returns a table's chains, the built-in ones first, and their rules in order. sets may
 // be nil: then matches of ipsets are not named. An error means that the table as a whole is
 // malformed.
-func legacyChains(t *xtables.Table, sets setName) ([]*hostnat.Chain, error) {
+func legacyChains(t *xtables.Table, sets setName) ([]*rules.Chain, error) {
 	chains, err := t.Chains()
 	if err != nil {
 		return nil, err
 	}
-	var out []*hostnat.Chain
+	var out []*rules.Chain
 	for _, s := range chains {
 		if s.Base && s.End.Verdict != xtables.Accept && s.End.Verdict != xtables.Drop {
 			return nil, fmt.Errorf("chain %s has no policy", s.Name)
 		}
-		out = append(out, &hostnat.Chain{Name: s.Name, Drops: s.Base && s.End.Verdict == xtables.Drop})
+		out = append(out, &rules.Chain{Name: s.Name, Drops: s.Base && s.End.Verdict == xtables.Drop})
 	}
 	for i, s := range chains {
 		for n, e := range s.Rules {
@@ -38,9 +38,9 @@ func legacyChains(t *xtables.Table, sets setName) ([]*hostnat.Chain, error) {
 	return out, nil
 }
 
-func legacyRule(f decision.Family, e xtables.Rule, sets setName, chains []*hostnat.Chain) (*hostnat.Rule, error) {
+func legacyRule(f decision.Family, e xtables.Rule, sets setName, chains []*rules.Chain) (*rules.Rule, error) {
 	p := e.Parts(f)
-	r := &hostnat.Rule{Steps: genericTests(f, p.Generic)}
+	r := &rules.Rule{Steps: genericTests(f, p.Generic)}
 	for _, x := range p.Matches {
 		r.Steps = append(r.Steps, matchOf(f, x, sets))
 	}
@@ -53,22 +53,22 @@ func legacyRule(f decision.Family, e xtables.Rule, sets setName, chains []*hostn
 		return nil, err
 	}
 	_, jumps := e.Jump()
-	v := hostnat.Verdict{Chain: chainNamed(chains, chain)}
+	v := rules.Verdict{Chain: chainNamed(chains, chain)}
 	switch {
 	case chain != "" && e.Goto(f):
-		v.Kind = hostnat.Goto
+		v.Kind = rules.Goto
 	case chain != "":
-		v.Kind = hostnat.Jump
+		v.Kind = rules.Jump
 	case jumps: // on to the next rule
 		return r, nil
 	case e.Verdict == xtables.Accept:
-		v.Kind = hostnat.Accept
+		v.Kind = rules.Accept
 	case e.Verdict == xtables.Drop:
-		v.Kind = hostnat.Drop
+		v.Kind = rules.Drop
 	case e.Verdict == xtables.Return:
-		v.Kind = hostnat.Return
+		v.Kind = rules.Return
 	default:
-		r.Steps = append(r.Steps, hostnat.Other{Words: fmt.Sprintf("-j verdict %d", e.Verdict)})
+		r.Steps = append(r.Steps, rules.Other{Words: fmt.Sprintf("-j verdict %d", e.Verdict)})
 		return r, nil
 	}
 	r.Steps = append(r.Steps, v)
@@ -76,19 +76,19 @@ func legacyRule(f decision.Family, e xtables.Rule, sets setName, chains []*hostn
 }
 
 // genericTests reads struct ipt_ip or ip6t_ip6, in the order of iptables-save.
-func genericTests(f decision.Family, raw []byte) []hostnat.Step {
+func genericTests(f decision.Family, raw []byte) []rules.Step {
 	const inInverted, outInverted, sourceInverted, destinationInverted, fragmentInverted, protocolInverted = 1, 2, 8, 16, 32, 64
 	// The size of an address, the places of devices and protocol, and the invflags.
 	size, devices, protocol, inverted := 4, 16, 80, raw[83]
 	if f == decision.IPv6 {
 		size, devices, protocol, inverted = 16, 64, 128, raw[132]
 	}
-	var steps []hostnat.Step
+	var steps []rules.Step
 	network := func(i int, negated bool) {
 		a, mask := raw[i*size:][:size], raw[(i+2)*size:][:size]
 		if len(bytes.Trim(mask, "\x00")) > 0 || len(bytes.Trim(a, "\x00")) > 0 || negated {
-			v := hostnat.Masked{Of: address(f, i == 0), Mask: mask}
-			steps = append(steps, compare(v, negated, hostnat.Exactly(a)))
+			v := rules.Masked{Of: address(f, i == 0), Mask: mask}
+			steps = append(steps, compare(v, negated, rules.Exactly(a)))
 		}
 	}
 	network(0, inverted&sourceInverted != 0)
@@ -96,14 +96,14 @@ func genericTests(f decision.Family, raw []byte) []hostnat.Step {
 	device := func(i int, key string, negated bool) {
 		name, mask := raw[devices+16*i:][:16], raw[devices+16*(i+2):][:16]
 		length := len(bytes.TrimRight(mask, "\x00"))
-		v := hostnat.Meta{Key: key, ByteSize: 16}
+		v := rules.Meta{Key: key, ByteSize: 16}
 		switch {
 		case bytes.Count(mask[:length], []byte{0xff}) < length:
-			steps = append(steps, hostnat.Fixed{Result: hostnat.Unknown, Words: "-m device …"})
+			steps = append(steps, rules.Fixed{Result: rules.Unknown, Words: "-m device …"})
 		case length > 0:
-			steps = append(steps, compare(v, negated, hostnat.Exactly(name[:length])))
+			steps = append(steps, compare(v, negated, rules.Exactly(name[:length])))
 		case negated: // not any
-			steps = append(steps, hostnat.Fixed{Words: "! -" + key[:1] + " +"})
+			steps = append(steps, rules.Fixed{Words: "! -" + key[:1] + " +"})
 		}
 	}
 	device(0, "iifname", inverted&inInverted != 0)
@@ -112,23 +112,23 @@ func genericTests(f decision.Family, raw []byte) []hostnat.Step {
 	if f == decision.IPv6 {
 		counts = raw[131]&1 != 0 // IP6T_F_PROTO
 		if raw[131]&2 != 0 {     // IP6T_F_TOS, which ip6tables has no option for
-			steps = append(steps, hostnat.Fixed{Result: hostnat.Unknown, Words: "-m tos …"})
+			steps = append(steps, rules.Fixed{Result: rules.Unknown, Words: "-m tos …"})
 		}
 	}
 	switch {
 	case p == 0 || !counts: // every protocol, negated or not (ip_tables.c, ip_packet_match)
 	case p > 255:
-		steps = append(steps, hostnat.Fixed{Words: fmt.Sprintf("-p %d", p)})
+		steps = append(steps, rules.Fixed{Words: fmt.Sprintf("-p %d", p)})
 	default:
-		steps = append(steps, compare(hostnat.Meta{Key: "l4proto", ByteSize: 1}, inverted&protocolInverted != 0, hostnat.Exactly([]byte{uint8(p)})))
+		steps = append(steps, compare(rules.Meta{Key: "l4proto", ByteSize: 1}, inverted&protocolInverted != 0, rules.Exactly([]byte{uint8(p)})))
 	}
 	if f == decision.IPv4 && raw[82]&1 != 0 { // IPT_F_FRAG, which the first packet is not
 		negated := inverted&fragmentInverted != 0
-		words, result := "-f", hostnat.False
+		words, result := "-f", rules.False
 		if negated {
-			words, result = "! -f", hostnat.True
+			words, result = "! -f", rules.True
 		}
-		steps = append(steps, hostnat.Fixed{Result: result, Words: words})
+		steps = append(steps, rules.Fixed{Result: result, Words: words})
 	}
 	return steps
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // rawExtension is a struct xt_entry_match or xt_entry_target.
@@ -95,7 +96,7 @@ func FuzzRules(f *testing.F) {
 }
 
 // evaluate sends a packet through each chain, and prints the rules: whatever they are, nothing panics.
-func evaluate(f decision.Family, chains []*hostnat.Chain) {
+func evaluate(f decision.Family, chains []*rules.Chain) {
 	p := hostnat.Packet{
 		Protocol: 6, Source: netip.MustParseAddrPort("10.244.0.2:1000"), Original: netip.MustParseAddrPort("10.96.0.1:80"),
 		Destination: netip.MustParseAddrPort("10.244.0.3:8080"), Out: "eth0",
@@ -127,7 +128,7 @@ func TestOwnExtensions(t *testing.T) {
 		{xtables.DestinationPort(31000), "-m tcp --dport 31000"},
 	} {
 		for _, f := range families {
-			r := hostnat.Rule{Chain: "x", Steps: []hostnat.Step{matchOf(f, c.x, nil)}}
+			r := rules.Rule{Chain: "x", Steps: []rules.Step{matchOf(f, c.x, nil)}}
 			if got := r.String(); got != "-A x "+c.want {
 				t.Errorf("%s: %s, want %s", f, got, c.want)
 			}

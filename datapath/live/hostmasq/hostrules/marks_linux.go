@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // Marks are bits of the packet mark and of the connection mark.
@@ -28,7 +28,7 @@ func (u *MarkUse) String() string { return fmt.Sprintf("%s: %q: %s", u.Table, u.
 var markOwners = map[string]bool{"KUBE-MARK-MASQ": true, "KUBE-POSTROUTING": true, "KUBE-FORWARD": true, "NFQPROXY-FORWARD": true}
 
 // uses describes what the rule does to the bits; empty: it neither sets nor tests them.
-func (m Marks) uses(r *hostnat.Rule) string {
+func (m Marks) uses(r *rules.Rule) string {
 	if markOwners[r.Chain] {
 		return ""
 	}
@@ -75,7 +75,7 @@ func legacyMarkUses(m Marks) (uses []MarkUse, err error) {
 		for _, name := range names {
 			table := xtables.Place{Backend: xtables.Legacy, Family: f, Table: name}.String()
 			t, err := xtables.Read(f, name)
-			var chains []*hostnat.Chain
+			var chains []*rules.Chain
 			if err == nil {
 				chains, err = legacyChains(t, xtables.SetNames)
 			}

@@ -8,16 +8,16 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // options are the options of a module and their tests, in the order of iptables-save.
 type options struct {
 	words []string
-	tests []hostnat.Test
+	tests []rules.Test
 }
 
-func (o *options) add(test hostnat.Test, negated bool, option string, values ...string) {
+func (o *options) add(test rules.Test, negated bool, option string, values ...string) {
 	if negated {
 		o.words = append(o.words, "!")
 	}
@@ -27,44 +27,44 @@ func (o *options) add(test hostnat.Test, negated bool, option string, values ...
 	}
 }
 
-func (o *options) module(name string) hostnat.Test {
-	return hostnat.Module{Tests: o.tests, Words: strings.Join(append([]string{"-m", name}, o.words...), " ")}
+func (o *options) module(name string) rules.Test {
+	return rules.Module{Tests: o.tests, Words: strings.Join(append([]string{"-m", name}, o.words...), " ")}
 }
 
 // unknownTest is a test of something that is not known here; its option says what.
-var unknownTest = hostnat.Fixed{Result: hostnat.Unknown}
+var unknownTest = rules.Fixed{Result: rules.Unknown}
 
 // compare is the usual test: a value in one of several ranges.
-func compare(v hostnat.Value, negated bool, ranges ...hostnat.Range) hostnat.Test {
-	return hostnat.Compare{Values: []hostnat.Value{v}, Ranges: ranges, Negated: negated}
+func compare(v rules.Value, negated bool, ranges ...rules.Range) rules.Test {
+	return rules.Compare{Values: []rules.Value{v}, Ranges: ranges, Negated: negated}
 }
 
 // anyBit tests whether the number has one of the bits.
-func anyBit(v hostnat.Value, bits uint32, negated bool) hostnat.Test {
-	return compare(hostnat.Masked{Of: v, Mask: word32(bits)}, !negated, hostnat.Exactly(word32(0)))
+func anyBit(v rules.Value, bits uint32, negated bool) rules.Test {
+	return compare(rules.Masked{Of: v, Mask: word32(bits)}, !negated, rules.Exactly(word32(0)))
 }
 
 func word32(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
 var (
-	sourcePort      = hostnat.Payload{Transport: true, Offset: 0, ByteSize: 2}
-	destinationPort = hostnat.Payload{Transport: true, Offset: 2, ByteSize: 2}
-	packetMark      = hostnat.Meta{Key: "mark", ByteSize: 4}
-	connectionMark  = hostnat.Ct{Key: "mark", ByteSize: 4}
-	connectionState = hostnat.Ct{Key: "state", ByteSize: 4}
+	sourcePort      = rules.Payload{Transport: true, Offset: 0, ByteSize: 2}
+	destinationPort = rules.Payload{Transport: true, Offset: 2, ByteSize: 2}
+	packetMark      = rules.Meta{Key: "mark", ByteSize: 4}
+	connectionMark  = rules.Ct{Key: "mark", ByteSize: 4}
+	connectionState = rules.Ct{Key: "state", ByteSize: 4}
 )
 
 // address is the source or the destination of a header.
-func address(f decision.Family, source bool) hostnat.Payload {
+func address(f decision.Family, source bool) rules.Payload {
 	switch {
 	case f == decision.IPv6 && source:
-		return hostnat.Payload{Six: true, Offset: 8, ByteSize: 16}
+		return rules.Payload{Six: true, Offset: 8, ByteSize: 16}
 	case f == decision.IPv6:
-		return hostnat.Payload{Six: true, Offset: 24, ByteSize: 16}
+		return rules.Payload{Six: true, Offset: 24, ByteSize: 16}
 	case source:
-		return hostnat.Payload{Offset: 12, ByteSize: 4}
+		return rules.Payload{Offset: 12, ByteSize: 4}
 	}
-	return hostnat.Payload{Offset: 16, ByteSize: 4}
+	return rules.Payload{Offset: 16, ByteSize: 4}
 }
 
 // ports is a range of ports, as numbers.
@@ -74,8 +74,8 @@ func (r raw) ports(at int) ports { return ports{r.u16(at), r.u16(at + 2)} }
 
 var anyPort = ports{0, 65535}
 
-func (p ports) values() hostnat.Range {
-	return hostnat.Range{First: binary.BigEndian.AppendUint16(nil, p.first), Last: binary.BigEndian.AppendUint16(nil, p.last)}
+func (p ports) values() rules.Range {
+	return rules.Range{First: binary.BigEndian.AppendUint16(nil, p.first), Last: binary.BigEndian.AppendUint16(nil, p.last)}
 }
 
 func (p ports) text(separator string) string {
@@ -122,10 +122,10 @@ var addressTypes = []bitName{
 // matches are the modules whose options are known. A packet that is translated has begun a
 // connection, and its protocol is TCP, UDP or SCTP: what only concerns others is left to their
 // rules' "-p".
-var matches = map[string][]layout[hostnat.Test]{
-	"comment": {{0, 1, func(r raw) (hostnat.Test, bool) {
+var matches = map[string][]layout[rules.Test]{
+	"comment": {{0, 1, func(r raw) (rules.Test, bool) {
 		text, _, _ := bytes.Cut(r.data[:min(256, len(r.data))], []byte{0})
-		return hostnat.Module{Words: "-m comment --comment " + hostnat.Quoted(string(text))}, true
+		return rules.Module{Words: "-m comment --comment " + rules.Quoted(string(text))}, true
 	}}},
 	"tcp":       {{0, 12, readTCP}},
 	"udp":       {{0, 9, readUDP}},
@@ -133,32 +133,32 @@ var matches = map[string][]layout[hostnat.Test]{
 	"multiport": {{0, 32, readMultiport}, {1, 48, readMultiport}},
 	"iprange":   {{1, 65, readIPRange}},
 	"addrtype": {
-		{0, 12, func(r raw) (hostnat.Test, bool) { return readAddrtype(r, r.u32(4) != 0, r.u32(8) != 0, 0) }},
-		{1, 8, func(r raw) (hostnat.Test, bool) {
+		{0, 12, func(r raw) (rules.Test, bool) { return readAddrtype(r, r.u32(4) != 0, r.u32(8) != 0, 0) }},
+		{1, 8, func(r raw) (rules.Test, bool) {
 			flags := r.u32(4) // XT_ADDRTYPE_...
 			return readAddrtype(r, flags&1 != 0, flags&2 != 0, flags)
 		}},
 	},
-	"mark": {{1, 9, func(r raw) (hostnat.Test, bool) { return readMark(r, "mark", packetMark), true }}},
-	"connmark": {{1, 9, func(r raw) (hostnat.Test, bool) {
+	"mark": {{1, 9, func(r raw) (rules.Test, bool) { return readMark(r, "mark", packetMark), true }}},
+	"connmark": {{1, 9, func(r raw) (rules.Test, bool) {
 		return readMark(r, "connmark", connectionMark), true
 	}}},
 	"conntrack": {
-		{1, 152, func(r raw) (hostnat.Test, bool) { return readConntrack(r, 1), true }},
-		{2, 154, func(r raw) (hostnat.Test, bool) { return readConntrack(r, 2), true }},
-		{3, 162, func(r raw) (hostnat.Test, bool) { return readConntrack(r, 3), true }},
+		{1, 152, func(r raw) (rules.Test, bool) { return readConntrack(r, 1), true }},
+		{2, 154, func(r raw) (rules.Test, bool) { return readConntrack(r, 2), true }},
+		{3, 162, func(r raw) (rules.Test, bool) { return readConntrack(r, 3), true }},
 	},
-	"state": {{0, 4, func(r raw) (hostnat.Test, bool) { return readState(r.u32(0), false), true }}},
-	"pkttype": {{0, 8, func(r raw) (hostnat.Test, bool) {
+	"state": {{0, 4, func(r raw) (rules.Test, bool) { return readState(r.u32(0), false), true }}},
+	"pkttype": {{0, 8, func(r raw) (rules.Test, bool) {
 		kind, negated := r.u32(0), r.u32(4) != 0
 		kinds := map[uint32]string{0: "unicast", 1: "broadcast", 2: "multicast"}
 		o := options{}
-		o.add(compare(hostnat.Meta{Key: "pkttype", ByteSize: 1}, negated, hostnat.Exactly([]byte{uint8(kind)})), negated, "--pkt-type", kinds[kind])
+		o.add(compare(rules.Meta{Key: "pkttype", ByteSize: 1}, negated, rules.Exactly([]byte{uint8(kind)})), negated, "--pkt-type", kinds[kind])
 		return o.module("pkttype"), kinds[kind] != ""
 	}}},
 	"owner": {{1, 18, readOwner}},
 	"set":   {{1, 4, readSet}, {2, 4, readSet}, {3, 44, readSet}, {4, 44, readSet}},
-	"statistic": {{0, 16, func(r raw) (hostnat.Test, bool) {
+	"statistic": {{0, 16, func(r raw) (rules.Test, bool) {
 		o := options{}
 		negated := r.u16(2)&1 != 0
 		if r.u16(0) == 0 { // XT_STATISTIC_MODE_RANDOM
@@ -172,7 +172,7 @@ var matches = map[string][]layout[hostnat.Test]{
 	}}},
 }
 
-func readTCP(r raw) (hostnat.Test, bool) {
+func readTCP(r raw) (rules.Test, bool) {
 	option, mask, want, inverted := r.u8(8), r.u8(9), r.u8(10), r.u8(11)
 	o := options{}
 	o.ports(r.ports(0), r.ports(4), inverted&1 != 0, inverted&2 != 0)
@@ -180,20 +180,20 @@ func readTCP(r raw) (hostnat.Test, bool) {
 		o.add(unknownTest, inverted&8 != 0, "--tcp-option", fmt.Sprint(option))
 	}
 	if mask != 0 || want != 0 || inverted&4 != 0 {
-		flags := hostnat.Masked{Of: hostnat.Payload{Transport: true, Offset: 13, ByteSize: 1}, Mask: []byte{mask}}
-		o.add(compare(flags, inverted&4 != 0, hostnat.Exactly([]byte{want})), inverted&4 != 0,
-			"--tcp-flags", hostnat.TCPFlags(mask), hostnat.TCPFlags(want))
+		flags := rules.Masked{Of: rules.Payload{Transport: true, Offset: 13, ByteSize: 1}, Mask: []byte{mask}}
+		o.add(compare(flags, inverted&4 != 0, rules.Exactly([]byte{want})), inverted&4 != 0,
+			"--tcp-flags", rules.TCPFlags(mask), rules.TCPFlags(want))
 	}
 	return o.module("tcp"), inverted < 16 && (option != 0 || inverted&8 == 0)
 }
 
-func readUDP(r raw) (hostnat.Test, bool) {
+func readUDP(r raw) (rules.Test, bool) {
 	o := options{}
 	o.ports(r.ports(0), r.ports(4), r.u8(8)&1 != 0, r.u8(8)&2 != 0)
 	return o.module("udp"), r.u8(8) < 4
 }
 
-func readSCTP(r raw) (hostnat.Test, bool) {
+func readSCTP(r raw) (rules.Test, bool) {
 	const source, destination, chunks = 1, 2, 4 // XT_SCTP_...
 	flags, inverted := r.u32(284), r.u32(288)
 	from, to := anyPort, anyPort
@@ -213,13 +213,13 @@ func readSCTP(r raw) (hostnat.Test, bool) {
 
 // readMultiport reads struct xt_multiport and, of the size of revision 1, xt_multiport_v1: it has
 // flags for ports that are the first ones of ranges, and one for negation.
-func readMultiport(r raw) (hostnat.Test, bool) {
+func readMultiport(r raw) (rules.Test, bool) {
 	const maxPorts, flagsAt = 15, 32
 	side, count, newer := r.u8(0), int(r.u8(1)), len(r.data) >= 48
 	if side > 2 || count > maxPorts {
 		return nil, false
 	}
-	var ranges []hostnat.Range
+	var ranges []rules.Range
 	var texts []string
 	for i := 0; i < count; i++ {
 		p := ports{r.u16(2 + 2*i), r.u16(2 + 2*i)}
@@ -231,7 +231,7 @@ func readMultiport(r raw) (hostnat.Test, bool) {
 		}
 		ranges, texts = append(ranges, p.values()), append(texts, p.text(":"))
 	}
-	c := hostnat.Compare{Ranges: ranges, Negated: newer && r.u8(flagsAt+maxPorts) != 0}
+	c := rules.Compare{Ranges: ranges, Negated: newer && r.u8(flagsAt+maxPorts) != 0}
 	if side != 1 {
 		c.Values = append(c.Values, sourcePort)
 	}
@@ -243,13 +243,13 @@ func readMultiport(r raw) (hostnat.Test, bool) {
 	return o.module("multiport"), true
 }
 
-func readIPRange(r raw) (hostnat.Test, bool) {
+func readIPRange(r raw) (rules.Test, bool) {
 	const source, destination, sourceInverted, destinationInverted = 1, 2, 16, 32 // IPRANGE_...
 	flags := r.u8(64)
 	o := options{}
 	between := func(option string, source, negated bool, at int) {
 		first, last := r.addr(at), r.addr(at+16)
-		o.add(compare(address(r.family, source), negated, hostnat.Range{First: first.AsSlice(), Last: last.AsSlice()}), negated, option, first.String()+"-"+last.String())
+		o.add(compare(address(r.family, source), negated, rules.Range{First: first.AsSlice(), Last: last.AsSlice()}), negated, option, first.String()+"-"+last.String())
 	}
 	if flags&source != 0 {
 		between("--src-range", true, flags&sourceInverted != 0, 0)
@@ -260,12 +260,12 @@ func readIPRange(r raw) (hostnat.Test, bool) {
 	return o.module("iprange"), true
 }
 
-func readAddrtype(r raw, sourceInverted, destinationInverted bool, flags uint32) (hostnat.Test, bool) {
+func readAddrtype(r raw, sourceInverted, destinationInverted bool, flags uint32) (rules.Test, bool) {
 	const limitIn, limitOut = 4, 8
 	source, destination := r.u16(0), r.u16(2)
 	o := options{}
-	test := func(source bool, types uint16, negated bool) hostnat.Test {
-		return hostnat.AddrTypes{Source: source, In: flags&limitIn != 0, Out: flags&limitOut != 0, Types: types, Negated: negated}
+	test := func(source bool, types uint16, negated bool) rules.Test {
+		return rules.AddrTypes{Source: source, In: flags&limitIn != 0, Out: flags&limitOut != 0, Types: types, Negated: negated}
 	}
 	if source != 0 {
 		o.add(test(true, source, sourceInverted), sourceInverted, "--src-type", names(uint32(source), addressTypes))
@@ -283,10 +283,10 @@ func readAddrtype(r raw, sourceInverted, destinationInverted bool, flags uint32)
 }
 
 // readMark reads struct xt_mark_mtinfo1 and xt_connmark_mtinfo1.
-func readMark(r raw, module string, v hostnat.Value) hostnat.Test {
+func readMark(r raw, module string, v rules.Value) rules.Test {
 	mark, mask, negated := r.u32(0), r.u32(4), r.u8(8) != 0
 	o := options{}
-	o.add(compare(hostnat.Masked{Of: v, Mask: word32(mask)}, negated, hostnat.Exactly(word32(mark))), negated, "--mark", maskedText(mark, mask))
+	o.add(compare(rules.Masked{Of: v, Mask: word32(mask)}, negated, rules.Exactly(word32(mark))), negated, "--mark", maskedText(mark, mask))
 	return o.module(module)
 }
 
@@ -311,7 +311,7 @@ var stateNames = []bitName{
 }
 
 // stateTest tests whether the packet has one of the states.
-func stateTest(states uint32, negated bool) hostnat.Test {
+func stateTest(states uint32, negated bool) rules.Test {
 	bits := states & 0xf
 	if states&stateUntracked != 0 {
 		bits |= untracked
@@ -323,20 +323,20 @@ func stateTest(states uint32, negated bool) hostnat.Test {
 	if states&stateDNAT != 0 {
 		status |= statusDNAT
 	}
-	connectionStatus := hostnat.Masked{Of: hostnat.Ct{Key: "status", ByteSize: 4}, Mask: word32(status)}
-	state := hostnat.Masked{Of: connectionState, Mask: word32(bits)}
+	connectionStatus := rules.Masked{Of: rules.Ct{Key: "status", ByteSize: 4}, Mask: word32(status)}
+	state := rules.Masked{Of: connectionState, Mask: word32(bits)}
 	if status == 0 {
-		return compare(state, !negated, hostnat.Exactly(word32(0)))
+		return compare(state, !negated, rules.Exactly(word32(0)))
 	}
 	// One of the bits of the state, or of the status: not none of both.
-	none := []hostnat.Test{compare(state, false, hostnat.Exactly(word32(0))), compare(connectionStatus, false, hostnat.Exactly(word32(0)))}
+	none := []rules.Test{compare(state, false, rules.Exactly(word32(0))), compare(connectionStatus, false, rules.Exactly(word32(0)))}
 	if negated {
-		return hostnat.Module{Tests: none}
+		return rules.Module{Tests: none}
 	}
-	return hostnat.Not{Tests: none}
+	return rules.Not{Tests: none}
 }
 
-func readState(states uint32, negated bool) hostnat.Test {
+func readState(states uint32, negated bool) rules.Test {
 	o := options{}
 	o.add(stateTest(states, negated), negated, "--state", names(states, stateNames))
 	return o.module("state")
@@ -362,7 +362,7 @@ const (
 
 // readConntrack reads struct xt_conntrack_mtinfo1 to 3. The second widens the masks; the third has
 // ranges of ports, in the order of the host.
-func readConntrack(r raw, revision uint8) hostnat.Test {
+func readConntrack(r raw, revision uint8) rules.Test {
 	flags, inverted := r.u16(146), r.u16(148)
 	states, status := uint32(r.u8(150)), uint32(0)
 	if revision == 1 {
@@ -374,7 +374,7 @@ func readConntrack(r raw, revision uint8) hostnat.Test {
 		return readState(states, inverted&ctState != 0)
 	}
 	o := options{}
-	given := func(bit uint16, option string, test func(negated bool) (hostnat.Test, string)) {
+	given := func(bit uint16, option string, test func(negated bool) (rules.Test, string)) {
 		if flags&bit != 0 {
 			negated := inverted&bit != 0
 			t, text := test(negated)
@@ -382,28 +382,28 @@ func readConntrack(r raw, revision uint8) hostnat.Test {
 		}
 	}
 	network := func(bit uint16, option string, at int, key string, reply bool) {
-		given(bit, option, func(negated bool) (hostnat.Test, string) {
+		given(bit, option, func(negated bool) (rules.Test, string) {
 			a, mask := r.addr(at), r.addr(at+16)
-			v := hostnat.Ct{Key: key, Reply: reply, Directed: true, ByteSize: len(a.AsSlice())}
+			v := rules.Ct{Key: key, Reply: reply, Directed: true, ByteSize: len(a.AsSlice())}
 			text := strings.TrimSuffix(networkText(a, mask), fmt.Sprintf("/%d", a.BitLen()))
-			return compare(hostnat.Masked{Of: v, Mask: mask.AsSlice()}, negated, hostnat.Exactly(a.AsSlice())), text
+			return compare(rules.Masked{Of: v, Mask: mask.AsSlice()}, negated, rules.Exactly(a.AsSlice())), text
 		})
 	}
 	port := func(bit uint16, option string, i int, key string, reply bool) {
-		given(bit, option, func(negated bool) (hostnat.Test, string) {
+		given(bit, option, func(negated bool) (rules.Test, string) {
 			p := ports{binary.BigEndian.Uint16(r.data[138+2*i:]), binary.BigEndian.Uint16(r.data[138+2*i:])}
 			if revision == 3 {
 				p = ports{r.u16(138 + 2*i), r.u16(154 + 2*i)}
 			}
-			return compare(hostnat.Ct{Key: key, Reply: reply, Directed: true, ByteSize: 2}, negated, p.values()), p.text(":")
+			return compare(rules.Ct{Key: key, Reply: reply, Directed: true, ByteSize: 2}, negated, p.values()), p.text(":")
 		})
 	}
-	given(ctState, "--ctstate", func(negated bool) (hostnat.Test, string) {
+	given(ctState, "--ctstate", func(negated bool) (rules.Test, string) {
 		return stateTest(states, negated), names(states, stateNames)
 	})
-	given(ctProtocol, "--ctproto", func(negated bool) (hostnat.Test, string) {
+	given(ctProtocol, "--ctproto", func(negated bool) (rules.Test, string) {
 		p := r.u16(136)
-		return compare(hostnat.Ct{Key: "protocol", ByteSize: 1}, negated, hostnat.Exactly([]byte{uint8(p)})), fmt.Sprint(p)
+		return compare(rules.Ct{Key: "protocol", ByteSize: 1}, negated, rules.Exactly([]byte{uint8(p)})), fmt.Sprint(p)
 	})
 	network(ctOriginalSource, "--ctorigsrc", 0, "saddr", false)
 	network(ctOriginalDestination, "--ctorigdst", 32, "daddr", false)
@@ -413,11 +413,11 @@ func readConntrack(r raw, revision uint8) hostnat.Test {
 	port(ctOriginalDestinationPort, "--ctorigdstport", 1, "proto-dst", false)
 	port(ctReplySourcePort, "--ctreplsrcport", 2, "proto-src", true)
 	port(ctReplyDestinationPort, "--ctrepldstport", 3, "proto-dst", true)
-	given(ctStatus, "--ctstatus", func(negated bool) (hostnat.Test, string) {
+	given(ctStatus, "--ctstatus", func(negated bool) (rules.Test, string) {
 		bits := []bitName{{1, "EXPECTED"}, {2, "SEEN_REPLY"}, {4, "ASSURED"}, {8, "CONFIRMED"}}
-		return anyBit(hostnat.Ct{Key: "status", ByteSize: 4}, status, negated), names(status, bits)
+		return anyBit(rules.Ct{Key: "status", ByteSize: 4}, status, negated), names(status, bits)
 	})
-	given(ctExpires, "--ctexpire", func(bool) (hostnat.Test, string) {
+	given(ctExpires, "--ctexpire", func(bool) (rules.Test, string) {
 		first, last := r.u32(128), r.u32(132)
 		if first == last {
 			return unknownTest, fmt.Sprint(first)
@@ -430,7 +430,7 @@ func readConntrack(r raw, revision uint8) hostnat.Test {
 		if inverted&ctDirection != 0 {
 			direction, text = 1, "REPLY"
 		}
-		o.add(compare(hostnat.Ct{Key: "direction", ByteSize: 1}, false, hostnat.Exactly([]byte{direction})), false, "--ctdir", text)
+		o.add(compare(rules.Ct{Key: "direction", ByteSize: 1}, false, rules.Exactly([]byte{direction})), false, "--ctdir", text)
 	}
 	return o.module("conntrack")
 }
@@ -456,7 +456,7 @@ func networkText(a, mask netip.Addr) string {
 
 // readOwner reads struct xt_owner_match_info. Without a program, an option is false unless it is
 // negated (owner_mt).
-func readOwner(r raw) (hostnat.Test, bool) {
+func readOwner(r raw) (rules.Test, bool) {
 	const uid, gid, exists, supplementary = 1, 2, 4, 8
 	flags, inverted := r.u8(16), r.u8(17)
 	none := (flags^inverted)&(uid|gid|exists) == 0
@@ -479,12 +479,12 @@ func readOwner(r raw) (hostnat.Test, bool) {
 	if flags&supplementary != 0 {
 		o.add(nil, false, "--suppl-groups")
 	}
-	o.tests = []hostnat.Test{hostnat.Sender{None: none}}
+	o.tests = []rules.Test{rules.Sender{None: none}}
 	return o.module("owner"), flags&(uid|gid|exists) != 0
 }
 
 // readSet reads struct xt_set_info_match_v1, v3 and v4: which set, and which parts of the packet.
-func readSet(r raw) (hostnat.Test, bool) {
+func readSet(r raw) (rules.Test, bool) {
 	const maxDimensions, inverted = 6, 1
 	dimensions, flags := int(r.u8(2)), r.u8(3)
 	if dimensions > maxDimensions || r.sets == nil {

@@ -8,11 +8,11 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables/xtablestest"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
@@ -66,7 +66,7 @@ func (n node) only(b xtables.Backend, f decision.Family) *Table {
 func (n node) asSaved(b xtables.Backend, f decision.Family, undecoded ...string) {
 	n.Helper()
 	table, want := n.only(b, f), n.saved(b, f)
-	got := make(map[string][]*hostnat.Rule)
+	got := make(map[string][]*rules.Rule)
 	for _, c := range table.Chains {
 		got[c.Name] = c.Rules
 		if saved := want.Chain(c.Name); saved == nil || c.Drops != (saved.Policy == iptables.PolicyDrop) {

@@ -1,14 +1,13 @@
 package hostrules
 
 import (
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 	"golang.org/x/sys/unix"
-
-	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 )
 
 // registers are the sixteen of 32 bits; a value is stored in its first one. Verdicts have a
 // register of their own.
-type registers [16]hostnat.Value
+type registers [16]rules.Value
 
 const verdictRegister = unix.NFT_REG_VERDICT
 
@@ -28,7 +27,7 @@ func index(register uint32) (int, bool) {
 func words(size int) int { return (size + 3) / 4 }
 
 // put stores a value and removes those that it overwrites. nil is a value of unknown size.
-func (r *registers) put(register uint32, v hostnat.Value) {
+func (r *registers) put(register uint32, v rules.Value) {
 	at, ok := index(register)
 	if !ok {
 		return
@@ -46,17 +45,17 @@ func (r *registers) put(register uint32, v hostnat.Value) {
 }
 
 // get returns the value that begins at a register, or an unknown one of that size.
-func (r *registers) get(register uint32, size int) hostnat.Value {
+func (r *registers) get(register uint32, size int) rules.Value {
 	if at, ok := index(register); ok && r[at] != nil {
 		return r[at]
 	}
-	return hostnat.Opaque{ByteSize: size, Words: "?"}
+	return rules.Opaque{ByteSize: size, Words: "?"}
 }
 
 // key returns the adjacent values that make up this many bytes from a register on.
-func (r *registers) key(register uint32, size int) hostnat.Key {
+func (r *registers) key(register uint32, size int) rules.Key {
 	at, ok := index(register)
-	var parts hostnat.Key
+	var parts rules.Key
 	for end := at + words(size); ok && at < end; {
 		if at >= len(r) || r[at] == nil || at+words(r[at].Size()) > end {
 			ok = false
@@ -66,7 +65,7 @@ func (r *registers) key(register uint32, size int) hostnat.Key {
 		at += words(max(r[at].Size(), 1))
 	}
 	if !ok || len(parts) == 0 {
-		return hostnat.Key{hostnat.Opaque{ByteSize: size, Words: "?"}}
+		return rules.Key{rules.Opaque{ByteSize: size, Words: "?"}}
 	}
 	return parts
 }
@@ -74,7 +73,7 @@ func (r *registers) key(register uint32, size int) hostnat.Key {
 // changed forgets what was loaded: it may have been changed since.
 func (r *registers) changed() {
 	for i, v := range r {
-		if _, fixed := v.(hostnat.Const); !fixed {
+		if _, fixed := v.(rules.Const); !fixed {
 			r[i] = nil
 		}
 	}

@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // collected is the elements of a set as the kernel returns them. Those with verdicts refer to
@@ -56,14 +56,14 @@ func (c *collected) sort() {
 
 // set puts the set together. Sets with intervals of one part (nft_set_rbtree.c) have beginnings and
 // ends.
-func (c *collected) set(name string, k *kernel) *hostnat.Set {
-	s := &hostnat.Set{Name: name, ValueSize: c.valueSize, Unreadable: c.flags&(unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0}
+func (c *collected) set(name string, k *kernel) *rules.Set {
+	s := &rules.Set{Name: name, ValueSize: c.valueSize, Unreadable: c.flags&(unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0}
 	for i, a := range c.elements {
 		if isEnd(a) {
 			continue
 		}
 		key, data := keyOf(a), a.Nested(unix.NFTA_SET_ELEM_DATA)
-		e := hostnat.Element{Key: hostnat.Exactly(key), Value: data[unix.NFTA_DATA_VALUE]}
+		e := rules.Element{Key: rules.Exactly(key), Value: data[unix.NFTA_DATA_VALUE]}
 		if data.Has(unix.NFTA_DATA_VERDICT) {
 			v, ok := k.verdict(data.Nested(unix.NFTA_DATA_VERDICT))
 			e.Verdict, s.Unreadable = v, s.Unreadable || !ok

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // nftTable is a table of nftables with its contents.
@@ -76,9 +76,9 @@ func (t *nftTable) tables() []*Table {
 }
 
 // chains are the table's chains with their rules, as packets of the family meet them.
-func (t *nftTable) chains(f decision.Family) []*hostnat.Chain {
+func (t *nftTable) chains(f decision.Family) []*rules.Chain {
 	tr := t.translator(f)
-	var chains []*hostnat.Chain
+	var chains []*rules.Chain
 	for _, c := range t.Chains {
 		chains = append(chains, tr.kernel.chains[c.Name])
 	}
@@ -92,9 +92,9 @@ func (t *nftTable) chains(f decision.Family) []*hostnat.Chain {
 
 // translator prepares to translate the table's rules.
 func (t *nftTable) translator(f decision.Family) *translator {
-	k := &kernel{sets: make(map[string]*hostnat.Set), sizes: make(map[string]int), chains: make(map[string]*hostnat.Chain), ipset: xtables.SetNames}
+	k := &kernel{sets: make(map[string]*rules.Set), sizes: make(map[string]int), chains: make(map[string]*rules.Chain), ipset: xtables.SetNames}
 	for _, c := range t.Chains {
-		k.chains[c.Name] = &hostnat.Chain{Name: c.Name, Drops: c.Base && c.Drops}
+		k.chains[c.Name] = &rules.Chain{Name: c.Name, Drops: c.Base && c.Drops}
 	}
 	for name, s := range t.sets {
 		k.sets[name], k.sizes[name] = s.set(name, k), s.keySize
@@ -102,7 +102,7 @@ func (t *nftTable) translator(f decision.Family) *translator {
 	return &translator{family: f, native: !t.ofIPTables(), kernel: k}
 }
 
-func chainNamed(chains []*hostnat.Chain, name string) *hostnat.Chain {
+func chainNamed(chains []*rules.Chain, name string) *rules.Chain {
 	for _, c := range chains {
 		if c.Name == name {
 			return c

@@ -7,34 +7,34 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // targets are the targets whose effect is known.
-var targets = map[string][]layout[hostnat.Effect]{
-	"MASQUERADE": {{0, 20, func(r raw) (hostnat.Effect, bool) { return readNAT4(r, "MASQUERADE") }}},
+var targets = map[string][]layout[rules.Effect]{
+	"MASQUERADE": {{0, 20, func(r raw) (rules.Effect, bool) { return readNAT4(r, "MASQUERADE") }}},
 	"SNAT": {
-		{0, 20, func(r raw) (hostnat.Effect, bool) { return readNAT4(r, "SNAT") }},
-		{1, 40, func(r raw) (hostnat.Effect, bool) { return readNAT(r, "SNAT"), true }},
-		{2, 42, func(r raw) (hostnat.Effect, bool) { return readNAT(r, "SNAT"), true }},
+		{0, 20, func(r raw) (rules.Effect, bool) { return readNAT4(r, "SNAT") }},
+		{1, 40, func(r raw) (rules.Effect, bool) { return readNAT(r, "SNAT"), true }},
+		{2, 42, func(r raw) (rules.Effect, bool) { return readNAT(r, "SNAT"), true }},
 	},
 	"DNAT": {
-		{0, 20, func(r raw) (hostnat.Effect, bool) { return readNAT4(r, "DNAT") }},
-		{1, 40, func(r raw) (hostnat.Effect, bool) { return readNAT(r, "DNAT"), true }},
-		{2, 42, func(r raw) (hostnat.Effect, bool) { return readNAT(r, "DNAT"), true }},
+		{0, 20, func(r raw) (rules.Effect, bool) { return readNAT4(r, "DNAT") }},
+		{1, 40, func(r raw) (rules.Effect, bool) { return readNAT(r, "DNAT"), true }},
+		{2, 42, func(r raw) (rules.Effect, bool) { return readNAT(r, "DNAT"), true }},
 	},
-	"REDIRECT": {{0, 20, func(r raw) (hostnat.Effect, bool) { return readNAT4(r, "REDIRECT") }}},
-	"NETMAP":   {{0, 20, func(r raw) (hostnat.Effect, bool) { return readNAT4(r, "NETMAP") }}},
-	"MARK": {{2, 8, func(r raw) (hostnat.Effect, bool) {
+	"REDIRECT": {{0, 20, func(r raw) (rules.Effect, bool) { return readNAT4(r, "REDIRECT") }}},
+	"NETMAP":   {{0, 20, func(r raw) (rules.Effect, bool) { return readNAT4(r, "NETMAP") }}},
+	"MARK": {{2, 8, func(r raw) (rules.Effect, bool) {
 		mark, mask := r.u32(0), r.u32(4)
-		return hostnat.SetMark{
-			To:    hostnat.Masked{Of: packetMark, Mask: word32(^mask), Xor: word32(mark)},
+		return rules.SetMark{
+			To:    rules.Masked{Of: packetMark, Mask: word32(^mask), Xor: word32(mark)},
 			Words: fmt.Sprintf("-j MARK --set-xmark 0x%x/0x%x", mark, mask),
 		}, true
 	}}},
 	"CONNMARK": {
-		{1, 13, func(r raw) (hostnat.Effect, bool) { return readConnmark(r, 12, 0) }},
-		{2, 15, func(r raw) (hostnat.Effect, bool) {
+		{1, 13, func(r raw) (rules.Effect, bool) { return readConnmark(r, 12, 0) }},
+		{2, 15, func(r raw) (rules.Effect, bool) {
 			shift := int(r.u8(13))
 			if r.u8(12) == 1 { // D_SHIFT_RIGHT
 				shift = -shift
@@ -47,7 +47,7 @@ var targets = map[string][]layout[hostnat.Effect]{
 
 // readNAT4 reads struct nf_nat_ipv4_multi_range_compat, of one range: its size, flags, first and
 // last address, first and last port. IPv6 has struct nf_nat_range for the same targets.
-func readNAT4(r raw, target string) (hostnat.Effect, bool) {
+func readNAT4(r raw, target string) (rules.Effect, bool) {
 	if r.family == decision.IPv6 {
 		if len(r.data) < 40 {
 			return nil, false
@@ -59,7 +59,7 @@ func readNAT4(r raw, target string) (hostnat.Effect, bool) {
 }
 
 // readNAT reads struct nf_nat_range: flags, first and last address, first and last port.
-func readNAT(r raw, target string) hostnat.Effect {
+func readNAT(r raw, target string) rules.Effect {
 	return nat(r.u32(0), r.addr(4), r.addr(20), binary.BigEndian.Uint16(r.data[36:]), binary.BigEndian.Uint16(r.data[38:]), target)
 }
 
@@ -75,23 +75,23 @@ const (
 )
 
 // nat is the effect of a target with a fixed range.
-func nat(flags uint32, first, last netip.Addr, firstPort, lastPort uint16, target string) hostnat.Effect {
-	n := hostnat.NAT{
+func nat(flags uint32, first, last netip.Addr, firstPort, lastPort uint16, target string) rules.Effect {
+	n := rules.NAT{
 		Masquerade: target == "MASQUERADE", Netmap: target == "NETMAP", Destination: target == "DNAT" || target == "REDIRECT", Persistent: flags&natPersistent != 0, Fully: flags&natFully != 0,
 	}
 	words := "-j " + target
 	portText := ""
 	if flags&natPorts != 0 {
 		portText = ports{firstPort, lastPort}.text("-")
-		n.FirstPort, n.LastPort = hostnat.Const(binary.BigEndian.AppendUint16(nil, firstPort)), hostnat.Const(binary.BigEndian.AppendUint16(nil, lastPort))
+		n.FirstPort, n.LastPort = rules.Const(binary.BigEndian.AppendUint16(nil, firstPort)), rules.Const(binary.BigEndian.AppendUint16(nil, lastPort))
 	}
 	if flags&natAddresses != 0 {
-		n.First, n.Last = hostnat.Const(first.AsSlice()), hostnat.Const(last.AsSlice())
+		n.First, n.Last = rules.Const(first.AsSlice()), rules.Const(last.AsSlice())
 	}
 	switch {
 	case n.Netmap:
 		n.Persistent, n.Fully = false, false
-		return hostnat.NAT{First: n.First, Last: n.Last, Netmap: true, Words: words + " --to " + prefixText(first, last)}
+		return rules.NAT{First: n.First, Last: n.Last, Netmap: true, Words: words + " --to " + prefixText(first, last)}
 	case target == "MASQUERADE" || target == "REDIRECT":
 		if portText != "" {
 			words += " --to-ports " + portText
@@ -156,7 +156,7 @@ func natFlags(flags uint32, before, between string) string {
 
 // readConnmark reads struct xt_connmark_tginfo1, and with a shift tginfo2: what connmark_tg_shift
 // (xt_connmark.c) does.
-func readConnmark(r raw, modeAt, shift int) (hostnat.Effect, bool) {
+func readConnmark(r raw, modeAt, shift int) (rules.Effect, bool) {
 	mark, connectionMask, packetMask := r.u32(0), r.u32(4), r.u32(8)
 	masks := fmt.Sprintf(" --nfmask 0x%x --ctmask 0x%x", packetMask, connectionMask)
 	switch {
@@ -165,23 +165,23 @@ func readConnmark(r raw, modeAt, shift int) (hostnat.Effect, bool) {
 	case shift < 0:
 		masks += fmt.Sprintf(" --right-shift-mark %d", -shift)
 	}
-	change := func(to hostnat.Value, keep uint32, from hostnat.Value, of uint32) hostnat.Value {
-		moved := hostnat.Value(hostnat.Masked{Of: from, Mask: word32(of)})
+	change := func(to rules.Value, keep uint32, from rules.Value, of uint32) rules.Value {
+		moved := rules.Value(rules.Masked{Of: from, Mask: word32(of)})
 		if shift != 0 {
-			moved = hostnat.Shifted{Of: moved, By: shift}
+			moved = rules.Shifted{Of: moved, By: shift}
 		}
-		return hostnat.Xor{A: hostnat.Masked{Of: to, Mask: word32(^keep)}, B: moved}
+		return rules.Xor{A: rules.Masked{Of: to, Mask: word32(^keep)}, B: moved}
 	}
 	switch r.u8(modeAt) { // XT_CONNMARK_...
 	case 0:
-		return hostnat.SetMark{
-			Connection: true, To: hostnat.Masked{Of: connectionMark, Mask: word32(^connectionMask), Xor: word32(mark)},
+		return rules.SetMark{
+			Connection: true, To: rules.Masked{Of: connectionMark, Mask: word32(^connectionMask), Xor: word32(mark)},
 			Words: fmt.Sprintf("-j CONNMARK --set-xmark 0x%x/0x%x", mark, connectionMask),
 		}, shift == 0
 	case 1:
-		return hostnat.SetMark{Connection: true, To: change(connectionMark, connectionMask, packetMark, packetMask), Words: "-j CONNMARK --save-mark" + masks}, true
+		return rules.SetMark{Connection: true, To: change(connectionMark, connectionMask, packetMark, packetMask), Words: "-j CONNMARK --save-mark" + masks}, true
 	case 2:
-		return hostnat.SetMark{To: change(packetMark, packetMask, connectionMark, connectionMask), Words: "-j CONNMARK --restore-mark" + masks}, true
+		return rules.SetMark{To: change(packetMark, packetMask, connectionMark, connectionMask), Words: "-j CONNMARK --restore-mark" + masks}, true
 	}
 	return nil, false
 }

@@ -1,4 +1,4 @@
-package hostnat
+package rules
 
 import (
 	"encoding/binary"
@@ -11,40 +11,45 @@ import (
 // room is the size of the longest value that is evaluated, in bytes: two addresses of IPv6.
 const room = 32
 
-// bits is a value as far as it is known.
-type bits struct {
-	data, known [room]byte // data is 0 where it is not known
-	size        int        // bytes; at most room
+// Bits is a value as far as it is known.
+type Bits struct {
+	Data, Known [room]byte // Data is 0 where it is not known
+	Size        int        // in bytes; at most 32
 }
 
-func (b *bits) put(data []byte) {
-	b.size = copy(b.data[:], data)
-	for i := range b.size {
-		b.known[i] = 0xff
+// Put makes it a value that is known, of at most 32 bytes.
+func (b *Bits) Put(data []byte) {
+	b.Size = copy(b.Data[:], data)
+	for i := range b.Size {
+		b.Known[i] = 0xff
 	}
 }
 
-func (b *bits) putAddr(a netip.Addr) {
+// PutAddr makes it an address, in network byte order.
+func (b *Bits) PutAddr(a netip.Addr) {
 	if a.Is4() {
 		four := a.As4()
-		b.put(four[:])
+		b.Put(four[:])
 		return
 	}
 	sixteen := a.As16()
-	b.put(sixteen[:])
+	b.Put(sixteen[:])
 }
 
-func number(n uint32) (b bits) {
-	binary.NativeEndian.PutUint32(b.data[:], n)
-	binary.NativeEndian.PutUint32(b.known[:], ^uint32(0))
-	b.size = 4
+// Number is a number of 32 bits in the machine's byte order.
+func Number(n uint32) (b Bits) {
+	binary.NativeEndian.PutUint32(b.Data[:], n)
+	binary.NativeEndian.PutUint32(b.Known[:], ^uint32(0))
+	b.Size = 4
 	return b
 }
 
-func unknownOf(size int) bits { return bits{size: min(size, room)} }
+// UnknownBits is a value of which only the size is known, in bytes.
+func UnknownBits(size int) Bits { return Bits{Size: min(size, room)} }
 
-func (b *bits) all() bool {
-	for _, k := range b.known[:b.size] {
+// All reports whether all of the value is known.
+func (b *Bits) All() bool {
+	for _, k := range b.Known[:b.Size] {
 		if k != 0xff {
 			return false
 		}
@@ -52,17 +57,29 @@ func (b *bits) all() bool {
 	return true
 }
 
-func (b *bits) uint32() uint32 { return binary.NativeEndian.Uint32(b.data[:]) }
+// Uint32 is the value as a number of 32 bits in the machine's byte order; valid iff all of it is known.
+func (b *Bits) Uint32() uint32 { return binary.NativeEndian.Uint32(b.Data[:]) }
 
-// bytes is the value; valid iff all of it is known, and until b changes.
-func (b *bits) bytes() []byte { return b.data[:b.size] }
+// Bytes is the value; valid iff all of it is known, and until b changes.
+func (b *Bits) Bytes() []byte { return b.Data[:b.Size] }
 
-// Value is something that rules compare, or set a mark to. The types of this package are all there
-// are.
+// Packet is what values read of a packet and its connection.
+type Packet interface {
+	Payload(Payload) (v Bits, present bool)
+	Meta(Meta) (v Bits, present bool)
+	Ct(Ct) (v Bits, present bool)
+	AddrType(AddrType) Bits
+	// Address is the source's or the destination's, and Local reports whether a program on this host sent
+	// the packet.
+	Address(source bool) netip.Addr
+	Local() bool
+}
+
+// Value is something that rules compare, or set a mark to.
 type Value interface {
-	// of returns the value for the packet. present is false if it has no such thing: then the
+	// Read returns the value for the packet. present is false if it has no such thing: then the
 	// rule does not match, whatever it compares (NFT_BREAK).
-	of(w *walk) (v bits, present bool)
+	Read(p Packet) (v Bits, present bool)
 	// Size is the number of bytes.
 	Size() int
 	// String is the value in nft's words.
@@ -172,74 +189,66 @@ func (v Mapped) Size() int { return v.ByteSize }
 // Size returns the number of bytes.
 func (v Opaque) Size() int { return v.ByteSize }
 
-func (v Payload) of(w *walk) (b bits, present bool) {
-	header := &w.network
-	if v.Transport {
-		header = &w.transport
+// Read returns the value.
+func (v Payload) Read(p Packet) (Bits, bool) { return p.Payload(v) }
+
+// Read returns the value.
+func (v Meta) Read(p Packet) (Bits, bool) { return p.Meta(v) }
+
+// Read returns the value.
+func (v Ct) Read(p Packet) (Bits, bool) { return p.Ct(v) }
+
+// Read returns the value.
+func (v AddrType) Read(p Packet) (Bits, bool) { return p.AddrType(v), true }
+
+// NFProto is NFPROTO_IPV4 or NFPROTO_IPV6.
+func NFProto(is4 bool) byte {
+	if is4 {
+		return 2
 	}
-	if v.Offset < 0 || v.ByteSize > room || v.Offset+v.ByteSize > len(header.data) {
-		return unknownOf(v.ByteSize), true
-	}
-	b.size = v.ByteSize
-	copy(b.data[:b.size], header.data[v.Offset:])
-	copy(b.known[:b.size], header.known[v.Offset:])
-	return b, true
+	return 10
 }
 
-func (v AddrType) of(w *walk) (bits, bool) { return v.bits(w), true }
-
-func (v AddrType) bits(w *walk) bits {
-	a, device := w.packet.Destination.Addr(), ""
-	if v.Source {
-		a = w.packet.Source.Addr()
-	}
-	switch {
-	case v.In && w.packet.In == "" && !w.packet.Local:
-		return unknownOf(4)
-	case v.In:
-		device = w.packet.In
-	case v.Out:
-		device = w.packet.Out
-	}
-	return number(w.host.addrType(a, device))
-}
-
-func (v Const) of(*walk) (b bits, present bool) {
+// Read returns the value.
+func (v Const) Read(Packet) (b Bits, present bool) {
 	if len(v) > room {
-		return unknownOf(room), true
+		return UnknownBits(room), true
 	}
-	b.put(v)
+	b.Put(v)
 	return b, true
 }
 
-func (v Masked) of(w *walk) (bits, bool) {
-	b, present := v.Of.of(w)
-	for i := range min(b.size, len(v.Mask)) {
-		b.data[i] &= v.Mask[i]
-		b.known[i] |= ^v.Mask[i]
+// Read returns the value.
+func (v Masked) Read(p Packet) (Bits, bool) {
+	b, present := v.Of.Read(p)
+	for i := range min(b.Size, len(v.Mask)) {
+		b.Data[i] &= v.Mask[i]
+		b.Known[i] |= ^v.Mask[i]
 		if i < len(v.Xor) {
-			b.data[i] ^= v.Xor[i]
+			b.Data[i] ^= v.Xor[i]
 		}
-		b.data[i] &= b.known[i]
+		b.Data[i] &= b.Known[i]
 	}
 	return b, present
 }
 
-func (v Xor) of(w *walk) (bits, bool) {
-	a, there := v.A.of(w)
-	b, too := v.B.of(w)
-	for i := range a.size {
-		a.known[i] &= b.known[i]
-		a.data[i] = (a.data[i] ^ b.data[i]) & a.known[i]
+// Read returns the value.
+func (v Xor) Read(p Packet) (Bits, bool) {
+	a, there := v.A.Read(p)
+	b, too := v.B.Read(p)
+	for i := range a.Size {
+		a.Known[i] &= b.Known[i]
+		a.Data[i] = (a.Data[i] ^ b.Data[i]) & a.Known[i]
 	}
 	return a, there && too
 }
 
-func (v Shifted) of(w *walk) (bits, bool) {
-	b, present := v.Of.of(w)
-	data, unknown := b.uint32(), ^binary.NativeEndian.Uint32(b.known[:])
-	out := number(shifted(data, v.By))
-	binary.NativeEndian.PutUint32(out.known[:], ^shifted(unknown, v.By))
+// Read returns the value.
+func (v Shifted) Read(p Packet) (Bits, bool) {
+	b, present := v.Of.Read(p)
+	data, unknown := b.Uint32(), ^binary.NativeEndian.Uint32(b.Known[:])
+	out := Number(shifted(data, v.By))
+	binary.NativeEndian.PutUint32(out.Known[:], ^shifted(unknown, v.By))
 	return out, present
 }
 
@@ -253,161 +262,36 @@ func shifted(n uint32, by int) uint32 {
 // littleEndian: the machine's numbers have their least byte first.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-func (v Swapped) of(w *walk) (bits, bool) {
-	b, present := v.Of.of(w)
+// Read returns the value.
+func (v Swapped) Read(p Packet) (Bits, bool) {
+	b, present := v.Of.Read(p)
 	if !littleEndian || v.Width < 2 {
 		return b, present
 	}
-	for at := 0; at+v.Width <= b.size; at += v.Width {
+	for at := 0; at+v.Width <= b.Size; at += v.Width {
 		for i := range v.Width / 2 {
 			j, k := at+i, at+v.Width-1-i
-			b.data[j], b.data[k] = b.data[k], b.data[j]
-			b.known[j], b.known[k] = b.known[k], b.known[j]
+			b.Data[j], b.Data[k] = b.Data[k], b.Data[j]
+			b.Known[j], b.Known[k] = b.Known[k], b.Known[j]
 		}
 	}
 	return b, present
 }
 
-func (v Mapped) of(w *walk) (bits, bool) {
-	e, t := v.Set.find(w, v.Key)
+// Read returns the value.
+func (v Mapped) Read(p Packet) (Bits, bool) {
+	e, t := v.Set.Find(p, v.Key)
 	switch {
 	case t == Unknown || t == True && len(e.Value) != v.ByteSize:
-		return unknownOf(v.ByteSize), true
+		return UnknownBits(v.ByteSize), true
 	case t == False:
-		return unknownOf(v.ByteSize), false
+		return UnknownBits(v.ByteSize), false
 	}
-	return Const(e.Value).of(w)
+	return Const(e.Value).Read(p)
 }
 
-func (v Opaque) of(*walk) (bits, bool) { return unknownOf(v.ByteSize), true }
-
-func (v Meta) of(w *walk) (b bits, present bool) {
-	p := &w.packet
-	is4 := p.Destination.Addr().Is4()
-	switch v.Key {
-	case "mark":
-		return w.mark, true
-	case "l4proto":
-		b.put([]byte{p.Protocol})
-	case "nfproto":
-		b.put([]byte{nfproto(is4)})
-	case "protocol": // an EtherType
-		b.put([]byte{0x08, 0x00})
-		if !is4 {
-			b.put([]byte{0x86, 0xdd})
-		}
-	case "iifname":
-		return w.name(p.In, p.Local)
-	case "oifname":
-		return w.name(p.Out, false)
-	case "iif":
-		return w.index(p.In, p.Local)
-	case "oif":
-		return w.index(p.Out, false)
-	case "pkttype": // PACKET_HOST (if_packet.h), of forwarded packets to this host and of its own
-		b.put([]byte{0})
-	case "skuid", "skgid": // no program on this host has sent it
-		return unknownOf(4), p.Local
-	default:
-		return unknownOf(v.ByteSize), true
-	}
-	return b, true
-}
-
-// nfproto is NFPROTO_IPV4 or NFPROTO_IPV6.
-func nfproto(is4 bool) byte {
-	if is4 {
-		return 2
-	}
-	return 10
-}
-
-const nameSize = 16 // IFNAMSIZ
-
-// name is a device's name; none: there is no device, rather than an unknown one.
-func (w *walk) name(name string, none bool) (b bits, present bool) {
-	if name == "" && !none {
-		return unknownOf(nameSize), true
-	}
-	var data [nameSize]byte
-	copy(data[:nameSize-1], name)
-	b.put(data[:])
-	return b, true
-}
-
-func (w *walk) index(name string, none bool) (bits, bool) {
-	i, known := w.host.devices[name]
-	switch {
-	case name == "" && none:
-		return number(0), true
-	case !known:
-		return unknownOf(4), true
-	}
-	return number(i), true
-}
-
-// Bits of the connection's state and status: nf_conntrack_common.h, as nft and iptables compare
-// them.
-const (
-	stateNew   = 1 << 3
-	statusDNAT = 1<<5 | 1<<8 // IPS_DST_NAT, IPS_DST_NAT_DONE
-)
-
-func (v Ct) of(w *walk) (b bits, present bool) {
-	p := &w.packet
-	is4 := p.Destination.Addr().Is4()
-	source, destination := p.Source, p.Original
-	if v.Reply {
-		source, destination = p.Destination, p.Source
-	}
-	address := func(a netip.Addr, want4 bool) (bits, bool) {
-		if a.Is4() != want4 {
-			return unknownOf(v.ByteSize), false
-		}
-		b.putAddr(a)
-		return b, true
-	}
-	port := func(a netip.AddrPort) (bits, bool) {
-		b.put([]byte{byte(a.Port() >> 8), byte(a.Port())})
-		return b, true
-	}
-	switch v.Key {
-	case "state":
-		return number(stateNew), true
-	case "status":
-		if p.Original != p.Destination {
-			return number(statusDNAT), true
-		}
-		return number(1 << 8), true
-	case "direction":
-		b.put([]byte{0})
-	case "mark":
-		return w.connmark, true
-	case "protocol":
-		b.put([]byte{p.Protocol})
-	case "l3proto":
-		b.put([]byte{nfproto(is4)})
-	case "saddr":
-		return address(source.Addr(), is4)
-	case "daddr":
-		return address(destination.Addr(), is4)
-	case "ip saddr":
-		return address(source.Addr(), true)
-	case "ip daddr":
-		return address(destination.Addr(), true)
-	case "ip6 saddr":
-		return address(source.Addr(), false)
-	case "ip6 daddr":
-		return address(destination.Addr(), false)
-	case "proto-src":
-		return port(source)
-	case "proto-dst":
-		return port(destination)
-	default:
-		return unknownOf(v.ByteSize), true
-	}
-	return b, true
-}
+// Read returns the value.
+func (v Opaque) Read(Packet) (Bits, bool) { return UnknownBits(v.ByteSize), true }
 
 // String is "ip saddr", if that is known to be the field, or as nft prints raw expressions.
 func (v Payload) String() string {

@@ -1,4 +1,4 @@
-package hostnat
+package rules
 
 // Marks are bits of the packet mark and of the connection mark.
 type Marks struct{ Packet, Connection uint32 }

@@ -1,4 +1,4 @@
-package hostnat
+package rules
 
 import (
 	"bytes"
@@ -12,9 +12,9 @@ import (
 // at a multiple of four bytes (nf_tables' registers).
 type Key []Value
 
-func (k Key) present(w *walk) bool {
+func (k Key) present(p Packet) bool {
 	for _, v := range k {
-		if _, present := v.of(w); !present {
+		if _, present := v.Read(p); !present {
 			return false
 		}
 	}
@@ -55,22 +55,22 @@ func (s *Set) Sort() {
 	slices.SortFunc(s.Elements, func(a, b Element) int { return bytes.Compare(a.Key.First, b.Key.First) })
 }
 
-// find returns the element with the key. A key that is not present has none.
-func (s *Set) find(w *walk, k Key) (e Element, t Truth) {
+// Find returns the element with the key. A key that is not present has none.
+func (s *Set) Find(p Packet, k Key) (e Element, t Truth) {
 	if s == nil || s.Unreadable || len(k) == 0 {
 		return e, Unknown
 	}
 	if len(k) == 1 {
-		b, present := k[0].of(w)
+		b, present := k[0].Read(p)
 		if !present {
 			return e, False
 		}
-		if b.all() {
-			return s.search(b.bytes())
+		if b.All() {
+			return s.search(b.Bytes())
 		}
 	}
 	for _, e := range s.Elements {
-		switch e.Key.matches(w, k) {
+		switch e.Key.matches(p, k) {
 		case True:
 			return e, True
 		case Unknown:
@@ -98,14 +98,14 @@ func (s *Set) search(key []byte) (Element, Truth) {
 }
 
 // matches compares a concatenation, part by part.
-func (r Range) matches(w *walk, k Key) Truth {
+func (r Range) matches(p Packet, k Key) Truth {
 	result, at := True, 0
 	for _, v := range k {
 		end := at + v.Size()
 		if end > len(r.First) || len(r.First) != len(r.Last) {
 			return Unknown
 		}
-		b, present := v.of(w)
+		b, present := v.Read(p)
 		if !present {
 			return False
 		}

@@ -1,4 +1,4 @@
-package hostnat
+package rules
 
 import (
 	"bytes"
@@ -19,12 +19,12 @@ func Exactly(data []byte) Range { return Range{data, data} }
 func (r Range) single() bool { return bytes.Equal(r.First, r.Last) }
 
 // contains compares as far as the value is known.
-func (r Range) contains(b *bits) Truth {
+func (r Range) contains(b *Bits) Truth {
 	size := len(r.First)
-	if size > b.size || size != len(r.Last) {
+	if size > b.Size || size != len(r.Last) {
 		return Unknown
 	}
-	data, known := b.data[:size], b.known[:size]
+	data, known := b.Data[:size], b.Known[:size]
 	if r.single() {
 		t := True
 		for i := range data {
@@ -72,10 +72,11 @@ type Compare struct {
 	Negated bool
 }
 
-func (c Compare) test(w *walk) Truth {
+// Test is the result for a packet.
+func (c Compare) Test(p Packet) Truth {
 	found := False
 	for _, v := range c.Values {
-		b, present := v.of(w)
+		b, present := v.Read(p)
 		if !present {
 			return False
 		}
@@ -98,11 +99,12 @@ type In struct {
 	Negated bool
 }
 
-func (i In) test(w *walk) Truth {
-	if !i.Key.present(w) {
+// Test is the result for a packet.
+func (i In) Test(p Packet) Truth {
+	if !i.Key.present(p) {
 		return False
 	}
-	_, t := i.Set.find(w, i.Key)
+	_, t := i.Set.Find(p, i.Key)
 	return t.negatedIf(i.Negated)
 }
 
@@ -112,13 +114,14 @@ type Module struct {
 	Words string // in iptables' words, with "-m"
 }
 
-func (m Module) test(w *walk) Truth { return all(w, m.Tests) }
+// Test is the result for a packet.
+func (m Module) Test(p Packet) Truth { return all(p, m.Tests) }
 
 // all is true if all tests are. One that fails decides it, wherever it stands.
-func all(w *walk, tests []Test) Truth {
+func all(p Packet, tests []Test) Truth {
 	result := True
 	for _, t := range tests {
-		switch t.test(w) {
+		switch t.Test(p) {
 		case False:
 			return False
 		case Unknown:
@@ -134,7 +137,8 @@ type Fixed struct {
 	Words  string
 }
 
-func (f Fixed) test(*walk) Truth { return f.Result }
+// Test is the result for a packet.
+func (f Fixed) Test(Packet) Truth { return f.Result }
 
 // Sender tests something of the program that sent the packet, which is not known; a packet of
 // other hosts has none. It is a [Test].
@@ -143,8 +147,9 @@ type Sender struct {
 	None bool
 }
 
-func (s Sender) test(w *walk) Truth {
-	if w.packet.Local {
+// Test is the result for a packet.
+func (s Sender) Test(p Packet) Truth {
+	if p.Local() {
 		return Unknown
 	}
 	return truth(s.None)
@@ -169,17 +174,15 @@ const (
 	typeUnreachable = 1 << 7
 )
 
-func (t AddrTypes) test(w *walk) Truth {
-	b := AddrType{Source: t.Source, In: t.In, Out: t.Out}.bits(w)
-	if !b.all() {
+// Test is the result for a packet.
+func (t AddrTypes) Test(p Packet) Truth {
+	b := p.AddrType(AddrType{Source: t.Source, In: t.In, Out: t.Out})
+	if !b.All() {
 		return Unknown
 	}
-	a := w.packet.Destination.Addr()
-	if t.Source {
-		a = w.packet.Source.Addr()
-	}
+	a := p.Address(t.Source)
 	if a.Is4() {
-		return truth((1<<b.uint32())&uint32(t.Types) != 0).negatedIf(t.Negated)
+		return truth((1<<b.Uint32())&uint32(t.Types) != 0).negatedIf(t.Negated)
 	}
 	switch {
 	case t.Types&typeMulticast != 0 && !a.IsMulticast(),
@@ -188,7 +191,7 @@ func (t AddrTypes) test(w *walk) Truth {
 		return truth(t.Negated)
 	case t.Types&(typeAnycast|typeLocal|typeUnreachable) == 0:
 		return truth(!t.Negated)
-	case b.uint32() == rtnLocal:
+	case 1<<b.Uint32() == typeLocal:
 		return truth(t.Types&typeLocal != 0).negatedIf(t.Negated)
 	case t.Types&(typeAnycast|typeUnreachable) != 0:
 		return Unknown // the host's routes are not known
@@ -196,7 +199,8 @@ func (t AddrTypes) test(w *walk) Truth {
 	return truth(t.Negated)
 }
 
-func (c Compare) text(native bool) string {
+// Text describes the step.
+func (c Compare) Text(native bool) string {
 	if !native {
 		if s, ok := c.options(); ok {
 			return s
@@ -396,7 +400,7 @@ func (r Range) text(v Value, native bool) string {
 		}
 		return s + "+"
 	case name == "meta nfproto":
-		return r.plain("-", map[byte]string{nfproto(true): "ipv4", nfproto(false): "ipv6"})
+		return r.plain("-", map[byte]string{NFProto(true): "ipv4", NFProto(false): "ipv6"})
 	case strings.HasSuffix(name, "l4proto") || name == "ip protocol" || name == "ip6 nexthdr" || strings.HasPrefix(name, "ct") && strings.HasSuffix(name, "protocol"):
 		return r.plain("-", protocols)
 	case strings.HasPrefix(name, "th ") && !native:
@@ -448,20 +452,31 @@ func numberText(b []byte) string {
 	return fmt.Sprintf("0x%x", hexOf(b))
 }
 
-func (i In) text(bool) string {
+// Text describes the step.
+func (i In) Text(bool) string {
 	if i.Negated {
 		return fmt.Sprintf("%s != %s", i.Key, i.Set)
 	}
 	return fmt.Sprintf("%s %s", i.Key, i.Set)
 }
 
-func (m Module) text(bool) string  { return m.Words }
-func (f Fixed) text(bool) string   { return f.Words }
-func (Sender) text(bool) string    { return "" }
-func (AddrTypes) text(bool) string { return "" }
+// Text describes the step.
+func (m Module) Text(bool) string { return m.Words }
+
+// Text describes the step.
+func (f Fixed) Text(bool) string { return f.Words }
+
+// Text describes the step.
+func (Sender) Text(bool) string { return "" }
+
+// Text describes the step.
+func (AddrTypes) Text(bool) string { return "" }
 
 // Not is true unless all of its tests are; it is a [Test].
 type Not struct{ Tests []Test }
 
-func (n Not) test(w *walk) Truth { return all(w, n.Tests).negatedIf(true) }
-func (Not) text(bool) string     { return "" }
+// Test is the result for a packet.
+func (n Not) Test(p Packet) Truth { return all(p, n.Tests).negatedIf(true) }
+
+// Text describes the step.
+func (Not) Text(bool) string { return "" }

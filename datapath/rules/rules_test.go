@@ -1,0 +1,68 @@
+package rules
+
+import "testing"
+
+// Values that rules test.
+var (
+	toPort  = Payload{Transport: true, Offset: 2, ByteSize: 2}
+	l4proto = Meta{Key: "l4proto", ByteSize: 1}
+	mark    = Meta{Key: "mark", ByteSize: 4}
+)
+
+func number4(n uint32) Const {
+	b := Number(n)
+	return append(Const(nil), b.Bytes()...)
+}
+
+func equal(v Value, data ...byte) Compare {
+	return Compare{Values: []Value{v}, Ranges: []Range{Exactly(data)}}
+}
+
+// TestRange compares values of which some bits are not known.
+func TestRange(t *testing.T) {
+	for _, tt := range []struct {
+		data, known []byte
+		first, last []byte
+		want        Truth
+	}{
+		{[]byte{5}, []byte{0xff}, []byte{5}, []byte{5}, True},
+		{[]byte{4}, []byte{0xfe}, []byte{5}, []byte{5}, Unknown},
+		{[]byte{4}, []byte{0xfe}, []byte{6}, []byte{6}, False},
+		{[]byte{1, 0}, []byte{0xff, 0}, []byte{1, 0}, []byte{1, 0xff}, True},
+		{[]byte{1, 0}, []byte{0xff, 0}, []byte{1, 1}, []byte{1, 0xff}, Unknown},
+		{[]byte{1, 0}, []byte{0xff, 0}, []byte{2, 0}, []byte{3, 0}, False},
+		{[]byte{1, 0}, []byte{0xff, 0}, []byte{0, 0}, []byte{0, 9}, False},
+		{[]byte{1, 7}, []byte{0xff, 0xff}, []byte{0, 9}, []byte{1, 6}, False},
+		{[]byte{1, 7, 0}, []byte{0xff, 0xff, 0}, []byte{1, 7}, []byte{1, 7}, True}, // the first bytes
+		{[]byte{1}, []byte{0xff}, []byte{1, 7}, []byte{1, 7}, Unknown},
+	} {
+		b := Bits{Size: len(tt.data)}
+		copy(b.Data[:], tt.data)
+		copy(b.Known[:], tt.known)
+		if got := (Range{tt.first, tt.last}).contains(&b); got != tt.want {
+			t.Errorf("%v of bits %v in %v to %v: %v, want %v", tt.data, tt.known, tt.first, tt.last, got, tt.want)
+		}
+	}
+}
+
+// TestMarkUse is about what may not be seen of a rule's text.
+func TestMarkUse(t *testing.T) {
+	connmark := Ct{Key: "mark", ByteSize: 4}
+	for name, tt := range map[string]struct {
+		step Step
+		want MarkUse
+	}{
+		"all bits":        {SetMark{To: number4(1)}, MarkUse{Changes: Marks{Packet: ^uint32(0)}}},
+		"some bits":       {SetMark{To: Masked{Of: mark, Mask: number4(^uint32(6)), Xor: number4(2)}}, MarkUse{Changes: Marks{Packet: 6}}},
+		"toggled":         {SetMark{To: Masked{Of: mark, Mask: number4(^uint32(0)), Xor: number4(16)}}, MarkUse{Changes: Marks{Packet: 16}}},
+		"moved":           {SetMark{Connection: true, To: Xor{A: Masked{Of: connmark, Mask: number4(^uint32(8))}, B: Shifted{Of: Masked{Of: mark, Mask: number4(1)}, By: 4}}}, MarkUse{Changes: Marks{Connection: 24}, Copies: Marks{Packet: 1}}},
+		"moved the other": {SetMark{To: Shifted{Of: Masked{Of: connmark, Mask: number4(8)}, By: -3}}, MarkUse{Changes: Marks{Packet: ^uint32(0)}, Copies: Marks{Connection: 8}}},
+		"tested":          {Module{Tests: []Test{Not{Tests: []Test{equal(Masked{Of: mark, Mask: number4(5)}, number4(4)...)}}}}, MarkUse{Tests: Marks{Packet: 5}}},
+		"looked up":       {VerdictMap{Key: Key{l4proto, connmark}}, MarkUse{Tests: Marks{Connection: ^uint32(0)}}},
+		"nothing":         {equal(toPort, 0, 80), MarkUse{}},
+	} {
+		if got := (&Rule{Steps: []Step{tt.step}}).MarkUse(); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
+		}
+	}
+}
