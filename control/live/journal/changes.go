@@ -170,7 +170,7 @@ func (h *history) settle(addr netip.AddrPort, generation uint64, t *tally) {
 				if t == nil {
 					continue
 				}
-				if e := t.endpoints.of(addr); e != nil {
+				if e := t.endpoint(addr); e != nil {
 					g.last = e.before(generation)
 				}
 			}
@@ -302,7 +302,7 @@ func (j *Journal) leave(e *observe.EndpointChange, g *gone, t *tally) {
 	}
 	of := new(endpointTally)
 	if t != nil {
-		of = cmp.Or(t.endpoints.of(g.addr), of)
+		of = cmp.Or(t.endpoint(g.addr), of)
 	}
 	e.LastFlow = j.flowOf(lastFlow(of.last, g.addr))
 	if !j.kernel.Following {

@@ -39,7 +39,7 @@ func (j *Journal) Counts(s *decision.ServicePort) (ServiceCounts, bool) {
 	same := sameChoice(t.fit, s)
 	c := ServiceCounts{
 		Flows: t.Flows, Refused: make(map[string]uint64, len(t.refusals)), Since: t.since,
-		Endpoints: make(map[netip.AddrPort]EndpointCounts, len(t.endpoints)),
+		Endpoints: make(map[netip.AddrPort]EndpointCounts, len(t.used.endpoints)+len(t.gone)),
 	}
 	if same {
 		c.Draws = t.draws
@@ -47,15 +47,15 @@ func (j *Journal) Counts(s *decision.ServicePort) (ServiceCounts, bool) {
 	for why, n := range t.refusals {
 		c.Refused[why.String()] = n
 	}
-	for _, e := range t.endpoints {
+	for e := range t.endpoints() {
 		if e.total == 0 {
 			continue
 		}
-		of := EndpointCounts{Flows: e.flows(), Pod: e.pod, Node: e.node}
+		of := EndpointCounts{Flows: e.flows(), Pod: e.of.Pod, Node: e.of.NodeName}
 		if same {
-			of.Draws = e.draws
+			of.Draws = e.drawn()
 		}
-		c.Endpoints[e.at] = of
+		c.Endpoints[e.of.AddrPort] = of
 	}
 	return c, true
 }

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -10,33 +11,31 @@ import (
 )
 
 // endpointTally counts the flows of one endpoint of a service port. There may be a hundred thousand of them, few of
-// which fail: what a healthy endpoint does not need is apart.
+// which fail: what a healthy endpoint does not need is apart. TestMemory bounds their size.
 type endpointTally struct {
-	at                           netip.AddrPort
-	pod, node                    string
-	total, drawn, sent, received uint64
-	draws                        [2]uint64 // by policy, since tally.since
-	last                         mention   // the last flow that connects to the endpoint
-	closed                       int64     // when a connection ended last
+	// of is the endpoint in the newest service port that has it, or a copy when none has it any more.
+	of                           *decision.Endpoint
+	total, sent, received, draws uint64  // draws are those of policy Cluster, since tally.since
+	last                         mention // the last flow that connects to the endpoint
+	closed                       int64   // when a connection ended last
 	open                         uint32
 	rare                         *rareCounts // nil: all zero
 }
 
 // rareCounts are what most endpoints never have.
 type rareCounts struct {
-	observe.Flows // those that endpointTally does not have
+	observe.Flows        // those that endpointTally does not have
+	localDraws    uint64 // those of policy Local
 	// earlier is the last flow that an earlier table than that of endpointTally.last decided.
 	earlier mention
 }
 
-// count changes the flows.
-func (e *endpointTally) count(change func(*observe.Flows)) {
-	f := e.flows()
-	change(&f)
-	e.total, e.drawn, e.sent, e.received, e.open = f.Total, f.Drawn, f.BytesSent, f.BytesReceived, uint32(f.Open)
-	f.Total, f.Drawn, f.BytesSent, f.BytesReceived, f.Open = 0, 0, 0, 0, 0
-	if e.rare != nil || f != (observe.Flows{}) {
-		e.rarely().Flows = f
+// add adds to the counts. Drawn is not kept: every flow to an endpoint is drawn, bound by affinity or failed.
+func (e *endpointTally) add(more observe.Flows) {
+	e.total, e.sent, e.received, e.open = e.total+more.Total, e.sent+more.BytesSent, e.received+more.BytesReceived, e.open+uint32(more.Open)
+	more.Total, more.Drawn, more.BytesSent, more.BytesReceived, more.Open = 0, 0, 0, 0, 0
+	if more != (observe.Flows{}) {
+		e.rarely().Flows = sum(&e.rare.Flows, &more)
 	}
 }
 
@@ -44,8 +43,33 @@ func (e *endpointTally) flows() (f observe.Flows) {
 	if e.rare != nil {
 		f = e.rare.Flows
 	}
-	f.Total, f.Drawn, f.BytesSent, f.BytesReceived, f.Open = e.total, e.drawn, e.sent, e.received, uint64(e.open)
+	f.Total, f.Drawn, f.BytesSent, f.BytesReceived, f.Open = e.total, e.total-f.Affinity-f.Failed, e.sent, e.received, uint64(e.open)
 	return f
+}
+
+// draw counts a draw.
+func (e *endpointTally) draw(p decision.Policy) {
+	if p == decision.Local {
+		e.rarely().localDraws++
+	} else {
+		e.draws++
+	}
+}
+
+// drawn returns the draws by policy.
+func (e *endpointTally) drawn() (draws [2]uint64) {
+	draws[decision.Cluster] = e.draws
+	if e.rare != nil {
+		draws[decision.Local] = e.rare.localDraws
+	}
+	return draws
+}
+
+// resetDraws begins to count them anew.
+func (e *endpointTally) resetDraws() {
+	if e.draws = 0; e.rare != nil {
+		e.rare.localDraws = 0
+	}
 }
 
 func (e *endpointTally) rarely() *rareCounts {
@@ -86,41 +110,71 @@ func (e *endpointTally) before(generation uint64) mention {
 	return e.earlier()
 }
 
-// endpoints are those of one service port, past ones too, sorted by address and port. Those without a flow count for
+// endpoints returns the counts of all endpoints, those that are no more at the end. Those without a flow count for
 // nothing.
-type endpoints []*endpointTally
-
-func (s endpoints) search(at netip.AddrPort) (i int, found bool) {
-	return slices.BinarySearchFunc(s, at, func(e *endpointTally, at netip.AddrPort) int { return e.at.Compare(at) })
+func (t *tally) endpoints() iter.Seq[*endpointTally] {
+	return func(yield func(*endpointTally) bool) {
+		for _, of := range [][]*endpointTally{t.used.endpoints, t.gone} {
+			for _, e := range of {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
 }
 
-// of returns the counts of an endpoint; nil: it has none.
-func (s endpoints) of(at netip.AddrPort) *endpointTally {
-	if i, found := s.search(at); found {
-		return s[i]
+// endpoint returns the counts of an endpoint; nil: it has none.
+func (t *tally) endpoint(at netip.AddrPort) *endpointTally {
+	for e := range t.endpoints() {
+		if e.of.AddrPort == at {
+			return e
+		}
 	}
 	return nil
 }
 
-// add returns the counts of each endpoint of a service port, in its order. It begins those that are missing, in one piece
-// of memory if all are.
-func (s *endpoints) add(of []decision.Endpoint) []*endpointTally {
-	counts := make([]*endpointTally, len(of))
-	if len(*s) == 0 {
-		all := make([]endpointTally, len(of))
-		for i := range of {
-			all[i].at, counts[i] = of[i].AddrPort, &all[i]
-		}
-		*s = slices.Clone(counts)
-		slices.SortFunc(*s, func(a, b *endpointTally) int { return a.at.Compare(b.at) })
+// use returns the service port with its counts. The newest one is kept: it is used again and again.
+func (t *tally) use(s *decision.ServicePort) *usedPort {
+	if t.used.port != s {
+		t.change(s)
 	}
-	for i := range of {
-		k, found := s.search(of[i].AddrPort)
-		if !found {
-			*s = slices.Insert(*s, k, &endpointTally{at: of[i].AddrPort})
-		}
-		counts[i] = (*s)[k]
-		counts[i].pod, counts[i].node = of[i].Pod, of[i].NodeName
+	return t.used
+}
+
+// change finds the counts of each endpoint of another service port. It begins those that are missing, in one piece of
+// memory if all are.
+func (t *tally) change(s *decision.ServicePort) {
+	known := make(map[netip.AddrPort]*endpointTally)
+	for e := range t.endpoints() {
+		known[e.of.AddrPort] = e
 	}
-	return counts
+	var all []endpointTally
+	if len(known) == 0 {
+		all = make([]endpointTally, len(s.Endpoints))
+	}
+	counts := make([]*endpointTally, len(s.Endpoints))
+	for i := range s.Endpoints {
+		of := &s.Endpoints[i]
+		e := known[of.AddrPort]
+		switch {
+		case e != nil:
+			delete(known, of.AddrPort)
+		case all != nil:
+			e = &all[i]
+		default:
+			e = new(endpointTally)
+		}
+		e.of, counts[i] = of, e
+	}
+	back := func(e *endpointTally) bool { return known[e.of.AddrPort] == nil }
+	t.gone = slices.DeleteFunc(t.gone, back)
+	for _, e := range t.used.endpoints {
+		if !back(e) {
+			of := *e.of // its service port is not to be kept for it
+			e.of = &of
+			t.gone = append(t.gone, e)
+		}
+	}
+	t.used = &usedPort{port: s, tally: t, endpoints: counts}
 }

@@ -297,10 +297,10 @@ func (j *Journal) enter(e *entry, s flow.State, at int64) {
 // notOpen counts a flow that was open and is not any more, since a time; 0: it is evicted.
 func (j *Journal) notOpen(e *entry, at int64) {
 	j.open--
-	if e.endpoint != nil {
-		e.endpoint.closed = max(e.endpoint.closed, at)
+	if of := e.endpoint(); of != nil {
+		of.closed = max(of.closed, at)
 	}
-	e.count(func(c *observe.Flows) { c.Open-- })
+	e.count(observe.Flows{Open: oneLess})
 }
 
 // ID returns the ID of the flow with a number.
@@ -350,7 +350,7 @@ type usedPort struct {
 	port  *decision.ServicePort
 	flows int
 	tally *tally
-	// endpoints are the tally's, by the endpoints' position in the port.
+	// endpoints are their counts, at the same places.
 	endpoints []*endpointTally
 }
 

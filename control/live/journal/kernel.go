@@ -228,9 +228,6 @@ func (j *Journal) over(number uint64, e *entry, at int64) {
 	if e.life.over = true; open {
 		j.notOpen(e, at)
 	}
-	e.count(func(c *observe.Flows) {
-		c.BytesSent += e.life.sent.Bytes
-		c.BytesReceived += e.life.received.Bytes
-	})
+	e.count(observe.Flows{BytesSent: e.life.sent.Bytes, BytesReceived: e.life.received.Bytes})
 	j.note(number, e, flow.Gone, at)
 }

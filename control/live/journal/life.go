@@ -23,9 +23,8 @@ type entry struct {
 	// seenSource is the source as seen by the endpoint; valid after the first conntrack event.
 	seenSource netip.AddrPort
 	history    [8]moment
-	happened   uint8          // how many of them
-	port       *usedPort      // nil: it is for no service
-	endpoint   *endpointTally // nil: it goes to none
+	happened   uint8     // how many of them
+	port       *usedPort // nil: it is for no service
 }
 
 // life is a [flow.Life] without pointers. Times are nanoseconds since 1970; 0: not known.

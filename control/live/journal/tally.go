@@ -26,9 +26,10 @@ type portKey struct {
 // tally are the counts of one service port.
 type tally struct {
 	observe.Flows
-	refusals  map[decision.Reason]uint64 // nil: none
-	endpoints endpoints
-	used      *usedPort // the newest one; nil: none yet
+	refusals map[decision.Reason]uint64 // nil: none
+	used     *usedPort                  // the newest one
+	// gone are the endpoints that it does not have.
+	gone []*endpointTally
 	// What the draws since the endpoints last changed are compared with: fit is the service
 	// port they were made from, or one with the same endpoints.
 	fit   *decision.ServicePort
@@ -53,7 +54,7 @@ func (t *tallies) of(s *decision.ServicePort) *tally {
 	k := portKey{s.Name, s.Family}
 	c := t.ports[k]
 	if c == nil {
-		c = &tally{history: t.changes.of(k)}
+		c = &tally{history: t.changes.of(k), used: new(usedPort)}
 		t.ports[k] = c
 	}
 	return c
@@ -64,16 +65,13 @@ func (e *entry) tally(number uint64) {
 	d, t := &e.flow.Decision, e.port.tally
 	t.follow(d.ServicePort, d.Generation, e.flow.Time)
 	t.latest = max(t.latest, d.Generation)
-	if d.Verdict == decision.DNAT {
-		e.endpoint = e.port.endpoints[d.Index]
-	}
 	if obeys(&e.flow) {
 		t.obeyed(number, &e.flow)
 	}
 	if connects(&e.flow) {
-		e.endpoint.connected(number, &e.flow)
+		e.endpoint().connected(number, &e.flow)
 	}
-	e.count(func(c *observe.Flows) { begin(c, e) })
+	e.count(e.begin())
 	switch {
 	case d.Verdict == decision.Reject || d.Verdict == decision.Drop:
 		if t.refusals == nil {
@@ -83,39 +81,62 @@ func (e *entry) tally(number uint64) {
 	case e.flow.Held != nil && e.flow.Held.Action == flow.HoldChosen: // not selected at random
 	case d.Verdict == decision.DNAT && d.Reason == decision.Balanced && d.Generation >= t.generation:
 		t.draws[d.Policy]++
-		e.endpoint.draws[d.Policy]++
+		e.endpoint().draw(d.Policy)
 	}
 }
 
-// count changes the counts of the flow's service port and endpoint.
-func (e *entry) count(change func(*observe.Flows)) {
-	if e.port != nil {
-		change(&e.port.tally.Flows)
+// endpoint returns the counts of the flow's endpoint; nil: it has none.
+func (e *entry) endpoint() *endpointTally {
+	if d := &e.flow.Decision; e.port != nil && d.Verdict == decision.DNAT {
+		return e.port.endpoints[d.Index]
 	}
-	if e.endpoint != nil {
-		e.endpoint.count(change)
+	return nil
+}
+
+// count adds to the counts of the flow's service port and endpoint.
+func (e *entry) count(more observe.Flows) {
+	if e.port == nil {
+		return
+	}
+	t := e.port.tally
+	t.Flows = sum(&t.Flows, &more)
+	if of := e.endpoint(); of != nil {
+		of.add(more)
 	}
 }
 
-// begin counts a flow at its decision.
-func begin(c *observe.Flows, e *entry) {
-	c.Total++
+// oneLess, added to a count, takes one away.
+const oneLess = ^uint64(0)
+
+func sum(a, b *observe.Flows) observe.Flows {
+	return observe.Flows{
+		Total: a.Total + b.Total, Drawn: a.Drawn + b.Drawn, Affinity: a.Affinity + b.Affinity,
+		Rejected: a.Rejected + b.Rejected, Dropped: a.Dropped + b.Dropped, Failed: a.Failed + b.Failed,
+		Unanswered: a.Unanswered + b.Unanswered, Refused: a.Refused + b.Refused, Reset: a.Reset + b.Reset, Open: a.Open + b.Open,
+		BytesSent: a.BytesSent + b.BytesSent, BytesReceived: a.BytesReceived + b.BytesReceived,
+	}
+}
+
+// begin is what a flow counts at its decision.
+func (e *entry) begin() observe.Flows {
+	c := observe.Flows{Total: 1}
 	d := &e.flow.Decision
 	switch {
 	case e.life.state == flow.Rejected:
-		c.Rejected++
+		c.Rejected = 1
 	case e.life.state == flow.Dropped:
-		c.Dropped++
+		c.Dropped = 1
 	case e.life.state == flow.Failed:
-		c.Failed++
+		c.Failed = 1
 	case d.Verdict == decision.DNAT && d.Reason == decision.Bound:
-		c.Affinity++
+		c.Affinity = 1
 	case d.Verdict == decision.DNAT:
-		c.Drawn++
+		c.Drawn = 1
 	}
 	if e.life.open() {
-		c.Open++
+		c.Open = 1
 	}
+	return c
 }
 
 // countState counts a change of state.
@@ -123,19 +144,19 @@ func (e *entry) countState(from, to flow.State) {
 	if from == to {
 		return
 	}
-	e.count(func(c *observe.Flows) {
-		if from == flow.Unanswered {
-			c.Unanswered--
-		}
-		switch to {
-		case flow.Unanswered:
-			c.Unanswered++
-		case flow.Refused:
-			c.Refused++
-		case flow.Reset:
-			c.Reset++
-		}
-	})
+	var c observe.Flows
+	if from == flow.Unanswered {
+		c.Unanswered = oneLess
+	}
+	switch to {
+	case flow.Unanswered:
+		c.Unanswered = 1
+	case flow.Refused:
+		c.Refused = 1
+	case flow.Reset:
+		c.Reset = 1
+	}
+	e.count(c)
 }
 
 // follow begins to compare anew when other endpoints can be selected, or by another algorithm.
@@ -145,8 +166,8 @@ func (t *tally) follow(s *decision.ServicePort, generation uint64, now time.Time
 	}
 	if t.fit == nil || !sameChoice(t.fit, s) {
 		t.since, t.draws, t.generation = now, [2]uint64{}, generation
-		for _, e := range t.endpoints {
-			e.draws = [2]uint64{}
+		for e := range t.endpoints() {
+			e.resetDraws()
 		}
 	}
 	t.fit = s
@@ -165,14 +186,6 @@ func sameChoice(a, b *decision.ServicePort) bool {
 		}
 	}
 	return true
-}
-
-// use returns the service port with its counts. The newest one is kept: it is used again and again.
-func (t *tally) use(s *decision.ServicePort) *usedPort {
-	if t.used == nil || t.used.port != s {
-		t.used = &usedPort{port: s, tally: t, endpoints: t.endpoints.add(s.Endpoints)}
-	}
-	return t.used
 }
 
 // pruneInterval is how often tables are looked at for services that have gone.
@@ -225,25 +238,23 @@ func (j *Journal) prune(now time.Time) {
 			continue
 		}
 		s := t.Service(k.name.Service())[i]
-		if len(c.endpoints) <= maxEndpoints {
+		excess := len(c.used.endpoints) + len(c.gone) - maxEndpoints
+		if excess <= 0 {
 			continue
 		}
 		present := make(map[netip.AddrPort]bool, len(s.Endpoints))
 		for _, e := range s.Endpoints {
 			present[e.AddrPort] = true
 		}
-		excess := len(c.endpoints) - maxEndpoints
-		kept := make(endpoints, 0, maxEndpoints)
-		for _, e := range c.endpoints {
-			if present[e.at] || excess <= 0 {
-				kept = append(kept, e)
-				continue
+		c.gone = slices.DeleteFunc(c.gone, func(e *endpointTally) bool {
+			if present[e.of.AddrPort] || excess <= 0 {
+				return false
 			}
 			excess--
 			if c.history != nil {
-				c.history.settle(e.at, math.MaxUint64, c)
+				c.history.settle(e.of.AddrPort, math.MaxUint64, c)
 			}
-		}
-		c.endpoints = kept
+			return true
+		})
 	}
 }
