@@ -304,7 +304,7 @@ func (j *Journal) leave(e *observe.EndpointChange, g *gone, t *tally) {
 	if t != nil {
 		of = cmp.Or(t.endpoint(g.addr), of)
 	}
-	e.LastFlow = j.flowOf(lastFlow(of.last, g.addr))
+	e.LastFlow = j.flowOf(lastFlow(of.last(), g.addr))
 	if !j.kernel.Following {
 		return
 	}

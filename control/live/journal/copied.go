@@ -17,8 +17,8 @@ func (j *Journal) insertCopied(ev *conntrack.Event, now time.Time) bool {
 		return false
 	}
 	k := keyOf(s.Original.Protocol, s.Original.Source, s.Original.Destination)
-	e := j.flows.at(j.newest[k])
-	if e != nil && e.life.over && !s.Start.IsZero() && !s.Start.After(e.flow.Time) {
+	_, e := j.newest(k)
+	if e != nil && e.life.over && !s.Start.IsZero() && s.Start.UnixNano() <= e.time {
 		return false // it has ended since its state was read
 	}
 	f := flow.Flow{
@@ -46,6 +46,7 @@ func (j *Journal) insertCopied(ev *conntrack.Event, now time.Time) bool {
 		f.SourceAddr = s.Reply.Destination.Addr()
 	}
 	j.insert(&f)
-	j.flows.at(j.newest[k]).inherited = true
+	_, e = j.newest(k)
+	e.inherited = true
 	return true
 }

@@ -47,15 +47,15 @@ func (j *Journal) Counts(s *decision.ServicePort) (ServiceCounts, bool) {
 	for why, n := range t.refusals {
 		c.Refused[why.String()] = n
 	}
-	for e := range t.endpoints() {
+	for at, e := range t.endpoints() {
 		if e.total == 0 {
 			continue
 		}
-		of := EndpointCounts{Flows: e.flows(), Pod: e.of.Pod, Node: e.of.NodeName}
+		of := EndpointCounts{Flows: e.flows(), Pod: at.Pod, Node: at.NodeName}
 		if same {
 			of.Draws = e.drawn()
 		}
-		c.Endpoints[e.of.AddrPort] = of
+		c.Endpoints[at.AddrPort] = of
 	}
 	return c, true
 }

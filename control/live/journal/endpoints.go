@@ -7,26 +7,33 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // endpointTally counts the flows of one endpoint of a service port. There may be a hundred thousand of them, few of
-// which fail: what a healthy endpoint does not need is apart. TestMemory bounds their size.
+// which fail: what a healthy endpoint does not need is apart. TestGrowth bounds them.
 type endpointTally struct {
-	// of is the endpoint in the newest service port that has it, or a copy when none has it any more.
-	of                           *decision.Endpoint
-	total, sent, received, draws uint64  // draws are those of policy Cluster, since tally.since
-	last                         mention // the last flow that connects to the endpoint
-	closed                       int64   // when a connection ended last
-	open                         uint32
+	total, sent, received, draws uint64      // draws are those of policy Cluster, since tally.since
+	closed                       int64       // when a connection ended last
 	rare                         *rareCounts // nil: all zero
+	// The last flow that connects to the endpoint, as a mention. There are not so many tables: a thousand a second,
+	// for 49 days.
+	lastFlow       uint64
+	lastAt         int64
+	lastGeneration uint32
+	open           uint32
+}
+
+// goneEndpoint is an endpoint that its service port had.
+type goneEndpoint struct {
+	decision.Endpoint
+	*endpointTally
 }
 
 // rareCounts are what most endpoints never have.
 type rareCounts struct {
 	observe.Flows        // those that endpointTally does not have
 	localDraws    uint64 // those of policy Local
-	// earlier is the last flow that an earlier table than that of endpointTally.last decided.
+	// earlier is the last flow that an earlier table than that of the last one decided.
 	earlier mention
 }
 
@@ -80,19 +87,24 @@ func (e *endpointTally) rarely() *rareCounts {
 }
 
 // connected notes a flow that connects to the endpoint.
-func (e *endpointTally) connected(number uint64, f *flow.Flow) {
-	m := mention{number, f.Time.UnixNano(), f.Decision.Generation}
-	switch {
-	case m.generation > e.last.generation:
-		if e.last.flow != 0 {
-			e.rarely().earlier = e.last
+func (e *endpointTally) connected(m mention) {
+	switch last := e.last(); {
+	case m.generation > last.generation:
+		if last.flow != 0 {
+			e.rarely().earlier = last
 		}
-		e.last = m
-	case m.generation == e.last.generation && m.at >= e.last.at:
-		e.last = m
-	case m.generation < e.last.generation && m.at >= e.earlier().at:
+	case m.generation == last.generation && m.at >= last.at:
+	case m.generation < last.generation && m.at >= e.earlier().at:
 		e.rarely().earlier = m
+		return
+	default:
+		return
 	}
+	e.lastFlow, e.lastAt, e.lastGeneration = m.flow, m.at, uint32(m.generation)
+}
+
+func (e *endpointTally) last() mention {
+	return mention{e.lastFlow, e.lastAt, uint64(e.lastGeneration)}
 }
 
 func (e *endpointTally) earlier() (m mention) {
@@ -104,21 +116,24 @@ func (e *endpointTally) earlier() (m mention) {
 
 // before is the last flow that a table before a generation decided: the generation is that of the newest table.
 func (e *endpointTally) before(generation uint64) mention {
-	if e.last.generation < generation {
-		return e.last
+	if last := e.last(); last.generation < generation {
+		return last
 	}
 	return e.earlier()
 }
 
 // endpoints returns the counts of all endpoints, those that are no more at the end. Those without a flow count for
 // nothing.
-func (t *tally) endpoints() iter.Seq[*endpointTally] {
-	return func(yield func(*endpointTally) bool) {
-		for _, of := range [][]*endpointTally{t.used.endpoints, t.gone} {
-			for _, e := range of {
-				if !yield(e) {
-					return
-				}
+func (t *tally) endpoints() iter.Seq2[*decision.Endpoint, *endpointTally] {
+	return func(yield func(*decision.Endpoint, *endpointTally) bool) {
+		for i, e := range t.used.endpoints {
+			if !yield(&t.used.port.Endpoints[i], e) {
+				return
+			}
+		}
+		for i := range t.gone {
+			if !yield(&t.gone[i].Endpoint, t.gone[i].endpointTally) {
+				return
 			}
 		}
 	}
@@ -126,8 +141,8 @@ func (t *tally) endpoints() iter.Seq[*endpointTally] {
 
 // endpoint returns the counts of an endpoint; nil: it has none.
 func (t *tally) endpoint(at netip.AddrPort) *endpointTally {
-	for e := range t.endpoints() {
-		if e.of.AddrPort == at {
+	for of, e := range t.endpoints() {
+		if of.AddrPort == at {
 			return e
 		}
 	}
@@ -146,8 +161,8 @@ func (t *tally) use(s *decision.ServicePort) *usedPort {
 // memory if all are.
 func (t *tally) change(s *decision.ServicePort) {
 	known := make(map[netip.AddrPort]*endpointTally)
-	for e := range t.endpoints() {
-		known[e.of.AddrPort] = e
+	for of, e := range t.endpoints() {
+		known[of.AddrPort] = e
 	}
 	var all []endpointTally
 	if len(known) == 0 {
@@ -155,25 +170,21 @@ func (t *tally) change(s *decision.ServicePort) {
 	}
 	counts := make([]*endpointTally, len(s.Endpoints))
 	for i := range s.Endpoints {
-		of := &s.Endpoints[i]
-		e := known[of.AddrPort]
-		switch {
+		at := s.Endpoints[i].AddrPort
+		switch e := known[at]; {
 		case e != nil:
-			delete(known, of.AddrPort)
+			delete(known, at)
+			counts[i] = e
 		case all != nil:
-			e = &all[i]
+			counts[i] = &all[i]
 		default:
-			e = new(endpointTally)
+			counts[i] = new(endpointTally)
 		}
-		e.of, counts[i] = of, e
 	}
-	back := func(e *endpointTally) bool { return known[e.of.AddrPort] == nil }
-	t.gone = slices.DeleteFunc(t.gone, back)
-	for _, e := range t.used.endpoints {
-		if !back(e) {
-			of := *e.of // its service port is not to be kept for it
-			e.of = &of
-			t.gone = append(t.gone, e)
+	t.gone = slices.DeleteFunc(t.gone, func(g goneEndpoint) bool { return known[g.AddrPort] == nil })
+	for i, e := range t.used.endpoints {
+		if of := t.used.port.Endpoints[i]; known[of.AddrPort] != nil {
+			t.gone = append(t.gone, goneEndpoint{of, e})
 		}
 	}
 	t.used = &usedPort{port: s, tally: t, endpoints: counts}

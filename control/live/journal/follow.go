@@ -361,7 +361,7 @@ func (j *Journal) missingFrom(number, end uint64, began time.Time, pass uint64) 
 	number = max(number, j.flows.oldest)
 	for end = min(end, number+visitAtOnce); number < end; number++ {
 		e := j.flows.at(number)
-		if !e.life.over && e.seen != pass && e.flow.Time.Before(began) {
+		if !e.life.over && e.seen != pass && e.time < began.UnixNano() {
 			e.life.incomplete = true
 			j.over(number, e, now)
 		}

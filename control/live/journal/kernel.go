@@ -128,11 +128,10 @@ func (j *Journal) applyEvent(ev *conntrack.Event, now time.Time) bool {
 // older than that, one that had it before.
 func (j *Journal) find(ev *conntrack.Event) (uint64, *entry) {
 	t := &ev.State.Original
-	number := j.newest[keyOf(t.Protocol, t.Source, t.Destination)]
-	e := j.flows.at(number)
+	k := keyOf(t.Protocol, t.Source, t.Destination)
+	number, e := j.newest(k)
 	for e != nil && e.begunAfter(ev) {
-		number = e.previous
-		e = j.flows.at(number)
+		number, e = j.before(e.older, k)
 	}
 	if e == nil || e.life.over {
 		return 0, nil
@@ -175,7 +174,7 @@ func (j *Journal) update(number uint64, e *entry, s *conntrack.State, at int64, 
 // take applies the other fields of a conntrack state.
 func (e *entry) take(s *conntrack.State, at int64) {
 	l := &e.life
-	e.seenSource = s.Reply.Destination
+	e.seenSource = addressOf(s.Reply.Destination)
 	if k := uint8(s.TCP) | uint8(s.SCTP); k != 0 { // of one protocol; not in every event
 		l.kernelState = k
 	}

@@ -12,19 +12,15 @@ import (
 
 // entry is one flow and its life cycle.
 type entry struct {
-	flow flow.Flow // without its table
-	key  key
-	// previous is the number of the flow that had the tuple before; 0: none is known.
-	previous uint64
+	kept
+	older uint64 // see tuples
 	// inherited: it began before the journal knew it.
 	inherited bool
 	seen      uint64 // the last resync that found its entry
 	life      life
 	// seenSource is the source as seen by the endpoint; valid after the first conntrack event.
-	seenSource netip.AddrPort
-	history    [8]moment
-	happened   uint8     // how many of them
-	port       *usedPort // nil: it is for no service
+	seenSource address
+	history    moments
 }
 
 // life is a [flow.Life] without pointers. Times are nanoseconds since 1970; 0: not known.
@@ -38,9 +34,11 @@ type life struct {
 	sent, received                      conntrack.Counters
 }
 
-type moment struct {
-	event flow.Event
-	at    int64
+// moments are the first events of a flow and the last one.
+type moments struct {
+	events [8]flow.Event
+	count  uint8 // of events
+	at     [8]int64
 }
 
 // note is an event of a flow, with its life as it was then.
@@ -68,7 +66,7 @@ const coalesce = 130 * time.Second
 // repeatedBy reports whether the flow is no new one, but this one's packet once more.
 func (e *entry) repeatedBy(f *flow.Flow) bool {
 	d := &f.Decision
-	if d.Verdict != e.flow.Decision.Verdict {
+	if d.Verdict != e.verdict {
 		return false
 	}
 	switch d.Verdict {
@@ -79,19 +77,18 @@ func (e *entry) repeatedBy(f *flow.Flow) bool {
 		// not seen it for a while.
 		return !e.life.over && (f.Packet.Protocol != decision.TCP || e.life.state == flow.Decided || e.life.state == flow.Unanswered)
 	}
-	return f.Time.Sub(e.flow.Time) < coalesce
+	return f.Time.UnixNano()-e.time < int64(coalesce)
 }
 
 // begun is when the batch that the flow was decided in began: its entry is no older.
 func (e *entry) begun() int64 {
-	return e.flow.Time.Add(-e.flow.Deciding).UnixNano()
+	return e.time - int64(e.deciding)
 }
 
-// remember adds to the history. Of more than it holds the last one is the newest.
-func (e *entry) remember(what flow.Event, at int64) {
-	i := min(int(e.happened), len(e.history)-1)
-	e.history[i] = moment{what, at}
-	e.happened = uint8(i + 1)
+// add adds an event. Of more than it holds the last one is the newest.
+func (m *moments) add(what flow.Event, at int64) {
+	i := min(int(m.count), len(m.events)-1)
+	m.events[i], m.at[i], m.count = what, at, uint8(i+1)
 }
 
 // Life returns the life cycle of the flow, without history.
@@ -136,7 +133,7 @@ func (l *life) duration(f *flow.Flow) time.Duration {
 func (e *entry) answer(at int64, timely bool) {
 	if l := &e.life; !l.answered {
 		if l.answered = true; timely {
-			after := time.Duration(at - e.flow.Time.UnixNano())
+			after := time.Duration(at - e.time)
 			l.answeredAfter = uint32(min(max(after.Microseconds(), 1), math.MaxUint32))
 		}
 	}
@@ -146,10 +143,10 @@ func (e *entry) answer(at int64, timely bool) {
 // knows the reason.
 func (j *Journal) failedBefore(number uint64, e *entry, next *flow.Flow) {
 	n := len(next.Earlier)
-	if n == 0 || e.life.answered || e.flow.Decision.Verdict != decision.DNAT {
+	if n == 0 || e.life.answered || e.verdict != decision.DNAT {
 		return
 	}
-	if last := next.Earlier[n-1]; last.Endpoint == e.flow.Decision.Endpoint().String() && e.life.state != last.Outcome {
+	if last := next.Earlier[n-1]; last.Endpoint == e.endpoint().String() && e.life.state != last.Outcome {
 		j.change(number, e, last.Outcome, last.Time.UnixNano())
 	}
 }

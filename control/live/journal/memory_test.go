@@ -12,7 +12,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// memory fills a journal and returns the live bytes that a flow takes, and an endpoint of ten that has had flows.
+// memory fills a journal and returns the live bytes that a flow takes with its four events, and an endpoint of ten that
+// has had flows.
 func memory() (perFlow, perEndpoint float64) {
 	const services, endpoints, capacity = 1000, 10, 4096
 	ports := make([]*decision.ServicePort, services)
@@ -52,7 +53,7 @@ func memory() (perFlow, perEndpoint float64) {
 		}, at)
 	}
 	before := liveBytes()
-	for range capacity {
+	for range 2 * capacity { // so that as many events are kept as can be
 		connect(ports[0], 0)
 	}
 	full := liveBytes()
@@ -74,6 +75,13 @@ func liveBytes() int64 {
 	runtime.GC() // what a sync.Pool keeps lives through one
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// TestGrowth: a journal is most of the memory of a daemon whose services are all in use. Who makes it grow knows.
+func TestGrowth(t *testing.T) {
+	if perFlow, perEndpoint := memory(); perFlow > 880 || perEndpoint > 145 {
+		t.Errorf("a flow takes %.0f bytes and an endpoint %.0f, want 880 and 145 at most", perFlow, perEndpoint)
+	}
 }
 
 // BenchmarkMemory reports what flows and endpoints take.

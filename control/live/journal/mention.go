@@ -15,6 +15,10 @@ type mention struct {
 	generation uint64 // of the table that decided it
 }
 
+func mentionOf(number uint64, f *flow.Flow) mention {
+	return mention{number, f.Time.UnixNano(), f.Decision.Generation}
+}
+
 // result is a flow with its verdict.
 type result struct {
 	mention
@@ -41,7 +45,7 @@ func (t *tally) obeyed(number uint64, f *flow.Flow) {
 	if generation == t.first.generation && at >= t.first.at {
 		return // as almost always
 	}
-	m := result{mention{number, at, generation}, f.Decision.Verdict, f.Endpoint()}
+	m := result{mentionOf(number, f), f.Decision.Verdict, f.Endpoint()}
 	if generation > t.first.generation || generation == t.first.generation && at < t.first.at {
 		t.first = m
 	}

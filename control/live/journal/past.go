@@ -3,6 +3,8 @@ package journal
 import (
 	"sort"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // Past reads known flows in their present state, oldest first. It keeps no copies, and locks the
@@ -35,12 +37,14 @@ func (p *Past) goBack(found, limit int, since time.Time) (_ int, more bool) {
 	j := p.journal
 	j.mu.RLock()
 	defer j.mu.RUnlock()
+	var f flow.Flow // one, as match makes it escape
 	for range visitAtOnce {
 		e := j.flows.at(p.next - 1)
-		if e == nil || found == limit || e.flow.Time.Before(since) {
+		if e == nil || found == limit || time.Unix(0, e.time).Before(since) {
 			return found, false
 		}
-		if p.next--; p.match(p.next, &e.flow, e.life.state, 0) {
+		p.next--
+		if f = e.flow(); p.match(p.next, &f, e.life.state, 0) {
 			found++
 		}
 	}
@@ -62,11 +66,13 @@ func (p *Past) read(into []Entry) (n int) {
 	defer j.mu.RUnlock()
 	p.next = max(p.next, j.flows.oldest) // others were evicted
 	first := p.next
+	var f flow.Flow // one, as match makes it escape
 	for range visitAtOnce {
 		if p.next >= p.end || n == len(into) {
 			break
 		}
-		if e := j.flows.at(p.next); p.match(p.next, &e.flow, e.life.state, 0) && p.left > 0 {
+		e := j.flows.at(p.next)
+		if f = e.flow(); p.match(p.next, &f, e.life.state, 0) && p.left > 0 {
 			j.fill(&into[n], p.next, e)
 			n++
 			p.left--

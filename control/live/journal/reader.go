@@ -73,6 +73,7 @@ func (r *Reader) read(into []Entry, match Match) (n int, missed uint64, more boo
 		missed = j.notes.oldest - r.next
 		r.next = j.notes.oldest
 	}
+	var f flow.Flow // one, as match makes it escape
 	for range readAtOnce {
 		note := j.notes.at(r.next)
 		if note == nil || n == len(into) {
@@ -88,7 +89,7 @@ func (r *Reader) read(into []Entry, match Match) (n int, missed uint64, more boo
 			missed++ // the flow made room for others
 			continue
 		}
-		if match(note.flow, &e.flow, note.life.state, note.event) {
+		if f = e.flow(); match(note.flow, &f, note.life.state, note.event) {
 			j.fill(&into[n], note.flow, e)
 			into[n].Event, into[n].at, into[n].life = note.event, time.Unix(0, note.at), note.life
 			into[n].Noted = time.Unix(0, note.noted)
@@ -131,7 +132,8 @@ func (r *Reader) Wait(ctx context.Context) {
 
 // fill copies a flow as it is.
 func (j *Journal) fill(to *Entry, number uint64, e *entry) {
-	*to = Entry{Number: number, Flow: e.flow, id: j.ID(number), life: e.life, seenSource: e.seenSource, table: j.generations.decided(&e.flow)}
+	*to = Entry{Number: number, Flow: e.flow(), id: j.ID(number), life: e.life, seenSource: e.seenSource.addrPort()}
+	to.table = j.generations.decided(&to.Flow)
 	to.life.incomplete = j.incomplete(number, e)
 }
 
@@ -146,8 +148,8 @@ func (j *Journal) Find(id string) (Entry, bool) {
 	}
 	var found Entry
 	j.fill(&found, number, e)
-	for _, m := range e.history[:e.happened] {
-		found.history = append(found.history, flow.Moment{Event: m.event, Time: time.Unix(0, m.at)})
+	for i, what := range e.history.events[:e.history.count] {
+		found.history = append(found.history, flow.Moment{Event: what, Time: time.Unix(0, e.history.at[i])})
 	}
 	return found, true
 }

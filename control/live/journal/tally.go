@@ -29,7 +29,7 @@ type tally struct {
 	refusals map[decision.Reason]uint64 // nil: none
 	used     *usedPort                  // the newest one
 	// gone are the endpoints that it does not have.
-	gone []*endpointTally
+	gone []goneEndpoint
 	// What the draws since the endpoints last changed are compared with: fit is the service
 	// port they were made from, or one with the same endpoints.
 	fit   *decision.ServicePort
@@ -61,15 +61,15 @@ func (t *tallies) of(s *decision.ServicePort) *tally {
 }
 
 // tally counts a new flow, which is for a service.
-func (e *entry) tally(number uint64) {
-	d, t := &e.flow.Decision, e.port.tally
-	t.follow(d.ServicePort, d.Generation, e.flow.Time)
+func (e *entry) tally(number uint64, f *flow.Flow) {
+	d, t := &f.Decision, e.port.tally
+	t.follow(d.ServicePort, d.Generation, f.Time)
 	t.latest = max(t.latest, d.Generation)
-	if obeys(&e.flow) {
-		t.obeyed(number, &e.flow)
+	if obeys(f) {
+		t.obeyed(number, f)
 	}
-	if connects(&e.flow) {
-		e.endpoint().connected(number, &e.flow)
+	if connects(f) {
+		e.counts().connected(mentionOf(number, f))
 	}
 	e.count(e.begin())
 	switch {
@@ -78,17 +78,17 @@ func (e *entry) tally(number uint64) {
 			t.refusals = make(map[decision.Reason]uint64)
 		}
 		t.refusals[d.Reason]++
-	case e.flow.Held != nil && e.flow.Held.Action == flow.HoldChosen: // not selected at random
+	case f.Held != nil && f.Held.Action == flow.HoldChosen: // not selected at random
 	case d.Verdict == decision.DNAT && d.Reason == decision.Balanced && d.Generation >= t.generation:
 		t.draws[d.Policy]++
-		e.endpoint().draw(d.Policy)
+		e.counts().draw(d.Policy)
 	}
 }
 
-// endpoint returns the counts of the flow's endpoint; nil: it has none.
-func (e *entry) endpoint() *endpointTally {
-	if d := &e.flow.Decision; e.port != nil && d.Verdict == decision.DNAT {
-		return e.port.endpoints[d.Index]
+// counts returns those of the flow's endpoint; nil: it has none.
+func (e *entry) counts() *endpointTally {
+	if e.port != nil && e.verdict == decision.DNAT {
+		return e.port.endpoints[e.index]
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func (e *entry) count(more observe.Flows) {
 	}
 	t := e.port.tally
 	t.Flows = sum(&t.Flows, &more)
-	if of := e.endpoint(); of != nil {
+	if of := e.counts(); of != nil {
 		of.add(more)
 	}
 }
@@ -120,7 +120,6 @@ func sum(a, b *observe.Flows) observe.Flows {
 // begin is what a flow counts at its decision.
 func (e *entry) begin() observe.Flows {
 	c := observe.Flows{Total: 1}
-	d := &e.flow.Decision
 	switch {
 	case e.life.state == flow.Rejected:
 		c.Rejected = 1
@@ -128,9 +127,9 @@ func (e *entry) begin() observe.Flows {
 		c.Dropped = 1
 	case e.life.state == flow.Failed:
 		c.Failed = 1
-	case d.Verdict == decision.DNAT && d.Reason == decision.Bound:
+	case e.verdict == decision.DNAT && e.reason == decision.Bound:
 		c.Affinity = 1
-	case d.Verdict == decision.DNAT:
+	case e.verdict == decision.DNAT:
 		c.Drawn = 1
 	}
 	if e.life.open() {
@@ -166,7 +165,7 @@ func (t *tally) follow(s *decision.ServicePort, generation uint64, now time.Time
 	}
 	if t.fit == nil || !sameChoice(t.fit, s) {
 		t.since, t.draws, t.generation = now, [2]uint64{}, generation
-		for e := range t.endpoints() {
+		for _, e := range t.endpoints() {
 			e.resetDraws()
 		}
 	}
@@ -246,13 +245,13 @@ func (j *Journal) prune(now time.Time) {
 		for _, e := range s.Endpoints {
 			present[e.AddrPort] = true
 		}
-		c.gone = slices.DeleteFunc(c.gone, func(e *endpointTally) bool {
-			if present[e.of.AddrPort] || excess <= 0 {
+		c.gone = slices.DeleteFunc(c.gone, func(e goneEndpoint) bool {
+			if present[e.AddrPort] || excess <= 0 {
 				return false
 			}
 			excess--
 			if c.history != nil {
-				c.history.settle(e.of.AddrPort, math.MaxUint64, c)
+				c.history.settle(e.AddrPort, math.MaxUint64, c)
 			}
 			return true
 		})
