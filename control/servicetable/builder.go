@@ -18,10 +18,10 @@ import (
 type builder struct {
 	config   NodeConfig
 	services map[decision.ServiceName]*serviceState
-	// labels are the Services that slices belong to.
-	labels map[types.NamespacedName]decision.ServiceName
-	nodes  map[string]*corev1.Node
-	at     location
+	// owned are the slices that belong to a Service.
+	owned map[types.NamespacedName]*EndpointSlice
+	nodes map[string]*corev1.Node
+	at    location
 	// spellings are warnings about addresses of Nodes and Pods, by the object.
 	spellings map[string]string
 	weighing  map[string]string // about weights of Pods, likewise
@@ -36,7 +36,7 @@ type builder struct {
 // serviceState is one Service with all that belongs to it. It may lack any part: slices
 // can be there before their Service, or without one.
 type serviceState struct {
-	object   *corev1.Service
+	object   *Service
 	slices   []*EndpointSlice        // in the order of their names
 	ports    []*decision.ServicePort // as last made
 	warnings []string
@@ -53,7 +53,7 @@ func newBuilder(config NodeConfig) *builder {
 	return &builder{
 		config:    config,
 		services:  make(map[decision.ServiceName]*serviceState),
-		labels:    make(map[types.NamespacedName]decision.ServiceName),
+		owned:     make(map[types.NamespacedName]*EndpointSlice),
 		nodes:     make(map[string]*corev1.Node),
 		spellings: make(map[string]string),
 		at:        config.location(config.Zone),
@@ -125,7 +125,7 @@ func (b *builder) complete(u *Update) {
 			set(&u.Services, types.NamespacedName(k), nil)
 		}
 	}
-	for name := range b.labels {
+	for name := range b.owned {
 		if _, ok := u.EndpointSlices[name]; !ok {
 			set(&u.EndpointSlices, name, nil)
 		}
@@ -146,22 +146,22 @@ func set[K comparable, V any](m *map[K]V, k K, v V) {
 
 // applySlice adds a slice to the Service named by its label, if it has the label.
 func (b *builder) applySlice(name types.NamespacedName, slice *EndpointSlice) {
-	if k, ok := b.labels[name]; ok {
+	if before, ok := b.owned[name]; ok {
+		k := before.owner()
 		s := b.touch(k)
 		if i, ok := s.find(name.Name); ok {
 			s.slices = slices.Delete(s.slices, i, i+1)
 		}
-		delete(b.labels, name)
+		delete(b.owned, name)
 		b.drop(k, s)
 	}
 	if slice == nil || slice.service == "" {
 		return
 	}
-	k := decision.ServiceName{Namespace: slice.Namespace, Name: slice.service}
-	s := b.touch(k)
+	s := b.touch(slice.owner())
 	i, _ := s.find(name.Name)
 	s.slices = slices.Insert(s.slices, i, slice)
-	b.labels[name] = k
+	b.owned[name] = slice
 }
 
 // find returns the place of the slice of the name, and whether it is there.
@@ -198,14 +198,10 @@ func (b *builder) build() (changes []decision.Change, warnings []Warning) {
 		var ports []*decision.ServicePort
 		var all []string
 		if s.object != nil {
-			at := b.locationOf(k)
-			ports, all = servicePorts(s.object, s.slices, b.weights, at), append(serviceWarnings(s.object), balanceWarnings(s.object, at)...)
+			at, svc := b.locationOf(k), s.object.Object()
+			ports, all = servicePorts(svc, s.slices, b.weights, at), append(serviceWarnings(svc), balanceWarnings(svc, at)...)
 			for _, slice := range s.slices {
-				for _, w := range []string{slice.spelling, slice.weighing} {
-					if w != "" {
-						all = append(all, w)
-					}
-				}
+				all = append(all, slice.warnings...)
 			}
 		}
 		if len(ports)+len(s.ports) > 0 && !reflect.DeepEqual(ports, s.ports) {

@@ -258,8 +258,8 @@ func (c *Controller) note(u Update) {
 	p.Services += len(u.Services)
 	p.EndpointSlices += len(u.EndpointSlices)
 	for _, s := range u.EndpointSlices {
-		if s != nil && s.family != 0 && s.trigger.After(c.started) {
-			set(&p.Triggers, s.family, append(p.Triggers[s.family], s.trigger))
+		if s != nil && s.family != 0 && s.triggered().After(c.started) {
+			set(&p.Triggers, s.family, append(p.Triggers[s.family], s.triggered()))
 		}
 	}
 	c.config.Progress.Queued(len(u.Services), len(u.EndpointSlices))
@@ -281,19 +281,16 @@ func (s *Sync) noteOrigins(b *builder, u Update, received time.Time) {
 		note(decision.ServiceName(name), time.Time{})
 	}
 	for name, slice := range u.EndpointSlices {
-		var before *EndpointSlice
-		if k, ok := b.labels[name]; ok {
-			if i, ok := b.services[k].find(name.Name); ok {
-				before = b.services[k].slices[i]
-			}
-			note(k, time.Time{})
+		before := b.owned[name]
+		if before != nil {
+			note(before.owner(), time.Time{})
 		}
 		if slice != nil && slice.service != "" {
-			triggered := slice.trigger
-			if before != nil && before.trigger.Equal(triggered) {
+			triggered := slice.triggered()
+			if before != nil && before.trigger == slice.trigger {
 				triggered = time.Time{}
 			}
-			note(decision.ServiceName{Namespace: slice.Namespace, Name: slice.service}, triggered)
+			note(slice.owner(), triggered)
 		}
 	}
 }

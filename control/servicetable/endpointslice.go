@@ -20,17 +20,14 @@ import (
 // Endpoints are by far the most of what a node has to hold of its cluster; this form
 // takes a quarter of the memory. It is immutable.
 type EndpointSlice struct {
-	// ObjectMeta has Namespace, Name and ResourceVersion only, which makes this an
-	// object for client-go's caches.
-	metav1.ObjectMeta
-	service   string          // name of its Service, from its label; empty: none
-	trigger   time.Time       // time of its last change; zero: not known
-	family    decision.Family // of its addresses; 0: they are no addresses
+	Meta
+	service   string // name of its Service, from its label; empty: none
+	trigger   int64  // time of its last change, in nanoseconds since 1970; 0: not known
 	ports     []slicePort
 	endpoints []sliceEndpoint
-	spelling  string // a warning about the spelling of its addresses; mostly empty
-	weight    uint16 // of its endpoints
-	weighing  string // a warning about the weight; mostly empty
+	warnings  []string        // about the weight and the spelling of addresses; mostly none
+	family    decision.Family // of its addresses; 0: they are no addresses
+	weight    uint16          // of its endpoints
 }
 
 // slicePort is a port that all endpoints of a slice have.
@@ -57,17 +54,23 @@ type sliceHints struct{ zones, nodes []string }
 // are not of the slice's family, and all of a headless Service's slices.
 func NewEndpointSlice(s *discoveryv1.EndpointSlice) *EndpointSlice {
 	c := &EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{Namespace: unique.Make(s.Namespace).Value(), Name: s.Name, ResourceVersion: s.ResourceVersion},
-		service:    s.Labels[discoveryv1.LabelServiceName],
-		family:     familyOf(s.AddressType),
-		weight:     defaultWeight,
-		weighing:   weightWarning(fmt.Sprintf("endpointslice %s/%s", s.Namespace, s.Name), s.Annotations),
+		Meta:    metaOf(&s.ObjectMeta),
+		service: s.Labels[discoveryv1.LabelServiceName],
+		family:  familyOf(s.AddressType),
+		weight:  defaultWeight,
+	}
+	if strings.HasPrefix(c.Name, c.service) {
+		c.service = c.Name[:len(c.service)] // as of most: one string for both
+	}
+	about := fmt.Sprintf("endpointslice %s/%s", s.Namespace, s.Name)
+	if w := weightWarning(about, s.Annotations); w != "" {
+		c.warnings = append(c.warnings, w)
 	}
 	if value, ok := s.Annotations[AnnotationWeight]; ok {
 		c.weight, _ = parseWeight(value)
 	}
 	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime]); err == nil {
-		c.trigger = t
+		c.trigger = t.UnixNano()
 	}
 	if _, headless := s.Labels[labelHeadless]; headless || c.family == 0 {
 		return c
@@ -77,7 +80,9 @@ func NewEndpointSlice(s *discoveryv1.EndpointSlice) *EndpointSlice {
 			c.ports = append(c.ports, p)
 		}
 	}
-	c.spelling = sliceSpellings(s).Warning(fmt.Sprintf("endpointslice %s/%s", s.Namespace, s.Name))
+	if w := sliceSpellings(s).Warning(about); w != "" {
+		c.warnings = append(c.warnings, w)
+	}
 	c.endpoints = make([]sliceEndpoint, 0, len(s.Endpoints))
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
@@ -86,6 +91,19 @@ func NewEndpointSlice(s *discoveryv1.EndpointSlice) *EndpointSlice {
 		}
 	}
 	return c
+}
+
+// triggered is the time of the last change; zero: not known.
+func (s *EndpointSlice) triggered() time.Time {
+	if s.trigger == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, s.trigger).UTC()
+}
+
+// owner is the name of the slice's Service.
+func (s *EndpointSlice) owner() decision.ServiceName {
+	return decision.ServiceName{Namespace: s.Namespace, Name: s.service}
 }
 
 // Object is an EndpointSlice for which NewEndpointSlice returns the same.
@@ -98,8 +116,8 @@ func (s *EndpointSlice) Object() *discoveryv1.EndpointSlice {
 	if s.service != "" {
 		o.Labels = map[string]string{discoveryv1.LabelServiceName: s.service}
 	}
-	if !s.trigger.IsZero() {
-		set(&o.Annotations, corev1.EndpointsLastChangeTriggerTime, s.trigger.Format(time.RFC3339Nano))
+	if t := s.triggered(); !t.IsZero() {
+		set(&o.Annotations, corev1.EndpointsLastChangeTriggerTime, t.Format(time.RFC3339Nano))
 	}
 	if s.weight != defaultWeight {
 		set(&o.Annotations, AnnotationWeight, strconv.Itoa(int(s.weight)))

@@ -21,14 +21,14 @@ import (
 // happen: slices without their Service, labels that move, addresses that are contested.
 type world struct {
 	*rand.Rand
-	services map[types.NamespacedName]*corev1.Service
+	services map[types.NamespacedName]*Service
 	slices   map[types.NamespacedName]*discoveryv1.EndpointSlice
 	nodes    map[string]*corev1.Node
 }
 
 func (w *world) change() Update {
 	u := Update{
-		Services:       make(map[types.NamespacedName]*corev1.Service),
+		Services:       make(map[types.NamespacedName]*Service),
 		EndpointSlices: make(map[types.NamespacedName]*EndpointSlice),
 		Nodes:          make(map[string]*corev1.Node),
 	}
@@ -38,9 +38,9 @@ func (w *world) change() Update {
 		case 0:
 			u.Services[types.NamespacedName{Namespace: "default", Name: name}] = nil
 		case 1, 2:
-			u.Services[types.NamespacedName{Namespace: "default", Name: name}] = service(named("default", name),
+			u.Services[types.NamespacedName{Namespace: "default", Name: name}] = NewService(service(named("default", name),
 				withIPs(fmt.Sprintf("10.96.0.%d", 1+w.IntN(4))), withType(corev1.ServiceTypeNodePort),
-				withPorts(corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP, NodePort: 30000 + int32(w.IntN(4))}))
+				withPorts(corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP, NodePort: 30000 + int32(w.IntN(4))})))
 		case 3:
 			name := types.NamespacedName{Namespace: "default", Name: fmt.Sprintf("x%d", w.IntN(6))}
 			u.EndpointSlices[name] = nil
@@ -82,7 +82,7 @@ func apply[K comparable, V any](into, from map[K]*V) {
 func (w *world) objects() *kube.Objects {
 	o := new(kube.Objects)
 	for _, s := range w.services {
-		o.Services = append(o.Services, s)
+		o.Services = append(o.Services, s.Object())
 	}
 	for _, s := range w.slices {
 		o.EndpointSlices = append(o.EndpointSlices, s)
@@ -98,7 +98,7 @@ func (w *world) objects() *kube.Objects {
 func TestStepsLeadWhereOneLeapDoes(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {
-			w := &world{rand.New(rand.NewPCG(1, seed)), make(map[types.NamespacedName]*corev1.Service), make(map[types.NamespacedName]*discoveryv1.EndpointSlice), make(map[string]*corev1.Node)}
+			w := &world{rand.New(rand.NewPCG(1, seed)), make(map[types.NamespacedName]*Service), make(map[types.NamespacedName]*discoveryv1.EndpointSlice), make(map[string]*corev1.Node)}
 			config := NodeConfig{Name: "a"}
 			r := startController(t, config)
 			r.locate("172.20.0.2")

@@ -3,6 +3,7 @@ package servicetable
 import (
 	"fmt"
 	"net/netip"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -91,7 +92,7 @@ func servicePorts(svc *corev1.Service, from []*EndpointSlice, of weights, at loc
 		for _, ip := range ips {
 			family := decision.FamilyOf(ip)
 			sp := &decision.ServicePort{
-				Name:            decision.ServicePortName{Namespace: svc.Namespace, Name: svc.Name, Port: p.Name},
+				Name:            decision.ServicePortName{Namespace: svc.Namespace, Name: svc.Name, Port: unique.Make(p.Name).Value()},
 				Protocol:        protocol,
 				Family:          family,
 				ClusterIP:       ip,

@@ -107,7 +107,7 @@ func TestOldSpellingsAreWarnedOfOnce(t *testing.T) {
 	}
 	svc := objects.Services[0].DeepCopy()
 	svc.Annotations = map[string]string{"a": "b"}
-	b.apply(Update{Services: map[types.NamespacedName]*corev1.Service{{Namespace: "default", Name: "web"}: svc}})
+	b.apply(Update{Services: map[types.NamespacedName]*Service{{Namespace: "default", Name: "web"}: NewService(svc)}})
 	if _, warnings := b.build(); len(warnings) != 0 {
 		t.Errorf("again: %v", warnings)
 	}

@@ -14,7 +14,7 @@ type Update struct {
 	// All: these are all existing objects; otherwise they are those that changed. An object
 	// that is nil was deleted.
 	All            bool
-	Services       map[types.NamespacedName]*corev1.Service
+	Services       map[types.NamespacedName]*Service
 	EndpointSlices map[types.NamespacedName]*EndpointSlice
 	Nodes          map[string]*corev1.Node
 	Pods           map[types.NamespacedName]*corev1.Pod // for their names only
@@ -35,13 +35,13 @@ func everything(o *kube.Objects) Update {
 	u := Update{
 		All:            true,
 		Warnings:       o.Warnings,
-		Services:       make(map[types.NamespacedName]*corev1.Service, len(o.Services)),
+		Services:       make(map[types.NamespacedName]*Service, len(o.Services)),
 		EndpointSlices: make(map[types.NamespacedName]*EndpointSlice, len(o.EndpointSlices)),
 		Nodes:          make(map[string]*corev1.Node, len(o.Nodes)),
 		Pods:           make(map[types.NamespacedName]*corev1.Pod, len(o.Pods)),
 	}
 	for _, s := range o.Services {
-		u.Services[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = s
+		u.Services[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = NewService(s)
 	}
 	for _, s := range o.EndpointSlices {
 		u.EndpointSlices[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = NewEndpointSlice(s)

@@ -71,17 +71,17 @@ func (k *keeper) save() {
 func (s *Source) all() servicetable.Update {
 	u := servicetable.Update{
 		All:            true,
-		Services:       make(map[types.NamespacedName]*corev1.Service),
+		Services:       make(map[types.NamespacedName]*servicetable.Service),
 		EndpointSlices: make(map[types.NamespacedName]*servicetable.EndpointSlice),
 		Nodes:          make(map[string]*corev1.Node),
 	}
 	for _, store := range s.stores {
 		for _, o := range store.List() {
 			switch o := o.(type) {
-			case *corev1.Service:
-				u.Services[nameOf(o)] = o
+			case *servicetable.Service:
+				u.Services[o.ObjectName()] = o
 			case *servicetable.EndpointSlice:
-				u.EndpointSlices[nameOf(o)] = o
+				u.EndpointSlices[o.ObjectName()] = o
 			case *corev1.Node:
 				u.Nodes[o.Name] = o
 			}

@@ -244,7 +244,7 @@ func (s *Source) watch(ctx context.Context, w watched) (cache.SharedIndexInforme
 		AddFunc: func(o any) { s.note(o, false) },
 		UpdateFunc: func(before, after any) {
 			// A resync reports objects that did not change.
-			if a, b := before.(metav1.Object).GetResourceVersion(), after.(metav1.Object).GetResourceVersion(); a != b && !s.negligible(before, after) {
+			if version(before) != version(after) && !s.negligible(before, after) {
 				s.note(after, false)
 			}
 		},
@@ -275,12 +275,12 @@ func (s *Source) note(o any, gone bool) {
 	defer s.mu.Unlock()
 	u := &s.pending
 	switch o := o.(type) {
-	case *corev1.Service:
-		note(&u.Services, nameOf(o), o, gone)
+	case *servicetable.Service:
+		note(&u.Services, o.ObjectName(), o, gone)
 	case *servicetable.EndpointSlice:
-		note(&u.EndpointSlices, nameOf(o), o, gone)
+		note(&u.EndpointSlices, o.ObjectName(), o, gone)
 	case *corev1.Pod:
-		note(&u.Pods, nameOf(o), o, gone)
+		note(&u.Pods, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, o, gone)
 	case *corev1.Node:
 		if o.Name != s.config.Node {
 			note(&u.Nodes, o.Name, o, gone)
@@ -313,9 +313,8 @@ func note[K comparable, V any](m *map[K]*V, k K, v *V, gone bool) {
 	(*m)[k] = v
 }
 
-func nameOf(o metav1.Object) types.NamespacedName {
-	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
-}
+// version is the resource version of an object of an informer.
+func version(o any) string { return o.(metav1.ObjectMetaAccessor).GetObjectMeta().GetResourceVersion() }
 
 // take returns what was noted since the last call.
 func (s *Source) take() servicetable.Update {

@@ -321,8 +321,8 @@ func TestTrim(t *testing.T) {
 	if again, err := trim(got); err != nil || again != got {
 		t.Errorf("trimmed again: %+v, %v", again, err)
 	}
-	if meta := (metav1.ObjectMeta{Namespace: "default", Name: "web-x", ResourceVersion: "7"}); !reflect.DeepEqual(want.ObjectMeta, meta) {
-		t.Errorf("metadata %+v, want %+v", want.ObjectMeta, meta)
+	if meta := (servicetable.Meta{Namespace: "default", Name: "web-x", ResourceVersion: "7"}); want.Meta != meta {
+		t.Errorf("metadata %+v, want %+v", want.Meta, meta)
 	}
 }
 
@@ -340,7 +340,7 @@ func TestTrimService(t *testing.T) {
 	want := service("web", "7")
 	want.Annotations = map[string]string{servicetable.AnnotationDecide: "kernel"}
 	want.Spec.Ports = []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, NodePort: 30080}}
-	if !reflect.DeepEqual(got, want) {
+	if want := servicetable.NewService(want); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -16,6 +16,7 @@ func trim(o any) (any, error) {
 	switch o := o.(type) {
 	case *corev1.Service:
 		trimService(o)
+		return servicetable.NewService(o), nil
 	case *discoveryv1.EndpointSlice:
 		return servicetable.NewEndpointSlice(o), nil
 	case *corev1.Node:

@@ -100,9 +100,7 @@ func (f File) encode(w io.Writer, u servicetable.Update) error {
 		}
 	}
 	for _, s := range u.Services {
-		c := *s
-		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
-		if err := object(&c); err != nil {
+		if err := object(s.Object()); err != nil {
 			return err
 		}
 	}
@@ -143,7 +141,7 @@ func (f File) Read(now time.Time) (u servicetable.Update, last time.Time, err er
 func (f File) decode(text []byte) (servicetable.Update, error) {
 	u := servicetable.Update{
 		All:            true,
-		Services:       make(map[types.NamespacedName]*corev1.Service),
+		Services:       make(map[types.NamespacedName]*servicetable.Service),
 		EndpointSlices: make(map[types.NamespacedName]*servicetable.EndpointSlice),
 		Nodes:          make(map[string]*corev1.Node),
 	}
@@ -186,7 +184,7 @@ func decodeObject(document []byte, u *servicetable.Update) error {
 		if err := json.Unmarshal(document, s); err != nil {
 			return err
 		}
-		u.Services[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = s
+		u.Services[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = servicetable.NewService(s)
 	case "EndpointSlice":
 		s := new(discoveryv1.EndpointSlice)
 		if err := json.Unmarshal(document, s); err != nil {

@@ -40,10 +40,10 @@ func objects() servicetable.Update {
 	}
 	return servicetable.Update{
 		All: true,
-		Services: map[types.NamespacedName]*corev1.Service{web: {
+		Services: map[types.NamespacedName]*servicetable.Service{web: servicetable.NewService(&corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Annotations: map[string]string{"nfqproxy.io/decide": "kernel"}},
 			Spec:       corev1.ServiceSpec{ClusterIP: "fd96::1", ClusterIPs: []string{"fd96::1"}, Ports: []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolSCTP, Port: 80}}},
-		}},
+		})},
 		EndpointSlices: map[types.NamespacedName]*servicetable.EndpointSlice{{Namespace: "default", Name: "web-1"}: servicetable.NewEndpointSlice(slice)},
 		Nodes: map[string]*corev1.Node{"node-a": {
 			ObjectMeta: metav1.ObjectMeta{Name: "node-a"},
@@ -73,9 +73,6 @@ func TestWriteAndRead(t *testing.T) {
 	want := objects()
 	for _, n := range want.Nodes {
 		n.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
-	}
-	for _, s := range want.Services {
-		s.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("read %+v, want %+v", got, want)
