@@ -80,18 +80,24 @@ func endpointBytes(e netip.AddrPort) string {
 // hairpins counts, for each endpoint, the service ports that have it: a flow of an endpoint to itself
 // is masqueraded after the translation, when the service port is no longer known. Only endpoints that
 // may send through this node count: its own, and those of no known node.
-type hairpins map[string]int
+type hairpins map[hairpin]int32
+
+// hairpin is an endpoint without pointers, as there may be 100,000.
+type hairpin struct {
+	addr     [16]byte // IPv4 in its IPv4-mapped form
+	port     uint16
+	protocol decision.Protocol
+}
 
 // note counts the endpoints of service ports, or with a sign of -1 removes them.
-func (h hairpins) note(ports []*decision.ServicePort, sign int) {
+func (h hairpins) note(ports []*decision.ServicePort, sign int32) {
 	for _, s := range ports {
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
 			if !e.Local && e.NodeName != "" || decision.FamilyOf(e.AddrPort.Addr()) != s.Family {
 				continue
 			}
-			a := addrBytes(e.AddrPort.Addr())
-			h[a+a+protoPortBytes(s.Protocol, e.AddrPort.Port())] += sign
+			h[hairpin{e.AddrPort.Addr().As16(), e.AddrPort.Port(), s.Protocol}] += sign
 		}
 	}
 }
@@ -109,11 +115,11 @@ func (r *Ruleset) noteHairpins(diff sink, t *decision.Table) hairpins {
 		}
 	})
 	for key, n := range changes {
-		f := r.tables[0]
-		if len(key) > len(addrBytes(netip.IPv4Unspecified()))*2+8 {
+		f, a := r.tables[0], netip.AddrFrom16(key.addr).Unmap()
+		if a.Is6() {
 			f = r.tables[1]
 		}
-		diff.note(f.copy.hairpin, key, r.hairpins[key] > 0, r.hairpins[key]+n > 0)
+		diff.note(f.copy.hairpin, addrBytes(a)+addrBytes(a)+protoPortBytes(key.protocol, key.port), r.hairpins[key] > 0, r.hairpins[key]+n > 0)
 	}
 	return changes
 }
