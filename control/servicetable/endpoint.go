@@ -76,7 +76,7 @@ func setEndpoints(sp *decision.ServicePort, from []*EndpointSlice, of weights, a
 				continue
 			}
 			for i := range s.endpoints {
-				c := newCandidate(&s.endpoints[i], p.number, at)
+				c := newCandidate(&s.endpoints[i], s.hintsOf(i), p.number, at)
 				c.Weight = s.weight
 				if w, ok := of[s.endpoints[i].pod]; ok {
 					c.Weight = w
@@ -107,11 +107,11 @@ func merge(candidates []*candidate) []*candidate {
 	return kept
 }
 
-func newCandidate(e *sliceEndpoint, port uint16, at location) candidate {
+func newCandidate(e *sliceEndpoint, hints sliceHints, port uint16, at location) candidate {
 	node := e.node.Value()
 	c := candidate{
 		Endpoint: decision.Endpoint{
-			AddrPort: netip.AddrPortFrom(e.addr, port),
+			AddrPort: netip.AddrPortFrom(e.address(), port),
 			NodeName: node,
 			Pod:      e.pod,
 			Local:    at.node != "" && node == at.node,
@@ -119,10 +119,8 @@ func newCandidate(e *sliceEndpoint, port uint16, at location) candidate {
 			Serving:  e.serving,
 		},
 		conditions: e.conditions,
+		zones:      hints.zones, nodes: hints.nodes,
 	}
 	c.text = c.AddrPort.String()
-	if e.hints != nil {
-		c.zones, c.nodes = e.hints.zones, e.hints.nodes
-	}
 	return c
 }

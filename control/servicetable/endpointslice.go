@@ -25,6 +25,7 @@ type EndpointSlice struct {
 	trigger   int64  // time of its last change, in nanoseconds since 1970; 0: not known
 	ports     []slicePort
 	endpoints []sliceEndpoint
+	hints     []sliceHints    // of endpoints, at the same places; nil: none has any
 	warnings  []string        // about the weight and the spelling of addresses; mostly none
 	family    decision.Family // of its addresses; 0: they are no addresses
 	weight    uint16          // of its endpoints
@@ -39,15 +40,24 @@ type slicePort struct {
 
 // sliceEndpoint is an endpoint of a slice.
 type sliceEndpoint struct {
-	addr  netip.Addr
-	node  unique.Handle[string] // there are many endpoints, but few nodes; empty: not known
-	pod   string                // namespace/name; empty: it is none
-	hints *sliceHints           // nil: none
+	addr [16]byte              // IPv4 in its IPv4-mapped form
+	node unique.Handle[string] // there are many endpoints, but few nodes; empty: not known
+	pod  string                // namespace/name; empty: it is none
 	conditions
 }
 
-// sliceHints are the zones and nodes for which an endpoint is.
+// sliceHints are the zones and nodes for which an endpoint is; the zero value: it has no hints.
 type sliceHints struct{ zones, nodes []string }
+
+func (h sliceHints) any() bool { return len(h.zones)+len(h.nodes) > 0 }
+
+// hintsOf returns those of the i-th endpoint.
+func (s *EndpointSlice) hintsOf(i int) (h sliceHints) {
+	if s.hints != nil {
+		h = s.hints[i]
+	}
+	return h
+}
 
 // NewEndpointSlice keeps of a slice what matters, and nothing of its memory but strings.
 // Parts that the table cannot use are left out: ports without a number, addresses that
@@ -87,7 +97,13 @@ func NewEndpointSlice(s *discoveryv1.EndpointSlice) *EndpointSlice {
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		if a, ok := addressOf(e, c.family); ok {
-			c.endpoints = append(c.endpoints, sliceEndpoint{a, unique.Make(valueOf(e.NodeName)), podOf(e, s.Namespace), hintsOf(e), conditionsOf(e.Conditions)})
+			if h := newSliceHints(e.Hints); h.any() {
+				if c.hints == nil {
+					c.hints = make([]sliceHints, len(s.Endpoints))
+				}
+				c.hints[len(c.endpoints)] = h
+			}
+			c.endpoints = append(c.endpoints, sliceEndpoint{a.As16(), unique.Make(valueOf(e.NodeName)), podOf(e, s.Namespace), conditionsOf(e.Conditions)})
 		}
 	}
 	return c
@@ -134,14 +150,17 @@ func (s *EndpointSlice) Object() *discoveryv1.EndpointSlice {
 		})
 	}
 	for i := range s.endpoints {
-		o.Endpoints = append(o.Endpoints, s.endpoints[i].object())
+		o.Endpoints = append(o.Endpoints, s.endpoints[i].object(s.hintsOf(i)))
 	}
 	return o
 }
 
-func (e *sliceEndpoint) object() discoveryv1.Endpoint {
+// address is that of the endpoint.
+func (e *sliceEndpoint) address() netip.Addr { return netip.AddrFrom16(e.addr).Unmap() }
+
+func (e *sliceEndpoint) object(hints sliceHints) discoveryv1.Endpoint {
 	o := discoveryv1.Endpoint{
-		Addresses:  []string{e.addr.String()},
+		Addresses:  []string{e.address().String()},
 		Conditions: discoveryv1.EndpointConditions{Ready: new(e.ready), Serving: new(e.serving), Terminating: new(e.terminating)},
 	}
 	if node := e.node.Value(); node != "" {
@@ -150,12 +169,12 @@ func (e *sliceEndpoint) object() discoveryv1.Endpoint {
 	if namespace, name, ok := strings.Cut(e.pod, "/"); ok {
 		o.TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: name}
 	}
-	if e.hints != nil {
+	if hints.any() {
 		o.Hints = new(discoveryv1.EndpointHints)
-		for _, z := range e.hints.zones {
+		for _, z := range hints.zones {
 			o.Hints.ForZones = append(o.Hints.ForZones, discoveryv1.ForZone{Name: z})
 		}
-		for _, n := range e.hints.nodes {
+		for _, n := range hints.nodes {
 			o.Hints.ForNodes = append(o.Hints.ForNodes, discoveryv1.ForNode{Name: n})
 		}
 	}
@@ -212,15 +231,14 @@ func podOf(e *discoveryv1.Endpoint, namespace string) string {
 	return namespace + "/" + ref.Name
 }
 
-func hintsOf(e *discoveryv1.Endpoint) *sliceHints {
-	if e.Hints == nil {
-		return nil
+func newSliceHints(of *discoveryv1.EndpointHints) (h sliceHints) {
+	if of == nil {
+		return h
 	}
-	h := new(sliceHints)
-	for _, z := range e.Hints.ForZones {
+	for _, z := range of.ForZones {
 		h.zones = append(h.zones, z.Name)
 	}
-	for _, n := range e.Hints.ForNodes {
+	for _, n := range of.ForNodes {
 		h.nodes = append(h.nodes, n.Name)
 	}
 	return h

@@ -170,11 +170,12 @@ func sliceObjects(ports []*decision.ServicePort, n *decision.Node) (list []*disc
 				slicesOf[k] = o
 				list = append(list, o)
 			}
-			from := sliceEndpoint{addr: e.AddrPort.Addr(), node: unique.Make(e.NodeName), pod: e.Pod, conditions: conditions{e.Ready, e.Serving, terminating(e)}}
+			from := sliceEndpoint{addr: e.AddrPort.Addr().As16(), node: unique.Make(e.NodeName), pod: e.Pod, conditions: conditions{e.Ready, e.Serving, terminating(e)}}
+			var hints sliceHints
 			if family == s.Family && e.Ready {
-				from.hints = hint(e)
+				hints = hint(e)
 			}
-			o.Endpoints = append(o.Endpoints, from.object())
+			o.Endpoints = append(o.Endpoints, from.object(hints))
 		}
 	}
 	return list
@@ -195,7 +196,7 @@ func hasFamily(ports []*decision.ServicePort, s *decision.ServicePort, f decisio
 }
 
 // hintsFor returns the hints of ready endpoints: none, unless hints exclude some.
-func hintsFor(s *decision.ServicePort, n *decision.Node) func(*decision.Endpoint) *sliceHints {
+func hintsFor(s *decision.ServicePort, n *decision.Node) func(*decision.Endpoint) sliceHints {
 	excludes := func(why decision.Exclusion) bool {
 		return slices.ContainsFunc(s.Endpoints, func(e decision.Endpoint) bool { return e.Exclusions[decision.Cluster] == why })
 	}
@@ -207,11 +208,11 @@ func hintsFor(s *decision.ServicePort, n *decision.Node) func(*decision.Endpoint
 	}
 	switch {
 	case excludes(decision.OtherNode):
-		return func(e *decision.Endpoint) *sliceHints { return &sliceHints{nodes: used(e, n.Name)} }
+		return func(e *decision.Endpoint) sliceHints { return sliceHints{nodes: used(e, n.Name)} }
 	case excludes(decision.OtherZone):
-		return func(e *decision.Endpoint) *sliceHints { return &sliceHints{zones: used(e, n.Zone)} }
+		return func(e *decision.Endpoint) sliceHints { return sliceHints{zones: used(e, n.Zone)} }
 	}
-	return func(*decision.Endpoint) *sliceHints { return nil }
+	return func(*decision.Endpoint) sliceHints { return sliceHints{} }
 }
 
 // terminatingOf returns which endpoints terminate, as far as it makes a difference. Of an endpoint that traffic
