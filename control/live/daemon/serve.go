@@ -48,10 +48,10 @@ func newProxy(p *process, a algorithms.Algorithms) *proxy {
 
 // How much garbage there may be for each 100 bytes in use: while the objects are read, of which most becomes garbage, and
 // when they have been. From then on most of what is in use is the service table, of which little changes, and flows make
-// nearly no garbage.
+// no garbage: only changes and readers do.
 const (
 	gcPercentAtStart = 50
-	gcPercent        = 20
+	gcPercent        = 10
 )
 
 // setGCPercent sets the garbage collector's target, unless GOGC in the environment does.
