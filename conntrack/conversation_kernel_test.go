@@ -17,7 +17,7 @@ import (
 // dial connects the client over TCP, to a server that listens or to an address without one.
 func (w *watched) dial(e conntrack.Entry) (client, server *net.TCPConn) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	l, err := w.server.Listen(ctx, e.Destination)
 	if err != nil {
@@ -101,7 +101,7 @@ var conversations = []struct {
 		// Until the kernel takes it for a stream (nf_conntrack_udp_packet).
 		for begin := time.Now(); w.lookup(e.Tuple).Status&conntrack.StatusAssured == 0; time.Sleep(100 * time.Millisecond) {
 			w.exchange(c, s)
-			if time.Since(begin) > patience {
+			if time.Since(begin) > testTimeout {
 				w.t.Fatal("not assured")
 			}
 		}
@@ -138,7 +138,7 @@ func (w *watched) sctp(e conntrack.Entry, chunks ...sctpChunk) {
 		if err := ns.Do(func() (err error) { c, err = net.ListenPacket(network, at.String()); return err }); err != nil {
 			w.t.Fatal(err)
 		}
-		_ = c.SetDeadline(time.Now().Add(patience))
+		_ = c.SetDeadline(time.Now().Add(testTimeout))
 		w.t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
@@ -204,8 +204,8 @@ func (w *watched) udp(e conntrack.Entry) (client net.Conn, server net.PacketConn
 func (w *watched) exchange(client net.Conn, server net.PacketConn) {
 	w.t.Helper()
 	b := make([]byte, 16)
-	_ = client.SetDeadline(time.Now().Add(patience))
-	_ = server.SetDeadline(time.Now().Add(patience))
+	_ = client.SetDeadline(time.Now().Add(testTimeout))
+	_ = server.SetDeadline(time.Now().Add(testTimeout))
 	_, err := client.Write([]byte("hello"))
 	if err != nil {
 		w.t.Fatal(err)

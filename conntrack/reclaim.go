@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// lookedAt is how many source ports are examined when none is free (NF_NAT_HARDER_THRESH in
+	// portsExamined is how many source ports are examined when none is free (NF_NAT_HARDER_THRESH in
 	// nf_nat_core.c).
-	lookedAt = 32
+	portsExamined = 32
 	// reclaims is how many of them are tried.
 	reclaims = 4
 )
@@ -23,8 +23,8 @@ func (t *Table) reclaim(e *Entry) bool {
 	if e.Tuple.Protocol != protoTCP || !e.SourceAddr.IsValid() || e.SourcePorts[0] > e.SourcePorts[1] {
 		return false
 	}
-	held := make([]lookup, lookedAt)
-	ports := make([]uint16, lookedAt)
+	held := make([]lookup, portsExamined)
+	ports := make([]uint16, portsExamined)
 	e.candidates(ports)
 	t.first = t.seq + 1
 	t.buf = t.buf[:0]
@@ -35,7 +35,7 @@ func (t *Table) reclaim(e *Entry) bool {
 	}
 	first := t.first
 	if t.exchange(receiverFunc(func(seq uint32, typ uint16, body []byte) {
-		if i := seq - first; i < lookedAt {
+		if i := seq - first; i < portsExamined {
 			held[i].take(typ, body)
 		}
 	})) != nil {

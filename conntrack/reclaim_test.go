@@ -25,7 +25,7 @@ func TestCandidates(t *testing.T) {
 		{40000, [2]uint16{1, 65535}, 1, 65535},
 	} {
 		e := Entry{Tuple: Tuple{Source: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 1}), tt.own), Protocol: protoTCP}, SourcePorts: tt.given}
-		ports := make([]uint16, lookedAt)
+		ports := make([]uint16, portsExamined)
 		e.candidates(ports)
 		if tt.first <= tt.own && tt.own <= tt.last && ports[0] != tt.own {
 			t.Errorf("%d of %v: the first is %d", tt.own, tt.given, ports[0])
@@ -36,7 +36,7 @@ func TestCandidates(t *testing.T) {
 			}
 		}
 		slices.Sort(ports)
-		if got, want := len(slices.Compact(ports)), min(lookedAt, int(tt.last)-int(tt.first)+1); got != want {
+		if got, want := len(slices.Compact(ports)), min(portsExamined, int(tt.last)-int(tt.first)+1); got != want {
 			t.Errorf("%d of %v: %d ports, want %d", tt.own, tt.given, got, want)
 		}
 	}

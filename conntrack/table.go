@@ -136,7 +136,7 @@ func (t *Table) Establish(entries []Entry, results []Result) {
 		n := min(len(entries), maxBatch)
 		t.establish(entries[:n], results[:n])
 		if t.unanswered != nil {
-			t.relieve(entries[:n], results[:n])
+			t.makeRoomFor(entries[:n], results[:n])
 		}
 		entries, results = entries[n:], results[n:]
 	}
@@ -145,7 +145,7 @@ func (t *Table) Establish(entries []Entry, results []Result) {
 func (t *Table) establish(entries []Entry, results []Result) {
 	t.taken = t.taken[:0]
 	if t.mostlyTaken {
-		t.anticipate(entries, results)
+		t.createOrLookUp(entries, results)
 	} else if err := t.create(entries); err != nil {
 		failAll(entries, results, err)
 	} else {

@@ -64,10 +64,10 @@ func (t *Table) addConflict(entry *Entry, result *Result) *conflict {
 	return &t.conflicts[len(t.conflicts)-1]
 }
 
-// anticipate is the first round of settle where most tuples are expected to be taken: with each
+// createOrLookUp is the first round of settle where most tuples are expected to be taken: with each
 // creation it requests the connection that has the tuple. That saves a round trip for taken
 // tuples, and costs a lookup for the others. It leaves in t.taken the entries for a second round.
-func (t *Table) anticipate(entries []Entry, results []Result) {
+func (t *Table) createOrLookUp(entries []Entry, results []Result) {
 	var locks uint64
 	for i := range entries {
 		locks |= t.locks.bit(entries[i].Tuple)
@@ -104,7 +104,7 @@ type lookup struct {
 	err   error
 }
 
-// anticipations receives the replies to anticipate: alternately of a lookup and of a creation.
+// anticipations receives the replies to createOrLookUp: alternately of a lookup and of a creation.
 type anticipations Table
 
 func (t *anticipations) receive(seq uint32, typ uint16, body []byte) {

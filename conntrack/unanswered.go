@@ -183,9 +183,9 @@ func (t *Table) RememberTable() error {
 	return nil
 }
 
-// relieve evicts entries for those of a batch that the full table refused and, in a crowded table,
+// makeRoomFor evicts entries for those of a batch that the full table refused and, in a crowded table,
 // removes entries that have been unreplied for too long.
-func (t *Table) relieve(entries []Entry, results []Result) {
+func (t *Table) makeRoomFor(entries []Entry, results []Result) {
 	u, w := t.unanswered, t.window
 	w.at, w.retry = w.at[:0], w.retry[:0]
 	for i := range results {
@@ -221,7 +221,7 @@ func (t *Table) evict(want int) bool {
 	u, removed := t.unanswered, 0
 	want = max(want, evictions)
 	for range evictionTries {
-		if t.lookAt(t.unanswered.takeOldest(t.window.entries[:], youngest)) == 0 {
+		if t.lookUpWindow(t.unanswered.takeOldest(t.window.entries[:], youngest)) == 0 {
 			break
 		}
 		t.window.choose(want - removed)
@@ -245,7 +245,7 @@ func (t *Table) evict(want int) bool {
 // a UDP flow without replies needs its entry.
 func (t *Table) expire(most int) {
 	w := t.window
-	if t.lookAt(t.unanswered.takeOldest(w.entries[:min(most, windowSize)], unansweredTimeout)) == 0 {
+	if t.lookUpWindow(t.unanswered.takeOldest(w.entries[:min(most, windowSize)], unansweredTimeout)) == 0 {
 		return
 	}
 	for i := range w.n {
@@ -258,7 +258,7 @@ func (t *Table) expire(most int) {
 // capSources removes the entries that the sources of a batch have in excess of perSource.
 func (t *Table) capSources(batch []Entry) {
 	w := t.window
-	if t.lookAt(t.unanswered.takeExcess(w.entries[:], batch, youngest)) == 0 {
+	if t.lookUpWindow(t.unanswered.takeExcess(w.entries[:], batch, youngest)) == 0 {
 		return
 	}
 	for i := range w.n {
@@ -268,8 +268,8 @@ func (t *Table) capSources(batch []Entry) {
 	t.unanswered.renew(w.kept())
 }
 
-// lookAt looks up the first n entries of the window. It returns how many can be chosen.
-func (t *Table) lookAt(n int) int {
+// lookUpWindow looks up the first n entries of the window. It returns how many can be chosen.
+func (t *Table) lookUpWindow(n int) int {
 	w := t.window
 	w.n = n
 	if n == 0 {
@@ -293,7 +293,7 @@ func (t *Table) lookAt(n int) int {
 	return w.n
 }
 
-// receive takes the replies to lookAt.
+// receive takes the replies to lookUpWindow.
 func (w *window) receive(seq uint32, typ uint16, body []byte) {
 	if i := seq - w.first; i < uint32(w.n) {
 		w.lookups[i].take(typ, body)

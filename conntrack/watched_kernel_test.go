@@ -16,8 +16,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
-// patience is more than anything here takes.
-const patience = time.Minute
+// testTimeout is more than anything here takes.
+const testTimeout = time.Minute
 
 // watched is a host whose connections are watched, between a client and a server.
 type watched struct {
@@ -136,7 +136,7 @@ func (w *watched) remove(t conntrack.Tuple) {
 // all of the tuple.
 func (w *watched) until(t conntrack.Tuple, last string) []conntrack.Event {
 	w.t.Helper()
-	giveUp := time.AfterFunc(patience, func() { _ = w.watcher.Close() })
+	giveUp := time.AfterFunc(testTimeout, func() { _ = w.watcher.Close() })
 	defer giveUp.Stop()
 	for into := make([]conntrack.Event, 8); ; {
 		if have := w.events[t]; len(have) > 0 && describe(&have[len(have)-1]) == last {

@@ -48,7 +48,7 @@ func TestKernelEvents(t *testing.T) {
 		t.Run(fmt.Sprint(c.name, " from ", e.Tuple.Source.Addr()), func(t *testing.T) {
 			w.t = t
 			// What has timed out goes when the kernel comes across it.
-			for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+			for deadline := time.Now().Add(testTimeout); ; time.Sleep(50 * time.Millisecond) {
 				if _, err := w.table.Lookup(e.Tuple, 0); conntrack.IsNotFound(err) {
 					break
 				}
@@ -307,7 +307,7 @@ func TestKernelCloseEndsReceive(t *testing.T) {
 		if !errors.Is(err, os.ErrClosed) {
 			t.Errorf("error %v, want %v", err, os.ErrClosed)
 		}
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("Receive did not return")
 	}
 	for what, err := range map[string]error{"Pause": w.watcher.Pause(false), "Close": w.watcher.Close()} {
@@ -320,7 +320,7 @@ func TestKernelCloseEndsReceive(t *testing.T) {
 // awaitCall returns when the thread sleeps in the system call.
 func awaitCall(t *testing.T, thread, call int) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); ; time.Sleep(time.Millisecond) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/syscall", thread))
 		if err != nil {
 			netnstest.Missing(t, err.Error())

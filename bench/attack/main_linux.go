@@ -54,7 +54,7 @@ func (p *plan) run(ctx context.Context) (err error) {
 	fmt.Printf("- machine: %s\n- kernel: %s\n", machine.Hardware(), machine.Kernel())
 	fmt.Printf("- nfqproxy: %s\n- kube-proxy's rules: nfqproxy render, loaded by %s\n", machine.Version(p.nfqproxy, "--version"), machine.Version("iptables-restore", "--version"))
 	fmt.Printf("- connection tracking: nf_conntrack_max %s\n", machine.FirstLine(conntrackMax))
-	fmt.Printf("- client: %d connections/s and %d UDP requests/s for %v; failed: no reply within %v; delayed: after more than %v; SYN sent again: after more than %v\n\n", connectRate, requestRate, p.time, patience, late, resent)
+	fmt.Printf("- client: %d connections/s and %d UDP requests/s for %v; failed: no reply within %v; delayed: after more than %v; SYN sent again: after more than %v\n\n", connectRate, requestRate, p.time, requestTimeout, late, resent)
 	fmt.Println(tableHead)
 	for _, s := range p.scenarios() {
 		for _, with := range []proxy{kubeProxy, nfqproxy} {

@@ -11,8 +11,8 @@ import (
 const tableHead = `| attack | node served by | attack's packets | connections | failed | delayed | SYN sent again | UDP requests lost | connection entries at the end | of the flow's datagrams queued |
 |:--|:--|--:|--:|--:|--:|--:|--:|--:|--:|`
 
-// experience is the result of a client.
-type experience struct {
+// clientResult is the result of a client.
+type clientResult struct {
 	attempts, failed int // connections
 	delayed, resent  int // of those that did not fail
 	requests, lost   int // of UDP
@@ -20,7 +20,7 @@ type experience struct {
 }
 
 // add counts outcomes.
-func (e *experience) add(outcomes []outcome) {
+func (e *clientResult) add(outcomes []outcome) {
 	e.attempts += len(outcomes)
 	for _, o := range outcomes {
 		if o.err != nil {
@@ -42,7 +42,7 @@ type row struct {
 	attack            string
 	proxy             proxy
 	packets           int
-	client            *experience // nil: there was no client
+	client            *clientResult // nil: there was no client
 	entries           int
 	datagrams, queued int // of a flow; 0: there was none
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func TestExperience(t *testing.T) {
-	e := experience{errors: map[string]int{}}
+	e := clientResult{errors: map[string]int{}}
 	refused := errors.New("refused")
 	e.add([]outcome{{took: time.Millisecond}, {took: late}, {took: late + 1}, {took: time.Second}, {took: time.Millisecond, err: refused}, {took: time.Hour, err: refused}})
 	if e.attempts != 6 || e.failed != 2 || e.delayed != 2 || e.resent != 1 || e.errors["refused"] != 2 {
@@ -23,7 +23,7 @@ func TestRow(t *testing.T) {
 	}{
 		{row{attack: "a", proxy: kubeProxy}, "| a | kube-proxy's rules | - | - | - | - | - | - | - | - |"},
 		{
-			row{attack: "a", proxy: nfqproxy, packets: 7, entries: 9, client: &experience{attempts: 400, failed: 1, delayed: 100, resent: 40, requests: 50, lost: 50}},
+			row{attack: "a", proxy: nfqproxy, packets: 7, entries: 9, client: &clientResult{attempts: 400, failed: 1, delayed: 100, resent: 40, requests: 50, lost: 50}},
 			"| a | nfqproxy | 7 | 400 | 0.25 % | 25.00 % | 10.00 % | 100.00 % | 9 | - |",
 		},
 		{row{attack: "a", proxy: nfqproxy, entries: 2, queued: 1, datagrams: 100}, "| a | nfqproxy | 0 | - | - | - | - | - | 2 | 1 of 100 |"},

@@ -45,8 +45,8 @@ const (
 
 func (p *plan) scenarios() []scenario {
 	syns := func(rate int) *flood { return &flood{to: theService, rate: rate, time: p.time + 2*settle} }
-	elsewhere := &flood{to: netip.AddrPortFrom(aPod.Addr(), 9), rate: floodRate, time: p.time + 2*settle}
-	flow := &flood{udp: true, to: aPod, from: netip.AddrPortFrom(clientAddress.Addr(), forgedPort), rate: 10000, time: 10 * time.Second}
+	elsewhere := &flood{to: netip.AddrPortFrom(podAddress.Addr(), 9), rate: floodRate, time: p.time + 2*settle}
+	flow := &flood{udp: true, to: podAddress, from: netip.AddrPortFrom(clientAddress.Addr(), forgedPort), rate: 10000, time: 10 * time.Second}
 	datagrams := func(each int) *flood {
 		return &flood{udp: true, to: theService, rate: each * udpFlows, twice: each == 2, time: settleSet + flow.time + settle}
 	}
@@ -60,10 +60,10 @@ func (p *plan) scenarios() []scenario {
 			return err
 		}},
 		{name: fmt.Sprintf("%d SYNs/s, table full of entries of the service", trickleRate), attack: syns(trickleRate), settle: settle, before: func(t *topology) error {
-			return t.fill(conntrack.Entry{Tuple: conntrack.Tuple{Destination: theService}, Destination: aPod, Mark: conntrack.DefaultMark})
+			return t.fill(conntrack.Entry{Tuple: conntrack.Tuple{Destination: theService}, Destination: podAddress, Mark: conntrack.DefaultMark})
 		}},
 		{name: fmt.Sprintf("%d SYNs/s, table full of other entries", trickleRate), attack: syns(trickleRate), settle: settle, after: func(t *topology) error {
-			return t.fill(conntrack.Entry{Tuple: conntrack.Tuple{Destination: aPod}})
+			return t.fill(conntrack.Entry{Tuple: conntrack.Tuple{Destination: podAddress}})
 		}},
 		{name: fmt.Sprintf("%d SYNs/s to no service", floodRate), attack: elsewhere, settle: settle},
 		{name: "a UDP flow to a pod; no attack", flow: flow},

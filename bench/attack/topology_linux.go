@@ -19,7 +19,7 @@ var (
 	clientGateway = netip.MustParsePrefix("10.248.0.1/24")
 	podGateway    = netip.MustParsePrefix("10.244.0.1/24")
 	theService    = netip.MustParseAddrPort("10.96.0.10:80")
-	aPod          = netip.MustParseAddrPort("10.244.0.10:8080")
+	podAddress    = netip.MustParseAddrPort("10.244.0.10:8080")
 	anywhere      = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 )
 
@@ -77,7 +77,7 @@ func newTopology() (_ *topology, err error) {
 		t.node.SetSysctl("net.ipv4.ip_forward", "1"),
 	}
 	for i := range uint32(4) {
-		steps = append(steps, t.pods.AddAddress("eth0", netip.PrefixFrom(traffic.Advance(aPod.Addr(), i), podGateway.Bits())))
+		steps = append(steps, t.pods.AddAddress("eth0", netip.PrefixFrom(traffic.Advance(podAddress.Addr(), i), podGateway.Bits())))
 	}
 	steps = append(steps, t.pods.AddRoute(netns.Route{Destination: anywhere, Via: podGateway.Addr(), Link: "eth0"}))
 	for _, link := range []string{"all", "lo", "clients", "pods", "void"} {

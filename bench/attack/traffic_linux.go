@@ -18,11 +18,11 @@ import (
 
 // The ordinary client.
 const (
-	connectRate = 200 // connections a second, each with a byte there and back
-	requestRate = 100 // UDP requests a second, of one flow
-	patience    = 3 * time.Second
-	late        = 200 * time.Millisecond
-	resent      = 900 * time.Millisecond // TCP sends a SYN again after a second
+	connectRate    = 200 // connections a second, each with a byte there and back
+	requestRate    = 100 // UDP requests a second, of one flow
+	requestTimeout = 3 * time.Second
+	late           = 200 * time.Millisecond
+	resent         = 900 * time.Millisecond // TCP sends a SYN again after a second
 )
 
 // outcome is the result of a connection, by the schedule's clock.
@@ -32,13 +32,13 @@ type outcome struct {
 }
 
 // useService is an ordinary client. ended is called when it begins nothing more.
-func (t *topology) useService(ctx context.Context, d time.Duration, ended func()) (*experience, error) {
+func (t *topology) useService(ctx context.Context, d time.Duration, ended func()) (*clientResult, error) {
 	udp, err := t.client.Dial(ctx, "udp", netip.AddrPort{}, theService)
 	if err != nil {
 		return nil, err
 	}
 	defer udp.Close()
-	e := &experience{errors: map[string]int{}}
+	e := &clientResult{errors: map[string]int{}}
 	outcomes := make([]outcome, int(d.Seconds()*connectRate))
 	answers := make(chan int)
 	start := time.Now()
@@ -53,7 +53,7 @@ func (t *topology) useService(ctx context.Context, d time.Duration, ended func()
 		paced(connectRate, d, func(i int) {
 			connections.Go(func() {
 				at := start.Add(time.Duration(i) * time.Second / connectRate)
-				err := t.request(time.Until(at.Add(patience)))
+				err := t.request(time.Until(at.Add(requestTimeout)))
 				outcomes[i] = outcome{time.Since(at), err}
 			})
 		})

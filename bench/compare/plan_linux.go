@@ -11,21 +11,21 @@ import (
 
 // plan is what is measured, and how long.
 type plan struct {
-	sizes     []int // numbers of services
-	endpoints int   // of each service: even, at most maxEndpoints
-	rounds    int   // visits to each contestant at each size
-	time      time.Duration
-	stream    time.Duration // measured at the first size only
-	changes   int           // of EndpointSlices in one visit
-	timeouts  []timeouts
-	loads     string        // part of the names of the only loads to measure
-	only      []string      // contestants; empty: all
-	out       string        // directory
-	nfqproxy  []string      // programs
-	floor     string        // directory of the C programs
-	patience  time.Duration // with a proxy until it serves
-	profile   time.Duration // 0: no profile
-	events    bool          // measure events instead of loads
+	sizes        []int // numbers of services
+	endpoints    int   // of each service: even, at most maxEndpoints
+	rounds       int   // visits to each contestant at each size
+	time         time.Duration
+	stream       time.Duration // measured at the first size only
+	changes      int           // of EndpointSlices in one visit
+	timeouts     []timeouts
+	loads        string        // part of the names of the only loads to measure
+	only         []string      // contestants; empty: all
+	out          string        // directory
+	nfqproxy     []string      // programs
+	floor        string        // directory of the C programs
+	startTimeout time.Duration // with a proxy until it serves
+	profile      time.Duration // 0: no profile
+	events       bool          // measure events instead of loads
 }
 
 // timeouts are conntrack's, in seconds, for TCP connections that are over.
@@ -54,7 +54,7 @@ func parsePlan(args []string) (*plan, error) {
 	flags.DurationVar(&p.time, "time", 0, "duration of each load (default 2s)")
 	flags.DurationVar(&p.stream, "stream", 0, "duration of the established connection (default 10s)")
 	flags.IntVar(&p.changes, "changes", 0, "number of EndpointSlice changes in a visit (default 6)")
-	flags.DurationVar(&p.patience, "patience", 5*time.Minute, "maximum time until a proxy serves; a slower one is not measured at that number of services")
+	flags.DurationVar(&p.startTimeout, "start-timeout", 5*time.Minute, "maximum time until a proxy serves; a slower one is not measured at that number of services")
 	flags.StringVar(&p.out, "out", "bench/results", "directory for results.csv and results.md")
 	nfqproxy := flags.String("nfqproxy", "bin/nfqproxyd", "path of nfqproxyd; further paths, separated by commas, are contestants named after their files")
 	flags.StringVar(&p.floor, "floor", "bench/floor/bin", "directory of the C programs")

@@ -92,7 +92,7 @@ func (b *bench) takeTurns(ctx context.Context, contestants []contestant) error {
 			err := b.visit(ctx, &c, round)
 			if errors.Is(err, errNotServing) && c.proxy && ctx.Err() == nil {
 				b.note("%d services, %s: %v; it is not visited again", b.objects.count, c.name, err)
-				b.samples.add(sample{b.objects.count, c.name, "start", gaveUp, "s", round, b.patience.Seconds()})
+				b.samples.add(sample{b.objects.count, c.name, "start", gaveUp, "s", round, b.startTimeout.Seconds()})
 				gone[c.name] = true
 				continue
 			}

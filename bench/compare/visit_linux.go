@@ -143,7 +143,7 @@ var errNotServing = errors.New("does not serve")
 func (v *visit) awaitService(ctx context.Context) error {
 	const probes = 8
 	t := v.target(false)
-	deadline := time.Now().Add(v.patience)
+	deadline := time.Now().Add(v.startTimeout)
 	var attempts sync.WaitGroup // including abandoned ones
 	defer attempts.Wait()
 	var answered time.Time
@@ -151,7 +151,7 @@ func (v *visit) awaitService(ctx context.Context) error {
 		to := t.At(uint32(uint64(t.Count-1) * uint64(i) / (probes - 1)))
 		var err error
 		if answered, err = v.firstAnswer(ctx, &attempts, to, deadline); err != nil {
-			return errors.Join(fmt.Errorf("%w within %v: %s: %w", errNotServing, v.patience, to, err), ctx.Err())
+			return errors.Join(fmt.Errorf("%w within %v: %s: %w", errNotServing, v.startTimeout, to, err), ctx.Err())
 		}
 	}
 	if v.contestant.proxy && !v.started {
@@ -165,8 +165,8 @@ func (v *visit) awaitService(ctx context.Context) error {
 // second later. So there is a new attempt every few milliseconds, which is how exact a
 // start is known, and attempts overlap: on a busy machine a reply may take longer.
 const (
-	attemptPeriod   = 3 * time.Millisecond
-	attemptPatience = 100 * time.Millisecond
+	attemptPeriod  = 3 * time.Millisecond
+	attemptTimeout = 100 * time.Millisecond
 )
 
 // firstAnswer gives the time when an endpoint first answered.
@@ -179,7 +179,7 @@ func (v *visit) firstAnswer(ctx context.Context, attempts *sync.WaitGroup, to ne
 	over, stop := context.WithCancel(ctx)
 	defer stop()
 	attempt := func() {
-		_, err := v.request(to, attemptPatience)
+		_, err := v.request(to, attemptTimeout)
 		select {
 		case answers <- answer{time.Now(), err}:
 		case <-over.Done():

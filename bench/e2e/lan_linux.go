@@ -110,7 +110,7 @@ func (l *lan) prepare() error {
 		return err
 	}
 	for _, f := range l.families {
-		if err := errors.Join(l.AddAddress("br0", f.control), l.AddAddress("lo", host(f.outsider)), l.lose(f)); err != nil {
+		if err := errors.Join(l.AddAddress("br0", f.control), l.AddAddress("lo", host(f.outsider)), l.blackhole(f)); err != nil {
 			return err
 		}
 	}

@@ -114,11 +114,11 @@ const (
 // reach tries to connect to an address.
 func reach(t *testing.T, from *netns.Namespace, to netip.Addr, want outcome) {
 	t.Helper()
-	patience := 10 * time.Second
+	timeout := 10 * time.Second
 	if want == silence {
-		patience = 300 * time.Millisecond
+		timeout = 300 * time.Millisecond
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	c, err := from.Dial(ctx, "tcp", netip.AddrPort{}, netip.AddrPortFrom(to, port))
 	got := connected

@@ -27,9 +27,9 @@ func (l *lan) addLost() error {
 	})
 }
 
-// lose routes the addresses of the load balancer to where packets are lost without an error, as
+// blackhole routes the addresses of the load balancer to where packets are lost without an error, as
 // in a cloud: those of no Service, and those of a Service without nodes.
-func (l *lan) lose(f family) error {
+func (l *lan) blackhole(f family) error {
 	if err := l.Do(func() error {
 		link, err := netlink.LinkByName(lost)
 		if err != nil {

@@ -21,8 +21,8 @@ var (
 )
 
 const (
-	pollPeriod    = 2 * time.Millisecond
-	startPatience = 2 * time.Minute
+	pollPeriod   = 2 * time.Millisecond
+	startTimeout = 2 * time.Minute
 	// cpuProfile is how long the start is profiled.
 	cpuProfile = 2 * time.Second
 )
@@ -74,7 +74,7 @@ func (w *world) start(ctx context.Context, o *options) (_ *daemon, err error) {
 }
 
 func (d *daemon) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
 		if _, err := process.Get(ctx, d.node, healthAddress, "/readyz"); err == nil {
@@ -123,7 +123,7 @@ func (d *daemon) profileStart(dir string) <-chan error {
 	}
 	go func() {
 		page := fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(cpuProfile.Seconds()))
-		for deadline := time.Now().Add(startPatience); ; time.Sleep(pollPeriod) {
+		for deadline := time.Now().Add(startTimeout); ; time.Sleep(pollPeriod) {
 			profile, err := process.Get(context.Background(), d.node, metricsAddress, page)
 			if err == nil {
 				done <- os.WriteFile(filepath.Join(dir, "start.cpu"), profile, 0o644)

@@ -15,8 +15,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/bench/process"
 )
 
-// patience is how long a change may take.
-const patience = 30 * time.Second
+// changeTimeout is how long a change may take.
+const changeTimeout = 30 * time.Second
 
 // record is what is read of the flow log.
 type record struct {
@@ -48,7 +48,7 @@ func (f *flows) read(from *process.Process) {
 	}
 }
 
-// probe changes slices and finds out when that is obeyed.
+// probe changes slices and finds out when that is in force.
 type probe struct {
 	world    *world
 	daemon   *daemon
@@ -65,7 +65,7 @@ type latency struct {
 func (p *probe) change(ctx context.Context) (latency, error) {
 	// Not in step with anything.
 	time.Sleep(50*time.Millisecond + rand.N(50*time.Millisecond))
-	r, first, err := p.obeyed(ctx, rand.IntN(len(p.world.addresses)))
+	r, first, err := p.awaitReplacement(ctx, rand.IntN(len(p.world.addresses)))
 	return latency{first.Time.Sub(r.sent), first.Time.Sub(r.answered)}, err
 }
 
@@ -82,7 +82,7 @@ type burst struct {
 func (p *probe) burst(ctx context.Context, n int) (burst, error) {
 	some := rand.Perm(len(p.world.addresses))[:n]
 	last := some[n-1]
-	_, before, err := p.obeyed(ctx, last)
+	_, before, err := p.awaitReplacement(ctx, last)
 	if err != nil {
 		return burst{}, err
 	}
@@ -94,19 +94,19 @@ func (p *probe) burst(ctx context.Context, n int) (burst, error) {
 	if err != nil {
 		return burst{}, err
 	}
-	r, first, err := p.obeyed(ctx, last)
+	r, first, err := p.awaitReplacement(ctx, last)
 	return burst{n, r.answered.Sub(began), first.Time.Sub(r.answered), first.Generation - before.Generation}, err
 }
 
-// obeyed replaces the endpoints of a Service and gives the record of the first flow
+// awaitReplacement replaces the endpoints of a Service and gives the record of the first flow
 // that went to a new one.
-func (p *probe) obeyed(ctx context.Context, service int) (replacement, record, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (p *probe) awaitReplacement(ctx context.Context, service int) (replacement, record, error) {
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	to := p.world.addresses[service]
 	knocking, stop := context.WithCancel(ctx)
 	knocked := make(chan error, 1)
-	go func() { knocked <- p.world.node.Do(func() error { return knock(knocking, to, p.interval) }) }()
+	go func() { knocked <- p.world.node.Do(func() error { return connectEvery(knocking, to, p.interval) }) }()
 	defer func() { stop(); <-knocked }()
 	// The flow log has flows of this Service before the change begins.
 	if _, err := p.await(ctx, to, knocked, func(record) bool { return true }); err != nil {
@@ -163,9 +163,9 @@ func (p *probe) await(ctx context.Context, to netip.AddrPort, knocked <-chan err
 	}
 }
 
-// knock begins a connection from a fresh port at each interval. It gets no reply and is
+// connectEvery begins a connection from a fresh port at each interval. It gets no reply and is
 // closed at once: only its first packet counts.
-func knock(ctx context.Context, to netip.AddrPort, interval time.Duration) error {
+func connectEvery(ctx context.Context, to netip.AddrPort, interval time.Duration) error {
 	pause := unix.NsecToTimespec(interval.Nanoseconds())
 	address := &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}
 	for ctx.Err() == nil {

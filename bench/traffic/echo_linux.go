@@ -12,8 +12,8 @@ import (
 
 // First bytes of a TCP connection.
 const (
-	sayWho = 'w' // answered with the last byte of the address that was reached
-	sink   = 's' // answered likewise; then everything is read until the end
+	askIdentity = 'w' // answered with the last byte of the address that was reached
+	sink        = 's' // answered likewise; then everything is read until the end
 )
 
 // EchoThreads is how many threads [Echo] uses.

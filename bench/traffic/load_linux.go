@@ -202,7 +202,7 @@ func (w *worker) once(to *unix.RawSockaddrInet4) (took time.Duration, err error)
 	if !w.load.UDP {
 		took = time.Since(start)
 	}
-	w.byte1[0] = sayWho
+	w.byte1[0] = askIdentity
 	if _, errno := write(fd, w.byte1[:]); errno != 0 {
 		return 0, explain("write", errno)
 	}

@@ -27,7 +27,7 @@ func Request(to netip.AddrPort, limit time.Duration) (byte, error) {
 	if errno := await(fd, unix.POLLOUT, end); errno != 0 {
 		return 0, explain("connect", errno)
 	}
-	b := []byte{sayWho}
+	b := []byte{askIdentity}
 	if _, errno := write(fd, b); errno != 0 {
 		return 0, explain("write", errno)
 	}

@@ -24,11 +24,11 @@ type Steady struct {
 // SteadyCount is what became of the connections or exchanges with one target.
 type SteadyCount struct{ Made, Failed, Delayed int }
 
-// steadyPatience is how long a connection may take: TCP repeats its SYN after 1, 3 and 7 s. A datagram
+// steadyTimeout is how long a connection may take: TCP repeats its SYN after 1, 3 and 7 s. A datagram
 // is not repeated.
 const (
-	steadyPatience = 10 * time.Second
-	udpPatience    = 2 * time.Second
+	steadyTimeout = 10 * time.Second
+	udpTimeout    = 2 * time.Second
 	// delayed is less than the time after which TCP repeats its SYN.
 	delayed = 900 * time.Millisecond
 )
@@ -78,12 +78,12 @@ func (s *Steady) Run(began, ended func()) ([]SteadyCount, error) {
 
 // exchange makes one connection or exchange of datagrams.
 func exchange(network string, from netip.Addr, to netip.AddrPort) error {
-	patience := steadyPatience
+	timeout := steadyTimeout
 	local := net.Addr(net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0)))
 	if network == "udp" {
-		patience, local = udpPatience, net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+		timeout, local = udpTimeout, net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
 	}
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
 	d := net.Dialer{LocalAddr: local}
@@ -98,7 +98,7 @@ func exchange(network string, from netip.Addr, to netip.AddrPort) error {
 	if err := conn.SetDeadline(deadline); err != nil {
 		return err
 	}
-	if _, err := conn.Write([]byte{sayWho}); err != nil {
+	if _, err := conn.Write([]byte{askIdentity}); err != nil {
 		return err
 	}
 	_, err = io.ReadFull(conn, make([]byte, 1))

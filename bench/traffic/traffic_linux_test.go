@@ -19,8 +19,8 @@ func TestMain(m *testing.M) {
 
 const port = 8080
 
-// patience is how long a test waits for an answer that comes at once. Only a failing test waits that long.
-const patience = time.Minute
+// timeout is how long a test waits for an answer that comes at once. Only a failing test waits that long.
+const timeout = time.Minute
 
 var first = netip.MustParseAddr("127.0.1.5")
 
@@ -45,7 +45,7 @@ func TestTraffic(t *testing.T) {
 	to := Targets{First: netip.AddrPortFrom(first, port), Count: 300, Step: 1}
 
 	for i := range uint32(3) {
-		who, err := Request(to.At(299+i), patience)
+		who, err := Request(to.At(299+i), timeout)
 		if want := to.At(299 + i).Addr().As4()[3]; err != nil || who != want {
 			t.Errorf("target %d (%s): answered by %d, %v; want %d", 299+i, to.At(299+i), who, err, want)
 		}
@@ -53,7 +53,7 @@ func TestTraffic(t *testing.T) {
 	for _, udp := range []bool{false, true} {
 		l := Load{
 			UDP: udp, Workers: 3, From: netip.MustParseAddr("127.0.0.2"), FirstPort: 20000, Ports: 1000, To: to,
-			WarmUp: 5, Time: time.Hour, Limit: 40, Timeout: patience,
+			WarmUp: 5, Time: time.Hour, Limit: 40, Timeout: timeout,
 		}
 		calls := ""
 		r, err := l.Run(func() { calls += "began " }, func() { calls += "ended" })
@@ -78,7 +78,7 @@ func TestFailuresAreCounted(t *testing.T) {
 	netnstest.Require(t)
 	l := Load{
 		Workers: 2, From: netip.MustParseAddr("127.0.0.2"), FirstPort: 30000, Ports: 1000,
-		To: Targets{First: netip.MustParseAddrPort("127.0.0.1:9"), Count: 1}, Time: time.Hour, Limit: 7, Timeout: patience,
+		To: Targets{First: netip.MustParseAddrPort("127.0.0.1:9"), Count: 1}, Time: time.Hour, Limit: 7, Timeout: timeout,
 	}
 	r, err := l.Run(func() {}, func() {})
 	if err == nil || len(r.Failures) != 1 || r.Failures["connect: connection refused"] != 14 {

@@ -164,9 +164,9 @@ type seen struct {
 	heap            uint64  // bytes
 }
 
-// patience is how long the viewer waits for the last records, and for the reports of missed ones: nodes send these once
+// recordTimeout is how long the viewer waits for the last records, and for the reports of missed ones: nodes send these once
 // a second.
-const patience = 10 * time.Second
+const recordTimeout = 10 * time.Second
 
 // follow follows the flows of all nodes while they are made.
 func (p *plan) follow(ctx context.Context, relay *remote.Relay, nodes *nodesProcess) (*seen, error) {
@@ -232,7 +232,7 @@ func (p *plan) follow(ctx context.Context, relay *remote.Relay, nodes *nodesProc
 		}
 		return sum >= s.made
 	}
-	for end := time.Now().Add(patience); !accounted() && time.Now().Before(end); {
+	for end := time.Now().Add(recordTimeout); !accounted() && time.Now().Before(end); {
 		time.Sleep(tick)
 	}
 	stop()

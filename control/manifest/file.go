@@ -19,8 +19,8 @@ const (
 	// maxFileSize bounds what one file may make this process hold, in bytes: that is some
 	// 1.2 million endpoints as kubectl prints them.
 	maxFileSize = 512 << 20
-	// pipeSilence is how long a pipe may give nothing.
-	pipeSilence = 30 * time.Second
+	// pipeTimeout is how long a pipe may give nothing.
+	pipeTimeout = 30 * time.Second
 	// standardInput is the path that stands for it.
 	standardInput = "-"
 )
@@ -58,7 +58,7 @@ func (in *input) each(take func(file) []string) {
 		if clean := filepath.Clean(name); !seen[clean] {
 			seen[clean] = true
 			data, err := in.read(name, inDirectory)
-			if inDirectory && errors.Is(err, fs.ErrNotExist) && gone(name) {
+			if inDirectory && errors.Is(err, fs.ErrNotExist) && notExist(name) {
 				return // removed since the directory was listed
 			}
 			read(file{nameOf(name), data, err})
@@ -90,8 +90,8 @@ func (in *input) each(take func(file) []string) {
 	}
 }
 
-// gone reports whether nothing has the name: a link that leads nowhere does.
-func gone(name string) bool {
+// notExist reports whether nothing has the name: a link that leads nowhere does.
+func notExist(name string) bool {
 	_, err := os.Lstat(name)
 	return errors.Is(err, fs.ErrNotExist)
 }
@@ -136,7 +136,7 @@ func (in *input) read(name string, inDirectory bool) ([]byte, error) {
 		if in.stdin == nil {
 			return nil, errors.New("can be read only once: want a file")
 		}
-		return readAll(in.stdin, maxFileSize, pipeSilence)
+		return readAll(in.stdin, maxFileSize, pipeTimeout)
 	}
 	pipes := in.once && !inDirectory
 	return readFile(name, maxFileSize, pipes)
@@ -166,7 +166,7 @@ func readFile(name string, limit int64, pipes bool) ([]byte, error) {
 	if info.Mode().IsRegular() && info.Size() > limit {
 		return nil, errTooLarge(limit)
 	}
-	data, err := readAll(f, limit, pipeSilence)
+	data, err := readAll(f, limit, pipeTimeout)
 	if err == nil && len(data) == 0 && info.Mode()&fs.ModeNamedPipe != 0 {
 		return nil, errors.New("is a pipe that nothing writes to: want a file, or - for standard input")
 	}

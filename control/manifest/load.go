@@ -255,7 +255,7 @@ func (l *loader) takeDocument(at Place, d document) {
 		l.document = &d.Document
 		l.contents(at, &d)
 	default:
-		if before := l.mark(); !l.contents(at, &d) {
+		if before := l.checkpoint(); !l.contents(at, &d) {
 			l.back(before, at)
 			l.takeDocument(at, d.list.whole())
 		}
@@ -297,7 +297,7 @@ func (l *loader) contents(at Place, d *document) bool {
 	for _, path := range d.Duplicates {
 		var i int
 		if n, err := fmt.Sscanf(path, "items[%d]", &i); err != nil || n != 1 {
-			l.fail(at, path, errTwice)
+			l.fail(at, path, errDuplicate)
 			continue
 		}
 		_, rest, _ := strings.Cut(path, "]")
@@ -337,7 +337,7 @@ func (l *loader) nested(at Place, t typeName, m map[string]any, element typeName
 	at.Object = t.kind
 	l.envelope(at, m)
 	for _, path := range duplicates {
-		l.fail(at, path, errTwice)
+		l.fail(at, path, errDuplicate)
 	}
 	items, ok := m["items"].([]any)
 	if !ok && m["items"] != nil {
@@ -348,15 +348,15 @@ func (l *loader) nested(at Place, t typeName, m map[string]any, element typeName
 	}
 }
 
-// mark is what a loader had at a time.
-type mark struct {
+// checkpoint is what a loader had at a time.
+type checkpoint struct {
 	objects Objects
 	errs    int
 	unknown map[string]*unknownField
 }
 
-func (l *loader) mark() mark {
-	m := mark{*l.objects, len(l.errs), make(map[string]*unknownField)}
+func (l *loader) checkpoint() checkpoint {
+	m := checkpoint{*l.objects, len(l.errs), make(map[string]*unknownField)}
 	for key, f := range l.unknown {
 		m.unknown[key] = &unknownField{f.first, f.objects}
 	}
@@ -365,14 +365,14 @@ func (l *loader) mark() mark {
 }
 
 // back makes the loader forget what it took since.
-func (l *loader) back(to mark, document Place) {
+func (l *loader) back(to checkpoint, document Place) {
 	maps.DeleteFunc(l.defined, func(_ string, at Place) bool {
 		return at.File == document.File && at.Document == document.Document
 	})
 	*l.objects, l.errs, l.unknown = to.objects, l.errs[:to.errs], to.unknown
 }
 
-var errTwice = errors.New("given twice")
+var errDuplicate = errors.New("given twice")
 
 // typeOf reads apiVersion and kind; items of typed lists may leave them out.
 func (l *loader) typeOf(at Place, value any, inherited typeName) (typeName, map[string]any, bool) {
@@ -458,7 +458,7 @@ func (l *loader) extend(at Place, t typeName, m map[string]any, duplicates []str
 	}
 	at.Object = t.kind
 	for _, path := range duplicates {
-		l.fail(at, path, errTwice)
+		l.fail(at, path, errDuplicate)
 	}
 	l.failAll(at, r.Errs)
 	l.objects.Warnings = append(l.objects.Warnings, r.Warnings...)
@@ -541,7 +541,7 @@ func add[T any, P kind[T]](l *loader, at Place, t typeName, m map[string]any, du
 		l.objects.Assumed[at.Object] = true
 	}
 	for _, path := range duplicates {
-		l.fail(at, path, errTwice)
+		l.fail(at, path, errDuplicate)
 	}
 	for _, e := range errs {
 		// Who writes an object misspells fields; an API server, which gives each object its

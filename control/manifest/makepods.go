@@ -25,7 +25,7 @@ func (c *completion) pods(podCIDRs []netip.Prefix) {
 		what = "Pods on nodes that are not known"
 	}
 	for _, p := range slices.Clone(c.Pods) {
-		if !unseen(p) {
+		if !isHandWritten(p) {
 			continue
 		}
 		c.Made.Pods[p] = nil
@@ -73,8 +73,8 @@ func (c *completion) selecting(p *corev1.Pod) (names []string) {
 	return names
 }
 
-// unseen reports whether a Pod was written by a person: no control plane gave it anything.
-func unseen(p *corev1.Pod) bool {
+// isHandWritten reports whether a Pod was written by a person: no control plane gave it anything.
+func isHandWritten(p *corev1.Pod) bool {
 	return !fromCluster(p) && p.Status.Phase == "" && p.Status.PodIP == "" && len(p.Status.PodIPs) == 0 && len(p.Status.Conditions) == 0 && p.DeletionTimestamp == nil
 }
 

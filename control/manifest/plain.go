@@ -56,9 +56,9 @@ func (p *plainYAML) fail() any {
 	return nil
 }
 
-// here reports whether the next line is of the block at the indentation. A line that is
+// inBlock reports whether the next line is of the block at the indentation. A line that is
 // indented further belongs to a value that is not plain.
-func (p *plainYAML) here(indent int) bool {
+func (p *plainYAML) inBlock(indent int) bool {
 	if p.bad || p.at == len(p.lines) || p.lines[p.at].indent < indent {
 		return false
 	}
@@ -77,7 +77,7 @@ func (p *plainYAML) block(indent int) any {
 
 func (p *plainYAML) sequence(indent int) any {
 	var all []any
-	for p.here(indent) {
+	for p.inBlock(indent) {
 		text, ok := strings.CutPrefix(p.lines[p.at].text, "- ")
 		switch {
 		case !ok:
@@ -85,7 +85,7 @@ func (p *plainYAML) sequence(indent int) any {
 		case text[0] == ' ' || text[0] == '-':
 			return p.fail()
 		}
-		if _, _, ok := cutKey(text); ok {
+		if _, _, ok := splitKey(text); ok {
 			p.lines[p.at] = plainLine{indent + 2, text}
 			all = append(all, p.mapping(indent+2))
 			continue
@@ -98,8 +98,8 @@ func (p *plainYAML) sequence(indent int) any {
 
 func (p *plainYAML) mapping(indent int) any {
 	m := make(map[string]any)
-	for p.here(indent) {
-		key, value, ok := cutKey(p.lines[p.at].text)
+	for p.inBlock(indent) {
+		key, value, ok := splitKey(p.lines[p.at].text)
 		if _, twice := m[key]; !ok || twice {
 			return p.fail()
 		}
@@ -120,8 +120,8 @@ func (p *plainYAML) mapping(indent int) any {
 	return m
 }
 
-// cutKey takes a line apart, if it is that of a key.
-func cutKey(text string) (key, value string, ok bool) {
+// splitKey takes a line apart, if it is that of a key.
+func splitKey(text string) (key, value string, ok bool) {
 	key, value, ok = strings.Cut(text, ":")
 	if !ok || value != "" && (value[0] != ' ' || len(value) < 2 || value[1] == ' ') || !plainText(key) {
 		return "", "", false

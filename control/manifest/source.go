@@ -46,7 +46,7 @@ func (s *Source) Run(ctx context.Context, publish func(*Objects, error)) error {
 	}
 	defer watcher.Close() // nothing is left to be done about it
 
-	var relevant interest
+	var relevant watchSet
 	reload := func() error {
 		// Watches come before the reading, so that no change falls between. Files that only
 		// the reading finds are read again.
@@ -161,8 +161,8 @@ func (r *reader) digest() digest {
 // watch adds watches for all the paths depend on and takes away those left over
 // from before. Directories are watched, not files, for editors and ConfigMap
 // mounts replace files and links instead of writing to them.
-func watch(watcher *fsnotify.Watcher, paths []string) (interest, error) {
-	in := interestOf(paths)
+func watch(watcher *fsnotify.Watcher, paths []string) (watchSet, error) {
+	in := watchSetOf(paths)
 	for _, dir := range watcher.WatchList() {
 		if _, ok := in[dir]; !ok {
 			// It may have taken its watch along already; and the events of one

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// patience is how long a test waits for what must happen: far longer than it
+// testTimeout is how long a test waits for what must happen: far longer than it
 // takes, for only a failing test ever waits that long.
-const patience = time.Minute
+const testTimeout = time.Minute
 
 // published is one call of a source's consumer.
 type published struct {
@@ -60,7 +60,7 @@ func (w *watched) next() published {
 	select {
 	case p := <-w.published:
 		return p
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		w.t.Fatal("nothing was published")
 		panic("unreachable")
 	}
@@ -238,7 +238,7 @@ func TestSourceDoesNotPublishWhatDidNotChange(t *testing.T) {
 		if again {
 			t.Error("the same content was published again")
 		}
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("the replaced file was not read")
 	}
 	replace(t, name, node("b"))
@@ -256,7 +256,7 @@ func TestSourceDoesNotWaitForEverForQuiet(t *testing.T) {
 	// Changes come faster than it takes to be quiet, and do not stop.
 	tick := time.NewTicker(debounceQuiet / 5)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(testTimeout)
 	for {
 		select {
 		case <-tick.C:

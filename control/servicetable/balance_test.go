@@ -110,7 +110,7 @@ func TestWeights(t *testing.T) {
 func TestWeightChanges(t *testing.T) {
 	b := newBuilder(NodeConfig{})
 	objects := &kube.Objects{Services: []*corev1.Service{annotated("wrr")}, EndpointSlices: []*discoveryv1.EndpointSlice{weighted("")}}
-	b.apply(everything(objects))
+	b.apply(fullUpdate(objects))
 	b.build()
 	for _, tt := range []struct {
 		pods []*corev1.Pod
@@ -122,7 +122,7 @@ func TestWeightChanges(t *testing.T) {
 		{nil, []uint16{1, 1, 1}},
 	} {
 		objects.Pods = tt.pods
-		b.apply(everything(objects))
+		b.apply(fullUpdate(objects))
 		changes, _ := b.build()
 		if tt.want == nil {
 			if len(changes) != 0 {
@@ -145,7 +145,7 @@ func TestBalanceByHand(t *testing.T) {
 	var last *decision.Table
 	c, err := New(Config{
 		Objects: source(func(ctx context.Context, publish func(Update)) error {
-			publish(everything(objects))
+			publish(fullUpdate(objects))
 			<-ctx.Done()
 			return nil
 		}),

@@ -18,7 +18,7 @@ import (
 // change or keep the objects.
 func Build(objects *kube.Objects, node NodeConfig) ([]*decision.ServicePort, []string) {
 	b := newBuilder(node)
-	b.apply(everything(objects))
+	b.apply(fullUpdate(objects))
 	changes, about := b.build()
 	warnings := b.nodeWarnings()
 	for _, w := range about {

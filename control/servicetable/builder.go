@@ -84,7 +84,7 @@ func (b *builder) apply(u Update) {
 			delete(b.spellings, "node "+name)
 		} else {
 			b.nodes[name] = object
-			b.spell("node "+name, nodeSpellings(object))
+			b.warnSpelling("node "+name, nodeSpellings(object))
 		}
 	}
 	for name, object := range u.Pods {
@@ -94,7 +94,7 @@ func (b *builder) apply(u Update) {
 			delete(b.spellings, about)
 			continue
 		}
-		b.spell(about, podSpellings(object))
+		b.warnSpelling(about, podSpellings(object))
 		if w := weightWarning(about, object.Annotations); w != "" {
 			set(&b.weighing, about, w)
 		}
@@ -108,8 +108,8 @@ func (b *builder) apply(u Update) {
 	}
 }
 
-// spell keeps what there is to warn of in the addresses of a Node or Pod.
-func (b *builder) spell(object string, r kubeaddr.Respelled) {
+// warnSpelling keeps what there is to warn of in the addresses of a Node or Pod.
+func (b *builder) warnSpelling(object string, r kubeaddr.Respelled) {
 	if w := r.Warning(object); w != "" {
 		b.spellings[object] = w
 	} else {

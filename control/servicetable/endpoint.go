@@ -24,12 +24,12 @@ func conditionsOf(c discoveryv1.EndpointConditions) conditions {
 	}
 }
 
-// beats reports whether, of two endpoints with the same address and port, the first
+// supersedes reports whether, of two endpoints with the same address and port, the first
 // counts. They are seen when an endpoint moves between slices, or
 // when a new pod has the address of one that is still terminating: then the one
 // that is not terminating counts. Between two of the same kind kube-proxy takes
 // any; here the ready one counts.
-func (c conditions) beats(d conditions) bool {
+func (c conditions) supersedes(d conditions) bool {
 	if c.terminating != d.terminating {
 		return !c.terminating
 	}
@@ -90,7 +90,7 @@ func setEndpoints(sp *decision.ServicePort, from []*EndpointSlice, of weights, a
 		candidates[i] = &all[i]
 	}
 	slices.SortStableFunc(candidates, func(a, b *candidate) int { return cmp.Compare(a.text, b.text) })
-	categorise(sp, merge(candidates), at)
+	categorizeEndpoints(sp, merge(candidates), at)
 }
 
 // merge leaves one of those with the same address and port, which are side by side.
@@ -100,7 +100,7 @@ func merge(candidates []*candidate) []*candidate {
 		switch last := len(kept) - 1; {
 		case last < 0 || kept[last].AddrPort != c.AddrPort:
 			kept = append(kept, c)
-		case c.beats(kept[last].conditions):
+		case c.supersedes(kept[last].conditions):
 			kept[last] = c
 		}
 	}

@@ -203,7 +203,7 @@ func BenchmarkChange(b *testing.B) {
 		b.Run(fmt.Sprintf("services=%d", n), func(b *testing.B) {
 			builder := newBuilder(NodeConfig{Name: "node-1"})
 			objects := manyObjects(n)
-			builder.apply(everything(objects))
+			builder.apply(fullUpdate(objects))
 			changes, _ := builder.build()
 			node := builder.config.node(nil, []netip.Addr{netip.MustParseAddr("172.20.0.2")})
 			table := new(decision.Table).Next(time.Time{}, node, changes...)

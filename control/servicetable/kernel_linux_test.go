@@ -78,7 +78,7 @@ func (f *forced) close() {
 }
 
 func benchmarkFirst(b *testing.B, n int) {
-	u := everything(manyObjects(n))
+	u := fullUpdate(manyObjects(n))
 	for b.Loop() {
 		b.StopTimer()
 		f := newForced(b)
@@ -94,7 +94,7 @@ func benchmarkChange(b *testing.B, n int) {
 	objects := manyObjects(n)
 	f := newForced(b)
 	defer f.close()
-	f.update(everything(objects))
+	f.update(fullUpdate(objects))
 	for i := 0; b.Loop(); i++ {
 		s := objects.EndpointSlices[i/2%n]
 		name := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}

@@ -21,7 +21,7 @@ import (
 // fixed is a source of objects that do not change.
 func fixed(objects *kube.Objects) Source {
 	return source(func(_ context.Context, publish func(Update)) error {
-		publish(everything(objects))
+		publish(fullUpdate(objects))
 		return nil
 	})
 }
@@ -128,7 +128,7 @@ func (r *running) Updated(s Sync) {
 
 func (r *running) load(services ...*corev1.Service) { r.loadAll(&kube.Objects{Services: services}) }
 func (r *running) loadAll(o *kube.Objects) {
-	r.update(everything(o))
+	r.update(fullUpdate(o))
 }
 func (r *running) update(u Update) {
 	r.source.objects <- u

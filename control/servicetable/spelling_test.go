@@ -101,7 +101,7 @@ func TestOldSpellings(t *testing.T) {
 func TestOldSpellingsAreWarnedOfOnce(t *testing.T) {
 	b := newBuilder(NodeConfig{Name: "a"})
 	objects := oldSpelling()
-	b.apply(everything(objects))
+	b.apply(fullUpdate(objects))
 	if _, warnings := b.build(); len(warnings) != 2 {
 		t.Errorf("at first: %v", warnings)
 	}
@@ -122,7 +122,7 @@ func TestOldSpellingsAreWarnedOfOnce(t *testing.T) {
 
 func TestOwnersReadOldSpellings(t *testing.T) {
 	var o Owners
-	o.update(everything(oldSpelling()))
+	o.update(fullUpdate(oldSpelling()))
 	if pod := o.Owner(netip.MustParseAddr("10.244.1.2")).Pod; pod != "default/web-x" {
 		t.Errorf("pod %q", pod)
 	}

@@ -30,8 +30,8 @@ type Source interface {
 	Run(ctx context.Context, publish func(Update)) error
 }
 
-// everything is the update to the objects.
-func everything(o *kube.Objects) Update {
+// fullUpdate is the update to the objects.
+func fullUpdate(o *kube.Objects) Update {
 	u := Update{
 		All:            true,
 		Warnings:       o.Warnings,

@@ -36,11 +36,11 @@ type admitted struct {
 	picker Picker
 	back   int64 // when the first of the others comes back; math.MaxInt64: there is none
 	out    uint16
-	first  outside
+	first  ejected
 }
 
-// outside is an endpoint that sits out.
-type outside struct {
+// ejected is an endpoint that sits out.
+type ejected struct {
 	position uint32 // in ServicePort.Usable
 	failures int
 	until    int64
@@ -49,11 +49,11 @@ type outside struct {
 // history is what the endpoints did; one for all sets of a service port and a policy.
 type history struct {
 	mu        sync.Mutex
-	endpoints map[*Endpoint]*conduct
+	endpoints map[*Endpoint]*endpointHistory
 }
 
-// conduct is what an endpoint did.
-type conduct struct {
+// endpointHistory is what an endpoint did.
+type endpointHistory struct {
 	failures int           // in a row
 	last     time.Duration // for how long it sat out last; 0: not at all, or it has done well since
 	until    int64         // it sits out until then
@@ -65,7 +65,7 @@ func newEjecting(set *Set, inner Algorithm, before Picker) Picker {
 	if b, ok := before.(*ejecting); ok {
 		p.history, picker = b.history, b.in.Load().picker
 	} else {
-		p.history = &history{endpoints: make(map[*Endpoint]*conduct)}
+		p.history = &history{endpoints: make(map[*Endpoint]*endpointHistory)}
 	}
 	p.history.mu.Lock()
 	defer p.history.mu.Unlock()
@@ -100,7 +100,7 @@ func (p *ejecting) admit(before Picker, now int64) {
 			continue
 		}
 		if a.out == 0 {
-			a.first = outside{c.Position, d.failures, d.until}
+			a.first = ejected{c.Position, d.failures, d.until}
 		}
 		a.out++
 		a.back = min(a.back, d.until)
@@ -163,7 +163,7 @@ func (p *ejecting) Observe(e Event) {
 		return
 	}
 	if d == nil {
-		d = new(conduct)
+		d = new(endpointHistory)
 		p.history.endpoints[e.Endpoint] = d
 	}
 	d.failures++

@@ -78,15 +78,15 @@ func (p *sampled) draw(r decision.Rand, sample *[maxSample]uint32) int {
 
 func openConnections(e *Endpoint) uint64 { return uint64(e.Open()) }
 
-// penalty is the latency of an endpoint that has open connections but has not answered yet.
-const penalty = time.Second
+// unansweredLatency is the latency of an endpoint that has open connections but has not answered yet.
+const unansweredLatency = time.Second
 
 // latencyCost is the expected wait in microseconds: the latency of connections, times those that are
 // open with the new one. Finagle's Peak EWMA is its model.
 func latencyCost(e *Endpoint) uint64 {
 	latency, open := e.Latency(), uint64(e.Open())
 	if latency == 0 && open > 0 {
-		latency = penalty
+		latency = unansweredLatency
 	}
 	return uint64(latency.Microseconds()) * (open + 1)
 }

@@ -42,7 +42,7 @@ func tcpState(s conntrack.TCPState, before State, replied bool) State {
 	case conntrack.TCPTimeWait:
 		return Closed
 	case conntrack.TCPClose:
-		return brokenOff(before, replied)
+		return resetState(before, replied)
 	}
 	return before
 }
@@ -59,7 +59,7 @@ func sctpState(s conntrack.SCTPState, before State, replied bool) State {
 		if before == Closing || before == Closed {
 			return Closed
 		}
-		return brokenOff(before, replied)
+		return resetState(before, replied)
 	}
 	if replied && (before == Decided || before == Unanswered) {
 		return Answered
@@ -67,9 +67,9 @@ func sctpState(s conntrack.SCTPState, before State, replied bool) State {
 	return before
 }
 
-// brokenOff is the state of a connection that ended with a RST or an ABORT: one that was
+// resetState is the state of a connection that ended with a RST or an ABORT: one that was
 // the answer to the first packet is a refusal.
-func brokenOff(before State, replied bool) State {
+func resetState(before State, replied bool) State {
 	switch before {
 	case Decided, Unanswered, Refused:
 		if replied {

@@ -16,10 +16,10 @@ type Hop struct {
 	Record *Record
 }
 
-// Leaves returns the addresses of the packet after the node, which are those that the next node of its path
+// Outgoing returns the addresses of the packet after the node, which are those that the next node of its path
 // sees. known is false if the kernel selects the port of a masqueraded source, and has not reported it: then
 // source has the port from before the translation, which the kernel keeps unless it is taken.
-func (r *Record) Leaves() (source, destination string, known bool) {
+func (r *Record) Outgoing() (source, destination string, known bool) {
 	destination = cmp.Or(r.Endpoint, r.Destination)
 	switch {
 	case r.Life != nil && r.Life.SeenSource != "":
@@ -35,8 +35,8 @@ func (r *Record) Leaves() (source, destination string, known bool) {
 	return netip.AddrPortFrom(address, from.Port()).String(), destination, false
 }
 
-// Ends reports whether the packet goes no further than the node.
-func (r *Record) Ends() bool {
+// EndsHere reports whether the packet goes no further than the node.
+func (r *Record) EndsHere() bool {
 	return r.Verdict != decision.Accept.String() && r.Verdict != decision.DNAT.String() || r.Conntrack == conntrack.Failed.String()
 }
 
@@ -45,7 +45,7 @@ func (r *Record) Ends() bool {
 func (r *Record) Decider() *Record {
 	best := r
 	for _, o := range r.Others {
-		if best.Endpoint == "" && (o.Endpoint != "" || o.Ends() && !best.Ends()) {
+		if best.Endpoint == "" && (o.Endpoint != "" || o.EndsHere() && !best.EndsHere()) {
 			best = o
 		}
 	}
@@ -58,14 +58,14 @@ func (r *Record) Decider() *Record {
 func (r *Record) Path() []Hop {
 	middle := r.Decider()
 	before := func(o *Record) bool {
-		source, destination, known := o.Leaves()
-		return known && !o.Ends() && source == middle.Source && destination == middle.Destination
+		source, destination, known := o.Outgoing()
+		return known && !o.EndsHere() && source == middle.Source && destination == middle.Destination
 	}
 	rank := func(o *Record) int {
 		switch {
 		case o == middle:
 			return 1
-		case before(o) && (middle.Endpoint != "" || middle.Ends() || earlier(o, middle)):
+		case before(o) && (middle.Endpoint != "" || middle.EndsHere() || earlier(o, middle)):
 			return 0
 		}
 		return 2
@@ -85,7 +85,7 @@ func (r *Record) Path() []Hop {
 	for _, o := range all {
 		path = append(path, Hop{o.Node, o})
 	}
-	if middle.EndpointNode != "" && middle.EndpointNode != last.Node && !last.Ends() {
+	if middle.EndpointNode != "" && middle.EndpointNode != last.Node && !last.EndsHere() {
 		path = append(path, Hop{Node: middle.EndpointNode})
 	}
 	return path

@@ -91,7 +91,7 @@ func TestLeaves(t *testing.T) {
 	} {
 		r := tt.record
 		r.Source, r.Destination = client, service
-		source, destination, known := r.Leaves()
+		source, destination, known := r.Outgoing()
 		if got := fmt.Sprint(source, " ", destination, " ", known); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}

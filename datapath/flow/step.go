@@ -26,8 +26,8 @@ type Step struct {
 	File    string      `json:"file,omitempty"` // that Line counts in; empty: all rules are of one file
 	Rule    string      `json:"rule"`           // as iptables-save prints it, without "-A chain"; empty where there is none
 	Outcome StepOutcome `json:"outcome"`
-	// Chance is the probability of the outcome, for a rule with a statistic match; else 0.
-	Chance float64 `json:"chance,omitempty"`
+	// Probability is the probability of the outcome, for a rule with a statistic match; else 0.
+	Probability float64 `json:"chance,omitempty"`
 	// Count is the number of consecutive rules that did not match, where they are one step: Line
 	// is then that of the first, and Rule is empty.
 	Count int `json:"count,omitempty"`

@@ -127,8 +127,8 @@ func TestFollowFaulty(t *testing.T) {
 	}
 }
 
-// TestStranger: who has no token gets nothing, by TLS or without.
-func TestStranger(t *testing.T) {
+// TestWithoutToken: who has no token gets nothing, by TLS or without.
+func TestWithoutToken(t *testing.T) {
 	s := new(Server)
 	defer s.Close()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")

@@ -373,9 +373,9 @@ func waitForEnd(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	const patience = 60_000 // milliseconds
+	const timeout = 60_000 // milliseconds
 	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, patience)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, timeout)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}

@@ -134,7 +134,7 @@ func (d *demo) nodePort(ctx context.Context) error {
 		return nil
 	}
 	client := d.spec.outsider(svc.Family)
-	node, at := d.spec.doorFor(svc)
+	node, at := d.spec.nodePortTarget(svc)
 	if node == nil {
 		return nil
 	}
@@ -156,9 +156,9 @@ func (d *demo) nodePort(ctx context.Context) error {
 	return nil
 }
 
-// hairpinTries makes it certain enough that a pod reaches itself: with two endpoints it does
+// hairpinAttempts makes it certain enough that a pod reaches itself: with two endpoints it does
 // not in one of 2^64 demos.
-const hairpinTries = 64
+const hairpinAttempts = 64
 
 func (d *demo) hairpin(ctx context.Context) error {
 	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool {
@@ -173,7 +173,7 @@ func (d *demo) hairpin(ctx context.Context) error {
 		return d.brokenHairpin(ctx, svc, pod, to)
 	}
 	d.scene("A pod connects to its own Service and reaches itself")
-	for try := 1; try <= hairpinTries; try++ {
+	for try := 1; try <= hairpinAttempts; try++ {
 		x, err := d.observer.get(ctx, pod.FullName(), pod.Node, to)
 		if err != nil {
 			return err
@@ -189,18 +189,18 @@ func (d *demo) hairpin(ctx context.Context) error {
 			"the pod saw %s, not its own address: it would reply to that directly, past the translation", x.record.MasqueradeAddress)
 		return nil
 	}
-	return fmt.Errorf("in %d attempts %s never reached itself", hairpinTries, pod.FullName())
+	return fmt.Errorf("in %d attempts %s never reached itself", hairpinAttempts, pod.FullName())
 }
 
-// hairpinPatience is how long a pod waits for the reply that cannot arrive. Other replies
+// hairpinTimeout is how long a pod waits for the reply that cannot arrive. Other replies
 // take less than a millisecond.
-const hairpinPatience = time.Second
+const hairpinTimeout = time.Second
 
 // brokenHairpin shows the failure of a hairpin flow without masquerading.
 func (d *demo) brokenHairpin(ctx context.Context, svc *decision.ServicePort, pod *Pod, to netip.AddrPort) error {
 	d.scene("A pod connects to its own Service and reaches itself, without masquerading")
-	for try := 1; try <= hairpinTries; try++ {
-		tctx, cancel := context.WithTimeout(ctx, hairpinPatience)
+	for try := 1; try <= hairpinAttempts; try++ {
+		tctx, cancel := context.WithTimeout(ctx, hairpinTimeout)
 		x, err := d.observer.get(tctx, pod.FullName(), pod.Node, to)
 		cancel()
 		if err == nil {
@@ -217,7 +217,7 @@ func (d *demo) brokenHairpin(ctx context.Context, svc *decision.ServicePort, pod
 			return err
 		}
 		d.row("request", "%s on %s: GET http://%s/ (reached itself at attempt %d)", pod.FullName(), pod.Node, to, try)
-		d.row("reply", "none within %s", hairpinPatience)
+		d.row("reply", "none within %s", hairpinTimeout)
 		d.decision(r)
 		e, err := entry(d.lab.topology.find(pod.Node).Namespace, decision.TCP, addrPort(r.Source), to)
 		if err != nil {
@@ -229,7 +229,7 @@ func (d *demo) brokenHairpin(ctx context.Context, svc *decision.ServicePort, pod
 			"the reply would go from the pod to itself: it would never pass %s, which translates it", pod.Node)
 		return nil
 	}
-	return fmt.Errorf("in %d attempts %s never reached itself", hairpinTries, pod.FullName())
+	return fmt.Errorf("in %d attempts %s never reached itself", hairpinAttempts, pod.FullName())
 }
 
 func (d *demo) noEndpoints(ctx context.Context) error {

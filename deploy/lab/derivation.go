@@ -39,7 +39,7 @@ func Derive(objects *manifest.Objects, o DeriveOptions) (*Spec, []string, error)
 	for _, step := range []func() error{
 		func() error { return d.takeNodes(objects.Nodes) },
 		func() error { return d.takePods(objects.Pods) },
-		d.takeEndpoints, d.placePods, d.assignCIDRs, d.checkClusterCIDRs, d.leaveOut, d.assignNetworks, d.addHosts, d.finish,
+		d.takeEndpoints, d.placePods, d.assignCIDRs, d.checkClusterCIDRs, d.applySelection, d.assignNetworks, d.addHosts, d.finish,
 	} {
 		if err := step(); err != nil {
 			return nil, nil, err
@@ -137,17 +137,17 @@ func (d *derivation) guessNode(n *derivedNode, format string, args ...any) {
 	d.guesses = append(d.guesses, guess{n, fmt.Sprintf("node %s: ", n.Name) + fmt.Sprintf(format, args...)})
 }
 
-// choosy reports whether the lab has only a selection.
-func (o *DeriveOptions) choosy() bool { return len(o.Namespaces)+len(o.Services) > 0 }
+// hasSelection reports whether the lab has only a selection.
+func (o *DeriveOptions) hasSelection() bool { return len(o.Namespaces)+len(o.Services) > 0 }
 
 // wants reports whether everything of a namespace belongs to the lab.
 func (o *DeriveOptions) wants(namespace string) bool {
-	return !o.choosy() || slices.Contains(o.Namespaces, namespace)
+	return !o.hasSelection() || slices.Contains(o.Namespaces, namespace)
 }
 
-// leaveOut keeps only what was chosen.
-func (d *derivation) leaveOut() error {
-	if d.options.choosy() {
+// applySelection keeps only what was chosen.
+func (d *derivation) applySelection() error {
+	if d.options.hasSelection() {
 		before := len(d.nodes) + len(d.pods) + len(d.machines)
 		d.pods = slices.DeleteFunc(d.pods, func(p *derivedPod) bool { return !p.chosen })
 		d.machines = slices.DeleteFunc(d.machines, func(m *derivedMachine) bool { return !m.chosen })

@@ -80,7 +80,7 @@ func (d *derivation) takeEndpoints() error {
 	}
 	var names []string
 	for _, p := range d.pods {
-		if undeclaring[p] && (p.chosen || !d.options.choosy()) {
+		if undeclaring[p] && (p.chosen || !d.options.hasSelection()) {
 			names = append(names, p.FullName())
 		}
 	}
@@ -192,7 +192,7 @@ func (d *derivation) placePods() error {
 	for _, p := range d.pods {
 		for _, a := range p.Addresses {
 			if p.Node != "" {
-				here[around(a)] = p.Node
+				here[assumedNetwork(a)] = p.Node
 			}
 		}
 	}
@@ -202,7 +202,7 @@ func (d *derivation) placePods() error {
 			p.Node = d.nodeFor(p, here)
 		}
 		for _, a := range p.Addresses {
-			here[around(a)] = p.Node
+			here[assumedNetwork(a)] = p.Node
 		}
 	}
 	if len(d.nodes) == 0 {
@@ -220,11 +220,11 @@ func (d *derivation) nodeFor(p *derivedPod, here map[netip.Prefix]string) string
 		}
 	}
 	for _, a := range p.Addresses {
-		if node, ok := here[around(a)]; ok {
+		if node, ok := here[assumedNetwork(a)]; ok {
 			return node
 		}
 	}
-	return d.makeNode(fmt.Sprintf("for the pods in %s, which name no node", around(p.Addresses[0]))).Name
+	return d.makeNode(fmt.Sprintf("for the pods in %s, which name no node", assumedNetwork(p.Addresses[0]))).Name
 }
 
 // makeNode makes a node up.

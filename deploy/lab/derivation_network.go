@@ -18,8 +18,8 @@ func networkBits(f decision.Family) int {
 	return 64
 }
 
-// around is the assumed network of an address.
-func around(a netip.Addr) netip.Prefix {
+// assumedNetwork is the assumed network of an address.
+func assumedNetwork(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, networkBits(decision.FamilyOf(a))).Masked()
 }
 
@@ -29,7 +29,7 @@ func siblings(first netip.Addr) []netip.Prefix {
 	bits := networkBits(decision.FamilyOf(first))
 	all := make([]netip.Prefix, 256)
 	for i := range all {
-		b := around(first).Addr().AsSlice()
+		b := assumedNetwork(first).Addr().AsSlice()
 		b[bits/8-1] += byte(i)
 		a, _ := netip.AddrFromSlice(b)
 		all[i] = netip.PrefixFrom(a, bits)

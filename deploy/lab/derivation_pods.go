@@ -45,11 +45,11 @@ func (d *derivation) assignCIDRs() error {
 			slices.SortFunc(own, netip.Addr.Compare)
 			block, ok := decision.PrefixOf(n.declared, f)
 			switch {
-			case ok && !d.suits(block, n, blocks):
+			case ok && !d.fits(block, n, blocks):
 				d.guessNode(n, "its pod CIDR %s has addresses of other hosts, or is too small: each of its pods has a route of its own", block)
 				block = netip.Prefix{}
 			case !ok && len(own) > 0:
-				if block = around(own[0]); d.suits(block, n, blocks) {
+				if block = assumedNetwork(own[0]); d.fits(block, n, blocks) {
 					d.guessNode(n, "its pods are in %s, as the pods in the objects are", block)
 				} else {
 					block = netip.Prefix{}
@@ -73,9 +73,9 @@ func (d *derivation) assignCIDRs() error {
 	return nil
 }
 
-// suits reports whether a node can have the block: all its addresses in use are those of the
+// fits reports whether a node can have the block: all its addresses in use are those of the
 // node's own pods, those of the network and the gateway are free, and it is large enough.
-func (d *derivation) suits(block netip.Prefix, n *derivedNode, earlier []netip.Prefix) bool {
+func (d *derivation) fits(block netip.Prefix, n *derivedNode, earlier []netip.Prefix) bool {
 	if c, ok := decision.PrefixOf(d.options.ClusterCIDRs, decision.FamilyOf(block.Addr())); ok && (c.Bits() > block.Bits() || !c.Contains(block.Addr())) {
 		return false
 	}
@@ -128,7 +128,7 @@ func (d *derivation) makeCIDRs(f decision.Family, blocks []netip.Prefix) {
 func (d *derivation) checkClusterCIDRs() error {
 	for _, f := range families {
 		if given, ok := decision.PrefixOf(d.options.ClusterCIDRs, f); ok {
-			if other := d.stranger(given, nil); other != "" {
+			if other := d.foreignAddress(given, nil); other != "" {
 				return fmt.Errorf("--cluster-cidr %s contains %s: a lab recognizes pods by their addresses", given, other)
 			}
 			d.use(given)
@@ -145,7 +145,7 @@ func (d *derivation) checkClusterCIDRs() error {
 		if !cover.IsValid() {
 			continue
 		}
-		if other := d.stranger(cover, d.services); other != "" {
+		if other := d.foreignAddress(cover, d.services); other != "" {
 			d.guess("no cluster CIDR for %s: the smallest prefix with all pods, %s, also contains %s; flows from outside the cluster are not masqueraded for that reason", f, cover, other)
 			continue
 		}
@@ -156,9 +156,9 @@ func (d *derivation) checkClusterCIDRs() error {
 	return nil
 }
 
-// stranger describes the lowest address in a prefix that belongs to a host other than a pod,
+// foreignAddress describes the lowest address in a prefix that belongs to a host other than a pod,
 // or to one of the services; empty: there is none.
-func (d *derivation) stranger(p netip.Prefix, services []*decision.ServicePort) string {
+func (d *derivation) foreignAddress(p netip.Prefix, services []*decision.ServicePort) string {
 	var least netip.Addr
 	found := ""
 	see := func(a netip.Addr, format string, args ...any) {
@@ -208,7 +208,7 @@ func (d *derivation) addHosts() error {
 				// The next free one, because the network's range is not known.
 				within, limited := decision.PrefixOf(d.spec.ClusterCIDRs, f)
 				if !limited {
-					within = around(c.Addr())
+					within = assumedNetwork(c.Addr())
 				}
 				if a, ok := d.freeAddress(within, c.Addr()); ok {
 					p.Addresses = append(p.Addresses, a)

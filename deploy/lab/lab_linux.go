@@ -72,7 +72,7 @@ type Lab struct {
 	cluster    cluster
 	hub        hub
 	files      atomic.Pointer[FilesStatus] // nil: all is in force
-	patience   patience
+	timeouts   timeouts
 	close      sync.Once
 	closeErr   error
 }
@@ -88,7 +88,7 @@ const (
 // files that it names. On an error Up removes everything. The context is for the start only; the lab runs until Close.
 func Up(ctx context.Context, file *File, options Options) (*Lab, error) {
 	spec := file.Spec
-	l := &Lab{file: file, options: options, started: time.Now(), daemons: make(map[string]*daemon), patience: defaultPatience}
+	l := &Lab{file: file, options: options, started: time.Now(), daemons: make(map[string]*daemon), timeouts: defaultTimeouts}
 	l.spec.Store(spec)
 	var err error
 	if options.Executable == "" && slices.ContainsFunc(spec.Nodes, func(n labfile.Node) bool { return n.HasDaemon() }) {

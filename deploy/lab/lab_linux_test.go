@@ -149,8 +149,8 @@ func TestDaemonThatDoesNotEndWell(t *testing.T) {
 	}
 	l = mustUp(t, "dual-stack", "stubborn")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errors.New("no patience"))
-	if err := l.StopDaemon(ctx, "node-a"); err == nil || !strings.Contains(err.Error(), "no patience") {
+	cancel(errors.New("no time"))
+	if err := l.StopDaemon(ctx, "node-a"); err == nil || !strings.Contains(err.Error(), "no time") {
 		t.Errorf("stop: %v", err)
 	}
 	if err := l.KillDaemon("node-b"); err != nil {

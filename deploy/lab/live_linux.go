@@ -171,15 +171,15 @@ func (l *Lab) Change(ctx context.Context, c Change) ([]string, error) {
 	return append(changes, l.live.settle(ctx)...), nil
 }
 
-// patienceOfChanges is how long daemons may take to put a change in force: some hundred times what they need.
-const patienceOfChanges = 5 * time.Second
+// settleTimeout is how long daemons may take to put a change in force: some hundred times what they need.
+const settleTimeout = 5 * time.Second
 
 // Settle waits until the daemons decide by the objects in force, at most some seconds. It returns a line for each that does not.
 func (l *Lab) Settle(ctx context.Context) []string { return l.live.settle(ctx) }
 
 // settle waits until the daemons decide by the objects in force, and returns a line for each that does not.
 func (v *live) settle(ctx context.Context) []string {
-	ctx, cancel := context.WithTimeout(ctx, patienceOfChanges)
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	objects, config, _ := v.load(ctx) // never an error
 	table, _ := servicetable.Table(&objects.Objects, config)

@@ -149,7 +149,7 @@ func (p *prober) try(ctx context.Context) (what string, err error) {
 	if err == nil {
 		err = conn.Close()
 	}
-	return "connect to " + to.String(), inShort(err)
+	return "connect to " + to.String(), withoutAddresses(err)
 }
 
 // get is successful with a status from 200 to 399.
@@ -171,7 +171,7 @@ func (p *prober) get(ctx context.Context, url string, headers []corev1.HTTPHeade
 	}}
 	r, err := transport.RoundTrip(q)
 	if err != nil {
-		return inShort(err)
+		return withoutAddresses(err)
 	}
 	_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, 10<<10)) // only the status counts
 	_ = r.Body.Close()
@@ -181,8 +181,8 @@ func (p *prober) get(ctx context.Context, url string, headers []corev1.HTTPHeade
 	return nil
 }
 
-// inShort is an error without the addresses that the request has.
-func inShort(err error) error {
+// withoutAddresses is an error without the addresses that the request has.
+func withoutAddresses(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) {
 		return errors.New(reasonOf(err, "no answer"))

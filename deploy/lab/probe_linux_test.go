@@ -80,7 +80,7 @@ func TestShortErrors(t *testing.T) {
 	if _, err := p.try(t.Context()); err == nil || err.Error() != "0 is not a port number (1 to 65535)" {
 		t.Error(err)
 	}
-	if err := inShort(errors.New("malformed HTTP")); err.Error() != "malformed HTTP" {
+	if err := withoutAddresses(errors.New("malformed HTTP")); err.Error() != "malformed HTTP" {
 		t.Error(err)
 	}
 }

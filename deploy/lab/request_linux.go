@@ -24,8 +24,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/lab/dns"
 )
 
-// patience is how long a request may take.
-type patience struct {
+// timeouts is how long a request may take.
+type timeouts struct {
 	connect          time.Duration // until a connection is made, its name included
 	answer, datagram time.Duration // until the answer, on a connection and after a datagram
 	// held is how often it is looked whether the flow is held at a queue, when the time for its first answer is over:
@@ -33,14 +33,14 @@ type patience struct {
 	held time.Duration
 }
 
-// defaultPatience lets TCP send its first packet three times (after 1 s and 3 s).
-var defaultPatience = patience{connect: 5 * time.Second, answer: 10 * time.Second, datagram: 5 * time.Second, held: 250 * time.Millisecond}
+// defaultTimeouts lets TCP send its first packet three times (after 1 s and 3 s).
+var defaultTimeouts = timeouts{connect: 5 * time.Second, answer: 10 * time.Second, datagram: 5 * time.Second, held: 250 * time.Millisecond}
 
 // wait returns a context that ends after the duration, or later, when no node holds a flow any more.
 func (l *Lab) wait(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
-		for wait := d; ; wait = l.patience.held {
+		for wait := d; ; wait = l.timeouts.held {
 			select {
 			case <-time.After(wait):
 			case <-ctx.Done():
@@ -81,7 +81,7 @@ func (l *Lab) Request(ctx context.Context, q labapi.Request) (*labapi.Response, 
 	if err != nil {
 		return invalid(field, err)
 	}
-	connecting, cancel := l.wait(ctx, l.patience.connect)
+	connecting, cancel := l.wait(ctx, l.timeouts.connect)
 	defer cancel()
 	began := time.Now()
 	r := new(labapi.Response)
@@ -106,9 +106,9 @@ func (l *Lab) Request(ctx context.Context, q labapi.Request) (*labapi.Response, 
 	if err == nil {
 		late = "no answer"
 		r.Source = conn.LocalAddr().String()
-		timeout := l.patience.answer
+		timeout := l.timeouts.answer
 		if network == "udp" {
-			timeout = l.patience.datagram
+			timeout = l.timeouts.datagram
 		}
 		ctx, cancel := l.wait(ctx, timeout)
 		defer cancel()

@@ -54,19 +54,19 @@ func TestUnansweredRequests(t *testing.T) {
 	const soon, never = 20 * time.Millisecond, time.Hour
 	for _, tt := range []struct {
 		name, to, protocol string
-		patience           patience
+		timeouts           timeouts
 		source             bool // the request has left
 		want               string
 	}{
-		{"connection without an answer", silent.String(), "tcp", patience{connect: never, answer: soon, datagram: never, held: never}, true, "no answer"},
-		{"datagram without an answer", silent.String(), "udp", patience{connect: never, answer: never, datagram: soon, held: never}, true, "no answer"},
+		{"connection without an answer", silent.String(), "tcp", timeouts{connect: never, answer: soon, datagram: never, held: never}, true, "no answer"},
+		{"datagram without an answer", silent.String(), "udp", timeouts{connect: never, answer: never, datagram: soon, held: never}, true, "no answer"},
 		// No machine has the address; the kernel looks for one for some seconds.
-		{"no connection", "172.20.0.77:80", "tcp", patience{connect: soon, answer: never, datagram: never, held: never}, false, "no connection"},
-		{"closed", closing.String(), "tcp", patience{connect: never, answer: never, datagram: never, held: never}, true, "connection closed without an answer"},
+		{"no connection", "172.20.0.77:80", "tcp", timeouts{connect: soon, answer: never, datagram: never, held: never}, false, "no connection"},
+		{"closed", closing.String(), "tcp", timeouts{connect: never, answer: never, datagram: never, held: never}, true, "connection closed without an answer"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l.patience = tt.patience
-			// A request that does not end by itself ends with the test's patience.
+			l.timeouts = tt.timeouts
+			// A request that does not end by itself ends with the test's timeout.
 			ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 			defer cancel()
 			r, err := l.Request(ctx, labapi.Request{From: "kind-worker2", To: tt.to, Protocol: tt.protocol})
@@ -90,7 +90,7 @@ func TestUnansweredRequests(t *testing.T) {
 func TestRequestWaitsForHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := observetest.New("kind-worker")
-		l := &Lab{Observer: node, patience: patience{held: time.Second}}
+		l := &Lab{Observer: node, timeouts: timeouts{held: time.Second}}
 		begun := time.Now()
 		ctx, cancel := l.wait(t.Context(), 5*time.Second)
 		defer cancel()

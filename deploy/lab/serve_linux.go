@@ -54,8 +54,8 @@ func (l *Lab) LabStatus(context.Context) (*labapi.Status, error) {
 	return &l.Status().Status, nil
 }
 
-// attendant serves requests to a running lab.
-type attendant struct {
+// requestServer serves requests to a running lab.
+type requestServer struct {
 	lab    *Lab
 	inside bool   // the clients are in hosts of the lab
 	down   func() // stops the lab
@@ -69,7 +69,7 @@ func (l *Lab) serveControl(ctx context.Context, listener *net.UnixListener, insi
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
-	c := attendant{lab: l, inside: inside, down: func() {
+	c := requestServer{lab: l, inside: inside, down: func() {
 		// Before the response: the client then waits on a second connection, which must not
 		// be accepted.
 		cancel()
@@ -89,7 +89,7 @@ func (l *Lab) serveControl(ctx context.Context, listener *net.UnixListener, insi
 	}
 }
 
-func (c *attendant) answer(ctx context.Context, conn *net.UnixConn) {
+func (c *requestServer) answer(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
 	if err := checkPeer(conn); err != nil {
 		_ = writeMessage(conn, response{Error: err.Error()})
@@ -170,7 +170,7 @@ const (
 )
 
 // exec runs a command in a host and returns its exit code, also with an error.
-func (c *attendant) exec(conn *net.UnixConn, r *execRequest, files []*os.File) (int, error) {
+func (c *requestServer) exec(conn *net.UnixConn, r *execRequest, files []*os.File) (int, error) {
 	ns, err := c.lab.Namespace(r.Host)
 	if err != nil {
 		return 1, err

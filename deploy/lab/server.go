@@ -140,7 +140,7 @@ func (s *server) serveTCP(l net.Listener) {
 				return
 			}
 			s.wg.Go(func() {
-				s.greet(&conn{Conn: c, reader: bufio.NewReaderSize(c, maxFirstLine), closed: sync.OnceFunc(func() {
+				s.dispatch(&conn{Conn: c, reader: bufio.NewReaderSize(c, maxFirstLine), closed: sync.OnceFunc(func() {
 					s.forget(c)
 					<-limit
 				})}, queue)
@@ -151,8 +151,8 @@ func (s *server) serveTCP(l net.Listener) {
 
 var requestLine = regexp.MustCompile(`^[A-Z]+ [^ ]+ HTTP/1\.[01]\r?\n$`)
 
-// greet reads the first line and passes the connection on if it is HTTP.
-func (s *server) greet(c *conn, queue *connQueue) {
+// dispatch reads the first line and passes the connection on if it is HTTP.
+func (s *server) dispatch(c *conn, queue *connQueue) {
 	_ = c.SetReadDeadline(time.Now().Add(idleTimeout))
 	line, err := c.peekLine()
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {

@@ -94,9 +94,9 @@ func (s *Spec) outsider(f decision.Family) *Client {
 	return nil
 }
 
-// doorFor finds a node to connect to a node port of: preferably one without endpoints of
+// nodePortTarget finds a node to connect to a node port of: preferably one without endpoints of
 // the service. The address is the zero Addr if no node opens node ports.
-func (s *Spec) doorFor(svc *decision.ServicePort) (*Node, netip.Addr) {
+func (s *Spec) nodePortTarget(svc *decision.ServicePort) (*Node, netip.Addr) {
 	var found *Node
 	var at netip.Addr
 	for i := range s.Nodes {
@@ -202,7 +202,7 @@ func suggestions(s *Spec, services []*decision.ServicePort) []string {
 	}
 	if svc := s.best(services, func(svc *decision.ServicePort) bool { return tcp(svc) && svc.NodePort != 0 }); svc != nil {
 		if c := s.outsider(svc.Family); c != nil {
-			if _, at := s.doorFor(svc); at.IsValid() {
+			if _, at := s.nodePortTarget(svc); at.IsValid() {
 				lines = append(lines, fmt.Sprintf(program()+" lab exec %s -- curl -s http://%s/", c.Name, netip.AddrPortFrom(at, svc.NodePort)))
 			}
 		}

@@ -71,16 +71,16 @@ func listen(lab string) (*os.File, error) {
 		// name is free.
 		if s, err := StatusOf(lab); err == nil {
 			return nil, fmt.Errorf("lab %s is already running: inspect it with \"nfqproxy lab status %[1]s\", stop it with \"nfqproxy lab down %[1]s\"", s.Name)
-		} else if _, foreign := errors.AsType[*foreignError](err); foreign {
+		} else if _, foreign := errors.AsType[*otherUserError](err); foreign {
 			return nil, err
 		}
 	}
 }
 
-// foreignError is the error for a connection to another user's process.
-type foreignError struct{ uid, want int }
+// otherUserError is the error for a connection to another user's process.
+type otherUserError struct{ uid, want int }
 
-func (e *foreignError) Error() string {
+func (e *otherUserError) Error() string {
 	return fmt.Sprintf("the other end belongs to user %d, not to user %d", e.uid, e.want)
 }
 
@@ -164,7 +164,7 @@ func dial(name string) (*net.UnixConn, error) {
 func checkPeer(c *net.UnixConn) error {
 	uid, err := limit.PeerUID(c)
 	if err == nil && int(uid) != os.Getuid() {
-		err = &foreignError{int(uid), os.Getuid()}
+		err = &otherUserError{int(uid), os.Getuid()}
 	}
 	return err
 }

@@ -19,12 +19,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// requestPatience is how long a change is tried while the API server cannot be reached or is overloaded.
-const requestPatience = 30 * time.Second
+// requestTimeout is how long a change is tried while the API server cannot be reached or is overloaded.
+const requestTimeout = 30 * time.Second
 
 // send makes a request until the API server has decided about it.
 func (s *Switch) send(ctx context.Context, request func() error) error {
-	for end := time.Now().Add(requestPatience); ; {
+	for end := time.Now().Add(requestTimeout); ; {
 		err := request()
 		if err == nil || !passing(err) || time.Now().After(end) {
 			return err
@@ -159,8 +159,8 @@ func (s *Switch) of(o *unstructured.Unstructured) (dynamic.ResourceInterface, er
 	return s.objects.Resource(r).Namespace(o.GetNamespace()), nil
 }
 
-// rehearse applies the manifests as a dry run: conflicts and missing rights stop the run before the first change.
-func (s *Switch) rehearse(ctx context.Context, manifests []*unstructured.Unstructured) error {
+// dryRun applies the manifests as a dry run: conflicts and missing rights stop the run before the first change.
+func (s *Switch) dryRun(ctx context.Context, manifests []*unstructured.Unstructured) error {
 	var errs []error
 	for _, m := range manifests {
 		_, err := s.applied(ctx, m, []string{metav1.DryRunAll})
@@ -253,11 +253,11 @@ func (s *Switch) printDiff(name string, before, after any) error {
 	var old []byte
 	var err error
 	if before != nil {
-		if old, err = essence(before); err != nil {
+		if old, err = strippedYAML(before); err != nil {
 			return err
 		}
 	}
-	text, err := essence(after)
+	text, err := strippedYAML(after)
 	if err != nil {
 		return err
 	}
@@ -272,8 +272,8 @@ func (s *Switch) printDiff(name string, before, after any) error {
 	return nil
 }
 
-// essence is an object as YAML, without what the API server adds to each.
-func essence(object any) ([]byte, error) {
+// strippedYAML is an object as YAML, without what the API server adds to each.
+func strippedYAML(object any) ([]byte, error) {
 	text, err := yaml.Marshal(object)
 	if err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ func (s *Switch) clean(ctx context.Context, n *node) error {
 		case p.Status.Phase == corev1.PodSucceeded:
 			return nil
 		case p.Status.Phase == corev1.PodFailed:
-			return finalError{failure(p)}
+			return permanentError{failure(p)}
 		}
 		return cmp.Or(readiness(p), fmt.Errorf("pod %s has not ended", p.Name)) // a running pod is ready
 	})
@@ -110,15 +110,15 @@ func (s *Switch) deleteCleanups(ctx context.Context, n *node) error {
 	})
 }
 
-// logLines and logPatience bound what is printed of the log of a daemon that did not get ready.
+// logLines and logTimeout bound what is printed of the log of a daemon that did not get ready.
 const (
-	logLines    = 5
-	logPatience = 5 * time.Second
+	logLines   = 5
+	logTimeout = 5 * time.Second
 )
 
 // printLog prints the end of the log of a node's daemon, if it can be had.
 func (s *Switch) printLog(ctx context.Context, n *node) {
-	ctx, cancel := context.WithTimeout(ctx, logPatience)
+	ctx, cancel := context.WithTimeout(ctx, logTimeout)
 	defer cancel()
 	pods, err := s.podsOn(ctx, n.name)
 	if err != nil || s.state.nfqproxy == nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// settling is how long a node may have no flow, and its daemon may not be observable, after its pod is ready.
-const settling = 5 * time.Second
+// settleTime is how long a node may have no flow, and its daemon may not be observable, after its pod is ready.
+const settleTime = 5 * time.Second
 
 // Flows judges a node by what its daemon observes: no problem of the daemon, and TCP flows to services that get
 // answers, if there are any. Where daemons cannot be observed it reports that, and does not judge: then a node is good
@@ -47,9 +47,9 @@ func (f *Flows) Check(ctx context.Context, node string) error {
 	if f.node != node {
 		f.node, f.since = node, time.Now()
 	}
-	settled := time.Since(f.since) >= settling
+	settled := time.Since(f.since) >= settleTime
 	summary, err := f.judge(ctx, node)
-	if unknown, is := errors.AsType[unobserved](err); is && settled {
+	if unknown, is := errors.AsType[unobservableError](err); is && settled {
 		f.Report(fmt.Sprintf("node %s: flows are not checked: %v", node, unknown.error))
 		return nil
 	}
@@ -68,8 +68,8 @@ func (f *Flows) Check(ctx context.Context, node string) error {
 	return nil
 }
 
-// unobserved is the error of a daemon that cannot be observed.
-type unobserved struct{ error }
+// unobservableError is the error of a daemon that cannot be observed.
+type unobservableError struct{ error }
 
 // summary counts the new flows of a node.
 type summary struct{ flows, answered, unanswered int }
@@ -77,24 +77,24 @@ type summary struct{ flows, answered, unanswered int }
 func (f *Flows) judge(ctx context.Context, node string) (s summary, err error) {
 	status, err := f.observer.Status(ctx)
 	if err != nil {
-		return s, unobserved{err}
+		return s, unobservableError{err}
 	}
 	i := slices.IndexFunc(status, func(s observe.Status) bool { return s.Node == node })
 	switch {
 	case i < 0:
-		return s, unobserved{errors.New("its daemon is not known yet")}
+		return s, unobservableError{errors.New("its daemon is not known yet")}
 	case status[i].Daemon == nil && len(status[i].Problems) > 0:
-		return s, unobserved{errors.New(status[i].Problems[0].Text)}
+		return s, unobservableError{errors.New(status[i].Problems[0].Text)}
 	case status[i].Daemon == nil:
-		return s, unobserved{errors.New("its daemon cannot be reached")}
+		return s, unobservableError{errors.New("its daemon cannot be reached")}
 	}
 	records, err := findings.Recent(ctx, f.observer)
 	if err != nil {
-		return s, unobserved{err}
+		return s, unobservableError{err}
 	}
 	found, err := findings.Observed(ctx, f.observer, records)
 	if err != nil {
-		return s, unobserved{err}
+		return s, unobservableError{err}
 	}
 	for _, d := range found {
 		if d.Object == "Node "+node && d.Code.Severity() == diagnose.Error {

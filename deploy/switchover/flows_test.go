@@ -43,7 +43,7 @@ func TestFlows(t *testing.T) {
 			f := &Flows{Open: func() (observe.Observer, error) { return fake, nil }, Report: func(text string) { report += text }}
 			want, wantReport := tt.first, ""
 			if settled {
-				f.node, f.since, want = "a", time.Now().Add(-settling), tt.later
+				f.node, f.since, want = "a", time.Now().Add(-settleTime), tt.later
 			}
 			if want == "" {
 				wantReport = tt.report

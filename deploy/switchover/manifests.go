@@ -56,7 +56,7 @@ func (c configuration) String() string {
 func (s *Switch) configuration() (configuration, error) {
 	own := configuration{clusterCIDR: s.ClusterCIDR, apiServer: s.APIServer}
 	if s.ClusterCIDR == "" && s.APIServer == "" {
-		why := sharable(s.state.configMap)
+		why := checkShareable(s.state.configMap)
 		if why == nil {
 			return configuration{shared: true}, nil
 		}
@@ -78,8 +78,8 @@ func (s *Switch) configuration() (configuration, error) {
 	return own, nil
 }
 
-// sharable returns why the daemons cannot use a ConfigMap.
-func sharable(m *corev1.ConfigMap) error {
+// checkShareable returns why the daemons cannot use a ConfigMap.
+func checkShareable(m *corev1.ConfigMap) error {
 	if m == nil {
 		return errors.New("there is no ConfigMap kube-proxy in kube-system")
 	}

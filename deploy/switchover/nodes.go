@@ -65,7 +65,7 @@ func (s *Switch) kubeProxyReady(ctx context.Context) error {
 	if s.DryRun {
 		return nil
 	}
-	return s.rolledOut(ctx, s.state.kubeProxy, nodes, func(pods map[string][]corev1.Pod) bool {
+	return s.awaitRollout(ctx, s.state.kubeProxy, nodes, func(pods map[string][]corev1.Pod) bool {
 		return !slices.ContainsFunc(others, func(n *node) bool { return len(pods[n.name]) > 0 })
 	})
 }
@@ -91,12 +91,12 @@ func (s *Switch) nfqproxyUpdated(ctx context.Context) error {
 		return nil
 	}
 	s.print("DaemonSet nfqproxy: wait for the update of %d nodes", len(outdated))
-	return s.rolledOut(ctx, s.state.nfqproxy, outdated, func(map[string][]corev1.Pod) bool { return true })
+	return s.awaitRollout(ctx, s.state.nfqproxy, outdated, func(map[string][]corev1.Pod) bool { return true })
 }
 
-// rolledOut waits until each node has a ready pod of a DaemonSet, and an updated one if that is required. The time of a
+// awaitRollout waits until each node has a ready pod of a DaemonSet, and an updated one if that is required. The time of a
 // node begins when the one before it is done.
-func (s *Switch) rolledOut(ctx context.Context, set *appsv1.DaemonSet, waiting []*node, updated func(map[string][]corev1.Pod) bool) error {
+func (s *Switch) awaitRollout(ctx context.Context, set *appsv1.DaemonSet, waiting []*node, updated func(map[string][]corev1.Pod) bool) error {
 	for len(waiting) > 0 {
 		if err := s.await(ctx, set.Name+" on node "+waiting[0].name, func(ctx context.Context) error {
 			pods, err := s.podsOf(ctx, set)
@@ -210,7 +210,7 @@ func (s *Switch) await(ctx context.Context, what string, try func(context.Contex
 		if err == nil {
 			return nil
 		}
-		if final, is := errors.AsType[finalError](err); is {
+		if final, is := errors.AsType[permanentError](err); is {
 			return final.error
 		}
 		// An error of the end of the time has no news.
@@ -227,8 +227,8 @@ func (s *Switch) await(ctx context.Context, what string, try func(context.Contex
 	}
 }
 
-// finalError is one that more time does not change.
-type finalError struct{ error }
+// permanentError is one that more time does not change.
+type permanentError struct{ error }
 
 // servedBy returns why a node is not served by a DaemonSet yet; see served.
 func (s *Switch) servedBy(ctx context.Context, n *node, by, other *appsv1.DaemonSet) error {

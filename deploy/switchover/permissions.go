@@ -57,8 +57,8 @@ func rights(manifests ...string) []right {
 	return list
 }
 
-// permitted returns one error with all rights that the user lacks.
-func (s *Switch) permitted(ctx context.Context, wanted []right) error {
+// checkPermissions returns one error with all rights that the user lacks.
+func (s *Switch) checkPermissions(ctx context.Context, wanted []right) error {
 	var missing []string
 	for _, r := range wanted {
 		lacks := right{r.group, r.resource, r.namespace, nil}

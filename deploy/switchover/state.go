@@ -74,7 +74,7 @@ func (s *Switch) read(ctx context.Context) error {
 		return fmt.Errorf("API server %s: %w", s.Config.Host, err)
 	}
 	if s.state.kubeProxy == nil {
-		return s.withoutKubeProxy(ctx)
+		return s.noKubeProxyError(ctx)
 	}
 	s.state.mode = modeOf(s.state.kubeProxy, s.state.configMap)
 	return s.state.suitable()
@@ -141,8 +141,8 @@ func managerOf(d *appsv1.DaemonSet) string {
 	return ""
 }
 
-// withoutKubeProxy is the error for a cluster that has no DaemonSet kube-proxy.
-func (s *Switch) withoutKubeProxy(ctx context.Context) error {
+// noKubeProxyError is the error for a cluster that has no DaemonSet kube-proxy.
+func (s *Switch) noKubeProxyError(ctx context.Context) error {
 	const byHand = "; deploy/kubernetes/README.md describes the manifests, for an installation by hand"
 	list, err := s.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -76,8 +76,8 @@ type Switch struct {
 	state *state
 }
 
-// lookPeriod is the time between two looks at the cluster while a switch waits.
-const lookPeriod = 500 * time.Millisecond
+// pollPeriod is the time between two looks at the cluster while a switch waits.
+const pollPeriod = 500 * time.Millisecond
 
 // New connects to the API server, without a request.
 func New(options Options) (*Switch, error) {
@@ -89,7 +89,7 @@ func New(options Options) (*Switch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of API server %s: %w", options.Config.Host, err)
 	}
-	s := &Switch{Options: options, client: client, objects: objects, period: lookPeriod}
+	s := &Switch{Options: options, client: client, objects: objects, period: pollPeriod}
 	if options.DryRun {
 		s.dry = []string{metav1.DryRunAll}
 	}
@@ -99,7 +99,7 @@ func New(options Options) (*Switch, error) {
 // Install switches nodes to nfqproxy. If a check of a node fails, that node is switched back, and the run ends with
 // an error. A context that ends leaves the cluster as it is: the next run continues.
 func (s *Switch) Install(ctx context.Context) error {
-	if err := s.permitted(ctx, installing); err != nil {
+	if err := s.checkPermissions(ctx, installing); err != nil {
 		return err
 	}
 	if err := s.read(ctx); err != nil {
@@ -118,7 +118,7 @@ func (s *Switch) Install(ctx context.Context) error {
 		return err
 	}
 	if !s.DryRun { // which does the same as its steps
-		if err := s.rehearse(ctx, manifests); err != nil {
+		if err := s.dryRun(ctx, manifests); err != nil {
 			return err
 		}
 	}
@@ -155,7 +155,7 @@ func (s *Switch) install(ctx context.Context, manifests []*unstructured.Unstruct
 // Uninstall switches nodes back to kube-proxy. Without Options.Nodes it then removes everything that Install has
 // made.
 func (s *Switch) Uninstall(ctx context.Context) error {
-	if err := s.permitted(ctx, uninstalling); err != nil {
+	if err := s.checkPermissions(ctx, uninstalling); err != nil {
 		return err
 	}
 	if err := s.read(ctx); err != nil {
@@ -198,7 +198,7 @@ func (s *Switch) report(ctx context.Context, err error) error {
 		}
 		return err
 	}
-	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestPatience)
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
 	if e := s.readNodes(after); e != nil {
 		s.print("the state of the nodes is not known: %v", e)

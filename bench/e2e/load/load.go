@@ -40,12 +40,12 @@ type Counts struct {
 // Held is the number of connections that clients of the checks hold open.
 const Held = 4
 
-// Patience: TCP repeats its SYN after 1, 3 and 7 s. A datagram is not repeated.
+// The timeouts: TCP repeats its SYN after 1, 3 and 7 s. A datagram is not repeated.
 const (
-	tcpPatience = 10 * time.Second
-	udpPatience = 2 * time.Second
-	slow        = 900 * time.Millisecond
-	maxErrors   = 5
+	tcpTimeout = 10 * time.Second
+	udpTimeout = 2 * time.Second
+	slow       = 900 * time.Millisecond
+	maxErrors  = 5
 )
 
 // Add adds the counts of another load.
@@ -144,11 +144,11 @@ func (l Load) Run(ctx context.Context) Counts {
 
 // exchange makes one connection, or sends one datagram from a new port, and reads the answer.
 func (l Load) exchange(network string) error {
-	patience := tcpPatience
+	timeout := tcpTimeout
 	if network == "udp" {
-		patience = udpPatience
+		timeout = udpTimeout
 	}
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	conn, err := (&net.Dialer{Deadline: deadline}).Dial(network, l.Target)
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func (l Load) exchange(network string) error {
 
 // hold keeps one connection until the end of ctx. The error is that of its earlier end.
 func (l Load) hold(ctx context.Context) error {
-	conn, err := (&net.Dialer{Timeout: tcpPatience}).Dial("tcp", l.Target)
+	conn, err := (&net.Dialer{Timeout: tcpTimeout}).Dial("tcp", l.Target)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (l Load) hold(ctx context.Context) error {
 	tick := time.NewTicker(l.Period)
 	defer tick.Stop()
 	for {
-		if err := echo(conn, time.Now().Add(tcpPatience)); err != nil {
+		if err := echo(conn, time.Now().Add(tcpTimeout)); err != nil {
 			return err
 		}
 		select {

@@ -40,8 +40,8 @@ as other rules keep address translation enabled. nfqproxy must not be running.`,
 	return cmd
 }
 
-// successorPeriod is the time between two looks for kube-proxy's rules.
-const successorPeriod = 500 * time.Millisecond
+// successorInterval is the time between two looks for kube-proxy's rules.
+const successorInterval = 500 * time.Millisecond
 
 // awaitSuccessor waits until kube-proxy's rules translate, if there is a time to wait. kube-proxy is healthy
 // before it has written them: on a cluster with 10,000 services it takes 20 seconds.
@@ -49,7 +49,7 @@ func awaitSuccessor(wait time.Duration) error {
 	if wait <= 0 {
 		return nil
 	}
-	for end := time.Now().Add(wait); ; time.Sleep(successorPeriod) {
+	for end := time.Now().Add(wait); ; time.Sleep(successorInterval) {
 		found, err := takeover.Find()
 		if err == nil && found.Serve() {
 			return nil

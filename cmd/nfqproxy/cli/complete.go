@@ -28,12 +28,12 @@ import (
 // the files of --objects, of the API server, of the daemon or of the running lab. A lookup that takes too long completes
 // nothing, because the shell waits for it.
 
-// completionPatience is how long a completion may take.
-const completionPatience = time.Second
+// completionTimeout is how long a completion may take.
+const completionTimeout = time.Second
 
 // soon returns the result of f, or nil on a timeout.
 func soon(f func(context.Context) []string) []string {
-	ctx, cancel := context.WithTimeout(context.Background(), completionPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 	defer cancel()
 	c := make(chan []string, 1)
 	go func() { c <- f(ctx) }()

@@ -12,14 +12,14 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// longestLine is how long a line may be; a question has some hundred bytes.
-const longestLine = 1 << 20
+// maxLineSize is how long a line may be; a question has some hundred bytes.
+const maxLineSize = 1 << 20
 
 // readQuestions reads one question from each line that is not empty and calls answer with it. It ends
 // at the first error, of a line or of answer; the error names the line.
 func readQuestions(in io.Reader, answer func(flow.Question) error) error {
 	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, longestLine)
+	lines.Buffer(nil, maxLineSize)
 	n := 0
 	for lines.Scan() {
 		n++

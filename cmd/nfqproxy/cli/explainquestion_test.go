@@ -25,7 +25,7 @@ func TestQuestions(t *testing.T) {
 		{"cut off", `{"protocol":`, 0, "the line ends within the object"},
 		{"two objects", good + good, 0, "one for each line"},
 		{"trailing bracket", good + "}", 0, "one for each line"},
-		{"too long", good + "\n" + strings.Repeat(" ", longestLine+1), 1, "line 2: "},
+		{"too long", good + "\n" + strings.Repeat(" ", maxLineSize+1), 1, "line 2: "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -14,11 +14,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// mostWaiting is how many rows wait for what other nodes decided, and joinsKept of how many
+// maxWaiting is how many rows wait for what other nodes decided, and joinsKept of how many
 // connections that is kept for later events.
 const (
-	mostWaiting = 500
-	joinsKept   = 4096
+	maxWaiting = 500
+	joinsKept  = 4096
 )
 
 // rows prints a list or a stream of flows. A row waits until the next one of a list, or until a
@@ -56,7 +56,7 @@ func (l *rows) take(item observe.Item) error {
 	case item.Missed != nil:
 		return errors.Join(l.print(), printMissed(item.Missed, l.printer, l.stderr))
 	}
-	if l.most == 0 && (!l.query.Follow || len(l.waiting) >= mostWaiting) {
+	if l.most == 0 && (!l.query.Follow || len(l.waiting) >= maxWaiting) {
 		if err := l.print(); err != nil {
 			return err
 		}

@@ -214,7 +214,7 @@ func TestRowsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(l.waiting) > mostWaiting || len(l.others) != joinsKept || len(l.order) != joinsKept || len(l.shown) != joinsKept || l.printed < joinsKept {
+	if len(l.waiting) > maxWaiting || len(l.others) != joinsKept || len(l.order) != joinsKept || len(l.shown) != joinsKept || l.printed < joinsKept {
 		t.Errorf("%d rows wait, %d and %d joined records are kept, %d rows are printed", len(l.waiting), len(l.others), len(l.order), l.printed)
 	}
 }

@@ -278,9 +278,9 @@ func observedNodes(ctx context.Context, observer observe.Observer) map[string]bo
 	return nodes
 }
 
-// breath is how long a stream has to be quiet before its records are written, so that records
+// flushDelay is how long a stream has to be quiet before its records are written, so that records
 // that arrive together are laid out together.
-const breath = 50 * time.Millisecond
+const flushDelay = 50 * time.Millisecond
 
 // list writes flows until there are no more or, following, until the context ends.
 func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p text.Printer, stderr io.Writer) error {
@@ -320,7 +320,7 @@ func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p text
 				return err
 			}
 			if f.query.Follow {
-				quiet = time.After(breath)
+				quiet = time.After(flushDelay)
 			}
 		}
 	}

@@ -23,8 +23,8 @@ type switchFlags struct {
 	options    switchover.Options
 }
 
-// nodePatience is the default of --timeout: it includes the download of an image.
-const nodePatience = 3 * time.Minute
+// defaultNodeTimeout is the default of --timeout: it includes the download of an image.
+const defaultNodeTimeout = 3 * time.Minute
 
 func (f *switchFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
@@ -32,7 +32,7 @@ func (f *switchFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.cluster, "cluster", false, "switch the nodes of a cluster (required)")
 	flags.StringSliceVar(&f.options.Nodes, "node", nil, "switch only this node; may be repeated")
 	flags.BoolVar(&f.options.DryRun, "dry-run", false, "print every step with its changes, and change nothing: changes are sent to the API server as a dry run")
-	flags.DurationVar(&f.options.Timeout, "timeout", nodePatience, "how long the switch of one node may take")
+	flags.DurationVar(&f.options.Timeout, "timeout", defaultNodeTimeout, "how long the switch of one node may take")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: $KUBECONFIG, or ~/.kube/config)")
 	flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default: its current context)")
 }

@@ -128,7 +128,7 @@ func (f *askFlags) run(ctx context.Context, stdout io.Writer, style text.Style, 
 		if r.Source == "" { // no connection: only the host is known
 			of.Source, of.Since = from, began.Format(time.RFC3339Nano)
 		}
-		if err := story(ctx, stdout, client, r, of, text.Options{Style: style}); err != nil {
+		if err := printStory(ctx, stdout, client, r, of, text.Options{Style: style}); err != nil {
 			return err
 		}
 	}
@@ -162,7 +162,7 @@ func answerText(r *labapi.Response) string {
 	if r.Source != "" {
 		line("request", "%s -> %s", r.Source, r.Destination)
 	}
-	took := tookOf(r)
+	took := durationOf(r)
 	if r.Error != "" {
 		line("failed", "%s, after %s", r.Error, took)
 		return b.String()
@@ -214,7 +214,7 @@ func (f *askFlags) many(ctx context.Context, stdout io.Writer, client *remote.Cl
 		}
 		if r.Error != "" {
 			failed++
-			if _, err := fmt.Fprintf(stdout, "failed   request %d: %s, after %s\n", sent, r.Error, tookOf(r)); err != nil {
+			if _, err := fmt.Fprintf(stdout, "failed   request %d: %s, after %s\n", sent, r.Error, durationOf(r)); err != nil {
 				return err
 			}
 		}
@@ -236,8 +236,8 @@ func (f *askFlags) many(ctx context.Context, stdout io.Writer, client *remote.Cl
 	return nil
 }
 
-// tookOf is how long a request took.
-func tookOf(r *labapi.Response) time.Duration {
+// durationOf is how long a request took.
+func durationOf(r *labapi.Response) time.Duration {
 	return time.Duration(r.Seconds * float64(time.Second)).Round(10 * time.Microsecond)
 }
 
@@ -257,13 +257,13 @@ func distribution(counts map[string]int, all int) string {
 
 // How long the flow of a request may take to be recorded, and then to be complete: by all nodes that it passed.
 const (
-	recordPatience   = 5 * time.Second
-	completePatience = time.Second
-	recordInterval   = 50 * time.Millisecond
+	recordTimeout  = 5 * time.Second
+	storyGrace     = time.Second
+	recordInterval = 50 * time.Millisecond
 )
 
-// story prints the flow of a request, which the query finds.
-func story(ctx context.Context, stdout io.Writer, client *remote.Client, r *labapi.Response, q observe.FlowQuery, o text.Options) error {
+// printStory prints the flow of a request, which the query finds.
+func printStory(ctx context.Context, stdout io.Writer, client *remote.Client, r *labapi.Response, q observe.FlowQuery, o text.Options) error {
 	record, err := recordOf(ctx, client, r, q)
 	if err != nil {
 		return err
@@ -279,7 +279,7 @@ func story(ctx context.Context, stdout io.Writer, client *remote.Client, r *laba
 
 // recordOf finds the record of a request; nil: there is none.
 func recordOf(ctx context.Context, client *remote.Client, r *labapi.Response, q observe.FlowQuery) (*flow.Record, error) {
-	waiting, cancel := context.WithTimeout(ctx, recordPatience)
+	waiting, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
 	var id string
 	found := errors.New("found")
@@ -299,7 +299,7 @@ func recordOf(ctx context.Context, client *remote.Client, r *labapi.Response, q 
 	case id == "":
 		return nil, err
 	}
-	complete, cancel := context.WithTimeout(ctx, completePatience)
+	complete, cancel := context.WithTimeout(ctx, storyGrace)
 	defer cancel()
 	for {
 		record, err := client.Flow(ctx, id)

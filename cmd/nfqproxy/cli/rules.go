@@ -112,7 +112,7 @@ func hostRulesOf(dumps []*iptables.Dump, family iptables.Family) ([]*iptables.Du
 					what = fmt.Sprintf("%s for %s", b, family)
 				}
 				return nil, fmt.Errorf("%s and %s are both rules of %s: give the rules of one host at one time, and its two back ends in a file each",
-					place(other, of), place(d, of), what)
+					dumpName(other, of), dumpName(d, of), what)
 			}
 		}
 	}
@@ -167,8 +167,8 @@ func onlyDump(stdin io.Reader, stderr io.Writer, path string, family iptables.Fa
 	return dumps[0], nil
 }
 
-// place names a dump: its file, where in it the dump begins if the file has several, and the host if the text names it.
-func place(d *iptables.Dump, all []*iptables.Dump) string {
+// dumpName names a dump: its file, where in it the dump begins if the file has several, and the host if the text names it.
+func dumpName(d *iptables.Dump, all []*iptables.Dump) string {
 	for _, other := range all {
 		if other == d || other.File != d.File {
 			continue

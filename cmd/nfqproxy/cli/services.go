@@ -99,15 +99,15 @@ func (f *servicesFlags) read(stdin io.Reader, stderr io.Writer) ([]ruleSet, erro
 	}
 	var with []ruleSet
 	for _, s := range sets {
-		if !s.isOtherHalf(sets) {
+		if !s.inOtherBackend(sets) {
 			with = append(with, s)
 		}
 	}
 	return with, nil
 }
 
-// isOtherHalf reports whether kube-proxy's rules are in the other back end only.
-func (s ruleSet) isOtherHalf(all []ruleSet) bool {
+// inOtherBackend reports whether kube-proxy's rules are in the other back end only.
+func (s ruleSet) inOtherBackend(all []ruleSet) bool {
 	return s.node.Mode == proxymode.ModeUnknown && slices.ContainsFunc(all, func(o ruleSet) bool {
 		return o.dump != s.dump && o.dump.Family == s.dump.Family && o.node.Mode != proxymode.ModeUnknown
 	})
@@ -152,7 +152,7 @@ func (f *servicesFlags) writeTable(w io.Writer, sets []ruleSet) error {
 	for i, s := range sets {
 		n, title := s.node, ""
 		if len(sets) > 1 || len(f.rules) > 1 {
-			title = place(s.dump, dumps) + ": "
+			title = dumpName(s.dump, dumps) + ": "
 		}
 		fmt.Fprintf(w, "\n%s%s", title, &n.Proxy)
 		if s.dump.Backend != iptables.BackendUnknown && len(f.rules) > 1 {
@@ -160,7 +160,7 @@ func (f *servicesFlags) writeTable(w io.Writer, sets []ruleSet) error {
 		}
 		fmt.Fprintln(w)
 		if other := s.twice(sets[:i]); other != nil {
-			fmt.Fprintf(w, "Both back ends have rules of kube-proxy, and the kernel evaluates both: those in %s and those in %s\n", place(other.dump, dumps), place(s.dump, dumps))
+			fmt.Fprintf(w, "Both back ends have rules of kube-proxy, and the kernel evaluates both: those in %s and those in %s\n", dumpName(other.dump, dumps), dumpName(s.dump, dumps))
 		}
 		writeIssues(w, "Unknown:", n.Gaps)
 		writeIssues(w, "Without an endpoint:", n.WithoutEndpoints())
@@ -202,7 +202,7 @@ func (f *servicesFlags) writeObjects(w io.Writer, sets []ruleSet) error {
 	dumps := dumpsOf(sets)
 	for i, s := range sets {
 		if other := s.twice(sets[:i]); other != nil {
-			return fmt.Errorf("--rules: %s and %s both have rules of kube-proxy for %s: give one of them", place(other.dump, dumps), place(s.dump, dumps), s.dump.Family)
+			return fmt.Errorf("--rules: %s and %s both have rules of kube-proxy for %s: give one of them", dumpName(other.dump, dumps), dumpName(s.dump, dumps), s.dump.Family)
 		}
 	}
 	nodes := nodesOf(sets)

@@ -32,7 +32,7 @@ func TestInterruptedReader(t *testing.T) {
 		if _, err := io.WriteString(w, "\n"); err != nil {
 			t.Fatal(err)
 		}
-		e2etest.Eventually(t, e2etest.Patience, args[0]+" to read its input", func() bool {
+		e2etest.Eventually(t, e2etest.Timeout, args[0]+" to read its input", func() bool {
 			unread, err := unix.IoctlGetInt(int(w.Fd()), unix.TIOCINQ)
 			return err == nil && unread == 0
 		})
@@ -46,7 +46,7 @@ func TestInterruptedReader(t *testing.T) {
 			if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGINT {
 				t.Errorf("%s ended with %v", args[0], err)
 			}
-		case <-time.After(e2etest.Patience):
+		case <-time.After(e2etest.Timeout):
 			t.Errorf("%s goes on", args[0])
 			_ = cmd.Process.Kill()
 			<-ended

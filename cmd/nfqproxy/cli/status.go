@@ -13,8 +13,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
-// statusPatience is how long the daemon may take: it compares the kernel rules.
-const statusPatience = 30 * time.Second
+// statusTimeout is how long the daemon may take: it compares the kernel rules.
+const statusTimeout = 30 * time.Second
 
 // statusFlags are the flags of nfqproxy status.
 type statusFlags struct {
@@ -59,7 +59,7 @@ func (f *statusFlags) run(cmd *cobra.Command, connect connector, stdout io.Write
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(cmd.Context(), statusPatience, fmt.Errorf("no status within %s: check whether the daemon is frozen (the kernel's copy of the service table decides new flows meanwhile)", statusPatience))
+	ctx, cancel := context.WithTimeoutCause(cmd.Context(), statusTimeout, fmt.Errorf("no status within %s: check whether the daemon is frozen (the kernel's copy of the service table decides new flows meanwhile)", statusTimeout))
 	defer cancel()
 	nodes, err := observer.Status(ctx)
 	if err != nil {

@@ -143,7 +143,7 @@ func writeTimeline(w io.Writer, s *serviceChanges, zone *time.Location) error {
 		_, err := fmt.Fprintln(w, "No changes since the daemons' start, or in the time of --since.")
 		return err
 	}
-	for _, nodes := range sameChange(s.Changes) {
+	for _, nodes := range groupChanges(s.Changes) {
 		start := nodes[0].Start()
 		for i := range nodes {
 			if at := nodes[i].Start(); at.Before(start) {
@@ -187,9 +187,9 @@ func writeGone(w io.Writer, c *observe.Change, start time.Time) {
 	}
 }
 
-// sameChange groups changes of several nodes that are the same: of each node one, with the same trigger or, without
+// groupChanges groups changes of several nodes that are the same: of each node one, with the same trigger or, without
 // one, at most a minute apart. Changes are sorted by their time.
-func sameChange(changes []observe.Change) (groups [][]observe.Change) {
+func groupChanges(changes []observe.Change) (groups [][]observe.Change) {
 	for _, c := range changes {
 		i := slices.IndexFunc(groups, func(g []observe.Change) bool {
 			first := &g[0]

@@ -296,12 +296,12 @@ func (f *packetFlags) packet(given *pflag.FlagSet) (iptables.Packet, error) {
 		}
 		p.MAC = &m
 	}
-	f.suppose(&p, given)
+	f.noteAssumptions(&p, given)
 	return p, f.layer4(&p)
 }
 
-// suppose notes the properties of the packet that no flag set.
-func (f *packetFlags) suppose(p *iptables.Packet, given *pflag.FlagSet) {
+// noteAssumptions notes the properties of the packet that no flag set.
+func (f *packetFlags) noteAssumptions(p *iptables.Packet, given *pflag.FlagSet) {
 	for _, s := range []struct {
 		fact  iptables.Facts
 		flags []string

@@ -106,7 +106,7 @@ func (f *watchFlags) run(ctx context.Context, connect connector, stdout, stderr 
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	file := cmp.Or(f.file, "nfqproxy-"+safe(r.ID)+".tgz")
+	file := cmp.Or(f.file, "nfqproxy-"+fileNameOf(r.ID)+".tgz")
 	if err := writeBundle(file, b); err != nil {
 		return err
 	}
@@ -241,8 +241,8 @@ func pairsOf(r *flow.Record) (pairs []bundle.Pair) {
 	return pairs
 }
 
-// safe is an ID as a part of a file's name.
-func safe(id string) string {
+// fileNameOf is an ID as a part of a file's name.
+func fileNameOf(id string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
 			return r

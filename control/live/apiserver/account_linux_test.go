@@ -122,11 +122,11 @@ func (a *account) Write(p []byte) (int, error) {
 
 func (a *account) await(what string, is func() bool) {
 	a.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			a.Fatalf("waited %v for %s; logged:\n%s", patience, what, &a.log)
+			a.Fatalf("waited %v for %s; logged:\n%s", testTimeout, what, &a.log)
 		}
 	}
 }

@@ -25,8 +25,8 @@ import (
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
 
-// patience is how long a test waits for what should come at once.
-const patience = time.Minute
+// testTimeout is how long a test waits for what should come at once.
+const testTimeout = time.Minute
 
 const manifests = "../../../deploy/kubernetes/"
 

@@ -16,7 +16,7 @@ import (
 // TestHeaders: every answer has the same headers for browsers.
 func TestHeaders(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) })
-	w := newWorld(t, Config{Page: page}, patience)
+	w := newWorld(t, Config{Page: page}, longTiming)
 	for path, policy := range map[string]string{
 		"/":                dataPolicy, // requested with POST below
 		"/v1/flows":        dataPolicy,
@@ -58,7 +58,7 @@ func TestHeaders(t *testing.T) {
 
 // TestAdmission: requests that browsers make for others' pages are refused.
 func TestAdmission(t *testing.T) {
-	w := newWorld(t, Config{Token: "secret", Hosts: []string{"flows.example.org", "192.0.2.7"}, Page: http.NotFoundHandler()}, patience)
+	w := newWorld(t, Config{Token: "secret", Hosts: []string{"flows.example.org", "192.0.2.7"}, Page: http.NotFoundHandler()}, longTiming)
 	own := strings.TrimPrefix(w.URL, "http://")
 	_, port, _ := net.SplitHostPort(own)
 	const hostWanted = " is not a name of this server: use localhost, flows.example.org, 192.0.2.7 or its listen address"
@@ -110,7 +110,7 @@ func TestAdmission(t *testing.T) {
 // TestAdmissionByListener: the address that a connection came in by is the server's own; the names
 // are the same over a Unix socket, which ssh forwards to browsers.
 func TestAdmissionByListener(t *testing.T) {
-	s := newAPI(Config{Observer: observetest.New("node-a"), Token: "secret", Timing: &patience})
+	s := newAPI(Config{Observer: observetest.New("node-a"), Token: "secret", Timing: &longTiming})
 	for _, tt := range []struct {
 		local  net.Addr
 		host   string
@@ -178,7 +178,7 @@ func TestTokens(t *testing.T) {
 	}
 	for _, tt := range tests {
 		tt.config.Page, tt.config.Observer = http.NotFoundHandler(), observetest.New("node-a")
-		tt.config.Timing, tt.config.Routes = &patience, []Route{more}
+		tt.config.Timing, tt.config.Routes = &longTiming, []Route{more}
 		s := newAPI(tt.config)
 		check := func(questions []string, want int) {
 			for _, q := range questions {
@@ -208,7 +208,7 @@ func TestTokens(t *testing.T) {
 		check(page, tt.page)
 	}
 	// Without a token the refusal names the source of tokens.
-	w := newWorld(t, Config{}, patience)
+	w := newWorld(t, Config{}, longTiming)
 	if body := flowapitest.Content(t, w.Do(t, "DELETE", "/v1/holds/x", "")); !strings.Contains(body, "--flow-api-token-file") {
 		t.Error(body)
 	}

@@ -46,7 +46,7 @@ func reviewedServer(v *reviewer, c Config) func(method, path string, headers ...
 	good := "a.b.c"
 	v.valid.Store(&good)
 	c.Observer, c.Reviewer, c.Page = observetest.New("node-a"), v, http.NotFoundHandler()
-	c.Timing = &patience
+	c.Timing = &longTiming
 	s := newAPI(c)
 	return func(method, path string, headers ...string) (int, string) {
 		r := httptest.NewRequest(method, "http://localhost"+path, strings.NewReader("{}"))

@@ -18,11 +18,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// patient is longer than any test waits.
-const patient = time.Hour
+// longTimeout is longer than any test waits.
+const longTimeout = time.Hour
 
-// patience waits for nothing but for a stream to begin.
-var patience = Timing{Write: patient, Answer: patient, Read: patient, FirstSign: time.Millisecond, KeepAlive: patient, Poll: patient}
+// longTiming waits for nothing but for a stream to begin.
+var longTiming = Timing{Write: longTimeout, Answer: longTimeout, Read: longTimeout, FirstSign: time.Millisecond, KeepAlive: longTimeout, Poll: longTimeout}
 
 func newWorld(t *testing.T, c Config, timing Timing) *flowapitest.World {
 	t.Helper()
@@ -34,7 +34,7 @@ func newWorld(t *testing.T, c Config, timing Timing) *flowapitest.World {
 }
 
 func TestAnswers(t *testing.T) {
-	w := newWorld(t, Config{Token: "secret"}, patience)
+	w := newWorld(t, Config{Token: "secret"}, longTiming)
 	record := flow.Record{Version: 1, ID: "a/1", Service: "default/web:<http>", Life: &flow.Life{State: flow.Decided}}
 	w.Fake.List = []observe.Item{{Record: &record}}
 	w.Fake.ServicesAnswer = observe.Services{Nodes: []string{"node-a"}, Services: []observe.Service{{Service: `shop/"services":[]:<http>`}, {Service: "shop/web"}}, Next: "shop/web/IPv4", Lost: 3}
@@ -91,7 +91,7 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	w := newWorld(t, Config{Token: "secret", Page: http.NotFoundHandler()}, patience)
+	w := newWorld(t, Config{Token: "secret", Page: http.NotFoundHandler()}, longTiming)
 	const token = "Authorization: Bearer secret"
 	const known = "want follow, service, namespace, pod, node, source, destination, endpoint, port, protocol, verdict, reason, state, servicesonly, joined, event, since, limit, rate, steps"
 	tests := []struct {
@@ -177,8 +177,8 @@ func TestErrors(t *testing.T) {
 
 // TestOwnFaults are reported and logged.
 func TestOwnFaults(t *testing.T) {
-	slow := patience
-	slow.FirstSign = patient
+	slow := longTiming
+	slow.FirstSign = longTimeout
 	w := newWorld(t, Config{}, slow)
 	w.Fake.Fail(errors.New("the table is on fire"))
 	for _, path := range []string{"/v1/flows", "/v1/flows?follow", "/v1/flows/a", "/v1/services", "/v1/table", "/v1/stats", "/v1/topology"} {
@@ -194,7 +194,7 @@ func TestOwnFaults(t *testing.T) {
 }
 
 func TestHolds(t *testing.T) {
-	w := newWorld(t, Config{Token: "secret"}, patience)
+	w := newWorld(t, Config{Token: "secret"}, longTiming)
 	const token = "Authorization: Bearer secret"
 	r := w.Do(t, "POST", "/v1/holds", `{"flow":{"service":"web"},"seconds":5}`, flowapitest.JSONBody, token)
 	var h observe.Hold
@@ -236,7 +236,7 @@ func TestHolds(t *testing.T) {
 
 // TestPollEnds: no request waits for ever.
 func TestPollEnds(t *testing.T) {
-	short := patience
+	short := longTiming
 	short.Poll = time.Millisecond
 	w := newWorld(t, Config{}, short)
 	h, err := w.Fake.Hold(t.Context(), observe.HoldQuery{})

@@ -47,7 +47,7 @@ const (
 )
 
 func TestList(t *testing.T) {
-	w := newWorld(t, Config{}, patience)
+	w := newWorld(t, Config{}, longTiming)
 	w.Fake.List = []observe.Item{record("1"), missed(5), record("2"), joined("1", "3")}
 	for accept, want := range map[string][2]string{
 		linesWanted:    {"application/x-ndjson", recordText("1") + "\n" + missedText + "\n" + recordText("2") + "\n" + joinedText + "\n"},
@@ -77,7 +77,7 @@ func TestList(t *testing.T) {
 // TestFollow: each item is there before the next one comes.
 // TestPassesOn: a record that another server encoded is not encoded again.
 func TestPassesOn(t *testing.T) {
-	w := newWorld(t, Config{}, patience)
+	w := newWorld(t, Config{}, longTiming)
 	i := record("1")
 	i.Encoded = []byte(`{"version":1,"id":"1","new":[1]}`)
 	w.Fake.List = []observe.Item{i, i}
@@ -94,7 +94,7 @@ func TestFollow(t *testing.T) {
 		linesWanted:  {recordText("1") + "\n", missedText + "\n"},
 		eventsWanted: {"event: flow\ndata: " + recordText("1") + "\n\n", "event: missed\ndata: " + missedData + "\n\n"},
 	} {
-		w := newWorld(t, Config{}, patience)
+		w := newWorld(t, Config{}, longTiming)
 		r := w.Do(t, "GET", "/v1/flows?follow", "", accept) // its head comes without any flow
 		skip := map[string]string{linesWanted: "\n", eventsWanted: ":\n\n"}[accept]
 		for i, want := range append([]string{skip}, texts...) {
@@ -115,7 +115,7 @@ func TestFollow(t *testing.T) {
 
 // TestKeepAlive: a stream without flows gives signs of life.
 func TestKeepAlive(t *testing.T) {
-	short := patience
+	short := longTiming
 	short.KeepAlive = time.Millisecond
 	w := newWorld(t, Config{}, short)
 	for accept, want := range map[string]string{linesWanted: "\n\n\n\n", eventsWanted: ":\n\n:\n\n:\n\n"} {
@@ -130,7 +130,7 @@ func TestKeepAlive(t *testing.T) {
 
 // TestCutOff: what ends before its time does not look like the end.
 func TestCutOff(t *testing.T) {
-	w := newWorld(t, Config{}, patience)
+	w := newWorld(t, Config{}, longTiming)
 	r := w.Do(t, "GET", "/v1/flows?follow", "")
 	if !w.Fake.AwaitReaders(t.Context(), 1) {
 		t.Fatal("no reader follows")
@@ -149,8 +149,8 @@ func TestCutOff(t *testing.T) {
 // TestClientsFault: a fault that only the observer finds is answered with an error, with a
 // status, following or not.
 func TestClientsFault(t *testing.T) {
-	slow := patience
-	slow.FirstSign = patient
+	slow := longTiming
+	slow.FirstSign = longTimeout
 	w := newWorld(t, Config{}, slow)
 	w.Fake.Fail(&observe.Error{Status: 400, Field: "node", Message: "there is no such node"})
 	for _, path := range []string{"/v1/flows", "/v1/flows?follow"} {
@@ -162,7 +162,7 @@ func TestClientsFault(t *testing.T) {
 }
 
 func TestMaxStreams(t *testing.T) {
-	w := newWorld(t, Config{MaxStreams: 2}, patience)
+	w := newWorld(t, Config{MaxStreams: 2}, longTiming)
 	first := w.Do(t, "GET", "/v1/flows?follow", "")
 	w.Do(t, "GET", "/v1/flows?follow", "")
 	r := w.Do(t, "GET", "/v1/flows?follow", "")
@@ -200,7 +200,7 @@ func (f *flood) Flows(ctx context.Context, _ observe.FlowQuery, each func(observ
 
 // TestSlowReader: a reader that takes nothing is cut off, and the observer is let go.
 func TestSlowReader(t *testing.T) {
-	short := patience
+	short := longTiming
 	short.Write = 20 * time.Millisecond
 	f := &flood{observetest.New("node-a"), make(chan error, 1)}
 	w := newWorld(t, Config{}, short)
@@ -223,7 +223,7 @@ func TestSlowReader(t *testing.T) {
 
 // TestSlowBody: who does not send what it announced is not waited for.
 func TestSlowBody(t *testing.T) {
-	short := patience
+	short := longTiming
 	short.Read = time.Millisecond
 	w := newWorld(t, Config{}, short)
 	body, writer := io.Pipe()
@@ -245,7 +245,7 @@ func TestSlowBody(t *testing.T) {
 
 // TestFlushes: what waits together goes out together, and nothing waits for more.
 func TestFlushes(t *testing.T) {
-	w := newWorld(t, Config{}, patience)
+	w := newWorld(t, Config{}, longTiming)
 	r := w.Do(t, "GET", "/v1/flows?follow", "")
 	lines := bufio.NewScanner(r.Body)
 	for n := range 1000 {

@@ -28,7 +28,7 @@ func (w *hold) act(a observe.Act) error {
 	}
 	leaving, err := w.move(a.Action, len(r.Steps))
 	if err == nil && leaving != nil {
-		leaving.carryOut()
+		leaving.release()
 	}
 	return err
 }
@@ -154,7 +154,7 @@ func commonSteps(a, b []flow.Step) (n int) {
 // effect in states other than the given ones. It locks holder.mu.
 func (w *hold) giveUp(outcome string, in ...observe.HoldState) {
 	if leaving := w.abandon(outcome, in); leaving != nil {
-		leaving.carryOut()
+		leaving.release()
 	}
 }
 
@@ -193,16 +193,16 @@ func (w *hold) leave(d decision.Decision, outcome string) *departure {
 	return &departure{w, w.held, w.record, d, flow.Hold{ID: w.id, Seconds: time.Since(w.flow.Time).Seconds(), Action: outcome}}
 }
 
-// carryOut releases the flow and ends the hold. It locks holder.mu. After a panic the hold still
+// release releases the flow and ends the hold. It locks holder.mu. After a panic the hold still
 // ends, without a record.
-func (d *departure) carryOut() {
+func (d *departure) release() {
 	var last *flow.Record
 	defer func() { d.left(last) }()
 	gone := d.held.Release(d.decision, d.outcome)
 	r := *d.record()
 	r.Held = &d.outcome
 	if gone != nil && d.outcome.Action != flow.HoldDropped {
-		r = *d.holder.recordOfGone(gone, r.Steps)
+		r = *d.holder.recordOfReleased(gone, r.Steps)
 	}
 	last = &r
 }

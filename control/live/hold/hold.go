@@ -14,12 +14,12 @@ import (
 
 // hold is one hold. Mutable fields are guarded by holder.mu.
 type hold struct {
-	holder   *Holder
-	id       string
-	query    observe.HoldQuery
-	patience time.Duration // of waiting, and of holding
-	matches  func(*flow.Flow) bool
-	acting   sync.Mutex // held during an action; locked before holder.mu
+	holder  *Holder
+	id      string
+	query   observe.HoldQuery
+	timeout time.Duration // of waiting, and of holding
+	matches func(*flow.Flow) bool
+	acting  sync.Mutex // held during an action; locked before holder.mu
 
 	state      observe.HoldState
 	generation uint64
@@ -74,7 +74,7 @@ func (w *hold) take(f engine.HeldFlow) {
 	w.holder.armed.Add(-1)
 	w.state, w.held, w.flow = observe.HoldHolding, f, *f.Flow()
 	w.drawn, w.record = w.flow.Decision, w.holder.recordOf(w.flow)
-	w.expireIn(w.patience)
+	w.expireIn(w.timeout)
 	w.change()
 }
 

@@ -60,14 +60,14 @@ func New(c Config) *Holder {
 
 // Hold starts to wait for a flow.
 func (h *Holder) Hold(_ context.Context, q observe.HoldQuery) (*observe.Hold, error) {
-	f, patience, err := q.Parse()
+	f, timeout, err := q.Parse()
 	if err != nil {
 		return nil, err
 	}
 	if !f.MatchNode(h.config.Node) {
 		return nil, &observe.Error{Status: http.StatusNotFound, Field: "flow.node", Message: "node " + q.Flow.Node + " is not observed by this server: it observes " + h.config.Node}
 	}
-	q.Seconds = int(patience / time.Second)
+	q.Seconds = int(timeout / time.Second)
 
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,12 +76,12 @@ func (h *Holder) Hold(_ context.Context, q observe.HoldQuery) (*observe.Hold, er
 	}
 	h.made++
 	w := &hold{
-		holder: h, id: fmt.Sprintf("%s-%d", h.prefix, h.made), query: q, patience: patience,
+		holder: h, id: fmt.Sprintf("%s-%d", h.prefix, h.made), query: q, timeout: timeout,
 		matches: func(fl *flow.Flow) bool { return f.Match(fl, 0, 0, h.config.Names) },
 		state:   observe.HoldWaiting, changed: make(chan struct{}),
 	}
 	w.change()
-	w.expireIn(patience)
+	w.expireIn(timeout)
 	h.holds = append(h.holds, w)
 	h.armed.Add(1)
 	return w.view(), nil

@@ -23,9 +23,9 @@ import (
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
 
-// patience is how long a test waits for what should come soon. Only a failing test waits
+// timeout is how long a test waits for what should come soon. Only a failing test waits
 // that long.
-const patience = time.Minute
+const timeout = time.Minute
 
 // lab is a client, a node with the datapath, and a host with three endpoints that answer
 // with their addresses.
@@ -176,7 +176,7 @@ func (l *lab) from(port uint16) netip.AddrPort {
 // connect connects to the service from a port (0: any) and gives the answer, which is the
 // endpoint's address.
 func (l *lab) connect(ctx context.Context, port uint16) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	c, err := l.client.Dial(ctx, "tcp", l.from(port), l.service)
 	if err != nil {
@@ -236,7 +236,7 @@ func (l *lab) hold(port uint16, protocol string, seconds int) string {
 // await waits until it is so.
 func (l *lab) await(id, what string, so func(*observe.Hold) bool) *observe.Hold {
 	l.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	for after := uint64(0); ; {
 		h, err := l.Get(ctx, id, after)
@@ -245,7 +245,7 @@ func (l *lab) await(id, what string, so func(*observe.Hold) bool) *observe.Hold 
 		case so(h):
 			return h
 		case ctx.Err() != nil:
-			l.Fatalf("waited %s for %s; the hold is %+v", patience, what, h)
+			l.Fatalf("waited %s for %s; the hold is %+v", timeout, what, h)
 		}
 		after = h.Generation
 	}
@@ -254,13 +254,13 @@ func (l *lab) await(id, what string, so func(*observe.Hold) bool) *observe.Hold 
 // counts waits until the engine has counted so: it does when the packets are on their way.
 func (l *lab) counts(what string, so func(*engine.Stats) bool) {
 	l.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(timeout); ; time.Sleep(time.Millisecond) {
 		s := l.engine.Stats()
 		if so(&s) {
 			return
 		}
 		if time.Now().After(end) {
-			l.Fatalf("waited %s for %s; the stats are %v", patience, what, s.LogValue())
+			l.Fatalf("waited %s for %s; the stats are %v", timeout, what, s.LogValue())
 		}
 	}
 }
@@ -352,7 +352,7 @@ func TestDroppedDatagram(t *testing.T) {
 			l.Errorf("dropped: %+v; its entry leads to %s", done, l.entry(port, decision.UDP))
 		}
 		send("goes on")
-		_ = c.SetReadDeadline(time.Now().Add(patience))
+		_ = c.SetReadDeadline(time.Now().Add(timeout))
 		_, err = c.Read(make([]byte, 64))
 		must(l, err)
 		l.mu.Lock()
@@ -392,7 +392,7 @@ func TestEndReleases(t *testing.T) {
 			select {
 			case err := <-stopped:
 				must(l, err)
-			case <-time.After(patience):
+			case <-time.After(timeout):
 				l.Fatal("the engine does not stop")
 			}
 			done := get(l.T, l.Holder, h.ID)

@@ -20,8 +20,8 @@ func (h *Holder) recordOf(f flow.Flow) func() *flow.Record {
 	})
 }
 
-// recordOfGone makes the record of a released flow, with the steps that it had.
-func (h *Holder) recordOfGone(f *flow.Flow, had []flow.Step) *flow.Record {
+// recordOfReleased makes the record of a released flow, with the steps that it had.
+func (h *Holder) recordOfReleased(f *flow.Flow, had []flow.Step) *flow.Record {
 	r := f.Record()
 	r.AddNames(h.config.Names)
 	if journal.HasSteps(f) {

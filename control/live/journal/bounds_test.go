@@ -36,33 +36,33 @@ func (b *bench) end(from, to uint64) {
 // TestBlindLooksOnce: whether flows are open that began while events were off is found
 // out by looking at each flow once, and at few while the workers have to wait.
 func TestBlindLooksOnce(t *testing.T) {
-	const flows = 16 * visitAtOnce
+	const flows = 16 * visitBatch
 	b := many(t, flows)
 	f := &follower{Journal: b.Journal}
 	b.kernel.blindTo = b.flows.next
 	b.end(1, flows) // all but the last one
 	for pieces := 0; ; pieces++ {
 		before := max(f.blindFrom, 1)
-		blind, more := f.lookForBlind()
-		if visited := f.blindFrom - before; visited > visitAtOnce {
-			t.Fatalf("%d flows are looked at at once, want %d at most", visited, visitAtOnce)
+		anyUnobserved, more := f.findUnobserved()
+		if visited := f.blindFrom - before; visited > visitBatch {
+			t.Fatalf("%d flows are looked at at once, want %d at most", visited, visitBatch)
 		}
 		if !more {
-			if !blind || pieces < flows/visitAtOnce-1 {
-				t.Errorf("blind %v after %d pieces", blind, pieces)
+			if !anyUnobserved || pieces < flows/visitBatch-1 {
+				t.Errorf("unobserved %v after %d pieces", anyUnobserved, pieces)
 			}
 			break
 		}
 	}
 	at := f.blindFrom
-	if !f.blind() || f.blindFrom != at || at != flows {
+	if !f.anyUnobserved() || f.blindFrom != at || at != flows {
 		t.Errorf("the second time, it looks at %d flows", f.blindFrom-at)
 	}
 	b.end(flows, flows+1)
-	if f.blind() {
-		t.Error("blind, and all are over")
+	if f.anyUnobserved() {
+		t.Error("anyUnobserved, and all are over")
 	}
-	if n := testing.AllocsPerRun(100, func() { f.blind() }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { f.anyUnobserved() }); n > 0 {
 		t.Errorf("%g allocations", n)
 	}
 }
@@ -75,7 +75,7 @@ func BenchmarkBlind(b *testing.B) {
 	j.end(1, 1<<20)
 	b.ReportAllocs()
 	for b.Loop() {
-		f.blind()
+		f.anyUnobserved()
 	}
 	b.ReportMetric(float64(f.blindFrom-1)/float64(b.N), "visits/op")
 }
@@ -120,9 +120,9 @@ func (b *bench) lostEvents() { (&follower{Journal: b.Journal}).lostEvents() }
 
 // TestMissingIsBounded: flows that are gone from the connection table end in pieces.
 func TestMissingIsBounded(t *testing.T) {
-	b := many(t, 3*visitAtOnce)
+	b := many(t, 3*visitBatch)
 	end := b.flows.next
-	for next, want := uint64(0), uint64(1+visitAtOnce); next < end; want += visitAtOnce {
+	for next, want := uint64(0), uint64(1+visitBatch); next < end; want += visitBatch {
 		next = b.missingFrom(next, end, b.now.Add(time.Second), 1)
 		if next != want || b.open != int(end-want) {
 			t.Fatalf("next is %d, %d are open; want %d, %d", next, b.open, want, end-want)
@@ -133,7 +133,7 @@ func TestMissingIsBounded(t *testing.T) {
 // TestPastIsBounded: whatever a journal remembers, it is kept from changing for a bounded
 // number of flows at a time.
 func TestPastIsBounded(t *testing.T) {
-	const flows = 8 * visitAtOnce
+	const flows = 8 * visitBatch
 	b := many(t, flows)
 	visits := 0
 	p := b.NewPast(flows, time.Time{}, func(n uint64, _ *flow.Flow, _ flow.State, _ flow.Event) bool {
@@ -148,16 +148,16 @@ func TestPastIsBounded(t *testing.T) {
 	for p.next < p.end {
 		visits = 0
 		n += p.read(into[n:])
-		if visits > visitAtOnce {
-			t.Fatalf("%d visits at once, want %d at most", visits, visitAtOnce)
+		if visits > visitBatch {
+			t.Fatalf("%d visits at once, want %d at most", visits, visitBatch)
 		}
 	}
 	if n != flows/1000 {
 		t.Errorf("%d flows, want %d", n, flows/1000)
 	}
 	p.next, visits = b.flows.next, 0
-	if p.goBack(0, flows, time.Time{}); visits > visitAtOnce {
-		t.Errorf("%d visits back at once, want %d at most", visits, visitAtOnce)
+	if p.seekStart(0, flows, time.Time{}); visits > visitBatch {
+		t.Errorf("%d visits back at once, want %d at most", visits, visitBatch)
 	}
 }
 

@@ -46,7 +46,7 @@ type gone struct {
 	addr netip.AddrPort
 	// settled: it gets new flows again, or its counts are removed. last is the last flow before.
 	settled bool
-	last    mention
+	last    flowRef
 }
 
 // difference is what a table changed of the service ports.
@@ -327,4 +327,4 @@ func (j *Journal) flowOf(m result) *observe.ChangeFlow {
 	return f
 }
 
-func lastFlow(m mention, endpoint netip.AddrPort) result { return result{m, decision.DNAT, endpoint} }
+func lastFlow(m flowRef, endpoint netip.AddrPort) result { return result{m, decision.DNAT, endpoint} }

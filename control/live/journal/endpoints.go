@@ -15,7 +15,7 @@ type endpointTally struct {
 	total, sent, received, draws uint64      // draws are those of policy Cluster, since tally.since
 	closed                       int64       // when a connection ended last
 	rare                         *rareCounts // nil: all zero
-	// The last flow that connects to the endpoint, as a mention. There are not so many tables: a thousand a second,
+	// The last flow that connects to the endpoint, as a flowRef. There are not so many tables: a thousand a second,
 	// for 49 days.
 	lastFlow       uint64
 	lastAt         int64
@@ -34,7 +34,7 @@ type rareCounts struct {
 	observe.Flows        // those that endpointTally does not have
 	localDraws    uint64 // those of policy Local
 	// earlier is the last flow that an earlier table than that of the last one decided.
-	earlier mention
+	earlier flowRef
 }
 
 // add adds to the counts. Drawn is not kept: every flow to an endpoint is drawn, bound by affinity or failed.
@@ -42,7 +42,7 @@ func (e *endpointTally) add(more observe.Flows) {
 	e.total, e.sent, e.received, e.open = e.total+more.Total, e.sent+more.BytesSent, e.received+more.BytesReceived, e.open+uint32(more.Open)
 	more.Total, more.Drawn, more.BytesSent, more.BytesReceived, more.Open = 0, 0, 0, 0, 0
 	if more != (observe.Flows{}) {
-		e.rarely().Flows = sum(&e.rare.Flows, &more)
+		e.rareCounters().Flows = sum(&e.rare.Flows, &more)
 	}
 }
 
@@ -57,7 +57,7 @@ func (e *endpointTally) flows() (f observe.Flows) {
 // draw counts a draw.
 func (e *endpointTally) draw(p decision.Policy) {
 	if p == decision.Local {
-		e.rarely().localDraws++
+		e.rareCounters().localDraws++
 	} else {
 		e.draws++
 	}
@@ -79,7 +79,7 @@ func (e *endpointTally) resetDraws() {
 	}
 }
 
-func (e *endpointTally) rarely() *rareCounts {
+func (e *endpointTally) rareCounters() *rareCounts {
 	if e.rare == nil {
 		e.rare = new(rareCounts)
 	}
@@ -87,15 +87,15 @@ func (e *endpointTally) rarely() *rareCounts {
 }
 
 // connected notes a flow that connects to the endpoint.
-func (e *endpointTally) connected(m mention) {
+func (e *endpointTally) connected(m flowRef) {
 	switch last := e.last(); {
 	case m.generation > last.generation:
 		if last.flow != 0 {
-			e.rarely().earlier = last
+			e.rareCounters().earlier = last
 		}
 	case m.generation == last.generation && m.at >= last.at:
 	case m.generation < last.generation && m.at >= e.earlier().at:
-		e.rarely().earlier = m
+		e.rareCounters().earlier = m
 		return
 	default:
 		return
@@ -103,11 +103,11 @@ func (e *endpointTally) connected(m mention) {
 	e.lastFlow, e.lastAt, e.lastGeneration = m.flow, m.at, uint32(m.generation)
 }
 
-func (e *endpointTally) last() mention {
-	return mention{e.lastFlow, e.lastAt, uint64(e.lastGeneration)}
+func (e *endpointTally) last() flowRef {
+	return flowRef{e.lastFlow, e.lastAt, uint64(e.lastGeneration)}
 }
 
-func (e *endpointTally) earlier() (m mention) {
+func (e *endpointTally) earlier() (m flowRef) {
 	if e.rare != nil {
 		m = e.rare.earlier
 	}
@@ -115,7 +115,7 @@ func (e *endpointTally) earlier() (m mention) {
 }
 
 // before is the last flow that a table before a generation decided: the generation is that of the newest table.
-func (e *endpointTally) before(generation uint64) mention {
+func (e *endpointTally) before(generation uint64) flowRef {
 	if last := e.last(); last.generation < generation {
 		return last
 	}

@@ -43,7 +43,7 @@ type follower struct {
 	Kernel
 	// looking is held while Connections is used; only watch uses Dumps.
 	looking sync.Mutex
-	// blindFrom is the number of the oldest flow that may not be over; see blind. Only watch
+	// blindFrom is the number of the oldest flow that may not be over; see anyUnobserved. Only watch
 	// uses it.
 	blindFrom uint64
 }
@@ -186,8 +186,8 @@ func (f *follower) lostEvents() {
 // How watch goes on.
 const (
 	watchInterval = 250 * time.Millisecond
-	// calm is the time with few new flows before all events are requested again.
-	calm = 2 * time.Second
+	// quietPeriod is the time with few new flows before all events are requested again.
+	quietPeriod = 2 * time.Second
 	// rest is between two passes over the connection table.
 	rest = 5 * time.Second
 )
@@ -222,10 +222,10 @@ func (f *follower) watch(ctx context.Context) {
 		switch paused := f.Busy(); {
 		case !paused && rate > f.DetailRate:
 			f.setPaused(true)
-		case paused && now.Sub(busy) > calm:
+		case paused && now.Sub(busy) > quietPeriod:
 			f.setPaused(false)
-		case !paused && f.stale() && now.Sub(busy) > calm && now.Sub(resynced) > rest,
-			!paused && now.Sub(resynced) > 6*rest && f.blind():
+		case !paused && f.stale() && now.Sub(busy) > quietPeriod && now.Sub(resynced) > rest,
+			!paused && now.Sub(resynced) > 6*rest && f.anyUnobserved():
 			f.resync()
 			resynced = time.Now()
 		}
@@ -248,22 +248,22 @@ func (j *Journal) Busy() bool {
 	return j.kernel.Paused
 }
 
-// blind reports whether there are open flows without events, because they began while events were
+// anyUnobserved reports whether there are open flows without events, because they began while events were
 // paused. A flow that is over stays so: each is checked only once.
-func (f *follower) blind() (blind bool) {
+func (f *follower) anyUnobserved() (anyUnobserved bool) {
 	for more := true; more; {
-		blind, more = f.lookForBlind()
+		anyUnobserved, more = f.findUnobserved()
 	}
-	return blind
+	return anyUnobserved
 }
 
-// lookForBlind checks a bounded number of flows: the workers need the lock for new ones.
-func (f *follower) lookForBlind() (blind, more bool) {
+// findUnobserved checks a bounded number of flows: the workers need the lock for new ones.
+func (f *follower) findUnobserved() (anyUnobserved, more bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	end := min(f.kernel.blindTo, f.flows.next)
 	f.blindFrom = max(f.blindFrom, f.flows.oldest)
-	for range visitAtOnce {
+	for range visitBatch {
 		if f.blindFrom >= end {
 			return false, false
 		}
@@ -359,7 +359,7 @@ func (j *Journal) missingFrom(number, end uint64, began time.Time, pass uint64) 
 	defer j.announce()
 	now := time.Now().UnixNano()
 	number = max(number, j.flows.oldest)
-	for end = min(end, number+visitAtOnce); number < end; number++ {
+	for end = min(end, number+visitBatch); number < end; number++ {
 		e := j.flows.at(number)
 		if !e.life.over && e.seen != pass && e.time < began.UnixNano() {
 			e.life.incomplete = true

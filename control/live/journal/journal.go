@@ -37,9 +37,9 @@ type Config struct {
 	Generations, GenerationBytes int
 }
 
-// intakeSize is the capacity of the input queue of flows: about 3 MiB, twice. It is emptied every
+// inputCapacity is the capacity of the input queue of flows: about 3 MiB, twice. It is emptied every
 // few milliseconds.
-const intakeSize = 8192
+const inputCapacity = 8192
 
 // gather is how long the journal waits for more flows before it takes them over: what
 // costs a wake-up is then paid once for many.
@@ -107,7 +107,7 @@ func New(c Config) *Journal {
 func (j *Journal) Flows(flows []flow.Flow) {
 	in := &j.intake
 	in.mu.Lock()
-	n := min(len(flows), intakeSize-len(in.flows))
+	n := min(len(flows), inputCapacity-len(in.flows))
 	in.flows = append(in.flows, flows[:n]...)
 	first := n > 0 && len(in.flows) == n
 	in.mu.Unlock()
@@ -176,7 +176,7 @@ func (j *Journal) takeLocked() {
 	}
 	clear(flows) // their tables must not be kept
 	j.spare = flows
-	j.kernel.lookForRush(j.flows.next)
+	j.kernel.detectRush(j.flows.next)
 }
 
 // announce wakes the readers that wait.
@@ -250,7 +250,7 @@ func (j *Journal) note(number uint64, e *entry, what flow.Event, at int64) {
 func (j *Journal) lookForUnanswered(now time.Time) {
 	j.waited = max(j.waited, j.flows.oldest)
 	// More than the workers can add meanwhile: the rest is processed soon.
-	for end := min(j.flows.next, j.waited+2*intakeSize); j.waited < end; j.waited++ {
+	for end := min(j.flows.next, j.waited+2*inputCapacity); j.waited < end; j.waited++ {
 		e := j.flows.at(j.waited)
 		if now.UnixNano()-e.time < int64(flow.UnansweredAfter) {
 			return

@@ -518,7 +518,7 @@ func TestIntakeIsBounded(t *testing.T) {
 	for range 10 {
 		j.Flows(batch)
 	}
-	if j.Lost() != 10_000-intakeSize {
+	if j.Lost() != 10_000-inputCapacity {
 		t.Errorf("%d lost", j.Lost())
 	}
 }

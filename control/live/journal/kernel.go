@@ -25,13 +25,13 @@ type kernelView struct {
 	look      bool
 	announced uint64 // note number up to which readers were woken
 	// orphans are events that arrived before their flow: a reply may be faster than the worker.
-	orphans []orphan
+	orphans []unmatchedEvent
 	// retried is the number of the next flow when the orphans were last compared with the flows.
 	retried uint64
 }
 
-// orphan is an event without a flow.
-type orphan struct {
+// unmatchedEvent is an event without a flow.
+type unmatchedEvent struct {
 	event conntrack.Event
 	until time.Time // then it is given up: it is of a connection that no worker decided
 }
@@ -39,23 +39,23 @@ type orphan struct {
 // maxOrphans bounds them; events of connections that are not ours are the most of them.
 const maxOrphans = 4096
 
-// patience is how long an event waits for its flow. The worker reports the flow as soon as its
+// eventTimeout is how long an event waits for its flow. The worker reports the flow as soon as its
 // packets have their verdicts, but on a busy machine other programs run first: events of entries
 // with nfqproxy's mark wait longer.
 const (
-	patience       = 50 * time.Millisecond
-	patienceMarked = 2 * time.Second
+	eventTimeout       = 50 * time.Millisecond
+	markedEventTimeout = 2 * time.Second
 )
 
-func patienceFor(ev *conntrack.Event) time.Duration {
+func timeoutOf(ev *conntrack.Event) time.Duration {
 	if ev.State.Mark&conntrack.DefaultMark != 0 {
-		return patienceMarked
+		return markedEventTimeout
 	}
-	return patience
+	return eventTimeout
 }
 
-// lookForRush signals a rush, once.
-func (k *kernelView) lookForRush(next uint64) {
+// detectRush signals a rush, once.
+func (k *kernelView) detectRush(next uint64) {
 	if next >= k.rushAt && k.rushAt > 0 {
 		k.rushAt = math.MaxUint64
 		select {
@@ -86,9 +86,9 @@ func (j *Journal) apply(events []conntrack.Event, now time.Time) {
 // wait keeps an event whose flow may still arrive. The entries of most connections that are not
 // known began long ago.
 func (j *Journal) wait(ev *conntrack.Event, now time.Time) {
-	long, young := patienceFor(ev), ev.State.Start.IsZero()
+	long, young := timeoutOf(ev), ev.State.Start.IsZero()
 	if young = young || now.Sub(ev.State.Start) < long; young && len(j.kernel.orphans) < maxOrphans {
-		j.kernel.orphans = append(j.kernel.orphans, orphan{*ev, now.Add(long)})
+		j.kernel.orphans = append(j.kernel.orphans, unmatchedEvent{*ev, now.Add(long)})
 	}
 }
 
@@ -130,7 +130,7 @@ func (j *Journal) find(ev *conntrack.Event) (uint64, *entry) {
 	t := &ev.State.Original
 	k := keyOf(t.Protocol, t.Source, t.Destination)
 	number, e := j.newest(k)
-	for e != nil && e.begunAfter(ev) {
+	for e != nil && e.newerThan(ev) {
 		number, e = j.before(e.older, k)
 	}
 	if e == nil || e.life.over {
@@ -139,8 +139,8 @@ func (j *Journal) find(ev *conntrack.Event) (uint64, *entry) {
 	return number, e
 }
 
-// begunAfter reports whether the event is older than the flow.
-func (e *entry) begunAfter(ev *conntrack.Event) bool {
+// newerThan reports whether the event is older than the flow.
+func (e *entry) newerThan(ev *conntrack.Event) bool {
 	switch {
 	case e.inherited:
 		return false

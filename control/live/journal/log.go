@@ -33,8 +33,8 @@ type Log struct {
 	failed atomic.Pointer[error]
 }
 
-// closePatience is how long Close waits for a writer that takes nothing.
-const closePatience = 10 * time.Second
+// closeTimeout is how long Close waits for a writer that takes nothing.
+const closeTimeout = 10 * time.Second
 
 // NewLog starts a log of all decisions from now on.
 func (j *Journal) NewLog(w io.Writer, c LogConfig) *Log {
@@ -64,7 +64,7 @@ func (l *Log) Close() error {
 		select {
 		case <-l.done:
 			return l.err
-		case <-time.After(closePatience):
+		case <-time.After(closeTimeout):
 		}
 		if l.taken.Load() == before {
 			return fmt.Errorf("the reader of the flow log is blocked: %d records are lost, and those still waiting", l.Lost())

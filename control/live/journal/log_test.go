@@ -61,7 +61,7 @@ func TestCloseLog(t *testing.T) {
 		blocked bool
 	}{
 		"fast":    {0, false},
-		"slow":    {closePatience - time.Second, false},
+		"slow":    {closeTimeout - time.Second, false},
 		"blocked": {time.Hour, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestCloseLog(t *testing.T) {
 				} else if n := strings.Count(w.written.String(), "\n"); err != nil || n != flows {
 					t.Errorf("Close returns %v after %d records, want %d", err, n, flows)
 				}
-				if took := time.Since(began); tt.each > 0 && !tt.blocked && took < 2*closePatience {
+				if took := time.Since(began); tt.each > 0 && !tt.blocked && took < 2*closeTimeout {
 					t.Errorf("all was written after %v: nothing to wait for", took)
 				}
 			})

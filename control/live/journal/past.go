@@ -17,8 +17,8 @@ type Past struct {
 	reader    *Reader
 }
 
-// visitAtOnce bounds the number of flows visited under the journal's lock.
-const visitAtOnce = 1024
+// visitBatch bounds the number of flows visited under the journal's lock.
+const visitBatch = 1024
 
 // NewPast begins to read the newest flows that match, at most limit. Flows decided before since
 // are left out. A flow whose match changes meanwhile counts as it is when it is read.
@@ -27,18 +27,18 @@ func (j *Journal) NewPast(limit int, since time.Time, match Match) *Past {
 	p := &Past{journal: j, match: match, next: j.flows.next, end: j.flows.next, left: limit, reader: j.newReader()}
 	j.mu.RUnlock()
 	for found, more := 0, limit > 0; more; {
-		found, more = p.goBack(found, limit, since)
+		found, more = p.seekStart(found, limit, since)
 	}
 	return p
 }
 
-// goBack looks for where to begin: found is how many match already.
-func (p *Past) goBack(found, limit int, since time.Time) (_ int, more bool) {
+// seekStart looks for where to begin: found is how many match already.
+func (p *Past) seekStart(found, limit int, since time.Time) (_ int, more bool) {
 	j := p.journal
 	j.mu.RLock()
 	defer j.mu.RUnlock()
 	var f flow.Flow // one, as match makes it escape
-	for range visitAtOnce {
+	for range visitBatch {
 		e := j.flows.at(p.next - 1)
 		if e == nil || found == limit || time.Unix(0, e.time).Before(since) {
 			return found, false
@@ -67,7 +67,7 @@ func (p *Past) read(into []Entry) (n int) {
 	p.next = max(p.next, j.flows.oldest) // others were evicted
 	first := p.next
 	var f flow.Flow // one, as match makes it escape
-	for range visitAtOnce {
+	for range visitBatch {
 		if p.next >= p.end || n == len(into) {
 			break
 		}

@@ -81,7 +81,7 @@ func TestRush(t *testing.T) {
 		time.Sleep(watchInterval)
 		flows(1010)
 		expect("too many", true)
-		time.Sleep(calm)
+		time.Sleep(quietPeriod)
 		expect("not calm for long enough", true)
 		time.Sleep(2 * watchInterval)
 		expect("calm", false)

@@ -65,11 +65,11 @@ func (e *entry) tally(number uint64, f *flow.Flow) {
 	d, t := &f.Decision, e.port.tally
 	t.follow(d.ServicePort, d.Generation, f.Time)
 	t.latest = max(t.latest, d.Generation)
-	if obeys(f) {
+	if confirmsTable(f) {
 		t.obeyed(number, f)
 	}
 	if connects(f) {
-		e.counts().connected(mentionOf(number, f))
+		e.counts().connected(flowRefOf(number, f))
 	}
 	e.count(e.begin())
 	switch {

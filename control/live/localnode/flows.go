@@ -19,8 +19,8 @@ import (
 const (
 	window        = 100 * time.Millisecond
 	longestWindow = time.Second
-	// few is the minimum number of records of a window, for any number of readers.
-	few = 20
+	// minWindow is the minimum number of records of a window, for any number of readers.
+	minWindow = 20
 	// page is the number of known flows that are copied at a time.
 	page = 64
 	// missedInterval is the interval of the reports of missed records.
@@ -42,7 +42,7 @@ func (n *Node) Flows(ctx context.Context, q observe.FlowQuery, each func(observe
 		return here && f.Match(fl, s, e, n.config.Owners.Owner)
 	}
 	list := n.readKnown(f, limit, matches)
-	if err := list.give(ctx, n, f.Steps, each); err != nil {
+	if err := list.deliver(ctx, n, f.Steps, each); err != nil {
 		return err
 	}
 	if !f.Follow {
@@ -82,8 +82,8 @@ func (n *Node) readKnown(f *observe.Filter, limit int, matches func(*flow.Flow, 
 	return p
 }
 
-// give reads the flows a page at a time.
-func (p *known) give(ctx context.Context, n *Node, steps bool, each func(observe.Item) error) error {
+// deliver reads the flows a page at a time.
+func (p *known) deliver(ctx context.Context, n *Node, steps bool, each func(observe.Item) error) error {
 	leftOut := func(gap uint64) error {
 		if gap == 0 {
 			return nil
@@ -194,7 +194,7 @@ func windowFor(rate int) time.Duration {
 	if rate == 0 {
 		return window
 	}
-	return min(max(window, few*time.Second/time.Duration(rate)), longestWindow)
+	return min(max(window, minWindow*time.Second/time.Duration(rate)), longestWindow)
 }
 
 // capacity is the number of records of a window for each reader: a fifth while the datapath is busy, and no more than
@@ -204,7 +204,7 @@ func (s *stream) capacity() int {
 	if s.config.Journal.Busy() {
 		all /= 5
 	}
-	room := max(few, int(all)/int(max(1, s.readers.Load())))
+	room := max(minWindow, int(all)/int(max(1, s.readers.Load())))
 	if rate := s.filter.Rate; rate > 0 {
 		room = min(room, max(1, int(float64(rate)*s.window.Seconds())))
 	}

@@ -101,7 +101,7 @@ func (n *Node) Explain(ctx context.Context, q observe.Question) (*flow.Record, e
 	if t == nil {
 		return nil, notReady()
 	}
-	done, err := n.alone(ctx)
+	done, err := n.acquireExclusive(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -139,8 +139,8 @@ func (n *Node) isThis(node string) error {
 	return &observe.Error{Status: http.StatusNotFound, Field: "node", Message: "node " + node + " is not observed by this server: it observes " + n.config.Name}
 }
 
-// alone waits until no other request that takes much memory is answered.
-func (n *Node) alone(ctx context.Context) (done func(), err error) {
+// acquireExclusive waits until no other request that takes much memory is answered.
+func (n *Node) acquireExclusive(ctx context.Context) (done func(), err error) {
 	select {
 	case n.large <- struct{}{}:
 		return func() { <-n.large }, nil
@@ -197,7 +197,7 @@ func (n *Node) Objects(ctx context.Context, q observe.ObjectsQuery) (*observe.Ta
 		}
 		names = append(names, service)
 	}
-	done, err := n.alone(ctx)
+	done, err := n.acquireExclusive(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func describe(s *decision.ServicePort, c *journal.ServiceCounts) observe.Service
 		}
 		d.Endpoints = append(d.Endpoints, end)
 	}
-	d.Endpoints = append(d.Endpoints, past(c, present)...)
+	d.Endpoints = append(d.Endpoints, removedEndpoints(c, present)...)
 	d.Fit = fit(s, c)
 	return d
 }
@@ -142,8 +142,8 @@ func expected(s *decision.ServicePort, i uint32, c *journal.ServiceCounts) (e fl
 	return e
 }
 
-// past are removed endpoints that had flows.
-func past(c *journal.ServiceCounts, present map[netip.AddrPort]bool) []observe.Endpoint {
+// removedEndpoints are removed endpoints that had flows.
+func removedEndpoints(c *journal.ServiceCounts, present map[netip.AddrPort]bool) []observe.Endpoint {
 	var list []observe.Endpoint
 	for a, of := range c.Endpoints {
 		if !present[a] {

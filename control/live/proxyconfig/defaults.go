@@ -27,7 +27,7 @@ const (
 // (pkg/proxy/apis/config/v1alpha1/defaults.go; platformApplyDefaults on Linux). Zero
 // means "left open" to it, also for times.
 func setDefaults(c *object) {
-	orElse(&c.BindAddress, "0.0.0.0")
+	defaultTo(&c.BindAddress, "0.0.0.0")
 	every, loopback := "0.0.0.0", "127.0.0.1"
 	if a, err := kubeaddr.Parse(c.BindAddress); err != nil || !a.Is4() {
 		every, loopback = "::", "::1"
@@ -37,17 +37,17 @@ func setDefaults(c *object) {
 
 	// The least time between two syncs is 1 s by default in kube-proxy, whose syncs have
 	// work in proportion to the cluster. Here it is none unless it is configured.
-	orElse(&c.Mode, modeIPTables)
-	orElse(&c.IPTables.SyncPeriod.Duration, 30*time.Second)
-	orElse(&c.NFTables.SyncPeriod.Duration, 30*time.Second)
-	orElse(&c.IPVS.SyncPeriod.Duration, 30*time.Second)
+	defaultTo(&c.Mode, modeIPTables)
+	defaultTo(&c.IPTables.SyncPeriod.Duration, 30*time.Second)
+	defaultTo(&c.NFTables.SyncPeriod.Duration, 30*time.Second)
+	defaultTo(&c.IPVS.SyncPeriod.Duration, 30*time.Second)
 	c.IPTables.MasqueradeBit = orPointer(c.IPTables.MasqueradeBit, 14)
 	c.NFTables.MasqueradeBit = orPointer(c.NFTables.MasqueradeBit, 14)
 	c.IPTables.LocalhostNodePorts = orPointer(c.IPTables.LocalhostNodePorts, true)
 	if c.Mode == modeNFTables && len(c.NodePortAddresses) == 0 {
 		c.NodePortAddresses = []string{keywordPrimary}
 	}
-	orElse(&c.DetectLocalMode, "ClusterCIDR")
+	defaultTo(&c.DetectLocalMode, "ClusterCIDR")
 
 	c.OOMScoreAdj = orPointer(c.OOMScoreAdj, -999)
 	c.Conntrack.MaxPerCore = orPointer(c.Conntrack.MaxPerCore, 32*1024)
@@ -55,18 +55,18 @@ func setDefaults(c *object) {
 	c.Conntrack.TCPEstablishedTimeout = orPointer(c.Conntrack.TCPEstablishedTimeout, metav1.Duration{Duration: 24 * time.Hour})
 	c.Conntrack.TCPCloseWaitTimeout = orPointer(c.Conntrack.TCPCloseWaitTimeout, metav1.Duration{Duration: time.Hour})
 
-	orElse(&c.ConfigSyncPeriod.Duration, 15*time.Minute)
-	orElse(&c.ClientConnection.ContentType, "application/vnd.kubernetes.protobuf")
-	orElse(&c.ClientConnection.QPS, 5)
-	orElse(&c.ClientConnection.Burst, 10)
-	orElse(&c.Logging.Format, "text")
-	orElse(&c.Logging.FlushFrequency.Duration.Duration, flushFrequency)
+	defaultTo(&c.ConfigSyncPeriod.Duration, 15*time.Minute)
+	defaultTo(&c.ClientConnection.ContentType, "application/vnd.kubernetes.protobuf")
+	defaultTo(&c.ClientConnection.QPS, 5)
+	defaultTo(&c.ClientConnection.Burst, 10)
+	defaultTo(&c.Logging.Format, "text")
+	defaultTo(&c.Logging.FlushFrequency.Duration.Duration, flushFrequency)
 }
 
 // flushFrequency is the default of logging.flushFrequency.
 const flushFrequency = 5 * time.Second
 
-func orElse[T comparable](field *T, value T) {
+func defaultTo[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
 		*field = value

@@ -96,7 +96,7 @@ func decode(data []byte) (*object, []string, error) {
 	o := new(object)
 	strict, err := kjson.UnmarshalStrict(text, o)
 	if err != nil {
-		return nil, nil, culprit("", fields, func(t any) error {
+		return nil, nil, undecodableField("", fields, func(t any) error {
 			part, err := json.Marshal(t)
 			if err != nil {
 				return err
@@ -128,9 +128,9 @@ func checkKind(fields map[string]any) error {
 	return nil
 }
 
-// culprit finds the field that cannot be decoded, by decoding each on its own: the
+// undecodableField finds the field that cannot be decoded, by decoding each on its own: the
 // decoders' errors name types of Go, and those of durations no field at all.
-func culprit(path string, fields map[string]any, decode func(any) error) error {
+func undecodableField(path string, fields map[string]any, decode func(any) error) error {
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		within := func(v any) error { return decode(map[string]any{key: v}) }
 		err := within(fields[key])
@@ -140,7 +140,7 @@ func culprit(path string, fields map[string]any, decode func(any) error) error {
 		at := strings.TrimPrefix(path+"."+key, ".")
 		// {} is an object where there should be none.
 		if inner, ok := fields[key].(map[string]any); ok && within(map[string]any{}) == nil {
-			return culprit(at, inner, within)
+			return undecodableField(at, inner, within)
 		}
 		return fmt.Errorf("%s: %s", at, wrongType(err))
 	}

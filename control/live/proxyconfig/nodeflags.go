@@ -83,7 +83,7 @@ func (f *NodeFlags) Apply(c *servicetable.NodeConfig) error {
 			}
 			c.IPs = append(c.IPs, a)
 		}
-		if f, ok := twice(c.IPs); ok {
+		if f, ok := duplicateFamily(c.IPs); ok {
 			return fmt.Errorf("--node-ip: two %s addresses: give one per family", f)
 		}
 	}
@@ -151,8 +151,8 @@ func (f *NodeFlags) applyNodePorts(c *servicetable.NodeConfig) error {
 	return nil
 }
 
-// twice finds a family of which there is more than one address.
-func twice(addrs []netip.Addr) (decision.Family, bool) {
+// duplicateFamily finds a family of which there is more than one address.
+func duplicateFamily(addrs []netip.Addr) (decision.Family, bool) {
 	for i, a := range addrs {
 		for _, b := range addrs[:i] {
 			if f := decision.FamilyOf(a); decision.FamilyOf(b) == f {
@@ -174,7 +174,7 @@ func ParsePrefixes(flag string, values []string) ([]netip.Prefix, error) {
 		}
 		prefixes, addresses = append(prefixes, p), append(addresses, p.Addr())
 	}
-	if f, ok := twice(addresses); ok {
+	if f, ok := duplicateFamily(addresses); ok {
 		return nil, fmt.Errorf("%s: two %s prefixes: give one per family", flag, f)
 	}
 	return prefixes, nil

@@ -99,17 +99,17 @@ func (r *reader) external(s *Service, chain string) {
 			s.ExternalPolicy = decision.Local
 		case rule.jump == markDrop:
 			s.Dropped = true
-			r.owns(s, rule)
+			r.markExplained(s, rule)
 		case kind == servicePrefix && (rule.source.IsValid() || rule.in != nil) && rule.plain():
 			r.detect(rule, rule.source, rule.in)
 		}
 		if rule.jump == kubechains.MarkMasq && (rule.unconditional() || rule.fromNode) || kind != "" {
-			r.owns(s, rule)
+			r.markExplained(s, rule)
 		}
 		masquerades = masquerades || rule.jump == kubechains.MarkMasq
 	}
 	// KUBE-XLB of 1.5 to 1.14 masqueraded nothing, and had no need to: its endpoints are on this node.
-	if len(r.nat.rules[chain]) > 0 && !masquerades && r.nat.knows(chain) && strings.HasPrefix(chain, externalPrefix) {
+	if len(r.nat.rules[chain]) > 0 && !masquerades && r.nat.isComplete(chain) && strings.HasPrefix(chain, externalPrefix) {
 		r.problem(fmt.Sprintf("%s of %s masquerades nothing: replies from endpoints on other nodes do not come back here", chain, s.Title()), r.nat.declared[chain])
 	}
 }
@@ -130,7 +130,7 @@ func (r *reader) firewall(s *Service, chain string) {
 		default:
 			continue
 		}
-		r.owns(s, rule)
+		r.markExplained(s, rule)
 	}
 	if open {
 		*ranges = unique[netip.Prefix]{}
@@ -157,13 +157,13 @@ func (r *reader) balance(s *Service, policy decision.Policy, chain string) {
 	for _, rule := range r.nat.rules[chain] {
 		if rule.jump == markDrop && policy == decision.Local {
 			s.Dropped = true
-			r.owns(s, rule)
+			r.markExplained(s, rule)
 		}
 		if !strings.HasPrefix(rule.jump, endpointPrefix) {
 			continue
 		}
 		r.enter(s, rule.jump)
-		r.owns(s, rule)
+		r.markExplained(s, rule)
 		if rule.recent != nil {
 			s.AffinitySeconds = max(s.AffinitySeconds, rule.recent.Seconds)
 			continue
@@ -258,27 +258,27 @@ func (r *reader) endpoint(s *Service, chain string) *endpoint {
 		case iptables.Jump:
 			if a, ok := rule.source.host(); ok && rule.jump == kubechains.MarkMasq && rule.plain() {
 				e.hairpin, e.hairLine = a, rule.Line
-				r.owns(s, rule)
+				r.markExplained(s, rule)
 			}
 		case iptables.SetMark: // 1.1
 			if a, ok := rule.source.host(); ok && rule.plain() && t.Mark.Value != 0 {
 				e.hairpin, e.hairLine = a, rule.Line
 				r.marks = append(r.marks, t)
-				r.owns(s, rule)
+				r.markExplained(s, rule)
 			}
 		case iptables.DNAT:
 			if t.To.First.IsValid() && t.To.First == t.To.Last && t.To.FirstPort != 0 && t.To.FirstPort == t.To.LastPort && !e.addrPort.IsValid() {
 				e.addrPort, e.dnatLine = netip.AddrPortFrom(t.To.First, t.To.FirstPort), rule.Line
-				r.owns(s, rule)
+				r.markExplained(s, rule)
 			}
 		case iptables.UnknownTarget:
 			if t.Target == (iptables.DNAT{}).Name() {
 				e.unread = true
-				r.owns(s, rule)
+				r.markExplained(s, rule)
 			}
 		}
 	}
-	if e.present && !e.unread && r.nat.knows(chain) {
+	if e.present && !e.unread && r.nat.isComplete(chain) {
 		r.checkEndpoint(s, chain, e)
 	}
 	return e

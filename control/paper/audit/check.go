@@ -87,7 +87,7 @@ func (r *reader) checkReferences() {
 			used[rule.jump] = true
 		}
 	}
-	if !r.nat.knows("PREROUTING") {
+	if !r.nat.isComplete("PREROUTING") {
 		return // a part of the rules
 	}
 	for chain, line := range r.nat.declared {
@@ -149,14 +149,14 @@ func (r *reader) checkBalance(s *Service, missing bool) {
 		}
 		r.checkShares(b)
 		refused := s.Refused || decision.Policy(policy) == decision.Local && s.Dropped || r.marksDrop(b.chain)
-		if len(b.shares) == 0 && !refused && r.filter.knows(kubechains.Services) && r.nat.knows(b.chain) {
+		if len(b.shares) == 0 && !refused && r.filter.isComplete(kubechains.Services) && r.nat.isComplete(b.chain) {
 			r.problem(fmt.Sprintf("%s of %s chooses no endpoint, and no rule of filter refuses its packets: they pass untranslated", b.chain, s.Title()), b.line)
 		}
 		if len(b.shares) > 0 && s.Refused {
 			r.problem(fmt.Sprintf("%s of %s has endpoints, but a rule of filter declares that it has none", b.chain, s.Title()), b.line)
 		}
 	}
-	if r.nat.knows(kubechains.Services) && s.suffix != "" && s.balanced == ([2]*balance{}) && !missing && !s.Refused && !s.Dropped {
+	if r.nat.isComplete(kubechains.Services) && s.suffix != "" && s.balanced == ([2]*balance{}) && !missing && !s.Refused && !s.Dropped {
 		r.problem(fmt.Sprintf("no chain of %s chooses an endpoint, and no rule of filter refuses its packets", s.Title()))
 	}
 }
@@ -182,7 +182,7 @@ func (r *reader) checkShares(b *balance) {
 		parts = append(parts[:few], "...")
 	}
 	switch {
-	case !r.nat.knows(b.chain):
+	case !r.nat.isComplete(b.chain):
 	case b.left > rounding:
 		r.problem(fmt.Sprintf("%s of the flows through %s get no endpoint: its last rule has a probability, too", percent(b.left), b.chain), last)
 	case b.unequal:
@@ -257,7 +257,7 @@ func (r *reader) checkMasquerade() {
 	}
 	for _, s := range r.node.Services {
 		b := s.balanced[s.InternalPolicy]
-		if b != nil && s.ClusterIP.IsValid() && !has[s] && len(b.shares) > 0 && r.nat.knows(b.chain) {
+		if b != nil && s.ClusterIP.IsValid() && !has[s] && len(b.shares) > 0 && r.nat.isComplete(b.chain) {
 			r.problem(fmt.Sprintf("%s has no rule that masquerades flows to the ClusterIP of %s, as other services have", b.chain, s.Title()), b.line)
 		}
 	}
@@ -283,7 +283,7 @@ func linesOf(rules []*rule) (lines []int) {
 // checkPostrouting looks for the masquerade of marked packets.
 func (r *reader) checkPostrouting() {
 	mark := r.node.Proxy.MasqueradeMark
-	if r.nat.knows(kubechains.MarkMasq) && mark == 0 {
+	if r.nat.isComplete(kubechains.MarkMasq) && mark == 0 {
 		r.problem("KUBE-MARK-MASQ sets no mark: nothing is masqueraded", r.nat.declared[kubechains.MarkMasq])
 	}
 	if !r.nat.has(kubechains.Postrouting) {
@@ -301,7 +301,7 @@ func (r *reader) checkPostrouting() {
 			}
 		}
 	}
-	if !masquerades && r.nat.knows(kubechains.Postrouting) {
+	if !masquerades && r.nat.isComplete(kubechains.Postrouting) {
 		r.problem("KUBE-POSTROUTING has no MASQUERADE: flows that should be masqueraded get no replies", r.nat.declared[kubechains.Postrouting])
 	}
 }
@@ -314,7 +314,7 @@ func (r *reader) checkHooks() {
 		{"POSTROUTING", kubechains.Postrouting, "nothing is masqueraded"},
 	} {
 		jumps := slices.ContainsFunc(r.nat.rules[hook.from], func(rule *rule) bool { return rule.jump == hook.to })
-		if r.nat.knows(hook.from) && r.nat.has(hook.to) && !jumps {
+		if r.nat.isComplete(hook.from) && r.nat.has(hook.to) && !jumps {
 			r.problem(fmt.Sprintf("%s of nat does not jump to %s: %s", hook.from, hook.to, hook.effect), r.nat.declared[hook.from])
 		}
 	}
@@ -322,7 +322,7 @@ func (r *reader) checkHooks() {
 
 // checkNodePortJump checks the end of KUBE-SERVICES.
 func (r *reader) checkNodePortJump() {
-	if !r.nat.knows(kubechains.Services) {
+	if !r.nat.isComplete(kubechains.Services) {
 		return
 	}
 	rules := r.nat.rules[kubechains.Services]

@@ -97,7 +97,7 @@ func TestCompareEdits(t *testing.T) {
 			"Services\n  ~ default/my-nginx-service  10.96.118.136 80:30081/TCP\n      ~ node port 30080 -> 30081\n\nTable nat\n    KUBE-SVC-OL4YPD43MBS7WVHD\n      - 125  " + masquerade + "\n"},
 		{"a hairpin rule beside a change of the service", []edit{{hairpin + "\n", ""}, {nodePort, strings.Replace(nodePort, "30080", "30081", 1)}},
 			"Services\n  ~ default/my-nginx-service  10.96.118.136 80:30081/TCP\n      ~ node port 30080 -> 30081\n\nTable nat\n    KUBE-SEP-S4QGHWZAQRZ7NT5K\n      - 101  " + hairpin + "\n"},
-		{"a stranger's rule among a service's", []edit{{first, "-A KUBE-SVC-OL4YPD43MBS7WVHD -s 192.0.2.1/32 -j RETURN\n" + first}},
+		{"another program's rule among a service's", []edit{{first, "-A KUBE-SVC-OL4YPD43MBS7WVHD -s 192.0.2.1/32 -j RETURN\n" + first}},
 			"Table nat\n    KUBE-SVC-OL4YPD43MBS7WVHD\n      + 126  -A KUBE-SVC-OL4YPD43MBS7WVHD -s 192.0.2.1/32 -j RETURN\n"},
 		{"policy and chain", []edit{{":FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:KUBE-EXTERNAL", ":FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n:OURS - [0:0]\n:KUBE-EXTERNAL"}},
 			"Table filter\n  ~ FORWARD: policy ACCEPT -> DROP\n  + OURS\n"},

@@ -64,7 +64,7 @@ func (r *reader) refusal(chain string, rule *rule) {
 			s.ExternalPolicy = decision.Local
 		}
 	}
-	r.owns(s, rule)
+	r.markExplained(s, rule)
 }
 
 // refused is the service of a refused packet: by name, or by the rule of nat for the same address.
@@ -95,7 +95,7 @@ func (r *reader) firewalls() {
 		s := r.service(name, suffix, rule.protocol)
 		r.loadBalancerIP(s, ip)
 		r.port(s, rule)
-		r.owns(s, rule)
+		r.markExplained(s, rule)
 	}
 }
 
@@ -114,7 +114,7 @@ func (r *reader) healthChecks() {
 		// The check always uses TCP, with any protocol of the service.
 		for _, s := range byName[spn] {
 			s.HealthCheckNodePort, s.ExternalPolicy = rule.port, decision.Local
-			r.owns(s, rule)
+			r.markExplained(s, rule)
 		}
 	}
 }

@@ -19,7 +19,7 @@ func (r *reader) checkLost() {
 				r.lost(rule, "returns every packet, so that nothing is masqueraded", "-m mark ! --mark")
 			}
 		case iptables.Masquerade, iptables.SNAT:
-			if bare(rule) && !returns && r.nat.knows(kubechains.Postrouting) {
+			if bare(rule) && !returns && r.nat.isComplete(kubechains.Postrouting) {
 				r.lost(rule, "masquerades every packet", "-m mark --mark")
 			}
 		}

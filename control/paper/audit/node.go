@@ -38,15 +38,15 @@ type Node struct {
 	Gaps []Issue `json:"gaps"`
 
 	// owners are the services whose properties explain all that the rule does.
-	owners map[*iptables.Rule]ownership
+	owners map[*iptables.Rule]ruleOwner
 	// chains are the services that the chains of nat are for.
 	chains map[string]*Service
 	// contests give the first service of what several claim, for each rule of theirs.
 	contests map[*iptables.Rule]string
 }
 
-// ownership is the owner of a rule of kube-proxy.
-type ownership struct {
+// ruleOwner is the owner of a rule of kube-proxy.
+type ruleOwner struct {
 	service *Service // nil: no service, but the proxy's configuration explains the rule
 	// counts is set for a rule that counts in nfacct, and for one that would if the kernel had
 	// it.

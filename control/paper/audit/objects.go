@@ -34,7 +34,7 @@ const defaultNodeName = "node"
 // NewObjects makes objects from the rules of one node, of one family or both. nodeName may be
 // empty.
 func NewObjects(nodeName string, nodes ...*Node) *Objects {
-	m := &maker{objects: &Objects{}, nodeName: cmp.Or(nodeName, defaultNodeName), within: make(map[int]map[netip.Prefix]bool)}
+	m := &objectBuilder{objects: &Objects{}, nodeName: cmp.Or(nodeName, defaultNodeName), within: make(map[int]map[netip.Prefix]bool)}
 	m.node(nodeName != "", nodes)
 	ports := make(map[decision.ServiceName][]*Service)
 	var names []decision.ServiceName
@@ -93,20 +93,20 @@ func Kernel(nodes ...*Node) (k kubechains.Kernel) {
 	return k
 }
 
-// maker is the state of NewObjects.
-type maker struct {
+// objectBuilder is the state of NewObjects.
+type objectBuilder struct {
 	objects   *Objects
 	nodeName  string
 	addresses []netip.Addr                  // known addresses of the node
 	within    map[int]map[netip.Prefix]bool // see networks
 }
 
-func (m *maker) note(format string, args ...any) {
+func (m *objectBuilder) note(format string, args ...any) {
 	m.objects.Notes = append(m.objects.Notes, fmt.Sprintf(format, args...))
 }
 
 // node makes the Node object, if it was requested or if something depends on it.
-func (m *maker) node(named bool, nodes []*Node) {
+func (m *objectBuilder) node(named bool, nodes []*Node) {
 	o := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: m.nodeName}}
 	needed := named
 	for _, n := range nodes {
@@ -137,7 +137,7 @@ func (m *maker) node(named bool, nodes []*Node) {
 }
 
 // settle sets the names that an object needs, or leaves the service port out.
-func (m *maker) settle(s *Service) (*Service, bool) {
+func (m *objectBuilder) settle(s *Service) (*Service, bool) {
 	if !s.ClusterIP.IsValid() || s.Port == 0 {
 		m.note("%s is left out: no rule has its cluster IP", s.Title())
 		return nil, false
@@ -156,7 +156,7 @@ func (m *maker) settle(s *Service) (*Service, bool) {
 }
 
 // service makes the Service of some service ports, of either family.
-func (m *maker) service(name decision.ServiceName, ports []*Service) {
+func (m *objectBuilder) service(name decision.ServiceName, ports []*Service) {
 	o := &corev1.Service{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name},
@@ -218,12 +218,12 @@ func (m *maker) service(name decision.ServiceName, ports []*Service) {
 }
 
 // nodeWithin reports whether the node's address is known to be within the source ranges.
-func (m *maker) nodeWithin(s *Service) bool {
+func (m *objectBuilder) nodeWithin(s *Service) bool {
 	return slices.ContainsFunc(s.SourceRanges, func(p netip.Prefix) bool { return m.networks(p.Bits())[p.Masked()] })
 }
 
 // networks are those with prefixes of that length that the node's addresses are in.
-func (m *maker) networks(bits int) map[netip.Prefix]bool {
+func (m *objectBuilder) networks(bits int) map[netip.Prefix]bool {
 	of := m.within[bits]
 	if of == nil {
 		of = make(map[netip.Prefix]bool)
@@ -250,7 +250,7 @@ type portKey struct {
 }
 
 // port adds a port of one family, which may exist from the other.
-func (m *maker) port(spec *corev1.ServiceSpec, there map[portKey]int, s *Service) {
+func (m *objectBuilder) port(spec *corev1.ServiceSpec, there map[portKey]int, s *Service) {
 	p := corev1.ServicePort{Name: s.Name.Port, Protocol: corev1.Protocol(s.Protocol.String()), Port: int32(s.Port), NodePort: int32(s.NodePort), TargetPort: intstr.FromInt32(int32(s.Port))}
 	if len(s.Endpoints) > 0 && s.Endpoints[0].AddrPort.IsValid() {
 		p.TargetPort = intstr.FromInt32(int32(s.Endpoints[0].AddrPort.Port()))
@@ -269,7 +269,7 @@ func (m *maker) port(spec *corev1.ServiceSpec, there map[portKey]int, s *Service
 }
 
 // clusterIP adds the cluster IP of a family.
-func (m *maker) clusterIP(spec *corev1.ServiceSpec, s *Service) {
+func (m *objectBuilder) clusterIP(spec *corev1.ServiceSpec, s *Service) {
 	for _, have := range spec.ClusterIPs {
 		switch a := netip.MustParseAddr(have); {
 		case a == s.ClusterIP:

@@ -54,12 +54,12 @@ func (r *reader) masqueradeRule(s *Service, rule *rule) {
 	switch {
 	case ok && ip == s.ClusterIP && outside:
 		r.detect(rule, rule.source, rule.in)
-		r.node.owners[rule.Rule] = ownership{service: s, masquerade: true}
+		r.node.owners[rule.Rule] = ruleOwner{service: s, masquerade: true}
 	case ok && ip == s.ClusterIP && !rule.source.IsValid() && rule.in == nil:
 		r.masqueraded = append(r.masqueraded, rule)
-		r.node.owners[rule.Rule] = ownership{service: s, masquerade: true}
+		r.node.owners[rule.Rule] = ruleOwner{service: s, masquerade: true}
 	case ok || !rule.destination.IsValid() && rule.port == s.NodePort:
-		r.owns(s, rule) // of an external IP or a node port, until 1.23
+		r.markExplained(s, rule) // of an external IP or a node port, until 1.23
 	}
 }
 
@@ -111,7 +111,7 @@ func (r *reader) invalid() {
 		}
 		p.PassesInvalid = false
 		p.NFAcct = p.NFAcct || rule.counter == kubechains.InvalidDropped
-		r.node.owners[rule.Rule] = ownership{counts: true}
+		r.node.owners[rule.Rule] = ruleOwner{counts: true}
 	}
 }
 
@@ -131,7 +131,7 @@ func (r *reader) oldMasquerade() bool {
 	}
 	for _, rule := range r.nat.rules[kubechains.NodePorts] {
 		if same := r.claims[claim{netip.Addr{}, rule.port, rule.protocol}]; rule.jump == kubechains.MarkMasq && len(same) > 0 {
-			r.owns(r.node.owners[same[0].Rule].service, rule)
+			r.markExplained(r.node.owners[same[0].Rule].service, rule)
 		}
 	}
 	return found

@@ -122,8 +122,8 @@ func matchesMark(r *iptables.Rule) bool {
 	return found
 }
 
-// Wrote reports whether the rule is one of kube-proxy's that chooses an endpoint or translates to it.
-func (n *Node) Wrote(r *iptables.Rule) bool {
+// IsEndpointRule reports whether the rule is one of kube-proxy's that chooses an endpoint or translates to it.
+func (n *Node) IsEndpointRule(r *iptables.Rule) bool {
 	_, owned := n.owners[r]
 	return owned
 }

@@ -105,9 +105,9 @@ func newTable(d *iptables.Dump, name string) table {
 	return t
 }
 
-// knows reports whether the file has all rules of the chain, so that one that is not there does not
+// isComplete reports whether the file has all rules of the chain, so that one that is not there does not
 // exist.
-func (t *table) knows(chain string) bool {
+func (t *table) isComplete(chain string) bool {
 	return t.has(chain) && (t.dump.Listing == nil || t.dump.Lists(t.name, chain))
 }
 
@@ -123,7 +123,7 @@ func newReader(d *iptables.Dump) *reader {
 		family = decision.IPv6
 	}
 	return &reader{
-		node: &Node{Family: family, owners: make(map[*iptables.Rule]ownership), chains: make(map[string]*Service), contests: make(map[*iptables.Rule]string)},
+		node: &Node{Family: family, owners: make(map[*iptables.Rule]ruleOwner), chains: make(map[string]*Service), contests: make(map[*iptables.Rule]string)},
 		nat:  newTable(d, "nat"), filter: newTable(d, "filter"),
 		byName: make(map[nameKey]*Service), bySuffix: make(map[string]*Service),
 		endpoints: make(map[string]*endpoint), indexes: make(map[*Service]*index), claims: make(map[claim][]*rule),
@@ -131,9 +131,9 @@ func newReader(d *iptables.Dump) *reader {
 	}
 }
 
-// owns records that the service's properties explain the rule.
-func (r *reader) owns(s *Service, of *rule) {
-	r.node.owners[of.Rule] = ownership{service: s}
+// markExplained records that the service's properties explain the rule.
+func (r *reader) markExplained(s *Service, of *rule) {
+	r.node.owners[of.Rule] = ruleOwner{service: s}
 }
 
 func (r *reader) problem(text string, lines ...int) {
@@ -224,7 +224,7 @@ func (r *reader) portals() {
 		if rule.plain() {
 			at := claim{ip, rule.port, rule.protocol}
 			r.claims[at] = append(r.claims[at], rule)
-			r.owns(s, rule)
+			r.markExplained(s, rule)
 		}
 		r.enter(s, rule.jump)
 	}
@@ -270,14 +270,14 @@ func (r *reader) nodePorts() {
 		if rule.counter == kubechains.LocalhostAccepted && rule.plain() && !rule.source.IsValid() {
 			// The next rule does the same, without counting.
 			r.node.Proxy.NFAcct = true
-			r.node.owners[rule.Rule] = ownership{service: s, counts: true}
+			r.node.owners[rule.Rule] = ruleOwner{service: s, counts: true}
 			continue
 		}
 		rule.entry = decision.EntryNodePort
 		if rule.plain() && !rule.source.IsValid() && !rule.destination.IsValid() {
 			at := claim{netip.Addr{}, rule.port, rule.protocol}
 			r.claims[at] = append(r.claims[at], rule)
-			r.owns(s, rule)
+			r.markExplained(s, rule)
 		}
 	}
 }

@@ -39,7 +39,7 @@ type group struct {
 
 // slices makes the EndpointSlices of a Service. Ports share one if they have the same
 // endpoints.
-func (m *maker) slices(name decision.ServiceName, ports []*Service) {
+func (m *objectBuilder) slices(name decision.ServiceName, ports []*Service) {
 	bySet := make(map[string]*discoveryv1.EndpointSlice)
 	inSlice := make(map[*discoveryv1.EndpointSlice]map[string]bool)
 	count := make(map[decision.Family]int)
@@ -63,7 +63,7 @@ func (m *maker) slices(name decision.ServiceName, ports []*Service) {
 
 // groups returns the endpoints of a service port by their port numbers, in the order of the first
 // endpoint.
-func (m *maker) groups(s *Service) []*group {
+func (m *objectBuilder) groups(s *Service) []*group {
 	var groups []*group
 	byNumber := make(map[uint16]*group)
 	add := func(number uint16, e member) {
@@ -100,7 +100,7 @@ func (m *maker) groups(s *Service) []*group {
 	return groups
 }
 
-func (m *maker) slice(name decision.ServiceName, f decision.Family, number int, members []member) *discoveryv1.EndpointSlice {
+func (m *objectBuilder) slice(name decision.ServiceName, f decision.Family, number int, members []member) *discoveryv1.EndpointSlice {
 	o := &discoveryv1.EndpointSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
 		ObjectMeta: metav1.ObjectMeta{

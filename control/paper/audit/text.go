@@ -207,8 +207,8 @@ func (t *printer) section(title string) {
 	t.line("%s", title)
 }
 
-// signs stand in front of what changed.
-var signs = map[Change]string{Added: "+", Removed: "-", Changed: "~"}
+// changeSigns stand in front of what changed.
+var changeSigns = map[Change]string{Added: "+", Removed: "-", Changed: "~"}
 
 func (t *printer) service(c *ServiceChange) {
 	s := c.Service()
@@ -216,7 +216,7 @@ func (t *printer) service(c *ServiceChange) {
 	if s.Name != (decision.ServicePortName{}) && s.ClusterIP.IsValid() {
 		head += "  " + s.ClusterIP.String() + " " + s.ports()
 	}
-	t.line("  %s %s", signs[c.Change()], head)
+	t.line("  %s %s", changeSigns[c.Change()], head)
 	switch c.Change() {
 	case Changed:
 		t.details("      ", c.Details)
@@ -244,7 +244,7 @@ func (s *Service) properties() (all facts) {
 
 func (t *printer) details(indent string, all []Detail) {
 	for _, d := range all {
-		t.line("%s%s %s", indent, signs[d.Change], d.Text)
+		t.line("%s%s %s", indent, changeSigns[d.Change], d.Text)
 	}
 }
 

@@ -41,13 +41,13 @@ func (c *Cluster) backends(svc *corev1.Service, port *corev1.ServicePort, family
 func (c *Cluster) noSlices(svc *corev1.Service) Finding {
 	object, instead := objectOf(svc), c.notSliced(svc)
 	switch {
-	case c.madeUp(svc) && instead == "":
+	case c.isUnsubmitted(svc) && instead == "":
 		return Finding{
 			Code: NotShown, Object: object, Field: "spec.selector",
 			Text: fmt.Sprintf("whether %s has endpoints is not known: the files lack the Pods of its namespace, and Deployments or other objects that make some", object),
 			Do:   "give the files with them, too",
 		}
-	case c.madeUp(svc):
+	case c.isUnsubmitted(svc):
 		return Finding{
 			Code: NoSlices, Object: object, Field: "spec.selector",
 			Text: fmt.Sprintf("%s has no EndpointSlice, and the files have no Pods for its selector%s", object, instead),
@@ -71,7 +71,7 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 			return Finding{}, false
 		case bad:
 			return cause, true
-		case c.madeUp(svc) && len(c.elsewhere(svc)) == 0:
+		case c.isUnsubmitted(svc) && len(c.elsewhere(svc)) == 0:
 			return Finding{}, false // a Service whose Pods are in other files
 		}
 		in = new(namespace)

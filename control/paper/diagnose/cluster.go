@@ -48,7 +48,7 @@ func New(objects *manifest.Objects, config servicetable.NodeConfig) *Cluster {
 		listens: make(map[name][]labapi.Port), policies: make(map[string][]*networkingv1.NetworkPolicy), nodes: nodesOf(objects), ignored: ignoredIn(objects), tables: make(map[string]*decision.Table), seen: make(map[string]seen), blamed: make(map[string]Finding),
 	}
 	for _, a := range config.IPs {
-		c.nodes.give(config.Name, a)
+		c.nodes.addAddress(config.Name, a)
 	}
 	for _, s := range objects.Services {
 		c.services[name{Namespace: s.Namespace, Name: s.Name}] = s

@@ -95,7 +95,7 @@ func (e *examination) service(svc *corev1.Service) {
 	e.hints(svc)
 	e.inCIDRs(svc)
 	e.furtherAddresses(svc)
-	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && len(svc.Status.LoadBalancer.Ingress) == 0 && !e.madeUp(svc) {
+	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && len(svc.Status.LoadBalancer.Ingress) == 0 && !e.isUnsubmitted(svc) {
 		e.add(Finding{
 			Code: NoAddressYet, Object: objectOf(svc), Field: "status.loadBalancer",
 			Text: fmt.Sprintf("%s has no address of a load balancer", objectOf(svc)),

@@ -100,7 +100,7 @@ func (c *Cluster) elsewhere(svc *corev1.Service) (texts []string) {
 
 // labelsNear is which labels the most similar Pod has instead.
 func (n *namespace) labelsNear(selector map[string]string, name func(*corev1.Pod) string) string {
-	pods := n.similar(selector)
+	pods := n.similarPods(selector)
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	keys := slices.Sorted(maps.Keys(selector))
 	values := make(map[string][]string) // of the Pods, by key

@@ -244,16 +244,16 @@ func (x *examination) serious() []diagnose.Finding {
 func (x *examination) cut() map[string]*flow {
 	cut := make(map[string]*flow)
 	for _, f := range x.flows {
-		if name := f.service.Name.Service().String(); cut[name] == nil && f.due() && !f.answered && !x.injury.byChance(f) {
+		if name := f.service.Name.Service().String(); cut[name] == nil && f.due() && !f.answered && !x.injury.portReused(f) {
 			cut[name] = f
 		}
 	}
 	return cut
 }
 
-// byChance reports whether a rule about node ports may have met the answer of another flow: the kernel has given it a port
+// portReused reports whether a rule about node ports may have met the answer of another flow: the kernel has given it a port
 // of that range.
-func (i injury) byChance(f *flow) bool {
+func (i injury) portReused(f *flow) bool {
 	return strings.Contains(i.rule, " 30000:32767") && !strings.Contains(i.rule, "--ctorigdstport") && f.to.Port() != f.service.NodePort
 }
 

@@ -59,8 +59,8 @@ func nodesOf(objects *manifest.Objects) nodes {
 	return n
 }
 
-// give adds an address of a node that its object lacks.
-func (n *nodes) give(node string, a netip.Addr) {
+// addAddress adds an address of a node that its object lacks.
+func (n *nodes) addAddress(node string, a netip.Addr) {
 	if node != "" && n.with[a] == "" {
 		n.addresses[node], n.with[a] = append(n.addresses[node], a), node
 	}

@@ -52,7 +52,7 @@ func (w *inquiry) decide(to netip.AddrPort) {
 	}
 	main := w.follow(source, to, reading{})
 	for _, r := range main.otherReadings() {
-		main.weigh(w.follow(source, to, r.reading), r.condition)
+		main.compareReading(w.follow(source, to, r.reading), r.condition)
 	}
 	w.answer = main.answer
 }

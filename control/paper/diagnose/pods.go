@@ -50,9 +50,9 @@ func (n *namespace) selected(selector map[string]string) (pods []*corev1.Pod) {
 	})
 }
 
-// similar are Pods whose labels come close to the selector: those with one of its labels, or else any; at most
+// similarPods are Pods whose labels come close to the selector: those with one of its labels, or else any; at most
 // some hundred, for a message.
-func (n *namespace) similar(selector map[string]string) (pods []*corev1.Pod) {
+func (n *namespace) similarPods(selector map[string]string) (pods []*corev1.Pod) {
 	const enough = 100
 	for key, value := range selector {
 		with := n.by[label{key, value}]

@@ -66,8 +66,8 @@ func (w *inquiry) tableOf(node string) *decision.Table {
 	return t.Next(t.Built(), detecting)
 }
 
-// weigh compares the result with that of another reading, and tells what differs.
-func (w *inquiry) weigh(other *inquiry, c condition) {
+// compareReading compares the result with that of another reading, and tells what differs.
+func (w *inquiry) compareReading(other *inquiry, c condition) {
 	a, b := w.answer, other.answer
 	f := Finding{Code: Depends, Do: c.check}
 	switch {

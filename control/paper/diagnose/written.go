@@ -17,8 +17,8 @@ import (
 
 // This file has findings about what people write by hand.
 
-// madeUp reports whether a Service was written without what an API server adds: it is not in a cluster yet.
-func (c *Cluster) madeUp(svc *corev1.Service) bool {
+// isUnsubmitted reports whether a Service was written without what an API server adds: it is not in a cluster yet.
+func (c *Cluster) isUnsubmitted(svc *corev1.Service) bool {
 	return c.objects.Made != nil && c.objects.Made.Services[svc]
 }
 
@@ -81,7 +81,7 @@ func headlessAddress(svc *corev1.Service) *Finding {
 func (e *examination) nodePortRange(svc *corev1.Service) {
 	const first, last = 30000, 32767
 	for i := range svc.Spec.Ports {
-		if p := svc.Spec.Ports[i].NodePort; p != 0 && (p < first || p > last) && e.madeUp(svc) {
+		if p := svc.Spec.Ports[i].NodePort; p != 0 && (p < first || p > last) && e.isUnsubmitted(svc) {
 			e.add(Finding{
 				Code: NodePortRange, Object: objectOf(svc), Field: "spec.ports",
 				Text: fmt.Sprintf("node port %d of %s is not one of %d to %d: the API server refuses the Service, unless its --service-node-port-range has the port", p, objectOf(svc), first, last),

@@ -15,11 +15,11 @@ type connection struct {
 	from *Source
 }
 
-// mostVisits is how many rules the ways of one packet may meet.
-const mostVisits = 20_000_000
+// maxVisits is how many rules the ways of one packet may meet.
+const maxVisits = 20_000_000
 
-// mostWays is how many ways of one packet are followed; each endpoint is one.
-const mostWays = 2000
+// maxWays is how many ways of one packet are followed; each endpoint is one.
+const maxWays = 2000
 
 // sourcePort is that of all connections.
 const sourcePort = 40000
@@ -76,18 +76,18 @@ func (v *walker) visit(t *target) {
 // follow follows a connection on all its ways.
 func (v *walker) follow(c *connection) {
 	good, known := false, false
-	v.ways, v.work.Visits = v.ways[:0], mostVisits
+	v.ways, v.work.Visits = v.ways[:0], maxVisits
 	begin := func() *netfilter.State {
 		v.state.Reset()
 		return &v.state
 	}
-	rest := v.machine.Each(nil, c.packet(), begin, mostWays, &v.work, func(way netfilter.Way) {
+	rest := v.machine.Each(nil, c.packet(), begin, maxWays, &v.work, func(way netfilter.Way) {
 		e := v.judge(c, &way)
-		if c.from.Kind == Itself && e.fate != unmasqueraded || c.from.Kind == NamedPod && e.fate != lost && e.fate != replyLost {
-			e.fate = served // other sources show the rest
+		if c.from.Kind == Itself && e.outcome != unmasqueraded || c.from.Kind == NamedPod && e.outcome != lost && e.outcome != replyLost {
+			e.outcome = served // other sources show the rest
 		}
-		good = good || e.fate == served || e.fate == intended
-		known = known || e.fate != unknown
+		good = good || e.outcome == served || e.outcome == intended
+		known = known || e.outcome != unknown
 		v.ways = append(v.ways, e)
 	})
 	if rest > 0 {
@@ -97,11 +97,11 @@ func (v *walker) follow(c *connection) {
 		v.judged++
 	}
 	for _, e := range v.ways {
-		if e.fate == served {
+		if e.outcome == served {
 			continue
 		}
 		e.connection, e.part = c, good
-		if e.fate.lost() {
+		if e.outcome.lost() {
 			e.certainty = certaintyOf(v.ways, &e, good)
 		}
 		v.ends = append(v.ends, e)
@@ -110,13 +110,13 @@ func (v *walker) follow(c *connection) {
 
 // record adds an end to the survey.
 func (s *surveyor) record(e *end) {
-	switch e.fate {
+	switch e.outcome {
 	case intended, refused:
-		s.intended(e)
+		s.recordIntended(e)
 	case unknown:
-		s.notKnown(e)
+		s.countUnknown(e)
 	default:
-		s.lose(e)
+		s.recordLoss(e)
 	}
 }
 
@@ -124,7 +124,7 @@ func (s *surveyor) record(e *end) {
 // with doubts if all others to the same endpoint fail, too. Whether kube-proxy's own rules translate is what the doubts of an
 // untranslated packet are about.
 func certaintyOf(ends []end, e *end, good bool) Certainty {
-	if len(e.doubts) == 0 || !good && allLost(ends) && !e.perhaps && !(e.fate == untranslated && e.rule == nil) {
+	if len(e.doubts) == 0 || !good && allLost(ends) && !e.perhaps && !(e.outcome == untranslated && e.rule == nil) {
 		return Certain
 	}
 	if e.endpoint.IsValid() && !e.perhaps {
@@ -147,7 +147,7 @@ func certaintyOf(ends []end, e *end, good bool) Certainty {
 }
 
 // isLost reports whether the connection fails for sure on this way.
-func (e *end) isLost() bool { return e.fate.lost() && !e.perhaps }
+func (e *end) isLost() bool { return e.outcome.lost() && !e.perhaps }
 
 func allLost(ends []end) bool {
 	for i := range ends {
@@ -196,7 +196,7 @@ func replyEnd(w *netfilter.Way) (e end, is bool) {
 	if w.Verdict != netfilter.Dropped && w.Verdict != netfilter.Rejected || w.Chain == "" {
 		return e, false
 	}
-	e = end{fate: replyLost, rule: w.By, table: w.Table, chain: w.Chain, rejected: w.Verdict == netfilter.Rejected, doubts: w.Doubts}
+	e = end{outcome: replyLost, rule: w.By, table: w.Table, chain: w.Chain, rejected: w.Verdict == netfilter.Rejected, doubts: w.Doubts}
 	if w.By != nil && waits(w.By) {
 		e.queue = true
 	}
@@ -209,11 +209,11 @@ func (s *surveyor) comesBack(c *connection, w *netfilter.Way) bool {
 	if c.from.Kind != OtherPod && c.from.Kind != Outside || w.Entry != nil && w.Entry.SNAT {
 		return true
 	}
-	return s.isHere(c, w.Packet.Destination)
+	return s.isLocal(c, w.Packet.Destination)
 }
 
-// isHere reports whether an endpoint is known to be on this node.
-func (s *surveyor) isHere(c *connection, at netip.AddrPort) bool {
+// isLocal reports whether an endpoint is known to be on this node.
+func (s *surveyor) isLocal(c *connection, at netip.AddrPort) bool {
 	for i := range c.port.Endpoints {
 		if e := &c.port.Endpoints[i]; e.AddrPort == at {
 			return e.Locality == audit.OnThisNode

@@ -38,8 +38,8 @@ type unknownEnds struct {
 	about       []string
 }
 
-// notKnown counts a connection whose end is not known. Its ends come one after the other.
-func (s *surveyor) notKnown(e *end) {
+// countUnknown counts a connection whose end is not known. Its ends come one after the other.
+func (s *surveyor) countUnknown(e *end) {
 	i := slices.IndexFunc(s.unknown, func(u *unknownEnds) bool { return u.text == e.reason.text })
 	if i < 0 {
 		i = len(s.unknown)

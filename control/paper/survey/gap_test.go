@@ -50,8 +50,8 @@ COMMIT
 	}
 }
 
-// TestStrangers: whether a rule drops pods is not known, if it drops a private network and nothing shows the pods' own.
-func TestStrangers(t *testing.T) {
+// TestOtherPodNetworks: whether a rule drops pods is not known, if it drops a private network and nothing shows the pods' own.
+func TestOtherPodNetworks(t *testing.T) {
 	const text = `*raw
 :PREROUTING ACCEPT [0:0]
 :OUTPUT ACCEPT [0:0]
@@ -75,7 +75,7 @@ COMMIT
 `
 	s := surveyOf(t, text)
 	at := slices.IndexFunc(s.Losses, func(l *Loss) bool { return l.Condition != "" })
-	if at < 0 || s.Losses[at].Certainty != NotKnown || s.Losses[at].Condition != whereIn(netip.MustParsePrefix("192.168.0.0/16")) || s.Losses[at].Rule.Line != 4 {
+	if at < 0 || s.Losses[at].Certainty != NotKnown || s.Losses[at].Condition != podsIn(netip.MustParsePrefix("192.168.0.0/16")) || s.Losses[at].Rule.Line != 4 {
 		for _, l := range s.Losses {
 			t.Errorf("loss %+v, want one of the rule in line 4, not known", *l)
 		}

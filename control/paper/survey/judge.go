@@ -11,27 +11,27 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
 
-// fate is what becomes of a packet to a service.
-type fate uint8
+// outcome is what becomes of a packet to a service.
+type outcome uint8
 
 const (
-	served        fate = iota // it reaches an endpoint, and the reply comes back
-	intended                  // kube-proxy drops it, as it should
-	refused                   // kube-proxy rejects it: there is no endpoint
-	unknown                   // the rules do not show it
-	lost                      // a rule or policy drops or rejects it
-	replyLost                 // the same with the reply
-	untranslated              // it keeps its destination
-	diverted                  // another rule translates the destination
-	unmasqueraded             // it keeps its source: the endpoint replies past this node
+	served        outcome = iota // it reaches an endpoint, and the reply comes back
+	intended                     // kube-proxy drops it, as it should
+	refused                      // kube-proxy rejects it: there is no endpoint
+	unknown                      // the rules do not show it
+	lost                         // a rule or policy drops or rejects it
+	replyLost                    // the same with the reply
+	untranslated                 // it keeps its destination
+	diverted                     // another rule translates the destination
+	unmasqueraded                // it keeps its source: the endpoint replies past this node
 )
 
 // lost reports whether the connection fails.
-func (f fate) lost() bool { return f >= lost || f == refused }
+func (f outcome) lost() bool { return f >= lost || f == refused }
 
 // end is the end of a way.
 type end struct {
-	fate     fate
+	outcome  outcome
 	rule     *iptables.Rule // nil: the policy of the chain, or nothing
 	table    string
 	chain    string
@@ -58,23 +58,23 @@ func (v *walker) judge(c *connection, w *netfilter.Way) end {
 	switch w.Verdict {
 	case netfilter.Dropped, netfilter.Rejected:
 		v.judgeDrop(&e, c, w)
-		if keeper, table := v.keeper(w.Path); e.fate == lost && w.Packet.Destination == c.to && table == "raw" {
-			e = end{fate: untranslated, rule: keeper, table: table, doubts: w.Doubts} // a firewall accepts what it translates
+		if keeper, table := v.keeper(w.Path); e.outcome == lost && w.Packet.Destination == c.to && table == "raw" {
+			e = end{outcome: untranslated, rule: keeper, table: table, doubts: w.Doubts} // a firewall accepts what it translates
 		}
 	case netfilter.Sent, netfilter.Delivered:
 		v.judgeArrival(&e, c, w)
 	default:
-		e.fate, e.reason = unknown, stoppedAt(w)
+		e.outcome, e.reason = unknown, stoppedAt(w)
 	}
 	return e
 }
 
 // judgeDrop tells kube-proxy's own drops from others.
 func (s *surveyor) judgeDrop(e *end, c *connection, w *netfilter.Way) {
-	e.fate, e.rejected = lost, w.Verdict == netfilter.Rejected
+	e.outcome, e.rejected = lost, w.Verdict == netfilter.Rejected
 	if w.By == nil {
 		if w.Chain == "" { // routing, on a host that is guessed
-			e.fate, e.reason = unknown, gap{text: w.Why}
+			e.outcome, e.reason = unknown, gap{text: w.Why}
 		}
 		return
 	}
@@ -85,13 +85,13 @@ func (s *surveyor) judgeDrop(e *end, c *connection, w *netfilter.Way) {
 		case audit.NotKubeProxy:
 			continue
 		case audit.NoEndpoints:
-			e.fate = refused
+			e.outcome = refused
 		case audit.NoneHere, audit.OtherSource, audit.Protection:
-			e.fate, e.purpose = intended, purpose
+			e.outcome, e.purpose = intended, purpose
 			// kube-proxy sends pods and the node itself to endpoints on other nodes, under policy Local too.
 			keeper, table := s.keeper(w.Path)
 			if keeper != nil && purpose == audit.NoneHere && c.entry != decision.EntryClusterIP && (c.from.Kind == Pod || c.from.Kind == Node) && len(c.port.Endpoints) > 0 {
-				e.fate, e.rule, e.table = untranslated, keeper, table
+				e.outcome, e.rule, e.table = untranslated, keeper, table
 			}
 		}
 		return
@@ -108,30 +108,30 @@ func waits(r *iptables.Rule) bool {
 func (v *walker) judgeArrival(e *end, c *connection, w *netfilter.Way) {
 	to := w.Packet.Destination
 	if r := assigner(w.Path); r != nil && w.Verdict == netfilter.Delivered {
-		e.fate, e.reason = unknown, gap{"a rule gives them to a program of this node, a transparent proxy", r.String()}
+		e.outcome, e.reason = unknown, gap{"a rule gives them to a program of this node, a transparent proxy", r.String()}
 		return
 	}
 	switch {
 	case c.serves(to), to == c.to && v.onNode(c, w):
 	case to == c.to && v.onPurpose(e, c, w):
 		return
-	case c.endless(): // why is not to be seen from the packet
-		e.fate, e.reason = unknown, gap{"the file does not show the endpoints", c.port.Title()}
+	case c.lacksEndpoints(): // why is not to be seen from the packet
+		e.outcome, e.reason = unknown, gap{"the file does not show the endpoints", c.port.Title()}
 		return
 	case to == c.to:
-		e.fate = untranslated
+		e.outcome = untranslated
 		e.rule, e.table = v.keeper(w.Path)
 		return
 	default:
-		e.fate = diverted
+		e.outcome = diverted
 		if e.rule, e.table = translator(w.Path), "nat"; e.rule != nil && v.wrote(e.rule) {
-			e.fate, e.rule = served, nil // of another service, which claims the address too
+			e.outcome, e.rule = served, nil // of another service, which claims the address too
 		}
 		return
 	}
 	if v.keepsSource(c, w) {
-		e.fate, e.rule, e.table, e.chain = unmasqueraded, nil, "", ""
-		if e.rule = v.unmarks(w.Path); e.rule != nil {
+		e.outcome, e.rule, e.table, e.chain = unmasqueraded, nil, "", ""
+		if e.rule = v.unmarkingRule(w.Path); e.rule != nil {
 			e.table = v.tableOf(e.rule)
 		}
 		return
@@ -161,7 +161,7 @@ func (v *walker) onNode(c *connection, w *netfilter.Way) bool {
 func (s *surveyor) marked(e *end, path []*iptables.Rule) bool {
 	for _, n := range s.survey.Nodes {
 		if purpose, _, rule := n.MarksDrop(path); purpose != audit.NotKubeProxy {
-			e.fate, e.purpose, e.rule = intended, purpose, rule
+			e.outcome, e.purpose, e.rule = intended, purpose, rule
 			return true
 		}
 	}
@@ -191,8 +191,8 @@ func (s *surveyor) withoutEndpoint(e *end, c *connection, from netip.Addr) bool 
 		if purpose == audit.OtherSource && slices.ContainsFunc(port.SourceRanges, func(p netip.Prefix) bool { return p.Contains(from) }) {
 			continue
 		}
-		if e.fate, e.rule, e.purpose = intended, r, purpose; purpose == audit.NoEndpoints {
-			e.fate = refused
+		if e.outcome, e.rule, e.purpose = intended, r, purpose; purpose == audit.NoEndpoints {
+			e.outcome = refused
 		}
 		return true
 	}
@@ -203,21 +203,21 @@ func (s *surveyor) withoutEndpoint(e *end, c *connection, from netip.Addr) bool 
 // through this node's translation. That is so for one from elsewhere under policy Cluster if the endpoint may be on another
 // node, for an endpoint's to itself, and for one from a loopback address.
 func (s *surveyor) keepsSource(c *connection, w *netfilter.Way) bool {
-	if w.Verdict != netfilter.Sent || w.Entry != nil && w.Entry.SNAT || s.shortOf("nat", "POSTROUTING") {
+	if w.Verdict != netfilter.Sent || w.Entry != nil && w.Entry.SNAT || s.isIncomplete("nat", "POSTROUTING") {
 		return false
 	}
 	switch c.from.Kind {
 	case Outside, OtherPod:
-		return c.entry != decision.EntryNone && c.policy() == decision.Cluster && !s.isHere(c, w.Packet.Destination)
+		return c.entry != decision.EntryNone && c.policy() == decision.Cluster && !s.isLocal(c, w.Packet.Destination)
 	case Itself:
 		return w.Packet.Destination.Addr() == w.Packet.Source.Addr()
 	}
 	return w.Packet.Source.Addr().IsLoopback()
 }
 
-// unmarks is the rule that takes kube-proxy's mark from a packet, or accepts it before kube-proxy masquerades; nil: there
+// unmarkingRule is the rule that takes kube-proxy's mark from a packet, or accepts it before kube-proxy masquerades; nil: there
 // is none.
-func (s *surveyor) unmarks(path []*iptables.Rule) (found *iptables.Rule) {
+func (s *surveyor) unmarkingRule(path []*iptables.Rule) (found *iptables.Rule) {
 	bit := s.proxy().MasqueradeMark
 	marked, mark := false, uint32(0)
 	for _, r := range path {
@@ -256,8 +256,8 @@ func (s *surveyor) tableOf(r *iptables.Rule) string {
 	return ""
 }
 
-// shortOf reports whether no dump shows all rules of a chain.
-func (s *surveyor) shortOf(table, chain string) bool {
+// isIncomplete reports whether no dump shows all rules of a chain.
+func (s *surveyor) isIncomplete(table, chain string) bool {
 	for _, d := range s.dumps {
 		if d.Table(table) != nil && d.Lists(table, chain) {
 			return false
@@ -268,7 +268,7 @@ func (s *surveyor) shortOf(table, chain string) bool {
 
 func (s *surveyor) wrote(r *iptables.Rule) bool {
 	for _, n := range s.survey.Nodes {
-		if n.Wrote(r) {
+		if n.IsEndpointRule(r) {
 			return true
 		}
 	}

@@ -80,10 +80,10 @@ type lossKey struct {
 	table, chain string
 }
 
-// lose records a connection that fails.
-func (s *surveyor) lose(e *end) {
+// recordLoss records a connection that fails.
+func (s *surveyor) recordLoss(e *end) {
 	c, certainty := e.connection, e.certainty
-	effect := map[fate]Effect{lost: Drops, replyLost: DropsReplies, untranslated: Untranslated, diverted: Diverted, unmasqueraded: Unmasqueraded}[e.fate]
+	effect := map[outcome]Effect{lost: Drops, replyLost: DropsReplies, untranslated: Untranslated, diverted: Diverted, unmasqueraded: Unmasqueraded}[e.outcome]
 	if e.queue {
 		effect = Queues
 	}
@@ -124,7 +124,7 @@ func (s *surveyor) policyPlace(table, chain string) (file string, line int) {
 
 // add counts a connection, once for all its ways.
 func (l *Loss) add(c *connection, e *end) {
-	if e.endpoint.IsValid() && len(l.Endpoints) < mostNamed && !slices.Contains(l.Endpoints, e.endpoint) {
+	if e.endpoint.IsValid() && len(l.Endpoints) < maxNamed && !slices.Contains(l.Endpoints, e.endpoint) {
 		l.Endpoints = append(l.Endpoints, e.endpoint)
 	}
 	if l.last == c {
@@ -145,13 +145,13 @@ func (l *Loss) add(c *connection, e *end) {
 	}
 }
 
-// mostNamed is how many endpoints a loss names.
-const mostNamed = 20
+// maxNamed is how many endpoints a loss names.
+const maxNamed = 20
 
-// intended records what kube-proxy does on purpose.
-func (s *surveyor) intended(e *end) {
+// recordIntended records what kube-proxy does on purpose.
+func (s *surveyor) recordIntended(e *end) {
 	switch {
-	case e.fate == refused:
+	case e.outcome == refused:
 		s.survey.Refused = note(&s.refused, s.survey.Refused, e)
 	case e.purpose == audit.NoneHere:
 		s.survey.NoneHere = note(&s.none, s.survey.NoneHere, e)

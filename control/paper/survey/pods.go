@@ -12,10 +12,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
 
-// mostNamedPods is how many of the pods are followed that rules name, and mostOfThem how many connections of theirs.
+// maxNamedPods is how many of the pods are followed that rules name, and maxPods how many connections of theirs.
 const (
-	mostNamedPods = 8
-	mostOfThem    = 20_000
+	maxNamedPods = 8
+	maxPods      = 20_000
 )
 
 // namedPods are the pods' addresses that rules of the tables filter and mangle name: network policies of pods are such rules.
@@ -27,7 +27,7 @@ func (s *surveyor) namedPods() (pods []netip.Addr) {
 				continue
 			}
 			for _, m := range r.Matches {
-				if a := s.podOf(m); a.IsValid() && len(pods) < mostNamedPods && s.mayBePod(a) && !slices.Contains(pods, a) {
+				if a := s.podOf(m); a.IsValid() && len(pods) < maxNamedPods && s.mayBePod(a) && !slices.Contains(pods, a) {
 					pods = append(pods, a)
 				}
 			}
@@ -88,12 +88,12 @@ func (s *surveyor) mayBePod(a netip.Addr) bool {
 	return a.IsPrivate() && !s.host.Has(a)
 }
 
-// mostStrangers is how many networks are tried that pods may be in.
-const mostStrangers = 8
+// maxGuessedNetworks is how many networks are tried that pods may be in.
+const maxGuessedNetworks = 8
 
-// strangers are worlds in which the pods have other addresses, where the rules do not show the pods' network: those of a private
+// otherPodNetworks are scenarios in which the pods have other addresses, where the rules do not show the pods' network: those of a private
 // network that rules name, and that is not that of services.
-func (s *surveyor) strangers(uplink string) (worlds []world) {
+func (s *surveyor) otherPodNetworks(uplink string) (scenarios []scenario) {
 	if s.podNetwork().IsValid() || s.sources[Outside] == nil {
 		return nil
 	}
@@ -115,16 +115,16 @@ func (s *surveyor) strangers(uplink string) (worlds []world) {
 					slices.ContainsFunc(s.sources[:], func(f *Source) bool { return f != nil && p.Contains(f.Addr) }) {
 					continue
 				}
-				if a := freeIn(p, known, netip.Prefix{}); a.IsValid() && len(worlds) < 2*mostStrangers {
+				if a := freeIn(p, known, netip.Prefix{}); a.IsValid() && len(scenarios) < 2*maxGuessedNetworks {
 					pod := &Source{Kind: Pod, Addr: a, Device: device}
 					for _, own := range []bool{false, true} {
-						worlds = append(worlds, world{host: s.withPod(pod, p, uplink, own), condition: whereIn(p), certainty: NotKnown, sources: &[kinds]*Source{Pod: pod}, few: true})
+						scenarios = append(scenarios, scenario{host: s.withPod(pod, p, uplink, own), condition: podsIn(p), certainty: NotKnown, sources: &[kinds]*Source{Pod: pod}, few: true})
 					}
 				}
 			}
 		}
 	}
-	return worlds
+	return scenarios
 }
 
 // withPod is the host with a pod of a network, and with the addresses of endpoints that are then of the nodes' network, and may be
@@ -140,7 +140,7 @@ func (s *surveyor) withPod(pod *Source, pods netip.Prefix, uplink string, own bo
 	for _, n := range s.survey.Nodes {
 		for _, port := range n.Services {
 			for _, e := range port.Endpoints {
-				if a := e.AddrPort.Addr(); a.IsValid() && e.Locality != audit.OnAnotherNode && !pods.Contains(a) && !a.IsLoopback() && !host.Has(a) && added < mostOwn {
+				if a := e.AddrPort.Addr(); a.IsValid() && e.Locality != audit.OnAnotherNode && !pods.Contains(a) && !a.IsLoopback() && !host.Has(a) && added < maxHostAddresses {
 					host.AddAddress(uplink, netip.PrefixFrom(a, a.BitLen()))
 					added++
 				}
@@ -159,7 +159,7 @@ func (s *surveyor) placeNamedPods(network netip.Prefix, device string, taken map
 	taken[s.sources[Pod].Addr] = true
 	for _, device := range s.otherDevices() {
 		a := freeIn(network, taken, netip.Prefix{})
-		if !a.IsValid() || len(s.named) >= mostNamedPods {
+		if !a.IsValid() || len(s.named) >= maxNamedPods {
 			return
 		}
 		taken[a] = true
@@ -193,8 +193,8 @@ func (s *surveyor) hostNetwork(host *netfilter.Host, uplink string) {
 	for _, n := range s.survey.Nodes {
 		for _, port := range n.Services {
 			for _, e := range port.Endpoints {
-				if a := e.AddrPort.Addr(); e.Locality == audit.OnThisNode && !a.IsLoopback() && !slices.Contains(here[neighbours(a, 0)], a) {
-					here[neighbours(a, 0)] = append(here[neighbours(a, 0)], a)
+				if a := e.AddrPort.Addr(); e.Locality == audit.OnThisNode && !a.IsLoopback() && !slices.Contains(here[nodeNetwork(a, 0)], a) {
+					here[nodeNetwork(a, 0)] = append(here[nodeNetwork(a, 0)], a)
 				}
 			}
 		}
@@ -210,7 +210,7 @@ func (s *surveyor) hostNetwork(host *netfilter.Host, uplink string) {
 
 // dropStandIn takes the address from the host that stands for its own: another one is known.
 func (s *surveyor) dropStandIn() {
-	stand := standIn(s.family())
+	stand := placeholderAddress(s.family())
 	for i := range s.host.Interfaces {
 		d := &s.host.Interfaces[i]
 		d.Addresses = slices.DeleteFunc(slices.Clone(d.Addresses), func(a netfilter.Address) bool { return a.Prefix.Addr() == stand })

@@ -80,7 +80,7 @@ func (s *surveyor) place(host *netfilter.Host) {
 		if s.sources[Pod].Guessed {
 			s.guess("pods of this node have addresses in %s: a guess from endpoints, or from addresses that rules name", own)
 		}
-		s.leadTo(own, device, uplink)
+		s.routePodsTo(own, device, uplink)
 		s.gateway(s.sources[Pod].Addr, device, uplink, taken)
 		s.placeNamedPods(own, device, taken)
 	}
@@ -121,7 +121,7 @@ func (s *surveyor) pods(host *netfilter.Host, uplink string) (network netip.Pref
 		network = s.near(s.podNetwork())
 	default:
 		if named := s.namedPods(); len(named) > 0 {
-			network = neighbours(named[0], 0)
+			network = nodeNetwork(named[0], 0)
 			break
 		}
 		if network = s.routedNetwork(uplink); network.IsValid() {
@@ -152,8 +152,8 @@ func (s *surveyor) pods(host *netfilter.Host, uplink string) (network netip.Pref
 	return network, device
 }
 
-// leadTo has the host send packets for the pods' network to their device, if its routes do not.
-func (s *surveyor) leadTo(network netip.Prefix, device, uplink string) {
+// routePodsTo has the host send packets for the pods' network to their device, if its routes do not.
+func (s *surveyor) routePodsTo(network netip.Prefix, device, uplink string) {
 	if deviceTo(s.host, network.Addr().Next(), uplink) == device {
 		return
 	}
@@ -171,7 +171,7 @@ func (s *surveyor) gateway(pod netip.Addr, device, uplink string, taken map[neti
 	}) {
 		return
 	}
-	if a := neighbours(pod, 0).Addr().Next(); a != pod && !taken[a] {
+	if a := nodeNetwork(pod, 0).Addr().Next(); a != pod && !taken[a] {
 		s.host.AddAddress(device, netip.PrefixFrom(a, a.BitLen()))
 		s.guess("%s has the address %s, as the pods' gateway", device, a)
 	}
@@ -191,7 +191,7 @@ func (s *surveyor) near(pods netip.Prefix) netip.Prefix {
 			for i := range port.Endpoints {
 				e := &port.Endpoints[i]
 				if a := e.AddrPort.Addr(); a.IsValid() && pods.Contains(a) && (found == pods || e.Locality == audit.OnThisNode) {
-					found = neighbours(a, pods.Bits())
+					found = nodeNetwork(a, pods.Bits())
 					if e.Locality == audit.OnThisNode {
 						return found
 					}
@@ -202,8 +202,8 @@ func (s *surveyor) near(pods netip.Prefix) netip.Prefix {
 	return found
 }
 
-// neighbours is the network of an address that is likely to be one node's: 256 addresses.
-func neighbours(a netip.Addr, atLeast int) netip.Prefix {
+// nodeNetwork is the network of an address that is likely to be one node's: 256 addresses.
+func nodeNetwork(a netip.Addr, atLeast int) netip.Prefix {
 	p, _ := a.Prefix(max(a.BitLen()-8, atLeast))
 	return p
 }
@@ -227,7 +227,7 @@ func (s *surveyor) endpointNetwork(host *netfilter.Host, uplink string) netip.Pr
 				if !a.IsValid() || a.IsLoopback() || host.Has(a) {
 					continue
 				}
-				network, weight := neighbours(a, 0), 4
+				network, weight := nodeNetwork(a, 0), 4
 				if port.Title() == apiServers {
 					weight = 1 // in the nodes' network
 				}

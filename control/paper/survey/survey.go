@@ -71,12 +71,12 @@ func Run(dumps []*iptables.Dump) (*Survey, error) {
 		}
 		for i := range w.ends {
 			e := &w.ends[i]
-			if s.record(e); e.fate.lost() {
+			if s.record(e); e.outcome.lost() {
 				failed[placeOf(e)] = true
 			}
 		}
 	}
-	if err := s.imagine(failed); err != nil {
+	if err := s.followScenarios(failed); err != nil {
 		return nil, err
 	}
 	s.finish()
@@ -96,13 +96,13 @@ func (s *surveyor) read() *netfilter.Host {
 	return host
 }
 
-// mostWalkers is how many processors a survey uses.
-const mostWalkers = 4
+// maxWorkers is how many processors a survey uses.
+const maxWorkers = 4
 
 // walkAll follows the connections to all targets, or to those that a function gives instead of them; nil: none. Each walker
 // follows a part.
 func (s *surveyor) walkAll(machine *netfilter.Machine, some func(*target) *target) []*walker {
-	n := min(runtime.GOMAXPROCS(0), mostWalkers, 1+len(s.targets)/64)
+	n := min(runtime.GOMAXPROCS(0), maxWorkers, 1+len(s.targets)/64)
 	walkers := make([]*walker, n)
 	var all sync.WaitGroup
 	for i := range walkers {
@@ -205,14 +205,14 @@ func (s *surveyor) finish() {
 	if s.selves {
 		s.survey.Sources = append(s.survey.Sources, Source{Kind: Itself})
 	}
-	if len(s.targets) > mostOfEach {
-		s.skip("endpoints as their own clients, and 127.0.0.1, for all but the first %d addresses of services", mostOfEach)
+	if len(s.targets) > maxTargets {
+		s.skip("endpoints as their own clients, and 127.0.0.1, for all but the first %d addresses of services", maxTargets)
 	}
 	for _, a := range s.local {
 		s.skip("whether a program of this node answers at %s: rules keep its packets from connection tracking and kube-proxy, and the address is this host's, as with NodeLocal DNSCache", a)
 	}
 	s.gaps()
 	if s.cut > 0 {
-		s.skip("all endpoints of %s, which have more than %d ways", quantity.Count(s.cut, "connection"), mostWays)
+		s.skip("all endpoints of %s, which have more than %d ways", quantity.Count(s.cut, "connection"), maxWays)
 	}
 }

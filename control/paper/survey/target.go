@@ -11,9 +11,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
-// mostOfEach is for how many targets an endpoint is followed as its own client, and the node to 127.0.0.1: kube-proxy's rules
+// maxTargets is for how many targets an endpoint is followed as its own client, and the node to 127.0.0.1: kube-proxy's rules
 // are the same for all.
-const mostOfEach = 2000
+const maxTargets = 2000
 
 // target is a destination of connections: an address and port of a service port, or an endpoint of
 // this node to which another node has translated.
@@ -42,8 +42,8 @@ func (t *target) serves(a netip.AddrPort) bool {
 	return false
 }
 
-// endless reports whether no endpoint is known.
-func (t *target) endless() bool {
+// lacksEndpoints reports whether no endpoint is known.
+func (t *target) lacksEndpoints() bool {
 	for _, ends := range t.ends {
 		if len(ends) > 0 {
 			return false
@@ -126,7 +126,7 @@ func (s *surveyor) destinations() {
 					add(decision.EntryNodePort, a, port.NodePort)
 				}
 			}
-			if len(s.targets) < mostOfEach {
+			if len(s.targets) < maxTargets {
 				add(decision.EntryNodePort, loopback(&n.Proxy, n.Family), port.NodePort)
 			}
 			for _, a := range port.ExternalIPs {
@@ -179,10 +179,10 @@ func (s *surveyor) sourcesFor(t *target) []*Source {
 			sources = append(sources, from)
 		}
 	}
-	if slices.Contains(of, Pod) && len(s.named)*len(s.targets) <= mostOfThem {
+	if slices.Contains(of, Pod) && len(s.named)*len(s.targets) <= maxPods {
 		sources = append(sources, s.named...)
 	}
-	if t.entry == decision.EntryClusterIP && t.index < mostOfEach {
+	if t.entry == decision.EntryClusterIP && t.index < maxTargets {
 		if from := s.itself(t); from != nil {
 			sources = append(sources, from)
 		}

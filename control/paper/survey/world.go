@@ -11,17 +11,17 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
 
-// world is the host as it also may be. What fails only there is a loss under a condition.
-type world struct {
+// scenario is the host as it also may be. What fails only there is a loss under a condition.
+type scenario struct {
 	host      *netfilter.Host
 	condition Condition
 	certainty Certainty
-	// concerns reports whether an endpoint is elsewhere than in the first world.
+	// concerns reports whether an endpoint is elsewhere than in the first scenario.
 	concerns func(*audit.Endpoint) bool
-	address  netip.Addr // of the host; not valid: as in the first world
-	// sources are all of this world; nil: as in the first one.
+	address  netip.Addr // of the host; not valid: as in the first scenario
+	// sources are all of this scenario; nil: as in the first one.
 	sources *[kinds]*Source
-	few     bool // targets are followed: the first mostOfEach
+	few     bool // targets are followed: the first maxTargets
 }
 
 // Condition is that under which connections fail.
@@ -36,14 +36,14 @@ const (
 	EndpointOfThisHost Condition = "where the endpoint is this host itself"
 )
 
-// whereIn is that pods have addresses in a network.
-func whereIn(p netip.Prefix) Condition {
+// podsIn is that pods have addresses in a network.
+func podsIn(p netip.Prefix) Condition {
 	return Condition("where pods have addresses in " + p.String())
 }
 
-// worlds are the hosts for which rules may do something else: endpoints are on this node or on others, and one that is not
+// scenarios are the hosts for which rules may do something else: endpoints are on this node or on others, and one that is not
 // in the pods' network may be this host.
-func (s *surveyor) worlds() (worlds []world) {
+func (s *surveyor) scenarios() (scenarios []scenario) {
 	here := s.endpointsOfThisNode()
 	away := func(e *audit.Endpoint) bool { return e.AddrPort.IsValid() && !here[e.AddrPort.Addr()] }
 	uplink := uplinkOf(s.host, s.family())
@@ -57,7 +57,7 @@ func (s *surveyor) worlds() (worlds []world) {
 			}
 		}
 		host.Routes = append(host.Routes, netfilter.Route{Destination: netip.PrefixFrom(pod.Addr, pod.Addr.BitLen()), Interface: pod.Device})
-		worlds = append(worlds, world{host: &host, condition: EndpointElsewhere, certainty: Possible, concerns: func(e *audit.Endpoint) bool {
+		scenarios = append(scenarios, scenario{host: &host, condition: EndpointElsewhere, certainty: Possible, concerns: func(e *audit.Endpoint) bool {
 			return away(e) && devices[deviceTo(s.host, e.AddrPort.Addr(), uplink)]
 		}})
 	}
@@ -68,7 +68,7 @@ func (s *surveyor) worlds() (worlds []world) {
 		for _, port := range n.Services {
 			for i := range port.Endpoints {
 				e := &port.Endpoints[i]
-				if a := e.AddrPort.Addr(); away(e) && !own[a] && len(own) < mostOwn && !a.IsLoopback() && !host.Has(a) && s.podsElsewhere(a, uplink) {
+				if a := e.AddrPort.Addr(); away(e) && !own[a] && len(own) < maxHostAddresses && !a.IsLoopback() && !host.Has(a) && s.podsElsewhere(a, uplink) {
 					own[a] = true
 				}
 			}
@@ -78,25 +78,25 @@ func (s *surveyor) worlds() (worlds []world) {
 		host.AddAddress(uplink, netip.PrefixFrom(a, a.BitLen()))
 	}
 	if len(own) > 0 {
-		worlds = append(worlds, world{host: &host, condition: EndpointOfThisHost, certainty: NotKnown, concerns: func(e *audit.Endpoint) bool { return own[e.AddrPort.Addr()] }})
+		scenarios = append(scenarios, scenario{host: &host, condition: EndpointOfThisHost, certainty: NotKnown, concerns: func(e *audit.Endpoint) bool { return own[e.AddrPort.Addr()] }})
 	}
 	if host, a := s.otherAddress(uplink); host != nil {
-		worlds = append(worlds, world{host: host, condition: AddressOfThisHost, certainty: NotKnown, address: a})
+		scenarios = append(scenarios, scenario{host: host, condition: AddressOfThisHost, certainty: NotKnown, address: a})
 	}
 	if host := s.withoutTunnel(uplink); host != nil {
-		worlds = append(worlds, world{host: host, condition: NoTunnel, certainty: Possible, concerns: func(e *audit.Endpoint) bool {
+		scenarios = append(scenarios, scenario{host: host, condition: NoTunnel, certainty: Possible, concerns: func(e *audit.Endpoint) bool {
 			return away(e) && deviceTo(s.host, e.AddrPort.Addr(), uplink) == tunnel
 		}})
 	}
-	return slices.Concat(worlds, s.behindOthers(), s.behindBridge(uplink), s.strangers(uplink))
+	return slices.Concat(scenarios, s.behindOthers(), s.behindBridge(uplink), s.otherPodNetworks(uplink))
 }
 
 // behind is that endpoints are behind a device of one pod.
 func behind(device string) Condition { return Condition("where the endpoint is behind " + device) }
 
-// behindOthers are the worlds in which the endpoints of this node are behind another one of the devices of one pod that rules
+// behindOthers are the scenarios in which the endpoints of this node are behind another one of the devices of one pod that rules
 // name: which pod has which is in the routes.
-func (s *surveyor) behindOthers() (worlds []world) {
+func (s *surveyor) behindOthers() (scenarios []scenario) {
 	pod := s.sources[Pod]
 	for _, device := range s.otherDevices() {
 		if !s.tells(device, pod.Device) {
@@ -106,7 +106,7 @@ func (s *surveyor) behindOthers() (worlds []world) {
 		host.Routes = slices.Clone(host.Routes)
 		moved := make(map[netip.Addr]bool)
 		for _, n := range s.survey.Nodes {
-			for _, port := range n.Services[:min(len(n.Services), mostOfEach)] {
+			for _, port := range n.Services[:min(len(n.Services), maxTargets)] {
 				for i := range port.Endpoints {
 					a := port.Endpoints[i].AddrPort.Addr()
 					if a.IsValid() && port.Endpoints[i].Locality != audit.OnAnotherNode && !moved[a] && deviceTo(s.host, a, "") == pod.Device {
@@ -116,9 +116,9 @@ func (s *surveyor) behindOthers() (worlds []world) {
 				}
 			}
 		}
-		worlds = append(worlds, world{host: &host, condition: behind(device), certainty: NotKnown, few: true, concerns: func(e *audit.Endpoint) bool { return moved[e.AddrPort.Addr()] }})
+		scenarios = append(scenarios, scenario{host: &host, condition: behind(device), certainty: NotKnown, few: true, concerns: func(e *audit.Endpoint) bool { return moved[e.AddrPort.Addr()] }})
 	}
-	return worlds
+	return scenarios
 }
 
 // otherDevices are the devices of one pod that rules name, besides that of the source; none: pods share a device.
@@ -129,14 +129,14 @@ func (s *surveyor) otherDevices() (names []string) {
 	return names
 }
 
-// behindBridge is the world in which the pods have a bridge with an address of their network, where the rules show no device of
+// behindBridge is the scenario in which the pods have a bridge with an address of their network, where the rules show no device of
 // theirs. Masqueraded packets have that address, and the node's own.
-func (s *surveyor) behindBridge(uplink string) []world {
+func (s *surveyor) behindBridge(uplink string) []scenario {
 	pod := s.sources[Pod]
 	if pod == nil || pod.Device != uplink || !pod.Guessed {
 		return nil
 	}
-	network := neighbours(pod.Addr, 0)
+	network := nodeNetwork(pod.Addr, 0)
 	gateway := network.Addr().Next()
 	if s.taken()[gateway] {
 		return nil
@@ -147,7 +147,7 @@ func (s *surveyor) behindBridge(uplink string) []world {
 	host.AddAddress(bridge, netip.PrefixFrom(gateway, network.Bits()))
 	sources := s.sources
 	sources[Pod] = &Source{Kind: Pod, Addr: pod.Addr, Device: bridge, Guessed: true}
-	return []world{{host: &host, condition: BehindBridge, certainty: NotKnown, sources: &sources, few: true}}
+	return []scenario{{host: &host, condition: BehindBridge, certainty: NotKnown, sources: &sources, few: true}}
 }
 
 // podDevices are the devices by which packets leave to endpoints that may also be on other nodes, if a rule tells them from
@@ -226,7 +226,7 @@ func (s *surveyor) otherAddress(uplink string) (*netfilter.Host, netip.Addr) {
 			}
 		}
 	}
-	if s.address != standIn(s.family()) || len(found) != 1 || s.host.Has(found[0]) {
+	if s.address != placeholderAddress(s.family()) || len(found) != 1 || s.host.Has(found[0]) {
 		return nil, netip.Addr{}
 	}
 	host := *s.host
@@ -239,16 +239,16 @@ func (s *surveyor) otherAddress(uplink string) (*netfilter.Host, netip.Addr) {
 	return &host, found[0]
 }
 
-// standIn is the address of a host whose rules do not show its own: see netfilter.GuessHost.
-func standIn(f decision.Family) netip.Addr {
+// placeholderAddress is the address of a host whose rules do not show its own: see netfilter.GuessHost.
+func placeholderAddress(f decision.Family) netip.Addr {
 	if f == decision.IPv6 {
 		return netip.MustParseAddr("2001:db8::1")
 	}
 	return netip.MustParseAddr("192.0.2.1")
 }
 
-// mostOwn is how many addresses are tried that may be the host's.
-const mostOwn = 50
+// maxHostAddresses is how many addresses are tried that may be the host's.
+const maxHostAddresses = 50
 
 // tells reports whether a rule tells two devices apart.
 func (s *surveyor) tells(a, b string) bool {
@@ -285,9 +285,9 @@ func placeOf(e *end) lossPlace {
 	return lossPlace{e.connection.target, e.connection.from, e.endpoint}
 }
 
-// imagine follows connections in the other worlds, and records what fails only there.
-func (s *surveyor) imagine(failed map[lossPlace]bool) error {
-	for _, w := range s.worlds() {
+// followScenarios follows connections in the other scenarios, and records what fails only there.
+func (s *surveyor) followScenarios(failed map[lossPlace]bool) error {
+	for _, w := range s.scenarios() {
 		machine, err := netfilter.New(s.dumps, nil, w.host, netfilter.Options{Doubts: true})
 		if err != nil {
 			return err
@@ -298,7 +298,7 @@ func (s *surveyor) imagine(failed map[lossPlace]bool) error {
 		}
 		follows := func(t *target) *target {
 			switch {
-			case w.few && t.index >= mostOfEach:
+			case w.few && t.index >= maxTargets:
 				return nil
 			case w.concerns != nil && !slices.ContainsFunc(t.port.Endpoints, func(e audit.Endpoint) bool { return w.concerns(&e) }):
 				return nil
@@ -318,7 +318,7 @@ func (s *surveyor) imagine(failed map[lossPlace]bool) error {
 				if at.from.Kind < kinds {
 					first.from = s.sources[at.from.Kind]
 				}
-				if kind := e.connection.from.Kind; !e.fate.lost() || e.fate == refused || failed[at] || failed[first] || kind == NamedPod || kind == Itself || e.certainty == NotKnown {
+				if kind := e.connection.from.Kind; !e.outcome.lost() || e.outcome == refused || failed[at] || failed[first] || kind == NamedPod || kind == Itself || e.certainty == NotKnown {
 					continue
 				}
 				if w.concerns != nil && !slices.ContainsFunc(e.connection.port.Endpoints, func(of audit.Endpoint) bool { return of.AddrPort == e.endpoint && w.concerns(&of) }) {

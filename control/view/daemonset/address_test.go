@@ -60,7 +60,7 @@ func TestBetter(t *testing.T) {
 	}
 	for i, a := range order {
 		for j, b := range order {
-			got := better(a, b)
+			got := comparePods(a, b)
 			if i < j && got >= 0 || i > j && got <= 0 || i == j && got != 0 {
 				t.Errorf("%s and %s: %d", a.Name, b.Name, got)
 			}

@@ -42,8 +42,8 @@ import (
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
 
-// patience is how long a test waits for what should come at once.
-const patience = time.Minute
+// testTimeout is how long a test waits for what should come at once.
+const testTimeout = time.Minute
 
 const manifests = "../../../deploy/kubernetes/base/"
 
@@ -136,14 +136,14 @@ func (w *world) makeObjects() {
 
 func (w *world) await(what string, try func() error) {
 	w.Helper()
-	end := time.Now().Add(patience)
+	end := time.Now().Add(testTimeout)
 	for {
 		err := try()
 		if err == nil {
 			return
 		}
 		if time.Now().After(end) {
-			w.Fatalf("waited %s for %s: %v", patience, what, err)
+			w.Fatalf("waited %s for %s: %v", testTimeout, what, err)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -163,7 +163,7 @@ func (w *world) testThreeNodes() {
 	if _, err := relay.Flow(w.Context(), "no/such flow"); err == nil || !strings.Contains(err.Error(), `flow "no/such flow" not found`) {
 		w.Errorf("error %v", err)
 	}
-	ctx, cancel := context.WithTimeout(w.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(w.Context(), 2*testTimeout)
 	defer cancel()
 	items := follow(ctx, relay)
 	for i, d := range []*daemon{a, b, c} {
@@ -200,7 +200,7 @@ func (w *world) next(items <-chan observe.Item) observe.Item {
 	select {
 	case i := <-items:
 		return i
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		w.Fatal("waited for a record")
 		return observe.Item{}
 	}
@@ -218,7 +218,7 @@ func (w *world) testSPDY() {
 	if before == 0 || n.spdy.Load() == 0 {
 		w.Errorf("%d attempts with WebSocket, %d with SPDY", before, n.spdy.Load())
 	}
-	ctx, cancel := context.WithTimeout(w.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(w.Context(), 2*testTimeout)
 	defer cancel()
 	items := follow(ctx, relay)
 	for _, d := range []*daemon{a, b} {
@@ -258,7 +258,7 @@ func (w *world) testProxy() {
 		}
 		return nil
 	})
-	ctx, cancel := context.WithTimeout(w.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(w.Context(), 2*testTimeout)
 	defer cancel()
 	b.fake.ExplainAnswer.Version = flow.Version
 	relay = w.mustOpen(w.asPerson())
@@ -294,7 +294,7 @@ func (w *world) testProxy() {
 func (w *world) testReplaced() {
 	a, b := w.daemon("node-a"), w.daemon("node-b")
 	relay := w.mustOpen(w.RESTConfig())
-	ctx, cancel := context.WithTimeout(w.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(w.Context(), 2*testTimeout)
 	defer cancel()
 	items := follow(ctx, relay)
 	if !a.fake.AwaitReaders(ctx, 1) || !b.fake.AwaitReaders(ctx, 1) {
@@ -397,7 +397,7 @@ func (w *world) testPermissions() {
 		}
 		b := w.daemon("node-b")
 		defer b.delete()
-		end := time.Now().Add(patience)
+		end := time.Now().Add(testTimeout)
 		for !strings.Contains(states(w.T, relay), "node-b") {
 			mu.Lock()
 			n := len(warnings)
@@ -552,7 +552,7 @@ func (w *world) testTokens() {
 // withoutRights is the client of a user without any permissions.
 func (w *world) withoutRights() apiserver.Client {
 	config := w.RESTConfig()
-	config.Impersonate.UserName = "stranger"
+	config.Impersonate.UserName = "somebody"
 	client, err := apiserver.NewClient(config)
 	if err != nil {
 		w.Fatal(err)

@@ -25,8 +25,8 @@ import (
 const (
 	maxDials    = 50               // at a time
 	dialTimeout = 20 * time.Second // from the API server's answer to the pod's
-	// lastWords is how long the reason of a failure may take after the end of the data.
-	lastWords = time.Second
+	// errorReadTimeout is how long the reason of a failure may take after the end of the data.
+	errorReadTimeout = time.Second
 )
 
 // forwarder connects to ports of pods as kubectl port-forward does. Each connection has an upgraded
@@ -193,7 +193,7 @@ func (c *conn) reason() error {
 	select {
 	case <-c.ended:
 		return c.failure
-	case <-time.After(lastWords):
+	case <-time.After(errorReadTimeout):
 		return nil
 	}
 }

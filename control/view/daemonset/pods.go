@@ -131,7 +131,7 @@ func (s *set) members(now time.Time) (members []remote.Member) {
 		switch of := byNode[name]; {
 		case len(of) > 0:
 			n.without = time.Time{}
-			n.pod.Store(slices.MaxFunc(of, better))
+			n.pod.Store(slices.MaxFunc(of, comparePods))
 		case n.without.IsZero():
 			n.without = now
 			n.pod.Store(nil)
@@ -164,8 +164,8 @@ func nodeOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// better orders the pods of a node: during an update there are two.
-func better(a, b *corev1.Pod) int {
+// comparePods orders the pods of a node: during an update there are two.
+func comparePods(a, b *corev1.Pod) int {
 	return cmp.Or(
 		compareBool(a.Status.Phase == corev1.PodRunning, b.Status.Phase == corev1.PodRunning),
 		compareBool(isReady(a), isReady(b)),

@@ -207,7 +207,7 @@ func (d *Doctor) recent(ctx context.Context) (seen recent, err error) {
 	var services *observe.Services
 	for _, node := range slices.Sorted(maps.Keys(seen.read)) {
 		r := seen.read[node]
-		seen.nodes = append(seen.nodes, late(node, r)...)
+		seen.nodes = append(seen.nodes, delayFindings(node, r)...)
 		if f := filtered(node, r, 0); f != nil && !slices.ContainsFunc(seen.nodes, func(o diagnose.Finding) bool { return o.Code == f.Code && o.Object == f.Object }) {
 			seen.nodes = append(seen.nodes, *f)
 		}

@@ -19,8 +19,8 @@ import (
 
 // Bounds of what counts as a finding.
 const (
-	// chance is how likely one finding about distributions may be in a cluster in which all is right.
-	chance = 1e-4
+	// falsePositiveRate is how likely one finding about distributions may be in a cluster in which all is right.
+	falsePositiveRate = 1e-4
 	// settled is how long nodes may have different service tables.
 	settled = 10 * time.Second
 	// cleanup is how long connection entries of UDP may stay when an endpoint is removed: one pass of package datapath/live/reconcile that
@@ -82,7 +82,7 @@ func ofServices(list []observe.Service, now time.Time) (found []diagnose.Finding
 		s := &list[i]
 		object := "Service " + s.Namespace + "/" + s.Name
 		even := true
-		if testable(s) && s.Fit.PValue < chance/float64(tests) {
+		if testable(s) && s.Fit.PValue < falsePositiveRate/float64(tests) {
 			even = false
 			most := slices.MaxFunc(s.Endpoints, func(a, b observe.Endpoint) int { return cmp.Compare(a.Observed-a.Expected, b.Observed-b.Expected) })
 			found = append(found, diagnose.Finding{
@@ -168,7 +168,7 @@ func openFlows(s *observe.Service, object string, tests int) []diagnose.Finding 
 			least = e
 		}
 	}
-	if observe.PValue(chiSquare, endpoints-1) >= chance/float64(max(tests, 1)) {
+	if observe.PValue(chiSquare, endpoints-1) >= falsePositiveRate/float64(max(tests, 1)) {
 		return nil
 	}
 	return []diagnose.Finding{{

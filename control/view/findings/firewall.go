@@ -79,7 +79,7 @@ func unansweredOf(records []*flow.Record) (list []*unanswered) {
 // flowOf is a flow as its node decided it; ok is false if the record does not show it.
 func flowOf(r *flow.Record) (f noderules.Flow, ok bool) {
 	protocol, err := decision.ParseProtocol(r.Protocol)
-	seen, endpoint, _ := r.Leaves()
+	seen, endpoint, _ := r.Outgoing()
 	f = noderules.Flow{Protocol: protocol, Source: addrPort(r.Source), Destination: addrPort(r.Destination), Endpoint: addrPort(endpoint), Seen: addrPort(seen), Local: r.Local}
 	if r.MasqueradeReason != "" && r.MasqueradeReason != flow.HostMasquerade {
 		f.Mark = decision.DefaultMasqueradeMark
@@ -97,12 +97,12 @@ func forwarded(f noderules.Flow) noderules.Flow {
 	return noderules.Flow{Protocol: f.Protocol, Source: f.Seen, Destination: f.Endpoint, Endpoint: f.Endpoint, Seen: f.Seen}
 }
 
-// culprit is what drops flows on a node.
-type culprit struct{ node, program, table, rule string }
+// droppingRule is what drops flows on a node.
+type droppingRule struct{ node, program, table, rule string }
 
-// victims are the flows that it noderules.
-type victims struct {
-	culprit
+// droppedFlows are the flows that it noderules.
+type droppedFlows struct {
+	droppingRule
 	*noderules.Dropped
 	other               *diagnose.Finding // not a rule
 	services, endpoints []string
@@ -148,8 +148,8 @@ func visitsOf(records []*flow.Record) map[string][]visit {
 func look(ctx context.Context, firewall Firewall, records []*flow.Record, nodes []string, where func() places) (list []diagnose.Finding, blamed []blame, read map[string]*reading) {
 	visits := visitsOf(records)
 	read = make(map[string]*reading)
-	by := make(map[culprit]*victims)
-	var order []*victims
+	by := make(map[droppingRule]*droppedFlows)
+	var order []*droppedFlows
 	var known places
 	if len(visits) > 0 {
 		known = where()
@@ -196,7 +196,7 @@ func look(ctx context.Context, firewall Firewall, records []*flow.Record, nodes 
 			}
 			c := by[key]
 			if c == nil {
-				c = &victims{culprit: key, Dropped: d, other: f}
+				c = &droppedFlows{droppingRule: key, Dropped: d, other: f}
 				by[key], order = c, append(order, c)
 			}
 			c.of, c.flows = append(c.of, v.unanswered), c.flows+v.flows
@@ -217,29 +217,29 @@ func look(ctx context.Context, firewall Firewall, records []*flow.Record, nodes 
 }
 
 // cause is the rule or the route of a node that stops a flow; nil: none is known.
-func (v *visit) cause(node string, r *reading, known places) (culprit, *noderules.Dropped, *diagnose.Finding) {
+func (v *visit) cause(node string, r *reading, known places) (droppingRule, *noderules.Dropped, *diagnose.Finding) {
 	d := r.host.Find(&v.Flow)
-	if d != nil && (d.Packets > 0 || d.Uncounted) && (d.Chance || !v.sometimes) {
-		return culprit{node, d.Program, d.Table, d.String()}, d, nil
+	if d != nil && (d.Packets > 0 || d.Uncounted) && (d.Sometimes || !v.sometimes) {
+		return droppingRule{node, d.Program, d.Table, d.String()}, d, nil
 	}
 	if v.sometimes {
-		return culprit{}, nil, nil
+		return droppingRule{}, nil, nil
 	}
 	f := known.brokenRoute(node, r, v.Endpoint.Addr(), v.latest.EndpointNode, "")
 	if f == nil {
 		f = known.brokenRoute(node, r, v.Seen.Addr(), known.of(v.Seen.Addr()), ", to which replies go")
 	}
 	if f == nil {
-		return culprit{}, nil, nil
+		return droppingRule{}, nil, nil
 	}
-	return culprit{node: node, rule: f.Text}, nil, f
+	return droppingRule{node: node, rule: f.Text}, nil, f
 }
 
 // unrouted blames the validation of sources for flows that got no answer and have no other cause on a node.
-func unrouted(node string, r *reading, visits []visit, by map[culprit]*victims) []*victims {
-	c := &victims{culprit: culprit{node: node, rule: "rp_filter"}}
+func unrouted(node string, r *reading, visits []visit, by map[droppingRule]*droppedFlows) []*droppedFlows {
+	c := &droppedFlows{droppingRule: droppingRule{node: node, rule: "rp_filter"}}
 	for _, v := range visits {
-		if !v.sometimes && !slices.ContainsFunc(slices.Collect(maps.Values(by)), func(o *victims) bool { return slices.Contains(o.of, v.unanswered) }) {
+		if !v.sometimes && !slices.ContainsFunc(slices.Collect(maps.Values(by)), func(o *droppedFlows) bool { return slices.Contains(o.of, v.unanswered) }) {
 			c.of, c.flows = append(c.of, v.unanswered), c.flows+v.flows
 		}
 	}
@@ -249,10 +249,10 @@ func unrouted(node string, r *reading, visits []visit, by map[culprit]*victims) 
 	if c.other == nil {
 		return nil
 	}
-	return []*victims{c}
+	return []*droppedFlows{c}
 }
 
-func (c *victims) finding() diagnose.Finding {
+func (c *droppedFlows) finding() diagnose.Finding {
 	distinct := func(list []string) string {
 		slices.Sort(list)
 		return nearest.Few(slices.Compact(list))
@@ -286,13 +286,13 @@ func (c *victims) finding() diagnose.Finding {
 	} else if f.Do = fmt.Sprintf("on node %s: %s; or accept these packets before it", c.node, c.Remove); c.Remove == "" {
 		f.Do = fmt.Sprintf("accept these packets in a rule; on node %s: nft -a list chain %s %s", c.node, c.table, c.Chain)
 	}
-	if c.Chance {
+	if c.Sometimes {
 		f.Code = diagnose.HostDropsSome
 		f.Text = fmt.Sprintf("node %s %s some packets of %s to %s: %s (%s, table %s, chain %s) does so at random or above a number; %s, and %s got no answer, or only after a second first packet",
-			c.node, verb, what, distinct(c.services), c.culprit.rule, c.Program, c.table, c.Chain, count, flows)
+			c.node, verb, what, distinct(c.services), c.droppingRule.rule, c.Program, c.table, c.Chain, count, flows)
 		return f
 	}
 	f.Text = fmt.Sprintf("node %s %s %s to %s after they were translated: %s (%s, table %s) matches %s without an answer, to %s; %s",
-		c.node, verb, what, distinct(c.services), c.culprit.rule, c.Program, c.table, flows, distinct(c.endpoints), count)
+		c.node, verb, what, distinct(c.services), c.droppingRule.rule, c.Program, c.table, flows, distinct(c.endpoints), count)
 	return f
 }

@@ -188,8 +188,8 @@ func filtered(node string, r *reading, flows int) *diagnose.Finding {
 	return f
 }
 
-// late are the findings about devices that make packets late.
-func late(node string, r *reading) (list []diagnose.Finding) {
+// delayFindings are the findings about devices that make packets late.
+func delayFindings(node string, r *reading) (list []diagnose.Finding) {
 	for _, d := range r.State.Delays {
 		list = append(list, diagnose.Finding{
 			Code: diagnose.SendsLate, Object: "Node " + node,

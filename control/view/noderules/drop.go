@@ -17,7 +17,7 @@ type Drop struct {
 // find finds what drops or rejects a packet on every way that it may go; nil: nothing does, or it depends on what the
 // rules do not show. begin makes the state before the packet; nil: that of a host that has just booted.
 func find(m *netfilter.Machine, p iptables.Packet, begin func() *netfilter.State) *Drop {
-	return common(explore(m, p, begin))
+	return common(allWays(m, p, begin))
 }
 
 // common is the drop at the end of all ways, as the last of them shows it; nil: one has none.
@@ -30,8 +30,8 @@ func common(ways []netfilter.Way) (found *Drop) {
 	return found
 }
 
-// explore are all ways of a packet; none, if there are too many.
-func explore(m *netfilter.Machine, p iptables.Packet, begin func() *netfilter.State) []netfilter.Way {
+// allWays are all ways of a packet; none, if there are too many.
+func allWays(m *netfilter.Machine, p iptables.Packet, begin func() *netfilter.State) []netfilter.Way {
 	if !p.Local {
 		m.Place(&p)
 	}

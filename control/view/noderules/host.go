@@ -99,7 +99,7 @@ type Dropped struct {
 	// Remove is the command that removes the rule; empty: see Program.
 	Remove    string
 	Uncounted bool   // it has no counter
-	Chance    bool   // it drops packets now and then: at random, or above a number or a rate
+	Sometimes bool   // it drops packets now and then: at random, or above a number or a rate
 	Full      string // the set without room that made it drop the packet; empty: none
 }
 
@@ -148,7 +148,7 @@ func (r *rules) follow(f *Flow) (drop *Drop, reply bool) {
 		}
 		return s
 	}
-	ways := explore(r.machine, p, begin)
+	ways := allWays(r.machine, p, begin)
 	if drop = common(ways); drop != nil || len(ways) != 1 { // with several ways the reply depends on them
 		return drop, false
 	}

@@ -73,7 +73,7 @@ type truth int
 const (
 	no truth = iota
 	yes
-	byChance // now and then
+	sometimes // now and then
 	unknown
 )
 

@@ -83,7 +83,7 @@ func TestNFTables(t *testing.T) {
 				for _, add := range []struct {
 					is   bool
 					text string
-				}{{d.Rejected, " rejects,"}, {d.Reply, " reply"}, {d.Chance, " by chance"}, {d.Full != "", " " + d.Full}, {d.Uncounted, " no counter"}} {
+				}{{d.Rejected, " rejects,"}, {d.Reply, " reply"}, {d.Sometimes, " by chance"}, {d.Full != "", " " + d.Full}, {d.Uncounted, " no counter"}} {
 					if add.is {
 						got += add.text
 					}

@@ -14,8 +14,8 @@ import (
 
 // This file follows a flow through the chains of nftables.
 
-// sight is a packet as rules of a hook see it.
-type sight struct {
+// packetView is a packet as rules of a hook see it.
+type packetView struct {
 	hook                string
 	protocol            decision.Protocol
 	source, destination netip.AddrPort
@@ -34,7 +34,7 @@ func (n *nftables) find(f *Flow, network *netfilter.Host) (maybe *Dropped) {
 				if c.Hook != hook || !c.of(f.Destination.Addr()) {
 					continue
 				}
-				v := &nftWalk{nftables: n, base: c, sight: sightOf(f, hook, c.Prio, reply, network)}
+				v := &nftWalk{nftables: n, base: c, packetView: packetAt(f, hook, c.Prio, reply, network)}
 				d := v.chain(c, 0)
 				for _, found := range []*Dropped{d, v.maybe} {
 					if found != nil {
@@ -76,9 +76,9 @@ func hooksOf(f *Flow, network *netfilter.Host, reply bool) []string {
 	return append(path, "postrouting")
 }
 
-// sightOf is the packet at a priority of a hook.
-func sightOf(f *Flow, hook string, priority int, reply bool, network *netfilter.Host) sight {
-	s := sight{hook: hook, protocol: f.Protocol, source: f.Source, destination: f.Endpoint, reply: reply}
+// packetAt is the packet at a priority of a hook.
+func packetAt(f *Flow, hook string, priority int, reply bool, network *netfilter.Host) packetView {
+	s := packetView{hook: hook, protocol: f.Protocol, source: f.Source, destination: f.Endpoint, reply: reply}
 	early := hook == "prerouting" || hook == "output"
 	switch {
 	case reply:
@@ -112,7 +112,7 @@ func device(network *netfilter.Host, to netip.Addr) string {
 type nftWalk struct {
 	*nftables
 	base *nftChain
-	sight
+	packetView
 	accepted bool
 	doubtful bool     // an earlier rule may accept it
 	maybe    *Dropped // by chance
@@ -134,7 +134,7 @@ func (v *nftWalk) chain(c *nftChain, depth int) *Dropped {
 		}
 		switch verdict {
 		case "drop", "reject":
-			switch d := v.dropped(c, r, verdict == "reject", how == byChance); {
+			switch d := v.dropped(c, r, verdict == "reject", how == sometimes); {
 			case how == unknown || v.doubtful:
 			case how == yes:
 				return d
@@ -184,7 +184,7 @@ func (v *nftWalk) end(c *nftChain, depth int) *Dropped {
 }
 
 func (v *nftWalk) dropped(c *nftChain, r *nftRule, rejects, chance bool) *Dropped {
-	d := &Dropped{Drop: &Drop{Table: c.place(), Chain: c.Name, Rejected: rejects}, Program: "nft", Chance: chance, Uncounted: true, Full: v.full}
+	d := &Dropped{Drop: &Drop{Table: c.place(), Chain: c.Name, Rejected: rejects}, Program: "nft", Sometimes: chance, Uncounted: true, Full: v.full}
 	d.Text = "rule " + cmp.Or(v.texts[nftRuleName{c.named(c.Name), strconv.Itoa(r.Handle)}], "with handle "+strconv.Itoa(r.Handle))
 	d.Remove = fmt.Sprintf("nft delete rule %s %s handle %d", c.place(), c.Name, r.Handle)
 	for _, e := range r.Expr {
@@ -208,7 +208,7 @@ func (v *nftWalk) rule(c *nftChain, r *nftRule) (verdict, target string, how tru
 			case "set":
 				t = v.update(c, raw)
 			case "ct count", "limit":
-				t = byChance
+				t = sometimes
 			case "counter", "log", "mangle", "notrack", "comment", "last":
 			case "accept", "drop", "reject", "return":
 				return kind, "", how
@@ -267,7 +267,7 @@ func (v *nftWalk) match(raw json.RawMessage) truth {
 	value := ""
 	switch {
 	case left.Numgen != nil:
-		return byChance
+		return sometimes
 	case left.CT != nil && left.CT.Key == "state":
 		value = "new"
 		if v.reply {

@@ -28,7 +28,7 @@ func traceID(r *flow.Record) (id trace.TraceID) {
 	if r.Time != nil {
 		period = r.Time.Unix() / int64(reuse/time.Second)
 	}
-	source, destination, _ := r.Leaves()
+	source, destination, _ := r.Outgoing()
 	b := make([]byte, 0, 128)
 	for _, text := range []string{r.Protocol, source, destination} {
 		b = append(append(b, text...), ' ')

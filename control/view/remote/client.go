@@ -57,11 +57,11 @@ type ClientOptions struct {
 // connectTimeout is the time limit for establishing a connection.
 const connectTimeout = 10 * time.Second
 
-// silence is the timeout of a server without records or keepalives: longer than [PollSeconds].
-const silence = 3 * observe.KeepAliveSeconds * time.Second
+// streamTimeout is the timeout of a server without records or keepalives: longer than [PollSeconds].
+const streamTimeout = 3 * observe.KeepAliveSeconds * time.Second
 
-// longestAnswer is the maximum size of a response that is not a stream, in bytes.
-const longestAnswer = 256 << 20
+// maxResponseSize is the maximum size of a response that is not a stream, in bytes.
+const maxResponseSize = 256 << 20
 
 // NewClient returns a client of the server at HOST:PORT, http://HOST:PORT, https://HOST:PORT or
 // a Unix socket (see [SocketPath]). It does not connect yet.
@@ -69,9 +69,9 @@ func NewClient(server string, o ClientOptions) (*Client, error) {
 	dialer := &net.Dialer{Timeout: connectTimeout}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, DisableCompression: true,
-		TLSHandshakeTimeout: connectTimeout, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: silence,
+		TLSHandshakeTimeout: connectTimeout, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: streamTimeout,
 	}
-	c := &Client{server: server, token: o.Token, absent: o.Absent, silence: silence}
+	c := &Client{server: server, token: o.Token, absent: o.Absent, silence: streamTimeout}
 	c.http = &http.Client{Transport: transport, CheckRedirect: noRedirect}
 	wrong := fmt.Errorf("server %q: want HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:/PATH", server)
 	if path, ok := observe.SocketPath(server); ok {
@@ -102,7 +102,7 @@ func NewClient(server string, o ClientOptions) (*Client, error) {
 	}
 	c.base = u.JoinPath("/")
 	if o.CAFile != "" {
-		if transport.TLSClientConfig, err = trust(o.CAFile); err != nil {
+		if transport.TLSClientConfig, err = trustedCAs(o.CAFile); err != nil {
 			return nil, err
 		}
 	}
@@ -113,7 +113,7 @@ func NewClient(server string, o ClientOptions) (*Client, error) {
 // authorizes them. Errors name the server by the name.
 func NewClientOver(name string, transport http.RoundTripper) *Client {
 	return &Client{
-		server: name, base: &url.URL{Scheme: "http", Host: "localhost", Path: "/"}, silence: silence,
+		server: name, base: &url.URL{Scheme: "http", Host: "localhost", Path: "/"}, silence: streamTimeout,
 		http: &http.Client{Transport: transport, CheckRedirect: noRedirect},
 	}
 }
@@ -123,8 +123,8 @@ func noRedirect(r *http.Request, _ []*http.Request) error {
 	return fmt.Errorf("unexpected redirect to %s: not a flow API", r.URL.Redacted())
 }
 
-// trust returns a TLS configuration that trusts the certificates in the file.
-func trust(file string) (*tls.Config, error) {
+// trustedCAs returns a TLS configuration that trusts the certificates in the file.
+func trustedCAs(file string) (*tls.Config, error) {
 	pem, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the CA certificates: %w", err)
@@ -238,7 +238,7 @@ func (c *Client) exchange(ctx context.Context, method string, path []string, que
 	if answer == nil {
 		return nil
 	}
-	b, err := io.ReadAll(io.LimitReader(r.Body, longestAnswer))
+	b, err := io.ReadAll(io.LimitReader(r.Body, maxResponseSize))
 	if err != nil {
 		return c.explain(ctx, fmt.Errorf("incomplete response: %w", err))
 	}

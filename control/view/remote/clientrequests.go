@@ -149,8 +149,8 @@ func (c *Client) Holds(ctx context.Context) ([]observe.Hold, error) {
 	return l.Holds, nil
 }
 
-// lastWord is the timeout of the last request for a hold's state after the end of the context.
-const lastWord = 5 * time.Second
+// finalStateTimeout is the timeout of the last request for a hold's state after the end of the context.
+const finalStateTimeout = 5 * time.Second
 
 // Get requests a hold repeatedly, as long as the server lets it wait, until there is a greater
 // generation. When the context ends it sends a last request, without waiting.
@@ -161,7 +161,7 @@ func (c *Client) Get(ctx context.Context, id string, after uint64) (*observe.Hol
 		case err == nil && (after == 0 || h.Generation > after):
 			return h, nil
 		case ctx.Err() != nil:
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalStateTimeout)
 			defer cancel()
 			return c.getHold(ctx, id, 0)
 		case err != nil:

@@ -162,7 +162,7 @@ func (f *Relay) Flow(ctx context.Context, id string) (*flow.Record, error) {
 		var e *observe.Error
 		switch {
 		case r.err == nil:
-			found := f.decorate(r.Name, r.answer)
+			found := f.fillIn(r.Name, r.answer)
 			found.Others = f.others(ctx, found)
 			return found, nil
 		case errors.As(r.err, &e) && e.Status == http.StatusNotFound:
@@ -253,7 +253,7 @@ func (f *Relay) Explain(ctx context.Context, q observe.Question) (*flow.Record, 
 	if err != nil {
 		return nil, err
 	}
-	return f.decorate(m.Name, r), nil
+	return f.fillIn(m.Name, r), nil
 }
 
 // addressList replaces names in a list by their addresses, as nodes may not know all names.
@@ -280,14 +280,14 @@ func (f *Relay) addressList(list string) string {
 	return strings.Join(values, ",")
 }
 
-// decorate returns the record with missing names filled in, and with the relay's ID of the hold. It
+// fillIn returns the record with missing names filled in, and with the relay's ID of the hold. It
 // does not change the record itself, which may be shared.
-func (f *Relay) decorate(node string, r *flow.Record) *flow.Record {
-	return f.decorated(node, observe.Item{Record: r}).Record
+func (f *Relay) fillIn(node string, r *flow.Record) *flow.Record {
+	return f.filledIn(node, observe.Item{Record: r}).Record
 }
 
-// decorated is an item with its record decorated.
-func (f *Relay) decorated(node string, i observe.Item) observe.Item {
+// filledIn is an item with its record filled in.
+func (f *Relay) filledIn(node string, i observe.Item) observe.Item {
 	if i.Record == nil {
 		return i
 	}

@@ -110,7 +110,7 @@ func (h *relayHolds) Hold(ctx context.Context, q observe.HoldQuery) (*observe.Ho
 	h.forget()
 	h.holds = append(h.holds, f)
 	for _, p := range f.parts {
-		h.watchers.Go(func() { h.watch(f, p, 2*each+lastWord) })
+		h.watchers.Go(func() { h.watch(f, p, 2*each+finalStateTimeout) })
 	}
 	shown := f.hold
 	return &shown, nil
@@ -171,7 +171,7 @@ func (h *relayHolds) watch(f *relayHold, p *part, longest time.Duration) {
 func (h *relayHolds) note(f *relayHold, p *part, got *observe.Hold) (cancel []*part) {
 	shown := *got
 	if shown.Record != nil {
-		shown.Record = h.relay.decorate(p.Name, shown.Record)
+		shown.Record = h.relay.fillIn(p.Name, shown.Record)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -19,18 +19,18 @@ import (
 // ports may be those of another connection.
 const joinWindow = 10 * time.Second
 
-// joinKept is how many connections a joiner remembers.
-const joinKept = 4096
+// maxJoined is how many connections a joiner remembers.
+const maxJoined = 4096
 
 // joinKey is a packet as a node sees it: before its translation, or after it.
 type joinKey struct{ protocol, source, destination string }
 
-// arriving is the key of a flow's packet when it reaches the node, leaving when it leaves it: the
+// arrivalKey is the key of a flow's packet when it reaches the node, and departureKey when it leaves it: the
 // zero key if that is not known, as the kernel selects the port of a masqueraded source.
-func arriving(r *flow.Record) joinKey { return joinKey{r.Protocol, r.Source, r.Destination} }
+func arrivalKey(r *flow.Record) joinKey { return joinKey{r.Protocol, r.Source, r.Destination} }
 
-func leaving(r *flow.Record) joinKey {
-	source, destination, known := r.Leaves()
+func departureKey(r *flow.Record) joinKey {
+	source, destination, known := r.Outgoing()
 	if !known {
 		return joinKey{}
 	}
@@ -42,7 +42,7 @@ func near(a, b *flow.Record) bool {
 	return a.Node != b.Node && a.Time != nil && b.Time != nil && a.Time.Sub(*b.Time).Abs() <= joinWindow
 }
 
-// joiner finds the records of one connection on several nodes. It keeps no more than joinKept of
+// joiner finds the records of one connection on several nodes. It keeps no more than maxJoined of
 // each kind, so the oldest may stay alone.
 type joiner struct {
 	records recent // by what may be seen elsewhere: keys of arriving and leaving packets
@@ -65,7 +65,7 @@ func (k *recent) add(key joinKey, r *flow.Record) {
 		k.of = make(map[joinKey]*flow.Record)
 	}
 	if _, known := k.of[key]; !known {
-		if len(k.order) >= joinKept {
+		if len(k.order) >= maxJoined {
 			delete(k.of, k.order[0])
 			k.order = k.order[1:]
 		}
@@ -79,7 +79,7 @@ func (j *joiner) record(r *flow.Record) (found []observe.Joined) {
 	if r.Verdict == decision.Accept.String() {
 		return nil
 	}
-	for _, key := range slices.Compact([]joinKey{arriving(r), leaving(r)}) {
+	for _, key := range slices.Compact([]joinKey{arrivalKey(r), departureKey(r)}) {
 		j.records.add(key, r)
 		if p := j.passed.of[key]; p != nil && near(p, r) {
 			j.passed.of[key] = nil
@@ -91,7 +91,7 @@ func (j *joiner) record(r *flow.Record) (found []observe.Joined) {
 
 // pass takes a record of a node that passed its packet.
 func (j *joiner) pass(p *flow.Record) (found []observe.Joined) {
-	key := arriving(p)
+	key := arrivalKey(p)
 	if r := j.records.of[key]; r != nil && near(p, r) {
 		return []observe.Joined{{Flow: r.ID, Other: p}}
 	}
@@ -106,8 +106,8 @@ func (j *joiner) pass(p *flow.Record) (found []observe.Joined) {
 	return nil
 }
 
-// passing is the query for flows that one of so many nodes passes.
-func passing(q observe.FlowQuery, nodes int) observe.FlowQuery {
+// passingQuery is the query for flows that one of so many nodes passes.
+func passingQuery(q observe.FlowQuery, nodes int) observe.FlowQuery {
 	past := "" // without a limit, followers get no past records
 	if q.Limit != "" || q.Since != "" {
 		past = strconv.Itoa(passedOf(nodes))
@@ -150,7 +150,7 @@ func (f *Relay) joinList(ctx context.Context, q observe.FlowQuery, list []observ
 }
 
 // passedOf is how many flows that one of so many nodes passes are joined to a list, or to the past records of a stream.
-func passedOf(nodes int) int { return min(joinKept, max(1, fewMembers*joinKept/nodes)) }
+func passedOf(nodes int) int { return min(maxJoined, max(1, maxQueriedMembers*maxJoined/nodes)) }
 
 // passed returns the records of nodes that passed packets of a list's connections. A node without
 // an answer is left out.
@@ -162,7 +162,7 @@ func (f *Relay) passed(ctx context.Context, q observe.FlowQuery, list []observe.
 			if oldest.IsZero() {
 				oldest = *r.Time
 			}
-			_, destination, _ := r.Leaves()
+			_, destination, _ := r.Outgoing()
 			destinations[r.Destination], destinations[destination] = true, true
 		}
 	}
@@ -178,7 +178,7 @@ func (f *Relay) passed(ctx context.Context, q observe.FlowQuery, list []observe.
 	for _, reply := range queryAll(members, func(m Member) (records []*flow.Record, err error) {
 		err = m.Observer.Flows(ctx, passed, func(i observe.Item) error {
 			if i.Record != nil && i.Record.Time != nil {
-				records = append(records, f.decorate(m.Name, i.Record))
+				records = append(records, f.fillIn(m.Name, i.Record))
 			}
 			return nil
 		})
@@ -194,10 +194,10 @@ func (f *Relay) passed(ctx context.Context, q observe.FlowQuery, list []observe.
 // others returns the records of other nodes about the flow's connection, in the order of their
 // decisions. A node without an answer is left out.
 func (f *Relay) others(ctx context.Context, r *flow.Record) []*flow.Record {
-	list := f.meeting(ctx, r)
+	list := f.matchingRecords(ctx, r)
 	for _, o := range list {
 		if r.Endpoint == "" && o.Endpoint != "" { // the packet as r has it is not that on all nodes
-			list = append(list, f.meeting(ctx, o)...)
+			list = append(list, f.matchingRecords(ctx, o)...)
 			break
 		}
 	}
@@ -211,11 +211,11 @@ func (f *Relay) others(ctx context.Context, r *flow.Record) []*flow.Record {
 	return list
 }
 
-// meeting returns the records of other nodes that have the packet as it arrives at the flow's node,
+// matchingRecords returns the records of other nodes that have the packet as it arrives at the flow's node,
 // or as it leaves it: of each node and each of both that of the nearest time.
-func (f *Relay) meeting(ctx context.Context, r *flow.Record) []*flow.Record {
+func (f *Relay) matchingRecords(ctx context.Context, r *flow.Record) []*flow.Record {
 	queries := []observe.FlowQuery{{Source: r.Source, Destination: r.Destination}}
-	if out := leaving(r); out != (joinKey{}) && out != arriving(r) {
+	if out := departureKey(r); out != (joinKey{}) && out != arrivalKey(r) {
 		queries = append(queries, observe.FlowQuery{Source: out.source, Destination: out.destination})
 	}
 	if r.Verdict == decision.Accept.String() {
@@ -237,7 +237,7 @@ func (f *Relay) meeting(ctx context.Context, r *flow.Record) []*flow.Record {
 			q.Protocol, q.Since, q.Limit = r.Protocol, r.Time.Add(-joinWindow).Format(time.RFC3339Nano), "1000"
 			err = m.Observer.Flows(ctx, q, func(i observe.Item) error {
 				if i.Record != nil {
-					list = append(list, f.decorate(m.Name, i.Record))
+					list = append(list, f.fillIn(m.Name, i.Record))
 				}
 				return nil
 			})
@@ -249,9 +249,9 @@ func (f *Relay) meeting(ctx context.Context, r *flow.Record) []*flow.Record {
 	})
 	for _, reply := range replies {
 		for _, o := range reply.answer {
-			at := place{o.Node, arriving(o)}
-			meets := arriving(o) == arriving(r) || arriving(o) == leaving(r) || leaving(o) == arriving(r)
-			if best := found[at]; meets && near(o, r) && (best == nil || distance(o, r) < distance(best, r)) {
+			at := place{o.Node, arrivalKey(o)}
+			meets := arrivalKey(o) == arrivalKey(r) || arrivalKey(o) == departureKey(r) || departureKey(o) == arrivalKey(r)
+			if best := found[at]; meets && near(o, r) && (best == nil || timeBetween(o, r) < timeBetween(best, r)) {
 				found[at] = o
 			}
 		}
@@ -259,13 +259,13 @@ func (f *Relay) meeting(ctx context.Context, r *flow.Record) []*flow.Record {
 	return slices.Collect(maps.Values(found))
 }
 
-// fewMembers are so few that all of them are queried about a connection.
-const fewMembers = 16
+// maxQueriedMembers are so few that all of them are queried about a connection.
+const maxQueriedMembers = 16
 
 // onPath returns the other members that may have seen the connection of a record: of many, the nodes that the record
 // names, if it names both ends of the path.
 func onPath(members []Member, r *flow.Record) (list []Member) {
-	all := len(members) <= fewMembers || r.EndpointNode == "" || r.SourceNode == "" && r.SourceHost == ""
+	all := len(members) <= maxQueriedMembers || r.EndpointNode == "" || r.SourceNode == "" && r.SourceHost == ""
 	for _, m := range members {
 		if m.Name != r.Node && (all || m.Name == r.SourceNode || m.Name == r.EndpointNode) {
 			list = append(list, m)
@@ -274,5 +274,5 @@ func onPath(members []Member, r *flow.Record) (list []Member) {
 	return list
 }
 
-// distance is the time between two decisions.
-func distance(a, b *flow.Record) time.Duration { return a.Time.Sub(*b.Time).Abs() }
+// timeBetween is the time between two decisions.
+func timeBetween(a, b *flow.Record) time.Duration { return a.Time.Sub(*b.Time).Abs() }

@@ -58,7 +58,7 @@ func (f *Relay) list(ctx context.Context, members []Member, q observe.FlowQuery,
 		}
 	}
 	last := newest{limit: limit, each: each}
-	if join && (limit != observe.All || len(members) <= fewMembers) {
+	if join && (limit != observe.All || len(members) <= maxQueriedMembers) {
 		last.join = func(list []observe.Item) ([]observe.Item, map[string][]observe.Joined) {
 			return f.joinList(ctx, q, list)
 		}
@@ -110,7 +110,7 @@ func (f *Relay) begin(ctx context.Context, number int, m Member, q observe.FlowQ
 		defer close(l.items)
 		l.end <- m.Observer.Flows(ctx, q, func(i observe.Item) error {
 			select {
-			case l.items <- f.decorated(m.Name, i):
+			case l.items <- f.filledIn(m.Name, i):
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
@@ -174,7 +174,7 @@ func (n *newest) add(i observe.Item) error {
 		n.records++
 	}
 	switch {
-	case n.limit == observe.All && n.records >= joinKept:
+	case n.limit == observe.All && n.records >= maxJoined:
 		return n.close()
 	case n.limit == observe.All:
 	case n.join == nil:

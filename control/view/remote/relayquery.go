@@ -10,9 +10,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
-// atOnce is the maximum number of nodes that a request is sent to at once, and so of answers that
+// maxConcurrent is the maximum number of nodes that a request is sent to at once, and so of answers that
 // wait to be merged.
-const atOnce = 64
+const maxConcurrent = 64
 
 // named returns the members of these names, or all without names.
 func named(members []Member, nodes []string) ([]Member, error) {
@@ -52,10 +52,10 @@ type reply[T any] struct {
 	err    error
 }
 
-// queryEach sends a request to all members, at most atOnce at a time, and gives use their replies in their
+// queryEach sends a request to all members, at most maxConcurrent at a time, and gives use their replies in their
 // order.
 func queryEach[T any](members []Member, query func(Member) (T, error), use func(reply[T])) {
-	pending := make(chan chan reply[T], atOnce-1)
+	pending := make(chan chan reply[T], maxConcurrent-1)
 	go func() {
 		defer close(pending)
 		for _, m := range members {

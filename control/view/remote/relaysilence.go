@@ -12,12 +12,12 @@ import (
 
 // How long a relay waits for a node. A request may take long on a node that is busy, or has much to say. So what is
 // limited is not its duration: a node without an answer after quiet is asked for its counters, and is silent if that
-// has no answer either until patience is over.
+// has no answer either until the silence timeout is over.
 const (
-	quiet    = 500 * time.Millisecond
-	patience = 2 * time.Second
-	// recheck is how long the request lasts by which a silent node is found to answer again.
-	recheck = 10 * time.Second
+	quiet          = 500 * time.Millisecond
+	silenceTimeout = 2 * time.Second
+	// recheckTimeout is how long the request lasts by which a silent node is found to answer again.
+	recheckTimeout = 10 * time.Second
 )
 
 // guard is the observer of a relay's member. Its requests end with a [*observe.SilentError] when the node is silent, and
@@ -55,7 +55,7 @@ func (g *guard) ask(ctx context.Context, every time.Duration, request func(conte
 	check := time.AfterFunc(quiet, func() {
 		defer checks.Done()
 		for ctx.Err() == nil {
-			if silent := g.reach(ctx, begun, patience-quiet); silent != nil {
+			if silent := g.reach(ctx, begun, silenceTimeout-quiet); silent != nil {
 				cancel(silent)
 				return
 			}
@@ -120,7 +120,7 @@ func (g *guard) silence() error {
 	if !g.rechecked {
 		g.rechecked = true
 		go func() {
-			_ = g.reach(context.Background(), time.Time{}, recheck)
+			_ = g.reach(context.Background(), time.Time{}, recheckTimeout)
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			g.rechecked = false

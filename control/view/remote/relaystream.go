@@ -138,7 +138,7 @@ func (s *followers) set(members []Member) {
 			s.start(ctx, m, q, s.items)
 		}
 		if s.query.Joined {
-			s.start(ctx, m, passing(q, len(members)), s.passed)
+			s.start(ctx, m, passingQuery(q, len(members)), s.passed)
 		}
 	}
 }
@@ -184,7 +184,7 @@ func (f *Relay) followOne(ctx context.Context, m Member, q observe.FlowQuery, it
 		err := m.Observer.Flows(ctx, q, func(i observe.Item) error {
 			q.Since, q.Limit = "", "" // earlier records were already sent
 			wait, reported = f.retry, false
-			return give(f.decorated(m.Name, i))
+			return give(f.filledIn(m.Name, i))
 		})
 		if ctx.Err() != nil {
 			return nil

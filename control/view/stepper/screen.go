@@ -165,8 +165,8 @@ func (s *Screen) Interrupted(h *observe.Hold) error {
 	return s.print("\nInterrupted: the flow is released as decided.\n")
 }
 
-// Fate prints the state of the released flow.
-func (s *Screen) Fate(r *flow.Record) error {
+// Outcome prints the state of the released flow.
+func (s *Screen) Outcome(r *flow.Record) error {
 	text := s.Style.Paint(text.StateColor(r.Life.State), r.Life.State.String())
 	if r.Time != nil {
 		text += fmt.Sprintf(" %s after the decision", quantity.Duration(r.Life.Since.Sub(*r.Time)))

@@ -54,7 +54,7 @@ func (s *Session) Run(ctx context.Context) error {
 
 // cancel releases a hold's flow, also after the end of the context.
 func cancel(ctx context.Context, holder observe.Holder, id string) error {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelPatience)
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer stop()
 	var fault *observe.Error
 	if err := holder.Cancel(ctx, id); err != nil && !errors.As(err, &fault) { // a fault: it is done already

@@ -16,7 +16,7 @@ func columnsFor(o Options, wide bool) []column {
 		return column{name, least, func(r *flow.Record) cell { return cell{text: value(r)} }}
 	}
 	columns := []column{{"TIME", 12, func(r *flow.Record) cell {
-		return cell{moment(r.EventTime(), o.zone(), o.now()), Dim}
+		return cell{formatTime(r.EventTime(), o.zone(), o.now()), Dim}
 	}}}
 	if o.Follow {
 		columns = append(columns, column{"EVENT", 11, func(r *flow.Record) cell {
@@ -114,8 +114,8 @@ func endpoint(r *flow.Record) cell {
 	return cell{r.Verdict + ": " + strings.ReplaceAll(r.Reason, "-", " "), Red}
 }
 
-// moment formats a time; the date is left out for today.
-func moment(t *time.Time, zone *time.Location, now time.Time) string {
+// formatTime formats a time; the date is left out for today.
+func formatTime(t *time.Time, zone *time.Location, now time.Time) string {
 	if t == nil {
 		return ""
 	}

@@ -23,7 +23,7 @@ func customColumns(spec string) ([]column, error) {
 		if !ok || name == "" || path == "" {
 			return nil, fmt.Errorf("%q: want NAME:.path, for example ID:.id,TO:.endpoint", "custom-columns="+spec)
 		}
-		text := relaxed(path)
+		text := normalizedPath(path)
 		if err := known(text); err != nil {
 			return nil, fmt.Errorf(`"custom-columns=%s:%s": %w`, name, path, err)
 		}
@@ -32,8 +32,8 @@ func customColumns(spec string) ([]column, error) {
 	return columns, nil
 }
 
-// relaxed completes a path: kubectl accepts x.y, .x.y, {x.y} and {.x.y}.
-func relaxed(path string) string {
+// normalizedPath completes a path: kubectl accepts x.y, .x.y, {x.y} and {.x.y}.
+func normalizedPath(path string) string {
 	path = strings.TrimSuffix(strings.TrimPrefix(path, "{"), "}")
 	if !strings.HasPrefix(path, ".") && !strings.HasPrefix(path, "[") {
 		path = "." + path

@@ -39,9 +39,9 @@ func (s Style) nothingFound(but bool, followed, judged, unclear int) string {
 	text := s.nothingWrong(but)
 	switch {
 	case unclear == 1:
-		text = nothing(but) + " with what was examined; of 1 rule or policy it is not known whether it is in the way of connections: see below\n"
+		text = noFindingText(but) + " with what was examined; of 1 rule or policy it is not known whether it is in the way of connections: see below\n"
 	case unclear > 1:
-		text = fmt.Sprintf("%s with what was examined; of %d rules or policies it is not known whether they are in the way of connections: see below\n", nothing(but), unclear)
+		text = fmt.Sprintf("%s with what was examined; of %d rules or policies it is not known whether they are in the way of connections: see below\n", noFindingText(but), unclear)
 	}
 	if judged < followed {
 		text = fmt.Sprintf("no verdict about %s of %d: their ends are not known; with the others %s", quantity.Count(followed-judged, "connection"), followed, text)

@@ -30,7 +30,7 @@ func StateColor(e flow.Event) Color {
 func Story(r *flow.Record, o Options) string {
 	var b strings.Builder
 	if path := pathOf(r, o); path != nil {
-		b.WriteString(way(r, path, o))
+		b.WriteString(pathDrawing(r, path, o))
 		fmt.Fprintf(&b, "\n  on node %s\n", r.Node)
 		o.Style.detail(&b, r, cmp.Or(o.Walk, WalkWords))
 	} else {
@@ -53,7 +53,7 @@ func Story(r *flow.Record, o Options) string {
 		labeled(&b, storyLabel, "dropped", o.DroppedBy)
 	}
 	if l := r.Life; l != nil {
-		life(&b, r, o)
+		lifeCycle(&b, r, o)
 	}
 	return b.String()
 }
@@ -75,8 +75,8 @@ func stagesInWords(s *flow.Stages) string {
 	return strings.Join(list, ", ")
 }
 
-// life renders the life cycle of a flow: lines, then the timeline.
-func life(b *strings.Builder, r *flow.Record, o Options) {
+// lifeCycle renders the life cycle of a flow: lines, then the timeline.
+func lifeCycle(b *strings.Builder, r *flow.Record, o Options) {
 	l := r.Life
 	state := o.Style.Paint(StateColor(l.State), l.State.String())
 	if about := l.State.Words(); about != "" {

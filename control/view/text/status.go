@@ -104,11 +104,11 @@ func tableStatus(d *observe.Daemon) []string {
 	}
 	list := []string{fmt.Sprintf("generation %d, made %s: %s, %s, %s", t.Generation, ago(d, t.Built),
 		quantity.Count(t.Services, "service"), quantity.Count(t.ServicePorts, "service port"), quantity.Count(t.Endpoints, "endpoint"))}
-	return append(list, few(t.Conflicts)...)
+	return append(list, firstFew(t.Conflicts)...)
 }
 
-// few are the first texts of a list.
-func few(list []string) []string {
+// firstFew are the first texts of a list.
+func firstFew(list []string) []string {
 	const most = 3
 	if list = first(most, list); len(list) > most {
 		list[most] += " (-o json lists all)"
@@ -187,7 +187,7 @@ func (s Style) hostNAT(n *observe.HostNAT) []string {
 	list := []string{"applied; " + quantity.Count(n.Masqueraded, "flow") + " masqueraded"}
 	if len(n.Unknown) > 0 || n.UnknownFlows > 0 {
 		list = append(list, s.Paint(Yellow, "not evaluated")+": "+quantity.Count(n.UnknownFlows, "flow")+" with an unchanged source")
-		list = append(list, few(n.Unknown)...)
+		list = append(list, firstFew(n.Unknown)...)
 	}
 	return list
 }
@@ -208,7 +208,7 @@ func (s Style) confinement(c *observe.Confinement) []string {
 	if names == nil {
 		names = []string{"none"}
 	}
-	parts := []string{"capabilities: " + strings.Join(few(names), " ")}
+	parts := []string{"capabilities: " + strings.Join(firstFew(names), " ")}
 	if c.NoNewPrivs {
 		parts = append(parts, "no new privileges")
 	}

@@ -79,7 +79,7 @@ func (s Style) verdict(r *flow.Record) string {
 		if r.Pod != "" {
 			text += ", pod " + r.Pod
 		}
-		return text + how(r)
+		return text + selectionReason(r)
 	case decision.Accept.String():
 		return s.Paint(Dim, "passes unchanged") + ": " + words.Reasons.Of(r.Reason)
 	case decision.Reject.String():
@@ -88,8 +88,8 @@ func (s Style) verdict(r *flow.Record) string {
 	return s.Paint(Red, "dropped") + ": " + words.Reasons.Of(r.Reason)
 }
 
-// how describes, after the endpoint, its selection.
-func how(r *flow.Record) string {
+// selectionReason describes, after the endpoint, its selection.
+func selectionReason(r *flow.Record) string {
 	text := choice(r)
 	if r.Reason == decision.Bound.String() {
 		text = " (" + words.Reasons.Of(r.Reason) + ")"

@@ -11,8 +11,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// screenful is the number of rows that determine the widths of the columns.
-const screenful = 500
+// sampleRows is the number of rows that determine the widths of the columns.
+const sampleRows = 500
 
 // column is a column of a table.
 type column struct {
@@ -72,7 +72,7 @@ func (t *table) Print(r *flow.Record) error {
 	}
 	line.below = t.o.Style.Steps(r.Steps, "    ", t.o.Walk)
 	t.waiting = append(t.waiting, line)
-	if len(t.waiting) >= screenful || t.begun && !t.o.Follow {
+	if len(t.waiting) >= sampleRows || t.begun && !t.o.Follow {
 		return t.Flush()
 	}
 	return nil

@@ -179,7 +179,7 @@ func (x tracing) details(b *strings.Builder, w *trace.Way, indent string) {
 // walkBeside is walk for a path whose last steps may be those of the first path, except for
 // addresses.
 func (x tracing) walkBeside(b *strings.Builder, walk, first []flow.Step) {
-	tail := sameTail(walk, first)
+	tail := commonTail(walk, first)
 	if tail < 2 {
 		tail = 0
 	}
@@ -218,8 +218,8 @@ func (x tracing) answer(b *strings.Builder, what string, w, first *trace.Way) {
 	x.walkBeside(b, w.Steps, first.Steps)
 }
 
-// sameTail is the number of last steps that equal those of the other path, except for addresses.
-func sameTail(a, b []flow.Step) int {
+// commonTail is the number of last steps that equal those of the other path, except for addresses.
+func commonTail(a, b []flow.Step) int {
 	n := 0
 	for n < len(a) && n < len(b) {
 		s, o := a[len(a)-1-n], b[len(b)-1-n]

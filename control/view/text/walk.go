@@ -66,7 +66,7 @@ func (s Style) Steps(steps []flow.Step, indent string, walk Walk) string {
 			name = ""
 		}
 		chain = step.Chain
-		fmt.Fprintf(&b, "%s%-*s %s %s\n", margin, chains, name, s.sign(step.Outcome), s.reason(&step))
+		fmt.Fprintf(&b, "%s%-*s %s %s\n", margin, chains, name, s.outcomeSign(step.Outcome), s.reason(&step))
 		if walk != WalkWords && step.Rule != "" {
 			fmt.Fprintf(&b, "%s%-*s    %s\n", blank, chains, "", s.Paint(Dim, step.Rule))
 		}
@@ -77,8 +77,8 @@ func (s Style) Steps(steps []flow.Step, indent string, walk Walk) string {
 // reason is the text of a step, after the probability of its outcome.
 func (s Style) reason(step *flow.Step) string {
 	text := step.Text
-	if step.Chance > 0 {
-		text = "p " + quantity.Probability(step.Chance) + ": " + text
+	if step.Probability > 0 {
+		text = "p " + quantity.Probability(step.Probability) + ": " + text
 	} else if _, after, ok := strings.Cut(step.Rule, "--probability "); ok && step.Hook == "" {
 		p, _, _ := strings.Cut(after, " ")
 		text = "p " + p[:min(len(p), 4)] + ": " + text
@@ -89,8 +89,8 @@ func (s Style) reason(step *flow.Step) string {
 	return text
 }
 
-// sign is the symbol of an outcome: two characters in front of its description.
-func (s Style) sign(o flow.StepOutcome) string {
+// outcomeSign is the symbol of an outcome: two characters in front of its description.
+func (s Style) outcomeSign(o flow.StepOutcome) string {
 	switch o {
 	case flow.StepPassed:
 		return s.Paint(Dim, " .")

@@ -123,8 +123,8 @@ func (s Style) found(findings []diagnose.Finding, o FindingOptions) string {
 	return b.String() + s.ignored(findings, o)
 }
 
-// nothing is the beginning of a verdict without a finding. but: there are findings that are ignored.
-func nothing(but bool) string {
+// noFindingText is the beginning of a verdict without a finding. but: there are findings that are ignored.
+func noFindingText(but bool) string {
 	if but {
 		return "nothing else is wrong"
 	}
@@ -132,7 +132,7 @@ func nothing(but bool) string {
 }
 
 func (s Style) nothingWrong(but bool) string {
-	return s.Paint(Green, nothing(but)) + ", as far as nfqproxy can see\n"
+	return s.Paint(Green, noFindingText(but)) + ", as far as nfqproxy can see\n"
 }
 
 // ignored is about the findings that are ignored.

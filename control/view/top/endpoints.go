@@ -104,11 +104,11 @@ func (m *Model) about(s *observe.Service) []cell {
 	return append(lines, m.fit(s))
 }
 
-// suspicious is the p-value below which a distribution is reported (see [observe.Fit]). fewDraws is
+// suspicious is the p-value below which a distribution is reported (see [observe.Fit]). minDraws is
 // the number of expected selections per endpoint below which the test is not valid.
 const (
-	suspicious = 0.01
-	fewDraws   = 5
+	significance = 0.01
+	minDraws     = 5
 )
 
 // fit compares the distribution of random selections with equal probabilities.
@@ -134,9 +134,9 @@ func (m *Model) fit(s *observe.Service) cell {
 	switch {
 	case fit.DegreesOfFreedom == 0:
 		return cell{draws + ": only one endpoint.", text.Dim}
-	case least < fewDraws:
+	case least < minDraws:
 		return cell{draws + ": too few to test for equal probabilities.", text.Dim}
-	case fit.PValue < suspicious:
+	case fit.PValue < significance:
 		return cell{draws + ", not consistent with equal probabilities: " + test + ".", text.Red}
 	}
 	return cell{draws + ", consistent with equal probabilities: " + test + ".", text.Green}
@@ -164,7 +164,7 @@ func (m *Model) endpointCells(s *observe.Service, e *observe.Endpoint) []cell {
 	return []cell{
 		{name, color}, {text: m.rateText(endpointKey(s, e))}, {text: fmt.Sprint(e.Flows.Total)},
 		{text: expected}, {text: observed}, bar,
-		alarm(e.Flows.Unanswered, text.Yellow), alarm(e.Flows.Refused, text.Red), alarm(e.Flows.Reset, text.Red), alarm(e.Flows.Failed, text.Red),
+		alarmCell(e.Flows.Unanswered, text.Yellow), alarmCell(e.Flows.Refused, text.Red), alarmCell(e.Flows.Reset, text.Red), alarmCell(e.Flows.Failed, text.Red),
 		{text: fmt.Sprint(e.Flows.Open)}, {text: e.Node},
 	}
 }

@@ -24,8 +24,8 @@ func (v *flowsView) name() string {
 	return "flows"
 }
 
-// remembered is the number of flows in a list.
-const remembered = 500
+// maxFlows is the number of flows in a list.
+const maxFlows = 500
 
 // take adds a record, or puts it in the place of an older one of the same flow.
 func (v *flowsView) take(r *flow.Record) {
@@ -37,7 +37,7 @@ func (v *flowsView) take(r *flow.Record) {
 		v.records[i] = r
 		return
 	}
-	v.records = append([]*flow.Record{r}, v.records[:min(len(v.records), remembered-1)]...)
+	v.records = append([]*flow.Record{r}, v.records[:min(len(v.records), maxFlows-1)]...)
 }
 
 var flowColumns = []column{

@@ -44,7 +44,7 @@ type page struct {
 
 // view is what a page shows.
 type view interface {
-	// name is where we are, as the trail shows it.
+	// name is where we are, as the breadcrumb shows it.
 	name() string
 	// content renders it; p has the filter and the order.
 	content(m *Model, p *page) content
@@ -80,8 +80,8 @@ func New(ctx context.Context, o observe.Observer, options Options) *Model {
 	return &Model{ctx: ctx, observer: o, options: options, read: readStream, width: 80, height: 24, pages: []*page{{view: servicesView{}}}}
 }
 
-// begin sets the cursor to the busiest service, if there is one and the user has not moved it.
-func (p *page) begin(byTotal []*observe.Service) {
+// selectBusiest sets the cursor to the busiest service, if there is one and the user has not moved it.
+func (p *page) selectBusiest(byTotal []*observe.Service) {
 	if p.cursor == "" && len(byTotal) > 0 && byTotal[0].Flows.Total > 0 {
 		p.cursor = serviceKey(byTotal[0])
 	}
@@ -116,7 +116,7 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if msg.err == nil && !m.paused {
 			m.before, m.seen = m.seen, msg.snapshot
 			if m.before == nil {
-				m.pages[0].begin(m.ordered(byTotal))
+				m.pages[0].selectBusiest(m.ordered(byTotal))
 			}
 		}
 	case storyMsg:

@@ -44,7 +44,7 @@ func (m *Model) text() string {
 	return strings.Join(lines, "\n")
 }
 
-// titles is how many lines each page has on top, besides troubles.
+// titles is how many lines each page has on top, besides warnings.
 const titles = 2
 
 // top are those lines.
@@ -63,7 +63,7 @@ func (m *Model) top(c content) []string {
 	if m.paused {
 		title += "  " + m.paint(text.Yellow, "paused")
 	}
-	return append([]string{title, m.trail(c)}, m.troubles()...)
+	return append([]string{title, m.breadcrumb(c)}, m.warnings()...)
 }
 
 func nodesInWords(nodes []string) string {
@@ -73,8 +73,8 @@ func nodesInWords(nodes []string) string {
 	return fmt.Sprintf("%d nodes", len(nodes))
 }
 
-// trail is the path of views.
-func (m *Model) trail(c content) string {
+// breadcrumb is the path of views.
+func (m *Model) breadcrumb(c content) string {
 	var names []string
 	for _, p := range m.pages {
 		names = append(names, p.name())
@@ -93,8 +93,8 @@ func (m *Model) trail(c content) string {
 	return m.paint(text.Dim, line)
 }
 
-// troubles are the reasons why the data may be outdated or incomplete.
-func (m *Model) troubles() []string {
+// warnings are the reasons why the data may be outdated or incomplete.
+func (m *Model) warnings() []string {
 	var all []string
 	if m.trouble != nil {
 		all = append(all, m.paint(text.Red, fmt.Sprintf("no response since %s, retrying every second: %s", m.at(m.troubleSince), m.trouble)))
@@ -116,7 +116,7 @@ func (m *Model) troubles() []string {
 // body is the page, with the rows that fit.
 func (m *Model) body(c content) []string {
 	p := m.page()
-	lines := m.above(c)
+	lines := m.fixedLines(c)
 	room := m.visibleRows(c)
 	if c.head != "" {
 		lines = append(lines, strings.Repeat(" ", cursorWidth)+c.head)
@@ -162,20 +162,20 @@ func (m *Model) selectable(text string, chosen bool) string {
 // leastRows is the minimum number of rows on a screen of usual size.
 const leastRows = 4
 
-// above are the fixed lines, wrapped; those that do not fit are left out.
-func (m *Model) above(c content) []string {
+// fixedLines are the fixed lines, wrapped; those that do not fit are left out.
+func (m *Model) fixedLines(c content) []string {
 	var lines []string
 	for _, a := range c.above {
 		for line := range strings.SplitSeq(ansi.Wrap(a.text, m.width, ""), "\n") {
 			lines = append(lines, m.paint(a.color, strings.TrimRight(line, " ")))
 		}
 	}
-	return lines[:max(0, min(len(lines), m.height-titles-len(m.troubles())-2-leastRows))]
+	return lines[:max(0, min(len(lines), m.height-titles-len(m.warnings())-2-leastRows))]
 }
 
 // visibleRows is how many rows, or lines, of a page can be seen.
 func (m *Model) visibleRows(c content) int {
-	room := m.height - titles - len(m.troubles()) - len(m.above(c)) - 1
+	room := m.height - titles - len(m.warnings()) - len(m.fixedLines(c)) - 1
 	if c.head != "" {
 		room--
 	}

@@ -89,14 +89,14 @@ func (m *Model) serviceCells(s *observe.Service) []cell {
 		{text: fmt.Sprint(s.Flows.Total)},
 		{text: fmt.Sprint(s.Flows.Open)},
 		{text: spread(s, spreadWidth)},
-		alarm(s.Flows.Unanswered, text.Yellow),
-		alarm(s.Flows.Errors(), text.Red),
+		alarmCell(s.Flows.Unanswered, text.Yellow),
+		alarmCell(s.Flows.Errors(), text.Red),
 		{text: why(s), color: text.Dim},
 	}
 }
 
-// alarm is a count that should be 0.
-func alarm(n uint64, color text.Color) cell {
+// alarmCell is a count that should be 0.
+func alarmCell(n uint64, color text.Color) cell {
 	if n == 0 {
 		return cell{text: "0", color: text.Dim}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// patience is the timeout of a request.
-const patience = 10 * time.Second
+// requestTimeout is the timeout of a request.
+const requestTimeout = 10 * time.Second
 
 // snapshot is what was known at a time.
 type snapshot struct {
@@ -41,7 +41,7 @@ const noServiceKey = ""
 // fetch requests a snapshot.
 func (m *Model) fetch() tea.Cmd {
 	return func() tea.Msg {
-		ctx, stop := context.WithTimeout(m.ctx, patience)
+		ctx, stop := context.WithTimeout(m.ctx, requestTimeout)
 		defer stop()
 		services, err := m.observer.Services(ctx, m.options.Query)
 		if err != nil {

@@ -40,7 +40,7 @@ func (v *storyView) mayChange() bool {
 
 func (m *Model) fetchStory(v *storyView) tea.Cmd {
 	return func() tea.Msg {
-		ctx, stop := context.WithTimeout(m.ctx, patience)
+		ctx, stop := context.WithTimeout(m.ctx, requestTimeout)
 		defer stop()
 		r, err := m.observer.Flow(ctx, v.id)
 		return storyMsg{v.id, r, err}
@@ -58,16 +58,16 @@ func (v *storyView) content(m *Model, _ *page) content {
 	}
 	text := text.Story(v.record, text.Options{Style: m.options.Style, Zone: m.options.Zone, Now: m.options.Now})
 	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
-		for _, part := range hang(line, m.width) {
+		for _, part := range wrapHanging(line, m.width) {
 			c.rows = append(c.rows, row{text: part})
 		}
 	}
 	return c
 }
 
-// hang wraps a line that is too long; what goes on is indented more than its start. Its
+// wrapHanging wraps a line that is too long; what goes on is indented more than its start. Its
 // colours are lost then, as they would have to be begun anew.
-func hang(line string, width int) []string {
+func wrapHanging(line string, width int) []string {
 	if ansi.StringWidth(line) <= width {
 		return []string{line}
 	}

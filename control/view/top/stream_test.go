@@ -92,10 +92,10 @@ func TestStreamBreaks(t *testing.T) {
 // TestBounded: a list of flows forgets the oldest.
 func TestBounded(t *testing.T) {
 	v := &flowsView{}
-	for i := range 3 * remembered {
+	for i := range 3 * maxFlows {
 		v.take(&flow.Record{ID: string(rune('A' + i))})
 	}
-	if len(v.records) != remembered || v.records[0].ID != string(rune('A'+3*remembered-1)) {
+	if len(v.records) != maxFlows || v.records[0].ID != string(rune('A'+3*maxFlows-1)) {
 		t.Errorf("%d records, the first %q", len(v.records), v.records[0].ID)
 	}
 }

@@ -28,9 +28,9 @@ type cell struct {
 	color text.Color // empty: none
 }
 
-// leastFlexible is the width that a flexible column gets before columns that may be left out;
+// minFlexible is the width that a flexible column gets before columns that may be left out;
 // the first one gets a third of the line and others a quarter, if they need so much.
-const leastFlexible = 20
+const minFlexible = 20
 
 // layout renders a list in a width: the line of the columns' names, and the rows.
 func (m *Model) layout(width int, columns []column, cells [][]cell) (head string, lines []string) {
@@ -60,9 +60,9 @@ func fit(width int, columns []column, widths []int) []bool {
 	needs := slices.Clone(widths)
 	for i, c := range columns {
 		if i == 0 {
-			widths[i] = min(widths[i], max(leastFlexible, width/3))
+			widths[i] = min(widths[i], max(minFlexible, width/3))
 		} else if c.flexible {
-			widths[i] = min(widths[i], max(leastFlexible, width/4))
+			widths[i] = min(widths[i], max(minFlexible, width/4))
 		}
 		if shown[i] = i == 0 || c.rank == 0; shown[i] {
 			rest -= widths[i] + gap

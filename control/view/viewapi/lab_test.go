@@ -26,7 +26,7 @@ func TestLab(t *testing.T) {
 		Status:  labapi.Status{Name: "shop", Nodes: []labapi.NodeStatus{{Name: "node-a", Cordoned: true}}, Pods: []labapi.PodStatus{}, Clients: []observe.TopologyHost{}, Faults: []labapi.Fault{fault}},
 		Changes: []string{"deployment default/web: 3 replicas, had 2", "pod default/web-3 is added on node-a with 10.244.0.4"},
 	}
-	w := newWorld(t, Config{Lab: lab}, patience)
+	w := newWorld(t, Config{Lab: lab}, longTiming)
 	firewall := labapi.Fault{Kind: "firewall", Host: "node-a", To: netip.MustParsePrefix("10.244.1.2/32"), Port: 80, Protocol: decision.UDP, Reject: true}
 	added := firewall
 	added.ID, added.Text = 7, "firewall on node-a: rejects packets to 10.244.1.2 port 80/UDP"
@@ -87,7 +87,7 @@ func TestLab(t *testing.T) {
 // TestLabErrors: mistakes do not reach the lab, and its own errors come back.
 func TestLabErrors(t *testing.T) {
 	lab := &observetest.Lab{Err: &observe.Error{Status: 400, Field: "scale.deployment", Message: `no deployment "wep"`}}
-	w := newWorld(t, Config{Lab: lab}, patience)
+	w := newWorld(t, Config{Lab: lab}, longTiming)
 	for _, tt := range []struct {
 		method, path, body string
 		want               observe.Error
@@ -120,7 +120,7 @@ func TestLabErrors(t *testing.T) {
 
 // TestNoLab: where there is no lab, the routes of labs do not exist.
 func TestNoLab(t *testing.T) {
-	w := newWorld(t, Config{}, patience)
+	w := newWorld(t, Config{}, longTiming)
 	for _, q := range [][3]string{
 		{"GET", "/v1/lab"},
 		{"POST", "/v1/lab/changes", `{"scale":{"deployment":"web","replicas":3}}`},

@@ -404,7 +404,7 @@ func (t *fakeTeacher) Do(_ context.Context, c labapi.LessonCommand) (string, err
 func TestDescribedAnswers(t *testing.T) {
 	d := loadDescription(t)
 	doctor, lab, teacher := new(fakeDoctor), new(observetest.Lab), new(fakeTeacher)
-	w := newWorld(t, Config{Doctor: doctor, Requester: doctor, Lab: lab, Teacher: teacher}, patience)
+	w := newWorld(t, Config{Doctor: doctor, Requester: doctor, Lab: lab, Teacher: teacher}, longTiming)
 	s := &schemas{t: t, all: d.Components.Schemas}
 	fill := func(v any) {
 		typ := reflect.TypeOf(v).Elem()
@@ -541,7 +541,7 @@ func TestDescribedAnswers(t *testing.T) {
 // TestDescribedParameters: those that are described are accepted, with their example, and no
 // others.
 func TestDescribedParameters(t *testing.T) {
-	w := newWorld(t, Config{Teacher: new(fakeTeacher)}, patience)
+	w := newWorld(t, Config{Teacher: new(fakeTeacher)}, longTiming)
 	w.Fake.List = []observe.Item{record("x")}
 	if _, err := w.Fake.Hold(t.Context(), observe.HoldQuery{}); err != nil {
 		t.Fatal(err)

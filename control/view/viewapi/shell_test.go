@@ -58,7 +58,7 @@ const shellSize = `{"columns":80,"rows":24}`
 func newShellWorld(t *testing.T) (*flowapitest.World, *shellTeacher) {
 	t.Helper()
 	teacher := &shellTeacher{opened: make(chan *fakeShell, 8)}
-	return newWorld(t, Config{Teacher: teacher}, patience), teacher
+	return newWorld(t, Config{Teacher: teacher}, longTiming), teacher
 }
 
 // dialShell connects as a browser does.
@@ -195,7 +195,7 @@ func TestShellEnds(t *testing.T) {
 // TestShellOfASilentClient: pings find a client that is gone while its shell is silent.
 func TestShellOfASilentClient(t *testing.T) {
 	teacher := &shellTeacher{opened: make(chan *fakeShell, 1)}
-	timing := patience
+	timing := longTiming
 	timing.KeepAlive = time.Millisecond
 	w := newWorld(t, Config{Teacher: teacher}, timing)
 	conn, shell := openShell(t, w.URL, teacher)
@@ -252,12 +252,12 @@ func TestShellRefused(t *testing.T) {
 	if r := w.Do(t, "GET", "/v1/lesson/shell?host=node-a", "", "Authorization: Bearer secret"); r.StatusCode != 400 {
 		t.Errorf("a parameter: %d", r.StatusCode)
 	}
-	plain := newWorld(t, Config{Teacher: new(fakeTeacher)}, patience)
+	plain := newWorld(t, Config{Teacher: new(fakeTeacher)}, longTiming)
 	if _, r := dialShell(t, plain.URL, "secret"); r.StatusCode != 404 {
 		t.Errorf("a teacher without shells: %d", r.StatusCode)
 	}
 	// From other machines, even with the token.
-	s := flowapi.New(flowapi.Config{Observer: observetest.New("node-a"), Token: "secret", Routes: Routes(Config{Teacher: teacher}), Timing: &patience})
+	s := flowapi.New(flowapi.Config{Observer: observetest.New("node-a"), Token: "secret", Routes: Routes(Config{Teacher: teacher}), Timing: &longTiming})
 	r := httptest.NewRequest("GET", "http://192.0.2.1/v1/lesson/shell", nil)
 	r = r.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}))
 	r.Header.Set("Authorization", "Bearer secret")

@@ -14,11 +14,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// patient is longer than any test waits.
-const patient = time.Hour
+// longTimeout is longer than any test waits.
+const longTimeout = time.Hour
 
-// patience waits for nothing but for a stream to begin.
-var patience = flowapi.Timing{Write: patient, Answer: patient, Read: patient, FirstSign: time.Millisecond, KeepAlive: patient, Poll: patient}
+// longTiming waits for nothing but for a stream to begin.
+var longTiming = flowapi.Timing{Write: longTimeout, Answer: longTimeout, Read: longTimeout, FirstSign: time.Millisecond, KeepAlive: longTimeout, Poll: longTimeout}
 
 // newWorld is a server with the token "secret" over a fake node.
 func newWorld(t *testing.T, c Config, timing flowapi.Timing) *flowapitest.World {

@@ -155,7 +155,7 @@ func testWay(t *testing.T, p *page) {
 		if len(want) > 2 {
 			several++
 		}
-		_, destination, known := r.Leaves()
+		_, destination, known := r.Outgoing()
 		if want := strings.Join(append(want, r.Decider().ID, fmt.Sprint(known), destination), " "); got[i] != want {
 			b, _ := json.Marshal(r)
 			t.Fatalf("the page has %s, want %s, of %s", got[i], want, b)

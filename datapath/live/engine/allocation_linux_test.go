@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
 
-// TestFlowsDoNotAllocate: from the queue's message to the verdict, whatever the fate of a
+// TestFlowsDoNotAllocate: from the queue's message to the verdict, whatever becomes of a
 // flow, there is no garbage. Queue, connection table, rules and routes are the kernel's.
 // (Flow records, which no reader requests here, are another matter.)
 func TestFlowsDoNotAllocate(t *testing.T) {

@@ -245,7 +245,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			e.heir, handed = s, s.proceed()
 		case e1 := <-handed:
 			handed = nil
-			if err = e.inherit(e1); err == nil {
+			if err = e.finishHandover(e1); err == nil {
 				audit(true)
 			}
 		}
@@ -268,8 +268,8 @@ func (e *Engine) readBindings() {
 	}
 }
 
-// inherit ends a handover: with ErrReplaced if the heir has the rules. The error is the heir's.
-func (e *Engine) inherit(err error) error {
+// finishHandover ends a handover: with ErrReplaced if the heir has the rules. The error is the heir's.
+func (e *Engine) finishHandover(err error) error {
 	if err == nil {
 		var replaced bool
 		if replaced, err = e.rules.Replaced(); err == nil && replaced {

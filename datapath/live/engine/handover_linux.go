@@ -12,23 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A running datapath hands over to another process of the same user: the successor sends handOver and
-// receives handReady, with the lock of the namespace and the listening socket. From then on the
+// A running datapath hands over to another process of the same user: the successor sends handoverRequest and
+// receives handoverReady, with the lock of the namespace and the listening socket. From then on the
 // predecessor does not touch the rules; the successor adopts them, so that packets go to its own queues,
-// and sends handDone. The predecessor decides the packets that still wait, and ends. If the successor
-// ends before handDone, the predecessor repairs the rules and continues.
+// and sends handoverDone. The predecessor decides the packets that still wait, and ends. If the successor
+// ends before handoverDone, the predecessor repairs the rules and continues.
 const (
-	handOver  = "hand over\n"
-	handReady = "ready\n"
-	handDone  = "done\n"
+	handoverRequest = "hand over\n"
+	handoverReady   = "ready\n"
+	handoverDone    = "done\n"
 )
 
-// handAddress is an abstract address: there is one in each network namespace. Other users may listen
+// handoverAddress is an abstract address: there is one in each network namespace. Other users may listen
 // at it, too: see ofUser.
-const handAddress = "@nfqproxy-handover"
+const handoverAddress = "@nfqproxy-handover"
 
-// handPatience is how long the rules stay untouched for a successor.
-const handPatience = time.Minute
+// handoverTimeout is how long the rules stay untouched for a successor.
+const handoverTimeout = time.Minute
 
 // ErrReplaced is the result of [Engine.Run] after another datapath took over.
 var ErrReplaced = errors.New("another nfqproxy has taken over")
@@ -44,13 +44,13 @@ func ofUser(conn *net.UnixConn, user int) error {
 		return errors.Join(e, err)
 	}
 	if int(peer.Uid) != user {
-		return fmt.Errorf("process %d at %s is of user %d, not of user %d", peer.Pid, handAddress, peer.Uid, user)
+		return fmt.Errorf("process %d at %s is of user %d, not of user %d", peer.Pid, handoverAddress, peer.Uid, user)
 	}
 	return nil
 }
 
-// handSend sends a message with files.
-func handSend(conn *net.UnixConn, text string, files ...*os.File) error {
+// sendHandover sends a message with files.
+func sendHandover(conn *net.UnixConn, text string, files ...*os.File) error {
 	var rights []byte
 	if len(files) > 0 {
 		fds := make([]int, len(files))
@@ -71,8 +71,8 @@ func handSend(conn *net.UnixConn, text string, files ...*os.File) error {
 	return err
 }
 
-// handReceive receives a message with n files.
-func handReceive(conn *net.UnixConn, want string, n int) (files []*os.File, err error) {
+// receiveHandover receives a message with n files.
+func receiveHandover(conn *net.UnixConn, want string, n int) (files []*os.File, err error) {
 	text, rights := make([]byte, len(want)), make([]byte, unix.CmsgSpace(4*n))
 	read, length, _, _, err := conn.ReadMsgUnix(text, rights)
 	if err != nil {
@@ -86,7 +86,7 @@ func handReceive(conn *net.UnixConn, want string, n int) (files []*os.File, err 
 		fds, e := unix.ParseUnixRights(&m)
 		err = errors.Join(err, e)
 		for _, fd := range fds {
-			files = append(files, os.NewFile(uintptr(fd), handAddress))
+			files = append(files, os.NewFile(uintptr(fd), handoverAddress))
 		}
 	}
 	if err != nil || string(text[:read]) != want || len(files) != n {
@@ -117,7 +117,7 @@ type successor struct {
 
 // listenForSuccessors listens in the calling thread's network namespace. nil: the address is taken.
 func listenForSuccessors(log *slog.Logger) *net.UnixListener {
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: handAddress, Net: "unixpacket"})
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: handoverAddress, Net: "unixpacket"})
 	if err != nil {
 		log.Warn("cannot listen for a nfqproxy that takes over; stop this one before another is started", "error", err)
 		return nil
@@ -155,7 +155,7 @@ func (s *successors) run() {
 // request when it has a service table. One after the other takes over.
 func (s *successors) serve(conn *net.UnixConn) {
 	defer conn.Close() //nolint:errcheck // the outcome is known
-	if _, err := handReceive(conn, handOver, 0); err != nil {
+	if _, err := receiveHandover(conn, handoverRequest, 0); err != nil {
 		s.log.Debug("a process that was to take over has ended", "error", err)
 		return
 	}
@@ -188,14 +188,14 @@ func (s *successors) close() error {
 func (n *successor) proceed() <-chan error {
 	outcome := make(chan error, 1)
 	go func() {
-		_ = n.conn.SetDeadline(time.Now().Add(handPatience))
+		_ = n.conn.SetDeadline(time.Now().Add(handoverTimeout))
 		listener, err := n.listener.File()
 		if err == nil {
-			err = handSend(n.conn, handReady, n.lock, listener)
+			err = sendHandover(n.conn, handoverReady, n.lock, listener)
 			_ = listener.Close()
 		}
 		if err == nil {
-			_, err = handReceive(n.conn, handDone, 0)
+			_, err = receiveHandover(n.conn, handoverDone, 0)
 		}
 		outcome <- err
 	}()
@@ -211,7 +211,7 @@ type Predecessor struct {
 
 // connectToPredecessor connects to the running datapath of the calling thread's network namespace.
 func connectToPredecessor() (*Predecessor, error) {
-	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: handAddress, Net: "unixpacket"})
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: handoverAddress, Net: "unixpacket"})
 	if err != nil {
 		return nil, fmt.Errorf("take over from the running nfqproxy: %w (has it another version?)", err)
 	}
@@ -223,11 +223,11 @@ func connectToPredecessor() (*Predecessor, error) {
 
 // takeOver has the running datapath leave its rules alone. After an error the connection is closed.
 func (p *Predecessor) takeOver() error {
-	_ = p.conn.SetDeadline(time.Now().Add(handPatience))
+	_ = p.conn.SetDeadline(time.Now().Add(handoverTimeout))
 	var files []*os.File
-	err := handSend(p.conn, handOver)
+	err := sendHandover(p.conn, handoverRequest)
 	if err == nil {
-		files, err = handReceive(p.conn, handReady, 2)
+		files, err = receiveHandover(p.conn, handoverReady, 2)
 	}
 	if err == nil {
 		p.lock = files[0]
@@ -244,7 +244,7 @@ func (p *Predecessor) takeOver() error {
 
 // finish ends the running datapath, now that its rules are ours.
 func (p *Predecessor) finish() error {
-	return errors.Join(handSend(p.conn, handDone), p.conn.Close())
+	return errors.Join(sendHandover(p.conn, handoverDone), p.conn.Close())
 }
 
 // Close gives up: the running datapath continues.

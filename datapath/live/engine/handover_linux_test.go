@@ -24,7 +24,7 @@ func TestSuccessorOfOtherUser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = conn.Write([]byte(handOver)) // it fails after the end of the connection
+		_, _ = conn.Write([]byte(handoverRequest)) // it fails after the end of the connection
 		if user == os.Geteuid() {
 			close((<-s.requests).over)
 		}

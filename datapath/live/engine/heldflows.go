@@ -146,7 +146,7 @@ func (w *worker) release(h *heldFlow, d decision.Decision, hold *flow.Hold) (err
 	w.begin(0)
 	w.jobs[0].state, w.jobs[0].packet, w.jobs[0].decision, w.jobs[0].hold = jobDecided, h.flow.Packet, d, hold
 	w.entries = w.entries[:0]
-	defer w.rescue(1, &err)
+	defer w.recoverPanic(1, &err)
 	w.carryOut(h.flow.Table, 0)
 	return w.finish(h.flow.Table, 1, received)
 }

@@ -22,9 +22,9 @@ import (
 const (
 	// maxAttempts is how many endpoints a flow may fail at before its refusal is passed on.
 	maxAttempts = 3
-	// retryLife is how long failed attempts of a flow are remembered: a client sends its SYN again
+	// retryLifetime is how long failed attempts of a flow are remembered: a client sends its SYN again
 	// after 1, 3, 7 and 15 seconds (tcp_syn_retries).
-	retryLife = 30 * time.Second
+	retryLifetime = 30 * time.Second
 	// maxRetriedFlows is how many flows are remembered; the refusals of others are passed on.
 	maxRetriedFlows = 4096
 )
@@ -49,7 +49,7 @@ func (c *retries) of(t conntrack.Tuple, now time.Time) []flow.Attempt {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	attempts := c.flows[t]
-	if len(attempts) > 0 && now.Sub(attempts[len(attempts)-1].Time) > retryLife {
+	if len(attempts) > 0 && now.Sub(attempts[len(attempts)-1].Time) > retryLifetime {
 		delete(c.flows, t)
 		c.count.Store(int64(len(c.flows)))
 		return nil
@@ -67,7 +67,7 @@ func (c *retries) add(t conntrack.Tuple, endpoint netip.AddrPort, outcome flow.S
 	}
 	if before == nil && len(c.flows) >= maxRetriedFlows {
 		for old, attempts := range c.flows {
-			if now.Sub(attempts[len(attempts)-1].Time) > retryLife {
+			if now.Sub(attempts[len(attempts)-1].Time) > retryLifetime {
 				delete(c.flows, old)
 			}
 		}

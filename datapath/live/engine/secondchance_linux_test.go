@@ -196,7 +196,7 @@ func TestChancesAreBounded(t *testing.T) {
 	if c.add(tuple(maxRetriedFlows), endpoint, 1, now) {
 		t.Error("one too many has a chance")
 	}
-	later := now.Add(retryLife + time.Second)
+	later := now.Add(retryLifetime + time.Second)
 	if got := c.of(tuple(0), later); got != nil {
 		t.Errorf("an old one: %v", got)
 	}

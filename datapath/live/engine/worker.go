@@ -193,12 +193,12 @@ func (w *worker) process(n int) (err error) {
 	if w.delay > 0 {
 		time.Sleep(w.delay)
 	}
-	w.noteGaps(n)
+	w.countGaps(n)
 	for i := range n {
 		w.begin(i)
 	}
 	w.entries, w.held = w.entries[:0], 0
-	defer w.rescue(n, &err)
+	defer w.recoverPanic(n, &err)
 
 	w.batch.Lock()
 	defer w.batch.Unlock()
@@ -216,9 +216,9 @@ func (w *worker) begin(i int) {
 	w.jobs[i] = job{entry: -1}
 }
 
-// rescue turns a panic into an error, and sends the verdicts of the n packets. It must be
+// recoverPanic turns a panic into an error, and sends the verdicts of the n packets. It must be
 // deferred.
-func (w *worker) rescue(n int, err *error) {
+func (w *worker) recoverPanic(n int, err *error) {
 	if p := recover(); p != nil {
 		*err = errors.Join(fmt.Errorf("queue %d: panic: %v\n%s", w.number, p, debug.Stack()), w.send(n))
 	}
@@ -413,9 +413,9 @@ func (w *worker) settle(n int, at time.Time) {
 	}
 }
 
-// noteGaps counts the packets that got a number in the queue but did not fit into the socket's
+// countGaps counts the packets that got a number in the queue but did not fit into the socket's
 // buffer: they passed undecided, which the kernel does not count for a queue with fail-open.
-func (w *worker) noteGaps(n int) {
+func (w *worker) countGaps(n int) {
 	var missing uint32
 	for i := range n {
 		id := w.packets[i].ID

@@ -21,9 +21,9 @@ const (
 	pollInterval = time.Second
 	// auditInterval is how often all tables are checked without an event.
 	auditInterval = 30 * time.Second
-	// quiet is how long the tables must stay unchanged before a check, and patience the longest
+	// quiet is how long the tables must stay unchanged before a check, and maxWait the longest
 	// wait for that: programs add their rules one by one.
-	quiet, patience = 50 * time.Millisecond, time.Second
+	quiet, maxWait = 50 * time.Millisecond, time.Second
 )
 
 // Keeper keeps our rules in the host's tables. Any goroutine may call its methods.
@@ -166,7 +166,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-audit.C:
 			k.Sync()
 		case <-events.Changed():
-			nft.Settle(ctx, events.Changed(), quiet, patience, time.After)
+			nft.Settle(ctx, events.Changed(), quiet, maxWait, time.After)
 			k.of(xtables.NFT)
 		case <-poll.C:
 			if legacy.Changed() {

@@ -96,7 +96,7 @@ func Dump(family uint8, kind int, filter Encode, each func(family uint8, a Attri
 			return err
 		}
 		if !slices.ContainsFunc(messages, func(m netlink.Message) bool { return m.Header.Flags&netlink.DumpInterrupted != 0 }) {
-			return handOver(messages, each)
+			return deliver(messages, each)
 		}
 	}
 	return ErrChanged
@@ -109,7 +109,7 @@ func DumpOnce(family uint8, kind int, filter Encode, each func(family uint8, a A
 	if err != nil {
 		return err
 	}
-	return handOver(messages, each)
+	return deliver(messages, each)
 }
 
 // ReadSet calls read, which dumps the elements of a set and returns how many different ones there were,
@@ -166,7 +166,7 @@ func execute(family uint8, kind int, flags netlink.HeaderFlags, filter Encode) (
 	return messages, err
 }
 
-func handOver(messages []netlink.Message, each func(family uint8, a Attributes)) error {
+func deliver(messages []netlink.Message, each func(family uint8, a Attributes)) error {
 	for _, m := range messages {
 		family, a, err := body(m)
 		if err != nil {

@@ -86,10 +86,10 @@ func Concerns(m netlink.Message, concerns func(Event) bool) bool {
 	return err != nil || concerns(Event{family, int(m.Header.Type & 0xff), m.Header.PID, a})
 }
 
-// Settle waits until no event came for the time quiet, at most for the time patience: programs add
+// Settle waits until no event has come for the time quiet, at most for maxWait: programs add
 // their rules one by one. after is [time.After]. The result is false if the context has ended.
-func Settle(ctx context.Context, events <-chan struct{}, quiet, patience time.Duration, after func(time.Duration) <-chan time.Time) bool {
-	last := after(patience)
+func Settle(ctx context.Context, events <-chan struct{}, quiet, maxWait time.Duration, after func(time.Duration) <-chan time.Time) bool {
+	last := after(maxWait)
 	for {
 		select {
 		case <-ctx.Done():

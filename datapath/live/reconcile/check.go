@@ -64,7 +64,7 @@ func (v *view) check(s *conntrack.State, gone *frontends, mark uint32) Reason {
 	why := Stays
 	switch {
 	case byAddress == nil && byNodePort == nil:
-		if translated && (ours || v.wasBehind(gone, s)) {
+		if translated && (ours || v.usedFrontend(gone, s)) {
 			return ServiceGone
 		}
 		return Stays
@@ -84,8 +84,8 @@ func (v *view) check(s *conntrack.State, gone *frontends, mark uint32) Reason {
 	return why
 }
 
-// wasBehind reports whether the flow goes to an endpoint of a service that is gone.
-func (v *view) wasBehind(gone *frontends, s *conntrack.State) bool {
+// usedFrontend reports whether the flow goes to an endpoint of a service that is gone.
+func (v *view) usedFrontend(gone *frontends, s *conntrack.State) bool {
 	byAddress, byNodePort := gone.at(s.Original.Destination)
 	if byNodePort != nil && !v.table.IsLocal(s.Original.Destination.Addr()) {
 		byNodePort = nil

@@ -135,8 +135,8 @@ func sameFlows(a, b *decision.ServicePort) bool {
 // further ones end by themselves, as with kube-proxy.
 const maxGone = 10_000
 
-// addGone adds the frontends of old that next does not have.
-func (f *frontends) addGone(old, next *frontends) {
+// addRemoved adds the frontends of old that next does not have.
+func (f *frontends) addRemoved(old, next *frontends) {
 	for a, b := range old.addresses {
 		if next.addresses[a] == nil && len(f.addresses) < maxGone {
 			f.addresses[a] = b

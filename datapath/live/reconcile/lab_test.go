@@ -23,8 +23,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
-// patience is how long a test waits for what should come at once.
-const patience = time.Minute
+// testTimeout is how long a test waits for what should come at once.
+const testTimeout = time.Minute
 
 // lab is a client, a node with the datapath, and a host with two endpoints.
 type lab struct {
@@ -238,9 +238,9 @@ func (l *lab) send(i int, arrived func() int64) *sender {
 // eventually waits until f returns true.
 func (l *lab) eventually(what string, f func() bool) {
 	l.t.Helper()
-	for deadline := time.Now().Add(patience); !f(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); !f(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			l.t.Fatalf("waited %s for %s", patience, what)
+			l.t.Fatalf("waited %s for %s", testTimeout, what)
 		}
 	}
 }

@@ -128,7 +128,7 @@ func (r *Reconciler) look(t *decision.Table) {
 	}
 	next := newView(t)
 	if r.last != nil {
-		r.gone.addGone(&r.last.frontends, &next.frontends)
+		r.gone.addRemoved(&r.last.frontends, &next.frontends)
 	}
 	r.last = next
 }
@@ -153,7 +153,7 @@ func (r *Reconciler) reconcile(f decision.Family) (Result, error) {
 			break
 		}
 	}
-	r.keepNext()
+	r.keepAnnounced()
 	// The entries of an incomplete dump are valid.
 	for stale := r.stale; len(stale) > 0; {
 		n := min(len(stale), batchSize)
@@ -164,8 +164,8 @@ func (r *Reconciler) reconcile(f decision.Family) (Result, error) {
 	return result, err
 }
 
-// keepNext keeps the flows that are right by the table that was announced: workers may decide by it already.
-func (r *Reconciler) keepNext() {
+// keepAnnounced keeps the flows that are right by the table that was announced: workers may decide by it already.
+func (r *Reconciler) keepAnnounced() {
 	t := r.next.Load()
 	if t == nil || len(r.stale) == 0 || r.last.sameAs(t) {
 		return

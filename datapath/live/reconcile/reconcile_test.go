@@ -253,7 +253,7 @@ func TestGoneIsBounded(t *testing.T) {
 		s := flow(fmt.Sprintf("udp 10.0.0.1:1 10.%d.%d.1:53", i>>8, i&255))
 		old.addresses[s.Original.Destination] = &backends{}
 	}
-	gone.addGone(&old, &next)
+	gone.addRemoved(&old, &next)
 	if len(gone.addresses) != maxGone {
 		t.Errorf("%d are remembered", len(gone.addresses))
 	}

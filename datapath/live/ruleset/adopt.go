@@ -35,7 +35,7 @@ func (r *Ruleset) adopt(t *decision.Table, keepQueueing bool) (bool, error) {
 	}
 	// Base chains are never removed.
 	r.spec.Idle = r.spec.Idle && !found[0].hasForQueued() && !found[1].hasForQueued()
-	diff, hairpins, err := r.adaptation(t, found)
+	diff, hairpins, err := r.adoptionChanges(t, found)
 	if err != nil {
 		return false, err
 	}
@@ -91,7 +91,7 @@ func (r *Ruleset) adoptTable(t *table, is *existing, keepQueueing bool) {
 		r.addOwnTable(t)
 	}
 	for name := range is.chains {
-		if c, ok := r.spec.demanded(t, name); ok {
+		if c, ok := r.spec.referencedChain(t, name); ok {
 			t.balances[name] = c
 		}
 	}
@@ -130,9 +130,9 @@ func (r *Ruleset) adoptTable(t *table, is *existing, keepQueueing bool) {
 	}
 }
 
-// adaptation reads the elements of the sets that stay, and returns the changes to those of a service
+// adoptionChanges reads the elements of the sets that stay, and returns the changes to those of a service
 // table, and the counts of hairpins.
-func (r *Ruleset) adaptation(t *decision.Table, found [2]*existing) (difference, hairpins, error) {
+func (r *Ruleset) adoptionChanges(t *decision.Table, found [2]*existing) (difference, hairpins, error) {
 	should, diff := r.expect(t), make(difference)
 	for i, of := range r.tables {
 		for _, s := range of.all() {

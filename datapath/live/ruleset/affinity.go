@@ -268,14 +268,14 @@ func mayBeStale(before, after *decision.Table) (stale bool) {
 			same := slices.IndexFunc(has, func(t *decision.ServicePort) bool {
 				return t.Name == s.Name && t.Protocol == s.Protocol && t.Family == s.Family
 			})
-			stale = stale || s.AffinitySeconds > 0 && (same < 0 || loses(s, has[same]))
+			stale = stale || s.AffinitySeconds > 0 && (same < 0 || shrinks(s, has[same]))
 		}
 	})
 	return stale
 }
 
-// loses reports whether a service port lacks an address, a policy or a usable endpoint that it had.
-func loses(had, has *decision.ServicePort) bool {
+// shrinks reports whether a service port lacks an address, a policy or a usable endpoint that it had.
+func shrinks(had, has *decision.ServicePort) bool {
 	if has.AffinitySeconds == 0 || had.ClusterIP != has.ClusterIP || had.Port != has.Port || had.NodePort != has.NodePort ||
 		!slices.Equal(had.ExternalIPs, has.ExternalIPs) || !slices.Equal(had.LoadBalancerIPs, has.LoadBalancerIPs) ||
 		had.InternalPolicy != has.InternalPolicy || had.ExternalPolicy != has.ExternalPolicy {

@@ -26,7 +26,7 @@ const maxRepairs, gentleRepairs = 8, 2
 // unknown ([nft.ErrChanged]); a later audit may succeed.
 func (r *Ruleset) Audit(t *decision.Table, thorough bool) (nft.Repair, error) {
 	var done nft.Repair
-	if err := r.keepWatch(); err != nil {
+	if err := r.ensureWatch(); err != nil {
 		return done, err
 	}
 	r.checkIdle(t)
@@ -91,8 +91,8 @@ func (r *Ruleset) remember(current bool) {
 	}
 }
 
-// keepWatch restarts the watch if it has ended.
-func (r *Ruleset) keepWatch() error {
+// ensureWatch restarts the watch if it has ended.
+func (r *Ruleset) ensureWatch() error {
 	select {
 	case <-r.watch.Failed():
 	default:

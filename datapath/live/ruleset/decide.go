@@ -76,8 +76,8 @@ func noteDecides(d sink, s *set, key, before, after string) {
 	}
 }
 
-// demanded is a chain that is there because elements of maps lead to it.
-func (spec *Spec) demanded(t *table, name string) (chain, bool) {
+// referencedChain is a chain that is there because elements of maps lead to it.
+func (spec *Spec) referencedChain(t *table, name string) (chain, bool) {
 	if b, ok := parseBalance(name); ok {
 		return spec.balanceChain(t, b), true
 	}

@@ -19,7 +19,7 @@ func (r *Ruleset) Follow(t *decision.Table) error {
 	current := r.current()
 	diff := make(difference)
 	hairpins := r.changes(t, diff)
-	diff.tidy()
+	diff.dropUnchanged()
 	changed := slices.Concat(r.replaceNode(t), r.endIdle(t), r.addBalances(diff))
 	if err := r.changeAll(diff); err != nil {
 		if len(changed) > 0 {
@@ -86,7 +86,7 @@ func (r *Ruleset) addBalance(t *table, name string) (c chain, added bool) {
 	if _, exists := t.balances[name]; exists {
 		return c, false
 	}
-	if c, added = r.spec.demanded(t, name); !added {
+	if c, added = r.spec.referencedChain(t, name); !added {
 		return c, false
 	}
 	t.balances[name] = c
@@ -103,7 +103,7 @@ func (r *Ruleset) replaceNode(t *decision.Table) (replaced []chainOf) {
 	r.spec.Copy = node
 	for _, of := range r.tables {
 		for name := range of.balances {
-			of.balances[name], _ = r.spec.demanded(of, name)
+			of.balances[name], _ = r.spec.referencedChain(of, name)
 		}
 		for _, c := range append(r.spec.copyChains(of), r.spec.decideChain(of), r.spec.bindClients(of)) {
 			if queues(c.name) { // its counters stay
@@ -231,8 +231,8 @@ func (d difference) add(s *set, key, data string) {
 	d.of(s)[key] = c
 }
 
-// tidy leaves out elements that do not change.
-func (d difference) tidy() {
+// dropUnchanged leaves out elements that do not change.
+func (d difference) dropUnchanged() {
 	for s, changes := range d {
 		maps.DeleteFunc(changes, func(_ string, c change) bool { return c.had == c.has && c.before == c.after })
 		if len(changes) == 0 {

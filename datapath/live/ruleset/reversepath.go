@@ -14,7 +14,7 @@ import (
 // rules. The error names the missing feature. It works on the calling thread's network namespace.
 func ProbeReversePath() error {
 	c := chain{kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPrerouting, priority: priorityQueue}
-	exprs := rule{notDecrypted(), sourceNotLocal(), noWayBack(true), noWayBack(false), accept()}.exprs()
+	exprs := rule{notDecrypted(), sourceNotLocal(), noReverseRoute(true), noReverseRoute(false), accept()}.exprs()
 	if err := tryChain(c, exprs); err != nil {
 		return &FeatureError{"look-up of routes in rules", "CONFIG_NFT_FIB_IPV4 and CONFIG_XFRM", err}
 	}
@@ -37,8 +37,8 @@ func (t *table) reversePathRules() []rule {
 		{l4proto(udp), t.flowKey().in(t.seen), t.flowKey().refreshed(t.seen), accept()},
 		{t.saddrIn("127.0.0.0/8", []byte{0xff}, []byte{127}), accept()},
 		{t.saddrIn("224.0.0.0/4", []byte{0xf0}, []byte{224}), accept()},
-		{interfaceIn(t.rpStrict), notDecrypted(), sourceNotLocal(), noWayBack(true), counter(), accept()},
-		{interfaceIn(t.rpLoose), notDecrypted(), sourceNotLocal(), noWayBack(false), counter(), accept()},
+		{interfaceIn(t.rpStrict), notDecrypted(), sourceNotLocal(), noReverseRoute(true), counter(), accept()},
+		{interfaceIn(t.rpLoose), notDecrypted(), sourceNotLocal(), noReverseRoute(false), counter(), accept()},
 	}
 }
 
@@ -62,9 +62,9 @@ func sourceNotLocal() clause {
 	return addressType("saddr", &expr.Fib{Register: reg, FlagSADDR: true, ResultADDRTYPE: true}, false)
 }
 
-// noWayBack matches packets without a route to their source or, if strict, without one through
+// noReverseRoute matches packets without a route to their source or, if strict, without one through
 // their input interface.
-func noWayBack(strict bool) clause {
+func noReverseRoute(strict bool) clause {
 	text := "fib saddr oif 0"
 	if strict {
 		text = "fib saddr . iif oif 0"

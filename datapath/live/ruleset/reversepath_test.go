@@ -21,7 +21,7 @@ func withReversePath() Spec {
 
 func TestReversePathText(t *testing.T) { testText(t, withReversePath(), "testdata/reversepath.nft") }
 
-// TestReversePathSets: the sets follow, also after the ruleset was lost, and nft, a stranger to
+// TestReversePathSets: the sets follow, also after the ruleset was lost, and nft, a program that does not share
 // our encoding, reads the rules.
 func TestReversePathSets(t *testing.T) {
 	netnstest.RequireTool(t, "nft")

@@ -288,7 +288,7 @@ func nfts(t *testing.T) map[string]string {
 	return programs
 }
 
-// TestNftReadsIt has nft, a stranger to our encoding, list the ruleset.
+// TestNftReadsIt has nft, which does not share our encoder, list the ruleset.
 func TestNftReadsIt(t *testing.T) {
 	programs := nfts(t)
 	all := spec()

@@ -86,8 +86,8 @@ func (t *Table) counters(old []byte, from []int) []byte {
 	return buf
 }
 
-// lockPatience is how long another program may hold the lock.
-const lockPatience = 10 * time.Second
+// lockTimeout is how long another program may hold the lock.
+const lockTimeout = 10 * time.Second
 
 // Lock takes the lock of the programs iptables and iptables-restore. In a container without it
 // (mount /run/xtables.lock) there is only the kernel's own check that the number of rules has not
@@ -97,7 +97,7 @@ func Lock() (unlock func(), err error) {
 	if err != nil {
 		return func() {}, nil
 	}
-	for until := time.Now().Add(lockPatience); ; time.Sleep(lockPatience / 100) {
+	for until := time.Now().Add(lockTimeout); ; time.Sleep(lockTimeout / 100) {
 		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if retry := errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR); !retry || time.Now().After(until) {
 			break

@@ -24,7 +24,7 @@ const (
 	FactBytes   // Bytes and Payload
 	FactKernel  // the kernel's own data: the time, the processor, IPsec, expected connections
 	FactSockets // the sockets of the host
-	FactChance  // a random choice
+	FactRandom  // a random choice
 	FactMemory  // earlier packets that reached the rule, or traffic of the connection
 	FactShared  // what is kept of packets for other rules, too
 )

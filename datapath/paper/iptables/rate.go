@@ -96,7 +96,7 @@ func (m Statistic) reads() Facts {
 	case m.Nth:
 		return FactMemory
 	case m.Probability > 0 && m.Probability < ProbabilityOne:
-		return FactChance
+		return FactRandom
 	}
 	return 0
 }

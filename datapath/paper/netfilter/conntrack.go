@@ -218,7 +218,7 @@ func (s *State) template(r *iptables.Rule, is4 bool) *Entry {
 const streamAfter = 2
 
 // advance is the protocol's own tracker.
-func (s *State) advance(c connection, p *iptables.Packet) fate {
+func (s *State) advance(c connection, p *iptables.Packet) transition {
 	switch p.Protocol {
 	case protoTCP:
 		return c.entry.advance(p.Flags, c.reply)
@@ -231,7 +231,7 @@ func (s *State) advance(c connection, p *iptables.Packet) fate {
 }
 
 // advanceSCTP is nf_conntrack_sctp_packet, for the counters only: a repeated INIT is not counted.
-func (c connection) advanceSCTP(chunks []iptables.ChunkType) fate {
+func (c connection) advanceSCTP(chunks []iptables.ChunkType) transition {
 	f := goesOn
 	for _, k := range chunks {
 		switch k.Type {

@@ -82,10 +82,10 @@ func (w *walk) Draw(p float64) bool {
 	if !decided {
 		p = 1 - p
 	}
-	if w.chance == 0 {
-		w.chance = 1
+	if w.probability == 0 {
+		w.probability = 1
 	}
-	w.chance *= p
+	w.probability *= p
 	return decided
 }
 

@@ -18,15 +18,15 @@ type Doubt struct {
 	Matched bool
 }
 
-// passing is what decides anew for each packet: chance, and other packets.
-const passing = iptables.FactChance | iptables.FactMemory | iptables.FactShared
+// passing is what decides anew for each packet: random choices, and other packets.
+const passing = iptables.FactRandom | iptables.FactMemory | iptables.FactShared
 
 // Passing reports whether the result depends on chance or on other packets, so that it differs from
 // packet to packet. Else it is the same for all such packets, and not known.
 func (d *Doubt) Passing() bool { return d.Match != nil && iptables.Reads(d.Match)&passing != 0 }
 
-// evenChance is the probability of a fork that is no random choice of the kernel.
-const evenChance = 0.5
+// evenProbability is the probability of a fork that is no random choice of the kernel.
+const evenProbability = 0.5
 
 // endpointPrefix begins the names of kube-proxy's chains for one endpoint.
 const endpointPrefix = "KUBE-SEP-"
@@ -97,7 +97,7 @@ func isSet(m iptables.Match) bool {
 
 // doubt forks the walk.
 func (w *walk) doubt(c *chain, r *rule, in iptables.Match) bool {
-	matched := w.chooser.coin(evenChance)
+	matched := w.chooser.coin(evenProbability)
 	w.result.Doubts = append(w.result.Doubts, Doubt{Rule: r.Rule, Table: c.table.String(), Match: in, Matched: matched})
 	return matched
 }

@@ -75,7 +75,7 @@ func (w *walk) addRule(c *chain, r *rule, o flow.StepOutcome) {
 		return
 	}
 	s := flow.Step{
-		Table: c.table.String(), Chain: c.name, File: c.file, Line: r.Line, Rule: ruleText(r.Rule), Outcome: o, Chance: w.chance,
+		Table: c.table.String(), Chain: c.name, File: c.file, Line: r.Line, Rule: ruleText(r.Rule), Outcome: o, Probability: w.probability,
 	}
 	switch o {
 	case flow.StepPassed:

@@ -83,19 +83,19 @@ type tcpConnection struct {
 	simultaneous bool    // both sides have opened it (IP_CT_TCP_SIMULTANEOUS_OPEN)
 }
 
-// fate is the effect of a packet on its connection.
-type fate uint8
+// transition is the effect of a packet on its connection.
+type transition uint8
 
 const (
-	goesOn    fate = iota
-	uncounted      // it continues, but is not counted
-	invalid        // the packet does not belong there
-	reopens        // it begins a new one in place of one that is over
-	ends           // the entry is deleted, but the packet still has it
+	goesOn    transition = iota
+	uncounted            // it continues, but is not counted
+	invalid              // the packet does not belong there
+	reopens              // it begins a new one in place of one that is over
+	ends                 // the entry is deleted, but the packet still has it
 )
 
 // advance is nf_conntrack_tcp_packet for a connection that is in the table.
-func (e *Entry) advance(f iptables.TCPFlags, reply bool) fate {
+func (e *Entry) advance(f iptables.TCPFlags, reply bool) transition {
 	c, kind, direction := &e.tcp, kindOf(f), 0
 	if reply {
 		direction = 1

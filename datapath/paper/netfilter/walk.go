@@ -30,10 +30,10 @@ type walk struct {
 	bypassed bool    // the last table ended with a queue at which no program listens
 	tracked  bool    // connection tracking has seen the packet, or must ignore it
 
-	chance float64  // of the rule under evaluation; 0: no random choice
-	passed []passed // rules that did not match, without a step yet
-	quiet  bool     // only the outcome is wanted
-	at     *chain   // of the rule under evaluation
+	probability float64  // of the rule under evaluation; 0: no random choice
+	passed      []passed // rules that did not match, without a step yet
+	quiet       bool     // only the outcome is wanted
+	at          *chain   // of the rule under evaluation
 
 	sourceOnly bool           // for a SourceNAT: no state, no random choices
 	sourceRule *iptables.Rule // the rule that would translate
@@ -338,14 +338,14 @@ func (w *walk) chain(c *chain, depth int) exit {
 			return w.cutOff(c, r, limit)
 		}
 		w.work.Visits--
-		w.at, w.chance = c, 0
+		w.at, w.probability = c, 0
 		t, failed := w.agrees(c, r)
-		if t == iptables.False && w.chance == 0 {
+		if t == iptables.False && w.probability == 0 {
 			w.pass(i, failed)
 			continue
 		}
 		w.addPassed(c)
-		if w.chance != 0 {
+		if w.probability != 0 {
 			w.fork()
 		}
 		switch t {

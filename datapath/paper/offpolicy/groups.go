@@ -92,8 +92,8 @@ func (s *service) unlogged() []Unlogged {
 	return list
 }
 
-// warn adds the warnings of a service. chance is the probability below which a dependence is none by chance.
-func (s *service) warn(g *Group, chance float64) {
+// warn adds the warnings of a service. significance is the probability below which a dependence is none by chance.
+func (s *service) warn(g *Group, significance float64) {
 	if len(g.Unlogged) > 0 {
 		var list []string
 		for _, u := range g.Unlogged {
@@ -105,7 +105,7 @@ func (s *service) warn(g *Group, chance float64) {
 		g.invalid()
 		g.warn(Interference, fmt.Sprintf("interference: %s depends on the load of endpoints, which depends on the other flows: the estimate of connect latency is invalid", s.algorithm))
 	}
-	if g.LoadDependence = s.dependence(); g.LoadDependence != nil && g.LoadDependence.P < chance {
+	if g.LoadDependence = s.dependence(); g.LoadDependence != nil && g.LoadDependence.P < significance {
 		g.invalid()
 		g.warn(Interference, fmt.Sprintf("interference: connect latency depends on the endpoint's open connections (rank correlation %.2f, p = %.2g): the estimate of connect latency is invalid",
 			g.LoadDependence.Correlation, g.LoadDependence.P))

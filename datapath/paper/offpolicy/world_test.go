@@ -56,10 +56,10 @@ func (w *world) log(t testing.TB, seed uint64) []flow.Record {
 		open := len(ends[e])
 		l := &flow.Life{State: flow.Closed, Answered: true}
 		took := s.latency * r.ExpFloat64() * (1 + w.loadful*float64(open))
-		switch fate := r.Float64(); {
-		case fate < s.refused:
+		switch uniform := r.Float64(); {
+		case uniform < s.refused:
 			l.State, l.Since = flow.Refused, at
-		case fate < s.refused+s.unanswered:
+		case uniform < s.refused+s.unanswered:
 			*l = flow.Life{State: flow.Unanswered, Since: at.Add(3 * time.Second)}
 		default:
 			l.AnsweredAfter = took

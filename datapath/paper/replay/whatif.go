@@ -77,11 +77,11 @@ type comparison struct {
 	*WhatIf
 	differs func(*Difference) error
 	samples []time.Time // that are still to be taken
-	flows   []fates     // by Recorded.Number
+	flows   []loadPair  // by Recorded.Number
 }
 
-// fates are the endpoints that a flow went to and goes to; nil: it counts for nothing.
-type fates struct{ was, is *Load }
+// loadPair are the endpoints that a flow went to and goes to; nil: it counts for nothing.
+type loadPair struct{ was, is *Load }
 
 // samples is how many times loads are sampled.
 const samples = 60
@@ -103,7 +103,7 @@ func (w *WhatIf) Run(in io.Reader, differs func(*Difference) error) (*WhatIfRepo
 		return nil, err
 	}
 	w.report.Others = h.Others
-	c := &comparison{WhatIf: w, differs: differs, flows: make([]fates, len(h.Flows))}
+	c := &comparison{WhatIf: w, differs: differs, flows: make([]loadPair, len(h.Flows))}
 	whole := h.End.Sub(h.Begin)
 	for i := range samples {
 		c.samples = append(c.samples, h.Begin.Add(whole*time.Duration(i+1)/samples))

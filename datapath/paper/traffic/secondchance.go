@@ -12,22 +12,22 @@ import (
 // sends its SYN again.
 const SecondChance = "+second-chance"
 
-// maxChances is how many endpoints a flow may fail at before the node passes the refusal on, less the first.
-const maxChances = 2
+// maxRetries is how many endpoints a flow may fail at before the node passes the refusal on, less the first.
+const maxRetries = 2
 
 // resent is when clients send a SYN again: after 1 and 3 seconds (RFC 6298, net.ipv4.tcp_syn_linear_timeouts=0).
-var resent = [maxChances]int64{1e9, 3e9}
+var resent = [maxRetries]int64{1e9, 3e9}
 
 // mayTry reports whether there is an endpoint at which the connection has not failed, if it fails at its own.
 func (s *simulation) mayTry(c *connection) bool {
-	if int(c.chances) >= maxChances {
+	if int(c.retries) >= maxRetries {
 		return false
 	}
 	port := s.portOf(c)
 	if port == nil {
 		return false
 	}
-	failed := append(slices.Clone(c.failed[:c.chances]), c.server)
+	failed := append(slices.Clone(c.failed[:c.retries]), c.server)
 	return slices.ContainsFunc(port.Usable[decision.Cluster], func(i uint32) bool { return !slices.Contains(failed, s.control.ids[port][i]) })
 }
 
@@ -44,8 +44,8 @@ func (s *simulation) portOf(c *connection) *decision.ServicePort {
 func (s *simulation) await(id int32) {
 	c := &s.connections[id]
 	end := c.arrived + s.giveUp
-	if s.secondChance && int(c.chances) < maxChances {
-		if at := c.arrived + resent[c.chances]; at < end {
+	if s.secondChance && int(c.retries) < maxRetries {
+		if at := c.arrived + resent[c.retries]; at < end {
 			s.queue.add(at, again, id, c.use)
 			return
 		}
@@ -63,15 +63,15 @@ func (s *simulation) tryAgain(id int32) {
 		return
 	}
 	if c.phase == unanswered && !s.mayTry(c) {
-		c.chances = maxChances
+		c.retries = maxRetries
 		s.await(id)
 		return
 	}
 	if c.phase == unanswered {
 		s.fail(c, balance.Unanswered)
 	}
-	c.failed[c.chances] = c.server
-	c.chances++
+	c.failed[c.retries] = c.server
+	c.retries++
 	d := s.decide(n, c.client, c.port, s.servers[c.server].service)
 	if d.Verdict == decision.DNAT {
 		d = s.elsewhere(n, c, d)
@@ -98,7 +98,7 @@ func (s *simulation) tryAgain(id int32) {
 
 // elsewhere is the decision, or one for an endpoint at which the connection has not failed.
 func (s *simulation) elsewhere(n *node, c *connection, d decision.Decision) decision.Decision {
-	failed, port := c.failed[:c.chances], d.ServicePort
+	failed, port := c.failed[:c.retries], d.ServicePort
 	if !slices.Contains(failed, s.control.server(&d)) {
 		return d
 	}

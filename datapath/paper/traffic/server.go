@@ -52,8 +52,8 @@ type connection struct {
 	next, prev int32 // in a list of its server
 	use        uint32
 	port       uint16
-	failed     [maxChances]int32 // servers that refused it or did not answer
-	chances    uint8             // how many of them
+	failed     [maxRetries]int32 // servers that refused it or did not answer
+	retries    uint8             // how many of them
 	phase      phase
 	// counted: it arrived after the warm-up. hasTracker: tracked is valid.
 	counted, hasTracker bool

@@ -131,14 +131,14 @@ func (w *work) wrong(c *learn.RequestCheck, r *labapi.Response, by map[string]bo
 	if client == "" || err != nil && r.Client == client {
 		return ""
 	}
-	if want, err := netip.ParseAddr(client); err == nil && seen.Addr().Unmap() == want || w.owns(client, seen.Addr().Unmap()) {
+	if want, err := netip.ParseAddr(client); err == nil && seen.Addr().Unmap() == want || w.hasAddress(client, seen.Addr().Unmap()) {
 		return ""
 	}
 	return "the server saw the client address " + r.Client
 }
 
-// owns reports whether a host of the lab has an address.
-func (w *work) owns(host string, a netip.Addr) bool {
+// hasAddress reports whether a host of the lab has an address.
+func (w *work) hasAddress(host string, a netip.Addr) bool {
 	spec := w.lab.Spec()
 	for _, n := range spec.Nodes {
 		if n.Name == host {

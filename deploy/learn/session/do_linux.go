@@ -36,7 +36,7 @@ func (s *Session) Do(ctx context.Context, c labapi.LessonCommand) (string, error
 		if err != nil {
 			return "", invalid("%v", err)
 		}
-		if u, err = s.asBegun(u); err != nil {
+		if u, err = s.withLastValues(u); err != nil {
 			return "", err
 		}
 		return s.begin(ctx, u, true)
@@ -86,8 +86,8 @@ func (s *Session) Do(ctx context.Context, c labapi.LessonCommand) (string, error
 	return "", invalid("unknown command %q: want answer, check, hint, next, text, solution, reset, again, list, start or quit; programs run in the shell of the lab, as \"nfqproxy learn shell\" opens one", c.Command)
 }
 
-// asBegun is a unit with the values that the student had last.
-func (s *Session) asBegun(u *learn.Unit) (*learn.Unit, error) {
+// withLastValues is a unit with the values that the student had last.
+func (s *Session) withLastValues(u *learn.Unit) (*learn.Unit, error) {
 	seed, err := strconv.ParseUint(s.record.Progress(u.ID).Seed, 10, 64)
 	if err != nil || seed == u.Seed {
 		return u, nil // never begun, or so
@@ -115,7 +115,7 @@ func (s *Session) next(ctx context.Context, w *work, step *learn.Step) (string, 
 		if next == nil {
 			return "All units are finished.", nil
 		}
-		if next, err := s.asBegun(next); err != nil {
+		if next, err := s.withLastValues(next); err != nil {
 			return "", err
 		} else {
 			return s.begin(ctx, next, true)

@@ -75,7 +75,7 @@ func (h *held) wait(ctx context.Context, hold *observe.Hold, step *learn.Step, s
 	defer h.release(ctx, hold.ID)
 	for hold.State != observe.HoldDone && ctx.Err() == nil {
 		if hold.State == observe.HoldHolding && hold.Record != nil && h.take(hold) {
-			show(factsOf(hold.Record, step.Hold.Show))
+			show(fieldLines(hold.Record, step.Hold.Show))
 		}
 		if hold, err = h.holder.Get(ctx, hold.ID, hold.Generation); err != nil {
 			return err
@@ -109,8 +109,8 @@ func (h *held) take(hold *observe.Hold) bool {
 	return first
 }
 
-// factsOf are fields of a record, in a line for each.
-func factsOf(r *flow.Record, paths []string) []string {
+// fieldLines are fields of a record, in a line for each.
+func fieldLines(r *flow.Record, paths []string) []string {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return []string{err.Error()}

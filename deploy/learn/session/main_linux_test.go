@@ -174,7 +174,7 @@ func (s *room) lesson() *labapi.Lesson {
 // awaits waits until the lesson is as wanted.
 func (s *room) awaits(what string, is func(*labapi.Lesson) bool) *labapi.Lesson {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), e2etest.Patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), e2etest.Timeout)
 	defer cancel()
 	for after := uint64(0); ; {
 		l, err := s.Lesson(ctx, after)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// places are the network namespaces of the lab's hosts, by their inodes.
-func (w *work) places() map[uint64]bool {
+// networkNamespaces are the network namespaces of the lab's hosts, by their inodes.
+func (w *work) networkNamespaces() map[uint64]bool {
 	all := make(map[uint64]bool)
 	for _, name := range w.lab.Spec().Hosts() {
 		var st unix.Stat_t

@@ -97,7 +97,7 @@ func (s *Session) prove(ctx context.Context, step *learn.Step, t *typing, end ti
 		if _, err := s.Do(ctx, labapi.LessonCommand{Command: "check"}); err != nil && !s.passed(w, step) {
 			return err
 		}
-		time.Sleep(lookInterval) // a poll
+		time.Sleep(pollInterval) // a poll
 	}
 	return nil
 }
@@ -145,12 +145,12 @@ func (s *Session) holding(w *work) *held {
 	return w.held
 }
 
-// rightMark stands for the right answer in a solution.
-const rightMark = "${right}"
+// rightAnswer stands for the right answer in a solution.
+const rightAnswer = "${right}"
 
 // withRight is a line of a solution with the right answer in it.
 func (w *work) withRight(ctx context.Context, step *learn.Step, line string, held *held) (string, error) {
-	if !strings.Contains(line, rightMark) || step.Question == nil {
+	if !strings.Contains(line, rightAnswer) || step.Question == nil {
 		return line, nil
 	}
 	right, err := w.expected(ctx, step.Question, held)
@@ -160,7 +160,7 @@ func (w *work) withRight(ctx context.Context, step *learn.Step, line string, hel
 	if right == "" {
 		right = step.Question.Answer.Text()
 	}
-	return strings.ReplaceAll(line, rightMark, shellWord(right)), nil
+	return strings.ReplaceAll(line, rightAnswer, shellWord(right)), nil
 }
 
 // plainWord matches what means nothing to a shell.

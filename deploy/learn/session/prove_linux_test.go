@@ -67,7 +67,7 @@ func TestProof(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := prove(t, u, e2etest.Patience, e2etest.Patience); err != nil {
+		if err := prove(t, u, e2etest.Timeout, e2etest.Timeout); err != nil {
 			t.Error(err)
 		}
 	}
@@ -106,10 +106,10 @@ func TestNoProof(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			line, end := max(tc.line, time.Duration(0)), max(tc.end, time.Duration(0))
 			if line == 0 {
-				line = e2etest.Patience
+				line = e2etest.Timeout
 			}
 			if end == 0 {
-				end = e2etest.Patience
+				end = e2etest.Timeout
 			}
 			err := prove(t, courseOf(t, unit{tc.fields, tc.steps}).Units()[0], line, end)
 			if err == nil || !strings.HasPrefix(err.Error(), tc.want) || strings.Contains(err.Error(), "%!") {

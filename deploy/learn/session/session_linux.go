@@ -118,7 +118,7 @@ func (w *work) close() error {
 	if w.lab == nil {
 		return err
 	}
-	places := w.places()
+	places := w.networkNamespaces()
 	return errors.Join(err, w.lab.Close(), killIn(places))
 }
 
@@ -131,7 +131,7 @@ func (s *Session) start(ctx context.Context, u *learn.Unit, resume bool) error {
 		return err
 	}
 	s.notice("starting unit "+u.ID+": "+u.Title, true)
-	w, err := s.bringUp(ctx, u)
+	w, err := s.startLab(ctx, u)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (s *Session) start(ctx context.Context, u *learn.Unit, resume bool) error {
 		if err := w.replay(ctx, passed); err != nil {
 			err = errors.Join(ctx.Err(), w.close())
 			if err == nil { // what has been done is no start
-				w, err = s.bringUp(ctx, u)
+				w, err = s.startLab(ctx, u)
 			}
 			if err != nil {
 				return err
@@ -166,17 +166,17 @@ func (s *Session) start(ctx context.Context, u *learn.Unit, resume bool) error {
 	return nil
 }
 
-// bringUp starts a unit's lab and runs its setup.
-func (s *Session) bringUp(ctx context.Context, u *learn.Unit) (*work, error) {
+// startLab starts a unit's lab and runs its setup.
+func (s *Session) startLab(ctx context.Context, u *learn.Unit) (*work, error) {
 	w := &work{unit: u, wake: make(chan struct{}, 1), active: make(chan struct{}, 1)}
 	w.ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
-	if err := s.furnish(ctx, w); err != nil {
+	if err := s.runSetup(ctx, w); err != nil {
 		return nil, errors.Join(fmt.Errorf("unit %s: %w", u.ID, err), w.close())
 	}
 	return w, nil
 }
 
-func (s *Session) furnish(ctx context.Context, w *work) error {
+func (s *Session) runSetup(ctx context.Context, w *work) error {
 	file, err := w.unit.LabFile()
 	if err != nil {
 		return err

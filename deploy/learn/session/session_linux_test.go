@@ -406,11 +406,11 @@ func TestBackground(t *testing.T) {
 	shell.line("(sleep 98764 | cat) &")
 	shell.line("nohup sleep 98765 > /dev/null 2>&1 & disown")
 	for _, argument := range []string{"98762", "98763", "98764", "98765"} {
-		e2etest.Eventually(t, e2etest.Patience, "a job in the background", func() bool { return some(t, argument) == 1 })
+		e2etest.Eventually(t, e2etest.Timeout, "a job in the background", func() bool { return some(t, argument) == 1 })
 	}
 	s.do("reset", "")
-	e2etest.Eventually(t, e2etest.Patience, "the end of the jobs", func() bool { return some(t, "98763")+some(t, "98764")+some(t, "98765") == 0 })
-	e2etest.Eventually(t, e2etest.Patience, "the background of the unit begun anew", func() bool { return some(t, "98762") == 1 })
+	e2etest.Eventually(t, e2etest.Timeout, "the end of the jobs", func() bool { return some(t, "98763")+some(t, "98764")+some(t, "98765") == 0 })
+	e2etest.Eventually(t, e2etest.Timeout, "the background of the unit begun anew", func() bool { return some(t, "98762") == 1 })
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
@@ -434,5 +434,5 @@ func some(t testing.TB, argument string) (n int) {
 
 func none(t testing.TB, argument string) {
 	t.Helper()
-	e2etest.Eventually(t, e2etest.Patience, "the end of all processes", func() bool { return some(t, argument) == 0 })
+	e2etest.Eventually(t, e2etest.Timeout, "the end of all processes", func() bool { return some(t, argument) == 0 })
 }

@@ -55,7 +55,7 @@ var noise = strings.NewReplacer("\r", "", "\x1b[?2004h", "", "\x1b[?2004l", "")
 // read returns what is written up to the next prompt.
 func (sh *shell) read() string {
 	sh.t.Helper()
-	late := time.After(e2etest.Patience)
+	late := time.After(e2etest.Timeout)
 	for !strings.Contains(sh.rest, mark) {
 		select {
 		case more, ok := <-sh.output:
@@ -162,7 +162,7 @@ func TestShellEnds(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	late := time.After(e2etest.Patience)
+	late := time.After(e2etest.Timeout)
 	for ended := false; !ended; {
 		select {
 		case _, more := <-sh.output:

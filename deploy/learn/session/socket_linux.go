@@ -75,17 +75,17 @@ func dialSession() (*net.UnixConn, error) {
 		}
 		return conn, nil
 	}
-	return nil, errNone
+	return nil, errNotRunning
 }
 
 var (
-	errForeign = errors.New("the course belongs to another user")
-	errNone    = errors.New("no course is running: start it with \"nfqproxy learn\"")
+	errForeign    = errors.New("the course belongs to another user")
+	errNotRunning = errors.New("no course is running: start it with \"nfqproxy learn\"")
 )
 
 // presence is the command that a session answers at once, whatever else it does.
 const (
-	presence        = "presence"
+	presenceCommand = "presence"
 	presenceTimeout = 10 * time.Second
 )
 
@@ -93,11 +93,11 @@ const (
 func reserve() (*os.File, error) {
 	for {
 		// With the last process of a dying session its connections end, and the name is free.
-		_, err := send(labapi.LessonCommand{Command: presence}, presenceTimeout)
+		_, err := send(labapi.LessonCommand{Command: presenceCommand}, presenceTimeout)
 		switch {
 		case errors.Is(err, errForeign):
 			return nil, err
-		case !errors.Is(err, errNone) && !errors.Is(err, errEnded):
+		case !errors.Is(err, errNotRunning) && !errors.Is(err, errEnded):
 			return nil, errors.New("a course is running already: \"nfqproxy learn quit\" ends it")
 		}
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: outsideSocket()})
@@ -159,7 +159,7 @@ func (s *Session) serve(ctx context.Context, conn *net.UnixConn) {
 		return
 	}
 	var a answer
-	if c.Command != presence {
+	if c.Command != presenceCommand {
 		var err error
 		if a.Text, err = s.Do(ctx, c); err != nil {
 			a.Error = err.Error()

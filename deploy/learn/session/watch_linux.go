@@ -11,14 +11,14 @@ import (
 // How often checks are evaluated: those that only look, those that send requests after the student did something, and those
 // otherwise.
 const (
-	lookInterval    = 300 * time.Millisecond
+	pollInterval    = 300 * time.Millisecond
 	requestInterval = time.Second
 	idleInterval    = 5 * time.Second
 )
 
 // watch evaluates the checks of the step under way, until the unit ends.
 func (s *Session) watch(w *work) {
-	ticks := time.NewTicker(lookInterval)
+	ticks := time.NewTicker(pollInterval)
 	defer ticks.Stop()
 	busy := false
 	var rest time.Time // no evaluation before

@@ -217,7 +217,7 @@ func (w *work) eventually(ctx context.Context, c *learn.Check, since time.Time) 
 		select {
 		case <-ctx.Done():
 			return false, detail
-		case <-time.After(lookInterval):
+		case <-time.After(pollInterval):
 		}
 	}
 }

@@ -166,14 +166,14 @@ func (c *apiCluster) deleteService(name string) {
 	c.Must(c.control.Client().CoreV1().Services("default").Delete(c.T.Context(), name, metav1.DeleteOptions{}))
 }
 
-// longPatience is for what the API server, a controller and backing off clients have a
+// longTimeout is for what the API server, a controller and backing off clients have a
 // part in. Only a failing test waits that long.
-const longPatience = 3 * time.Minute
+const longTimeout = 3 * time.Minute
 
 // await tries until there is no error.
 func (c *apiCluster) await(what string, try func(context.Context) error) {
 	c.T.Helper()
-	ctx, cancel := context.WithTimeout(c.T.Context(), longPatience)
+	ctx, cancel := context.WithTimeout(c.T.Context(), longTimeout)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -184,7 +184,7 @@ func (c *apiCluster) await(what string, try func(context.Context) error) {
 		}
 		select {
 		case <-ctx.Done():
-			c.T.Fatalf("waited %s for %s: %v", longPatience, what, err)
+			c.T.Fatalf("waited %s for %s: %v", longTimeout, what, err)
 		case <-tick.C:
 		}
 	}

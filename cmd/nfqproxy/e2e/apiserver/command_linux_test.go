@@ -62,8 +62,8 @@ func (c *viewCommand) line() string {
 		}
 		c.last = line
 		return line
-	case <-time.After(longPatience):
-		c.Fatalf("waited %s for a line after %q", longPatience, c.last)
+	case <-time.After(longTimeout):
+		c.Fatalf("waited %s for a line after %q", longTimeout, c.last)
 		return ""
 	}
 }

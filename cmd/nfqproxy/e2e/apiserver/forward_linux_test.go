@@ -146,8 +146,8 @@ func (p *program) line() string {
 	select {
 	case line := <-p.lines:
 		return line
-	case <-time.After(longPatience):
-		p.c.T.Fatalf("%s: waited %s for a line", p.cmd.Path, longPatience)
+	case <-time.After(longTimeout):
+		p.c.T.Fatalf("%s: waited %s for a line", p.cmd.Path, longTimeout)
 		return ""
 	}
 }

@@ -243,7 +243,7 @@ func (p *kubeletPod) live(ctx context.Context) (code int32, err error) {
 			_ = cmd.Process.Signal(syscall.SIGTERM)
 			select {
 			case <-exited:
-			case <-time.After(e2etest.Patience):
+			case <-time.After(e2etest.Timeout):
 				p.Errorf("pod %s does not end", p.Name)
 				_ = cmd.Process.Kill()
 				<-exited

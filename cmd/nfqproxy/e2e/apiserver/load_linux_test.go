@@ -55,8 +55,8 @@ func (c *apiCluster) newLoad(lossy bool, list ...front) *load {
 				defer tick.Stop()
 				for ; !l.stopped.Load(); <-tick.C {
 					began := time.Now()
-					try := func(patience time.Duration) error {
-						ctx, cancel := context.WithTimeout(context.Background(), patience)
+					try := func(timeout time.Duration) error {
+						ctx, cancel := context.WithTimeout(context.Background(), timeout)
 						defer cancel()
 						a, err := exchange(ctx, func() (net.Conn, error) {
 							var port uint16 // the kernel's choice
@@ -72,7 +72,7 @@ func (c *apiCluster) newLoad(lossy bool, list ...front) *load {
 					}
 					var err error
 					if !l.lossy || f.network != "udp" || try(resendAfter) != nil {
-						err = try(e2etest.Patience)
+						err = try(e2etest.Timeout)
 					}
 					if err != nil {
 						l.fail(fmt.Errorf("%s: %s from %s to %s: %w", began.Format(time.StampMicro), f.network, from, f.at, err))

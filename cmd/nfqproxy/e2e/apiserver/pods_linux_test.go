@@ -125,7 +125,7 @@ func (p *pod) serveTCP(l net.Listener) {
 		}
 		p.serving.Go(func() {
 			defer conn.Close()
-			_ = conn.SetDeadline(time.Now().Add(e2etest.Patience))
+			_ = conn.SetDeadline(time.Now().Add(e2etest.Timeout))
 			if _, err := bufio.NewReader(conn).ReadBytes('\n'); err == nil {
 				_, _ = conn.Write(p.answer(conn.RemoteAddr()))
 			}

@@ -187,7 +187,7 @@ func (n *siteNode) connect(from *netns.Namespace, within time.Duration) (net.Con
 
 // answers sees that a connection is alive.
 func answers(c net.Conn) error {
-	if err := c.SetDeadline(time.Now().Add(e2etest.Patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(e2etest.Timeout)); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(c, "hello\n"); err != nil {
@@ -204,7 +204,7 @@ func answers(c net.Conn) error {
 func (n *siteNode) serves() {
 	n.Helper()
 	for _, from := range []*netns.Namespace{n.ns, n.client} {
-		c, err := n.connect(from, e2etest.Patience)
+		c, err := n.connect(from, e2etest.Timeout)
 		if err != nil {
 			n.Errorf("from the %s: %v", from.Name(), err)
 			continue
@@ -224,7 +224,7 @@ func (n *siteNode) kubeconfig(account string) string {
 
 func (n *siteNode) await(what string, is func() bool) {
 	n.Helper()
-	e2etest.Eventually(n, 2*e2etest.Patience, what, is)
+	e2etest.Eventually(n, 2*e2etest.Timeout, what, is)
 }
 
 // tables are the nftables tables of the node.

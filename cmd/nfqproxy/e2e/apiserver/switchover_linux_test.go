@@ -263,7 +263,7 @@ func (c *switching) refuses(name, want string, rules ...rbacv1.PolicyRule) {
 			c.Logf("as %s: %s", name, last)
 		}
 	}()
-	e2etest.Eventually(c, e2etest.Patience, "the refusal of "+name, func() bool {
+	e2etest.Eventually(c, e2etest.Timeout, "the refusal of "+name, func() bool {
 		_, _, last = e2etest.RunCommand(c, c.control, c.command(kubeconfig, "install"))
 		return strings.Contains(last, want)
 	})
@@ -449,7 +449,7 @@ func (c *switching) newLoad() *switchLoad {
 	ctx, l.end = context.WithCancel(c.Context())
 	c.Cleanup(l.end)
 	for i, n := range c.nodes {
-		kept, err := n.connect(n.client, e2etest.Patience)
+		kept, err := n.connect(n.client, e2etest.Timeout)
 		if err != nil {
 			c.Fatal(err)
 		}
@@ -457,7 +457,7 @@ func (c *switching) newLoad() *switchLoad {
 		l.kept = append(l.kept, kept)
 		l.ended.Go(func() {
 			for ctx.Err() == nil {
-				conn, err := n.connect(n.client, e2etest.Patience)
+				conn, err := n.connect(n.client, e2etest.Timeout)
 				if err != nil {
 					if ctx.Err() == nil {
 						c.Errorf("%s: connection %d: %v", n.name, l.made[i].Load(), err)

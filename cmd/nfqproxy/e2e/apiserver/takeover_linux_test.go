@@ -95,7 +95,7 @@ func testTakeover(t *testing.T, n *siteNode, mode string) {
 	if !n.leftByKubeProxy(mode) {
 		t.Fatal("kube-proxy has no rules")
 	}
-	kept, err := n.connect(n.client, e2etest.Patience)
+	kept, err := n.connect(n.client, e2etest.Timeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func testTakeover(t *testing.T, n *siteNode, mode string) {
 	go func() {
 		count := 0
 		for ; ctx.Err() == nil; count++ {
-			c, err := n.connect(n.client, e2etest.Patience)
+			c, err := n.connect(n.client, e2etest.Timeout)
 			if err != nil {
 				t.Errorf("while nfqproxy takes over: %v", err)
 				break
@@ -173,14 +173,14 @@ func testTakeover(t *testing.T, n *siteNode, mode string) {
 	if err := answers(kept); err != nil {
 		t.Errorf("the connection of before, without a daemon: %v", err)
 	}
-	if c, err := n.connect(n.client, e2etest.Patience); err != nil {
+	if c, err := n.connect(n.client, e2etest.Timeout); err != nil {
 		t.Errorf("a new connection, without a daemon: %v", err)
 	} else {
 		_ = c.Close()
 	}
 	waiting := make(chan error)
 	go func() {
-		c, err := n.connect(n.client, e2etest.Patience)
+		c, err := n.connect(n.client, e2etest.Timeout)
 		if err == nil {
 			err = c.Close()
 		}

@@ -60,8 +60,8 @@ type attempt struct {
 	err    error  // why none did
 }
 
-// attemptPatience is how long one attempt may take of many.
-const attemptPatience = 10 * time.Second
+// attemptTimeout is how long one attempt may take of many.
+const attemptTimeout = 10 * time.Second
 
 // attempt makes a flow whose decision can be told from all others by its source port. If its record is lost,
 // it makes others.
@@ -84,7 +84,7 @@ func (c *apiCluster) attemptOnce(from string, f front) attempt {
 		c.T.Fatal("out of source ports")
 	}
 	source := netip.AddrPortFrom(c.AddressOf(from, decision.FamilyOf(f.at.Addr())), firstAttemptPort+c.ports)
-	ctx, cancel := context.WithTimeout(c.T.Context(), attemptPatience)
+	ctx, cancel := context.WithTimeout(c.T.Context(), attemptTimeout)
 	defer cancel()
 	conn, err := c.Host(from).Dial(ctx, f.network, source, f.at)
 	if err == nil {
@@ -100,7 +100,7 @@ func (c *apiCluster) attemptOnce(from string, f front) attempt {
 		a.err = errors.New("nobody will answer")
 		return a
 	}
-	c.Must(conn.SetDeadline(time.Now().Add(attemptPatience)))
+	c.Must(conn.SetDeadline(time.Now().Add(attemptTimeout)))
 	answer, err := e2etest.ReadAnswer(conn)
 	a.pod, a.err = answer.Pod, err
 	return a
@@ -114,8 +114,8 @@ func (c *apiCluster) decision(f front, source netip.AddrPort) *flow.Record {
 	match := func(r *flow.Record) bool {
 		return r.Protocol == protocol && r.Source == source.String() && r.Destination == f.at.String()
 	}
-	for end := time.Now().Add(e2etest.Patience); time.Now().Before(end); {
-		if r := c.LookForRecord(attemptPatience, match); r != nil {
+	for end := time.Now().Add(e2etest.Timeout); time.Now().Before(end); {
+		if r := c.LookForRecord(attemptTimeout, match); r != nil {
 			return r
 		}
 		for _, node := range []string{"node-a", "node-b"} {
@@ -125,7 +125,7 @@ func (c *apiCluster) decision(f front, source netip.AddrPort) *flow.Record {
 			}
 		}
 	}
-	c.T.Fatalf("waited %s for the decision on %s %s > %s", e2etest.Patience, protocol, source, f.at)
+	c.T.Fatalf("waited %s for the decision on %s %s > %s", e2etest.Timeout, protocol, source, f.at)
 	return nil
 }
 

@@ -191,7 +191,7 @@ func (v *viewed) follows() {
 	awaitRecord := func(n *viewedNode) {
 		v.Helper()
 		seen := false
-		for end := time.Now().Add(longPatience); !seen; {
+		for end := time.Now().Add(longTimeout); !seen; {
 			if time.Now().After(end) {
 				v.Fatalf("no record of %s", n.name)
 			}
@@ -314,7 +314,7 @@ func (v *viewed) permissions() {
 	if err := errors.Join(client.ClusterRoleBindings().Delete(ctx, "nfqproxy-doctor", metav1.DeleteOptions{}), client.RoleBindings("kube-system").Delete(ctx, "nfqproxy-reader", metav1.DeleteOptions{})); err != nil {
 		v.Fatal(err)
 	}
-	e2etest.Eventually(v.T, longPatience, "a refusal", func() bool {
+	e2etest.Eventually(v.T, longTimeout, "a refusal", func() bool {
 		code, _, stderr := v.run("flows")
 		return code == 2 && strings.HasPrefix(stderr, "nfqproxy: cannot get daemonsets in namespace kube-system: have the ClusterRole nfqproxy-reader bound to you there")
 	})

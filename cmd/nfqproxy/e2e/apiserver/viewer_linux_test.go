@@ -42,7 +42,7 @@ func (v *viewed) tops() {
 	p.Sees("services > default/web-"+n.name+":http", "> "+n.server.String())
 	p.Press("f")
 	p.Sees("services > default/web-" + n.name + ":http > flows")
-	c, err := n.connect(n.client, e2etest.Patience)
+	c, err := n.connect(n.client, e2etest.Timeout)
 	if err != nil {
 		v.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func (v *viewed) steps() {
 	}
 	connected := make(chan result, 1)
 	go func() {
-		conn, err := n.connect(n.client, longPatience)
+		conn, err := n.connect(n.client, longTimeout)
 		connected <- result{conn, err}
 	}()
 	held := c.until("0 of ")
@@ -119,7 +119,7 @@ func (v *viewed) watches() {
 	}
 	n := v.nodes[2]
 	file := filepath.Join(v.TempDir(), "flow.tgz")
-	c := v.begin("watch-for", "--service", "nobody-home", "--timeout", longPatience.String(), "--write", file)
+	c := v.begin("watch-for", "--service", "nobody-home", "--timeout", longTimeout.String(), "--write", file)
 	ended := make(chan struct{})
 	var code int
 	var out string

@@ -63,11 +63,11 @@ func answers(c *e2etest.Cluster, from, network, to, pod string, lossy bool) erro
 	if err != nil {
 		return err
 	}
-	patience := e2etest.Patience
+	timeout := e2etest.Timeout
 	if network == "udp" && lossy {
-		patience = 2 * time.Second
+		timeout = 2 * time.Second
 	}
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
 	a, err := e2etest.Ask(conn)
@@ -94,7 +94,7 @@ func TestFrozenDaemon(t *testing.T) {
 		return c.Count(func(r *flow.Record) bool { return r.Node == "node-a" && r.Verdict == "dnat" })
 	}
 	before := decided()
-	e2etest.Eventually(t, e2etest.Patience, "a decision of the daemon", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "a decision of the daemon", func() bool {
 		c.Ask(c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.20:80"))
 		return decided() > before
 	})
@@ -154,7 +154,7 @@ func TestDecideInKernel(t *testing.T) {
 		t.Errorf("the daemon decided %d flows", n)
 	}
 	// The counter of the rules is read once a second.
-	e2etest.Eventually(t, e2etest.Patience, "the count of packets that the copy decided", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "the count of packets that the copy decided", func() bool {
 		return c.Metric("node-a", "nfqproxy_kernel_copy_packets_total") >= float64(len(served))/2
 	})
 	// The first Service whose flows are queued brings the chains for queued flows.
@@ -249,7 +249,7 @@ func TestAffinityWithoutDaemon(t *testing.T) {
 	signalDaemon(c, "node-a", syscall.SIGSTOP)
 	// Until the switch is off. The kernel does not repeat a SYN of the node's own while that waits in a queue.
 	var late string
-	e2etest.Eventually(t, e2etest.Patience, "a flow that the kernel decides", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "a flow that the kernel decides", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		conn, err := c.Host("node-a").Dial(ctx, "tcp", e2etest.AnyPort, netip.MustParseAddrPort("10.96.0.60:80"))
@@ -262,7 +262,7 @@ func TestAffinityWithoutDaemon(t *testing.T) {
 	})
 	stay("with a frozen daemon")
 	signalDaemon(c, "node-a", syscall.SIGCONT)
-	e2etest.Eventually(t, e2etest.Patience, "a decision of the daemon", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "a decision of the daemon", func() bool {
 		conn := c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.60:80")
 		c.Ask(conn)
 		return c.Count(func(r *flow.Record) bool { return r.Source == conn.LocalAddr().String() && r.Reason == "affinity" }) > 0

@@ -61,7 +61,7 @@ func TestConfinement(t *testing.T) {
 	run := func(logged string, args ...string) (threads []string) {
 		ns := newNode(t)
 		d := e2etest.StartNfqproxy(t, ns, slices.Concat(e2etest.Objects(t, ns, e2etest.Lab), []string{"--hostname-override", "node-a"}, args)...)
-		e2etest.Eventually(t, e2etest.Patience, logged, func() bool { return strings.Contains(d.Log(), logged) })
+		e2etest.Eventually(t, e2etest.Timeout, logged, func() bool { return strings.Contains(d.Log(), logged) })
 		return rights(t, d.PID())
 	}
 	for _, r := range run("connection entries, sysctls under net); no new privileges; system calls: ") {
@@ -93,7 +93,7 @@ func TestServiceManager(t *testing.T) {
 	next := func() string {
 		t.Helper()
 		b := make([]byte, 100)
-		if err := l.SetReadDeadline(time.Now().Add(e2etest.Patience)); err != nil {
+		if err := l.SetReadDeadline(time.Now().Add(e2etest.Timeout)); err != nil {
 			t.Fatal(err)
 		}
 		n, err := l.Read(b)

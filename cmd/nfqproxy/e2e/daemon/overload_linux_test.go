@@ -115,8 +115,8 @@ func TestOverload(t *testing.T) {
 	if r := <-connected; r.err != nil || !strings.HasPrefix(r.pod, "default/web-") {
 		t.Errorf("the connection that was opened meanwhile was answered by %q, %v", r.pod, r.err)
 	}
-	e2etest.Eventually(t, e2etest.Patience, "the queues to run dry", func() bool { return waiting(c, "node-a") == 0 })
-	e2etest.Eventually(t, e2etest.Patience, "the packets that found no room to be counted", func() bool { return c.Metric("node-a", "nfqproxy_undecided_packets_total") > 0 })
+	e2etest.Eventually(t, e2etest.Timeout, "the queues to run dry", func() bool { return waiting(c, "node-a") == 0 })
+	e2etest.Eventually(t, e2etest.Timeout, "the packets that found no room to be counted", func() bool { return c.Metric("node-a", "nfqproxy_undecided_packets_total") > 0 })
 	if a := c.Ask(c.Dial("shell", "udp", e2etest.AnyPort, "10.96.0.20:53")); !strings.HasPrefix(a.Pod, "default/web-") {
 		t.Errorf("afterwards answered by %q", a.Pod)
 	}
@@ -225,7 +225,7 @@ func TestConnectionTableFull(t *testing.T) {
 	c := e2etest.NewCluster(t)
 	open := c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.20:80")
 	empty := fill(c, "node-a")
-	if err := open.SetDeadline(time.Now().Add(e2etest.Patience)); err != nil {
+	if err := open.SetDeadline(time.Now().Add(e2etest.Timeout)); err != nil {
 		t.Fatal(err)
 	}
 

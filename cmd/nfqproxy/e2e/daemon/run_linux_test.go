@@ -122,7 +122,7 @@ func ping(c *e2etest.Cluster, host, to string) {
 		if _, err := conn.WriteTo(request, &net.IPAddr{IP: net.ParseIP(to)}); err != nil {
 			return err
 		}
-		if err := conn.SetReadDeadline(time.Now().Add(e2etest.Patience)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(e2etest.Timeout)); err != nil {
 			return err
 		}
 		b := make([]byte, 64)

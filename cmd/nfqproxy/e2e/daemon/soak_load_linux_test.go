@@ -85,7 +85,7 @@ func (l *soakLoad) start(host, network string, ports int, to []netip.AddrPort) {
 	if network == "udp" {
 		made = &l.udp
 	}
-	l.client(host, network, ports, to, e2etest.Patience, made, l.fail)
+	l.client(host, network, ports, to, e2etest.Timeout, made, l.fail)
 }
 
 // startTrying starts a client whose connections may be refused, or get no answer.
@@ -235,9 +235,9 @@ func (l *soakLoad) end() {
 func (l *soakLoad) stop() {
 	l.c.T.Helper()
 	before := l.flapping.Load()
-	for end := time.Now().Add(e2etest.Patience); l.flapping.Load() == before; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(e2etest.Timeout); l.flapping.Load() == before; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			l.c.T.Errorf("waited %s for the service that was made again", e2etest.Patience)
+			l.c.T.Errorf("waited %s for the service that was made again", e2etest.Timeout)
 			break
 		}
 	}

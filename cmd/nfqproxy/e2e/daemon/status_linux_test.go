@@ -18,7 +18,7 @@ func TestStatus(t *testing.T) {
 	server := "unix:" + filepath.Join(t.TempDir(), "s")
 	d := e2etest.StartNfqproxy(t, ns, append(e2etest.Objects(t, ns, e2etest.Lab), "--hostname-override", "node-a", "--flow-api", server)...)
 	var s observe.Status
-	e2etest.Eventually(t, e2etest.Patience, "the status to be all right", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "the status to be all right", func() bool {
 		code, stdout, stderr := e2etest.Run(t, ns, "status", "--server", server, "-o", "json")
 		var all observe.StatusList
 		if err := json.Unmarshal([]byte(stdout), &all); err != nil || len(all.Nodes) != 1 || stderr != "" {

@@ -201,20 +201,20 @@ func (c *Cluster) Logs() []string {
 // wait calls done, under the lock, until it returns true: at once and after each event.
 func (c *Cluster) wait(what string, done func() bool) {
 	c.T.Helper()
-	if c.waitFor(Patience, done) {
+	if c.waitFor(Timeout, done) {
 		return
 	}
 	records := c.Records()
 	for _, r := range records[max(0, len(records)-20):] {
 		c.T.Logf("record: %s %s %s > %s %s", r.Node, r.Protocol, r.Source, r.Destination, r.Verdict)
 	}
-	c.T.Fatalf("waited %s for %s", Patience, what)
+	c.T.Fatalf("waited %s for %s", Timeout, what)
 }
 
 // waitFor is wait that returns false after some time.
-func (c *Cluster) waitFor(patience time.Duration, done func() bool) bool {
+func (c *Cluster) waitFor(timeout time.Duration, done func() bool) bool {
 	late := false
-	timer := time.AfterFunc(patience, func() {
+	timer := time.AfterFunc(timeout, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		late = true
@@ -241,9 +241,9 @@ func (c *Cluster) WaitRecord(what string, match func(*flow.Record) bool) *flow.R
 }
 
 // LookForRecord is WaitRecord that returns nil after some time.
-func (c *Cluster) LookForRecord(patience time.Duration, match func(*flow.Record) bool) *flow.Record {
+func (c *Cluster) LookForRecord(timeout time.Duration, match func(*flow.Record) bool) *flow.Record {
 	find, found := c.finder(match)
-	c.waitFor(patience, find)
+	c.waitFor(timeout, find)
 	return *found
 }
 
@@ -349,7 +349,7 @@ func (c *Cluster) Edit(change func(string) string) {
 		return now["node-a"] > before["node-a"] && now["node-b"] > before["node-b"]
 	})
 	// An API server sends a change object by object, and a daemon may make a table of some.
-	Eventually(c.T, Patience, "both daemons to apply all of the change", func() bool { return len(c.Settle(c.T.Context())) == 0 })
+	Eventually(c.T, Timeout, "both daemons to apply all of the change", func() bool { return len(c.Settle(c.T.Context())) == 0 })
 }
 
 // Must ends the test at the first error.

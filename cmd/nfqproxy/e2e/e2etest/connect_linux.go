@@ -21,9 +21,9 @@ import (
 // AnyPort leaves a socket's own address to the kernel.
 var AnyPort netip.AddrPort
 
-// Patience is how long a test waits for an event that should come at once. Only a failing
+// Timeout is how long a test waits for an event that should come at once. Only a failing
 // test waits that long.
-const Patience = 3 * time.Minute
+const Timeout = 3 * time.Minute
 
 // Eventually polls until the condition holds.
 func Eventually(t testing.TB, within time.Duration, what string, holds func() bool) {
@@ -46,15 +46,15 @@ func (c *Cluster) Host(name string) *netns.Namespace {
 }
 
 // TryDial connects from a host, by TCP or UDP. The connection is closed at the end of the test at the
-// latest, and its deadline is [Patience].
+// latest, and its deadline is [Timeout].
 func (c *Cluster) TryDial(host, network string, from netip.AddrPort, to string) (net.Conn, error) {
 	c.T.Helper()
-	ctx, cancel := context.WithTimeout(c.T.Context(), Patience)
+	ctx, cancel := context.WithTimeout(c.T.Context(), Timeout)
 	defer cancel()
 	conn, err := c.Host(host).Dial(ctx, network, from, netip.MustParseAddrPort(to))
 	if err == nil {
 		c.T.Cleanup(func() { _ = conn.Close() })
-		err = conn.SetDeadline(time.Now().Add(Patience))
+		err = conn.SetDeadline(time.Now().Add(Timeout))
 	}
 	return conn, err
 }
@@ -164,7 +164,7 @@ func (c *Cluster) AddressOf(host string, f decision.Family) netip.Addr {
 func (c *Cluster) Sink(pod, at string) net.PacketConn {
 	c.T.Helper()
 	var conn net.PacketConn
-	Eventually(c.T, Patience, "a socket at "+at, func() bool {
+	Eventually(c.T, Timeout, "a socket at "+at, func() bool {
 		var err error
 		conn, err = c.Host(pod).ListenPacket(c.T.Context(), netip.MustParseAddrPort(at))
 		// A process that another goroutine starts has a closed socket open until it executes its program.
@@ -174,7 +174,7 @@ func (c *Cluster) Sink(pod, at string) net.PacketConn {
 		return err == nil
 	})
 	c.T.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetReadDeadline(time.Now().Add(Patience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(Timeout)); err != nil {
 		c.T.Fatal(err)
 	}
 	return conn

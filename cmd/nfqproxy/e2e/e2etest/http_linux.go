@@ -14,9 +14,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
-// HTTPClient returns a client in a network namespace, with [Patience].
+// HTTPClient returns a client in a network namespace, with [Timeout].
 func HTTPClient(ns *netns.Namespace) *http.Client {
-	return &http.Client{Timeout: Patience, Transport: &http.Transport{
+	return &http.Client{Timeout: Timeout, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return ns.Dial(ctx, network, AnyPort, netip.MustParseAddrPort(address))

@@ -90,7 +90,7 @@ func (p *Pane) Awaits(what string, is func(screen string) bool) {
 			p.t.Logf("the terminal shows\n%s", screen)
 		}
 	}()
-	Eventually(p.t, Patience, what, func() bool {
+	Eventually(p.t, Timeout, what, func() bool {
 		screen = p.Screen()
 		return is(screen)
 	})

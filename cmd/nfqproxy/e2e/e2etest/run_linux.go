@@ -150,7 +150,7 @@ func StartDefault(t testing.TB, ns *netns.Namespace, args ...string) *Daemon {
 	cmd.ExtraFiles = []*os.File{theirs}
 	d := StartDaemon(t, ns, cmd)
 	_ = theirs.Close()
-	if err := ready.SetReadDeadline(time.Now().Add(2 * Patience)); err != nil {
+	if err := ready.SetReadDeadline(time.Now().Add(2 * Timeout)); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := io.ReadAll(ready); string(text) != "ready\n" {

@@ -98,7 +98,7 @@ func (n *node) start(name string, args ...string) *e2etest.Daemon {
 // connect requests the Service.
 func (n *node) connect() {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), e2etest.Patience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), e2etest.Timeout)
 	defer cancel()
 	c, err := n.Dial(ctx, "tcp", e2etest.AnyPort, netip.MustParseAddrPort("10.96.0.1:80"))
 	if err != nil {
@@ -171,7 +171,7 @@ func TestSocketOfANode(t *testing.T) {
 		t.Errorf("its directory: %v, %v", dir, err)
 	}
 	n.connect()
-	e2etest.Eventually(t, e2etest.Patience, "the flow", func() bool { return n.decidedBy() == "node-a\n" })
+	e2etest.Eventually(t, e2etest.Timeout, "the flow", func() bool { return n.decidedBy() == "node-a\n" })
 	if c, err := n.Dial(t.Context(), "tcp", e2etest.AnyPort, netip.MustParseAddrPort("127.0.0.1:10253")); !errors.Is(err, syscall.ECONNREFUSED) {
 		if err == nil {
 			c.Close()
@@ -182,14 +182,14 @@ func TestSocketOfANode(t *testing.T) {
 	other := newNode(t)
 	second := other.start("node-b")
 	other.connect()
-	e2etest.Eventually(t, e2etest.Patience, "a message", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "a message", func() bool {
 		return strings.Contains(second.Log(), "cannot serve the flow API") && strings.Contains(second.Log(), "address already in use by another process")
 	})
 	if got := n.decidedBy(); got != "node-a\n" {
 		t.Errorf("beside another daemon: %s", got)
 	}
 	first.Stop(syscall.SIGKILL)
-	e2etest.Eventually(t, e2etest.Patience, "the other daemon at the socket", func() bool { return n.decidedBy() == "node-b\n" })
+	e2etest.Eventually(t, e2etest.Timeout, "the other daemon at the socket", func() bool { return n.decidedBy() == "node-b\n" })
 	second.Stop(syscall.SIGTERM)
 	if _, err := os.Lstat(flowapi.DefaultSocket); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the socket is left: %v", err)
@@ -225,7 +225,7 @@ func TestPageOffLoopback(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "api")
 	n.start("node-a", "--flow-api", socket, "--flow-api-token-file", e2etest.WriteFile(t, "token", []byte(token+"\n")))
 	e2etest.StartDaemon(t, n.Namespace, e2etest.Command("export", "--server", "unix:"+socket, "--page", address, "--page-tls-cert", cert, "--page-tls-key", key))
-	e2etest.Eventually(t, e2etest.Patience, "the page", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "the page", func() bool {
 		c, err := n.Dial(t.Context(), "tcp", e2etest.AnyPort, netip.MustParseAddrPort(address))
 		if err == nil {
 			_ = c.Close()
@@ -235,7 +235,7 @@ func TestPageOffLoopback(t *testing.T) {
 	url := "https://" + n.forward(netip.MustParseAddrPort(address)) + "/"
 
 	// Without the token nothing can be read.
-	client := &http.Client{Timeout: e2etest.Patience, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	client := &http.Client{Timeout: e2etest.Timeout, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	for path, want := range map[string]int{"": 200, "v1/flows": 401, "v1/flows?follow": 401, "v1/topology": 401} {
 		r, err := client.Get(url + path)
 		if err != nil {

@@ -43,7 +43,7 @@ func TestEstimateLive(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e2etest.Eventually(t, e2etest.Patience, "the ends of all flows", func() bool {
+		e2etest.Eventually(t, e2etest.Timeout, "the ends of all flows", func() bool {
 			records = nil
 			if err := node.Flows(t.Context(), observe.FlowQuery{Service: "default/web", Since: since.Format(time.RFC3339Nano), Limit: "0"}, func(i observe.Item) error {
 				if i.Record != nil && i.Record.Life.State != flow.Decided {

@@ -19,7 +19,7 @@ func TestExportsOfADaemon(t *testing.T) {
 	const address = "127.0.0.1:4245"
 	c := e2etest.NewClusterWith(t, []string{"--service-metrics", "default/so*"})
 	c.Export("node-a", nil, "--hubble-bind-address", address)
-	e2etest.Eventually(t, e2etest.Patience, "the Hubble API", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "the Hubble API", func() bool {
 		conn, err := c.TryDial("node-a", "tcp", e2etest.AnyPort, address)
 		if err == nil {
 			_ = conn.Close()

@@ -68,7 +68,7 @@ func follow(c *e2etest.Cluster, node string, q observe.FlowQuery) *follower {
 			c.T.Errorf("following the flows of %s: %v", node, err)
 		}
 	})
-	e2etest.Eventually(c.T, e2etest.Patience, "the reader to be counted", func() bool {
+	e2etest.Eventually(c.T, e2etest.Timeout, "the reader to be counted", func() bool {
 		s, err := o.Stats(c.T.Context())
 		return err == nil && s[0].Readers > 0
 	})
@@ -298,7 +298,7 @@ endpoints:
 			n := countPort(c, "outside", tt.port)
 			defer removeCounters(c, "outside")
 			from := tt.talk()
-			e2etest.Eventually(t, 3*e2etest.Patience, "the flow's last event", func() bool {
+			e2etest.Eventually(t, 3*e2etest.Timeout, "the flow's last event", func() bool {
 				sweep(c, "node-a")
 				of := f.of(from)
 				return len(of) > 0 && (of[len(of)-1].Event == flow.Gone || !tt.over)

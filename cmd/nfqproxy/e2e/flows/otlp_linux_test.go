@@ -18,7 +18,7 @@ import (
 // exporting waits until an export follows the flows of its daemon: those from then on are exported.
 func exporting(t *testing.T, export *e2etest.Daemon) {
 	t.Helper()
-	e2etest.Eventually(t, e2etest.Patience, "an export", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "an export", func() bool {
 		return strings.Contains(export.Log(), "exporting to an OpenTelemetry collector")
 	})
 }
@@ -53,7 +53,7 @@ func TestOTLP(t *testing.T) {
 
 	// Nothing happens any more, but for what the kernel still reports of the flows' ends.
 	nodes := []string{"node-a", "node-b"}
-	e2etest.Eventually(t, e2etest.Patience, "spans of all flows", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "spans of all flows", func() bool {
 		return len(spansByID(t, o)) >= len(flowLog(c, ""))
 	})
 	histories := make(map[string][]string)
@@ -65,7 +65,7 @@ func TestOTLP(t *testing.T) {
 		if s := status[0].Daemon.Confinement; s.SystemCalls == 0 {
 			t.Errorf("%s is not confined: %s", node, s)
 		}
-		e2etest.Eventually(t, e2etest.Patience, "log records of all events of "+node, func() bool {
+		e2etest.Eventually(t, e2etest.Timeout, "log records of all events of "+node, func() bool {
 			events := eventsByID(o)
 			for id := range flowLog(c, node) {
 				r, err := observer.Flow(t.Context(), id)
@@ -277,11 +277,11 @@ func TestOTLPLosses(t *testing.T) {
 				return delivered+lost == float64(made) && failing == 0
 			}
 			flows(20)
-			e2etest.Eventually(t, e2etest.Patience, "20 spans", func() bool { return settled() && len(spansByID(t, o)) == made })
+			e2etest.Eventually(t, e2etest.Timeout, "20 spans", func() bool { return settled() && len(spansByID(t, o)) == made })
 
 			resume := interrupt(o)
 			flows(20) // these are in a request that fails
-			e2etest.Eventually(t, e2etest.Patience, "a failed request", func() bool { _, _, failing := spans(); return failing == 1 })
+			e2etest.Eventually(t, e2etest.Timeout, "a failed request", func() bool { _, _, failing := spans(); return failing == 1 })
 			if !strings.Contains(export.Log(), "cannot export traces to the OpenTelemetry collector") {
 				t.Error("the failure is not logged")
 			}
@@ -292,13 +292,13 @@ func TestOTLPLosses(t *testing.T) {
 				o = resume()
 			}
 			flows(20) // a gap is seen after it
-			e2etest.Eventually(t, e2etest.Patience, "a collector that gets spans again", settled)
+			e2etest.Eventually(t, e2etest.Timeout, "a collector that gets spans again", settled)
 
 			delivered, lost, _ := spans()
 			if evicted := otlpMetric(c, "lost_total", "evicted"); evicted == 0 || evicted != lost {
 				t.Errorf("%g are lost, and %g of them evicted; want evicted ones only", lost, evicted)
 			}
-			e2etest.Eventually(t, e2etest.Patience, "all spans in the file", func() bool { return len(spansByID(t, o)) == int(delivered) })
+			e2etest.Eventually(t, e2etest.Timeout, "all spans in the file", func() bool { return len(spansByID(t, o)) == int(delivered) })
 			stats, err := observer.Stats(t.Context())
 			c.Must(err)
 			if n := stats[0].Verdicts["reject"]; n != uint64(made) {
@@ -344,7 +344,7 @@ func TestOTLPWithTLS(t *testing.T) {
 		c.Must(err, conn.Close())
 	}
 	c.WaitRecords(flows, "all flows", func(r *flow.Record) bool { return r.Verdict == "reject" })
-	e2etest.Eventually(t, e2etest.Patience, "the first spans", func() bool { return len(o.spans()) > 0 })
+	e2etest.Eventually(t, e2etest.Timeout, "the first spans", func() bool { return len(o.spans()) > 0 })
 	export.Stop(syscall.SIGTERM)
 	o.Stop(syscall.SIGTERM)
 	spans, events := spansByID(t, o), eventsByID(o)

@@ -86,7 +86,7 @@ func TestRelay(t *testing.T) {
 	waitFor := func(what, want string) {
 		t.Helper()
 		last := ""
-		for end := time.Now().Add(e2etest.Patience); last != want; time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(e2etest.Timeout); last != want; time.Sleep(50 * time.Millisecond) {
 			if last = states(); time.Now().After(end) {
 				t.Fatalf("%s: hubble lists the nodes\n%s\nwant\n%s", what, last, want)
 			}
@@ -182,7 +182,7 @@ func TestRelay(t *testing.T) {
 	follow := func(what string, hosts ...string) {
 		t.Helper()
 		made, latest := make(map[seen]bool), time.Time{}
-		e2etest.Eventually(t, e2etest.Patience, "the stream of each node: "+what, func() bool {
+		e2etest.Eventually(t, e2etest.Timeout, "the stream of each node: "+what, func() bool {
 			if time.Since(latest) > time.Second { // the relay keeps flows as long, to sort them
 				maps.Copy(made, flows(hosts...))
 				latest = time.Now()
@@ -198,7 +198,7 @@ func TestRelay(t *testing.T) {
 		maps.Copy(first, made)
 		made = flows(hosts...)
 		maps.Copy(first, made)
-		e2etest.Eventually(t, e2etest.Patience, "all flows in the stream: "+what, func() bool {
+		e2etest.Eventually(t, e2etest.Timeout, "all flows in the stream: "+what, func() bool {
 			have := streamed()
 			for s := range made {
 				if have[s] == 0 {

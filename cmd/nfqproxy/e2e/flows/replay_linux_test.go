@@ -93,7 +93,7 @@ func TestReplayCapture(t *testing.T) {
 	}
 	c.Sync("shell")
 	// Packets are written in their order, and the last one says so.
-	e2etest.Eventually(t, e2etest.Patience, "tcpdump to write the last packet", func() bool { return strings.Contains(e2etest.ReadFile(t, name), "sync") })
+	e2etest.Eventually(t, e2etest.Timeout, "tcpdump to write the last packet", func() bool { return strings.Contains(e2etest.ReadFile(t, name), "sync") })
 	stop()
 
 	code, out, stderr := replay(t, name, c.Objects, "-o", "json")

@@ -194,7 +194,7 @@ endpoints:
 	// what became of them.
 	pace := time.NewTicker(time.Second)
 	defer pace.Stop()
-	e2etest.Eventually(t, 3*e2etest.Patience, "all connections to be closed", func() bool {
+	e2etest.Eventually(t, 3*e2etest.Timeout, "all connections to be closed", func() bool {
 		<-pace.C
 		open = nil
 		asked = node.Flows(t.Context(), observe.FlowQuery{Service: "default/noted", State: notClosed, Limit: "100"}, func(i observe.Item) error {
@@ -207,7 +207,7 @@ endpoints:
 	})
 	entries := connectionsOf(c, "node-a")
 	flushConnections(c, "node-a") // the kernel reports each, with its counters
-	e2etest.Eventually(t, 3*e2etest.Patience, "all flows to be over", func() bool {
+	e2etest.Eventually(t, 3*e2etest.Timeout, "all flows to be over", func() bool {
 		<-pace.C
 		for _, r := range list() {
 			if !r.Life.Over {

@@ -99,7 +99,7 @@ func TestDrops(t *testing.T) {
 		if tt.want != "" {
 			want = "NFQ063 " + fmt.Sprintf(tt.want, tt.rule[strings.Index(tt.rule, "-A "):])
 		}
-		e2etest.Eventually(t, e2etest.Patience, "the finding "+want, func() bool {
+		e2etest.Eventually(t, e2etest.Timeout, "the finding "+want, func() bool {
 			list = findings()
 			return slices.ContainsFunc(list, func(f string) bool { return strings.HasPrefix(f, want) })
 		})

@@ -80,7 +80,7 @@ func testHostFirewall(t *testing.T, c *e2etest.Cluster, backend string) {
 	accepted := func(chain string) {
 		t.Helper()
 		for _, program := range []string{"iptables-", "ip6tables-"} {
-			e2etest.Eventually(t, e2etest.Patience, chain+" to jump to our chain", func() bool {
+			e2etest.Eventually(t, e2etest.Timeout, chain+" to jump to our chain", func() bool {
 				out, err := c.Host("node-a").Run("", program+backend, "-w", "-S", chain)
 				if err != nil {
 					t.Fatal(err)
@@ -127,7 +127,7 @@ func testHostFirewall(t *testing.T, c *e2etest.Cluster, backend string) {
 	accepted("FORWARD")
 	forwarded()
 	c.Ask(open)
-	e2etest.Eventually(t, e2etest.Patience, "the repairs to be counted", func() bool { return c.Metric("node-a", "nfqproxy_host_filter_repaired_total") >= 2 })
+	e2etest.Eventually(t, e2etest.Timeout, "the repairs to be counted", func() bool { return c.Metric("node-a", "nfqproxy_host_filter_repaired_total") >= 2 })
 
 	iptables("-P INPUT DROP")
 	accepted("INPUT")

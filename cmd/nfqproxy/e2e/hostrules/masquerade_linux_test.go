@@ -123,13 +123,13 @@ func TestHostMasqueradeAddress(t *testing.T) {
 	c.Edit(func(text string) string { return text + outsideService })
 	seen := func() string { return e2etest.HostOf(c.Ask(c.Dial("shell", "udp", e2etest.AnyPort, service)).Client) }
 	loadRules(c, "node-a", "iptables-nft-restore", "*nat\n-A POSTROUTING -s 10.244.0.9/32 -d 172.21.0.100/32 -j SNAT --to-source "+address+"\nCOMMIT\n")
-	e2etest.Eventually(t, e2etest.Patience, "the counter of flows whose rules have an unknown effect", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "the counter of flows whose rules have an unknown effect", func() bool {
 		return seen() == "10.244.0.9" && c.Metric("node-a", "nfqproxy_host_rules_unknown_flows_total") > 0
 	})
 	c.Logged(address + " is no address of this host")
 	c.Must(c.Host("node-a").AddAddress("eth0", netip.MustParsePrefix(address+"/16")))
-	e2etest.Eventually(t, e2etest.Patience, "the rule to count", func() bool { return seen() == address })
-	e2etest.Eventually(t, e2etest.Patience, "the counter of flows that the host masquerades", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "the rule to count", func() bool { return seen() == address })
+	e2etest.Eventually(t, e2etest.Timeout, "the counter of flows that the host masquerades", func() bool {
 		return c.Metric("node-a", "nfqproxy_host_masqueraded_flows_total") > 0
 	})
 	old := c.Dial("shell", "udp", e2etest.AnyPort, service)
@@ -137,14 +137,14 @@ func TestHostMasqueradeAddress(t *testing.T) {
 		t.Errorf("the server saw %s, want %s", a, address)
 	}
 	loadRules(c, "node-a", "iptables-nft-restore", "*nat\nCOMMIT\n")
-	e2etest.Eventually(t, e2etest.Patience, "the rule not to count any more", func() bool { return seen() == "10.244.0.9" })
+	e2etest.Eventually(t, e2etest.Timeout, "the rule not to count any more", func() bool { return seen() == "10.244.0.9" })
 	if a := e2etest.HostOf(c.Ask(old).Client); a != address {
 		t.Errorf("without the rule the server saw %s of a conversation that goes on, want %s", a, address)
 	}
 	if _, err := c.Host("node-a").Run("", "ip", "addr", "del", address+"/16", "dev", "eth0"); err != nil {
 		t.Fatal(err)
 	}
-	e2etest.Eventually(t, e2etest.Patience, "the conversation to go on without the address", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "the conversation to go on without the address", func() bool {
 		if err := old.SetDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +172,7 @@ func hostMasquerade(c *e2etest.Cluster, t *testing.T, backend, rules string) {
 		c.Use(t)
 		elsewhere := at("10.96.0.90", "fd00:10:96::90", 80)
 		// The daemon hears of the rules some time after they were made.
-		e2etest.Eventually(t, e2etest.Patience, "the rules to count", func() bool { return masqueraded(c, "shell", elsewhere) })
+		e2etest.Eventually(t, e2etest.Timeout, "the rules to count", func() bool { return masqueraded(c, "shell", elsewhere) })
 		for _, tt := range []struct {
 			name, from          string
 			network             string
@@ -207,7 +207,7 @@ func hostMasquerade(c *e2etest.Cluster, t *testing.T, backend, rules string) {
 	loadRules(c, "node-a", "iptables-"+backend+"-restore", "*nat\nCOMMIT\n")
 	loadRules(c, "node-a", "ip6tables-"+backend+"-restore", "*nat\nCOMMIT\n")
 	for _, to := range []string{"10.96.0.90:80", "[fd00:10:96::90]:80"} {
-		e2etest.Eventually(t, e2etest.Patience, "the rules not to count any more", func() bool { return !masqueraded(c, "shell", to) })
+		e2etest.Eventually(t, e2etest.Timeout, "the rules not to count any more", func() bool { return !masqueraded(c, "shell", to) })
 	}
 }
 

@@ -71,7 +71,7 @@ func TestRandomHostRules(t *testing.T) {
 	// The daemon makes a table with the addresses, which must not be taken for the one with the service.
 	for _, a := range slices.Concat(words4.own, words6.own) {
 		at := netip.AddrPortFrom(netip.MustParseAddr(a), 30080)
-		e2etest.Eventually(t, e2etest.Patience, "the node port at "+a, func() bool {
+		e2etest.Eventually(t, e2etest.Timeout, "the node port at "+a, func() bool {
 			conn, err := c.Host("node-a").Dial(t.Context(), "tcp", e2etest.AnyPort, at)
 			if err == nil {
 				_ = conn.Close()
@@ -124,7 +124,7 @@ func (c *randomRules) round(t *testing.T, backend string, round int) {
 	}
 	texts := make(map[string]string) // by program
 	if backend == "native" {
-		e2etest.Eventually(t, e2etest.Patience, "rules that can be loaded", func() bool {
+		e2etest.Eventually(t, e2etest.Timeout, "rules that can be loaded", func() bool {
 			texts["nft"] = without + nativeRules(c.rng, round)
 			_, err := c.Host("node-a").Run(texts["nft"], "nft", "-f", "-")
 			return err == nil
@@ -174,7 +174,7 @@ func (c *randomRules) round(t *testing.T, backend string, round int) {
 // a service's port where nobody answers.
 func (c *randomRules) awaitRules(comment, to string) {
 	c.T.Helper()
-	e2etest.Eventually(c.T, e2etest.Patience, "the rules of "+comment, func() bool {
+	e2etest.Eventually(c.T, e2etest.Timeout, "the rules of "+comment, func() bool {
 		conn := c.Dial("shell", "udp", e2etest.AnyPort, to)
 		defer conn.Close()
 		if _, err := conn.Write([]byte("now?")); err != nil {

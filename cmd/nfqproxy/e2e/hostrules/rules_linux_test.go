@@ -114,9 +114,9 @@ func TestRulesBeyondRepair(t *testing.T) {
 	// A table that belongs to a socket (linux/netfilter/nf_tables.h, NFT_TABLE_F_OWNER; since
 	// Linux 5.12) cannot be changed by others.
 	const owner = 2
-	var stranger *netlink.Conn
+	var otherConn *netlink.Conn
 	err := c.Host("node-a").Do(func() (err error) {
-		if stranger, err = netlink.Dial(unix.NETLINK_NETFILTER, nil); err != nil {
+		if otherConn, err = netlink.Dial(unix.NETLINK_NETFILTER, nil); err != nil {
 			return err
 		}
 		var tx nft.Transaction
@@ -126,14 +126,14 @@ func TestRulesBeyondRepair(t *testing.T) {
 			name(e)
 			e.Uint32(unix.NFTA_TABLE_FLAGS, owner)
 		})
-		return tx.RunOn(stranger)
+		return tx.RunOn(otherConn)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stranger.Close() // closed below
+	defer otherConn.Close() // closed below
 	for _, path := range []string{"/healthz", "/livez"} {
-		e2etest.Eventually(t, e2etest.Patience, path+" to fail", func() bool {
+		e2etest.Eventually(t, e2etest.Timeout, path+" to fail", func() bool {
 			code, body, err := c.TryGet("node-a", e2etest.HealthPort, path)
 			return err == nil && code == http.StatusServiceUnavailable && strings.Contains(body, `"fault":"repair nftables tables ip nfqproxy and ip6 nfqproxy: `)
 		})
@@ -142,7 +142,7 @@ func TestRulesBeyondRepair(t *testing.T) {
 	if code, body := c.Get("node-b", e2etest.HealthPort, "/healthz"); code != http.StatusOK || strings.Contains(body, "fault") {
 		t.Errorf("/healthz of another node answers %d, %s", code, body)
 	}
-	c.Must(stranger.Close()) // and with it goes its table
+	c.Must(otherConn.Close()) // and with it goes its table
 	c.Logged("reason=KernelRulesRepaired")
 	decided(c)
 	if code, body := c.Get("node-a", e2etest.HealthPort, "/healthz"); code != http.StatusOK || strings.Contains(body, "fault") {

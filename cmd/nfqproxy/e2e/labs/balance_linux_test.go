@@ -56,7 +56,7 @@ func TestBalance(t *testing.T) {
 	}
 	// The daemon hears of each end from the kernel. Until then, others get some; these are closed at once.
 	before := len(open["default/web-2"])
-	for deadline := time.Now().Add(e2etest.Patience); len(open["default/web-2"]) < before+10; {
+	for deadline := time.Now().Add(e2etest.Timeout); len(open["default/web-2"]) < before+10; {
 		if time.Now().After(deadline) {
 			t.Fatalf("the pod whose connections have ended gets %d", len(open["default/web-2"])-before)
 		}
@@ -131,7 +131,7 @@ func TestBalanceScript(t *testing.T) {
 	// expect connects until the version of the policy that leads to a pod is in use.
 	expect := func(pod, text string) {
 		t.Helper()
-		e2etest.Eventually(t, e2etest.Patience, "flows to "+pod, func() bool { return dial() == pod })
+		e2etest.Eventually(t, e2etest.Timeout, "flows to "+pod, func() bool { return dial() == pod })
 		if r := evidence(text); r.Balance.Algorithm != "script:my.star" || r.Pod != pod {
 			t.Errorf("%s: %+v to %s, want %s", text, r.Balance, r.Pod, pod)
 		}
@@ -147,7 +147,7 @@ func TestBalanceScript(t *testing.T) {
 	c.Logged("cannot use the new version of a balancing script: the version before stays")
 	expect("default/web-2", "the last")
 	save(`return candidates[7]`)
-	e2etest.Eventually(t, e2etest.Patience, "draws among all pods", func() bool { return dial() == "default/web-3" })
+	e2etest.Eventually(t, e2etest.Timeout, "draws among all pods", func() bool { return dial() == "default/web-3" })
 	evidence("script failed: my.star:2:22: list index 7 out of range [-3:2]: drawn among 3")
 	c.Logged("balancing script failed: the endpoint is drawn at random")
 	if n := c.Metric("node-a", `nfqproxy_balance_script_failures_total{script="my.star"}`); n == 0 {

@@ -47,7 +47,7 @@ func TestDoctorFirewall(t *testing.T) {
 			t.Logf("exit code %d\n%s", code, stdout)
 		}
 	}()
-	e2etest.Eventually(t, e2etest.Patience, "nfqproxy doctor", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "nfqproxy doctor", func() bool {
 		// Each connection ends while its flow is still without an answer.
 		e2etest.Run(t, nil, append(exec, "bash", "-c", "exec 3<>/dev/tcp/10.96.0.1/443 & sleep 0.2; kill $!")...)
 		code, stdout = doctor()

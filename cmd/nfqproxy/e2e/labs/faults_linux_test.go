@@ -137,7 +137,7 @@ func TestFaultsAreNamed(t *testing.T) {
 				}
 			}()
 			is := regexp.MustCompile(tt.text)
-			e2etest.Eventually(t, e2etest.Patience, "nfqproxy doctor names "+tt.fault, func() bool {
+			e2etest.Eventually(t, e2etest.Timeout, "nfqproxy doctor names "+tt.fault, func() bool {
 				var code int
 				if tt.provoke != "" {
 					shell(tt.provoke)
@@ -175,7 +175,7 @@ func TestFaultsAreNamed(t *testing.T) {
 			if code, stdout, stderr := run(over...); code != 0 {
 				t.Fatal(stdout, stderr)
 			}
-			e2etest.Eventually(t, e2etest.Patience, "doctor is silent without "+tt.fault, func() bool {
+			e2etest.Eventually(t, e2etest.Timeout, "doctor is silent without "+tt.fault, func() bool {
 				run("lab", "ask", "shell", "http://my-nginx-service/", "--count", "20")
 				var code int
 				code, stdout, _ = run("doctor")

@@ -42,7 +42,7 @@ func dialBriefly(c *e2etest.Cluster, host, to string) (net.Conn, error) {
 	conn, err := c.Host(host).Dial(ctx, "tcp", e2etest.AnyPort, netip.MustParseAddrPort(to))
 	if err == nil {
 		c.T.Cleanup(func() { _ = conn.Close() })
-		err = conn.SetDeadline(time.Now().Add(e2etest.Patience))
+		err = conn.SetDeadline(time.Now().Add(e2etest.Timeout))
 	}
 	return conn, err
 }
@@ -65,7 +65,7 @@ func TestLiveLab(t *testing.T) {
 	only := func(want ...string) {
 		t.Helper()
 		last := ""
-		for end := time.Now().Add(e2etest.Patience); time.Now().Before(end); {
+		for end := time.Now().Add(e2etest.Timeout); time.Now().Before(end); {
 			seen := make(map[string]bool)
 			other := false
 			for range 40 { // with three endpoints, one is missed once in ten million runs

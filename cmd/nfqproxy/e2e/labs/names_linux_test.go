@@ -122,7 +122,7 @@ func TestNames(t *testing.T) {
 	if err := os.Rename(file+".new", file); err != nil {
 		t.Fatal(err)
 	}
-	e2etest.Eventually(t, e2etest.Patience, "the new address", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "the new address", func() bool {
 		out, _ := in("shell", "getent", "hosts", "my-nginx-service")
 		return strings.HasPrefix(out, "10.96.118.137 ")
 	})

@@ -116,7 +116,7 @@ func TestLabOfObjects(t *testing.T) {
 	if err := os.Rename(path+".new", path); err != nil {
 		t.Fatal(err)
 	}
-	e2etest.Eventually(t, e2etest.Patience, "the new address to be served", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "the new address to be served", func() bool {
 		conn, err := c.TryDial("shell-1", "tcp", e2etest.AnyPort, "10.96.118.137:80")
 		return err == nil && conn.Close() == nil
 	})

@@ -145,7 +145,7 @@ func TestPath(t *testing.T) {
 			filters := []string{"--lab", "path", "--source", tt.from, "--destination", address + ":" + port, "--verdict", "dnat,reject", "--limit", "1"}
 			var r flow.Record
 			var nodes []string
-			e2etest.Eventually(t, e2etest.Patience, "a row of "+strings.Join(tt.nodes, ", "), func() bool {
+			e2etest.Eventually(t, e2etest.Timeout, "a row of "+strings.Join(tt.nodes, ", "), func() bool {
 				r, nodes = flow.Record{}, nil
 				out := run(t, append([]string{"flows", "-o", "jsonl", "--join"}, filters...)...)
 				if out == "" {
@@ -167,7 +167,7 @@ func TestPath(t *testing.T) {
 			way := ""
 			for _, o := range append([]*flow.Record{&r}, r.Others...) {
 				var story string
-				e2etest.Eventually(t, e2etest.Patience, "the story of all nodes", func() bool {
+				e2etest.Eventually(t, e2etest.Timeout, "the story of all nodes", func() bool {
 					story = run(t, "flows", o.ID, "--lab", "path")
 					return len(tt.nodes) == 1 || strings.Contains(story, "\nthrough "+strings.Join(tt.nodes, ", then ")+"\n")
 				})

@@ -31,7 +31,7 @@ func reach(t *testing.T, c *e2etest.Cluster, want int) {
 	t.Helper()
 	for _, from := range []string{"shell", "other"} {
 		seen := make(map[string]bool)
-		for end := time.Now().Add(e2etest.Patience); len(seen) != want; {
+		for end := time.Now().Add(e2etest.Timeout); len(seen) != want; {
 			if time.Now().After(end) {
 				t.Fatalf("connections from %s reach %v, want %d pods", from, seen, want)
 			}

@@ -26,7 +26,7 @@ func TestInterruptedDemo(t *testing.T) {
 			if err := cmd.Process.Signal(os.Interrupt); err != nil {
 				t.Fatal(err)
 			}
-			_ = output.SetReadDeadline(time.Now().Add(e2etest.Patience))
+			_ = output.SetReadDeadline(time.Now().Add(e2etest.Timeout))
 			said, err := io.ReadAll(output)
 			if err != nil {
 				t.Fatalf("the demo goes on: %v\n%s", err, said)

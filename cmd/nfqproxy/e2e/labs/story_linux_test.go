@@ -24,7 +24,7 @@ func TestStoryOfDrop(t *testing.T) {
 	e2etest.Start(t, nil, "lab", "exec", "--lab", "dropping", "shell", "--", "bash", "-c", "exec 3<>/dev/tcp/10.96.118.136/80")
 	var stdout, stderr string
 	code := 0
-	e2etest.Eventually(t, e2etest.Patience, "the cause", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "the cause", func() bool {
 		code, stdout, stderr = e2etest.Run(t, nil, "why", "--lab", "dropping", "shell", "my-nginx-service:80")
 		return code != 0
 	})
@@ -64,7 +64,7 @@ func TestStoryWithoutNode(t *testing.T) {
 		}
 	}
 	run(t, "lab", "exec", "--lab", "without", "kind-worker2", "--", "bash", "-c", fmt.Sprint("kill -KILL ", pid))
-	e2etest.Eventually(t, e2etest.Patience, "the end of the daemon", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "the end of the daemon", func() bool {
 		return regexp.MustCompile(`(?m)^kind-worker2 .* dead$`).MatchString(run(t, "lab", "status", "without"))
 	})
 	run(t, "lab", "exec", "--lab", "without", "shell", "--", "bash", "-c", "exec 3<>/dev/tcp/10.96.118.136/80")
@@ -83,7 +83,7 @@ func TestStoryWithoutNode(t *testing.T) {
 // latest waits for a flow to an address in a running lab.
 func latest(t *testing.T, run func(*testing.T, ...string) string, name, destination string) (r flow.Record) {
 	t.Helper()
-	e2etest.Eventually(t, e2etest.Patience, "a flow to "+destination, func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "a flow to "+destination, func() bool {
 		out := run(t, "flows", "--lab", name, "--destination", destination, "--verdict", "dnat", "--limit", "1", "--join", "-o", "jsonl")
 		if out == "" {
 			return false

@@ -35,12 +35,12 @@ func TestWatchFor(t *testing.T) {
 	}
 	watched := make(chan result, 1)
 	go func() {
-		code, stdout, stderr := e2etest.Run(t, nil, "watch-for", "--lab", "watched", "--service", "kubernetes", "--capture", "2s", "--timeout", e2etest.Patience.String(), "--write", file)
+		code, stdout, stderr := e2etest.Run(t, nil, "watch-for", "--lab", "watched", "--service", "kubernetes", "--capture", "2s", "--timeout", e2etest.Timeout.String(), "--write", file)
 		watched <- result{code, stdout, stderr}
 	}()
 	// Connections go on until one of them was seen: watch-for begins some time after its start.
 	var r result
-	e2etest.Eventually(t, e2etest.Patience, "nfqproxy watch-for", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "nfqproxy watch-for", func() bool {
 		e2etest.Run(t, nil, "lab", "exec", "--lab", "watched", "shell", "--", "bash", "-c", "echo > /dev/tcp/10.96.0.1/443")
 		select {
 		case r = <-watched:
@@ -77,7 +77,7 @@ func TestWatchFor(t *testing.T) {
 		t.Errorf("a file that exists: exit code %d, %s", code, stderr)
 	}
 
-	e2etest.Eventually(t, e2etest.Patience, "nfqproxy doctor", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "nfqproxy doctor", func() bool {
 		code, stdout, _ := e2etest.Run(t, nil, "doctor", "--lab", "watched")
 		return code == 1 && strings.Contains(stdout, "error NFQ040: 172.20.0.4:6444 refuses connections")
 	})

@@ -41,7 +41,7 @@ func TestWhy(t *testing.T) {
 				t.Logf("exit code %d, want %d with %q\n%s%s", got, code, line, stdout, stderr)
 			}
 		}()
-		e2etest.Eventually(t, e2etest.Patience, "nfqproxy why "+source+" "+destination, func() bool {
+		e2etest.Eventually(t, e2etest.Timeout, "nfqproxy why "+source+" "+destination, func() bool {
 			got, stdout, stderr = e2etest.Run(t, nil, "why", "--lab", "why", source, destination)
 			return got == code && strings.HasPrefix(stdout, line)
 		})
@@ -52,7 +52,7 @@ func TestWhy(t *testing.T) {
 	why(2, "", "shel", "my-nginx-service:80")
 
 	write("- {name: https, port: 6443, protocol: TCP}\nendpoints:", "- {name: https, port: 6444, protocol: TCP}\nendpoints:")
-	e2etest.Eventually(t, e2etest.Patience, "a refused connection", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "a refused connection", func() bool {
 		code, _, _ := e2etest.Run(t, nil, "lab", "exec", "--lab", "why", "shell", "--", "bash", "-c", "echo > /dev/tcp/10.96.0.1/443")
 		return code == 1
 	})

@@ -173,7 +173,7 @@ func TestResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	e2etest.Eventually(t, e2etest.Patience, "no process is left", func() bool {
+	e2etest.Eventually(t, e2etest.Timeout, "no process is left", func() bool {
 		for _, pid := range processes {
 			if unix.Kill(pid, 0) == nil && !zombie(pid) {
 				return false

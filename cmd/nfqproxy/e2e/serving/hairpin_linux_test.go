@@ -104,7 +104,7 @@ func TestHairpinWithoutMasquerade(t *testing.T) {
 			ended <- err
 		}()
 		// The kernel sends a SYN again that had no answer.
-		e2etest.Eventually(t, e2etest.Patience, "the pod's kernel to send the SYN again", func() bool { return len(ended) > 0 || retransmitted() > before })
+		e2etest.Eventually(t, e2etest.Timeout, "the pod's kernel to send the SYN again", func() bool { return len(ended) > 0 || retransmitted() > before })
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Fatalf("the connection ended with %v: want no answer", err)
@@ -124,7 +124,7 @@ func TestHairpinWithoutMasquerade(t *testing.T) {
 	// asked, and the client's kernel resets what it knows nothing of.
 	c.Must(c.Host(hairpinPod).SetSysctl("net.ipv4.conf.eth0.accept_local", "1"))
 	unanswered()
-	e2etest.Eventually(t, e2etest.Patience, "the pod to reset the server's answer", func() bool { return resets(c, hairpinPod) > 0 })
+	e2etest.Eventually(t, e2etest.Timeout, "the pod to reset the server's answer", func() bool { return resets(c, hairpinPod) > 0 })
 	// Others are served as always.
 	if a := c.Ask(c.Dial("shell", "tcp", e2etest.AnyPort, hairpinService)); a.Pod != "kube-system/"+hairpinPod {
 		t.Errorf("%+v answered", a)

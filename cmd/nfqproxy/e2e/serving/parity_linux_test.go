@@ -174,12 +174,12 @@ const becomesRefused = "refused"
 // outcome says what becomes of a TCP connection, or of a datagram, that is answered or refused.
 func outcome(c *e2etest.Cluster, from, network, to string) string {
 	c.T.Helper()
-	d := net.Dialer{Timeout: e2etest.Patience}
+	d := net.Dialer{Timeout: e2etest.Timeout}
 	var conn net.Conn
 	err := c.Host(from).Do(func() (err error) { conn, err = d.DialContext(c.T.Context(), network, to); return err })
 	if err == nil {
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(e2etest.Patience))
+		_ = conn.SetDeadline(time.Now().Add(e2etest.Timeout))
 		var a lab.Answer
 		if a, err = e2etest.Ask(conn); err == nil {
 			return a.Pod + " sees " + e2etest.HostOf(a.Client)
@@ -242,7 +242,7 @@ func closeForwarding(c *e2etest.Cluster, host string) {
 		if out, err := node.Run("", iptables, "-w", "-P", "FORWARD", "DROP"); err != nil {
 			c.T.Fatalf("%s: %v\n%s", iptables, err, out)
 		}
-		e2etest.Eventually(c.T, e2etest.Patience, "the proxy's rules in FORWARD", func() bool {
+		e2etest.Eventually(c.T, e2etest.Timeout, "the proxy's rules in FORWARD", func() bool {
 			out, err := node.Run("", iptables, "-w", "-S", "FORWARD")
 			return err == nil && (strings.Contains(out, "-j KUBE-FORWARD") || strings.Contains(out, "-j NFQPROXY-FORWARD"))
 		})
@@ -323,7 +323,7 @@ func probeInvalid(c *e2etest.Cluster, at func(v4, v6 string, port int) string) {
 	}
 	// A datagram behind them on the same way, which passes.
 	marker := c.Dial("shell", "udp", e2etest.AnyPort, at("172.21.0.100", "fd00:172:21::100", 9))
-	e2etest.Eventually(c.T, e2etest.Patience, "the datagram behind the invalid packets", func() bool {
+	e2etest.Eventually(c.T, e2etest.Timeout, "the datagram behind the invalid packets", func() bool {
 		_, err := marker.Write([]byte("behind"))
 		return (err == nil || errors.Is(err, syscall.ECONNREFUSED)) && toOutside() > 0
 	})
@@ -386,7 +386,7 @@ func probeDownload(c *e2etest.Cluster) {
 		sendTCP(c, "web-2", server, client, quarter<<30, ack)
 	}
 	marker := c.Dial("web-2", "udp", e2etest.AnyPort, "10.244.0.9:9")
-	e2etest.Eventually(c.T, e2etest.Patience, "the datagram behind the packet out of the window", func() bool {
+	e2etest.Eventually(c.T, e2etest.Timeout, "the datagram behind the packet out of the window", func() bool {
 		_, err := marker.Write([]byte("behind"))
 		return (err == nil || errors.Is(err, syscall.ECONNREFUSED)) && toShell() > 0
 	})
@@ -421,7 +421,7 @@ func TestForeignMarks(t *testing.T) {
 	c := e2etest.NewCluster(t)
 	for _, mark := range []int{51820, 0x8000, 0xffff} { // wg-quick's default is the first
 		for _, to := range []string{"10.244.1.2:8080", "10.96.0.50:80"} {
-			d := net.Dialer{Timeout: e2etest.Patience, Control: func(_, _ string, raw syscall.RawConn) error {
+			d := net.Dialer{Timeout: e2etest.Timeout, Control: func(_, _ string, raw syscall.RawConn) error {
 				var err error
 				return errors.Join(raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, mark) }), err)
 			}}
@@ -431,7 +431,7 @@ func TestForeignMarks(t *testing.T) {
 					return err
 				}
 				defer conn.Close()
-				_ = conn.SetDeadline(time.Now().Add(e2etest.Patience))
+				_ = conn.SetDeadline(time.Now().Add(e2etest.Timeout))
 				a, err := e2etest.Ask(conn)
 				if err == nil && a.Pod != "default/web-2" {
 					err = fmt.Errorf("answered by %+v", a)

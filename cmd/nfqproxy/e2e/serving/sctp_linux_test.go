@@ -54,7 +54,7 @@ func rawSCTP(c *e2etest.Cluster, host, at string) net.PacketConn {
 	var conn net.PacketConn
 	c.Must(c.Host(host).Do(func() (err error) { conn, err = net.ListenPacket(network, at); return err }))
 	c.T.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(e2etest.Patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(e2etest.Timeout)); err != nil {
 		c.T.Fatal(err)
 	}
 	return conn

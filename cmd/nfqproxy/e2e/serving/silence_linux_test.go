@@ -48,7 +48,7 @@ func silent(c *e2etest.Cluster, daemon bool, from, to string) string {
 		ended <- err
 	}()
 	became := ""
-	e2etest.Eventually(c.T, e2etest.Patience, fmt.Sprintf("node-a to drop what %s sends to %s", from, to), func() bool {
+	e2etest.Eventually(c.T, e2etest.Timeout, fmt.Sprintf("node-a to drop what %s sends to %s", from, to), func() bool {
 		select {
 		case err := <-ended:
 			became = err.Error()

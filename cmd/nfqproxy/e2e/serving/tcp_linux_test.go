@@ -260,7 +260,7 @@ func TestDaemonStops(t *testing.T) {
 	conn := c.Dial("shell", "tcp", e2etest.AnyPort, "10.96.0.20:80")
 	c.Ask(conn)
 	_ = conn.Close()
-	e2etest.Eventually(t, e2etest.Patience, "the end of the connection in the connection table", func() bool { return !hasTranslated(c, "node-a") })
+	e2etest.Eventually(t, e2etest.Timeout, "the end of the connection in the connection table", func() bool { return !hasTranslated(c, "node-a") })
 	c.Must(c.StopDaemon(t.Context(), "node-a"))
 	c.Ask(c.Dial("shell", "tcp", e2etest.AnyPort, "10.244.1.2:8080"))
 	c.Must(c.Host("node-a").Do(func() error {
@@ -355,7 +355,7 @@ func testChangesApply(t *testing.T, c *e2etest.Cluster, scope string) {
 		"--cluster-cidr", "10.244.0.0/16,fd00:10:244::/56", "--flow-api", "", "--queue-timeout=1m"))
 	logged := func(text string) {
 		t.Helper()
-		e2etest.Eventually(t, e2etest.Patience, text, func() bool { return strings.Contains(d.Log(), text) })
+		e2etest.Eventually(t, e2etest.Timeout, text, func() bool { return strings.Contains(d.Log(), text) })
 	}
 	edit := func(from, to string) {
 		t.Helper()

@@ -129,7 +129,7 @@ func testFlushedUDPGoesOn(t *testing.T, c *e2etest.Cluster) {
 					t.Fatal(err)
 				}
 				_, _ = e2etest.ReadAnswer(conn)
-				if err := conn.SetDeadline(time.Now().Add(e2etest.Patience)); err != nil {
+				if err := conn.SetDeadline(time.Now().Add(e2etest.Timeout)); err != nil {
 					t.Fatal(err)
 				}
 				c.Ask(conn)

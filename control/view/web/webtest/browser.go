@@ -108,9 +108,9 @@ func startBrowser(path string) {
 	browser.err = chromedp.Run(ctx)
 }
 
-// patience is how long a test may take, and longer than any does on a busy machine; a
+// testTimeout is how long a test may take, and longer than any does on a busy machine; a
 // condition may take a fifth of it.
-const patience = 5 * time.Minute
+const testTimeout = 5 * time.Minute
 
 // Page is a page in a tab. It belongs to one goroutine.
 type Page struct {
@@ -156,7 +156,7 @@ func open(t testing.TB, url string, before ...chromedp.Action) *Page {
 		t.Fatalf("%s does not start: %v", path, browser.err)
 	}
 	tab, cancel := chromedp.NewContext(browser.ctx, chromedp.WithTargetID(window(t)))
-	ctx, timeout := context.WithTimeout(tab, patience)
+	ctx, timeout := context.WithTimeout(tab, testTimeout)
 	p := &Page{TB: t, ctx: ctx}
 	chromedp.ListenTarget(tab, p.hear)
 	// The context of the first Run is the one with which chromedp stops taking the tab's
@@ -174,7 +174,7 @@ func open(t testing.TB, url string, before ...chromedp.Action) *Page {
 		// A tab that goes while it has many messages to send holds up all others, for good; one that
 		// shows nothing has sent all of them.
 		timeout()
-		leaving, stop := context.WithTimeout(tab, patience/5)
+		leaving, stop := context.WithTimeout(tab, testTimeout/5)
 		if err := chromedp.Run(leaving, chromedp.Navigate("about:blank")); err != nil {
 			t.Errorf("the page cannot be left: %v; the browser's output:\n%s", err, &browser.output)
 		}
@@ -262,7 +262,7 @@ func (p *Page) WaitFor(what, expression string) {
 	poll := fmt.Sprintf("(() => { try { return %s } catch { return false } })()", expression)
 	var err error
 	for range 3 {
-		err = chromedp.Run(p.ctx, chromedp.Poll(poll, nil, chromedp.WithPollingTimeout(patience/5), chromedp.WithPollingInterval(50*time.Millisecond)))
+		err = chromedp.Run(p.ctx, chromedp.Poll(poll, nil, chromedp.WithPollingTimeout(testTimeout/5), chromedp.WithPollingInterval(50*time.Millisecond)))
 		if err == nil || !strings.Contains(err.Error(), otherContext) {
 			break
 		}

@@ -16,8 +16,8 @@ const (
 	// quiet is how long the rules must stay unchanged before a change is reported: programs add
 	// their rules one by one.
 	quiet = 100 * time.Millisecond
-	// patience is the longest wait for that.
-	patience = time.Second
+	// maxWait is the longest wait for that.
+	maxWait = time.Second
 )
 
 // Watch calls changed whenever the rules that [Read] reads may have changed, in the calling
@@ -66,7 +66,7 @@ func (w *watcher) run(ctx context.Context) error {
 		case err := <-w.failed:
 			return err
 		case <-w.events:
-			if !nft.Settle(ctx, w.events, quiet, patience, w.after) {
+			if !nft.Settle(ctx, w.events, quiet, maxWait, w.after) {
 				return nil
 			}
 			failed = w.changed() != nil

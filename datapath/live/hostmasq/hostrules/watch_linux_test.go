@@ -68,11 +68,11 @@ func (r *rig) wait(d time.Duration) wait {
 	return w
 }
 
-// TestWatcherSettles: many events are one call, when it is quiet or patience is at an end.
+// TestWatcherSettles: many events are one call, when it is quiet or maxWait is over.
 func TestWatcherSettles(t *testing.T) {
 	r := newRig(t)
 	r.events <- struct{}{}
-	r.wait(patience)
+	r.wait(maxWait)
 	r.wait(quiet)
 	r.events <- struct{}{}
 	second := r.wait(quiet)
@@ -80,7 +80,7 @@ func TestWatcherSettles(t *testing.T) {
 	r.changed <- nil
 
 	r.events <- struct{}{}
-	long := r.wait(patience)
+	long := r.wait(maxWait)
 	r.wait(quiet)
 	r.events <- struct{}{}
 	r.wait(quiet)
@@ -88,7 +88,7 @@ func TestWatcherSettles(t *testing.T) {
 	r.changed <- nil
 
 	r.events <- struct{}{}
-	r.wait(patience)
+	r.wait(maxWait)
 	r.wait(quiet)
 	r.end()
 	if err := <-r.ended; err != nil {
@@ -116,7 +116,7 @@ func TestWatcherPolls(t *testing.T) {
 func TestWatcherRepeats(t *testing.T) {
 	r := newRig(t)
 	r.events <- struct{}{}
-	r.wait(patience)
+	r.wait(maxWait)
 	r.wait(quiet).over <- time.Time{}
 	r.changed <- errors.New("cause")
 	for _, err := range []error{errors.New("again"), nil} {

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// cancelPatience is the time limit of the server for cancelling a hold whose client quits.
-	cancelPatience = 5 * time.Second
-	// fatePatience is the time to wait for the state of a released flow: longer than the time
+	// cancelTimeout is the time limit of the server for cancelling a hold whose client quits.
+	cancelTimeout = 5 * time.Second
+	// outcomeTimeout is the time to wait for the state of a released flow: longer than the time
 	// after which a flow counts as unanswered.
-	fatePatience = flow.UnansweredAfter + 3*time.Second
+	outcomeTimeout = flow.UnansweredAfter + 3*time.Second
 )
 
 // end prints how the hold ended and, if the flow was released, its state.
@@ -26,19 +26,19 @@ func (s *Session) end(ctx context.Context, hold *observe.Hold) error {
 	if hold.Record.Held == nil || hold.Record.Endpoint == "" || hold.Outcome == flow.HoldDropped {
 		return nil
 	}
-	r, err := s.fate(ctx, hold.Record)
+	r, err := s.outcome(ctx, hold.Record)
 	if err != nil || r == nil {
 		return err
 	}
-	return s.Screen.Fate(r)
+	return s.Screen.Outcome(r)
 }
 
 var errFound = errors.New("state found")
 
-// fate waits for the state of a released flow; nil: not known in time. The flow has its ID only since its release, so it is
+// outcome waits for the state of a released flow; nil: not known in time. The flow has its ID only since its release, so it is
 // found by that of its hold.
-func (s *Session) fate(ctx context.Context, held *flow.Record) (*flow.Record, error) {
-	ctx, stop := context.WithTimeout(ctx, fatePatience)
+func (s *Session) outcome(ctx context.Context, held *flow.Record) (*flow.Record, error) {
+	ctx, stop := context.WithTimeout(ctx, outcomeTimeout)
 	defer stop()
 	q := observe.FlowQuery{Follow: true, Source: held.Source, Destination: held.Destination, Protocol: held.Protocol}
 	if held.Time != nil { // past events come first

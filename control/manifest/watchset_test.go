@@ -39,7 +39,7 @@ func TestInterest(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			in := interestOf([]string{filepath.Join(dir, tt.path)})
+			in := watchSetOf([]string{filepath.Join(dir, tt.path)})
 			for _, p := range tt.yes {
 				if !in.has(filepath.Join(dir, p)) {
 					t.Errorf("no interest in %s", p)

@@ -6,10 +6,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// categorise decides which endpoints get new flows under each traffic policy, and
+// categorizeEndpoints decides which endpoints get new flows under each traffic policy, and
 // why not the others (kube-proxy: CategorizeEndpoints, pkg/proxy/topology.go).
 // The candidates are in order.
-func categorise(sp *decision.ServicePort, candidates []*candidate, at location) {
+func categorizeEndpoints(sp *decision.ServicePort, candidates []*candidate, at location) {
 	own := slices.Clone(candidates)
 	own = slices.DeleteFunc(own, func(c *candidate) bool { return decision.FamilyOf(c.AddrPort.Addr()) != sp.Family })
 

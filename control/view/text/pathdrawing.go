@@ -10,8 +10,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// wayWidth is the width of the drawing of a way, in columns.
-const wayWidth = 80
+// pathWidth is the width of the drawing of a way, in columns.
+const pathWidth = 80
 
 // pathOf returns the hops of a record, if there is more to show than its own node: records of
 // others, or nodes without a record where o.Observed explains them.
@@ -29,9 +29,9 @@ type drawing struct {
 	o Options
 }
 
-// way renders a connection on all its nodes: the addresses on each segment, each node's decision,
+// pathDrawing renders a connection on all its nodes: the addresses on each segment, each node's decision,
 // and the reply path. It ends with a newline.
-func way(r *flow.Record, path []flow.Hop, o Options) string {
+func pathDrawing(r *flow.Record, path []flow.Hop, o Options) string {
 	d := &drawing{o: o}
 	middle := r.Decider()
 	first := middle
@@ -51,7 +51,7 @@ func way(r *flow.Record, path []flow.Hop, o Options) string {
 	for i, hop := range path {
 		switch {
 		case before != nil:
-			source, destination := seen(before)
+			source, destination := addressesAfter(before)
 			d.segment(source, destination, before)
 		case hop.Record != nil:
 			d.segment(hop.Record.Source, hop.Record.Destination, nil)
@@ -65,7 +65,7 @@ func way(r *flow.Record, path []flow.Hop, o Options) string {
 		}
 	}
 	d.end(path, middle)
-	if middle.Endpoint != "" && !middle.Ends() {
+	if middle.Endpoint != "" && !middle.EndsHere() {
 		d.reply(middle)
 	}
 	return d.String()
@@ -77,10 +77,10 @@ func owner(r *flow.Record) string {
 	return name[:strings.LastIndexByte(name, ':')]
 }
 
-// seen are the addresses of the packet after a node. A port that the kernel selects and has not
+// addressesAfter are the addresses of the packet after a node. A port that the kernel selects and has not
 // reported is a question mark.
-func seen(r *flow.Record) (source, destination string) {
-	source, destination, known := r.Leaves()
+func addressesAfter(r *flow.Record) (source, destination string) {
+	source, destination, known := r.Outgoing()
 	if !known {
 		source = "an address of " + r.Node
 		if a := r.MasqueradeAddress; strings.Contains(a, ":") {
@@ -95,7 +95,7 @@ func seen(r *flow.Record) (source, destination string) {
 // text writes a line after a margin, wrapped below its start: each further line starts with the margin.
 func (d *drawing) text(margin, start, text string) {
 	indent := strings.Repeat(" ", ansi.StringWidth(start))
-	room := max(20, wayWidth-ansi.StringWidth(margin)-len(indent))
+	room := max(20, pathWidth-ansi.StringWidth(margin)-len(indent))
 	for i, line := range strings.Split(ansi.Wrap(text, room, " "), "\n") {
 		if i > 0 {
 			start = indent
@@ -123,7 +123,7 @@ func (d *drawing) segment(source, destination string, after *flow.Record) {
 	}
 	const margin = "    │  "
 	packet := source + " -> " + destination
-	if mark != "" && ansi.StringWidth(margin+packet+mark)+4 <= wayWidth {
+	if mark != "" && ansi.StringWidth(margin+packet+mark)+4 <= pathWidth {
 		packet, mark = packet+"  ("+mark+")", ""
 	}
 	d.text(margin, "", packet)
@@ -170,7 +170,7 @@ func (o Options) gap(node string) string {
 func (d *drawing) end(path []flow.Hop, middle *flow.Record) {
 	last := path[len(path)-1].Record
 	switch {
-	case last != nil && last.Ends():
+	case last != nil && last.EndsHere():
 		text := flow.Failed.String()
 		if last.Conntrack != "failed" {
 			text = words.Verdicts[slices.IndexFunc(words.Verdicts, func(w flow.VerdictWord) bool { return w.Code == last.Verdict })].Text
@@ -178,7 +178,7 @@ func (d *drawing) end(path []flow.Hop, middle *flow.Record) {
 		fmt.Fprintf(d, "    ✗  %s\n", d.o.Style.Paint(Red, text))
 		return
 	case last != nil:
-		source, destination := seen(last)
+		source, destination := addressesAfter(last)
 		d.segment(source, destination, last)
 	}
 	d.WriteString("    ▼\n")
@@ -198,7 +198,7 @@ func (d *drawing) end(path []flow.Hop, middle *flow.Record) {
 // reply writes the path of the reply through the node that translates it back, and the state there.
 func (d *drawing) reply(r *flow.Record) {
 	var steps []string
-	source, endpoint := seen(r)
+	source, endpoint := addressesAfter(r)
 	verb := "replies to"
 	switch l := r.Life; {
 	case l != nil && l.State == flow.Refused:

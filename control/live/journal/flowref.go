@@ -8,27 +8,27 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// mention names a flow, which may have been evicted.
-type mention struct {
+// flowRef names a flow, which may have been evicted.
+type flowRef struct {
 	flow       uint64 // its number; 0: none
 	at         int64  // of its decision
 	generation uint64 // of the table that decided it
 }
 
-func mentionOf(number uint64, f *flow.Flow) mention {
-	return mention{number, f.Time.UnixNano(), f.Decision.Generation}
+func flowRefOf(number uint64, f *flow.Flow) flowRef {
+	return flowRef{number, f.Time.UnixNano(), f.Decision.Generation}
 }
 
 // result is a flow with its verdict.
 type result struct {
-	mention
+	flowRef
 	verdict  decision.Verdict
 	endpoint netip.AddrPort // invalid: none
 }
 
-// obeys reports whether a flow shows that the table of its generation is in use. A kept entry is older, a failed one
+// confirmsTable reports whether a flow shows that the table of its generation is in use. A kept entry is older, a failed one
 // was not made, a user decides as he likes, and of the kernel's copy the generation is not known.
-func obeys(f *flow.Flow) bool {
+func confirmsTable(f *flow.Flow) bool {
 	d := &f.Decision
 	return d.Reason != decision.ByKernel && d.Reason != decision.DroppedByHand && !(f.Held != nil && f.Held.Action == flow.HoldChosen) &&
 		(d.Verdict != decision.DNAT || connects(f))
@@ -39,13 +39,13 @@ func connects(f *flow.Flow) bool {
 	return f.Decision.Verdict == decision.DNAT && (f.Outcome == conntrack.Created || f.Outcome == conntrack.Replaced)
 }
 
-// obeyed notes a flow that obeys.
+// obeyed notes a flow that confirms a table.
 func (t *tally) obeyed(number uint64, f *flow.Flow) {
 	generation, at := f.Decision.Generation, f.Time.UnixNano()
 	if generation == t.first.generation && at >= t.first.at {
 		return // as almost always
 	}
-	m := result{mentionOf(number, f), f.Decision.Verdict, f.Endpoint()}
+	m := result{flowRefOf(number, f), f.Decision.Verdict, f.Endpoint()}
 	if generation > t.first.generation || generation == t.first.generation && at < t.first.at {
 		t.first = m
 	}

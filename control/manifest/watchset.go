@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// interest is what to watch: in each directory, the entries whose change may
+// watchSet is what to watch: in each directory, the entries whose change may
 // change what the manifest paths lead to. Directories are physical: no part of
 // their paths is a symbolic link.
-type interest map[string]*entries
+type watchSet map[string]*entries
 
 // entries are the interesting names in a directory.
 type entries struct {
@@ -21,11 +21,11 @@ type entries struct {
 	required bool
 }
 
-// interestOf follows each path, and each link in a directory of manifests, as
+// watchSetOf follows each path, and each link in a directory of manifests, as
 // the kernel would, and notes every entry that is met on the way: a file may
 // change because it, a link that leads to it or a directory above is replaced.
-func interestOf(paths []string) interest {
-	in := make(interest)
+func watchSetOf(paths []string) watchSet {
+	in := make(watchSet)
 	for _, p := range paths {
 		dir, ok := in.follow(p)
 		if !ok {
@@ -43,7 +43,7 @@ func interestOf(paths []string) interest {
 }
 
 // has reports whether a change of the entry with this path matters.
-func (in interest) has(path string) bool {
+func (in watchSet) has(path string) bool {
 	if e, ok := in[filepath.Dir(path)]; ok && (e.all || e.names[filepath.Base(path)]) {
 		return true
 	}
@@ -52,7 +52,7 @@ func (in interest) has(path string) bool {
 	return ok
 }
 
-func (in interest) at(dir string) *entries {
+func (in watchSet) at(dir string) *entries {
 	e, ok := in[dir]
 	if !ok {
 		e = &entries{names: make(map[string]bool)}
@@ -66,7 +66,7 @@ const maxLinks = 40
 
 // follow notes all entries on the way that a path goes. If it leads to a
 // directory, follow gives that directory's physical path.
-func (in interest) follow(path string) (string, bool) {
+func (in watchSet) follow(path string) (string, bool) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
 		return "", false // no working directory; reading the path fails too
