@@ -19,6 +19,8 @@ import (
 
 // Names finds the addresses of pods and services.
 type Names struct {
+	// Namespace is that of names without one; empty: each name needs its own.
+	Namespace string
 	// By namespace/name.
 	pods     map[string][]netip.Addr
 	nodes    map[string][]netip.Addr // by name
@@ -109,6 +111,15 @@ func pair(from, to place) (source, destination netip.AddrPort, ok bool) {
 // resolve reads an address or a name, with or without a port.
 func (n *Names) resolve(s string, proto decision.Protocol) (place, error) {
 	kind, name, named := strings.Cut(s, "/")
+	short := n.Namespace != "" && !strings.Contains(name, "/")
+	switch {
+	case short && !named && !isAddress(s):
+		return n.podOrHint(n.Namespace + "/" + s)
+	case short && (kind == "service" || kind == "svc"), short && kind == "pod":
+		if whole, _, _ := strings.Cut(s, ":"); n.pods[whole] == nil { // of a namespace "pod"
+			name = n.Namespace + "/" + name
+		}
+	}
 	switch {
 	case !named:
 		return address(s)
@@ -122,6 +133,12 @@ func (n *Names) resolve(s string, proto decision.Protocol) (place, error) {
 		return n.podOrHint(s)
 	}
 	return place{}, errors.New("want an address, pod/NAMESPACE/NAME, service/NAMESPACE/NAME or node/NAME")
+}
+
+// isAddress reports whether a text is meant as an address rather than as the name of a Pod.
+func isAddress(s string) bool {
+	host, _, _ := strings.Cut(s, ":")
+	return host == "" || strings.Count(s, ":") > 1 || strings.ContainsAny(s, "[]") || strings.Trim(host, "0123456789.") == ""
 }
 
 func address(s string) (place, error) {

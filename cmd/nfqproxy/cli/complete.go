@@ -18,6 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/view/clusterobjects"
+	"github.com/nfqproxy/nfqproxy/control/view/daemonset"
 	"github.com/nfqproxy/nfqproxy/control/view/otlp"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -307,8 +308,11 @@ func (c completion) of(name string) (values func(context.Context) []string, ok b
 	if f := valuesOf[name]; f != nil {
 		return func(context.Context) []string { return f(c.cmd) }, true
 	}
-	if name == "ID" {
+	switch name {
+	case "ID":
 		return c.flowIDs, true
+	case "daemonset":
+		return c.daemonSets, true
 	}
 	list := namedBy[name]
 	filters := c.cmd.Flags().Lookup("server") != nil && c.cmd.Flags().Lookup("objects") == nil
@@ -325,6 +329,16 @@ func (c completion) of(name string) (values func(context.Context) []string, ok b
 		}
 		return list(n)
 	}, true
+}
+
+// daemonSets are those of the cluster.
+func (c completion) daemonSets(ctx context.Context) []string {
+	config, err := connectionTo(c.flag("kubeconfig"), c.flag("context")).REST()
+	if err != nil {
+		return nil
+	}
+	all, _ := daemonset.Names(ctx, config) // none: nothing is completed
+	return all
 }
 
 // flowIDs are those of the newest flows, with their services.

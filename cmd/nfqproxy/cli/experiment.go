@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -208,23 +207,25 @@ func (b *progressBar) clear() {
 }
 
 func newExperimentListCommand() *cobra.Command {
-	return &cobra.Command{
+	var output string
+	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the experiments that nfqproxy ships",
 		Args:  exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
-			fmt.Fprintln(w, "NAME\tCOMPARES")
+			var all []shipped
 			for _, name := range labs.Experiments() {
 				x, err := experiment.Load(name)
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(w, "%s\t%s\n", name, x.Title)
+				all = append(all, shipped{name, x.Title})
 			}
-			return w.Flush()
+			return writeShipped(cmd.OutOrStdout(), output, "NAME\tCOMPARES\n", all)
 		},
 	}
+	outputFlag(cmd, &output)
+	return cmd
 }
 
 func newExperimentCompareCommand() *cobra.Command {

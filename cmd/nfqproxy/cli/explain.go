@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ type explainFlags struct {
 	reply   bool
 	walk    text.Walk
 	rules   string // a dump of the host's own rules
+	inNamespace string // of names without one
 }
 
 func newExplainCommand() *cobra.Command {
@@ -48,9 +50,10 @@ API server (--kubeconfig, --context), or else from your running lab, or else fro
 server of $KUBECONFIG; as kubectl plugin from the cluster of kubectl.
 
 Sources and destinations are addresses, [IPv6] in brackets where a port follows, or
-names: NAMESPACE/NAME[:PORT] or pod/NAMESPACE/NAME[:PORT] of a pod, node/NAME[:PORT],
-and service/NAMESPACE/NAME:PORT, by its port's number or name. Pods are known from Pod
-objects, from endpoints that name them, and from a lab's file.
+names: [NAMESPACE/]NAME[:PORT] or pod/[NAMESPACE/]NAME[:PORT] of a pod, node/NAME[:PORT],
+and service/[NAMESPACE/]NAME:PORT, by its port's number or name. A name without a namespace
+is in that of --namespace. Pods are known from Pod objects, from endpoints that name them,
+and from a lab's file.
 
 Each node decides for itself: which endpoints are local, which zone counts and which
 addresses serve node ports depends on it. It is the node of the source, or from outside
@@ -79,6 +82,7 @@ invalid one. -o json prints one line for each packet.`,
 	flags.StringVar(&f.packet.Protocol, "protocol", "", "tcp, udp or sctp")
 	flags.StringVar(&f.packet.Source, "source", "", "source of the packet; the port is optional")
 	flags.StringVar(&f.packet.Destination, "destination", "", "destination of the packet, with its port")
+	namespaceFlag(cmd, &f.inNamespace, "the names without one in --source, --destination and --packets", "that of the kubeconfig's context, or default")
 	flags.BoolVar(&f.packet.Local, "local", false, "the node itself sends the packet")
 	flags.StringVar(&f.packet.InInterface, "in-interface", "", "input interface of the packet; only BridgeInterface and InterfaceNamePrefix use it")
 	flags.StringVar(&f.packets, "packets", "", `explain many packets: JSON lines {"protocol","source","destination","local","inInterface"} from this file, - for standard input; session affinity applies from one line to the next`)
@@ -138,6 +142,7 @@ func (f *explainFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 	out := bufio.NewWriter(stdout)
 	e := newExplainer(f, in, rand.New(rand.NewPCG(seed, 0)))
 	e.out, e.style, e.stderr = out, text.StyleFor(stdout), stderr
+	e.names.Namespace = cmp.Or(f.inNamespace, f.namespace(), "default")
 	if f.rules != "" {
 		if e.hostRules, err = hostRules(stdin, stderr, f.rules, in.table); err != nil {
 			return err

@@ -37,6 +37,11 @@ func TestKubeconfig(t *testing.T) {
 	h := httptest.NewServer(server)
 	t.Cleanup(h.Close)
 	denying := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/apis/apps/v1/daemonsets" {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"kind":"DaemonSetList","apiVersion":"apps/v1","items":[{"metadata":{"namespace":"kube-system","name":"nfqproxy"}},{"metadata":{"namespace":"shop","name":"agent"}}]}`)
+			return
+		}
 		if strings.Contains(r.URL.Path, "/daemonsets/") {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusForbidden)
@@ -88,6 +93,10 @@ users: [{name: me, user: {token: secret}}]
 		{name: "plugin, explain", plugin: true, env: both, args: explain, want: "next, on node node-b"},
 		{name: "plugin that may not see DaemonSets", plugin: true, env: both, args: []string{"why", "client-a", "cluster-b", "--context", "denying"}, want: "note: from objects only, without flows"},
 		{name: "plugin that is asked for flows", plugin: true, env: both, args: []string{"why", "client-a", "cluster-b", "--cluster"}, want: "DaemonSet kube-system/nfqproxy not found", code: 2},
+		{name: "completion of a DaemonSet", env: both, args: []string{"__complete", "status", "--context", "denying", "--daemonset", ""}, want: "kube-system/nfqproxy\nshop/agent\n:4"},
+		{name: "completion without DaemonSets", env: both, args: []string{"__complete", "status", "--daemonset", ""}, want: ":4"},
+		{name: "variable, explain, names of the context's namespace", env: both, args: []string{"explain", "--protocol", "tcp", "--source", "client-a", "--destination", "node/node-b:30024"}, want: "next, on node node-b"},
+		{name: "explain, another namespace", env: both, args: []string{"explain", "-n", "other", "--protocol", "tcp", "--source", "client-a", "--destination", "node/node-b:30024"}, want: "source \"client-a\"", code: 2},
 		{name: "another context", env: both, args: []string{"why", "client-a", "cluster-b", "--context", "away"}, want: "127.0.0.1:1", code: 2},
 		{name: "another context, explain", env: both, args: append([]string{"--context", "away"}, explain...), want: "127.0.0.1:1", code: 2},
 		{name: "a list with a missing file", env: filepath.Join(dir, "missing") + string(filepath.ListSeparator) + both, args: []string{"why", "client-a", "cluster-b"}, want: works},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -181,7 +182,7 @@ func labByName(name *string) cobra.PositionalArgs {
 }
 
 func newLabExecCommand() *cobra.Command {
-	var name string
+	var name, namespace string
 	cmd := &cobra.Command{
 		Use:   "exec POD|NODE|CLIENT -- COMMAND...",
 		Short: "Run a local command in a pod, node or client of a running lab",
@@ -199,13 +200,31 @@ func newLabExecCommand() *cobra.Command {
 		},
 		ValidArgsFunction: labHosts(&name),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return exitWith(lab.Exec(name, args[0], commandAfter(args)))
+			return exitWith(lab.Exec(name, hostIn(name, namespace, args[0]), commandAfter(args)))
 		},
 	}
 	labFlag(cmd, &name)
+	podNamespaceFlag(cmd, &namespace)
 	// Flags after the host are the command's, with or without "--".
 	cmd.Flags().SetInterspersed(false)
 	return cmd
+}
+
+// podNamespaceFlag adds the --namespace of a pod's name in a running lab.
+func podNamespaceFlag(cmd *cobra.Command, namespace *string) {
+	namespaceFlag(cmd, namespace, "a POD without one", "none: a name that is unique in the lab needs no namespace")
+}
+
+// hostIn returns the name of a host in a running lab: a pod's with its namespace, and those of nodes and clients as they are.
+func hostIn(labName, namespace, host string) string {
+	pod := inNamespace(namespace, host)
+	if pod == host {
+		return host
+	}
+	if s, err := lab.StatusOf(labName); err == nil && !slices.Contains(s.Hosts(), pod) && slices.Contains(s.Hosts(), host) {
+		return host
+	}
+	return pod
 }
 
 // commandAfter returns the arguments after the host, with or without a "--" between.
@@ -334,12 +353,13 @@ func writeLab(stdout io.Writer, dir, name string, data []byte) error {
 }
 
 func newLabListCommand() *cobra.Command {
-	return &cobra.Command{
+	var output string
+	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the built-in labs",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			var all []shipped
 			for _, name := range labs.Names() {
 				data, err := labs.File(name)
 				if err != nil {
@@ -348,9 +368,30 @@ func newLabListCommand() *cobra.Command {
 				// The first line is the title, up to a colon.
 				comment, _, _ := strings.Cut(strings.TrimPrefix(string(data), "# "), "\n")
 				comment, _, _ = strings.Cut(comment, ":")
-				fmt.Fprintf(t, "%s\t%s\n", name, strings.TrimSuffix(comment, "."))
+				all = append(all, shipped{name, strings.TrimSuffix(comment, ".")})
 			}
-			return t.Flush()
+			return writeShipped(cmd.OutOrStdout(), output, "", all)
 		},
 	}
+	outputFlag(cmd, &output)
+	return cmd
+}
+
+// shipped is a lab or an experiment of this program.
+type shipped struct {
+	Name  string `json:"name"`
+	Title string `json:"title"`
+}
+
+// writeShipped lists labs or experiments. As text it begins with the heading, if there is one.
+func writeShipped(w io.Writer, output, heading string, all []shipped) error {
+	if output != "text" {
+		return writeValue(w, output, all)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprint(t, heading)
+	for _, s := range all {
+		fmt.Fprintf(t, "%s\t%s\n", s.Name, s.Title)
+	}
+	return t.Flush()
 }

@@ -28,8 +28,9 @@ const maxAsks = 10_000
 
 // askFlags are the flags of nfqproxy lab ask.
 type askFlags struct {
-	lab   string
-	count int
+	lab       string
+	namespace string
+	count     int
 }
 
 func newLabAskCommand() *cobra.Command {
@@ -65,6 +66,7 @@ request got no answer.`,
 		},
 	}
 	labFlag(cmd, &f.lab)
+	podNamespaceFlag(cmd, &f.namespace)
 	cmd.Flags().IntVar(&f.count, "count", 1, "number of requests, one after the other")
 	return cmd
 }
@@ -111,6 +113,7 @@ func (f *askFlags) run(ctx context.Context, stdout io.Writer, style text.Style, 
 	if err != nil {
 		return err
 	}
+	from = hostIn(f.lab, f.namespace, from)
 	q := labapi.Request{From: from, To: to}
 	if f.count > 1 {
 		return f.many(ctx, stdout, client, q)

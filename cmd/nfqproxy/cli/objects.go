@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/objecttext"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // objectsFlags are the flags of nfqproxy objects.
@@ -16,6 +18,7 @@ type objectsFlags struct {
 	node       string
 	namespace  string
 	generation uint64
+	output     string
 }
 
 func newObjectsCommand(connect connector) *cobra.Command {
@@ -47,6 +50,7 @@ SERVICE is NAMESPACE/NAME, or NAME in --namespace. Without it the command prints
 	flags.Uint64Var(&f.generation, "generation", 0, "generation of the service table (default: the one in force)")
 	flags.StringVar(&f.node, "node", "", "print the table of this node (required where the flow API has several nodes)")
 	serviceNamespaceFlag(cmd, &f.namespace)
+	oneOf(cmd, &f.output, "output", "o", ", as nfqproxy lab get prints objects", "yaml", "json", "name", "text")
 	f.server.add(cmd)
 	return cmd
 }
@@ -69,6 +73,17 @@ func (f *objectsFlags) run(cmd *cobra.Command, connect connector, args []string)
 	o, err := observer.Objects(cmd.Context(), q)
 	if err != nil {
 		return err
+	}
+	if f.output != "yaml" {
+		objects, err := labfile.LoadText("the service table", o.YAML)
+		if err != nil {
+			return err
+		}
+		selected, err := objecttext.Select(objects, objecttext.Selection{})
+		if err != nil {
+			return err
+		}
+		return objecttext.Write(cmd.OutOrStdout(), selected, f.output, false)
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "# Service table of node %s, generation %d, built %s\n%s", o.Node, o.Generation, o.Built.Format(time.RFC3339Nano), o.YAML)
 	return err

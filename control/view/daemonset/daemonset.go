@@ -48,6 +48,22 @@ type Config struct {
 // startTimeout bounds the requests of Open.
 const startTimeout = 30 * time.Second
 
+// Names lists the DaemonSets of all namespaces, as NAMESPACE/NAME.
+func Names(ctx context.Context, config *rest.Config) (names []string, err error) {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	sets, err := client.AppsV1().DaemonSets("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range sets.Items {
+		names = append(names, s.Namespace+"/"+s.Name)
+	}
+	return names, nil
+}
+
 // Open returns an Observer of all nodes on which the DaemonSet has a pod, until the context ends: nodes
 // come and go with their pods. A node without a pod that runs stays a member, and is unreachable; a minute
 // after its last pod was deleted it is none any more. Errors name the DaemonSet, the pod or the missing

@@ -206,6 +206,7 @@ func TestAsk(t *testing.T) {
 	}{
 		{[]string{"shel", "web"}, `no host "shel" in this lab (did you mean "default/shell"?)`},
 		{[]string{"shell", "https://web"}, `URL "https://web": the servers of a lab do not encrypt`},
+		{[]string{"shell", "web", "-n", "kube-system"}, `no host "kube-system/shell" in this lab`},
 		{[]string{"shell"}, "lab ask needs a host and a URL"},
 		{[]string{"shell", "web", "--count", "0"}, "--count 0: want 1 to 10000"},
 	} {
