@@ -106,6 +106,7 @@ the kernel alone translates the flow's packets.`,
 			group(c)
 		}
 	}
+	useConfig(root)
 	return root
 }
 

@@ -128,7 +128,7 @@ func runInScript(ts *testscript.TestScript, args []string) (stdout, stderr strin
 	}
 	var out, messages strings.Builder
 	c := call{dir: ts.MkAbs("."), environment: make(map[string]string), stdout: &out, stderr: &messages}
-	for _, name := range []string{"HOME", "XDG_RUNTIME_DIR", "TMPDIR", asksMadeUp} {
+	for _, name := range []string{"HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "TMPDIR", configVariable, asksMadeUp} {
 		c.environment[name] = ts.Getenv(name)
 	}
 	code, err := c.run(args)
