@@ -48,7 +48,7 @@ func (t Tuple) Inverse() Tuple {
 
 // Entry is a connection to be created.
 type Entry struct {
-	// Tuple is that of the first packet, before translation. Both addresses must be of one family.
+	// Tuple is the first packet's tuple, before translation. Both addresses must be of one family.
 	Tuple Tuple
 	// Zone is the conntrack zone; 0 is the default one.
 	Zone uint16

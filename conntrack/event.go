@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// EventKind is what happened to an entry.
+// EventKind is the kind of change to an entry.
 type EventKind uint8
 
 // The kinds.

@@ -20,7 +20,7 @@ func writtenOf(t Tuple, zone uint16, at int64) written {
 	}
 }
 
-// tuple is that of the entry.
+// tuple is the entry's tuple.
 func (w *written) tuple() Tuple {
 	return Tuple{
 		Source:      netip.AddrPortFrom(netip.AddrFrom16(w.source).Unmap(), w.sourcePort),

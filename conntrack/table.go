@@ -25,7 +25,7 @@ const (
 	Replaced
 )
 
-// String gives the outcome as the flow record writes it.
+// String returns the outcome as in flow records.
 func (o Outcome) String() string {
 	switch o {
 	case Failed:
@@ -47,14 +47,14 @@ type Result struct {
 	Err      error // an *OpError; valid iff Outcome is Failed
 }
 
-// OpError is a refusal of the kernel. It unwraps to the errno.
+// OpError is an error from the kernel. It unwraps to the errno.
 type OpError struct {
 	Op    string // create, get, delete or dump
 	Tuple Tuple  // not that of a dump
 	Err   error
 }
 
-// Error names the operation, the tuple and, where one is known, the remedy.
+// Error names the operation, the tuple and, if one is known, the remedy.
 func (e *OpError) Error() string {
 	s := fmt.Sprintf("conntrack: %s %s: %v", e.Op, e.Tuple, e.Err)
 	if e.Op == "dump" {
@@ -66,13 +66,13 @@ func (e *OpError) Error() string {
 	return s
 }
 
-// Unwrap gives the errno.
+// Unwrap returns the errno.
 func (e *OpError) Unwrap() error { return e.Err }
 
 // IsNotFound reports whether the error means that there is no such entry.
 func IsNotFound(err error) bool { return errors.Is(err, syscall.ENOENT) }
 
-// IsFull reports whether the error means that the table takes no more entries
+// IsFull reports whether the error means that the table is full
 // (nf_conntrack_core.c, __nf_conntrack_alloc answers ENOMEM).
 func IsFull(err error) bool { return errors.Is(err, syscall.ENOMEM) }
 
@@ -105,13 +105,12 @@ type Table struct {
 // ready for use, by all of them.
 type Locks [64]sync.Mutex
 
-// bit returns the index of a tuple's lock. Ports differ most from flow to flow.
+// bit returns the index of a tuple's lock. Ports vary most from flow to flow.
 func (l *Locks) bit(t Tuple) uint64 {
 	return 1 << ((uint32(t.Source.Port())*31 + uint32(t.Destination.Port())) % uint32(len(l)))
 }
 
-// lock takes a set of locks, in an order that is the same for all, and unlock gives them
-// back.
+// lock acquires a set of locks, always in the same order, and unlock releases them.
 func (l *Locks) lock(set uint64) {
 	for ; set != 0; set &= set - 1 {
 		l[bits.TrailingZeros64(set)].Lock()
@@ -128,7 +127,7 @@ func (l *Locks) unlock(set uint64) {
 // of them are refused, the answers fit into the socket's default receive buffer.
 const maxBatch = 64
 
-// Establish creates the entries and returns in results, which must be as long,
+// Establish creates the entries and returns in results, which must have the same length,
 // the outcome of each. Where a tuple is taken, the old connection decides:
 // see [Outcome]. It never changes the translation of a live connection.
 func (t *Table) Establish(entries []Entry, results []Result) {
@@ -160,7 +159,7 @@ func failAll(entries []Entry, results []Result, err error) {
 	}
 }
 
-// sort puts the entries in t.errnos down as created or failed, or in t.taken.
+// sort records the entries in t.errnos as created or failed, or adds them to t.taken.
 func (t *Table) sort(entries []Entry, results []Result) {
 	for i, errno := range t.errnos {
 		switch errno {
@@ -187,7 +186,7 @@ func (t *Table) create(entries []Entry) error {
 	return t.exchange((*creations)(t))
 }
 
-// creations takes the answers to create.
+// creations receives the replies to create.
 type creations Table
 
 func (t *creations) receive(seq uint32, typ uint16, body []byte) {

@@ -30,7 +30,7 @@ func (t *Table) exchange(to receiver) error {
 
 func (t *Table) receive(seq uint32, typ uint16, body []byte) { t.to.receive(seq, typ, body) }
 
-// receiver takes messages of the kernel. It is an interface, and those of the hot path
+// receiver takes messages from the kernel. It is an interface, and receivers on the hot path
 // are faces of the Table, because a closure would be allocated for each batch.
 type receiver interface {
 	// receive takes one message; the body is only valid during the call.

@@ -39,10 +39,10 @@ func (f *Flags) AddShadow(flags *pflag.FlagSet) {
 	flags.StringVar(&f.shadow, "shadow", "", "algorithms that decide beside, without effect, separated by commas: records have what each would have selected, and \"nfqproxy balance --shadows\" compares them")
 }
 
-// Algorithms are those that Services may name.
+// Algorithms are the ones that Services may name.
 type Algorithms struct {
 	*balance.Registry
-	// Chosen is that of --balance by its canonical name; empty: random.
+	// Chosen is the canonical name of the algorithm in --balance; empty: random.
 	Chosen  string
 	Shadows []balance.Algorithm // of --shadow
 	Scripts []*script.Script

@@ -22,7 +22,7 @@ const (
 	maxMirrored = 1000
 )
 
-// NotMirrored is why the control plane makes no EndpointSlices of Endpoints; empty: it makes some. svc is the Service of
+// NotMirrored returns why the control plane makes no EndpointSlices of Endpoints; empty: it makes some. svc is the Service of
 // the same name; nil: there is none.
 func NotMirrored(e *corev1.Endpoints, svc *corev1.Service) string {
 	switch _, leader := e.Annotations[leaderAnnotation]; {

@@ -102,7 +102,7 @@ func (e *EndpointSlices) Sync(services []*corev1.Service, pods []*corev1.Pod, no
 	return all, errors.Join(errs...)
 }
 
-// TakeOver makes EndpointSlices of a Service with a selector those of the controller, unless it has some of it. The next
+// TakeOver hands the EndpointSlices of a Service with a selector to the controller, unless it already has some. The next
 // Sync keeps their names, as far as it needs them.
 func (e *EndpointSlices) TakeOver(s *corev1.Service, given []*discoveryv1.EndpointSlice) {
 	name := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}

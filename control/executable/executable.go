@@ -18,7 +18,7 @@ const Daemon = "nfqproxyd"
 // one nor in PATH.
 const Variable = "NFQPROXYD"
 
-// FindDaemon returns the path of the daemon's program: that of the environment, the one beside this program, or
+// FindDaemon returns the path of the daemon's program: the path in the environment, the one beside this program, or
 // the first in PATH. The two are of one version where they are installed together, so the one beside has precedence.
 func FindDaemon() (string, error) {
 	if path := os.Getenv(Variable); path != "" {

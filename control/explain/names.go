@@ -19,7 +19,7 @@ import (
 
 // Names finds the addresses of pods and services.
 type Names struct {
-	// Namespace is that of names without one; empty: each name needs its own.
+	// Namespace is the namespace of names without one; empty: a name must have its own.
 	Namespace string
 	// By namespace/name.
 	pods     map[string][]netip.Addr

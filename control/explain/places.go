@@ -60,7 +60,7 @@ func (p *Places) Pod(a netip.Addr) string {
 // Node is the node that has the address; "" if none has.
 func (p *Places) Node(a netip.Addr) string { return p.nodes[a] }
 
-// Origin is the node that decides a packet first: that of the source or, from outside, the one with the destination's
+// Origin is the node that decides a packet first: the source's node or, from outside, the one with the destination's
 // address; "" if it is not known.
 func (p *Places) Origin(source, destination netip.Addr) string {
 	for _, n := range []string{p.Node(source), p.Pod(source), p.Node(destination)} {

@@ -50,7 +50,7 @@ type Cluster struct {
 	EndpointSlices []*discoveryv1.EndpointSlice
 	// Table returns the table of a node; nil: packets are not followed to other nodes.
 	Table func(node string) *decision.Table
-	// Algorithms are those that Services may name; nil: the built-in ones.
+	// Algorithms are the ones that Services may name; nil: the built-in ones.
 	Algorithms *balance.Registry
 }
 

@@ -18,14 +18,14 @@ type Objects struct {
 	Nodes          []*corev1.Node
 	Pods           []*corev1.Pod
 
-	// Context is what the service table does not depend on, as far as it was read.
+	// Context has the objects that the service table does not depend on, as far as they were read.
 	Context Context
 
 	// Warnings, one line each, are about how the objects were read.
 	Warnings []string
 }
 
-// Context is what decides about connections besides the service table, or what its objects refer to. Its
+// Context has objects that affect connections besides the service table, or that its objects refer to. Its
 // objects are decoded, but not validated.
 type Context struct {
 	NetworkPolicies []*networkingv1.NetworkPolicy

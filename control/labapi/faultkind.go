@@ -23,7 +23,7 @@ type FaultParameter struct {
 	What     string `json:"what"` // what it means
 	Required bool   `json:"required"`
 	Type     string `json:"type"` // see the Parameter constants
-	// Options are those of a choice, of which the first is the default.
+	// Options are the options of a choice; the first is the default.
 	Options []string `json:"options,omitempty"`
 	Example string   `json:"example,omitempty"`
 }

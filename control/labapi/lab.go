@@ -26,15 +26,15 @@ type Lab interface {
 	RemoveFault(ctx context.Context, id int) ([]Fault, error)
 }
 
-// Status is what a running lab consists of.
+// Status describes a running lab.
 type Status struct {
 	Name    string                 `json:"name"`
 	Nodes   []NodeStatus           `json:"nodes"`
 	Pods    []PodStatus            `json:"pods"`
 	Clients []observe.TopologyHost `json:"clients"`
-	// Deployments are those with pods by their number.
+	// Deployments are the ones whose pods are given by their number.
 	Deployments []DeploymentStatus `json:"deployments,omitempty"`
-	// Faults are those that were added, and are in force.
+	// Faults are the faults in force.
 	Faults []Fault `json:"faults,omitempty"`
 }
 
@@ -154,7 +154,7 @@ type Serving struct {
 	Running bool   `json:"running"`
 }
 
-// NodeEvent is what happens to a node.
+// NodeEvent is an event that a user causes on a node.
 type NodeEvent struct {
 	Node   string `json:"node"`
 	Action string `json:"action"` // of NodeActions

@@ -16,7 +16,7 @@ type Lesson struct {
 	Title   string       `json:"title"`
 	Minutes int          `json:"minutes"`
 	Steps   []LessonStep `json:"steps"`
-	// Step is the number of the step under way, from 0; that of the steps, after the last one.
+	// Step is the number of the step under way, from 0; after the last step it is the number of steps.
 	Step int `json:"step"`
 	// Text is the step's text in Markdown, HTML the same.
 	Text string `json:"text"`
@@ -28,11 +28,11 @@ type Lesson struct {
 	Checks   []LessonCheck `json:"checks"`
 	// Held are facts of the packet that is held until the question is answered.
 	Held []string `json:"held,omitempty"`
-	// Hints are those that were shown, HintsLeft the number of the others.
+	// Hints are the ones that were shown, and HintsLeft is the number of the others.
 	Hints     []string `json:"hints"`
 	HintsLeft int      `json:"hintsLeft"`
 	Solution  string   `json:"solution,omitempty"` // where it was shown
-	// Notice is what happened last, as a judgement of an answer; Good is its kind.
+	// Notice is the latest event, such as a judgement of an answer; Good is its kind.
 	Notice string `json:"notice,omitempty"`
 	Good   bool   `json:"good"`
 	// Next is the ID of the unit to take next; empty: all are finished.
@@ -74,7 +74,7 @@ type LessonCommand struct {
 	Argument string `json:"argument,omitempty"`
 }
 
-// LessonReply is what a command reports.
+// LessonReply is the report of a command.
 type LessonReply struct {
 	Text string `json:"text"`
 }

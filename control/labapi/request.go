@@ -16,7 +16,7 @@ type Request struct {
 	// From is a pod (NAMESPACE/NAME, or NAME), a node or a client of the lab.
 	From string `json:"from"`
 	// To is a URL (http://NAME/PATH, tcp://NAME:PORT or udp://NAME:PORT), or NAME[:PORT]. Instead of a name it may have
-	// an address. Without a port it is that of the only service port at the address, or else 80 over TCP.
+	// an address. Without a port, the port is the only service port at the address, or else 80 over TCP.
 	To string `json:"to"`
 	// Protocol is tcp or udp; empty: that of To, or tcp.
 	Protocol string `json:"protocol,omitempty"`
@@ -26,7 +26,7 @@ type Request struct {
 type Response struct {
 	// Lookup is how the name was resolved; nil: To has an address.
 	Lookup *Lookup `json:"lookup,omitempty"`
-	// Source is the ip:port that the request was sent from; empty: none was, for want of a connection.
+	// Source is the ip:port that the request was sent from; empty: there was no connection to send it on.
 	Source string `json:"source,omitempty"`
 	// Destination is the ip:port that it was sent to, or that there was no connection with; empty: the name has no
 	// address.
@@ -37,7 +37,7 @@ type Response struct {
 	Client string `json:"client,omitempty"`
 	// Status is the status of an HTTP response; empty: the request was not HTTP.
 	Status string `json:"status,omitempty"`
-	// Error is why there is no answer, as the client's system reports it; empty: there is one.
+	// Error is the reason why there is no answer, as the client's system reports it; empty: there is one.
 	Error string `json:"error,omitempty"`
 	// Seconds is how long it took.
 	Seconds float64 `json:"seconds"`

@@ -22,7 +22,7 @@ var (
 	defaultPodCIDRs     = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/64")}
 )
 
-// Made is what Complete has made up.
+// Made lists the objects and addresses that Complete has invented.
 type Made struct {
 	Services map[*corev1.Service]bool  // those with a made-up cluster IP
 	Pods     map[*corev1.Pod]*Template // with the template of each; nil: a Pod that was written without a status

@@ -19,7 +19,7 @@ type document struct {
 
 // parse takes a file apart, one document after the other. Documents without content
 // (comments, blank lines between separators) are left out and not counted. The items of
-// Lists of at least so many bytes are left to be parsed one by one.
+// Lists of at least this many bytes are parsed item by item.
 func parse(name string, data []byte, large int) iter.Seq[document] {
 	return func(yield func(document) bool) {
 		data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // the byte order mark of some editors

@@ -19,7 +19,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 )
 
-// Options are what objects are read with.
+// Options configure the reading of objects.
 type Options struct {
 	// Once: files are not read again. Then a path may be that of a pipe, and "-" is Stdin.
 	Once  bool
@@ -37,13 +37,13 @@ type Extension interface {
 	// Read takes an object if it is of such a kind. It returns the paths of further files, relative to the directory of the
 	// object's, warnings, and what is wrong.
 	Read(at Place, apiVersion, kind string, fields map[string]any) (r Extended, ok bool)
-	// Check is what is wrong with a Pod or a Deployment.
+	// Check returns the mistakes of a Pod or a Deployment.
 	Check(object any) []yamlfile.FieldError
 	// Complete adds to the objects, which are those of all files.
 	Complete(o *Objects) *Error
 }
 
-// Extended is what an object of an [Extension] makes a reading do.
+// Extended is the effect that an object of an [Extension] has on the reading.
 type Extended struct {
 	Further, Warnings []string
 	Errs              []yamlfile.FieldError

@@ -152,7 +152,7 @@ func (c *completion) address(p *corev1.Pod, f corev1.IPFamily, podCIDRs []netip.
 	return netip.Addr{}, false
 }
 
-// podFamilies are those of the cluster IPs.
+// podFamilies returns the address families of the cluster IPs.
 func (c *completion) podFamilies() (all []corev1.IPFamily) {
 	for _, s := range c.Services {
 		for _, f := range s.Spec.IPFamilies {

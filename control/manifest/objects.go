@@ -27,13 +27,13 @@ import (
 type Objects struct {
 	kube.Objects
 
-	// Deployments are those of a running lab, or that were read with [Options].Deployments.
+	// Deployments are a running lab's, or those read with [Options].Deployments.
 	Deployments []*appsv1.Deployment
 
 	// Templates are of the objects that have Pods made, if they were read: see [Options].Context.
 	Templates []*Template
 
-	// Made is what Complete has made up; nil: it was not called.
+	// Made lists what Complete has invented; nil: it was not called.
 	Made *Made
 
 	// Assumed are the objects whose file names no namespace, so that it is "default" here, as "Service default/web".
@@ -53,7 +53,7 @@ type Objects struct {
 	Files []string
 }
 
-// Lab is what is known of the machines of a lab besides objects. Package labfile has it.
+// Lab describes a lab's machines, as far as objects do not. Package labfile defines it.
 type Lab interface {
 	LabPods() []labapi.Pod
 	LabClients() []labapi.Client

@@ -50,7 +50,7 @@ type Service struct {
 	Changes []Change `json:"changes,omitempty"`
 }
 
-// Change is what one service table changed of a service port, and when it took effect. Times are by the
+// Change describes how one service table changed a service port, and when that took effect. Times are by the
 // node's clock, but Changed.
 type Change struct {
 	Node       string `json:"node"`
@@ -101,7 +101,7 @@ type EndpointChange struct {
 	Endpoint string `json:"endpoint"` // address and port
 	Pod      string `json:"pod,omitempty"`
 	Change   string `json:"change"` // see the constants
-	// Excluded is why it receives no new flows to the ClusterIP, as in records; empty: it receives them,
+	// Excluded is the reason why it receives no new flows to the ClusterIP, as in records; empty: it receives them,
 	// or it was removed.
 	Excluded string `json:"excluded,omitempty"`
 
@@ -158,7 +158,7 @@ type Endpoint struct {
 	Pod      string `json:"pod,omitempty"`
 	Node     string `json:"node,omitempty"`
 	Local    bool   `json:"local"` // on an observed node
-	// Excluded is why it receives no new flows to the ClusterIP, as in records; empty: it
+	// Excluded is the reason why it receives no new flows to the ClusterIP, as in records; empty: it
 	// receives them.
 	Excluded string `json:"excluded,omitempty"`
 	// Removed: it is no longer an endpoint of the service.
@@ -218,7 +218,7 @@ type Stats struct {
 	// Entries counts conntrack entries by outcome: created, kept, replaced, failed.
 	Entries map[string]uint64 `json:"entries"`
 	Known   Known             `json:"known"`
-	// Generations are those of the service table that the node keeps.
+	// Generations lists the generations of the service table that the node keeps.
 	Generations Generations `json:"generations"`
 	// Readers is the number of clients that follow the flows; Missed counts the records they missed.
 	Readers int    `json:"readers"`

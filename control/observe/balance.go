@@ -19,7 +19,7 @@ type Balancing interface {
 // Algorithms are the balancing algorithms there are, and what they balance.
 type Algorithms struct {
 	Algorithms []Algorithm `json:"algorithms"` // sorted by name
-	// Services are those that are not balanced at random, sorted by name.
+	// Services lists the Services that are not balanced at random, sorted by name.
 	Services []ServiceAlgorithm `json:"services"`
 }
 

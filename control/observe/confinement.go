@@ -11,7 +11,7 @@ type Capability struct {
 	Use  string `json:"use,omitempty"`
 }
 
-// Confinement is what confines all threads of a daemon.
+// Confinement describes the restrictions in force for all threads of a daemon.
 type Confinement struct {
 	// Capabilities are the effective ones; the process cannot get others if NoNewPrivs is set.
 	Capabilities []Capability `json:"capabilities"`

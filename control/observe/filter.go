@@ -47,7 +47,7 @@ type Filter struct {
 	// Limit is the maximum number of flows: of the newest or, following, of those sent first;
 	// 0: none of these; [All]: all.
 	Limit int
-	// Rate is the maximum number of records per second, following; 0: that of the node.
+	// Rate is the maximum number of records per second of a stream; 0: the node's limit.
 	Rate int
 }
 

@@ -9,7 +9,7 @@ type FlowQuery struct {
 	Follow bool
 	// Service is NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT; a list.
 	Service string
-	// Namespace is that of the service, or of the source's or the endpoint's pod; a list.
+	// Namespace is the namespace of the service, or of the source's or the endpoint's pod; a list.
 	Namespace string
 	// Pod is NAME or NAMESPACE/NAME of the source's or the endpoint's pod; a list.
 	Pod string

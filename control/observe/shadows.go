@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Shadows compares the algorithms that decide beside those of the Services, without effect.
+// Shadows compares the Services' algorithms with shadow algorithms, which decide without effect.
 type Shadows struct {
 	Algorithms []string         `json:"algorithms"` // in the order of the flag --shadow; empty: there are none
 	Services   []ServiceShadows `json:"services"`   // service ports that have had flows, sorted by name
@@ -17,7 +17,7 @@ type ServiceShadows struct {
 	Protocol string `json:"protocol"`
 	Family   string `json:"family"`
 	Flows    uint64 `json:"flows"` // that had a choice
-	// Actual is what is, and Shadows what would be, in the order of [Shadows.Algorithms].
+	// Actual is the real load, and Shadows the load that each shadow algorithm would cause, in the order of [Shadows.Algorithms].
 	Actual  ShadowLoad   `json:"actual"`
 	Shadows []ShadowLoad `json:"shadows"`
 }
@@ -26,7 +26,7 @@ type ServiceShadows struct {
 type ShadowLoad struct {
 	Algorithm string `json:"algorithm,omitempty"` // absent for what is
 	Same      uint64 `json:"same"`                // flows with a choice that have the endpoint that they really have
-	// FlowImbalance and OpenImbalance are those of the fullest endpoint over the mean, of flows and of open
+	// FlowImbalance and OpenImbalance divide the fullest endpoint by the mean, in flows and in open
 	// connections: 1 if all have the same; 0: there are none. Removed endpoints do not count.
 	FlowImbalance float64          `json:"flowImbalance"`
 	OpenImbalance float64          `json:"openImbalance"`

@@ -63,7 +63,7 @@ type Daemon struct {
 	HostNAT      HostNAT      `json:"hostNAT"`
 	HostFirewall HostFirewall `json:"hostFirewall"`
 	Confinement  Confinement  `json:"confinement"`
-	// FlowLog is why the flow log gets no more records; empty: it gets them, or there is none.
+	// FlowLog is the error that stopped the flow log; empty: it works, or there is none.
 	FlowLog string `json:"flowLog,omitempty"`
 }
 
@@ -75,7 +75,7 @@ const (
 
 // Source is where Services and EndpointSlices come from.
 type Source struct {
-	// WaitingFor is what the first service table waits for; empty: the table is in force.
+	// WaitingFor names the objects that the first service table waits for; empty: the table is in force.
 	WaitingFor string `json:"waitingFor,omitempty"`
 	// Saved is when the saved objects were current by which the daemon serves, because the API server
 	// does not answer; nil: it does not serve by them.
@@ -143,7 +143,7 @@ type KernelRules struct {
 	Chains   int `json:"chains"`
 	Rules    int `json:"rules"`
 	Elements int `json:"elements"`
-	// Differences are those of the comparison, in words.
+	// Differences describes in words what the comparison found.
 	Differences []string `json:"differences,omitempty"`
 	// Audited is when the daemon checked and repaired the rules last; nil: not yet.
 	Audited *time.Time `json:"audited,omitempty"`

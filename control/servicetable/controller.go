@@ -26,7 +26,7 @@ func FixedAddresses(addresses ...netip.Addr) AddressSource {
 	}
 }
 
-// Config is what a Controller needs. All but Node must be set.
+// Config configures a Controller. All fields but Node must be set.
 type Config struct {
 	Node      NodeConfig
 	Objects   Source

@@ -16,7 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// EndpointSlice is what the service table depends on of a Kubernetes EndpointSlice.
+// EndpointSlice has the fields of a Kubernetes EndpointSlice that the service table depends on.
 // Endpoints are by far the most of what a node has to hold of its cluster; this form
 // takes a quarter of the memory. It is immutable.
 type EndpointSlice struct {

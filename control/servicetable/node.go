@@ -32,7 +32,7 @@ type NodeConfig struct {
 	// Name is the node's Kubernetes name; empty: not known, so that no endpoint
 	// is local.
 	Name string
-	// Zone is the node's zone; empty: that of the Node object's label.
+	// Zone is the node's zone; empty: the zone in the Node object's label.
 	Zone string
 	// IPs are the node's own addresses, at most one of each family; of a family without
 	// one it is the Node object's internal one, or else its external one.
@@ -50,7 +50,7 @@ type NodeConfig struct {
 	// PrimaryNodePorts adds IPs to NodePortAddresses ("--nodeport-addresses primary").
 	// Since Kubernetes 1.37 the two may be combined.
 	PrimaryNodePorts bool
-	// LocalhostNodePorts opens node ports on 127.0.0.1, too, unless NodePortAddresses or
+	// LocalhostNodePorts also opens node ports on 127.0.0.1, unless NodePortAddresses or
 	// PrimaryNodePorts leave it out.
 	LocalhostNodePorts bool
 	// IgnoreExternalIPs leaves out the spec.externalIPs of Services, as kube-proxy does without the feature gate
@@ -70,7 +70,7 @@ type NodeConfig struct {
 	// Balance is the algorithm, as [balance.Registry.Canonical] returns it, of Services without the
 	// annotation nfqproxy.io/balance; empty: random.
 	Balance string
-	// Algorithms are those that Services may name; nil: the built-in ones.
+	// Algorithms are the ones that Services may name; nil: the built-in ones.
 	Algorithms *balance.Registry
 }
 

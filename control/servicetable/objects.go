@@ -19,7 +19,7 @@ import (
 // configuration: the Services with their EndpointSlices, and the Node. They have what the table depends on, and not,
 // for example, selectors. A table does not keep for which zones or nodes other endpoints are: the hints of those
 // that the node does not use name [elsewhere]. The Node has the addresses of those families of which the node has
-// an own address. With names the objects are those of these Services and the Node.
+// an own address. With names the objects are these Services, their EndpointSlices and the Node.
 func Objects(t *decision.Table, names ...decision.ServiceName) *kube.Objects {
 	o := new(kube.Objects)
 	add := func(ports []*decision.ServicePort) {

@@ -15,7 +15,7 @@ const (
 	// maxExpanded bounds what the aliases of a document add to it, in bytes, and maxAliased in values.
 	maxExpanded = 64 << 20
 	maxAliased  = 1 << 18
-	// maxDepth is that of the library's parser. Aliases may add to it.
+	// maxDepth is the limit of the library's parser. Aliases may add to it.
 	maxDepth = 10000
 )
 

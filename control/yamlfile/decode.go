@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// FieldError is what is wrong at one path within an object.
+// FieldError is a mistake at one path within an object.
 type FieldError struct {
 	Field string // as in "spec.ports[0].name"; empty: the object as a whole
 	Err   error
@@ -37,7 +37,7 @@ type Format struct {
 	Read func(field string, value any) (v any, ok bool, err error)
 }
 
-// TextFormat is that of a type with a text form.
+// TextFormat is the format of a type with a text form.
 func TextFormat(want string, read func(string) (any, error)) Format {
 	return Format{want, func(_ string, value any) (any, bool, error) {
 		text, ok := value.(string)

@@ -139,8 +139,8 @@ var yamlLine = regexp.MustCompile(`^(?:line ([0-9]+): )?(?s:(.*))$`)
 // (parser.fail in decode.go of package yaml).
 var lineFromZero = regexp.MustCompile(`^(did not find expected|found duplicate|found undefined tag handle|found incompatible) `)
 
-// syntaxError makes the line number of a parser that only saw a part of the file that of the file. At the end of the text it
-// is that of the last line with content.
+// syntaxError turns the line number in a parser's error, which counts from the part it saw, into the file's. At the end of the text it
+// is the number of the last line with content.
 func syntaxError(err error, text []byte, first int) error {
 	parts := yamlLine.FindStringSubmatch(strings.TrimPrefix(err.Error(), "yaml: "))
 	n, _ := strconv.Atoi(parts[1])
@@ -193,7 +193,7 @@ func ParseJSON(data []byte) ([]Document, error) {
 // the line of what it should be in; 0: not known.
 func (d *Document) Line(field string) int { return d.lineOf(field, false) }
 
-// lineOf is that of the first field of several with the name, or of the last one, which counts.
+// lineOf finds the line of the first of several fields with the name, or of the last one, which counts.
 func (d *Document) lineOf(field string, first bool) int {
 	if d.root == nil {
 		var root yaml.Node

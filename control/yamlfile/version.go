@@ -1,6 +1,6 @@
 package yamlfile
 
-// APIVersion is that of nfqproxy's own files: labs, experiments, units and chapters of a course.
+// APIVersion is the apiVersion of nfqproxy's own files: labs, experiments, units and chapters of a course, and the user's configuration.
 const APIVersion = "nfqproxy.io/v1alpha1"
 
 // formerAPIVersion is what such files had before they got the domain of the annotations. It means the same.

@@ -5,24 +5,24 @@ package decision
 // each new flow, so it neither blocks nor allocates.
 type Balancer interface {
 	// Pick selects one of the endpoints that a flow with the packet may go to: those of the policy in
-	// ServicePort.Usable, of which there is at least one. Affinity was looked at before.
+	// ServicePort.Usable, of which there is at least one. Affinity was checked before.
 	Pick(s *ServicePort, policy Policy, p *Packet, r Rand) Pick
 	// Take is Pick for a flow whose endpoint affinity has fixed: the one at the position in
 	// ServicePort.Usable of the policy.
 	Take(s *ServicePort, policy Policy, position uint32) Pick
 }
 
-// Pick is how a [Balancer] selected an endpoint.
+// Pick describes how a [Balancer] selected an endpoint.
 type Pick struct {
 	// Position is the endpoint's position in ServicePort.Usable of the flow's policy.
 	Position uint32
-	// Evidence is what the algorithm looked at.
+	// Evidence has the numbers that the algorithm based its choice on.
 	Evidence Evidence
 	// SatOut counts the endpoints that the algorithm left out because they failed; FirstOut is one of
 	// them. They are about ejection only.
 	SatOut   uint16
 	FirstOut Out
-	// Probability is the one with which the endpoint was to be selected, given the state of the
+	// Probability is the endpoint's probability of being selected, given the state of the
 	// algorithm; 0: unknown.
 	Probability float64
 	// Draw is in [0, 1); valid iff Drawn: the endpoint is the one at position floor(draw * n) of n.
@@ -30,19 +30,19 @@ type Pick struct {
 	Drawn bool
 }
 
-// Out is an endpoint that sits out because it failed.
+// Out is an endpoint that was left out because it failed.
 type Out struct {
 	Position uint32 // in ServicePort.Usable
 	Failures uint16 // in a row
 	Seconds  uint16 // until it is tried again
 }
 
-// Evidence is what an algorithm looked at, as numbers, so that no flow costs memory. Its meaning
+// Evidence is the basis of an algorithm's choice, in numbers, so that no flow costs memory. Its meaning
 // depends on the kind.
 type Evidence struct {
 	Kind   EvidenceKind
 	Values [3]uint32
-	// Note is a sentence; of algorithms that have no kind of their own.
+	// Note is a sentence, for algorithms without an evidence kind of their own.
 	Note string
 }
 
@@ -54,11 +54,11 @@ const (
 	NoEvidence EvidenceKind = iota
 	// Only: there was no other, or affinity fixed it.
 	Only
-	// DrawnOf: drawn among so many.
+	// DrawnOf: drawn at random from this many.
 	DrawnOf
-	// Turn: its turn; the turn's number, of so many in a round.
+	// Turn: its turn in the rotation; the turn's number, and the number of turns in a round.
 	Turn
-	// Slot: the flow's hash points to its slot; the slot, of so many.
+	// Slot: the flow's hash points to its slot; the slot, and the number of slots.
 	Slot
 	// FewestOpen: the fewest open connections of all; open, inactive, weight.
 	FewestOpen

@@ -16,7 +16,7 @@ import "net/netip"
 // n): the same distribution as kube-proxy's n-1 rules with probabilities 1/n, 1/(n-1), ... 1/2,
 // for one draw instead of up to n-1. a may be nil: no client is bound. b selects the endpoints of
 // service ports with an algorithm of their own ([ServicePort.Balance]); it may read r more often.
-// If b is nil, these are drawn, too.
+// If b is nil, these are drawn like all others.
 func Decide(t *Table, p *Packet, r Rand, a Affinity, b Balancer) Decision {
 	w := walk{t: t, p: p, r: r, a: a, b: b, d: Decision{Generation: t.generation}}
 	w.nat()
@@ -26,7 +26,7 @@ func Decide(t *Table, p *Packet, r Rand, a Affinity, b Balancer) Decision {
 	return w.d
 }
 
-// ToEndpoint returns the decision for a flow of which only the endpoint is known, because the kernel's
+// ToEndpoint returns the decision for a flow for which only the endpoint is known, because the kernel's
 // copy of the table selected it. It reports false if the table has no way to the endpoint.
 func ToEndpoint(t *Table, p *Packet, endpoint netip.AddrPort) (Decision, bool) {
 	w := walk{t: t, p: p, to: endpoint, d: Decision{Generation: t.generation}}

@@ -218,7 +218,7 @@ type Decision struct {
 	// Draw is in [0, 1); valid iff Drawn.
 	Draw  float64
 	Drawn bool
-	// Pick is how a [Balancer] selected the endpoint; the zero value: none did.
+	// Pick describes how a [Balancer] selected the endpoint; the zero value: no Balancer did.
 	Pick Pick
 	// ServicePort is nil iff Reason is NotAService.
 	ServicePort *ServicePort

@@ -11,16 +11,16 @@ type Node struct {
 	// Name is the Kubernetes node name, Zone the value of its label
 	// topology.kubernetes.io/zone.
 	Name, Zone string
-	// IPs are the node's own addresses, at most one of each family: those of its Node object. A
+	// IPs are the node's own addresses, from its Node object, at most one of each family. A
 	// source range that contains one allows the node to use local load balancer IPs.
 	IPs []netip.Addr
 	// Addresses are all addresses local to the node (iptables: addrtype LOCAL)
-	// but for loopback ones.
+	// except loopback ones.
 	Addresses []netip.Addr
 	// NodePortAddresses restricts node ports to the local addresses within these
 	// prefixes. Without a prefix of an address's family there is no restriction.
 	NodePortAddresses []netip.Prefix
-	// LocalhostNodePorts opens node ports on IPv4 loopback addresses, too. On IPv6 ones they never
+	// LocalhostNodePorts also opens node ports on IPv4 loopback addresses. On IPv6 ones they never
 	// work. It is false if NodePortAddresses exclude 127.0.0.0/8, as in kube-proxy (NewProxier):
 	// then there is no KUBE-FIREWALL rule, and route_localnet is unchanged.
 	LocalhostNodePorts bool
@@ -28,7 +28,7 @@ type Node struct {
 	Detector Detector
 	// MasqueradeAll masquerades every ClusterIP flow.
 	MasqueradeAll bool
-	// NoHairpinMasquerade does not masquerade what an endpoint sends to itself, which breaks such
+	// NoHairpinMasquerade leaves out the masquerading of an endpoint's packets to itself, which breaks such
 	// flows. kube-proxy has no such setting: it is for lessons about the rule.
 	NoHairpinMasquerade bool
 	// MasqueradeMark is the packet mark's bit; 0 means kube-proxy's default, 0x4000.
@@ -56,11 +56,11 @@ func (n *Node) IP(f Family) netip.Addr {
 // one is set; the zero Detector detects nothing, and no ClusterIP flow is masqueraded because it
 // comes from outside.
 type Detector struct {
-	// CIDRs are pods' addresses: one prefix of a family at most counts, the first.
+	// CIDRs are the pods' prefixes. Only the first of each family counts.
 	CIDRs []netip.Prefix
 	// Bridge is the input interface of pods' packets.
 	Bridge string
-	// InterfacePrefix is what the names of pods' interfaces begin with.
+	// InterfacePrefix is the prefix of the names of pods' interfaces.
 	InterfacePrefix string
 }
 

@@ -176,7 +176,7 @@ type ServicePort struct {
 	// AffinitySeconds is how long a client stays with its endpoint after its last new flow
 	// (sessionAffinity: ClientIP); 0: no affinity.
 	AffinitySeconds uint32
-	// QueueOneIn is of how many new flows one is queued for a decision; the kernel's copy of the table
+	// QueueOneIn is N if one in N new flows is queued for a decision; the kernel's copy of the table
 	// decides the others. 0: all are queued. NotQueued: none.
 	QueueOneIn uint32
 	// Balance is the algorithm that selects endpoints, as [balance.Parse] spells it; empty: each is
@@ -247,7 +247,7 @@ type Endpoint struct {
 	// Ready and Serving are the conditions of these names. Their effect on new flows is in
 	// Exclusions.
 	Ready, Serving bool
-	// Weight is the endpoint's share of new flows in comparison with others, for the algorithms with
+	// Weight is the endpoint's share of new flows relative to others, for algorithms with
 	// weights: at most 65535, as in IPVS; 0: no new flows.
 	Weight uint16
 	// Exclusions is, for each policy, the reason why the endpoint gets no new flows; 0: it gets

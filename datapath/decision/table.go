@@ -192,7 +192,7 @@ func (t *Table) Services() []*ServicePort {
 	return t.sorted()
 }
 
-// Archive returns the table in a form to be kept beside others: it shares everything with the tables before
+// Archive returns the table in a form that is cheap to keep: it shares everything with the tables before
 // and after it. Services of the result takes time at each call, as the list is not kept.
 func (t *Table) Archive() *Table {
 	a := *t

@@ -41,11 +41,11 @@ type Flow struct {
 	Held     *Hold // nil: it was not held
 	// Earlier are the endpoints to which the flow was sent before, in order; nil: there are none.
 	Earlier []Attempt
-	// Shadows are what other algorithms would have selected; nil: none decides beside.
+	// Shadows are the selections that other algorithms would have made; nil: there are no shadow algorithms.
 	Shadows []ShadowPick
 }
 
-// ShadowPick is what another algorithm would have selected, beside the one that decided.
+// ShadowPick is the selection that another algorithm would have made in place of the one that decided.
 type ShadowPick struct {
 	Algorithm string
 	// Pick has the endpoint's position in ServicePort.Usable of the flow's policy.

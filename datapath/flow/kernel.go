@@ -67,7 +67,7 @@ func sctpState(s conntrack.SCTPState, before State, replied bool) State {
 	return before
 }
 
-// resetState is the state of a connection that ended with a RST or an ABORT: one that was
+// resetState is the state of a connection that ended with a RST or an ABORT: an ABORT or RST that was
 // the answer to the first packet is a refusal.
 func resetState(before State, replied bool) State {
 	switch before {

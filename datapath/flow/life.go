@@ -61,7 +61,7 @@ type Stages struct {
 	Accepted float64  `json:"accepted"` // until the kernel had their verdicts
 }
 
-// Hold is what the user did with a flow that was held at the queue.
+// Hold is the user's action on a flow that was held at the queue.
 type Hold struct {
 	ID      string  `json:"id"`
 	Seconds float64 `json:"seconds"` // how long it was held

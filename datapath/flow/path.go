@@ -12,7 +12,7 @@ import (
 // Hop is a node that the first packet of a connection passes.
 type Hop struct {
 	Node string
-	// Record is what the node decided; nil: no record of it is known.
+	// Record is the node's decision; nil: no record of it is known.
 	Record *Record
 }
 
@@ -35,7 +35,7 @@ func (r *Record) Outgoing() (source, destination string, known bool) {
 	return netip.AddrPortFrom(address, from.Port()).String(), destination, false
 }
 
-// EndsHere reports whether the packet goes no further than the node.
+// EndsHere reports whether the packet goes no further than this node.
 func (r *Record) EndsHere() bool {
 	return r.Verdict != decision.Accept.String() && r.Verdict != decision.DNAT.String() || r.Conntrack == conntrack.Failed.String()
 }
@@ -53,7 +53,7 @@ func (r *Record) Decider() *Record {
 }
 
 // Path returns the nodes of r and its Others in the order in which the first packet passes them.
-// The order is that of the addresses, as the clocks of nodes differ. A node that the packet must
+// The addresses give the order, because the clocks of nodes differ. A node that the packet must
 // pass, as the source or the endpoint is a pod there, is a hop without a record if it has none.
 func (r *Record) Path() []Hop {
 	middle := r.Decider()

@@ -69,11 +69,11 @@ type Record struct {
 	// Balance is how a balancing algorithm selected the endpoint; absent with kube-proxy's random draw.
 	Balance *Balance `json:"balance,omitempty"`
 
-	// Shadows are what other algorithms would have selected for the flow, in the order of the flag --shadow.
+	// Shadows are the selections that other algorithms would have made for the flow, in the order of the flag --shadow.
 	Shadows []Shadow `json:"shadows,omitempty"`
 
 	Masquerade bool `json:"masquerade"` // the source is rewritten
-	// MasqueradeReason is why the packet carries the masquerade mark. A packet delivered on the
+	// MasqueradeReason is the reason for the masquerade mark. A packet delivered on the
 	// node itself may carry the mark without being masqueraded.
 	MasqueradeReason string `json:"masqueradeReason"`
 	// MasqueradeRule is the host's own masquerade rule, as iptables-save prints it or, for a table of
@@ -88,7 +88,7 @@ type Record struct {
 	// MasqueradeAddress is the requested source address; present iff the flow was
 	// masqueraded by a live daemon, or by the rules of a dump.
 	MasqueradeAddress string `json:"masqueradeAddress,omitempty"`
-	// Error is why the flow could not be set up, where conntrack is failed.
+	// Error is the reason why the flow could not be set up, if conntrack is failed.
 	Error string `json:"error,omitempty"`
 
 	Generation uint64 `json:"generation"` // of the service table, from 1
@@ -147,14 +147,14 @@ type Candidate struct {
 // Balance is how a balancing algorithm selected the endpoint.
 type Balance struct {
 	Algorithm string `json:"algorithm"` // as the flag --balance spells it
-	// Evidence is what the algorithm looked at, as a phrase; absent: it had no choice.
+	// Evidence is the basis of the algorithm's choice, as a phrase; absent: it had no choice.
 	Evidence string `json:"evidence,omitempty"`
 	// Probability is the one with which the endpoint was to be selected, given what the algorithm knew;
 	// absent: unknown.
 	Probability float64 `json:"probability,omitempty"`
 }
 
-// Shadow is what another algorithm would have selected.
+// Shadow is the selection that another algorithm would have made.
 type Shadow struct {
 	Algorithm string `json:"algorithm"` // as the flag --shadow spells it
 	Endpoint  string `json:"endpoint"`  // ip:port
@@ -170,7 +170,7 @@ type Excluded struct {
 }
 
 // New returns the record of a decision, without steps and without fields that only a live
-// daemon knows. t and p must be those of the decision.
+// daemon knows. t and p must be the decision's table and packet.
 func New(t *decision.Table, p *decision.Packet, d *decision.Decision) *Record {
 	return newRecord(t.Node().Name, p, d)
 }

@@ -1,6 +1,6 @@
 package flow
 
-// StepOutcome is what a rule did to the packet.
+// StepOutcome is the effect of a rule on the packet.
 type StepOutcome string
 
 // The outcomes of a rule, and of steps between rules.
@@ -29,7 +29,7 @@ type Step struct {
 	// Probability is the probability of the outcome, for a rule with a statistic match; else 0.
 	Probability float64 `json:"chance,omitempty"`
 	// Count is the number of consecutive rules that did not match, where they are one step: Line
-	// is then that of the first, and Rule is empty.
+	// is then the first chain's, and Rule is empty.
 	Count int `json:"count,omitempty"`
 	// Mark is the packet's mark after the step, "0x4000"; only where it changed.
 	Mark string `json:"mark,omitempty"`

@@ -40,7 +40,7 @@ as other rules keep address translation enabled. nfqproxy must not be running.`,
 	return cmd
 }
 
-// successorInterval is the time between two looks for kube-proxy's rules.
+// successorInterval is the interval of the checks for kube-proxy's rules.
 const successorInterval = 500 * time.Millisecond
 
 // awaitSuccessor waits until kube-proxy's rules translate, if there is a time to wait. kube-proxy is healthy

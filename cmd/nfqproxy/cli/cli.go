@@ -45,7 +45,7 @@ func runProcess(connect connector) int {
 // endsByContext is the annotation of commands that end when their context does.
 const endsByContext = "nfqproxy.ends-by-context"
 
-// ending are those annotations.
+// ending returns the annotations of such a command.
 func ending() map[string]string { return map[string]string{endsByContext: "true"} }
 
 // execute runs a command. All output goes through writers that make control characters

@@ -37,7 +37,7 @@ func (f *clusterFlags) add(cmd *cobra.Command) {
 	f.daemons.add(cmd)
 }
 
-// doctor is that of the cluster: of its objects, and of what is observed if it is a lab.
+// doctor returns the doctor of the cluster: it examines the objects and, in a lab, what is observed.
 func (f *clusterFlags) doctor(ctx context.Context, connect connector, stdin io.Reader, stderr io.Writer) (*findings.Doctor, error) {
 	cluster, err := f.daemons.wanted("server", "lab", "objects")
 	if err != nil {
@@ -76,7 +76,7 @@ func (f *clusterFlags) doctor(ctx context.Context, connect connector, stdin io.R
 	return d, err
 }
 
-// observeDaemons has a doctor observe all nodes of the cluster. A cluster without nfqproxy's DaemonSet has none to
+// observeDaemons makes a doctor observe all nodes of the cluster. A cluster without nfqproxy's DaemonSet has none to
 // observe: that is an error only if flags ask for them.
 func (f *clusterFlags) observeDaemons(ctx context.Context, d *findings.Doctor, stderr io.Writer) error {
 	token, err := (&serverFlags{tokenFile: f.tokenFile}).token()
@@ -95,7 +95,7 @@ func (f *clusterFlags) observeDaemons(ctx context.Context, d *findings.Doctor, s
 	return nil
 }
 
-// observeServer has a doctor observe the flow API at --server. Without flags for objects, these are not known.
+// observeServer makes a doctor observe the flow API at --server. Without flags for objects, these are not known.
 func (f *clusterFlags) observeServer(ctx context.Context, d *findings.Doctor, connect connector) (err error) {
 	if f.lab != "" {
 		return errors.New("--server and --lab exclude each other: give one of them")
@@ -113,7 +113,7 @@ func (f *clusterFlags) observeServer(ctx context.Context, d *findings.Doctor, co
 	return nil
 }
 
-// firewallHere reads the rules of this machine, which is the node that the observer is of. Those of other nodes are not
+// firewallHere reads the rules of this machine, which is the observer's node. Those of other nodes are not
 // known.
 func firewallHere(o observe.Observer) findings.Firewall {
 	return func(ctx context.Context, node string, to []netip.Addr) (*noderules.Rules, error) {

@@ -46,7 +46,7 @@ func soon(f func(context.Context) []string) []string {
 	}
 }
 
-// nothing completes nothing, nor files.
+// nothing completes neither words nor files.
 func nothing(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
@@ -76,7 +76,7 @@ func (n *names) add(list *[]string, namespace, name string) {
 	n.namespaces = append(n.namespaces, namespace)
 }
 
-// namesAt are the names that a flow API returns.
+// namesAt returns the names that a flow API knows.
 func namesAt(ctx context.Context, observer observe.Observer) (n names, err error) {
 	services, err := observer.Services(ctx, observe.ServiceQuery{})
 	if err != nil {
@@ -104,7 +104,7 @@ func namesAt(ctx context.Context, observer observe.Observer) (n names, err error
 	return n.sorted(), nil
 }
 
-// namesOf are those of objects.
+// namesOf returns the names of objects.
 func namesOf(objects *manifest.Objects) (n names) {
 	for _, s := range objects.Services {
 		n.add(&n.services, s.Namespace, s.Name)
@@ -197,7 +197,7 @@ func faultNumbers(cmd *cobra.Command) (all []string) {
 	return all
 }
 
-// contexts are those of the kubeconfig.
+// contexts lists the contexts of the kubeconfig.
 func contexts(cmd *cobra.Command) []string {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = cmd.Flags().Lookup("kubeconfig").Value.String()
@@ -216,7 +216,7 @@ func algorithmNames(*cobra.Command) (all []string) {
 	return all
 }
 
-// findingCodes are those of doctor.
+// findingCodes lists the codes of doctor's findings.
 func findingCodes() (all []string) {
 	for _, code := range diagnose.Codes() {
 		all = append(all, string(code))
@@ -263,7 +263,7 @@ func (c completion) observer(ctx context.Context) (observe.Observer, error) {
 	return f.observer(ctx, c.connect, nil)
 }
 
-// names are those of the objects that the flags select, or that the flow API knows.
+// names returns the names of the objects that the flags select, or that the flow API knows.
 func (c completion) names(ctx context.Context) (names, error) {
 	flags := c.cmd.Flags()
 	if f := flags.Lookup("objects"); f != nil {
@@ -331,7 +331,7 @@ func (c completion) of(name string) (values func(context.Context) []string, ok b
 	}, true
 }
 
-// daemonSets are those of the cluster.
+// daemonSets lists the DaemonSets of the cluster.
 func (c completion) daemonSets(ctx context.Context) []string {
 	config, err := connectionTo(c.flag("kubeconfig"), c.flag("context")).REST()
 	if err != nil {
@@ -341,7 +341,7 @@ func (c completion) daemonSets(ctx context.Context) []string {
 	return all
 }
 
-// flowIDs are those of the newest flows, with their services.
+// flowIDs lists the IDs of the newest flows, with their services.
 func (c completion) flowIDs(ctx context.Context) (all []string) {
 	observer, err := c.observer(ctx)
 	if err != nil {

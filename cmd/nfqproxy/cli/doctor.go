@@ -80,7 +80,7 @@ command fails.`,
 	return cmd
 }
 
-// findings are those that the flags ask for, the worst first, and of rules what was examined.
+// findings returns the findings that the flags ask for, the worst first, and the scope of the examination of rules.
 func (f *doctorFlags) findings(cmd *cobra.Command, connect connector) (found []diagnose.Finding, examined []*diagnose.Examined, err error) {
 	for _, code := range f.ignore {
 		if !slices.Contains(diagnose.Codes(), diagnose.Code(code)) {
@@ -123,11 +123,11 @@ func (f *doctorFlags) ofCluster(ctx context.Context, connect connector, stdin io
 	return list.Findings, nil
 }
 
-// rulesMemory is from how much memory on the garbage collector works harder: 10,000 services with 10 endpoints each need
+// rulesMemory is the heap size above which the garbage collector works harder: 10,000 services with 10 endpoints each need
 // half of it.
 const rulesMemory = 800 << 20
 
-// ofRules are the findings of dumps, and what was examined of each family.
+// ofRules returns the findings about dumps, and the scope of the examination of each family.
 func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagnose.Finding, examined []*diagnose.Examined, err error) {
 	if len(f.table.objects) > 0 || f.kubeconfig != "" || f.lab != "" || f.server != "" || f.daemons.flags.Changed("cluster") {
 		return nil, nil, errors.New("--rules excludes --objects, --kubeconfig, --lab, --server and --cluster: give one of them")

@@ -12,7 +12,7 @@ type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// answerNo ends a command whose answer is no, and printed.
+// answerNo ends a command that has printed the answer no.
 const answerNo = exitCode(usage.ExitNo)
 
 // failure is an error with the exit code of a shell, when a program cannot be executed.
@@ -21,7 +21,7 @@ type failure struct {
 	code exitCode
 }
 
-// exitWith is the end of a command that ran a program.
+// exitWith returns the error that ends a command with a program's exit code.
 func exitWith(code int, err error) error {
 	switch {
 	case err != nil && code > usage.ExitError:

@@ -34,7 +34,7 @@ are described in docs/reference/experiments.md.`,
 	return cmd
 }
 
-// experimentFlags are those of nfqproxy experiment run.
+// experimentFlags are the flags of nfqproxy experiment run.
 type experimentFlags struct {
 	dir      string
 	seeds    int
@@ -144,7 +144,7 @@ func (f *experimentFlags) show(ctx context.Context, stdout, stderr io.Writer, x 
 	return err
 }
 
-// runExperiment runs an experiment with a progress bar. Of one that is interrupted, it returns the results of the runs that
+// runExperiment runs an experiment with a progress bar. If it is interrupted, it returns the results of the runs that
 // are done, if there are any, with an error.
 func runExperiment(ctx context.Context, stderr io.Writer, x *experiment.Experiment, b experiment.Backend, dir string) (*experiment.Results, error) {
 	bar := &progressBar{began: time.Now()}
@@ -194,7 +194,7 @@ func (b *progressBar) update(done float64, cells int) {
 	fmt.Fprintf(b.to, "%s[%s%s] %d of %d runs%s", b.again(), strings.Repeat("#", full), strings.Repeat(".", width-full), int(done), cells, left)
 }
 
-// again begins the line anew.
+// again starts the line again.
 func (b *progressBar) again() string {
 	seal := visible.SealOf(b.to)
 	return seal.Sequence("1", 'G') + seal.Sequence("0", 'K')

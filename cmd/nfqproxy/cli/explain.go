@@ -28,13 +28,13 @@ import (
 // explainFlags are the flags of nfqproxy explain.
 type explainFlags struct {
 	objectSource
-	packet  flow.Question
-	packets string
-	seed    uint64
-	output  string
-	reply   bool
-	walk    text.Walk
-	rules   string // a dump of the host's own rules
+	packet      flow.Question
+	packets     string
+	seed        uint64
+	output      string
+	reply       bool
+	walk        text.Walk
+	rules       string // a dump of the host's own rules
 	inNamespace string // of names without one
 }
 

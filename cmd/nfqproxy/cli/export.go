@@ -244,10 +244,10 @@ func (f *exportFlags) pageConfig(o observe.Observer, log *slog.Logger) flowapi.C
 	}
 }
 
-// nodeWait is the time between two attempts to learn the node's name.
+// nodeWait is the interval of the attempts to get the node's name.
 const nodeWait = time.Second
 
-// nodeOf is the name of the daemon's node. It waits for a daemon that is away, until the context ends.
+// nodeOf returns the name of the daemon's node. It waits for a daemon that cannot be reached, until the context ends.
 func nodeOf(ctx context.Context, o observe.Observer, log *slog.Logger) (string, error) {
 	for logged := false; ; logged = true {
 		stats, err := o.Stats(ctx)
@@ -269,7 +269,7 @@ func nodeOf(ctx context.Context, o observe.Observer, log *slog.Logger) (string, 
 	}
 }
 
-// eachNode calls its argument for each node that the daemon knows; while it is away, for those that it knew.
+// eachNode calls its argument for each node that the daemon knows or, while it cannot be reached, knew last.
 func eachNode(ctx context.Context, o observe.Observer) func(func(string, []netip.Addr)) {
 	var mu sync.Mutex // several relays may ask at once
 	var last []observe.TopologyNode

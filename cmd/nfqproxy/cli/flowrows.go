@@ -112,7 +112,7 @@ func (l *rows) withOthers(r *flow.Record) *flow.Record {
 	return &c
 }
 
-// print gives the waiting rows to the printer.
+// print passes the waiting rows to the printer.
 func (l *rows) print() error {
 	for _, r := range l.waiting {
 		if err := l.printer.Print(r); err != nil {
@@ -159,7 +159,7 @@ func (l *rows) finish(ctx context.Context, observer observe.Observer, err error)
 	return err
 }
 
-// causes are what is wrong with the nodes, as doctor finds it: it is not in a row of its own, and no flow may show it.
+// causes are the problems that doctor finds on nodes. They have no rows of their own, and no flow may show them.
 func causes(ctx context.Context, observer observe.Observer) (texts []string) {
 	list, err := findings.OfNodes(ctx, observer)
 	if err != nil {

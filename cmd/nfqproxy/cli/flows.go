@@ -212,7 +212,7 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 	return nil
 }
 
-// servicesOnly reports whether flows for no service are left out. A filter that names them selects them, and with one
+// servicesOnly reports whether flows for no service are left out. A filter that names such flows includes them, and with one
 // that they cannot pass there are none to leave out.
 func (f *flowsFlags) servicesOnly() bool {
 	q := &f.query
@@ -240,7 +240,7 @@ func (f *flowsFlags) printOne(ctx context.Context, stdout io.Writer, observer ob
 	return err
 }
 
-// droppedBy describes what on a node drops a flow without an answer: a rule, or a route; empty: nothing is known.
+// droppedBy describes the rule or route of a node that drops an unanswered flow; empty: none is known.
 func droppedBy(ctx context.Context, observer observe.Observer, r *flow.Record) string {
 	if r.Life == nil || r.Life.State != flow.Unanswered {
 		return ""
@@ -334,7 +334,7 @@ func leftOutInWords(flows uint64) string {
 	return fmt.Sprintf("%d flows for no service are omitted (--all shows them).", flows)
 }
 
-// printMissed prints that records are missing: in the list itself, where its format can.
+// printMissed prints that records are missing, in the list itself if its format allows.
 func printMissed(m *observe.Missed, p text.Printer, stderr io.Writer) error {
 	if p, ok := p.(text.MissedPrinter); ok {
 		return p.PrintMissed(m)

@@ -10,7 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
 
-// hostFlags describe the host of a dump: what its rules lack.
+// hostFlags describe the host of a dump, as far as its rules do not.
 type hostFlags struct {
 	files         []string
 	addresses     []string

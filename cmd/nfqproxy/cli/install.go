@@ -132,7 +132,7 @@ func (f *switchFlags) run(cmd *cobra.Command, way func(*switchover.Switch, conte
 	return way(s, ctx)
 }
 
-// Limits of the requests to the API server: the time of one, and their number in a second.
+// Limits of the requests to the API server: the timeout of one, and the rate per second.
 const (
 	requestTimeout    = 30 * time.Second
 	requestsPerSecond = 50

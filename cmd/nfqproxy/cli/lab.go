@@ -45,7 +45,7 @@ func builtInLabs(_ *cobra.Command, args []string, _ string) ([]string, cobra.She
 	return labs.Names(), cobra.ShellCompDirectiveDefault
 }
 
-// labFlags are the inputs of a lab besides a file or a name.
+// labFlags describe a lab besides its file or name.
 type labFlags struct {
 	objects      []string
 	clusterCIDRs []string
@@ -55,7 +55,7 @@ type labFlags struct {
 	kubeProxy    string
 }
 
-// addObjects adds the flags of a lab that is made of objects.
+// addObjects adds the flags of a lab that is derived from objects.
 func (f *labFlags) addObjects(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.objects, "objects", nil, "derive the lab from Kubernetes objects: file or directory with Services, EndpointSlices, Nodes and Pods (YAML or JSON); may be repeated")
 	flags.StringSliceVar(&f.clusterCIDRs, "cluster-cidr", nil, "with --objects: pod prefixes of the cluster, one per family (default: the smallest prefix with all pods)")
@@ -302,7 +302,7 @@ func newLabInitCommand() *cobra.Command {
 	return cmd
 }
 
-// directory is the one in the arguments, or the current one.
+// directory returns the directory in the arguments, or the current one.
 func directory(args []string) string {
 	if len(args) == 0 {
 		return "."

@@ -71,7 +71,7 @@ request got no answer.`,
 	return cmd
 }
 
-// complete completes hosts, and then Services.
+// complete completes first hosts, then Services.
 func (f *askFlags) complete(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return labHosts(&f.lab)(cmd, args, begun)
@@ -197,7 +197,7 @@ func lookupText(l *labapi.Lookup) string {
 	return fmt.Sprintf("%s, by %s", strings.Join(all, ", "), l.Queries[len(l.Queries)-1].Server)
 }
 
-// many sends requests, and prints those that fail, and the distribution of all answers, also if it is interrupted.
+// many sends requests, prints those that fail and, even if it is interrupted, the distribution of all answers.
 func (f *askFlags) many(ctx context.Context, stdout io.Writer, client *remote.Client, q labapi.Request) error {
 	counts := make(map[string]int)
 	sent, failed, looked := 0, 0, false
@@ -239,7 +239,7 @@ func (f *askFlags) many(ctx context.Context, stdout io.Writer, client *remote.Cl
 	return nil
 }
 
-// durationOf is how long a request took.
+// durationOf returns how long a request took.
 func durationOf(r *labapi.Response) time.Duration {
 	return time.Duration(r.Seconds * float64(time.Second)).Round(10 * time.Microsecond)
 }

@@ -38,7 +38,7 @@ type faultFlag struct {
 	text  string
 }
 
-// String is the text that was given.
+// String returns the text as given.
 func (f *faultFlag) String() string { return f.text }
 
 // Set sets the parameter.
@@ -138,7 +138,7 @@ func newLabFaultAddCommand() *cobra.Command {
 	return cmd
 }
 
-// asFlag is an error of a parameter, with the name as a flag.
+// asFlag turns an error about a parameter into one about the flag.
 func asFlag(err error) error {
 	if e, ok := errors.AsType[*observe.Error](err); ok && slices.Contains(labapi.FaultParameterNames(), e.Field) {
 		return fmt.Errorf("--%w", err)

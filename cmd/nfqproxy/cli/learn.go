@@ -35,7 +35,7 @@ func (f *learnFlags) addRecord(flags *pflag.FlagSet) {
 	flags.StringVar(&f.record, "record", "", "file with your progress, or the file of your class (default ~/.local/state/nfqproxy/learn.json)")
 }
 
-// files are those of the course.
+// files returns the files of the course.
 func (f *learnFlags) files() (fs.FS, error) {
 	if f.units == "" {
 		return units.Files(), nil
@@ -47,7 +47,7 @@ func (f *learnFlags) files() (fs.FS, error) {
 	return os.DirFS(f.units), err
 }
 
-// load reads the course with the values that a seed draws.
+// load reads the course, with values drawn from a seed.
 func (f *learnFlags) load(seed uint64) (*learn.Course, error) {
 	files, err := f.files()
 	if err != nil {
@@ -137,7 +137,7 @@ func firstUnit(c *learn.Course, r *learn.Record, args []string) (string, error) 
 	return "", errors.New("all units are finished; give the number of one to take it again")
 }
 
-// studentCommands are the commands to a course that is running.
+// studentCommands are the commands for a running course.
 var studentCommands = []struct{ use, short string }{
 	{"answer TEXT...", "Answer the question of the step"},
 	{"hint", "Show another hint"},

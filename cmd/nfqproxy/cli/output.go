@@ -105,7 +105,7 @@ func (l listener) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// unlessClosed drops errors that are none for the user: the reader closed the output, or the
+// unlessClosed drops errors that do not concern the user: the reader closed the output, or the
 // command was interrupted.
 func unlessClosed(ctx context.Context, err error) error {
 	if errors.Is(err, errUnread) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {

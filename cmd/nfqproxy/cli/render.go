@@ -71,7 +71,7 @@ localhost_nps_accepted_pkts.`,
 	return cmd
 }
 
-// noSuchService is the error for a service without rules. It names the services that have.
+// noSuchService is the error for a service without rules. It names the services that have some.
 func noSuchService(t *decision.Table, objects *manifest.Objects, f decision.Family, service string) error {
 	for _, s := range objects.Services {
 		if why := servicetable.Unserved(s); why != "" && s.Namespace+"/"+s.Name == service {

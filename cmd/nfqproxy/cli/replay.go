@@ -161,7 +161,7 @@ func (f *replayFlags) run(name string, stdin io.Reader, stdout, stderr io.Writer
 	return err
 }
 
-// peek gives the first bytes of a file behind white space.
+// peek returns the first bytes of a file after white space.
 func peek(in *bufio.Reader) []byte {
 	const enough = 512
 	b, _ := in.Peek(1)
@@ -214,7 +214,7 @@ func (f *replayFlags) replayCapture(name string, in, stdin io.Reader, out *outpu
 	return err
 }
 
-// chosenSeed is the flag's, or a random one.
+// chosenSeed returns the flag's seed, or a random one.
 func (f *replayFlags) chosenSeed() uint64 {
 	if f.given("seed") {
 		return f.seed
@@ -225,7 +225,7 @@ func (f *replayFlags) chosenSeed() uint64 {
 // draws are the random numbers.
 func (f *replayFlags) draws() *rand.Rand { return rand.New(rand.NewPCG(f.chosenSeed(), 0)) }
 
-// decider makes what decides the flows.
+// decider makes the decider of the flows.
 func (f *replayFlags) decider(stdin io.Reader, stderr io.Writer) (replay.Decider, error) {
 	draws := f.draws()
 	if f.given("rules") {
@@ -268,7 +268,7 @@ func (o *output) terminal() bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// keep gives a complete file its name.
+// keep renames the complete file to its final name.
 func (o *output) keep() error {
 	if o.file == nil {
 		return nil

@@ -54,7 +54,7 @@ func (f *replayFlags) replayLog(name string, in, stdin io.Reader, out *bufio.Wri
 	return nil
 }
 
-// whatIf decides a flow log again by another algorithm.
+// whatIf decides a flow log again with another algorithm.
 func (f *replayFlags) whatIf(name string, in, stdin io.Reader, out *bufio.Writer, stderr io.Writer) error {
 	switch {
 	case f.given("rules"):

@@ -202,7 +202,7 @@ func openFile(name string) (*os.File, error) {
 	return file, nil
 }
 
-// rulesName is how messages call the file.
+// rulesName is the file's name in messages.
 func rulesName(path string) string {
 	if path == "-" {
 		return "standard input"
@@ -210,7 +210,7 @@ func rulesName(path string) string {
 	return path
 }
 
-// withoutPath takes the name of the file out of an error that has it.
+// withoutPath removes the file's name from an error.
 func withoutPath(err error) error {
 	if e := (*fs.PathError)(nil); errors.As(err, &e) {
 		return e.Err

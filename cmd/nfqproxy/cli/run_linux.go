@@ -188,7 +188,7 @@ func (p *parent) start() error {
 	return nil
 }
 
-// exit is the exit code of the daemon, as a shell has it.
+// exit returns the daemon's exit code as a shell would.
 func (p *parent) exit() int {
 	if status, ok := p.command.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return 128 + int(status.Signal())

@@ -33,8 +33,8 @@ func localServer(socket string) string {
 	return forwardedServer
 }
 
-// connector makes an observer of the flow API at server: an URL, HOST:PORT or a Unix socket.
-// An empty token is none.
+// connector makes an observer of the flow API at server: a URL, HOST:PORT or a Unix socket.
+// An empty token means no token.
 type connector func(server, token string) (observe.Observer, error)
 
 // connect is the connector of the program.
@@ -69,7 +69,7 @@ func (f *serverFlags) add(cmd *cobra.Command) {
 	oneOf(cmd, &f.color, "color", "", ": auto is on terminals, and without NO_COLOR", "auto", "always", "never")
 }
 
-// style is the style of an output.
+// style returns the style of an output.
 func (f *serverFlags) style(w io.Writer) text.Style {
 	own := text.StyleFor(w)
 	own.Color = f.color == "always" || f.color == "auto" && own.Color

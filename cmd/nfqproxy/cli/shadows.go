@@ -70,7 +70,7 @@ func compareService(w io.Writer, s *observe.ServiceShadows) error {
 	return table.Flush()
 }
 
-// share is a part of a whole as text.
+// share formats a part of a whole.
 func share[N int | uint64](part, whole N) string {
 	if whole == 0 {
 		return "-"

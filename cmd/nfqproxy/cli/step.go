@@ -91,7 +91,7 @@ func terminal(in io.Reader) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// width returns the width of an output that is a terminal; nil: it is none.
+// width returns the width of an output that is a terminal; nil: it is not one.
 func width(out io.Writer) func() int {
 	f, ok := visible.File(out)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -106,7 +106,7 @@ func width(out io.Writer) func() int {
 	}
 }
 
-// lines gives the lines of an input, until it or the context ends.
+// lines yields the lines of an input, until it or the context ends.
 func lines(ctx context.Context, in io.Reader) <-chan string {
 	c := make(chan string)
 	go func() {

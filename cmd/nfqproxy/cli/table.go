@@ -33,7 +33,7 @@ func (f *tableFlags) add(cmd *cobra.Command, flags *pflag.FlagSet) {
 	_ = cmd.MarkFlagRequired("objects")
 }
 
-// addOptional is add for commands that can do without --objects.
+// addOptional is add for commands that do not require --objects.
 func (f *tableFlags) addOptional(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.objects, "objects", nil, "file or directory with Services, EndpointSlices, Nodes and Pods (YAML or JSON), or - for standard input; may be repeated")
 	flags.StringVar(&f.name, "node", "", "name of the node that decides (default: the only Node object)")
@@ -49,7 +49,7 @@ func (f *tableFlags) read(stdin io.Reader) (*manifest.Objects, error) {
 	return objects, err
 }
 
-// readComplete is read, with what manifests lack made up.
+// readComplete is read, and completes the objects with what manifests lack.
 func (f *tableFlags) readComplete(stdin io.Reader) (*manifest.Objects, error) {
 	objects, err := f.read(stdin)
 	if err != nil {
@@ -62,7 +62,7 @@ func (f *tableFlags) readComplete(stdin io.Reader) (*manifest.Objects, error) {
 	return objects, objects.Complete(config.ClusterCIDRs)
 }
 
-// note prints notes that are not empty.
+// note prints the notes that are not empty.
 func note(stderr io.Writer, notes ...string) {
 	for _, n := range notes {
 		if n != "" {
@@ -95,7 +95,7 @@ func (f *tableFlags) configure(objects *manifest.Objects) (config servicetable.N
 	return config, f.node.Apply(&config)
 }
 
-// input is what tableFlags name.
+// input has the objects that tableFlags name, and their table.
 type input struct {
 	objects *manifest.Objects
 	config  servicetable.NodeConfig

@@ -167,7 +167,7 @@ func writeTimeline(w io.Writer, s *serviceChanges, zone *time.Location) error {
 	return nil
 }
 
-// writeGone writes what is left of endpoints without new flows.
+// writeGone writes the last flows and the open connections of endpoints that get no new flows.
 func writeGone(w io.Writer, c *observe.Change, start time.Time) {
 	for _, e := range c.Endpoints {
 		if e.Change != observe.EndpointRemoved && e.Change != observe.EndpointExcluded {
@@ -208,7 +208,7 @@ func groupChanges(changes []observe.Change) (groups [][]observe.Change) {
 	return groups
 }
 
-// changeText is a change in words.
+// changeText describes a change.
 func changeText(c *observe.Change) string {
 	var parts []string
 	if c.Created {

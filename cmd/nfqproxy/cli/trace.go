@@ -171,7 +171,7 @@ func parseTime(text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("--time %q: want a time like 2026-01-31T08:30:00, which is UTC", text)
 }
 
-// knownDevice refuses a device that is not in --host, which is most likely a typing error.
+// knownDevice rejects a device that is not in --host, which is most likely a typo.
 func (f *traceFlags) knownDevice(known *netfilter.Host) error {
 	in := f.packet.inInterface
 	if in == "" || len(f.host.files) == 0 || len(known.Interfaces) == 0 {
@@ -187,7 +187,7 @@ func (f *traceFlags) knownDevice(known *netfilter.Host) error {
 	return fmt.Errorf("--in-interface %s: the host has %s, by --host", in, strings.Join(names, ", "))
 }
 
-// readSets reads a file of ipset save; none if there is no name.
+// readSets reads the output of ipset save from a file; without a name there are no sets.
 func readSets(name string) (map[string]*iptables.Set, error) {
 	if name == "" {
 		return nil, nil
@@ -300,7 +300,7 @@ func (f *packetFlags) packet(given *pflag.FlagSet) (iptables.Packet, error) {
 	return p, f.layer4(&p)
 }
 
-// noteAssumptions notes the properties of the packet that no flag set.
+// noteAssumptions notes the assumed properties of the packet: those that no flag set.
 func (f *packetFlags) noteAssumptions(p *iptables.Packet, given *pflag.FlagSet) {
 	for _, s := range []struct {
 		fact  iptables.Facts
@@ -322,7 +322,7 @@ func (f *packetFlags) noteAssumptions(p *iptables.Packet, given *pflag.FlagSet) 
 	}
 }
 
-// headerLength is that of the packet's headers without options, in bytes.
+// headerLength is the length of the packet's headers without options, in bytes.
 func headerLength(p *iptables.Packet) int {
 	length := 20
 	if p.Destination.Addr().Is6() {

@@ -152,7 +152,7 @@ func first(ctx context.Context, o observe.Observer, q observe.FlowQuery, timeout
 	return nil, errors.New("the stream of flows has ended")
 }
 
-// observed adds what the flow API shows.
+// observed adds the flow API's observations.
 func observed(ctx context.Context, b *bundle.Bundle, o observe.Observer, r *flow.Record) {
 	add := func(name, about string, value any, err error) {
 		if err == nil {
@@ -214,7 +214,7 @@ func (f *watchFlags) collect(ctx context.Context, r *flow.Record, stderr io.Writ
 	return b
 }
 
-// pairsOf are the addresses of a flow, before and after translation.
+// pairsOf returns the address pairs of a flow, before and after translation.
 func pairsOf(r *flow.Record) (pairs []bundle.Pair) {
 	add := func(a, b string) {
 		var p bundle.Pair
@@ -241,7 +241,7 @@ func pairsOf(r *flow.Record) (pairs []bundle.Pair) {
 	return pairs
 }
 
-// fileNameOf is an ID as a part of a file's name.
+// fileNameOf makes an ID usable in a file's name.
 func fileNameOf(id string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {

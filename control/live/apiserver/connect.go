@@ -37,7 +37,7 @@ type Connection struct {
 	UserAgent                       string
 }
 
-// Uses are what a client opens and starts while it runs.
+// Uses lists the files and processes that a client opens and starts while it runs.
 type Uses struct {
 	Files   []string // certificates and tokens, which rotate
 	Program string   // the kubeconfig's credential plugin; empty: none

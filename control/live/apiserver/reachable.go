@@ -25,7 +25,7 @@ type reachable struct {
 	away   atomic.Bool
 }
 
-// RoundTrip is that of http.RoundTripper.
+// RoundTrip implements [http.RoundTripper].
 func (r *reachable) RoundTrip(request *http.Request) (*http.Response, error) {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		response, err := r.next.RoundTrip(request)

@@ -37,7 +37,7 @@ const (
 	waitingForNodeReport = 10 * time.Second
 )
 
-// Config is what a Source needs.
+// Config configures a Source.
 type Config struct {
 	Client Client
 	// Node is the name of the node's own Node object; empty: none is watched.
@@ -93,7 +93,7 @@ func New(config Config) *Source {
 	return &Source{config: config, changed: make(chan struct{}, 1)}
 }
 
-// Run is that of [servicetable.Source]. Nothing is published before all kinds of objects
+// Run implements [servicetable.Source]. Nothing is published before all kinds of objects
 // are there, Pods aside.
 func (s *Source) Run(ctx context.Context, publish func(servicetable.Update)) error {
 	ctx, cancel := context.WithCancel(ctx)

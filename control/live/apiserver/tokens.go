@@ -41,7 +41,7 @@ type Tokens struct {
 }
 
 // Review has the API server check a token: it returns why the token is wrong; empty: it is one of the
-// account, for [TokenAudience]. The error is that of the API server, which cannot be reached or does not
+// account, for [TokenAudience]. The error is the API server's, which cannot be reached or does not
 // permit reviews.
 func (t *Tokens) Review(ctx context.Context, token string) (wrong string, err error) {
 	review, err := t.Client.ReviewToken(ctx, &authenticationv1.TokenReview{

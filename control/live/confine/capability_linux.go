@@ -87,7 +87,7 @@ func ownSets() (t threadSets, err error) {
 	}, nil
 }
 
-// capabilities are the ones that stay: those of the configuration, and those that its files require.
+// capabilities returns the ones to keep: those in the configuration, and those that its files require.
 func (c *Config) capabilities() (kept []observe.Capability, err error) {
 	own, err := ownSets()
 	if err != nil {

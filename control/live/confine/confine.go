@@ -4,7 +4,7 @@ package confine
 
 import "github.com/nfqproxy/nfqproxy/control/observe"
 
-// Config is what the process does after its start. Files that it has opened before stay usable.
+// Config lists what the process does after its start. Files that it has opened before stay usable.
 type Config struct {
 	// Capabilities that stay, if the process has them.
 	Capabilities []observe.Capability

@@ -21,7 +21,7 @@ const scopes landlock.ScopedSet = unix.LANDLOCK_SCOPE_SIGNAL | unix.LANDLOCK_SCO
 
 var errProgram = errors.New("a program that the process starts may change any file")
 
-// restrictFiles forbids changes of files, except for those of the configuration. abi is 0 if it does not.
+// restrictFiles forbids changes to files, except to those in the configuration. abi is 0 if it does not.
 func (c *Config) restrictFiles() (abi int, changes []string, err error) {
 	if c.Program != "" {
 		return 0, nil, errProgram

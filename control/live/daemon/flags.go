@@ -67,7 +67,7 @@ const decideQueue, decideKernel = "queue", "kernel"
 // Values of --host-masquerade.
 const hostMasqueradeAuto, hostMasqueradeOff = "auto", "off"
 
-// Help is what the command says of itself.
+// Help is the command's description.
 const Help = `Run the service proxy of this node until SIGTERM or SIGINT. The Services and
 EndpointSlices come from the API server. Changes apply at once. While the API server is
 unreachable, the last state stays in force. nfqproxy requires CAP_NET_ADMIN.`

@@ -70,7 +70,7 @@ func NotFound(format string, a ...any) error {
 	return &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf(format, a...)}
 }
 
-// Parameters reads those of the address.
+// Parameters reads the parameters of the URL.
 func Parameters(r *http.Request) (url.Values, error) {
 	v, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {

@@ -92,7 +92,7 @@ func (s *API) isOwn(r *http.Request) bool {
 	return ok && tcp.AddrPort().Addr().Unmap().WithZone("") == a.WithZone("")
 }
 
-// sameOrigin reports whether the origin is that of the request's URL.
+// sameOrigin reports whether the origin is the request URL's.
 func sameOrigin(origin string, r *http.Request) bool {
 	scheme := "http://"
 	if r.TLS != nil {

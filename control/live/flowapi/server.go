@@ -88,7 +88,7 @@ var usual = Timing{
 	FirstSign: 100 * time.Millisecond, KeepAlive: observe.KeepAliveSeconds * time.Second, Poll: observe.PollSeconds * time.Second,
 }
 
-// API is what handlers of routes serve with.
+// API has the helpers for handlers of routes.
 type API struct {
 	Config
 	mux      *http.ServeMux

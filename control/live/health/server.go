@@ -48,7 +48,7 @@ func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// HTTPServer serves one address: that of the proxy's health, or of its metrics.
+// HTTPServer serves one address: the proxy's health, or its metrics.
 type HTTPServer struct {
 	Name    string // for logs and errors: what is served
 	Address string // host:port; the host may be empty: all addresses

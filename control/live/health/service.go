@@ -26,7 +26,7 @@ type Service struct {
 	LocalEndpoints map[decision.Family]int
 }
 
-// ServiceServerConfig is what a ServiceServer needs. All but Addresses and Connections must be set.
+// ServiceServerConfig configures a ServiceServer. All fields but Addresses and Connections must be set.
 type ServiceServerConfig struct {
 	// Addresses are where the ports are open at first; see [ServiceServer.SetAddresses].
 	Addresses []netip.Addr

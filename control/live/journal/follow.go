@@ -11,7 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Events are what happens to the kernel's connections; see [conntrack.Watcher].
+// Events are the events of the kernel's connections; see [conntrack.Watcher].
 type Events interface {
 	Receive([]conntrack.Event) (int, error)
 	Pause(bool) error

@@ -322,7 +322,7 @@ func (n *nodes) keep(node *decision.Node) *decision.Node {
 }
 
 // retained are the service ports that flows hold on to. Those of the table in force are there
-// anyhow: so there may be as much of them as it has, besides the limit.
+// anyway, so the limit applies to what exceeds that table's size.
 type retained struct {
 	limit, inForce, bytes int // inForce is the size of the table's, bytes that of ports: about
 	ports                 map[*decision.ServicePort]*usedPort

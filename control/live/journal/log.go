@@ -33,7 +33,7 @@ type Log struct {
 	failed atomic.Pointer[error]
 }
 
-// closeTimeout is how long Close waits for a writer that takes nothing.
+// closeTimeout is how long Close waits for a writer that accepts nothing.
 const closeTimeout = 10 * time.Second
 
 // NewLog starts a log of all decisions from now on.

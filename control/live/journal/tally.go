@@ -34,7 +34,7 @@ type tally struct {
 	// port they were made from, or one with the same endpoints.
 	fit   *decision.ServicePort
 	since time.Time
-	// generation is that of the table of fit.
+	// generation is the generation of fit's table.
 	generation uint64
 	draws      [2]uint64 // by policy
 	// latest is the generation of the newest table that a flow was decided by.

@@ -47,7 +47,7 @@ type Config struct {
 	FlowLog func() error
 	// Holder holds flows; nil: holding flows is not supported.
 	Holder observe.Holder
-	// Algorithms are those of the node's [Balancing]; nil: it has none.
+	// Algorithms are the algorithms of the node's [Balancing]; nil: it has none.
 	Algorithms *balance.Registry
 	// Records is the rate limit for all readers together, in records per second; a fifth of it
 	// while the journal is busy; 0: [observe.NodeRecords]. Beyond it each reader gets a sample of flows, and a
@@ -139,7 +139,7 @@ func (n *Node) isThis(node string) error {
 	return &observe.Error{Status: http.StatusNotFound, Field: "node", Message: "node " + node + " is not observed by this server: it observes " + n.config.Name}
 }
 
-// acquireExclusive waits until no other request that takes much memory is answered.
+// acquireExclusive waits until no other request that takes much memory is being answered.
 func (n *Node) acquireExclusive(ctx context.Context) (done func(), err error) {
 	select {
 	case n.large <- struct{}{}:

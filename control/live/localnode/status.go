@@ -24,7 +24,7 @@ type Daemon interface {
 	Faults() (rules, firewall string)
 	// HostNAT describes the host's own nat rules, without counters.
 	HostNAT() observe.HostNAT
-	// Confinement is what is in force.
+	// Confinement returns the restrictions in force.
 	Confinement() observe.Confinement
 }
 

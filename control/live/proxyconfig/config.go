@@ -65,7 +65,7 @@ type Config struct {
 	LogFormat string
 }
 
-// Default is what an empty file means: kube-proxy's defaults.
+// Default returns the configuration of an empty file: kube-proxy's defaults.
 func Default() Config {
 	var o object
 	setDefaults(&o)

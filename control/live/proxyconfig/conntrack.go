@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Conntrack is what the node's connection tracking is to be set to. Zero leaves a
+// Conntrack has the settings for the node's connection tracking. Zero leaves a
 // setting as it is.
 type Conntrack struct {
 	// MaxPerCore is how many connections may be tracked for each core, and Min how many
@@ -32,7 +32,7 @@ const (
 	maxScaled = 1 << 20
 )
 
-// Max is the nf_conntrack_max for a machine of so many cores (kube-proxy:
+// Max is the nf_conntrack_max for a machine with this many cores (kube-proxy:
 // getConntrackMax); 0 means: leave it as it is.
 func (c Conntrack) Max(cores int) int {
 	if c.MaxPerCore <= 0 {

@@ -12,7 +12,7 @@ import (
 )
 
 // Marshal returns the configuration as a KubeProxyConfiguration in YAML that [Parse] reads
-// back without loss and that kube-proxy, too, can be started with; it would then run in
+// back without loss and that kube-proxy can also be started with; it would then run in
 // mode iptables, which is how nfqproxy decides. What the file has no word for is not in
 // it: Node.Zone, and servers that a flag has turned off.
 func (c Config) Marshal() ([]byte, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Parts are what a table passes through. Each method is named by the step that calls it; [Order] has the
+// Parts are the stages that a table passes through. Each method is named after the step that calls it; [Order] has the
 // reason for its place. Publisher calls them from the goroutine of [Publisher.Publish], one after the other.
 type Parts interface {
 	FindPredecessor() error

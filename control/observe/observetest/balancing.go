@@ -25,7 +25,7 @@ func (b *Balancing) Changes() []observe.BalanceChange {
 	return slices.Clone(b.changes)
 }
 
-// Algorithms returns the algorithms, and the service with that of the last change.
+// Algorithms returns the algorithms, and the service with the algorithm of the last change.
 func (b *Balancing) Algorithms(context.Context) (*observe.Algorithms, error) {
 	a := &observe.Algorithms{
 		Algorithms: []observe.Algorithm{

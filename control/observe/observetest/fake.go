@@ -16,7 +16,7 @@ import (
 
 // Fake is the Observer of one node. Its exported fields may be changed between requests.
 type Fake struct {
-	// List is what a listing gives, and what comes first in a stream that requests it.
+	// List has the items of a listing, which also come first in a stream that requests them.
 	List []observe.Item
 	// ListError ends a listing after List.
 	ListError error
@@ -106,7 +106,7 @@ func (f *Fake) Publish(i observe.Item) {
 	}
 }
 
-// AwaitReaders waits until so many follow, and reports whether they do.
+// AwaitReaders waits until n readers follow, and reports whether they do.
 func (f *Fake) AwaitReaders(ctx context.Context, n int) bool {
 	return f.await(ctx, func() bool { return len(f.readers) == n })
 }

@@ -152,7 +152,7 @@ type Service struct {
 	AffinitySeconds     uint32          `json:"affinitySeconds,omitempty"` // 0: none
 	HealthCheckNodePort uint16          `json:"healthCheckNodePort,omitempty"`
 
-	// Endpoints are those that get new flows, by the text of their address.
+	// Endpoints are the ones that get new flows, by the text of their address.
 	Endpoints []Endpoint `json:"endpoints"`
 	// Refused: packets are rejected, since there is no endpoint anywhere.
 	Refused bool `json:"refused,omitempty"`

@@ -60,7 +60,7 @@ func NewObjects(nodeName string, nodes ...*Node) *Objects {
 }
 
 // Config is the configuration of the node that the rules were read from. The detection of pods is
-// as the rules show it: a prefix is assumed to be that of the whole cluster.
+// as the rules show it: a prefix is assumed to be the whole cluster's.
 func Config(nodeName string, nodes ...*Node) servicetable.NodeConfig {
 	c := servicetable.NodeConfig{Name: cmp.Or(nodeName, defaultNodeName), LocalhostNodePorts: true}
 	for _, n := range nodes {
@@ -84,7 +84,7 @@ func Config(nodeName string, nodes ...*Node) servicetable.NodeConfig {
 	return c
 }
 
-// Kernel is that of the node that the rules were read from.
+// Kernel is the kernel of the node that the rules were read from.
 func Kernel(nodes ...*Node) (k kubechains.Kernel) {
 	for _, n := range nodes {
 		k.NFAcct = k.NFAcct || n.Proxy.NFAcct

@@ -10,7 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
-// Purpose is why kube-proxy, of any version, wrote a rule that drops or rejects packets.
+// Purpose is the reason for which kube-proxy, of any version, wrote a rule that drops or rejects packets.
 type Purpose uint8
 
 // The purposes.
@@ -63,7 +63,7 @@ func (n *Node) firewall(r *iptables.Rule, path []*iptables.Rule) (Purpose, *Serv
 	return DropsForOther, nil
 }
 
-// MarksDrop is why kube-proxy, until 1.24, marked a packet with this path to be dropped, the service, and
+// MarksDrop returns the reason for which kube-proxy, until 1.24, marked a packet with this path to be dropped, the service, and
 // the rule; NotKubeProxy: it did not.
 func (n *Node) MarksDrop(path []*iptables.Rule) (Purpose, *Service, *iptables.Rule) {
 	for _, r := range path {

@@ -9,7 +9,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Version is that of the JSON of answers and findings. It goes up when a field changes its meaning.
+// Version is the version of the JSON of answers and findings. It increases when a field changes its meaning.
 const Version = 1
 
 // Code identifies a kind of finding. A code never changes its meaning; docs/reference/findings.md has a section for
@@ -136,7 +136,7 @@ const (
 // String returns error, warning or note.
 func (s Severity) String() string { return [...]string{"error", "warning", "note"}[s] }
 
-// Severity is that of all findings with the code.
+// Severity is the severity of all findings with the code.
 func (c Code) Severity() Severity {
 	switch c {
 	case OtherFamily, SomeNotReady, SlicesDiffer, FurtherAddresses, NodePortRange, FewReplicas, NodeAddress, NoAddressYet, PodGone, OutsideCIDR,
@@ -182,11 +182,11 @@ type Finding struct {
 	Field  string `json:"field,omitempty"`
 	// Text is one sentence without a full stop, in words of Kubernetes.
 	Text string `json:"text"`
-	// Do is what to do: a sentence without a full stop.
+	// Do is the remedy: a sentence without a full stop.
 	Do string `json:"do"`
 	// Example is a connection that fails; nil: there is none.
 	Example *Example `json:"example,omitempty"`
-	// Ignored is what marks it as intended, as "annotation nfqproxy.io/ignore-findings of Service shop/web"; empty: nothing.
+	// Ignored names the mark that declares it as intended, as "annotation nfqproxy.io/ignore-findings of Service shop/web"; empty: nothing.
 	Ignored string `json:"ignored,omitempty"`
 }
 

@@ -192,7 +192,7 @@ func (w *inquiry) decideOn(node string, p *decision.Packet) *decision.Decision {
 // sourcePort stands for the client's port, which decides nothing.
 const sourcePort = 40000
 
-// protocolOf is the protocol of the packet: the given one, that of the Service's port, or else one for which
+// protocolOf is the protocol of the packet: the given one, the Service port's, or else one for which
 // a service port has the destination.
 func (w *inquiry) protocolOf(to netip.AddrPort) decision.Protocol {
 	switch {

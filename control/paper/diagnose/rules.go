@@ -13,14 +13,14 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
-// Examined is what a look at a node's rules covered. A finding, or none, is about this and nothing else.
+// Examined is the scope of an examination of a node's rules. Findings, or their absence, concern this scope only.
 type Examined struct {
-	// Files are those of the rules; Family is IPv4 or IPv6.
+	// Files are the files of the rules; Family is IPv4 or IPv6.
 	Files  []string `json:"files,omitempty"`
 	Family string   `json:"family"`
-	// Proxy is which service proxy wrote the rules, in what mode, and in which back end.
+	// Proxy is the service proxy that wrote the rules, its mode and its back end.
 	Proxy string `json:"proxy"`
-	// OtherMode is why the rules do not show services; empty: they may.
+	// OtherMode is the reason why the rules show no services; empty: they may.
 	OtherMode string `json:"otherMode,omitempty"`
 	// Ports are the service ports, Destinations their addresses, and Connections those that were followed from the Sources. It
 	// is known what becomes of the Judged ones, on one of their ways at least.
@@ -31,7 +31,7 @@ type Examined struct {
 	// Unclear is of how many rules and policies it is not known whether they keep connections from services.
 	Unclear int      `json:"unclear"`
 	Sources []string `json:"sources"`
-	// Not is what was not examined, and Guesses what was assumed of the host: one sentence each.
+	// Not lists what was not examined, and Guesses the assumptions about the host: one sentence each.
 	Not     []string `json:"notExamined"`
 	Guesses []string `json:"guesses"`
 }

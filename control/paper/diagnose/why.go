@@ -18,9 +18,9 @@ type Question struct {
 	// To is a Service (NAME.NAMESPACE, NAMESPACE/NAME, or NAME), a Pod (pod/NAMESPACE/NAME), a Node or an
 	// address, with :PORT; a Service with one port needs none.
 	To string `json:"to"`
-	// Protocol is tcp, udp or sctp; empty: that of the Service's port, and tcp without one.
+	// Protocol is tcp, udp or sctp; empty: the protocol of the Service's port, or tcp without one.
 	Protocol string `json:"protocol,omitempty"`
-	// Namespace is that of a Pod's name without one, and of a Service's if the source is no Pod; empty: default.
+	// Namespace is the namespace of a Pod's name without one, and of a Service's if the source is no Pod; empty: default.
 	Namespace string `json:"namespace,omitempty"`
 	// Node is the name of the node at which the packet starts or arrives, where the ends do not show it: they do if
 	// the source runs on a known node, and if the destination is the address of a node.
@@ -29,7 +29,7 @@ type Question struct {
 	Decided bool `json:"decided,omitempty"`
 }
 
-// Answer is what happens to the connection, and why.
+// Answer tells what happens to the connection, and why.
 type Answer struct {
 	// Works: it reaches an endpoint that should answer, as far as the objects show. Outcome tells whether all connections do.
 	Works   bool    `json:"works"`
@@ -39,7 +39,7 @@ type Answer struct {
 	Headline string `json:"headline"`
 	// Unless is a condition under which it is the other way round; empty: the objects show none.
 	Unless string `json:"unless,omitempty"`
-	// Cause is why it does not; nil iff Works.
+	// Cause is the reason why it does not work; nil iff Works.
 	Cause *Finding `json:"cause,omitempty"`
 	// Notes are about what does not work besides.
 	Notes []Finding `json:"notes,omitempty"`
@@ -53,7 +53,7 @@ type Answer struct {
 	Passed []Place `json:"passed,omitempty"`
 	// Record is the decision, with those of Passed as its Others; nil if no packet gets that far.
 	Record *flow.Record `json:"record,omitempty"`
-	// Endpoints are those that the decision could select, in order.
+	// Endpoints are the ones that the decision could select, in order.
 	Endpoints []Endpoint `json:"endpoints,omitempty"`
 }
 
@@ -74,13 +74,13 @@ type Endpoint struct {
 	Address string `json:"address"`
 	Pod     string `json:"pod,omitempty"`
 	Node    string `json:"node,omitempty"`
-	// Problem is why it will not answer; nil: there is no reason to expect that.
+	// Problem is the reason why it will not answer; nil: none is known.
 	Problem *Finding `json:"problem,omitempty"`
 	// Flows are the recent ones; nil: none is known.
 	Flows *Flows `json:"flows,omitempty"`
 }
 
-// QuestionError is what is wrong with a question: what it names does not exist, or is ambiguous.
+// QuestionError is a mistake in a question: a name in it does not exist, or is ambiguous.
 type QuestionError struct {
 	Field string // of [Question], as in JSON
 	what  string

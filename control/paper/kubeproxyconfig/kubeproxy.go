@@ -12,7 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 )
 
-// Config is what is used of kube-proxy's configuration (KubeProxyConfiguration of kubeproxy.config.k8s.io/v1alpha1).
+// Config has the fields that are used of kube-proxy's configuration (KubeProxyConfiguration of kubeproxy.config.k8s.io/v1alpha1).
 type Config struct {
 	Mode            string          `json:"mode"`
 	FeatureGates    map[string]bool `json:"featureGates"`
@@ -81,7 +81,7 @@ func (k *Config) Complete(c *servicetable.NodeConfig) {
 	}
 }
 
-// prefixesIn are those of the texts that are prefixes.
+// prefixesIn returns the texts that are prefixes.
 func prefixesIn(texts []string) (list []netip.Prefix) {
 	for _, text := range texts {
 		if p, err := kubeaddr.ParsePrefix(strings.TrimSpace(text)); err == nil {

@@ -15,10 +15,10 @@ type connection struct {
 	from *Source
 }
 
-// maxVisits is how many rules the ways of one packet may meet.
+// maxVisits is the maximum number of rules that the paths of one packet may visit.
 const maxVisits = 20_000_000
 
-// maxWays is how many ways of one packet are followed; each endpoint is one.
+// maxWays is the maximum number of paths that are followed for one packet; each endpoint is one.
 const maxWays = 2000
 
 // sourcePort is that of all connections.

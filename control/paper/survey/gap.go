@@ -9,7 +9,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
-// gap is what the rules do not show, so that the end of a way is not known: the kind of gap, and, if there may be many of
+// gap is what the rules do not show, so that the end of a path is not known: the kind of gap and, if there may be many of
 // the kind, which one.
 type gap struct{ text, about string }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
 
-// outcome is what becomes of a packet to a service.
+// outcome is what happens to a packet to a service.
 type outcome uint8
 
 const (
@@ -256,7 +256,7 @@ func (s *surveyor) tableOf(r *iptables.Rule) string {
 	return ""
 }
 
-// isIncomplete reports whether no dump shows all rules of a chain.
+// isIncomplete reports whether the dumps may lack rules of a chain.
 func (s *surveyor) isIncomplete(table, chain string) bool {
 	for _, d := range s.dumps {
 		if d.Table(table) != nil && d.Lists(table, chain) {

@@ -19,7 +19,7 @@ const (
 	NotKnown           // it depends on what the rules do not show
 )
 
-// Effect is what happens to connections.
+// Effect is the effect of a rule on connections.
 type Effect uint8
 
 // The effects.
@@ -44,7 +44,7 @@ type Loss struct {
 	File     string
 	Line     int
 	Rejected bool
-	// Doubts are those on the way of the first one; none if it is certain.
+	// Doubts are the doubts on the path of the first connection; none if it is certain.
 	Doubts []netfilter.Doubt
 	// Connections is their number, of different source kinds and destinations.
 	Connections int
@@ -145,7 +145,7 @@ func (l *Loss) add(c *connection, e *end) {
 	}
 }
 
-// maxNamed is how many endpoints a loss names.
+// maxNamed is the maximum number of endpoints that a loss names.
 const maxNamed = 20
 
 // recordIntended records what kube-proxy does on purpose.

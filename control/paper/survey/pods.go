@@ -88,7 +88,7 @@ func (s *surveyor) mayBePod(a netip.Addr) bool {
 	return a.IsPrivate() && !s.host.Has(a)
 }
 
-// maxGuessedNetworks is how many networks are tried that pods may be in.
+// maxGuessedNetworks is the maximum number of networks that are tried as the pods'.
 const maxGuessedNetworks = 8
 
 // otherPodNetworks are scenarios in which the pods have other addresses, where the rules do not show the pods' network: those of a private

@@ -17,7 +17,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
-// Survey is what was found.
+// Survey is the result of following connections through a node's rules.
 type Survey struct {
 	// Nodes are the services of each dump.
 	Nodes []*audit.Node
@@ -30,13 +30,13 @@ type Survey struct {
 	// Refused are the service ports without an endpoint, and NoneHere those with policy Local and none
 	// on this node: kube-proxy's rules reject and drop packets to these destinations.
 	Refused, NoneHere []Destinations
-	// Skipped is what was not examined, one sentence each.
+	// Skipped lists what was not examined, one sentence each.
 	Skipped []string
 	// Guesses are assumptions about the host, which the rules do not show.
 	Guesses []netfilter.Guess
 }
 
-// Destinations are those of one service port.
+// Destinations are the destinations of one service port.
 type Destinations struct {
 	Title string
 	Lines []int // of kube-proxy's rules
@@ -96,7 +96,7 @@ func (s *surveyor) read() *netfilter.Host {
 	return host
 }
 
-// maxWorkers is how many processors a survey uses.
+// maxWorkers is the maximum number of processors that a survey uses.
 const maxWorkers = 4
 
 // walkAll follows the connections to all targets, or to those that a function gives instead of them; nil: none. Each walker

@@ -42,7 +42,7 @@ func (t *target) serves(a netip.AddrPort) bool {
 	return false
 }
 
-// lacksEndpoints reports whether no endpoint is known.
+// lacksEndpoints reports whether the target has no known endpoint.
 func (t *target) lacksEndpoints() bool {
 	for _, ends := range t.ends {
 		if len(ends) > 0 {

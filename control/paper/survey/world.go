@@ -11,7 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
 
-// scenario is the host as it also may be. What fails only there is a loss under a condition.
+// scenario is another possible state of the host. A connection that fails only there is lost under a condition.
 type scenario struct {
 	host      *netfilter.Host
 	condition Condition
@@ -24,7 +24,7 @@ type scenario struct {
 	few     bool // targets are followed: the first maxTargets
 }
 
-// Condition is that under which connections fail.
+// Condition is a condition under which connections fail.
 type Condition string
 
 // The conditions; empty: none.
@@ -36,7 +36,7 @@ const (
 	EndpointOfThisHost Condition = "where the endpoint is this host itself"
 )
 
-// podsIn is that pods have addresses in a network.
+// podsIn is the condition that pods have addresses in a network.
 func podsIn(p netip.Prefix) Condition {
 	return Condition("where pods have addresses in " + p.String())
 }
@@ -121,7 +121,7 @@ func (s *surveyor) behindOthers() (scenarios []scenario) {
 	return scenarios
 }
 
-// otherDevices are the devices of one pod that rules name, besides that of the source; none: pods share a device.
+// otherDevices lists the pods' own devices that rules name, except for the source's; none: pods share a device.
 func (s *surveyor) otherDevices() (names []string) {
 	if pod := s.sources[Pod]; pod != nil && netfilter.OfOnePod(pod.Device) {
 		names = slices.DeleteFunc(netfilter.PodDevices(s.dumps), func(name string) bool { return name == pod.Device || !netfilter.OfOnePod(name) })
@@ -247,7 +247,7 @@ func placeholderAddress(f decision.Family) netip.Addr {
 	return netip.MustParseAddr("192.0.2.1")
 }
 
-// maxHostAddresses is how many addresses are tried that may be the host's.
+// maxHostAddresses is the maximum number of addresses that are tried as the host's.
 const maxHostAddresses = 50
 
 // tells reports whether a rule tells two devices apart.

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Version is that of the format. It goes up when a file changes its meaning.
+// Version is the version of the format. It increases when a file changes its meaning.
 const Version = 1
 
 // The files of a bundle. All but FlowFile may be missing: the notes say why.

@@ -22,7 +22,7 @@ const (
 	defaultPackets = 10_000
 	// snapLength is how much of each packet is kept, in bytes: an Ethernet frame.
 	snapLength = 2048
-	// receiveBuffer is that of the socket, in bytes.
+	// receiveBuffer is the size of the socket's receive buffer, in bytes.
 	receiveBuffer = 4 << 20
 )
 

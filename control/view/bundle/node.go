@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Source is what to collect on a node.
+// Source selects what is collected on a node.
 type Source struct {
 	// Pairs are the pairs of addresses whose packets and connection entries are of interest, in either direction.
 	Pairs []Pair

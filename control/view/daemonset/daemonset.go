@@ -34,7 +34,7 @@ const reader = "nfqproxy-reader"
 type Config struct {
 	// REST is the connection to the API server.
 	REST *rest.Config
-	// Namespace and Name are those of the DaemonSet; empty: the defaults.
+	// Namespace and Name are the DaemonSet's; empty: the defaults.
 	Namespace, Name string
 	// Token is the daemons' token; empty: tokens of the ServiceAccount of the daemons' flag
 	// --flow-api-service-account, made as needed.

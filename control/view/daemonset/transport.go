@@ -132,7 +132,7 @@ func named(pod *corev1.Pod, err error) error {
 	if _, ok := errors.AsType[*observe.Error](err); ok {
 		return err
 	}
-	// Without its chain: a connection that is refused is that of the pod or of the API server, and
+	// Without its chain: a refused connection is the pod's or the API server's, and
 	// has nothing to do with what the client takes it for.
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err

@@ -29,7 +29,7 @@ type Doctor struct {
 	Firewall Firewall
 }
 
-// Of returns who finds the problems of what is observed: the server itself, if it knows the cluster's objects (a lab, and
+// Of returns the doctor for what is observed: the server itself, if it knows the cluster's objects (a lab, and
 // "nfqproxy web --cluster"); else this process, by what it observes.
 func Of(ctx context.Context, o observe.Observer) (viewapi.Doctor, error) {
 	client, ok := o.(*remote.Client)
@@ -46,7 +46,7 @@ func Of(ctx context.Context, o observe.Observer) (viewapi.Doctor, error) {
 	return &Doctor{Observer: o}, nil
 }
 
-// OfNodes are what is wrong with nodes: what a server that knows the cluster's objects finds, or what the daemons themselves
+// OfNodes returns the problems of nodes: what a server that knows the cluster's objects finds, or what the daemons themselves
 // report. It reads no flows.
 func OfNodes(ctx context.Context, o observe.Observer) (list []diagnose.Finding, err error) {
 	doctor, err := Of(ctx, o)
@@ -69,7 +69,7 @@ func OfNodes(ctx context.Context, o observe.Observer) (list []diagnose.Finding, 
 	return slices.DeleteFunc(list, func(f diagnose.Finding) bool { return !strings.HasPrefix(f.Object, "Node ") }), nil
 }
 
-// Findings are those of the objects, if they are known, and of what is observed.
+// Findings returns the findings about the objects, if they are known, and about what is observed.
 func (d *Doctor) Findings(ctx context.Context) (*viewapi.FindingList, error) {
 	seen, err := d.recent(ctx)
 	if err != nil {

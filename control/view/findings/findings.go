@@ -19,7 +19,7 @@ import (
 
 // Bounds of what counts as a finding.
 const (
-	// falsePositiveRate is how likely one finding about distributions may be in a cluster in which all is right.
+	// falsePositiveRate is the accepted probability of a finding about distributions in a healthy cluster.
 	falsePositiveRate = 1e-4
 	// settled is how long nodes may have different service tables.
 	settled = 10 * time.Second
@@ -28,7 +28,7 @@ const (
 	cleanup = 40 * time.Second
 	// ports are those that a node has for masqueraded flows to one address and port (nf_nat: 1024 to 65535).
 	ports = 65536 - 1024
-	// repeats is the share of flows, one in so many, whose first packet may be sent again; few are no finding.
+	// repeats is the share of flows (one in this many) whose first packet may be sent again without a finding.
 	repeats, fewRepeats = 20, 5
 )
 

@@ -301,7 +301,7 @@ func pod(name string) *hubblepb.Endpoint {
 	return &hubblepb.Endpoint{Namespace: namespace, PodName: name, Labels: []string{"k8s:io.kubernetes.pod.namespace=" + namespace}}
 }
 
-// direction is that of the connection: out of a pod or the node itself, or into a pod.
+// direction is the direction of the connection: out of a pod or the node itself, or into a pod.
 func direction(r *flow.Record) hubblepb.TrafficDirection {
 	switch {
 	case r.Local || r.SourceNode != "" && r.SourceNode == r.Node:

@@ -48,7 +48,7 @@ var relayCalls = limit.Numbers{Total: 32, Each: 24, Reserved: 8}
 // Config is the configuration of a server.
 type Config struct {
 	Observer observe.Observer
-	// Peers are what a relay finds the nodes by; nil: the service is not supported.
+	// Peers lets a relay find the nodes; nil: the service is not supported.
 	Peers  *Peers
 	TLS    TLS        // without files: no TLS
 	Limits *limit.Set // counts the quotas; it may be nil

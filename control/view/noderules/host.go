@@ -78,15 +78,15 @@ func NewHost(listings []Listing, network *netfilter.Host) (*Host, error) {
 // Flow is a flow that a service proxy has decided.
 type Flow struct {
 	Protocol decision.Protocol
-	// Source and Destination are those of the first packet as it came to the host; Endpoint is the translated
+	// Source and Destination are the first packet's as it came to the host; Endpoint is the translated
 	// destination, and Seen the source as the endpoint sees it.
 	Source, Destination, Endpoint, Seen netip.AddrPort
 	Local                               bool // the host itself sends it
-	// Mark is that of the packet, which the proxy sets.
+	// Mark is the packet's mark, which the proxy sets.
 	Mark uint32
 }
 
-// Dropped is what drops a flow.
+// Dropped describes the rule that drops a flow.
 type Dropped struct {
 	*Drop
 	Program string // that lists the rule

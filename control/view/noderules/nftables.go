@@ -50,7 +50,7 @@ type nftRule struct {
 // nftStatement is a statement by its kind.
 type nftStatement map[string]json.RawMessage
 
-// UnmarshalJSON reads also a statement that nft prints as a string, for want of a form in JSON: "xt", of a match or target of
+// UnmarshalJSON also reads a statement that nft prints as a string because it has no JSON form: "xt", of a match or target of
 // iptables.
 func (s *nftStatement) UnmarshalJSON(b []byte) error {
 	var text string

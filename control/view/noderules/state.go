@@ -2,7 +2,7 @@ package noderules
 
 import "net/netip"
 
-// State is what of a node's kernel, besides rules, keeps packets from their way.
+// State is the state of a node's kernel, besides rules, that can stop packets.
 type State struct {
 	// ReversePath are the devices on which the kernel drops packets whose source it would reach by another one
 	// (net.ipv4.conf.*.rp_filter=1), and Filtered how many it has dropped so.
@@ -23,7 +23,7 @@ type Route struct {
 	Prefix netip.Prefix `json:"prefix,omitzero"` // of the main table's route; zero: none
 	Via    netip.Addr   `json:"via,omitzero"`    // the next hop; zero: the address is on the device's network
 	Device string       `json:"device,omitempty"`
-	// None is why there is none: "blackhole", "unreachable", "prohibit" or "no route"; empty: there is one.
+	// None is the reason why there is none: "blackhole", "unreachable", "prohibit" or "no route"; empty: there is one.
 	None string `json:"none,omitempty"`
 	// Unresolved: the next hop, or the address itself, does not answer on the device's network.
 	Unresolved bool `json:"unresolved,omitempty"`

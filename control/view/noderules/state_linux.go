@@ -214,7 +214,7 @@ func matching(handle *netlink.Handle, a netip.Addr) (longest netip.Prefix) {
 	return longest
 }
 
-// unresolved reports whether the kernel has asked for a neighbour's hardware address in vain.
+// unresolved reports whether the kernel has asked for a neighbour's hardware address and got no answer.
 func unresolved(handle *netlink.Handle, link int, a netip.Addr) bool {
 	family := netlink.FAMILY_V4
 	if a.Is6() {

@@ -60,7 +60,7 @@ type Object struct {
 	rows [][]string
 }
 
-// Selection is which objects to print.
+// Selection selects the objects to print.
 type Selection struct {
 	Kinds     []string // names as KindOf returns them; none: all
 	Namespace string   // empty: all

@@ -14,7 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// prefix is that of the attributes that no semantic convention has a name for.
+// prefix begins the names of attributes for which no semantic convention has a name.
 const prefix = "nfqproxy."
 
 // attributes are those of a record: with the names of OpenTelemetry's semantic conventions where they
@@ -39,7 +39,7 @@ func attributes(r *flow.Record) []attribute.KeyValue {
 }
 
 // conventional are the fields of records that have attributes of the semantic conventions, or a place of
-// their own: node is an attribute of the resource, version that of the schema.
+// their own: node is an attribute of the resource, and version is the schema's.
 var conventional = map[string]bool{"source": true, "destination": true, "protocol": true, "node": true, "version": true}
 
 // field is a field of a struct.

@@ -10,11 +10,11 @@ type State struct {
 	// slow. Rejected ones were not accepted by it. Overflow counts flows that were lost on the node before any reader
 	// could see them. Unsent records were left at the end; of metrics, those of failed requests.
 	Evicted, Rejected, Overflow, Unsent uint64
-	// Error is why the latest request failed; empty: it did not.
+	// Error is the reason why the latest request failed; empty: it did not.
 	Error string
 }
 
-// Lost is the number of all that was not delivered.
+// Lost is the number of items that were not delivered.
 func (s *State) Lost() uint64 { return s.Evicted + s.Rejected + s.Overflow + s.Unsent }
 
 var (

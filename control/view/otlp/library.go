@@ -21,7 +21,7 @@ type complaints struct {
 	list     []string
 }
 
-// listenToLibrary makes the log get the library's errors, and the result those of the start.
+// listenToLibrary sends the library's errors to the log, and returns those of the start.
 func listenToLibrary(log *slog.Logger) *complaints {
 	c := &complaints{log: log, starting: true}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { c.take(err.Error()) }))

@@ -55,7 +55,7 @@ type Config struct {
 	Buffer int
 }
 
-// Source is what is exported.
+// Source is the source of the exported data.
 type Source struct {
 	// Follow follows the flows of one node: see [remote.Client.Follow].
 	Follow  func(ctx context.Context, q observe.FlowQuery, began func(), each func(observe.Item) error) error

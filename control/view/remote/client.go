@@ -42,7 +42,7 @@ var _ interface {
 	labapi.Lab
 } = (*Client)(nil)
 
-// ClientOptions are what a server may require.
+// ClientOptions are credentials and settings that a server may require.
 type ClientOptions struct {
 	// Token is sent with each request; empty: none. It is never sent unencrypted to another
 	// machine.

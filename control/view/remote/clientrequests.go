@@ -22,7 +22,7 @@ func fetch[T any](ctx context.Context, c *Client, method string, query url.Value
 }
 
 // Ask sends the server a GET request, or a POST request with a body, below /v1, and reads its JSON response: for what is no
-// part of an [Observer]. Errors are those of the other methods.
+// part of an [Observer]. They return the same errors as the other methods.
 func Ask[T any](ctx context.Context, c *Client, body any, path ...string) (*T, error) {
 	if body == nil {
 		return get[T](ctx, c, nil, path...)

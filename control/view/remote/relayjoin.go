@@ -106,7 +106,7 @@ func (j *joiner) pass(p *flow.Record) (found []observe.Joined) {
 	return nil
 }
 
-// passingQuery is the query for flows that one of so many nodes passes.
+// passingQuery is the query for flows that pass one of a number of nodes.
 func passingQuery(q observe.FlowQuery, nodes int) observe.FlowQuery {
 	past := "" // without a limit, followers get no past records
 	if q.Limit != "" || q.Since != "" {
@@ -149,7 +149,7 @@ func (f *Relay) joinList(ctx context.Context, q observe.FlowQuery, list []observ
 	return slices.DeleteFunc(list, func(i observe.Item) bool { return i.Record != nil && gone[i.Record.ID] }), joined
 }
 
-// passedOf is how many flows that one of so many nodes passes are joined to a list, or to the past records of a stream.
+// passedOf is the maximum number of flows through one of the other nodes that are joined to a list, or to the past records of a stream.
 func passedOf(nodes int) int { return min(maxJoined, max(1, maxQueriedMembers*maxJoined/nodes)) }
 
 // passed returns the records of nodes that passed packets of a list's connections. A node without

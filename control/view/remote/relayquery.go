@@ -10,7 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
-// maxConcurrent is the maximum number of nodes that a request is sent to at once, and so of answers that
+// maxConcurrent is the maximum number of nodes that a request is sent to at once, and therefore of answers that
 // wait to be merged.
 const maxConcurrent = 64
 

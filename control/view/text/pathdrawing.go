@@ -10,7 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// pathWidth is the width of the drawing of a way, in columns.
+// pathWidth is the width of the drawing of a path, in columns.
 const pathWidth = 80
 
 // pathOf returns the hops of a record, if there is more to show than its own node: records of

@@ -19,7 +19,7 @@ import (
 type Style struct {
 	Color     bool // use ANSI escape sequences
 	NodeWidth int  // width of the column of node names, at least
-	// Seal goes into the escape sequences: that of the writer, where it is a [visible.Writer].
+	// Seal goes into the escape sequences: the writer's, if it is a [visible.Writer].
 	Seal visible.Seal
 }
 
@@ -59,7 +59,7 @@ const (
 	dayTime = "2006-01-02 " + clock
 )
 
-// Clock formats the time of a day; the zone is that of the time.
+// Clock formats the time of day in the zone of the time.
 func Clock(t time.Time) string { return t.Format(clock) }
 
 // labeled writes lines with a label in front of the first one, in a column of that width.

@@ -218,7 +218,7 @@ func (x tracing) answer(b *strings.Builder, what string, w, first *trace.Way) {
 	x.walkBeside(b, w.Steps, first.Steps)
 }
 
-// commonTail is the number of last steps that equal those of the other path, except for addresses.
+// commonTail returns how many last steps two paths have in common, except for addresses.
 func commonTail(a, b []flow.Step) int {
 	n := 0
 	for n < len(a) && n < len(b) {

@@ -66,7 +66,7 @@ const (
 	mostEndpoints = 8
 )
 
-// headline is that of the answer, with its first words in the color of the outcome.
+// headline is the answer's first line, with its first words in the color of the outcome.
 func (s Style) headline(a *diagnose.Answer) string {
 	color := map[diagnose.Outcome]Color{diagnose.Works: Green, diagnose.Partly: Yellow, diagnose.Fails: Red}[a.Outcome]
 	for _, words := range []string{"works in part", "works", "does not work"} {
@@ -84,7 +84,7 @@ func end(e *diagnose.End) string {
 	return e.Name + ", " + e.Address
 }
 
-// FindingOptions are what is shown of findings besides.
+// FindingOptions select further output about findings.
 type FindingOptions struct {
 	// Walk adds what happens to the example of each, step by step.
 	Walk Walk

@@ -35,7 +35,7 @@ func endpointKey(s *observe.Service, e *observe.Endpoint) string {
 	return serviceKey(s) + " " + e.Endpoint
 }
 
-// noServiceKey is that of the flows for no service.
+// noServiceKey is the key of flows for no service.
 const noServiceKey = ""
 
 // fetch requests a snapshot.

@@ -19,7 +19,7 @@ type Options struct {
 	Style text.Style
 	// Query selects the services.
 	Query observe.ServiceQuery
-	// Zone is that of times; nil: the local one.
+	// Zone is the time zone; nil: the local one.
 	Zone *time.Location
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time

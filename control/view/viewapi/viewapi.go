@@ -10,7 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/limit"
 )
 
-// Config is what answers the routes. Where a field is nil, its routes answer that this is not supported.
+// Config has the servers of the routes. The routes of a nil field answer that they are not supported.
 type Config struct {
 	Doctor    Doctor           // finds problems
 	Requester labapi.Requester // sends requests
