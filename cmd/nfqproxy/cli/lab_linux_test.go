@@ -14,7 +14,7 @@ import (
 func TestLabList(t *testing.T) {
 	t.Parallel()
 	code, stdout, _ := e2etest.Run(t, nil, "lab", "list")
-	if code != 0 || !strings.Contains(stdout, "kind              A KinD 1.29 cluster of three nodes\n") || strings.Count(stdout, "\n") != len(labs.Names()) {
+	if code != 0 || !strings.Contains(stdout, "kind               A KinD 1.29 cluster of three nodes\n") || strings.Count(stdout, "\n") != len(labs.Names()) {
 		t.Errorf("exit code %d: %s", code, stdout)
 	}
 }

@@ -309,7 +309,7 @@ func (c *Cluster) Objects(_ context.Context, q observe.ObjectsQuery) (*observe.T
 	}
 	return &observe.TableObjects{
 		Node: q.Node, Generation: cmp.Or(generation, 2), Built: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC),
-		YAML: "apiVersion: v1\nkind: Service\nmetadata:\n  name: " + cmp.Or(service.Name, "web") + "\n",
+		YAML: "apiVersion: v1\nkind: Service\nmetadata:\n  name: " + cmp.Or(service.Name, "web") + "\nspec:\n  clusterIP: 10.96.0.20\n  ports:\n  - port: 80\n",
 	}, nil
 }
 
