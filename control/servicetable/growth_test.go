@@ -24,7 +24,7 @@ func held() float64 {
 	config := NodeConfig{Name: "node-1", ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}
 	before := live()
 	b := newBuilder(config)
-	b.apply(everything(objects))
+	b.apply(fullUpdate(objects))
 	changes, _ := b.build()
 	table := new(decision.Table).Next(time.Time{}, config.node(nil, nil), changes...)
 	changes = nil
