@@ -1,0 +1,358 @@
+package nftables
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+)
+
+// commands reads the file.
+func (p *parser) commands() {
+	p.advance()
+	warning := ""
+	for !p.is(endOfFile) && p.err == nil {
+		switch {
+		case p.is(newline), p.is(';'):
+			if strings.HasPrefix(p.tok.note, "Warning:") {
+				warning = p.tok.note
+			}
+			p.advance()
+		case p.common():
+		default:
+			if t := p.command(); t != nil && warning != "" {
+				t.Warning = warning
+			}
+			warning = ""
+			if p.is('}') {
+				p.fail("a command")
+			}
+			p.endStatement()
+		}
+	}
+}
+
+// common reads what may stand in each block: definitions and includes.
+func (p *parser) common() bool {
+	if !p.is(word) {
+		return false
+	}
+	switch p.tok.text {
+	case "include":
+		p.advance()
+		at := p.tok
+		if !p.is(quoted) {
+			p.fail("the name of a file in quotation marks")
+			return true
+		}
+		p.advance()
+		p.include(at)
+	case "define", "redefine":
+		redefine := p.tok.text == "redefine"
+		p.advance()
+		name := p.name("the name of a variable")
+		if !p.is('=') {
+			p.fail("“=”")
+			return true
+		}
+		value := p.value()
+		in := p.scope
+		if s, ok := p.scope.find(name); ok && redefine {
+			in = s
+		}
+		if in.vars == nil {
+			in.vars = map[string][]token{}
+		}
+		in.vars[name] = value
+		p.endStatement()
+	case "undefine":
+		p.advance()
+		if s, ok := p.scope.find(p.name("the name of a variable")); ok {
+			delete(s.vars, p.tok.text)
+		}
+		p.endStatement()
+	default:
+		return false
+	}
+	return true
+}
+
+// value takes the tokens of a variable, from behind "=" to the end of the line outside braces.
+func (p *parser) value() (all []token) {
+	p.advance()
+	depth, operators := 0, false
+	for !p.is(endOfFile) && (depth > 0 || !p.atEnd()) {
+		switch p.tok.kind {
+		case '{':
+			depth++
+		case '}':
+			depth--
+		case '|', '&', '^', opShl, opShr:
+			operators = operators || depth == 0
+		case newline:
+			p.advance()
+			continue
+		}
+		if all = append(all, p.tok); len(all) > 1<<20 {
+			p.fail("a shorter value")
+		}
+		p.advance()
+	}
+	if depth > 0 {
+		p.fail("“}”")
+	}
+	if operators {
+		open, end := all[0], all[len(all)-1]
+		open.kind, open.text, end.kind, end.text = '(', "(", ')', ")"
+		all = append(append([]token{open}, all...), end)
+	}
+	return all
+}
+
+// include goes on in other files, whose end is that of the command.
+func (p *parser) include(at token) {
+	if p.err != nil {
+		return
+	}
+	fail := func(err error) { p.err = &Error{Position: p.at(at), Err: err}; p.stop() }
+	switch {
+	case !p.is(newline) && !p.is(';') && !p.is(endOfFile):
+		p.fail("the end of the line or “;”")
+		return
+	case p.options.FS == nil:
+		fail(fmt.Errorf("%q is not read: there is no folder for includes", at.text))
+		return
+	case len(p.outer) >= maxIncludes:
+		fail(fmt.Errorf("%q is not read: files include each other more than %d times", at.text, maxIncludes))
+		return
+	}
+	var files []lexer
+	var err error
+	for _, dir := range append([]string{path.Dir(p.file)}, p.options.IncludeDirs...) {
+		if files, err = p.included(dir, at.text); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if err != nil {
+		fail(err)
+		return
+	}
+	// The first one is read first.
+	for _, f := range slices.Backward(files) {
+		p.outer = append(p.outer[:len(p.outer):len(p.outer)], p.lexer)
+		p.lexer = f
+	}
+	p.advance()
+}
+
+// included are the files that a name or pattern means, in this folder.
+func (p *parser) included(dir, name string) (files []lexer, err error) {
+	if !path.IsAbs(name) {
+		name = path.Join(dir, name)
+	}
+	names := []string{strings.TrimPrefix(path.Clean(name), "/")}
+	if strings.ContainsAny(name, "*?[") {
+		if names, err = fs.Glob(p.options.FS, names[0]); err != nil {
+			return nil, err
+		}
+	}
+	for _, n := range names {
+		src, err := readFile(p.options.FS, n)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, lexer{file: n, src: src, line: 1})
+	}
+	return files, nil
+}
+
+func readFile(from fs.FS, name string) (string, error) {
+	f, err := from.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	var text strings.Builder
+	_, err = io.Copy(&text, io.LimitReader(f, maxSize))
+	return text.String(), err
+}
+
+// objectKinds are the kinds of objects of one word.
+var objectKinds = bools("counter quota limit secmark synproxy tunnel")
+
+// command reads one command. It returns the table if it was a whole one.
+func (p *parser) command() *Table {
+	cmd := ruleCommand{verb: "add", index: -1}
+	start := p.tok
+	if !p.is(word) {
+		p.fail("a command such as table or add")
+		return nil
+	}
+	switch p.tok.text {
+	case "add", "create", "insert", "replace", "delete", "destroy":
+		cmd.verb = p.tok.text
+		p.advance()
+	case "flush":
+		p.advance()
+		p.flushCommand()
+		return nil
+	case "rename":
+		p.advance()
+		p.expectWord("chain")
+		t := p.tableSpec()
+		chain := p.name("the name of a chain")
+		p.renameChain(t, chain, p.name("the new name of the chain"))
+		return nil
+	case "list", "reset", "monitor", "describe", "get":
+		for !p.atEnd() {
+			p.advance()
+		}
+		return nil
+	}
+	removes := cmd.verb == "delete" || cmd.verb == "destroy"
+	what := p.tok
+	kind := p.kindOfThing()
+	switch {
+	case kind == "":
+		p.failAt(what, "table, chain, rule, set, map, element, flowtable or an object")
+	case kind == "table" && removes:
+		family, name, handle := p.family(), "", uint64(0)
+		if p.takeWord("handle") {
+			handle = p.number()
+		} else {
+			name = p.name("the name of a table")
+		}
+		is := named(name, handle)
+		p.deleteTable(func(t *Table) bool { return t.Family == family && is(t.Name, t.Handle) })
+	case kind == "table":
+		t := p.tableSpec()
+		if p.is('{') {
+			p.tableBlock(t)
+		} else {
+			p.takeComment(&t.Comment)
+		}
+		return t.Table
+	case kind == "rule":
+		p.ruleCommand(cmd)
+	case kind == "element":
+		t := p.tableSpec()
+		at := p.at(p.tok)
+		s := t.set(p.name("the name of a set"), at)
+		if elements := p.elements(); removes {
+			s.removeElements(elements)
+		} else {
+			s.Elements = append(s.Elements, elements...)
+		}
+	case removes:
+		t := p.tableSpec()
+		if p.takeWord("handle") {
+			t.remove(kind, named("", p.number()))
+		} else {
+			t.remove(kind, named(p.name("a name"), 0))
+		}
+		for !p.atEnd() { // what the thing was
+			p.advance()
+		}
+	default:
+		t := p.tableSpec()
+		p.thing(t, kind, p.at(start))
+	}
+	return nil
+}
+
+// kindOfThing takes the words of what a command or block is about; without any it is a rule.
+func (p *parser) kindOfThing() string {
+	w := p.tok.text
+	if !p.is(word) {
+		return ""
+	}
+	switch {
+	case w == "ct":
+		p.advance()
+		switch p.tok.text {
+		case "helper", "timeout", "expectation":
+			w += " " + p.name("helper")
+			return w
+		}
+		return ""
+	case objectKinds[w]:
+	default:
+		switch w {
+		case "table", "chain", "rule", "set", "map", "meter", "element", "flowtable":
+		default:
+			if next := p.peek(); next.kind == word || isFamily(w) {
+				return "rule" // "add filter input accept"
+			}
+			return ""
+		}
+	}
+	p.advance()
+	return w
+}
+
+func (p *parser) family() Family {
+	if p.is(word) && isFamily(p.tok.text) && p.peek().kind != '{' {
+		f := Family(p.tok.text)
+		p.advance()
+		return f
+	}
+	return FamilyIP
+}
+
+func (p *parser) tableSpec() *tableIndex {
+	at := p.at(p.tok)
+	family := p.family()
+	name := p.name("the name of a table")
+	if p.err != nil { // nothing is made of it
+		return &tableIndex{Table: &Table{}, chains: map[string]*Chain{}, sets: map[string]*Set{}}
+	}
+	return p.table(family, name, at)
+}
+
+func (p *parser) flushCommand() {
+	kind := p.name("ruleset, table, chain or set")
+	switch kind {
+	case "ruleset":
+		var f Family
+		if p.is(word) && isFamily(p.tok.text) {
+			f = Family(p.name("a family"))
+		}
+		p.flushRuleset(f)
+	case "table":
+		p.tableSpec().flush(kind, "")
+	case "chain", "set", "map", "meter":
+		t := p.tableSpec()
+		t.flush(kind, p.name("a name"))
+	default:
+		p.fail("ruleset, table, chain or set in front of here")
+	}
+}
+
+func (p *parser) ruleCommand(cmd ruleCommand) {
+	t := p.tableSpec()
+	at := p.at(p.tok)
+	c := t.chain(p.name("the name of a chain"), at)
+	switch {
+	case p.takeWord("handle"), p.takeWord("position"):
+		cmd.handle = p.number()
+	case p.takeWord("index"):
+		cmd.index = int(min(p.number(), 1<<30))
+	}
+	if cmd.verb == "delete" || cmd.verb == "destroy" {
+		c.apply(cmd, nil)
+		return
+	}
+	c.apply(cmd, p.rule())
+}
+
+// takeComment takes a comment, if there is one.
+func (p *parser) takeComment(into *string) bool {
+	if !p.takeWord("comment") {
+		return false
+	}
+	*into = p.name("a comment")
+	return true
+}

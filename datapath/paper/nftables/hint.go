@@ -1,0 +1,125 @@
+package nftables
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// hint is how nft prints the constants of a type: what JSON does not tell, and what makes a match without operator one of flags.
+type hint uint8
+
+const (
+	plain   hint = iota
+	flagged      // a bitmask with names
+	inQuotes
+	asMark // 0x%08x
+	asTime // seconds
+	asHex
+)
+
+// hintOf is that of the constants that go with an expression.
+func hintOf(e Expr) hint {
+	switch e := e.(type) {
+	case Payload:
+		if e.Protocol == "tcp" && e.Field == "flags" {
+			return flagged
+		}
+	case Meta:
+		switch e.Key {
+		case "mark":
+			return asMark
+		case "iif", "iifname", "oif", "oifname", "ibrname", "obrname", "sdif", "sdifname", "iifkind", "oifkind", "iifgroup", "oifgroup",
+			"time", "day", "hour", "skuid", "skgid", "secmark":
+			return inQuotes
+		}
+	case CT:
+		switch e.Key {
+		case "state", "status", "event":
+			return flagged
+		case "label":
+			return inQuotes
+		case "mark":
+			return asMark
+		case "helper", "timeout", "expectation", "secmark":
+			return inQuotes
+		case "expiration":
+			return asTime
+		}
+	case Fib:
+		if e.Result == "oifname" {
+			return inQuotes
+		}
+	case Socket:
+		switch e.Key {
+		case "mark":
+			return asMark
+		case "cgroupv2":
+			return inQuotes
+		}
+	case OSF:
+		return inQuotes
+	case RawPayload:
+		return asHex
+	case Binary:
+		return hintOf(e.Left)
+	case Map:
+		return hintOf(e.Key)
+	}
+	return plain
+}
+
+// hintsOf are those of a key, one for each part of a concatenation.
+func hintsOf(e Expr) []hint {
+	if c, ok := e.(Concat); ok {
+		var all []hint
+		for _, part := range c {
+			all = append(all, hintOf(part))
+		}
+		return all
+	}
+	return []hint{hintOf(e)}
+}
+
+// hints are those of the type of a set.
+func (t Type) hints() []hint {
+	if t.Of != nil {
+		return hintsOf(t.Of)
+	}
+	var all []hint
+	for _, name := range t.Names {
+		h := plain
+		switch name {
+		case "mark":
+			h = asMark
+		case "ct_state", "ct_status", "ct_event", "tcp_flag":
+			h = flagged
+		case "ifname", "iface_index", "devgroup", "time", "day", "hour", "uid", "gid", "cgroupsv2", "ct_label", "counter", "quota", "limit", "ct helper", "ct timeout", "ct expectation", "synproxy", "secmark":
+			h = inQuotes
+		}
+		all = append(all, h)
+	}
+	return all
+}
+
+// isFlag reports whether a match without operator tests flags.
+func isFlag(left Expr) bool {
+	if ct, ok := left.(CT); ok && ct.Key == "label" {
+		return true
+	}
+	_, binary := left.(Binary)
+	return !binary && hintOf(left) == flagged
+}
+
+// number is a constant that JSON has as a number, written as in a listing.
+func (h hint) number(n uint64) Literal {
+	switch h {
+	case asMark:
+		return Literal{Text: fmt.Sprintf("0x%08x", n), Kind: Number}
+	case asHex:
+		return Literal{Text: fmt.Sprintf("0x%x", n), Kind: Number}
+	case asTime:
+		return Literal{Text: formatDuration(time.Duration(min(n, 1<<33)) * time.Second)}
+	}
+	return Literal{Text: strconv.FormatUint(n, 10), Kind: Number}
+}
