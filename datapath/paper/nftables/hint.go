@@ -13,8 +13,9 @@ const (
 	plain   hint = iota
 	flagged      // a bitmask with names
 	inQuotes
-	asMark // 0x%08x
-	asTime // seconds
+	nameOrNumber // a number, or a name in quotation marks
+	asMark       // 0x%08x
+	asTime       // seconds
 	asHex
 )
 
@@ -29,9 +30,10 @@ func hintOf(e Expr) hint {
 		switch e.Key {
 		case "mark":
 			return asMark
-		case "iif", "iifname", "oif", "oifname", "ibrname", "obrname", "sdif", "sdifname", "iifkind", "oifkind", "iifgroup", "oifgroup",
-			"time", "day", "hour", "skuid", "skgid", "secmark":
+		case "iif", "iifname", "oif", "oifname", "ibrname", "obrname", "sdif", "sdifname", "iifkind", "oifkind", "time", "hour", "secmark":
 			return inQuotes
+		case "iifgroup", "oifgroup", "day", "skuid", "skgid", "rtclassid":
+			return nameOrNumber
 		}
 	case CT:
 		switch e.Key {
@@ -47,7 +49,7 @@ func hintOf(e Expr) hint {
 			return asTime
 		}
 	case Fib:
-		if e.Result == "oifname" {
+		if e.Result != "type" {
 			return inQuotes
 		}
 	case Socket:
@@ -56,6 +58,10 @@ func hintOf(e Expr) hint {
 			return asMark
 		case "cgroupv2":
 			return inQuotes
+		}
+	case RT:
+		if e.Key == "classid" {
+			return nameOrNumber
 		}
 	case OSF:
 		return inQuotes
@@ -94,7 +100,9 @@ func (t Type) hints() []hint {
 			h = asMark
 		case "ct_state", "ct_status", "ct_event", "tcp_flag":
 			h = flagged
-		case "ifname", "iface_index", "devgroup", "time", "day", "hour", "uid", "gid", "cgroupsv2", "ct_label", "counter", "quota", "limit", "ct helper", "ct timeout", "ct expectation", "synproxy", "secmark":
+		case "devgroup", "day", "uid", "gid", "realm":
+			h = nameOrNumber
+		case "ifname", "iface_index", "time", "hour", "cgroupsv2", "ct_label", "counter", "quota", "limit", "ct helper", "ct timeout", "ct expectation", "synproxy", "secmark":
 			h = inQuotes
 		}
 		all = append(all, h)

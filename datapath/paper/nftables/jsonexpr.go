@@ -75,6 +75,9 @@ func literal(n node, h hint) Expr {
 	if _, ok := parseNumber(n.text); ok { // "0x4" and other numbers in strings
 		return Literal{Text: n.text, Kind: Number}
 	}
+	if h == nameOrNumber {
+		return Literal{Text: n.text, Kind: Quoted}
+	}
 	return Literal{Text: n.text}
 }
 
@@ -121,7 +124,11 @@ func (r *jsonReader) selector(key string, v node) Expr {
 		if v.has("base") {
 			return RawPayload{Base: v.str("base"), Offset: v.num("offset"), Length: v.num("len")}
 		}
-		return Payload{Protocol: v.str("protocol"), Field: v.str("field"), Tunnel: v.str("tunnel")}
+		p := Payload{Protocol: v.str("protocol"), Field: v.str("field"), Tunnel: v.str("tunnel")}
+		if p.Tunnel == p.Protocol { // a field of the tunnel's own header
+			p.Tunnel = ""
+		}
+		return p
 	case "meta":
 		return Meta{Key: alias("meta", v.str("key"))}
 	case "ct":
@@ -194,9 +201,10 @@ func (r *jsonReader) element(n node, keys, values []hint) (e Element) {
 	if elem := n.get("elem"); elem.kind != 0 {
 		n = elem.get("val")
 		e.Timeout, e.Expires, e.Comment = elem.seconds("timeout"), elem.seconds("expires"), elem.str("comment")
-		for _, key := range []string{"counter", "limit", "quota", "ct count", "last"} {
-			if elem.has(key) {
-				e.Statements = append(e.Statements, r.state(key, elem.get(key)))
+		for i, key := range elem.keys {
+			switch key {
+			case "counter", "limit", "quota", "ct count", "last":
+				e.Statements = append(e.Statements, r.state(key, elem.items[i]))
 			}
 		}
 		for _, stmt := range elem.get("stmt").list() {

@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"slices"
 	"strconv"
 	"time"
 )
@@ -160,6 +161,17 @@ func (r *jsonReader) set(s *Set, kind string, n node) {
 	}
 	s.sortFlags()
 	s.Elements = append(s.Elements, r.elements(n.get("elem"), s.Key.hints(), s.Value.hints())...)
+	s.Value.Interval = slices.ContainsFunc(s.Elements, func(e Element) bool { return isInterval(e.Value) }) // JSON does not tell
+}
+
+func isInterval(e Expr) bool {
+	switch e := e.(type) {
+	case Prefix, Range:
+		return true
+	case Concat:
+		return slices.ContainsFunc(e, isInterval)
+	}
+	return false
 }
 
 func (r *jsonReader) setType(n node) (t Type) {

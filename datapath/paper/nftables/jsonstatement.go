@@ -55,11 +55,11 @@ func (r *jsonReader) statement(n node) Statement {
 		return TProxy{Family: Family(v.str("family")), Address: r.optional(v.get("addr")), Port: r.optional(v.get("port"))}
 	case "counter", "quota", "limit", "synproxy":
 		if v.kind == '"' || v.has("map") {
-			return ObjectRef{Kind: key, Name: r.objectName(v)}
+			return ObjectRef{Kind: key, Name: r.named(v)}
 		}
 		return r.state(key, v)
 	case "ct helper", "ct timeout", "ct expectation", "secmark":
-		return ObjectRef{Kind: key, Name: r.objectName(v)}
+		return ObjectRef{Kind: key, Name: r.named(v)}
 	case "ct count", "last":
 		return r.state(key, v)
 	case "log":
@@ -71,9 +71,13 @@ func (r *jsonReader) statement(n node) Statement {
 	case "queue":
 		return Queue{Number: r.optional(v.get("num")), Flags: v.strs("flags")}
 	case "dup":
-		return Dup{Address: r.optional(v.get("addr")), Device: r.quotedOptional(v.get("dev"))}
+		d := Dup{Address: r.optional(v.get("addr")), Device: r.device(v.get("dev"))}
+		if r.family == FamilyNetdev {
+			d.Address = r.device(v.get("addr"))
+		}
+		return d
 	case "fwd":
-		return Fwd{Family: Family(v.str("family")), Address: r.optional(v.get("addr")), Device: r.quotedOptional(v.get("dev"))}
+		return Fwd{Family: Family(v.str("family")), Address: r.optional(v.get("addr")), Device: r.device(v.get("dev"))}
 	case "set", "map":
 		return r.setStatement(v)
 	case "meter":
@@ -122,8 +126,8 @@ func (r *jsonReader) match(v node) Statement {
 	return m
 }
 
-// objectName is the name of an object, or a map that gives it.
-func (r *jsonReader) objectName(v node) Expr {
+// named is a name of an object or a device, or a map that gives it.
+func (r *jsonReader) named(v node) Expr {
 	if m := v.get("map"); m.kind != 0 {
 		key, data := r.lookUp(m, []hint{inQuotes})
 		return Map{Key: key, Data: data}
@@ -160,11 +164,11 @@ func (r *jsonReader) optional(n node) Expr {
 	return r.expr(n, nil)
 }
 
-func (r *jsonReader) quotedOptional(n node) Expr {
+func (r *jsonReader) device(n node) Expr {
 	if n.kind == 0 {
 		return nil
 	}
-	return r.expr(n, []hint{inQuotes})
+	return r.named(n)
 }
 
 func (r *jsonReader) nat(kind string, v node) Statement {
@@ -225,6 +229,8 @@ func (r *jsonReader) limit(v node) Limit {
 				l.BurstUnit = "packets"
 			}
 		}
+	} else if l.Unit == "packets" {
+		l.Burst, l.BurstUnit, l.Implied = defaultBurst, "packets", true
 	}
 	return l
 }

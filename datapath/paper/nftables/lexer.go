@@ -210,22 +210,11 @@ func (l *lexer) address(c byte) (t token, ok bool) {
 	}
 	end := l.span(from, &inAddress)
 	run := l.src[from:end]
-	if !strings.Contains(run, ":") {
-		if c == '[' || !isDigit[c] || strings.Count(run, ".") < 3 {
-			return t, false
-		}
-		// The digits of an address without what follows: "10.0.0.1." is the address and a dot.
-		n, dots := 0, 0
-		for n < len(run) && (isDigit[run[n]] || run[n] == '.' && dots < 3) {
-			if run[n] == '.' {
-				dots++
-			}
-			n++
-		}
-		if dots < 3 || !isDigit[run[n-1]] {
-			return t, false
-		}
+	if n := ipv4(run); n > 0 && c != '[' {
 		return l.token(word, from+n), true
+	}
+	if !strings.Contains(run, ":") {
+		return t, false
 	}
 	for cut := run; strings.Count(cut, ":") >= 2; {
 		_, err := netip.ParseAddr(cut)
@@ -254,6 +243,21 @@ func (l *lexer) address(c byte) (t token, ok bool) {
 		return l.token(word, low), true
 	}
 	return t, false
+}
+
+// ipv4 is how long the IPv4 address is that s begins with; 0: there is none. "10.0.0.1." is an address and a dot.
+func ipv4(s string) int {
+	n, dots := 0, 0
+	for n < len(s) && (isDigit[s[n]] || s[n] == '.' && dots < 3 && n > 0 && s[n-1] != '.') {
+		if s[n] == '.' {
+			dots++
+		}
+		n++
+	}
+	if dots < 3 || !isDigit[s[n-1]] {
+		return 0
+	}
+	return n
 }
 
 func isMAC(s string) bool {

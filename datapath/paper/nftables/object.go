@@ -1,5 +1,7 @@
 package nftables
 
+import "time"
+
 // bodyReader reads what stands in the braces of an object, line by line.
 type bodyReader struct {
 	line  func()
@@ -59,6 +61,7 @@ func (p *parser) ctTimeoutLine(b *CTTimeout) {
 		for p.newlines(); !p.is('}') && p.err == nil; p.newlines() {
 			s := StateTimeout{State: p.name("a state")}
 			p.expect(':')
+			b.Seconds = p.is(number)
 			s.Timeout = p.duration()
 			b.Policy = append(b.Policy, s)
 			if p.newlines(); !p.is('}') {
@@ -88,7 +91,9 @@ func (p *parser) ctExpectationLine(b *CTExpectation) {
 }
 
 func (b Counter) printBody(p *printer) {
-	p.line("packets ", b.Packets, " bytes ", b.Bytes)
+	if b.Given && !p.Stateless {
+		p.line("packets ", b.Packets, " bytes ", b.Bytes)
+	}
 }
 
 func (b Quota) printBody(p *printer) {
@@ -100,9 +105,7 @@ func (b Quota) printBody(p *printer) {
 func (b Limit) printBody(p *printer) {
 	p.indent()
 	p.put("rate ")
-	if b.Burst == defaultBurst && b.Unit == "packets" {
-		b.BurstUnit = ""
-	}
+	b.Implied = b.Burst == defaultBurst && b.Unit == "packets"
 	b.printLimit(p)
 	p.put("\n")
 }
@@ -143,7 +146,12 @@ func (b CTTimeout) printBody(p *printer) {
 		if i > 0 {
 			p.put(",")
 		}
-		p.put(" ", s.State, " : ", p.duration(s.Timeout))
+		p.put(" ", s.State, " : ")
+		if b.Seconds {
+			p.put(uint64(s.Timeout / time.Second))
+		} else {
+			p.put(p.duration(s.Timeout))
+		}
 	}
 	p.put(" }\n")
 }

@@ -9,9 +9,9 @@ func (m Match) print(p *printer) {
 			p.put(" ", m.Op)
 		}
 		p.put(" ")
-		m.Right.print(p)
+		p.flags(m.Right)
 		p.put(" / ")
-		and.Right.print(p)
+		p.flags(and.Right)
 		return
 	}
 	m.Left.print(p)
@@ -19,14 +19,14 @@ func (m Match) print(p *printer) {
 	_, binary := m.Left.(Binary)
 	switch {
 	case m.Op == "in":
-		m.Right.print(p)
+		p.flags(m.Right)
 		return
 	case m.Op == "==" && !binary && !(isFlag(m.Left) && isValue(m.Right)):
 	default:
 		p.put(m.Op, " ")
 	}
-	if list, ok := m.Right.(List); ok && m.Op != "!" {
-		p.list(list, " | ")
+	if m.Op == "!" {
+		p.flags(m.Right)
 		return
 	}
 	m.Right.print(p)
@@ -60,7 +60,7 @@ func (v VerdictMap) print(p *printer) {
 func (m Mangle) print(p *printer) {
 	m.Key.print(p)
 	p.put(" set ")
-	m.Value.print(p)
+	p.flags(m.Value)
 }
 
 func (s SetStatement) print(p *printer) {
@@ -103,7 +103,16 @@ func (l Literal) print(p *printer) {
 	p.put(l.Text)
 }
 
-func (l List) print(p *printer) { p.list(l, ",") }
+func (l List) print(p *printer) { p.list(l, " | ") }
+
+// flags prints a value whose flags are separated by commas.
+func (p *printer) flags(e Expr) {
+	if l, ok := e.(List); ok {
+		p.list(l, ",")
+		return
+	}
+	e.print(p)
+}
 
 func (p *printer) list(l List, between string) {
 	for i, e := range l {
@@ -163,12 +172,12 @@ func (b Binary) print(p *printer) {
 }
 
 func (p *printer) operand(op string, e Expr) {
-	inner, list := "", List(nil)
+	inner := ""
 	switch e := e.(type) {
 	case Binary:
 		inner = e.Op
 	case List:
-		inner, list = "|", e
+		inner = "|"
 	default:
 		e.print(p)
 		return
@@ -177,11 +186,7 @@ func (p *printer) operand(op string, e Expr) {
 	if parentheses {
 		p.put("(")
 	}
-	if list != nil {
-		p.list(list, " | ")
-	} else {
-		e.print(p)
-	}
+	e.print(p)
 	if parentheses {
 		p.put(")")
 	}

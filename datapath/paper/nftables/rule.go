@@ -123,9 +123,9 @@ func (p *parser) selection() Statement {
 	if !implicit {
 		p.advance()
 	}
-	m.Right = p.right()
+	m.Right = p.right(flags)
 	if flags && p.take('/') {
-		m.Left = Binary{Op: "&", Left: left, Right: p.right()}
+		m.Left = Binary{Op: "&", Left: left, Right: p.right(true)}
 		m.Slash = true
 	} else if implicit && flags && isValue(m.Right) {
 		m.Op = "in"
@@ -145,13 +145,15 @@ func isValue(e Expr) bool {
 	return false
 }
 
-// right reads the right side of a match.
-func (p *parser) right() Expr {
+// right reads the right side of a match, where a slash is for a mask of flags, or for a prefix.
+func (p *parser) right(flags bool) Expr {
 	switch {
 	case p.is('{'):
 		return AnonymousSet{Elements: p.elements()}
 	case p.is('@'):
 		return p.setRef()
+	case flags:
+		return p.list(p.binary(values), values)
 	}
 	return p.list(p.concat(values), values)
 }

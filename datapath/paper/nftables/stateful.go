@@ -98,7 +98,7 @@ func (p *parser) limit() Limit {
 		l.Burst = p.number()
 		l.BurstUnit = p.name("packets or bytes")
 	} else if l.Unit == "packets" {
-		l.Burst, l.BurstUnit = defaultBurst, "packets"
+		l.Burst, l.BurstUnit, l.Implied = defaultBurst, "packets", true
 	}
 	return l
 }
@@ -168,7 +168,7 @@ func (l Limit) printLimit(p *printer) {
 		p.put(" ", l.Unit)
 	}
 	p.put("/", l.Per)
-	if l.BurstUnit != "" {
+	if l.BurstUnit != "" && !l.Implied {
 		p.put(" burst ", l.Burst, " ", l.BurstUnit)
 	}
 }

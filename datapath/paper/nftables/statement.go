@@ -101,7 +101,9 @@ type Limit struct {
 	Unit      string // "packets", or "bytes", "kbytes", "mbytes"
 	Per       string // "second" and so on
 	Burst     uint64
-	BurstUnit string // empty: no burst is given; that of packets is 5 then, as for nft
+	BurstUnit string // empty: no burst is given
+	// Implied is set if the text gives no burst for a limit of packets, which is 5 then.
+	Implied bool
 }
 
 // ConnLimit matches while the key has at most Count connections, or more with Over.
@@ -201,6 +203,7 @@ type CTHelper struct {
 type CTTimeout struct {
 	Protocol, L3Proto string
 	Policy            []StateTimeout
+	Seconds           bool // the text has numbers of seconds, as older nft prints them
 }
 
 // StateTimeout is the timeout of one state.

@@ -89,9 +89,9 @@ var ctKeys = bools("l3proto protocol mark state direction status expiration help
 // aliases are words that mean the same as others, by the word in front.
 var aliases = map[string]map[string]string{
 	"tcp": {"seq": "sequence"}, "ah": {"seq": "sequence"}, "esp": {"seq": "sequence"}, "icmp": {"seq": "sequence"}, "icmpv6": {"seq": "sequence", "param-problem": "parameter-problem"},
-	"meta": {"secpath": "ipsec", "ibridgename": "ibrname", "obridgename": "obrname", "ibriport": "ibrname", "obriport": "obrname"},
-	// Of TCP options; newer nft prints the first block of sack without its number.
-	"option": {"sack-permitted": "sack-perm", "mss": "maxseg"},
+	"vlan":   {"cfi": "dei"},
+	"meta":   {"secpath": "ipsec", "ibridgename": "ibrname", "obridgename": "obrname", "ibriport": "ibrname", "obriport": "obrname"},
+	"option": {"sack-permitted": "sack-perm", "mss": "maxseg", "sack0": "sack"},
 }
 
 func alias(of, w string) string {
