@@ -7,12 +7,10 @@ import (
 
 // tableBlock reads the braces of a table.
 func (p *parser) tableBlock(t *tableIndex) {
-	handle, _ := p.block(func() {
+	handle := p.block(func() {
 		switch {
 		case p.takeWord("flags"):
-			for _, f := range p.wordList() {
-				t.Flags = append(t.Flags, f)
-			}
+			t.Flags = append(t.Flags, p.wordList()...)
 		case p.takeComment(&t.Comment):
 		default:
 			at := p.tok
@@ -53,7 +51,7 @@ func (p *parser) thing(t *tableIndex, kind string, at Position) {
 		s := t.set(name, at)
 		s.Map, s.Meter = kind == "map", kind == "meter"
 		if p.is('{') {
-			handle, _ := p.block(func() { p.setLine(s) })
+			handle := p.block(func() { p.setLine(s) })
 			s.Handle = max(s.Handle, handle)
 			s.sortFlags()
 		}
@@ -61,7 +59,7 @@ func (p *parser) thing(t *tableIndex, kind string, at Position) {
 		f := &Flowtable{Position: at, Name: name}
 		t.Flowtables = append(t.Flowtables, f)
 		if p.is('{') {
-			f.Handle, _ = p.block(func() { p.flowtableLine(t.Family, f) })
+			f.Handle = p.block(func() { p.flowtableLine(t.Family, f) })
 		}
 	default:
 		t.addObject(p.object(kind, name, at))
@@ -72,7 +70,7 @@ func (p *parser) chainBlock(t *tableIndex, c *Chain) {
 	if !p.is('{') {
 		return
 	}
-	handle, _ := p.block(func() {
+	handle := p.block(func() {
 		// A rule may begin with words such as "type" only in these forms.
 		switch next := p.peek(); {
 		case p.isWord("type") && next.kind == word:
@@ -253,7 +251,7 @@ func (p *parser) object(kind, name string, at Position) *Object {
 	if body == nil {
 		p.fail("a known kind of object")
 	} else if p.is('{') {
-		o.Handle, _ = p.block(func() {
+		o.Handle = p.block(func() {
 			if !p.takeComment(&o.Comment) {
 				body.line()
 			}
@@ -271,7 +269,11 @@ func (p *parser) object(kind, name string, at Position) *Object {
 	p.err, p.state, p.depth = nil, back, depth
 	end := p.skip()
 	if p.err == nil {
-		o.Body = Unknown{Position: p.at(start), Text: src[start.start:max(end, start.start)], Err: err}
+		text := strings.TrimSpace(src[start.start:max(end, start.start)])
+		if inner, ok := strings.CutPrefix(text, "{"); ok {
+			text = strings.TrimSpace(strings.TrimSuffix(inner, "}"))
+		}
+		o.Body = Unknown{Position: p.at(start), Text: text, Err: err}
 	}
 	return o
 }

@@ -202,6 +202,9 @@ func (l *lexer) visible(c byte) token {
 	return l.token(kind(c), l.pos+1)
 }
 
+// maxAddress is the length of the longest address of IPv6, and more.
+const maxAddress = 48
+
 // address is an IP or MAC address, or a pair of numbers as of "meta priority 1:2".
 func (l *lexer) address(c byte) (t token, ok bool) {
 	from := l.pos
@@ -209,7 +212,7 @@ func (l *lexer) address(c byte) (t token, ok bool) {
 		from++
 	}
 	end := l.span(from, &inAddress)
-	run := l.src[from:end]
+	run := l.src[from:min(end, from+maxAddress)]
 	if n := ipv4(run); n > 0 && c != '[' {
 		return l.token(word, from+n), true
 	}

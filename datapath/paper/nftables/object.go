@@ -90,39 +90,39 @@ func (p *parser) ctExpectationLine(b *CTExpectation) {
 	}
 }
 
-func (b Counter) printBody(p *printer) {
-	if b.Given && !p.Stateless {
-		p.line("packets ", b.Packets, " bytes ", b.Bytes)
+func (c Counter) printBody(p *printer) {
+	if c.Given && !p.Stateless {
+		p.line("packets ", c.Packets, " bytes ", c.Bytes)
 	}
 }
 
-func (b Quota) printBody(p *printer) {
+func (q Quota) printBody(p *printer) {
 	p.indent()
-	b.printQuota(p)
+	q.printQuota(p)
 	p.put("\n")
 }
 
-func (b Limit) printBody(p *printer) {
+func (l Limit) printBody(p *printer) {
 	p.indent()
 	p.put("rate ")
-	b.Implied = b.Burst == defaultBurst && b.Unit == "packets"
-	b.printLimit(p)
+	l.Implied = l.Burst == defaultBurst && l.Unit == "packets"
+	l.printLimit(p)
 	p.put("\n")
 }
 
-func (b Synproxy) printBody(p *printer) {
-	if b.MSS != nil {
-		p.line("mss ", *b.MSS)
+func (s Synproxy) printBody(p *printer) {
+	if s.MSS != nil {
+		p.line("mss ", *s.MSS)
 	}
-	if b.WScale != nil {
-		p.line("wscale ", *b.WScale)
+	if s.WScale != nil {
+		p.line("wscale ", *s.WScale)
 	}
 	switch {
-	case b.Timestamp && b.SACKPerm:
+	case s.Timestamp && s.SACKPerm:
 		p.line("timestamp sack-perm")
-	case b.Timestamp:
+	case s.Timestamp:
 		p.line("timestamp")
-	case b.SACKPerm:
+	case s.SACKPerm:
 		p.line("sack-perm")
 	}
 }
@@ -164,4 +164,4 @@ func (b CTExpectation) printBody(p *printer) {
 	p.optional("l3proto ", b.L3Proto)
 }
 
-func (b Unknown) printBody(p *printer) { p.line(b.Text) }
+func (u Unknown) printBody(p *printer) { p.line(u.Text) }

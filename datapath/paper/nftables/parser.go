@@ -283,14 +283,14 @@ func (p *parser) enter() {
 func (p *parser) leave() { p.depth-- }
 
 // block reads { LINES }: one says how a line is read, of which the words before its end are left to endStatement. It
-// returns the handle and the comment behind the brace.
-func (p *parser) block(one func()) (handle uint64, note string) {
+// returns the handle behind the brace.
+func (p *parser) block(one func()) (handle uint64) {
 	p.enter()
 	defer p.leave()
 	outer := p.scope
 	p.scope = &scope{outer: outer}
 	p.expect('{')
-	handle, note = p.tok.handle, p.tok.note
+	handle = p.tok.handle
 	for !p.is('}') && p.err == nil {
 		switch {
 		case p.is(endOfFile):
@@ -305,7 +305,7 @@ func (p *parser) block(one func()) (handle uint64, note string) {
 	}
 	p.scope = outer
 	p.expect('}')
-	return handle, note
+	return handle
 }
 
 // priority reads a priority: a number, a name, or a name and a number.

@@ -4,6 +4,9 @@ package nftables
 func (p *parser) rule() *Rule {
 	start, src := p.tok, p.src
 	r := &Rule{Position: p.at(start)}
+	if p.atEnd() {
+		p.fail("a statement")
+	}
 	var list [16]Statement // most rules have fewer; the rule gets a slice of just the size
 	found := list[:0]
 	for !p.atEnd() && p.err == nil {

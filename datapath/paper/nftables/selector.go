@@ -68,6 +68,8 @@ func (p *parser) selected() Expr {
 		n.Mod, n.Offset = p.number(), p.offset()
 		return n
 	case "jhash":
+		p.enter()
+		defer p.leave()
 		h := JHash{Of: p.concat(selectors)}
 		p.expectWord("mod")
 		h.Mod = p.number()

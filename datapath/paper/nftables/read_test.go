@@ -1,0 +1,265 @@
+package nftables
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// handWritten are files, and how nft would list them.
+var handWritten = []struct{ name, text, want string }{
+	{"a table in one line", "table t { chain c { accept; }; }", "table ip t {\n\tchain c {\n\t\taccept\n\t}\n}\n"},
+	{"definitions", `
+define lan = 10.0.0.0/8
+define ports = { 22,
+	80 } # of the server
+define all = { $ports, 443 }
+define flags = fin | syn
+redefine lan = 192.168.0.0/16
+table inet t {
+	define inside = "eth0"
+	chain c {
+		iifname $inside ip saddr $lan tcp dport $all accept
+		tcp flags & $flags == syn drop
+	}
+}`, `table inet t {
+	chain c {
+		iifname "eth0" ip saddr 192.168.0.0/16 tcp dport { 22, 80, 443 } accept
+		tcp flags & (fin | syn) == syn drop
+	}
+}
+`},
+	{"commands", `
+flush ruleset
+add table ip old
+add table inet t { comment "mine"; }
+add chain inet t in { type filter hook input priority -5 ; }
+add chain inet t gone
+delete chain inet t gone
+create chain inet t other
+rename chain inet t other others
+add set inet t s { type ipv4_addr ; flags interval ; }
+add element inet t s { 10.0.0.1, 10.0.0.0/24, 10.2.0.0/16 }
+delete element inet t s { 10.2.0.0/16 }
+add rule inet t in ip saddr @s accept
+add inet t in drop
+insert rule inet t in iif lo accept
+add rule inet t in index 0 counter
+insert rule inet t in index 1 log
+add counter inet t hits
+add quota inet t q { 10 mbytes ; }
+add map inet t m { type inet_service : verdict ; elements = { 22 : jump others } ; }
+flush chain inet t others
+destroy table ip old
+list ruleset
+`, `table inet t {
+	comment "mine"
+	counter hits {
+	}
+
+	quota q {
+		10 mbytes
+	}
+
+	set s {
+		type ipv4_addr
+		flags interval
+		elements = { 10.0.0.1, 10.0.0.0/24 }
+	}
+
+	map m {
+		type inet_service : verdict
+		elements = { 22 : jump others }
+	}
+
+	chain in {
+		type filter hook input priority -5;
+		iif lo accept
+		log
+		counter
+		ip saddr @s accept
+		drop
+	}
+
+	chain others {
+	}
+}
+`},
+	{"tables listed twice", "table t {\n chain a {\n accept\n }\n}\ntable ip t {\n chain a {\n drop\n }\n chain b {\n }\n}\n", "table ip t {\n\tchain a {\n\t\taccept\n\t\tdrop\n\t}\n\n\tchain b {\n\t}\n}\n"},
+	{"lines that go on", "table t {\n chain c {\n ip saddr \\\n  10.0.0.1 \\\n  accept\n }\n}\n", "table ip t {\n\tchain c {\n\t\tip saddr 10.0.0.1 accept\n\t}\n}\n"},
+	{"older forms", "table t {\n chain c {\n tcp dport ne 22 mark and 0xff eq 1\n ct helper set \"ftp\"\n set update ip saddr timeout 5s @s\n queue num 1 bypass,fanout\n reject with icmp type host-unreachable\n icmp seq 1\n}\n}\n",
+		"table ip t {\n\tchain c {\n\t\ttcp dport != 22 meta mark & 0xff == 1\n\t\tct helper set \"ftp\"\n\t\tupdate @s { ip saddr timeout 5s }\n\t\tqueue flags bypass,fanout num 1\n\t\treject with icmp host-unreachable\n\t\ticmp sequence 1\n\t}\n}\n"},
+	{"iptables-nft", "# Warning: table ip filter is managed by iptables-nft, do not touch!\ntable ip filter {\n\tchain c {\n\t\tcounter packets 1 bytes 2 xt match \"comment\" xt target \"REJECT\"\n\t\tcounter packets 0 bytes 0 # xt_recent jump x\n\t}\n}\n",
+		"# Warning: table ip filter is managed by iptables-nft, do not touch!\ntable ip filter {\n\tchain c {\n\t\tcounter packets 1 bytes 2 xt match \"comment\" xt target \"REJECT\"\n\t\tcounter packets 0 bytes 0 # xt_recent jump x\n\t}\n}\n"},
+	{"unknown statements", "table t {\n chain c {\n counter frobnicate { a, b; } now comment \"x\"\n accept\n ip newfield 5 accept\n }\n tunnel tt {\n id 5\n }\n}\n",
+		"table ip t {\n\ttunnel tt {\n\t\tid 5\n\t}\n\n\tchain c {\n\t\tcounter frobnicate { a, b; } now comment \"x\"\n\t\taccept\n\t\tip newfield 5 accept\n\t}\n}\n"},
+}
+
+func TestHandWritten(t *testing.T) {
+	for _, test := range handWritten {
+		t.Run(test.name, func(t *testing.T) {
+			got := printed(t, readString(t, "file", test.text), Format{})
+			if d := firstDifference(test.want, got); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func TestIncludes(t *testing.T) {
+	files := fstest.MapFS{
+		"etc/nftables.conf":         {Data: []byte("include \"defs.nft\"\ntable inet t {\n\tinclude \"chains/*.nft\"\n\tinclude \"/etc/last.nft\"\n}\ninclude \"none/*.nft\"\n")},
+		"etc/defs.nft":              {Data: []byte("define port = 22")},
+		"etc/chains/a.nft":          {Data: []byte("chain a {\n\ttcp dport $port accept\n}")},
+		"etc/chains/b.nft":          {Data: []byte("chain b {\n\tcounter\n\tbogus\n}\n")},
+		"etc/last.nft":              {Data: []byte("chain z {\n\tdrop\n}\n")},
+		"etc/loop.nft":              {Data: []byte("include \"loop.nft\"\n")},
+		"etc/broken.nft":            {Data: []byte("include \"parts/open.nft\"\n")},
+		"etc/parts/open.nft":        {Data: []byte("table ip t {\n\tchain c {\n")},
+		"etc/wrong.nft":             {Data: []byte("\n  include \"missing.nft\"\n")},
+		"usr/share/nftables/in.nft": {Data: []byte("table ip shared {\n}\n")},
+		"etc/dirs.nft":              {Data: []byte("include \"in.nft\"")},
+	}
+	read := func(name string) (*Ruleset, error) {
+		f, err := files.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Read(name, f, Options{FS: files, IncludeDirs: []string{"usr/share/nftables"}})
+	}
+	r, err := read("etc/nftables.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "table inet t {\n\tchain a {\n\t\ttcp dport 22 accept\n\t}\n\n\tchain b {\n\t\tcounter\n\t\tbogus\n\t}\n\n\tchain z {\n\t\tdrop\n\t}\n}\n"
+	if d := firstDifference(want, printed(t, r, Format{})); d != "" {
+		t.Error(d)
+	}
+	unknown, ok := r.Tables[0].Chains[1].Rules[1].Statements[0].(Unknown)
+	if !ok || unknown.Position != (Position{"etc/chains/b.nft", 3, 2}) {
+		t.Errorf("unknown is at %v", unknown.Position)
+	}
+	if _, err := read("etc/dirs.nft"); err != nil {
+		t.Error(err)
+	}
+	for name, want := range map[string]string{
+		"etc/loop.nft":   "etc/loop.nft:1:9: \"loop.nft\" is not read: files include each other more than 1000 times",
+		"etc/broken.nft": "etc/broken.nft:2:1: the end of the file: want “}”",
+		"etc/wrong.nft":  "etc/wrong.nft:2:11: open usr/share/nftables/missing.nft: file does not exist",
+	} {
+		if _, err := read(name); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+	if _, err := read("etc/wrong.nft"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v does not tell that the file is missing", err)
+	}
+}
+
+// TestErrors: an error names the place, what stands there, and what was expected.
+func TestErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"table ip t {\n\tchain c {\n\t\taccept\n":         "f:4:1: the end of the file: want “}”",
+		"table ip t\nchain {":                             "f:2:7: “{”: want the name of a table",
+		"frob":                                            "f:1:1: “frob”: want table, chain, rule, set, map, element, flowtable or an object",
+		"table ip t {\n bogus x {\n}\n}":                  "f:2:2: “bogus”: want chain, set, map, flowtable or an object of the table",
+		"table ip t {\n set s {\n type ipv4_addr 5\n}\n}": "f:3:17: “5”: want the end of the line or “;”",
+		"table ip t {\n set s {\n timeout soon\n}\n}":     "f:3:10: “soon”: want a time such as 1h30m",
+		"table ip t {\n set s {\n elements = { 1, , }\n}": "f:3:18: “,”: want a value",
+		"table ip t {\n chain c {\n type filter hook input priority often;\n}\n}": "f:3:34: “often”: want a priority: a number, or a name such as filter",
+		"table ip t {\n chain c {\n ip saddr $x\n}\n}":                            "f:3:11: “$”: want a variable that is defined in front of here, not $x",
+		"include \"x\"\n":                      "f:1:9: \"x\" is not read: there is no folder for includes",
+		"table t {\n}\n}\n":                    "f:3:1: “}”: want a command such as table or add",
+		"{\"nftables\": [ {\"table\": 5} ]}":   "f:1:26: “5”: want an object",
+		"{\"nftables\": [\n {\"rule\": {}} ]}": "f:2:11: “{”: want a member \"table\"",
+		"{\"nftables\": [ {\"table\" ":         "f:1:25: the end of the file: want “:”",
+		"{\"other\": []}":                      "f:1:1: “{”: want an object with an array \"nftables\"",
+		"{\"nftables\": [ {}, ]}":              "f:1:16: “{”: want an object of one member such as \"table\"",
+	} {
+		_, err := Read("f", strings.NewReader(text), Options{})
+		if err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestUnknownsNameTheirPlace(t *testing.T) {
+	r := readString(t, "f", "table ip t {\n\tchain c {\n\t\tip saddr 10.0.0.1 frobnicate { 1, 2 } accept\n\t}\n}\n")
+	rule := r.Tables[0].Chains[0].Rules[0]
+	u, ok := rule.Statements[len(rule.Statements)-1].(Unknown)
+	if !ok || u.String() != "f:3:21" || u.Text != "frobnicate { 1, 2 } accept" {
+		t.Errorf("%#v", u)
+	}
+	if want := "f:3:21: “frobnicate”: want a statement or an expression such as ip saddr"; u.Err == nil || u.Err.Error() != want {
+		t.Errorf("%v, want %s", u.Err, want)
+	}
+	if rule.Text != "ip saddr 10.0.0.1 frobnicate { 1, 2 } accept" || len(rule.Statements) != 2 {
+		t.Errorf("%q %v", rule.Text, rule.Statements)
+	}
+}
+
+// TestPlaces: rules, chains, sets and tables have the place where they begin, and handles.
+func TestPlaces(t *testing.T) {
+	r := readString(t, "f", "table ip t { # handle 7\n\tset s { # handle 2\n\t\ttype mark\n\t}\n\tchain c { # handle 3\n\t\taccept # handle 9\n\t}\n}\n")
+	table := r.Tables[0]
+	for what, got := range map[string][3]int{
+		"table": {table.Line, table.Column, int(table.Handle)}, "set": {table.Sets[0].Line, table.Sets[0].Column, int(table.Sets[0].Handle)},
+		"chain": {table.Chains[0].Line, table.Chains[0].Column, int(table.Chains[0].Handle)},
+		"rule":  {table.Chains[0].Rules[0].Line, table.Chains[0].Rules[0].Column, int(table.Chains[0].Rules[0].Handle)},
+	} {
+		want := map[string][3]int{"table": {1, 7, 7}, "set": {2, 2, 2}, "chain": {5, 2, 3}, "rule": {6, 3, 9}}[what]
+		if got != want {
+			t.Errorf("%s: line, column and handle are %v, want %v", what, got, want)
+		}
+	}
+}
+
+// TestJSONCommands reads what programs give to nft -j.
+func TestJSONCommands(t *testing.T) {
+	r := readString(t, "f", `{"nftables": [
+		{"flush": {"ruleset": null}},
+		{"add": {"table": {"family": "inet", "name": "t"}}},
+		{"add": {"chain": {"family": "inet", "table": "t", "name": "c", "type": "filter", "hook": "input", "prio": -150, "policy": "drop"}}},
+		{"add": {"chain": {"family": "inet", "table": "t", "name": "gone"}}},
+		{"delete": {"chain": {"family": "inet", "table": "t", "name": "gone"}}},
+		{"add": {"set": {"family": "inet", "table": "t", "name": "s", "type": "ipv4_addr", "flags": ["interval"], "elem": ["10.0.0.1"]}}},
+		{"add": {"element": {"family": "inet", "table": "t", "name": "s", "elem": [{"prefix": {"addr": "10.1.0.0", "len": 16}}]}}},
+		{"add": {"rule": {"family": "inet", "table": "t", "chain": "c", "expr": [{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 22}}, {"accept": null}], "comment": "ssh"}}},
+		{"insert": {"rule": {"family": "inet", "table": "t", "chain": "c", "expr": [{"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["established", "related"]}}, {"frob": 1}]}}},
+		{"add": {"rule": {"family": "inet", "table": "t", "chain": "c", "index": 0, "expr": [{"mangle": {"key": {"meta": {"key": "mark"}}, "value": {"|": [{"meta": {"key": "mark"}}, 16384]}}}]}}}
+	]}`)
+	const want = `table inet t {
+	set s {
+		type ipv4_addr
+		flags interval
+		elements = { 10.0.0.1, 10.1.0.0/16 }
+	}
+
+	chain c {
+		type filter hook input priority mangle; policy drop;
+		ct state established,related {"frob": 1}
+		meta mark set meta mark | 0x00004000
+		tcp dport 22 accept comment "ssh"
+	}
+}
+`
+	if d := firstDifference(want, printed(t, r, Format{})); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestDefine(t *testing.T) {
+	r, err := Read("f", strings.NewReader("table ip $name {\n chain c {\n type filter hook input priority $prio;\n tcp dport $ports accept\n }\n}\n"),
+		Options{Define: map[string]string{"name": "t", "ports": "{ 1, 2 }", "prio": "\"filter - 10\""}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := firstDifference("table ip t {\n\tchain c {\n\t\ttype filter hook input priority filter - 10;\n\t\ttcp dport { 1, 2 } accept\n\t}\n}\n", printed(t, r, Format{})); d != "" {
+		t.Error(d)
+	}
+	if p := r.Tables[0].Chains[0].Base.Priority; p != -10 {
+		t.Error(p)
+	}
+}
