@@ -3,7 +3,6 @@ package nftables
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"slices"
@@ -175,9 +174,7 @@ func readFile(from fs.FS, name string) (string, error) {
 		return "", err
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	var text strings.Builder
-	_, err = io.Copy(&text, io.LimitReader(f, maxSize))
-	return text.String(), err
+	return readAll(f)
 }
 
 // objectKinds are the kinds of objects of one word.

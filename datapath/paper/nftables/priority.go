@@ -5,14 +5,15 @@ import (
 	"strconv"
 )
 
-// priorityName is a name for a priority; the hook is empty if it is one of all.
+// priorityName is a name for a priority; without hooks it is one of all.
 type priorityName struct {
 	name     string
 	priority int32
 	hooks    []string
 }
 
-// priorityNames are the names of a family's priorities (nftables, src/rule.c, std_prios and bridge_std_prios).
+// priorityNames are the names of a family's priorities (nftables, src/rule.c, std_prios and bridge_std_prios). Only newer nft
+// has dstnat for the hook output and srcnat for input too.
 func priorityNames(family Family) []priorityName {
 	switch family {
 	case FamilyARP, FamilyNetdev:
@@ -21,8 +22,8 @@ func priorityNames(family Family) []priorityName {
 		return []priorityName{{"dstnat", -300, []string{"prerouting"}}, {"filter", -200, nil}, {"out", 100, []string{"output"}}, {"srcnat", 300, []string{"postrouting"}}}
 	}
 	return []priorityName{
-		{"raw", -300, nil}, {"mangle", -150, nil}, {"dstnat", -100, []string{"prerouting", "output"}},
-		{"filter", 0, nil}, {"security", 50, nil}, {"srcnat", 100, []string{"postrouting", "input"}},
+		{"raw", -300, nil}, {"mangle", -150, nil}, {"dstnat", -100, []string{"prerouting"}},
+		{"filter", 0, nil}, {"security", 50, nil}, {"srcnat", 100, []string{"postrouting"}},
 	}
 }
 

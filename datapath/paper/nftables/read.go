@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"errors"
 	"io"
 	"io/fs"
 	"strings"
@@ -26,31 +27,46 @@ const maxSize = 1 << 30
 // A statement that is not understood becomes [Unknown]; an error is always an [*Error], for a text whose structure is not that
 // of a ruleset.
 func Read(name string, r io.Reader, o Options) (*Ruleset, error) {
-	var text strings.Builder
-	if n, err := io.Copy(&text, io.LimitReader(r, maxSize)); err != nil || n == maxSize {
-		if err == nil {
-			return nil, &Error{Position: Position{File: name}, Want: "the file is too large"}
-		}
+	src, err := readAll(r)
+	if err != nil {
 		return nil, &Error{Position: Position{File: name}, Err: err}
 	}
 	b := newBuilder()
-	var err *Error
-	if src := text.String(); isJSON(src) {
-		err = readJSON(name, src, b)
+	var fault *Error
+	if strings.HasPrefix(strings.TrimLeft(src, " \t\r\n"), "{") { // as a text never begins
+		fault = readJSON(name, src, b)
 	} else {
-		err = readText(name, src, o, b)
+		fault = readText(name, src, o, b)
 	}
-	if err != nil {
-		return nil, err
+	if fault != nil {
+		return nil, fault
 	}
 	return b.ruleset, nil
 }
 
-func isJSON(src string) bool {
-	src = strings.TrimLeft(src, " \t\r\n")
-	if !strings.HasPrefix(src, "{") {
-		return false
+// growing is a builder that doubles its space, so that a large file is not copied many times.
+type growing struct{ strings.Builder }
+
+func (g *growing) Write(p []byte) (int, error) {
+	if g.Cap()-g.Len() < len(p) {
+		g.Grow(g.Len() + len(p))
 	}
-	// A text never begins with a brace; yet "{" alone is worth an error that speaks of JSON.
-	return true
+	return g.Builder.Write(p)
+}
+
+func readAll(r io.Reader) (string, error) {
+	var g growing
+	switch r := r.(type) {
+	case interface{ Len() int }:
+		g.Grow(min(r.Len(), maxSize))
+	case fs.File:
+		if info, err := r.Stat(); err == nil {
+			g.Grow(int(min(max(info.Size(), 0), maxSize)))
+		}
+	}
+	n, err := io.Copy(&g, io.LimitReader(r, maxSize))
+	if err == nil && n == maxSize {
+		err = errors.New("the file is too large")
+	}
+	return g.String(), err
 }

@@ -1,5 +1,7 @@
 package nftables
 
+import "strings"
+
 // isSelector reports whether the current word begins a field, and is no constant such as the protocol tcp.
 func (p *parser) isSelector() bool {
 	w := p.tok.text
@@ -102,8 +104,11 @@ func (p *parser) selected() Expr {
 
 // oneOf takes one of the words.
 func (p *parser) oneOf(list string) string {
-	if p.is(word) && bools(list)[p.tok.text] {
-		return p.name("")
+	for w := range strings.FieldsSeq(list) {
+		if p.isWord(w) {
+			p.advance()
+			return w
+		}
 	}
 	p.fail("one of: " + list)
 	return ""
