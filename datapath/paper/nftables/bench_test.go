@@ -89,3 +89,21 @@ func BenchmarkReadElements(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkReadJSON reads a hundred thousand chains of one rule each.
+func BenchmarkReadJSON(b *testing.B) {
+	var text strings.Builder
+	text.WriteString(`{"nftables": [{"metainfo": {"version": "1.1.7"}}, {"table": {"family": "ip", "name": "t", "handle": 1}}`)
+	for i := range 100000 {
+		fmt.Fprintf(&text, `, {"chain": {"family": "ip", "table": "t", "name": "c%d", "handle": %d}}`, i, 2*i)
+		fmt.Fprintf(&text, `, {"rule": {"family": "ip", "table": "t", "chain": "c%d", "handle": %d, "expr": [{"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": "10.%d.%d.1"}}, {"jump": {"target": "mark-for-masquerade"}}]}}`, i, 2*i+1, i>>8, i&255)
+	}
+	text.WriteString("]}")
+	b.SetBytes(int64(text.Len()))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Read("rules", strings.NewReader(text.String()), Options{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -97,12 +97,18 @@ func (c Counter) printBody(p *printer) {
 }
 
 func (q Quota) printBody(p *printer) {
+	if q.Unit == "" {
+		return
+	}
 	p.indent()
 	q.printQuota(p)
 	p.put("\n")
 }
 
 func (l Limit) printBody(p *printer) {
+	if l.Per == "" {
+		return
+	}
 	p.indent()
 	p.put("rate ")
 	l.Implied = l.Burst == defaultBurst && l.Unit == "packets"
@@ -127,15 +133,21 @@ func (s Synproxy) printBody(p *printer) {
 	}
 }
 
-func (b Secmark) printBody(p *printer) { p.line(quote(b.Context)) }
+func (b Secmark) printBody(p *printer) {
+	if b.Context != "" {
+		p.line(quote(b.Context))
+	}
+}
 
 func (b CTHelper) printBody(p *printer) {
-	p.line("type ", quote(b.Type), " protocol ", b.Protocol)
+	if b.Type != "" {
+		p.line("type ", quote(b.Type), " protocol ", b.Protocol)
+	}
 	p.optional("l3proto ", b.L3Proto)
 }
 
 func (b CTTimeout) printBody(p *printer) {
-	p.line("protocol ", b.Protocol)
+	p.optional("protocol ", b.Protocol)
 	p.optional("l3proto ", b.L3Proto)
 	if b.Policy == nil {
 		return
@@ -157,11 +169,17 @@ func (b CTTimeout) printBody(p *printer) {
 }
 
 func (b CTExpectation) printBody(p *printer) {
-	p.line("protocol ", b.Protocol)
-	p.line("dport ", b.DPort)
-	p.line("timeout ", p.duration(b.Timeout))
-	p.line("size ", b.Size)
+	p.optional("protocol ", b.Protocol)
+	if b.DPort != 0 {
+		p.line("dport ", b.DPort)
+	}
+	if b.Timeout != 0 {
+		p.line("timeout ", p.duration(b.Timeout))
+	}
+	if b.Size != 0 {
+		p.line("size ", b.Size)
+	}
 	p.optional("l3proto ", b.L3Proto)
 }
 
-func (u Unknown) printBody(p *printer) { p.line(u.Text) }
+func (u Unknown) printBody(p *printer) { p.optional("", u.Text) }

@@ -245,21 +245,9 @@ func (p *printer) set(s *Set) {
 		kind = "map"
 	}
 	p.open(kind, s.Name, s.Handle)
-	p.indent()
-	if s.Key.Of != nil {
-		p.put("typeof ")
-	} else {
-		p.put("type ")
+	if s.Key.Of != nil || s.Key.Names != nil {
+		p.keyTypes(s)
 	}
-	p.setType(s.Key)
-	if s.Map {
-		p.put(" : ")
-		if s.Value.Interval {
-			p.put("interval ")
-		}
-		p.setType(s.Value)
-	}
-	p.WriteByte('\n')
 	if s.Policy != "" {
 		p.line("policy ", s.Policy)
 	}
@@ -302,6 +290,24 @@ func (p *printer) set(s *Set) {
 		p.put(" }\n")
 	}
 	p.end()
+}
+
+func (p *printer) keyTypes(s *Set) {
+	p.indent()
+	if s.Key.Of != nil {
+		p.put("typeof ")
+	} else {
+		p.put("type ")
+	}
+	p.setType(s.Key)
+	if s.Map && (s.Value.Of != nil || s.Value.Names != nil) {
+		p.put(" : ")
+		if s.Value.Interval {
+			p.put("interval ")
+		}
+		p.setType(s.Value)
+	}
+	p.WriteByte('\n')
 }
 
 func (p *printer) setType(t Type) {

@@ -4,6 +4,20 @@
 // The abstract syntax is that of libnftables-json(5), so that the text and the JSON of a ruleset give the same
 // values. Symbolic constants (services, ICMP types, states) stay the words that they are. What a rule does with a
 // packet is not this package's subject.
+//
+// # Text and JSON
+//
+// They differ where nft does. Only the text has:
+//   - the text of rules, comments on how many elements a set has, and the warning in front of a table of iptables-nft;
+//   - fractions of seconds, and of [Last] whether it was used;
+//   - the spelling of what can be written in two ways: [Match.Slash], [NAT.Spelled], [Queue.To], [Fib.Check], [Limit.Implied],
+//     [Base.PriorityText], [Ruleset.Joined], [Ruleset.Seconds], and numbers such as 0x00000010. Numbers of JSON are written as
+//     nft writes those of their type in text; compare them with [Literal.Number];
+//   - whether the values of an empty map are intervals, and the expression behind typeof of a map's values, which JSON
+//     has as the name of their type.
+//
+// The JSON of nft 1.0.6 lacks more: comments of tables and chains, devices of hooks, the flag "dynamic", "auto-merge", the
+// statements of sets, all but the first statement of an element, and expressions behind typeof.
 package nftables
 
 import "time"
