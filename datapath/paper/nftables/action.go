@@ -141,7 +141,9 @@ func (p *parser) synproxyOptions(s *Synproxy) {
 
 func xt(p *parser) Statement {
 	p.advance()
-	return XT{Type: p.oneOf("match target watcher"), Name: p.name("the name of an extension")}
+	x := XT{Type: p.oneOf("match target watcher"), Bare: p.is(word)}
+	x.Name = p.name("the name of an extension")
+	return x
 }
 
 func (l Log) print(p *printer) {
@@ -251,6 +253,10 @@ func (x XT) print(p *printer) {
 	switch {
 	case x.Commented:
 		p.put("# xt_", x.Name)
+	case x.Comment != "":
+		p.put("comment ", quote(x.Comment))
+	case x.Bare:
+		p.put("xt ", x.Type, " ", x.Name)
 	default:
 		p.put("xt ", x.Type, " ", quote(x.Name))
 	}

@@ -90,8 +90,15 @@ func (p *parser) chainBlock(t *tableIndex, c *Chain) {
 			if c.Base != nil {
 				c.Base.Devices = devices
 			}
-		case p.takeComment(&c.Comment):
 		default:
+			back, comment := p.state, ""
+			if p.takeComment(&comment) && p.atEnd() {
+				c.Comment = comment
+				return
+			}
+			if p.err == nil {
+				p.state = back // a rule may begin with a comment that was a match of iptables
+			}
 			c.Rules = append(c.Rules, p.rule())
 		}
 	})

@@ -24,11 +24,20 @@ func newBuilder() *builder {
 	return &builder{ruleset: &Ruleset{}, tables: map[tableName]*tableIndex{}}
 }
 
+// existing is the table with this name; an empty one that is not part of the ruleset if there is none, for commands that remove.
+func (b *builder) existing(family Family, name string) *tableIndex {
+	if t := b.tables[tableName{family, name}]; t != nil {
+		return t
+	}
+	return &tableIndex{Table: &Table{Family: family, Name: name}, chains: map[string]*Chain{}, sets: map[string]*Set{}}
+}
+
 // table is the table with this name, made now if need be.
 func (b *builder) table(family Family, name string, at Position) *tableIndex {
 	t := b.tables[tableName{family, name}]
 	if t == nil {
-		t = &tableIndex{Table: &Table{Position: at, Family: family, Name: name}, chains: map[string]*Chain{}, sets: map[string]*Set{}}
+		t = b.existing(family, name)
+		t.Position = at
 		b.tables[tableName{family, name}] = t
 		b.ruleset.Tables = append(b.ruleset.Tables, t.Table)
 	}
@@ -179,7 +188,11 @@ func (t *tableIndex) flush(kind, name string) {
 }
 
 // removeElements deletes the elements with these keys.
-func (s *Set) removeElements(gone []Element) {
+func (t *tableIndex) removeElements(set string, gone []Element) {
+	s := t.sets[set]
+	if s == nil {
+		return
+	}
 	keys := map[string]bool{}
 	for _, e := range gone {
 		keys[text(e.Key)] = true

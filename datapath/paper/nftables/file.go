@@ -199,7 +199,7 @@ func (p *parser) command() *Table {
 	case "rename":
 		p.advance()
 		p.expectWord("chain")
-		t := p.tableSpec()
+		t := p.tableSpec(true)
 		chain := p.name("the name of a chain")
 		p.renameChain(t, chain, p.name("the new name of the chain"))
 		return nil
@@ -225,7 +225,7 @@ func (p *parser) command() *Table {
 		is := named(name, handle)
 		p.deleteTable(func(t *Table) bool { return t.Family == family && is(t.Name, t.Handle) })
 	case kind == "table":
-		t := p.tableSpec()
+		t := p.tableSpec(false)
 		if p.is('{') {
 			p.tableBlock(t)
 		} else {
@@ -235,16 +235,17 @@ func (p *parser) command() *Table {
 	case kind == "rule":
 		p.ruleCommand(cmd)
 	case kind == "element":
-		t := p.tableSpec()
+		t := p.tableSpec(removes)
 		at := p.at(p.tok)
-		s := t.set(p.name("the name of a set"), at)
+		name := p.name("the name of a set")
 		if elements := p.elements(); removes {
-			s.removeElements(elements)
-		} else {
+			t.removeElements(name, elements)
+		} else if p.err == nil {
+			s := t.set(name, at)
 			s.Elements = append(s.Elements, elements...)
 		}
 	case removes:
-		t := p.tableSpec()
+		t := p.tableSpec(true)
 		if p.takeWord("handle") {
 			t.remove(kind, named("", p.number()))
 		} else {
@@ -254,7 +255,7 @@ func (p *parser) command() *Table {
 			p.advance()
 		}
 	default:
-		t := p.tableSpec()
+		t := p.tableSpec(false)
 		p.thing(t, kind, p.at(start))
 	}
 	return nil
@@ -299,12 +300,13 @@ func (p *parser) family() Family {
 	return FamilyIP
 }
 
-func (p *parser) tableSpec() *tableIndex {
+// tableSpec reads which table a command is for.
+func (p *parser) tableSpec(removes bool) *tableIndex {
 	at := p.at(p.tok)
 	family := p.family()
 	name := p.name("the name of a table")
-	if p.err != nil { // nothing is made of it
-		return &tableIndex{Table: &Table{}, chains: map[string]*Chain{}, sets: map[string]*Set{}}
+	if removes || p.err != nil {
+		return p.existing(family, name)
 	}
 	return p.table(family, name, at)
 }
@@ -319,9 +321,9 @@ func (p *parser) flushCommand() {
 		}
 		p.flushRuleset(f)
 	case "table":
-		p.tableSpec().flush(kind, "")
+		p.tableSpec(true).flush(kind, "")
 	case "chain", "set", "map", "meter":
-		t := p.tableSpec()
+		t := p.tableSpec(true)
 		t.flush(kind, p.name("a name"))
 	default:
 		p.fail("ruleset, table, chain or set in front of here")
@@ -329,16 +331,23 @@ func (p *parser) flushCommand() {
 }
 
 func (p *parser) ruleCommand(cmd ruleCommand) {
-	t := p.tableSpec()
+	removes := cmd.verb == "delete" || cmd.verb == "destroy"
+	t := p.tableSpec(removes)
 	at := p.at(p.tok)
-	c := t.chain(p.name("the name of a chain"), at)
+	name := p.name("the name of a chain")
+	c := t.chains[name]
+	if c == nil && removes {
+		c = &Chain{}
+	} else if c == nil {
+		c = t.chain(name, at)
+	}
 	switch {
 	case p.takeWord("handle"), p.takeWord("position"):
 		cmd.handle = p.number()
 	case p.takeWord("index"):
 		cmd.index = int(min(p.number(), 1<<30))
 	}
-	if cmd.verb == "delete" || cmd.verb == "destroy" {
+	if removes {
 		c.apply(cmd, nil)
 		return
 	}

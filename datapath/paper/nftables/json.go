@@ -144,11 +144,13 @@ func (r *jsonReader) value() (n node) {
 	}
 	switch c {
 	case '{':
+		n.keys, n.items = make([]string, 0, 4), make([]node, 0, 4)
 		r.members(func(key string) {
 			n.keys = append(n.keys, key)
 			n.items = append(n.items, r.value())
 		})
 	case '[':
+		n.items = make([]node, 0, 2)
 		r.items(func() { n.items = append(n.items, r.value()) })
 	case '"':
 		n.text = r.str()

@@ -77,7 +77,12 @@ func (r *jsonReader) command(verb string, n node) {
 		r.fail(n.at, "a member \"table\"")
 		return
 	}
-	t := r.table(family, table, at)
+	var t *tableIndex
+	if removes || verb == "flush" || verb == "rename" {
+		t = r.existing(family, table)
+	} else {
+		t = r.table(family, table, at)
+	}
 	switch {
 	case verb == "flush":
 		t.flush(kind, name)
@@ -88,24 +93,28 @@ func (r *jsonReader) command(verb string, n node) {
 		if n.has("index") {
 			cmd.index = int(min(n.num("index"), 1<<30))
 		}
-		c := t.chain(n.str("chain"), at)
-		r.family = family
-		if removes {
+		if c := t.chains[n.str("chain")]; removes && c != nil {
 			c.apply(cmd, nil)
+		}
+		if removes {
 			return
 		}
+		c := t.chain(n.str("chain"), at)
+		r.family = family
 		rule := r.rule(n, at)
 		if verb == "add" { // of a listing it is its own
 			cmd.handle, rule.Handle = 0, handle
 		}
 		c.apply(cmd, rule)
 	case kind == "element":
-		s := t.set(name, at)
-		if elements := r.elements(n.get("elem"), s.Key.hints(), s.Value.hints()); removes {
-			s.removeElements(elements)
-		} else {
-			s.Elements = append(s.Elements, elements...)
+		if s := t.sets[name]; removes && s != nil {
+			t.removeElements(name, r.elements(n.get("elem"), s.Key.hints(), nil))
 		}
+		if removes {
+			return
+		}
+		s := t.set(name, at)
+		s.Elements = append(s.Elements, r.elements(n.get("elem"), s.Key.hints(), s.Value.hints())...)
 	case removes:
 		t.remove(kind, named(name, handle))
 	default:

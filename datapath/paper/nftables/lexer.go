@@ -154,8 +154,10 @@ func (l *lexer) visible(c byte) token {
 			end++
 		} else if l.at(end) == '\\' && l.at(end+1) == '*' {
 			end += 2
-		} else if k, ok := operators[l.src[l.pos:end]]; ok {
-			return l.token(k, end)
+		} else if end-l.pos <= len("lshift") {
+			if k, ok := operators[l.src[l.pos:end]]; ok {
+				return l.token(k, end)
+			}
 		}
 		return l.token(word, end)
 	case isDigit[c]:

@@ -33,6 +33,10 @@ table inet t {
 `},
 	{"commands", `
 flush ruleset
+delete table ip absent
+flush chain ip absent c
+delete rule ip absent c handle 5
+delete element ip absent s { 1 }
 add table ip old
 add table inet t { comment "mine"; }
 add chain inet t in { type filter hook input priority -5 ; }
@@ -91,8 +95,93 @@ list ruleset
 	{"lines that go on", "table t {\n chain c {\n ip saddr \\\n  10.0.0.1 \\\n  accept\n }\n}\n", "table ip t {\n\tchain c {\n\t\tip saddr 10.0.0.1 accept\n\t}\n}\n"},
 	{"older forms", "table t {\n chain c {\n tcp dport ne 22 mark and 0xff eq 1\n ct helper set \"ftp\"\n set update ip saddr timeout 5s @s\n queue num 1 bypass,fanout\n reject with icmp type host-unreachable\n icmp seq 1\n}\n}\n",
 		"table ip t {\n\tchain c {\n\t\ttcp dport != 22 meta mark & 0xff == 1\n\t\tct helper set \"ftp\"\n\t\tupdate @s { ip saddr timeout 5s }\n\t\tqueue flags bypass,fanout num 1\n\t\treject with icmp host-unreachable\n\t\ticmp sequence 1\n\t}\n}\n"},
+	{"spaces and signs", `table inet t{
+	set s{type ipv4_addr;elements={10.0.0.1,10.0.0.2};};
+	set m { type ether_addr; elements = { aa:bb:cc:dd:ee:ff, # the first
+		00:11:22:33:44:55, } }
+	map v { type mac_proto . ipv6_addr : verdict
+		elements = { ip . fe80::1 : jump x,
+			ip6 . ::1
+			: drop } }
+	chain x {}
+	chain c { type filter hook input priority -150 ; policy drop ;
+		tcp dport{22,80:443} accept;ip6 saddr fe80::1-fe80::5 drop
+		tcp dport vmap { 22: accept, 80 :drop, 443 : jump x, }
+		iifname eth0.100 oifname wg* ct state new,established accept
+		iifname { eth0, "eth1" } ip protocol tcp tcp flags&(fin|syn)==(fin|syn) drop
+		meta l4proto{tcp,udp}th dport 53 redirect to :5353
+		dnat ip6 to [fd00::1]:80
+		ip daddr 10.0.0.1 tcp dport 80 dnat 10.1.1.1:8080
+		snat to 10.0.0.1:1000-2000
+		meta priority 1:2 meta priority set 0:10
+		meta hour "10:00"-"17:00" meta day Monday
+		limit rate over 1 mbytes / second drop
+		not-a-statement
+	}
+}
+`, `table inet t {
+	set s {
+		type ipv4_addr
+		elements = { 10.0.0.1, 10.0.0.2 }
+	}
+
+	set m {
+		type ether_addr
+		elements = { aa:bb:cc:dd:ee:ff,
+			     00:11:22:33:44:55 }
+	}
+
+	map v {
+		type mac_proto . ipv6_addr : verdict
+		elements = { ip . fe80::1 : jump x,
+			     ip6 . ::1 : drop }
+	}
+
+	chain x {
+	}
+
+	chain c {
+		type filter hook input priority -150; policy drop;
+		tcp dport { 22, 80:443 } accept
+		ip6 saddr fe80::1-fe80::5 drop
+		tcp dport vmap { 22 : accept, 80 : drop, 443 : jump x }
+		iifname eth0.100 oifname wg* ct state new,established accept
+		iifname { eth0, "eth1" } ip protocol tcp tcp flags & (fin | syn) == fin | syn drop
+		meta l4proto { tcp, udp } th dport 53 redirect to :5353
+		dnat ip6 to [fd00::1]:80
+		ip daddr 10.0.0.1 tcp dport 80 dnat to 10.1.1.1:8080
+		snat to 10.0.0.1:1000-2000
+		meta priority 1:2 meta priority set 0:10
+		meta hour "10:00"-"17:00" meta day Monday
+		limit rate over 1 mbytes/second drop
+		not-a-statement
+	}
+}
+`},
 	{"iptables-nft", "# Warning: table ip filter is managed by iptables-nft, do not touch!\ntable ip filter {\n\tchain c {\n\t\tcounter packets 1 bytes 2 xt match \"comment\" xt target \"REJECT\"\n\t\tcounter packets 0 bytes 0 # xt_recent jump x\n\t}\n}\n",
 		"# Warning: table ip filter is managed by iptables-nft, do not touch!\ntable ip filter {\n\tchain c {\n\t\tcounter packets 1 bytes 2 xt match \"comment\" xt target \"REJECT\"\n\t\tcounter packets 0 bytes 0 # xt_recent jump x\n\t}\n}\n"},
+	{"iptables-nft, translated", `table ip filter {
+	chain INPUT {
+		 counter packets 0 bytes 0 accept
+		comment "hello" counter packets 0 bytes 0 accept
+		xt match recent counter packets 0 bytes 0 reject
+		meta l4proto tcp tcp dport { 22, 80 } meta random & 2147483647 < 1073741824 counter packets 0 bytes 0 drop
+		meter h { ip saddr limit rate over 5/second } counter packets 0 bytes 0 drop
+		meta mark & 0x00004000 == 0x00004000 fib daddr type local counter packets 0 bytes 0 return
+		counter packets 0 bytes 0 meta mark set mark or 0x4000
+	}
+}`, `table ip filter {
+	chain INPUT {
+		counter packets 0 bytes 0 accept
+		comment "hello" counter packets 0 bytes 0 accept
+		xt match recent counter packets 0 bytes 0 reject
+		meta l4proto tcp tcp dport { 22, 80 } meta random & 2147483647 < 1073741824 counter packets 0 bytes 0 drop
+		meter h { ip saddr limit rate over 5/second } counter packets 0 bytes 0 drop
+		meta mark & 0x00004000 == 0x00004000 fib daddr type local counter packets 0 bytes 0 return
+		counter packets 0 bytes 0 meta mark set meta mark | 0x4000
+	}
+}
+`},
 	{"unknown statements", "table t {\n chain c {\n counter frobnicate { a, b; } now comment \"x\"\n accept\n ip newfield 5 accept\n }\n tunnel tt {\n id 5\n }\n}\n",
 		"table ip t {\n\ttunnel tt {\n\t\tid 5\n\t}\n\n\tchain c {\n\t\tcounter frobnicate { a, b; } now comment \"x\"\n\t\taccept\n\t\tip newfield 5 accept\n\t}\n}\n"},
 }

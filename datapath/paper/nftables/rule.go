@@ -10,8 +10,13 @@ func (p *parser) rule() *Rule {
 	var list [16]Statement // most rules have fewer; the rule gets a slice of just the size
 	found := list[:0]
 	for !p.atEnd() && p.err == nil {
-		if p.takeComment(&r.Comment) {
-			break
+		if comment := ""; p.takeComment(&comment) {
+			if p.atEnd() {
+				r.Comment = comment
+				break
+			}
+			found = append(found, XT{Type: "match", Name: "comment", Comment: comment})
+			continue
 		}
 		back, depth, from := p.state, p.depth, p.tok
 		s := p.statement()
@@ -28,9 +33,6 @@ func (p *parser) rule() *Rule {
 	}
 	if p.err != nil {
 		return r
-	}
-	if !p.atEnd() {
-		p.fail("the end of the line or “;” behind the comment")
 	}
 	r.Text = src[start.start:max(start.start, min(p.prevEnd, len(src)))]
 	r.Handle = p.tok.handle

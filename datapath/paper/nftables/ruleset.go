@@ -14,7 +14,8 @@
 //     [Base.PriorityText], [Ruleset.Joined], [Ruleset.Seconds], and numbers such as 0x00000010. Numbers of JSON are written as
 //     nft writes those of their type in text; compare them with [Literal.Number];
 //   - whether the values of an empty map are intervals, and the expression behind typeof of a map's values, which JSON
-//     has as the name of their type.
+//     has as the name of their type;
+//   - what nft makes of the extensions of iptables-nft, in words that it does not print otherwise. JSON has them as [XT].
 //
 // The JSON of nft 1.0.6 lacks more: comments of tables and chains, devices of hooks, the flag "dynamic", "auto-merge", the
 // statements of sets, all but the first statement of an element, and expressions behind typeof.

@@ -182,8 +182,10 @@ type FlowAdd struct{ Flowtable string }
 type XT struct {
 	Type string // "match", "target", "watcher"; empty: an older nft does not tell
 	Name string
-	// Commented is set for "# xt_NAME" in the listings of older nft.
-	Commented bool
+	// Comment is the text of a comment in front of other statements, which is how nft shows the match comment.
+	Comment string
+	// Bare is set if the name has no quotation marks, and Commented for "# xt_NAME", both in the listings of older nft.
+	Bare, Commented bool
 }
 
 // Unknown is a statement, or all to the end of its rule, that this package does not know.
