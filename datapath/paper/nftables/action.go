@@ -58,7 +58,7 @@ func reject(p *parser) Statement {
 		r.With = "tcp reset"
 		return r
 	}
-	p.takeWord("type")
+	r.Typed = p.takeWord("type")
 	r.Code = p.primary(values)
 	return r
 }
@@ -177,6 +177,9 @@ func (r Reject) print(p *printer) {
 	p.put("reject")
 	if r.With != "" {
 		p.put(" with ", r.With)
+	}
+	if r.Typed {
+		p.put(" type")
 	}
 	if r.Code != nil {
 		p.put(" ")

@@ -19,6 +19,11 @@ func (r *jsonReader) unknown(n node, want string) Statement {
 		p := &parser{builder: r.builder, scope: &scope{}, depth: r.depth, state: state{lexer: lexer{file: r.file, src: n.text, line: 1}}}
 		p.advance()
 		if s := p.statement(); p.err == nil && p.is(endOfFile) {
+			if v, ok := s.(Verdict); ok {
+				for _, rule := range v.Rules { // their lines are those of the string
+					rule.Position = u.Position
+				}
+			}
 			return s
 		}
 		u.Text, u.Err = n.text, p.err

@@ -94,7 +94,7 @@ list ruleset
 	{"tables listed twice", "table t {\n chain a {\n accept\n }\n}\ntable ip t {\n chain a {\n drop\n }\n chain b {\n }\n}\n", "table ip t {\n\tchain a {\n\t\taccept\n\t\tdrop\n\t}\n\n\tchain b {\n\t}\n}\n"},
 	{"lines that go on", "table t {\n chain c {\n ip saddr \\\n  10.0.0.1 \\\n  accept\n }\n}\n", "table ip t {\n\tchain c {\n\t\tip saddr 10.0.0.1 accept\n\t}\n}\n"},
 	{"older forms", "table t {\n chain c {\n tcp dport ne 22 mark and 0xff eq 1\n ct helper set \"ftp\"\n set update ip saddr timeout 5s @s\n queue num 1 bypass,fanout\n reject with icmp type host-unreachable\n icmp seq 1\n}\n}\n",
-		"table ip t {\n\tchain c {\n\t\ttcp dport != 22 meta mark & 0xff == 1\n\t\tct helper set \"ftp\"\n\t\tupdate @s { ip saddr timeout 5s }\n\t\tqueue flags bypass,fanout num 1\n\t\treject with icmp host-unreachable\n\t\ticmp sequence 1\n\t}\n}\n"},
+		"table ip t {\n\tchain c {\n\t\ttcp dport != 22 meta mark & 0xff == 1\n\t\tct helper set \"ftp\"\n\t\tupdate @s { ip saddr timeout 5s }\n\t\tqueue flags bypass,fanout num 1\n\t\treject with icmp type host-unreachable\n\t\ticmp sequence 1\n\t}\n}\n"},
 	{"spaces and signs", `table inet t{
 	set s{type ipv4_addr;elements={10.0.0.1,10.0.0.2};};
 	set m { type ether_addr; elements = { aa:bb:cc:dd:ee:ff, # the first

@@ -10,7 +10,7 @@
 // They differ where nft does. Only the text has:
 //   - the text of rules, comments on how many elements a set has, and the warning in front of a table of iptables-nft;
 //   - fractions of seconds, and of [Last] whether it was used;
-//   - the spelling of what can be written in two ways: [Match.Slash], [NAT.Spelled], [Queue.To], [Fib.Check], [Limit.Implied],
+//   - the spelling of what can be written in two ways: [Match.Slash], [NAT.Spelled], [Queue.To], [Fib.Check], [Limit.Implied], [Reject.Typed],
 //     [Base.PriorityText], [Ruleset.Joined], [Ruleset.Seconds], and numbers such as 0x00000010. Numbers of JSON are written as
 //     nft writes those of their type in text; compare them with [Literal.Number];
 //   - whether the values of an empty map are intervals, and the expression behind typeof of a map's values, which JSON

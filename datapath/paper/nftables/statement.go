@@ -133,6 +133,8 @@ type Log struct {
 type Reject struct {
 	With string // "tcp reset", "icmp", "icmpv6", "icmpx"; empty: the default
 	Code Expr
+	// Typed is set if the text has "type" in front of the code, as nft 1.0.0 prints it.
+	Typed bool
 }
 
 // Notrack leaves the packet out of connection tracking.
