@@ -180,7 +180,7 @@ func (p *parser) setLine(s *Set) {
 	case "size":
 		p.advance()
 		s.Size = p.number()
-		if n, found := strings.CutPrefix(p.tok.note, "count "); found {
+		if n, found := strings.CutPrefix(p.tok.text, "count "); found && p.is(newline) {
 			s.Count, _ = strconv.ParseUint(n, 10, 64)
 		}
 	case "policy":

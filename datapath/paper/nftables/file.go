@@ -16,8 +16,8 @@ func (p *parser) commands() {
 	for !p.is(endOfFile) && p.err == nil {
 		switch {
 		case p.is(newline), p.is(';'):
-			if strings.HasPrefix(p.tok.note, "Warning:") {
-				warning = p.tok.note
+			if p.is(newline) && strings.HasPrefix(p.tok.text, "Warning:") {
+				warning = p.tok.text
 			}
 			p.advance()
 		case p.common():

@@ -29,15 +29,22 @@ var operators = map[string]kind{
 	"and": '&', "or": '|', "xor": '^', "not": '!',
 }
 
-// token is one token. Its text is part of the file's.
+// token is one token. Its text is part of the file's; that of a newline, or of the end of the file, is the comment in front.
 type token struct {
 	kind         kind
 	text         string
 	start, end   int // offsets in the file; those of "$x" for what replaces it
 	line, column int
-	// handle is the number of a comment "# handle N" in front of this newline, note the text of other comments there.
-	handle uint64
-	note   string
+}
+
+// handle is the number of a comment "# handle N" at the end of a line.
+func (t token) handle() (n uint64) {
+	if t.kind == newline || t.kind == endOfFile {
+		if rest, found := strings.CutPrefix(t.text, "handle "); found {
+			n, _ = parseNumber(rest)
+		}
+	}
+	return n
 }
 
 // lexer cuts a file into tokens. A copy of it is a place to return to.
@@ -82,8 +89,7 @@ func (l *lexer) span(from int, set *is) int {
 
 // next is the next token.
 func (l *lexer) next() token {
-	var handle uint64
-	var note string
+	comment := ""
 	for l.pos < len(l.src) {
 		switch c := l.src[l.pos]; c {
 		case ' ', '\t', '\r':
@@ -108,14 +114,11 @@ func (l *lexer) next() token {
 			if end < 0 {
 				end = len(l.src) - l.pos
 			}
-			note = strings.TrimSpace(l.src[l.pos+1 : l.pos+end])
-			if n, found := strings.CutPrefix(note, "handle "); found {
-				handle, _ = parseNumber(n)
-			}
+			comment = strings.TrimSpace(l.src[l.pos+1 : l.pos+end])
 			l.pos += end
 		case '\n':
 			t := l.token(newline, l.pos+1)
-			t.handle, t.note = handle, note
+			t.text = comment
 			l.line, l.lineStart = l.line+1, l.pos
 			return t
 		default:
@@ -123,7 +126,7 @@ func (l *lexer) next() token {
 		}
 	}
 	t := l.token(endOfFile, l.pos)
-	t.handle, t.note = handle, note
+	t.text = comment
 	return t
 }
 

@@ -290,7 +290,7 @@ func (p *parser) block(one func()) (handle uint64) {
 	outer := p.scope
 	p.scope = &scope{outer: outer}
 	p.expect('{')
-	handle = p.tok.handle
+	handle = p.tok.handle()
 	for !p.is('}') && p.err == nil {
 		switch {
 		case p.is(endOfFile):

@@ -35,7 +35,7 @@ func (p *parser) rule() *Rule {
 		return r
 	}
 	r.Text = src[start.start:max(start.start, min(p.prevEnd, len(src)))]
-	r.Handle = p.tok.handle
+	r.Handle = p.tok.handle()
 	r.Statements = append(make([]Statement, 0, len(found)), found...)
 	return r
 }
