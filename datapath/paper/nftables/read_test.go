@@ -95,6 +95,7 @@ list ruleset
 	{"lines that go on", "table t {\n chain c {\n ip saddr \\\n  10.0.0.1 \\\n  accept\n }\n}\n", "table ip t {\n\tchain c {\n\t\tip saddr 10.0.0.1 accept\n\t}\n}\n"},
 	{"older forms", "table t {\n chain c {\n tcp dport ne 22 mark and 0xff eq 1\n ct helper set \"ftp\"\n set update ip saddr timeout 5s @s\n queue num 1 bypass,fanout\n reject with icmp type host-unreachable\n icmp seq 1\n}\n}\n",
 		"table ip t {\n\tchain c {\n\t\ttcp dport != 22 meta mark & 0xff == 1\n\t\tct helper set \"ftp\"\n\t\tupdate @s { ip saddr timeout 5s }\n\t\tqueue flags bypass,fanout num 1\n\t\treject with icmp type host-unreachable\n\t\ticmp sequence 1\n\t}\n}\n"},
+	{"what few kernels have", whatFewKernelsHave, whatFewKernelsHave},
 	{"spaces and signs", `table inet t{
 	set s{type ipv4_addr;elements={10.0.0.1,10.0.0.2};};
 	set m { type ether_addr; elements = { aa:bb:cc:dd:ee:ff, # the first
@@ -185,6 +186,50 @@ list ruleset
 	{"unknown statements", "table t {\n chain c {\n counter frobnicate { a, b; } now comment \"x\"\n accept\n ip newfield 5 accept\n }\n tunnel tt {\n id 5\n }\n}\n",
 		"table ip t {\n\ttunnel tt {\n\t\tid 5\n\t}\n\n\tchain c {\n\t\tcounter frobnicate { a, b; } now comment \"x\"\n\t\taccept\n\t\tip newfield 5 accept\n\t}\n}\n"},
 }
+
+// whatFewKernelsHave is as nft prints it; see the log of TestListingsReadAndPrint for what a kernel refuses.
+const whatFewKernelsHave = `table inet t {
+	secmark sm {
+		"system_u:object_r:ssh_server_packet_t:s0"
+	}
+
+	map names {
+		type ifname : verdict
+		flags interval
+		elements = { "lo" : accept,
+			     "eth*" : drop }
+	}
+
+	flowtable ft {
+		hook ingress priority filter
+		devices = { "eth0", "eth1" }
+		flags offload
+		counter
+	}
+
+	chain c {
+		type filter hook ingress devices = { "eth0", "eth1" } priority filter; policy accept;
+		flags offload
+		queue
+		queue flags bypass num 3
+		queue flags bypass,fanout num 1-5
+		queue flags bypass to numgen inc mod 3 offset 4
+		queue to symhash mod 2 offset 65
+		queue flags bypass to oifname map { "eth0" : 0, "ppp0" : 2 }
+		ct state established flow add @ft
+		meta secmark set "sm"
+		meta l4proto tcp tproxy ip6 to [fd00::1]:50080
+		udp dport 4789 vxlan vni 10 vxlan ip saddr 10.0.0.1
+		udp dport 6081 geneve vni 10 geneve tcp dport 22
+		meta broute set 1
+		meta ibrname "br0" meta ibrpvid 100
+		srh sid[1] ::1
+		socket cgroupv2 level 2 "system.slice/sshd.service" accept
+		ct label "foo"
+		icmpv6 parameter-problem 5
+	}
+}
+`
 
 func TestHandWritten(t *testing.T) {
 	for _, test := range handWritten {
