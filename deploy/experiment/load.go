@@ -297,7 +297,7 @@ func (p *reader) values(d *traffic.Distribution, field string) {
 	if d == nil || d.File == "" {
 		return
 	}
-	p.Want(field+".values", len(d.Values) == 0, "values and file exclude each other")
+	p.Want(field+".values", len(d.Values) == 0, "values and file cannot be used together")
 	p.lines(d.File, field+".file", func(_ int, line string) error {
 		v, err := time.ParseDuration(line)
 		if err != nil {

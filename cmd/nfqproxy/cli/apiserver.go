@@ -39,7 +39,7 @@ func (f *daemonsFlags) wanted(others ...string) (bool, error) {
 	changed := func(name string) bool { return f.flags.Changed(name) }
 	switch other := slices.ContainsFunc(others, changed); {
 	case f.cluster && other && changed("cluster"):
-		return false, fmt.Errorf("--cluster excludes %s: give one of them", inWords(others))
+		return false, fmt.Errorf("--cluster cannot be used with %s: give one of them", inWords(others))
 	case f.cluster && !other:
 		return true, nil
 	case changed("daemonset"):

@@ -98,7 +98,7 @@ func (f *clusterFlags) observeDaemons(ctx context.Context, d *findings.Doctor, s
 // observeServer makes a doctor observe the flow API at --server. Without flags for objects, these are not known.
 func (f *clusterFlags) observeServer(ctx context.Context, d *findings.Doctor, connect connector) (err error) {
 	if f.lab != "" {
-		return errors.New("--server and --lab exclude each other: give one of them")
+		return errors.New("--server and --lab cannot be used together: give one of them")
 	}
 	if !f.namesObjects() {
 		d.Objects = nil

@@ -130,7 +130,7 @@ const rulesMemory = 800 << 20
 // ofRules returns the findings about dumps, and the scope of the examination of each family.
 func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagnose.Finding, examined []*diagnose.Examined, err error) {
 	if len(f.table.objects) > 0 || f.kubeconfig != "" || f.lab != "" || f.server != "" || f.daemons.flags.Changed("cluster") {
-		return nil, nil, errors.New("--rules excludes --objects, --kubeconfig, --lab, --server and --cluster: give one of them")
+		return nil, nil, errors.New("--rules cannot be used with --objects, --kubeconfig, --lab, --server and --cluster: give one of them")
 	}
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(min(rulesMemory, debug.SetMemoryLimit(-1))))
 	all, err := readRuleFiles(stdin, stderr, f.rules, iptables.FamilyUnknown)

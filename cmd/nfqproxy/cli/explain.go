@@ -106,7 +106,7 @@ func (f *explainFlags) check(given func(flag string) bool) error {
 	if given("packets") {
 		for _, flag := range append(packet, "local", "in-interface") {
 			if given(flag) {
-				return fmt.Errorf("--packets and --%s exclude each other: with --packets each line describes a whole packet", flag)
+				return fmt.Errorf("--packets and --%s cannot be used together: with --packets each line describes a whole packet", flag)
 			}
 		}
 	} else {

@@ -197,7 +197,7 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 		var err error
 		flags.Visit(func(flag *pflag.Flag) {
 			if err == nil && !slices.Contains(how, flag.Name) {
-				err = fmt.Errorf("%s and --%s exclude each other: give a flow ID or filters", args[0], flag.Name)
+				err = fmt.Errorf("%s and --%s cannot be used together: give a flow ID or filters", args[0], flag.Name)
 			}
 		})
 		if err != nil {

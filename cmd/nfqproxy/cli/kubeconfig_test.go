@@ -112,7 +112,7 @@ users: [{name: me, user: {token: secret}}]
 		{name: "objects before the variable", env: both, args: []string{"why", "default/a", "b", "--objects", clusterFile}, want: "there is no Pod default/a", code: 2},
 		{name: "no variable", args: []string{"why", "client-a", "cluster-b"}, home: both, want: "no lab is running, and KUBECONFIG is not set", code: 2},
 		{name: "plugin without a configuration", plugin: true, args: []string{"why", "client-a", "cluster-b"}, want: "no API server configured", code: 2},
-		{name: "objects and a context", env: both, args: []string{"explain", "--objects", clusterFile, "--context", "shop", "--protocol", "tcp", "--source", "10.0.0.1", "--destination", "10.0.0.2:80"}, want: "--objects and --context exclude each other", code: 2},
+		{name: "objects and a context", env: both, args: []string{"explain", "--objects", clusterFile, "--context", "shop", "--protocol", "tcp", "--source", "10.0.0.1", "--destination", "10.0.0.2:80"}, want: "--objects and --context cannot be used together", code: 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.args[0] == "--context" { // a flag of the command, not of the program

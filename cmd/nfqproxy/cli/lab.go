@@ -75,7 +75,7 @@ func (f *labFlags) add(flags *pflag.FlagSet) {
 func (f *labFlags) options(args []string) (o lab.RunOptions, err error) {
 	switch {
 	case len(f.objects) > 0 && len(args) > 0:
-		return o, fmt.Errorf("%s and --objects exclude each other: give a lab or objects", args[0])
+		return o, fmt.Errorf("%s and --objects cannot be used together: give a lab or objects", args[0])
 	case len(f.objects) == 0 && len(f.clusterCIDRs)+len(f.namespaces)+len(f.services) > 0:
 		return o, errors.New("--cluster-cidr, --namespace and --service require --objects; a lab file has its own settings")
 	case len(args) > 0:

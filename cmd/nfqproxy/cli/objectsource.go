@@ -53,9 +53,9 @@ func (f *objectSource) origin() (origin, error) {
 	server := f.kubeconfig != "" || *f.context != ""
 	switch {
 	case len(f.table.objects) > 0 && server:
-		return 0, fmt.Errorf("--objects and --%s exclude each other: give one of them", f.serverFlag())
+		return 0, fmt.Errorf("--objects and --%s cannot be used together: give one of them", f.serverFlag())
 	case f.lab != "" && (server || len(f.table.objects) > 0):
-		return 0, errors.New("--lab excludes --objects, --kubeconfig and --context: give one of them")
+		return 0, errors.New("--lab cannot be used with --objects, --kubeconfig and --context: give one of them")
 	case len(f.table.objects) > 0:
 		return ofFiles, nil
 	case server:

@@ -38,7 +38,7 @@ func TestPlugin(t *testing.T) {
 		{[]string{"flows", "--server", "unix:/run/none/x"}, "socket not found"},
 		{[]string{"flows", "--lab", "none"}, "lab none is not running"},
 		{[]string{"flows", "--cluster=false", "--server", "unix:/run/none/x"}, "socket not found"},
-		{[]string{"flows", "--cluster", "--server", "unix:/run/none/x"}, "--cluster excludes"},
+		{[]string{"flows", "--cluster", "--server", "unix:/run/none/x"}, "--cluster cannot be used with"},
 		{[]string{"doctor", "--objects", "none.yaml"}, "none.yaml"},
 		{[]string{"flows", "--help"}, "Usage:\n  kubectl nfqproxy flows [ID] [flags]"},
 		{[]string{"flows", "--help"}, "  kubectl nfqproxy flows $(kubectl nfqproxy flows -o name --limit 1)"},

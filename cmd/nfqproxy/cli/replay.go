@@ -101,7 +101,7 @@ been spread, with confidence intervals, from the recorded probabilities of selec
 func (f *replayFlags) check() error {
 	switch {
 	case f.given("objects") && f.given("rules"):
-		return errors.New("--objects and --rules exclude each other: give one of them")
+		return errors.New("--objects and --rules cannot be used together: give one of them")
 	case !f.given("objects") && !f.given("rules"):
 		return errors.New("--objects or --rules is required: Services and EndpointSlices, or a dump of iptables-save")
 	}

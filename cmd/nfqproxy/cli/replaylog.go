@@ -64,7 +64,7 @@ func (f *replayFlags) whatIf(name string, in, stdin io.Reader, out *bufio.Writer
 	case f.given("walk"):
 		return fmt.Errorf("--walk: %s is a flow log: only its differences are printed", name)
 	case f.given("generation"):
-		return errors.New("--generation and --balance exclude each other")
+		return errors.New("--generation and --balance cannot be used together")
 	}
 	input, err := f.table.load(stdin, stderr)
 	if err != nil {

@@ -71,7 +71,7 @@ func runWithFiles(cmd *cobra.Command, path string, objects []string) error {
 		{"write-config-to", "a configuration file has no files of objects"},
 	} {
 		if flags.Changed(excluded.name) {
-			return fmt.Errorf("--objects excludes --%s: %s", excluded.name, excluded.why)
+			return fmt.Errorf("--objects cannot be used with --%s: %s", excluded.name, excluded.why)
 		}
 	}
 	own, err := withoutObjects(os.Args[2:])

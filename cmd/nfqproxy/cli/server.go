@@ -92,7 +92,7 @@ func (f *serverFlags) observer(ctx context.Context, connect connector, stderr io
 	}
 	server, token := f.server, ""
 	if server != "" && f.lab != "" {
-		return nil, errors.New("--server and --lab exclude each other: give one of them")
+		return nil, errors.New("--server and --lab cannot be used together: give one of them")
 	}
 	if server == "" {
 		var err error

@@ -38,7 +38,7 @@ writes all of them. Root and a kernel are not needed.`,
 			case err != nil:
 				return err
 			case file != "" && extract != "":
-				return errors.New("--file and --extract exclude each other: give one of them")
+				return errors.New("--file and --extract cannot be used together: give one of them")
 			case extract != "":
 				return extractBundle(b, extract)
 			case file != "":

@@ -256,7 +256,7 @@ func (f *packetFlags) packet(given *pflag.FlagSet) (iptables.Packet, error) {
 		return iptables.Packet{}, errors.New("--uid and --gid require --local: they name the sender on the host")
 	}
 	if f.local && f.inInterface != "" {
-		return iptables.Packet{}, errors.New("--local and --in-interface exclude each other: the host sends the packet, or it arrives on a device")
+		return iptables.Packet{}, errors.New("--local and --in-interface cannot be used together: the host sends the packet, or it arrives on a device")
 	}
 	p := iptables.Packet{Local: f.local, InInterface: f.inInterface, Length: f.length, TOS: f.tos, TTL: f.ttl}
 	var err error

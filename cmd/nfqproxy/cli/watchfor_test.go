@@ -76,7 +76,7 @@ func TestWatchFor(t *testing.T) {
 	}{
 		{[]string{"show", filepath.Join(dir, bundle.FlowFile)}, 2, "not a bundle"},
 		{[]string{"show"}, 2, "show takes one BUNDLE"},
-		{[]string{"show", file, "--file", "a", "--extract", "b"}, 2, "exclude each other"},
+		{[]string{"show", file, "--file", "a", "--extract", "b"}, 2, "cannot be used together"},
 		{[]string{"show", file, "--extract", dir}, 2, "file exists"},
 		{[]string{"watch-for", "--server", "http://192.0.2.1:1", "--write", file}, 2, "the file exists"},
 		{[]string{"watch-for", "--server", "http://192.0.2.1:1", "--capture", "-1s"}, 2, "cannot be negative"},

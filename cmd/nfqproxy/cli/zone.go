@@ -23,7 +23,7 @@ func (f *zoneFlags) add(flags *pflag.FlagSet) {
 func (f *zoneFlags) location() (*time.Location, error) {
 	switch {
 	case f.utc && f.name != "":
-		return nil, errors.New("--utc and --time-zone exclude each other: give one of them")
+		return nil, errors.New("--utc and --time-zone cannot be used together: give one of them")
 	case f.utc:
 		return time.UTC, nil
 	case f.name == "":

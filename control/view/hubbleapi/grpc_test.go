@@ -86,7 +86,7 @@ func TestCalls(t *testing.T) {
 		"no message":      {flows, framed("\x08"), "13", "grpc: failed to unmarshal the received message: proto: cannot parse invalid wire-format data"},
 		"no filter":       {flows, framed("\x32\x01\x08"), "13", "grpc: failed to unmarshal the received message: proto: cannot parse invalid wire-format data"},
 		"year 10000":      {flows, framed(encoded(t, &hubblepb.GetFlowsRequest{Since: &timestamppb.Timestamp{Seconds: 253402300800}})), "3", "time 253402300800.000000000: want a year from 1 to 9999"},
-		"first, follow":   {flows, framed("\x18\x01\x48\x01"), "3", "first and follow exclude each other"},
+		"first, follow":   {flows, framed("\x18\x01\x48\x01"), "3", "first and follow cannot be used together"},
 		"bad pattern":     {flows, framed("\x32\x04\xc2\x01\x01["), "3", "filter node_name: \"[\": want a name, where * matches anything"},
 		"no such method":  {"/observer.Observer/GetAll", framed(""), "12", "not supported by nfqproxy: method observer.Observer/GetAll"},
 		"no such service": {"/peer.Peer/Notify", framed(""), "12", "not supported by nfqproxy: method peer.Peer/Notify"},

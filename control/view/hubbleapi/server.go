@@ -185,7 +185,7 @@ func (s *server) last(r *flowsRequest, stream grpc.ServerStreamingServer[hubblep
 // r.number flows.
 func (s *server) follow(r *flowsRequest, stream grpc.ServerStreamingServer[hubblepb.GetFlowsResponse]) error {
 	if r.first {
-		return status.Error(codes.InvalidArgument, "first and follow exclude each other")
+		return status.Error(codes.InvalidArgument, "first and follow cannot be used together")
 	}
 	limit := ""
 	switch {

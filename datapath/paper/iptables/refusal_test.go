@@ -25,7 +25,7 @@ var otherReaders = map[string]bool{
 }
 
 // sourceRefusals finds all refusals in the source of this package: calls of fail and needs, kinds of values, and
-// options that exclude each other.
+// options that cannot be used together.
 func sourceRefusals(t *testing.T) []refusal {
 	t.Helper()
 	names, err := filepath.Glob("*.go")

@@ -121,7 +121,7 @@ func (k *checker) arrivals(a *Arrivals, field string) {
 		k.want(a.Rate > 0 && a.Rate <= mostRate, field+".rate", "want flows per second above 0 and up to 1e9, not %v; or a load", a.Rate)
 	case rated:
 		k.number(a.Load, 1e-6, 100, field+".load")
-		k.want(a.Rate == 0, field+".rate", "rate and load exclude each other")
+		k.want(a.Rate == 0, field+".rate", "rate and load cannot be used together")
 	default:
 		k.want(a.Rate == 0, field+".rate", "only poisson and deterministic have a rate")
 		k.want(a.Load == 0, field+".load", "only poisson and deterministic have a load")

@@ -40,7 +40,7 @@ func (v *problems) probe(at string, p *corev1.Probe, ports []labapi.Port) {
 	}
 	switch {
 	case p.HTTPGet != nil && p.TCPSocket != nil:
-		v.fail(at, "httpGet and tcpSocket exclude each other")
+		v.fail(at, "httpGet and tcpSocket cannot be used together")
 	case !Probed(p):
 		v.fail(at, "a lab probes by httpGet or tcpSocket")
 	}

@@ -115,7 +115,7 @@ spec:
 		{"{httpGet: {path: /, port: http}}", "{httpGet: {port: 0}}", "spec.template.spec.containers[0].readinessProbe.httpGet.port: 0 is not a port number (1 to 65535)"},
 		{"{httpGet: {path: /, port: http}}", "{httpGet: {port: 80, scheme: HTTPS}}", "spec.template.spec.containers[0].readinessProbe.httpGet.scheme: HTTPS: the built-in server supports HTTP"},
 		{"{httpGet: {path: /, port: http}}", "{tcpSocket: {port: 80, host: a}}", "spec.template.spec.containers[0].readinessProbe.tcpSocket.host: a lab probes the pod's own address"},
-		{"{httpGet: {path: /, port: http}}", "{tcpSocket: {port: 80}, httpGet: {port: 80}}", "spec.template.spec.containers[0].readinessProbe: httpGet and tcpSocket exclude each other"},
+		{"{httpGet: {path: /, port: http}}", "{tcpSocket: {port: 80}, httpGet: {port: 80}}", "spec.template.spec.containers[0].readinessProbe: httpGet and tcpSocket cannot be used together"},
 		{"{httpGet: {path: /, port: http}}", "{tcpSocket: {port: 80}, periodSeconds: -1}", "spec.template.spec.containers[0].readinessProbe.periodSeconds: -1: want a number from 1 to 3600"},
 		{"{exec: {command: [a]}}", "{tcpSocket: {port: 80}}", "spec.template.spec.containers[1].readinessProbe: a second one: a pod of a lab has one"},
 		{"      nodeSelector: {kubernetes.io/os: linux}", "      affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: disk, operator: In, values: [ssd]}]}]}}}",

@@ -104,7 +104,7 @@ func TestCommandsWithLabs(t *testing.T) {
 		{words("web --no-open"), 2, "", which},
 		{words("web --no-open --lab knd"), 2, "", `lab knd is not running; running labs: dual-stack, kind (did you mean "kind"?)`},
 		{words("web --no-open --lab kind --page 127.0.0.1:0"), 2, "", "--page requires --cluster or --server"},
-		{words("web --no-open --lab kind --server 127.0.0.1:1"), 2, "", "--server and --lab exclude each other"},
+		{words("web --no-open --lab kind --server 127.0.0.1:1"), 2, "", "--server and --lab cannot be used together"},
 		{words("flows --lab kind"), 0, "", "No flows found."},
 		{words("flows --lab knd"), 2, "", `lab knd is not running; running labs: dual-stack, kind (did you mean "kind"?)`},
 		{words("lab exec --lab dual-stack node-a true"), 0, "", ""},
