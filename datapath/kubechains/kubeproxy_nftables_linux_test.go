@@ -180,7 +180,7 @@ func variety() *kube.Objects {
 		}
 		if i%4 > 0 {
 			s.Spec.Type = corev1.ServiceTypeNodePort
-			s.Spec.Ports[0].NodePort = int32(31000 + i)
+			s.Spec.Ports[0].NodePort = int32(30001 + i) // the API server allocates no health check port below 30086
 		}
 		if i%4 > 1 {
 			s.Spec.Type = corev1.ServiceTypeLoadBalancer

@@ -74,7 +74,7 @@ func TestCommandsWithLabs(t *testing.T) {
 		{words("lab exec shel -- true"), 2, "", `no host "shel" in this lab (did you mean "default/shell"?)`},
 		{words("lab exec -n default shell -- true"), 0, "", ""},
 		{words("lab exec -n default kind-worker -- true"), 0, "", ""},
-		{words("lab exec -n kube-system shell -- true"), 2, "", `no host "kube-system/shell" in this lab (did you mean "default/shell"?)`},
+		{words("lab exec -n kube-system shell -- true"), 2, "", `no host "kube-system/shell" in this lab; known: `},
 		{words("flows --service default/my-ngnix-service"), 2, "", `no such service (did you mean "default/my-nginx-service"?)`},
 		{words("flows --pod default/shel"), 2, "", `no such pod (did you mean "default/shell"?)`},
 		{words("flows --service default/my-nginx-service"), 0, "", "No flows found."},
