@@ -204,15 +204,16 @@ check: need-go
 # Tests of "make test-all" alone. Each shows more of what another test of its package shows: another size, another page, another
 # way to run the same experiment. Their names are unique, see TestLaterTests in docs.
 LATER := \
-	TestSwitchover \
-	TestExperimentAlgorithm TestExperimentCommand TestExperimentLive TestExperimentScript TestStoryWithoutNode \
-	TestBalancePage TestEstimateLive TestOTLPLosses TestPageChangesALab TestPageOffLoopback TestShadows \
+	TestClusterView TestSwitchover \
+	TestExperimentAlgorithm TestExperimentCommand TestExperimentLive TestExperimentScript TestNamesInALab \
+	TestPathsInALab TestSecondChanceInALab TestStoryOfDrop TestStoryWithoutNode TestWatchForInALab \
+	TestBalancePage TestEstimateLive TestOTLPLosses TestPageChangesALab TestPageOfALab TestPageOffLoopback TestShadows \
 	TestScreen TestSmallScreen TestNoProof \
 	TestBalanceAndSeed TestPortReuse TestSoak \
 	TestChangesOfAService TestHostileLesson TestLearnLive TestManyFlows TestMapCounts TestMemoryIsBounded \
-	TestPictureOfTranslatedFlow TestPortsAreVisible TestSlowDrawing TestWayOnSeveralNodes \
+	TestPageOfManyServices TestPictureOfTranslatedFlow TestPortsAreVisible TestSlowDrawing TestWayOnSeveralNodes \
 	TestFullTableServes TestReversePath \
-	TestOverlays TestRelease
+	TestHelmLint TestOverlays TestRelease TestServerTakesOverlays
 space := $() $()
 
 # Unit, kernel and end-to-end tests: all that proves the product, and of what has many cases a selection. Tests that lack

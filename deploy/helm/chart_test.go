@@ -15,8 +15,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/live/proxyconfig"
 )
 
-// TestLint: helm finds no fault in the chart, with any values.
-func TestLint(t *testing.T) {
+// TestHelmLint: helm finds no fault in the chart, with any values.
+func TestHelmLint(t *testing.T) {
 	_, sets := valueSets(t)
 	for _, set := range append(sets, valueSet{name: "defaults"}) {
 		args := append([]string{"lint", "--strict", "--quiet", chart}, valueFiles(t, required, set.values)...)

@@ -103,7 +103,7 @@ func TestManifests(t *testing.T) {
 			}
 		}
 		named := slices.Clone(k.Resources)
-		var changes []string // which only a server can check: see TestServerTakesManifests
+		var changes []string // which only a server can check: see TestServerTakesOverlays
 		for _, p := range k.Patches {
 			named = append(named, p.Path)
 			if p.Target != nil {

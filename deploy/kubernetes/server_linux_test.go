@@ -76,9 +76,9 @@ func (s server) shell(line string) string {
 	return out.String()
 }
 
-// TestServerTakesManifests: whatever kustomize builds here is taken without a complaint, and
+// TestServerTakesOverlays: whatever kustomize builds here is taken without a complaint, and
 // so are the pods that the DaemonSet makes of it.
-func TestServerTakesManifests(t *testing.T) {
+func TestServerTakesOverlays(t *testing.T) {
 	s := newServer(t)
 	own := filepath.Join(s.dir, "deploy", "kubernetes", "overlays", "own")
 	if err := os.Mkdir(own, 0o755); err != nil {

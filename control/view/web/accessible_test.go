@@ -17,6 +17,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // axe is axe-core, which finds violations of WCAG in a page.
@@ -51,6 +52,9 @@ func TestViews(t *testing.T) {
 		name          string
 		width, height int64
 	}{{"phone", 390, 844}, {"wide", 1280, 800}} {
+		if !netnstest.Selected(screen.name, "phone") {
+			continue
+		}
 		t.Run(screen.name, func(t *testing.T) {
 			f := newFake(t, newWorld(t, 14), 40)
 			f.teacher = newFakeTeacher()

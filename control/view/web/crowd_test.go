@@ -79,9 +79,9 @@ func (f *fake) polled(p *page, more int) {
 	}
 }
 
-// TestManyServices: with 10,000 services (as a selection 2,000) and 50 flows a second every view works and draws a limited
+// TestPageOfManyServices: with 10,000 services (as a selection 2,000) and 50 flows a second every view works and draws a limited
 // number of things, and all services are requested rarely and in pages.
-func TestManyServices(t *testing.T) {
+func TestPageOfManyServices(t *testing.T) {
 	services := netnstest.Cases(10000, 2000)
 	w := newWorld(t, 31)
 	w.grow(services)

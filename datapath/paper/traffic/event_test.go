@@ -282,7 +282,7 @@ func TestValidate(t *testing.T) {
 		{"cluster.services[0]: endpoint", func(c *Config) { c.Cluster.Services[0].Endpoints[0].Node = 10 }},
 		{"workload.arrivals.process: want one of poisson", func(c *Config) { c.Workload.Arrivals.Process = "x" }},
 		{"workload.arrivals.process: missing", func(c *Config) { c.Workload.Arrivals.Process = "" }},
-		{"workload.arrivals.rate: rate and load exclude", func(c *Config) { c.Workload.Arrivals.Rate = 1 }},
+		{"workload.arrivals.rate: rate and load cannot be used together", func(c *Config) { c.Workload.Arrivals.Rate = 1 }},
 		{"workload.arrivals.rate: want flows per second", func(c *Config) { c.Workload.Arrivals.Load = 0 }},
 		{"workload.arrivals.states: want states", func(c *Config) { c.Workload.Arrivals = Arrivals{Process: mmpp} }},
 		{"workload.arrivals.file: missing", func(c *Config) { c.Workload.Arrivals = Arrivals{Process: traced} }},

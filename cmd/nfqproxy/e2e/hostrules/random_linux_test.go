@@ -82,7 +82,7 @@ func TestRandomHostRules(t *testing.T) {
 	c.Edit(func(text string) string { return text + edgeService })
 	rng := rand.New(rand.NewPCG(*hostRulesSeed, 0))
 	r := &randomRules{Cluster: c, rng: rng, tally: make(map[bool]int), port: 20000}
-	rounds := netnstest.Cases(50, 24)
+	rounds := netnstest.Cases(50, 16)
 	for round := range rounds {
 		backend := []string{"nft", "native"}[round%2]
 		if round >= rounds-2 {

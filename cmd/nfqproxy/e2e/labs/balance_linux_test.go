@@ -155,9 +155,9 @@ func TestBalanceScript(t *testing.T) {
 	}
 }
 
-// TestSecondChance: connections to a pod whose server has stopped are refused; with second chances none is, and the
+// TestSecondChanceInALab: connections to a pod whose server has stopped are refused; with second chances none is, and the
 // record has both decisions.
-func TestSecondChance(t *testing.T) {
+func TestSecondChanceInALab(t *testing.T) {
 	t.Parallel()
 	for _, on := range []bool{false, true} {
 		t.Run(fmt.Sprint("secondChance=", on), func(t *testing.T) {

@@ -56,9 +56,9 @@ func namedLab(t *testing.T, name, objects string) string {
 	return file
 }
 
-// TestNames: in a pod, names are those of the cluster: for programs of this machine, by its own C library. It runs
-// before the parallel tests, as TestPath.
-func TestNames(t *testing.T) {
+// TestNamesInALab: in a pod, names are those of the cluster: for programs of this machine, by its own C library. It runs
+// before the parallel tests, as TestPathsInALab.
+func TestNamesInALab(t *testing.T) {
 	for _, tool := range []string{"curl", "getent", "bash"} {
 		netnstest.RequireTool(t, tool)
 	}
@@ -158,7 +158,7 @@ func prompt(t *testing.T, cmd *exec.Cmd, want string) {
 }
 
 // TestAsk: it prints how the name is looked up, who answers, and the flow. It runs before the parallel tests, as
-// TestPath.
+// TestPathsInALab.
 func TestAsk(t *testing.T) {
 	netnstest.Require(t)
 	namedLab(t, "ask", namesObjects)

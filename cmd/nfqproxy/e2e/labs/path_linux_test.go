@@ -100,10 +100,10 @@ func pathLab(t *testing.T, name string) (run func(t *testing.T, args ...string) 
 	}
 }
 
-// TestPath: a connection of a running lab is one row with all nodes that its first packet passed, and one
+// TestPathsInALab: a connection of a running lab is one row with all nodes that its first packet passed, and one
 // story, whichever node's record it is asked of. It runs before the parallel tests: one of them is about
 // the labs that run.
-func TestPath(t *testing.T) {
+func TestPathsInALab(t *testing.T) {
 	netnstest.RequireTool(t, "ip")
 	run := pathLab(t, "path")
 	run(t, "lab", "exec", "--lab", "path", "kind-control-plane", "--", "ip", "address", "add", "172.20.0.200/32", "dev", "eth0")

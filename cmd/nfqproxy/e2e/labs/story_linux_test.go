@@ -14,7 +14,7 @@ import (
 )
 
 // TestStoryOfDrop: of a packet that a firewall rule of the second node drops, the story shows both nodes, and that there
-// is no reply; why and the story name that node and the rule. It runs before the parallel tests, as TestPath.
+// is no reply; why and the story name that node and the rule. It runs before the parallel tests, as TestPathsInALab.
 func TestStoryOfDrop(t *testing.T) {
 	netnstest.RequireTool(t, "iptables-nft")
 	run := pathLab(t, "dropping")
@@ -50,7 +50,7 @@ func TestStoryOfDrop(t *testing.T) {
 }
 
 // TestStoryWithoutNode: a node whose daemon has ended is named in the story of a packet that passes it, and in lists.
-// It runs before the parallel tests, as TestPath.
+// It runs before the parallel tests, as TestPathsInALab.
 func TestStoryWithoutNode(t *testing.T) {
 	run := pathLab(t, "without")
 	var status lab.Status

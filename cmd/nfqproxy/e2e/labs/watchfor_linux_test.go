@@ -10,9 +10,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
-// TestWatchFor: the next flow of a running lab that fails becomes a bundle, with the packets that its node saw, and
+// TestWatchForInALab: the next flow of a running lab that fails becomes a bundle, with the packets that its node saw, and
 // doctor names the endpoint. It runs before the parallel tests, as TestWhy.
-func TestWatchFor(t *testing.T) {
+func TestWatchForInALab(t *testing.T) {
 	for _, tool := range []string{"bash", "iptables-save", "nft"} {
 		netnstest.RequireTool(t, tool)
 	}
