@@ -1,6 +1,9 @@
 package rules
 
-import "testing"
+import (
+	"net/netip"
+	"testing"
+)
 
 // Values that rules test.
 var (
@@ -63,6 +66,39 @@ func TestMarkUse(t *testing.T) {
 	} {
 		if got := (&Rule{Steps: []Step{tt.step}}).MarkUse(); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
+		}
+	}
+}
+
+// to is a packet to an address, and nothing else.
+type to struct {
+	Packet
+	address netip.Addr
+}
+
+func (p to) Address(bool) netip.Addr { return p.address }
+
+func (p to) AddrType(AddrType) Bits { return Number(1) } // RTN_UNICAST
+
+// TestAddrTypesIPv6: of IPv6, "-m addrtype" tells multicast and unspecified addresses from unicast ones by the address alone
+// (xt_addrtype.c, match_type6).
+func TestAddrTypesIPv6(t *testing.T) {
+	for _, tt := range []struct {
+		address string
+		types   uint16
+		want    Truth
+	}{
+		{"fd00::1", typeUnicast, True}, {"ff02::1", typeUnicast, False}, {"::", typeUnicast, False},
+		{"ff02::1", typeMulticast, True}, {"fd00::1", typeMulticast, False},
+		{"::", typeUnspec, True}, {"fd00::1", typeUnspec, False},
+		{"fd00::1", typeLocal, False},
+	} {
+		p := to{address: netip.MustParseAddr(tt.address)}
+		if got := (AddrTypes{Types: tt.types}).Test(p); got != tt.want {
+			t.Errorf("%s is of types %#x: %v, want %v", tt.address, tt.types, got, tt.want)
+		}
+		if got := (AddrTypes{Types: tt.types, Negated: true}).Test(p); got != True-tt.want {
+			t.Errorf("%s is not of types %#x: %v, want %v", tt.address, tt.types, got, True-tt.want)
 		}
 	}
 }
