@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -148,8 +149,8 @@ func loadConfig(root *cobra.Command) (*yamlfile.File, *userConfig, error) {
 	}
 	data, err := os.ReadFile(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && !required:
-		return file, config, nil
+	case !required && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR)):
+		return file, config, nil // also for service users, whose home may be /dev/null or another user's
 	case err != nil && required:
 		return nil, nil, fmt.Errorf("$%s: %w", configVariable, err)
 	case err != nil:
