@@ -105,7 +105,8 @@ func truth(yes bool) Truth {
 	return False
 }
 
-func (t Truth) negatedIf(negated bool) Truth {
+// NegatedIf is the result of the negated test, if it is negated.
+func (t Truth) NegatedIf(negated bool) Truth {
 	if negated && t != Unknown {
 		return True - t
 	}

@@ -41,6 +41,8 @@ type Set struct {
 	Elements []Element
 	// Any is the element for all other keys; nil: there is none.
 	Any *Element
+
+	single bool // each element is one key: set by Sort
 }
 
 // Element is one element, and what a map has for it.
@@ -53,6 +55,7 @@ type Element struct {
 // Sort puts the elements in the order that lookups need.
 func (s *Set) Sort() {
 	slices.SortFunc(s.Elements, func(a, b Element) int { return bytes.Compare(a.Key.First, b.Key.First) })
+	s.single = !slices.ContainsFunc(s.Elements, func(e Element) bool { return !e.Key.single() })
 }
 
 // Find returns the element with the key. A key that is not present has none.
@@ -68,6 +71,14 @@ func (s *Set) Find(p Packet, k Key) (e Element, t Truth) {
 		if b.All() {
 			return s.search(b.Bytes())
 		}
+	} else if s.single {
+		var room [5 * room]byte
+		switch key, t := k.bytes(p, room[:0]); t {
+		case True:
+			return s.search(key)
+		case False:
+			return e, False
+		}
 	}
 	for _, e := range s.Elements {
 		switch e.Key.matches(p, k) {
@@ -78,6 +89,24 @@ func (s *Set) Find(p Packet, k Key) (e Element, t Truth) {
 		}
 	}
 	return s.other()
+}
+
+// bytes appends the key as elements have it: False if a part is not present, Unknown if one is not known.
+func (k Key) bytes(p Packet, to []byte) ([]byte, Truth) {
+	for _, v := range k {
+		b, present := v.Read(p)
+		switch {
+		case !present:
+			return nil, False
+		case !b.All():
+			return nil, Unknown
+		}
+		to = append(to, b.Bytes()...)
+		for len(to)%4 != 0 {
+			to = append(to, 0)
+		}
+	}
+	return to, True
 }
 
 // other is the result for a key without an element.

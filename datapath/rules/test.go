@@ -89,7 +89,7 @@ func (c Compare) Test(p Packet) Truth {
 			}
 		}
 	}
-	return found.negatedIf(c.Negated)
+	return found.NegatedIf(c.Negated)
 }
 
 // In tests whether a set has the key; it is a [Test].
@@ -105,7 +105,7 @@ func (i In) Test(p Packet) Truth {
 		return False
 	}
 	_, t := i.Set.Find(p, i.Key)
-	return t.negatedIf(i.Negated)
+	return t.NegatedIf(i.Negated)
 }
 
 // Module is a match of iptables' modules: all of its tests. It is a [Test].
@@ -182,7 +182,7 @@ func (t AddrTypes) Test(p Packet) Truth {
 	}
 	a := p.Address(t.Source)
 	if a.Is4() {
-		return truth((1<<b.Uint32())&uint32(t.Types) != 0).negatedIf(t.Negated)
+		return truth((1<<b.Uint32())&uint32(t.Types) != 0).NegatedIf(t.Negated)
 	}
 	switch {
 	case t.Types&typeMulticast != 0 && !a.IsMulticast(),
@@ -192,7 +192,7 @@ func (t AddrTypes) Test(p Packet) Truth {
 	case t.Types&(typeAnycast|typeLocal|typeUnreachable) == 0:
 		return truth(!t.Negated)
 	case 1<<b.Uint32() == typeLocal:
-		return truth(t.Types&typeLocal != 0).negatedIf(t.Negated)
+		return truth(t.Types&typeLocal != 0).NegatedIf(t.Negated)
 	case t.Types&(typeAnycast|typeUnreachable) != 0:
 		return Unknown // the host's routes are not known
 	}
@@ -476,7 +476,7 @@ func (AddrTypes) Text(bool) string { return "" }
 type Not struct{ Tests []Test }
 
 // Test is the result for a packet.
-func (n Not) Test(p Packet) Truth { return all(p, n.Tests).negatedIf(true) }
+func (n Not) Test(p Packet) Truth { return all(p, n.Tests).NegatedIf(true) }
 
 // Text describes the step.
 func (Not) Text(bool) string { return "" }

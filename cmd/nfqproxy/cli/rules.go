@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftrules"
 )
 
 // readRuleFiles reads the files with rules of a command, "-" from standard input: all dumps and listings in them,
@@ -59,7 +62,7 @@ func readRuleFile(stdin io.Reader, path string, family iptables.Family) (*iptabl
 		defer file.Close()
 		in = file
 	}
-	input, err := iptables.ReadInput(in, iptables.Options{Family: family})
+	input, err := readRules(name, in, family)
 	faults := iptables.Errors(err)
 	switch {
 	case len(faults) > 1:
@@ -70,6 +73,38 @@ func readRuleFile(stdin io.Reader, path string, family iptables.Family) (*iptabl
 	input.Dumps = slices.DeleteFunc(input.Dumps, func(d *iptables.Dump) bool { return len(d.Tables) == 0 })
 	if len(input.Dumps) == 0 {
 		return nil, fmt.Errorf("%s: no rules: want the output of iptables-save", name)
+	}
+	return input, nil
+}
+
+// readRules reads rules of iptables or nftables. Those of nftables are rules of both families.
+func readRules(name string, in io.Reader, family iptables.Family) (*iptables.Input, error) {
+	text := bufio.NewReaderSize(in, 1<<16)
+	if begin, _ := text.Peek(1 << 16); !nftables.Looks(string(begin)) {
+		return iptables.ReadInput(text, iptables.Options{Family: family})
+	}
+	all, err := io.ReadAll(text)
+	if err != nil {
+		return nil, err
+	}
+	ruleset, err := nftables.Read(name, strings.NewReader(nftables.Excerpt(string(all))), nftables.Options{})
+	if fault := (*nftables.Error)(nil); errors.As(err, &fault) {
+		return nil, fmt.Errorf("line %d, column %d: %s", fault.Line, fault.Column, fault.Problem())
+	}
+	if err != nil {
+		return nil, err
+	}
+	input := &iptables.Input{}
+	for _, f := range []iptables.Family{iptables.IPv4, iptables.IPv6} {
+		d, notes := nftrules.Compile(ruleset, f)
+		if d != nil {
+			input.Dumps = append(input.Dumps, d)
+		}
+		for _, n := range notes {
+			if !slices.Contains(input.Notes, n) {
+				input.Notes = append(input.Notes, n)
+			}
+		}
 	}
 	return input, nil
 }
@@ -106,7 +141,7 @@ func hostRulesOf(dumps []*iptables.Dump, family iptables.Family) ([]*iptables.Du
 	}
 	for i, d := range of {
 		for _, other := range of[:i] {
-			if len(of) > 2 || !mayShareHost(other, d) {
+			if !mayShareHost(other, d) {
 				what := family.String()
 				if b := cmp.Or(d.Backend, other.Backend); b != iptables.BackendUnknown {
 					what = fmt.Sprintf("%s for %s", b, family)

@@ -48,7 +48,7 @@ func (a *assembler) noteLines(lines []pasted, all []string, others []int) {
 	}
 	for _, n := range others {
 		if nftTable.MatchString(all[n-1]) {
-			a.note(n, "the output of nft is not read: what its other tables do is not known")
+			a.note(n, "the output of nft is not read beside other rules: give it in a file of its own")
 			break
 		}
 	}

@@ -338,7 +338,7 @@ func (b *bpf) jump(i *Instruction, with partial) (skip uint32, ok bool) {
 	case always:
 		return i.K, true
 	case equal:
-		t = partial{b.a.value ^ with.value, b.a.known & with.known}.isNot(0).negatedIf(true)
+		t = partial{b.a.value ^ with.value, b.a.known & with.known}.isNot(0).NegatedIf(true)
 	case anyBit:
 		t = b.a.and(with).isNot(0)
 	case greater:

@@ -145,7 +145,7 @@ func (m String) test(c *Context) Truth {
 	if hidden && found == False {
 		c.assume("that %q is not in the fields of its headers that are not known", m.Pattern)
 	}
-	return found.negatedIf(m.Negated)
+	return found.NegatedIf(m.Negated)
 }
 
 func (m String) whyNot(*Context) string {
@@ -371,7 +371,7 @@ func (U32) reads() Facts { return FactBytes }
 
 func (m U32) test(c *Context) Truth {
 	image := c.Packet.image()
-	return image.u32(m.Tests).negatedIf(m.Negated)
+	return image.u32(m.Tests).NegatedIf(m.Negated)
 }
 
 func (m U32) unknown(*Context) string { return Describe(m) + bytesNotKnown }

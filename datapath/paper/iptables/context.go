@@ -5,16 +5,18 @@ import (
 	"maps"
 	"net/netip"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // Truth is the result of a match for a packet.
-type Truth uint8
+type Truth = rules.Truth
 
 // The results.
 const (
-	False Truth = iota
-	True
-	Unknown // it depends on something that is not known
+	False   = rules.False
+	True    = rules.True
+	Unknown = rules.Unknown // it depends on something that is not known
 )
 
 func truthOf(b bool) Truth {
@@ -22,13 +24,6 @@ func truthOf(b bool) Truth {
 		return True
 	}
 	return False
-}
-
-func (t Truth) negatedIf(b bool) Truth {
-	if b && t != Unknown {
-		return True - t
-	}
-	return t
 }
 
 // Context is a packet at one place of its way through a host, as the matches and targets of a rule
@@ -74,6 +69,11 @@ type Host interface {
 	IsBroadcast(a netip.Addr) bool
 	// HasFrames reports whether packets on the device have an Ethernet header.
 	HasFrames(device string) bool
+	// Untrack has connection tracking ignore the packet, unless it has seen it.
+	Untrack()
+	// Assign gives the packet to the transparent socket at an address and port; those that are not valid or 0 are the
+	// input device's and the packet's own. false: there is no such socket.
+	Assign(to netip.Addr, port uint16) bool
 	// Listener is the packet's socket on the host: whether there is one, whether it listens on all
 	// addresses, and whether it has IP_TRANSPARENT.
 	Listener() (found, wildcard, transparent bool)

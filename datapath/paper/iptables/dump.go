@@ -16,7 +16,8 @@ import (
 	"strings"
 )
 
-// Dump is the output of one run of iptables-save.
+// Dump is the output of one run of iptables-save; or a ruleset of nftables for one family, as package nftrules makes it: its
+// tables are named with their family ("inet filter"), and chains with a Base take the place of those that are built in.
 type Dump struct {
 	// Family is the family of all addresses in the dump; never FamilyUnknown after Parse.
 	Family Family
@@ -63,6 +64,7 @@ type Chain struct {
 	Name     string
 	Line     int       // counts from 1; 0: was not read from a file
 	Policy   Policy    // PolicyNone for chains that are not built in
+	Base     *Base     // of base chains of nftables; else nil
 	Counters *Counters // nil: unknown
 }
 
@@ -109,10 +111,16 @@ type Rule struct {
 	Matches []Match
 	// Target is nil for a rule that only counts.
 	Target Target
+	// Native is a rule of nftables in nft's words; empty: it is one of iptables. Handle is its handle; 0: not known.
+	Native string
+	Handle uint64
 }
 
-// String is the rule's line without counters.
+// String is the rule's line without counters. That of a rule of nftables has no chain.
 func (r *Rule) String() string {
+	if r.Native != "" {
+		return r.Native
+	}
 	var b strings.Builder
 	b.WriteString("-A ")
 	b.WriteString(r.Chain)

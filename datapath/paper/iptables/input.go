@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Backend is one of the two places in the kernel that iptables writes rules to. A host may have
-// rules in both at once; its packets pass both.
+// Backend is one of the two places in the kernel that iptables writes rules to, or nftables. A host may have
+// rules in all of them at once; its packets pass all.
 type Backend uint8
 
 // The back ends.
@@ -17,9 +17,10 @@ const (
 	BackendUnknown Backend = iota
 	BackendLegacy          // ip_tables, ip6_tables
 	BackendNFT             // nf_tables
+	BackendNative          // nf_tables without iptables: rules of nft
 )
 
-var backendNames = []string{"unknown", "iptables-legacy", "iptables-nft"}
+var backendNames = []string{"unknown", "iptables-legacy", "iptables-nft", "nftables"}
 
 func (b Backend) String() string { return backendNames[b] }
 
@@ -96,7 +97,7 @@ func readOtherForm(text string, options Options, err error) (*Input, error) {
 		return in, err
 	}
 	if line := nftLine(text); line > 0 {
-		return nil, &Error{Line: line, Column: 1, Problem: "this is the output of nft, whose rules are not read", Want: "the output of iptables-save, and for IPv6 of ip6tables-save"}
+		return nil, &Error{Line: line, Column: 1, Problem: "this is the output of nft, but not as nft prints it", Want: "the output of nft list ruleset in a file of its own"}
 	}
 	if inner, ok := unquoteStrings(text); ok {
 		return readStrings(inner, options)

@@ -547,7 +547,7 @@ func TestReadInputNamesOtherPrograms(t *testing.T) {
 	const nft = "table ip nat {\n\tchain PREROUTING {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n\t}\n}\n"
 	for _, text := range []string{nft, "```\n" + nft + "```\n", `{"nftables": [{"metainfo": {"version": "1.0.6"}}]}`} {
 		_, err := ReadInput(strings.NewReader(text), Options{})
-		if err == nil || !strings.Contains(err.Error(), "this is the output of nft, whose rules are not read: want the output of iptables-save") {
+		if err == nil || !strings.Contains(err.Error(), "this is the output of nft, but not as nft prints it: want the output of nft list ruleset") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -561,7 +561,7 @@ func TestReadInputNamesOtherPrograms(t *testing.T) {
 		t.Errorf("%+v, %v", in, err)
 	}
 	listing := "Chain INPUT (policy DROP)\ntarget     prot opt source               destination\n"
-	for text, want := range map[string]string{nft: "the output of nft is not read", listing: "the listing of iptables -L is not read"} {
+	for text, want := range map[string]string{nft: "the output of nft is not read beside other rules", listing: "the listing of iptables -L is not read"} {
 		in, err := ReadInput(strings.NewReader(pastedDump+text), Options{})
 		if err != nil || !slices.ContainsFunc(in.Notes, func(n Note) bool {
 			return strings.HasPrefix(n.Text, want) && n.Line == strings.Count(pastedDump, "\n")+1

@@ -47,6 +47,9 @@ func Tokens(matches []Match, target Target) []Token {
 
 // Describe is a match as iptables-save prints it.
 func Describe(m Match) string {
+	if n, ok := m.(NativeMatch); ok {
+		return n.Text()
+	}
 	var words []string
 	for _, t := range Tokens([]Match{m}, nil) {
 		words = append(words, t.String())

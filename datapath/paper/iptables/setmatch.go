@@ -149,7 +149,7 @@ func (m SetMatch) test(c *Context) Truth {
 	if s == nil || m.Packets.Compare != CompareNone || m.Bytes.Compare != CompareNone {
 		return Unknown
 	}
-	return c.inSet(s, m.Directions, m.ReturnNomatch, 0).negatedIf(m.Negated)
+	return c.inSet(s, m.Directions, m.ReturnNomatch, 0).NegatedIf(m.Negated)
 }
 
 func (m SetMatch) whyNot(c *Context) string {

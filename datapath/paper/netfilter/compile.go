@@ -43,11 +43,13 @@ func (t table) String() string { return tableNames[t] }
 
 // chain is a chain whose jumps are resolved.
 type chain struct {
-	table   table
-	file    string // see [iptables.Rule.File]
+	table   string            // its name; that of nftables with the family: "inet filter"
+	in      map[string]*chain // the chains of its table
+	nat     bool              // it is in iptables' table nat
+	file    string            // see [iptables.Rule.File]
 	name    string
 	line    int
-	builtin bool
+	builtin bool // it ends with a policy: built in, or a base chain
 	open    bool // it may have more rules
 	policy  iptables.Policy
 	rules   []rule
@@ -56,39 +58,50 @@ type chain struct {
 
 type rule struct {
 	*iptables.Rule
-	matches []iptables.Match // the generic ones first, as the kernel evaluates them
+	matches []iptables.Match // as the kernel evaluates them: of iptables, the generic ones first
 	jump    *chain           // of a Jump or Goto; nil: the dump has no such chain
 }
 
 // compile resolves the jumps of a table. A jump to a missing chain is an error, except in
 // listings, which may show only some of the chains.
 func (b *backend) compile(t *iptables.Table) error {
-	i := slices.Index(tableNames[:], t.Name)
-	if i < 0 {
+	if !slices.Contains(tableNames[:], t.Name) && !b.native() {
 		return fmt.Errorf("line %d: table %s is none of iptables'", t.Line, t.Name)
 	}
 	chains := make(map[string]*chain)
-	for _, name := range iptables.BuiltinChains(t.Name) {
-		chains[name] = &chain{table: table(i), name: name, builtin: true, policy: iptables.PolicyAccept}
+	of := func(name string) *chain {
+		return &chain{table: t.Name, in: chains, name: name, nat: t.Name == nat.String()}
+	}
+	if !b.native() {
+		for _, name := range iptables.BuiltinChains(t.Name) {
+			chains[name] = of(name)
+			chains[name].builtin, chains[name].policy = true, iptables.PolicyAccept
+		}
 	}
 	for _, c := range t.Chains {
 		known := chains[c.Name]
 		if known == nil {
-			known = &chain{table: table(i), name: c.Name}
+			known = of(c.Name)
 			chains[c.Name] = known
+		}
+		if c.Base != nil {
+			known.builtin, known.policy = true, iptables.PolicyAccept
 		}
 		known.line = c.Line
 		if c.Policy != iptables.PolicyNone {
 			known.policy = c.Policy
 		}
 	}
-	b.chains[i] = chains
+	b.chains[t.Name] = chains
 	for _, r := range t.Rules {
 		c := chains[r.Chain]
 		if c == nil {
 			return fmt.Errorf("line %d: the rule is for chain %s of table %s, which is not declared; want a line \":%s - [0:0]\"", r.Line, r.Chain, t.Name, r.Chain)
 		}
-		compiled := rule{Rule: r, matches: genericFirst(r.Matches)}
+		compiled := rule{Rule: r, matches: r.Matches}
+		if !b.native() {
+			compiled.matches = genericFirst(r.Matches)
+		}
 		name := target(r)
 		if name != "" {
 			compiled.jump = chains[name]
@@ -109,8 +122,14 @@ func (b *backend) compile(t *iptables.Table) error {
 		c.file, c.index = file, newIndex(c.rules)
 		c.open = b.dump.Open(t.Name, c.name)
 	}
+	if b.native() { // which the kernel has checked
+		return nil
+	}
 	return checkNesting(chains, slices.Sorted(maps.Keys(chains)))
 }
+
+// native reports whether the rules are those of nftables itself.
+func (b *backend) native() bool { return b.dump.Backend == iptables.BackendNative }
 
 // ofNFTables reports whether the header above a table is that of iptables-save's nf_tables back
 // end.

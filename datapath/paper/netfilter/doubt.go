@@ -34,17 +34,26 @@ const endpointPrefix = "KUBE-SEP-"
 // choosesEndpoint reports whether the rule is one of those with which kube-proxy selects an endpoint:
 // the choice is meant.
 func (r *rule) choosesEndpoint(c *chain) bool {
-	return c.table == nat && r.jump != nil && strings.HasPrefix(r.jump.name, endpointPrefix)
+	return c.nat && r.jump != nil && strings.HasPrefix(r.jump.name, endpointPrefix)
 }
 
 // doubtful is agrees for a walk that follows doubts: what is certain is evaluated first, so that each
 // rule is one fork at most. A rule that makes no difference does not match.
 func (w *walk) doubtful(c *chain, r *rule) (iptables.Truth, iptables.Match) {
-	var in iptables.Match // doubt
+	var in iptables.Match        // doubt
+	var effects []iptables.Match // that happen if the rule matches, or not
 	chooses := r.choosesEndpoint(c)
 	for i, m := range r.matches {
 		w.Rule, w.Match = r.Rule, i
 		t := iptables.Unknown
+		if isEffect(m) {
+			if in == nil {
+				w.Evaluate(m)
+			} else {
+				effects = append(effects, m)
+			}
+			continue
+		}
 		if chooses || isSet(m) || iptables.Reads(m)&passing == 0 && !w.anyOwner(m) {
 			t = w.Evaluate(m)
 		}
@@ -61,10 +70,19 @@ func (w *walk) doubtful(c *chain, r *rule) (iptables.Truth, iptables.Match) {
 	if in == nil {
 		return iptables.True, nil
 	}
-	if r.Target == nil || r.Harmless() || !w.doubt(c, r, in) {
+	if r.Target == nil && effects == nil || r.Harmless() || !w.doubt(c, r, in) {
 		return iptables.False, in
 	}
+	for _, m := range effects {
+		w.Evaluate(m)
+	}
 	return iptables.True, nil
+}
+
+// isEffect reports whether a match is an effect of a rule of nftables, at its place among the others.
+func isEffect(m iptables.Match) bool {
+	n, ok := m.(iptables.NativeMatch)
+	return ok && n.Effect()
 }
 
 // hidden reports whether a match may have another result than this one for packets like this one: for later packets, with
@@ -98,6 +116,6 @@ func isSet(m iptables.Match) bool {
 // doubt forks the walk.
 func (w *walk) doubt(c *chain, r *rule, in iptables.Match) bool {
 	matched := w.chooser.coin(evenProbability)
-	w.result.Doubts = append(w.result.Doubts, Doubt{Rule: r.Rule, Table: c.table.String(), Match: in, Matched: matched})
+	w.result.Doubts = append(w.result.Doubts, Doubt{Rule: r.Rule, Table: c.table, Match: in, Matched: matched})
 	return matched
 }

@@ -112,7 +112,7 @@ func TestIndex(t *testing.T) {
 	}
 	b.WriteString("COMMIT\n")
 	fast, slow := machineOf(t, Options{Doubts: true}, b.String()), machineOf(t, Options{}, b.String())
-	if fast.backends[0].chains[filter]["OUTPUT"].index == nil {
+	if fast.backends[0].chains["filter"]["OUTPUT"].index == nil {
 		t.Fatal("no index")
 	}
 	ends := make(map[string]int)

@@ -3,6 +3,7 @@ package netfilter
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
@@ -23,8 +24,9 @@ const (
 
 // base is a chain that a hook leads to.
 type base struct {
-	table    table
+	table    string
 	priority int
+	reroutes bool // at OUTPUT, what it changes may change the route
 	backend  *backend
 	chain    *chain // nil: the dump does not have it
 }
@@ -60,10 +62,14 @@ func (b *backend) priority(h Hook, t table) int {
 }
 
 // hooksOf puts the chains of the back ends in order. Those of one priority stay in the order of the
-// back ends.
+// back ends, but of nftables' own the one that was made last comes first (nf_hook_entries_grow, core.c).
 func hooksOf(backends []*backend) *hookChains {
 	c := new(hookChains)
 	for _, b := range backends {
+		if b.native() {
+			c.addNative(b)
+			continue
+		}
 		for t := range tables {
 			for _, name := range iptables.BuiltinChains(t.String()) {
 				h := Hook(slices.Index(hookNames, name))
@@ -71,7 +77,7 @@ func hooksOf(backends []*backend) *hookChains {
 				if t == nat {
 					to = &c.nat[h]
 				}
-				*to = append(*to, base{t, b.priority(h, t), b, b.chains[t][name]})
+				*to = append(*to, base{t.String(), b.priority(h, t), h == Output && t == mangle, b, b.chains[t.String()][name]})
 			}
 		}
 	}
@@ -81,4 +87,22 @@ func hooksOf(backends []*backend) *hookChains {
 		}
 	}
 	return c
+}
+
+// addNative adds the base chains of nftables.
+func (c *hookChains) addNative(b *backend) {
+	for _, t := range slices.Backward(b.dump.Tables) {
+		for _, declared := range slices.Backward(t.Chains) {
+			at := declared.Base
+			if at == nil {
+				continue
+			}
+			h := Hook(slices.Index(hookNames, strings.ToUpper(at.Hook)))
+			to := &c.at[h]
+			if at.Type == "nat" {
+				to = &c.nat[h]
+			}
+			*to = append(*to, base{t.Name, int(at.Priority), at.Type == "route", b, b.chains[t.Name][declared.Name]})
+		}
+	}
 }

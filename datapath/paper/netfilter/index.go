@@ -42,6 +42,9 @@ func (x *index) add(i int32, matches []iptables.Match) {
 	var source netip.Addr
 	var protocol uint8
 	for _, m := range matches {
+		if isEffect(m) {
+			break // what comes before it counts
+		}
 		switch m := m.(type) {
 		case iptables.Destination:
 			if a, ok := single(m.Network, m.Negated); ok {

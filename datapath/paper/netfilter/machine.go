@@ -3,6 +3,7 @@ package netfilter
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -53,7 +54,7 @@ type backend struct {
 	dump *iptables.Dump
 	// nftables: it is nf_tables.
 	nftables bool
-	chains   [tables]map[string]*chain
+	chains   map[string]map[string]*chain // by table and name
 }
 
 // New makes a machine of the rules of a host: one dump, or those of both back ends, all of one
@@ -64,7 +65,7 @@ func New(dumps []*iptables.Dump, sets map[string]*iptables.Set, h *Host, o Optio
 	m := &Machine{family: family, sets: sets, network: newNetwork(h, family), options: o, servers: newVirtualServers(dumps, sets)}
 	var faults []error
 	for _, d := range dumps {
-		b := &backend{dump: d}
+		b := &backend{dump: d, chains: make(map[string]map[string]*chain)}
 		m.backends = append(m.backends, b)
 		for _, t := range d.Tables {
 			b.nftables = b.nftables || ofNFTables(t)
@@ -302,8 +303,8 @@ func (m *Machine) Find(name string, local bool) (*Start, error) {
 		plain = name
 	}
 	for _, b := range m.backends {
-		for i, chains := range b.chains {
-			if c := chains[plain]; c != nil && (!qualified || table == tableNames[i]) && (c.line != 0 || len(c.rules) > 0) {
+		for _, t := range b.tables() {
+			if c := b.chains[t][plain]; c != nil && (!qualified || table == t) && (c.line != 0 || len(c.rules) > 0) {
 				found = append(found, c)
 			}
 		}
@@ -316,13 +317,24 @@ func (m *Machine) Find(name string, local bool) (*Start, error) {
 	}
 	var names []string
 	for _, c := range found {
-		full := c.table.String() + "/" + c.name
+		full := c.table + "/" + c.name
 		if slices.Contains(names, full) {
 			return nil, fmt.Errorf("both back ends have a chain %s: give the rules of one of them only", full)
 		}
 		names = append(names, full)
 	}
 	return nil, fmt.Errorf("several tables have a chain %s: write %s", name, strings.Join(names, " or "))
+}
+
+// tables are the names of the tables: of iptables, in the order in which packets meet them.
+func (b *backend) tables() (names []string) {
+	if !b.native() {
+		return tableNames[:]
+	}
+	for _, t := range b.dump.Tables {
+		names = append(names, t.Name)
+	}
+	return names
 }
 
 // hookOf returns a hook from which the chain is reached.
@@ -332,8 +344,8 @@ func (m *Machine) hookOf(c *chain, local bool) Hook {
 		order = []Hook{Output, Postrouting, Input, Prerouting, Forward}
 	}
 	for _, h := range order {
-		for _, b := range m.backends {
-			if from := b.chains[c.table][h.String()]; from != nil && reaches(from, c, make(map[*chain]bool)) {
+		for _, b := range slices.Concat(m.hooks.at[h], m.hooks.nat[h]) {
+			if b.chain != nil && b.table == c.table && reaches(b.chain, c, make(map[*chain]bool)) {
 				return h
 			}
 		}
@@ -346,12 +358,33 @@ func reaches(from, to *chain, seen map[*chain]bool) bool {
 		return true
 	}
 	seen[from] = true
-	for _, r := range from.rules {
-		if r.jump != nil && !seen[r.jump] && reaches(r.jump, to, seen) {
-			return true
+	for i := range from.rules {
+		for next := range from.rules[i].leadsTo(from) {
+			if !seen[next] && reaches(next, to, seen) {
+				return true
+			}
 		}
 	}
 	return false
+}
+
+// leadsTo are the chains that a rule of a chain jumps or goes to.
+func (r *rule) leadsTo(in *chain) iter.Seq[*chain] {
+	return func(yield func(*chain) bool) {
+		if r.jump != nil {
+			yield(r.jump)
+			return
+		}
+		t, ok := r.Target.(iptables.NativeTarget)
+		if !ok {
+			return
+		}
+		for _, name := range t.Chains() {
+			if next := in.in[name]; next != nil && !yield(next) {
+				return
+			}
+		}
+	}
 }
 
 // Check returns an error if the packet is not valid for this machine.

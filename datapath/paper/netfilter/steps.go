@@ -33,7 +33,7 @@ func (w *walk) addPassed(c *chain) {
 	if len(w.passed) > few && !w.machine.options.AllRules {
 		first := &c.rules[w.passed[0].index]
 		w.add(flow.Step{
-			Table: c.table.String(), Chain: c.name, File: c.file, Line: first.Line, Outcome: flow.StepPassed, Count: len(w.passed),
+			Table: c.table, Chain: c.name, File: c.file, Line: first.Line, Outcome: flow.StepPassed, Count: len(w.passed),
 			Text: fmt.Sprintf("%d rules do not match", len(w.passed)),
 		})
 		return
@@ -42,13 +42,13 @@ func (w *walk) addPassed(c *chain) {
 		r := &c.rules[p.index]
 		if w.work.Steps <= 0 {
 			w.add(flow.Step{
-				Table: c.table.String(), Chain: c.name, File: c.file, Line: r.Line, Outcome: flow.StepPassed, Count: len(w.passed) - i,
+				Table: c.table, Chain: c.name, File: c.file, Line: r.Line, Outcome: flow.StepPassed, Count: len(w.passed) - i,
 				Text: fmt.Sprintf("%d rules do not match", len(w.passed)-i),
 			})
 			return
 		}
 		w.add(flow.Step{
-			Table: c.table.String(), Chain: c.name, File: c.file, Line: r.Line, Rule: ruleText(r.Rule), Outcome: flow.StepPassed, Text: w.WhyNot(p.failed),
+			Table: c.table, Chain: c.name, File: c.file, Line: r.Line, Rule: ruleText(r.Rule), Outcome: flow.StepPassed, Text: w.WhyNot(p.failed),
 		})
 	}
 }
@@ -75,7 +75,7 @@ func (w *walk) addRule(c *chain, r *rule, o flow.StepOutcome) {
 		return
 	}
 	s := flow.Step{
-		Table: c.table.String(), Chain: c.name, File: c.file, Line: r.Line, Rule: ruleText(r.Rule), Outcome: o, Probability: w.probability,
+		Table: c.table, Chain: c.name, File: c.file, Line: r.Line, Rule: ruleText(r.Rule), Outcome: o, Probability: w.probability,
 	}
 	switch o {
 	case flow.StepPassed:
@@ -89,6 +89,15 @@ func (w *walk) addRule(c *chain, r *rule, o flow.StepOutcome) {
 		s.Text = w.does(r)
 	}
 	w.add(s)
+}
+
+// addNotFound adds a step for a rule whose target has nothing for the packet.
+func (w *walk) addNotFound(c *chain, r *rule, t iptables.NativeTarget) {
+	if w.quiet {
+		return
+	}
+	w.addRule(c, r, flow.StepPassed)
+	w.result.Steps[len(w.result.Steps)-1].Text = t.WhyNot(&w.Context)
 }
 
 // addUnknown adds a step for a rule that may match or not.
@@ -140,7 +149,7 @@ func (w *walk) addPolicy(c *chain) {
 	if c.policy == iptables.PolicyDrop {
 		text = "the policy drops it"
 	}
-	w.add(flow.Step{Table: c.table.String(), Chain: c.name, File: c.file, Line: c.line, Outcome: flow.StepPolicy, Text: text})
+	w.add(flow.Step{Table: c.table, Chain: c.name, File: c.file, Line: c.line, Outcome: flow.StepPolicy, Text: text})
 }
 
 func (w *walk) addRoute() {
@@ -234,8 +243,8 @@ func (w *walk) because(r *rule) string {
 
 // does describes the effect of a rule that matched.
 func (w *walk) does(r *rule) string {
-	text := w.Effect(r.Target)
-	switch r.Target.(type) {
+	text := w.Effect(w.target)
+	switch w.target.(type) {
 	case nil:
 		text = "is counted"
 		for _, m := range r.matches {

@@ -11,15 +11,32 @@ import (
 
 // apply applies a rule that matched. leave is set if the chain's other rules are skipped.
 func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
-	switch t := r.Target.(type) {
+	w.target = r.Target
+	if t, ok := r.Target.(iptables.NativeTarget); ok {
+		before := w.probability
+		found, truth := t.Find(&w.Context)
+		if before == 0 && w.probability != 0 {
+			w.fork()
+		}
+		switch truth {
+		case iptables.False:
+			w.addNotFound(c, r, t)
+			return 0, false
+		case iptables.Unknown:
+			return w.unknown(c, r)
+		}
+		w.target = found
+	}
+	switch t := w.target.(type) {
 	case iptables.Jump:
 		return w.jump(c, r, depth)
 	case iptables.Goto:
-		if r.jump == nil {
+		to := r.destination(c, t.Chain)
+		if to == nil {
 			return w.missing(c, r)
 		}
 		w.addRule(c, r, flow.StepJumped)
-		return w.chain(r.jump, depth+1), true
+		return w.chain(to, depth+1), true
 	case iptables.Verdict:
 		w.addRule(c, r, flow.StepApplied)
 		switch t {
@@ -59,9 +76,9 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
 // change applies targets after which the packet continues with the next rule.
 func (w *walk) change(r *rule) flow.StepOutcome {
 	mark := w.Packet.Mark
-	switch t := r.Target.(type) {
+	switch t := w.target.(type) {
 	case iptables.Notrack:
-		w.untrack()
+		w.Untrack()
 	case iptables.CT:
 		w.ct(r, t)
 	default:
@@ -73,9 +90,9 @@ func (w *walk) change(r *rule) flow.StepOutcome {
 	return flow.StepApplied
 }
 
-// untrack is notrack_tg (xt_CT.c): it has no effect on a packet that connection tracking has seen,
-// or that has a template.
-func (w *walk) untrack() {
+// Untrack is notrack_tg (xt_CT.c) and nft_notrack_eval (nft_ct.c): it has no effect on a packet that connection tracking has
+// seen, or that has a template.
+func (w *walk) Untrack() {
 	if !w.tracked && w.entry == nil {
 		w.tracked, w.tracking = true, TrackingUntracked
 	}
@@ -86,7 +103,7 @@ func (w *walk) untrack() {
 func (w *walk) ct(r *rule, t iptables.CT) {
 	switch {
 	case t.NoTrack:
-		w.untrack()
+		w.Untrack()
 		return
 	case w.tracked || w.entry != nil:
 		return
@@ -103,12 +120,21 @@ func (w *walk) ct(r *rule, t iptables.CT) {
 
 // jump goes to another chain and, if the packet returns, continues.
 func (w *walk) jump(c *chain, r *rule, depth int) (exit, bool) {
-	if r.jump == nil {
+	to := r.destination(c, w.target.Name())
+	if to == nil {
 		return w.missing(c, r)
 	}
 	w.addRule(c, r, flow.StepJumped)
-	f := w.chain(r.jump, depth+1)
+	f := w.chain(to, depth+1)
 	return f, f != fellThrough
+}
+
+// destination is the chain of the name that a rule of a chain leads to; nil: the rules do not have it.
+func (r *rule) destination(in *chain, name string) *chain {
+	if _, ok := r.Target.(iptables.NativeTarget); ok {
+		return in.in[name]
+	}
+	return r.jump
 }
 
 func isJump(r *rule) bool {
@@ -116,13 +142,18 @@ func isJump(r *rule) bool {
 	return name != ""
 }
 
+func isNative(r *rule) bool {
+	_, ok := r.Target.(iptables.NativeTarget)
+	return ok
+}
+
 // masqueradeMark is kube-proxy's mark of packets to masquerade, by default (--iptables-masquerade-bit 14).
 const masqueradeMark = 0x4000
 
 // missing is for a jump to a chain that a listing does not show.
 func (w *walk) missing(c *chain, r *rule) (exit, bool) {
-	switch name := r.Target.Name(); {
-	case c.table != nat:
+	switch name := w.target.Name(); {
+	case c.table != nat.String():
 	case name == kubechains.MarkMasq:
 		w.grant("that chain %s, which is not in the listing, sets the mark %s", name, iptables.HexMark(masqueradeMark))
 		w.Packet.Mark |= masqueradeMark
@@ -137,7 +168,7 @@ func (w *walk) missing(c *chain, r *rule) (exit, bool) {
 		return 0, false
 	}
 	if w.machine.options.Assume != AssumeNothing {
-		w.grant("that chain %s, which is not in the listing, does nothing", r.Target.Name())
+		w.grant("that chain %s, which is not in the listing, does nothing", w.target.Name())
 		w.addRule(c, r, flow.StepUnknown)
 		return 0, false
 	}
@@ -175,8 +206,26 @@ func (w *walk) queue(c *chain, r *rule, t iptables.NFQueue) (exit, bool) {
 
 // tproxy is tproxy_tg4 (xt_TPROXY.c): the packet goes to a transparent socket, or is dropped.
 func (w *walk) tproxy(c *chain, r *rule, t iptables.TProxy) (exit, bool) {
-	to := netip.AddrPortFrom(t.Addr, t.Port)
-	if !t.Addr.IsValid() || t.Addr.IsUnspecified() {
+	if to, ok := w.assign(t.Addr, t.Port); !ok {
+		w.addRule(c, r, flow.StepApplied)
+		w.end(Dropped, r.Rule, "no transparent socket listens at "+to.String())
+		return ended, true
+	}
+	w.Packet.Mark = w.Packet.Mark&^t.Mark.Mask ^ t.Mark.Value
+	w.addRule(c, r, flow.StepApplied)
+	return accepted, true
+}
+
+// Assign is nft_tproxy_eval_v4 (nft_tproxy.c).
+func (w *walk) Assign(addr netip.Addr, port uint16) bool {
+	_, ok := w.assign(addr, port)
+	return ok
+}
+
+// assign gives the packet to a transparent socket; false: there is none at the address that is returned.
+func (w *walk) assign(addr netip.Addr, port uint16) (to netip.AddrPort, ok bool) {
+	to = netip.AddrPortFrom(addr, port)
+	if !addr.IsValid() || addr.IsUnspecified() {
 		to = netip.AddrPortFrom(w.Packet.Destination.Addr(), to.Port())
 		if d := w.machine.network.device(w.In); d != nil {
 			for _, a := range d.Addresses {
@@ -192,13 +241,10 @@ func (w *walk) tproxy(c *chain, r *rule, t iptables.TProxy) (exit, bool) {
 	}
 	listener := w.machine.network.socket(w.Packet.Protocol, to)
 	if listener == nil || !listener.Transparent {
-		w.addRule(c, r, flow.StepApplied)
-		w.end(Dropped, r.Rule, "no transparent socket listens at "+to.String())
-		return ended, true
+		return to, false
 	}
-	w.Packet.Mark, w.assigned = w.Packet.Mark&^t.Mark.Mask^t.Mark.Value, listener
-	w.addRule(c, r, flow.StepApplied)
-	return accepted, true
+	w.assigned = listener
+	return to, true
 }
 
 // nat sets the connection's translation on the side of the hook.
@@ -210,7 +256,7 @@ func (w *walk) nat(c *chain, r *rule) (exit, bool) {
 	s := sideOf(w.hook)
 	var to iptables.NATRange
 	var first, last netip.Addr
-	switch t := r.Target.(type) {
+	switch t := w.target.(type) {
 	case iptables.DNAT:
 		to, first, last = t.To, t.To.First, t.To.Last
 	case iptables.SNAT:

@@ -34,6 +34,8 @@ type walk struct {
 	passed      []passed // rules that did not match, without a step yet
 	quiet       bool     // only the outcome is wanted
 	at          *chain   // of the rule under evaluation
+	// target is that of the rule that is applied; where it depends on the packet, the one for this packet.
+	target iptables.Target
 
 	sourceOnly bool           // for a SourceNAT: no state, no random choices
 	sourceRule *iptables.Rule // the rule that would translate
@@ -43,7 +45,7 @@ type walk struct {
 func (w *walk) end(v Verdict, by *iptables.Rule, why string) bool {
 	w.result.Verdict, w.result.By, w.result.Why = v, by, why
 	if by != nil && w.at != nil {
-		w.result.Table, w.result.Chain = w.at.table.String(), w.at.name
+		w.result.Table, w.result.Chain = w.at.table, w.at.name
 	}
 	return false
 }
@@ -237,7 +239,7 @@ func (w *walk) visit(h Hook, first, last int) bool {
 		if !w.visitChain(h, b) {
 			return false
 		}
-		if h == Output && b.table == mangle && w.reroutes(&before) && !w.routeOutput() {
+		if h == Output && b.reroutes && w.reroutes(&before) && !w.routeOutput() {
 			return false
 		}
 	}
@@ -265,21 +267,21 @@ func (w *walk) visitChain(h Hook, b base) bool {
 
 // listed is for chains that a partial listing does not have. A table without any is taken for empty, which is the rule;
 // one of which there are other chains has this one, too, and the walk ends there. false: it has ended.
-func (w *walk) listed(b *backend, h Hook, t table) bool {
+func (w *walk) listed(b *backend, h Hook, t string) bool {
 	switch {
-	case b.dump.Listing == nil || t == security || b.dump.Lists(t.String(), h.String()):
+	case b.dump.Listing == nil || t == security.String() || b.dump.Lists(t, h.String()):
 		return true
-	case b.dump.Open(t.String(), h.String()): // see chain
+	case b.dump.Open(t, h.String()): // see chain
 		return true
-	case b.dump.Table(t.String()) == nil && !b.dump.Hides(t.String()), w.machine.options.Assume != AssumeNothing, w.machine.options.Doubts:
+	case b.dump.Table(t) == nil && !b.dump.Hides(t), w.machine.options.Assume != AssumeNothing, w.machine.options.Doubts:
 		w.grant("that chain %s of table %s, which is not in the listing, does nothing", h, t)
 		return true
 	}
 	why := fmt.Sprintf("chain %s of table %s is not in the listing", h, t)
-	if b.dump.Hides(t.String()) {
+	if b.dump.Hides(t) {
 		why = fmt.Sprintf("table %s is incompatible with iptables, and not in the listing", t)
 	}
-	w.result.Table, w.result.Chain = t.String(), h.String()
+	w.result.Table, w.result.Chain = t, h.String()
 	return w.end(Stopped, nil, why)
 }
 
@@ -381,7 +383,7 @@ func (w *walk) chain(c *chain, depth int) exit {
 // hasAllOf is for the end of a chain of which the text may lack rules. false: the walk has ended there.
 func (w *walk) hasAllOf(c *chain) bool {
 	if !c.builtin && w.machine.options.Assume == AssumeNothing && !w.machine.options.Doubts {
-		w.result.Table, w.result.Chain = c.table.String(), c.name
+		w.result.Table, w.result.Chain = c.table, c.name
 		return w.end(Stopped, nil, fmt.Sprintf("chain %s of table %s may have more rules than the text", c.name, c.table))
 	}
 	w.grant("that chain %s of table %s has no other rules that match than those in the text", c.name, c.table)
@@ -392,8 +394,8 @@ func (w *walk) hasAllOf(c *chain) bool {
 func (w *walk) policy(c *chain) exit {
 	w.addPolicy(c)
 	if c.policy == iptables.PolicyDrop {
-		w.result.Table, w.result.Chain = c.table.String(), c.name
-		in := c.table.String()
+		w.result.Table, w.result.Chain = c.table, c.name
+		in := c.table
 		if c.file != "" {
 			in += " (" + c.file + ")"
 		}
@@ -480,6 +482,8 @@ func (w *walk) stop(c *chain, r *rule, failed iptables.Match) exit {
 		why = fmt.Sprintf("%s: %s", lineOf(r.Rule), w.WhyUnknown(failed))
 	case r.jump == nil && isJump(r):
 		why = fmt.Sprintf("%s: chain %s is not in the listing", lineOf(r.Rule), r.Target.Name())
+	case isNative(r):
+		why = fmt.Sprintf("%s: %s", lineOf(r.Rule), r.Target.(iptables.NativeTarget).WhyNot(&w.Context))
 	default:
 		why = fmt.Sprintf("%s: target %s is not simulated", lineOf(r.Rule), r.Target.Name())
 	}

@@ -57,7 +57,7 @@ func (w *walk) cutOff(c *chain, r *rule, limit string) exit {
 	w.result.Cut = why
 	if !w.quiet {
 		w.passed = w.passed[:0]
-		w.add(flow.Step{Table: c.table.String(), Chain: c.name, File: c.file, Line: r.Line, Outcome: flow.StepUnknown, Text: "cut off: " + limit + " is reached"})
+		w.add(flow.Step{Table: c.table, Chain: c.name, File: c.file, Line: r.Line, Outcome: flow.StepUnknown, Text: "cut off: " + limit + " is reached"})
 	}
 	return ended
 }

@@ -195,9 +195,9 @@ func (t *tableIndex) removeElements(set string, gone []Element) {
 	}
 	keys := map[string]bool{}
 	for _, e := range gone {
-		keys[text(e.Key)] = true
+		keys[Text(e.Key)] = true
 	}
-	s.Elements = slices.DeleteFunc(s.Elements, func(e Element) bool { return keys[text(e.Key)] })
+	s.Elements = slices.DeleteFunc(s.Elements, func(e Element) bool { return keys[Text(e.Key)] })
 }
 
 func (b *builder) renameChain(t *tableIndex, name, to string) {

@@ -20,15 +20,17 @@ type Error struct {
 	Err   error  // of opening an included file; else nil
 }
 
-func (e *Error) Error() string {
-	s := e.Position.String() + ": "
+func (e *Error) Error() string { return e.Position.String() + ": " + e.Problem() }
+
+// Problem is the error without its place.
+func (e *Error) Problem() string {
 	switch {
 	case e.Err != nil:
-		return s + e.Err.Error()
+		return e.Err.Error()
 	case e.Found == "":
-		return s + e.Want
+		return e.Want
 	}
-	return fmt.Sprintf("%s%s: want %s", s, e.Found, e.Want)
+	return fmt.Sprintf("%s: want %s", e.Found, e.Want)
 }
 
 func (e *Error) Unwrap() error { return e.Err }

@@ -49,10 +49,10 @@ func (r *Rule) String() string {
 	return p.String()
 }
 
-// text is an expression as nft prints it.
-func text(e Expr) string {
+// Text is a statement or an expression as nft prints it.
+func Text(of interface{ print(*printer) }) string {
 	p := &printer{}
-	e.print(p)
+	of.print(p)
 	return p.String()
 }
 

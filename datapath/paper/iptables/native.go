@@ -1,0 +1,54 @@
+package iptables
+
+// Native is a condition or an effect of a rule of nftables that iptables has no module for. Package nftrules makes them.
+type Native interface {
+	// Text is in nft's words.
+	Text() string
+	// Evaluate returns whether the rule goes on. An effect happens, and the rule goes on.
+	Evaluate(*Context) Truth
+	// Reads are the facts that it depends on; of an effect that other rules can see, FactShared.
+	Reads() Facts
+	// Effect reports whether it is one.
+	Effect() bool
+	// WhyNot is one sentence about why it is false, and WhyUnknown about why its result is not known.
+	WhyNot(*Context) string
+	WhyUnknown(*Context) string
+}
+
+// NativeMatch is a [Native] at its place in a rule. Those of a rule are evaluated in their order.
+type NativeMatch struct{ Native }
+
+// Module is "nftables".
+func (NativeMatch) Module() string { return "nftables" }
+
+func (m NativeMatch) write(w *words)            { w.bare(m.Text()) }
+func (m NativeMatch) test(c *Context) Truth     { return m.Evaluate(c) }
+func (m NativeMatch) reads() Facts              { return m.Reads() }
+func (m NativeMatch) whyNot(c *Context) string  { return m.WhyNot(c) }
+func (m NativeMatch) unknown(c *Context) string { return m.WhyUnknown(c) }
+
+// Lookup is a target of nftables that depends on the packet: a verdict map, or a translation to what a map has.
+type Lookup interface {
+	// Text is in nft's words.
+	Text() string
+	// Find returns the target for a packet: False if there is none, so that the rule ends. It may draw at random.
+	Find(*Context) (Target, Truth)
+	// WhyNot is one sentence about a result that is not True.
+	WhyNot(*Context) string
+	// Chains are the names of all chains that it may lead to.
+	Chains() []string
+}
+
+// NativeTarget is a [Lookup] as the target of a rule.
+type NativeTarget struct{ Lookup }
+
+// Name is its text.
+func (t NativeTarget) Name() string   { return t.Text() }
+func (t NativeTarget) write(w *words) {}
+
+// Base is what makes a chain of nftables a base chain.
+type Base struct {
+	Type     string // "filter", "nat" or "route"
+	Hook     string // "prerouting", "input", "forward", "output" or "postrouting"
+	Priority int32
+}

@@ -1,0 +1,310 @@
+// Package nftrules turns rulesets of nftables into the rules of package iptables, which package netfilter walks:
+// conditions that both have become the same matches, and all others an [iptables.Native], which the model of package
+// rules evaluates.
+//
+// It is a front end: what a ruleset says is package nftables', and what becomes of a packet package netfilter's.
+package nftrules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
+)
+
+// Compile makes the rules of a ruleset that packets of a family meet; nil: there are none. Notes are what of the ruleset is
+// left out.
+func Compile(rs *nftables.Ruleset, family iptables.Family) (d *iptables.Dump, notes []iptables.Note) {
+	d = &iptables.Dump{Family: family, Backend: iptables.BackendNative}
+	for _, t := range rs.Tables {
+		note := func(format string, args ...any) {
+			notes = append(notes, iptables.Note{Text: fmt.Sprintf(format, args...), Line: t.Line})
+		}
+		switch t.Family {
+		case nftables.FamilyIP, nftables.FamilyIP6, nftables.FamilyINet:
+			if slices.Contains(t.Flags, "dormant") {
+				note("table %s is dormant: its rules have no effect", t.Name)
+				continue
+			}
+			if !applies(t.Family, family) {
+				continue
+			}
+			d.Tables = append(d.Tables, tableOf(t, family))
+			for _, f := range t.Flowtables {
+				note("flowtable %s: packets of connections in it pass no rules, which is not simulated", f.Name)
+			}
+		default:
+			if len(t.Chains) > 0 {
+				note("table %s %s is not simulated: its rules are for packets below the network layer", t.Family, t.Name)
+			}
+		}
+	}
+	if len(d.Tables) == 0 {
+		return nil, notes
+	}
+	return d, notes
+}
+
+// applies reports whether packets of a family meet the tables of one.
+func applies(table nftables.Family, family iptables.Family) bool {
+	switch table {
+	case nftables.FamilyIP:
+		return family == iptables.IPv4
+	case nftables.FamilyIP6:
+		return family == iptables.IPv6
+	}
+	return true
+}
+
+// compiler compiles one table.
+type compiler struct {
+	family  iptables.Family
+	sets    map[string]*nftables.Set
+	objects map[string]*nftables.Object // by kind and name
+	dynamic map[string]bool             // the sets that rules change
+	tables  map[tableKey]*table
+	out     *iptables.Table
+	blocks  int // chains without a name
+}
+
+func (c *compiler) is4() bool { return c.family == iptables.IPv4 }
+
+func tableOf(t *nftables.Table, family iptables.Family) *iptables.Table {
+	c := &compiler{
+		family: family, sets: make(map[string]*nftables.Set), objects: make(map[string]*nftables.Object),
+		dynamic: make(map[string]bool), tables: make(map[tableKey]*table),
+		out: &iptables.Table{Name: string(t.Family) + " " + t.Name, Line: t.Line},
+	}
+	for _, s := range t.Sets {
+		c.sets[s.Name] = s
+	}
+	for _, o := range t.Objects {
+		c.objects[o.Kind+" "+o.Name] = o
+	}
+	for _, ch := range t.Chains {
+		for _, r := range ch.Rules {
+			c.findDynamic(r)
+		}
+	}
+	for _, ch := range t.Chains {
+		c.chain(ch)
+	}
+	return c.out
+}
+
+// findDynamic finds the sets that a rule changes.
+func (c *compiler) findDynamic(r *nftables.Rule) {
+	for _, s := range r.Statements {
+		switch s := s.(type) {
+		case nftables.SetStatement:
+			c.dynamic[s.Set] = true
+		case nftables.Meter:
+			c.dynamic[s.Name] = true
+			if c.sets[s.Name] == nil {
+				c.sets[s.Name] = &nftables.Set{Name: s.Name, Size: s.Size, Meter: true}
+			}
+		case nftables.Verdict:
+			for _, inner := range s.Rules {
+				c.findDynamic(inner)
+			}
+		}
+	}
+}
+
+func (c *compiler) chain(ch *nftables.Chain) {
+	out := &iptables.Chain{Name: ch.Name, Line: ch.Line}
+	if b := ch.Base; b != nil && isHook(b.Hook) {
+		out.Base = &iptables.Base{Type: b.Type, Hook: b.Hook, Priority: b.Priority}
+		if out.Policy = iptables.PolicyAccept; b.Policy == "drop" {
+			out.Policy = iptables.PolicyDrop
+		}
+	}
+	c.out.Chains = append(c.out.Chains, out)
+	c.rules(ch.Name, ch.Rules)
+}
+
+// isHook reports whether the machine walks a hook. Those of devices are below the network layer.
+func isHook(hook string) bool {
+	return slices.Contains([]string{"prerouting", "input", "forward", "output", "postrouting"}, hook)
+}
+
+func (c *compiler) rules(chain string, list []*nftables.Rule) {
+	for _, r := range list {
+		c.out.Rules = append(c.out.Rules, c.rule(chain, r))
+	}
+}
+
+// anonymous adds a chain of a rule that has no name.
+func (c *compiler) anonymous(list []*nftables.Rule) string {
+	c.blocks++
+	name := fmt.Sprintf("{%d}", c.blocks)
+	c.out.Chains = append(c.out.Chains, &iptables.Chain{Name: name})
+	c.rules(name, list)
+	return name
+}
+
+// builder collects what a rule becomes.
+type builder struct {
+	matches []iptables.Match
+	target  iptables.Target
+	// mark is the target that is the same as the statement at markAt; nil: there is none.
+	mark   iptables.Target
+	markAt int
+}
+
+func (b *builder) add(n iptables.Native) {
+	b.matches = append(b.matches, iptables.NativeMatch{Native: n})
+}
+
+// unsupported adds a statement with an unknown effect.
+func (b *builder) unsupported(words string, why error) {
+	b.add(unsupported{words, why.Error()})
+}
+
+// needs adds the condition on the protocol that nft leaves out where a field implies it.
+func (b *builder) needs(protocol uint8) {
+	m := iptables.Protocol{Number: protocol}
+	if protocol != 0 && !slices.Contains(b.matches, iptables.Match(m)) {
+		b.matches = append(b.matches, m)
+	}
+}
+
+func (c *compiler) rule(chain string, r *nftables.Rule) *iptables.Rule {
+	b := new(builder)
+	if r.Comment != "" {
+		b.matches = append(b.matches, iptables.Comment{Text: r.Comment})
+	}
+	for _, s := range r.Statements {
+		switch s.(type) {
+		case nftables.Counter, nftables.Log, nftables.Last:
+			continue // no rule sees their effect
+		}
+		if b.target != nil {
+			b.target = nil
+			b.unsupported(nftables.Text(s), fmt.Errorf("a statement behind a verdict or a translation is not supported"))
+			break
+		}
+		c.statement(b, s)
+	}
+	if b.mark != nil && b.target == nil && b.markAt == len(b.matches)-1 {
+		b.matches, b.target = b.matches[:b.markAt], b.mark
+	}
+	native := r.Text
+	if native == "" {
+		native = r.String()
+	}
+	return &iptables.Rule{Chain: chain, Line: r.Line, Handle: r.Handle, Matches: b.matches, Target: b.target, Native: strings.TrimSpace(native)}
+}
+
+// statement compiles one statement.
+func (c *compiler) statement(b *builder, s nftables.Statement) {
+	words := func() string { return nftables.Text(s) }
+	switch s := s.(type) {
+	case nftables.Match:
+		c.match(b, s)
+	case nftables.Verdict:
+		t, err := c.verdict(s)
+		if err != nil {
+			b.unsupported(words(), err)
+		}
+		b.target = t
+	case nftables.VerdictMap:
+		c.verdictMap(b, s)
+	case nftables.Mangle:
+		c.mangle(b, s)
+	case nftables.NAT:
+		c.nat(b, s)
+	case nftables.Reject:
+		c.reject(b, s)
+	case nftables.Limit, nftables.Quota, nftables.ConnLimit:
+		place := new(int)
+		b.add(newStateful(s, words(), place))
+	case nftables.ObjectRef:
+		c.object(b, s)
+	case nftables.SetStatement:
+		c.setStatement(b, s, s.Op, s.Set, s.Element)
+	case nftables.Meter:
+		c.setStatement(b, s, "update", s.Name, s.Element)
+	case nftables.Notrack:
+		b.add(&effect{words: words(), facts: iptables.FactShared, do: func(ctx *iptables.Context) iptables.Truth {
+			ctx.Host.Untrack()
+			return iptables.True
+		}})
+	case nftables.Queue:
+		b.target = iptables.NFQueue{Bypass: slices.Contains(s.Flags, "bypass")}
+	case nftables.TProxy:
+		c.tproxy(b, s)
+	case nftables.Dup, nftables.FlowAdd, nftables.Reset:
+		b.add(inert(words()))
+	case nftables.XT:
+		c.extension(b, s)
+	default:
+		b.unsupported(words(), fmt.Errorf("%s is not supported", words()))
+	}
+}
+
+// object compiles the use of a named object.
+func (c *compiler) object(b *builder, s nftables.ObjectRef) {
+	words := nftables.Text(s)
+	if m, ok := s.Name.(nftables.Map); ok && s.Kind == "counter" { // without an element the rule ends
+		c.match(b, nftables.Match{Op: "==", Left: m.Key, Right: m.Data})
+		return
+	}
+	l, ok := s.Name.(nftables.Literal)
+	o := c.objects[s.Kind+" "+l.Text]
+	switch {
+	case !ok, s.Kind == "synproxy":
+		b.unsupported(words, fmt.Errorf("%s is not supported", words))
+	case s.Kind == "limit" || s.Kind == "quota":
+		if o == nil {
+			b.unsupported(words, fmt.Errorf("the file has no %s %s", s.Kind, l.Text))
+			return
+		}
+		if of := newStateful(o.Body, words, o); of != nil {
+			b.add(of)
+			return
+		}
+		b.unsupported(words, fmt.Errorf("%s is not supported", words))
+	default: // a counter, or something of the connection that no rule sees
+		b.add(inert(words))
+	}
+}
+
+// extension is a module of iptables, as nft prints those that it cannot translate.
+func (c *compiler) extension(b *builder, x nftables.XT) {
+	if x.Comment != "" {
+		b.matches = append(b.matches, iptables.Comment{Text: x.Comment})
+		return
+	}
+	b.unsupported(nftables.Text(x), fmt.Errorf("nft does not print what the module %s of iptables does: give the output of iptables-save too", x.Name))
+}
+
+// tproxy gives the packet to a transparent socket (nft_tproxy.c); without one the rule ends.
+func (c *compiler) tproxy(b *builder, s nftables.TProxy) {
+	words := nftables.Text(s)
+	if s.Family == nftables.FamilyIP && !c.is4() || s.Family == nftables.FamilyIP6 && c.is4() {
+		b.add(never{words, fmt.Sprintf("it is a packet of %s", c.family)})
+		return
+	}
+	var to iptables.NATRange
+	if s.Address != nil {
+		if err := c.setTarget(&to, s.Address); err != nil {
+			b.unsupported(words, err)
+			return
+		}
+	}
+	if s.Port != nil {
+		if err := setPorts(&to, s.Port); err != nil {
+			b.unsupported(words, err)
+			return
+		}
+	}
+	b.add(&effect{words: words, facts: iptables.FactShared, why: "no transparent socket listens there", do: func(ctx *iptables.Context) iptables.Truth {
+		if ctx.Host.Assign(to.First, to.FirstPort) {
+			return iptables.True
+		}
+		return iptables.False
+	}})
+}

@@ -1,0 +1,58 @@
+package nftrules
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
+)
+
+// unsupportedRules are the statements that are not understood, with why.
+func unsupportedRules(t *testing.T, name string, rs *nftables.Ruleset) (rules int, all []string) {
+	t.Helper()
+	for _, family := range []iptables.Family{iptables.IPv4, iptables.IPv6} {
+		d, _ := Compile(rs, family)
+		if d == nil {
+			continue
+		}
+		for _, table := range d.Tables {
+			for _, r := range table.Rules {
+				rules++
+				for _, m := range r.Matches {
+					if n, ok := m.(iptables.NativeMatch); ok {
+						if u, ok := n.Native.(unsupported); ok {
+							all = append(all, name+": "+table.Name+" "+r.Chain+": "+u.words+": "+u.why)
+						}
+					}
+				}
+			}
+		}
+	}
+	return rules, all
+}
+
+// TestListings: the listings of package nftables are understood.
+func TestListings(t *testing.T) {
+	files, err := filepath.Glob("../nftables/testdata/listings/*")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no listings", err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rs, err := nftables.Read(filepath.Base(name), strings.NewReader(string(text)), nftables.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules, not := unsupportedRules(t, filepath.Base(name), rs)
+		t.Logf("%s: %d rules, %d not understood", filepath.Base(name), rules, len(not))
+		for _, n := range not {
+			t.Error(n)
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package nftrules
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
+)
+
+// nat compiles a translation (nft_nat.c, nft_masq.c, nft_redir.c).
+func (c *compiler) nat(b *builder, n nftables.NAT) {
+	words := nftables.Text(n)
+	if n.Family == nftables.FamilyIP && !c.is4() || n.Family == nftables.FamilyIP6 && c.is4() {
+		b.add(never{words, fmt.Sprintf("it is a packet of %s", c.family)})
+		return
+	}
+	flags := iptables.NATRange{
+		Random: slices.Contains(n.Flags, "random"), RandomFully: slices.Contains(n.Flags, "fully-random"), Persistent: slices.Contains(n.Flags, "persistent"),
+	}
+	if n.Prefix {
+		c.netmap(b, n)
+		return
+	}
+	t, err := c.translation(b, n, flags)
+	switch {
+	case err != nil:
+		b.unsupported(words, err)
+	case t == nil:
+		b.add(never{words, fmt.Sprintf("it is a packet of %s", c.family)})
+	default:
+		b.target = t
+	}
+}
+
+func (c *compiler) addressField() *field {
+	f := &field{Value: rules.Const(make([]byte, 16)), kind: kindAddr6, text: "an address"}
+	if c.is4() {
+		f.Value, f.kind = rules.Const(make([]byte, 4)), kindAddr4
+	}
+	return f
+}
+
+func portField() *field {
+	return &field{Value: rules.Const(make([]byte, 2)), kind: kindPort, text: "a port"}
+}
+
+// targetOf is the target that translates to a range.
+func targetOf(kind string, r iptables.NATRange) iptables.Target {
+	switch kind {
+	case "snat":
+		return iptables.SNAT{To: r}
+	case "dnat":
+		return iptables.DNAT{To: r}
+	case "masquerade":
+		return iptables.Masquerade{To: r}
+	}
+	return iptables.Redirect{To: r}
+}
+
+// translation is a target that translates to what maps have for the packet; it is an [iptables.Lookup].
+type translation struct {
+	words, kind string
+	c           *compiler
+	address     *table            // of addresses, or of both; nil: there is none
+	port        *table            // of ports; nil: there is none
+	fixed       iptables.NATRange // what does not depend on the packet
+}
+
+// translation is the target that translates to an address and a port, either of which may be nil; nil: the address is of the
+// other family.
+func (c *compiler) translation(b *builder, n nftables.NAT, flags iptables.NATRange) (iptables.Target, error) {
+	t := &translation{words: nftables.Text(n), kind: n.Kind, c: c, fixed: flags}
+	lookup := func(m nftables.Map) (*table, error) {
+		fields, err := c.fields(m.Key)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range fields {
+			b.needs(f.needs)
+		}
+		return c.table(m.Data, fields)
+	}
+	var err error
+	switch e := n.Address.(type) {
+	case nil:
+	case nftables.Map:
+		if t.address, err = lookup(e); err != nil {
+			return nil, err
+		}
+		for i := range t.address.elements {
+			if err := c.setTarget(&iptables.NATRange{}, t.address.elements[i].Value); err != nil {
+				return nil, err
+			}
+		}
+	default:
+		if other(e, c.is4()) {
+			return nil, nil
+		}
+		if err := c.setTarget(&t.fixed, e); err != nil {
+			return nil, err
+		}
+	}
+	switch e := n.Port.(type) {
+	case nil:
+	case nftables.Map:
+		if t.port, err = lookup(e); err != nil {
+			return nil, err
+		}
+		for i := range t.port.elements {
+			if err := setPorts(&iptables.NATRange{}, t.port.elements[i].Value); err != nil {
+				return nil, err
+			}
+		}
+	default:
+		if err := setPorts(&t.fixed, e); err != nil {
+			return nil, err
+		}
+	}
+	if t.address == nil && t.port == nil {
+		return targetOf(n.Kind, t.fixed), nil
+	}
+	return iptables.NativeTarget{Lookup: t}, nil
+}
+
+// other reports whether an address is of the other family.
+func other(e nftables.Expr, is4 bool) bool {
+	switch e := e.(type) {
+	case nftables.Range:
+		return other(e.Low, is4)
+	case nftables.Prefix:
+		return other(e.Address, is4)
+	case nftables.Literal:
+		a, err := netip.ParseAddr(e.Text)
+		return err == nil && a.Is4() != is4
+	}
+	return false
+}
+
+// setTarget sets the addresses, and those of a concatenation with ports.
+func (c *compiler) setTarget(to *iptables.NATRange, e nftables.Expr) error {
+	if parts, ok := e.(nftables.Concat); ok {
+		if len(parts) != 2 {
+			return fmt.Errorf("%s is not an address and a port", nftables.Text(e))
+		}
+		if err := setPorts(to, parts[1]); err != nil {
+			return err
+		}
+		e = parts[0]
+	}
+	if e == nil {
+		return fmt.Errorf("an element of the map has no value")
+	}
+	r, err := c.addressField().rangeOf(e)
+	if err != nil {
+		return err
+	}
+	to.First, _ = netip.AddrFromSlice(r.First)
+	to.Last, _ = netip.AddrFromSlice(r.Last)
+	return nil
+}
+
+func setPorts(to *iptables.NATRange, e nftables.Expr) error {
+	if e == nil {
+		return fmt.Errorf("an element of the map has no value")
+	}
+	r, err := portField().rangeOf(e)
+	if err != nil {
+		return err
+	}
+	to.FirstPort, to.LastPort = uint16(numberOf(r.First)), uint16(numberOf(r.Last))
+	to.PortZero = to.LastPort == 0
+	return nil
+}
+
+func (t *translation) Text() string     { return t.words }
+func (t *translation) Chains() []string { return nil }
+
+// Find returns the target with the range that the maps have for the packet.
+func (t *translation) Find(c *iptables.Context) (iptables.Target, rules.Truth) {
+	to := t.fixed
+	for _, m := range []struct {
+		table *table
+		set   func(e nftables.Expr) error
+	}{
+		{t.address, func(e nftables.Expr) error { return t.c.setTarget(&to, e) }},
+		{t.port, func(e nftables.Expr) error { return setPorts(&to, e) }},
+	} {
+		if m.table == nil {
+			continue
+		}
+		e, truth := m.table.find(c)
+		if truth != rules.True {
+			return nil, truth
+		}
+		if e == nil || m.set(e.Value) != nil {
+			return nil, rules.Unknown
+		}
+	}
+	return targetOf(t.kind, to), rules.True
+}
+
+func (t *translation) WhyNot(c *iptables.Context) string {
+	m := t.address
+	if m == nil {
+		m = t.port
+	}
+	return fmt.Sprintf("the map has nothing for %s", m.described(c))
+}
+
+// netmap translates networks to networks of the same size (NF_NAT_RANGE_NETMAP).
+func (c *compiler) netmap(b *builder, n nftables.NAT) {
+	words := nftables.Text(n)
+	fixed, ok := n.Address.(nftables.Prefix)
+	if !ok {
+		b.unsupported(words, fmt.Errorf("networks from a map are not supported"))
+		return
+	}
+	p, ok := prefixOf(c.addressField(), fixed)
+	if !ok || n.Port != nil {
+		b.unsupported(words, fmt.Errorf("%s is no network of %s", nftables.Text(fixed), c.family))
+		return
+	}
+	b.target = iptables.Netmap{To: p}
+}

@@ -1,0 +1,228 @@
+package nftrules
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
+)
+
+// table is a set or map with the fields that are looked up in it.
+type table struct {
+	*rules.Set
+	fields []field
+	key    rules.Key
+	// declared is the set of the file; nil: it is part of a rule.
+	declared *nftables.Set
+	// elements are those of the set, in the order of the file. The position of each is its value in the Set.
+	elements []nftables.Element
+	// dynamic: rules change it.
+	dynamic bool
+}
+
+// name is the set as rules name it.
+func (t *table) name() string {
+	if t.declared == nil {
+		return "the set"
+	}
+	return "@" + t.declared.Name
+}
+
+// tableKey tells the forms of one set apart, which the fields that are looked up in it make.
+type tableKey struct {
+	set  string
+	form string
+}
+
+// table compiles a set or map.
+func (c *compiler) table(data nftables.Expr, fields []field) (*table, error) {
+	ref, isRef := data.(nftables.SetRef)
+	if !isRef {
+		anonymous, ok := data.(nftables.AnonymousSet)
+		if !ok {
+			return nil, fmt.Errorf("%s is no set", nftables.Text(data))
+		}
+		return compileTable(&table{fields: fields, elements: anonymous.Elements})
+	}
+	declared := c.sets[string(ref)]
+	if declared == nil {
+		return nil, fmt.Errorf("the file has no set %s", ref)
+	}
+	var form strings.Builder
+	for _, f := range fields {
+		fmt.Fprintf(&form, "%p %d %d,", f.kind, f.shift, f.Size())
+	}
+	k := tableKey{string(ref), form.String()}
+	made := c.tables[k]
+	if made == nil {
+		t, err := compileTable(&table{fields: fields, elements: declared.Elements, declared: declared, dynamic: c.dynamic[string(ref)]})
+		if err != nil {
+			return nil, err
+		}
+		made, c.tables[k] = t, t
+	}
+	same := *made
+	same.fields, same.key = fields, keyOf(fields)
+	return &same, nil
+}
+
+func compileTable(t *table) (*table, error) {
+	t.Set, t.key = &rules.Set{ValueSize: 4}, keyOf(t.fields)
+	t.Elements = make([]rules.Element, 0, len(t.elements))
+	var ranges []rules.Range
+	for i, e := range t.elements {
+		position := numberBits(4, uint64(i))
+		value := append([]byte(nil), position.Bytes()...)
+		if _, any := e.Key.(nftables.Wildcard); any {
+			t.Any = &rules.Element{Value: value}
+			continue
+		}
+		r, err := keyRange(t.fields, e.Key)
+		if err != nil {
+			return nil, err
+		}
+		t.Elements = append(t.Elements, rules.Element{Key: r, Value: value})
+		if t.declared == nil {
+			ranges = append(ranges, r)
+		}
+	}
+	t.Sort()
+	if ranges != nil {
+		tellApart(t.fields, ranges)
+	}
+	return t, nil
+}
+
+// change is what packets have done to a key of a dynamic set.
+type change struct {
+	deleted bool
+	value   []nftables.Element // of a map: the one that was added
+}
+
+// changed is the key under which changes are kept.
+type changed struct {
+	set *nftables.Set
+	key string
+}
+
+// find looks the packet up. The element is nil if a packet has added it to a set.
+func (t *table) find(c *iptables.Context) (*nftables.Element, rules.Truth) {
+	v := view{c}
+	if t.dynamic {
+		key, truth := t.bytes(v)
+		if truth != rules.True {
+			return nil, truth
+		}
+		if done, ok := c.Recall(changed{t.declared, key}).(change); ok {
+			switch {
+			case done.deleted:
+				return nil, rules.False
+			case len(done.value) > 0:
+				return &done.value[0], rules.True
+			}
+			return nil, rules.True
+		}
+	}
+	e, truth := t.Find(v, t.key)
+	if truth != rules.True {
+		return nil, truth
+	}
+	return &t.elements[numberOf(e.Value)], rules.True
+}
+
+// bytes is the packet's key.
+func (t *table) bytes(v view) (string, rules.Truth) {
+	var key []byte
+	for _, f := range t.fields {
+		b, present := f.Read(v)
+		switch {
+		case !present:
+			return "", rules.False
+		case !b.All():
+			return "", rules.Unknown
+		}
+		part := b.Bytes()
+		if len(t.fields) > 1 {
+			part = padded(part)
+		}
+		key = append(key, part...)
+	}
+	return string(key), rules.True
+}
+
+// described is the packet's key in words.
+func (t *table) described(c *iptables.Context) string {
+	var parts []string
+	for _, f := range t.fields {
+		parts = append(parts, f.described(view{c}))
+	}
+	return strings.Join(parts, " . ")
+}
+
+// described is the packet's value in words.
+func (f *field) described(v view) string {
+	if _, random := f.Value.(*numgen); random {
+		return f.text
+	}
+	b, present := f.Read(v)
+	switch {
+	case !present:
+		return "nothing"
+	case !b.All():
+		return "unknown"
+	}
+	return f.kind.describe(f.plain(b.Bytes()))
+}
+
+// mapValue is what a map has for the packet, as a field of the kind that is wanted.
+type mapValue struct {
+	*table
+	of field
+}
+
+func (m mapValue) Size() int      { return m.of.Size() }
+func (m mapValue) String() string { return "map" }
+
+// Read returns the value; a packet without an element has none.
+func (m mapValue) Read(p rules.Packet) (b rules.Bits, present bool) {
+	e, truth := m.find(p.(view).Context)
+	switch {
+	case truth == rules.False:
+		return rules.UnknownBits(m.Size()), false
+	case truth == rules.Unknown || e == nil:
+		return rules.UnknownBits(m.Size()), true
+	}
+	data, err := m.of.value(e.Value)
+	if err != nil {
+		return rules.UnknownBits(m.Size()), true
+	}
+	b.Put(data)
+	return b, true
+}
+
+// mapped is what a map has, for a field of a kind.
+func (c *compiler) mapped(e nftables.Map, of *field) (field, error) {
+	words := nftables.Text(e)
+	if of == nil {
+		return field{}, fmt.Errorf("%s is not supported", words)
+	}
+	fields, err := c.fields(e.Key)
+	if err != nil {
+		return field{}, err
+	}
+	t, err := c.table(e.Data, fields)
+	if err != nil {
+		return field{}, err
+	}
+	for i := range t.elements {
+		if t.elements[i].Value == nil {
+			return field{}, fmt.Errorf("an element of %s has no value", words)
+		}
+		if _, err := of.value(t.elements[i].Value); err != nil {
+			return field{}, err
+		}
+	}
+	return field{Value: mapValue{t, *of}, kind: of.kind, facts: factsOf(fields), text: words, needs: fields[0].needs}, nil
+}

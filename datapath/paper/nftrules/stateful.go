@@ -1,0 +1,201 @@
+package nftrules
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
+)
+
+// stateful is a condition that remembers packets; it is an [iptables.Native]. Its memory is that of the statement, of the
+// object, or of an element of a set.
+type stateful struct {
+	words  string
+	facts  iptables.Facts
+	memory any
+	test   func(c *iptables.Context, memory any) bool
+	why    string
+}
+
+func (s *stateful) Text() string                        { return s.words }
+func (s *stateful) Effect() bool                        { return false }
+func (s *stateful) Reads() iptables.Facts               { return s.facts | iptables.FactMemory }
+func (s *stateful) WhyNot(*iptables.Context) string     { return s.why }
+func (s *stateful) WhyUnknown(*iptables.Context) string { return s.why }
+
+func (s *stateful) Evaluate(c *iptables.Context) rules.Truth {
+	if s.test(c, s.memory) {
+		return rules.True
+	}
+	return rules.False
+}
+
+// newStateful is the condition that a statement or an object is; nil: it is none.
+func newStateful(of any, words string, memory any) *stateful {
+	s := &stateful{words: words, memory: memory}
+	switch of := of.(type) {
+	case nftables.Limit:
+		s.test, s.why = limitOf(of), "the limit is reached"
+		if of.Over {
+			s.why = "the limit is not reached"
+		}
+		if of.Unit != "packets" {
+			s.facts = iptables.FactLength
+		}
+	case nftables.Quota:
+		s.test, s.why, s.facts = quotaOf(of), "the quota is used up", iptables.FactLength
+		if of.Over {
+			s.why = "the quota is not used up"
+		}
+	case nftables.ConnLimit:
+		s.test, s.why = connLimitOf(of), fmt.Sprintf("there are more than %d connections", of.Count)
+		if of.Over {
+			s.why = fmt.Sprintf("there are no more than %d connections", of.Count)
+		}
+	default:
+		return nil
+	}
+	return s
+}
+
+var (
+	periods   = map[string]float64{"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+	byteUnits = map[string]uint64{"": 1, "bytes": 1, "kbytes": 1 << 10, "mbytes": 1 << 20}
+)
+
+// bucket is a token bucket; its credit is in seconds.
+type bucket struct{ credit, last float64 }
+
+// limitOf is nft_limit_eval (nft_limit.c). The bucket is full at first.
+func limitOf(l nftables.Limit) func(*iptables.Context, any) bool {
+	period := periods[l.Per]
+	rate := float64(l.Rate) * float64(byteUnits[unitOf(l.Unit)])
+	burst := float64(l.Burst) * float64(byteUnits[unitOf(l.BurstUnit)])
+	packets := l.Unit == "packets"
+	full := period / rate * burst
+	switch {
+	case packets && l.Implied:
+		full = period / rate * 5
+	case !packets:
+		full = period * (rate + burst) / rate
+	}
+	return func(c *iptables.Context, memory any) bool {
+		cost := period / rate
+		if !packets {
+			cost *= float64(c.Packet.Length)
+		}
+		now := c.Host.Uptime()
+		b, known := c.Recall(memory).(bucket)
+		if !known {
+			b = bucket{full, now}
+		}
+		// The kernel counts in nanoseconds.
+		credit := math.Min(full, b.credit+now-b.last)
+		enough := credit-cost > -1e-9
+		if enough {
+			credit -= cost
+		}
+		c.Keep(memory, bucket{credit, now})
+		return enough != l.Over
+	}
+}
+
+func unitOf(unit string) string {
+	if unit == "packets" {
+		return ""
+	}
+	return unit
+}
+
+// quotaOf is nft_quota_do_eval (nft_quota.c).
+func quotaOf(q nftables.Quota) func(*iptables.Context, any) bool {
+	size, used := q.Size*byteUnits[q.Unit], q.Used*byteUnits[q.UsedUnit]
+	return func(c *iptables.Context, memory any) bool {
+		consumed, known := c.Recall(memory).(uint64)
+		if !known {
+			consumed = used
+		}
+		consumed += uint64(c.Packet.Length)
+		c.Keep(memory, consumed)
+		return (consumed > size) == q.Over
+	}
+}
+
+// connLimitOf is nft_connlimit_do_eval (nft_connlimit.c): of the connections that reached the statement, those that are not
+// over, and the packet's own.
+func connLimitOf(l nftables.ConnLimit) func(*iptables.Context, any) bool {
+	type connection struct {
+		original iptables.Tuple
+		zone     uint16
+	}
+	return func(c *iptables.Context, memory any) bool {
+		own := connection{c.Packet.Tuple(), c.Host.Zone()}
+		if e := c.Host.Connection(); e != nil {
+			own = connection{e.Original, e.Zone}
+		}
+		list, known := c.Recall(memory).([]connection)
+		if !known && !c.Host.Fresh() {
+			c.Host.Assume(fmt.Sprintf("line %d: that no other connection is counted", c.Rule.Line))
+		}
+		list = append(slices.DeleteFunc(slices.Clone(list), func(k connection) bool {
+			return k == own || !c.Host.Lives(k.original, k.zone)
+		}), own)
+		c.Keep(memory, list)
+		return (uint64(len(list)) > l.Count) == l.Over
+	}
+}
+
+// setStatement adds, updates or deletes an element (nft_dynset.c).
+func (c *compiler) setStatement(b *builder, s nftables.Statement, op, set string, e nftables.Element) {
+	words := nftables.Text(s)
+	fields, err := c.fields(e.Key)
+	if err != nil {
+		b.unsupported(words, err)
+		return
+	}
+	t, err := c.table(nftables.SetRef(set), fields)
+	if err != nil {
+		b.unsupported(words, err)
+		return
+	}
+	inner := e.Statements
+	if inner == nil {
+		inner = t.declared.Statements
+	}
+	at := &inner
+	b.add(&effect{words: words, facts: iptables.FactShared | factsOf(fields), why: fmt.Sprintf("the statement of the element of %s does not match", t.name()), do: func(ctx *iptables.Context) rules.Truth {
+		key, truth := t.bytes(view{ctx})
+		if truth != rules.True {
+			return truth
+		}
+		place := changed{t.declared, key}
+		if op == "delete" {
+			ctx.Keep(place, change{deleted: true})
+			return rules.True
+		}
+		if _, there := t.find(ctx); there == rules.False {
+			if t.declared.Size > 0 && len(t.elements) >= int(t.declared.Size) {
+				return rules.False
+			}
+			done := change{}
+			if t.declared.Map {
+				done.value = []nftables.Element{e}
+			}
+			ctx.Keep(place, done)
+		}
+		type elementPlace struct {
+			changed
+			of *[]nftables.Statement
+			at int
+		}
+		for i, one := range inner {
+			if s := newStateful(one, words, elementPlace{place, at, i}); s != nil && !s.test(ctx, s.memory) {
+				return rules.False
+			}
+		}
+		return rules.True
+	}})
+}

@@ -1,0 +1,409 @@
+package nftrules
+
+import (
+	"encoding/binary"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
+)
+
+// hardwareAddress is the source in the packet's Ethernet frame.
+type hardwareAddress struct{}
+
+func (hardwareAddress) Size() int      { return 6 }
+func (hardwareAddress) String() string { return "ether saddr" }
+
+// Read returns the address; a packet without a frame has none (nft_payload.c).
+func (hardwareAddress) Read(p rules.Packet) (b rules.Bits, present bool) {
+	m := p.(view).Packet.MAC
+	if m == nil {
+		return rules.UnknownBits(6), false
+	}
+	b.Put(m[:])
+	return b, true
+}
+
+// socketField is a fact about the socket of the packet (nft_socket.c): "transparent" or "wildcard".
+type socketField string
+
+func (socketField) Size() int        { return 1 }
+func (s socketField) String() string { return "socket " + string(s) }
+
+// Read returns the fact.
+func (s socketField) Read(p rules.Packet) (rules.Bits, bool) {
+	found, wildcard, transparent := p.(view).Host.Listener()
+	if s == "wildcard" {
+		return flag(wildcard), found
+	}
+	return flag(transparent), found
+}
+
+// option is a TCP option (nft_exthdr_tcp_eval): whether it is there, or its size.
+type option struct {
+	kind uint8
+	size bool // of maxseg
+}
+
+func (o option) Size() int {
+	if o.size {
+		return 2
+	}
+	return 1
+}
+func (o option) String() string { return "tcp option " + strconv.Itoa(int(o.kind)) }
+
+// Read returns the fact. Packets of other protocols have no options.
+func (o option) Read(p rules.Packet) (rules.Bits, bool) {
+	packet := &p.(view).Packet
+	if packet.Protocol != protoTCP {
+		return rules.UnknownBits(o.Size()), false
+	}
+	there := slices.Contains(packet.TCPOptions, o.kind)
+	if !o.size {
+		return flag(there), true
+	}
+	return numberBits(2, uint64(packet.MSS)), there
+}
+
+var optionKinds = map[string]uint8{
+	"eol": 0, "nop": 1, "maxseg": 2, "window": 3, "sack-perm": 4, "sack": 5, "echo": 6, "timestamp": 8, "md5sig": 19, "mptcp": 30, "fastopen": 34,
+}
+
+func tcpOption(o nftables.TCPOption) field {
+	f := field{text: nftables.Text(o), facts: iptables.FactOptions, kind: kindBool, needs: protoTCP}
+	k, known := optionKinds[o.Name]
+	if n, err := strconv.ParseUint(o.Name, 10, 8); !known && err == nil {
+		k, known = uint8(n), true
+	}
+	switch {
+	case known && o.Field == "":
+		f.Value = option{kind: k}
+	case o.Name == "maxseg" && o.Field == "size":
+		f.Value, f.kind = option{kind: k, size: true}, kindNumber2
+	default:
+		f.Value, f.kind = rules.Opaque{ByteSize: 4, Words: f.text}, kindNumber4
+	}
+	return f
+}
+
+var chunkTypes = map[string]uint8{
+	"data": 0, "init": 1, "init-ack": 2, "sack": 3, "heartbeat": 4, "heartbeat-ack": 5, "abort": 6, "shutdown": 7, "shutdown-ack": 8, "error": 9,
+	"cookie-echo": 10, "cookie-ack": 11, "ecne": 12, "cwr": 13, "shutdown-complete": 14, "asconf-ack": 0x80, "forward-tsn": 0xc0, "asconf": 0xc1,
+}
+
+// chunk is whether a packet has an SCTP chunk of a type (nft_exthdr_sctp_eval).
+type chunk uint8
+
+func (chunk) Size() int        { return 1 }
+func (c chunk) String() string { return "sctp chunk " + strconv.Itoa(int(c)) }
+
+// Read returns the fact.
+func (c chunk) Read(p rules.Packet) (rules.Bits, bool) {
+	packet := &p.(view).Packet
+	there := slices.ContainsFunc(packet.Chunks, func(k iptables.ChunkType) bool { return k.Type == uint8(c) })
+	return flag(there), packet.Protocol == protoSCTP
+}
+
+func chunkField(e nftables.SCTPChunk) field {
+	f := field{text: nftables.Text(e), facts: iptables.FactChunks, kind: kindBool, needs: protoSCTP, Value: chunk(chunkTypes[e.Name])}
+	if e.Field != "" {
+		f.Value, f.kind = rules.Opaque{ByteSize: 4, Words: f.text}, kindNumber4
+	}
+	return f
+}
+
+// fibDevice is the device that leads to an address (nft_fib4_eval, nft_fib6_eval).
+type fibDevice struct {
+	source  bool
+	in, out bool // the route must be by that device
+	check   bool // only whether there is a route
+}
+
+func (f fibDevice) Size() int {
+	if f.check {
+		return 1
+	}
+	return deviceSize
+}
+func (f fibDevice) String() string { return "fib" }
+
+// Read returns the name of the device; none if there is no route to another host.
+func (f fibDevice) Read(p rules.Packet) (rules.Bits, bool) {
+	v := p.(view)
+	device := ""
+	switch typ, by := v.Host.RouteBack(v.Address(f.source)); {
+	case v.In == "lo": // a packet of the host itself: its route is not looked up
+		device = v.In
+	case typ != iptables.AddrUnicast:
+	case f.in && by != v.In, f.out && by != v.Out:
+	default:
+		device = by
+	}
+	if f.check {
+		return flag(device != ""), true
+	}
+	return nameBits(device), true
+}
+
+func (c *compiler) fib(e nftables.Fib) field {
+	has := func(flag string) bool { return slices.Contains(e.Flags, flag) }
+	f := field{text: nftables.Text(e), kind: kindFib}
+	if e.Result == "type" {
+		f.Value = rules.AddrType{Source: has("saddr"), In: has("iif"), Out: has("oif")}
+		return f
+	}
+	f.kind = kindDevice
+	if e.Check {
+		f.kind = kindBool
+	}
+	f.Value = fibDevice{source: has("saddr"), in: has("iif"), out: has("oif"), check: e.Check}
+	return f
+}
+
+// nextHop is the next hop of the packet's route; it is the destination on the link.
+func (c *compiler) rt(e nftables.RT) field {
+	f := field{text: nftables.Text(e), kind: kindNumber4, Value: rules.Opaque{ByteSize: 4, Words: nftables.Text(e)}}
+	if e.Key == "ipsec" {
+		f.Value, f.kind = rules.Const{0}, kindBool
+	}
+	return f
+}
+
+// numgen is a number that is drawn at random. One that counts is, too: where its counter stands is not known.
+type numgen struct {
+	mod, offset uint64
+	inc         bool
+	// cuts are the numbers, in order, at which the rule begins to do something else; without the offset, and from 0 on.
+	cuts []uint64
+}
+
+func (*numgen) Size() int        { return 4 }
+func (n *numgen) String() string { return "numgen" }
+
+// Read draws one of the parts that the rule tells apart, and returns its first number.
+func (n *numgen) Read(p rules.Packet) (rules.Bits, bool) {
+	v := p.(view)
+	if n.inc && v.Host.Fresh() {
+		next, _ := v.Recall(n).(uint64)
+		v.Keep(n, (next+1)%max(1, n.mod))
+		return numberBits(4, next+n.offset), true
+	}
+	const most = 256
+	cuts := n.cuts
+	if cuts == nil {
+		if n.mod > most {
+			return rules.UnknownBits(4), true
+		}
+		for i := range n.mod {
+			cuts = append(cuts, i)
+		}
+	}
+	left := n.mod
+	for i, first := range cuts {
+		end := n.mod
+		if i+1 < len(cuts) {
+			end = cuts[i+1]
+		}
+		size := end - first
+		if size >= left || v.Host.Draw(float64(size)/float64(left)) {
+			return numberBits(4, first+n.offset), true
+		}
+		left -= size
+	}
+	return numberBits(4, n.offset), true
+}
+
+// tellApart has a number generator draw only what ranges tell apart.
+func tellApart(fields []field, ranges []rules.Range) {
+	if len(fields) != 1 {
+		return
+	}
+	n, ok := fields[0].Value.(*numgen)
+	if !ok || n.mod == 0 {
+		return
+	}
+	cuts := []uint64{0}
+	add := func(number uint64) {
+		if number > n.offset && number-n.offset < n.mod {
+			cuts = append(cuts, number-n.offset)
+		}
+	}
+	for _, r := range ranges {
+		add(numberOf(r.First))
+		add(numberOf(r.Last) + 1)
+	}
+	slices.Sort(cuts)
+	n.cuts = slices.Compact(cuts)
+}
+
+// hash is jhash of values (nft_hash.c).
+type hash struct {
+	of          []field
+	mod, offset uint64
+	seed        uint32
+}
+
+func (hash) Size() int      { return 4 }
+func (hash) String() string { return "jhash" }
+
+// Read returns the number.
+func (h hash) Read(p rules.Packet) (rules.Bits, bool) {
+	var data []byte
+	for _, f := range h.of {
+		b, present := f.Read(p)
+		if !present {
+			return rules.UnknownBits(4), false
+		}
+		if !b.All() {
+			return rules.UnknownBits(4), true
+		}
+		part := slices.Clone(f.plain(b.Bytes()))
+		if f.hostOrder() {
+			slices.Reverse(part)
+		}
+		data = append(data, part...)
+		if len(h.of) > 1 {
+			data = append(data, make([]byte, (4-len(data)%4)%4)...)
+		}
+	}
+	return numberBits(4, uint64(jhash(data, h.seed))*h.mod>>32+h.offset), true
+}
+
+// hostOrder reports whether the kernel has the value as a number of the machine, which is little-endian.
+func (f *field) hostOrder() bool {
+	switch v := f.Value.(type) {
+	case rules.Meta:
+		return f.kind.parse == nil && v.Key != "protocol"
+	case rules.Ct:
+		return f.kind.parse == nil
+	}
+	return false
+}
+
+// jhash of an expression. Without a seed, the kernel draws one.
+func (c *compiler) jhash(e nftables.JHash) field {
+	f := field{kind: kindNumber4, text: nftables.Text(e)}
+	of, err := c.fields(e.Of)
+	if err != nil || !e.Seeded {
+		f.Value, f.facts = &numgen{mod: e.Mod, offset: e.Offset}, iptables.FactRandom
+		return f
+	}
+	h := hash{of: of, mod: e.Mod, offset: e.Offset, seed: uint32(e.Seed)}
+	for _, one := range of {
+		f.facts |= one.facts
+	}
+	f.Value = h
+	return f
+}
+
+// jhash is Jenkins' lookup3 (include/linux/jhash.h).
+func jhash(k []byte, initial uint32) uint32 {
+	a := uint32(0xdeadbeef) + uint32(len(k)) + initial
+	b, c := a, a
+	rol := func(x uint32, n uint) uint32 { return x<<n | x>>(32-n) }
+	for len(k) > 12 {
+		a += binary.LittleEndian.Uint32(k)
+		b += binary.LittleEndian.Uint32(k[4:])
+		c += binary.LittleEndian.Uint32(k[8:])
+		a -= c
+		a ^= rol(c, 4)
+		c += b
+		b -= a
+		b ^= rol(a, 6)
+		a += c
+		c -= b
+		c ^= rol(b, 8)
+		b += a
+		a -= c
+		a ^= rol(c, 16)
+		c += b
+		b -= a
+		b ^= rol(a, 19)
+		a += c
+		c -= b
+		c ^= rol(b, 4)
+		b += a
+		k = k[12:]
+	}
+	if len(k) == 0 {
+		return c
+	}
+	var rest [12]byte
+	copy(rest[:], k)
+	a += binary.LittleEndian.Uint32(rest[:])
+	b += binary.LittleEndian.Uint32(rest[4:])
+	c += binary.LittleEndian.Uint32(rest[8:])
+	c ^= b
+	c -= rol(b, 14)
+	a ^= c
+	a -= rol(c, 11)
+	b ^= a
+	b -= rol(a, 25)
+	c ^= b
+	c -= rol(b, 16)
+	a ^= c
+	a -= rol(c, 4)
+	b ^= a
+	b -= rol(a, 14)
+	c ^= b
+	c -= rol(b, 24)
+	return c
+}
+
+// operation is A op B, of values that are both not constant.
+type operation struct {
+	op   string
+	a, b rules.Value
+}
+
+func (o operation) Size() int { return o.a.Size() }
+func (o operation) String() string {
+	return strings.Join([]string{o.a.String(), o.op, o.b.String()}, " ")
+}
+
+// Read returns the value.
+func (o operation) Read(p rules.Packet) (rules.Bits, bool) {
+	a, there := o.a.Read(p)
+	b, too := o.b.Read(p)
+	for i := range a.Size {
+		known := a.Known[i] & b.Known[i]
+		switch o.op {
+		case "&":
+			a.Data[i] &= b.Data[i]
+		case "|":
+			a.Data[i] |= b.Data[i]
+		default:
+			a.Data[i] ^= b.Data[i]
+		}
+		a.Data[i], a.Known[i] = a.Data[i]&known, known
+	}
+	return a, there && too
+}
+
+// shifted is a number moved by bits: to the left, or to the right if they are negative.
+type shifted struct {
+	of rules.Value
+	by int
+}
+
+func (s shifted) Size() int      { return s.of.Size() }
+func (s shifted) String() string { return s.of.String() }
+
+// Read returns the value.
+func (s shifted) Read(p rules.Packet) (rules.Bits, bool) {
+	b, present := s.of.Read(p)
+	if !b.All() || b.Size > 8 {
+		return rules.UnknownBits(b.Size), present
+	}
+	n := numberOf(b.Bytes())
+	if s.by < 0 {
+		n >>= -s.by
+	} else {
+		n <<= s.by
+	}
+	return numberBits(b.Size, n&(1<<(8*b.Size)-1)), present
+}

@@ -1,0 +1,152 @@
+package nftrules
+
+import (
+	"fmt"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
+)
+
+// verdict is a verdict as a target; nil: the rule goes on.
+func (c *compiler) verdict(v nftables.Verdict) (iptables.Target, error) {
+	switch v.Kind {
+	case nftables.Accept:
+		return iptables.Accept, nil
+	case nftables.Drop:
+		return iptables.Drop, nil
+	case nftables.Return:
+		return iptables.Return, nil
+	case nftables.Continue:
+		return nil, nil
+	case nftables.Jump, nftables.Goto:
+		name := v.Chain
+		if name == "" {
+			name = c.anonymous(v.Rules)
+		}
+		if v.Kind == nftables.Jump {
+			return iptables.Jump{Chain: name}, nil
+		}
+		return iptables.Goto{Chain: name}, nil
+	}
+	return nil, fmt.Errorf("the verdict %s is not supported", v.Kind)
+}
+
+// verdicts is a verdict map as the target of a rule; it is an [iptables.Lookup].
+type verdicts struct {
+	*table
+	words string
+	c     *compiler
+}
+
+func (c *compiler) verdictMap(b *builder, m nftables.VerdictMap) {
+	words := nftables.Text(m)
+	fields, err := c.fields(m.Key)
+	if err != nil {
+		b.unsupported(words, err)
+		return
+	}
+	for _, f := range fields {
+		switch {
+		case f.never:
+			b.add(never{words, fmt.Sprintf("it is a packet of %s", c.family)})
+			return
+		case f.unreadable():
+			b.unsupported(words, fmt.Errorf("%s is not supported", f.text))
+			return
+		}
+		b.needs(f.needs)
+	}
+	t, err := c.table(m.Data, fields)
+	if err != nil {
+		b.unsupported(words, err)
+		return
+	}
+	b.target = iptables.NativeTarget{Lookup: &verdicts{t, words, c}}
+}
+
+func (v *verdicts) Text() string { return v.words }
+
+// Find returns the verdict for the packet.
+func (v *verdicts) Find(c *iptables.Context) (iptables.Target, rules.Truth) {
+	e, truth := v.find(c)
+	if truth != rules.True {
+		return nil, truth
+	}
+	if e == nil || !harmless(e.Statements) {
+		return nil, rules.Unknown
+	}
+	verdict, ok := e.Value.(nftables.Verdict)
+	if !ok {
+		return nil, rules.Unknown
+	}
+	t, err := v.c.verdict(verdict)
+	if err != nil {
+		return nil, rules.Unknown
+	}
+	if t == nil {
+		return nil, rules.False
+	}
+	return t, rules.True
+}
+
+func (v *verdicts) WhyNot(c *iptables.Context) string {
+	return fmt.Sprintf("%s has nothing for %s", v.name(), v.described(c))
+}
+
+// Chains are those of all elements.
+func (v *verdicts) Chains() []string {
+	var names []string
+	for _, e := range v.elements {
+		if verdict, ok := e.Value.(nftables.Verdict); ok && verdict.Chain != "" {
+			names = append(names, verdict.Chain)
+		}
+	}
+	return names
+}
+
+// icmpxCodes are the codes of "icmpx", for both families (nf_tables.h, enum nft_reject_inet_code).
+var rejections = map[string]map[string][2]iptables.RejectWith{
+	"icmpx": {
+		"no-route": {"icmp-net-unreachable", "icmp6-no-route"}, "port-unreachable": {"icmp-port-unreachable", "icmp6-port-unreachable"},
+		"host-unreachable": {"icmp-host-unreachable", "icmp6-addr-unreachable"}, "admin-prohibited": {"icmp-admin-prohibited", "icmp6-adm-prohibited"},
+	},
+	"icmp": {
+		"net-unreachable": {"icmp-net-unreachable"}, "host-unreachable": {"icmp-host-unreachable"}, "prot-unreachable": {"icmp-proto-unreachable"},
+		"port-unreachable": {"icmp-port-unreachable"}, "net-prohibited": {"icmp-net-prohibited"}, "host-prohibited": {"icmp-host-prohibited"},
+		"admin-prohibited": {"icmp-admin-prohibited"},
+	},
+	"icmpv6": {
+		"no-route": {1: "icmp6-no-route"}, "admin-prohibited": {1: "icmp6-adm-prohibited"}, "addr-unreachable": {1: "icmp6-addr-unreachable"},
+		"port-unreachable": {1: "icmp6-port-unreachable"}, "policy-fail": {1: "icmp6-policy-fail"}, "reject-route": {1: "icmp6-reject-route"},
+	},
+}
+
+// reject compiles a rejection.
+func (c *compiler) reject(b *builder, r nftables.Reject) {
+	with, code := r.With, "port-unreachable"
+	if with == "tcp reset" {
+		b.needs(protoTCP)
+		b.target = iptables.Reject{With: iptables.TCPReset}
+		return
+	}
+	if with == "" {
+		with = "icmpx"
+	}
+	if r.Code != nil {
+		code = nftables.Text(r.Code)
+	}
+	family := 0
+	if !c.is4() {
+		family = 1
+	}
+	known, ok := rejections[with][code]
+	switch {
+	case with == "icmp" && !c.is4() || with == "icmpv6" && c.is4():
+		b.add(never{nftables.Text(r), fmt.Sprintf("it is a packet of %s", c.family)})
+	case !ok || known[family] == "":
+		b.unsupported(nftables.Text(r), fmt.Errorf("the code %s is not known", code))
+	default:
+		b.target = iptables.Reject{With: known[family]}
+	}
+}
