@@ -1,5 +1,7 @@
 package iptables
 
+import "net/netip"
+
 // Native is a condition or an effect of a rule of nftables that iptables has no module for. Package nftrules makes them.
 type Native interface {
 	// Text is in nft's words.
@@ -37,6 +39,26 @@ type Lookup interface {
 	WhyNot(*Context) string
 	// Chains are the names of all chains that it may lead to.
 	Chains() []string
+}
+
+// Naming is implemented by conditions and lookups with a set.
+type Naming interface {
+	// Destinations are the networks of destinations that the set has, and Devices the devices.
+	Destinations() []netip.Prefix
+	Devices() []Interface
+}
+
+// Names is the set of a condition or a target; nil: it has none, or is negated.
+func Names(of any) Naming {
+	switch of := of.(type) {
+	case NativeMatch:
+		n, _ := of.Native.(Naming)
+		return n
+	case NativeTarget:
+		n, _ := of.Lookup.(Naming)
+		return n
+	}
+	return nil
 }
 
 // NativeTarget is a [Lookup] as the target of a rule.

@@ -181,15 +181,30 @@ func (g *guesser) guess() {
 // kubeProxy reports whether the rules are kube-proxy's.
 func (g *guesser) kubeProxy() bool {
 	return slices.ContainsFunc(g.hints, func(h hint) bool {
-		return h.table == "nat" && (h.Chain == servicesChain || isTo(h.Rule, servicesChain) || isTo(h.Rule, kubechains.MarkMasq))
+		return h.table == "nat" && (h.Chain == servicesChain || isTo(h.Rule, servicesChain) || marksMasquerade(h.Rule))
 	})
 }
 
 // kubernetes reports whether programs of a cluster's node wrote some of the rules.
 func (g *guesser) kubernetes() bool {
 	return slices.ContainsFunc(g.hints, func(h hint) bool {
-		return strings.HasPrefix(h.Chain, "KUBE-") || strings.HasPrefix(target(h.Rule), "KUBE-")
+		return strings.HasPrefix(h.Chain, "KUBE-") || strings.HasPrefix(target(h.Rule), "KUBE-") || marksMasquerade(h.Rule)
 	})
+}
+
+// marksMasquerade reports whether kube-proxy marks packets to masquerade at a rule, in mode iptables or nftables. Newer versions
+// of the latter have no chain for it.
+func marksMasquerade(r *iptables.Rule) bool {
+	if r.Native == "" {
+		return isTo(r, kubechains.MarkMasq)
+	}
+	_, sets := r.Target.(iptables.SetMark)
+	return isTo(r, "mark-for-masquerade") || sets && strings.Contains(r.Native, "@cluster-ips")
+}
+
+// forNodePorts reports whether packets to node ports, whose destinations are the node's addresses, meet the rule.
+func forNodePorts(r *iptables.Rule) bool {
+	return isTo(r, nodePortsChain) || r.Native != "" && strings.Contains(r.Native, "@service-nodeports")
 }
 
 const servicesChain = "KUBE-SERVICES"

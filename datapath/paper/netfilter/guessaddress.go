@@ -40,7 +40,10 @@ func (g *guesser) addresses() {
 		if a := h.hides(g.uplink); a.IsValid() && !near(a) {
 			add(a, "%s is an address of this host: see line %d", a, h.Line)
 		}
-		if a, ok := h.wanted(); ok && h.table == "nat" && h.hooks.has(Prerouting) && (h.targets("DNAT") || isTo(h.Rule, nodePortsChain) && !a.IsLoopback()) {
+		if a, ok := h.wanted(); ok && h.table == "nat" && h.hooks.has(Prerouting) && (h.targets("DNAT") || forNodePorts(h.Rule) && !a.IsLoopback()) {
+			add(a, "%s is an address of this host: see line %d", a, h.Line)
+		}
+		for a := range h.nodePorts() {
 			add(a, "%s is an address of this host: see line %d", a, h.Line)
 		}
 	}
@@ -145,8 +148,16 @@ func (g *guesser) named() map[netip.Addr]bool {
 	g.services = make(map[netip.Addr]bool)
 	for i := range g.hints {
 		h := &g.hints[i]
-		if a, ok := h.wanted(); ok && (h.table == "nat" && !isTo(h.Rule, nodePortsChain) || h.Chain == servicesChain) {
+		if a, ok := h.wanted(); ok && (h.table == "nat" && !forNodePorts(h.Rule) || h.Chain == servicesChain) {
 			g.services[a] = true
+		}
+		if h.named == nil || h.table != "nat" || forNodePorts(h.Rule) {
+			continue
+		}
+		for _, p := range h.named.Destinations() {
+			if p.IsSingleIP() {
+				g.services[p.Addr()] = true
+			}
 		}
 	}
 	return g.services

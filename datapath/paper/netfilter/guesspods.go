@@ -5,14 +5,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // findPods finds the pods' network: kube-proxy marks packets from outside it.
 func (g *guesser) findPods() {
 	for _, h := range g.hints {
-		if h.table == "nat" && h.notSource.IsValid() && isTo(h.Rule, kubechains.MarkMasq) {
+		if h.table == "nat" && h.notSource.IsValid() && marksMasquerade(h.Rule) {
 			g.pods = h.notSource
 			return
 		}

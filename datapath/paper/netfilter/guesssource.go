@@ -107,6 +107,11 @@ func (g *guesser) own(a netip.Addr) bool {
 		return true
 	}
 	return slices.ContainsFunc(g.hints, func(h hint) bool {
+		for own := range h.nodePorts() {
+			if own == a {
+				return true
+			}
+		}
 		to, ok := h.wanted()
 		return h.hides(g.uplink) == a || ok && to == a && (h.table == "nat" && h.hooks.has(Prerouting) && h.targets("DNAT") || h.hooks == only(Input))
 	})

@@ -1,6 +1,7 @@
 package netfilter
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -10,8 +11,9 @@ import (
 // hint is a rule split into the parts that describe its host.
 type hint struct {
 	*iptables.Rule
-	table string
+	table string // of nftables: "nat" or "filter", by the type of the chains that lead to it
 	approach
+	named               iptables.Naming      // what a set of the rule names; nil: it has none
 	notIn, notOut       string               // the devices that are not input or output of the packets
 	devices             []iptables.Interface // all that the rule names
 	source, destination netip.Prefix
@@ -28,6 +30,7 @@ type approach struct {
 	// bounded: a jump on the way names an address, a network or a device.
 	bounded bool
 	hooks   hooks
+	nat     bool // a base chain of nftables of the type nat leads to it
 }
 
 // hooks is a set of hooks.
@@ -48,6 +51,7 @@ func (a approach) and(b approach) approach {
 		a.out = ""
 	}
 	a.here = a.here && b.here
+	a.nat = a.nat || b.nat
 	a.bounded = a.bounded || b.bounded
 	a.hooks |= b.hooks
 	return a
@@ -70,12 +74,25 @@ func hintsOf(dumps []*iptables.Dump) []hint {
 		for _, r := range t.Rules {
 			if name := target(r); name != "" {
 				jumps[name] = append(jumps[name], len(hints))
+			} else if lookup, ok := r.Target.(iptables.NativeTarget); ok {
+				for _, name := range lookup.Chains() {
+					jumps[name] = append(jumps[name], len(hints))
+				}
 			}
 			hints = append(hints, hintOf(t.Name, r))
 		}
 		known := make(map[string]approach)
-		for _, h := range []Hook{Prerouting, Input, Forward, Output, Postrouting} {
-			known[h.String()] = approach{hooks: only(h)}
+		native := len(t.Rules) > 0 && t.Rules[0].Native != ""
+		if native {
+			for _, c := range t.Chains {
+				if c.Base != nil {
+					known[c.Name] = approach{hooks: only(hookNamed(c.Base.Hook)), nat: c.Base.Type == "nat"}
+				}
+			}
+		} else {
+			for _, h := range []Hook{Prerouting, Input, Forward, Output, Postrouting} {
+				known[h.String()] = approach{hooks: only(h)}
+			}
 		}
 		var to func(chain string, depth int) approach
 		to = func(chain string, depth int) approach {
@@ -101,6 +118,13 @@ func hintsOf(dumps []*iptables.Dump) []hint {
 		}
 		for i := first; i < len(hints); i++ {
 			hints[i].approach = hints[i].within(known[hints[i].Chain])
+			switch {
+			case !native:
+			case hints[i].nat:
+				hints[i].table = nat.String()
+			default:
+				hints[i].table = filter.String()
+			}
 		}
 	}
 	return hints
@@ -131,8 +155,16 @@ func hintOf(table string, r *iptables.Rule) hint {
 		}
 		*is = name
 	}
+	if h.named = iptables.Names(r.Target); h.named != nil {
+		h.devices = append(h.devices, h.named.Devices()...)
+	}
 	for _, m := range r.Matches {
 		switch m := m.(type) {
+		case iptables.NativeMatch:
+			if n := iptables.Names(m); n != nil {
+				h.named = n
+				h.devices = append(h.devices, n.Devices()...)
+			}
 		case iptables.Source:
 			p, _ := m.Network.Prefix()
 			if m.Negated {
@@ -264,4 +296,18 @@ func (h *hint) hides(device string) netip.Addr {
 // 4193, 6598).
 func private(a netip.Addr) bool {
 	return a.IsPrivate() || netip.MustParsePrefix("100.64.0.0/10").Contains(a)
+}
+
+// nodePorts are the addresses of the host that a set of kube-proxy's mode nftables has (nodeport-ips).
+func (h *hint) nodePorts() iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		if h.named == nil || h.table != nat.String() || !forNodePorts(h.Rule) {
+			return
+		}
+		for _, p := range h.named.Destinations() {
+			if p.IsSingleIP() && !p.Addr().IsLoopback() && !yield(p.Addr()) {
+				return
+			}
+		}
+	}
 }

@@ -89,6 +89,9 @@ func hooksOf(backends []*backend) *hookChains {
 	return c
 }
 
+// hookNamed is a hook by nftables' name.
+func hookNamed(name string) Hook { return Hook(max(0, slices.Index(hookNames, strings.ToUpper(name)))) }
+
 // addNative adds the base chains of nftables.
 func (c *hookChains) addNative(b *backend) {
 	for _, t := range slices.Backward(b.dump.Tables) {
@@ -97,7 +100,7 @@ func (c *hookChains) addNative(b *backend) {
 			if at == nil {
 				continue
 			}
-			h := Hook(slices.Index(hookNames, strings.ToUpper(at.Hook)))
+			h := hookNamed(at.Hook)
 			to := &c.at[h]
 			if at.Type == "nat" {
 				to = &c.nat[h]

@@ -205,7 +205,7 @@ func parseProtocol(text string) ([]byte, bool) {
 	return []byte{n}, ok
 }
 
-func protocolText(b []byte) string { return iptables.ProtocolName(b[0]) }
+func protocolText(b []byte) string { return strings.ToLower(iptables.ProtocolName(b[0])) }
 
 func parseName(text string) ([]byte, bool) {
 	b := make([]byte, deviceSize)

@@ -2,6 +2,7 @@ package nftrules
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
@@ -385,4 +386,12 @@ func typedPorts(f *field, source bool, m nftables.Match, negated bool) []iptable
 		return []iptables.Match{iptables.UDP{Source: from, Destination: to}}
 	}
 	return []iptables.Match{iptables.SCTP{Source: from, Destination: to}}
+}
+
+// Destinations are those of the set; of one that must not have the packet, none.
+func (m *membership) Destinations() []netip.Prefix {
+	if m.negated {
+		return nil
+	}
+	return m.table.Destinations()
 }

@@ -2,6 +2,7 @@ package nftrules
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
@@ -225,4 +226,45 @@ func (c *compiler) mapped(e nftables.Map, of *field) (field, error) {
 		}
 	}
 	return field{Value: mapValue{t, *of}, kind: of.kind, facts: factsOf(fields), text: words, needs: fields[0].needs}, nil
+}
+
+// Destinations are the networks of destinations that the set has.
+func (t *table) Destinations() (all []netip.Prefix) {
+	for i, f := range t.fields {
+		v, ok := f.Value.(rules.Payload)
+		if !ok || f.kind != kindAddr4 && f.kind != kindAddr6 || v.Offset != 16 && v.Offset != 24 {
+			continue
+		}
+		seen := make(map[netip.Prefix]bool)
+		for _, e := range t.elements {
+			key := e.Key
+			if parts, ok := key.(nftables.Concat); ok && i < len(parts) {
+				key = parts[i]
+			}
+			if p, ok := prefixOf(&f, key); ok && !seen[p] {
+				seen[p] = true
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+// Devices are the devices that the set has.
+func (t *table) Devices() (all []iptables.Interface) {
+	for i, f := range t.fields {
+		if f.kind != kindDevice {
+			continue
+		}
+		for _, e := range t.elements {
+			key := e.Key
+			if parts, ok := key.(nftables.Concat); ok && i < len(parts) {
+				key = parts[i]
+			}
+			if d, ok := device(nftables.Match{Op: "==", Right: key}); ok {
+				all = append(all, d)
+			}
+		}
+	}
+	return all
 }
