@@ -1,6 +1,9 @@
 package iptables
 
-import "net/netip"
+import (
+	"fmt"
+	"net/netip"
+)
 
 // Native is a condition or an effect of a rule of nftables that iptables has no module for. Package nftrules makes them.
 type Native interface {
@@ -10,8 +13,9 @@ type Native interface {
 	Evaluate(*Context) Truth
 	// Reads are the facts that it depends on; of an effect that other rules can see, FactShared.
 	Reads() Facts
-	// Effect reports whether it is one.
+	// Effect reports whether it is one; Does is what it did with the packet, one sentence without a subject, or empty.
 	Effect() bool
+	Does(*Context) string
 	// WhyNot is one sentence about why it is false, and WhyUnknown about why its result is not known.
 	WhyNot(*Context) string
 	WhyUnknown(*Context) string
@@ -33,8 +37,9 @@ func (m NativeMatch) unknown(c *Context) string { return m.WhyUnknown(c) }
 type Lookup interface {
 	// Text is in nft's words.
 	Text() string
-	// Find returns the target for a packet: False if there is none, so that the rule ends. It may draw at random.
-	Find(*Context) (Target, Truth)
+	// Find returns the target for a packet: False if there is none, so that the rule ends. It may draw at random. by is the
+	// element that has it, in words; nil: there is nothing to say.
+	Find(*Context) (t Target, by fmt.Stringer, result Truth)
 	// WhyNot is one sentence about a result that is not True.
 	WhyNot(*Context) string
 	// Chains are the names of all chains that it may lead to.

@@ -87,6 +87,9 @@ func (w *walk) addRule(c *chain, r *rule, o flow.StepOutcome) {
 		s.Text = w.does(r)
 	default:
 		s.Text = w.does(r)
+		if w.Packet.Mark != w.mark {
+			s.Mark = iptables.HexMark(w.Packet.Mark)
+		}
 	}
 	w.add(s)
 }
@@ -248,12 +251,22 @@ func (w *walk) does(r *rule) string {
 	case nil:
 		text = "is counted"
 		for _, m := range r.matches {
-			if m, ok := m.(iptables.Recent); ok && m.Mode != iptables.RecentCheck {
-				text = m.Changes(&w.Context)
+			switch m := m.(type) {
+			case iptables.Recent:
+				if m.Mode != iptables.RecentCheck {
+					text = m.Changes(&w.Context)
+				}
+			case iptables.NativeMatch:
+				if does := m.Does(&w.Context); does != "" {
+					text = does
+				}
 			}
 		}
 	case iptables.Verdict, iptables.Reject, iptables.Tarpit:
 		text += w.because(r)
+	}
+	if w.by != nil {
+		text += ", by " + w.by.String()
 	}
 	if c := comment(r); c != "" {
 		text += " (" + c + ")"

@@ -11,10 +11,10 @@ import (
 
 // apply applies a rule that matched. leave is set if the chain's other rules are skipped.
 func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
-	w.target = r.Target
+	w.target, w.by = r.Target, nil
 	if t, ok := r.Target.(iptables.NativeTarget); ok {
 		before := w.probability
-		found, truth := t.Find(&w.Context)
+		found, by, truth := t.Find(&w.Context)
 		if before == 0 && w.probability != 0 {
 			w.fork()
 		}
@@ -25,7 +25,7 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
 		case iptables.Unknown:
 			return w.unknown(c, r)
 		}
-		w.target = found
+		w.target, w.by = found, by
 	}
 	switch t := w.target.(type) {
 	case iptables.Jump:

@@ -36,6 +36,8 @@ type walk struct {
 	at          *chain   // of the rule under evaluation
 	// target is that of the rule that is applied; where it depends on the packet, the one for this packet.
 	target iptables.Target
+	by     fmt.Stringer // the element of a set that has the target; nil: none has
+	mark   uint32       // of the packet, before the rule
 
 	sourceOnly bool           // for a SourceNAT: no state, no random choices
 	sourceRule *iptables.Rule // the rule that would translate
@@ -340,7 +342,7 @@ func (w *walk) chain(c *chain, depth int) exit {
 			return w.cutOff(c, r, limit)
 		}
 		w.work.Visits--
-		w.at, w.probability = c, 0
+		w.at, w.probability, w.mark = c, 0, w.Packet.Mark
 		t, failed := w.agrees(c, r)
 		if t == iptables.False && w.probability == 0 {
 			w.pass(i, failed)

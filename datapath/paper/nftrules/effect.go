@@ -14,6 +14,7 @@ type effect struct {
 	words string
 	facts iptables.Facts
 	do    func(*iptables.Context) rules.Truth // nil: nothing that rules see
+	says  func(*iptables.Context) string      // nil: nothing
 	why   string                              // why the rule does not go on, or why that is not known
 }
 
@@ -22,6 +23,14 @@ func (e *effect) Effect() bool                        { return true }
 func (e *effect) Reads() iptables.Facts               { return e.facts }
 func (e *effect) WhyNot(*iptables.Context) string     { return e.why }
 func (e *effect) WhyUnknown(*iptables.Context) string { return e.why }
+
+// Does is what the effect did.
+func (e *effect) Does(c *iptables.Context) string {
+	if e.says == nil {
+		return ""
+	}
+	return e.says(c)
+}
 
 func (e *effect) Evaluate(c *iptables.Context) rules.Truth {
 	if e.do == nil {
@@ -93,14 +102,15 @@ func (c *compiler) mangle(b *builder, m nftables.Mangle) {
 // setNumber sets a mark.
 func (c *compiler) setNumber(b *builder, m nftables.Mangle, set func(*iptables.Context, uint32)) {
 	words := nftables.Text(m)
-	of := field{Value: rules.Const(make([]byte, 4)), kind: kindMark, text: nftables.Text(m.Key)}
+	of := field{Value: rules.Const(make([]byte, 4)), kind: kindMark, expr: m.Key}
 	value, err := c.operand(m.Value, &of)
 	if err != nil {
 		b.unsupported(words, err)
 		return
 	}
 	b.needs(value.needs)
-	b.add(&effect{words: words, facts: iptables.FactShared | value.facts, why: fmt.Sprintf("%s has no value for this packet", value.text), do: func(ctx *iptables.Context) rules.Truth {
+	says := func(ctx *iptables.Context) string { return words }
+	b.add(&effect{words: words, says: says, facts: iptables.FactShared | value.facts, why: fmt.Sprintf("%s has no value for this packet", value.name()), do: func(ctx *iptables.Context) rules.Truth {
 		bits, present := value.Read(view{ctx})
 		switch {
 		case !present:
@@ -161,7 +171,8 @@ func (c *compiler) setField(b *builder, key nftables.Payload, m nftables.Mangle)
 	}
 	b.needs(f.needs)
 	b.needs(value.needs)
-	b.add(&effect{words: words, facts: iptables.FactShared | value.facts, why: fmt.Sprintf("%s has no value for this packet", value.text), do: func(ctx *iptables.Context) rules.Truth {
+	says := func(ctx *iptables.Context) string { return words }
+	b.add(&effect{words: words, says: says, facts: iptables.FactShared | value.facts, why: fmt.Sprintf("%s has no value for this packet", value.name()), do: func(ctx *iptables.Context) rules.Truth {
 		bits, present := value.Read(view{ctx})
 		switch {
 		case !present:

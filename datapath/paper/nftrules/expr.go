@@ -38,7 +38,7 @@ func (c *compiler) operand(e nftables.Expr, of *field) (field, error) {
 	case nftables.Literal, nftables.List:
 		if of != nil {
 			b, err := of.value(e)
-			return field{Value: rules.Const(b), kind: of.kind, text: nftables.Text(e)}, err
+			return field{Value: rules.Const(b), kind: of.kind, expr: e}, err
 		}
 	}
 	return field{}, fmt.Errorf("%s is not supported", nftables.Text(e))
@@ -108,10 +108,10 @@ func (c *compiler) binary(e nftables.Binary, of *field) (field, error) {
 		return left, err
 	}
 	f := left
-	f.text = nftables.Text(e)
+	f.expr = e
 	if n, ok := literalNumber(e.Right); ok && (e.Op == "<<" || e.Op == ">>") {
 		if n > 63 {
-			return f, fmt.Errorf("%s moves too far", f.text)
+			return f, fmt.Errorf("%s moves too far", f.name())
 		}
 		by := int(n)
 		if e.Op == ">>" {
@@ -129,7 +129,7 @@ func (c *compiler) binary(e nftables.Binary, of *field) (field, error) {
 		return f, err
 	}
 	if right.Size() != left.Size() {
-		return f, fmt.Errorf("%s is not supported", f.text)
+		return f, fmt.Errorf("%s is not supported", f.name())
 	}
 	f.Value, f.facts = operation{e.Op, left.Value, right.Value}, left.facts|right.facts
 	return f, nil

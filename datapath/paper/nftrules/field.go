@@ -15,7 +15,7 @@ type field struct {
 	kind        *kind
 	shift       int // the value stands this many bits further left in its bytes
 	facts       iptables.Facts
-	text        string
+	expr        nftables.Expr // that it is
 	// never: no packet of this family has it.
 	never bool
 	// needs is the protocol that a packet must have; 0: any. nft leaves this condition out when it prints a rule.
@@ -101,13 +101,13 @@ func ports(more map[string]place) map[string]place {
 
 // payload is a field of a header.
 func (c *compiler) payload(p nftables.Payload) field {
-	f := field{text: nftables.Text(p)}
+	f := field{expr: p}
 	h, known := headers[p.Protocol]
 	at, has := h.fields[p.Field]
 	switch {
 	case p.Tunnel != "" || p.Protocol == "vlan" || p.Protocol == "arp":
 		f.never = p.Tunnel == ""
-		f.Value, f.kind, f.facts = rules.Opaque{ByteSize: 4, Words: f.text}, kindNumber4, iptables.FactBytes
+		f.Value, f.kind, f.facts = rules.Opaque{ByteSize: 4}, kindNumber4, iptables.FactBytes
 		return f
 	case p.Protocol == "ether" && p.Field == "saddr":
 		f.Value, f.kind, f.facts = hardwareAddress{}, kindEther, iptables.FactMAC
@@ -116,10 +116,10 @@ func (c *compiler) payload(p nftables.Payload) field {
 		f.Value, f.kind = rules.Meta{Key: "protocol", ByteSize: 2}, kindEtherty
 		return f
 	case p.Protocol == "ether" && p.Field == "daddr":
-		f.Value, f.kind = rules.Opaque{ByteSize: 6, Words: f.text}, kindEther
+		f.Value, f.kind = rules.Opaque{ByteSize: 6}, kindEther
 		return f
 	case !known || !has:
-		f.Value, f.kind = rules.Opaque{ByteSize: 4, Words: f.text}, kindNumber4
+		f.Value, f.kind = rules.Opaque{ByteSize: 4}, kindNumber4
 		return f
 	}
 	f.kind, f.facts, f.needs = at.kind, at.facts, h.needs
@@ -162,7 +162,7 @@ func metaField(m nftables.Meta) field {
 	if k == nil {
 		k = kindNumber4
 	}
-	f := field{kind: k, facts: metaFacts[m.Key], text: nftables.Text(m)}
+	f := field{kind: k, facts: metaFacts[m.Key], expr: m}
 	f.Value = rules.Meta{Key: m.Key, ByteSize: k.size}
 	if m.Key == "random" {
 		f.Value = &numgen{mod: 1 << 32}
@@ -178,7 +178,7 @@ var ctKinds = map[string]*kind{
 }
 
 func (c *compiler) ct(e nftables.CT) field {
-	f := field{kind: ctKinds[e.Key], text: nftables.Text(e)}
+	f := field{kind: ctKinds[e.Key], expr: e}
 	key := e.Key
 	if key == "saddr" || key == "daddr" {
 		f.kind = kindAddr6
@@ -199,14 +199,13 @@ func (c *compiler) ct(e nftables.CT) field {
 
 // field is what an expression reads; false: it is none that reads a packet.
 func (c *compiler) field(e nftables.Expr) (field, bool) {
-	text := func() string { return nftables.Text(e) }
 	switch e := e.(type) {
 	case nftables.Payload:
 		return c.payload(e), true
 	case nftables.RawPayload:
-		f := field{text: text(), kind: &kind{size: int(e.Length+7) / 8}, facts: iptables.FactBytes}
+		f := field{expr: e, kind: &kind{size: int(e.Length+7) / 8}, facts: iptables.FactBytes}
 		if e.Base != "nh" && e.Base != "th" || e.Length == 0 || e.Length > 256 || e.Offset > 1<<16 {
-			f.Value, f.kind = rules.Opaque{ByteSize: min(f.kind.size, 32), Words: f.text}, &kind{size: min(max(1, f.kind.size), 32)}
+			f.Value, f.kind = rules.Opaque{ByteSize: min(f.kind.size, 32)}, &kind{size: min(max(1, f.kind.size), 32)}
 			return f, true
 		}
 		f.Value, f.shift, f.mask = bitsOf(e.Base == "th", !c.is4(), int(e.Offset), int(e.Length))
@@ -218,9 +217,9 @@ func (c *compiler) field(e nftables.Expr) (field, bool) {
 	case nftables.Fib:
 		return c.fib(e), true
 	case nftables.Socket:
-		f := field{text: text(), kind: kindBool, facts: iptables.FactSockets, Value: socketField(e.Key)}
+		f := field{expr: e, kind: kindBool, facts: iptables.FactSockets, Value: socketField(e.Key)}
 		if e.Key == "mark" || e.Key == "cgroupv2" {
-			f.Value, f.kind = rules.Opaque{ByteSize: 4, Words: f.text}, kindMark
+			f.Value, f.kind = rules.Opaque{ByteSize: 4}, kindMark
 		}
 		return f, true
 	case nftables.RT:
@@ -229,24 +228,27 @@ func (c *compiler) field(e nftables.Expr) (field, bool) {
 		return tcpOption(e), true
 	case nftables.Exthdr:
 		if e.Field == "" || c.is4() {
-			return field{Value: rules.Const{0}, kind: kindBool, text: text(), never: c.is4() && e.Field != ""}, true
+			return field{Value: rules.Const{0}, kind: kindBool, expr: e, never: c.is4() && e.Field != ""}, true
 		}
-		return field{Value: rules.Opaque{ByteSize: 4, Words: text()}, kind: kindNumber4, text: text(), never: true}, true
+		return field{Value: rules.Opaque{ByteSize: 4}, kind: kindNumber4, expr: e, never: true}, true
 	case nftables.IPOption:
-		return field{Value: rules.Const{0}, kind: kindBool, text: text(), never: e.Field != "" || !c.is4()}, true
+		return field{Value: rules.Const{0}, kind: kindBool, expr: e, never: e.Field != "" || !c.is4()}, true
 	case nftables.SCTPChunk:
 		return chunkField(e), true
 	case nftables.Numgen:
-		return field{Value: &numgen{mod: e.Mod, offset: e.Offset, inc: e.Mode == "inc"}, kind: kindNumber4, facts: iptables.FactRandom, text: text()}, true
+		return field{Value: &numgen{mod: e.Mod, offset: e.Offset, inc: e.Mode == "inc"}, kind: kindNumber4, facts: iptables.FactRandom, expr: e}, true
 	case nftables.SymHash:
-		return field{Value: &numgen{mod: e.Mod, offset: e.Offset}, kind: kindNumber4, facts: iptables.FactRandom, text: text()}, true
+		return field{Value: &numgen{mod: e.Mod, offset: e.Offset}, kind: kindNumber4, facts: iptables.FactRandom, expr: e}, true
 	case nftables.JHash:
 		return c.jhash(e), true
 	case nftables.OSF, nftables.IPsec, nftables.RawTCPOption, nftables.Unread:
-		return field{Value: rules.Opaque{ByteSize: 4, Words: text()}, kind: kindNumber4, text: text()}, true
+		return field{Value: rules.Opaque{ByteSize: 4}, kind: kindNumber4, expr: e}, true
 	}
 	return field{}, false
 }
+
+// name is what the field is called in rules.
+func (f *field) name() string { return nftables.Text(f.expr) }
 
 func (f *field) unreadable() bool {
 	_, is := f.Value.(rules.Opaque)
@@ -257,7 +259,7 @@ func (f *field) unreadable() bool {
 func (f *field) constant(l nftables.Literal) ([]byte, error) {
 	b, ok := f.kind.constant(l)
 	if !ok {
-		return nil, fmt.Errorf("%s is no value of %s", nftables.Text(l), f.text)
+		return nil, fmt.Errorf("%s is no value of %s", nftables.Text(l), f.name())
 	}
 	return f.placed(b), nil
 }

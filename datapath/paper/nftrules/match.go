@@ -13,12 +13,12 @@ import (
 type comparison struct {
 	rules.Compare
 	field
-	words string // the condition in nft's words
-	want  string // what it is compared with
-	flags bool   // the constants are flags
+	of    nftables.Match
+	flags bool // the constants are flags
 }
 
-func (m *comparison) Text() string                             { return m.words }
+func (m *comparison) Text() string                             { return nftables.Text(m.of) }
+func (m *comparison) Does(*iptables.Context) string            { return "" }
 func (m *comparison) Effect() bool                             { return false }
 func (m *comparison) Reads() iptables.Facts                    { return m.facts }
 func (m *comparison) Evaluate(c *iptables.Context) rules.Truth { return m.Compare.Test(view{c}) }
@@ -31,28 +31,35 @@ func (m *comparison) WhyNot(c *iptables.Context) string {
 	b, present := m.Value.Read(v)
 	switch {
 	case !present:
-		return fmt.Sprintf("the packet has no %s", m.field.text)
+		return fmt.Sprintf("the packet has no %s", m.field.name())
 	case !b.All():
-		return fmt.Sprintf("%s is not %s", m.field.text, m.want)
+		return fmt.Sprintf("%s is not %s", m.field.name(), m.want())
 	case m.Negated && !m.flags:
-		return fmt.Sprintf("%s is %s", m.field.text, m.kind.describe(m.plain(b.Bytes())))
+		return fmt.Sprintf("%s is %s", m.field.name(), m.kind.describe(m.plain(b.Bytes())))
 	}
-	return fmt.Sprintf("%s is %s, not %s", m.field.text, m.kind.describe(m.plain(b.Bytes())), m.want)
+	return fmt.Sprintf("%s is %s, not %s", m.field.name(), m.kind.describe(m.plain(b.Bytes())), m.want())
+}
+
+// want is what the field has to be.
+func (m *comparison) want() string {
+	words := map[string]string{"<": "less than ", "<=": "at most ", ">": "more than ", ">=": "at least ", "!": "without "}
+	return words[m.of.Op] + nftables.Text(m.of.Right)
 }
 
 func (m *comparison) WhyUnknown(*iptables.Context) string {
-	return fmt.Sprintf("%s is not known of this packet", m.field.text)
+	return fmt.Sprintf("%s is not known of this packet", m.field.name())
 }
 
 // membership looks a key up in a set; it is an [iptables.Native].
 type membership struct {
 	*table
 	negated bool
-	words   string
+	of      nftables.Match
 }
 
-func (m *membership) Text() string { return m.words }
-func (m *membership) Effect() bool { return false }
+func (m *membership) Text() string                  { return nftables.Text(m.of) }
+func (m *membership) Does(*iptables.Context) string { return "" }
+func (m *membership) Effect() bool                  { return false }
 
 func (m *membership) Reads() iptables.Facts {
 	facts := factsOf(m.fields)
@@ -90,7 +97,7 @@ func (m *membership) WhyNot(c *iptables.Context) string {
 func (m *membership) WhyUnknown(c *iptables.Context) string {
 	for _, f := range m.fields {
 		if b, present := f.Read(view{c}); present && !b.All() {
-			return fmt.Sprintf("%s is not known of this packet", f.text)
+			return fmt.Sprintf("%s is not known of this packet", f.name())
 		}
 	}
 	return fmt.Sprintf("the element of %s has a limit of its own", m.name())
@@ -100,6 +107,7 @@ func (m *membership) WhyUnknown(c *iptables.Context) string {
 type never struct{ words, why string }
 
 func (m never) Text() string                         { return m.words }
+func (never) Does(*iptables.Context) string          { return "" }
 func (never) Effect() bool                           { return false }
 func (never) Reads() iptables.Facts                  { return 0 }
 func (never) Evaluate(*iptables.Context) rules.Truth { return rules.False }
@@ -110,6 +118,7 @@ func (m never) WhyUnknown(*iptables.Context) string  { return m.why }
 type unsupported struct{ words, why string }
 
 func (m unsupported) Text() string                         { return m.words }
+func (unsupported) Does(*iptables.Context) string          { return "" }
 func (unsupported) Effect() bool                           { return false }
 func (unsupported) Reads() iptables.Facts                  { return iptables.FactShared }
 func (unsupported) Evaluate(*iptables.Context) rules.Truth { return rules.Unknown }
@@ -118,20 +127,19 @@ func (m unsupported) WhyUnknown(*iptables.Context) string  { return m.why }
 
 // match compiles a condition.
 func (c *compiler) match(b *builder, m nftables.Match) {
-	words := nftables.Text(m)
 	fields, err := c.fields(m.Left)
 	if err != nil {
-		b.unsupported(words, err)
+		b.unsupported(nftables.Text(m), err)
 		return
 	}
 	for i := range fields {
 		f := &fields[i]
 		if f.never {
-			b.add(never{words, fmt.Sprintf("it is a packet of %s", c.family)})
+			b.add(never{nftables.Text(m), fmt.Sprintf("it is a packet of %s", c.family)})
 			return
 		}
 		if f.unreadable() {
-			b.unsupported(words, fmt.Errorf("%s is not supported", f.text))
+			b.unsupported(nftables.Text(m), fmt.Errorf("%s is not supported", f.name()))
 			return
 		}
 		b.needs(f.needs)
@@ -144,33 +152,32 @@ func (c *compiler) match(b *builder, m nftables.Match) {
 	case nftables.SetRef, nftables.AnonymousSet:
 		t, err := c.table(right, fields)
 		if err != nil {
-			b.unsupported(words, err)
+			b.unsupported(nftables.Text(m), err)
 			return
 		}
-		b.add(&membership{t, m.Op == "!=", words})
+		b.add(&membership{t, m.Op == "!=", m})
 		return
 	}
 	if len(fields) > 1 {
 		t, err := c.table(nftables.AnonymousSet{Elements: []nftables.Element{{Key: m.Right}}}, fields)
 		if err != nil {
-			b.unsupported(words, err)
+			b.unsupported(nftables.Text(m), err)
 			return
 		}
-		b.add(&membership{t, m.Op == "!=", words})
+		b.add(&membership{t, m.Op == "!=", m})
 		return
 	}
 	compare, err := compareWith(&fields[0], m)
 	if err != nil {
-		b.unsupported(words, err)
+		b.unsupported(nftables.Text(m), err)
 		return
 	}
-	compare.words = words
 	b.add(compare)
 }
 
 // compareWith compares a field with a constant (nftables, src/netlink_linearize.c: netlink_gen_relational, netlink_gen_flagcmp).
 func compareWith(f *field, m nftables.Match) (*comparison, error) {
-	out := &comparison{field: *f, want: nftables.Text(m.Right)}
+	out := &comparison{field: *f, of: m}
 	out.Values = []rules.Value{f.Value}
 	zero := make([]byte, f.Size())
 	if m.Op == "in" || m.Op == "!" {
@@ -181,9 +188,6 @@ func compareWith(f *field, m nftables.Match) (*comparison, error) {
 		out.flags = true
 		out.Values = []rules.Value{rules.Masked{Of: f.Value, Mask: flags}}
 		out.Ranges, out.Negated = []rules.Range{rules.Exactly(zero)}, m.Op == "in"
-		if m.Op == "!" {
-			out.want = "without " + out.want
-		}
 		return out, nil
 	}
 	r, err := f.rangeOf(m.Right)
@@ -196,18 +200,14 @@ func compareWith(f *field, m nftables.Match) (*comparison, error) {
 	case "!=":
 		out.Negated = true
 	case "<":
-		out.want = "less than " + out.want
 		r = rules.Range{First: r.First, Last: most}
 		out.Negated = true
 	case "<=":
-		out.want = "at most " + out.want
 		r = rules.Range{First: zero, Last: r.Last}
 	case ">":
-		out.want = "more than " + out.want
 		r = rules.Range{First: zero, Last: r.Last}
 		out.Negated = true
 	case ">=":
-		out.want = "at least " + out.want
 		r = rules.Range{First: r.First, Last: most}
 	default:
 		return nil, fmt.Errorf("%s is not supported", m.Op)

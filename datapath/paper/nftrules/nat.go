@@ -12,9 +12,8 @@ import (
 
 // nat compiles a translation (nft_nat.c, nft_masq.c, nft_redir.c).
 func (c *compiler) nat(b *builder, n nftables.NAT) {
-	words := nftables.Text(n)
 	if n.Family == nftables.FamilyIP && !c.is4() || n.Family == nftables.FamilyIP6 && c.is4() {
-		b.add(never{words, fmt.Sprintf("it is a packet of %s", c.family)})
+		b.add(never{nftables.Text(n), fmt.Sprintf("it is a packet of %s", c.family)})
 		return
 	}
 	flags := iptables.NATRange{
@@ -27,16 +26,16 @@ func (c *compiler) nat(b *builder, n nftables.NAT) {
 	t, err := c.translation(b, n, flags)
 	switch {
 	case err != nil:
-		b.unsupported(words, err)
+		b.unsupported(nftables.Text(n), err)
 	case t == nil:
-		b.add(never{words, fmt.Sprintf("it is a packet of %s", c.family)})
+		b.add(never{nftables.Text(n), fmt.Sprintf("it is a packet of %s", c.family)})
 	default:
 		b.target = t
 	}
 }
 
 func (c *compiler) addressField() *field {
-	f := &field{Value: rules.Const(make([]byte, 16)), kind: kindAddr6, text: "an address"}
+	f := &field{Value: rules.Const(make([]byte, 16)), kind: kindAddr6, expr: nftables.Literal{Text: "an address"}}
 	if c.is4() {
 		f.Value, f.kind = rules.Const(make([]byte, 4)), kindAddr4
 	}
@@ -44,7 +43,7 @@ func (c *compiler) addressField() *field {
 }
 
 func portField() *field {
-	return &field{Value: rules.Const(make([]byte, 2)), kind: kindPort, text: "a port"}
+	return &field{Value: rules.Const(make([]byte, 2)), kind: kindPort, expr: nftables.Literal{Text: "a port"}}
 }
 
 // targetOf is the target that translates to a range.
@@ -62,17 +61,17 @@ func targetOf(kind string, r iptables.NATRange) iptables.Target {
 
 // translation is a target that translates to what maps have for the packet; it is an [iptables.Lookup].
 type translation struct {
-	words, kind string
-	c           *compiler
-	address     *table            // of addresses, or of both; nil: there is none
-	port        *table            // of ports; nil: there is none
-	fixed       iptables.NATRange // what does not depend on the packet
+	of      nftables.NAT
+	c       *compiler
+	address *table            // of addresses, or of both; nil: there is none
+	port    *table            // of ports; nil: there is none
+	fixed   iptables.NATRange // what does not depend on the packet
 }
 
 // translation is the target that translates to an address and a port, either of which may be nil; nil: the address is of the
 // other family.
 func (c *compiler) translation(b *builder, n nftables.NAT, flags iptables.NATRange) (iptables.Target, error) {
-	t := &translation{words: nftables.Text(n), kind: n.Kind, c: c, fixed: flags}
+	t := &translation{of: n, c: c, fixed: flags}
 	lookup := func(m nftables.Map) (*table, error) {
 		fields, err := c.fields(m.Key)
 		if err != nil {
@@ -175,12 +174,13 @@ func setPorts(to *iptables.NATRange, e nftables.Expr) error {
 	return nil
 }
 
-func (t *translation) Text() string     { return t.words }
+func (t *translation) Text() string     { return nftables.Text(t.of) }
 func (t *translation) Chains() []string { return nil }
 
 // Find returns the target with the range that the maps have for the packet.
-func (t *translation) Find(c *iptables.Context) (iptables.Target, rules.Truth) {
+func (t *translation) Find(c *iptables.Context) (iptables.Target, fmt.Stringer, rules.Truth) {
 	to := t.fixed
+	var by fmt.Stringer
 	for _, m := range []struct {
 		table *table
 		set   func(e nftables.Expr) error
@@ -193,13 +193,16 @@ func (t *translation) Find(c *iptables.Context) (iptables.Target, rules.Truth) {
 		}
 		e, truth := m.table.find(c)
 		if truth != rules.True {
-			return nil, truth
+			return nil, nil, truth
 		}
 		if e == nil || m.set(e.Value) != nil {
-			return nil, rules.Unknown
+			return nil, nil, rules.Unknown
+		}
+		if m.table.declared != nil {
+			by = found{e, m.table}
 		}
 	}
-	return targetOf(t.kind, to), rules.True
+	return targetOf(t.of.Kind, to), by, rules.True
 }
 
 func (t *translation) WhyNot(c *iptables.Context) string {

@@ -133,6 +133,14 @@ func (t *table) find(c *iptables.Context) (*nftables.Element, rules.Truth) {
 	return &t.elements[numberOf(e.Value)], rules.True
 }
 
+// found is an element that a packet has found, in words: "10.96.0.1 . tcp . 443 of @service-ips".
+type found struct {
+	*nftables.Element
+	in *table
+}
+
+func (f found) String() string { return nftables.Text(f.Key) + " of " + f.in.name() }
+
 // bytes is the packet's key.
 func (t *table) bytes(v view) (string, rules.Truth) {
 	var key []byte
@@ -165,7 +173,7 @@ func (t *table) described(c *iptables.Context) string {
 // described is the packet's value in words.
 func (f *field) described(v view) string {
 	if _, random := f.Value.(*numgen); random {
-		return f.text
+		return f.name()
 	}
 	b, present := f.Read(v)
 	switch {
@@ -225,7 +233,7 @@ func (c *compiler) mapped(e nftables.Map, of *field) (field, error) {
 			return field{}, err
 		}
 	}
-	return field{Value: mapValue{t, *of}, kind: of.kind, facts: factsOf(fields), text: words, needs: fields[0].needs}, nil
+	return field{Value: mapValue{t, *of}, kind: of.kind, facts: factsOf(fields), expr: e, needs: fields[0].needs}, nil
 }
 
 // Destinations are the networks of destinations that the set has.

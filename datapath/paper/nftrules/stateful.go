@@ -21,6 +21,7 @@ type stateful struct {
 }
 
 func (s *stateful) Text() string                        { return s.words }
+func (s *stateful) Does(*iptables.Context) string       { return "" }
 func (s *stateful) Effect() bool                        { return false }
 func (s *stateful) Reads() iptables.Facts               { return s.facts | iptables.FactMemory }
 func (s *stateful) WhyNot(*iptables.Context) string     { return s.why }
@@ -166,7 +167,11 @@ func (c *compiler) setStatement(b *builder, s nftables.Statement, op, set string
 		inner = t.declared.Statements
 	}
 	at := &inner
-	b.add(&effect{words: words, facts: iptables.FactShared | factsOf(fields), why: fmt.Sprintf("the statement of the element of %s does not match", t.name()), do: func(ctx *iptables.Context) rules.Truth {
+	says := func(ctx *iptables.Context) string {
+		verb := map[string]string{"add": "adds %s to %s", "update": "keeps %s in %s", "delete": "deletes %s from %s"}[op]
+		return fmt.Sprintf(verb, t.described(ctx), t.name())
+	}
+	b.add(&effect{words: words, says: says, facts: iptables.FactShared | factsOf(fields), why: fmt.Sprintf("the statement of the element of %s does not match", t.name()), do: func(ctx *iptables.Context) rules.Truth {
 		key, truth := t.bytes(view{ctx})
 		if truth != rules.True {
 			return truth

@@ -74,7 +74,7 @@ var optionKinds = map[string]uint8{
 }
 
 func tcpOption(o nftables.TCPOption) field {
-	f := field{text: nftables.Text(o), facts: iptables.FactOptions, kind: kindBool, needs: protoTCP}
+	f := field{expr: o, facts: iptables.FactOptions, kind: kindBool, needs: protoTCP}
 	k, known := optionKinds[o.Name]
 	if n, err := strconv.ParseUint(o.Name, 10, 8); !known && err == nil {
 		k, known = uint8(n), true
@@ -85,7 +85,7 @@ func tcpOption(o nftables.TCPOption) field {
 	case o.Name == "maxseg" && o.Field == "size":
 		f.Value, f.kind = option{kind: k, size: true}, kindNumber2
 	default:
-		f.Value, f.kind = rules.Opaque{ByteSize: 4, Words: f.text}, kindNumber4
+		f.Value, f.kind = rules.Opaque{ByteSize: 4}, kindNumber4
 	}
 	return f
 }
@@ -109,9 +109,9 @@ func (c chunk) Read(p rules.Packet) (rules.Bits, bool) {
 }
 
 func chunkField(e nftables.SCTPChunk) field {
-	f := field{text: nftables.Text(e), facts: iptables.FactChunks, kind: kindBool, needs: protoSCTP, Value: chunk(chunkTypes[e.Name])}
+	f := field{expr: e, facts: iptables.FactChunks, kind: kindBool, needs: protoSCTP, Value: chunk(chunkTypes[e.Name])}
 	if e.Field != "" {
-		f.Value, f.kind = rules.Opaque{ByteSize: 4, Words: f.text}, kindNumber4
+		f.Value, f.kind = rules.Opaque{ByteSize: 4}, kindNumber4
 	}
 	return f
 }
@@ -151,7 +151,7 @@ func (f fibDevice) Read(p rules.Packet) (rules.Bits, bool) {
 
 func (c *compiler) fib(e nftables.Fib) field {
 	has := func(flag string) bool { return slices.Contains(e.Flags, flag) }
-	f := field{text: nftables.Text(e), kind: kindFib}
+	f := field{expr: e, kind: kindFib}
 	if e.Result == "type" {
 		f.Value = rules.AddrType{Source: has("saddr"), In: has("iif"), Out: has("oif")}
 		return f
@@ -166,7 +166,7 @@ func (c *compiler) fib(e nftables.Fib) field {
 
 // nextHop is the next hop of the packet's route; it is the destination on the link.
 func (c *compiler) rt(e nftables.RT) field {
-	f := field{text: nftables.Text(e), kind: kindNumber4, Value: rules.Opaque{ByteSize: 4, Words: nftables.Text(e)}}
+	f := field{expr: e, kind: kindNumber4, Value: rules.Opaque{ByteSize: 4}}
 	if e.Key == "ipsec" {
 		f.Value, f.kind = rules.Const{0}, kindBool
 	}
@@ -286,7 +286,7 @@ func (f *field) hostOrder() bool {
 
 // jhash of an expression. Without a seed, the kernel draws one.
 func (c *compiler) jhash(e nftables.JHash) field {
-	f := field{kind: kindNumber4, text: nftables.Text(e)}
+	f := field{kind: kindNumber4, expr: e}
 	of, err := c.fields(e.Of)
 	if err != nil || !e.Seeded {
 		f.Value, f.facts = &numgen{mod: e.Mod, offset: e.Offset}, iptables.FactRandom

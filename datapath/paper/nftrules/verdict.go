@@ -35,59 +35,61 @@ func (c *compiler) verdict(v nftables.Verdict) (iptables.Target, error) {
 // verdicts is a verdict map as the target of a rule; it is an [iptables.Lookup].
 type verdicts struct {
 	*table
-	words string
-	c     *compiler
+	of nftables.VerdictMap
+	c  *compiler
 }
 
 func (c *compiler) verdictMap(b *builder, m nftables.VerdictMap) {
-	words := nftables.Text(m)
 	fields, err := c.fields(m.Key)
 	if err != nil {
-		b.unsupported(words, err)
+		b.unsupported(nftables.Text(m), err)
 		return
 	}
 	for _, f := range fields {
 		switch {
 		case f.never:
-			b.add(never{words, fmt.Sprintf("it is a packet of %s", c.family)})
+			b.add(never{nftables.Text(m), fmt.Sprintf("it is a packet of %s", c.family)})
 			return
 		case f.unreadable():
-			b.unsupported(words, fmt.Errorf("%s is not supported", f.text))
+			b.unsupported(nftables.Text(m), fmt.Errorf("%s is not supported", f.name()))
 			return
 		}
 		b.needs(f.needs)
 	}
 	t, err := c.table(m.Data, fields)
 	if err != nil {
-		b.unsupported(words, err)
+		b.unsupported(nftables.Text(m), err)
 		return
 	}
-	b.target = iptables.NativeTarget{Lookup: &verdicts{t, words, c}}
+	b.target = iptables.NativeTarget{Lookup: &verdicts{t, m, c}}
 }
 
-func (v *verdicts) Text() string { return v.words }
+func (v *verdicts) Text() string { return nftables.Text(v.of) }
 
 // Find returns the verdict for the packet.
-func (v *verdicts) Find(c *iptables.Context) (iptables.Target, rules.Truth) {
+func (v *verdicts) Find(c *iptables.Context) (iptables.Target, fmt.Stringer, rules.Truth) {
 	e, truth := v.find(c)
 	if truth != rules.True {
-		return nil, truth
+		return nil, nil, truth
 	}
 	if e == nil || !harmless(e.Statements) {
-		return nil, rules.Unknown
+		return nil, nil, rules.Unknown
 	}
 	verdict, ok := e.Value.(nftables.Verdict)
 	if !ok {
-		return nil, rules.Unknown
+		return nil, nil, rules.Unknown
 	}
 	t, err := v.c.verdict(verdict)
-	if err != nil {
-		return nil, rules.Unknown
+	switch {
+	case err != nil:
+		return nil, nil, rules.Unknown
+	case t == nil:
+		return nil, nil, rules.False
 	}
-	if t == nil {
-		return nil, rules.False
+	if v.declared == nil {
+		return t, nil, rules.True
 	}
-	return t, rules.True
+	return t, found{e, v.table}, rules.True
 }
 
 func (v *verdicts) WhyNot(c *iptables.Context) string {
