@@ -33,10 +33,11 @@ func newServicesCommand() *cobra.Command {
 	var f servicesFlags
 	cmd := &cobra.Command{
 		Use:   "services --rules FILE [--rules FILE]",
-		Short: "List the services in a node's kube-proxy iptables rules",
-		Long: `List the services in the rules that kube-proxy wrote on a node, from iptables-save:
-addresses and ports, policies, endpoints with the probability of each, the configuration
-of kube-proxy, and inconsistencies in the rules.
+		Short: "List the services in a node's kube-proxy rules",
+		Long: `List the services in the rules that kube-proxy wrote on a node, from iptables-save, or in
+nftables mode from nft list ruleset or nft -j list ruleset: addresses and ports, policies,
+endpoints with the probability of each, the configuration of kube-proxy, and
+inconsistencies in the rules.
 
 -o yaml prints Kubernetes objects for which kube-proxy would write the same rules, as kubectl
 get does with a cluster. Its first
@@ -45,7 +46,8 @@ dump of iptables-save and one of ip6tables-save together result in dual-stack Se
 
 The exit code is 0 even if the rules have problems.`,
 		Example: `  iptables-save | nfqproxy services --rules -
-  nfqproxy services --rules node.rules --rules node.rules6 -o yaml > objects.yaml`,
+  nfqproxy services --rules node.rules --rules node.rules6 -o yaml > objects.yaml
+  nft list ruleset | nfqproxy services --rules -`,
 		Args: rulesByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -53,7 +55,7 @@ The exit code is 0 even if the rules have problems.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringArrayVar(&f.rules, "rules", nil, "output of iptables-save or ip6tables-save, - for standard input; repeat for the other family and the other back end")
+	flags.StringArrayVar(&f.rules, "rules", nil, "output of iptables-save, ip6tables-save or nft list ruleset, - for standard input; repeat for the other family and the other back end")
 	f.namespaces.add(cmd, "the services", "all")
 	flags.StringVar(&f.nodeName, "node", "", "with -o yaml or json: name of the node of the rules")
 	oneOf(cmd, &f.output, "output", "o", ": wide has more columns; yaml and json are Kubernetes objects; report is all that the rules say, as JSON", "text", "wide", "yaml", "json", "report")
@@ -73,15 +75,20 @@ func (f *servicesFlags) run(stdin io.Reader, stdout, stderr io.Writer) error {
 	return errors.Join(write(out, sets), out.Flush())
 }
 
-// ruleSet is one dump with what kube-proxy's rules in it say.
+// ruleSet is one dump of iptables, or one family of the output of nft, with what kube-proxy's rules in it say.
 type ruleSet struct {
-	dump *iptables.Dump
+	file string
+	dump *iptables.Dump // nil: nft
 	node *audit.Node
 }
 
 // read reads all files: the rules of one host, of both families and both back ends.
 func (f *servicesFlags) read(stdin io.Reader, stderr io.Writer) ([]ruleSet, error) {
-	all, err := readRuleFiles(stdin, stderr, f.rules, iptables.FamilyUnknown)
+	rulesets, others, stdin, err := readNFT(stdin, f.rules)
+	if err != nil {
+		return nil, fmt.Errorf("--rules: %w", err)
+	}
+	all, err := readRuleFiles(stdin, stderr, others, iptables.FamilyUnknown)
 	if err != nil {
 		return nil, fmt.Errorf("--rules: %w", err)
 	}
@@ -90,10 +97,20 @@ func (f *servicesFlags) read(stdin io.Reader, stderr io.Writer) ([]ruleSet, erro
 			return nil, fmt.Errorf("--rules: %w", err)
 		}
 	}
-	sets := make([]ruleSet, len(all))
-	for i, d := range all {
-		sets[i] = ruleSet{d, audit.Read(d)}
-		if n, namespace := sets[i].node, f.namespaces.selected(); namespace != "" {
+	var sets []ruleSet
+	for _, file := range rulesets {
+		for _, n := range audit.ReadNFTables(file.ruleset) {
+			sets = append(sets, ruleSet{file.name, nil, n})
+		}
+	}
+	for _, d := range all {
+		sets = append(sets, ruleSet{d.File, d, audit.Read(d)})
+	}
+	for i, s := range sets {
+		if other := s.twice(sets[:i]); other != nil && s.dump == nil && other.dump == nil && s.node.Mode != proxymode.ModeUnknown {
+			return nil, fmt.Errorf("--rules: %s and %s are both rules of nftables for %s: give the rules of one host at one time", other.file, s.file, s.node.Family)
+		}
+		if n, namespace := s.node, f.namespaces.selected(); namespace != "" {
 			n.Services = slices.DeleteFunc(n.Services, func(s *audit.Service) bool { return s.Name.Namespace != namespace })
 		}
 	}
@@ -109,16 +126,25 @@ func (f *servicesFlags) read(stdin io.Reader, stderr io.Writer) ([]ruleSet, erro
 // inOtherBackend reports whether kube-proxy's rules are in the other back end only.
 func (s ruleSet) inOtherBackend(all []ruleSet) bool {
 	return s.node.Mode == proxymode.ModeUnknown && slices.ContainsFunc(all, func(o ruleSet) bool {
-		return o.dump != s.dump && o.dump.Family == s.dump.Family && o.node.Mode != proxymode.ModeUnknown
+		return s.isBeside(o) && o.node.Mode != proxymode.ModeUnknown
 	})
 }
 
-func dumpsOf(sets []ruleSet) []*iptables.Dump {
-	var dumps []*iptables.Dump
-	for _, s := range sets {
-		dumps = append(dumps, s.dump)
+// isBeside reports whether another set is of the same family.
+func (s ruleSet) isBeside(o ruleSet) bool { return o.node != s.node && o.node.Family == s.node.Family }
+
+// name names a set in messages.
+func (s ruleSet) name(all []ruleSet) string {
+	if s.dump == nil {
+		return s.file
 	}
-	return dumps
+	var dumps []*iptables.Dump
+	for _, o := range all {
+		if o.dump != nil {
+			dumps = append(dumps, o.dump)
+		}
+	}
+	return dumpName(s.dump, dumps)
 }
 
 func nodesOf(sets []ruleSet) []*audit.Node {
@@ -132,7 +158,7 @@ func nodesOf(sets []ruleSet) []*audit.Node {
 // twice is the other back end that has rules of kube-proxy, too; nil: none has.
 func (s ruleSet) twice(all []ruleSet) *ruleSet {
 	for i, o := range all {
-		if o.dump != s.dump && o.dump.Family == s.dump.Family {
+		if s.isBeside(o) {
 			return &all[i]
 		}
 	}
@@ -140,7 +166,6 @@ func (s ruleSet) twice(all []ruleSet) *ruleSet {
 }
 
 func (f *servicesFlags) writeTable(w io.Writer, sets []ruleSet) error {
-	dumps := dumpsOf(sets)
 	for _, s := range sets {
 		if mode := s.node.OtherMode(); mode != "" {
 			fmt.Fprintf(w, "%s\n\n", mode)
@@ -152,15 +177,19 @@ func (f *servicesFlags) writeTable(w io.Writer, sets []ruleSet) error {
 	for i, s := range sets {
 		n, title := s.node, ""
 		if len(sets) > 1 || len(f.rules) > 1 {
-			title = dumpName(s.dump, dumps) + ": "
+			title = s.name(sets) + ": "
 		}
 		fmt.Fprintf(w, "\n%s%s", title, &n.Proxy)
-		if s.dump.Backend != iptables.BackendUnknown && len(f.rules) > 1 {
+		if s.dump != nil && s.dump.Backend != iptables.BackendUnknown && len(f.rules) > 1 {
 			fmt.Fprintf(w, ", in %s", s.dump.Backend)
 		}
 		fmt.Fprintln(w)
 		if other := s.twice(sets[:i]); other != nil {
-			fmt.Fprintf(w, "Both back ends have rules of kube-proxy, and the kernel evaluates both: those in %s and those in %s\n", dumpName(other.dump, dumps), dumpName(s.dump, dumps))
+			both := "Both back ends have rules of kube-proxy"
+			if other.dump == nil {
+				both = fmt.Sprintf("There are rules of %s and of %s", other.node.Mode, s.node.Mode)
+			}
+			fmt.Fprintf(w, "%s, and the kernel evaluates both: those in %s and those in %s\n", both, other.name(sets), s.name(sets))
 		}
 		writeIssues(w, "Unknown:", n.Gaps)
 		writeIssues(w, "Without an endpoint:", n.WithoutEndpoints())
@@ -193,16 +222,15 @@ func (f *servicesFlags) writeReport(w io.Writer, sets []ruleSet) error {
 		Dumps   []dump `json:"dumps"`
 	}{Version: 1}
 	for _, s := range sets {
-		all.Dumps = append(all.Dumps, dump{s.dump.File, s.node})
+		all.Dumps = append(all.Dumps, dump{s.file, s.node})
 	}
 	return writeValue(w, "json", all)
 }
 
 func (f *servicesFlags) writeObjects(w io.Writer, sets []ruleSet) error {
-	dumps := dumpsOf(sets)
 	for i, s := range sets {
 		if other := s.twice(sets[:i]); other != nil {
-			return fmt.Errorf("--rules: %s and %s both have rules of kube-proxy for %s: give one of them", dumpName(other.dump, dumps), dumpName(s.dump, dumps), s.dump.Family)
+			return fmt.Errorf("--rules: %s and %s both have rules of kube-proxy for %s: give one of them", other.name(sets), s.name(sets), s.node.Family)
 		}
 	}
 	nodes := nodesOf(sets)
@@ -230,7 +258,7 @@ func (f *servicesFlags) writeObjects(w io.Writer, sets []ruleSet) error {
 	fmt.Fprintf(w, "# To run a lab of the node:\n#   nfqproxy lab up --objects FILE%s\n", clusterArgs(&config))
 	for _, s := range sets {
 		for _, p := range slices.Concat(s.node.Gaps, s.node.Contested, s.node.Problems) {
-			fmt.Fprintf(w, "# %s: %s.\n", s.dump.File, p)
+			fmt.Fprintf(w, "# %s: %s.\n", s.file, p)
 		}
 	}
 	for _, note := range objects.Notes {

@@ -25,9 +25,10 @@ type balance struct {
 
 // share is one rule of the chain.
 type share struct {
-	chain string // KUBE-SEP-...
+	chain string // KUBE-SEP-...; empty in mode nftables without session affinity
 	part  float64
-	rule  *rule
+	line  int
+	rule  *rule // nil in mode nftables
 }
 
 // endpoint is the content of a KUBE-SEP chain.
@@ -101,7 +102,7 @@ func (r *reader) external(s *Service, chain string) {
 			s.Dropped = true
 			r.markExplained(s, rule)
 		case kind == servicePrefix && (rule.source.IsValid() || rule.in != nil) && rule.plain():
-			r.detect(rule, rule.source, rule.in)
+			r.detect(rule.Line, rule.detection())
 		}
 		if rule.jump == kubechains.MarkMasq && (rule.unconditional() || rule.fromNode) || kind != "" {
 			r.markExplained(s, rule)
@@ -170,7 +171,7 @@ func (r *reader) balance(s *Service, policy decision.Policy, chain string) {
 		}
 		part := b.left * probability(rule.statistic)
 		b.left -= part
-		b.shares = append(b.shares, share{rule.jump, part, rule})
+		b.shares = append(b.shares, share{rule.jump, part, rule.Line, rule})
 		e := r.endpointOf(s, rule)
 		if policy == decision.Cluster {
 			e.Share += part
@@ -282,39 +283,4 @@ func (r *reader) endpoint(s *Service, chain string) *endpoint {
 		r.checkEndpoint(s, chain, e)
 	}
 	return e
-}
-
-// settleLocality sets the locality of endpoints, if a service of policy Local or the prefix of the
-// node's pods shows it.
-func (r *reader) settleLocality() {
-	where := make(map[netip.Addr]Locality)
-	for _, s := range r.node.Services {
-		knows := s.balanced[decision.Local] != nil || s.Dropped
-		for _, e := range s.Endpoints {
-			switch a := e.AddrPort.Addr(); {
-			case !a.IsValid():
-			case e.LocalShare > 0:
-				where[a] = OnThisNode
-			case knows && where[a] == LocalityUnknown:
-				where[a] = OnAnotherNode
-			}
-		}
-	}
-	for _, s := range r.node.Services {
-		for i := range s.Endpoints {
-			a := s.Endpoints[i].AddrPort.Addr()
-			s.Endpoints[i].Locality = cmp.Or(where[a], r.node.Proxy.locality(a))
-		}
-	}
-}
-
-// locality returns the locality of an address by the prefixes of pods.
-func (p *Proxy) locality(a netip.Addr) Locality {
-	switch {
-	case !p.NodePodCIDR.IsValid() || !p.PodCIDR.Contains(a):
-		return LocalityUnknown
-	case p.NodePodCIDR.Contains(a):
-		return OnThisNode
-	}
-	return OnAnotherNode
 }

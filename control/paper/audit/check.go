@@ -32,12 +32,7 @@ func (r *reader) check() {
 	r.checkLost()
 	r.checkHooks()
 	r.checkNodePortJump()
-	byLine := func(a, b Issue) int {
-		return cmp.Or(slices.Compare(a.Lines, b.Lines), strings.Compare(a.Text, b.Text))
-	}
-	slices.SortFunc(r.node.Problems, byLine)
-	slices.SortFunc(r.node.Gaps, byLine)
-	slices.SortFunc(r.node.Contested, byLine)
+	r.node.sortIssues()
 }
 
 // checkCommented records what the file does not show, and reports whether chains are missing that
@@ -167,28 +162,38 @@ func (r *reader) marksDrop(chain string) bool {
 }
 
 func (r *reader) checkShares(b *balance) {
-	if len(b.shares) == 0 {
-		return
+	switch {
+	case len(b.shares) == 0 || !r.nat.isComplete(b.chain):
+	case b.left > rounding:
+		r.problem(fmt.Sprintf("%s of the flows through %s get no endpoint: its last rule has a probability, too", percent(b.left), b.chain), b.lastLine())
+	case b.unequal:
+		r.problem(b.unequalText(), b.lines()...)
 	}
-	var lines []int
+}
+
+// unequalText is the sentence about a chain whose endpoints get unequal shares.
+func (b *balance) unequalText() string {
 	var parts []string
 	for _, s := range b.shares {
-		lines = append(lines, s.rule.Line)
 		parts = append(parts, percent(s.part))
 	}
-	last := lines[len(lines)-1]
 	const few = 8
 	if len(parts) > few {
 		parts = append(parts[:few], "...")
 	}
-	switch {
-	case !r.nat.isComplete(b.chain):
-	case b.left > rounding:
-		r.problem(fmt.Sprintf("%s of the flows through %s get no endpoint: its last rule has a probability, too", percent(b.left), b.chain), last)
-	case b.unequal:
-		r.problem(fmt.Sprintf("%s gives its endpoints unequal shares: %s", b.chain, strings.Join(parts, ", ")), lines...)
-	}
+	return fmt.Sprintf("%s gives its endpoints unequal shares: %s", b.chain, strings.Join(parts, ", "))
 }
+
+// lines are those of the rules that choose an endpoint.
+func (b *balance) lines() (lines []int) {
+	for _, s := range b.shares {
+		lines = append(lines, s.line)
+	}
+	return lines
+}
+
+// lastLine is that of the last rule that chooses an endpoint.
+func (b *balance) lastLine() int { return b.shares[len(b.shares)-1].line }
 
 // percent is the share, rounded to a hundredth of a percent.
 func percent(share float64) string {
@@ -203,31 +208,13 @@ func (r *reader) checkName(s *Service, chain string) {
 	port := hashedPort(s)
 	_, want, _ := serviceChain(port.ServiceChain())
 	kind, have, _ := serviceChain(chain)
-	r.compareName(chain, kind+want, kind+have, fmt.Sprintf("%s/%s", s.hashed, s.Protocol.Lower()))
+	r.compareName(chain, kind+want, kind+have, fmt.Sprintf("%s/%s", s.hashed, s.Protocol.Lower()), r.nat.declared[chain])
 }
 
 // hashedPort is the service port with the name from which its chains' names are hashed.
 func hashedPort(s *Service) *decision.ServicePort {
 	namespace, rest, _ := strings.Cut(s.hashed, "/")
 	return &decision.ServicePort{Name: decision.ServicePortName{Namespace: namespace, Name: rest}, Protocol: s.Protocol}
-}
-
-func (r *reader) compareName(chain, want, have, of string) {
-	if want == have {
-		r.named++
-		return
-	}
-	r.misnamed = append(r.misnamed, issue(fmt.Sprintf("chain %s should be %s, the hash of %s", chain, want, of), []int{r.nat.declared[chain]}))
-}
-
-// checkNames reports the chains with a wrong name. If no name is right, somebody made the file
-// anonymous: the chains lead to each other all the same.
-func (r *reader) checkNames() {
-	if n := len(r.misnamed); r.named == 0 && n > 1 {
-		r.gap(fmt.Sprintf("none of the %d chains has the name that kube-proxy would give it: names or addresses in the file are not the real ones", n))
-		return
-	}
-	r.node.Problems = append(r.node.Problems, r.misnamed...)
 }
 
 // checkEndpoint checks a KUBE-SEP chain.
@@ -242,7 +229,7 @@ func (r *reader) checkEndpoint(s *Service, chain string, e *endpoint) {
 		r.problem(fmt.Sprintf("%s masquerades the packets of %s, but translates to %s", chain, e.hairpin, e.addrPort), e.hairLine, e.dnatLine)
 	}
 	if s.hashed != "" {
-		r.compareName(chain, hashedPort(s).EndpointChain(e.addrPort), chain, fmt.Sprintf("%s/%s and %s", s.hashed, s.Protocol.Lower(), e.addrPort))
+		r.compareName(chain, hashedPort(s).EndpointChain(e.addrPort), chain, fmt.Sprintf("%s/%s and %s", s.hashed, s.Protocol.Lower(), e.addrPort), e.line)
 	}
 }
 
@@ -252,7 +239,7 @@ func (r *reader) checkMasquerade() {
 	for _, o := range r.node.owners {
 		has[o.service] = has[o.service] || o.masquerade
 	}
-	if len(r.detectors)+len(r.masqueraded) == 0 {
+	if len(r.all)+len(r.masqueraded) == 0 {
 		return
 	}
 	for _, s := range r.node.Services {

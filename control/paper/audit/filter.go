@@ -45,15 +45,15 @@ func (r *reader) refusal(chain string, rule *rule) {
 	s := r.refused(name, ip, rule)
 	switch {
 	case !to:
-		r.nodePort(s, rule)
+		r.nodePort(s, rule.port, rule.Line)
 	case chain == kubechains.Services:
-		r.clusterIP(s, ip, rule)
-		r.port(s, rule)
+		r.clusterIP(s, ip, rule.Line)
+		r.port(s, rule.port, rule.Line)
 	default:
 		if !r.index(s).loadBalancerIPs.seen[ip] {
 			r.externalIP(s, ip)
 		}
-		r.port(s, rule)
+		r.port(s, rule.port, rule.Line)
 	}
 	s.Refused = s.Refused || reject
 	if drop {
@@ -94,7 +94,7 @@ func (r *reader) firewalls() {
 		}
 		s := r.service(name, suffix, rule.protocol)
 		r.loadBalancerIP(s, ip)
-		r.port(s, rule)
+		r.port(s, rule.port, rule.Line)
 		r.markExplained(s, rule)
 	}
 }

@@ -22,7 +22,7 @@ var searches = map[string]string{
 	"checkHooks":        "three chains",
 	"marksDrop":         "a chain for each way to balance",
 	"checkNodePortJump": "once",
-	"proxy":             "once",
+	"balances":          "once",
 	"nodeWithin":        "once for each service, its own ranges",
 }
 

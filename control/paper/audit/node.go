@@ -23,7 +23,7 @@ import (
 type Node struct {
 	Family decision.Family `json:"-"`
 	// Mode is the mode of the service proxy that wrote the rules, and Proof what shows it. Only rules
-	// of ModeIPTables have services.
+	// of ModeIPTables and ModeNFTables have services.
 	Mode  proxymode.Mode  `json:"-"`
 	Proof proxymode.Proof `json:"-"`
 	// Services are the service ports, by name; those without one follow, by address.
@@ -56,7 +56,7 @@ type ruleOwner struct {
 	masquerade bool
 }
 
-// OtherMode is one sentence about rules that are not of iptables mode: the mode, and what shows the
+// OtherMode is one sentence about rules that are neither of iptables nor of nftables mode: the mode, and what shows the
 // services; empty: the rules may show them.
 func (n *Node) OtherMode() string {
 	switch {
@@ -121,6 +121,11 @@ type Proxy struct {
 	// PassesInvalid: KUBE-FORWARD does not drop INVALID packets. kube-proxy writes no such rule
 	// where nf_conntrack_tcp_be_liberal is set, and wrote none before 1.15.
 	PassesInvalid bool `json:"passesInvalid,omitempty"`
+	// ServiceCIDRs are the ranges of cluster IPs, as far as mode nftables shows them: packets to addresses in
+	// them without a service are dropped.
+	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
+
+	mode proxymode.Mode // ModeNFTables, or else nothing that is shown
 
 	// balances is set if there is a service with endpoints: its rules show the detection of pods
 	// and whether all flows are masqueraded, if kube-proxy does either.
@@ -160,14 +165,17 @@ type Service struct {
 	// this node.
 	Dropped bool `json:"dropped,omitempty"`
 
-	suffix   string // of the names of its chains; empty: it has none
-	hashed   string // the name as the comments have it, for the hash
-	balanced [2]*balance
+	suffix string // of the names of its chains; empty: it has none
+	// chainKind is the beginning of the name of the chain that balances over the cluster's endpoints.
+	chainKind string
+	hashed    string // the name as the comments have it, for the hash
+	balanced  [2]*balance
 }
 
 // Endpoint is where flows of a service port go.
 type Endpoint struct {
-	Chain    string         `json:"chain"`            // KUBE-SEP-...
+	// Chain is KUBE-SEP-..., or in mode nftables endpoint-..., which only services with session affinity have since 1.36.
+	Chain    string         `json:"chain,omitempty"`
 	AddrPort netip.AddrPort `json:"address,omitzero"` // zero: the file does not show it
 	// Share is the endpoint's share of the flows under policy Cluster, LocalShare of those under
 	// policy Local: 0 to 1.
@@ -198,7 +206,7 @@ func (s *Service) Title() string {
 	case len(s.ExternalIPs) > 0:
 		return netip.AddrPortFrom(s.ExternalIPs[0], s.Port).String()
 	}
-	return "KUBE-SVC-" + s.suffix
+	return s.chainKind + s.suffix
 }
 
 // Type is the Service's type, as its rules suggest.

@@ -1,10 +1,7 @@
 package audit
 
 import (
-	"cmp"
-	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -12,27 +9,12 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
-// detection is a way of detecting pods, and the rules that use it.
-type detection struct {
-	how     string // as in a rule: "-s 10.244.0.0/16"
-	podCIDR netip.Prefix
-	in      iptables.Interface
-	lines   []int
-}
-
-// detect records a rule that detects pods by their address or interface.
-func (r *reader) detect(rule *rule, source network, in *iptables.InInterface) {
-	d := detection{podCIDR: source.Prefix, how: "-s " + source.Prefix.String()}
-	if in != nil {
-		d = detection{in: in.Interface, how: "-i " + in.Interface.String()}
+// detection is how the rule detects pods, by their address or interface.
+func (r *rule) detection() detection {
+	if r.in != nil {
+		return detection{how: "-i " + r.in.Interface.String(), device: r.in.Interface.Name, prefix: r.in.Interface.Wildcard}
 	}
-	if i, known := r.detectedBy[d.how]; known {
-		r.detectors[i].lines = append(r.detectors[i].lines, rule.Line)
-		return
-	}
-	r.detectedBy[d.how] = len(r.detectors)
-	d.lines = []int{rule.Line}
-	r.detectors = append(r.detectors, d)
+	return detection{how: "-s " + r.source.Prefix.String(), podCIDR: r.source.Prefix}
 }
 
 // masqueradeRules reads the rules of KUBE-SVC or KUBE-SVL that masquerade.
@@ -53,7 +35,7 @@ func (r *reader) masqueradeRule(s *Service, rule *rule) {
 	outside := rule.source.not || rule.in != nil && rule.in.Negated
 	switch {
 	case ok && ip == s.ClusterIP && outside:
-		r.detect(rule, rule.source, rule.in)
+		r.detect(rule.Line, rule.detection())
 		r.node.owners[rule.Rule] = ruleOwner{service: s, masquerade: true}
 	case ok && ip == s.ClusterIP && !rule.source.IsValid() && rule.in == nil:
 		r.masqueraded = append(r.masqueraded, rule)
@@ -68,26 +50,9 @@ func (r *reader) proxy() {
 	old := r.oldMasquerade()
 	p := &r.node.Proxy
 	p.Version = r.version(old)
-	p.balances = slices.ContainsFunc(r.node.Services, func(s *Service) bool {
-		b := s.balanced[s.InternalPolicy]
-		return b != nil && len(b.shares) > 0 && s.ClusterIP.IsValid()
-	})
+	p.balances = r.balances()
 	p.MasqueradeAll = len(r.masqueraded) > 0
-	if len(r.detectors) > 0 {
-		// The detection of most rules is right.
-		slices.SortStableFunc(r.detectors, func(a, b detection) int { return cmp.Compare(len(b.lines), len(a.lines)) })
-		switch d := r.detectors[0]; {
-		case d.podCIDR.IsValid():
-			p.PodCIDR = d.podCIDR
-		case d.in.Wildcard:
-			p.InterfacePrefix = d.in.Name
-		default:
-			p.Bridge = d.in.Name
-		}
-	}
-	for _, d := range r.detectors[min(1, len(r.detectors)):] {
-		r.problem(fmt.Sprintf("pods are detected by %s, but in most rules by %s", d.how, r.detectors[0].how), d.lines...)
-	}
+	r.settleDetection()
 	for _, rule := range r.nat.rules[kubechains.MarkMasq] {
 		if m, ok := rule.Target.(iptables.SetMark); ok {
 			p.MasqueradeMark = m.Mark.Value

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -36,17 +35,11 @@ func Read(d *iptables.Dump) *Node {
 
 // reader is the state of Read.
 type reader struct {
-	node        *Node
+	gathered
 	nat, filter table
-	byName      map[nameKey]*Service
-	bySuffix    map[string]*Service
 	endpoints   map[string]*endpoint // by chain
-	indexes     map[*Service]*index
 	// claims are the rules for each address and node port, in order.
 	claims map[claim][]*rule
-	// detectors are the rules that detect pods, by kind.
-	detectors  []detection
-	detectedBy map[string]int // the index of each
 	// masqueraded are the rules that masquerade all flows to a ClusterIP.
 	masqueraded []*rule
 	// withinService: a chain of a service masquerades flows to its ClusterIP, as since 1.21.
@@ -55,15 +48,6 @@ type reader struct {
 	commented bool
 	// marks are the rules of endpoints' chains that set the mark themselves, as those of 1.1.
 	marks []iptables.SetMark
-	// named and misnamed count the chains whose names are the hash of their purpose, and the
-	// others.
-	named    int
-	misnamed []Issue
-}
-
-type nameKey struct {
-	name     decision.ServicePortName
-	protocol decision.Protocol
 }
 
 // claim is the destination of a service's packets.
@@ -123,63 +107,15 @@ func newReader(d *iptables.Dump) *reader {
 		family = decision.IPv6
 	}
 	return &reader{
-		node: &Node{Family: family, owners: make(map[*iptables.Rule]ruleOwner), chains: make(map[string]*Service), contests: make(map[*iptables.Rule]string)},
-		nat:  newTable(d, "nat"), filter: newTable(d, "filter"),
-		byName: make(map[nameKey]*Service), bySuffix: make(map[string]*Service),
-		endpoints: make(map[string]*endpoint), indexes: make(map[*Service]*index), claims: make(map[claim][]*rule),
-		detectedBy: make(map[string]int),
+		gathered: newGathered(family, servicePrefix),
+		nat:      newTable(d, "nat"), filter: newTable(d, "filter"),
+		endpoints: make(map[string]*endpoint), claims: make(map[claim][]*rule),
 	}
 }
 
 // markExplained records that the service's properties explain the rule.
 func (r *reader) markExplained(s *Service, of *rule) {
 	r.node.owners[of.Rule] = ruleOwner{service: s}
-}
-
-func (r *reader) problem(text string, lines ...int) {
-	r.node.Problems = append(r.node.Problems, issue(text, lines))
-}
-
-func (r *reader) gap(text string, lines ...int) {
-	r.node.Gaps = append(r.node.Gaps, issue(text, lines))
-}
-
-func issue(text string, lines []int) Issue {
-	lines = slices.DeleteFunc(slices.Clone(lines), func(l int) bool { return l == 0 })
-	slices.Sort(lines)
-	return Issue{slices.Compact(lines), text}
-}
-
-// service returns the service with that name and those chains, and makes it if needed. name is the
-// text of a comment; suffix may be empty.
-func (r *reader) service(name, suffix string, p decision.Protocol) *Service {
-	spn, named := parseName(name)
-	key := nameKey{spn, p}
-	var s *Service
-	if named {
-		s = r.byName[key]
-	}
-	if s == nil && suffix != "" {
-		// Another name for the same chains is another service, unless it had none.
-		if of := r.bySuffix[suffix]; of != nil && (!named || of.Name == decision.ServicePortName{}) {
-			s = of
-		}
-	}
-	if s == nil {
-		s = &Service{Protocol: p, Family: r.node.Family}
-		r.node.Services = append(r.node.Services, s)
-	}
-	if named && s.Name == (decision.ServicePortName{}) {
-		s.Name, s.hashed = spn, name
-		r.byName[key] = s
-	}
-	if suffix != "" && s.suffix == "" {
-		s.suffix = suffix
-	}
-	if suffix != "" && r.bySuffix[suffix] == nil {
-		r.bySuffix[suffix] = s
-	}
-	return s
 }
 
 // The comments of the rules for each kind of address end with these words.
@@ -209,7 +145,7 @@ func (r *reader) portals() {
 		switch {
 		case words == clusterIPWords || words == "" && (kind == servicePrefix || kind == localPrefix):
 			rule.entry = decision.EntryClusterIP
-			r.clusterIP(s, ip, rule)
+			r.clusterIP(s, ip, rule.Line)
 			if kind == localPrefix {
 				s.InternalPolicy = decision.Local
 			}
@@ -220,7 +156,7 @@ func (r *reader) portals() {
 			rule.entry = decision.EntryExternalIP
 			r.externalIP(s, ip)
 		}
-		r.port(s, rule)
+		r.port(s, rule.port, rule.Line)
 		if rule.plain() {
 			at := claim{ip, rule.port, rule.protocol}
 			r.claims[at] = append(r.claims[at], rule)
@@ -228,33 +164,6 @@ func (r *reader) portals() {
 		}
 		r.enter(s, rule.jump)
 	}
-}
-
-// enter records that the chain is the service's.
-func (r *reader) enter(s *Service, chain string) {
-	if r.node.chains[chain] == nil {
-		r.node.chains[chain] = s
-	}
-}
-
-// once sets a property that a service has once; a second value is a problem.
-func once[T comparable](r *reader, s *Service, property *T, what string, value T, rule *rule) {
-	var none T
-	if *property != none && *property != value {
-		r.problem(fmt.Sprintf("%s has a second %s, %v beside %v", s.Title(), what, value, *property), rule.Line)
-		return
-	}
-	*property = value
-}
-
-func (r *reader) clusterIP(s *Service, ip netip.Addr, rule *rule) {
-	once(r, s, &s.ClusterIP, "cluster IP", ip, rule)
-}
-
-func (r *reader) port(s *Service, rule *rule) { once(r, s, &s.Port, "port", rule.port, rule) }
-
-func (r *reader) nodePort(s *Service, rule *rule) {
-	once(r, s, &s.NodePort, "node port", rule.port, rule)
 }
 
 // nodePorts reads KUBE-NODEPORTS of nat.
@@ -265,7 +174,7 @@ func (r *reader) nodePorts() {
 			continue
 		}
 		s := r.service(rule.comment, suffix, rule.protocol)
-		r.nodePort(s, rule)
+		r.nodePort(s, rule.port, rule.Line)
 		r.enter(s, rule.jump)
 		if rule.counter == kubechains.LocalhostAccepted && rule.plain() && !rule.source.IsValid() {
 			// The next rule does the same, without counting.
@@ -279,34 +188,6 @@ func (r *reader) nodePorts() {
 			r.claims[at] = append(r.claims[at], rule)
 			r.markExplained(s, rule)
 		}
-	}
-}
-
-// settleLoadBalancerIPs removes load balancer IPs that another port of the same Service shows from
-// the external ones.
-func (r *reader) settleLoadBalancerIPs() {
-	known := make(map[decision.ServiceName]map[netip.Addr]bool)
-	for _, s := range r.node.Services {
-		name := s.Name.Service()
-		if known[name] == nil {
-			known[name] = make(map[netip.Addr]bool)
-		}
-		for _, ip := range s.LoadBalancerIPs {
-			known[name][ip] = true
-		}
-	}
-	for _, s := range r.node.Services {
-		if !s.Refused || s.Name == (decision.ServicePortName{}) {
-			continue
-		}
-		of := known[s.Name.Service()]
-		isKnown := func(ip netip.Addr) bool { return of[ip] }
-		for _, ip := range s.ExternalIPs {
-			if isKnown(ip) {
-				r.loadBalancerIP(s, ip)
-			}
-		}
-		s.ExternalIPs = slices.DeleteFunc(s.ExternalIPs, isKnown)
 	}
 }
 

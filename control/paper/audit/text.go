@@ -8,6 +8,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
 // WriteTable writes the services of one node as a text table, one line for each service port. Wide
@@ -124,7 +125,7 @@ func (s *Service) chain() string {
 	if s.suffix == "" {
 		return ""
 	}
-	return servicePrefix + s.suffix
+	return s.chainKind + s.suffix
 }
 
 // String returns the configuration in one line.
@@ -132,6 +133,9 @@ func (p *Proxy) String() string {
 	text := "kube-proxy"
 	if p.Version != "" {
 		text += " " + p.Version
+	}
+	if p.mode == proxymode.ModeNFTables {
+		text += " in nftables mode"
 	}
 	var all facts
 	add := all.add
@@ -144,6 +148,7 @@ func (p *Proxy) String() string {
 	add(!p.LocalhostNodePorts && len(p.NodePortAddresses) == 0, "no node ports on 127.0.0.1")
 	add(p.NFAcct, "nfacct counters")
 	add(p.PassesInvalid, "INVALID packets pass")
+	add(len(p.ServiceCIDRs) > 0, "cluster IPs are in %s", joined(p.ServiceCIDRs))
 	add(len(p.NodePortAddresses) > 0, "node ports on %s only", joined(p.NodePortAddresses))
 	if len(all) == 0 {
 		return text

@@ -1,7 +1,5 @@
 package audit
 
-import "net/netip"
-
 // unique is values in the order in which they came first, each once.
 type unique[T comparable] struct {
 	values []T
@@ -34,32 +32,4 @@ func setOf[T comparable](values []T) map[T]bool {
 		set[v] = true
 	}
 	return set
-}
-
-// index has the positions of the values in a service's lists, while it is read.
-type index struct {
-	externalIPs, loadBalancerIPs unique[netip.Addr]
-	sourceRanges                 unique[netip.Prefix]
-	endpoints                    map[string]int // by chain
-}
-
-func (r *reader) index(s *Service) *index {
-	i := r.indexes[s]
-	if i == nil {
-		i = &index{endpoints: make(map[string]int)}
-		r.indexes[s] = i
-	}
-	return i
-}
-
-func (r *reader) externalIP(s *Service, ip netip.Addr) {
-	i := r.index(s)
-	i.externalIPs.add(ip)
-	s.ExternalIPs = i.externalIPs.values
-}
-
-func (r *reader) loadBalancerIP(s *Service, ip netip.Addr) {
-	i := r.index(s)
-	i.loadBalancerIPs.add(ip)
-	s.LoadBalancerIPs = i.loadBalancerIPs.values
 }

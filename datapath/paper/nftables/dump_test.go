@@ -22,7 +22,7 @@ type dumper struct {
 }
 
 // onlyText are the fields that only the text has; the package's documentation names them.
-var onlyText = []string{"Position", "Text", "Slash", "Spelled", "To", "PriorityText", "Count", "Joined", "Seconds", "Check", "Implied", "Bare", "Typed", "Commented", "Err", "Warning"}
+var onlyText = []string{"Position", "Line", "Text", "Slash", "Spelled", "To", "PriorityText", "Count", "Joined", "Seconds", "Check", "Implied", "Bare", "Typed", "Commented", "Err", "Warning"}
 
 func (d *dumper) value(name string, v reflect.Value, depth int) {
 	indent := strings.Repeat("  ", depth)

@@ -23,6 +23,7 @@ func (p *parser) elements() []Element {
 
 // element reads a key with what belongs to it, and the value of a map.
 func (p *parser) element(m mode) (e Element) {
+	e.Line = p.tok.line
 	if p.is('*') {
 		p.advance()
 		e.Key = Wildcard{}

@@ -194,6 +194,7 @@ func (r *jsonReader) elements(n node, keys, values []hint) []Element {
 }
 
 func (r *jsonReader) element(n node, keys, values []hint) (e Element) {
+	e.Line = r.position(n.at).Line
 	value := node{}
 	if n.kind == '[' && len(n.items) == 2 {
 		n, value = n.items[0], n.items[1]

@@ -6,9 +6,9 @@ import (
 )
 
 var (
-	// listed is the first line of a ruleset: of a listing, of JSON, or of a file that was written by hand.
-	listed = regexp.MustCompile(`^[ \t]*(?:(?:add|create)[ \t]+)?table[ \t]+(?:(?:ip|ip6|inet|arp|bridge|netdev)[ \t]+)?[^ \t\n]+[ \t]*(?:\{|$)|` +
-		`^[ \t]*add[ \t]+(?:table|chain|rule)[ \t]|^[ \t]*\{[ \t\n]*"nftables"|^[ \t]*flush[ \t]+ruleset|^[ \t]*(?:define|include)[ \t]`)
+	jsonStart = regexp.MustCompile(`^\s*\{\s*"nftables"\s*:`)
+	// textStart is the first line of a listing or of a file of commands, which no output of iptables begins with.
+	textStart = regexp.MustCompile(`^\s*(table\s+((ip|ip6|inet|arp|bridge|netdev)\s+)?[\w./-]+\s*(\{|$)|(add|create|delete|destroy|flush|insert|replace|list|reset|rename)\s+(table|chain|rule|set|map|element|ruleset|flowtable|counter|quota|limit|ct)\b|define\s+\w+\s*=|include\s+")`)
 	// foreign is a line of iptables' output.
 	foreign = regexp.MustCompile(`^(?:\*[a-z]+$|:[^ ]+ |-[AINP] |Chain |\[[0-9]+:[0-9]+\] -A)`)
 )
@@ -21,7 +21,7 @@ func firstLine(text string) int {
 	at := 0
 	for line := range strings.Lines(text) {
 		switch plain := strings.TrimRight(line, "\r\n"); {
-		case listed.MatchString(plain), strings.HasPrefix(strings.TrimSpace(text[at:]), "{") && strings.Contains(text[at:], `"nftables"`):
+		case textStart.MatchString(plain), jsonStart.MatchString(text[at:]):
 			return at
 		case foreign.MatchString(plain):
 			return -1

@@ -137,6 +137,7 @@ type Type struct {
 type Element struct {
 	Key        Expr // a value, Prefix, Range, Concat of those, or Wildcard
 	Value      Expr // of a map: a value, or a Verdict; nil in sets
+	Line       int  // of the file, counted from 1; 0: unknown
 	Timeout    time.Duration
 	Expires    time.Duration
 	Comment    string

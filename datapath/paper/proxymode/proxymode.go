@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftproxy"
 )
 
 // Mode is the service proxy that wrote the rules of a host, and its mode.
@@ -19,9 +21,10 @@ const (
 	ModeIPVS                   // kube-proxy: virtual servers of IPVS translate
 	ModeUserspace              // kube-proxy, until 1.25: its rules redirect to its own ports
 	ModeKubeRouter             // kube-router's service proxy: virtual servers of IPVS translate
+	ModeNFTables               // kube-proxy: maps of nftables lead to rules that translate
 )
 
-var modeNames = []string{"unknown", "kube-proxy in iptables mode", "kube-proxy in IPVS mode", "kube-proxy in userspace mode", "kube-router's service proxy (IPVS)"}
+var modeNames = []string{"unknown", "kube-proxy in iptables mode", "kube-proxy in IPVS mode", "kube-proxy in userspace mode", "kube-router's service proxy (IPVS)", "kube-proxy in nftables mode"}
 
 func (m Mode) String() string { return modeNames[m] }
 
@@ -81,6 +84,31 @@ func ModeOf(dumps []*iptables.Dump) (Mode, Proof) {
 		}
 	}
 	return ModeUnknown, Proof{}
+}
+
+// OfRuleset finds the mode of the service proxy by a ruleset of nftables. Of rules that programs of iptables-nft wrote, it has
+// nothing to say: [ModeOf] reads them as iptables-save prints them.
+func OfRuleset(r *nftables.Ruleset) (Mode, Proof) {
+	for _, t := range r.Tables {
+		if KubeProxyTable(t) {
+			return ModeNFTables, Proof{fmt.Sprintf("table %s %s", t.Family, t.Name), t.Line}
+		}
+	}
+	return ModeUnknown, Proof{}
+}
+
+// KubeProxyTable reports whether a table of nftables is one of kube-proxy's.
+func KubeProxyTable(t *nftables.Table) bool {
+	return (t.Family == nftables.FamilyIP || t.Family == nftables.FamilyIP6) && t.Name == nftproxy.Table
+}
+
+// OfChain is the mode of the service proxy that has a chain of that name in a table of iptables.
+func OfChain(table, chain string) (Mode, bool) {
+	mode := chainMode(table, chain)
+	if mode == ModeUnknown && table == "nat" && serviceChain(chain) {
+		mode = ModeIPTables
+	}
+	return mode, mode != ModeUnknown
 }
 
 // chainMode is the mode of kube-proxy that has a chain of that name.

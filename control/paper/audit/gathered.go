@@ -1,0 +1,230 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+// gathered is what the readers of both modes gather: services by name and by chain.
+type gathered struct {
+	node      *Node
+	chainKind string // of the chain that balances over the cluster's endpoints
+	byName    map[nameKey]*Service
+	bySuffix  map[string]*Service
+	indexes   map[*Service]*index
+	detections
+	// named and misnamed count the chains whose names are the hash of their purpose, and the
+	// others.
+	named    int
+	misnamed []Issue
+}
+
+type nameKey struct {
+	name     decision.ServicePortName
+	protocol decision.Protocol
+}
+
+func newGathered(f decision.Family, chainKind string) gathered {
+	return gathered{
+		node:      &Node{Family: f, owners: make(map[*iptables.Rule]ruleOwner), chains: make(map[string]*Service), contests: make(map[*iptables.Rule]string)},
+		chainKind: chainKind,
+		byName:    make(map[nameKey]*Service), bySuffix: make(map[string]*Service), indexes: make(map[*Service]*index),
+		detections: detections{by: make(map[string]*detection)},
+	}
+}
+
+func (r *gathered) problem(text string, lines ...int) {
+	r.node.Problems = append(r.node.Problems, issue(text, lines))
+}
+
+func (r *gathered) gap(text string, lines ...int) {
+	r.node.Gaps = append(r.node.Gaps, issue(text, lines))
+}
+
+func issue(text string, lines []int) Issue {
+	lines = slices.DeleteFunc(slices.Clone(lines), func(l int) bool { return l == 0 })
+	slices.Sort(lines)
+	return Issue{slices.Compact(lines), text}
+}
+
+// service returns the service with that name and those chains, and makes it if needed. name is the
+// text of a comment; suffix may be empty.
+func (r *gathered) service(name, suffix string, p decision.Protocol) *Service {
+	spn, named := parseName(name)
+	key := nameKey{spn, p}
+	var s *Service
+	if named {
+		s = r.byName[key]
+	}
+	if s == nil && suffix != "" {
+		// Another name for the same chains is another service, unless it had none.
+		if of := r.bySuffix[suffix]; of != nil && (!named || of.Name == decision.ServicePortName{}) {
+			s = of
+		}
+	}
+	if s == nil {
+		s = &Service{Protocol: p, Family: r.node.Family, chainKind: r.chainKind}
+		r.node.Services = append(r.node.Services, s)
+	}
+	if named && s.Name == (decision.ServicePortName{}) {
+		s.Name, s.hashed = spn, name
+		r.byName[key] = s
+	}
+	if suffix != "" && s.suffix == "" {
+		s.suffix = suffix
+	}
+	if suffix != "" && r.bySuffix[suffix] == nil {
+		r.bySuffix[suffix] = s
+	}
+	return s
+}
+
+// enter records that the chain is the service's.
+func (r *gathered) enter(s *Service, chain string) {
+	if r.node.chains[chain] == nil {
+		r.node.chains[chain] = s
+	}
+}
+
+// once sets a property that a service has once; a second value is a problem.
+func once[T comparable](r *gathered, s *Service, property *T, what string, value T, line int) {
+	var none T
+	if *property != none && *property != value {
+		r.problem(fmt.Sprintf("%s has a second %s, %v beside %v", s.Title(), what, value, *property), line)
+		return
+	}
+	*property = value
+}
+
+func (r *gathered) clusterIP(s *Service, ip netip.Addr, line int) {
+	once(r, s, &s.ClusterIP, "cluster IP", ip, line)
+}
+
+func (r *gathered) port(s *Service, port uint16, line int) { once(r, s, &s.Port, "port", port, line) }
+
+func (r *gathered) nodePort(s *Service, port uint16, line int) {
+	once(r, s, &s.NodePort, "node port", port, line)
+}
+
+// settleLoadBalancerIPs removes load balancer IPs that another port of the same Service shows from
+// the external ones.
+func (r *gathered) settleLoadBalancerIPs() {
+	known := make(map[decision.ServiceName]map[netip.Addr]bool)
+	for _, s := range r.node.Services {
+		name := s.Name.Service()
+		if known[name] == nil {
+			known[name] = make(map[netip.Addr]bool)
+		}
+		for _, ip := range s.LoadBalancerIPs {
+			known[name][ip] = true
+		}
+	}
+	for _, s := range r.node.Services {
+		if !s.Refused || s.Name == (decision.ServicePortName{}) {
+			continue
+		}
+		of := known[s.Name.Service()]
+		isKnown := func(ip netip.Addr) bool { return of[ip] }
+		for _, ip := range s.ExternalIPs {
+			if isKnown(ip) {
+				r.loadBalancerIP(s, ip)
+			}
+		}
+		s.ExternalIPs = slices.DeleteFunc(s.ExternalIPs, isKnown)
+	}
+}
+
+// index has the positions of the values in a service's lists, while it is read.
+type index struct {
+	externalIPs, loadBalancerIPs unique[netip.Addr]
+	sourceRanges                 unique[netip.Prefix]
+	endpoints                    map[string]int // by chain
+}
+
+func (r *gathered) index(s *Service) *index {
+	i := r.indexes[s]
+	if i == nil {
+		i = &index{endpoints: make(map[string]int)}
+		r.indexes[s] = i
+	}
+	return i
+}
+
+func (r *gathered) externalIP(s *Service, ip netip.Addr) {
+	i := r.index(s)
+	i.externalIPs.add(ip)
+	s.ExternalIPs = i.externalIPs.values
+}
+
+func (r *gathered) loadBalancerIP(s *Service, ip netip.Addr) {
+	i := r.index(s)
+	i.loadBalancerIPs.add(ip)
+	s.LoadBalancerIPs = i.loadBalancerIPs.values
+}
+
+func (r *gathered) compareName(chain, want, have, of string, line int) {
+	if want == have {
+		r.named++
+		return
+	}
+	r.misnamed = append(r.misnamed, issue(fmt.Sprintf("chain %s should be %s, the hash of %s", chain, want, of), []int{line}))
+}
+
+// checkNames reports the chains with a wrong name. If no name is right, somebody made the file
+// anonymous: the chains lead to each other all the same.
+func (r *gathered) checkNames() {
+	if n := len(r.misnamed); r.named == 0 && n > 1 {
+		r.gap(fmt.Sprintf("none of the %d chains has the name that kube-proxy would give it: names or addresses in the file are not the real ones", n))
+		return
+	}
+	r.node.Problems = append(r.node.Problems, r.misnamed...)
+}
+
+// balances reports whether there is a service with endpoints: its rules show the detection of pods, and whether all flows
+// are masqueraded.
+func (r *gathered) balances() bool {
+	return slices.ContainsFunc(r.node.Services, func(s *Service) bool {
+		b := s.balanced[s.InternalPolicy]
+		return b != nil && len(b.shares) > 0 && s.ClusterIP.IsValid()
+	})
+}
+
+// settleLocality sets the locality of endpoints, if a service of policy Local or the prefix of the
+// node's pods shows it.
+func (r *gathered) settleLocality() {
+	where := make(map[netip.Addr]Locality)
+	for _, s := range r.node.Services {
+		knows := s.balanced[decision.Local] != nil || s.Dropped
+		for _, e := range s.Endpoints {
+			switch a := e.AddrPort.Addr(); {
+			case !a.IsValid():
+			case e.LocalShare > 0:
+				where[a] = OnThisNode
+			case knows && where[a] == LocalityUnknown:
+				where[a] = OnAnotherNode
+			}
+		}
+	}
+	for _, s := range r.node.Services {
+		for i := range s.Endpoints {
+			a := s.Endpoints[i].AddrPort.Addr()
+			s.Endpoints[i].Locality = cmp.Or(s.Endpoints[i].Locality, where[a], r.node.Proxy.locality(a))
+		}
+	}
+}
+
+// locality returns the locality of an address by the prefixes of pods.
+func (p *Proxy) locality(a netip.Addr) Locality {
+	switch {
+	case !p.NodePodCIDR.IsValid() || !p.PodCIDR.Contains(a):
+		return LocalityUnknown
+	case p.NodePodCIDR.Contains(a):
+		return OnThisNode
+	}
+	return OnAnotherNode
+}

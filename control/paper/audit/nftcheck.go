@@ -1,0 +1,179 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftproxy"
+)
+
+// check looks for inconsistencies in all that was read.
+func (r *nftReader) check() {
+	missing := r.checkMissing()
+	r.checkHooks()
+	r.checkElements()
+	if !missing && r.isComplete() {
+		r.checkUnused()
+	}
+	r.checkClusterIPs()
+	for _, s := range r.node.Services {
+		r.checkBalance(s, missing)
+	}
+	r.checkNames()
+	r.node.sortIssues()
+}
+
+// isComplete reports whether the file has the whole table, and not a few of its chains.
+func (r *nftReader) isComplete() bool {
+	return r.chains["nat-prerouting"] != nil && r.chains[nftproxy.Services] != nil && r.sets[nftproxy.ServiceIPs] != nil
+}
+
+// checkMissing records what the file does not show, and reports whether chains are missing that something leads to.
+func (r *nftReader) checkMissing() bool {
+	var missing []string
+	var lines []int
+	for to, from := range r.leads {
+		if r.chains[to] == nil {
+			missing = append(missing, to)
+			lines = append(lines, from[0])
+		}
+	}
+	slices.Sort(missing)
+	const few = 5
+	switch n := len(missing); {
+	case n == 1:
+		r.gap(fmt.Sprintf("chain %s is not in the file", missing[0]), lines...)
+	case n > few:
+		r.gap(fmt.Sprintf("%d chains are not in the file: %s and %d more", n, strings.Join(missing[:few], ", "), n-few), lines...)
+	case n > 0:
+		r.gap(fmt.Sprintf("%d chains are not in the file: %s", n, strings.Join(missing, ", ")), lines...)
+	}
+	for _, name := range []string{nftproxy.ServiceIPs, nftproxy.ServiceNodePorts, nftproxy.NoEndpointServices, nftproxy.NoEndpointNodePorts} {
+		if r.sets[name] == nil {
+			r.gap(fmt.Sprintf("table %s %s has no map %s in the file", r.table.Family, r.table.Name, name))
+		}
+	}
+	return len(missing) > 0
+}
+
+// checkElements finds a table without elements of sets, as nft -t prints it.
+func (r *nftReader) checkElements() {
+	for _, s := range r.table.Sets {
+		if len(s.Elements) > 0 {
+			return
+		}
+	}
+	for _, c := range r.table.Chains {
+		if _, ok := nftproxy.ParseName(c.Name); ok && len(c.Rules) > 0 {
+			r.gap(fmt.Sprintf("no map of table %s %s has elements: the addresses of services are not shown (nft without -t prints them)", r.table.Family, r.table.Name), r.table.Line)
+			return
+		}
+	}
+}
+
+// checkUnused finds chains that nothing leads to. Empty ones are left out: kube-proxy empties the chains of a service that is
+// gone, and deletes them when it writes the next time.
+func (r *nftReader) checkUnused() {
+	if ips := r.sets[nftproxy.ServiceIPs]; len(ips.Elements) == 0 {
+		return
+	}
+	for _, c := range r.table.Chains {
+		if name, _ := nftproxy.ParseName(c.Name); name.Kind != "" && len(c.Rules) > 0 && r.leads[c.Name] == nil {
+			r.problem(fmt.Sprintf("no rule and no element of a map leads to chain %s", c.Name), c.Line)
+		}
+	}
+}
+
+// checkHooks looks for what leads from the base chains to the services.
+func (r *nftReader) checkHooks() {
+	for _, hook := range []struct{ from, to, effect string }{
+		{"nat-prerouting", nftproxy.Services, "packets from pods and from outside reach no service"},
+		{"nat-output", nftproxy.Services, "the node's own packets reach no service"},
+		{"nat-postrouting", nftproxy.Masquerading, "nothing is masqueraded"},
+		{"filter-input", nftproxy.ServiceEndpoints, "packets to services without endpoints are not rejected"},
+		{"filter-forward", nftproxy.ServiceEndpoints, "packets to services without endpoints are not rejected"},
+		{"filter-output", nftproxy.ServiceEndpoints, "packets to services without endpoints are not rejected"},
+		{"filter-input", nftproxy.NodePortEndpoints, "packets to node ports without endpoints are not rejected"},
+		{"filter-prerouting-pre-dnat", nftproxy.FirewallCheck, "source ranges have no effect"},
+		{"filter-output-pre-dnat", nftproxy.FirewallCheck, "source ranges have no effect on the node's own packets"},
+		{nftproxy.Services, nftproxy.ServiceIPs, "no service is served"},
+		{nftproxy.Services, nftproxy.ServiceNodePorts, "no node port is served"},
+		{nftproxy.ServiceEndpoints, nftproxy.NoEndpointServices, "packets to services without endpoints are not rejected"},
+		{nftproxy.NodePortEndpoints, nftproxy.NoEndpointNodePorts, "packets to node ports without endpoints are not rejected"},
+		{nftproxy.FirewallCheck, nftproxy.FirewallIPs, "source ranges have no effect"},
+	} {
+		from := r.chains[hook.from]
+		if from == nil || r.chains[hook.to] == nil && r.sets[hook.to] == nil {
+			continue
+		}
+		leads := false
+		for _, rule := range from.rules {
+			leads = leads || rule.jump == hook.to || rule.vmap == hook.to
+		}
+		if !leads {
+			r.problem(fmt.Sprintf("%s does not lead to %s: %s", hook.from, hook.to, hook.effect), from.Line)
+		}
+	}
+}
+
+// checkClusterIPs compares cluster-ips with the cluster IPs of the services.
+func (r *nftReader) checkClusterIPs() {
+	listed, there := r.addresses(nftproxy.ClusterIPs)
+	if !there || len(listed) == 0 {
+		return
+	}
+	for _, s := range r.node.Services {
+		ip := s.ClusterIP
+		if !ip.IsValid() {
+			continue
+		}
+		if listed[ip] == 0 {
+			r.problem(fmt.Sprintf("%s lacks %s, the cluster IP of %s", nftproxy.ClusterIPs, ip, s.Title()), r.sets[nftproxy.ClusterIPs].Line)
+		}
+		listed[ip] = -max(listed[ip], -listed[ip])
+	}
+	for ip, line := range listed {
+		if line > 0 {
+			r.problem(fmt.Sprintf("%s has %s, which is the cluster IP of no service: other programs' packets to it are rejected", nftproxy.ClusterIPs, ip), line)
+		}
+	}
+}
+
+// checkBalance checks the chains that select the endpoint.
+func (r *nftReader) checkBalance(s *Service, missing bool) {
+	for policy, b := range s.balanced {
+		if b == nil {
+			continue
+		}
+		switch {
+		case len(b.shares) == 0 && !missing:
+			r.problem(fmt.Sprintf("%s of %s chooses no endpoint: its packets pass untranslated", b.chain, s.Title()), b.line)
+		case b.left > rounding && len(b.shares) > 0:
+			r.problem(fmt.Sprintf("%s of the flows through %s get no endpoint: its map has no element for some of the numbers", percent(b.left), b.chain), b.lastLine())
+		case b.unequal:
+			r.problem(b.unequalText(), b.lines()...)
+		}
+		if len(b.shares) > 0 && s.Refused {
+			r.problem(fmt.Sprintf("%s of %s has endpoints, but %s declares that it has none", b.chain, s.Title(), nftproxy.NoEndpointServices), b.line)
+		}
+		if decision.Policy(policy) == decision.Local && len(b.shares) > 0 && s.Dropped && s.InternalPolicy == decision.Local && s.ExternalPolicy == decision.Local {
+			r.problem(fmt.Sprintf("%s of %s has endpoints on this node, but packets are dropped as if it had none", b.chain, s.Title()), b.line)
+		}
+	}
+	if s.suffix != "" && s.balanced == ([2]*balance{}) && !missing && !s.Refused && !s.Dropped {
+		r.problem(fmt.Sprintf("no chain of %s chooses an endpoint, and its packets are not rejected", s.Title()))
+	}
+}
+
+// sortIssues puts the issues in the order of their lines.
+func (n *Node) sortIssues() {
+	byLine := func(a, b Issue) int {
+		return cmp.Or(slices.Compare(a.Lines, b.Lines), strings.Compare(a.Text, b.Text))
+	}
+	slices.SortFunc(n.Problems, byLine)
+	slices.SortFunc(n.Gaps, byLine)
+	slices.SortFunc(n.Contested, byLine)
+}
