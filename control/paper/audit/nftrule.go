@@ -121,6 +121,12 @@ func (r *nftRule) match(m nftables.Match) {
 			r.other = r.other || r.protocol == 0
 		case left.Key == "iifname" && isText:
 			r.device, r.notDevice = value, not
+		case left.Key == "mark":
+			// nft takes the highest bits for a prefix: "meta mark != 0x00000000/1".
+			p, _ := m.Right.(nftables.Prefix)
+			zero, ok := numberOf(p.Address)
+			r.marked, r.unmarked = ^uint32(0)<<(32-max(min(p.Length, 32), 0)), m.Op == "=="
+			r.other = r.other || !ok || zero != 0
 		default:
 			r.other = true
 		}

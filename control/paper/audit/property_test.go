@@ -29,6 +29,7 @@ var services = cmp.Options{
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 	// Rules of addresses that several services claim stand behind the others.
 	cmpopts.SortSlices(netip.Addr.Less),
+	cmpopts.SortSlices(func(a, b netip.Prefix) bool { return a.String() < b.String() }), // nft sorts them
 }
 
 // TestGeneratedServicesAreFound: of rules rendered for random clusters, all services are
