@@ -21,10 +21,10 @@ func newDiffCommand() *cobra.Command {
 	var f diffFlags
 	cmd := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
-		Short: "Compare two dumps of iptables rules",
-		Long: `Compare two dumps of a node's rules (iptables-save). Print the changes of services and
-endpoints first, then all other changed rules, chain by chain with line numbers. Counters
-and comment lines are ignored.
+		Short: "Compare two dumps of a node's rules",
+		Long: `Compare two dumps of a node's rules (iptables-save, or nft list ruleset). Print the changes
+of services and endpoints first, then all other changed rules, chain by chain with line
+numbers. Counters and comment lines are ignored.
 
 The exit code is 0 if the dumps are equal, 1 if they differ, and 2 on an error.`,
 		Example: `  iptables-save > before.rules; kubectl apply -f web.yaml; iptables-save | nfqproxy diff before.rules -`,
@@ -54,18 +54,10 @@ func (f *diffFlags) run(stdin io.Reader, stdout, stderr io.Writer, before, after
 	if before == "-" && after == "-" {
 		return false, fmt.Errorf("diff - -: only one file can be standard input")
 	}
-	was, err := onlyDump(stdin, stderr, before, iptables.FamilyUnknown)
+	c, err := f.compare(stdin, stderr, before, after)
 	if err != nil {
 		return false, err
 	}
-	is, err := onlyDump(stdin, stderr, after, was.Family)
-	if err != nil {
-		return false, err
-	}
-	if was.Family != is.Family {
-		return false, fmt.Errorf("%s is of %s and %s of %s: give two dumps of one family", rulesName(before), was.Family, rulesName(after), is.Family)
-	}
-	c := audit.Compare(was, is, f.all)
 	out := bufio.NewWriter(stdout)
 	if f.output != "text" {
 		err = writeValue(out, f.output, c)
@@ -76,4 +68,29 @@ func (f *diffFlags) run(stdin io.Reader, stdout, stderr io.Writer, before, after
 		err = out.Flush()
 	}
 	return c.Same(), err
+}
+
+// compare compares two dumps of iptables, or two outputs of nft.
+func (f *diffFlags) compare(stdin io.Reader, stderr io.Writer, before, after string) (*audit.Comparison, error) {
+	files, others, stdin, err := readNFT(stdin, []string{before, after})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(files) == 2:
+		return audit.CompareNFTables(files[0].ruleset, files[1].ruleset, f.all), nil
+	case len(files) == 1:
+		return nil, fmt.Errorf("%s is the output of nft, and %s is not: give two files of one kind", files[0].name, rulesName(others[0]))
+	}
+	was, err := onlyDump(stdin, stderr, before, iptables.FamilyUnknown)
+	if err != nil {
+		return nil, err
+	}
+	is, err := onlyDump(stdin, stderr, after, was.Family)
+	if err != nil {
+		return nil, err
+	}
+	if was.Family != is.Family {
+		return nil, fmt.Errorf("%s is of %s and %s of %s: give two dumps of one family", rulesName(before), was.Family, rulesName(after), is.Family)
+	}
+	return audit.Compare(was, is, f.all), nil
 }

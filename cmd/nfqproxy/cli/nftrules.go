@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 )
@@ -19,10 +18,7 @@ type nftFile struct {
 // place of standard input.
 func readNFT(stdin io.Reader, paths []string) (files []nftFile, others []string, rest io.Reader, err error) {
 	rest = stdin
-	for i, path := range paths {
-		if slices.Contains(paths[:i], path) {
-			return nil, nil, nil, fmt.Errorf("%s is given twice: give each file once", rulesName(path))
-		}
+	for _, path := range paths {
 		in := stdin
 		if path != "-" {
 			file, err := openFile(path)

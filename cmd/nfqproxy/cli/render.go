@@ -16,24 +16,28 @@ import (
 
 func newRenderCommand() *cobra.Command {
 	var table tableFlags
-	var family, service, namespace string
+	var family, service, namespace, mode string
 	var kernel kubechains.Kernel
 	cmd := &cobra.Command{
 		Use:   "render --objects PATH",
-		Short: "Print the iptables rules that kube-proxy would write",
+		Short: "Print the rules that kube-proxy would write",
 		Long: `Print the iptables rules that kube-proxy would write for these objects on this node, in
 the format of iptables-save. iptables-restore loads them (ip6tables-restore for --family
-ipv6).
+ipv6). With --mode nftables, print the tables that kube-proxy 1.36 would write in that mode,
+of both families, in the format of nft list ruleset. nft -f loads them. Node ports are then open
+on the node's primary addresses, unless --nodeport-addresses is set.
 
-kube-proxy's rules also depend on the node's kernel, which nfqproxy does not read here: set
+In iptables mode, kube-proxy's rules also depend on the node's kernel, which nfqproxy does not read here: set
 --nfacct and --conntrack-tcp-be-liberal for it. To load rules with --nfacct, create the
 counters first: nfacct add ct_state_invalid_dropped_pkts; nfacct add
 localhost_nps_accepted_pkts.`,
 		Example: `  nfqproxy render --objects cluster.yaml --cluster-cidr 10.244.0.0/16
-  nfqproxy render --objects cluster.yaml --service kube-system/kube-dns`,
+  nfqproxy render --objects cluster.yaml --service kube-system/kube-dns
+  nfqproxy render --objects cluster.yaml --mode nftables`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f := map[string]decision.Family{"ipv4": decision.IPv4, "ipv6": decision.IPv6}[family]
+			table.primaryNodePorts = mode == modeNFTables
 			in, err := table.load(cmd.InOrStdin(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
@@ -43,6 +47,13 @@ localhost_nps_accepted_pkts.`,
 				fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy: warning: several Nodes and no --node: no endpoint counts as local for traffic policy Local")
 			}
 			service = inNamespace(namespace, service)
+			if mode == modeNFTables {
+				families := []decision.Family{decision.IPv4, decision.IPv6}
+				if cmd.Flags().Changed("family") {
+					families = []decision.Family{f}
+				}
+				return renderNFTables(cmd.OutOrStdout(), cmd.ErrOrStderr(), in, service, families)
+			}
 			if service == "" {
 				return kubechains.Render(cmd.OutOrStdout(), kubechains.Rules(t, f, kernel))
 			}
@@ -63,7 +74,8 @@ localhost_nps_accepted_pkts.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	table.add(cmd, flags)
-	oneOf(cmd, &family, "family", "", "", "ipv4", "ipv6")
+	oneOf(cmd, &mode, "mode", "", ": mode of kube-proxy", "iptables", modeNFTables)
+	oneOf(cmd, &family, "family", "", "; in mode nftables both, if it is not set", "ipv4", "ipv6")
 	flags.StringVar(&service, "service", "", "print only the rules of this service: NAMESPACE/NAME, or NAME with --namespace")
 	namespaceFlag(cmd, &namespace, "--service", "none")
 	flags.BoolVar(&kernel.NFAcct, "nfacct", false, "include the rules with nfacct counters, which kube-proxy writes if the node's kernel supports nfacct")

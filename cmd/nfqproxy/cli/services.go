@@ -84,6 +84,11 @@ type ruleSet struct {
 
 // read reads all files: the rules of one host, of both families and both back ends.
 func (f *servicesFlags) read(stdin io.Reader, stderr io.Writer) ([]ruleSet, error) {
+	for i, path := range f.rules {
+		if slices.Contains(f.rules[:i], path) {
+			return nil, fmt.Errorf("--rules: %s is given twice: give each file once", rulesName(path))
+		}
+	}
 	rulesets, others, stdin, err := readNFT(stdin, f.rules)
 	if err != nil {
 		return nil, fmt.Errorf("--rules: %w", err)
@@ -248,12 +253,8 @@ func (f *servicesFlags) writeObjects(w io.Writer, sets []ruleSet) error {
 		names = append(names, rulesName(path))
 	}
 	fmt.Fprintf(w, "# Read from %s by nfqproxy services. To render the rules:\n", strings.Join(names, " and "))
-	for _, n := range nodes {
-		family := ""
-		if n.Family == decision.IPv6 {
-			family = " --family ipv6"
-		}
-		fmt.Fprintf(w, "#   nfqproxy render --objects FILE%s%s%s\n", tableArgs(&config), kernelArgs(audit.Kernel(nodes...)), family)
+	for _, args := range renderArgs(&config, nodes) {
+		fmt.Fprintf(w, "#   nfqproxy render --objects FILE%s\n", args)
 	}
 	fmt.Fprintf(w, "# To run a lab of the node:\n#   nfqproxy lab up --objects FILE%s\n", clusterArgs(&config))
 	for _, s := range sets {
@@ -265,6 +266,23 @@ func (f *servicesFlags) writeObjects(w io.Writer, sets []ruleSet) error {
 		fmt.Fprintf(w, "# %s.\n", note)
 	}
 	return objects.WriteYAML(w)
+}
+
+// renderArgs are the flags that render the rules of the nodes, once for each output.
+func renderArgs(config *servicetable.NodeConfig, nodes []*audit.Node) (all []string) {
+	for _, n := range nodes {
+		args := tableArgs(config) + kernelArgs(audit.Kernel(nodes...))
+		switch {
+		case n.Mode == proxymode.ModeNFTables:
+			args += nftArgs(config) // of both families
+		case n.Family == decision.IPv6:
+			args += " --family ipv6"
+		}
+		if !slices.Contains(all, args) {
+			all = append(all, args)
+		}
+	}
+	return all
 }
 
 // clusterArgs are the flags that describe the cluster.

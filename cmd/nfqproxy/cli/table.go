@@ -26,6 +26,8 @@ type tableFlags struct {
 	name       string
 	node       proxyconfig.NodeFlags
 	algorithms algorithms.Flags // not all commands have them
+	// primaryNodePorts opens node ports on the node's primary addresses by default, as kube-proxy does in nftables mode.
+	primaryNodePorts bool
 }
 
 func (f *tableFlags) add(cmd *cobra.Command, flags *pflag.FlagSet) {
@@ -92,7 +94,11 @@ func (f *tableFlags) configure(objects *manifest.Objects) (config servicetable.N
 	if f.algorithms.Given() {
 		config.Balance = a.Chosen
 	}
-	return config, f.node.Apply(&config)
+	err = f.node.Apply(&config)
+	if f.primaryNodePorts && len(config.NodePortAddresses) == 0 {
+		config.PrimaryNodePorts = true
+	}
+	return config, err
 }
 
 // input has the objects that tableFlags name, and their table.

@@ -17,7 +17,7 @@ type Comparison struct {
 	Services []ServiceChange // by name
 	Proxy    []Detail        // the proxy's configuration
 	// Tables are the differences that services and configuration do not explain; or all.
-	Tables []iptables.TableDiff
+	Tables []TableChange
 	// Reordered counts rules of services that are in another place without an effect: kube-proxy
 	// writes them in no fixed order. They are not among Tables, unless all are.
 	Reordered int
@@ -72,7 +72,9 @@ func Compare(before, after *iptables.Dump, all bool) *Comparison {
 	c := &Comparison{Services: compareAll(was.Services, is.Services), Proxy: compareProxies(&was.Proxy, &is.Proxy)}
 	tables := iptables.Diff(before, after)
 	if all {
-		c.Tables = tables
+		for _, t := range tables {
+			c.Tables = append(c.Tables, newTableChange(&t))
+		}
 		return c
 	}
 	k := knowledge{was, is, make(map[*Service]*ServiceChange), c}
@@ -86,7 +88,7 @@ func Compare(before, after *iptables.Dump, all bool) *Comparison {
 	}
 	for _, t := range tables {
 		if t = k.unexplained(t); t.Added || t.Removed || len(t.Chains) > 0 {
-			c.Tables = append(c.Tables, t)
+			c.Tables = append(c.Tables, newTableChange(&t))
 		}
 	}
 	return c
@@ -301,7 +303,7 @@ func shareText(share float64) string {
 // compareProxies compares the configuration that both dumps show.
 func compareProxies(was, is *Proxy) []Detail {
 	d := &details{}
-	if was.Version != "" && is.Version != "" {
+	if was.Version != "" && is.Version != "" && !oneVersion(was, is) {
 		value(d, "kube-proxy", was.Version, is.Version)
 	}
 	if was.balances && is.balances {
@@ -316,6 +318,7 @@ func compareProxies(was, is *Proxy) []Detail {
 	value(d, "masquerade mark", fmt.Sprintf("%#x", was.MasqueradeMark), fmt.Sprintf("%#x", is.MasqueradeMark))
 	changed(d, "node ports on 127.0.0.1:", was.LocalhostNodePorts, is.LocalhostNodePorts)
 	set(d, "node ports on", was.NodePortAddresses, is.NodePortAddresses)
+	set(d, "cluster IPs in", was.ServiceCIDRs, is.ServiceCIDRs)
 	changed(d, "nfacct counters:", was.NFAcct, is.NFAcct)
 	changed(d, "INVALID packets pass:", was.PassesInvalid, is.PassesInvalid)
 	return *d

@@ -141,8 +141,8 @@ func TestCompareServices(t *testing.T) {
 		for _, table := range c.Tables {
 			for _, chain := range table.Chains {
 				for _, r := range chain.Rules {
-					if !r.Moved() {
-						t.Fatalf("seed %d: untold in %s %s: - %v + %v\nof %+v", seed, table.Name, chain.Name, r.Before, r.After, c.Services)
+					if r.Change != audit.Moved {
+						t.Fatalf("seed %d: untold in %s %s: %s %s\nof %+v", seed, table.Name, chain.Name, r.Change, r.Rule, c.Services)
 					}
 				}
 			}

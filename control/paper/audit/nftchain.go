@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftproxy"
 )
 
@@ -54,6 +55,10 @@ func (r *nftReader) follow(s *Service) {
 
 // foreign reports a rule in a chain of kube-proxy that it does not write.
 func (r *nftReader) foreign(chain *nftChain, rule *nftRule) {
+	if r.node.foreign == nil {
+		r.node.foreign = make(map[*nftables.Rule]bool)
+	}
+	r.node.foreign[rule.Rule] = true
 	r.problem(fmt.Sprintf("%s has a rule that kube-proxy does not write: %s", chain.Name, rule.Rule), rule.Line)
 }
 

@@ -101,13 +101,8 @@ func (r *nftReader) hairpins() {
 	}
 	here := make(map[hairpin]bool, len(s.Elements))
 	for i := range s.Elements {
-		key, _ := s.Elements[i].Key.(nftables.Concat)
-		if len(key) != 4 {
-			continue
-		}
-		a, ok := addrOf(key[0])
-		at := hairpin{netip.AddrPortFrom(a, portOf(key[3])), protocolOf(key[2])}
-		here[at] = true
+		at, ok := hairpinOf(s.Elements[i].Key)
+		here[at] = ok
 		if ok && !r.endpoints[at] {
 			r.problem(fmt.Sprintf("%s has %s (%s), which is no endpoint of a service", s.Name, at.to, at.protocol), r.lineOf(s, i))
 		}
@@ -125,6 +120,14 @@ func (r *nftReader) hairpins() {
 		}
 	}
 }
+
+// oneVersion reports whether two tables may be of one version of kube-proxy: since 1.36, only services with a single
+// endpoint show which one it is.
+func oneVersion(a, b *Proxy) bool {
+	return a.mode == proxymode.ModeNFTables && b.mode == proxymode.ModeNFTables && (a.Version == since136 || b.Version == since136) && min(a.Version, b.Version) >= "1.36"
+}
+
+const since136 = "1.36 or later"
 
 // version is that of kube-proxy according to its chains and sets (pkg/proxy/nftables/proxier.go of each version): 1.30 has
 // cluster-ips, 1.33 other base chains, 1.36 hairpin-connections in place of a chain that marks, and since 1.37 there is no map for a
@@ -144,5 +147,5 @@ func (r *nftReader) version() string {
 	case r.mod1:
 		return "1.36"
 	}
-	return "1.36 or later"
+	return since136
 }

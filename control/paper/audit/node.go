@@ -16,6 +16,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
@@ -43,6 +44,8 @@ type Node struct {
 	chains map[string]*Service
 	// contests give the first service of what several claim, for each rule of theirs.
 	contests map[*iptables.Rule]string
+	// foreign are the rules in chains of services that kube-proxy does not write, of nftables.
+	foreign map[*nftables.Rule]bool
 }
 
 // ruleOwner is the owner of a rule of kube-proxy.

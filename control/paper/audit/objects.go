@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -24,6 +25,8 @@ type Objects struct {
 	Node           *corev1.Node
 	Services       []*corev1.Service
 	EndpointSlices []*discoveryv1.EndpointSlice
+	// ServiceCIDR has the ranges of cluster IPs; nil if the rules do not show them.
+	ServiceCIDR *networkingv1.ServiceCIDR
 	// Notes are the parts that were left out or invented, one sentence each.
 	Notes []string
 }
@@ -36,6 +39,7 @@ const defaultNodeName = "node"
 func NewObjects(nodeName string, nodes ...*Node) *Objects {
 	m := &objectBuilder{objects: &Objects{}, nodeName: cmp.Or(nodeName, defaultNodeName), within: make(map[int]map[netip.Prefix]bool)}
 	m.node(nodeName != "", nodes)
+	m.serviceCIDR(nodes)
 	ports := make(map[decision.ServiceName][]*Service)
 	var names []decision.ServiceName
 	for _, n := range nodes {
@@ -133,6 +137,22 @@ func (m *objectBuilder) node(named bool, nodes []*Node) {
 	}
 	if needed {
 		m.objects.Node = o
+	}
+}
+
+// serviceCIDR makes the object with the ranges of cluster IPs, with the name that the API server gives its own.
+func (m *objectBuilder) serviceCIDR(nodes []*Node) {
+	var cidrs []string
+	for _, n := range nodes {
+		for _, p := range n.Proxy.ServiceCIDRs {
+			cidrs = append(cidrs, p.String())
+		}
+	}
+	if len(cidrs) > 0 {
+		m.objects.ServiceCIDR = &networkingv1.ServiceCIDR{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "ServiceCIDR"},
+			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs},
+		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
@@ -253,50 +252,41 @@ func (t *printer) details(indent string, all []Detail) {
 	}
 }
 
-func (t *printer) table(d *iptables.TableDiff) {
-	switch {
-	case d.Added:
-		t.section(fmt.Sprintf("Table %s (added)", d.Name))
-	case d.Removed:
-		t.section(fmt.Sprintf("Table %s (removed)", d.Name))
-	default:
+func (t *printer) table(d *TableChange) {
+	switch d.Change {
+	case Changed:
 		t.section(fmt.Sprintf("Table %s", d.Name))
+	default:
+		t.section(fmt.Sprintf("Table %s (%s)", d.Name, d.Change))
 	}
 	width := 0
 	for _, c := range d.Chains {
 		for _, r := range c.Rules {
-			for _, rule := range []*iptables.Rule{r.Before, r.After} {
-				if rule != nil {
-					width = max(width, len(fmt.Sprint(rule.Line)))
-				}
-			}
+			width = max(width, len(fmt.Sprint(max(r.LineBefore, r.LineAfter))))
 		}
 	}
 	for i := range d.Chains {
-		t.chain(d.Name, &d.Chains[i], width)
+		t.chain(&d.Chains[i], width)
 	}
 }
 
-func (t *printer) chain(table string, c *iptables.ChainDiff, width int) {
-	builtin := iptables.Builtin(table, c.Name)
+func (t *printer) chain(c *ChainChange, width int) {
 	switch {
-	case c.PolicyChanged():
-		t.line("  ~ %s: policy %s -> %s", c.Name, c.Before.Policy, c.After.Policy)
-	case c.Before == nil && !builtin:
-		t.line("  + %s", c.Name)
-	case c.After == nil && !builtin:
-		t.line("  - %s", c.Name)
-	default:
+	case c.PolicyBefore != c.PolicyAfter:
+		t.line("  ~ %s: policy %s -> %s", c.Name, c.PolicyBefore, c.PolicyAfter)
+	case c.Change == Changed:
 		t.line("    %s", c.Name)
+	default:
+		t.line("  %s %s", changeSigns[c.Change], c.Name)
 	}
 	for _, r := range c.Rules {
-		switch {
-		case r.Moved():
-			t.line("      > %*d  %s (was line %d)", width, r.After.Line, r.After, r.Before.Line)
-		case r.After == nil:
-			t.line("      - %*d  %s", width, r.Before.Line, r.Before)
+		switch r.Change {
+		case Moved:
+			t.line("      > %*d  %s (was line %d)", width, r.LineAfter, r.Rule, r.LineBefore)
+		case Removed:
+			t.line("      - %*d  %s", width, r.LineBefore, r.Rule)
 		default:
-			t.line("      + %*d  %s", width, r.After.Line, r.After)
+			t.line("      + %*d  %s", width, r.LineAfter, r.Rule)
 		}
 	}
 }

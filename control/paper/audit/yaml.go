@@ -8,12 +8,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Documents returns the objects without empty fields: the Node, then each Service with its
+// Documents returns the objects without empty fields: the Node and the ServiceCIDR, then each Service with its
 // EndpointSlices behind it.
 func (o *Objects) Documents() (all []map[string]any, err error) {
 	var documents []any
 	if o.Node != nil {
 		documents = append(documents, o.Node)
+	}
+	if o.ServiceCIDR != nil {
+		documents = append(documents, o.ServiceCIDR)
 	}
 	rest := o.EndpointSlices
 	for _, s := range o.Services {

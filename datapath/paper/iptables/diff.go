@@ -1,8 +1,9 @@
 package iptables
 
 import (
-	"slices"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/listdiff"
 )
 
 // TableDiff is what differs in one table.
@@ -107,52 +108,12 @@ func chainNames(tables ...*Table) []string {
 	return names
 }
 
-// diffRules compares the rules of a chain: each is paired with an equal one, of several the first
-// with the first, and as many pairs as possible count as unmoved.
+// diffRules compares the rules of a chain.
 func diffRules(before, after []*Rule) []RuleDiff {
-	places := make(map[string][]int)
-	for i, r := range before {
-		k := spelling(r)
-		places[k] = append(places[k], i)
-	}
-	partner := make([]int, len(after)) // for each rule of after its position in before; -1: none
-	gone := make([]bool, len(before))
-	for i := range gone {
-		gone[i] = true
-	}
-	for i, r := range after {
-		partner[i] = -1
-		if k := spelling(r); len(places[k]) > 0 {
-			partner[i], places[k] = places[k][0], places[k][1:]
-			gone[partner[i]] = false
-		}
-	}
-	stays := increasing(partner)
 	var diffs []RuleDiff
-	next := 0 // of before
-	removeUntil := func(end int) {
-		for ; next < end; next++ {
-			if gone[next] {
-				diffs = append(diffs, RuleDiff{Before: before[next]})
-			}
-		}
+	for _, d := range listdiff.Compare(before, after, spelling) {
+		diffs = append(diffs, RuleDiff(d))
 	}
-	for i, r := range after {
-		switch {
-		case partner[i] < 0:
-			// The replaced rules come first.
-			for end := next; end < len(before) && gone[end]; end++ {
-				removeUntil(end + 1)
-			}
-			diffs = append(diffs, RuleDiff{After: r})
-		case stays[i]:
-			removeUntil(partner[i])
-			next = max(next, partner[i]+1)
-		default:
-			diffs = append(diffs, RuleDiff{before[partner[i]], r})
-		}
-	}
-	removeUntil(len(before))
 	return diffs
 }
 
@@ -164,32 +125,4 @@ func spelling(r *Rule) string {
 		b.WriteByte(0) // which no word has
 	}
 	return b.String()
-}
-
-// increasing marks a longest subsequence of rising numbers, without negative ones.
-func increasing(numbers []int) []bool {
-	var ends []int // of the subsequence of each length, the place of the least end
-	previous := make([]int, len(numbers))
-	for i, n := range numbers {
-		if n < 0 {
-			continue
-		}
-		length, _ := slices.BinarySearchFunc(ends, n, func(end, n int) int { return numbers[end] - n })
-		previous[i] = -1
-		if length > 0 {
-			previous[i] = ends[length-1]
-		}
-		if length == len(ends) {
-			ends = append(ends, i)
-		} else {
-			ends[length] = i
-		}
-	}
-	marked := make([]bool, len(numbers))
-	if len(ends) > 0 {
-		for i := ends[len(ends)-1]; i >= 0; i = previous[i] {
-			marked[i] = true
-		}
-	}
-	return marked
 }

@@ -43,9 +43,19 @@ func (r *Ruleset) Print(w io.Writer, f Format) (int64, error) {
 }
 
 // String is the rule as nft prints it, without its handle.
-func (r *Rule) String() string {
-	p := &printer{}
+func (r *Rule) String() string { return r.Format(Format{}) }
+
+// Format is the rule in a format, without its handle.
+func (r *Rule) Format(f Format) string {
+	p := &printer{Format: f}
 	p.rule(r)
+	return p.String()
+}
+
+// Format is the element in a format.
+func (e *Element) Format(f Format) string {
+	p := &printer{Format: f}
+	p.element(e)
 	return p.String()
 }
 

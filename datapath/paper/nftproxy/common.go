@@ -135,6 +135,9 @@ func (w *writer) onNodePorts(local bool, in string) (s []nftables.Statement) {
 // masquerading writes the chain that translates the source: of marked packets, and of those of an endpoint to itself.
 func (w *writer) masquerading(c *nftables.Chain) {
 	rule(c, w.marked(), nftables.Mangle{Key: mark, Value: nftables.Binary{Op: "^", Left: mark, Right: w.bit()}}, masquerade)
+	if w.node.NoHairpinMasquerade {
+		return
+	}
 	translated := nftables.Match{Op: "in", Left: nftables.CT{Key: "status"}, Right: word("dnat")}
 	rule(c, translated, is(nftables.Concat{w.saddr(), w.daddr(), proto, dport}, nftables.SetRef(HairpinConnections)), masquerade)
 }
