@@ -8,6 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
 // Purpose is the reason for which kube-proxy, of any version, wrote a rule that drops or rejects packets.
@@ -33,6 +34,8 @@ func (n *Node) Purpose(r *iptables.Rule, path []*iptables.Rule) (Purpose, *Servi
 	of, owned := n.owners[r]
 	_, rejects := r.Target.(iptables.Reject)
 	switch {
+	case owned && n.Mode == proxymode.ModeNFTables:
+		return nftPurpose(r), nil
 	case owned && of.service == nil:
 		return Protection, nil
 	case owned && rejects:
@@ -94,6 +97,9 @@ type Destination struct {
 func (n *Node) Refusals() map[Destination]*iptables.Rule {
 	rules := make(map[Destination]*iptables.Rule)
 	for r := range n.owners {
+		if n.Mode == proxymode.ModeNFTables { // no rule accepts what they drop
+			break
+		}
 		if _, rejects := r.Target.(iptables.Reject); !rejects && r.Target != iptables.Drop {
 			continue
 		}

@@ -15,6 +15,9 @@ import (
 // Read reads the services from a dump. It never fails: rules that it does not understand are among
 // the problems or gaps.
 func Read(d *iptables.Dump) *Node {
+	if d.Ruleset != nil {
+		return readNative(d)
+	}
 	r := newReader(d)
 	r.node.Mode, r.node.Proof = proxymode.ModeOf([]*iptables.Dump{d})
 	r.portals()

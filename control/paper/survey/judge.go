@@ -58,7 +58,7 @@ func (v *walker) judge(c *connection, w *netfilter.Way) end {
 	switch w.Verdict {
 	case netfilter.Dropped, netfilter.Rejected:
 		v.judgeDrop(&e, c, w)
-		if keeper, table := v.keeper(w.Path); e.outcome == lost && w.Packet.Destination == c.to && table == "raw" {
+		if keeper, table := v.keeper(w.Path); e.outcome == lost && w.Packet.Destination == c.to && untracks(keeper) {
 			e = end{outcome: untranslated, rule: keeper, table: table, doubts: w.Doubts} // a firewall accepts what it translates
 		}
 	case netfilter.Sent, netfilter.Delivered:
@@ -148,8 +148,8 @@ func (v *walker) judgeArrival(e *end, c *connection, w *netfilter.Way) {
 // onNode reports whether rules keep a packet from connection tracking that a program of this node is meant to answer: the
 // service address is one of the host's, too, as that of kube-dns is with NodeLocal DNSCache.
 func (v *walker) onNode(c *connection, w *netfilter.Way) bool {
-	keeper, table := v.keeper(w.Path)
-	if c.entry != decision.EntryClusterIP || w.Verdict != netfilter.Delivered || table != "raw" || !v.host.Has(w.Packet.Destination.Addr()) || keeper.Target.Name() == "TPROXY" {
+	keeper, _ := v.keeper(w.Path)
+	if c.entry != decision.EntryClusterIP || w.Verdict != netfilter.Delivered || !untracks(keeper) || !v.host.Has(w.Packet.Destination.Addr()) || isTProxy(keeper) {
 		return false
 	}
 	v.local = append(v.local, w.Packet.Destination)
@@ -226,7 +226,7 @@ func (s *surveyor) unmarkingRule(path []*iptables.Rule) (found *iptables.Rule) {
 		if sets {
 			mark = set.Apply(mark)
 		}
-		if r.Chain == kubechains.MarkMasq || r.Chain == kubechains.Postrouting {
+		if r.Chain == kubechains.MarkMasq || r.Chain == kubechains.Postrouting || r.Native != "" && s.wrote(r) {
 			marked = true
 			continue
 		}
@@ -259,7 +259,7 @@ func (s *surveyor) tableOf(r *iptables.Rule) string {
 // isIncomplete reports whether the dumps may lack rules of a chain.
 func (s *surveyor) isIncomplete(table, chain string) bool {
 	for _, d := range s.dumps {
-		if d.Table(table) != nil && d.Lists(table, chain) {
+		if d.Ruleset != nil || d.Table(table) != nil && d.Lists(table, chain) {
 			return false
 		}
 	}
@@ -278,9 +278,13 @@ func (s *surveyor) wrote(r *iptables.Rule) bool {
 // translator is the last rule that translated the destination; nil: none.
 func translator(path []*iptables.Rule) (found *iptables.Rule) {
 	for _, r := range path {
-		switch r.Target.(type) {
+		switch t := r.Target.(type) {
 		case iptables.DNAT, iptables.Redirect, iptables.Netmap:
 			found = r
+		case iptables.NativeTarget:
+			if t.Translates() {
+				found = r
+			}
 		}
 	}
 	return found
@@ -303,6 +307,9 @@ func (s *surveyor) indexVerdicts() {
 	for _, d := range s.dumps {
 		for _, t := range d.Tables {
 			for _, r := range t.Rules {
+				if r.Native != "" && untracks(r) {
+					s.tables[r] = t.Name
+				}
 				switch target := r.Target.(type) {
 				case iptables.Notrack, iptables.TProxy:
 					s.tables[r] = t.Name
@@ -320,6 +327,25 @@ func (s *surveyor) indexVerdicts() {
 		}
 	}
 }
+
+// untracks reports whether a rule has connection tracking ignore packets, or is one of the table raw.
+func untracks(r *iptables.Rule) bool {
+	if r == nil {
+		return false
+	}
+	switch t := r.Target.(type) {
+	case iptables.Notrack:
+		return true
+	case iptables.CT:
+		return t.NoTrack
+	}
+	return slices.ContainsFunc(r.Matches, func(m iptables.Match) bool {
+		n, ok := m.(iptables.NativeMatch)
+		return ok && n.Effect() && n.Text() == "notrack"
+	})
+}
+
+func isTProxy(r *iptables.Rule) bool { _, ok := r.Target.(iptables.TProxy); return ok }
 
 // keeper is the rule that kept a packet from being translated; nil: none is to be seen.
 func (s *surveyor) keeper(path []*iptables.Rule) (*iptables.Rule, string) {

@@ -36,7 +36,13 @@ func (s *surveyor) namedPods() (pods []netip.Addr) {
 	return pods
 }
 
+// rulesOf are the rules of tables. Those of nftables have no tables of these names: they are all that there are.
 func rulesOf(d *iptables.Dump, tables ...string) (rules []*iptables.Rule) {
+	if d.Ruleset != nil {
+		for _, t := range d.Tables {
+			rules = append(rules, t.Rules...)
+		}
+	}
 	for _, name := range tables {
 		if t := d.Table(name); t != nil {
 			rules = append(rules, t.Rules...)
@@ -257,8 +263,8 @@ func (s *surveyor) podNetwork() netip.Prefix {
 	}
 	s.podsFound, s.podsIn = true, s.proxy().PodCIDR
 	for _, d := range s.dumps {
-		if t := d.Table("nat"); t != nil && !s.podsIn.IsValid() {
-			for _, r := range t.Rules {
+		if !s.podsIn.IsValid() {
+			for _, r := range rulesOf(d, "nat") {
 				if p := masquerades(r); p.IsValid() && s.hasEndpoints(p) {
 					s.podsIn = p
 					break

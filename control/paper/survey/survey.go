@@ -156,6 +156,9 @@ type surveyor struct {
 func (s *surveyor) limits() {
 	shows := func(table, chain string) bool {
 		for i, d := range s.dumps {
+			if d.Ruleset != nil { // it has all chains that there are
+				return true
+			}
 			if mode := s.survey.Nodes[i].Mode; !mode.IPVS() && mode != proxymode.ModeUserspace && d.Table(table) != nil && d.Lists(table, chain) {
 				return true
 			}

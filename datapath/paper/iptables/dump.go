@@ -14,6 +14,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 )
 
 // Dump is the output of one run of iptables-save; or a ruleset of nftables for one family, as package nftrules makes it: its
@@ -40,6 +42,8 @@ type Dump struct {
 	Notes []Note
 	// Listing has the unknown parts of a dump made by ParseListing; else nil.
 	Listing *Listing
+	// Ruleset is what rules of nftables were made from; nil: they are of iptables.
+	Ruleset *nftables.Ruleset
 }
 
 // Table is everything between "*nat" and its COMMIT.

@@ -42,6 +42,8 @@ type Lookup interface {
 	Find(*Context) (t Target, by fmt.Stringer, result Truth)
 	// WhyNot is one sentence about a result that is not True.
 	WhyNot(*Context) string
+	// Translates reports whether it is a translation of the destination.
+	Translates() bool
 	// Chains are the names of all chains that it may lead to.
 	Chains() []string
 }

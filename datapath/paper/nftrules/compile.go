@@ -17,7 +17,7 @@ import (
 // Compile makes the rules of a ruleset that packets of a family meet; nil: there are none. Notes are what of the ruleset is
 // left out.
 func Compile(rs *nftables.Ruleset, family iptables.Family) (d *iptables.Dump, notes []iptables.Note) {
-	d = &iptables.Dump{Family: family, Backend: iptables.BackendNative}
+	d = &iptables.Dump{Family: family, Backend: iptables.BackendNative, Ruleset: rs}
 	for _, t := range rs.Tables {
 		note := func(format string, args ...any) {
 			notes = append(notes, iptables.Note{Text: fmt.Sprintf(format, args...), Line: t.Line})

@@ -174,7 +174,10 @@ func setPorts(to *iptables.NATRange, e nftables.Expr) error {
 	return nil
 }
 
-func (t *translation) Text() string     { return nftables.Text(t.of) }
+func (t *translation) Text() string { return nftables.Text(t.of) }
+
+// Translates reports whether it is one of the destination.
+func (t *translation) Translates() bool { return t.of.Kind == "dnat" || t.of.Kind == "redirect" }
 func (t *translation) Chains() []string { return nil }
 
 // Find returns the target with the range that the maps have for the packet.

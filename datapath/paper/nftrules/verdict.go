@@ -96,6 +96,9 @@ func (v *verdicts) WhyNot(c *iptables.Context) string {
 	return fmt.Sprintf("%s has nothing for %s", v.name(), v.described(c))
 }
 
+// Translates is false.
+func (v *verdicts) Translates() bool { return false }
+
 // Chains are those of all elements.
 func (v *verdicts) Chains() []string {
 	var names []string
