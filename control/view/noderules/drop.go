@@ -46,6 +46,14 @@ func allWays(m *netfilter.Machine, p iptables.Packet, begin func() *netfilter.St
 	return ways
 }
 
+// endedQuietly is ended for a walk without steps.
+func endedQuietly(r *netfilter.Result) *Drop {
+	if r.Verdict != netfilter.Dropped && r.Verdict != netfilter.Rejected || r.Chain == "" {
+		return nil
+	}
+	return &Drop{Rule: r.By, Table: r.Table, Chain: r.Chain, Rejected: r.Verdict == netfilter.Rejected}
+}
+
 // ended is the drop at the end of a walk; nil: there is none, or routing drops the packet.
 func ended(r *netfilter.Result) *Drop {
 	if r.Verdict != netfilter.Dropped && r.Verdict != netfilter.Rejected || len(r.Steps) == 0 {

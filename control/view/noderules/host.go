@@ -20,9 +20,8 @@ type Listing struct {
 
 // Host is the rules of a host, of all families and back ends of iptables. It is immutable.
 type Host struct {
-	tables  []rules
-	nft     *nftables // nil: not known
-	network *netfilter.Host
+	tables []rules
+	native map[iptables.Family]*native // of nftables, as far as they are known
 }
 
 // rules are those of one listing.
@@ -34,16 +33,16 @@ type rules struct {
 
 // NewHost reads the rules of a host. The error is about those that cannot be simulated; the others can be used.
 func NewHost(listings []Listing, network *netfilter.Host) (*Host, error) {
-	h := &Host{network: network}
+	h := &Host{native: make(map[iptables.Family]*native)}
 	var faults []error
-	texts := make(map[string]string)     // of nftables' programs
-	byIptables := make(map[nftName]bool) // tables of nftables
+	text := ""                          // of nftables
+	byIptables := make(map[string]bool) // tables of nftables
 	for _, l := range listings {
 		if strings.TrimSpace(l.Text) == "" {
 			continue
 		}
-		if l.Program == NFTables || l.Program == NFTablesText {
-			texts[l.Program] = l.Text
+		if l.Program == NFTables {
+			text = l.Text
 			continue
 		}
 		family := iptables.IPv4
@@ -62,15 +61,20 @@ func NewHost(listings []Listing, network *netfilter.Host) (*Host, error) {
 		}
 		for line := range strings.Lines(l.Text) {
 			if table, ok := strings.CutPrefix(line, "*"); ok && strings.Contains(l.Program, "-nft") {
-				byIptables[nftName{family: map[iptables.Family]string{iptables.IPv4: "ip", iptables.IPv6: "ip6"}[family], table: strings.TrimSpace(table)}] = true
+				byIptables[map[iptables.Family]string{iptables.IPv4: "ip", iptables.IPv6: "ip6"}[family]+" "+strings.TrimSpace(table)] = true
 			}
 		}
 	}
-	if texts[NFTables] != "" {
-		var err error
-		if h.nft, err = newNFTables(texts[NFTables], texts[NFTablesText], byIptables); err != nil {
-			faults = append(faults, err)
+	for _, family := range []iptables.Family{iptables.IPv4, iptables.IPv6} {
+		if text == "" {
+			break
 		}
+		n, err := newNative(text, family, byIptables, network)
+		if err != nil {
+			faults = append(faults, err)
+			break
+		}
+		h.native[family] = n
 	}
 	return h, errors.Join(faults...)
 }
@@ -127,17 +131,21 @@ func (h *Host) Find(f *Flow) *Dropped {
 		}
 		return &Dropped{Drop: drop, Program: r.program, Reply: reply, Packets: r.packets(drop)}
 	}
-	if h.nft != nil {
-		return h.nft.find(f, h.network)
+	family := iptables.IPv4
+	if f.Destination.Addr().Is6() {
+		family = iptables.IPv6
+	}
+	if n := h.native[family]; n != nil {
+		return n.find(f)
 	}
 	return nil
 }
 
-// follow follows the first packet of a flow and the reply.
-func (r *rules) follow(f *Flow) (drop *Drop, reply bool) {
-	p := iptables.FirstPacket(uint8(f.Protocol), f.Source, f.Destination, f.Local)
+// first is the first packet of a flow, and makes the state before it.
+func (r *rules) first(f *Flow) (p iptables.Packet, begin func() *netfilter.State) {
+	p = iptables.FirstPacket(uint8(f.Protocol), f.Source, f.Destination, f.Local)
 	p.Mark = f.Mark
-	begin := func() *netfilter.State {
+	return p, func() *netfilter.State {
 		s := new(netfilter.State)
 		if f.Destination != f.Endpoint || f.Source != f.Seen {
 			s.Add(iptables.Connection{
@@ -148,6 +156,21 @@ func (r *rules) follow(f *Flow) (drop *Drop, reply bool) {
 		}
 		return s
 	}
+}
+
+// after is the state after the first packet, which makes no choice.
+func (r *rules) after(p iptables.Packet, begin func() *netfilter.State) *netfilter.State {
+	s := begin()
+	if !p.Local {
+		r.machine.Place(&p)
+	}
+	r.machine.Send(p, s, rand.New(rand.NewPCG(1, 0)))
+	return s
+}
+
+// follow follows the first packet of a flow and the reply.
+func (r *rules) follow(f *Flow) (drop *Drop, reply bool) {
+	p, begin := r.first(f)
 	ways := allWays(r.machine, p, begin)
 	if drop = common(ways); drop != nil || len(ways) != 1 { // with several ways the reply depends on them
 		return drop, false
@@ -156,14 +179,7 @@ func (r *rules) follow(f *Flow) (drop *Drop, reply bool) {
 	if !ok {
 		return nil, false
 	}
-	return find(r.machine, answer, func() *netfilter.State {
-		s, again := begin(), p
-		if !again.Local {
-			r.machine.Place(&again)
-		}
-		r.machine.Send(again, s, rand.New(rand.NewPCG(1, 0))) // it makes no choice: there is one way
-		return s
-	}), true
+	return find(r.machine, answer, func() *netfilter.State { return r.after(p, begin) }), true
 }
 
 // packets is the kernel's count.

@@ -2,6 +2,7 @@ package noderules
 
 import (
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 func ruleset(chain string, rules ...string) string {
 	var b strings.Builder
 	b.WriteString(`{"nftables": [{"metainfo": {}}, {"table": {"family": "inet", "name": "t"}},
-{"set": {"family": "inet", "table": "t", "name": "full", "size": 2, "elem": [1, 2]}}, {"set": {"family": "inet", "table": "t", "name": "room", "size": 2, "elem": [1]}},
+{"set": {"family": "inet", "table": "t", "name": "full", "type": "ipv4_addr", "size": 2, "elem": ["192.0.2.1", "192.0.2.2"]}}, {"set": {"family": "inet", "table": "t", "name": "room", "type": "ipv4_addr", "size": 2, "elem": ["192.0.2.1"]}},
 {"chain": {"family": "inet", "table": "t", "name": "c", ` + chain + `}}, {"chain": {"family": "inet", "table": "t", "name": "sub"}}`)
 	for i, r := range rules {
 		name := "c"
@@ -39,7 +40,7 @@ func TestNFTables(t *testing.T) {
 		udp      = `{"match": {"op": "==", "left": {"payload": {"protocol": "udp", "field": "dport"}}, "right": 8080}}`
 		answers  = `{"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["established", "related"]}}`
 		chance   = `{"match": {"op": "<", "left": {"numgen": {"mode": "random", "mod": 100}}, "right": 20}}`
-		marked   = `{"match": {"op": "==", "left": {"meta": {"key": "mark"}}, "right": 5}}`
+		unclear  = `{"match": {"op": "==", "left": {"meta": {"key": "cgroup"}}, "right": 5}}`
 	)
 	for name, tt := range map[string]struct {
 		rules string
@@ -51,8 +52,8 @@ func TestNFTables(t *testing.T) {
 		"not translated yet":             {ruleset(raw, service+", "+drop), "1"},
 		"rejected":                       {ruleset(forward, endpoint+`, {"reject": {"type": "icmpx", "expr": "port-unreachable"}}`), "1 rejects, no counter"},
 		"accepted before":                {ruleset(forward, endpoint+`, {"accept": null}`, endpoint+", "+drop), ""},
-		"it may be accepted before":      {ruleset(forward, marked+`, {"accept": null}`, drop), ""},
-		"it may be dropped":              {ruleset(forward, marked+", "+drop), ""},
+		"it may be accepted before":      {ruleset(forward, unclear+`, {"accept": null}`, drop), ""},
+		"it may be dropped":              {ruleset(forward, unclear+", "+drop), ""},
 		"the reply":                      {ruleset(forward, answers+", "+drop), "1 reply"},
 		"the policy":                     {ruleset(closed, udp+`, {"accept": null}`), "the policy drop of chain c no counter"},
 		"the policy for replies":         {ruleset(closed, port+`, {"accept": null}`), "the policy drop of chain c reply no counter"},
@@ -60,18 +61,17 @@ func TestNFTables(t *testing.T) {
 		"certain rather than at random":  {ruleset(forward, chance+", "+drop, endpoint+", "+drop), "2"},
 		"above a number":                 {ruleset(raw, `{"ct count": {"val": 3, "inv": true}}, `+drop), "1 by chance"},
 		"in a chain that is jumped to":   {ruleset(forward, port+`, {"jump": {"target": "sub"}}`, "sub: "+endpoint+", "+drop), "2"},
-		"it may be accepted there":       {ruleset(forward, marked+`, {"jump": {"target": "sub"}}`, `sub: {"accept": null}`, drop), ""},
-		"it may return before":           {ruleset(forward, marked+`, {"return": null}`, drop), ""},
+		"it may be accepted there":       {ruleset(forward, unclear+`, {"jump": {"target": "sub"}}`, `sub: {"accept": null}`, drop), ""},
+		"it may return before":           {ruleset(forward, unclear+`, {"return": null}`, drop), ""},
 		"return from there":              {ruleset(forward, `{"jump": {"target": "sub"}}`, `sub: {"return": null}`, drop), "3"},
-		"a set without room":             {ruleset(raw, `{"set": {"op": "update", "elem": 1, "set": "@full"}}, {"return": null}`, drop), "2 set full has 2 of 2 elements"},
-		"a set with room":                {ruleset(raw, `{"set": {"op": "update", "elem": 1, "set": "@room"}}, {"return": null}`, drop), ""},
+		"a set without room":             {ruleset(raw, `{"set": {"op": "update", "elem": {"payload": {"protocol": "ip", "field": "saddr"}}, "set": "@full"}}, {"return": null}`, drop), "2 set full has 2 of 2 elements"},
+		"a set with room":                {ruleset(raw, `{"set": {"op": "update", "elem": {"payload": {"protocol": "ip", "field": "saddr"}}, "set": "@room"}}, {"return": null}`, drop), ""},
 		"a match of iptables":            {ruleset(forward, `"xt match \"string\"", `+drop), ""},
 		"a verdict map":                  {ruleset(forward, `{"vmap": {}}`, drop), ""},
 		"a set that is listed elsewhere": {ruleset(forward, `{"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "daddr"}}, "right": "@blocked"}}, `+drop), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var network netfilter.Host
-			h, err := NewHost([]Listing{{NFTables, tt.rules}, {NFTablesText, "table inet t { # handle 1\n\tchain c { # handle 2\n\t\tthe text # handle 1\n\t}\n}\n"}}, &network)
+			h, err := NewHost([]Listing{{NFTables, tt.rules}}, network())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +79,10 @@ func TestNFTables(t *testing.T) {
 			f := &Flow{Protocol: decision.TCP, Source: at("10.244.1.9:40000"), Destination: at("10.96.0.20:80"), Endpoint: at("10.244.2.2:8080"), Seen: at("10.244.1.9:40000")}
 			got := ""
 			if d := h.Find(f); d != nil {
-				got = strings.TrimPrefix(strings.TrimPrefix(strings.Replace(d.String(), "the text", "with handle 1", 1), "rule "), "with handle ")
+				got = d.String()
+				if d.Rule != nil {
+					got = strconv.FormatUint(d.Rule.Handle, 10)
+				}
 				for _, add := range []struct {
 					is   bool
 					text string

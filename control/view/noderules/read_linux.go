@@ -55,14 +55,12 @@ func Read(ctx context.Context, to []netip.Addr) (r *Rules, err error) {
 		return r, err
 	}
 	nft := false
-	for _, command := range []string{NFTables, NFTablesText} {
-		text, err := List(ctx, strings.Fields(command)...)
-		if err == nil {
-			nft = true
-			r.Listings = append(r.Listings, Listing{Program: command, Text: string(text)})
-		} else if !errors.Is(err, ErrNoProgram) {
-			return r, err
-		}
+	switch text, err := List(ctx, strings.Fields(NFTables)...); {
+	case err == nil:
+		nft = true
+		r.Listings = append(r.Listings, Listing{Program: NFTables, Text: string(text)})
+	case !errors.Is(err, ErrNoProgram):
+		return r, err
 	}
 	for _, program := range []string{"iptables", "ip6tables"} {
 		// A node may have rules of both back ends; iptables-save is one of them.

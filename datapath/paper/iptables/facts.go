@@ -27,6 +27,7 @@ const (
 	FactRandom  // a random choice
 	FactMemory  // earlier packets that reached the rule, or traffic of the connection
 	FactShared  // what is kept of packets for other rules, too
+	FactOther   // what is not known at all: a statement that is not supported
 )
 
 // Reads returns the facts that a match depends on.
@@ -43,7 +44,7 @@ func (r *Rule) Harmless() bool {
 	if _, ok := r.Target.(inert); !ok && r.Target != nil {
 		return false
 	}
-	return !slices.ContainsFunc(r.Matches, func(m Match) bool { return Reads(m)&FactShared != 0 })
+	return !slices.ContainsFunc(r.Matches, func(m Match) bool { return Reads(m)&(FactShared|FactOther) != 0 })
 }
 
 // suppose records the assumed fields among the facts. false: a field cannot be assumed.

@@ -47,10 +47,15 @@ func (w *walk) doubtful(c *chain, r *rule) (iptables.Truth, iptables.Match) {
 		w.Rule, w.Match = r.Rule, i
 		t := iptables.Unknown
 		if isEffect(m) {
-			if in == nil {
-				w.Evaluate(m)
-			} else {
+			if in != nil {
 				effects = append(effects, m)
+				continue
+			}
+			switch w.Evaluate(m) {
+			case iptables.False: // such as a set without room
+				return iptables.False, m
+			case iptables.Unknown:
+				in = m
 			}
 			continue
 		}
@@ -70,7 +75,7 @@ func (w *walk) doubtful(c *chain, r *rule) (iptables.Truth, iptables.Match) {
 	if in == nil {
 		return iptables.True, nil
 	}
-	if r.Target == nil && effects == nil || r.Harmless() || !w.doubt(c, r, in) {
+	if r.Target == nil && effects == nil && iptables.Reads(in)&iptables.FactOther == 0 || r.Harmless() || !w.doubt(c, r, in) {
 		return iptables.False, in
 	}
 	for _, m := range effects {

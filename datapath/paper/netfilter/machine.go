@@ -273,6 +273,13 @@ func (m *Machine) On(h *Host) *Machine {
 	return &other
 }
 
+// With returns the machine of the same rules with other options.
+func (m *Machine) With(o Options) *Machine {
+	other := *m
+	other.options = o
+	return &other
+}
+
 // Route finds the route to an address.
 func (m *Machine) Route(to netip.Addr) Route { return m.network.route(to) }
 

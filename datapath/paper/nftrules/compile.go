@@ -176,9 +176,15 @@ func (c *compiler) rule(chain string, r *nftables.Rule) *iptables.Rule {
 	if r.Comment != "" {
 		b.matches = append(b.matches, iptables.Comment{Text: r.Comment})
 	}
+	var counters *iptables.Counters
 	for _, s := range r.Statements {
-		switch s.(type) {
-		case nftables.Counter, nftables.Log, nftables.Last:
+		switch s := s.(type) {
+		case nftables.Counter:
+			if s.Given {
+				counters = &iptables.Counters{Packets: s.Packets, Bytes: s.Bytes}
+			}
+			continue
+		case nftables.Log, nftables.Last:
 			continue // no rule sees their effect
 		}
 		if b.target != nil {
@@ -195,7 +201,9 @@ func (c *compiler) rule(chain string, r *nftables.Rule) *iptables.Rule {
 	if native == "" {
 		native = r.String()
 	}
-	return &iptables.Rule{Chain: chain, Line: r.Line, Handle: r.Handle, Matches: b.matches, Target: b.target, Native: strings.TrimSpace(native)}
+	return &iptables.Rule{
+		Chain: chain, Line: r.Line, Handle: r.Handle, Counters: counters, Matches: b.matches, Target: b.target, Native: strings.TrimSpace(native),
+	}
 }
 
 // statement compiles one statement.

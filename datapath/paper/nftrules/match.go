@@ -120,7 +120,7 @@ type unsupported struct{ words, why string }
 func (m unsupported) Text() string                         { return m.words }
 func (unsupported) Does(*iptables.Context) string          { return "" }
 func (unsupported) Effect() bool                           { return false }
-func (unsupported) Reads() iptables.Facts                  { return iptables.FactShared }
+func (unsupported) Reads() iptables.Facts                  { return iptables.FactOther }
 func (unsupported) Evaluate(*iptables.Context) rules.Truth { return rules.Unknown }
 func (m unsupported) WhyNot(*iptables.Context) string      { return m.why }
 func (m unsupported) WhyUnknown(*iptables.Context) string  { return m.why }

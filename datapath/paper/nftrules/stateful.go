@@ -149,6 +149,9 @@ func connLimitOf(l nftables.ConnLimit) func(*iptables.Context, any) bool {
 	}
 }
 
+// FullSet begins the text of a step at which a packet cannot be added to a set, because it has no room.
+const FullSet = "set "
+
 // setStatement adds, updates or deletes an element (nft_dynset.c).
 func (c *compiler) setStatement(b *builder, s nftables.Statement, op, set string, e nftables.Element) {
 	words := nftables.Text(s)
@@ -171,7 +174,12 @@ func (c *compiler) setStatement(b *builder, s nftables.Statement, op, set string
 		verb := map[string]string{"add": "adds %s to %s", "update": "keeps %s in %s", "delete": "deletes %s from %s"}[op]
 		return fmt.Sprintf(verb, t.described(ctx), t.name())
 	}
-	b.add(&effect{words: words, says: says, facts: iptables.FactShared | factsOf(fields), why: fmt.Sprintf("the statement of the element of %s does not match", t.name()), do: func(ctx *iptables.Context) rules.Truth {
+	why := fmt.Sprintf("the statement of the element of %s does not match", t.name())
+	full := t.declared.Size > 0 && len(t.elements) >= int(t.declared.Size)
+	if full {
+		why = fmt.Sprintf("%s%s has %d of %d elements", FullSet, t.declared.Name, len(t.elements), t.declared.Size)
+	}
+	b.add(&effect{words: words, says: says, facts: iptables.FactShared | factsOf(fields), why: why, do: func(ctx *iptables.Context) rules.Truth {
 		key, truth := t.bytes(view{ctx})
 		if truth != rules.True {
 			return truth
@@ -182,7 +190,7 @@ func (c *compiler) setStatement(b *builder, s nftables.Statement, op, set string
 			return rules.True
 		}
 		if _, there := t.find(ctx); there == rules.False {
-			if t.declared.Size > 0 && len(t.elements) >= int(t.declared.Size) {
+			if full {
 				return rules.False
 			}
 			done := change{}
