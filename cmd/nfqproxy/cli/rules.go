@@ -128,16 +128,20 @@ func writeAssumptions(w io.Writer, notes []string) {
 	_, _ = io.WriteString(w, b.String())
 }
 
-// hostRulesOf are the dumps of one family, which have to be of one host: one, or those of both back ends.
+// hostRulesOf are the dumps of one family, which have to be of one host: one, or those of both back ends and of nftables. What
+// nft lists of the rules of iptables is left out where these are given.
 func hostRulesOf(dumps []*iptables.Dump, family iptables.Family) ([]*iptables.Dump, error) {
 	var of []*iptables.Dump
 	for _, d := range dumps {
-		if d.Family == family {
+		if d.Ruleset != nil {
+			d = nftrules.WithoutIPTables(d, dumps)
+		}
+		if d != nil && d.Family == family {
 			of = append(of, d)
 		}
 	}
 	if len(of) == 0 {
-		return nil, fmt.Errorf("%s: no rules of %s: give the output of %s", filesOf(dumps), family, map[iptables.Family]string{iptables.IPv4: "iptables-save", iptables.IPv6: "ip6tables-save"}[family])
+		return nil, fmt.Errorf("%s: no rules of %s: give the output of %s", filesOf(dumps), family, map[iptables.Family]string{iptables.IPv4: "iptables-save or nft list ruleset", iptables.IPv6: "ip6tables-save or nft list ruleset"}[family])
 	}
 	for i, d := range of {
 		for _, other := range of[:i] {
@@ -146,7 +150,7 @@ func hostRulesOf(dumps []*iptables.Dump, family iptables.Family) ([]*iptables.Du
 				if b := cmp.Or(d.Backend, other.Backend); b != iptables.BackendUnknown {
 					what = fmt.Sprintf("%s for %s", b, family)
 				}
-				return nil, fmt.Errorf("%s and %s are both rules of %s: give the rules of one host at one time, and its two back ends in a file each",
+				return nil, fmt.Errorf("%s and %s are both rules of %s: give the rules of one host at one time, those of each back end in a file",
 					dumpName(other, of), dumpName(d, of), what)
 			}
 		}

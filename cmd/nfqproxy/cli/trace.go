@@ -41,11 +41,13 @@ func newTraceCommand() *cobra.Command {
 	var f traceFlags
 	cmd := &cobra.Command{
 		Use:   "trace --rules FILE --protocol P --source A[:PORT] --destination A[:PORT]",
-		Short: "Trace a packet through the rules of an iptables dump",
-		Long: `Trace a packet through the rules of a host (iptables-save or ip6tables-save), in the
-kernel's order: tables, connection tracking, routing and translation. Where a rule matches
-at random, nfqproxy follows every branch, with its probability.
+		Short: "Trace a packet through the rules of a host",
+		Long: `Trace a packet through the rules of a host (iptables-save, ip6tables-save, nft list
+ruleset or nft -j list ruleset), in the kernel's order: hooks by priority, connection
+tracking, routing and translation. Where a rule matches at random, nfqproxy follows every
+branch, with its probability.
 
+A host may have rules of iptables' two back ends and of nftables: give each in a file.
 Listings (iptables -L) work, too, as far as they are complete. Addresses, routes and devices
 come from flags, from files with the output of "ip -j addr" and "ip -j route", or from
 guesses based on the rules; the output lists the guesses. Routing rules (ip rule) and
@@ -53,6 +55,7 @@ rp_filter are not supported.`,
 		Example: `  iptables-save > node.rules
   nfqproxy trace --rules node.rules --protocol udp --source 10.244.1.2 --destination 10.96.0.10:53
   nfqproxy trace --rules node.rules --protocol tcp --source 192.0.2.10 --destination 172.20.0.2:30080 --reply
+  nft list ruleset | nfqproxy trace --rules - --protocol tcp --source 10.244.1.2 --destination 10.96.0.1:443
   nfqproxy trace --rules nat.listing --start KUBE-SERVICES --protocol tcp --source 10.244.1.2 --destination 10.96.0.1:443`,
 		Args: rulesByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -61,7 +64,7 @@ rp_filter are not supported.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringArrayVar(&f.rules, "rules", nil, "output of iptables-save, ip6tables-save, iptables -S or -L; - for standard input; may be repeated: both back ends of the host")
+	flags.StringArrayVar(&f.rules, "rules", nil, "output of iptables-save, ip6tables-save, iptables -S or -L, or of nft list ruleset; - for standard input; may be repeated: all rules of the host")
 	flags.StringVar(&f.sets, "sets", "", "output of ipset save, for rules with -m set")
 	f.packet.add(flags)
 	flags.BoolVar(&f.reply, "reply", false, "also show the path of the reply")

@@ -10,8 +10,8 @@ import (
 func (t *Trace) addConditions(m *netfilter.Machine, q *Question, start *netfilter.Start, ways []netfilter.Way) {
 	if other := m.Reversed(); other != nil && q.Rand == nil {
 		if here, there := outcomes(m, q, start, q.Packet), outcomes(other, q, start, q.Packet); here != there {
-			t.Assuming = append(t.Assuming, "the rules of the first file come before those of the second one, at each hook")
-			t.Conditions = append(t.Conditions, "both back ends of iptables have rules at the same hooks, and the kernel runs them in the order in which their tables were made, which dumps do not show: in the other order, the packet ends otherwise (give the files in the other order)")
+			t.Assuming = append(t.Assuming, "rules of one priority at a hook come in the order of the files")
+			t.Conditions = append(t.Conditions, "rules of several files are at the same hooks, and the kernel runs those of one priority in the order in which their tables were made, which files do not show: in the other order, the packet ends otherwise (give the files in the other order)")
 		}
 	}
 	for _, w := range ways {

@@ -1,0 +1,38 @@
+package nftrules
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
+)
+
+// WithoutIPTables returns the rules without the tables of iptables-nft that the dumps of iptables have too; nil: none are left.
+// nft lists these tables, but not all that their rules do.
+func WithoutIPTables(d *iptables.Dump, others []*iptables.Dump) *iptables.Dump {
+	same := *d
+	same.Tables = slices.DeleteFunc(slices.Clone(d.Tables), func(t *iptables.Table) bool {
+		family, name, _ := strings.Cut(t.Name, " ")
+		return family != string(nftables.FamilyINet) && slices.ContainsFunc(others, func(o *iptables.Dump) bool {
+			return o.Ruleset == nil && o.Family == d.Family && o.Backend != iptables.BackendLegacy && o.Table(name) != nil && managed(d.Ruleset, family, name)
+		})
+	})
+	if len(same.Tables) == 0 {
+		return nil
+	}
+	return &same
+}
+
+// managed reports whether iptables-nft made a table: nft warns of it, and older versions show it by the names of the chains only.
+func managed(rs *nftables.Ruleset, family, name string) bool {
+	for _, t := range rs.Tables {
+		if string(t.Family) != family || t.Name != name {
+			continue
+		}
+		return t.Warning != "" || !slices.ContainsFunc(t.Chains, func(c *nftables.Chain) bool {
+			return c.Base != nil && !iptables.Builtin(name, c.Name)
+		})
+	}
+	return false
+}
