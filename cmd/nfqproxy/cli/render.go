@@ -38,6 +38,9 @@ localhost_nps_accepted_pkts.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f := map[string]decision.Family{"ipv4": decision.IPv4, "ipv6": decision.IPv6}[family]
 			table.primaryNodePorts = mode == modeNFTables
+			if mode == modeNFTables && kernel != (kubechains.Kernel{}) {
+				return fmt.Errorf("--mode nftables and%s cannot be used together: in this mode kube-proxy's rules do not depend on the kernel", kernelArgs(kernel))
+			}
 			in, err := table.load(cmd.InOrStdin(), cmd.ErrOrStderr())
 			if err != nil {
 				return err

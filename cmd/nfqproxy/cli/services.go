@@ -140,6 +140,9 @@ func (s ruleSet) isBeside(o ruleSet) bool { return o.node != s.node && o.node.Fa
 
 // name names a set in messages.
 func (s ruleSet) name(all []ruleSet) string {
+	if s.dump == nil && slices.ContainsFunc(all, func(o ruleSet) bool { return o.file == s.file && o.node != s.node }) {
+		return fmt.Sprintf("%s (%s)", s.file, s.node.Family) // which nft prints together
+	}
 	if s.dump == nil {
 		return s.file
 	}
