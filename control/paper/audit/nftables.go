@@ -251,8 +251,10 @@ func (r *nftReader) firewallIPs() {
 		r.loadBalancerIP(s, at.addr)
 		r.port(s, at.port, line)
 	})
+	restricted := make(map[claim]*Service)
 	r.elements(nftproxy.FirewallSet, func(at claim, e *nftables.Element, _ string, line int) {
 		s := r.service(e.Comment, "", at.protocol)
+		restricted[at] = s
 		r.loadBalancerIP(s, at.addr)
 		r.port(s, at.port, line)
 	})
@@ -268,10 +270,14 @@ func (r *nftReader) firewallIPs() {
 		}
 		at, ok := destinationOf(key[:3])
 		sources, known := prefixesOf(key[3])
-		if !ok || !known || e.Comment == "" { // without a comment it is the address itself, for the node
+		s := restricted[at]
+		switch {
+		case !ok || !known || s == nil:
+			continue
+		case e.Comment == "": // the address itself, for the node
+			s.NodeAllowed = true
 			continue
 		}
-		s := r.service(e.Comment, "", at.protocol)
 		ranges := &r.index(s).sourceRanges
 		for _, p := range sources {
 			ranges.add(p)

@@ -2,11 +2,16 @@ package audit_test
 
 import (
 	"bytes"
-
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
@@ -89,4 +94,104 @@ func TestServicesExplainNFTables(t *testing.T) {
 			t.Errorf("%d services are %s", kinds[k], k)
 		}
 	}
+}
+
+// shownByNFTables is what kube-proxy's tables show of a service port.
+func shownByNFTables(table *decision.Table, s *decision.ServicePort) *audit.Service {
+	d := shown(s, []*decision.ServicePort{s}, table.Node().IP(s.Family), nil)
+	d.HealthCheckNodePort = 0
+	d.ExternalIPs, d.LoadBalancerIPs, d.SourceRanges, d.NodeAllowed = slices.Clone(s.ExternalIPs), nil, nil, false
+	if len(s.LoadBalancerIPs) > 0 && len(s.SourceRanges) > 0 {
+		d.LoadBalancerIPs, d.SourceRanges, d.NodeAllowed = s.LoadBalancerIPs, s.SourceRanges, s.AllowsNode(table.Node().IP(s.Family))
+	} else {
+		d.ExternalIPs = append(d.ExternalIPs, s.LoadBalancerIPs...)
+	}
+	if s.HealthCheckNodePort != 0 && !s.HasEndpoints || !s.External() {
+		d.ExternalPolicy = decision.Cluster
+	}
+	// Since 1.36 a set has all endpoints that are on this node.
+	here := make(map[netip.AddrPort]bool)
+	for _, e := range s.Endpoints {
+		here[e.AddrPort] = e.Local
+	}
+	for i := range d.Endpoints {
+		e := &d.Endpoints[i]
+		e.Chain, e.Locality = "", audit.OnAnotherNode
+		if here[e.AddrPort] {
+			e.Locality = audit.OnThisNode
+		}
+		if s.AffinitySeconds > 0 {
+			e.Chain = string(nftproxy.EndpointChain) + nftproxy.EndpointBase(s.Name, s.Protocol, e.AddrPort)
+		}
+	}
+	return d
+}
+
+// separate takes from the objects what kube-proxy decides at random in this mode: a destination that several services claim, and the
+// hints of an endpoint that is in several slices. It adds what kube-proxy looks for.
+func (c *cluster) separate() {
+	slicesOf := make(map[string]int)
+	for _, s := range c.objects.EndpointSlices {
+		slicesOf[s.Labels[discoveryv1.LabelServiceName]+string(s.AddressType)]++
+	}
+	for _, s := range c.objects.EndpointSlices {
+		for i := range s.Endpoints {
+			if e := &s.Endpoints[i]; slicesOf[s.Labels[discoveryv1.LabelServiceName]+string(s.AddressType)] > 1 {
+				e.Hints = nil
+			}
+		}
+		seen := make(map[string]bool)
+		s.Endpoints = slices.DeleteFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool {
+			again := seen[e.Addresses[0]]
+			seen[e.Addresses[0]] = true
+			return again
+		})
+	}
+	for i, s := range c.objects.Services {
+		for _, ip := range s.Spec.ClusterIPs {
+			s.Spec.IPFamilies = append(s.Spec.IPFamilies, corev1.IPFamily(decision.FamilyOf(netip.MustParseAddr(ip)).String()))
+		}
+		s.Spec.ExternalIPs = slices.DeleteFunc(s.Spec.ExternalIPs, func(ip string) bool {
+			return ip == addr(decision.IPv4, externalNet, sharedAddress) || ip == addr(decision.IPv6, externalNet, sharedAddress)
+		})
+		for k := range s.Spec.Ports {
+			if p := &s.Spec.Ports[k]; p.NodePort == sharedNodePort {
+				p.NodePort = int32(29000 + 10*i + k)
+			}
+		}
+	}
+	for _, p := range c.serviceCIDRs() {
+		c.objects.Context.ServiceCIDRs = append(c.objects.Context.ServiceCIDRs, &networkingv1.ServiceCIDR{
+			ObjectMeta: metav1.ObjectMeta{Name: "cidr-" + decision.FamilyOf(p.Addr()).String()}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{p.String()}},
+		})
+	}
+}
+
+func (c *cluster) serviceCIDRs() []netip.Prefix {
+	return []netip.Prefix{prefix(decision.IPv4, serviceNet), prefix(decision.IPv6, serviceNet)}
+}
+
+// inOrder puts the affinity sets and the chains of services in the order of their names: blocks of a listing with a slash in their
+// first line.
+func inOrder(listing string) string {
+	var lines strings.Builder
+	for table := range strings.SplitSeq(listing, "\n}\n") {
+		blocks := strings.Split(table, "\n\n")
+		for _, kind := range []string{"\tset ", "\tchain "} {
+			var own []string
+			var at []int
+			for i, b := range blocks {
+				if head, _, _ := strings.Cut(b, "\n"); strings.HasPrefix(head, kind) && strings.Contains(head, "/") {
+					own, at = append(own, strings.TrimRight(b, "\n")), append(at, i)
+				}
+			}
+			slices.Sort(own)
+			for i, b := range own {
+				blocks[at[i]] = b
+			}
+		}
+		lines.WriteString(strings.Join(blocks, "\n\n"))
+		lines.WriteString("\n}\n")
+	}
+	return lines.String()
 }
