@@ -62,8 +62,10 @@ type Host interface {
 	// AddrType reports whether the address is of one of the types. device limits the routes; empty:
 	// all devices.
 	AddrType(a netip.Addr, device string, types AddrTypes) bool
-	// RouteBack is the route to an address: its type, of which only AddrUnicast, AddrLocal and
-	// others are told apart, and its device; for an address of the host the device that has it.
+	// Prerouting reports whether the packet is at the hook PREROUTING.
+	Prerouting() bool
+	// RouteBack is the route to an address: its type, AddrUnspec if there is none, and its device; for an address of the host
+	// the device that has it.
 	RouteBack(to netip.Addr) (AddrTypes, string)
 	// IsBroadcast reports whether it is a broadcast address of IPv4.
 	IsBroadcast(a netip.Addr) bool

@@ -37,8 +37,8 @@ func (m NativeMatch) unknown(c *Context) string { return m.WhyUnknown(c) }
 type Lookup interface {
 	// Text is in nft's words.
 	Text() string
-	// Find returns the target for a packet: False if there is none, so that the rule ends. It may draw at random. by is the
-	// element that has it, in words; nil: there is nothing to say.
+	// Find returns the target for a packet, nil if the packet goes on with the next rule: False if there is none, so that the
+	// rule ends. It may draw at random. by is the element that has it, in words; nil: there is nothing to say.
 	Find(*Context) (t Target, by fmt.Stringer, result Truth)
 	// WhyNot is one sentence about a result that is not True.
 	WhyNot(*Context) string

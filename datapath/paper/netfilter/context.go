@@ -33,10 +33,20 @@ func (w *walk) AddrType(a netip.Addr, device string, types iptables.AddrTypes) b
 	return w.machine.network.isType(a, device, types)
 }
 
+func (w *walk) Prerouting() bool { return w.hook == Prerouting }
+
 func (w *walk) RouteBack(to netip.Addr) (iptables.AddrTypes, string) {
 	switch r := w.machine.network.route(to); r.Type {
 	case Unicast:
 		return iptables.AddrUnicast, r.Interface
+	case Broadcast:
+		return iptables.AddrBroadcast, r.Interface
+	case Blackhole:
+		return iptables.AddrBlackhole, ""
+	case Unreachable:
+		return iptables.AddrUnreachable, ""
+	case Prohibit:
+		return iptables.AddrProhibit, ""
 	case Local:
 		if on, own := w.machine.network.local[to]; own {
 			return iptables.AddrLocal, on

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
@@ -50,15 +52,13 @@ func (n *kernelNode) load(t testing.TB, backend string, d *iptables.Dump, y tall
 		t.Fatalf("%v\n%s", err, numbered(d.String()))
 	}
 	check(t, n.entries.Flush())
-	tr := &trial{node: n, machine: m, state: &State{}, is4: is4, byLine: make(map[int]*iptables.Rule), tally: y}
-	for _, table := range d.Tables {
-		for _, r := range table.Rules {
-			tr.byLine[r.Line] = r
-		}
+	tr := newTrial(n, m, d, y)
+	family := uint8(unix.NFPROTO_IPV6)
+	if is4 {
+		family = unix.NFPROTO_IPV4
 	}
-	handles, err := n.handles(is4)
+	handles, err := n.handles(family)
 	check(t, err)
-	tr.rules = make(map[ruleKey]*iptables.Rule)
 	for _, table := range d.Tables {
 		for chain, rules := range table.ByChain() {
 			have := handles[[2]string{table.Name, chain}]
@@ -72,6 +72,17 @@ func (n *kernelNode) load(t testing.TB, backend string, d *iptables.Dump, y tall
 				}
 				tr.rules[ruleKey{table.Name, chain, handle}] = r
 			}
+		}
+	}
+	return tr
+}
+
+// newTrial is a trial of rules that the kernel has loaded. Its map of rules by what the trace calls them is empty.
+func newTrial(n *kernelNode, m *Machine, d *iptables.Dump, y tally) *trial {
+	tr := &trial{node: n, machine: m, state: &State{}, rules: make(map[ruleKey]*iptables.Rule), byLine: make(map[int]*iptables.Rule), tally: y}
+	for _, table := range d.Tables {
+		for _, r := range table.Rules {
+			tr.byLine[r.Line] = r
 		}
 	}
 	return tr

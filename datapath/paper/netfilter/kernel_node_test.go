@@ -35,8 +35,9 @@ type kernelNode struct {
 	log           int // netlink socket for what the legacy back end traces
 	raw           map[rawKey]int
 	entries       *conntrack.Conn
-	lookups       int // netlink socket, for single entries
-	queue         int // netlink socket of the program at the netfilter queue; -1: there is none
+	lookups       int      // netlink socket, for single entries
+	queue         int      // netlink socket of the program at the netfilter queue; -1: there is none
+	tables        []string // of nftables that were loaded, by family and name
 }
 
 // rawKey is a socket for packets made on the node.

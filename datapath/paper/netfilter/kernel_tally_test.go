@@ -44,6 +44,10 @@ func (y tally) add(t *trial, w Way) {
 		if r == nil || s.Outcome == flow.StepPolicy {
 			continue
 		}
+		if t.native {
+			y.addNative(r, s.Outcome == flow.StepPassed)
+			continue
+		}
 		if s.Outcome == flow.StepPassed {
 			if m := onlyModule(r); m != "" {
 				y["match "+m+" no"]++

@@ -191,7 +191,12 @@ func TestKernelAgreesAboutGeneratedRules(t *testing.T) {
 // experiment loads rules and sends packets.
 func (n *kernelNode) experiment(t testing.TB, backend string, d *iptables.Dump, seed uint64, packets int, g *traffic, seen tally) {
 	t.Helper()
-	tr := n.load(t, backend, d, seen)
+	n.send(t, n.load(t, backend, d, seen), seed, packets, g)
+}
+
+// send sends packets through the rules of a trial.
+func (n *kernelNode) send(t testing.TB, tr *trial, seed uint64, packets int, g *traffic) {
+	t.Helper()
 	g.Rand, g.sent = rand.New(rand.NewPCG(seed, 1)), nil
 	check(t, netns.OnOneCPU(func() error {
 		for i := range packets {

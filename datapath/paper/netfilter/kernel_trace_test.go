@@ -15,6 +15,7 @@ import (
 
 // event is a message of nftables' trace (enum nft_trace_attributes, nf_tables.h).
 type event struct {
+	family       uint8 // of the table
 	table, chain string
 	kind         uint32 // NFT_TRACETYPE_...
 	handle       uint64 // of the rule
@@ -104,6 +105,7 @@ func decodeEvent(b []byte) (e event, err error) {
 		return e, err
 	}
 	ad.ByteOrder = binary.BigEndian
+	e.family = b[0]
 	var transport []byte
 	for ad.Next() {
 		switch ad.Type() {
@@ -207,16 +209,12 @@ type ruleKey struct {
 }
 
 // handles gives the rules of a family that the kernel has, in the order of each chain.
-func (n *kernelNode) handles(is4 bool) (handles map[[2]string][]uint64, err error) {
+func (n *kernelNode) handles(family uint8) (handles map[[2]string][]uint64, err error) {
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: n.node.FD()})
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	family := byte(unix.NFPROTO_IPV6)
-	if is4 {
-		family = unix.NFPROTO_IPV4
-	}
 	messages, err := c.Execute(netlink.Message{
 		Header: netlink.Header{
 			Type:  unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETRULE,

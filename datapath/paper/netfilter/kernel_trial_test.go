@@ -21,7 +21,7 @@ type trial struct {
 	node    *kernelNode
 	machine *Machine
 	state   *State
-	is4     bool
+	native  bool                       // the rules are those of nftables itself
 	rules   map[ruleKey]*iptables.Rule // by what the trace calls them
 	byLine  map[int]*iptables.Rule
 	tally   tally
@@ -137,7 +137,11 @@ func (t *trial) read(o *observation) error {
 			if e.kind != traceTypeRule || e.handle == 0 {
 				continue
 			}
-			r := t.rules[ruleKey{e.table, e.chain, e.handle}]
+			table := e.table
+			if t.native {
+				table = familyNames[e.family] + " " + table
+			}
+			r := t.rules[ruleKey{table, e.chain, e.handle}]
 			if r == nil {
 				return fmt.Errorf("the trace names a rule that is not known: %s", e)
 			}
@@ -346,7 +350,7 @@ func (t *trial) try(p *iptables.Packet) (*Way, error) {
 		}
 		agreeing = append(agreeing, w)
 	}
-	if len(agreeing) != 1 {
+	if !alike(agreeing) {
 		return nil, fmt.Errorf("%d of %d ways are the kernel's, for %s\n%s\n%s", len(agreeing), len(ways), describePacket(p), o, &story)
 	}
 	w := agreeing[0]
@@ -356,6 +360,18 @@ func (t *trial) try(p *iptables.Packet) (*Way, error) {
 	t.state = w.State
 	t.tally.add(t, w)
 	return &w, nil
+}
+
+// alike reports whether there is one way, or several that leave the same entry: what a rule drew to translate a packet that is
+// dropped then shows nowhere.
+func alike(ways []Way) bool {
+	left := func(w Way) kernelEntry {
+		if w.Entry == nil || w.State.table[tupleKey{w.Entry.Original, w.Entry.Zone}].entry != w.Entry {
+			return kernelEntry{}
+		}
+		return entryOf(w.Entry)
+	}
+	return len(ways) > 0 && !slices.ContainsFunc(ways, func(w Way) bool { return left(w) != left(ways[0]) })
 }
 
 const maxWays = 4096

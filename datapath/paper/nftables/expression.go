@@ -1,6 +1,9 @@
 package nftables
 
-import "strconv"
+import (
+	"strconv"
+	"time"
+)
 
 // Expr is an expression: what a statement reads from the packet or from a set, or a constant.
 type Expr interface {
@@ -31,6 +34,9 @@ func (l Literal) Number() (n uint64, ok bool) {
 	}
 	return parseNumber(l.Text)
 }
+
+// Duration is the value of a time such as 1h30m; a number is one of seconds.
+func (l Literal) Duration() (d time.Duration, ok bool) { return parseDuration(l.Text) }
 
 // parseNumber reads a decimal or hexadecimal number as nft does: a leading zero means nothing.
 func parseNumber(s string) (uint64, bool) {

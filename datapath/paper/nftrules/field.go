@@ -147,8 +147,8 @@ var metaKinds = map[string]*kind{
 	"length": kindNumber4, "protocol": kindEtherty, "nfproto": kindFamily, "l4proto": kindProtocol, "mark": kindMark,
 	"iif": kindDevice, "oif": kindDevice, "iifname": kindDevice, "oifname": kindDevice, "sdif": kindDevice, "sdifname": kindDevice,
 	"iiftype": kindDeviceTy, "oiftype": kindDeviceTy, "iifkind": kindString, "oifkind": kindString,
-	"skuid": kindUser, "skgid": kindUser, "pkttype": kindPktType, "cpu": kindNumber4, "iifgroup": kindNumber4, "oifgroup": kindNumber4,
-	"cgroup": kindNumber4, "rtclassid": kindNumber4, "priority": kindNumber4, "nftrace": kindBool, "ipsec": kindBool, "random": kindNumber4,
+	"skuid": kindUser, "skgid": kindUser, "pkttype": kindPktType, "cpu": kindNumber4, "iifgroup": kindGroup, "oifgroup": kindGroup,
+	"cgroup": kindNumber4, "rtclassid": kindNumber4, "priority": kindPriority, "nftrace": kindBool, "ipsec": kindBool, "random": kindNumber4,
 	"time": kindTime, "day": kindDay, "hour": kindHour, "secmark": kindNumber4,
 }
 
@@ -172,7 +172,7 @@ func metaField(m nftables.Meta) field {
 
 // ctKinds are the keys of ct that are read.
 var ctKinds = map[string]*kind{
-	"state": kindState, "direction": kindDirection, "status": kindStatus, "mark": kindMark, "expiration": kindNumber4, "helper": kindString,
+	"state": kindState, "direction": kindDirection, "status": kindStatus, "mark": kindMark, "expiration": kindDuration, "helper": kindString,
 	"l3proto": kindFamily, "protocol": kindProtocol, "proto-src": kindPort, "proto-dst": kindPort, "zone": kindNumber2,
 	"bytes": kindNumber8, "packets": kindNumber8, "avgpkt": kindNumber8, "id": kindNumber4, "label": kindNumber8, "secmark": kindNumber4, "event": kindNumber4,
 }

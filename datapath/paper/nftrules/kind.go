@@ -38,6 +38,8 @@ var (
 	kindMark     = &kind{size: 4, text: hexadecimal}
 	kindDevice   = &kind{size: deviceSize, parse: parseName, text: nameText}
 	kindString   = &kind{size: deviceSize, parse: parseName, text: nameText}
+	kindPriority = &kind{size: 4, names: map[string]uint64{"none": 0, "root": math.MaxUint32}, parse: parsePriority}
+	kindGroup    = &kind{size: 4, names: map[string]uint64{"default": 0}}
 	kindUser     = &kind{size: 4, names: map[string]uint64{"root": 0}, text: decimal}
 	kindFamily   = &kind{size: 1, names: map[string]uint64{"ipv4": 2, "ipv6": 10}}
 	kindEtherty  = &kind{size: 2, names: map[string]uint64{"ip": 0x0800, "arp": 0x0806, "ip6": 0x86dd, "vlan": 0x8100, "8021q": 0x8100, "8021ad": 0x88a8}}
@@ -84,7 +86,7 @@ var named = map[string]*kind{
 	"ether_type": kindEtherty, "tcp_flag": kindFlags, "ct_state": kindState, "ct_status": kindStatus, "ct_dir": kindDirection,
 	"ecn": kindECN, "dscp": kindDSCP, "pkt_type": kindPktType, "fib_addrtype": kindFib, "iface_type": kindDeviceTy,
 	"icmp_type": kindICMP, "icmpv6_type": kindICMP6, "icmp_code": kindICMPCode, "icmpv6_code": kindICMP6Code, "boolean": kindBool,
-	"devgroup": kindNumber4, "realm": kindNumber4, "classid": kindNumber4,
+	"devgroup": kindGroup, "realm": kindNumber4, "classid": kindNumber4,
 }
 
 func dscpNames() map[string]uint64 {
@@ -198,6 +200,14 @@ func etherText(b []byte) string { return iptables.MACAddress(b).String() }
 func parsePort(text string) ([]byte, bool) {
 	p, ok := iptables.ServicePort(text)
 	return []byte{byte(p >> 8), byte(p)}, ok
+}
+
+// parsePriority reads a handle of traffic control, major:minor in hexadecimal (nftables, src/meta.c).
+func parsePriority(text string) ([]byte, bool) {
+	major, minor, ok := strings.Cut(text, ":")
+	a, err := strconv.ParseUint("0"+major, 16, 16)
+	b, other := strconv.ParseUint("0"+minor, 16, 16)
+	return binary.BigEndian.AppendUint32(nil, uint32(a)<<16|uint32(b)), ok && err == nil && other == nil
 }
 
 func parseProtocol(text string) ([]byte, bool) {

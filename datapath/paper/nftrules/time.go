@@ -1,10 +1,25 @@
 package nftrules
 
-import "time"
+import (
+	"encoding/binary"
+	"math"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
+)
 
 var kindDay = &kind{size: 1, names: map[string]uint64{
 	"Sunday": 0, "Monday": 1, "Tuesday": 2, "Wednesday": 3, "Thursday": 4, "Friday": 5, "Saturday": 6,
 }}
+
+// kindDuration is a time span, in milliseconds.
+var kindDuration = &kind{size: 4, parse: func(text string) ([]byte, bool) {
+	d, ok := nftables.Literal{Text: text}.Duration()
+	if ms := d.Milliseconds(); ok && ms <= math.MaxUint32 {
+		return binary.BigEndian.AppendUint32(nil, uint32(ms)), true
+	}
+	return nil, false
+}, text: func(b []byte) string { return (time.Duration(numberOf(b)) * time.Millisecond).String() }}
 
 // kindHour is a time of day, in seconds.
 var kindHour = &kind{size: 4, parse: func(text string) ([]byte, bool) {

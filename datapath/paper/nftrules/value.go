@@ -136,9 +136,9 @@ func (f fibDevice) Read(p rules.Packet) (rules.Bits, bool) {
 	v := p.(view)
 	device := ""
 	switch typ, by := v.Host.RouteBack(v.Address(f.source)); {
-	case v.In == "lo": // a packet of the host itself: its route is not looked up
+	case v.In == "lo" && v.Host.Prerouting(): // a packet of the host itself: its route is not looked up
 		device = v.In
-	case typ != iptables.AddrUnicast:
+	case typ != iptables.AddrUnicast && typ != iptables.AddrBroadcast:
 	case f.in && by != v.In, f.out && by != v.Out:
 	default:
 		device = by

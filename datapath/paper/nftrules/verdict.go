@@ -80,11 +80,8 @@ func (v *verdicts) Find(c *iptables.Context) (iptables.Target, fmt.Stringer, rul
 		return nil, nil, rules.Unknown
 	}
 	t, err := v.c.verdict(verdict)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, nil, rules.Unknown
-	case t == nil:
-		return nil, nil, rules.False
 	}
 	if v.declared == nil {
 		return t, nil, rules.True

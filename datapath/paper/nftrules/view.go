@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
@@ -182,7 +183,7 @@ func (v view) Ct(c rules.Ct) (b rules.Bits, present bool) {
 	case "zone":
 		return numberBits(2, uint64(e.Zone)), true
 	case "expiration":
-		return numberBits(4, uint64(v.Host.Expires())), true
+		return numberBits(4, 1000*uint64(v.Host.Expires())), true
 	case "helper":
 		return nameBits(""), false
 	case "bytes", "packets", "avgpkt":
@@ -256,12 +257,32 @@ func (v view) AddrType(t rules.AddrType) rules.Bits {
 		device = v.Out
 	}
 	a := v.Address(t.Source)
+	if a.Is6() {
+		return numberBits(4, v.addrType6(a, device))
+	}
 	for n, is := range addressTypes {
 		if v.Host.AddrType(a, device, is) {
 			return numberBits(4, uint64(n))
 		}
 	}
 	return rules.UnknownBits(4)
+}
+
+// addrType6 is __nft_fib6_eval_type (nft_fib_ipv6.c).
+func (v view) addrType6(a netip.Addr, device string) uint64 {
+	typ, by := v.Host.RouteBack(a)
+	switch {
+	case typ == iptables.AddrLocal && (device == "" || device == by):
+		typ = iptables.AddrLocal
+	case typ == iptables.AddrBlackhole || typ == iptables.AddrProhibit:
+	case a.IsMulticast():
+		typ = iptables.AddrMulticast
+	case typ == iptables.AddrUnicast || typ == iptables.AddrLocal:
+		typ = iptables.AddrUnicast
+	default:
+		typ = iptables.AddrUnreachable
+	}
+	return uint64(slices.Index(addressTypes, typ))
 }
 
 // Address is the source's or the destination's.
