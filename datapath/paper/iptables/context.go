@@ -62,8 +62,8 @@ type Host interface {
 	// AddrType reports whether the address is of one of the types. device limits the routes; empty:
 	// all devices.
 	AddrType(a netip.Addr, device string, types AddrTypes) bool
-	// Prerouting reports whether the packet is at the hook PREROUTING.
-	Prerouting() bool
+	// Hook is where the packet is: PREROUTING, INPUT, FORWARD, OUTPUT or POSTROUTING.
+	Hook() string
 	// RouteBack is the route to an address: its type, AddrUnspec if there is none, and its device; for an address of the host
 	// the device that has it.
 	RouteBack(to netip.Addr) (AddrTypes, string)

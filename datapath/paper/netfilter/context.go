@@ -33,7 +33,7 @@ func (w *walk) AddrType(a netip.Addr, device string, types iptables.AddrTypes) b
 	return w.machine.network.isType(a, device, types)
 }
 
-func (w *walk) Prerouting() bool { return w.hook == Prerouting }
+func (w *walk) Hook() string { return w.hook.String() }
 
 func (w *walk) RouteBack(to netip.Addr) (iptables.AddrTypes, string) {
 	switch r := w.machine.network.route(to); r.Type {

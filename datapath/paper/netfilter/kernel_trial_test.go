@@ -193,8 +193,10 @@ var errnos = map[iptables.RejectWith]error{
 
 // differs names the difference of a way and an observation; nil: they do not.
 func (t *trial) differs(w Way, p *iptables.Packet, o *observation) error {
-	if !slices.Equal(w.Path, o.path) {
-		return errors.New("the rules that matched")
+	for i := range max(len(w.Path), len(o.path)) {
+		if i >= len(w.Path) || i >= len(o.path) || w.Path[i] != o.path[i] {
+			return fmt.Errorf("the rules that matched, from number %d on", i+1)
+		}
 	}
 	if (w.Verdict == Queued) != (o.queued == 1) || o.queued > 1 {
 		return errors.New("the number of packets in the queue")

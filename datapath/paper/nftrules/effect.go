@@ -108,6 +108,10 @@ func (c *compiler) setNumber(b *builder, m nftables.Mangle, set func(*iptables.C
 		b.unsupported(words, err)
 		return
 	}
+	if value.never {
+		b.add(never{words, fmt.Sprintf("it is a packet of %s", c.family)})
+		return
+	}
 	b.needs(value.needs)
 	says := func(ctx *iptables.Context) string { return words }
 	b.add(&effect{words: words, says: says, facts: iptables.FactShared | value.facts, why: fmt.Sprintf("%s has no value for this packet", value.name()), do: func(ctx *iptables.Context) rules.Truth {
@@ -160,12 +164,12 @@ func constantMark(m nftables.Mangle) iptables.Target {
 func (c *compiler) setField(b *builder, key nftables.Payload, m nftables.Mangle) bool {
 	f := c.payload(key)
 	words := nftables.Text(m)
-	if f.never {
+	set := setters[key.Field]
+	value, err := c.operand(m.Value, &f)
+	if f.never || err == nil && value.never {
 		b.add(never{words, fmt.Sprintf("it is a packet of %s", c.family)})
 		return true
 	}
-	set := setters[key.Field]
-	value, err := c.operand(m.Value, &f)
 	if set == nil || err != nil || f.facts&iptables.FactBytes != 0 {
 		return false
 	}

@@ -2,6 +2,7 @@ package nftrules
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
@@ -131,7 +132,8 @@ func (c *compiler) binary(e nftables.Binary, of *field) (field, error) {
 	if right.Size() != left.Size() {
 		return f, fmt.Errorf("%s is not supported", f.name())
 	}
-	f.Value, f.facts = operation{e.Op, left.Value, right.Value}, left.facts|right.facts
+	both := []field{left, right}
+	f.Value, f.facts, f.needs, f.never = operation{e.Op, left.Value, right.Value}, factsOf(both), needsOf(both), neverOf(both)
 	return f, nil
 }
 
@@ -223,6 +225,21 @@ func keyOf(fields []field) rules.Key {
 		k = append(k, f.Value)
 	}
 	return k
+}
+
+// needsOf is the protocol that a key needs.
+func needsOf(fields []field) uint8 {
+	for _, f := range fields {
+		if f.needs != 0 {
+			return f.needs
+		}
+	}
+	return 0
+}
+
+// neverOf reports whether no packet of this family has the key.
+func neverOf(fields []field) bool {
+	return slices.ContainsFunc(fields, func(f field) bool { return f.never })
 }
 
 // factsOf are the facts that a key depends on.

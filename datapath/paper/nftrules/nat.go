@@ -1,6 +1,7 @@
 package nftrules
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -9,6 +10,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
+
+// errFamily is for what depends on a header of the other family.
+var errFamily = errors.New("the other family")
 
 // nat compiles a translation (nft_nat.c, nft_masq.c, nft_redir.c).
 func (c *compiler) nat(b *builder, n nftables.NAT) {
@@ -19,12 +23,14 @@ func (c *compiler) nat(b *builder, n nftables.NAT) {
 	flags := iptables.NATRange{
 		Random: slices.Contains(n.Flags, "random"), RandomFully: slices.Contains(n.Flags, "fully-random"), Persistent: slices.Contains(n.Flags, "persistent"),
 	}
-	if n.Prefix {
+	if _, ok := n.Address.(nftables.Map); n.Prefix && !ok {
 		c.netmap(b, n)
 		return
 	}
 	t, err := c.translation(b, n, flags)
 	switch {
+	case errors.Is(err, errFamily):
+		b.add(never{nftables.Text(n), fmt.Sprintf("it is a packet of %s", c.family)})
 	case err != nil:
 		b.unsupported(nftables.Text(n), err)
 	case t == nil:
@@ -77,9 +83,10 @@ func (c *compiler) translation(b *builder, n nftables.NAT, flags iptables.NATRan
 		if err != nil {
 			return nil, err
 		}
-		for _, f := range fields {
-			b.needs(f.needs)
+		if neverOf(fields) {
+			return nil, errFamily
 		}
+		b.needs(needsOf(fields))
 		return c.table(m.Data, fields)
 	}
 	var err error
@@ -89,8 +96,11 @@ func (c *compiler) translation(b *builder, n nftables.NAT, flags iptables.NATRan
 		if t.address, err = lookup(e); err != nil {
 			return nil, err
 		}
-		for i := range t.address.elements {
-			if err := c.setTarget(&iptables.NATRange{}, t.address.elements[i].Value); err != nil {
+		for _, e := range t.address.elements {
+			if _, ok := prefixOf(c.addressField(), e.Value); n.Prefix && !ok {
+				return nil, fmt.Errorf("the map has a value that is no network")
+			}
+			if err := c.setTarget(&iptables.NATRange{}, e.Value); err != nil {
 				return nil, err
 			}
 		}
@@ -182,13 +192,16 @@ func (t *translation) Chains() []string { return nil }
 
 // Find returns the target with the range that the maps have for the packet.
 func (t *translation) Find(c *iptables.Context) (iptables.Target, fmt.Stringer, rules.Truth) {
-	to := t.fixed
+	to, network := t.fixed, netip.Prefix{}
 	var by fmt.Stringer
 	for _, m := range []struct {
 		table *table
 		set   func(e nftables.Expr) error
 	}{
-		{t.address, func(e nftables.Expr) error { return t.c.setTarget(&to, e) }},
+		{t.address, func(e nftables.Expr) error {
+			network, _ = prefixOf(t.c.addressField(), e)
+			return t.c.setTarget(&to, e)
+		}},
 		{t.port, func(e nftables.Expr) error { return setPorts(&to, e) }},
 	} {
 		if m.table == nil {
@@ -205,6 +218,9 @@ func (t *translation) Find(c *iptables.Context) (iptables.Target, fmt.Stringer, 
 			by = found{e, m.table}
 		}
 	}
+	if t.of.Prefix {
+		return iptables.Netmap{To: network}, by, rules.True
+	}
 	return targetOf(t.of.Kind, to), by, rules.True
 }
 
@@ -219,14 +235,9 @@ func (t *translation) WhyNot(c *iptables.Context) string {
 // netmap translates networks to networks of the same size (NF_NAT_RANGE_NETMAP).
 func (c *compiler) netmap(b *builder, n nftables.NAT) {
 	words := nftables.Text(n)
-	fixed, ok := n.Address.(nftables.Prefix)
-	if !ok {
-		b.unsupported(words, fmt.Errorf("networks from a map are not supported"))
-		return
-	}
-	p, ok := prefixOf(c.addressField(), fixed)
+	p, ok := prefixOf(c.addressField(), n.Address)
 	if !ok || n.Port != nil {
-		b.unsupported(words, fmt.Errorf("%s is no network of %s", nftables.Text(fixed), c.family))
+		b.unsupported(words, fmt.Errorf("%s is not supported", words))
 		return
 	}
 	b.target = iptables.Netmap{To: p}

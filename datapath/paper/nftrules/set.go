@@ -233,7 +233,7 @@ func (c *compiler) mapped(e nftables.Map, of *field) (field, error) {
 			return field{}, err
 		}
 	}
-	return field{Value: mapValue{t, *of}, kind: of.kind, facts: factsOf(fields), expr: e, needs: fields[0].needs}, nil
+	return field{Value: mapValue{t, *of}, kind: of.kind, facts: factsOf(fields), expr: e, needs: needsOf(fields), never: neverOf(fields)}, nil
 }
 
 // Destinations are the networks of destinations that the set has.

@@ -160,6 +160,11 @@ func (c *compiler) setStatement(b *builder, s nftables.Statement, op, set string
 		b.unsupported(words, err)
 		return
 	}
+	if neverOf(fields) {
+		b.add(never{words, fmt.Sprintf("it is a packet of %s", c.family)})
+		return
+	}
+	b.needs(needsOf(fields))
 	t, err := c.table(nftables.SetRef(set), fields)
 	if err != nil {
 		b.unsupported(words, err)

@@ -56,13 +56,10 @@ func (o option) Size() int {
 }
 func (o option) String() string { return "tcp option " + strconv.Itoa(int(o.kind)) }
 
-// Read returns the fact. Packets of other protocols have no options.
+// Read returns the fact. Packets of other protocols have no options: that matches "missing".
 func (o option) Read(p rules.Packet) (rules.Bits, bool) {
 	packet := &p.(view).Packet
-	if packet.Protocol != protoTCP {
-		return rules.UnknownBits(o.Size()), false
-	}
-	there := slices.Contains(packet.TCPOptions, o.kind)
+	there := packet.Protocol == protoTCP && slices.Contains(packet.TCPOptions, o.kind)
 	if !o.size {
 		return flag(there), true
 	}
@@ -74,7 +71,7 @@ var optionKinds = map[string]uint8{
 }
 
 func tcpOption(o nftables.TCPOption) field {
-	f := field{expr: o, facts: iptables.FactOptions, kind: kindBool, needs: protoTCP}
+	f := field{expr: o, facts: iptables.FactOptions, kind: kindBool}
 	k, known := optionKinds[o.Name]
 	if n, err := strconv.ParseUint(o.Name, 10, 8); !known && err == nil {
 		k, known = uint8(n), true
@@ -105,11 +102,11 @@ func (c chunk) String() string { return "sctp chunk " + strconv.Itoa(int(c)) }
 func (c chunk) Read(p rules.Packet) (rules.Bits, bool) {
 	packet := &p.(view).Packet
 	there := slices.ContainsFunc(packet.Chunks, func(k iptables.ChunkType) bool { return k.Type == uint8(c) })
-	return flag(there), packet.Protocol == protoSCTP
+	return flag(packet.Protocol == protoSCTP && there), true
 }
 
 func chunkField(e nftables.SCTPChunk) field {
-	f := field{expr: e, facts: iptables.FactChunks, kind: kindBool, needs: protoSCTP, Value: chunk(chunkTypes[e.Name])}
+	f := field{expr: e, facts: iptables.FactChunks, kind: kindBool, Value: chunk(chunkTypes[e.Name])}
 	if e.Field != "" {
 		f.Value, f.kind = rules.Opaque{ByteSize: 4}, kindNumber4
 	}
@@ -136,7 +133,7 @@ func (f fibDevice) Read(p rules.Packet) (rules.Bits, bool) {
 	v := p.(view)
 	device := ""
 	switch typ, by := v.Host.RouteBack(v.Address(f.source)); {
-	case v.In == "lo" && v.Host.Prerouting(): // a packet of the host itself: its route is not looked up
+	case v.In == "lo" && v.Host.Hook() == "PREROUTING": // a packet of the host itself: its route is not looked up
 		device = v.In
 	case typ != iptables.AddrUnicast && typ != iptables.AddrBroadcast:
 	case f.in && by != v.In, f.out && by != v.Out:
@@ -289,13 +286,11 @@ func (c *compiler) jhash(e nftables.JHash) field {
 	f := field{kind: kindNumber4, expr: e}
 	of, err := c.fields(e.Of)
 	if err != nil || !e.Seeded {
-		f.Value, f.facts = &numgen{mod: e.Mod, offset: e.Offset}, iptables.FactRandom
+		f.Value, f.facts, f.needs, f.never = &numgen{mod: e.Mod, offset: e.Offset}, iptables.FactRandom, needsOf(of), neverOf(of)
 		return f
 	}
 	h := hash{of: of, mod: e.Mod, offset: e.Offset, seed: uint32(e.Seed)}
-	for _, one := range of {
-		f.facts |= one.facts
-	}
+	f.facts, f.needs, f.never = factsOf(of), needsOf(of), neverOf(of)
 	f.Value = h
 	return f
 }

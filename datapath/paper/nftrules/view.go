@@ -90,7 +90,11 @@ func (v view) Meta(m rules.Meta) (b rules.Bits, present bool) {
 	case "oif", "oifname":
 		return nameBits(v.Out), true
 	case "iiftype":
-		return v.deviceType(v.In)
+		device := v.In // nft_meta.c asks for the packet's device (NFT_META_IFTYPE), which leads out from POSTROUTING on
+		if v.Host.Hook() == "POSTROUTING" {
+			device = v.Out
+		}
+		return v.deviceType(device)
 	case "oiftype":
 		return v.deviceType(v.Out)
 	case "skuid", "skgid":
