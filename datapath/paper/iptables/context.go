@@ -73,6 +73,8 @@ type Host interface {
 	HasFrames(device string) bool
 	// Untrack has connection tracking ignore the packet, unless it has seen it.
 	Untrack()
+	// SetZone gives the packet a template with a zone, unless it has a connection or a template.
+	SetZone(zone uint16)
 	// Assign gives the packet to the transparent socket at an address and port; those that are not valid or 0 are the
 	// input device's and the packet's own. false: there is no such socket.
 	Assign(to netip.Addr, port uint16) bool

@@ -202,15 +202,19 @@ func (s *State) template(r *iptables.Rule, is4 bool) *Entry {
 	}
 	e := s.templates[r]
 	if e == nil {
-		none := netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
-		if is4 {
-			none = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
-		}
-		of := iptables.Tuple{Source: none, Destination: none}
-		e = &Entry{Connection: iptables.Connection{Original: of, Reply: of, Confirmed: true}}
+		e = newTemplate(is4)
 		s.templates[r] = e
 	}
 	return e
+}
+
+func newTemplate(is4 bool) *Entry {
+	none := netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
+	if is4 {
+		none = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+	}
+	of := iptables.Tuple{Source: none, Destination: none}
+	return &Entry{Connection: iptables.Connection{Original: of, Reply: of, Confirmed: true}}
 }
 
 // streamAfter is the time in seconds after which a replied UDP flow is a stream

@@ -266,6 +266,11 @@ func (t *trial) silent(w Way) bool {
 	if p.Is4() && (w.By == nil || p.Destination.Addr().IsLoopback() && back != Local) {
 		return true
 	}
+	// At PREROUTING the route of the answer is looked up first: where that is the host itself, the kernel takes the packet's
+	// destination for its own address.
+	if p.Is4() && back == Local && w.Steps[len(w.Steps)-1].Hook == Prerouting.String() && t.machine.network.route(p.Destination.Addr()).Type != Local {
+		return true
+	}
 	if t.machine.network.isBroadcast(p.Destination.Addr()) || p.Destination.Addr().IsMulticast() {
 		return true
 	}

@@ -98,6 +98,16 @@ func (w *walk) Untrack() {
 	}
 }
 
+// SetZone is nft_ct_set_zone_eval (nft_ct.c).
+func (w *walk) SetZone(zone uint16) {
+	if w.tracked || w.entry != nil {
+		return
+	}
+	w.zone = zone
+	w.entry, w.tracking = newTemplate(w.Packet.Is4()), TrackingNew
+	w.entry.Zone = zone
+}
+
 // ct is xt_ct_target (xt_CT.c): until connection tracking sees the packet, its entry is the rule's
 // template.
 func (w *walk) ct(r *rule, t iptables.CT) {

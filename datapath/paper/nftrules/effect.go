@@ -71,7 +71,7 @@ func (c *compiler) mangle(b *builder, m nftables.Mangle) {
 		switch key.Key {
 		case "mark":
 			c.setNumber(b, m, func(ctx *iptables.Context, n uint32) {
-				if e := ctx.Host.Connection(); e != nil {
+				if e := ctx.Host.Connection(); e != nil && ctx.Host.Tracked() { // else it is a template
 					e.Mark = n
 				}
 			})
@@ -81,7 +81,10 @@ func (c *compiler) mangle(b *builder, m nftables.Mangle) {
 			return
 		case "zone":
 			if n, ok := literalNumber(m.Value); ok && n < 1<<16 && key.Direction == "" {
-				b.target = iptables.CT{Zone: iptables.CtZone{Given: true, Zone: uint16(n)}}
+				b.add(&effect{words: words, facts: iptables.FactShared, do: func(ctx *iptables.Context) rules.Truth {
+					ctx.Host.SetZone(uint16(n))
+					return rules.True
+				}})
 				return
 			}
 		}

@@ -127,6 +127,10 @@ func (m unsupported) WhyUnknown(*iptables.Context) string  { return m.why }
 
 // match compiles a condition.
 func (c *compiler) match(b *builder, m nftables.Match) {
+	if f, ok := m.Left.(nftables.Fib); ok && f.Result == "oif" && isPresence(m.Right) { // as nft before 1.0.7 writes it
+		f.Check = true
+		m.Left = f
+	}
 	fields, err := c.fields(m.Left)
 	if err != nil {
 		b.unsupported(nftables.Text(m), err)
@@ -173,6 +177,13 @@ func (c *compiler) match(b *builder, m nftables.Match) {
 		return
 	}
 	b.add(compare)
+}
+
+// isPresence reports whether a constant says that something is there or not.
+func isPresence(e nftables.Expr) bool {
+	l, ok := e.(nftables.Literal)
+	_, is := kindBool.names[l.Text]
+	return ok && is && l.Kind != nftables.Quoted
 }
 
 // compareWith compares a field with a constant (nftables, src/netlink_linearize.c: netlink_gen_relational, netlink_gen_flagcmp).

@@ -17,7 +17,7 @@ var errFamily = errors.New("the other family")
 // nat compiles a translation (nft_nat.c, nft_masq.c, nft_redir.c).
 func (c *compiler) nat(b *builder, n nftables.NAT) {
 	if n.Family == nftables.FamilyIP && !c.is4() || n.Family == nftables.FamilyIP6 && c.is4() {
-		b.add(never{nftables.Text(n), fmt.Sprintf("it is a packet of %s", c.family)})
+		c.natOfOther(b, n)
 		return
 	}
 	flags := iptables.NATRange{
@@ -38,6 +38,42 @@ func (c *compiler) nat(b *builder, n nftables.NAT) {
 	default:
 		b.target = t
 	}
+}
+
+// natOfOther is a translation of the other family (nft_nat_inet_eval): the rule goes on, if the maps have something for the
+// packet.
+func (c *compiler) natOfOther(b *builder, n nftables.NAT) {
+	words := nftables.Text(n)
+	for _, e := range []nftables.Expr{n.Address, n.Port} {
+		m, ok := e.(nftables.Map)
+		if !ok {
+			continue
+		}
+		t, err := c.lookup(b, m)
+		switch {
+		case errors.Is(err, errFamily):
+			b.add(never{words, fmt.Sprintf("it is a packet of %s", c.family)})
+			return
+		case err != nil:
+			b.unsupported(words, err)
+			return
+		}
+		b.add(&membership{t, false, nftables.Match{Op: "==", Left: m.Key, Right: m.Data}})
+	}
+	b.add(inert(words))
+}
+
+// lookup is the map of an expression.
+func (c *compiler) lookup(b *builder, m nftables.Map) (*table, error) {
+	fields, err := c.fields(m.Key)
+	if err != nil {
+		return nil, err
+	}
+	if neverOf(fields) {
+		return nil, errFamily
+	}
+	b.needs(needsOf(fields))
+	return c.table(m.Data, fields)
 }
 
 func (c *compiler) addressField() *field {
@@ -78,22 +114,11 @@ type translation struct {
 // other family.
 func (c *compiler) translation(b *builder, n nftables.NAT, flags iptables.NATRange) (iptables.Target, error) {
 	t := &translation{of: n, c: c, fixed: flags}
-	lookup := func(m nftables.Map) (*table, error) {
-		fields, err := c.fields(m.Key)
-		if err != nil {
-			return nil, err
-		}
-		if neverOf(fields) {
-			return nil, errFamily
-		}
-		b.needs(needsOf(fields))
-		return c.table(m.Data, fields)
-	}
 	var err error
 	switch e := n.Address.(type) {
 	case nil:
 	case nftables.Map:
-		if t.address, err = lookup(e); err != nil {
+		if t.address, err = c.lookup(b, e); err != nil {
 			return nil, err
 		}
 		for _, e := range t.address.elements {
@@ -115,7 +140,7 @@ func (c *compiler) translation(b *builder, n nftables.NAT, flags iptables.NATRan
 	switch e := n.Port.(type) {
 	case nil:
 	case nftables.Map:
-		if t.port, err = lookup(e); err != nil {
+		if t.port, err = c.lookup(b, e); err != nil {
 			return nil, err
 		}
 		for i := range t.port.elements {

@@ -152,6 +152,10 @@ func connLimitOf(l nftables.ConnLimit) func(*iptables.Context, any) bool {
 // FullSet begins the text of a step at which a packet cannot be added to a set, because it has no room.
 const FullSet = "set "
 
+// addedTo is where the number of elements is kept that packets have added to a set. Those that were deleted count until the
+// kernel collects them.
+type addedTo struct{ set *nftables.Set }
+
 // setStatement adds, updates or deletes an element (nft_dynset.c).
 func (c *compiler) setStatement(b *builder, s nftables.Statement, op, set string, e nftables.Element) {
 	words := nftables.Text(s)
@@ -180,8 +184,7 @@ func (c *compiler) setStatement(b *builder, s nftables.Statement, op, set string
 		return fmt.Sprintf(verb, t.described(ctx), t.name())
 	}
 	why := fmt.Sprintf("the statement of the element of %s does not match", t.name())
-	full := t.declared.Size > 0 && len(t.elements) >= int(t.declared.Size)
-	if full {
+	if t.declared.Size > 0 && len(t.elements) >= int(t.declared.Size) {
 		why = fmt.Sprintf("%s%s has %d of %d elements", FullSet, t.declared.Name, len(t.elements), t.declared.Size)
 	}
 	b.add(&effect{words: words, says: says, facts: iptables.FactShared | factsOf(fields), why: why, do: func(ctx *iptables.Context) rules.Truth {
@@ -195,9 +198,11 @@ func (c *compiler) setStatement(b *builder, s nftables.Statement, op, set string
 			return rules.True
 		}
 		if _, there := t.find(ctx); there == rules.False {
-			if full {
+			added, _ := ctx.Recall(addedTo{t.declared}).(int)
+			if t.declared.Size > 0 && len(t.elements)+added >= int(t.declared.Size) {
 				return rules.False
 			}
+			ctx.Keep(addedTo{t.declared}, added+1)
 			done := change{}
 			if t.declared.Map {
 				done.value = []nftables.Element{e}
