@@ -78,6 +78,8 @@ type Host interface {
 	// Assign gives the packet to the transparent socket at an address and port; those that are not valid or 0 are the
 	// input device's and the packet's own. false: there is no such socket.
 	Assign(to netip.Addr, port uint16) bool
+	// Assigned reports whether a rule has assigned the packet to a socket.
+	Assigned() bool
 	// Listener is the packet's socket on the host: whether there is one, whether it listens on all
 	// addresses, and whether it has IP_TRANSPARENT.
 	Listener() (found, wildcard, transparent bool)

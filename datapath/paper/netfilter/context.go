@@ -63,6 +63,8 @@ func (w *walk) HasFrames(device string) bool {
 	return device != loopbackName && (d == nil || !d.PointToPoint)
 }
 
+func (w *walk) Assigned() bool { return w.assigned != nil }
+
 func (w *walk) Listener() (found, wildcard, transparent bool) {
 	s := w.assigned
 	if s == nil {

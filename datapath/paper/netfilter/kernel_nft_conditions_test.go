@@ -8,6 +8,13 @@ const (
 	localHooks = "output postrouting"
 )
 
+// lonely are conditions that are alone in their rules. Behind a device's type, nft has fields of IP depend on the type in the
+// Ethernet frame, which it does not list; in front of such fields it does not list the protocol.
+var lonely = []shape{
+	{kind: "protocol of the frame", always: true, forms: []string{"meta protocol ip", "meta protocol { ip, ip6 }", "meta protocol != ip6"}},
+	{kind: "device type", forms: []string{"meta iiftype ether", "meta iiftype != ether", "meta iiftype loopback"}},
+}
+
 // conditions are those that rules are made of.
 var conditions = []shape{
 	{kind: "saddr", forms: []string{"$ip saddr $not$addr", "$ip saddr $not$net", "$ip saddr $not$range"}},
@@ -43,7 +50,7 @@ var conditions = []shape{
 	{kind: "sctp fields", proto: "sctp", forms: []string{"sctp vtag $not 0", "sctp chunk init exists", "sctp chunk data missing", "sctp chunk init-ack exists"}},
 	{kind: "icmp", proto: "icmp", only: "ip", forms: []string{"icmp type $not echo-request", "icmp type { echo-request, echo-reply }", "icmp id $op 2", "icmp sequence 0", "icmp code 0", "icmp type echo-request icmp id 1"}},
 	{kind: "icmpv6", proto: "icmpv6", only: "ip6", forms: []string{"icmpv6 type $not echo-request", "icmpv6 type { echo-request, echo-reply }", "icmpv6 id $op 2", "icmpv6 code 0"}},
-	{kind: "raw payload", forms: []string{"@th,16,16 $not 80", "@th,0,16 40000", "@nh,0,4 4", "@nh,0,4 6", "@nh,64,8 > 5", "@nh,72,8 { 6, 17 }", "@th,13,3 != 2", "@th,20,12 80", "@th,0,32 & 0xffff == 80"}},
+	{kind: "raw payload", forms: []string{"meta l4proto { tcp, udp } @th,16,16 $not 80", "meta l4proto tcp @th,0,16 40000", "@nh,0,4 4", "@nh,0,4 6", "@nh,64,8 > 5", "@nh,72,8 { 6, 17 }", "meta l4proto { tcp, udp } @th,13,3 != 2", "meta l4proto { tcp, udp } @th,20,12 80", "meta l4proto { tcp, udp } @th,0,32 & 0xffff == 80"}},
 	{kind: "address and port", proto: "tcp", forms: []string{"$ip daddr . tcp dport $not$svcset", "$ip daddr . tcp dport $not$svcrangeset", "$ip saddr . tcp dport $not$svclist", "$ip daddr . tcp dport $svcranges"}},
 	{kind: "udp address and port", proto: "udp", forms: []string{"$ip daddr . udp dport $not$svcset", "$ip daddr . udp dport $svcranges"}},
 	{kind: "protocol and port", forms: []string{"meta l4proto . th dport $not$protoset", "$ip daddr . meta l4proto . th dport { $addr . tcp . 80, $addr . udp . 53 }"}},
@@ -51,15 +58,13 @@ var conditions = []shape{
 	{kind: "meta length", forms: []string{"meta length $op 44", "meta length 30-50"}},
 	{kind: "l4proto", forms: []string{"meta l4proto $not tcp", "meta l4proto $not { tcp, udp }", "meta l4proto $not 132", "meta l4proto >= 17"}},
 	{kind: "nfproto", always: true, inet: true, forms: []string{"meta nfproto ipv4", "meta nfproto $not ipv6"}},
-	{kind: "protocol of the frame", always: true, forms: []string{"meta protocol ip", "meta protocol { ip, ip6 }", "meta protocol != ip6"}},
 	{kind: "iifname", hooks: inHooks, forms: []string{"iifname $not$dev", `iifname { "eth0", "veth*" }`, "iifname $not$devset"}},
 	{kind: "oifname", hooks: outHooks, forms: []string{"oifname $not$dev", `oifname { "eth0", "veth*" }`, "oifname $devset"}},
 	{kind: "iif", hooks: inHooks, forms: []string{"iif $not$device", `iif { "eth0", "lo" }`, "meta iif != 1"}},
 	{kind: "oif", hooks: outHooks, forms: []string{"oif $not$device", `oif { "eth0", "lo" }`}},
-	{kind: "iifname elsewhere", hooks: localHooks, forms: []string{"iifname $not$dev", "iif $not$device", "meta iiftype ether"}},
+	{kind: "iifname elsewhere", hooks: localHooks, forms: []string{"iifname $not$dev", "iif $not$device"}},
 	{kind: "oifname elsewhere", hooks: "prerouting input", always: true, forms: []string{"oifname $not$dev", "oif $not$device", "meta oiftype ether"}},
 	{kind: "devices", hooks: "forward", forms: []string{`iifname . oifname $not { "eth0" . "veth1", "veth1" . "eth0", "veth*" . "eth0" }`}},
-	{kind: "device type", hooks: inHooks, forms: []string{"meta iiftype $not ether", "meta iiftype loopback"}},
 	{kind: "user", hooks: localHooks, forms: []string{"meta skuid $not 0", "meta skuid < 1000", "meta skgid { 0, 5 }", "meta skuid root"}},
 	{kind: "pkttype", forms: []string{"meta pkttype $not host", "meta pkttype { broadcast, multicast }"}},
 	{kind: "cpu", forms: []string{"meta cpu 0", "meta cpu != 0", "meta cpu 1"}},
@@ -68,10 +73,10 @@ var conditions = []shape{
 	{kind: "time", always: true, forms: []string{`meta time > "2020-01-01 00:00:00"`, `meta time < "2020-01-01"`, `meta hour "00:00"-"23:59"`, `meta hour >= "12:00"`, "meta day { Monday, Tuesday, Wednesday }", "meta day != Sunday"}},
 	{kind: "ct state", forms: []string{"ct state $state", "ct state { new, established }", "ct state $stateset", "ct state != established", "ct state == new", "ct state != { new, invalid }", "ct state & (established|related) != 0"}},
 	{kind: "ct direction", forms: []string{"ct direction $not original", "ct direction reply"}},
-	{kind: "ct status", forms: []string{"ct status dnat", "ct status snat,dnat", "ct status & (seen-reply|assured) != 0", "ct status confirmed", "ct status != confirmed", "ct status seen-reply"}},
+	{kind: "ct status", forms: []string{"ct status dnat", "ct status snat,dnat", "ct status & (seen-reply|assured) != 0", "ct status confirmed", "ct status seen-reply"}},
 	{kind: "ct mark", forms: []string{"ct mark $op$mark", "ct mark $marks", "ct mark & 0x1 == 0x1"}},
 	{kind: "ct zone", always: true, forms: []string{"ct zone 5", "ct zone $not 0"}},
-	{kind: "ct expiration", forms: []string{"ct expiration > 5s", "ct expiration < 1d", "ct expiration >= 1h"}},
+	{kind: "ct expiration", forms: []string{"ct expiration > 5s", "ct expiration < 10d", "ct expiration >= 10s"}},
 	{kind: "ct addresses", forms: []string{"ct original $ip saddr $not$addr", "ct original $ip daddr $net", "ct reply $ip saddr $not$addrlist", "ct reply $ip daddr $addrset"}},
 	{kind: "ct ports", proto: "tcp", forms: []string{"meta l4proto tcp ct original proto-dst $not$port", "meta l4proto tcp ct original proto-src $ports", "meta l4proto tcp ct $dir proto-dst $op$port"}},
 	{kind: "ct protocols", forms: []string{"ct $dir protocol $not tcp", "ct $dir protocol != udp"}},

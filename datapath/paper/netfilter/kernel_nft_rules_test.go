@@ -21,6 +21,7 @@ type shape struct {
 	// always: it is true of each packet that gets here, or of none.
 	always bool
 	inet   bool // only for tables of this family
+	early  bool // only in front of connection tracking
 	// last: the trace does not show what it drew if the rule ends later.
 	last  bool
 	forms []string
@@ -152,7 +153,8 @@ type nftChain struct {
 }
 
 func (c *nftChain) allows(s *shape) bool {
-	return (s.hooks == "" || subset(c.hooks, strings.Fields(s.hooks))) && (s.types == "" || slices.Contains(strings.Fields(s.types), c.typ))
+	early := []string{"-400", "raw", "raw - 1", "-250"}
+	return (!s.early || c.base && slices.Contains(early, c.priority)) && (s.hooks == "" || subset(c.hooks, strings.Fields(s.hooks))) && (s.types == "" || slices.Contains(strings.Fields(s.types), c.typ))
 }
 
 func (m *nftMaker) nftChain(b *strings.Builder, c nftChain) {
@@ -172,6 +174,9 @@ func (m *nftMaker) nftRule(c *nftChain) string {
 	if m.family != "inet" {
 		m.ip = m.family
 	}
+	if s := m.choose(c, lonely); s != nil && m.percent(3) {
+		return fmt.Sprintf("%s %s comment \"%s|\"", m.form(pick(m.Rand, s.without(m.lacks))), pick(m.Rand, []string{"accept", "return", "counter"}), s.kind)
+	}
 	var words, ifs, dos []string
 	final := ""
 	add := func(to *[]string, s *shape) bool {
@@ -180,6 +185,9 @@ func (m *nftMaker) nftRule(c *nftChain) string {
 		}
 		if s.proto != "" {
 			m.proto = s.proto
+		}
+		if slices.Contains(*to, s.kind) { // nft lists two conditions on one field as one, which is something else
+			return false
 		}
 		text := m.form(pick(m.Rand, s.without(m.lacks)))
 		if s.last {

@@ -18,7 +18,7 @@ var statements = slices.Concat([]shape{
 	{kind: "set mark from field", forms: []string{"meta mark set $ip dscp", "meta mark set meta cpu", "meta mark set meta length"}},
 	{kind: "set mark by hash", forms: []string{"meta mark set jhash $ip saddr mod 4 seed $seed offset 8", "meta mark set jhash $ip saddr . $ip daddr mod 4 seed $seed", "meta mark set numgen inc mod 3 offset 1"}},
 	{kind: "set ct mark", forms: []string{"ct mark set $mark", "ct mark set meta mark", "ct mark set ct mark | 0x1", "ct mark set ct mark & 0x3", "ct mark set meta mark & 0x3"}},
-	{kind: "set zone", hooks: "prerouting output", types: "filter", forms: []string{"ct zone set 5"}},
+	{kind: "set zone", hooks: "prerouting output", types: "filter", early: true, forms: []string{"ct zone set 5"}},
 	{kind: "set ttl", only: "ip", forms: []string{"ip ttl set 5", "ip ttl set 200", "ip ttl set 2"}},
 	{kind: "set hoplimit", only: "ip6", forms: []string{"ip6 hoplimit set 5", "ip6 hoplimit set 200"}},
 	{kind: "set dscp", forms: []string{"$ip dscp set cs1", "$ip dscp set af11", "$ip dscp set cs0"}},

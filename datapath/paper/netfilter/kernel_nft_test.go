@@ -240,7 +240,7 @@ func (y tally) addNative(r *iptables.Rule, passed bool) {
 func (y tally) requireShapes(t testing.TB, lacks map[string]bool) {
 	t.Helper()
 	y.atLeast(t, 10000, "packets")
-	for _, s := range conditions {
+	for _, s := range slices.Concat(conditions, lonely) {
 		if len(s.without(lacks)) == 0 {
 			continue
 		}
@@ -268,7 +268,7 @@ var faultyLine = regexp.MustCompile(`/dev/stdin:(\d+):[^ ]* (.*)`)
 func lackingForms(t testing.TB) map[string]bool {
 	t.Helper()
 	n := newKernelNode(t, newHost(variant{}))
-	shapes := slices.Concat(conditions, statements, verdicts, translations)
+	shapes := slices.Concat(conditions, lonely, statements, verdicts, translations)
 	lacks := make(map[string]bool)
 	for {
 		text, lines := newWorld(n.host, true).samples(shapes, lacks)

@@ -358,6 +358,9 @@ func (t *trial) try(p *iptables.Packet) (*Way, error) {
 		agreeing = append(agreeing, w)
 	}
 	if !alike(agreeing) {
+		agreeing = slices.DeleteFunc(agreeing, func(w Way) bool { return !lastSeen(&o, &w.Packet) })
+	}
+	if !alike(agreeing) {
 		return nil, fmt.Errorf("%d of %d ways are the kernel's, for %s\n%s\n%s", len(agreeing), len(ways), describePacket(p), o, &story)
 	}
 	w := agreeing[0]
@@ -379,6 +382,16 @@ func alike(ways []Way) bool {
 		return entryOf(w.Entry)
 	}
 	return len(ways) > 0 && !slices.ContainsFunc(ways, func(w Way) bool { return left(w) != left(ways[0]) })
+}
+
+// lastSeen reports whether a packet has the addresses with which the trace shows it last.
+func lastSeen(o *observation, p *iptables.Packet) bool {
+	for _, e := range slices.Backward(o.events) {
+		if seen, ok := decode(e.packet); ok && e.chain != madeChain {
+			return seen.Source == p.Source && seen.Destination == p.Destination
+		}
+	}
+	return false
 }
 
 const maxWays = 4096

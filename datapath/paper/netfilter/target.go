@@ -90,10 +90,10 @@ func (w *walk) change(r *rule) flow.StepOutcome {
 	return flow.StepApplied
 }
 
-// Untrack is notrack_tg (xt_CT.c) and nft_notrack_eval (nft_ct.c): it has no effect on a packet that connection tracking has
-// seen, or that has a template.
+// Untrack is notrack_tg (xt_CT.c) and nft_notrack_eval (nft_ct.c): it has no effect on a packet that has an entry or a
+// template. One that connection tracking found invalid has none.
 func (w *walk) Untrack() {
-	if !w.tracked && w.entry == nil {
+	if w.entry == nil {
 		w.tracked, w.tracking = true, TrackingUntracked
 	}
 }

@@ -248,10 +248,11 @@ func (w *walk) visit(h Hook, first, last int) bool {
 	return true
 }
 
-// reroutes reports whether the mangle table has changed a local packet in a way that needs another look
-// at the routes (ipt_mangle_out, ip6t_mangle_out, nf_route_table_hook4).
+// reroutes reports whether the mangle table, or a chain of type route, has changed a local packet in a way that needs another
+// look at the routes (ipt_mangle_out, ip6t_mangle_out, nf_route_table_hook4).
 func (w *walk) reroutes(before *iptables.Packet) bool {
-	return w.Packet.Mark != before.Mark || w.Packet.TOS != before.TOS || !w.Packet.Is4() && w.Packet.TTL != before.TTL
+	return w.Packet.Source.Addr() != before.Source.Addr() || w.Packet.Destination.Addr() != before.Destination.Addr() ||
+		w.Packet.Mark != before.Mark || w.Packet.TOS != before.TOS || !w.Packet.Is4() && w.Packet.TTL != before.TTL
 }
 
 // visitChain follows the packet through one base chain. false: the walk has ended.

@@ -171,6 +171,15 @@ func (b *builder) needs(protocol uint8) {
 	}
 }
 
+// needsFirst adds the condition on the protocol of a reject statement: nft puts it in front of the whole rule
+// (reject_payload_gen_dependency, src/evaluate.c).
+func (b *builder) needsFirst(protocol uint8) {
+	m := iptables.Match(iptables.Protocol{Number: protocol})
+	if !slices.Contains(b.matches, m) {
+		b.matches = slices.Insert(b.matches, 0, m)
+	}
+}
+
 func (c *compiler) rule(chain string, r *nftables.Rule) *iptables.Rule {
 	b := new(builder)
 	if r.Comment != "" {

@@ -133,7 +133,7 @@ func (f fibDevice) Read(p rules.Packet) (rules.Bits, bool) {
 	v := p.(view)
 	device := ""
 	switch typ, by := v.Host.RouteBack(v.Address(f.source)); {
-	case v.In == "lo" && v.Host.Hook() == "PREROUTING": // a packet of the host itself: its route is not looked up
+	case v.In == "lo" && !v.Host.Assigned(): // nft_fib_can_skip; before 6.16 only at PREROUTING
 		device = v.In
 	case typ != iptables.AddrUnicast && typ != iptables.AddrBroadcast:
 	case f.in && by != v.In, f.out && by != v.Out:

@@ -2,6 +2,7 @@ package nftrules
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
@@ -128,7 +129,7 @@ var rejections = map[string]map[string][2]iptables.RejectWith{
 func (c *compiler) reject(b *builder, r nftables.Reject) {
 	with, code := r.With, "port-unreachable"
 	if with == "tcp reset" {
-		b.needs(protoTCP)
+		b.needsFirst(protoTCP)
 		b.target = iptables.Reject{With: iptables.TCPReset}
 		return
 	}
@@ -145,7 +146,8 @@ func (c *compiler) reject(b *builder, r nftables.Reject) {
 	known, ok := rejections[with][code]
 	switch {
 	case with == "icmp" && !c.is4() || with == "icmpv6" && c.is4():
-		b.add(never{nftables.Text(r), fmt.Sprintf("it is a packet of %s", c.family)})
+		other := iptables.NativeMatch{Native: never{nftables.Text(r), fmt.Sprintf("it is a packet of %s", c.family)}}
+		b.matches = slices.Insert(b.matches, 0, iptables.Match(other)) // see needsFirst
 	case !ok || known[family] == "":
 		b.unsupported(nftables.Text(r), fmt.Errorf("the code %s is not known", code))
 	default:

@@ -213,13 +213,18 @@ func stateBit(h iptables.Host, e *iptables.Connection) uint64 {
 
 // statusBits are the bits of enum ip_conntrack_status that have names in nft.
 func statusBits(e *iptables.Connection) rules.Bits {
-	n := uint64(0)
+	n, known := uint64(0), kindStatus.names["expected"]|kindStatus.names["dying"]
 	for name, is := range map[string]bool{"seen-reply": e.SeenReply, "assured": e.Assured, "confirmed": e.Confirmed, "snat": e.SNAT, "dnat": e.DNAT} {
+		known |= kindStatus.names[name]
 		if is {
 			n |= kindStatus.names[name]
 		}
 	}
-	return numberBits(4, n)
+	b := numberBits(4, n)
+	for i := range b.Size { // others are not known, such as whether rules for translation were evaluated (IPS_SRC_NAT_DONE)
+		b.Known[i] = byte(known >> (8 * (3 - i)))
+	}
+	return b
 }
 
 func (v view) traffic(c rules.Ct, e *iptables.Connection) (rules.Bits, bool) {
