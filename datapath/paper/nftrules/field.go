@@ -113,7 +113,7 @@ func (c *compiler) payload(p nftables.Payload) field {
 		f.Value, f.kind, f.facts = hardwareAddress{}, kindEther, iptables.FactMAC
 		return f
 	case p.Protocol == "ether" && p.Field == "type":
-		f.Value, f.kind = rules.Meta{Key: "protocol", ByteSize: 2}, kindEtherty
+		f.Value, f.kind, f.facts = frameType{}, kindEtherty, iptables.FactMAC
 		return f
 	case p.Protocol == "ether" && p.Field == "daddr":
 		f.Value, f.kind = rules.Opaque{ByteSize: 6}, kindEther
@@ -204,6 +204,14 @@ func (c *compiler) field(e nftables.Expr) (field, bool) {
 		return c.payload(e), true
 	case nftables.RawPayload:
 		f := field{expr: e, kind: &kind{size: int(e.Length+7) / 8}, facts: iptables.FactBytes}
+		switch {
+		case e.Base == "ll" && e.Offset == 48 && e.Length == 48:
+			f.Value, f.kind, f.facts = hardwareAddress{}, kindEther, iptables.FactMAC
+			return f, true
+		case e.Base == "ll" && e.Offset == 96 && e.Length == 16:
+			f.Value, f.kind, f.facts = frameType{}, kindEtherty, iptables.FactMAC
+			return f, true
+		}
 		if e.Base != "nh" && e.Base != "th" || e.Length == 0 || e.Length > 256 || e.Offset > 1<<16 {
 			f.Value, f.kind = rules.Opaque{ByteSize: min(f.kind.size, 32)}, &kind{size: min(max(1, f.kind.size), 32)}
 			return f, true

@@ -27,6 +27,20 @@ func (hardwareAddress) Read(p rules.Packet) (b rules.Bits, present bool) {
 	return b, true
 }
 
+// frameType is the type in the packet's Ethernet frame.
+type frameType struct{}
+
+func (frameType) Size() int      { return 2 }
+func (frameType) String() string { return "ether type" }
+
+// Read returns the type; a packet without a frame has none (nft_payload.c).
+func (frameType) Read(p rules.Packet) (b rules.Bits, present bool) {
+	if p.(view).Packet.MAC == nil {
+		return rules.UnknownBits(2), false
+	}
+	return p.Meta(rules.Meta{Key: "protocol", ByteSize: 2})
+}
+
 // socketField is a fact about the socket of the packet (nft_socket.c): "transparent" or "wildcard".
 type socketField string
 

@@ -149,13 +149,14 @@ func (v view) deviceType(device string) (rules.Bits, bool) {
 	return rules.UnknownBits(2), true
 }
 
-// Ct is nft_ct_get_eval (nft_ct.c): a packet without a connection has a state, and nothing else.
+// Ct is nft_ct_get_eval (nft_ct.c): a packet without a connection, or with a template, has a state,
+// and nothing else.
 func (v view) Ct(c rules.Ct) (b rules.Bits, present bool) {
 	e := v.Host.Connection()
 	if c.Key == "state" {
 		return numberBits(4, stateBit(v.Host, e)), true
 	}
-	if e == nil {
+	if e == nil || !v.Host.Tracked() { // none, or a template
 		return rules.UnknownBits(c.ByteSize), false
 	}
 	tuple := e.Original
