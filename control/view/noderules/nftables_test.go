@@ -14,7 +14,7 @@ import (
 func ruleset(chain string, rules ...string) string {
 	var b strings.Builder
 	b.WriteString(`{"nftables": [{"metainfo": {}}, {"table": {"family": "inet", "name": "t"}},
-{"set": {"family": "inet", "table": "t", "name": "full", "type": "ipv4_addr", "size": 2, "elem": ["192.0.2.1", "192.0.2.2"]}}, {"set": {"family": "inet", "table": "t", "name": "room", "type": "ipv4_addr", "size": 2, "elem": ["192.0.2.1"]}},
+{"set": {"family": "inet", "table": "t", "name": "full", "type": "ipv4_addr", "size": 2, "elem": ["192.0.2.1", "192.0.2.2"]}}, {"set": {"family": "inet", "table": "t", "name": "room", "type": "ipv4_addr", "size": 3, "elem": ["192.0.2.1"]}},
 {"chain": {"family": "inet", "table": "t", "name": "c", ` + chain + `}}, {"chain": {"family": "inet", "table": "t", "name": "sub"}}`)
 	for i, r := range rules {
 		name := "c"
