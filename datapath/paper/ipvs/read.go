@@ -1,0 +1,231 @@
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Error is why a text could not be read.
+type Error struct {
+	Line, Column int // in bytes; both from 1
+	Found        string
+	Want         string
+}
+
+func (e *Error) Error() string {
+	found := e.Found
+	if found == "" {
+		found = "the line ends"
+	} else {
+		found = strconv.Quote(found)
+	}
+	return fmt.Sprintf("line %d, column %d: %s: want %s", e.Line, e.Column, found, e.Want)
+}
+
+// maxText is the size of the largest text that is read: 100,000 virtual servers have less.
+const maxText = 256 << 20
+
+// Read reads the output of ipvsadm -Sn, or of ipvsadm -Ln with or without --stats, --rate, --thresholds or
+// --persistent-conn. An error is that of r, or an [*Error].
+func Read(r io.Reader) (*State, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxText+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(text) > maxText:
+		return nil, fmt.Errorf("the text is larger than %d MiB", maxText>>20)
+	}
+	s := &reader{state: &State{Format: Save}, known: make(map[identity]*VirtualServer), knownReal: make(map[realIdentity]bool)}
+	for line := range strings.Lines(string(text)) {
+		s.number++
+		s.words = split(line)
+		s.end = len(strings.TrimRight(line, "\r\n")) + 1
+		if len(s.words) == 0 || strings.HasPrefix(s.words[0].text, "#") {
+			continue
+		}
+		if err := s.line(); err != nil {
+			return nil, err
+		}
+	}
+	if !s.began {
+		return nil, errors.New("no virtual servers and no heading: want the output of ipvsadm -Sn or ipvsadm -Ln")
+	}
+	s.state.index = s.known
+	return s.state, nil
+}
+
+// reader is the state of Read.
+type reader struct {
+	state     *State
+	known     map[identity]*VirtualServer
+	knownReal map[realIdentity]bool
+	number    int // of the line
+	words     []word
+	end       int // the column after the line
+	began     bool
+	titled    bool // the heading of a listing was read
+}
+
+// word is a word of a line.
+type word struct {
+	text   string
+	column int
+}
+
+// split splits a line at white space.
+func split(line string) (words []word) {
+	start := -1
+	for i := 0; i <= len(line); i++ {
+		space := i == len(line) || line[i] == ' ' || line[i] == '\t' || line[i] == '\r' || line[i] == '\n'
+		switch {
+		case space && start >= 0:
+			words = append(words, word{line[start:i], start + 1})
+			start = -1
+		case !space && start < 0:
+			start = i
+		}
+	}
+	return words
+}
+
+// fail is an error at a word.
+func (s *reader) fail(w word, want string, args ...any) error {
+	return &Error{Line: s.number, Column: w.column, Found: w.text, Want: fmt.Sprintf(want, args...)}
+}
+
+// take removes the next word of the line.
+func (s *reader) take(want string) (word, error) {
+	if len(s.words) == 0 {
+		return word{}, s.fail(word{column: s.end}, "%s", want)
+	}
+	w := s.words[0]
+	s.words = s.words[1:]
+	return w, nil
+}
+
+// peek is the next word of the line; empty: there is none.
+func (s *reader) peek() string {
+	if len(s.words) == 0 {
+		return ""
+	}
+	return s.words[0].text
+}
+
+// line reads a line by its first word.
+func (s *reader) line() error {
+	first := s.words[0]
+	switch {
+	case strings.HasPrefix(first.text, "-") && first.text != "->":
+		if s.titled {
+			return s.fail(first, "a virtual server or a real server of the listing: give one output of ipvsadm")
+		}
+		s.began = true
+		return s.command()
+	case !s.titled && len(s.state.Servers) > 0:
+		return s.fail(first, "-A or -a, as in the lines before")
+	}
+	s.began = true
+	return s.row()
+}
+
+// add adds a virtual server.
+func (s *reader) add(at word, v *VirtualServer) error {
+	if first := s.known[v.identity()]; first != nil {
+		return s.fail(at, "another virtual server: %s is in line %d, too", first, first.Line)
+	}
+	v.Line, v.format = s.number, s.state.Format
+	s.known[v.identity()] = v
+	s.state.Servers = append(s.state.Servers, v)
+	return nil
+}
+
+// addReal adds a real server.
+func (s *reader) addReal(at word, v *VirtualServer, r RealServer) error {
+	if r.Address.Addr().Is6() != v.IPv6 && r.Forward != Tunnel {
+		return s.fail(at, "an address of the family of %s", v)
+	}
+	key := realIdentity{v, r.Address}
+	if s.knownReal[key] {
+		return s.fail(at, "another real server: %s has this one already", v)
+	}
+	s.knownReal[key] = true
+	r.Line = s.number
+	v.Real = append(v.Real, r)
+	return nil
+}
+
+// address reads an address with a port: 10.96.0.1:443 or [fd00::1]:443. With portless the port may be missing.
+func (s *reader) address(w word, portless bool) (netip.AddrPort, error) {
+	a, err := netip.ParseAddrPort(w.text)
+	if err == nil && a.Addr().Zone() == "" {
+		return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
+	}
+	if plain, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(w.text, "["), "]")); err == nil && portless && plain.Zone() == "" {
+		return netip.AddrPortFrom(plain.Unmap(), 0), nil
+	}
+	return netip.AddrPort{}, s.fail(w, "an address and a port in numbers, like 10.96.0.1:443 or [fd00::1]:443 (ipvsadm prints names without -n)")
+}
+
+// integer reads a number from 0 to the given one.
+func (s *reader) integer(most uint64, what string) (uint64, error) {
+	w, err := s.take(what)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(w.text, 10, 64)
+	if err != nil || n > most {
+		return 0, s.fail(w, "%s, from 0 to %d", what, most)
+	}
+	return n, nil
+}
+
+// netmask reads the mask of persistence: 255.255.255.0, or the length of a prefix for IPv6.
+func (s *reader) netmask(v *VirtualServer) error {
+	w, err := s.take("a netmask")
+	if err != nil {
+		return err
+	}
+	if v.IPv6 {
+		n, err := strconv.ParseUint(w.text, 10, 8)
+		if err != nil || n < 1 || n > 128 {
+			return s.fail(w, "the length of a prefix, from 1 to 128")
+		}
+		v.ClientBits = int(n)
+		return nil
+	}
+	a, err := netip.ParseAddr(w.text)
+	if err != nil || !a.Is4() {
+		return s.fail(w, "a netmask, like 255.255.255.0")
+	}
+	b := a.As4()
+	mask := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+	v.ClientBits = bits.LeadingZeros32(^mask)
+	if mask<<v.ClientBits != 0 || v.ClientBits == 0 {
+		return s.fail(w, "a netmask of ones and then zeros, like 255.255.255.0")
+	}
+	return nil
+}
+
+// flags reads the flags of a scheduler, separated by commas.
+func flags(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
+}
+
+// method is the forwarding method of a listing.
+func (s *reader) method() (Forward, error) {
+	w, err := s.take("a forwarding method: Masq, Route, Tunnel or Local")
+	if err != nil {
+		return 0, err
+	}
+	for i, name := range forwardNames {
+		if w.text == name {
+			return Forward(i), nil
+		}
+	}
+	return 0, s.fail(w, "a forwarding method: Masq, Route, Tunnel or Local")
+}
