@@ -1,0 +1,293 @@
+// Package conntracklist reads the output of conntrack -L, and finds the entries that contradict a service table.
+package conntracklist
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+)
+
+// Entry is a connection entry of the text. Its Status has the bits that the text shows: whether it was answered and is
+// assured, and its translations, by its tuples. The ports of protocols without ports are 0.
+type Entry struct {
+	conntrack.State
+	Line int // from 1
+	// Offloaded: a flowtable or the network device forwards its packets, and its Timeout and state are not known.
+	Offloaded bool
+}
+
+// Error is why a text could not be read.
+type Error struct {
+	Line, Column int // in bytes; both from 1
+	Found        string
+	Want         string
+}
+
+func (e *Error) Error() string {
+	found := "the line ends"
+	if e.Found != "" {
+		found = strconv.Quote(e.Found)
+	}
+	return fmt.Sprintf("line %d, column %d: %s: want %s", e.Line, e.Column, found, e.Want)
+}
+
+// maxLine is the length of the longest line that is read, in bytes.
+const maxLine = 64 << 10
+
+// Read reads the output of conntrack -L, with or without -o extended, id, timestamp and labels, or /proc/net/nf_conntrack:
+// one entry a line. An error is that of r, or an [*Error].
+func Read(r io.Reader) ([]Entry, error) {
+	var entries []Entry
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 0, 4096), maxLine)
+	number := 0
+	for lines.Scan() {
+		number++
+		text := lines.Text()
+		// conntrack prints its last line to standard error: "conntrack v1.4.7 (conntrack-tools): 3 flow entries have been shown."
+		if strings.TrimSpace(text) == "" || strings.HasPrefix(text, "conntrack v") {
+			continue
+		}
+		p := parser{text: text, line: number}
+		e, err := p.entry()
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, e)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("line %d: %w", number+1, err)
+	}
+	return entries, nil
+}
+
+// parser reads one line.
+type parser struct {
+	text string
+	line int
+	// at is where the next word begins, and from where the last one did.
+	at, from int
+}
+
+// next is the next word; empty: the line has ended.
+func (p *parser) next() string {
+	for p.at < len(p.text) && isSpace(p.text[p.at]) {
+		p.at++
+	}
+	p.from = p.at
+	for p.at < len(p.text) && !isSpace(p.text[p.at]) {
+		p.at++
+	}
+	return p.text[p.from:p.at]
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' }
+
+// fail is an error at the last word.
+func (p *parser) fail(want string) error {
+	return &Error{Line: p.line, Column: p.from + 1, Found: p.text[p.from:p.at], Want: want}
+}
+
+// number reads a number.
+func (p *parser) number(word string, bits int, want string) (uint64, error) {
+	n, err := strconv.ParseUint(word, 10, bits)
+	if err != nil {
+		return 0, p.fail(want)
+	}
+	return n, nil
+}
+
+// tuple is one direction, as it is read.
+type tuple struct {
+	source, destination netip.Addr
+	ports               [2]uint16
+}
+
+func (t *tuple) of(protocol uint8) conntrack.Tuple {
+	return conntrack.Tuple{Source: netip.AddrPortFrom(t.source, t.ports[0]), Destination: netip.AddrPortFrom(t.destination, t.ports[1]), Protocol: protocol}
+}
+
+// entry reads a line (nfct_snprintf of libnetfilter_conntrack, ct_seq_show of nf_conntrack_standalone.c):
+//
+//	[ipv4 2] tcp 6 431999 ESTABLISHED src=A dst=A sport=N dport=N [packets=N bytes=N] [[UNREPLIED]] src=A ... [[ASSURED]] mark=N use=N
+func (p *parser) entry() (Entry, error) {
+	e := Entry{Line: p.line}
+	protocol, word, err := p.protocol()
+	if err != nil {
+		return e, err
+	}
+	state := ""
+	for ; word != "" && !strings.HasPrefix(word, "src="); word = p.next() {
+		switch {
+		case word[0] >= '0' && word[0] <= '9':
+			n, err := p.number(word, 32, "the time in seconds until the entry ends")
+			if err != nil {
+				return e, err
+			}
+			e.Timeout = uint32(n)
+		case strings.HasPrefix(word, "zone"):
+			if err := p.property(&e, word); err != nil {
+				return e, err
+			}
+		case strings.Contains(word, "="): // of GRE: timeout=30, stream_timeout=180
+		default:
+			state = word
+		}
+	}
+	var tuples [2]tuple
+	directions := 0
+	answered := true
+	for ; word != ""; word = p.next() {
+		key, value, ok := strings.Cut(word, "=")
+		switch {
+		case key == "src" && ok:
+			if directions == 2 {
+				return e, p.fail("mark=, use= or the end of the line: both directions were read")
+			}
+			directions++
+		case word == "[UNREPLIED]":
+			answered = false
+			continue
+		case word == "[ASSURED]":
+			e.Status |= conntrack.StatusAssured
+			continue
+		case word == "[OFFLOAD]", word == "[HW_OFFLOAD]":
+			e.Offloaded = true
+			continue
+		case !ok:
+			continue // [start=...], labels
+		}
+		t := &tuples[max(0, directions-1)]
+		switch key {
+		case "src":
+			t.source, err = p.address(value)
+		case "dst":
+			t.destination, err = p.address(value)
+		case "sport":
+			err = p.port(&t.ports[0], value)
+		case "dport":
+			err = p.port(&t.ports[1], value)
+		case "packets", "bytes":
+			err = p.count(&e, directions, key, value)
+		default:
+			err = p.property(&e, word)
+		}
+		if err != nil {
+			return e, err
+		}
+	}
+	for _, t := range tuples {
+		if !t.source.IsValid() || !t.destination.IsValid() || t.source.Is4() != t.destination.Is4() {
+			return e, p.fail("src= and dst= of both directions, of one address family")
+		}
+	}
+	if tuples[0].source.Is4() != tuples[1].source.Is4() {
+		return e, p.fail("both directions of one address family")
+	}
+	e.Original, e.Reply = tuples[0].of(protocol), tuples[1].of(protocol)
+	if answered {
+		e.Status |= conntrack.StatusSeenReply
+	}
+	if e.Reply.Source != e.Original.Destination {
+		e.Status |= conntrack.StatusDestinationNAT
+	}
+	if e.Reply.Destination != e.Original.Source {
+		e.Status |= conntrack.StatusSourceNAT
+	}
+	e.setState(protocol, state)
+	return e, nil
+}
+
+// protocol reads the beginning of the line, and returns the first word after it.
+func (p *parser) protocol() (protocol uint8, next string, err error) {
+	const want = "a connection entry, like tcp 6 431999 ESTABLISHED src=... (conntrack -L prints them)"
+	word := p.next()
+	if len(word) > 1 && word[0] == '[' && word[1] >= '0' && word[1] <= '9' { // -o timestamp
+		word = p.next()
+	}
+	if word == "ipv4" || word == "ipv6" {
+		if n := p.next(); n != "2" && n != "10" {
+			return 0, "", p.fail("the number of the address family: 2 or 10")
+		}
+		word = p.next()
+	}
+	if word == "" || word[0] < 'a' || word[0] > 'z' {
+		return 0, "", p.fail(want)
+	}
+	n, err := p.number(p.next(), 8, want)
+	return uint8(n), p.next(), err
+}
+
+func (p *parser) address(text string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(text)
+	if err != nil || a.Zone() != "" {
+		return netip.Addr{}, p.fail("an address")
+	}
+	return a.Unmap(), nil
+}
+
+func (p *parser) port(to *uint16, text string) error {
+	n, err := p.number(text, 16, "a port")
+	*to = uint16(n)
+	return err
+}
+
+// count reads a counter of a direction.
+func (p *parser) count(e *Entry, direction int, key, value string) error {
+	n, err := p.number(value, 64, "a number")
+	c := &e.Sent
+	if direction == 2 {
+		c = &e.Received
+	}
+	e.HasCounters = true
+	if key == "packets" {
+		c.Packets = n
+	} else {
+		c.Bytes = n
+	}
+	return err
+}
+
+// property reads what is not of a direction. Properties that are not known are skipped.
+func (p *parser) property(e *Entry, word string) error {
+	key, value, _ := strings.Cut(word, "=")
+	switch key {
+	case "mark":
+		n, err := p.number(value, 32, "a mark")
+		e.Mark = uint32(n)
+		return err
+	case "zone", "zone-orig":
+		n, err := p.number(value, 16, "a zone")
+		e.Zone = uint16(n)
+		return err
+	}
+	return nil
+}
+
+// setState sets the state of TCP and SCTP, by the kernel's name.
+func (e *Entry) setState(protocol uint8, name string) {
+	switch protocol {
+	case protoTCP:
+		for s := conntrack.TCPNone; s <= conntrack.TCPSynSent2; s++ {
+			if s.String() == name {
+				e.TCP = s
+			}
+		}
+	case protoSCTP:
+		for s := conntrack.SCTPNone; s <= conntrack.SCTPHeartbeatAcked; s++ {
+			if s.String() == name {
+				e.SCTP = s
+			}
+		}
+	}
+}
+
+const (
+	protoTCP  = 6
+	protoSCTP = 132
+)
