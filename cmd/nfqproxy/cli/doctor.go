@@ -20,6 +20,7 @@ import (
 type doctorFlags struct {
 	clusterFlags
 	rules  []string
+	node   nodeFiles
 	ignore []string
 	notes  bool
 	walk   text.Walk
@@ -46,12 +47,19 @@ service from pods, from the node and from outside through all rules, in simulati
 names those that drop it or keep it from being translated; and whether kube-proxy's own
 rules are consistent. The last lines are what was examined, what not, and what was assumed.
 
+With --ipvs it looks at a node's virtual servers of IPVS, beside its rules or alone; with
+--host at the addresses of kube-ipvs0, too. With --conntrack it compares a node's connection
+entries with the Services, and names those that contradict them: with --objects or
+--kubeconfig, and --node for the name of the node.
+
 The exit code is 0 if there are no errors and warnings, 1 if there are, and 2 if the
 command fails.`,
 		Example: `  nfqproxy doctor
   nfqproxy doctor --kubeconfig ~/.kube/config --ignore NFQ034
   kubectl get svc,endpointslices,nodes,pods,networkpolicies,namespaces -A -o yaml | nfqproxy doctor --objects -
-  iptables-save | nfqproxy doctor --rules -`,
+  iptables-save | nfqproxy doctor --rules -
+  ipvsadm -Sn > ipvs.txt; ip -j addr > addr.json; nfqproxy doctor --ipvs ipvs.txt --host addr.json
+  conntrack -L > entries.txt; nfqproxy doctor --conntrack entries.txt --objects cluster.yaml --node node-a`,
 		Annotations: ending(),
 		Args:        noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -72,6 +80,7 @@ command fails.`,
 	flags.SortFlags = false
 	f.clusterFlags.add(cmd)
 	flags.StringArrayVar(&f.rules, "rules", nil, "look at iptables rules instead: output of iptables-save or ip6tables-save; one per family, - for standard input")
+	f.node.add(flags)
 	flags.StringSliceVar(&f.ignore, "ignore", nil, "findings with these codes, such as NFQ034, are intended: do not count them")
 	flags.BoolVar(&f.notes, "notes", false, "list notes, too: what is worth knowing, and not wrong; and what is ignored")
 	walkFlag(cmd, &f.walk, "; prints the decision about each example as nfqproxy explain does", text.WalkNone)
@@ -87,9 +96,12 @@ func (f *doctorFlags) findings(cmd *cobra.Command, connect connector) (found []d
 			return nil, nil, fmt.Errorf("--ignore %s: no such code; docs/reference/findings.md lists all", code)
 		}
 	}
-	if len(f.rules) > 0 {
+	switch {
+	case f.node.conntrack != "":
+		found, err = f.ofEntries(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr())
+	case len(f.rules) > 0 || f.node.given():
 		found, examined, err = f.ofRules(cmd.InOrStdin(), cmd.ErrOrStderr())
-	} else {
+	default:
 		found, err = f.ofCluster(cmd.Context(), connect, cmd.InOrStdin(), cmd.ErrOrStderr())
 	}
 	if err != nil {
@@ -130,7 +142,11 @@ const rulesMemory = 800 << 20
 // ofRules returns the findings about dumps, and the scope of the examination of each family.
 func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagnose.Finding, examined []*diagnose.Examined, err error) {
 	if len(f.table.objects) > 0 || f.kubeconfig != "" || f.lab != "" || f.server != "" || f.daemons.flags.Changed("cluster") {
-		return nil, nil, errors.New("--rules cannot be used with --objects, --kubeconfig, --lab, --server and --cluster: give one of them")
+		return nil, nil, errors.New("--rules and --ipvs cannot be used with --objects, --kubeconfig, --lab, --server and --cluster: give one of them")
+	}
+	if len(f.rules) == 0 {
+		found, err = f.ofIPVS(nil)
+		return found, nil, err
 	}
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(min(rulesMemory, debug.SetMemoryLimit(-1))))
 	all, err := readRuleFiles(stdin, stderr, f.rules, iptables.FamilyUnknown)
@@ -151,8 +167,8 @@ func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagno
 		}
 		found, examined = append(found, of...), append(examined, about)
 	}
-	diagnose.Sort(found)
-	return found, examined, nil
+	servers, err := f.ofIPVS(all)
+	return append(found, servers...), examined, err
 }
 
 func (f *doctorFlags) write(w io.Writer, found []diagnose.Finding, examined []*diagnose.Examined) error {

@@ -106,6 +106,18 @@ const (
 	ReverseFilter Code = "NFQ077" // a node drops packets because of their source (rp_filter)
 	SendsLate     Code = "NFQ078" // a node's device makes packets late
 	NodeNotReady  Code = "NFQ079" // a node is not ready
+
+	// Of connection entries.
+	StaleConnections    Code = "NFQ080" // connections of TCP or SCTP lead to what is no endpoint
+	EntryElsewhere      Code = "NFQ081" // connections lead to an endpoint of another Service
+	EntryNotTranslated  Code = "NFQ082" // connections to a Service are not translated
+	EntryNotMasqueraded Code = "NFQ083" // connections keep their source, and have to be masqueraded
+
+	// Of virtual servers of IPVS.
+	NoRealServer         Code = "NFQ084" // a virtual server has no real server that takes connections
+	AddressOnly          Code = "NFQ085" // an address of kube-ipvs0 has no virtual server
+	ServerWithoutAddress Code = "NFQ086" // the address of a virtual server is none of the node's
+	LeftOverServers      Code = "NFQ087" // virtual servers beside the rules of another mode
 )
 
 // Codes are all codes.
@@ -120,6 +132,8 @@ func Codes() []Code {
 		RulesInconsistent, RulesIncomplete, HostRuleDrops, HostDropsFlows, HostRuleMayDrop, HostRuleUnclear, HostRuleQueues, NotTranslated, NotMasqueraded, TwoBackEnds,
 		SameBridge, ReplyBypasses, Depends, BehindBalancer, OtherProgram,
 		HostDropsSome, BrokenRoute, ReverseFilter, SendsLate, NodeNotReady,
+		StaleConnections, EntryElsewhere, EntryNotTranslated, EntryNotMasqueraded,
+		NoRealServer, AddressOnly, ServerWithoutAddress, LeftOverServers,
 	}
 }
 
@@ -141,7 +155,7 @@ func (c Code) Severity() Severity {
 	switch c {
 	case OtherFamily, SomeNotReady, SlicesDiffer, FurtherAddresses, NodePortRange, FewReplicas, NodeAddress, NoAddressYet, PodGone, OutsideCIDR,
 		ExternalIPsIgnored, Uneven, TableNearlyFull, Repeats, PortsNearlyUsed, HostRuleMayDrop, HostRuleQueues,
-		ReverseFilter, SendsLate, NodeNotReady:
+		ReverseFilter, SendsLate, NodeNotReady, StaleConnections, AddressOnly, LeftOverServers:
 		return Warning
 	case NodesWithout, AffinityToOne, NotShown, DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, Headless, HintsIgnored,
 		OldConnections, RulesIncomplete, HostRuleUnclear, SameBridge, Depends, BehindBalancer, OtherProgram:

@@ -59,17 +59,26 @@ func (v *VirtualServer) sourceHash(c Client) Choice {
 	if port != 0 || v.has("sh-port", "flag-2") {
 		what = "the client's address and port"
 	}
-	if v.orderKnown() {
-		return one(at(bucket(c.From.Addr(), port)), fmt.Sprintf("sh selects by %s", what))
+	if v.orderKnown() && c.From.IsValid() {
+		return one(at(bucket(c.From.Addr(), port)), "sh selects by "+what)
 	}
+	out := v.ofTable(buckets, at)
+	out.Basis = "sh selects by " + what
+	if !v.orderKnown() {
+		out.unordered()
+	}
+	return out
+}
+
+// ofTable is the choice of a client that is not known: a bucket at random.
+func (v *VirtualServer) ofTable(size uint32, at func(uint32) *RealServer) (out Choice) {
 	hits := make(map[*RealServer]int)
-	for hash := range uint32(buckets) {
+	for hash := range size {
 		hits[at(hash)]++
 	}
-	out := Choice{Basis: fmt.Sprintf("sh selects by %s: %s", what, byOrder), Assumed: "that the real server of this client is one of these with the share of the table that each has"}
 	for i := range v.Real {
 		r := &v.Real[i]
-		switch p := float64(hits[r]) / buckets; {
+		switch p := float64(hits[r]) / float64(size); {
 		case p == 0:
 		case r.Weight == 0:
 			out.Refused += p
@@ -77,10 +86,15 @@ func (v *VirtualServer) sourceHash(c Client) Choice {
 			out.Shares = append(out.Shares, Share{r, p})
 		}
 	}
-	if len(out.Shares) == 1 && out.Refused == 0 {
-		out.Assumed = ""
-	}
 	return out
+}
+
+// unordered notes that the order of the real servers, and so the table, is not known.
+func (c *Choice) unordered() {
+	c.Basis += ": " + byOrder
+	if len(c.Shares) > 1 || c.Refused > 0 {
+		c.Assumed = "that it is each of these with its share of the table"
+	}
 }
 
 // one is a choice that is certain.
@@ -136,10 +150,17 @@ func (v *VirtualServer) maglev(c Client) Choice {
 	case len(takers) < len(v.Real):
 		// Their places in the table are by their last weight that was not 0.
 		return v.possible(basis+": the places in the table of real servers with weight 0 are by an earlier weight, which is not in the file", takers)
-	case !v.orderKnown():
-		return v.possible(basis+": "+byOrder, takers)
 	}
-	return one(v.maglevTable()[siphash13(fold(c.From.Addr())+uint32(port), maglevKey1)%slots], basis)
+	table := v.maglevTable()
+	if !v.orderKnown() || !c.From.IsValid() {
+		out := v.ofTable(slots, func(slot uint32) *RealServer { return table[slot] })
+		out.Basis = basis
+		if !v.orderKnown() {
+			out.unordered()
+		}
+		return out
+	}
+	return one(table[siphash13(fold(c.From.Addr())+uint32(port), maglevKey1)%slots], basis)
 }
 
 // maglevTable is ip_vs_mh_populate.

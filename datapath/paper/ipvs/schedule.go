@@ -22,7 +22,7 @@ type Share struct {
 	Probability float64
 }
 
-// Client is the connection to schedule.
+// Client is the connection to schedule. Without From it is one of a client that is not known.
 type Client struct {
 	From, To netip.AddrPort
 }

@@ -1,0 +1,80 @@
+package diagnose
+
+import (
+	"fmt"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/conntracklist"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+)
+
+// ConnectionEntries are the findings about connection entries of a node (conntrack -L) that contradict the Services.
+func (c *Cluster) ConnectionEntries(entries []conntracklist.Entry) (found []Finding) {
+	table := c.table(c.config.Name)
+	j := conntracklist.Judge(table, entries)
+	for i := range j.Contradictions {
+		found = append(found, entryFinding(&j.Contradictions[i]))
+	}
+	if !j.Masquerade && j.Entries > 0 {
+		found = append(found, Finding{
+			Code: NotShown, Text: "it is not known of which node the connection entries are: those to node ports are not judged, and not whether they are masqueraded",
+			Do: "give the node's name with --node, and its Node object with --objects",
+		})
+	}
+	for i := range found {
+		c.Ignore(&found[i])
+	}
+	return found
+}
+
+// entryFinding describes a group of entries.
+func entryFinding(c *conntracklist.Contradiction) Finding {
+	s, protocol := c.Service, c.Service.Protocol
+	f := Finding{Object: "Service " + s.Name.Service().String()}
+	lead, have := "lead", "have"
+	if c.Count == 1 {
+		lead, have = "leads", "has"
+	}
+	entries := fmt.Sprintf("%s of %s to %s (%s), such as that of %s (line %d),", quantity.Count(c.Count, "connection entry"), protocol, s.Name, c.At, c.Example.Original.Source, c.Example.Line)
+	f.Text = fmt.Sprintf("%s %s to %s", entries, lead, c.Endpoint)
+	remove := fmt.Sprintf("conntrack -D -p %s --orig-dst %s --orig-port-dst %d --reply-src %s --reply-port-src %d", protocol.Lower(), c.At.Addr(), c.At.Port(), c.Endpoint.Addr(), c.Endpoint.Port())
+	f.Do = "on the node: " + remove
+	switch c.Kind {
+	case conntracklist.NoEndpoint, conntracklist.NotServing:
+		f.Code = StaleConnections
+		f.Text += ", which is no endpoint"
+		if c.Kind == conntracklist.NotServing {
+			f.Text += " that serves, while others do"
+		}
+		if protocol == decision.UDP {
+			f.Code = StuckUDP
+		} else {
+			f.Do += ": the client's next packet goes to another endpoint, which resets the connection, so that the client connects again"
+		}
+	case conntracklist.OtherService:
+		f.Code = EntryElsewhere
+		f.Text += fmt.Sprintf(", which is an endpoint of %s, and not of this Service", c.Other.Name)
+	case conntracklist.Untranslated:
+		f.Code = EntryNotTranslated
+		f.Text = fmt.Sprintf("%s %s no translation, although the Service has endpoints", entries, have)
+		f.Do = "look for a rule that keeps them from being translated (nfqproxy doctor --rules); if they are older than the proxy or the endpoints, " + f.Do
+	case conntracklist.NotMasqueraded:
+		f.Code = EntryNotMasqueraded
+		f.Text += fmt.Sprintf(" with the client's address as source, which has to be masqueraded: %s", masqueradeReason(c.Mark))
+		f.Do = "look for the rule that keeps them from being masqueraded: nfqproxy doctor --rules"
+	}
+	return f
+}
+
+// masqueradeReason is why a connection has to be masqueraded.
+func masqueradeReason(m decision.Mark) string {
+	switch m {
+	case decision.MarkHairpin:
+		return "the client is the endpoint, and replies to itself would not be translated back"
+	case decision.MarkExternal:
+		return "the endpoint's reply has to return through this node"
+	case decision.MarkAll:
+		return "the proxy masquerades all (--masquerade-all)"
+	}
+	return "the client is no Pod, by the proxy's --cluster-cidr"
+}

@@ -1,0 +1,81 @@
+package diagnose
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+)
+
+// ipvsDevice is the device on which kube-proxy has the addresses of services in mode ipvs (DefaultDummyDevice of
+// pkg/proxy/ipvs/proxier.go).
+const ipvsDevice = "kube-ipvs0"
+
+// ExamineIPVS looks at the virtual servers of a node. mode is that of the node's service proxy, by its rules; host has the
+// node's addresses, as far as they are known.
+func ExamineIPVS(s *ipvs.State, mode proxymode.Mode, host *netfilter.Host) (found []Finding) {
+	for _, v := range s.Servers {
+		// Without a client, the choice is that of all of them.
+		if c := v.Choose(ipvs.Client{To: v.Address}); c.Refused == 1 {
+			found = append(found, Finding{
+				Code: NoRealServer, Text: fmt.Sprintf("line %d: virtual server %s refuses new connections: %s", v.Line, v, c.Basis),
+				Do: "check that the Service's selector matches Pods that are ready, and kube-proxy's log",
+			})
+		}
+	}
+	if mode == proxymode.ModeIPTables && len(s.Servers) > 0 {
+		found = append(found, Finding{
+			Code: LeftOverServers,
+			Text: fmt.Sprintf("there are %s of IPVS, but the rules are those of kube-proxy in iptables mode: packets that the rules do not translate may still reach old endpoints", quantity.Count(len(s.Servers), "virtual server")),
+			Do:   "remove what is left of IPVS mode: kube-proxy --cleanup, or ipvsadm -C and ip link delete " + ipvsDevice,
+		})
+	}
+	return append(found, ipvsAddresses(s, host)...)
+}
+
+// ipvsAddresses compares the addresses of virtual servers with the host's.
+func ipvsAddresses(s *ipvs.State, host *netfilter.Host) (found []Finding) {
+	if host == nil || len(host.Interfaces) == 0 {
+		return nil
+	}
+	var without []string
+	var families [2]bool // of which the host's addresses are known
+	for _, d := range host.Interfaces {
+		for _, a := range d.Addresses {
+			addr := a.Prefix.Addr()
+			families[indexOf(addr)] = families[indexOf(addr)] || !addr.IsLoopback()
+			if d.Name == ipvsDevice && !addr.IsLinkLocalUnicast() && !slices.Contains(s.Addresses(addr.Is6()), addr) {
+				without = append(without, addr.String())
+			}
+		}
+	}
+	if len(without) > 0 {
+		found = append(found, Finding{
+			Code: AddressOnly, Text: fmt.Sprintf("%s has %s without a virtual server: %s; the node itself answers there", ipvsDevice, quantity.Count(len(without), "address"), nearest.Few(without)),
+			Do: "restart kube-proxy, which removes the addresses of Services that are gone, and look for errors in its log",
+		})
+	}
+	for _, ipv6 := range []bool{false, true} {
+		for _, a := range s.Addresses(ipv6) {
+			if families[indexOf(a)] && !host.Has(a) {
+				found = append(found, Finding{
+					Code: ServerWithoutAddress, Text: fmt.Sprintf("virtual server address %s is no address of the node: packets from outside and from Pods are forwarded, and do not reach IPVS", a),
+					Do: fmt.Sprintf("look for errors in kube-proxy's log, which adds the addresses to %s, and for programs that remove them: ip addr add %s dev %s", ipvsDevice, netip.PrefixFrom(a, a.BitLen()), ipvsDevice),
+				})
+			}
+		}
+	}
+	return found
+}
+
+func indexOf(a netip.Addr) int {
+	if a.Is6() {
+		return 1
+	}
+	return 0
+}
