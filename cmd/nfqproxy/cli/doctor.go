@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"runtime/debug"
@@ -142,7 +141,11 @@ const rulesMemory = 800 << 20
 // ofRules returns the findings about dumps, and the scope of the examination of each family.
 func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagnose.Finding, examined []*diagnose.Examined, err error) {
 	if len(f.table.objects) > 0 || f.kubeconfig != "" || f.lab != "" || f.server != "" || f.daemons.flags.Changed("cluster") {
-		return nil, nil, errors.New("--rules and --ipvs cannot be used with --objects, --kubeconfig, --lab, --server and --cluster: give one of them")
+		given := "--rules"
+		if len(f.rules) == 0 {
+			given = "--ipvs"
+		}
+		return nil, nil, fmt.Errorf("%s cannot be used with --objects, --kubeconfig, --lab, --server and --cluster: give one of them", given)
 	}
 	if len(f.rules) == 0 {
 		found, err = f.ofIPVS(nil)

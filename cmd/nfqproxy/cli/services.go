@@ -23,6 +23,8 @@ import (
 // servicesFlags are the flags of nfqproxy services.
 type servicesFlags struct {
 	rules    []string
+	ipvs     string
+	sets     string
 	nodeName string
 	output   string
 
@@ -32,8 +34,8 @@ type servicesFlags struct {
 func newServicesCommand() *cobra.Command {
 	var f servicesFlags
 	cmd := &cobra.Command{
-		Use:   "services --rules FILE [--rules FILE]",
-		Short: "List the services in a node's kube-proxy rules",
+		Use:   "services {--rules FILE | --ipvs FILE}",
+		Short: "List the services in a node's kube-proxy rules, or in IPVS",
 		Long: `List the services in the rules that kube-proxy wrote on a node, from iptables-save, or in
 nftables mode from nft list ruleset or nft -j list ruleset: addresses and ports, policies,
 endpoints with the probability of each, the configuration of kube-proxy, and
@@ -44,22 +46,37 @@ get does with a cluster. Its first
 lines are comments with the commands that render these rules or run a lab of the node. A
 dump of iptables-save and one of ip6tables-save together result in dual-stack Services.
 
+With --ipvs it lists the virtual servers of a node in IPVS mode instead: addresses, scheduler,
+affinity, and endpoints with their shares of new connections, as documented for IPVS. IPVS
+has no names of Services; with --sets, kube-proxy's ipsets tell cluster IPs, node ports and
+load balancer IPs apart.
+
 The exit code is 0 even if the rules have problems.`,
 		Example: `  iptables-save | nfqproxy services --rules -
+  ipvsadm -Ln > ipvs.txt; ipset save > sets.txt; nfqproxy services --ipvs ipvs.txt --sets sets.txt
   nfqproxy services --rules node.rules --rules node.rules6 -o yaml > objects.yaml
   nft list ruleset | nfqproxy services --rules -`,
 		Args: rulesByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case f.ipvs != "":
+				return f.runIPVS(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			case len(f.rules) == 0:
+				return fmt.Errorf("%s needs --rules or --ipvs (see %[1]s --help)", cmd.CommandPath())
+			case f.sets != "":
+				return errors.New("--sets requires --ipvs")
+			}
 			return f.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringArrayVar(&f.rules, "rules", nil, "output of iptables-save, ip6tables-save or nft list ruleset, - for standard input; repeat for the other family and the other back end")
+	flags.StringVar(&f.ipvs, "ipvs", "", "output of ipvsadm -Sn or ipvsadm -Ln: list the virtual servers of IPVS")
+	flags.StringVar(&f.sets, "sets", "", "with --ipvs: output of ipset save, which tells kinds of addresses apart")
 	f.namespaces.add(cmd, "the services", "all")
 	flags.StringVar(&f.nodeName, "node", "", "with -o yaml or json: name of the node of the rules")
 	oneOf(cmd, &f.output, "output", "o", ": wide has more columns; yaml and json are Kubernetes objects; report is all that the rules say, as JSON", "text", "wide", "yaml", "json", "report")
-	_ = cmd.MarkFlagRequired("rules")
 	return cmd
 }
 

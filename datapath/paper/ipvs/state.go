@@ -201,7 +201,7 @@ func (v *VirtualServer) Sticky() string {
 	if v.Engine != "" {
 		who = "a client, told apart by " + v.Engine + ","
 	}
-	return fmt.Sprintf("%s with a connection in the last %d s keeps its real server: who has one is not in the file", who, v.Persistence)
+	return fmt.Sprintf("%s with a connection in the last %d s keeps its real server: which clients have one is not in the file", who, v.Persistence)
 }
 
 func (v *VirtualServer) addressBits() int {
