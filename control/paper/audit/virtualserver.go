@@ -1,13 +1,13 @@
 package audit
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"slices"
+	"net/netip"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
@@ -69,48 +69,53 @@ func VirtualServers(s *ipvs.State, sets map[string]*iptables.Set) []VirtualServe
 	return all
 }
 
-// addressKinds are the kinds of addresses, by kube-proxy's ipsets (pkg/proxy/ipvs/ipset.go).
-type addressKinds []addressKind
+// addressKinds are the kinds of addresses, by kube-proxy's ipsets (pkg/proxy/ipvs/ipset.go). Node ports have no address.
+type addressKinds map[addressKey]string
 
-type addressKind struct {
-	name string
-	set  *iptables.Set
+type addressKey struct {
+	protocol uint8
+	at       netip.AddrPort
 }
 
-func kindsOf(sets map[string]*iptables.Set) (kinds addressKinds) {
+const nodePorts = "node port"
+
+func kindsOf(sets map[string]*iptables.Set) addressKinds {
+	kinds := make(addressKinds)
 	for name, s := range sets {
-		for _, k := range []struct{ prefix, name string }{
-			{"KUBE-CLUSTER-IP", "cluster IP"}, {"KUBE-EXTERNAL-IP", "external IP"}, {"KUBE-LOAD-BALANCER", "load balancer IP"}, {"KUBE-NODE-PORT-", "node port"},
+		for _, k := range []struct{ prefix, kind string }{
+			{"KUBE-CLUSTER-IP", "cluster IP"}, {"KUBE-EXTERNAL-IP", "external IP"}, {"KUBE-LOAD-BALANCER", "load balancer IP"}, {"KUBE-NODE-PORT-", nodePorts},
 		} {
-			if strings.HasPrefix(proxymode.PlainSet(name), k.prefix) {
-				kinds = append(kinds, addressKind{k.name, s})
+			if !strings.HasPrefix(proxymode.PlainSet(name), k.prefix) {
+				continue
+			}
+			for _, e := range s.Elements {
+				key := addressKey{e.Protocol, netip.AddrPortFrom(e.Network.Addr(), e.Ports.First)}
+				if k.kind == nodePorts { // KUBE-NODE-PORT-TCP: its elements have no protocol
+					key = addressKey{protocolOfSet(name), netip.AddrPortFrom(netip.Addr{}, e.Ports.First)}
+				}
+				kinds[key] = k.kind
 			}
 		}
 	}
-	// Sets of addresses come before those of ports only.
-	slices.SortFunc(kinds, func(a, b addressKind) int {
-		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.set.Name, b.set.Name))
-	})
 	return kinds
+}
+
+// protocolOfSet is the protocol in the name of a set; 0: there is none.
+func protocolOfSet(set string) uint8 {
+	for _, p := range []decision.Protocol{decision.TCP, decision.UDP, decision.SCTP} {
+		if strings.Contains(set, p.String()) {
+			return uint8(p)
+		}
+	}
+	return 0
 }
 
 // of is the kind of a virtual server's address; empty: not known.
 func (kinds addressKinds) of(v *ipvs.VirtualServer) string {
-	for _, k := range kinds {
-		ofProtocol := strings.Contains(k.set.Name, strings.Fields(v.String())[0]) // KUBE-NODE-PORT-TCP has no protocols in it
-		if slices.ContainsFunc(k.set.Elements, func(e iptables.Element) bool {
-			if !e.Ports.Contains(v.Address.Port()) {
-				return false
-			}
-			if k.name == "node port" {
-				return ofProtocol && (!e.Network.IsValid() || e.Network.Contains(v.Address.Addr()))
-			}
-			return e.Protocol == v.Protocol && e.Network.IsValid() && e.Network.Contains(v.Address.Addr())
-		}) {
-			return k.name
-		}
+	if kind := kinds[addressKey{v.Protocol, v.Address}]; kind != "" {
+		return kind
 	}
-	return ""
+	return kinds[addressKey{v.Protocol, netip.AddrPortFrom(netip.Addr{}, v.Address.Port())}]
 }
 
 // WriteVirtualServers writes virtual servers as a text table, one line each. Wide lists all endpoints, with their
