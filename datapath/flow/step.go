@@ -11,7 +11,7 @@ const (
 	StepApplied StepOutcome = "match"    // matched: the rule's target was applied
 	StepPolicy  StepOutcome = "policy"   // end of a built-in chain: its policy applies
 	StepRouted  StepOutcome = "route"    // no rule: the kernel's routing decision
-	StepTracked StepOutcome = "track"    // no rule: connection tracking, or a translation from its entry
+	StepTracked StepOutcome = "track"    // no rule: connection tracking, a translation from its entry, or IPVS
 	StepUnknown StepOutcome = "unknown"  // not known whether the rule matches, or what its target does
 )
 

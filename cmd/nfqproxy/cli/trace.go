@@ -25,6 +25,7 @@ import (
 type traceFlags struct {
 	rules  []string
 	sets   string
+	ipvs   string
 	host   hostFlags
 	packet packetFlags
 	start  string
@@ -51,7 +52,8 @@ A host may have rules of iptables' two back ends and of nftables: give each in a
 Listings (iptables -L) work, too, as far as they are complete. Addresses, routes and devices
 come from flags, from files with the output of "ip -j addr" and "ip -j route", or from
 guesses based on the rules; the output lists the guesses. Routing rules (ip rule) and
-rp_filter are not supported.`,
+rp_filter are not supported. With --ipvs, packets to virtual servers go on to a real server,
+as documented for IPVS: there is no kernel that checks it.`,
 		Example: `  iptables-save > node.rules
   nfqproxy trace --rules node.rules --protocol udp --source 10.244.1.2 --destination 10.96.0.10:53
   nfqproxy trace --rules node.rules --protocol tcp --source 192.0.2.10 --destination 172.20.0.2:30080 --reply
@@ -66,6 +68,7 @@ rp_filter are not supported.`,
 	flags.SortFlags = false
 	flags.StringArrayVar(&f.rules, "rules", nil, "output of iptables-save, ip6tables-save, iptables -S or -L, or of nft list ruleset; - for standard input; may be repeated: all rules of the host")
 	flags.StringVar(&f.sets, "sets", "", "output of ipset save, for rules with -m set")
+	flags.StringVar(&f.ipvs, "ipvs", "", "output of ipvsadm -Sn or ipvsadm -Ln: virtual servers of IPVS")
 	f.packet.add(flags)
 	flags.BoolVar(&f.reply, "reply", false, "also show the path of the reply")
 	flags.BoolVar(&f.later, "later", false, "also show the path of the reply, and then that of the client's next packet")
@@ -118,14 +121,23 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 	if err := f.knownDevice(known); err != nil {
 		return err
 	}
+	servers, err := readIPVS(f.ipvs)
+	if err != nil {
+		return err
+	}
+	var notes []netfilter.Guess
+	if servers != nil {
+		notes = known.AddVirtualServers(servers, family)
+	}
 	host, guesses := netfilter.GuessHost(dumps, known, &p)
-	m, err := netfilter.New(dumps, sets, host, netfilter.Options{Assume: assume, AllRules: f.walk == text.WalkAll})
+	guesses = append(notes, guesses...)
+	m, err := netfilter.New(dumps, sets, host, netfilter.Options{Assume: assume, AllRules: f.walk == text.WalkAll, IPVS: servers})
 	if err != nil {
 		return fmt.Errorf("--rules %s: %w", filesOf(dumps), err)
 	}
 	q := &trace.Question{Rules: filesOf(dumps), Packet: p, Start: f.start, Reply: f.reply, Later: f.later, Notes: guesses, Listing: listingOf(dumps), Time: when}
-	if mode, proof := proxymode.ModeOf(dumps); mode.IPVS() {
-		q.Proxy = fmt.Sprintf("the service proxy is %s (%s): the rules do not show what it translates, ipvsadm -Sn does", mode, proof)
+	if mode, proof := proxymode.ModeOf(dumps); mode.IPVS() && servers == nil {
+		q.Proxy = fmt.Sprintf("the service proxy is %s (%s): the rules do not show what it translates, ipvsadm -Sn does (--ipvs)", mode, proof)
 	}
 	if given.Changed("seed") {
 		q.Rand = rand.New(rand.NewPCG(f.seed, 0))

@@ -223,7 +223,8 @@ func commonTail(a, b []flow.Step) int {
 	n := 0
 	for n < len(a) && n < len(b) {
 		s, o := a[len(a)-1-n], b[len(b)-1-n]
-		if s.Line != o.Line || s.Chain != o.Chain || s.Hook != o.Hook || s.Outcome != o.Outcome {
+		random := s.Table == "" && s.Probability > 0 // a choice without a rule, which shows in the text only
+		if s.Line != o.Line || s.Chain != o.Chain || s.Hook != o.Hook || s.Outcome != o.Outcome || random {
 			break
 		}
 		n++

@@ -51,7 +51,7 @@ func (s Style) Steps(steps []flow.Step, indent string, walk Walk) string {
 				b.WriteString(indent + s.Paint(Dim, heading) + "\n")
 			}
 			if step.Table == "" {
-				fmt.Fprintf(&b, "%s  %s\n", indent, step.Text)
+				fmt.Fprintf(&b, "%s  %s\n", indent, s.reason(&step))
 				continue
 			}
 			line := ""

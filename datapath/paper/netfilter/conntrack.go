@@ -63,6 +63,7 @@ type Entry struct {
 	tcp                         tcpConnection
 	unanswered                  bool    // SCTP: none of its INITs is acknowledged (SCTP_CONNTRACK_CLOSED)
 	streams                     float64 // State.Now from which on UDP is a stream
+	served                      *served // its connection of IPVS; nil: it has none
 }
 
 // Tracking is the state of a packet in connection tracking (enum ip_conntrack_info).

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
 )
 
 // Assumption is the treatment of a match or target with an unknown effect.
@@ -34,6 +35,8 @@ type Options struct {
 	// Doubts is for many packets of which only the end is wanted: results have no Steps, and where a
 	// rule may match or not, a way follows each: see [Result.Doubts]. Assume has no effect.
 	Doubts bool
+	// IPVS are the host's virtual servers; nil: they are not known.
+	IPVS *ipvs.State
 }
 
 // Machine is the rules of one family on a host. It is immutable and safe for concurrent

@@ -58,9 +58,12 @@ func (v *virtualServers) hasNodePort(p *iptables.Packet) bool {
 	})
 }
 
-// beforeServers ends the walk of the first packet of a connection that may be to a virtual server of IPVS. false: it has
-// ended.
+// beforeServers ends the walk of the first packet of a connection that may be to a virtual server of IPVS, if these are not
+// known. false: it has ended.
 func (w *walk) beforeServers() bool {
+	if w.machine.options.IPVS != nil {
+		return w.hook != Output || w.serveOutput() // PREROUTING has nothing of IPVS
+	}
 	v := w.machine.servers
 	if v == nil || w.reply || w.tracking != TrackingNew || w.entry == nil || w.entry.DNAT || w.machine.options.Assume != AssumeNothing || w.machine.options.Doubts {
 		return true

@@ -23,12 +23,13 @@ type walk struct {
 	routed netip.Addr // the destination of a packet that came in by lo with its route
 
 	connection
-	tracking Tracking
-	zone     uint16
-	zoneMark bool    // the zone is the packet's mark, when connection tracking sees it
-	assigned *Socket // by TPROXY
-	bypassed bool    // the last table ended with a queue at which no program listens
-	tracked  bool    // connection tracking has seen the packet, or must ignore it
+	tracking   Tracking
+	zone       uint16
+	zoneMark   bool    // the zone is the packet's mark, when connection tracking sees it
+	assigned   *Socket // by TPROXY
+	bypassed   bool    // the last table ended with a queue at which no program listens
+	tracked    bool    // connection tracking has seen the packet, or must ignore it
+	passedIPVS bool    // IPVS has translated the packet (ipvs_property)
 
 	probability float64  // of the rule under evaluation; 0: no random choice
 	passed      []passed // rules that did not match, without a step yet
@@ -111,7 +112,7 @@ func (w *walk) incoming() {
 		return
 	}
 	if w.route.Type == Local || w.route.Type == Broadcast {
-		if w.visitSource(Input) && w.confirm() {
+		if w.visitInput() && w.confirm() {
 			w.end(Delivered, nil, w.noReceiver())
 		}
 		return
@@ -123,7 +124,7 @@ func (w *walk) incoming() {
 		return
 	}
 	w.Packet.TTL--
-	if w.visit(Forward, priorityFirst, priorityLast) && w.postrouting() {
+	if w.visitForward() && w.postrouting() {
 		w.end(Sent, nil, "")
 	}
 }

@@ -24,7 +24,7 @@ func (t *Trace) addConditions(m *netfilter.Machine, q *Question, start *netfilte
 		text := ""
 		switch {
 		case device == "" || netfilter.OfOnePod(device):
-		case w.Verdict == netfilter.Sent && w.Out == device && w.Entry != nil && w.Entry.DNAT && !w.Entry.SNAT:
+		case w.Verdict == netfilter.Sent && w.Out == device && w.Entry != nil && w.Entry.Translated() && !w.Entry.SNAT:
 			text = "the reply stays on it, and is not translated back unless the sysctl %s is 1"
 		case (w.Verdict == netfilter.Dropped || w.Verdict == netfilter.Rejected) && to == q.Packet.Destination.Addr() && netfilter.MayBridge(device) && m.DeviceTo(to) == device:
 			text = "the packet stays on it, and passes the rules only if the sysctl %s is 1"
