@@ -249,6 +249,7 @@ var (
 var foreignFlags = []string{
 	"ctstate", "dst-type", "nfacct-name", "random-fully", // iptables' and kube-proxy's rules
 	"node-labels",             // kubelet's
+	"nosort",                  // ipvsadm's
 	"privileged",              // docker's
 	"service-node-port-range", // kube-apiserver's
 	"skip-phases",             // kubeadm's
