@@ -33,7 +33,7 @@ func (v *VirtualServer) Choose(c Client) Choice {
 		return Choice{Refused: 1, Basis: "it has no real servers"}
 	}
 	if len(v.takers()) == 0 {
-		return Choice{Refused: 1, Basis: "all its real servers have weight 0: they get no new connections"}
+		return Choice{Refused: 1, Basis: "all its real servers have weight 0 or as many connections as they may have: they get no new ones"}
 	}
 	if !v.format.HasSchedulers() {
 		return v.possible(fmt.Sprintf("the output of %s has no schedulers", v.format), v.takers())
@@ -48,11 +48,13 @@ func (v *VirtualServer) Choose(c Client) Choice {
 	return schedule(c)
 }
 
-// takers are the real servers that take new connections. A real server above its upper threshold takes none, which the
-// formats do not show.
+// takers are the real servers that take new connections.
 func (v *VirtualServer) takers() (all []*RealServer) {
 	for i := range v.Real {
-		if v.Real[i].Weight > 0 || !v.format.HasWeights() {
+		r := &v.Real[i]
+		// IP_VS_DEST_F_OVERLOAD (ip_vs_bind_dest): only one format has thresholds and connections.
+		full := r.Upper > 0 && v.format.HasConnections() && uint64(r.Active)+uint64(r.Inactive) >= uint64(r.Upper)
+		if !full && (r.Weight > 0 || !v.format.HasWeights()) {
 			all = append(all, &v.Real[i])
 		}
 	}

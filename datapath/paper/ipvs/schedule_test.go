@@ -202,6 +202,19 @@ func TestSourceHashFlags(t *testing.T) {
 	}
 }
 
+// TestThresholds: a real server with as many connections as its upper threshold gets no new ones.
+func TestThresholds(t *testing.T) {
+	v := server(Thresholds, "", "0/60/40", "0/10/0")
+	v.Real[0].Upper, v.Real[1].Upper = 100, 100
+	if got := shares(v.Choose(client(1))); got != "199:1.00" {
+		t.Error(got)
+	}
+	v.Real[1].Inactive = 90
+	if got := shares(v.Choose(client(1))); got != "refused:1.00" {
+		t.Error(got)
+	}
+}
+
 func TestFind(t *testing.T) {
 	s := read(t, "save.txt")
 	for _, c := range []struct {
