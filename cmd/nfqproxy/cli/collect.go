@@ -2,7 +2,11 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -11,46 +15,104 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/control/view/bundle"
+	"github.com/nfqproxy/nfqproxy/control/bundle"
+	"github.com/nfqproxy/nfqproxy/control/view/collect"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
-// newCollectCommand is what watch-for runs on a node of a lab.
+// collectFlags are the flags of nfqproxy collect.
+type collectFlags struct {
+	file    string
+	script  bool
+	redact  string
+	keyFile string
+	// Of watch-for, which runs the command on a node of a lab.
+	pairs   []string
+	capture time.Duration
+}
+
 func newCollectCommand() *cobra.Command {
-	var s bundle.Source
-	var pairs []string
-	var file string
+	var f collectFlags
 	cmd := &cobra.Command{
-		Use:    "collect --pair ADDRESS,ADDRESS --write FILE",
-		Short:  "Collect packets, connection entries and rules into a bundle",
-		Hidden: true,
-		Args:   noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, text := range pairs {
-				a, b, _ := strings.Cut(text, ",")
-				from, err := netip.ParseAddr(a)
-				to, err2 := netip.ParseAddr(b)
-				if err != nil || err2 != nil {
-					return fmt.Errorf("--pair %s: want two addresses with a comma", text)
-				}
-				s.Pairs = append(s.Pairs, bundle.Pair{A: from, B: to})
-			}
-			if file == "" || len(s.Pairs) == 0 {
-				return fmt.Errorf("--pair and --write are required")
-			}
-			return writeBundle(file, bundle.Collect(cmd.Context(), s))
-		},
+		Use:   "collect [--script | --redact BUNDLE]",
+		Short: "Collect what a node does with packets into a bundle",
+		Long: `Collect what this node does with packets into a bundle, one file: its rules (both back
+ends of iptables, nftables, IPVS, ipsets), addresses, routes, neighbours, sysctls, connection
+entries, versions, and kube-proxy's configuration. Run it as root. Other commands read the
+bundle with --node, anywhere.
+
+--script prints a shell script that makes the same bundle on machines without nfqproxy.
+
+--redact replaces the addresses, MAC addresses and host names of a bundle by pseudonyms: each
+by the same one everywhere. Addresses that had the first bits in common have as many in
+common afterwards. Kept are the kinds of addresses (loopback, link-local, private, shared,
+multicast), the last byte of each address, and names of Services, Pods and devices. With
+the same --key-file several bundles get the same pseudonyms.`,
+		Example: `  sudo nfqproxy collect
+  nfqproxy collect --script > collect.sh
+  nfqproxy collect --redact node-a.tar.gz --write redacted.tar.gz`,
+		Args:        noArgs,
 		Annotations: ending(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&pairs, "pair", nil, "two addresses whose packets and connection entries are collected")
-	flags.DurationVar(&s.Capture, "capture", 5*time.Second, "how long to capture packets")
-	flags.StringVar(&file, "write", "", "file to write")
+	flags.SortFlags = false
+	flags.StringVar(&f.file, "write", "", "file to write (default: NODE.tar.gz)")
+	flags.BoolVar(&f.script, "script", false, "print the script for machines without nfqproxy")
+	flags.StringVar(&f.redact, "redact", "", "replace the addresses and host names of this bundle, a file or directory, by pseudonyms; requires --write")
+	flags.StringVar(&f.keyFile, "key-file", "", "with --redact: file with the key of the pseudonyms; it is made if it does not exist (default: a random key, not kept)")
+	flags.StringArrayVar(&f.pairs, "pair", nil, "two addresses whose packets and connection entries are collected")
+	flags.DurationVar(&f.capture, "capture", 5*time.Second, "with --pair: how long to capture packets")
+	for _, internal := range []string{"pair", "capture"} {
+		flags.Lookup(internal).Hidden = true
+	}
 	return cmd
 }
 
+func (f *collectFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	switch {
+	case f.script && (f.redact != "" || f.file != ""):
+		return errors.New("--script cannot be used with --redact and --write: give one of them")
+	case f.keyFile != "" && f.redact == "":
+		return errors.New("--key-file requires --redact")
+	case f.script:
+		_, err := io.WriteString(stdout, collect.Script)
+		return err
+	case f.redact != "":
+		return f.runRedact(stderr)
+	}
+	s := collect.Source{Capture: f.capture}
+	for _, text := range f.pairs {
+		a, b, _ := strings.Cut(text, ",")
+		from, err := netip.ParseAddr(a)
+		to, err2 := netip.ParseAddr(b)
+		if err != nil || err2 != nil {
+			return fmt.Errorf("--pair %s: want two addresses with a comma", text)
+		}
+		s.Pairs = append(s.Pairs, collect.Pair{A: from, B: to})
+	}
+	b := collect.Collect(ctx, s)
+	b.Created, b.Program = time.Now(), version
+	if len(b.Files) == 0 {
+		return fmt.Errorf("nothing could be collected: %s", strings.Join(b.Notes, "; "))
+	}
+	file := cmp.Or(f.file, fileNameOf(cmp.Or(b.Node, "node"))+".tar.gz")
+	if err := writeBundle(file, b); err != nil {
+		return err
+	}
+	if len(f.pairs) == 0 {
+		for _, n := range b.Notes {
+			fmt.Fprintln(stderr, "nfqproxy: missing:", n)
+		}
+		fmt.Fprintln(stderr, "wrote", file)
+	}
+	return nil
+}
+
 // collectInLab runs collect on a node of a running lab.
-func collectInLab(name, node string, s bundle.Source) *bundle.Bundle {
+func collectInLab(name, node string, s collect.Source) *bundle.Bundle {
 	b, err := func() (*bundle.Bundle, error) {
 		dir, err := os.MkdirTemp("", "nfqproxy-collect-")
 		if err != nil {

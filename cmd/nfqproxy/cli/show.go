@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/control/view/bundle"
+	"github.com/nfqproxy/nfqproxy/control/bundle"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 )
 
@@ -19,12 +17,14 @@ func newShowCommand() *cobra.Command {
 	var zone zoneFlags
 	cmd := &cobra.Command{
 		Use:   "show BUNDLE",
-		Short: "Show a bundle of watch-for",
-		Long: `Show a bundle of nfqproxy watch-for: the flow with its decision, its service, connection
-entries and packets, and a list of the files in it. --file prints one of them; --extract
-writes all of them. Root and a kernel are not needed.`,
+		Short: "Show a bundle of collect or watch-for",
+		Long: `Show a bundle of nfqproxy collect or watch-for, a file or directory: of watch-for the flow
+with its decision, its service, connection entries and packets; and a list of the files in
+it. --file prints one of them; --extract writes all of them, into a directory that is a
+bundle, too. Root and a kernel are not needed.`,
 		Example: `  nfqproxy show nfqproxy-node-a-1f.tgz
-  nfqproxy show nfqproxy-node-a-1f.tgz --file iptables.rules | nfqproxy trace --rules - --protocol tcp --source 10.244.1.9 --destination 10.96.0.20:80
+  nfqproxy show nfqproxy-node-a-1f.tgz --file conntrack4.txt
+  nfqproxy trace --node nfqproxy-node-a-1f.tgz --protocol tcp --source 10.244.1.9 --destination 10.96.0.20:80
   nfqproxy show nfqproxy-node-a-1f.tgz --extract bundle && tcpdump -r bundle/packets.pcapng`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -65,20 +65,12 @@ writes all of them. Root and a kernel are not needed.`,
 }
 
 func openBundle(name string, stdin io.Reader) (*bundle.Bundle, error) {
-	in := stdin
-	if name == "-" {
-		name = "standard input"
-	} else {
-		file, err := openFile(name)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		in = file
+	if name != "-" {
+		return bundle.Open(name)
 	}
-	b, err := bundle.Read(in)
+	b, err := bundle.Read(stdin)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("standard input: %w", err)
 	}
 	return b, nil
 }
@@ -99,13 +91,8 @@ func printFile(w io.Writer, b *bundle.Bundle, name string) error {
 }
 
 func extractBundle(b *bundle.Bundle, dir string) error {
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	if err := b.Extract(dir); err != nil {
 		return fmt.Errorf("--extract: %w", err)
-	}
-	for _, f := range b.Files {
-		if err := os.WriteFile(filepath.Join(dir, f.Name), b.File(f.Name), 0o644); err != nil {
-			return fmt.Errorf("--extract: %w", err)
-		}
 	}
 	return nil
 }

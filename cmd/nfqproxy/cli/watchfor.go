@@ -15,10 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nfqproxy/nfqproxy/control/bundle"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/usage"
-	"github.com/nfqproxy/nfqproxy/control/view/bundle"
+	"github.com/nfqproxy/nfqproxy/control/view/collect"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -193,7 +194,7 @@ func isIPv6(at string) bool {
 
 // collect collects on the flow's node.
 func (f *watchFlags) collect(ctx context.Context, r *flow.Record, stderr io.Writer) *bundle.Bundle {
-	s := bundle.Source{Pairs: pairsOf(r), Capture: f.capture}
+	s := collect.Source{Pairs: pairsOf(r), Capture: f.capture}
 	announce := func() { fmt.Fprintf(stderr, "collecting for %s\n", f.capture) }
 	server := f.server.server
 	cluster, _ := f.server.ofCluster()
@@ -207,7 +208,7 @@ func (f *watchFlags) collect(ctx context.Context, r *flow.Record, stderr io.Writ
 	}
 	if strings.HasPrefix(server, "unix:") {
 		announce()
-		return bundle.Collect(ctx, s)
+		return collect.Collect(ctx, s)
 	}
 	b := &bundle.Bundle{}
 	b.Note("rules, connection entries and packets: the flow API is remote; run nfqproxy watch-for on node %s", r.Node)
@@ -215,9 +216,9 @@ func (f *watchFlags) collect(ctx context.Context, r *flow.Record, stderr io.Writ
 }
 
 // pairsOf returns the address pairs of a flow, before and after translation.
-func pairsOf(r *flow.Record) (pairs []bundle.Pair) {
+func pairsOf(r *flow.Record) (pairs []collect.Pair) {
 	add := func(a, b string) {
-		var p bundle.Pair
+		var p collect.Pair
 		for _, end := range []struct {
 			text string
 			into *netip.Addr

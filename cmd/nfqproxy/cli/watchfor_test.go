@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/control/bundle"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
-	"github.com/nfqproxy/nfqproxy/control/view/bundle"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 

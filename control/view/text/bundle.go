@@ -14,40 +14,50 @@ import (
 	"github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
 
+	"github.com/nfqproxy/nfqproxy/control/bundle"
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/view/bundle"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
-// Bundle renders a bundle: the flow, its service, connection entries, packets and files. It ends with a newline. An
+// Bundle renders a bundle: the flow, if it has one, with its service, connection entries and packets, and the files. It ends with a newline. An
 // error is about a file of the bundle that cannot be read.
 func Bundle(b *bundle.Bundle, o Options) (string, error) {
 	var out strings.Builder
-	fmt.Fprintf(&out, "flow %s, decided on node %s; bundle of %s by nfqproxy %s\n\n", b.Flow, b.Node, b.Created.In(o.zone()).Format("2006-01-02 15:04:05 MST"), b.Program)
-	var r flow.Record
-	if err := readFile(b, bundle.FlowFile, &r); err != nil {
-		return "", err
-	}
-	out.WriteString(Story(&r, o))
-	if err := serviceOf(&out, b); err != nil {
-		return "", err
-	}
-	if err := entriesOf(&out, b); err != nil {
-		return "", err
-	}
-	if err := packetsOf(&out, b, o.zone()); err != nil {
-		return "", err
+	by := fmt.Sprintf("bundle of %s by nfqproxy %s", b.Created.In(o.zone()).Format("2006-01-02 15:04:05 MST"), b.Program)
+	if b.File(bundle.FlowFile) == nil && b.Flow == "" {
+		fmt.Fprintf(&out, "node %s; %s\n", b.Node, by)
+	} else {
+		fmt.Fprintf(&out, "flow %s, decided on node %s; %s\n\n", b.Flow, b.Node, by)
+		if err := flowOf(&out, b, o); err != nil {
+			return "", err
+		}
 	}
 	fmt.Fprintf(&out, "\nfiles\n")
 	for _, f := range b.Files {
-		fmt.Fprintf(&out, "  %-16s %10s  %s\n", f.Name, quantity.Bytes(uint64(f.Size)), f.About)
+		fmt.Fprintf(&out, "  %-22s %10s  %s\n", f.Name, quantity.Bytes(uint64(f.Size)), f.About)
 	}
 	for _, n := range b.Notes {
 		fmt.Fprintf(&out, "  %s %s\n", o.Style.Paint(Yellow, "missing:"), n)
 	}
 	return out.String(), nil
+}
+
+// flowOf writes what the bundle has about its flow.
+func flowOf(out *strings.Builder, b *bundle.Bundle, o Options) error {
+	var r flow.Record
+	if err := readFile(b, bundle.FlowFile, &r); err != nil {
+		return err
+	}
+	out.WriteString(Story(&r, o))
+	if err := serviceOf(out, b); err != nil {
+		return err
+	}
+	if err := entriesOf(out, b); err != nil {
+		return err
+	}
+	return packetsOf(out, b, o.zone())
 }
 
 // listed writes the first lines of a list of n.

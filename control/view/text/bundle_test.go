@@ -12,9 +12,9 @@ import (
 	"github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
 
+	"github.com/nfqproxy/nfqproxy/control/bundle"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
-	"github.com/nfqproxy/nfqproxy/control/view/bundle"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 )
 
@@ -104,7 +104,7 @@ func TestDamagedBundle(t *testing.T) {
 			}
 		})
 	}
-	if _, err := text.Bundle(&bundle.Bundle{}, text.Options{}); err == nil || !strings.Contains(err.Error(), "flow.json: missing") {
+	if _, err := text.Bundle(&bundle.Bundle{Manifest: bundle.Manifest{Flow: "node-a-1"}}, text.Options{}); err == nil || !strings.Contains(err.Error(), "flow.json: missing") {
 		t.Errorf("a bundle without a flow: %v", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/view/bundle"
+	"github.com/nfqproxy/nfqproxy/control/bundle"
 )
 
 // tops: top shows the rates of the services that different nodes have flows to, and the flows as they come.

@@ -1,25 +1,6 @@
 package bundle
 
-import (
-	"net/netip"
-	"time"
-)
-
-// Source selects what is collected on a node.
-type Source struct {
-	// Pairs are the pairs of addresses whose packets and connection entries are of interest, in either direction.
-	Pairs []Pair
-	// Capture is how long packets are captured.
-	Capture time.Duration
-	// Packets is how many packets are kept; 0: 10,000. Those after them are counted only.
-	Packets int
-}
-
-// Pair is a pair of addresses, of one family.
-type Pair struct{ A, B netip.Addr }
-
-// Has reports whether the pair is of these addresses, in either order.
-func (p Pair) Has(a, b netip.Addr) bool { return p.A == a && p.B == b || p.A == b && p.B == a }
+import "net/netip"
 
 // Entry is a connection entry of the kernel.
 type Entry struct {

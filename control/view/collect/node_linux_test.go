@@ -1,4 +1,4 @@
-package bundle
+package collect
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
 
+	"github.com/nfqproxy/nfqproxy/control/bundle"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
@@ -74,7 +75,7 @@ func TestCollect(t *testing.T) {
 				}()
 			}
 
-			var b *Bundle
+			var b *bundle.Bundle
 			pair := Pair{from.Addr(), at.Addr()}
 			must(t, node.Do(func() error {
 				b = Collect(ctx, Source{Pairs: []Pair{pair}, Capture: time.Second, Packets: 20})
@@ -83,14 +84,14 @@ func TestCollect(t *testing.T) {
 			if len(b.Notes) > 0 {
 				t.Errorf("notes %q", b.Notes)
 			}
-			checkPackets(t, b.File(PacketsFile), pair)
-			var entries []Entry
-			must(t, json.Unmarshal(b.File(EntriesFile), &entries))
+			checkPackets(t, b.File(bundle.PacketsFile), pair)
+			var entries []bundle.Entry
+			must(t, json.Unmarshal(b.File(bundle.EntriesFile), &entries))
 			if len(entries) != 1 || entries[0].Original.Source != netip.AddrPortFrom(from.Addr(), 4000) || entries[0].Protocol != 17 {
 				t.Errorf("entries %+v, want that of %s", entries, from.Addr())
 			}
-			if !bytes.Contains(b.File(NFTablesFile), []byte("table inet tracked")) {
-				t.Errorf("rules without a table that is there:\n%s", b.File(NFTablesFile))
+			if !bytes.Contains(b.File(bundle.NFTablesFile), []byte("table inet tracked")) {
+				t.Errorf("rules without a table that is there:\n%s", b.File(bundle.NFTablesFile))
 			}
 		})
 	}

@@ -79,7 +79,7 @@ func TestRefused(t *testing.T) {
 		file []byte
 		want string
 	}{
-		"empty":          {nil, "not a bundle: want a file of nfqproxy watch-for"},
+		"empty":          {nil, "not a bundle: want what nfqproxy collect, its script, or nfqproxy watch-for wrote"},
 		"text":           {[]byte("apiVersion: v1\n"), "not a bundle"},
 		"cut off":        {whole[:len(whole)-20], "damaged bundle"},
 		"other archive":  {archive(t, map[string]string{"a": "b"}), "not a bundle: it has no bundle.json"},
@@ -104,7 +104,7 @@ func TestNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(b.Files) != 1 || b.Files[0].Name != "x" || string(b.File("x")) != "evil" {
+	if len(b.Files) != 1 || b.Files[0].Name != "x" || b.Files[0].About != "a file" || string(b.File("x")) != "evil" {
 		t.Errorf("%+v", b.Files)
 	}
 }

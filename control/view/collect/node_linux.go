@@ -1,26 +1,58 @@
-package bundle
+package collect
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
-	"github.com/nfqproxy/nfqproxy/control/view/noderules"
+	"github.com/nfqproxy/nfqproxy/control/bundle"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Collect collects on the node that this process runs on, in its network namespace: packets, which takes
-// [Source.Capture], connection entries and rules. What cannot be had is a note. It needs CAP_NET_ADMIN and
-// CAP_NET_RAW.
-func Collect(ctx context.Context, s Source) *Bundle {
-	b := &Bundle{}
+// Collect collects on the node that this process runs on, in its network namespace: what the script collects, and for a
+// flow its packets, which takes [Source.Capture], and its connection entries. What cannot be had is a note. It needs
+// CAP_NET_ADMIN, and for packets CAP_NET_RAW.
+func Collect(ctx context.Context, s Source) *bundle.Bundle {
+	b := &bundle.Bundle{}
+	if len(s.Pairs) > 0 {
+		ofFlow(ctx, s, b)
+	}
+	if node, err := runScript(ctx); err != nil {
+		b.Note("the node's rules, addresses, routes and sysctls: %v", err)
+	} else {
+		b.Node = node.Node
+		b.Take(node)
+	}
+	return b
+}
+
+// runScript runs the script, and returns what it collects.
+func runScript(ctx context.Context) (*bundle.Bundle, error) {
+	parent, err := os.MkdirTemp("", "nfqproxy-collect-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(parent)
+	dir := filepath.Join(parent, "node")
+	cmd := exec.CommandContext(ctx, "sh", "-c", Script, "collect.sh", dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("the script of nfqproxy collect: %w: %s", err, bytes.TrimSpace(out))
+	}
+	return bundle.Open(dir)
+}
+
+// ofFlow adds packets and connection entries.
+func ofFlow(ctx context.Context, s Source, b *bundle.Bundle) {
 	// Before the capture, as they time out, and after it, as there may be new ones.
-	found := make(map[entryKey]Entry)
+	found := make(map[entryKey]bundle.Entry)
 	before := findEntries(s.Pairs, found)
 	packets, kept, lost, err := capture(ctx, s)
 	switch {
@@ -31,36 +63,18 @@ func Collect(ctx context.Context, s Source) *Bundle {
 		if lost > 0 {
 			about += fmt.Sprintf(", and %d more that were not kept", lost)
 		}
-		b.Add(PacketsFile, about, packets)
+		b.Add(bundle.PacketsFile, about, packets)
 	}
 	if err := errors.Join(before, findEntries(s.Pairs, found)); err != nil {
 		b.Note("connection entries: %v", err)
 	}
-	list := make([]Entry, 0, len(found))
+	list := make([]bundle.Entry, 0, len(found))
 	for _, key := range slices.SortedFunc(maps.Keys(found), entryKey.compare) {
 		list = append(list, found[key])
 	}
-	if err := b.AddJSON(EntriesFile, fmt.Sprintf("%d connection entries", len(list)), list); err != nil {
+	if err := b.AddJSON(bundle.EntriesFile, fmt.Sprintf("%d connection entries", len(list)), list); err != nil {
 		b.Note("connection entries: %v", err)
 	}
-	for _, r := range []struct {
-		file    string
-		command []string
-	}{
-		{RulesFile, []string{"iptables-save"}}, {Rules6File, []string{"ip6tables-save"}}, {NFTablesFile, []string{"nft", "list", "ruleset"}},
-	} {
-		rules(ctx, b, r.file, r.command)
-	}
-	return b
-}
-
-func rules(ctx context.Context, b *Bundle, file string, command []string) {
-	out, err := noderules.List(ctx, command...)
-	if err != nil {
-		b.Note("%s: %v", file, err)
-		return
-	}
-	b.Add(file, "output of "+strings.Join(command, " "), out)
 }
 
 // entryKey identifies a connection entry.
@@ -75,7 +89,7 @@ func (k entryKey) compare(o entryKey) int {
 }
 
 // findEntries adds the connection entries of the pairs, by their original direction.
-func findEntries(pairs []Pair, found map[entryKey]Entry) error {
+func findEntries(pairs []Pair, found map[entryKey]bundle.Entry) error {
 	t, err := conntrack.Open(new(conntrack.Locks))
 	if err != nil {
 		return err
@@ -99,9 +113,9 @@ func findEntries(pairs []Pair, found map[entryKey]Entry) error {
 	return nil
 }
 
-func entryOf(c *conntrack.State) Entry {
-	e := Entry{
-		Protocol: c.Original.Protocol, Original: Tuple{c.Original.Source, c.Original.Destination}, Reply: Tuple{c.Reply.Source, c.Reply.Destination},
+func entryOf(c *conntrack.State) bundle.Entry {
+	e := bundle.Entry{
+		Protocol: c.Original.Protocol, Original: bundle.Tuple{Source: c.Original.Source, Destination: c.Original.Destination}, Reply: bundle.Tuple{Source: c.Reply.Source, Destination: c.Reply.Destination},
 		Answered: c.Status&conntrack.StatusSeenReply != 0, Assured: c.Status&conntrack.StatusAssured != 0, Mark: c.Mark, Zone: c.Zone, Timeout: c.Timeout,
 	}
 	switch decision.Protocol(c.Original.Protocol) {
