@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -12,7 +11,6 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // doctorFlags are the flags of nfqproxy doctor.
@@ -31,7 +29,7 @@ type doctorFlags struct {
 func newDoctorCommand(connect connector) *cobra.Command {
 	var f doctorFlags
 	cmd := &cobra.Command{
-		Use:   "doctor [--objects PATH | --kubeconfig FILE | --rules FILE] [--server ADDRESS]",
+		Use:   "doctor [--objects PATH | --kubeconfig FILE | --rules FILE | --node BUNDLE] [--server ADDRESS]",
 		Short: "Find what is wrong with all services",
 		Long: `Find what is wrong with all services: selectors, target ports, endpoints, traffic policies
 and addresses. The findings are listed with the worst first, each with what to do. The
@@ -51,6 +49,10 @@ With --ipvs it looks at a node's virtual servers of IPVS, beside its rules or al
 entries with the Services, and names those that contradict them: with --objects or
 --kubeconfig, and --node for the name of the node.
 
+With --node it does the same for a bundle of nfqproxy collect, with the node's addresses,
+routes and sysctls instead of guesses; or for a directory with the bundles of several nodes:
+then each cause is listed once, with the nodes that have it.
+
 The exit code is 0 if there are no errors and warnings, 1 if there are, and 2 if the
 command fails.`,
 		Example: `  nfqproxy doctor
@@ -58,7 +60,9 @@ command fails.`,
   kubectl get svc,endpointslices,nodes,pods,networkpolicies,namespaces -A -o yaml | nfqproxy doctor --objects -
   iptables-save | nfqproxy doctor --rules -
   ipvsadm -Sn > ipvs.txt; ip -j addr > addr.json; nfqproxy doctor --ipvs ipvs.txt --host addr.json
-  conntrack -L > entries.txt; nfqproxy doctor --conntrack entries.txt --objects cluster.yaml --node node-a`,
+  conntrack -L > entries.txt; nfqproxy doctor --conntrack entries.txt --objects cluster.yaml --node node-a
+
+  nfqproxy doctor --node node-a.tar.gz`,
 		Annotations: ending(),
 		Args:        noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -78,6 +82,7 @@ command fails.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.clusterFlags.add(cmd)
+	flags.Lookup("node").Usage += orBundle + ", or a directory with those of several nodes"
 	flags.StringArrayVar(&f.rules, "rules", nil, "look at iptables rules instead: output of iptables-save or ip6tables-save; one per family, - for standard input")
 	f.node.add(flags)
 	flags.StringSliceVar(&f.ignore, "ignore", nil, "findings with these codes, such as NFQ034, are intended: do not count them")
@@ -98,7 +103,7 @@ func (f *doctorFlags) findings(cmd *cobra.Command, connect connector) (found []d
 	switch {
 	case f.node.conntrack != "":
 		found, err = f.ofEntries(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr())
-	case len(f.rules) > 0 || f.node.given():
+	case bundleIn(f.table.name) != "" || len(f.rules) > 0 || f.node.given():
 		found, examined, err = f.ofRules(cmd.InOrStdin(), cmd.ErrOrStderr())
 	default:
 		found, err = f.ofCluster(cmd.Context(), connect, cmd.InOrStdin(), cmd.ErrOrStderr())
@@ -132,46 +137,6 @@ func (f *doctorFlags) ofCluster(ctx context.Context, connect connector, stdin io
 		return nil, err
 	}
 	return list.Findings, nil
-}
-
-// rulesMemory is the heap size above which the garbage collector works harder: 10,000 services with 10 endpoints each need
-// half of it.
-const rulesMemory = 800 << 20
-
-// ofRules returns the findings about dumps, and the scope of the examination of each family.
-func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagnose.Finding, examined []*diagnose.Examined, err error) {
-	if len(f.table.objects) > 0 || f.kubeconfig != "" || f.lab != "" || f.server != "" || f.daemons.flags.Changed("cluster") {
-		given := "--rules"
-		if len(f.rules) == 0 {
-			given = "--ipvs"
-		}
-		return nil, nil, fmt.Errorf("%s cannot be used with --objects, --kubeconfig, --lab, --server and --cluster: give one of them", given)
-	}
-	if len(f.rules) == 0 {
-		found, err = f.ofIPVS(nil)
-		return found, nil, err
-	}
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(min(rulesMemory, debug.SetMemoryLimit(-1))))
-	all, err := readRuleFiles(stdin, stderr, f.rules, iptables.FamilyUnknown)
-	if err != nil {
-		return nil, nil, fmt.Errorf("--rules: %w", err)
-	}
-	for _, family := range familiesOf(all) {
-		dumps, err := hostRulesOf(all, family)
-		if err != nil {
-			return nil, nil, fmt.Errorf("--rules: %w", err)
-		}
-		of, about, err := diagnose.ExamineRules(dumps)
-		if err != nil {
-			return nil, nil, fmt.Errorf("--rules %s: %w", filesOf(dumps), err)
-		}
-		for i := range of {
-			of[i].Object = filesOf(dumps)
-		}
-		found, examined = append(found, of...), append(examined, about)
-	}
-	servers, err := f.ofIPVS(all)
-	return append(found, servers...), examined, err
 }
 
 func (f *doctorFlags) write(w io.Writer, found []diagnose.Finding, examined []*diagnose.Examined) error {

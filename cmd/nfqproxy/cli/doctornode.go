@@ -63,7 +63,7 @@ func (f *doctorFlags) ofIPVS(dumps []*iptables.Dump) ([]diagnose.Finding, error)
 	}
 	var host *netfilter.Host
 	if len(f.node.host) > 0 {
-		if host, err = (&hostFlags{files: f.node.host}).load(); err != nil {
+		if host, err = (&hostFlags{files: f.node.host}).load(new(netfilter.Host)); err != nil {
 			return nil, err
 		}
 	}

@@ -27,9 +27,10 @@ func (f *hostFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.routeLocalnet, "route-localnet", false, "net.ipv4.conf.all.route_localnet is 1 (default with kube-proxy's rules)")
 }
 
-// load makes the host that the flags describe. The caller guesses the rest.
-func (f *hostFlags) load() (*netfilter.Host, error) {
-	h := &netfilter.Host{NoForwarding: f.noForwarding, RouteLocalnet: f.routeLocalnet}
+// load adds what the flags say to a host. The caller guesses the rest.
+func (f *hostFlags) load(h *netfilter.Host) (*netfilter.Host, error) {
+	h.NoForwarding = h.NoForwarding || f.noForwarding
+	h.RouteLocalnet = h.RouteLocalnet || f.routeLocalnet
 	for _, name := range f.files {
 		file, err := openFile(name)
 		if err != nil {

@@ -38,7 +38,7 @@ type replayFlags struct {
 func newReplayCommand() *cobra.Command {
 	var f replayFlags
 	cmd := &cobra.Command{
-		Use:   "replay FILE (--objects PATH | --rules FILE)",
+		Use:   "replay FILE (--objects PATH | --rules FILE | --node BUNDLE)",
 		Short: "Decide the flows of a capture or a flow log again",
 		Long: `Decide the flows of a capture or a flow log again.
 
@@ -88,6 +88,7 @@ been spread, with confidence intervals, from the recorded probabilities of selec
 	f.table.algorithms.Add(flags, "With a flow log")
 	flags.StringArrayVar(&f.rules, "rules", nil, "dump of iptables-save or ip6tables-save that decides, instead of --objects; one per family")
 	oneOf(cmd, &f.output, "output", "o", ": lines for people, with times in UTC; records as in the flow log; or the packets as they would leave the node", "text", "json", "pcap")
+	flags.Lookup("node").Usage += orBundle
 	flags.StringVar(&f.write, "write", "", "output file (default: standard output)")
 	walkFlag(cmd, &f.walk, "; in JSON: as steps", text.WalkNone)
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random selection, for reproducible results (default: random)")
@@ -97,20 +98,36 @@ been spread, with confidence intervals, from the recorded probabilities of selec
 	return cmd
 }
 
+// bundle is the bundle of the node that decides by its rules; empty: there is none.
+func (f *replayFlags) bundle() string { return bundleIn(f.table.name) }
+
+// byRules reports whether rules decide, and not objects.
+func (f *replayFlags) byRules() bool { return f.given("rules") || f.bundle() != "" }
+
+// rulesFlag is the flag with the rules.
+func (f *replayFlags) rulesFlag() string {
+	if f.bundle() != "" {
+		return "--node"
+	}
+	return "--rules"
+}
+
 // check validates the flags.
 func (f *replayFlags) check() error {
 	switch {
 	case f.given("objects") && f.given("rules"):
 		return errors.New("--objects and --rules cannot be used together: give one of them")
-	case !f.given("objects") && !f.given("rules"):
-		return errors.New("--objects or --rules is required: Services and EndpointSlices, or a dump of iptables-save")
+	case f.given("objects") && f.bundle() != "":
+		return fmt.Errorf("--objects and --node %s, which is a bundle, cannot be used together: give one of them", f.bundle())
+	case !f.given("objects") && !f.byRules():
+		return errors.New("--objects, --rules or --node is required: Services and EndpointSlices, a dump of iptables-save, or a bundle")
 	}
 	var table tableFlags
 	var host hostFlags
 	if err := f.estimate.check(f.given); err != nil {
 		return err
 	}
-	if flag := firstGiven(f.given, table.addOptional); flag != "" && f.given("rules") {
+	if flag := firstGiven(func(flag string) bool { return f.given(flag) && (flag != "node" || f.bundle() == "") }, table.addOptional); flag != "" && f.byRules() {
 		return fmt.Errorf("--%s requires --objects; with --rules the dump has all but the node's addresses (give --address)", flag)
 	}
 	if flag := firstGiven(f.given, host.add); flag != "" && f.given("objects") {
@@ -228,7 +245,7 @@ func (f *replayFlags) draws() *rand.Rand { return rand.New(rand.NewPCG(f.chosenS
 // decider makes the decider of the flows.
 func (f *replayFlags) decider(stdin io.Reader, stderr io.Writer) (replay.Decider, error) {
 	draws := f.draws()
-	if f.given("rules") {
+	if f.byRules() {
 		return f.ruleDecider(stdin, stderr, draws)
 	}
 	in, err := f.table.load(stdin, stderr)

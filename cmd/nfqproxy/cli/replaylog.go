@@ -16,8 +16,8 @@ func (f *replayFlags) replayLog(name string, in, stdin io.Reader, out *bufio.Wri
 		return f.whatIf(name, in, stdin, out, stderr)
 	}
 	switch {
-	case f.given("rules"):
-		return fmt.Errorf("--rules: %s is a flow log: give --objects, because the random draws of a dump are not the daemon's", name)
+	case f.byRules():
+		return fmt.Errorf("%s: %s is a flow log: give --objects, because the random draws of a dump are not the daemon's", f.rulesFlag(), name)
 	case f.given("seed"):
 		return fmt.Errorf("--seed: %s is a flow log: its records have the random draws", name)
 	case f.given("output") && f.output != "text":
@@ -57,7 +57,7 @@ func (f *replayFlags) replayLog(name string, in, stdin io.Reader, out *bufio.Wri
 // whatIf decides a flow log again with another algorithm.
 func (f *replayFlags) whatIf(name string, in, stdin io.Reader, out *bufio.Writer, stderr io.Writer) error {
 	switch {
-	case f.given("rules"):
+	case f.byRules():
 		return errors.New("--balance requires --objects")
 	case f.output == "pcap":
 		return fmt.Errorf("--output pcap: %s is a flow log: want text or json", name)

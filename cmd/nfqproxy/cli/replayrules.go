@@ -14,27 +14,35 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/replay"
 )
 
-// ruleDecider makes a decider from the dumps of --rules. Guesses about the host go to stderr.
+// ruleDecider makes a decider from the rules of files or a bundle. Guesses about the host go to stderr.
 func (f *replayFlags) ruleDecider(stdin io.Reader, stderr io.Writer, draws *rand.Rand) (replay.Decider, error) {
-	known, err := f.host.load()
+	rules := replay.Rules{Machines: make(map[decision.Family]*netfilter.Machine), Steps: f.walk != text.WalkNone}
+	var guessed []netfilter.Guess
+	in, err := newRuleInput(stdin, f.rules, f.bundle())
 	if err != nil {
 		return nil, err
 	}
-	rules := replay.Rules{Machines: make(map[decision.Family]*netfilter.Machine), Steps: f.walk != text.WalkNone}
-	var guessed []netfilter.Guess
-	all, err := readRuleFiles(stdin, stderr, f.rules, iptables.FamilyUnknown)
+	all, err := in.dumps(stderr, iptables.FamilyUnknown)
 	if err != nil {
-		return nil, fmt.Errorf("--rules: %w", err)
+		return nil, err
+	}
+	sets, err := in.sets("")
+	if err != nil {
+		return nil, err
 	}
 	for _, family := range familiesOf(all) {
-		dumps, err := hostRulesOf(all, family)
+		dumps, err := in.of(all, family)
 		if err != nil {
-			return nil, fmt.Errorf("--rules: %w", err)
+			return nil, err
+		}
+		known, err := in.host(&f.host, family, stderr)
+		if err != nil {
+			return nil, err
 		}
 		host, guesses := netfilter.GuessHost(dumps, known, nil)
 		guessed = append(guessed, guesses...)
-		if rules.Machines[family], err = netfilter.New(dumps, nil, host, netfilter.Options{}); err != nil {
-			return nil, fmt.Errorf("--rules %s: %w", filesOf(dumps), err)
+		if rules.Machines[family], err = netfilter.New(dumps, sets, host, netfilter.Options{}); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", in.flag(), filesOf(dumps), err)
 		}
 	}
 	for _, g := range guessed {

@@ -18,30 +18,51 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftrules"
 )
 
-// readRuleFiles reads the files with rules of a command, "-" from standard input: all dumps and listings in them,
-// in their order. The family is used where the text does not show it. What was assumed in reading goes to stderr, in one
-// block. An error names the file.
-func readRuleFiles(stdin io.Reader, stderr io.Writer, paths []string, family iptables.Family) ([]*iptables.Dump, error) {
-	var dumps []*iptables.Dump
-	var notes []string
+// ruleFile is a file with rules.
+type ruleFile struct {
+	name    string // in messages
+	open    func() (io.ReadCloser, error)
+	family  iptables.Family  // FamilyUnknown: the text shows it, or the question
+	backend iptables.Backend // BackendUnknown: the text shows it
+}
+
+// ruleFiles are the files of a flag, "-" for standard input.
+func ruleFiles(stdin io.Reader, paths []string) ([]ruleFile, error) {
+	files := make([]ruleFile, len(paths))
 	for i, path := range paths {
 		if slices.Contains(paths[:i], path) {
 			return nil, fmt.Errorf("%s is given twice: give each file once", rulesName(path))
 		}
-		in, err := readRuleFile(stdin, path, family)
+		files[i] = ruleFile{name: rulesName(path), open: func() (io.ReadCloser, error) {
+			if path == "-" {
+				return io.NopCloser(stdin), nil
+			}
+			return openFile(path)
+		}}
+	}
+	return files, nil
+}
+
+// readRules reads the files with rules of a command: all dumps and listings in them, in their order. The family is used
+// where the text does not show it. What was assumed in reading goes to stderr, in one block. An error names the file.
+func readRules(stderr io.Writer, files []ruleFile, family iptables.Family) ([]*iptables.Dump, error) {
+	var dumps []*iptables.Dump
+	var notes []string
+	for _, f := range files {
+		in, err := f.read(cmp.Or(f.family, family))
 		if err != nil {
 			return nil, err
 		}
 		for _, d := range in.Dumps {
-			d.File = rulesName(path)
-			if len(paths) > 1 {
+			d.File, d.Backend = f.name, cmp.Or(d.Backend, f.backend)
+			if len(files) > 1 {
 				d.NameRules(d.File)
 			}
 		}
 		for _, n := range in.Notes {
 			text := n.String()
-			if len(paths) > 1 {
-				text = rulesName(path) + ": " + text
+			if len(files) > 1 {
+				text = f.name + ": " + text
 			}
 			notes = append(notes, text)
 		}
@@ -51,18 +72,15 @@ func readRuleFiles(stdin io.Reader, stderr io.Writer, paths []string, family ipt
 	return dumps, nil
 }
 
-// readRuleFile reads one file. It has at least one dump, and each dump a table.
-func readRuleFile(stdin io.Reader, path string, family iptables.Family) (*iptables.Input, error) {
-	in, name := stdin, rulesName(path)
-	if path != "-" {
-		file, err := openFile(path)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		in = file
+// read reads one file. It has at least one dump, and each dump a table.
+func (f *ruleFile) read(family iptables.Family) (*iptables.Input, error) {
+	name := f.name
+	in, err := f.open()
+	if err != nil {
+		return nil, err
 	}
-	input, err := readRules(name, in, family)
+	defer in.Close()
+	input, err := readInput(name, in, family)
 	faults := iptables.Errors(err)
 	switch {
 	case len(faults) > 1:
@@ -77,8 +95,8 @@ func readRuleFile(stdin io.Reader, path string, family iptables.Family) (*iptabl
 	return input, nil
 }
 
-// readRules reads rules of iptables or nftables. Those of nftables are rules of both families.
-func readRules(name string, in io.Reader, family iptables.Family) (*iptables.Input, error) {
+// readInput reads rules of iptables or nftables. Those of nftables are rules of both families.
+func readInput(name string, in io.Reader, family iptables.Family) (*iptables.Input, error) {
 	text := bufio.NewReaderSize(in, 1<<16)
 	if begin, _ := text.Peek(1 << 16); !nftables.Looks(string(begin)) {
 		return iptables.ReadInput(text, iptables.Options{Family: family})
@@ -195,7 +213,11 @@ func filesOf(dumps []*iptables.Dump) string {
 
 // onlyDump reads a file that has one dump.
 func onlyDump(stdin io.Reader, stderr io.Writer, path string, family iptables.Family) (*iptables.Dump, error) {
-	dumps, err := readRuleFiles(stdin, stderr, []string{path}, family)
+	files, err := ruleFiles(stdin, []string{path})
+	if err != nil {
+		return nil, err
+	}
+	dumps, err := readRules(stderr, files, family)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +245,7 @@ func dumpName(d *iptables.Dump, all []*iptables.Dump) string {
 // rulesByFlag refuses arguments, which are most likely files of rules.
 func rulesByFlag(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%s takes no argument %q: give the rules with --rules FILE", cmd.CommandPath(), args[0])
+		return fmt.Errorf("%s takes no argument %q: give the rules with --rules FILE, or a bundle with --node", cmd.CommandPath(), args[0])
 	}
 	return missingFlags(cmd)
 }

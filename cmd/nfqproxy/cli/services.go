@@ -27,6 +27,7 @@ type servicesFlags struct {
 	sets     string
 	nodeName string
 	output   string
+	files    []string // that were read, by their names
 
 	namespaces namespaceFlags
 }
@@ -34,7 +35,7 @@ type servicesFlags struct {
 func newServicesCommand() *cobra.Command {
 	var f servicesFlags
 	cmd := &cobra.Command{
-		Use:   "services {--rules FILE | --ipvs FILE}",
+		Use:   "services {--rules FILE | --node BUNDLE | --ipvs FILE}",
 		Short: "List the services in a node's kube-proxy rules, or in IPVS",
 		Long: `List the services in the rules that kube-proxy wrote on a node, from iptables-save, or in
 nftables mode from nft list ruleset or nft -j list ruleset: addresses and ports, policies,
@@ -45,6 +46,7 @@ inconsistencies in the rules.
 get does with a cluster. Its first
 lines are comments with the commands that render these rules or run a lab of the node. A
 dump of iptables-save and one of ip6tables-save together result in dual-stack Services.
+With --node the rules are those in a bundle of nfqproxy collect.
 
 With --ipvs it lists the virtual servers of a node in IPVS mode instead: addresses, scheduler,
 affinity, and endpoints with their shares of new connections, as documented for IPVS. IPVS
@@ -75,7 +77,7 @@ The exit code is 0 even if the rules have problems.`,
 	flags.StringVar(&f.ipvs, "ipvs", "", "output of ipvsadm -Sn or ipvsadm -Ln: list the virtual servers of IPVS")
 	flags.StringVar(&f.sets, "sets", "", "with --ipvs: output of ipset save, which tells kinds of addresses apart")
 	f.namespaces.add(cmd, "the services", "all")
-	flags.StringVar(&f.nodeName, "node", "", "with -o yaml or json: name of the node of the rules")
+	flags.StringVar(&f.nodeName, "node", "", "with -o yaml or json: name of the node of the rules"+orBundle)
 	oneOf(cmd, &f.output, "output", "o", ": wide has more columns; yaml and json are Kubernetes objects; report is all that the rules say, as JSON", "text", "wide", "yaml", "json", "report")
 	return cmd
 }
@@ -101,35 +103,31 @@ type ruleSet struct {
 
 // read reads all files: the rules of one host, of both families and both back ends.
 func (f *servicesFlags) read(stdin io.Reader, stderr io.Writer) ([]ruleSet, error) {
-	for i, path := range f.rules {
-		if slices.Contains(f.rules[:i], path) {
-			return nil, fmt.Errorf("--rules: %s is given twice: give each file once", rulesName(path))
-		}
-	}
-	rulesets, others, stdin, err := readNFT(stdin, f.rules)
+	in, err := newRuleInput(stdin, f.rules, bundleIn(f.nodeName))
 	if err != nil {
-		return nil, fmt.Errorf("--rules: %w", err)
+		return nil, err
 	}
-	all, err := readRuleFiles(stdin, stderr, others, iptables.FamilyUnknown)
+	if in.node != nil {
+		f.nodeName = in.node.Name
+	}
+	all, err := in.dumps(stderr, iptables.FamilyUnknown)
 	if err != nil {
-		return nil, fmt.Errorf("--rules: %w", err)
+		return nil, err
 	}
 	for _, family := range familiesOf(all) {
-		if _, err := hostRulesOf(all, family); err != nil {
-			return nil, fmt.Errorf("--rules: %w", err)
+		if _, err := in.of(all, family); err != nil {
+			return nil, err
 		}
+	}
+	for _, file := range in.files {
+		f.files = append(f.files, file.name)
 	}
 	var sets []ruleSet
-	for _, file := range rulesets {
-		for _, n := range audit.ReadNFTables(file.ruleset) {
-			sets = append(sets, ruleSet{file.name, nil, n})
-		}
-	}
 	for _, d := range all {
 		sets = append(sets, ruleSet{d.File, d, audit.Read(d)})
 	}
 	for i, s := range sets {
-		if other := s.twice(sets[:i]); other != nil && s.dump == nil && other.dump == nil && s.node.Mode != proxymode.ModeUnknown {
+		if other := s.twice(sets[:i]); other != nil && s.dump.Ruleset != nil && other.dump.Ruleset != nil && s.node.Mode != proxymode.ModeUnknown {
 			return nil, fmt.Errorf("--rules: %s and %s are both rules of nftables for %s: give the rules of one host at one time", other.file, s.file, s.node.Family)
 		}
 		if n, namespace := s.node, f.namespaces.selected(); namespace != "" {
@@ -201,11 +199,11 @@ func (f *servicesFlags) writeTable(w io.Writer, sets []ruleSet) error {
 	}
 	for i, s := range sets {
 		n, title := s.node, ""
-		if len(sets) > 1 || len(f.rules) > 1 {
+		if len(sets) > 1 || len(f.files) > 1 {
 			title = s.name(sets) + ": "
 		}
 		fmt.Fprintf(w, "\n%s%s", title, &n.Proxy)
-		if s.dump != nil && s.dump.Backend != iptables.BackendUnknown && len(f.rules) > 1 {
+		if s.dump != nil && s.dump.Backend != iptables.BackendUnknown && len(f.files) > 1 {
 			fmt.Fprintf(w, ", in %s", s.dump.Backend)
 		}
 		fmt.Fprintln(w)
@@ -268,11 +266,7 @@ func (f *servicesFlags) writeObjects(w io.Writer, sets []ruleSet) error {
 		return writeValue(w, f.output, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
 	}
 	config := audit.Config(f.nodeName, nodes...)
-	var names []string
-	for _, path := range f.rules {
-		names = append(names, rulesName(path))
-	}
-	fmt.Fprintf(w, "# Read from %s by nfqproxy services. To render the rules:\n", strings.Join(names, " and "))
+	fmt.Fprintf(w, "# Read from %s by nfqproxy services. To render the rules:\n", strings.Join(f.files, " and "))
 	for _, args := range renderArgs(&config, nodes) {
 		fmt.Fprintf(w, "#   nfqproxy render --objects FILE%s\n", args)
 	}

@@ -24,6 +24,7 @@ import (
 // traceFlags are the flags of nfqproxy trace.
 type traceFlags struct {
 	rules  []string
+	node   string
 	sets   string
 	ipvs   string
 	host   hostFlags
@@ -41,15 +42,16 @@ type traceFlags struct {
 func newTraceCommand() *cobra.Command {
 	var f traceFlags
 	cmd := &cobra.Command{
-		Use:   "trace --rules FILE --protocol P --source A[:PORT] --destination A[:PORT]",
+		Use:   "trace (--rules FILE | --node BUNDLE) --protocol P --source A[:PORT] --destination A[:PORT]",
 		Short: "Trace a packet through the rules of a host",
 		Long: `Trace a packet through the rules of a host (iptables-save, ip6tables-save, nft list
 ruleset or nft -j list ruleset), in the kernel's order: hooks by priority, connection
 tracking, routing and translation. Where a rule matches at random, nfqproxy follows every
 branch, with its probability.
 
-A host may have rules of iptables' two back ends and of nftables: give each in a file.
-Listings (iptables -L) work, too, as far as they are complete. Addresses, routes and devices
+A host may have rules of iptables' two back ends and of nftables: give each in a file. With
+--node the rules, sets, addresses, routes and sysctls are those that nfqproxy collect found
+on a node. Listings (iptables -L) work, too, as far as they are complete. Addresses, routes and devices
 come from flags, from files with the output of "ip -j addr" and "ip -j route", or from
 guesses based on the rules; the output lists the guesses. Routing rules (ip rule) and
 rp_filter are not supported. With --ipvs, packets to virtual servers go on to a real server,
@@ -67,6 +69,7 @@ as documented for IPVS: there is no kernel that checks it.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringArrayVar(&f.rules, "rules", nil, "output of iptables-save, ip6tables-save, iptables -S or -L, or of nft list ruleset; - for standard input; may be repeated: all rules of the host")
+	flags.StringVar(&f.node, "node", "", bundleUsage)
 	flags.StringVar(&f.sets, "sets", "", "output of ipset save, for rules with -m set")
 	flags.StringVar(&f.ipvs, "ipvs", "", "output of ipvsadm -Sn or ipvsadm -Ln: virtual servers of IPVS")
 	f.packet.add(flags)
@@ -83,8 +86,9 @@ as documented for IPVS: there is no kernel that checks it.`,
 }
 
 func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr io.Writer) error {
-	if len(f.rules) == 0 {
-		return errors.New("--rules is required: give a file with the output of iptables-save")
+	in, err := newRuleInput(stdin, f.rules, f.node)
+	if err != nil {
+		return err
 	}
 	assume, ok := map[string]netfilter.Assumption{"": netfilter.AssumeNothing, "match": netfilter.AssumeMatch, "no-match": netfilter.AssumeNoMatch}[f.assume]
 	if !ok {
@@ -102,19 +106,19 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 	if p.Destination.Addr().Is6() {
 		family = iptables.IPv6
 	}
-	all, err := readRuleFiles(stdin, stderr, f.rules, family)
-	if err != nil {
-		return fmt.Errorf("--rules: %w", err)
-	}
-	dumps, err := hostRulesOf(all, family)
-	if err != nil {
-		return fmt.Errorf("--rules: %w", err)
-	}
-	sets, err := readSets(f.sets)
+	all, err := in.dumps(stderr, family)
 	if err != nil {
 		return err
 	}
-	known, err := f.host.load()
+	dumps, err := in.of(all, family)
+	if err != nil {
+		return err
+	}
+	sets, err := in.sets(f.sets)
+	if err != nil {
+		return err
+	}
+	known, err := in.host(&f.host, family, stderr)
 	if err != nil {
 		return err
 	}
@@ -133,7 +137,7 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 	guesses = append(notes, guesses...)
 	m, err := netfilter.New(dumps, sets, host, netfilter.Options{Assume: assume, AllRules: f.walk == text.WalkAll, IPVS: servers})
 	if err != nil {
-		return fmt.Errorf("--rules %s: %w", filesOf(dumps), err)
+		return fmt.Errorf("%s %s: %w", in.flag(), filesOf(dumps), err)
 	}
 	q := &trace.Question{Rules: filesOf(dumps), Packet: p, Start: f.start, Reply: f.reply, Later: f.later, Notes: guesses, Listing: listingOf(dumps), Time: when}
 	if mode, proof := proxymode.ModeOf(dumps); mode.IPVS() && servers == nil {
@@ -189,7 +193,7 @@ func parseTime(text string) (time.Time, error) {
 // knownDevice rejects a device that is not in --host, which is most likely a typo.
 func (f *traceFlags) knownDevice(known *netfilter.Host) error {
 	in := f.packet.inInterface
-	if in == "" || len(f.host.files) == 0 || len(known.Interfaces) == 0 {
+	if in == "" || len(f.host.files) == 0 && f.node == "" || len(known.Interfaces) == 0 {
 		return nil
 	}
 	var names []string
@@ -199,7 +203,11 @@ func (f *traceFlags) knownDevice(known *netfilter.Host) error {
 		}
 		names = append(names, i.Name)
 	}
-	return fmt.Errorf("--in-interface %s: the host has %s, by --host", in, strings.Join(names, ", "))
+	by := "--host"
+	if len(f.host.files) == 0 {
+		by = "--node"
+	}
+	return fmt.Errorf("--in-interface %s: the host has %s, by %s", in, strings.Join(names, ", "), by)
 }
 
 // readSets reads the output of ipset save from a file; without a name there are no sets.

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -198,6 +199,9 @@ type Finding struct {
 	Text string `json:"text"`
 	// Do is the remedy: a sentence without a full stop.
 	Do string `json:"do"`
+	// Nodes are the names of the nodes that have it, separated by commas, where the rules of several were examined. In JSON
+	// they are a list.
+	Nodes string `json:"-"`
 	// Example is a connection that fails; nil: there is none.
 	Example *Example `json:"example,omitempty"`
 	// Ignored names the mark that declares it as intended, as "annotation nfqproxy.io/ignore-findings of Service shop/web"; empty: nothing.
@@ -215,11 +219,16 @@ type Example struct {
 	Record *flow.Record `json:"record"`
 }
 
-// MarshalJSON adds the severity.
+// MarshalJSON adds the severity, and the nodes as a list.
 func (f Finding) MarshalJSON() ([]byte, error) {
 	type fields Finding
+	var nodes []string
+	if f.Nodes != "" {
+		nodes = strings.Split(f.Nodes, ",")
+	}
 	return json.Marshal(struct {
 		Severity string `json:"severity"`
 		fields
-	}{f.Code.Severity().String(), fields(f)})
+		Nodes []string `json:"nodes,omitempty"`
+	}{f.Code.Severity().String(), fields(f), nodes})
 }

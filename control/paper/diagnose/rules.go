@@ -40,7 +40,12 @@ type Examined struct {
 // follows a connection to every service from every kind of source through all rules, and checks that kube-proxy's rules
 // are consistent. An error is about rules that cannot be simulated.
 func ExamineRules(dumps []*iptables.Dump) ([]Finding, *Examined, error) {
-	s, err := survey.Run(dumps)
+	return ExamineNode(dumps, survey.Known{})
+}
+
+// ExamineNode is ExamineRules for a node of which more is known.
+func ExamineNode(dumps []*iptables.Dump, known survey.Known) ([]Finding, *Examined, error) {
+	s, err := survey.Run(dumps, known)
 	if err != nil {
 		return nil, nil, err
 	}

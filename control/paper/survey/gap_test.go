@@ -15,7 +15,7 @@ func surveyOf(t *testing.T, text string) *Survey {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Run(input.Dumps)
+	s, err := Run(input.Dumps, Known{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func TestLargeIsLinear(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := survey.Run([]*iptables.Dump{d})
+	s, err := survey.Run([]*iptables.Dump{d}, survey.Known{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func benchmarkRun(b *testing.B, text string) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		s, err := survey.Run([]*iptables.Dump{d})
+		s, err := survey.Run([]*iptables.Dump{d}, survey.Known{})
 		if err != nil || len(s.Losses) > 0 {
 			b.Fatal(err, s.Losses)
 		}

@@ -185,9 +185,18 @@ func (s *surveyor) itself(t *target) *Source {
 		return nil
 	}
 	for i := range t.port.Endpoints {
-		if e := &t.port.Endpoints[i]; e.AddrPort.IsValid() && e.Locality != audit.OnAnotherNode && !s.host.Has(e.AddrPort.Addr()) {
-			return &Source{Kind: Itself, Addr: e.AddrPort.Addr(), Device: pod.Device}
+		e := &t.port.Endpoints[i]
+		if !e.AddrPort.IsValid() || e.Locality == audit.OnAnotherNode || s.host.Has(e.AddrPort.Addr()) {
+			continue
 		}
+		device := pod.Device
+		if s.host.Complete() {
+			uplink := uplinkOf(s.host, s.family())
+			if device = deviceTo(s.host, e.AddrPort.Addr(), uplink); device == uplink {
+				continue
+			}
+		}
+		return &Source{Kind: Itself, Addr: e.AddrPort.Addr(), Device: device}
 	}
 	return nil
 }

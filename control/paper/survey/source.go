@@ -64,14 +64,16 @@ func (s *surveyor) place(host *netfilter.Host) {
 	p := s.proxy()
 	uplink := uplinkOf(host, s.family())
 	for _, a := range p.NodePortAddresses {
-		if !a.IsLoopback() && !host.Has(a) {
+		if !a.IsLoopback() && !host.Has(a) && !host.Complete() {
 			host.AddAddress(uplink, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}
 	s.sources[Node] = &Source{Kind: Node}
 	s.sources[Outside] = &Source{Kind: Outside, Addr: outsider(s.family()), Device: uplink}
 	taken := s.taken()
-	if own, device := s.pods(host, uplink); own.IsValid() {
+	if s.knownPod(uplink) {
+		s.placeKnownPods(uplink)
+	} else if own, device := s.pods(host, uplink); own.IsValid() {
 		a := freeIn(own, taken, netip.Prefix{})
 		if !a.IsValid() { // all are endpoints', whose pods are clients, too
 			a = freeIn(own, nil, netip.Prefix{})
@@ -84,7 +86,9 @@ func (s *surveyor) place(host *netfilter.Host) {
 		s.gateway(s.sources[Pod].Addr, device, uplink, taken)
 		s.placeNamedPods(own, device, taken)
 	}
-	s.hostNetwork(host, uplink)
+	if !host.Complete() {
+		s.hostNetwork(host, uplink)
+	}
 	s.address = ownAddress(host, uplink, s.family())
 	if own := p.NodePodCIDR; own.IsValid() && p.PodCIDR.IsValid() && own != p.PodCIDR {
 		if a := freeIn(p.PodCIDR, taken, own); a.IsValid() {

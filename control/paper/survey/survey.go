@@ -43,14 +43,20 @@ type Destinations struct {
 	To    []string
 }
 
+// Known is what is known about a host besides its rules. The zero value is nothing.
+type Known struct {
+	Host *netfilter.Host // nil: nothing
+	Sets map[string]*iptables.Set
+}
+
 // Run surveys the rules of a host: one dump, or those of both back ends. The error names a rule that
 // cannot be simulated.
-func Run(dumps []*iptables.Dump) (*Survey, error) {
-	s := &surveyor{dumps: dumps, survey: new(Survey), losses: make(map[lossKey]*Loss)}
+func Run(dumps []*iptables.Dump, known Known) (*Survey, error) {
+	s := &surveyor{dumps: dumps, known: known, survey: new(Survey), losses: make(map[lossKey]*Loss)}
 	host := s.read()
 	s.place(host)
 	var err error
-	if s.machine, err = netfilter.New(dumps, nil, host, netfilter.Options{Doubts: true}); err != nil {
+	if s.machine, err = netfilter.New(dumps, known.Sets, host, netfilter.Options{Doubts: true}); err != nil {
 		return nil, err
 	}
 	s.destinations()
@@ -90,7 +96,12 @@ func (s *surveyor) read() *netfilter.Host {
 	for i, d := range s.dumps {
 		all.Go(func() { s.survey.Nodes[i] = audit.Read(d) })
 	}
-	host, guesses := netfilter.GuessHost(s.dumps, &netfilter.Host{NoQueueListeners: true}, nil)
+	known := new(netfilter.Host)
+	if s.known.Host != nil {
+		*known = *s.known.Host
+	}
+	known.NoQueueListeners = true
+	host, guesses := netfilter.GuessHost(s.dumps, known, nil)
 	all.Wait()
 	s.survey.Guesses = guesses
 	return host
@@ -127,6 +138,7 @@ func (s *surveyor) walkAll(machine *netfilter.Machine, some func(*target) *targe
 // surveyor is the state of Run.
 type surveyor struct {
 	dumps   []*iptables.Dump
+	known   Known
 	survey  *Survey
 	machine *netfilter.Machine
 	host    *netfilter.Host

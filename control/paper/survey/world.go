@@ -44,6 +44,9 @@ func podsIn(p netip.Prefix) Condition {
 // scenarios are the hosts for which rules may do something else: endpoints are on this node or on others, and one that is not
 // in the pods' network may be this host.
 func (s *surveyor) scenarios() (scenarios []scenario) {
+	if s.host.Complete() {
+		return nil // where everything is, is known
+	}
 	here := s.endpointsOfThisNode()
 	away := func(e *audit.Endpoint) bool { return e.AddrPort.IsValid() && !here[e.AddrPort.Addr()] }
 	uplink := uplinkOf(s.host, s.family())
@@ -288,7 +291,7 @@ func placeOf(e *end) lossPlace {
 // followScenarios follows connections in the other scenarios, and records what fails only there.
 func (s *surveyor) followScenarios(failed map[lossPlace]bool) error {
 	for _, w := range s.scenarios() {
-		machine, err := netfilter.New(s.dumps, nil, w.host, netfilter.Options{Doubts: true})
+		machine, err := netfilter.New(s.dumps, s.known.Sets, w.host, netfilter.Options{Doubts: true})
 		if err != nil {
 			return err
 		}

@@ -46,7 +46,7 @@ get conntrack-stats.txt conntrack -S
 	for p in 'iptables -V' 'nft -v' 'ipset -v' 'ipvsadm -v' 'conntrack -V' 'ip -V'; do echo "$p: $($p 2>&1 | head -n 1)"; done
 } >"$d/versions.txt" 2>/dev/null
 for p in $(grep -ls kube-proxy /proc/[0-9]*/cmdline); do
-	[ "$(tr '\0' '\n' 2>/dev/null <"$p" | sed -n '1{s,.*/,,;p;q;}')" = kube-proxy ] || continue
+	[ "$(readlink "${p%cmdline}ns/net") $(tr '\0' '\n' 2>/dev/null <"$p" | sed -n '1{s,.*/,,;p;q;}')" = "$(readlink /proc/self/ns/net) kube-proxy" ] || continue
 	tr '\0' '\n' <"$p" >"$d/kube-proxy.args"
 	config=$(sed -n '/^--config$/{n;p;}; s/^--config=//p' "$d/kube-proxy.args")
 	[ -z "$config" ] || get kube-proxy.conf cat "${p%cmdline}root$config"

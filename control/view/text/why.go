@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
@@ -169,6 +170,9 @@ func (s Style) finding(f *diagnose.Finding, severity string, o FindingOptions) s
 	fmt.Fprintf(&b, "\n%s %s: %s\n", severity, f.Code, f.Text)
 	if at := place(f); at != "" {
 		labeled(&b, findingLabel, "look at", at)
+	}
+	if f.Nodes != "" {
+		labeled(&b, findingLabel, "nodes", nearest.Few(strings.Split(f.Nodes, ",")))
 	}
 	if f.Example != nil {
 		labeled(&b, findingLabel, "example", f.Example.Text)

@@ -136,7 +136,7 @@ func (g *guesser) guess() {
 		g.host.AddAddress(loopbackName, netip.MustParsePrefix("127.0.0.1/8"))
 		g.host.AddAddress(loopbackName, netip.MustParsePrefix("::1/128"))
 	}
-	if g.kubeProxy() {
+	if g.kubeProxy() && !g.host.LocalnetKnown {
 		g.host.RouteLocalnet = true // kube-proxy sets it; without it node ports on 127.0.0.1 fail
 	}
 	g.findPods()

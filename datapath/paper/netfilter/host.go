@@ -25,6 +25,8 @@ type Host struct {
 	NoForwarding bool
 	// RouteLocalnet: net.ipv4.conf.all.route_localnet is 1, as kube-proxy sets it.
 	RouteLocalnet bool
+	// LocalnetKnown: RouteLocalnet is what the host has, whatever its rules are.
+	LocalnetKnown bool
 	// NoQueueListeners: no program listens on the netfilter queues.
 	NoQueueListeners bool
 
@@ -96,6 +98,9 @@ type Socket struct {
 	Address     netip.AddrPort // with an unspecified address: any of the host's
 	Transparent bool           // IP_TRANSPARENT
 }
+
+// Complete reports whether all addresses and routes of the host are known, because they were read from ip's output.
+func (h *Host) Complete() bool { return h.allAddresses && h.allRoutes }
 
 // network is a host prepared for lookups in one address family. It is immutable.
 type network struct {

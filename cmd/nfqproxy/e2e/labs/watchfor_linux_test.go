@@ -58,14 +58,16 @@ func TestWatchForInALab(t *testing.T) {
 	}
 	for _, want := range []string{
 		"decided on node kind-", "service default/kubernetes:https: ", "10.96.0.1:443", "TCP 172.20.0.4:6444 -> ", " RST ACK", "connection entries of the client and the service: ",
-		bundle.RulesFile, bundle.NFTablesFile, bundle.TablesFile, bundle.StatusFile,
+		"iptables-nft.rules", bundle.AddrFile, bundle.NFTablesFile, bundle.TablesFile, bundle.StatusFile,
 	} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("the bundle shows no %q", want)
 		}
 	}
-	if strings.Contains(stdout, "missing:") {
-		t.Error("files are missing")
+	for _, missing := range []string{"missing: packets", "missing: connection entries", "missing: the node's rules"} {
+		if strings.Contains(stdout, missing) {
+			t.Errorf("the bundle says %q", missing)
+		}
 	}
 	if t.Failed() {
 		t.Log(stdout)

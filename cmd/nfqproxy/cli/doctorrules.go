@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"runtime/debug"
+
+	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
+	"github.com/nfqproxy/nfqproxy/control/paper/savednode"
+	"github.com/nfqproxy/nfqproxy/control/paper/survey"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+// rulesMemory is the heap size above which the garbage collector works harder: 10,000 services with 10 endpoints each need
+// half of it.
+const rulesMemory = 800 << 20
+
+// ofRules returns the findings about dumps or bundles, and the scope of the examination of each family of each node.
+func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagnose.Finding, examined []*diagnose.Examined, err error) {
+	path, flag := bundleIn(f.table.name), "--rules"
+	if path != "" {
+		flag = "--node " + path
+	}
+	if len(f.table.objects) > 0 || f.kubeconfig != "" || f.lab != "" || f.server != "" || f.daemons.flags.Changed("cluster") {
+		return nil, nil, fmt.Errorf("%s cannot be used with --objects, --kubeconfig, --lab, --server and --cluster: give one of them", flag)
+	}
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(min(rulesMemory, debug.SetMemoryLimit(-1))))
+	if path == "" || len(f.rules) > 0 {
+		in, err := newRuleInput(stdin, f.rules, path)
+		if err != nil {
+			return nil, nil, err
+		}
+		return examine(in, stderr)
+	}
+	nodes, err := savednode.OpenAll(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--node: %w", err)
+	}
+	if len(nodes) == 1 {
+		return examine(inputOf(nodes[0]), stderr)
+	}
+	all := make([]diagnose.OfOneNode, len(nodes))
+	for i, n := range nodes {
+		of, about, err := examine(inputOf(n), stderr)
+		if err != nil {
+			return nil, nil, fmt.Errorf("node %s: %w", n.Name, err)
+		}
+		for j := range of {
+			of[j].Object = ""
+		}
+		all[i] = diagnose.OfOneNode{Node: n.Name, Findings: of}
+		examined = append(examined, about...)
+	}
+	return diagnose.MergeNodes(all), examined, nil
+}
+
+// examine examines the rules of one node.
+func examine(in *ruleInput, stderr io.Writer) (found []diagnose.Finding, examined []*diagnose.Examined, err error) {
+	all, err := in.dumps(stderr, iptables.FamilyUnknown)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, family := range familiesOf(all) {
+		dumps, err := in.of(all, family)
+		if err != nil {
+			return nil, nil, err
+		}
+		var known survey.Known
+		var notes []string
+		if in.node != nil {
+			if known.Host, notes, err = in.node.Host(family); err != nil {
+				return nil, nil, fmt.Errorf("--node: %w", err)
+			}
+			if known.Sets, err = in.sets(""); err != nil {
+				return nil, nil, err
+			}
+		}
+		of, about, err := diagnose.ExamineNode(dumps, known)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s %s: %w", in.flag(), filesOf(dumps), err)
+		}
+		if in.node != nil {
+			if text := in.unread(); text != "" {
+				notes = append(notes, text)
+			}
+			about.Not = append(about.Not, notes...)
+		}
+		for i := range of {
+			of[i].Object = filesOf(dumps)
+		}
+		found, examined = append(found, of...), append(examined, about)
+	}
+	diagnose.Sort(found)
+	return found, examined, nil
+}

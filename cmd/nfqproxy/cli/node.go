@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/paper/savednode"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+)
+
+// nftRulesRead: files of rules may be the output of nft. While it is false, the tables of nftables in a bundle are named
+// as not read.
+const nftRulesRead = false
+
+// bundleUsage describes --node where it takes a bundle only, and orBundle where it names a node, too.
+const (
+	bundleUsage = "bundle of the node, of nfqproxy collect: a directory or .tar.gz; its rules, sets, addresses, routes and sysctls, instead of --rules, --sets and --host"
+	orBundle    = "; or the bundle of the node, of nfqproxy collect, instead of --rules: a directory (with a slash, as ./node-a) or .tar.gz"
+)
+
+// ruleInput is where the rules of a question are: in files, or in the bundle of a node.
+type ruleInput struct {
+	files []ruleFile
+	node  *savednode.Node // nil: files
+}
+
+// newRuleInput is the input that --rules or --node select. node is the path of a bundle, or empty.
+func newRuleInput(stdin io.Reader, rules []string, node string) (*ruleInput, error) {
+	switch {
+	case node != "" && len(rules) > 0:
+		return nil, fmt.Errorf("--rules and --node %s cannot be used together: give one of them", node)
+	case node == "" && len(rules) == 0:
+		return nil, errors.New("--rules or --node is required: give a file with the output of iptables-save, or a bundle of nfqproxy collect")
+	case node == "":
+		files, err := ruleFiles(stdin, rules)
+		if err != nil {
+			return nil, fmt.Errorf("--rules: %w", err)
+		}
+		return &ruleInput{files: files}, nil
+	}
+	n, err := savednode.Open(node)
+	if err != nil {
+		return nil, fmt.Errorf("--node: %w", err)
+	}
+	return inputOf(n), nil
+}
+
+// inputOf is the input of an opened bundle.
+func inputOf(n *savednode.Node) *ruleInput {
+	in := &ruleInput{node: n}
+	for _, r := range n.IPTables(iptables.FamilyUnknown) {
+		in.add(r)
+	}
+	if r, ok := n.NFTables(); ok && nftRulesRead {
+		in.add(r)
+	}
+	return in
+}
+
+func (in *ruleInput) add(r savednode.Rules) {
+	in.files = append(in.files, ruleFile{
+		name: r.File, family: r.Family, backend: r.Backend,
+		open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(r.Text)), nil },
+	})
+}
+
+// flag names the flag in messages.
+func (in *ruleInput) flag() string {
+	if in.node != nil {
+		return "--node"
+	}
+	return "--rules"
+}
+
+// dumps reads all rules; the family is used where the text does not show it. A note on stderr is about tables of the node
+// that are not read.
+func (in *ruleInput) dumps(stderr io.Writer, family iptables.Family) ([]*iptables.Dump, error) {
+	if in.node != nil {
+		if len(in.files) == 0 {
+			return nil, fmt.Errorf("--node %s: the bundle has no iptables rules%s", in.node.Path, in.why())
+		}
+		note(stderr, in.unread())
+	}
+	dumps, err := readRules(stderr, in.files, family)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", in.flag(), err)
+	}
+	return dumps, nil
+}
+
+// host is the dumps of one family.
+func (in *ruleInput) of(dumps []*iptables.Dump, family iptables.Family) ([]*iptables.Dump, error) {
+	of, err := hostRulesOf(dumps, family)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", in.flag(), err)
+	}
+	return of, nil
+}
+
+// unread is about the tables of nftables that are not read; empty: there are none.
+func (in *ruleInput) unread() string {
+	tables := in.node.OwnTables()
+	if len(tables) == 0 || nftRulesRead {
+		return ""
+	}
+	return fmt.Sprintf("the node also has rules of nftables, which are not read: table %s", nearest.Few(tables))
+}
+
+// why is the reason for a bundle without rules.
+func (in *ruleInput) why() string {
+	if text := in.unread(); text != "" {
+		return ": " + text
+	}
+	for _, m := range in.node.Missing() {
+		if strings.Contains(m, "tables") {
+			return ": " + m
+		}
+	}
+	return ""
+}
+
+// sets are the ipsets: those of the file, or of the bundle.
+func (in *ruleInput) sets(file string) (map[string]*iptables.Set, error) {
+	if file != "" || in.node == nil {
+		return readSets(file)
+	}
+	sets, err := in.node.Sets()
+	if err != nil {
+		return nil, fmt.Errorf("--node: %w", err)
+	}
+	return sets, nil
+}
+
+// host is the host: what flags say, and else the bundle. What the bundle has and the simulation does not follow goes to stderr.
+func (in *ruleInput) host(flags *hostFlags, family iptables.Family, stderr io.Writer) (*netfilter.Host, error) {
+	if in.node == nil {
+		return flags.load(new(netfilter.Host))
+	}
+	h, notes, err := in.node.Host(family)
+	if err != nil {
+		return nil, fmt.Errorf("--node: %w", err)
+	}
+	note(stderr, notes...)
+	if len(flags.files) > 0 {
+		h = &netfilter.Host{NoForwarding: h.NoForwarding, RouteLocalnet: h.RouteLocalnet, LocalnetKnown: h.LocalnetKnown}
+	}
+	return flags.load(h)
+}
+
+// bundleIn is the path of a bundle that a flag --node has, which otherwise is the name of a node; empty: it is a name.
+func bundleIn(node string) string {
+	if savednode.IsPath(node) {
+		return node
+	}
+	return ""
+}

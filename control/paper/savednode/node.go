@@ -1,0 +1,209 @@
+// Package savednode reads what a bundle has of a node: the rules, sets, addresses, routes and sysctls that decide what the
+// node does with a packet.
+package savednode
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/bundle"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+// Node is a node as a bundle has it. It is immutable.
+type Node struct {
+	// Name is the node's name in the cluster, as far as the bundle has it: that of kube-proxy's configuration, or else the
+	// host name.
+	Name string
+	// Path is the bundle's.
+	Path    string
+	bundle  *bundle.Bundle
+	sysctls map[string]string
+}
+
+// Open opens the bundle of one node, an archive or a directory.
+func Open(path string) (*Node, error) {
+	if isDirectory(path) && !isFile(filepath.Join(path, "bundle.json")) {
+		if nodes, err := within(path); err == nil && len(nodes) > 0 {
+			return nil, fmt.Errorf("%s has the bundles of %d nodes: give one of them, such as %s", path, len(nodes), nodes[0])
+		}
+	}
+	b, err := bundle.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{Path: path, bundle: b}
+	n.Name = cmp.Or(nodeName(b), b.Node)
+	n.sysctls = readSysctls(b.File(bundle.SysctlsFile))
+	return n, nil
+}
+
+// OpenAll opens the bundle of one node, or those of all nodes that are in a directory, sorted by name.
+func OpenAll(path string) ([]*Node, error) {
+	paths := []string{path}
+	if isDirectory(path) && !isFile(filepath.Join(path, "bundle.json")) {
+		within, err := within(path)
+		if err != nil {
+			return nil, err
+		}
+		if len(within) == 0 {
+			return nil, fmt.Errorf("%s: no bundle: want what nfqproxy collect or its script wrote, or a directory with several", path)
+		}
+		paths = within
+	}
+	var nodes []*Node
+	names := make(map[string]string)
+	for _, p := range paths {
+		n, err := Open(p)
+		if err != nil {
+			return nil, err
+		}
+		if other, ok := names[n.Name]; ok {
+			return nil, fmt.Errorf("%s and %s are both of node %s: give one bundle of each node", other, p, n.Name)
+		}
+		names[n.Name] = p
+		nodes = append(nodes, n)
+	}
+	slices.SortFunc(nodes, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
+	return nodes, nil
+}
+
+// within are the bundles in a directory.
+func within(dir string) (paths []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if IsArchive(path) || isFile(filepath.Join(path, "bundle.json")) {
+			paths = append(paths, path)
+		}
+	}
+	return paths, nil
+}
+
+// IsArchive reports whether the name is that of an archive.
+func IsArchive(path string) bool {
+	return strings.HasSuffix(path, ".tar.gz") || strings.HasSuffix(path, ".tgz")
+}
+
+// IsPath reports whether a text is meant as the path of a bundle, and not as the name of a node: it has a slash, has the
+// name of an archive, or is the directory of a bundle.
+func IsPath(text string) bool {
+	return strings.ContainsRune(text, '/') || IsArchive(text) || isFile(filepath.Join(text, "bundle.json"))
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+var (
+	hostnameArg    = regexp.MustCompile(`(?m)^--hostname-override(?:=|\n)(\S+)$`)
+	hostnameConfig = regexp.MustCompile(`(?m)^hostnameOverride: *"?([^"\s]+)`)
+)
+
+// nodeName is the name that kube-proxy was given for the node; empty: none.
+func nodeName(b *bundle.Bundle) string {
+	for file, pattern := range map[string]*regexp.Regexp{bundle.ProxyArgs: hostnameArg, bundle.ProxyConfig: hostnameConfig} {
+		if m := pattern.FindSubmatch(b.File(file)); m != nil {
+			return string(m[1])
+		}
+	}
+	return ""
+}
+
+// Rules is a file with rules of the node.
+type Rules struct {
+	// File is the path of the file: the bundle's, and the name in it.
+	File    string
+	Text    []byte
+	Backend iptables.Backend
+	Family  iptables.Family
+}
+
+var ruleFiles = []struct {
+	name    string
+	backend iptables.Backend
+	family  iptables.Family
+}{
+	{"iptables-legacy.rules", iptables.BackendLegacy, iptables.IPv4}, {"iptables-nft.rules", iptables.BackendNFT, iptables.IPv4},
+	{bundle.RulesFile, iptables.BackendUnknown, iptables.IPv4},
+	{"ip6tables-legacy.rules", iptables.BackendLegacy, iptables.IPv6}, {"ip6tables-nft.rules", iptables.BackendNFT, iptables.IPv6},
+	{bundle.Rules6File, iptables.BackendUnknown, iptables.IPv6},
+}
+
+// IPTables are the node's rules of iptables of a family, or of both families with FamilyUnknown: a file for each back end
+// that has some.
+func (n *Node) IPTables(family iptables.Family) (list []Rules) {
+	for _, f := range ruleFiles {
+		text := n.bundle.File(f.name)
+		if family != iptables.FamilyUnknown && f.family != family || !hasTable.Match(text) {
+			continue
+		}
+		list = append(list, Rules{n.file(f.name), text, f.backend, f.family})
+	}
+	return list
+}
+
+// hasTable finds a table of iptables-save.
+var hasTable = regexp.MustCompile(`(?m)^\*[a-z]+$`)
+
+// file is the path of a file of the bundle.
+func (n *Node) file(name string) string { return strings.TrimSuffix(n.Path, "/") + "/" + name }
+
+// NFTables is the node's ruleset of nftables, which has the rules of iptables-nft, too; false: there is none.
+func (n *Node) NFTables() (Rules, bool) {
+	text := n.bundle.File(bundle.NFTablesFile)
+	return Rules{File: n.file(bundle.NFTablesFile), Text: text, Backend: iptables.BackendNFT}, nftTable.Match(text)
+}
+
+var nftTable = regexp.MustCompile(`(?m)^table ([a-z0-9]+) (\S+) \{`)
+
+// OwnTables are the tables of nftables that are not those of iptables-nft, as "inet firewalld".
+func (n *Node) OwnTables() (tables []string) {
+	for _, m := range nftTable.FindAllSubmatch(n.bundle.File(bundle.NFTablesFile), -1) {
+		family, table := string(m[1]), string(m[2])
+		saved := map[string]string{"ip": "iptables-nft.rules", "ip6": "ip6tables-nft.rules"}[family]
+		if bytes.Contains(n.bundle.File(saved), []byte("*"+table+"\n")) {
+			continue
+		}
+		if plain := map[string]string{"ip": bundle.RulesFile, "ip6": bundle.Rules6File}[family]; bytes.Contains(n.bundle.File(plain), []byte("*"+table+"\n")) {
+			continue
+		}
+		tables = append(tables, family+" "+table)
+	}
+	return tables
+}
+
+// Missing are the notes of the bundle about what could not be collected.
+func (n *Node) Missing() []string { return n.bundle.Notes }
+
+// Sets are the node's ipsets, with the name of their file. nil: the bundle has none.
+func (n *Node) Sets() (map[string]*iptables.Set, error) {
+	text := n.bundle.File(bundle.SetsFile)
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, nil
+	}
+	sets, err := iptables.ParseSets(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", n.file(bundle.SetsFile), err)
+	}
+	return sets, nil
+}
+
+// ErrNoRules: the bundle has no rules of iptables for the question.
+var ErrNoRules = errors.New("no rules of iptables")

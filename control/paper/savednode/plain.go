@@ -1,0 +1,148 @@
+package savednode
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+)
+
+// This file reads what ip prints without -j, as that of BusyBox does, and brings it into the form of ip -j. Lines that it
+// does not understand are left out.
+
+// encoded is a list as JSON; nil for a file that is missing.
+func encoded(text []byte, list []map[string]any) []byte {
+	if text == nil {
+		return nil
+	}
+	if list == nil {
+		list = []map[string]any{}
+	}
+	data, err := json.Marshal(list)
+	if err != nil {
+		return nil
+	}
+	return data
+}
+
+// integer is a number; 0: it is none.
+func integer(text string) uint64 {
+	n, _ := strconv.ParseUint(text, 10, 32)
+	return n
+}
+
+// addressesOf reads the output of ip addr.
+func addressesOf(text []byte) []byte {
+	var list []map[string]any
+	var addresses []map[string]any
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) < 2:
+		case line[0] != ' ' && line[0] != '\t': // "2: eth0@if3: <UP> mtu 1500"
+			name, _, _ := strings.Cut(strings.TrimSuffix(words[1], ":"), "@")
+			addresses = nil
+			list = append(list, map[string]any{"ifname": name, "addr_info": addresses})
+		case len(list) == 0:
+		case strings.HasPrefix(words[0], "link/"):
+			list[len(list)-1]["link_type"], list[len(list)-1]["address"] = strings.TrimPrefix(words[0], "link/"), words[1]
+		case words[0] == "inet" || words[0] == "inet6":
+			addresses = append(addresses, addressOf(words))
+			list[len(list)-1]["addr_info"] = addresses
+		}
+	}
+	return encoded(text, list)
+}
+
+// addressOf reads "inet 10.0.0.1 peer 10.0.0.2/32 scope global secondary eth0".
+func addressOf(words []string) map[string]any {
+	local, length, _ := strings.Cut(words[1], "/")
+	a := map[string]any{"local": local}
+	for i, w := range words[2:] {
+		next := ""
+		if i+3 < len(words) {
+			next = words[i+3]
+		}
+		switch w {
+		case "peer":
+			a["address"], length, _ = strings.Cut(next, "/")
+		case "scope":
+			a["scope"] = next
+		case "secondary", "noprefixroute":
+			a[w] = true
+		}
+	}
+	if length == "" {
+		length = map[bool]string{true: "128", false: "32"}[words[0] == "inet6"]
+	}
+	a["prefixlen"] = integer(length)
+	return a
+}
+
+// routeKinds begin a line of ip route that is not about a unicast route.
+const routeKinds = " unicast local broadcast multicast throw unreachable prohibit blackhole nat anycast "
+
+// routesOf reads the output of ip route.
+func routesOf(text []byte) []byte {
+	var list []map[string]any
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		r := make(map[string]any)
+		if words[0] == "nexthop" {
+			if len(list) == 0 || list[len(list)-1]["dev"] != nil {
+				continue // only the first one is used
+			}
+			r = list[len(list)-1]
+		} else {
+			if strings.Contains(routeKinds, " "+words[0]+" ") && len(words) > 1 {
+				r["type"], words = words[0], words[1:]
+			}
+			r["dst"] = words[0]
+			list = append(list, r)
+		}
+		for i, w := range words[:len(words)-1] {
+			switch next := words[i+1]; w {
+			case "via":
+				r["gateway"] = next
+			case "dev", "table":
+				r[w] = next
+			case "src":
+				r["prefsrc"] = next
+			case "metric":
+				r["metric"] = integer(next)
+			}
+		}
+	}
+	return encoded(text, list)
+}
+
+// rulesOf reads the output of ip rule: "100: from all fwmark 0x1/0x1 lookup 100".
+func rulesOf(text []byte) []byte {
+	var list []map[string]any
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) < 3 {
+			continue
+		}
+		r := map[string]any{"priority": integer(strings.TrimSuffix(words[0], ":"))}
+		for i := 1; i+1 < len(words); i += 2 {
+			switch next := words[i+1]; words[i] {
+			case "from":
+				r["src"] = next
+			case "fwmark":
+				mark, mask, masked := strings.Cut(next, "/")
+				if r["fwmark"] = mark; masked {
+					r["fwmask"] = mask
+				}
+			case "lookup":
+				r["table"] = next
+			default:
+				r[words[i]] = next
+			}
+		}
+		list = append(list, r)
+	}
+	return encoded(text, list)
+}

@@ -1,0 +1,78 @@
+package savednode
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+)
+
+// readSysctls reads lines "net/ipv4/ip_forward = 1".
+func readSysctls(text []byte) map[string]string {
+	values := make(map[string]string)
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " = "); ok {
+			values[name] = value
+		}
+	}
+	return values
+}
+
+// Sysctl is the value of a sysctl, by its path in /proc/sys; empty: the bundle does not have it.
+func (n *Node) Sysctl(path string) string { return n.sysctls[path] }
+
+// devicesWith are the devices whose sysctl of that name has another value than that of all devices, with their values.
+func (n *Node) devicesWith(family, name string) map[string]string {
+	found := make(map[string]string)
+	all := n.sysctls["net/"+family+"/conf/all/"+name]
+	for path, value := range n.sysctls {
+		device, ok := strings.CutPrefix(path, "net/"+family+"/conf/")
+		if device, ok = strings.CutSuffix(device, "/"+name); ok && strings.HasPrefix(path, "net/"+family+"/conf/") && device != "all" && device != "default" && device != "lo" && value != all {
+			found[device] = value
+		}
+	}
+	return found
+}
+
+// forwarding is whether the node forwards packets of a family, and whether the bundle says so.
+func (n *Node) forwarding(f iptables.Family) (forwards, known bool) {
+	path := "net/ipv4/ip_forward"
+	if f == iptables.IPv6 {
+		path = "net/ipv6/conf/all/forwarding"
+	}
+	value := n.sysctls[path]
+	return value != "0", value != ""
+}
+
+// sysctlNotes are what the sysctls say that the simulation does not follow.
+func (n *Node) sysctlNotes(f iptables.Family) (notes []string) {
+	if f == iptables.IPv6 {
+		return nil
+	}
+	var strict []string
+	all := n.sysctls["net/ipv4/conf/all/rp_filter"]
+	for path, value := range n.sysctls {
+		device, ok := strings.CutPrefix(path, "net/ipv4/conf/")
+		device, ok2 := strings.CutSuffix(device, "/rp_filter")
+		if ok && ok2 && device != "all" && device != "default" && device != "lo" && max(all, value) == "1" {
+			strict = append(strict, device)
+		}
+	}
+	if len(strict) > 0 {
+		slices.Sort(strict)
+		notes = append(notes, fmt.Sprintf("rp_filter is 1 (strict) on %s: whether the node drops packets because of their source is not examined", few(strict)))
+	}
+	if n.sysctls["net/ipv4/conf/all/route_localnet"] == "0" {
+		for device, value := range n.devicesWith("ipv4", "route_localnet") {
+			notes = append(notes, fmt.Sprintf("route_localnet is %s on %s only: it is taken for 0", value, device))
+		}
+	}
+	if forwards, known := n.forwarding(f); known && !forwards {
+		for device, value := range n.devicesWith("ipv4", "forwarding") {
+			notes = append(notes, fmt.Sprintf("forwarding is %s on %s, and ip_forward 0: it is taken for 0", value, device))
+		}
+	}
+	slices.Sort(notes)
+	return notes
+}
