@@ -15,6 +15,11 @@ func (b *Bundle) Redact(key redact.Key) *Bundle {
 	for _, host := range b.hosts() {
 		r.Name(host)
 	}
+	for _, f := range b.Files {
+		if strings.HasSuffix(f.Name, ".rules") {
+			r.Learn(string(b.contents[f.Name]))
+		}
+	}
 	out := &Bundle{Manifest: b.Manifest}
 	out.Files, out.Notes = nil, nil
 	if b.Node != "" {

@@ -56,6 +56,7 @@ func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagno
 
 // examine examines the rules of one node.
 func examine(in *ruleInput, stderr io.Writer) (found []diagnose.Finding, examined []*diagnose.Examined, err error) {
+	in.saysLater = true
 	all, err := in.dumps(stderr, iptables.FamilyUnknown)
 	if err != nil {
 		return nil, nil, err

@@ -78,7 +78,7 @@ invalid one. -o json prints one line for each packet.`,
 	flags.SortFlags = false
 	f.addTo(cmd)
 	f.context = flags.String("context", "", "context of the kubeconfig (default: its current one)")
-	flags.Lookup("node").Usage = "name of the node that decides (default: the only Node object, the node of the source, or the one with the destination's address)"
+	flags.Lookup("node").Usage = "name of the node that decides (default: the only Node object, the node of the source, or the one with the destination's address)" + orBundle
 	flags.StringVar(&f.packet.Protocol, "protocol", "", "tcp, udp or sctp")
 	flags.StringVar(&f.packet.Source, "source", "", "source of the packet; the port is optional")
 	flags.StringVar(&f.packet.Destination, "destination", "", "destination of the packet, with its port")
@@ -131,6 +131,19 @@ func (f *explainFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 	if err != nil {
 		return err
 	}
+	var host *ruleInput
+	if path := bundleIn(f.table.name); path != "" || f.rules != "" {
+		var files []string
+		if f.rules != "" {
+			files = []string{f.rules}
+		}
+		if host, err = newRuleInput(stdin, files, path); err != nil {
+			return err
+		}
+		if host.node != nil {
+			f.table.name = nodeNamed(objects, host.node)
+		}
+	}
 	in, err := f.table.build(objects, stderr)
 	if err != nil {
 		return err
@@ -143,8 +156,8 @@ func (f *explainFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 	e := newExplainer(f, in, rand.New(rand.NewPCG(seed, 0)))
 	e.out, e.style, e.stderr = out, text.StyleFor(stdout), stderr
 	e.names.Namespace = cmp.Or(f.inNamespace, f.namespace(), "default")
-	if f.rules != "" {
-		if e.hostRules, err = hostRules(stdin, stderr, f.rules, in.table); err != nil {
+	if host != nil {
+		if e.hostRules, err = hostRules(stderr, host, in.table); err != nil {
 			return err
 		}
 	}
@@ -304,21 +317,37 @@ func (f flushing) Read(p []byte) (int, error) {
 	return f.Reader.Read(p)
 }
 
-// hostRules reads the host's own nat rules. The host's addresses are the node's; everything
+// hostRules reads the host's own nat rules. The host's addresses are those of its bundle, or else the node's; everything
 // else that the rules lack is guessed.
-func hostRules(stdin io.Reader, stderr io.Writer, name string, t *decision.Table) (explain.HostRules, error) {
-	d, err := onlyDump(stdin, stderr, name, iptables.IPv4)
+func hostRules(stderr io.Writer, in *ruleInput, t *decision.Table) (explain.HostRules, error) {
+	all, err := in.dumps(stderr, iptables.IPv4)
 	if err != nil {
-		return nil, fmt.Errorf("--rules: %w", err)
+		return nil, err
 	}
-	known := &netfilter.Host{}
-	for _, a := range t.Node().Addresses {
-		known.AddAddress("", netip.PrefixFrom(a, a.BitLen()))
-	}
-	host, _ := netfilter.GuessHost([]*iptables.Dump{d}, known, nil)
-	r, err := hostnat.Compile([]hostnat.Table{{Name: name, Dump: d}}, host)
+	family := familiesOf(all)[0]
+	dumps, err := in.of(all, family)
 	if err != nil {
-		return nil, fmt.Errorf("--rules %s: %w", name, err)
+		return nil, err
+	}
+	known, err := in.host(new(hostFlags), family, stderr)
+	if err != nil {
+		return nil, err
+	}
+	if !known.Complete() {
+		for _, a := range t.Node().Addresses {
+			if !known.Has(a) {
+				known.AddAddress("", netip.PrefixFrom(a, a.BitLen()))
+			}
+		}
+	}
+	host, _ := netfilter.GuessHost(dumps, known, nil)
+	var tables []hostnat.Table
+	for _, d := range dumps {
+		tables = append(tables, hostnat.Table{Name: d.File, Dump: d})
+	}
+	r, err := hostnat.Compile(tables, host)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", in.flag(), filesOf(dumps), err)
 	}
 	return r, nil
 }

@@ -53,13 +53,15 @@ func (f *hostFlags) load(h *netfilter.Host) (*netfilter.Host, error) {
 		}
 		h.AddAddress(device, p)
 	}
+	var routes []netfilter.Route
 	for _, text := range f.routes {
 		r, err := parseRoute(text)
 		if err != nil {
 			return nil, err
 		}
-		h.Routes = append(h.Routes, r)
+		routes = append(routes, r)
 	}
+	h.Routes = append(routes, h.Routes...) // of two to the same network, that of the flag
 	return h, nil
 }
 

@@ -5,10 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/paper/savednode"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
@@ -27,6 +32,8 @@ const (
 type ruleInput struct {
 	files []ruleFile
 	node  *savednode.Node // nil: files
+	// saysLater: the output says which tables are not read, and not stderr.
+	saysLater bool
 }
 
 // newRuleInput is the input that --rules or --node select. node is the path of a bundle, or empty.
@@ -84,7 +91,9 @@ func (in *ruleInput) dumps(stderr io.Writer, family iptables.Family) ([]*iptable
 		if len(in.files) == 0 {
 			return nil, fmt.Errorf("--node %s: the bundle has no iptables rules%s", in.node.Path, in.why())
 		}
-		note(stderr, in.unread())
+		if !in.saysLater {
+			note(stderr, in.unread())
+		}
 	}
 	dumps, err := readRules(stderr, in.files, family)
 	if err != nil {
@@ -93,8 +102,11 @@ func (in *ruleInput) dumps(stderr io.Writer, family iptables.Family) ([]*iptable
 	return dumps, nil
 }
 
-// host is the dumps of one family.
+// of returns the dumps of one family.
 func (in *ruleInput) of(dumps []*iptables.Dump, family iptables.Family) ([]*iptables.Dump, error) {
+	if in.node != nil && !slices.Contains(familiesOf(dumps), family) {
+		return nil, fmt.Errorf("--node %s: the bundle has no iptables rules of %s%s", in.node.Path, family, in.why())
+	}
 	of, err := hostRulesOf(dumps, family)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", in.flag(), err)
@@ -150,6 +162,22 @@ func (in *ruleInput) host(flags *hostFlags, family iptables.Family, stderr io.Wr
 		h = &netfilter.Host{NoForwarding: h.NoForwarding, RouteLocalnet: h.RouteLocalnet, LocalnetKnown: h.LocalnetKnown}
 	}
 	return flags.load(h)
+}
+
+// nodeNamed is the name of a bundle's node among objects: its own, or else that of the Node object with one of its
+// addresses.
+func nodeNamed(objects *manifest.Objects, n *savednode.Node) string {
+	if slices.ContainsFunc(objects.Nodes, func(o *corev1.Node) bool { return o.Name == n.Name }) {
+		return n.Name
+	}
+	if h, _, err := n.Host(iptables.IPv4); err == nil {
+		for _, o := range objects.Nodes {
+			if slices.ContainsFunc(servicetable.NodeAddresses(o), h.Has) {
+				return o.Name
+			}
+		}
+	}
+	return n.Name
 }
 
 // bundleIn is the path of a bundle that a flag --node has, which otherwise is the name of a node; empty: it is a name.

@@ -46,13 +46,16 @@ type Redactor struct {
 	key       Key
 	addresses map[netip.Addr]netip.Addr
 	names     []name
+	chains    map[string]string // of endpoints, see Learn
 }
 
 // name is a host name with its pseudonym.
 type name struct{ plain, pseudonym string }
 
 // New returns a redactor with a key.
-func New(key Key) *Redactor { return &Redactor{key: key, addresses: make(map[netip.Addr]netip.Addr)} }
+func New(key Key) *Redactor {
+	return &Redactor{key: key, addresses: make(map[netip.Addr]netip.Addr), chains: make(map[string]string)}
+}
 
 func (r *Redactor) sum(kind string, of []byte) []byte {
 	h := hmac.New(sha256.New, r.key[:])

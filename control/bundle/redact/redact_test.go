@@ -127,6 +127,47 @@ func TestText(t *testing.T) {
 	}
 }
 
+// TestChains: names of chains of endpoints do not give addresses away, and are those of the pseudonyms.
+func TestChains(t *testing.T) {
+	const rules = `:KUBE-SEP-ULMINKU752SDK7IQ - [0:0]
+-A KUBE-SEP-ULMINKU752SDK7IQ -p tcp -m comment --comment "default/my-nginx-service" -m tcp -j DNAT --to-destination 10.244.1.2:80
+-A KUBE-SVC-X -m comment --comment "other" -j KUBE-SEP-AAAAAAAAAAAAAAAA
+`
+	r := New(Key{3})
+	r.Learn(rules)
+	endpoint := netip.AddrPortFrom(r.Address(netip.MustParseAddr("10.244.1.2")), 80).String()
+	got := r.Text(rules, false)
+	if want := "KUBE-SEP-" + hash("default/my-nginx-servicetcp"+endpoint, 16); strings.Count(got, want) != 2 {
+		t.Errorf("no chain %s:\n%s", want, got)
+	}
+	for _, gone := range []string{"ULMINKU752SDK7IQ", "AAAAAAAAAAAAAAAA", "10.244.1.2"} {
+		if strings.Contains(got, gone) {
+			t.Errorf("%s is still there:\n%s", gone, got)
+		}
+	}
+	for name, address := range map[string]string{
+		"endpoint-SVLGPL42-default/web/tcp/http__10.244.1.2/8080":               "10.244.1.2",
+		"affinity-EILKEAWN-default/various-1/udp/__fd00.10.244.2..3/8001":       "fd00:10:244:2::3",
+		"endpoint-AAAAAAAA-default/web/tcp/http__10.244.1.2/80...":              "",
+		"endpoint-AAAAAAAA-default/a-name-that-is-too-long/tcp/http__10.244...": "",
+	} {
+		got := r.Text(name, false)
+		if address == "" {
+			if strings.Contains(got, "10.244") || strings.Contains(got, "AAAAAAAA") {
+				t.Errorf("%s became %s", name, got)
+			}
+			continue
+		}
+		p := strings.ReplaceAll(r.Address(netip.MustParseAddr(address)).String(), ":", ".")
+		_, front, _ := strings.Cut(name[9:], "-")
+		front, _, _ = strings.Cut(front, "__")
+		port := name[strings.LastIndex(name, "/"):]
+		if want := name[:9] + hash(front+"__"+p+port, 8) + "-" + front + "__" + p + port; got != want {
+			t.Errorf("%s\nhave %s\nwant %s", name, got, want)
+		}
+	}
+}
+
 // TestRanges: a range stays one, with its ends in order.
 func TestRanges(t *testing.T) {
 	draws := rand.New(rand.NewPCG(3, 4))

@@ -13,6 +13,8 @@ import (
 // length, a mask or a port, or be the ends of a range. Addresses in other forms (hexadecimal, in bytes of packets) stay. With
 // anyName it replaces host names of letters only, too, which in rules may be words of the language.
 func (r *Redactor) Text(text string, anyName bool) string {
+	text = endpointChain.ReplaceAllStringFunc(text, r.chain)
+	text = nftEndpoint.ReplaceAllStringFunc(text, r.nftName)
 	text = jsonNetwork.ReplaceAllStringFunc(text, r.jsonNetwork)
 	text = jsonRange.ReplaceAllStringFunc(text, r.jsonRange)
 	text = bridgeID.ReplaceAllStringFunc(text, r.bridgeID)

@@ -51,7 +51,7 @@ for p in $(grep -ls kube-proxy /proc/[0-9]*/cmdline); do
 	config=$(sed -n '/^--config$/{n;p;}; s/^--config=//p' "$d/kube-proxy.args")
 	[ -z "$config" ] || get kube-proxy.conf cat "${p%cmdline}root$config"
 done
-printf '{"version": 1, "created": "%s", "program": "collect.sh", "node": "%s"}\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$node" >"$d/bundle.json"
+printf '{"version": 1, "created": "%s", "program": "collect --script", "node": "%s"}\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$node" >"$d/bundle.json"
 case $out in
 -) tar -C "$tmp" -czf - nfqproxy-bundle ;;
 *gz) tar -C "$tmp" -czf "$out" nfqproxy-bundle && echo "wrote $out" >&2 ;;
