@@ -84,6 +84,9 @@ func examine(in *ruleInput, stderr io.Writer) (found []diagnose.Finding, examine
 			if text := in.unread(); text != "" {
 				notes = append(notes, text)
 			}
+			for _, m := range in.node.MissingRules() {
+				notes = append(notes, "not collected: "+m)
+			}
 			about.Not = append(about.Not, notes...)
 		}
 		for i := range of {

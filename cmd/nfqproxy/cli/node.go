@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -128,10 +127,8 @@ func (in *ruleInput) why() string {
 	if text := in.unread(); text != "" {
 		return ": " + text
 	}
-	for _, m := range in.node.Missing() {
-		if strings.Contains(m, "tables") {
-			return ": " + m
-		}
+	if missing := in.node.MissingRules(); len(missing) > 0 {
+		return ": " + missing[0]
 	}
 	return ""
 }

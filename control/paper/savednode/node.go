@@ -5,7 +5,6 @@ package savednode
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -192,6 +191,17 @@ func (n *Node) OwnTables() (tables []string) {
 // Missing are the notes of the bundle about what could not be collected.
 func (n *Node) Missing() []string { return n.bundle.Notes }
 
+// MissingRules are those of the notes about rules and sets.
+func (n *Node) MissingRules() (notes []string) {
+	for _, m := range n.bundle.Notes {
+		program, _, _ := strings.Cut(m, " ")
+		if strings.HasPrefix(program, "ip") && strings.Contains(program, "tables") || program == "nft" || program == "ipset" || program == "ipvsadm" {
+			notes = append(notes, m)
+		}
+	}
+	return notes
+}
+
 // Sets are the node's ipsets, with the name of their file. nil: the bundle has none.
 func (n *Node) Sets() (map[string]*iptables.Set, error) {
 	text := n.bundle.File(bundle.SetsFile)
@@ -204,6 +214,3 @@ func (n *Node) Sets() (map[string]*iptables.Set, error) {
 	}
 	return sets, nil
 }
-
-// ErrNoRules: the bundle has no rules of iptables for the question.
-var ErrNoRules = errors.New("no rules of iptables")

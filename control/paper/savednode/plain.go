@@ -37,14 +37,17 @@ func addressesOf(text []byte) []byte {
 	for line := range strings.Lines(string(text)) {
 		words := strings.Fields(line)
 		switch {
+		case len(list) > 0 && len(words) > 0 && strings.HasPrefix(words[0], "link/"):
+			i := list[len(list)-1]
+			if i["link_type"] = strings.TrimPrefix(words[0], "link/"); len(words) > 1 {
+				i["address"] = words[1]
+			}
 		case len(words) < 2:
 		case line[0] != ' ' && line[0] != '\t': // "2: eth0@if3: <UP> mtu 1500"
 			name, _, _ := strings.Cut(strings.TrimSuffix(words[1], ":"), "@")
 			addresses = nil
 			list = append(list, map[string]any{"ifname": name, "addr_info": addresses})
 		case len(list) == 0:
-		case strings.HasPrefix(words[0], "link/"):
-			list[len(list)-1]["link_type"], list[len(list)-1]["address"] = strings.TrimPrefix(words[0], "link/"), words[1]
 		case words[0] == "inet" || words[0] == "inet6":
 			addresses = append(addresses, addressOf(words))
 			list[len(list)-1]["addr_info"] = addresses

@@ -1,0 +1,226 @@
+package savednode
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// saved writes a bundle.
+func saved(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if _, ok := files["bundle.json"]; !ok {
+		must(t, os.WriteFile(filepath.Join(dir, "bundle.json"), []byte(`{"version": 1, "node": "host-a"}`), 0o600))
+	}
+	for name, text := range files {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	return dir
+}
+
+func opened(t *testing.T, files map[string]string) *Node {
+	t.Helper()
+	n, err := Open(saved(t, files))
+	must(t, err)
+	return n
+}
+
+// TestWorker: the bundle of the documentation.
+func TestWorker(t *testing.T) {
+	n, err := Open("testdata/worker1")
+	must(t, err)
+	if n.Name != "worker1" || len(n.Missing()) != 3 || len(n.OwnTables()) != 0 {
+		t.Errorf("%s, missing %q, tables %q", n.Name, n.Missing(), n.OwnTables())
+	}
+	rules := n.IPTables(iptables.FamilyUnknown)
+	if len(rules) != 1 || rules[0].File != "testdata/worker1/iptables-nft.rules" || rules[0].Backend != iptables.BackendNFT || rules[0].Family != iptables.IPv4 {
+		t.Errorf("%+v", rules)
+	}
+	h, notes, err := n.Host(iptables.IPv4)
+	must(t, err)
+	if !h.Complete() || h.NoForwarding || !h.RouteLocalnet || !h.LocalnetKnown || len(notes) != 0 || !h.Has(netip.MustParseAddr("172.20.0.2")) {
+		t.Errorf("%+v, notes %q", h, notes)
+	}
+}
+
+// TestName: kube-proxy's configuration has the node's name where it is another one than the host's.
+func TestName(t *testing.T) {
+	for name, files := range map[string]map[string]string{
+		"host-a": {},
+		"node-1": {"kube-proxy.args": "/usr/bin/kube-proxy\n--hostname-override=node-1\n--v=2\n"},
+		"node-2": {"kube-proxy.args": "kube-proxy\n--hostname-override\nnode-2\n"},
+		"node-3": {"kube-proxy.conf": "mode: iptables\nhostnameOverride: \"node-3\"\n"},
+	} {
+		if got := opened(t, files).Name; got != name {
+			t.Errorf("%s, want %s", got, name)
+		}
+	}
+}
+
+const plainAddr = `1: lo: <LOOPBACK,UP> mtu 65536
+    link/loopback 00:00:00:00:00:00 brd 00:00:00:00:00:00
+    inet 127.0.0.1/8 scope host lo
+2: eth0@if9: <UP> mtu 1400 qdisc noqueue
+    link/ether 02:00:00:00:00:01 brd ff:ff:ff:ff:ff:ff
+    inet 172.20.0.2/16 brd 172.20.255.255 scope global eth0
+       valid_lft forever preferred_lft forever
+    inet 172.20.0.9/16 scope global secondary eth0
+    inet6 fe80::1/64 scope link
+3: tun0: <POINTOPOINT,UP> mtu 1400
+    link/none
+    inet 10.9.0.1 peer 10.9.0.2/32 scope global tun0
+`
+
+const jsonAddr = `[{"ifname":"lo","link_type":"loopback","address":"00:00:00:00:00:00","addr_info":[{"local":"127.0.0.1","prefixlen":8,"scope":"host"}]},
+{"ifname":"eth0","link_type":"ether","address":"02:00:00:00:00:01","addr_info":[{"local":"172.20.0.2","prefixlen":16,"scope":"global"},
+{"local":"172.20.0.9","prefixlen":16,"scope":"global","secondary":true},{"local":"fe80::1","prefixlen":64,"scope":"link"}]},
+{"ifname":"tun0","link_type":"none","addr_info":[{"local":"10.9.0.1","address":"10.9.0.2","prefixlen":32,"scope":"global"}]}]`
+
+const plainRoutes = `default via 172.20.0.1 dev eth0 metric 100
+10.244.2.0/24 via 172.20.0.3 dev eth0 src 172.20.0.2
+10.244.3.0/24
+	nexthop via 172.20.0.4 dev eth0 weight 1
+	nexthop via 172.20.0.5 dev eth0 weight 1
+blackhole 10.245.0.0/16
+local 192.0.2.0/24 dev lo table local scope host
+local 172.20.0.2 dev eth0 table local scope host
+local default dev lo table 100 scope host
+10.0.0.0/8 dev eth0 table 7
+`
+
+const jsonRoutes = `[{"dst":"default","gateway":"172.20.0.1","dev":"eth0","metric":100},{"dst":"10.244.2.0/24","gateway":"172.20.0.3","dev":"eth0","prefsrc":"172.20.0.2"},
+{"dst":"10.244.3.0/24","nexthops":[{"gateway":"172.20.0.4","dev":"eth0"},{"gateway":"172.20.0.5","dev":"eth0"}]},{"type":"blackhole","dst":"10.245.0.0/16"},
+{"type":"local","dst":"192.0.2.0/24","dev":"lo","table":"local"},{"type":"local","dst":"172.20.0.2","dev":"eth0","table":"local"},
+{"type":"local","dst":"default","dev":"lo","table":"100"},{"dst":"10.0.0.0/8","dev":"eth0","table":"7"}]`
+
+// TestHost: what ip prints with -j and without is the same host: the main table, local networks of the table local, and marks
+// that routing rules deliver here. Other rules are named.
+func TestHost(t *testing.T) {
+	sysctls := "net/ipv4/ip_forward = 0\nnet/ipv4/conf/all/route_localnet = 0\nnet/ipv4/conf/all/rp_filter = 1\nnet/ipv4/conf/eth0/rp_filter = 0\nnet/ipv4/conf/eth0/route_localnet = 1\n"
+	plain := opened(t, map[string]string{
+		"addr.txt": plainAddr, "route4.txt": plainRoutes, "route6.txt": "default via fe80::9 dev eth0\n", "sysctls.txt": sysctls,
+		"rule4.txt": "0:\tfrom all lookup local\n9:\tfrom all fwmark 0x200/0xf00 lookup 100\n10:\tfrom 10.0.0.1 lookup 7\n32766:\tfrom all lookup main\n32767:\tfrom all lookup default\n",
+	})
+	list := opened(t, map[string]string{
+		"addr.json": jsonAddr, "route4.json": jsonRoutes, "route6.json": `[{"dst":"default","gateway":"fe80::9","dev":"eth0"}]`, "sysctls.txt": sysctls,
+		"rule4.json": `[{"priority":0,"src":"all","table":"local"},{"priority":9,"src":"all","fwmark":"0x200","fwmask":"0xf00","table":"100"},{"priority":10,"src":"10.0.0.1","table":"7"},
+{"priority":32766,"src":"all","table":"main"},{"priority":32767,"src":"all","table":"default"}]`,
+	})
+	got, notes, err := plain.Host(iptables.IPv4)
+	must(t, err)
+	want, wantNotes, err := list.Host(iptables.IPv4)
+	must(t, err)
+	compare := []cmp.Option{cmp.AllowUnexported(netfilter.Host{}), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})}
+	if diff := cmp.Diff(want, got, compare...); diff != "" {
+		t.Errorf("-JSON +plain:\n%s", diff)
+	}
+	replace := func(notes []string, path, by string) (list []string) {
+		for _, n := range notes {
+			list = append(list, strings.NewReplacer(path, by, ".json", "", ".txt", "").Replace(n))
+		}
+		return list
+	}
+	if !slices.Equal(replace(notes, plain.Path, "P"), replace(wantNotes, list.Path, "P")) {
+		t.Errorf("notes\n%q\n%q", notes, wantNotes)
+	}
+	joined := strings.Join(wantNotes, "\n")
+	for _, text := range []string{"see priority 10 in", "rp_filter is 1 (strict) on eth0", "route_localnet is 1 on eth0 only"} {
+		if !strings.Contains(joined, text) {
+			t.Errorf("no note %q in\n%s", text, joined)
+		}
+	}
+	if !want.NoForwarding || want.RouteLocalnet || !want.LocalnetKnown || !want.Complete() {
+		t.Errorf("%+v", want)
+	}
+	if !slices.Equal(want.LocalMarks, []iptables.MaskedValue{{Value: 0x200, Mask: 0xf00}}) {
+		t.Errorf("marks %v", want.LocalMarks)
+	}
+	var routes []string
+	for _, r := range want.Routes {
+		routes = append(routes, r.Destination.String())
+	}
+	if want := []string{"10.9.0.2/32", "0.0.0.0/0", "10.244.2.0/24", "10.244.3.0/24", "10.245.0.0/16", "192.0.2.0/24", "::/0"}; !slices.Equal(routes, want) {
+		t.Errorf("routes %q, want %q", routes, want)
+	}
+}
+
+// TestTables: tables of nftables that iptables-save has, too, are not the node's own.
+func TestTables(t *testing.T) {
+	n := opened(t, map[string]string{
+		"nftables.rules":        "table ip nat { # handle 1\n}\ntable ip6 nat {\n}\ntable inet firewalld { # handle 4\n\tchain x {\n\t}\n}\ntable ip kube-proxy {\n}\n",
+		"iptables-nft.rules":    "*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n",
+		"iptables-legacy.rules": "",
+	})
+	if got, want := n.OwnTables(), []string{"ip6 nat", "inet firewalld", "ip kube-proxy"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := n.IPTables(iptables.IPv4); len(got) != 1 || len(n.IPTables(iptables.IPv6)) != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestDamaged: files that cannot be read are named.
+func TestDamaged(t *testing.T) {
+	for name, text := range map[string]string{"addr.json": "{", "route4.json": `[{"dst": "x"}]`, "route6.json": "7", "rule4.json": `[{"priority":1`, "addr.txt": "2: eth0: <UP>\n    inet nowhere/8\n"} {
+		_, _, err := opened(t, map[string]string{name: text}).Host(iptables.IPv4)
+		if err == nil || !strings.Contains(err.Error(), name+": ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := opened(t, map[string]string{"ipset-save.txt": "make me a set\n"}).Sets(); err == nil || !strings.Contains(err.Error(), "ipset-save.txt: ") {
+		t.Error(err)
+	}
+}
+
+// TestOpenAll: the bundles of a directory, each of another node.
+func TestOpenAll(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"b", "a"} {
+		must(t, os.Rename(saved(t, map[string]string{"bundle.json": `{"version": 1, "node": "node-` + name + `"}`}), filepath.Join(dir, "of-"+name)))
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "notes.md"), nil, 0o600))
+	nodes, err := OpenAll(dir)
+	must(t, err)
+	if len(nodes) != 2 || nodes[0].Name != "node-a" || nodes[1].Name != "node-b" {
+		t.Errorf("%+v", nodes)
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "of-b", "bundle.json"), []byte(`{"version": 1, "node": "node-a"}`), 0o600))
+	if _, err := OpenAll(dir); err == nil || !strings.Contains(err.Error(), "are both of node node-a") {
+		t.Error(err)
+	}
+	if _, err := OpenAll(t.TempDir()); err == nil || !strings.Contains(err.Error(), "no bundle") {
+		t.Error(err)
+	}
+}
+
+// FuzzPlain: no output of ip makes reading fail in another way than with an error.
+func FuzzPlain(f *testing.F) {
+	f.Add(plainAddr, plainRoutes, "100: from all fwmark 0x1/0x1 lookup 100\n")
+	f.Add("x", "nexthop via", "1: from")
+	f.Fuzz(func(t *testing.T, addr, route, rule string) {
+		h := new(netfilter.Host)
+		for _, text := range [][]byte{addressesOf([]byte(addr)), routesOf([]byte(route)), rulesOf([]byte(rule))} {
+			if text == nil {
+				t.Fatal("no JSON")
+			}
+		}
+		_ = h.Read(strings.NewReader(string(addressesOf([]byte(addr)))))
+	})
+}
