@@ -29,8 +29,12 @@ func (f *servicesFlags) runIPVS(stdin io.Reader, stdout, stderr io.Writer) error
 	}
 	var dumps []*iptables.Dump
 	if len(f.rules) > 0 {
-		if dumps, err = readRuleFiles(stdin, stderr, f.rules, iptables.FamilyUnknown); err != nil {
-			return fmt.Errorf("--rules: %w", err)
+		in, err := newRuleInput(stdin, f.rules, "")
+		if err != nil {
+			return err
+		}
+		if dumps, err = in.dumps(stderr, iptables.FamilyUnknown); err != nil {
+			return err
 		}
 	}
 	servers := audit.VirtualServers(state, sets)
