@@ -22,6 +22,12 @@ func (f *replayFlags) ruleDecider(stdin io.Reader, stderr io.Writer, draws *rand
 	if err != nil {
 		return nil, err
 	}
+	var known *netfilter.Host
+	if in.node == nil {
+		if known, err = f.host.load(new(netfilter.Host)); err != nil {
+			return nil, err
+		}
+	}
 	all, err := in.dumps(stderr, iptables.FamilyUnknown)
 	if err != nil {
 		return nil, err
@@ -35,9 +41,10 @@ func (f *replayFlags) ruleDecider(stdin io.Reader, stderr io.Writer, draws *rand
 		if err != nil {
 			return nil, err
 		}
-		known, err := in.host(&f.host, family, stderr)
-		if err != nil {
-			return nil, err
+		if in.node != nil {
+			if known, err = in.host(&f.host, family, stderr); err != nil {
+				return nil, err
+			}
 		}
 		host, guesses := netfilter.GuessHost(dumps, known, nil)
 		guessed = append(guessed, guesses...)

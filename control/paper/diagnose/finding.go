@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
-	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -199,9 +198,8 @@ type Finding struct {
 	Text string `json:"text"`
 	// Do is the remedy: a sentence without a full stop.
 	Do string `json:"do"`
-	// Nodes are the names of the nodes that have it, separated by commas, where the rules of several were examined. In JSON
-	// they are a list.
-	Nodes string `json:"-"`
+	// Nodes are the nodes that have it, where the rules of several were examined.
+	Nodes NodeNames `json:"nodes,omitempty"`
 	// Example is a connection that fails; nil: there is none.
 	Example *Example `json:"example,omitempty"`
 	// Ignored names the mark that declares it as intended, as "annotation nfqproxy.io/ignore-findings of Service shop/web"; empty: nothing.
@@ -219,16 +217,11 @@ type Example struct {
 	Record *flow.Record `json:"record"`
 }
 
-// MarshalJSON adds the severity, and the nodes as a list.
+// MarshalJSON adds the severity.
 func (f Finding) MarshalJSON() ([]byte, error) {
 	type fields Finding
-	var nodes []string
-	if f.Nodes != "" {
-		nodes = strings.Split(f.Nodes, ",")
-	}
 	return json.Marshal(struct {
 		Severity string `json:"severity"`
 		fields
-		Nodes []string `json:"nodes,omitempty"`
-	}{f.Code.Severity().String(), fields(f), nodes})
+	}{f.Code.Severity().String(), fields(f)})
 }

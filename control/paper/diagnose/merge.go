@@ -1,10 +1,42 @@
 package diagnose
 
 import (
+	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
 )
+
+// NodeNames are the names of nodes, separated by commas: unlike a list, they can be compared. In JSON they are a list.
+type NodeNames string
+
+// List is the list of names.
+func (n NodeNames) List() []string {
+	if n == "" {
+		return nil
+	}
+	return strings.Split(string(n), ",")
+}
+
+// With has one more name, unless it has it already.
+func (n NodeNames) With(name string) NodeNames {
+	names := n.List()
+	if slices.Contains(names, name) {
+		return n
+	}
+	return NodeNames(strings.Join(append(names, name), ","))
+}
+
+// MarshalJSON makes a list.
+func (n NodeNames) MarshalJSON() ([]byte, error) { return json.Marshal(n.List()) }
+
+// UnmarshalJSON reads a list.
+func (n *NodeNames) UnmarshalJSON(data []byte) error {
+	var names []string
+	err := json.Unmarshal(data, &names)
+	*n = NodeNames(strings.Join(names, ","))
+	return err
+}
 
 // OfOneNode are the findings about one of several nodes.
 type OfOneNode struct {
@@ -30,11 +62,7 @@ func MergeNodes(all []OfOneNode) []Finding {
 				at[key] = i
 				merged = append(merged, f)
 			}
-			if nodes := strings.Split(merged[i].Nodes, ","); merged[i].Nodes == "" {
-				merged[i].Nodes = of.Node
-			} else if !slices.Contains(nodes, of.Node) {
-				merged[i].Nodes += "," + of.Node
-			}
+			merged[i].Nodes = merged[i].Nodes.With(of.Node)
 		}
 	}
 	Sort(merged)

@@ -172,7 +172,7 @@ func (s Style) finding(f *diagnose.Finding, severity string, o FindingOptions) s
 		labeled(&b, findingLabel, "look at", at)
 	}
 	if f.Nodes != "" {
-		labeled(&b, findingLabel, "nodes", nearest.Few(strings.Split(f.Nodes, ",")))
+		labeled(&b, findingLabel, "nodes", nearest.Few(f.Nodes.List()))
 	}
 	if f.Example != nil {
 		labeled(&b, findingLabel, "example", f.Example.Text)
