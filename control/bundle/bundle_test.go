@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -106,5 +108,47 @@ func TestNames(t *testing.T) {
 	}
 	if len(b.Files) != 1 || b.Files[0].Name != "x" || b.Files[0].About != "a file" || string(b.File("x")) != "evil" {
 		t.Errorf("%+v", b.Files)
+	}
+}
+
+// TestLinksAndSizes: links are not followed, and a size that a header claims is not believed.
+func TestLinksAndSizes(t *testing.T) {
+	pack := func(headers ...*tar.Header) []byte {
+		var file bytes.Buffer
+		z := gzip.NewWriter(&file)
+		w := tar.NewWriter(z)
+		for _, h := range headers {
+			if err := w.WriteHeader(h); err != nil {
+				t.Fatal(err)
+			}
+			if h.Name == "bundle.json" {
+				if _, err := w.Write([]byte(`{"version": 1}`)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		_ = w.Flush() // without the contents of what is large
+		if err := z.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return file.Bytes()
+	}
+	manifest := &tar.Header{Name: "bundle.json", Mode: 0o600, Size: 14, Typeflag: tar.TypeReg}
+	b, err := Read(bytes.NewReader(pack(manifest, &tar.Header{Name: "addr.json", Linkname: "/etc/shadow", Typeflag: tar.TypeSymlink})))
+	if err != nil || len(b.Files) != 0 {
+		t.Errorf("%+v, %v", b, err)
+	}
+	if _, err := Read(bytes.NewReader(pack(manifest, &tar.Header{Name: "addr.json", Size: 1 << 40, Typeflag: tar.TypeReg}))); err == nil || !strings.Contains(err.Error(), "too large") {
+		t.Errorf("a file of 1 TiB: %v", err)
+	}
+	dir := filepath.Join(t.TempDir(), "d")
+	if err := b.Extract(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/etc/hostname", filepath.Join(dir, "addr.json")); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := Open(dir); err != nil || len(b.Files) != 0 {
+		t.Errorf("%+v, %v", b, err)
 	}
 }

@@ -51,7 +51,8 @@ entries with the Services, and names those that contradict them: with --objects 
 
 With --node it does the same for a bundle of nfqproxy collect, with the node's addresses,
 routes and sysctls instead of guesses; or for a directory with the bundles of several nodes:
-then each cause is listed once, with the nodes that have it.
+then each cause is listed once, with the nodes that have it. With --objects beside --rules or
+--node it also compares the node's rules with what the objects ask for.
 
 The exit code is 0 if there are no errors and warnings, 1 if there are, and 2 if the
 command fails.`,

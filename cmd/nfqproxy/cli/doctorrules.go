@@ -5,6 +5,7 @@ import (
 	"io"
 	"runtime/debug"
 
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/paper/savednode"
 	"github.com/nfqproxy/nfqproxy/control/paper/survey"
@@ -21,8 +22,20 @@ func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagno
 	if path != "" {
 		flag = "--node " + path
 	}
-	if len(f.table.objects) > 0 || f.kubeconfig != "" || f.lab != "" || f.server != "" || f.daemons.flags.Changed("cluster") {
-		return nil, nil, fmt.Errorf("%s cannot be used with --objects, --kubeconfig, --lab, --server and --cluster: give one of them", flag)
+	if f.kubeconfig != "" || f.lab != "" || f.server != "" || f.daemons.flags.Changed("cluster") {
+		return nil, nil, fmt.Errorf("%s cannot be used with --kubeconfig, --lab, --server and --cluster: give one of them", flag)
+	}
+	var objects *manifest.Objects
+	if len(f.table.objects) > 0 {
+		name := f.table.name
+		if path != "" {
+			f.table.name = "" // each bundle has its node's
+		}
+		if objects, err = f.table.read(stdin); err != nil {
+			return nil, nil, err
+		}
+		f.table.name = name
+		note(stderr, objects.Notes...)
 	}
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(min(rulesMemory, debug.SetMemoryLimit(-1))))
 	if path == "" || len(f.rules) > 0 {
@@ -30,18 +43,18 @@ func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagno
 		if err != nil {
 			return nil, nil, err
 		}
-		return examine(in, stderr)
+		return f.examine(in, objects, stderr)
 	}
 	nodes, err := savednode.OpenAll(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--node: %w", err)
 	}
 	if len(nodes) == 1 {
-		return examine(inputOf(nodes[0]), stderr)
+		return f.examine(inputOf(nodes[0]), objects, stderr)
 	}
 	all := make([]diagnose.OfOneNode, len(nodes))
 	for i, n := range nodes {
-		of, about, err := examine(inputOf(n), stderr)
+		of, about, err := f.examine(inputOf(n), objects, stderr)
 		if err != nil {
 			return nil, nil, fmt.Errorf("node %s: %w", n.Name, err)
 		}
@@ -54,8 +67,8 @@ func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagno
 	return diagnose.MergeNodes(all), examined, nil
 }
 
-// examine examines the rules of one node.
-func examine(in *ruleInput, stderr io.Writer) (found []diagnose.Finding, examined []*diagnose.Examined, err error) {
+// examine examines the rules of one node, and compares them with objects, if there are some.
+func (f *doctorFlags) examine(in *ruleInput, objects *manifest.Objects, stderr io.Writer) (found []diagnose.Finding, examined []*diagnose.Examined, err error) {
 	in.saysLater = true
 	all, err := in.dumps(stderr, iptables.FamilyUnknown)
 	if err != nil {
@@ -80,6 +93,19 @@ func examine(in *ruleInput, stderr io.Writer) (found []diagnose.Finding, examine
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s %s: %w", in.flag(), filesOf(dumps), err)
 		}
+		if objects != nil {
+			name := f.table.name
+			if in.node != nil {
+				name = nodeNamed(objects, in.node)
+			}
+			differ, reason, err := diagnose.CompareRules(dumps, &objects.Objects, name)
+			if err != nil {
+				return nil, nil, fmt.Errorf("%s %s: %w", in.flag(), filesOf(dumps), err)
+			}
+			if of = append(of, differ...); reason != "" {
+				notes = append(notes, "whether the rules are what the objects ask for: "+reason)
+			}
+		}
 		if in.node != nil {
 			if text := in.unread(); text != "" {
 				notes = append(notes, text)
@@ -87,8 +113,8 @@ func examine(in *ruleInput, stderr io.Writer) (found []diagnose.Finding, examine
 			for _, m := range in.node.MissingRules() {
 				notes = append(notes, "not collected: "+m)
 			}
-			about.Not = append(about.Not, notes...)
 		}
+		about.Not = append(about.Not, notes...)
 		for i := range of {
 			of[i].Object = filesOf(dumps)
 		}
