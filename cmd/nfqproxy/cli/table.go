@@ -137,6 +137,9 @@ func (f *tableFlags) readsStdin() bool { return slices.Contains(f.objects, "-") 
 // nodeName is the node that decides. An unknown name is an error: with a misspelt one no
 // endpoint would be local, and every result would be wrong.
 func (f *tableFlags) nodeName(objects *manifest.Objects) (string, error) {
+	if bundleIn(f.name) != "" {
+		return "", fmt.Errorf("--node %s: want the name of a node, and not a bundle: trace, services, doctor, explain and replay read bundles", f.name)
+	}
 	var names []string
 	for _, n := range objects.Nodes {
 		names = append(names, n.Name)
