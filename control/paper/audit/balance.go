@@ -172,14 +172,18 @@ func (r *reader) balance(s *Service, policy decision.Policy, chain string) {
 		part := b.left * probability(rule.statistic)
 		b.left -= part
 		b.shares = append(b.shares, share{rule.jump, part, rule.Line, rule})
-		e := r.endpointOf(s, rule)
-		if policy == decision.Cluster {
-			e.Share += part
-		} else {
-			e.LocalShare += part
-		}
+		r.endpointOf(s, rule).add(policy, part)
 	}
 	b.unequal = unequal(b.shares)
+}
+
+// add adds to the share of the flows under a policy.
+func (e *Endpoint) add(p decision.Policy, part float64) {
+	if p == decision.Cluster {
+		e.Share += part
+	} else {
+		e.LocalShare += part
+	}
 }
 
 // probability is that of a rule to match a packet that reaches it.

@@ -10,6 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 )
 
 // FuzzRead: whatever the rules are, reading, comparing and making objects of them ends
@@ -39,6 +40,33 @@ func FuzzRead(f *testing.F) {
 			t.Fatal(err)
 		}
 		if c := audit.Compare(dump, dump, true); !c.Same() {
+			t.Fatalf("it differs from itself: %+v", c)
+		}
+	})
+}
+
+// FuzzReadNFTables: the same of rulesets of nftables.
+func FuzzReadNFTables(f *testing.F) {
+	f.Add(listing(f))
+	for seed := range uint64(6) {
+		f.Add(newCluster(seed).nftTables(f))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		ruleset, err := nftables.Read("fuzz", strings.NewReader(text), nftables.Options{})
+		if err != nil {
+			return
+		}
+		nodes := audit.ReadNFTables(ruleset)
+		objects := audit.NewObjects("", nodes...)
+		servicetable.Table(&kube.Objects{Services: objects.Services, EndpointSlices: objects.EndpointSlices}, audit.Config("", nodes...))
+		var b bytes.Buffer
+		if err := objects.WriteYAML(&b); err != nil {
+			t.Fatal(err)
+		}
+		if err := audit.WriteTable(&b, true, nodes...); err != nil {
+			t.Fatal(err)
+		}
+		if c := audit.CompareNFTables(ruleset, ruleset, true); !c.Same() {
 			t.Fatalf("it differs from itself: %+v", c)
 		}
 	})

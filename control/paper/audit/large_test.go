@@ -8,6 +8,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftproxy"
 )
 
 // largeTable is a table of n services with three endpoints each: so many that rules about
@@ -61,5 +62,19 @@ func BenchmarkCompare(b *testing.B) {
 		if c := audit.Compare(before, after, false); len(c.Services) != 10 || len(c.Tables) != 0 {
 			b.Fatal("want 10 services, and nothing else")
 		}
+	}
+}
+
+// TestLargeNFTables: 10,000 services with three endpoints each are read in linear time.
+func TestLargeNFTables(t *testing.T) {
+	const n = 10000
+	ruleset := nftproxy.Tables(largeTable(n), nftproxy.Options{}, decision.IPv4)
+	began := time.Now()
+	node := audit.ReadNFTables(ruleset)[0]
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("reading took %s", took)
+	}
+	if len(node.Services) != n || len(node.Problems)+len(node.Gaps) > 0 || len(node.Services[n-1].Endpoints) != 3 {
+		t.Fatalf("%d services, problems %q, gaps %q", len(node.Services), node.Problems, node.Gaps)
 	}
 }

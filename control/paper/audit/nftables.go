@@ -100,6 +100,7 @@ func readNFTable(t *nftables.Table) *Node {
 	r.serviceNodePorts()
 	r.noEndpoints(nftproxy.NoEndpointServices)
 	r.noEndpoints(nftproxy.NoEndpointNodePorts)
+	r.masqueradeClusterIPs()
 	for i := 0; i < len(r.node.Services); i++ {
 		r.follow(r.node.Services[i])
 	}

@@ -3,6 +3,7 @@ package audit
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -125,7 +126,7 @@ func (r *nftReader) firewallChain(s *Service, chain *nftChain) {
 func (r *nftReader) balance(s *Service, policy decision.Policy, chain *nftChain) {
 	b := &balance{chain: chain.Name, line: chain.Line, left: 1}
 	s.balanced[policy] = b
-	counts := make(map[string]uint64)
+	places := make(map[string]int) // of the endpoints in the shares
 	for _, rule := range chain.rules {
 		ep, _ := nftproxy.ParseName(rule.jump)
 		switch {
@@ -138,8 +139,13 @@ func (r *nftReader) balance(s *Service, policy decision.Policy, chain *nftChain)
 		case rule.draw != nil && b.left > 0:
 			for _, c := range rule.draw.choices {
 				part := b.left * float64(c.count) / float64(rule.draw.mod)
-				r.share(s, policy, b, c, part, rule.Line)
-				counts[choiceKey(c)] += c.count
+				r.endpointOf(s, c, rule.Line).add(policy, part)
+				i, known := places[choiceKey(c)]
+				if !known {
+					i, places[choiceKey(c)] = len(b.shares), len(b.shares)
+					b.shares = append(b.shares, share{chain: c.chain, line: rule.Line})
+				}
+				b.shares[i].part += part
 			}
 			drawn := b.left
 			for i := range b.shares {
@@ -148,17 +154,16 @@ func (r *nftReader) balance(s *Service, policy decision.Policy, chain *nftChain)
 			b.left = max(drawn, 0)
 			r.mod1 = r.mod1 || rule.draw.mod == 1 && s.AffinitySeconds == 0
 		case rule.to.IsValid() && b.left > 0:
-			r.share(s, policy, b, choice{to: rule.to}, b.left, rule.Line)
+			r.endpointOf(s, choice{to: rule.to}, rule.Line).add(policy, b.left)
+			b.shares = append(b.shares, share{part: b.left, line: rule.Line})
 			b.left, r.single = 0, true
 		default:
 			r.foreign(chain, rule)
 		}
 	}
-	equal := make(map[uint64]bool)
-	for _, n := range counts {
-		equal[n] = true
+	for i := range b.shares {
+		b.unequal = b.unequal || math.Abs(b.shares[i].part-b.shares[0].part) > rounding
 	}
-	b.unequal = len(equal) > 1
 }
 
 // masqueradeRule reads a rule that masquerades flows to the cluster IP, which the chains of services had until 1.35.
@@ -167,11 +172,7 @@ func (r *nftReader) masqueradeRule(s *Service, rule *nftRule) {
 	if !ok {
 		return
 	}
-	if how, outside, detects := rule.detects(); !detects {
-		r.masqueraded = append(r.masqueraded, rule.Line)
-	} else if outside {
-		r.detect(rule.Line, how)
-	}
+	r.masquerades(rule)
 	if !s.ClusterIP.IsValid() {
 		r.clusterIP(s, to, rule.Line)
 		r.port(s, rule.port, rule.Line)
@@ -195,17 +196,6 @@ func (r *nftReader) affinity(s *Service, rule *nftRule) {
 
 // choiceKey identifies the endpoint of a choice.
 func choiceKey(c choice) string { return cmp.Or(c.chain, c.to.String()) }
-
-// share records an endpoint's share of the flows through a chain.
-func (r *nftReader) share(s *Service, policy decision.Policy, b *balance, c choice, part float64, line int) {
-	b.shares = append(b.shares, share{chain: c.chain, part: part, line: line})
-	e := r.endpointOf(s, c, line)
-	if policy == decision.Cluster {
-		e.Share += part
-	} else {
-		e.LocalShare += part
-	}
-}
 
 // endpointOf returns the service's endpoint of a choice, and makes it if needed.
 func (r *nftReader) endpointOf(s *Service, c choice, line int) *Endpoint {

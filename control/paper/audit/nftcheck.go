@@ -28,7 +28,7 @@ func (r *nftReader) check() {
 
 // isComplete reports whether the file has the whole table, and not a few of its chains.
 func (r *nftReader) isComplete() bool {
-	return r.chains["nat-prerouting"] != nil && r.chains[nftproxy.Services] != nil && r.sets[nftproxy.ServiceIPs] != nil
+	return r.chains["nat-prerouting"] != nil && r.chains[nftproxy.Services] != nil && r.sets[nftproxy.ServiceIPs] != nil && r.sets[nftproxy.ServiceNodePorts] != nil
 }
 
 // checkMissing records what the file does not show, and reports whether chains are missing that something leads to.

@@ -20,11 +20,6 @@ func (r *nftReader) proxy() {
 	// Node ports are never open on loopback addresses, apart from 1.37's own proxy for them, of which there is no rule. For
 	// IPv6 no mode has them.
 	p.LocalhostNodePorts = r.node.Family == decision.IPv6
-	if chain := r.chains[nftproxy.Services]; chain != nil {
-		for _, rule := range chain.rules {
-			r.masqueradeClusterIPs(rule)
-		}
-	}
 	p.MasqueradeAll = len(r.masqueraded) > 0
 	r.settleDetection()
 	r.mark()
@@ -55,11 +50,21 @@ func (r *nftReader) destinations(rule *nftRule) []netip.Prefix {
 	return nil
 }
 
-// masqueradeClusterIPs reads a rule of chain services that masquerades flows to cluster IPs, which it has since 1.36.
-func (r *nftReader) masqueradeClusterIPs(rule *nftRule) {
-	if rule.toSet != nftproxy.ClusterIPs || !rule.masquerade(nftproxy.MarkMasq) || rule.other {
+// masqueradeClusterIPs reads the rule of chain services that masquerades flows to cluster IPs, which it has since 1.36.
+func (r *nftReader) masqueradeClusterIPs() {
+	chain := r.chains[nftproxy.Services]
+	if chain == nil {
 		return
 	}
+	for _, rule := range chain.rules {
+		if rule.toSet == nftproxy.ClusterIPs && rule.masquerade(nftproxy.MarkMasq) && !rule.other {
+			r.masquerades(rule)
+		}
+	}
+}
+
+// masquerades reads a rule that masquerades flows to cluster IPs: all, or those that are not of pods.
+func (r *nftReader) masquerades(rule *nftRule) {
 	if how, outside, detects := rule.detects(); !detects {
 		r.masqueraded = append(r.masqueraded, rule.Line)
 	} else if outside {
@@ -76,13 +81,13 @@ func (r *nftReader) mark() {
 	}
 	masquerades := false
 	for _, rule := range chain.rules {
-		masquerades = masquerades || rule.masquerades
+		masquerades = masquerades || rule.masquerades && rule.hairpin == ""
 		if rule.marked != 0 {
 			p.MasqueradeMark = rule.marked
 		}
 	}
 	if !masquerades {
-		r.problem("masquerading has no rule that masquerades: flows that should be masqueraded get no replies", chain.Line)
+		r.problem("masquerading has no rule that masquerades marked packets: flows that should be masqueraded get no replies", chain.Line)
 	}
 	for _, c := range r.table.Chains {
 		for _, rule := range r.chains[c.Name].rules {
