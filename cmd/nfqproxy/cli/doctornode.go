@@ -49,28 +49,35 @@ func readIPVS(name string) (*ipvs.State, error) {
 	return s, nil
 }
 
-// ofIPVS returns the findings about virtual servers; dumps are the rules of the node, if they are given.
-func (f *doctorFlags) ofIPVS(dumps []*iptables.Dump) ([]diagnose.Finding, error) {
-	if f.node.ipvs == "" {
-		if len(f.node.host) > 0 {
-			return nil, errors.New("--host requires --ipvs: give the output of ipvsadm -Sn, too")
-		}
-		return nil, nil
+// ofIPVS returns the findings about virtual servers of a file, or of the node's bundle; in is where the rules of the node are,
+// nil if they are not given, and dumps are the rules.
+func (f *doctorFlags) ofIPVS(in *ruleInput, dumps []*iptables.Dump) ([]diagnose.Finding, error) {
+	if f.node.ipvs == "" && len(f.node.host) > 0 {
+		return nil, errors.New("--host requires --ipvs: give the output of ipvsadm -Sn, too")
 	}
-	s, err := readIPVS(f.node.ipvs)
-	if err != nil {
+	if in == nil {
+		in = new(ruleInput)
+	}
+	s, err := in.servers(f.node.ipvs)
+	if s == nil {
 		return nil, err
 	}
 	var host *netfilter.Host
-	if len(f.node.host) > 0 {
-		if host, err = (&hostFlags{files: f.node.host}).load(new(netfilter.Host)); err != nil {
-			return nil, err
-		}
+	object := f.node.ipvs
+	switch {
+	case len(f.node.host) > 0:
+		host, err = (&hostFlags{files: f.node.host}).load(new(netfilter.Host))
+	case in.node != nil:
+		object = in.node.Path
+		host, _, err = in.node.Host(iptables.FamilyUnknown)
+	}
+	if err != nil {
+		return nil, err
 	}
 	mode, _ := proxymode.ModeOf(dumps)
 	found := diagnose.ExamineIPVS(s, mode, host)
 	for i := range found {
-		found[i].Object = f.node.ipvs
+		found[i].Object = object
 	}
 	return found, nil
 }

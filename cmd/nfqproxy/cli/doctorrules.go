@@ -38,6 +38,10 @@ func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagno
 		note(stderr, objects.Notes...)
 	}
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(min(rulesMemory, debug.SetMemoryLimit(-1))))
+	if path == "" && len(f.rules) == 0 {
+		found, err = f.ofIPVS(nil, nil)
+		return found, nil, err
+	}
 	if path == "" || len(f.rules) > 0 {
 		in, err := newRuleInput(stdin, f.rules, path)
 		if err != nil {
@@ -69,7 +73,6 @@ func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagno
 
 // examine examines the rules of one node, and compares them with objects, if there are some.
 func (f *doctorFlags) examine(in *ruleInput, objects *manifest.Objects, stderr io.Writer) (found []diagnose.Finding, examined []*diagnose.Examined, err error) {
-	in.saysLater = true
 	all, err := in.dumps(stderr, iptables.FamilyUnknown)
 	if err != nil {
 		return nil, nil, err
@@ -107,9 +110,6 @@ func (f *doctorFlags) examine(in *ruleInput, objects *manifest.Objects, stderr i
 			}
 		}
 		if in.node != nil {
-			if text := in.unread(); text != "" {
-				notes = append(notes, text)
-			}
 			for _, m := range in.node.MissingRules() {
 				notes = append(notes, "not collected: "+m)
 			}
@@ -120,6 +120,11 @@ func (f *doctorFlags) examine(in *ruleInput, objects *manifest.Objects, stderr i
 		}
 		found, examined = append(found, of...), append(examined, about)
 	}
+	servers, err := f.ofIPVS(in, all)
+	if err != nil {
+		return nil, nil, err
+	}
+	found = append(found, servers...)
 	diagnose.Sort(found)
 	return found, examined, nil
 }

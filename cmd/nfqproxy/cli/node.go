@@ -10,16 +10,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
-	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/paper/savednode"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 )
-
-// nftRulesRead: files of rules may be the output of nft. While it is false, the tables of nftables in a bundle are named
-// as not read.
-const nftRulesRead = false
 
 // bundleUsage describes --node where it takes a bundle only, and orBundle where it names a node, too.
 const (
@@ -31,8 +27,6 @@ const (
 type ruleInput struct {
 	files []ruleFile
 	node  *savednode.Node // nil: files
-	// saysLater: the output says which tables are not read, and not stderr.
-	saysLater bool
 }
 
 // newRuleInput is the input that --rules or --node select. node is the path of a bundle, or empty.
@@ -62,7 +56,7 @@ func inputOf(n *savednode.Node) *ruleInput {
 	for _, r := range n.IPTables(iptables.FamilyUnknown) {
 		in.add(r)
 	}
-	if r, ok := n.NFTables(); ok && nftRulesRead {
+	if r, ok := n.NFTables(); ok {
 		in.add(r)
 	}
 	return in
@@ -83,15 +77,11 @@ func (in *ruleInput) flag() string {
 	return "--rules"
 }
 
-// dumps reads all rules; the family is used where the text does not show it. A note on stderr is about tables of the node
-// that are not read.
+// dumps reads all rules; the family is used where the text does not show it.
 func (in *ruleInput) dumps(stderr io.Writer, family iptables.Family) ([]*iptables.Dump, error) {
 	if in.node != nil {
 		if len(in.files) == 0 {
-			return nil, fmt.Errorf("--node %s: the bundle has no iptables rules%s", in.node.Path, in.why())
-		}
-		if !in.saysLater {
-			note(stderr, in.unread())
+			return nil, fmt.Errorf("--node %s: the bundle has no rules%s", in.node.Path, in.why())
 		}
 	}
 	dumps, err := readRules(stderr, in.files, family)
@@ -104,7 +94,7 @@ func (in *ruleInput) dumps(stderr io.Writer, family iptables.Family) ([]*iptable
 // of returns the dumps of one family.
 func (in *ruleInput) of(dumps []*iptables.Dump, family iptables.Family) ([]*iptables.Dump, error) {
 	if in.node != nil && !slices.Contains(familiesOf(dumps), family) {
-		return nil, fmt.Errorf("--node %s: the bundle has no iptables rules of %s%s", in.node.Path, family, in.why())
+		return nil, fmt.Errorf("--node %s: the bundle has no rules of %s%s", in.node.Path, family, in.why())
 	}
 	of, err := hostRulesOf(dumps, family)
 	if err != nil {
@@ -113,20 +103,8 @@ func (in *ruleInput) of(dumps []*iptables.Dump, family iptables.Family) ([]*ipta
 	return of, nil
 }
 
-// unread is about the tables of nftables that are not read; empty: there are none.
-func (in *ruleInput) unread() string {
-	tables := in.node.OwnTables()
-	if len(tables) == 0 || nftRulesRead {
-		return ""
-	}
-	return fmt.Sprintf("the node also has rules of nftables, which are not read: table %s", nearest.Few(tables))
-}
-
 // why is the reason for a bundle without rules.
 func (in *ruleInput) why() string {
-	if text := in.unread(); text != "" {
-		return ": " + text
-	}
 	if missing := in.node.MissingRules(); len(missing) > 0 {
 		return ": " + missing[0]
 	}
@@ -143,6 +121,18 @@ func (in *ruleInput) sets(file string) (map[string]*iptables.Set, error) {
 		return nil, fmt.Errorf("--node: %w", err)
 	}
 	return sets, nil
+}
+
+// servers are the virtual servers of IPVS: those of the file, or of the bundle; nil: there are none.
+func (in *ruleInput) servers(file string) (*ipvs.State, error) {
+	if file != "" || in.node == nil {
+		return readIPVS(file)
+	}
+	servers, err := in.node.IPVS()
+	if err != nil {
+		return nil, fmt.Errorf("--node: %w", err)
+	}
+	return servers, nil
 }
 
 // host is the host: what flags say, and else the bundle. What the bundle has and the simulation does not follow goes to stderr.

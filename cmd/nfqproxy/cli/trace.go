@@ -125,7 +125,7 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 	if err := f.knownDevice(known); err != nil {
 		return err
 	}
-	servers, err := readIPVS(f.ipvs)
+	servers, err := in.servers(f.ipvs)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/bundle"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
 )
 
 // Node is a node as a bundle has it. It is immutable.
@@ -167,26 +168,10 @@ func (n *Node) file(name string) string { return strings.TrimSuffix(n.Path, "/")
 // NFTables is the node's ruleset of nftables, which has the rules of iptables-nft, too; false: there is none.
 func (n *Node) NFTables() (Rules, bool) {
 	text := n.bundle.File(bundle.NFTablesFile)
-	return Rules{File: n.file(bundle.NFTablesFile), Text: text, Backend: iptables.BackendNFT}, nftTable.Match(text)
+	return Rules{File: n.file(bundle.NFTablesFile), Text: text}, nftTable.Match(text)
 }
 
 var nftTable = regexp.MustCompile(`(?m)^table ([a-z0-9]+) (\S+) \{`)
-
-// OwnTables are the tables of nftables that are not those of iptables-nft, as "inet firewalld".
-func (n *Node) OwnTables() (tables []string) {
-	for _, m := range nftTable.FindAllSubmatch(n.bundle.File(bundle.NFTablesFile), -1) {
-		family, table := string(m[1]), string(m[2])
-		saved := map[string]string{"ip": "iptables-nft.rules", "ip6": "ip6tables-nft.rules"}[family]
-		if bytes.Contains(n.bundle.File(saved), []byte("*"+table+"\n")) {
-			continue
-		}
-		if plain := map[string]string{"ip": bundle.RulesFile, "ip6": bundle.Rules6File}[family]; bytes.Contains(n.bundle.File(plain), []byte("*"+table+"\n")) {
-			continue
-		}
-		tables = append(tables, family+" "+table)
-	}
-	return tables
-}
 
 // Missing are the notes of the bundle about what could not be collected.
 func (n *Node) Missing() []string { return n.bundle.Notes }
@@ -200,6 +185,20 @@ func (n *Node) MissingRules() (notes []string) {
 		}
 	}
 	return notes
+}
+
+// IPVS are the node's virtual servers; nil: it has none.
+func (n *Node) IPVS() (*ipvs.State, error) {
+	const file = "ipvsadm-save.txt"
+	text := n.bundle.File(file)
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, nil
+	}
+	s, err := ipvs.Read(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", n.file(file), err)
+	}
+	return s, nil
 }
 
 // Sets are the node's ipsets, with the name of their file. nil: the bundle has none.

@@ -46,8 +46,8 @@ func opened(t *testing.T, files map[string]string) *Node {
 func TestWorker(t *testing.T) {
 	n, err := Open("testdata/worker1")
 	must(t, err)
-	if n.Name != "worker1" || len(n.Missing()) != 3 || len(n.OwnTables()) != 0 {
-		t.Errorf("%s, missing %q, tables %q", n.Name, n.Missing(), n.OwnTables())
+	if n.Name != "worker1" || len(n.Missing()) != 3 {
+		t.Errorf("%s, missing %q", n.Name, n.Missing())
 	}
 	rules := n.IPTables(iptables.FamilyUnknown)
 	if len(rules) != 1 || rules[0].File != "testdata/worker1/iptables-nft.rules" || rules[0].Backend != iptables.BackendNFT || rules[0].Family != iptables.IPv4 {
@@ -161,18 +161,22 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// TestTables: tables of nftables that iptables-save has, too, are not the node's own.
+// TestTables: a file of iptables without tables is none.
 func TestTables(t *testing.T) {
 	n := opened(t, map[string]string{
-		"nftables.rules":        "table ip nat { # handle 1\n}\ntable ip6 nat {\n}\ntable inet firewalld { # handle 4\n\tchain x {\n\t}\n}\ntable ip kube-proxy {\n}\n",
+		"nftables.rules":        "table inet firewalld { # handle 4\n\tchain x {\n\t}\n}\n",
 		"iptables-nft.rules":    "*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n",
 		"iptables-legacy.rules": "",
+		"ipvsadm-save.txt":      "-A -t 10.96.0.1:443 -s rr\n",
 	})
-	if got, want := n.OwnTables(), []string{"ip6 nat", "inet firewalld", "ip kube-proxy"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
 	if got := n.IPTables(iptables.IPv4); len(got) != 1 || len(n.IPTables(iptables.IPv6)) != 0 {
 		t.Errorf("%+v", got)
+	}
+	if _, ok := n.NFTables(); !ok {
+		t.Error("no ruleset of nftables")
+	}
+	if s, err := n.IPVS(); err != nil || s == nil {
+		t.Errorf("virtual servers %v, %v", s, err)
 	}
 }
 
