@@ -39,7 +39,7 @@ var conditions = []shape{
 	{kind: "tcp port", proto: "tcp", forms: []string{"tcp dport $op$port", "tcp dport $not$ports", "tcp sport $not$ports", "tcp dport $not$portlist", "tcp dport $not$portset"}},
 	{kind: "udp port", proto: "udp", forms: []string{"udp dport $op$port", "udp dport $not$ports", "udp sport $not$portlist", "udp dport $not$portset"}},
 	{kind: "sctp port", proto: "sctp", forms: []string{"sctp dport $op$port", "sctp dport $not$ports", "sctp sport $not$portlist"}},
-	{kind: "th port", forms: []string{"meta l4proto { tcp, udp } th dport $not$ports", "meta l4proto { tcp, udp, sctp } th sport $portlist", "th dport $op$port"}},
+	{kind: "th port", forms: []string{"meta l4proto { tcp, udp } th dport $not$ports", "meta l4proto { tcp, udp, sctp } th sport $portlist", "meta l4proto != { icmp, ipv6-icmp } th dport $op$port"}},
 	{kind: "tcp flags", proto: "tcp", forms: []string{
 		"tcp flags $tcpflags", "tcp flags == $tcpflags", "tcp flags != $tcpflags", "tcp flags & (fin|syn|rst|ack) == syn", "tcp flags & (fin|syn|rst|ack) != syn",
 		"tcp flags & (syn|ack) == (syn|ack)", "tcp flags syn / syn,ack", "tcp flags ! syn,rst", "tcp flags { syn, ack, syn|ack }", "tcp flags & syn != 0",

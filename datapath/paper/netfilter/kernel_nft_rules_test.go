@@ -51,7 +51,7 @@ func (w *world) ruleset(seed uint64, lacks map[string]bool) string {
 	for i, f := range families {
 		m.nftTable(&b, f, fmt.Sprintf("t%d", i), i == 0)
 	}
-	return b.String()
+	return b.String() + tracking
 }
 
 // samples is a ruleset with all forms but those that are lacking, by line.

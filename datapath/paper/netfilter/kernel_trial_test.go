@@ -193,6 +193,9 @@ var errnos = map[iptables.RejectWith]error{
 
 // differs names the difference of a way and an observation; nil: they do not.
 func (t *trial) differs(w Way, p *iptables.Packet, o *observation) error {
+	if w.Verdict == Stopped {
+		return errors.New("the simulator does not know")
+	}
 	for i := range max(len(w.Path), len(o.path)) {
 		if i >= len(w.Path) || i >= len(o.path) || w.Path[i] != o.path[i] {
 			return fmt.Errorf("the rules that matched, from number %d on", i+1)
