@@ -9,9 +9,11 @@ const (
 )
 
 // lonely are conditions that are alone in their rules. Behind a device's type, nft has fields of IP depend on the type in the
-// Ethernet frame, which it does not list; in front of such fields it does not list the protocol.
+// Ethernet frame, which it does not list; in front of such fields, or of ports, it does not list the
+// protocol.
 var lonely = []shape{
 	{kind: "protocol of the frame", always: true, forms: []string{"meta protocol ip", "meta protocol { ip, ip6 }", "meta protocol != ip6"}},
+	{kind: "ct protocols", forms: []string{"ct $dir protocol $not tcp", "ct $dir protocol != udp"}},
 	{kind: "device type", forms: []string{"meta iiftype ether", "meta iiftype != ether", "meta iiftype loopback"}},
 }
 
@@ -79,7 +81,6 @@ var conditions = []shape{
 	{kind: "ct expiration", forms: []string{"ct expiration > 5s", "ct expiration < 10d", "ct expiration >= 10s"}},
 	{kind: "ct addresses", forms: []string{"ct original $ip saddr $not$addr", "ct original $ip daddr $net", "ct reply $ip saddr $not$addrlist", "ct reply $ip daddr $addrset"}},
 	{kind: "ct ports", proto: "tcp", forms: []string{"meta l4proto tcp ct original proto-dst $not$port", "meta l4proto tcp ct original proto-src $ports", "meta l4proto tcp ct $dir proto-dst $op$port"}},
-	{kind: "ct protocols", forms: []string{"ct $dir protocol $not tcp", "ct $dir protocol != udp"}},
 	{kind: "ct traffic", forms: []string{"ct packets $op 2", "ct $dir packets 1-2", "ct $dir bytes > 60", "ct bytes < 200", "ct avgpkt 30-60", "ct $dir avgpkt > 45"}},
 	{kind: "ct helper", always: true, forms: []string{`ct helper "ftp"`, `ct helper != "ftp"`}},
 	{kind: "ct key", proto: "tcp", forms: []string{"ct state . ct mark { new . 0x0, established . 0x1 }", "ct mark . meta mark { 0x0 . 0x0, 0x1 . 0x1 }"}},

@@ -216,6 +216,9 @@ func (m *nftMaker) nftRule(c *nftChain) string {
 	}
 	if final != "" {
 		words = append(words, final)
+		if end != nil && end.last {
+			end = nil
+		}
 	}
 	if end != nil {
 		final = ""

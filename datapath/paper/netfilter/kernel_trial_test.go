@@ -319,8 +319,14 @@ func sourcePort(p *iptables.Packet) uint16 {
 	return p.Source.Port()
 }
 
-// chosenBy are the ports that the packet had in the end, as far as the kernel shows them.
+// chosenBy are the ports that the packet had in the end, as far as the kernel shows them. Rules may set others after the kernel
+// chose the source's.
 func chosenBy(o *observation) (source, destination uint16) {
+	for _, e := range o.events {
+		if p, ok := decode(e.packet); ok && e.chain == sentChain {
+			defer func() { source = sourcePort(&p) }()
+		}
+	}
 	for _, e := range slices.Backward(o.events) {
 		if p, ok := decode(e.packet); ok && e.chain != madeChain {
 			return sourcePort(&p), p.Destination.Port()

@@ -158,7 +158,7 @@ func (w *walk) unique(s side, t iptables.Tuple, r iptables.NATRange, first, last
 				return with(uint16(p)), nil
 			}
 		}
-		return with(ports.First), nil
+		return with(ports.Last), nil // the last that it tries
 	}
 	if chosen := w.state.chosen(s, t.Protocol); ports.Contains(chosen) && chosen != 0 {
 		return with(chosen), &ports

@@ -180,6 +180,20 @@ func (b *builder) needsFirst(protocol uint8) {
 	}
 }
 
+// neverFirst does the same with the condition on the family, if the rule has none.
+func (b *builder) neverFirst(words, why string) {
+	is := func(m iptables.Match) bool {
+		n, ok := m.(iptables.NativeMatch)
+		if ok {
+			_, ok = n.Native.(never)
+		}
+		return ok
+	}
+	if !slices.ContainsFunc(b.matches, is) {
+		b.matches = slices.Insert(b.matches, 0, iptables.Match(iptables.NativeMatch{Native: never{words, why}}))
+	}
+}
+
 func (c *compiler) rule(chain string, r *nftables.Rule) *iptables.Rule {
 	b := new(builder)
 	if r.Comment != "" {

@@ -2,7 +2,6 @@ package nftrules
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
@@ -146,8 +145,7 @@ func (c *compiler) reject(b *builder, r nftables.Reject) {
 	known, ok := rejections[with][code]
 	switch {
 	case with == "icmp" && !c.is4() || with == "icmpv6" && c.is4():
-		other := iptables.NativeMatch{Native: never{nftables.Text(r), fmt.Sprintf("it is a packet of %s", c.family)}}
-		b.matches = slices.Insert(b.matches, 0, iptables.Match(other)) // see needsFirst
+		b.neverFirst(nftables.Text(r), fmt.Sprintf("it is a packet of %s", c.family))
 	case !ok || known[family] == "":
 		b.unsupported(nftables.Text(r), fmt.Errorf("the code %s is not known", code))
 	default:
