@@ -244,8 +244,8 @@ func (n *kernelNode) watch() error {
 	// Here the trace of the legacy back end, which has rules only, shows which port
 	// the kernel chose for a destination.
 	behindNAT := nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest + 1)
-	chain("came-translated", nftables.ChainHookPrerouting, behindNAT)
-	chain("made-translated", nftables.ChainHookOutput, behindNAT)
+	chain(cameTranslated, nftables.ChainHookPrerouting, behindNAT)
+	chain(madeTranslated, nftables.ChainHookOutput, behindNAT)
 	chain(sentChain, nftables.ChainHookPostrouting, nftables.ChainPriorityLast)
 	rule(chain(deliveredChain, nftables.ChainHookInput, nftables.ChainPriorityLast), &expr.Verdict{Kind: expr.VerdictDrop})
 	return c.Flush()
@@ -257,6 +257,8 @@ const (
 	sentChain      = "sent"
 	deliveredChain = "delivered"
 	madeChain      = "made"
+	cameTranslated = "came-translated"
+	madeTranslated = "made-translated"
 )
 
 // barrier returns when the node is done with all that was sent before. Some packets take more steps than a marker

@@ -319,20 +319,29 @@ func sourcePort(p *iptables.Packet) uint16 {
 	return p.Source.Port()
 }
 
-// chosenBy are the ports that the packet had in the end, as far as the kernel shows them. Rules may set others after the kernel
-// chose the source's.
+// chosenBy are the ports that the kernel chose for the packet, as far as it shows them. Rules may set others later: the
+// destination's is that behind the first chains of nat, and the source's that with which the packet leaves, or is delivered.
 func chosenBy(o *observation) (source, destination uint16) {
-	for _, e := range o.events {
-		if p, ok := decode(e.packet); ok && e.chain == sentChain {
-			defer func() { source = sourcePort(&p) }()
-		}
-	}
+	seen := make(map[string]iptables.Packet)
 	for _, e := range slices.Backward(o.events) {
-		if p, ok := decode(e.packet); ok && e.chain != madeChain {
-			return sourcePort(&p), p.Destination.Port()
+		p, ok := decode(e.packet)
+		if !ok || e.chain == madeChain {
+			continue
+		}
+		if len(seen) == 0 {
+			source, destination = sourcePort(&p), p.Destination.Port()
+		}
+		seen[e.chain] = p
+	}
+	if p, ok := seen[sentChain]; ok && seen[deliveredChain].Protocol == 0 {
+		source = sourcePort(&p)
+	}
+	for _, chain := range []string{cameTranslated, madeTranslated} {
+		if p, ok := seen[chain]; ok {
+			destination = p.Destination.Port()
 		}
 	}
-	return 0, 0
+	return source, destination
 }
 
 // try sends a packet and compares. The error has the whole story of a disagreement.

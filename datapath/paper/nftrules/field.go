@@ -236,7 +236,7 @@ func (c *compiler) field(e nftables.Expr) (field, bool) {
 		return tcpOption(e), true
 	case nftables.Exthdr:
 		if e.Field == "" || c.is4() {
-			return field{Value: rules.Const{0}, kind: kindBool, expr: e, never: c.is4() && e.Field != ""}, true
+			return field{Value: rules.Const{0}, kind: kindBool, expr: e, never: c.is4()}, true
 		}
 		return field{Value: rules.Opaque{ByteSize: 4}, kind: kindNumber4, expr: e, never: true}, true
 	case nftables.IPOption:
