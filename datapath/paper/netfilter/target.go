@@ -98,12 +98,12 @@ func (w *walk) Untrack() {
 	}
 }
 
-// SetZone is nft_ct_set_zone_eval (nft_ct.c).
+// SetZone is nft_ct_set_zone_eval (nft_ct.c). In front of connection tracking, it undoes a notrack.
 func (w *walk) SetZone(zone uint16) {
-	if w.tracked || w.entry != nil {
+	if w.behindTracking || w.entry != nil {
 		return
 	}
-	w.zone = zone
+	w.zone, w.tracked = zone, false
 	w.entry, w.tracking = newTemplate(w.Packet.Is4()), TrackingNew
 	w.entry.Zone = zone
 }

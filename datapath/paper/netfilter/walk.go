@@ -30,6 +30,8 @@ type walk struct {
 	bypassed   bool    // the last table ended with a queue at which no program listens
 	tracked    bool    // connection tracking has seen the packet, or must ignore it
 	passedIPVS bool    // IPVS has translated the packet (ipvs_property)
+	// behindTracking: the packet has passed the place of connection tracking, also if that ignored it.
+	behindTracking bool
 
 	probability float64  // of the rule under evaluation; 0: no random choice
 	passed      []passed // rules that did not match, without a step yet
@@ -64,7 +66,7 @@ func (w *walk) run() {
 			w.end(Sent, nil, "")
 			return
 		}
-		w.In, w.routed = loopbackName, w.Packet.Destination.Addr()
+		w.In, w.routed, w.behindTracking = loopbackName, w.Packet.Destination.Addr(), false
 		if w.tracking == TrackingInvalid { // it has no entry, and is tracked again
 			w.tracked, w.zone, w.zoneMark = false, 0, false
 		}
@@ -220,6 +222,7 @@ func (w *walk) confirm() bool {
 
 // track is connection tracking at PREROUTING and OUTPUT.
 func (w *walk) track() {
+	w.behindTracking = true
 	if w.tracked { // arrived on lo with its entry, or is exempted
 		return
 	}
