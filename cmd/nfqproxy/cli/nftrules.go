@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 
@@ -51,7 +52,7 @@ const peeked = 64 << 10
 func readIfNFT(name string, in io.Reader) (*nftables.Ruleset, io.Reader, error) {
 	buffered := bufio.NewReaderSize(in, peeked)
 	begin, err := buffered.Peek(peeked)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, nil, fmt.Errorf("%s: %w", name, withoutPath(err))
 	}
 	if !nftables.Looks(string(begin)) {

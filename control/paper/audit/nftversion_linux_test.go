@@ -73,7 +73,7 @@ func (v *version) rewrite(t *nftables.Table) {
 		}
 	}
 	if v.minor < 33 {
-		v.baseChains(t, chains)
+		v.baseChains(chains)
 	}
 	if v.minor < 30 {
 		v.firewall(t, chains)
@@ -158,7 +158,7 @@ func (v *version) service(t *nftables.Table, chains map[string]*nftables.Chain, 
 }
 
 // baseChains are those of 1.30 to 1.32.
-func (v *version) baseChains(t *nftables.Table, chains map[string]*nftables.Chain) {
+func (v *version) baseChains(chains map[string]*nftables.Chain) {
 	chains["filter-prerouting-pre-dnat"].Name = "filter-prerouting"
 	chains["filter-output"].Rules = rules("ct state new jump service-endpoints-check", "ct state new jump firewall-check")
 	after := chains["filter-output-pre-dnat"]

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 )
 
 func TestModeOf(t *testing.T) {
@@ -38,6 +39,22 @@ func TestModeOf(t *testing.T) {
 		}
 		if IPVS(d) != (c.want == ModeIPVS || c.want == ModeKubeRouter) {
 			t.Errorf("%s: IPVS %v", c.name, IPVS(d))
+		}
+	}
+}
+
+func TestOfRuleset(t *testing.T) {
+	for text, want := range map[string]string{
+		"table inet filter {\n}\ntable ip6 kube-proxy {\n}\n": "kube-proxy in nftables mode, table ip6 kube-proxy, line 3",
+		"table inet kube-proxy {\n}\n":                        "unknown, ",
+	} {
+		r, err := nftables.Read("rules", strings.NewReader(text), nftables.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mode, proof := OfRuleset(r)
+		if have := mode.String() + ", " + proof.String(); have != want {
+			t.Errorf("%q: %q, want %q", text, have, want)
 		}
 	}
 }
