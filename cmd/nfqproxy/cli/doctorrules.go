@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"runtime/debug"
@@ -24,6 +25,9 @@ func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagno
 	}
 	if f.kubeconfig != "" || f.lab != "" || f.server != "" || f.daemons.flags.Changed("cluster") {
 		return nil, nil, fmt.Errorf("%s cannot be used with --kubeconfig, --lab, --server and --cluster: give one of them", flag)
+	}
+	if path == "" && len(f.rules) == 0 && len(f.table.objects) > 0 {
+		return nil, nil, errors.New("--ipvs cannot be used with --objects: IPVS has no names of Services")
 	}
 	var objects *manifest.Objects
 	if len(f.table.objects) > 0 {

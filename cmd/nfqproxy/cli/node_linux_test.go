@@ -99,7 +99,7 @@ func TestNode(t *testing.T) {
 	for _, path := range []string{archive, directory} {
 		// The set, the routes and the addresses are the node's: nothing is guessed but the device, which the routes show.
 		text := ask(0, "trace", "--node", path, "--protocol", "tcp", "--source", "192.0.2.66", "--destination", "172.20.0.2:30080")
-		has(text, "dropped by line", "iptables-nft.rules", "which are not read: table inet firewall\n", "the packet arrives on eth0, which leads to 192.0.2.66")
+		has(text, "dropped by line", "iptables-nft.rules", "the packet arrives on eth0, which leads to 192.0.2.66")
 		if n := strings.Count(text, "\n  - "); n != 1 {
 			t.Errorf("%d guesses:\n%s", n, text)
 		}
@@ -109,10 +109,10 @@ func TestNode(t *testing.T) {
 		has(ask(0, "trace", "--node", path, "--protocol", "tcp", "--source", "192.0.2.7", "--destination", "172.20.0.2:9100"), "iptables-legacy.rules")
 		has(ask(0, "trace", "--node", path, "--protocol", "tcp", "--local", "--destination", "127.0.0.1:30080"), "route_localnet")
 		has(ask(0, "services", "--node", path), "default/my-nginx-service", "iptables-nft.rules: kube-proxy 1.25 or later")
-		has(ask(0, "doctor", "--node", path), "nothing is wrong", "a pod of this node (10.244.1.99, by cni0)", "table inet firewall")
+		has(ask(0, "doctor", "--node", path), "nothing is wrong", "a pod of this node (10.244.1.99, by cni0)", "nftables.rules")
 		has(ask(0, "show", path), "conntrack4.txt", "addr.json")
 		has(ask(0, "show", path, "--file", "conntrack4.txt"), "src=10.244.1.2 dst=10.96.0.10")
-		has(ask(2, "trace", "--node", path, "--protocol", "tcp", "--source", "fd20::9", "--destination", "[fd20::2]:80"), "no iptables rules of IPv6")
+		has(ask(0, "trace", "--node", path, "--protocol", "tcp", "--source", "fd20::9", "--destination", "[fd20::2]:80"), "delivered on the host itself")
 	}
 	// A key of our own: with some, a pseudonym is an address of the node.
 	if err := os.WriteFile(filepath.Join(dir, "key"), []byte(strings.Repeat("ab", 32)), 0o600); err != nil {
@@ -192,7 +192,7 @@ func TestScript(t *testing.T) {
 			t.Errorf("no %q in\n%s", missing, stdout)
 		}
 	}
-	if code, _, stderr := e2etest.Run(t, nil, "services", "--node", out); code != 2 || !strings.Contains(stderr, "has no iptables rules: iptables-legacy-save -c: not installed") {
+	if code, _, stderr := e2etest.Run(t, nil, "services", "--node", out); code != 2 || !strings.Contains(stderr, "has no rules: iptables-legacy-save -c: not installed") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

@@ -63,8 +63,8 @@ The exit code is 0 even if the rules have problems.`,
 			switch {
 			case f.ipvs != "":
 				return f.runIPVS(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-			case len(f.rules) == 0:
-				return fmt.Errorf("%s needs --rules or --ipvs (see %[1]s --help)", cmd.CommandPath())
+			case len(f.rules) == 0 && bundleIn(f.nodeName) == "":
+				return fmt.Errorf("%s needs --rules, --node BUNDLE or --ipvs (see %[1]s --help)", cmd.CommandPath())
 			case f.sets != "":
 				return errors.New("--sets requires --ipvs")
 			}
@@ -124,7 +124,11 @@ func (f *servicesFlags) read(stdin io.Reader, stderr io.Writer) ([]ruleSet, erro
 	}
 	var sets []ruleSet
 	for _, d := range all {
-		sets = append(sets, ruleSet{d.File, d, audit.Read(d)})
+		s := ruleSet{d.File, d, audit.Read(d)}
+		if s.isEmptyFamily(sets) {
+			continue
+		}
+		sets = append(sets, s)
 	}
 	for i, s := range sets {
 		if other := s.twice(sets[:i]); other != nil && s.dump.Ruleset != nil && other.dump.Ruleset != nil && s.node.Mode != proxymode.ModeUnknown {
@@ -143,6 +147,11 @@ func (f *servicesFlags) read(stdin io.Reader, stderr io.Writer) ([]ruleSet, erro
 	return with, nil
 }
 
+// isEmptyFamily reports whether it is the second family of a ruleset of nftables, without rules of kube-proxy.
+func (s ruleSet) isEmptyFamily(others []ruleSet) bool {
+	return s.dump.Ruleset != nil && s.node.Mode == proxymode.ModeUnknown && slices.ContainsFunc(others, func(o ruleSet) bool { return o.dump.Ruleset == s.dump.Ruleset })
+}
+
 // inOtherBackend reports whether kube-proxy's rules are in the other back end only.
 func (s ruleSet) inOtherBackend(all []ruleSet) bool {
 	return s.node.Mode == proxymode.ModeUnknown && slices.ContainsFunc(all, func(o ruleSet) bool {
@@ -155,19 +164,13 @@ func (s ruleSet) isBeside(o ruleSet) bool { return o.node != s.node && o.node.Fa
 
 // name names a set in messages.
 func (s ruleSet) name(all []ruleSet) string {
-	if s.dump == nil && slices.ContainsFunc(all, func(o ruleSet) bool { return o.file == s.file && o.node != s.node }) {
+	switch {
+	case s.dump.Ruleset == nil:
+		return dumpName(s.dump, dumpsOf(all))
+	case slices.ContainsFunc(all, func(o ruleSet) bool { return o.file == s.file && o.node != s.node }):
 		return fmt.Sprintf("%s (%s)", s.file, s.node.Family) // which nft prints together
 	}
-	if s.dump == nil {
-		return s.file
-	}
-	var dumps []*iptables.Dump
-	for _, o := range all {
-		if o.dump != nil {
-			dumps = append(dumps, o.dump)
-		}
-	}
-	return dumpName(s.dump, dumps)
+	return s.file
 }
 
 func nodesOf(sets []ruleSet) []*audit.Node {
@@ -203,13 +206,13 @@ func (f *servicesFlags) writeTable(w io.Writer, sets []ruleSet) error {
 			title = s.name(sets) + ": "
 		}
 		fmt.Fprintf(w, "\n%s%s", title, &n.Proxy)
-		if s.dump != nil && s.dump.Backend != iptables.BackendUnknown && len(f.files) > 1 {
+		if s.dump.Backend != iptables.BackendUnknown && len(f.files) > 1 {
 			fmt.Fprintf(w, ", in %s", s.dump.Backend)
 		}
 		fmt.Fprintln(w)
 		if other := s.twice(sets[:i]); other != nil {
 			both := "Both back ends have rules of kube-proxy"
-			if other.dump == nil {
+			if s.dump.Ruleset != nil || other.dump.Ruleset != nil {
 				both = fmt.Sprintf("There are rules of %s and of %s", other.node.Mode, s.node.Mode)
 			}
 			fmt.Fprintf(w, "%s, and the kernel evaluates both: those in %s and those in %s\n", both, other.name(sets), s.name(sets))
@@ -349,4 +352,11 @@ func prefixList(prefixes []netip.Prefix) string {
 		words = append(words, p.String())
 	}
 	return strings.Join(words, ",")
+}
+
+func dumpsOf(sets []ruleSet) (dumps []*iptables.Dump) {
+	for _, s := range sets {
+		dumps = append(dumps, s.dump)
+	}
+	return dumps
 }

@@ -16,8 +16,12 @@ func readNative(d *iptables.Dump) *Node {
 	}
 	nodes := ReadNFTables(d.Ruleset)
 	n := nodeOf(nodes, family)
-	if n == nil || n.Mode != proxymode.ModeNFTables {
+	switch {
+	case n == nil && nodes[0].Mode == proxymode.ModeNFTables: // the other family has all
 		return &Node{Family: family}
+	case n == nil:
+		n = withoutNFTable(d.Ruleset)
+		n.Family = family
 	}
 	if t := d.Table(prefix + "kube-proxy"); t != nil {
 		for _, r := range t.Rules {

@@ -52,11 +52,11 @@ func dumpName(dumps []*iptables.Dump, i int) string {
 	return text
 }
 
-// bothBackEnds finds kube-proxy's rules in both back ends of iptables: the kernel evaluates both.
+// bothBackEnds finds kube-proxy's rules in both back ends of iptables, or in iptables and nftables: the kernel evaluates all.
 func bothBackEnds(dumps []*iptables.Dump, s *survey.Survey) []Finding {
 	var with []int
 	for i, n := range s.Nodes {
-		if n.Mode == proxymode.ModeIPTables {
+		if n.Mode == proxymode.ModeIPTables || n.Mode == proxymode.ModeNFTables {
 			with = append(with, i)
 		}
 	}
@@ -67,6 +67,12 @@ func bothBackEnds(dumps []*iptables.Dump, s *survey.Survey) []Finding {
 	text := fmt.Sprintf("kube-proxy's rules are on this host twice, %s and %s: packets pass both, and the first rule that translates wins", twice(dumps, a, "one"), twice(dumps, b, "other"))
 	if differ := differences(s.Nodes[a], s.Nodes[b]); len(differ) > 0 {
 		text += "; the endpoints differ: " + nearest.Few(differ)
+	}
+	if s.Nodes[a].Mode != s.Nodes[b].Mode {
+		return []Finding{{
+			Code: TwoBackEnds, Text: text,
+			Do: "find out which mode kube-proxy has today (its log, or --proxy-mode); kube-proxy --cleanup removes the rules of all modes, and a restart writes those of its own",
+		}}
 	}
 	return []Finding{{
 		Code: TwoBackEnds, Text: text,

@@ -28,10 +28,10 @@ func ExamineIPVS(s *ipvs.State, mode proxymode.Mode, host *netfilter.Host) (foun
 			})
 		}
 	}
-	if mode == proxymode.ModeIPTables && len(s.Servers) > 0 {
+	if (mode == proxymode.ModeIPTables || mode == proxymode.ModeNFTables) && len(s.Servers) > 0 {
 		found = append(found, Finding{
 			Code: LeftOverServers,
-			Text: fmt.Sprintf("there are %s of IPVS, but the rules are those of kube-proxy in iptables mode: packets that the rules do not translate may still reach old endpoints", quantity.Count(len(s.Servers), "virtual server")),
+			Text: fmt.Sprintf("there are %s of IPVS, but the rules are those of %s: packets that the rules do not translate may still reach old endpoints", quantity.Count(len(s.Servers), "virtual server"), mode),
 			Do:   "remove what is left of IPVS mode: kube-proxy --cleanup, or ipvsadm -C and ip link delete " + ipvsDevice,
 		})
 	}

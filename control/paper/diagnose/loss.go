@@ -65,7 +65,10 @@ func lossEffect(l *survey.Loss) effect {
 	if l.Rejected {
 		e.does, e.may = "rejects", "may reject"
 	}
-	if l.Rule == nil && l.Chain != "" {
+	switch {
+	case l.Rule == nil && l.Chain != "" && ofNFTables(l):
+		e.do = fmt.Sprintf("accept these connections in a rule of chain %s, or set its policy to accept: in nftables, rules of other tables cannot", l.Chain)
+	case l.Rule == nil && l.Chain != "":
 		e.do = fmt.Sprintf("accept these connections in a rule of chain %s, or set its policy to ACCEPT; kube-proxy accepts only packets with its mark", l.Chain)
 	}
 	switch l.Effect {
@@ -86,7 +89,7 @@ func lossEffect(l *survey.Loss) effect {
 	case survey.Unmasqueraded:
 		e = effect{
 			NotMasqueraded, "does not masquerade", "may not masquerade",
-			"check KUBE-MARK-MASQ and KUBE-POSTROUTING of table nat: the endpoint replies to the client itself, and not to this node, which would translate the reply",
+			"check kube-proxy's rules that mark packets and masquerade them: the endpoint replies to the client itself, and not to this node, which would translate the reply",
 		}
 		if l.Rule != nil {
 			e.does, e.may = "keeps kube-proxy from masquerading", "may keep kube-proxy from masquerading"
@@ -94,6 +97,9 @@ func lossEffect(l *survey.Loss) effect {
 	}
 	return e
 }
+
+// ofNFTables reports whether the table is one of nftables, whose names have their family.
+func ofNFTables(l *survey.Loss) bool { return strings.Contains(l.Table, " ") }
 
 // reasonText is the rule or policy, with its place.
 func reasonText(l *survey.Loss, several bool) string {
@@ -108,7 +114,11 @@ func reasonText(l *survey.Loss, several bool) string {
 		}
 		return fmt.Sprintf("%sa rule that is not kube-proxy's (table %s: %s)", at, l.Table, l.Rule)
 	case l.Chain != "":
-		return fmt.Sprintf("%sthe policy DROP of chain %s (table %s)", policyPlace(l, several), l.Chain, l.Table)
+		policy := "DROP"
+		if ofNFTables(l) {
+			policy = "drop"
+		}
+		return fmt.Sprintf("%sthe policy %s of chain %s (table %s)", policyPlace(l, several), policy, l.Chain, l.Table)
 	}
 	return "kube-proxy"
 }

@@ -105,13 +105,13 @@ func (s *surveyor) family() decision.Family { return s.survey.Nodes[0].Family }
 
 // proxy is the configuration of kube-proxy, of the dump that shows most of it.
 func (s *surveyor) proxy() *audit.Proxy {
-	best := &s.survey.Nodes[0].Proxy
+	best := s.survey.Nodes[0]
 	for _, n := range s.survey.Nodes[1:] {
-		if p := &n.Proxy; !best.PodCIDR.IsValid() && p.PodCIDR.IsValid() || len(s.survey.Nodes[0].Services) == 0 {
-			best = p
+		if !best.Proxy.PodCIDR.IsValid() && n.Proxy.PodCIDR.IsValid() || len(best.Services) == 0 && len(n.Services) > 0 {
+			best = n
 		}
 	}
-	return best
+	return &best.Proxy
 }
 
 // pods finds the network of this node's pods and their device: by kube-proxy's detection of pods, or

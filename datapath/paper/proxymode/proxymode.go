@@ -61,6 +61,12 @@ func ModeOf(dumps []*iptables.Dump) (Mode, Proof) {
 		}
 	}
 	for _, d := range dumps {
+		if d.Ruleset != nil {
+			if mode, proof := OfRuleset(d.Ruleset); mode != ModeUnknown {
+				see(mode, proof.Line, "%s", proof.Text)
+			}
+			continue
+		}
 		for _, t := range d.Tables {
 			for _, c := range t.Chains {
 				see(chainMode(t.Name, c.Name), c.Line, "chain %s", c.Name)
@@ -78,7 +84,7 @@ func ModeOf(dumps []*iptables.Dump) (Mode, Proof) {
 			}
 		}
 	}
-	for _, m := range []Mode{ModeIPTables, ModeIPVS, ModeKubeRouter, ModeUserspace} {
+	for _, m := range []Mode{ModeIPTables, ModeNFTables, ModeIPVS, ModeKubeRouter, ModeUserspace} {
 		if p, ok := found[m]; ok {
 			return m, p
 		}
