@@ -48,10 +48,7 @@ func (b *backend) priority(h Hook, t table) int {
 	case mangle:
 		return priorityMangle
 	case nat:
-		if sideOf(h) == sourceSide {
-			return prioritySource
-		}
-		return priorityNAT
+		return natPriority(h)
 	case security:
 		if b.nftables {
 			return prioritySecurity + 100
@@ -59,6 +56,14 @@ func (b *backend) priority(h Hook, t table) int {
 		return prioritySecurity
 	}
 	return priorityFilter
+}
+
+// natPriority is that of translation at a hook.
+func natPriority(h Hook) int {
+	if sideOf(h) == sourceSide {
+		return prioritySource
+	}
+	return priorityNAT
 }
 
 // hooksOf puts the chains of the back ends in order. Those of one priority stay in the order of the
@@ -92,8 +97,17 @@ func hooksOf(backends []*backend) *hookChains {
 // hookNamed is a hook by nftables' name.
 func hookNamed(name string) Hook { return Hook(max(0, slices.Index(hookNames, strings.ToUpper(name)))) }
 
-// addNative adds the base chains of nftables.
+// addNative adds the base chains of nftables. Translation is a hook of the kernel's own since the first chain of nat was made:
+// at its priority, chains that were made later come first.
 func (c *hookChains) addNative(b *backend) {
+	translates := false
+	later := make(map[*iptables.Chain]bool) // than the first of nat
+	for _, t := range b.dump.Tables {
+		for _, declared := range t.Chains {
+			later[declared] = translates
+			translates = translates || declared.Base != nil && declared.Base.Type == "nat"
+		}
+	}
 	for _, t := range slices.Backward(b.dump.Tables) {
 		for _, declared := range slices.Backward(t.Chains) {
 			at := declared.Base
@@ -105,7 +119,11 @@ func (c *hookChains) addNative(b *backend) {
 			if at.Type == "nat" {
 				to = &c.nat[h]
 			}
-			*to = append(*to, base{t.Name, int(at.Priority), at.Type == "route", b, b.chains[t.Name][declared.Name]})
+			priority := int(at.Priority)
+			if h != Forward && priority == natPriority(h) && at.Type != "nat" && later[declared] {
+				priority--
+			}
+			*to = append(*to, base{t.Name, priority, at.Type == "route", b, b.chains[t.Name][declared.Name]})
 		}
 	}
 }

@@ -87,7 +87,7 @@ func (w *world) samples(shapes []shape, lacks map[string]bool) (text string, lin
 
 // nftPriorities are those that chains have. That of connection tracking itself is left out: what comes first there depends
 // on what was loaded before.
-var nftPriorities = []string{"-400", "raw", "raw - 1", "-250", "mangle", "mangle", "mangle + 5", "-101", "-99", "filter", "filter", "filter", "filter - 5", "filter + 10", "security", "90", "101", "300"}
+var nftPriorities = []string{"-400", "raw", "raw - 1", "-250", "mangle", "mangle", "mangle + 5", "-101", "-100", "-100", "-99", "filter", "filter", "filter", "filter - 5", "filter + 10", "security", "90", "100", "100", "101", "300"}
 
 func (m *nftMaker) nftTable(b *strings.Builder, family, name string, first bool) {
 	m.family, m.things, m.seen = family, nil, make(map[string]string)

@@ -270,8 +270,9 @@ func (t *trial) silent(w Way) bool {
 		return true
 	}
 	// At PREROUTING the route of the answer is looked up first: where that is the host itself, the kernel takes the packet's
-	// destination for its own address.
-	if p.Is4() && back == Local && w.Steps[len(w.Steps)-1].Hook == Prerouting.String() && t.machine.network.route(p.Destination.Addr()).Type != Local {
+	// destination for its own address; likewise if rules have set another destination of a packet that came by lo.
+	hook, own := w.Steps[len(w.Steps)-1].Hook, t.machine.network.route(p.Destination.Addr()).Type == Local
+	if p.Is4() && !own && (back == Local && hook == Prerouting.String() || p.Local && (hook == Prerouting.String() || hook == Input.String())) {
 		return true
 	}
 	if t.machine.network.isBroadcast(p.Destination.Addr()) || p.Destination.Addr().IsMulticast() {
@@ -310,38 +311,6 @@ func samePacket(w Way, seen *iptables.Packet) error {
 		return fmt.Errorf("the mark: %#x, want %#x", seen.Mark, want.Mark)
 	}
 	return nil
-}
-
-func sourcePort(p *iptables.Packet) uint16 {
-	if hasICMP(p.Protocol) {
-		return p.ICMPID
-	}
-	return p.Source.Port()
-}
-
-// chosenBy are the ports that the kernel chose for the packet, as far as it shows them. Rules may set others later: the
-// destination's is that behind the first chains of nat, and the source's that with which the packet leaves, or is delivered.
-func chosenBy(o *observation) (source, destination uint16) {
-	seen := make(map[string]iptables.Packet)
-	for _, e := range slices.Backward(o.events) {
-		p, ok := decode(e.packet)
-		if !ok || e.chain == madeChain {
-			continue
-		}
-		if len(seen) == 0 {
-			source, destination = sourcePort(&p), p.Destination.Port()
-		}
-		seen[e.chain] = p
-	}
-	if p, ok := seen[sentChain]; ok && seen[deliveredChain].Protocol == 0 {
-		source = sourcePort(&p)
-	}
-	for _, chain := range []string{cameTranslated, madeTranslated} {
-		if p, ok := seen[chain]; ok {
-			destination = p.Destination.Port()
-		}
-	}
-	return source, destination
 }
 
 // try sends a packet and compares. The error has the whole story of a disagreement.
@@ -388,28 +357,6 @@ func (t *trial) try(p *iptables.Packet) (*Way, error) {
 	t.state = w.State
 	t.tally.add(t, w)
 	return &w, nil
-}
-
-// alike reports whether there is one way, or several that leave the same entry: what a rule drew to translate a packet that is
-// dropped then shows nowhere.
-func alike(ways []Way) bool {
-	left := func(w Way) kernelEntry {
-		if w.Entry == nil || w.State.table[tupleKey{w.Entry.Original, w.Entry.Zone}].entry != w.Entry {
-			return kernelEntry{}
-		}
-		return entryOf(w.Entry)
-	}
-	return len(ways) > 0 && !slices.ContainsFunc(ways, func(w Way) bool { return left(w) != left(ways[0]) })
-}
-
-// lastSeen reports whether a packet has the addresses with which the trace shows it last.
-func lastSeen(o *observation, p *iptables.Packet) bool {
-	for _, e := range slices.Backward(o.events) {
-		if seen, ok := decode(e.packet); ok && e.chain != madeChain {
-			return seen.Source == p.Source && seen.Destination == p.Destination
-		}
-	}
-	return false
 }
 
 const maxWays = 4096
