@@ -244,10 +244,14 @@ func (y tally) requireShapes(t testing.TB, lacks map[string]bool) {
 		if len(s.without(lacks)) == 0 {
 			continue
 		}
-		y.atLeast(t, 2, "if "+s.kind+" yes")
-		if !s.always {
-			y.atLeast(t, 2, "if "+s.kind+" no")
+		if s.always {
+			if y["if "+s.kind+" yes"]+y["if "+s.kind+" no"] < 2 {
+				t.Errorf("condition %q did not come up", s.kind)
+			}
+			continue
 		}
+		y.atLeast(t, 2, "if "+s.kind+" yes")
+		y.atLeast(t, 2, "if "+s.kind+" no")
 	}
 	for _, s := range slices.Concat(statements, verdicts, translations) {
 		if len(s.without(lacks)) > 0 {
