@@ -344,8 +344,8 @@ func (t *trial) try(p *iptables.Packet) (*Way, error) {
 		}
 		agreeing = append(agreeing, w)
 	}
-	if !alike(agreeing) {
-		agreeing = slices.DeleteFunc(agreeing, func(w Way) bool { return !lastSeen(&o, &w.Packet) })
+	if seen := slices.DeleteFunc(slices.Clone(agreeing), func(w Way) bool { return !lastSeen(&o, &w.Packet) }); len(agreeing) > 1 && len(seen) > 0 {
+		agreeing = seen
 	}
 	if !alike(agreeing) {
 		return nil, fmt.Errorf("%d of %d ways are the kernel's, for %s\n%s\n%s", len(agreeing), len(ways), describePacket(p), o, &story)
