@@ -19,7 +19,10 @@ func (v Verdict) Name() string { return nameOf([]string{"ACCEPT", "DROP", "RETUR
 func (v Verdict) String() string { return v.Name() }
 func (Verdict) write(*words)     {}
 
-func (v Verdict) effect(*Context) string {
+func (v Verdict) effect(c *Context) string {
+	if v == Accept && c.Rule != nil && c.Rule.Native != "" { // it ends the base chain only (nft_do_chain)
+		return "accepted by this chain; the next ones see it, too"
+	}
 	return [...]string{"accepted; the other rules of this table are skipped", "dropped", "back"}[v]
 }
 

@@ -3,6 +3,7 @@ package netfilter
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
@@ -406,7 +407,11 @@ func (w *walk) policy(c *chain) exit {
 		if c.file != "" {
 			in += " (" + c.file + ")"
 		}
-		w.end(Dropped, nil, fmt.Sprintf("the policy of chain %s in table %s is DROP", c.name, in))
+		policy := "DROP"
+		if strings.Contains(c.table, " ") { // of nftables
+			policy = "drop"
+		}
+		w.end(Dropped, nil, fmt.Sprintf("the policy of chain %s in table %s is %s", c.name, in, policy))
 		return ended
 	}
 	return accepted

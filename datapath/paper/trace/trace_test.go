@@ -54,7 +54,7 @@ func TestOrderOfBackEnds(t *testing.T) {
 		{to("10.9.0.2:80"), rules("filter", "-A FORWARD -p udp -j DROP"), false},
 	} {
 		tr := follow(t, "10.9.0.7:40000", "10.96.0.20:80", "", c.first, c.second)
-		said := slices.ContainsFunc(tr.Conditions, func(s string) bool { return strings.Contains(s, "both back ends of iptables") })
+		said := slices.ContainsFunc(tr.Conditions, func(s string) bool { return strings.Contains(s, "rules of several files") })
 		marked := slices.ContainsFunc(tr.Assuming, func(s string) bool { return strings.Contains(s, "rules of one priority at a hook come in") })
 		if said != c.depends || marked != c.depends {
 			t.Errorf("%s%sconditions %v, assuming %v; want one: %v", c.first, c.second, tr.Conditions, tr.Assuming, c.depends)
