@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 )
@@ -58,6 +59,22 @@ func readIfNFT(name string, in io.Reader) (*nftables.Ruleset, io.Reader, error) 
 	if !nftables.Looks(string(begin)) {
 		return nil, buffered, nil
 	}
-	ruleset, err := nftables.Read(name, buffered, nftables.Options{})
-	return ruleset, nil, err // an error names the file
+	ruleset, err := readRuleset(name, buffered)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return ruleset, nil, nil
+}
+
+// readRuleset reads a ruleset of nftables. An error has the line and the column, and not the file.
+func readRuleset(name string, in io.Reader) (*nftables.Ruleset, error) {
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return nil, err
+	}
+	ruleset, err := nftables.Read(name, strings.NewReader(nftables.Excerpt(string(text))), nftables.Options{})
+	if fault := (*nftables.Error)(nil); errors.As(err, &fault) {
+		return nil, fmt.Errorf("line %d, column %d: %s", fault.Line, fault.Column, fault.Problem())
+	}
+	return ruleset, err
 }

@@ -101,14 +101,7 @@ func readInput(name string, in io.Reader, family iptables.Family) (*iptables.Inp
 	if begin, _ := text.Peek(1 << 16); !nftables.Looks(string(begin)) {
 		return iptables.ReadInput(text, iptables.Options{Family: family})
 	}
-	all, err := io.ReadAll(text)
-	if err != nil {
-		return nil, err
-	}
-	ruleset, err := nftables.Read(name, strings.NewReader(nftables.Excerpt(string(all))), nftables.Options{})
-	if fault := (*nftables.Error)(nil); errors.As(err, &fault) {
-		return nil, fmt.Errorf("line %d, column %d: %s", fault.Line, fault.Column, fault.Problem())
-	}
+	ruleset, err := readRuleset(name, text)
 	if err != nil {
 		return nil, err
 	}
