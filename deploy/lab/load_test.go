@@ -139,7 +139,7 @@ func TestParseErrors(t *testing.T) {
 		{"port missing", "{port: 6443}", "{protocol: TCP}", []string{"nodes[0].ports[0].port: missing"}},
 		{"port twice", "{port: 6443}", "{port: 1}, {port: 1}", []string{"nodes[0].ports[1]: port 1/TCP is given twice"}},
 		{"no such protocol", "protocol: UDP", "protocol: SCTP", []string{"pods[0].ports[1].protocol: SCTP: the built-in server supports TCP and UDP"}},
-		{"no such proxy", "name: node-b, ", "name: node-b, proxy: ipvs, ", []string{`nodes[1].proxy: "ipvs": want nfqproxy, kube-proxy, kube-proxy-iptables or none`}},
+		{"no such proxy", "name: node-b, ", "name: node-b, proxy: ipvs, ", []string{`nodes[1].proxy: "ipvs": want one of nfqproxy, kube-proxy, kube-proxy-iptables, kube-proxy-nftables, none`}},
 		{"no such mode", "name: node-b, ", "name: node-b, proxy: kube-proxy, kubeProxyMode: ipvs, ", []string{`nodes[1].kubeProxyMode: "ipvs": want iptables or nftables`}},
 		{"a mode of another proxy", "name: node-b, ", "name: node-b, kubeProxyMode: nftables, ", []string{"nodes[1].kubeProxyMode: it requires proxy: kube-proxy"}},
 		{"no such server", "server: dns", "server: bind", []string{`pods[0].ports[1].server: "bind": want answer or dns`}},

@@ -222,8 +222,8 @@ func (v *validation) nodesAndTheirCIDRs() {
 		v.hostName(path+".name", n.Name, n.Name)
 		v.addresses(path+".addresses", n.Addresses, v.inNetwork)
 		v.ports(path+".ports", n.Ports)
-		if !n.HasProgram() && n.Proxy != labfile.KubeProxyIPTables && n.Proxy != labfile.NoProxy {
-			v.fail(path+".proxy", "%q: want nfqproxy, %s, %s or %s", n.Proxy, labfile.KubeProxy, labfile.KubeProxyIPTables, labfile.NoProxy)
+		if n.Proxy != "" && !slices.Contains(labfile.Proxies, n.Proxy) {
+			v.fail(path+".proxy", "%q: want one of %s", n.Proxy, strings.Join(labfile.Proxies, ", "))
 		}
 		switch {
 		case n.KubeProxyMode == "":

@@ -66,19 +66,23 @@ type Node struct {
 	// the node's own address.
 	PodCIDRs []netip.Prefix `json:"podCIDRs"`
 	Ports    []labapi.Port  `json:"ports"` // served on the node's own addresses
-	// Proxy is the node's service proxy: "nfqproxy", the default, KubeProxy, KubeProxyIPTables or NoProxy.
+	// Proxy is the node's service proxy: "nfqproxy", the default, or another one of Proxies.
 	Proxy string `json:"proxy"`
 	// KubeProxyMode is the mode of KubeProxy: "iptables", the default, or "nftables".
 	KubeProxyMode string `json:"kubeProxyMode"`
 }
 
-// The service proxies of nodes besides nfqproxy: the program kube-proxy, the rules of its iptables mode without the
-// program, and none at all.
+// The service proxies of nodes besides nfqproxy: the program kube-proxy, the rules of its iptables or nftables mode without
+// the program, and none at all.
 const (
 	KubeProxy         = "kube-proxy"
 	KubeProxyIPTables = "kube-proxy-iptables"
+	KubeProxyNFTables = "kube-proxy-nftables"
 	NoProxy           = "none"
 )
+
+// Proxies are the service proxies that a node can have.
+var Proxies = []string{"nfqproxy", KubeProxy, KubeProxyIPTables, KubeProxyNFTables, NoProxy}
 
 // KubeProxyModes are the modes of KubeProxy in a lab.
 var KubeProxyModes = []string{"iptables", "nftables"}
