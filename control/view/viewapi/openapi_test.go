@@ -236,6 +236,8 @@ func (s *schemas) compareKind(path string, typ reflect.Type, schema *openapi3.Sc
 		want, format = "string", "date-time"
 	case reflect.TypeFor[corev1.Probe](): // described by Kubernetes
 		want = "object"
+	case reflect.TypeFor[diagnose.NodeNames](): // a list in JSON
+		want = "array"
 	default:
 		if typ.Implements(reflect.TypeFor[encoding.TextMarshaler]()) && typ.Kind() != reflect.Pointer {
 			want = "string"
