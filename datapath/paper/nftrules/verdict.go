@@ -107,7 +107,8 @@ func (v *verdicts) Chains() []string {
 	return names
 }
 
-// icmpxCodes are the codes of "icmpx", for both families (nf_tables.h, enum nft_reject_inet_code).
+// rejections are the replies to rejected packets, of IPv4 and of IPv6, by the words of nft. Those of "icmpx" are for both families
+// (nf_tables.h, enum nft_reject_inet_code).
 var rejections = map[string]map[string][2]iptables.RejectWith{
 	"icmpx": {
 		"no-route": {"icmp-net-unreachable", "icmp6-no-route"}, "port-unreachable": {"icmp-port-unreachable", "icmp6-port-unreachable"},
