@@ -27,8 +27,8 @@ func (n *Node) devicesWith(family, name string) map[string]string {
 	found := make(map[string]string)
 	all := n.sysctls["net/"+family+"/conf/all/"+name]
 	for path, value := range n.sysctls {
-		device, ok := strings.CutPrefix(path, "net/"+family+"/conf/")
-		if device, ok = strings.CutSuffix(device, "/"+name); ok && strings.HasPrefix(path, "net/"+family+"/conf/") && device != "all" && device != "default" && device != "lo" && value != all {
+		device, of := strings.CutPrefix(path, "net/"+family+"/conf/")
+		if device, ok := strings.CutSuffix(device, "/"+name); of && ok && device != "all" && device != "default" && device != "lo" && value != all {
 			found[device] = value
 		}
 	}

@@ -179,27 +179,26 @@ func (m *nftMaker) nftRule(c *nftChain) string {
 	}
 	var words, ifs, dos []string
 	final := ""
-	add := func(to *[]string, s *shape) bool {
+	add := func(to *[]string, s *shape) {
 		if s == nil {
-			return false
+			return
 		}
 		if s.proto != "" {
 			m.proto = s.proto
 		}
 		if slices.Contains(*to, s.kind) { // nft lists two conditions on one field as one, which is something else
-			return false
+			return
 		}
 		text := m.form(pick(m.Rand, s.without(m.lacks)))
 		if s.last {
 			if final != "" {
-				return false
+				return
 			}
 			final = text
 		} else {
 			words = append(words, text)
 		}
 		*to = append(*to, s.kind)
-		return true
 	}
 	end := m.verdictShape(c)
 	if end != nil && end.proto != "" {

@@ -79,16 +79,6 @@ var (
 // deviceSize is IFNAMSIZ (if.h).
 const deviceSize = 16
 
-// named are the data types that declarations of sets name (nftables, src/datatype.c).
-var named = map[string]*kind{
-	"ipv4_addr": kindAddr4, "ipv6_addr": kindAddr6, "ether_addr": kindEther, "inet_service": kindPort, "inet_proto": kindProtocol,
-	"mark": kindMark, "ifname": kindDevice, "iface_index": kindDevice, "uid": kindUser, "gid": kindUser, "nf_proto": kindFamily,
-	"ether_type": kindEtherty, "tcp_flag": kindFlags, "ct_state": kindState, "ct_status": kindStatus, "ct_dir": kindDirection,
-	"ecn": kindECN, "dscp": kindDSCP, "pkt_type": kindPktType, "fib_addrtype": kindFib, "iface_type": kindDeviceTy,
-	"icmp_type": kindICMP, "icmpv6_type": kindICMP6, "icmp_code": kindICMPCode, "icmpv6_code": kindICMP6Code, "boolean": kindBool,
-	"devgroup": kindGroup, "realm": kindNumber4, "classid": kindNumber4,
-}
-
 func dscpNames() map[string]uint64 {
 	names := map[string]uint64{"ef": 46, "va": 44, "lephb": 1, "be": 0, "df": 0}
 	for i := range uint64(8) {
