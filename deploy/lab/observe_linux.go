@@ -119,6 +119,15 @@ func (m *mapped) Topology(ctx context.Context) (*observe.Topology, error) {
 	return t, nil
 }
 
+// Explain simulates the packet on the node of the question: by its daemon or, on a node without one, by the node's own rules.
+func (m *mapped) Explain(ctx context.Context, q observe.Question) (*flow.Record, error) {
+	spec := m.lab.Spec()
+	if !slices.ContainsFunc(spec.Nodes, func(n Node) bool { return n.Name == q.Node && !n.HasDaemon() }) {
+		return m.Relay.Explain(ctx, q)
+	}
+	return m.lab.walk(ctx, spec.node(q.Node), q)
+}
+
 // topology is the topology in the order of the file.
 func (s *Spec) topology() *observe.Topology {
 	t := &observe.Topology{Lab: s.Name, Hosts: []observe.TopologyHost{}, Pods: []observe.TopologyPod{}}

@@ -35,8 +35,7 @@ type rules struct {
 func NewHost(listings []Listing, network *netfilter.Host) (*Host, error) {
 	h := &Host{native: make(map[iptables.Family]*native)}
 	var faults []error
-	text := ""                          // of nftables
-	byIptables := make(map[string]bool) // tables of nftables
+	text := "" // of nftables
 	for _, l := range listings {
 		if strings.TrimSpace(l.Text) == "" {
 			continue
@@ -45,11 +44,7 @@ func NewHost(listings []Listing, network *netfilter.Host) (*Host, error) {
 			text = l.Text
 			continue
 		}
-		family := iptables.IPv4
-		if strings.HasPrefix(l.Program, "ip6") {
-			family = iptables.IPv6
-		}
-		d, err := iptables.Parse(strings.NewReader(l.Text), iptables.Options{Family: family})
+		d, err := l.dump()
 		if err == nil && len(d.Tables) > 0 {
 			var m *netfilter.Machine
 			if m, err = netfilter.New([]*iptables.Dump{d}, nil, network, netfilter.Options{}); err == nil {
@@ -59,12 +54,8 @@ func NewHost(listings []Listing, network *netfilter.Host) (*Host, error) {
 		if err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", l.Program, err))
 		}
-		for line := range strings.Lines(l.Text) {
-			if table, ok := strings.CutPrefix(line, "*"); ok && strings.Contains(l.Program, "-nft") {
-				byIptables[map[iptables.Family]string{iptables.IPv4: "ip", iptables.IPv6: "ip6"}[family]+" "+strings.TrimSpace(table)] = true
-			}
-		}
 	}
+	byIptables := tablesOfIptables(listings)
 	for _, family := range []iptables.Family{iptables.IPv4, iptables.IPv6} {
 		if text == "" {
 			break
@@ -77,6 +68,33 @@ func NewHost(listings []Listing, network *netfilter.Host) (*Host, error) {
 		h.native[family] = n
 	}
 	return h, errors.Join(faults...)
+}
+
+// family is that of a listing of iptables.
+func (l *Listing) family() iptables.Family {
+	if strings.HasPrefix(l.Program, "ip6") {
+		return iptables.IPv6
+	}
+	return iptables.IPv4
+}
+
+// dump reads a listing of iptables.
+func (l *Listing) dump() (*iptables.Dump, error) {
+	return iptables.Parse(strings.NewReader(l.Text), iptables.Options{Family: l.family()})
+}
+
+// tablesOfIptables are the tables of nftables that are iptables-nft's, as "ip nat".
+func tablesOfIptables(listings []Listing) map[string]bool {
+	all := make(map[string]bool)
+	for i := range listings {
+		l := &listings[i]
+		for line := range strings.Lines(l.Text) {
+			if table, ok := strings.CutPrefix(line, "*"); ok && strings.Contains(l.Program, "-nft") {
+				all[map[iptables.Family]string{iptables.IPv4: "ip", iptables.IPv6: "ip6"}[l.family()]+" "+strings.TrimSpace(table)] = true
+			}
+		}
+	}
+	return all
 }
 
 // Flow is a flow that a service proxy has decided.

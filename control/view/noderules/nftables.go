@@ -23,16 +23,9 @@ type native struct {
 
 // newNative reads the listing for a family. Tables of iptables' names are left out, which are listed by iptables.
 func newNative(text string, family iptables.Family, others map[string]bool, network *netfilter.Host) (*native, error) {
-	rs, err := nftables.Read(NFTables, strings.NewReader(text), nftables.Options{})
-	if err != nil {
-		return nil, err
-	}
-	rs.Tables = slices.DeleteFunc(rs.Tables, func(t *nftables.Table) bool {
-		return others[string(t.Family)+" "+t.Name] || proxyTable(t.Name)
-	})
-	d, _ := nftrules.Compile(rs, family)
+	d, err := compile(text, family, func(t *nftables.Table) bool { return others[nameOf(t)] || proxyTable(t.Name) })
 	if d == nil {
-		return nil, nil
+		return nil, err
 	}
 	m, err := netfilter.New([]*iptables.Dump{d}, nil, network, netfilter.Options{})
 	if err != nil {
@@ -40,6 +33,20 @@ func newNative(text string, family iptables.Family, others map[string]bool, netw
 	}
 	return &native{rules{NFTables, d, m}, m.With(netfilter.Options{Doubts: true})}, nil
 }
+
+// compile reads the listing for a family without some of its tables; nil: there are no others.
+func compile(text string, family iptables.Family, without func(*nftables.Table) bool) (*iptables.Dump, error) {
+	rs, err := nftables.Read(NFTables, strings.NewReader(text), nftables.Options{})
+	if err != nil {
+		return nil, err
+	}
+	rs.Tables = slices.DeleteFunc(rs.Tables, without)
+	d, _ := nftrules.Compile(rs, family)
+	return d, nil
+}
+
+// nameOf is a table's family and name.
+func nameOf(t *nftables.Table) string { return string(t.Family) + " " + t.Name }
 
 // proxyTable reports whether a table is a service proxy's, which has decided the flow already.
 func proxyTable(name string) bool { return name == "nfqproxy" || name == "kube-proxy" }

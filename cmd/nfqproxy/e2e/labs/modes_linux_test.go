@@ -13,6 +13,8 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
@@ -76,6 +78,7 @@ func TestModes(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := e2etest.Up(t, file, lab.Options{Arguments: []string{"-v"}, KubeProxy: program})
+	c.ServeFlows()
 	var before string
 	for _, replicas := range []int{2, 4, 1, 3} {
 		if replicas == 1 { // the lab writes all of the table again, whatever somebody has done to it
@@ -106,6 +109,9 @@ func TestModes(t *testing.T) {
 				}
 			}
 		}
+		for i := 1; i < len(proxies); i++ {
+			walkOn(t, c, i, replicas)
+		}
 		// Clients of sticky stay with an endpoint as long as it exists.
 		conn, err := dialBriefly(c, "shell-2", "10.96.0.2:80")
 		if err != nil {
@@ -119,6 +125,29 @@ func TestModes(t *testing.T) {
 	}
 }
 
+// walkOn explains packets on a node without a daemon: the steps are those of its own rules.
+func walkOn(t *testing.T, c *e2etest.Cluster, node, replicas int) {
+	t.Helper()
+	name, services := fmt.Sprintf("node-%d", node), "services"
+	if node == 1 {
+		services = "KUBE-SERVICES"
+	}
+	for _, q := range []flow.Question{
+		{Protocol: "tcp", Source: fmt.Sprintf("pod/default/shell-%d", node), Destination: "10.96.0.1:80"},
+		{Protocol: "tcp", Source: "fd00:192::99", Destination: fmt.Sprintf("[fd00:192::%d]:30080", node+10)},
+	} {
+		r, err := c.Observer.Explain(t.Context(), observe.Question{Question: q, Node: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		outside := q.Source == "fd00:192::99"
+		in := slices.ContainsFunc(r.Steps, func(s flow.Step) bool { return s.Chain == services })
+		if r.Node != name || r.Verdict != "dnat" || r.Service != "default/web:http" && r.Service != "default/web" || !in || r.Masquerade != outside || len(r.Candidates) != replicas {
+			t.Errorf("%s, %d replicas: %s -> %s: %+v", name, replicas, q.Source, q.Destination, r)
+		}
+	}
+}
+
 // reachFrom connects until all of a number of pods have answered and no others, and returns the source address that each saw.
 func reachFrom(t *testing.T, c *e2etest.Cluster, proxy, from, to string, want int) map[string]string {
 	t.Helper()
@@ -129,12 +158,15 @@ func reachFrom(t *testing.T, c *e2etest.Cluster, proxy, from, to string, want in
 		}
 		clear(seen)
 		for range 15 * want {
+			var answer lab.Answer
 			conn, err := dialBriefly(c, from, to)
-			if err != nil {
+			if err == nil {
+				answer, err = e2etest.Ask(conn)
+			}
+			if err != nil { // of a pod that has just gone
 				clear(seen)
 				break
 			}
-			answer := c.Ask(conn)
 			seen[answer.Pod] = clientAddress(t, answer)
 		}
 	}
