@@ -237,7 +237,12 @@ func (h *hint) arrives(on string) bool {
 }
 
 // targets reports whether the rule has a target of that name.
-func (h *hint) targets(name string) bool { return h.Target != nil && h.Target.Name() == name }
+func (h *hint) targets(name string) bool {
+	if t, ok := h.Target.(iptables.NativeTarget); ok {
+		return name == "DNAT" && t.Translates()
+	}
+	return h.Target != nil && h.Target.Name() == name
+}
 
 // refuses reports whether the rule drops or rejects packets.
 func (h *hint) refuses() bool { return h.Target == iptables.Drop || h.targets("REJECT") }
