@@ -23,8 +23,9 @@ type Step struct {
 	Table   string      `json:"table"` // empty if Outcome is StepRouted or StepTracked
 	Chain   string      `json:"chain"` // likewise
 	Line    int         `json:"line,omitempty"`
-	File    string      `json:"file,omitempty"` // that Line counts in; empty: all rules are of one file
-	Rule    string      `json:"rule"`           // as iptables-save prints it, without "-A chain"; empty where there is none
+	Handle  uint64      `json:"handle,omitempty"` // of a rule of nftables without a line, as nft -a prints it
+	File    string      `json:"file,omitempty"`   // that Line counts in; empty: all rules are of one file
+	Rule    string      `json:"rule"`             // as iptables-save prints it, without "-A chain"; empty where there is none
 	Outcome StepOutcome `json:"outcome"`
 	// Probability is the probability of the outcome, for a rule with a statistic match; else 0.
 	Probability float64 `json:"chance,omitempty"`

@@ -104,6 +104,8 @@ func (x tracing) outcome(w *trace.Way) string {
 	by := ""
 	if w.Line > 0 {
 		by = fmt.Sprintf(" by line %d", w.Line)
+	} else if w.Handle > 0 {
+		by = fmt.Sprintf(" by the rule with handle %d", w.Handle)
 		if w.File != "" {
 			by += " of " + w.File
 		}
@@ -224,7 +226,7 @@ func commonTail(a, b []flow.Step) int {
 	for n < len(a) && n < len(b) {
 		s, o := a[len(a)-1-n], b[len(b)-1-n]
 		random := s.Table == "" && s.Probability > 0 // a choice without a rule, which shows in the text only
-		if s.Line != o.Line || s.Chain != o.Chain || s.Hook != o.Hook || s.Outcome != o.Outcome || random {
+		if s.Line != o.Line || s.Handle != o.Handle || s.Chain != o.Chain || s.Hook != o.Hook || s.Outcome != o.Outcome || random {
 			break
 		}
 		n++

@@ -23,6 +23,17 @@ const (
 // Shown reports whether anything of the walk is rendered.
 func (w Walk) Shown() bool { return w != "" && w != WalkNone }
 
+// lineText is the number of a step's line, or "#12" for a rule that has only a handle; empty: neither is known.
+func lineText(step *flow.Step) string {
+	switch {
+	case step.Line > 0:
+		return strconv.Itoa(step.Line)
+	case step.Handle > 0:
+		return "#" + strconv.FormatUint(step.Handle, 10)
+	}
+	return ""
+}
+
 // Steps renders a walk, one line for each step: the chain, the outcome of its rule and the reason.
 // Consecutive rules of a chain share one chain name. Steps through a dump have the line of the
 // rule, below a heading for each hook and table. Each line starts with indent and ends with a newline.
@@ -32,7 +43,7 @@ func (s Style) Steps(steps []flow.Step, indent string, walk Walk) string {
 	}
 	chains, lines := 0, 1
 	for _, step := range steps {
-		chains, lines = max(chains, len(step.Chain)), max(lines, len(strconv.Itoa(step.Line)))
+		chains, lines = max(chains, len(step.Chain)), max(lines, len(lineText(&step)))
 	}
 	var b strings.Builder
 	place, chain := "", ""
@@ -54,11 +65,7 @@ func (s Style) Steps(steps []flow.Step, indent string, walk Walk) string {
 				fmt.Fprintf(&b, "%s  %s\n", indent, s.reason(&step))
 				continue
 			}
-			line := ""
-			if step.Line > 0 {
-				line = strconv.Itoa(step.Line)
-			}
-			margin = fmt.Sprintf("%s  %s  ", indent, s.Paint(Dim, fmt.Sprintf("%*s", lines, line)))
+			margin = fmt.Sprintf("%s  %s  ", indent, s.Paint(Dim, fmt.Sprintf("%*s", lines, lineText(&step))))
 			blank = fmt.Sprintf("%s  %*s  ", indent, lines, "")
 		}
 		name := step.Chain

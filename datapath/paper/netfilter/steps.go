@@ -48,7 +48,7 @@ func (w *walk) addPassed(c *chain) {
 			return
 		}
 		w.add(flow.Step{
-			Table: c.table, Chain: c.name, File: c.file, Line: r.Line, Rule: ruleText(r.Rule), Outcome: flow.StepPassed, Text: w.WhyNot(p.failed),
+			Table: c.table, Chain: c.name, File: c.file, Line: r.Line, Handle: handleOf(r), Rule: ruleText(r.Rule), Outcome: flow.StepPassed, Text: w.WhyNot(p.failed),
 		})
 	}
 }
@@ -75,7 +75,7 @@ func (w *walk) addRule(c *chain, r *rule, o flow.StepOutcome) {
 		return
 	}
 	s := flow.Step{
-		Table: c.table, Chain: c.name, File: c.file, Line: r.Line, Rule: ruleText(r.Rule), Outcome: o, Probability: w.probability,
+		Table: c.table, Chain: c.name, File: c.file, Line: r.Line, Handle: handleOf(r), Rule: ruleText(r.Rule), Outcome: o, Probability: w.probability,
 	}
 	switch o {
 	case flow.StepPassed:
@@ -216,6 +216,14 @@ func (w *walk) addTranslated(s side) {
 		again = " again"
 	}
 	w.add(flow.Step{Outcome: flow.StepTracked, Text: fmt.Sprintf("the %s becomes %s%s, from its connection's entry; no rule is evaluated", what, a, again)})
+}
+
+// handleOf is the handle of a rule without a line; 0: it has a line.
+func handleOf(r *rule) uint64 {
+	if r.Line > 0 {
+		return 0
+	}
+	return r.Handle
 }
 
 // ruleText is a rule without "-A chain".

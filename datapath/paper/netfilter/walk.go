@@ -506,6 +506,9 @@ func (w *walk) stop(c *chain, r *rule, failed iptables.Match) exit {
 
 // lineOf is the line of a rule, with its file if there are several.
 func lineOf(r *iptables.Rule) string {
+	if r.Line == 0 && r.Handle > 0 {
+		return fmt.Sprintf("the rule with handle %d", r.Handle)
+	}
 	if r.File == "" {
 		return fmt.Sprintf("line %d", r.Line)
 	}

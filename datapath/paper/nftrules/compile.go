@@ -66,7 +66,8 @@ type compiler struct {
 	dynamic map[string]bool             // the sets that rules change
 	tables  map[tableKey]*table
 	out     *iptables.Table
-	blocks  int // chains without a name
+	json    bool // the ruleset is JSON, all of which nft prints in one line
+	blocks  int  // chains without a name
 }
 
 func (c *compiler) is4() bool { return c.family == iptables.IPv4 }
@@ -85,6 +86,7 @@ func tableOf(t *nftables.Table, family iptables.Family) *iptables.Table {
 	}
 	for _, ch := range t.Chains {
 		for _, r := range ch.Rules {
+			c.json = c.json || r.Text == ""
 			c.findDynamic(r)
 		}
 	}
@@ -115,6 +117,9 @@ func (c *compiler) findDynamic(r *nftables.Rule) {
 
 func (c *compiler) chain(ch *nftables.Chain) {
 	out := &iptables.Chain{Name: ch.Name, Line: ch.Line}
+	if c.json {
+		out.Line = 0
+	}
 	if b := ch.Base; b != nil && isHook(b.Hook) {
 		out.Base = &iptables.Base{Type: b.Type, Hook: b.Hook, Priority: b.Priority}
 		if out.Policy = iptables.PolicyAccept; b.Policy == "drop" {
@@ -224,8 +229,12 @@ func (c *compiler) rule(chain string, r *nftables.Rule) *iptables.Rule {
 	if native == "" {
 		native = r.String()
 	}
+	line := r.Line
+	if c.json {
+		line = 0
+	}
 	return &iptables.Rule{
-		Chain: chain, Line: r.Line, Handle: r.Handle, Counters: counters, Matches: b.matches, Target: b.target, Native: strings.TrimSpace(native),
+		Chain: chain, Line: line, Handle: r.Handle, Counters: counters, Matches: b.matches, Target: b.target, Native: strings.TrimSpace(native),
 	}
 }
 

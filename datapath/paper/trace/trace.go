@@ -49,8 +49,9 @@ type Way struct {
 	Probability float64     `json:"probability"`
 	Verdict     string      `json:"verdict"` // see netfilter.Verdict
 	Why         string      `json:"why,omitempty"`
-	Line        int         `json:"line,omitempty"` // of the rule with the verdict
-	File        string      `json:"file,omitempty"` // that Line counts in; empty: all rules are of one file
+	Line        int         `json:"line,omitempty"`   // of the rule with the verdict
+	Handle      uint64      `json:"handle,omitempty"` // of that rule, if it is of nftables and has no line
+	File        string      `json:"file,omitempty"`   // that Line counts in; empty: all rules are of one file
 	With        string      `json:"with,omitempty"`
 	Out         string      `json:"outInterface,omitempty"`
 	Source      string      `json:"source"` // in the end
@@ -207,7 +208,9 @@ func wayOf(r *netfilter.Result) *Way {
 		Assumptions: r.Assumptions, Steps: r.Steps, Fork: -1, Cut: r.Cut,
 	}
 	if r.By != nil {
-		w.Line, w.File = r.By.Line, r.By.File
+		if w.Line, w.File = r.By.Line, r.By.File; w.Line == 0 {
+			w.Handle = r.By.Handle
+		}
 	}
 	if w.Assumptions == nil {
 		w.Assumptions = []string{}

@@ -1,0 +1,47 @@
+package trace
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftrules"
+)
+
+// TestHandles: rules of JSON have handles, and those of text lines.
+func TestHandles(t *testing.T) {
+	for name, c := range map[string]struct {
+		ruleset string
+		line    int
+		handle  uint64
+	}{
+		"text": {"table inet f { # handle 1\n\tchain in { # handle 2\n\t\ttype filter hook input priority filter; policy accept;\n\t\ttcp dport 22 drop # handle 7\n\t}\n}\n", 4, 0},
+		"JSON": {`{"nftables": [{"metainfo": {"version": "1.0.6"}}, {"table": {"family": "inet", "name": "f", "handle": 1}},
+{"chain": {"family": "inet", "table": "f", "name": "in", "handle": 2, "type": "filter", "hook": "input", "prio": 0, "policy": "accept"}},
+{"rule": {"family": "inet", "table": "f", "chain": "in", "handle": 7, "expr": [{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 22}}, {"drop": null}]}}]}`, 0, 7},
+	} {
+		rs, err := nftables.Read(name, strings.NewReader(c.ruleset), nftables.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, _ := nftrules.Compile(rs, iptables.IPv4)
+		host := new(netfilter.Host)
+		host.AddAddress("eth0", netip.MustParsePrefix("192.0.2.1/24"))
+		m, err := netfilter.New([]*iptables.Dump{d}, nil, host, netfilter.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := iptables.FirstPacket(6, netip.MustParseAddrPort("192.0.2.7:40000"), netip.MustParseAddrPort("192.0.2.1:22"), false)
+		p.InInterface = "eth0"
+		tr, err := Run(m, &Question{Packet: p})
+		if err != nil || len(tr.Ways) != 1 {
+			t.Fatal(tr, err)
+		}
+		if w := tr.Ways[0]; w.Verdict != "dropped" || w.Line != c.line || w.Handle != c.handle {
+			t.Errorf("%s: %s by line %d, handle %d", name, w.Verdict, w.Line, w.Handle)
+		}
+	}
+}
