@@ -90,7 +90,7 @@ func (f *ruleFile) read(family iptables.Family) (*iptables.Input, error) {
 	}
 	input.Dumps = slices.DeleteFunc(input.Dumps, func(d *iptables.Dump) bool { return len(d.Tables) == 0 })
 	if len(input.Dumps) == 0 {
-		return nil, fmt.Errorf("%s: no rules: want the output of iptables-save", name)
+		return nil, fmt.Errorf("%s: no rules: want the output of iptables-save or nft list ruleset", name)
 	}
 	return input, nil
 }

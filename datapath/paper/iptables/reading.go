@@ -9,6 +9,9 @@ import "github.com/nfqproxy/nfqproxy/datapath/rules"
 // ends before.
 func (p *Packet) ReadHeader(transport bool, offset, size int) (b rules.Bits, ok bool) {
 	m := p.image()
+	if len(m.bytes) == 0 {
+		return rules.UnknownBits(size), false
+	}
 	begin := 0
 	if transport {
 		begin = lengthIPv6

@@ -122,9 +122,6 @@ func (b *backend) compile(t *iptables.Table) error {
 		c.file, c.index = file, newIndex(c.rules)
 		c.open = b.dump.Open(t.Name, c.name)
 	}
-	if b.native() { // which the kernel has checked
-		return nil
-	}
 	return checkNesting(chains, slices.Sorted(maps.Keys(chains)))
 }
 

@@ -86,28 +86,28 @@ func (n *nesting) height(c *chain, depth int) (int, error) {
 	}
 	n.heights[c] = onTheWay
 	height := 0
-	for _, r := range c.rules {
-		if r.jump == nil {
-			continue
+	for i := range c.rules {
+		r := &c.rules[i]
+		for next := range r.leadsTo(c) {
+			if depth >= maxDepth {
+				return 0, tooDeep(r)
+			}
+			h, err := n.height(next, depth+1)
+			switch {
+			case err != nil:
+				return 0, err
+			case h == onTheWay:
+				return 0, fmt.Errorf("%s: the chains lead in a circle: %s comes back to %s", lineOf(r.Rule), c.name, next.name)
+			case h+1 > maxDepth:
+				return 0, tooDeep(r)
+			}
+			height = max(height, h+1)
 		}
-		if depth >= maxDepth {
-			return 0, tooDeep(&r)
-		}
-		h, err := n.height(r.jump, depth+1)
-		switch {
-		case err != nil:
-			return 0, err
-		case h == onTheWay:
-			return 0, fmt.Errorf("line %d: the chains lead in a circle: %s comes back to %s", r.Line, c.name, r.jump.name)
-		case h+1 > maxDepth:
-			return 0, tooDeep(&r)
-		}
-		height = max(height, h+1)
 	}
 	n.heights[c] = height
 	return height, nil
 }
 
 func tooDeep(r *rule) error {
-	return fmt.Errorf("line %d: chains are nested deeper than %d jumps: want fewer", r.Line, maxDepth)
+	return fmt.Errorf("%s: chains are nested deeper than %d jumps: want fewer", lineOf(r.Rule), maxDepth)
 }

@@ -45,3 +45,32 @@ func TestHandles(t *testing.T) {
 		}
 	}
 }
+
+// TestHostileRuleset: chains that lead in a circle, by a jump and by a map, are refused as the kernel does; a packet without
+// bytes has no headers.
+func TestHostileRuleset(t *testing.T) {
+	compile := func(chains string) (*netfilter.Machine, error) {
+		rs, err := nftables.Read("file", strings.NewReader("table inet f {\n"+chains+"\n}\n"), nftables.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, _ := nftrules.Compile(rs, iptables.IPv4)
+		host := new(netfilter.Host)
+		host.AddAddress("eth0", netip.MustParsePrefix("192.0.2.1/24"))
+		return netfilter.New([]*iptables.Dump{d}, nil, host, netfilter.Options{})
+	}
+	const base = "chain in {\ntype filter hook input priority filter;\n"
+	_, err := compile("chain a {\njump b\n}\nchain b {\ntcp dport vmap { 22 : jump a }\n}\n" + base + "jump a\n}\n")
+	if err == nil || !strings.Contains(err.Error(), "the chains lead in a circle") {
+		t.Errorf("%v, want an error about the circle", err)
+	}
+	m, err := compile(base + "@th,16,8 5 drop\n@nh,0,8 5 drop\nip ttl < 3 drop\n}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := iptables.FirstPacket(6, netip.MustParseAddrPort("192.0.2.7:40000"), netip.MustParseAddrPort("192.0.2.1:22"), false)
+	p.InInterface, p.Length = "eth0", 0
+	if tr, err := Run(m, &Question{Packet: p}); err != nil || tr.Ways[0].Verdict != "delivered" {
+		t.Errorf("%+v, %v", tr, err)
+	}
+}
