@@ -15,6 +15,8 @@ const (
 	Updated EventKind = iota + 1
 	// Destroyed: the entry is gone.
 	Destroyed
+	// Began: the entry was made. Only a Watcher that asks for them gets these events; see [WatchConfig].
+	Began
 )
 
 // String returns the kind in the words of conntrack(8).
@@ -24,6 +26,8 @@ func (k EventKind) String() string {
 		return "UPDATE"
 	case Destroyed:
 		return "DESTROY"
+	case Began:
+		return "NEW"
 	}
 	return "unknown"
 }
@@ -33,7 +37,7 @@ func (k EventKind) String() string {
 // without a listener in any network namespace (nf_ct_ecache_ext_add in nf_conntrack_ecache.c).
 type Event struct {
 	Kind EventKind
-	// At is when it happened, by the wall clock. For Updated the kernel reports it since Linux
+	// At is when it happened, by the wall clock. For Began and Updated the kernel reports it since Linux
 	// 6.14, for Destroyed it is State.Stop; both only for entries whose State.Start is known.
 	// Zero: unknown.
 	At time.Time
@@ -43,6 +47,9 @@ type Event struct {
 	// State is the entry as the event reports it (ctnetlink_conntrack_event in
 	// nf_conntrack_netlink.c). The tuples, the ID, the status, the zone and the mark are always
 	// valid. Besides:
+	//
+	// Began is sent when the first packet leaves the host or reaches a socket of it, so the entry has its translation. It has
+	// the Timeout, and the state of TCP or SCTP. A packet that is dropped or rejected before has no entry.
 	//
 	// Updated has the Timeout, and TCP or SCTP if that state changed with it; otherwise the state
 	// is none (0). It has no counters and no times.
@@ -74,6 +81,8 @@ func parseEvent(b []byte, e *Event) (bool, error) {
 		e.Kind = Destroyed
 	case typ == msgCTNew && flags&flagCreate == 0:
 		e.Kind = Updated
+	case typ == msgCTNew:
+		e.Kind = Began
 	default:
 		return false, nil
 	}

@@ -112,7 +112,6 @@ func TestNoEvents(t *testing.T) {
 		t.Fatal("that is not where the protocol is")
 	}
 	for name, b := range map[string][]byte{
-		"a new entry":         change(7, flagCreate>>8),
 		"an answer":           change(5, 0),
 		"icmp":                change(proto, 1),
 		"another message":     change(4, 1),
@@ -127,6 +126,10 @@ func TestNoEvents(t *testing.T) {
 		if ok, _ := parseEvent(b, new(Event)); ok {
 			t.Errorf("%s is an event", name)
 		}
+	}
+	var began Event
+	if ok, err := parseEvent(change(7, flagCreate>>8), &began); !ok || err != nil || began.Kind != Began {
+		t.Errorf("a new entry: %v, %v, %v", ok, err, began.Kind)
 	}
 }
 

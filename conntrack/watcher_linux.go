@@ -17,6 +17,7 @@ import (
 
 // Multicast groups of linux/netfilter/nfnetlink.h.
 const (
+	groupNew     = 1 // NFNLGRP_CONNTRACK_NEW
 	groupUpdate  = 2 // NFNLGRP_CONNTRACK_UPDATE
 	groupDestroy = 3 // NFNLGRP_CONNTRACK_DESTROY
 )
@@ -27,6 +28,8 @@ type WatchConfig struct {
 	// bytes. Without CAP_NET_ADMIN over the whole machine the kernel silently grants at most
 	// net.core.rmem_max.
 	Buffer int
+	// New: events of new entries, too ([Began]).
+	New bool
 }
 
 // Watch begins to receive the events of the calling thread's network namespace: all those after
@@ -46,8 +49,11 @@ func Watch(cfg WatchConfig) (*Watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("conntrack: %w", err)
 	}
-	k := &kernelEvents{Socket: own, in: netlinkio.NewBuffers(maxEvents, maxEventLen)}
-	for _, group := range []int{groupDestroy, groupUpdate} {
+	k := &kernelEvents{Socket: own, in: netlinkio.NewBuffers(maxEvents, maxEventLen), groups: []int{groupDestroy, groupUpdate}}
+	if cfg.New {
+		k.groups = append(k.groups, groupNew)
+	}
+	for _, group := range k.groups {
 		if err := k.SetMember(group, true); err != nil {
 			if errors.Is(err, unix.EPERM) {
 				err = fmt.Errorf("%w (CAP_NET_ADMIN is needed)", err)
@@ -87,6 +93,7 @@ func eventsEnabled(readFile func(string) ([]byte, error)) error {
 type kernelEvents struct {
 	*netlinkio.Socket
 	in     *netlinkio.Buffers
+	groups []int
 	closed atomic.Bool
 }
 
@@ -104,8 +111,11 @@ func (k *kernelEvents) Receive(wait bool) (n int, err error) {
 
 func (k *kernelEvents) Datagram(i int) []byte { return k.in.Datagram(i) }
 
-func (k *kernelEvents) Listen(on bool) error {
-	return errors.Join(k.SetMember(groupDestroy, on), k.SetMember(groupUpdate, on))
+func (k *kernelEvents) Listen(on bool) (err error) {
+	for _, group := range k.groups {
+		err = errors.Join(err, k.SetMember(group, on))
+	}
+	return err
 }
 
 // Close makes the kernel send a reply, which wakes a waiting receive.

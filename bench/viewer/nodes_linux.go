@@ -216,4 +216,5 @@ func (fakeDaemon) CheckRules(context.Context) (engine.RuleCheck, error) {
 }
 func (fakeDaemon) Faults() (rules, firewall string) { return "", "" }
 func (fakeDaemon) HostNAT() observe.HostNAT         { return observe.HostNAT{} }
+func (fakeDaemon) Observed() string                 { return "" }
 func (fakeDaemon) Confinement() observe.Confinement { return observe.Confinement{} }

@@ -55,7 +55,7 @@ func (x AddressPattern) match(a netip.AddrPort, o flow.Owner) bool {
 // endpointPod is the pod of the selected endpoint; empty: not known, or the flow went to another.
 func endpointPod(fl *flow.Flow) string {
 	d := &fl.Decision
-	if d.Verdict != decision.DNAT || fl.Endpoint() != d.Endpoint() {
+	if !d.HasEndpoint() || fl.Endpoint() != d.Endpoint() {
 		return ""
 	}
 	return d.ServicePort.Endpoints[d.Index].Pod

@@ -31,13 +31,14 @@ const (
 	ProblemWorkerStuck   = "worker-stuck"   // the worker of a queue makes no progress
 	ProblemHostFirewall  = "host-firewall"  // rules are missing in the host's firewall
 	ProblemFlowLog       = "flow-log"       // the flow log cannot be written: it gets no more records
+	ProblemNotObserving  = "not-observing"  // the daemon only observes, and cannot
 )
 
 // Problems lists the problems.
 func Problems() []string {
 	return []string{
 		ProblemUnreachable, ProblemNotServing, ProblemSavedObjects, ProblemChangesLate, ProblemRulesDamaged, ProblemRulesDiffer, ProblemRulesUnknown,
-		ProblemKernelDecides, ProblemWorkerStuck, ProblemHostFirewall, ProblemFlowLog,
+		ProblemKernelDecides, ProblemWorkerStuck, ProblemHostFirewall, ProblemFlowLog, ProblemNotObserving,
 	}
 }
 
@@ -47,8 +48,12 @@ type Daemon struct {
 	ProcessID int       `json:"processID"`
 	Started   time.Time `json:"started"`
 	Time      time.Time `json:"time"` // of this state, by the node's clock
-	Source    Source    `json:"source"`
-	Table     *Table    `json:"table,omitempty"` // in force; nil: none yet
+	// Observed is the service proxy of the node, where the daemon only observes it: "kube-proxy (iptables)". Then Kernel is
+	// what it sees of connections, and what concerns decisions and rules is absent. Empty: the daemon decides.
+	Observed string  `json:"observed,omitempty"`
+	Kernel   *Kernel `json:"kernel,omitempty"`
+	Source   Source  `json:"source"`
+	Table    *Table  `json:"table,omitempty"` // in force; nil: none yet
 	// DecidedBy is, for each address family (IPv4, IPv6), what decides new flows at present: see the
 	// DecidedBy constants. A family is missing if that is not known.
 	DecidedBy map[string]string `json:"decidedBy"`

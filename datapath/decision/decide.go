@@ -27,11 +27,12 @@ func Decide(t *Table, p *Packet, r Rand, a Affinity, b Balancer) Decision {
 }
 
 // ToEndpoint returns the decision for a flow for which only the endpoint is known, because the kernel's
-// copy of the table selected it. It reports false if the table has no way to the endpoint.
-func ToEndpoint(t *Table, p *Packet, endpoint netip.AddrPort) (Decision, bool) {
+// copy of the table or another service proxy selected it: by is ByKernel or ByProxy. It reports false if the table has no
+// way to the endpoint; then ServicePort is that of the packet's destination, if there is one.
+func ToEndpoint(t *Table, p *Packet, endpoint netip.AddrPort, by Reason) (Decision, bool) {
 	w := walk{t: t, p: p, to: endpoint, d: Decision{Generation: t.generation}}
 	w.nat()
-	w.d.Reason = ByKernel
+	w.d.Reason = by
 	return w.d, w.d.Verdict == DNAT
 }
 

@@ -139,6 +139,9 @@ const (
 	NotFiltered                    // Accept: the refusing rule is not on its way through the node
 	DroppedByHand                  // Drop: it was held at the queue and dropped by hand; [Decide] never returns it
 	ByKernel                       // DNAT: the kernel's copy of the service table selected an endpoint; [Decide] never returns it
+	ByProxy                        // DNAT: another service proxy selected an endpoint; [Decide] never returns it
+	UnknownEndpoint                // DNAT: another service proxy selected an address that is no endpoint of the service port; [Decide] never returns it
+	NotTranslated                  // Accept: the destination is a service port's, but no proxy translated it; [Decide] never returns it
 )
 
 // String returns the reason as in flow records.
@@ -164,9 +167,18 @@ func (r Reason) String() string {
 		return "dropped-by-hand"
 	case ByKernel:
 		return "kernel-copy"
+	case ByProxy:
+		return "service-proxy"
+	case UnknownEndpoint:
+		return "unknown-endpoint"
+	case NotTranslated:
+		return "not-translated"
 	}
 	return "unknown"
 }
+
+// Observed reports whether the daemon did not decide such a flow, but found it in the connection table.
+func (r Reason) Observed() bool { return r >= ByKernel }
 
 // Mark is the reason for which the packet gets the masquerade mark: the first one that applies on
 // the walk.
@@ -213,7 +225,7 @@ type Decision struct {
 	// Masquerade: its source is rewritten, because it is marked and passes POSTROUTING.
 	Masquerade bool
 	// Index is the endpoint's position in ServicePort.Endpoints; valid iff Verdict
-	// is DNAT.
+	// is DNAT, and Reason is not UnknownEndpoint.
 	Index uint32
 	// Draw is in [0, 1); valid iff Drawn.
 	Draw  float64
@@ -225,7 +237,10 @@ type Decision struct {
 	Generation  uint64 // of the table
 }
 
-// Endpoint is the flow's endpoint. It may be called iff the verdict is DNAT.
+// HasEndpoint reports whether the decision has an endpoint of its service port.
+func (d *Decision) HasEndpoint() bool { return d.Verdict == DNAT && d.Reason != UnknownEndpoint }
+
+// Endpoint is the flow's endpoint. It may be called iff the decision has one: see [Decision.HasEndpoint].
 func (d *Decision) Endpoint() netip.AddrPort {
 	return d.ServicePort.Endpoints[d.Index].AddrPort
 }

@@ -20,7 +20,7 @@ type Flow struct {
 	// Node is the table's node; TableAge is the table's age at Time.
 	Node     *decision.Node
 	TableAge time.Duration
-	Queue    uint16    // 0 with reason ByKernel
+	Queue    uint16    // 0 if another than the daemon decided
 	Time     time.Time // of the decision; for a held flow, of its release
 
 	// Waited, Deciding, Writing and Accepting are the [Stages]; Waited is negative if it is
@@ -29,8 +29,13 @@ type Flow struct {
 
 	// Outcome is the outcome for the conntrack entry; valid iff the verdict is DNAT.
 	Outcome conntrack.Outcome
+	// Proxy is the service proxy that decided the flow; empty: nfqproxy.
+	Proxy string
+	// Outdated is how long before Time the endpoint had been removed, or had stopped getting new flows; 0: it had not, as far
+	// as is known. Only with reason ByProxy.
+	Outdated time.Duration
 	// Existing is the endpoint of the existing conntrack entry, ExistingMasqueraded whether its
-	// source is translated; valid iff Outcome is Kept.
+	// source is translated; valid iff Outcome is Kept, and Existing with reason UnknownEndpoint.
 	Existing            netip.AddrPort
 	ExistingMasqueraded bool
 	// SourceAddr is the requested source address after translation; invalid: no translation.
@@ -67,7 +72,7 @@ func (d *Flow) Endpoint() netip.AddrPort {
 	switch {
 	case d.Decision.Verdict != decision.DNAT:
 		return netip.AddrPort{}
-	case d.Outcome == conntrack.Kept:
+	case d.Outcome == conntrack.Kept, !d.Decision.HasEndpoint():
 		return d.Existing
 	}
 	return d.Decision.Endpoint()
@@ -78,7 +83,8 @@ func (d *Flow) Endpoint() netip.AddrPort {
 func (d *Flow) Record() *Record {
 	r, at := newRecord(d.Node.Name, &d.Packet, &d.Decision), d.Time
 	r.Time, r.TableAge, r.Held, r.Earlier = &at, d.TableAge.Seconds(), d.Held, d.Earlier
-	if d.Decision.Reason != decision.ByKernel {
+	r.Proxy, r.Outdated = d.Proxy, d.Outdated.Seconds()
+	if !d.Decision.Reason.Observed() {
 		queue := d.Queue
 		r.Queue = &queue
 		r.Stages = &Stages{Decided: d.Deciding.Seconds(), Written: d.Writing.Seconds(), Accepted: d.Accepting.Seconds()}
@@ -90,11 +96,16 @@ func (d *Flow) Record() *Record {
 	if d.Decision.Verdict != decision.DNAT {
 		return r
 	}
+	if !d.Decision.HasEndpoint() {
+		r.Endpoint = d.Existing.String()
+	}
 	r.addShadows(&d.Decision, d.Shadows)
 	if d.HostRule != nil {
 		r.SetHostMasquerade(d.HostRule.String())
 	}
-	r.Conntrack = d.Outcome.String()
+	if d.Proxy == "" {
+		r.Conntrack = d.Outcome.String()
+	}
 	if d.SourceAddr.IsValid() {
 		r.MasqueradeAddress = d.SourceAddr.String()
 	}

@@ -34,6 +34,11 @@ type Record struct {
 	// captured; absent in simulations.
 	Time *time.Time `json:"time,omitempty"`
 	Node string     `json:"node,omitempty"`
+	// Proxy is the service proxy that decided the flow, where it was not nfqproxy: "kube-proxy (iptables)".
+	Proxy string `json:"proxy,omitempty"`
+	// Outdated is how many seconds before Time the endpoint had been removed, or had stopped getting new flows, by the
+	// objects that the node knew; absent: it had not. Only with reason service-proxy.
+	Outdated float64 `json:"outdated,omitempty"`
 	// Queue is the number of the packet's netfilter queue; absent in simulations.
 	Queue *uint16 `json:"queue,omitempty"`
 
@@ -201,8 +206,10 @@ func newRecord(node string, p *decision.Packet, d *decision.Decision) *Record {
 	if d.Verdict != decision.DNAT {
 		return r
 	}
-	e := &s.Endpoints[d.Index]
-	r.Endpoint, r.Pod, r.EndpointNode = e.AddrPort.String(), e.Pod, e.NodeName
+	if d.HasEndpoint() {
+		e := &s.Endpoints[d.Index]
+		r.Endpoint, r.Pod, r.EndpointNode = e.AddrPort.String(), e.Pod, e.NodeName
+	}
 	if d.Drawn {
 		draw := d.Draw
 		r.Draw = &draw
@@ -257,6 +264,9 @@ func (r *Record) addEndpoints(d *decision.Decision) {
 
 // probability is the one with which the decision's endpoint was to be the i-th.
 func probability(d *decision.Decision, i uint32) float64 {
+	if d.Reason.Observed() && d.ServicePort.AffinitySeconds > 0 {
+		return 0 // it may have been drawn, or bound
+	}
 	n := float64(len(d.ServicePort.Usable[d.Policy]))
 	switch d.Pick.Evidence.Kind {
 	case decision.NoEvidence:

@@ -149,6 +149,9 @@ var reasonWords = map[decision.Reason]string{
 	decision.NotFiltered:      "the packet does not reach the chain of the rule that would reject it",
 	decision.DroppedByHand:    "held at the queue and dropped by the user",
 	decision.ByKernel:         "selected at random by the kernel's copy of the service table",
+	decision.ByProxy:          "selected by the node's service proxy",
+	decision.UnknownEndpoint:  "translated by the node's service proxy to an address that is not an endpoint of the service",
+	decision.NotTranslated:    "the destination is a service, but the node's service proxy did not translate it",
 }
 
 var exclusionWords = map[decision.Exclusion]string{

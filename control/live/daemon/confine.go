@@ -37,6 +37,10 @@ func (p *process) confinementConfig() confine.Config {
 		Locks:   []string{"/run"},
 		Program: p.clientUses.Program,
 	}
+	if f.observe {
+		capability, writes := p.observeNeeds()
+		c.Capabilities, c.Writes, c.Locks = []observe.Capability{capability}, writes, nil
+	}
 	for _, file := range []string{f.flowAPI.tokenFile, f.flowAPI.tlsCert, f.flowAPI.tlsKey} {
 		if file != "" {
 			c.Reads = append(c.Reads, file)

@@ -27,6 +27,8 @@ type Flags struct {
 	master        string
 	firstQueue    uint16
 	queues        uint16
+	observe       bool
+	accounting    bool
 	scope         string
 	decide        string
 	algorithms    algorithms.Flags
@@ -83,6 +85,9 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.allNodes, "all-nodes", false, "watch all Nodes of the cluster: the flow API lists them, for hubble-relay")
 	flags.StringVar(&f.writeConfigTo, "write-config-to", "", "write the configuration from file and flags to this file, in kube-proxy's format, and exit")
 	usage.Group(flags, "Objects and configuration")
+	flags.BoolVar(&f.observe, "observe", false, "only observe: the node's own service proxy decides, and this daemon makes records of its flows from connection tracking; it changes nothing on the node")
+	flags.BoolVar(&f.accounting, "accounting", true, "have the kernel count the bytes of connections and note their times (the sysctls nf_conntrack_acct and nf_conntrack_timestamp); with --observe only if it is given")
+	usage.Group(flags, "Observing")
 	f.config.addNode(flags)
 	flags.StringVar(&f.hostMasq, "host-masquerade", hostMasqueradeAuto, `apply the node's own masquerade rules (nat POSTROUTING: of the CNI plugin, ip-masq-agent, Docker) to translated flows, which do not traverse them: "auto" or "off"`)
 	usage.Group(flags, "This node")
@@ -121,6 +126,9 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 
 // complete gives flags that were not given the values that depend on others.
 func (f *Flags) complete() {
+	if f.observe && !f.set.Changed("accounting") {
+		f.accounting = false
+	}
 	f.seeded, f.otherQueues = f.set.Changed("seed"), !f.set.Changed("queue-num")
 	if !f.set.Changed("state-dir") {
 		f.stateDir = defaultStateDir()
@@ -190,6 +198,11 @@ func (f *Flags) onlyServices() bool { return f.scope == scopeServices || f.decid
 
 // check validates flags that no configuration file has.
 func (f *Flags) check() error {
+	if f.observe {
+		if err := f.checkObserve(); err != nil {
+			return err
+		}
+	}
 	all := int(f.queues)
 	if !f.onlyServices() {
 		all *= 2

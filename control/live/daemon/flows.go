@@ -84,7 +84,7 @@ func (v *recording) logError() error {
 // start starts to record flows and to serve them. close has to follow.
 func (v *recording) start(controller *servicetable.Controller) error {
 	owners, f := controller.Owners(), v.flags
-	v.Journal = journal.New(journal.Config{Flows: f.flowAPI.buffer})
+	v.Journal = journal.New(journal.Config{Flows: f.flowAPI.buffer, Observe: v.observeConfig()})
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	c := localnode.Config{
 		Name: v.cfg.Node.Name, Version: v.version, Journal: v.Journal, Owners: owners,
@@ -182,17 +182,18 @@ func (v *recording) serveAt(server *flowapi.Server, address flowapi.Address) err
 // eventBuffer is how many bytes of events may wait.
 const eventBuffer = 8 << 20
 
-// followKernel feeds the journal with the kernel's conntrack events. Without them records have
-// no life cycle.
-func (v *recording) followKernel() {
-	changes, err := proxyconfig.FlowAccounting(proxyconfig.KernelFiles{Host: hostSysctls})
-	for _, c := range changes {
-		v.process.log.Info("set " + c)
+// followKernel feeds the journal with the kernel's conntrack events. After an error, records have no life cycle.
+func (v *recording) followKernel() error {
+	if v.flags.accounting {
+		changes, err := proxyconfig.FlowAccounting(proxyconfig.KernelFiles{Host: hostSysctls})
+		for _, c := range changes {
+			v.process.log.Info("set " + c)
+		}
+		if err != nil {
+			v.process.log.Warn("cannot enable connection accounting: records lack details", "error", err)
+		}
 	}
-	if err != nil {
-		v.process.log.Warn("cannot enable connection accounting: records lack details", "error", err)
-	}
-	events, err := conntrack.Watch(conntrack.WatchConfig{Buffer: eventBuffer})
+	events, err := conntrack.Watch(conntrack.WatchConfig{Buffer: eventBuffer, New: v.flags.observe})
 	var connections, dumps *conntrack.Table
 	if err == nil {
 		var locks conntrack.Locks
@@ -203,12 +204,13 @@ func (v *recording) followKernel() {
 		}
 	}
 	if err != nil {
-		v.process.log.Warn("no conntrack events: flow life cycles are not available", "error", err)
 		v.NotFollowed(err.Error())
-		return
+		return err
 	}
-	if v.stamping, err = nfqueue.StampPackets(); err != nil {
-		v.process.log.Warn("no packet timestamps: waiting times in the queue are not available", "error", err)
+	if !v.flags.observe {
+		if v.stamping, err = nfqueue.StampPackets(); err != nil {
+			v.process.log.Warn("no packet timestamps: waiting times in the queue are not available", "error", err)
+		}
 	}
 	v.done.Go(func() {
 		err := v.Follow(v.ctx, journal.Kernel{
@@ -218,6 +220,7 @@ func (v *recording) followKernel() {
 			v.process.log.Error("conntrack events failed: flow life cycles are no longer available", "error", err)
 		}
 	})
+	return nil
 }
 
 // isOn reports whether a sysctl of connection tracking is 1.

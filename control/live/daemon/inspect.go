@@ -44,4 +44,6 @@ func (p inspected) HostNAT() observe.HostNAT {
 	return n
 }
 
+func (p inspected) Observed() string { return p.observed() }
+
 func (p inspected) Confinement() observe.Confinement { return p.confinement }

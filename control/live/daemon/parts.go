@@ -47,7 +47,9 @@ func (p *parts) Connect() (err error) {
 	p.config.Rules = p.rules
 	p.udp, err = reconcile.Open(reconcile.Config{Interval: p.cfg.SyncPeriod, Observe: p.reconciled}, p.rules)
 	if err == nil && p.flags.wantsLives() {
-		p.flows.followKernel()
+		if err := p.flows.followKernel(); err != nil {
+			p.log.Warn("no conntrack events: flow life cycles are not available", "error", err)
+		}
 	}
 	return err
 }

@@ -55,6 +55,8 @@ type process struct {
 	// inForce and running are the table in force and the datapath, for any goroutine; nil before the first table.
 	inForce atomic.Pointer[decision.Table]
 	running atomic.Pointer[engine.Engine]
+	// otherProxy is the service proxy that the daemon observes; nil: not known yet, or the daemon decides.
+	otherProxy atomic.Pointer[string]
 	// apiServer is the source of objects; nil: there is none yet.
 	apiServer atomic.Pointer[apiserver.Source]
 }

@@ -75,14 +75,7 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	})
 	p.events = apiserver.NewRecorder(p.ctx, p.client, p.cfg.Node.Name, p.log)
 	defer p.events.Close()
-	// Kernel features are the most likely thing to be missing.
-	if _, err := engine.Preflight(); err != nil {
-		if err := p.events.NodeNow("KernelFeatureMissing", err.Error()); err != nil {
-			p.log.Debug("cannot write the event KernelFeatureMissing", "error", err)
-		}
-		return err
-	}
-	if p.parts.config.Predecessor, err = engine.CheckLock(p.parts.config.WhenServed); err != nil {
+	if err := p.checkKernel(); err != nil {
 		return err
 	}
 	p.tuneOOM()
@@ -128,10 +121,37 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	return err
 }
 
+// checkKernel checks what the datapath needs. Kernel features are the most likely thing to be missing.
+func (p *proxy) checkKernel() (err error) {
+	if p.flags.observe {
+		return nil
+	}
+	if _, err := engine.Preflight(); err != nil {
+		if err := p.events.NodeNow("KernelFeatureMissing", err.Error()); err != nil {
+			p.log.Debug("cannot write the event KernelFeatureMissing", "error", err)
+		}
+		return err
+	}
+	p.parts.config.Predecessor, err = engine.CheckLock(p.parts.config.WhenServed)
+	return err
+}
+
+// putIntoForce puts a table into force: that of an observing daemon is for the records only.
+func (p *proxy) putIntoForce(t *decision.Table, first bool) error {
+	switch {
+	case !p.flags.observe:
+		return p.publisher.Publish(t)
+	case first:
+		return p.observeFlows(t)
+	}
+	p.inForce.Store(t)
+	return nil
+}
+
 // publish puts a table into force. With the first one the datapath begins.
 func (p *proxy) publish(t *decision.Table) {
-	first := p.publisher.Table() == nil
-	if err := p.publisher.Publish(t); err != nil {
+	first := p.inForce.Load() == nil
+	if err := p.putIntoForce(t, first); err != nil {
 		if p.ctx.Err() != nil {
 			return // it ended while it waited for another nfqproxy
 		}
@@ -151,12 +171,19 @@ func (p *proxy) publish(t *decision.Table) {
 
 // serving reports that the proxy serves. /readyz and the metrics report it already.
 func (p *proxy) serving(t *decision.Table) {
-	p.log.Info("serving", "node", p.cfg.Node.Name, "services", t.ServiceCount(), "queue", p.parts.engine.FirstQueue(), "queues", p.parts.engine.Queues())
-	p.events.Node(false, "Starting", "nfqproxy "+p.version+" serves")
+	stuck := func() bool { return false }
+	if e := p.parts.engine; e != nil {
+		stuck = e.Stuck
+		p.log.Info("serving", "node", p.cfg.Node.Name, "services", t.ServiceCount(), "queue", e.FirstQueue(), "queues", e.Queues())
+		p.events.Node(false, "Starting", "nfqproxy "+p.version+" serves")
+	} else {
+		p.log.Info("observing", "node", p.cfg.Node.Name, "services", t.ServiceCount(), "proxy", p.observed())
+		p.events.Node(false, "Starting", "nfqproxy "+p.version+" observes "+p.observed())
+	}
 	if err := p.flags.ready(); err != nil {
 		p.log.Warn("cannot write to --ready-fd", "error", err)
 	}
-	p.group.Go(func() error { p.supervisor.run(p.ctx, p.parts.engine.Stuck, p.log); return nil })
+	p.group.Go(func() error { p.supervisor.run(p.ctx, stuck, p.log); return nil })
 }
 
 // progress reports changes and their application to health and metrics.
@@ -170,7 +197,7 @@ func (p progress) Queued(services, slices int) {
 func (p progress) Taken() { p.health.Taken() }
 
 func (p progress) Updated(s servicetable.Sync) {
-	if p.publisher.Table() != s.Table {
+	if p.inForce.Load() != s.Table {
 		return // it could not be put into force
 	}
 	if p.parts.flows != nil {

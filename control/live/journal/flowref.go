@@ -30,13 +30,13 @@ type result struct {
 // was not made, a user decides as he likes, and of the kernel's copy the generation is not known.
 func confirmsTable(f *flow.Flow) bool {
 	d := &f.Decision
-	return d.Reason != decision.ByKernel && d.Reason != decision.DroppedByHand && !(f.Held != nil && f.Held.Action == flow.HoldChosen) &&
+	return !d.Reason.Observed() && d.Reason != decision.DroppedByHand && !(f.Held != nil && f.Held.Action == flow.HoldChosen) &&
 		(d.Verdict != decision.DNAT || connects(f))
 }
 
 // connects reports whether a flow has a new entry to the endpoint of its decision.
 func connects(f *flow.Flow) bool {
-	return f.Decision.Verdict == decision.DNAT && (f.Outcome == conntrack.Created || f.Outcome == conntrack.Replaced)
+	return f.Decision.HasEndpoint() && (f.Outcome == conntrack.Created || f.Outcome == conntrack.Replaced)
 }
 
 // obeyed notes a flow that confirms a table.

@@ -33,7 +33,8 @@ type Kernel struct {
 	// Accounting and Timestamps: the kernel counts bytes and records times.
 	Accounting, Timestamps bool
 	// DetailRate is the maximum rate of new flows per second for following their life cycles. Above
-	// it conntrack events are paused: they cost as much as a tenth of the connections. 0: 4,000.
+	// it conntrack events are paused: they cost as much as a tenth of the connections. A journal that observes another proxy
+	// then takes a sample of the flows, and counts the others as lost, by their rate. 0: 4,000.
 	DetailRate float64
 }
 
@@ -190,6 +191,8 @@ const (
 	quietPeriod = 2 * time.Second
 	// rest is between two passes over the connection table.
 	rest = 5 * time.Second
+	// sampleRest is for how long a journal that observes gets no events, between two samples.
+	sampleRest = 700 * time.Millisecond
 )
 
 // watch requests fewer events when there are too many flows, and dumps the conntrack table when
@@ -200,6 +203,7 @@ func (f *follower) watch(ctx context.Context) {
 	most := uint64(f.DetailRate * watchInterval.Seconds()) // in one interval
 	before, last := f.beginInterval(most), time.Now()
 	var busy, resynced time.Time
+	var pause sampling
 	for {
 		var now time.Time
 		select {
@@ -209,6 +213,7 @@ func (f *follower) watch(ctx context.Context) {
 			busy = time.Now()
 			if !f.Busy() {
 				f.setPaused(true)
+				pause = sampling{busy, float64(most) / busy.Sub(last).Seconds()}
 			}
 			continue
 		case now = <-tick.C:
@@ -222,6 +227,10 @@ func (f *follower) watch(ctx context.Context) {
 		switch paused := f.Busy(); {
 		case !paused && rate > f.DetailRate:
 			f.setPaused(true)
+			pause = sampling{now, rate}
+		case paused && f.observe != nil && now.Sub(pause.since) >= sampleRest:
+			f.setPaused(false)
+			f.lost.Add(pause.missed(now))
 		case paused && now.Sub(busy) > quietPeriod:
 			f.setPaused(false)
 		case !paused && f.stale() && now.Sub(busy) > quietPeriod && now.Sub(resynced) > rest,
@@ -231,6 +240,15 @@ func (f *follower) watch(ctx context.Context) {
 		}
 	}
 }
+
+// sampling is a pause between two samples of flows.
+type sampling struct {
+	since time.Time
+	rate  float64 // of new flows before it, per second
+}
+
+// missed is about how many flows began during the pause.
+func (s sampling) missed(now time.Time) uint64 { return uint64(s.rate * now.Sub(s.since).Seconds()) }
 
 // beginInterval returns the number of flows so far. With more than most further ones
 // there is a rush, unless another interval begins before.
@@ -331,7 +349,7 @@ func (j *Journal) found(states []conntrack.Event, pass uint64) {
 	now := time.Now().UnixNano()
 	for i := range states {
 		number, e := j.find(&states[i])
-		if e == nil && j.insertCopied(&states[i], time.Unix(0, now)) {
+		if e == nil && j.insertObserved(&states[i], time.Unix(0, now), true) {
 			number, e = j.find(&states[i])
 		}
 		if e != nil {

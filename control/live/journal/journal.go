@@ -35,6 +35,8 @@ type Config struct {
 	// GenerationBytes limits the memory that they take beyond the table in force; 0: 16 MiB. Beyond either the
 	// oldest ones are dropped.
 	Generations, GenerationBytes int
+	// Observe: another service proxy decides the flows; nil: none does.
+	Observe *Observe
 }
 
 // inputCapacity is the capacity of the input queue of flows: about 3 MiB, twice. It is emptied every
@@ -49,6 +51,7 @@ const gather = 5 * time.Millisecond
 type Journal struct {
 	prefix  string // of flow IDs
 	started time.Time
+	observe *Observe
 
 	intake struct {
 		mu      sync.Mutex
@@ -89,7 +92,7 @@ type Journal struct {
 func New(c Config) *Journal {
 	capacity := cmp.Or(c.Flows, 16384)
 	j := &Journal{
-		prefix: strconv.FormatUint(rand.Uint64N(1<<30)|1<<30, 32), started: time.Now(),
+		prefix: strconv.FormatUint(rand.Uint64N(1<<30)|1<<30, 32), started: time.Now(), observe: c.Observe,
 		flows: newRing[entry](capacity), notes: newRing[note](4 * capacity),
 		ports:       retained{limit: cmp.Or(c.ServiceBytes, 16<<20)},
 		generations: generations{limit: cmp.Or(c.Generations, 1024), byteLimit: cmp.Or(c.GenerationBytes, 16<<20)},

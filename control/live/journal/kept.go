@@ -42,23 +42,24 @@ type kept struct {
 	port        *usedPort // nil: it is for no service
 	node        *decision.Node
 	inInterface unique.Handle[string]
+	proxy       unique.Handle[string]
 	details     *details // nil: it has none
 
-	time                                           int64 // nanoseconds since 1970
-	tableAge, waited, deciding, writing, accepting time.Duration
-	generation                                     uint64
-	draw                                           float64
-	source                                         address // after translation; its port is not used
-	index                                          uint32
-	queue                                          uint16
-	verdict                                        decision.Verdict
-	reason                                         decision.Reason
-	entry                                          decision.Entry
-	branch                                         decision.Branch
-	policy                                         decision.Policy
-	mark                                           decision.Mark
-	outcome                                        conntrack.Outcome
-	local, masquerade, drawn                       bool
+	time                                                     int64 // nanoseconds since 1970
+	tableAge, outdated, waited, deciding, writing, accepting time.Duration
+	generation                                               uint64
+	draw                                                     float64
+	source                                                   address // after translation; its port is not used
+	index                                                    uint32
+	queue                                                    uint16
+	verdict                                                  decision.Verdict
+	reason                                                   decision.Reason
+	entry                                                    decision.Entry
+	branch                                                   decision.Branch
+	policy                                                   decision.Policy
+	mark                                                     decision.Mark
+	outcome                                                  conntrack.Outcome
+	local, masquerade, drawn                                 bool
 }
 
 // details are what few flows have: those with an algorithm other than kube-proxy's, those that did not get an entry of
@@ -78,8 +79,8 @@ type details struct {
 func keep(f *flow.Flow, k key) kept {
 	p, d := &f.Packet, &f.Decision
 	c := kept{
-		key: k, inInterface: unique.Make(p.InInterface), time: f.Time.UnixNano(),
-		tableAge: f.TableAge, waited: f.Waited, deciding: f.Deciding, writing: f.Writing, accepting: f.Accepting,
+		key: k, inInterface: unique.Make(p.InInterface), proxy: unique.Make(f.Proxy), time: f.Time.UnixNano(),
+		tableAge: f.TableAge, outdated: f.Outdated, waited: f.Waited, deciding: f.Deciding, writing: f.Writing, accepting: f.Accepting,
 		generation: d.Generation, draw: d.Draw, index: d.Index, queue: f.Queue,
 		verdict: d.Verdict, reason: d.Reason, entry: d.Entry, branch: d.Branch, policy: d.Policy, mark: d.Mark,
 		outcome: f.Outcome, local: p.Local, masquerade: d.Masquerade, drawn: d.Drawn,
@@ -104,9 +105,9 @@ func (c *kept) flow() flow.Flow {
 			Verdict: c.verdict, Reason: c.reason, Entry: c.entry, Branch: c.branch, Policy: c.policy, Mark: c.mark,
 			Masquerade: c.masquerade, Index: c.index, Draw: c.draw, Drawn: c.drawn, Generation: c.generation,
 		},
-		Node: c.node, TableAge: c.tableAge, Queue: c.queue, Time: time.Unix(0, c.time),
+		Node: c.node, TableAge: c.tableAge, Outdated: c.outdated, Queue: c.queue, Time: time.Unix(0, c.time),
 		Waited: c.waited, Deciding: c.deciding, Writing: c.writing, Accepting: c.accepting,
-		Outcome: c.outcome, SourceAddr: c.source.addrPort().Addr(),
+		Proxy: c.proxy.Value(), Outcome: c.outcome, SourceAddr: c.source.addrPort().Addr(),
 	}
 	if c.port != nil {
 		f.Decision.ServicePort = c.port.port

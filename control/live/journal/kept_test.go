@@ -26,7 +26,7 @@ func wholeFlow(s *decision.ServicePort) flow.Flow {
 			ServicePort: s, Generation: 7,
 		},
 		Node: &node, TableAge: time.Second, Queue: 3, Time: time.Unix(1, 2), Waited: 4, Deciding: 5, Writing: 6, Accepting: 7,
-		Outcome: conntrack.Kept, Existing: netip.MustParseAddrPort("10.244.0.9:8080"), ExistingMasqueraded: true, SourceAddr: netip.MustParseAddr("192.0.2.7"),
+		Proxy: "kube-proxy (iptables)", Outdated: 8, Outcome: conntrack.Kept, Existing: netip.MustParseAddrPort("10.244.0.9:8080"), ExistingMasqueraded: true, SourceAddr: netip.MustParseAddr("192.0.2.7"),
 		HostRule: netip.MustParseAddr("192.0.2.8"), Err: errors.New("no"), Held: &flow.Hold{ID: "h"}, Earlier: []flow.Attempt{{Endpoint: "e"}},
 		Shadows: []flow.ShadowPick{{Algorithm: "p2c"}},
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -34,6 +35,8 @@ type kernelView struct {
 type unmatchedEvent struct {
 	event conntrack.Event
 	until time.Time // then it is given up: it is of a connection that no worker decided
+	// table is the one in force when it was last compared.
+	table *decision.Table
 }
 
 // maxOrphans bounds them; events of connections that are not ours are the most of them.
@@ -47,8 +50,8 @@ const (
 	markedEventTimeout = 2 * time.Second
 )
 
-func timeoutOf(ev *conntrack.Event) time.Duration {
-	if ev.State.Mark&conntrack.DefaultMark != 0 {
+func (j *Journal) timeoutOf(ev *conntrack.Event) time.Duration {
+	if ev.State.Mark&conntrack.DefaultMark != 0 || j.observe != nil {
 		return markedEventTimeout
 	}
 	return eventTimeout
@@ -76,7 +79,7 @@ func (j *Journal) apply(events []conntrack.Event, now time.Time) {
 	j.kernel.retry(j, now)
 	j.kernel.Events += uint64(len(events))
 	for i := range events {
-		if !j.applyEvent(&events[i], now) {
+		if !j.applyEvent(&events[i], now, false) {
 			j.wait(&events[i], now)
 		}
 	}
@@ -86,9 +89,12 @@ func (j *Journal) apply(events []conntrack.Event, now time.Time) {
 // wait keeps an event whose flow may still arrive. The entries of most connections that are not
 // known began long ago.
 func (j *Journal) wait(ev *conntrack.Event, now time.Time) {
-	long, young := timeoutOf(ev), ev.State.Start.IsZero()
-	if young = young || now.Sub(ev.State.Start) < long; young && len(j.kernel.orphans) < maxOrphans {
-		j.kernel.orphans = append(j.kernel.orphans, unmatchedEvent{*ev, now.Add(long)})
+	long, young := j.timeoutOf(ev), ev.State.Start.IsZero()
+	switch young = young || now.Sub(ev.State.Start) < long; {
+	case young && len(j.kernel.orphans) < maxOrphans:
+		j.kernel.orphans = append(j.kernel.orphans, unmatchedEvent{*ev, now.Add(long), j.inForce})
+	case j.observe != nil:
+		j.applyEvent(ev, now, true)
 	}
 }
 
@@ -97,21 +103,31 @@ func (k *kernelView) retry(j *Journal, now time.Time) {
 	left, arrived := k.orphans[:0], j.flows.next != k.retried
 	for i := range k.orphans {
 		o := &k.orphans[i]
-		if !(arrived && j.applyEvent(&o.event, now)) && now.Before(o.until) {
+		expired := !now.Before(o.until)
+		if j.observe != nil { // its flow comes with a table that has its endpoint, or without
+			arrived = o.table != j.inForce || expired
+			o.table = j.inForce
+		}
+		if !(arrived && j.applyEvent(&o.event, now, expired)) && !expired {
 			left = append(left, *o)
 		}
 	}
 	k.orphans, k.retried = left, j.flows.next
 }
 
-// applyEvent takes over one event. It gives false if no flow is known that it can be of.
-func (j *Journal) applyEvent(ev *conntrack.Event, now time.Time) bool {
-	number, e := j.find(ev)
-	if e == nil && j.insertCopied(ev, now) {
+// applyEvent takes over one event. It gives false if no flow is known that it can be of; settled: see insertObserved.
+func (j *Journal) applyEvent(ev *conntrack.Event, now time.Time, settled bool) bool {
+	number, e := uint64(0), (*entry)(nil)
+	if ev.Kind != conntrack.Began || j.observe == nil {
 		number, e = j.find(ev)
 	}
 	if e == nil {
-		return false
+		if !j.insertObserved(ev, now, settled) {
+			return false
+		}
+		if number, e = j.find(ev); e == nil {
+			return true // it has no record
+		}
 	}
 	at := now.UnixNano()
 	if !ev.At.IsZero() {

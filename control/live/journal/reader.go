@@ -184,7 +184,7 @@ func (e *Entry) Record(names flow.Names, withSteps bool) *flow.Record {
 // decided it.
 func HasSteps(f *flow.Flow) bool {
 	d := &f.Decision
-	return d.Reason != decision.DroppedByHand && d.Reason != decision.ByKernel && (d.Verdict != decision.DNAT || f.Endpoint() == d.Endpoint())
+	return d.Reason != decision.DroppedByHand && !d.Reason.Observed() && (d.Verdict != decision.DNAT || f.Endpoint() == d.Endpoint())
 }
 
 // paper is a table for a flow whose own table is not kept. It has only the service port of the flow, and decides the flow

@@ -87,7 +87,7 @@ func (e *entry) tally(number uint64, f *flow.Flow) {
 
 // counts returns those of the flow's endpoint; nil: it has none.
 func (e *entry) counts() *endpointTally {
-	if e.port != nil && e.verdict == decision.DNAT {
+	if e.port != nil && e.verdict == decision.DNAT && e.reason != decision.UnknownEndpoint {
 		return e.port.endpoints[e.index]
 	}
 	return nil

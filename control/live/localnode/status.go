@@ -24,6 +24,8 @@ type Daemon interface {
 	Faults() (rules, firewall string)
 	// HostNAT describes the host's own nat rules, without counters.
 	HostNAT() observe.HostNAT
+	// Observed is the service proxy of the node that the daemon only observes; empty: the daemon decides.
+	Observed() string
 	// Confinement returns the restrictions in force.
 	Confinement() observe.Confinement
 }
@@ -39,7 +41,7 @@ func (n *Node) Status(ctx context.Context) ([]observe.Status, error) {
 	of := n.config.Daemon
 	d := observe.Daemon{
 		Version: n.config.Version, ProcessID: os.Getpid(), Started: n.config.Journal.Started(), Time: time.Now(),
-		Source: of.Source(), DecidedBy: make(map[string]string), Queues: []observe.Queue{}, HostNAT: of.HostNAT(), Confinement: of.Confinement(),
+		Observed: of.Observed(), Source: of.Source(), DecidedBy: make(map[string]string), Queues: []observe.Queue{}, HostNAT: of.HostNAT(), Confinement: of.Confinement(),
 	}
 	if n.config.FlowLog != nil {
 		if err := n.config.FlowLog(); err != nil {
@@ -54,10 +56,14 @@ func (n *Node) Status(ctx context.Context) ([]observe.Status, error) {
 	if tables, err := n.Tables(ctx); err == nil {
 		d.Table = &tables[0]
 	}
-	if s := n.config.Stats(); s != nil {
+	switch s := n.config.Stats(); {
+	case d.Observed != "":
+		k := n.config.Journal.Kernel()
+		d.Kernel = &k
+	case s != nil:
 		count(&d, s)
 		n.checkRules(ctx, &d)
-	} else {
+	default:
 		d.Rules.Error = "the datapath has not started"
 	}
 	return []observe.Status{{Node: n.config.Name, Problems: problems(&d), Daemon: &d}}, nil
@@ -152,6 +158,10 @@ func problems(d *observe.Daemon) []observe.Problem {
 		return list
 	}
 	switch r := &d.Rules; {
+	case d.Observed != "":
+		if !d.Kernel.Following {
+			add(observe.ProblemNotObserving, "the kernel's connections are not followed, so flows have no records: %s", d.Kernel.Why)
+		}
 	case r.Error != "":
 		add(observe.ProblemRulesUnknown, "cannot compare the kernel rules with the service table: %s", r.Error)
 	case !r.InStep:

@@ -25,6 +25,7 @@ type fakeDaemon struct {
 	rules, firewall string // faults
 	hostNAT         observe.HostNAT
 	confinement     observe.Confinement
+	observed        string
 }
 
 func (d *fakeDaemon) Source() observe.Source { return d.source }
@@ -33,6 +34,7 @@ func (d *fakeDaemon) CheckRules(context.Context) (engine.RuleCheck, error) {
 }
 func (d *fakeDaemon) Faults() (rules, firewall string) { return d.rules, d.firewall }
 func (d *fakeDaemon) HostNAT() observe.HostNAT         { return d.hostNAT }
+func (d *fakeDaemon) Observed() string                 { return d.observed }
 func (d *fakeDaemon) Confinement() observe.Confinement { return d.confinement }
 
 // healthy makes the daemon of a bench one that serves.

@@ -122,7 +122,7 @@ func (j *judge) see(e *Entry) {
 	if !j.Masquerade || p.Local || e.Masqueraded() {
 		return
 	}
-	d, ok := decision.ToEndpoint(j.table, &p, to)
+	d, ok := decision.ToEndpoint(j.table, &p, to, decision.ByProxy)
 	if !ok || !d.Masquerade {
 		return
 	}

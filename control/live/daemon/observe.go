@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/live/journal"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/live/otherproxy"
+)
+
+// decidingFlags are flags about decisions and rules, which --observe leaves to the node's own proxy.
+var decidingFlags = []string{
+	"decide", "balance", "balance-config", "shadow", "second-chance", "seed", "host-masquerade", "takeover", "when-served", "keep-rules-on-exit", "own-tables",
+	"flow-api-holds", "queues", "queue-num", "queue-timeout", "busy-poll", "debug-batch-delay",
+}
+
+// checkObserve validates the flags of a daemon that only observes.
+func (f *Flags) checkObserve() error {
+	for _, name := range decidingFlags {
+		if flag := f.set.Lookup(name); flag != nil && flag.Changed {
+			return fmt.Errorf("--%s has no meaning with --observe: the node's own service proxy decides", name)
+		}
+	}
+	if !f.wantsLives() {
+		return errors.New("--observe requires --flow-api: without it nobody can read the records")
+	}
+	return nil
+}
+
+// findProxyInterval is how often the daemon looks which proxy serves the node.
+const findProxyInterval = 30 * time.Second
+
+// observeFlows begins to make records of the flows that the node's own proxy decides, by the first table.
+func (p *proxy) observeFlows(t *decision.Table) error {
+	p.inForce.Store(t)
+	p.findOtherProxy()
+	p.group.Go(func() error {
+		tick := time.NewTicker(findProxyInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-p.ctx.Done():
+				return nil
+			case <-tick.C:
+				p.findOtherProxy()
+			}
+		}
+	})
+	return p.parts.flows.followKernel()
+}
+
+// findOtherProxy notes which proxy serves the node.
+func (p *process) findOtherProxy() {
+	name, err := otherproxy.Find()
+	if err != nil {
+		p.log.Warn("cannot find out which service proxy serves the node", "error", err)
+		name = otherproxy.Unknown
+	}
+	if before := p.otherProxy.Swap(&name); before == nil || *before != name {
+		p.log.Info("observing", "proxy", name)
+	}
+}
+
+// observed is the name of the proxy that the daemon observes; empty: it decides itself.
+func (p *process) observed() string {
+	if name := p.otherProxy.Load(); name != nil {
+		return *name
+	}
+	if p.flags.observe {
+		return otherproxy.Unknown
+	}
+	return ""
+}
+
+// observeConfig is what the journal observes; nil: the daemon decides.
+func (p *process) observeConfig() *journal.Observe {
+	if !p.flags.observe {
+		return nil
+	}
+	return &journal.Observe{Proxy: p.observed, OnlyServices: p.flags.scope == scopeServices}
+}
+
+// observeNeeds is what an observing daemon does after its start.
+func (p *process) observeNeeds() (capability observe.Capability, writes []string) {
+	capability = observe.Capability{Name: "CAP_NET_ADMIN", Use: "reading connection entries, their events, and the names of chains"}
+	if p.flags.accounting {
+		capability.Use += "; sysctls of connection tracking"
+		writes = strings.Fields(netfilterSysctls + " " + hostSysctls + netfilterSysctls)
+	}
+	return capability, writes
+}
+
+// netfilterSysctls are the settings of connection tracking.
+const netfilterSysctls = "/proc/sys/net/netfilter"

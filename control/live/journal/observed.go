@@ -1,0 +1,130 @@
+package journal
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// Observe is how a journal makes records of flows that another service proxy decides: of their entries in the
+// connection table.
+type Observe struct {
+	// Proxy is the name of the proxy in force, as in [flow.Record.Proxy].
+	Proxy func() string
+	// OnlyServices: flows to no service have no records.
+	OnlyServices bool
+}
+
+// insertObserved adds the flow of a connection that no worker decided, and reports whether it did. These are connections
+// that the kernel's copy of the service table decided, which have its mark, and, if the journal observes another proxy,
+// all others. settled: the table is not going to change in time for an endpoint that it does not have yet.
+func (j *Journal) insertObserved(ev *conntrack.Event, now time.Time, settled bool) bool {
+	s := &ev.State
+	copied := s.Mark&conntrack.CopyMark != 0
+	if !copied && j.observe == nil || j.inForce == nil {
+		return false
+	}
+	k := keyOf(s.Original.Protocol, s.Original.Source, s.Original.Destination)
+	number, e := j.newest(k)
+	if e != nil && e.life.over && ev.Kind != conntrack.Began && !s.Start.IsZero() && s.Start.UnixNano() <= e.time {
+		return false // it has ended since its state was read
+	}
+	f := flow.Flow{
+		Packet: decision.Packet{
+			Protocol: decision.Protocol(s.Original.Protocol), Source: s.Original.Source, Destination: s.Original.Destination,
+			Local: j.inForce.IsLocal(s.Original.Source.Addr()),
+		},
+		Node: j.inForce.Node(), Time: now, Waited: -1, Outcome: conntrack.Created,
+	}
+	for _, at := range []time.Time{ev.At, s.Start} {
+		if !at.IsZero() && at.Before(f.Time) {
+			f.Time = at
+		}
+	}
+	table := j.inForce
+	if copied {
+		var ok bool
+		if f.Decision, ok = decision.ToEndpoint(table, &f.Packet, s.Endpoint(), decision.ByKernel); !ok {
+			return false
+		}
+	} else {
+		var ok bool
+		if table, ok = j.attribute(&f, s.Endpoint(), ev.Kind == conntrack.Began, settled); !ok {
+			return false
+		}
+		if j.observe.OnlyServices && f.NoService() {
+			return true
+		}
+	}
+	f.TableAge = max(0, f.Time.Sub(table.Built()))
+	// The interface that the packet came in by is not known, so the mark may be wrong.
+	if masqueraded := s.Reply.Destination != s.Original.Source; masqueraded != f.Decision.Masquerade {
+		f.Decision.Masquerade, f.Decision.Mark = masqueraded, decision.NotMarked
+	}
+	if f.Decision.Masquerade {
+		f.SourceAddr = s.Reply.Destination.Addr()
+	}
+	if e != nil && !e.life.over && ev.Kind == conntrack.Began { // the event of its end was lost
+		e.life.incomplete = true
+		j.over(number, e, f.Time.UnixNano())
+	}
+	j.insert(&f)
+	_, e = j.newest(k)
+	e.inherited = ev.Kind != conntrack.Began
+	e.life.incomplete = e.life.incomplete || e.inherited && !copied
+	return true
+}
+
+// attribute fills in what the service proxy of the node decided about a flow, and returns the table by which: the newest
+// one that leads to the endpoint. It reports false if none does, and one may still come. began: the flow has just begun.
+func (j *Journal) attribute(f *flow.Flow, endpoint netip.AddrPort, began, settled bool) (t *decision.Table, ok bool) {
+	t = j.inForce
+	d, ok := decision.ToEndpoint(t, &f.Packet, endpoint, decision.ByProxy)
+	f.Decision = d
+	switch {
+	case ok:
+		f.Proxy = j.observe.Proxy()
+		return t, true
+	case d.ServicePort == nil:
+		if endpoint != f.Packet.Destination {
+			if of, d, since := j.earlier(f, endpoint); of != nil { // of a Service that is gone
+				f.Decision = d
+				return j.outdate(f, of, since, began)
+			}
+		}
+		f.Decision = decision.Decision{Generation: t.Generation()}
+		return t, true
+	case endpoint == f.Packet.Destination:
+		f.Decision.Reason, f.Proxy = decision.NotTranslated, j.observe.Proxy()
+		return t, settled
+	}
+	if of, d, since := j.earlier(f, endpoint); of != nil {
+		f.Decision = d
+		return j.outdate(f, of, since, began)
+	}
+	f.Decision.Verdict, f.Decision.Reason, f.Existing, f.Proxy = decision.DNAT, decision.UnknownEndpoint, endpoint, j.observe.Proxy()
+	return t, settled
+}
+
+// outdate notes since when the flow's endpoint was out of date. When an older flow began is not known.
+func (j *Journal) outdate(f *flow.Flow, t *decision.Table, since time.Time, began bool) (*decision.Table, bool) {
+	if f.Proxy = j.observe.Proxy(); began {
+		f.Outdated = max(0, f.Time.Sub(since))
+	}
+	return t, true
+}
+
+// earlier finds the newest table before the one in force that leads the flow to the endpoint, and when the next one
+// replaced it; nil: none that is kept does.
+func (j *Journal) earlier(f *flow.Flow, endpoint netip.AddrPort) (t *decision.Table, d decision.Decision, until time.Time) {
+	kept := j.generations.kept
+	for i := len(kept) - 2; i >= 0; i-- {
+		if d, ok := decision.ToEndpoint(kept[i].table, &f.Packet, endpoint, decision.ByProxy); ok {
+			return kept[i].table, d, kept[i+1].table.Built()
+		}
+	}
+	return nil, decision.Decision{}, time.Time{}
+}

@@ -1,0 +1,215 @@
+package journal
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+)
+
+// copied is an event of a connection that the kernel's copy decided.
+func (b *bench) copied(kind conntrack.EventKind, change func(*conntrack.Event)) {
+	b.event(client, kind, func(e *conntrack.Event) {
+		e.State.Mark = conntrack.DefaultMark | conntrack.CopyMark
+		if change != nil {
+			change(e)
+		}
+	})
+}
+
+// TestCopied: a connection of the kernel's copy is a flow from its first event on.
+func TestCopied(t *testing.T) {
+	b := newBench(t, Config{})
+	established := func(e *conntrack.Event) {
+		e.State.TCP, e.State.Status = conntrack.TCPEstablished, conntrack.StatusSeenReply|conntrack.StatusAssured
+	}
+	b.copied(conntrack.Updated, established)
+	b.expect("") // without a table it is not known what it is
+	b.SetTable(Published{Table: b.table})
+	b.copied(conntrack.Updated, established)
+	b.expect("decided established")
+	entries, _ := b.Last(1, time.Time{}, all)
+	r := entries[0].Record(nil, true)
+	if r.Reason != "kernel-copy" || r.Verdict != "dnat" || r.Service != "default/web" || r.Pod != "default/web-1" || len(r.Candidates) != 2 ||
+		r.Queue != nil || r.Stages != nil || r.Draw != nil || r.Steps != nil || r.Generation != 1 || r.Masquerade {
+		t.Errorf("record %+v", r)
+	}
+	b.copied(conntrack.Destroyed, func(e *conntrack.Event) {
+		e.State.TCP, e.State.Start = conntrack.TCPTimeWait, b.now.Add(-time.Second)
+	})
+	b.expect("closed gone/closed.")
+
+	// Another connection of the same tuple; one that nothing answered is known from its end only.
+	b.now = b.now.Add(time.Minute)
+	b.copied(conntrack.Destroyed, func(e *conntrack.Event) { e.State.Start = b.now.Add(-time.Second) })
+	b.expect("decided gone/unanswered.")
+}
+
+// TestCopiedBefore: connections that the copy decided while the daemon was away are found.
+func TestCopiedBefore(t *testing.T) {
+	b := newBench(t, Config{})
+	if b.stale() {
+		t.Error("without a table there is nothing to look for")
+	}
+	b.SetTable(Published{Table: b.table})
+	if !b.stale() {
+		t.Error("with the first table, connections are not looked for")
+	}
+	state := conntrack.State{
+		Original: conntrack.Tuple{Source: client, Destination: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: 6},
+		Reply:    conntrack.Tuple{Source: netip.MustParseAddrPort("10.244.0.3:8080"), Destination: netip.MustParseAddrPort("172.20.0.2:1024"), Protocol: 6},
+		Mark:     conntrack.CopyMark, TCP: conntrack.TCPEstablished, Status: conntrack.StatusSeenReply | conntrack.StatusAssured | conntrack.StatusSourceNAT,
+		Start: start.Add(-time.Hour),
+	}
+	b.found([]conntrack.Event{{State: state}}, 1)
+	b.expect("decided established")
+	entries, _ := b.Last(1, time.Time{}, all)
+	r := entries[0].Record(nil, false)
+	if !r.Time.Equal(start.Add(-time.Hour)) || r.Pod != "default/web-2" || !r.Masquerade || r.MasqueradeAddress != "172.20.0.2" {
+		t.Errorf("record %+v", r)
+	}
+	b.event(client, conntrack.Destroyed, func(e *conntrack.Event) { e.State = state })
+	b.read()
+	// Its state was read before its end.
+	b.found([]conntrack.Event{{State: state}}, 2)
+	b.expect("")
+	// A connection of the daemon's, and one to an endpoint that is not known.
+	state.Mark, state.Start = conntrack.DefaultMark, start.Add(time.Hour)
+	b.found([]conntrack.Event{{State: state}}, 3)
+	state.Mark, state.Reply.Source = conntrack.CopyMark, netip.MustParseAddrPort("10.244.0.9:8080")
+	b.found([]conntrack.Event{{State: state}}, 3)
+	b.expect("")
+}
+
+// observing is a journal of a node with another proxy, and a table in force.
+func observing(t *testing.T, c Observe) *bench {
+	c.Proxy = func() string { return "kube-proxy (iptables)" }
+	b := newBench(t, Config{Observe: &c})
+	b.SetTable(Published{Table: b.table})
+	return b
+}
+
+// began reports a new connection that the proxy sent to an endpoint.
+func (b *bench) began(endpoint string, change func(*conntrack.Event)) {
+	b.event(client, conntrack.Began, func(e *conntrack.Event) {
+		e.State.Reply.Source = netip.MustParseAddrPort(endpoint)
+		if change != nil {
+			change(e)
+		}
+	})
+}
+
+// record is that of the newest flow; without flows it fails.
+func (b *bench) record() *flow.Record {
+	b.t.Helper()
+	entries, _ := b.Last(1, time.Time{}, all)
+	if len(entries) == 0 {
+		b.t.Fatal("there is no flow")
+	}
+	return entries[0].Record(nil, false)
+}
+
+// TestObserved: the flows of another proxy are known from their entries.
+func TestObserved(t *testing.T) {
+	b := observing(t, Observe{})
+	b.began("10.244.0.3:8080", nil)
+	b.expect("decided")
+	r := b.record()
+	if r.Reason != "service-proxy" || r.Proxy != "kube-proxy (iptables)" || r.Verdict != "dnat" || r.Service != "default/web" || r.Pod != "default/web-2" ||
+		len(r.Candidates) != 2 || r.Candidates[0].Probability != 0.5 || r.Outdated != 0 || r.Draw != nil || r.Conntrack != "" || r.Life.Incomplete {
+		t.Errorf("record %+v", r)
+	}
+	b.event(client, conntrack.Updated, func(e *conntrack.Event) {
+		e.State.TCP, e.State.Status = conntrack.TCPEstablished, conntrack.StatusSeenReply|conntrack.StatusAssured
+	})
+	b.expect("established")
+	// The event of its end is lost: the tuple's next connection is another flow.
+	b.began("10.244.0.2:8080", nil)
+	b.expect("gone/established. decided")
+	if r := b.record(); r.Pod != "default/web-1" {
+		t.Errorf("record %+v", r)
+	}
+	b.event(client, conntrack.Destroyed, func(e *conntrack.Event) { e.State.TCP = conntrack.TCPTimeWait })
+	b.expect("closed gone/closed.")
+
+	// To no service.
+	b.began("10.244.0.2:8080", func(e *conntrack.Event) { e.State.Original.Destination = e.State.Reply.Source })
+	b.expect("decided")
+	if r := b.record(); r.Reason != "not-a-service" || r.Verdict != "accept" || r.Proxy != "" {
+		t.Errorf("record %+v", r)
+	}
+}
+
+// TestObservedServices: flows to no service have no records if nobody wants them.
+func TestObservedServices(t *testing.T) {
+	b := observing(t, Observe{OnlyServices: true})
+	b.began("10.244.0.2:8080", func(e *conntrack.Event) { e.State.Original.Destination = e.State.Reply.Source })
+	b.expect("")
+	b.began("10.244.0.2:8080", nil)
+	b.expect("decided")
+}
+
+// TestObservedOutdated: the proxy sends flows to an endpoint that is gone, or not there yet.
+func TestObservedOutdated(t *testing.T) {
+	b := observing(t, Observe{})
+	next := web()
+	next.Endpoints, next.Usable[decision.Cluster] = next.Endpoints[:1], []uint32{0}
+	b.SetTable(Published{Table: decision.NewTable(2, b.now.Add(time.Second), node, []*decision.ServicePort{next})})
+	b.began("10.244.0.3:8080", func(e *conntrack.Event) { e.At = b.now })
+	if r := b.record(); r.Reason != "service-proxy" || r.Pod != "default/web-2" || r.Generation != 1 || r.Outdated != 0 {
+		t.Errorf("a flow before the change: %+v", r)
+	}
+	b.now = b.now.Add(3 * time.Second)
+	b.began("10.244.0.3:8080", func(e *conntrack.Event) { e.At = b.now })
+	if r := b.record(); r.Generation != 1 || r.Outdated < 1.9 || r.Outdated > 2.1 {
+		t.Errorf("a flow two seconds after the change: %+v", r)
+	}
+
+	b.read()
+	b.began("10.244.0.9:8080", nil) // nobody knows it yet
+	b.expect("")
+	third := web()
+	third.Endpoints = append(third.Endpoints, decision.Endpoint{AddrPort: netip.MustParseAddrPort("10.244.0.9:8080"), Pod: "default/web-9"})
+	third.Usable[decision.Cluster] = []uint32{0, 2}
+	b.SetTable(Published{Table: decision.NewTable(3, b.now, node, []*decision.ServicePort{third})})
+	b.take(b.now)
+	if r := b.record(); r.Reason != "service-proxy" || r.Pod != "default/web-9" || r.Generation != 3 {
+		t.Errorf("a flow to an endpoint that came later: %+v", r)
+	}
+}
+
+// TestObservedOddities: what no table explains is said so, after a while.
+func TestObservedOddities(t *testing.T) {
+	for _, tt := range []struct{ endpoint, reason, verdict string }{
+		{"10.244.0.9:8080", "unknown-endpoint", "dnat"},
+		{"10.96.0.10:80", "not-translated", "accept"},
+	} {
+		b := observing(t, Observe{})
+		b.began(tt.endpoint, nil)
+		b.event(client, conntrack.Updated, func(e *conntrack.Event) {
+			e.State.Reply.Source = netip.MustParseAddrPort(tt.endpoint)
+			e.State.TCP, e.State.Status = conntrack.TCPEstablished, conntrack.StatusSeenReply
+		})
+		b.expect("")
+		b.now = b.now.Add(markedEventTimeout + time.Second)
+		b.take(b.now)
+		b.expect("decided established")
+		r := b.record()
+		if r.Reason != tt.reason || r.Verdict != tt.verdict || r.Service != "default/web" || (r.Endpoint == tt.endpoint) != (tt.verdict == "dnat") || r.Pod != "" {
+			t.Errorf("record %+v", r)
+		}
+	}
+}
+
+// TestObservedAffinity: with affinity, the chances of the endpoints are not known.
+func TestObservedAffinity(t *testing.T) {
+	b := observing(t, Observe{})
+	b.port.AffinitySeconds = 10
+	b.began("10.244.0.3:8080", nil)
+	if r := b.record(); len(r.Candidates) != 2 || r.Candidates[0].Probability != 0 {
+		t.Errorf("record %+v", r)
+	}
+}
