@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -32,6 +33,8 @@ type Options struct {
 	// KubeProxy is the program of nodes with proxy: kube-proxy; empty: that of KubeProxyVariable, the one that "make peers"
 	// builds in the current directory, or the one in PATH.
 	KubeProxy string
+	// ObserverArguments are further arguments of the daemons that only observe.
+	ObserverArguments []string
 	// Executable is the path of the daemon; empty: that of [executable.FindDaemon].
 	Executable string
 	// Env is added to the daemons' environment.
@@ -67,6 +70,8 @@ type Lab struct {
 	ownersOf atomic.Pointer[ownersOf]
 	faults   faults
 	daemons  map[string]*daemon
+	// observers are those of nodes with another proxy that nfqproxyd observes.
+	observers map[string]*daemon
 	// dir has the sockets of the daemons' flow APIs; token is their token.
 	dir, token string
 	cluster    cluster
@@ -88,10 +93,10 @@ const (
 // files that it names. On an error Up removes everything. The context is for the start only; the lab runs until Close.
 func Up(ctx context.Context, file *File, options Options) (*Lab, error) {
 	spec := file.Spec
-	l := &Lab{file: file, options: options, started: time.Now(), daemons: make(map[string]*daemon), timeouts: defaultTimeouts}
+	l := &Lab{file: file, options: options, started: time.Now(), daemons: make(map[string]*daemon), observers: make(map[string]*daemon), timeouts: defaultTimeouts}
 	l.spec.Store(spec)
 	var err error
-	if options.Executable == "" && slices.ContainsFunc(spec.Nodes, func(n labfile.Node) bool { return n.HasDaemon() }) {
+	if options.Executable == "" && slices.ContainsFunc(spec.Nodes, func(n labfile.Node) bool { return n.HasFlowAPI() }) {
 		l.options.Executable, err = executable.FindDaemon()
 	}
 	if err == nil {
@@ -125,6 +130,12 @@ func Up(ctx context.Context, file *File, options Options) (*Lab, error) {
 			err = l.runKubeProxy(d, &n)
 		}
 		l.daemons[n.Name] = d
+		if n.Observe && err == nil {
+			o := &daemon{node: n.Name, ns: d.ns, hub: &l.hub, socket: filepath.Join(l.dir, fmt.Sprintf("observer-%d.sock", i))}
+			o.start = func() *exec.Cmd { return l.observerCommand(o) }
+			l.observers[n.Name] = o
+			err = l.serveObjects(ctx, o)
+		}
 	}
 	if err == nil && !options.NoDaemons {
 		err = l.startDaemons(ctx)
@@ -233,6 +244,12 @@ func (l *Lab) startDaemons(ctx context.Context) error {
 		}
 	}
 	wg.Wait()
+	for i := range nodes {
+		if nodes[i].Observe && errs[i] == nil {
+			wg.Go(func() { errs[i] = l.StartObserver(ctx, nodes[i].Name) })
+		}
+	}
+	wg.Wait()
 	return errors.Join(errs...)
 }
 
@@ -248,24 +265,13 @@ func (l *Lab) serveObjects(ctx context.Context, d *daemon) error {
 // command is the command line of a node's daemon. File descriptor 3 is the one on which it
 // reports readiness.
 func (l *Lab) command(d *daemon) *exec.Cmd {
-	args := []string{"--hostname-override", d.node, "--flow-log", "-", "--flow-log-steps", "--ready-fd", "3",
-		"--flow-api", "unix:" + d.socket, "--flow-api-token-file", l.tokenFile(), "--flow-api-holds"}
-	spec := l.Spec()
-	if len(spec.ClusterCIDRs) > 0 {
-		args = append(args, "--cluster-cidr", joined(spec.ClusterCIDRs, ","))
-	}
-	if !l.options.NoObjects {
-		args = append(args, apiserver.DaemonFlags(d.kubeconfig())...)
-	}
-	p := spec.Proxy
+	args := append(l.daemonArguments(d), "--flow-api-holds")
+	p := l.Spec().Proxy
 	if p.Queues > 0 {
 		args = append(args, "--queues", strconv.Itoa(int(p.Queues)))
 	}
 	if p.Seed != nil {
 		args = append(args, "--seed", strconv.FormatUint(*p.Seed, 10))
-	}
-	if p.MasqueradeAll {
-		args = append(args, "--masquerade-all")
 	}
 	if p.SecondChance {
 		args = append(args, "--second-chance")
@@ -282,10 +288,37 @@ func (l *Lab) command(d *daemon) *exec.Cmd {
 	if p.NoHairpinMasquerade {
 		args = append(args, "--masquerade-hairpin=false")
 	}
-	if len(p.NodePortAddresses) > 0 {
-		args = append(args, "--nodeport-addresses", joined(p.NodePortAddresses, ","))
+	return l.daemonCommand(append(args, l.options.Arguments...))
+}
+
+// observerCommand is the command line of a daemon that observes.
+func (l *Lab) observerCommand(d *daemon) *exec.Cmd {
+	args := append(l.daemonArguments(d), "--observe", "--accounting", "--healthz-bind-address=", "--metrics-bind-address=")
+	return l.daemonCommand(append(args, l.options.ObserverArguments...))
+}
+
+// daemonArguments are those of each daemon.
+func (l *Lab) daemonArguments(d *daemon) []string {
+	args := []string{"--hostname-override", d.node, "--flow-log", "-", "--flow-log-steps", "--ready-fd", "3",
+		"--flow-api", "unix:" + d.socket, "--flow-api-token-file", l.tokenFile()}
+	spec := l.Spec()
+	if len(spec.ClusterCIDRs) > 0 {
+		args = append(args, "--cluster-cidr", joined(spec.ClusterCIDRs, ","))
 	}
-	cmd := exec.Command(l.options.Executable, append(args, l.options.Arguments...)...)
+	if !l.options.NoObjects {
+		args = append(args, apiserver.DaemonFlags(d.kubeconfig())...)
+	}
+	if spec.Proxy.MasqueradeAll {
+		args = append(args, "--masquerade-all")
+	}
+	if len(spec.Proxy.NodePortAddresses) > 0 {
+		args = append(args, "--nodeport-addresses", joined(spec.Proxy.NodePortAddresses, ","))
+	}
+	return args
+}
+
+func (l *Lab) daemonCommand(args []string) *exec.Cmd {
+	cmd := exec.Command(l.options.Executable, args...)
 	cmd.Args[0] = executable.Daemon
 	cmd.Env = append(os.Environ(), l.options.Env...)
 	return cmd
@@ -312,6 +345,27 @@ func (l *Lab) AddAddresses(pod string, addresses ...netip.Addr) error {
 	return l.topology.addAddresses(pod, addresses)
 }
 
+// StartObserver starts the daemon that observes a node, which must not be running, and waits until it does.
+func (l *Lab) StartObserver(ctx context.Context, node string) error {
+	o := l.observers[node]
+	if o == nil {
+		return &DaemonError{node, errors.New("the lab file has no observe: true for the node"), nil}
+	}
+	return l.startTimely(ctx, o)
+}
+
+// StopObserver stops it.
+func (l *Lab) StopObserver(ctx context.Context, node string) error {
+	return l.observers[node].Stop(ctx)
+}
+
+// startTimely starts a daemon, and waits until it is ready, but not for ever.
+func (l *Lab) startTimely(ctx context.Context, d *daemon) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("took longer than %s", startTimeout))
+	defer cancel()
+	return d.Start(ctx)
+}
+
 // StartDaemon starts a node's daemon, which must not be running, and waits until it is
 // ready.
 func (l *Lab) StartDaemon(ctx context.Context, node string) error {
@@ -322,9 +376,7 @@ func (l *Lab) StartDaemon(ctx context.Context, node string) error {
 	if n := l.Spec().node(node); !n.HasProgram() {
 		return &DaemonError{node, fmt.Errorf("the node has %s instead", n.Proxy), nil}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("took longer than %s", startTimeout))
-	defer cancel()
-	if err := d.Start(ctx); err != nil {
+	if err := l.startTimely(ctx, d); err != nil {
 		return err
 	}
 	// Again: only now is connection tracking certainly loaded.
@@ -394,7 +446,7 @@ func (l *Lab) Close() error {
 		var errs []error
 		var mu sync.Mutex
 		var wg sync.WaitGroup
-		for _, d := range l.daemons {
+		for _, d := range slices.AppendSeq(slices.Collect(maps.Values(l.daemons)), maps.Values(l.observers)) {
 			wg.Go(func() {
 				err := d.Close(ctx)
 				mu.Lock()

@@ -48,7 +48,7 @@ func (l *Lab) tokenFile() string { return filepath.Join(l.dir, "token") }
 
 // NodeObserver is the flow API of one node's daemon.
 func (l *Lab) NodeObserver(node string) (*remote.Client, error) {
-	d, err := l.daemon(node)
+	d, err := l.observerOf(node)
 	if err != nil {
 		return nil, err
 	}
@@ -57,11 +57,19 @@ func (l *Lab) NodeObserver(node string) (*remote.Client, error) {
 
 // Socket is the path of the flow API of a node's daemon.
 func (l *Lab) Socket(node string) (string, error) {
-	d, err := l.daemon(node)
+	d, err := l.observerOf(node)
 	if err != nil {
 		return "", err
 	}
 	return d.socket, nil
+}
+
+// observerOf is the daemon that makes the records of a node: its proxy, or the one that observes it.
+func (l *Lab) observerOf(node string) (*daemon, error) {
+	if o := l.observers[node]; o != nil {
+		return o, nil
+	}
+	return l.daemon(node)
 }
 
 // OpenFlows prepares the flow API of all nodes and its page, at listeners, of which the first is the one that the status

@@ -30,6 +30,8 @@ type RunOptions struct {
 	Logs   bool      // up: show the daemons' logs
 	// KubeProxy is the program of nodes with proxy: kube-proxy; see [Options].
 	KubeProxy string
+	// Observe has kube-proxy serve all nodes that have nfqproxy in the file, and nfqproxyd only observe on every node.
+	Observe bool
 	// NoHairpinMasquerade overrides the lab's own setting: see [Proxy].
 	NoHairpinMasquerade bool
 }

@@ -47,3 +47,14 @@ type (
 	// Proxy is the configuration of the nodes' proxies.
 	Proxy = labfile.Proxy
 )
+
+// observe has kube-proxy serve the nodes that have nfqproxy, and nfqproxyd observe all nodes.
+func (s *Spec) observe() {
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		if n.HasDaemon() {
+			n.Proxy = labfile.KubeProxy
+		}
+		n.Observe = true
+	}
+}

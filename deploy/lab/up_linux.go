@@ -40,6 +40,9 @@ func runIsolated(o RunOptions, public bool, f show) (int, error) {
 	if o.NoHairpinMasquerade {
 		file.Spec.Proxy.NoHairpinMasquerade = true
 	}
+	if o.Observe {
+		file.Spec.observe()
+	}
 	return netns.Isolation{
 		Prepare: func() ([]*os.File, error) {
 			if !public {

@@ -232,6 +232,9 @@ func (v *validation) nodesAndTheirCIDRs() {
 		case !slices.Contains(labfile.KubeProxyModes, n.KubeProxyMode):
 			v.fail(path+".kubeProxyMode", "%q: want %s", n.KubeProxyMode, strings.Join(labfile.KubeProxyModes, " or "))
 		}
+		if n.Observe && n.HasDaemon() {
+			v.fail(path+".observe", "it requires another proxy: nfqproxy makes records of its own decisions")
+		}
 		families := make(map[decision.Family]bool)
 		for j, c := range n.PodCIDRs {
 			p := fmt.Sprintf("%s.podCIDRs[%d]", path, j)

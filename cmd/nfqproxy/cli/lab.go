@@ -52,6 +52,7 @@ type labFlags struct {
 	namespaces   []string
 	services     []string
 	hairpin      bool
+	observe      bool
 	kubeProxy    string
 }
 
@@ -67,6 +68,7 @@ func (f *labFlags) addObjects(flags *pflag.FlagSet) {
 func (f *labFlags) add(flags *pflag.FlagSet) {
 	f.addObjects(flags)
 	flags.StringVar(&f.kubeProxy, "kube-proxy", "", "program of nodes with \"proxy: kube-proxy\" (default: $NFQPROXY_KUBE_PROXY, bench/peers/bin/kube-proxy, or kube-proxy in PATH)")
+	flags.BoolVar(&f.observe, "observe", false, "kube-proxy serves all nodes that have nfqproxy in the lab file, and nfqproxyd only observes, on every node")
 	flags.BoolVar(&f.hairpin, "masquerade-hairpin", true, "masquerade traffic from a pod to itself through a service; false is for teaching: it shows the failure")
 }
 
@@ -82,6 +84,7 @@ func (f *labFlags) options(args []string) (o lab.RunOptions, err error) {
 		o.Lab = args[0]
 	}
 	o.Objects, o.NoHairpinMasquerade, o.KubeProxy = f.objects, !f.hairpin, f.kubeProxy
+	o.Observe = f.observe
 	o.Derive, err = f.derive()
 	return o, err
 }

@@ -49,10 +49,19 @@ func (s Style) status(b *strings.Builder, n *observe.Status) {
 	labeled(b, statusLabel, "daemon", fmt.Sprintf("version %s, process %d, started %s", d.Version, d.ProcessID, ago(d, d.Started)))
 	labeled(b, statusLabel, "objects", objectsSource(d))
 	labeled(b, statusLabel, "service table", tableStatus(d)...)
-	labeled(b, statusLabel, "new flows", s.deciders(d)...)
-	labeled(b, statusLabel, "kernel rules", kernelRules(d)...)
+	if d.Observed != "" {
+		labeled(b, statusLabel, "new flows", "decided by "+d.Observed+"; this daemon only observes")
+		labeled(b, statusLabel, "conntrack events", s.events(d.Kernel)...)
+	} else {
+		labeled(b, statusLabel, "new flows", s.deciders(d)...)
+		labeled(b, statusLabel, "kernel rules", kernelRules(d)...)
+	}
 	if c := d.Connections; c != nil {
 		labeled(b, statusLabel, "connections", s.fill(c))
+	}
+	if d.Observed != "" {
+		labeled(b, statusLabel, "confinement", s.confinement(&d.Confinement)...)
+		return
 	}
 	labeled(b, statusLabel, "losses", losses(d)...)
 	labeled(b, statusLabel, "host's nat rules", s.hostNAT(&d.HostNAT)...)
@@ -129,6 +138,24 @@ func (s Style) deciders(d *observe.Daemon) []string {
 		list = append(list, f+": "+text)
 	}
 	return []string{strings.Join(list, "; "), "decided by the kernel's copy since the start: " + quantity.Count(d.DecidedByCopy, "packet")}
+}
+
+// events is how an observing daemon follows connections.
+func (s Style) events(k *observe.Kernel) []string {
+	if k == nil || !k.Following {
+		return []string{s.Paint(Red, "not received: flows have no records")}
+	}
+	list := []string{fmt.Sprintf("%s received; %s lost, %s of the connection table to make up for it", quantity.Count(k.Events, "event"), quantity.Count(k.Overruns, "time"), quantity.Count(k.Resyncs, "dump"))}
+	if k.Paused {
+		list = append(list, s.Paint(Yellow, "too many new flows: only a sample has records"))
+	}
+	if !k.Accounting {
+		list = append(list, "bytes are not counted (net.netfilter.nf_conntrack_acct is 0; --accounting sets it)")
+	}
+	if !k.Timestamps {
+		list = append(list, "start times of older connections are not known (net.netfilter.nf_conntrack_timestamp is 0; --accounting sets it)")
+	}
+	return list
 }
 
 func kernelRules(d *observe.Daemon) []string {

@@ -70,6 +70,8 @@ type Node struct {
 	Proxy string `json:"proxy"`
 	// KubeProxyMode is the mode of KubeProxy: "iptables", the default, or "nftables".
 	KubeProxyMode string `json:"kubeProxyMode"`
+	// Observe: nfqproxyd runs beside the node's proxy, which is another one, and only observes.
+	Observe bool `json:"observe"`
 }
 
 // The service proxies of nodes besides nfqproxy: the program kube-proxy, the rules of its iptables or nftables mode without
@@ -89,6 +91,9 @@ var KubeProxyModes = []string{"iptables", "nftables"}
 
 // HasProgram reports whether the node's proxy is a program.
 func (n *Node) HasProgram() bool { return n.HasDaemon() || n.Proxy == KubeProxy }
+
+// HasFlowAPI reports whether nfqproxyd runs on the node: as its proxy, or to observe another one.
+func (n *Node) HasFlowAPI() bool { return n.HasDaemon() || n.Observe }
 
 // HasDaemon reports whether the node's proxy is nfqproxy.
 func (n *Node) HasDaemon() bool { return n.Proxy == "" || n.Proxy == "nfqproxy" }

@@ -1,0 +1,151 @@
+package flows
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/bench/cluster"
+	"github.com/nfqproxy/nfqproxy/bench/cluster/clustertest"
+	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/deploy/lab"
+)
+
+// observedLab has a node with each mode of kube-proxy, which nfqproxyd observes, and a client outside.
+const observedLab = `apiVersion: nfqproxy.io/v1alpha1
+kind: Lab
+metadata: {name: observed}
+clusterCIDRs: [10.244.0.0/16]
+networks: [{cidr: 192.0.2.0/24, gateway: 192.0.2.1}]
+clients: [{name: outside, addresses: [192.0.2.99]}]
+deployments: [{name: web, replicas: 3, nodes: [node-0, node-1], ports: [{name: http, port: 8080}]}]
+nodes:
+- {name: node-0, addresses: [192.0.2.10], podCIDRs: [10.244.0.0/24], proxy: kube-proxy, observe: true}
+- {name: node-1, addresses: [192.0.2.11], podCIDRs: [10.244.1.0/24], proxy: kube-proxy, kubeProxyMode: nftables, observe: true}
+pods:
+- {name: shell-0, node: node-0, addresses: [10.244.0.99]}
+- {name: shell-1, node: node-1, addresses: [10.244.1.99]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  type: NodePort
+  clusterIP: 10.96.0.1
+  selector: {app: web}
+  ports: [{port: 80, targetPort: http, nodePort: 30080}]
+`
+
+// state is what a proxy leaves on a node, without counters.
+func state(t *testing.T, c *e2etest.Cluster, node string) string {
+	t.Helper()
+	var b strings.Builder
+	for _, command := range [][]string{{"nft", "-s", "list", "ruleset"}, {"iptables-save"}, {"ip6tables-save"}, {"sysctl", "-a", "-r", "^net[.]"}} {
+		out, err := c.Host(node).Run("", command[0], command[1:]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString(out)
+	}
+	// The counters of base chains, the time, and what the kernel counts itself.
+	return regexp.MustCompile(`(?m)^#.*\n|\[\d+:\d+\]|^net\..*(nf_conntrack_count|\.random|udp_mem|tcp_mem).*\n`).ReplaceAllString(b.String(), "")
+}
+
+// TestObserve: beside each mode of kube-proxy, the records of an observing daemon agree with what the servers themselves
+// noted, and nothing on the node is changed by it.
+func TestObserve(t *testing.T) {
+	for _, tool := range []string{"iptables-save", "nft", "sysctl"} {
+		netnstest.RequireTool(t, tool)
+	}
+	program := clustertest.RequireProgram(t, cluster.KubeProxy)
+	file, err := lab.Load(e2etest.WriteFile(t, "lab.yaml", []byte(observedLab)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := []string{"node-0", "node-1"}
+	c := e2etest.Up(t, file, lab.Options{KubeProxy: program, NoDaemons: true, ObserverArguments: []string{"--accounting=false"}})
+	before := make(map[string]string)
+	for _, node := range nodes {
+		c.Must(c.StartDaemon(t.Context(), node))
+		before[node] = state(t, c, node)
+		c.Must(c.StartObserver(t.Context(), node))
+	}
+
+	const connections = 100
+	type way struct{ node, from, to, proxy string }
+	type key struct{ node, source string }
+	answers := make(map[key]lab.Answer)
+	ways := []way{
+		{"node-0", "shell-0", "10.96.0.1:80", "kube-proxy (iptables)"}, {"node-1", "shell-1", "10.96.0.1:80", "kube-proxy (nftables)"},
+		{"node-0", "outside", "192.0.2.10:30080", "kube-proxy (iptables)"}, {"node-1", "outside", "192.0.2.11:30080", "kube-proxy (nftables)"},
+	}
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for _, w := range ways {
+		asking.Go(func() {
+			for range connections {
+				conn, err := c.TryDial(w.from, "tcp", netip.AddrPort{}, w.to)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				answer, err := e2etest.Ask(conn)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				answers[key{w.node, conn.LocalAddr().String()}] = answer
+				mu.Unlock()
+				_ = conn.Close()
+			}
+		})
+	}
+	asking.Wait()
+	proxies := map[string]string{"node-0": ways[0].proxy, "node-1": ways[1].proxy}
+	c.WaitRecords(len(ways)*connections, "records of all connections", func(r *flow.Record) bool { return r.Service != "" })
+	records := 0
+	for _, r := range c.Records() {
+		if r.Service == "" {
+			continue
+		}
+		records++
+		a, ok := answers[key{r.Node, r.Source}]
+		if !ok {
+			t.Fatalf("a record of a connection that nobody made: %+v", r)
+		}
+		if r.Endpoint != a.Local || r.Pod != a.Pod || r.Service != "default/web" || r.Verdict != "dnat" || r.Reason != "service-proxy" || r.Proxy != proxies[r.Node] ||
+			len(r.Candidates) != 3 || r.Outdated != 0 || r.Masquerade != (r.Source != a.Client) {
+			t.Errorf("record %+v, and the server's answer is %+v", r, a)
+		}
+	}
+	if records != len(answers) {
+		t.Errorf("%d records of %d connections", records, len(answers))
+	}
+
+	for _, node := range nodes {
+		if during := state(t, c, node); during != before[node] {
+			t.Errorf("%s is changed by the observer:\n%s", node, firstDifference(before[node], during))
+		}
+		c.Must(c.StopObserver(t.Context(), node))
+		if after := state(t, c, node); after != before[node] {
+			t.Errorf("%s is changed after the observer:\n%s", node, firstDifference(before[node], after))
+		}
+	}
+}
+
+// firstDifference are the first lines that differ.
+func firstDifference(a, b string) string {
+	x, y := strings.Split(a, "\n"), strings.Split(b, "\n")
+	for i := range min(len(x), len(y)) {
+		if x[i] != y[i] {
+			return fmt.Sprintf("before %q\nnow    %q", x[i], y[i])
+		}
+	}
+	return fmt.Sprintf("%d lines before, %d now", len(x), len(y))
+}
