@@ -67,14 +67,25 @@ func TestKernelAgreesAboutNftables(t *testing.T) {
 	}
 }
 
-// loadNative has the kernel load a ruleset, and a machine what nft lists then, as text or as JSON. The connection table is
-// empty then.
+// loadNative has the kernel load a ruleset, and a machine what nft lists then.
 func (n *kernelNode) loadNative(t testing.TB, text string, asJSON, is4 bool, y tally) *trial {
 	t.Helper()
 	check(t, n.unload())
 	n.loadAccepted(t, text, y)
+	return n.listed(t, &besideNative{}, asJSON && !strings.Contains(text, "jump {"), is4, y) // nft 1.0.6 writes the rules of such chains as one string
+}
+
+// besideNative are rules of iptables-nft for IPv4, and ipsets, beside rules of nftables.
+type besideNative struct {
+	dump *iptables.Dump
+	last bool // they were loaded behind the others
+	sets map[string]*iptables.Set
+}
+
+// listed is a machine of what nft lists, as text or as JSON. The connection table is empty then.
+func (n *kernelNode) listed(t testing.TB, beside *besideNative, asJSON, is4 bool, y tally) *trial {
+	t.Helper()
 	check(t, n.entries.Flush())
-	asJSON = asJSON && !strings.Contains(text, "jump {") // nft 1.0.6 writes the rules of such chains as one string
 	listed, err := n.listing(asJSON)
 	check(t, err)
 	t.Cleanup(func() {
@@ -96,10 +107,21 @@ func (n *kernelNode) loadNative(t testing.TB, text string, asJSON, is4 bool, y t
 	for _, note := range notes {
 		t.Logf("not simulated: %v", note)
 	}
-	m, err := New([]*iptables.Dump{d}, nil, n.host, Options{AllRules: true, FreshCounters: true})
+	dumps := []*iptables.Dump{d}
+	if beside.dump != nil && is4 {
+		d = nftrules.WithoutIPTables(d, []*iptables.Dump{beside.dump})
+		dumps = []*iptables.Dump{beside.dump, d}
+		if beside.last {
+			slices.Reverse(dumps)
+		}
+	}
+	m, err := New(dumps, beside.sets, n.host, Options{AllRules: true, FreshCounters: true})
 	check(t, err)
 	tr := newTrial(n, m, d, y)
 	check(t, tr.nameNative(d))
+	if len(dumps) > 1 {
+		check(t, tr.nameBeside(beside.dump))
+	}
 	return tr
 }
 
@@ -166,6 +188,26 @@ func (t *trial) nameNative(d *iptables.Dump) error {
 				if err := t.nameTable(table, plain, handles); err != nil {
 					return err
 				}
+			}
+		}
+	}
+	return nil
+}
+
+// nameBeside names rules of iptables-nft for IPv4.
+func (t *trial) nameBeside(d *iptables.Dump) error {
+	handles, err := t.node.handles(unix.NFPROTO_IPV4)
+	if err != nil {
+		return err
+	}
+	for _, table := range d.Tables {
+		for chain, rules := range table.ByChain() {
+			have := handles[[2]string{table.Name, chain}]
+			if len(have) != len(rules) {
+				return fmt.Errorf("chain %s of table %s: the kernel has %d rules, want %d", chain, table.Name, len(have), len(rules))
+			}
+			for i, r := range rules {
+				t.rules[ruleKey{"ip " + table.Name, chain, have[i]}] = r
 			}
 		}
 	}

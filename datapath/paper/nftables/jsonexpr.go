@@ -72,8 +72,9 @@ func literal(n node, h hint) Expr {
 	if h == inQuotes {
 		return Literal{Text: n.text, Kind: Quoted}
 	}
-	if _, ok := parseNumber(n.text); ok { // "0x4" and other numbers in strings
-		return Literal{Text: n.text, Kind: Number}
+	text := strings.TrimSuffix(n.text, invalidType)
+	if _, ok := parseNumber(text); ok { // "0x4" and other numbers in strings
+		return Literal{Text: text, Kind: Number}
 	}
 	if h == nameOrNumber {
 		return Literal{Text: n.text, Kind: Quoted}

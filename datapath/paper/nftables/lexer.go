@@ -144,6 +144,10 @@ func (l *lexer) token(k kind, end int) token {
 	return t
 }
 
+// invalidType follows a number of which nft 1.0.6 has lost the type: those of a set of ports behind ct original proto-dst, where
+// a rule is for several protocols. Newer versions print the port.
+const invalidType = " [invalid type]"
+
 func (l *lexer) visible(c byte) token {
 	if inAddress[c] || c == '[' {
 		if t, ok := l.address(c); ok {
@@ -166,7 +170,11 @@ func (l *lexer) visible(c byte) token {
 	case isDigit[c]:
 		end := l.span(l.pos, &inNumber)
 		if _, ok := parseNumber(l.src[l.pos:end]); ok || strings.HasPrefix(l.src[l.pos:end], "0x") {
-			return l.token(number, end)
+			t := l.token(number, end)
+			if strings.HasPrefix(l.src[end:], invalidType) {
+				l.pos += len(invalidType)
+			}
+			return t
 		}
 		return l.token(word, end)
 	case c == '"':
