@@ -2,32 +2,24 @@ package audit_test
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	peers "github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/bench/cluster/clustertest"
+	"github.com/nfqproxy/nfqproxy/bench/cluster/kubeproxytest"
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftproxy"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
-	"github.com/nfqproxy/nfqproxy/deploy/apiserver"
 )
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
@@ -96,100 +88,11 @@ func readNFTables(t testing.TB, listing string) []*audit.Node {
 	return audit.ReadNFTables(ruleset)
 }
 
-// realNFTables runs kube-proxy in a namespace of its own until nft lists what is wanted, or nothing changes for some seconds.
+// realNFTables has kube-proxy write its tables until nft lists what is wanted.
 func (c *cluster) realNFTables(t *testing.T, want string) string {
 	t.Helper()
-	n, err := netns.New("node")
-	if err != nil {
-		t.Fatal(err)
+	addresses := []netip.Prefix{
+		netip.PrefixFrom(netip.MustParseAddr(addr(decision.IPv4, nodeNet, 1)), 16), netip.PrefixFrom(netip.MustParseAddr(addr(decision.IPv6, nodeNet, 1)), 64),
 	}
-	t.Cleanup(func() { _ = n.Close() })
-	for _, err := range []error{
-		n.AddBridge("eth0"), n.AddAddress("eth0", netip.PrefixFrom(netip.MustParseAddr(addr(decision.IPv4, nodeNet, 1)), 16)),
-		n.AddAddress("eth0", netip.PrefixFrom(netip.MustParseAddr(addr(decision.IPv6, nodeNet, 1)), 64)),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	api := &apiserver.Server{}
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	listener, err := n.Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
-	if err := errors.Join(err, api.Set(c.objects)); err != nil {
-		t.Fatal(err)
-	}
-	if err := api.Serve(listener, kubeconfig); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = api.Close() })
-	program, err := peers.Binary(peers.KubeProxy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program, "--config="+c.kubeProxyConfig(t, kubeconfig))
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := n.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("kube-proxy's log:\n%s", &log)
-		}
-	}()
-	const quiet = 5 * time.Second
-	have, changed := "", time.Now()
-	for {
-		listing, err := n.Run("", "nft", "list", "ruleset")
-		switch {
-		case err != nil:
-			t.Fatal(err)
-		case listing != have:
-			have, changed = listing, time.Now()
-		}
-		if inOrder(have) == want || have != "" && time.Since(changed) > quiet || time.Since(changed) > time.Minute {
-			return have
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-}
-
-// kubeProxyConfig writes the configuration of kube-proxy on the cluster's node.
-func (c *cluster) kubeProxyConfig(t *testing.T, kubeconfig string) string {
-	t.Helper()
-	type object = map[string]any
-	config := object{
-		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables", "hostnameOverride": c.config.Name,
-		"clientConnection":  object{"kubeconfig": kubeconfig, "contentType": "application/json"},
-		"conntrack":         object{"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
-		"nodePortAddresses": []string{"0.0.0.0/0", "::/0"},
-		"detectLocalMode":   string(c.config.Mode),
-		"detectLocal":       object{"bridgeInterface": c.config.Bridge, "interfaceNamePrefix": c.config.InterfacePrefix},
-	}
-	if c.config.PrimaryNodePorts {
-		config["nodePortAddresses"] = []string{"primary"}
-	}
-	var cidrs []string
-	for _, p := range c.config.ClusterCIDRs {
-		cidrs = append(cidrs, p.String())
-	}
-	config["clusterCIDR"] = strings.Join(cidrs, ",")
-	nftables := object{"masqueradeAll": c.config.MasqueradeAll}
-	if c.config.MasqueradeMark != 0 {
-		bit := 0
-		for c.config.MasqueradeMark>>bit != 1 {
-			bit++
-		}
-		nftables["masqueradeBit"] = bit
-	}
-	config["nftables"] = nftables
-	text, err := json.Marshal(config)
-	path := kubeconfig + ".kube-proxy"
-	if err := errors.Join(err, os.WriteFile(path, text, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return kubeproxytest.NFTables(t, c.objects, &c.config, addresses, func(listing string) bool { return inOrder(listing) == want })
 }

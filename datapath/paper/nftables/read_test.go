@@ -13,7 +13,7 @@ var handWritten = []struct{ name, text, want string }{
 	{"a table in one line", "table t { chain c { accept; }; }", "table ip t {\n\tchain c {\n\t\taccept\n\t}\n}\n"},
 	{
 		"a type that nft 1.0.6 lost", "table t { chain c { ct original proto-dst { 0x35 [invalid type], 0x50 [invalid type] } accept; }; }",
-		"table ip t {\n\tchain c {\n\t\tct original proto-dst { 53, 80 } accept\n\t}\n}\n",
+		"table ip t {\n\tchain c {\n\t\tct original proto-dst { 0x35, 0x50 } accept\n\t}\n}\n",
 	},
 	{"definitions", `
 define lan = 10.0.0.0/8
