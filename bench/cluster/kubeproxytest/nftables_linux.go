@@ -57,7 +57,7 @@ func NFTables(t testing.TB, objects *kube.Objects, node *servicetable.NodeConfig
 			t.Logf("kube-proxy's log:\n%s", &log)
 		}
 	}()
-	const quiet = 5 * time.Second
+	const quiet = 20 * time.Second // a busy machine may need some between the tables of the families
 	have, changed := "", time.Now()
 	for {
 		listing, err := n.Run("", "nft", "list", "ruleset")
