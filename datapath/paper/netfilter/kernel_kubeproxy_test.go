@@ -42,7 +42,7 @@ func TestKernelAgreesAboutKubeProxy(t *testing.T) {
 			rules := p.rules(t, n.host)
 			for _, is4 := range []bool{true, false} {
 				w := newWorld(n.host, is4)
-				w.services, w.destinations = p.targets(n.host, is4)
+				w.services, w.destinations = p.targets(is4)
 				tr := n.loadNative(t, tracking+rules, seed%2 == 0 == is4, is4, seen)
 				n.send(t, tr, seed, packets, &w.traffic)
 			}
@@ -198,7 +198,7 @@ func (p *proxied) rules(t testing.TB, h *Host) string {
 }
 
 // targets are where packets go: the services' addresses and node ports, and others of theirs.
-func (p *proxied) targets(h *Host, is4 bool) (services []service, destinations []netip.Addr) {
+func (p *proxied) targets(is4 bool) (services []service, destinations []netip.Addr) {
 	own := map[bool][]string{true: {"192.0.2.1", "192.0.2.2", "172.17.0.1"}, false: {"2001:db8:2::1", "2001:db8:2::2", "fd00:17::1"}}[is4]
 	for _, s := range p.objects.Services {
 		at := slices.Concat(s.Spec.ClusterIPs, s.Spec.ExternalIPs)

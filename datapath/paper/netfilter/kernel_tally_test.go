@@ -133,7 +133,7 @@ var modules = []string{
 
 // notCompared is what the simulator does and the kernel does not show.
 var notCompared = []string{
-	"ipsets (-m set), and matches and targets that the simulator does not know",
+	"ipsets (-m set), which TestKernelAgreesAboutNftablesHosts has, and matches and targets that the simulator does not know",
 	"packets with routing headers (-m rt); -m connlimit while packets are refused, which the kernel counts for up to two clock ticks",
 	"rates over time: of limit and hashlimit the bursts are compared, of recent the counts",
 	"when entries of the connection table go by themselves",
