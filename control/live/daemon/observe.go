@@ -14,7 +14,7 @@ import (
 
 // decidingFlags are flags about decisions and rules, which --observe leaves to the node's own proxy.
 var decidingFlags = []string{
-	"decide", "balance", "balance-config", "shadow", "second-chance", "seed", "host-masquerade", "takeover", "when-served", "keep-rules-on-exit", "own-tables",
+	"decide", "balance", "balance-config", "shadow", "second-chance", "seed", "host-masquerade", "takeover", "when-served",
 	"flow-api-holds", "queues", "queue-num", "queue-timeout", "busy-poll", "debug-batch-delay",
 }
 
