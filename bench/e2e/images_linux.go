@@ -39,7 +39,7 @@ sigStorageRegistry: ` + registry + `/sig-storage
 var shell = []string{
 	"sh", "bash", "cat", "ls", "echo", "sleep", "grep", "sed", "awk", "head", "tail", "wc", "seq", "sort", "uniq", "cut", "tr",
 	"test", "true", "false", "date", "env", "id", "hostname", "mkdir", "rm", "touch", "timeout", "printf", "dirname", "basename",
-	"ps", "kill", "mount", "stat", "tee", "xargs", "find", "chmod", "cp", "mv", "ln", "dd",
+	"ps", "kill", "mount", "chroot", "stat", "tee", "xargs", "find", "chmod", "cp", "mv", "ln", "dd",
 }
 
 // writeImages writes the archive of all images.
