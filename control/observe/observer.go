@@ -74,6 +74,8 @@ const (
 	MissedLost = "lost"
 	// MissedUnreachable: the node is unreachable; the number is not known (0).
 	MissedUnreachable = "unreachable"
+	// MissedNoDaemon: the node has no daemon, so that nobody records its flows; the number is not known (0).
+	MissedNoDaemon = "no-daemon"
 	// MissedLeftOut: flows for no service, left out by [FlowQuery.ServicesOnly]. In a list each is
 	// a flow. Following, flows count when they are decided; with a filter on states or events,
 	// each record counts.

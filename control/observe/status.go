@@ -7,9 +7,12 @@ import (
 // Status describes the daemon of a node, for an operator.
 type Status struct {
 	Node string `json:"node"`
+	// Proxy is, of a node without a daemon, what it has instead, in words: "kube-proxy in nftables mode". Nobody records the
+	// node's flows, and that is no problem. Empty: the node has a daemon.
+	Proxy string `json:"proxy,omitempty"`
 	// Problems need an operator; empty: all is right. Lost packets and records do not count.
 	Problems []Problem `json:"problems"`
-	Daemon   *Daemon   `json:"daemon,omitempty"` // nil: the node is unreachable
+	Daemon   *Daemon   `json:"daemon,omitempty"` // nil: the node is unreachable, or has another Proxy
 }
 
 // Problem is a condition that needs an operator.

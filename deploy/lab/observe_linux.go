@@ -77,12 +77,15 @@ func (l *Lab) observerOf(node string) (*daemon, error) {
 func (l *Lab) OpenFlows(listener net.Listener, others ...net.Listener) (serve func(context.Context) error, err error) {
 	var members []remote.Member
 	for _, n := range l.Spec().Nodes {
-		name := n.Name
-		o, err := l.NodeObserver(name)
+		if !n.HasDaemon() {
+			members = append(members, remote.Member{Name: n.Name, Observer: &plainNode{l, n.Name}})
+			continue
+		}
+		o, err := l.NodeObserver(n.Name)
 		if err != nil {
 			return nil, err
 		}
-		members = append(members, remote.Member{Name: name, Observer: o})
+		members = append(members, remote.Member{Name: n.Name, Observer: o})
 	}
 	relay, err := remote.NewRelay(members, remote.RelayOptions{
 		Names:     func(a netip.Addr) flow.Owner { return l.owners().byAddress[a.Unmap()] },
@@ -125,15 +128,6 @@ func (m *mapped) Topology(ctx context.Context) (*observe.Topology, error) {
 	t.CanLearn = m.lab.options.Teacher != nil
 	t.Sort()
 	return t, nil
-}
-
-// Explain simulates the packet on the node of the question: by its daemon or, on a node without one, by the node's own rules.
-func (m *mapped) Explain(ctx context.Context, q observe.Question) (*flow.Record, error) {
-	spec := m.lab.Spec()
-	if !slices.ContainsFunc(spec.Nodes, func(n Node) bool { return n.Name == q.Node && !n.HasDaemon() }) {
-		return m.Relay.Explain(ctx, q)
-	}
-	return m.lab.walk(ctx, spec.node(q.Node), q)
 }
 
 // topology is the topology in the order of the file.

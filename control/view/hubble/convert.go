@@ -86,7 +86,7 @@ func Flows(r *flow.Record) ([]*hubblepb.GetFlowsResponse, error) {
 // Missing reports missing flows. Their time is not known.
 func Missing(m *observe.Missed) *hubblepb.GetFlowsResponse {
 	node := validUTF8(m.Node)
-	if m.Why == observe.MissedUnreachable {
+	if m.Why == observe.MissedUnreachable || m.Why == observe.MissedNoDaemon {
 		status := &hubblepb.NodeStatusEvent{StateChange: hubblepb.NodeState_NODE_UNAVAILABLE, NodeNames: []string{node}, Message: validUTF8(m.Why)}
 		return &hubblepb.GetFlowsResponse{ResponseTypes: &hubblepb.GetFlowsResponse_NodeStatus{NodeStatus: status}, NodeName: node}
 	}

@@ -7,8 +7,11 @@ import (
 
 // Missed is the message that records are missing.
 func Missed(m *observe.Missed) string {
-	if m.Why == observe.MissedUnreachable {
+	switch m.Why {
+	case observe.MissedUnreachable:
 		return "node " + m.Node + " is unreachable: its records are missing from here on"
+	case observe.MissedNoDaemon:
+		return "node " + m.Node + " has no daemon: nobody records its flows"
 	}
 	why := map[string]string{
 		observe.MissedSlow:    "this client was too slow",

@@ -12,7 +12,7 @@ import (
 // Status renders the status of nodes, one block for each. It ends with a newline.
 func (s Style) Status(nodes []observe.Status) string {
 	var b strings.Builder
-	bad := 0
+	bad, others := 0, 0
 	for i := range nodes {
 		if i > 0 {
 			b.WriteString("\n")
@@ -20,12 +20,17 @@ func (s Style) Status(nodes []observe.Status) string {
 		if len(nodes[i].Problems) > 0 {
 			bad++
 		}
+		if nodes[i].Proxy != "" {
+			others++
+		}
 		s.status(&b, &nodes[i])
 	}
 	switch {
 	case len(nodes) < 2:
-	case bad == 0:
+	case bad == 0 && others == 0:
 		fmt.Fprintf(&b, "\nAll %d nodes are all right.\n", len(nodes))
+	case bad == 0:
+		fmt.Fprintf(&b, "\n%d of %d nodes have no daemon; no daemon has a problem.\n", others, len(nodes))
 	default:
 		fmt.Fprintf(&b, "\n%d of %d nodes: %s.\n", bad, len(nodes), s.Paint(Red, "problems"))
 	}
@@ -35,12 +40,18 @@ func (s Style) Status(nodes []observe.Status) string {
 // status renders one node.
 func (s Style) status(b *strings.Builder, n *observe.Status) {
 	result := s.Paint(Green, "all right")
-	if len(n.Problems) > 0 {
+	switch {
+	case n.Proxy != "":
+		result = "no daemon: " + n.Proxy
+	case len(n.Problems) > 0:
 		result = s.Paint(Red, quantity.Count(len(n.Problems), "problem"))
 	}
 	fmt.Fprintf(b, "%s: %s\n", s.Paint(Bold, n.Node), result)
 	for _, p := range n.Problems {
 		fmt.Fprintf(b, "  %s %s (%s)\n", s.Paint(Red, "!"), p.Text, p.Code)
+	}
+	if n.Proxy != "" {
+		labeled(b, statusLabel, "flows", "not recorded: nfqproxy's daemon does that")
 	}
 	if n.Daemon == nil {
 		return
