@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 
 	"github.com/nfqproxy/nfqproxy/control/view/noderules"
@@ -18,4 +19,17 @@ func (l *Lab) Firewall(ctx context.Context, node string, to []netip.Addr) (rules
 		return err
 	})
 	return rules, err
+}
+
+// loadFirewalls loads the rules that nodes have by the lab's file.
+func (l *Lab) loadFirewalls() error {
+	for _, n := range l.Spec().Nodes {
+		if n.Firewall == "" {
+			continue
+		}
+		if _, err := l.topology.find(n.Name).Run(n.Firewall, "nft", "-f", "-"); err != nil {
+			return fmt.Errorf("firewall of node %s: %w", n.Name, err)
+		}
+	}
+	return nil
 }

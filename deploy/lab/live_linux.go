@@ -55,8 +55,10 @@ func (l *Lab) goLive() error {
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	v.wake = time.AfterFunc(time.Hour, v.sweep)
 	l.live = v
-	_, err = v.change(v.ctx, nothing)
-	return err
+	if _, err = v.change(v.ctx, nothing); err != nil {
+		return err
+	}
+	return l.loadFirewalls()
 }
 
 // nothing changes nothing; what is due by time happens all the same.

@@ -45,13 +45,18 @@ func (s *Spec) requireRules() error {
 		if n.Proxy == labfile.KubeProxy {
 			mode = cmp.Or(n.KubeProxyMode, "iptables")
 		}
-		if mode == "" {
-			continue
+		var needs []string
+		if mode != "" {
+			needs = append(needs, formats[mode].command(decision.IPv4)[0])
 		}
-		program := formats[mode].command(decision.IPv4)[0]
-		if _, err := exec.LookPath(program); err != nil {
-			pack, _ := programs.Package(program)
-			return fmt.Errorf("node %s has proxy: %s, which requires %s: install %s", n.Name, n.Proxy, program, pack)
+		if n.Firewall != "" {
+			needs = append(needs, "nft")
+		}
+		for _, program := range needs {
+			if _, err := exec.LookPath(program); err != nil {
+				pack, _ := programs.Package(program)
+				return fmt.Errorf("node %s requires %s for its rules: install %s", n.Name, program, pack)
+			}
 		}
 	}
 	return nil

@@ -118,7 +118,10 @@ func (s *surveyor) proxy() *audit.Proxy {
 // behind a device of their own that leads to endpoints.
 func (s *surveyor) pods(host *netfilter.Host, uplink string) (network netip.Prefix, device string) {
 	p := s.proxy()
+	own := slices.IndexFunc(s.known.Pods, func(p netip.Prefix) bool { return !p.IsSingleIP() && decision.FamilyOf(p.Addr()) == s.family() })
 	switch {
+	case own >= 0:
+		network = s.known.Pods[own]
 	case p.NodePodCIDR.IsValid():
 		network = p.NodePodCIDR
 	case s.podNetwork().IsValid():

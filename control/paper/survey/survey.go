@@ -47,6 +47,8 @@ type Destinations struct {
 type Known struct {
 	Host *netfilter.Host // nil: nothing
 	Sets map[string]*iptables.Set
+	// Pods are the networks of this node's pods, at most one of each family; none: not known.
+	Pods []netip.Prefix
 }
 
 // Run surveys the rules of a host: one dump, or those of both back ends. The error names a rule that

@@ -85,11 +85,14 @@ func (d *Doctor) Findings(ctx context.Context) (*viewapi.FindingList, error) {
 		list = append(list, ofStatus(seen.status, seen.records, seen.read)...)
 	}
 	if d.Objects != nil {
-		c, err := d.cluster(ctx, &seen)
+		c, objects, err := d.cluster(ctx, &seen)
 		if err != nil {
 			return nil, err
 		}
 		list = slices.DeleteFunc(list, func(f diagnose.Finding) bool { return seen.replaced[f] })
+		if d.Observer != nil && d.Firewall != nil {
+			list = append(list, d.ofRules(ctx, seen.status, objects)...)
+		}
 		for i := range list {
 			c.Ignore(&list[i])
 		}
@@ -112,12 +115,15 @@ func (d *Doctor) Why(ctx context.Context, q diagnose.Question) (*diagnose.Answer
 	if err != nil {
 		return nil, err
 	}
-	c, err := d.cluster(ctx, &seen)
+	c, _, err := d.cluster(ctx, &seen)
 	if err != nil {
 		return nil, err
 	}
 	answer, err := c.Why(q)
 	if err == nil {
+		if d.Observer != nil {
+			d.follow(ctx, seen.status, answer)
+		}
 		seen.addTo(answer, c)
 		answer.Settle()
 	}
@@ -226,10 +232,10 @@ func (d *Doctor) recent(ctx context.Context) (seen recent, err error) {
 
 // cluster is the cluster of the objects, with what recent flows show. A node that is not ready is the reason for the routes to it
 // and from it.
-func (d *Doctor) cluster(ctx context.Context, seen *recent) (*diagnose.Cluster, error) {
+func (d *Doctor) cluster(ctx context.Context, seen *recent) (*diagnose.Cluster, *manifest.Objects, error) {
 	objects, config, err := d.Objects(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c := diagnose.New(objects, config)
 	c.Observe(seen.records)
@@ -241,5 +247,5 @@ func (d *Doctor) cluster(ctx context.Context, seen *recent) (*diagnose.Cluster, 
 		}
 		c.Blame(b.endpoint, b.protocol, f)
 	}
-	return c, nil
+	return c, objects, nil
 }

@@ -11,12 +11,19 @@ import (
 
 // Machine is the machine of all rules of one family, a service proxy's among them; nil: the node has none.
 func (r *Rules) Machine(family iptables.Family) (*netfilter.Machine, error) {
+	dumps, err := r.Dumps(family)
+	if err != nil || len(dumps) == 0 {
+		return nil, err
+	}
+	return netfilter.New(dumps, nil, &r.Network, netfilter.Options{})
+}
+
+// Dumps are the rules of one family, each rule once: tables that iptables lists are not those of nftables.
+func (r *Rules) Dumps(family iptables.Family) (dumps []*iptables.Dump, err error) {
 	others := tablesOfIptables(r.Listings)
-	var dumps []*iptables.Dump
 	for i := range r.Listings {
 		l := &r.Listings[i]
 		var d *iptables.Dump
-		var err error
 		switch {
 		case strings.TrimSpace(l.Text) == "":
 			continue
@@ -32,8 +39,5 @@ func (r *Rules) Machine(family iptables.Family) (*netfilter.Machine, error) {
 			dumps = append(dumps, d)
 		}
 	}
-	if len(dumps) == 0 {
-		return nil, nil
-	}
-	return netfilter.New(dumps, nil, &r.Network, netfilter.Options{})
+	return dumps, nil
 }

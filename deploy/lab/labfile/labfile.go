@@ -72,6 +72,8 @@ type Node struct {
 	KubeProxyMode string `json:"kubeProxyMode"`
 	// Observe: nfqproxyd runs beside the node's proxy, which is another one, and only observes.
 	Observe bool `json:"observe"`
+	// Firewall are the rules of the node's other programs: commands of nft, loaded once.
+	Firewall string `json:"firewall"`
 }
 
 // The service proxies of nodes besides nfqproxy: the program kube-proxy, the rules of its iptables or nftables mode without

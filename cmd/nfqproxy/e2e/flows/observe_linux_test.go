@@ -72,7 +72,11 @@ func TestObserve(t *testing.T) {
 	before := make(map[string]string)
 	for _, node := range nodes {
 		c.Must(c.StartDaemon(t.Context(), node))
-		before[node] = state(t, c, node)
+		// It is ready with the rules of one family.
+		e2etest.Eventually(t, e2etest.Timeout, "kube-proxy has written the rules of both families", func() bool {
+			before[node] = state(t, c, node)
+			return strings.Count(before[node], ":KUBE-SERVICES ") >= 4 || strings.Contains(before[node], "table ip6 kube-proxy") && strings.Contains(before[node], "table ip kube-proxy")
+		})
 		c.Must(c.StartObserver(t.Context(), node))
 	}
 

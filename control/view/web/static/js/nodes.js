@@ -5,7 +5,7 @@ import { plural } from './format.js';
 import { setText } from './dom.js';
 
 const RARELY = 10000; // milliseconds between two requests
-const NAMED = 3; // silent nodes that are named
+const NAMED = 3; // nodes that a notice names
 
 class Nodes {
   constructor() {
@@ -27,20 +27,28 @@ class Nodes {
 
   take(list) {
     this.list = list;
-    this.drawSilent();
+    this.drawNotices();
     for (const listener of this.listeners) listener(list);
   }
 
-  /** drawSilent shows above each view the nodes whose flows and counters it lacks. */
-  drawSilent() {
-    const silent = (this.list ?? []).flatMap(({ node, problems }) => (problems ?? []).filter((p) => p.code === 'unreachable').map((p) => [node, p.text]));
-    const element = document.getElementById('silent'), some = silent.slice(0, NAMED);
-    element.hidden = silent.length === 0 || this.list.length === 1;
-    if (element.hidden) return;
-    const more = silent.length > NAMED ? [`${plural(silent.length - NAMED, 'more node')} without an answer.`] : [];
-    setText(element, [...some.map(([node, text]) => `${node}: ${text}.`), ...more, `${silent.length === 1 ? 'Its' : 'Their'} flows and counters are missing here.`].join(' '));
+  /** drawNotices shows above each view the nodes whose flows and counters it lacks: those that are silent, and those that have no daemon. */
+  drawNotices() {
+    const list = this.list ?? [], silent = list.flatMap(({ node, problems }) => (problems ?? []).filter((p) => p.code === 'unreachable').map((p) => `${node}: ${p.text}.`));
+    show('silent', list.length > 1 && silent.length > 0, [...some(silent, 'without an answer.'), `${silent.length === 1 ? 'Its' : 'Their'} flows and counters are missing here.`].join(' '));
+    const plain = list.filter((n) => n.proxy).map((n) => `${n.node} has ${n.proxy}.`), [it, its] = plain.length === 1 ? ['it', 'its'] : ['them', 'their'];
+    show('plain', plain.length > 0, [...some(plain, 'without a daemon.'), `nfqproxy’s daemon does not run on ${it}, so nobody records ${its} flows. Explain follows packets through ${its} rules.`].join(' '));
   }
 }
+
+/** show shows a notice, or hides it. */
+function show(id, wanted, text) {
+  const element = document.getElementById(id);
+  element.hidden = !wanted;
+  if (wanted) setText(element, text);
+}
+
+/** some are the first sentences, and how many nodes more there are. */
+const some = (sentences, which) => [...sentences.slice(0, NAMED), ...(sentences.length > NAMED ? [`${plural(sentences.length - NAMED, 'more node')} ${which}`] : [])];
 
 /** nodes are the only ones. */
 export const nodes = new Nodes();

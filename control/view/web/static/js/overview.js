@@ -76,12 +76,13 @@ export class OverviewView {
     replace(this.nodes, h('h2', { id: 'nodes-title' }, plural(list.length, 'node')), h('ul', { class: 'node-list' }, list.map((n) => this.node(n))));
   }
 
-  node({ node, problems, daemon: d }) {
+  node({ node, proxy, problems, daemon: d }) {
     const bad = problems?.length ?? 0;
     const fill = d?.connections && d.connections.limit > 0 ? d.connections.entries / d.connections.limit : null;
     const age = d?.table ? (Date.parse(d.time) - Date.parse(d.table.built)) / 1000 : null;
     return h('li', null,
-      h('div', { class: 'node-head' }, h('a', { class: 'name', href: link(new URLSearchParams({ node })) }, node), h('span', { class: 'pill', 'data-tone': bad > 0 ? 'bad' : 'good' }, bad > 0 ? plural(bad, 'problem') : 'all right')),
+      h('div', { class: 'node-head' }, h('a', { class: 'name', href: link(new URLSearchParams({ node })) }, node), h('span', { class: 'pill', 'data-tone': bad > 0 ? 'bad' : proxy ? 'pass' : 'good' }, bad > 0 ? plural(bad, 'problem') : proxy ? 'no daemon' : 'all right')),
+      proxy && h('p', { class: 'hint' }, proxy, '  ·  flows are not recorded'),
       bad > 0 && h('ul', { class: 'problems' }, problems.map((p) => h('li', null, p.text))),
       d && h('p', { class: 'hint' }, [
         d.table ? `table ${number(d.table.generation)}, ${age < 1 ? 'new' : `${seconds(age)} old`}: ${plural(d.table.services, 'service')}, ${plural(d.table.endpoints, 'endpoint')}` : 'no service table yet',

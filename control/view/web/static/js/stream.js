@@ -186,6 +186,7 @@ class Stream {
 
   miss(data) {
     const m = JSON.parse(data);
+    if (m.why === 'no-daemon') return; // shown above each view
     if (m.why === 'left-out') this.leftOut += m.missed;
     else this.missed.set(m.why, { count: (this.missed.get(m.why)?.count ?? 0) + m.missed, at: performance.now() });
     this.changed();
