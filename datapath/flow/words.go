@@ -83,7 +83,7 @@ var vocabulary = newVocabulary()
 
 func newVocabulary() *Vocabulary {
 	v := &Vocabulary{
-		Reasons:     append(words(Reasons(), reasonWords), Word{"rules", "decided by the rules of the dump"}),
+		Reasons:     append(words(Reasons(), reasonWords), Word{"rules", "decided by the node's rules"}),
 		Exclusions:  words(all(decision.Exclusion(1), "unknown"), exclusionWords),
 		Masquerades: append(words(all(decision.MarkAll, ""), markWords), Word{HostMasquerade, "a masquerade rule of the host"}),
 		Entries:     words(all(decision.EntryClusterIP, "unknown"), entryWords),

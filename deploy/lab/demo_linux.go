@@ -37,7 +37,11 @@ func demonstrate(ctx context.Context, l *Lab, services []*decision.ServicePort, 
 	style := styleFor(o.Stdout, l.Spec())
 	d := &demo{page: newPage(o.Stdout, style), lab: l, spec: l.Spec(), services: services, observer: newObserver(l)}
 	defer d.observer.close()
-	d.printf("Lab %s: a cluster in network namespaces, with an nfqproxy on each node.\n\n", d.spec.Name)
+	on := "each node"
+	if others := slices.ContainsFunc(d.spec.Nodes, func(n Node) bool { return !n.HasDaemon() }); others {
+		on = "some nodes, whose flows are recorded"
+	}
+	d.printf("Lab %s: a cluster in network namespaces, with an nfqproxy on %s.\n\n", d.spec.Name, on)
 	if err := writeMap(o.Stdout, d.spec, services); err != nil {
 		return err
 	}
@@ -167,7 +171,15 @@ func (d *demo) hairpin(ctx context.Context) error {
 	if svc == nil {
 		return nil
 	}
-	pod := d.spec.podAt(svc.UsableEndpoints(decision.Cluster)[0].AddrPort.Addr())
+	var pod *Pod
+	for _, e := range svc.UsableEndpoints(decision.Cluster) {
+		if p := d.spec.podAt(e.AddrPort.Addr()); pod == nil && d.spec.node(p.Node).HasDaemon() {
+			pod = p
+		}
+	}
+	if pod == nil {
+		return nil
+	}
 	to := netip.AddrPortFrom(svc.ClusterIP, svc.Port)
 	if d.spec.Proxy.NoHairpinMasquerade {
 		return d.brokenHairpin(ctx, svc, pod, to)
@@ -224,7 +236,7 @@ func (d *demo) brokenHairpin(ctx context.Context, svc *decision.ServicePort, pod
 			return err
 		}
 		d.conntrack(&e)
-		d.check(r.Endpoint == svc.UsableEndpoints(decision.Cluster)[0].AddrPort.String() && !r.Masquerade, "the pod itself was selected, and its source stayed unchanged: masqueradeHairpin is off")
+		d.check(d.chosen(r) == pod.FullName() && !r.Masquerade, "the pod itself was selected, and its source stayed unchanged: masqueradeHairpin is off")
 		d.check(e.Reply.Destination.Addr() == addrPort(r.Endpoint).Addr() && e.Received.Packets == 0,
 			"the reply would go from the pod to itself: it would never pass %s, which translates it", pod.Node)
 		return nil

@@ -27,7 +27,9 @@ func (p *plainNode) Flows(ctx context.Context, q observe.FlowQuery, each func(ob
 	return nil
 }
 
-func (p *plainNode) Flow(context.Context, string) (*flow.Record, error) { return nil, p.nothing("flows") }
+func (p *plainNode) Flow(context.Context, string) (*flow.Record, error) {
+	return nil, p.nothing("flows")
+}
 
 func (*plainNode) Services(context.Context, observe.ServiceQuery) (*observe.Services, error) {
 	return &observe.Services{}, nil

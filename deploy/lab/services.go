@@ -68,13 +68,13 @@ func (s *Spec) best(services []*decision.ServicePort, suits func(*decision.Servi
 	return best
 }
 
-// client finds a pod to connect to a service port from: not an endpoint of it, preferably
+// client finds a pod to connect to a service port from: not an endpoint of it, on a node that records its flows, preferably
 // one that serves nothing itself; nil: there is none.
 func (s *Spec) client(svc *decision.ServicePort) *Pod {
 	var found *Pod
 	for i := range s.Pods {
 		p := &s.Pods[i]
-		if _, ok := decision.AddressOf(p.Addresses, svc.Family); !ok || isEndpoint(svc, p) {
+		if _, ok := decision.AddressOf(p.Addresses, svc.Family); !ok || isEndpoint(svc, p) || !s.node(p.Node).HasDaemon() {
 			continue
 		}
 		if found == nil || len(p.Ports) < len(found.Ports) {
@@ -94,7 +94,7 @@ func (s *Spec) outsider(f decision.Family) *Client {
 	return nil
 }
 
-// nodePortTarget finds a node to connect to a node port of: preferably one without endpoints of
+// nodePortTarget finds a node with a daemon to connect to a node port of: preferably one without endpoints of
 // the service. The address is the zero Addr if no node opens node ports.
 func (s *Spec) nodePortTarget(svc *decision.ServicePort) (*Node, netip.Addr) {
 	var found *Node
@@ -102,7 +102,7 @@ func (s *Spec) nodePortTarget(svc *decision.ServicePort) (*Node, netip.Addr) {
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		a, ok := decision.AddressOf(n.Addresses, svc.Family)
-		if !ok || !decision.ServesNodePorts(a, s.Proxy.NodePortAddresses) {
+		if !ok || !n.HasDaemon() || !decision.ServesNodePorts(a, s.Proxy.NodePortAddresses) {
 			continue
 		}
 		has := slices.ContainsFunc(svc.UsableEndpoints(decision.Cluster), func(e decision.Endpoint) bool {

@@ -48,7 +48,7 @@ func TestLabUsage(t *testing.T) {
 		want string
 	}{
 		{[]string{"up", "a", "b"}, `lab up takes one lab: unexpected argument "b"`},
-		{[]string{"up", "no-such-lab"}, "built-in labs: dual-stack, flannel, grafana-31577, kind, kube-dns-hairpin, nodeport-30007"},
+		{[]string{"up", "no-such-lab"}, "built-in labs: allowed-ports, dual-stack, flannel, grafana-31577, kind, kube-dns-hairpin, nodeport-30007, three-modes"},
 		{[]string{"exec", "shell"}, "lab exec requires a command after the host"},
 		{[]string{"ask", "shell"}, "nfqproxy lab ask needs a host and a URL, for example: nfqproxy lab ask shell http://"},
 		{[]string{"ask", "--lab", "no-such-lab", "shell", "web"}, "lab no-such-lab is not running"},

@@ -72,7 +72,7 @@ func (d *Doctor) ofNodeRules(ctx context.Context, node string, to []netip.Addr, 
 		for _, f := range list {
 			switch f.Code {
 			case diagnose.HostRuleDrops, diagnose.HostRuleMayDrop, diagnose.NotTranslated, diagnose.NotMasqueraded, diagnose.RulesInconsistent:
-				f.Text = "node " + node + ": " + f.Text
+				f.Text = "on node " + node + ", " + f.Text
 				f.Do = strings.ReplaceAll(f.Do, "nfqproxy trace ", "on the node, nft list ruleset | nfqproxy trace --rules - ")
 				found = append(found, f)
 			}

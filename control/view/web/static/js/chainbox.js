@@ -13,9 +13,9 @@ const glyphs = { jump: 'M-3 -3l3 3-3 3M-4.500 0h4', mark: 'M0 -3.500v7M-3 -1h6M-
 /** mark is the round symbol before a rule. */
 const mark = (x, y, outcome) => s('g', { class: `mark of-${outcome}`, transform: `translate(${x} ${y})` }, s('circle', { r: 8 }), s('path', { d: glyphs[outcome] ?? glyphs.unknown }));
 
-/** drawBar shows the candidates' probabilities and the random number. */
+/** drawBar shows the candidates' probabilities and, if it is known, the random number. */
 function drawBar(x, y, room, r) {
-  const bar = s('g', { class: 'draw', role: 'img', 'aria-label': `draw ${r.draw.toFixed(4)} among ${r.candidates.length} candidates` });
+  const bar = s('g', { class: 'draw', role: 'img', 'aria-label': `${r.draw === undefined ? 'a draw' : `draw ${r.draw.toFixed(4)}`} among ${r.candidates.length} candidates` });
   for (const share of shares(r)) {
     const from = x + share.from * room, wide = (share.to - share.from) * room;
     bar.append(s('rect', { x: from + 0.75, y: y + 14, width: Math.max(0.5, wide - 1.5), height: 20, rx: 3, class: share.taken ? 'share taken' : 'share' }));
@@ -24,6 +24,7 @@ function drawBar(x, y, room, r) {
     const shown = width(label, 'small') < wide - 14 ? label : wide > 60 ? cut(name, wide - 14, 'small') : '';
     if (shown) bar.append(text(from + 7, y + 24, shown, 'small', share.taken ? 'on' : 'dim'));
   }
+  if (r.draw === undefined) return { element: bar, height: 44 };
   const at = x + r.draw * room;
   const label = `draw ${r.draw.toFixed(4)}`;
   const half = width(label, 'label') / 2;
@@ -68,8 +69,10 @@ export class ChainBox {
     const key = `rule ${rule.index}`;
     const isOpen = this.open.has(key) && step.rule;
     const dim = step.outcome === 'no-match';
-    const refuses = step.outcome === 'match' && /-j (DROP|REJECT)\b/.test(step.rule);
-    const row = this.row(key, y, step.text, isOpen, refuses ? 'refuse' : step.outcome, dim ? 'dim' : '', step.rule);
+    const refuses = step.outcome === 'match' && /-j (DROP|REJECT)\b|(^| )(drop|reject)\b/.test(step.rule.replace(/"[^"]*"/g, ''));
+    // A record without a draw is of rules in a kernel or a dump, whose steps do not name it.
+    const what = step.chance && this.record.draw === undefined ? `${percent(step.chance)}: ${step.text}` : step.text;
+    const row = this.row(key, y, what, isOpen, refuses ? 'refuse' : step.outcome, dim ? 'dim' : '', step.rule);
     row.element.dataset.index = rule.index;
     const next = this.taken === rule.index;
     if (next) row.element.classList.add('next');
@@ -80,7 +83,7 @@ export class ChainBox {
       this.element.append(text(this.x + PAD + ICON, at + 10, 'NEXT', 'label', 'accent'));
       at += 22;
     }
-    if (isOpen) at += this.addText(step.rule, at);
+    if (isOpen) at += this.addText(step.handle ? `${step.rule} # handle ${step.handle}` : step.rule, at);
     if (rule.draws) {
       const bar = drawBar(this.x + PAD + ICON, at + 6, this.room - 2 * PAD - ICON, this.record);
       this.element.append(bar.element);
@@ -90,7 +93,7 @@ export class ChainBox {
     return at;
   }
 
-  /** addText shows the rule as iptables-save prints it. */
+  /** addText shows the rule as iptables-save or nft -a prints it. */
   addText(rule, y) {
     const inner = block(this.x + PAD + ICON + 8, y + 6, rule, this.room - 2 * PAD - ICON - 16, 'code', 'text');
     this.element.append(s('rect', { class: 'inset', x: this.x + PAD + ICON, y: y + 1, width: this.room - 2 * PAD - ICON, height: inner.height + 10, rx: 5 }), inner.element);

@@ -15,7 +15,7 @@ export function nextStep() {
 function hint(t, services) {
   const usable = services.filter((sv) => sv.protocol === 'TCP' && sv.endpoints.some((e) => !e.excluded && !e.removed));
   const service = usable.find((sv) => sv.port === 80) ?? usable[0]; // the most likely to speak HTTP
-  const [pod] = t.pods;
+  const recorded = t.nodes.filter((n) => n.observed).map((n) => n.name), pod = t.pods.find((p) => recorded.includes(p.node)) ?? t.pods[0];
   if (!t.lab || !service || !pod) return h('p', { class: 'hint' }, 'Connections to services appear here as they begin.');
   const at = service.family === 'IPv6' ? `[${service.clusterIP}]:${service.port}` : `${service.clusterIP}:${service.port}`;
   return h('p', { class: 'hint' }, 'Send a request from a pod: ', h('code', null, `nfqproxy lab exec --lab ${t.lab} ${split(pod.name)[1]} -- curl -s ${at}/`));

@@ -2,7 +2,7 @@
 
 import { poll } from './api.js';
 import { plural } from './format.js';
-import { setText } from './dom.js';
+import { h } from './dom.js';
 
 const RARELY = 10000; // milliseconds between two requests
 const NAMED = 3; // nodes that a notice names
@@ -36,15 +36,19 @@ class Nodes {
     const list = this.list ?? [], silent = list.flatMap(({ node, problems }) => (problems ?? []).filter((p) => p.code === 'unreachable').map((p) => `${node}: ${p.text}.`));
     show('silent', list.length > 1 && silent.length > 0, [...some(silent, 'without an answer.'), `${silent.length === 1 ? 'Its' : 'Their'} flows and counters are missing here.`].join(' '));
     const plain = list.filter((n) => n.proxy).map((n) => `${n.node} has ${n.proxy}.`), [it, its] = plain.length === 1 ? ['it', 'its'] : ['them', 'their'];
-    show('plain', plain.length > 0, [...some(plain, 'without a daemon.'), `nfqproxy’s daemon does not run on ${it}, so nobody records ${its} flows. Explain follows packets through ${its} rules.`].join(' '));
+    const text = [...some(plain, 'without a daemon.'), `nfqproxy’s daemon does not run on ${it}, so nobody records ${its} flows.`].join(' ');
+    if (show('plain', plain.length > 0, text)) document.getElementById('plain').append(' ', h('a', { href: '#/explain' }, 'Explain'), ` follows packets through ${its} rules.`);
   }
 }
 
-/** show shows a notice, or hides it. */
+/** show shows a notice, or hides it, and reports whether it is another one than before. */
 function show(id, wanted, text) {
-  const element = document.getElementById(id);
+  const element = document.getElementById(id), other = wanted && element.dataset.text !== text;
   element.hidden = !wanted;
-  if (wanted) setText(element, text);
+  if (!other) return false;
+  element.dataset.text = text;
+  element.textContent = text;
+  return true;
 }
 
 /** some are the first sentences, and how many nodes more there are. */

@@ -142,12 +142,16 @@ export class Picture {
 
   chains(list) {
     const r = this.record;
-    let depth = 0, hook = '', before = null;
+    let callers = [], hook = '', before = null; // callers: the chain itself, after those that it returns to
     for (const chain of list) {
       if (chain.hook !== hook) {
         this.hook(chain.hook, hook === '' && !r.local ? r.node ? `on ${r.node}${r.queue !== undefined ? `, queue ${r.queue}` : ''}` : '' : r.local && hook === '' ? `sent by ${r.node || 'the node'}` : '');
-        depth = 0;
-      } else if (before?.outcome === 'jump') depth++;
+        callers = [];
+      }
+      const name = `${chain.table} ${chain.chain}`, known = callers.indexOf(name);
+      if (known >= 0) callers.length = known + 1;
+      else callers = before?.outcome === 'jump' && chain.hook === hook ? [...callers, name] : [name];
+      const depth = callers.length - 1;
       hook = chain.hook;
       const x = 0.5 + Math.min(depth, this.wide ? 4 : 2) * (this.wide ? INDENT : 10);
       const b = new ChainBox(chain, { x, y: this.at, room: this.main - x, record: r, open: this.open, taken: this.taken, toggle: (key) => this.toggle(key) });

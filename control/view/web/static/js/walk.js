@@ -16,7 +16,9 @@ function hookOf(step, r) {
   return r.entry === 'node-port' || step.chain === 'KUBE-FIREWALL' ? 'INPUT' : 'FORWARD';
 }
 
-const draws = (step, r) => r.draw !== undefined && r.candidates.every((c) => c.probability !== undefined) && step.outcome === 'jump' && /-j KUBE-SEP-/.test(step.rule);
+/** draws reports whether a rule draws the endpoint: one of kube-proxy's chains, or one of nftables with a random number. */
+const draws = (step, r) => r.candidates?.length > 0 && r.candidates.every((c) => c.probability !== undefined)
+  && (r.draw !== undefined ? step.outcome === 'jump' && /-j KUBE-SEP-/.test(step.rule) : step.outcome === 'match' && /\bnumgen random\b/.test(step.rule));
 
 /** chains groups the steps: [{hook, table, chain, rules}]; a rule is {step, index, draws} or a
  * run {run: [rules]}. next, if given, is the index of the next step of a held flow: it is never
