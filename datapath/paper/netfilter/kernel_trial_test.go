@@ -241,15 +241,16 @@ func (t *trial) refused(w Way, p *iptables.Packet, o *observation) error {
 		}
 		return nil
 	}
-	if len(o.answers) == 0 && t.silent(w) {
+	reset := w.With == iptables.TCPReset
+	if len(o.answers) == 0 && (reset && !w.resets || !reset && t.silent(w)) {
 		return nil
 	}
-	if len(o.answers) != 1 {
+	if len(o.answers) != 1 || reset && !w.resets {
 		return errors.New("the number of answers")
 	}
 	a := o.answers[0]
 	switch {
-	case w.With == iptables.TCPReset:
+	case reset:
 		if a.Protocol != protoTCP || a.Source != w.Packet.Destination || a.Destination != w.Packet.Source {
 			return errors.New("the reset")
 		}
@@ -259,9 +260,8 @@ func (t *trial) refused(w Way, p *iptables.Packet, o *observation) error {
 	return nil
 }
 
-// silent reports whether the kernel cannot refuse a packet: it answers
-// neither resets (nf_reject_ipv4.c) nor ICMP errors, no address that is not one host's
-// (icmp_send), and none without a route.
+// silent reports whether the kernel may refuse a packet without an ICMP error: it answers
+// neither such errors nor addresses that are not one host's (icmp_send), and none without a route.
 // It reports missing routes to each host of IPv4 but a few times (ip_error).
 func (t *trial) silent(w Way) bool {
 	p := &w.Packet
@@ -278,7 +278,7 @@ func (t *trial) silent(w Way) bool {
 	if t.machine.network.isBroadcast(p.Destination.Addr()) || p.Destination.Addr().IsMulticast() {
 		return true
 	}
-	return p.Protocol == protoICMP && p.ICMPType == icmpRedirect || w.With == iptables.TCPReset && p.Flags&iptables.RST != 0 || p.Link != iptables.LinkUnicast || back != Unicast && back != Local
+	return p.Protocol == protoICMP && p.ICMPType == icmpRedirect || p.Link != iptables.LinkUnicast || back != Unicast && back != Local
 }
 
 // onWire compares with what came out of the devices.

@@ -133,7 +133,8 @@ type Result struct {
 	// Verdict is Stopped then. Empty: it was not cut off.
 	Cut string
 	// With is the reply to a Rejected packet.
-	With iptables.RejectWith
+	With   iptables.RejectWith
+	resets bool // it is a reset, and has a route
 	// Packet is the packet at the end of the walk, and Out its output device.
 	Packet iptables.Packet
 	Out    string

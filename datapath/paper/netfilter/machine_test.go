@@ -94,3 +94,20 @@ func TestAdd(t *testing.T) {
 		t.Errorf("reply: %s, rules %v", back.Packet.String(), back.Path)
 	}
 }
+
+// TestResetWithoutRoute: only a reset that the kernel can send closes the entry of its connection.
+func TestResetWithoutRoute(t *testing.T) {
+	for _, tt := range []struct {
+		localnet bool
+		state    tcpState
+	}{{false, tcpSynSent}, {true, tcpClosed}} {
+		h := worker()
+		h.RouteLocalnet = tt.localnet
+		m := parse(t, h, "*filter", ":INPUT ACCEPT", "-A INPUT -p tcp -j REJECT --reject-with tcp-reset", "COMMIT")
+		// From an address that is not the host's own: the reset would leave by eth0, from 127.0.0.1.
+		r := m.Send(packet(protoTCP, "203.0.113.77:500", "127.0.0.1:80", ""), new(State), nil)
+		if r.Verdict != Rejected || r.Entry.tcp.state != tt.state {
+			t.Errorf("route_localnet %v: %s, state %d, want %d", tt.localnet, r.Verdict, r.Entry.tcp.state, tt.state)
+		}
+	}
+}

@@ -104,6 +104,26 @@ func (w *walk) routeOutput() bool {
 	return w.noWay()
 }
 
+// resets reports whether the kernel sends the reset of a rule (nf_send_reset, nf_send_reset6): it needs a route for it. Else
+// the connection's entry stays as it is.
+func (w *walk) resets() bool {
+	n, from, to := w.machine.network, w.Packet.Source.Addr(), w.Packet.Destination.Addr()
+	back := n.route(from)
+	if w.Packet.Flags&iptables.RST != 0 || back.Type >= Blackhole {
+		return false
+	}
+	if to.Is6() {
+		return !from.IsMulticast() && !to.IsMulticast()
+	}
+	route := w.route // of the packet
+	if w.hook == Prerouting && w.In != loopbackName {
+		route = back // nf_reject_fill_skb_dst
+	} else if to.IsMulticast() {
+		return false
+	}
+	return route.Type != Broadcast && (!to.IsLoopback() || back.Type == Local || n.RouteLocalnet)
+}
+
 // noWay ends the walk of a packet without a route.
 func (w *walk) noWay() bool {
 	to := w.Packet.Destination.Addr()

@@ -51,7 +51,7 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
 		w.addRule(c, r, flow.StepApplied)
 		w.end(Rejected, r.Rule, "")
 		w.result.With = t.With
-		if t.With == iptables.TCPReset && w.entry != nil && w.Packet.Flags&iptables.RST == 0 {
+		if w.result.resets = t.With == iptables.TCPReset && w.resets(); w.result.resets && w.entry != nil {
 			w.entry.tcp.state = tcpClosed // nf_ct_set_closing
 		}
 		return ended, true
