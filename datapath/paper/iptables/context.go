@@ -69,6 +69,12 @@ type Host interface {
 	RouteBack(to netip.Addr) (AddrTypes, string)
 	// IsBroadcast reports whether it is a broadcast address of IPv4.
 	IsBroadcast(a netip.Addr) bool
+	// NextHop is the address to which the packet's route leads on its link; not valid: it has no route yet.
+	NextHop() netip.Addr
+	// Group is the group of a device; false: it is not known.
+	Group(device string) (group uint32, known bool)
+	// Translates reports whether the rules translate at all: only then is the packet's connection marked as done.
+	Translates() bool
 	// HasFrames reports whether packets on the device have an Ethernet header.
 	HasFrames(device string) bool
 	// Untrack has connection tracking ignore the packet, unless it has seen it.

@@ -239,7 +239,10 @@ func init() {
 }
 
 // Name is "CLASSIFY".
-func (Classify) Name() string     { return "CLASSIFY" }
+func (Classify) Name() string { return "CLASSIFY" }
+func (t Classify) change(c *Context) {
+	c.Packet.Priority = uint32(t.Major)<<16 | uint32(t.Minor)
+}
 func (t Classify) write(w *words) { w.bare("--set-class", fmt.Sprintf("%04x:%04x", t.Major, t.Minor)) }
 
 func checksumPhrase(w *wording, _ bool) bool {

@@ -75,6 +75,13 @@ type NativeTarget struct{ Lookup }
 func (t NativeTarget) Name() string   { return t.Text() }
 func (t NativeTarget) write(w *words) {}
 
+// Synproxy is nftables' synproxy for a packet that it answers.
+type Synproxy struct{}
+
+// Name is "synproxy".
+func (Synproxy) Name() string   { return "synproxy" }
+func (Synproxy) write(w *words) {}
+
 // Base is what makes a chain of nftables a base chain.
 type Base struct {
 	Type     string // "filter", "nat" or "route"

@@ -29,7 +29,9 @@ type Packet struct {
 	TOS    uint8
 	TTL    uint8
 	Mark   uint32 // of the packet, not of its connection
-	CPU    uint32 // the processor that handles it, for rules that match it, which record it
+	// Priority is its class of the traffic control (skb->priority).
+	Priority uint32
+	CPU      uint32 // the processor that handles it, for rules that match it, which record it
 
 	// Owner is the owner of the sending socket; nil: none.
 	Owner *SocketOwner
@@ -130,6 +132,14 @@ type Connection struct {
 	Assured    bool
 	// Confirmed: its first packet was accepted, and it is in the table.
 	Confirmed bool
+	// Labels are bits, the lowest one last; Helper is the name of the helper that a rule has set, or empty.
+	Labels [16]byte
+	Helper string
+	// Timeouts are those in seconds that a rule has set, by the state's name in nft; the map is not changed.
+	Timeouts map[string]uint32
+	// SourceDone and DestinationDone: the rules for that side of the translation were evaluated (IPS_SRC_NAT_DONE,
+	// IPS_DST_NAT_DONE).
+	SourceDone, DestinationDone bool
 	// Traffic is that of the original and of the reply direction (struct nf_conn_counter).
 	Traffic [2]Counters
 }

@@ -1,6 +1,11 @@
 package iptables
 
-import "github.com/nfqproxy/nfqproxy/datapath/rules"
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
+)
 
 // This file is what conditions of nftables read of a packet, besides the fields of a Packet.
 
@@ -45,3 +50,80 @@ func (c *Context) Keep(key, value any) { c.keep(key, value) }
 
 // LinkType is how the packet was addressed on the link.
 func (c *Context) LinkType() LinkType { return c.linkType() }
+
+// TCPOption is a TCP option from its kind on. nil: it is not there, or its bytes are not given.
+func (p *Packet) TCPOption(kind uint8) (b []byte, there bool) {
+	if p.Bytes == nil {
+		there = p.Protocol == protoTCP && slices.Contains(p.TCPOptions, kind)
+		if there && kind == tcpOptionMSS {
+			b = []byte{kind, 4, byte(p.MSS >> 8), byte(p.MSS)}
+		}
+		return b, there
+	}
+	at, size := p.tcpOption(kind)
+	return p.Bytes[at : at+size], size > 0
+}
+
+// Chunk is a chunk of SCTP; see TCPOption.
+func (p *Packet) Chunk(typ uint8) (b []byte, there bool) {
+	if p.Protocol != protoSCTP {
+		return nil, false
+	}
+	if p.Bytes == nil {
+		return nil, slices.ContainsFunc(p.Chunks, func(c ChunkType) bool { return c.Type == typ })
+	}
+	const header = 12
+	begin := lengthIPv6
+	if p.Is4() {
+		begin = int(p.Bytes[0]&0xf) * 4
+	}
+	for at := begin + header; at+4 <= len(p.Bytes); { // nft_exthdr_sctp_eval
+		size := int(binary.BigEndian.Uint16(p.Bytes[at+2:]))
+		if p.Bytes[at] == typ {
+			return p.Bytes[at:min(at+size, len(p.Bytes))], true
+		}
+		at += max(4, (size+3)&^3)
+	}
+	return nil, false
+}
+
+// IPOption is an option of IPv4; see TCPOption. A packet without Bytes has none.
+func (p *Packet) IPOption(typ uint8) (b []byte, there bool) {
+	if !p.Is4() || len(p.Bytes) == 0 {
+		return nil, false
+	}
+	end := min(len(p.Bytes), int(p.Bytes[0]&0xf)*4)
+	for at := lengthIPv4; at < end && p.Bytes[at] != 0; { // ipv4_find_option
+		size := 1
+		if p.Bytes[at] != 1 {
+			if at+1 >= end || p.Bytes[at+1] < 2 || at+int(p.Bytes[at+1]) > end {
+				return nil, false
+			}
+			size = int(p.Bytes[at+1])
+		}
+		if p.Bytes[at] == typ {
+			return p.Bytes[at : at+size], true
+		}
+		at += size
+	}
+	return nil, false
+}
+
+// Extension is an extension header of IPv6, by the number of its protocol; see TCPOption. A packet without Bytes has none.
+func (p *Packet) Extension(protocol uint8) (b []byte, there bool) {
+	if p.Is4() || len(p.Bytes) < lengthIPv6 {
+		return nil, false
+	}
+	next, at := p.Bytes[6], lengthIPv6
+	for slices.Contains([]uint8{0, 43, 44, 60, 135}, next) && at+8 <= len(p.Bytes) { // ipv6_find_hdr
+		size := 8 * (1 + int(p.Bytes[at+1]))
+		if next == 44 {
+			size = 8
+		}
+		if next == protocol {
+			return p.Bytes[at:min(at+size, len(p.Bytes))], true
+		}
+		next, at = p.Bytes[at], at+size
+	}
+	return nil, false
+}

@@ -59,11 +59,10 @@ type Entry struct {
 	// in Reply is then one of them. For ICMP SourcePorts are ids.
 	SourcePorts, DestinationPorts *iptables.PortRange
 
-	sourceDone, destinationDone bool // IPS_SRC_NAT_DONE, IPS_DST_NAT_DONE
-	tcp                         tcpConnection
-	unanswered                  bool    // SCTP: none of its INITs is acknowledged (SCTP_CONNTRACK_CLOSED)
-	streams                     float64 // State.Now from which on UDP is a stream
-	served                      *served // its connection of IPVS; nil: it has none
+	tcp        tcpConnection
+	unanswered bool    // SCTP: none of its INITs is acknowledged (SCTP_CONNTRACK_CLOSED)
+	streams    float64 // State.Now from which on UDP is a stream
+	served     *served // its connection of IPVS; nil: it has none
 }
 
 // Tracking is the state of a packet in connection tracking (enum ip_conntrack_info).
@@ -180,16 +179,26 @@ func (e *Entry) closed() bool {
 // expires returns the remaining life of the entry in seconds, by the kernel's defaults
 // (nf_conntrack_proto_*.c). An entry that is not in the table has none yet.
 func (e *Entry) expires() uint32 {
+	of := func(state string, usual uint32) uint32 {
+		if own, ok := e.Timeouts[state]; ok {
+			return own
+		}
+		return usual
+	}
 	switch {
 	case !e.Confirmed:
 		return 0
-	case e.Original.Protocol == protoTCP && e.tcp.state == tcpEstablished && !e.SeenReply:
-		return 300
 	case e.Original.Protocol == protoTCP:
-		return tcpTimeouts[e.tcp.state]
+		usual := of(tcpStateNames[e.tcp.state], tcpTimeouts[e.tcp.state])
+		if e.tcp.state == tcpEstablished && !e.SeenReply {
+			return min(usual, of("unack", 300))
+		}
+		return usual
 	case e.Original.Protocol == protoUDP && e.Assured:
-		return 120
-	case e.Original.Protocol == protoUDP || hasICMP(e.Original.Protocol):
+		return of("replied", 120)
+	case e.Original.Protocol == protoUDP:
+		return of("unreplied", 30)
+	case hasICMP(e.Original.Protocol):
 		return 30
 	}
 	return 600
@@ -294,7 +303,8 @@ func (s *State) confirm(c connection) bool {
 // Add adds the entry of a connection that another program has made, with its translation: rules of nat do not change
 // it. The connection has its tuples, zone, mark, SNAT and DNAT only. false: another entry has one of the tuples.
 func (s *State) Add(c iptables.Connection) bool {
-	return s.confirm(connection{entry: &Entry{Connection: c, sourceDone: true, destinationDone: true, streams: s.Now + streamAfter}})
+	c.SourceDone, c.DestinationDone = true, true
+	return s.confirm(connection{entry: &Entry{Connection: c, streams: s.Now + streamAfter}})
 }
 
 // Forget ends a connection, as its timeout would: the next packet begins another.

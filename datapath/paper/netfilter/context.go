@@ -58,6 +58,29 @@ func (w *walk) RouteBack(to netip.Addr) (iptables.AddrTypes, string) {
 
 func (w *walk) IsBroadcast(a netip.Addr) bool { return w.machine.network.isBroadcast(a) }
 
+func (w *walk) NextHop() netip.Addr {
+	to := w.Packet.Destination.Addr()
+	switch via := w.route.Via; {
+	case w.hook == Prerouting && w.In != loopbackName:
+		return netip.Addr{}
+	case via.IsValid() && via.Is4() == to.Is4(): // rt_nexthop, rt6_nexthop
+		return via
+	}
+	return to
+}
+
+func (w *walk) Group(device string) (group uint32, known bool) {
+	d := w.machine.network.device(device)
+	if d == nil || d.Group == nil {
+		return 0, false
+	}
+	return *d.Group, true
+}
+
+func (w *walk) Translates() bool {
+	return slices.ContainsFunc(w.machine.hooks.nat[:], func(list []base) bool { return len(list) > 0 })
+}
+
 func (w *walk) HasFrames(device string) bool {
 	d := w.machine.network.device(device)
 	return device != loopbackName && (d == nil || !d.PointToPoint)

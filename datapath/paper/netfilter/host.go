@@ -44,6 +44,8 @@ type Interface struct {
 	MAC       iptables.MACAddress
 	// PointToPoint: packets on it have no Ethernet header, so that -m mac never matches.
 	PointToPoint bool
+	// Group is its group (ip link set group); nil: not known.
+	Group *uint32
 }
 
 // known reports whether an address of the family is known besides those that every host has.

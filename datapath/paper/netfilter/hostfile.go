@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
@@ -42,6 +43,7 @@ type ipObject struct {
 	LinkType string   `json:"link_type"`
 	Address  string   `json:"address"`
 	Flags    []string `json:"flags"`
+	Group    string   `json:"group"`
 	AddrInfo []struct {
 		Local         string `json:"local"`
 		Address       string `json:"address"` // of the peer
@@ -88,6 +90,10 @@ func (h *Host) readInterface(o *ipObject) error {
 	i := Interface{Name: o.IfName, PointToPoint: o.LinkType != "" && o.LinkType != "ether" && o.LinkType != "loopback"}
 	if mac, err := net.ParseMAC(o.Address); err == nil && len(mac) == len(i.MAC) {
 		i.MAC = iptables.MACAddress(mac)
+	}
+	if n, err := strconv.ParseUint(o.Group, 10, 32); err == nil || o.Group == "default" {
+		group := uint32(n)
+		i.Group = &group
 	}
 	for _, a := range o.AddrInfo {
 		addr, err := netip.ParseAddr(a.Local)

@@ -124,6 +124,11 @@ func (m *nftMaker) word(name string) string {
 		return m.inBrackets(m.singles(m.endpoints))
 	case "from":
 		return m.inBrackets(m.singles(m.sourcesTo))
+	case "one", "two": // never the same
+		keys := addressKeys[m.ip]
+		return pick(m.Rand, map[string][]string{"one": keys[:4], "two": keys[4:]}[name])
+	case "hop":
+		return map[string]string{"ip": "192.0.2.254", "ip6": "2001:db8:2::fe"}[m.ip]
 	case "any":
 		return map[string]string{"ip": "0.0.0.0/0", "ip6": "::/0"}[m.ip]
 	case "endport":
@@ -214,6 +219,23 @@ func (m *nftMaker) declared(name string) string {
 		return "@" + m.declare("set", "type "+t+" . inet_service; size 64; flags dynamic;")
 	case "dynmark":
 		return "@" + m.declare("map", "type "+t+" : mark; size 64; flags dynamic;")
+	case "limitset":
+		return "@" + m.declare("set", "type "+t+"; limit rate 1/hour burst 2 packets; "+elements(addressKeys[m.ip]))
+	case "quotaset":
+		return "@" + m.declare("set", "type "+t+"; counter; quota over 100 bytes; "+elements(addressKeys[m.ip]))
+	case "limitvmap":
+		return "@" + m.declare("map", "type "+t+" : verdict; limit rate 1/hour burst 2 packets; elements = { "+m.mapping(addressKeys[m.ip], []string{"$verdict"})+" };")
+	case "limitmap":
+		return "@" + m.declare("map", "type "+t+" : limit; elements = { "+m.mapping(addressKeys[m.ip], []string{"$limit"})+" };")
+	case "meter":
+		m.names++
+		return fmt.Sprintf("m%d", m.names)
+	case "helper":
+		return m.declare("ct helper", `type "ftp" protocol tcp; l3proto `+pick(m.Rand, []string{m.ip, "inet"})+";")
+	case "timeout":
+		return m.declare("ct timeout", pick(m.Rand, []string{"protocol tcp; l3proto "+m.ip+"; policy = { established: 100, syn_sent: 50 }; ", "protocol udp; l3proto "+m.ip+"; policy = { unreplied: 50, replied: 100 }; "}))
+	case "synproxy":
+		return m.declare("synproxy", "mss 1460; wscale 7; timestamp")
 	case "counter":
 		return m.declare("counter", "packets 0 bytes 0")
 	case "limit":

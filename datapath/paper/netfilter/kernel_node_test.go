@@ -137,6 +137,9 @@ func (n *kernelNode) configure(t testing.TB) {
 			check(t, h.LinkSetARPOff(l))
 			check(t, h.LinkSetHardwareAddr(l, nodeMAC))
 		}
+		if i.Group != nil {
+			check(t, h.LinkSetGroup(l, int(*i.Group)))
+		}
 		for _, a := range inKernelOrder(i.Addresses) {
 			if !a.Prefix.Addr().IsLoopback() {
 				check(t, h.AddrAdd(l, kernelAddress(a)))

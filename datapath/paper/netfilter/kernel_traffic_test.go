@@ -157,7 +157,7 @@ func (g *traffic) finish(p iptables.Packet, later bool) iptables.Packet {
 			p.Flags |= pick(g.Rand, []iptables.TCPFlags{iptables.ECE, iptables.CWR, iptables.ECE | iptables.CWR})
 		}
 		if p.Flags&^(iptables.ECE|iptables.CWR) == iptables.SYN && g.percent(50) {
-			p.TCPOptions, p.MSS = []uint8{2}, pick(g.Rand, []uint16{1460, 1000, 400})
+			p.TCPOptions, p.MSS = pick(g.Rand, [][]uint8{{2}, {2, 4, 8}, {2, 3}, {2, 3, 4, 8}}), pick(g.Rand, []uint16{1460, 1000, 400})
 		}
 	case p.Protocol == protoUDP:
 	case p.Protocol == protoSCTP:

@@ -68,7 +68,16 @@ func encodeTransport(p *iptables.Packet, answer bool) []byte {
 		const header = 20
 		b = make([]byte, header)
 		for _, kind := range p.TCPOptions {
-			b = append(b, kind, 4, byte(p.MSS>>8), byte(p.MSS)) // all as long as that of the segment size
+			switch kind {
+			case 2: // the maximum segment size
+				b = append(b, kind, 4, byte(p.MSS>>8), byte(p.MSS))
+			case 3: // the window's scale
+				b = append(b, 1, kind, 3, 7)
+			case 4: // selective acknowledgements
+				b = append(b, 1, 1, kind, 2)
+			case 8: // a timestamp: 1000, and none of the other side
+				b = append(b, 1, 1, kind, 10, 0, 0, 1000>>8, 1000&0xff, 0, 0, 0, 0)
+			}
 		}
 		b[12], b[13] = byte(len(b)/4)<<4, byte(p.Flags)
 		sequence, other := uint32(clientSequence), uint32(serverSequence)

@@ -57,6 +57,10 @@ func newHost(v variant) *Host {
 			{Protocol: protoTCP, Address: netip.MustParseAddrPort("[::]:50080"), Transparent: true},
 		},
 	}
+	for i := range h.Interfaces {
+		group := uint32([]int{0, 0, 5, 0, 6, 0}[i])
+		h.Interfaces[i].Group = &group
+	}
 	if !v.noDefault {
 		h.Routes = append(h.Routes, via("0.0.0.0/0", "eth0", "192.0.2.254"), via("::/0", "eth0", "2001:db8:2::fe"))
 	}

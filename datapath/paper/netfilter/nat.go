@@ -25,9 +25,9 @@ func sideOf(h Hook) side {
 
 func (e *Entry) done(s side) bool {
 	if s == sourceSide {
-		return e.sourceDone
+		return e.SourceDone
 	}
-	return e.destinationDone
+	return e.DestinationDone
 }
 
 // bind is nf_nat_setup_info: it sets the connection's translation on one side, once. The zero
@@ -58,9 +58,9 @@ func (w *walk) bind(s side, r iptables.NATRange, first, last netip.Addr) {
 		}
 	}
 	if s == sourceSide {
-		e.sourceDone = true
+		e.SourceDone = true
 	} else {
-		e.destinationDone = true
+		e.DestinationDone = true
 	}
 }
 

@@ -62,8 +62,7 @@ func (j *SourceNAT) Evaluate(m *Machine, p *Translated) SourceResult {
 // evaluate evaluates the POSTROUTING chain of one back end.
 func (j *SourceNAT) evaluate(m *Machine, c *chain, p *Translated) SourceResult {
 	j.entry = Entry{
-		Connection:      iptables.Connection{Original: p.Packet.Tuple(), DNAT: p.Original != p.Destination},
-		destinationDone: true,
+		Connection: iptables.Connection{Original: p.Packet.Tuple(), DNAT: p.Original != p.Destination, DestinationDone: true},
 	}
 	j.entry.Reply = inverse(j.entry.Original)
 	j.entry.Original.Destination = p.Original

@@ -59,6 +59,10 @@ func (w *walk) apply(c *chain, r *rule, depth int) (f exit, leave bool) {
 		w.addRule(c, r, flow.StepApplied)
 		w.end(Dropped, r.Rule, "TARPIT, a module that is not part of the kernel, replies to TCP itself")
 		return ended, true
+	case iptables.Synproxy:
+		w.addRule(c, r, flow.StepApplied)
+		w.end(Dropped, r.Rule, "synproxy replies to it itself, and connects to the server when the client has acknowledged that")
+		return ended, true
 	case iptables.NFQueue:
 		return w.queue(c, r, t)
 	case iptables.TProxy:

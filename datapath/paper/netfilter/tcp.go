@@ -141,6 +141,12 @@ func (e *Entry) advance(f iptables.TCPFlags, reply bool) transition {
 	return goesOn
 }
 
+// tcpStateNames are those of nft's timeouts.
+var tcpStateNames = [tcpStates]string{
+	tcpSynSent: "syn_sent", tcpSynReceived: "syn_recv", tcpEstablished: "established", tcpFinWait: "fin_wait", tcpCloseWait: "close_wait",
+	tcpLastAck: "last_ack", tcpTimeWait: "time_wait", tcpClosed: "close", tcpSynSent2: "syn_sent2",
+}
+
 // tcpTimeouts are how long an entry lives after its last packet, in seconds.
 var tcpTimeouts = [tcpStates]uint32{
 	tcpSynSent: 120, tcpSynReceived: 60, tcpEstablished: 432000, tcpFinWait: 120, tcpCloseWait: 60,

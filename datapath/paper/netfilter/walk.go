@@ -127,6 +127,9 @@ func (w *walk) incoming() {
 		return
 	}
 	w.Packet.TTL--
+	if w.Packet.Is4() {
+		w.Packet.Priority = [4]uint32{0, 2, 6, 4}[w.Packet.TOS>>3&3] // rt_tos2priority
+	}
 	if w.visitForward() && w.postrouting() {
 		w.end(Sent, nil, "")
 	}

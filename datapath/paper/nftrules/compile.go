@@ -276,39 +276,17 @@ func (c *compiler) statement(b *builder, s nftables.Statement) {
 		b.target = iptables.NFQueue{Bypass: slices.Contains(s.Flags, "bypass")}
 	case nftables.TProxy:
 		c.tproxy(b, s)
-	case nftables.Dup, nftables.FlowAdd, nftables.Reset:
+	case nftables.Dup, nftables.FlowAdd:
 		b.add(inert(words()))
+	case nftables.Reset:
+		c.strip(b, s)
+	case nftables.Synproxy:
+		b.needs(protoTCP)
+		b.target = iptables.NativeTarget{Lookup: synproxy(words())}
 	case nftables.XT:
 		c.extension(b, s)
 	default:
 		b.unsupported(words(), fmt.Errorf("%s is not supported", words()))
-	}
-}
-
-// object compiles the use of a named object.
-func (c *compiler) object(b *builder, s nftables.ObjectRef) {
-	words := nftables.Text(s)
-	if m, ok := s.Name.(nftables.Map); ok && s.Kind == "counter" { // without an element the rule ends
-		c.match(b, nftables.Match{Op: "==", Left: m.Key, Right: m.Data})
-		return
-	}
-	l, ok := s.Name.(nftables.Literal)
-	o := c.objects[s.Kind+" "+l.Text]
-	switch {
-	case !ok, s.Kind == "synproxy":
-		b.unsupported(words, fmt.Errorf("%s is not supported", words))
-	case s.Kind == "limit" || s.Kind == "quota":
-		if o == nil {
-			b.unsupported(words, fmt.Errorf("the file has no %s %s", s.Kind, l.Text))
-			return
-		}
-		if of := newStateful(o.Body, words, o); of != nil {
-			b.add(of)
-			return
-		}
-		b.unsupported(words, fmt.Errorf("%s is not supported", words))
-	default: // a counter, or something of the connection that no rule sees
-		b.add(inert(words))
 	}
 }
 

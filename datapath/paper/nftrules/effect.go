@@ -2,7 +2,6 @@ package nftrules
 
 import (
 	"fmt"
-	"net/netip"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
@@ -54,69 +53,83 @@ func harmless(list []nftables.Statement) bool {
 	return true
 }
 
-// mangle sets a field of the packet, or what meta and ct name (nft_meta.c, nft_ct.c, nft_payload.c).
+// mangle sets a field of the packet, or what meta and ct name (nft_meta.c, nft_ct.c, nft_payload.c, nft_exthdr.c).
 func (c *compiler) mangle(b *builder, m nftables.Mangle) {
 	words := nftables.Text(m)
 	switch key := m.Key.(type) {
 	case nftables.Meta:
 		switch key.Key {
 		case "mark":
-			c.setNumber(b, m, func(ctx *iptables.Context, n uint32) { ctx.Packet.Mark = n })
+			c.set(b, m, constantField(kindMark, key), func(ctx *iptables.Context, v []byte) { ctx.Packet.Mark = uint32(numberOf(v)) })
+			b.mark, b.markAt = constantMark(m), len(b.matches)-1
 			return
-		case "priority", "nftrace", "pkttype", "secmark", "broute":
+		case "priority":
+			c.set(b, m, constantField(kindPriority, key), func(ctx *iptables.Context, v []byte) { ctx.Packet.Priority = uint32(numberOf(v)) })
+			return
+		case "nftrace", "pkttype", "secmark", "broute":
 			b.add(inert(words))
 			return
 		}
 	case nftables.CT:
+		ofConnection := func(set func(e *iptables.Connection, v []byte)) func(*iptables.Context, []byte) {
+			return func(ctx *iptables.Context, v []byte) {
+				if e := ctx.Host.Connection(); e != nil && ctx.Host.Tracked() { // else it is a template
+					set(e, v)
+				}
+			}
+		}
 		switch key.Key {
 		case "mark":
-			c.setNumber(b, m, func(ctx *iptables.Context, n uint32) {
-				if e := ctx.Host.Connection(); e != nil && ctx.Host.Tracked() { // else it is a template
-					e.Mark = n
-				}
-			})
+			c.set(b, m, constantField(kindMark, key), ofConnection(func(e *iptables.Connection, v []byte) { e.Mark = uint32(numberOf(v)) }))
 			return
-		case "event", "label", "secmark":
+		case "label": // adds (nf_connlabels_replace)
+			c.set(b, m, constantField(kindLabel, key), ofConnection(func(e *iptables.Connection, v []byte) {
+				for i := range v {
+					e.Labels[i] |= v[i]
+				}
+			}))
+			return
+		case "event", "secmark":
 			b.add(inert(words))
 			return
 		case "zone":
-			if n, ok := literalNumber(m.Value); ok && n < 1<<16 && key.Direction == "" {
-				b.add(&effect{words: words, facts: iptables.FactShared, do: func(ctx *iptables.Context) rules.Truth {
-					ctx.Host.SetZone(uint16(n))
-					return rules.True
-				}})
+			if key.Direction == "" {
+				c.set(b, m, constantField(kindNumber2, key), func(ctx *iptables.Context, v []byte) { ctx.Host.SetZone(uint16(numberOf(v))) })
 				return
 			}
 		}
-	case nftables.Payload:
-		if c.setField(b, key, m) {
+	case nftables.Payload, nftables.RawPayload:
+		if c.setField(b, m) {
 			return
 		}
 	case nftables.TCPOption:
-		if key.Name == "maxseg" && key.Field == "size" {
-			b.needs(protoTCP)
-			c.setSegmentSize(b, m)
+		if c.setOption(b, key, m) {
 			return
 		}
 	}
 	b.unsupported(words, fmt.Errorf("%q is not supported", words))
 }
 
-// setNumber sets a mark.
-func (c *compiler) setNumber(b *builder, m nftables.Mangle, set func(*iptables.Context, uint32)) {
+// constantField is what values of a kind are for.
+func constantField(k *kind, e nftables.Expr) field {
+	return field{Value: rules.Const(make([]byte, k.size)), kind: k, expr: e}
+}
+
+// set sets something to a value, in the bytes of the field.
+func (c *compiler) set(b *builder, m nftables.Mangle, of field, set func(*iptables.Context, []byte)) {
 	words := nftables.Text(m)
-	of := field{Value: rules.Const(make([]byte, 4)), kind: kindMark, expr: m.Key}
 	value, err := c.operand(m.Value, &of)
 	if err != nil {
 		b.unsupported(words, err)
 		return
 	}
-	if value.never {
+	if of.never || value.never {
 		b.add(never{words, fmt.Sprintf("it is a packet of %s", c.family)})
 		return
 	}
+	b.needs(of.needs)
 	b.needs(value.needs)
-	says := func(ctx *iptables.Context) string { return words }
+	says := func(*iptables.Context) string { return words }
 	b.add(&effect{words: words, says: says, facts: iptables.FactShared | value.facts, why: fmt.Sprintf("%s has no value for this packet", value.name()), do: func(ctx *iptables.Context) rules.Truth {
 		bits, present := value.Read(view{ctx})
 		switch {
@@ -125,10 +138,13 @@ func (c *compiler) setNumber(b *builder, m nftables.Mangle, set func(*iptables.C
 		case !bits.All():
 			return rules.Unknown
 		}
-		set(ctx, uint32(numberOf(value.plain(bits.Bytes()))))
+		v := value.plain(bits.Bytes())
+		if n := of.Size() - len(v); n > 0 { // a shorter number
+			v = append(make([]byte, n), v...)
+		}
+		set(ctx, v)
 		return rules.True
 	}})
-	b.mark, b.markAt = constantMark(m), len(b.matches)-1
 }
 
 // constantMark is setting the packet's mark as iptables has it, for a statement at the end of a rule; nil: iptables does not.
@@ -163,73 +179,86 @@ func constantMark(m nftables.Mangle) iptables.Target {
 	return nil
 }
 
-// setField sets a field of a header; false: it is not one of those that the simulated packet has.
-func (c *compiler) setField(b *builder, key nftables.Payload, m nftables.Mangle) bool {
-	f := c.payload(key)
-	words := nftables.Text(m)
-	set := setters[key.Field]
-	value, err := c.operand(m.Value, &f)
-	if f.never || err == nil && value.never {
-		b.add(never{words, fmt.Sprintf("it is a packet of %s", c.family)})
+// setField sets a field of a header; false: it is not supported.
+func (c *compiler) setField(b *builder, m nftables.Mangle) bool {
+	f, _ := c.field(m.Key)
+	switch v := baseOf(f.Value).(type) {
+	case hardwareAddress:
+		c.set(b, m, f, func(ctx *iptables.Context, b []byte) {
+			if ctx.Packet.MAC != nil {
+				mac := iptables.MACAddress(b)
+				ctx.Packet.MAC = &mac
+			}
+		})
+		return true
+	case rules.Payload:
+		if _, err := c.operand(m.Value, &f); err != nil || f.never {
+			return f.never && c.neverSet(b, m)
+		}
+		c.setBytes(b, m, f, v)
 		return true
 	}
-	if set == nil || err != nil || f.facts&iptables.FactBytes != 0 {
-		return false
-	}
-	b.needs(f.needs)
-	b.needs(value.needs)
-	says := func(ctx *iptables.Context) string { return words }
-	b.add(&effect{words: words, says: says, facts: iptables.FactShared | value.facts, why: fmt.Sprintf("%s has no value for this packet", value.name()), do: func(ctx *iptables.Context) rules.Truth {
-		bits, present := value.Read(view{ctx})
-		switch {
-		case !present:
-			return rules.False
-		case !bits.All():
-			return rules.Unknown
-		}
-		set(&ctx.Packet, f.plain(bits.Bytes()))
-		return rules.True
-	}})
+	return f.never && c.neverSet(b, m)
+}
+
+func (c *compiler) neverSet(b *builder, m nftables.Mangle) bool {
+	b.add(never{nftables.Text(m), fmt.Sprintf("it is a packet of %s", c.family)})
 	return true
 }
 
-// setters set fields of a packet.
-var setters = map[string]func(p *iptables.Packet, b []byte){
-	"saddr":    func(p *iptables.Packet, b []byte) { p.Source = withAddr(p.Source, b) },
-	"daddr":    func(p *iptables.Packet, b []byte) { p.Destination = withAddr(p.Destination, b) },
-	"sport":    func(p *iptables.Packet, b []byte) { p.Source = withPort(p.Source, b) },
-	"dport":    func(p *iptables.Packet, b []byte) { p.Destination = withPort(p.Destination, b) },
-	"ttl":      func(p *iptables.Packet, b []byte) { p.TTL = b[0] },
-	"hoplimit": func(p *iptables.Packet, b []byte) { p.TTL = b[0] },
-	"dscp":     func(p *iptables.Packet, b []byte) { p.TOS = p.TOS&3 | byte(numberOf(b))<<2 },
-	"ecn":      func(p *iptables.Packet, b []byte) { p.TOS = p.TOS&^3 | byte(numberOf(b))&3 },
-	"tos":      func(p *iptables.Packet, b []byte) { p.TOS = b[0] },
-}
-
-func withAddr(at netip.AddrPort, b []byte) netip.AddrPort {
-	a, _ := netip.AddrFromSlice(b)
-	return netip.AddrPortFrom(a, at.Port())
-}
-
-func withPort(at netip.AddrPort, b []byte) netip.AddrPort {
-	return netip.AddrPortFrom(at.Addr(), uint16(numberOf(b)))
-}
-
-// setSegmentSize sets the maximum segment size, if the packet has the option and a greater one (nft_exthdr_tcp_set_eval).
-func (c *compiler) setSegmentSize(b *builder, m nftables.Mangle) {
-	words := nftables.Text(m)
-	size, ok := literalNumber(m.Value)
-	if _, route := m.Value.(nftables.RT); route {
-		ok = true
+// baseOf is what a value is some bits of.
+func baseOf(v rules.Value) rules.Value {
+	if masked, ok := v.(rules.Masked); ok {
+		return masked.Of
 	}
+	return v
+}
+
+// setBytes writes to a header.
+func (c *compiler) setBytes(b *builder, m nftables.Mangle, f field, at rules.Payload) {
+	c.set(b, m, f, func(ctx *iptables.Context, v []byte) {
+		v = f.placed(v)
+		if f.mask != nil {
+			old, _ := ctx.Packet.ReadHeader(at.Transport, at.Offset, at.ByteSize)
+			for i := range v {
+				v[i] = v[i]&f.mask[i] | old.Data[i]&^f.mask[i]
+			}
+		}
+		ctx.Packet.WriteHeader(at.Transport, at.Offset, v)
+	})
+}
+
+// setOption sets a field of a TCP option, if the packet has it: of the maximum segment size only to a smaller one.
+func (c *compiler) setOption(b *builder, o nftables.TCPOption, m nftables.Mangle) bool {
+	f := tcpOption(o)
+	kind, ok := optionKind(o.Name)
+	at, is := baseOf(f.Value).(part)
+	if !ok || !is || f.mask != nil || at.size < 2 {
+		return false
+	}
+	f.needs = protoTCP
+	c.set(b, m, f, func(ctx *iptables.Context, v []byte) {
+		if kind != optionKinds["maxseg"] {
+			ctx.Packet.WriteTCPOption(kind, at.first, v)
+		} else if _, there := ctx.Packet.TCPOption(kind); there && numberOf(v) > 0 {
+			ctx.Change(iptables.TCPMSS{MSS: uint16(numberOf(v))})
+		}
+	})
+	return true
+}
+
+// strip puts no operations in place of a TCP option (nft_exthdr_tcp_strip_eval).
+func (c *compiler) strip(b *builder, s nftables.Reset) {
+	words := nftables.Text(s)
+	o, _ := s.Option.(nftables.TCPOption)
+	kind, ok := optionKind(o.Name)
 	if !ok {
 		b.unsupported(words, fmt.Errorf("%q is not supported", words))
 		return
 	}
+	b.needs(protoTCP)
 	b.add(&effect{words: words, facts: iptables.FactShared, do: func(ctx *iptables.Context) rules.Truth {
-		if _, there := (option{kind: 2, size: true}).Read(view{ctx}); there && size > 0 {
-			ctx.Change(iptables.TCPMSS{MSS: uint16(size)})
-		}
+		ctx.Packet.StripTCPOption(kind)
 		return rules.True
 	}})
 }

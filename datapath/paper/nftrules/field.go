@@ -124,14 +124,21 @@ func (c *compiler) payload(p nftables.Payload) field {
 	}
 	f.kind, f.facts, f.needs = at.kind, at.facts, h.needs
 	f.never = p.Protocol == "ip" && !c.is4() || p.Protocol == "ip6" && c.is4()
-	f.Value, f.shift, f.mask = bitsOf(!h.network, p.Protocol == "ip6", at.offset, at.length)
+	f.Value, f.shift, f.mask = bitsOf(payloadOf(!h.network, p.Protocol == "ip6"), at.offset, at.length)
 	return f
 }
 
-// bitsOf are bits of a header, as the bytes that hold them.
-func bitsOf(transport, six bool, offset, length int) (v rules.Value, shift int, mask []byte) {
+// payloadOf are bytes of a header.
+func payloadOf(transport, six bool) func(first, size int) rules.Value {
+	return func(first, size int) rules.Value {
+		return rules.Payload{Transport: transport, Six: six, Offset: first, ByteSize: size}
+	}
+}
+
+// bitsOf are bits, as the bytes that hold them.
+func bitsOf(bytes func(first, size int) rules.Value, offset, length int) (v rules.Value, shift int, mask []byte) {
 	first, end := offset/8, (offset+length+7)/8
-	p := rules.Payload{Transport: transport, Six: six, Offset: first, ByteSize: end - first}
+	p := bytes(first, end-first)
 	if offset%8 == 0 && length%8 == 0 {
 		return p, 0, nil
 	}
@@ -174,7 +181,7 @@ func metaField(m nftables.Meta) field {
 var ctKinds = map[string]*kind{
 	"state": kindState, "direction": kindDirection, "status": kindStatus, "mark": kindMark, "expiration": kindDuration, "helper": kindString,
 	"l3proto": kindFamily, "protocol": kindProtocol, "proto-src": kindPort, "proto-dst": kindPort, "zone": kindNumber2,
-	"bytes": kindNumber8, "packets": kindNumber8, "avgpkt": kindNumber8, "id": kindNumber4, "label": kindNumber8, "secmark": kindNumber4, "event": kindNumber4,
+	"bytes": kindNumber8, "packets": kindNumber8, "avgpkt": kindNumber8, "id": kindNumber4, "label": kindLabel, "secmark": kindNumber4, "event": kindNumber4,
 }
 
 func (c *compiler) ct(e nftables.CT) field {
@@ -212,11 +219,15 @@ func (c *compiler) field(e nftables.Expr) (field, bool) {
 			f.Value, f.kind, f.facts = frameType{}, kindEtherty, iptables.FactMAC
 			return f, true
 		}
-		if e.Base != "nh" && e.Base != "th" || e.Length == 0 || e.Length > 256 || e.Offset > 1<<16 {
+		if e.Base == "ll" || e.Length == 0 || e.Length > 256 || e.Offset > 1<<16 {
 			f.Value, f.kind = rules.Opaque{ByteSize: min(f.kind.size, 32)}, &kind{size: min(max(1, f.kind.size), 32)}
 			return f, true
 		}
-		f.Value, f.shift, f.mask = bitsOf(e.Base == "th", !c.is4(), int(e.Offset), int(e.Length))
+		of := payloadOf(e.Base == "th", !c.is4())
+		if e.Base == "ih" {
+			of = func(first, size int) rules.Value { return inner{first, size} }
+		}
+		f.Value, f.shift, f.mask = bitsOf(of, int(e.Offset), int(e.Length))
 		return f, true
 	case nftables.Meta:
 		return metaField(e), true
@@ -235,12 +246,11 @@ func (c *compiler) field(e nftables.Expr) (field, bool) {
 	case nftables.TCPOption:
 		return tcpOption(e), true
 	case nftables.Exthdr:
-		if e.Field == "" || c.is4() {
-			return field{Value: rules.Const{0}, kind: kindBool, expr: e, never: c.is4()}, true
-		}
-		return field{Value: rules.Opaque{ByteSize: 4}, kind: kindNumber4, expr: e, never: true}, true
+		return c.extensionHeader(e), true
 	case nftables.IPOption:
-		return field{Value: rules.Const{0}, kind: kindBool, expr: e, never: e.Field != "" || !c.is4()}, true
+		return c.ipOption(e), true
+	case nftables.RawTCPOption:
+		return rawTCPOption(e), true
 	case nftables.SCTPChunk:
 		return chunkField(e), true
 	case nftables.Numgen:
@@ -249,7 +259,7 @@ func (c *compiler) field(e nftables.Expr) (field, bool) {
 		return field{Value: &numgen{mod: e.Mod, offset: e.Offset}, kind: kindNumber4, facts: iptables.FactRandom, expr: e}, true
 	case nftables.JHash:
 		return c.jhash(e), true
-	case nftables.OSF, nftables.IPsec, nftables.RawTCPOption, nftables.Unread:
+	case nftables.OSF, nftables.IPsec, nftables.Unread:
 		return field{Value: rules.Opaque{ByteSize: 4}, kind: kindNumber4, expr: e}, true
 	}
 	return field{}, false

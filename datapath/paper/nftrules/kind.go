@@ -76,6 +76,22 @@ var (
 	}}
 )
 
+// kindLabel are the labels of a connection, by the numbers of their bits.
+var kindLabel = &kind{size: 16, parse: func(text string) ([]byte, bool) {
+	n, err := strconv.ParseUint(text, 0, 7)
+	b := make([]byte, 16)
+	b[15-n/8] = 1 << (n % 8)
+	return b, err == nil
+}, text: func(b []byte) string {
+	var set []string
+	for n := range 128 {
+		if b[15-n/8]&(1<<(n%8)) != 0 {
+			set = append(set, strconv.Itoa(n))
+		}
+	}
+	return strings.Join(set, ",")
+}}
+
 // deviceSize is IFNAMSIZ (if.h).
 const deviceSize = 16
 

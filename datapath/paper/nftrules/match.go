@@ -3,6 +3,7 @@ package nftrules
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
@@ -63,7 +64,7 @@ func (m *membership) Effect() bool                  { return false }
 
 func (m *membership) Reads() iptables.Facts {
 	facts := factsOf(m.fields)
-	if m.dynamic {
+	if m.dynamic || slices.ContainsFunc(m.elements, func(e nftables.Element) bool { return !harmless(e.Statements) }) {
 		facts |= iptables.FactMemory
 	}
 	return facts
@@ -80,8 +81,8 @@ func (m *membership) Evaluate(c *iptables.Context) rules.Truth {
 		}
 	}
 	e, t := m.find(c)
-	if t == rules.True && e != nil && !harmless(e.Statements) {
-		return rules.Unknown
+	if t == rules.True && !m.negated {
+		return m.runs(c, e)
 	}
 	return t.NegatedIf(m.negated)
 }
@@ -90,6 +91,9 @@ func (m *membership) WhyNot(c *iptables.Context) string {
 	verb := "is not"
 	if m.negated {
 		verb = "is"
+	}
+	if _, t := m.find(c); t == rules.True && !m.negated {
+		return fmt.Sprintf("the limit or quota of %s in %s does not match", m.described(c), m.name())
 	}
 	return fmt.Sprintf("%s %s in %s", m.described(c), verb, m.name())
 }
@@ -100,7 +104,7 @@ func (m *membership) WhyUnknown(c *iptables.Context) string {
 			return fmt.Sprintf("%s is not known of this packet", f.name())
 		}
 	}
-	return fmt.Sprintf("the element of %s has a limit of its own", m.name())
+	return fmt.Sprintf("the element of %s has a statement that is not supported", m.name())
 }
 
 // never is a condition that no packet of the family meets.

@@ -236,7 +236,10 @@ func (t *translation) Find(c *iptables.Context) (iptables.Target, fmt.Stringer, 
 		if truth != rules.True {
 			return nil, nil, truth
 		}
-		if e == nil || m.set(e.Value) != nil {
+		if truth = m.table.runs(c, e); truth != rules.True {
+			return nil, nil, truth
+		}
+		if m.set(e.Value) != nil {
 			return nil, nil, rules.Unknown
 		}
 		if m.table.declared != nil {

@@ -99,7 +99,7 @@ func compileTable(t *table) (*table, error) {
 // change is what packets have done to a key of a dynamic set.
 type change struct {
 	deleted bool
-	value   []nftables.Element // of a map: the one that was added
+	element []nftables.Element // the one that was added
 }
 
 // changed is the key under which changes are kept.
@@ -108,7 +108,7 @@ type changed struct {
 	key string
 }
 
-// find looks the packet up. The element is nil if a packet has added it to a set.
+// find looks the packet up.
 func (t *table) find(c *iptables.Context) (*nftables.Element, rules.Truth) {
 	v := view{c}
 	if t.dynamic {
@@ -120,10 +120,8 @@ func (t *table) find(c *iptables.Context) (*nftables.Element, rules.Truth) {
 			switch {
 			case done.deleted:
 				return nil, rules.False
-			case len(done.value) > 0:
-				return &done.value[0], rules.True
 			}
-			return nil, rules.True
+			return &done.element[0], rules.True
 		}
 	}
 	e, truth := t.Find(v, t.key)
@@ -131,6 +129,25 @@ func (t *table) find(c *iptables.Context) (*nftables.Element, rules.Truth) {
 		return nil, truth
 	}
 	return &t.elements[numberOf(e.Value)], rules.True
+}
+
+// runs runs the statements of an element that was found, such as limits: the rule goes on if all of them match
+// (nft_set_elem_update_expr).
+func (t *table) runs(c *iptables.Context, e *nftables.Element) rules.Truth {
+	type place struct {
+		of *nftables.Element
+		at int
+	}
+	for i, s := range e.Statements {
+		of := newStateful(s, "", place{e, i})
+		switch {
+		case of == nil && !harmless(e.Statements[i:i+1]):
+			return rules.Unknown
+		case of != nil && of.Evaluate(c) != rules.True:
+			return rules.False
+		}
+	}
+	return rules.True
 }
 
 // found is an element that a packet has found, in words: "10.96.0.1 . tcp . 443 of @service-ips".
@@ -200,7 +217,7 @@ func (m mapValue) Read(p rules.Packet) (b rules.Bits, present bool) {
 	switch {
 	case truth == rules.False:
 		return rules.UnknownBits(m.Size()), false
-	case truth == rules.Unknown || e == nil:
+	case truth == rules.Unknown || !harmless(e.Statements):
 		return rules.UnknownBits(m.Size()), true
 	}
 	data, err := m.of.value(e.Value)

@@ -178,7 +178,6 @@ func (c *compiler) setStatement(b *builder, s nftables.Statement, op, set string
 	if inner == nil {
 		inner = t.declared.Statements
 	}
-	at := &inner
 	says := func(ctx *iptables.Context) string {
 		verb := map[string]string{"add": "adds %s to %s", "update": "keeps %s in %s", "delete": "deletes %s from %s"}[op]
 		return fmt.Sprintf(verb, t.described(ctx), t.name())
@@ -203,22 +202,13 @@ func (c *compiler) setStatement(b *builder, s nftables.Statement, op, set string
 				return rules.False
 			}
 			ctx.Keep(addedTo{t.declared}, added+1)
-			done := change{}
-			if t.declared.Map {
-				done.value = []nftables.Element{e}
-			}
-			ctx.Keep(place, done)
+			own := nftables.Element{Key: e.Key, Value: e.Value, Statements: inner}
+			ctx.Keep(place, change{element: []nftables.Element{own}})
 		}
-		type elementPlace struct {
-			changed
-			of *[]nftables.Statement
-			at int
+		found, truth := t.find(ctx)
+		if truth != rules.True {
+			return truth
 		}
-		for i, one := range inner {
-			if s := newStateful(one, words, elementPlace{place, at, i}); s != nil && !s.test(ctx, s.memory) {
-				return rules.False
-			}
-		}
-		return rules.True
+		return t.runs(ctx, found)
 	}})
 }

@@ -2,8 +2,8 @@ package nftrules
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
@@ -56,77 +56,6 @@ func (s socketField) Read(p rules.Packet) (rules.Bits, bool) {
 	return flag(transparent), found
 }
 
-// option is a TCP option (nft_exthdr_tcp_eval): whether it is there, or its size.
-type option struct {
-	kind uint8
-	size bool // of maxseg
-}
-
-func (o option) Size() int {
-	if o.size {
-		return 2
-	}
-	return 1
-}
-func (o option) String() string { return "tcp option " + strconv.Itoa(int(o.kind)) }
-
-// Read returns the fact. Packets of other protocols have no options: that matches "missing".
-func (o option) Read(p rules.Packet) (rules.Bits, bool) {
-	packet := &p.(view).Packet
-	there := packet.Protocol == protoTCP && slices.Contains(packet.TCPOptions, o.kind)
-	if !o.size {
-		return flag(there), true
-	}
-	return numberBits(2, uint64(packet.MSS)), there
-}
-
-var optionKinds = map[string]uint8{
-	"eol": 0, "nop": 1, "maxseg": 2, "window": 3, "sack-perm": 4, "sack": 5, "echo": 6, "timestamp": 8, "md5sig": 19, "mptcp": 30, "fastopen": 34,
-}
-
-func tcpOption(o nftables.TCPOption) field {
-	f := field{expr: o, facts: iptables.FactOptions, kind: kindBool}
-	k, known := optionKinds[o.Name]
-	if n, err := strconv.ParseUint(o.Name, 10, 8); !known && err == nil {
-		k, known = uint8(n), true
-	}
-	switch {
-	case known && o.Field == "":
-		f.Value = option{kind: k}
-	case o.Name == "maxseg" && o.Field == "size":
-		f.Value, f.kind = option{kind: k, size: true}, kindNumber2
-	default:
-		f.Value, f.kind = rules.Opaque{ByteSize: 4}, kindNumber4
-	}
-	return f
-}
-
-var chunkTypes = map[string]uint8{
-	"data": 0, "init": 1, "init-ack": 2, "sack": 3, "heartbeat": 4, "heartbeat-ack": 5, "abort": 6, "shutdown": 7, "shutdown-ack": 8, "error": 9,
-	"cookie-echo": 10, "cookie-ack": 11, "ecne": 12, "cwr": 13, "shutdown-complete": 14, "asconf-ack": 0x80, "forward-tsn": 0xc0, "asconf": 0xc1,
-}
-
-// chunk is whether a packet has an SCTP chunk of a type (nft_exthdr_sctp_eval).
-type chunk uint8
-
-func (chunk) Size() int        { return 1 }
-func (c chunk) String() string { return "sctp chunk " + strconv.Itoa(int(c)) }
-
-// Read returns the fact.
-func (c chunk) Read(p rules.Packet) (rules.Bits, bool) {
-	packet := &p.(view).Packet
-	there := slices.ContainsFunc(packet.Chunks, func(k iptables.ChunkType) bool { return k.Type == uint8(c) })
-	return flag(packet.Protocol == protoSCTP && there), true
-}
-
-func chunkField(e nftables.SCTPChunk) field {
-	f := field{expr: e, facts: iptables.FactChunks, kind: kindBool, Value: chunk(chunkTypes[e.Name])}
-	if e.Field != "" {
-		f.Value, f.kind = rules.Opaque{ByteSize: 4}, kindNumber4
-	}
-	return f
-}
-
 // fibDevice is the device that leads to an address (nft_fib4_eval, nft_fib6_eval).
 type fibDevice struct {
 	source  bool
@@ -175,13 +104,85 @@ func (c *compiler) fib(e nftables.Fib) field {
 	return f
 }
 
-// nextHop is the next hop of the packet's route; it is the destination on the link.
+// rt is a fact about the packet's route (nft_rt_get_eval).
 func (c *compiler) rt(e nftables.RT) field {
 	f := field{expr: e, kind: kindNumber4, Value: rules.Opaque{ByteSize: 4}}
-	if e.Key == "ipsec" {
+	switch e.Key {
+	case "ipsec":
 		f.Value, f.kind = rules.Const{0}, kindBool
+	case "nexthop":
+		f.kind = c.addressField().kind
+		f.Value = nextHop(f.kind.size)
+		f.never = e.Family == nftables.FamilyIP && !c.is4() || e.Family == nftables.FamilyIP6 && c.is4()
+	case "mtu":
+		f.Value, f.kind = segmentSize{}, kindNumber2
 	}
 	return f
+}
+
+// nextHop is the next hop of the packet's route; it is the destination on the link.
+type nextHop int
+
+func (n nextHop) Size() int    { return int(n) }
+func (nextHop) String() string { return "rt nexthop" }
+
+// Read returns the address; a packet without a route has none.
+func (n nextHop) Read(p rules.Packet) (b rules.Bits, present bool) {
+	a := p.(view).Host.NextHop()
+	if !a.IsValid() {
+		return rules.UnknownBits(n.Size()), false
+	}
+	b.PutAddr(a)
+	return b, true
+}
+
+// inner are bytes behind the transport header (nft_payload_inner_offset).
+type inner struct{ first, size int }
+
+func (i inner) Size() int    { return i.size }
+func (inner) String() string { return "@ih" }
+
+// Read returns the bytes; only packets of TCP and UDP have some.
+func (i inner) Read(p rules.Packet) (rules.Bits, bool) {
+	packet := &p.(view).Packet
+	header := 8
+	switch packet.Protocol {
+	case protoUDP:
+	case protoTCP:
+		b, present := packet.ReadHeader(true, 12, 1)
+		if !b.All() || !present {
+			return rules.UnknownBits(i.size), present
+		}
+		header = int(b.Data[0]>>4) * 4
+	default:
+		return rules.UnknownBits(i.size), false
+	}
+	return packet.ReadHeader(true, header+i.first, i.size)
+}
+
+// segmentSize is the greatest segment that fits the packet's route and the route back (get_tcpmss, nft_rt.c).
+type segmentSize struct{}
+
+func (segmentSize) Size() int      { return 2 }
+func (segmentSize) String() string { return "rt mtu" }
+
+// Read returns the size, for the devices' usual MTUs.
+func (segmentSize) Read(p rules.Packet) (rules.Bits, bool) {
+	v := p.(view)
+	const loopback, ethernet, least = 65536, 1500, 536 // TCP_MSS_DEFAULT
+	mtu, headers := uint64(loopback), uint64(40)
+	if !v.Packet.Is4() {
+		headers = 60
+	}
+	back, _ := v.Host.RouteBack(v.Packet.Source.Addr())
+	if v.Out != "lo" || back == iptables.AddrUnicast || back == iptables.AddrBroadcast {
+		mtu = ethernet
+		v.Host.Assume(fmt.Sprintf("that the path's MTU is %d", mtu))
+	}
+	if mtu == loopback {
+		return numberBits(2, least), true
+	}
+	return numberBits(2, mtu-headers), true
 }
 
 // numgen is a number that is drawn at random. One that counts is, too: where its counter stands is not known.

@@ -72,8 +72,8 @@ func (v *verdicts) Find(c *iptables.Context) (iptables.Target, fmt.Stringer, rul
 	if truth != rules.True {
 		return nil, nil, truth
 	}
-	if e == nil || !harmless(e.Statements) {
-		return nil, nil, rules.Unknown
+	if truth = v.runs(c, e); truth != rules.True {
+		return nil, nil, truth
 	}
 	verdict, ok := e.Value.(nftables.Verdict)
 	if !ok {

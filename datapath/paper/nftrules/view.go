@@ -97,10 +97,22 @@ func (v view) Meta(m rules.Meta) (b rules.Bits, present bool) {
 		return v.deviceType(device)
 	case "oiftype":
 		return v.deviceType(v.Out)
-	case "skuid", "skgid":
+	case "priority":
+		if p.Local {
+			v.Host.Assume("that the sending socket has the priority 0")
+		}
+		return numberBits(4, uint64(p.Priority)), true
+	case "iifgroup":
+		return v.deviceGroup(v.In)
+	case "oifgroup":
+		return v.deviceGroup(v.Out)
+	case "skuid", "skgid", "cgroup":
+		there, known := v.socket()
 		switch {
-		case p.Owner == nil:
+		case !there:
 			return rules.UnknownBits(4), false
+		case !known || m.Key == "cgroup":
+			return rules.UnknownBits(4), true
 		case m.Key == "skuid":
 			return numberBits(4, uint64(p.Owner.UID)), true
 		}
@@ -136,6 +148,27 @@ func timeBits(key string, now time.Time) rules.Bits {
 	return numberBits(8, uint64(now.UnixNano()))
 }
 
+// socket is whether the packet has a socket, and whether that is the one that sent it. One that comes in by lo has lost it
+// (skb_orphan); at INPUT, packets of connections have that of the connection (early demultiplexing).
+func (v view) socket() (there, sent bool) {
+	switch hook := v.Host.Hook(); {
+	case hook == "OUTPUT" || hook == "POSTROUTING" && v.Packet.Local:
+		return v.Packet.Owner != nil, true
+	case v.Host.Assigned(), hook == "INPUT" && v.Host.State() != iptables.StateNew:
+		return true, false
+	}
+	return false, false
+}
+
+// deviceGroup is the group of a device; a packet without a device has none.
+func (v view) deviceGroup(device string) (rules.Bits, bool) {
+	group, known := v.Host.Group(device)
+	if device == "" || !known {
+		return rules.UnknownBits(4), device != ""
+	}
+	return numberBits(4, uint64(group)), true
+}
+
 // deviceType is ARPHRD_... (if_arp.h).
 func (v view) deviceType(device string) (rules.Bits, bool) {
 	switch {
@@ -168,7 +201,7 @@ func (v view) Ct(c rules.Ct) (b rules.Bits, present bool) {
 	case "direction":
 		return numberBits(1, map[bool]uint64{true: 1}[v.Host.Reply()]), true
 	case "status":
-		return statusBits(e), true
+		return statusBits(e, v.Host.Translates()), true
 	case "mark":
 		return numberBits(4, uint64(e.Mark)), true
 	case "l3proto":
@@ -190,7 +223,10 @@ func (v view) Ct(c rules.Ct) (b rules.Bits, present bool) {
 	case "expiration":
 		return numberBits(4, 1000*uint64(v.Host.Expires())), true
 	case "helper":
-		return nameBits(""), false
+		return nameBits(e.Helper), e.Helper != ""
+	case "label":
+		b.Put(e.Labels[:])
+		return b, true
 	case "bytes", "packets", "avgpkt":
 		return v.traffic(c, e)
 	}
@@ -212,18 +248,23 @@ func stateBit(h iptables.Host, e *iptables.Connection) uint64 {
 	return kindState.names["established"]
 }
 
-// statusBits are the bits of enum ip_conntrack_status that have names in nft.
-func statusBits(e *iptables.Connection) rules.Bits {
-	n, known := uint64(0), kindStatus.names["expected"]|kindStatus.names["dying"]
-	for name, is := range map[string]bool{"seen-reply": e.SeenReply, "assured": e.Assured, "confirmed": e.Confirmed, "snat": e.SNAT, "dnat": e.DNAT} {
-		known |= kindStatus.names[name]
+// statusBits are those of enum ip_conntrack_status. Whether rules for translation were evaluated is only known of a host
+// that has such.
+func statusBits(e *iptables.Connection, translates bool) rules.Bits {
+	const sourceDone, destinationDone, helper = 1 << 7, 1 << 8, 1 << 13
+	n := uint64(0)
+	for bit, is := range map[uint64]bool{
+		kindStatus.names["seen-reply"]: e.SeenReply, kindStatus.names["assured"]: e.Assured, kindStatus.names["confirmed"]: e.Confirmed,
+		kindStatus.names["snat"]: e.SNAT, kindStatus.names["dnat"]: e.DNAT, sourceDone: e.SourceDone, destinationDone: e.DestinationDone, helper: e.Helper != "",
+	} {
 		if is {
-			n |= kindStatus.names[name]
+			n |= bit
 		}
 	}
 	b := numberBits(4, n)
-	for i := range b.Size { // others are not known, such as whether rules for translation were evaluated (IPS_SRC_NAT_DONE)
-		b.Known[i] = byte(known >> (8 * (3 - i)))
+	if !translates {
+		b.Known[2], b.Known[3] = b.Known[2]&^(destinationDone>>8), b.Known[3]&^sourceDone
+		b.Data[2], b.Data[3] = b.Data[2]&b.Known[2], b.Data[3]&b.Known[3]
 	}
 	return b
 }
