@@ -123,6 +123,10 @@ func (c *compiler) set(b *builder, m nftables.Mangle, of field, set func(*iptabl
 		b.unsupported(words, err)
 		return
 	}
+	if value.Size() > of.Size() || value.shift != 0 && of.shift != 0 {
+		b.unsupported(words, fmt.Errorf("%q is not supported", words))
+		return
+	}
 	if of.never || value.never {
 		b.add(never{words, fmt.Sprintf("it is a packet of %s", c.family)})
 		return
@@ -217,7 +221,6 @@ func baseOf(v rules.Value) rules.Value {
 // setBytes writes to a header.
 func (c *compiler) setBytes(b *builder, m nftables.Mangle, f field, at rules.Payload) {
 	c.set(b, m, f, func(ctx *iptables.Context, v []byte) {
-		v = f.placed(v)
 		if f.mask != nil {
 			old, _ := ctx.Packet.ReadHeader(at.Transport, at.Offset, at.ByteSize)
 			for i := range v {

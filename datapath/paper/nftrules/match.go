@@ -3,7 +3,6 @@ package nftrules
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
@@ -64,7 +63,7 @@ func (m *membership) Effect() bool                  { return false }
 
 func (m *membership) Reads() iptables.Facts {
 	facts := factsOf(m.fields)
-	if m.dynamic || slices.ContainsFunc(m.elements, func(e nftables.Element) bool { return !harmless(e.Statements) }) {
+	if m.limited() {
 		facts |= iptables.FactMemory
 	}
 	return facts
@@ -92,8 +91,10 @@ func (m *membership) WhyNot(c *iptables.Context) string {
 	if m.negated {
 		verb = "is"
 	}
-	if _, t := m.find(c); t == rules.True && !m.negated {
-		return fmt.Sprintf("the limit or quota of %s in %s does not match", m.described(c), m.name())
+	if m.limited() {
+		if _, t := m.find(c); t == rules.True && !m.negated {
+			return fmt.Sprintf("the limit or quota of %s in %s does not match", m.described(c), m.name())
+		}
 	}
 	return fmt.Sprintf("%s %s in %s", m.described(c), verb, m.name())
 }

@@ -3,6 +3,7 @@ package nftrules
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
@@ -148,6 +149,12 @@ func (t *table) runs(c *iptables.Context, e *nftables.Element) rules.Truth {
 		}
 	}
 	return rules.True
+}
+
+// limited reports whether elements of the set have statements such as limits. Others are not looked up twice: a number
+// generator would count on.
+func (t *table) limited() bool {
+	return t.dynamic || slices.ContainsFunc(t.elements, func(e nftables.Element) bool { return !harmless(e.Statements) })
 }
 
 // found is an element that a packet has found, in words: "10.96.0.1 . tcp . 443 of @service-ips".
