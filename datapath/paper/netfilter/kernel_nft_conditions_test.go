@@ -118,7 +118,7 @@ var conditions = []shape{
 	{kind: "quota object", forms: []string{"quota name $quota"}},
 	{kind: "limit by map", forms: []string{"limit name $ip saddr map { $one : \"$limit\", $two : \"$limit\" }", "limit name meta l4proto map { tcp : \"$limit\", udp : \"$limit\" }", "limit name $ip saddr map $limitmap"}},
 	{kind: "quota by map", forms: []string{"quota name $ip daddr map { $one : \"$quota\", $two : \"$quota\" }", "quota name meta l4proto map { tcp : \"$quota\", udp : \"$quota\" }"}},
-	{kind: "limit of an element", forms: []string{"$ip saddr { $one limit rate 1/hour burst 2 packets, $two counter }", "$ip daddr $limitset", "meta l4proto { tcp limit rate over 1/hour burst 2 packets, udp }", "$ip saddr $not$quotaset"}},
+	{kind: "limit of an element", forms: []string{"$ip saddr { $one limit rate 1/hour burst 2 packets, $two counter }", "$ip daddr $limitset", "$ip saddr . meta l4proto { $one . tcp limit rate over 1/hour burst 2 packets, $two . udp }", "$ip saddr $not$quotaset"}},
 	{kind: "exthdr", only: "ip6", always: true, forms: []string{"exthdr frag missing", "exthdr frag exists", "exthdr hbh missing", "exthdr rt exists", "exthdr dst missing", "frag more-fragments 1", "frag frag-off != 0", "hbh nexthdr tcp", "rt type 0", "rt seg-left != 1"}},
 	{kind: "ip option", only: "ip", always: true, forms: []string{"ip option rr exists", "ip option ssrr missing", "ip option ra exists", "ip option lsrr missing", "ip option rr ptr 4", "ip option ra value 0"}},
 	{kind: "ether", hooks: "prerouting input", forms: []string{"ether saddr $not 02:00:00:00:01:01", "ether saddr { 02:00:00:00:01:01, 02:00:00:00:01:02 }"}},

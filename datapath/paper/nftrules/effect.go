@@ -188,11 +188,11 @@ func (c *compiler) setField(b *builder, m nftables.Mangle) bool {
 	f, _ := c.field(m.Key)
 	switch v := baseOf(f.Value).(type) {
 	case hardwareAddress:
-		c.set(b, m, f, func(ctx *iptables.Context, b []byte) {
-			if ctx.Packet.MAC != nil {
-				mac := iptables.MACAddress(b)
-				ctx.Packet.MAC = &mac
-			}
+		// Only packets with an Ethernet frame have it: nft leaves this condition out.
+		b.add(&comparison{field: f, of: nftables.Match{Op: "==", Left: m.Key, Right: nftables.Wildcard{}}, Compare: rules.Compare{Values: []rules.Value{f.Value}, Ranges: []rules.Range{{First: make([]byte, 6), Last: f.kind.most()}}}})
+		c.set(b, m, f, func(ctx *iptables.Context, v []byte) {
+			mac := iptables.MACAddress(v)
+			ctx.Packet.MAC = &mac
 		})
 		return true
 	case rules.Payload:

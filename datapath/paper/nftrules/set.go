@@ -135,6 +135,9 @@ func (t *table) find(c *iptables.Context) (*nftables.Element, rules.Truth) {
 // runs runs the statements of an element that was found, such as limits: the rule goes on if all of them match
 // (nft_set_elem_update_expr).
 func (t *table) runs(c *iptables.Context, e *nftables.Element) rules.Truth {
+	if !harmless(e.Statements) && t.mayBeBitmap() {
+		return rules.Unknown
+	}
 	type place struct {
 		of *nftables.Element
 		at int
@@ -149,6 +152,16 @@ func (t *table) runs(c *iptables.Context, e *nftables.Element) rules.Truth {
 		}
 	}
 	return rules.True
+}
+
+// mayBeBitmap reports whether the kernel may keep the set as a bitmap, which has no statements of elements: it chooses by the
+// sizes of its structures (nft_bitmap_estimate, nft_set_bitmap.c).
+func (t *table) mayBeBitmap() bool {
+	size := 0
+	for _, f := range t.fields {
+		size += f.Size()
+	}
+	return size <= 2 && (t.declared == nil || t.declared.Statements == nil && !t.dynamic) && t.elements[0].Value == nil
 }
 
 // limited reports whether elements of the set have statements such as limits. Others are not looked up twice: a number
