@@ -76,7 +76,7 @@ var conditions = []shape{
 	{kind: "devices", hooks: "forward", forms: []string{`iifname . oifname $not { "eth0" . "veth1", "veth1" . "eth0", "veth*" . "eth0" }`}},
 	{kind: "user", hooks: "prerouting forward output postrouting", forms: []string{"meta skuid $not 0", "meta skuid < 1000", "meta skgid { 0, 5 }", "meta skuid root"}},
 	{kind: "pkttype", forms: []string{"meta pkttype $not host", "meta pkttype { broadcast, multicast }"}},
-	{kind: "cgroup", hooks: "prerouting input forward", always: true, forms: []string{"meta cgroup 1", "meta cgroup != 1"}},
+	{kind: "cgroup", hooks: "prerouting forward", always: true, forms: []string{"meta cgroup 1", "meta cgroup != 1"}},
 	{kind: "iifgroup", hooks: inHooks, forms: []string{"iifgroup $not default", "iifgroup { 5, 6 }", "iifgroup != 5"}},
 	{kind: "oifgroup", hooks: outHooks, forms: []string{"oifgroup $not default", "oifgroup 5-6"}},
 	{kind: "priority", forms: []string{"meta priority $not none", "meta priority 5", "meta priority { 5, 6 }", "meta priority 1-2"}},

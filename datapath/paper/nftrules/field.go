@@ -213,10 +213,10 @@ func (c *compiler) field(e nftables.Expr) (field, bool) {
 		f := field{expr: e, kind: &kind{size: int(e.Length+7) / 8}, facts: iptables.FactBytes}
 		switch {
 		case e.Base == "ll" && e.Offset == 48 && e.Length == 48:
-			f.Value, f.kind, f.facts = hardwareAddress{}, kindEther, iptables.FactMAC
+			f.Value, f.kind, f.facts = hardwareAddress{raw: true}, kindEther, iptables.FactMAC
 			return f, true
 		case e.Base == "ll" && e.Offset == 96 && e.Length == 16:
-			f.Value, f.kind, f.facts = frameType{}, kindEtherty, iptables.FactMAC
+			f.Value, f.kind, f.facts = frameType{raw: true}, kindEtherty, iptables.FactMAC
 			return f, true
 		}
 		if e.Base == "ll" || e.Length == 0 || e.Length > 256 || e.Offset > 1<<16 {

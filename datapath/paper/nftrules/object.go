@@ -178,7 +178,12 @@ func (s synproxy) Text() string { return string(s) }
 // Find returns what becomes of the packet; others go on.
 func (synproxy) Find(c *iptables.Context) (iptables.Target, fmt.Stringer, rules.Truth) {
 	if c.Packet.Flags&(iptables.SYN|iptables.ACK) == 0 {
-		return nil, nil, rules.True
+		if c.Packet.Is4() {
+			return nil, nil, rules.True
+		}
+		// The kernel takes it for a packet of IPv4 (nf_ip_checksum).
+		c.Host.Assume("that no device has checked the packet's checksum, so that synproxy finds it wrong")
+		return iptables.Drop, nil, rules.True
 	}
 	return iptables.Synproxy{}, nil, rules.True
 }

@@ -12,14 +12,17 @@ import (
 )
 
 // hardwareAddress is the source in the packet's Ethernet frame.
-type hardwareAddress struct{}
+type hardwareAddress struct{ raw bool } // raw: without the condition that the frame is Ethernet's
 
 func (hardwareAddress) Size() int      { return 6 }
 func (hardwareAddress) String() string { return "ether saddr" }
 
 // Read returns the address; a packet without a frame has none (nft_payload.c).
-func (hardwareAddress) Read(p rules.Packet) (b rules.Bits, present bool) {
+func (h hardwareAddress) Read(p rules.Packet) (b rules.Bits, present bool) {
 	m := p.(view).Packet.MAC
+	if h.raw && p.(view).In == "lo" { // loopback has zeros there
+		m = new(iptables.MACAddress)
+	}
 	if m == nil {
 		return rules.UnknownBits(6), false
 	}
@@ -28,14 +31,14 @@ func (hardwareAddress) Read(p rules.Packet) (b rules.Bits, present bool) {
 }
 
 // frameType is the type in the packet's Ethernet frame.
-type frameType struct{}
+type frameType struct{ raw bool } // see hardwareAddress
 
 func (frameType) Size() int      { return 2 }
 func (frameType) String() string { return "ether type" }
 
 // Read returns the type; a packet without a frame has none (nft_payload.c).
-func (frameType) Read(p rules.Packet) (b rules.Bits, present bool) {
-	if p.(view).Packet.MAC == nil {
+func (f frameType) Read(p rules.Packet) (b rules.Bits, present bool) {
+	if v := p.(view); v.Packet.MAC == nil && !(f.raw && v.In == "lo") {
 		return rules.UnknownBits(2), false
 	}
 	return p.Meta(rules.Meta{Key: "protocol", ByteSize: 2})
