@@ -40,7 +40,6 @@ var statements = slices.Concat([]shape{
 	{kind: "set flowlabel", only: "ip6", forms: []string{"ip6 flowlabel set 5"}},
 	{kind: "set tcp field", proto: "tcp", hooks: "input postrouting", forms: []string{"tcp window set 500", "tcp urgptr set 5", "tcp flags set syn", "tcp sequence set 5"}},
 	{kind: "set icmp field", proto: "icmp", only: "ip", hooks: "input postrouting", forms: []string{"icmp id set 5", "icmp sequence set 5"}},
-	{kind: "set raw payload", hooks: "input postrouting", forms: []string{"meta l4proto { tcp, udp } @th,16,16 set 8080", "meta l4proto tcp @th,112,16 set 500"}},
 	{kind: "set ether", hooks: "prerouting", forms: []string{"ether saddr set 02:00:00:00:01:01", "ether saddr set 02:00:00:00:00:05"}},
 	{kind: "set pkttype", hooks: "prerouting", forms: []string{"meta pkttype set host"}},
 	{kind: "counter by map", forms: []string{"counter name $ip saddr map { $one : \"$counter\", $two : \"$counter\" }", "counter name $ip saddr . meta l4proto map { $one . tcp : \"$counter\", $two . udp : \"$counter\" }"}},

@@ -334,7 +334,7 @@ func lackingForms(t testing.TB) map[string]bool {
 			t.Fatalf("%v\n%s", err, numbered(text))
 		}
 	}
-	if len(lacks) > 60 {
+	if len(lacks) > 20 {
 		t.Fatalf("the kernel refuses %d conditions and statements", len(lacks))
 	}
 	return lacks
