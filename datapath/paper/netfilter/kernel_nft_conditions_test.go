@@ -74,7 +74,7 @@ var conditions = []shape{
 	{kind: "iifname elsewhere", hooks: localHooks, forms: []string{"iifname $not$dev", "iif $not$device"}},
 	{kind: "oifname elsewhere", hooks: "prerouting input", always: true, forms: []string{"oifname $not$dev", "oif $not$device", "meta oiftype ether"}},
 	{kind: "devices", hooks: "forward", forms: []string{`iifname . oifname $not { "eth0" . "veth1", "veth1" . "eth0", "veth*" . "eth0" }`}},
-	{kind: "user", hooks: "prerouting forward output postrouting", forms: []string{"meta skuid $not 0", "meta skuid < 1000", "meta skgid { 0, 5 }", "meta skuid root"}},
+	{kind: "user", hooks: "forward output postrouting", forms: []string{"meta skuid $not 0", "meta skuid < 1000", "meta skgid { 0, 5 }", "meta skuid root"}},
 	{kind: "pkttype", forms: []string{"meta pkttype $not host", "meta pkttype { broadcast, multicast }"}},
 	{kind: "cgroup", hooks: "prerouting forward", always: true, forms: []string{"meta cgroup 1", "meta cgroup != 1"}},
 	{kind: "iifgroup", hooks: inHooks, forms: []string{"iifgroup $not default", "iifgroup { 5, 6 }", "iifgroup != 5"}},
