@@ -135,23 +135,32 @@ func (t *table) find(c *iptables.Context) (*nftables.Element, rules.Truth) {
 // runs runs the statements of an element that was found, such as limits: the rule goes on if all of them match
 // (nft_set_elem_update_expr).
 func (t *table) runs(c *iptables.Context, e *nftables.Element) rules.Truth {
-	if !harmless(e.Statements) && t.mayBeBitmap() {
+	statements := t.statementsOf(e)
+	if !harmless(statements) && t.mayBeBitmap() {
 		return rules.Unknown
 	}
 	type place struct {
 		of *nftables.Element
 		at int
 	}
-	for i, s := range e.Statements {
+	for i, s := range statements {
 		of := newStateful(s, "", place{e, i})
 		switch {
-		case of == nil && !harmless(e.Statements[i:i+1]):
+		case of == nil && !harmless(statements[i:i+1]):
 			return rules.Unknown
 		case of != nil && of.Evaluate(c) != rules.True:
 			return rules.False
 		}
 	}
 	return rules.True
+}
+
+// statementsOf are those of an element: all that its set declares, of which JSON lists only the first (nft 1.0.6).
+func (t *table) statementsOf(e *nftables.Element) []nftables.Statement {
+	if t.declared != nil && len(t.declared.Statements) > len(e.Statements) {
+		return t.declared.Statements
+	}
+	return e.Statements
 }
 
 // mayBeBitmap reports whether the kernel may keep the set as a bitmap, which has no statements of elements: it chooses by the
@@ -167,7 +176,7 @@ func (t *table) mayBeBitmap() bool {
 // limited reports whether elements of the set have statements such as limits. Others are not looked up twice: a number
 // generator would count on.
 func (t *table) limited() bool {
-	return t.dynamic || slices.ContainsFunc(t.elements, func(e nftables.Element) bool { return !harmless(e.Statements) })
+	return t.dynamic || slices.ContainsFunc(t.elements, func(e nftables.Element) bool { return !harmless(t.statementsOf(&e)) })
 }
 
 // found is an element that a packet has found, in words: "10.96.0.1 . tcp . 443 of @service-ips".
@@ -237,7 +246,7 @@ func (m mapValue) Read(p rules.Packet) (b rules.Bits, present bool) {
 	switch {
 	case truth == rules.False:
 		return rules.UnknownBits(m.Size()), false
-	case truth == rules.Unknown || !harmless(e.Statements):
+	case truth == rules.Unknown || !harmless(m.statementsOf(e)):
 		return rules.UnknownBits(m.Size()), true
 	}
 	data, err := m.of.value(e.Value)
