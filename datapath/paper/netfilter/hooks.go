@@ -29,6 +29,7 @@ type base struct {
 	reroutes bool // at OUTPUT, what it changes may change the route
 	backend  *backend
 	chain    *chain // nil: the dump does not have it
+	moved    bool   // it comes just in front of translation, behind all others of its priority
 }
 
 // hookChains are the base chains of each hook, in the order in which packets meet them. Those of nat have
@@ -82,13 +83,18 @@ func hooksOf(backends []*backend) *hookChains {
 				if t == nat {
 					to = &c.nat[h]
 				}
-				*to = append(*to, base{t.String(), b.priority(h, t), h == Output && t == mangle, b, b.chains[t.String()][name]})
+				*to = append(*to, base{t.String(), b.priority(h, t), h == Output && t == mangle, b, b.chains[t.String()][name], false})
 			}
 		}
 	}
 	for h := range c.at {
 		for _, list := range [][]base{c.at[h], c.nat[h]} {
-			slices.SortStableFunc(list, func(a, b base) int { return a.priority - b.priority })
+			slices.SortStableFunc(list, func(a, b base) int {
+				if a.priority == b.priority && a.moved != b.moved {
+					return boolOrder(a.moved)
+				}
+				return a.priority - b.priority
+			})
 		}
 	}
 	return c
@@ -120,10 +126,19 @@ func (c *hookChains) addNative(b *backend) {
 				to = &c.nat[h]
 			}
 			priority := int(at.Priority)
-			if h != Forward && priority == natPriority(h) && at.Type != "nat" && later[declared] {
+			moved := h != Forward && priority == natPriority(h) && at.Type != "nat" && later[declared]
+			if moved {
 				priority--
 			}
-			*to = append(*to, base{t.Name, priority, at.Type == "route", b, b.chains[t.Name][declared.Name]})
+			*to = append(*to, base{t.Name, priority, at.Type == "route", b, b.chains[t.Name][declared.Name], moved})
 		}
 	}
+}
+
+// boolOrder is 1 if the first of two comes last, else -1.
+func boolOrder(last bool) int {
+	if last {
+		return 1
+	}
+	return -1
 }
