@@ -233,7 +233,7 @@ func (m *nftMaker) declared(name string) string {
 	case "helper":
 		return m.declare("ct helper", `type "ftp" protocol tcp; l3proto `+pick(m.Rand, []string{m.ip, "inet"})+";")
 	case "timeout":
-		return m.declare("ct timeout", pick(m.Rand, []string{"protocol tcp; l3proto "+m.ip+"; policy = { established: 100, syn_sent: 50 }; ", "protocol udp; l3proto "+m.ip+"; policy = { unreplied: 50, replied: 100 }; "}))
+		return m.declare("ct timeout", pick(m.Rand, []string{"protocol tcp; l3proto " + m.ip + "; policy = { established: 100, syn_sent: 50 }; ", "protocol udp; l3proto " + m.ip + "; policy = { unreplied: 50, replied: 100 }; "}))
 	case "synproxy":
 		return m.declare("synproxy", "mss 1460; wscale 7; timestamp")
 	case "counter":
