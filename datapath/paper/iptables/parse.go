@@ -236,14 +236,21 @@ func (p *reader) rule(content string, column int) {
 	}
 	// A chain's name is printed without quotes: a name that needs quotes cannot be declared.
 	chain := rest[0]
-	words = append(words[:len(words):len(words)], rest[1:]...)
+	if len(words) == 0 { // as iptables-save prints it
+		words = rest[1:]
+	} else {
+		words = append(words[:len(words):len(words)], rest[1:]...)
+	}
 	r.Before, r.Chain = p.take(), chain.Text
-	for _, args := range separate(words) {
-		one := *r
+	for i, args := range separate(words) {
+		one := r
+		if i > 0 {
+			other := *r
+			one, other.Before = &other, nil
+		}
 		one.Args = args
 		p.columns = append(p.columns, chain.Column)
-		p.table.Rules = append(p.table.Rules, &one)
-		r.Before = nil
+		p.table.Rules = append(p.table.Rules, one)
 	}
 	if p.addrs == FamilyUnknown {
 		p.addrs = familyOfRule(words)
@@ -268,6 +275,7 @@ func (p *reader) typeRules(t *Table) {
 		declared[c.Name] = true
 	}
 	foreign := make(map[*Rule]bool)
+	a := analysis{family: p.dump.Family, table: t.Name, declared: declared}
 	for i, r := range t.Rules {
 		if !declared[r.Chain] && !Builtin(t.Name, r.Chain) {
 			p.errors.add(r.Line, &Error{
@@ -276,7 +284,6 @@ func (p *reader) typeRules(t *Table) {
 				Want:    fmt.Sprintf("a line \":%.40s - [0:0]\" in the table", r.Chain),
 			})
 		}
-		a := analysis{family: p.dump.Family, table: t.Name, declared: declared}
 		p.errors.add(r.Line, a.analyse(r))
 		if a.foreign {
 			a.lost = append(a.lost, "the rule is for the other family (-4 or -6) and left out")
@@ -287,5 +294,7 @@ func (p *reader) typeRules(t *Table) {
 		}
 	}
 	p.columns = p.columns[len(t.Rules):]
-	t.Rules = slices.DeleteFunc(t.Rules, func(r *Rule) bool { return foreign[r] })
+	if len(foreign) > 0 {
+		t.Rules = slices.DeleteFunc(t.Rules, func(r *Rule) bool { return foreign[r] })
+	}
 }

@@ -160,10 +160,12 @@ var genericShapes = map[string]shape{
 	"-4": flag, "--ipv4": flag.named("-4"), "-6": flag, "--ipv6": flag.named("-6"),
 }
 
-// analyse fills in r.Matches and r.Target.
+// analyse fills in r.Matches and r.Target. What it returns and sets is that of this rule: an analysis is used again for the next
+// one, with the memory of its sections.
 func (a *analysis) analyse(r *Rule) *Error {
-	a.args = r.Args
-	a.generic = section{family: a.family}
+	a.args, a.at, a.current, a.jump = r.Args, 0, nil, option{}
+	a.sections, a.lost, a.foreign = a.sections[:0], nil, false
+	a.generic = section{family: a.family, options: a.generic.options[:0]}
 	for a.at < len(a.args) {
 		if e := a.next(); e != nil {
 			return e
@@ -273,7 +275,7 @@ func (a *analysis) imply(name Token) bool {
 	for _, m := range a.implied() {
 		for option := range m.shapes {
 			if strings.HasPrefix(text, "--") && len(text) > 2 && strings.HasPrefix(option, text) {
-				a.add(&section{family: a.family, name: Token{Text: m.name, Column: name.Column}, module: m})
+				a.add(section{family: a.family, name: Token{Text: m.name, Column: name.Column}, module: m})
 				return true
 			}
 		}
@@ -300,9 +302,19 @@ func (a *analysis) loaded(m *module) bool {
 	return slices.ContainsFunc(a.sections, func(s *section) bool { return s.module == m })
 }
 
-func (a *analysis) add(s *section) {
-	a.sections = append(a.sections, s)
-	a.current = s
+func (a *analysis) add(s section) {
+	if n := len(a.sections); n < cap(a.sections) {
+		a.sections = a.sections[:n+1]
+	} else {
+		a.sections = append(a.sections, nil)
+	}
+	last := &a.sections[len(a.sections)-1]
+	if *last == nil {
+		*last = new(section)
+	}
+	s.options = (*last).options[:0]
+	**last = s
+	a.current = *last
 }
 
 func (a *analysis) load(o option) *Error {
@@ -310,7 +322,7 @@ func (a *analysis) load(o option) *Error {
 	if name.Text == "" {
 		return a.fail(name, "-m without a module", "its name")
 	}
-	s := &section{family: a.family, name: name}
+	s := section{family: a.family, name: name}
 	if m, ok := modules[name.Text]; ok {
 		if !m.allows(a.family) {
 			return a.fail(name, fmt.Sprintf("module %s is not for %s", name.Text, a.family), m.family.String()+" rules, or another module")
@@ -328,8 +340,10 @@ func (a *analysis) loadTarget(o option) *Error {
 		return a.fail(o.name, "a second target", "one -j or -g")
 	}
 	a.jump = o
-	missing := a.fail(name, fmt.Sprintf("table %s has no chain %.40q", a.table, name.Text), fmt.Sprintf("a chain of the table, declared by \":%.40s - [0:0]\"", name.Text))
-	s := &section{family: a.family, name: name, isTarget: true}
+	missing := func() *Error {
+		return a.fail(name, fmt.Sprintf("table %s has no chain %.40q", a.table, name.Text), fmt.Sprintf("a chain of the table, declared by \":%.40s - [0:0]\"", name.Text))
+	}
+	s := section{family: a.family, name: name, isTarget: true}
 	switch t, ok := targets[name.Text]; {
 	case Builtin(a.table, name.Text):
 		return a.fail(name, fmt.Sprintf("%s is a built-in chain, which no rule can jump to", name.Text), "a chain of your own, or a target")
@@ -339,7 +353,7 @@ func (a *analysis) loadTarget(o option) *Error {
 			s.target = gotoTarget
 		}
 	case o.name.Text == "-g":
-		return missing
+		return missing()
 	case ok:
 		if !t.allows(a.family) {
 			return a.fail(name, fmt.Sprintf("target %s is not for %s", name.Text, a.family), t.family.String()+" rules, or another target")
@@ -347,7 +361,7 @@ func (a *analysis) loadTarget(o option) *Error {
 		s.target = t
 	// A word that is no target's name and has no options must be a chain.
 	case !isOtherTarget(name.Text) && (a.at == len(a.args) || !strings.HasPrefix(a.args[a.at].Text, "--") && !strings.HasPrefix(a.args[a.at].Text, "[unsupported")):
-		return missing
+		return missing()
 	}
 	a.add(s)
 	return nil
