@@ -2,7 +2,6 @@ package netfilter
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -54,6 +53,7 @@ type chain struct {
 	policy  iptables.Policy
 	rules   []rule
 	index   *index // nil: it is short
+	height  int    // how deep jumps lead from here; see checkNesting
 }
 
 type rule struct {
@@ -68,21 +68,27 @@ func (b *backend) compile(t *iptables.Table) error {
 	if !slices.Contains(tableNames[:], t.Name) && !b.native() {
 		return fmt.Errorf("line %d: table %s is none of iptables'", t.Line, t.Name)
 	}
-	chains := make(map[string]*chain)
-	of := func(name string) *chain {
-		return &chain{table: t.Name, in: chains, name: name, nat: t.Name == nat.String()}
+	builtin := iptables.BuiltinChains(t.Name)
+	if b.native() {
+		builtin = nil
 	}
-	if !b.native() {
-		for _, name := range iptables.BuiltinChains(t.Name) {
-			chains[name] = of(name)
-			chains[name].builtin, chains[name].policy = true, iptables.PolicyAccept
-		}
+	// One allocation for all: a table may have a hundred thousand chains.
+	all := make([]chain, 0, len(builtin)+len(t.Chains))
+	chains := make(map[string]*chain, cap(all))
+	of := func(name string) *chain {
+		all = append(all, chain{table: t.Name, in: chains, name: name, nat: t.Name == nat.String()})
+		c := &all[len(all)-1]
+		chains[name] = c
+		return c
+	}
+	for _, name := range builtin {
+		c := of(name)
+		c.builtin, c.policy = true, iptables.PolicyAccept
 	}
 	for _, c := range t.Chains {
 		known := chains[c.Name]
 		if known == nil {
 			known = of(c.Name)
-			chains[c.Name] = known
 		}
 		if c.Base != nil {
 			known.builtin, known.policy = true, iptables.PolicyAccept
@@ -93,10 +99,20 @@ func (b *backend) compile(t *iptables.Table) error {
 		}
 	}
 	b.chains[t.Name] = chains
-	for _, r := range t.Rules {
-		c := chains[r.Chain]
-		if c == nil {
-			return fmt.Errorf("line %d: the rule is for chain %s of table %s, which is not declared; want a line \":%s - [0:0]\"", r.Line, r.Chain, t.Name, r.Chain)
+	var c *chain
+	rules := make([]rule, len(t.Rules)) // those of a chain follow one another in most files
+	for i, r := range t.Rules {
+		if c == nil || c.name != r.Chain {
+			if c = chains[r.Chain]; c == nil {
+				return fmt.Errorf("line %d: the rule is for chain %s of table %s, which is not declared; want a line \":%s - [0:0]\"", r.Line, r.Chain, t.Name, r.Chain)
+			}
+			if c.rules == nil {
+				end := i + 1
+				for end < len(t.Rules) && t.Rules[end].Chain == c.name {
+					end++
+				}
+				c.rules = rules[i:i:end]
+			}
 		}
 		compiled := rule{Rule: r, matches: r.Matches}
 		if !b.native() {
@@ -118,11 +134,12 @@ func (b *backend) compile(t *iptables.Table) error {
 	if len(t.Rules) > 0 {
 		file = t.Rules[0].File
 	}
-	for _, c := range chains {
+	for i := range all {
+		c := &all[i]
 		c.file, c.index = file, newIndex(c.rules)
 		c.open = b.dump.Open(t.Name, c.name)
 	}
-	return checkNesting(chains, slices.Sorted(maps.Keys(chains)))
+	return checkNesting(all)
 }
 
 // native reports whether the rules are those of nftables itself.

@@ -178,16 +178,26 @@ func (g *guesser) guess() {
 	}
 }
 
+// anyHint reports whether there is such a rule.
+func (g *guesser) anyHint(is func(h *hint) bool) bool {
+	for i := range g.hints {
+		if is(&g.hints[i]) {
+			return true
+		}
+	}
+	return false
+}
+
 // kubeProxy reports whether the rules are kube-proxy's.
 func (g *guesser) kubeProxy() bool {
-	return slices.ContainsFunc(g.hints, func(h hint) bool {
+	return g.anyHint(func(h *hint) bool {
 		return h.table == "nat" && (h.Chain == servicesChain || isTo(h.Rule, servicesChain) || marksMasquerade(h.Rule))
 	})
 }
 
 // kubernetes reports whether programs of a cluster's node wrote some of the rules.
 func (g *guesser) kubernetes() bool {
-	return slices.ContainsFunc(g.hints, func(h hint) bool {
+	return g.anyHint(func(h *hint) bool {
 		return strings.HasPrefix(h.Chain, "KUBE-") || strings.HasPrefix(target(h.Rule), "KUBE-") || marksMasquerade(h.Rule)
 	})
 }

@@ -36,7 +36,8 @@ func (g *guesser) addresses() {
 	if !before.isLocal(to) {
 		g.settleDestination(from, to, add)
 	}
-	for _, h := range g.hints {
+	for i := range g.hints {
+		h := &g.hints[i]
 		if a := h.hides(g.uplink); a.IsValid() && !near(a) {
 			add(a, "%s is an address of this host: see line %d", a, h.Line)
 		}
@@ -47,7 +48,8 @@ func (g *guesser) addresses() {
 			add(a, "%s is an address of this host: see line %d", a, h.Line)
 		}
 	}
-	for _, h := range g.hints {
+	for i := range g.hints {
+		h := &g.hints[i]
 		a, ok := h.wanted()
 		if from := h.source; h.in == loopbackName && from.IsValid() && from.IsSingleIP() {
 			a, ok = from.Addr(), true
@@ -114,7 +116,7 @@ func (g *guesser) settleDestination(from, to netip.Addr, add func(a netip.Addr, 
 // balanced reports whether it is the address of a load balancer, by rules of kube-proxy. Some clouds give such an address to
 // the nodes, so that packets to it are for the host itself.
 func (g *guesser) balanced(a netip.Addr) bool {
-	return slices.ContainsFunc(g.hints, func(h hint) bool {
+	return g.anyHint(func(h *hint) bool {
 		to, ok := h.wanted()
 		return ok && to == a && h.Chain == servicesChain && slices.ContainsFunc([]string{"KUBE-FW-", "KUBE-XLB-", "KUBE-EXT-"}, func(prefix string) bool {
 			return strings.HasPrefix(target(h.Rule), prefix)

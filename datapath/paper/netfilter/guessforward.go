@@ -2,7 +2,6 @@ package netfilter
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
@@ -170,7 +169,7 @@ func (g *guesser) leadsAway() bool {
 
 // hidesOthers reports whether rules hide others behind an address of the host of that kind.
 func (g *guesser) hidesOthers(kind func(netip.Addr) bool) bool {
-	return slices.ContainsFunc(g.hints, func(h hint) bool {
+	return g.anyHint(func(h *hint) bool {
 		a := h.hides(g.uplink)
 		return a.IsValid() && kind(a) && !g.near(a)
 	})

@@ -25,7 +25,8 @@ func (g *guesser) bridges() {
 		g.inside[name] = true
 		g.note(network, "%s has the address %s and leads to %s: see line %d", name, own, network, h.Line)
 	}
-	for _, h := range g.hints {
+	for i := range g.hints {
+		h := &g.hints[i]
 		for _, name := range []string{h.in, h.out, h.notIn, h.notOut} {
 			if name != "" && g.host.device(name) == nil {
 				g.host.Interfaces = append(g.host.Interfaces, Interface{Name: name})
@@ -74,7 +75,8 @@ func (g *guesser) ownIn(network netip.Prefix) (own netip.Addr, shown bool) {
 			return p.Addr(), true
 		}
 	}
-	for _, h := range g.hints {
+	for i := range g.hints {
+		h := &g.hints[i]
 		if t, ok := h.Target.(iptables.SNAT); ok && t.To.First == t.To.Last && network.Contains(t.To.First) {
 			return t.To.First, true
 		}
@@ -100,7 +102,8 @@ func (g *guesser) uplinkName() string {
 		in = "" // it shows nothing
 	}
 	hiding := ""
-	for _, h := range g.hints {
+	for i := range g.hints {
+		h := &g.hints[i]
 		name := h.hidesBehind() // "-o eth0 -j MASQUERADE"
 		if name != "" && name != loopbackName && !g.inside[name] {
 			hiding, g.gateway = name, true
@@ -147,7 +150,8 @@ func (g *guesser) hidden() {
 	if inner == "" {
 		device, called = "lan", "a device named lan here"
 	}
-	for _, h := range g.hints {
+	for i := range g.hints {
+		h := &g.hints[i]
 		g.gateway = g.gateway || h.table == "nat" && (h.targets("SNAT") || h.targets("MASQUERADE"))
 		if p := h.source; p.IsValid() && h.hidesBehind() == g.uplink && !p.IsSingleIP() && p.Bits() >= 8 && p != g.pods && !g.leads(p) {
 			device, called := device, called
@@ -188,7 +192,8 @@ func (g *guesser) members(inner string) []netip.Addr {
 	case in == "" || in == inner:
 		members = append(members, g.packet.Source.Addr())
 	}
-	for _, h := range g.hints {
+	for i := range g.hints {
+		h := &g.hints[i]
 		if t, ok := h.Target.(iptables.DNAT); ok && h.hooks.has(Prerouting) && !strings.HasPrefix(h.Chain, "KUBE-") {
 			members = append(members, t.To.First)
 		}
@@ -285,7 +290,8 @@ func (g *guesser) behind(from netip.Addr, in string) {
 // proxies finds programs that get packets by TPROXY. Routing rules for the mark deliver the
 // packets.
 func (g *guesser) proxies() {
-	for _, h := range g.hints {
+	for i := range g.hints {
+		h := &g.hints[i]
 		t, ok := h.Target.(iptables.TProxy)
 		if !ok || t.Port == 0 {
 			continue

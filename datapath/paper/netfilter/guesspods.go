@@ -10,7 +10,8 @@ import (
 
 // findPods finds the pods' network: kube-proxy marks packets from outside it.
 func (g *guesser) findPods() {
-	for _, h := range g.hints {
+	for i := range g.hints {
+		h := &g.hints[i]
 		if h.table == "nat" && h.notSource.IsValid() && marksMasquerade(h.Rule) {
 			g.pods = h.notSource
 			return
@@ -21,7 +22,8 @@ func (g *guesser) findPods() {
 // ownPods returns this host's part of the pods' network, as in flannel's rule "! -s 10.244.0.0/16
 // -d 10.244.0.0/24 -j RETURN"; line 0: there is no such rule.
 func (g *guesser) ownPods() (own netip.Prefix, line int) {
-	for _, h := range g.hints {
+	for i := range g.hints {
+		h := &g.hints[i]
 		if h.table != "nat" || h.Target != iptables.Return || h.notSource != g.pods {
 			continue
 		}

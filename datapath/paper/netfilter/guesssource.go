@@ -106,7 +106,7 @@ func (g *guesser) own(a netip.Addr) bool {
 	if newNetwork(g.host, g.family).isLocal(a) {
 		return true
 	}
-	return slices.ContainsFunc(g.hints, func(h hint) bool {
+	return g.anyHint(func(h *hint) bool {
 		for own := range h.nodePorts() {
 			if own == a {
 				return true
@@ -124,7 +124,8 @@ func (g *guesser) placeServers(devices []string) {
 	}
 	device := g.uplink
 	var all netip.Prefix // the smallest network of all servers
-	for _, h := range g.hints {
+	for i := range g.hints {
+		h := &g.hints[i]
 		t, ok := h.Target.(iptables.DNAT)
 		if !ok || !h.hooks.has(Prerouting) || !private(t.To.First) || g.near(t.To.First) {
 			continue

@@ -8,18 +8,45 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
-// hint is a rule split into the parts that describe its host.
+// hint is a rule split into the parts that describe its host. A host may have half a million rules: what few of them have is
+// behind pointers.
 type hint struct {
 	*iptables.Rule
-	table string // of nftables: "nat" or "filter", by the type of the chains that lead to it
-	approach
-	named               iptables.Naming      // what a set of the rule names; nil: it has none
-	notIn, notOut       string               // the devices that are not input or output of the packets
-	devices             []iptables.Interface // all that the rule names
+	table     string // of nftables: "nat" or "filter", by the type of the chains that lead to it
+	*approach        // shared by the rules of a chain that add nothing to it
+	*rare
 	source, destination netip.Prefix
-	notSource           netip.Prefix
 	protocol            uint8
-	ports               []iptables.PortRange // which the rule matches as a destination; none: all
+}
+
+// rare is the part of a hint that most rules do not have.
+type rare struct {
+	named         iptables.Naming      // what a set of the rule names; nil: it has none
+	notIn, notOut string               // the devices that are not input or output of the packets
+	devices       []iptables.Interface // all that the rule names
+	notSource     netip.Prefix
+	ports         []iptables.PortRange // which the rule matches as a destination; none: all
+}
+
+var (
+	anyApproach = new(approach)
+	nothingRare = new(rare)
+)
+
+// own is the rare part, to be changed.
+func (h *hint) own() *rare {
+	if h.rare == nothingRare {
+		h.rare = new(rare)
+	}
+	return h.rare
+}
+
+// ownApproach is what the rule itself asks for, to be changed.
+func (h *hint) ownApproach() *approach {
+	if h.approach == anyApproach {
+		h.approach = new(approach)
+	}
+	return h.approach
 }
 
 // approach is the conditions for reaching a rule: the input and output devices of all its packets,
@@ -57,77 +84,127 @@ func (a approach) and(b approach) approach {
 	return a
 }
 
+// chainHints is what is known of a chain.
+type chainHints struct {
+	approach
+	found bool // the approach is
+	jumps []jumpHint
+}
+
+// jumpHint is a rule that leads to a chain, and the chain that it stands in.
+type jumpHint struct {
+	rule int
+	from *chainHints
+}
+
 // hintsOf splits all rules.
 func hintsOf(dumps []*iptables.Dump) []hint {
-	var all []*iptables.Table
 	rules := 0
 	for _, d := range dumps {
-		all = append(all, d.Tables...)
 		for _, t := range d.Tables {
 			rules += len(t.Rules)
 		}
 	}
 	hints := make([]hint, 0, rules)
-	for _, t := range all {
-		first := len(hints)
-		jumps := make(map[string][]int) // to each chain
-		for _, r := range t.Rules {
-			if name := target(r); name != "" {
-				jumps[name] = append(jumps[name], len(hints))
-			} else if lookup, ok := r.Target.(iptables.NativeTarget); ok {
-				for _, name := range lookup.Chains() {
-					jumps[name] = append(jumps[name], len(hints))
-				}
+	for _, d := range dumps {
+		for _, t := range d.Tables {
+			first := len(hints)
+			for _, r := range t.Rules {
+				hints = append(hints, hintOf(t.Name, r))
 			}
-			hints = append(hints, hintOf(t.Name, r))
-		}
-		known := make(map[string]approach)
-		native := len(t.Rules) > 0 && t.Rules[0].Native != ""
-		if native {
-			for _, c := range t.Chains {
-				if c.Base != nil {
-					known[c.Name] = approach{hooks: only(hookNamed(c.Base.Hook)), nat: c.Base.Type == "nat"}
-				}
-			}
-		} else {
-			for _, h := range []Hook{Prerouting, Input, Forward, Output, Postrouting} {
-				known[h.String()] = approach{hooks: only(h)}
-			}
-		}
-		var to func(chain string, depth int) approach
-		to = func(chain string, depth int) approach {
-			if a, ok := known[chain]; ok {
-				return a
-			}
-			if depth > maxDepth {
-				return approach{} // New refuses such rules
-			}
-			known[chain] = approach{} // for chains in a loop
-			var all approach
-			for _, i := range jumps[chain] {
-				if a := hints[i].within(to(hints[i].Chain, depth+1)); a.hooks != 0 {
-					a.bounded = a.bounded || hints[i].bounds()
-					all = all.and(a)
-				}
-			}
-			known[chain] = all
-			return all
-		}
-		for i := first; i < len(hints); i++ {
-			to(hints[i].Chain, 0)
-		}
-		for i := first; i < len(hints); i++ {
-			hints[i].approach = hints[i].within(known[hints[i].Chain])
-			switch {
-			case !native:
-			case hints[i].nat:
-				hints[i].table = nat.String()
-			default:
-				hints[i].table = filter.String()
-			}
+			approachRules(t, hints[first:])
 		}
 	}
 	return hints
+}
+
+// approachRules finds how packets come to the rules of a table.
+func approachRules(t *iptables.Table, hints []hint) {
+	all := make([]chainHints, 0, len(t.Chains)+len(hookNames)) // few chains are not declared
+	chains := make(map[string]*chainHints, cap(all))
+	of := func(name string) *chainHints {
+		c := chains[name]
+		if c == nil {
+			if len(all) == cap(all) {
+				all = make([]chainHints, 0, len(hookNames))
+			}
+			all = append(all, chainHints{})
+			c = &all[len(all)-1]
+			chains[name] = c
+		}
+		return c
+	}
+	in := make([]*chainHints, len(hints)) // the chain of each rule
+	for i := range hints {
+		h := &hints[i]
+		if i > 0 && hints[i-1].Chain == h.Chain {
+			in[i] = in[i-1]
+		} else {
+			in[i] = of(h.Chain)
+		}
+		if name := target(h.Rule); name != "" {
+			to := of(name)
+			to.jumps = append(to.jumps, jumpHint{i, in[i]})
+		} else if lookup, ok := h.Target.(iptables.NativeTarget); ok {
+			for _, name := range lookup.Chains() {
+				to := of(name)
+				to.jumps = append(to.jumps, jumpHint{i, in[i]})
+			}
+		}
+	}
+	native := len(t.Rules) > 0 && t.Rules[0].Native != ""
+	if native {
+		for _, c := range t.Chains {
+			if c.Base != nil {
+				to := of(c.Name)
+				to.approach, to.found = approach{hooks: only(hookNamed(c.Base.Hook)), nat: c.Base.Type == "nat"}, true
+			}
+		}
+	} else {
+		for _, h := range []Hook{Prerouting, Input, Forward, Output, Postrouting} {
+			to := of(h.String())
+			to.approach, to.found = approach{hooks: only(h)}, true
+		}
+	}
+	var to func(c *chainHints, depth int) approach
+	to = func(c *chainHints, depth int) approach {
+		if c.found {
+			return c.approach
+		}
+		if depth > maxDepth {
+			return approach{} // New refuses such rules
+		}
+		c.found = true // for chains in a loop
+		var all approach
+		for _, jump := range c.jumps {
+			h := &hints[jump.rule]
+			if a := h.within(to(jump.from, depth+1)); a.hooks != 0 {
+				a.bounded = a.bounded || h.bounds()
+				all = all.and(a)
+			}
+		}
+		c.approach = all
+		return all
+	}
+	for i := range hints {
+		to(in[i], 0)
+	}
+	for i := range hints {
+		h := &hints[i]
+		if h.approach == anyApproach {
+			h.approach = &in[i].approach
+		} else {
+			a := h.within(in[i].approach)
+			h.approach = &a
+		}
+		switch {
+		case !native:
+		case h.nat:
+			h.table = nat.String()
+		default:
+			h.table = filter.String()
+		}
+	}
 }
 
 // within returns the rule's approach in a chain with this approach.
@@ -148,27 +225,22 @@ func (h *hint) bounds() bool {
 }
 
 func hintOf(table string, r *iptables.Rule) hint {
-	h := hint{Rule: r, table: table}
-	set := func(negated bool, is, isNot *string, name string) {
-		if negated {
-			is = isNot
+	h := hint{Rule: r, table: table, approach: anyApproach, rare: nothingRare}
+	name := func(n iptables.Naming) {
+		if n != nil {
+			own := h.own()
+			own.named, own.devices = n, append(own.devices, n.Devices()...)
 		}
-		*is = name
 	}
-	if h.named = iptables.Names(r.Target); h.named != nil {
-		h.devices = append(h.devices, h.named.Devices()...)
-	}
+	name(iptables.Names(r.Target))
 	for _, m := range r.Matches {
 		switch m := m.(type) {
 		case iptables.NativeMatch:
-			if n := iptables.Names(m); n != nil {
-				h.named = n
-				h.devices = append(h.devices, n.Devices()...)
-			}
+			name(iptables.Names(m))
 		case iptables.Source:
 			p, _ := m.Network.Prefix()
 			if m.Negated {
-				h.notSource = p
+				h.own().notSource = p
 			} else {
 				h.source = p
 			}
@@ -177,14 +249,23 @@ func hintOf(table string, r *iptables.Rule) hint {
 				h.destination = p
 			}
 		case iptables.InInterface:
-			set(m.Negated, &h.in, &h.notIn, exact(m.Interface))
+			if own := h.own(); m.Negated {
+				own.notIn = exact(m.Interface)
+			} else {
+				h.ownApproach().in = exact(m.Interface)
+			}
 			h.devices = append(h.devices, m.Interface)
 		case iptables.OutInterface:
-			set(m.Negated, &h.out, &h.notOut, exact(m.Interface))
+			if own := h.own(); m.Negated {
+				own.notOut = exact(m.Interface)
+			} else {
+				h.ownApproach().out = exact(m.Interface)
+			}
 			h.devices = append(h.devices, m.Interface)
 		case iptables.Addrtype:
-			c := m.Destination
-			h.here = h.here || c.Given && !c.Negated && c.Value == iptables.AddrLocal
+			if c := m.Destination; c.Given && !c.Negated && c.Value == iptables.AddrLocal {
+				h.ownApproach().here = true
+			}
 		case iptables.Protocol:
 			if !m.Negated {
 				h.protocol = m.Number
@@ -197,7 +278,7 @@ func hintOf(table string, r *iptables.Rule) hint {
 			h.limitPorts(m.Destination)
 		case iptables.Multiport:
 			if !m.Negated && m.Side == iptables.DestinationPorts {
-				h.ports = m.Ports
+				h.own().ports = m.Ports
 			}
 		}
 	}
@@ -207,7 +288,7 @@ func hintOf(table string, r *iptables.Rule) hint {
 // limitPorts records ports unless they are all ports.
 func (h *hint) limitPorts(p iptables.Ports) {
 	if !p.Negated && (p.Range.First > 0 || p.Range.Last < 65535) {
-		h.ports = []iptables.PortRange{p.Range}
+		h.own().ports = []iptables.PortRange{p.Range}
 	}
 }
 

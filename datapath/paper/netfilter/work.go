@@ -64,48 +64,50 @@ func (w *walk) cutOff(c *chain, r *rule, limit string) exit {
 
 // checkNesting refuses chains that are nested too deep, and chains that lead back to themselves,
 // which the kernel does not load (ELOOP).
-func checkNesting(chains map[string]*chain, inOrder []string) error {
-	n := nesting{heights: make(map[*chain]int)}
-	for _, name := range inOrder {
-		if _, err := n.height(chains[name], 0); err != nil {
+func checkNesting(chains []chain) error {
+	for i := range chains {
+		chains[i].height = unvisited
+	}
+	for i := range chains {
+		if err := chains[i].findHeight(0); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// nesting stores how deep jumps lead from each chain.
-type nesting struct{ heights map[*chain]int }
+// The heights of chains that have none yet, and of those that are being visited.
+const (
+	unvisited = -1 - iota
+	onTheWay
+)
 
-// onTheWay is the height of a chain that is being visited.
-const onTheWay = -1
-
-func (n *nesting) height(c *chain, depth int) (int, error) {
-	if h, known := n.heights[c]; known {
-		return h, nil
+func (c *chain) findHeight(depth int) error {
+	if c.height != unvisited {
+		return nil
 	}
-	n.heights[c] = onTheWay
+	c.height = onTheWay
 	height := 0
 	for i := range c.rules {
 		r := &c.rules[i]
 		for next := range r.leadsTo(c) {
 			if depth >= maxDepth {
-				return 0, tooDeep(r)
+				return tooDeep(r)
 			}
-			h, err := n.height(next, depth+1)
+			err := next.findHeight(depth + 1)
 			switch {
 			case err != nil:
-				return 0, err
-			case h == onTheWay:
-				return 0, fmt.Errorf("%s: the chains lead in a circle: %s comes back to %s", lineOf(r.Rule), c.name, next.name)
-			case h+1 > maxDepth:
-				return 0, tooDeep(r)
+				return err
+			case next.height == onTheWay:
+				return fmt.Errorf("%s: the chains lead in a circle: %s comes back to %s", lineOf(r.Rule), c.name, next.name)
+			case next.height+1 > maxDepth:
+				return tooDeep(r)
 			}
-			height = max(height, h+1)
+			height = max(height, next.height+1)
 		}
 	}
-	n.heights[c] = height
-	return height, nil
+	c.height = height
+	return nil
 }
 
 func tooDeep(r *rule) error {
