@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 )
@@ -68,11 +67,7 @@ func readIfNFT(name string, in io.Reader) (*nftables.Ruleset, io.Reader, error) 
 
 // readRuleset reads a ruleset of nftables. An error has the line and the column, and not the file.
 func readRuleset(name string, in io.Reader) (*nftables.Ruleset, error) {
-	text, err := io.ReadAll(in)
-	if err != nil {
-		return nil, err
-	}
-	ruleset, err := nftables.Read(name, strings.NewReader(nftables.Excerpt(string(text))), nftables.Options{})
+	ruleset, err := nftables.ReadExcerpt(name, in)
 	if fault := (*nftables.Error)(nil); errors.As(err, &fault) {
 		return nil, fmt.Errorf("line %d, column %d: %s", fault.Line, fault.Column, fault.Problem())
 	}

@@ -97,7 +97,7 @@ func (f *ruleFile) read(family iptables.Family) (*iptables.Input, error) {
 
 // readInput reads rules of iptables or nftables. Those of nftables are rules of both families.
 func readInput(name string, in io.Reader, family iptables.Family) (*iptables.Input, error) {
-	text := bufio.NewReaderSize(in, 1<<16)
+	text := sized{bufio.NewReaderSize(in, 1<<16), in}
 	if begin, _ := text.Peek(1 << 16); !nftables.Looks(string(begin)) {
 		return iptables.ReadInput(text, iptables.Options{Family: family})
 	}
@@ -118,6 +118,20 @@ func readInput(name string, in io.Reader, family iptables.Family) (*iptables.Inp
 		}
 	}
 	return input, nil
+}
+
+// sized is a buffered file whose size can be asked for, so that what reads all of it makes room once.
+type sized struct {
+	*bufio.Reader
+	file io.Reader
+}
+
+// Stat describes the file.
+func (s sized) Stat() (fs.FileInfo, error) {
+	if f, ok := s.file.(fs.File); ok {
+		return f.Stat()
+	}
+	return nil, errors.ErrUnsupported
 }
 
 // maxAssumptions keeps the block of assumptions readable.

@@ -4,13 +4,15 @@ package nftables
 func (p *parser) elements() []Element {
 	p.enter()
 	defer p.leave()
-	var all []Element
+	begin := len(p.pending) // many sets have a few elements: each gets a slice of just its size
 	p.expect('{')
 	for p.newlines(); !p.is('}') && p.err == nil; p.newlines() {
 		if p.is('{') {
-			all = append(all, p.elements()...)
+			inner := p.elements()
+			p.pending = append(p.pending, inner...)
 		} else {
-			all = append(all, p.element(values))
+			e := p.element(values)
+			p.pending = append(p.pending, e)
 		}
 		if p.newlines(); !p.is('}') {
 			p.expect(',')
@@ -18,6 +20,12 @@ func (p *parser) elements() []Element {
 		}
 	}
 	p.expect('}')
+	read := p.pending[begin:]
+	if p.pending = p.pending[:begin]; len(read) == 0 {
+		return nil
+	}
+	all := append(make([]Element, 0, len(read)), read...)
+	clear(read)
 	return all
 }
 

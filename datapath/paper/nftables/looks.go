@@ -37,15 +37,19 @@ func Excerpt(text string) string {
 	if at < 0 {
 		return text
 	}
-	before := strings.Split(text[:at], "\n")
-	for i, line := range before {
-		if !strings.HasPrefix(strings.TrimSpace(line), "#") { // a comment stays: nft has warnings in some
-			before[i] = ""
-		}
-	}
 	rest := text[at:]
 	for _, end := range []string{"\n```", "\n$ ", "\n# exit", "\nroot@"} {
 		rest, _, _ = strings.Cut(rest, end)
+	}
+	before := strings.Split(text[:at], "\n")
+	changed := false
+	for i, line := range before {
+		if line != "" && !strings.HasPrefix(strings.TrimSpace(line), "#") { // a comment stays: nft has warnings in some
+			before[i], changed = "", true
+		}
+	}
+	if !changed { // no copy of what may be large
+		return text[:at+len(rest)]
 	}
 	return strings.Join(before, "\n") + rest
 }

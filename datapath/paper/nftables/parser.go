@@ -18,6 +18,8 @@ type parser struct {
 	joined bool // an element stands behind another one in its line
 	// depth is how deep blocks, files and expressions are in each other.
 	depth int
+	// pending are the elements of the sets that are being read.
+	pending []Element
 	// selectors are the expressions already read, so that each exists once.
 	selectors map[Expr]Expr
 }

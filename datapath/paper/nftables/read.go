@@ -31,6 +31,19 @@ func Read(name string, r io.Reader, o Options) (*Ruleset, error) {
 	if err != nil {
 		return nil, &Error{Position: Position{File: name}, Err: err}
 	}
+	return read(name, src, o)
+}
+
+// ReadExcerpt is Read for the ruleset in a text: see [Excerpt].
+func ReadExcerpt(name string, r io.Reader) (*Ruleset, error) {
+	src, err := readAll(r)
+	if err != nil {
+		return nil, err
+	}
+	return read(name, Excerpt(src), Options{})
+}
+
+func read(name, src string, o Options) (*Ruleset, error) {
 	b := newBuilder()
 	var fault *Error
 	if strings.HasPrefix(strings.TrimLeft(src, " \t\r\n"), "{") { // as a text never begins
@@ -59,7 +72,7 @@ func readAll(r io.Reader) (string, error) {
 	switch r := r.(type) {
 	case interface{ Len() int }:
 		g.Grow(min(r.Len(), maxSize))
-	case fs.File:
+	case interface{ Stat() (fs.FileInfo, error) }:
 		if info, err := r.Stat(); err == nil {
 			g.Grow(int(min(max(info.Size(), 0), maxSize)))
 		}

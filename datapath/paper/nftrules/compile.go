@@ -84,12 +84,15 @@ func tableOf(t *nftables.Table, family iptables.Family) *iptables.Table {
 	for _, o := range t.Objects {
 		c.objects[o.Kind+" "+o.Name] = o
 	}
+	rules := 0
 	for _, ch := range t.Chains {
+		rules += len(ch.Rules)
 		for _, r := range ch.Rules {
 			c.json = c.json || r.Text == ""
 			c.findDynamic(r)
 		}
 	}
+	c.out.Chains, c.out.Rules = make([]*iptables.Chain, 0, len(t.Chains)), make([]*iptables.Rule, 0, rules)
 	for _, ch := range t.Chains {
 		c.chain(ch)
 	}

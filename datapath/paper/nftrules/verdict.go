@@ -98,9 +98,9 @@ func (v *verdicts) Translates() bool { return false }
 
 // Chains are those of all elements.
 func (v *verdicts) Chains() []string {
-	var names []string
-	for _, e := range v.elements {
-		if verdict, ok := e.Value.(nftables.Verdict); ok && verdict.Chain != "" {
+	names := make([]string, 0, len(v.elements))
+	for i := range v.elements {
+		if verdict, ok := v.elements[i].Value.(nftables.Verdict); ok && verdict.Chain != "" {
 			names = append(names, verdict.Chain)
 		}
 	}
