@@ -86,6 +86,7 @@ func TestLargeDump(t *testing.T) {
 // BenchmarkLoad reads a dump of 50,000 rules and makes a machine of it.
 func BenchmarkLoad(b *testing.B) {
 	text := largeDump(b)
+	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
 		d, err := iptables.Parse(strings.NewReader(text), iptables.Options{})
