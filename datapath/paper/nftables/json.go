@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -76,6 +77,9 @@ type jsonReader struct {
 	// place knows the line of an offset, so that the next one, which is mostly behind it, is found fast.
 	place struct{ offset, line, start int }
 	depth int
+	// keys and nodes are those of the values that are being read, so that each gets slices of just its size.
+	keys  []string
+	nodes []node
 }
 
 // position is the place of an offset.
@@ -144,14 +148,21 @@ func (r *jsonReader) value() (n node) {
 	}
 	switch c {
 	case '{':
-		n.keys, n.items = make([]string, 0, 4), make([]node, 0, 4)
+		keys, begin := len(r.keys), len(r.nodes)
 		r.members(func(key string) {
-			n.keys = append(n.keys, key)
-			n.items = append(n.items, r.value())
+			r.keys = append(r.keys, key)
+			v := r.value()
+			r.nodes = append(r.nodes, v)
 		})
+		n.keys, r.keys = slices.Clone(r.keys[keys:]), r.keys[:keys]
+		n.items, r.nodes = slices.Clone(r.nodes[begin:]), r.nodes[:begin]
 	case '[':
-		n.items = make([]node, 0, 2)
-		r.items(func() { n.items = append(n.items, r.value()) })
+		begin := len(r.nodes)
+		r.items(func() {
+			v := r.value()
+			r.nodes = append(r.nodes, v)
+		})
+		n.items, r.nodes = slices.Clone(r.nodes[begin:]), r.nodes[:begin]
 	case '"':
 		n.text = r.str()
 	case 't', 'f', 'n':
