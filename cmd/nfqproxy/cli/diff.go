@@ -6,9 +6,6 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
-
-	"github.com/nfqproxy/nfqproxy/control/paper/audit"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
 
 // diffFlags are the flags of nfqproxy diff.
@@ -21,16 +18,22 @@ func newDiffCommand() *cobra.Command {
 	var f diffFlags
 	cmd := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
-		Short: "Compare two dumps of a node's rules",
-		Long: `Compare two dumps of a node's rules (iptables-save, or nft list ruleset). Print the changes
-of services and endpoints first, then all other changed rules, chain by chain with line
-numbers. Counters and comment lines are ignored.
+		Short: "Compare two dumps or bundles of a node",
+		Long: `Compare the rules of a node at two times, or of two nodes. BEFORE and AFTER are each a dump
+(iptables-save, nft list ruleset), virtual servers of IPVS (ipvsadm -Sn, ipvsadm -Ln), or the
+bundle of a node (nfqproxy collect: a directory or .tar.gz), which has all of these.
 
-The exit code is 0 if the dumps are equal, 1 if they differ, and 2 on an error.`,
-		Example: `  iptables-save > before.rules; kubectl apply -f web.yaml; iptables-save | nfqproxy diff before.rules -`,
+Print the changes of services and endpoints first, then those of virtual servers, and then
+all other changed rules, chain by chain with line numbers. Counters and comment lines are
+ignored. Where one has kube-proxy's rules in iptables and the other in nftables, the services
+are compared. The last lines are what only one of the two has, which is not compared.
+
+The exit code is 0 if they are equal, 1 if they differ, and 2 on an error.`,
+		Example: `  iptables-save > before.rules; kubectl apply -f web.yaml; iptables-save | nfqproxy diff before.rules -
+  nfqproxy diff node-a.tar.gz node-b.tar.gz`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return fmt.Errorf("diff takes two files, BEFORE and AFTER; got %d", len(args))
+				return fmt.Errorf("diff takes two files or bundles, BEFORE and AFTER; got %d", len(args))
 			}
 			return nil
 		},
@@ -70,27 +73,3 @@ func (f *diffFlags) run(stdin io.Reader, stdout, stderr io.Writer, before, after
 	return c.Same(), err
 }
 
-// compare compares two dumps of iptables, or two outputs of nft.
-func (f *diffFlags) compare(stdin io.Reader, stderr io.Writer, before, after string) (*audit.Comparison, error) {
-	files, others, stdin, err := readNFT(stdin, []string{before, after})
-	switch {
-	case err != nil:
-		return nil, err
-	case len(files) == 2:
-		return audit.CompareNFTables(files[0].ruleset, files[1].ruleset, f.all), nil
-	case len(files) == 1:
-		return nil, fmt.Errorf("%s is the output of nft, and %s is not: give two files of one kind", files[0].name, rulesName(others[0]))
-	}
-	was, err := onlyDump(stdin, stderr, before, iptables.FamilyUnknown)
-	if err != nil {
-		return nil, err
-	}
-	is, err := onlyDump(stdin, stderr, after, was.Family)
-	if err != nil {
-		return nil, err
-	}
-	if was.Family != is.Family {
-		return nil, fmt.Errorf("%s is of %s and %s of %s: give two dumps of one family", rulesName(before), was.Family, rulesName(after), is.Family)
-	}
-	return audit.Compare(was, is, f.all), nil
-}

@@ -1,16 +1,21 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"runtime/debug"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/paper/audit"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/paper/savednode"
-	"github.com/nfqproxy/nfqproxy/control/paper/survey"
+	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // rulesMemory is the heap size above which the garbage collector works harder: 10,000 services with 10 endpoints each need
@@ -26,8 +31,8 @@ func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagno
 	if f.kubeconfig != "" || f.lab != "" || f.server != "" || f.daemons.flags.Changed("cluster") {
 		return nil, nil, fmt.Errorf("%s cannot be used with --kubeconfig, --lab, --server and --cluster: give one of them", flag)
 	}
-	if path == "" && len(f.rules) == 0 && len(f.table.objects) > 0 {
-		return nil, nil, errors.New("--ipvs cannot be used with --objects: IPVS has no names of Services")
+	if f.node.ipvs == "" && len(f.rules) == 0 && path == "" {
+		return nil, nil, errors.New("--host and --sets require --rules or --ipvs: give the output of iptables-save, or of ipvsadm -Sn, too")
 	}
 	var objects *manifest.Objects
 	if len(f.table.objects) > 0 {
@@ -43,8 +48,7 @@ func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagno
 	}
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(min(rulesMemory, debug.SetMemoryLimit(-1))))
 	if path == "" && len(f.rules) == 0 {
-		found, err = f.ofIPVS(nil, nil)
-		return found, nil, err
+		return f.examine(new(ruleInput), objects, stderr)
 	}
 	if path == "" || len(f.rules) > 0 {
 		in, err := newRuleInput(stdin, f.rules, path)
@@ -67,7 +71,9 @@ func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagno
 			return nil, nil, fmt.Errorf("node %s: %w", n.Name, err)
 		}
 		for j := range of {
-			of[j].Object = ""
+			if !strings.HasPrefix(of[j].Object, "Service ") {
+				of[j].Object = ""
+			}
 		}
 		all[i] = diagnose.OfOneNode{Node: n.Name, Findings: of}
 		examined = append(examined, about...)
@@ -75,60 +81,124 @@ func (f *doctorFlags) ofRules(stdin io.Reader, stderr io.Writer) (found []diagno
 	return diagnose.MergeNodes(all), examined, nil
 }
 
-// examine examines the rules of one node, and compares them with objects, if there are some.
+// examine examines one node: its rules, virtual servers and connection entries; and compares them with objects, if there are some.
 func (f *doctorFlags) examine(in *ruleInput, objects *manifest.Objects, stderr io.Writer) (found []diagnose.Finding, examined []*diagnose.Examined, err error) {
-	all, err := in.dumps(stderr, iptables.FamilyUnknown)
+	v, err := in.view(stderr, &f.node, objects, f.table.name)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, family := range familiesOf(all) {
-		dumps, err := in.of(all, family)
+	entries, notJudged, err := f.entriesOf(v)
+	if err != nil {
+		return nil, nil, err
+	}
+	if in.node != nil && len(v.dumps) == 0 && v.servers == nil {
+		if _, err := in.dumps(stderr, iptables.FamilyUnknown); err != nil && entries == nil {
+			return nil, nil, err
+		}
+	}
+	for _, family := range v.families() {
+		dumps, err := v.of(family)
 		if err != nil {
 			return nil, nil, err
 		}
-		var known survey.Known
-		var notes []string
-		if in.node != nil {
-			if known.Host, notes, err = in.node.Host(family); err != nil {
-				return nil, nil, fmt.Errorf("--node: %w", err)
-			}
-			if known.Sets, err = in.sets(""); err != nil {
-				return nil, nil, err
-			}
-		}
-		of, about, err := diagnose.ExamineNode(dumps, known)
+		known, notes, err := v.known(family, dumps)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s %s: %w", in.flag(), filesOf(dumps), err)
+			return nil, nil, err
 		}
-		if objects != nil {
-			name := f.table.name
-			if in.node != nil {
-				name = nodeNamed(objects, in.node)
-			}
-			differ, reason, err := diagnose.CompareRules(dumps, &objects.Objects, name)
-			if err != nil {
+		var of []diagnose.Finding
+		about := diagnose.NotExamined(family, "the firewall of the node, and whether connections are masqueraded: there are no rules")
+		if len(dumps) > 0 {
+			if of, about, err = diagnose.ExamineNode(dumps, known); err != nil {
 				return nil, nil, fmt.Errorf("%s %s: %w", in.flag(), filesOf(dumps), err)
 			}
-			if of = append(of, differ...); reason != "" {
+		}
+		if objects != nil {
+			differ, reason, err := v.differences(family)
+			if err != nil {
+				return nil, nil, err
+			}
+			if of = append(of, diagnose.CompareRules(differ)...); reason != "" {
 				notes = append(notes, "whether the rules are what the objects ask for: "+reason)
 			}
 		}
-		if in.node != nil {
-			for _, m := range in.node.MissingRules() {
-				notes = append(notes, "not collected: "+m)
-			}
+		about.Not = append(append(about.Not, notes...), v.missing()...)
+		if about.Not = append(about.Not, notJudged...); in.node == nil && len(dumps) == 0 {
+			about = nil // virtual servers alone were asked about
 		}
-		about.Not = append(about.Not, notes...)
 		for i := range of {
-			of[i].Object = filesOf(dumps)
+			of[i].Object = cmp.Or(filesOf(dumps), v.object())
 		}
-		found, examined = append(found, of...), append(examined, about)
+		if found = append(found, of...); about != nil {
+			examined = append(examined, about)
+		}
 	}
-	servers, err := f.ofIPVS(in, all)
+	servers, err := v.examineServers()
 	if err != nil {
 		return nil, nil, err
 	}
-	found = append(found, servers...)
+	found = append(append(found, servers...), entries...)
 	diagnose.Sort(found)
 	return found, examined, nil
+}
+
+// examineServers returns the findings about virtual servers.
+func (v *nodeView) examineServers() ([]diagnose.Finding, error) {
+	if v.servers == nil {
+		return nil, nil
+	}
+	known, _, err := v.known(iptables.FamilyUnknown, v.dumps)
+	if err != nil {
+		return nil, err
+	}
+	mode, _ := proxymode.ModeOf(v.dumps)
+	found := diagnose.ExamineIPVS(v.servers, mode, known)
+	for i := range found {
+		found[i].Object = v.object()
+	}
+	return found, nil
+}
+
+// entriesOf returns the findings about the connection entries of a bundle; nil: it has none. not is what was not judged.
+func (f *doctorFlags) entriesOf(v *nodeView) (found []diagnose.Finding, not []string, err error) {
+	if v.in.node == nil {
+		return nil, nil, nil
+	}
+	entries, collected, err := v.in.node.Entries()
+	if err != nil {
+		return nil, nil, fmt.Errorf("--node: %w", err)
+	}
+	if !collected {
+		for _, m := range v.in.node.Missing() {
+			if strings.HasPrefix(m, "conntrack -L") {
+				return nil, []string{"connection entries: not collected: " + m}, nil
+			}
+		}
+		return nil, nil, nil
+	}
+	nodes := v.services()
+	host, _, err := v.host(iptables.IPv4)
+	if err != nil {
+		return nil, nil, err
+	}
+	config := audit.Config(v.name, nodes...)
+	if v.objects == nil {
+		if len(nodes) == 0 {
+			return []diagnose.Finding{}, []string{quantity.Count(len(entries), "connection entry") + ": compare them with the Services by --objects"}, nil
+		}
+		objects := diagnose.ObjectsOf(v.name, nodes, host)
+		t, _ := servicetable.Table(&objects.Objects, config)
+		found = append([]diagnose.Finding{}, diagnose.EntriesBesideRules(t, entries)...)
+		return found, []string{"whether connection entries lead to endpoints: rules have only those for new connections; --objects compares all"}, nil
+	}
+	name := f.table.name
+	f.table.name = v.name
+	flags, err := f.table.configure(v.objects)
+	f.table.name = name
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(nodes) == 0 || len(config.ClusterCIDRs) == 0 {
+		config.ClusterCIDRs = flags.ClusterCIDRs
+	}
+	return append([]diagnose.Finding{}, diagnose.New(v.objects, config).ConnectionEntries(entries)...), nil, nil
 }

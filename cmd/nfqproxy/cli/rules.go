@@ -218,23 +218,6 @@ func filesOf(dumps []*iptables.Dump) string {
 	return strings.Join(names, " and ")
 }
 
-// onlyDump reads a file that has one dump.
-func onlyDump(stdin io.Reader, stderr io.Writer, path string, family iptables.Family) (*iptables.Dump, error) {
-	files, err := ruleFiles(stdin, []string{path})
-	if err != nil {
-		return nil, err
-	}
-	dumps, err := readRules(stderr, files, family)
-	if err != nil {
-		return nil, err
-	}
-	if len(dumps) > 1 {
-		return nil, fmt.Errorf("%s has %d dumps: at line %d begins one of %s, at line %d one of %s: give a file with one of them",
-			rulesName(path), len(dumps), dumps[0].Tables[0].Line, dumps[0].Family, dumps[1].Tables[0].Line, dumps[1].Family)
-	}
-	return dumps[0], nil
-}
-
 // dumpName names a dump: its file, where in it the dump begins if the file has several, and the host if the text names it.
 func dumpName(d *iptables.Dump, all []*iptables.Dump) string {
 	for _, other := range all {

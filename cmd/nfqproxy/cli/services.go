@@ -23,11 +23,15 @@ import (
 // servicesFlags are the flags of nfqproxy services.
 type servicesFlags struct {
 	rules    []string
+	objects  []string
 	ipvs     string
 	sets     string
 	nodeName string
 	output   string
 	files    []string // that were read, by their names
+
+	view     *nodeView
+	compared []servicesOfObjects // by family; none: without --objects
 
 	namespaces namespaceFlags
 }
@@ -48,25 +52,38 @@ lines are comments with the commands that render these rules or run a lab of the
 dump of iptables-save and one of ip6tables-save together result in dual-stack Services.
 With --node the rules are those in a bundle of nfqproxy collect.
 
-With --ipvs it lists the virtual servers of a node in IPVS mode instead: addresses, scheduler,
-affinity, and endpoints with their shares of new connections, as documented for IPVS. IPVS
-has no names of Services; with --sets, kube-proxy's ipsets tell cluster IPs, node ports and
-load balancer IPs apart.
+With --ipvs, and with --node for a node in IPVS mode, it lists the virtual servers instead:
+addresses, scheduler, affinity, and endpoints with their shares of new connections, as
+documented for IPVS. IPVS has no names of Services; with --sets, kube-proxy's ipsets tell
+cluster IPs, node ports and load balancer IPs apart.
+
+With --objects it also compares the services with Kubernetes objects: what the objects ask for
+on the node and the rules or virtual servers lack (-), what these have besides (+), and what
+differs (~). -o report has that, too.
 
 The exit code is 0 even if the rules have problems.`,
 		Example: `  iptables-save | nfqproxy services --rules -
   ipvsadm -Ln > ipvs.txt; ipset save > sets.txt; nfqproxy services --ipvs ipvs.txt --sets sets.txt
   nfqproxy services --rules node.rules --rules node.rules6 -o yaml > objects.yaml
-  nft list ruleset | nfqproxy services --rules -`,
+  nft list ruleset | nfqproxy services --rules -
+  nfqproxy services --node node-a.tar.gz --objects cluster.yaml`,
 		Args: rulesByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
+			case len(f.objects) > 0 && (f.output == "yaml" || f.output == "json"):
+				return fmt.Errorf("--objects cannot be used with -o %s, which prints objects: -o report has the differences as JSON", f.output)
 			case f.ipvs != "":
 				return f.runIPVS(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 			case len(f.rules) == 0 && bundleIn(f.nodeName) == "":
 				return fmt.Errorf("%s needs --rules, --node BUNDLE or --ipvs (see %[1]s --help)", cmd.CommandPath())
 			case f.sets != "":
 				return errors.New("--sets requires --ipvs")
+			}
+			if ofIPVS, err := f.bundleOfIPVS(); err != nil || ofIPVS {
+				if err == nil {
+					err = f.runIPVS(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+				}
+				return err
 			}
 			return f.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -76,8 +93,9 @@ The exit code is 0 even if the rules have problems.`,
 	flags.StringArrayVar(&f.rules, "rules", nil, "output of iptables-save, ip6tables-save or nft list ruleset, - for standard input; repeat for the other family and the other back end")
 	flags.StringVar(&f.ipvs, "ipvs", "", "output of ipvsadm -Sn or ipvsadm -Ln: list the virtual servers of IPVS")
 	flags.StringVar(&f.sets, "sets", "", "with --ipvs: output of ipset save, which tells kinds of addresses apart")
+	flags.StringArrayVar(&f.objects, "objects", nil, "compare the services with these objects: a file or directory with Services, EndpointSlices and Nodes, or - for standard input; may be repeated")
 	f.namespaces.add(cmd, "the services", "all")
-	flags.StringVar(&f.nodeName, "node", "", "with -o yaml or json: name of the node of the rules"+orBundle)
+	flags.StringVar(&f.nodeName, "node", "", "with -o yaml, -o json or --objects: name of the node of the rules"+orBundle)
 	oneOf(cmd, &f.output, "output", "o", ": wide has more columns; yaml and json are Kubernetes objects; report is all that the rules say, as JSON", "text", "wide", "yaml", "json", "report")
 	return cmd
 }
@@ -88,6 +106,9 @@ func (f *servicesFlags) run(stdin io.Reader, stdout, stderr io.Writer) error {
 	}[f.output]
 	sets, err := f.read(stdin, stderr)
 	if err != nil {
+		return err
+	}
+	if f.compared, err = f.compare(stdin, stderr); err != nil {
 		return err
 	}
 	out := bufio.NewWriter(stdout)
@@ -114,6 +135,7 @@ func (f *servicesFlags) read(stdin io.Reader, stderr io.Writer) ([]ruleSet, erro
 	if err != nil {
 		return nil, err
 	}
+	f.view = &nodeView{in: in, files: new(nodeFiles), dumps: all}
 	for _, family := range familiesOf(all) {
 		if _, err := in.of(all, family); err != nil {
 			return nil, err
@@ -226,7 +248,7 @@ func (f *servicesFlags) writeTable(w io.Writer, sets []ruleSet) error {
 			writeIssues(w, fmt.Sprintf("%d problems:", len(n.Problems)), n.Problems)
 		}
 	}
-	return nil
+	return f.writeCompared(w)
 }
 
 func writeIssues(w io.Writer, title string, issues []audit.Issue) {
@@ -244,9 +266,10 @@ func (f *servicesFlags) writeReport(w io.Writer, sets []ruleSet) error {
 		Node *audit.Node `json:"node"`
 	}
 	all := struct {
-		Version int    `json:"version"`
-		Dumps   []dump `json:"dumps"`
-	}{Version: 1}
+		Version int                 `json:"version"`
+		Dumps   []dump              `json:"dumps"`
+		Objects []servicesOfObjects `json:"objects,omitempty"`
+	}{Version: 1, Objects: f.compared}
 	for _, s := range sets {
 		all.Dumps = append(all.Dumps, dump{s.file, s.node})
 	}

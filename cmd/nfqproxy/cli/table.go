@@ -138,7 +138,7 @@ func (f *tableFlags) readsStdin() bool { return slices.Contains(f.objects, "-") 
 // endpoint would be local, and every result would be wrong.
 func (f *tableFlags) nodeName(objects *manifest.Objects) (string, error) {
 	if bundleIn(f.name) != "" {
-		return "", fmt.Errorf("--node %s: want the name of a node, and not a bundle: trace, services, doctor, explain and replay read bundles", f.name)
+		return "", fmt.Errorf("--node %s: want the name of a node, and not a bundle: trace, services, doctor, why, explain, replay and diff read bundles", f.name)
 	}
 	var names []string
 	for _, n := range objects.Nodes {

@@ -22,7 +22,7 @@ type whyFlags struct {
 func newWhyCommand(connect connector) *cobra.Command {
 	var f whyFlags
 	cmd := &cobra.Command{
-		Use:   "why SOURCE DESTINATION[:PORT] [--objects PATH | --kubeconfig FILE]",
+		Use:   "why SOURCE DESTINATION[:PORT] [--objects PATH | --kubeconfig FILE] [--node BUNDLE]",
 		Short: "Find out why a service does not answer",
 		Long: `Find out why a service does not answer: the cause, what to do about it, the node that
 decides, and whether each endpoint would answer. The objects come from files (--objects),
@@ -39,13 +39,19 @@ with one port needs no PORT.
 A service is decided on the node where the packet starts, and a node port on the node that
 has the address. --node is where a packet from outside arrives, if that may be any node.
 
-The answer is what objects and flows show. Network policies count as their objects say;
-other firewalls, routes, and programs that had no flow yet are not known. The exit code
+With the bundle of a node (nfqproxy collect) as --node, the connection is followed through the
+rules of that node, too, its virtual servers of IPVS and its firewall; and what these are for
+the service is compared with the objects. Without --objects and --kubeconfig the services are
+those of the rules, and the source is an address, the node or "outside".
+
+The answer is what objects, flows and rules show. Network policies count as their objects say;
+other firewalls, routes, and programs that had no flow yet are not known without a bundle. The exit code
 is 0 if the connection reaches an endpoint, 1 if it does not, and 2 on an error.`,
 		Example: `  nfqproxy why shell my-nginx-service.default:80
   nfqproxy why shop/client web.shop:80 --kubeconfig ~/.kube/config
   kubectl get svc,endpointslices,nodes,pods -A -o yaml |
-      nfqproxy why outside 172.20.0.2:30080 --objects -`,
+      nfqproxy why outside 172.20.0.2:30080 --objects -
+  nfqproxy why 10.244.1.9 web.shop:80 --node node-a.tar.gz`,
 		Annotations: ending(),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -55,7 +61,7 @@ is 0 if the connection reaches an endpoint, 1 if it does not, and 2 on an error.
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.question.From, f.question.To = args[0], args[1]
-			answer, err := f.answer(cmd.Context(), connect, cmd.InOrStdin(), cmd.ErrOrStderr())
+			answer, err := f.ask(cmd.Context(), connect, cmd.InOrStdin(), cmd.ErrOrStderr())
 			if err == nil {
 				err = f.write(cmd.OutOrStdout(), answer)
 			}
@@ -71,12 +77,19 @@ is 0 if the connection reaches an endpoint, 1 if it does not, and 2 on an error.
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.clusterFlags.add(cmd)
-	flags.Lookup("node").Usage = "node at which the packet starts or arrives, where the source and the destination do not show it"
+	flags.Lookup("node").Usage = "node at which the packet starts or arrives, where the source and the destination do not show it; or the bundle of a node, of nfqproxy collect, whose rules count, too: a directory (with a slash, as ./node-a) or .tar.gz"
 	namespaceFlag(cmd, &f.question.Namespace, "a pod's name without one, and of a service's if the source is no pod", "that of the kubeconfig's context, or default")
 	flags.StringVar(&f.question.Protocol, "protocol", "", "tcp, udp or sctp (default: that of the service port)")
 	walkFlag(cmd, &f.walk, "; prints the decision as nfqproxy explain does", text.WalkNone)
 	outputFlag(cmd, &f.output)
 	return cmd
+}
+
+func (f *whyFlags) ask(ctx context.Context, connect connector, stdin io.Reader, stderr io.Writer) (*diagnose.Answer, error) {
+	if path := bundleIn(f.table.name); path != "" {
+		return f.askBundle(ctx, path, stdin, stderr)
+	}
+	return f.answer(ctx, connect, stdin, stderr)
 }
 
 func (f *whyFlags) answer(ctx context.Context, connect connector, stdin io.Reader, stderr io.Writer) (*diagnose.Answer, error) {

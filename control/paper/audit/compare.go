@@ -10,22 +10,26 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
 // Comparison is the changes between two dumps of a node.
 type Comparison struct {
 	Services []ServiceChange // by name
+	Servers  []ServerChange  // virtual servers of IPVS
 	Proxy    []Detail        // the proxy's configuration
 	// Tables are the differences that services and configuration do not explain; or all.
 	Tables []TableChange
 	// Reordered counts rules of services that are in another place without an effect: kube-proxy
 	// writes them in no fixed order. They are not among Tables, unless all are.
 	Reordered int
+	// Notes are about what was not compared, one sentence each.
+	Notes []string
 }
 
 // Same reports whether nothing changed.
 func (c *Comparison) Same() bool {
-	return len(c.Services) == 0 && len(c.Proxy) == 0 && len(c.Tables) == 0
+	return len(c.Services) == 0 && len(c.Servers) == 0 && len(c.Proxy) == 0 && len(c.Tables) == 0
 }
 
 // ServiceChange is the change of a service port.
@@ -92,6 +96,27 @@ func Compare(before, after *iptables.Dump, all bool) *Comparison {
 		}
 	}
 	return c
+}
+
+// CompareServices returns the changes of services between two nodes, or one node at two times, whose rules may be of different
+// modes: what only one of them shows is not compared.
+func CompareServices(before, after *Node) []ServiceChange {
+	was, is := before.Services, after.Services
+	if (before.Mode == proxymode.ModeNFTables) == (after.Mode == proxymode.ModeNFTables) {
+		return compareAll(was, is)
+	}
+	return compareAll(shownByAll(was), shownByAll(is))
+}
+
+// shownByAll are services with what the rules of both modes show: those of nftables do not tell load balancer IPs from external
+// IPs in all cases, and have no health checks.
+func shownByAll(services []*Service) (list []*Service) {
+	for _, s := range services {
+		of := *s
+		of.ExternalIPs, of.LoadBalancerIPs, of.HealthCheckNodePort = s.addresses(), nil, 0
+		list = append(list, &of)
+	}
+	return list
 }
 
 // compareAll pairs services by name and protocol, or by address.

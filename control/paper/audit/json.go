@@ -8,12 +8,14 @@ import (
 // in; 0 is left out.
 type (
 	comparisonJSON struct {
-		Version   int           `json:"version"`
-		Same      bool          `json:"same"`
-		Services  []serviceJSON `json:"services"`
-		Proxy     []Detail      `json:"proxy"`
-		Tables    []TableChange `json:"tables"`
-		Reordered int           `json:"reordered"`
+		Version   int            `json:"version"`
+		Same      bool           `json:"same"`
+		Services  []serviceJSON  `json:"services"`
+		Servers   []ServerChange `json:"virtualServers,omitempty"`
+		Proxy     []Detail       `json:"proxy"`
+		Tables    []TableChange  `json:"tables"`
+		Reordered int            `json:"reordered"`
+		Notes     []string       `json:"notes,omitempty"`
 	}
 	serviceJSON struct {
 		Name    string   `json:"name"` // or without one its address
@@ -26,7 +28,7 @@ type (
 
 // MarshalJSON writes rules as iptables-save prints them, with the numbers of their lines.
 func (c *Comparison) MarshalJSON() ([]byte, error) {
-	j := comparisonJSON{Version: 1, Same: c.Same(), Services: []serviceJSON{}, Proxy: append([]Detail{}, c.Proxy...), Tables: append([]TableChange{}, c.Tables...), Reordered: c.Reordered}
+	j := comparisonJSON{Version: 1, Same: c.Same(), Services: []serviceJSON{}, Servers: c.Servers, Notes: c.Notes, Proxy: append([]Detail{}, c.Proxy...), Tables: append([]TableChange{}, c.Tables...), Reordered: c.Reordered}
 	for i := range c.Services {
 		s := &c.Services[i]
 		j.Services = append(j.Services, serviceJSON{s.Service().Title(), s.Change(), s.Details, s.Before, s.After})

@@ -208,6 +208,8 @@ func (s *Service) Title() string {
 		return fmt.Sprintf("node port %d", s.NodePort)
 	case len(s.ExternalIPs) > 0:
 		return netip.AddrPortFrom(s.ExternalIPs[0], s.Port).String()
+	case len(s.LoadBalancerIPs) > 0 && s.suffix == "":
+		return netip.AddrPortFrom(s.LoadBalancerIPs[0], s.Port).String()
 	}
 	return s.chainKind + s.suffix
 }

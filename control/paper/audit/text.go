@@ -113,11 +113,13 @@ func (s *Service) externalPolicy() string {
 	return s.ExternalPolicy.String()
 }
 
-func (s *Service) affinity() string {
-	if s.AffinitySeconds == 0 {
+func (s *Service) affinity() string { return affinityText(s.AffinitySeconds) }
+
+func affinityText(seconds uint32) string {
+	if seconds == 0 {
 		return ""
 	}
-	return fmt.Sprintf("ClientIP %ds", s.AffinitySeconds)
+	return fmt.Sprintf("ClientIP %ds", seconds)
 }
 
 func (s *Service) chain() string {
@@ -173,6 +175,13 @@ func (c *Comparison) WriteText(w io.Writer) error {
 	for i := range c.Services {
 		t.service(&c.Services[i])
 	}
+	if len(c.Servers) > 0 {
+		t.section("Virtual servers")
+	}
+	for _, v := range c.Servers {
+		t.line("  %s %s", changeSigns[v.Change], v.Server)
+		t.details("      ", v.Details)
+	}
 	if len(c.Proxy) > 0 {
 		t.section("Configuration of the proxy")
 		t.details("  ", c.Proxy)
@@ -185,6 +194,21 @@ func (c *Comparison) WriteText(w io.Writer) error {
 		t.line("No difference, except for the order of services' rules (%d moved), which has no effect (--all shows it).", c.Reordered)
 	case c.Same():
 		t.line("No difference.")
+	}
+	if len(c.Notes) > 0 {
+		t.section("Not compared")
+	}
+	for _, n := range c.Notes {
+		t.line("  %s", n)
+	}
+	return t.err
+}
+
+// WriteServices writes the changes of services, as WriteText does.
+func (c *Comparison) WriteServices(w io.Writer) error {
+	t := &printer{w: w}
+	for i := range c.Services {
+		t.service(&c.Services[i])
 	}
 	return t.err
 }

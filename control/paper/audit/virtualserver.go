@@ -77,13 +77,17 @@ type addressKey struct {
 	at       netip.AddrPort
 }
 
-const nodePorts = "node port"
+const (
+	nodePorts      = "node port"
+	externalIP     = "external IP"
+	loadBalancerIP = "load balancer IP"
+)
 
 func kindsOf(sets map[string]*iptables.Set) addressKinds {
 	kinds := make(addressKinds)
 	for name, s := range sets {
 		for _, k := range []struct{ prefix, kind string }{
-			{"KUBE-CLUSTER-IP", "cluster IP"}, {"KUBE-EXTERNAL-IP", "external IP"}, {"KUBE-LOAD-BALANCER", "load balancer IP"}, {"KUBE-NODE-PORT-", nodePorts},
+			{"KUBE-CLUSTER-IP", "cluster IP"}, {"KUBE-EXTERNAL-IP", externalIP}, {"KUBE-LOAD-BALANCER", loadBalancerIP}, {"KUBE-NODE-PORT-", nodePorts},
 		} {
 			if !strings.HasPrefix(proxymode.PlainSet(name), k.prefix) {
 				continue

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -11,46 +12,67 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
 )
 
-// CompareRules compares the Services of a node's rules, of one address family, with what objects ask for: the rules that
-// kube-proxy would write for them on the node, with the configuration that the node's rules show. reason says why they were
-// not compared; empty: they were.
-func CompareRules(dumps []*iptables.Dump, objects *kube.Objects, node string) (found []Finding, reason string, err error) {
-	var is *iptables.Dump
-	var read *audit.Node
+// TableOf is the service table of a node for objects, with the configuration of kube-proxy that the node's rules show.
+func TableOf(dumps []*iptables.Dump, objects *kube.Objects, node string) *decision.Table {
+	var read []*audit.Node
 	for _, d := range dumps {
 		if n := audit.Read(d); len(n.Services) > 0 {
+			read = append(read, n)
+		}
+	}
+	t, _ := servicetable.Table(objects, audit.Config(node, read...))
+	return t
+}
+
+// Differences returns how the Services of a node's rules or virtual servers, of one address family, differ from what objects
+// ask for: the rules, or virtual servers, that kube-proxy would write for them on the node, with the configuration that the
+// node's rules show. What the objects ask for is before. reason says why they were not compared; empty: they were.
+func Differences(dumps []*iptables.Dump, servers *ipvs.State, family iptables.Family, objects *kube.Objects, node string) (changes []audit.ServiceChange, reason string, err error) {
+	var is *iptables.Dump
+	var read *audit.Node
+	other := ""
+	for _, d := range dumps {
+		n := audit.Read(d)
+		other = cmp.Or(other, n.OtherMode())
+		if len(n.Services) > 0 && !n.Mode.IPVS() {
 			if is != nil {
-				return nil, "both back ends of iptables have rules of kube-proxy", nil
+				return nil, "both back ends have rules of kube-proxy", nil
 			}
 			is, read = d, n
 		}
 	}
+	of := decision.IPv4
+	if family == iptables.IPv6 {
+		of = decision.IPv6
+	}
 	switch {
+	case is == nil && servers != nil:
+		return audit.CompareIPVS(TableOf(dumps, objects, node), servers, of), "", nil
+	case is == nil && other != "":
+		return nil, other, nil
 	case is == nil:
 		return nil, "the rules show no Service", nil
-	case read.OtherMode() != "":
-		return nil, read.OtherMode(), nil
-	}
-	config := audit.Config(node, read)
-	table, _ := servicetable.Table(objects, config)
-	family := decision.IPv4
-	if is.Family == iptables.IPv6 {
-		family = decision.IPv6
 	}
 	var text bytes.Buffer
-	if err := kubechains.Render(&text, kubechains.Rules(table, family, audit.Kernel(read))); err != nil {
+	if err := kubechains.Render(&text, kubechains.Rules(TableOf(dumps, objects, node), of, audit.Kernel(read))); err != nil {
 		return nil, "", err
 	}
 	want, err := iptables.Parse(&text, iptables.Options{Family: is.Family})
 	if err != nil {
 		return nil, "", fmt.Errorf("the rules for the objects: %w", err)
 	}
-	for _, c := range audit.Compare(want, is, false).Services {
-		found = append(found, differing(&c))
+	return audit.CompareServices(audit.Read(want), read), "", nil
+}
+
+// CompareRules are the findings about the differences between a node's rules or virtual servers and objects.
+func CompareRules(changes []audit.ServiceChange) (found []Finding) {
+	for i := range changes {
+		found = append(found, differing(&changes[i]))
 	}
-	return found, "", nil
+	return found
 }
 
 // differing is the finding about a service port whose rules are others than the objects ask for.

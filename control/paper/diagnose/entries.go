@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/conntracklist"
@@ -10,11 +11,8 @@ import (
 
 // ConnectionEntries are the findings about connection entries of a node (conntrack -L) that contradict the Services.
 func (c *Cluster) ConnectionEntries(entries []conntracklist.Entry) (found []Finding) {
-	table := c.table(c.config.Name)
-	j := conntracklist.Judge(table, entries)
-	for i := range j.Contradictions {
-		found = append(found, entryFinding(&j.Contradictions[i]))
-	}
+	j := conntracklist.Judge(c.table(c.config.Name), entries)
+	found = entryFindings(j)
 	if !j.Masquerade && j.Entries > 0 {
 		found = append(found, Finding{
 			Code: NotShown, Text: "it is not known of which node the connection entries are: those to node ports are not judged, and not whether they are masqueraded",
@@ -23,6 +21,23 @@ func (c *Cluster) ConnectionEntries(entries []conntracklist.Entry) (found []Find
 	}
 	for i := range found {
 		c.Ignore(&found[i])
+	}
+	return found
+}
+
+// EntriesBesideRules are the findings about connection entries of a node whose Services are known by its rules only. These
+// have the endpoints that get new connections, and open ones may lead to others: that is not judged.
+func EntriesBesideRules(t *decision.Table, entries []conntracklist.Entry) []Finding {
+	j := conntracklist.Judge(t, entries)
+	j.Contradictions = slices.DeleteFunc(j.Contradictions, func(c conntracklist.Contradiction) bool {
+		return c.Kind != conntracklist.Untranslated && c.Kind != conntracklist.NotMasqueraded
+	})
+	return entryFindings(j)
+}
+
+func entryFindings(j *conntracklist.Judgement) (found []Finding) {
+	for i := range j.Contradictions {
+		found = append(found, entryFinding(&j.Contradictions[i]))
 	}
 	return found
 }

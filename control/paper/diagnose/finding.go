@@ -118,6 +118,7 @@ const (
 	AddressOnly          Code = "NFQ085" // an address of kube-ipvs0 has no virtual server
 	ServerWithoutAddress Code = "NFQ086" // the address of a virtual server is none of the node's
 	LeftOverServers      Code = "NFQ087" // virtual servers beside the rules of another mode
+	ServerInNoSet        Code = "NFQ089" // a virtual server is in none of kube-proxy's ipsets
 
 	// Of a node's rules beside objects.
 	RulesOutdated Code = "NFQ088" // a node's rules are not what the objects ask for
@@ -136,7 +137,7 @@ func Codes() []Code {
 		SameBridge, ReplyBypasses, Depends, BehindBalancer, OtherProgram,
 		HostDropsSome, BrokenRoute, ReverseFilter, SendsLate, NodeNotReady,
 		StaleConnections, EntryElsewhere, EntryNotTranslated, EntryNotMasqueraded,
-		NoRealServer, AddressOnly, ServerWithoutAddress, LeftOverServers, RulesOutdated,
+		NoRealServer, AddressOnly, ServerWithoutAddress, LeftOverServers, RulesOutdated, ServerInNoSet,
 	}
 }
 

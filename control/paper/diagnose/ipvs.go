@@ -6,36 +6,60 @@ import (
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/paper/audit"
+	"github.com/nfqproxy/nfqproxy/control/paper/survey"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
-// ipvsDevice is the device on which kube-proxy has the addresses of services in mode ipvs (DefaultDummyDevice of
-// pkg/proxy/ipvs/proxier.go).
-const ipvsDevice = "kube-ipvs0"
-
-// ExamineIPVS looks at the virtual servers of a node. mode is that of the node's service proxy, by its rules; host has the
-// node's addresses, as far as they are known.
-func ExamineIPVS(s *ipvs.State, mode proxymode.Mode, host *netfilter.Host) (found []Finding) {
+// ExamineIPVS looks at the virtual servers of a node. mode is that of the node's service proxy, by its rules; known is what
+// is known of the node besides.
+func ExamineIPVS(s *ipvs.State, mode proxymode.Mode, known survey.Known) (found []Finding) {
 	for _, v := range s.Servers {
 		// Without a client, the choice is that of all of them.
 		if c := v.Choose(ipvs.Client{To: v.Address}); c.Refused == 1 {
 			found = append(found, Finding{
-				Code: NoRealServer, Text: fmt.Sprintf("line %d: virtual server %s refuses new connections: %s", v.Line, v, c.Basis),
+				Code: NoRealServer, Text: fmt.Sprintf("line %d: virtual server %s refuses new connections: %s", v.Line, named(v, known.Services), c.Basis),
 				Do: "check that the Service's selector matches Pods that are ready, and kube-proxy's log",
 			})
 		}
+	}
+	if mode == proxymode.ModeIPVS {
+		found = append(found, inNoSet(s, known)...)
 	}
 	if (mode == proxymode.ModeIPTables || mode == proxymode.ModeNFTables) && len(s.Servers) > 0 {
 		found = append(found, Finding{
 			Code: LeftOverServers,
 			Text: fmt.Sprintf("there are %s of IPVS, but the rules are those of %s: packets that the rules do not translate may still reach old endpoints", quantity.Count(len(s.Servers), "virtual server"), mode),
-			Do:   "remove what is left of IPVS mode: kube-proxy --cleanup, or ipvsadm -C and ip link delete " + ipvsDevice,
+			Do:   "remove what is left of IPVS mode: kube-proxy --cleanup, or ipvsadm -C and ip link delete " + netfilter.IPVSDevice,
 		})
 	}
-	return append(found, ipvsAddresses(s, host)...)
+	return append(found, ipvsAddresses(s, known.Host)...)
+}
+
+// named is a virtual server with the name of its Service, if it is known.
+func named(v *ipvs.VirtualServer, services *decision.Table) string {
+	if services != nil && v.Protocol != 0 {
+		if found := services.Candidates(&decision.Packet{Protocol: decision.Protocol(v.Protocol), Destination: v.Address}); len(found) > 0 {
+			return fmt.Sprintf("%s of %s", v, found[0].Name)
+		}
+	}
+	return v.String()
+}
+
+// inNoSet are the virtual servers that kube-proxy's rules do not know.
+func inNoSet(s *ipvs.State, known survey.Known) (found []Finding) {
+	for _, v := range audit.InNoSet(s, known.Sets) {
+		found = append(found, Finding{
+			Code: ServerInNoSet,
+			Text: fmt.Sprintf("line %d: virtual server %s is in none of kube-proxy's ipsets: its rules do not masquerade connections to it, and those of chain KUBE-IPVS-FILTER reject them if the address is on %s", v.Line, named(v, known.Services), netfilter.IPVSDevice),
+			Do:   "look for errors of ipset in kube-proxy's log, and restart it: it writes the sets again",
+		})
+	}
+	return found
 }
 
 // ipvsAddresses compares the addresses of virtual servers with the host's.
@@ -49,14 +73,14 @@ func ipvsAddresses(s *ipvs.State, host *netfilter.Host) (found []Finding) {
 		for _, a := range d.Addresses {
 			addr := a.Prefix.Addr()
 			families[indexOf(addr)] = families[indexOf(addr)] || !addr.IsLoopback()
-			if d.Name == ipvsDevice && !addr.IsLinkLocalUnicast() && !slices.Contains(s.Addresses(addr.Is6()), addr) {
+			if d.Name == netfilter.IPVSDevice && !addr.IsLinkLocalUnicast() && !slices.Contains(s.Addresses(addr.Is6()), addr) {
 				without = append(without, addr.String())
 			}
 		}
 	}
 	if len(without) > 0 {
 		found = append(found, Finding{
-			Code: AddressOnly, Text: fmt.Sprintf("%s has %s without a virtual server: %s; the node itself answers there", ipvsDevice, quantity.Count(len(without), "address"), nearest.Few(without)),
+			Code: AddressOnly, Text: fmt.Sprintf("%s has %s without a virtual server: %s; the node itself answers there", netfilter.IPVSDevice, quantity.Count(len(without), "address"), nearest.Few(without)),
 			Do: "restart kube-proxy, which removes the addresses of Services that are gone, and look for errors in its log",
 		})
 	}
@@ -65,7 +89,7 @@ func ipvsAddresses(s *ipvs.State, host *netfilter.Host) (found []Finding) {
 			if families[indexOf(a)] && !host.Has(a) {
 				found = append(found, Finding{
 					Code: ServerWithoutAddress, Text: fmt.Sprintf("virtual server address %s is no address of the node: packets from outside and from Pods are forwarded, and do not reach IPVS", a),
-					Do: fmt.Sprintf("look for errors in kube-proxy's log, which adds the addresses to %s, and for programs that remove them: ip addr add %s dev %s", ipvsDevice, netip.PrefixFrom(a, a.BitLen()), ipvsDevice),
+					Do: fmt.Sprintf("look for errors in kube-proxy's log, which adds the addresses to %s, and for programs that remove them: ip addr add %s dev %s", netfilter.IPVSDevice, netip.PrefixFrom(a, a.BitLen()), netfilter.IPVSDevice),
 				})
 			}
 		}

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
@@ -84,7 +85,7 @@ func (a *Answer) known() string {
 			return "objects and recent flows show"
 		}
 	}
-	return "the objects show"
+	return cmp.Or(a.by, "the objects show")
 }
 
 // Flows are the recent flows to an endpoint that have come to a result.

@@ -187,7 +187,7 @@ func examined(dumps []*iptables.Dump, s *survey.Survey) *Examined {
 		if d.File != "" && (i == 0 || dumps[i-1].File != d.File) {
 			e.Files = append(e.Files, d.File)
 		}
-		if text := s.Nodes[i].OtherMode(); text != "" {
+		if text := s.Nodes[i].OtherMode(); text != "" && !s.IPVS {
 			e.OtherMode = text
 		}
 	}
@@ -195,6 +195,9 @@ func examined(dumps []*iptables.Dump, s *survey.Survey) *Examined {
 		e.Sources = append(e.Sources, from.String())
 	}
 	e.Not = append(append(e.Not, s.Skipped...), missingBackEnd(dumps)...)
+	if s.IPVS {
+		e.Guesses = append(e.Guesses, "IPVS selects real servers and translates as documented: no kernel checks it")
+	}
 	if s.Connections > 0 {
 		for _, g := range s.Guesses {
 			e.Guesses = append(e.Guesses, g.Text)

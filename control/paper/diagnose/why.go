@@ -55,6 +55,8 @@ type Answer struct {
 	Record *flow.Record `json:"record,omitempty"`
 	// Endpoints are the ones that the decision could select, in order.
 	Endpoints []Endpoint `json:"endpoints,omitempty"`
+
+	by string // what it is from; empty: objects
 }
 
 // End is an end of the connection.

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/bundle"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/conntracklist"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
 )
@@ -101,6 +102,9 @@ func IsPath(text string) bool {
 	return strings.ContainsRune(text, '/') || IsArchive(text) || isFile(filepath.Join(text, "bundle.json"))
 }
 
+// IsBundle reports whether a path, which may also be that of another file, is the path of a bundle: of an archive or a directory.
+func IsBundle(path string) bool { return IsArchive(path) || isDirectory(path) }
+
 func isDirectory(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
@@ -173,6 +177,9 @@ func (n *Node) NFTables() (Rules, bool) {
 
 var nftTable = regexp.MustCompile(`(?m)^table ([a-z0-9]+) (\S+) \{`)
 
+// Has reports whether the bundle has a file, which may be empty.
+func (n *Node) Has(file string) bool { return n.bundle.File(file) != nil }
+
 // Missing are the notes of the bundle about what could not be collected.
 func (n *Node) Missing() []string { return n.bundle.Notes }
 
@@ -199,6 +206,23 @@ func (n *Node) IPVS() (*ipvs.State, error) {
 		return nil, fmt.Errorf("%s: %w", n.file(file), err)
 	}
 	return s, nil
+}
+
+// Entries are the node's connection entries of both families. false: the bundle has none, because they could not be listed.
+func (n *Node) Entries() (entries []conntracklist.Entry, collected bool, err error) {
+	for _, file := range []string{"conntrack4.txt", "conntrack6.txt"} {
+		text := n.bundle.File(file)
+		if text == nil {
+			continue
+		}
+		collected = true
+		of, err := conntracklist.Read(bytes.NewReader(text))
+		if err != nil {
+			return nil, false, fmt.Errorf("%s: %w", n.file(file), err)
+		}
+		entries = append(entries, of...)
+	}
+	return entries, collected, nil
 }
 
 // Sets are the node's ipsets, with the name of their file. nil: the bundle has none.

@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"cmp"
 	"net/netip"
 
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
@@ -56,6 +57,8 @@ type walker struct {
 	cut         int // connections with more ways than were followed
 	// local are service addresses at which programs of this node answer.
 	local []netip.AddrPort
+	// reached are the endpoints of the only connection.
+	reached []netip.AddrPort
 	// ends are those of all connections that do not reach an endpoint, in order.
 	ends []end
 
@@ -98,6 +101,9 @@ func (v *walker) follow(c *connection) {
 	}
 	for _, e := range v.ways {
 		if e.outcome == served {
+			if v.one != nil {
+				v.reached = append(v.reached, cmp.Or(e.endpoint, c.to))
+			}
 			continue
 		}
 		e.connection, e.part = c, good

@@ -9,6 +9,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 )
 
 // outcome is what happens to a packet to a service.
@@ -73,12 +74,20 @@ func (v *walker) judge(c *connection, w *netfilter.Way) end {
 func (s *surveyor) judgeDrop(e *end, c *connection, w *netfilter.Way) {
 	e.outcome, e.rejected = lost, w.Verdict == netfilter.Rejected
 	if w.By == nil {
+		if w.Chain == "" && s.refusedByIPVS(c, w) {
+			e.outcome = intended
+			return
+		}
 		if w.Chain == "" { // routing, on a host that is guessed
 			e.outcome, e.reason = unknown, gap{text: w.Why}
 		}
 		return
 	}
 	e.queue = waits(w.By)
+	if s.ipvs != nil && s.ofProxy(w.By) {
+		e.outcome = intended
+		return
+	}
 	for _, n := range s.survey.Nodes {
 		purpose, _ := n.Purpose(w.By, w.Path)
 		switch purpose {
@@ -97,6 +106,24 @@ func (s *surveyor) judgeDrop(e *end, c *connection, w *netfilter.Way) {
 		return
 	}
 }
+
+// refusedByIPVS reports whether IPVS rejects a packet, because the virtual server has no real server.
+func (s *surveyor) refusedByIPVS(c *connection, w *netfilter.Way) bool {
+	return s.ipvs != nil && w.Verdict == netfilter.Rejected && w.Packet.Destination == c.to
+}
+
+// ofProxy reports whether kube-proxy refuses packets by a rule on a node in IPVS mode: one of that mode, for packets to
+// addresses that its sets lack, or of iptables mode. Which addresses these are is found without following packets.
+func (s *surveyor) ofProxy(r *iptables.Rule) bool {
+	if mode, ok := proxymode.OfChain("filter", r.Chain); ok && mode.IPVS() {
+		return true
+	}
+	purpose, _ := s.ipvs.Purpose(r, nil)
+	return purpose != audit.NotKubeProxy
+}
+
+// pastIPVS reports whether packets do not get to IPVS, because the address of the virtual server is none of the host's.
+func (s *surveyor) pastIPVS(c *connection) bool { return s.ipvs != nil && !s.host.Has(c.to.Addr()) }
 
 // waits reports whether a rule has packets wait for a program, and drops them without one.
 func waits(r *iptables.Rule) bool {
@@ -117,6 +144,9 @@ func (v *walker) judgeArrival(e *end, c *connection, w *netfilter.Way) {
 		return
 	case c.lacksEndpoints(): // why is not to be seen from the packet
 		e.outcome, e.reason = unknown, gap{"the file does not show the endpoints", c.port.Title()}
+		return
+	case to == c.to && v.pastIPVS(c):
+		e.outcome = intended
 		return
 	case to == c.to:
 		e.outcome = untranslated
@@ -211,6 +241,10 @@ func (s *surveyor) keepsSource(c *connection, w *netfilter.Way) bool {
 		return c.entry != decision.EntryNone && c.policy() == decision.Cluster && !s.isLocal(c, w.Packet.Destination)
 	case Itself:
 		return w.Packet.Destination.Addr() == w.Packet.Source.Addr()
+	case Pod:
+		if s.one != nil && w.Packet.Destination.Addr() == w.Packet.Source.Addr() {
+			return true
+		}
 	}
 	return w.Packet.Source.Addr().IsLoopback()
 }

@@ -411,6 +411,9 @@ func deviceTo(host *netfilter.Host, to netip.Addr, uplink string) string {
 		}
 	}
 	for _, i := range host.Interfaces {
+		if i.Name == netfilter.IPVSDevice {
+			continue // which leads nowhere
+		}
 		for _, a := range i.Addresses {
 			see(a.Prefix.Masked(), i.Name)
 		}

@@ -11,7 +11,9 @@ import (
 	"sync"
 
 	"github.com/nfqproxy/nfqproxy/control/paper/audit"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/netfilter"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
@@ -34,6 +36,10 @@ type Survey struct {
 	Skipped []string
 	// Guesses are assumptions about the host, which the rules do not show.
 	Guesses []netfilter.Guess
+	// IPVS: virtual servers translate, as documented.
+	IPVS bool
+	// Reached are the endpoints that the connection of [Known.Only] reaches, and whose replies come back.
+	Reached []netip.AddrPort
 }
 
 // Destinations are the destinations of one service port.
@@ -49,6 +55,12 @@ type Known struct {
 	Sets map[string]*iptables.Set
 	// Pods are the networks of this node's pods, at most one of each family; none: not known.
 	Pods []netip.Prefix
+	// IPVS are the virtual servers, to which connections are followed unless the rules are those of another mode of the
+	// service proxy; nil: not known. Services is the node's service table, which has their names; nil: not known.
+	IPVS     *ipvs.State
+	Services *decision.Table
+	// Only is the one connection to follow, instead of those to all services; nil: all.
+	Only *Connection
 }
 
 // Run surveys the rules of a host: one dump, or those of both back ends. The error names a rule that
@@ -58,10 +70,11 @@ func Run(dumps []*iptables.Dump, known Known) (*Survey, error) {
 	host := s.read()
 	s.place(host)
 	var err error
-	if s.machine, err = netfilter.New(dumps, known.Sets, host, netfilter.Options{Doubts: true}); err != nil {
+	if s.machine, err = s.machineOf(host); err != nil {
 		return nil, err
 	}
 	s.destinations()
+	s.only()
 	s.indexVerdicts()
 	for _, n := range s.survey.Nodes {
 		s.refusals = append(s.refusals, n.Refusals())
@@ -75,6 +88,11 @@ func Run(dumps []*iptables.Dump, known Known) (*Survey, error) {
 		for _, a := range w.local {
 			if !slices.Contains(s.local, a) {
 				s.local = append(s.local, a)
+			}
+		}
+		for _, to := range w.reached {
+			if !slices.Contains(s.survey.Reached, to) {
+				s.survey.Reached = append(s.survey.Reached, to)
 			}
 		}
 		for i := range w.ends {
@@ -103,10 +121,39 @@ func (s *surveyor) read() *netfilter.Host {
 		*known = *s.known.Host
 	}
 	known.NoQueueListeners = true
+	var ofIPVS []netfilter.Guess
+	if s.known.IPVS != nil {
+		known.Interfaces = slices.Clone(known.Interfaces)
+		ofIPVS = known.AddVirtualServers(s.known.IPVS, s.dumps[0].Family)
+	}
 	host, guesses := netfilter.GuessHost(s.dumps, known, nil)
 	all.Wait()
-	s.survey.Guesses = guesses
+	s.survey.Guesses = append(ofIPVS, guesses...)
+	s.readIPVS()
 	return host
+}
+
+// readIPVS makes services of virtual servers, if they translate.
+func (s *surveyor) readIPVS() {
+	mode, _ := proxymode.ModeOf(s.dumps)
+	if s.known.IPVS == nil || !mode.IPVS() && mode != proxymode.ModeUnknown {
+		return
+	}
+	n := s.survey.Nodes[0]
+	for _, other := range s.survey.Nodes {
+		if other.Mode.IPVS() {
+			n = other
+		}
+	}
+	s.ipvs = n
+	n.Services, n.Proxy.NodePortAddresses = audit.ServicesOfIPVS(s.known.IPVS, s.known.Sets, n.Family, s.known.Services)
+	n.Proxy.LocalhostNodePorts = false // IPVS has no virtual server at 127.0.0.1
+	s.survey.IPVS = len(n.Services) > 0
+}
+
+// machineOf is the machine of the rules on a host.
+func (s *surveyor) machineOf(host *netfilter.Host) (*netfilter.Machine, error) {
+	return netfilter.New(s.dumps, s.known.Sets, host, netfilter.Options{Doubts: true, IPVS: s.known.IPVS})
 }
 
 // maxWorkers is the maximum number of processors that a survey uses.
@@ -142,11 +189,14 @@ type surveyor struct {
 	dumps   []*iptables.Dump
 	known   Known
 	survey  *Survey
+	ipvs    *audit.Node // whose services are virtual servers; nil: none
 	machine *netfilter.Machine
 	host    *netfilter.Host
 	targets []target
 	address netip.Addr     // of the host
 	sources [kinds]*Source // nil: there is none, or its packets cannot be followed
+
+	one *Source // the only one, if one connection is followed
 
 	podsIn    netip.Prefix // see podNetwork
 	podsFound bool
@@ -173,7 +223,7 @@ func (s *surveyor) limits() {
 			if d.Ruleset != nil { // it has all chains that there are
 				return true
 			}
-			if mode := s.survey.Nodes[i].Mode; !mode.IPVS() && mode != proxymode.ModeUserspace && d.Table(table) != nil && d.Lists(table, chain) {
+			if mode := s.survey.Nodes[i].Mode; (!mode.IPVS() || s.ipvs != nil) && mode != proxymode.ModeUserspace && d.Table(table) != nil && d.Lists(table, chain) {
 				return true
 			}
 		}

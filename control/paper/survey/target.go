@@ -93,7 +93,7 @@ func (s *surveyor) destinations() {
 	}
 	ports := make(map[portKey]bool)
 	for _, n := range s.survey.Nodes {
-		if n.Mode.IPVS() || n.Mode == proxymode.ModeUserspace {
+		if n != s.ipvs && n.Mode.IPVS() || n.Mode == proxymode.ModeUserspace {
 			continue
 		}
 		for _, port := range n.Services {
@@ -167,6 +167,9 @@ func (s *surveyor) endpointsHere() {
 // sourcesFor are the sources whose connections to the target reach this node as such. A pod of another
 // node uses its own node for all but this node's node ports; nobody outside uses cluster IPs.
 func (s *surveyor) sourcesFor(t *target) []*Source {
+	if s.one != nil {
+		return []*Source{s.one}
+	}
 	var of []Kind
 	if t.to.Addr().IsLoopback() {
 		of = []Kind{Node}

@@ -291,7 +291,7 @@ func placeOf(e *end) lossPlace {
 // followScenarios follows connections in the other scenarios, and records what fails only there.
 func (s *surveyor) followScenarios(failed map[lossPlace]bool) error {
 	for _, w := range s.scenarios() {
-		machine, err := netfilter.New(s.dumps, s.known.Sets, w.host, netfilter.Options{Doubts: true})
+		machine, err := s.machineOf(w.host)
 		if err != nil {
 			return err
 		}

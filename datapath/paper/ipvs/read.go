@@ -59,6 +59,17 @@ func Read(r io.Reader) (*State, error) {
 	return s.state, nil
 }
 
+// Looks reports whether a text, or its beginning, is the output of ipvsadm.
+func Looks(text string) bool {
+	for line := range strings.Lines(text) {
+		if words := strings.Fields(line); len(words) > 0 {
+			return words[0] == "-A" && len(words) > 2 && (words[1] == "-t" || words[1] == "-u" || words[1] == "-f" || words[1] == "--sctp-service") ||
+				strings.HasPrefix(line, "IP Virtual Server version") || words[0] == "Prot" && len(words) > 1 && words[1] == "LocalAddress:Port"
+		}
+	}
+	return false
+}
+
 // reader is the state of Read.
 type reader struct {
 	state     *State

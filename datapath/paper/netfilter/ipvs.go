@@ -28,8 +28,8 @@ func (e *Entry) Translated() bool {
 	return e.DNAT || e.served != nil && e.served.forward == ipvs.Masquerade
 }
 
-// ipvsDevice has the addresses of services in kube-proxy's mode ipvs (DefaultDummyDevice of pkg/proxy/ipvs/proxier.go).
-const ipvsDevice = "kube-ipvs0"
+// IPVSDevice is the device that has the addresses of services in kube-proxy's mode ipvs (DefaultDummyDevice of pkg/proxy/ipvs/proxier.go).
+const IPVSDevice = "kube-ipvs0"
 
 // AddVirtualServers gives a host the addresses of virtual servers on kube-ipvs0, where kube-proxy has them, unless the
 // host's addresses are known. It returns what it assumes; nil: nothing.
@@ -37,17 +37,17 @@ func (h *Host) AddVirtualServers(s *ipvs.State, f iptables.Family) []Guess {
 	if h.allAddresses {
 		return nil
 	}
-	device := Interface{Name: ipvsDevice}
+	device := Interface{Name: IPVSDevice}
 	for _, a := range s.Addresses(f == iptables.IPv6) {
 		if !h.Has(a) {
 			device.Addresses = append(device.Addresses, Address{Prefix: alone(a), Narrow: true})
 		}
 	}
-	if len(device.Addresses) == 0 || h.device(ipvsDevice) != nil {
+	if len(device.Addresses) == 0 || h.device(IPVSDevice) != nil {
 		return nil
 	}
 	h.Interfaces = append(h.Interfaces, device)
-	text := "the addresses of virtual servers are this host's, on " + ipvsDevice
+	text := "the addresses of virtual servers are this host's, on " + IPVSDevice
 	return []Guess{{Text: text, Claim: text}}
 }
 

@@ -188,7 +188,7 @@ func TestIPVSWithoutAddresses(t *testing.T) {
 	if g := h.AddVirtualServers(s, iptables.IPv4); len(g) != 1 {
 		t.Errorf("%v", g)
 	}
-	d := h.device(ipvsDevice)
+	d := h.device(IPVSDevice)
 	if d == nil || len(d.Addresses) != 1 || d.Addresses[0].Prefix.String() != "10.96.0.1/32" {
 		t.Errorf("%+v", d)
 	}

@@ -24,6 +24,18 @@ func WithoutIPTables(d *iptables.Dump, others []*iptables.Dump) *iptables.Dump {
 	return &same
 }
 
+// RulesetWithoutIPTables is WithoutIPTables for a ruleset of both families.
+func RulesetWithoutIPTables(rs *nftables.Ruleset, others []*iptables.Dump) *nftables.Ruleset {
+	same := *rs
+	same.Tables = slices.DeleteFunc(slices.Clone(rs.Tables), func(t *nftables.Table) bool {
+		family := map[nftables.Family]iptables.Family{nftables.FamilyIP: iptables.IPv4, nftables.FamilyIP6: iptables.IPv6}[t.Family]
+		return slices.ContainsFunc(others, func(o *iptables.Dump) bool {
+			return o.Family == family && o.Backend != iptables.BackendLegacy && o.Table(t.Name) != nil && managed(rs, string(t.Family), t.Name)
+		})
+	})
+	return &same
+}
+
 // managed reports whether iptables-nft made a table: nft warns of it, and older versions show it by the names of the chains only.
 func managed(rs *nftables.Ruleset, family, name string) bool {
 	for _, t := range rs.Tables {

@@ -1,0 +1,123 @@
+package audit
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
+)
+
+// ServicesOfIPVS are the virtual servers of one family as services: one for each address, and one for each node port, with the
+// addresses that node ports have. Their endpoints are the real servers that get new connections. sets are the host's ipsets,
+// which tell kinds of addresses apart; nil: not known, and a port from 30000 to 32767 is one of nodes. names is the service
+// table of the node, which has their names; nil: they have none.
+func ServicesOfIPVS(s *ipvs.State, sets map[string]*iptables.Set, family decision.Family, names *decision.Table) (services []*Service, nodes []netip.Addr) {
+	kinds := kindsOf(sets)
+	local := localIn(sets)
+	nodePort := make(map[claim]*Service)
+	for _, v := range s.Servers {
+		addr, protocol := v.Address.Addr(), decision.Protocol(v.Protocol)
+		if v.Protocol == 0 || v.Address.Port() == 0 || decision.FamilyOf(addr) != family {
+			continue
+		}
+		kind := kinds.of(v)
+		if sets == nil && v.Address.Port() >= 30000 && v.Address.Port() <= 32767 {
+			kind = nodePorts
+		}
+		port := &Service{Protocol: protocol, Family: family, Endpoints: endpointsOf(v, sets), AffinitySeconds: v.Persistence}
+		port.ExternalPolicy = local.policy(v)
+		if names != nil {
+			if found := names.Candidates(&decision.Packet{Protocol: protocol, Destination: v.Address}); len(found) > 0 {
+				port.Name, port.InternalPolicy = found[0].Name, found[0].InternalPolicy
+			}
+		}
+		switch kind {
+		case nodePorts:
+			if !slices.Contains(nodes, addr) {
+				nodes = append(nodes, addr)
+			}
+			at := claim{port: v.Address.Port(), protocol: protocol}
+			if nodePort[at] != nil {
+				continue
+			}
+			nodePort[at], port.NodePort = port, at.port
+		case externalIP:
+			port.ExternalIPs, port.Port = []netip.Addr{addr}, v.Address.Port()
+		case loadBalancerIP:
+			port.LoadBalancerIPs, port.Port = []netip.Addr{addr}, v.Address.Port()
+			port.SourceRanges = rangesOf(v, sets)
+		default:
+			port.ClusterIP, port.Port = addr, v.Address.Port()
+		}
+		services = append(services, port)
+	}
+	return services, nodes
+}
+
+// endpointsOf are the real servers that get new connections. Those of this node are in KUBE-LOOP-BACK.
+func endpointsOf(v *ipvs.VirtualServer, sets map[string]*iptables.Set) (endpoints []Endpoint) {
+	for _, share := range v.Choose(ipvs.Client{To: v.Address}).Shares {
+		e := Endpoint{AddrPort: share.Server.Address, Share: share.Probability}
+		for name, s := range sets {
+			if strings.HasPrefix(proxymode.PlainSet(name), "KUBE-LOOP-BACK") && slices.ContainsFunc(s.Elements, func(i iptables.Element) bool {
+				return i.Network.Addr() == e.AddrPort.Addr() && i.Ports.First == e.AddrPort.Port() && i.Protocol == v.Protocol
+			}) {
+				e.Locality = OnThisNode
+			}
+		}
+		endpoints = append(endpoints, e)
+	}
+	return endpoints
+}
+
+// localIn are the addresses with external traffic policy Local, by kube-proxy's ipsets.
+func localIn(sets map[string]*iptables.Set) addressKinds {
+	local := make(map[string]*iptables.Set)
+	for name, s := range sets {
+		if strings.Contains(name, "-LOCAL") {
+			local[name] = s
+		}
+	}
+	return kindsOf(local)
+}
+
+func (kinds addressKinds) policy(v *ipvs.VirtualServer) decision.Policy {
+	if kinds.of(v) != "" {
+		return decision.Local
+	}
+	return decision.Cluster
+}
+
+// rangesOf are the source ranges of a load balancer IP.
+func rangesOf(v *ipvs.VirtualServer, sets map[string]*iptables.Set) (ranges []netip.Prefix) {
+	for name, s := range sets {
+		if proxymode.PlainSet(name) != "KUBE-LOAD-BALANCER-SOURCE-CIDR" {
+			continue
+		}
+		for _, e := range s.Elements {
+			if e.Network.Addr() == v.Address.Addr() && e.Ports.First == v.Address.Port() && e.Protocol == v.Protocol {
+				ranges = append(ranges, e.Second)
+			}
+		}
+	}
+	return ranges
+}
+
+// InNoSet are the virtual servers that none of kube-proxy's ipsets has, in the order of the text: its rules treat packets to
+// them as those to other programs of the node. nil: there are no such sets.
+func InNoSet(s *ipvs.State, sets map[string]*iptables.Set) (list []*ipvs.VirtualServer) {
+	kinds := kindsOf(sets)
+	if len(kinds) == 0 {
+		return nil
+	}
+	for _, v := range s.Servers {
+		if v.Protocol != 0 && kinds.of(v) == "" {
+			list = append(list, v)
+		}
+	}
+	return list
+}

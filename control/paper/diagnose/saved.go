@@ -1,0 +1,268 @@
+package diagnose
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/nearest"
+	"github.com/nfqproxy/nfqproxy/control/paper/audit"
+	"github.com/nfqproxy/nfqproxy/control/paper/survey"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/proxymode"
+)
+
+// Saved is what files show of a node, for packets of one address family.
+type Saved struct {
+	Node  string           // its name
+	Dumps []*iptables.Dump // none: its rules are not known
+	Known survey.Known
+	// Differences are those between its rules, or virtual servers, and the objects; nil: not compared.
+	Differences []audit.ServiceChange
+	// Alone: the answer is from the node's rules, and not from objects.
+	Alone bool
+}
+
+// address is the destination of the packet at the node that decides; not valid: no packet gets that far.
+func (a *Answer) address() netip.AddrPort {
+	if a.Record == nil {
+		return netip.AddrPort{}
+	}
+	to, _ := netip.ParseAddrPort(a.Record.Destination)
+	return to
+}
+
+// Family is the address family of the connection; FamilyUnknown: no packet gets to a node.
+func (a *Answer) Family() iptables.Family {
+	switch to := a.address().Addr(); {
+	case to.Is4():
+		return iptables.IPv4
+	case to.Is6():
+		return iptables.IPv6
+	}
+	return iptables.FamilyUnknown
+}
+
+// See adds to an answer what the node does with the connection, as files show it: the rules that drop it, and how they, or
+// virtual servers of IPVS, differ from the objects. An error is about rules that cannot be simulated.
+func (a *Answer) See(n *Saved) error {
+	if n.Alone {
+		a.by = "the rules show"
+	}
+	defer a.Settle()
+	if !a.address().IsValid() {
+		return nil
+	}
+	protocol, err := decision.ParseProtocol(a.Record.Protocol)
+	if err != nil {
+		return err
+	}
+	if a.Node == n.Node {
+		return a.seeDecision(n, protocol)
+	}
+	passed := false
+	for i := range a.Endpoints {
+		e := &a.Endpoints[i]
+		if e.Node != n.Node || e.Problem != nil || len(n.Dumps) == 0 {
+			continue
+		}
+		passed = true
+		found, _, err := n.follow(protocol, a.arriving(), addrPort(e.Address))
+		if err != nil {
+			return err
+		}
+		if len(found) > 0 {
+			e.Problem = &found[0]
+		}
+	}
+	if passed {
+		a.Notes = append(a.Notes, Finding{
+			Code: RulesIncomplete, Text: fmt.Sprintf("the bundle is of %s, on which an endpoint runs: its rules were followed from there, and those of %s, which decides, are not known", n.Node, orNotKnown(a.Node)),
+			Do: "collect a bundle of the other node, too",
+		})
+		a.settleEndpoints()
+		return nil
+	}
+	a.Notes = append(a.Notes, Finding{
+		Code: RulesIncomplete, Text: fmt.Sprintf("the bundle is of %s, and not of %s, which decides: its rules do not concern the connection", n.Node, orNotKnown(a.Node)),
+		Do: "collect a bundle of the node that decides",
+	})
+	return nil
+}
+
+func orNotKnown(node string) string {
+	if node == "" {
+		return "the node"
+	}
+	return node
+}
+
+// arriving is the source of the packet as the endpoint's node sees it, as far as it is known.
+func (a *Answer) arriving() netip.Addr {
+	source, _, _ := a.Record.Outgoing()
+	return addrPort(source).Addr()
+}
+
+func addrPort(text string) netip.AddrPort {
+	a, _ := netip.ParseAddrPort(text)
+	return a
+}
+
+// seeDecision adds what the node that decides does.
+func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
+	to := a.address()
+	what := "its rules"
+	var causes []Finding
+	for i := range n.Differences {
+		c := &n.Differences[i]
+		if s := c.Service(); s.Name.String() == a.Record.Service || s.Name == (decision.ServicePortName{}) && netip.AddrPortFrom(s.ClusterIP, s.Port) == to {
+			causes = append(causes, differing(c))
+		}
+	}
+	servers := n.servers(protocol, to, a.Record.Local)
+	if n.Known.IPVS != nil {
+		what = "its virtual servers of IPVS, as documented,"
+		if len(n.Dumps) > 0 {
+			what = "its rules, and its virtual servers of IPVS as documented,"
+		}
+	}
+	var reached []netip.AddrPort
+	var notes []Finding
+	blocked := servers
+	if len(n.Dumps) > 0 {
+		from := addrPort(a.Record.Source).Addr()
+		if a.Record.Local {
+			from = netip.Addr{}
+		}
+		found, s, err := n.follow(protocol, from, to)
+		if err != nil {
+			return err
+		}
+		reached = s.Reached
+		blocked = append(blocked, found...)
+		notes = unknownEnd(s)
+	}
+	a.NodeIs += "; " + what + " were followed"
+	outdated := len(causes) > 0 && len(reached) > 0 && len(a.Endpoints) > 0 && !slices.ContainsFunc(a.Endpoints, func(e Endpoint) bool { return slices.Contains(reached, addrPort(e.Address)) })
+	fails := len(blocked) > 0 && len(reached) == 0 || outdated || a.Record.Service != "" && len(causes) > 0 && len(reached) == 1 && reached[0] == to
+	for _, f := range slices.Concat(blocked, causes) {
+		switch {
+		case a.Has(f):
+		case a.Cause == nil && fails && f.Code.Severity() == Error:
+			a.Cause = &f
+		default:
+			a.Notes = append(a.Notes, f)
+		}
+	}
+	a.Notes = append(a.Notes, notes...)
+	return nil
+}
+
+// settleEndpoints makes the problem of all endpoints the cause.
+func (a *Answer) settleEndpoints() {
+	if a.Cause != nil || slices.ContainsFunc(a.Endpoints, func(e Endpoint) bool { return e.Problem == nil }) {
+		return
+	}
+	a.Cause = a.Endpoints[0].Problem
+}
+
+// follow follows a connection through the node's rules. The findings are the reasons why it fails.
+func (n *Saved) follow(protocol decision.Protocol, from netip.Addr, to netip.AddrPort) (found []Finding, s *survey.Survey, err error) {
+	known := n.Known
+	known.Only = &survey.Connection{Protocol: protocol, From: from, To: to}
+	if s, err = survey.Run(n.Dumps, known); err != nil {
+		return nil, nil, err
+	}
+	for _, l := range s.Losses {
+		if l.Certainty != survey.NotKnown {
+			f := lossFinding(l, len(n.Dumps) > 1)
+			f.Object = fileOf(l, n.Dumps)
+			found = append(found, f)
+		}
+	}
+	for _, f := range append(withoutEndpoints(s), ofIPTablesMode(s)...) {
+		if len(s.Reached) > 0 || !strings.Contains(f.Text, to.String()) && !strings.Contains(f.Text, fmt.Sprintf("node port %d", to.Port())) {
+			continue
+		}
+		if f.Code == NodesWithout {
+			f.Code = NoLocalEndpoints // of this connection, it is the cause
+		}
+		f.Object = n.Dumps[0].File
+		found = append(found, f)
+	}
+	return found, s, nil
+}
+
+// fileOf is the file of the rule that is the reason.
+func fileOf(l *survey.Loss, dumps []*iptables.Dump) string {
+	switch {
+	case l.Rule != nil && l.Rule.File != "":
+		return l.Rule.File
+	case l.File != "":
+		return l.File
+	}
+	return dumps[0].File
+}
+
+// unknownEnd says that it is not known what becomes of the connection.
+func unknownEnd(s *survey.Survey) (notes []Finding) {
+	var why []string
+	for _, skipped := range s.Skipped {
+		if rest, ok := strings.CutPrefix(skipped, "the end of 1 connection: "); ok {
+			why = append(why, rest)
+		}
+	}
+	for _, l := range s.Losses {
+		if l.Certainty == survey.NotKnown {
+			why = append(why, unclearText(l, false))
+		}
+	}
+	if len(why) == 0 {
+		return nil
+	}
+	return []Finding{{
+		Code: HostRuleUnclear, Text: "what the node's rules do with the connection is not known in full: " + nearest.Few(why),
+		Do: "nfqproxy trace with the same bundle shows the way as far as it is known",
+	}}
+}
+
+// servers are the findings about the virtual server of a destination.
+func (n *Saved) servers(protocol decision.Protocol, to netip.AddrPort, local bool) (found []Finding) {
+	mode, _ := proxymode.ModeOf(n.Dumps)
+	if n.Known.IPVS == nil || !mode.IPVS() && mode != proxymode.ModeUnknown {
+		return nil
+	}
+	v := n.Known.IPVS.Find(uint8(protocol), to, 0)
+	if v == nil {
+		return nil
+	}
+	one := *n.Known.IPVS
+	one.Servers = []*ipvs.VirtualServer{v}
+	for _, f := range ExamineIPVS(&one, mode, n.Known) {
+		if f.Code == AddressOnly || f.Code == ServerWithoutAddress && local { // packets of the node itself get to IPVS all the same
+			continue
+		}
+		if f.Code == ServerInNoSet && n.Known.Host != nil && !n.Known.Host.Has(to.Addr()) {
+			continue
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// AboutEntries adds findings about connection entries to the destination, as notes: entries of earlier connections do not
+// concern new ones, but for clients that use their ports again.
+func (a *Answer) AboutEntries(found []Finding) {
+	if !a.address().IsValid() {
+		return
+	}
+	for _, f := range found {
+		if strings.Contains(f.Text, "("+a.address().String()+")") && !a.Has(f) {
+			a.Notes = append(a.Notes, f)
+		}
+	}
+	a.Settle()
+}

@@ -1,0 +1,46 @@
+package survey
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/nfqproxy/nfqproxy/control/paper/audit"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
+// Connection is a connection to follow.
+type Connection struct {
+	Protocol decision.Protocol
+	From     netip.Addr // not valid: the node itself
+	To       netip.AddrPort
+}
+
+// only leaves the target and the source of the one connection that is asked for. A destination that is no service's is
+// followed all the same.
+func (s *surveyor) only() {
+	c := s.known.Only
+	if c == nil {
+		return
+	}
+	s.one = s.sourceOf(c.From)
+	s.targets = slices.DeleteFunc(s.targets, func(t target) bool { return t.to != c.To || t.protocol != c.Protocol })
+	if s.survey.Destinations = len(s.targets); len(s.targets) == 0 {
+		s.targets = []target{{port: &audit.Service{Protocol: c.Protocol, Family: s.family(), ClusterIP: c.To.Addr(), Port: c.To.Port()}, to: c.To, protocol: c.Protocol}}
+	}
+}
+
+// sourceOf is a source by its address.
+func (s *surveyor) sourceOf(a netip.Addr) *Source {
+	if !a.IsValid() || s.host.Has(a) {
+		return &Source{Kind: Node}
+	}
+	uplink := uplinkOf(s.host, s.family())
+	from := &Source{Kind: Outside, Addr: a, Device: deviceTo(s.host, a, uplink)}
+	switch {
+	case from.Device != uplink:
+		from.Kind = Pod
+	case s.podNetwork().Contains(a):
+		from.Kind = OtherPod
+	}
+	return from
+}
