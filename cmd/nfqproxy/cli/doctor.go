@@ -44,15 +44,16 @@ service from pods, from the node and from outside through all rules, in simulati
 names those that drop it or keep it from being translated; and whether kube-proxy's own
 rules are consistent. The last lines are what was examined, what not, and what was assumed.
 
-With --ipvs it looks at a node's virtual servers of IPVS, beside its rules or alone; with
---host at the addresses of kube-ipvs0, too. With --conntrack it compares a node's connection
+With --ipvs it looks at a node's virtual servers of IPVS, alone or beside its rules: then it
+follows connections to them, too, as documented for IPVS. --host and --sets are the node's
+addresses, routes and ipsets. With --conntrack it compares a node's connection
 entries with the Services, and names those that contradict them: with --objects or
 --kubeconfig, and --node for the name of the node.
 
 With --node it does the same for a bundle of nfqproxy collect, with the node's addresses,
-routes and sysctls instead of guesses; or for a directory with the bundles of several nodes:
+routes, sysctls, virtual servers and connection entries; or for a directory with the bundles of several nodes:
 then each cause is listed once, with the nodes that have it. With --objects beside --rules or
---node it also compares the node's rules with what the objects ask for.
+--node it also compares the node's rules or virtual servers with what the objects ask for.
 
 The exit code is 0 if there are no errors and warnings, 1 if there are, and 2 if the
 command fails.`,

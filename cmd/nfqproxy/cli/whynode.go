@@ -46,7 +46,7 @@ func (f *whyFlags) askBundle(ctx context.Context, path string, stdin io.Reader, 
 	answer, err := cluster.Why(f.question)
 	if err != nil {
 		if objects == nil {
-			err = fmt.Errorf("%w (of what the rules in %s show; --objects or --kubeconfig add names)", err, path)
+			err = fmt.Errorf("%w (%s is a bundle of rules, which have no Pods and no other names: give the objects with --objects or --kubeconfig)", err, path)
 		}
 		return nil, err
 	}

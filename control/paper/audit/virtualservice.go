@@ -29,7 +29,7 @@ func ServicesOfIPVS(s *ipvs.State, sets map[string]*iptables.Set, family decisio
 			kind = nodePorts
 		}
 		port := &Service{Protocol: protocol, Family: family, Endpoints: endpointsOf(v, sets), AffinitySeconds: v.Persistence}
-		port.ExternalPolicy = local.policy(v)
+		port.ExternalPolicy, port.Refused = local.policy(v), len(port.Endpoints) == 0
 		if names != nil {
 			if found := names.Candidates(&decision.Packet{Protocol: protocol, Destination: v.Address}); len(found) > 0 {
 				port.Name, port.InternalPolicy = found[0].Name, found[0].InternalPolicy

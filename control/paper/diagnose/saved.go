@@ -146,8 +146,15 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 		notes = unknownEnd(s)
 	}
 	a.NodeIs += "; " + what + " were followed"
+	if n.Alone {
+		a.withoutObjects(n, protocol, to, blocked)
+	}
+	service := ""
+	if a.Record != nil {
+		service = a.Record.Service
+	}
 	outdated := len(causes) > 0 && len(reached) > 0 && len(a.Endpoints) > 0 && !slices.ContainsFunc(a.Endpoints, func(e Endpoint) bool { return slices.Contains(reached, addrPort(e.Address)) })
-	fails := len(blocked) > 0 && len(reached) == 0 || outdated || a.Record.Service != "" && len(causes) > 0 && len(reached) == 1 && reached[0] == to
+	fails := len(blocked) > 0 && len(reached) == 0 || outdated || service != "" && len(causes) > 0 && len(reached) == 1 && reached[0] == to
 	for _, f := range slices.Concat(blocked, causes) {
 		switch {
 		case a.Has(f):
@@ -159,6 +166,23 @@ func (a *Answer) seeDecision(n *Saved, protocol decision.Protocol) error {
 	}
 	a.Notes = append(a.Notes, notes...)
 	return nil
+}
+
+// withoutObjects replaces what an answer says of objects that were made of rules: why a Service has no endpoints, and the names
+// of virtual servers.
+func (a *Answer) withoutObjects(n *Saved, protocol decision.Protocol, to netip.AddrPort, blocked []Finding) {
+	if a.Cause != nil && len(blocked) > 0 && (a.Cause.Code == NoSelector || a.Cause.Code == NoSlices) {
+		a.Cause = nil
+	}
+	v := n.server(protocol, to)
+	if v == nil {
+		return
+	}
+	a.Cause, a.Record, a.Endpoints = nil, nil, nil
+	a.Destination.Name = "virtual server " + v.String()
+	for _, share := range v.Choose(ipvs.Client{To: to}).Shares {
+		a.Endpoints = append(a.Endpoints, Endpoint{Address: share.Server.Address.String()})
+	}
 }
 
 // settleEndpoints makes the problem of all endpoints the cause.
@@ -231,14 +255,11 @@ func unknownEnd(s *survey.Survey) (notes []Finding) {
 
 // servers are the findings about the virtual server of a destination.
 func (n *Saved) servers(protocol decision.Protocol, to netip.AddrPort, local bool) (found []Finding) {
-	mode, _ := proxymode.ModeOf(n.Dumps)
-	if n.Known.IPVS == nil || !mode.IPVS() && mode != proxymode.ModeUnknown {
-		return nil
-	}
-	v := n.Known.IPVS.Find(uint8(protocol), to, 0)
+	v := n.server(protocol, to)
 	if v == nil {
 		return nil
 	}
+	mode, _ := proxymode.ModeOf(n.Dumps)
 	one := *n.Known.IPVS
 	one.Servers = []*ipvs.VirtualServer{v}
 	for _, f := range ExamineIPVS(&one, mode, n.Known) {
@@ -251,6 +272,15 @@ func (n *Saved) servers(protocol decision.Protocol, to netip.AddrPort, local boo
 		found = append(found, f)
 	}
 	return found
+}
+
+// server is the virtual server that translates packets to a destination; nil: none does, or another mode of kube-proxy.
+func (n *Saved) server(protocol decision.Protocol, to netip.AddrPort) *ipvs.VirtualServer {
+	mode, _ := proxymode.ModeOf(n.Dumps)
+	if n.Known.IPVS == nil || !mode.IPVS() && mode != proxymode.ModeUnknown {
+		return nil
+	}
+	return n.Known.IPVS.Find(uint8(protocol), to, 0)
 }
 
 // AboutEntries adds findings about connection entries to the destination, as notes: entries of earlier connections do not

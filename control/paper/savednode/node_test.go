@@ -228,3 +228,24 @@ func FuzzPlain(f *testing.F) {
 		_ = h.Read(strings.NewReader(string(addressesOf([]byte(addr)))))
 	})
 }
+
+// TestEntries: connection entries of both families; none is not the same as not collected.
+func TestEntries(t *testing.T) {
+	const entry = "ipv4     2 tcp      6 300 ESTABLISHED src=10.244.1.9 dst=10.96.0.20 sport=40000 dport=80 src=10.244.2.2 dst=10.244.1.9 sport=8080 dport=40000 [ASSURED] mark=0 use=1\n"
+	for _, c := range []struct {
+		files     map[string]string
+		entries   int
+		collected bool
+	}{
+		{nil, 0, false}, {map[string]string{"conntrack4.txt": ""}, 0, true}, {map[string]string{"conntrack4.txt": entry, "conntrack6.txt": ""}, 1, true},
+	} {
+		entries, collected, err := opened(t, c.files).Entries()
+		must(t, err)
+		if len(entries) != c.entries || collected != c.collected {
+			t.Errorf("%v: %d entries, collected %t", c.files, len(entries), collected)
+		}
+	}
+	if _, _, err := opened(t, map[string]string{"conntrack4.txt": "kind: Service\n"}).Entries(); err == nil || !strings.Contains(err.Error(), "conntrack4.txt: line 1") {
+		t.Errorf("an error without the file: %v", err)
+	}
+}

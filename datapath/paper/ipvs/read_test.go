@@ -125,3 +125,14 @@ func fuzz(f *testing.F, files ...string) {
 		}
 	})
 }
+
+func TestLooks(t *testing.T) {
+	for text, want := range map[string]bool{
+		"-A -t 10.96.0.1:443 -s rr\n": true, "IP Virtual Server version 1.2.1 (size=4096)\n": true, "\nProt LocalAddress:Port Scheduler Flags\n": true,
+		"": false, "-A INPUT -j ACCEPT\n": false, "*nat\n": false, "table ip nat {\n": false,
+	} {
+		if Looks(text) != want {
+			t.Errorf("%q: want %t", text, want)
+		}
+	}
+}
