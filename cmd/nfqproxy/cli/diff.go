@@ -72,4 +72,3 @@ func (f *diffFlags) run(stdin io.Reader, stdout, stderr io.Writer, before, after
 	}
 	return c.Same(), err
 }
-

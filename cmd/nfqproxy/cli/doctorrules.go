@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/manifest"
@@ -112,9 +113,10 @@ func (f *doctorFlags) examine(in *ruleInput, objects *manifest.Objects, stderr i
 				return nil, nil, fmt.Errorf("%s %s: %w", in.flag(), filesOf(dumps), err)
 			}
 		}
+		var differ []audit.ServiceChange
 		if objects != nil {
-			differ, reason, err := v.differences(family)
-			if err != nil {
+			var reason string
+			if differ, reason, err = v.differences(family); err != nil {
 				return nil, nil, err
 			}
 			if of = append(of, diagnose.CompareRules(differ)...); reason != "" {
@@ -127,6 +129,9 @@ func (f *doctorFlags) examine(in *ruleInput, objects *manifest.Objects, stderr i
 		}
 		for i := range of {
 			of[i].Object = cmp.Or(filesOf(dumps), v.object())
+			if of[i].Code == diagnose.RulesOutdated && slices.ContainsFunc(differ, func(c audit.ServiceChange) bool { return c.IPVS }) {
+				of[i].Object = v.object()
+			}
 		}
 		if found = append(found, of...); about != nil {
 			examined = append(examined, about)

@@ -96,6 +96,9 @@ func (f *whyFlags) see(answer *diagnose.Answer, v *nodeView, cluster *diagnose.C
 	if err != nil {
 		return err
 	}
+	if alone {
+		known.Services = nil // its names are made up
+	}
 	saved := &diagnose.Saved{Node: v.name, Dumps: dumps, Known: known, Alone: alone}
 	if !alone {
 		if saved.Differences, _, err = v.differences(family); err != nil {

@@ -37,6 +37,7 @@ type ServiceChange struct {
 	Before  *Service // nil: it is new
 	After   *Service // nil: it is gone
 	Details []Detail // what changed, if it is in both
+	IPVS    bool     // it is one of virtual servers, and not of rules
 }
 
 // Detail is one thing that changed.
@@ -142,7 +143,7 @@ func compareAll(before, after []*Service) []ServiceChange {
 		if old == nil {
 			changes = append(changes, ServiceChange{After: s})
 		} else if details := compareService(old, s); len(details) > 0 {
-			changes = append(changes, ServiceChange{old, s, details})
+			changes = append(changes, ServiceChange{Before: old, After: s, Details: details})
 		}
 	}
 	for _, s := range was {

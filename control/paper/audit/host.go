@@ -58,7 +58,7 @@ func (h *hosts) only(what string, before bool) {
 	if before {
 		name, other = other, name
 	}
-	h.c.Notes = append(h.c.Notes, fmt.Sprintf("%s are in %s only, and not in %s: not compared", what, name, other))
+	h.c.Notes = append(h.c.Notes, fmt.Sprintf("%s are in %s only, and not in %s", what, name, other))
 }
 
 // dumps are those of a family.

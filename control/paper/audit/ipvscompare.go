@@ -24,7 +24,7 @@ func CompareIPVS(t *decision.Table, s *ipvs.State, family decision.Family) (chan
 		compare := func(at netip.AddrPort, policy decision.Policy) {
 			v := s.Find(uint8(port.Protocol), at, 0)
 			if v == nil || v.Address != at {
-				d.add(Removed, "virtual server %s", at)
+				d.add(Removed, "one at %s", at)
 				return
 			}
 			found, seen[v] = true, true
@@ -47,9 +47,9 @@ func CompareIPVS(t *decision.Table, s *ipvs.State, family decision.Family) (chan
 		switch {
 		case len(*d) == 0:
 		case !found:
-			changes = append(changes, ServiceChange{Before: want})
+			changes = append(changes, ServiceChange{Before: want, IPVS: true})
 		default:
-			changes = append(changes, ServiceChange{want, want, *d})
+			changes = append(changes, ServiceChange{want, want, *d, true})
 		}
 	}
 	others, _ := ServicesOfIPVS(s, nil, family, nil)
@@ -59,7 +59,7 @@ func CompareIPVS(t *decision.Table, s *ipvs.State, family decision.Family) (chan
 			continue // of node ports, the addresses are not among the objects
 		}
 		if v := s.Find(uint8(o.Protocol), at, 0); !seen[v] {
-			changes = append(changes, ServiceChange{After: o})
+			changes = append(changes, ServiceChange{After: o, IPVS: true})
 		}
 	}
 	return changes
@@ -85,7 +85,7 @@ func compareReal(d *details, v *ipvs.VirtualServer, want []netip.AddrPort, weigh
 			have = append(have, r.Address)
 		}
 	}
-	of := " of virtual server " + v.Address.String()
+	of := " at " + v.Address.String()
 	for _, a := range want {
 		if !slices.Contains(have, a) {
 			weight := ""

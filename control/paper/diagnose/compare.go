@@ -75,28 +75,31 @@ func CompareRules(changes []audit.ServiceChange) (found []Finding) {
 	return found
 }
 
-// differing is the finding about a service port whose rules are others than the objects ask for.
+// differing is the finding about a service port whose rules, or virtual servers, are others than the objects ask for.
 func differing(c *audit.ServiceChange) Finding {
-	s := c.Service()
-	f := Finding{Code: RulesOutdated, Do: "see whether kube-proxy on the node still gets changes (its log, and its metric kubeproxy_sync_proxy_rules_last_timestamp_seconds); the objects and the rules have to be of the same time"}
+	s, what := c.Service(), "rules"
+	if c.IPVS {
+		what = "virtual servers"
+	}
+	f := Finding{Code: RulesOutdated, Do: fmt.Sprintf("see whether kube-proxy on the node still gets changes (its log, and its metric kubeproxy_sync_proxy_rules_last_timestamp_seconds); the objects and the %s have to be of the same time", what)}
 	switch c.Change() {
 	case audit.Removed:
-		f.Text = fmt.Sprintf("%s is among the objects, and the node's rules do not have it", s.Title())
+		f.Text = fmt.Sprintf("%s is among the objects, and the node's %s do not have it", s.Title(), what)
 	case audit.Added:
-		f.Text = fmt.Sprintf("the node's rules have %s, which is not among the objects", s.Title())
+		f.Text = fmt.Sprintf("the node's %s have %s, which is not among the objects", what, s.Title())
 	case audit.Changed:
 		var texts []string
 		for _, d := range c.Details {
 			switch d.Change {
 			case audit.Added:
-				texts = append(texts, "the rules have "+d.Text)
+				texts = append(texts, fmt.Sprintf("the %s have %s", what, d.Text))
 			case audit.Removed:
-				texts = append(texts, "the rules lack "+d.Text)
+				texts = append(texts, fmt.Sprintf("the %s lack %s", what, d.Text))
 			case audit.Changed:
-				texts = append(texts, d.Text+" (objects -> rules)")
+				texts = append(texts, fmt.Sprintf("%s (objects -> %s)", d.Text, what))
 			}
 		}
-		f.Text = fmt.Sprintf("the node's rules for %s are not what the objects ask for: %s", s.Title(), strings.Join(texts, "; "))
+		f.Text = fmt.Sprintf("the node's %s for %s are not what the objects ask for: %s", what, s.Title(), strings.Join(texts, "; "))
 	}
 	return f
 }
