@@ -3,6 +3,7 @@ package audit
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -128,16 +129,21 @@ func (h *hosts) iptables(f decision.Family) {
 		was = slices.DeleteFunc(was, func(d *iptables.Dump) bool { return d == a })
 		is = slices.DeleteFunc(is, func(d *iptables.Dump) bool { return d == b })
 	}
+	of := make(map[iptables.Backend]*iptables.Dump)
+	for _, y := range is {
+		of[y.Backend] = y
+	}
 	for _, x := range was {
-		y := &iptables.Dump{Family: x.Family, Backend: x.Backend}
-		if i := slices.IndexFunc(is, func(d *iptables.Dump) bool { return d.Backend == x.Backend }); i >= 0 {
-			y = is[i]
-			is = slices.Delete(slices.Clone(is), i, i+1)
+		y := of[x.Backend]
+		if delete(of, x.Backend); y == nil {
+			y = &iptables.Dump{Family: x.Family, Backend: x.Backend}
 		}
 		compare(x, y)
 	}
 	for _, y := range is {
-		compare(&iptables.Dump{Family: y.Family, Backend: y.Backend}, y)
+		if of[y.Backend] != nil {
+			compare(&iptables.Dump{Family: y.Family, Backend: y.Backend}, y)
+		}
 	}
 }
 
@@ -223,19 +229,17 @@ func compareRealServers(d *details, before, after []ipvs.RealServer, weights boo
 		}
 		return fmt.Sprintf("%s (%s, weight %d)", r.Address, r.Forward, r.Weight)
 	}
-	find := func(list []ipvs.RealServer, r *ipvs.RealServer) *ipvs.RealServer {
-		if i := slices.IndexFunc(list, func(o ipvs.RealServer) bool { return o.Address == r.Address }); i >= 0 {
-			return &list[i]
-		}
-		return nil
+	was, is := make(map[netip.AddrPort]*ipvs.RealServer), make(map[netip.AddrPort]bool)
+	for i := range after {
+		is[after[i].Address] = true
 	}
 	for i := range before {
-		if find(after, &before[i]) == nil {
+		if was[before[i].Address] = &before[i]; !is[before[i].Address] {
 			d.add(Removed, "real server %s", text(&before[i]))
 		}
 	}
 	for i := range after {
-		switch old := find(before, &after[i]); {
+		switch old := was[after[i].Address]; {
 		case old == nil:
 			d.add(Added, "real server %s", text(&after[i]))
 		case text(old) != text(&after[i]):

@@ -31,6 +31,7 @@ func dumpOf(t *testing.T, text string, b iptables.Backend) *iptables.Dump {
 const (
 	kubeRules = `*nat
 :PREROUTING ACCEPT [0:0]
+:KUBE-MARK-MASQ - [0:0]
 :KUBE-SERVICES - [0:0]
 :KUBE-SVC-ABCDEFGHIJKLMNOP - [0:0]
 :KUBE-SEP-ABCDEFGHIJKLMNOP - [0:0]

@@ -79,25 +79,23 @@ func realServers(port *decision.ServicePort, policy decision.Policy) (at []netip
 }
 
 func compareReal(d *details, v *ipvs.VirtualServer, want []netip.AddrPort, weighted bool) {
-	var have []netip.AddrPort
+	wanted, has, balanced := setOf(want), make(map[netip.AddrPort]bool), make(map[netip.AddrPort]bool)
 	for _, r := range v.Real {
-		if r.Weight > 0 || !weighted {
-			have = append(have, r.Address)
-		}
+		has[r.Address] = true
+		balanced[r.Address] = r.Weight > 0 || !weighted
 	}
-	of := " at " + v.Address.String()
 	for _, a := range want {
-		if !slices.Contains(have, a) {
-			weight := ""
-			if slices.ContainsFunc(v.Real, func(r ipvs.RealServer) bool { return r.Address == a }) {
-				weight = " with a weight above 0"
-			}
-			d.add(Removed, "endpoint %s%s%s", a, weight, of)
+		switch {
+		case balanced[a]:
+		case has[a]:
+			d.add(Removed, "endpoint %s with a weight above 0 at %s", a, v.Address)
+		default:
+			d.add(Removed, "endpoint %s at %s", a, v.Address)
 		}
 	}
-	for _, a := range have {
-		if !slices.Contains(want, a) {
-			d.add(Added, "endpoint %s%s", a, of)
+	for _, r := range v.Real {
+		if balanced[r.Address] && !wanted[r.Address] {
+			d.add(Added, "endpoint %s at %s", r.Address, v.Address)
 		}
 	}
 }

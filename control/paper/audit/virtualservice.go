@@ -2,7 +2,6 @@ package audit
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -17,7 +16,8 @@ import (
 // table of the node, which has their names; nil: they have none.
 func ServicesOfIPVS(s *ipvs.State, sets map[string]*iptables.Set, family decision.Family, names *decision.Table) (services []*Service, nodes []netip.Addr) {
 	kinds := kindsOf(sets)
-	local := localIn(sets)
+	local, here, ranges := localIn(sets), here(sets), rangesOf(sets)
+	seen := make(map[netip.Addr]bool)
 	nodePort := make(map[claim]*Service)
 	for _, v := range s.Servers {
 		addr, protocol := v.Address.Addr(), decision.Protocol(v.Protocol)
@@ -28,7 +28,7 @@ func ServicesOfIPVS(s *ipvs.State, sets map[string]*iptables.Set, family decisio
 		if sets == nil && v.Address.Port() >= 30000 && v.Address.Port() <= 32767 {
 			kind = nodePorts
 		}
-		port := &Service{Protocol: protocol, Family: family, Endpoints: endpointsOf(v, sets), AffinitySeconds: v.Persistence}
+		port := &Service{Protocol: protocol, Family: family, Endpoints: endpointsOf(v, here), AffinitySeconds: v.Persistence}
 		port.ExternalPolicy, port.Refused = local.policy(v), len(port.Endpoints) == 0
 		if names != nil {
 			if found := names.Candidates(&decision.Packet{Protocol: protocol, Destination: v.Address}); len(found) > 0 {
@@ -37,7 +37,8 @@ func ServicesOfIPVS(s *ipvs.State, sets map[string]*iptables.Set, family decisio
 		}
 		switch kind {
 		case nodePorts:
-			if !slices.Contains(nodes, addr) {
+			if !seen[addr] {
+				seen[addr] = true
 				nodes = append(nodes, addr)
 			}
 			at := claim{port: v.Address.Port(), protocol: protocol}
@@ -49,7 +50,7 @@ func ServicesOfIPVS(s *ipvs.State, sets map[string]*iptables.Set, family decisio
 			port.ExternalIPs, port.Port = []netip.Addr{addr}, v.Address.Port()
 		case loadBalancerIP:
 			port.LoadBalancerIPs, port.Port = []netip.Addr{addr}, v.Address.Port()
-			port.SourceRanges = rangesOf(v, sets)
+			port.SourceRanges = ranges[addressKey{v.Protocol, v.Address}]
 		default:
 			port.ClusterIP, port.Port = addr, v.Address.Port()
 		}
@@ -58,16 +59,26 @@ func ServicesOfIPVS(s *ipvs.State, sets map[string]*iptables.Set, family decisio
 	return services, nodes
 }
 
-// endpointsOf are the real servers that get new connections. Those of this node are in KUBE-LOOP-BACK.
-func endpointsOf(v *ipvs.VirtualServer, sets map[string]*iptables.Set) (endpoints []Endpoint) {
+// here are the endpoints of this node, by KUBE-LOOP-BACK.
+func here(sets map[string]*iptables.Set) map[addressKey]bool {
+	local := make(map[addressKey]bool)
+	for name, s := range sets {
+		if !strings.HasPrefix(proxymode.PlainSet(name), "KUBE-LOOP-BACK") {
+			continue
+		}
+		for _, e := range s.Elements {
+			local[addressKey{e.Protocol, netip.AddrPortFrom(e.Network.Addr(), e.Ports.First)}] = true
+		}
+	}
+	return local
+}
+
+// endpointsOf are the real servers that get new connections.
+func endpointsOf(v *ipvs.VirtualServer, here map[addressKey]bool) (endpoints []Endpoint) {
 	for _, share := range v.Choose(ipvs.Client{To: v.Address}).Shares {
 		e := Endpoint{AddrPort: share.Server.Address, Share: share.Probability}
-		for name, s := range sets {
-			if strings.HasPrefix(proxymode.PlainSet(name), "KUBE-LOOP-BACK") && slices.ContainsFunc(s.Elements, func(i iptables.Element) bool {
-				return i.Network.Addr() == e.AddrPort.Addr() && i.Ports.First == e.AddrPort.Port() && i.Protocol == v.Protocol
-			}) {
-				e.Locality = OnThisNode
-			}
+		if here[addressKey{v.Protocol, e.AddrPort}] {
+			e.Locality = OnThisNode
 		}
 		endpoints = append(endpoints, e)
 	}
@@ -92,16 +103,16 @@ func (kinds addressKinds) policy(v *ipvs.VirtualServer) decision.Policy {
 	return decision.Cluster
 }
 
-// rangesOf are the source ranges of a load balancer IP.
-func rangesOf(v *ipvs.VirtualServer, sets map[string]*iptables.Set) (ranges []netip.Prefix) {
+// rangesOf are the source ranges of load balancer IPs.
+func rangesOf(sets map[string]*iptables.Set) map[addressKey][]netip.Prefix {
+	ranges := make(map[addressKey][]netip.Prefix)
 	for name, s := range sets {
 		if proxymode.PlainSet(name) != "KUBE-LOAD-BALANCER-SOURCE-CIDR" {
 			continue
 		}
 		for _, e := range s.Elements {
-			if e.Network.Addr() == v.Address.Addr() && e.Ports.First == v.Address.Port() && e.Protocol == v.Protocol {
-				ranges = append(ranges, e.Second)
-			}
+			at := addressKey{e.Protocol, netip.AddrPortFrom(e.Network.Addr(), e.Ports.First)}
+			ranges[at] = append(ranges[at], e.Second)
 		}
 	}
 	return ranges
