@@ -75,7 +75,7 @@ func TestObserve(t *testing.T) {
 		// It is ready with the rules of one family.
 		e2etest.Eventually(t, e2etest.Timeout, "kube-proxy has written the rules of both families", func() bool {
 			before[node] = state(t, c, node)
-			return strings.Count(before[node], ":KUBE-SERVICES ") >= 4 || strings.Contains(before[node], "table ip6 kube-proxy") && strings.Contains(before[node], "table ip kube-proxy")
+			return strings.Count(before[node], "--dst-type LOCAL -j KUBE-NODEPORTS") == 2 || strings.Count(before[node], "chain services {") == 2
 		})
 		c.Must(c.StartObserver(t.Context(), node))
 	}
