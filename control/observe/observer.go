@@ -6,6 +6,7 @@ package observe
 
 import (
 	"context"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -62,6 +63,9 @@ type Missed struct {
 	Node   string `json:"node,omitempty"`
 	Missed uint64 `json:"missed"` // number of records since the last report for the same reason
 	Why    string `json:"why"`    // see the Missed constants
+	// From and To are the time without these records; of a history only.
+	From *time.Time `json:"from,omitempty"`
+	To   *time.Time `json:"to,omitempty"`
 }
 
 // Why records are missing.
@@ -80,6 +84,10 @@ const (
 	// a flow. Following, flows count when they are decided; with a filter on states or events,
 	// each record counts.
 	MissedLeftOut = "left-out"
+	// MissedNotRecorded: a history has no records of that time; the number is not known (0).
+	MissedNotRecorded = "not-recorded"
+	// MissedNotWritten: records were not written into a history.
+	MissedNotWritten = "not-written"
 )
 
 // IsLoss reports whether the reader lacks something that it asked for.

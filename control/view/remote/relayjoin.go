@@ -115,9 +115,26 @@ func passingQuery(q observe.FlowQuery, nodes int) observe.FlowQuery {
 	return observe.FlowQuery{Follow: true, Verdict: decision.Accept.String(), Protocol: q.Protocol, Since: q.Since, Limit: past, Rate: q.Rate}
 }
 
+// JoinedList joins the records of a list, which is in the order of their decisions, and keeps the newest.
+type JoinedList struct{ newest }
+
+// NewJoinedList returns the list of a query to a number of nodes, with its limit. passed answers a query for the flows that pass a node,
+// and each is called with the list.
+func NewJoinedList(q observe.FlowQuery, limit, nodes int, passed func(observe.FlowQuery) []*flow.Record, each func(observe.Item) error) *JoinedList {
+	return &JoinedList{newest{limit: limit, each: each, join: func(list []observe.Item) ([]observe.Item, map[string][]observe.Joined) {
+		return joinList(q, list, nodes, passed)
+	}}}
+}
+
+// Add adds the next item.
+func (l *JoinedList) Add(i observe.Item) error { return l.add(i) }
+
+// Close ends the list.
+func (l *JoinedList) Close() error { return l.close() }
+
 // joinList joins the records of a list, which is in the order of their decisions: it returns the
 // list without those that belong to another one, and what belongs to each, by its ID.
-func (f *Relay) joinList(ctx context.Context, q observe.FlowQuery, list []observe.Item) ([]observe.Item, map[string][]observe.Joined) {
+func joinList(q observe.FlowQuery, list []observe.Item, nodes int, passed func(observe.FlowQuery) []*flow.Record) ([]observe.Item, map[string][]observe.Joined) {
 	records, listed := []*flow.Record{}, make(map[string]bool)
 	for _, i := range list {
 		if r := i.Record; r != nil && r.Time != nil {
@@ -130,7 +147,7 @@ func (f *Relay) joinList(ctx context.Context, q observe.FlowQuery, list []observ
 	if len(listed) == 0 {
 		return list, nil
 	}
-	records = append(records, f.passed(ctx, q, list)...)
+	records = append(records, passed(passedQuery(q, list, nodes))...)
 	slices.SortStableFunc(records, func(a, b *flow.Record) int { return a.Time.Compare(*b.Time) })
 	j := joiner{pairs: !q.ServicesOnly}
 	joined, gone := make(map[string][]observe.Joined), make(map[string]bool)
@@ -152,9 +169,8 @@ func (f *Relay) joinList(ctx context.Context, q observe.FlowQuery, list []observ
 // passedOf is the maximum number of flows through one of the other nodes that are joined to a list, or to the past records of a stream.
 func passedOf(nodes int) int { return min(maxJoined, max(1, maxQueriedMembers*maxJoined/nodes)) }
 
-// passed returns the records of nodes that passed packets of a list's connections. A node without
-// an answer is left out.
-func (f *Relay) passed(ctx context.Context, q observe.FlowQuery, list []observe.Item) []*flow.Record {
+// passedQuery is the query for the flows of a list's connections that pass a node.
+func passedQuery(q observe.FlowQuery, list []observe.Item, nodes int) observe.FlowQuery {
 	const most = 200 // destinations in a query; of more, all flows that nodes pass
 	oldest, destinations := time.Time{}, make(map[string]bool)
 	for _, i := range list {
@@ -166,14 +182,18 @@ func (f *Relay) passed(ctx context.Context, q observe.FlowQuery, list []observe.
 			destinations[r.Destination], destinations[destination] = true, true
 		}
 	}
-	members, _ := f.all()
 	passed := observe.FlowQuery{
 		Verdict: decision.Accept.String(), Protocol: q.Protocol, Since: oldest.Add(-joinWindow).Format(time.RFC3339Nano),
-		Limit: strconv.Itoa(passedOf(len(members))),
+		Limit: strconv.Itoa(passedOf(nodes)),
 	}
 	if len(destinations) <= most {
 		passed.Destination = strings.Join(slices.Sorted(maps.Keys(destinations)), ",")
 	}
+	return passed
+}
+
+// passed returns the records of nodes that passed packets. A node without an answer is left out.
+func (f *Relay) passed(ctx context.Context, members []Member, passed observe.FlowQuery) []*flow.Record {
 	var records []*flow.Record
 	for _, reply := range queryAll(members, func(m Member) (records []*flow.Record, err error) {
 		err = m.Observer.Flows(ctx, passed, func(i observe.Item) error {

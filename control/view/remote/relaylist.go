@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // listed is how many items of each node's list wait to be merged: a list of all flows of many nodes does not fit
@@ -60,7 +61,8 @@ func (f *Relay) list(ctx context.Context, members []Member, q observe.FlowQuery,
 	last := newest{limit: limit, each: each}
 	if join && (limit != observe.All || len(members) <= maxQueriedMembers) {
 		last.join = func(list []observe.Item) ([]observe.Item, map[string][]observe.Joined) {
-			return f.joinList(ctx, q, list)
+			members, _ := f.all()
+			return joinList(q, list, len(members), func(passed observe.FlowQuery) []*flow.Record { return f.passed(ctx, members, passed) })
 		}
 	}
 	heap.Init(&lists)
@@ -162,8 +164,8 @@ type newest struct {
 	records int // among kept
 }
 
-// recordsOfOne is the number of records that a connection may have in a list, one of each node.
-const recordsOfOne = 3
+// RecordsOfOne is the number of records that a connection may have in a list, one of each node.
+const RecordsOfOne = 3
 
 func (n *newest) add(i observe.Item) error {
 	if n.limit == observe.All && n.join == nil {
@@ -180,7 +182,7 @@ func (n *newest) add(i observe.Item) error {
 	case n.join == nil:
 		n.trim(n.limit)
 	default:
-		n.trim(recordsOfOne * n.limit)
+		n.trim(RecordsOfOne * n.limit)
 	}
 	return nil
 }
