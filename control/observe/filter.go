@@ -44,6 +44,8 @@ type Filter struct {
 
 	// Since leaves out flows decided earlier; the zero time: none.
 	Since time.Time
+	// Until leaves out flows decided then or later; the zero time: none.
+	Until time.Time
 	// Limit is the maximum number of flows: of the newest or, following, of those sent first;
 	// 0: none of these; [All]: all.
 	Limit int
@@ -105,7 +107,13 @@ func (q FlowQuery) Parse(now time.Time) (*Filter, error) {
 	if q.Event != "" && !q.Follow {
 		p.fail("event", "event %q: only streams have events: use follow, or filter by state", q.Event)
 	}
-	f.Since = p.since(q.Since, now)
+	f.Since, f.Until = p.time("since", q.Since, now), p.time("until", q.Until, now)
+	switch {
+	case q.Until != "" && q.Follow:
+		p.fail("until", "until %q: a stream has no end: leave out follow", q.Until)
+	case q.Until != "" && !f.Since.Before(f.Until):
+		p.fail("until", "until %q: want a time after since", q.Until)
+	}
 	f.Limit = p.limit(q)
 	if q.Rate != "" {
 		f.Rate = p.number("rate", q.Rate, "without it, the rate is limited by the nodes only")

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -15,7 +16,12 @@ import (
 // ServicesOnly: the caller counts the flows that this leaves out.
 func (f *Filter) Match(fl *flow.Flow, s flow.State, e flow.Event, names flow.Names) bool {
 	return f.matchPacket(&fl.Packet, names) && f.matchDecision(fl, names) && f.matchPods(fl, names) &&
-		one(f.States, s) && (e == 0 || one(f.Events, e)) && !fl.Time.Before(f.Since)
+		one(f.States, s) && (e == 0 || one(f.Events, e)) && f.matchTime(fl.Time)
+}
+
+// matchTime reports whether flows decided at a time can pass.
+func (f *Filter) matchTime(at time.Time) bool {
+	return !at.Before(f.Since) && (f.Until.IsZero() || at.Before(f.Until))
 }
 
 // MatchNode reports whether any flow of the node can pass.

@@ -11,7 +11,7 @@ import (
 
 // MatchRecord is [Filter.Match] for a record, with the names that it has; Nodes count, too.
 func (f *Filter) MatchRecord(r *flow.Record) bool {
-	return f.MatchNode(r.Node) && (r.Time == nil || !r.Time.Before(f.Since)) &&
+	return f.MatchNode(r.Node) && (r.Time == nil || f.matchTime(*r.Time)) &&
 		named(f.Protocols, r.Protocol) && named(f.Verdicts, r.Verdict) && named(f.Reasons, r.Reason) &&
 		one(f.States, r.State()) && (r.Event == 0 || one(f.Events, r.Event)) &&
 		f.matchAddresses(r) && f.matchNames(r)

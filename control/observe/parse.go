@@ -200,8 +200,8 @@ func parseNamed(s string) (AddressPattern, bool) {
 	return AddressPattern{Name: name, Port: port}, err == nil
 }
 
-// since reads a time, or how long ago it was.
-func (p *parser) since(s string, now time.Time) time.Time {
+// time reads a time, or how long ago it was.
+func (p *parser) time(field, s string, now time.Time) time.Time {
 	if s == "" {
 		return time.Time{}
 	}
@@ -210,7 +210,7 @@ func (p *parser) since(s string, now time.Time) time.Time {
 	}
 	ago, err := time.ParseDuration(s)
 	if err != nil || ago < 0 {
-		p.fail("since", "since %q: want how long ago, such as 5m or 1h30m, or a time such as 2026-01-02T15:04:05Z", s)
+		p.fail(field, "%s %q: want how long ago, such as 5m or 1h30m, or a time such as 2026-01-02T15:04:05Z", field, s)
 		return time.Time{}
 	}
 	return now.Add(-ago)

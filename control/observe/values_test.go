@@ -45,12 +45,12 @@ func TestValuesRoundTrip(t *testing.T) {
 
 func TestValuesErrors(t *testing.T) {
 	for query, want := range map[string]string{
-		"folow=true":               `parameter "folow": want follow, service, namespace, pod, node, source, destination, endpoint, port, protocol, verdict, reason, state, servicesonly, joined, event, since, limit, rate, steps`,
+		"folow=true":               `parameter "folow": want follow, service, namespace, pod, node, source, destination, endpoint, port, protocol, verdict, reason, state, servicesonly, joined, event, since, until, limit, rate, steps`,
 		"follow=1":                 `follow "1": want true or false`,
 		"service=a&service=b":      `service is given 2 times: give it once, a list with commas`,
 		"steps&steps":              `steps is given 2 times: give it once, a list with commas`,
-		"Service=a":                `parameter "Service": want follow, service, namespace, pod, node, source, destination, endpoint, port, protocol, verdict, reason, state, servicesonly, joined, event, since, limit, rate, steps`,
-		"steps=x&follow=y&b=1&a=1": `parameter "a": want follow, service, namespace, pod, node, source, destination, endpoint, port, protocol, verdict, reason, state, servicesonly, joined, event, since, limit, rate, steps`,
+		"Service=a":                `parameter "Service": want follow, service, namespace, pod, node, source, destination, endpoint, port, protocol, verdict, reason, state, servicesonly, joined, event, since, until, limit, rate, steps`,
+		"steps=x&follow=y&b=1&a=1": `parameter "a": want follow, service, namespace, pod, node, source, destination, endpoint, port, protocol, verdict, reason, state, servicesonly, joined, event, since, until, limit, rate, steps`,
 	} {
 		v, err := url.ParseQuery(query)
 		if err != nil {

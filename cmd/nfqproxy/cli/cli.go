@@ -84,7 +84,7 @@ the kernel alone translates the flow's packets.`,
 		SilenceErrors: true,
 	}
 	addGroup(root, "look", "Look at nodes, clusters and labs:", newFlowsCommand(connect), newTopCommand(connect), newWebCommand(connect), newWhyCommand(connect), newDoctorCommand(connect),
-		newTimelineCommand(connect), newObjectsCommand(connect), newStatusCommand(connect), newStepCommand(connect), newWatchForCommand(connect), newShowCommand(), newCollectCommand())
+		newTimelineCommand(connect), newObjectsCommand(connect), newStatusCommand(connect), newStepCommand(connect), newWatchForCommand(connect), newRecordCommand(connect), newShowCommand(), newCollectCommand())
 	addGroup(root, "explain", "Explain files:", newExplainCommand(), newRenderCommand(), newTraceCommand(), newServicesCommand(), newDiffCommand(), newReplayCommand())
 	addGroup(root, "learn", "Learn and experiment:", newLabCommand(), newLearnCommand(), newExperimentCommand())
 	addGroup(root, "operate", "Operate nodes and clusters:", newRunCommand(), newExportCommand(connect), newBalanceCommand(connect), newCleanupCommand(), newInstallCommand(), newUninstallCommand())

@@ -26,6 +26,7 @@ type clusterFlags struct {
 	server    string
 	tokenFile string
 	daemons   daemonsFlags
+	history   string // of why
 }
 
 func (f *clusterFlags) add(cmd *cobra.Command) {
@@ -39,7 +40,7 @@ func (f *clusterFlags) add(cmd *cobra.Command) {
 
 // doctor returns the doctor of the cluster: it examines the objects and, in a lab, what is observed.
 func (f *clusterFlags) doctor(ctx context.Context, connect connector, stdin io.Reader, stderr io.Writer) (*findings.Doctor, error) {
-	cluster, err := f.daemons.wanted("server", "lab", "objects")
+	cluster, err := f.daemons.wanted("server", "lab", "objects", "history")
 	if err != nil {
 		return nil, err
 	}
@@ -53,6 +54,13 @@ func (f *clusterFlags) doctor(ctx context.Context, connect connector, stdin io.R
 		config, err := f.table.configure(objects)
 		return objects, config, err
 	}}
+	if f.history != "" {
+		if f.server != "" {
+			return nil, errors.New("--server and --history cannot be used together: give one of them")
+		}
+		d.Observer, err = openHistory(f.history, stderr)
+		return d, err
+	}
 	if cluster {
 		return d, f.observeDaemons(ctx, d, stderr)
 	}

@@ -249,24 +249,16 @@ const nodeWait = time.Second
 
 // nodeOf returns the name of the daemon's node. It waits for a daemon that cannot be reached, until the context ends.
 func nodeOf(ctx context.Context, o observe.Observer, log *slog.Logger) (string, error) {
-	for logged := false; ; logged = true {
-		stats, err := o.Stats(ctx)
-		switch {
-		case err == nil && len(stats) == 1:
-			return stats[0].Node, nil
-		case err == nil:
-			return "", fmt.Errorf("--server has the flows of %d nodes: --otlp-endpoint requires the daemon of one", len(stats))
-		case ctx.Err() != nil:
-			return "", nil
-		case !logged:
-			log.Warn("the daemon does not answer; trying again", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return "", nil
-		case <-time.After(nodeWait):
-		}
+	nodes, err := awaitNodes(ctx, o, log)
+	switch {
+	case ctx.Err() != nil:
+		return "", nil
+	case err != nil:
+		return "", err
+	case len(nodes) != 1:
+		return "", fmt.Errorf("--server has the flows of %d nodes: --otlp-endpoint requires the daemon of one", len(nodes))
 	}
+	return nodes[0], nil
 }
 
 // eachNode calls its argument for each node that the daemon knows or, while it cannot be reached, knew last.

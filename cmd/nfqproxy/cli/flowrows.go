@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/findings"
@@ -26,8 +27,9 @@ const (
 // in the rows of the connection's later events.
 type rows struct {
 	*flowsFlags
-	printer text.Printer
-	stderr  io.Writer
+	printer  text.Printer
+	location *time.Location // nil: the local one
+	stderr   io.Writer
 
 	waiting []*flow.Record
 	others  map[string][]*flow.Record // by the ID of the flow that they belong to
@@ -54,7 +56,7 @@ func (l *rows) take(item observe.Item) error {
 		l.leftOut += item.Missed.Missed
 		return nil
 	case item.Missed != nil:
-		return errors.Join(l.print(), printMissed(item.Missed, l.printer, l.stderr))
+		return errors.Join(l.print(), printMissed(item.Missed, l.printer, l.location, l.stderr))
 	}
 	if l.most == 0 && (!l.query.Follow || len(l.waiting) >= maxWaiting) {
 		if err := l.print(); err != nil {

@@ -30,6 +30,7 @@ type flowsFlags struct {
 	noHeaders bool
 	walk      text.Walk
 	zone      zoneFlags
+	history   string
 
 	namespaces namespaceFlags
 }
@@ -55,6 +56,9 @@ an event of a node that arrives late is a line of its own.
 A flow is shown if it matches all filters. A list has values separated by commas; a flow
 must match one of them.
 
+--history shows recorded flows instead, in their latest state, without the walk. What the
+history lacks of the time is on standard error.
+
 -o wide adds columns. STAGES has four times of the first packet: in the queue, until the
 decision, until its connection entry was written, and until its verdict was sent. -o json
 and -o jsonl print records as described in datapath/flow/SCHEMA.md, with unchanged times.
@@ -63,6 +67,7 @@ custom-columns has kubectl's syntax.`,
   nfqproxy flows --state refused,unanswered --since 5m
   nfqproxy flows --all                                  # include flows for no service
   nfqproxy flows --verdict accept                       # only flows that pass unchanged
+  nfqproxy flows --history DIR --since 3h --until 2h    # recorded by nfqproxy record
   nfqproxy flows -o custom-columns=ID:.id,TO:.endpoint,STATE:.life.state
   nfqproxy flows $(nfqproxy flows -o name --limit 1)`,
 		Args:        atMost(1, "one ID"),
@@ -79,6 +84,8 @@ custom-columns has kubectl's syntax.`,
 	flags.BoolVar(&f.all, "all", false, "include flows that are for no service")
 	flags.BoolVar(&f.join, "join", true, "show each connection once, with all nodes that decided it; in formats other than tables only if given")
 	flags.StringVar(&q.Since, "since", "", "only flows decided since then: a duration (5m) or a time (RFC 3339); with --follow: print the events since then first")
+	flags.StringVar(&q.Until, "until", "", "only flows decided before: a duration (5m) or a time (RFC 3339)")
+	historyFlag(cmd, &f.history, "show recorded flows,")
 	flags.StringVar(&q.Limit, "limit", "", "number of newest flows to show; 0: all (default 100); with --follow: number of earlier flows to print first")
 	flags.StringVarP(&f.output, "output", "o", "", strings.Join(text.Formats(), ", ")+" (default: a table)")
 	walkFlag(cmd, &f.walk, "; in JSON: as steps (of one flow: words by default)", text.WalkNone)
@@ -154,7 +161,7 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 	if _, err := text.NewPrinter(io.Discard, f.output, o); err != nil { // before the request
 		return fmt.Errorf("--output %w", err)
 	}
-	observer, err := f.server.observer(cmd.Context(), connect, cmd.ErrOrStderr())
+	observer, nodes, err := f.observer(cmd, connect)
 	if err != nil {
 		return err
 	}
@@ -165,9 +172,7 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 		return f.printOne(cmd.Context(), stdout, observer, args[0], o)
 	}
 	if f.join && (f.table() || cmd.Flags().Changed("join")) {
-		// Without an answer, the list reports why.
-		nodes, _ := observer.Stats(cmd.Context())
-		f.query.Joined = len(nodes) > 1
+		f.query.Joined = nodes() > 1
 		o.Nodes = f.query.Joined
 	}
 	p, err := text.NewPrinter(stdout, f.output, o)
@@ -183,6 +188,22 @@ func (f *flowsFlags) run(cmd *cobra.Command, connect connector, args []string, s
 	return blameFlag(cmd.Flags(), f.list(cmd.Context(), observer, p, cmd.ErrOrStderr()))
 }
 
+// observer returns what shows the flows, and what returns the number of its nodes.
+func (f *flowsFlags) observer(cmd *cobra.Command, connect connector) (observe.Observer, func() int, error) {
+	if f.history != "" {
+		h, err := openHistory(f.history, cmd.ErrOrStderr())
+		return h, func() int {
+			nodes, _ := h.Nodes() // without an answer, the list reports why
+			return len(nodes)
+		}, err
+	}
+	o, err := f.server.observer(cmd.Context(), connect, cmd.ErrOrStderr())
+	return o, func() int {
+		nodes, _ := o.Stats(cmd.Context())
+		return len(nodes)
+	}, err
+}
+
 // table reports whether the output is a table with the usual columns.
 func (f *flowsFlags) table() bool { return f.output == "" || f.output == "wide" }
 
@@ -193,7 +214,7 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 			return errors.New("the flow ID is empty")
 		}
 		// Filters do not apply to one flow: only flags of the output and the connection do.
-		how := []string{"output", "no-headers", "walk", "utc", "time-zone", "server", "lab", "token-file", "cluster", "kubeconfig", "context", "daemonset", "color"}
+		how := []string{"output", "no-headers", "walk", "utc", "time-zone", "history", "server", "lab", "token-file", "cluster", "kubeconfig", "context", "daemonset", "color"}
 		var err error
 		flags.Visit(func(flag *pflag.Flag) {
 			if err == nil && !slices.Contains(how, flag.Name) {
@@ -201,6 +222,11 @@ func (f *flowsFlags) check(flags *pflag.FlagSet, args []string) error {
 			}
 		})
 		if err != nil {
+			return err
+		}
+	}
+	if f.history != "" {
+		if err := excludes(flags, "history", "follow", "walk", "server", "lab", "cluster", "daemonset", "kubeconfig", "context", "token-file"); err != nil {
 			return err
 		}
 	}
@@ -287,6 +313,7 @@ func (f *flowsFlags) list(ctx context.Context, observer observe.Observer, p text
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l := &rows{flowsFlags: f, printer: p, stderr: stderr}
+	l.location, _ = f.zone.location() // checked
 	query := f.query
 	if query.Limit == "" && !query.Follow && f.table() {
 		l.most = observe.DefaultLimit
@@ -335,10 +362,10 @@ func leftOutInWords(flows uint64) string {
 }
 
 // printMissed prints that records are missing, in the list itself if its format allows.
-func printMissed(m *observe.Missed, p text.Printer, stderr io.Writer) error {
+func printMissed(m *observe.Missed, p text.Printer, zone *time.Location, stderr io.Writer) error {
 	if p, ok := p.(text.MissedPrinter); ok {
 		return p.PrintMissed(m)
 	}
-	_, err := fmt.Fprintln(stderr, text.Missed(m))
+	_, err := fmt.Fprintln(stderr, text.Missed(m, zone))
 	return err
 }

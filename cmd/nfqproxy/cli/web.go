@@ -30,9 +30,10 @@ import (
 
 // webFlags are the flags of nfqproxy web.
 type webFlags struct {
-	server serverFlags
-	page   string
-	noOpen bool
+	server  serverFlags
+	page    string
+	history string
+	noOpen  bool
 }
 
 func newWebCommand(connect connector) *cobra.Command {
@@ -57,6 +58,7 @@ With a running lab, open the lab's own page.`,
 	flags.SortFlags = false
 	flags.StringVar(&f.page, "page", "", "loopback address and port of the page (default: "+flowapi.DefaultPage+" or, if that is in use, any port)")
 	flags.BoolVar(&f.noOpen, "no-open", false, "do not open the page in a browser")
+	historyFlag(cmd, &f.history, "also show earlier flows,")
 	f.server.add(cmd)
 	return cmd
 }
@@ -90,6 +92,13 @@ func (f *webFlags) run(cmd *cobra.Command, connect connector) error {
 	}
 	c.Routes = viewapi.Routes(views)
 	c.Balancing, _ = c.Observer.(observe.Balancing)
+	if f.history != "" {
+		h, err := openHistory(f.history, stderr)
+		if err != nil {
+			return err
+		}
+		c.Observer = &withHistory{c.Observer, h}
+	}
 	if _, err := c.Observer.Topology(ctx); err != nil { // before a page with the error only is opened
 		return err
 	}

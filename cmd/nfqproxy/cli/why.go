@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +17,7 @@ import (
 type whyFlags struct {
 	clusterFlags
 	question diagnose.Question
+	at       string
 	walk     text.Walk
 	output   string
 }
@@ -44,11 +47,15 @@ rules of that node, too, its virtual servers of IPVS and its firewall; and what 
 the service is compared with the objects. Without --objects and --kubeconfig the services are
 those of the rules, and the source is an address, the node or "outside".
 
+With --history and --at, recorded flows of five minutes until then count instead of recent
+ones. The objects are those of now.
+
 The answer is what objects, flows and rules show. Network policies count as their objects say;
 other firewalls, routes, and programs that had no flow yet are not known without a bundle. The exit code
 is 0 if the connection reaches an endpoint, 1 if it does not, and 2 on an error.`,
 		Example: `  nfqproxy why shell my-nginx-service.default:80
   nfqproxy why shop/client web.shop:80 --kubeconfig ~/.kube/config
+  nfqproxy why shop/client web.shop:80 --history DIR --at 14:03
   kubectl get svc,endpointslices,nodes,pods -A -o yaml |
       nfqproxy why outside 172.20.0.2:30080 --objects -
   nfqproxy why 10.244.1.9 web.shop:80 --node node-a.tar.gz`,
@@ -79,6 +86,8 @@ is 0 if the connection reaches an endpoint, 1 if it does not, and 2 on an error.
 	f.clusterFlags.add(cmd)
 	flags.Lookup("node").Usage = "node at which the packet starts or arrives, where the source and the destination do not show it; or the bundle of a node, of nfqproxy collect, whose rules count, too: a directory (with a slash, as ./node-a) or .tar.gz"
 	namespaceFlag(cmd, &f.question.Namespace, "a pod's name without one, and of a service's if the source is no pod", "that of the kubeconfig's context, or default")
+	historyFlag(cmd, &f.clusterFlags.history, "with recorded flows")
+	flags.StringVar(&f.at, "at", "", "time of the flows of --history: a time of day (14:03), a duration (2h) or a time (RFC 3339) (default: now)")
 	flags.StringVar(&f.question.Protocol, "protocol", "", "tcp, udp or sctp (default: that of the service port)")
 	walkFlag(cmd, &f.walk, "; prints the decision as nfqproxy explain does", text.WalkNone)
 	outputFlag(cmd, &f.output)
@@ -93,9 +102,18 @@ func (f *whyFlags) ask(ctx context.Context, connect connector, stdin io.Reader, 
 }
 
 func (f *whyFlags) answer(ctx context.Context, connect connector, stdin io.Reader, stderr io.Writer) (*diagnose.Answer, error) {
+	if f.at != "" && f.clusterFlags.history == "" {
+		return nil, errors.New("--at requires --history: without one, only recent flows are known")
+	}
 	d, err := f.doctor(ctx, connect, stdin, stderr)
 	if err != nil {
 		return nil, err
+	}
+	if f.at != "" {
+		if d.At, err = timeOfDay(f.at, time.Now()); err != nil {
+			return nil, fmt.Errorf("--at %w", err)
+		}
+		note(stderr, fmt.Sprintf("the flows are those until %s, the objects those of now", d.At.Format("2006-01-02 15:04:05")))
 	}
 	if f.question.Node = f.table.name; f.question.Namespace == "" {
 		f.question.Namespace = f.namespace()

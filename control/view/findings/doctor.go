@@ -27,6 +27,8 @@ type Doctor struct {
 	// Firewall reads the rules of nodes; nil: they are not known. It is called for the nodes of recent flows that got
 	// no answer.
 	Firewall Firewall
+	// At is the time at whose flows [Doctor.Why] looks, of an observer that knows past ones; zero: now.
+	At time.Time
 }
 
 // Of returns the doctor for what is observed: the server itself, if it knows the cluster's objects (a lab, and
@@ -196,7 +198,7 @@ func (d *Doctor) recent(ctx context.Context) (seen recent, err error) {
 	if d.Observer == nil {
 		return seen, nil
 	}
-	if seen.records, err = Recent(ctx, d.Observer); err != nil {
+	if seen.records, err = until(ctx, d.Observer, d.At); err != nil {
 		return seen, err
 	}
 	if seen.status, err = d.Observer.Status(ctx); err != nil {

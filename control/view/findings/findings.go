@@ -34,7 +34,16 @@ const (
 
 // Recent returns flows of the last five minutes, the oldest first, at most the newest 10,000.
 func Recent(ctx context.Context, o observe.Observer) (records []*flow.Record, err error) {
-	err = o.Flows(ctx, observe.FlowQuery{Verdict: "dnat", Since: "5m", Limit: "10000"}, func(item observe.Item) error {
+	return until(ctx, o, time.Time{})
+}
+
+// until returns flows as Recent does, of five minutes until the minute that begins at a time; zero: until now.
+func until(ctx context.Context, o observe.Observer, at time.Time) (records []*flow.Record, err error) {
+	q := observe.FlowQuery{Verdict: "dnat", Since: "5m", Limit: "10000"}
+	if !at.IsZero() {
+		q.Since, q.Until = at.Add(-5*time.Minute).Format(time.RFC3339Nano), at.Add(time.Minute).Format(time.RFC3339Nano)
+	}
+	err = o.Flows(ctx, q, func(item observe.Item) error {
 		if item.Record != nil {
 			records = append(records, item.Record)
 		}

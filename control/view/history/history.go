@@ -18,8 +18,6 @@ import (
 type History struct {
 	// Dir is the directory.
 	Dir string
-	// Until leaves out flows decided then or later; the zero time: none.
-	Until time.Time
 	// Warn is called with each file that cannot be read, which is skipped; nil: it is an error.
 	Warn func(error)
 }
@@ -113,7 +111,7 @@ func (h *History) Flows(ctx context.Context, q observe.FlowQuery, each func(obse
 		return err
 	}
 	defer files.close()
-	for _, m := range h.missed(files, f.Since) {
+	for _, m := range missed(files, f) {
 		if err := each(observe.Item{Missed: m}); err != nil {
 			return err
 		}

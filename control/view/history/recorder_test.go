@@ -138,7 +138,7 @@ func TestPartsOfAnHour(t *testing.T) {
 	w.clock.set(noon.Add(2 * time.Minute))
 	w.flush(hour)
 	expect(t, files(t, dir), "2026-01-02T12Z_node-a_000001.parquet", "2026-01-02T12Z_node-a_000002.parquet")
-	h := &History{Dir: dir, Until: noon.Add(2 * time.Minute)}
+	h := &History{Dir: dir}
 	want := []string{"slow-reader 7", "r-1 closed", "r-2 decided", "r-3 decided"}
 	expect(t, read(t, h, observe.FlowQuery{}), want...)
 	expect(t, read(t, h, observe.FlowQuery{Limit: "0"}), want...)

@@ -133,12 +133,12 @@ func (s *search) joined(files opened, q observe.FlowQuery, each func(observe.Ite
 
 // eachGroup calls each for the row groups that may have flows of the time, the newest first.
 func (s *search) eachGroup(files opened, each func(*group) error) error {
-	since, until := s.filter.Since.UnixMicro(), int64(math.MaxInt64)
-	if s.filter.Since.IsZero() {
-		since = math.MinInt64
+	since, until := int64(math.MinInt64), int64(math.MaxInt64)
+	if f := s.filter; !f.Since.IsZero() {
+		since = f.Since.UnixMicro()
 	}
-	if !s.Until.IsZero() {
-		until = s.Until.UnixMicro()
+	if f := s.filter; !f.Until.IsZero() {
+		until = f.Until.UnixMicro()
 	}
 	for _, r := range slices.Backward(files) {
 		if err := s.unreadable(reading(r.path, func() error {
@@ -168,20 +168,12 @@ func (s *search) eachGroup(files opened, each func(*group) error) error {
 
 // eachMatch calls each with copies of the rows of a group that match.
 func (s *search) eachMatch(g *group, each func(*row) error) error {
-	until := int64(math.MaxInt64)
-	if !s.Until.IsZero() {
-		until = s.Until.UnixMicro()
-	}
-	since := int64(math.MinInt64)
-	if !s.filter.Since.IsZero() {
-		since = s.filter.Since.UnixMicro()
-	}
 	count := 0
 	return g.eachRow(g.RowGroup, g.keep, func(x *row) error {
 		if count++; count%4096 == 0 && s.ctx.Err() != nil {
 			return s.ctx.Err()
 		}
-		if x.Time < since || x.Time >= until || !s.filter.MatchRecord(x.record()) {
+		if !s.filter.MatchRecord(x.record()) {
 			return nil
 		}
 		if s.filter.ServicesOnly && x.Reason == decision.NotAService.String() {
@@ -222,10 +214,10 @@ func (h *rowHeap) Pop() any {
 // slack is the time between two spans that is none without records.
 const slack = 2 * time.Second
 
-// missed is what the history lacks of the time since one: records that recorders did not get, and times in which they did not
+// missed is what the history lacks of the time of a query: records that recorders did not get, and times in which they did not
 // run.
-func (h *History) missed(files opened, since time.Time) (list []*observe.Missed) {
-	until := h.Until
+func missed(files opened, f *observe.Filter) (list []*observe.Missed) {
+	since, until := f.Since, f.Until
 	if until.IsZero() {
 		until = time.Now()
 	}
@@ -233,8 +225,8 @@ func (h *History) missed(files opened, since time.Time) (list []*observe.Missed)
 	by := make(map[reason]*observe.Missed)
 	spans := make(map[string][]span) // by recorder
 	for _, r := range files {
-		f, _ := parseName(filepath.Base(r.path))
-		spans[f.recorder] = append(spans[f.recorder], r.coverage.spans...)
+		name, _ := parseName(filepath.Base(r.path))
+		spans[name.recorder] = append(spans[name.recorder], r.coverage.spans...)
 		for _, g := range r.coverage.gaps {
 			if g.To.Before(since) || !g.From.Before(until) {
 				continue
@@ -249,7 +241,7 @@ func (h *History) missed(files opened, since time.Time) (list []*observe.Missed)
 		}
 	}
 	for _, recorder := range slices.Sorted(maps.Keys(spans)) {
-		for _, s := range uncovered(spans[recorder], since, until, h.Until.IsZero()) {
+		for _, s := range uncovered(spans[recorder], since, until, f.Until.IsZero()) {
 			list = append(list, &observe.Missed{Node: recorder, Why: observe.MissedNotRecorded, From: &s.From, To: &s.To})
 		}
 	}

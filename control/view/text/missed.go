@@ -1,22 +1,35 @@
 package text
 
 import (
+	"cmp"
+	"fmt"
+	"time"
+
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
-// Missed is the message that records are missing.
-func Missed(m *observe.Missed) string {
-	switch m.Why {
-	case observe.MissedUnreachable:
+// Missed is the message that records are missing; of a history, with their time in the zone.
+func Missed(m *observe.Missed, zone *time.Location) string {
+	at := ""
+	if m.From != nil && m.To != nil {
+		at = fmt.Sprintf(" from %s to %s", dayAndTime(*m.From, zone), dayAndTime(*m.To, zone))
+	}
+	switch {
+	case m.Why == observe.MissedNotRecorded:
+		return m.Node + ": nothing was recorded" + at
+	case m.Why == observe.MissedUnreachable && at != "":
+		return "node " + m.Node + " was unreachable at times" + at + ": records are missing"
+	case m.Why == observe.MissedUnreachable:
 		return "node " + m.Node + " is unreachable: its records are missing from here on"
-	case observe.MissedNoDaemon:
+	case m.Why == observe.MissedNoDaemon:
 		return "node " + m.Node + " has no daemon: nobody records its flows"
 	}
 	why := map[string]string{
-		observe.MissedSlow:    "this client was too slow",
-		observe.MissedSampled: "the rate limit of the stream was reached",
-		observe.MissedLost:    "buffer overflow on the node",
+		observe.MissedSlow:       "this client was too slow",
+		observe.MissedSampled:    "the rate limit of the stream was reached",
+		observe.MissedLost:       "buffer overflow on the node",
+		observe.MissedNotWritten: "they could not be written into the history",
 	}[m.Why]
 	if why == "" {
 		why = m.Why
@@ -29,5 +42,14 @@ func Missed(m *observe.Missed) string {
 	if m.Missed == 1 {
 		are = " is"
 	}
-	return node + quantity.Count(m.Missed, "record") + are + " missing here: " + why
+	place := at
+	if place == "" {
+		place = " here"
+	}
+	return node + quantity.Count(m.Missed, "record") + are + " missing" + place + ": " + why
+}
+
+// dayAndTime is a time of a history, which may be days ago.
+func dayAndTime(at time.Time, zone *time.Location) string {
+	return at.In(cmp.Or(zone, time.Local)).Format("2006-01-02 15:04:05")
 }

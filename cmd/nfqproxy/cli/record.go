@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nfqproxy/nfqproxy/control/view/history"
+)
+
+// recordFlags are the flags of nfqproxy record.
+type recordFlags struct {
+	server  serverFlags
+	dir     string
+	maxSize string
+	maxAge  time.Duration
+	all     bool
+}
+
+// severalNodes is the name of the files of a recorder of more than one node.
+const severalNodes = "cluster"
+
+func newRecordCommand(connect connector) *cobra.Command {
+	var f recordFlags
+	cmd := &cobra.Command{
+		Use:   "record --dir DIR",
+		Short: "Keep a history of flows in Parquet files",
+		Long: `Follow the flows of what the flags select, and keep them in Parquet files, until
+interrupted. It needs no privilege but access to the flow API, and it waits for a daemon that
+is away. A directory has a file for each hour, in UTC, and each node; of several nodes
+together the name is "cluster". The files of the present hour are parts of at most a minute,
+which are merged at its end: a recorder that is killed loses no more than the last minute.
+
+nfqproxy flows, why and web read the directory with --history. DuckDB, pandas and other
+programs read the files: docs/reference/history.md has the columns and examples.
+
+Flows that are for no service and pass unchanged are omitted, unless --all is given. The
+rate limit of the flow API holds: what it leaves out is counted in the files.`,
+		Example: `  nfqproxy record --dir /var/lib/nfqproxy/history
+  nfqproxy record --dir history --cluster --max-size 20Gi --max-age 720h
+  nfqproxy flows --history history --since 3h --state unanswered`,
+		Args:        noArgs,
+		Annotations: ending(),
+		RunE:        func(cmd *cobra.Command, _ []string) error { return blameFlag(cmd.Flags(), f.run(cmd, connect)) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.dir, "dir", "", "directory of the files; it is made if it does not exist")
+	_ = cmd.MarkFlagDirname("dir")
+	flags.StringVar(&f.maxSize, "max-size", "4Gi", "remove the oldest files beyond this size of all files in bytes, for example 500Mi; 0: no bound")
+	flags.DurationVar(&f.maxAge, "max-age", 7*24*time.Hour, "remove files that are older; 0: no bound")
+	flags.BoolVar(&f.all, "all", false, "include flows that are for no service")
+	f.server.add(cmd)
+	return cmd
+}
+
+// config validates the flags.
+func (f *recordFlags) config() (c history.Config, err error) {
+	c = history.Config{Dir: f.dir, MaxAge: f.maxAge, ServicesOnly: !f.all}
+	size, err := resource.ParseQuantity(f.maxSize)
+	switch {
+	case f.dir == "":
+		return c, errors.New("--dir is missing: give the directory of the files")
+	case err != nil || size.Value() < 0:
+		return c, fmt.Errorf("--max-size %q: want a number of bytes, for example 500Mi or 4Gi", f.maxSize)
+	case size.Value() != 0 && size.Value() < history.LeastSize:
+		return c, fmt.Errorf("--max-size %s: want at least 16Mi", f.maxSize)
+	case f.maxAge != 0 && f.maxAge < time.Hour:
+		return c, fmt.Errorf("--max-age %s: want at least 1h, as a file has an hour", f.maxAge)
+	}
+	c.MaxSize = size.Value()
+	return c, nil
+}
+
+func (f *recordFlags) run(cmd *cobra.Command, connect connector) error {
+	ctx := cmd.Context()
+	c, err := f.config()
+	if err != nil {
+		return err
+	}
+	c.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	cluster, err := f.server.ofCluster()
+	if err != nil {
+		return err
+	}
+	observer, err := f.server.observer(ctx, connect, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	c.Name = severalNodes
+	if !cluster {
+		nodes, err := awaitNodes(ctx, observer, c.Log)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if len(nodes) == 1 {
+			c.Name = fileName(nodes[0])
+		}
+	}
+	r, err := history.Open(c)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.Run(ctx, observer), r.Close())
+}
