@@ -18,6 +18,7 @@ type recordFlags struct {
 	dir     string
 	maxSize string
 	maxAge  time.Duration
+	every   time.Duration
 	all     bool
 }
 
@@ -32,8 +33,8 @@ func newRecordCommand(connect connector) *cobra.Command {
 		Long: `Follow the flows of what the flags select, and keep them in Parquet files, until
 interrupted. It needs no privilege but access to the flow API, and it waits for a daemon that
 is away. A directory has a file for each hour, in UTC, and each node; of several nodes
-together the name is "cluster". The files of the present hour are parts of at most a minute,
-which are merged at its end: a recorder that is killed loses no more than the last minute.
+together the name is "cluster". The files of the present hour are parts of at most a minute
+(--write-every), which are merged at its end: a recorder that is killed loses no more.
 
 nfqproxy flows, why and web read the directory with --history. DuckDB, pandas and other
 programs read the files: docs/reference/history.md has the columns and examples.
@@ -53,6 +54,7 @@ rate limit of the flow API holds: what it leaves out is counted in the files.`,
 	_ = cmd.MarkFlagDirname("dir")
 	flags.StringVar(&f.maxSize, "max-size", "4Gi", "remove the oldest files beyond this size of all files in bytes, for example 500Mi; 0: no bound")
 	flags.DurationVar(&f.maxAge, "max-age", 7*24*time.Hour, "remove files that are older; 0: no bound")
+	flags.DurationVar(&f.every, "write-every", time.Minute, "write new flows and changes at least this often, 1s to 1m: a recorder that is killed loses those since")
 	flags.BoolVar(&f.all, "all", false, "include flows that are for no service")
 	f.server.add(cmd)
 	return cmd
@@ -60,7 +62,7 @@ rate limit of the flow API holds: what it leaves out is counted in the files.`,
 
 // config validates the flags.
 func (f *recordFlags) config() (c history.Config, err error) {
-	c = history.Config{Dir: f.dir, MaxAge: f.maxAge, ServicesOnly: !f.all}
+	c = history.Config{Dir: f.dir, MaxAge: f.maxAge, Interval: f.every, ServicesOnly: !f.all}
 	size, err := resource.ParseQuantity(f.maxSize)
 	switch {
 	case f.dir == "":
@@ -71,6 +73,8 @@ func (f *recordFlags) config() (c history.Config, err error) {
 		return c, fmt.Errorf("--max-size %s: want at least 16Mi", f.maxSize)
 	case f.maxAge != 0 && f.maxAge < time.Hour:
 		return c, fmt.Errorf("--max-age %s: want at least 1h, as a file has an hour", f.maxAge)
+	case f.every < time.Second || f.every > time.Minute:
+		return c, fmt.Errorf("--write-every %s: want 1s to 1m", f.every)
 	}
 	c.MaxSize = size.Value()
 	return c, nil

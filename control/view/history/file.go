@@ -112,6 +112,7 @@ func (w *writer) commit(c coverage) (err error) {
 		}
 	}()
 	w.rows.SetKeyValueMetadata(versionKey, strconv.Itoa(Version))
+	c.spans, c.gaps, c.nodes = append([]span{}, c.spans...), append([]gap{}, c.gaps...), append([]string{}, c.nodes...) // [] in JSON
 	for key, value := range c.values() {
 		b, err := json.Marshal(value)
 		if err != nil {

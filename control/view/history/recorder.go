@@ -24,7 +24,7 @@ import (
 
 // Bounds of a recorder.
 const (
-	// interval is how long rows wait for others: what a killed recorder loses.
+	// interval is the maximum of [Config.Interval].
 	interval = time.Minute
 	// rowsOfPart bounds the rows that wait; as many are being written. Each takes about 1 KiB.
 	rowsOfPart = 1 << 15
@@ -50,10 +50,11 @@ type Config struct {
 	MaxAge  time.Duration
 	// ServicesOnly leaves out flows that are for no service.
 	ServicesOnly bool
-	Log          *slog.Logger
+	// Interval is how long rows wait for others: what a killed recorder loses; 0: a minute, the maximum.
+	Interval time.Duration
+	Log      *slog.Logger
 
 	now        func() time.Time // nil: time.Now
-	interval   time.Duration    // 0: interval
 	rowsOfPart int              // 0: rowsOfPart
 }
 
@@ -90,7 +91,7 @@ func Open(c Config) (*Recorder, error) {
 	if c.now == nil {
 		c.now = time.Now
 	}
-	c.interval, c.rowsOfPart = cmp.Or(c.interval, interval), cmp.Or(c.rowsOfPart, rowsOfPart)
+	c.Interval, c.rowsOfPart = cmp.Or(c.Interval, interval), cmp.Or(c.rowsOfPart, rowsOfPart)
 	if err := os.MkdirAll(c.Dir, 0o750); err != nil {
 		return nil, err
 	}
@@ -205,7 +206,7 @@ func (r *Recorder) Run(ctx context.Context, o observe.Observer) error {
 			}
 		})
 	}
-	ticker := time.NewTicker(r.interval)
+	ticker := time.NewTicker(r.Interval)
 	defer ticker.Stop()
 	hour := r.hour()
 	merge(hour) // of a recorder that was stopped
