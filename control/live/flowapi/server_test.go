@@ -93,7 +93,7 @@ func TestAnswers(t *testing.T) {
 func TestErrors(t *testing.T) {
 	w := newWorld(t, Config{Token: "secret", Page: http.NotFoundHandler()}, longTiming)
 	const token = "Authorization: Bearer secret"
-	const known = "want follow, service, namespace, pod, node, source, destination, endpoint, port, protocol, verdict, reason, state, servicesonly, joined, event, since, limit, rate, steps"
+	const known = "want follow, service, namespace, pod, node, source, destination, endpoint, port, protocol, verdict, reason, state, servicesonly, joined, event, since, until, limit, rate, steps"
 	tests := []struct {
 		method, path, body string
 		headers            []string
