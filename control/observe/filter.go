@@ -42,10 +42,8 @@ type Filter struct {
 	States                           []flow.State
 	Events                           []flow.Event // empty unless Follow
 
-	// Since leaves out flows decided earlier; the zero time: none.
-	Since time.Time
-	// Until leaves out flows decided then or later; the zero time: none.
-	Until time.Time
+	// Since leaves out flows decided earlier, Until those then or later; the zero time: none.
+	Since, Until time.Time
 	// Limit is the maximum number of flows: of the newest or, following, of those sent first;
 	// 0: none of these; [All]: all.
 	Limit int
@@ -108,11 +106,8 @@ func (q FlowQuery) Parse(now time.Time) (*Filter, error) {
 		p.fail("event", "event %q: only streams have events: use follow, or filter by state", q.Event)
 	}
 	f.Since, f.Until = p.time("since", q.Since, now), p.time("until", q.Until, now)
-	switch {
-	case q.Until != "" && q.Follow:
-		p.fail("until", "until %q: a stream has no end: leave out follow", q.Until)
-	case q.Until != "" && !f.Since.Before(f.Until):
-		p.fail("until", "until %q: want a time after since", q.Until)
+	if q.Until != "" && (q.Follow || !f.Since.Before(f.Until)) {
+		p.fail("until", "until %q: want a time after since, and no follow", q.Until)
 	}
 	f.Limit = p.limit(q)
 	if q.Rate != "" {

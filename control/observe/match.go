@@ -16,11 +16,11 @@ import (
 // ServicesOnly: the caller counts the flows that this leaves out.
 func (f *Filter) Match(fl *flow.Flow, s flow.State, e flow.Event, names flow.Names) bool {
 	return f.matchPacket(&fl.Packet, names) && f.matchDecision(fl, names) && f.matchPods(fl, names) &&
-		one(f.States, s) && (e == 0 || one(f.Events, e)) && f.matchTime(fl.Time)
+		one(f.States, s) && (e == 0 || one(f.Events, e)) && f.MatchTime(fl.Time)
 }
 
-// matchTime reports whether flows decided at a time can pass.
-func (f *Filter) matchTime(at time.Time) bool {
+// MatchTime reports whether flows decided at a time can pass.
+func (f *Filter) MatchTime(at time.Time) bool {
 	return !at.Before(f.Since) && (f.Until.IsZero() || at.Before(f.Until))
 }
 
@@ -29,7 +29,7 @@ func (f *Filter) MatchNode(name string) bool { return one(f.Nodes, name) }
 
 // Match reports whether a service port passes the filter. It ignores Active, Limit and After.
 func (f *ServiceFilter) Match(name decision.ServicePortName) bool {
-	return some(f.Services, func(x ServicePattern) bool { return x.match(name) }) && one(f.Namespaces, name.Namespace)
+	return some(f.Services, func(x ServicePattern) bool { return x.Match(name) }) && one(f.Namespaces, name.Namespace)
 }
 
 // some reports whether one of the list matches; an empty list always does.
@@ -42,11 +42,12 @@ func one[T comparable](list []T, value T) bool { return len(list) == 0 || slices
 
 func (f *Filter) matchPacket(p *decision.Packet, names flow.Names) bool {
 	return one(f.Protocols, p.Protocol) && one(f.Ports, p.Destination.Port()) &&
-		some(f.Sources, func(x AddressPattern) bool { return x.match(p.Source, names.Owner(p.Source.Addr())) }) &&
-		some(f.Destinations, func(x AddressPattern) bool { return x.match(p.Destination, flow.Owner{}) })
+		some(f.Sources, func(x AddressPattern) bool { return x.Match(p.Source, names.Owner(p.Source.Addr())) }) &&
+		some(f.Destinations, func(x AddressPattern) bool { return x.Match(p.Destination, flow.Owner{}) })
 }
 
-func (x AddressPattern) match(a netip.AddrPort, o flow.Owner) bool {
+// Match reports whether the address of an owner passes.
+func (x AddressPattern) Match(a netip.AddrPort, o flow.Owner) bool {
 	switch {
 	case x.Port != 0 && x.Port != a.Port():
 		return false
@@ -76,14 +77,15 @@ func (f *Filter) matchDecision(fl *flow.Flow, names flow.Names) bool {
 		to := fl.Endpoint()
 		o := names.Owner(to.Addr())
 		o.Pod = cmp.Or(endpointPod(fl), o.Pod)
-		if !to.IsValid() || !some(f.Endpoints, func(x AddressPattern) bool { return x.match(to, o) }) {
+		if !to.IsValid() || !some(f.Endpoints, func(x AddressPattern) bool { return x.Match(to, o) }) {
 			return false
 		}
 	}
-	return len(f.Services) == 0 || d.ServicePort != nil && some(f.Services, func(x ServicePattern) bool { return x.match(d.ServicePort.Name) })
+	return len(f.Services) == 0 || d.ServicePort != nil && some(f.Services, func(x ServicePattern) bool { return x.Match(d.ServicePort.Name) })
 }
 
-func (x ServicePattern) match(name decision.ServicePortName) bool {
+// Match reports whether the service port passes.
+func (x ServicePattern) Match(name decision.ServicePortName) bool {
 	return (x.Namespace == "" || x.Namespace == name.Namespace) && (x.Name == "" || x.Name == name.Name) && (x.Port == "" || x.Port == name.Port)
 }
 
@@ -98,10 +100,11 @@ func (f *Filter) matchPods(fl *flow.Flow, names flow.Names) bool {
 		return d.ServicePort != nil && d.ServicePort.Name.Namespace == namespace ||
 			strings.HasPrefix(pods[0], namespace+"/") || strings.HasPrefix(pods[1], namespace+"/")
 	}
-	return some(f.Namespaces, of) && some(f.Pods, func(x PodPattern) bool { return x.match(pods[0]) || x.match(pods[1]) })
+	return some(f.Namespaces, of) && some(f.Pods, func(x PodPattern) bool { return x.Match(pods[0]) || x.Match(pods[1]) })
 }
 
-func (x PodPattern) match(pod string) bool {
+// Match reports whether the pod, NAMESPACE/NAME, passes.
+func (x PodPattern) Match(pod string) bool {
 	namespace, name, ok := strings.Cut(pod, "/")
 	return ok && name == x.Name && (x.Namespace == "" || x.Namespace == namespace)
 }

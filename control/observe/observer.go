@@ -60,12 +60,11 @@ type Joined struct {
 // Missed reports records that the reader does not get: it would have got them at about this point of the stream. All
 // formats have the same number; docs/flows.md says what it counts.
 type Missed struct {
-	Node   string `json:"node,omitempty"`
-	Missed uint64 `json:"missed"` // number of records since the last report for the same reason
-	Why    string `json:"why"`    // see the Missed constants
-	// From and To are the time without these records; of a history only.
-	From *time.Time `json:"from,omitempty"`
-	To   *time.Time `json:"to,omitempty"`
+	Node   string     `json:"node,omitempty"`
+	Missed uint64     `json:"missed"`         // number of records since the last report for the same reason
+	Why    string     `json:"why"`            // see the Missed constants
+	From   *time.Time `json:"from,omitempty"` // of the time of these records, in a history
+	To     *time.Time `json:"to,omitempty"`
 }
 
 // Why records are missing.
@@ -84,10 +83,8 @@ const (
 	// a flow. Following, flows count when they are decided; with a filter on states or events,
 	// each record counts.
 	MissedLeftOut = "left-out"
-	// MissedNotRecorded: a history has no records of that time; the number is not known (0).
-	MissedNotRecorded = "not-recorded"
-	// MissedNotWritten: records were not written into a history.
-	MissedNotWritten = "not-written"
+	// Of a history: nothing was recorded (0), and it could not be written.
+	MissedNotRecorded, MissedNotWritten = "not-recorded", "not-written"
 )
 
 // IsLoss reports whether the reader lacks something that it asked for.

@@ -39,8 +39,7 @@ type FlowQuery struct {
 	// Since is a time (RFC 3339) or an age (5m): leave out flows decided earlier. Following, known
 	// events since then are sent first.
 	Since string
-	// Until is a time or an age, as Since: leave out flows decided then or later. Not following.
-	Until string
+	Until string // as Since: leave out flows decided then or later; not following
 	// Limit is the number of flows: of the newest or, following, of past flows sent first. Empty:
 	// 100 or, following, 0 and with Since all. "0": all known flows.
 	Limit string

@@ -40,9 +40,12 @@ func (f *clusterFlags) add(cmd *cobra.Command) {
 
 // doctor returns the doctor of the cluster: it examines the objects and, in a lab, what is observed.
 func (f *clusterFlags) doctor(ctx context.Context, connect connector, stdin io.Reader, stderr io.Writer) (*findings.Doctor, error) {
-	cluster, err := f.daemons.wanted("server", "lab", "objects", "history")
-	if err != nil {
-		return nil, err
+	cluster := false
+	if f.history == "" {
+		var err error
+		if cluster, err = f.daemons.wanted("server", "lab", "objects"); err != nil {
+			return nil, err
+		}
 	}
 	d := &findings.Doctor{Objects: func(ctx context.Context) (*manifest.Objects, servicetable.NodeConfig, error) {
 		objects, err := f.read(ctx, stdin, stderr)
@@ -55,10 +58,11 @@ func (f *clusterFlags) doctor(ctx context.Context, connect connector, stdin io.R
 		return objects, config, err
 	}}
 	if f.history != "" {
-		if f.server != "" {
-			return nil, errors.New("--server and --history cannot be used together: give one of them")
+		if err := excludes(f.cmd.Flags(), "history", "server", "cluster", "daemonset", "token-file"); err != nil {
+			return nil, err
 		}
-		d.Observer, err = openHistory(f.history, stderr)
+		h, err := openHistory(f.history, stderr)
+		d.Observer = h
 		return d, err
 	}
 	if cluster {
