@@ -22,6 +22,8 @@ func TestRefusals(t *testing.T) {
 		{required + "metrics: {podMonitor: {enabled: true}}", "metrics.podMonitor: requires"},
 		{required + "metrics: {bindAddress: '127.0.0.1:10249', podMonitor: {enabled: true}}", "metrics.podMonitor: requires"},
 		{required + "metrics: {bindAddress: '[::1]:10249', podMonitor: {enabled: true}}", "metrics.podMonitor: requires"},
+		{required + "observe: {accounting: true}", "observe.accounting: is for mode: observe"},
+		{required + "history: {volume: {emptyDir: {}, hostPath: {path: /flows}}}", "at '/history/volume': maxProperties"},
 		// A Service is unreachable without a proxy.
 		{required + "apiServer: https://kubernetes.default.svc", "apiServer: https://kubernetes.default.svc is a Service"},
 		{required + "apiServer: https://kubernetes.default.svc.cluster.local:443/", "is a Service"},
@@ -40,6 +42,9 @@ func TestRefusals(t *testing.T) {
 		{required + "tolerations: [{kye: a}]", "at '/tolerations/0': additional properties 'kye' not allowed"},
 		{required + "image: {pullSecrets: [registry]}", "at '/image/pullSecrets/0': got string, want object"},
 		// Wrong values.
+		{required + "mode: watch", "at '/mode': value must be one of 'proxy', 'observe'"},
+		{required + "history: {maxAge: 7d}", "at '/history/maxAge'"},
+		{required + "history: {maxSize: 1 Gi}", "at '/history/maxSize'"},
 		{required + "apiServer: 192.0.2.1:6443", "at '/apiServer': '192.0.2.1:6443' does not match pattern"},
 		{required + "apiServer: http://192.0.2.1", "at '/apiServer'"},
 		{required + "clusterCIDR: 10.244.0.0", "at '/clusterCIDR'"},

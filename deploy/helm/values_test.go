@@ -133,7 +133,7 @@ func TestEveryValue(t *testing.T) {
 	}
 	known := properties(schema.Properties, defaults, "")
 	for _, path := range values {
-		open := strings.HasPrefix(path, "nodeSelector.") || strings.HasPrefix(path, "resources.") || strings.HasPrefix(path, "view.resources.")
+		open := strings.HasPrefix(path, "nodeSelector.") || strings.HasPrefix(path, "resources.") || strings.HasPrefix(path, "view.resources.") || strings.HasPrefix(path, "history.resources.")
 		if !open && !slices.Contains(known, path) {
 			t.Errorf("values.schema.json lacks %s", path)
 		}

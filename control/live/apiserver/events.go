@@ -36,7 +36,7 @@ const (
 
 // Recorder writes Kubernetes events: what kubectl shows an operator of the node or of a
 // Service. It never blocks, and repeats of an event are counted in one. Its methods are
-// safe for concurrent use.
+// safe for concurrent use. A nil Recorder writes nothing.
 type Recorder struct {
 	client   Client
 	log      *slog.Logger
@@ -72,6 +72,9 @@ func NewRecorder(ctx context.Context, client Client, node string, log *slog.Logg
 
 // Node writes an Event of the node: reason is one word for programs, text a sentence for people.
 func (r *Recorder) Node(warning bool, reason, text string) {
+	if r == nil {
+		return
+	}
 	kind := corev1.EventTypeNormal
 	if warning {
 		kind = corev1.EventTypeWarning
@@ -81,6 +84,9 @@ func (r *Recorder) Node(warning bool, reason, text string) {
 
 // Service writes a warning Event of a Service.
 func (r *Recorder) Service(namespace, name, reason, text string) {
+	if r == nil {
+		return
+	}
 	e := r.event(corev1.EventTypeWarning, reason, text, &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: namespace, Name: name})
 	e.Namespace, e.Related = namespace, r.node
 	r.note(e)

@@ -40,7 +40,7 @@ type process struct {
 	ctx        context.Context
 	client     apiserver.Client
 	clientUses apiserver.Uses
-	events     *apiserver.Recorder
+	events     *apiserver.Recorder // nil: an observing daemon writes none
 	host       *hostnet.Host
 	metrics    *metrics.Metrics
 	limits     limit.Set

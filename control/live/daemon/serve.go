@@ -73,12 +73,14 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 		Timeout: 2 * p.cfg.SyncPeriod, Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Answered: p.metrics.Answered,
 		Fault: p.fault,
 	})
-	p.events = apiserver.NewRecorder(p.ctx, p.client, p.cfg.Node.Name, p.log)
-	defer p.events.Close()
+	if !p.flags.observe { // which writes nothing to the API server, and changes nothing of the node
+		p.events = apiserver.NewRecorder(p.ctx, p.client, p.cfg.Node.Name, p.log)
+		defer p.events.Close()
+		p.tuneOOM()
+	}
 	if err := p.checkKernel(); err != nil {
 		return err
 	}
-	p.tuneOOM()
 	flows, err := openRecording(p.parts)
 	if err != nil {
 		return err
@@ -178,7 +180,6 @@ func (p *proxy) serving(t *decision.Table) {
 		p.events.Node(false, "Starting", "nfqproxy "+p.version+" serves")
 	} else {
 		p.log.Info("observing", "node", p.cfg.Node.Name, "services", t.ServiceCount(), "proxy", p.observed())
-		p.events.Node(false, "Starting", "nfqproxy "+p.version+" observes "+p.observed())
 	}
 	if err := p.flags.ready(); err != nil {
 		p.log.Warn("cannot write to --ready-fd", "error", err)

@@ -47,6 +47,25 @@ seccompProfile:
   type: RuntimeDefault
 {{- end }}
 
+{{- /* The security context of the containers that read the flow API. */}}
+{{- define "nfqproxy.unprivileged" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+privileged: false
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- /* Where the metrics are, unless the configuration says it. */}}
+{{- define "nfqproxy.metrics" -}}
+{{- .Values.metrics.bindAddress | default (ternary "127.0.0.1:10252" "" (eq .Values.mode "observe")) -}}
+{{- end }}
+
 {{- /* The port of an address IP:PORT, or 0. */}}
 {{- define "nfqproxy.port" -}}
 {{- regexFind "[0-9]+$" (regexFind ":[0-9]+$" .) | default "0" -}}
