@@ -49,6 +49,7 @@ var checks = []check{
 	{name: "drain", what: "a node is drained and joins again", do: (*checker).drain, fails: newFailure, fits: anyCluster},
 	{name: "views", what: "status, flows, why and doctor with --cluster", do: (*checker).views, fails: anyFailure, fits: ownCluster},
 	{name: "relay", what: "hubble-relay is installed, observed and removed", do: (*checker).relay, fails: anyFailure, fits: kustomizeCluster},
+	{name: "observe", what: "nfqproxy observes beside kube-proxy, and is removed", do: (*checker).observe, fails: anyFailure, fits: otherCluster},
 	{name: "install", what: "nfqproxy install --cluster", do: (*checker).install, fails: anyFailure, fits: kubeProxyCluster},
 	{name: "uninstall", what: "nfqproxy uninstall --cluster, after install", do: (*checker).uninstall, fails: anyFailure, fits: kubeProxyCluster},
 }
@@ -67,6 +68,7 @@ func noFailure(*load.Counts) bool { return false }
 func anyCluster(*settings) bool         { return true }
 func ownCluster(s *settings) bool       { return s.Proxy == "nfqproxy" }
 func kustomizeCluster(s *settings) bool { return ownCluster(s) && s.Deploy == "kustomize" }
+func otherCluster(s *settings) bool     { return !ownCluster(s) }
 func kubeProxyCluster(s *settings) bool { return s.Proxy == "kube-proxy" }
 
 func checkNames() string {

@@ -58,21 +58,32 @@ func (s *settings) deployProxy(ctx context.Context) error {
 }
 
 func (s *settings) deployOwn(ctx context.Context) error {
+	if s.Deploy == "kustomize" {
+		root, err := repository()
+		if err != nil {
+			return err
+		}
+		return s.kubectl(ctx, nil, "apply", "--kustomize="+filepath.Join(root, "deploy", "kubernetes", "overlays", "kubeadm"))
+	}
+	return s.helm(ctx, "install", "nfqproxy", "--set=kubeadm=true,image.tag=dev")
+}
+
+// helm runs a command; install is of the chart here.
+func (s *settings) helm(ctx context.Context, args ...string) error {
 	root, err := repository()
 	if err != nil {
 		return err
 	}
-	if s.Deploy == "kustomize" {
-		return s.kubectl(ctx, nil, "apply", "--kustomize="+filepath.Join(root, "deploy", "kubernetes", "overlays", "kubeadm"))
-	}
-	helm, err := cluster.Binary(cluster.Helm)
+	program, err := cluster.Binary(cluster.Helm)
 	if err != nil {
 		return err
 	}
-	install := exec.Command(helm, "--kubeconfig="+s.kubeconfig(), "--namespace=kube-system", "install", "nfqproxy",
-		filepath.Join(root, "deploy", "helm", "nfqproxy"), "--set=kubeadm=true,image.tag=dev")
-	install.Env = append(os.Environ(), "HOME="+s.Dir)
-	_, err = output(ctx, install)
+	if args[0] == "install" {
+		args = append(args, filepath.Join(root, "deploy", "helm", "nfqproxy"))
+	}
+	cmd := exec.Command(program, append([]string{"--kubeconfig=" + s.kubeconfig(), "--namespace=kube-system"}, args...)...)
+	cmd.Env = append(os.Environ(), "HOME="+s.Dir)
+	_, err = output(ctx, cmd)
 	return err
 }
 

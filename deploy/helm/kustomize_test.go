@@ -17,6 +17,7 @@ func TestOverlays(t *testing.T) {
 	kubeadm := "plain: true\nkubeadm: true\n"
 	for dir, values := range map[string]string{
 		"base":             readFile(t, "base.yaml"),
+		"observe":          "plain: true\nmode: observe",
 		"overlays/kubeadm": kubeadm,
 		"overlays/kind":    kubeadm + "image: {pullPolicy: Never}",
 		"testdata/own":     kubeadm + "podNames: true\nimage: {repository: registry.example/nfqproxy, tag: v1}",

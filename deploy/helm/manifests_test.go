@@ -22,6 +22,9 @@ func TestManifests(t *testing.T) {
 	pods := render(t, base, "podNames: true")
 	files["components/pod-names/clusterrole.yaml"] = pods["pod-names-clusterrole.yaml"]
 	files["components/pod-names/clusterrolebinding.yaml"] = pods["pod-names-clusterrolebinding.yaml"]
+	for name, text := range render(t, "plain: true\nmode: observe") {
+		files[filepath.Join("observe", name)] = text
+	}
 	files["cleanup/pod.yaml"] = render(t, base, "cleanup: {nodes: [NODE]}")["cleanup.yaml"]
 
 	for path, text := range files {
@@ -35,13 +38,15 @@ func TestManifests(t *testing.T) {
 			t.Errorf("%s is not what the chart renders, error %v: run \"make manifests\"", file, err)
 		}
 	}
-	inBase, err := filepath.Glob(kubernetes + "/base/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range inBase {
-		if name := filepath.Base(file); name != "kustomization.yaml" && files[filepath.Join("base", name)] == "" {
-			t.Errorf("the chart does not render %s: remove it", file)
+	for _, dir := range []string{"base", "observe"} {
+		rendered, err := filepath.Glob(filepath.Join(kubernetes, dir, "*.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range rendered {
+			if name := filepath.Base(file); name != "kustomization.yaml" && files[filepath.Join(dir, name)] == "" {
+				t.Errorf("the chart does not render %s: remove it", file)
+			}
 		}
 	}
 }

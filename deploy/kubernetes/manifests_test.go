@@ -128,17 +128,17 @@ func TestManifests(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || kustomizations != 6 || manifests != 19 {
+	if err != nil || kustomizations != 7 || manifests != 27 {
 		t.Errorf("%d kustomizations with %d manifests, error %v", kustomizations, manifests, err)
 	}
 	decodes(t, "cleanup/pod.yaml")
 }
 
-// TestEmbedded: programs have the files of base and cleanup as they are here.
+// TestEmbedded: programs have the files of base, cleanup and observe as they are here.
 func TestEmbedded(t *testing.T) {
 	embedded := kubernetes.Manifests()
 	var names []string
-	for _, dir := range []string{"base", "cleanup"} {
+	for _, dir := range []string{"base", "cleanup", "observe"} {
 		files, err := filepath.Glob(dir + "/*")
 		if err != nil {
 			t.Fatal(err)

@@ -137,14 +137,24 @@ func modeOf(d *appsv1.DaemonSet, m *corev1.ConfigMap) string {
 
 // manifests are the objects of the base, in their order, with the image and the configuration.
 func (s *Switch) manifests(config configuration) ([]*unstructured.Unstructured, error) {
-	var base struct{ Resources []string }
-	if err := decode("base/kustomization.yaml", &base); err != nil {
+	return s.objectsOf("base", config)
+}
+
+// observers are the same of an nfqproxy that only observes.
+func (s *Switch) observers(config configuration) ([]*unstructured.Unstructured, error) {
+	return s.objectsOf("observe", config)
+}
+
+// objectsOf are the objects of a directory of the manifests.
+func (s *Switch) objectsOf(dir string, config configuration) ([]*unstructured.Unstructured, error) {
+	var named struct{ Resources []string }
+	if err := decode(path.Join(dir, "kustomization.yaml"), &named); err != nil {
 		return nil, err
 	}
 	var list []*unstructured.Unstructured
-	for _, file := range base.Resources {
+	for _, file := range named.Resources {
 		o := new(unstructured.Unstructured)
-		if err := decode(path.Join("base", file), &o.Object); err != nil {
+		if err := decode(path.Join(dir, file), &o.Object); err != nil {
 			return nil, err
 		}
 		if config.shared && o.GetKind() == "ConfigMap" {
@@ -163,7 +173,7 @@ func (s *Switch) complete(o *unstructured.Unstructured, config configuration) er
 	switch o.GetKind() {
 	case "ConfigMap":
 		data, _, err := unstructured.NestedStringMap(o.Object, "data")
-		if err != nil {
+		if err != nil || config == (configuration{}) {
 			return err
 		}
 		data[configFile], data[kubeconfigFile] = config.config(data[configFile]), config.kubeconfig(data[kubeconfigFile])

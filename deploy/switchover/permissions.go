@@ -28,25 +28,30 @@ func (r right) String() string {
 	return text
 }
 
-// The rights that the two ways need.
+// The rights that the two ways need, and those to install an observing nfqproxy and to remove it.
 var (
-	installing   = rights("get", "create", "patch")
-	uninstalling = rights("delete")
-)
-
-// rights are those that both ways need, and verbs for the kinds of the manifests.
-func rights(manifests ...string) []right {
-	list := []right{
+	switching = []right{
 		{"", "nodes", "", []string{"list", "patch"}},
 		{"", "pods", namespace, []string{"create", "delete", "get", "list"}},
 	}
-	both := map[string][]string{"DaemonSet": {"get", "patch"}, "ConfigMap": {"get"}}
+	// both are what both ways need of kinds of the manifests.
+	both = map[string][]string{"DaemonSet": {"get", "patch"}, "ConfigMap": {"get"}}
+
+	installing   = rights(switching, both, "get", "create", "patch")
+	uninstalling = rights(switching, both, "delete")
+	observing    = rights([]right{{"", "nodes", "", []string{"list"}}, {"", "pods", namespace, []string{"list"}}}, nil, "get", "create", "patch")
+	removing     = rights(nil, map[string][]string{"DaemonSet": {"get"}}, "delete")
+)
+
+// rights are a list, and verbs for the kinds of the manifests: those of each kind, and those of all.
+func rights(of []right, kinds map[string][]string, all ...string) []right {
+	list := slices.Clone(of)
 	for _, kind := range slices.Sorted(maps.Keys(resources)) {
-		r := right{resources[kind].Group, resources[kind].Resource, namespace, both[kind]}
+		r := right{resources[kind].Group, resources[kind].Resource, namespace, slices.Clone(kinds[kind])}
 		if strings.HasPrefix(kind, "Cluster") {
 			r.namespace = ""
 		}
-		for _, verb := range manifests {
+		for _, verb := range all {
 			if !slices.Contains(r.verbs, verb) {
 				r.verbs = append(r.verbs, verb)
 			}

@@ -153,8 +153,14 @@ func (s *Switch) install(ctx context.Context, manifests []*unstructured.Unstruct
 }
 
 // Uninstall switches nodes back to kube-proxy. Without Options.Nodes it then removes everything that Install has
-// made.
+// made. An nfqproxy that only observes is removed as a whole.
 func (s *Switch) Uninstall(ctx context.Context) error {
+	switch observer, err := s.observerInstalled(ctx); {
+	case err != nil:
+		return err
+	case observer:
+		return s.removeObserver(ctx)
+	}
 	if err := s.checkPermissions(ctx, uninstalling); err != nil {
 		return err
 	}

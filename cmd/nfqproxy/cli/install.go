@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
 	"github.com/nfqproxy/nfqproxy/control/live/apiserver"
@@ -21,6 +22,7 @@ type switchFlags struct {
 	kubeconfig string
 	context    string
 	options    switchover.Options
+	observe    bool
 }
 
 // defaultNodeTimeout is the default of --timeout: it includes the download of an image.
@@ -54,8 +56,13 @@ The state is in the labels and objects of the cluster: after an error or an inte
 the same command continues. On a cluster with nfqproxy it installs another --image.
 
 Nodes that are not ready, unschedulable or have another operating system are skipped.
-Mode ipvs, and a kube-proxy that is no DaemonSet, cannot be switched.`,
-		Example: `  nfqproxy install --cluster --dry-run
+Mode ipvs, and a kube-proxy that is no DaemonSet, cannot be switched.
+
+With --observe no node is switched: nfqproxy records the flows that the cluster's own
+service proxy decides, beside it on every node, and changes nothing there. This works with
+any proxy that translates addresses by connection tracking.`,
+		Example: `  nfqproxy install --cluster --observe
+  nfqproxy install --cluster --dry-run
   nfqproxy install --cluster --node worker-1
   nfqproxy install --cluster --image registry.example/nfqproxy:v1`,
 		Args:        noArgs,
@@ -67,16 +74,35 @@ Mode ipvs, and a kube-proxy that is no DaemonSet, cannot be switched.`,
 				}
 				f.options.Image = "nfqproxy:" + version
 			}
+			if f.observe {
+				if err := excludedByObserve(cmd.Flags()); err != nil {
+					return err
+				}
+				return f.run(cmd, (*switchover.Switch).Observe)
+			}
 			return f.run(cmd, (*switchover.Switch).Install)
 		},
 	}
 	f.add(cmd)
 	flags := cmd.Flags()
+	flags.BoolVar(&f.observe, "observe", false, "only observe, on all nodes: the cluster's own service proxy stays in force")
 	flags.StringVar(&f.options.Image, "image", "", "image of nfqproxy (default: nfqproxy:VERSION)")
 	flags.StringVar(&f.options.ClusterCIDR, "cluster-cidr", "", "pod prefixes of the cluster, one per family, separated by a comma; for clusters whose ConfigMap kube-proxy is not kubeadm's")
 	flags.StringVar(&f.options.APIServer, "api-server", "", "URL of the API server, at an address that does not depend on a service proxy; for clusters whose ConfigMap kube-proxy is not kubeadm's")
 	flags.BoolVar(&f.options.Force, "force-conflicts", false, "overwrite fields of nfqproxy's objects that others have set")
 	return cmd
+}
+
+// excludedByObserve is an error for flags that have no meaning with --observe.
+func excludedByObserve(flags *pflag.FlagSet) error {
+	for _, excluded := range []struct{ name, why string }{
+		{"node", "all nodes are observed"}, {"cluster-cidr", "the chart has more settings"}, {"api-server", "the chart has more settings"},
+	} {
+		if flags.Changed(excluded.name) {
+			return fmt.Errorf("--%s has no meaning with --observe: %s", excluded.name, excluded.why)
+		}
+	}
+	return nil
 }
 
 func newUninstallCommand() *cobra.Command {
@@ -87,7 +113,8 @@ func newUninstallCommand() *cobra.Command {
 		Long: `Switch a cluster back to kube-proxy. Each node gets the label service-proxy=kube-proxy,
 one after the other; when its kube-proxy has written its rules, a pod removes nfqproxy's.
 Connections continue. At the end the node selector of kube-proxy's DaemonSet, the labels
-and nfqproxy's objects are removed. With --node they stay.
+and nfqproxy's objects are removed. With --node they stay. Of an nfqproxy that only observes
+there are no more than its objects to remove.
 
 After an error or an interruption, the same command continues.`,
 		Example: `  nfqproxy uninstall --cluster --dry-run
