@@ -17,9 +17,9 @@ func StateOf(s *conntrack.State, before State) State {
 	replied := Replied(s)
 	switch decision.Protocol(s.Original.Protocol) {
 	case decision.TCP:
-		return tcpState(s.TCP, before, replied)
+		return tcpState(s, before, replied)
 	case decision.SCTP:
-		return sctpState(s.SCTP, before, replied)
+		return sctpState(s, before, replied)
 	}
 	switch {
 	case s.Status&conntrack.StatusAssured != 0:
@@ -31,8 +31,8 @@ func StateOf(s *conntrack.State, before State) State {
 }
 
 // tcpState follows tcp_conntracks in net/netfilter/nf_conntrack_proto_tcp.c.
-func tcpState(s conntrack.TCPState, before State, replied bool) State {
-	switch s {
+func tcpState(s *conntrack.State, before State, replied bool) State {
+	switch s.TCP {
 	case conntrack.TCPSynRecv:
 		return Answered
 	case conntrack.TCPEstablished:
@@ -42,15 +42,15 @@ func tcpState(s conntrack.TCPState, before State, replied bool) State {
 	case conntrack.TCPTimeWait:
 		return Closed
 	case conntrack.TCPClose:
-		return resetState(before, replied)
+		return resetState(s, before, replied)
 	}
 	return before
 }
 
 // sctpState follows sctp_conntracks in net/netfilter/nf_conntrack_proto_sctp.c, which has
 // one state for an association that was shut down and one that was aborted.
-func sctpState(s conntrack.SCTPState, before State, replied bool) State {
-	switch s {
+func sctpState(s *conntrack.State, before State, replied bool) State {
+	switch s.SCTP {
 	case conntrack.SCTPEstablished:
 		return Established
 	case conntrack.SCTPShutdownSent, conntrack.SCTPShutdownRecd, conntrack.SCTPShutdownAckSent:
@@ -59,7 +59,7 @@ func sctpState(s conntrack.SCTPState, before State, replied bool) State {
 		if before == Closing || before == Closed {
 			return Closed
 		}
-		return resetState(before, replied)
+		return resetState(s, before, replied)
 	}
 	if replied && (before == Decided || before == Unanswered) {
 		return Answered
@@ -68,11 +68,12 @@ func sctpState(s conntrack.SCTPState, before State, replied bool) State {
 }
 
 // resetState is the state of a connection that ended with a RST or an ABORT: an ABORT or RST that was
-// the answer to the first packet is a refusal.
-func resetState(before State, replied bool) State {
+// the answer to the first packet is a refusal. The kernel marks a connection as assured when its handshake is complete,
+// which tells of one whose states before are not known that it was no refusal.
+func resetState(s *conntrack.State, before State, replied bool) State {
 	switch before {
 	case Decided, Unanswered, Refused:
-		if replied {
+		if replied && s.Status&conntrack.StatusAssured == 0 {
 			return Refused
 		}
 	case Closed:

@@ -53,6 +53,33 @@ func TestStates(t *testing.T) {
 	}
 }
 
+// TestRefusal: an entry in state CLOSE is a refusal only if the connection was never established, whatever is known of
+// its states before.
+func TestRefusal(t *testing.T) {
+	const answered, established = conntrack.StatusSeenReply, conntrack.StatusSeenReply | conntrack.StatusAssured
+	for _, tt := range []struct {
+		status conntrack.Status
+		before flow.State
+		want   flow.State
+	}{
+		{answered, flow.Decided, flow.Refused},
+		{answered, flow.Unanswered, flow.Refused},
+		{established, flow.Decided, flow.Reset},
+		{established, flow.Established, flow.Reset},
+		{established, flow.Closed, flow.Closed},
+		{0, flow.Decided, flow.Reset}, // the client's own RST
+	} {
+		for _, s := range []conntrack.State{
+			{Original: conntrack.Tuple{Protocol: uint8(decision.TCP)}, Status: tt.status, TCP: conntrack.TCPClose},
+			{Original: conntrack.Tuple{Protocol: uint8(decision.SCTP)}, Status: tt.status, SCTP: conntrack.SCTPClosed},
+		} {
+			if got := flow.StateOf(&s, tt.before); got != tt.want {
+				t.Errorf("protocol %d, status %#x, from %s: %s, want %s", s.Original.Protocol, tt.status, tt.before, got, tt.want)
+			}
+		}
+	}
+}
+
 // TestOpen: a flow is open while it may go on. In TIME_WAIT it does not; nor without an entry.
 func TestOpen(t *testing.T) {
 	for _, c := range []struct {
