@@ -287,3 +287,22 @@ func TestSecurity(t *testing.T) {
 		t.Errorf("granted is %v, want %v", granted, want)
 	}
 }
+
+// TestObserverSecurity: the pod that observes mounts nothing of the host, and its account changes no objects.
+func TestObserverSecurity(t *testing.T) {
+	pod := read[appsv1.DaemonSet](t, "observe/daemonset.yaml").Spec.Template.Spec
+	proxy := read[appsv1.DaemonSet](t, "base/daemonset.yaml").Spec.Template.Spec
+	if !reflect.DeepEqual(pod.Containers[0].SecurityContext, proxy.Containers[0].SecurityContext) || pod.HostPID || pod.HostIPC {
+		t.Errorf("the security context is %+v", pod.Containers[0].SecurityContext)
+	}
+	for _, v := range pod.Volumes {
+		if v.HostPath != nil {
+			t.Errorf("volume %s is %s of the host", v.Name, v.HostPath.Path)
+		}
+	}
+	for _, r := range read[rbacv1.ClusterRole](t, "observe/clusterrole.yaml").Rules {
+		if !slices.Equal(r.Verbs, []string{"list", "watch"}) && !slices.Equal(r.Resources, []string{"tokenreviews"}) {
+			t.Errorf("granted is %s of %s", r.Verbs, r.Resources)
+		}
+	}
+}

@@ -94,6 +94,7 @@ func TestServerTakesOverlays(t *testing.T) {
 		objects            int
 	}{
 		{"base", "nfqproxy", "nfqproxy:dev", corev1.PullIfNotPresent, 8},
+		{"observe", "nfqproxy", "nfqproxy:dev", corev1.PullIfNotPresent, 8},
 		{"overlays/kubeadm", "kube-proxy", "nfqproxy:dev", corev1.PullIfNotPresent, 7},
 		{"overlays/kind", "kube-proxy", "nfqproxy:dev", corev1.PullNever, 7},
 		{"overlays/own", "kube-proxy", "registry.example/nfqproxy:v1", corev1.PullIfNotPresent, 11},
@@ -192,9 +193,10 @@ func TestReadme(t *testing.T) {
 			"Once": "label kube-proxy, kube-proxy", "To nfqproxy": "label nfqproxy, nfqproxy",
 			"Back to kube-proxy": "label kube-proxy, kube-proxy", "Uninstall": "label , kube-proxy",
 		}},
-		{"../helm/README.md", 12, map[string]string{
+		{"../helm/README.md", 14, map[string]string{
 			"Once": "label kube-proxy, kube-proxy", "Install": "label kube-proxy, kube-proxy", "To nfqproxy": "label nfqproxy, nfqproxy",
 			"Update": "label nfqproxy, nfqproxy", "Back to kube-proxy": "label kube-proxy, kube-proxy", "Uninstall": "label , kube-proxy",
+			"Observe": "label , kube-proxy",
 		}},
 	} {
 		run := 0
