@@ -25,7 +25,7 @@ func (s *Switch) Observe(ctx context.Context) error {
 	}
 	installed, err := s.daemonSet(ctx, Nfqproxy)
 	if err != nil {
-		return fmt.Errorf("API server %s: get DaemonSet nfqproxy: %w", s.Config.Host, err)
+		return fmt.Errorf("API server %s: look for what is installed: %w", s.Config.Host, err)
 	}
 	if installed != nil && !observes(installed) {
 		return errors.New("nfqproxy serves nodes of this cluster, and so there is nothing to observe: nfqproxy flows --cluster shows its own flows; to observe kube-proxy, run nfqproxy uninstall --cluster first")
@@ -107,7 +107,7 @@ func (s *Switch) observerInstalled(ctx context.Context) (bool, error) {
 	case apierrors.IsForbidden(err):
 		return false, nil // which the check of all permissions reports
 	case err != nil:
-		return false, fmt.Errorf("API server %s: get DaemonSet nfqproxy: %w", s.Config.Host, err)
+		return false, fmt.Errorf("API server %s: look for what is installed: %w", s.Config.Host, err)
 	}
 	return d != nil && observes(d), nil
 }
