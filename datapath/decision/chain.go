@@ -3,6 +3,7 @@ package decision
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"fmt"
 	"net/netip"
 )
 
@@ -54,4 +55,36 @@ func (s *ServicePort) ExternalChain() string {
 // endpoint of the service port: KUBE-SEP-XXXXXXXXXXXXXXXX.
 func (s *ServicePort) EndpointChain(ep netip.AddrPort) string {
 	return "KUBE-SEP-" + chainHash(s.Name.String(), s.Protocol.Lower(), ep.String())
+}
+
+// NFTablesTable is the name of kube-proxy's tables in mode nftables, one of each family.
+const NFTablesTable = "kube-proxy"
+
+// NFTablesChain is the name of the chain of mode nftables that balances over the endpoints of a policy:
+// service-ULMVA6XW-ns1/svc1/tcp/p80.
+func (s *ServicePort) NFTablesChain(p Policy) string {
+	if p == Local {
+		return "local-" + s.nftablesBase()
+	}
+	return "service-" + s.nftablesBase()
+}
+
+// NFTablesExternalChain is the name of the chain of mode nftables for flows from outside:
+// external-ULMVA6XW-ns1/svc1/tcp/p80.
+func (s *ServicePort) NFTablesExternalChain() string { return "external-" + s.nftablesBase() }
+
+// nftablesBase is the common part of the names of a service port's chains in mode nftables (servicePortChainNameBase).
+func (s *ServicePort) nftablesBase() string {
+	return NFTablesName(fmt.Sprintf("%s/%s/%s/%s", s.Name.Namespace, s.Name.Name, s.Protocol.Lower(), s.Name.Port))
+}
+
+// NFTablesName puts a hash in front of a name of mode nftables, and cuts it to the length of names (hashAndTruncate).
+func NFTablesName(name string) string {
+	const hashLength, longest, ellipsis = 8, 256 - 16, "..." // chainNameBaseLengthMax
+	sum := sha256.Sum256([]byte(name))
+	name = base32.StdEncoding.EncodeToString(sum[:])[:hashLength] + "-" + name
+	if len(name) > longest {
+		name = name[:longest-len(ellipsis)] + ellipsis
+	}
+	return name
 }

@@ -295,7 +295,13 @@ func (w *writer) balance(s *decision.ServicePort, policy decision.Policy) {
 		if k < n-1 {
 			m = append(m, statistic(share{k, n}))
 			from, to := float64(k)/float64(n), float64(k+1)/float64(n)
-			sentence = func(p *state, _ bool) string {
+			sentence = func(p *state, matched bool) string {
+				switch {
+				case p.d.Reason == decision.ByProxy && matched:
+					return "the draw of this rule has selected its endpoint"
+				case p.d.Reason == decision.ByProxy:
+					return "the draw of this rule has not selected its endpoint"
+				}
 				return fmt.Sprintf("random draw %.4f, this rule's share is [%.4f, %.4f)", p.d.Draw, from, to)
 			}
 		}

@@ -73,12 +73,20 @@ func newWalker(t *decision.Table, p *decision.Packet, d *decision.Decision, a de
 }
 
 // drawOf is the number that leads kube-proxy's rules to the decision's endpoint: the draw or, if another
-// algorithm selected it, the middle of the endpoint's share.
+// algorithm or program selected it, the middle of the endpoint's share.
 func drawOf(d *decision.Decision) float64 {
-	if d.ServicePort == nil || !picked(d) {
+	if d.ServicePort == nil {
 		return d.Draw
 	}
-	return (float64(d.Pick.Position) + 0.5) / float64(len(d.ServicePort.Usable[d.Policy]))
+	usable := d.ServicePort.Usable[d.Policy]
+	position := int(d.Pick.Position)
+	switch {
+	case d.Reason == decision.ByProxy:
+		position = slices.Index(usable, d.Index)
+	case !picked(d):
+		return d.Draw
+	}
+	return (float64(position) + 0.5) / float64(len(usable))
 }
 
 // picked: an algorithm selected the endpoint, not kube-proxy's draw.

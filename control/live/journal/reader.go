@@ -169,19 +169,24 @@ func (e *Entry) Record(names flow.Names, withSteps bool) *flow.Record {
 	r.Life = e.life.record(f, e.seenSource)
 	r.Life.History = e.history
 	r.AddNames(names)
-	if withSteps && HasSteps(f) {
+	if withSteps {
 		t := e.table
 		if t == nil {
 			t = paper(f)
 		}
-		r.Steps = kubechains.Walk(t, &f.Packet, &f.Decision)
+		switch {
+		case f.Proxy != "":
+			r.Steps = kubechains.WalkOfProxy(t, &f.Packet, &f.Decision, f.Proxy)
+		case HasSteps(f):
+			r.Steps = kubechains.Walk(t, &f.Packet, &f.Decision)
+		}
 	}
 	return r
 }
 
 // HasSteps reports whether the walk through the chains leads where the flow went: not if
 // an existing conntrack entry had another endpoint, nor if the user dropped the flow or the kernel
-// decided it.
+// decided it. The steps of flows that another proxy decided are those of [kubechains.WalkOfProxy].
 func HasSteps(f *flow.Flow) bool {
 	d := &f.Decision
 	return d.Reason != decision.DroppedByHand && !d.Reason.Observed() && (d.Verdict != decision.DNAT || f.Endpoint() == d.Endpoint())

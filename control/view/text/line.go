@@ -6,6 +6,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
 // Line renders a record as one line, without a newline at its end:
@@ -43,6 +44,15 @@ func (s Style) Outcome(r *flow.Record) string {
 		return b.String()
 	}
 	b.WriteString("=> " + s.Paint(Green, r.Endpoint) + choice(r) + "  masq: " + s.masquerade(r))
+	if r.Proxy != "" {
+		b.WriteString("  by " + r.Proxy)
+	}
+	if r.Reason == decision.UnknownEndpoint.String() {
+		b.WriteString("  " + s.Paint(Red, "unknown endpoint"))
+	}
+	if r.Outdated > 0 {
+		b.WriteString("  " + s.Paint(Red, "outdated for "+quantity.Seconds(r.Outdated)))
+	}
 	switch r.Conntrack {
 	case "kept", "replaced":
 		b.WriteString("  " + s.Paint(Dim, r.Conntrack))

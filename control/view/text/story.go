@@ -53,6 +53,12 @@ func (s Style) decision(r *flow.Record) []decisionLine {
 		lines = append(lines, decisionLine{"service", fmt.Sprintf("%s, by its %s", r.Service, words.Entries.Of(r.Entry))})
 	}
 	lines = append(lines, decisionLine{"verdict", s.verdict(r)})
+	if r.Proxy != "" {
+		lines = append(lines, decisionLine{"decided by", r.Proxy + "; nfqproxy only observed the flow"})
+	}
+	if r.Outdated > 0 {
+		lines = append(lines, decisionLine{"outdated", s.Paint(Red, "for "+quantity.Seconds(r.Outdated)) + ": by the objects that the node knew, the endpoint had been removed or was to get no new flows"})
+	}
 	if r.Verdict == decision.DNAT.String() {
 		lines = append(lines, decisionLine{"source", s.source(r)})
 	}
@@ -62,7 +68,11 @@ func (s Style) decision(r *flow.Record) []decisionLine {
 // detail writes the walk through the chains and the endpoints.
 func (s Style) detail(b *strings.Builder, r *flow.Record, walk Walk) {
 	if steps := s.Steps(r.Steps, "  ", walk); steps != "" {
-		b.WriteString("\n" + steps)
+		b.WriteString("\n")
+		if r.Proxy != "" {
+			b.WriteString("  rules that the flow must have met, by the service table of that moment (not observed)\n")
+		}
+		b.WriteString(steps)
 	}
 	if len(r.Candidates)+len(r.Excluded) > 0 {
 		b.WriteString("\n" + endpoints(r))
@@ -91,7 +101,7 @@ func (s Style) verdict(r *flow.Record) string {
 // selectionReason describes, after the endpoint, its selection.
 func selectionReason(r *flow.Record) string {
 	text := choice(r)
-	if r.Reason == decision.Bound.String() {
+	if r.Reason == decision.Bound.String() || r.Reason == decision.UnknownEndpoint.String() {
 		text = " (" + words.Reasons.Of(r.Reason) + ")"
 	}
 	switch r.Branch {

@@ -1,8 +1,6 @@
 package nftproxy
 
 import (
-	"crypto/sha256"
-	"encoding/base32"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -12,7 +10,7 @@ import (
 )
 
 // Table is the name of kube-proxy's tables, one of each family.
-const Table = "kube-proxy"
+const Table = decision.NFTablesTable
 
 // The chains, maps and sets that do not depend on services, as kube-proxy 1.29 to 1.37 has them (proxier.go).
 const (
@@ -67,39 +65,21 @@ type Name struct {
 
 func (n Name) String() string { return string(n.Kind) + n.Base }
 
-// maxBase is the longest Base; kube-proxy cuts longer ones (chainNameBaseLengthMax).
-const maxBase = 256 - 16
-
 // Base is the name of all chains of a service port without their kind (servicePortChainNameBase).
 func Base(name decision.ServicePortName, p decision.Protocol) string {
-	return hashed(identity(name, p))
+	return decision.NFTablesName(identity(name, p))
 }
 
 // EndpointBase is the name of an endpoint's chain and set without their kind (servicePortEndpointChainNameBase).
 func EndpointBase(name decision.ServicePortName, p decision.Protocol, ep netip.AddrPort) string {
 	// Names of chains cannot have colons.
 	address := strings.ReplaceAll(ep.Addr().String(), ":", ".")
-	return hashed(fmt.Sprintf("%s__%s/%d", identity(name, p), address, ep.Port()))
+	return decision.NFTablesName(fmt.Sprintf("%s__%s/%d", identity(name, p), address, ep.Port()))
 }
 
 func identity(name decision.ServicePortName, p decision.Protocol) string {
 	return fmt.Sprintf("%s/%s/%s/%s", name.Namespace, name.Name, p.Lower(), name.Port)
 }
-
-// hashed puts a hash in front of a name, and cuts it (hashAndTruncate).
-func hashed(name string) string {
-	sum := sha256.Sum256([]byte(name))
-	name = base32.StdEncoding.EncodeToString(sum[:])[:hashLength] + "-" + name
-	if len(name) > maxBase {
-		name = name[:maxBase-len(ellipsis)] + ellipsis
-	}
-	return name
-}
-
-const (
-	hashLength = 8
-	ellipsis   = "..."
-)
 
 // ParseName reads the name of a chain or set of a service port or an endpoint. The hash is not checked: see [Name.Want].
 func ParseName(text string) (Name, bool) {

@@ -27,7 +27,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	long := decision.ServicePortName{Namespace: strings.Repeat("n", 63), Name: strings.Repeat("s", 63), Port: strings.Repeat("p", 63)}
-	if n, ok := ParseName("endpoint-" + EndpointBase(long, decision.SCTP, netip.MustParseAddrPort("[2001:db8:1111:2222:3333:4444:5555:6666]:65535"))); ok || n.Kind != EndpointChain || len(n.Base) != maxBase {
+	if n, ok := ParseName("endpoint-" + EndpointBase(long, decision.SCTP, netip.MustParseAddrPort("[2001:db8:1111:2222:3333:4444:5555:6666]:65535"))); ok || n.Kind != EndpointChain || len(n.Base) != 256-16 {
 		t.Errorf("%+v, %t", n, ok)
 	}
 	for _, text := range []string{"services", "service-ips", "service-A", "endpoint-A-b/c/tcp/d", "service-A-b/c/icmp/d", "local-A/b", "affinity-A-a/b/tcp/__1.2.3/80"} {

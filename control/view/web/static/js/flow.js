@@ -22,7 +22,8 @@ export class FlowView {
     this.head = h('div', { class: 'headline' }, h('h1', { id: 'title' }, 'Flow'));
     this.element = h('section', { class: 'detail', 'aria-labelledby': 'title' },
       h('a', { class: 'back-link', href: this.list() }, icon('back'), 'Flows', h('kbd', { 'aria-hidden': 'true' }, 'Esc')),
-      this.head, h('div', { class: 'columns' }, this.picture.element, this.side));
+      this.head, this.derived = h('p', { class: 'hint', hidden: true }, 'Nobody has seen the packet in these rules. The flow must have met them, by the service table of that moment.'),
+      h('div', { class: 'columns' }, this.picture.element, this.side));
     this.looks = 0;
     this.load();
   }
@@ -66,6 +67,7 @@ export class FlowView {
     replace(this.head, h('h1', { id: 'title' }, sentence(middle)), h('span', { class: 'pill', 'data-tone': tone(state(middle)) }, label(middle)), h('span', { class: 'address' }, this.id),
       hops.length > 1 && h('span', { class: 'through' }, 'through ', hops.map(stop)));
     const top = this.side.querySelector('details')?.open;
+    this.derived.hidden = !(r.proxy && r.steps);
     this.picture.show(r, undefined, this.observed);
     replace(this.side, aside(r));
     if (top) this.side.querySelector('details').open = true;

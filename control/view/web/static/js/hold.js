@@ -46,7 +46,7 @@ export class HoldView {
   async start() {
     try {
       const t = await topology();
-      if (!t.canHold) { this.message('Holding flows is not available', 'The server does not allow it. A lab does: nfqproxy lab.'); return; }
+      if (!t.canHold) { this.message('Holding flows is not available', 'The server does not allow it, or nfqproxy only observes the nodes’ own service proxies there. A lab whose nodes have nfqproxy allows it: nfqproxy lab.'); return; }
       if (!token()) { this.askToken(); return; }
       const { holds: all } = await get('/v1/holds', this.abort.signal);
       const mine = all.find((x) => x.state !== 'done');

@@ -22,7 +22,8 @@ export const deployments = (list, view) => list.map((d) => row(d.name, named(d.n
 const daemonTones = { starting: 'wait', stopped: 'bad', dead: 'bad' };
 
 export const nodes = (list, view) => list.map((n) => row(n.name, n.name, n.addresses.join(' '),
-  [pill(n.down ? 'bad' : 'good', n.down ? 'no connection' : 'connected'), n.cordoned && pill('warn', 'no new pods'), n.daemon.state !== 'ready' && pill(daemonTones[n.daemon.state] ?? 'pass', daemonTones[n.daemon.state] ? `daemon ${n.daemon.state}` : n.daemon.state)],
+  [pill(n.down ? 'bad' : 'good', n.down ? 'no connection' : 'connected'), n.cordoned && pill('warn', 'no new pods'), n.daemon.state !== 'ready' && pill(daemonTones[n.daemon.state] ?? 'pass', daemonTones[n.daemon.state] ? `daemon ${n.daemon.state}` : n.daemon.state),
+    n.observer && pill(n.observer.state === 'ready' ? 'good' : daemonTones[n.observer.state] ?? 'bad', n.observer.state === 'ready' ? 'observed' : `observer ${n.observer.state}`)],
   [n.down ? button('link', 'Connect', n.name, () => view.nodeEvent(n.name, 'up')) : button('link', 'Disconnect', n.name, () => view.nodeEvent(n.name, 'down')),
     n.cordoned ? button('drain', 'Uncordon', n.name, () => view.nodeEvent(n.name, 'uncordon')) : button('drain', 'Drain', n.name, () => view.nodeEvent(n.name, 'drain'))]));
 

@@ -55,7 +55,8 @@ export function candidates(r) {
 /** facts are the record's fields, with descriptions. */
 export function facts(r) {
   const rows = [
-    ['Verdict', r.verdict], ['Reason', reasons[r.reason] ?? r.reason], ['Service', r.service], ['Address type', entries[r.entry]],
+    ['Verdict', r.verdict], ['Reason', reasons[r.reason] ?? r.reason], ['Decided by', r.proxy && `${r.proxy}; nfqproxy only observed it`],
+    ['Outdated', r.outdated && `for ${seconds(r.outdated)}: by the objects that the node knew, the endpoint had been removed or was to get no new flows`], ['Service', r.service], ['Address type', entries[r.entry]],
     ['Policy', r.policy && `${r.policy} (${branches[r.branch] ?? r.branch})`],
     ['Masquerade', r.masqueradeReason && (masquerades[r.masqueradeReason] ?? r.masqueradeReason)], ['Rule', r.masqueradeRule],
     ['Conntrack', r.conntrack], ['Error', r.error], ['Decided on', r.node], ['Table', r.generation ? `generation ${number(r.generation)}${r.tableAge ? `, ${seconds(r.tableAge)} old` : ''}` : ''],

@@ -83,6 +83,7 @@ export class OverviewView {
     return h('li', null,
       h('div', { class: 'node-head' }, h('a', { class: 'name', href: link(new URLSearchParams({ node })) }, node), h('span', { class: 'pill', 'data-tone': bad > 0 ? 'bad' : proxy ? 'pass' : 'good' }, bad > 0 ? plural(bad, 'problem') : proxy ? 'no daemon' : 'all right')),
       proxy && h('p', { class: 'hint' }, proxy, '  ·  flows are not recorded'),
+      d?.observed && h('p', { class: 'hint' }, `${d.observed} decides; nfqproxy only observes`),
       bad > 0 && h('ul', { class: 'problems' }, problems.map((p) => h('li', null, p.text))),
       d && h('p', { class: 'hint' }, [
         d.table ? `table ${number(d.table.generation)}, ${age < 1 ? 'new' : `${seconds(age)} old`}: ${plural(d.table.services, 'service')}, ${plural(d.table.endpoints, 'endpoint')}` : 'no service table yet',
