@@ -52,12 +52,12 @@ var FaultKinds = []FaultKind{
 			optional("reject", "reject packets instead of dropping them"),
 		},
 	},
-	{Name: "freeze", What: "the node's daemon does not run (SIGSTOP)", NodesOnly: true, Parameters: []FaultParameter{}},
+	{Name: "freeze", What: "the node's proxy, nfqproxyd or kube-proxy, does not run (SIGSTOP)", NodesOnly: true, Parameters: []FaultParameter{}},
 	{
 		Name: "full-table", What: "the connection table takes no more than a number of new connections, as if it was full", NodesOnly: true,
 		Parameters: []FaultParameter{optional("connections", "how many connections the table takes")},
 	},
-	{Name: "kill", What: "the node's daemon is killed (SIGKILL), and not started again", NodesOnly: true, Parameters: []FaultParameter{}},
+	{Name: "kill", What: "the node's proxy, nfqproxyd or kube-proxy, is killed (SIGKILL), and not started again", NodesOnly: true, Parameters: []FaultParameter{}},
 	{
 		Name: "loss", What: "some of the packets that reach the host are lost",
 		Parameters: []FaultParameter{required("percent", "the share of packets, in percent")},

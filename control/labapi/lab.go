@@ -44,6 +44,8 @@ type NodeStatus struct {
 	Addresses []netip.Addr   `json:"addresses"`
 	PodCIDRs  []netip.Prefix `json:"podCIDRs"`
 	Daemon    DaemonStatus   `json:"daemon"`
+	// Observer is the nfqproxyd that observes the node's proxy, which is another one; nil: there is none.
+	Observer *DaemonStatus `json:"observer,omitempty"`
 	// Down: it has lost its connection. Cordoned: it gets no new pods.
 	Down     bool `json:"down,omitempty"`
 	Cordoned bool `json:"cordoned,omitempty"`
@@ -79,7 +81,7 @@ type DeploymentStatus struct {
 	Ready    int    `json:"ready"`
 }
 
-// DaemonStatus describes a node's daemon.
+// DaemonStatus describes a node's daemon: its service proxy, or the one that observes it.
 type DaemonStatus struct {
 	State string `json:"state"`           // starting, ready, frozen, stopped, dead; after another proxy than nfqproxy; or only that, if it is no program
 	PID   int    `json:"pid,omitempty"`   // within the lab

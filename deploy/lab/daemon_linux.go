@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
@@ -39,11 +40,13 @@ type DaemonError struct {
 	Node string
 	Err  error    // the cause
 	Log  []string // the last lines of its log
+	// Program is kube-proxy, or the observer; empty: the daemon that is the node's proxy.
+	Program string
 }
 
 // Error includes the last lines of the log.
 func (e *DaemonError) Error() string {
-	s := fmt.Sprintf("the daemon on node %s: %v", e.Node, e.Err)
+	s := fmt.Sprintf("%s on node %s: %v", cmp.Or(e.Program, "the daemon"), e.Node, e.Err)
 	if len(e.Log) > 0 {
 		s += "; its log ends:\n    " + strings.Join(e.Log, "\n    ")
 	}
@@ -61,6 +64,7 @@ const (
 // daemon is the daemon of one node, over all its starts.
 type daemon struct {
 	node   string
+	what   string // as DaemonError.Program
 	ns     *netns.Namespace
 	hub    *hub
 	socket string           // the path of its flow API
@@ -71,6 +75,10 @@ type daemon struct {
 	mu     sync.Mutex // guards what follows
 	run    *process   // nil: never started
 	closed bool       // no more starts
+}
+
+func (d *daemon) fail(err error, log []string) *DaemonError {
+	return &DaemonError{Node: d.node, Err: err, Log: log, Program: d.what}
 }
 
 // kubeconfig is the path of the daemon's kubeconfig.
@@ -103,7 +111,7 @@ func (d *daemon) Start(ctx context.Context) error {
 func (d *daemon) Replace(ctx context.Context) error {
 	old := d.current()
 	if old == nil || old.ended() {
-		return &DaemonError{d.node, errors.New("not running"), nil}
+		return d.fail(errors.New("not running"), nil)
 	}
 	p, err := d.startProcess(old)
 	if err != nil {
@@ -115,11 +123,11 @@ func (d *daemon) Replace(ctx context.Context) error {
 	select {
 	case <-old.done:
 		if old.exit != nil {
-			return &DaemonError{d.node, fmt.Errorf("failed when it was replaced: %w", old.exit), old.log()}
+			return d.fail(fmt.Errorf("failed when it was replaced: %w", old.exit), old.log())
 		}
 		return nil
 	case <-ctx.Done():
-		return &DaemonError{d.node, fmt.Errorf("did not end when it was replaced: %w", context.Cause(ctx)), old.log()}
+		return d.fail(fmt.Errorf("did not end when it was replaced: %w", context.Cause(ctx)), old.log())
 	}
 }
 
@@ -129,13 +137,13 @@ func (d *daemon) awaitReady(ctx context.Context, p *process) error {
 		return nil
 	case <-p.done:
 		if p.err == nil {
-			return &DaemonError{d.node, errors.New("stopped before it was ready"), nil}
+			return d.fail(errors.New("stopped before it was ready"), nil)
 		}
 		return p.err
 	case <-ctx.Done():
 		p.signal(unix.SIGKILL)
 		<-p.done
-		return &DaemonError{d.node, fmt.Errorf("not ready: %w", context.Cause(ctx)), p.log()}
+		return d.fail(fmt.Errorf("not ready: %w", context.Cause(ctx)), p.log())
 	}
 }
 
@@ -144,10 +152,10 @@ func (d *daemon) startProcess(old *process) (*process, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return nil, &DaemonError{d.node, os.ErrClosed, nil}
+		return nil, d.fail(os.ErrClosed, nil)
 	}
 	if d.run != old && d.run != nil && !d.run.ended() {
-		return nil, &DaemonError{d.node, errors.New("already running"), nil}
+		return nil, d.fail(errors.New("already running"), nil)
 	}
 	p := &process{cmd: d.start(), ready: make(chan struct{}), done: make(chan struct{})}
 	if old != nil {
@@ -169,7 +177,7 @@ func (d *daemon) startProcess(old *process) (*process, error) {
 	closeFiles(theirs[:]) // also nil ones
 	if err != nil {
 		closeFiles(ours[:])
-		return nil, &DaemonError{d.node, err, nil}
+		return nil, d.fail(err, nil)
 	}
 	d.run = p
 	go d.watch(p, ours[0], ours[1], ours[2])
@@ -224,7 +232,7 @@ func (d *daemon) watch(p *process, stdout, stderr, ready *os.File) {
 	stopped := p.stopped
 	p.mu.Unlock()
 	if !stopped {
-		p.err = &DaemonError{d.node, cmp.Or(p.exit, errors.New("exited unexpectedly")), p.log()}
+		p.err = d.fail(cmp.Or(p.exit, errors.New("exited unexpectedly")), p.log())
 	}
 	close(p.done)
 	if p.err != nil {
@@ -268,13 +276,13 @@ func (d *daemon) Stop(ctx context.Context) error {
 	select {
 	case <-p.done:
 		if p.exit != nil && (d.probe == nil || !endedBy(p.exit, unix.SIGTERM)) { // kube-proxy has no handler
-			return &DaemonError{d.node, fmt.Errorf("failed on SIGTERM: %w", p.exit), p.log()}
+			return d.fail(fmt.Errorf("failed on SIGTERM: %w", p.exit), p.log())
 		}
 		return nil
 	case <-ctx.Done():
 		p.signal(unix.SIGKILL)
 		<-p.done
-		return &DaemonError{d.node, fmt.Errorf("did not stop on SIGTERM: %w", context.Cause(ctx)), p.log()}
+		return d.fail(fmt.Errorf("did not stop on SIGTERM: %w", context.Cause(ctx)), p.log())
 	}
 }
 
@@ -327,6 +335,19 @@ func (d *daemon) state() (DaemonState, int, error) {
 	default:
 		return Starting, p.cmd.Process.Pid, nil
 	}
+}
+
+// status is the state for users.
+func (d *daemon) status() labapi.DaemonStatus {
+	state, pid, err := d.state()
+	if state == Ready && isStopped(pid) {
+		state = Frozen
+	}
+	s := labapi.DaemonStatus{State: string(state), PID: pid}
+	if err != nil {
+		s.Error = err.Error()
+	}
+	return s
 }
 
 // isStopped reports whether a process is stopped by a signal or a debugger (proc_pid_stat(5)).

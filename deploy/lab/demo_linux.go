@@ -80,12 +80,12 @@ func demonstrate(ctx context.Context, l *Lab, services []*decision.ServicePort, 
 // policy must allow any endpoint for any pod.
 func (d *demo) find(kind labapi.Server, suits func(*decision.ServicePort) bool) (*decision.ServicePort, *Pod) {
 	svc := d.spec.best(d.services, func(s *decision.ServicePort) bool {
-		return s.InternalPolicy == decision.Cluster && d.spec.servedBy(s, kind) && suits(s) && d.spec.client(s) != nil
+		return s.InternalPolicy == decision.Cluster && d.spec.servedBy(s, kind) && suits(s) && d.spec.client(s, (*Node).HasDaemon) != nil
 	})
 	if svc == nil {
 		return nil, nil
 	}
-	return svc, d.spec.client(svc)
+	return svc, d.spec.client(svc, (*Node).HasDaemon)
 }
 
 func isTCP(s *decision.ServicePort) bool { return s.Protocol == decision.TCP }
@@ -138,7 +138,7 @@ func (d *demo) nodePort(ctx context.Context) error {
 		return nil
 	}
 	client := d.spec.outsider(svc.Family)
-	node, at := d.spec.nodePortTarget(svc)
+	node, at := d.spec.nodePortTarget(svc, (*Node).HasDaemon)
 	if node == nil {
 		return nil
 	}
@@ -249,7 +249,7 @@ func (d *demo) noEndpoints(ctx context.Context) error {
 	var pod *Pod
 	for _, s := range d.services {
 		if isTCP(s) && !s.HasEndpoints && svc == nil {
-			svc, pod = s, d.spec.client(s)
+			svc, pod = s, d.spec.client(s, (*Node).HasDaemon)
 		}
 	}
 	if svc == nil || pod == nil {

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,7 +122,7 @@ func (l *Lab) inject(ns *netns.Namespace, f *Fault) (undo func(context.Context) 
 		return func(context.Context) error { return d.signal(unix.SIGCONT) }, d.signal(unix.SIGSTOP)
 	case "kill":
 		if state, _, _ := l.daemons[f.Host].state(); state != Ready {
-			return nil, fmt.Errorf("the daemon is %s", state)
+			return nil, fmt.Errorf("%s is %s", cmp.Or(l.daemons[f.Host].what, "the daemon"), state)
 		}
 		return func(ctx context.Context) error { return l.StartDaemon(ctx, f.Host) }, l.KillDaemon(f.Host)
 	case "route":
@@ -138,7 +139,7 @@ func (l *Lab) inject(ns *netns.Namespace, f *Fault) (undo func(context.Context) 
 func (d *daemon) signal(s unix.Signal) error {
 	p := d.current()
 	if p == nil || p.ended() {
-		return &DaemonError{d.node, errors.New("not running"), nil}
+		return d.fail(errors.New("not running"), nil)
 	}
 	return p.cmd.Process.Signal(s)
 }

@@ -15,10 +15,15 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
 // KubeProxyVariable is the environment variable with the path of kube-proxy.
 const KubeProxyVariable = "NFQPROXY_KUBE_PROXY"
+
+// FindKubeProxy is where the kube-proxy of labs is.
+func FindKubeProxy() (string, error) { return kubeProxyPath("") }
 
 // kubeProxyPath is where kube-proxy is: at the given path, at that of the environment, where "make peers" builds it in this
 // repository, or in PATH.
@@ -46,6 +51,7 @@ func (l *Lab) runKubeProxy(d *daemon, n *Node) error {
 		return fmt.Errorf("node %s has proxy: %s: %w", n.Name, n.Proxy, err)
 	}
 	mode := cmp.Or(n.KubeProxyMode, "iptables")
+	d.what = labfile.KubeProxy
 	d.start = func() *exec.Cmd {
 		return exec.Command(program, kubeProxyArguments(l.Spec(), n.Name, mode, d.kubeconfig())...)
 	}

@@ -131,7 +131,7 @@ func Up(ctx context.Context, file *File, options Options) (*Lab, error) {
 		}
 		l.daemons[n.Name] = d
 		if n.Observe && err == nil {
-			o := &daemon{node: n.Name, ns: d.ns, hub: &l.hub, socket: filepath.Join(l.dir, fmt.Sprintf("observer-%d.sock", i))}
+			o := &daemon{node: n.Name, what: "the observer", ns: d.ns, hub: &l.hub, socket: filepath.Join(l.dir, fmt.Sprintf("observer-%d.sock", i))}
 			o.start = func() *exec.Cmd { return l.observerCommand(o) }
 			l.observers[n.Name] = o
 			err = l.serveObjects(ctx, o)
@@ -349,7 +349,7 @@ func (l *Lab) AddAddresses(pod string, addresses ...netip.Addr) error {
 func (l *Lab) StartObserver(ctx context.Context, node string) error {
 	o := l.observers[node]
 	if o == nil {
-		return &DaemonError{node, errors.New("the lab file has no observe: true for the node"), nil}
+		return &DaemonError{Node: node, Program: "the observer", Err: errors.New("the lab file has no observe: true for the node")}
 	}
 	return l.startTimely(ctx, o)
 }
@@ -374,7 +374,7 @@ func (l *Lab) StartDaemon(ctx context.Context, node string) error {
 		return err
 	}
 	if n := l.Spec().node(node); !n.HasProgram() {
-		return &DaemonError{node, fmt.Errorf("the node has %s instead", n.Proxy), nil}
+		return &DaemonError{Node: node, Err: fmt.Errorf("the node has %s instead", n.Proxy)}
 	}
 	if err := l.startTimely(ctx, d); err != nil {
 		return err
@@ -403,7 +403,7 @@ func (l *Lab) ReplaceDaemon(ctx context.Context, node string) error {
 		return err
 	}
 	if n := l.Spec().node(node); !n.HasDaemon() {
-		return &DaemonError{node, fmt.Errorf("the node has %s instead", n.Proxy), nil}
+		return &DaemonError{Node: node, Err: fmt.Errorf("the node has %s instead", n.Proxy)}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("took longer than %s", startTimeout))
 	defer cancel()

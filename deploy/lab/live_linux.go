@@ -176,10 +176,11 @@ func (l *Lab) Change(ctx context.Context, c Change) ([]string, error) {
 // settleTimeout is how long daemons may take to put a change in force: some hundred times what they need.
 const settleTimeout = 5 * time.Second
 
-// Settle waits until the daemons decide by the objects in force, at most some seconds. It returns a line for each that does not.
+// Settle waits until the daemons decide, and observe, by the objects in force, at most some seconds. It returns a line for each that does not.
 func (l *Lab) Settle(ctx context.Context) []string { return l.live.settle(ctx) }
 
-// settle waits until the daemons decide by the objects in force, and returns a line for each that does not.
+// settle waits until the daemons have the objects in force, and returns a line for each that does not. kube-proxy tells nobody
+// which objects it has; the observer beside it does.
 func (v *live) settle(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
@@ -191,10 +192,14 @@ func (v *live) settle(ctx context.Context) []string {
 	var wg sync.WaitGroup
 	for i := range nodes {
 		name := nodes[i].Name
-		if state, _, _ := v.lab.daemons[name].state(); state == Ready && nodes[i].HasDaemon() {
+		d, does := v.lab.daemons[name], "decide"
+		if nodes[i].Observe {
+			d, does = v.lab.observers[name], "observe"
+		}
+		if state, _, _ := d.state(); state == Ready && nodes[i].HasFlowAPI() {
 			wg.Go(func() {
 				if err := v.applied(ctx, name, want); err != nil {
-					late[i] = fmt.Sprintf("node %s does not decide by this yet: %v", name, err)
+					late[i] = fmt.Sprintf("node %s does not %s by this yet: %v", name, does, err)
 				}
 			})
 		}

@@ -52,7 +52,11 @@ func (l *Lab) NodeObserver(node string) (*remote.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return remote.NewClient("unix:"+d.socket, remote.ClientOptions{Token: l.token, Absent: "its process does not run: nfqproxy lab status has the reason, and nfqproxy lab fault rm starts it again after a fault"})
+	absent := "its process does not run: nfqproxy lab status has the reason"
+	if l.observers[node] == nil {
+		absent += ", and nfqproxy lab fault rm starts it again after a fault"
+	}
+	return remote.NewClient("unix:"+d.socket, remote.ClientOptions{Token: l.token, Absent: absent})
 }
 
 // Socket is the path of the flow API of a node's daemon.
@@ -77,13 +81,17 @@ func (l *Lab) observerOf(node string) (*daemon, error) {
 func (l *Lab) OpenFlows(listener net.Listener, others ...net.Listener) (serve func(context.Context) error, err error) {
 	var members []remote.Member
 	for _, n := range l.Spec().Nodes {
-		if !n.HasDaemon() {
+		if !n.HasFlowAPI() {
 			members = append(members, remote.Member{Name: n.Name, Observer: &plainNode{l, n.Name}})
 			continue
 		}
-		o, err := l.NodeObserver(n.Name)
+		client, err := l.NodeObserver(n.Name)
 		if err != nil {
 			return nil, err
+		}
+		o := observe.Observer(client)
+		if n.Observe {
+			o = &observedNode{client, l, n.Name}
 		}
 		members = append(members, remote.Member{Name: n.Name, Observer: o})
 	}
@@ -124,10 +132,15 @@ func (m *mapped) Topology(ctx context.Context) (*observe.Topology, error) {
 			t.Nodes[i].Observed = slices.ContainsFunc(seen.Nodes, func(n observe.TopologyNode) bool { return n.Name == t.Nodes[i].Name && n.Observed })
 		}
 	}
-	t.CanHold, t.CanBalance, t.CanWhy, t.CanRequest, t.CanChange = m.Holder() != nil, true, true, true, true
+	t.CanHold, t.CanBalance, t.CanWhy, t.CanRequest, t.CanChange = m.lab.decides(), m.lab.decides(), true, true, true
 	t.CanLearn = m.lab.options.Teacher != nil
 	t.Sort()
 	return t, nil
+}
+
+// decides reports whether nfqproxy is the proxy of a node: only its decisions can be held, and its algorithms switched.
+func (l *Lab) decides() bool {
+	return slices.ContainsFunc(l.Spec().Nodes, func(n Node) bool { return n.HasDaemon() })
 }
 
 // topology is the topology in the order of the file.

@@ -61,6 +61,19 @@ func (p *plainNode) Explain(ctx context.Context, q observe.Question) (*flow.Reco
 	return p.lab.walk(ctx, p.lab.Spec().node(p.name), q)
 }
 
+// observedNode is the observer of a node with another proxy, whose flows nfqproxyd records. It follows packets through the rules
+// in the node's kernel: those decide, not the daemon's table.
+type observedNode struct {
+	observe.Observer
+	lab  *Lab
+	name string
+}
+
+// Explain follows the packet through the rules in the node's kernel.
+func (o *observedNode) Explain(ctx context.Context, q observe.Question) (*flow.Record, error) {
+	return o.lab.walk(ctx, o.lab.Spec().node(o.name), q)
+}
+
 func (p *plainNode) nothing(what string) error {
 	return &observe.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("node %s has no daemon, and so no %s: it has %s", p.name, what, proxyText(p.lab.Spec().node(p.name)))}
 }

@@ -29,22 +29,19 @@ func (l *Lab) Status() *Status {
 		s.Files = *files
 	}
 	for _, n := range t.Nodes {
-		state, pid, err := l.daemons[n.Name].state()
-		if state == Ready && isStopped(pid) {
-			state = Frozen
-		}
-		d := labapi.DaemonStatus{State: string(state), PID: pid}
+		d := l.daemons[n.Name].status()
 		switch node := now.spec.node(n.Name); {
 		case !node.HasProgram():
 			d.State = node.Proxy
 		case !node.HasDaemon():
 			d.State = node.Proxy + " " + d.State
 		}
-		if err != nil {
-			d.Error = err.Error()
-		}
 		ns := now.nodes[n.Name]
-		s.Nodes = append(s.Nodes, labapi.NodeStatus{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs, Daemon: d, Down: ns.down, Cordoned: ns.cordoned})
+		status := labapi.NodeStatus{Name: n.Name, Addresses: n.Addresses, PodCIDRs: n.PodCIDRs, Daemon: d, Down: ns.down, Cordoned: ns.cordoned}
+		if o := l.observers[n.Name]; o != nil {
+			status.Observer = new(o.status())
+		}
+		s.Nodes = append(s.Nodes, status)
 	}
 	return s
 }

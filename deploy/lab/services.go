@@ -68,13 +68,13 @@ func (s *Spec) best(services []*decision.ServicePort, suits func(*decision.Servi
 	return best
 }
 
-// client finds a pod to connect to a service port from: not an endpoint of it, on a node that records its flows, preferably
-// one that serves nothing itself; nil: there is none.
-func (s *Spec) client(svc *decision.ServicePort) *Pod {
+// client finds a pod to connect to a service port from: not an endpoint of it, on a suitable node, preferably one that
+// serves nothing itself; nil: there is none.
+func (s *Spec) client(svc *decision.ServicePort, suits func(*Node) bool) *Pod {
 	var found *Pod
 	for i := range s.Pods {
 		p := &s.Pods[i]
-		if _, ok := decision.AddressOf(p.Addresses, svc.Family); !ok || isEndpoint(svc, p) || !s.node(p.Node).HasDaemon() {
+		if _, ok := decision.AddressOf(p.Addresses, svc.Family); !ok || isEndpoint(svc, p) || !suits(s.node(p.Node)) {
 			continue
 		}
 		if found == nil || len(p.Ports) < len(found.Ports) {
@@ -94,15 +94,15 @@ func (s *Spec) outsider(f decision.Family) *Client {
 	return nil
 }
 
-// nodePortTarget finds a node with a daemon to connect to a node port of: preferably one without endpoints of
+// nodePortTarget finds a suitable node to connect to a node port of: preferably one without endpoints of
 // the service. The address is the zero Addr if no node opens node ports.
-func (s *Spec) nodePortTarget(svc *decision.ServicePort) (*Node, netip.Addr) {
+func (s *Spec) nodePortTarget(svc *decision.ServicePort, suits func(*Node) bool) (*Node, netip.Addr) {
 	var found *Node
 	var at netip.Addr
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		a, ok := decision.AddressOf(n.Addresses, svc.Family)
-		if !ok || !n.HasDaemon() || !decision.ServesNodePorts(a, s.Proxy.NodePortAddresses) {
+		if !ok || !suits(n) || !decision.ServesNodePorts(a, s.Proxy.NodePortAddresses) {
 			continue
 		}
 		has := slices.ContainsFunc(svc.UsableEndpoints(decision.Cluster), func(e decision.Endpoint) bool {
@@ -189,7 +189,7 @@ func suggestions(s *Spec, services []*decision.ServicePort) []string {
 	var lines []string
 	tcp := func(svc *decision.ServicePort) bool { return svc.Protocol == decision.TCP && s.served(svc) }
 	if svc := s.best(services, tcp); svc != nil {
-		if p := s.client(svc); p != nil {
+		if p := s.client(svc, (*Node).HasFlowAPI); p != nil {
 			name := p.Name
 			if _, err := s.Resolve(name); err != nil {
 				name = p.FullName() // of several of that name
@@ -202,7 +202,7 @@ func suggestions(s *Spec, services []*decision.ServicePort) []string {
 	}
 	if svc := s.best(services, func(svc *decision.ServicePort) bool { return tcp(svc) && svc.NodePort != 0 }); svc != nil {
 		if c := s.outsider(svc.Family); c != nil {
-			if _, at := s.nodePortTarget(svc); at.IsValid() {
+			if _, at := s.nodePortTarget(svc, (*Node).HasFlowAPI); at.IsValid() {
 				lines = append(lines, fmt.Sprintf(program()+" lab exec %s -- curl -s http://%s/", c.Name, netip.AddrPortFrom(at, svc.NodePort)))
 			}
 		}

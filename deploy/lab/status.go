@@ -29,9 +29,12 @@ type FlowAPIStatus struct {
 // Page is the address of the web page, with the token in it.
 func (s FlowAPIStatus) Page() string { return s.URL + "/#token=" + s.Token }
 
-// nodeText is the state of a node besides its daemon's.
+// nodeText is the state of a node and its daemons.
 func nodeText(n *labapi.NodeStatus) string {
 	text := n.Daemon.State
+	if n.Observer != nil {
+		text += ", observer " + n.Observer.State
+	}
 	if n.Down {
 		text += ", no connection"
 	}
@@ -94,8 +97,10 @@ func (s *Status) WriteText(w io.Writer) error {
 		b.WriteString("\n" + text)
 	}
 	for _, n := range s.Nodes {
-		if n.Daemon.Error != "" {
-			b.WriteString("\n" + n.Daemon.Error + "\n")
+		for _, d := range []*labapi.DaemonStatus{&n.Daemon, n.Observer} {
+			if d != nil && d.Error != "" {
+				b.WriteString("\n" + d.Error + "\n")
+			}
 		}
 	}
 	_, err := io.WriteString(w, b.String())

@@ -21,7 +21,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/replay"
 )
 
-// walk follows a packet through the rules that a node without a daemon has in its kernel now.
+// walk follows a packet through the rules that a node with another proxy than nfqproxy has in its kernel now.
 func (l *Lab) walk(ctx context.Context, n *Node, q observe.Question) (*flow.Record, error) {
 	objects, config, err := l.live.load(ctx)
 	if err != nil {
@@ -75,6 +75,9 @@ func (l *Lab) walk(ctx context.Context, n *Node, q observe.Question) (*flow.Reco
 	r.Time, r.Node = nil, n.Name
 	r.Service, r.Entry = expected.Service, expected.Entry
 	r.Hint = fmt.Sprintf("Node %s has no daemon (proxy: %s): the steps are those of the rules in its kernel.", n.Name, n.Proxy)
+	if n.Observe {
+		r.Hint = fmt.Sprintf("nfqproxy only observes node %s (proxy: %s): the steps are those of the rules in its kernel.", n.Name, n.Proxy)
+	}
 	if agree(r, expected) {
 		r.Reason, r.Branch, r.Policy, r.Candidates, r.Excluded = expected.Reason, expected.Branch, expected.Policy, expected.Candidates, expected.Excluded
 		r.MasqueradeReason = expected.MasqueradeReason

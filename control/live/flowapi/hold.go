@@ -9,16 +9,19 @@ import (
 )
 
 // holder returns the Holder, if there is one.
-func (s *API) holder() (observe.Holder, error) {
+func (s *API) holder(ctx context.Context) (observe.Holder, error) {
 	h := s.Observer.Holder()
 	if h == nil {
+		if nodes, err := s.Observer.Status(ctx); err == nil && len(nodes) == 1 && nodes[0].Daemon != nil && nodes[0].Daemon.Observed != "" {
+			return nil, NotFound("holding flows is not possible: " + nodes[0].Daemon.Observed + " decides, and nfqproxy only observes")
+		}
 		return nil, NotFound("holding flows is not available on this server: the daemon requires --flow-api-holds")
 	}
 	return h, nil
 }
 
 func (s *API) holds(r *http.Request) (l observe.HoldList, err error) {
-	h, err := s.holder()
+	h, err := s.holder(r.Context())
 	if err != nil {
 		return l, err
 	}
@@ -34,7 +37,7 @@ func (s *API) hold(w http.ResponseWriter, r *http.Request) error {
 	if _, _, err := q.Parse(); err != nil {
 		return err
 	}
-	h, err := s.holder()
+	h, err := s.holder(r.Context())
 	if err != nil {
 		return err
 	}
@@ -57,7 +60,7 @@ func (s *API) getHold(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	h, err := s.holder()
+	h, err := s.holder(r.Context())
 	if err != nil {
 		return err
 	}
@@ -78,7 +81,7 @@ func (s *API) act(w http.ResponseWriter, r *http.Request) error {
 	if err := a.Check(); err != nil {
 		return err
 	}
-	h, err := s.holder()
+	h, err := s.holder(r.Context())
 	if err != nil {
 		return err
 	}
@@ -93,7 +96,7 @@ func (s *API) cancelHold(w http.ResponseWriter, r *http.Request) error {
 	if err := NoParameters(r); err != nil {
 		return err
 	}
-	h, err := s.holder()
+	h, err := s.holder(r.Context())
 	if err != nil {
 		return err
 	}

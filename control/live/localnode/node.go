@@ -227,7 +227,7 @@ func (n *Node) Stats(context.Context) ([]observe.Stats, error) {
 
 // Topology returns the nodes and pods named by the objects and endpoints.
 func (n *Node) Topology(context.Context) (*observe.Topology, error) {
-	t := &observe.Topology{Nodes: []observe.TopologyNode{}, Pods: []observe.TopologyPod{}, Hosts: []observe.TopologyHost{}, CanHold: n.config.Holder != nil, CanBalance: n.config.Algorithms != nil}
+	t := &observe.Topology{Nodes: []observe.TopologyNode{}, Pods: []observe.TopologyPod{}, Hosts: []observe.TopologyHost{}, CanHold: n.config.Holder != nil, CanBalance: n.config.Algorithms != nil && (n.config.Daemon == nil || n.config.Daemon.Observed() == "")}
 	nodes := map[string][]netip.Addr{n.config.Name: nil}
 	pods := make(map[string]observe.TopologyPod)
 	if table := n.config.Table(); table != nil {

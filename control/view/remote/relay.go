@@ -138,7 +138,7 @@ func (f *Relay) Holder() observe.Holder {
 // note logs only when a node becomes unreachable and when it is reachable again: pages send
 // requests all the time. The answer of a node that is no longer a member does not count.
 func (f *Relay) note(node string, err error) {
-	if errors.Is(err, errNoHolds) { // the node has responded
+	if isNoHolds(err) { // the node has responded
 		err = nil
 	}
 	f.mu.Lock()

@@ -18,7 +18,13 @@ import (
 // rememberedHolds is the maximum number of holds that are done and kept.
 const rememberedHolds = 100
 
-var errNoHolds = errors.New("holding flows is not available: the daemon requires --flow-api-holds")
+// errNoHolds is the error of a node without a Holder. Remote ones have the same status and say why.
+var errNoHolds = &observe.Error{Status: http.StatusNotFound, Message: "holding flows is not available: the daemon requires --flow-api-holds"}
+
+func isNoHolds(err error) bool {
+	e, ok := errors.AsType[*observe.Error](err)
+	return ok && e.Status == http.StatusNotFound
+}
 
 // relayHolds is the [Holder] of a relay. It arms a hold on several nodes until one of them holds a
 // flow; the others are then cancelled.
@@ -74,11 +80,7 @@ func (h *relayHolds) Hold(ctx context.Context, q observe.HoldQuery) (*observe.Ho
 			return armed{}, errNoHolds
 		}
 		hold, err := holder.Hold(ctx, q)
-		var e *observe.Error
-		switch {
-		case errors.As(err, &e) && e.Status == http.StatusNotFound: // a remote node that has no Holder
-			return armed{}, errNoHolds
-		case err != nil:
+		if err != nil {
 			return armed{}, err
 		}
 		return armed{&part{Member: m, holder: holder, id: hold.ID}, hold}, nil
@@ -88,8 +90,8 @@ func (h *relayHolds) Hold(ctx context.Context, q observe.HoldQuery) (*observe.Ho
 		i := slices.IndexFunc(replies, func(r reply[armed]) bool { return r.err != nil })
 		err = fmt.Errorf("node %s: %w", replies[i].Name, replies[i].err)
 	}
-	if len(good) == 0 && len(replies) > 0 && !slices.ContainsFunc(replies, func(r reply[armed]) bool { return !errors.Is(r.err, errNoHolds) }) {
-		err = &observe.Error{Status: http.StatusNotFound, Message: errNoHolds.Error()}
+	if len(good) == 0 && len(replies) > 0 && !slices.ContainsFunc(replies, func(r reply[armed]) bool { return !isNoHolds(r.err) }) {
+		err = replies[0].err
 	}
 	if err != nil {
 		for _, r := range replies {

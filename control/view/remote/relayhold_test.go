@@ -223,7 +223,7 @@ func TestRelayHoldRefused(t *testing.T) {
 	fakes[1].NoHolds = false
 	holder := f.Holder()
 	fakes[1].NoHolds = true
-	if _, err := holder.Hold(ctx, holdWeb); !errors.As(err, &e) || e.Status != 404 || e.Message != none {
+	if _, err := holder.Hold(ctx, holdWeb); !errors.As(err, &e) || e.Status != 404 || e.Message != "holding flows is not available on this server" {
 		t.Errorf("error %v", err)
 	}
 	fakes[0].Fail(nil)
