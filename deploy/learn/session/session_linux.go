@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/programs"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
+	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 )
 
@@ -122,9 +124,20 @@ func (w *work) close() error {
 	return errors.Join(err, w.lab.Close(), killIn(places))
 }
 
+// missingPrograms are the programs of a unit that this machine lacks. A lab looks for kube-proxy at more places than PATH.
+func missingPrograms(u *learn.Unit) []string {
+	return slices.DeleteFunc(programs.Missing(u.Requires...), func(name string) bool {
+		if name != labfile.KubeProxy {
+			return false
+		}
+		_, err := lab.FindKubeProxy()
+		return err == nil
+	})
+}
+
 // start begins a unit anew, or where the student left it.
 func (s *Session) start(ctx context.Context, u *learn.Unit, resume bool) error {
-	if missing := programs.Missing(u.Requires...); len(missing) > 0 {
+	if missing := missingPrograms(u); len(missing) > 0 {
 		return fmt.Errorf("unit %s requires programs that this machine lacks: %s (%s, or take another unit: nfqproxy learn list)", u.ID, strings.Join(missing, ", "), cmp.Or(programs.Install(missing...), "install them"))
 	}
 	if err := s.end(); err != nil {

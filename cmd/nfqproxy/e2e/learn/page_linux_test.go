@@ -32,9 +32,7 @@ func TestPage(t *testing.T) {
 	file, c := student(t)
 	chapter := inFrontEnd(c)
 	for _, u := range chapter {
-		for _, program := range u.Requires {
-			netnstest.RequireTool(t, program)
-		}
+		requireProgramsOf(t, u)
 	}
 	plain := startPlain(t, file)
 	p := openPage(t, plain.page())

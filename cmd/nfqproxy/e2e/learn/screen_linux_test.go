@@ -67,9 +67,7 @@ func TestScreen(t *testing.T) {
 	chapter := inFrontEnd(c)
 	p := e2etest.NewPane(t, nil, nil, "200", "50", "learn", "--record", file)
 	for i, u := range chapter {
-		for _, program := range u.Requires {
-			netnstest.RequireTool(t, program)
-		}
+		requireProgramsOf(t, u)
 		for n, step := range u.Steps {
 			p.Sees(fmt.Sprintf("%s %s (step %d of %d)", u.ID, u.Title, n+1, len(u.Steps)), step.Title)
 			if step.Read() {
@@ -137,9 +135,7 @@ func TestResume(t *testing.T) {
 		t.Fatal("no unit begins with a question only")
 	}
 	u := c.Units()[i]
-	for _, program := range u.Requires {
-		netnstest.RequireTool(t, program)
-	}
+	requireProgramsOf(t, u)
 	cmd := e2etest.Command("learn", u.ID, "--plain", "--record", file)
 	in, err := cmd.StdinPipe()
 	if err != nil {

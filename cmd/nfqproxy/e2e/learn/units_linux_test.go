@@ -42,9 +42,7 @@ func TestUnits(t *testing.T) {
 		for seed := range seeds {
 			t.Run(fmt.Sprintf("%s/%d", u.ID, seed), func(t *testing.T) {
 				t.Parallel()
-				for _, program := range u.Requires {
-					netnstest.RequireTool(t, program)
-				}
+				requireProgramsOf(t, u)
 				output, err := e2etest.Command("learn", "test", u.ID, "--seed", strconv.Itoa(seed)).CombinedOutput()
 				if err != nil {
 					t.Errorf("%v\n%s", err, output)
