@@ -83,8 +83,10 @@ const (
 	// a flow. Following, flows count when they are decided; with a filter on states or events,
 	// each record counts.
 	MissedLeftOut = "left-out"
-	// Of a history: nothing was recorded (0), and it could not be written.
-	MissedNotRecorded, MissedNotWritten = "not-recorded", "not-written"
+	// MissedNotRecorded: of a history, nothing was recorded; the number is not known (0).
+	MissedNotRecorded = "not-recorded"
+	// MissedNotWritten: of a history, the records could not be written.
+	MissedNotWritten = "not-written"
 )
 
 // IsLoss reports whether the reader lacks something that it asked for.

@@ -182,7 +182,7 @@ func (d *demo) hairpin(ctx context.Context) error {
 	}
 	to := netip.AddrPortFrom(svc.ClusterIP, svc.Port)
 	if d.spec.Proxy.NoHairpinMasquerade {
-		return d.brokenHairpin(ctx, svc, pod, to)
+		return d.brokenHairpin(ctx, pod, to)
 	}
 	d.scene("A pod connects to its own Service and reaches itself")
 	for try := 1; try <= hairpinAttempts; try++ {
@@ -209,7 +209,7 @@ func (d *demo) hairpin(ctx context.Context) error {
 const hairpinTimeout = time.Second
 
 // brokenHairpin shows the failure of a hairpin flow without masquerading.
-func (d *demo) brokenHairpin(ctx context.Context, svc *decision.ServicePort, pod *Pod, to netip.AddrPort) error {
+func (d *demo) brokenHairpin(ctx context.Context, pod *Pod, to netip.AddrPort) error {
 	d.scene("A pod connects to its own Service and reaches itself, without masquerading")
 	for try := 1; try <= hairpinAttempts; try++ {
 		tctx, cancel := context.WithTimeout(ctx, hairpinTimeout)

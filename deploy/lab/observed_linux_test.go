@@ -7,14 +7,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nfqproxy/nfqproxy/bench/cluster"
+	kubernetes "github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/bench/cluster/clustertest"
 )
 
 // TestObserver: an observer runs beside kube-proxy, the status has both, and a fault concerns kube-proxy. An observer that
 // dies is reported as one.
 func TestObserver(t *testing.T) {
-	program := clustertest.RequireProgram(t, cluster.KubeProxy)
+	program := clustertest.RequireProgram(t, kubernetes.KubeProxy)
 	const node = "kind-worker"
 	l, err := upWith(t, "kind", "works", func(s *Spec, o *Options) {
 		s.Nodes[1].Proxy, s.Nodes[1].KubeProxyMode, s.Nodes[1].Observe, o.KubeProxy = "kube-proxy", "nftables", true, program

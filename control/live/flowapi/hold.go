@@ -13,7 +13,7 @@ func (s *API) holder(ctx context.Context) (observe.Holder, error) {
 	h := s.Observer.Holder()
 	if h == nil {
 		if nodes, err := s.Observer.Status(ctx); err == nil && len(nodes) == 1 && nodes[0].Daemon != nil && nodes[0].Daemon.Observed != "" {
-			return nil, NotFound("holding flows is not possible: " + nodes[0].Daemon.Observed + " decides, and nfqproxy only observes")
+			return nil, NotFound("holding flows is not possible: %s decides, and nfqproxy only observes", nodes[0].Daemon.Observed)
 		}
 		return nil, NotFound("holding flows is not available on this server: the daemon requires --flow-api-holds")
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net/netip"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -84,5 +83,3 @@ func (g *traffic) flow() *flow.Record {
 	return r
 }
 
-// address of the source, for tests.
-func sourceOf(r *flow.Record) netip.AddrPort { return netip.MustParseAddrPort(r.Source) }

@@ -40,7 +40,7 @@ func TestNFTables(t *testing.T) {
 		udp      = `{"match": {"op": "==", "left": {"payload": {"protocol": "udp", "field": "dport"}}, "right": 8080}}`
 		answers  = `{"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["established", "related"]}}`
 		chance   = `{"match": {"op": "<", "left": {"numgen": {"mode": "random", "mod": 100}}, "right": 20}}`
-		unclear  = `{"match": {"op": "==", "left": {"meta": {"key": "cgroup"}}, "right": 5}}`
+		unclear  = `{"match": {"op": "==", "left": {"meta": {"key": "rtclassid"}}, "right": 5}}`
 	)
 	for name, tt := range map[string]struct {
 		rules string

@@ -93,7 +93,7 @@ func TestDescribedCodes(t *testing.T) {
 	for _, e := range v.Exclusions {
 		exclusions = append(exclusions, e.Code)
 	}
-	missed := []string{observe.MissedSlow, observe.MissedSampled, observe.MissedLost, observe.MissedUnreachable, observe.MissedNoDaemon, observe.MissedLeftOut}
+	missed := []string{observe.MissedSlow, observe.MissedSampled, observe.MissedLost, observe.MissedUnreachable, observe.MissedNoDaemon, observe.MissedLeftOut, observe.MissedNotRecorded, observe.MissedNotWritten}
 	for _, list := range []struct {
 		name      string
 		described *openapi3.SchemaRef

@@ -1,6 +1,7 @@
 package nftrules
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
@@ -100,7 +101,7 @@ type objects struct {
 
 func (c *compiler) objectOf(b *builder, kind string, m nftables.Map, words string) (iptables.Native, error) {
 	t, err := c.lookup(b, m)
-	if err == errFamily {
+	if errors.Is(err, errFamily) {
 		return never{words, fmt.Sprintf("it is a packet of %s", c.family)}, nil
 	}
 	if err != nil {
