@@ -82,4 +82,3 @@ func (g *traffic) flow() *flow.Record {
 	r.Life = l
 	return r
 }
-
