@@ -17,7 +17,9 @@ func TestMarshal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		texts[name] = data
+		if !strings.Contains(string(data), "\ndeployments:") { // which no lab has that is written: those of objects have pods
+			texts[name] = data
+		}
 	}
 	odd := strings.NewReplacer("small", "null", "node-a", "1e3", "node-b", "0x10", "name: web", "name: true", "outside", "y", "[more]", `["a: b, #c", "no"]`).Replace(small)
 	texts["odd"] = []byte(odd)

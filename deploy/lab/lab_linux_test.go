@@ -45,8 +45,8 @@ func TestDaemons(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "--hostname-override kind-worker --flow-log - --flow-log-steps --ready-fd 3 " +
-		"--flow-api unix:" + l.daemons[node].socket + " --flow-api-token-file " + l.tokenFile() + " --flow-api-holds --cluster-cidr 10.244.0.0/16 " +
-		strings.Join(apiserver.DaemonFlags(l.daemons[node].kubeconfig()), " ") + " --queues 2 --seed 7 --masquerade-all --masquerade-hairpin=false --nodeport-addresses 172.20.0.0/16 -v"
+		"--flow-api unix:" + l.daemons[node].socket + " --flow-api-token-file " + l.tokenFile() + " --cluster-cidr 10.244.0.0/16 " +
+		strings.Join(apiserver.DaemonFlags(l.daemons[node].kubeconfig()), " ") + " --masquerade-all --nodeport-addresses 172.20.0.0/16 --flow-api-holds --queues 2 --seed 7 --masquerade-hairpin=false -v"
 	if e := next(t, s, func(e Event) bool { return e.Record != nil }); e.Record.Service != want || e.Node != node {
 		t.Errorf("command line on %s\ngot  %s\nwant %s", e.Node, e.Record.Service, want)
 	}

@@ -91,7 +91,7 @@ func TestParseErrors(t *testing.T) {
 		want     []string
 	}{
 		{"unknown field", "podCIDRs: [10.244.1.0/24]", "podCIDR: 10.244.1.0/24", []string{
-			"lab.yaml: nodes[1].podCIDR: unknown field; known fields: addresses, kubeProxyMode, labels, name, podCIDRs, ports"}},
+			"lab.yaml: nodes[1].podCIDR: unknown field; known fields: addresses, firewall, kubeProxyMode, labels, name, observe, podCIDRs, ports, proxy"}},
 		{"case of a field", "podCIDRs: [10.244.1.0/24]", "PodCIDRs: [10.244.1.0/24]", []string{`lab.yaml: nodes[1].PodCIDRs: unknown field, did you mean "podCIDRs"?`}},
 		{"unknown top field", "objects:", "object:", []string{"lab.yaml: object: unknown field"}},
 		{"not a lab", "kind: Lab", "kind: Service", []string{`lab.yaml: the first document must have`}},
@@ -193,7 +193,7 @@ func TestLoad(t *testing.T) {
 	if d := cmp.Diff([]string{path, filepath.Join(dir, "more")}, f.ObjectPaths()); d != "" {
 		t.Error(d)
 	}
-	if _, err := Load("no-such-lab"); err == nil || !strings.Contains(err.Error(), "built-in labs: dual-stack, flannel, grafana-31577, kind, kube-dns-hairpin, nodeport-30007") {
+	if _, err := Load("no-such-lab"); err == nil || !strings.Contains(err.Error(), "built-in labs: allowed-ports, dual-stack, flannel, grafana-31577, kind, kube-dns-hairpin, nodeport-30007, three-modes") {
 		t.Errorf("no such lab: %v", err)
 	}
 	if _, err := Load("./no-such-lab"); !errors.Is(err, os.ErrNotExist) {

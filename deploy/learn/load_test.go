@@ -122,7 +122,7 @@ func TestMistakes(t *testing.T) {
 		{"a block that does not end", textPath, "Send a request.\n", "```\ncurl\n", textPath + ":12: a block of code does not end: want a line with three backticks"},
 
 		// lab.yaml
-		{"no lab", unitPath, "lab: lab.yaml", "lab: lab.yml", unitPath + `:5: lab: no file of the unit and no built-in lab "lab.yml"; built-in labs: dual-stack, flannel, grafana-31577, kind, kube-dns-hairpin, nodeport-30007`},
+		{"no lab", unitPath, "lab: lab.yaml", "lab: lab.yml", unitPath + `:5: lab: no file of the unit and no built-in lab "lab.yml"; built-in labs: allowed-ports, dual-stack, flannel, grafana-31577, kind, kube-dns-hairpin, nodeport-30007, three-modes`},
 		{"a built-in lab beside a file", unitPath, "lab: lab.yaml\nshell: shell", "lab: kind\nshell: shell", unitPath + ":5: lab: kind: the unit has a file lab.yaml, too, which is the name of the lab in the student's directory"},
 		{"no lab at all", unitPath, "lab: lab.yaml", "lab: ''", unitPath + ":5: lab: missing: the name of a file of the unit, or of a built-in lab"},
 		{"an unknown field of the lab", labPath, "{name: first}", "{name: first, title: First}", labPath + `:3: metadata.title: unknown field; known fields: name`},
