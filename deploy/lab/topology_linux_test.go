@@ -68,7 +68,7 @@ func TestTopology(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range f.Spec.Nodes {
-			f.Spec.Nodes[i].Firewall = "" // which drops packets by intent
+			f.Spec.Nodes[i].Firewall, f.Spec.Nodes[i].Proxy = "", "" // rules drop and reject packets by intent
 		}
 		specs[name] = f.Spec
 	}
