@@ -18,12 +18,14 @@ import (
 // rememberedHolds is the maximum number of holds that are done and kept.
 const rememberedHolds = 100
 
-// errNoHolds is the error of a node without a Holder. Remote ones have the same status and say why.
-var errNoHolds = &observe.Error{Status: http.StatusNotFound, Message: "holding flows is not available: the daemon requires --flow-api-holds"}
+// noHolds is the error of a node without a Holder, which says why.
+type noHolds string
+
+func (e noHolds) Error() string { return string(e) }
 
 func isNoHolds(err error) bool {
-	e, ok := errors.AsType[*observe.Error](err)
-	return ok && e.Status == http.StatusNotFound
+	_, ok := errors.AsType[noHolds](err)
+	return ok
 }
 
 // relayHolds is the [Holder] of a relay. It arms a hold on several nodes until one of them holds a
@@ -77,9 +79,12 @@ func (h *relayHolds) Hold(ctx context.Context, q observe.HoldQuery) (*observe.Ho
 	replies := queryAll(members, func(m Member) (armed, error) {
 		holder := m.Observer.Holder()
 		if holder == nil {
-			return armed{}, errNoHolds
+			return armed{}, noHolds("holding flows is not available: the daemon requires --flow-api-holds")
 		}
 		hold, err := holder.Hold(ctx, q)
+		if e, ok := errors.AsType[*observe.Error](err); ok && e.Status == http.StatusNotFound { // a remote node that has no Holder
+			return armed{}, noHolds(e.Message)
+		}
 		if err != nil {
 			return armed{}, err
 		}
@@ -91,7 +96,7 @@ func (h *relayHolds) Hold(ctx context.Context, q observe.HoldQuery) (*observe.Ho
 		err = fmt.Errorf("node %s: %w", replies[i].Name, replies[i].err)
 	}
 	if len(good) == 0 && len(replies) > 0 && !slices.ContainsFunc(replies, func(r reply[armed]) bool { return !isNoHolds(r.err) }) {
-		err = replies[0].err
+		err = &observe.Error{Status: http.StatusNotFound, Message: replies[0].err.Error()}
 	}
 	if err != nil {
 		for _, r := range replies {
