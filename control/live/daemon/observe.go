@@ -14,14 +14,14 @@ import (
 
 // decidingFlags are flags about decisions and rules, which --observe leaves to the node's own proxy.
 var decidingFlags = []string{
-	"decide", "balance", "balance-config", "shadow", "second-chance", "seed", "host-masquerade", "takeover", "when-served",
+	"decide", "balance", "balance-script", "shadow", "second-chance", "seed", "host-masquerade", "takeover", "when-served",
 	"flow-api-holds", "queues", "queue-num", "queue-timeout", "busy-poll", "debug-batch-delay",
 }
 
 // checkObserve validates the flags of a daemon that only observes.
 func (f *Flags) checkObserve() error {
 	for _, name := range decidingFlags {
-		if flag := f.set.Lookup(name); flag != nil && flag.Changed {
+		if f.set.Changed(name) {
 			return fmt.Errorf("--%s has no meaning with --observe: the node's own service proxy decides", name)
 		}
 	}

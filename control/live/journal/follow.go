@@ -213,7 +213,7 @@ func (f *follower) watch(ctx context.Context) {
 			busy = time.Now()
 			if !f.Busy() {
 				f.setPaused(true)
-				pause = sampling{busy, float64(most) / busy.Sub(last).Seconds()}
+				pause = sampling{busy, float64(most) / max(busy.Sub(last), watchInterval/5).Seconds()}
 			}
 			continue
 		case now = <-tick.C:

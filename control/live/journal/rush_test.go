@@ -103,3 +103,36 @@ func TestRush(t *testing.T) {
 		}
 	})
 }
+
+// TestSample: a journal that observes another proxy takes a sample when there are too many flows, and counts the others.
+func TestSample(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := observing(t, Observe{})
+		events := &silence{closed: make(chan struct{})}
+		ctx, cancel := context.WithCancel(t.Context())
+		followed := make(chan error, 1)
+		go b.Run(ctx)
+		go func() {
+			followed <- b.Follow(ctx, Kernel{Events: events, Connections: &vanishing{}, Dumps: &vanishing{}, DetailRate: 4000})
+		}()
+		time.Sleep(watchInterval / 2)
+		for port := range uint16(1100) { // in an eighth of a second
+			b.event(netip.AddrPortFrom(client.Addr(), port+1), conntrack.Began, func(e *conntrack.Event) { e.At = time.Now() })
+		}
+		b.take(time.Now())
+		synctest.Wait()
+		if !events.paused.Load() || b.Lost() != 0 {
+			t.Fatalf("too many flows: paused %t, %d are lost", events.paused.Load(), b.Lost())
+		}
+		time.Sleep(sampleRest + watchInterval)
+		synctest.Wait()
+		// 1,000 in an eighth of a second are 8,000 a second, of which the pause took 0.7 to 0.95 s.
+		if n := b.Lost(); events.paused.Load() || n < 5600 || n > 7600 {
+			t.Errorf("after the pause: paused %t, %d are lost", events.paused.Load(), n)
+		}
+		cancel()
+		if err := <-followed; err != nil {
+			t.Error(err)
+		}
+	})
+}
