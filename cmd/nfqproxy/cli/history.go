@@ -37,7 +37,7 @@ func openHistory(dir string, stderr io.Writer) (*history.History, error) {
 		}
 	}}
 	if err := h.Check(); err != nil {
-		return nil, fmt.Errorf("--history %w", err)
+		return nil, fmt.Errorf("--history: %w", err)
 	}
 	return h, nil
 }
