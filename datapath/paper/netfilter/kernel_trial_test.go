@@ -344,7 +344,7 @@ func (t *trial) try(p *iptables.Packet) (*Way, error) {
 		}
 		agreeing = append(agreeing, w)
 	}
-	if seen := slices.DeleteFunc(slices.Clone(agreeing), func(w Way) bool { return !lastSeen(&o, &w.Packet) }); len(agreeing) > 1 && len(seen) > 0 {
+	if seen := slices.DeleteFunc(slices.Clone(agreeing), func(w Way) bool { return !lastSeen(&o, w, p.Local) }); len(agreeing) > 1 && len(seen) > 0 {
 		agreeing = seen
 	}
 	if !alike(agreeing) {

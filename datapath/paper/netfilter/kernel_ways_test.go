@@ -52,11 +52,20 @@ func alike(ways []Way) bool {
 	return len(ways) > 0 && !slices.ContainsFunc(ways, func(w Way) bool { return left(w) != left(ways[0]) })
 }
 
-// lastSeen reports whether a packet has the addresses with which the trace shows it last.
-func lastSeen(o *observation, p *iptables.Packet) bool {
+// lastSeen reports whether a way ends where the trace shows the packet last: with these addresses, and in front of or behind the
+// end of POSTROUTING.
+func lastSeen(o *observation, w Way, local bool) bool {
+	last := Postrouting.String()
+	if len(w.Steps) > 0 {
+		last = w.Steps[len(w.Steps)-1].Hook
+	}
+	behind := w.Verdict == Sent || local && (w.Verdict == Delivered || last == Prerouting.String() || last == Input.String()) // by lo
+	if slices.ContainsFunc(o.events, func(e event) bool { return e.chain == sentChain }) != behind {
+		return false
+	}
 	for _, e := range slices.Backward(o.events) {
 		if seen, ok := decode(e.packet); ok && e.chain != madeChain {
-			return seen.Source == p.Source && seen.Destination == p.Destination
+			return seen.Source == w.Packet.Source && seen.Destination == w.Packet.Destination
 		}
 	}
 	return false
