@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -133,12 +134,19 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 	if servers != nil {
 		notes = known.AddVirtualServers(servers, family)
 	}
+	// At the same time: a node may have half a million rules.
+	var m *netfilter.Machine
+	var compiled sync.WaitGroup
+	compiled.Go(func() {
+		m, err = netfilter.New(dumps, sets, known, netfilter.Options{Assume: assume, AllRules: f.walk == text.WalkAll, IPVS: servers})
+	})
 	host, guesses := netfilter.GuessHost(dumps, known, &p)
-	guesses = append(notes, guesses...)
-	m, err := netfilter.New(dumps, sets, host, netfilter.Options{Assume: assume, AllRules: f.walk == text.WalkAll, IPVS: servers})
+	compiled.Wait()
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", in.flag(), filesOf(dumps), err)
 	}
+	m = m.On(host)
+	guesses = append(notes, guesses...)
 	q := &trace.Question{Rules: filesOf(dumps), Packet: p, Start: f.start, Reply: f.reply, Later: f.later, Notes: guesses, Listing: listingOf(dumps), Time: when}
 	if mode, proof := proxymode.ModeOf(dumps); mode.IPVS() && servers == nil {
 		q.Proxy = fmt.Sprintf("the service proxy is %s (%s): the rules do not show what it translates, ipvsadm -Sn does (--ipvs)", mode, proof)

@@ -214,15 +214,12 @@ func protocolName(number uint8) string {
 // ParseProtocol reads a number of a protocol, or a name as iptables takes it. ok is false
 // if it is neither.
 func ParseProtocol(text string) (n uint8, ok bool) {
-	if n, ok := number[uint8](text); ok {
-		return n, true
-	}
 	for _, p := range protocols {
 		if strings.EqualFold(p.name, text) {
 			return p.number, true
 		}
 	}
-	return 0, false
+	return number[uint8](text)
 }
 
 var aProtocol = kind[uint8]{"a protocol", "tcp, udp, icmp, ... or 0 to 255", ParseProtocol}

@@ -204,7 +204,7 @@ func mayBeMasked(text string) bool {
 func hasMasks(t *Table) bool {
 	return slices.ContainsFunc(t.Rules, func(r *Rule) bool {
 		for i, w := range r.Args {
-			if i > 0 && r.Args[i-1].is("-i", "-o", "-j", "-g", "--in-interface", "--out-interface", "--jump", "--goto") && mayBeMasked(w.Text) && masks.MatchString(w.Text) {
+			if i > 0 && strings.HasPrefix(r.Args[i-1].Text, "-") && r.Args[i-1].is("-i", "-o", "-j", "-g", "--in-interface", "--out-interface", "--jump", "--goto") && mayBeMasked(w.Text) && masks.MatchString(w.Text) {
 				return true
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/parallel"
 )
 
 // Options are information that a dump may not have.
@@ -41,16 +43,21 @@ func parse(text string, options Options) (*Dump, error) {
 
 // reader goes through the lines of a dump.
 type reader struct {
-	dump    *Dump
-	table   *Table // nil: outside of any
-	number  int    // of the line, from 1
-	before  []string
-	family  Family // by the header
-	addrs   Family // by the first address
-	errors  errorList
-	chains  map[string]*Chain // of the table
-	columns []int             // of each rule's chain
-	lost    lostList
+	dump   *Dump
+	table  *Table // nil: outside of any
+	number int    // of the line, from 1
+	before []string
+	family Family // by the header
+	addrs  Family // by the first address
+	errors errorList
+	chains map[string]*Chain // of the table
+	// undeclared are the columns of the chains of rules that no line before declares.
+	undeclared map[*Rule]int
+	lost       lostList
+	words      []Token // of the line, used again for the next one
+	args       slab[Token]
+	rules      slab[Rule]
+	declared   slab[Chain]
 }
 
 func (p *reader) fail(column int, problem, want string) {
@@ -150,7 +157,8 @@ func (p *reader) chain(content string, column int) {
 		p.fail(column, "a chain outside of a table", `"*table" before it`)
 		return
 	}
-	words, _ := split(strings.ReplaceAll(content, `"`, "\x00"), column)
+	words, _ := appendWords(p.words[:0], strings.ReplaceAll(content, `"`, "\x00"), column)
+	p.words = words
 	name := words[0].Text[1:]
 	switch old := p.chains[name]; {
 	case strings.Contains(content, `"`) || name == "":
@@ -162,7 +170,8 @@ func (p *reader) chain(content string, column int) {
 	case old != nil:
 		return // iptables-nft takes it a second time
 	}
-	c := &Chain{Before: p.take(), Name: name, Line: p.number}
+	c := &p.declared.take(1)[0]
+	*c = Chain{Before: p.take(), Name: name, Line: p.number}
 	p.chains[name] = c
 	p.table.Chains = append(p.table.Chains, c)
 	if len(words) < 2 {
@@ -208,12 +217,13 @@ func (p *reader) rule(content string, column int) {
 		p.fail(column, "a rule outside of a table", `"*table" before it`)
 		return
 	}
-	words, e := split(content, column)
+	words, e := appendWords(p.words[:0], content, column)
 	if e != nil {
 		p.errors.add(p.number, e)
 		return
 	}
-	r := &Rule{Line: p.number}
+	p.words = words
+	r := Rule{Line: p.number}
 	if strings.HasPrefix(words[0].Text, "[") {
 		if r.Counters = parseCounters(words[0].Text); r.Counters == nil || words[0].Quoted {
 			p.fail(column, fmt.Sprintf("%.40q are no counters", words[0].Text), "[packets:bytes]")
@@ -243,13 +253,19 @@ func (p *reader) rule(content string, column int) {
 	}
 	r.Before, r.Chain = p.take(), chain.Text
 	for i, args := range separate(words) {
-		one := r
+		one := &p.rules.take(1)[0]
+		*one = r
 		if i > 0 {
-			other := *r
-			one, other.Before = &other, nil
+			one.Before = nil
 		}
-		one.Args = args
-		p.columns = append(p.columns, chain.Column)
+		one.Args = p.args.take(len(args))
+		copy(one.Args, args)
+		if p.chains[r.Chain] == nil {
+			if p.undeclared == nil {
+				p.undeclared = make(map[*Rule]int)
+			}
+			p.undeclared[one] = chain.Column
+		}
 		p.table.Rules = append(p.table.Rules, one)
 	}
 	if p.addrs == FamilyUnknown {
@@ -270,31 +286,53 @@ func (p *reader) settleFamily(given Family) {
 
 // typeRules sets the matches and targets of a table's rules.
 func (p *reader) typeRules(t *Table) {
-	declared := make(map[string]bool)
+	declared := make(map[string]bool, len(t.Chains))
 	for _, c := range t.Chains {
 		declared[c.Name] = true
 	}
 	foreign := make(map[*Rule]bool)
+	for _, found := range parallel.Chunks(len(t.Rules), func(from, to int) typed {
+		return p.typeSome(t, declared, t.Rules[from:to])
+	}) {
+		p.errors = append(p.errors, found.errors...)
+		for _, n := range found.lost {
+			p.lost.add(n.Line, n.Text)
+		}
+		for _, r := range found.foreign {
+			foreign[r] = true
+		}
+	}
+	if len(foreign) > 0 {
+		t.Rules = slices.DeleteFunc(t.Rules, func(r *Rule) bool { return foreign[r] })
+	}
+}
+
+// typed is what was found in typing rules, in their order.
+type typed struct {
+	errors  errorList
+	lost    []Note
+	foreign []*Rule
+}
+
+// typeSome sets the matches and targets of some rules of a table. It does not change the reader.
+func (p *reader) typeSome(t *Table, declared map[string]bool, rules []*Rule) (found typed) {
 	a := analysis{family: p.dump.Family, table: t.Name, declared: declared}
-	for i, r := range t.Rules {
-		if !declared[r.Chain] && !Builtin(t.Name, r.Chain) {
-			p.errors.add(r.Line, &Error{
-				Column:  p.columns[i],
+	for _, r := range rules {
+		if column, ok := p.undeclared[r]; ok && !declared[r.Chain] && !Builtin(t.Name, r.Chain) {
+			found.errors.add(r.Line, &Error{
+				Column:  column,
 				Problem: fmt.Sprintf("table %s has no chain %.40q", t.Name, r.Chain),
 				Want:    fmt.Sprintf("a line \":%.40s - [0:0]\" in the table", r.Chain),
 			})
 		}
-		p.errors.add(r.Line, a.analyse(r))
+		found.errors.add(r.Line, a.analyse(r))
 		if a.foreign {
 			a.lost = append(a.lost, "the rule is for the other family (-4 or -6) and left out")
-			foreign[r] = true
+			found.foreign = append(found.foreign, r)
 		}
 		for _, text := range a.lost {
-			p.lost.add(r.Line, text)
+			found.lost = append(found.lost, Note{Line: r.Line, Text: text})
 		}
 	}
-	p.columns = p.columns[len(t.Rules):]
-	if len(foreign) > 0 {
-		t.Rules = slices.DeleteFunc(t.Rules, func(r *Rule) bool { return foreign[r] })
-	}
+	return found
 }

@@ -73,7 +73,11 @@ func (t Token) is(words ...string) bool {
 // may open in the middle of one, a backslash escapes only inside quotes. column is that of the
 // line's first byte.
 func split(line string, column int) ([]Token, *Error) {
-	tokens := make([]Token, 0, 1+strings.Count(line, " "))
+	return appendWords(make([]Token, 0, 1+strings.Count(line, " ")), line, column)
+}
+
+// appendWords appends the words of a line, as split finds them.
+func appendWords(tokens []Token, line string, column int) ([]Token, *Error) {
 	for i := 0; i < len(line); {
 		if blank(line[i]) {
 			i++

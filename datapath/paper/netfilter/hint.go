@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/parallel"
 )
 
 // hint is a rule split into the parts that describe its host. A host may have half a million rules: what few of them have is
@@ -105,14 +106,19 @@ func hintsOf(dumps []*iptables.Dump) []hint {
 			rules += len(t.Rules)
 		}
 	}
-	hints := make([]hint, 0, rules)
+	hints := make([]hint, rules)
+	left := hints
 	for _, d := range dumps {
 		for _, t := range d.Tables {
-			first := len(hints)
-			for _, r := range t.Rules {
-				hints = append(hints, hintOf(t.Name, r))
-			}
-			approachRules(t, hints[first:])
+			of := left[:len(t.Rules)]
+			left = left[len(t.Rules):]
+			parallel.Chunks(len(of), func(from, to int) (nothing struct{}) {
+				for i := from; i < to; i++ {
+					of[i] = hintOf(t.Name, t.Rules[i])
+				}
+				return nothing
+			})
+			approachRules(t, of)
 		}
 	}
 	return hints

@@ -55,31 +55,35 @@ func IPVS(dumps ...*iptables.Dump) bool {
 // leads to the chain of a service shows more than chains that may be left over from another mode.
 func ModeOf(dumps []*iptables.Dump) (Mode, Proof) {
 	found := make(map[Mode]Proof)
-	see := func(m Mode, line int, format string, args ...any) {
-		if _, known := found[m]; !known && m != ModeUnknown {
-			found[m] = Proof{fmt.Sprintf(format, args...), line}
+	see := func(m Mode, line int, kind, name string) {
+		if m == ModeUnknown {
+			return
+		}
+		if _, known := found[m]; !known {
+			found[m] = Proof{kind + " " + name, line}
 		}
 	}
 	for _, d := range dumps {
 		if d.Ruleset != nil {
-			if mode, proof := OfRuleset(d.Ruleset); mode != ModeUnknown {
-				see(mode, proof.Line, "%s", proof.Text)
+			mode, proof := OfRuleset(d.Ruleset)
+			if _, known := found[mode]; !known {
+				found[mode] = proof
 			}
 			continue
 		}
 		for _, t := range d.Tables {
 			for _, c := range t.Chains {
-				see(chainMode(t.Name, c.Name), c.Line, "chain %s", c.Name)
+				see(chainMode(t.Name, c.Name), c.Line, "chain", c.Name)
 			}
 			for _, r := range t.Rules {
-				see(chainMode(t.Name, r.Chain), r.Line, "chain %s", r.Chain)
+				see(chainMode(t.Name, r.Chain), r.Line, "chain", r.Chain)
 				for _, m := range r.Matches {
 					if set, ok := m.(iptables.SetMatch); ok {
-						see(setMode(set.Set), r.Line, "ipset %s", set.Set)
+						see(setMode(set.Set), r.Line, "ipset", set.Set)
 					}
 				}
 				if to, ok := r.Target.(iptables.Jump); ok && t.Name == "nat" && serviceChain(to.Chain) {
-					see(ModeIPTables, r.Line, "chain %s", to.Chain)
+					see(ModeIPTables, r.Line, "chain", to.Chain)
 				}
 			}
 		}
