@@ -112,6 +112,9 @@ type RejectWith string
 // TCPReset replies with a TCP segment (ipt_reject.h, IPT_TCP_RESET).
 const TCPReset RejectWith = "tcp-reset"
 
+// UnknownUnreachable is an ICMP error whose code the rules do not show.
+const UnknownUnreachable RejectWith = "an ICMP error whose code nft does not list"
+
 // rejectNames are the answers, each before its short name, in the order of iptables (libipt_REJECT.c
 // and libip6t_REJECT.c, reject_table).
 var rejectNames = map[Family][]string{

@@ -254,7 +254,7 @@ func (t *trial) refused(w Way, p *iptables.Packet, o *observation) error {
 		if a.Protocol != protoTCP || a.Source != w.Packet.Destination || a.Destination != w.Packet.Source {
 			return errors.New("the reset")
 		}
-	case !hasICMP(a.Protocol) || a.ICMPCode != codes[w.With]:
+	case !hasICMP(a.Protocol) || a.ICMPCode != codes[w.With] && w.With != iptables.UnknownUnreachable:
 		return errors.New("the code")
 	}
 	return nil

@@ -160,6 +160,8 @@ type builder struct {
 	// mark is the target that is the same as the statement at markAt; nil: there is none.
 	mark   iptables.Target
 	markAt int
+	// frameType: a condition reads the raw type of the Ethernet frame.
+	frameType bool
 }
 
 func (b *builder) add(n iptables.Native) {

@@ -215,6 +215,9 @@ func (c *compiler) field(e nftables.Expr) (field, bool) {
 		case e.Base == "ll" && e.Offset == 48 && e.Length == 48:
 			f.Value, f.kind, f.facts = hardwareAddress{raw: true}, kindEther, iptables.FactMAC
 			return f, true
+		case e.Base == "ll" && e.Offset == 48 && e.Length == 64:
+			f.Value, f.facts = sourceAndType{}, iptables.FactMAC
+			return f, true
 		case e.Base == "ll" && e.Offset == 96 && e.Length == 16:
 			f.Value, f.kind, f.facts = frameType{raw: true}, kindEtherty, iptables.FactMAC
 			return f, true

@@ -143,6 +143,9 @@ func (c *compiler) match(b *builder, m nftables.Match) {
 	}
 	for i := range fields {
 		f := &fields[i]
+		if raw, ok := f.expr.(nftables.RawPayload); ok && raw.Base == "ll" && raw.Offset <= 96 && raw.Offset+raw.Length >= 112 {
+			b.frameType = true
+		}
 		if f.never {
 			b.add(never{nftables.Text(m), fmt.Sprintf("it is a packet of %s", c.family)})
 			return

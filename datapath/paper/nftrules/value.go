@@ -44,6 +44,24 @@ func (f frameType) Read(p rules.Packet) (b rules.Bits, present bool) {
 	return p.Meta(rules.Meta{Key: "protocol", ByteSize: 2})
 }
 
+// sourceAndType are the last 8 bytes of the packet's Ethernet header, as which nft lists conditions on both.
+type sourceAndType struct{}
+
+func (sourceAndType) Size() int      { return 8 }
+func (sourceAndType) String() string { return "ether saddr and type" }
+
+// Read returns the bytes.
+func (sourceAndType) Read(p rules.Packet) (b rules.Bits, present bool) {
+	source, present := hardwareAddress{raw: true}.Read(p)
+	typ, typed := frameType{raw: true}.Read(p)
+	b = rules.UnknownBits(8)
+	copy(b.Data[:], source.Data[:6])
+	copy(b.Known[:], source.Known[:6])
+	copy(b.Data[6:], typ.Data[:2])
+	copy(b.Known[6:], typ.Known[:2])
+	return b, present && typed
+}
+
 // socketField is a fact about the socket of the packet (nft_socket.c): "transparent" or "wildcard".
 type socketField string
 

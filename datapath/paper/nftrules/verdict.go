@@ -133,6 +133,12 @@ func (c *compiler) reject(b *builder, r nftables.Reject) {
 		b.target = iptables.Reject{With: iptables.TCPReset}
 		return
 	}
+	if with == "" && b.frameType {
+		// nft lists a reject with icmp or icmpv6 without its code behind a condition on the frame's type, which it lists as raw bytes then
+		// (stmt_reject_postprocess, src/netlink_delinearize.c).
+		b.target = iptables.Reject{With: iptables.UnknownUnreachable}
+		return
+	}
 	if with == "" {
 		with = "icmpx"
 	}

@@ -74,3 +74,39 @@ func TestHostileRuleset(t *testing.T) {
 		t.Errorf("%+v, %v", tr, err)
 	}
 }
+
+// TestRejectWithoutCode: nft lists a condition on the source and the type of the frame as raw bytes, and a reject behind it without
+// its code.
+func TestRejectWithoutCode(t *testing.T) {
+	const rules = `table inet t {
+	chain c {
+		type filter hook prerouting priority filter; policy accept;
+		@ll,48,64 0x200000001010800 meta iiftype ether reject
+		@ll,96,16 0x800 ether saddr 02:00:00:00:01:03 reject
+		ether saddr 02:00:00:00:01:04 reject
+	}
+}
+`
+	rs, err := nftables.Read("rules", strings.NewReader(rules), nftables.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, _ := nftrules.Compile(rs, iptables.IPv4)
+	host := new(netfilter.Host)
+	host.AddAddress("eth0", netip.MustParsePrefix("192.0.2.1/24"))
+	m, err := netfilter.New([]*iptables.Dump{d}, nil, host, netfilter.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for last, want := range map[byte]string{1: string(iptables.UnknownUnreachable), 2: "", 3: string(iptables.UnknownUnreachable), 4: "icmp-port-unreachable"} {
+		p := iptables.FirstPacket(6, netip.MustParseAddrPort("192.0.2.7:40000"), netip.MustParseAddrPort("192.0.2.1:22"), false)
+		p.InInterface, p.MAC, p.Supposed = "eth0", &iptables.MACAddress{2, 0, 0, 0, 1, last}, 0
+		got, err := Run(m, &Question{Packet: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if with := got.Ways[0].With; with != want {
+			t.Errorf("a frame of 02:00:00:00:01:%02x: %s with %q, want %q: %s", last, got.Ways[0].Verdict, with, want, got.Ways[0].Why)
+		}
+	}
+}
