@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -32,6 +33,8 @@ type contestant struct {
 	missing string
 	// start starts its process in the node's namespace; nil: there is none.
 	start func(t *topology, o *objects, options ...string) (*process.Process, error)
+	// watched starts the service proxy that the process only observes; nil: there is none.
+	watched func(t *topology, o *objects, options ...string) (*process.Process, error)
 	// nfqproxy: it is a version of this program.
 	nfqproxy bool
 	// readers follow all flows through its flow API; stalled ones request them, and then read
@@ -72,6 +75,11 @@ func (p *plan) contestants() ([]contestant, error) {
 		{name: "iptables-nft", what: "kube-proxy, iptables mode, iptables' nf_tables back end", proxy: true, start: kubeProxy("iptables", nft), missing: missing("xtables-nft-multi"), rules: []string{"xtables-nft-multi", "iptables-nft-save"}},
 		{name: "iptables-legacy", what: "kube-proxy, iptables mode, iptables' legacy back end", proxy: true, start: kubeProxy("iptables", legacy), missing: missing("xtables-legacy-multi"), rules: []string{"xtables-legacy-multi", "iptables-legacy-save"}},
 		{name: "nftables", what: "kube-proxy, nftables mode", proxy: true, start: kubeProxy("nftables", nft), missing: missing("nft"), rules: []string{"nft", "-a", "list", "ruleset"}},
+	}
+	for _, watched := range all[len(all)-2:] { // not that of iptables-nft, which does not start with many services
+		c := p.nfqproxyAs(watched.name+"-observed", p.nfqproxy[0], watched.what+", and nfqproxyd --observe beside it, whose CPU time and memory are given", "--observe", "--accounting", "--healthz-bind-address=", "--metrics-bind-address=")
+		c.watched, c.proxy, c.nfqproxy, c.missing, c.rules = watched.start, false, false, cmp.Or(c.missing, watched.missing), nil
+		all = append(all, c)
 	}
 	for _, program := range p.nfqproxy[1:] {
 		all = append(all, p.nfqproxyAs(filepath.Base(program), program, program))

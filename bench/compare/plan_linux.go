@@ -109,6 +109,7 @@ type workload struct {
 	udp      bool
 	workers  int
 	timeouts timeouts
+	rate     int // connections in a second; 0: as many as possible
 }
 
 // id names the workload in the table of samples.
@@ -117,15 +118,23 @@ func (w workload) id() string {
 	if w.udp {
 		proto = "udp"
 	}
+	if w.rate > 0 {
+		return fmt.Sprintf("%s, %d a second, %s", proto, w.rate, w.timeouts.name)
+	}
 	return fmt.Sprintf("%s, %d workers, %s", proto, w.workers, w.timeouts.name)
 }
+
+// steadyRate is that of a load with a pace, in connections a second.
+const steadyRate = 1000
 
 // workloads lists them in the order in which they run. Conntrack's TCP timeouts do not
 // matter to UDP.
 func (p *plan) workloads() (all []workload) {
 	for _, t := range p.timeouts {
-		all = append(all, workload{false, 1, t}, workload{false, 16, t})
+		all = append(all, workload{workers: 1, timeouts: t}, workload{workers: 16, timeouts: t})
 	}
-	all = append(all, workload{true, 1, shortTimeouts}, workload{true, 16, shortTimeouts})
+	all = append(all,
+		workload{udp: true, workers: 1, timeouts: shortTimeouts}, workload{udp: true, workers: 16, timeouts: shortTimeouts},
+		workload{workers: 16, timeouts: shortTimeouts, rate: steadyRate})
 	return slices.DeleteFunc(all, func(w workload) bool { return !strings.Contains(w.id(), p.loads) })
 }

@@ -42,7 +42,7 @@ func TestRatio(t *testing.T) {
 func TestReport(t *testing.T) {
 	var csv strings.Builder
 	s := newSamples(&csv)
-	w := workload{false, 16, shortTimeouts}.id()
+	w := workload{workers: 16, timeouts: shortTimeouts}.id()
 	for round, rate := range []float64{1000, 1200, 1100} {
 		s.add(sample{10, "nfqproxy", w, "rate", "1/s", round, rate})
 		s.add(sample{10, "nfqproxy", w, "p50", "µs", round, 50})

@@ -23,6 +23,7 @@ type visit struct {
 	*topology
 	contestant *contestant
 	process    *process.Process // nil: there is none
+	watched    *process.Process // that it observes; nil: there is none
 	round      int
 	started    bool // it has served
 }
@@ -33,9 +34,18 @@ func (b *bench) visit(ctx context.Context, c *contestant, round int) (err error)
 	if v.topology, err = newTopology(b.control, b.visits); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, v.process.Stop(), v.topology.close()) }()
+	defer func() { err = errors.Join(err, v.process.Stop(), v.watched.Stop(), v.topology.close()) }()
 	if err := v.awaitLinks(ctx); err != nil {
 		return err
+	}
+	if c.watched != nil {
+		if v.watched, err = c.watched(v.topology, b.objects); err != nil {
+			return err
+		}
+		v.watched.Drain()
+		if err := v.awaitService(ctx); err != nil {
+			return err
+		}
 	}
 	if c.start != nil {
 		if v.process, err = c.start(v.topology, b.objects); err != nil {
@@ -50,6 +60,11 @@ func (b *bench) visit(ctx context.Context, c *contestant, round int) (err error)
 	}()
 	if err := v.awaitService(ctx); err != nil {
 		return err
+	}
+	if c.watched != nil {
+		if err := v.awaitTable(ctx); err != nil {
+			return err
+		}
 	}
 	readers, err := v.followFlows(ctx)
 	if err != nil {
@@ -66,11 +81,16 @@ func (b *bench) visit(ctx context.Context, c *contestant, round int) (err error)
 		return v.followEvents(ctx)
 	}
 	for _, w := range b.workloads() {
-		if c.freshOnly && w.timeouts == defaultTimeouts {
+		if c.freshOnly && w.timeouts == defaultTimeouts || w.rate > 0 && c.watched == nil {
 			continue
 		}
 		if err := v.load(w); err != nil {
 			return fmt.Errorf("%s: %w", w.id(), err)
+		}
+	}
+	if c.watched != nil {
+		if err := v.observed(ctx); err != nil {
+			return err
 		}
 	}
 	if (c.start == nil || c.proxy) && strings.Contains("stream", b.loads) {
@@ -227,7 +247,7 @@ const (
 
 func (v *visit) load(w workload) error {
 	l := &traffic.Load{
-		UDP: w.udp, Workers: w.workers, From: firstClient, FirstPort: onePort, Ports: onePorts, To: v.target(w.udp), Time: v.time,
+		UDP: w.udp, Workers: w.workers, Rate: w.rate, From: firstClient, FirstPort: onePort, Ports: onePorts, To: v.target(w.udp), Time: v.time,
 	}
 	switch {
 	case w.timeouts == defaultTimeouts:

@@ -27,6 +27,8 @@ type Load struct {
 	// To are the destinations, in an order without pattern. Each source port of a worker
 	// has one: when ports come round again, so do tuples.
 	To Targets
+	// Rate is the number of connections that are begun in a second, of all workers together; 0: as many as possible.
+	Rate int
 	// WarmUp connections of each worker are not counted.
 	WarmUp int
 	// Time to measure for, or until a worker has made Limit connections.
@@ -149,7 +151,11 @@ func quantile(sorted []uint32, q float64) uint32 {
 // run makes connections until the number or the time is reached.
 func (w *worker) run(limit int, end time.Time) {
 	w.samples = w.samples[:0]
+	begun := time.Now()
 	for n := 0; n < limit && time.Now().Before(end); n++ {
+		if rate := w.load.Rate; rate > 0 {
+			time.Sleep(time.Until(begun.Add(time.Duration(n*w.load.Workers) * time.Second / time.Duration(rate))))
+		}
 		to := sockaddr4(w.load.To.At(w.mix()))
 		setPort(&w.from, w.load.FirstPort+uint16(w.port))
 		w.port = (w.port + 1) % w.load.Ports
