@@ -198,27 +198,57 @@ func (t *creations) receive(seq uint32, typ uint16, body []byte) {
 // Lookup finds the connection that has the tuple in either direction. If there is
 // none, [IsNotFound] recognizes the error.
 func (t *Table) Lookup(tuple Tuple, zone uint16) (State, error) {
-	t.seq++
-	t.buf = appendGet(t.buf[:0], t.seq, tuple, zone)
-	var s State
-	err := error(syscall.ENODATA) // if there is no answer at all
-	if e := t.exchange(receiverFunc(func(seq uint32, typ uint16, body []byte) {
-		switch {
-		case seq != t.seq:
-		case typ == nlmsgError:
-			if errno := parseErrno(body); errno != 0 {
-				err = errno
-			}
-		default:
-			s, err = parseState(body)
-		}
-	})); e != nil {
-		err = e
+	t.beginLookups()
+	t.addLookup(tuple, zone)
+	err := t.exchange((*replies)(t))
+	if err == nil {
+		err = t.lookups[0].err
 	}
 	if err != nil {
 		return State{}, &OpError{"get", tuple, err}
 	}
-	return s, nil
+	return t.lookups[0].state, nil
+}
+
+// Reread looks up the connections of states, by their original tuples and zones, all in one exchange with the kernel. It calls
+// found with the position and the new state of each that is still there, in order; the state is valid during the call.
+func (t *Table) Reread(states []*State, found func(int, *State)) error {
+	if len(states) == 0 {
+		return nil
+	}
+	t.beginLookups()
+	for _, s := range states {
+		t.addLookup(s.Original, s.Zone)
+	}
+	if err := t.exchange((*replies)(t)); err != nil {
+		return &OpError{"get", states[0].Original, err}
+	}
+	for i := range t.lookups {
+		if t.lookups[i].err == nil {
+			found(i, &t.lookups[i].state)
+		}
+	}
+	return nil
+}
+
+func (t *Table) beginLookups() {
+	t.first = t.seq + 1
+	t.buf, t.lookups = t.buf[:0], t.lookups[:0]
+}
+
+func (t *Table) addLookup(tuple Tuple, zone uint16) {
+	t.seq++
+	t.buf = appendGet(t.buf, t.seq, tuple, zone)
+	t.lookups = append(t.lookups, lookup{err: syscall.ENODATA}) // if there is no answer at all
+}
+
+// replies receives the replies to lookups.
+type replies Table
+
+func (t *replies) receive(seq uint32, typ uint16, body []byte) {
+	if i := seq - t.first; i < uint32(len(t.lookups)) {
+		t.lookups[i].take(typ, body)
+	}
 }
 
 // Close closes the socket.

@@ -99,6 +99,34 @@ func TestKernelTakesEntries(t *testing.T) {
 	}
 }
 
+// TestKernelRereads: of several connections those that are there are found, at their positions.
+func TestKernelRereads(t *testing.T) {
+	table := open(t)
+	const clients = 70
+	var states []*conntrack.State
+	for i := range clients {
+		e := entry(6, fmt.Sprintf("10.244.1.9:%d", 1000+i), "10.96.0.10:53", "10.244.0.2:5353", "")
+		if i%3 > 0 {
+			var r [1]conntrack.Result
+			if table.Establish([]conntrack.Entry{e}, r[:]); r[0].Outcome != conntrack.Created {
+				t.Fatal(r[0].Err)
+			}
+		}
+		states = append(states, &conntrack.State{Original: e.Tuple})
+	}
+	next := 1
+	if err := table.Reread(states, func(i int, s *conntrack.State) {
+		if i != next || s.Original != states[i].Original || s.Endpoint() != netip.MustParseAddrPort("10.244.0.2:5353") {
+			t.Errorf("position %d, want %d: %+v", i, next, s)
+		}
+		if next++; next%3 == 0 {
+			next++
+		}
+	}); err != nil || next < clients-1 {
+		t.Errorf("%v, up to %d of %d", err, next, clients)
+	}
+}
+
 // TestKernelObeysSourcePorts: a port within the range stays, another one is moved into it.
 func TestKernelObeysSourcePorts(t *testing.T) {
 	table := open(t)

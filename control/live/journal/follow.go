@@ -20,7 +20,7 @@ type Events interface {
 
 // Connections are the kernel's connections; see [conntrack.Table].
 type Connections interface {
-	Lookup(conntrack.Tuple, uint16) (conntrack.State, error)
+	Reread([]*conntrack.State, func(int, *conntrack.State)) error
 	Dump(conntrack.Filter, func(*conntrack.State)) error
 }
 
@@ -44,6 +44,7 @@ type follower struct {
 	Kernel
 	// looking is held while Connections is used; only watch uses Dumps.
 	looking sync.Mutex
+	ended   []*conntrack.State // see countEnds
 	// blindFrom is the number of the oldest flow that may not be over; see anyUnobserved. Only watch
 	// uses it.
 	blindFrom uint64
@@ -97,11 +98,11 @@ func (j *Journal) Refresh(e *Entry) {
 		return // it has stopped meanwhile
 	}
 	p := &e.Flow.Packet
-	s, err := f.Connections.Lookup(flow.TupleOf(p), 0)
-	if err == nil && s.Original.Source == p.Source && s.HasCounters {
-		l := &e.life
-		l.counted, l.countedAt, l.sent, l.received = true, time.Now().UnixNano(), s.Sent, s.Received
-	}
+	_ = f.Connections.Reread([]*conntrack.State{{Original: flow.TupleOf(p)}}, func(_ int, s *conntrack.State) { // without it, the counters are older
+		if l := &e.life; s.Original.Source == p.Source && s.HasCounters {
+			l.counted, l.countedAt, l.sent, l.received = true, time.Now().UnixNano(), s.Sent, s.Received
+		}
+	})
 }
 
 func (j *Journal) setFollowing(following bool, why string) {
@@ -154,7 +155,7 @@ func (f *follower) receive(ctx context.Context) error {
 }
 
 // maxLookups is the number of conntrack entries whose counters are read at a time.
-const maxLookups = 16
+const maxLookups = 32
 
 // countEnds adds the counters to the events of connections that have just been closed: the kernel
 // reports them only with the deletion of the entry, two minutes later. Of many at once, it does so for
@@ -162,17 +163,17 @@ const maxLookups = 16
 func (f *follower) countEnds(events []conntrack.Event) {
 	f.looking.Lock()
 	defer f.looking.Unlock()
-	for i, lookups := 0, 0; i < len(events) && lookups < maxLookups; i++ {
-		ev := &events[i]
-		if ev.Kind != conntrack.Updated || flow.StateOf(&ev.State, flow.Established).Order() < flow.Closed.Order() {
-			continue
-		}
-		lookups++
-		s, err := f.Connections.Lookup(ev.State.Original, ev.State.Zone)
-		if err == nil && s.ID == ev.State.ID && s.Reply == ev.State.Reply && s.TCP == ev.State.TCP {
-			ev.State.HasCounters, ev.State.Sent, ev.State.Received, ev.State.Start = s.HasCounters, s.Sent, s.Received, s.Start
+	f.ended = f.ended[:0]
+	for i := 0; i < len(events) && len(f.ended) < maxLookups; i++ {
+		if ev := &events[i]; ev.Kind == conntrack.Updated && flow.StateOf(&ev.State, flow.Established).Order() >= flow.Closed.Order() {
+			f.ended = append(f.ended, &ev.State)
 		}
 	}
+	_ = f.Connections.Reread(f.ended, func(i int, s *conntrack.State) { // without it, the deletion has the counters
+		if of := f.ended[i]; s.ID == of.ID && s.Reply == of.Reply && s.TCP == of.TCP {
+			of.HasCounters, of.Sent, of.Received, of.Start = s.HasCounters, s.Sent, s.Received, s.Start
+		}
+	})
 }
 
 // lostEvents records a loss of events.

@@ -3,7 +3,6 @@ package journal
 import (
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -555,7 +554,8 @@ func TestLostEvents(t *testing.T) {
 // dump is a connection table with these entries.
 type dump []conntrack.State
 
-func (dump) Lookup(conntrack.Tuple, uint16) (conntrack.State, error) { return conntrack.State{}, nil }
+func (dump) Reread([]*conntrack.State, func(int, *conntrack.State)) error { return nil }
+
 func (d dump) Dump(f conntrack.Filter, each func(*conntrack.State)) error {
 	for i := range d {
 		if !f.IPv6 {
@@ -664,9 +664,7 @@ func TestHeldFlows(t *testing.T) {
 // slowDump is a dump that lasts until it is closed.
 type slowDump struct{ began, end chan struct{} }
 
-func (d slowDump) Lookup(conntrack.Tuple, uint16) (conntrack.State, error) {
-	return conntrack.State{}, os.ErrNotExist
-}
+func (d slowDump) Reread([]*conntrack.State, func(int, *conntrack.State)) error { return nil }
 
 func (d slowDump) Dump(f conntrack.Filter, _ func(*conntrack.State)) error {
 	if !f.IPv6 {
@@ -679,7 +677,10 @@ func (d slowDump) Dump(f conntrack.Filter, _ func(*conntrack.State)) error {
 // counting has one connection, with counters.
 type counting struct{ conntrack.State }
 
-func (c counting) Lookup(conntrack.Tuple, uint16) (conntrack.State, error) { return c.State, nil }
+func (c counting) Reread(_ []*conntrack.State, found func(int, *conntrack.State)) error {
+	found(0, &c.State)
+	return nil
+}
 
 func (counting) Dump(conntrack.Filter, func(*conntrack.State)) error { return nil }
 

@@ -28,9 +28,7 @@ type vanishing struct {
 	entry atomic.Pointer[conntrack.State]
 }
 
-func (v *vanishing) Lookup(conntrack.Tuple, uint16) (conntrack.State, error) {
-	return conntrack.State{}, os.ErrNotExist
-}
+func (v *vanishing) Reread([]*conntrack.State, func(int, *conntrack.State)) error { return nil }
 
 func (v *vanishing) Dump(f conntrack.Filter, each func(*conntrack.State)) error {
 	if s := v.entry.Load(); s != nil && !f.IPv6 {
