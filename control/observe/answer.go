@@ -105,6 +105,12 @@ type EndpointChange struct {
 	// or it was removed.
 	Excluded string `json:"excluded,omitempty"`
 
+	// Of an endpoint that gets new flows since the change, FirstFlow is the first one that created a connection to it; nil:
+	// none yet.
+	FirstFlow *ChangeFlow `json:"firstFlow,omitempty"`
+	// Rules is when the rules of the observed service proxy had the change: the kernel notified the daemon. nil: not known.
+	// Only nftables notifies, with both of kube-proxy's modes that use it: nftables, and iptables with its back end nf_tables.
+	Rules *time.Time `json:"rules,omitempty"`
 	// Of a removed or excluded endpoint, LastFlow is the last flow that created a connection to it, until it
 	// was an endpoint for new flows again; nil: none. Traffic of the other policy may reach an excluded
 	// endpoint.
@@ -122,6 +128,13 @@ const (
 	EndpointRemoved  = "removed"
 	EndpointUsable   = "usable"   // it receives new flows again
 	EndpointExcluded = "excluded" // it receives no new flows any more, or for another reason
+)
+
+// What is measured after the change of an endpoint.
+const (
+	FirstFlow = "first_flow" // the first flow to one that gets new flows since the change
+	LastFlow  = "last_flow"  // the last flow to one that gets none any more
+	Rules     = "rules"      // when the rules of the observed service proxy had the change
 )
 
 // Manifest is a Service with its EndpointSlices.
@@ -144,6 +157,11 @@ type Flows struct {
 	Refused    uint64 `json:"refused"`    // by the endpoint, with a RST or an ABORT
 	Reset      uint64 `json:"reset"`
 	Open       uint64 `json:"open"` // see [flow.Life.Open]; of the flows that the node keeps
+	// What an observed service proxy did against the objects that the node knew when the flow began: it sent it to an
+	// endpoint that was out of use by then, or to what is none in any table that the node keeps, or did not translate it.
+	Outdated        uint64 `json:"outdated,omitempty"`
+	UnknownEndpoint uint64 `json:"unknownEndpoint,omitempty"`
+	NotTranslated   uint64 `json:"notTranslated,omitempty"`
 	// BytesSent and BytesReceived are of flows whose conntrack entry is gone.
 	BytesSent     uint64 `json:"bytesSent"`
 	BytesReceived uint64 `json:"bytesReceived"`

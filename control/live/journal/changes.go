@@ -25,28 +25,27 @@ const (
 type changes struct {
 	ports map[portKey]*list.Element
 	order list.List // of *history: the port that changed last is last
+	// unjudged are endpoints that get no new flows any more, in the order of their changes.
+	unjudged []unjudged
+	meter    Meter                   // nil: there is none
+	rules    *proxyRules             // nil: those of the daemon itself are in force
+	large    [decision.IPv6 + 1]bool // see largeCluster, by family
 }
 
 // history is that of one service port.
 type history struct {
 	portKey
 	changes []change // the oldest first
+	newest  uint64   // the generation of the last one
+	awaited int      // endpoints that get new flows since a change, and have had none
 }
 
 // change is an entry of a history. What flows did since is noted as they come.
 type change struct {
 	observe.Change
 	first result // of FirstFlow
-	// gone are the endpoints of Endpoints that get no new flows any more, at the same places.
-	gone []gone
-}
-
-// gone is an endpoint that gets no new flows; the zero value: it gets some.
-type gone struct {
-	addr netip.AddrPort
-	// settled: it gets new flows again, or its counts are removed. last is the last flow before.
-	settled bool
-	last    flowRef
+	// followed are the endpoints of Endpoints, at the same places.
+	followed []followed
 }
 
 // difference is what a table changed of the service ports.
@@ -61,6 +60,7 @@ type difference struct {
 type portChange struct {
 	portKey
 	change
+	port *decision.ServicePort
 	// usable are all endpoints that get new flows again.
 	usable []netip.AddrPort
 }
@@ -151,30 +151,15 @@ func (c *changes) add(p *portChange, flows *tallies) {
 	h := e.Value.(*history)
 	t := flows.ports[p.portKey]
 	for _, addr := range p.usable {
-		h.settle(addr, p.Generation, t)
+		c.settle(h, addr, p.Generation, t)
 	}
+	c.follow(h, p, t)
 	h.changes = append(h.changes[max(0, len(h.changes)-portChanges+1):], p.change)
+	h.newest = p.Generation
+	h.countAwaited()
 	if t != nil {
 		t.history = h
 		h.obeyed(t.first)
-	}
-}
-
-// settle ends the observation of an endpoint that gets no new flows: a table of the generation gives it some again, or
-// its counts are removed.
-func (h *history) settle(addr netip.AddrPort, generation uint64, t *tally) {
-	for i := range h.changes {
-		for k := range h.changes[i].gone {
-			if g := &h.changes[i].gone[k]; g.addr == addr && !g.settled {
-				g.settled = true
-				if t == nil {
-					continue
-				}
-				if e := t.endpoint(addr); e != nil {
-					g.last = e.before(generation)
-				}
-			}
-		}
 	}
 }
 
@@ -189,7 +174,7 @@ func (h *history) obeyed(m result) {
 
 // compare returns what changed of a service port; before is nil if it is new. nil: nothing did.
 func compare(before, after *decision.ServicePort) *portChange {
-	change := &portChange{portKey: portKeyOf(after)}
+	change := &portChange{portKey: portKeyOf(after), port: after}
 	if before == nil {
 		change.Created = true
 		return change
@@ -199,15 +184,17 @@ func compare(before, after *decision.ServicePort) *portChange {
 	for i := range before.Endpoints {
 		old[before.Endpoints[i].AddrPort] = &before.Endpoints[i]
 	}
-	add := func(e *decision.Endpoint, what, why string) {
+	// was: it got new flows before.
+	add := func(e *decision.Endpoint, what, why string, was bool) {
 		if decision.FamilyOf(e.AddrPort.Addr()) != after.Family {
 			return
 		}
-		var left gone
+		var of followed
 		switch {
 		case what == observe.EndpointRemoved || what == observe.EndpointExcluded:
-			left.addr = e.AddrPort
+			of = followed{addr: e.AddrPort, ends: was, unused: was && (what == observe.EndpointRemoved || e.Exclusions[after.ExternalPolicy] != 0)}
 		case why == "":
+			of = followed{addr: e.AddrPort, begins: true}
 			change.usable = append(change.usable, e.AddrPort)
 		}
 		if len(change.Endpoints) == changeEndpoints {
@@ -215,7 +202,7 @@ func compare(before, after *decision.ServicePort) *portChange {
 			return
 		}
 		change.Endpoints = append(change.Endpoints, observe.EndpointChange{Endpoint: e.AddrPort.String(), Pod: e.Pod, Change: what, Excluded: why})
-		change.gone = append(change.gone, left)
+		change.followed = append(change.followed, of)
 	}
 	for i := range after.Endpoints {
 		e := &after.Endpoints[i]
@@ -224,17 +211,17 @@ func compare(before, after *decision.ServicePort) *portChange {
 		why := exclusion(after, e)
 		switch {
 		case was == nil:
-			add(e, observe.EndpointAdded, why)
+			add(e, observe.EndpointAdded, why, false)
 		case exclusion(before, was) == why:
 		case why == "":
-			add(e, observe.EndpointUsable, "")
+			add(e, observe.EndpointUsable, "", false)
 		default:
-			add(e, observe.EndpointExcluded, why)
+			add(e, observe.EndpointExcluded, why, exclusion(before, was) == "")
 		}
 	}
 	for i := range before.Endpoints {
 		if e := &before.Endpoints[i]; old[e.AddrPort] != nil {
-			add(e, observe.EndpointRemoved, "")
+			add(e, observe.EndpointRemoved, "", exclusion(before, e) == "")
 		}
 	}
 	if !change.Settings && len(change.Endpoints) == 0 {
@@ -285,26 +272,32 @@ func (j *Journal) Changes(s *decision.ServicePort) []observe.Change {
 		list[i].FirstFlow = j.flowOf(c.first)
 		list[i].Endpoints = slices.Clone(c.Endpoints)
 		for k := range list[i].Endpoints {
-			j.leave(&list[i].Endpoints[k], &c.gone[k], t)
+			j.describe(&list[i].Endpoints[k], &c.followed[k], t)
 		}
 	}
 	return list
 }
 
-// leave adds what is left of an endpoint that gets no new flows; t is nil if its service port had none.
-func (j *Journal) leave(e *observe.EndpointChange, g *gone, t *tally) {
+// describe adds what flows and rules showed of an endpoint; t is nil if its service port had no flows.
+func (j *Journal) describe(e *observe.EndpointChange, g *followed, t *tally) {
+	if g.rules != 0 {
+		e.Rules = known(time.Unix(0, g.rules))
+	}
 	switch {
 	case !g.addr.IsValid():
 		return
+	case g.begins:
+		e.FirstFlow = j.flowOf(flowTo(g.flow, g.addr))
+		return
 	case g.settled:
-		e.LastFlow = j.flowOf(lastFlow(g.last, g.addr))
+		e.LastFlow = j.flowOf(flowTo(g.flow, g.addr))
 		return
 	}
 	of := new(endpointTally)
 	if t != nil {
 		of = cmp.Or(t.endpoint(g.addr), of)
 	}
-	e.LastFlow = j.flowOf(lastFlow(of.last(), g.addr))
+	e.LastFlow = j.flowOf(flowTo(of.last(), g.addr))
 	if !j.kernel.Following {
 		return
 	}
@@ -327,4 +320,4 @@ func (j *Journal) flowOf(m result) *observe.ChangeFlow {
 	return f
 }
 
-func lastFlow(m flowRef, endpoint netip.AddrPort) result { return result{m, decision.DNAT, endpoint} }
+func flowTo(m flowRef, endpoint netip.AddrPort) result { return result{m, decision.DNAT, endpoint} }

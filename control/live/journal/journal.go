@@ -37,6 +37,7 @@ type Config struct {
 	Generations, GenerationBytes int
 	// Observe: another service proxy decides the flows; nil: none does.
 	Observe *Observe
+	Meter   Meter // nil: there is none
 }
 
 // inputCapacity is the capacity of the input queue of flows: about 3 MiB, twice. It is emptied every
@@ -100,7 +101,10 @@ func New(c Config) *Journal {
 		kernel: kernelView{Kernel: observe.Kernel{Why: "conntrack events are disabled"}, announced: 1, rush: make(chan struct{}, 1)},
 	}
 	j.tuples = newTuples(j.flows.capacity())
-	j.services = newTallies(&j.changes)
+	j.services, j.changes.meter = newTallies(&j.changes), c.Meter
+	if c.Observe != nil {
+		j.changes.rules = newProxyRules()
+	}
 	j.intake.offered = make(chan struct{}, 1)
 	return j
 }
@@ -165,6 +169,7 @@ func (j *Journal) take(now time.Time) {
 	j.kernel.retry(j, now)
 	j.lookForUnanswered(now)
 	j.prune(now)
+	j.changes.judgeOld(now)
 	j.announce()
 }
 
@@ -175,7 +180,7 @@ func (j *Journal) takeLocked() {
 	j.intake.flows = j.spare[:0]
 	j.intake.mu.Unlock()
 	for i := range flows {
-		j.insert(&flows[i])
+		j.insert(&flows[i], false, false)
 	}
 	clear(flows) // their tables must not be kept
 	j.spare = flows
@@ -191,8 +196,9 @@ func (j *Journal) announce() {
 	}
 }
 
-// insert adds a flow: a new one, or a retransmission of a known one.
-func (j *Journal) insert(f *flow.Flow) {
+// insert adds a flow: a new one, or a retransmission of a known one. inherited: it began before the journal knew it, undated:
+// and when is not known.
+func (j *Journal) insert(f *flow.Flow, inherited, undated bool) {
 	k := keyOf(uint8(f.Packet.Protocol), f.Packet.Source, f.Packet.Destination)
 	if previous, e := j.newest(k); e != nil {
 		if e.repeatedBy(f) {
@@ -208,11 +214,12 @@ func (j *Journal) insert(f *flow.Flow) {
 	e, number := j.flows.add()
 	*e = entry{kept: keep(f, k), life: newLife(f), older: j.tuples.add(k, number)}
 	e.node = j.nodes.keep(f.Node)
-	e.inherited = f.Entry() && f.Outcome == conntrack.Kept
-	e.life.incomplete = !e.life.over && (e.inherited || !j.kernel.complete())
+	before := f.Entry() && f.Outcome == conntrack.Kept
+	e.inherited = inherited || before
+	e.life.incomplete = !e.life.over && (before || !j.kernel.complete())
 	if s := f.Decision.ServicePort; s != nil {
 		e.port = j.ports.use(s, &j.services)
-		e.tally(number, f)
+		e.tally(number, f, undated, &j.changes)
 		for j.ports.full() && j.flows.len() > 1 {
 			j.forget()
 		}

@@ -71,9 +71,8 @@ func (j *Journal) insertObserved(ev *conntrack.Event, now time.Time, settled boo
 		e.life.incomplete = true
 		j.over(number, e, f.Time.UnixNano())
 	}
-	j.insert(&f)
+	j.insert(&f, ev.Kind != conntrack.Began, ev.Kind != conntrack.Began && s.Start.IsZero() && !copied)
 	_, e = j.newest(k)
-	e.inherited = ev.Kind != conntrack.Began
 	e.life.incomplete = e.life.incomplete || e.inherited && !copied
 	return true
 }

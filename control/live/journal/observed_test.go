@@ -1,11 +1,14 @@
 package journal
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -211,5 +214,157 @@ func TestObservedAffinity(t *testing.T) {
 	b.began("10.244.0.3:8080", nil)
 	if r := b.record(); len(r.Candidates) != 2 || r.Candidates[0].Probability != 0 {
 		t.Errorf("record %+v", r)
+	}
+}
+
+// measured is a Meter that notes what it is told.
+type measured struct{ list []string }
+
+func (m *measured) Converged(event string, after time.Duration) {
+	m.list = append(m.list, fmt.Sprintf("%s %.1f", event, after.Seconds()))
+}
+
+func (m *measured) Odd(c observe.Flows) {
+	m.list = append(m.list, fmt.Sprintf("odd %d %d %d", c.Outdated, c.UnknownEndpoint, c.NotTranslated))
+}
+
+// expect compares what was measured since the last call.
+func (m *measured) expect(t *testing.T, what string, want ...string) {
+	t.Helper()
+	if !slices.Equal(m.list, want) {
+		t.Errorf("%s: measured %q, want %q", what, m.list, want)
+	}
+	m.list = nil
+}
+
+// since returns the seconds since the beginning.
+func since(at *time.Time) string {
+	if at == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f", at.Sub(start).Seconds())
+}
+
+// TestConvergence: of each change of an endpoint the first or last flow, and the rules, are known, whichever comes first.
+func TestConvergence(t *testing.T) {
+	m := new(measured)
+	b := newBench(t, Config{Observe: &Observe{Proxy: func() string { return "kube-proxy (nftables)" }}, Meter: m})
+	b.SetTable(Published{Table: b.table})
+	at := func(seconds float64) { b.now = start.Add(time.Duration(seconds * float64(time.Second))) }
+	port := uint16(1)
+	flow := func(seconds float64, endpoint string) {
+		at(seconds)
+		port++
+		b.event(netip.AddrPortFrom(client.Addr(), port), conntrack.Began, func(e *conntrack.Event) {
+			e.At = b.now
+			e.State.Reply.Source = netip.MustParseAddrPort(endpoint)
+		})
+	}
+	rules := func(seconds float64, chain string, filled bool) {
+		at(seconds)
+		b.RulesChanged([]RuleChange{{Chain: chain, Filled: filled, At: b.now}})
+	}
+	const gone, added = "10.244.0.3:8080", "10.244.0.9:8080"
+	flow(1, gone)
+
+	// The rules have the new endpoint before the daemon does, and lose the old one after it did.
+	next := web()
+	next.Endpoints[1] = decision.Endpoint{AddrPort: netip.MustParseAddrPort(added), Pod: "default/web-9"}
+	rules(9.9, next.NFTEndpointChain(netip.MustParseAddrPort(added)), true)
+	at(10)
+	b.SetTable(Published{Table: decision.NewTable(2, b.now, node, []*decision.ServicePort{next})})
+	m.expect(t, "the table", "rules 0.0")
+	flow(10.2, gone)
+	m.expect(t, "a late flow", "odd 1 0 0")
+	rules(10.3, next.NFTEndpointChain(netip.MustParseAddrPort(gone)), false)
+	m.expect(t, "the rules", "rules 0.3")
+	flow(10.5, added)
+	flow(10.6, added)
+	m.expect(t, "the first flow", "first_flow 0.5")
+	b.take(start.Add(70*time.Second - 1))
+	m.expect(t, "less than a minute later")
+	b.take(start.Add(70 * time.Second))
+	m.expect(t, "a minute later", "last_flow 0.2")
+
+	c := b.Changes(next)[0]
+	if len(c.Endpoints) != 2 {
+		t.Fatalf("%+v", c)
+	}
+	first, last := c.Endpoints[0], c.Endpoints[1]
+	if first.FirstFlow == nil || last.LastFlow == nil || first.LastFlow != nil || last.FirstFlow != nil {
+		t.Fatalf("%+v", c)
+	}
+	if got := []string{since(first.Rules), since(&first.FirstFlow.Time), since(last.Rules), since(&last.LastFlow.Time)}; !slices.Equal(got, []string{"9.9", "10.5", "10.3", "10.2"}) {
+		t.Errorf("rules, first flow, rules, last flow: %v", got)
+	}
+	if counts, _ := b.Counts(next); counts.Flows.Outdated != 1 || counts.Endpoints[netip.MustParseAddrPort(gone)].Flows.Outdated != 1 || counts.Endpoints[netip.MustParseAddrPort(added)].Flows.Outdated != 0 {
+		t.Errorf("counts %+v", counts)
+	}
+
+	// It is back, and gone again without a flow. What was missed meanwhile is not known.
+	third := web()
+	third.Endpoints = append(third.Endpoints[:1], next.Endpoints[1], third.Endpoints[1])
+	third.Usable[decision.Cluster] = []uint32{0, 1, 2}
+	at(80)
+	b.SetTable(Published{Table: decision.NewTable(3, b.now, node, []*decision.ServicePort{third})})
+	b.RulesMissed()
+	at(81)
+	b.SetTable(Published{Table: decision.NewTable(4, b.now, node, []*decision.ServicePort{next})})
+	rules(82, third.NFTEndpointChain(netip.MustParseAddrPort(gone)), true)
+	rules(83, third.NFTEndpointChain(netip.MustParseAddrPort(gone)), false)
+	m.expect(t, "the rules", "rules 2.0")
+	list := b.Changes(next)
+	if back, again := list[1].Endpoints[0], list[2].Endpoints[0]; back.Change != observe.EndpointAdded || back.Rules != nil || back.FirstFlow != nil || since(again.Rules) != "83.0" {
+		t.Errorf("back %+v, gone again %+v", back, again)
+	}
+	if h := b.changes.of(portKeyOf(next)); h.awaited != 0 {
+		t.Errorf("%d endpoints are awaited", h.awaited)
+	}
+	b.take(start.Add(time.Hour))
+	m.expect(t, "an hour later", "last_flow 0.0")
+
+	// A proxy that is late by more than that, or restarts, does not tell.
+	at(100)
+	b.SetTable(Published{Table: decision.NewTable(5, b.now, node, []*decision.ServicePort{third})})
+	rules(100+rulesWait.Seconds(), third.EndpointChain(netip.MustParseAddrPort(gone)), true)
+	m.expect(t, "too late")
+}
+
+// TestConvergenceOfOthers: flows whose beginning is not known show nothing about a change.
+func TestConvergenceOfOthers(t *testing.T) {
+	m := new(measured)
+	b := newBench(t, Config{Observe: &Observe{Proxy: func() string { return "" }}, Meter: m})
+	b.SetTable(Published{Table: b.table})
+	b.began("10.244.0.3:8080", nil)
+	next := web()
+	next.Endpoints, next.Usable[decision.Cluster] = next.Endpoints[:1], []uint32{0}
+	b.SetTable(Published{Table: decision.NewTable(2, b.now, node, []*decision.ServicePort{next})})
+	b.now = b.now.Add(10 * time.Second)
+	b.event(netip.AddrPortFrom(client.Addr(), 1), conntrack.Updated, func(e *conntrack.Event) { e.State.Reply.Source = netip.MustParseAddrPort("10.244.0.3:8080") })
+	for _, endpoint := range []string{"10.244.0.9:8080", "10.96.0.10:80"} {
+		b.event(netip.AddrPortFrom(client.Addr(), 2), conntrack.Updated, func(e *conntrack.Event) { e.State.Reply.Source = netip.MustParseAddrPort(endpoint) })
+	}
+	b.now = b.now.Add(time.Hour)
+	b.take(b.now)
+	m.expect(t, "connections from before", "last_flow 0.0")
+	if c, _ := b.Counts(next); c.Flows.Outdated+c.Flows.UnknownEndpoint+c.Flows.NotTranslated != 0 || c.Flows.Total != 3 {
+		t.Errorf("%+v", c.Flows)
+	}
+	if last := b.Changes(next)[0].Endpoints[0].LastFlow; last == nil || last.Time.After(start.Add(time.Second)) {
+		t.Errorf("last flow %+v", last)
+	}
+}
+
+// TestRulesAreBounded: in chains that nothing waits for, and in endpoints that wait.
+func TestRulesAreBounded(t *testing.T) {
+	c := &changes{rules: newProxyRules()}
+	for i := range 2*maxRules + 10 {
+		n := fmt.Sprint(i)
+		c.rules.changed(RuleChange{Chain: n, Filled: true, At: start}, c)
+		s := &decision.ServicePort{Name: decision.ServicePortName{Name: n}}
+		c.rules.want(s, &followed{addr: client, begins: true}, start, c)
+	}
+	if r := c.rules; len(r.recent) > maxRules || len(r.wanted) > maxRules+1 || len(r.recent) == 0 {
+		t.Errorf("%d and %d", len(r.recent), len(r.wanted))
 	}
 }

@@ -61,17 +61,25 @@ func (t *tallies) of(s *decision.ServicePort) *tally {
 }
 
 // tally counts a new flow, which is for a service.
-func (e *entry) tally(number uint64, f *flow.Flow) {
+func (e *entry) tally(number uint64, f *flow.Flow, undated bool, changes *changes) {
 	d, t := &f.Decision, e.port.tally
 	t.follow(d.ServicePort, d.Generation, f.Time)
 	t.latest = max(t.latest, d.Generation)
 	if confirmsTable(f) {
 		t.obeyed(number, f)
 	}
-	if connects(f) {
-		e.counts().connected(flowRefOf(number, f))
+	if connects(f) && !undated {
+		m := flowRefOf(number, f)
+		e.counts().connected(m)
+		if t.history != nil {
+			changes.connected(t.history, f.Endpoint(), m)
+		}
 	}
-	e.count(e.begin())
+	c := e.begin()
+	if odd := (observe.Flows{Outdated: c.Outdated, UnknownEndpoint: c.UnknownEndpoint, NotTranslated: c.NotTranslated}); odd != (observe.Flows{}) && changes.meter != nil {
+		changes.meter.Odd(odd)
+	}
+	e.count(c)
 	switch {
 	case d.Verdict == decision.Reject || d.Verdict == decision.Drop:
 		if t.refusals == nil {
@@ -113,6 +121,7 @@ func sum(a, b *observe.Flows) observe.Flows {
 		Total: a.Total + b.Total, Drawn: a.Drawn + b.Drawn, Affinity: a.Affinity + b.Affinity,
 		Rejected: a.Rejected + b.Rejected, Dropped: a.Dropped + b.Dropped, Failed: a.Failed + b.Failed,
 		Unanswered: a.Unanswered + b.Unanswered, Refused: a.Refused + b.Refused, Reset: a.Reset + b.Reset, Open: a.Open + b.Open,
+		Outdated: a.Outdated + b.Outdated, UnknownEndpoint: a.UnknownEndpoint + b.UnknownEndpoint, NotTranslated: a.NotTranslated + b.NotTranslated,
 		BytesSent: a.BytesSent + b.BytesSent, BytesReceived: a.BytesReceived + b.BytesReceived,
 	}
 }
@@ -134,6 +143,15 @@ func (e *entry) begin() observe.Flows {
 	}
 	if e.life.open() {
 		c.Open = 1
+	}
+	switch {
+	case e.inherited: // its proxy may have had other objects when it began
+	case e.outdated > 0:
+		c.Outdated = 1
+	case e.reason == decision.UnknownEndpoint:
+		c.UnknownEndpoint = 1
+	case e.reason == decision.NotTranslated:
+		c.NotTranslated = 1
 	}
 	return c
 }
@@ -208,6 +226,9 @@ func (j *Journal) SetTable(p Published) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.takeLocked() // what the tables before decided comes first
+	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
+		j.changes.large[f] = t.Counts(f).Endpoints > largeCluster
+	}
 	for _, k := range d.removed {
 		j.changes.forget(k, &j.services)
 	}
@@ -251,7 +272,7 @@ func (j *Journal) prune(now time.Time) {
 			}
 			excess--
 			if c.history != nil {
-				c.history.settle(e.AddrPort, math.MaxUint64, c)
+				j.changes.settle(c.history, e.AddrPort, math.MaxUint64, c)
 			}
 			return true
 		})
