@@ -84,7 +84,7 @@ func (v *recording) logError() error {
 // start starts to record flows and to serve them. close has to follow.
 func (v *recording) start(controller *servicetable.Controller) error {
 	owners, f := controller.Owners(), v.flags
-	v.Journal = journal.New(journal.Config{Flows: f.flowAPI.buffer, Observe: v.observeConfig()})
+	v.Journal = journal.New(journal.Config{Flows: f.flowAPI.buffer, Observe: v.observeConfig(), Meter: v.metrics})
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	c := localnode.Config{
 		Name: v.cfg.Node.Name, Version: v.version, Journal: v.Journal, Owners: owners,

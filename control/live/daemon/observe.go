@@ -50,7 +50,31 @@ func (p *proxy) observeFlows(t *decision.Table) error {
 			}
 		}
 	})
+	p.followRules()
 	return p.parts.flows.followKernel()
+}
+
+// followRules tells the journal when the rules of the node's own proxy change.
+func (p *proxy) followRules() {
+	flows := p.parts.flows
+	rules, err := otherproxy.OpenRules()
+	if err != nil {
+		p.log.Warn("when the rules of the service proxy change is not known", "error", err)
+		return
+	}
+	flows.done.Go(func() {
+		err := rules.Run(flows.ctx, func(list []otherproxy.RuleChange) {
+			changes := make([]journal.RuleChange, len(list))
+			for i, c := range list {
+				changes[i] = journal.RuleChange(c)
+			}
+			flows.RulesChanged(changes)
+		}, flows.RulesMissed)
+		if err != nil {
+			flows.RulesMissed()
+			p.log.Warn("when the rules of the service proxy change is no longer known", "error", err)
+		}
+	})
 }
 
 // findOtherProxy notes which proxy serves the node.
@@ -86,7 +110,7 @@ func (p *process) observeConfig() *journal.Observe {
 
 // observeNeeds is what an observing daemon does after its start.
 func (p *process) observeNeeds() (capability observe.Capability, writes []string) {
-	capability = observe.Capability{Name: "CAP_NET_ADMIN", Use: "reading connection entries, their events, and the names of chains"}
+	capability = observe.Capability{Name: "CAP_NET_ADMIN", Use: "reading connection entries, their events, the names of chains, and changes of rules"}
 	if p.flags.accounting {
 		capability.Use += "; sysctls of connection tracking"
 		writes = strings.Fields(netfilterSysctls + " " + hostSysctls + netfilterSysctls)

@@ -19,21 +19,22 @@ import (
 
 // Metrics has its own registry. It is safe for concurrent use.
 type Metrics struct {
-	registry *prometheus.Registry
-	proxy    *proxy
-	table    atomic.Pointer[decision.Table]
-	stats    atomic.Pointer[func() engine.Stats]
-	flows    atomic.Pointer[flowSource]
-	limits   atomic.Pointer[limit.Set]
-	scripts  atomic.Pointer[scriptSource]
-	shadows  atomic.Pointer[shadowSource]
+	registry    *prometheus.Registry
+	proxy       *proxy
+	convergence *convergence
+	table       atomic.Pointer[decision.Table]
+	stats       atomic.Pointer[func() engine.Stats]
+	flows       atomic.Pointer[flowSource]
+	limits      atomic.Pointer[limit.Set]
+	scripts     atomic.Pointer[scriptSource]
+	shadows     atomic.Pointer[shadowSource]
 }
 
 var _ prometheus.Gatherer = (*Metrics)(nil)
 
 // New returns the metrics of a program of the version.
 func New(version string) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), proxy: newProxy()}
+	m := &Metrics{registry: prometheus.NewRegistry(), proxy: newProxy(), convergence: newConvergence()}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "nfqproxy_build_info", Help: "Always 1; the label is the version of the program.",
 		ConstLabels: prometheus.Labels{"version": version},
@@ -52,6 +53,7 @@ func New(version string) *Metrics {
 		shadowCollector{shadowDescs, &m.shadows},
 	)
 	m.registry.MustRegister(m.proxy.collectors()...)
+	m.registry.MustRegister(m.convergence.collectors()...)
 	return m
 }
 

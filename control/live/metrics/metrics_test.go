@@ -91,6 +91,11 @@ func example() *Metrics {
 	m.Answered("/healthz", 503)
 	m.Answered("/livez", 200)
 	m.Answered("/readyz", 200)
+	m.Converged(observe.LastFlow, 0)
+	m.Converged(observe.LastFlow, time.Second)
+	m.Converged(observe.LastFlow, 3*time.Second)
+	m.Converged(observe.Rules, time.Minute)
+	m.Odd(observe.Flows{Outdated: 51, UnknownEndpoint: 52, NotTranslated: 53})
 	return m
 }
 
