@@ -41,6 +41,9 @@ spec:
     schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}
 `
 
+// prometheusRules is the same for alert rules.
+var prometheusRules = strings.NewReplacer("podmonitor", "prometheusrule", "PodMonitor", "PrometheusRule").Replace(podMonitors)
+
 // server is a cluster without nodes.
 type server struct {
 	*testing.T
@@ -79,7 +82,8 @@ func (s server) create(stream string, flags ...string) (lines string) {
 func TestServerTakesManifests(t *testing.T) {
 	s := newServer(t)
 	s.create(podMonitors)
-	if out, err := exec.CommandContext(t.Context(), s.kubectl, "wait", "--for=condition=Established", "crd/podmonitors.monitoring.coreos.com").CombinedOutput(); err != nil {
+	s.create(prometheusRules)
+	if out, err := exec.CommandContext(t.Context(), s.kubectl, "wait", "--for=condition=Established", "crd/podmonitors.monitoring.coreos.com", "crd/prometheusrules.monitoring.coreos.com").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	_, sets := valueSets(t)

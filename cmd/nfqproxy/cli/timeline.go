@@ -36,7 +36,15 @@ func newTimelineCommand(connect connector) *cobra.Command {
   built       the daemon built the service table
   in force    all workers and the kernel's rules used the table
   first flow  the earliest flow by this or a later table
-  last flow   the last flow to each endpoint without new flows, and its open connections
+
+and of each endpoint that
+
+  gets new flows since  the first flow to it
+  gets none since       the last flow to it, and its open connections
+
+Of a proxy that nfqproxyd --observe observes, there is no time in force. Instead it has for
+each endpoint when the rules had the change, where the kernel notifies: kube-proxy's modes
+nftables, and iptables with the back end nf_tables.
 
 Times are in milliseconds after the change, by the node's clock. A change of endpoints
 begins with the trigger time in its EndpointSlice, often in whole seconds; other changes
@@ -155,35 +163,47 @@ func writeTimeline(w io.Writer, s *serviceChanges, zone *time.Location) error {
 		fmt.Fprintln(table, "  NODE\tGENERATION\tRECEIVED\tBUILT\tIN FORCE\tFIRST FLOW")
 		for i := range nodes {
 			c := &nodes[i]
-			fmt.Fprintf(table, "  %s\t%d\t%s\t%s\t%s\t%s\n", c.Node, c.Generation, offset(start, c.Received), offset(start, &c.Time), offset(start, c.InForce), flowText(start, c.FirstFlow))
+			fmt.Fprintf(table, "  %s\t%d\t%s\t%s\t%s\t%s\n", c.Node, c.Generation, offset(start, c.Received), offset(start, &c.Time), offset(start, c.InForce), firstFlow(start, c))
 		}
 		if err := table.Flush(); err != nil {
 			return err
 		}
 		for i := range nodes {
-			writeGone(w, &nodes[i], start)
+			writeEndpoints(w, &nodes[i], start)
 		}
 	}
 	return nil
 }
 
-// writeGone writes the last flows and the open connections of endpoints that get no new flows.
-func writeGone(w io.Writer, c *observe.Change, start time.Time) {
+// writeEndpoints writes the times of each endpoint: of the rules, of the first flow or, if it gets no new flows, of the last
+// one, and its open connections.
+func writeEndpoints(w io.Writer, c *observe.Change, start time.Time) {
 	for _, e := range c.Endpoints {
-		if e.Change != observe.EndpointRemoved && e.Change != observe.EndpointExcluded {
+		ends := e.Change == observe.EndpointRemoved || e.Change == observe.EndpointExcluded
+		if !ends && e.Excluded != "" {
 			continue
 		}
-		last := "no flow"
-		if e.LastFlow != nil {
-			last = "last flow " + offset(start, &e.LastFlow.Time) + " " + e.LastFlow.ID
+		var parts []string
+		if e.Rules != nil {
+			parts = append(parts, "rules "+offset(start, e.Rules))
+		}
+		switch {
+		case !ends && e.FirstFlow == nil:
+			parts = append(parts, "no flow yet")
+		case !ends:
+			parts = append(parts, "first flow "+offset(start, &e.FirstFlow.Time)+" "+e.FirstFlow.ID)
+		case e.LastFlow == nil:
+			parts = append(parts, "no flow")
+		default:
+			parts = append(parts, "last flow "+offset(start, &e.LastFlow.Time)+" "+e.LastFlow.ID)
 		}
 		switch {
 		case e.Closed != nil:
-			last += ", last connection closed " + offset(start, e.Closed)
+			parts = append(parts, "last connection closed "+offset(start, e.Closed))
 		case e.Open != nil:
-			last += fmt.Sprintf(", %d open", *e.Open)
+			parts = append(parts, fmt.Sprintf("%d open", *e.Open))
 		}
-		fmt.Fprintf(w, "  %s: %s: %s\n", c.Node, e.Endpoint, last)
+		fmt.Fprintf(w, "  %s: %s: %s\n", c.Node, e.Endpoint, strings.Join(parts, ", "))
 	}
 }
 
@@ -241,8 +261,13 @@ func offset(start time.Time, at *time.Time) string {
 	return fmt.Sprintf("%+.1f ms", float64(at.Sub(start).Microseconds())/1000)
 }
 
-func flowText(start time.Time, f *observe.ChangeFlow) string {
-	if f == nil {
+// firstFlow is the first flow by a table; of an observed proxy it is not known by which table it decided.
+func firstFlow(start time.Time, c *observe.Change) string {
+	f := c.FirstFlow
+	switch {
+	case f == nil && c.InForce == nil:
+		return "-"
+	case f == nil:
 		return "none yet"
 	}
 	return offset(start, &f.Time) + " " + f.ID + " " + cmp.Or(f.Endpoint, f.Verdict)

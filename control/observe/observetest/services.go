@@ -64,13 +64,15 @@ func changes() []observe.Change {
 	of := func(id string, t *time.Time, endpoint string) *observe.ChangeFlow {
 		return &observe.ChangeFlow{ID: id, Time: *t, Verdict: "dnat", Endpoint: endpoint}
 	}
-	added := []observe.EndpointChange{{Endpoint: "10.244.2.3:8080", Pod: "default/web-3", Change: observe.EndpointAdded}}
+	added := func(first *observe.ChangeFlow) []observe.EndpointChange {
+		return []observe.EndpointChange{{Endpoint: "10.244.2.3:8080", Pod: "default/web-3", Change: observe.EndpointAdded, FirstFlow: first}}
+	}
 	gone := func(last *observe.ChangeFlow, open uint64, closed *time.Time) []observe.EndpointChange {
 		return []observe.EndpointChange{{Endpoint: "10.244.2.3:8080", Pod: "default/web-3", Change: observe.EndpointExcluded, Excluded: "not-ready", LastFlow: last, Open: &open, Closed: closed}}
 	}
 	return []observe.Change{
-		{Node: "node-a", Generation: 2, Received: at(12), Time: *at(12.4), InForce: at(15.1), FirstFlow: of("abc-7", at(31.25), "10.244.2.3:8080"), Endpoints: added},
-		{Node: "node-b", Generation: 3, Received: at(14), Time: *at(14.2), InForce: at(18), Endpoints: added},
+		{Node: "node-a", Generation: 2, Received: at(12), Time: *at(12.4), InForce: at(15.1), FirstFlow: of("abc-7", at(31.25), "10.244.2.3:8080"), Endpoints: added(of("abc-7", at(31.25), "10.244.2.3:8080"))},
+		{Node: "node-b", Generation: 3, Received: at(14), Time: *at(14.2), InForce: at(18), Endpoints: added(nil)},
 		{Node: "node-a", Generation: 3, Changed: at(60_000), Received: at(60_250), Time: *at(60_250.3), InForce: at(60_253), FirstFlow: of("abc-9", at(60_251.5), "10.244.1.2:8080"), Endpoints: gone(of("abc-8", at(60_249), "10.244.2.3:8080"), 2, nil)},
 		{Node: "node-b", Generation: 4, Changed: at(60_000), Received: at(60_260), Time: *at(60_260.3), InForce: at(60_264), FirstFlow: of("def-4", at(60_300), "10.244.1.2:8080"), Endpoints: gone(of("def-3", at(60_255), "10.244.2.3:8080"), 0, at(60_900))},
 	}

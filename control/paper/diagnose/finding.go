@@ -120,6 +120,11 @@ const (
 	LeftOverServers      Code = "NFQ087" // virtual servers beside the rules of another mode
 	ServerInNoSet        Code = "NFQ089" // a virtual server is in none of kube-proxy's ipsets
 
+	// Of flows that another service proxy decides.
+	ProxyOutdated    Code = "NFQ090" // it sends new flows to endpoints that were out of use for some time
+	ProxyUnknown     Code = "NFQ091" // it sends new flows to what is no endpoint
+	ProxyTranslation Code = "NFQ092" // it does not translate flows to a service
+
 	// Of a node's rules beside objects.
 	RulesOutdated Code = "NFQ088" // a node's rules are not what the objects ask for
 )
@@ -138,6 +143,7 @@ func Codes() []Code {
 		HostDropsSome, BrokenRoute, ReverseFilter, SendsLate, NodeNotReady,
 		StaleConnections, EntryElsewhere, EntryNotTranslated, EntryNotMasqueraded,
 		NoRealServer, AddressOnly, ServerWithoutAddress, LeftOverServers, RulesOutdated, ServerInNoSet,
+		ProxyOutdated, ProxyUnknown, ProxyTranslation,
 	}
 }
 
@@ -159,7 +165,7 @@ func (c Code) Severity() Severity {
 	switch c {
 	case OtherFamily, SomeNotReady, SlicesDiffer, FurtherAddresses, NodePortRange, FewReplicas, NodeAddress, NoAddressYet, PodGone, OutsideCIDR,
 		ExternalIPsIgnored, Uneven, TableNearlyFull, Repeats, PortsNearlyUsed, HostRuleMayDrop, HostRuleQueues,
-		ReverseFilter, SendsLate, NodeNotReady, StaleConnections, AddressOnly, LeftOverServers:
+		ReverseFilter, SendsLate, NodeNotReady, StaleConnections, AddressOnly, LeftOverServers, ProxyOutdated, ProxyUnknown, ProxyTranslation:
 		return Warning
 	case NodesWithout, AffinityToOne, NotShown, DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, Headless, HintsIgnored,
 		OldConnections, RulesIncomplete, HostRuleUnclear, SameBridge, Depends, BehindBalancer, OtherProgram:

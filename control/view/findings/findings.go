@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -30,6 +31,8 @@ const (
 	ports = 65536 - 1024
 	// repeats is the share of flows (one in this many) whose first packet may be sent again without a finding.
 	repeats, fewRepeats = 20, 5
+	// outdatedAfter is how long an observed proxy may send new flows to an endpoint that is out of use.
+	outdatedAfter = 5 * time.Second
 )
 
 // Recent returns flows of the last five minutes, the oldest first, at most the newest 10,000.
@@ -76,7 +79,25 @@ func observed(ctx context.Context, o observe.Observer, records []*flow.Record) (
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(ofServices(services.Services, time.Now()), ofTables(tables, time.Now()), ofFlows(records)), nil
+	untranslated, err := notTranslated(ctx, o, services.Services)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(ofServices(services.Services, time.Now()), ofTables(tables, time.Now()), ofFlows(records), ofProxy(slices.Concat(records, untranslated))), nil
+}
+
+// notTranslated returns recent flows to services that were not translated, which [Recent] leaves out.
+func notTranslated(ctx context.Context, o observe.Observer, services []observe.Service) (records []*flow.Record, err error) {
+	if !slices.ContainsFunc(services, func(s observe.Service) bool { return s.Flows.NotTranslated > 0 }) {
+		return nil, nil
+	}
+	err = o.Flows(ctx, observe.FlowQuery{Reason: decision.NotTranslated.String(), Since: "5m", Limit: "1000"}, func(item observe.Item) error {
+		if item.Record != nil {
+			records = append(records, item.Record)
+		}
+		return nil
+	})
+	return records, err
 }
 
 // ofServices looks at the distribution of flows.

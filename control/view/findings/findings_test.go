@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe/observetest"
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -134,6 +135,34 @@ func TestFlows(t *testing.T) {
 		"many":         {flows(100, 5), "NFQ046 clients sent the first packet of 5 of 100 recent flows to shop/web:http again"},
 	} {
 		t.Run(name, func(t *testing.T) { one(t, ofFlows(tt.records), tt.want) })
+	}
+}
+
+// TestProxy: of what an observed proxy does against the objects, what is normal for a short time counts later only.
+func TestProxy(t *testing.T) {
+	change := func(n int, change func(*flow.Record)) []*flow.Record {
+		list := flows(n, 0)
+		for _, r := range list {
+			r.Proxy, r.Reason, r.Endpoint, r.Pod = "kube-proxy (iptables)", decision.ByProxy.String(), "10.244.1.2:80", "shop/web-1"
+			change(r)
+		}
+		return list
+	}
+	outdated := func(seconds float64) []*flow.Record {
+		return change(1, func(r *flow.Record) { r.Outdated = seconds })
+	}
+	for name, tt := range map[string]struct {
+		records []*flow.Record
+		want    string
+	}{
+		"healthy":        {change(3, func(*flow.Record) {}), ""},
+		"a little late":  {outdated(4.9), ""},
+		"late":           {slices.Concat(outdated(4.9), outdated(7.25), outdated(6)), "NFQ090 kube-proxy (iptables) on node-a sent 2 recent flows to shop/web:http to endpoints that had been out of use for more than 5s: shop/web-1; at the most for 7.2s"},
+		"unknown":        {change(1, func(r *flow.Record) { r.Reason, r.Pod = "unknown-endpoint", "" }), "NFQ091 kube-proxy (iptables) on node-a sent 1 recent flow to shop/web:http to what is no endpoint of it in any service table that the node keeps: 10.244.1.2:80"},
+		"not translated": {change(2, func(r *flow.Record) { r.Reason, r.Pod, r.Endpoint = "not-translated", "", "" }), "NFQ092 kube-proxy (iptables) on node-a did not translate 2 recent flows to shop/web:http"},
+		"from before":    {change(2, func(r *flow.Record) { r.Reason, r.Life.Incomplete = "not-translated", true }), ""},
+	} {
+		t.Run(name, func(t *testing.T) { one(t, ofProxy(tt.records), tt.want) })
 	}
 }
 

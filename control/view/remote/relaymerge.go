@@ -139,6 +139,9 @@ func addFlows(f, o *observe.Flows) {
 	f.Refused += o.Refused
 	f.Reset += o.Reset
 	f.Open += o.Open
+	f.Outdated += o.Outdated
+	f.UnknownEndpoint += o.UnknownEndpoint
+	f.NotTranslated += o.NotTranslated
 	f.BytesSent += o.BytesSent
 	f.BytesReceived += o.BytesReceived
 }

@@ -101,6 +101,9 @@ func (m *Model) about(s *observe.Service) []cell {
 	if reasons := why(s); reasons != "" {
 		lines = append(lines, cell{"errors: " + reasons, text.Red})
 	}
+	if f.Outdated+f.UnknownEndpoint+f.NotTranslated > 0 {
+		lines = append(lines, cell{fmt.Sprintf("by the observed proxy: %d to outdated endpoints, %d to unknown endpoints, %d not translated", f.Outdated, f.UnknownEndpoint, f.NotTranslated), text.Yellow})
+	}
 	return append(lines, m.fit(s))
 }
 

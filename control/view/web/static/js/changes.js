@@ -43,6 +43,8 @@ function progress(change) {
   const flow = (text, f) => list.push([text, h('a', { href: `#/flows/${encodeURIComponent(f.id)}` }, after(f.time))]);
   if (change.firstFlow) flow('first flow ', change.firstFlow);
   for (const e of change.endpoints ?? []) {
+    if (e.rules) list.push([`rules ${e.change === 'removed' || e.change === 'excluded' ? 'without' : 'with'} ${name(e)} ${after(e.rules)}`]);
+    if (e.firstFlow) flow(`first flow to ${name(e)} `, e.firstFlow);
     if (e.lastFlow) flow(`last flow to ${name(e)} `, e.lastFlow);
     if (e.closed) list.push([`its last connection closed ${after(e.closed)}`]);
     else if (e.open) list.push([`${plural(e.open, 'connection')} to it still open`]);
