@@ -58,6 +58,7 @@ func TestConvergence(t *testing.T) {
 			}
 			return len(found) == len(nodes)
 		})
+		t.Logf("%s: %+v", what, found)
 		return found
 	}
 
@@ -67,7 +68,9 @@ func TestConvergence(t *testing.T) {
 	for i, shell := range []string{"shell-0", "shell-1"} {
 		for range 3 { // one may wait for an endpoint that is gone
 			clients.Go(func() {
-				for !stop.Load() {
+				pace := time.NewTicker(20 * time.Millisecond) // there is a record of each
+				defer pace.Stop()
+				for ; !stop.Load(); <-pace.C {
 					if conn, err := c.TryDial(shell, "tcp", netip.AddrPort{}, "10.96.0.1:80"); err == nil {
 						connected[i].Add(1)
 						_ = conn.Close()
