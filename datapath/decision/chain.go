@@ -5,6 +5,7 @@ import (
 	"encoding/base32"
 	"fmt"
 	"net/netip"
+	"strings"
 )
 
 // chainHash is kube-proxy's portProtoHash and its kin: the first 16 letters of
@@ -76,6 +77,11 @@ func (s *ServicePort) NFTablesExternalChain() string { return "external-" + s.nf
 // nftablesBase is the common part of the names of a service port's chains in mode nftables (servicePortChainNameBase).
 func (s *ServicePort) nftablesBase() string {
 	return NFTablesName(fmt.Sprintf("%s/%s/%s/%s", s.Name.Namespace, s.Name.Name, s.Protocol.Lower(), s.Name.Port))
+}
+
+// NFTablesEndpoint is how names of mode nftables end that are about an endpoint: 10.180.0.1/80. They cannot have colons.
+func NFTablesEndpoint(ep netip.AddrPort) string {
+	return fmt.Sprintf("%s/%d", strings.ReplaceAll(ep.Addr().String(), ":", "."), ep.Port())
 }
 
 // NFTablesName puts a hash in front of a name of mode nftables, and cuts it to the length of names (hashAndTruncate).

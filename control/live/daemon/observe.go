@@ -63,14 +63,7 @@ func (p *proxy) followRules() {
 		return
 	}
 	flows.done.Go(func() {
-		err := rules.Run(flows.ctx, func(list []otherproxy.RuleChange) {
-			changes := make([]journal.RuleChange, len(list))
-			for i, c := range list {
-				changes[i] = journal.RuleChange(c)
-			}
-			flows.RulesChanged(changes)
-		}, flows.RulesMissed)
-		if err != nil {
+		if err := rules.Run(flows.ctx, flows.RuleChanged, flows.RulesMissed); err != nil {
 			flows.RulesMissed()
 			p.log.Warn("when the rules of the service proxy change is no longer known", "error", err)
 		}

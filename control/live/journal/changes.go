@@ -192,7 +192,7 @@ func compare(before, after *decision.ServicePort) *portChange {
 		var of followed
 		switch {
 		case what == observe.EndpointRemoved || what == observe.EndpointExcluded:
-			of = followed{addr: e.AddrPort, ends: was, unused: was && (what == observe.EndpointRemoved || e.Exclusions[after.ExternalPolicy] != 0)}
+			of = followed{addr: e.AddrPort, ends: was}
 		case why == "":
 			of = followed{addr: e.AddrPort, begins: true}
 			change.usable = append(change.usable, e.AddrPort)

@@ -27,8 +27,6 @@ type followed struct {
 	addr netip.AddrPort
 	// begins: it gets new flows since the change. ends: it gets none since, and did before.
 	begins, ends bool
-	// unused: no traffic policy uses it any more.
-	unused bool
 	// settled: a later change is about it, or its counts are removed.
 	settled bool
 	// flow is the first flow to one that begins. Of another one that is settled, it is the last flow before that.

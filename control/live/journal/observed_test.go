@@ -260,9 +260,9 @@ func TestConvergence(t *testing.T) {
 			e.State.Reply.Source = netip.MustParseAddrPort(endpoint)
 		})
 	}
-	rules := func(seconds float64, chain string, filled bool) {
+	rules := func(seconds float64, endpoint string, leads bool) {
 		at(seconds)
-		b.RulesChanged([]RuleChange{{Chain: chain, Filled: filled, At: b.now}})
+		b.RuleChanged(web().NFTablesChain(decision.Cluster), decision.NFTablesEndpoint(netip.MustParseAddrPort(endpoint)), leads, b.now)
 	}
 	const gone, added = "10.244.0.3:8080", "10.244.0.9:8080"
 	flow(1, gone)
@@ -270,13 +270,13 @@ func TestConvergence(t *testing.T) {
 	// The rules have the new endpoint before the daemon does, and lose the old one after it did.
 	next := web()
 	next.Endpoints[1] = decision.Endpoint{AddrPort: netip.MustParseAddrPort(added), Pod: "default/web-9"}
-	rules(9.9, next.NFTEndpointChain(netip.MustParseAddrPort(added)), true)
+	rules(9.9, added, true)
 	at(10)
 	b.SetTable(Published{Table: decision.NewTable(2, b.now, node, []*decision.ServicePort{next})})
 	m.expect(t, "the table", "rules 0.0")
 	flow(10.2, gone)
 	m.expect(t, "a late flow", "odd 1 0 0")
-	rules(10.3, next.NFTEndpointChain(netip.MustParseAddrPort(gone)), false)
+	rules(10.3, gone, false)
 	m.expect(t, "the rules", "rules 0.3")
 	flow(10.5, added)
 	flow(10.6, added)
@@ -310,8 +310,8 @@ func TestConvergence(t *testing.T) {
 	b.RulesMissed()
 	at(81)
 	b.SetTable(Published{Table: decision.NewTable(4, b.now, node, []*decision.ServicePort{next})})
-	rules(82, third.NFTEndpointChain(netip.MustParseAddrPort(gone)), true)
-	rules(83, third.NFTEndpointChain(netip.MustParseAddrPort(gone)), false)
+	rules(82, gone, true)
+	rules(83, gone, false)
 	m.expect(t, "the rules", "rules 2.0")
 	list := b.Changes(next)
 	if back, again := list[1].Endpoints[0], list[2].Endpoints[0]; back.Change != observe.EndpointAdded || back.Rules != nil || back.FirstFlow != nil || since(again.Rules) != "83.0" {
@@ -326,7 +326,7 @@ func TestConvergence(t *testing.T) {
 	// A proxy that is late by more than that, or restarts, does not tell.
 	at(100)
 	b.SetTable(Published{Table: decision.NewTable(5, b.now, node, []*decision.ServicePort{third})})
-	rules(100+rulesWait.Seconds(), third.EndpointChain(netip.MustParseAddrPort(gone)), true)
+	rules(100+rulesWait.Seconds(), gone, true)
 	m.expect(t, "too late")
 }
 
@@ -355,12 +355,12 @@ func TestConvergenceOfOthers(t *testing.T) {
 	}
 }
 
-// TestRulesAreBounded: in chains that nothing waits for, and in endpoints that wait.
+// TestRulesAreBounded: in changes that nothing waits for, and in endpoints that wait.
 func TestRulesAreBounded(t *testing.T) {
 	c := &changes{rules: newProxyRules()}
 	for i := range 2*maxRules + 10 {
 		n := fmt.Sprint(i)
-		c.rules.changed(RuleChange{Chain: n, Filled: true, At: start}, c)
+		c.rules.changed(link{chain: n}, linkChange{true, start}, c)
 		s := &decision.ServicePort{Name: decision.ServicePortName{Name: n}}
 		c.rules.want(s, &followed{addr: client, begins: true}, start, c)
 	}

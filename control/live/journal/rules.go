@@ -1,26 +1,27 @@
 package journal
 
 import (
+	"maps"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// RuleChange is a change of the rules that another service proxy has for an endpoint.
-type RuleChange struct {
-	// Chain is the name of the endpoint's chain: its names are unique, also among address families.
-	Chain string
-	// Filled: it has rules since At; if not, it has none.
-	Filled bool
-	At     time.Time
+// link is a way from the chain of a service port to an endpoint, in the rules of another service proxy.
+type link struct{ chain, endpoint string }
+
+// linkChange is a change of a link: the chain leads to the endpoint since a time, or not any more.
+type linkChange struct {
+	leads bool
+	at    time.Time
 }
 
 // proxyRules relates the changes of a proxy's rules to those of the service table. Either comes first.
 type proxyRules struct {
-	// recent are the last changes by chain, wanted the endpoints of changes whose rules have not been seen.
-	recent map[string]RuleChange
-	wanted map[string]unjudged
+	// recent are the last changes, wanted the endpoints of changes whose rules have not been seen.
+	recent map[link]linkChange
+	wanted map[link]unjudged
 }
 
 // The limits of both maps, and of the time from a change of the rules to that of the table and the other way round: later
@@ -31,61 +32,51 @@ const (
 	rulesWait = 5 * time.Minute
 )
 
-// largeCluster is the number of endpoints of a family beyond which kube-proxy in its mode iptables removes chains only from
-// time to time (largeClusterEndpointsThreshold). Then their removal does not tell when the endpoint went out of use.
+// largeCluster is the number of endpoints of a family beyond which kube-proxy in its mode iptables removes the chain of a
+// service port without endpoints only from time to time (largeClusterEndpointsThreshold): when it does, tells nothing.
 const largeCluster = 1000
 
 func newProxyRules() *proxyRules {
-	return &proxyRules{make(map[string]RuleChange), make(map[string]unjudged)}
+	return &proxyRules{make(map[link]linkChange), make(map[link]unjudged)}
 }
 
-// want looks for the rules of an endpoint that changed at a time, in kube-proxy's modes nftables and iptables.
+// want looks for the rules of an endpoint that changed at a time, in kube-proxy's modes iptables and nftables.
 func (r *proxyRules) want(s *decision.ServicePort, g *followed, at time.Time, c *changes) {
-	if !g.begins && !g.unused {
-		return // its chain stays
+	p := s.InternalPolicy
+	links := []link{{s.PolicyChain(p), s.EndpointChain(g.addr)}, {s.NFTablesChain(p), decision.NFTablesEndpoint(g.addr)}}
+	if c.large[s.Family] && len(s.UsableEndpoints(p)) == 0 {
+		links = links[1:]
 	}
-	chains := []string{s.NFTEndpointChain(g.addr)}
-	if g.begins || !c.large[s.Family] {
-		chains = append(chains, s.EndpointChain(g.addr))
-	}
-	for _, chain := range chains {
-		if seen, ok := r.recent[chain]; ok && seen.Filled == g.begins && at.Sub(seen.At) < rulesAge {
-			g.had(seen.At, at, c)
+	for _, l := range links {
+		if seen, ok := r.recent[l]; ok && seen.leads == g.begins && at.Sub(seen.at) < rulesAge {
+			g.had(seen.at, at, c)
 			return
 		}
 	}
 	if len(r.wanted) >= maxRules {
-		for chain, w := range r.wanted {
-			if at.Sub(w.at) >= rulesWait {
-				delete(r.wanted, chain)
-			}
-		}
+		maps.DeleteFunc(r.wanted, func(_ link, w unjudged) bool { return at.Sub(w.at) >= rulesWait })
 		if len(r.wanted) >= maxRules {
 			return // too many changes: their times are not known
 		}
 	}
-	for _, chain := range chains {
-		r.wanted[chain] = unjudged{g, at}
+	for _, l := range links {
+		r.wanted[l] = unjudged{g, at}
 	}
 }
 
 // changed takes over a change of the rules.
-func (r *proxyRules) changed(n RuleChange, c *changes) {
+func (r *proxyRules) changed(l link, n linkChange, c *changes) {
 	if len(r.recent) >= maxRules {
-		for chain, seen := range r.recent {
-			if n.At.Sub(seen.At) >= rulesAge {
-				delete(r.recent, chain)
-			}
-		}
+		maps.DeleteFunc(r.recent, func(_ link, seen linkChange) bool { return n.at.Sub(seen.at) >= rulesAge })
 		if len(r.recent) >= maxRules {
 			clear(r.recent)
 		}
 	}
-	r.recent[n.Chain] = n
-	if w, ok := r.wanted[n.Chain]; ok && w.begins == n.Filled {
-		delete(r.wanted, n.Chain)
-		if !w.settled && n.At.Sub(w.at) < rulesWait {
-			w.had(n.At, w.at, c)
+	r.recent[l] = n
+	if w, ok := r.wanted[l]; ok && w.begins == n.leads {
+		delete(r.wanted, l)
+		if !w.settled && n.at.Sub(w.at) < rulesWait {
+			w.had(n.at, w.at, c)
 		}
 	}
 }
@@ -98,15 +89,12 @@ func (g *followed) had(rules, change time.Time, c *changes) {
 	}
 }
 
-// RulesChanged informs the journal of changes of the observed proxy's rules.
-func (j *Journal) RulesChanged(list []RuleChange) {
+// RuleChanged informs the journal of a change of the observed proxy's rules, as otherproxy.Rules reports it.
+func (j *Journal) RuleChanged(chain, endpoint string, leads bool, at time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.changes.rules == nil {
-		return
-	}
-	for _, n := range list {
-		j.changes.rules.changed(n, &j.changes)
+	if j.changes.rules != nil {
+		j.changes.rules.changed(link{chain, endpoint}, linkChange{leads, at}, &j.changes)
 	}
 }
 

@@ -4,30 +4,42 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 )
-
-// RuleChange is a change of the rules that kube-proxy has for an endpoint.
-type RuleChange struct {
-	// Chain is the name of the endpoint's chain.
-	Chain string
-	// Filled: a transaction added its first rules; if not, it removed them. Transactions that only replace its rules are
-	// no changes.
-	Filled bool
-	At     time.Time // when the kernel's notification was received
-}
 
 // ruleBuffer is how many bytes of notifications may wait. Programs write all rules at once.
 const ruleBuffer = 8 << 20
 
-// Rules receives the changes of kube-proxy's rules.
-type Rules struct{ conn *netlink.Conn }
+// Rules receives the changes of kube-proxy's rules: which endpoints the chain of a service port leads to.
+type Rules struct {
+	conn *netlink.Conn
+	// maps are the endpoints in the maps of rules in mode nftables. The kernel does not notify of the elements of a map that
+	// it deletes with its rule.
+	maps map[mapKey][]string
+	// links are what the transaction has done so far, until the notification of the ruleset's new generation.
+	links map[link]done
+	// partial: notifications of the transaction were dropped, so nothing follows from the others.
+	partial bool
+}
+
+type mapKey struct {
+	family uint8 // NFPROTO_...
+	name   string
+}
+
+// link is a way from the chain of a service port to an endpoint.
+type link struct{ chain, endpoint string }
+
+// done is what a transaction did to the rules of a link: both, if it replaced them.
+type done struct{ added, removed bool }
 
 // OpenRules begins to receive changes of kube-proxy's rules in the calling thread's network namespace. It needs
 // CAP_NET_ADMIN, to join the multicast group, and writes nothing. Only nftables notifies: the legacy back end of iptables
@@ -37,99 +49,154 @@ func OpenRules() (*Rules, error) {
 	if err != nil {
 		return nil, fmt.Errorf("receive changes of rules: %w", err)
 	}
-	if err := errors.Join(conn.SetReadBuffer(ruleBuffer), conn.JoinGroup(unix.NFNLGRP_NFTABLES)); err != nil {
+	r := &Rules{conn: conn, links: make(map[link]done)}
+	if err := errors.Join(conn.SetReadBuffer(ruleBuffer), conn.JoinGroup(unix.NFNLGRP_NFTABLES), r.readMaps()); err != nil {
 		return nil, errors.Join(fmt.Errorf("receive changes of rules: %w", err), conn.Close())
 	}
-	return &Rules{conn}, nil
+	return r, nil
 }
+
+// Changed is called with the chain of a service port; with an endpoint, which is the name of its chain in mode iptables, and
+// [decision.NFTablesEndpoint] in mode nftables; whether the chain leads to it now; and when the kernel's notification was
+// received.
+type Changed func(chain, endpoint string, leads bool, at time.Time)
 
 // Run reports the changes of each transaction until the context ends, and closes r. missed is called when the kernel
 // dropped notifications.
-func (r *Rules) Run(ctx context.Context, changed func([]RuleChange), missed func()) error {
+func (r *Rules) Run(ctx context.Context, changed Changed, missed func()) error {
 	// The deadline wakes Receive.
 	stop := context.AfterFunc(ctx, func() { _ = r.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	var t transaction
 	for {
 		messages, err := r.conn.Receive()
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return r.conn.Close()
-		case errors.Is(err, unix.ENOBUFS):
-			t = transaction{partial: true}
+		}
+		if errors.Is(err, unix.ENOBUFS) {
 			missed()
-		case err != nil:
+			r.partial = true
+			err = r.readMaps()
+		}
+		if err != nil {
 			return errors.Join(fmt.Errorf("receive changes of rules: %w", err), r.conn.Close())
 		}
 		now := time.Now()
 		for _, m := range messages {
-			if list := t.take(m, now); len(list) > 0 {
-				changed(list)
-			}
+			r.take(m, now, changed)
 		}
 	}
-}
-
-// transaction are the notifications of a transaction until its last one, that of the ruleset's new generation.
-type transaction struct {
-	chains map[string]*change
-	// partial: some were dropped, so nothing follows from the others.
-	partial bool
-}
-
-// change is what happened to the rules of a chain.
-type change struct{ added, removed bool }
-
-// take takes a message, and returns the changes of the transaction that it ends.
-func (t *transaction) take(m netlink.Message, now time.Time) (list []RuleChange) {
-	const newGeneration, newRule, delRule = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN, unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWRULE, unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELRULE
-	switch m.Header.Type {
-	case newGeneration:
-		for name, c := range t.chains {
-			if !t.partial && c.added != c.removed {
-				list = append(list, RuleChange{name, c.added, now})
-			}
-		}
-		*t = transaction{}
-		return list
-	case newRule, delRule:
-	default:
-		return nil
-	}
-	if len(m.Data) < nfgenmsgLength {
-		return nil
-	}
-	a := nft.Parse(m.Data[nfgenmsgLength:])
-	name, ok := endpointChain(a.Text(unix.NFTA_RULE_TABLE), a.Text(unix.NFTA_RULE_CHAIN))
-	if !ok {
-		return nil
-	}
-	c := t.chains[name]
-	if c == nil {
-		if t.chains == nil {
-			t.chains = make(map[string]*change)
-		}
-		c = new(change)
-		t.chains[name] = c
-	}
-	if m.Header.Type == newRule {
-		c.added = true
-	} else {
-		c.removed = true
-	}
-	return nil
 }
 
 // nfgenmsgLength is the length of the header of netfilter's messages (struct nfgenmsg).
 const nfgenmsgLength = 4
 
-// endpointChain reports whether a chain is that of an endpoint in kube-proxy's mode iptables or nftables.
-func endpointChain(table, chain string) (name string, ok bool) {
+// take takes a notification.
+func (r *Rules) take(m netlink.Message, now time.Time, changed Changed) {
+	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Data) < nfgenmsgLength {
+		return
+	}
+	kind, family, a := int(m.Header.Type&0xff), m.Data[0], nft.Parse(m.Data[nfgenmsgLength:])
+	switch kind {
+	case unix.NFT_MSG_NEWGEN: // the transaction ends
+		for l, d := range r.links {
+			if !r.partial && d.added != d.removed {
+				changed(l.chain, l.endpoint, d.added, now)
+			}
+		}
+		r.links, r.partial = make(map[link]done), false
+	case unix.NFT_MSG_NEWSETELEM:
+		r.fill(family, a)
+	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
+		// As an exception, notifications of deleted rules are complete (nf_tables_api.c, nf_tables_fill_rule_info).
+		rule := nft.RuleOf(a)
+		if !serviceChain(rule.Table, rule.Chain) {
+			return
+		}
+		for _, e := range rule.Expressions {
+			switch data := nft.Parse(e.Data); e.Name {
+			case "immediate":
+				chain := data.Nested(unix.NFTA_IMMEDIATE_DATA).Nested(unix.NFTA_DATA_VERDICT).Text(unix.NFTA_VERDICT_CHAIN)
+				r.note(kind, rule.Chain, endpoint([]byte(chain)))
+			case "lookup":
+				of := mapKey{family, data.Text(unix.NFTA_LOOKUP_SET)}
+				for _, endpoint := range r.maps[of] {
+					r.note(kind, rule.Chain, endpoint)
+				}
+				if kind == unix.NFT_MSG_DELRULE {
+					delete(r.maps, of) // the transaction may use its name again
+				}
+			}
+		}
+	}
+}
+
+func (r *Rules) note(kind int, chain, endpoint string) {
+	if endpoint == "" {
+		return
+	}
+	l := link{chain, endpoint}
+	d := r.links[l]
+	d.added, d.removed = d.added || kind == unix.NFT_MSG_NEWRULE, d.removed || kind == unix.NFT_MSG_DELRULE
+	r.links[l] = d
+}
+
+// readMaps reads the maps of the rules in force.
+func (r *Rules) readMaps() error {
+	r.maps = make(map[mapKey][]string)
+	var list []mapKey
+	err := nft.Dump(unix.NFPROTO_UNSPEC, unix.NFT_MSG_GETSET, nil, func(family uint8, a nft.Attributes) {
+		if name := a.Text(unix.NFTA_SET_NAME); ofRule(a.Text(unix.NFTA_SET_TABLE), name) {
+			list = append(list, mapKey{family, name})
+		}
+	})
+	for _, m := range list {
+		if err == nil {
+			err = nft.DumpOnce(m.family, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(decision.NFTablesTable, m.name), r.fill)
+		}
+	}
+	return err
+}
+
+// fill notes elements of a map.
+func (r *Rules) fill(family uint8, a nft.Attributes) {
+	m := mapKey{family, a.Text(unix.NFTA_SET_ELEM_LIST_SET)}
+	if !ofRule(a.Text(unix.NFTA_SET_ELEM_LIST_TABLE), m.name) {
+		return
+	}
+	nft.EachElement(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS], func(_, data []byte) {
+		if name := endpoint(data); name != "" {
+			r.maps[m] = append(r.maps[m], name)
+		}
+	})
+}
+
+// ofRule reports whether a map of kube-proxy belongs to a rule: nft gives it this name, and the kernel a number.
+func ofRule(table, name string) bool {
+	return table == decision.NFTablesTable && strings.HasPrefix(name, "__map")
+}
+
+// serviceChain reports whether a chain balances over endpoints of a service port, in kube-proxy's mode iptables or nftables.
+func serviceChain(table, chain string) bool {
 	switch table {
 	case "nat":
-		ok = strings.HasPrefix(chain, "KUBE-SEP-")
-	case "kube-proxy":
-		ok = strings.HasPrefix(chain, "endpoint-")
+		return strings.HasPrefix(chain, "KUBE-SVC-") || strings.HasPrefix(chain, "KUBE-SVL-")
+	case decision.NFTablesTable:
+		return strings.HasPrefix(chain, "service-") || strings.HasPrefix(chain, "local-")
 	}
-	return chain, ok
+	return false
+}
+
+// endpoint names an endpoint, as Run reports it, by its chain or by its address and port as nftables concatenates them;
+// empty: it is none. Endpoints have chains in mode iptables, and in mode nftables before Kubernetes 1.36 or with session
+// affinity.
+func endpoint(data []byte) string {
+	if strings.HasPrefix(string(data), "KUBE-SEP-") {
+		return string(data)
+	}
+	if n := len(data) - 4; n == 4 || n == 16 {
+		addr, _ := netip.AddrFromSlice(data[:n])
+		return decision.NFTablesEndpoint(netip.AddrPortFrom(addr, uint16(data[n])<<8|uint16(data[n+1])))
+	}
+	_, name, _ := strings.Cut(string(data), "__")
+	return name
 }

@@ -72,9 +72,7 @@ func Base(name decision.ServicePortName, p decision.Protocol) string {
 
 // EndpointBase is the name of an endpoint's chain and set without their kind (servicePortEndpointChainNameBase).
 func EndpointBase(name decision.ServicePortName, p decision.Protocol, ep netip.AddrPort) string {
-	// Names of chains cannot have colons.
-	address := strings.ReplaceAll(ep.Addr().String(), ":", ".")
-	return decision.NFTablesName(fmt.Sprintf("%s__%s/%d", identity(name, p), address, ep.Port()))
+	return decision.NFTablesName(identity(name, p) + "__" + decision.NFTablesEndpoint(ep))
 }
 
 func identity(name decision.ServicePortName, p decision.Protocol) string {
