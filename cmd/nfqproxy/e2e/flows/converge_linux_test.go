@@ -17,7 +17,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -155,17 +154,24 @@ func TestConvergence(t *testing.T) {
 	removed := c.find(began, true, complete, withRules) // with all flows to it
 	c.end()
 
-	// flowOf compares a flow with the first or last record of the node's flows to the endpoint in a time.
+	// flowOf compares a flow with the first or last of the node's records of flows to the endpoint in a time. Several may have
+	// the same time.
 	flowOf := func(node string, f *observe.ChangeFlow, endpoint string, from, until time.Time, last bool) {
 		t.Helper()
-		var want *flow.Record
+		var is, want time.Time
 		for _, r := range c.Records() {
-			if r.Node == node && r.Endpoint == endpoint && r.Time.After(from) && r.Time.Before(until) && (want == nil || r.Time.After(*want.Time) == last) {
-				want = r
+			if r.Node != node || r.Endpoint != endpoint || !r.Time.After(from) || !r.Time.Before(until) {
+				continue
+			}
+			if r.ID == f.ID {
+				is = *r.Time
+			}
+			if want.IsZero() || r.Time.After(want) == last {
+				want = *r.Time
 			}
 		}
-		if f == nil || want == nil || f.ID != want.ID || !f.Time.Equal(*want.Time) || f.Endpoint != endpoint {
-			t.Errorf("%s: got %+v, want %+v", node, f, want)
+		if is.IsZero() || !is.Equal(want) || !f.Time.Equal(want) || f.Endpoint != endpoint {
+			t.Errorf("%s: got %+v, whose record is of %s; want that of %s", node, f, is, want)
 		}
 	}
 	for _, node := range nodes {
