@@ -355,6 +355,29 @@ func TestConvergenceOfOthers(t *testing.T) {
 	}
 }
 
+// TestIptablesRules: the chain of the internal traffic policy tells, except of a large cluster's service port without
+// endpoints.
+func TestIptablesRules(t *testing.T) {
+	for _, large := range []bool{false, true} {
+		for _, usable := range [][]uint32{nil, {0}} {
+			c := &changes{rules: newProxyRules()}
+			c.large[decision.IPv4] = large
+			s := &decision.ServicePort{Name: decision.ServicePortName{Name: "web"}, Family: decision.IPv4, InternalPolicy: decision.Local, Endpoints: []decision.Endpoint{{AddrPort: client}}}
+			s.Usable[decision.Local] = usable
+			g := &followed{addr: client, ends: true}
+			c.rules.want(s, g, start, c)
+			c.rules.changed(link{s.ServiceChain(), s.EndpointChain(client)}, linkChange{false, start.Add(time.Second)}, c)
+			if g.rules != 0 {
+				t.Error("the other policy's chain tells")
+			}
+			c.rules.changed(link{s.LocalChain(), s.EndpointChain(client)}, linkChange{false, start.Add(2 * time.Second)}, c)
+			if known, want := g.rules == start.Add(2*time.Second).UnixNano(), !large || usable != nil; known != want {
+				t.Errorf("large %t, usable %v: known %t", large, usable, known)
+			}
+		}
+	}
+}
+
 // TestRulesAreBounded: in changes that nothing waits for, and in endpoints that wait.
 func TestRulesAreBounded(t *testing.T) {
 	c := &changes{rules: newProxyRules()}

@@ -44,7 +44,7 @@ func newProxyRules() *proxyRules {
 func (r *proxyRules) want(s *decision.ServicePort, g *followed, at time.Time, c *changes) {
 	p := s.InternalPolicy
 	links := []link{{s.PolicyChain(p), s.EndpointChain(g.addr)}, {s.NFTablesChain(p), decision.NFTablesEndpoint(g.addr)}}
-	if c.large[s.Family] && len(s.UsableEndpoints(p)) == 0 {
+	if c.large[s.Family] && len(s.Usable[p]) == 0 {
 		links = links[1:]
 	}
 	for _, l := range links {
