@@ -19,7 +19,7 @@ var convergenceBuckets = []float64{0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60}
 
 func newConvergence() *convergence {
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "nfqproxy_observed_" + name + "_flows_total", Help: help})
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	c := &convergence{
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -27,9 +27,9 @@ func newConvergence() *convergence {
 			Help:    "Time from the service table with a change of an endpoint, 0 if before: to the first flow to one that gets new flows since (first_flow); to the last flow to one that gets none any more and had some before, within a minute, 0 if none came later (last_flow); until the rules of the observed service proxy had the change, where the kernel notifies (rules). One observation for each endpoint and change; of a change, the first 10 endpoints.",
 			Buckets: convergenceBuckets,
 		}, []string{"event"}),
-		outdated:        counter("outdated", "New flows that the observed service proxy sent to an endpoint that was out of use when they began, by the objects that the node knew."),
-		unknownEndpoint: counter("unknown_endpoint", "New flows to a service that the observed service proxy sent to what is none of its endpoints in any table that the node keeps."),
-		untranslated:    counter("untranslated", "New flows to a service that the observed service proxy did not translate."),
+		outdated:        counter("nfqproxy_observed_outdated_flows_total", "New flows that the observed service proxy sent to an endpoint that was out of use when they began, by the objects that the node knew."),
+		unknownEndpoint: counter("nfqproxy_observed_unknown_endpoint_flows_total", "New flows to a service that the observed service proxy sent to what is none of its endpoints in any table that the node keeps."),
+		untranslated:    counter("nfqproxy_observed_untranslated_flows_total", "New flows to a service that the observed service proxy did not translate."),
 	}
 	for _, event := range []string{observe.FirstFlow, observe.LastFlow, observe.Rules} {
 		c.seconds.WithLabelValues(event)

@@ -21,8 +21,8 @@ const ruleBuffer = 8 << 20
 // Rules receives the changes of kube-proxy's rules: which endpoints the chain of a service port leads to.
 type Rules struct {
 	conn *netlink.Conn
-	// maps are the endpoints in the maps of rules in mode nftables. The kernel does not notify of the elements of a map that
-	// it deletes with its rule.
+	// maps are the data of the elements of the maps of rules in mode nftables. The kernel does not notify of the elements of a
+	// map that it deletes with its rule.
 	maps map[mapKey][]string
 	// links are what the transaction has done so far, until the notification of the ruleset's new generation.
 	links map[link]done
@@ -116,11 +116,11 @@ func (r *Rules) take(m netlink.Message, now time.Time, changed Changed) {
 			switch data := nft.Parse(e.Data); e.Name {
 			case "immediate":
 				chain := data.Nested(unix.NFTA_IMMEDIATE_DATA).Nested(unix.NFTA_DATA_VERDICT).Text(unix.NFTA_VERDICT_CHAIN)
-				r.note(kind, rule.Chain, endpoint([]byte(chain)))
+				r.note(kind, rule.Chain, chain)
 			case "lookup":
 				of := mapKey{family, data.Text(unix.NFTA_LOOKUP_SET)}
-				for _, endpoint := range r.maps[of] {
-					r.note(kind, rule.Chain, endpoint)
+				for _, data := range r.maps[of] {
+					r.note(kind, rule.Chain, data)
 				}
 				if kind == unix.NFT_MSG_DELRULE {
 					delete(r.maps, of) // the transaction may use its name again
@@ -130,11 +130,12 @@ func (r *Rules) take(m netlink.Message, now time.Time, changed Changed) {
 	}
 }
 
-func (r *Rules) note(kind int, chain, endpoint string) {
-	if endpoint == "" {
+// note notes that a rule leads from a chain to an endpoint, if data is one: see [endpoint].
+func (r *Rules) note(kind int, chain, data string) {
+	l := link{chain, endpoint(data)}
+	if l.endpoint == "" {
 		return
 	}
-	l := link{chain, endpoint}
 	d := r.links[l]
 	d.added, d.removed = d.added || kind == unix.NFT_MSG_NEWRULE, d.removed || kind == unix.NFT_MSG_DELRULE
 	r.links[l] = d
@@ -163,11 +164,7 @@ func (r *Rules) fill(family uint8, a nft.Attributes) {
 	if !ofRule(a.Text(unix.NFTA_SET_ELEM_LIST_TABLE), m.name) {
 		return
 	}
-	nft.EachElement(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS], func(_, data []byte) {
-		if name := endpoint(data); name != "" {
-			r.maps[m] = append(r.maps[m], name)
-		}
-	})
+	nft.EachElement(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS], func(_, data []byte) { r.maps[m] = append(r.maps[m], string(data)) })
 }
 
 // ofRule reports whether a map of kube-proxy belongs to a rule: nft gives it this name, and the kernel a number.
@@ -189,14 +186,14 @@ func serviceChain(table, chain string) bool {
 // endpoint names an endpoint, as Run reports it, by its chain or by its address and port as nftables concatenates them;
 // empty: it is none. Endpoints have chains in mode iptables, and in mode nftables before Kubernetes 1.36 or with session
 // affinity.
-func endpoint(data []byte) string {
-	if strings.HasPrefix(string(data), "KUBE-SEP-") {
-		return string(data)
+func endpoint(data string) string {
+	if strings.HasPrefix(data, "KUBE-SEP-") {
+		return data
 	}
 	if n := len(data) - 4; n == 4 || n == 16 {
-		addr, _ := netip.AddrFromSlice(data[:n])
+		addr, _ := netip.AddrFromSlice([]byte(data[:n]))
 		return decision.NFTablesEndpoint(netip.AddrPortFrom(addr, uint16(data[n])<<8|uint16(data[n+1])))
 	}
-	_, name, _ := strings.Cut(string(data), "__")
+	_, name, _ := strings.Cut(data, "__")
 	return name
 }
