@@ -10,6 +10,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	completionTimeout = e2etest.Timeout
 	e2etest.Main(m, func() int {
 		if os.Getenv(asksMadeUp) != "" {
 			return runProcess(connectMadeUp)

@@ -37,7 +37,7 @@ connections or do not answer, and firewall rules of the nodes that drop flows.
 SOURCE is a Pod (NAMESPACE/NAME, or NAME), a Node, an address, or "outside" of the
 cluster. DESTINATION is a Service, as NAME.NAMESPACE, NAMESPACE/NAME, or NAME in the
 namespace of the source; a Pod, as pod/NAMESPACE/NAME; a Node; or an address. A Service
-with one port needs no PORT.
+with one port needs no PORT. A protocol may follow a port, as in kube-dns:53/UDP.
 
 A service is decided on the node where the packet starts, and a node port on the node that
 has the address. --node is where a packet from outside arrives, if that may be any node.

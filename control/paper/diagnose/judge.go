@@ -182,9 +182,24 @@ func (w *inquiry) endpoint(ep *decision.Endpoint, protocol decision.Protocol) *F
 		return nil
 	})
 	if f != nil && f.Object == "" {
-		f.Object = "Pod " + ep.Pod
+		f.Object = w.objectAt(ep, pod)
 	}
 	return f
+}
+
+// objectAt is the object to look at if an endpoint does not answer. Endpoints need no Pod: they may be programs of a node,
+// as API servers are, and EndpointSlices made by hand lead anywhere.
+func (w *inquiry) objectAt(ep *decision.Endpoint, pod *corev1.Pod) string {
+	node := w.nodes.with[ep.AddrPort.Addr()]
+	switch {
+	case ep.Pod != "":
+		return "Pod " + ep.Pod
+	case pod != nil:
+		return "Pod " + nameOf(pod).String()
+	case node != "":
+		return "Node " + node
+	}
+	return objectOf(w.to.service)
 }
 
 // listener is why a Pod will not answer at a port; nil: there is no reason to expect that. port is the one of

@@ -101,6 +101,22 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
+// TestObjectToLookAt: an endpoint that refuses connections need not be a Pod.
+func TestObjectToLookAt(t *testing.T) {
+	const endpoint = "{addresses: [10.244.1.2], nodeName: node-a, conditions: {ready: true}, targetRef: {kind: Pod, namespace: shop, name: web-1}}"
+	for address, want := range map[string]string{"10.244.1.2": "Pod shop/web-1", "172.20.0.2": "Node node-a", "192.0.2.7": "Service shop/web"} {
+		c := broken(t, edit{endpoint, "{addresses: [" + address + "], conditions: {ready: true}}"})
+		c.Observe([]*flow.Record{{Endpoint: address + ":8080", Protocol: "TCP", Life: &flow.Life{State: flow.Refused}}})
+		a, err := c.Why(Question{From: "shop/client", To: "web.shop:80"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(a.Notes) == 0 || a.Notes[0].Code != Refuses || a.Notes[0].Object != want {
+			t.Errorf("%s: %+v, want a note about %s", address, a.Notes, want)
+		}
+	}
+}
+
 // TestHeadline: numbers are in the headline if some connections fail, and recent flows count.
 func TestHeadline(t *testing.T) {
 	observed := func(endpoint string, states ...flow.State) (records []*flow.Record) {

@@ -105,13 +105,23 @@ func (c *Cluster) Why(q Question) (*Answer, error) {
 	if from.pod != nil {
 		namespace = from.pod.Namespace
 	}
-	to, err := c.destination(q.To, namespace)
+	text, named, err := decision.CutProtocol(q.To)
+	if err != nil {
+		return nil, &QuestionError{"to", "destination", fmt.Errorf("%q: %w", q.To, err)}
+	}
+	to, err := c.destination(text, namespace)
 	if err != nil {
 		return nil, &QuestionError{"to", "destination", err}
 	}
 	w := &inquiry{Cluster: c, from: from, to: to, answer: &Answer{Source: End{Name: from.text}, Destination: End{Name: to.text}}}
+	if named != 0 {
+		w.protocol = &named
+	}
 	if q.Protocol != "" {
 		p, err := decision.ParseProtocol(q.Protocol)
+		if err == nil && named != 0 && named != p {
+			err = fmt.Errorf("the protocol is %s, but the destination %s is %s", p, q.To, named)
+		}
 		if err != nil {
 			return nil, &QuestionError{"protocol", "protocol", err}
 		}

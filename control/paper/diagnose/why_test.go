@@ -63,6 +63,9 @@ func TestWhy(t *testing.T) {
 		"by long DNS name":  {from: "shop/client", to: "web.shop.svc.cluster.local:http", node: "node-a"},
 		"by name alone":     {from: "client", to: "web", node: "node-a"},
 		"by ClusterIP":      {from: "10.244.1.9", to: "10.96.0.20:80", node: "node-a"},
+		"port and protocol": {from: "shop/client", to: "web.shop:80/TCP", node: "node-a"},
+		"any case":          {from: "shop/client", to: "10.96.0.20:80/Tcp", node: "node-a"},
+		"other protocol":    {from: "shop/client", to: "web.shop:http/UDP", code: NoSuchPort, text: "has no port http/UDP; it has 80/TCP (http)"},
 		"from a node":       {from: "node-b", to: "shop/web:80", node: "node-b"},
 		"from outside":      {from: "outside", to: "web.shop:80", node: "node-a"},
 		"by node port":      {from: "outside", to: "172.20.0.3:30080", node: "node-b"},
@@ -132,6 +135,7 @@ func TestNotUnderstood(t *testing.T) {
 		{"shop/client", "10.96.0.20", "the port is missing"},
 		{"shop/client", "web.shop:", "the port is missing after the colon"},
 		{"shop/client", "node-a:99999", "want a number from 1 to 65535"},
+		{"shop/client", "web.shop:80/icmp", `destination: "web.shop:80/icmp": protocol "icmp": want TCP, UDP or SCTP`},
 		{"node/node-c", "web.shop", "there is no Node node-c"},
 		{"fd00::1", "10.96.0.20:80", "no address of the same family"},
 		{"", "web.shop", "there is no Pod"},
@@ -140,5 +144,9 @@ func TestNotUnderstood(t *testing.T) {
 		if _, err := c.Why(Question{From: tt.from, To: tt.to}); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s to %s: %v, want %q", tt.from, tt.to, err, tt.want)
 		}
+	}
+	const want = "the protocol is UDP, but the destination web.shop:80/TCP is TCP"
+	if _, err := c.Why(Question{From: "shop/client", To: "web.shop:80/TCP", Protocol: "udp"}); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
 	}
 }
