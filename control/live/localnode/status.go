@@ -11,6 +11,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
+	"github.com/nfqproxy/nfqproxy/datapath/live/otherproxy"
 )
 
 // Daemon is the program that the node belongs to. It is safe for concurrent use.
@@ -161,6 +162,8 @@ func problems(d *observe.Daemon) []observe.Problem {
 	case d.Observed != "":
 		if !d.Kernel.Following {
 			add(observe.ProblemNotObserving, "the kernel's connections are not followed, so flows have no records: %s", d.Kernel.Why)
+		} else if d.Observed == otherproxy.Cilium {
+			add(observe.ProblemNotObserving, "Cilium translates in eBPF, before connection tracking: flows to Services have records without the Service, or none")
 		}
 	case r.Error != "":
 		add(observe.ProblemRulesUnknown, "cannot compare the kernel rules with the service table: %s", r.Error)

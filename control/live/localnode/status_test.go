@@ -14,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
+	"github.com/nfqproxy/nfqproxy/datapath/live/otherproxy"
 	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
 )
 
@@ -135,5 +136,23 @@ func TestProblems(t *testing.T) {
 				t.Error("the rules are in step")
 			}
 		})
+	}
+}
+
+// TestObservedProblems: an observing daemon that follows connections has a problem only beside a proxy that leaves nothing in them.
+func TestObservedProblems(t *testing.T) {
+	for _, tt := range []struct {
+		proxy     string
+		following bool
+		want      []observe.Problem
+	}{
+		{"kube-proxy (ipvs)", true, []observe.Problem{}},
+		{"kube-proxy (ipvs)", false, []observe.Problem{{Code: observe.ProblemNotObserving, Text: "the kernel's connections are not followed, so flows have no records: no memory"}}},
+		{otherproxy.Cilium, true, []observe.Problem{{Code: observe.ProblemNotObserving, Text: "Cilium translates in eBPF, before connection tracking: flows to Services have records without the Service, or none"}}},
+	} {
+		d := &observe.Daemon{Observed: tt.proxy, Table: &observe.Table{}, Kernel: &observe.Kernel{Following: tt.following, Why: "no memory"}}
+		if diff := cmp.Diff(tt.want, problems(d)); diff != "" {
+			t.Errorf("%s, following: %t: -want +got:\n%s", tt.proxy, tt.following, diff)
+		}
 	}
 }

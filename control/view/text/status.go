@@ -156,7 +156,7 @@ func (s Style) events(k *observe.Kernel) []string {
 	if k == nil || !k.Following {
 		return []string{s.Paint(Red, "not received: flows have no records")}
 	}
-	list := []string{fmt.Sprintf("%s received; %s lost, %s of the connection table to make up for it", quantity.Count(k.Events, "event"), quantity.Count(k.Overruns, "time"), quantity.Count(k.Resyncs, "dump"))}
+	list := []string{fmt.Sprintf("%s received; %s lost; %s of the connection table", quantity.Count(k.Events, "event"), quantity.Count(k.Overruns, "time"), quantity.Count(k.Resyncs, "dump"))}
 	if k.Paused {
 		list = append(list, s.Paint(Yellow, "too many new flows: only a sample has records"))
 	}
