@@ -107,8 +107,11 @@ func (l *Lab) OpenFlows(listener net.Listener, others ...net.Listener) (serve fu
 		defer relay.Close()
 		doctor := &findings.Doctor{Observer: l.Observer, Objects: l.live.load, Firewall: l.Firewall}
 		config := flowapi.Config{
-			Observer: l.Observer, Balancing: l, Page: webpage.Handler(), Token: l.token, OpenLoopback: true,
+			Observer: l.Observer, Page: webpage.Handler(), Token: l.token, OpenLoopback: true,
 			Routes: viewapi.Routes(viewapi.Config{Doctor: doctor, Requester: l, Teacher: l.options.Teacher, Lab: l}),
+		}
+		if l.decides() {
+			config.Balancing = l
 		}
 		served, ctx := errgroup.WithContext(ctx)
 		for _, l := range append(others, listener) {

@@ -141,7 +141,9 @@ func (v *recording) serve(controller *servicetable.Controller) error {
 		return err
 	}
 	c := flowapi.Config{Observer: v.node, Token: token, Limits: &v.limits, Log: v.process.log}
-	c.Balancing = &localnode.Balancing{Registry: v.cfg.Node.Algorithms, Table: v.inForce.Load, Switch: controller.Balance, Beside: v.beside}
+	if !v.flags.observe {
+		c.Balancing = &localnode.Balancing{Registry: v.cfg.Node.Algorithms, Table: v.inForce.Load, Switch: controller.Balance, Beside: v.beside}
+	}
 	if f.account != "" {
 		account, err := apiserver.ParseAccount(f.account)
 		if err != nil {

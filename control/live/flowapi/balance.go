@@ -1,21 +1,25 @@
 package flowapi
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // balancing returns the Balancing, if there is one.
-func (s *API) balancing() (observe.Balancing, error) {
+func (s *API) balancing(ctx context.Context) (observe.Balancing, error) {
 	if s.Balancing == nil {
+		if proxy := s.observed(ctx); proxy != "" {
+			return nil, NotFound("balancing algorithms have no effect: %s decides, and nfqproxy only observes", proxy)
+		}
 		return nil, NotFound("balancing algorithms cannot be switched on this server")
 	}
 	return s.Balancing, nil
 }
 
 func (s *API) algorithms(r *http.Request) (*observe.Algorithms, error) {
-	b, err := s.balancing()
+	b, err := s.balancing(r.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +35,7 @@ func (s *API) shadows(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	b, err := s.balancing()
+	b, err := s.balancing(r.Context())
 	if err != nil {
 		return err
 	}
@@ -50,7 +54,7 @@ func (s *API) balance(w http.ResponseWriter, r *http.Request) error {
 	if _, _, err := c.Name(); err != nil {
 		return err
 	}
-	b, err := s.balancing()
+	b, err := s.balancing(r.Context())
 	if err != nil {
 		return err
 	}
