@@ -305,6 +305,8 @@ type Topology struct {
 	CanChange bool `json:"canChange"`
 	// CanWhy: questions about causes are answered, see [Doctor.Why].
 	CanWhy bool `json:"canWhy"`
+	// HasHistory: lists of flows until a time come from a history, which goes back further than what nodes remember.
+	HasHistory bool `json:"hasHistory"`
 }
 
 // Sort sorts nodes, pods and hosts by name.

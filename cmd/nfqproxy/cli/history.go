@@ -86,6 +86,17 @@ func (w *withHistory) Flows(ctx context.Context, q observe.FlowQuery, each func(
 	return w.Observer.Flows(ctx, q, each)
 }
 
+// Topology returns the topology, which says that there is a history.
+func (w *withHistory) Topology(ctx context.Context) (*observe.Topology, error) {
+	t, err := w.Observer.Topology(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known := *t
+	known.HasHistory = true
+	return &known, nil
+}
+
 func (w *withHistory) Flow(ctx context.Context, id string) (*flow.Record, error) {
 	r, err := w.Observer.Flow(ctx, id)
 	if e, ok := errors.AsType[*observe.Error](err); ok && e.Status == http.StatusNotFound {

@@ -217,9 +217,10 @@ const slack = 2 * time.Second
 // missed is what the history lacks of the time of a query: records that recorders did not get, and times in which they did not
 // run.
 func missed(files opened, f *observe.Filter) (list []*observe.Missed) {
+	now := time.Now()
 	since, until := f.Since, f.Until
 	if until.IsZero() {
-		until = time.Now()
+		until = now
 	}
 	type reason struct{ node, why string }
 	by := make(map[reason]*observe.Missed)
@@ -241,7 +242,7 @@ func missed(files opened, f *observe.Filter) (list []*observe.Missed) {
 		}
 	}
 	for _, recorder := range slices.Sorted(maps.Keys(spans)) {
-		for _, s := range uncovered(spans[recorder], since, until, f.Until.IsZero()) {
+		for _, s := range uncovered(spans[recorder], since, until, now.Sub(until) < interval) {
 			list = append(list, &observe.Missed{Node: recorder, Why: observe.MissedNotRecorded, From: &s.From, To: &s.To})
 		}
 	}

@@ -57,7 +57,7 @@ func TestViews(t *testing.T) {
 		}
 		t.Run(screen.name, func(t *testing.T) {
 			f := newFake(t, newWorld(t, 14), 40)
-			f.teacher = newFakeTeacher()
+			f.teacher, f.history = newFakeTeacher(), true
 			p := open(t, f, "#token="+token)
 			p.Run(emulation.SetDeviceMetricsOverride(screen.width, screen.height, 1, screen.width < 500))
 			r := f.wait(p, func(r *flow.Record) bool { return r.Draw != nil && r.Masquerade })
@@ -69,6 +69,7 @@ func TestViews(t *testing.T) {
 			}{
 				{"#/overview", ".busy li", func() { p.Click(".findings > .button"); p.Click(".finding summary") }},
 				{"#/flows", "#rows tr:nth-child(20)", func() { f.setRate(5) }},
+				{"#/flows?since=2026-01-01T10:00:00Z&until=2026-01-01T11:00:00Z", "#rows tr:nth-child(5)", nil},
 				{"#/why?from=shop%2Ffrontend-7c9d-x2k4p&to=cart.shop:80", ".inquiry .picture svg", nil},
 				{"#/flows/" + r.ID, ".picture svg", nil},
 				{"#/services", "#services tr", nil},

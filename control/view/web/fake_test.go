@@ -44,6 +44,8 @@ type fake struct {
 	teacher *fakeTeacher
 	// unobserved is the name of a node whose flows are not observed.
 	unobserved string
+	// history: a list until a time has the same flows.
+	history bool
 }
 
 // reader is who follows the flows, with room for those it has not read yet.

@@ -188,8 +188,17 @@ func (f *fake) serveFlows(w http.ResponseWriter, r *http.Request) {
 	if p.Get("follow") != "true" {
 		_, known, leave := f.follow(q, limit, since)
 		leave()
+		events := r.Header.Get("Accept") == "text/event-stream"
+		if events {
+			w.Header().Set("Content-Type", "text/event-stream")
+		}
 		for _, item := range known {
-			if item.Record != nil {
+			switch {
+			case events:
+				var b bytes.Buffer
+				writeEvent(&b, item)
+				_, _ = w.Write(b.Bytes())
+			case item.Record != nil:
 				answer(w, http.StatusOK, item.Record)
 			}
 		}
@@ -237,7 +246,7 @@ func writeEvent(b *bytes.Buffer, item observe.Item) {
 }
 
 func (f *fake) serveTopology(w http.ResponseWriter, _ *http.Request) {
-	t := observe.Topology{Pods: f.world.pods, Hosts: f.world.hosts, Lab: "shop", CanHold: true, CanWhy: true, CanRequest: true, CanChange: f.lab != nil, CanLearn: f.teacher != nil}
+	t := observe.Topology{Pods: f.world.pods, Hosts: f.world.hosts, Lab: "shop", CanHold: true, CanWhy: true, CanRequest: true, CanChange: f.lab != nil, CanLearn: f.teacher != nil, HasHistory: f.history}
 	for _, n := range f.world.nodes {
 		t.Nodes = append(t.Nodes, observe.TopologyNode{Name: n.name, Addresses: n.addresses, PodCIDRs: n.cidrs, Observed: n.name != f.unobserved})
 	}

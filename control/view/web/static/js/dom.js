@@ -59,6 +59,7 @@ const shapes = {
   projector: 'M3 4h18M5 4v11h14V4M12 15v5M8 20h8',
   play: 'M7 5l12 7-12 7z',
   search: 'M11 4a7 7 0 1 0 0 14 7 7 0 0 0 0-14ZM16 16l5 5',
+  again: 'M20 11a8 8 0 1 0-2.300 6.700M20 4v7h-7',
   close: 'M6 6l12 12M18 6L6 18',
   back: 'M15 5l-7 7 7 7',
   forward: 'M9 5l7 7-7 7',

@@ -57,9 +57,10 @@ export class Parser {
 
 /** EventStream is an EventSource whose requests have the page's token. */
 export class EventStream extends EventTarget {
-  constructor(url) {
+  /** once: the response is a list, after which there is the event end. */
+  constructor(url, once = false) {
     super();
-    this.url = url;
+    Object.assign(this, { url, once });
     this.abort = new AbortController();
     this.parser = new Parser((name, data) => {
       if (!this.abort.signal.aborted) this.dispatchEvent(new MessageEvent(name, { data, lastEventId: this.parser.id }));
@@ -74,12 +75,13 @@ export class EventStream extends EventTarget {
   async run() {
     const { signal } = this.abort;
     while (!signal.aborted) {
-      let refused = false;
+      let read; // undefined: the connection broke
       try {
-        refused = !(await this.connect(signal));
-      } catch { /* the connection broke */ }
+        read = await this.connect(signal);
+      } catch { /* undefined */ }
       if (signal.aborted) return;
-      if (refused) this.close(); // a retry would not help
+      if (read === false || this.once) this.close(); // a retry would not help, or it is the reader's
+      if (read && this.once) { this.dispatchEvent(new Event('end')); return; }
       this.dispatchEvent(new Event('error'));
       await pause(this.parser.retry);
     }

@@ -3,6 +3,7 @@
 import { host, port, split } from './format.js';
 
 const ALL = 'all'; // not a filter: also show flows for no service
+const TIME = ['since', 'until']; // a time of the past
 
 /** chosen is true if the filters select verdicts or reasons, and with them flows for a service or for none. */
 export const chosen = (filters) => filters.has('verdict') || filters.has('reason');
@@ -19,13 +20,27 @@ export function withServicesOnly(filters, is) {
 }
 
 /** chipsOf are the filters as [field, value]. */
-export const chipsOf = (filters) => [...filters].filter(([field]) => field !== ALL).flatMap(([field, list]) => list.split(',').map((value) => [field, value]));
+export const chipsOf = (filters) => [...filters].filter(([field]) => field !== ALL && !TIME.includes(field)).flatMap(([field, list]) => list.split(',').map((value) => [field, value]));
+
+/** past is true if the filters select a time of the past, which a history has. */
+export const past = (filters) => TIME.some((field) => filters.has(field));
+
+/** withTime returns the filters with another time; without one, it is the present. */
+export function withTime(filters, since = '', until = '') {
+  const next = new URLSearchParams(filters);
+  for (const [i, value] of [since, until].entries()) {
+    if (value) next.set(TIME[i], value);
+    else next.delete(TIME[i]);
+  }
+  return next;
+}
 
 /** queryOf is the API's query for the filters. */
 export function queryOf(filters) {
   const query = new URLSearchParams(filters);
   query.delete(ALL);
   if (servicesOnly(filters)) query.set('servicesonly', 'true');
+  if (past(filters) && !query.has('until')) query.set('until', '0s'); // an age: now
   return query;
 }
 
@@ -49,7 +64,7 @@ export const fields = {
 export function filtersOf(query) {
   const filters = new URLSearchParams();
   if (query.get(ALL) === 'true') filters.set(ALL, 'true');
-  for (const field of Object.keys(fields)) {
+  for (const field of [...Object.keys(fields), ...TIME]) {
     const value = query.get(field);
     if (value) filters.set(field, value);
   }

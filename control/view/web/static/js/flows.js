@@ -3,14 +3,15 @@
 import { h, icon, replace, setText } from './dom.js';
 import { FilterBar } from './filterbar.js';
 import { nextStep } from './idle.js';
-import { Seen, chipsOf, filtersOf, link, withFilter } from './filter.js';
+import { Seen, chipsOf, filtersOf, link, past, withFilter } from './filter.js';
 import { number, rate, seconds } from './format.js';
-import { missedNotes } from './notes.js';
+import { gapNotes, missedNotes } from './notes.js';
 import { ServicesSwitch } from './only.js';
 import { Row, columns } from './row.js';
 import { Sender } from './send.js';
 import { Spark } from './spark.js';
 import { stream } from './stream.js';
+import { TimeRange } from './timerange.js';
 import { Widths } from './widths.js';
 import { errors, meanings } from './words.js';
 
@@ -38,13 +39,14 @@ export class FlowsView {
     for (const [name, f] of Object.entries(this.figures)) f.element.dataset.figure = name;
     this.pause = h('button', { type: 'button', class: 'button', id: 'pause', 'aria-pressed': 'false', onclick: () => this.setPaused(!this.paused) });
     this.services = new ServicesSwitch((filters) => { location.hash = link(filters); });
+    this.time = new TimeRange((filters) => { location.hash = link(filters); }, () => stream.again());
     this.sender = new Sender((flows) => { location.hash = flows; });
     this.notice = h('p', { class: 'notice', id: 'notice', role: 'status', hidden: true });
     this.body = h('tbody', { id: 'rows' });
     this.empty = h('div', { class: 'empty', hidden: true });
     this.element = h('section', { class: 'flows', 'aria-labelledby': 'title' },
       h('h1', { class: 'unseen', id: 'title' }, 'Flows'),
-      h('div', { class: 'toolbar' }, this.bar.element, this.services.element, this.pause),
+      h('div', { class: 'toolbar' }, this.bar.element, this.time.element, this.services.element, this.pause),
       this.sender.element,
       h('div', { class: 'figures' }, Object.values(this.figures).map((f) => f.element), this.services.leftOut, this.notice),
       h('div', { class: 'tablebox' },
@@ -67,6 +69,11 @@ export class FlowsView {
     if (stream.filters !== filters.toString()) this.clear();
     stream.open(filters);
     this.services.show(filters);
+    this.time.show(filters);
+    this.past = past(filters);
+    this.pause.hidden = this.past;
+    for (const f of Object.values(this.figures)) f.element.hidden = this.past;
+    if (this.past && this.paused) this.setPaused(false);
     return true;
   }
 
@@ -81,7 +88,7 @@ export class FlowsView {
     k: () => this.move(-1), ArrowUp: () => this.move(-1),
     Enter: () => { if (!this.selected) return false; location.hash = `#/flows/${encodeURIComponent(this.selected)}`; return true; },
     '/': () => this.bar.input.focus(),
-    p: () => this.setPaused(!this.paused),
+    p: () => { if (!this.past) this.setPaused(!this.paused); },
     Escape: () => this.select(''),
   };
 
@@ -145,18 +152,30 @@ export class FlowsView {
     const nothing = this.rows.size === 0;
     this.empty.hidden = !nothing;
     if (!nothing) return;
-    const filtered = chipsOf(this.filters).length > 0, text = filtered ? 'No flow matches the filters yet. New matches appear here.' : stream.connected ? 'No flows yet.' : 'Connecting …';
+    const filtered = chipsOf(this.filters).length > 0, text = this.past ? (stream.read ? 'No recorded flow of this time matches.' : 'Reading the history …') : filtered ? 'No flow matches the filters yet. New matches appear here.' : stream.connected ? 'No flows yet.' : 'Connecting …';
     if (this.shown === text) return;
     this.shown = text;
-    replace(this.empty, h('p', null, text), !filtered && stream.connected && nextStep());
+    replace(this.empty, h('p', null, text), !this.past && !filtered && stream.connected && nextStep());
   }
 
   drawNotice() {
+    if (this.past) return this.drawPast();
     const notes = [];
     if (stream.sample > 1) notes.push(`Showing 1 of ${stream.sample} flows, counting all.`);
     if (stream.rates.late > 0) notes.push(`This page is ${seconds(stream.rates.late / 1000)} behind: more flows than this browser can process.`);
     notes.push(...missedNotes());
     if (this.paused) notes.push('Paused. Counting continues.');
+    this.note(notes);
+  }
+
+  drawPast() {
+    const notes = gapNotes();
+    if (stream.read && stream.rows.size >= SHOWN) notes.unshift(`These are the newest ${SHOWN} flows of this time: filter them, or choose a shorter time.`);
+    if (stream.read && !this.filters.has('until')) notes.push('The flows of the last minute may not be written yet: see Live.');
+    this.note(notes);
+  }
+
+  note(notes) {
     const text = notes.join(' ');
     this.notice.hidden = !text;
     setText(this.notice, text);

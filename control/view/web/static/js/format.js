@@ -36,6 +36,15 @@ export function clock(time) {
   return `${two(t.getHours())}:${two(t.getMinutes())}:${two(t.getSeconds())}.${two(t.getMilliseconds(), 3)}`;
 }
 
+/** isToday is true for a time of this day. */
+export const isToday = (time) => new Date(time).toDateString() === new Date().toDateString();
+
+/** moment formats a time of day or, of another day, the date and the time. */
+export function moment(time) {
+  const t = new Date(time), two = (n) => String(n).padStart(2, '0');
+  return isToday(time) ? clock(time) : `${two(t.getMonth() + 1)}-${two(t.getDate())} ${clock(time).slice(0, 8)}`;
+}
+
 export const number = (n) => Math.round(n).toLocaleString('en');
 
 /** rate formats flows per second; a dash where the rate is not known yet. */

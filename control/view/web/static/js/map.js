@@ -4,7 +4,7 @@ import { topology } from './api.js';
 import { h, replace, setText } from './dom.js';
 import { still } from './dots.js';
 import { often, span, sumOf } from './figures.js';
-import { chipsOf } from './filter.js';
+import { chipsOf, withTime } from './filter.js';
 import { plural } from './format.js';
 import { nextStep } from './idle.js';
 import { MapGraph } from './mapgraph.js';
@@ -38,7 +38,7 @@ export class MapView {
     this.observer = new ResizeObserver(() => { if (this.drawn !== this.room()) this.layOut(); });
     this.observer.observe(this.body);
     topology().then((t) => { this.unobserved = t.nodes.filter((n) => !n.observed).map((n) => n.name); }).catch(() => { /* the map needs flows only */ });
-    this.open(new URLSearchParams(stream.filters ?? ''));
+    this.open(withTime(new URLSearchParams(stream.filters ?? '')));
     this.unlisten = stream.listen((now) => this.take(now));
   }
 

@@ -1,10 +1,19 @@
 // Notes about records that the page missed.
 
-import { plural } from './format.js';
+import { moment, plural } from './format.js';
 import { stream } from './stream.js';
 import { missed } from './words.js';
 
 const NOTICE = 30000; // milliseconds for which a note is shown
+
+const GAPS = 3; // of a history, with their times
+
+/** gapNotes are sentences about what a history lacks of the time. */
+export function gapNotes() {
+  const gap = ({ why, missed: n, node, from, to }) => `${why === 'not-recorded' ? 'Nothing was recorded' : `${n > 0 ? plural(n, 'record') : 'Records'} missing`} from ${moment(from)} to ${moment(to)}${node ? ` (${node})` : ''}${why === 'not-recorded' ? '' : `: ${missed[why] ?? why}`}.`;
+  const more = stream.gaps.length - GAPS;
+  return [...stream.gaps.slice(0, GAPS).map(gap), ...(more > 0 ? [`And ${plural(more, 'more gap')}.`] : [])];
+}
 
 /** missedNotes are sentences about the records missed lately. */
 export function missedNotes() {

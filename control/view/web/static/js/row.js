@@ -1,7 +1,7 @@
 // A flow as one table row. Its element is created once; later events update it.
 
 import { h, replace, setText } from './dom.js';
-import { bytes, clock, host, parts, seconds, split } from './format.js';
+import { bytes, host, moment, parts, seconds, split } from './format.js';
 import { decided } from './way.js';
 import { about, label, reasons, state, tone, verdicts } from './words.js';
 
@@ -53,7 +53,7 @@ export class Row {
     this.bytes = cell('bytes');
     this.duration = cell('duration');
     this.element = h('tr', { 'data-id': r.id, tabindex: '-1' },
-      cell('time', h('a', { href: `#/flows/${encodeURIComponent(r.id)}`, tabindex: '-1', title: r.time }, clock(r.time))),
+      cell('time', h('a', { href: `#/flows/${encodeURIComponent(r.id)}`, tabindex: '-1', title: r.time }, moment(r.time))),
       cell('state', this.pill),
       cell('source', source(r)), cell('to', destination(r)), cell('got', got(r)),
       cell('protocol', value('protocol', r.protocol)), this.node = cell('node'),

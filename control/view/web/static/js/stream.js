@@ -3,7 +3,7 @@
 
 import { get } from './api.js';
 import { Connections } from './connections.js';
-import { queryOf } from './filter.js';
+import { past, queryOf } from './filter.js';
 import { EventStream } from './events.js';
 import { Rates } from './rates.js';
 import { isError } from './words.js';
@@ -58,8 +58,10 @@ class Stream {
     this.others = new Set(); // ids of records that are in the row of another node's record
     this.sample = 1; // one in this many flows becomes a row
     this.missed = new Map(); // {count, at}, by why
+    this.gaps = []; // of a history
     this.error = '';
     this.connected = false;
+    this.read = false; // all of a time of the past
     this.leftOut = 0; // flows for no service
     this.age = Infinity; // of the newest record since the last drawing
   }
@@ -78,6 +80,7 @@ class Stream {
     if (query !== this.filters) this.reset();
     this.filters = query;
     this.query = queryOf(filters).toString();
+    this.past = past(filters);
     this.connect();
     this.changed();
   }
@@ -89,17 +92,32 @@ class Stream {
     this.filters = null;
   }
 
+  /** again reads the same time of the past once more. */
+  again() {
+    this.close();
+    this.connect();
+    this.changed();
+  }
+
   connect() {
     this.retry = 0;
+    this.read = false;
     const oldest = this.newest(ROWS).at(-1);
-    const past = oldest ? `since=${new Date(oldest.at).toISOString()}` : `limit=${BEFORE}`;
-    const source = new EventStream(`/v1/flows?follow=true&joined=true&rate=${RATE}&${past}${this.query && `&${this.query}`}`);
+    const from = oldest ? `since=${new Date(oldest.at).toISOString()}` : `limit=${BEFORE}`;
+    const which = this.past ? `limit=${BEFORE}` : `follow=true&rate=${RATE}&${from}`;
+    const source = new EventStream(`/v1/flows?joined=true&${which}${this.query && `&${this.query}`}`, this.past);
     this.source = source;
     source.addEventListener('open', () => {
       this.connected = true;
       this.error = '';
       this.rows.clear(); // the stream sends those still known first
       this.leftOut = 0;
+      this.gaps.length = 0;
+      this.changed();
+    });
+    source.addEventListener('end', () => {
+      this.source = null; // the view that is opened next reads it again
+      this.read = true;
       this.changed();
     });
     source.addEventListener('flow', (e) => this.take(e.data));
@@ -145,6 +163,12 @@ class Stream {
     r.at = Date.parse(r.time);
     const first = this.isNew(r.id);
     const state = r.life?.state;
+    if (this.past) {
+      this.rows.set(r.id, r);
+      if (first) this.fresh.push(r);
+      this.changed();
+      return;
+    }
     if (r.emitted) this.age = Math.min(this.age, this.rates.age(r.node, Date.parse(r.emitted)));
     if (first) this.rates.add('flows', r.at);
     if (first || r.event === state) {
@@ -188,6 +212,7 @@ class Stream {
     const m = JSON.parse(data);
     if (m.why === 'no-daemon') return; // shown above each view
     if (m.why === 'left-out') this.leftOut += m.missed;
+    else if (this.past) this.gaps.push(m);
     else this.missed.set(m.why, { count: (this.missed.get(m.why)?.count ?? 0) + m.missed, at: performance.now() });
     this.changed();
   }

@@ -1,6 +1,6 @@
 // The column widths of the table of flows.
 
-import { host, parts, who } from './format.js';
+import { host, isToday, parts, who } from './format.js';
 import { fonts, width } from './letters.js';
 import { decided } from './way.js';
 import { reasons } from './words.js';
@@ -11,6 +11,7 @@ const LEAST = { source: 90, to: 90, got: 90, node: 50 };
 const MOST = { source: 250, to: 250, got: 250, node: 180 }; // the most that a column takes
 // What may be left out, in this order, so that names are whole; and the room that this gives.
 const OPTIONAL = [12.2 * SIZE, 5.6 * SIZE]; // bytes and duration, protocol; then the node
+const DATE = 1.4 * SIZE; // of times that are not of today
 const FIXED = 18.1 * SIZE + OPTIONAL[0] + OPTIONAL[1]; // time and state, too
 
 const measure = (text) => width(text, 'body') * SIZE / fonts.body.size;
@@ -30,11 +31,13 @@ export class Widths {
 
   clear() {
     this.needs = { ...LEAST };
+    delete this.table.dataset.dated;
     this.changed = true;
   }
 
   add(r) {
     const name = who(r);
+    if (!('dated' in this.table.dataset) && !isToday(r.time)) { this.table.dataset.dated = ''; this.changed = true; }
     this.need('source', named(name === host(r.source) ? '' : name, r.source));
     this.need('to', named(r.service, r.destination));
     this.need('got', r.verdict === 'dnat' ? named(r.pod, r.endpoint) : reasons[r.reason] ?? r.reason);
@@ -53,7 +56,7 @@ export class Widths {
     this.changed = false;
     this.size = size;
     const room = this.room * SIZE / parseFloat(getComputedStyle(document.documentElement).fontSize);
-    let lacks = FIXED + Object.values(this.needs).reduce((sum, n) => sum + n + PADDING, 0) - room;
+    let lacks = FIXED + ('dated' in this.table.dataset ? DATE : 0) + Object.values(this.needs).reduce((sum, n) => sum + n + PADDING, 0) - room;
     let out = 0;
     for (const gives of [...OPTIONAL, this.needs.node + PADDING]) {
       if (lacks <= 0) break;
