@@ -104,7 +104,15 @@ func startBrowser(path string) {
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	// Failures are errors of commands; other messages are about events unknown to chromedp.
 	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))
-	browser.ctx, browser.close = ctx, func() { cancel(); stop(); _ = os.RemoveAll(dir) }
+	browser.ctx, browser.close = ctx, func() {
+		// Killing the program is not enough: Debian's is a script that starts the browser.
+		leaving, done := context.WithTimeout(ctx, testTimeout/5)
+		_ = chromedp.Cancel(leaving)
+		done()
+		cancel()
+		stop()
+		_ = os.RemoveAll(dir)
+	}
 	browser.err = chromedp.Run(ctx)
 }
 
