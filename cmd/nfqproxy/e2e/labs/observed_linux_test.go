@@ -113,6 +113,9 @@ func TestObservedLab(t *testing.T) {
 		p.WaitFor("the proxy", "document.querySelector('.detail').textContent.includes('kube-proxy (iptables)') && document.querySelector('.detail').textContent.includes('nfqproxy only observed it')")
 		p.WaitFor("what the rules are", "document.querySelector('.detail > .hint').offsetParent && document.querySelector('.detail > .hint').textContent.includes('must have met')")
 		p.WaitFor("the rule that selected the endpoint", "document.querySelector('.detail').textContent.includes('KUBE-SEP-')")
+		if webtest.Value[bool](p, "document.querySelector('.picture').textContent.includes('would be created')") {
+			t.Error("the entry is not one that would be created: it was read")
+		}
 		p.WaitFor("the candidates", "['10.244.0.2', '10.244.0.3', '10.244.1.2'].every((a) => document.querySelector('.side').textContent.includes(a))")
 	})
 

@@ -2,6 +2,7 @@
 
 import { get, topology } from './api.js';
 import { h, icon, replace } from './dom.js';
+import { seconds } from './format.js';
 import { aside } from './life.js';
 import { Picture } from './picture.js';
 import { link } from './filter.js';
@@ -64,7 +65,9 @@ export class FlowView {
   show(r) {
     const middle = decider(r), hops = path(r).filter((hop) => hop.record || this.observed);
     const stop = ({ node, record }, i) => [i > 0 && ' → ', record && record !== r ? h('a', { href: `#/flows/${encodeURIComponent(record.id)}`, 'aria-label': `The record of ${node}` }, node) : node];
-    replace(this.head, h('h1', { id: 'title' }, sentence(middle)), h('span', { class: 'pill', 'data-tone': tone(state(middle)) }, label(middle)), h('span', { class: 'address' }, this.id),
+    replace(this.head, h('h1', { id: 'title' }, sentence(middle)), h('span', { class: 'pill', 'data-tone': tone(state(middle)) }, label(middle)),
+      r.outdated > 0 && h('span', { class: 'pill', 'data-tone': 'bad', title: `The endpoint had been out of date for ${seconds(r.outdated)}` }, 'outdated endpoint'),
+      h('span', { class: 'address' }, this.id),
       hops.length > 1 && h('span', { class: 'through' }, 'through ', hops.map(stop)));
     const top = this.side.querySelector('details')?.open;
     this.derived.hidden = !(r.proxy && r.steps);

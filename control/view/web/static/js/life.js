@@ -47,7 +47,7 @@ export function candidates(r) {
     r.balance && h('p', { class: 'hint' }, `${r.balance.algorithm}: ${r.balance.evidence}`),
     r.shadows && h('ul', { class: 'shadows' }, r.shadows.map((o) => h('li', { class: 'hint' }, `${o.algorithm} would select ${o.endpoint === r.endpoint ? 'the same' : podAt(o.endpoint) || o.endpoint}${o.evidence ? `: ${o.evidence}` : ''}`))),
     h('ul', { class: 'endpoints' }, list.map((e) => h('li', { class: e.taken ? 'taken' : e.why ? 'excluded' : '' },
-      h('span', { class: 'name', title: e.endpoint }, podAt(e.endpoint) || e.endpoint),
+      h('span', { class: 'name', title: e.endpoint }, e.taken && r.pod || podAt(e.endpoint) || e.endpoint), // a pod may be gone since
       e.why ? h('span', { class: 'why' }, e.why) : e.chance !== undefined && [h('span', { class: 'meter', vars: { '--share': e.chance } }), h('span', { class: 'amount' }, percent(e.chance))],
       e.taken && h('span', { class: 'unseen' }, 'taken')))));
 }

@@ -10,7 +10,8 @@ const GAPS = 3; // of a history, with their times
 
 /** gapNotes are sentences about what a history lacks of the time. */
 export function gapNotes() {
-  const gap = ({ why, missed: n, node, from, to }) => `${why === 'not-recorded' ? 'Nothing was recorded' : `${n > 0 ? plural(n, 'record') : 'Records'} missing`} from ${moment(from)} to ${moment(to)}${node ? ` (${node})` : ''}${why === 'not-recorded' ? '' : `: ${missed[why] ?? why}`}.`;
+  const at = (time) => moment(time).replace(/\.\d+$/, '');
+  const gap = ({ why, missed: n, node, from, to }) => `${why === 'not-recorded' ? 'Nothing was recorded' : `${n > 0 ? plural(n, 'record') : 'Records'} missing`} from ${at(from)} to ${at(to)}${node ? ` (${node})` : ''}${why === 'not-recorded' ? '' : `: ${missed[why] ?? why}`}.`;
   const more = stream.gaps.length - GAPS;
   return [...stream.gaps.slice(0, GAPS).map(gap), ...(more > 0 ? [`And ${plural(more, 'more gap')}.`] : [])];
 }

@@ -2,7 +2,7 @@
 // translation, the conntrack entry, the endpoint, and the reply path.
 
 import { h, replace, s } from './dom.js';
-import { bytes, number } from './format.js';
+import { bytes, plural } from './format.js';
 import { glyph } from './glyphs.js';
 import { ChainBox } from './chainbox.js';
 import { GAP, PAD, drawGap, drawNode, drawOwn, drawSegment } from './hops.js';
@@ -208,7 +208,7 @@ export class Picture {
 
   entry(e) {
     const { main } = this;
-    const count = (what, c) => (c ? `${what} ${number(c.packets)} packets, ${bytes(c.bytes)}` : '');
+    const count = (what, c) => (c ? `${what} ${plural(c.packets, 'packet')}, ${bytes(c.bytes)}` : '');
     const lines = [[`original  ${e.original}`, 'code'], [`reply     ${e.reply}`, 'code']];
     const last = [e.state, count('sent', e.sent), count('received', e.received)].filter(Boolean).join('  ·  ');
     if (last) lines.push([last, 'small']);

@@ -95,7 +95,7 @@ export function translation(r) {
 export function entry(r) {
   if (r.verdict !== 'dnat') return null;
   return {
-    title: r.conntrack ? outcomes[r.conntrack] ?? r.conntrack : 'would be created',
+    title: r.conntrack ? outcomes[r.conntrack] ?? r.conntrack : r.life ? '' : 'would be created', // observed and recorded flows have no outcome
     original: `${r.source} → ${r.destination}`,
     reply: `${r.endpoint} → ${seenSource(r)}`,
     state: r.life?.kernelState ?? '',

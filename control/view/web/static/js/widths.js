@@ -10,7 +10,7 @@ const PADDING = 1.44 * SIZE + 3; // of a cell
 const LEAST = { source: 90, to: 90, got: 90, node: 50 };
 const MOST = { source: 250, to: 250, got: 250, node: 180 }; // the most that a column takes
 // What may be left out, in this order, so that names are whole; and the room that this gives.
-const OPTIONAL = [12.2 * SIZE, 5.6 * SIZE]; // bytes and duration, protocol; then the node
+const OPTIONAL = [13.4 * SIZE, 5.6 * SIZE]; // bytes and duration, protocol; then the node
 const DATE = 1.4 * SIZE; // of times that are not of today
 const FIXED = 18.1 * SIZE + OPTIONAL[0] + OPTIONAL[1]; // time and state, too
 
