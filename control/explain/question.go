@@ -24,14 +24,7 @@ func (n *Names) Packet(q flow.Question) (decision.Packet, error) {
 	if q.Local && q.InInterface != "" {
 		return p, &FieldError{"inInterface", fmt.Errorf("a packet that originates on the node has no input interface, but %s is given", q.InInterface)}
 	}
-	to, named, err := decision.CutProtocol(q.Destination)
-	if err == nil && named != 0 && named != p.Protocol {
-		err = fmt.Errorf("this is %s, but the protocol is %s", named, p.Protocol)
-	}
-	var destination place
-	if err == nil {
-		destination, err = n.resolve(to, p.Protocol)
-	}
+	destination, err := n.resolve(q.Destination, p.Protocol)
 	if err == nil && destination.port == 0 {
 		err = errors.New("a port is missing: write ADDRESS:PORT, [IPV6]:PORT or pod/NAMESPACE/NAME:PORT")
 	}

@@ -32,8 +32,6 @@ func TestPacket(t *testing.T) {
 		{"service by its only port", flow.Question{Protocol: "udp", Source: "10.0.0.1", Destination: "svc/default/web"}, "10.0.0.1:40000", "10.96.0.20:53", ""},
 		{"service without port name", flow.Question{Protocol: "tcp", Source: "10.0.0.1", Destination: "service/default/shop"}, "10.0.0.1:40000", "10.96.0.30:80", ""},
 
-		{"port and protocol", flow.Question{Protocol: "udp", Source: "10.0.0.1", Destination: "service/default/web:53/UDP"}, "10.0.0.1:40000", "10.96.0.20:53", ""},
-		{"another protocol", flow.Question{Protocol: "tcp", Source: "10.0.0.1", Destination: "service/default/web:53/udp"}, "", "", `destination "service/default/web:53/udp": this is UDP, but the protocol is TCP`},
 		{"no protocol", flow.Question{Source: "10.0.0.1", Destination: "10.0.0.2:80"}, "", "", "protocol is missing: tcp, udp or sctp"},
 		{"icmp", flow.Question{Protocol: "icmp", Source: "10.0.0.1", Destination: "10.0.0.2:80"}, "", "", `protocol "icmp": want TCP, UDP or SCTP`},
 		{"no source", flow.Question{Protocol: "tcp", Destination: "10.0.0.2:80"}, "", "", "source is missing"},

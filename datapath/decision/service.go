@@ -44,16 +44,6 @@ func ParseProtocol(s string) (Protocol, error) {
 	return 0, fmt.Errorf("protocol %q: want TCP, UDP or SCTP", s)
 }
 
-// CutProtocol takes the protocol off a destination whose port has one, as in kube-dns:53/UDP; 0: it has none.
-func CutProtocol(s string) (destination string, p Protocol, err error) {
-	i := strings.LastIndexByte(s, '/')
-	if colon := strings.LastIndexByte(s, ':'); colon < 0 || i < colon { // that of NAMESPACE/NAME
-		return s, 0, nil
-	}
-	p, err = ParseProtocol(s[i+1:])
-	return s[:i], p, err
-}
-
 // MarshalText writes the name; nothing for 0.
 func (p Protocol) MarshalText() ([]byte, error) {
 	if p == 0 {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/explain"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -110,9 +111,18 @@ func (f *explainFlags) check(given func(flag string) bool) error {
 			}
 		}
 	} else {
+		to, named, err := diagnose.CutProtocol(f.packet.Destination)
+		switch {
+		case err != nil:
+			return fmt.Errorf("--destination %w", err)
+		case named != 0 && given("protocol") && !strings.EqualFold(f.packet.Protocol, named.String()):
+			return fmt.Errorf("--protocol is %s, but --destination %s is %s", f.packet.Protocol, f.packet.Destination, named)
+		case named != 0:
+			f.packet.Destination, f.packet.Protocol = to, named.String()
+		}
 		var missing []string
 		for _, flag := range packet {
-			if !given(flag) {
+			if !given(flag) && (flag != "protocol" || named == 0) {
 				missing = append(missing, "--"+flag)
 			}
 		}

@@ -1,25 +1,21 @@
 package flowapi
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // balancing returns the Balancing, if there is one.
-func (s *API) balancing(ctx context.Context) (observe.Balancing, error) {
+func (s *API) balancing() (observe.Balancing, error) {
 	if s.Balancing == nil {
-		if proxy := s.observed(ctx); proxy != "" {
-			return nil, NotFound("balancing algorithms have no effect: %s decides, and nfqproxy only observes", proxy)
-		}
-		return nil, NotFound("balancing algorithms cannot be switched on this server")
+		return nil, NotFound("balancing algorithms cannot be switched on this server; where nfqproxy only observes, another service proxy selects the endpoints")
 	}
 	return s.Balancing, nil
 }
 
 func (s *API) algorithms(r *http.Request) (*observe.Algorithms, error) {
-	b, err := s.balancing(r.Context())
+	b, err := s.balancing()
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +31,7 @@ func (s *API) shadows(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	b, err := s.balancing(r.Context())
+	b, err := s.balancing()
 	if err != nil {
 		return err
 	}
@@ -54,7 +50,7 @@ func (s *API) balance(w http.ResponseWriter, r *http.Request) error {
 	if _, _, err := c.Name(); err != nil {
 		return err
 	}
-	b, err := s.balancing(r.Context())
+	b, err := s.balancing()
 	if err != nil {
 		return err
 	}

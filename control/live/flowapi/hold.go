@@ -12,27 +12,12 @@ import (
 func (s *API) holder(ctx context.Context) (observe.Holder, error) {
 	h := s.Observer.Holder()
 	if h == nil {
-		if proxy := s.observed(ctx); proxy != "" {
-			return nil, NotFound("holding flows is not possible: %s decides, and nfqproxy only observes", proxy)
+		if nodes, err := s.Observer.Status(ctx); err == nil && len(nodes) == 1 && nodes[0].Daemon != nil && nodes[0].Daemon.Observed != "" {
+			return nil, NotFound("holding flows is not possible: %s decides, and nfqproxy only observes", nodes[0].Daemon.Observed)
 		}
 		return nil, NotFound("holding flows is not available on this server: the daemon requires --flow-api-holds")
 	}
 	return h, nil
-}
-
-// observed is the service proxy that decides where nfqproxy only observes; empty: it decides on some node, or that is not known.
-func (s *API) observed(ctx context.Context) (proxy string) {
-	nodes, err := s.Observer.Status(ctx)
-	if err != nil {
-		return ""
-	}
-	for _, n := range nodes {
-		if n.Daemon == nil || n.Daemon.Observed == "" {
-			return ""
-		}
-		proxy = n.Daemon.Observed
-	}
-	return proxy
 }
 
 func (s *API) holds(r *http.Request) (l observe.HoldList, err error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // Outside is the name of a source outside of the cluster.
@@ -195,6 +196,18 @@ func (c *Cluster) destination(text, from string) (*party, error) {
 		return p, nil
 	}
 	return nil, err
+}
+
+// CutProtocol takes the protocol off a destination whose port has one, as in kube-dns:53/UDP; 0: it has none.
+func CutProtocol(s string) (destination string, p decision.Protocol, err error) {
+	i := strings.LastIndexByte(s, '/')
+	if colon := strings.LastIndexByte(s, ':'); colon < 0 || i < colon { // that of NAMESPACE/NAME
+		return s, 0, nil
+	}
+	if p, err = decision.ParseProtocol(s[i+1:]); err != nil {
+		err = fmt.Errorf("%q: %w", s, err)
+	}
+	return s[:i], p, err
 }
 
 // findService finds a Service by NAMESPACE/NAME, by its DNS name, or by a NAME in the namespace of the

@@ -105,9 +105,9 @@ func (c *Cluster) Why(q Question) (*Answer, error) {
 	if from.pod != nil {
 		namespace = from.pod.Namespace
 	}
-	text, named, err := decision.CutProtocol(q.To)
+	text, named, err := CutProtocol(q.To)
 	if err != nil {
-		return nil, &QuestionError{"to", "destination", fmt.Errorf("%q: %w", q.To, err)}
+		return nil, &QuestionError{"to", "destination", err}
 	}
 	to, err := c.destination(text, namespace)
 	if err != nil {

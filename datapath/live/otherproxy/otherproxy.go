@@ -16,8 +16,7 @@ import (
 // Unknown is the name of a proxy that left none of the traces that Find knows.
 const Unknown = "unknown proxy"
 
-// Cilium is the name of Cilium in kube-proxy's place. It translates in eBPF, at connect() or before connection tracking sees the
-// packet, whose entries then have no address of a Service.
+// Cilium is the name of Cilium in kube-proxy's place, which translates before connection tracking sees a packet.
 const Cilium = "Cilium"
 
 // chain is the one that kube-proxy has in its mode iptables, and in IPVS mode too.
@@ -25,10 +24,8 @@ const chain = "KUBE-SERVICES"
 
 // Find names the service proxy of the calling thread's network namespace by what it leaves in the kernel: its tables and
 // chains, and its devices. Several are possible; the first of these counts, as it translates before the others see a
-// packet: kube-proxy, whose modes are in parentheses, nfqproxy, kube-router, Cilium and OVN-Kubernetes. A network plugin
-// Cilium beside kube-proxy has its device, too: so that device counts only without kube-proxy's chains. Mode ipvs is known by
-// the device of the cluster IPs, and not by virtual servers, which others may have. It needs
-// CAP_NET_ADMIN, and changes nothing: not even a module is loaded.
+// packet: kube-proxy, whose modes are in parentheses, nfqproxy, kube-router, Cilium and OVN-Kubernetes. Cilium may be there
+// as the network plugin only, and virtual servers may be of others. It needs CAP_NET_ADMIN, and changes nothing: not even a module is loaded.
 func Find() (string, error) {
 	ipvs := hasDevice("kube-ipvs0")
 	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {

@@ -82,7 +82,7 @@ func TestObservedLab(t *testing.T) {
 	expect(0, "nothing is wrong", "doctor")
 	expect(0, "answered 1 of the last 1 flow", "why", "shell-b", "web:80/TCP")
 	expect(2, "holding flows is not possible: kube-proxy (", "step", "--service", "web", "--seconds", "1")
-	expect(2, "balancing algorithms have no effect: kube-proxy (", "balance", "web", "maglev")
+	expect(2, "another service proxy selects the endpoints", "balance", "web", "maglev")
 	_, rules, _ := e2etest.Run(t, nil, "lab", "exec", "--lab", "own", "node-a", "--", "iptables-save")
 	if code, stdout, stderr := e2etest.Run(t, nil, "services", "--rules", e2etest.WriteFile(t, "rules", []byte(rules))); code != 0 || !strings.Contains(stdout, "10.96.30.30") {
 		t.Errorf("services: exit code %d\n%s%s", code, stdout, stderr)
