@@ -177,11 +177,11 @@ class Stream {
       else if (isError(state)) this.rates.add('errors', since);
     }
     this.connections.take(r, this.rates.now());
-    const past = !r.event; // a record of the past: after a reconnection perhaps not new
+    const known = !r.event; // a record of the past: after a reconnection perhaps not new
     const picked = hash(r.id) % this.sample === 0;
     const before = this.rows.get(r.id);
     if (before) this.rows.set(r.id, Object.assign(r, { others: before.others }));
-    else if ((first || past) && picked && !this.others.has(r.id)) this.keep(r);
+    else if ((first || known) && picked && !this.others.has(r.id)) this.keep(r);
     if (first && picked) this.fresh.push(r);
     if (this.fresh.length > ROWS) this.fresh.shift();
     this.changed();
