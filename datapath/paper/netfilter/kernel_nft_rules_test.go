@@ -190,6 +190,9 @@ func (m *nftMaker) nftRule(c *nftChain) string {
 			return
 		}
 		text := m.form(pick(m.Rand, s.without(m.lacks)))
+		if n := len(words); n > 0 && strings.Contains(words[n-1], " < ") && strings.Contains(text, " > ") { // nft lists both as one, too
+			return
+		}
 		if s.last {
 			if final != "" {
 				return

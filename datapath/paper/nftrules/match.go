@@ -1,6 +1,8 @@
 package nftrules
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -155,6 +157,12 @@ func (c *compiler) match(b *builder, m nftables.Match) {
 			return
 		}
 		b.needs(f.needs)
+	}
+	if _, ok := m.Right.(nftables.Range); ok && len(fields) == 1 {
+		if r, err := fields[0].rangeOf(m.Right); err == nil && bytes.Compare(r.First, r.Last) > 0 {
+			b.unsupported(nftables.Text(m), errors.New("no range ends before it begins: nft lists a condition with < and the next one with > as one"))
+			return
+		}
 	}
 	if typed := c.typed(fields, m); typed != nil {
 		b.matches = append(b.matches, typed...)
