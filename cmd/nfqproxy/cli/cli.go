@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/nfqproxy/nfqproxy/control/usage"
 	"github.com/nfqproxy/nfqproxy/control/visible"
 )
 
@@ -19,7 +20,10 @@ import (
 var version = "unknown"
 
 // Main executes the command line of this process and returns its exit code: see package usage.
-func Main() int { return runProcess(connect) }
+func Main() int {
+	version = usage.Version(version)
+	return runProcess(connect)
+}
 
 func runProcess(connect connector) int {
 	// A closed reader of the flow log or of the messages must not end the proxy.
