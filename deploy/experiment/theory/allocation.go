@@ -1,0 +1,119 @@
+package theory
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/nfqproxy/nfqproxy/datapath/balance/exact"
+)
+
+// BinTails are the shares of bins with at least 0, 1, 2 and more balls, after balls for each bin have been put one after the other
+// into the emptiest of d bins that are chosen at random, in the limit of many bins: Mitzenmacher, Studying Balanced Allocations with
+// Differential Equations, Combinatorics, Probability and Computing 8, 1999, section 2. The shares s solve
+// ds_i/dt = s_(i-1)^d - s_i^d, where t is the number of balls for each bin. With one choice they are those of a Poisson distribution.
+func BinTails(d int, balls float64) []float64 {
+	const perBall = 256 // steps
+	loads := 64 + 4*int(balls)
+	s := make([]float64, loads)
+	s[0] = 1
+	steps := max(int(math.Ceil(balls*perBall)), 1)
+	h := balls / float64(steps)
+	slope := func(at, into []float64) {
+		above := 1.0
+		for i := 1; i < len(at); i++ {
+			own := power(at[i], d)
+			into[i] = above - own
+			above = own
+		}
+	}
+	// Runge and Kutta's method of order 4.
+	k1, k2, k3, k4, at := make([]float64, loads), make([]float64, loads), make([]float64, loads), make([]float64, loads), make([]float64, loads)
+	move := func(k []float64, by float64) {
+		for i := range at {
+			at[i] = s[i] + float64(by*k[i])
+		}
+	}
+	for range steps {
+		slope(s, k1)
+		move(k1, h/2)
+		slope(at, k2)
+		move(k2, h/2)
+		slope(at, k3)
+		move(k3, h)
+		slope(at, k4)
+		for i := range s {
+			s[i] += float64(h / 6 * (k1[i] + float64(2*k2[i]) + float64(2*k3[i]) + k4[i]))
+		}
+	}
+	return s
+}
+
+// FullestBin is the mean load of the fullest of n bins, with a number of balls for each bin and d choices. The bins with at least k
+// balls are few for the k that matter, so that their number is close to a Poisson distribution with the mean n times [BinTails]. For
+// one choice and a ball for each bin it agrees with Gonnet, Expected Length of the Longest Probe Sequence in Hash Code Searching,
+// Journal of the ACM 28(2), 1981.
+func FullestBin(n, d int, balls float64) float64 {
+	mean := 0.0
+	for _, share := range BinTails(d, balls)[1:] {
+		mean += 1 - exact.Exp(-float64(n)*max(share, 0))
+	}
+	return mean
+}
+
+// RingMaxOverMean is the largest share of a ring of consistent hashing that one of n servers with one point each has, in comparison
+// with the mean: the longest of n random arcs, 1 + 1/2 + ... + 1/n (Holst, On the Lengths of the Pieces of a Stick Broken at Random,
+// Journal of Applied Probability 17(3), 1980; the ring is of Karger et al., Consistent Hashing and Random Trees, STOC 1997).
+func RingMaxOverMean(n int) float64 {
+	sum := 0.0
+	for k := 1; k <= n; k++ {
+		sum += 1 / float64(k)
+	}
+	return sum
+}
+
+// Maglev fills a table by the construction of Eisenbud et al., Maglev, NSDI 2016, section 3.4, pseudocode 1: the backends take turns,
+// and each takes the next slot of its permutation that is free. slots is prime; backends have offsets below slots and skips from 1
+// to slots-1.
+func Maglev(slots int, offsets, skips []int) []int {
+	table := make([]int, slots)
+	for i := range table {
+		table[i] = -1
+	}
+	next := append([]int(nil), offsets...)
+	for filled := 0; ; {
+		for b := range next {
+			for table[next[b]] >= 0 {
+				next[b] = (next[b] + skips[b]) % slots
+			}
+			table[next[b]] = b
+			if filled++; filled == slots {
+				return table
+			}
+		}
+	}
+}
+
+// MaglevDisruption is the share of the slots of other backends that change when one of n goes, with random permutations. No
+// formula for it is known: it is the mean of several tables that are built by the paper's construction.
+func MaglevDisruption(slots, n int) float64 {
+	tables := 4 + 200_000/slots // the smaller they are, the more do they differ
+	r := rand.New(rand.NewPCG(uint64(slots), uint64(n)))
+	moved, kept := 0, 0
+	for range tables {
+		offsets, skips := make([]int, n), make([]int, n)
+		for b := range n {
+			offsets[b], skips[b] = r.IntN(slots), 1+r.IntN(slots-1)
+		}
+		before, after := Maglev(slots, offsets, skips), Maglev(slots, offsets[:n-1], skips[:n-1])
+		for i, b := range before {
+			if b == n-1 {
+				continue
+			}
+			kept++
+			if after[i] != b {
+				moved++
+			}
+		}
+	}
+	return float64(moved) / float64(max(kept, 1))
+}

@@ -1,0 +1,63 @@
+// Package theory has what theory and published papers say about queues, allocations and hashing, to compare results with. Times
+// are in units of the mean service time. Results have the same bits on all machines (see package exact).
+package theory
+
+import "math"
+
+// ErlangC is the probability that a customer of the queue M/M/c waits, with c servers that are busy to a load below 1: Erlang's
+// delay formula (Kleinrock, Queueing Systems 1, 1975, section 3.5).
+func ErlangC(c int, load float64) float64 {
+	// The recursion of the loss formula B: B(0) = 1, B(k) = aB(k-1) / (k + aB(k-1)). It does not overflow for many servers.
+	offered, loss := load*float64(c), 1.0
+	for k := 1; k <= c; k++ {
+		blocked := offered * loss
+		loss = blocked / (float64(k) + blocked)
+	}
+	return loss / (1 - float64(load*(1-loss)))
+}
+
+// MMcTime is the mean time of a customer in the queue M/M/c, with the service (Kleinrock 1975, section 3.5). With one server it
+// is 1/(1-load).
+func MMcTime(c int, load float64) float64 {
+	return 1 + ErlangC(c, load)/(float64(c)*(1-load))
+}
+
+// MMcNumber is the mean number of customers in the queue M/M/c, with those in service: Little's law on [MMcTime]. With one server
+// it is load/(1-load).
+func MMcNumber(c int, load float64) float64 {
+	return load * float64(c) * MMcTime(c, load)
+}
+
+// SupermarketTime is the mean time of a customer who joins the shortest of d queues that are chosen at random among many, each
+// with one server, Poisson arrivals and exponential service: Mitzenmacher, The Power of Two Choices in Randomized Load Balancing,
+// IEEE Transactions on Parallel and Distributed Systems 12(10), 2001, corollary 1; Vvedenskaya, Dobrushin and Karpelevich, 1996.
+// It is the limit for infinitely many queues: the sum over i >= 1 of load to the power of (d^i - d)/(d - 1), which is
+// d + d^2 + ... + d^(i-1). With one choice it is the time of the queue M/M/1.
+func SupermarketTime(d int, load float64) float64 {
+	if d <= 1 {
+		return MMcTime(1, load)
+	}
+	// Each term is the one before to the power of d, times load to the power of d.
+	sum, term, factor := 0.0, 1.0, power(load, d)
+	for term > 1e-18 {
+		sum += term
+		term = power(term, d) * factor
+	}
+	return sum
+}
+
+func power(x float64, n int) float64 {
+	p := 1.0
+	for range n {
+		p *= x
+	}
+	return p
+}
+
+// Relaxation is the time in which the queue M/M/1 forgets how it began: the difference between its state and the stationary one
+// falls by a factor of e (Morse, Stochastic Properties of Waiting Lines, Operations Research 3(3), 1955; Cohen, The Single Server
+// Queue, 1982, II.2.1).
+func Relaxation(load float64) float64 {
+	gap := 1 - math.Sqrt(load)
+	return 1 / float64(gap*gap)
+}

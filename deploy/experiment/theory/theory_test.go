@@ -1,0 +1,105 @@
+package theory
+
+import (
+	"math"
+	"slices"
+	"testing"
+)
+
+func near(t *testing.T, what string, got, want, tolerance float64) {
+	t.Helper()
+	if !(math.Abs(got-want) <= tolerance) {
+		t.Errorf("%s: %v, want %v ± %v", what, got, want, tolerance)
+	}
+}
+
+// TestErlangC: published values, of Gross and Harris, Fundamentals of Queueing Theory, and of tables of the delay formula: 10 agents
+// with 8 erlangs.
+func TestErlangC(t *testing.T) {
+	for _, tt := range []struct {
+		servers       int
+		offered, want float64
+	}{{1, 0.9, 0.9}, {2, 1, 1.0 / 3}, {2, 1.5, 0.6429}, {5, 4, 0.5541}, {10, 8, 0.4092}} {
+		near(t, "Erlang C", ErlangC(tt.servers, tt.offered/float64(tt.servers)), tt.want, 0.00005)
+	}
+	if p := ErlangC(100_000, 0.99); p < 0 || p > 0.01 {
+		t.Errorf("100,000 servers: %v", p)
+	}
+}
+
+func TestMMc(t *testing.T) {
+	for _, load := range []float64{0.1, 0.5, 0.9, 0.99} {
+		near(t, "the time of M/M/1", MMcTime(1, load)*(1-load), 1, 1e-12)
+		near(t, "the number of M/M/1", MMcNumber(1, load), load/(1-load), 1e-9)
+	}
+	// Two servers, in closed form: 1/(1-load^2).
+	near(t, "the time of M/M/2", MMcTime(2, 0.8), 1/(1-0.64), 1e-12)
+}
+
+// TestSupermarketTime: the column "prediction" of Mitzenmacher 2001, table 1.
+func TestSupermarketTime(t *testing.T) {
+	loads := []float64{0.50, 0.70, 0.80, 0.90, 0.95, 0.99}
+	for d, predictions := range map[int][]float64{
+		2: {1.2657, 1.6145, 1.9474, 2.6141, 3.3830, 5.4320},
+		3: {1.1252, 1.3568, 1.5809, 2.0279, 2.5351, 3.8578},
+		5: {1.0312, 1.1681, 1.3289, 1.6329, 1.9888, 2.9017},
+	} {
+		for i, want := range predictions {
+			near(t, "supermarket", SupermarketTime(d, loads[i]), want, 0.00006)
+		}
+	}
+	near(t, "one choice", SupermarketTime(1, 0.9), 10, 1e-9)
+}
+
+func TestRelaxation(t *testing.T) {
+	near(t, "relaxation", Relaxation(0.81), 100, 1e-9)
+}
+
+// TestBinTails: the predictions of Mitzenmacher 1999, table 1, for as many balls as bins, and with one choice the Poisson distribution.
+func TestBinTails(t *testing.T) {
+	for d, want := range map[int][]float64{2: {1, 0.7616, 0.2295, 0.0089}, 3: {1, 0.8231, 0.1765, 0.0005}} {
+		for i, share := range BinTails(d, 1)[:4] {
+			near(t, "tail", share, want[i], 0.00006)
+		}
+	}
+	p, tail := math.Exp(-3), 1.0
+	for i, share := range BinTails(1, 3)[:20] {
+		near(t, "Poisson", share, tail, 1e-9)
+		tail -= p
+		p *= 3 / float64(i+1)
+	}
+}
+
+// TestFullestBin: with one choice, Gonnet's asymptotic value, the inverse of the gamma function less 3/2, which oscillates by some
+// tenths around the mean.
+func TestFullestBin(t *testing.T) {
+	for _, n := range []int{1000, 100_000, 10_000_000} {
+		inverse := 1.5
+		for g, _ := math.Lgamma(inverse); g < math.Log(float64(n)); g, _ = math.Lgamma(inverse) {
+			inverse += 0.001
+		}
+		near(t, "fullest", FullestBin(n, 1, 1), inverse-1.5, 0.3)
+	}
+	// A million bins: Mitzenmacher's shares give about six bins with four balls and none with five.
+	near(t, "fullest of two", FullestBin(1_000_000, 2, 1), 4, 0.05)
+}
+
+func TestRing(t *testing.T) {
+	near(t, "ring", RingMaxOverMean(4), 25.0/12, 1e-12)
+}
+
+// TestMaglev: tables 1 and 2 of the paper: three backends, seven slots, and B1 goes.
+func TestMaglev(t *testing.T) {
+	offsets, skips := []int{3, 0, 3}, []int{4, 2, 1}
+	if got := Maglev(7, offsets, skips); !slices.Equal(got, []int{1, 0, 1, 0, 2, 2, 0}) {
+		t.Errorf("before: %v", got)
+	}
+	if got := Maglev(7, []int{3, 3}, []int{4, 1}); !slices.Equal(got, []int{0, 0, 0, 0, 1, 1, 1}) {
+		t.Errorf("after: %v", got)
+	}
+	small, large := MaglevDisruption(251, 20), MaglevDisruption(65537, 20)
+	if small < 2*large || large <= 0 || small > 0.5 {
+		t.Errorf("disruption %v with 251 slots, %v with 65537", small, large)
+	}
+	t.Logf("disruption %v with 251 slots, %v with 4093, %v with 65537", small, MaglevDisruption(4093, 20), large)
+}
