@@ -17,6 +17,10 @@ type Cell struct {
 	Values  map[string]float64 `json:"values"`
 	Windows []traffic.Window   `json:"windows"`
 	Changes []traffic.Change   `json:"changes"`
+	// Warmup is the time that MSER-5 has cut, in seconds; 0 with a fixed warm-up. Short: it found no end of the warm-up in the first
+	// half of the connections.
+	Warmup float64 `json:"warmup,omitempty"`
+	Short  bool    `json:"short,omitempty"`
 	// ScriptErrors are the failures of balancing scripts, each different one once, and ScriptFailures is their number; a
 	// live run does not count them. The endpoints of such flows were drawn at random.
 	ScriptErrors   []string `json:"scriptErrors,omitempty"`
@@ -62,21 +66,57 @@ func (b Simulate) Run(ctx context.Context, x *Experiment, k Key, progress func(f
 	if err != nil {
 		return nil, nil, err
 	}
-	o := traffic.Options{Algorithms: algorithms, Stopwatch: b.Stopwatch}
+	point := x.At(k.Point)
+	config, before, passes := point.Config, 0.0, 1.0
+	o := traffic.Options{Algorithms: algorithms}
 	o.Progress = func(at time.Duration) bool {
-		progress(float64(at) / float64(x.Config.Duration))
+		progress((before + float64(at)/float64(config.Duration)) / passes)
 		return ctx.Err() == nil
 	}
-	r, err := traffic.Run(x.Config, k.Algorithm, k.FlowSeed(), o)
-	if ctx.Err() != nil {
-		return nil, nil, ctx.Err()
+	var cut time.Duration
+	short := false
+	if point.MSER {
+		// The same flows twice: all metrics are without the warm-up, not only those of the series.
+		passes, o.Series = 2, true
+		r, err := run(ctx, config, k, o)
+		if err != nil {
+			return nil, nil, err
+		}
+		cut, short = warmupOf(r.Series)
+		without := *config
+		without.Warmup = cut
+		config, before, o.Series = &without, 1, false
 	}
+	o.Stopwatch = b.Stopwatch
+	r, err := run(ctx, config, k, o)
 	if err != nil {
 		return nil, nil, err
 	}
 	c := cellOf(k, r, liveOnly)
+	c.Warmup, c.Short = cut.Seconds(), short
 	failed.report(c)
 	return c, costOf(k, r.Costs), nil
+}
+
+func run(ctx context.Context, config *traffic.Config, k Key, o traffic.Options) (*traffic.Result, error) {
+	r, err := traffic.Run(config, k.Algorithm, k.FlowSeed(), o)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return r, err
+}
+
+// warmupOf is when the connections begin that MSER-5 leaves.
+func warmupOf(all []traffic.Served) (cut time.Duration, short bool) {
+	times := make([]float64, len(all))
+	for i := range all {
+		times[i] = all[i].Response.Seconds()
+	}
+	n, short := stats.MSER5(times)
+	if n == 0 {
+		return 0, short
+	}
+	return all[n].Arrived, short
 }
 
 // cellOf is the cell of a result, without some metrics.

@@ -18,7 +18,7 @@ type Both struct{ Simulated, Live *Results }
 
 // Table compares them: the error of the simulation is its difference from the live mean.
 func (b *Both) Table() *Table {
-	each := max(len(b.Live.Algorithms), 1)
+	each := max(len(b.Live.series), 1)
 	t := &Table{
 		Head: []string{"algorithm", "metric", "simulated", "live", "error of the simulation"},
 		Note: fmt.Sprintf("means of %d simulated and %d live runs of each algorithm, ± 95%% confidence (Student's t)", len(b.Simulated.Cells)/each, len(b.Live.Cells)/each),
@@ -39,7 +39,7 @@ func (b *Both) Table() *Table {
 			if s.N > 0 && l.N > 0 {
 				text = errorOf(m, s.Mean, l.Mean)
 			}
-			t.Rows = append(t.Rows, []string{simulated[i].Algorithm, m.Title, m.text(s), m.text(l), text})
+			t.Rows = append(t.Rows, []string{label(simulated[i].Algorithm, simulated[i].Point), m.Title, m.text(s), m.text(l), text})
 		}
 	}
 	return t

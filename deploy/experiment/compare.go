@@ -26,9 +26,10 @@ func Compare(dirs []string) (string, error) {
 		rows := r.Summary()
 		summaries[i] = make(map[string]Row)
 		for _, row := range rows {
-			summaries[i][row.Algorithm] = row
-			if !slices.Contains(algorithms, row.Algorithm) {
-				algorithms = append(algorithms, row.Algorithm)
+			name := label(row.Algorithm, row.Point)
+			summaries[i][name] = row
+			if !slices.Contains(algorithms, name) {
+				algorithms = append(algorithms, name)
 			}
 		}
 		for _, m := range r.columns(rows) {

@@ -244,8 +244,8 @@ func TestLab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(x.Config.Cluster.Nodes); n < 2 || len(x.Config.Cluster.Services) == 0 {
-		t.Errorf("%d nodes, services %+v", n, x.Config.Cluster.Services)
+	if n := len(x.Points[0].Config.Cluster.Nodes); n < 2 || len(x.Points[0].Config.Cluster.Services) == 0 {
+		t.Errorf("%d nodes, services %+v", n, x.Points[0].Config.Cluster.Services)
 	}
 	run(t, x)
 }
@@ -264,8 +264,12 @@ func FuzzParse(f *testing.F) {
 		if bytes.Contains(text, []byte("file")) || bytes.Contains(text, []byte("lab")) || bytes.Contains(text, []byte("script")) { // no other files
 			return
 		}
-		if x, err := experiment.Parse("x.yaml", t.TempDir(), text); err == nil && len(x.Config.Validate()) > 0 {
-			t.Errorf("a config with mistakes: %+v", x.Config.Validate())
+		if x, err := experiment.Parse("x.yaml", t.TempDir(), text); err == nil {
+			for _, p := range x.Points {
+				if problems := p.Config.Validate(); len(problems) > 0 {
+					t.Errorf("a config with mistakes: %+v", problems)
+				}
+			}
 		}
 	})
 }

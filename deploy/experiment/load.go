@@ -7,8 +7,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -31,8 +33,20 @@ type Experiment struct {
 	Scripts []*script.Script
 	// Digest is that of the file and of those that it names.
 	Digest string
-	// Config is what is simulated. Read only.
-	Config *traffic.Config
+	// Points are what is simulated, at least one.
+	Points []Point
+	// Expected are the expected values, without what comes of them.
+	Expected []Expectation
+}
+
+// At is the point with a name.
+func (x *Experiment) At(name string) *Point {
+	for i := range x.Points {
+		if x.Points[i].Name == name {
+			return &x.Points[i]
+		}
+	}
+	return nil
 }
 
 // maxFile bounds files, in bytes.
@@ -62,7 +76,7 @@ func Load(nameOrPath string) (*Experiment, error) {
 		return nil, err
 	}
 	dir := filepath.Dir(nameOrPath)
-	p := &reader{File: yamlfile.File{Name: nameOrPath}, dir: dir}
+	p := newReader(nameOrPath, dir)
 	if filepath.Base(nameOrPath) == FileExperiment {
 		_, err := os.Stat(filepath.Join(dir, FileRun))
 		p.kept = err == nil
@@ -86,8 +100,7 @@ var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 // Parse reads the text of a file; name is for messages, and the files that it names are relative to a
 // directory.
 func Parse(name, dir string, data []byte) (*Experiment, error) {
-	p := &reader{File: yamlfile.File{Name: name}, dir: dir}
-	return p.experiment(data)
+	return newReader(name, dir).experiment(data)
 }
 
 func (p *reader) experiment(data []byte) (*Experiment, error) {
@@ -98,23 +111,50 @@ func (p *reader) experiment(data []byte) (*Experiment, error) {
 		p.spec(x.Spec)
 	}
 	if len(p.Mistakes) == 0 {
-		x.Config = p.config(x.Spec)
+		x.Points = p.points(data, x.Spec)
 	}
 	if len(p.Mistakes) == 0 {
-		p.validate(x.Config)
+		x.Expected = p.expect(x.Spec, x.Points)
 	}
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
 	x.Scripts = p.scripts
-	sum := sha256.Sum256(p.digest.Bytes())
-	x.Digest = hex.EncodeToString(sum[:])
+	x.Digest = hex.EncodeToString(p.digest.Sum(nil))
 	return x, nil
+}
+
+// points makes the simulation of each point. It ends at the first one with mistakes.
+func (p *reader) points(data []byte, s *Spec) (all []Point) {
+	for _, name := range s.points() {
+		at := s
+		if name != "" {
+			at = p.at(data, s, name)
+		}
+		var config *traffic.Config
+		if len(p.Mistakes) == 0 {
+			config = p.config(at)
+		}
+		if len(p.Mistakes) == 0 {
+			p.validate(config)
+		}
+		if len(p.Mistakes) > 0 {
+			for _, m := range p.Mistakes {
+				if name != "" {
+					m.Err = fmt.Errorf("with %s: %w", name, m.Err)
+				}
+			}
+			return nil
+		}
+		all = append(all, Point{name, config, at.Warmup.MSER})
+	}
+	return all
 }
 
 // parseSpec reads the text of a file without those that it names, as a directory of results has it.
 func parseSpec(name string, data []byte) (*Spec, error) {
-	s, p := new(Spec), &reader{File: yamlfile.File{Name: name}, withoutScripts: true}
+	s, p := new(Spec), newReader(name, "")
+	p.withoutScripts = true
 	if p.Decode(data, Kind, s); len(p.Mistakes) == 0 {
 		p.spec(s)
 	}
@@ -125,10 +165,20 @@ func parseSpec(name string, data []byte) (*Spec, error) {
 type reader struct {
 	yamlfile.File
 	dir     string
-	digest  bytes.Buffer // what is read
+	digest  hash.Hash // what is read
 	scripts []*script.Script
 	// kept: the file is in the directory of results, and so are its scripts. withoutScripts: they are not read.
 	kept, withoutScripts bool
+}
+
+func newReader(name, dir string) *reader {
+	p := &reader{File: yamlfile.File{Name: name}, dir: dir, digest: sha256.New()}
+	p.Decoder.Formats = map[reflect.Type]yamlfile.Format{
+		reflect.TypeFor[SweepValue](): {Want: "a number or a text", Read: sweepValue},
+		reflect.TypeFor[Amount]():     {Want: "a number, a time with its unit, or a percentage", Read: amount},
+		reflect.TypeFor[Warmup]():     yamlfile.TextFormat("a time with its unit, as 30s or 5ms, or "+mser, warmup),
+	}
+	return p
 }
 
 // spec checks what is not the simulation's, and fills in what has a default.
@@ -158,6 +208,11 @@ func (p *reader) spec(s *Spec) {
 	}
 	p.Want("seeds", s.Seeds > 0 && s.Seeds <= MaxSeeds, "want 1 to %d", MaxSeeds)
 	p.Want("repeats", s.Repeats > 0 && s.Repeats <= MaxSeeds, "want 1 to %d", MaxSeeds)
+	p.checkUntil(s)
+	p.checkSweep(s.Sweep)
+	if len(p.Mistakes) == 0 {
+		p.checkExpect(s)
+	}
 	for i, c := range s.Columns {
 		p.Want(fmt.Sprintf("columns[%d]", i), metric(c) != nil, "want one of %s, not %q", strings.Join(metricNames(), ", "), c)
 	}
@@ -165,7 +220,7 @@ func (p *reader) spec(s *Spec) {
 
 // config makes the simulation.
 func (p *reader) config(s *Spec) *traffic.Config {
-	c := &traffic.Config{Workload: s.Workload, Events: s.Events, Duration: s.Duration, Warmup: s.Warmup, Window: s.Window}
+	c := &traffic.Config{Workload: s.Workload, Events: s.Events, Duration: s.Duration, Warmup: s.Warmup.Time, Window: s.Window}
 	c.Cluster.Propagation = s.Cluster.Propagation
 	if s.Cluster.Lab != "" {
 		p.lab(&s.Cluster, &c.Cluster)

@@ -42,6 +42,7 @@ var Metrics = []Metric{
 	{"broken", "broken %", percent, false, true, "share of flows whose connection ended before its time", shareOf(func(r *traffic.Result) int { return r.Broken })},
 	{"inconsistent", "inconsistent %", percent, false, true, "share of flows whose connection broke because it got another endpoint, though its own was still there", shareOf(func(r *traffic.Result) int { return r.Remapped })},
 	{"remapped", "remapped %", percent, false, true, "share of addresses and ports that get another endpoint after a change of the set, though their own is still there; mean of all changes", remapped},
+	{"open_mean", "open", 1, false, false, "open connections in all, mean over time", func(r *traffic.Result) float64 { return r.Open }},
 	{"max_mean", "max/mean", 1, true, true, "open connections of the fullest endpoint in comparison with the mean, mean over time", func(r *traffic.Result) float64 { return r.MaxOverMean }},
 	{"jain", "Jain", 1, true, true, "Jain's index of open connections, mean over time", func(r *traffic.Result) float64 { return r.Jain }},
 	{"flows_max_mean", "flows max/mean", 1, false, false, "flows of the endpoint with most in comparison with the mean, of the whole run", func(r *traffic.Result) float64 { return r.FlowsMaxOverMean }},

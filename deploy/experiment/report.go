@@ -3,6 +3,7 @@ package experiment
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
@@ -38,7 +39,10 @@ var bars = []string{"connect_p99", "connect_p999", "response_mean", "refused", "
 // Report is the page with all results. It loads nothing.
 func (r *Results) Report() []byte {
 	rows := r.Summary()
-	all := &Table{Head: append([]string{"metric"}, r.Algorithms...)}
+	all := &Table{Head: []string{"metric"}}
+	for _, one := range r.series {
+		all.Head = append(all.Head, label(one.algorithm, one.point))
+	}
 	for i := range Metrics {
 		m := &Metrics[i]
 		cells := []string{m.Title}
@@ -52,9 +56,19 @@ func (r *Results) Report() []byte {
 		p.put("<p><strong>Incomplete: %d runs are missing.</strong></p>\n", r.Missing)
 	}
 	p.table(r.Table())
-	p.heading("Over time")
-	p.dim("Lines are means of all runs, bands are 95% confidence intervals.")
-	p.charts(append(r.timelines(""), r.bars(rows)...))
+	for _, s := range r.sections() {
+		p.heading(s.heading)
+		p.table(s.table)
+	}
+	if curves := r.curves(rows); len(r.Parameters) == 0 {
+		p.heading("Over time")
+		p.dim("Lines are means of all runs, bands are 95% confidence intervals.")
+		p.charts(append(r.timelines(""), r.bars(rows)...))
+	} else if len(curves) > 0 {
+		p.heading("By " + r.Parameters[0])
+		p.dim("Lines are means of all runs, bands are 95% confidence intervals.")
+		p.charts(curves)
+	}
 	p.heading("All metrics")
 	p.table(all)
 	p.put("<dl>")
@@ -74,6 +88,28 @@ func (r *Results) timelines(suffix string) (svgs []string) {
 		if lines, zero := r.lines(t.of); t.always || !zero {
 			svgs = append(svgs, chart.Lines(t.title+suffix, "seconds", t.y, lines))
 		}
+	}
+	return svgs
+}
+
+// curves are the charts of metrics over the swept parameter, if it is one and its values are numbers.
+func (r *Results) curves(rows []Row) (svgs []string) {
+	if len(r.Parameters) != 1 {
+		return nil
+	}
+	for _, m := range r.columns(rows) {
+		lines := make([]chart.Series, len(r.Algorithms))
+		for i, row := range rows { // by point, then algorithm
+			x, err := strconv.ParseFloat(valuesOf(row.Point)[0], 64)
+			if err != nil {
+				return nil
+			}
+			number := i % len(lines)
+			v := row.Metrics[m.Name]
+			lines[number].Name, lines[number].Number = row.Algorithm, number
+			lines[number].Points = append(lines[number].Points, chart.Point{X: x, Y: v.Mean * m.Scale, Low: max(v.Mean-v.Half, 0) * m.Scale, High: (v.Mean + v.Half) * m.Scale})
+		}
+		svgs = append(svgs, chart.Lines(m.Meaning, r.Parameters[0], m.Title, lines))
 	}
 	return svgs
 }

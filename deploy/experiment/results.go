@@ -20,11 +20,15 @@ type Results struct {
 	Run         Run
 	Columns     []string // of the file
 	Algorithms  []string
-	Cells       []*Cell // in the order of [Spec.Cells]: those that are done
-	Costs       []*Cost // of the same cells
-	Missing     int     // cells that are not done
+	Parameters  []string // the names of swept parameters
+	Cells       []*Cell  // those that are done, in order
+	Costs       []*Cost  // of the same cells
+	Missing     int      // cells that are not done, as far as it is known
 	File        []byte
 	Scripts     []Source
+
+	missing []Key
+	series  []series
 }
 
 // Open reads the directory of a run.
@@ -44,36 +48,94 @@ func Open(dir string) (*Results, error) {
 		return nil, err
 	}
 	spec.Seeds, spec.Repeats = run.Seeds, run.Repeats
-	r := &Results{Name: spec.Metadata.Name, Title: spec.Title, Run: run, Columns: spec.Columns, Algorithms: spec.Algorithms, File: data}
+	if g := run.Until; g != nil {
+		spec.Until = &Until{g.Metric, Amount{g.Half, g.Relative}, g.Max}
+	}
+	r := &Results{
+		Name: spec.Metadata.Name, Title: spec.Title, Run: run, Columns: spec.Columns, Algorithms: spec.Algorithms, Parameters: spec.parameters(), File: data,
+		series: spec.all(),
+	}
 	if r.Scripts, err = readScripts(dir, run.Scripts); err != nil {
 		return nil, err
 	}
-	paths := Runner{Dir: dir}
-	for _, k := range spec.Cells() {
-		cell, cost := new(Cell), new(Cost)
-		if err := readJSON(paths.path(k, ""), cell); errors.Is(err, os.ErrNotExist) {
-			r.Missing++
-			continue
-		} else if err != nil {
+	seeds := make(map[series]int)
+	for _, one := range r.series {
+		seeds[one] = spec.Seeds
+	}
+	for {
+		if err := r.read(dir, spec.cells(seeds)); err != nil {
 			return nil, err
 		}
+		more := false
+		for _, one := range r.series {
+			if n := seeds[one]; r.complete(one, n*spec.Repeats) && spec.Until != nil {
+				seeds[one] = spec.Until.next(n, r.values(one, spec.Until.Metric))
+				more = more || seeds[one] > n
+			}
+		}
+		if !more {
+			return r, nil
+		}
+	}
+}
+
+// read reads the cells that it does not have yet.
+func (r *Results) read(dir string, cells []Key) error {
+	known := make(map[Key]int)
+	for i, c := range r.Cells {
+		known[c.Key] = i
+	}
+	before, costs := r.Cells, r.Costs
+	r.Cells, r.Costs, r.missing = nil, nil, nil
+	paths := Runner{Dir: dir}
+	for _, k := range cells {
+		if i, ok := known[k]; ok {
+			r.Cells, r.Costs = append(r.Cells, before[i]), append(r.Costs, costs[i])
+			continue
+		}
+		cell, cost := new(Cell), new(Cost)
+		if err := readJSON(paths.path(k, ""), cell); errors.Is(err, os.ErrNotExist) {
+			r.missing = append(r.missing, k)
+			continue
+		} else if err != nil {
+			return err
+		}
 		if err := readJSON(paths.path(k, "-cost"), cost); err != nil {
-			return nil, err
+			return err
 		}
 		r.Cells, r.Costs = append(r.Cells, cell), append(r.Costs, cost)
 	}
-	return r, nil
+	r.Missing = len(r.missing)
+	return nil
 }
+
+// complete reports whether it has that many cells of a series.
+func (r *Results) complete(of series, cells int) bool {
+	for _, c := range r.Cells {
+		if c.series() == of {
+			cells--
+		}
+	}
+	return cells == 0
+}
+
+func (k Key) series() series { return series{k.Algorithm, k.Point} }
 
 // Write writes the results into a directory.
 func (r *Results) Write(dir string) error {
-	summary, err := json.MarshalIndent(r.Summary(), "", " ")
+	rows := r.Summary()
+	summary, err := json.MarshalIndent(rows, "", " ")
 	if err != nil {
+		return err
+	}
+	r.conclude(rows)
+	if err := writeRun(dir, &r.Run); err != nil {
 		return err
 	}
 	for name, data := range map[string][]byte{
 		FileRuns: r.RunsCSV(), FileWindows: r.WindowsCSV(), FileChanges: r.ChangesCSV(), FileCosts: r.costsCSV(),
-		FileSummary: append(summary, '\n'), FileTable: []byte(r.Table().Text()), FileLaTeX: []byte(r.Table().LaTeX()), FileReport: r.Report(),
+		FileExpected: r.ExpectedCSV(), FileDifference: r.DifferencesCSV(), FileMarkdown: r.Markdown(),
+		FileSummary: append(summary, '\n'), FileTable: []byte(r.Text()), FileLaTeX: []byte(r.Table().LaTeX()), FileReport: r.Report(),
 	} {
 		if err := writeFile(filepath.Join(dir, name), data); err != nil {
 			return err
@@ -86,7 +148,12 @@ func (r *Results) Write(dir string) error {
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
 func (k Key) fields() []string {
-	return []string{k.Algorithm, strconv.Itoa(k.Seed), strconv.Itoa(k.Repeat)}
+	return append([]string{k.Algorithm, strconv.Itoa(k.Seed), strconv.Itoa(k.Repeat)}, valuesOf(k.Point)...)
+}
+
+// header are the columns of [Key.fields], and others.
+func (r *Results) header(others ...string) []string {
+	return slices.Concat(keyColumns, r.Parameters, others)
 }
 
 var keyColumns = []string{"algorithm", "seed", "repeat"}
@@ -113,7 +180,7 @@ func (r *Results) RunsCSV() []byte {
 		}
 		rows = append(rows, row)
 	}
-	return toCSV(slices.Concat(keyColumns, metricNames()), rows)
+	return toCSV(r.header(metricNames()...), rows)
 }
 
 // WindowsCSV has a row for each window of each cell.
@@ -126,7 +193,7 @@ func (r *Results) WindowsCSV() []byte {
 				strconv.Itoa(w.Open), number(w.MaxOverMean), number(w.Jain), number(w.FlowsMaxOverMean), number(w.FlowsJain), number(seconds(w.ConnectP50)), number(seconds(w.ConnectP99))))
 		}
 	}
-	return toCSV(slices.Concat(keyColumns, []string{"end", "flows", "refused", "unanswered", "broken", "open", "max_mean", "jain", "flows_max_mean", "flows_jain", "connect_p50", "connect_p99"}), rows)
+	return toCSV(r.header("end", "flows", "refused", "unanswered", "broken", "open", "max_mean", "jain", "flows_max_mean", "flows_jain", "connect_p50", "connect_p99"), rows)
 }
 
 // ChangesCSV has a row for each change of a set of endpoints in each cell.
@@ -137,7 +204,7 @@ func (r *Results) ChangesCSV() []byte {
 			rows = append(rows, append(c.fields(), number(change.At.Seconds()), strconv.Itoa(change.Service), strconv.Itoa(change.Kept), strconv.Itoa(change.Moved)))
 		}
 	}
-	return toCSV(slices.Concat(keyColumns, []string{"at", "service", "kept", "moved"}), rows)
+	return toCSV(r.header("at", "service", "kept", "moved"), rows)
 }
 
 func (r *Results) costsCSV() []byte {
@@ -145,22 +212,23 @@ func (r *Results) costsCSV() []byte {
 	for _, c := range r.Costs {
 		rows = append(rows, append(c.fields(), number(c.P50.Seconds()), number(c.P99.Seconds()), strconv.Itoa(c.N)))
 	}
-	return toCSV(slices.Concat(keyColumns, []string{"p50", "p99", "n"}), rows)
+	return toCSV(r.header("p50", "p99", "n"), rows)
 }
 
-// Row is the summary of an algorithm.
+// Row is the summary of an algorithm at a point.
 type Row struct {
 	Algorithm string `json:"algorithm"`
+	Point     string `json:"point,omitempty"`
 	// Metrics are the means over the cells, with confidence intervals, by the metrics' names.
 	Metrics map[string]stats.Interval `json:"metrics"`
 }
 
-// Summary has a row for each algorithm.
+// Summary has a row for each algorithm at each point.
 func (r *Results) Summary() (rows []Row) {
-	for _, a := range r.Algorithms {
-		row := Row{a, make(map[string]stats.Interval)}
+	for _, one := range r.series {
+		row := Row{one.algorithm, one.point, make(map[string]stats.Interval)}
 		for _, name := range metricNames() {
-			if values := r.values(a, name); len(values) > 0 {
+			if values := r.values(one, name); len(values) > 0 {
 				row.Metrics[name] = stats.Confidence(values)
 			}
 		}
@@ -169,10 +237,10 @@ func (r *Results) Summary() (rows []Row) {
 	return rows
 }
 
-// values are those of a metric in the cells of an algorithm.
-func (r *Results) values(algorithm, metric string) (values []float64) {
+// values are those of a metric in the cells of an algorithm at a point.
+func (r *Results) values(of series, metric string) (values []float64) {
 	for _, c := range r.Cells {
-		if c.Algorithm == algorithm {
+		if c.series() == of {
 			if v, ok := c.Values[metric]; ok {
 				values = append(values, v)
 			}
@@ -203,23 +271,35 @@ func (r *Results) columns(rows []Row) (all []*Metric) {
 func (r *Results) Table() *Table {
 	rows := r.Summary()
 	columns := r.columns(rows)
-	t := &Table{Head: []string{"algorithm"}}
+	t := &Table{Head: slices.Concat(r.Parameters, []string{"algorithm"})}
 	for _, m := range columns {
 		t.Head = append(t.Head, m.Title)
 	}
 	for _, row := range rows {
-		cells := []string{row.Algorithm}
+		cells := append(valuesOf(row.Point), row.Algorithm)
 		for _, m := range columns {
 			cells = append(cells, m.text(row.Metrics[m.Name]))
 		}
 		t.Rows = append(t.Rows, cells)
 	}
-	done := len(r.Cells)
-	if n := len(r.Algorithms); n > 0 && r.Missing == 0 {
-		t.Note = fmt.Sprintf("means of %d runs of each algorithm, ± 95%% confidence (Student's t)", done/n)
-	} else {
-		t.Note = fmt.Sprintf("means of %d of %d runs, ± 95%% confidence (Student's t)", done, done+r.Missing)
-	}
+	t.Note = r.means()
 	t.warn(r)
 	return t
+}
+
+// means says how many runs the means are of.
+func (r *Results) means() string {
+	least, most := len(r.Cells), 0
+	for i := range r.Run.Series {
+		n := r.Run.Series[i].Runs
+		least, most = min(least, n), max(most, n)
+	}
+	runs := fmt.Sprintf("%d runs of each algorithm", most)
+	switch done := len(r.Cells); {
+	case r.Missing > 0:
+		runs = fmt.Sprintf("%d of %d runs", done, done+r.Missing)
+	case least != most:
+		runs = fmt.Sprintf("%d to %d runs of each algorithm", least, most)
+	}
+	return fmt.Sprintf("means of %s, ± 95%% confidence (Student's t)", runs)
 }

@@ -21,8 +21,11 @@ const (
 	FileWindows    = "windows.csv"     // the time series
 	FileChanges    = "changes.csv"     // the changes of sets of endpoints
 	FileCosts      = "costs.csv"       // the time of decisions on this machine
+	FileExpected   = "expected.csv"    // expected values and verdicts
+	FileDifference = "differences.csv" // of algorithms, with the same flows
 	FileSummary    = "summary.json"
 	FileTable      = "summary.txt"
+	FileMarkdown   = "summary.md"
 	FileLaTeX      = "summary.tex"
 	FileReport     = "report.html"
 	dirCells       = "cells"
@@ -38,7 +41,22 @@ type Run struct {
 	Repeats int     `json:"repeats"`
 	Machine Machine `json:"machine"`
 	// Scripts are the files in the directory scripts, without their directory.
-	Scripts []string `json:"scripts,omitempty"`
+	Scripts []Script `json:"scripts,omitempty"`
+	Until   *Goal    `json:"until,omitempty"`
+	// Series are the algorithms at all points, with the length of their runs.
+	Series []Series `json:"series"`
+	// Expected, Differences and Warnings are complete once the run is.
+	Expected    []Expectation `json:"expected,omitempty"`
+	Differences []Difference  `json:"differences,omitempty"`
+	Warnings    []string      `json:"warnings,omitempty"`
+}
+
+// Goal is [Until] in the form of results.
+type Goal struct {
+	Metric   string  `json:"metric"`
+	Half     float64 `json:"half"` // in the metric's unit or, if Relative, as a share of the mean
+	Relative bool    `json:"relative"`
+	Max      int     `json:"max"`
 }
 
 // Machine is the machine that ran the cells last. It has no influence on simulated results.
@@ -69,34 +87,44 @@ func (r *Runner) Run(ctx context.Context) (*Results, error) {
 	if err := r.prepare(); err != nil {
 		return nil, err
 	}
-	cells := r.Experiment.Cells()
-	var missing []Key
-	for _, k := range cells {
-		if _, err := os.Stat(r.path(k, "")); err != nil {
-			missing = append(missing, k)
+	for {
+		results, err := Open(r.Dir)
+		if err != nil {
+			return nil, err
+		}
+		if results.Missing == 0 || ctx.Err() != nil {
+			if len(results.Cells) > 0 {
+				err = results.Write(r.Dir)
+			}
+			return results, errors.Join(ctx.Err(), err)
+		}
+		// With more cells, more may be wanted: see Until.
+		if err := r.runAll(ctx, results.missing, len(results.Cells)+results.Missing); err != nil && ctx.Err() == nil {
+			return nil, err
 		}
 	}
-	err := r.runAll(ctx, missing, len(cells))
-	if err != nil && ctx.Err() == nil {
-		return nil, err
-	}
-	results, failed := Open(r.Dir)
-	if failed == nil && len(results.Cells) > 0 {
-		failed = results.Write(r.Dir)
-	}
-	return results, errors.Join(err, failed)
 }
 
 // path is the file of a cell. suffix is "-cost" for that of its cost.
 func (r *Runner) path(k Key, suffix string) string {
-	algorithm := strings.NewReplacer("(", "_", ")", "", ":", "_").Replace(k.Algorithm)
-	return filepath.Join(r.Dir, dirCells, fmt.Sprintf("%s-%d-%d%s.json", algorithm, k.Seed, k.Repeat, suffix))
+	name := k.Algorithm
+	if k.Point != "" {
+		name += "-" + k.Point
+	}
+	name = strings.NewReplacer("(", "_", ")", "", ":", "_").Replace(name)
+	return filepath.Join(r.Dir, dirCells, fmt.Sprintf("%s-%d-%d%s.json", name, k.Seed, k.Repeat, suffix))
 }
 
 // prepare makes the directory, or checks that it is one of the same run.
 func (r *Runner) prepare() error {
 	x := r.Experiment
-	run := Run{r.Backend.Name(), r.Version, x.Digest, x.Seeds, x.Repeats, thisMachine(), nil}
+	run := Run{
+		Backend: r.Backend.Name(), Version: r.Version, Digest: x.Digest, Seeds: x.Seeds, Repeats: x.Repeats, Machine: thisMachine(),
+		Series: x.series(), Expected: x.Expected,
+	}
+	if u := x.Until; u != nil {
+		run.Until = &Goal{u.Metric, u.Half.Value, u.Half.Relative, max(u.Max, x.Seeds)}
+	}
 	entries, err := os.ReadDir(r.Dir)
 	if err != nil && !os.IsNotExist(err) {
 		return err
@@ -123,8 +151,10 @@ func (r *Runner) prepare() error {
 	if run.Scripts, err = writeScripts(r.Dir, x.Scripts); err != nil {
 		return err
 	}
-	return writeJSON(filepath.Join(r.Dir, FileRun), run)
+	return writeRun(r.Dir, &run)
 }
+
+func writeRun(dir string, run *Run) error { return writeJSON(filepath.Join(dir, FileRun), run) }
 
 // runAll runs cells, several at a time.
 func (r *Runner) runAll(ctx context.Context, missing []Key, cells int) error {
@@ -158,7 +188,7 @@ func (r *Runner) runAll(ctx context.Context, missing []Key, cells int) error {
 func (r *Runner) one(ctx context.Context, k Key, p *progress) error {
 	cell, cost, err := r.Backend.Run(ctx, r.Experiment, k, func(done float64) { p.set(k, done) })
 	if err != nil {
-		return fmt.Errorf("%s with seed %d: %w", k.Algorithm, k.Seed, err)
+		return fmt.Errorf("%s with seed %d: %w", label(k.Algorithm, k.Point), k.Seed, err)
 	}
 	if err := writeJSON(r.path(k, "-cost"), cost); err != nil {
 		return err

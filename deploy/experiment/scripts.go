@@ -1,11 +1,14 @@
 package experiment
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
@@ -97,6 +100,12 @@ func (p *reader) registry(field string) *balance.Registry {
 	return r
 }
 
+// Script is a script of an experiment.
+type Script struct {
+	Name   string `json:"name"`
+	SHA256 string `json:"sha256"` // of its text, hexadecimal
+}
+
 // Source is the text of a script.
 type Source struct {
 	Name string
@@ -104,7 +113,7 @@ type Source struct {
 }
 
 // writeScripts writes the scripts of an experiment into the directory of its results.
-func writeScripts(dir string, scripts []*script.Script) (names []string, err error) {
+func writeScripts(dir string, scripts []*script.Script) (all []Script, err error) {
 	if len(scripts) == 0 {
 		return nil, nil
 	}
@@ -116,20 +125,21 @@ func writeScripts(dir string, scripts []*script.Script) (names []string, err err
 		if err := writeFile(filepath.Join(dir, s.Name()), s.Source()); err != nil {
 			return nil, err
 		}
-		names = append(names, s.Name())
+		sum := sha256.Sum256(s.Source())
+		all = append(all, Script{s.Name(), hex.EncodeToString(sum[:])})
 	}
-	slices.Sort(names)
-	return names, nil
+	slices.SortFunc(all, func(a, b Script) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
 }
 
 // readScripts reads the scripts in the directory of results.
-func readScripts(dir string, names []string) (all []Source, err error) {
-	for _, name := range names {
-		text, err := os.ReadFile(filepath.Join(dir, dirScripts, filepath.Base(name)))
+func readScripts(dir string, scripts []Script) (all []Source, err error) {
+	for _, s := range scripts {
+		text, err := os.ReadFile(filepath.Join(dir, dirScripts, filepath.Base(s.Name)))
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, Source{name, text})
+		all = append(all, Source{s.Name, text})
 	}
 	return all, nil
 }

@@ -22,9 +22,9 @@ type Spec struct {
 	Cluster  Cluster          `json:"cluster"`
 	Workload traffic.Workload `json:"workload"`
 	Events   []traffic.Event  `json:"events"`
-	// Duration, Warmup and Window are as in [traffic.Config].
+	// Duration and Window are as in [traffic.Config].
 	Duration time.Duration `json:"duration"`
-	Warmup   time.Duration `json:"warmup"`
+	Warmup   Warmup        `json:"warmup"`
 	Window   time.Duration `json:"window"`
 	// Algorithms are those to compare, as package balance spells them.
 	Algorithms []string `json:"algorithms"`
@@ -32,6 +32,12 @@ type Spec struct {
 	// draws other random numbers in each of them. 0: 10 seeds, 1 repeat.
 	Seeds   int `json:"seeds"`
 	Repeats int `json:"repeats"`
+	// Until adds seeds; nil: it does not.
+	Until *Until `json:"until"`
+	// Sweep are parameters that take several values.
+	Sweep []Sweep `json:"sweep"`
+	// Expect are values that the metrics should have.
+	Expect []Expect `json:"expect"`
 	// Columns are the metrics of the table; empty: those of [DefaultColumns] that differ from 0.
 	Columns []string `json:"columns"`
 }
@@ -85,22 +91,43 @@ const (
 	defaultRepeats = 1
 )
 
-// Key is a cell: one run of an algorithm.
+// Key is a cell: one run of an algorithm at a point.
 type Key struct {
 	Algorithm string `json:"algorithm"`
-	Seed      int    `json:"seed"`   // from 1
-	Repeat    int    `json:"repeat"` // from 1
+	Point     string `json:"point,omitempty"` // as [Point.Name]
+	Seed      int    `json:"seed"`            // from 1
+	Repeat    int    `json:"repeat"`          // from 1
 }
 
-// Cells are the cells of an experiment in order: by seed, repeat and algorithm, so that an interrupted run
-// has all algorithms.
-func (s *Spec) Cells() (all []Key) {
-	for seed := range s.Seeds {
-		for repeat := range s.Repeats {
-			for _, a := range s.Algorithms {
-				all = append(all, Key{a, seed + 1, repeat + 1})
-			}
+// series are the cells of an algorithm at a point.
+type series struct{ algorithm, point string }
+
+// all are the algorithms at all points, in order.
+func (s *Spec) all() (all []series) {
+	for _, point := range s.points() {
+		for _, a := range s.Algorithms {
+			all = append(all, series{a, point})
 		}
 	}
 	return all
+}
+
+// cells are the cells of an experiment in order, with the number of seeds for each series: by seed, repeat, point and algorithm, so
+// that an interrupted run has all algorithms.
+func (s *Spec) cells(seeds map[series]int) (cells []Key) {
+	all := s.all()
+	for seed := range MaxSeeds {
+		before := len(cells)
+		for repeat := range s.Repeats {
+			for _, one := range all {
+				if seed < seeds[one] {
+					cells = append(cells, Key{one.algorithm, one.point, seed + 1, repeat + 1})
+				}
+			}
+		}
+		if len(cells) == before {
+			break
+		}
+	}
+	return cells
 }

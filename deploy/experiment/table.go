@@ -16,10 +16,10 @@ type Table struct {
 	Note string
 }
 
-// warn adds to the note what went wrong in the runs.
+// warn adds to the note what is wrong with the runs.
 func (t *Table) warn(r *Results) {
-	if note := r.scriptNote(); note != "" {
-		t.Note += "\n" + note
+	for _, warning := range r.Run.Warnings {
+		t.Note += "\n" + warning
 	}
 }
 
@@ -79,6 +79,28 @@ func (t *Table) Text() string {
 	}
 	if t.Note != "" {
 		b.WriteString(t.Note + "\n")
+	}
+	return b.String()
+}
+
+var inMarkdown = strings.NewReplacer("|", `\|`, "*", `\*`, "_", `\_`, "<", "&lt;")
+
+// Markdown is the table for a README.
+func (t *Table) Markdown() string {
+	var b strings.Builder
+	row := func(cells []string) {
+		for _, c := range cells {
+			b.WriteString("| " + inMarkdown.Replace(c) + " ")
+		}
+		b.WriteString("|\n")
+	}
+	row(t.Head)
+	b.WriteString(strings.Repeat("|---", len(t.Head)) + "|\n")
+	for _, r := range t.Rows {
+		row(r)
+	}
+	if t.Note != "" {
+		b.WriteString("\n" + inMarkdown.Replace(strings.ReplaceAll(t.Note, "\n", "\n\n")) + "\n")
 	}
 	return b.String()
 }

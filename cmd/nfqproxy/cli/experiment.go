@@ -132,16 +132,22 @@ func (f *experimentFlags) runLive(ctx context.Context, stdout, stderr io.Writer,
 		return err
 	}
 	fmt.Fprintf(stdout, "%s\n%s/%s\n", both.Table().Text(), f.dir, experiment.FileReport)
-	return stopped
+	if stopped != nil {
+		return stopped
+	}
+	return usage.No(errors.Join(both.Simulated.Verdict(), both.Live.Verdict()))
 }
 
 // show runs an experiment and prints its table.
 func (f *experimentFlags) show(ctx context.Context, stdout, stderr io.Writer, x *experiment.Experiment, b experiment.Backend, dir string) error {
 	results, err := runExperiment(ctx, stderr, x, b, dir)
 	if results != nil {
-		fmt.Fprintf(stdout, "%s\n%s/%s\n", results.Table().Text(), dir, experiment.FileReport)
+		fmt.Fprintf(stdout, "%s\n%s/%s\n", results.Text(), dir, experiment.FileReport)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return usage.No(results.Verdict())
 }
 
 // runExperiment runs an experiment with a progress bar. If it is interrupted, it returns the results of the runs that

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/balance/exact"
 )
 
 // Arrivals is the process by which flows arrive. It is open: arrivals do not wait for replies.
@@ -73,6 +75,28 @@ func (c *Config) capacity() float64 {
 		workers += s.Concurrency * len(s.Endpoints)
 	}
 	return float64(workers) / c.Workload.Work.average().Seconds()
+}
+
+// Steady returns the flows per second to a service, and its load: the share of its endpoints' workers that is busy on average, if
+// none refuses. Both are 0 if the rate changes.
+func (c *Config) Steady(service int) (rate, load float64) {
+	a := &c.Workload.Arrivals
+	switch {
+	case a.Process != poisson && a.Process != deterministic:
+		return 0, 0
+	case a.Load > 0:
+		rate = a.Load * c.capacity()
+	default:
+		rate = a.Rate
+	}
+	popularity := func(i int) float64 { return exact.Exp(-c.Workload.Zipf * exact.Log(float64(i+1))) }
+	all := 0.0
+	for i := range c.Cluster.Services {
+		all += popularity(i)
+	}
+	rate *= popularity(service) / all
+	s := &c.Cluster.Services[service]
+	return rate, rate * c.Workload.Work.average().Seconds() / float64(max(s.Concurrency*len(s.Endpoints), 1))
 }
 
 func newArrivals(c *Config, r *rand.Rand) *arrivals {

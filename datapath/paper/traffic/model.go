@@ -205,4 +205,6 @@ type Options struct {
 	// Stopwatch returns nanoseconds, to measure the time of decisions; nil: they are not measured. It has
 	// no influence on anything else.
 	Stopwatch func() int64
+	// Series: the result has [Result.Series].
+	Series bool
 }

@@ -24,13 +24,15 @@ type Result struct {
 	// Connect are the times to the first reply, Response those to the end of the work; nanoseconds,
 	// sorted.
 	Connect, Response []int64
+	// Series are the same times to the end of the work in the order of these ends; only with Options.Series.
+	Series []Served
 	// Late are the times by which flows began late, in nanoseconds, sorted: in live runs, on a busy machine.
 	Late []int64
 	// Waited is the share of connections that waited for a worker.
 	Waited float64
-	// MaxOverMean and Jain are about the open connections of endpoints: the means of the rows of Windows
+	// Open, MaxOverMean and Jain are about the open connections of endpoints: the means of the rows of Windows
 	// after the warm-up.
-	MaxOverMean, Jain float64
+	Open, MaxOverMean, Jain float64
 	// FlowsMaxOverMean and FlowsJain are about the flows of endpoints after the warm-up.
 	FlowsMaxOverMean, FlowsJain float64
 	Windows                     []Window
@@ -38,6 +40,12 @@ type Result struct {
 	// Costs are times of decisions in nanoseconds by Options.Stopwatch, in order: they are the only field
 	// that differs from run to run.
 	Costs []int64
+}
+
+// Served is a connection whose work has ended.
+type Served struct {
+	Arrived  time.Duration // since the start
+	Response time.Duration // until the end of the work
 }
 
 // Window is a row of the time series. Loads are in proportion to the endpoints' weights, and compared within
@@ -129,13 +137,13 @@ func (r *Result) Finish(warmup time.Duration, waited, all int) {
 	if all > 0 {
 		r.Waited = float64(waited) / float64(all)
 	}
-	var maxOverMean, jain []float64
+	var open, maxOverMean, jain []float64
 	for i := range r.Windows {
 		if w := &r.Windows[i]; w.End > warmup {
-			maxOverMean, jain = append(maxOverMean, w.MaxOverMean), append(jain, w.Jain)
+			open, maxOverMean, jain = append(open, float64(w.Open)), append(maxOverMean, w.MaxOverMean), append(jain, w.Jain)
 		}
 	}
-	r.MaxOverMean, r.Jain = stats.Mean(maxOverMean), stats.Mean(jain)
+	r.Open, r.MaxOverMean, r.Jain = stats.Mean(open), stats.Mean(maxOverMean), stats.Mean(jain)
 }
 
 // SetConnects sets the percentiles of the times to the first reply, in nanoseconds, and sorts them.

@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 )
@@ -189,7 +190,11 @@ func (s *simulation) done(id int32) {
 	c := &s.connections[id]
 	number := c.server
 	if c.counted {
-		s.result.Response = append(s.result.Response, s.now-c.arrived+int64(s.c.Workload.RoundTrip))
+		response := s.now - c.arrived + int64(s.c.Workload.RoundTrip)
+		s.result.Response = append(s.result.Response, response)
+		if s.o.Series {
+			s.result.Series = append(s.result.Series, Served{time.Duration(c.arrived), time.Duration(response)})
+		}
 	}
 	if c.idle > 0 {
 		c.phase = idles

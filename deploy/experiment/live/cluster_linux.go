@@ -43,8 +43,8 @@ type cluster struct {
 }
 
 // startCluster starts a lab, with all endpoints that there will ever be.
-func startCluster(ctx context.Context, b *Backend, x *experiment.Experiment, changes *traffic.Script, algorithm string) (_ *cluster, err error) {
-	k := &cluster{config: x.Config, changes: changes, weights: make(map[uint16]bool), scripts: x.Scripts}
+func startCluster(ctx context.Context, b *Backend, x *experiment.Experiment, config *traffic.Config, changes *traffic.Script, algorithm string) (_ *cluster, err error) {
+	k := &cluster{config: config, changes: changes, weights: make(map[uint16]bool), scripts: x.Scripts}
 	onNode := make(map[int]int)
 	for _, e := range changes.Endpoints {
 		k.weights[e.Weight] = true

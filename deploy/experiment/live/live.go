@@ -36,7 +36,19 @@ func (Backend) Parallel() int { return 1 }
 
 // Check reports why an experiment cannot run live; nil: it can.
 func Check(x *experiment.Experiment) error {
-	c := x.Config
+	for i := range x.Points {
+		if err := check(x, &x.Points[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func check(x *experiment.Experiment, p *experiment.Point) error {
+	if p.MSER {
+		return fmt.Errorf("%s: warmup: mser-5 is for simulations only: a live experiment wants a time", x.Metadata.Name)
+	}
+	c := p.Config
 	script, err := c.Script()
 	if err != nil {
 		return err

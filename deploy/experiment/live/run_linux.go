@@ -20,11 +20,12 @@ const atEnd = 30 * time.Second
 
 // Run implements [experiment.Backend]: it starts a lab, runs the cell in it, and ends it.
 func (b Backend) Run(ctx context.Context, x *experiment.Experiment, k experiment.Key, progress func(done float64)) (*experiment.Cell, *experiment.Cost, error) {
-	changes, err := x.Config.Script()
+	config := x.At(k.Point).Config
+	changes, err := config.Script()
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := startCluster(ctx, &b, x, changes, k.Algorithm)
+	c, err := startCluster(ctx, &b, x, config, changes, k.Algorithm)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -141,7 +141,7 @@ algorithms: [rr]
 		t.Fatal(err)
 	}
 	flows := 0.0
-	for range x.Config.Flows(1) {
+	for range x.Points[0].Config.Flows(1) {
 		flows++
 	}
 	mean := flows / 4
