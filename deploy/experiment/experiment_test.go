@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,9 +41,12 @@ func load(t *testing.T, name string, seeds int) *experiment.Experiment {
 // TestShipped: the experiments show what their pages describe, and have the same bits on all machines.
 func TestShipped(t *testing.T) {
 	t.Parallel()
-	digests := map[string]uint64{"endpoint-changes": 0xaf4db38bfb5f33c9, "heavy-tail": 0xc0265c2077d41552, "herding": 0x86e297490ad68d90, "rolling-update": 0xdc2ffd9b6c0f403f}
+	digests := map[string]uint64{"endpoint-changes": 0x285aa516dd03edf8, "heavy-tail": 0xe35f2587af6e295a, "herding": 0xc761f0fd6f1d2a46, "rolling-update": 0xf1565f8c767dc53a}
 	means := make(map[string]map[string]experiment.Row)
 	for _, name := range labs.Experiments() {
+		if slices.Contains(reproductions, name) {
+			continue
+		}
 		results, dir := run(t, load(t, name, 2))
 		h := fnv.New64a()
 		for _, file := range []string{experiment.FileRuns, experiment.FileWindows, experiment.FileChanges} {

@@ -19,6 +19,8 @@ type Sweep struct {
 	// Name is that of the parameter; empty: the last part of Field.
 	Name   string       `json:"name"`
 	Values []SweepValue `json:"values"`
+	// With are further fields that change along: each has a value for each of Values.
+	With map[string][]SweepValue `json:"with"`
 }
 
 // SweepValue is a value of a parameter, as the file has it.
@@ -60,11 +62,11 @@ func (p *reader) checkSweep(all []Sweep) {
 	names := make(map[string]bool)
 	for i := range all {
 		s, at := &all[i], fmt.Sprintf("sweep[%d]", i)
-		root := s.Field
-		if end := strings.IndexAny(root, ".["); end >= 0 {
-			root = root[:end]
+		p.sweepable(at+".field", s.Field)
+		for _, field := range slices.Sorted(maps.Keys(s.With)) {
+			p.sweepable(at+".with", field)
+			p.Want(at+".with", len(s.With[field]) == len(s.Values), "want as many values of %s as there are values: %d, not %d", field, len(s.Values), len(s.With[field]))
 		}
-		p.Want(at+".field", slices.Contains(sweptFields, root), "want a field of %s, as workload.arrivals.load", strings.Join(sweptFields, ", "))
 		if s.Name == "" {
 			s.Name = s.Field[strings.LastIndex(s.Field, ".")+1:]
 		}
@@ -79,6 +81,13 @@ func (p *reader) checkSweep(all []Sweep) {
 		points = min(points*max(len(s.Values), 1), MaxPoints+1)
 	}
 	p.Want("sweep", points <= MaxPoints, "want at most %d combinations of values", MaxPoints)
+}
+
+// sweepable checks a field that is swept.
+func (p *reader) sweepable(at, field string) {
+	root, _, _ := strings.Cut(field, ".")
+	root, _, _ = strings.Cut(root, "[")
+	p.Want(at, slices.Contains(sweptFields, root), "want a field of %s, as workload.arrivals.load, not %q", strings.Join(sweptFields, ", "), field)
 }
 
 // parameters are the names of the swept parameters.
@@ -132,10 +141,15 @@ func (p *reader) at(data []byte, s *Spec, point string) *Spec {
 	}
 	for i, text := range valuesOf(point) {
 		sweep := &s.Sweep[i]
-		for _, v := range sweep.Values {
-			if v.text == text && !set(fields, steps(sweep.Field), v.value) {
-				p.Fail(fmt.Sprintf("sweep[%d].field", i), "the file has nothing at %s", sweep.Field)
+		change := func(field string, v SweepValue) {
+			if path := steps(field); len(path) == 0 || !set(fields, path, v.value) {
+				p.Fail(fmt.Sprintf("sweep[%d]", i), "the file has nothing at %s", field)
 			}
+		}
+		n := slices.IndexFunc(sweep.Values, func(v SweepValue) bool { return v.text == text })
+		change(sweep.Field, sweep.Values[n])
+		for field, values := range sweep.With {
+			change(field, values[n])
 		}
 	}
 	p.Into(fields, into)
