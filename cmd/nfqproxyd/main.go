@@ -6,10 +6,9 @@ import (
 	"os"
 
 	"github.com/nfqproxy/nfqproxy/control/live/daemon"
-	"github.com/nfqproxy/nfqproxy/control/usage"
 )
 
 // version is set by the linker; see the Makefile.
 var version = "unknown"
 
-func main() { os.Exit(daemon.Main(usage.Version(version))) }
+func main() { os.Exit(daemon.Main(version)) }

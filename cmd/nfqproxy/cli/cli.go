@@ -12,16 +12,17 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/nfqproxy/nfqproxy/control/usage"
 	"github.com/nfqproxy/nfqproxy/control/visible"
 )
 
 // version is set by the linker; see the Makefile.
-var version = "unknown"
+var version = unknownVersion
 
 // Main executes the command line of this process and returns its exit code: see package usage.
 func Main() int {
-	version = usage.Version(version)
+	if version == unknownVersion {
+		version = builtVersion()
+	}
 	return runProcess(connect)
 }
 
