@@ -1,7 +1,6 @@
 package traffic
 
 import (
-	"slices"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
@@ -132,7 +131,7 @@ func (s *simulation) finish() {
 // those that waited for a worker, and all that got one.
 func (r *Result) Finish(warmup time.Duration, waited, all int) {
 	for _, times := range [][]int64{r.Connect, r.Response, r.Late} {
-		slices.Sort(times)
+		stats.Sort(times)
 	}
 	if all > 0 {
 		r.Waited = float64(waited) / float64(all)
@@ -148,6 +147,6 @@ func (r *Result) Finish(warmup time.Duration, waited, all int) {
 
 // SetConnects sets the percentiles of the times to the first reply, in nanoseconds, and sorts them.
 func (w *Window) SetConnects(times []int64) {
-	slices.Sort(times)
+	stats.Sort(times)
 	w.ConnectP50, w.ConnectP99 = stats.Percentile(times, 500), stats.Percentile(times, 990)
 }

@@ -69,6 +69,7 @@ func Run(c *Config, algorithm string, seed uint64, o Options) (*Result, error) {
 		return nil, err
 	}
 	s.schedule()
+	s.reserve()
 	if err := s.run(); err != nil {
 		return nil, err
 	}
@@ -93,6 +94,24 @@ func (s *simulation) schedule() {
 		s.queue.add(int64(s.c.Events[i].At), change, 0, uint32(i))
 	}
 	s.nextWindow = int64(s.c.WindowLength())
+}
+
+// reserve makes room for the times of the flows that are expected.
+func (s *simulation) reserve() {
+	const most = 1 << 23
+	rate := 0.0
+	for i := range s.c.Cluster.Services {
+		r, _ := s.c.Steady(i)
+		rate += r
+	}
+	flows := rate * (s.c.Duration - s.c.Warmup).Seconds()
+	if n := s.c.Workload.Arrivals.Flows; n > 0 {
+		flows = min(flows, float64(n))
+	}
+	if flows = min(flows*1.01, most); !(flows > 0) {
+		return
+	}
+	s.result.Connect, s.result.Response = make([]int64, 0, int(flows)), make([]int64, 0, int(flows))
 }
 
 func orDefault[T comparable](v, byDefault T) T {
