@@ -58,13 +58,12 @@ var blind = []string{"random", "rr", "wrr", "sh", "dh", "maglev"}
 // all workers of an endpoint or, with algorithms that know the load, of all endpoints, which is the shortest possible. It is 0 if the
 // load is not known or there is no stationary state.
 func relaxation(c *traffic.Config, algorithm string) (load, seconds float64) {
-	busiest := -1
-	for i := range c.Cluster.Services {
-		if _, l := c.Steady(i); l > load {
-			busiest, load = i, l
+	busiest, all := -1, c.Steady()
+	for i := range all {
+		if all[i].Load > load {
+			busiest, load = i, all[i].Load
 		}
 	}
-	rate, _ := c.Steady(max(busiest, 0))
 	if busiest < 0 || load >= 1 {
 		return load, 0
 	}
@@ -74,7 +73,7 @@ func relaxation(c *traffic.Config, algorithm string) (load, seconds float64) {
 	}
 	name, _ := strings.CutSuffix(algorithm, traffic.SecondChance)
 	name, _, _ = strings.Cut(strings.TrimPrefix(name, "eject("), "(")
-	capacity := rate / load
+	capacity := all[busiest].Rate / load
 	if slices.Contains(blind, strings.TrimSuffix(name, ")")) {
 		capacity /= float64(len(s.Endpoints))
 	}

@@ -102,11 +102,12 @@ func queues(c *traffic.Config, workers int) (q station, err error) {
 	if err != nil {
 		return q, err
 	}
-	_, load := c.Steady(0)
 	w := &c.Workload
+	if w.Arrivals.Process != "poisson" {
+		return q, errors.New("wants Poisson arrivals (process: poisson)")
+	}
+	load := c.Steady()[0].Load
 	switch {
-	case w.Arrivals.Process != "poisson":
-		err = errors.New("wants Poisson arrivals (process: poisson)")
 	case w.Work.Kind != "exponential" || w.Work.Max != 0:
 		err = errors.New("wants exponential work without max")
 	case w.Idle != nil:
@@ -179,9 +180,8 @@ func ballsIntoBins(c *traffic.Config, algorithm string) (float64, error) {
 		return 0, err
 	}
 	w := &c.Workload
-	rate, _ := c.Steady(0)
 	switch {
-	case w.Arrivals.Flows == 0 || w.Arrivals.Process != "deterministic" || float64(w.Arrivals.Flows) > rate*c.Duration.Seconds():
+	case w.Arrivals.Flows == 0 || w.Arrivals.Process != "deterministic" || float64(w.Arrivals.Flows) > c.Steady()[0].Rate*c.Duration.Seconds():
 		return 0, errors.New("wants a number of flows within the duration (process: deterministic, flows)")
 	case w.Work.Kind != "constant" || w.Work.Mean < c.Duration:
 		return 0, errors.New("wants connections that outlive the duration (distribution: constant)")
@@ -189,7 +189,7 @@ func ballsIntoBins(c *traffic.Config, algorithm string) (float64, error) {
 		return 0, errors.New("wants neither events nor a warm-up")
 	}
 	balls := float64(w.Arrivals.Flows) / float64(len(s.Endpoints))
-	const most = 1000
+	const most = 100
 	if balls > most {
 		return 0, fmt.Errorf("wants at most %d flows for each endpoint", most)
 	}

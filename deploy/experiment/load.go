@@ -126,6 +126,8 @@ func (p *reader) experiment(data []byte) (*Experiment, error) {
 
 // points makes the simulation of each point. It ends at the first one with mistakes.
 func (p *reader) points(data []byte, s *Spec) (all []Point) {
+	const maxEndpoints = 4 * traffic.MaxEndpoints // all points are in memory
+	endpoints := 0
 	for _, name := range s.points() {
 		at := s
 		if name != "" {
@@ -144,6 +146,13 @@ func (p *reader) points(data []byte, s *Spec) (all []Point) {
 					m.Err = fmt.Errorf("with %s: %w", name, m.Err)
 				}
 			}
+			return nil
+		}
+		for i := range config.Cluster.Services {
+			endpoints += len(config.Cluster.Services[i].Endpoints)
+		}
+		if len(s.Sweep) > 0 && endpoints > maxEndpoints {
+			p.Fail("sweep", "want at most %d endpoints in all combinations of values together", maxEndpoints)
 			return nil
 		}
 		all = append(all, Point{name, config, at.Warmup.MSER})

@@ -77,26 +77,34 @@ func (c *Config) capacity() float64 {
 	return float64(workers) / c.Workload.Work.average().Seconds()
 }
 
-// Steady returns the flows per second to a service, and its load: the share of its endpoints' workers that is busy on average, if
-// none refuses. Both are 0 if the rate changes.
-func (c *Config) Steady(service int) (rate, load float64) {
+// Steady is what the arrivals ask of a service on average, if their rate does not change.
+type Steady struct {
+	Rate float64 // flows per second
+	Load float64 // the share of its endpoints' workers that is busy, if none refuses
+}
+
+// Steady returns the average of each service; nil: the rate changes.
+func (c *Config) Steady() []Steady {
 	a := &c.Workload.Arrivals
-	switch {
-	case a.Process != poisson && a.Process != deterministic:
-		return 0, 0
-	case a.Load > 0:
+	if a.Process != poisson && a.Process != deterministic {
+		return nil
+	}
+	rate := a.Rate
+	if a.Load > 0 {
 		rate = a.Load * c.capacity()
-	default:
-		rate = a.Rate
 	}
-	popularity := func(i int) float64 { return exact.Exp(-c.Workload.Zipf * exact.Log(float64(i+1))) }
-	all := 0.0
-	for i := range c.Cluster.Services {
-		all += popularity(i)
+	all, sum := make([]Steady, len(c.Cluster.Services)), 0.0
+	for i := range all {
+		all[i].Rate = exact.Exp(-c.Workload.Zipf * exact.Log(float64(i+1)))
+		sum += all[i].Rate
 	}
-	rate *= popularity(service) / all
-	s := &c.Cluster.Services[service]
-	return rate, rate * c.Workload.Work.average().Seconds() / float64(max(s.Concurrency*len(s.Endpoints), 1))
+	work := c.Workload.Work.average().Seconds()
+	for i := range all {
+		s := &c.Cluster.Services[i]
+		all[i].Rate *= rate / sum
+		all[i].Load = all[i].Rate * work / float64(max(s.Concurrency*len(s.Endpoints), 1))
+	}
+	return all
 }
 
 func newArrivals(c *Config, r *rand.Rand) *arrivals {

@@ -100,9 +100,8 @@ func (s *simulation) schedule() {
 func (s *simulation) reserve() {
 	const most = 1 << 23
 	rate := 0.0
-	for i := range s.c.Cluster.Services {
-		r, _ := s.c.Steady(i)
-		rate += r
+	for _, service := range s.c.Steady() {
+		rate += service.Rate
 	}
 	flows := rate * (s.c.Duration - s.c.Warmup).Seconds()
 	if n := s.c.Workload.Arrivals.Flows; n > 0 {

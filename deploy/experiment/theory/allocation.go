@@ -73,7 +73,7 @@ func RingMaxOverMean(n int) float64 {
 
 // Maglev fills a table by the construction of Eisenbud et al., Maglev, NSDI 2016, section 3.4, pseudocode 1: the backends take turns,
 // and each takes the next slot of its permutation that is free. slots is prime; backends have offsets below slots and skips from 1
-// to slots-1.
+// to slots-1, and there is at least one.
 func Maglev(slots int, offsets, skips []int) []int {
 	table := make([]int, slots)
 	for i := range table {
@@ -96,6 +96,9 @@ func Maglev(slots int, offsets, skips []int) []int {
 // MaglevDisruption is the share of the slots of other backends that change when one of n goes, with random permutations. No
 // formula for it is known: it is the mean of several tables that are built by the paper's construction.
 func MaglevDisruption(slots, n int) float64 {
+	if n < 2 {
+		return 0 // no other
+	}
 	tables := 4 + 200_000/slots // the smaller they are, the more do they differ
 	r := rand.New(rand.NewPCG(uint64(slots), uint64(n)))
 	moved, kept := 0, 0

@@ -97,6 +97,9 @@ func TestMaglev(t *testing.T) {
 	if got := Maglev(7, []int{3, 3}, []int{4, 1}); !slices.Equal(got, []int{0, 0, 0, 0, 1, 1, 1}) {
 		t.Errorf("after: %v", got)
 	}
+	if got := MaglevDisruption(251, 1); got != 0 {
+		t.Errorf("one backend: %v", got)
+	}
 	small, large := MaglevDisruption(251, 20), MaglevDisruption(65537, 20)
 	if small < 2*large || large <= 0 || small > 0.5 {
 		t.Errorf("disruption %v with 251 slots, %v with 65537", small, large)
