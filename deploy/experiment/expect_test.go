@@ -1,6 +1,7 @@
 package experiment_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,7 +25,7 @@ var (
 	heavyLoad = regexp.MustCompile(`(?m)^- .*load: 0\.(8|9|95|99)[,}].*\n`)
 )
 
-// TestReproductions: each expected value is reproduced. "make test" has the two lowest loads.
+// TestReproductions: each expected value is reproduced. "make test" has the two lowest loads, in shorter runs.
 func TestReproductions(t *testing.T) {
 	t.Parallel()
 	for _, name := range reproductions {
@@ -36,6 +37,9 @@ func TestReproductions(t *testing.T) {
 			}
 			if !netnstest.All() {
 				text = heavyLoad.ReplaceAll(sixValues.ReplaceAll(text, []byte("[$1, $2]")), nil)
+				for _, long := range []struct{ from, to string }{{"[10m, 10m]", "[3m, 3m]"}, {", 10000]", "]"}, {", 20000]", "]"}} {
+					text = bytes.ReplaceAll(text, []byte(long.from), []byte(long.to))
+				}
 			}
 			x, err := experiment.Parse(name, ".", text)
 			if err != nil {
