@@ -32,7 +32,7 @@ func liveCell(t *testing.T, body string) *experiment.Cell {
 		t.Fatal(err)
 	}
 	shares := 0.0
-	c, _, err := live.Backend{Env: e2etest.CommandEnv()}.Run(t.Context(), x, x.Cells()[0], func(done float64) {
+	c, _, err := live.Backend{Env: e2etest.CommandEnv()}.Run(t.Context(), x, experiment.Key{Algorithm: x.Algorithms[0], Seed: 1, Repeat: 1}, func(done float64) {
 		if done <= shares || done > 1 {
 			t.Errorf("a progress of %v after %v", done, shares)
 		}
