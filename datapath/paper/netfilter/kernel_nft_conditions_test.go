@@ -97,6 +97,7 @@ var conditions = []shape{
 	{kind: "ct traffic", forms: []string{"ct packets $op 2", "ct $dir packets 1-2", "ct $dir bytes > 60", "ct bytes < 200", "ct avgpkt 30-60", "ct $dir avgpkt > 45", "ct $dir packets 0"}},
 	{kind: "ct zone of a direction", always: true, forms: []string{"ct $dir zone 5", "ct $dir zone $not 0"}},
 	{kind: "ct helper", forms: []string{`ct helper $not"ftp"`, `ct helper { "ftp", "sip" }`}},
+	{kind: "ct helper", proto: "tcp", hooks: "prerouting output", types: "filter", forms: []string{`ct helper set "$helper" ct helper "ftp"`}}, // few have one else
 	{kind: "ct key", proto: "tcp", forms: []string{"ct state . ct mark { new . 0x0, established . 0x1 }", "ct mark . meta mark { 0x0 . 0x0, 0x1 . 0x1 }"}},
 	{kind: "fib type", forms: []string{"fib daddr type $type", "fib saddr type $type", "fib daddr type != local"}},
 	{kind: "fib type in", hooks: inHooks, forms: []string{"fib daddr . iif type $type", "fib saddr . iif type $type", "fib daddr . iif type != local"}},
@@ -104,6 +105,7 @@ var conditions = []shape{
 	{kind: "fib route", hooks: inHooks, forms: []string{"fib saddr . iif oif missing", "fib saddr . iif oif exists", "fib saddr oif exists", "fib daddr oif missing", "fib saddr . mark . iif oif exists"}},
 	{kind: "fib device", hooks: inHooks, forms: []string{`fib saddr oifname $not "eth0"`, `fib daddr oifname { "veth1", "lo" }`, `fib daddr oif "eth0"`, `fib saddr . iif oifname "eth0"`}},
 	{kind: "socket", hooks: "prerouting input", types: "filter", forms: []string{"socket transparent 1", "socket transparent 0", "socket wildcard 1", "socket wildcard 0"}},
+	{kind: "socket", hooks: "input", types: "filter", forms: []string{"socket transparent 1", "socket transparent 0", "socket wildcard 1", "socket wildcard 0"}}, // where there is one more often
 	{kind: "numgen inc", last: true, forms: []string{"numgen inc mod 2 0", "numgen inc mod 3 != 1", "numgen inc mod 4 offset 10 < 12", "numgen inc mod 5 { 0, 2-3 }"}},
 	{kind: "numgen random", last: true, forms: []string{"numgen random mod 2 0", "numgen random mod 10 < 5", "numgen random mod 4 offset 10 { 10, 12-13 }", "meta random < 2147483648"}},
 	{kind: "symhash", last: true, forms: []string{"symhash mod 2 1", "symhash mod 4 offset 3 < 5"}},
