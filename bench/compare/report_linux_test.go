@@ -117,10 +117,10 @@ func TestReadiness(t *testing.T) {
 
 func TestPlan(t *testing.T) {
 	p, err := parsePlan([]string{"-quick", "-services", "5,70", "-rounds", "2"})
-	if err != nil || len(p.sizes) != 2 || p.sizes[1] != 70 || p.rounds != 2 || p.changes != 3 || len(p.workloads()) != 4 {
+	if err != nil || len(p.sizes) != 2 || p.sizes[1] != 70 || p.rounds != 2 || p.changes != 3 || len(p.workloads()) != 5 {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if p, err := parsePlan(nil); err != nil || len(p.sizes) != 3 || len(p.workloads()) != 6 {
+	if p, err := parsePlan(nil); err != nil || len(p.sizes) != 3 || len(p.workloads()) != 7 {
 		t.Errorf("%+v, %v", p, err)
 	}
 	for _, args := range [][]string{{"-services", "0"}, {"-endpoints", "3"}, {"-endpoints", "12"}, {"-services", "7,7"}, {"-services", "x"}, {"-rounds", "-1"}} {

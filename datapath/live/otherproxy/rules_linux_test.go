@@ -16,8 +16,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
-func TestMain(m *testing.M) { netnstest.Main(m) }
-
 // TestRules: what the programs of both modes of kube-proxy write is a change if the chain of a service port leads to an
 // endpoint that it did not lead to before, or the other way round, and not if rules are replaced.
 func TestRules(t *testing.T) {

@@ -97,7 +97,7 @@ var conditions = []shape{
 	{kind: "ct traffic", forms: []string{"ct packets $op 2", "ct $dir packets 1-2", "ct $dir bytes > 60", "ct bytes < 200", "ct avgpkt 30-60", "ct $dir avgpkt > 45", "ct $dir packets 0"}},
 	{kind: "ct zone of a direction", always: true, forms: []string{"ct $dir zone 5", "ct $dir zone $not 0"}},
 	{kind: "ct helper", forms: []string{`ct helper $not"ftp"`, `ct helper { "ftp", "sip" }`}},
-	{kind: "ct helper", proto: "tcp", hooks: "prerouting output", types: "filter", forms: []string{`ct helper set "$helper" ct helper "ftp"`}}, // few have one else
+	{kind: "ct helper", proto: "tcp", hooks: "prerouting output", types: "filter", forms: []string{`ct helper set "$helper" ct helper "ftp"`}}, // it has none although it is set
 	{kind: "ct key", proto: "tcp", forms: []string{"ct state . ct mark { new . 0x0, established . 0x1 }", "ct mark . meta mark { 0x0 . 0x0, 0x1 . 0x1 }"}},
 	{kind: "fib type", forms: []string{"fib daddr type $type", "fib saddr type $type", "fib daddr type != local"}},
 	{kind: "fib type in", hooks: inHooks, forms: []string{"fib daddr . iif type $type", "fib saddr . iif type $type", "fib daddr . iif type != local"}},

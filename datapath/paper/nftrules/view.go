@@ -223,7 +223,7 @@ func (v view) Ct(c rules.Ct) (b rules.Bits, present bool) {
 	case "expiration":
 		return numberBits(4, 1000*uint64(v.Host.Expires())), true
 	case "helper":
-		return nameBits(e.Helper), e.Helper != ""
+		return rules.UnknownBits(16), false // of the connection that expected this one: no other has any (nft_ct_get_eval, nft_ct.c)
 	case "label":
 		b.Put(e.Labels[:])
 		return b, true
