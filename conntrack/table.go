@@ -210,12 +210,9 @@ func (t *Table) Lookup(tuple Tuple, zone uint16) (State, error) {
 	return t.lookups[0].state, nil
 }
 
-// Reread looks up the connections of states, by their original tuples and zones, all in one exchange with the kernel. It calls
+// Reread looks up the connections of states, which must not be empty, by their original tuples and zones, all in one exchange with the kernel. It calls
 // found with the position and the new state of each that is still there, in order; the state is valid during the call.
 func (t *Table) Reread(states []*State, found func(int, *State)) error {
-	if len(states) == 0 {
-		return nil
-	}
 	t.beginLookups()
 	for _, s := range states {
 		t.addLookup(s.Original, s.Zone)

@@ -169,6 +169,9 @@ func (f *follower) countEnds(events []conntrack.Event) {
 			f.ended = append(f.ended, &ev.State)
 		}
 	}
+	if len(f.ended) == 0 {
+		return
+	}
 	_ = f.Connections.Reread(f.ended, func(i int, s *conntrack.State) { // without it, the deletion has the counters
 		if of := f.ended[i]; s.ID == of.ID && s.Reply == of.Reply && s.TCP == of.TCP {
 			of.HasCounters, of.Sent, of.Received, of.Start = s.HasCounters, s.Sent, s.Received, s.Start

@@ -179,6 +179,10 @@ func (m *nftMaker) nftRule(c *nftChain) string {
 	}
 	var words, ifs, dos []string
 	final := ""
+	end := m.verdictShape(c)
+	if end != nil && end.proto != "" {
+		m.proto = end.proto
+	}
 	add := func(to *[]string, s *shape) {
 		if s == nil {
 			return
@@ -187,6 +191,9 @@ func (m *nftMaker) nftRule(c *nftChain) string {
 			m.proto = s.proto
 		}
 		if slices.Contains(*to, s.kind) { // nft lists two conditions on one field as one, which is something else
+			return
+		}
+		if s.kind == "nfproto" && end != nil && end.kind == "reject tcp" { // nft does not list it then
 			return
 		}
 		text := m.form(pick(m.Rand, s.without(m.lacks)))
@@ -202,10 +209,6 @@ func (m *nftMaker) nftRule(c *nftChain) string {
 			words = append(words, text)
 		}
 		*to = append(*to, s.kind)
-	}
-	end := m.verdictShape(c)
-	if end != nil && end.proto != "" {
-		m.proto = end.proto
 	}
 	for range m.IntN(3) {
 		add(&ifs, m.choose(c, conditions))
