@@ -216,6 +216,9 @@ func (m *nftMaker) nftRule(c *nftChain) string {
 	for range m.IntN(3) * m.IntN(2) {
 		add(&dos, m.choose(c, statements))
 	}
+	if c.typ == "route" && m.percent(25) { // few chains are of this type
+		add(&dos, &statements[slices.IndexFunc(statements, func(s shape) bool { return s.types == "route" })])
+	}
 	if m.percent(10) {
 		add(&ifs, m.choose(c, conditions))
 	}

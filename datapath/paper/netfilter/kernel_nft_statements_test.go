@@ -29,7 +29,6 @@ var statements = slices.Concat([]shape{
 	{kind: "set dscp", forms: []string{"$ip dscp set cs1", "$ip dscp set af11", "$ip dscp set cs0"}},
 	{kind: "set ecn", forms: []string{"$ip ecn set ect0", "$ip ecn set not-ect"}},
 	{kind: "set address", hooks: "prerouting postrouting", types: "filter", forms: []string{`iifname != "lo" $ip saddr set $source`, `iifname != "lo" $ip daddr set $endpoint`}},
-	{kind: "set address of a local packet", hooks: "output", types: "route", forms: []string{"$ip saddr set $source", "$ip daddr set $endpoint"}}, // few chains are such: twice as often
 	{kind: "set address of a local packet", hooks: "output", types: "route", forms: []string{"$ip saddr set $source", "$ip daddr set $endpoint"}},
 	{kind: "set tcp port", proto: "tcp", forms: []string{"tcp dport set 8080", "tcp sport set 40001", "tcp dport set tcp dport map { 80 : 8080, 53 : 9000 }"}},
 	{kind: "set udp port", proto: "udp", forms: []string{"udp dport set 80", "udp sport set 500"}},
