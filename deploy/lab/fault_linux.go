@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -119,7 +120,7 @@ func (l *Lab) inject(ns *netns.Namespace, f *Fault) (undo func(context.Context) 
 		})
 	case "freeze":
 		d := l.daemons[f.Host]
-		return func(context.Context) error { return d.signal(unix.SIGCONT) }, d.signal(unix.SIGSTOP)
+		return func(context.Context) error { return d.signal(unix.SIGCONT) }, d.freeze()
 	case "kill":
 		if state, _, _ := l.daemons[f.Host].state(); state != Ready {
 			return nil, fmt.Errorf("%s is %s", cmp.Or(l.daemons[f.Host].what, "the daemon"), state)
@@ -142,6 +143,22 @@ func (d *daemon) signal(s unix.Signal) error {
 		return d.fail(errors.New("not running"), nil)
 	}
 	return p.cmd.Process.Signal(s)
+}
+
+// freeze stops the daemon, and returns when none of its threads runs any more: the kernel stops them one by one.
+func (d *daemon) freeze() error {
+	if err := d.signal(unix.SIGSTOP); err != nil {
+		return err
+	}
+	_, pid, _ := d.state()
+	for pid != 0 {
+		// Its exit ends the wait, too. WNOWAIT leaves the state to os.Process.
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("waitid", err)
+		}
+	}
+	return nil
 }
 
 func (l *Lab) injectDelay(ns *netns.Namespace, f *Fault) (func(context.Context) error, error) {
