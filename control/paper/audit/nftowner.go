@@ -39,7 +39,7 @@ func nftPurpose(r *iptables.Rule) Purpose {
 		return NoEndpoints
 	case strings.HasPrefix(r.Chain, "firewall-"):
 		return OtherSource
-	case strings.Contains(r.Native, "@no-endpoint-"):
+	case strings.Contains(r.Text, "@no-endpoint-"):
 		return NoneHere
 	}
 	return Protection

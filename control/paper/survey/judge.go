@@ -260,7 +260,7 @@ func (s *surveyor) unmarkingRule(path []*iptables.Rule) (found *iptables.Rule) {
 		if sets {
 			mark = set.Apply(mark)
 		}
-		if r.Chain == kubechains.MarkMasq || r.Chain == kubechains.Postrouting || r.Native != "" && s.wrote(r) {
+		if r.Chain == kubechains.MarkMasq || r.Chain == kubechains.Postrouting || r.Native && s.wrote(r) {
 			marked = true
 			continue
 		}
@@ -341,7 +341,7 @@ func (s *surveyor) indexVerdicts() {
 	for _, d := range s.dumps {
 		for _, t := range d.Tables {
 			for _, r := range t.Rules {
-				if r.Native != "" && untracks(r) {
+				if r.Native && untracks(r) {
 					s.tables[r] = t.Name
 				}
 				switch target := r.Target.(type) {

@@ -43,7 +43,8 @@ func variants(d *Dump, random *rand.Rand) []example {
 			if !Builtin(t.Name, r.Chain) {
 				continue
 			}
-			for i, w := range r.Args {
+			args := r.Args()
+			for i, w := range args {
 				with := func(words ...string) {
 					var tokens []Token
 					for _, text := range words {
@@ -52,13 +53,13 @@ func variants(d *Dump, random *rand.Rand) []example {
 							q.Text, _, _ = unquote(text, 0)
 						}
 					}
-					add(t.Name, r.Chain, slices.Concat(r.Args[:i], tokens, r.Args[i+1:]))
+					add(t.Name, r.Chain, slices.Concat(args[:i], tokens, args[i+1:]))
 				}
 				if looksLikeOption(w) {
 					with("!", w.Text)
 					with()
-					if _, end := optionAround(r.Args, i); end > i+1 { // twice
-						add(t.Name, r.Chain, slices.Concat(r.Args[:end], r.Args[i:end], r.Args[end:]))
+					if _, end := optionAround(args, i); end > i+1 { // twice
+						add(t.Name, r.Chain, slices.Concat(args[:end], args[i:end], args[end:]))
 					}
 					with(w.Text[:len(w.Text)-1])
 					continue

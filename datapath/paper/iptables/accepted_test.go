@@ -119,7 +119,7 @@ func typedText(d *Dump) string {
 	}
 	var rules []string
 	for _, r := range d.Tables[0].Rules {
-		typed := Rule{Chain: r.Chain, Args: Tokens(r.Matches, r.Target)}
+		typed := Rule{Chain: r.Chain, words: new(Tokens(r.Matches, r.Target))}
 		rules = append(rules, strings.TrimPrefix(typed.String(), "-A "))
 	}
 	return strings.Join(rules, "\n")

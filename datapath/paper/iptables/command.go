@@ -242,7 +242,7 @@ func (s *statement) parse(words []Token, counters *Counters) {
 			s.op = opBody
 			return
 		}
-		s.rule = &Rule{Line: s.number, Chain: s.chain, Counters: counters, Args: args}
+		s.rule = &Rule{Line: s.number, Chain: s.chain, Counters: counters, words: &args}
 	case opNew, opPolicy:
 		if s.chain == "" {
 			s.op = opRemark

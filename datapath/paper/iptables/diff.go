@@ -120,7 +120,7 @@ func diffRules(before, after []*Rule) []RuleDiff {
 // spelling is the rule's words as one text.
 func spelling(r *Rule) string {
 	var b strings.Builder
-	for _, t := range r.Args {
+	for _, t := range r.Args() {
 		b.WriteString(t.Text)
 		b.WriteByte(0) // which no word has
 	}

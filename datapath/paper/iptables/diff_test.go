@@ -87,7 +87,7 @@ func TestDiffLeadsFromOneToTheOther(t *testing.T) {
 	chain := func() []*Rule {
 		rules := make([]*Rule, r.IntN(12))
 		for i := range rules {
-			rules[i] = &Rule{Args: []Token{Word(fmt.Sprint(r.IntN(8)))}}
+			rules[i] = &Rule{words: new([]Token{Word(fmt.Sprint(r.IntN(8)))})}
 		}
 		return rules
 	}

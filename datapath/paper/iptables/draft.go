@@ -89,9 +89,9 @@ func (d *draft) apply(s *statement) {
 			at = d.position(s.chain, max(s.at, 1))
 		}
 		var rules []*Rule
-		for _, args := range separate(s.rule.Args) {
+		for _, args := range separate(s.rule.Args()) {
 			one := *s.rule
-			one.Args = args
+			one.setArgs(args)
 			rules = append(rules, &one)
 		}
 		d.rules = slices.Insert(d.rules, at, rules...)
@@ -214,12 +214,16 @@ func (d *draft) cut() {
 // nil: it is a whole rule.
 func (d *draft) halfRule() *Rule {
 	n := len(d.rules)
-	if n == 0 || jumpIndex(d.rules[n-1].Args) >= 0 && !endsOpen(d.rules[n-1].Args) {
+	if n == 0 {
 		return nil
 	}
 	r := d.rules[n-1]
+	args := r.Args()
+	if jumpIndex(args) >= 0 && !endsOpen(args) {
+		return nil
+	}
 	i := slices.IndexFunc(d.lines, func(s *statement) bool { return s.rule != nil && s.number == r.Line })
-	if len(r.Args) == 0 && len(d.undeclared) > 0 && d.undeclared[len(d.undeclared)-1] == r.Chain {
+	if len(args) == 0 && len(d.undeclared) > 0 && d.undeclared[len(d.undeclared)-1] == r.Chain {
 		d.rules, d.undeclared = d.rules[:n-1], d.undeclared[:len(d.undeclared)-1]
 		delete(d.names, r.Chain)
 		d.chains = slices.DeleteFunc(d.chains, func(c *Chain) bool { return c.Name == r.Chain })

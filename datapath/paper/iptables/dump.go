@@ -59,7 +59,8 @@ type Table struct {
 	// rules of one chain has a meaning.
 	Rules []*Rule
 	// After are the comment and blank lines before COMMIT.
-	After []string
+	After  []string
+	before map[*Rule][]string // the comment and blank lines in front of rules
 }
 
 // Chain is the declaration ":INPUT ACCEPT [12:3456]".
@@ -99,36 +100,51 @@ func (p Policy) String() string {
 	return "-"
 }
 
-// Rule is one line "-A chain ...".
+// Rule is one line "-A chain ...", or a rule of nftables. A file may have a million of them.
 type Rule struct {
-	Before   []string // comment and blank lines in front
-	Line     int      // counts from 1; 0: was not read from a file
-	File     string   // the name of the file that Line counts in; empty: all rules are of one file
+	Line     int    // counts from 1; 0: was not read from a file
+	File     string // the name of the file that Line counts in; empty: all rules are of one file
 	Chain    string
 	Counters *Counters // nil: dumped without -c
-	// Args is what follows "-A chain". To change a rule, change Args, which is what is printed;
-	// [Tokens] makes it from matches and a target.
-	Args []Token
 	// Matches are in the order of the text. All must succeed for the rule to match; those with a
 	// side effect (limit, recent, statistic) are evaluated only if all before them succeeded,
 	// except that the kernel evaluates the generic ones first.
 	Matches []Match
 	// Target is nil for a rule that only counts.
 	Target Target
-	// Native is a rule of nftables in nft's words; empty: it is one of iptables. Handle is its handle; 0: not known.
-	Native string
-	Handle uint64
+	// Text is what follows "-A chain"; of a rule of nftables, the rule in nft's words. Empty: see Args.
+	Text   string
+	Native bool   // it is a rule of nftables
+	column uint32 // of the text, in bytes from 1; 0: unknown
+	Handle uint64 // of a rule of nftables; 0: not known
+	words  *[]Token
+}
+
+// Args are the words behind "-A chain", which are what is printed.
+func (r *Rule) Args() []Token {
+	args, _ := r.appendArgs(nil) // the reader refuses words that cannot be split
+	return args
+}
+
+// setArgs changes what is printed, and neither Matches nor Target; [Tokens] makes words from those.
+func (r *Rule) setArgs(args []Token) { r.Text, r.words = "", &args }
+
+func (r *Rule) appendArgs(to []Token) ([]Token, *Error) {
+	if r.words != nil {
+		return append(to, *r.words...), nil
+	}
+	return appendWords(to, r.Text, int(r.column))
 }
 
 // String is the rule's line without counters. That of a rule of nftables has no chain.
 func (r *Rule) String() string {
-	if r.Native != "" {
-		return r.Native
+	if r.Native {
+		return r.Text
 	}
 	var b strings.Builder
 	b.WriteString("-A ")
 	b.WriteString(r.Chain)
-	for _, t := range r.Args {
+	for _, t := range r.Args() {
 		b.WriteByte(' ')
 		b.WriteString(t.String())
 		if !t.Quoted && t.Text == accountingName {
@@ -250,7 +266,7 @@ func (d *Dump) WriteTo(w io.Writer) (int64, error) {
 			}
 		}
 		for _, r := range t.Rules {
-			p.lines(r.Before)
+			p.lines(t.before[r])
 			if r.Counters == nil {
 				p.line(r.String())
 			} else {

@@ -46,7 +46,7 @@ func sameTyped(t *testing.T, d *Dump) {
 	t.Helper()
 	for _, table := range d.Tables {
 		for _, r := range table.Rules {
-			made := Rule{Chain: r.Chain, Args: Tokens(r.Matches, r.Target)}
+			made := Rule{Chain: r.Chain, words: new(Tokens(r.Matches, r.Target))}
 			if made.String() != r.String() {
 				t.Errorf("line %d: typed %s\nwas        %s", r.Line, &made, r)
 			}

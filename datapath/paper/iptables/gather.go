@@ -153,7 +153,8 @@ func (b *block) takeBody(s *statement) bool {
 		}
 		if Builtin(b.table, w.Text) || slices.ContainsFunc(b.lines, func(l *statement) bool { return l.op == opDeclare && l.chain == w.Text }) {
 			s.op, s.chain = opAppend, w.Text
-			s.rule = &Rule{Line: s.number, Chain: s.chain, Args: words[i+1:]}
+			args := words[i+1:]
+			s.rule = &Rule{Line: s.number, Chain: s.chain, words: &args}
 			b.lines = append(b.lines, s)
 			return true
 		}
@@ -243,7 +244,7 @@ func (g *gatherer) endLoose() {
 func (b *block) shownFamily() Family {
 	for _, s := range b.lines {
 		if s.rule != nil {
-			if f := familyOfRule(s.rule.Args); f != FamilyUnknown {
+			if f := familyOfRule(s.rule.Args()); f != FamilyUnknown {
 				return f
 			}
 		}

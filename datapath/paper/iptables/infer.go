@@ -160,7 +160,7 @@ func jumpWord(s *statement) string {
 	if s.rule == nil {
 		return ""
 	}
-	args := s.rule.Args
+	args := s.rule.Args()
 	for i := 0; i+1 < len(args); i++ {
 		if args[i].is("-j", "--jump", "-g", "--goto") {
 			return args[i+1].Text

@@ -138,12 +138,12 @@ func readListed(text string, options Options) (*Input, error) {
 
 // readSaved reads the output of one iptables-save.
 func readSaved(text string, options Options) (*Input, error) {
-	d, err := parse(text, options)
+	d, masked, err := parseMasked(text, options)
 	if err != nil {
 		return nil, err
 	}
 	heads := headsOf(d)
-	if mayBeMasked(text) && slices.ContainsFunc(d.Tables, hasMasks) || mayHaveTraces(text) && slices.ContainsFunc(d.Tables, hasTraces) {
+	if masked || mayHaveTraces(text) && slices.ContainsFunc(d.Tables, hasTraces) {
 		if loose := readPasted(text, options); loose != nil {
 			return loose, nil
 		}
@@ -194,22 +194,20 @@ func isSelected(t *Table) bool {
 		!slices.ContainsFunc(t.Rules, func(r *Rule) bool { return Builtin(t.Name, r.Chain) })
 }
 
-// mayBeMasked is a fast test for what hasMasks finds.
+// mayBeMasked is a fast test for what isMasked finds.
 func mayBeMasked(text string) bool {
 	return strings.ContainsAny(text, "<$") || strings.Contains(text, "**") || strings.Contains(text, "{{") || strings.Contains(text, "REDACTED") ||
 		strings.Contains(text, "redacted") || strings.Contains(text, "xx") || strings.Contains(text, "XX")
 }
 
-// hasMasks reports whether the table has masked words. Some look like the name of a device or of a chain.
-func hasMasks(t *Table) bool {
-	return slices.ContainsFunc(t.Rules, func(r *Rule) bool {
-		for i, w := range r.Args {
-			if i > 0 && strings.HasPrefix(r.Args[i-1].Text, "-") && r.Args[i-1].is("-i", "-o", "-j", "-g", "--in-interface", "--out-interface", "--jump", "--goto") && mayBeMasked(w.Text) && masks.MatchString(w.Text) {
-				return true
-			}
+// isMasked reports whether a word of a rule is masked, of those that look like the name of a device or of a chain.
+func isMasked(args []Token) bool {
+	for i, w := range args {
+		if i > 0 && strings.HasPrefix(args[i-1].Text, "-") && args[i-1].is("-i", "-o", "-j", "-g", "--in-interface", "--out-interface", "--jump", "--goto") && mayBeMasked(w.Text) && masks.MatchString(w.Text) {
+			return true
 		}
-		return false
-	})
+	}
+	return false
 }
 
 // mayHaveTraces is a fast test for what hasTraces finds.
@@ -226,7 +224,7 @@ func mayHaveTraces(text string) bool {
 func hasTraces(t *Table) bool {
 	added := func(text string) bool { return restoreCharacters(text) != text }
 	return slices.ContainsFunc(t.Chains, func(c *Chain) bool { return added(c.Name) }) || slices.ContainsFunc(t.Rules, func(r *Rule) bool {
-		return added(r.Chain) || slices.ContainsFunc(r.Args, func(w Token) bool { return !w.Quoted && added(w.Text) })
+		return added(r.Chain) || slices.ContainsFunc(r.Args(), func(w Token) bool { return !w.Quoted && added(w.Text) })
 	})
 }
 

@@ -218,7 +218,7 @@ func rulesOf(d *Dump) map[string][]string {
 
 // printed is a rule as its matches and target are printed.
 func printed(r *Rule) string {
-	one := Rule{Chain: r.Chain, Args: Tokens(r.Matches, r.Target)}
+	one := Rule{Chain: r.Chain, words: new(Tokens(r.Matches, r.Target))}
 	return one.String()
 }
 
@@ -668,7 +668,7 @@ func isPlainDump(d *Dump, text string) bool {
 	}
 	for _, t := range d.Tables {
 		if len(t.Chains) < len(BuiltinChains(t.Name)) || slices.ContainsFunc(t.Rules, func(r *Rule) bool {
-			return maskedAt(r.Args) >= 0 || slices.ContainsFunc(r.Args, func(w Token) bool {
+			return maskedAt(r.Args()) >= 0 || slices.ContainsFunc(r.Args(), func(w Token) bool {
 				return operations[w.Text] != opRemark || w.is("-t", "--table", "-w", "--wait", "-W", "--wait-interval")
 			})
 		}) {

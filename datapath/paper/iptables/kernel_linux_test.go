@@ -122,7 +122,7 @@ func parseFile(t *testing.T, name string) *Dump {
 func madeOfTypes(d *Dump) {
 	for _, table := range d.Tables {
 		for _, r := range table.Rules {
-			r.Args = Tokens(r.Matches, r.Target)
+			r.setArgs(Tokens(r.Matches, r.Target))
 		}
 	}
 }

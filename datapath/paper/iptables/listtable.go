@@ -61,7 +61,6 @@ func (l *lister) addRule(t *Table, c *listedChain, row *row) {
 	for kind, text := range w.notes {
 		l.note(kind, row.line, "%s", text)
 	}
-	r.Args = args
 	declared := map[string]bool{}
 	if chain := row.target.Text; chain != "" && targets[chain] == nil && !isOtherTarget(chain) {
 		if fault := chainNameFault(chain); fault != "" {
@@ -75,7 +74,7 @@ func (l *lister) addRule(t *Table, c *listedChain, row *row) {
 		declared[chain] = true
 	}
 	a := analysis{family: l.dump.Family, table: t.Name, declared: declared}
-	if e := a.analyse(r); e != nil {
+	if e := a.analyse(r, args); e != nil {
 		l.errors.add(row.line, e)
 		return
 	}
@@ -85,7 +84,7 @@ func (l *lister) addRule(t *Table, c *listedChain, row *row) {
 	if w.unprinted != nil {
 		r.Target = *w.unprinted
 	}
-	r.Args = Tokens(r.Matches, r.Target)
+	r.setArgs(Tokens(r.Matches, r.Target))
 }
 
 // listed reports whether any part lists a chain of the table.

@@ -17,8 +17,7 @@ const maxMended = 32
 // an [UnknownMatch], or an [UnknownTarget]. The error is the first fault; lostOptions name matches and targets that were
 // printed without their options.
 func mend(r *Rule, family Family, table string, declared map[string]bool) (lostOptions []string, first *Error) {
-	original := r.Args
-	defer func() { r.Args = original }()
+	original := r.Args()
 	args := slices.Clone(original)
 	var lost []Token
 	var unknown *UnknownTarget
@@ -43,9 +42,9 @@ func mend(r *Rule, family Family, table string, declared map[string]bool) (lostO
 		fault(at, &Error{Column: args[at].Column, Problem: fmt.Sprintf("%.40q is masked", args[at].Text)})
 	}
 	for range maxMended {
-		r.Args, r.Matches, r.Target = args, nil, nil
+		r.Matches, r.Target = nil, nil
 		a := analysis{family: family, table: table, declared: declared}
-		e := a.analyse(r)
+		e := a.analyse(r, args)
 		if e == nil {
 			lostOptions = a.lost
 			break

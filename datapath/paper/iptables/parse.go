@@ -28,17 +28,23 @@ func Parse(r io.Reader, options Options) (*Dump, error) {
 }
 
 func parse(text string, options Options) (*Dump, error) {
+	d, _, err := parseMasked(text, options)
+	return d, err
+}
+
+// parseMasked also reports whether words of rules are masked; see [isMasked].
+func parseMasked(text string, options Options) (d *Dump, masked bool, err error) {
 	p := reader{dump: &Dump{}}
 	p.read(text)
 	p.settleFamily(options.Family)
-	for _, t := range p.dump.Tables {
-		p.typeRules(t)
+	for i, t := range p.dump.Tables {
+		p.typeRules(t, p.all[i])
 	}
 	p.dump.Notes = p.lost.notes()
 	if err := p.errors.err(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return p.dump, nil
+	return p.dump, p.masked, nil
 }
 
 // reader goes through the lines of a dump.
@@ -50,12 +56,14 @@ type reader struct {
 	family Family // by the header
 	addrs  Family // by the first address
 	errors errorList
-	chains map[string]*Chain // of the table
+	rest   string            // of the text, behind the line
+	chains map[string]bool   // which the table declares
+	all    []map[string]bool // of each table
 	// undeclared are the columns of the chains of rules that no line before declares.
 	undeclared map[*Rule]int
 	lost       lostList
+	masked     bool    // words of rules are
 	words      []Token // of the line, used again for the next one
-	args       slab[Token]
 	rules      slab[Rule]
 	declared   slab[Chain]
 }
@@ -75,6 +83,7 @@ func (p *reader) read(text string) {
 		var line string
 		var breaks int
 		line, text, breaks = cutRule(text)
+		p.rest = text
 		begin := 0
 		for begin < len(line) && blank(line[begin]) {
 			begin++
@@ -144,8 +153,15 @@ func (p *reader) begin(content string, column int) {
 		p.fail(column+1, fmt.Sprintf("table %s is there already, at line %d", name, old.Line), "each table once, and one family in a file")
 	}
 	p.table = &Table{Before: p.take(), Name: name, Line: p.number}
-	p.chains = make(map[string]*Chain)
-	p.dump.Tables = append(p.dump.Tables, p.table)
+	chains := 0
+	for line := range strings.Lines(p.rest) {
+		if !strings.HasPrefix(line, ":") {
+			break
+		}
+		chains++
+	}
+	p.chains = make(map[string]bool, chains)
+	p.dump.Tables, p.all = append(p.dump.Tables, p.table), append(p.all, p.chains)
 }
 
 // maxChainName is the longest name of a chain: XT_EXTENSION_MAXNAMELEN less the NUL.
@@ -160,19 +176,19 @@ func (p *reader) chain(content string, column int) {
 	words, _ := appendWords(p.words[:0], strings.ReplaceAll(content, `"`, "\x00"), column)
 	p.words = words
 	name := words[0].Text[1:]
-	switch old := p.chains[name]; {
+	switch {
 	case strings.Contains(content, `"`) || name == "":
 		p.fail(column+1, fmt.Sprintf("%.40q cannot be the name of a chain", name), "a name")
 		return
 	case len(name) > maxChainName && !Builtin(p.table.Name, name):
 		p.fail(column+1, fmt.Sprintf("the chain's name %.40q is too long", name), fmt.Sprintf("at most %d characters", maxChainName))
 		return
-	case old != nil:
+	case p.chains[name]:
 		return // iptables-nft takes it a second time
 	}
 	c := &p.declared.take(1)[0]
 	*c = Chain{Before: p.take(), Name: name, Line: p.number}
-	p.chains[name] = c
+	p.chains[name] = true
 	p.table.Chains = append(p.table.Chains, c)
 	if len(words) < 2 {
 		p.fail(column+len(content), "the chain's policy is missing", "ACCEPT, DROP or -")
@@ -217,6 +233,9 @@ func (p *reader) rule(content string, column int) {
 		p.fail(column, "a rule outside of a table", `"*table" before it`)
 		return
 	}
+	if p.addrs != FamilyUnknown && p.savedRule(content, column) {
+		return
+	}
 	words, e := appendWords(p.words[:0], content, column)
 	if e != nil {
 		p.errors.add(p.number, e)
@@ -251,26 +270,59 @@ func (p *reader) rule(content string, column int) {
 	} else {
 		words = append(words[:len(words):len(words)], rest[1:]...)
 	}
-	r.Before, r.Chain = p.take(), chain.Text
-	for i, args := range separate(words) {
-		one := &p.rules.take(1)[0]
-		*one = r
-		if i > 0 {
-			one.Before = nil
-		}
-		one.Args = p.args.take(len(args))
-		copy(one.Args, args)
-		if p.chains[r.Chain] == nil {
-			if p.undeclared == nil {
-				p.undeclared = make(map[*Rule]int)
-			}
-			p.undeclared[one] = chain.Column
-		}
-		p.table.Rules = append(p.table.Rules, one)
+	r.Chain = chain.Text
+	for _, args := range separate(words) {
+		args = slices.Clone(args)
+		r.words = &args
+		p.add(r, chain.Column)
 	}
 	if p.addrs == FamilyUnknown {
 		p.addrs = familyOfRule(words)
 	}
+}
+
+// savedRule takes a rule as iptables-save prints it; false: it may be another. Its words are not looked at yet.
+func (p *reader) savedRule(content string, column int) bool {
+	r := Rule{Line: p.number}
+	text := content
+	if content[0] == '[' {
+		var counters string
+		counters, text, _ = strings.Cut(content, " ")
+		if r.Counters = parseCounters(counters); r.Counters == nil {
+			return false
+		}
+	}
+	text, ok := strings.CutPrefix(text, "-A ")
+	if r.Chain, r.Text, _ = strings.Cut(text, " "); !ok || r.Chain == "" || r.Text == "" || strings.ContainsAny(r.Chain, "\t\r\"") || strings.Contains(r.Text, ",") {
+		return false
+	}
+	column += len(content) - len(r.Text)
+	r.column = uint32(column)
+	p.add(r, column-1-len(r.Chain))
+	return true
+}
+
+// add adds a rule to the table; chain is the column of its chain.
+func (p *reader) add(r Rule, chain int) {
+	one := &p.rules.take(1)[0]
+	*one = r
+	if before := p.take(); before != nil {
+		if p.table.before == nil {
+			p.table.before = make(map[*Rule][]string)
+		}
+		p.table.before[one] = before
+	}
+	n := len(p.table.Rules)
+	if n == cap(p.table.Rules) {
+		p.table.Rules = slices.Grow(p.table.Rules, n+1)
+	}
+	if (n == 0 || p.table.Rules[n-1].Chain != r.Chain || p.undeclared != nil) && !p.chains[r.Chain] {
+		if p.undeclared == nil {
+			p.undeclared = make(map[*Rule]int)
+		}
+		p.undeclared[one] = chain
+	}
+	p.table.Rules = append(p.table.Rules, one)
 }
 
 // settleFamily chooses the family: by the header, or else by the first address, or else by the
@@ -284,17 +336,14 @@ func (p *reader) settleFamily(given Family) {
 	}
 }
 
-// typeRules sets the matches and targets of a table's rules.
-func (p *reader) typeRules(t *Table) {
-	declared := make(map[string]bool, len(t.Chains))
-	for _, c := range t.Chains {
-		declared[c.Name] = true
-	}
+// typeRules sets the matches and targets of a table's rules; declared are its chains.
+func (p *reader) typeRules(t *Table, declared map[string]bool) {
 	foreign := make(map[*Rule]bool)
 	for _, found := range parallel.Chunks(len(t.Rules), func(from, to int) typed {
 		return p.typeSome(t, declared, t.Rules[from:to])
 	}) {
 		p.errors = append(p.errors, found.errors...)
+		p.masked = p.masked || found.masked
 		for _, n := range found.lost {
 			p.lost.add(n.Line, n.Text)
 		}
@@ -312,11 +361,13 @@ type typed struct {
 	errors  errorList
 	lost    []Note
 	foreign []*Rule
+	masked  bool // a word is
 }
 
 // typeSome sets the matches and targets of some rules of a table. It does not change the reader.
 func (p *reader) typeSome(t *Table, declared map[string]bool, rules []*Rule) (found typed) {
 	a := analysis{family: p.dump.Family, table: t.Name, declared: declared}
+	var words []Token // of the rule, used again for the next one
 	for _, r := range rules {
 		if column, ok := p.undeclared[r]; ok && !declared[r.Chain] && !Builtin(t.Name, r.Chain) {
 			found.errors.add(r.Line, &Error{
@@ -325,7 +376,15 @@ func (p *reader) typeSome(t *Table, declared map[string]bool, rules []*Rule) (fo
 				Want:    fmt.Sprintf("a line \":%.40s - [0:0]\" in the table", r.Chain),
 			})
 		}
-		found.errors.add(r.Line, a.analyse(r))
+		args, e := r.appendArgs(words[:0])
+		if words = args; e == nil {
+			found.masked = found.masked || isMasked(args)
+			e = a.analyse(r, args)
+		}
+		if e != nil {
+			found.errors.add(r.Line, e)
+			continue
+		}
 		if a.foreign {
 			a.lost = append(a.lost, "the rule is for the other family (-4 or -6) and left out")
 			found.foreign = append(found.foreign, r)

@@ -396,13 +396,13 @@ func (p *pasted) isWhole() bool {
 	if s.rule == nil || s.fault != nil {
 		return false
 	}
-	args := s.rule.Args
+	args := s.rule.Args()
 	chains := make(map[string]bool)
 	if jump := jumpIndex(args); jump >= 0 && jump+1 < len(args) && targets[args[jump+1].Text] == nil && chainNameFault(args[jump+1].Text) == "" {
 		chains[args[jump+1].Text] = true
 	}
 	a := analysis{family: cmp.Or(familyOfRule(args), IPv4), table: "filter", declared: chains}
-	return a.analyse(&Rule{Args: args}) == nil
+	return a.analyse(&Rule{}, args) == nil
 }
 
 // continuesWord reports whether a line is the rest of one that filled the screen.

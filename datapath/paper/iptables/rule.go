@@ -160,10 +160,10 @@ var genericShapes = map[string]shape{
 	"-4": flag, "--ipv4": flag.named("-4"), "-6": flag, "--ipv6": flag.named("-6"),
 }
 
-// analyse fills in r.Matches and r.Target. What it returns and sets is that of this rule: an analysis is used again for the next
+// analyse fills in r.Matches and r.Target from the words of the rule. What it returns and sets is that of this rule: an analysis is used again for the next
 // one, with the memory of its sections.
-func (a *analysis) analyse(r *Rule) *Error {
-	a.args, a.at, a.current, a.jump = r.Args, 0, nil, option{}
+func (a *analysis) analyse(r *Rule, args []Token) *Error {
+	a.args, a.at, a.current, a.jump = args, 0, nil, option{}
 	a.sections, a.lost, a.foreign = a.sections[:0], nil, false
 	a.generic = section{family: a.family, options: a.generic.options[:0]}
 	for a.at < len(a.args) {

@@ -180,12 +180,12 @@ func TestPortOnlyIPv6(t *testing.T) {
 
 // TestTokens prints rules that a program made.
 func TestTokens(t *testing.T) {
-	r := Rule{Chain: "INPUT", Args: Tokens([]Match{Comment{`it's "so" \`}, Comment{"plain_text-1"}, Comment{""}}, Log{Prefix: "a/b", Level: 4})}
+	r := Rule{Chain: "INPUT", words: new(Tokens([]Match{Comment{`it's "so" \`}, Comment{"plain_text-1"}, Comment{""}}, Log{Prefix: "a/b", Level: 4}))}
 	want := `-A INPUT -m comment --comment "it\'s \"so\" \\" -m comment --comment plain_text-1 -m comment --comment "" -j LOG --log-prefix "a/b"`
 	if r.String() != want {
 		t.Errorf("got  %s\nwant %s", &r, want)
 	}
-	table := &Table{Name: "nat", Rules: []*Rule{{Chain: "INPUT", Args: Tokens([]Match{Comment{"a\nb"}}, nil)}}}
+	table := &Table{Name: "nat", Rules: []*Rule{{Chain: "INPUT", words: new(Tokens([]Match{Comment{"a\nb"}}, nil))}}}
 	d := Dump{Tables: []*Table{table}}
 	if want := "*nat\n-A INPUT -m comment --comment \"a\nb\"\nCOMMIT\n"; d.String() != want {
 		t.Errorf("printed %q", d.String())
@@ -220,7 +220,7 @@ func TestTypedIPv6(t *testing.T) {
 		if d.Family != IPv6 || !reflect.DeepEqual(r.Matches, []Match{c.match}) || r.Target != (SetHopLimit{HopIncrement, 3}) {
 			t.Errorf("%s: got %s %#v, %#v", c.rule, d.Family, r.Matches, r.Target)
 		}
-		if text := (&Rule{Chain: "INPUT", Args: Tokens(r.Matches, r.Target)}).String(); text != "-A INPUT "+c.rule+" -j HL --hl-inc 3" {
+		if text := (&Rule{Chain: "INPUT", words: new(Tokens(r.Matches, r.Target))}).String(); text != "-A INPUT "+c.rule+" -j HL --hl-inc 3" {
 			t.Errorf("%s: printed as %s", c.rule, text)
 		}
 	}

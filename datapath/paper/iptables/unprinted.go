@@ -94,7 +94,7 @@ func conditions(r *Rule) int {
 		switch m.Module() {
 		case "", "comment", "addrtype":
 		case "tcp", "udp", "sctp":
-			if Describe(m) != "-m "+m.Module() {
+			if len(Tokens([]Match{m}, nil)) > len([]string{"-m", "tcp"}) {
 				n++
 			}
 		default:

@@ -20,7 +20,7 @@ func (v Verdict) String() string { return v.Name() }
 func (Verdict) write(*words)     {}
 
 func (v Verdict) effect(c *Context) string {
-	if v == Accept && c.Rule != nil && c.Rule.Native != "" { // it ends the base chain only (nft_do_chain)
+	if v == Accept && c.Rule != nil && c.Rule.Native { // it ends the base chain only (nft_do_chain)
 		return "accepted by this chain; the next ones see it, too"
 	}
 	return [...]string{"accepted; the other rules of this table are skipped", "dropped", "back"}[v]

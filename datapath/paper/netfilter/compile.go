@@ -58,8 +58,19 @@ type chain struct {
 
 type rule struct {
 	*iptables.Rule
-	matches []iptables.Match // as the kernel evaluates them: of iptables, the generic ones first
-	jump    *chain           // of a Jump or Goto; nil: the dump has no such chain
+	jump  *chain // of a Jump or Goto; nil: the dump has no such chain
+	mixed bool   // not all generic matches stand first
+}
+
+// matches are those of the rule as the kernel evaluates them: of iptables, the generic ones first, as it compares the IP header
+// before it calls modules.
+func (r *rule) matches() []iptables.Match {
+	if !r.mixed {
+		return r.Matches
+	}
+	sorted := slices.Clone(r.Matches)
+	slices.SortStableFunc(sorted, func(a, b iptables.Match) int { return rank(a) - rank(b) })
+	return sorted
 }
 
 // compile resolves the jumps of a table. A jump to a missing chain is an error, except in
@@ -114,10 +125,7 @@ func (b *backend) compile(t *iptables.Table) error {
 				c.rules = rules[i:i:end]
 			}
 		}
-		compiled := rule{Rule: r, matches: r.Matches}
-		if !b.native() {
-			compiled.matches = genericFirst(r.Matches)
-		}
+		compiled := rule{Rule: r, mixed: !b.native() && !slices.IsSortedFunc(r.Matches, func(a, b iptables.Match) int { return rank(a) - rank(b) })}
 		name := target(r)
 		if name != "" {
 			compiled.jump = chains[name]
@@ -162,18 +170,6 @@ func target(r *iptables.Rule) string {
 		return t.Chain
 	}
 	return ""
-}
-
-// genericFirst moves the matches without a module to the front, as the kernel compares the IP
-// header before it calls modules.
-func genericFirst(matches []iptables.Match) []iptables.Match {
-	sorted := slices.IsSortedFunc(matches, func(a, b iptables.Match) int { return rank(a) - rank(b) })
-	if sorted {
-		return matches
-	}
-	matches = slices.Clone(matches)
-	slices.SortStableFunc(matches, func(a, b iptables.Match) int { return rank(a) - rank(b) })
-	return matches
 }
 
 func rank(m iptables.Match) int {

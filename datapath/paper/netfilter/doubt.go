@@ -43,7 +43,7 @@ func (w *walk) doubtful(c *chain, r *rule) (iptables.Truth, iptables.Match) {
 	var in iptables.Match        // doubt
 	var effects []iptables.Match // that happen if the rule matches, or not
 	chooses := r.choosesEndpoint(c)
-	for i, m := range r.matches {
+	for i, m := range r.matches() {
 		w.Rule, w.Match = r.Rule, i
 		t := iptables.Unknown
 		if isEffect(m) {

@@ -205,16 +205,16 @@ func (g *guesser) kubernetes() bool {
 // marksMasquerade reports whether kube-proxy marks packets to masquerade at a rule, in mode iptables or nftables. Newer versions
 // of the latter have no chain for it.
 func marksMasquerade(r *iptables.Rule) bool {
-	if r.Native == "" {
+	if !r.Native {
 		return isTo(r, kubechains.MarkMasq)
 	}
 	_, sets := r.Target.(iptables.SetMark)
-	return isTo(r, "mark-for-masquerade") || sets && strings.Contains(r.Native, "@cluster-ips")
+	return isTo(r, "mark-for-masquerade") || sets && strings.Contains(r.Text, "@cluster-ips")
 }
 
 // forNodePorts reports whether packets to node ports, whose destinations are the node's addresses, meet the rule.
 func forNodePorts(r *iptables.Rule) bool {
-	return isTo(r, nodePortsChain) || r.Native != "" && strings.Contains(r.Native, "@service-nodeports")
+	return isTo(r, nodePortsChain) || r.Native && strings.Contains(r.Text, "@service-nodeports")
 }
 
 const servicesChain = "KUBE-SERVICES"

@@ -15,10 +15,13 @@ type hint struct {
 	*iptables.Rule
 	table     string // of nftables: "nat" or "filter", by the type of the chains that lead to it
 	*approach        // shared by the rules of a chain that add nothing to it
+	*networks
 	*rare
-	source, destination netip.Prefix
-	protocol            uint8
+	protocol uint8
 }
+
+// networks are those that the packets are from and for; not valid: any.
+type networks struct{ source, destination netip.Prefix }
 
 // rare is the part of a hint that most rules do not have.
 type rare struct {
@@ -31,8 +34,17 @@ type rare struct {
 
 var (
 	anyApproach = new(approach)
+	anyNetworks = new(networks)
 	nothingRare = new(rare)
 )
+
+// ownNetworks are those of the rule, to be changed.
+func (h *hint) ownNetworks() *networks {
+	if h.networks == anyNetworks {
+		h.networks = new(networks)
+	}
+	return h.networks
+}
 
 // own is the rare part, to be changed.
 func (h *hint) own() *rare {
@@ -158,7 +170,7 @@ func approachRules(t *iptables.Table, hints []hint) {
 			}
 		}
 	}
-	native := len(t.Rules) > 0 && t.Rules[0].Native != ""
+	native := len(t.Rules) > 0 && t.Rules[0].Native
 	if native {
 		for _, c := range t.Chains {
 			if c.Base != nil {
@@ -231,7 +243,7 @@ func (h *hint) bounds() bool {
 }
 
 func hintOf(table string, r *iptables.Rule) hint {
-	h := hint{Rule: r, table: table, approach: anyApproach, rare: nothingRare}
+	h := hint{Rule: r, table: table, approach: anyApproach, networks: anyNetworks, rare: nothingRare}
 	name := func(n iptables.Naming) {
 		if n != nil {
 			own := h.own()
@@ -248,11 +260,11 @@ func hintOf(table string, r *iptables.Rule) hint {
 			if m.Negated {
 				h.own().notSource = p
 			} else {
-				h.source = p
+				h.ownNetworks().source = p
 			}
 		case iptables.Destination:
 			if p, ok := m.Network.Prefix(); ok && !m.Negated {
-				h.destination = p
+				h.ownNetworks().destination = p
 			}
 		case iptables.InInterface:
 			if own := h.own(); m.Negated {

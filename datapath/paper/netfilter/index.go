@@ -30,7 +30,7 @@ func newIndex(rules []rule) *index {
 	}
 	x := &index{destination: make(map[netip.Addr][]int32), source: make(map[netip.Addr][]int32), port: make(map[destinationPort][]int32)}
 	for i := range rules {
-		x.add(int32(i), rules[i].matches)
+		x.add(int32(i), rules[i].matches())
 	}
 	return x
 }

@@ -233,7 +233,7 @@ func ruleText(r *iptables.Rule) string {
 
 // comment returns the rule's comment; empty: none.
 func comment(r *rule) string {
-	for _, m := range r.matches {
+	for _, m := range r.matches() {
 		if c, ok := m.(iptables.Comment); ok {
 			return c.Text
 		}
@@ -244,7 +244,7 @@ func comment(r *rule) string {
 // because returns the matches that explain the rule's verdict, as the end of a sentence: source,
 // destination and devices explain more than protocol and port.
 func (w *walk) because(r *rule) string {
-	for _, m := range r.matches {
+	for _, m := range r.matches() {
 		if text := w.Why(m); text != "" {
 			return ": " + text
 		}
@@ -258,7 +258,7 @@ func (w *walk) does(r *rule) string {
 	switch w.target.(type) {
 	case nil:
 		text = "is counted"
-		for _, m := range r.matches {
+		for _, m := range r.matches() {
 			switch m := m.(type) {
 			case iptables.Recent:
 				if m.Mode != iptables.RecentCheck {

@@ -428,7 +428,7 @@ func (w *walk) agrees(c *chain, r *rule) (iptables.Truth, iptables.Match) {
 	case w.machine.options.Doubts:
 		return w.doubtful(c, r)
 	}
-	for i, m := range r.matches {
+	for i, m := range r.matches() {
 		w.Rule, w.Match = r.Rule, i
 		t := w.Evaluate(m)
 		if t == iptables.Unknown {
@@ -445,7 +445,7 @@ func (w *walk) agrees(c *chain, r *rule) (iptables.Truth, iptables.Match) {
 // unknown result, another may decide that the rule does not match.
 func (w *walk) agreesForSource(r *rule) (t iptables.Truth, failed iptables.Match) {
 	t = iptables.True
-	for _, m := range r.matches {
+	for _, m := range r.matches() {
 		result := iptables.Unknown
 		if !w.needsMore(m) {
 			result = w.Evaluate(m)

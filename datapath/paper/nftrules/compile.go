@@ -239,7 +239,7 @@ func (c *compiler) rule(chain string, r *nftables.Rule) *iptables.Rule {
 		line = 0
 	}
 	return &iptables.Rule{
-		Chain: chain, Line: line, Handle: r.Handle, Counters: counters, Matches: b.matches, Target: b.target, Native: strings.TrimSpace(native),
+		Chain: chain, Line: line, Handle: r.Handle, Counters: counters, Matches: b.matches, Target: b.target, Native: true, Text: strings.TrimSpace(native),
 	}
 }
 
