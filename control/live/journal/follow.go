@@ -323,12 +323,12 @@ func (f *follower) resync() {
 	f.mu.Lock()
 	f.kernel.stale, f.kernel.look = false, false // what is lost from here on is for the next time
 	f.kernel.Resyncs++
-	pass := f.kernel.Resyncs
+	pass, horizon := f.kernel.Resyncs, f.horizon()
 	f.mu.Unlock()
 	began := time.Now()
 	states := make([]conntrack.Event, 0, 256)
 	flush := func() {
-		f.found(states, pass)
+		f.found(states, pass, horizon)
 		states = states[:0]
 	}
 	whole := true
@@ -346,14 +346,15 @@ func (f *follower) resync() {
 	}
 }
 
-// found takes over states of connections that are there.
-func (j *Journal) found(states []conntrack.Event, pass uint64) {
+// found takes over states of connections that are there. horizon is that before the pass: flows that it finds do not make
+// each other forgotten.
+func (j *Journal) found(states []conntrack.Event, pass uint64, horizon int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := time.Now().UnixNano()
 	for i := range states {
 		number, e := j.find(&states[i])
-		if e == nil && j.insertObserved(&states[i], time.Unix(0, now), true) {
+		if e == nil && j.insertObserved(&states[i], time.Unix(0, now), horizon, true) {
 			number, e = j.find(&states[i])
 		}
 		if e != nil {

@@ -400,7 +400,7 @@ func TestAnswerFound(t *testing.T) {
 	b.found([]conntrack.Event{{State: conntrack.State{
 		Original: conntrack.Tuple{Source: client, Destination: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: 6},
 		TCP:      conntrack.TCPEstablished, Status: replied,
-	}}}, 1)
+	}}}, 1, b.horizon())
 	b.tcp(conntrack.TCPCloseWait, replied)
 	flows, _ := b.Last(1, time.Time{}, all)
 	if l := flows[0].Record(nil, false).Life; !l.Answered || l.AnsweredAfter != 0 {

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
@@ -91,11 +92,17 @@ func (j *Journal) apply(events []conntrack.Event, now time.Time) {
 func (j *Journal) wait(ev *conntrack.Event, now time.Time) {
 	long, young := j.timeoutOf(ev), ev.State.Start.IsZero()
 	switch young = young || now.Sub(ev.State.Start) < long; {
+	case j.observe != nil && ev.Kind != conntrack.Began && !j.kernel.waits(ev):
 	case young && len(j.kernel.orphans) < maxOrphans:
 		j.kernel.orphans = append(j.kernel.orphans, unmatchedEvent{*ev, now.Add(long), j.inForce})
 	case j.observe != nil:
 		j.applyEvent(ev, now, true)
 	}
+}
+
+// waits reports whether the beginning of the event's connection waits.
+func (k *kernelView) waits(ev *conntrack.Event) bool {
+	return slices.ContainsFunc(k.orphans, func(o unmatchedEvent) bool { return o.event.State.Original == ev.State.Original })
 }
 
 // retry applies the events that waited for their flows, in their order.
@@ -122,7 +129,7 @@ func (j *Journal) applyEvent(ev *conntrack.Event, now time.Time, settled bool) b
 		number, e = j.find(ev)
 	}
 	if e == nil {
-		if !j.insertObserved(ev, now, settled) {
+		if !j.insertObserved(ev, now, j.horizon(), settled) {
 			return false
 		}
 		if number, e = j.find(ev); e == nil {

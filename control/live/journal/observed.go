@@ -20,16 +20,20 @@ type Observe struct {
 
 // insertObserved adds the flow of a connection that no worker decided, and reports whether it did. These are connections
 // that the kernel's copy of the service table decided, which have its mark, and, if the journal observes another proxy,
-// all others. settled: the table is not going to change in time for an endpoint that it does not have yet.
-func (j *Journal) insertObserved(ev *conntrack.Event, now time.Time, settled bool) bool {
+// all others: these from their beginning, or from a pass over the connection table, in which the event has no kind.
+// horizon: see there. settled: the table is not going to change in time for an endpoint that it does not have yet.
+func (j *Journal) insertObserved(ev *conntrack.Event, now time.Time, horizon int64, settled bool) bool {
 	s := &ev.State
 	copied := s.Mark&conntrack.CopyMark != 0
-	if !copied && j.observe == nil || j.inForce == nil {
+	if !copied && (j.observe == nil || ev.Kind == conntrack.Updated || ev.Kind == conntrack.Destroyed) || j.inForce == nil {
+		return false
+	}
+	if ev.Kind != conntrack.Began && horizon > 0 && (s.Start.IsZero() || s.Start.UnixNano() < horizon) {
 		return false
 	}
 	k := keyOf(s.Original.Protocol, s.Original.Source, s.Original.Destination)
 	number, e := j.newest(k)
-	if e != nil && e.life.over && ev.Kind != conntrack.Began && !s.Start.IsZero() && s.Start.UnixNano() <= e.time {
+	if e != nil && e.life.over && ev.Kind != conntrack.Began && (s.Start.IsZero() && !copied || !s.Start.IsZero() && s.Start.UnixNano() <= e.time) {
 		return false // it has ended since its state was read
 	}
 	f := flow.Flow{
@@ -75,6 +79,15 @@ func (j *Journal) insertObserved(ev *conntrack.Event, now time.Time, settled boo
 	_, e = j.newest(k)
 	e.life.incomplete = e.life.incomplete || e.inherited && !copied
 	return true
+}
+
+// horizon is when the oldest flow in memory began, in nanoseconds. A connection that began before it, or at an unknown time,
+// may have had its record already, which is forgotten. 0: nothing is.
+func (j *Journal) horizon() int64 {
+	if j.flows.oldest == 1 {
+		return 0
+	}
+	return j.flows.at(j.flows.oldest).time
 }
 
 // attribute fills in what the service proxy of the node decided about a flow, and returns the table by which: the newest

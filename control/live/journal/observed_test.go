@@ -67,7 +67,7 @@ func TestCopiedBefore(t *testing.T) {
 		Mark:     conntrack.CopyMark, TCP: conntrack.TCPEstablished, Status: conntrack.StatusSeenReply | conntrack.StatusAssured | conntrack.StatusSourceNAT,
 		Start: start.Add(-time.Hour),
 	}
-	b.found([]conntrack.Event{{State: state}}, 1)
+	b.found([]conntrack.Event{{State: state}}, 1, b.horizon())
 	b.expect("decided established")
 	entries, _ := b.Last(1, time.Time{}, all)
 	r := entries[0].Record(nil, false)
@@ -77,13 +77,13 @@ func TestCopiedBefore(t *testing.T) {
 	b.event(client, conntrack.Destroyed, func(e *conntrack.Event) { e.State = state })
 	b.read()
 	// Its state was read before its end.
-	b.found([]conntrack.Event{{State: state}}, 2)
+	b.found([]conntrack.Event{{State: state}}, 2, b.horizon())
 	b.expect("")
 	// A connection of the daemon's, and one to an endpoint that is not known.
 	state.Mark, state.Start = conntrack.DefaultMark, start.Add(time.Hour)
-	b.found([]conntrack.Event{{State: state}}, 3)
+	b.found([]conntrack.Event{{State: state}}, 3, b.horizon())
 	state.Mark, state.Reply.Source = conntrack.CopyMark, netip.MustParseAddrPort("10.244.0.9:8080")
-	b.found([]conntrack.Event{{State: state}}, 3)
+	b.found([]conntrack.Event{{State: state}}, 3, b.horizon())
 	b.expect("")
 }
 
@@ -144,6 +144,40 @@ func TestObserved(t *testing.T) {
 	if r := b.record(); r.Reason != "not-a-service" || r.Verdict != "accept" || r.Proxy != "" {
 		t.Errorf("record %+v", r)
 	}
+}
+
+// TestObservedForgotten: a flow whose record is evicted gets no second one by what comes of its entry later.
+func TestObservedForgotten(t *testing.T) {
+	c := Observe{Proxy: func() string { return "kube-proxy (iptables)" }}
+	b := newBench(t, Config{Flows: pieceSize, Observe: &c})
+	b.SetTable(Published{Table: b.table})
+	b.began("10.244.0.3:8080", nil)
+	b.expect("decided")
+	later := func(what string, start time.Time, mark uint32, want uint64) {
+		t.Helper()
+		before := b.flows.next
+		change := func(e *conntrack.Event) {
+			e.State.Reply.Source = netip.MustParseAddrPort("10.244.0.3:8080")
+			e.State.TCP, e.State.Status, e.State.Start, e.State.Mark = conntrack.TCPEstablished, replied, start, mark
+		}
+		b.event(client, conntrack.Updated, change)
+		b.event(client, conntrack.Destroyed, change)
+		ev := conntrack.Event{State: conntrack.State{Original: conntrack.Tuple{Source: client, Destination: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: 6}}}
+		change(&ev)
+		b.found([]conntrack.Event{ev}, 1, b.horizon())
+		b.take(b.now.Add(time.Minute))
+		if got := b.flows.next - before; got != want {
+			t.Errorf("%s: %d further records, want %d", what, got, want)
+		}
+	}
+	later("its own", time.Time{}, 0, 0)
+	for i := range pieceSize + 1 {
+		b.event(netip.AddrPortFrom(netip.MustParseAddr("10.9.9.9"), uint16(i)), conntrack.Began, func(*conntrack.Event) {})
+	}
+	later("forgotten, and its beginning is not known", time.Time{}, 0, 0)
+	later("forgotten", start, 0, 0)
+	later("forgotten, of the copy", start, conntrack.CopyMark, 0)
+	later("a newer one, whose event was lost", b.now, 0, 1)
 }
 
 // TestObservedServices: flows to no service have no records if nobody wants them.
@@ -340,14 +374,16 @@ func TestConvergenceOfOthers(t *testing.T) {
 	next.Endpoints, next.Usable[decision.Cluster] = next.Endpoints[:1], []uint32{0}
 	b.SetTable(Published{Table: decision.NewTable(2, b.now, node, []*decision.ServicePort{next})})
 	b.now = b.now.Add(10 * time.Second)
-	b.event(netip.AddrPortFrom(client.Addr(), 1), conntrack.Updated, func(e *conntrack.Event) { e.State.Reply.Source = netip.MustParseAddrPort("10.244.0.3:8080") })
-	for _, endpoint := range []string{"10.244.0.9:8080", "10.96.0.10:80"} {
-		b.event(netip.AddrPortFrom(client.Addr(), 2), conntrack.Updated, func(e *conntrack.Event) { e.State.Reply.Source = netip.MustParseAddrPort(endpoint) })
+	for i, endpoint := range []string{"10.244.0.3:8080", "10.244.0.9:8080", "10.96.0.10:80"} {
+		b.found([]conntrack.Event{{State: conntrack.State{
+			Original: conntrack.Tuple{Source: netip.AddrPortFrom(client.Addr(), uint16(i)), Destination: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: 6},
+			Reply:    conntrack.Tuple{Source: netip.MustParseAddrPort(endpoint), Destination: client, Protocol: 6},
+		}}}, 1, b.horizon())
 	}
 	b.now = b.now.Add(time.Hour)
 	b.take(b.now)
 	m.expect(t, "connections from before", "last_flow 0.0")
-	if c, _ := b.Counts(next); c.Flows.Outdated+c.Flows.UnknownEndpoint+c.Flows.NotTranslated != 0 || c.Flows.Total != 3 {
+	if c, _ := b.Counts(next); c.Flows.Outdated+c.Flows.UnknownEndpoint+c.Flows.NotTranslated != 0 || c.Flows.Total != 4 {
 		t.Errorf("%+v", c.Flows)
 	}
 	if last := b.Changes(next)[0].Endpoints[0].LastFlow; last == nil || last.Time.After(start.Add(time.Second)) {
