@@ -48,9 +48,12 @@ type Algorithms struct {
 	Scripts []*script.Script
 }
 
-// Load reads the flags and the scripts that they name; more are paths of further scripts.
-func (f *Flags) Load(more []string) (a Algorithms, err error) {
+// Load reads the flags and the scripts that they name; more are paths of further scripts, and add adds further algorithms.
+func (f *Flags) Load(more []string, add ...func(*balance.Registry)) (a Algorithms, err error) {
 	a.Registry = balance.NewRegistry()
+	for _, own := range add {
+		own(a.Registry)
+	}
 	paths := slices.Concat(f.scripts, more)
 	named := func(algorithm string) string {
 		name, path := script.Path(algorithm)

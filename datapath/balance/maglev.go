@@ -72,15 +72,15 @@ func newMaglev(set *Set, size int) Picker {
 }
 
 func (p *maglev) Pick(f Flow) decision.Pick {
-	slot := hashFlow(f.Packet) % uint64(len(p.slots))
+	slot := HashFlow(f.Packet) % uint64(len(p.slots))
 	return decision.Pick{
 		Position: uint32(p.slots[slot]), Probability: 1,
 		Evidence: decision.Evidence{Kind: decision.Slot, Values: [3]uint32{uint32(slot), uint32(len(p.slots))}},
 	}
 }
 
-// hashFlow is a hash of addresses, ports and protocol: the same on all nodes and machines.
-func hashFlow(p *decision.Packet) uint64 {
+// HashFlow is a hash of addresses, ports and protocol: the same on all nodes and machines.
+func HashFlow(p *decision.Packet) uint64 {
 	var b [37]byte
 	source, destination := p.Source.Addr().As16(), p.Destination.Addr().As16()
 	copy(b[0:], source[:])

@@ -25,6 +25,8 @@ type Entry struct {
 	Optional bool
 	// Colon: the parameter follows a colon, as in "script:my.star", and is not in parentheses.
 	Colon bool
+	// Simulated: it needs endpoints that report their load, which only a simulation has.
+	Simulated bool
 	// Summary is one line on what it does.
 	Summary string
 	// Make returns the algorithm for a parameter; empty: it was left out. The name of the algorithm is

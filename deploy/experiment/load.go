@@ -19,6 +19,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/yamlfile"
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
@@ -31,6 +32,8 @@ type Experiment struct {
 	File []byte
 	// Scripts are the balancing scripts that it names, and those of its lab. Read only.
 	Scripts []*script.Script
+	// Own are algorithms of the program that runs the experiment. Read only.
+	Own []balance.Entry
 	// Digest is that of the file and of those that it names.
 	Digest string
 	// Points are what is simulated, at least one.
@@ -52,15 +55,16 @@ func (x *Experiment) At(name string) *Point {
 // maxFile bounds files, in bytes.
 const maxFile = 256 << 20
 
-// Load reads a file, or a shipped experiment by its name. The error is of type [yamlfile.Mistakes], or that
+// Load reads a file, or a shipped experiment by its name. It may name own algorithms besides those of nfqproxy. Cells run at
+// the same time, and each makes its own [balance.Algorithm]. The error is of type [yamlfile.Mistakes], or that
 // of a file that cannot be read.
-func Load(nameOrPath string) (*Experiment, error) {
+func Load(nameOrPath string, own ...balance.Entry) (*Experiment, error) {
 	if slices.Contains(labs.Experiments(), nameOrPath) {
 		data, err := labs.ExperimentFile(nameOrPath)
 		if err != nil {
 			return nil, err
 		}
-		return Parse("experiment "+nameOrPath, ".", data)
+		return Parse("experiment "+nameOrPath, ".", data, own...)
 	}
 	info, err := os.Stat(nameOrPath)
 	switch {
@@ -77,6 +81,7 @@ func Load(nameOrPath string) (*Experiment, error) {
 	}
 	dir := filepath.Dir(nameOrPath)
 	p := newReader(nameOrPath, dir)
+	p.own = own
 	if filepath.Base(nameOrPath) == FileExperiment {
 		_, err := os.Stat(filepath.Join(dir, FileRun))
 		p.kept = err == nil
@@ -99,8 +104,10 @@ var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // Parse reads the text of a file; name is for messages, and the files that it names are relative to a
 // directory.
-func Parse(name, dir string, data []byte) (*Experiment, error) {
-	return newReader(name, dir).experiment(data)
+func Parse(name, dir string, data []byte, own ...balance.Entry) (*Experiment, error) {
+	p := newReader(name, dir)
+	p.own = own
+	return p.experiment(data)
 }
 
 func (p *reader) experiment(data []byte) (*Experiment, error) {
@@ -119,7 +126,7 @@ func (p *reader) experiment(data []byte) (*Experiment, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	x.Scripts = p.scripts
+	x.Scripts, x.Own = p.scripts, p.own
 	x.Digest = hex.EncodeToString(p.digest.Sum(nil))
 	return x, nil
 }
@@ -176,7 +183,9 @@ type reader struct {
 	dir     string
 	digest  hash.Hash // what is read
 	scripts []*script.Script
-	// kept: the file is in the directory of results, and so are its scripts. withoutScripts: they are not read.
+	own     []balance.Entry
+	// kept: the file is in the directory of results, and so are its scripts. withoutScripts: they are not read, and algorithms may
+	// be unknown: those of another program.
 	kept, withoutScripts bool
 }
 

@@ -42,6 +42,7 @@ var Metrics = []Metric{
 	{"broken", "broken %", percent, false, true, "share of flows whose connection ended before its time", shareOf(func(r *traffic.Result) int { return r.Broken })},
 	{"inconsistent", "inconsistent %", percent, false, true, "share of flows whose connection broke because it got another endpoint, though its own was still there", shareOf(func(r *traffic.Result) int { return r.Remapped })},
 	{"remapped", "remapped %", percent, false, true, "share of addresses and ports that get another endpoint after a change of the set, though their own is still there; mean of all changes", remapped},
+	{"messages", "messages/flow", 1, false, true, "messages between nodes and endpoints for the algorithm, as probes and reports, for each flow", shareOf(func(r *traffic.Result) int { return r.Messages })},
 	{"open_mean", "open", 1, false, false, "open connections in all, mean over time", func(r *traffic.Result) float64 { return r.Open }},
 	{"max_mean", "max/mean", 1, true, true, "open connections of the fullest endpoint in comparison with the mean, mean over time", func(r *traffic.Result) float64 { return r.MaxOverMean }},
 	{"jain", "Jain", 1, true, true, "Jain's index of open connections, mean over time", func(r *traffic.Result) float64 { return r.Jain }},
@@ -51,8 +52,8 @@ var Metrics = []Metric{
 }
 
 // simulatedOnly are the metrics that a live run has not: a kernel shows neither what would happen to other flows
-// nor, without a record of each flow, second chances.
-var simulatedOnly = []string{"second_chances", "remapped"}
+// nor, without a record of each flow, second chances. No endpoint of a lab exchanges messages with nodes.
+var simulatedOnly = []string{"second_chances", "remapped", "messages"}
 
 // liveOnly are the metrics that a simulation has not.
 var liveOnly = []string{"late_p99"}

@@ -13,12 +13,13 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/algorithms"
 )
 
-// algorithms are those of one cell: the built-in ones and the experiment's scripts, compiled for the cell, so that
+// algorithms are those of one cell: those of programs and publications, and the experiment's scripts, compiled for the cell, so that
 // their failures are the cell's own.
 func (x *Experiment) algorithms() (*balance.Registry, *failures, error) {
-	r, f := balance.NewRegistry(), &failures{errors: make(map[string]bool)}
+	r, f := registry(x.Own), &failures{errors: make(map[string]bool)}
 	for _, s := range x.Scripts {
 		own, err := script.New(s.Path(), s.Source())
 		if err != nil {
@@ -32,6 +33,15 @@ func (x *Experiment) algorithms() (*balance.Registry, *failures, error) {
 		f.scripts = append(f.scripts, own)
 	}
 	return r, f, script.Register(r, f.scripts...)
+}
+
+// registry has the algorithms that need no file.
+func registry(own []balance.Entry) *balance.Registry {
+	r := algorithms.Names()
+	for _, e := range own {
+		r.Add(e)
+	}
+	return r
 }
 
 // maxErrors bounds the messages of a cell.
@@ -59,10 +69,10 @@ func (p *reader) algorithm(field, text string) (name string, ok bool) {
 	if path != "" {
 		p.script(field, p.relative(path))
 	}
-	r := balance.NewRegistry()
+	r := registry(p.own)
 	// What is wrong with a script is reported when it is loaded.
 	r.Add(script.Entry(func(string) (balance.Algorithm, error) { return balance.Algorithm{}, nil }))
-	if _, err := r.Parse(name); err != nil {
+	if _, err := r.Parse(name); err != nil && !p.withoutScripts {
 		p.Fail(field, "%w", err)
 	}
 	return name, len(p.Mistakes) == before
@@ -93,7 +103,7 @@ func (p *reader) script(field, at string) {
 
 // registry has the algorithms that the files may name.
 func (p *reader) registry(field string) *balance.Registry {
-	r := balance.NewRegistry()
+	r := registry(p.own)
 	if err := script.Register(r, p.scripts...); err != nil {
 		p.Fail(field, "%w", err)
 	}

@@ -17,7 +17,9 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/control/visible"
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/algorithms"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/replay"
 )
 
@@ -85,7 +87,8 @@ been spread, with confidence intervals, from the recorded probabilities of selec
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.table.addOptional(flags)
-	f.table.algorithms.Add(flags, "With a flow log")
+	f.table.algorithms.Add(flags, "Or ring, hrw, jump, multiprobe, bounded, wpod(N) or rr-random, which the daemon does not have. With a flow log")
+	f.table.further = []func(*balance.Registry){func(r *balance.Registry) { algorithms.Add(r, nil) }}
 	flags.StringArrayVar(&f.rules, "rules", nil, "dump of iptables-save or ip6tables-save that decides, instead of --objects; one per family")
 	oneOf(cmd, &f.output, "output", "o", ": lines for people, with times in UTC; records as in the flow log; or the packets as they would leave the node", "text", "json", "pcap")
 	flags.Lookup("node").Usage += orBundle

@@ -15,6 +15,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/paper/kubeproxyconfig"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
@@ -25,7 +26,8 @@ type tableFlags struct {
 	objects    []string
 	name       string
 	node       proxyconfig.NodeFlags
-	algorithms algorithms.Flags // not all commands have them
+	algorithms algorithms.Flags          // not all commands have them
+	further    []func(*balance.Registry) // add algorithms that the daemon does not have
 	// primaryNodePorts opens node ports on the node's primary addresses by default, as kube-proxy does in nftables mode.
 	primaryNodePorts bool
 }
@@ -86,7 +88,7 @@ func (f *tableFlags) configure(objects *manifest.Objects) (config servicetable.N
 	if file != nil {
 		scripts = file.Proxy.Scripts
 	}
-	a, err := f.algorithms.Load(scripts)
+	a, err := f.algorithms.Load(scripts, f.further...)
 	if err != nil {
 		return config, err
 	}

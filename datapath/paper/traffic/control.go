@@ -10,6 +10,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/algorithms"
 )
 
 // control is the control plane: it makes the tables. All nodes of a zone share them, for they are
@@ -70,10 +71,10 @@ func (s *simulation) build(algorithm string) error {
 	for _, ports := range services {
 		k.newest = append(k.newest, decision.NewTable(1, time.Time{}, decision.Node{}, ports))
 	}
-	registry := sharing(s.o.Algorithms)
+	registry := s.sharing(s.o.Algorithms)
 	for i := range s.nodes {
 		n := &s.nodes[i]
-		n.alive, n.factor, n.table = true, 1, k.newest[n.zone]
+		n.number, n.alive, n.factor, n.table = int32(i), true, 1, k.newest[n.zone]
 		n.balancer = balance.New(registry, func() int64 { return s.now })
 		n.balancer.Follow(n.table)
 		n.rand = stream(s.seed, "node", i)
@@ -212,6 +213,7 @@ func (s *simulation) distribute() {
 func (s *simulation) deliver(number int32, version uint32) {
 	n := &s.nodes[number]
 	if version > n.version {
+		s.reports.node = number
 		n.version, n.table = version, s.control.versions[version][n.zone]
 		n.balancer.Follow(n.table)
 	}
@@ -262,13 +264,14 @@ func Generate(nodes, zones int) []Node {
 }
 
 // sharing are the algorithms for all nodes of a simulation. Nodes share what is the same for all: hash tables.
-func sharing(all *balance.Registry) *balance.Registry {
+func (s *simulation) sharing(all *balance.Registry) *balance.Registry {
 	own := balance.NewRegistry()
+	algorithms.Add(own, informer{s})
 	for _, e := range all.Entries() {
 		switch e.Name {
 		case "eject": // that of own selects with the algorithms of own
 			continue
-		case "maglev", "sh", "dh":
+		case "maglev", "sh", "dh", "ring", "hrw", "jump", "multiprobe":
 			original := e.Make
 			e.Make = func(parameter string) (balance.Algorithm, error) {
 				a, err := original(parameter)
@@ -281,7 +284,9 @@ func sharing(all *balance.Registry) *balance.Registry {
 			}
 			e.Make = once(e.Make)
 		}
-		own.Add(e)
+		if !e.Simulated {
+			own.Add(e)
+		}
 	}
 	return own
 }

@@ -198,7 +198,8 @@ type Away struct {
 
 // Options are those of a run that do not change what is simulated.
 type Options struct {
-	// Algorithms has the algorithms; nil: the built-in ones.
+	// Algorithms has the algorithms; nil: the built-in ones and those of package algorithms. Of entries with Simulated, the
+	// simulation has its own.
 	Algorithms *balance.Registry
 	// Progress is called now and then with the simulated time; it reports whether to go on. Nil: go on.
 	Progress func(at time.Duration) bool

@@ -42,6 +42,7 @@ func (s *simulation) watch(service int32, algorithms *balance.Registry) {
 // ask decides the probe flows by the newest table. They are all open at the same time.
 func (s *simulation) ask(p *probe, service int32) []int32 {
 	table := s.control.newest[0]
+	s.reports.node = noNode
 	p.balancer.Follow(table)
 	endpoints := make([]int32, probeFlows)
 	decisions := make([]decision.Decision, probeFlows)

@@ -17,6 +17,8 @@ const (
 	gone                  // an endpoint
 	noticed               // the loss of a node
 	delivered             // a table to a node
+	probed                // an endpoint, by a probe of an algorithm
+	heard                 // a node, the answer
 )
 
 // timed is an event at a time. Of several at the same time, the one that was made first comes first.

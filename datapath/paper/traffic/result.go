@@ -27,6 +27,9 @@ type Result struct {
 	Series []Served
 	// Late are the times by which flows began late, in nanoseconds, sorted: in live runs, on a busy machine.
 	Late []int64
+	// Messages are those between nodes and endpoints for the algorithm: probes, reports and changes of queues of idle
+	// endpoints.
+	Messages int
 	// Waited is the share of connections that waited for a worker.
 	Waited float64
 	// Open, MaxOverMean and Jain are about the open connections of endpoints: the means of the rows of Windows

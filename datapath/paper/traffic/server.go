@@ -24,6 +24,7 @@ type server struct {
 	flows          int32 // that were sent to it after the warm-up
 	recent         int32 // in this window
 	replaces       int32 // the endpoint that ends when this one is ready; -1: none
+	reported       reported
 }
 
 // open counts its connections.
@@ -51,6 +52,7 @@ type connection struct {
 	node       int32
 	client     int32
 	next, prev int32 // in a list of its server
+	begins     int32 // connections of the server at its begin, with itself
 	use        uint32
 	port       uint16
 	failed     [maxRetries]int32 // servers that refused it or did not answer
@@ -132,6 +134,7 @@ func (s *simulation) offer(id int32) {
 		}
 		s.release(id)
 	default:
+		s.enter(c, e)
 		if s.c.Workload.Accept == ByKernel {
 			s.answered(c)
 		}
@@ -171,6 +174,7 @@ func (s *simulation) start(id int32) {
 	work := c.work
 	if f := max(e.factor, s.nodes[e.node].factor); f != 1 {
 		work = int64(min(float64(work)*f, float64(longest)))
+		c.work = work
 	}
 	s.queue.add(s.now+work, workDone, id, c.use)
 }
@@ -189,6 +193,7 @@ func (s *simulation) answered(c *connection) {
 func (s *simulation) done(id int32) {
 	c := &s.connections[id]
 	number := c.server
+	s.served(c)
 	if c.counted {
 		response := s.now - c.arrived + int64(s.c.Workload.RoundTrip)
 		s.result.Response = append(s.result.Response, response)
@@ -212,6 +217,8 @@ func (s *simulation) rest(number int32) {
 	if id := e.waiting.first; id >= 0 && e.present {
 		s.remove(&e.waiting, id)
 		s.start(id)
+	} else if e.present && e.busy == 0 {
+		s.idle(number)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/algorithms"
 )
 
 // ErrStopped is the error of a run that Options.Progress stopped.
@@ -31,6 +32,7 @@ type simulation struct {
 	members     [][]int32
 	control     control
 	probes      map[int32]*probe
+	reports     reports
 
 	giveUp, timeWait int64
 	secondChance     bool
@@ -52,6 +54,7 @@ type node struct {
 	version  uint32
 	balancer *balance.Balancer
 	rand     *rand.Rand
+	number   int32
 	zone     int32 // in control.tables
 	alive    bool
 	factor   float64 // of the time of its endpoints' work
@@ -79,7 +82,7 @@ func Run(c *Config, algorithm string, seed uint64, o Options) (*Result, error) {
 
 func newSimulation(c *Config, seed uint64, o Options) *simulation {
 	if o.Algorithms == nil {
-		o.Algorithms = balance.NewRegistry()
+		o.Algorithms = algorithms.Names()
 	}
 	return &simulation{
 		c: c, o: o, seed: seed,
@@ -201,6 +204,10 @@ func (s *simulation) happen(e timed) {
 		}
 	case delivered:
 		s.deliver(e.id, e.tag)
+	case probed:
+		s.probed(e.id)
+	case heard:
+		s.heard(e.id)
 	default:
 		if e.at < int64(s.c.Duration) { // afterwards, connections end in peace
 			s.change(e)
@@ -263,6 +270,7 @@ func (s *simulation) decide(n *node, client int32, port uint16, service int32) d
 		Destination: s.control.destinations[service],
 	}
 	s.decided++
+	s.reports.node = n.number
 	if s.o.Stopwatch == nil || s.decided%measured != 0 {
 		return decision.Decide(n.table, &p, n.rand, nil, n.balancer)
 	}

@@ -192,7 +192,8 @@ func busy() *Config {
 }
 
 // allAlgorithms are algorithms of all kinds.
-var allAlgorithms = []string{"random", "rr", "wrr", "lc", "wlc", "sed", "nq", "sh", "dh", "maglev", "maglev(251)", "p2c", "jsq(3)", "ewma", "eject(p2c)", "eject(maglev(251))"}
+var allAlgorithms = []string{"random", "rr", "wrr", "lc", "wlc", "sed", "nq", "sh", "dh", "maglev", "maglev(251)", "p2c", "jsq(3)", "ewma", "eject(p2c)", "eject(maglev(251))",
+	"ring", "hrw", "jump", "multiprobe", "bounded", "wpod(2)", "rr-random", "subset(3:lc)", "stale(100ms)", "stale(100ms:2)", "jiq", "prequal", "wrr-report(2s)"}
 
 // TestDeterministic: the same bits again, and the same as on any other machine. GOARCH=386 and GOAMD64=v3
 // compute with other instructions.
@@ -208,7 +209,7 @@ func TestDeterministic(t *testing.T) {
 		}
 		fmt.Fprintf(h, "%+v\n", *r)
 	}
-	if got, want := h.Sum64(), uint64(0xff7cbca93a998d2e); got != want {
+	if got, want := h.Sum64(), uint64(0xa8f6fd96290e3ed6); got != want {
 		t.Errorf("hash %#x, want %#x", got, want)
 	}
 }

@@ -4,8 +4,12 @@ package live
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
+	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
 )
@@ -36,6 +40,9 @@ func (Backend) Parallel() int { return 1 }
 
 // Check reports why an experiment cannot run live; nil: it can.
 func Check(x *experiment.Experiment) error {
+	if err := checkAlgorithms(x); err != nil {
+		return err
+	}
 	for i := range x.Points {
 		if err := check(x, &x.Points[i]); err != nil {
 			return err
@@ -72,6 +79,23 @@ func check(x *experiment.Experiment, p *experiment.Point) error {
 	} {
 		if limit.have > limit.most {
 			return fmt.Errorf("%s: %d %s: at most %d can run live", x.Metadata.Name, limit.have, limit.what, limit.most)
+		}
+	}
+	return nil
+}
+
+// checkAlgorithms reports an algorithm that the daemon does not have.
+func checkAlgorithms(x *experiment.Experiment) error {
+	r := balance.NewRegistry()
+	r.Add(script.Entry(func(string) (balance.Algorithm, error) { return balance.Algorithm{}, nil })) // loaded with the experiment
+	names := slices.Clone(x.Algorithms)
+	for i := range x.Cluster.Services {
+		names = append(names, x.Cluster.Services[i].Algorithm)
+	}
+	for _, name := range names {
+		name, _ = strings.CutSuffix(name, traffic.SecondChance)
+		if _, err := r.Parse(name); err != nil {
+			return fmt.Errorf("%s: algorithm %s: nfqproxyd does not have it, so it cannot run live: use --simulate", x.Metadata.Name, name)
 		}
 	}
 	return nil
