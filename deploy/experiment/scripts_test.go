@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
 )
 
@@ -43,6 +45,7 @@ func TestScript(t *testing.T) {
 		{"compared", withAlgorithms("[script:policies/first.star]"), "script:first.star"},
 		{"with second chances", withAlgorithms("[script:policies/first.star+second-chance]"), "script:first.star+second-chance"},
 		{"in eject", withAlgorithms("[eject(script:policies/first.star)]"), "eject(script:first.star)"},
+		{"in subset", withAlgorithms("['subset(3:script:policies/first.star)']"), "subset(3:script:first.star)"},
 		{"of a service", own, "random"},
 		{"of a lab's service", lab, "random"},
 	} {
@@ -153,5 +156,53 @@ func TestScriptMistakes(t *testing.T) {
 	text := strings.Replace(small, "nodes: 2\n  services: [{name: web, endpoints: 3}]", "lab: lab.yaml", 1)
 	if _, err := experiment.Parse("x.yaml", dir, []byte(text)); err == nil || !strings.HasPrefix(err.Error(), "x.yaml:6: cluster.lab: balancing script: ") {
 		t.Errorf("a script of the lab: %v", err)
+	}
+}
+
+// TestOwnAlgorithm: a program runs an experiment with an algorithm of its own. Without the program the results are read, but not continued.
+func TestOwnAlgorithm(t *testing.T) {
+	t.Parallel()
+	first := balance.Entry{Name: "first", Make: func(string) (balance.Algorithm, error) {
+		return balance.Algorithm{New: func(*balance.Set, balance.Picker) balance.Picker { return firstPicker{} }}, nil
+	}}
+	text := []byte(withAlgorithms("[random, first, eject(first)]"))
+	if _, err := experiment.Parse("x.yaml", ".", text); err == nil || !strings.Contains(err.Error(), `balancing algorithm "first": unknown`) {
+		t.Errorf("without the algorithm: %v", err)
+	}
+	x, err := experiment.Parse("x.yaml", ".", text, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.Seeds = 1
+	results, dir := run(t, x)
+	for _, c := range results.Cells[1:] {
+		if c.Values["flows_max_mean"] != 3 {
+			t.Errorf("%s: the endpoint with most has %v of the mean, want all", c.Algorithm, c.Values["flows_max_mean"])
+		}
+	}
+	if again, err := experiment.Open(dir); err != nil || len(again.Cells) != 3 {
+		t.Errorf("the results without the program: %v", err)
+	}
+}
+
+type firstPicker struct{}
+
+func (firstPicker) Pick(balance.Flow) decision.Pick {
+	return decision.Pick{Evidence: decision.Evidence{Kind: decision.Noted, Note: "the first"}}
+}
+
+// TestPublished: algorithms of package algorithms run wherever one is named, and their messages count.
+func TestPublished(t *testing.T) {
+	t.Parallel()
+	x, err := experiment.Parse("x.yaml", ".", []byte(withAlgorithms("[jiq, 'stale(1s:2)', prequal+second-chance, ring]")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.Seeds = 1
+	results, _ := run(t, x)
+	for _, c := range results.Cells {
+		if want := c.Algorithm == "jiq" || c.Algorithm == "prequal+second-chance"; c.Values["messages"] > 0 != want {
+			t.Errorf("%s: %v messages for each flow", c.Algorithm, c.Values["messages"])
+		}
 	}
 }

@@ -118,11 +118,11 @@ func (s *Script) compile(source []byte) error {
 }
 
 // Path splits the name of an algorithm as operators write it, with the path of a script:
-// "script:/etc/nfqproxy/my.star" or "eject(script:my.star)". It returns the name that
+// "script:/etc/nfqproxy/my.star", "eject(script:my.star)" or "subset(20:script:my.star)". It returns the name that
 // [balance.Registry.Parse] reads, and the path; empty: the algorithm is no script.
 func Path(text string) (name, path string) {
 	before, rest, ok := strings.Cut(text, prefix)
-	if !ok || before != "" && !strings.HasSuffix(before, "(") {
+	if !ok || before != "" && before[len(before)-1] != '(' && before[len(before)-1] != ':' {
 		return text, ""
 	}
 	if path = strings.TrimRight(rest, ")"); path == "" {

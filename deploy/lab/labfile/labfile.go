@@ -122,7 +122,7 @@ type Proxy struct {
 }
 
 // Algorithm is a balancing algorithm, as [balance.Registry.Canonical] returns it; empty: random. A script is one of
-// Proxy.Scripts.
+// Proxy.Scripts, without its directory.
 type Algorithm string
 
 // String is how operators write it.
@@ -270,7 +270,23 @@ func (r *reader) read(file string, m map[string]any) {
 	}
 }
 
-// checkScripts reports scripts that cannot be told apart by their names, and an algorithm that is none of them.
+// addScripts adds the scripts that proxy.balance and proxy.shadow name to proxy.scripts, unless they are there.
+func (p *Proxy) addScripts() {
+	add := func(a *Algorithm) {
+		name, path := script.Path(string(*a))
+		known := slices.ContainsFunc(p.Scripts, func(s string) bool { return s == path || filepath.Base(s) == path })
+		if path != "" && !known {
+			p.Scripts = append(p.Scripts, path)
+		}
+		*a = Algorithm(name)
+	}
+	add(&p.Balance)
+	for i := range p.Shadow {
+		add(&p.Shadow[i])
+	}
+}
+
+// checkScripts reports scripts that cannot be told apart by their names.
 func (r *reader) checkScripts(p *Proxy) {
 	known := make(map[string]bool)
 	for i, path := range p.Scripts {
@@ -279,15 +295,6 @@ func (r *reader) checkScripts(p *Proxy) {
 			r.fail(fmt.Sprintf("proxy.scripts[%d]", i), "a second file %s: want different file names", name)
 		}
 		known[name] = true
-	}
-	check := func(field string, a Algorithm) {
-		if _, path := script.Path(string(a)); path != "" && !known[path] {
-			r.fail(field, "script %s is not in proxy.scripts", path)
-		}
-	}
-	check("proxy.balance", p.Balance)
-	for i, a := range p.Shadow {
-		check(fmt.Sprintf("proxy.shadow[%d]", i), a)
 	}
 }
 
@@ -317,6 +324,7 @@ func (r *reader) complete() {
 	for i := range lab.Clients {
 		complete(fmt.Sprintf("clients[%d]", i), lab.Clients[i].Name, lab.Clients[i].Ports)
 	}
+	lab.Proxy.addScripts()
 	r.checkScripts(&lab.Proxy)
 	given := NewGiven(lab)
 	for i := range lab.Deployments {
