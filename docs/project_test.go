@@ -1,6 +1,8 @@
 package docs
 
 import (
+	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -9,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
 // TestHostPaths: the pages about the container's privileges name every directory of the host that it gets.
@@ -34,6 +37,37 @@ func TestAlgorithmInGo(t *testing.T) {
 	code := e2etest.ReadFile(t, filepath.Join(repository, "datapath/balance/example_test.go"))
 	if !strings.Contains(page, "```go\n"+code+"```\n") {
 		t.Error("docs/how-to/write-a-balancer-in-go.md: the code is not that of datapath/balance/example_test.go")
+	}
+}
+
+// TestExperimentInGo: the program of the page runs the experiment of the page, with the output of the page.
+func TestExperimentInGo(t *testing.T) {
+	page := e2etest.ReadFile(t, filepath.Join(repository, "docs/how-to/write-a-balancer-in-go.md"))
+	dir := t.TempDir()
+	for file, begin := range map[string]string{"main.go": "```go\npackage main\n", "own.yaml": "```yaml\n"} {
+		_, code, ok := strings.Cut(page, begin)
+		code, _, closed := strings.Cut(code, "```\n")
+		if !ok || !closed {
+			t.Fatalf("the page has no block that begins with %q", begin)
+		}
+		_, head, _ := strings.Cut(begin, "\n")
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(head+code), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	netnstest.RequireTool(t, "go")
+	cmd := exec.Command("go", "run", filepath.Join(dir, "main.go"), filepath.Join(dir, "own.yaml"), filepath.Join(dir, "results"))
+	cmd.Dir = repository
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &stderr)
+	}
+	for line := range strings.Lines(string(out)) {
+		if !strings.Contains(page, "\n    "+line) {
+			t.Errorf("the page lacks %q of the output", line)
+		}
 	}
 }
 
