@@ -47,7 +47,7 @@ var formulas = []formula{
 	{"maglev-disruption", "remapped", "construction of Eisenbud et al. (2016)", maglevDisruption},
 	{"ring-max-mean", "flows_max_mean", "consistent hashing with one point for each endpoint: Holst (1980)", func(c *traffic.Config, a string) (float64, error) {
 		s, err := oneService(c)
-		if name, _ := script.Path(a); err == nil && !strings.HasPrefix(name, "script:") {
+		if name, _ := script.Path(a); err == nil && !strings.HasPrefix(name, "script:") && a != "ring(1)" {
 			err = fmt.Errorf("%s is no ring of consistent hashing", a)
 		}
 		return theory.RingMaxOverMean(len(s.Endpoints)), err
@@ -135,7 +135,7 @@ func queueOf(c *traffic.Config, algorithm string, workers int) (station, error) 
 func choices(c *traffic.Config, algorithm string) (int, error) {
 	d := 0
 	switch {
-	case algorithm == "random":
+	case algorithm == "random", algorithm == "hrw", algorithm == "jump": // independent hashes are draws
 		return 1, nil
 	case algorithm == "p2c":
 		d = 2
@@ -143,7 +143,7 @@ func choices(c *traffic.Config, algorithm string) (int, error) {
 		d, _ = argument(algorithm, "jsq")
 	}
 	if d == 0 {
-		return 0, fmt.Errorf("wants algorithm random, p2c or jsq(N), not %s", algorithm)
+		return 0, fmt.Errorf("wants algorithm random, hrw, jump, p2c or jsq(N), not %s", algorithm)
 	}
 	if len(c.Cluster.Nodes) > 1 {
 		return 0, fmt.Errorf("wants one node, not %d: each node counts its own connections only", len(c.Cluster.Nodes))
