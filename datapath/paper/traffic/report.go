@@ -30,6 +30,15 @@ type reported struct {
 	queue  algorithms.IdleQueue
 }
 
+// counts returns what an endpoint counts for reports, from the first time on.
+func (s *simulation) counts(number int32) *reported {
+	e := &s.servers[number]
+	if e.reported == nil {
+		e.reported = new(reported)
+	}
+	return e.reported
+}
+
 // response is a response time, with the number of connections that the endpoint had.
 type response struct {
 	open  int32
@@ -100,7 +109,7 @@ func (i informer) Probe(endpoint int, of *balance.Endpoint, to algorithms.Prober
 		r.asked = append(r.asked, asked{})
 	}
 	r.asked[id] = asked{to: to, endpoint: of, server: int32(endpoint)}
-	if e := &s.servers[endpoint].reported; e.newest == nil {
+	if e := s.counts(int32(endpoint)); e.newest == nil {
 		e.newest = make([]response, 0, responses)
 	}
 	s.queue.add(s.now+int64(s.c.Workload.RoundTrip)/2, probed, id, 0)
@@ -163,7 +172,7 @@ func (i informer) Join(set *balance.Set, queue algorithms.IdleQueue) {
 	for i := range all {
 		if all[i].node == r.node {
 			for id := range s.servers { // those in the queue before are in this one
-				if e := &s.servers[id].reported; e.queue == all[i].queue {
+				if e := s.servers[id].reported; e != nil && e.queue == all[i].queue {
 					e.queue = queue
 				}
 			}
@@ -185,7 +194,7 @@ func (s *simulation) idle(number int32) {
 	if !s.nodes[q.node].alive {
 		return
 	}
-	e.reported.queue = q.queue
+	s.counts(number).queue = q.queue
 	q.queue.Idle(e.addr)
 	s.message()
 }
@@ -193,16 +202,21 @@ func (s *simulation) idle(number int32) {
 // enter: an endpoint gets a connection.
 func (s *simulation) enter(c *connection, e *server) {
 	c.begins = e.open() + 1
-	if q := e.reported.queue; q != nil {
-		if e.reported.queue = nil; q.Busy(e.addr) {
-			s.message()
-		}
+	if e.reported == nil || e.reported.queue == nil {
+		return
+	}
+	q := e.reported.queue
+	if e.reported.queue = nil; q.Busy(e.addr) {
+		s.message()
 	}
 }
 
 // served: the work on a connection has ended.
 func (s *simulation) served(c *connection) {
-	r := &s.servers[c.server].reported
+	r := s.servers[c.server].reported
+	if r == nil {
+		return
+	}
 	if r.newest != nil {
 		one := response{c.begins, s.now - c.decided}
 		if len(r.newest) < responses {
@@ -219,10 +233,11 @@ func (s *simulation) served(c *connection) {
 // that a new one would, or with the nearest one.
 func (s *simulation) report(number int32) algorithms.Report {
 	e := &s.servers[number]
-	r := algorithms.Report{Open: int(e.open()), Done: e.reported.done, Worked: time.Duration(e.reported.worked)}
+	counts := s.counts(number)
+	r := algorithms.Report{Open: int(e.open()), Done: counts.done, Worked: time.Duration(counts.worked)}
 	var near [responses]int64
 	n, nearest := 0, int32(-1)
-	for _, one := range e.reported.newest {
+	for _, one := range counts.newest {
 		d := max(one.open-e.open()-1, e.open()+1-one.open)
 		if nearest < 0 || d < nearest {
 			n, nearest = 0, d

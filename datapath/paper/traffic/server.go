@@ -19,12 +19,12 @@ type server struct {
 	ending bool
 	factor float64 // of the time of its work
 
-	busy           int32 // workers
-	waiting, taken list  // connections without and with a worker, or after the work
-	flows          int32 // that were sent to it after the warm-up
-	recent         int32 // in this window
-	replaces       int32 // the endpoint that ends when this one is ready; -1: none
-	reported       reported
+	busy           int32     // workers
+	waiting, taken list      // connections without and with a worker, or after the work
+	flows          int32     // that were sent to it after the warm-up
+	recent         int32     // in this window
+	replaces       int32     // the endpoint that ends when this one is ready; -1: none
+	reported       *reported // nil: nobody has asked
 }
 
 // open counts its connections.
