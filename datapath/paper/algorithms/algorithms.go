@@ -87,21 +87,21 @@ func Names() *balance.Registry {
 
 func all(r *balance.Registry, c Cluster) []balance.Entry {
 	return []balance.Entry{
-		{Name: "ring", Parameter: "POINTS", Optional: true, Summary: "consistent hash of addresses and ports: a ring with 160 points for each endpoint", Make: numbered(1, 1000, 160, func(n int) newPicker {
+		{Name: "ring", Parameter: "POINTS", Optional: true, Summary: "consistent hash of addresses and ports: a ring with 160 points for each endpoint", Make: numbered(1000, 160, func(n int) newPicker {
 			return hashing(func(set *balance.Set) lookup { return newRing(set, n).find })
 		})},
 		{Name: "hrw", Summary: "rendezvous hash of addresses and ports: the endpoint with the highest random weight", Make: plain(hashing(newRendezvous))},
 		{Name: "jump", Summary: "jump consistent hash of addresses and ports", Make: plain(hashing(newJump))},
-		{Name: "multiprobe", Parameter: "PROBES", Optional: true, Summary: "consistent hash of addresses and ports: one point for each endpoint, and the nearest of 21 probes", Make: numbered(1, 100, 21, func(n int) newPicker {
+		{Name: "multiprobe", Parameter: "PROBES", Optional: true, Summary: "consistent hash of addresses and ports: one point for each endpoint, and the nearest of 21 probes", Make: numbered(100, 21, func(n int) newPicker {
 			return hashing(func(set *balance.Set) lookup { return newMultiProbe(set, n) })
 		})},
-		{Name: "bounded", Parameter: "PERCENT", Optional: true, Summary: "as ring, but no endpoint has more than 25 percent above the mean of open connections", Make: feedback(numbered(1, 1000, 25, newBounded))},
-		{Name: "wpod", Parameter: "N", Summary: "N drawn in proportion to the weights, the one with the fewest open connections per weight", Make: feedback(numbered(1, maxSample, 0, newWeighted))},
+		{Name: "bounded", Parameter: "PERCENT", Optional: true, Summary: "as ring, but no endpoint has more than 25 percent above the mean of open connections", Make: feedback(numbered(1000, 25, newBounded))},
+		{Name: "wpod", Parameter: "N", Summary: "N drawn in proportion to the weights, the one with the fewest open connections per weight", Make: feedback(numbered(maxSample, 0, newWeighted))},
 		{Name: "rr-random", Summary: "round robin that begins with a random endpoint on each node", Make: plain(newRandomStart(r))},
 		{Name: "subset", Parameter: "SIZE:ALGORITHM", Summary: "another algorithm among a subset of the endpoints, which depends on the node's number", Simulated: true, Make: func(p string) (balance.Algorithm, error) { return newSubset(r, c, p) }},
 		{Name: "stale", Parameter: "AGE[:N]", Summary: "the fewest connections of all or of N endpoints, by a board that is renewed each AGE", Simulated: true, Make: func(p string) (balance.Algorithm, error) { return newStale(c, p) }},
 		{Name: "jiq", Summary: "join the idle queue: idle endpoints report to one node; if a node knows none, at random", Simulated: true, Make: feedback(plain(newIdleQueue(c)))},
-		{Name: "prequal", Parameter: "RATE", Optional: true, Summary: "probes, 3 for each flow: the lowest latency of endpoints without many connections", Simulated: true, Make: feedback(numbered(1, 10, 3, newPrequal(c)))},
+		{Name: "prequal", Parameter: "RATE", Optional: true, Summary: "probes, 3 for each flow: the lowest latency of endpoints without many connections", Simulated: true, Make: feedback(numbered(10, 3, newPrequal(c)))},
 		{Name: "wrr-report", Parameter: "PERIOD", Optional: true, Summary: "weighted round robin by the endpoints' reports, each second: throughput over utilization", Simulated: true, Make: newReported(c)},
 	}
 }
@@ -117,13 +117,13 @@ func plain(p newPicker) made {
 }
 
 // numbered is an algorithm with a whole number as its parameter.
-func numbered(least, most, byDefault int, of func(n int) newPicker) made {
+func numbered(most, byDefault int, of func(n int) newPicker) made {
 	return func(parameter string) (balance.Algorithm, error) {
 		n := byDefault
 		if parameter != "" {
 			var err error
-			if n, err = strconv.Atoi(parameter); err != nil || n < least || n > most {
-				return balance.Algorithm{}, fmt.Errorf("want a number from %d to %d", least, most)
+			if n, err = strconv.Atoi(parameter); err != nil || n < 1 || n > most {
+				return balance.Algorithm{}, fmt.Errorf("want a number from 1 to %d", most)
 			}
 		}
 		return balance.Algorithm{New: of(n)}, nil
