@@ -97,12 +97,15 @@ func (b *Balancer) algorithm(s *decision.ServicePort) Algorithm {
 // Pick implements [decision.Balancer]. The endpoint's open connections include the flow from now on,
 // until [Balancer.Undo] or the end of its connection.
 func (b *Balancer) Pick(s *decision.ServicePort, policy decision.Policy, p *decision.Packet, r decision.Rand) decision.Pick {
-	v := b.view(s)
+	return b.view(s).pick(policy, p, r, b.now)
+}
+
+func (v *view) pick(policy decision.Policy, p *decision.Packet, r decision.Rand, now func() int64) decision.Pick {
 	set := v.sets[policy]
 	if len(set.Candidates) == 1 {
 		return set.take(0)
 	}
-	pick := v.pickers[policy].Pick(Flow{Packet: p, Rand: r, now: b.now})
+	pick := v.pickers[policy].Pick(Flow{Packet: p, Rand: r, now: now})
 	if int(pick.Position) >= len(set.Candidates) {
 		pick = Drawn(r, len(set.Candidates)) // an algorithm's mistake is no outage
 	}

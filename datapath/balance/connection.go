@@ -20,6 +20,26 @@ func (b *Balancer) Connection(d *decision.Decision) (Connection, bool) {
 	return Connection{p, e}, e != nil
 }
 
+// Opener opens connections to a service port of one table under one policy, without looking it up for each of them: for a
+// simulation of millions.
+type Opener struct {
+	view   *view
+	policy decision.Policy
+	now    func() int64
+}
+
+// Opener returns the Opener of a service port that has usable endpoints under the policy.
+func (b *Balancer) Opener(s *decision.ServicePort, policy decision.Policy) Opener {
+	return Opener{b.view(s), policy, b.now}
+}
+
+// Open selects an endpoint as [Balancer.Pick] does, and returns its position in ServicePort.Usable of the policy, and the
+// connection.
+func (o *Opener) Open(p *decision.Packet, r decision.Rand) (uint32, Connection) {
+	position := o.view.pick(o.policy, p, r, o.now).Position
+	return position, Connection{o.view.port, o.view.sets[o.policy].Candidates[position].Endpoint}
+}
+
 // Observe passes an event of the connection on. Its endpoint is filled in. The events of a connection
 // come in the order of their kinds: Inactive before Ended, each once.
 func (c Connection) Observe(e Event) {

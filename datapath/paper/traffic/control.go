@@ -76,6 +76,7 @@ func (s *simulation) build(algorithm string) error {
 		n.alive, n.factor, n.table = true, 1, k.newest[n.zone]
 		n.balancer = balance.New(registry, func() int64 { return s.now })
 		n.balancer.Follow(n.table)
+		n.routes = make(map[int32]*route)
 		n.rand = stream(s.seed, "node", i)
 	}
 	k.versions = append(k.versions, slices.Clone(k.newest))
@@ -213,6 +214,7 @@ func (s *simulation) deliver(number int32, version uint32) {
 	n := &s.nodes[number]
 	if version > n.version {
 		n.version, n.table = version, s.control.versions[version][n.zone]
+		clear(n.routes)
 		n.balancer.Follow(n.table)
 	}
 }

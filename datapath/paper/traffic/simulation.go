@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -42,7 +41,8 @@ type simulation struct {
 	connects      []int64 // in this window
 	waits, waited int
 	nextWindow    int64
-	decided       uint64
+	opened        uint64 // flows
+	measured      uint64 // of how many new flows the decision of one is measured
 	loads         []float64 // for reuse
 }
 
@@ -51,6 +51,7 @@ type node struct {
 	table    *decision.Table
 	version  uint32
 	balancer *balance.Balancer
+	routes   map[int32]*route // by service, by the table
 	rand     *rand.Rand
 	zone     int32 // in control.tables
 	alive    bool
@@ -64,17 +65,24 @@ func Run(c *Config, algorithm string, seed uint64, o Options) (*Result, error) {
 		return nil, fmt.Errorf("%s: %s", problems[0].Field, problems[0].Text)
 	}
 	s := newSimulation(c, seed, o)
+	if err := s.simulate(algorithm); err != nil {
+		return nil, err
+	}
+	return &s.result, nil
+}
+
+func (s *simulation) simulate(algorithm string) error {
 	algorithm, s.secondChance = strings.CutSuffix(algorithm, SecondChance)
 	if err := s.build(algorithm); err != nil {
-		return nil, err
+		return err
 	}
 	s.schedule()
 	s.reserve()
 	if err := s.run(); err != nil {
-		return nil, err
+		return err
 	}
 	s.finish()
-	return &s.result, nil
+	return nil
 }
 
 func newSimulation(c *Config, seed uint64, o Options) *simulation {
@@ -82,7 +90,7 @@ func newSimulation(c *Config, seed uint64, o Options) *simulation {
 		o.Algorithms = balance.NewRegistry()
 	}
 	return &simulation{
-		c: c, o: o, seed: seed,
+		c: c, o: o, seed: seed, measured: 16,
 		giveUp: int64(orDefault(c.Workload.GiveUp, DefaultGiveUp)), timeWait: int64(orDefault(c.Workload.TimeWait, defaultTimeWait)),
 		delay: stream(seed, "delay", 0), probes: make(map[int32]*probe),
 	}
@@ -231,8 +239,8 @@ func (s *simulation) arrive(f *Flow) {
 		s.result.Flows++
 		s.window.Flows++
 	}
-	d := s.decide(n, client, f.Port, int32(f.Service))
-	if d.Verdict != decision.DNAT {
+	server, tracked, hasTracker := s.open(n, client, f.Port, int32(f.Service))
+	if server < 0 {
 		if counted {
 			s.result.Refused++
 			s.window.Refused++
@@ -242,34 +250,15 @@ func (s *simulation) arrive(f *Flow) {
 	id := s.newConnection()
 	c := &s.connections[id]
 	*c = connection{
-		arrived: s.now, decided: s.now, work: int64(f.Work), idle: int64(f.Idle), server: s.control.server(&d), node: number, client: client, port: f.Port,
-		use: c.use, counted: counted,
+		arrived: s.now, decided: s.now, work: int64(f.Work), idle: int64(f.Idle), server: server, node: number, client: client, port: f.Port,
+		use: c.use, counted: counted, tracked: tracked, hasTracker: hasTracker,
 	}
-	c.tracked, c.hasTracker = n.balancer.Connection(&d)
+	e := &s.servers[server]
 	if counted {
-		s.servers[c.server].flows++
+		e.flows++
 	}
-	s.servers[c.server].recent++
+	e.recent++
 	s.offer(id)
-}
-
-// measured is of how many decisions one is measured.
-const measured = 16
-
-// decide decides a flow on a node.
-func (s *simulation) decide(n *node, client int32, port uint16, service int32) decision.Decision {
-	p := decision.Packet{
-		Protocol: decision.TCP, Source: netip.AddrPortFrom(clientAddr(client), port),
-		Destination: s.control.destinations[service],
-	}
-	s.decided++
-	if s.o.Stopwatch == nil || s.decided%measured != 0 {
-		return decision.Decide(n.table, &p, n.rand, nil, n.balancer)
-	}
-	before := s.o.Stopwatch()
-	d := decision.Decide(n.table, &p, n.rand, nil, n.balancer)
-	s.result.Costs = append(s.result.Costs, s.o.Stopwatch()-before)
-	return d
 }
 
 // observe passes an event of a connection on to the algorithm.

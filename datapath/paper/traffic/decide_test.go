@@ -1,0 +1,24 @@
+package traffic
+
+import (
+	"reflect"
+	"testing"
+)
+
+// TestWholeDecision: new flows get the same endpoints by their route as by the daemon's whole decision, whatever happens to the cluster.
+func TestWholeDecision(t *testing.T) {
+	for _, algorithm := range allAlgorithms {
+		want := run(t, busy(), algorithm, 9)
+		s := newSimulation(busy(), 9, Options{Stopwatch: func() int64 { return 0 }})
+		s.measured = 1
+		if err := s.simulate(algorithm); err != nil {
+			t.Fatal(err)
+		}
+		if len(s.result.Costs) < want.Flows {
+			t.Errorf("%s: %d whole decisions of %d flows", algorithm, len(s.result.Costs), want.Flows)
+		}
+		if s.result.Costs = nil; !reflect.DeepEqual(&s.result, want) {
+			t.Errorf("%s: the results differ", algorithm)
+		}
+	}
+}
