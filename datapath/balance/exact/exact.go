@@ -37,7 +37,7 @@ func Log(x float64) float64 {
 	case x == 0:
 		return math.Inf(-1)
 	}
-	f, ki := math.Frexp(x)
+	f, ki := frexp(x)
 	if f < math.Sqrt2/2 {
 		f *= 2
 		ki--
@@ -75,12 +75,36 @@ func Exp(x float64) float64 {
 	case x < underflow:
 		return 0
 	}
-	k := int(float64(log2e*x) + math.Copysign(0.5, x))
+	half := 0.5
+	if x < 0 {
+		half = -0.5
+	}
+	k := int(float64(log2e*x) + half)
 	hi := x - float64(float64(k)*ln2Hi)
 	lo := float64(float64(k) * ln2Lo)
 	r := hi - lo
 	t := float64(r * r)
 	c := r - float64(t*(p1+float64(t*(p2+float64(t*(p3+float64(t*(p4+float64(t*p5)))))))))
 	y := 1 - ((lo - float64(r*c)/(2-c)) - hi)
-	return math.Ldexp(y, k)
+	if k < minExponent || k > bias {
+		return math.Ldexp(y, k)
+	}
+	return y * math.Float64frombits(uint64(k+bias)<<mantissaBits) // y is near 1
+}
+
+// The format of float64, and an exponent with room below.
+const (
+	mantissaBits, bias = 52, 1023
+	minExponent        = -1000
+)
+
+// frexp is math.Frexp of a number above 0, which is not made for speed.
+func frexp(x float64) (float64, int) {
+	b := math.Float64bits(x)
+	exponent := int(b >> mantissaBits)
+	if exponent == 0 { // subnormal
+		return math.Frexp(x)
+	}
+	const mantissa = 1<<mantissaBits - 1
+	return math.Float64frombits(b&mantissa | (bias-1)<<mantissaBits), exponent - (bias - 1)
 }

@@ -41,8 +41,8 @@ type simulation struct {
 	connects      []int64 // in this window
 	waits, waited int
 	nextWindow    int64
-	opened        uint64 // flows
-	measured      uint64 // of how many new flows the decision of one is measured
+	opened        uint64    // flows
+	measured      uint64    // of how many new flows the decision of one is measured
 	loads         []float64 // for reuse
 }
 
