@@ -53,7 +53,9 @@ func (e *Endpoint) observe(ev *Event) {
 		e.inactive.Add(1)
 	case Ended:
 		e.inactive.Add(-1)
-		e.bytes.Add(ev.Bytes)
+		if ev.Bytes > 0 {
+			e.bytes.Add(ev.Bytes)
+		}
 	}
 }
 

@@ -37,11 +37,7 @@ func Log(x float64) float64 {
 	case x == 0:
 		return math.Inf(-1)
 	}
-	f, ki := frexp(x)
-	if f < math.Sqrt2/2 {
-		f *= 2
-		ki--
-	}
+	f, ki := fraction(x)
 	f--
 	k := float64(ki)
 	s := f / (2 + f)
@@ -98,13 +94,17 @@ const (
 	minExponent        = -1000
 )
 
-// frexp is math.Frexp of a number above 0, which is not made for speed.
-func frexp(x float64) (float64, int) {
-	b := math.Float64bits(x)
-	exponent := int(b >> mantissaBits)
-	if exponent == 0 { // subnormal
-		return math.Frexp(x)
+// fraction returns f, from √2/2 to √2, and k with x = f times 2 to the power of k, for x above 0. It does so without a branch that
+// depends on x, which a processor could not predict.
+func fraction(x float64) (f float64, k int) {
+	const (
+		one, mantissa = bias << mantissaBits, 1<<mantissaBits - 1
+		sqrtHalf      = 0x3fe6a09e667f3bcd // math.Float64bits(math.Sqrt2 / 2)
+	)
+	if x < 0x1p-1022 { // subnormal
+		x *= 1 << mantissaBits
+		k = -mantissaBits
 	}
-	const mantissa = 1<<mantissaBits - 1
-	return math.Float64frombits(b&mantissa | (bias-1)<<mantissaBits), exponent - (bias - 1)
+	b := math.Float64bits(x) + (one - sqrtHalf)
+	return math.Float64frombits(b&mantissa + sqrtHalf), k + int(b>>mantissaBits) - bias
 }

@@ -23,8 +23,7 @@ func (s *simulation) route(n *node, service int32) *route {
 		return r
 	}
 	r := &route{}
-	p := s.packet(0, 0, service)
-	if d := decision.Decide(n.table, &p, first{}, nil, nil); d.Verdict == decision.DNAT {
+	if d := decision.Decide(n.table, s.packet(0, 0, service), lowest{}, nil, nil); d.Verdict == decision.DNAT {
 		r.port, r.usable, r.servers = d.ServicePort, d.ServicePort.Usable[d.Policy], s.control.ids[d.ServicePort]
 		if r.port.Balance != "" {
 			r.opener = n.balancer.Opener(r.port, d.Policy)
@@ -34,10 +33,10 @@ func (s *simulation) route(n *node, service int32) *route {
 	return r
 }
 
-// first is a Rand for a decision whose endpoint does not matter.
-type first struct{}
+// lowest is a Rand for a decision whose endpoint does not matter.
+type lowest struct{}
 
-func (first) Float64() float64 { return 0 }
+func (lowest) Float64() float64 { return 0 }
 
 // open decides a new flow on a node, as [simulation.decide] does, and returns the server; below 0: the node refuses it. For
 // connections that an algorithm selected the endpoint of, hasTracker is true.
@@ -51,8 +50,7 @@ func (s *simulation) open(n *node, client int32, port uint16, service int32) (se
 	case len(r.usable) == 0:
 		return -1, balance.Connection{}, false
 	case r.port.Balance != "":
-		p := s.packet(client, port, service)
-		k, tracked = r.opener.Open(&p, n.rand)
+		k, tracked = r.opener.Open(s.packet(client, port, service), n.rand)
 		hasTracker = true
 	case len(r.usable) > 1:
 		k = balance.Drawn(n.rand, len(r.usable)).Position
@@ -64,7 +62,7 @@ func (s *simulation) open(n *node, client int32, port uint16, service int32) (se
 func (s *simulation) measure(n *node, client int32, port uint16, service int32) (server int32, tracked balance.Connection, hasTracker bool) {
 	before := s.o.Stopwatch()
 	d := s.decide(n, client, port, service)
-	s.result.Costs = append(s.result.Costs, s.o.Stopwatch()-before)
+	s.result.Costs.Add(s.o.Stopwatch() - before)
 	if d.Verdict != decision.DNAT {
 		return -1, tracked, false
 	}
@@ -74,12 +72,11 @@ func (s *simulation) measure(n *node, client int32, port uint16, service int32) 
 
 // decide decides a flow on a node, as the daemon does.
 func (s *simulation) decide(n *node, client int32, port uint16, service int32) decision.Decision {
-	p := s.packet(client, port, service)
-	return decision.Decide(n.table, &p, n.rand, nil, n.balancer)
+	return decision.Decide(n.table, s.packet(client, port, service), n.rand, nil, n.balancer)
 }
 
-func (s *simulation) packet(client int32, port uint16, service int32) decision.Packet {
-	return decision.Packet{
-		Protocol: decision.TCP, Source: netip.AddrPortFrom(clientAddr(client), port), Destination: s.control.destinations[service],
-	}
+// packet is the first packet of a flow, until the next call: in memory of its own, each would be garbage.
+func (s *simulation) packet(client int32, port uint16, service int32) *decision.Packet {
+	s.first.Source, s.first.Destination = netip.AddrPortFrom(clientAddr(client), port), s.control.destinations[service]
+	return &s.first
 }

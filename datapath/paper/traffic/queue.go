@@ -28,57 +28,104 @@ type timed struct {
 	// tag is the use of the connection's record, or the version of the table, or the number of the Event.
 	tag  uint32
 	kind kind
+	next int32 // in its slot
 }
 
 // queue has the events that are to come. Of several at the same time, the one that was added first comes first.
 //
 // It is a radix heap (Ahuja, Mehlhorn, Orlin and Tarjan, Faster Algorithms for the Shortest Path Problem, Journal of the
-// ACM 37(2), 1990), which relies on that no event is added before the last one that was taken. An event moves at most
-// once for each bit of its time, with its neighbours: that is faster than a heap of comparisons, which reads events all over
-// its memory, and has no width to tune, as a calendar has.
+// ACM 37(2), 1990) with digits of six bits, which relies on that no event is added before the last one that was taken. An
+// event moves at most once for each digit, and mostly two or three times, however many there are: a heap of comparisons makes more of
+// them with more events, and reads events all over its memory.
 type queue struct {
 	last int64 // the time of the event that was taken last
-	// buckets[0] has the events at last, those before position taken without meaning. buckets[i] has those whose time differs
-	// from last in bit i-1, and in no higher one: all of them are before those of buckets[i+1].
-	buckets [64][]timed
-	taken   int
-	least   [64]int64 // the first time in each bucket
-	used    uint64    // bit i: buckets[i] has an event
+	// slots[k][d] has the events whose time differs from last in digit k, which is d, and in no higher one. Those of slots[0] are
+	// at one time each.
+	slots  [levels][1 << digit]slot
+	used   [levels]uint64 // bit d: slots[k][d] has an event
+	levels uint64         // bit k: used[k] is not 0
+	events []timed
+	free   []int32 // in events
+}
+
+const (
+	digit  = 6 // bits
+	levels = 11
+)
+
+// slot is a list of events, in the order in which they were added.
+type slot struct {
+	least       int64 // the time of the first one to come
+	first, last int32 // in events
 }
 
 // next is the time of the next event.
 func (q *queue) next() int64 {
-	if q.used == 0 {
+	if q.levels == 0 {
 		return never
 	}
-	return q.least[bits.TrailingZeros64(q.used)]
+	k := bits.TrailingZeros64(q.levels)
+	return q.slots[k][bits.TrailingZeros64(q.used[k])].least
 }
 
-func (q *queue) add(at int64, k kind, id int32, tag uint32) { q.push(timed{at, id, tag, k}) }
-
-func (q *queue) push(e timed) {
-	i := bits.Len64(uint64(e.at^q.last)) & 63
-	if q.used&(1<<i) == 0 || e.at < q.least[i] {
-		q.least[i] = e.at
+func (q *queue) add(at int64, k kind, id int32, tag uint32) {
+	e := timed{at: at, id: id, tag: tag, kind: k}
+	if n := len(q.free); n > 0 {
+		i := q.free[n-1]
+		q.free = q.free[:n-1]
+		q.events[i] = e
+		q.push(i)
+		return
 	}
-	q.used |= 1 << i
-	q.buckets[i] = append(q.buckets[i], e)
+	q.events = append(q.events, e)
+	q.push(int32(len(q.events) - 1))
+}
+
+// push puts an event into its slot.
+func (q *queue) push(i int32) {
+	e := &q.events[i]
+	k := (bits.Len64(uint64(e.at^q.last)|1) - 1) / digit
+	d := e.at >> (k * digit) & (1<<digit - 1)
+	s := &q.slots[k][d]
+	e.next = -1
+	if q.used[k]&(1<<d) == 0 {
+		q.used[k] |= 1 << d
+		q.levels |= 1 << k
+		*s = slot{e.at, i, i}
+		return
+	}
+	q.events[s.last].next = i
+	s.last = i
+	s.least = min(s.least, e.at)
 }
 
 // take removes the next event, which there must be.
 func (q *queue) take() timed {
-	if i := bits.TrailingZeros64(q.used); i > 0 {
-		q.last = q.least[i]
-		q.used &^= 1 << i
-		for _, e := range q.buckets[i] { // all into buckets below
-			q.push(e)
+	for {
+		k := bits.TrailingZeros64(q.levels)
+		d := bits.TrailingZeros64(q.used[k])
+		s := &q.slots[k][d]
+		i := s.first
+		q.last = s.least
+		if k == 0 && i != s.last {
+			s.first = q.events[i].next
+			return q.remove(i)
 		}
-		q.buckets[i] = q.buckets[i][:0]
+		if q.used[k] &^= 1 << d; q.used[k] == 0 {
+			q.levels &^= 1 << k
+		}
+		if i == s.last {
+			return q.remove(i)
+		}
+		for i >= 0 { // into slots below
+			next := q.events[i].next
+			q.push(i)
+			i = next
+		}
 	}
-	e := q.buckets[0][q.taken]
-	if q.taken++; q.taken == len(q.buckets[0]) {
-		q.buckets[0], q.taken = q.buckets[0][:0], 0
-		q.used &^= 1
-	}
-	return e
+}
+
+func (q *queue) remove(i int32) timed {
+	q.free = append(q.free, i)
+	return q.events[i]
 }

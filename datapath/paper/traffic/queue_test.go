@@ -41,7 +41,7 @@ func TestQueue(t *testing.T) {
 				now += r.Int64N(want[0].at - now + 1)
 				add()
 			}
-			if e := q.take(); e != want[0] {
+			if e := q.take(); e.at != want[0].at || e.tag != want[0].tag {
 				t.Fatalf("spread %d: took %+v, want %+v", spread, e, want[0])
 			}
 			now, want = want[0].at, want[1:]

@@ -106,7 +106,8 @@ func (s *simulation) newConnection() int32 {
 // release ends the use of a record.
 func (s *simulation) release(id int32) {
 	c := &s.connections[id]
-	*c = connection{use: c.use + 1}
+	c.phase = free
+	c.use++
 	s.unused = append(s.unused, id)
 }
 
@@ -132,7 +133,7 @@ func (s *simulation) offer(id int32) {
 		}
 		s.release(id)
 	default:
-		if s.c.Workload.Accept == ByKernel {
+		if s.byKernel {
 			s.answered(c)
 		}
 		if int(e.busy) < service.Concurrency {
@@ -156,7 +157,7 @@ func (s *simulation) fail(c *connection, k balance.EventKind) {
 func (s *simulation) start(id int32) {
 	c := &s.connections[id]
 	e := &s.servers[c.server]
-	if s.c.Workload.Accept != ByKernel {
+	if !s.byKernel {
 		s.answered(c)
 	}
 	if c.counted {
@@ -179,8 +180,7 @@ func (s *simulation) start(id int32) {
 func (s *simulation) answered(c *connection) {
 	latency := s.now - c.arrived + int64(s.c.Workload.RoundTrip)
 	if c.counted {
-		s.result.Connect = append(s.result.Connect, latency)
-		s.connects = append(s.connects, latency)
+		s.connects.Add(latency)
 	}
 	s.observe(c, balance.Answered, s.now-c.decided+int64(s.c.Workload.RoundTrip))
 }
@@ -191,7 +191,7 @@ func (s *simulation) done(id int32) {
 	number := c.server
 	if c.counted {
 		response := s.now - c.arrived + int64(s.c.Workload.RoundTrip)
-		s.result.Response = append(s.result.Response, response)
+		s.result.Response.Add(response)
 		if s.o.Series {
 			s.result.Series = append(s.result.Series, Served{time.Duration(c.arrived), time.Duration(response)})
 		}
@@ -271,9 +271,8 @@ type entries struct {
 func (q *entries) push(e entry) {
 	if q.n == len(q.ring) {
 		ring := make([]entry, max(2*q.n, 1024))
-		for i := range q.n {
-			ring[i] = *q.at(i)
-		}
+		n := copy(ring, q.ring[q.first:])
+		copy(ring[n:], q.ring[:q.first])
 		q.ring, q.first = ring, 0
 	}
 	q.n++

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
 )
 
 // ErrStopped is the error of a run that Options.Progress stopped.
@@ -33,17 +34,19 @@ type simulation struct {
 
 	giveUp, timeWait int64
 	secondChance     bool
+	byKernel         bool       // Workload.Accept
 	delay            *rand.Rand // of changes
 	script           *Script    // that is written; nil: none
 
 	result        Result
 	window        Window
-	connects      []int64 // in this window
+	connects      stats.Times // in this window
 	waits, waited int
 	nextWindow    int64
-	opened        uint64    // flows
-	measured      uint64    // of how many new flows the decision of one is measured
-	loads         []float64 // for reuse
+	first         decision.Packet // for reuse, see packet
+	opened        uint64          // flows
+	measured      uint64          // of how many new flows the decision of one is measured
+	loads         []float64       // for reuse
 }
 
 // node is a node: its clients' flows are decided here.
@@ -77,7 +80,6 @@ func (s *simulation) simulate(algorithm string) error {
 		return err
 	}
 	s.schedule()
-	s.reserve()
 	if err := s.run(); err != nil {
 		return err
 	}
@@ -90,7 +92,7 @@ func newSimulation(c *Config, seed uint64, o Options) *simulation {
 		o.Algorithms = balance.NewRegistry()
 	}
 	return &simulation{
-		c: c, o: o, seed: seed, measured: 16,
+		c: c, o: o, seed: seed, byKernel: c.Workload.Accept == ByKernel, measured: 16, first: decision.Packet{Protocol: decision.TCP},
 		giveUp: int64(orDefault(c.Workload.GiveUp, DefaultGiveUp)), timeWait: int64(orDefault(c.Workload.TimeWait, defaultTimeWait)),
 		delay: stream(seed, "delay", 0), probes: make(map[int32]*probe),
 	}
@@ -102,23 +104,6 @@ func (s *simulation) schedule() {
 		s.queue.add(int64(s.c.Events[i].At), change, 0, uint32(i))
 	}
 	s.nextWindow = int64(s.c.WindowLength())
-}
-
-// reserve makes room for the times of the flows that are expected.
-func (s *simulation) reserve() {
-	const most = 1 << 23
-	rate := 0.0
-	for _, service := range s.c.Steady() {
-		rate += service.Rate
-	}
-	flows := rate * (s.c.Duration - s.c.Warmup).Seconds()
-	if n := s.c.Workload.Arrivals.Flows; n > 0 {
-		flows = min(flows, float64(n))
-	}
-	if flows = min(flows*1.01, most); !(flows > 0) {
-		return
-	}
-	s.result.Connect, s.result.Response = make([]int64, 0, int(flows)), make([]int64, 0, int(flows))
 }
 
 func orDefault[T comparable](v, byDefault T) T {
@@ -141,10 +126,8 @@ func (s *simulation) run() error {
 	var flow Flow
 	arrival := int64(never)
 	next := func() {
-		if f, ok := flows.next(); ok {
-			flow, arrival = f, int64(f.At)
-		} else {
-			arrival = never
+		if arrival = never; flows.next(&flow) {
+			arrival = int64(flow.At)
 		}
 	}
 	next()
