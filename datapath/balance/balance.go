@@ -126,23 +126,21 @@ func (s *Set) take(position uint32) decision.Pick {
 
 // Undo takes a pick back: no connection came of it.
 func (b *Balancer) Undo(d *decision.Decision) {
-	if e, _ := b.picked(d); e != nil {
+	if e := b.picked(d); e != nil {
 		e.open.Add(-1)
 	}
 }
 
-// picked returns the endpoint that a Balancer picked, and its service port; nil: the decision is not
-// a Balancer's.
-func (b *Balancer) picked(d *decision.Decision) (*Endpoint, *port) {
+// picked returns the endpoint that a Balancer picked; nil: the decision is not a Balancer's.
+func (b *Balancer) picked(d *decision.Decision) *Endpoint {
 	if d.Pick.Evidence.Kind == decision.NoEvidence {
-		return nil, nil
+		return nil
 	}
 	loaded, ok := b.views.Load(d.ServicePort)
 	if !ok { // it is long gone
-		return nil, nil
+		return nil
 	}
-	v := loaded.(*view)
-	return v.sets[d.Policy].Candidates[d.Pick.Position].Endpoint, v.port
+	return loaded.(*view).sets[d.Policy].Candidates[d.Pick.Position].Endpoint
 }
 
 // view returns the service port's view, and makes it if there is none yet.
@@ -213,7 +211,7 @@ func (p *port) set(s *decision.ServicePort, policy decision.Policy) *Set {
 		e := &s.Endpoints[i]
 		state := p.endpoints[e.AddrPort]
 		if state == nil {
-			state = &Endpoint{AddrPort: e.AddrPort}
+			state = &Endpoint{AddrPort: e.AddrPort, port: p}
 			p.endpoints[e.AddrPort] = state
 		}
 		set.Candidates = append(set.Candidates, Candidate{Endpoint: state, Weight: e.Weight, Position: uint32(k)})

@@ -8,16 +8,13 @@ import (
 
 // Connection is the connection of a flow that a Balancer picked the endpoint of. Events of the zero value
 // have no effect.
-type Connection struct {
-	port     *port
-	endpoint *Endpoint
-}
+type Connection struct{ endpoint *Endpoint }
 
 // Connection returns the connection of a decision. It reports false if no algorithm selected the
 // endpoint, or if it was decided by a table that is no longer in use.
 func (b *Balancer) Connection(d *decision.Decision) (Connection, bool) {
-	e, p := b.picked(d)
-	return Connection{p, e}, e != nil
+	e := b.picked(d)
+	return Connection{e}, e != nil
 }
 
 // Opener opens connections to a service port of one table under one policy, without looking it up for each of them: for a
@@ -37,24 +34,23 @@ func (b *Balancer) Opener(s *decision.ServicePort, policy decision.Policy) Opene
 // connection.
 func (o *Opener) Open(p *decision.Packet, r decision.Rand) (uint32, Connection) {
 	position := o.view.pick(o.policy, p, r, o.now).Position
-	return position, Connection{o.view.port, o.view.sets[o.policy].Candidates[position].Endpoint}
+	return position, Connection{o.view.sets[o.policy].Candidates[position].Endpoint}
 }
 
 // Observe passes an event of the connection on. Its endpoint is filled in. The events of a connection
 // come in the order of their kinds: Inactive before Ended, each once.
 func (c Connection) Observe(e Event) {
-	if c.port == nil {
+	if c.endpoint == nil {
 		return
 	}
 	e.Endpoint = c.endpoint
-	c.port.observe(e)
+	c.endpoint.port.observe(e)
 }
 
 // At returns a connection to the endpoint at the position in ServicePort.Usable of the policy, which is not
 // counted as one that was opened: for events about the endpoint.
 func (b *Balancer) At(s *decision.ServicePort, policy decision.Policy, position uint32) Connection {
-	v := b.view(s)
-	return Connection{v.port, v.sets[policy].Candidates[position].Endpoint}
+	return Connection{b.view(s).sets[policy].Candidates[position].Endpoint}
 }
 
 // Adopt counts a connection that is already there, to an endpoint of the service port, as one that was
@@ -68,7 +64,7 @@ func (b *Balancer) Adopt(s *decision.ServicePort, endpoint netip.AddrPort) (Conn
 		return Connection{}, false
 	}
 	e.open.Add(1)
-	return Connection{v.port, e}, true
+	return Connection{e}, true
 }
 
 // Table is the table that was followed last; nil: none was.

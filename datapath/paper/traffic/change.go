@@ -34,8 +34,8 @@ func (s *simulation) change(e timed) {
 			return
 		}
 		server.listed = true
-		if server.replaces >= 0 {
-			s.leave(server.replaces, e.tag)
+		if old := s.origins[e.id].replaces; old >= 0 {
+			s.leave(old, e.tag)
 		}
 		s.publish(server.service)
 	case listens:
@@ -140,7 +140,7 @@ func (s *simulation) launch(service, replaces int32, number uint32) {
 	}
 	id := s.newServer(Endpoint{AddrPort: EndpointAddr(MaxGenerated + k.started), Node: k.place % len(s.nodes), Weight: weight}, service)
 	k.started++
-	s.servers[id].replaces = replaces
+	s.origins[id].replaces = replaces
 	s.members[service] = append(s.members[service], id)
 	s.queue.add(s.now+int64(l.Ready+l.Listens), listens, id, number)
 	s.queue.add(s.now+int64(l.Ready), ready, id, number)

@@ -9,7 +9,6 @@ import (
 
 // server is an endpoint. Its number is its position in simulation.servers.
 type server struct {
-	addr    netip.AddrPort
 	service int32
 	node    int32
 	weight  uint16
@@ -23,7 +22,12 @@ type server struct {
 	waiting, taken list  // connections without and with a worker, or after the work
 	flows          int32 // that were sent to it after the warm-up
 	recent         int32 // in this window
-	replaces       int32 // the endpoint that ends when this one is ready; -1: none
+}
+
+// origin is what flows do not read of an endpoint, so that more servers are in a cache.
+type origin struct {
+	addr     netip.AddrPort
+	replaces int32 // the endpoint that ends when this one is ready; -1: none
 }
 
 // open counts its connections.
@@ -262,18 +266,22 @@ type entry struct {
 	node    int32
 }
 
-// entries are those of closed connections, in the order of their ends, because all remain for the same time.
+// entries are those of closed connections, in the order of their ends, because all remain for the same time. They are in blocks,
+// which are never copied: a large cluster has millions of them.
 type entries struct {
-	ring     []entry
+	blocks   [][]entry
 	first, n int
+	unused   []entry // a block; nil: none
 }
 
+const blockBits = 10
+
 func (q *entries) push(e entry) {
-	if q.n == len(q.ring) {
-		ring := make([]entry, max(2*q.n, 1024))
-		n := copy(ring, q.ring[q.first:])
-		copy(ring[n:], q.ring[:q.first])
-		q.ring, q.first = ring, 0
+	if (q.first+q.n)>>blockBits == len(q.blocks) {
+		if q.unused == nil {
+			q.unused = make([]entry, 1<<blockBits)
+		}
+		q.blocks, q.unused = append(q.blocks, q.unused), nil
 	}
 	q.n++
 	*q.at(q.n - 1) = e
@@ -281,16 +289,12 @@ func (q *entries) push(e entry) {
 
 func (q *entries) at(i int) *entry {
 	i += q.first
-	if i >= len(q.ring) {
-		i -= len(q.ring)
-	}
-	return &q.ring[i]
+	return &q.blocks[i>>blockBits][i&(1<<blockBits-1)]
 }
 
 func (q *entries) pop() {
-	*q.at(0) = entry{}
-	if q.first++; q.first == len(q.ring) {
-		q.first = 0
-	}
 	q.n--
+	if q.first++; q.first == 1<<blockBits {
+		q.blocks, q.unused, q.first = q.blocks[1:], q.blocks[0], 0
+	}
 }

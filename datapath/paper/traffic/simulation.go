@@ -26,6 +26,7 @@ type simulation struct {
 
 	nodes       []node
 	servers     []server
+	origins     []origin // of servers
 	connections []connection
 	unused      []int32 // of connections
 	members     [][]int32
