@@ -2,7 +2,9 @@ package traffic
 
 import (
 	"reflect"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
 )
@@ -23,5 +25,24 @@ func TestWholeDecision(t *testing.T) {
 		if !reflect.DeepEqual(&s.result, want) {
 			t.Errorf("%s: the results differ", algorithm)
 		}
+	}
+}
+
+// TestMemory: it does not depend on the number of flows.
+func TestMemory(t *testing.T) {
+	allocated := func(flows int) int {
+		c := &Config{Cluster: cluster(2, 1, 20, 1, 100), Workload: exponentialWork(0.8, time.Millisecond), Duration: time.Hour, Window: time.Hour}
+		c.Workload.Arrivals.Flows, c.Workload.TimeWait = flows, time.Millisecond
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, err := Run(c, "p2c", 1, Options{Stopwatch: func() int64 { return 0 }}); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		return int(after.TotalAlloc - before.TotalAlloc)
+	}
+	few, many := allocated(50_000), allocated(550_000)
+	if more := many - few; more > 500_000 {
+		t.Errorf("half a million more flows cost %d bytes", more)
 	}
 }
