@@ -52,6 +52,7 @@ type port struct {
 	views     []*view
 	followed  *decision.ServicePort // the newest, by Follow; nil: Follow is not used, or has not seen it yet
 	observers atomic.Pointer[[]Observer]
+	openOnly  atomic.Bool // see Connection.OpenOnly
 }
 
 // view is a service port of one table, ready for picks.
@@ -201,6 +202,7 @@ func (p *port) add(b *Balancer, v *view) {
 		}
 	}
 	p.observers.Store(&observers)
+	p.openOnly.Store(len(observers) == 0 && (v.algorithm.OpenOnly || !v.algorithm.Feedback))
 	p.forget()
 }
 

@@ -37,6 +37,17 @@ func (o *Opener) Open(p *decision.Packet, r decision.Rand) (uint32, Connection) 
 	return position, Connection{o.view.sets[o.policy].Candidates[position].Endpoint}
 }
 
+// OpenOnly reports whether no algorithm reads more of the connection's endpoint than the number of its open connections. A
+// simulation may then pass no event on, and call Close once the connection is closed.
+func (c Connection) OpenOnly() bool { return c.endpoint != nil && c.endpoint.port.openOnly.Load() }
+
+// Close is the events Inactive and Ended at once: the connection is no longer open, and not counted as inactive.
+func (c Connection) Close() {
+	if c.endpoint != nil {
+		c.endpoint.open.Add(-1)
+	}
+}
+
 // Observe passes an event of the connection on. Its endpoint is filled in. The events of a connection
 // come in the order of their kinds: Inactive before Ended, each once.
 func (c Connection) Observe(e Event) {

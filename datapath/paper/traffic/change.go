@@ -232,9 +232,7 @@ func (s *simulation) flush(nodes int) {
 func (s *simulation) decideAgain(id int32) {
 	c := &s.connections[id]
 	n := &s.nodes[c.node]
-	s.observe(c, balance.Inactive, 0)
-	s.observe(c, balance.Ended, 0)
-	c.hasTracker = false
+	s.untrack(c)
 	e := &s.servers[c.server]
 	d := s.decide(n, c.client, c.port, e.service)
 	if d.Verdict == decision.DNAT && s.control.server(&d) == c.server {

@@ -28,6 +28,21 @@ func TestWholeDecision(t *testing.T) {
 	}
 }
 
+// TestOpenOnly: the results are the same if algorithms that read the number of open connections only are told of all events.
+func TestOpenOnly(t *testing.T) {
+	for _, algorithm := range allAlgorithms {
+		want := run(t, busy(), algorithm, 9)
+		s := newSimulation(busy(), 9, Options{})
+		s.trackAll = true
+		if err := s.simulate(algorithm); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(&s.result, want) {
+			t.Errorf("%s: the results differ", algorithm)
+		}
+	}
+}
+
 // TestMemory: it does not depend on the number of flows.
 func TestMemory(t *testing.T) {
 	allocated := func(flows int) int {

@@ -152,9 +152,7 @@ func (s *simulation) offer(id int32) {
 // fail is the end of a connection that its endpoint refused or did not answer.
 func (s *simulation) fail(c *connection, k balance.EventKind) {
 	s.observe(c, k, 0)
-	s.observe(c, balance.Inactive, 0)
-	s.observe(c, balance.Ended, 0)
-	c.hasTracker = false
+	s.untrack(c)
 }
 
 // start has a worker take the connection.
@@ -227,9 +225,13 @@ func (s *simulation) close(id int32) {
 	s.release(id)
 }
 
-// inactive: the connection is closed. Its entry remains for some time.
+// inactive: the connection is closed. Its entry remains for some time, which only some algorithms know.
 func (s *simulation) inactive(c *connection) {
-	if c.hasTracker {
+	switch {
+	case !c.hasTracker:
+	case s.openOnly(c):
+		c.tracked.Close()
+	default:
 		s.observe(c, balance.Inactive, 0)
 		s.closed.push(entry{s.now + s.timeWait, c.tracked, c.node})
 	}

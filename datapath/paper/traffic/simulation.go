@@ -46,6 +46,7 @@ type simulation struct {
 	nextWindow    int64
 	first         decision.Packet // for reuse, see packet
 	opened        uint64          // flows
+	trackAll      bool            // events are passed on, whatever the algorithm reads
 	measured      uint64          // of how many new flows the decision of one is measured
 	loads         []float64       // for reuse
 }
@@ -245,9 +246,25 @@ func (s *simulation) arrive(f *Flow) {
 	s.offer(id)
 }
 
-// observe passes an event of a connection on to the algorithm.
+// observe passes an event of a connection on to the algorithm, if it may read what comes of it.
 func (s *simulation) observe(c *connection, k balance.EventKind, after int64) {
-	if c.hasTracker {
+	if c.hasTracker && !s.openOnly(c) {
 		c.tracked.Observe(balance.Event{Kind: k, At: s.now, After: time.Duration(after)})
 	}
+}
+
+// openOnly reports whether the algorithm of a connection with a tracker reads the number of open connections only.
+func (s *simulation) openOnly(c *connection) bool { return !s.trackAll && c.tracked.OpenOnly() }
+
+// untrack ends a connection without an entry that remains.
+func (s *simulation) untrack(c *connection) {
+	switch {
+	case !c.hasTracker:
+	case s.openOnly(c):
+		c.tracked.Close()
+	default:
+		s.observe(c, balance.Inactive, 0)
+		s.observe(c, balance.Ended, 0)
+	}
+	c.hasTracker = false
 }
