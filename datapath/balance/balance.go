@@ -97,21 +97,23 @@ func (b *Balancer) algorithm(s *decision.ServicePort) Algorithm {
 
 // Pick implements [decision.Balancer]. The endpoint's open connections include the flow from now on,
 // until [Balancer.Undo] or the end of its connection.
-func (b *Balancer) Pick(s *decision.ServicePort, policy decision.Policy, p *decision.Packet, r decision.Rand) decision.Pick {
-	return b.view(s).pick(policy, p, r, b.now)
+func (b *Balancer) Pick(s *decision.ServicePort, policy decision.Policy, p *decision.Packet, r decision.Rand) (pick decision.Pick) {
+	b.view(s).pick(policy, p, r, b.now, &pick)
+	return pick
 }
 
-func (v *view) pick(policy decision.Policy, p *decision.Packet, r decision.Rand, now func() int64) decision.Pick {
+// pick is Pick into memory of the caller: a copy of a pick takes as long as some algorithms.
+func (v *view) pick(policy decision.Policy, p *decision.Packet, r decision.Rand, now func() int64, pick *decision.Pick) {
 	set := v.sets[policy]
 	if len(set.Candidates) == 1 {
-		return set.take(0)
+		*pick = set.take(0)
+		return
 	}
-	pick := v.pickers[policy].Pick(Flow{Packet: p, Rand: r, now: now})
+	*pick = v.pickers[policy].Pick(Flow{Packet: p, Rand: r, now: now})
 	if int(pick.Position) >= len(set.Candidates) {
-		pick = Drawn(r, len(set.Candidates)) // an algorithm's mistake is no outage
+		*pick = Drawn(r, len(set.Candidates)) // an algorithm's mistake is no outage
 	}
 	set.Candidates[pick.Position].opened()
-	return pick
 }
 
 // Take implements [decision.Balancer].

@@ -33,8 +33,9 @@ func (b *Balancer) Opener(s *decision.ServicePort, policy decision.Policy) Opene
 // Open selects an endpoint as [Balancer.Pick] does, and returns its position in ServicePort.Usable of the policy, and the
 // connection.
 func (o *Opener) Open(p *decision.Packet, r decision.Rand) (uint32, Connection) {
-	position := o.view.pick(o.policy, p, r, o.now).Position
-	return position, Connection{o.view.sets[o.policy].Candidates[position].Endpoint}
+	var pick decision.Pick
+	o.view.pick(o.policy, p, r, o.now, &pick)
+	return pick.Position, Connection{o.view.sets[o.policy].Candidates[pick.Position].Endpoint}
 }
 
 // OpenOnly reports whether no algorithm reads more of the connection's endpoint than the number of its open connections. A
