@@ -45,10 +45,10 @@ const (
 	refused    // the node has dropped the refusal, see secondchance.go
 )
 
-// connection is a connection, from the decision to its end.
+// connection is a connection, from the decision to its end. It is as large as a cache line: with many endpoints, most of a
+// simulation's time is waiting for memory.
 type connection struct {
 	arrived    int64
-	decided    int64 // the last time
 	work, idle int64
 	tracked    balance.Connection
 	server     int32
@@ -57,8 +57,7 @@ type connection struct {
 	next, prev int32 // in a list of its server
 	use        uint32
 	port       uint16
-	failed     [maxRetries]int32 // servers that refused it or did not answer
-	retries    uint8             // how many of them
+	retries    uint8 // at how many servers it has failed, see simulation.failed
 	phase      phase
 	// counted: it arrived after the warm-up. hasTracker: tracked is valid.
 	counted, hasTracker bool
@@ -104,6 +103,9 @@ func (s *simulation) newConnection() int32 {
 		return id
 	}
 	s.connections = append(s.connections, connection{})
+	if s.secondChance {
+		s.failed = append(s.failed, [maxRetries]int32{})
+	}
 	return int32(len(s.connections) - 1)
 }
 
@@ -126,7 +128,7 @@ func (s *simulation) offer(id int32) {
 		s.await(id)
 	case !e.listening || int(e.busy) >= service.Concurrency && int(e.waiting.n) >= service.Backlog:
 		s.fail(c, balance.Refused)
-		if s.secondChance && s.mayTry(c) {
+		if s.secondChance && s.mayTry(id) {
 			c.phase = refused
 			s.await(id)
 			return
@@ -184,7 +186,7 @@ func (s *simulation) answered(c *connection) {
 	if c.counted {
 		s.connects.Add(latency)
 	}
-	s.observe(c, balance.Answered, s.now-c.decided+int64(s.c.Workload.RoundTrip))
+	s.observe(c, balance.Answered, s.now-c.decided()+int64(s.c.Workload.RoundTrip))
 }
 
 // done ends the work on a connection.

@@ -28,7 +28,8 @@ type simulation struct {
 	servers     []server
 	origins     []origin // of servers
 	connections []connection
-	unused      []int32 // of connections
+	unused      []int32             // of connections
+	failed      [][maxRetries]int32 // of connections: servers that refused them or did not answer; only with second chances
 	members     [][]int32
 	control     control
 	probes      map[int32]*probe
@@ -235,7 +236,7 @@ func (s *simulation) arrive(f *Flow) {
 	id := s.newConnection()
 	c := &s.connections[id]
 	*c = connection{
-		arrived: s.now, decided: s.now, work: int64(f.Work), idle: int64(f.Idle), server: server, node: number, client: client, port: f.Port,
+		arrived: s.now, work: int64(f.Work), idle: int64(f.Idle), server: server, node: number, client: client, port: f.Port,
 		use: c.use, counted: counted, tracked: tracked, hasTracker: hasTracker,
 	}
 	e := &s.servers[server]
