@@ -46,7 +46,7 @@ func TestNoAllocations(t *testing.T) {
 		}); n != 0 {
 			t.Errorf("%s: %v allocations for each flow", algorithm, n)
 		}
-		if algorithm == "random" { // the table has no Balancer's name for it
+		if algorithm == "random" { // no Balancer selects
 			continue
 		}
 		o := c.Opener(c.table.Candidates(p)[0], decision.Cluster)

@@ -12,7 +12,7 @@ type Algorithm struct {
 	Name string
 	// Feedback: it depends on what happens to connections after the pick.
 	Feedback bool
-	// OpenOnly: of that, it reads nothing but Endpoint.Open, and nothing of endpoints that have no open connection.
+	// OpenOnly: all that it reads of that is Endpoint.Open.
 	OpenOnly bool
 	// New returns a picker for a set of endpoints. before is the picker of the set that this one
 	// replaces, to take its state over; nil: there is none. A picker may be in use for its set while
