@@ -42,12 +42,8 @@ func (o *Opener) Open(p *decision.Packet, r decision.Rand) (uint32, Connection) 
 // simulation may then pass no event on, and call Close once the connection is closed.
 func (c Connection) OpenOnly() bool { return c.endpoint != nil && c.endpoint.port.openOnly.Load() }
 
-// Close is the events Inactive and Ended at once: the connection is no longer open, and not counted as inactive.
-func (c Connection) Close() {
-	if c.endpoint != nil {
-		c.endpoint.open.Add(-1)
-	}
-}
+// Close is the events Inactive and Ended at once, of a connection for which OpenOnly is true.
+func (c Connection) Close() { c.endpoint.open.Add(-1) }
 
 // Observe passes an event of the connection on. Its endpoint is filled in. The events of a connection
 // come in the order of their kinds: Inactive before Ended, each once.

@@ -58,9 +58,7 @@ func (e *Endpoint) observe(ev *Event) {
 		e.inactive.Add(1)
 	case Ended:
 		e.inactive.Add(-1)
-		if ev.Bytes > 0 {
-			e.bytes.Add(ev.Bytes)
-		}
+		e.bytes.Add(ev.Bytes)
 	}
 }
 

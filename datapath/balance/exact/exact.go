@@ -37,7 +37,11 @@ func Log(x float64) float64 {
 	case x == 0:
 		return math.Inf(-1)
 	}
-	f, ki := fraction(x)
+	f, ki := math.Frexp(x)
+	if f < math.Sqrt2/2 {
+		f *= 2
+		ki--
+	}
 	f--
 	k := float64(ki)
 	s := f / (2 + f)
@@ -71,40 +75,12 @@ func Exp(x float64) float64 {
 	case x < underflow:
 		return 0
 	}
-	half := 0.5
-	if x < 0 {
-		half = -0.5
-	}
-	k := int(float64(log2e*x) + half)
+	k := int(float64(log2e*x) + math.Copysign(0.5, x))
 	hi := x - float64(float64(k)*ln2Hi)
 	lo := float64(float64(k) * ln2Lo)
 	r := hi - lo
 	t := float64(r * r)
 	c := r - float64(t*(p1+float64(t*(p2+float64(t*(p3+float64(t*(p4+float64(t*p5)))))))))
 	y := 1 - ((lo - float64(r*c)/(2-c)) - hi)
-	if k < minExponent || k > bias {
-		return math.Ldexp(y, k)
-	}
-	return y * math.Float64frombits(uint64(k+bias)<<mantissaBits) // y is near 1
-}
-
-// The format of float64, and an exponent with room below.
-const (
-	mantissaBits, bias = 52, 1023
-	minExponent        = -1000
-)
-
-// fraction returns f, from √2/2 to √2, and k with x = f times 2 to the power of k, for x above 0. It does so without a branch that
-// depends on x, which a processor could not predict.
-func fraction(x float64) (f float64, k int) {
-	const (
-		one, mantissa = bias << mantissaBits, 1<<mantissaBits - 1
-		sqrtHalf      = 0x3fe6a09e667f3bcd // math.Float64bits(math.Sqrt2 / 2)
-	)
-	if x < 0x1p-1022 { // subnormal
-		x *= 1 << mantissaBits
-		k = -mantissaBits
-	}
-	b := math.Float64bits(x) + (one - sqrtHalf)
-	return math.Float64frombits(b&mantissa + sqrtHalf), k + int(b>>mantissaBits) - bias
+	return math.Ldexp(y, k)
 }

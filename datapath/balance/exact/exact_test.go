@@ -55,20 +55,6 @@ func TestBits(t *testing.T) {
 	}
 }
 
-func BenchmarkLog(b *testing.B) {
-	x := 0.1
-	for b.Loop() {
-		x = 0.5 - Log(x)/100
-	}
-}
-
-func BenchmarkExp(b *testing.B) {
-	x := 0.1
-	for b.Loop() {
-		x = Exp(-x)
-	}
-}
-
 // TestExponents: at all exponents. (math.Log of amd64 is wrong of subnormal numbers.)
 func TestExponents(t *testing.T) {
 	for k := -1074; k <= 1023; k++ {
