@@ -52,6 +52,7 @@ type port struct {
 	views     []*view
 	followed  *decision.ServicePort // the newest, by Follow; nil: Follow is not used, or has not seen it yet
 	observers atomic.Pointer[[]Observer]
+	openOnly  atomic.Bool // see Connection.OpenOnly
 }
 
 // view is a service port of one table, ready for picks.
@@ -96,18 +97,23 @@ func (b *Balancer) algorithm(s *decision.ServicePort) Algorithm {
 
 // Pick implements [decision.Balancer]. The endpoint's open connections include the flow from now on,
 // until [Balancer.Undo] or the end of its connection.
-func (b *Balancer) Pick(s *decision.ServicePort, policy decision.Policy, p *decision.Packet, r decision.Rand) decision.Pick {
-	v := b.view(s)
+func (b *Balancer) Pick(s *decision.ServicePort, policy decision.Policy, p *decision.Packet, r decision.Rand) (pick decision.Pick) {
+	b.view(s).pick(policy, p, r, b.now, &pick)
+	return pick
+}
+
+// pick is Pick into memory of the caller: a copy of a pick takes as long as some algorithms.
+func (v *view) pick(policy decision.Policy, p *decision.Packet, r decision.Rand, now func() int64, pick *decision.Pick) {
 	set := v.sets[policy]
 	if len(set.Candidates) == 1 {
-		return set.take(0)
+		*pick = set.take(0)
+		return
 	}
-	pick := v.pickers[policy].Pick(Flow{Packet: p, Rand: r, now: b.now})
+	*pick = v.pickers[policy].Pick(Flow{Packet: p, Rand: r, now: now})
 	if int(pick.Position) >= len(set.Candidates) {
-		pick = Drawn(r, len(set.Candidates)) // an algorithm's mistake is no outage
+		*pick = Drawn(r, len(set.Candidates)) // an algorithm's mistake is no outage
 	}
 	set.Candidates[pick.Position].opened()
-	return pick
 }
 
 // Take implements [decision.Balancer].
@@ -123,23 +129,21 @@ func (s *Set) take(position uint32) decision.Pick {
 
 // Undo takes a pick back: no connection came of it.
 func (b *Balancer) Undo(d *decision.Decision) {
-	if e, _ := b.picked(d); e != nil {
+	if e := b.picked(d); e != nil {
 		e.open.Add(-1)
 	}
 }
 
-// picked returns the endpoint that a Balancer picked, and its service port; nil: the decision is not
-// a Balancer's.
-func (b *Balancer) picked(d *decision.Decision) (*Endpoint, *port) {
+// picked returns the endpoint that a Balancer picked; nil: the decision is not a Balancer's.
+func (b *Balancer) picked(d *decision.Decision) *Endpoint {
 	if d.Pick.Evidence.Kind == decision.NoEvidence {
-		return nil, nil
+		return nil
 	}
 	loaded, ok := b.views.Load(d.ServicePort)
 	if !ok { // it is long gone
-		return nil, nil
+		return nil
 	}
-	v := loaded.(*view)
-	return v.sets[d.Policy].Candidates[d.Pick.Position].Endpoint, v.port
+	return loaded.(*view).sets[d.Policy].Candidates[d.Pick.Position].Endpoint
 }
 
 // view returns the service port's view, and makes it if there is none yet.
@@ -200,6 +204,7 @@ func (p *port) add(b *Balancer, v *view) {
 		}
 	}
 	p.observers.Store(&observers)
+	p.openOnly.Store(len(observers) == 0 && (v.algorithm.OpenOnly || !v.algorithm.Feedback))
 	p.forget()
 }
 
@@ -210,7 +215,7 @@ func (p *port) set(s *decision.ServicePort, policy decision.Policy) *Set {
 		e := &s.Endpoints[i]
 		state := p.endpoints[e.AddrPort]
 		if state == nil {
-			state = &Endpoint{AddrPort: e.AddrPort}
+			state = &Endpoint{AddrPort: e.AddrPort, port: p}
 			p.endpoints[e.AddrPort] = state
 		}
 		set.Candidates = append(set.Candidates, Candidate{Endpoint: state, Weight: e.Weight, Position: uint32(k)})

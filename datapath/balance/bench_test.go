@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -44,6 +45,17 @@ func TestNoAllocations(t *testing.T) {
 			c.Undo(&d)
 		}); n != 0 {
 			t.Errorf("%s: %v allocations for each flow", algorithm, n)
+		}
+		if algorithm == "random" { // no Balancer selects
+			continue
+		}
+		o := c.Opener(c.table.Candidates(p)[0], decision.Cluster)
+		if n := testing.AllocsPerRun(100, func() {
+			_, connection := o.Open(p, c.rand)
+			connection.Observe(balance.Event{Kind: balance.Inactive})
+			connection.Observe(balance.Event{Kind: balance.Ended})
+		}); n != 0 {
+			t.Errorf("%s: %v allocations for each connection of an Opener", algorithm, n)
 		}
 	}
 }

@@ -12,12 +12,17 @@ import (
 // Endpoint is the state of an endpoint of a service port. It survives changes of the set that the
 // endpoint is in. It is safe for concurrent use.
 type Endpoint struct {
-	AddrPort netip.AddrPort
+	// What most events change comes first, in one cache line.
+	open, inactive  atomic.Int32
+	port            *port
+	flows, answered atomic.Uint64
+	latency         atomic.Uint64 // float64 bits, seconds; 0: unknown
+	latencyAt       atomic.Int64
+	bytes           atomic.Uint64
 
-	open, inactive                              atomic.Int32
-	flows, answered, refused, unanswered, bytes atomic.Uint64
-	latency                                     atomic.Uint64 // float64 bits, seconds; 0: unknown
-	latencyAt                                   atomic.Int64
+	AddrPort            netip.AddrPort
+	refused, unanswered atomic.Uint64
+	_                   [24]byte // to two cache lines
 }
 
 // Open counts the open connections: from the decision until one is being closed. IPVS calls them

@@ -12,6 +12,8 @@ type Algorithm struct {
 	Name string
 	// Feedback: it depends on what happens to connections after the pick.
 	Feedback bool
+	// OpenOnly: all that it reads of that is Endpoint.Open.
+	OpenOnly bool
 	// New returns a picker for a set of endpoints. before is the picker of the set that this one
 	// replaces, to take its state over; nil: there is none. A picker may be in use for its set while
 	// and after New is called with it.

@@ -162,9 +162,7 @@ func (r *Registry) builtIn() []Entry {
 		plain("sh", "hash of the source address", false, func(set *Set, _ Picker) Picker { return newHashed(set, false) }),
 		plain("dh", "hash of the destination address", false, func(set *Set, _ Picker) Picker { return newHashed(set, true) }),
 		{Name: "maglev", Parameter: "SLOTS", Optional: true, Summary: "hash of addresses and ports, with few changes when endpoints change", Make: makeMaglev},
-		plain("p2c", "two at random, the one with fewer open connections", true, func(set *Set, _ Picker) Picker {
-			return newSampled(set, 2, openConnections, decision.FewerOpen)
-		}),
+		{Name: "p2c", Summary: "two at random, the one with fewer open connections", Make: func(string) (Algorithm, error) { return shortestQueue(2), nil }},
 		{Name: "jsq", Parameter: "N", Summary: "N at random, the one with the fewest open connections", Make: makeShortestQueue},
 		plain("ewma", "two at random, the one with the lower connect latency times open connections", true, func(set *Set, _ Picker) Picker {
 			return newSampled(set, 2, latencyCost, decision.LowerCost)
@@ -203,9 +201,13 @@ func makeShortestQueue(parameter string) (Algorithm, error) {
 	if err != nil || n < 1 || n > maxSample {
 		return Algorithm{}, fmt.Errorf("want a sample of 1 to %d", maxSample)
 	}
-	return Algorithm{Feedback: true, New: func(set *Set, _ Picker) Picker {
+	return shortestQueue(n), nil
+}
+
+func shortestQueue(n int) Algorithm {
+	return Algorithm{Feedback: true, OpenOnly: true, New: func(set *Set, _ Picker) Picker {
 		return newSampled(set, n, openConnections, decision.FewerOpen)
-	}}, nil
+	}}
 }
 
 func (r *Registry) makeEjecting(parameter string) (Algorithm, error) {

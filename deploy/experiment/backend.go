@@ -95,7 +95,7 @@ func (b Simulate) Run(ctx context.Context, x *Experiment, k Key, progress func(f
 	c := cellOf(k, r, liveOnly)
 	c.Warmup, c.Short = cut.Seconds(), short
 	failed.report(c)
-	return c, costOf(k, r.Costs), nil
+	return c, costOf(k, &r.Costs), nil
 }
 
 func run(ctx context.Context, config *traffic.Config, k Key, o traffic.Options) (*traffic.Result, error) {
@@ -143,7 +143,6 @@ func LiveCell(k Key, r *traffic.Result) *Cell {
 // FlowSeed is the seed of the flows of a cell, for [traffic.Config.Flows].
 func (k Key) FlowSeed() uint64 { return uint64(k.Seed) + uint64(k.Repeat-1)<<32 }
 
-func costOf(k Key, costs []int64) *Cost {
-	sorted := sortedCopy(costs)
-	return &Cost{k, time.Duration(stats.Percentile(sorted, 500)), time.Duration(stats.Percentile(sorted, 990)), len(costs)}
+func costOf(k Key, costs *stats.Times) *Cost {
+	return &Cost{k, time.Duration(costs.Percentile(500)), time.Duration(costs.Percentile(990)), costs.N()}
 }

@@ -32,7 +32,7 @@ var Metrics = []Metric{
 	{"connect_p50", "connect p50 ms", milliseconds, true, true, "time to the first reply, median", percentile(connect, 500)},
 	{"connect_p99", "p99 ms", milliseconds, true, true, "time to the first reply, 99th percentile", percentile(connect, 990)},
 	{"connect_p999", "p99.9 ms", milliseconds, true, true, "time to the first reply, 99.9th percentile", percentile(connect, 999)},
-	{"response_mean", "response mean ms", milliseconds, false, false, "time to the end of the work, mean", func(r *traffic.Result) float64 { return mean(r.Response) }},
+	{"response_mean", "response mean ms", milliseconds, false, false, "time to the end of the work, mean", func(r *traffic.Result) float64 { return mean(&r.Response) }},
 	{"response_p50", "response p50 ms", milliseconds, false, false, "time to the end of the work, median", percentile(response, 500)},
 	{"response_p99", "response p99 ms", milliseconds, false, false, "time to the end of the work, 99th percentile", percentile(response, 990)},
 	{"waited", "waited %", percent, false, false, "share of connections that waited for a worker", func(r *traffic.Result) float64 { return r.Waited }},
@@ -58,22 +58,18 @@ var simulatedOnly = []string{"second_chances", "remapped", "messages"}
 // liveOnly are the metrics that a simulation has not.
 var liveOnly = []string{"late_p99"}
 
-func connect(r *traffic.Result) []int64  { return r.Connect }
-func response(r *traffic.Result) []int64 { return r.Response }
-func late(r *traffic.Result) []int64     { return r.Late }
+func connect(r *traffic.Result) *stats.Times  { return &r.Connect }
+func response(r *traffic.Result) *stats.Times { return &r.Response }
+func late(r *traffic.Result) *stats.Times     { return &r.Late }
 
-func percentile(of func(*traffic.Result) []int64, permille int) func(*traffic.Result) float64 {
-	return func(r *traffic.Result) float64 { return seconds(stats.Percentile(of(r), permille)) }
+func percentile(of func(*traffic.Result) *stats.Times, permille int) func(*traffic.Result) float64 {
+	return func(r *traffic.Result) float64 { return seconds(of(r).Percentile(permille)) }
 }
 
 func seconds(nanoseconds int64) float64 { return float64(nanoseconds) / float64(time.Second) }
 
-func mean(nanoseconds []int64) float64 {
-	sum := 0.0
-	for _, v := range nanoseconds {
-		sum += float64(v)
-	}
-	return sum / float64(time.Second) / float64(max(len(nanoseconds), 1))
+func mean(t *stats.Times) float64 {
+	return t.Sum() / float64(time.Second) / float64(max(t.N(), 1))
 }
 
 func shareOf(count func(*traffic.Result) int) func(*traffic.Result) float64 {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 )
@@ -268,10 +267,4 @@ func writeFile(path string, data []byte) error {
 		return err
 	}
 	return os.Rename(temporary, path)
-}
-
-func sortedCopy[T int64 | float64](values []T) []T {
-	values = slices.Clone(values)
-	slices.Sort(values)
-	return values
 }

@@ -54,3 +54,15 @@ func TestBits(t *testing.T) {
 		t.Errorf("hash %#x, want %#x", got, want)
 	}
 }
+
+// TestExponents: at all exponents. (math.Log of amd64 is wrong of subnormal numbers.)
+func TestExponents(t *testing.T) {
+	for k := -1074; k <= 1023; k++ {
+		if x, want := math.Ldexp(1, k), float64(k)*math.Ln2; !near(Log(x), want) {
+			t.Errorf("Log(%v) = %v, want %v", x, Log(x), want)
+		}
+		if x := float64(k) * math.Ln2; k >= -1000 && !near(Exp(x), math.Exp(x)) {
+			t.Errorf("Exp(%v) = %v, want %v", x, Exp(x), math.Exp(x))
+		}
+	}
+}

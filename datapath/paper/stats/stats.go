@@ -10,13 +10,14 @@ import (
 // Percentile is the value at a rank of sorted values: the smallest one that is at least as large as
 // the share permille/1000 of all (nearest rank). It is exact; 0 of no values.
 func Percentile(sorted []int64, permille int) int64 {
-	n := len(sorted)
-	if n == 0 {
+	if len(sorted) == 0 {
 		return 0
 	}
-	rank := (permille*n + 999) / 1000
-	return sorted[min(max(rank, 1), n)-1]
+	return sorted[rank(len(sorted), permille)-1]
 }
+
+// rank is the rank of a percentile among n values, from 1 to n.
+func rank(n, permille int) int { return min(max((permille*n+999)/1000, 1), n) }
 
 // Mean is the arithmetic mean; 0 of no values.
 func Mean(values []float64) float64 {

@@ -34,8 +34,8 @@ func (s *simulation) change(e timed) {
 			return
 		}
 		server.listed = true
-		if server.replaces >= 0 {
-			s.leave(server.replaces, e.tag)
+		if old := s.origins[e.id].replaces; old >= 0 {
+			s.leave(old, e.tag)
 		}
 		s.publish(server.service)
 	case listens:
@@ -140,7 +140,7 @@ func (s *simulation) launch(service, replaces int32, number uint32) {
 	}
 	id := s.newServer(Endpoint{AddrPort: EndpointAddr(MaxGenerated + k.started), Node: k.place % len(s.nodes), Weight: weight}, service)
 	k.started++
-	s.servers[id].replaces = replaces
+	s.origins[id].replaces = replaces
 	s.members[service] = append(s.members[service], id)
 	s.queue.add(s.now+int64(l.Ready+l.Listens), listens, id, number)
 	s.queue.add(s.now+int64(l.Ready), ready, id, number)
@@ -232,9 +232,7 @@ func (s *simulation) flush(nodes int) {
 func (s *simulation) decideAgain(id int32) {
 	c := &s.connections[id]
 	n := &s.nodes[c.node]
-	s.observe(c, balance.Inactive, 0)
-	s.observe(c, balance.Ended, 0)
-	c.hasTracker = false
+	s.untrack(c)
 	e := &s.servers[c.server]
 	d := s.decide(n, c.client, c.port, e.service)
 	if d.Verdict == decision.DNAT && s.control.server(&d) == c.server {

@@ -77,6 +77,7 @@ func (s *simulation) build(algorithm string) error {
 		n.number, n.alive, n.factor, n.table = int32(i), true, 1, k.newest[n.zone]
 		n.balancer = balance.New(registry, func() int64 { return s.now })
 		n.balancer.Follow(n.table)
+		n.routes = make(map[int32]*route)
 		n.rand = stream(s.seed, "node", i)
 	}
 	k.versions = append(k.versions, slices.Clone(k.newest))
@@ -108,9 +109,10 @@ func (s *simulation) place() {
 
 func (s *simulation) newServer(e Endpoint, service int32) int32 {
 	s.servers = append(s.servers, server{
-		addr: e.AddrPort, service: service, node: int32(e.Node), weight: e.Weight, present: true, factor: 1,
-		waiting: emptyList, taken: emptyList, replaces: -1,
+		service: service, node: int32(e.Node), weight: e.Weight, present: true, factor: 1,
+		waiting: emptyList, taken: emptyList,
 	})
+	s.origins = append(s.origins, origin{e.AddrPort, -1})
 	return int32(len(s.servers) - 1)
 }
 
@@ -124,7 +126,7 @@ func (s *simulation) servicePorts(number int32) []*decision.ServicePort {
 	var in []listed
 	for _, id := range s.members[number] {
 		if e := &s.servers[id]; e.listed {
-			in = append(in, listed{e.addr.String(), id})
+			in = append(in, listed{s.origins[id].addr.String(), id})
 		}
 	}
 	slices.SortFunc(in, func(a, b listed) int { return strings.Compare(a.text, b.text) })
@@ -133,7 +135,7 @@ func (s *simulation) servicePorts(number int32) []*decision.ServicePort {
 	for i, l := range in {
 		e := &s.servers[l.id]
 		ids[i], all[i] = l.id, uint32(i)
-		endpoints[i] = decision.Endpoint{AddrPort: e.addr, NodeName: s.c.Cluster.Nodes[e.node].Name, Ready: true, Serving: true, Weight: e.weight}
+		endpoints[i] = decision.Endpoint{AddrPort: s.origins[l.id].addr, NodeName: s.c.Cluster.Nodes[e.node].Name, Ready: true, Serving: true, Weight: e.weight}
 	}
 	port := decision.ServicePort{
 		Name: decision.ServicePortName{Namespace: service.Namespace, Name: service.Name}, Protocol: decision.TCP, Family: decision.FamilyOf(service.ClusterIP),
@@ -215,6 +217,7 @@ func (s *simulation) deliver(number int32, version uint32) {
 	if version > n.version {
 		s.reports.node = number
 		n.version, n.table = version, s.control.versions[version][n.zone]
+		clear(n.routes)
 		n.balancer.Follow(n.table)
 	}
 }

@@ -143,6 +143,9 @@ func newZipf(n int, exponent float64) zipf {
 }
 
 func (z zipf) draw(r *rand.Rand) int {
+	if len(z.keep) == 1 {
+		return 0
+	}
 	i := r.IntN(len(z.keep))
 	if r.Float64() < z.keep[i] {
 		return i

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
 )
 
 // quiet is a service that is not busy.
@@ -150,15 +152,15 @@ func TestBacklog(t *testing.T) {
 		Duration: time.Second,
 	}
 	r := run(t, c, "random", 1)
-	if r.Refused != 5 || len(r.Response) != 5 || time.Duration(r.Response[4]) != 3*time.Second-4*time.Millisecond+time.Millisecond {
-		t.Errorf("%d refused, response times %v", r.Refused, r.Response)
+	if r.Refused != 5 || r.Response.N() != 5 || time.Duration(r.Response.Percentile(1000)) != 3*time.Second-4*time.Millisecond+time.Millisecond {
+		t.Errorf("%d refused, %d response times", r.Refused, r.Response.N())
 	}
-	if got := time.Duration(r.Connect[4]); got != 2*time.Second-4*time.Millisecond+time.Millisecond {
+	if got := time.Duration(r.Connect.Percentile(1000)); got != 2*time.Second-4*time.Millisecond+time.Millisecond {
 		t.Errorf("the last connection is answered after %v", got)
 	}
 	c.Workload.Accept = ByKernel
-	if r = run(t, c, "random", 1); time.Duration(r.Connect[4]) != time.Millisecond || r.Refused != 5 {
-		t.Errorf("kernel: answered after %v, %d refused", r.Connect, r.Refused)
+	if r = run(t, c, "random", 1); time.Duration(r.Connect.Percentile(1000)) != time.Millisecond || r.Refused != 5 {
+		t.Errorf("kernel: answered after %v, %d refused", time.Duration(r.Connect.Percentile(1000)), r.Refused)
 	}
 }
 
@@ -264,8 +266,8 @@ func TestTrace(t *testing.T) {
 	c := quiet()
 	c.Cluster = cluster(1, 2, 1, 1, 0)
 	c.Workload.Arrivals = Arrivals{Process: traced, Trace: []Traced{{0, 1, 3 * time.Second}, {time.Second, 1, -1}, {time.Second, 0, time.Second}}}
-	if r := run(t, c, "random", 1); r.Flows != 3 || r.Refused != 1 || r.Response[1] != int64(3*time.Second) {
-		t.Errorf("%d flows, %d refused, response times %v", r.Flows, r.Refused, r.Response)
+	if r := run(t, c, "random", 1); r.Flows != 3 || r.Refused != 1 || r.Response.Percentile(1000) != int64(3*time.Second) {
+		t.Errorf("%d flows, %d refused, the longest response time %v", r.Flows, r.Refused, time.Duration(r.Response.Percentile(1000)))
 	}
 }
 
@@ -336,11 +338,11 @@ func TestStop(t *testing.T) {
 func TestStopwatch(t *testing.T) {
 	now := int64(0)
 	r, err := Run(quiet(), "random", 1, Options{Stopwatch: func() int64 { now += 5; return now }})
-	if err != nil || len(r.Costs) < 1000 || r.Costs[0] != 5 {
-		t.Fatalf("%v, %d costs", err, len(r.Costs))
+	if err != nil || r.Costs.N() < 1000 || r.Costs.Percentile(500) != 5 {
+		t.Fatalf("%v, %d costs", err, r.Costs.N())
 	}
-	r.Costs = nil
-	if want := run(t, quiet(), "random", 1); len(want.Connect) != len(r.Connect) || want.Jain != r.Jain {
+	r.Costs = stats.Times{}
+	if want := run(t, quiet(), "random", 1); want.Connect.N() != r.Connect.N() || want.Jain != r.Jain {
 		t.Error("another result with a stopwatch")
 	}
 }

@@ -22,11 +22,8 @@ type Flow struct {
 // that are lost by then. The config must be valid, and is only read.
 func (c *Config) Flows(seed uint64) iter.Seq[Flow] {
 	return func(yield func(Flow) bool) {
-		for s := newSource(c, seed); ; {
-			f, ok := s.next()
-			if !ok || f.At >= c.Duration || !yield(f) {
-				return
-			}
+		var f Flow
+		for s := newSource(c, seed); s.next(&f) && f.At < c.Duration && yield(f); {
 		}
 	}
 }
@@ -55,15 +52,13 @@ func newSource(c *Config, seed uint64) *source {
 }
 
 // next makes the next flow. It reports false after the last one.
-func (s *source) next() (Flow, bool) {
+func (s *source) next(f *Flow) bool {
 	at, t := s.arrivals.next()
 	if at == never {
-		return Flow{}, false
+		return false
 	}
-	f := Flow{
-		At: time.Duration(at), Client: s.clients.IntN(len(s.ports)), Service: s.popularity.draw(s.services),
-		Work: time.Duration(s.workload.Work.draw(s.work)), Idle: time.Duration(s.workload.Idle.draw(s.idle)),
-	}
+	f.At, f.Client, f.Service = time.Duration(at), s.clients.IntN(len(s.ports)), s.popularity.draw(s.services)
+	f.Work, f.Idle = time.Duration(s.workload.Work.draw(s.work)), time.Duration(s.workload.Idle.draw(s.idle))
 	if t != nil && t.Service >= 0 {
 		f.Service = t.Service
 	}
@@ -74,5 +69,5 @@ func (s *source) next() (Flow, bool) {
 		s.ports[f.Client] = 0
 	}
 	f.Node, f.Port = f.Client/s.perNode, firstPort+s.ports[f.Client]
-	return f, true
+	return true
 }

@@ -18,6 +18,8 @@ type reports struct {
 	boards map[time.Duration]*board
 	queues map[int32][]nodeQueue // of idle endpoints, by service
 	rand   *rand.Rand            // the node that an idle endpoint joins
+	// begins are the connections that the server of each connection had at its begin, with itself; nil before the first probe.
+	begins []int32
 }
 
 const noNode = -1
@@ -112,6 +114,9 @@ func (i informer) Probe(endpoint int, of *balance.Endpoint, to algorithms.Prober
 	if e := s.counts(int32(endpoint)); e.newest == nil {
 		e.newest = make([]response, 0, responses)
 	}
+	if r.begins == nil {
+		r.begins = make([]int32, 0, len(s.connections))
+	}
 	s.queue.add(s.now+int64(s.c.Workload.RoundTrip)/2, probed, id, 0)
 }
 
@@ -195,30 +200,36 @@ func (s *simulation) idle(number int32) {
 		return
 	}
 	s.counts(number).queue = q.queue
-	q.queue.Idle(e.addr)
+	q.queue.Idle(s.origins[number].addr)
 	s.message()
 }
 
 // enter: an endpoint gets a connection.
-func (s *simulation) enter(c *connection, e *server) {
-	c.begins = e.open() + 1
+func (s *simulation) enter(id int32, e *server) {
+	if r := &s.reports; r.begins != nil {
+		for int(id) >= len(r.begins) {
+			r.begins = append(r.begins, 0)
+		}
+		r.begins[id] = e.open() + 1
+	}
 	if e.reported == nil || e.reported.queue == nil {
 		return
 	}
 	q := e.reported.queue
-	if e.reported.queue = nil; q.Busy(e.addr) {
+	if e.reported.queue = nil; q.Busy(s.origins[s.connections[id].server].addr) {
 		s.message()
 	}
 }
 
 // served: the work on a connection has ended.
-func (s *simulation) served(c *connection) {
+func (s *simulation) served(id int32) {
+	c := &s.connections[id]
 	r := s.servers[c.server].reported
 	if r == nil {
 		return
 	}
-	if r.newest != nil {
-		one := response{c.begins, s.now - c.decided}
+	if b := s.reports.begins; r.newest != nil && int(id) < len(b) { // others began before the first probe
+		one := response{b[id], s.now - c.decided()}
 		if len(r.newest) < responses {
 			r.newest = append(r.newest, one)
 		} else {

@@ -2,20 +2,15 @@ package traffic_test
 
 import (
 	"math"
-	"slices"
+	"reflect"
 	"testing"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
 )
 
-func meanOf(times []int64) float64 {
-	sum := 0.0
-	for _, t := range times {
-		sum += float64(t)
-	}
-	return sum / float64(len(times)) / 1e9
-}
+func meanOf(times *stats.Times) float64 { return times.Sum() / float64(times.N()) / 1e9 }
 
 // many is one service with endpoints of one worker each, and exponential work of a second.
 func many(nodes, endpoints int, load float64) *traffic.Config {
@@ -51,7 +46,7 @@ func TestIdleQueues(t *testing.T) {
 		r := run(t, many(tt.nodes, tt.endpoints, tt.load), "jiq")
 		x := float64(tt.endpoints) / float64(tt.nodes) * (1 - tt.load)
 		want := 1 / (1 - tt.load/(1+x))
-		if got := meanOf(r.Response); math.Abs(got-want) > 0.05*want {
+		if got := meanOf(&r.Response); math.Abs(got-want) > 0.05*want {
 			t.Errorf("%+v: mean %.3f s, want %.3f", tt, got, want)
 		}
 		if per := float64(r.Messages) / float64(r.Flows); per > 1.5 {
@@ -65,7 +60,7 @@ func TestIdleQueues(t *testing.T) {
 func TestOldInformation(t *testing.T) {
 	c := many(10, 100, 0.9)
 	c.Duration, c.Warmup = 1000*time.Second, 100*time.Second
-	mean := func(algorithm string) float64 { return meanOf(run(t, c, algorithm).Response) }
+	mean := func(algorithm string) float64 { return meanOf(&run(t, c, algorithm).Response) }
 	random, p2c := mean("random"), mean("stale(50ms:2)")
 	if fresh := mean("stale(50ms)"); fresh >= p2c {
 		t.Errorf("fresh: the fewest of all %.2f s, two choices %.2f s", fresh, p2c)
@@ -85,8 +80,7 @@ func TestProbes(t *testing.T) {
 	c.Events = []traffic.Event{{At: time.Second, Antagonist: &traffic.Antagonist{Nodes: 4, Factor: 1.5}}}
 	p99 := func(algorithm string) (float64, float64) {
 		r := run(t, c, algorithm)
-		slices.Sort(r.Response)
-		return float64(r.Response[len(r.Response)*99/100]) / 1e9, float64(r.Messages) / float64(r.Flows)
+		return float64(r.Response.Percentile(990)) / 1e9, float64(r.Messages) / float64(r.Flows)
 	}
 	prequal, probes := p99("prequal")
 	wrr, reports := p99("wrr-report(5s)")
@@ -111,8 +105,8 @@ func TestSameAgain(t *testing.T) {
 	}
 	for _, algorithm := range []string{"jiq", "prequal", "wrr-report", "stale(5s:2)", "subset(5:lc)", "eject(prequal)", "bounded", "ring", "jiq+second-chance"} {
 		a, b := run(t, c, algorithm), run(t, c, algorithm)
-		if !slices.Equal(a.Response, b.Response) || a.Messages != b.Messages || len(a.Response) == 0 {
-			t.Errorf("%s: %d and %d responses, %d and %d messages", algorithm, len(a.Response), len(b.Response), a.Messages, b.Messages)
+		if !reflect.DeepEqual(a, b) || a.Response.N() == 0 {
+			t.Errorf("%s: %d and %d responses, %d and %d messages", algorithm, a.Response.N(), b.Response.N(), a.Messages, b.Messages)
 		}
 	}
 }

@@ -20,13 +20,12 @@ type Result struct {
 	// connection table they got another one. Remapped are those of the latter whose endpoint was still
 	// there.
 	Broken, Remapped int
-	// Connect are the times to the first reply, Response those to the end of the work; nanoseconds,
-	// sorted.
-	Connect, Response []int64
+	// Connect are the times to the first reply, Response those to the end of the work.
+	Connect, Response stats.Times
 	// Series are the same times to the end of the work in the order of these ends; only with Options.Series.
 	Series []Served
-	// Late are the times by which flows began late, in nanoseconds, sorted: in live runs, on a busy machine.
-	Late []int64
+	// Late are the times by which flows began late: in live runs, on a busy machine.
+	Late stats.Times
 	// Messages are those between nodes and endpoints for the algorithm: probes, reports and changes of queues of idle
 	// endpoints.
 	Messages int
@@ -39,9 +38,8 @@ type Result struct {
 	FlowsMaxOverMean, FlowsJain float64
 	Windows                     []Window
 	Changes                     []Change
-	// Costs are times of decisions in nanoseconds by Options.Stopwatch, in order: they are the only field
-	// that differs from run to run.
-	Costs []int64
+	// Costs are times of decisions by Options.Stopwatch: they are the only field that differs from run to run.
+	Costs stats.Times
 }
 
 // Served is a connection whose work has ended.
@@ -116,9 +114,10 @@ func (s *simulation) sample() {
 	}
 	w.MaxOverMean, w.Jain = s.spread((*server).open)
 	w.FlowsMaxOverMean, w.FlowsJain = s.spread(func(e *server) int32 { return e.recent })
-	w.SetConnects(s.connects)
+	s.result.Connect.AddAll(&s.connects)
+	w.SetConnects(&s.connects)
 	s.result.Windows = append(s.result.Windows, *w)
-	s.window, s.connects = Window{}, s.connects[:0]
+	s.window = Window{}
 	for i := range s.servers {
 		s.servers[i].recent = 0
 	}
@@ -126,16 +125,14 @@ func (s *simulation) sample() {
 
 // finish computes what is about the whole run.
 func (s *simulation) finish() {
+	s.result.Connect.AddAll(&s.connects)
 	s.result.Finish(s.c.Warmup, s.waited, s.waits)
 	s.result.FlowsMaxOverMean, s.result.FlowsJain = s.spread(func(e *server) int32 { return e.flows })
 }
 
-// Finish sorts the times, and sets what follows from other fields and from the numbers of counted connections:
-// those that waited for a worker, and all that got one.
+// Finish sets what follows from other fields and from the numbers of counted connections: those that waited for a
+// worker, and all that got one.
 func (r *Result) Finish(warmup time.Duration, waited, all int) {
-	for _, times := range [][]int64{r.Connect, r.Response, r.Late} {
-		stats.Sort(times)
-	}
 	if all > 0 {
 		r.Waited = float64(waited) / float64(all)
 	}
@@ -148,8 +145,8 @@ func (r *Result) Finish(warmup time.Duration, waited, all int) {
 	r.Open, r.MaxOverMean, r.Jain = stats.Mean(open), stats.Mean(maxOverMean), stats.Mean(jain)
 }
 
-// SetConnects sets the percentiles of the times to the first reply, in nanoseconds, and sorts them.
-func (w *Window) SetConnects(times []int64) {
-	stats.Sort(times)
-	w.ConnectP50, w.ConnectP99 = stats.Percentile(times, 500), stats.Percentile(times, 990)
+// SetConnects sets the percentiles of the times to the first reply, and removes the times.
+func (w *Window) SetConnects(times *stats.Times) {
+	w.ConnectP50, w.ConnectP99 = times.Percentile(500), times.Percentile(990)
+	times.Reset()
 }

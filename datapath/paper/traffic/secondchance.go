@@ -19,7 +19,8 @@ const maxRetries = 2
 var resent = [maxRetries]int64{1e9, 3e9}
 
 // mayTry reports whether there is an endpoint at which the connection has not failed, if it fails at its own.
-func (s *simulation) mayTry(c *connection) bool {
+func (s *simulation) mayTry(id int32) bool {
+	c := &s.connections[id]
 	if int(c.retries) >= maxRetries {
 		return false
 	}
@@ -27,7 +28,7 @@ func (s *simulation) mayTry(c *connection) bool {
 	if port == nil {
 		return false
 	}
-	failed := append(slices.Clone(c.failed[:c.retries]), c.server)
+	failed := append(slices.Clone(s.failed[id][:c.retries]), c.server)
 	return slices.ContainsFunc(port.Usable[decision.Cluster], func(i uint32) bool { return !slices.Contains(failed, s.control.ids[port][i]) })
 }
 
@@ -62,7 +63,7 @@ func (s *simulation) tryAgain(id int32) {
 		s.abandon(id)
 		return
 	}
-	if c.phase == unanswered && !s.mayTry(c) {
+	if c.phase == unanswered && !s.mayTry(id) {
 		c.retries = maxRetries
 		s.await(id)
 		return
@@ -70,11 +71,11 @@ func (s *simulation) tryAgain(id int32) {
 	if c.phase == unanswered {
 		s.fail(c, balance.Unanswered)
 	}
-	c.failed[c.retries] = c.server
+	s.failed[id][c.retries] = c.server
 	c.retries++
 	d := s.decide(n, c.client, c.port, s.servers[c.server].service)
 	if d.Verdict == decision.DNAT {
-		d = s.elsewhere(n, c, d)
+		d = s.elsewhere(n, s.failed[id][:c.retries], d)
 	}
 	if d.Verdict != decision.DNAT {
 		if c.counted {
@@ -87,7 +88,7 @@ func (s *simulation) tryAgain(id int32) {
 	if c.counted {
 		s.result.SecondChances++
 	}
-	c.decided, c.server = s.now, s.control.server(&d)
+	c.server = s.control.server(&d)
 	c.tracked, c.hasTracker = n.balancer.Connection(&d)
 	if c.counted {
 		s.servers[c.server].flows++
@@ -96,9 +97,17 @@ func (s *simulation) tryAgain(id int32) {
 	s.offer(id)
 }
 
+// decided is when the connection was decided the last time.
+func (c *connection) decided() int64 {
+	if c.retries == 0 {
+		return c.arrived
+	}
+	return c.arrived + resent[c.retries-1]
+}
+
 // elsewhere is the decision, or one for an endpoint at which the connection has not failed.
-func (s *simulation) elsewhere(n *node, c *connection, d decision.Decision) decision.Decision {
-	failed, port := c.failed[:c.retries], d.ServicePort
+func (s *simulation) elsewhere(n *node, failed []int32, d decision.Decision) decision.Decision {
+	port := d.ServicePort
 	if !slices.Contains(failed, s.control.server(&d)) {
 		return d
 	}

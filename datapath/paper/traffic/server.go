@@ -9,7 +9,6 @@ import (
 
 // server is an endpoint. Its number is its position in simulation.servers.
 type server struct {
-	addr    netip.AddrPort
 	service int32
 	node    int32
 	weight  uint16
@@ -23,8 +22,13 @@ type server struct {
 	waiting, taken list      // connections without and with a worker, or after the work
 	flows          int32     // that were sent to it after the warm-up
 	recent         int32     // in this window
-	replaces       int32     // the endpoint that ends when this one is ready; -1: none
 	reported       *reported // nil: nobody has asked
+}
+
+// origin is what flows do not read of an endpoint, so that more servers are in a cache.
+type origin struct {
+	addr     netip.AddrPort
+	replaces int32 // the endpoint that ends when this one is ready; -1: none
 }
 
 // open counts its connections.
@@ -42,21 +46,19 @@ const (
 	refused    // the node has dropped the refusal, see secondchance.go
 )
 
-// connection is a connection, from the decision to its end.
+// connection is a connection, from the decision to its end. It is as large as a cache line: with many endpoints, most of a
+// simulation's time is waiting for memory.
 type connection struct {
 	arrived    int64
-	decided    int64 // the last time
 	work, idle int64
 	tracked    balance.Connection
 	server     int32
 	node       int32
 	client     int32
 	next, prev int32 // in a list of its server
-	begins     int32 // connections of the server at its begin, with itself
 	use        uint32
 	port       uint16
-	failed     [maxRetries]int32 // servers that refused it or did not answer
-	retries    uint8             // how many of them
+	retries    uint8 // at how many servers it has failed, see simulation.failed
 	phase      phase
 	// counted: it arrived after the warm-up. hasTracker: tracked is valid.
 	counted, hasTracker bool
@@ -102,13 +104,17 @@ func (s *simulation) newConnection() int32 {
 		return id
 	}
 	s.connections = append(s.connections, connection{})
+	if s.secondChance {
+		s.failed = append(s.failed, [maxRetries]int32{})
+	}
 	return int32(len(s.connections) - 1)
 }
 
 // release ends the use of a record.
 func (s *simulation) release(id int32) {
 	c := &s.connections[id]
-	*c = connection{use: c.use + 1}
+	c.phase = free
+	c.use++
 	s.unused = append(s.unused, id)
 }
 
@@ -123,7 +129,7 @@ func (s *simulation) offer(id int32) {
 		s.await(id)
 	case !e.listening || int(e.busy) >= service.Concurrency && int(e.waiting.n) >= service.Backlog:
 		s.fail(c, balance.Refused)
-		if s.secondChance && s.mayTry(c) {
+		if s.secondChance && s.mayTry(id) {
 			c.phase = refused
 			s.await(id)
 			return
@@ -134,8 +140,8 @@ func (s *simulation) offer(id int32) {
 		}
 		s.release(id)
 	default:
-		s.enter(c, e)
-		if s.c.Workload.Accept == ByKernel {
+		s.enter(id, e)
+		if s.byKernel {
 			s.answered(c)
 		}
 		if int(e.busy) < service.Concurrency {
@@ -150,16 +156,14 @@ func (s *simulation) offer(id int32) {
 // fail is the end of a connection that its endpoint refused or did not answer.
 func (s *simulation) fail(c *connection, k balance.EventKind) {
 	s.observe(c, k, 0)
-	s.observe(c, balance.Inactive, 0)
-	s.observe(c, balance.Ended, 0)
-	c.hasTracker = false
+	s.untrack(c)
 }
 
 // start has a worker take the connection.
 func (s *simulation) start(id int32) {
 	c := &s.connections[id]
 	e := &s.servers[c.server]
-	if s.c.Workload.Accept != ByKernel {
+	if !s.byKernel {
 		s.answered(c)
 	}
 	if c.counted {
@@ -183,20 +187,19 @@ func (s *simulation) start(id int32) {
 func (s *simulation) answered(c *connection) {
 	latency := s.now - c.arrived + int64(s.c.Workload.RoundTrip)
 	if c.counted {
-		s.result.Connect = append(s.result.Connect, latency)
-		s.connects = append(s.connects, latency)
+		s.connects.Add(latency)
 	}
-	s.observe(c, balance.Answered, s.now-c.decided+int64(s.c.Workload.RoundTrip))
+	s.observe(c, balance.Answered, s.now-c.decided()+int64(s.c.Workload.RoundTrip))
 }
 
 // done ends the work on a connection.
 func (s *simulation) done(id int32) {
 	c := &s.connections[id]
 	number := c.server
-	s.served(c)
+	s.served(id)
 	if c.counted {
 		response := s.now - c.arrived + int64(s.c.Workload.RoundTrip)
-		s.result.Response = append(s.result.Response, response)
+		s.result.Response.Add(response)
 		if s.o.Series {
 			s.result.Series = append(s.result.Series, Served{time.Duration(c.arrived), time.Duration(response)})
 		}
@@ -230,9 +233,13 @@ func (s *simulation) close(id int32) {
 	s.release(id)
 }
 
-// inactive: the connection is closed. Its entry remains for some time.
+// inactive: the connection is closed. Its entry remains for some time, which only some algorithms know.
 func (s *simulation) inactive(c *connection) {
-	if c.hasTracker {
+	switch {
+	case !c.hasTracker:
+	case s.openOnly(c):
+		c.tracked.Close()
+	default:
 		s.observe(c, balance.Inactive, 0)
 		s.closed.push(entry{s.now + s.timeWait, c.tracked, c.node})
 	}
@@ -269,19 +276,22 @@ type entry struct {
 	node    int32
 }
 
-// entries are those of closed connections, in the order of their ends, because all remain for the same time.
+// entries are those of closed connections, in the order of their ends, because all remain for the same time. They are in blocks,
+// which are never copied: a large cluster has millions of them.
 type entries struct {
-	ring     []entry
+	blocks   [][]entry
 	first, n int
+	unused   []entry // a block; nil: none
 }
 
+const blockBits = 10
+
 func (q *entries) push(e entry) {
-	if q.n == len(q.ring) {
-		ring := make([]entry, max(2*q.n, 1024))
-		for i := range q.n {
-			ring[i] = *q.at(i)
+	if (q.first+q.n)>>blockBits == len(q.blocks) {
+		if q.unused == nil {
+			q.unused = make([]entry, 1<<blockBits)
 		}
-		q.ring, q.first = ring, 0
+		q.blocks, q.unused = append(q.blocks, q.unused), nil
 	}
 	q.n++
 	*q.at(q.n - 1) = e
@@ -289,16 +299,12 @@ func (q *entries) push(e entry) {
 
 func (q *entries) at(i int) *entry {
 	i += q.first
-	if i >= len(q.ring) {
-		i -= len(q.ring)
-	}
-	return &q.ring[i]
+	return &q.blocks[i>>blockBits][i&(1<<blockBits-1)]
 }
 
 func (q *entries) pop() {
-	*q.at(0) = entry{}
-	if q.first++; q.first == len(q.ring) {
-		q.first = 0
-	}
 	q.n--
+	if q.first++; q.first == 1<<blockBits {
+		q.blocks, q.unused, q.first = q.blocks[1:], q.blocks[0], 0
+	}
 }

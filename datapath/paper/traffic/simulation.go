@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/algorithms"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
 )
 
 // ErrStopped is the error of a run that Options.Progress stopped.
@@ -27,8 +27,10 @@ type simulation struct {
 
 	nodes       []node
 	servers     []server
+	origins     []origin // of servers
 	connections []connection
-	unused      []int32 // of connections
+	unused      []int32             // of connections
+	failed      [][maxRetries]int32 // of connections: servers that refused them or did not answer; only with second chances
 	members     [][]int32
 	control     control
 	probes      map[int32]*probe
@@ -36,16 +38,20 @@ type simulation struct {
 
 	giveUp, timeWait int64
 	secondChance     bool
+	byKernel         bool       // Workload.Accept
 	delay            *rand.Rand // of changes
 	script           *Script    // that is written; nil: none
 
 	result        Result
 	window        Window
-	connects      []int64 // in this window
+	connects      stats.Times // in this window
 	waits, waited int
 	nextWindow    int64
-	decided       uint64
-	loads         []float64 // for reuse
+	first         decision.Packet // for reuse, see packet
+	opened        uint64          // flows
+	trackAll      bool            // events are passed on, whatever the algorithm reads
+	measured      uint64          // of how many new flows the decision of one is measured
+	loads         []float64       // for reuse
 }
 
 // node is a node: its clients' flows are decided here.
@@ -53,6 +59,7 @@ type node struct {
 	table    *decision.Table
 	version  uint32
 	balancer *balance.Balancer
+	routes   map[int32]*route // by service, by the table
 	rand     *rand.Rand
 	number   int32
 	zone     int32 // in control.tables
@@ -67,17 +74,23 @@ func Run(c *Config, algorithm string, seed uint64, o Options) (*Result, error) {
 		return nil, fmt.Errorf("%s: %s", problems[0].Field, problems[0].Text)
 	}
 	s := newSimulation(c, seed, o)
+	if err := s.simulate(algorithm); err != nil {
+		return nil, err
+	}
+	return &s.result, nil
+}
+
+func (s *simulation) simulate(algorithm string) error {
 	algorithm, s.secondChance = strings.CutSuffix(algorithm, SecondChance)
 	if err := s.build(algorithm); err != nil {
-		return nil, err
+		return err
 	}
 	s.schedule()
-	s.reserve()
 	if err := s.run(); err != nil {
-		return nil, err
+		return err
 	}
 	s.finish()
-	return &s.result, nil
+	return nil
 }
 
 func newSimulation(c *Config, seed uint64, o Options) *simulation {
@@ -85,7 +98,7 @@ func newSimulation(c *Config, seed uint64, o Options) *simulation {
 		o.Algorithms = algorithms.Names()
 	}
 	return &simulation{
-		c: c, o: o, seed: seed,
+		c: c, o: o, seed: seed, byKernel: c.Workload.Accept == ByKernel, measured: 16, first: decision.Packet{Protocol: decision.TCP},
 		giveUp: int64(orDefault(c.Workload.GiveUp, DefaultGiveUp)), timeWait: int64(orDefault(c.Workload.TimeWait, defaultTimeWait)),
 		delay: stream(seed, "delay", 0), probes: make(map[int32]*probe),
 	}
@@ -97,23 +110,6 @@ func (s *simulation) schedule() {
 		s.queue.add(int64(s.c.Events[i].At), change, 0, uint32(i))
 	}
 	s.nextWindow = int64(s.c.WindowLength())
-}
-
-// reserve makes room for the times of the flows that are expected.
-func (s *simulation) reserve() {
-	const most = 1 << 23
-	rate := 0.0
-	for _, service := range s.c.Steady() {
-		rate += service.Rate
-	}
-	flows := rate * (s.c.Duration - s.c.Warmup).Seconds()
-	if n := s.c.Workload.Arrivals.Flows; n > 0 {
-		flows = min(flows, float64(n))
-	}
-	if flows = min(flows*1.01, most); !(flows > 0) {
-		return
-	}
-	s.result.Connect, s.result.Response = make([]int64, 0, int(flows)), make([]int64, 0, int(flows))
 }
 
 func orDefault[T comparable](v, byDefault T) T {
@@ -136,10 +132,8 @@ func (s *simulation) run() error {
 	var flow Flow
 	arrival := int64(never)
 	next := func() {
-		if f, ok := flows.next(); ok {
-			flow, arrival = f, int64(f.At)
-		} else {
-			arrival = never
+		if arrival = never; flows.next(&flow) {
+			arrival = int64(flow.At)
 		}
 	}
 	next()
@@ -238,8 +232,8 @@ func (s *simulation) arrive(f *Flow) {
 		s.result.Flows++
 		s.window.Flows++
 	}
-	d := s.decide(n, client, f.Port, int32(f.Service))
-	if d.Verdict != decision.DNAT {
+	server, tracked, hasTracker := s.open(n, client, f.Port, int32(f.Service))
+	if server < 0 {
 		if counted {
 			s.result.Refused++
 			s.window.Refused++
@@ -249,40 +243,36 @@ func (s *simulation) arrive(f *Flow) {
 	id := s.newConnection()
 	c := &s.connections[id]
 	*c = connection{
-		arrived: s.now, decided: s.now, work: int64(f.Work), idle: int64(f.Idle), server: s.control.server(&d), node: number, client: client, port: f.Port,
-		use: c.use, counted: counted,
+		arrived: s.now, work: int64(f.Work), idle: int64(f.Idle), server: server, node: number, client: client, port: f.Port,
+		use: c.use, counted: counted, tracked: tracked, hasTracker: hasTracker,
 	}
-	c.tracked, c.hasTracker = n.balancer.Connection(&d)
+	e := &s.servers[server]
 	if counted {
-		s.servers[c.server].flows++
+		e.flows++
 	}
-	s.servers[c.server].recent++
+	e.recent++
 	s.offer(id)
 }
 
-// measured is of how many decisions one is measured.
-const measured = 16
-
-// decide decides a flow on a node.
-func (s *simulation) decide(n *node, client int32, port uint16, service int32) decision.Decision {
-	p := decision.Packet{
-		Protocol: decision.TCP, Source: netip.AddrPortFrom(clientAddr(client), port),
-		Destination: s.control.destinations[service],
-	}
-	s.decided++
-	s.reports.node = n.number
-	if s.o.Stopwatch == nil || s.decided%measured != 0 {
-		return decision.Decide(n.table, &p, n.rand, nil, n.balancer)
-	}
-	before := s.o.Stopwatch()
-	d := decision.Decide(n.table, &p, n.rand, nil, n.balancer)
-	s.result.Costs = append(s.result.Costs, s.o.Stopwatch()-before)
-	return d
-}
-
-// observe passes an event of a connection on to the algorithm.
+// observe passes an event of a connection on to the algorithm, if it may read what comes of it.
 func (s *simulation) observe(c *connection, k balance.EventKind, after int64) {
-	if c.hasTracker {
+	if c.hasTracker && !s.openOnly(c) {
 		c.tracked.Observe(balance.Event{Kind: k, At: s.now, After: time.Duration(after)})
 	}
+}
+
+// openOnly reports whether the algorithm of a connection with a tracker reads the number of open connections only.
+func (s *simulation) openOnly(c *connection) bool { return !s.trackAll && c.tracked.OpenOnly() }
+
+// untrack ends a connection without an entry that remains.
+func (s *simulation) untrack(c *connection) {
+	switch {
+	case !c.hasTracker:
+	case s.openOnly(c):
+		c.tracked.Close()
+	default:
+		s.observe(c, balance.Inactive, 0)
+		s.observe(c, balance.Ended, 0)
+	}
+	c.hasTracker = false
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
 )
@@ -62,7 +63,7 @@ type run struct {
 	members  [][]int    // the endpoints of each service in the newest tables
 	result   traffic.Result
 	window   traffic.Window
-	connects []int64 // of the window
+	connects stats.Times // of the window
 	failed   error
 }
 
@@ -171,7 +172,7 @@ func (r *run) flow(ctx context.Context, f *traffic.Flow, late time.Duration) {
 	if counted {
 		r.result.Flows++
 		r.window.Flows++
-		r.result.Late = append(r.result.Late, int64(late))
+		r.result.Late.Add(int64(late))
 	}
 	r.mu.Unlock()
 	alive := r.alive[f.Node]
@@ -197,7 +198,7 @@ func (r *run) flow(ctx context.Context, f *traffic.Flow, late time.Duration) {
 		r.window.Unanswered++
 	default:
 		if o.response > 0 {
-			r.result.Response = append(r.result.Response, int64(o.response))
+			r.result.Response.Add(int64(o.response))
 		}
 		if o.ended == broken {
 			r.result.Broken++
@@ -216,8 +217,8 @@ func (r *run) answered(counted bool, after time.Duration) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.result.Connect = append(r.result.Connect, int64(after))
-	r.connects = append(r.connects, int64(after))
+	r.result.Connect.Add(int64(after))
+	r.connects.Add(int64(after))
 }
 
 // events carries out the script. Nodes get changes beside other events, in order: a change returns only
@@ -304,9 +305,9 @@ func (r *run) endWindow(at time.Duration) {
 	}
 	w.MaxOverMean, w.Jain = r.spread(func(s *server) int32 { return s.open.Load() })
 	w.FlowsMaxOverMean, w.FlowsJain = r.spread(func(s *server) int32 { return s.recent.Load() })
-	w.SetConnects(r.connects)
+	w.SetConnects(&r.connects)
 	r.result.Windows = append(r.result.Windows, *w)
-	r.window, r.connects = traffic.Window{}, r.connects[:0]
+	r.window = traffic.Window{}
 	for _, s := range r.servers {
 		s.recent.Store(0)
 	}
