@@ -12,7 +12,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/unit"
 )
 
 // Screen shows a held flow on a writer.
@@ -169,7 +169,7 @@ func (s *Screen) Interrupted(h *observe.Hold) error {
 func (s *Screen) Outcome(r *flow.Record) error {
 	text := s.Style.Paint(text.StateColor(r.Life.State), r.Life.State.String())
 	if r.Time != nil {
-		text += fmt.Sprintf(" %s after the decision", quantity.Duration(r.Life.Since.Sub(*r.Time)))
+		text += fmt.Sprintf(" %s after the decision", unit.Duration(r.Life.Since.Sub(*r.Time)))
 	}
 	if words := r.Life.State.Words(); words != "" {
 		text += ": " + words

@@ -18,6 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/unit"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
@@ -36,7 +37,7 @@ func Bundle(b *bundle.Bundle, o Options) (string, error) {
 	}
 	fmt.Fprintf(&out, "\nfiles\n")
 	for _, f := range b.Files {
-		fmt.Fprintf(&out, "  %-22s %10s  %s\n", f.Name, quantity.Bytes(uint64(f.Size)), f.About)
+		fmt.Fprintf(&out, "  %-22s %10s  %s\n", f.Name, unit.Bytes(uint64(f.Size)), f.About)
 	}
 	for _, n := range b.Notes {
 		fmt.Fprintf(&out, "  %s %s\n", o.Style.Paint(Yellow, "missing:"), n)
@@ -130,7 +131,7 @@ func entriesOf(out *strings.Builder, b *bundle.Bundle) error {
 		if !e.Answered {
 			text += ", no reply"
 		}
-		return text + ", expires in " + quantity.Duration(time.Duration(e.Timeout)*time.Second)
+		return text + ", expires in " + unit.Duration(time.Duration(e.Timeout)*time.Second)
 	})
 	return nil
 }

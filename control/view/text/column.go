@@ -6,7 +6,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/unit"
 )
 
 // columnsFor returns the columns of a table.
@@ -136,9 +136,9 @@ func duration(r *flow.Record, o Options) string {
 	case l.State.IsDecision() && l.State.Ended(): // it reached no endpoint
 		return ""
 	case l.Open() && !o.Follow && r.Time != nil:
-		return quantity.Duration(max(0, o.now().Sub(*r.Time)))
+		return unit.Duration(max(0, o.now().Sub(*r.Time)))
 	}
-	return quantity.Seconds(l.Duration)
+	return unit.Seconds(l.Duration)
 }
 
 func bytesOf(r *flow.Record, way func(*flow.Life) *flow.Count) string {
@@ -149,7 +149,7 @@ func bytesOf(r *flow.Record, way func(*flow.Life) *flow.Count) string {
 	if count == nil {
 		return ""
 	}
-	return quantity.Bytes(count.Bytes)
+	return unit.Bytes(count.Bytes)
 }
 
 func seenSource(r *flow.Record) string {
@@ -167,10 +167,10 @@ func stages(r *flow.Record) string {
 	}
 	waited := "?"
 	if s.Waited != nil {
-		waited = quantity.Seconds(*s.Waited)
+		waited = unit.Seconds(*s.Waited)
 	}
 	for _, more := range []float64{s.Decided, s.Written, s.Accepted} {
-		waited += "+" + quantity.Seconds(more)
+		waited += "+" + unit.Seconds(more)
 	}
 	return waited
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/unit"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
@@ -47,7 +48,7 @@ func Story(r *flow.Record, o Options) string {
 		labeled(&b, storyLabel, "stages", stagesInWords(r.Stages))
 	}
 	if h := r.Held; h != nil {
-		labeled(&b, storyLabel, "held", fmt.Sprintf("for %s, then %s (hold %s)", quantity.Seconds(h.Seconds), h.Action, h.ID))
+		labeled(&b, storyLabel, "held", fmt.Sprintf("for %s, then %s (hold %s)", unit.Seconds(h.Seconds), h.Action, h.ID))
 	}
 	if o.DroppedBy != "" {
 		labeled(&b, storyLabel, "dropped", o.DroppedBy)
@@ -63,7 +64,7 @@ func stagesInWords(s *flow.Stages) string {
 	var list []string
 	add := func(what string, seconds float64) {
 		if seconds > 0 {
-			list = append(list, what+" "+quantity.Seconds(seconds))
+			list = append(list, what+" "+unit.Seconds(seconds))
 		}
 	}
 	if s.Waited != nil {
@@ -131,12 +132,12 @@ func since(d time.Duration) string {
 	case d == 0:
 		return "0"
 	case d < 0:
-		return quantity.Duration(d)
+		return unit.Duration(d)
 	}
-	return "+" + quantity.Duration(d)
+	return "+" + unit.Duration(d)
 }
 
 // traffic is the number of packets and their size.
 func traffic(c *flow.Count) string {
-	return quantity.Count(c.Packets, "packet") + ", " + quantity.Bytes(c.Bytes)
+	return quantity.Count(c.Packets, "packet") + ", " + unit.Bytes(c.Bytes)
 }

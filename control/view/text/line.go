@@ -6,7 +6,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/unit"
 )
 
 // Line renders a record as one line, without a newline at its end:
@@ -51,7 +51,7 @@ func (s Style) Outcome(r *flow.Record) string {
 		b.WriteString("  " + s.Paint(Red, "unknown endpoint"))
 	}
 	if r.Outdated > 0 {
-		b.WriteString("  " + s.Paint(Red, "outdated for "+quantity.Seconds(r.Outdated)))
+		b.WriteString("  " + s.Paint(Red, "outdated for "+unit.Seconds(r.Outdated)))
 	}
 	switch r.Conntrack {
 	case "kept", "replaced":

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/unit"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
@@ -90,7 +91,7 @@ func ago(d *observe.Daemon, t time.Time) string {
 	if age < time.Second {
 		return "now"
 	}
-	return quantity.Duration(age.Truncate(time.Second)) + " ago"
+	return unit.Duration(age.Truncate(time.Second)) + " ago"
 }
 
 // fill is how full the connection table is.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/unit"
 )
 
 var words = flow.Words()
@@ -57,7 +57,7 @@ func (s Style) decision(r *flow.Record) []decisionLine {
 		lines = append(lines, decisionLine{"decided by", r.Proxy + "; nfqproxy only observed the flow"})
 	}
 	if r.Outdated > 0 {
-		lines = append(lines, decisionLine{"outdated", s.Paint(Red, "for "+quantity.Seconds(r.Outdated)) + ": by the objects that the node knew, the endpoint had been removed or was to get no new flows"})
+		lines = append(lines, decisionLine{"outdated", s.Paint(Red, "for "+unit.Seconds(r.Outdated)) + ": by the objects that the node knew, the endpoint had been removed or was to get no new flows"})
 	}
 	if r.Verdict == decision.DNAT.String() {
 		lines = append(lines, decisionLine{"source", s.source(r)})
@@ -142,7 +142,7 @@ func shadows(r *flow.Record) string {
 func endpoints(r *flow.Record) string {
 	rows := [][]string{{"ENDPOINT", "CHANCE"}}
 	for _, c := range r.Candidates {
-		chance := quantity.Probability(c.Probability)
+		chance := unit.Probability(c.Probability)
 		if r.Balance != nil && r.Balance.Probability == 0 {
 			chance = "?"
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/trace"
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/unit"
 )
 
 // tracing renders one trace.
@@ -47,17 +47,17 @@ func (s Style) Trace(t *trace.Trace, walk Walk) string {
 	}
 	fmt.Fprintf(&b, "  %d paths, by probability%s:\n", len(t.Ways), assuming)
 	for i := range t.Ways {
-		fmt.Fprintf(&b, "  %-6s %s\n", quantity.Probability(t.Ways[i].Probability), x.outcome(&t.Ways[i]))
+		fmt.Fprintf(&b, "  %-6s %s\n", unit.Probability(t.Ways[i].Probability), x.outcome(&t.Ways[i]))
 	}
 	if t.LeftOut > 0 {
-		fmt.Fprintf(&b, "  %-6s other paths, not shown\n", quantity.Probability(t.LeftOut))
+		fmt.Fprintf(&b, "  %-6s other paths, not shown\n", unit.Probability(t.LeftOut))
 	}
 	shared := slices.MinFunc(t.Ways, func(a, b trace.Way) int { return a.Fork - b.Fork }).Fork
 	b.WriteString("\n")
 	b.WriteString(x.Steps(t.Ways[0].Steps[:shared], "  ", x.walk))
 	for i := range t.Ways {
 		w := &t.Ways[i]
-		fmt.Fprintf(&b, "\n  %s %s\n", x.Paint(Green, fmt.Sprintf("path %d of %d, %s:", i+1, len(t.Ways), quantity.Probability(w.Probability))), x.outcome(w))
+		fmt.Fprintf(&b, "\n  %s %s\n", x.Paint(Green, fmt.Sprintf("path %d of %d, %s:", i+1, len(t.Ways), unit.Probability(w.Probability))), x.outcome(w))
 		x.details(&b, w, "  ")
 		var first *trace.Way
 		if i > 0 {

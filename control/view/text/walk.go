@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/quantity"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/unit"
 )
 
 // Walk is how a packet's way through the chains is rendered.
@@ -85,7 +85,7 @@ func (s Style) Steps(steps []flow.Step, indent string, walk Walk) string {
 func (s Style) reason(step *flow.Step) string {
 	text := step.Text
 	if step.Probability > 0 {
-		text = "p " + quantity.Probability(step.Probability) + ": " + text
+		text = "p " + unit.Probability(step.Probability) + ": " + text
 	} else if _, after, ok := strings.Cut(step.Rule, "--probability "); ok && step.Hook == "" {
 		p, _, _ := strings.Cut(after, " ")
 		text = "p " + p[:min(len(p), 4)] + ": " + text

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/unit"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
@@ -96,7 +97,7 @@ func (m *Model) about(s *observe.Service) []cell {
 	if f.Affinity > 0 {
 		counts += fmt.Sprintf(", %d by affinity", f.Affinity)
 	}
-	counts += fmt.Sprintf("; %d open; ended flows: %s sent, %s received", f.Open, quantity.Bytes(f.BytesSent), quantity.Bytes(f.BytesReceived))
+	counts += fmt.Sprintf("; %d open; ended flows: %s sent, %s received", f.Open, unit.Bytes(f.BytesSent), unit.Bytes(f.BytesReceived))
 	lines := []cell{{text: address}, {text: counts}}
 	if reasons := why(s); reasons != "" {
 		lines = append(lines, cell{"errors: " + reasons, text.Red})

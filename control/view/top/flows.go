@@ -6,6 +6,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/unit"
 	"github.com/nfqproxy/nfqproxy/datapath/quantity"
 )
 
@@ -83,7 +84,7 @@ func (m *Model) flowCells(r *flow.Record) []cell {
 		at = text.Clock(r.Time.In(m.options.Zone))
 	}
 	if l := r.Life; l != nil && l.Sent != nil && l.Received != nil {
-		sent, received = quantity.Bytes(l.Sent.Bytes), quantity.Bytes(l.Received.Bytes)
+		sent, received = unit.Bytes(l.Sent.Bytes), unit.Bytes(l.Received.Bytes)
 	}
 	state := r.State()
 	return []cell{

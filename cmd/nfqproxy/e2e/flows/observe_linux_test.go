@@ -15,6 +15,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/bench/cluster/clustertest"
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -80,9 +81,10 @@ func TestObserve(t *testing.T) {
 		c.Must(c.StartDaemon(t.Context(), node))
 		// It is ready with the rules of one family.
 		e2etest.Eventually(t, e2etest.Timeout, "kube-proxy has written the rules of both families", func() bool {
-			before[node] = state(t, c, node)
-			return strings.Count(before[node], "--dst-type LOCAL -j KUBE-NODEPORTS") == 2 || strings.Count(before[node], "chain services {") == 2
+			now := state(t, c, node)
+			return strings.Count(now, "--dst-type LOCAL -j KUBE-NODEPORTS") == 2 || strings.Count(now, "chain services {") == 2
 		})
+		before[node] = state(t, c, node) // what the first command listed may have been older than what the last one did
 		c.Must(c.StartObserver(t.Context(), node))
 	}
 
@@ -124,6 +126,7 @@ func TestObserve(t *testing.T) {
 	proxies := map[string]string{"node-0": ways[0].proxy, "node-1": ways[1].proxy}
 	c.WaitRecords(want, "records of all connections", func(r *flow.Record) bool { return r.Service != "" })
 	records := 0
+	var answered []string // the IDs
 	for _, r := range c.Records() {
 		if r.Service == "" {
 			continue
@@ -139,12 +142,24 @@ func TestObserve(t *testing.T) {
 		}
 		a := answers[k][0]
 		answers[k] = answers[k][1:]
+		answered = append(answered, r.ID)
 		if r.Pod != a.Pod || r.Masquerade != (r.Source != a.Client) {
 			t.Errorf("record %+v, and the server's answer is %+v", r, a)
 		}
 	}
 	if records != want || refused != 0 {
 		t.Errorf("%d records, want %d; %d more of connections that no endpoint took than clients have sent RSTs", records, want, -refused)
+	}
+
+	c.ServeFlows()
+	client, err := remote.NewClient(c.FlowAPI.URL, remote.ClientOptions{})
+	c.Must(err)
+	for _, id := range answered[max(0, len(answered)-1000):] { // the daemons remember so many
+		e2etest.Eventually(t, e2etest.Timeout, "the end of the flow "+id, func() bool {
+			r, err := client.Flow(t.Context(), id)
+			c.Must(err)
+			return r.Life.State == flow.Closed && !r.Life.Incomplete
+		})
 	}
 
 	for _, node := range nodes {
