@@ -9,7 +9,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// The parameters of Prequal: those of the authors' baseline in section 5, if not otherwise stated.
+// The parameters of Prequal: those of the authors' baseline, as far as we know, if not otherwise stated.
 const (
 	poolSize   = 16          // answers that a node keeps
 	oldestKept = time.Second // of an answer
