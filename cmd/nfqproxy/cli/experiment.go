@@ -30,7 +30,7 @@ algorithms. Runs are in simulated time, by the code that decides for real, and h
 same results on any machine; or live, in a lab with a real kernel. The file and the results
 are described in docs/reference/experiments.md.`,
 	}
-	cmd.AddCommand(newExperimentRunCommand(), newExperimentListCommand(), newExperimentCompareCommand())
+	cmd.AddCommand(newExperimentRunCommand(), newExperimentInitCommand(), newExperimentListCommand(), newExperimentCompareCommand())
 	return cmd
 }
 

@@ -336,23 +336,27 @@ func writeLab(stdout io.Writer, dir, name string, data []byte) error {
 		return err
 	}
 	path := filepath.Join(dir, name+".yaml")
-	// Do not overwrite a file that the user may have edited.
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("%s exists: remove it or give another directory", path)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Close()); err != nil {
+	if err := createFile(path, data); err != nil {
 		return err
 	}
 	if !strings.ContainsRune(path, filepath.Separator) {
 		path = "./" + path
 	}
-	_, err = fmt.Fprintf(stdout, "%s\n\nStart it:  nfqproxy lab up %[1]s\n", path)
+	_, err := fmt.Fprintf(stdout, "%s\n\nStart it:  nfqproxy lab up %[1]s\n", path)
 	return err
+}
+
+// createFile writes a file, and replaces none: the user may have edited it.
+func createFile(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("%s exists: remove it or give another name", path)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
 }
 
 func newLabListCommand() *cobra.Command {

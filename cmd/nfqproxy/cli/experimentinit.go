@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nfqproxy/nfqproxy/deploy/experiment"
+)
+
+func newExperimentInitCommand() *cobra.Command {
+	var d experiment.Draft
+	cmd := &cobra.Command{
+		Use:   "init FILE",
+		Short: "Write the file of a new experiment",
+		Long: `Write the file of a new experiment: one service, flows to it, and the algorithms to compare.
+Comments show what else an experiment can have. On a terminal, the command asks for what no
+flag says; otherwise the defaults are taken. It replaces no file.`,
+		Example: `  nfqproxy experiment init my.yaml
+  nfqproxy experiment init my.yaml --endpoints 100 --load 0.9 --algorithms random,p2c,ring`,
+		Args: exactly(1, "FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if terminal(cmd.InOrStdin()) {
+				if err := askDraft(cmd.Flags(), cmd.InOrStdin(), cmd.OutOrStdout()); err != nil {
+					return err
+				}
+			}
+			text, err := d.Write(args[0])
+			if err != nil {
+				return err
+			}
+			if err := createFile(args[0], text); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n\nRun it:  nfqproxy experiment run %[1]s\n", args[0])
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.IntVar(&d.Endpoints, "endpoints", 10, "number of endpoints of the service")
+	flags.Float64Var(&d.Load, "load", 0.7, "share of the endpoints' capacity that flows take")
+	flags.DurationVar(&d.Work, "work", 10*time.Millisecond, "mean time that an endpoint works on a flow")
+	flags.StringSliceVar(&d.Algorithms, "algorithms", []string{"random", "p2c"}, "balancing algorithms to compare")
+	flags.StringVar(&d.Distribution, "distribution", "exponential", "distribution of the work: constant, exponential, uniform, lognormal or pareto")
+	flags.IntVar(&d.Nodes, "nodes", 1, "number of nodes, each of which decides for itself")
+	return cmd
+}
+
+// askDraft asks for what no flag says, until each answer is one. No answer is the default.
+func askDraft(flags *pflag.FlagSet, from io.Reader, to io.Writer) error {
+	lines := bufio.NewScanner(from)
+	for _, q := range []struct{ flag, question string }{
+		{"endpoints", "How many endpoints has the service?"},
+		{"load", "What share of their capacity do flows take?"},
+		{"work", "How long does an endpoint work on a flow, on average?"},
+		{"algorithms", "Which algorithms are compared?"},
+	} {
+		usual := strings.Trim(flags.Lookup(q.flag).DefValue, "[]")
+		for !flags.Changed(q.flag) {
+			fmt.Fprintf(to, "%s [%s] ", q.question, usual)
+			if !lines.Scan() {
+				return fmt.Errorf("no answer about --%s", q.flag)
+			}
+			answer := strings.ReplaceAll(strings.TrimSpace(lines.Text()), ", ", ",")
+			if answer == "" {
+				break
+			}
+			if err := flags.Set(q.flag, answer); err != nil {
+				fmt.Fprintf(to, "%q cannot be read; an example is %s\n", answer, usual)
+			}
+		}
+	}
+	return nil
+}
