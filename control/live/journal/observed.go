@@ -71,14 +71,31 @@ func (j *Journal) insertObserved(ev *conntrack.Event, now time.Time, horizon int
 	if f.Decision.Masquerade {
 		f.SourceAddr = s.Reply.Destination.Addr()
 	}
-	if e != nil && !e.life.over && ev.Kind == conntrack.Began { // the event of its end was lost
-		e.life.incomplete = true
+	if e != nil && !e.life.over && ev.Kind == conntrack.Began {
+		if e.found(ev, &f, now) {
+			e.inherited, e.life.incomplete = false, !j.kernel.complete()
+			return true
+		}
+		e.life.incomplete = true // the event of its end was lost
 		j.over(number, e, f.Time.UnixNano())
 	}
 	j.insert(&f, ev.Kind != conntrack.Began, ev.Kind != conntrack.Began && s.Start.IsZero() && !copied)
 	_, e = j.newest(k)
 	e.life.incomplete = e.life.incomplete || e.inherited && !copied
 	return true
+}
+
+// eventDelay is by how much an event may be later than a pass over the connection table that found its entry.
+const eventDelay = 2 * markedEventTimeout
+
+// found reports whether the entry is of the connection that the event is the beginning of, because a pass over the
+// connection table was faster.
+func (e *entry) found(ev *conntrack.Event, f *flow.Flow, now time.Time) bool {
+	if s := ev.State.Start; !s.IsZero() {
+		return s.UnixNano() == e.life.start
+	}
+	k := keep(f, e.key)
+	return e.inherited && now.UnixNano()-e.time < int64(eventDelay) && k.index == e.index && k.generation == e.generation && k.reason == e.reason
 }
 
 // horizon is when the oldest flow in memory began, in nanoseconds. A connection that began before it, or at an unknown time,

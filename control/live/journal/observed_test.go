@@ -146,6 +146,39 @@ func TestObserved(t *testing.T) {
 	}
 }
 
+// TestObservedFound: a pass over the connection table finds a flow before its event arrives.
+func TestObservedFound(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		start, second time.Time // of the entry that was found, and of the event's
+		endpoint      string
+		after         time.Duration
+		want          string
+	}{
+		{"the same", time.Time{}, time.Time{}, "10.244.0.3:8080", time.Second, ""},
+		{"the same by its start", start, start, "10.244.0.3:8080", time.Minute, ""},
+		{"another by its start", start, start.Add(time.Second), "10.244.0.3:8080", time.Second, "gone/decided. decided"},
+		{"another by its endpoint", time.Time{}, time.Time{}, "10.244.0.2:8080", time.Second, "gone/decided. decided"},
+		{"another by the time", time.Time{}, time.Time{}, "10.244.0.3:8080", time.Minute, "gone/decided. decided"},
+	} {
+		b := observing(t, Observe{})
+		b.found([]conntrack.Event{{State: conntrack.State{
+			Original: conntrack.Tuple{Source: client, Destination: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: 6},
+			Reply:    conntrack.Tuple{Source: netip.MustParseAddrPort("10.244.0.3:8080"), Destination: client, Protocol: 6},
+			Start:    tt.start,
+		}}}, 1, b.horizon())
+		b.expect("decided")
+		b.now = time.Now().Add(tt.after) // the pass has the time of the clock
+		b.began(tt.endpoint, func(e *conntrack.Event) { e.State.Start = tt.second })
+		if got := b.read(); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+		if r := b.record(); r.Life.Incomplete {
+			t.Errorf("%s: incomplete, though its beginning is known", tt.name)
+		}
+	}
+}
+
 // TestObservedForgotten: a flow whose record is evicted gets no second one by what comes of its entry later.
 func TestObservedForgotten(t *testing.T) {
 	c := Observe{Proxy: func() string { return "kube-proxy (iptables)" }}
