@@ -160,8 +160,8 @@ var genericShapes = map[string]shape{
 	"-4": flag, "--ipv4": flag.named("-4"), "-6": flag, "--ipv6": flag.named("-6"),
 }
 
-// analyse fills in r.Matches and r.Target from the words of the rule. What it returns and sets is that of this rule: an analysis is used again for the next
-// one, with the memory of its sections.
+// analyse fills in r.Matches and r.Target from the words of the rule. What it returns and sets is that of this rule: an
+// analysis is used again for the next one, with the memory of its sections.
 func (a *analysis) analyse(r *Rule, args []Token) *Error {
 	a.args, a.at, a.current, a.jump = args, 0, nil, option{}
 	a.sections, a.lost, a.foreign = a.sections[:0], nil, false
