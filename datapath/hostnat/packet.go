@@ -72,17 +72,12 @@ func (w *walk) Meta(v rules.Meta) (b rules.Bits, present bool) {
 	return b, true
 }
 
-const nameSize = 16 // IFNAMSIZ
-
 // name is a device's name; none: there is no device, rather than an unknown one.
 func (w *walk) name(name string, none bool) (b rules.Bits, present bool) {
 	if name == "" && !none {
-		return rules.UnknownBits(nameSize), true
+		return rules.UnknownBits(rules.DeviceSize), true
 	}
-	var data [nameSize]byte
-	copy(data[:nameSize-1], name)
-	b.Put(data[:])
-	return b, true
+	return rules.DeviceName(name), true
 }
 
 func (w *walk) index(name string, none bool) (rules.Bits, bool) {

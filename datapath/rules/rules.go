@@ -113,6 +113,17 @@ func (t Truth) NegatedIf(negated bool) Truth {
 	return t
 }
 
+// And is the result of two tests that both must be true. One that fails decides it.
+func (t Truth) And(u Truth) Truth {
+	switch {
+	case t == False || u == False:
+		return False
+	case t == Unknown:
+		return Unknown
+	}
+	return u
+}
+
 // VerdictKind is what becomes of the walk through a chain.
 type VerdictKind uint8
 

@@ -121,11 +121,8 @@ func (m Module) Test(p Packet) Truth { return all(p, m.Tests) }
 func all(p Packet, tests []Test) Truth {
 	result := True
 	for _, t := range tests {
-		switch t.Test(p) {
-		case False:
+		if result = result.And(t.Test(p)); result == False {
 			return False
-		case Unknown:
-			result = Unknown
 		}
 	}
 	return result
@@ -472,11 +469,25 @@ func (Sender) Text(bool) string { return "" }
 // Text describes the step.
 func (AddrTypes) Text(bool) string { return "" }
 
-// Not is true unless all of its tests are; it is a [Test].
-type Not struct{ Tests []Test }
+// Any is true if one of its tests is; it is a [Test].
+type Any struct {
+	Tests   []Test
+	Negated bool
+}
 
 // Test is the result for a packet.
-func (n Not) Test(p Packet) Truth { return all(p, n.Tests).NegatedIf(true) }
+func (a Any) Test(p Packet) Truth {
+	result := False
+	for _, t := range a.Tests {
+		switch t.Test(p) {
+		case True:
+			return truth(!a.Negated)
+		case Unknown:
+			result = Unknown
+		}
+	}
+	return result.NegatedIf(a.Negated)
+}
 
 // Text describes the step.
-func (Not) Text(bool) string { return "" }
+func (Any) Text(bool) string { return "" }

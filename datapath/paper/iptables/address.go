@@ -132,8 +132,14 @@ func (m IPRange) write(w *words) {
 }
 
 func (m IPRange) test(c *Context) Truth {
-	return truthOf(!m.Source.fails(m.Source.Value.Contains(c.Packet.Source.Addr())) &&
-		!m.Destination.fails(m.Destination.Value.Contains(c.Packet.Destination.Addr())))
+	result := True
+	if s := m.Source; s.Given {
+		result = c.inRange(sourceAddress[s.Value.First.Is6()], s.Value, s.Negated)
+	}
+	if d := m.Destination; d.Given {
+		result = result.And(c.inRange(destinationAddress[d.Value.First.Is6()], d.Value, d.Negated))
+	}
+	return result
 }
 
 // MACAddress is an Ethernet address.

@@ -1,7 +1,6 @@
 package iptables
 
 import (
-	"net/netip"
 	"strings"
 )
 
@@ -153,48 +152,6 @@ func (c *Context) states() States {
 	return bits
 }
 
-// test is conntrack_mt (xt_conntrack.c).
-func (m Conntrack) test(c *Context) Truth {
-	if m.State.fails(m.State.Value&c.states() != 0) {
-		return False
-	}
-	e := c.Host.Connection()
-	if e == nil {
-		return truthOf(m.State.Given)
-	}
-	return truthOf(!m.Direction.fails((m.Direction.Value == Reply) == c.Host.Reply()) &&
-		contains(m.OriginalSource, e.Original.Source) && contains(m.OriginalDestination, e.Original.Destination) &&
-		contains(m.ReplySource, e.Reply.Source) && contains(m.ReplyDestination, e.Reply.Destination) &&
-		hasPort(m.OriginalSourcePort, e.Original.Source) && hasPort(m.OriginalDestinationPort, e.Original.Destination) &&
-		hasPort(m.ReplySourcePort, e.Reply.Source) && hasPort(m.ReplyDestinationPort, e.Reply.Destination) &&
-		!m.Protocol.fails(m.Protocol.Value == e.Original.Protocol) &&
-		!m.Status.fails(m.Status.Value&e.status() != 0) &&
-		(!m.Expire.Given || m.Expire.Value.Contains(c.Host.Expires()) != m.Expire.Negated))
-}
-
-func contains(c Condition[Network], a netip.AddrPort) bool {
-	return !c.Given || c.Value.Contains(a.Addr()) != c.Negated
-}
-
-func hasPort(c Condition[PortRange], a netip.AddrPort) bool {
-	return !c.Given || c.Value.Contains(a.Port()) != c.Negated
-}
-
-// status returns the bits for --ctstatus.
-func (e *Connection) status() CtStatus {
-	var s CtStatus
-	if e.SeenReply {
-		s |= StatusSeenReply
-	}
-	if e.Assured {
-		s |= StatusAssured
-	}
-	if e.Confirmed {
-		s |= StatusConfirmed
-	}
-	return s
-}
-
 func (m Conntrack) why(c *Context) string {
 	if !m.State.Given {
 		return ""
@@ -234,7 +191,7 @@ func init() {
 func (State) Module() string   { return "state" }
 func (m State) write(w *words) { w.option(m.Negated, "--state", m.States.String()) }
 
-func (m State) test(c *Context) Truth { return truthOf((m.States&c.Host.State() != 0) != m.Negated) }
+func (m State) test(c *Context) Truth { return word.States(uint32(m.States), m.Negated).Test(c) }
 
 func (State) why(c *Context) string { return "its state is " + c.Host.State().String() }
 

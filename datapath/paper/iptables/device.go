@@ -2,6 +2,8 @@ package iptables
 
 import (
 	"fmt"
+
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // Physdev is "-m physdev": the input and output bridge ports of a bridged packet (xt_physdev.c).
@@ -155,7 +157,9 @@ func init() {
 func (PacketType) Module() string   { return "pkttype" }
 func (m PacketType) write(w *words) { w.option(m.Negated, "--pkt-type", m.Type.String()) }
 
-func (m PacketType) test(c *Context) Truth { return truthOf((c.linkType() == m.Type) != m.Negated) }
+func (m PacketType) test(c *Context) Truth {
+	return c.compare(linkTypeOf, rules.Exactly([]byte{byte(m.Type)}), m.Negated)
+}
 
 // linkType is that of pkttype_mt (xt_pkttype.c): on lo it follows from the address.
 func (c *Context) linkType() LinkType {
@@ -196,7 +200,7 @@ func (m Length) write(w *words) { w.option(m.Negated, "--length", m.Range.String
 func (Length) reads() Facts { return FactLength }
 
 func (m Length) test(c *Context) Truth {
-	return truthOf(m.Range.Contains(c.Packet.Length) != m.Negated)
+	return c.compare(packetLength, rules.Range{First: word.Word(uint32(m.Range.First)), Last: word.Word(uint32(m.Range.Last))}, m.Negated)
 }
 
 func (m Length) whyNot(c *Context) string {

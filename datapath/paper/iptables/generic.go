@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // Source is "-s network".
@@ -18,7 +20,7 @@ func (Source) Module() string   { return "" }
 func (m Source) write(w *words) { w.option(m.Negated, "-s", m.Network.String()) }
 
 func (m Source) test(c *Context) Truth {
-	return truthOf(m.Network.Contains(c.Packet.Source.Addr()) != m.Negated)
+	return c.inNetwork(sourceAddress[m.Network.Addr.Is6()], m.Network, m.Negated)
 }
 
 func (m Source) why(c *Context) string {
@@ -50,7 +52,7 @@ func (Destination) Module() string   { return "" }
 func (m Destination) write(w *words) { w.option(m.Negated, "-d", m.Network.String()) }
 
 func (m Destination) test(c *Context) Truth {
-	return truthOf(m.Network.Contains(c.Packet.Destination.Addr()) != m.Negated)
+	return c.inNetwork(destinationAddress[m.Network.Addr.Is6()], m.Network, m.Negated)
 }
 
 func (m Destination) why(c *Context) string {
@@ -110,9 +112,7 @@ type InInterface struct {
 func (InInterface) Module() string   { return "" }
 func (m InInterface) write(w *words) { w.option(m.Negated, "-i", m.Interface.String()) }
 
-func (m InInterface) test(c *Context) Truth {
-	return truthOf(m.Interface.Matches(c.In) != m.Negated)
-}
+func (m InInterface) test(c *Context) Truth { return c.on(inDevice, m.Interface, m.Negated) }
 
 func (m InInterface) why(c *Context) string {
 	return m.Interface.text("arrives on", c.In, !m.Negated)
@@ -132,9 +132,7 @@ type OutInterface struct {
 func (OutInterface) Module() string   { return "" }
 func (m OutInterface) write(w *words) { w.option(m.Negated, "-o", m.Interface.String()) }
 
-func (m OutInterface) test(c *Context) Truth {
-	return truthOf(m.Interface.Matches(c.Out) != m.Negated)
-}
+func (m OutInterface) test(c *Context) Truth { return c.on(outDevice, m.Interface, m.Negated) }
 
 func (m OutInterface) why(c *Context) string {
 	return m.Interface.text("leaves on", c.Out, !m.Negated)
@@ -155,7 +153,10 @@ func (Protocol) Module() string   { return "" }
 func (m Protocol) write(w *words) { w.option(m.Negated, "-p", protocolName(m.Number)) }
 
 func (m Protocol) test(c *Context) Truth {
-	return truthOf(m.Number == 0 || (m.Number == c.Packet.Protocol) != m.Negated)
+	if m.Number == 0 {
+		return True
+	}
+	return c.compare(transportProtocol, rules.Exactly([]byte{m.Number}), m.Negated)
 }
 
 func (m Protocol) whyNot(c *Context) string {

@@ -5,25 +5,14 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // TTL is "-m ttl": the time to live of an IPv4 packet.
 type TTL struct {
 	Compare Comparison // never CompareNone
 	Value   uint8
-}
-
-// Matches reports whether a time to live matches.
-func (m TTL) Matches(ttl uint8) bool {
-	switch m.Compare {
-	case CompareEqual:
-		return ttl == m.Value
-	case CompareNotEqual:
-		return ttl != m.Value
-	case CompareLess:
-		return ttl < m.Value
-	}
-	return ttl > m.Value
 }
 
 // HopLimit is "-m hl": the hop limit of an IPv6 packet.
@@ -67,8 +56,18 @@ func (m TTL) write(w *words) { m.writeAs(w, "ttl") }
 func (HopLimit) Module() string   { return "hl" }
 func (m HopLimit) write(w *words) { TTL(m).writeAs(w, "hl") }
 
-func (TTL) reads() Facts            { return FactTTL }
-func (m TTL) test(c *Context) Truth { return truthOf(m.Matches(c.Packet.TTL)) }
+func (TTL) reads() Facts { return FactTTL }
+
+func (m TTL) test(c *Context) Truth {
+	r, negated := rules.Exactly([]byte{m.Value}), m.Compare == CompareNotEqual
+	switch m.Compare {
+	case CompareLess: // not at least the value
+		r, negated = rules.Range{First: r.First, Last: []byte{0xff}}, true
+	case CompareGreater: // not at most the value
+		r, negated = rules.Range{First: []byte{0}, Last: r.First}, true
+	}
+	return c.compare(hopLimit[!c.Packet.Is4()], r, negated)
+}
 
 func (m TTL) whyNot(c *Context) string {
 	fact := fmt.Sprintf("%s is %d", c.Packet.hopName(), c.Packet.TTL)
@@ -225,7 +224,7 @@ func (m TOS) write(w *words) {
 func (TOS) reads() Facts { return FactTOS }
 
 func (m TOS) test(c *Context) Truth {
-	return truthOf((c.Packet.TOS&m.Mask == m.Value) != m.Negated)
+	return c.hasTOS(m.Value, m.Mask, m.Negated)
 }
 
 func (m TOS) whyNot(c *Context) string {
@@ -269,7 +268,7 @@ func (m DSCP) write(w *words) { w.option(m.Negated, "--dscp", fmt.Sprintf("0x%02
 
 func (DSCP) reads() Facts { return FactTOS }
 
-func (m DSCP) test(c *Context) Truth { return truthOf((c.Packet.TOS>>2 == m.DSCP) != m.Negated) }
+func (m DSCP) test(c *Context) Truth { return c.hasTOS(m.DSCP<<2, 0xfc, m.Negated) }
 
 func (m DSCP) whyNot(c *Context) string {
 	return isNot(fmt.Sprintf("the DSCP is %#02x", c.Packet.TOS>>2), fmt.Sprintf("%#02x", m.DSCP), m.Negated)

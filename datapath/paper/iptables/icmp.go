@@ -1,6 +1,10 @@
 package iptables
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
+)
 
 // ICMP is "-m icmp".
 type ICMP struct {
@@ -32,11 +36,6 @@ func (t ICMPType) String() string {
 		return decimal(t.Type) + "/" + decimal(t.Code.Value)
 	}
 	return decimal(t.Type)
-}
-
-// Matches reports whether a message of that type and code matches.
-func (t ICMPType) Matches(typ, code uint8) bool {
-	return t.Any || t.Type == typ && (!t.Code.Given || t.Code.Value == code)
 }
 
 func icmpOf(typ uint8) ICMPType { return ICMPType{Type: typ} }
@@ -146,7 +145,14 @@ func (ICMP) Module() string   { return "icmp" }
 func (m ICMP) write(w *words) { w.option(m.Negated, "--icmp-type", m.Type.String()) }
 
 func (m ICMP) test(c *Context) Truth {
-	return truthOf(m.Type.Matches(c.Packet.ICMPType, c.Packet.ICMPCode) != m.Negated)
+	t := m.Type
+	switch {
+	case t.Any:
+		return truthOf(!m.Negated)
+	case t.Code.Given:
+		return c.compare(icmpTypeAndCode, rules.Exactly([]byte{t.Type, t.Code.Value}), m.Negated)
+	}
+	return c.compare(icmpTypeAndCode, rules.Exactly([]byte{t.Type}), m.Negated)
 }
 
 // Module is "icmp6".

@@ -3,6 +3,8 @@ package iptables
 import (
 	"fmt"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // Mark is "-m mark": the packet's mark.
@@ -40,7 +42,9 @@ func init() {
 func (Mark) Module() string   { return "mark" }
 func (m Mark) write(w *words) { w.option(m.Negated, "--mark", m.Mark.String()) }
 
-func (m Mark) test(c *Context) Truth { return truthOf(m.Mark.Equals(c.Packet.Mark) != m.Negated) }
+func (m Mark) test(c *Context) Truth {
+	return rules.IsMasked(rules.PacketMark, word.Word(m.Mark.Mask), word.Word(m.Mark.Value), m.Negated).Test(c)
+}
 
 func (Mark) why(c *Context) string { return "the mark is " + HexMark(c.Packet.Mark) }
 
@@ -54,8 +58,7 @@ func (Connmark) Module() string   { return "connmark" }
 func (m Connmark) write(w *words) { w.option(m.Negated, "--mark", m.Mark.String()) }
 
 func (m Connmark) test(c *Context) Truth {
-	e := c.Host.Connection()
-	return truthOf(e != nil && m.Mark.Equals(e.Mark) != m.Negated)
+	return rules.IsMasked(rules.ConnectionMark, word.Word(m.Mark.Mask), word.Word(m.Mark.Value), m.Negated).Test(xtables{c})
 }
 
 func (m Connmark) whyNot(c *Context) string {

@@ -181,10 +181,10 @@ func (m SCTP) reads() Facts {
 }
 
 func (m SCTP) test(c *Context) Truth {
-	return truthOf(matchPorts(m.Source, m.Destination, &c.Packet) && !m.Chunks.fails(m.Chunks.Value.matches(c.Packet.Chunks)))
+	return matchPorts(m.Source, m.Destination, c).And(truthOf(!m.Chunks.fails(m.Chunks.Value.matches(c.Packet.Chunks))))
 }
 
-func (m SCTP) whyNot(c *Context) string { return wrongPort(m.Source, m.Destination, &c.Packet) }
+func (m SCTP) whyNot(c *Context) string { return wrongPort(m.Source, m.Destination, c) }
 
 // matches is match_packet (xt_sctp.c).
 func (t ChunkTest) matches(there []ChunkType) bool {

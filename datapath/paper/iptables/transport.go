@@ -2,9 +2,10 @@ package iptables
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // Ports is a test of one port. Without the option it is the test that every port passes: 0 to
@@ -45,26 +46,22 @@ func (p Ports) write(w *words, name string) {
 	}
 }
 
-// matches reports whether the test is true for the port of an address.
-func (p Ports) matches(a netip.AddrPort) bool { return p.Range.Contains(a.Port()) != p.Negated }
-
 // matchPorts tests both ports of a packet.
-func matchPorts(source, destination Ports, p *Packet) bool {
-	return source.matches(p.Source) && destination.matches(p.Destination)
+func matchPorts(source, destination Ports, c *Context) Truth {
+	return source.test(c, sourcePort).And(destination.test(c, destinationPort))
 }
 
 // wrongPort is why matchPorts is false; empty if it is not.
-func wrongPort(source, destination Ports, p *Packet) string {
-	for _, c := range []struct {
-		what string
-		Ports
-		a netip.AddrPort
-	}{{"source", source, p.Source}, {"destination", destination, p.Destination}} {
-		if !c.matches(c.a) {
-			return isNot(fmt.Sprintf("the %s port is %d", c.what, c.a.Port()), c.Range.String(), c.Negated)
+func wrongPort(source, destination Ports, c *Context) string {
+	p := &c.Packet
+	what, wrong, port := "source", source, p.Source.Port()
+	if source.test(c, sourcePort) == True {
+		what, wrong, port = "destination", destination, p.Destination.Port()
+		if destination.test(c, destinationPort) == True {
+			return ""
 		}
 	}
-	return ""
+	return isNot(fmt.Sprintf("the %s port is %d", what, port), wrong.Range.String(), wrong.Negated)
 }
 
 // TCP is "-m tcp". The kernel drops a packet with a truncated header, and does not match later
@@ -171,18 +168,22 @@ func (m TCP) reads() Facts {
 
 // test is tcp_mt (xt_tcpudp.c).
 func (m TCP) test(c *Context) Truth {
-	p := &c.Packet
-	return truthOf(p.Protocol == protoTCP && matchPorts(m.Source, m.Destination, p) && !m.wrongFlags(p) &&
-		!m.Option.fails(slices.Contains(p.TCPOptions, m.Option.Value)))
+	if c.Packet.Protocol != protoTCP {
+		return False
+	}
+	return matchPorts(m.Source, m.Destination, c).And(m.testFlags(c)).And(truthOf(!m.Option.fails(slices.Contains(c.Packet.TCPOptions, m.Option.Value))))
 }
 
-func (m TCP) wrongFlags(p *Packet) bool {
-	return m.Flags.fails(p.Flags&m.Flags.Value.Mask == m.Flags.Value.Compare)
+func (m TCP) testFlags(c *Context) Truth {
+	if f := m.Flags; f.Given {
+		return rules.IsMasked(rules.FlagsField, []byte{byte(f.Value.Mask)}, []byte{byte(f.Value.Compare)}, f.Negated).Test(c)
+	}
+	return True
 }
 
 func (m TCP) whyNot(c *Context) string {
-	text := wrongPort(m.Source, m.Destination, &c.Packet)
-	if text == "" && m.wrongFlags(&c.Packet) {
+	text := wrongPort(m.Source, m.Destination, c)
+	if text == "" && m.testFlags(c) == False {
 		text = fmt.Sprintf("its TCP flags are %s", c.Packet.Flags)
 	}
 	return text
@@ -214,11 +215,8 @@ func (m UDP) write(w *words) {
 	m.Destination.write(w, "--dport")
 }
 
-func (m UDP) test(c *Context) Truth {
-	return truthOf(matchPorts(m.Source, m.Destination, &c.Packet))
-}
-
-func (m UDP) whyNot(c *Context) string { return wrongPort(m.Source, m.Destination, &c.Packet) }
+func (m UDP) test(c *Context) Truth    { return matchPorts(m.Source, m.Destination, c) }
+func (m UDP) whyNot(c *Context) string { return wrongPort(m.Source, m.Destination, c) }
 
 // Multiport is "-m multiport".
 type Multiport struct {
@@ -299,11 +297,11 @@ func (m Multiport) write(w *words) {
 
 // test is multiport_mt (xt_multiport.c).
 func (m Multiport) test(c *Context) Truth {
-	found := slices.ContainsFunc(m.Ports, func(r PortRange) bool {
-		return m.Side != DestinationPorts && r.Contains(c.Packet.Source.Port()) ||
-			m.Side != SourcePorts && r.Contains(c.Packet.Destination.Port())
-	})
-	return truthOf(found != m.Negated)
+	t := rules.Compare{Values: [][]rules.Value{sourcePort, destinationPort, eitherPort}[m.Side], Negated: m.Negated}
+	for _, r := range m.Ports {
+		t.Ranges = append(t.Ranges, rules.Ports(r.First, r.Last))
+	}
+	return t.Test(c)
 }
 
 func (m Multiport) whyNot(c *Context) string {

@@ -2,6 +2,12 @@
 
 package netfilter
 
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
 const (
 	inHooks    = "prerouting input forward"
 	outHooks   = "forward output postrouting"
@@ -91,7 +97,7 @@ var conditions = []shape{
 	{kind: "ct label", forms: []string{"ct label 5", "ct label 6", "ct label != 5", "ct label != 0"}},
 	{kind: "ct mark", forms: []string{"ct mark $op$mark", "ct mark $marks", "ct mark & 0x1 == 0x1"}},
 	{kind: "ct zone", always: true, forms: []string{"ct zone 5", "ct zone $not 0"}},
-	{kind: "ct expiration", forms: []string{"ct expiration > 5s", "ct expiration < 10d", "ct expiration >= 10s"}},
+	{kind: "ct expiration", forms: expirations()},
 	{kind: "ct addresses", forms: []string{"ct original $ip saddr $not$addr", "ct original $ip daddr $net", "ct reply $ip saddr $not$addrlist", "ct reply $ip daddr $addrset"}},
 	{kind: "ct ports", proto: "tcp", forms: []string{"meta l4proto tcp ct original proto-dst $not$port", "meta l4proto tcp ct original proto-src $ports", "meta l4proto tcp ct $dir proto-dst $op$port"}},
 	{kind: "ct traffic", forms: []string{"ct packets $op 2", "ct $dir packets 1-2", "ct $dir bytes > 60", "ct bytes < 200", "ct avgpkt 30-60", "ct $dir avgpkt > 45", "ct $dir packets 0"}},
@@ -124,4 +130,16 @@ var conditions = []shape{
 	{kind: "exthdr", only: "ip6", always: true, forms: []string{"exthdr frag missing", "exthdr frag exists", "exthdr hbh missing", "exthdr rt exists", "exthdr dst missing", "frag more-fragments 1", "frag frag-off != 0", "hbh nexthdr tcp", "rt type 0", "rt seg-left != 1"}},
 	{kind: "ip option", only: "ip", always: true, forms: []string{"ip option rr exists", "ip option ssrr missing", "ip option ra exists", "ip option lsrr missing", "ip option rr ptr 4", "ip option ra value 0"}},
 	{kind: "ether", hooks: "prerouting input", forms: []string{"ether saddr $not 02:00:00:00:01:01", "ether saddr { 02:00:00:00:01:01, 02:00:00:00:01:02 }"}},
+}
+
+// expirations are conditions on the rest of an entry's life. Until a host has been up for as long as the longest timeout and
+// five minutes, a connection that is not in the table has such a rest, too: jiffies begin five minutes before 0
+// (INITIAL_JIFFIES), and its timeout does not count from them yet.
+func expirations() []string {
+	const always, settled = "ct expiration < 10d", 20 * time.Minute
+	var i unix.Sysinfo_t
+	if err := unix.Sysinfo(&i); err != nil || time.Duration(i.Uptime)*time.Second < settled {
+		return []string{always, always, always}
+	}
+	return []string{"ct expiration > 5s", always, "ct expiration >= 10s"}
 }

@@ -95,7 +95,9 @@ var translations = []shape{
 		"dnat $ip to jhash $ip saddr mod 2 seed $seed map { 0 : $endpoint, 1 : $endpoint }",
 	}},
 	{kind: "dnat numgen port", proto: "tcp", hooks: destinationHooks, types: "nat", last: true, forms: []string{"meta l4proto tcp dnat $ip to numgen random mod 2 map { 0 : $endpoint . 80, 1 : $endpoint . 8080 }"}},
-	{kind: "dnat prefix", only: "ip", hooks: destinationHooks, types: "nat", forms: []string{"dnat ip prefix to ip daddr map { 10.96.0.0/16 : 10.244.0.0/16, 203.0.113.0/24 : 10.244.3.0/24 }", "dnat ip prefix to 10.244.3.0/24"}},
+	// Not to the network that a packet is for: of an address of IPv4 that stays the same, nft_nat_setup_netmap (nft_nat.c) compares
+	// bytes that it has not set.
+	{kind: "dnat prefix", only: "ip", hooks: destinationHooks, types: "nat", forms: []string{"dnat ip prefix to ip daddr map { 10.96.0.0/16 : 10.244.0.0/16, 203.0.113.0/24 : 10.244.3.0/24 }", "dnat ip prefix to 198.18.0.0/24"}},
 	{kind: "dnat prefix6", only: "ip6", hooks: destinationHooks, types: "nat", forms: []string{"dnat ip6 prefix to ip6 daddr map { fd00:96::/64 : fd00:3::/64, 2001:db8:113::/64 : fd00:1::/64 }", "dnat ip6 prefix to fd00:3::/64"}},
 	{kind: "redirect", hooks: destinationHooks, types: "nat", forms: []string{"redirect", "redirect random", "redirect persistent"}},
 	{kind: "redirect port", proto: "tcp", hooks: destinationHooks, types: "nat", forms: []string{"meta l4proto tcp redirect to :$endport", "meta l4proto tcp redirect to :8080-8090 random", "meta l4proto tcp redirect to :tcp dport map { 80 : 8080, 9000 : 30080 }"}},

@@ -135,7 +135,7 @@ func (c *compiler) set(b *builder, m nftables.Mangle, of field, set func(*iptabl
 	b.needs(value.needs)
 	says := func(*iptables.Context) string { return words }
 	b.add(&effect{words: words, says: says, facts: iptables.FactShared | value.facts, why: fmt.Sprintf("%s has no value for this packet", value.name()), do: func(ctx *iptables.Context) rules.Truth {
-		bits, present := value.Read(view{ctx})
+		bits, present := value.Read(ctx)
 		switch {
 		case !present:
 			return rules.False

@@ -176,7 +176,7 @@ func (f *field) rangeOf(e nftables.Expr) (rules.Range, error) {
 		return rules.Range{First: first, Last: last}, err
 	case nftables.Literal:
 		if f.kind == kindDevice && len(e.Text) > 0 && e.Text[len(e.Text)-1] == '*' {
-			first := make([]byte, deviceSize)
+			first := make([]byte, rules.DeviceSize)
 			n := copy(first, e.Text[:len(e.Text)-1])
 			last := append([]byte(nil), first...)
 			for i := n; i < len(last); i++ {

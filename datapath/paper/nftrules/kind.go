@@ -9,6 +9,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // kind is a data type of nftables: how its constants become bytes. All numbers are in network byte order here, also those
@@ -36,8 +37,8 @@ var (
 	kindPort     = &kind{size: 2, parse: parsePort, text: decimal}
 	kindProtocol = &kind{size: 1, parse: parseProtocol, text: protocolText}
 	kindMark     = &kind{size: 4, text: hexadecimal}
-	kindDevice   = &kind{size: deviceSize, parse: parseName, text: nameText}
-	kindString   = &kind{size: deviceSize, parse: parseName, text: nameText}
+	kindDevice   = &kind{size: rules.DeviceSize, parse: parseName, text: nameText}
+	kindString   = &kind{size: rules.DeviceSize, parse: parseName, text: nameText}
 	kindPriority = &kind{size: 4, names: map[string]uint64{"none": 0, "root": math.MaxUint32}, parse: parsePriority}
 	kindGroup    = &kind{size: 4, names: map[string]uint64{"default": 0}}
 	kindUser     = &kind{size: 4, names: map[string]uint64{"root": 0}, text: decimal}
@@ -91,9 +92,6 @@ var kindLabel = &kind{size: 16, parse: func(text string) ([]byte, bool) {
 	}
 	return strings.Join(set, ",")
 }}
-
-// deviceSize is IFNAMSIZ (if.h).
-const deviceSize = 16
 
 func dscpNames() map[string]uint64 {
 	names := map[string]uint64{"ef": 46, "va": 44, "lephb": 1, "be": 0, "df": 0}
@@ -224,9 +222,9 @@ func parseProtocol(text string) ([]byte, bool) {
 func protocolText(b []byte) string { return strings.ToLower(iptables.ProtocolName(b[0])) }
 
 func parseName(text string) ([]byte, bool) {
-	b := make([]byte, deviceSize)
+	b := make([]byte, rules.DeviceSize)
 	copy(b, text)
-	return b, len(text) < deviceSize
+	return b, len(text) < rules.DeviceSize
 }
 
 func nameText(b []byte) string {

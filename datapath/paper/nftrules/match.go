@@ -23,14 +23,13 @@ func (m *comparison) Text() string                             { return nftables
 func (m *comparison) Does(*iptables.Context) string            { return "" }
 func (m *comparison) Effect() bool                             { return false }
 func (m *comparison) Reads() iptables.Facts                    { return m.facts }
-func (m *comparison) Evaluate(c *iptables.Context) rules.Truth { return m.Compare.Test(view{c}) }
+func (m *comparison) Evaluate(c *iptables.Context) rules.Truth { return m.Compare.Test(c) }
 
 func (m *comparison) WhyNot(c *iptables.Context) string {
 	if _, random := m.Value.(*numgen); random {
 		return "the random number is another one"
 	}
-	v := view{c}
-	b, present := m.Value.Read(v)
+	b, present := m.Value.Read(c)
 	switch {
 	case !present:
 		return fmt.Sprintf("the packet has no %s", m.field.name())
@@ -72,12 +71,11 @@ func (m *membership) Reads() iptables.Facts {
 }
 
 func (m *membership) Evaluate(c *iptables.Context) rules.Truth {
-	v := view{c}
 	for _, f := range m.fields { // a packet without the field matches neither
 		if _, random := f.Value.(*numgen); random {
 			continue
 		}
-		if _, present := f.Read(v); !present {
+		if _, present := f.Read(c); !present {
 			return rules.False
 		}
 	}
@@ -103,7 +101,7 @@ func (m *membership) WhyNot(c *iptables.Context) string {
 
 func (m *membership) WhyUnknown(c *iptables.Context) string {
 	for _, f := range m.fields {
-		if b, present := f.Read(view{c}); present && !b.All() {
+		if b, present := f.Read(c); present && !b.All() {
 			return fmt.Sprintf("%s is not known of this packet", f.name())
 		}
 	}
@@ -299,7 +297,7 @@ func zeros(b []byte) bool { return numberOf(b) == 0 }
 // device is the one device that a condition names.
 func device(m nftables.Match) (iptables.Interface, bool) {
 	l, ok := m.Right.(nftables.Literal)
-	if !ok || m.Op != "==" && m.Op != "!=" || l.Kind == nftables.Number || l.Text == "" || len(l.Text) >= deviceSize {
+	if !ok || m.Op != "==" && m.Op != "!=" || l.Kind == nftables.Number || l.Text == "" || len(l.Text) >= rules.DeviceSize {
 		return iptables.Interface{}, false
 	}
 	if n := len(l.Text) - 1; l.Text[n] == '*' {
@@ -337,11 +335,12 @@ func typedState(f *field, m nftables.Match) []iptables.Match {
 }
 
 func (c *compiler) typedAddrType(f *field, v rules.AddrType, m nftables.Match) []iptables.Match {
+	const prohibit = 8 // RTN_PROHIBIT, the last type of nft
 	b, err := f.value(m.Right)
-	if err != nil || m.Op != "==" && m.Op != "!=" || !c.is4() || numberOf(b) >= uint64(len(addressTypes)) {
+	if err != nil || m.Op != "==" && m.Op != "!=" || !c.is4() || numberOf(b) > prohibit {
 		return nil
 	}
-	types := iptables.Condition[iptables.AddrTypes]{Given: true, Negated: m.Op == "!=", Value: addressTypes[numberOf(b)]}
+	types := iptables.Condition[iptables.AddrTypes]{Given: true, Negated: m.Op == "!=", Value: iptables.AddrUnspec << numberOf(b)}
 	a := iptables.Addrtype{Destination: types, LimitIn: v.In, LimitOut: v.Out}
 	if v.Source {
 		a.Source, a.Destination = types, iptables.Condition[iptables.AddrTypes]{}

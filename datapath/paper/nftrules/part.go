@@ -23,10 +23,10 @@ func (p part) String() string { return p.name }
 
 // Read returns the value. A packet with a shorter part has none.
 func (p part) Read(of rules.Packet) (b rules.Bits, present bool) {
-	data, there := p.find(&of.(view).Packet)
+	data, there := p.find(&of.(*iptables.Context).Packet)
 	switch {
 	case p.size == 0:
-		return flag(there), true
+		return rules.Flag(there), true
 	case !there:
 		return rules.UnknownBits(p.size), false
 	case data == nil:

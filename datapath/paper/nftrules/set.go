@@ -75,7 +75,7 @@ func compileTable(t *table) (*table, error) {
 	t.Elements = make([]rules.Element, 0, len(t.elements))
 	var ranges []rules.Range
 	for i, e := range t.elements {
-		position := numberBits(4, uint64(i))
+		position := rules.NetworkNumber(4, uint64(i))
 		value := append([]byte(nil), position.Bytes()...)
 		if _, any := e.Key.(nftables.Wildcard); any {
 			t.Any = &rules.Element{Value: value}
@@ -111,9 +111,8 @@ type changed struct {
 
 // find looks the packet up.
 func (t *table) find(c *iptables.Context) (*nftables.Element, rules.Truth) {
-	v := view{c}
 	if t.dynamic {
-		key, truth := t.bytes(v)
+		key, truth := t.bytes(c)
 		if truth != rules.True {
 			return nil, truth
 		}
@@ -125,7 +124,7 @@ func (t *table) find(c *iptables.Context) (*nftables.Element, rules.Truth) {
 			return &done.element[0], rules.True
 		}
 	}
-	e, truth := t.Find(v, t.key)
+	e, truth := t.Find(c, t.key)
 	if truth != rules.True {
 		return nil, truth
 	}
@@ -188,7 +187,7 @@ type found struct {
 func (f found) String() string { return nftables.Text(f.Key) + " of " + f.in.name() }
 
 // bytes is the packet's key.
-func (t *table) bytes(v view) (string, rules.Truth) {
+func (t *table) bytes(v *iptables.Context) (string, rules.Truth) {
 	var key []byte
 	for _, f := range t.fields {
 		b, present := f.Read(v)
@@ -211,13 +210,13 @@ func (t *table) bytes(v view) (string, rules.Truth) {
 func (t *table) described(c *iptables.Context) string {
 	var parts []string
 	for _, f := range t.fields {
-		parts = append(parts, f.described(view{c}))
+		parts = append(parts, f.described(c))
 	}
 	return strings.Join(parts, " . ")
 }
 
 // described is the packet's value in words.
-func (f *field) described(v view) string {
+func (f *field) described(v *iptables.Context) string {
 	if _, random := f.Value.(*numgen); random {
 		return f.name()
 	}
@@ -242,7 +241,7 @@ func (m mapValue) String() string { return "map" }
 
 // Read returns the value; a packet without an element has none.
 func (m mapValue) Read(p rules.Packet) (b rules.Bits, present bool) {
-	e, truth := m.find(p.(view).Context)
+	e, truth := m.find(p.(*iptables.Context))
 	switch {
 	case truth == rules.False:
 		return rules.UnknownBits(m.Size()), false

@@ -187,7 +187,7 @@ func (c *compiler) setStatement(b *builder, s nftables.Statement, op, set string
 		why = fmt.Sprintf("%s%s has %d of %d elements", FullSet, t.declared.Name, len(t.elements), t.declared.Size)
 	}
 	b.add(&effect{words: words, says: says, facts: iptables.FactShared | factsOf(fields), why: why, do: func(ctx *iptables.Context) rules.Truth {
-		key, truth := t.bytes(view{ctx})
+		key, truth := t.bytes(ctx)
 		if truth != rules.True {
 			return truth
 		}

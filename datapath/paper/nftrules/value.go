@@ -19,8 +19,8 @@ func (hardwareAddress) String() string { return "ether saddr" }
 
 // Read returns the address; a packet without a frame has none (nft_payload.c).
 func (h hardwareAddress) Read(p rules.Packet) (b rules.Bits, present bool) {
-	m := p.(view).Packet.MAC
-	if h.raw && p.(view).In == "lo" { // loopback has zeros there
+	m := p.(*iptables.Context).Packet.MAC
+	if h.raw && p.(*iptables.Context).In == "lo" { // loopback has zeros there
 		m = new(iptables.MACAddress)
 	}
 	if m == nil {
@@ -38,7 +38,7 @@ func (frameType) String() string { return "ether type" }
 
 // Read returns the type; a packet without a frame has none (nft_payload.c).
 func (f frameType) Read(p rules.Packet) (b rules.Bits, present bool) {
-	if v := p.(view); v.Packet.MAC == nil && !(f.raw && v.In == "lo") {
+	if v := p.(*iptables.Context); v.Packet.MAC == nil && !(f.raw && v.In == "lo") {
 		return rules.UnknownBits(2), false
 	}
 	return p.Meta(rules.Meta{Key: "protocol", ByteSize: 2})
@@ -70,11 +70,11 @@ func (s socketField) String() string { return "socket " + string(s) }
 
 // Read returns the fact.
 func (s socketField) Read(p rules.Packet) (rules.Bits, bool) {
-	found, wildcard, transparent := p.(view).Host.Listener()
+	found, wildcard, transparent := p.(*iptables.Context).Host.Listener()
 	if s == "wildcard" {
-		return flag(wildcard), found
+		return rules.Flag(wildcard), found
 	}
-	return flag(transparent), found
+	return rules.Flag(transparent), found
 }
 
 // fibDevice is the device that leads to an address (nft_fib4_eval, nft_fib6_eval).
@@ -88,13 +88,13 @@ func (f fibDevice) Size() int {
 	if f.check {
 		return 1
 	}
-	return deviceSize
+	return rules.DeviceSize
 }
 func (f fibDevice) String() string { return "fib" }
 
 // Read returns the name of the device; none if there is no route to another host.
 func (f fibDevice) Read(p rules.Packet) (rules.Bits, bool) {
-	v := p.(view)
+	v := p.(*iptables.Context)
 	device := ""
 	switch typ, by := v.Host.RouteBack(v.Address(f.source)); {
 	case v.In == "lo" && !v.Host.Assigned(): // nft_fib_can_skip; before 6.16 only at PREROUTING
@@ -105,9 +105,9 @@ func (f fibDevice) Read(p rules.Packet) (rules.Bits, bool) {
 		device = by
 	}
 	if f.check {
-		return flag(device != ""), true
+		return rules.Flag(device != ""), true
 	}
-	return nameBits(device), true
+	return rules.DeviceName(device), true
 }
 
 func (c *compiler) fib(e nftables.Fib) field {
@@ -149,7 +149,7 @@ func (nextHop) String() string { return "rt nexthop" }
 
 // Read returns the address; a packet without a route has none.
 func (n nextHop) Read(p rules.Packet) (b rules.Bits, present bool) {
-	a := p.(view).Host.NextHop()
+	a := p.(*iptables.Context).Host.NextHop()
 	if !a.IsValid() {
 		return rules.UnknownBits(n.Size()), false
 	}
@@ -165,7 +165,7 @@ func (inner) String() string { return "@ih" }
 
 // Read returns the bytes; only packets of TCP and UDP have some.
 func (i inner) Read(p rules.Packet) (rules.Bits, bool) {
-	packet := &p.(view).Packet
+	packet := &p.(*iptables.Context).Packet
 	header := 8
 	switch packet.Protocol {
 	case protoUDP:
@@ -189,7 +189,7 @@ func (segmentSize) String() string { return "rt mtu" }
 
 // Read returns the size, for the devices' usual MTUs.
 func (segmentSize) Read(p rules.Packet) (rules.Bits, bool) {
-	v := p.(view)
+	v := p.(*iptables.Context)
 	const loopback, ethernet, least = 65536, 1500, 536 // TCP_MSS_DEFAULT
 	mtu, headers := uint64(loopback), uint64(40)
 	if !v.Packet.Is4() {
@@ -201,9 +201,9 @@ func (segmentSize) Read(p rules.Packet) (rules.Bits, bool) {
 		v.Host.Assume(fmt.Sprintf("that the path's MTU is %d", mtu))
 	}
 	if mtu == loopback {
-		return numberBits(2, least), true
+		return rules.NetworkNumber(2, least), true
 	}
-	return numberBits(2, mtu-headers), true
+	return rules.NetworkNumber(2, mtu-headers), true
 }
 
 // numgen is a number that is drawn at random. One that counts is, too: where its counter stands is not known.
@@ -219,11 +219,11 @@ func (n *numgen) String() string { return "numgen" }
 
 // Read draws one of the parts that the rule tells apart, and returns its first number.
 func (n *numgen) Read(p rules.Packet) (rules.Bits, bool) {
-	v := p.(view)
+	v := p.(*iptables.Context)
 	if n.inc && v.Host.Fresh() {
 		next, _ := v.Recall(n).(uint64)
 		v.Keep(n, (next+1)%max(1, n.mod))
-		return numberBits(4, next+n.offset), true
+		return rules.NetworkNumber(4, next+n.offset), true
 	}
 	const most = 256
 	cuts := n.cuts
@@ -243,11 +243,11 @@ func (n *numgen) Read(p rules.Packet) (rules.Bits, bool) {
 		}
 		size := end - first
 		if size >= left || v.Host.Draw(float64(size)/float64(left)) {
-			return numberBits(4, first+n.offset), true
+			return rules.NetworkNumber(4, first+n.offset), true
 		}
 		left -= size
 	}
-	return numberBits(4, n.offset), true
+	return rules.NetworkNumber(4, n.offset), true
 }
 
 // tellApart has a number generator draw only what ranges tell apart.
@@ -303,7 +303,7 @@ func (h hash) Read(p rules.Packet) (rules.Bits, bool) {
 			data = append(data, make([]byte, (4-len(data)%4)%4)...)
 		}
 	}
-	return numberBits(4, uint64(jhash(data, h.seed))*h.mod>>32+h.offset), true
+	return rules.NetworkNumber(4, uint64(jhash(data, h.seed))*h.mod>>32+h.offset), true
 }
 
 // hostOrder reports whether the kernel has the value as a number of the machine, which is little-endian.
@@ -436,5 +436,5 @@ func (s shifted) Read(p rules.Packet) (rules.Bits, bool) {
 	} else {
 		n <<= s.by
 	}
-	return numberBits(b.Size, n&(1<<(8*b.Size)-1)), present
+	return rules.NetworkNumber(b.Size, n&(1<<(8*b.Size)-1)), present
 }

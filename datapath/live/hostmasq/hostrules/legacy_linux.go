@@ -87,8 +87,7 @@ func genericTests(f decision.Family, raw []byte) []rules.Step {
 	network := func(i int, negated bool) {
 		a, mask := raw[i*size:][:size], raw[(i+2)*size:][:size]
 		if len(bytes.Trim(mask, "\x00")) > 0 || len(bytes.Trim(a, "\x00")) > 0 || negated {
-			v := rules.Masked{Of: address(f, i == 0), Mask: mask}
-			steps = append(steps, compare(v, negated, rules.Exactly(a)))
+			steps = append(steps, rules.IsMasked(rules.AddressField(f == decision.IPv6, i == 0), mask, a, negated))
 		}
 	}
 	network(0, inverted&sourceInverted != 0)
@@ -101,7 +100,7 @@ func genericTests(f decision.Family, raw []byte) []rules.Step {
 		case bytes.Count(mask[:length], []byte{0xff}) < length:
 			steps = append(steps, rules.Fixed{Result: rules.Unknown, Words: "-m device …"})
 		case length > 0:
-			steps = append(steps, compare(v, negated, rules.Exactly(name[:length])))
+			steps = append(steps, rules.Is(v, negated, rules.Exactly(name[:length])))
 		case negated: // not any
 			steps = append(steps, rules.Fixed{Words: "! -" + key[:1] + " +"})
 		}
@@ -120,7 +119,7 @@ func genericTests(f decision.Family, raw []byte) []rules.Step {
 	case p > 255:
 		steps = append(steps, rules.Fixed{Words: fmt.Sprintf("-p %d", p)})
 	default:
-		steps = append(steps, compare(rules.Meta{Key: "l4proto", ByteSize: 1}, inverted&protocolInverted != 0, rules.Exactly([]byte{uint8(p)})))
+		steps = append(steps, rules.Is(rules.Protocol, inverted&protocolInverted != 0, rules.Exactly([]byte{uint8(p)})))
 	}
 	if f == decision.IPv4 && raw[82]&1 != 0 { // IPT_F_FRAG, which the first packet is not
 		negated := inverted&fragmentInverted != 0

@@ -34,38 +34,8 @@ func (o *options) module(name string) rules.Test {
 // unknownTest is a test of something that is not known here; its option says what.
 var unknownTest = rules.Fixed{Result: rules.Unknown}
 
-// compare is the usual test: a value in one of several ranges.
-func compare(v rules.Value, negated bool, ranges ...rules.Range) rules.Test {
-	return rules.Compare{Values: []rules.Value{v}, Ranges: ranges, Negated: negated}
-}
-
-// anyBit tests whether the number has one of the bits.
-func anyBit(v rules.Value, bits uint32, negated bool) rules.Test {
-	return compare(rules.Masked{Of: v, Mask: word32(bits)}, !negated, rules.Exactly(word32(0)))
-}
-
-func word32(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
-
-var (
-	sourcePort      = rules.Payload{Transport: true, Offset: 0, ByteSize: 2}
-	destinationPort = rules.Payload{Transport: true, Offset: 2, ByteSize: 2}
-	packetMark      = rules.Meta{Key: "mark", ByteSize: 4}
-	connectionMark  = rules.Ct{Key: "mark", ByteSize: 4}
-	connectionState = rules.Ct{Key: "state", ByteSize: 4}
-)
-
-// address is the source or the destination of a header.
-func address(f decision.Family, source bool) rules.Payload {
-	switch {
-	case f == decision.IPv6 && source:
-		return rules.Payload{Six: true, Offset: 8, ByteSize: 16}
-	case f == decision.IPv6:
-		return rules.Payload{Six: true, Offset: 24, ByteSize: 16}
-	case source:
-		return rules.Payload{Offset: 12, ByteSize: 4}
-	}
-	return rules.Payload{Offset: 16, ByteSize: 4}
-}
+// word has numbers of the machine as they stand in the kernel's rules.
+var word = rules.Words{AppendByteOrder: binary.NativeEndian}
 
 // ports is a range of ports, as numbers.
 type ports struct{ first, last uint16 }
@@ -74,9 +44,7 @@ func (r raw) ports(at int) ports { return ports{r.u16(at), r.u16(at + 2)} }
 
 var anyPort = ports{0, 65535}
 
-func (p ports) values() rules.Range {
-	return rules.Range{First: binary.BigEndian.AppendUint16(nil, p.first), Last: binary.BigEndian.AppendUint16(nil, p.last)}
-}
+func (p ports) values() rules.Range { return rules.Ports(p.first, p.last) }
 
 func (p ports) text(separator string) string {
 	if p.first == p.last {
@@ -87,10 +55,10 @@ func (p ports) text(separator string) string {
 
 func (o *options) ports(source, destination ports, sourceNegated, destinationNegated bool) {
 	if source != anyPort || sourceNegated {
-		o.add(compare(sourcePort, sourceNegated, source.values()), sourceNegated, "--sport", source.text(":"))
+		o.add(rules.Is(rules.PortField(true), sourceNegated, source.values()), sourceNegated, "--sport", source.text(":"))
 	}
 	if destination != anyPort || destinationNegated {
-		o.add(compare(destinationPort, destinationNegated, destination.values()), destinationNegated, "--dport", destination.text(":"))
+		o.add(rules.Is(rules.PortField(false), destinationNegated, destination.values()), destinationNegated, "--dport", destination.text(":"))
 	}
 }
 
@@ -139,9 +107,9 @@ var matches = map[string][]layout[rules.Test]{
 			return readAddrtype(r, flags&1 != 0, flags&2 != 0, flags)
 		}},
 	},
-	"mark": {{1, 9, func(r raw) (rules.Test, bool) { return readMark(r, "mark", packetMark), true }}},
+	"mark": {{1, 9, func(r raw) (rules.Test, bool) { return readMark(r, "mark", rules.PacketMark), true }}},
 	"connmark": {{1, 9, func(r raw) (rules.Test, bool) {
-		return readMark(r, "connmark", connectionMark), true
+		return readMark(r, "connmark", rules.ConnectionMark), true
 	}}},
 	"conntrack": {
 		{1, 152, func(r raw) (rules.Test, bool) { return readConntrack(r, 1), true }},
@@ -153,7 +121,7 @@ var matches = map[string][]layout[rules.Test]{
 		kind, negated := r.u32(0), r.u32(4) != 0
 		kinds := map[uint32]string{0: "unicast", 1: "broadcast", 2: "multicast"}
 		o := options{}
-		o.add(compare(rules.Meta{Key: "pkttype", ByteSize: 1}, negated, rules.Exactly([]byte{uint8(kind)})), negated, "--pkt-type", kinds[kind])
+		o.add(rules.Is(rules.Meta{Key: "pkttype", ByteSize: 1}, negated, rules.Exactly([]byte{uint8(kind)})), negated, "--pkt-type", kinds[kind])
 		return o.module("pkttype"), kinds[kind] != ""
 	}}},
 	"owner": {{1, 18, readOwner}},
@@ -180,8 +148,7 @@ func readTCP(r raw) (rules.Test, bool) {
 		o.add(unknownTest, inverted&8 != 0, "--tcp-option", fmt.Sprint(option))
 	}
 	if mask != 0 || want != 0 || inverted&4 != 0 {
-		flags := rules.Masked{Of: rules.Payload{Transport: true, Offset: 13, ByteSize: 1}, Mask: []byte{mask}}
-		o.add(compare(flags, inverted&4 != 0, rules.Exactly([]byte{want})), inverted&4 != 0,
+		o.add(rules.IsMasked(rules.FlagsField, []byte{mask}, []byte{want}, inverted&4 != 0), inverted&4 != 0,
 			"--tcp-flags", rules.TCPFlags(mask), rules.TCPFlags(want))
 	}
 	return o.module("tcp"), inverted < 16 && (option != 0 || inverted&8 == 0)
@@ -233,10 +200,10 @@ func readMultiport(r raw) (rules.Test, bool) {
 	}
 	c := rules.Compare{Ranges: ranges, Negated: newer && r.u8(flagsAt+maxPorts) != 0}
 	if side != 1 {
-		c.Values = append(c.Values, sourcePort)
+		c.Values = append(c.Values, rules.PortField(true))
 	}
 	if side != 0 {
-		c.Values = append(c.Values, destinationPort)
+		c.Values = append(c.Values, rules.PortField(false))
 	}
 	o := options{}
 	o.add(c, c.Negated, []string{"--sports", "--dports", "--ports"}[side], strings.Join(texts, ","))
@@ -249,7 +216,7 @@ func readIPRange(r raw) (rules.Test, bool) {
 	o := options{}
 	between := func(option string, source, negated bool, at int) {
 		first, last := r.addr(at), r.addr(at+16)
-		o.add(compare(address(r.family, source), negated, rules.Range{First: first.AsSlice(), Last: last.AsSlice()}), negated, option, first.String()+"-"+last.String())
+		o.add(rules.Is(rules.AddressField(r.family == decision.IPv6, source), negated, rules.Range{First: first.AsSlice(), Last: last.AsSlice()}), negated, option, first.String()+"-"+last.String())
 	}
 	if flags&source != 0 {
 		between("--src-range", true, flags&sourceInverted != 0, 0)
@@ -286,7 +253,7 @@ func readAddrtype(r raw, sourceInverted, destinationInverted bool, flags uint32)
 func readMark(r raw, module string, v rules.Value) rules.Test {
 	mark, mask, negated := r.u32(0), r.u32(4), r.u8(8) != 0
 	o := options{}
-	o.add(compare(rules.Masked{Of: v, Mask: word32(mask)}, negated, rules.Exactly(word32(mark))), negated, "--mark", maskedText(mark, mask))
+	o.add(rules.IsMasked(v, word.Word(mask), word.Word(mark), negated), negated, "--mark", maskedText(mark, mask))
 	return o.module(module)
 }
 
@@ -297,48 +264,13 @@ func maskedText(value, mask uint32) string {
 	return fmt.Sprintf("0x%x/0x%x", value, mask)
 }
 
-// The bits of --ctstate are those of nft's "ct state"; that of untracked packets, SNAT and DNAT
-// come from elsewhere (xt_conntrack.h).
-const (
-	stateSNAT, stateDNAT   = 1 << 6, 1 << 7 // XT_CONNTRACK_STATE_SNAT, XT_CONNTRACK_STATE_DNAT
-	stateUntracked         = 1 << 8         // XT_CONNTRACK_STATE_UNTRACKED
-	untracked              = 1 << 6         // NF_CT_STATE_UNTRACKED_BIT
-	statusSNAT, statusDNAT = 1 << 4, 1 << 5 // IPS_SRC_NAT, IPS_DST_NAT
-)
-
 var stateNames = []bitName{
-	{1, "INVALID"}, {8, "NEW"}, {4, "RELATED"}, {2, "ESTABLISHED"}, {stateUntracked, "UNTRACKED"}, {stateSNAT, "SNAT"}, {stateDNAT, "DNAT"},
-}
-
-// stateTest tests whether the packet has one of the states.
-func stateTest(states uint32, negated bool) rules.Test {
-	bits := states & 0xf
-	if states&stateUntracked != 0 {
-		bits |= untracked
-	}
-	status := uint32(0)
-	if states&stateSNAT != 0 {
-		status |= statusSNAT
-	}
-	if states&stateDNAT != 0 {
-		status |= statusDNAT
-	}
-	connectionStatus := rules.Masked{Of: rules.Ct{Key: "status", ByteSize: 4}, Mask: word32(status)}
-	state := rules.Masked{Of: connectionState, Mask: word32(bits)}
-	if status == 0 {
-		return compare(state, !negated, rules.Exactly(word32(0)))
-	}
-	// One of the bits of the state, or of the status: not none of both.
-	none := []rules.Test{compare(state, false, rules.Exactly(word32(0))), compare(connectionStatus, false, rules.Exactly(word32(0)))}
-	if negated {
-		return rules.Module{Tests: none}
-	}
-	return rules.Not{Tests: none}
+	{1, "INVALID"}, {8, "NEW"}, {4, "RELATED"}, {2, "ESTABLISHED"}, {256, "UNTRACKED"}, {64, "SNAT"}, {128, "DNAT"},
 }
 
 func readState(states uint32, negated bool) rules.Test {
 	o := options{}
-	o.add(stateTest(states, negated), negated, "--state", names(states, stateNames))
+	o.add(word.States(states, negated), negated, "--state", names(states, stateNames))
 	return o.module("state")
 }
 
@@ -384,9 +316,9 @@ func readConntrack(r raw, revision uint8) rules.Test {
 	network := func(bit uint16, option string, at int, key string, reply bool) {
 		given(bit, option, func(negated bool) (rules.Test, string) {
 			a, mask := r.addr(at), r.addr(at+16)
-			v := rules.Ct{Key: key, Reply: reply, Directed: true, ByteSize: len(a.AsSlice())}
+			v := rules.ConnectionField(key, reply, a.BitLen()/8)
 			text := strings.TrimSuffix(networkText(a, mask), fmt.Sprintf("/%d", a.BitLen()))
-			return compare(rules.Masked{Of: v, Mask: mask.AsSlice()}, negated, rules.Exactly(a.AsSlice())), text
+			return rules.Network(v, a, mask, negated), text
 		})
 	}
 	port := func(bit uint16, option string, i int, key string, reply bool) {
@@ -395,15 +327,15 @@ func readConntrack(r raw, revision uint8) rules.Test {
 			if revision == 3 {
 				p = ports{r.u16(138 + 2*i), r.u16(154 + 2*i)}
 			}
-			return compare(rules.Ct{Key: key, Reply: reply, Directed: true, ByteSize: 2}, negated, p.values()), p.text(":")
+			return rules.Is(rules.ConnectionField(key, reply, 2), negated, p.values()), p.text(":")
 		})
 	}
 	given(ctState, "--ctstate", func(negated bool) (rules.Test, string) {
-		return stateTest(states, negated), names(states, stateNames)
+		return word.States(states, negated), names(states, stateNames)
 	})
 	given(ctProtocol, "--ctproto", func(negated bool) (rules.Test, string) {
 		p := r.u16(136)
-		return compare(rules.Ct{Key: "protocol", ByteSize: 1}, negated, rules.Exactly([]byte{uint8(p)})), fmt.Sprint(p)
+		return rules.Is(rules.Ct{Key: "protocol", ByteSize: 1}, negated, rules.Exactly([]byte{uint8(p)})), fmt.Sprint(p)
 	})
 	network(ctOriginalSource, "--ctorigsrc", 0, "saddr", false)
 	network(ctOriginalDestination, "--ctorigdst", 32, "daddr", false)
@@ -415,7 +347,7 @@ func readConntrack(r raw, revision uint8) rules.Test {
 	port(ctReplyDestinationPort, "--ctrepldstport", 3, "proto-dst", true)
 	given(ctStatus, "--ctstatus", func(negated bool) (rules.Test, string) {
 		bits := []bitName{{1, "EXPECTED"}, {2, "SEEN_REPLY"}, {4, "ASSURED"}, {8, "CONFIRMED"}}
-		return anyBit(rules.Ct{Key: "status", ByteSize: 4}, status, negated), names(status, bits)
+		return word.Status(status, negated), names(status, bits)
 	})
 	given(ctExpires, "--ctexpire", func(bool) (rules.Test, string) {
 		first, last := r.u32(128), r.u32(132)
@@ -426,11 +358,11 @@ func readConntrack(r raw, revision uint8) rules.Test {
 	})
 	if flags&ctDirection != 0 {
 		// A negated direction is the opposite one.
-		direction, text := uint8(0), "ORIGINAL"
-		if inverted&ctDirection != 0 {
-			direction, text = 1, "REPLY"
+		reply, text := inverted&ctDirection != 0, "ORIGINAL"
+		if reply {
+			text = "REPLY"
 		}
-		o.add(compare(rules.Ct{Key: "direction", ByteSize: 1}, false, rules.Exactly([]byte{direction})), false, "--ctdir", text)
+		o.add(rules.Direction(reply), false, "--ctdir", text)
 	}
 	return o.module("conntrack")
 }
