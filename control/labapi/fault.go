@@ -26,8 +26,8 @@ type Fault struct {
 	Text string `json:"text,omitempty"`
 
 	// Delay is of each packet that the host sends, with a random part up to Jitter: delay.
-	Delay  observe.Duration `json:"delay,omitzero"`
-	Jitter observe.Duration `json:"jitter,omitzero"`
+	Delay  Duration `json:"delay,omitzero"`
+	Jitter Duration `json:"jitter,omitzero"`
 	// Percent of the packets that reach the host are dropped: loss.
 	Percent float64 `json:"percent,omitempty"`
 	// To are the destinations: firewall, route; of stale-entry, the address of a Service.

@@ -9,14 +9,13 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // maxConnections and maxDelay are the greatest values of these parameters.
 const (
 	maxConnections = 1 << 20
-	maxDelay       = observe.Duration(time.Minute)
+	maxDelay       = Duration(time.Minute)
 )
 
 // faultField is a field of [Fault] that is a parameter of kinds.
@@ -39,8 +38,8 @@ func (p *faultField) read(f *Fault, text string) error {
 
 // faultFields are those of all kinds.
 var faultFields = []faultField{
-	durationField("delay", "200ms", func(f *Fault) *observe.Duration { return &f.Delay }),
-	durationField("jitter", "50ms", func(f *Fault) *observe.Duration { return &f.Jitter }),
+	durationField("delay", "200ms", func(f *Fault) *Duration { return &f.Delay }),
+	durationField("jitter", "50ms", func(f *Fault) *Duration { return &f.Jitter }),
 	{
 		name: "percent", kind: ParameterNumber, example: "20", want: "a number above 0, up to 100",
 		set: func(f *Fault, text string) (err error) {
@@ -109,12 +108,12 @@ var faultFields = []faultField{
 	},
 }
 
-func durationField(name, example string, of func(*Fault) *observe.Duration) faultField {
+func durationField(name, example string, of func(*Fault) *Duration) faultField {
 	return faultField{
 		name: name, kind: ParameterText, example: example, want: "a duration from 1us to 1m",
 		set:   func(f *Fault, text string) error { return of(f).UnmarshalText([]byte(text)) },
 		given: func(f *Fault) bool { return *of(f) != 0 },
-		valid: func(f *Fault) bool { return *of(f) >= observe.Duration(time.Microsecond) && *of(f) <= maxDelay },
+		valid: func(f *Fault) bool { return *of(f) >= Duration(time.Microsecond) && *of(f) <= maxDelay },
 	}
 }
 

@@ -137,8 +137,8 @@ const MaxReplicas = 1000
 
 // PodRemoval removes a pod. It is terminating for a time: its own or, if it is not nil, Grace.
 type PodRemoval struct {
-	Pod   string            `json:"pod"` // NAMESPACE/NAME, or NAME if it is unique
-	Grace *observe.Duration `json:"grace,omitempty"`
+	Pod   string    `json:"pod"` // NAMESPACE/NAME, or NAME if it is unique
+	Grace *Duration `json:"grace,omitempty"`
 }
 
 // MaxGrace is the longest Grace of a PodRemoval.

@@ -32,7 +32,7 @@ func (u *MarkUse) step(s Step) {
 		for _, t := range s.Tests {
 			u.step(t)
 		}
-	case Any:
+	case Not:
 		for _, t := range s.Tests {
 			u.step(t)
 		}

@@ -18,6 +18,20 @@ func Exactly(data []byte) Range { return Range{data, data} }
 
 func (r Range) single() bool { return bytes.Equal(r.First, r.Last) }
 
+// In reports whether the value is in one of the ranges.
+func (b *Bits) In(ranges ...Range) Truth {
+	found := False
+	for _, r := range ranges {
+		switch r.contains(b) {
+		case True:
+			return True
+		case Unknown:
+			found = Unknown
+		}
+	}
+	return found
+}
+
 // contains compares as far as the value is known.
 func (r Range) contains(b *Bits) Truth {
 	size := len(r.First)
@@ -80,13 +94,11 @@ func (c Compare) Test(p Packet) Truth {
 		if !present {
 			return False
 		}
-		for _, r := range c.Ranges {
-			switch r.contains(&b) {
-			case True:
-				return truth(!c.Negated)
-			case Unknown:
-				found = Unknown
-			}
+		switch b.In(c.Ranges...) {
+		case True:
+			return truth(!c.Negated)
+		case Unknown:
+			found = Unknown
 		}
 	}
 	return found.NegatedIf(c.Negated)
@@ -469,25 +481,11 @@ func (Sender) Text(bool) string { return "" }
 // Text describes the step.
 func (AddrTypes) Text(bool) string { return "" }
 
-// Any is true if one of its tests is; it is a [Test].
-type Any struct {
-	Tests   []Test
-	Negated bool
-}
+// Not is true unless all of its tests are; it is a [Test].
+type Not struct{ Tests []Test }
 
 // Test is the result for a packet.
-func (a Any) Test(p Packet) Truth {
-	result := False
-	for _, t := range a.Tests {
-		switch t.Test(p) {
-		case True:
-			return truth(!a.Negated)
-		case Unknown:
-			result = Unknown
-		}
-	}
-	return result.NegatedIf(a.Negated)
-}
+func (n Not) Test(p Packet) Truth { return all(p, n.Tests).NegatedIf(true) }
 
 // Text describes the step.
-func (Any) Text(bool) string { return "" }
+func (Not) Text(bool) string { return "" }

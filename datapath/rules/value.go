@@ -74,6 +74,18 @@ func DeviceName(name string) (b Bits) {
 // UnknownBits is a value of which only the size is known, in bytes.
 func UnknownBits(size int) Bits { return Bits{Size: min(size, room)} }
 
+// Mask makes it (b & mask) ^ xor; xor may be nil.
+func (b *Bits) Mask(mask, xor []byte) {
+	for i := range min(b.Size, len(mask)) {
+		b.Data[i] &= mask[i]
+		b.Known[i] |= ^mask[i]
+		if i < len(xor) {
+			b.Data[i] ^= xor[i]
+		}
+		b.Data[i] &= b.Known[i]
+	}
+}
+
 // All reports whether all of the value is known.
 func (b *Bits) All() bool {
 	for _, k := range b.Known[:b.Size] {
@@ -248,14 +260,7 @@ func (v Const) Read(Packet) (b Bits, present bool) {
 // Read returns the value.
 func (v Masked) Read(p Packet) (Bits, bool) {
 	b, present := v.Of.Read(p)
-	for i := range min(b.Size, len(v.Mask)) {
-		b.Data[i] &= v.Mask[i]
-		b.Known[i] |= ^v.Mask[i]
-		if i < len(v.Xor) {
-			b.Data[i] ^= v.Xor[i]
-		}
-		b.Data[i] &= b.Known[i]
-	}
+	b.Mask(v.Mask, v.Xor)
 	return b, present
 }
 

@@ -176,8 +176,8 @@ func (s *state) addPod(p Pod) ([]string, error) {
 }
 
 func (s *state) removePod(c *RemovePod, now time.Time) ([]string, error) {
-	if g := c.Grace; g != nil && (*g < 0 || *g > observe.Duration(labapi.MaxGrace)) {
-		return nil, invalid("removePod.grace", fmt.Errorf("%s: want a time from 0s to %s", g, observe.Duration(labapi.MaxGrace)))
+	if g := c.Grace; g != nil && (*g < 0 || *g > labapi.Duration(labapi.MaxGrace)) {
+		return nil, invalid("removePod.grace", fmt.Errorf("%s: want a time from 0s to %s", g, labapi.Duration(labapi.MaxGrace)))
 	}
 	p, err := s.podNamed(c.Pod)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
@@ -106,7 +106,7 @@ func (l *livingLab) fault(f Fault) Fault {
 func TestFaultDelay(t *testing.T) {
 	t.Parallel()
 	l := newLivingLab(t)
-	f, err := l.AddFault(t.Context(), Fault{Kind: "delay", Host: "shell", Delay: observe.Duration(time.Second)})
+	f, err := l.AddFault(t.Context(), Fault{Kind: "delay", Host: "shell", Delay: labapi.Duration(time.Second)})
 	if errors.Is(err, errors.ErrUnsupported) {
 		if !strings.Contains(err.Error(), "the kernel has no netem") {
 			t.Error(err)

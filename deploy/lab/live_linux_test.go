@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -178,13 +179,13 @@ func TestLive(t *testing.T) {
 	l.expect("10.244.0.2, 10.244.0.3, 10.244.1.2, 10.244.1.3")
 
 	// A terminating pod serves; its replacement is there at once.
-	l.do(Change{RemovePod: &RemovePod{Pod: "shop/web-1", Grace: new(observe.Duration(time.Hour))}})
+	l.do(Change{RemovePod: &RemovePod{Pod: "shop/web-1", Grace: new(labapi.Duration(time.Hour))}})
 	l.expect("10.244.0.2 not ready terminating, 10.244.0.3, 10.244.0.4, 10.244.1.2, 10.244.1.3")
 	l.answers("shell", "10.244.0.2:8080")
 	if _, err := l.Change(t.Context(), Change{RemovePod: &RemovePod{Pod: "web-1"}}); err == nil || !strings.Contains(err.Error(), "terminating already") {
 		t.Errorf("a pod ends twice: %v", err)
 	}
-	l.do(Change{RemovePod: &RemovePod{Pod: "web-2", Grace: new(observe.Duration(0))}})
+	l.do(Change{RemovePod: &RemovePod{Pod: "web-2", Grace: new(labapi.Duration(0))}})
 	l.await("pod shop/web-2 has ended")
 	if _, err := l.Namespace("web-2"); err == nil {
 		t.Error("web-2 is still there")
@@ -195,7 +196,7 @@ func TestLive(t *testing.T) {
 
 	// A pod may have the name of a deployment.
 	l.do(Change{AddPod: &Pod{Name: "web", Namespace: "shop"}})
-	l.do(Change{RemovePod: &RemovePod{Pod: "shop/web", Grace: new(observe.Duration(0))}})
+	l.do(Change{RemovePod: &RemovePod{Pod: "shop/web", Grace: new(labapi.Duration(0))}})
 	l.await("pod shop/web has ended")
 
 	for _, wrong := range []struct {
@@ -303,7 +304,7 @@ func TestInvalidChanges(t *testing.T) {
 		{Change{AddPod: &Pod{Name: "x", Ports: []Port{{Port: 80, Protocol: decision.SCTP}}}}, "", "pod default/x: port 80/SCTP: the built-in server supports TCP and UDP"},
 		{Change{AddPod: &Pod{Name: "x", Ports: []Port{{Port: 80, Server: "http"}}}}, "", `pod default/x: server "http": want dns`},
 		{Change{RemovePod: &RemovePod{Pod: "none"}}, "removePod.pod", `no pod "none"`},
-		{Change{RemovePod: &RemovePod{Pod: "shell", Grace: new(observe.Duration(-1))}}, "removePod.grace", "-1ns: want a time from 0s to 1h0m0s"},
+		{Change{RemovePod: &RemovePod{Pod: "shell", Grace: new(labapi.Duration(-1))}}, "removePod.grace", "-1ns: want a time from 0s to 1h0m0s"},
 		{Change{Ready: &Readiness{Pod: "none"}}, "ready.pod", `no pod "none"`},
 		{Change{Server: &Serving{Pod: "none"}}, "server.pod", `no pod "none"`},
 		{Change{Node: &NodeEvent{Node: "none", Action: "up"}}, "node.node", `no node "none"`},

@@ -26,7 +26,7 @@ import (
 
 // listenPage listens at the address of the page, outside of the lab's namespaces.
 func listenPage(address string) (*os.File, error) {
-	l, err := flowapi.ListenPage(address)
+	l, err := viewapi.ListenPage(address)
 	if err != nil {
 		return nil, err
 	}

@@ -6,12 +6,12 @@ import (
 	"os"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
+	"github.com/nfqproxy/nfqproxy/control/view/viewapi"
 )
 
 // DefaultPage is the default address of a lab's page.
-const DefaultPage = flowapi.DefaultPage
+const DefaultPage = viewapi.DefaultPage
 
 // RunOptions are the options of [RunUp] and [RunDemo].
 type RunOptions struct {

@@ -7,7 +7,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 )
 
@@ -90,7 +90,7 @@ func TestTakeOver(t *testing.T) {
 	expect("web", "web-x 10.244.0.2")
 	ignored(Change{Node: &NodeEvent{Node: "node-b", Action: "up"}})
 	expect("web", "web-x 10.244.0.2, web-x 10.244.1.2")
-	ignored(Change{RemovePod: &RemovePod{Pod: "web-2", Grace: new(observe.Duration(0))}}, unselected, unlike)
+	ignored(Change{RemovePod: &RemovePod{Pod: "web-2", Grace: new(labapi.Duration(0))}}, unselected, unlike)
 	expect("web", "web-x 10.244.0.2")
 	// A file that differs from what the controller would make is in force as it is.
 	l.save(strings.Replace(taken, "{addresses: [10.244.0.2]}, {addresses: [10.244.1.2], conditions: {ready: true}}, {addresses: [10.244.1.3]}", "{addresses: [10.244.0.2]}", 1))

@@ -13,7 +13,6 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/labapi"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
@@ -134,7 +133,7 @@ func newLabPodRemoveCommand() *cobra.Command {
 				if grace < 0 || grace > labapi.MaxGrace {
 					return fmt.Errorf("--grace %s: want from 0s to 1h", grace)
 				}
-				c.Grace = new(observe.Duration(grace))
+				c.Grace = new(labapi.Duration(grace))
 			}
 			return changeLab(cmd.OutOrStdout(), name, lab.Change{RemovePod: &c})
 		},

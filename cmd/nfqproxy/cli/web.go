@@ -56,7 +56,7 @@ With a running lab, open the lab's own page.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.page, "page", "", "loopback address and port of the page (default: "+flowapi.DefaultPage+" or, if that is in use, any port)")
+	flags.StringVar(&f.page, "page", "", "loopback address and port of the page (default: "+viewapi.DefaultPage+" or, if that is in use, any port)")
 	flags.BoolVar(&f.noOpen, "no-open", false, "do not open the page in a browser")
 	historyFlag(cmd, &f.history, "also show earlier flows,")
 	f.server.add(cmd)
@@ -102,7 +102,7 @@ func (f *webFlags) run(cmd *cobra.Command, connect connector) error {
 	if _, err := c.Observer.Topology(ctx); err != nil { // before a page with the error only is opened
 		return err
 	}
-	l, err := flowapi.ListenPage(f.page)
+	l, err := viewapi.ListenPage(f.page)
 	if err != nil {
 		return err
 	}

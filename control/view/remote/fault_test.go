@@ -27,10 +27,10 @@ var faults = []struct {
 	text  string
 }{
 	{
-		labapi.Fault{Kind: "delay", Host: "a", Delay: observe.Duration(time.Second), Jitter: observe.Duration(time.Millisecond)},
+		labapi.Fault{Kind: "delay", Host: "a", Delay: labapi.Duration(time.Second), Jitter: labapi.Duration(time.Millisecond)},
 		`{"kind":"delay","host":"a","delay":"1s","jitter":"1ms"}`, "delay on a: 1s, up to 1ms more",
 	},
-	{labapi.Fault{Kind: "delay", Host: "a", Delay: observe.Duration(time.Second)}, `{"kind":"delay","host":"a","delay":"1s"}`, "delay on a: 1s"},
+	{labapi.Fault{Kind: "delay", Host: "a", Delay: labapi.Duration(time.Second)}, `{"kind":"delay","host":"a","delay":"1s"}`, "delay on a: 1s"},
 	{
 		labapi.Fault{Kind: "firewall", Host: "a", To: netip.MustParsePrefix("10.0.0.1/32"), Port: 80, Protocol: decision.TCP, Reject: true},
 		`{"kind":"firewall","host":"a","to":"10.0.0.1/32","port":80,"protocol":"TCP","reject":true}`, "firewall on a: rejects packets to 10.0.0.1 port 80/TCP",
@@ -126,7 +126,7 @@ func TestFaultMistakes(t *testing.T) {
 	// Those of a program, which no text was read for.
 	for _, f := range []labapi.Fault{
 		{Kind: "loss", Host: "a", Percent: 101}, {Kind: "loss", Host: "a", Percent: -1}, {Kind: "loss", Host: "a", Percent: 1, Port: 1},
-		{Kind: "delay", Host: "a", Delay: observe.Duration(time.Hour)}, {Kind: "firewall", Host: "a", To: netip.MustParsePrefix("10.0.0.0/8"), Protocol: 1},
+		{Kind: "delay", Host: "a", Delay: labapi.Duration(time.Hour)}, {Kind: "firewall", Host: "a", To: netip.MustParsePrefix("10.0.0.0/8"), Protocol: 1},
 	} {
 		if err := f.Check(); err == nil {
 			t.Errorf("%+v is valid", f)

@@ -31,7 +31,7 @@ func TestLab(t *testing.T) {
 	added := firewall
 	added.ID, added.Text = 7, "firewall on node-a: rejects packets to 10.244.1.2 port 80/UDP"
 	changes := labapi.ChangeList{Changes: lab.Changes}
-	grace := observe.Duration(10 * time.Second)
+	grace := labapi.Duration(10 * time.Second)
 	for _, tt := range []struct {
 		method, path, body string
 		status             int

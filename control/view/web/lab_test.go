@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nfqproxy/nfqproxy/control/labapi"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/web/webtest"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -89,7 +88,7 @@ func TestLab(t *testing.T) {
 	for _, replicas := range []uint16{4, 5, 6, 5} {
 		made = append(made, labapi.Change{Scale: &labapi.Scale{Deployment: cart, Replicas: replicas}})
 	}
-	grace := observe.Duration(10e9)
+	grace := labapi.Duration(10e9)
 	made = append(made, labapi.Change{Ready: &labapi.Readiness{Pod: pod}}, labapi.Change{Ready: &labapi.Readiness{Pod: pod, Ready: true}},
 		labapi.Change{Server: &labapi.Serving{Pod: pod}}, labapi.Change{Server: &labapi.Serving{Pod: pod, Running: true}},
 		labapi.Change{RemovePod: &labapi.PodRemoval{Pod: pod, Grace: &grace}})

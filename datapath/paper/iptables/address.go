@@ -134,10 +134,10 @@ func (m IPRange) write(w *words) {
 func (m IPRange) test(c *Context) Truth {
 	result := True
 	if s := m.Source; s.Given {
-		result = c.inRange(sourceAddress[s.Value.First.Is6()], s.Value, s.Negated)
+		result = c.address(true).inAddresses(s.Value, s.Negated)
 	}
 	if d := m.Destination; d.Given {
-		result = result.And(c.inRange(destinationAddress[d.Value.First.Is6()], d.Value, d.Negated))
+		result = result.And(c.address(false).inAddresses(d.Value, d.Negated))
 	}
 	return result
 }

@@ -2,6 +2,8 @@ package iptables
 
 import (
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // Conntrack is "-m conntrack" (xt_conntrack.c, conntrack_mt). For a packet without an entry only
@@ -152,6 +154,50 @@ func (c *Context) states() States {
 	return bits
 }
 
+// test is conntrack_mt (xt_conntrack.c).
+func (m Conntrack) test(c *Context) Truth {
+	result := True
+	if m.State.Given {
+		result = c.inStates(m.State.Value, m.State.Negated)
+	}
+	if c.Host.Connection() == nil {
+		return result.And(truthOf(m.State.Given))
+	}
+	for _, n := range []struct {
+		Condition[Network]
+		key   string
+		reply bool
+	}{
+		{m.OriginalSource, "saddr", false}, {m.OriginalDestination, "daddr", false}, {m.ReplySource, "saddr", true}, {m.ReplyDestination, "daddr", true},
+	} {
+		if n.Given {
+			result = result.And(c.ofConnection(rules.ConnectionField(n.key, n.reply, n.Value.Addr.BitLen()/8)).inNetwork(n.Value, n.Negated))
+		}
+	}
+	for _, p := range []struct {
+		Condition[PortRange]
+		key   string
+		reply bool
+	}{
+		{m.OriginalSourcePort, "proto-src", false}, {m.OriginalDestinationPort, "proto-dst", false},
+		{m.ReplySourcePort, "proto-src", true}, {m.ReplyDestinationPort, "proto-dst", true},
+	} {
+		if p.Given {
+			result = result.And(c.ofConnection(rules.ConnectionField(p.key, p.reply, 2)).inPorts(p.Value, p.Negated))
+		}
+	}
+	if d := m.Direction; d.Given {
+		result = result.And(c.ofConnection(rules.ConnectionDirection).is(d.Negated, byte(d.Value)))
+	}
+	if p := m.Protocol; p.Given {
+		result = result.And(c.ofConnection(rules.ConnectionField("protocol", false, 1)).is(p.Negated, p.Value))
+	}
+	if s := m.Status; s.Given {
+		result = result.And(c.ofConnection(rules.ConnectionStatus).anyBit(uint32(s.Value)).NegatedIf(s.Negated))
+	}
+	return result.And(truthOf(!m.Expire.fails(m.Expire.Value.Contains(c.Host.Expires()))))
+}
+
 func (m Conntrack) why(c *Context) string {
 	if !m.State.Given {
 		return ""
@@ -191,7 +237,7 @@ func init() {
 func (State) Module() string   { return "state" }
 func (m State) write(w *words) { w.option(m.Negated, "--state", m.States.String()) }
 
-func (m State) test(c *Context) Truth { return word.States(uint32(m.States), m.Negated).Test(c) }
+func (m State) test(c *Context) Truth { return c.inStates(m.States, m.Negated) }
 
 func (State) why(c *Context) string { return "its state is " + c.Host.State().String() }
 

@@ -158,7 +158,7 @@ func (PacketType) Module() string   { return "pkttype" }
 func (m PacketType) write(w *words) { w.option(m.Negated, "--pkt-type", m.Type.String()) }
 
 func (m PacketType) test(c *Context) Truth {
-	return c.compare(linkTypeOf, rules.Exactly([]byte{byte(m.Type)}), m.Negated)
+	return c.meta(rules.LinkType).is(m.Negated, byte(m.Type))
 }
 
 // linkType is that of pkttype_mt (xt_pkttype.c): on lo it follows from the address.
@@ -200,7 +200,8 @@ func (m Length) write(w *words) { w.option(m.Negated, "--length", m.Range.String
 func (Length) reads() Facts { return FactLength }
 
 func (m Length) test(c *Context) Truth {
-	return c.compare(packetLength, rules.Range{First: word.Word(uint32(m.Range.First)), Last: word.Word(uint32(m.Range.Last))}, m.Negated)
+	first, last := [4]byte{2: byte(m.Range.First >> 8), 3: byte(m.Range.First)}, [4]byte{2: byte(m.Range.Last >> 8), 3: byte(m.Range.Last)}
+	return c.meta(rules.Length).in(rules.Range{First: first[:], Last: last[:]}, m.Negated)
 }
 
 func (m Length) whyNot(c *Context) string {

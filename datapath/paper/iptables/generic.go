@@ -20,7 +20,7 @@ func (Source) Module() string   { return "" }
 func (m Source) write(w *words) { w.option(m.Negated, "-s", m.Network.String()) }
 
 func (m Source) test(c *Context) Truth {
-	return c.inNetwork(sourceAddress[m.Network.Addr.Is6()], m.Network, m.Negated)
+	return c.address(true).inNetwork(m.Network, m.Negated)
 }
 
 func (m Source) why(c *Context) string {
@@ -52,7 +52,7 @@ func (Destination) Module() string   { return "" }
 func (m Destination) write(w *words) { w.option(m.Negated, "-d", m.Network.String()) }
 
 func (m Destination) test(c *Context) Truth {
-	return c.inNetwork(destinationAddress[m.Network.Addr.Is6()], m.Network, m.Negated)
+	return c.address(false).inNetwork(m.Network, m.Negated)
 }
 
 func (m Destination) why(c *Context) string {
@@ -112,7 +112,9 @@ type InInterface struct {
 func (InInterface) Module() string   { return "" }
 func (m InInterface) write(w *words) { w.option(m.Negated, "-i", m.Interface.String()) }
 
-func (m InInterface) test(c *Context) Truth { return c.on(inDevice, m.Interface, m.Negated) }
+func (m InInterface) test(c *Context) Truth {
+	return c.meta(rules.InDevice).names(m.Interface, m.Negated)
+}
 
 func (m InInterface) why(c *Context) string {
 	return m.Interface.text("arrives on", c.In, !m.Negated)
@@ -132,7 +134,9 @@ type OutInterface struct {
 func (OutInterface) Module() string   { return "" }
 func (m OutInterface) write(w *words) { w.option(m.Negated, "-o", m.Interface.String()) }
 
-func (m OutInterface) test(c *Context) Truth { return c.on(outDevice, m.Interface, m.Negated) }
+func (m OutInterface) test(c *Context) Truth {
+	return c.meta(rules.OutDevice).names(m.Interface, m.Negated)
+}
 
 func (m OutInterface) why(c *Context) string {
 	return m.Interface.text("leaves on", c.Out, !m.Negated)
@@ -156,7 +160,7 @@ func (m Protocol) test(c *Context) Truth {
 	if m.Number == 0 {
 		return True
 	}
-	return c.compare(transportProtocol, rules.Exactly([]byte{m.Number}), m.Negated)
+	return c.meta(rules.Protocol).is(m.Negated, m.Number)
 }
 
 func (m Protocol) whyNot(c *Context) string {

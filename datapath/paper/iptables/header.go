@@ -60,13 +60,17 @@ func (TTL) reads() Facts { return FactTTL }
 
 func (m TTL) test(c *Context) Truth {
 	r, negated := rules.Exactly([]byte{m.Value}), m.Compare == CompareNotEqual
+	hopLimit := rules.Payload{Offset: 8, ByteSize: 1}
+	if !c.Packet.Is4() {
+		hopLimit = rules.Payload{Six: true, Offset: 7, ByteSize: 1}
+	}
 	switch m.Compare {
 	case CompareLess: // not at least the value
 		r, negated = rules.Range{First: r.First, Last: []byte{0xff}}, true
 	case CompareGreater: // not at most the value
 		r, negated = rules.Range{First: []byte{0}, Last: r.First}, true
 	}
-	return c.compare(hopLimit[!c.Packet.Is4()], r, negated)
+	return c.payload(hopLimit).in(r, negated)
 }
 
 func (m TTL) whyNot(c *Context) string {

@@ -145,14 +145,14 @@ func (ICMP) Module() string   { return "icmp" }
 func (m ICMP) write(w *words) { w.option(m.Negated, "--icmp-type", m.Type.String()) }
 
 func (m ICMP) test(c *Context) Truth {
-	t := m.Type
+	t, typeAndCode := m.Type, c.payload(rules.Payload{Transport: true, ByteSize: 2})
 	switch {
 	case t.Any:
 		return truthOf(!m.Negated)
 	case t.Code.Given:
-		return c.compare(icmpTypeAndCode, rules.Exactly([]byte{t.Type, t.Code.Value}), m.Negated)
+		return typeAndCode.is(m.Negated, t.Type, t.Code.Value)
 	}
-	return c.compare(icmpTypeAndCode, rules.Exactly([]byte{t.Type}), m.Negated)
+	return typeAndCode.is(m.Negated, t.Type)
 }
 
 // Module is "icmp6".

@@ -43,7 +43,7 @@ func (Mark) Module() string   { return "mark" }
 func (m Mark) write(w *words) { w.option(m.Negated, "--mark", m.Mark.String()) }
 
 func (m Mark) test(c *Context) Truth {
-	return rules.IsMasked(rules.PacketMark, word.Word(m.Mark.Mask), word.Word(m.Mark.Value), m.Negated).Test(c)
+	return c.meta(rules.PacketMark).marked(m.Mark, m.Negated)
 }
 
 func (Mark) why(c *Context) string { return "the mark is " + HexMark(c.Packet.Mark) }
@@ -58,7 +58,7 @@ func (Connmark) Module() string   { return "connmark" }
 func (m Connmark) write(w *words) { w.option(m.Negated, "--mark", m.Mark.String()) }
 
 func (m Connmark) test(c *Context) Truth {
-	return rules.IsMasked(rules.ConnectionMark, word.Word(m.Mark.Mask), word.Word(m.Mark.Value), m.Negated).Test(xtables{c})
+	return c.ofConnection(rules.ConnectionMark).marked(m.Mark, m.Negated)
 }
 
 func (m Connmark) whyNot(c *Context) string {

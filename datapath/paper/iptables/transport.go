@@ -46,18 +46,26 @@ func (p Ports) write(w *words, name string) {
 	}
 }
 
+// test tests a port.
+func (p Ports) test(c *Context, source bool) Truth {
+	if p.Range == anyPort && !p.Negated {
+		return True
+	}
+	return c.port(source).inPorts(p.Range, p.Negated)
+}
+
 // matchPorts tests both ports of a packet.
 func matchPorts(source, destination Ports, c *Context) Truth {
-	return source.test(c, sourcePort).And(destination.test(c, destinationPort))
+	return source.test(c, true).And(destination.test(c, false))
 }
 
 // wrongPort is why matchPorts is false; empty if it is not.
 func wrongPort(source, destination Ports, c *Context) string {
 	p := &c.Packet
 	what, wrong, port := "source", source, p.Source.Port()
-	if source.test(c, sourcePort) == True {
+	if source.test(c, true) == True {
 		what, wrong, port = "destination", destination, p.Destination.Port()
-		if destination.test(c, destinationPort) == True {
+		if destination.test(c, false) == True {
 			return ""
 		}
 	}
@@ -176,7 +184,7 @@ func (m TCP) test(c *Context) Truth {
 
 func (m TCP) testFlags(c *Context) Truth {
 	if f := m.Flags; f.Given {
-		return rules.IsMasked(rules.FlagsField, []byte{byte(f.Value.Mask)}, []byte{byte(f.Value.Compare)}, f.Negated).Test(c)
+		return c.payload(rules.FlagsField).masked([]byte{byte(f.Value.Mask)}, []byte{byte(f.Value.Compare)}, f.Negated)
 	}
 	return True
 }
@@ -297,11 +305,11 @@ func (m Multiport) write(w *words) {
 
 // test is multiport_mt (xt_multiport.c).
 func (m Multiport) test(c *Context) Truth {
-	t := rules.Compare{Values: [][]rules.Value{sourcePort, destinationPort, eitherPort}[m.Side], Negated: m.Negated}
-	for _, r := range m.Ports {
-		t.Ranges = append(t.Ranges, rules.Ports(r.First, r.Last))
-	}
-	return t.Test(c)
+	source, destination := c.port(true), c.port(false)
+	found := slices.ContainsFunc(m.Ports, func(r PortRange) bool {
+		return m.Side != DestinationPorts && source.inPorts(r, false) == True || m.Side != SourcePorts && destination.inPorts(r, false) == True
+	})
+	return truthOf(found != m.Negated)
 }
 
 func (m Multiport) whyNot(c *Context) string {

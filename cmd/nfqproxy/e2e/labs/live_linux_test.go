@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 )
 
@@ -107,7 +107,7 @@ spec:
 	only("default/web-1", "default/web-2", "default/web-3")
 	change(lab.Change{Ready: &lab.Readiness{Pod: "web-2"}})
 	only("default/web-1", "default/web-3")
-	change(lab.Change{RemovePod: &lab.RemovePod{Pod: "web-1", Grace: new(observe.Duration(0))}})
+	change(lab.Change{RemovePod: &lab.RemovePod{Pod: "web-1", Grace: new(labapi.Duration(0))}})
 	only("default/web-3", "default/web-4")
 	change(lab.Change{Ready: &lab.Readiness{Pod: "web-2", Ready: true}})
 	only("default/web-2", "default/web-3", "default/web-4")

@@ -379,10 +379,10 @@ func (t *translator) compare(register uint32, r rules.Range, negated bool) {
 		return
 	}
 	if first, second, at := fields(v); at > 0 && at < len(r.First) && !negated && bytes.Equal(r.First, r.Last) {
-		t.add(rules.Is(first, false, rules.Exactly(r.First[:at])))
+		t.add(compare(first, false, rules.Exactly(r.First[:at])))
 		v, r = second, rules.Exactly(r.First[at:])
 	}
-	t.add(rules.Is(v, negated, r))
+	t.add(compare(v, negated, r))
 }
 
 // fields tells apart the two addresses or ports that a payload covers; at is the size of the first. 0:

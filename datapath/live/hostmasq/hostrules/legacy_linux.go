@@ -87,26 +87,26 @@ func genericTests(f decision.Family, raw []byte) []rules.Step {
 	network := func(i int, negated bool) {
 		a, mask := raw[i*size:][:size], raw[(i+2)*size:][:size]
 		if len(bytes.Trim(mask, "\x00")) > 0 || len(bytes.Trim(a, "\x00")) > 0 || negated {
-			steps = append(steps, rules.IsMasked(rules.AddressField(f == decision.IPv6, i == 0), mask, a, negated))
+			v := rules.Masked{Of: rules.AddressField(f == decision.IPv6, i == 0), Mask: mask}
+			steps = append(steps, compare(v, negated, rules.Exactly(a)))
 		}
 	}
 	network(0, inverted&sourceInverted != 0)
 	network(1, inverted&destinationInverted != 0)
-	device := func(i int, key string, negated bool) {
+	device := func(i int, v rules.Meta, option string, negated bool) {
 		name, mask := raw[devices+16*i:][:16], raw[devices+16*(i+2):][:16]
 		length := len(bytes.TrimRight(mask, "\x00"))
-		v := rules.Meta{Key: key, ByteSize: 16}
 		switch {
 		case bytes.Count(mask[:length], []byte{0xff}) < length:
 			steps = append(steps, rules.Fixed{Result: rules.Unknown, Words: "-m device …"})
 		case length > 0:
-			steps = append(steps, rules.Is(v, negated, rules.Exactly(name[:length])))
+			steps = append(steps, compare(v, negated, rules.Exactly(name[:length])))
 		case negated: // not any
-			steps = append(steps, rules.Fixed{Words: "! -" + key[:1] + " +"})
+			steps = append(steps, rules.Fixed{Words: "! " + option + " +"})
 		}
 	}
-	device(0, "iifname", inverted&inInverted != 0)
-	device(1, "oifname", inverted&outInverted != 0)
+	device(0, rules.InDevice, "-i", inverted&inInverted != 0)
+	device(1, rules.OutDevice, "-o", inverted&outInverted != 0)
 	p, counts := binary.NativeEndian.Uint16(raw[protocol:]), true
 	if f == decision.IPv6 {
 		counts = raw[131]&1 != 0 // IP6T_F_PROTO
@@ -119,7 +119,7 @@ func genericTests(f decision.Family, raw []byte) []rules.Step {
 	case p > 255:
 		steps = append(steps, rules.Fixed{Words: fmt.Sprintf("-p %d", p)})
 	default:
-		steps = append(steps, rules.Is(rules.Protocol, inverted&protocolInverted != 0, rules.Exactly([]byte{uint8(p)})))
+		steps = append(steps, compare(rules.Protocol, inverted&protocolInverted != 0, rules.Exactly([]byte{uint8(p)})))
 	}
 	if f == decision.IPv4 && raw[82]&1 != 0 { // IPT_F_FRAG, which the first packet is not
 		negated := inverted&fragmentInverted != 0

@@ -34,8 +34,17 @@ func (o *options) module(name string) rules.Test {
 // unknownTest is a test of something that is not known here; its option says what.
 var unknownTest = rules.Fixed{Result: rules.Unknown}
 
-// word has numbers of the machine as they stand in the kernel's rules.
-var word = rules.Words{AppendByteOrder: binary.NativeEndian}
+// compare is the usual test: a value in one of several ranges.
+func compare(v rules.Value, negated bool, ranges ...rules.Range) rules.Test {
+	return rules.Compare{Values: []rules.Value{v}, Ranges: ranges, Negated: negated}
+}
+
+// anyBit tests whether the number has one of the bits.
+func anyBit(v rules.Value, bits uint32, negated bool) rules.Test {
+	return compare(rules.Masked{Of: v, Mask: word32(bits)}, !negated, rules.Exactly(word32(0)))
+}
+
+func word32(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
 // ports is a range of ports, as numbers.
 type ports struct{ first, last uint16 }
@@ -44,7 +53,9 @@ func (r raw) ports(at int) ports { return ports{r.u16(at), r.u16(at + 2)} }
 
 var anyPort = ports{0, 65535}
 
-func (p ports) values() rules.Range { return rules.Ports(p.first, p.last) }
+func (p ports) values() rules.Range {
+	return rules.Range{First: binary.BigEndian.AppendUint16(nil, p.first), Last: binary.BigEndian.AppendUint16(nil, p.last)}
+}
 
 func (p ports) text(separator string) string {
 	if p.first == p.last {
@@ -55,10 +66,10 @@ func (p ports) text(separator string) string {
 
 func (o *options) ports(source, destination ports, sourceNegated, destinationNegated bool) {
 	if source != anyPort || sourceNegated {
-		o.add(rules.Is(rules.PortField(true), sourceNegated, source.values()), sourceNegated, "--sport", source.text(":"))
+		o.add(compare(rules.PortField(true), sourceNegated, source.values()), sourceNegated, "--sport", source.text(":"))
 	}
 	if destination != anyPort || destinationNegated {
-		o.add(rules.Is(rules.PortField(false), destinationNegated, destination.values()), destinationNegated, "--dport", destination.text(":"))
+		o.add(compare(rules.PortField(false), destinationNegated, destination.values()), destinationNegated, "--dport", destination.text(":"))
 	}
 }
 
@@ -121,7 +132,7 @@ var matches = map[string][]layout[rules.Test]{
 		kind, negated := r.u32(0), r.u32(4) != 0
 		kinds := map[uint32]string{0: "unicast", 1: "broadcast", 2: "multicast"}
 		o := options{}
-		o.add(rules.Is(rules.Meta{Key: "pkttype", ByteSize: 1}, negated, rules.Exactly([]byte{uint8(kind)})), negated, "--pkt-type", kinds[kind])
+		o.add(compare(rules.LinkType, negated, rules.Exactly([]byte{uint8(kind)})), negated, "--pkt-type", kinds[kind])
 		return o.module("pkttype"), kinds[kind] != ""
 	}}},
 	"owner": {{1, 18, readOwner}},
@@ -148,7 +159,8 @@ func readTCP(r raw) (rules.Test, bool) {
 		o.add(unknownTest, inverted&8 != 0, "--tcp-option", fmt.Sprint(option))
 	}
 	if mask != 0 || want != 0 || inverted&4 != 0 {
-		o.add(rules.IsMasked(rules.FlagsField, []byte{mask}, []byte{want}, inverted&4 != 0), inverted&4 != 0,
+		flags := rules.Masked{Of: rules.FlagsField, Mask: []byte{mask}}
+		o.add(compare(flags, inverted&4 != 0, rules.Exactly([]byte{want})), inverted&4 != 0,
 			"--tcp-flags", rules.TCPFlags(mask), rules.TCPFlags(want))
 	}
 	return o.module("tcp"), inverted < 16 && (option != 0 || inverted&8 == 0)
@@ -216,7 +228,7 @@ func readIPRange(r raw) (rules.Test, bool) {
 	o := options{}
 	between := func(option string, source, negated bool, at int) {
 		first, last := r.addr(at), r.addr(at+16)
-		o.add(rules.Is(rules.AddressField(r.family == decision.IPv6, source), negated, rules.Range{First: first.AsSlice(), Last: last.AsSlice()}), negated, option, first.String()+"-"+last.String())
+		o.add(compare(rules.AddressField(r.family == decision.IPv6, source), negated, rules.Range{First: first.AsSlice(), Last: last.AsSlice()}), negated, option, first.String()+"-"+last.String())
 	}
 	if flags&source != 0 {
 		between("--src-range", true, flags&sourceInverted != 0, 0)
@@ -253,7 +265,7 @@ func readAddrtype(r raw, sourceInverted, destinationInverted bool, flags uint32)
 func readMark(r raw, module string, v rules.Value) rules.Test {
 	mark, mask, negated := r.u32(0), r.u32(4), r.u8(8) != 0
 	o := options{}
-	o.add(rules.IsMasked(v, word.Word(mask), word.Word(mark), negated), negated, "--mark", maskedText(mark, mask))
+	o.add(compare(rules.Masked{Of: v, Mask: word32(mask)}, negated, rules.Exactly(word32(mark))), negated, "--mark", maskedText(mark, mask))
 	return o.module(module)
 }
 
@@ -268,9 +280,23 @@ var stateNames = []bitName{
 	{1, "INVALID"}, {8, "NEW"}, {4, "RELATED"}, {2, "ESTABLISHED"}, {256, "UNTRACKED"}, {64, "SNAT"}, {128, "DNAT"},
 }
 
+// stateTest tests whether the packet has one of the states.
+func stateTest(states uint32, negated bool) rules.Test {
+	bits, status := rules.StateBits(states)
+	if status == 0 {
+		return anyBit(rules.ConnectionState, bits, negated)
+	}
+	// One of the bits of the state, or of the status: not none of both.
+	none := []rules.Test{anyBit(rules.ConnectionState, bits, true), anyBit(rules.ConnectionStatus, status, true)}
+	if negated {
+		return rules.Module{Tests: none}
+	}
+	return rules.Not{Tests: none}
+}
+
 func readState(states uint32, negated bool) rules.Test {
 	o := options{}
-	o.add(word.States(states, negated), negated, "--state", names(states, stateNames))
+	o.add(stateTest(states, negated), negated, "--state", names(states, stateNames))
 	return o.module("state")
 }
 
@@ -318,7 +344,7 @@ func readConntrack(r raw, revision uint8) rules.Test {
 			a, mask := r.addr(at), r.addr(at+16)
 			v := rules.ConnectionField(key, reply, a.BitLen()/8)
 			text := strings.TrimSuffix(networkText(a, mask), fmt.Sprintf("/%d", a.BitLen()))
-			return rules.Network(v, a, mask, negated), text
+			return compare(rules.Masked{Of: v, Mask: mask.AsSlice()}, negated, rules.Exactly(a.AsSlice())), text
 		})
 	}
 	port := func(bit uint16, option string, i int, key string, reply bool) {
@@ -327,15 +353,15 @@ func readConntrack(r raw, revision uint8) rules.Test {
 			if revision == 3 {
 				p = ports{r.u16(138 + 2*i), r.u16(154 + 2*i)}
 			}
-			return rules.Is(rules.ConnectionField(key, reply, 2), negated, p.values()), p.text(":")
+			return compare(rules.ConnectionField(key, reply, 2), negated, p.values()), p.text(":")
 		})
 	}
 	given(ctState, "--ctstate", func(negated bool) (rules.Test, string) {
-		return word.States(states, negated), names(states, stateNames)
+		return stateTest(states, negated), names(states, stateNames)
 	})
 	given(ctProtocol, "--ctproto", func(negated bool) (rules.Test, string) {
 		p := r.u16(136)
-		return rules.Is(rules.Ct{Key: "protocol", ByteSize: 1}, negated, rules.Exactly([]byte{uint8(p)})), fmt.Sprint(p)
+		return compare(rules.Ct{Key: "protocol", ByteSize: 1}, negated, rules.Exactly([]byte{uint8(p)})), fmt.Sprint(p)
 	})
 	network(ctOriginalSource, "--ctorigsrc", 0, "saddr", false)
 	network(ctOriginalDestination, "--ctorigdst", 32, "daddr", false)
@@ -347,7 +373,7 @@ func readConntrack(r raw, revision uint8) rules.Test {
 	port(ctReplyDestinationPort, "--ctrepldstport", 3, "proto-dst", true)
 	given(ctStatus, "--ctstatus", func(negated bool) (rules.Test, string) {
 		bits := []bitName{{1, "EXPECTED"}, {2, "SEEN_REPLY"}, {4, "ASSURED"}, {8, "CONFIRMED"}}
-		return word.Status(status, negated), names(status, bits)
+		return anyBit(rules.ConnectionStatus, status, negated), names(status, bits)
 	})
 	given(ctExpires, "--ctexpire", func(bool) (rules.Test, string) {
 		first, last := r.u32(128), r.u32(132)
@@ -358,11 +384,11 @@ func readConntrack(r raw, revision uint8) rules.Test {
 	})
 	if flags&ctDirection != 0 {
 		// A negated direction is the opposite one.
-		reply, text := inverted&ctDirection != 0, "ORIGINAL"
-		if reply {
-			text = "REPLY"
+		direction, text := uint8(0), "ORIGINAL"
+		if inverted&ctDirection != 0 {
+			direction, text = 1, "REPLY"
 		}
-		o.add(rules.Direction(reply), false, "--ctdir", text)
+		o.add(compare(rules.ConnectionDirection, false, rules.Exactly([]byte{direction})), false, "--ctdir", text)
 	}
 	return o.module("conntrack")
 }

@@ -28,7 +28,7 @@ var targets = map[string][]layout[rules.Effect]{
 	"MARK": {{2, 8, func(r raw) (rules.Effect, bool) {
 		mark, mask := r.u32(0), r.u32(4)
 		return rules.SetMark{
-			To:    rules.Masked{Of: rules.PacketMark, Mask: word.Word(^mask), Xor: word.Word(mark)},
+			To:    rules.Masked{Of: rules.PacketMark, Mask: word32(^mask), Xor: word32(mark)},
 			Words: fmt.Sprintf("-j MARK --set-xmark 0x%x/0x%x", mark, mask),
 		}, true
 	}}},
@@ -166,16 +166,16 @@ func readConnmark(r raw, modeAt, shift int) (rules.Effect, bool) {
 		masks += fmt.Sprintf(" --right-shift-mark %d", -shift)
 	}
 	change := func(to rules.Value, keep uint32, from rules.Value, of uint32) rules.Value {
-		moved := rules.Value(rules.Masked{Of: from, Mask: word.Word(of)})
+		moved := rules.Value(rules.Masked{Of: from, Mask: word32(of)})
 		if shift != 0 {
 			moved = rules.Shifted{Of: moved, By: shift}
 		}
-		return rules.Xor{A: rules.Masked{Of: to, Mask: word.Word(^keep)}, B: moved}
+		return rules.Xor{A: rules.Masked{Of: to, Mask: word32(^keep)}, B: moved}
 	}
 	switch r.u8(modeAt) { // XT_CONNMARK_...
 	case 0:
 		return rules.SetMark{
-			Connection: true, To: rules.Masked{Of: rules.ConnectionMark, Mask: word.Word(^connectionMask), Xor: word.Word(mark)},
+			Connection: true, To: rules.Masked{Of: rules.ConnectionMark, Mask: word32(^connectionMask), Xor: word32(mark)},
 			Words: fmt.Sprintf("-j CONNMARK --set-xmark 0x%x/0x%x", mark, connectionMask),
 		}, shift == 0
 	case 1:
