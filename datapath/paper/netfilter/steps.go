@@ -258,6 +258,9 @@ func (w *walk) does(r *rule) string {
 	switch w.target.(type) {
 	case nil:
 		text = "is counted"
+		if r.Native && r.Counters == nil {
+			text = "matches"
+		}
 		for _, m := range r.matches() {
 			switch m := m.(type) {
 			case iptables.Recent:

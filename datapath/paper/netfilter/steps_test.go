@@ -6,7 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/nftrules"
 )
 
 // TestStepTexts has rules and the texts of their steps, for UDP from 10.244.1.2:40000 that comes in
@@ -98,5 +101,33 @@ func TestGroups(t *testing.T) {
 	r := parse(t, h, "*filter", "COMMIT").Send(p, &State{}, nil)
 	if _, answered := r.Answer(); r.Verdict != Delivered || r.Why != "" || answered {
 		t.Errorf("in the group: %s %q, answered %v", r.Verdict, r.Why, answered)
+	}
+}
+
+// TestNativeEffects: a rule of nftables without a verdict says what it has done to the packet.
+func TestNativeEffects(t *testing.T) {
+	for statements, want := range map[string]string{
+		"counter packets 3 bytes 180":       "is counted",
+		"ip protocol udp":                   "matches",
+		"dup to 10.0.0.9 device eth1":       "a copy is sent to 10.0.0.9 on eth1",
+		"dup to 10.0.0.9":                   "a copy is sent to 10.0.0.9",
+		"flow add @fast":                    "its connection enters the flowtable fast",
+		"notrack":                           "connection tracking will ignore it",
+		`notrack comment "no entry for it"`: "connection tracking will ignore it (no entry for it)",
+	} {
+		text := "table ip t {\n flowtable fast { hook ingress priority 0; devices = { eth0 }; }\n chain c {\n  type filter hook prerouting priority raw;\n  " + statements + "\n }\n}\n"
+		ruleset, err := nftables.Read("f", strings.NewReader(text), nftables.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, _ := nftrules.Compile(ruleset, iptables.IPv4)
+		m, err := New([]*iptables.Dump{d}, nil, worker(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := m.Send(packet(protoUDP, "10.244.1.2:40000", "172.20.0.2:53", "veth1"), &State{}, nil)
+		if i := slices.IndexFunc(r.Steps, func(s flow.Step) bool { return s.Line == 5 }); i < 0 || r.Steps[i].Text != want {
+			t.Errorf("%s: %+v, want %q", statements, r.Steps, want)
+		}
 	}
 }

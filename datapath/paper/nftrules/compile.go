@@ -273,7 +273,8 @@ func (c *compiler) statement(b *builder, s nftables.Statement) {
 	case nftables.Meter:
 		c.setStatement(b, s, "update", s.Name, s.Element)
 	case nftables.Notrack:
-		b.add(&effect{words: words(), facts: iptables.FactShared, do: func(ctx *iptables.Context) iptables.Truth {
+		says := func(*iptables.Context) string { return "connection tracking will ignore it" }
+		b.add(&effect{words: words(), facts: iptables.FactShared, says: says, do: func(ctx *iptables.Context) iptables.Truth {
 			ctx.Host.Untrack()
 			return iptables.True
 		}})
@@ -281,8 +282,14 @@ func (c *compiler) statement(b *builder, s nftables.Statement) {
 		b.target = iptables.NFQueue{Bypass: slices.Contains(s.Flags, "bypass")}
 	case nftables.TProxy:
 		c.tproxy(b, s)
-	case nftables.Dup, nftables.FlowAdd:
-		b.add(inert(words()))
+	case nftables.Dup:
+		copied := "a copy is sent to " + nftables.Text(s.Address)
+		if s.Device != nil {
+			copied += " on " + nftables.Text(s.Device)
+		}
+		b.add(&effect{words: words(), says: func(*iptables.Context) string { return copied }})
+	case nftables.FlowAdd:
+		b.add(&effect{words: words(), says: func(*iptables.Context) string { return "its connection enters the flowtable " + s.Flowtable }})
 	case nftables.Reset:
 		c.strip(b, s)
 	case nftables.Synproxy:
