@@ -200,6 +200,9 @@ func (m *nftMaker) nftRule(c *nftChain) string {
 		if n := len(words); n > 0 && strings.Contains(words[n-1], " < ") && strings.Contains(text, " > ") { // nft lists both as one, too
 			return
 		}
+		if strings.Contains(text, "tcp option") && slices.Contains(words, "meta l4proto 132") { // nft lists only the option
+			return
+		}
 		if s.last {
 			if final != "" {
 				return

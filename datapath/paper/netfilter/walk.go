@@ -188,11 +188,10 @@ func (w *walk) outgoing() bool {
 	if !w.visit(Output, priorityTracking, priorityNAT) {
 		return false
 	}
-	translated := w.Packet.Destination
 	if !w.visitNAT(Output) {
 		return false
 	}
-	if w.Packet.Destination != translated && !w.routeOutput() { // nf_nat_ipv4_local_fn
+	if w.leadsElsewhere() && !w.routeOutput() {
 		return false
 	}
 	if !w.beforeServers() {
@@ -203,6 +202,20 @@ func (w *walk) outgoing() bool {
 	}
 	w.Out = w.route.Interface
 	return w.postrouting()
+}
+
+// leadsElsewhere reports whether the packet's connection has another destination than it says, so that a local packet gets
+// another route. The kernel compares the addresses of the entry, not those of the packet (nf_nat_ipv4_local_fn,
+// nf_nat_ipv6_local_fn).
+func (w *walk) leadsElsewhere() bool {
+	switch e := w.entry; {
+	case e == nil:
+		return false
+	case w.reply:
+		return e.Reply.Destination.Addr() != e.Original.Source.Addr()
+	default:
+		return e.Original.Destination.Addr() != e.Reply.Source.Addr()
+	}
 }
 
 // postrouting is for all packets that leave the host, also by lo.
