@@ -86,7 +86,10 @@ var conditions = []shape{
 	{kind: "iifgroup", hooks: inHooks, forms: []string{"iifgroup $not default", "iifgroup { 5, 6 }", "iifgroup != 5"}},
 	{kind: "oifgroup", hooks: outHooks, forms: []string{"oifgroup $not default", "oifgroup 5-6"}},
 	{kind: "priority", forms: []string{"meta priority $not none", "meta priority 5", "meta priority { 5, 6 }", "meta priority 1-2"}},
-	{kind: "next hop", hooks: outHooks, forms: []string{"rt $ip nexthop $not$addr", "rt $ip nexthop $not$hop", "rt $ip nexthop { $hop, $one }"}},
+	// Of local packets of IPv6, the next hop is the address that the raw socket of the test asked a route for (RTF_CACHE,
+	// rt6_nexthop), also if a rule has changed it since: that is so for no other socket.
+	{kind: "next hop", hooks: "forward", only: "ip6", forms: []string{"rt ip6 nexthop $not$addr", "rt ip6 nexthop $not$hop", "rt ip6 nexthop { $hop, $one }"}},
+	{kind: "next hop", hooks: outHooks, only: "ip", forms: []string{"rt $ip nexthop $not$addr", "rt $ip nexthop $not$hop", "rt $ip nexthop { $hop, $one }"}},
 	{kind: "cpu", forms: []string{"meta cpu 0", "meta cpu != 0", "meta cpu 1"}},
 	{kind: "ipsec", hooks: inHooks, always: true, forms: []string{"meta ipsec missing", "meta ipsec exists"}},
 	{kind: "ipsec out", hooks: outHooks, always: true, forms: []string{"rt ipsec missing", "rt ipsec exists"}},

@@ -197,10 +197,10 @@ func (m *nftMaker) nftRule(c *nftChain) string {
 			return
 		}
 		text := m.form(pick(m.Rand, s.without(m.lacks)))
-		if n := len(words); n > 0 && strings.Contains(words[n-1], " < ") && strings.Contains(text, " > ") { // nft lists both as one, too
+		if n := len(words); n > 0 && strings.ContainsAny(words[n-1], "<>") && strings.ContainsAny(text, "<>") { // nft lists both as one, too
 			return
 		}
-		if strings.Contains(text, "tcp option") && slices.Contains(words, "meta l4proto 132") { // nft lists only the option
+		if strings.Contains(text, "tcp option") && strings.Contains(strings.Join(words, " "), "meta l4proto") { // nft lists only the option
 			return
 		}
 		if s.last {
