@@ -59,10 +59,11 @@ type Entry struct {
 	// in Reply is then one of them. For ICMP SourcePorts are ids.
 	SourcePorts, DestinationPorts *iptables.PortRange
 
-	tcp        tcpConnection
-	unanswered bool    // SCTP: none of its INITs is acknowledged (SCTP_CONNTRACK_CLOSED)
-	streams    float64 // State.Now from which on UDP is a stream
-	served     *served // its connection of IPVS; nil: it has none
+	tcp         tcpConnection
+	unanswered  bool    // SCTP: none of its INITs is acknowledged (SCTP_CONNTRACK_CLOSED)
+	streams     float64 // State.Now from which on UDP is a stream
+	served      *served // its connection of IPVS; nil: it has none
+	masqueraded string  // the device at which it was, as the source is an address of it (masq_index); empty: it was not
 }
 
 // Tracking is the state of a packet in connection tracking (enum ip_conntrack_info).

@@ -40,8 +40,9 @@ func (w *walk) bind(s side, r iptables.NATRange, first, last netip.Addr) {
 	// The connection with the translation of the other side.
 	current := inverse(e.Reply)
 	t, ports := w.unique(s, current, r, first, last)
-	// The kernel's random choice is almost never the original port.
-	unknown := ports != nil && w.state.chosen(s, t.Protocol) == 0
+	// The kernel's random choice is almost never the port that is there. Of an identifier of ICMP, which both sides draw, the
+	// second choice is the one that is known.
+	unknown := ports != nil && (w.state.chosen(s, t.Protocol) == 0 || hasICMP(t.Protocol) && e.SourcePorts != nil)
 	if t != current || unknown {
 		e.Reply = inverse(t)
 		if s == sourceSide {

@@ -104,6 +104,45 @@ func TestGroups(t *testing.T) {
 	}
 }
 
+// parseNative makes a machine of a ruleset of nftables.
+func parseNative(t *testing.T, text string) *Machine {
+	t.Helper()
+	ruleset, err := nftables.Read("f", strings.NewReader(text), nftables.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, _ := nftrules.Compile(ruleset, iptables.IPv4)
+	m, err := New([]*iptables.Dump{d}, nil, worker(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestMasqueradedElsewhere: a masqueraded connection ends when a packet of it leaves by another device.
+func TestMasqueradedElsewhere(t *testing.T) {
+	m := parseNative(t, `table ip t {
+	chain o { type route hook output priority 300; meta mark 1 ip daddr set 10.244.1.2; }
+	chain p { type nat hook postrouting priority srcnat; masquerade; }
+}
+`)
+	p, s := packet(protoUDP, "172.20.0.2:40000", "192.0.2.9:53", ""), new(State)
+	for _, tt := range []struct {
+		mark  uint32
+		want  Verdict
+		why   string
+	}{
+		{0, Sent, ""},
+		{1, Dropped, "its connection was masqueraded on eth0, and veth1 is another device: the kernel ends the connection"},
+		{0, Sent, ""}, // of another entry
+	} {
+		p.Mark = tt.mark
+		if r := m.Send(p, s, nil); r.Verdict != tt.want || r.Why != tt.why {
+			t.Errorf("mark %d: %s, %q, want %s, %q", tt.mark, r.Verdict, r.Why, tt.want, tt.why)
+		}
+	}
+}
+
 // TestNativeEffects: a rule of nftables without a verdict says what it has done to the packet.
 func TestNativeEffects(t *testing.T) {
 	for statements, want := range map[string]string{
@@ -116,16 +155,7 @@ func TestNativeEffects(t *testing.T) {
 		`notrack comment "no entry for it"`: "connection tracking will ignore it (no entry for it)",
 	} {
 		text := "table ip t {\n flowtable fast { hook ingress priority 0; devices = { eth0 }; }\n chain c {\n  type filter hook prerouting priority raw;\n  " + statements + "\n }\n}\n"
-		ruleset, err := nftables.Read("f", strings.NewReader(text), nftables.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, _ := nftrules.Compile(ruleset, iptables.IPv4)
-		m, err := New([]*iptables.Dump{d}, nil, worker(), Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := m.Send(packet(protoUDP, "10.244.1.2:40000", "172.20.0.2:53", "veth1"), &State{}, nil)
+		r := parseNative(t, text).Send(packet(protoUDP, "10.244.1.2:40000", "172.20.0.2:53", "veth1"), &State{}, nil)
 		if i := slices.IndexFunc(r.Steps, func(s flow.Step) bool { return s.Line == 5 }); i < 0 || r.Steps[i].Text != want {
 			t.Errorf("%s: %+v, want %q", statements, r.Steps, want)
 		}

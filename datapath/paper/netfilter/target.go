@@ -288,6 +288,7 @@ func (w *walk) nat(c *chain, r *rule) (exit, bool) {
 			w.end(Dropped, r.Rule, "the host has no address to masquerade as")
 			return ended, true
 		}
+		w.entry.masqueraded = w.Out
 	case iptables.Redirect: // nf_nat_redirect.c
 		to = t.To
 		first = w.redirectAddress()

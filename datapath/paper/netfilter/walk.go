@@ -336,6 +336,10 @@ func (w *walk) visitNAT(h Hook) bool {
 		w.translate(s)
 		return true
 	}
+	if e := w.entry; h == Postrouting && !w.reply && e.masqueraded != "" && e.masqueraded != w.Out { // nf_nat_oif_changed
+		w.state.forget(e)
+		return w.end(Dropped, nil, fmt.Sprintf("its connection was masqueraded on %s, and %s is another device: the kernel ends the connection", e.masqueraded, w.Out))
+	}
 	if w.translate(s) {
 		w.addTranslated(s)
 	}
