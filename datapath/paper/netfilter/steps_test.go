@@ -128,9 +128,9 @@ func TestMasqueradedElsewhere(t *testing.T) {
 `)
 	p, s := packet(protoUDP, "172.20.0.2:40000", "192.0.2.9:53", ""), new(State)
 	for _, tt := range []struct {
-		mark  uint32
-		want  Verdict
-		why   string
+		mark uint32
+		want Verdict
+		why  string
 	}{
 		{0, Sent, ""},
 		{1, Dropped, "its connection was masqueraded on eth0, and veth1 is another device: the kernel ends the connection"},
