@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 )
 
 // FieldError is a mistake at one path within an object.
@@ -22,7 +24,7 @@ type FieldError struct {
 type Decoder struct {
 	// Formats are the types with a form of their own. Times with a unit are known without.
 	Formats map[reflect.Type]Format
-	// ListFields: errors about unknown fields list the known ones.
+	// ListFields: errors about unknown fields name the nearest known one, or list all.
 	ListFields bool
 
 	types  map[reflect.Type]*structType
@@ -246,7 +248,9 @@ func (d *Decoder) unknown(at *path, key string, t *structType) {
 	if i := slices.IndexFunc(t.names, func(name string) bool { return strings.EqualFold(name, key) }); i >= 0 {
 		e.Meant = t.names[i]
 	} else if d.ListFields {
-		e.known = t.names
+		if e.Meant = nearest.Name(key, t.names); e.Meant == "" {
+			e.known = t.names
+		}
 	}
 	d.errs = append(d.errs, FieldError{at.String(), e})
 }

@@ -46,6 +46,12 @@ func (x *Experiment) series() (all []Series) {
 		if len(c.Events) == 0 { // with events there is no stationary state to wait for
 			s.Load, s.Relaxation = relaxation(c, one.algorithm)
 		}
+		if q := c.Workload.Requests; q != nil {
+			s.Relaxation = 0 // connections with several requests are no customers of a queue
+			if q.Attempts > 1 || q.Cancel {
+				s.Load = 0 // further attempts are more load, and work that ends early is less
+			}
+		}
 		all = append(all, s)
 	}
 	return all

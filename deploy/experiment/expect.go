@@ -143,7 +143,7 @@ func (p *reader) checkExpect(s *Spec) {
 		e, at := &s.Expect[i], fmt.Sprintf("expect[%d]", i)
 		f := formulaOf(e.Formula)
 		m := metric(e.Metric)
-		p.Want(at+".metric", m != nil, "want one of %s, not %q", strings.Join(metricNames(), ", "), e.Metric)
+		p.metric(at+".metric", e.Metric, s)
 		p.Want(at+".value", (e.Value != nil) != (e.Formula != ""), "want a value or a formula")
 		p.Want(at+".formula", e.Formula == "" || f != nil, "want one of %s, not %q", strings.Join(formulaNames(), ", "), e.Formula)
 		p.Want(at+".formula", f == nil || f.metric == e.Metric, "it is not about %s", e.Metric)

@@ -42,6 +42,7 @@ var formulas = []formula{
 		q, err := queueOf(c, a, 0)
 		return theory.ErlangC(q.workers, q.load), err
 	}},
+	{"mm1-deadline", "deadline_errors", "M/M/1: Kleinrock (1975); with cancel, a finite dam: Takács (1967)", deadline},
 	{"power-of-d-time", "response_mean", "limit of many endpoints: Mitzenmacher (2001)", powerOfD},
 	{"balls-into-bins", "flows_max_mean", "Mitzenmacher (1999); Gonnet (1981)", ballsIntoBins},
 	{"maglev-disruption", "remapped", "construction of Eisenbud et al. (2016)", maglevDisruption},
@@ -110,6 +111,8 @@ func queues(c *traffic.Config, workers int) (q station, err error) {
 	switch {
 	case w.Work.Kind != "exponential" || w.Work.Max != 0:
 		err = errors.New("wants exponential work without max")
+	case w.Requests != nil:
+		err = errors.New("wants no requests: each connection has one, and nobody gives up")
 	case w.Idle != nil:
 		err = errors.New("wants connections that end with their work (no idle)")
 	case len(c.Events) > 0:
@@ -129,6 +132,21 @@ func queueOf(c *traffic.Config, algorithm string, workers int) (station, error) 
 		err = fmt.Errorf("wants algorithm random, or one endpoint: the queues under %s are not independent", algorithm)
 	}
 	return q, err
+}
+
+// deadline is the share of late requests that have one attempt each.
+func deadline(c *traffic.Config, algorithm string) (float64, error) {
+	w := c.Workload.Requests
+	if w == nil || w.Deadline == 0 || w.Attempts > 1 || w.Timeout > 0 || w.PerConnection != nil {
+		return 0, errors.New("wants requests with a deadline, and without perConnection, timeout and further attempts")
+	}
+	plain := *c
+	plain.Workload.Requests = nil
+	q, err := queueOf(&plain, algorithm, 1)
+	if err != nil {
+		return 0, err
+	}
+	return theory.MM1Late(q.load, (w.Deadline.Seconds()-q.roundTrip)/q.work, w.Cancel), nil
 }
 
 // choices is how many endpoints an algorithm compares.
@@ -185,6 +203,8 @@ func ballsIntoBins(c *traffic.Config, algorithm string) (float64, error) {
 		return 0, errors.New("wants a number of flows within the duration (process: deterministic, flows)")
 	case w.Work.Kind != "constant" || w.Work.Mean < c.Duration:
 		return 0, errors.New("wants connections that outlive the duration (distribution: constant)")
+	case w.Requests != nil:
+		return 0, errors.New("wants no requests: each connection has one")
 	case len(c.Events) > 0 || c.Warmup > 0:
 		return 0, errors.New("wants neither events nor a warm-up")
 	}

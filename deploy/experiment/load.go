@@ -191,6 +191,7 @@ type reader struct {
 
 func newReader(name, dir string) *reader {
 	p := &reader{File: yamlfile.File{Name: name}, dir: dir, digest: sha256.New()}
+	p.Decoder.ListFields = true
 	p.Decoder.Formats = map[reflect.Type]yamlfile.Format{
 		reflect.TypeFor[SweepValue](): {Want: "a number or a text", Read: sweepValue},
 		reflect.TypeFor[Amount]():     {Want: "a number, a time with its unit, or a percentage", Read: amount},
@@ -232,7 +233,7 @@ func (p *reader) spec(s *Spec) {
 		p.checkExpect(s)
 	}
 	for i, c := range s.Columns {
-		p.Want(fmt.Sprintf("columns[%d]", i), metric(c) != nil, "want one of %s, not %q", strings.Join(metricNames(), ", "), c)
+		p.metric(fmt.Sprintf("columns[%d]", i), c, s)
 	}
 }
 
@@ -250,6 +251,10 @@ func (p *reader) config(s *Spec) *traffic.Config {
 	}
 	p.values(&c.Workload.Work, "workload.work")
 	p.values(c.Workload.Idle, "workload.idle")
+	if q := c.Workload.Requests; q != nil {
+		p.values(q.Think, "workload.requests.think")
+		p.values(q.Backoff, "workload.requests.backoff")
+	}
 	p.values(c.Cluster.Propagation, "cluster.propagation")
 	if file := c.Workload.Arrivals.File; file != "" {
 		c.Workload.Arrivals.Trace = p.trace(file, &c.Cluster)

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
@@ -49,7 +50,19 @@ var Metrics = []Metric{
 	{"flows_max_mean", "flows max/mean", 1, false, false, "flows of the endpoint with most in comparison with the mean, of the whole run", func(r *traffic.Result) float64 { return r.FlowsMaxOverMean }},
 	{"flows_jain", "flows Jain", 1, false, false, "Jain's index of the endpoints' flows, of the whole run", func(r *traffic.Result) float64 { return r.FlowsJain }},
 	{"late_p99", "late p99 ms", milliseconds, false, true, "time by which flows began late, 99th percentile; of live runs", percentile(late, 990)},
+	{"response_p999", "response p99.9 ms", milliseconds, false, false, "time to the end of the work, 99.9th percentile", percentile(response, 999)},
+	{"requests", "requests", 1, false, false, "requests that began after the warm-up", func(r *traffic.Result) float64 { return float64(r.Requests.N) }},
+	{"errors", "errors %", percent, false, true, "share of requests without a response in time", requestShare(func(q *traffic.RequestResult) int { return q.Late + q.Failed })},
+	{"deadline_errors", "deadline errors %", percent, false, true, "share of requests without a response until the deadline, if not all attempts failed before", requestShare(func(q *traffic.RequestResult) int { return q.Late })},
+	{"retries", "retries %", percent, false, true, "attempts after one that failed, as a share of requests", requestShare(func(q *traffic.RequestResult) int { return q.Retries })},
+	{"hedges", "hedges %", percent, false, true, "attempts beside one that had no response yet, as a share of requests", requestShare(func(q *traffic.RequestResult) int { return q.Hedges })},
+	{"wasted", "wasted work %", percent, false, true, "share of the endpoints' working time on attempts whose response no client used", func(r *traffic.Result) float64 { return r.Requests.Wasted / max(r.Requests.Worked, 1) }},
+	{"requests_max_mean", "requests max/mean", 1, false, false, "attempts of the endpoint with most in comparison with the mean, of the whole run", func(r *traffic.Result) float64 { return r.Requests.MaxOverMean }},
+	{"requests_jain", "requests Jain", 1, false, false, "Jain's index of the endpoints' attempts, of the whole run", func(r *traffic.Result) float64 { return r.Requests.Jain }},
 }
+
+// requestsOnly are the metrics of experiments with workload.requests; others have no columns for them.
+var requestsOnly = []string{"response_p999", "requests", "errors", "deadline_errors", "retries", "hedges", "wasted", "requests_max_mean", "requests_jain"}
 
 // simulatedOnly are the metrics that a live run has not: a kernel shows neither what would happen to other flows
 // nor, without a record of each flow, second chances. No endpoint of a lab exchanges messages with nodes.
@@ -76,6 +89,10 @@ func shareOf(count func(*traffic.Result) int) func(*traffic.Result) float64 {
 	return func(r *traffic.Result) float64 { return float64(count(r)) / float64(max(r.Flows, 1)) }
 }
 
+func requestShare(count func(*traffic.RequestResult) int) func(*traffic.Result) float64 {
+	return func(r *traffic.Result) float64 { return float64(count(r.Requests)) / float64(max(r.Requests.N, 1)) }
+}
+
 func remapped(r *traffic.Result) float64 {
 	var shares []float64
 	for _, c := range r.Changes {
@@ -93,6 +110,12 @@ func metric(name string) *Metric {
 		return nil
 	}
 	return &Metrics[i]
+}
+
+// metric checks the name of a metric in a field of the file.
+func (p *reader) metric(field, name string, s *Spec) {
+	p.Want(field, metric(name) != nil, "want one of %s, not %q", strings.Join(metricNames(), ", "), name)
+	p.Want(field, s.Workload.Requests != nil || !slices.Contains(requestsOnly, name), "want workload.requests: runs without it have no metric %s", name)
 }
 
 func metricNames() (names []string) {

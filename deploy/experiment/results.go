@@ -168,19 +168,23 @@ func toCSV(header []string, rows [][]string) []byte {
 
 // RunsCSV has a row for each cell: the values of all metrics, in seconds and shares.
 func (r *Results) RunsCSV() []byte {
+	names := metricNames()
+	if !slices.ContainsFunc(r.Cells, func(c *Cell) bool { _, ok := c.Values[requestsOnly[0]]; return ok }) {
+		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(requestsOnly, name) })
+	}
 	var rows [][]string
 	for _, c := range r.Cells {
 		row := c.fields()
-		for i := range Metrics {
+		for _, name := range names {
 			text := "" // not measured
-			if v, ok := c.Values[Metrics[i].Name]; ok {
+			if v, ok := c.Values[name]; ok {
 				text = number(v)
 			}
 			row = append(row, text)
 		}
 		rows = append(rows, row)
 	}
-	return toCSV(r.header(metricNames()...), rows)
+	return toCSV(r.header(names...), rows)
 }
 
 // WindowsCSV has a row for each window of each cell.

@@ -31,7 +31,7 @@ func (p *reader) checkUntil(s *Spec) {
 	if u.Max == 0 {
 		u.Max = max(defaultMax, s.Seeds)
 	}
-	p.Want("until.metric", metric(u.Metric) != nil, "want one of %s, not %q", strings.Join(metricNames(), ", "), u.Metric)
+	p.metric("until.metric", u.Metric, s)
 	p.Want("until.half", u.Half.Value > 0, "want half of the interval's width, as 1%%")
 	p.Want("until.max", u.Max >= s.Seeds && u.Max <= MaxSeeds, "want %d (seeds) to %d", s.Seeds, MaxSeeds)
 }

@@ -91,7 +91,7 @@ func TestParseErrors(t *testing.T) {
 		want     []string
 	}{
 		{"unknown field", "podCIDRs: [10.244.1.0/24]", "podCIDR: 10.244.1.0/24", []string{
-			"lab.yaml: nodes[1].podCIDR: unknown field; known fields: addresses, firewall, kubeProxyMode, labels, name, observe, podCIDRs, ports, proxy"}},
+			"lab.yaml: nodes[1].podCIDR: unknown field, did you mean \"podCIDRs\"?"}},
 		{"case of a field", "podCIDRs: [10.244.1.0/24]", "PodCIDRs: [10.244.1.0/24]", []string{`lab.yaml: nodes[1].PodCIDRs: unknown field, did you mean "podCIDRs"?`}},
 		{"unknown top field", "objects:", "object:", []string{"lab.yaml: object: unknown field"}},
 		{"not a lab", "kind: Lab", "kind: Service", []string{`lab.yaml: the first document must have`}},

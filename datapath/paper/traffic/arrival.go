@@ -67,14 +67,14 @@ type arrivals struct {
 	until int64
 }
 
-// capacity is how many connections per second all endpoints can work on.
+// capacity is how many flows per second all endpoints can work on, with all their requests.
 func (c *Config) capacity() float64 {
 	workers := 0
 	for i := range c.Cluster.Services {
 		s := &c.Cluster.Services[i]
 		workers += s.Concurrency * len(s.Endpoints)
 	}
-	return float64(workers) / c.Workload.Work.average().Seconds()
+	return float64(workers) / (c.Workload.Work.average().Seconds() * c.Workload.perFlow())
 }
 
 // Steady is what the arrivals ask of a service on average, if their rate does not change.
@@ -98,7 +98,7 @@ func (c *Config) Steady() []Steady {
 		all[i].Rate = exact.Exp(-c.Workload.Zipf * exact.Log(float64(i+1)))
 		sum += all[i].Rate
 	}
-	work := c.Workload.Work.average().Seconds()
+	work := c.Workload.Work.average().Seconds() * c.Workload.perFlow()
 	for i := range all {
 		s := &c.Cluster.Services[i]
 		all[i].Rate *= rate / sum

@@ -249,7 +249,7 @@ func (s *simulation) decideAgain(id int32) {
 	} else {
 		s.remove(&e.taken, id)
 	}
-	s.release(id)
+	s.discard(id)
 	if phase == works {
 		s.rest(number)
 	}

@@ -16,6 +16,9 @@ type Flow struct {
 	// Service is in Cluster.Services.
 	Service    int
 	Work, Idle time.Duration
+	// Requests is the number of the client's requests, and Seed that of what is drawn for them; only with Workload.Requests.
+	Requests int
+	Seed     uint64
 }
 
 // Flows are the flows of the workload with a seed, in order: those of [Run] with the same seed, also of nodes
@@ -36,8 +39,8 @@ type source struct {
 	perNode  int
 	portsOf  int
 	// streams of random numbers
-	clients, services, work, idle *rand.Rand
-	popularity                    zipf
+	clients, services, work, idle, requests *rand.Rand
+	popularity                              zipf
 }
 
 func newSource(c *Config, seed uint64) *source {
@@ -47,6 +50,7 @@ func newSource(c *Config, seed uint64) *source {
 		workload: w, arrivals: newArrivals(c, stream(seed, "arrivals", 0)),
 		ports: make([]uint16, perNode*len(c.Cluster.Nodes)), perNode: perNode, portsOf: orDefault(w.Clients.Ports, portRange),
 		clients: stream(seed, "clients", 0), services: stream(seed, "services", 0), work: stream(seed, "work", 0), idle: stream(seed, "idle", 0),
+		requests:   stream(seed, "requests", 0),
 		popularity: newZipf(len(c.Cluster.Services), w.Zipf),
 	}
 }
@@ -64,6 +68,9 @@ func (s *source) next(f *Flow) bool {
 	}
 	if t != nil && t.Work >= 0 {
 		f.Work = t.Work
+	}
+	if q := s.workload.Requests; q != nil {
+		f.Requests, f.Seed = q.PerConnection.draw(s.requests), s.requests.Uint64()
 	}
 	if s.ports[f.Client]++; int(s.ports[f.Client]) >= s.portsOf {
 		s.ports[f.Client] = 0

@@ -73,7 +73,9 @@ type Workload struct {
 	Clients Clients `json:"clients"`
 	// Work is the time that an endpoint works on a connection.
 	Work Distribution `json:"work"`
-	// Idle is the time that a connection stays open after the work; nil: none.
+	// Requests is what clients do with connections; nil: each has one request.
+	Requests *Requests `json:"requests"`
+	// Idle is the time that a connection stays open after the work, or the last of several requests; nil: none.
 	Idle *Distribution `json:"idle"`
 	// RoundTrip is the time of a packet to the endpoint and of its reply.
 	RoundTrip time.Duration `json:"roundTrip"`

@@ -10,6 +10,8 @@ const (
 	idleDone              // of a connection
 	gaveUp                // of a connection's client
 	again                 // a client sends its SYN again
+	timedOut              // of an attempt's connection
+	hedged                // of an attempt's connection: another attempt begins
 	change                // an Event; its number
 	undo                  // the end of an Event
 	replace               // an endpoint, by a rolling update
@@ -21,13 +23,16 @@ const (
 	delivered             // a table to a node
 	probed                // an endpoint, by a probe of an algorithm
 	heard                 // a node, the answer
+	overdue               // the request of a session
+	retry                 // of a session: an attempt after another failed
+	thought               // of a session: its next request
 )
 
 // timed is an event at a time.
 type timed struct {
 	at int64
 	id int32
-	// tag is the use of the connection's record, or the version of the table, or the number of the Event.
+	// tag is the use of the connection's or session's record, or the version of the table, or the number of the Event.
 	tag  uint32
 	kind kind
 	next int32 // in its slot

@@ -20,7 +20,8 @@ type Result struct {
 	// connection table they got another one. Remapped are those of the latter whose endpoint was still
 	// there.
 	Broken, Remapped int
-	// Connect are the times to the first reply, Response those to the end of the work.
+	// Connect are the times to the first reply, Response those to the end of the work: with Workload.Requests, those of
+	// requests from their beginning to the first response.
 	Connect, Response stats.Times
 	// Series are the same times to the end of the work in the order of these ends; only with Options.Series.
 	Series []Served
@@ -38,11 +39,13 @@ type Result struct {
 	FlowsMaxOverMean, FlowsJain float64
 	Windows                     []Window
 	Changes                     []Change
+	// Requests is nil without Workload.Requests.
+	Requests *RequestResult
 	// Costs are times of decisions by Options.Stopwatch: they are the only field that differs from run to run.
 	Costs stats.Times
 }
 
-// Served is a connection whose work has ended.
+// Served is a request that got a response.
 type Served struct {
 	Arrived  time.Duration // since the start
 	Response time.Duration // until the end of the work
@@ -91,13 +94,13 @@ func (a *Spread) Means() (maxOverMean, jain float64) {
 }
 
 // spread measures the loads of all services' endpoints that are in the newest tables.
-func (s *simulation) spread(of func(e *server) int32) (maxOverMean, jain float64) {
+func (s *simulation) spread(of func(id int32, e *server) int32) (maxOverMean, jain float64) {
 	var sum Spread
 	for _, members := range s.members {
 		s.loads = s.loads[:0]
 		for _, id := range members {
 			if e := &s.servers[id]; e.listed && e.weight > 0 {
-				s.loads = append(s.loads, float64(of(e))/float64(e.weight))
+				s.loads = append(s.loads, float64(of(id, e))/float64(e.weight))
 			}
 		}
 		sum.Add(s.loads)
@@ -112,8 +115,8 @@ func (s *simulation) sample() {
 	for i := range s.servers {
 		w.Open += int(s.servers[i].open())
 	}
-	w.MaxOverMean, w.Jain = s.spread((*server).open)
-	w.FlowsMaxOverMean, w.FlowsJain = s.spread(func(e *server) int32 { return e.recent })
+	w.MaxOverMean, w.Jain = s.spread(func(_ int32, e *server) int32 { return e.open() })
+	w.FlowsMaxOverMean, w.FlowsJain = s.spread(func(_ int32, e *server) int32 { return e.recent })
 	s.result.Connect.AddAll(&s.connects)
 	w.SetConnects(&s.connects)
 	s.result.Windows = append(s.result.Windows, *w)
@@ -127,7 +130,15 @@ func (s *simulation) sample() {
 func (s *simulation) finish() {
 	s.result.Connect.AddAll(&s.connects)
 	s.result.Finish(s.c.Warmup, s.waited, s.waits)
-	s.result.FlowsMaxOverMean, s.result.FlowsJain = s.spread(func(e *server) int32 { return e.flows })
+	s.result.FlowsMaxOverMean, s.result.FlowsJain = s.spread(func(_ int32, e *server) int32 { return e.flows })
+	if k := s.sessions; k != nil {
+		k.result.MaxOverMean, k.result.Jain = s.spread(func(id int32, _ *server) int32 {
+			if int(id) < len(k.begun) {
+				return k.begun[id]
+			}
+			return 0
+		})
+	}
 }
 
 // Finish sets what follows from other fields and from the numbers of counted connections: those that waited for a

@@ -82,7 +82,7 @@ func (s *simulation) tryAgain(id int32) {
 			s.result.Refused++
 			s.window.Refused++
 		}
-		s.release(id)
+		s.discard(id)
 		return
 	}
 	if c.counted {

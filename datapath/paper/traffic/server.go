@@ -60,8 +60,9 @@ type connection struct {
 	port       uint16
 	retries    uint8 // at how many servers it has failed, see simulation.failed
 	phase      phase
-	// counted: it arrived after the warm-up. hasTracker: tracked is valid.
-	counted, hasTracker bool
+	// counted: it arrived after the warm-up. hasTracker: tracked is valid. again: the client has had a response on it, and arrived is that
+	// of its latest request.
+	counted, hasTracker, again bool
 }
 
 // list is a list of connections, oldest first.
@@ -118,6 +119,14 @@ func (s *simulation) release(id int32) {
 	s.unused = append(s.unused, id)
 }
 
+// discard ends the use of a record whose connection has ended without a response.
+func (s *simulation) discard(id int32) {
+	s.release(id)
+	if s.sessions != nil {
+		s.ended(id)
+	}
+}
+
 // offer gives a new connection to its endpoint.
 func (s *simulation) offer(id int32) {
 	c := &s.connections[id]
@@ -138,19 +147,26 @@ func (s *simulation) offer(id int32) {
 			s.result.Refused++
 			s.window.Refused++
 		}
-		s.release(id)
+		s.discard(id)
 	default:
-		s.enter(id, e)
-		if s.byKernel {
-			s.answered(c)
-		}
-		if int(e.busy) < service.Concurrency {
-			s.start(id)
-			return
-		}
-		c.phase = waits
-		s.push(&e.waiting, id)
+		s.admit(id)
 	}
+}
+
+// admit has an endpoint work on a connection, now or later.
+func (s *simulation) admit(id int32) {
+	c := &s.connections[id]
+	e := &s.servers[c.server]
+	s.enter(id, e)
+	if s.byKernel && !c.again {
+		s.answered(c)
+	}
+	if int(e.busy) < s.c.Cluster.Services[e.service].Concurrency {
+		s.start(id)
+		return
+	}
+	c.phase = waits
+	s.push(&e.waiting, id)
 }
 
 // fail is the end of a connection that its endpoint refused or did not answer.
@@ -163,8 +179,11 @@ func (s *simulation) fail(c *connection, k balance.EventKind) {
 func (s *simulation) start(id int32) {
 	c := &s.connections[id]
 	e := &s.servers[c.server]
-	if !s.byKernel {
+	if !s.byKernel && !c.again {
 		s.answered(c)
+	}
+	if s.sessions != nil {
+		s.sessions.tries[id].began = s.now
 	}
 	if c.counted {
 		s.waits++
@@ -197,17 +216,24 @@ func (s *simulation) done(id int32) {
 	c := &s.connections[id]
 	number := c.server
 	s.served(id)
-	if c.counted {
-		response := s.now - c.arrived + int64(s.c.Workload.RoundTrip)
+	arrived, counted := c.arrived, c.counted
+	if s.sessions != nil {
+		arrived, counted = s.sessions.request(id)
+	}
+	if counted {
+		response := s.now - arrived + int64(s.c.Workload.RoundTrip)
 		s.result.Response.Add(response)
 		if s.o.Series {
-			s.result.Series = append(s.result.Series, Served{time.Duration(c.arrived), time.Duration(response)})
+			s.result.Series = append(s.result.Series, Served{time.Duration(arrived), time.Duration(response)})
 		}
 	}
-	if c.idle > 0 {
+	switch {
+	case s.sessions != nil:
+		s.respond(id)
+	case c.idle > 0:
 		c.phase = idles
 		s.queue.add(s.now+c.idle, idleDone, id, c.use)
-	} else {
+	default:
 		s.close(id)
 	}
 	s.rest(number)
@@ -256,7 +282,7 @@ func (s *simulation) lose(number int32) {
 			s.broken(c)
 			s.remove(l, id)
 			s.inactive(c)
-			s.release(id)
+			s.discard(id)
 		}
 	}
 }

@@ -34,6 +34,7 @@ type simulation struct {
 	members     [][]int32
 	control     control
 	probes      map[int32]*probe
+	sessions    *sessions // nil: each flow is a request
 	reports     reports
 
 	giveUp, timeWait int64
@@ -97,11 +98,16 @@ func newSimulation(c *Config, seed uint64, o Options) *simulation {
 	if o.Algorithms == nil {
 		o.Algorithms = algorithms.Names()
 	}
-	return &simulation{
+	s := &simulation{
 		c: c, o: o, seed: seed, byKernel: c.Workload.Accept == ByKernel, measured: 16, first: decision.Packet{Protocol: decision.TCP},
 		giveUp: int64(orDefault(c.Workload.GiveUp, DefaultGiveUp)), timeWait: int64(orDefault(c.Workload.TimeWait, defaultTimeWait)),
 		delay: stream(seed, "delay", 0), probes: make(map[int32]*probe),
 	}
+	if c.Workload.Requests != nil {
+		s.result.Requests = new(RequestResult)
+		s.sessions = newSessions(c, s.result.Requests)
+	}
+	return s
 }
 
 // schedule prepares what happens by itself.
@@ -182,7 +188,7 @@ func (s *simulation) expire() {
 // happen does what is due.
 func (s *simulation) happen(e timed) {
 	switch e.kind {
-	case workDone, idleDone, gaveUp, again:
+	case workDone, idleDone, gaveUp, again, timedOut, hedged:
 		if c := &s.connections[e.id]; c.phase == free || c.use != e.tag {
 			return // it has broken before
 		}
@@ -193,6 +199,8 @@ func (s *simulation) happen(e timed) {
 			s.close(e.id)
 		case again:
 			s.tryAgain(e.id)
+		case timedOut, hedged:
+			s.timer(e)
 		default:
 			s.abandon(e.id)
 		}
@@ -202,6 +210,8 @@ func (s *simulation) happen(e timed) {
 		s.probed(e.id)
 	case heard:
 		s.heard(e.id)
+	case overdue, retry, thought:
+		s.timer(e)
 	default:
 		if e.at < int64(s.c.Duration) { // afterwards, connections end in peace
 			s.change(e)
@@ -217,33 +227,41 @@ func (s *simulation) abandon(id int32) {
 		s.window.Unanswered++
 	}
 	s.fail(c, balance.Unanswered)
-	s.release(id)
+	s.discard(id)
 }
 
 // arrive is a new flow.
 func (s *simulation) arrive(f *Flow) {
-	client, number := int32(f.Client), int32(f.Node)
-	n := &s.nodes[number]
-	if !n.alive {
-		return
+	n := &s.nodes[f.Node]
+	switch {
+	case !n.alive:
+	case s.sessions != nil:
+		s.meet(f)
+	default:
+		if id := s.connect(n, int32(f.Client), f.Port, int32(f.Service), int64(f.Work), int64(f.Idle), s.now >= int64(s.c.Warmup)); id >= 0 {
+			s.offer(id)
+		}
 	}
-	counted := s.now >= int64(s.c.Warmup)
+}
+
+// connect decides a flow of a client, and returns its connection, which is not offered to its endpoint yet; below 0: the node refuses it.
+func (s *simulation) connect(n *node, client int32, port uint16, service int32, work, idle int64, counted bool) int32 {
 	if counted {
 		s.result.Flows++
 		s.window.Flows++
 	}
-	server, tracked, hasTracker := s.open(n, client, f.Port, int32(f.Service))
+	server, tracked, hasTracker := s.open(n, client, port, service)
 	if server < 0 {
 		if counted {
 			s.result.Refused++
 			s.window.Refused++
 		}
-		return
+		return -1
 	}
 	id := s.newConnection()
 	c := &s.connections[id]
 	*c = connection{
-		arrived: s.now, work: int64(f.Work), idle: int64(f.Idle), server: server, node: number, client: client, port: f.Port,
+		arrived: s.now, work: work, idle: idle, server: server, node: n.number, client: client, port: port,
 		use: c.use, counted: counted, tracked: tracked, hasTracker: hasTracker,
 	}
 	e := &s.servers[server]
@@ -251,7 +269,7 @@ func (s *simulation) arrive(f *Flow) {
 		e.flows++
 	}
 	e.recent++
-	s.offer(id)
+	return id
 }
 
 // observe passes an event of a connection on to the algorithm, if it may read what comes of it.

@@ -90,6 +90,9 @@ func (k *checker) workload() {
 	k.number(float64(w.Clients.Ports), 0, portRange, "workload.clients.ports")
 	k.distribution(&w.Work, "workload.work")
 	k.want(w.Work.average() > 0 || w.Work.Kind == "", "workload.work.mean", "missing")
+	if w.Requests != nil {
+		k.requests(w.Requests, "workload.requests")
+	}
 	k.distribution(w.Idle, "workload.idle")
 	k.within(w.RoundTrip, 0, "workload.roundTrip")
 	k.oneOf(w.Accept, "workload.accept", []string{"", ByWorker, ByKernel})
@@ -162,6 +165,41 @@ func (k *checker) distribution(d *Distribution, field string) {
 	k.want(d.Kind != lognormal || d.Sigma > 0 && d.Sigma <= 10, field+".sigma", "want a number above 0 and up to 10, not %v", d.Sigma)
 	k.want(d.Kind == lognormal || d.Sigma == 0, field+".sigma", "only lognormal has a sigma")
 	k.within(d.Max, 0, field+".max")
+}
+
+func (k *checker) requests(q *Requests, field string) {
+	roundTrip := k.c.Workload.RoundTrip
+	limit := func(d time.Duration, field string) {
+		k.want(d == 0 || d > roundTrip && d <= longest, field, "want a time above the round trip %s, not %s", roundTrip, d)
+	}
+	if d := q.PerConnection; d != nil && k.oneOf(d.Kind, field+".perConnection.distribution", counts) {
+		if d.Kind == empirical {
+			k.want(len(d.Values) > 0, field+".perConnection.values", "missing: want whole numbers from 1 on")
+			for i, v := range d.Values {
+				k.number(float64(v), 1, maxCount, fmt.Sprintf("%s.perConnection.values[%d]", field, i))
+			}
+			k.want(d.Mean == 0, field+".perConnection.mean", "the values of empirical have their own mean")
+		} else {
+			k.number(d.Mean, 1, maxCount, field+".perConnection.mean")
+			k.want(d.Kind != constant || d.Mean == math.Trunc(d.Mean), field+".perConnection.mean", "want a whole number, not %v", d.Mean)
+			k.want(len(d.Values) == 0, field+".perConnection.values", "only empirical has values")
+		}
+	}
+	k.distribution(q.Think, field+".think")
+	k.want(q.Think == nil || q.PerConnection != nil, field+".think", "want perConnection beside it: a single request has no next one")
+	limit(q.Deadline, field+".deadline")
+	limit(q.Timeout, field+".timeout")
+	k.want(q.Attempts >= 0 && q.Attempts <= MaxAttempts, field+".attempts", "want 1 to %d, not %d", MaxAttempts, q.Attempts)
+	k.distribution(q.Backoff, field+".backoff")
+	k.within(q.Hedge, 0, field+".hedge")
+	k.number(q.Budget, 0, MaxAttempts, field+".budget")
+	for _, one := range []struct {
+		given bool
+		field string
+	}{{q.Backoff != nil, ".backoff"}, {q.Hedge > 0, ".hedge"}, {q.Budget > 0, ".budget"}, {q.SameWork, ".sameWork"}} {
+		k.want(!one.given || q.Attempts > 1, field+one.field, "want attempts of 2 or more beside it")
+	}
+	k.want(!q.Cancel || q.Attempts > 1 || q.Deadline > 0 || q.Timeout > 0, field+".cancel", "want a deadline, a timeout or attempts of 2 or more beside it")
 }
 
 func (k *checker) event(e *Event, field string) {

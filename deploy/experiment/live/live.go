@@ -56,6 +56,9 @@ func check(x *experiment.Experiment, p *experiment.Point) error {
 		return fmt.Errorf("%s: warmup: mser-5 is for simulations only: a live experiment wants a time", x.Metadata.Name)
 	}
 	c := p.Config
+	if c.Workload.Requests != nil {
+		return fmt.Errorf("%s: workload.requests: clients of a live experiment send one request on each connection: use --simulate", x.Metadata.Name)
+	}
 	script, err := c.Script()
 	if err != nil {
 		return err

@@ -2,7 +2,11 @@
 // are in units of the mean service time. Results have the same bits on all machines (see package exact).
 package theory
 
-import "math"
+import (
+	"math"
+
+	"github.com/nfqproxy/nfqproxy/datapath/balance/exact"
+)
 
 // ErlangC is the probability that a customer of the queue M/M/c waits, with c servers that are busy to a load below 1: Erlang's
 // delay formula (Kleinrock, Queueing Systems 1, 1975, section 3.5).
@@ -26,6 +30,18 @@ func MMcTime(c int, load float64) float64 {
 // it is load/(1-load).
 func MMcNumber(c int, load float64) float64 {
 	return load * float64(c) * MMcTime(c, load)
+}
+
+// MM1Late is the share of customers of the queue M/M/1 who are not served within a time. Without cancel they stay until they are: the time
+// in the queue is exponential with the rate 1-load (Kleinrock 1975, section 3.2). With it they leave at that time, also in the midst of
+// their service. The work in the queue is then that in a dam of that size, with the distribution of the queue up to there (Takács,
+// Combinatorial Methods in the Theory of Stochastic Processes, 1967).
+func MM1Late(load, within float64, cancel bool) float64 {
+	x := exact.Exp(-(1 - load) * within)
+	if cancel {
+		return (1 - load) * x / (1 - float64(load*x))
+	}
+	return x
 }
 
 // SupermarketTime is the mean time of a customer who joins the shortest of d queues that are chosen at random among many, each

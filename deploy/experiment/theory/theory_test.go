@@ -106,3 +106,20 @@ func TestMaglev(t *testing.T) {
 	}
 	t.Logf("disruption %v with 251 slots, %v with 4093, %v with 65537", small, MaglevDisruption(4093, 20), large)
 }
+
+// TestMM1Late: with cancel the share is a balance of work too: without a loss the endpoint would be busy for the load. The content of the dam
+// has the density load(1-load)exp(-(1-load)v)/W, and W = 1-load·x normalizes it.
+func TestMM1Late(t *testing.T) {
+	near(t, "late after the mean time", MM1Late(0.5, 2, false), math.Exp(-1), 1e-12)
+	for _, load := range []float64{0.3, 0.9} {
+		const d, steps = 2.0, 100_000
+		x := math.Exp(-(1 - load) * d)
+		w := 1 - load*x
+		want := (1 - load) / w * math.Exp(-d) // the dam is empty, and the work is longer
+		for i := range steps {
+			v := (float64(i) + 0.5) * d / steps
+			want += load * (1 - load) * math.Exp(-(1-load)*v) / w * math.Exp(-(d - v)) * d / steps
+		}
+		near(t, "late with cancel", MM1Late(load, d, true), want, 1e-8)
+	}
+}

@@ -117,7 +117,7 @@ status: {podIP: 10.244.1.99}
 func TestAFaultyLab(t *testing.T) {
 	const head = "apiVersion: nfqproxy.io/v1alpha1\nkind: Lab\n"
 	for text, want := range map[string]string{
-		"pods: [{name: a, adresses: [10.0.0.1]}]":                                             "lab.yaml: document 1: Lab: pods[0].adresses: unknown field; known fields: addresses, gracePeriodSeconds, labels, name, namespace, node, ports, readinessProbe",
+		"pods: [{name: a, adresses: [10.0.0.1]}]":                                             "lab.yaml: document 1: Lab: pods[0].adresses: unknown field, did you mean \"addresses\"?",
 		"pods: [{name: a, addresses: [10.0.0.1/8]}]":                                          `lab.yaml: document 1: Lab: pods[0].addresses[0]: "10.0.0.1/8" is not an IP address`,
 		"pods: [{name: a, addresses: [null]}]":                                                "lab.yaml: document 1: Lab: pods[0].addresses[0]: want an IP address, have nothing",
 		"nodes: [{name: a, ports: [{}]}]":                                                     "lab.yaml: document 1: Lab: nodes[0].ports[0].port: missing",

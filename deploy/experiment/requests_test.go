@@ -1,0 +1,77 @@
+package experiment_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/deploy/experiment"
+)
+
+// withRequests is M/M/1 with a deadline.
+const withRequests = `apiVersion: nfqproxy.io/v1alpha1
+kind: Experiment
+metadata: {name: deadline}
+cluster:
+  nodes: 1
+  services: [{name: web, endpoints: 20, backlog: 1000000}]
+workload:
+  arrivals: {process: poisson, load: 0.6}
+  work: {distribution: exponential, mean: 10ms}
+  requests: {deadline: 30ms, cancel: true}
+duration: 60s
+warmup: 1s
+algorithms: [random]
+seeds: 5
+columns: [deadline_errors, wasted]
+sweep: [{field: workload.requests.cancel, values: [true, false]}]
+expect: [{metric: deadline_errors, formula: mm1-deadline, tolerance: 3%}]
+`
+
+// TestRequests: the share of late requests is that of theory, and their metrics are in the results of such experiments only.
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	results, dir := run(t, parse(t, withRequests))
+	if err := results.Verdict(); err != nil || len(results.Run.Expected) != 2 {
+		t.Errorf("%v\n%s", err, results.Text())
+	}
+	if text := results.Text(); !strings.Contains(text, "deadline errors %  wasted work %") {
+		t.Error(text)
+	}
+	_, plain := run(t, parse(t, small))
+	with, head := readFile(t, dir, experiment.FileRuns), readFile(t, plain, experiment.FileRuns)
+	for _, name := range []string{"response_p999", "errors", "wasted", "requests_jain"} {
+		if !strings.Contains(with, ","+name) || strings.Contains(head, name) {
+			t.Errorf("column %s: the experiment without requests has %s", name, head)
+		}
+	}
+}
+
+// TestRequestMistakes: each is one line with file, line and field.
+func TestRequestMistakes(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ old, new, want string }{
+		{"{deadline: 30ms, cancel: true}", "{dedline: 30ms, cancel: true}", "x.yaml:10: workload.requests.dedline: unknown field, did you mean \"deadline\"?"},
+		{"deadline: 30ms", "deadline: soon", "x.yaml:10: workload.requests.deadline: want a time"},
+		{"deadline: 30ms, cancel: true", "cancel: true", "x.yaml:10: workload.requests.cancel: with cancel=true: want a deadline, a timeout or attempts"},
+		{"deadline: 30ms", "deadline: 30ms, attempts: 6", "x.yaml:10: workload.requests.attempts: with cancel=true: want 1 to 5, not 6"},
+		{"deadline: 30ms", "deadline: 30ms, hedge: 5ms", "x.yaml:10: workload.requests.hedge: with cancel=true: want attempts of 2 or more beside it"},
+		{"deadline: 30ms", "deadline: 30ms, budget: 0.1", "x.yaml:10: workload.requests.budget: with cancel=true: want attempts of 2 or more beside it"},
+		{"deadline: 30ms", "deadline: 30ms, think: {distribution: constant, mean: 1s}", "x.yaml:10: workload.requests.think: with cancel=true: want perConnection beside it"},
+		{"deadline: 30ms", "perConnection: {distribution: constant, mean: 0.5}, deadline: 30ms", "x.yaml:10: workload.requests.perConnection.mean: with cancel=true: want a number from 1"},
+		{"deadline: 30ms", "perConnection: {distribution: zipf, mean: 5}, deadline: 30ms", "x.yaml:10: workload.requests.perConnection.distribution: with cancel=true: want one of constant, geometric, empirical"},
+		{"deadline: 30ms", "deadline: 30ms, backoff: {distribution: empirical, file: none.txt}, attempts: 2", "x.yaml:10: workload.requests.backoff.file"},
+		{"deadline: 30ms", "deadline: 30ms, attempts: 2", "x.yaml:17: expect[0].formula: mm1-deadline wants requests with a deadline"},
+		{"algorithms: [random]", "algorithms: [p2c]", "x.yaml:17: expect[0].formula: mm1-deadline wants algorithm random"},
+		{"metric: deadline_errors, formula: mm1-deadline", "metric: response_mean, formula: mm1-time", "x.yaml:17: expect[0].formula: mm1-time wants no requests"},
+		{"  requests: {deadline: 30ms, cancel: true}\n", "", "x.yaml:14: columns[0]: want workload.requests"},
+	} {
+		text := strings.Replace(withRequests, tt.old, tt.new, 1)
+		if text == withRequests {
+			t.Fatalf("%s: the text does not have it", tt.old)
+		}
+		_, err := experiment.Parse("x.yaml", t.TempDir(), []byte(text))
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v\nwant %s", tt.new, err, tt.want)
+		}
+	}
+}
