@@ -127,11 +127,8 @@ func warmupOf(all []traffic.Served) (cut time.Duration, short bool) {
 // cellOf is the cell of a result, without some metrics.
 func cellOf(k Key, r *traffic.Result, without []string) *Cell {
 	c := &Cell{Key: k, Values: make(map[string]float64), Windows: r.Windows, Changes: r.Changes}
-	if r.Requests == nil {
-		without = slices.Concat(without, requestsOnly)
-	}
 	for i := range Metrics {
-		if m := &Metrics[i]; !slices.Contains(without, m.Name) {
+		if m := &Metrics[i]; !slices.Contains(without, m.Name) && lacks(m.Name, r.Requests != nil, r.Endpoints > 0) == "" {
 			c.Values[m.Name] = m.of(r)
 		}
 	}

@@ -59,10 +59,26 @@ var Metrics = []Metric{
 	{"wasted", "wasted work %", percent, false, true, "share of the endpoints' working time on attempts whose response no client used", func(r *traffic.Result) float64 { return r.Requests.Wasted / max(r.Requests.Worked, 1) }},
 	{"requests_max_mean", "requests max/mean", 1, false, false, "attempts of the endpoint with most in comparison with the mean, of the whole run", func(r *traffic.Result) float64 { return r.Requests.MaxOverMean }},
 	{"requests_jain", "requests Jain", 1, false, false, "Jain's index of the endpoints' attempts, of the whole run", func(r *traffic.Result) float64 { return r.Requests.Jain }},
+	{"endpoints", "endpoints", 1, false, true, "endpoints of all services, mean over time", func(r *traffic.Result) float64 { return r.Endpoints }},
 }
 
-// requestsOnly are the metrics of experiments with workload.requests; others have no columns for them.
-var requestsOnly = []string{"response_p999", "requests", "errors", "deadline_errors", "retries", "hedges", "wasted", "requests_max_mean", "requests_jain"}
+// requestsOnly are the metrics of experiments with workload.requests, and scaledOnly those of experiments with autoscale; others have no
+// columns for them.
+var (
+	requestsOnly = []string{"response_p999", "requests", "errors", "deadline_errors", "retries", "hedges", "wasted", "requests_max_mean", "requests_jain"}
+	scaledOnly   = []string{"endpoints"}
+)
+
+// lacks is what an experiment must have so that it has a metric; empty: nothing else.
+func lacks(metric string, requests, autoscale bool) string {
+	switch {
+	case !requests && slices.Contains(requestsOnly, metric):
+		return "workload.requests"
+	case !autoscale && slices.Contains(scaledOnly, metric):
+		return "an event with autoscale"
+	}
+	return ""
+}
 
 // simulatedOnly are the metrics that a live run has not: a kernel shows neither what would happen to other flows
 // nor, without a record of each flow, second chances. No endpoint of a lab exchanges messages with nodes.
@@ -115,7 +131,10 @@ func metric(name string) *Metric {
 // metric checks the name of a metric in a field of the file.
 func (p *reader) metric(field, name string, s *Spec) {
 	p.Want(field, metric(name) != nil, "want one of %s, not %q", strings.Join(metricNames(), ", "), name)
-	p.Want(field, s.Workload.Requests != nil || !slices.Contains(requestsOnly, name), "want workload.requests: runs without it have no metric %s", name)
+	scaled := slices.ContainsFunc(s.Events, func(e traffic.Event) bool { return e.Autoscale != nil })
+	if what := lacks(name, s.Workload.Requests != nil, scaled); what != "" {
+		p.Fail(field, "want %s: runs without it have no metric %s", what, name)
+	}
 }
 
 func metricNames() (names []string) {

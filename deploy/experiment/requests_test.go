@@ -46,6 +46,38 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// TestAutoscaleColumns: the number of endpoints is in the results of experiments with autoscale only.
+func TestAutoscaleColumns(t *testing.T) {
+	t.Parallel()
+	const autoscale = "events: [{at: 0s, autoscale: {target: 0.01, max: 9, interval: 100ms}}]\nseeds: 2"
+	_, with := run(t, parse(t, strings.Replace(small, "seeds: 2", autoscale, 1)))
+	_, without := run(t, parse(t, small))
+	for _, file := range []string{experiment.FileRuns, experiment.FileWindows} {
+		if text := readFile(t, with, file); !strings.Contains(text, ",endpoints\n") || file == experiment.FileWindows && !strings.Contains(text, ",9\n") {
+			t.Errorf("%s: %s", file, text)
+		}
+		if text := readFile(t, without, file); strings.Contains(text, "endpoints") {
+			t.Errorf("%s without autoscale: %s", file, text)
+		}
+	}
+	for _, tt := range []struct{ event, want string }{
+		{"{target: 0.5}", "x.yaml:13: events[0].autoscale.max: want a number from 1"},
+		{"{target: 60, max: 5}", "x.yaml:13: events[0].autoscale.target: want a share"},
+		{"{target: 0.5, min: 8, max: 5}", "x.yaml:13: events[0].autoscale.max: want a number from 8"},
+		{"{target: 0.5, max: 5, interval: 1us}", "x.yaml:13: events[0].autoscale.interval: want a time from 1ms"},
+		{"{target: 0.5, max: 5, stabilization: -1s}", "x.yaml:13: events[0].autoscale.stabilization: want a time from"},
+		{"{target: 0.5, max: 5, service: other}", `x.yaml:13: events[0].autoscale.service: the cluster has no service "other"`},
+	} {
+		_, err := experiment.Parse("x.yaml", t.TempDir(), []byte(strings.Replace(small, "seeds: 2", "events: [{at: 0s, autoscale: "+tt.event+"}]", 1)))
+		if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%s: %v", tt.event, err)
+		}
+	}
+	if _, err := experiment.Parse("x.yaml", t.TempDir(), []byte(strings.Replace(small, "seeds: 2", "columns: [endpoints]", 1))); err == nil || !strings.Contains(err.Error(), "want an event with autoscale") {
+		t.Error(err)
+	}
+}
+
 // TestRequestMistakes: each is one line with file, line and field.
 func TestRequestMistakes(t *testing.T) {
 	t.Parallel()

@@ -168,10 +168,9 @@ func toCSV(header []string, rows [][]string) []byte {
 
 // RunsCSV has a row for each cell: the values of all metrics, in seconds and shares.
 func (r *Results) RunsCSV() []byte {
-	names := metricNames()
-	if !slices.ContainsFunc(r.Cells, func(c *Cell) bool { _, ok := c.Values[requestsOnly[0]]; return ok }) {
-		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(requestsOnly, name) })
-	}
+	names := slices.DeleteFunc(metricNames(), func(name string) bool {
+		return lacks(name, false, false) != "" && !slices.ContainsFunc(r.Cells, func(c *Cell) bool { _, ok := c.Values[name]; return ok })
+	})
 	var rows [][]string
 	for _, c := range r.Cells {
 		row := c.fields()
@@ -189,15 +188,24 @@ func (r *Results) RunsCSV() []byte {
 
 // WindowsCSV has a row for each window of each cell.
 func (r *Results) WindowsCSV() []byte {
+	columns := []string{"end", "flows", "refused", "unanswered", "broken", "open", "max_mean", "jain", "flows_max_mean", "flows_jain", "connect_p50", "connect_p99"}
+	scaled := slices.ContainsFunc(r.Cells, func(c *Cell) bool { return c.Values["endpoints"] > 0 })
+	if scaled {
+		columns = append(columns, "endpoints")
+	}
 	var rows [][]string
 	for _, c := range r.Cells {
 		for i := range c.Windows {
 			w := &c.Windows[i]
-			rows = append(rows, append(c.fields(), number(w.End.Seconds()), strconv.Itoa(w.Flows), strconv.Itoa(w.Refused), strconv.Itoa(w.Unanswered), strconv.Itoa(w.Broken),
-				strconv.Itoa(w.Open), number(w.MaxOverMean), number(w.Jain), number(w.FlowsMaxOverMean), number(w.FlowsJain), number(seconds(w.ConnectP50)), number(seconds(w.ConnectP99))))
+			row := append(c.fields(), number(w.End.Seconds()), strconv.Itoa(w.Flows), strconv.Itoa(w.Refused), strconv.Itoa(w.Unanswered), strconv.Itoa(w.Broken),
+				strconv.Itoa(w.Open), number(w.MaxOverMean), number(w.Jain), number(w.FlowsMaxOverMean), number(w.FlowsJain), number(seconds(w.ConnectP50)), number(seconds(w.ConnectP99)))
+			if scaled {
+				row = append(row, strconv.Itoa(w.Endpoints))
+			}
+			rows = append(rows, row)
 		}
 	}
-	return toCSV(r.header("end", "flows", "refused", "unanswered", "broken", "open", "max_mean", "jain", "flows_max_mean", "flows_jain", "connect_p50", "connect_p99"), rows)
+	return toCSV(r.header(columns...), rows)
 }
 
 // ChangesCSV has a row for each change of a set of endpoints in each cell.

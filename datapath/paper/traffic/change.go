@@ -14,6 +14,8 @@ func (e *Event) lifecycle() *Lifecycle {
 		return &e.Scale.Lifecycle
 	case e.RollingUpdate != nil:
 		return &e.RollingUpdate.Lifecycle
+	case e.Autoscale != nil:
+		return &e.Autoscale.Lifecycle
 	}
 	return nil
 }
@@ -50,6 +52,8 @@ func (s *simulation) change(e timed) {
 		s.lose(e.id)
 	case noticed:
 		s.evict(e.id)
+	case sampled:
+		s.sampleLoad(e.id)
 	}
 }
 
@@ -58,7 +62,9 @@ func (s *simulation) begin(ev *Event, number uint32) {
 	for_ := int64(0)
 	switch {
 	case ev.Scale != nil:
-		s.scale(ev.Scale, number)
+		s.scaleTo(s.service(ev.Scale.Service), ev.Scale.To, number)
+	case ev.Autoscale != nil:
+		s.autoscale(ev.Autoscale, number)
 	case ev.RollingUpdate != nil:
 		u := ev.RollingUpdate
 		every, at := orDefault(u.Every, u.Ready), s.now
@@ -110,14 +116,14 @@ func (s *simulation) running(service int32) (ids []int32) {
 	return ids
 }
 
-func (s *simulation) scale(ev *Scale, number uint32) {
-	service := s.service(ev.Service)
+// scaleTo has a service have a number of endpoints, by an Event.
+func (s *simulation) scaleTo(service int32, to int, number uint32) {
 	running := s.running(service)
-	for range ev.To - len(running) {
+	for range to - len(running) {
 		s.launch(service, -1, number)
 	}
-	if ev.To < len(running) {
-		for _, id := range running[ev.To:] {
+	if to < len(running) {
+		for _, id := range running[to:] {
 			s.leave(id, number)
 		}
 		s.publish(service)

@@ -123,6 +123,7 @@ const (
 type Event struct {
 	At            time.Duration  `json:"at"`
 	Scale         *Scale         `json:"scale"`
+	Autoscale     *Autoscale     `json:"autoscale"`
 	RollingUpdate *RollingUpdate `json:"rollingUpdate"`
 	Slow          *Slow          `json:"slow"`
 	Antagonist    *Antagonist    `json:"antagonist"`

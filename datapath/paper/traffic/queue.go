@@ -26,6 +26,7 @@ const (
 	overdue               // the request of a session
 	retry                 // of a session: an attempt after another failed
 	thought               // of a session: its next request
+	sampled               // the load of a service, by its autoscaler
 )
 
 // timed is an event at a time.

@@ -39,6 +39,8 @@ type Result struct {
 	FlowsMaxOverMean, FlowsJain float64
 	Windows                     []Window
 	Changes                     []Change
+	// Endpoints is the number of endpoints in all services: the mean of the rows of Windows after the warm-up; only with Autoscale.
+	Endpoints float64
 	// Requests is nil without Workload.Requests.
 	Requests *RequestResult
 	// Costs are times of decisions by Options.Stopwatch: they are the only field that differs from run to run.
@@ -60,6 +62,8 @@ type Window struct {
 	// Open counts the open connections at the end, MaxOverMean and Jain are about them.
 	Open              int
 	MaxOverMean, Jain float64
+	// Endpoints counts the endpoints in services at the end; only with Autoscale.
+	Endpoints int `json:",omitempty"`
 	// FlowsMaxOverMean and FlowsJain are about the flows in the window.
 	FlowsMaxOverMean, FlowsJain float64
 	// ConnectP50 and ConnectP99 are percentiles of the times to the first reply, in nanoseconds.
@@ -115,6 +119,13 @@ func (s *simulation) sample() {
 	for i := range s.servers {
 		w.Open += int(s.servers[i].open())
 	}
+	if len(s.scalers) > 0 {
+		for i := range s.servers {
+			if s.servers[i].listed {
+				w.Endpoints++
+			}
+		}
+	}
 	w.MaxOverMean, w.Jain = s.spread(func(_ int32, e *server) int32 { return e.open() })
 	w.FlowsMaxOverMean, w.FlowsJain = s.spread(func(_ int32, e *server) int32 { return e.recent })
 	s.result.Connect.AddAll(&s.connects)
@@ -147,12 +158,14 @@ func (r *Result) Finish(warmup time.Duration, waited, all int) {
 	if all > 0 {
 		r.Waited = float64(waited) / float64(all)
 	}
-	var open, maxOverMean, jain []float64
+	var open, endpoints, maxOverMean, jain []float64
 	for i := range r.Windows {
 		if w := &r.Windows[i]; w.End > warmup {
-			open, maxOverMean, jain = append(open, float64(w.Open)), append(maxOverMean, w.MaxOverMean), append(jain, w.Jain)
+			open, endpoints = append(open, float64(w.Open)), append(endpoints, float64(w.Endpoints))
+			maxOverMean, jain = append(maxOverMean, w.MaxOverMean), append(jain, w.Jain)
 		}
 	}
+	r.Endpoints = stats.Mean(endpoints)
 	r.Open, r.MaxOverMean, r.Jain = stats.Mean(open), stats.Mean(maxOverMean), stats.Mean(jain)
 }
 

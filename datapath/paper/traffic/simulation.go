@@ -34,6 +34,7 @@ type simulation struct {
 	members     [][]int32
 	control     control
 	probes      map[int32]*probe
+	scalers     []scaler
 	sessions    *sessions // nil: each flow is a request
 	reports     reports
 

@@ -205,12 +205,12 @@ func (k *checker) requests(q *Requests, field string) {
 func (k *checker) event(e *Event, field string) {
 	k.want(e.At >= 0 && e.At < max(k.c.Duration, 1), field+".at", "want a time below the duration %s, not %s", k.c.Duration, e.At)
 	set := 0
-	for _, is := range []bool{e.Scale != nil, e.RollingUpdate != nil, e.Slow != nil, e.Antagonist != nil, e.NodeLoss != nil, e.Flush != nil, e.Away != nil} {
+	for _, is := range []bool{e.Scale != nil, e.Autoscale != nil, e.RollingUpdate != nil, e.Slow != nil, e.Antagonist != nil, e.NodeLoss != nil, e.Flush != nil, e.Away != nil} {
 		if is {
 			set++
 		}
 	}
-	k.want(set == 1, field, "want one of scale, rollingUpdate, slow, antagonist, nodeLoss, conntrackFlush and apiServerAway, not %d of them", set)
+	k.want(set == 1, field, "want one of scale, autoscale, rollingUpdate, slow, antagonist, nodeLoss, conntrackFlush and apiServerAway, not %d of them", set)
 	nodes := func(n int, field string) {
 		k.number(float64(n), 0, float64(len(k.c.Cluster.Nodes)), field+".nodes")
 	}
@@ -221,6 +221,17 @@ func (k *checker) event(e *Event, field string) {
 	case e.Scale != nil:
 		k.lifecycle(&e.Scale.Lifecycle, field+".scale")
 		k.number(float64(e.Scale.To), 0, MaxEndpoints, field+".scale.to")
+	case e.Autoscale != nil:
+		a, field := e.Autoscale, field+".autoscale"
+		k.lifecycle(&a.Lifecycle, field)
+		k.want(a.Target > 0 && a.Target <= 1, field+".target", "want a share of the workers above 0 and up to 1, not %v", a.Target)
+		k.number(float64(a.Min), 0, MaxEndpoints, field+".min")
+		k.number(float64(a.Max), float64(max(a.Min, 1)), MaxEndpoints, field+".max")
+		k.want(a.Interval == 0 || a.Interval >= time.Millisecond && a.Interval <= longest, field+".interval", "want a time from 1ms on, not %s", a.Interval)
+		k.number(a.Tolerance, 0, 1, field+".tolerance")
+		if a.Stabilization != nil {
+			k.within(*a.Stabilization, 0, field+".stabilization")
+		}
 	case e.RollingUpdate != nil:
 		k.lifecycle(&e.RollingUpdate.Lifecycle, field+".rollingUpdate")
 		k.within(e.RollingUpdate.Every, 0, field+".rollingUpdate.every")

@@ -59,6 +59,11 @@ func check(x *experiment.Experiment, p *experiment.Point) error {
 	if c.Workload.Requests != nil {
 		return fmt.Errorf("%s: workload.requests: clients of a live experiment send one request on each connection: use --simulate", x.Metadata.Name)
 	}
+	for i := range c.Events {
+		if c.Events[i].Autoscale != nil {
+			return fmt.Errorf("%s: events[%d].autoscale: the load of a live experiment does not change its endpoints: use --simulate", x.Metadata.Name, i)
+		}
+	}
 	script, err := c.Script()
 	if err != nil {
 		return err
