@@ -254,6 +254,36 @@ func TestLab(t *testing.T) {
 	run(t, x)
 }
 
+// TestInvocations: the profile of arrivals is the sum of the functions in a file of Azure's format.
+func TestInvocations(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const header = "HashOwner,HashApp,HashFunction,Trigger,1,2,3\n"
+	write(t, dir, map[string]string{
+		"day.csv": header + "a,b,c,http,0,1,2\na,b,d,timer,7,0,1\n", "no-header.csv": "a,b,c,http,0,1,2\n", "short.csv": header + "a,b,c,http,0,1\n", "text.csv": header + "a,b,c,http,0,x,2\n",
+	})
+	for _, tt := range []struct{ arrivals, want string }{
+		{"process: profile, file: day.csv, step: 1s, rate: 50", ""},
+		{"process: profile, file: no-header.csv", "no-header.csv:1: want the header HashOwner,HashApp"},
+		{"process: profile, file: short.csv", "short.csv:2: want 7 columns as in the header, not 6"},
+		{"process: profile, file: text.csv", `text.csv:2: minute 2: want a number of invocations, not "x"`},
+		{"process: profile, file: day.csv, counts: [1]", "x.yaml:9: workload.arrivals.counts: counts and file cannot be used together"},
+	} {
+		x, err := experiment.Parse("x.yaml", dir, []byte(strings.Replace(small, "process: poisson, rate: 100", tt.arrivals, 1)))
+		switch {
+		case tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.want)):
+			t.Errorf("%s: %v", tt.arrivals, err)
+		case tt.want == "" && err != nil:
+			t.Error(err)
+		case tt.want == "":
+			if got := x.Points[0].Config.Workload.Arrivals.Counts; !slices.Equal(got, []float64{7, 1, 3}) {
+				t.Errorf("counts %v", got)
+			}
+			run(t, x)
+		}
+	}
+}
+
 // FuzzParse: no text panics.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(small))

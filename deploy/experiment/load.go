@@ -256,8 +256,13 @@ func (p *reader) config(s *Spec) *traffic.Config {
 		p.values(q.Backoff, "workload.requests.backoff")
 	}
 	p.values(c.Cluster.Propagation, "cluster.propagation")
-	if file := c.Workload.Arrivals.File; file != "" {
-		c.Workload.Arrivals.Trace = p.trace(file, &c.Cluster)
+	switch a := &c.Workload.Arrivals; {
+	case a.File == "":
+	case a.Process == "profile":
+		p.Want("workload.arrivals.counts", len(a.Counts) == 0, "counts and file cannot be used together")
+		a.Counts = p.invocations(a.File)
+	default:
+		a.Trace = p.trace(a.File, &c.Cluster)
 	}
 	return c
 }
@@ -384,6 +389,36 @@ func (p *reader) values(d *traffic.Distribution, field string) {
 		d.Values = append(d.Values, v)
 		return nil
 	})
+}
+
+// functionColumns are the first columns of invocations_per_function_md.anon.d01.csv of the Azure Functions Trace 2019 (Shahrad et al.,
+// Serverless in the Wild, USENIX ATC 2020). The others are 1, 2 and so on: the minutes of a day.
+var functionColumns = []string{"HashOwner", "HashApp", "HashFunction", "Trigger"}
+
+// invocations reads the numbers of invocations of all functions in each minute.
+func (p *reader) invocations(path string) (counts []float64) {
+	p.lines(path, "workload.arrivals.file", func(_ int, line string) error {
+		fields := strings.Split(line, ",")
+		if counts == nil {
+			if len(fields) <= len(functionColumns) || !slices.Equal(fields[:len(functionColumns)], functionColumns) {
+				return fmt.Errorf("want the header %s,1,2,... of the Azure Functions Trace 2019", strings.Join(functionColumns, ","))
+			}
+			counts = make([]float64, len(fields)-len(functionColumns))
+			return nil
+		}
+		if len(fields) != len(functionColumns)+len(counts) {
+			return fmt.Errorf("want %d columns as in the header, not %d", len(functionColumns)+len(counts), len(fields))
+		}
+		for i, text := range fields[len(functionColumns):] {
+			n, err := strconv.ParseUint(text, 10, 32)
+			if err != nil {
+				return fmt.Errorf("minute %d: want a number of invocations, not %q", i+1, text)
+			}
+			counts[i] += float64(n)
+		}
+		return nil
+	})
+	return counts
 }
 
 // trace reads the flows of a trace.

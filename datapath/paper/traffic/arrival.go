@@ -10,20 +10,24 @@ import (
 
 // Arrivals is the process by which flows arrive. It is open: arrivals do not wait for replies.
 type Arrivals struct {
-	// Process is poisson, deterministic (at even distances), mmpp (a Poisson process whose rate changes)
-	// or trace.
+	// Process is poisson, deterministic (at even distances), mmpp (a Poisson process whose rate changes at random), profile (one whose
+	// rate changes by Counts) or trace.
 	Process string `json:"process"`
-	// Rate is the number of flows per second in the whole cluster; of poisson and deterministic.
+	// Rate is the number of flows per second in the whole cluster; of poisson, deterministic and profile, of which it is the mean.
 	Rate float64 `json:"rate"`
 	// Load sets the rate instead: the share of all endpoints' workers that is busy on average. 1 is as much
-	// as the endpoints can do.
+	// as the endpoints can do. A profile without both has as many flows as Counts.
 	Load float64 `json:"load"`
 	// States are those of mmpp, one after the other; they stay for exponential times.
 	States []State `json:"states"`
 	// Flows bounds the number of flows; 0: the duration only.
 	Flows int `json:"flows"`
+	// Counts are the mean numbers of flows of profile in steps of the length Step, 0: a minute. After the last it begins again.
+	Counts []float64     `json:"counts"`
+	Step   time.Duration `json:"step"`
 	// Trace are the flows of trace, by their times. File has one on each line: seconds, and perhaps the
-	// service's name and the seconds of its work, separated by commas.
+	// service's name and the seconds of its work, separated by commas. Of profile it has invocations per minute in the format
+	// of the Azure Functions Trace 2019.
 	Trace []Traced `json:"-"`
 	File  string   `json:"file"`
 }
@@ -46,10 +50,11 @@ const (
 	poisson       = "poisson"
 	deterministic = "deterministic"
 	mmpp          = "mmpp"
+	profile       = "profile"
 	traced        = "trace"
 )
 
-var processes = []string{poisson, deterministic, mmpp, traced}
+var processes = []string{poisson, deterministic, mmpp, profile, traced}
 
 // never is after all times.
 const never = math.MaxInt64
@@ -62,9 +67,22 @@ type arrivals struct {
 	at   int64 // of the last one
 	gap  float64
 	rest float64 // of the time of the last one, below a nanosecond
-	// state is that of mmpp, and until its end.
-	state int
-	until int64
+	// state is that of mmpp, or the step of profile, and until its end. factor is from a count of a step to flows per second.
+	state  int
+	until  int64
+	factor float64
+}
+
+// step is the length of a step of profile.
+func (a *Arrivals) step() time.Duration { return orDefault(a.Step, time.Minute) }
+
+// perSecond is the mean number of flows per second that Counts say.
+func (a *Arrivals) perSecond() float64 {
+	sum := 0.0
+	for _, n := range a.Counts {
+		sum += n
+	}
+	return sum / float64(len(a.Counts)) / a.step().Seconds()
 }
 
 // capacity is how many flows per second all endpoints can work on, with all their requests.
@@ -114,15 +132,25 @@ func newArrivals(c *Config, r *rand.Rand) *arrivals {
 		rate = a.Load * c.capacity()
 	}
 	a.gap = min(float64(time.Second)/rate, float64(longest))
-	if a.Process == mmpp {
+	switch a.Process {
+	case profile:
+		if a.factor = 1 / a.step().Seconds(); rate > 0 {
+			a.factor *= rate / a.perSecond()
+		}
+		a.enter(0)
+	case mmpp:
 		a.enter(0)
 	}
 	return a
 }
 
-// enter enters a state of mmpp.
+// enter enters a state of mmpp, or a step of profile.
 func (a *arrivals) enter(state int) {
-	a.state = state
+	if a.state = state; a.Process == profile {
+		a.gap = min(float64(time.Second)/(a.Counts[state]*a.factor), float64(longest))
+		a.until = a.at + int64(a.step())
+		return
+	}
 	s := &a.States[state]
 	a.gap = min(float64(time.Second)/s.Rate, float64(longest))
 	a.until = a.at + int64(min(float64(s.Stay)*unitExponential(a.r), float64(longest)))
@@ -143,13 +171,13 @@ func (a *arrivals) next() (int64, *Traced) {
 		return int64(t.At), t
 	case deterministic:
 		a.add(a.gap)
-	case mmpp:
+	case mmpp, profile:
 		for {
 			if a.add(a.gap * unitExponential(a.r)); a.at < a.until {
 				break
 			}
 			a.at, a.rest = a.until, 0 // the process has no memory: it begins anew in the next state
-			a.enter((a.state + 1) % len(a.States))
+			a.enter((a.state + 1) % max(len(a.States), len(a.Counts)))
 		}
 	default:
 		a.add(a.gap * unitExponential(a.r))

@@ -234,6 +234,8 @@ func TestArrivals(t *testing.T) {
 	for name, a := range map[string]Arrivals{
 		"poisson":       {Process: poisson, Rate: 300},
 		"deterministic": {Process: deterministic, Rate: 300},
+		"profile":       {Process: profile, Counts: []float64{0, 1200, 0}, Step: 2 * time.Second, Rate: 300},
+		"counts":        {Process: profile, Counts: []float64{0, 60}, Step: 100 * time.Millisecond},
 		"mmpp":          {Process: mmpp, States: []State{{0, time.Second / 4}, {600, time.Second / 4}}},
 	} {
 		if n, _ := count(a); math.Abs(float64(n)/300_000-1) > 0.03 {
@@ -245,6 +247,31 @@ func TestArrivals(t *testing.T) {
 	}
 	if n, last := count(Arrivals{Process: traced, Trace: []Traced{{At: 1}, {At: 5}}}); n != 2 || last != 5 {
 		t.Errorf("trace: %d flows, the last at %v", n, last)
+	}
+}
+
+// TestProfile: each step has as many flows as it should, in proportion to the mean rate, and they are a Poisson process; after the last
+// step it begins again.
+func TestProfile(t *testing.T) {
+	c := &Config{Cluster: cluster(1, 1, 10, 10, 100), Workload: exponentialWork(0.5, time.Millisecond)} // 100,000 flows per second at most
+	c.Workload.Arrivals = Arrivals{Process: profile, Counts: []float64{1, 0, 3, 4}, Step: time.Second, Load: 0.5}
+	a := newArrivals(c, stream(1, "arrivals", 0))
+	var in [80]float64
+	for at, _ := a.next(); at < int64(len(in))*int64(time.Second); at, _ = a.next() {
+		in[at/int64(time.Second)]++
+	}
+	dispersion := 0.0
+	for i, n := range in {
+		want := c.Workload.Arrivals.Counts[i%4] * 50_000 / 2
+		if math.Abs(n-want) > 5*math.Sqrt(want) {
+			t.Errorf("%v flows in second %d, want %v", n, i, want)
+		}
+		if want > 0 {
+			dispersion += (n - want) * (n - want) / want / 60
+		}
+	}
+	if dispersion < 0.5 || dispersion > 1.6 {
+		t.Errorf("the variance of the numbers is %v of that of a Poisson process", dispersion)
 	}
 }
 
@@ -286,6 +313,9 @@ func TestValidate(t *testing.T) {
 		{"workload.arrivals.process: missing", func(c *Config) { c.Workload.Arrivals.Process = "" }},
 		{"workload.arrivals.rate: rate and load cannot be used together", func(c *Config) { c.Workload.Arrivals.Rate = 1 }},
 		{"workload.arrivals.rate: want flows per second", func(c *Config) { c.Workload.Arrivals.Load = 0 }},
+		{"workload.arrivals.counts: missing", func(c *Config) { c.Workload.Arrivals = Arrivals{Process: profile, Counts: []float64{0}} }},
+		{"workload.arrivals.counts: only profile", func(c *Config) { c.Workload.Arrivals.Counts = []float64{1} }},
+		{"workload.arrivals.counts[1]: want a number", func(c *Config) { c.Workload.Arrivals = Arrivals{Process: profile, Counts: []float64{1, -1}} }},
 		{"workload.arrivals.states: want states", func(c *Config) { c.Workload.Arrivals = Arrivals{Process: mmpp} }},
 		{"workload.arrivals.file: missing", func(c *Config) { c.Workload.Arrivals = Arrivals{Process: traced} }},
 		{"workload.arrivals.file: flow 2 is before", func(c *Config) {

@@ -118,16 +118,17 @@ func (k *checker) arrivals(a *Arrivals, field string) {
 		return
 	}
 	const mostRate = 1e9
-	rated := a.Process == poisson || a.Process == deterministic
+	rated := a.Process == poisson || a.Process == deterministic || a.Process == profile
 	switch {
+	case a.Process == profile && a.Load == 0 && a.Rate == 0:
 	case rated && a.Load == 0:
 		k.want(a.Rate > 0 && a.Rate <= mostRate, field+".rate", "want flows per second above 0 and up to 1e9, not %v; or a load", a.Rate)
 	case rated:
 		k.number(a.Load, 1e-6, 100, field+".load")
 		k.want(a.Rate == 0, field+".rate", "rate and load cannot be used together")
 	default:
-		k.want(a.Rate == 0, field+".rate", "only poisson and deterministic have a rate")
-		k.want(a.Load == 0, field+".load", "only poisson and deterministic have a load")
+		k.want(a.Rate == 0, field+".rate", "only poisson, deterministic and profile have a rate")
+		k.want(a.Load == 0, field+".load", "only poisson, deterministic and profile have a load")
 	}
 	k.want(a.Flows >= 0, field+".flows", "want a number of 0 or more, not %d", a.Flows)
 	k.want((a.Process == mmpp) == (len(a.States) > 0), field+".states", "want states with mmpp, and with nothing else")
@@ -135,7 +136,17 @@ func (k *checker) arrivals(a *Arrivals, field string) {
 		k.number(s.Rate, 0, mostRate, fmt.Sprintf("%s.states[%d].rate", field, i))
 		k.within(s.Stay, time.Microsecond, fmt.Sprintf("%s.states[%d].stay", field, i))
 	}
-	k.want(a.Process == traced || a.File == "", field+".file", "only trace has a file")
+	k.want(a.Process == profile || len(a.Counts) == 0 && a.Step == 0, field+".counts", "only profile has counts and a step")
+	if a.Process == profile {
+		most := 0.0
+		for i, n := range a.Counts {
+			k.number(n, 0, mostRate, fmt.Sprintf("%s.counts[%d]", field, i))
+			most = max(most, n)
+		}
+		k.want(most > 0, field+".counts", "missing: want numbers of flows, of which one is above 0, or a file")
+		k.within(a.step(), time.Millisecond, field+".step")
+	}
+	k.want(a.Process == traced || a.Process == profile || a.File == "", field+".file", "only trace and profile have a file")
 	k.want(a.Process != traced || len(a.Trace) > 0, field+".file", "missing: a trace with flows")
 	for i := 1; i < len(a.Trace); i++ {
 		if a.Trace[i].At < a.Trace[i-1].At {
