@@ -150,20 +150,24 @@ func (r *Results) warn(s *Series) {
 
 func secondsText(v float64) string { return digits(v, decimalsOf(v, 2)) + " s" }
 
-// tails are the shares of flows above percentiles.
-var tails = map[string]float64{"connect_p99": 0.01, "connect_p999": 0.001, "response_p99": 0.01}
+// tails are the shares of flows or requests above percentiles.
+var tails = map[string]float64{"connect_p99": 0.01, "connect_p999": 0.001, "response_p99": 0.01, "response_p999": 0.001}
 
-// warnTails warns of percentiles of few flows.
+// warnTails warns of percentiles of few flows or requests.
 func (r *Results) warnTails(columns []*Metric) {
 	const few = 10
 	for _, m := range columns {
 		share, ok := tails[m.Name]
-		least := math.Inf(1)
+		least, what := math.Inf(1), "flows"
 		for _, c := range r.Cells {
-			least = min(least, c.Values["flows"])
+			n := c.Values["flows"]
+			if requests, has := c.Values["requests"]; has && strings.HasPrefix(m.Name, "response") {
+				n, what = requests, "requests"
+			}
+			least = min(least, n)
 		}
 		if ok && least*share < few {
-			r.Run.Warnings = append(r.Run.Warnings, fmt.Sprintf("%s: of %.0f flows in a run fewer than %d are above it", m.Title, least, few))
+			r.Run.Warnings = append(r.Run.Warnings, fmt.Sprintf("%s: of %.0f %s in a run fewer than %d are above it", m.Title, least, what, few))
 		}
 	}
 }

@@ -41,7 +41,7 @@ func load(t *testing.T, name string, seeds int) *experiment.Experiment {
 // TestShipped: the experiments show what their pages describe, and have the same bits on all machines.
 func TestShipped(t *testing.T) {
 	t.Parallel()
-	digests := map[string]uint64{"endpoint-changes": 0x7aabb4e62b6f3db2, "heavy-tail": 0xa47bcc53563f2ba7, "herding": 0xc7495edb3b56c70f, "rolling-update": 0xe449bdb04794fb2b}
+	digests := map[string]uint64{"endpoint-changes": 0x7aabb4e62b6f3db2, "heavy-tail": 0xa47bcc53563f2ba7, "herding": 0xc7495edb3b56c70f, "rolling-update": 0xe449bdb04794fb2b, "keep-alive": 0x18bc42c9ff9ffbf6}
 	means := make(map[string]map[string]experiment.Row)
 	for _, name := range labs.Experiments() {
 		if slices.Contains(reproductions, name) {
@@ -61,7 +61,7 @@ func TestShipped(t *testing.T) {
 		}
 		means[name] = make(map[string]experiment.Row)
 		for _, row := range results.Summary() {
-			means[name][row.Algorithm] = row
+			means[name][row.Algorithm+strings.TrimPrefix(row.Point, "requests=")] = row
 		}
 	}
 	mean := func(name, algorithm, metric string) float64 { return means[name][algorithm].Metrics[metric].Mean }
@@ -80,6 +80,9 @@ func TestShipped(t *testing.T) {
 		{"maglev(251) remaps more than the theory's minimum, and little", mean("endpoint-changes", "maglev(251)", "remapped") < 0.15},
 		{"maglev with more slots remaps less", mean("endpoint-changes", "maglev", "remapped") < mean("endpoint-changes", "maglev(251)", "remapped")/2},
 		{"fewer connections break with maglev", mean("endpoint-changes", "maglev", "inconsistent")*20 < mean("endpoint-changes", "random", "inconsistent")},
+		{"requests of kept connections are uneven", mean("keep-alive", "random1", "requests_max_mean") < 1.1 && mean("keep-alive", "random1000", "requests_max_mean") > 1.8},
+		{"lc counts them", mean("keep-alive", "lc1000", "requests_max_mean") < mean("keep-alive", "random1000", "requests_max_mean")-0.3},
+		{"lc herds without them", mean("keep-alive", "lc1", "response_mean") > mean("keep-alive", "random1", "response_mean")},
 	} {
 		if !tt.ok {
 			t.Errorf("it is not so: %s", tt.what)

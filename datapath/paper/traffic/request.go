@@ -122,6 +122,7 @@ type sessions struct {
 	share    int64   // that a request adds
 	pcg      *rand.PCG
 	rand     *rand.Rand // of pcg
+	flow     Flow       // for reuse
 }
 
 // session is a client with its requests, of which at most one is under way.
@@ -259,7 +260,8 @@ func (s *simulation) attempt(id int32) {
 	q.sent++
 	connection, kept := q.kept, q.kept >= 0
 	if q.kept = -1; !kept {
-		if connection = s.connect(n, q.client, port, q.service, work, q.idle, q.counted); connection < 0 {
+		k.flow = Flow{Client: int(q.client), Port: port, Service: int(q.service), Work: time.Duration(work), Idle: time.Duration(q.idle)}
+		if connection = s.connect(n, &k.flow, q.counted); connection < 0 {
 			s.noResponse(id)
 			return
 		}
@@ -283,13 +285,11 @@ func (s *simulation) attempt(id int32) {
 	if k.Hedge > 0 && int(q.sent) < k.attempts {
 		s.queue.add(s.now+int64(k.Hedge), hedged, connection, c.use)
 	}
-	if !kept {
-		s.offer(connection)
-		return
+	if kept {
+		c.arrived, c.work, c.retries, c.again = s.now, work, 0, true
+		s.remove(&s.servers[c.server].taken, connection)
 	}
-	c.arrived, c.work, c.retries, c.again = s.now, work, 0, true
-	s.remove(&s.servers[c.server].taken, connection)
-	s.admit(connection)
+	s.offer(connection)
 }
 
 // request is when the request of a connection began, and whether results have it; false also if nobody waits for it.

@@ -127,7 +127,7 @@ func (s *simulation) discard(id int32) {
 	}
 }
 
-// offer gives a new connection to its endpoint.
+// offer gives a new connection, or the next request on one, to its endpoint.
 func (s *simulation) offer(id int32) {
 	c := &s.connections[id]
 	e := &s.servers[c.server]
@@ -136,7 +136,7 @@ func (s *simulation) offer(id int32) {
 	case !e.present:
 		c.phase = unanswered
 		s.await(id)
-	case !e.listening || int(e.busy) >= service.Concurrency && int(e.waiting.n) >= service.Backlog:
+	case (!e.listening || int(e.busy) >= service.Concurrency && int(e.waiting.n) >= service.Backlog) && !c.again:
 		s.fail(c, balance.Refused)
 		if s.secondChance && s.mayTry(id) {
 			c.phase = refused
@@ -149,24 +149,17 @@ func (s *simulation) offer(id int32) {
 		}
 		s.discard(id)
 	default:
-		s.admit(id)
+		s.enter(id, e)
+		if s.byKernel && !c.again {
+			s.answered(c)
+		}
+		if int(e.busy) < service.Concurrency {
+			s.start(id)
+			return
+		}
+		c.phase = waits
+		s.push(&e.waiting, id)
 	}
-}
-
-// admit has an endpoint work on a connection, now or later.
-func (s *simulation) admit(id int32) {
-	c := &s.connections[id]
-	e := &s.servers[c.server]
-	s.enter(id, e)
-	if s.byKernel && !c.again {
-		s.answered(c)
-	}
-	if int(e.busy) < s.c.Cluster.Services[e.service].Concurrency {
-		s.start(id)
-		return
-	}
-	c.phase = waits
-	s.push(&e.waiting, id)
 }
 
 // fail is the end of a connection that its endpoint refused or did not answer.

@@ -239,19 +239,20 @@ func (s *simulation) arrive(f *Flow) {
 	case s.sessions != nil:
 		s.meet(f)
 	default:
-		if id := s.connect(n, int32(f.Client), f.Port, int32(f.Service), int64(f.Work), int64(f.Idle), s.now >= int64(s.c.Warmup)); id >= 0 {
+		if id := s.connect(n, f, s.now >= int64(s.c.Warmup)); id >= 0 {
 			s.offer(id)
 		}
 	}
 }
 
-// connect decides a flow of a client, and returns its connection, which is not offered to its endpoint yet; below 0: the node refuses it.
-func (s *simulation) connect(n *node, client int32, port uint16, service int32, work, idle int64, counted bool) int32 {
+// connect decides a flow, and returns its connection, which is not offered to its endpoint yet; below 0: the node refuses it.
+func (s *simulation) connect(n *node, f *Flow, counted bool) int32 {
+	client := int32(f.Client)
 	if counted {
 		s.result.Flows++
 		s.window.Flows++
 	}
-	server, tracked, hasTracker := s.open(n, client, port, service)
+	server, tracked, hasTracker := s.open(n, client, f.Port, int32(f.Service))
 	if server < 0 {
 		if counted {
 			s.result.Refused++
@@ -262,7 +263,7 @@ func (s *simulation) connect(n *node, client int32, port uint16, service int32, 
 	id := s.newConnection()
 	c := &s.connections[id]
 	*c = connection{
-		arrived: s.now, work: work, idle: idle, server: server, node: n.number, client: client, port: port,
+		arrived: s.now, work: int64(f.Work), idle: int64(f.Idle), server: server, node: n.number, client: client, port: f.Port,
 		use: c.use, counted: counted, tracked: tracked, hasTracker: hasTracker,
 	}
 	e := &s.servers[server]
