@@ -227,7 +227,8 @@ func (s *simulation) flush(nodes int) {
 	}
 	for id := range s.connections {
 		c := &s.connections[id]
-		if c.phase != free && c.phase != unanswered && int(c.node) < nodes && s.nodes[c.node].alive {
+		has := c.phase == waits || c.phase == works || c.phase == idles // the others have no endpoint
+		if has && int(c.node) < nodes && s.nodes[c.node].alive {
 			s.decideAgain(int32(id))
 		}
 	}

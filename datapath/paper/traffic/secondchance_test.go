@@ -32,6 +32,23 @@ func TestSecondChance(t *testing.T) {
 	}
 }
 
+// TestSecondChanceFlush: a flush while clients wait to send their SYN again leaves the endpoints' lists right: all are empty in the end.
+func TestSecondChanceFlush(t *testing.T) {
+	for _, algorithm := range []string{"random", "ewma", "sed"} {
+		for seed := range uint64(5) {
+			s := newSimulation(busy(), seed, Options{})
+			if err := s.simulate(algorithm + SecondChance); err != nil {
+				t.Fatal(err)
+			}
+			for id := range s.servers {
+				if e := &s.servers[id]; e.busy != 0 || e.open() != 0 {
+					t.Errorf("%s, seed %d: %d workers of server %d are busy, and it has %d connections", algorithm, seed, e.busy, id, e.open())
+				}
+			}
+		}
+	}
+}
+
 // TestSecondChanceElsewhere: without another endpoint a refusal is passed on, and one that is gone is not waited for
 // twice.
 func TestSecondChanceElsewhere(t *testing.T) {
