@@ -179,20 +179,20 @@ const (
 	forBackoff = 0x90
 )
 
-// enough reports whether the request may not be sent again, and otherwise takes an attempt from the budget.
-func (k *sessions) enough(q *session) bool {
+// allows reports whether the request may be sent again, and if so takes an attempt from the budget.
+func (k *sessions) allows(q *session) bool {
 	if int(q.sent)+int(q.due) >= k.attempts {
-		return true
+		return false
 	}
 	if k.savings == nil {
-		return false
+		return true
 	}
 	saved := &k.savings[q.client]
 	if *saved < millionths {
-		return true
+		return false
 	}
 	*saved -= millionths
-	return false
+	return true
 }
 
 // within is the time from now at which a response must leave the endpoint so that it arrives in time.
@@ -250,7 +250,8 @@ func (s *simulation) attempt(id int32) {
 	k := s.sessions
 	q := &k.all[id]
 	port, work, n := q.port, q.work, s.clientOf(q)
-	if q.number > 0 || q.sent > 0 {
+	connection, kept := q.kept, q.kept >= 0
+	if q.sent > 0 || q.number > 0 && !kept {
 		r := k.draws(q, uint64(q.sent))
 		if w := s.c.Workload.Work.draw(r); q.sent > 0 && !k.SameWork {
 			work = w
@@ -258,7 +259,6 @@ func (s *simulation) attempt(id int32) {
 		port = firstPort + uint16(r.IntN(orDefault(s.c.Workload.Clients.Ports, portRange)))
 	}
 	q.sent++
-	connection, kept := q.kept, q.kept >= 0
 	if q.kept = -1; !kept {
 		k.flow = Flow{Client: int(q.client), Port: port, Service: int(q.service), Work: time.Duration(work), Idle: time.Duration(q.idle)}
 		if connection = s.connect(n, &k.flow, q.counted); connection < 0 {
@@ -398,7 +398,7 @@ func (s *simulation) noResponse(id int32) {
 	k := s.sessions
 	q := &k.all[id]
 	alive := s.clientOf(q).alive
-	if alive && !k.enough(q) {
+	if alive && k.allows(q) {
 		q.due++
 		s.queue.add(s.now+int64(s.c.Workload.RoundTrip)+k.Backoff.draw(k.draws(q, forBackoff+uint64(q.sent))), retry, id, q.use)
 		return
@@ -482,7 +482,7 @@ func (s *simulation) timer(e timed) {
 		s.drop(e.id)
 		s.noResponse(id)
 	case hedged:
-		if k.enough(q) {
+		if !k.allows(q) {
 			return
 		}
 		if q.counted {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"math/rand/v2"
 	"reflect"
 	"runtime"
 	"slices"
@@ -283,5 +284,78 @@ func TestRequestMemory(t *testing.T) {
 	}
 	if size := unsafe.Sizeof(connection{}); size != 64 {
 		t.Errorf("a connection has %d bytes, and a cache line 64", size)
+	}
+}
+
+// randomRequests is [busy] with some of what clients do, and endpoints that come and go with the load. Without a lost node, no client is lost.
+func randomRequests(r *rand.Rand) (c *Config, lost bool) {
+	c = busy()
+	c.Duration /= 2
+	some := func() bool { return r.IntN(2) == 0 }
+	within := func(d time.Duration) time.Duration {
+		return c.Workload.RoundTrip + 1 + time.Duration(r.Int64N(int64(d)))
+	}
+	q := &Requests{Attempts: 2 + r.IntN(MaxAttempts-1), Cancel: some(), SameWork: some()}
+	if some() {
+		q.PerConnection, q.Think = &Count{Kind: geometric, Mean: 1 + r.Float64()*9}, &Distribution{Kind: exponential, Mean: within(tenth)}
+	}
+	for _, d := range []*time.Duration{&q.Deadline, &q.Timeout, &q.Hedge} {
+		if some() {
+			*d = within(3 * tenth)
+		}
+	}
+	if some() {
+		q.Budget, q.Backoff = r.Float64(), &Distribution{Kind: exponential, Mean: within(tenth)}
+	}
+	if some() {
+		c.Workload.Accept, c.Workload.Idle = ByKernel, nil
+	}
+	for i := range c.Events {
+		c.Events[i].At /= 2
+	}
+	if lost = some(); !lost {
+		c.Events = c.Events[:len(c.Events)-1]
+	}
+	c.Events = append(c.Events, Event{At: time.Second, Autoscale: &Autoscale{Lifecycle: Lifecycle{Service: "service-4", Ready: tenth}, Target: 0.3, Max: 30, Interval: time.Second}})
+	c.Workload.Requests = q
+	return c, lost
+}
+
+// TestRandomRequests: whatever clients do, everything has ended in the end, and every request is accounted for.
+func TestRandomRequests(t *testing.T) {
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		c, lost := randomRequests(r)
+		if problems := c.Validate(); len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		algorithm := allAlgorithms[r.IntN(len(allAlgorithms))]
+		if r.IntN(3) == 0 {
+			algorithm += SecondChance
+		}
+		s := newSimulation(c, seed, Options{})
+		if err := s.simulate(algorithm); err != nil {
+			t.Fatal(err)
+		}
+		fail := func(format string, args ...any) {
+			t.Errorf("seed %d, %s, %+v: %s", seed, algorithm, *c.Workload.Requests, fmt.Sprintf(format, args...))
+		}
+		for id := range s.connections {
+			if s.connections[id].phase != free {
+				fail("connection %d is left", id)
+			}
+		}
+		for id := range s.servers {
+			if e := &s.servers[id]; e.busy != 0 || e.open() != 0 {
+				fail("%d workers of server %d are busy, and it has %d connections", e.busy, id, e.open())
+			}
+		}
+		if slices.Sort(s.sessions.unused); len(s.sessions.unused) != len(s.sessions.all) || len(slices.Compact(s.sessions.unused)) != len(s.sessions.all) {
+			fail("%d of %d clients have ended", len(s.sessions.unused), len(s.sessions.all))
+		}
+		q := s.result.Requests
+		if sum := s.result.Response.N() + q.Late + q.Failed; sum > q.N || sum < q.N && !lost || q.Wasted > q.Worked {
+			fail("%d responses, %+v", s.result.Response.N(), *q)
+		}
 	}
 }
