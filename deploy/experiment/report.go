@@ -27,6 +27,7 @@ var timelines = []timeline{
 	{"Refused flows", "% of flows", share(func(w *traffic.Window) int { return w.Refused }), false},
 	{"Unanswered flows", "% of flows", share(func(w *traffic.Window) int { return w.Unanswered }), false},
 	{"Connections that ended before their time", "connections", func(w *traffic.Window) float64 { return float64(w.Broken) }, false},
+	{"Endpoints of all services", "endpoints", func(w *traffic.Window) float64 { return float64(w.Endpoints) }, false},
 }
 
 func share(count func(*traffic.Window) int) func(*traffic.Window) float64 {
@@ -34,7 +35,7 @@ func share(count func(*traffic.Window) int) func(*traffic.Window) float64 {
 }
 
 // bars are the metrics that are drawn as bars, if they differ from 0.
-var bars = []string{"connect_p99", "connect_p999", "response_mean", "refused", "broken", "remapped"}
+var bars = []string{"connect_p99", "connect_p999", "response_mean", "response_p999", "errors", "wasted", "refused", "broken", "remapped"}
 
 // Report is the page with all results. It loads nothing.
 func (r *Results) Report() []byte {
@@ -43,8 +44,8 @@ func (r *Results) Report() []byte {
 	for _, one := range r.series {
 		all.Head = append(all.Head, label(one.algorithm, one.point))
 	}
-	for i := range Metrics {
-		m := &Metrics[i]
+	for _, name := range r.metrics() {
+		m := metric(name)
 		cells := []string{m.Title}
 		for _, row := range rows {
 			cells = append(cells, m.text(row.Metrics[m.Name]))
@@ -72,8 +73,9 @@ func (r *Results) Report() []byte {
 	p.heading("All metrics")
 	p.table(all)
 	p.put("<dl>")
-	for i := range Metrics {
-		p.put("<dt><strong>%s</strong></dt><dd>%s</dd>", Metrics[i].Title, Metrics[i].Meaning)
+	for _, name := range r.metrics() {
+		m := metric(name)
+		p.put("<dt><strong>%s</strong></dt><dd>%s</dd>", m.Title, m.Meaning)
 	}
 	p.put("</dl>\n")
 	p.heading("Time of a decision on this machine")

@@ -60,6 +60,10 @@ func TestAutoscaleColumns(t *testing.T) {
 			t.Errorf("%s without autoscale: %s", file, text)
 		}
 	}
+	const plot = "Endpoints of all services"
+	if a, b := readFile(t, with, experiment.FileReport), readFile(t, without, experiment.FileReport); !strings.Contains(a, plot) || strings.Contains(b, plot) {
+		t.Error("the report has a plot of the endpoints without autoscale, or none with it")
+	}
 	for _, tt := range []struct{ event, want string }{
 		{"{target: 0.5}", "x.yaml:13: events[0].autoscale.max: want a number from 1"},
 		{"{target: 60, max: 5}", "x.yaml:13: events[0].autoscale.target: want a share"},

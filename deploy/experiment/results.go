@@ -166,11 +166,16 @@ func toCSV(header []string, rows [][]string) []byte {
 	return b.Bytes()
 }
 
-// RunsCSV has a row for each cell: the values of all metrics, in seconds and shares.
-func (r *Results) RunsCSV() []byte {
-	names := slices.DeleteFunc(metricNames(), func(name string) bool {
+// metrics are the names of all metrics, without those that only other experiments have.
+func (r *Results) metrics() []string {
+	return slices.DeleteFunc(metricNames(), func(name string) bool {
 		return lacks(name, false, false) != "" && !slices.ContainsFunc(r.Cells, func(c *Cell) bool { _, ok := c.Values[name]; return ok })
 	})
+}
+
+// RunsCSV has a row for each cell: the values of all metrics, in seconds and shares.
+func (r *Results) RunsCSV() []byte {
+	names := r.metrics()
 	var rows [][]string
 	for _, c := range r.Cells {
 		row := c.fields()
