@@ -85,7 +85,7 @@ command fails.`,
 	flags.SortFlags = false
 	f.clusterFlags.add(cmd)
 	flags.Lookup("node").Usage += orBundle + ", or a directory with those of several nodes"
-	flags.StringArrayVar(&f.rules, "rules", nil, "look at iptables rules instead: output of iptables-save or ip6tables-save; one per family, - for standard input")
+	flags.StringArrayVar(&f.rules, "rules", nil, "look at the rules of a node instead: output of iptables-save, ip6tables-save or nft list ruleset, - for standard input; may be repeated")
 	f.node.add(flags)
 	flags.StringSliceVar(&f.ignore, "ignore", nil, "findings with these codes, such as NFQ034, are intended: do not count them")
 	flags.BoolVar(&f.notes, "notes", false, "list notes, too: what is worth knowing, and not wrong; and what is ignored")

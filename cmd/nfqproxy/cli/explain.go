@@ -90,7 +90,7 @@ invalid one. -o json prints one line for each packet.`,
 	f.table.algorithms.Add(flags, "Default: from the annotation nfqproxy.io/balance of the Service, or random")
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random selection, for reproducible results (default: random)")
 	flags.BoolVar(&f.reply, "follow-reply", false, "also show the path of the reply")
-	flags.StringVar(&f.rules, "rules", "", "rules of the node, output of iptables-save: apply its own masquerade rules, as the daemon does")
+	flags.StringVar(&f.rules, "rules", "", "rules of the node, output of iptables-save or nft list ruleset: apply its own masquerade rules, as the daemon does")
 	walkFlag(cmd, &f.walk, "", text.WalkWords)
 	outputFlag(cmd, &f.output)
 	return cmd

@@ -44,14 +44,14 @@ func newReplayCommand() *cobra.Command {
 		Short: "Decide the flows of a capture or a flow log again",
 		Long: `Decide the flows of a capture or a flow log again.
 
-If FILE is a capture (pcap or pcapng, - for standard input), nfqproxy decides every new flow
-in it: from the objects as the daemon on this node would, or by the rules of an
-iptables-save dump. A flow is new as for the daemon: a TCP SYN, an SCTP INIT, or a UDP
-datagram that connection tracking would have no entry for. Time is the capture's. Packets
-from the node's addresses count as sent by the node itself; they leave it already
-translated, so a capture on the node does not show their original destination. A packet
-that was captured several times, as on "any", counts once, even if one copy is translated.
-With -o pcap the output has the packets as they would leave the node.
+If FILE is a capture (pcap or pcapng, - for standard input), nfqproxy decides every new
+flow in it: from the objects as the daemon on this node would, or by the rules of a
+node. A flow is new as for the daemon: a TCP SYN, an SCTP INIT, or a UDP datagram that
+connection tracking would have no entry for. Time is the capture's. Packets from the
+node's addresses count as sent by the node itself; they leave it already translated, so
+a capture on the node does not show their original destination. A packet that was
+captured several times, as on "any", counts once, even if one copy is translated. With
+-o pcap the output has the packets as they would leave the node.
 
 If FILE is a flow log, nfqproxy decides its records again with the recorded random draws and
 prints one line for each difference: LINE FLOW: FIELD: RECORDED, now NOW. The exit code is
@@ -89,7 +89,7 @@ been spread, with confidence intervals, from the recorded probabilities of selec
 	f.table.addOptional(flags)
 	f.table.algorithms.Add(flags, "Or ring, hrw, jump, multiprobe, bounded, wpod(N) or rr-random, which the daemon does not have. With a flow log")
 	f.table.further = []func(*balance.Registry){func(r *balance.Registry) { algorithms.Add(r, nil) }}
-	flags.StringArrayVar(&f.rules, "rules", nil, "dump of iptables-save or ip6tables-save that decides, instead of --objects; one per family")
+	flags.StringArrayVar(&f.rules, "rules", nil, "rules that decide, instead of --objects: output of iptables-save, ip6tables-save or nft list ruleset; may be repeated")
 	oneOf(cmd, &f.output, "output", "o", ": lines for people, with times in UTC; records as in the flow log; or the packets as they would leave the node", "text", "json", "pcap")
 	flags.Lookup("node").Usage += orBundle
 	flags.StringVar(&f.write, "write", "", "output file (default: standard output)")
