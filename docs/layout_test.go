@@ -3,6 +3,7 @@ package docs
 import (
 	"go/parser"
 	"go/token"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -111,6 +112,22 @@ func TestNoTestSupportInTheBinary(t *testing.T) {
 	for _, p := range goList(t, "-deps", "./cmd/nfqproxy", "./cmd/nfqproxyd") {
 		if p, own := strings.CutPrefix(p, module); own && strings.HasSuffix(p, "test") || p == "testing" {
 			t.Errorf("%s is linked into a program", p)
+		}
+	}
+}
+
+// TestTopLevel: beside the source folders stand documents, and what other programs look for there. Programs that somebody has built
+// there are none of these.
+func TestTopLevel(t *testing.T) {
+	others := strings.Fields(`.ci .git .github .gitignore .golangci.yml CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE Makefile README.md SECURITY.md
+		bench bin docs go.mod go.sum`)
+	entries, err := os.ReadDir(repository)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !slices.Contains(folders, e.Name()) && !slices.Contains(others, e.Name()) {
+			t.Errorf("%s does not belong at the top of the repository", e.Name())
 		}
 	}
 }

@@ -76,8 +76,12 @@ func (p *plan) contestants() ([]contestant, error) {
 		{name: "iptables-legacy", what: "kube-proxy, iptables mode, iptables' legacy back end", proxy: true, start: kubeProxy("iptables", legacy), missing: missing("xtables-legacy-multi"), rules: []string{"xtables-legacy-multi", "iptables-legacy-save"}},
 		{name: "nftables", what: "kube-proxy, nftables mode", proxy: true, start: kubeProxy("nftables", nft), missing: missing("nft"), rules: []string{"nft", "-a", "list", "ruleset"}},
 	}
+	metrics := ""
+	if p.profile > 0 {
+		metrics = observerAddress.String()
+	}
 	for _, watched := range all[len(all)-2:] { // not that of iptables-nft, which does not start with many services
-		c := p.nfqproxyAs(watched.name+"-observed", p.nfqproxy[0], watched.what+", and nfqproxyd --observe beside it, whose CPU time and memory are given", "--observe", "--accounting", "--healthz-bind-address=", "--metrics-bind-address=")
+		c := p.nfqproxyAs(watched.name+"-observed", p.nfqproxy[0], watched.what+", and nfqproxyd --observe beside it, whose CPU time and memory are given", "--observe", "--accounting", "--healthz-bind-address=", "--metrics-bind-address="+metrics)
 		c.watched, c.proxy, c.nfqproxy, c.missing, c.rules = watched.start, false, false, cmp.Or(c.missing, watched.missing), nil
 		all = append(all, c)
 	}

@@ -13,8 +13,11 @@ import (
 	"github.com/nfqproxy/nfqproxy/bench/traffic"
 )
 
-// metricsAddress is where nfqproxy serves its profiles, in the node's namespace.
-var metricsAddress = netip.MustParseAddrPort("127.0.0.1:10249")
+// Where nfqproxy serves its profiles, in the node's namespace: beside kube-proxy, which has the first of these, at the second.
+var (
+	metricsAddress  = netip.MustParseAddrPort("127.0.0.1:10249")
+	observerAddress = netip.MustParseAddrPort("127.0.0.1:10259")
+)
 
 // takeProfile has each load make connections for a time, and fetches a CPU profile of each and, at the end, a heap profile.
 func (v *visit) takeProfile(ctx context.Context) error {
@@ -35,7 +38,7 @@ func (v *visit) takeProfile(ctx context.Context) error {
 
 func (v *visit) profileLoad(ctx context.Context, w workload) error {
 	l := &traffic.Load{
-		UDP: w.udp, Workers: w.workers, From: firstClient, FirstPort: onePort, Ports: 60000, To: v.target(w.udp),
+		UDP: w.udp, Workers: w.workers, Rate: w.rate, From: firstClient, FirstPort: onePort, Ports: 60000, To: v.target(w.udp),
 		WarmUp: 1000, Limit: 1 << 22, Time: v.profile,
 	}
 	if err := v.setTimeouts(w.timeouts); err != nil {
@@ -59,10 +62,14 @@ func (v *visit) profileLoad(ctx context.Context, w workload) error {
 
 // fetchProfile writes a profile of nfqproxy to a file.
 func (v *visit) fetchProfile(ctx context.Context, name, from string) error {
-	if !strings.HasPrefix(v.contestant.name, "nfqproxy") {
+	address := metricsAddress
+	switch {
+	case v.contestant.watched != nil:
+		address = observerAddress
+	case !strings.HasPrefix(v.contestant.name, "nfqproxy"):
 		return nil
 	}
-	profile, err := process.Get(ctx, v.node, metricsAddress, from)
+	profile, err := process.Get(ctx, v.node, address, from)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -133,9 +134,13 @@ func (j *Journal) incomplete(number uint64, e *entry) bool {
 // receive takes over events until there can be no more.
 func (f *follower) receive(ctx context.Context) error {
 	events := make([]conntrack.Event, 256)
+	pause, lookups := gather, maxLookups
+	if f.observe != nil { // there are more at a time
+		pause, lookups = gatherObserved, 2*maxLookups
+	}
 	for ctx.Err() == nil {
 		n, err := f.Events.Receive(events)
-		f.countEnds(events[:n])
+		f.countEnds(events[:n], lookups)
 		f.apply(events[:n], time.Now())
 		switch {
 		case errors.Is(err, conntrack.ErrOverrun):
@@ -147,36 +152,35 @@ func (f *follower) receive(ctx context.Context) error {
 			// All that there was. What comes meanwhile is taken over at once.
 			select {
 			case <-ctx.Done():
-			case <-time.After(gather):
+			case <-time.After(pause):
 			}
 		}
 	}
 	return os.ErrClosed
 }
 
-// maxLookups is the number of conntrack entries whose counters are read at a time.
+// maxLookups is the number of conntrack entries whose counters are read in one exchange: all answers wait in the socket.
 const maxLookups = 32
 
 // countEnds adds the counters to the events of connections that have just been closed: the kernel
 // reports them only with the deletion of the entry, two minutes later. Of many at once, it does so for
 // the first ones only.
-func (f *follower) countEnds(events []conntrack.Event) {
+func (f *follower) countEnds(events []conntrack.Event, most int) {
 	f.looking.Lock()
 	defer f.looking.Unlock()
 	f.ended = f.ended[:0]
-	for i := 0; i < len(events) && len(f.ended) < maxLookups; i++ {
+	for i := 0; i < len(events) && len(f.ended) < most; i++ {
 		if ev := &events[i]; ev.Kind == conntrack.Updated && flow.StateOf(&ev.State, flow.Established).Order() >= flow.Closed.Order() {
 			f.ended = append(f.ended, &ev.State)
 		}
 	}
-	if len(f.ended) == 0 {
-		return
+	for ended := range slices.Chunk(f.ended, maxLookups) {
+		_ = f.Connections.Reread(ended, func(i int, s *conntrack.State) { // without it, the deletion has the counters
+			if of := ended[i]; s.ID == of.ID && s.Reply == of.Reply && s.TCP == of.TCP {
+				of.HasCounters, of.Sent, of.Received, of.Start = s.HasCounters, s.Sent, s.Received, s.Start
+			}
+		})
 	}
-	_ = f.Connections.Reread(f.ended, func(i int, s *conntrack.State) { // without it, the deletion has the counters
-		if of := f.ended[i]; s.ID == of.ID && s.Reply == of.Reply && s.TCP == of.TCP {
-			of.HasCounters, of.Sent, of.Received, of.Start = s.HasCounters, s.Sent, s.Received, s.Start
-		}
-	})
 }
 
 // lostEvents records a loss of events.

@@ -48,6 +48,9 @@ const inputCapacity = 8192
 // costs a wake-up is then paid once for many.
 const gather = 5 * time.Millisecond
 
+// gatherObserved is that for events of another proxy's connections. No flow comes before them, so nobody waits for a sooner one.
+const gatherObserved = 40 * time.Millisecond
+
 // Journal is the memory of one node's flows. It is safe for concurrent use.
 type Journal struct {
 	prefix  string // of flow IDs

@@ -699,7 +699,7 @@ func TestClosedDuringDump(t *testing.T) {
 	dumping.Go(f.resync)
 	netnstest.Receive(t, slow.began, "the dump to begin")
 	events := []conntrack.Event{{Kind: conntrack.Updated, State: closed}}
-	f.countEnds(events)
+	f.countEnds(events, maxLookups)
 	close(slow.end)
 	dumping.Wait()
 	if got := events[0].State; !got.HasCounters || got.Sent != counted.Sent {
