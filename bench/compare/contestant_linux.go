@@ -80,7 +80,7 @@ func (p *plan) contestants() ([]contestant, error) {
 	if p.profile > 0 {
 		metrics = observerAddress.String()
 	}
-	for _, watched := range all[len(all)-2:] { // not that of iptables-nft, which does not start with many services
+	for _, watched := range all[len(all)-3:] {
 		c := p.nfqproxyAs(watched.name+"-observed", p.nfqproxy[0], watched.what+", and nfqproxyd --observe beside it, whose CPU time and memory are given", "--observe", "--accounting", "--healthz-bind-address=", "--metrics-bind-address="+metrics)
 		c.watched, c.proxy, c.nfqproxy, c.missing, c.rules = watched.start, false, false, cmp.Or(c.missing, watched.missing), nil
 		all = append(all, c)

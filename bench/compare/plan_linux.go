@@ -26,6 +26,7 @@ type plan struct {
 	startTimeout time.Duration // with a proxy until it serves
 	profile      time.Duration // 0: no profile
 	events       bool          // measure events instead of loads
+	rolling      int           // pods of a rolling update, which is measured instead of loads; 0: none
 }
 
 // timeouts are conntrack's, in seconds, for TCP connections that are over.
@@ -60,6 +61,7 @@ func parsePlan(args []string) (*plan, error) {
 	flags.StringVar(&p.floor, "floor", "bench/floor/bin", "directory of the C programs")
 	flags.DurationVar(&p.profile, "profile", 0, "with one contestant: run each load (see -loads) for this time, and write CPU profiles and a heap profile from its port 10249")
 	flags.BoolVar(&p.events, "events", false, "measure what restarts, kills and other events cost under a steady load, instead of loads")
+	flags.IntVar(&p.rolling, "rolling", 0, fmt.Sprintf("measure how soon rules and flows follow a rolling update of this number of pods (at most %d) under a steady load, instead of loads; unless -only is given, of %s", maxReplicas, strings.Join(rollingContestants, ",")))
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
@@ -85,8 +87,14 @@ func parsePlan(args []string) (*plan, error) {
 		}
 	}
 	p.nfqproxy = strings.Split(*nfqproxy, ",")
+	if p.rolling > 0 {
+		p.only = rollingContestants
+	}
 	if *only != "" {
 		p.only = strings.Split(*only, ",")
+	}
+	if p.rolling < 0 || p.rolling > maxReplicas {
+		return nil, fmt.Errorf("-rolling %d: want a number from 0 to %d", p.rolling, maxReplicas)
 	}
 	if p.endpoints < 2 || p.endpoints > maxEndpoints || p.endpoints%2 != 0 {
 		return nil, fmt.Errorf("-endpoints %d: want an even number from 2 to %d", p.endpoints, maxEndpoints)

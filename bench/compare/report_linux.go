@@ -80,6 +80,7 @@ func (s *samples) report(contestants []contestant) string {
 	}
 	for _, n := range sizes {
 		out.WriteString(s.reportEvents(n, contestants))
+		out.WriteString(s.reportRolling(n, contestants))
 	}
 	for _, t := range append(tables, otherTables...) {
 		s.write(&out, t, sizes, contestants)

@@ -40,13 +40,16 @@ type figure struct {
 }
 
 func (s *samples) figure(services int, contestant, measure, quantity string) figure {
-	var values []float64
+	return summarize(s.values(services, contestant, measure, quantity))
+}
+
+func (s *samples) values(services int, contestant, measure, quantity string) (values []float64) {
 	for _, v := range s.all {
 		if v.services == services && v.contestant == contestant && v.measure == measure && v.quantity == quantity {
 			values = append(values, v.value)
 		}
 	}
-	return summarize(values)
+	return values
 }
 
 func summarize(values []float64) figure {

@@ -38,6 +38,11 @@ func (b *bench) visit(ctx context.Context, c *contestant, round int) (err error)
 	if err := v.awaitLinks(ctx); err != nil {
 		return err
 	}
+	if b.rolling > 0 {
+		if err := b.objects.update(ctx, b.rolling, roll{}); err != nil {
+			return err
+		}
+	}
 	if c.watched != nil {
 		if v.watched, err = c.watched(v.topology, b.objects); err != nil {
 			return err
@@ -79,6 +84,12 @@ func (b *bench) visit(ctx context.Context, c *contestant, round int) (err error)
 			return nil
 		}
 		return v.followEvents(ctx)
+	}
+	if b.rolling > 0 {
+		if !c.proxy && c.watched == nil {
+			return nil
+		}
+		return v.roll(ctx)
 	}
 	for _, w := range b.workloads() {
 		if c.freshOnly && w.timeouts == defaultTimeouts || w.rate > 0 && c.watched == nil {
