@@ -111,6 +111,8 @@ type EndpointChange struct {
 	// Rules is when the rules of the observed service proxy had the change: the kernel notified the daemon. nil: not known.
 	// Only nftables notifies, with both of kube-proxy's modes that use it: nftables, and iptables with its back end nf_tables.
 	Rules *time.Time `json:"rules,omitempty"`
+	// RulesAwaited: the rules of the observed service proxy have to change, the kernel would notify, and has not.
+	RulesAwaited bool `json:"rulesAwaited,omitempty"`
 	// Of a removed or excluded endpoint, LastFlow is the last flow that created a connection to it, until it
 	// was an endpoint for new flows again; nil: none. Traffic of the other policy may reach an excluded
 	// endpoint.

@@ -19,7 +19,7 @@ func WalkOfProxy(t *decision.Table, p *decision.Packet, d *decision.Decision, pr
 		return nil
 	}
 	switch proxy {
-	case "kube-proxy (iptables)":
+	case "kube-proxy (iptables)", "kube-proxy (iptables-legacy)":
 		return walkOfIPTables(t, p, d)
 	case "kube-proxy (nftables)":
 		return walkOfNFTables(p, d)

@@ -184,8 +184,11 @@ func writeEndpoints(w io.Writer, c *observe.Change, start time.Time) {
 			continue
 		}
 		var parts []string
-		if e.Rules != nil {
+		switch {
+		case e.Rules != nil:
 			parts = append(parts, "rules "+offset(start, e.Rules))
+		case e.RulesAwaited:
+			parts = append(parts, "rules not yet")
 		}
 		switch {
 		case !ends && e.FirstFlow == nil:

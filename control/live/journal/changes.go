@@ -280,9 +280,10 @@ func (j *Journal) Changes(s *decision.ServicePort) []observe.Change {
 
 // describe adds what flows and rules showed of an endpoint; t is nil if its service port had no flows.
 func (j *Journal) describe(e *observe.EndpointChange, g *followed, t *tally) {
-	if g.rules != 0 {
+	if g.rules > 0 {
 		e.Rules = known(time.Unix(0, g.rules))
 	}
+	e.RulesAwaited = g.rules == 0 && (g.begins || g.ends) && j.changes.rules != nil && slices.Contains(notifying, j.observe.Proxy())
 	switch {
 	case !g.addr.IsValid():
 		return

@@ -33,7 +33,7 @@ type followed struct {
 	flow flowRef
 	// late is how long after the change a table without it decided the last flow.
 	late  time.Duration
-	rules int64 // when the proxy's rules had the change; 0: not known
+	rules int64 // when the proxy's rules had the change; 0: no notification told yet; unknown: one may have been missed
 }
 
 // unjudged is an endpoint that got new flows until a change, at a time.

@@ -382,11 +382,14 @@ func TestConvergence(t *testing.T) {
 	b.RulesMissed()
 	at(81)
 	b.SetTable(Published{Table: decision.NewTable(4, b.now, node, []*decision.ServicePort{next})})
+	if list := b.Changes(next); list[0].Endpoints[0].RulesAwaited || list[1].Endpoints[0].RulesAwaited || !list[2].Endpoints[0].RulesAwaited {
+		t.Errorf("rules are awaited: %+v", list)
+	}
 	rules(82, gone, true)
 	rules(83, gone, false)
 	m.expect(t, "the rules", "rules 2.0")
 	list := b.Changes(next)
-	if back, again := list[1].Endpoints[0], list[2].Endpoints[0]; back.Change != observe.EndpointAdded || back.Rules != nil || back.FirstFlow != nil || since(again.Rules) != "83.0" {
+	if back, again := list[1].Endpoints[0], list[2].Endpoints[0]; back.Change != observe.EndpointAdded || back.Rules != nil || back.FirstFlow != nil || since(again.Rules) != "83.0" || again.RulesAwaited {
 		t.Errorf("back %+v, gone again %+v", back, again)
 	}
 	if h := b.changes.of(portKeyOf(next)); h.awaited != 0 {
@@ -395,11 +398,14 @@ func TestConvergence(t *testing.T) {
 	b.take(start.Add(time.Hour))
 	m.expect(t, "an hour later", "last_flow 0.0")
 
-	// A proxy that is late by more than that, or restarts, does not tell.
+	// A proxy that is late by more than that, or restarts, is not measured.
 	at(100)
 	b.SetTable(Published{Table: decision.NewTable(5, b.now, node, []*decision.ServicePort{third})})
 	rules(100+rulesWait.Seconds(), gone, true)
 	m.expect(t, "too late")
+	if e := b.Changes(third)[3].Endpoints[0]; since(e.Rules) != "400.0" || e.RulesAwaited {
+		t.Errorf("too late: %+v", e)
+	}
 }
 
 // TestConvergenceOfOthers: flows whose beginning is not known show nothing about a change.
@@ -441,7 +447,7 @@ func TestIptablesRules(t *testing.T) {
 			g := &followed{addr: client, ends: true}
 			c.rules.want(s, g, start, c)
 			c.rules.changed(link{s.ServiceChain(), s.EndpointChain(client)}, linkChange{false, start.Add(time.Second)}, c)
-			if g.rules != 0 {
+			if g.rules > 0 {
 				t.Error("the other policy's chain tells")
 			}
 			c.rules.changed(link{s.LocalChain(), s.EndpointChain(client)}, linkChange{false, start.Add(2 * time.Second)}, c)

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"maps"
 	"time"
 
@@ -25,12 +26,18 @@ type proxyRules struct {
 }
 
 // The limits of both maps, and of the time from a change of the rules to that of the table and the other way round: later
-// ones have another cause, as a restart of the proxy.
+// ones have another cause, as a restart of the proxy, and are not measured.
 const (
 	maxRules  = 8192
 	rulesAge  = time.Minute
 	rulesWait = 5 * time.Minute
 )
+
+// notifying are the proxies of whose rules the kernel notifies: otherproxy names them.
+var notifying = []string{"kube-proxy (iptables)", "kube-proxy (nftables)"}
+
+// unknown is in the place of the time when the rules had a change.
+const unknown = -1
 
 // largeCluster is the number of endpoints of a family beyond which kube-proxy in its mode iptables removes the chain of a
 // service port without endpoints only from time to time (largeClusterEndpointsThreshold): when it does, tells nothing.
@@ -45,7 +52,7 @@ func (r *proxyRules) want(s *decision.ServicePort, g *followed, at time.Time, c 
 	p := s.InternalPolicy
 	links := []link{{s.PolicyChain(p), s.EndpointChain(g.addr)}, {s.NFTablesChain(p), decision.NFTablesEndpoint(g.addr)}}
 	if c.large[s.Family] && len(s.Usable[p]) == 0 {
-		links = links[1:]
+		links, g.rules = links[1:], unknown
 	}
 	for _, l := range links {
 		if seen, ok := r.recent[l]; ok && seen.leads == g.begins && at.Sub(seen.at) < rulesAge {
@@ -56,7 +63,8 @@ func (r *proxyRules) want(s *decision.ServicePort, g *followed, at time.Time, c 
 	if len(r.wanted) >= maxRules {
 		maps.DeleteFunc(r.wanted, func(_ link, w unjudged) bool { return at.Sub(w.at) >= rulesWait })
 		if len(r.wanted) >= maxRules {
-			return // too many changes: their times are not known
+			g.rules = unknown
+			return
 		}
 	}
 	for _, l := range links {
@@ -75,7 +83,7 @@ func (r *proxyRules) changed(l link, n linkChange, c *changes) {
 	r.recent[l] = n
 	if w, ok := r.wanted[l]; ok && w.begins == n.leads {
 		delete(r.wanted, l)
-		if !w.settled && n.at.Sub(w.at) < rulesWait {
+		if !w.settled {
 			w.had(n.at, w.at, c)
 		}
 	}
@@ -83,8 +91,10 @@ func (r *proxyRules) changed(l link, n linkChange, c *changes) {
 
 // had notes when the rules had the change of an endpoint.
 func (g *followed) had(rules, change time.Time, c *changes) {
-	if g.rules == 0 {
-		g.rules = rules.UnixNano()
+	if g.rules > 0 {
+		return
+	}
+	if g.rules = rules.UnixNano(); rules.Sub(change) < rulesWait {
 		c.converged(observe.Rules, rules.Sub(change))
 	}
 }
@@ -104,6 +114,9 @@ func (j *Journal) RulesMissed() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.changes.rules != nil {
+		for _, w := range j.changes.rules.wanted {
+			w.rules = cmp.Or(w.rules, unknown)
+		}
 		j.changes.rules = newProxyRules()
 	}
 }

@@ -124,6 +124,7 @@ const (
 	ProxyOutdated    Code = "NFQ090" // it sends new flows to endpoints that were out of use for some time
 	ProxyUnknown     Code = "NFQ091" // it sends new flows to what is no endpoint
 	ProxyTranslation Code = "NFQ092" // it does not translate flows to a service
+	ProxyLags        Code = "NFQ093" // its rules lack changes for some time
 
 	// Of a node's rules beside objects.
 	RulesOutdated Code = "NFQ088" // a node's rules are not what the objects ask for
@@ -143,7 +144,7 @@ func Codes() []Code {
 		HostDropsSome, BrokenRoute, ReverseFilter, SendsLate, NodeNotReady,
 		StaleConnections, EntryElsewhere, EntryNotTranslated, EntryNotMasqueraded,
 		NoRealServer, AddressOnly, ServerWithoutAddress, LeftOverServers, RulesOutdated, ServerInNoSet,
-		ProxyOutdated, ProxyUnknown, ProxyTranslation,
+		ProxyOutdated, ProxyUnknown, ProxyTranslation, ProxyLags,
 	}
 }
 

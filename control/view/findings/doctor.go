@@ -79,7 +79,7 @@ func (d *Doctor) Findings(ctx context.Context) (*viewapi.FindingList, error) {
 	}
 	list := append([]diagnose.Finding{}, seen.nodes...)
 	if d.Observer != nil {
-		observed, err := observed(ctx, d.Observer, seen.records)
+		observed, err := observed(ctx, d.Observer, seen.records, seen.status)
 		if err != nil {
 			return nil, err
 		}
@@ -125,6 +125,9 @@ func (d *Doctor) Why(ctx context.Context, q diagnose.Question) (*diagnose.Answer
 	if err == nil {
 		if d.Observer != nil {
 			d.follow(ctx, seen.status, answer)
+			if err := d.addLag(ctx, seen.status, answer); err != nil {
+				return nil, err
+			}
 		}
 		seen.addTo(answer, c)
 		answer.Settle()

@@ -58,19 +58,21 @@ func until(ctx context.Context, o observe.Observer, at time.Time) (records []*fl
 // Observed returns the findings, the worst first. The records are recent flows. Each error is that of the
 // observer; the status of daemons is left out where it is not available.
 func Observed(ctx context.Context, o observe.Observer, records []*flow.Record) ([]diagnose.Finding, error) {
-	found, err := observed(ctx, o, records)
+	status, err := o.Status(ctx)
+	if err != nil {
+		status = nil // an earlier version's daemon
+	}
+	found, err := observed(ctx, o, records, status)
 	if err != nil {
 		return nil, err
 	}
-	if status, err := o.Status(ctx); err == nil {
-		found = append(found, ofStatus(status, records, nil)...)
-	}
+	found = append(found, ofStatus(status, records, nil)...)
 	diagnose.Sort(found)
 	return found, nil
 }
 
 // observed are the findings but those about daemons.
-func observed(ctx context.Context, o observe.Observer, records []*flow.Record) ([]diagnose.Finding, error) {
+func observed(ctx context.Context, o observe.Observer, records []*flow.Record, status []observe.Status) ([]diagnose.Finding, error) {
 	services, err := o.Services(ctx, observe.ServiceQuery{Active: true, Changes: true})
 	if err != nil {
 		return nil, err
@@ -83,7 +85,7 @@ func observed(ctx context.Context, o observe.Observer, records []*flow.Record) (
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(ofServices(services.Services, time.Now()), ofTables(tables, time.Now()), ofFlows(records), ofProxy(slices.Concat(records, untranslated))), nil
+	return slices.Concat(ofServices(services.Services, time.Now()), ofTables(tables, time.Now()), ofFlows(records), ofProxy(slices.Concat(records, untranslated)), ofLags(lags(services.Services, status))), nil
 }
 
 // notTranslated returns recent flows to services that were not translated, which [Recent] leaves out.

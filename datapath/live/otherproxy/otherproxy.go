@@ -38,14 +38,14 @@ func Find() (string, error) {
 				return of.proxy, nil
 			}
 		}
-		found, err := hasChain(f)
+		mode, err := iptables(f)
 		switch {
 		case err != nil:
 			return "", err
-		case found && ipvs:
+		case mode != "" && ipvs:
 			return "kube-proxy (ipvs)", nil
-		case found:
-			return "kube-proxy (iptables)", nil
+		case mode != "":
+			return "kube-proxy (" + mode + ")", nil
 		}
 	}
 	for _, of := range []struct{ device, proxy string }{{"kube-dummy-if", "kube-router"}, {"cilium_host", Cilium}, {"ovn-k8s-mp0", "OVN-Kubernetes"}} {
@@ -56,18 +56,21 @@ func Find() (string, error) {
 	return Unknown, nil
 }
 
-// hasChain reports whether the table nat of either back end of iptables has kube-proxy's chain.
-func hasChain(f decision.Family) (bool, error) {
+// iptables names the mode by the back end of iptables whose table nat has kube-proxy's chain; empty: neither has it.
+func iptables(f decision.Family) (string, error) {
 	c, err := nft.Get(nft.Family(f), unix.NFT_MSG_GETCHAIN, nft.NamedChain("nat", chain))
 	if c != nil || err != nil {
-		return c != nil, err
+		return "iptables", err
 	}
 	t, err := xtables.ReadLoaded(f, "nat")
 	if t == nil || err != nil {
-		return false, err
+		return "", err
 	}
 	chains, err := t.Chains()
-	return slices.ContainsFunc(chains, func(c xtables.Chain) bool { return c.Name == chain }), err
+	if slices.ContainsFunc(chains, func(c xtables.Chain) bool { return c.Name == chain }) {
+		return "iptables-legacy", err
+	}
+	return "", err
 }
 
 func hasDevice(name string) bool {

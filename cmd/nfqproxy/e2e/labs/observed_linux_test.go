@@ -80,7 +80,7 @@ func TestObservedLab(t *testing.T) {
 	expect(0, "decided by kube-proxy (nftables); this daemon only observes", "status")
 	expect(0, "kube-proxy ready, observer ready", "lab", "status")
 	expect(0, "nothing is wrong", "doctor")
-	expect(0, "answered 1 of the last 1 flow", "why", "shell-b", "web:80/TCP")
+	expect(0, "works, as far as objects and recent flows show: 3 endpoints", "why", "shell-b", "web:80/TCP")
 	expect(2, "holding flows is not possible: kube-proxy (", "step", "--service", "web", "--seconds", "1")
 	expect(2, "another service proxy selects the endpoints", "balance", "web", "maglev")
 	_, rules, _ := e2etest.Run(t, nil, "lab", "exec", "--lab", "own", "node-a", "--", "iptables-save")
@@ -119,6 +119,31 @@ func TestObservedLab(t *testing.T) {
 		p.WaitFor("the candidates", "['10.244.0.2', '10.244.0.3', '10.244.1.2'].every((a) => document.querySelector('.side').textContent.includes(a))")
 	})
 
+	// A proxy that hangs does not follow a change: its rules are still what they were.
+	for _, node := range []string{"node-a", "node-b"} {
+		if code, _, stderr := run("lab", "fault", "add", "freeze", node); code != 0 {
+			t.Fatal(stderr)
+		}
+	}
+	if code, _, stderr := run("lab", "scale", "web", "2"); code != 0 {
+		t.Fatal(stderr)
+	}
+	for _, of := range []struct{ shell, proxy string }{{"shell-a", "kube-proxy (iptables) on node-a"}, {"shell-b", "kube-proxy (nftables) on node-b"}} {
+		expect(0, "works, but the rules of "+of.proxy+" have lacked changes of default/web:http for ", "why", of.shell, "web")
+		expect(0, "they still lead to 10.244.0.3:8080 (default/web-3)", "why", of.shell, "web")
+		expect(1, "error NFQ093: the rules of "+of.proxy+" have lacked changes of default/web:http for ", "doctor")
+	}
+	expect(0, "node-b: 10.244.0.3:8080: rules not yet, ", "timeline", "web")
+	for _, fault := range []string{"1", "2"} {
+		if code, _, stderr := run("lab", "fault", "rm", fault); code != 0 {
+			t.Fatal(stderr)
+		}
+	}
+	for _, shell := range []string{"shell-a", "shell-b"} {
+		expect(0, "works, as far as objects and recent flows show: 2 endpoints", "why", shell, "web")
+	}
+	expect(0, "node-b: 10.244.0.3:8080: rules +", "timeline", "web")
+
 	// A program that ends, behind the back of kube-proxy: its flows are refused.
 	if code, _, stderr := run("lab", "pod", "stop", "web-2"); code != 0 {
 		t.Fatal(stderr)
@@ -143,5 +168,5 @@ func TestObservedLab(t *testing.T) {
 			return false
 		}
 	})
-	expect(1, "error NFQ040: 1 of 3 endpoints will not answer: 10.244.1.2:8080 refuses connections", "doctor")
+	expect(1, "error NFQ040: 1 of 2 endpoints will not answer: 10.244.1.2:8080 refuses connections", "doctor")
 }
