@@ -149,7 +149,7 @@ func (v *visit) roll(ctx context.Context) (err error) {
 		return err
 	}
 	v.record(rolling, "made", "", float64(counts[0].Made))
-	v.record(rolling, "refused", "", float64(counts[0].Failed))
+	v.record(rolling, "failed", "", float64(counts[0].Failed))
 	v.record(rolling, "delayed", "", float64(counts[0].Delayed))
 	for c, at := range changed {
 		if c.what == observe.EndpointRemoved { // it had no new flows before, either
@@ -210,14 +210,14 @@ func (s *samples) reportRolling(services int, contestants []contestant) string {
 		for _, event := range []string{observe.Rules, observe.FirstFlow, observe.LastFlow} {
 			rows.WriteString(" " + s.delays(services, c.name, event, len(made)) + " |")
 		}
-		fmt.Fprintf(&rows, " %s | %s | %.0f |\n", s.figure(services, c.name, rolling, "refused"), s.figure(services, c.name, rolling, "delayed"), made[0])
+		fmt.Fprintf(&rows, " %s | %s | %.0f |\n", s.figure(services, c.name, rolling, "failed"), s.figure(services, c.name, rolling, "delayed"), made[0])
 	}
 	if rows.Len() == 0 {
 		return ""
 	}
 	return fmt.Sprintf("\n### Rolling updates, at %d services: from the API server's response to a change, in ms\n\n"+
 		"Median (lowest and highest median of a visit) / 95th / 99th percentile / maximum [number of values]. Connections: of one visit.\n\n"+
-		"| | changes | rules | first flow | last flow | refused | delayed | of |\n|:--|--:|--:|--:|--:|--:|--:|--:|\n", services) + rows.String()
+		"| | changes | rules | first flow | last flow | failed | delayed | of |\n|:--|--:|--:|--:|--:|--:|--:|--:|\n", services) + rows.String()
 }
 
 // delays describes how long after its change an event happened, in all visits.

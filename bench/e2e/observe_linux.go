@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os/exec"
 	"regexp"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/bench/e2e/node"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
@@ -36,6 +38,11 @@ func (c *checker) observe(ctx context.Context) (err error) {
 	if err := c.await(ctx, "records of all nodes and servers", func() error { return c.observedFlows(ctx) }); err != nil {
 		return err
 	}
+	if c.Deploy == "helm" {
+		if err := c.await(ctx, "a history of the flows of each node", func() error { return c.histories(ctx) }); err != nil {
+			return err
+		}
+	}
 	during, err := c.nodeStates(ctx)
 	if err != nil {
 		return err
@@ -45,7 +52,7 @@ func (c *checker) observe(ctx context.Context) (err error) {
 
 func (c *checker) installObserver(ctx context.Context) error {
 	if c.Deploy == "helm" {
-		if err := c.helm(ctx, "install", "nfqproxy", "--set=mode=observe,image.tag=dev"); err != nil {
+		if err := c.helm(ctx, "install", "nfqproxy", "--set=mode=observe,image.tag=dev,history.enabled=true"); err != nil {
 			return err
 		}
 		return c.rolledOut(ctx, metav1.NamespaceSystem, "daemonset/nfqproxy")
@@ -97,6 +104,41 @@ func (c *checker) observedFlows(ctx context.Context) error {
 	}
 	if len(missing) > 0 {
 		return fmt.Errorf("no flows of %v", missing)
+	}
+	return nil
+}
+
+// histories wants the container history of each node's pod to have files with the flows of its node, which its program reads.
+func (c *checker) histories(ctx context.Context) error {
+	kubectl, err := cluster.Binary(cluster.Kubectl)
+	if err != nil {
+		return err
+	}
+	pods, err := c.client.CoreV1().Pods(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=nfqproxy"})
+	if err != nil {
+		return err
+	}
+	if len(pods.Items) != c.Nodes {
+		return fmt.Errorf("%d pods of nfqproxy, want %d", len(pods.Items), c.Nodes)
+	}
+	for _, p := range pods.Items {
+		var messages strings.Builder
+		cmd := exec.CommandContext(ctx, kubectl, "--kubeconfig="+c.kubeconfig(), "--namespace="+p.Namespace, "exec", p.Name, "--container=history", "--",
+			"/nfqproxy", "flows", "--history=/history", "--since=1h", "--service="+loadNamespace+"/server", "--limit=20", "--output=jsonl")
+		cmd.Stderr = &messages
+		out, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("the history of pod %s: %w: %s", p.Name, err, messages.String())
+		}
+		if len(out) == 0 {
+			return fmt.Errorf("the history of pod %s has no flows to the servers: %s", p.Name, messages.String())
+		}
+		for line := range strings.Lines(string(out)) {
+			var r flow.Record
+			if err := json.Unmarshal([]byte(line), &r); err != nil || r.Node != p.Spec.NodeName {
+				return fmt.Errorf("the history of pod %s on %s: %v: %s", p.Name, p.Spec.NodeName, err, line)
+			}
+		}
 	}
 	return nil
 }

@@ -9,6 +9,29 @@ import (
 
 func TestMain(m *testing.M) { netnstest.Main(m) }
 
+// TestFindLegacy: the back end of iptables is known.
+func TestFindLegacy(t *testing.T) {
+	netnstest.Require(t)
+	netnstest.RequireTool(t, "xtables-legacy-multi")
+	n, err := netns.New("node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	if out, err := n.Run("", "xtables-legacy-multi", "iptables", "-t", "nat", "-N", "KUBE-SERVICES"); err != nil {
+		t.Fatal(err, out)
+	}
+	if err := n.Do(func() error {
+		got, err := Find()
+		if got != "kube-proxy (iptables-legacy)" {
+			t.Errorf("%q", got)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestFind: each proxy is known by its traces, and kube-proxy's count most. The kind of a device does not matter.
 func TestFind(t *testing.T) {
 	netnstest.Require(t)
