@@ -136,3 +136,24 @@ func TestPortsSuffice(t *testing.T) {
 		t.Error("ranges of source ports overlap, or reach into the kernel's (61000 and up)")
 	}
 }
+
+// TestRollingReport: of all visits the percentiles, and of each one the median.
+func TestRollingReport(t *testing.T) {
+	s := newSamples(io.Discard)
+	for round, values := range [][]float64{{1, 2, 3}, {10, 20, 300}} {
+		for _, v := range values {
+			s.add(sample{1000, "nftables-observed", rolling, "rules", "ms", round, v})
+			s.add(sample{1000, "nftables-observed", rolling, "changes", "", round, 1})
+		}
+		s.add(sample{1000, "nftables-observed", rolling, "made", "", round, 9000})
+		s.add(sample{1000, "nftables-observed", rolling, "failed", "", round, float64(7 + round)})
+		s.add(sample{1000, "nftables-observed", rolling, "delayed", "", round, 0})
+	}
+	const want = "| nftables-observed | 6 | 3.00 (2.00–20.0) / 300 / 300 / 300 [6] | – | – | 7.50 (7.00–8.00) | 0 | 9000 |\n"
+	if got := s.reportRolling(1000, []contestant{{name: "nfqproxy"}, {name: "nftables-observed"}}); !strings.HasSuffix(got, want) {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got := s.reportRolling(1, []contestant{{name: "nftables-observed"}}); got != "" {
+		t.Error(got)
+	}
+}

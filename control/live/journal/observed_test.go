@@ -446,6 +446,9 @@ func TestIptablesRules(t *testing.T) {
 			s.Usable[decision.Local] = usable
 			g := &followed{addr: client, ends: true}
 			c.rules.want(s, g, start, c)
+			if awaited := g.rules == 0; awaited == large {
+				t.Errorf("large %t, usable %v: awaited %t", large, usable, awaited)
+			}
 			c.rules.changed(link{s.ServiceChain(), s.EndpointChain(client)}, linkChange{false, start.Add(time.Second)}, c)
 			if g.rules > 0 {
 				t.Error("the other policy's chain tells")

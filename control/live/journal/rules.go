@@ -51,8 +51,8 @@ func newProxyRules() *proxyRules {
 func (r *proxyRules) want(s *decision.ServicePort, g *followed, at time.Time, c *changes) {
 	p := s.InternalPolicy
 	links := []link{{s.PolicyChain(p), s.EndpointChain(g.addr)}, {s.NFTablesChain(p), decision.NFTablesEndpoint(g.addr)}}
-	if c.large[s.Family] && len(s.Usable[p]) == 0 {
-		links, g.rules = links[1:], unknown
+	if n := len(s.Usable[p]); c.large[s.Family] && n < 2 { // the chain may stay for the first endpoint that comes again
+		links, g.rules = links[1-n:], unknown
 	}
 	for _, l := range links {
 		if seen, ok := r.recent[l]; ok && seen.leads == g.begins && at.Sub(seen.at) < rulesAge {

@@ -138,9 +138,15 @@ func (d *Doctor) addLag(ctx context.Context, status []observe.Status, answer *di
 		return nil
 	}
 	services, err := d.Observer.Services(ctx, observe.ServiceQuery{Service: r.Service, Changes: true})
+	if err != nil || len(lags(services.Services, status)) == 0 {
+		return err
+	}
+	// A later change of another Service may show that the proxy has written all.
+	others, err := d.Observer.Services(ctx, observe.ServiceQuery{Active: true, Changes: true})
 	if err != nil {
 		return err
 	}
+	services.Services = append(services.Services, slices.DeleteFunc(others.Services, func(s observe.Service) bool { return s.Service == r.Service })...)
 	for _, l := range lags(services.Services, status) {
 		if l.node != answer.Node || l.service != r.Service || (l.family == "IPv6") != strings.HasPrefix(r.Destination, "[") {
 			continue

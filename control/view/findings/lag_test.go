@@ -2,6 +2,7 @@ package findings
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,34 +71,41 @@ func TestLags(t *testing.T) {
 // changedServices is an observer of services.
 type changedServices struct {
 	observe.Observer
-	list []observe.Service
+	list   []observe.Service
+	others []observe.Service
 }
 
-func (c changedServices) Services(context.Context, observe.ServiceQuery) (*observe.Services, error) {
-	return &observe.Services{Services: c.list}, nil
+func (c changedServices) Services(_ context.Context, q observe.ServiceQuery) (*observe.Services, error) {
+	if q.Service == "" {
+		return &observe.Services{Services: slices.Concat(c.list, c.others)}, nil
+	}
+	return &observe.Services{Services: slices.Clone(c.list)}, nil
 }
 
 // TestLagInAnswer: rules that lack changes make an answer a partial one, and a failure if they lead to nothing that is left.
 func TestLagInAnswer(t *testing.T) {
 	const before, after = "10.244.1.2:80", "10.244.1.3:80"
 	added := changed(90*time.Second, after, observe.EndpointAdded, awaited)
+	later := []observe.Service{{Service: "shop/other", Family: "IPv4", Changes: []observe.Change{changed(time.Minute, "10.244.1.9:80", observe.EndpointAdded, written)}}}
 	for name, tt := range map[string]struct {
 		node      string
 		changes   []observe.Change
+		others    []observe.Service
 		endpoints []string
 		outcome   diagnose.Outcome
 		headline  string
 	}{
-		"written":      {"node-a", []observe.Change{changed(90*time.Second, after, observe.EndpointAdded, written)}, []string{after}, diagnose.Works, "works, as far as the objects show"},
-		"another node": {"node-b", []observe.Change{added}, []string{after}, diagnose.Works, "works, as far as the objects show"},
-		"one is gone":  {"node-a", []observe.Change{changed(90*time.Second, before, observe.EndpointRemoved, awaited)}, []string{after}, diagnose.Partly, "works, but the rules of kube-proxy (nftables) on node-a have lacked changes of shop/web:http for 1m30s: they still lead to 10.244.1.2:80 (NFQ093)"},
-		"one is new":   {"node-a", []observe.Change{added}, []string{before, after}, diagnose.Partly, "works, but the rules"},
-		"all are new":  {"node-a", []observe.Change{added, changed(80*time.Second, before, observe.EndpointRemoved, awaited)}, []string{after}, diagnose.Fails, "does not work"},
+		"written":                    {"node-a", []observe.Change{changed(90*time.Second, after, observe.EndpointAdded, written)}, nil, []string{after}, diagnose.Works, "works, as far as the objects show"},
+		"another node":               {"node-b", []observe.Change{added}, nil, []string{after}, diagnose.Works, "works, as far as the objects show"},
+		"that of another is written": {"node-a", []observe.Change{added}, later, []string{after}, diagnose.Works, "works, as far as the objects show"},
+		"one is gone":                {"node-a", []observe.Change{changed(90*time.Second, before, observe.EndpointRemoved, awaited)}, nil, []string{after}, diagnose.Partly, "works, but the rules of kube-proxy (nftables) on node-a have lacked changes of shop/web:http for 1m30s: they still lead to 10.244.1.2:80 (NFQ093)"},
+		"one is new":                 {"node-a", []observe.Change{added}, nil, []string{before, after}, diagnose.Partly, "works, but the rules"},
+		"all are new":                {"node-a", []observe.Change{added, changed(80*time.Second, before, observe.EndpointRemoved, awaited)}, nil, []string{after}, diagnose.Fails, "does not work"},
 		// It may still answer.
-		"not ready": {"node-a", []observe.Change{added, changed(80*time.Second, before, observe.EndpointExcluded, awaited)}, []string{after}, diagnose.Partly, "works, but the rules"},
+		"not ready": {"node-a", []observe.Change{added, changed(80*time.Second, before, observe.EndpointExcluded, awaited)}, nil, []string{after}, diagnose.Partly, "works, but the rules"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &Doctor{Observer: changedServices{list: []observe.Service{{Service: "shop/web:http", Family: "IPv4", Changes: tt.changes}}}}
+			d := &Doctor{Observer: changedServices{list: []observe.Service{{Service: "shop/web:http", Family: "IPv4", Changes: tt.changes}}, others: tt.others}}
 			a := &diagnose.Answer{Works: true, Node: tt.node, Record: &flow.Record{Service: "shop/web:http", Destination: "10.96.0.20:80"}}
 			for _, e := range tt.endpoints {
 				a.Endpoints = append(a.Endpoints, diagnose.Endpoint{Address: e})
