@@ -44,22 +44,6 @@ func Number(n uint32) (b Bits) {
 	return b
 }
 
-// NetworkNumber is a number of up to 8 bytes in network byte order.
-func NetworkNumber(size int, n uint64) (b Bits) {
-	var all [8]byte
-	binary.BigEndian.PutUint64(all[:], n)
-	b.Put(all[8-size:])
-	return b
-}
-
-// Flag is 1 or 0, of one byte.
-func Flag(is bool) (b Bits) {
-	if is {
-		return NetworkNumber(1, 1)
-	}
-	return NetworkNumber(1, 0)
-}
-
 // DeviceSize is the size of a device's name as a value, in bytes: IFNAMSIZ (if.h).
 const DeviceSize = 16
 

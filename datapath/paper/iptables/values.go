@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,17 +14,33 @@ import (
 
 var _ rules.Packet = (*Context)(nil)
 
+// NetworkNumber is a number of up to 8 bytes in network byte order.
+func NetworkNumber(size int, n uint64) (b rules.Bits) {
+	var all [8]byte
+	binary.BigEndian.PutUint64(all[:], n)
+	b.Put(all[8-size:])
+	return b
+}
+
+// Flag is 1 or 0, of one byte.
+func Flag(is bool) (b rules.Bits) {
+	if is {
+		return NetworkNumber(1, 1)
+	}
+	return NetworkNumber(1, 0)
+}
+
 // Payload reads the header. What all rules read is not taken from the packet's bytes.
 func (c *Context) Payload(p rules.Payload) (b rules.Bits, present bool) {
 	packet := &c.Packet
 	is4 := packet.Is4()
 	switch {
 	case p.Transport && HasPorts(packet.Protocol) && p.ByteSize == 2 && p.Offset == 0:
-		return rules.NetworkNumber(2, uint64(packet.Source.Port())), true
+		return NetworkNumber(2, uint64(packet.Source.Port())), true
 	case p.Transport && HasPorts(packet.Protocol) && p.ByteSize == 2 && p.Offset == 2:
-		return rules.NetworkNumber(2, uint64(packet.Destination.Port())), true
+		return NetworkNumber(2, uint64(packet.Destination.Port())), true
 	case p.Transport && packet.Protocol == protoTCP && p.Offset == 13 && p.ByteSize == 1:
-		return rules.NetworkNumber(1, uint64(packet.Flags)), true
+		return NetworkNumber(1, uint64(packet.Flags)), true
 	case p.Transport && hasICMP(packet.Protocol) && p.Offset == 0 && p.ByteSize <= 2:
 		b.Put([]byte{packet.ICMPType, packet.ICMPCode}[:p.ByteSize])
 		return b, true
@@ -36,17 +53,17 @@ func (c *Context) Payload(p rules.Payload) (b rules.Bits, present bool) {
 		b.PutAddr(packet.Destination.Addr())
 		return b, true
 	case is4 && p.Offset == 9 && p.ByteSize == 1 || !is4 && p.Offset == 6 && p.ByteSize == 1 && packet.Bytes == nil:
-		return rules.NetworkNumber(1, uint64(packet.Protocol)), true
+		return NetworkNumber(1, uint64(packet.Protocol)), true
 	case is4 && p.Offset == 8 && p.ByteSize == 1 || !is4 && p.Offset == 7 && p.ByteSize == 1:
-		return rules.NetworkNumber(1, uint64(packet.TTL)), true
+		return NetworkNumber(1, uint64(packet.TTL)), true
 	case is4 && p.Offset == 1 && p.ByteSize == 1:
-		return rules.NetworkNumber(1, uint64(packet.TOS)), true
+		return NetworkNumber(1, uint64(packet.TOS)), true
 	case !is4 && p.Offset == 0 && p.ByteSize == 2 && packet.Bytes == nil: // the rest is of the flow label
-		b = rules.NetworkNumber(2, 6<<12|uint64(packet.TOS)<<4)
+		b = NetworkNumber(2, 6<<12|uint64(packet.TOS)<<4)
 		b.Known[1] = 0xf0
 		return b, true
 	case is4 && p.Offset == 6 && p.ByteSize == 2 && packet.Bytes == nil: // not a fragment; "do not fragment" may be set
-		b = rules.NetworkNumber(2, 0)
+		b = NetworkNumber(2, 0)
 		b.Known[0] = 0x3f
 		return b, true
 	}
@@ -58,18 +75,18 @@ func (c *Context) Meta(m rules.Meta) (b rules.Bits, present bool) {
 	p := &c.Packet
 	switch m.Key {
 	case "length":
-		return rules.NetworkNumber(4, uint64(p.Length)), true
+		return NetworkNumber(4, uint64(p.Length)), true
 	case "protocol":
 		if p.Is4() {
-			return rules.NetworkNumber(2, 0x0800), true
+			return NetworkNumber(2, 0x0800), true
 		}
-		return rules.NetworkNumber(2, 0x86dd), true
+		return NetworkNumber(2, 0x86dd), true
 	case "nfproto":
-		return rules.NetworkNumber(1, uint64(rules.NFProto(p.Is4()))), true
+		return NetworkNumber(1, uint64(rules.NFProto(p.Is4()))), true
 	case "l4proto":
-		return rules.NetworkNumber(1, uint64(p.Protocol)), true
+		return NetworkNumber(1, uint64(p.Protocol)), true
 	case "mark":
-		return rules.NetworkNumber(4, uint64(p.Mark)), true
+		return NetworkNumber(4, uint64(p.Mark)), true
 	case "iif", "iifname", "sdif", "sdifname":
 		return rules.DeviceName(c.In), true
 	case "oif", "oifname":
@@ -86,7 +103,7 @@ func (c *Context) Meta(m rules.Meta) (b rules.Bits, present bool) {
 		if p.Local {
 			c.Host.Assume("that the sending socket has the priority 0")
 		}
-		return rules.NetworkNumber(4, uint64(p.Priority)), true
+		return NetworkNumber(4, uint64(p.Priority)), true
 	case "iifgroup":
 		return c.deviceGroup(c.In)
 	case "oifgroup":
@@ -99,19 +116,19 @@ func (c *Context) Meta(m rules.Meta) (b rules.Bits, present bool) {
 		case !known || m.Key == "cgroup":
 			return rules.UnknownBits(4), true
 		case m.Key == "skuid":
-			return rules.NetworkNumber(4, uint64(p.Owner.UID)), true
+			return NetworkNumber(4, uint64(p.Owner.UID)), true
 		}
-		return rules.NetworkNumber(4, uint64(p.Owner.GID)), true
+		return NetworkNumber(4, uint64(p.Owner.GID)), true
 	case "pkttype":
-		return rules.NetworkNumber(1, uint64(c.linkType())), true
+		return NetworkNumber(1, uint64(c.linkType())), true
 	case "cpu":
 		c.Host.Assume(fmt.Sprintf("that processor %d handles the packet", p.CPU))
-		return rules.NetworkNumber(4, uint64(p.CPU)), true
+		return NetworkNumber(4, uint64(p.CPU)), true
 	case "nftrace":
-		return rules.Flag(false), true
+		return Flag(false), true
 	case "ipsec":
 		c.Host.Assume("that IPsec did not protect the packet")
-		return rules.Flag(false), true
+		return Flag(false), true
 	case "time", "hour", "day":
 		now := c.Host.Time()
 		if now.IsZero() {
@@ -126,11 +143,11 @@ func (c *Context) Meta(m rules.Meta) (b rules.Bits, present bool) {
 func timeBits(key string, now time.Time) rules.Bits {
 	switch key {
 	case "hour":
-		return rules.NetworkNumber(4, uint64(now.Unix()%86400))
+		return NetworkNumber(4, uint64(now.Unix()%86400))
 	case "day":
-		return rules.NetworkNumber(1, uint64(now.Weekday()))
+		return NetworkNumber(1, uint64(now.Weekday()))
 	}
-	return rules.NetworkNumber(8, uint64(now.UnixNano()))
+	return NetworkNumber(8, uint64(now.UnixNano()))
 }
 
 // socket is whether the packet has a socket, and whether that is the one that sent it. One that comes in by lo has lost it
@@ -151,7 +168,7 @@ func (c *Context) deviceGroup(device string) (rules.Bits, bool) {
 	if device == "" || !known {
 		return rules.UnknownBits(4), device != ""
 	}
-	return rules.NetworkNumber(4, uint64(group)), true
+	return NetworkNumber(4, uint64(group)), true
 }
 
 // deviceType is ARPHRD_... (if_arp.h).
@@ -160,9 +177,9 @@ func (c *Context) deviceType(device string) (rules.Bits, bool) {
 	case device == "":
 		return rules.UnknownBits(2), false
 	case device == "lo":
-		return rules.NetworkNumber(2, 772), true
+		return NetworkNumber(2, 772), true
 	case c.Host.HasFrames(device):
-		return rules.NetworkNumber(2, 1), true
+		return NetworkNumber(2, 1), true
 	}
 	return rules.UnknownBits(2), true
 }
@@ -172,7 +189,7 @@ func (c *Context) deviceType(device string) (rules.Bits, bool) {
 func (c *Context) Ct(k rules.Ct) (b rules.Bits, present bool) {
 	e := c.Host.Connection()
 	if k.Key == "state" {
-		return rules.NetworkNumber(4, uint64(c.stateBit(e))), true
+		return NetworkNumber(4, uint64(c.stateBit(e))), true
 	}
 	if e == nil || !c.Host.Tracked() { // none, or a template
 		return rules.UnknownBits(k.ByteSize), false
@@ -189,15 +206,15 @@ func (c *Context) ofEntry(e *Connection, k rules.Ct) (b rules.Bits, present bool
 	}
 	switch k.Key {
 	case "direction":
-		return rules.NetworkNumber(1, map[bool]uint64{true: 1}[c.Host.Reply()]), true
+		return NetworkNumber(1, map[bool]uint64{true: 1}[c.Host.Reply()]), true
 	case "status":
 		return statusBits(e, c.Host.Translates()), true
 	case "mark":
-		return rules.NetworkNumber(4, uint64(e.Mark)), true
+		return NetworkNumber(4, uint64(e.Mark)), true
 	case "l3proto":
-		return rules.NetworkNumber(1, uint64(rules.NFProto(e.Original.Source.Addr().Is4()))), true
+		return NetworkNumber(1, uint64(rules.NFProto(e.Original.Source.Addr().Is4()))), true
 	case "protocol":
-		return rules.NetworkNumber(1, uint64(tuple.Protocol)), true
+		return NetworkNumber(1, uint64(tuple.Protocol)), true
 	case "saddr":
 		b.PutAddr(tuple.Source.Addr())
 		return b, true
@@ -205,13 +222,13 @@ func (c *Context) ofEntry(e *Connection, k rules.Ct) (b rules.Bits, present bool
 		b.PutAddr(tuple.Destination.Addr())
 		return b, true
 	case "proto-src":
-		return rules.NetworkNumber(2, uint64(tuple.Source.Port())), true
+		return NetworkNumber(2, uint64(tuple.Source.Port())), true
 	case "proto-dst":
-		return rules.NetworkNumber(2, uint64(tuple.Destination.Port())), true
+		return NetworkNumber(2, uint64(tuple.Destination.Port())), true
 	case "zone":
-		return rules.NetworkNumber(2, uint64(e.Zone)), true
+		return NetworkNumber(2, uint64(e.Zone)), true
 	case "expiration":
-		return rules.NetworkNumber(4, 1000*uint64(c.Host.Expires())), true
+		return NetworkNumber(4, 1000*uint64(c.Host.Expires())), true
 	case "helper":
 		return rules.UnknownBits(16), false // of the connection that expected this one: no other has any (nft_ct_get_eval, nft_ct.c)
 	case "label":
@@ -252,7 +269,7 @@ func statusBits(e *Connection, translates bool) rules.Bits {
 			n |= s.bit
 		}
 	}
-	b := rules.NetworkNumber(4, n)
+	b := NetworkNumber(4, n)
 	if !translates {
 		b.Known[2], b.Known[3] = b.Known[2]&^(destinationDone>>8), b.Known[3]&^sourceDone
 		b.Data[2], b.Data[3] = b.Data[2]&b.Known[2], b.Data[3]&b.Known[3]
@@ -274,13 +291,13 @@ func (c *Context) traffic(k rules.Ct, e *Connection) (rules.Bits, bool) {
 	c.Host.Assume("that the kernel counts the traffic of connections (net.netfilter.nf_conntrack_acct)")
 	switch {
 	case k.Key == "bytes":
-		return rules.NetworkNumber(8, bytes), true
+		return NetworkNumber(8, bytes), true
 	case k.Key == "packets":
-		return rules.NetworkNumber(8, packets), true
+		return NetworkNumber(8, packets), true
 	case packets == 0:
-		return rules.NetworkNumber(8, 0), true
+		return NetworkNumber(8, 0), true
 	}
-	return rules.NetworkNumber(8, bytes/packets), true
+	return NetworkNumber(8, bytes/packets), true
 }
 
 // addressTypes are the bits of iptables' types in the order of RTN_... (rtnetlink.h).
@@ -300,11 +317,11 @@ func (c *Context) AddrType(t rules.AddrType) rules.Bits {
 	}
 	a := c.Address(t.Source)
 	if a.Is6() {
-		return rules.NetworkNumber(4, c.addrType6(a, device))
+		return NetworkNumber(4, c.addrType6(a, device))
 	}
 	for n, is := range addressTypes {
 		if c.Host.AddrType(a, device, is) {
-			return rules.NetworkNumber(4, uint64(n))
+			return NetworkNumber(4, uint64(n))
 		}
 	}
 	return rules.UnknownBits(4)

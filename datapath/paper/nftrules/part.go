@@ -26,7 +26,7 @@ func (p part) Read(of rules.Packet) (b rules.Bits, present bool) {
 	data, there := p.find(&of.(*iptables.Context).Packet)
 	switch {
 	case p.size == 0:
-		return rules.Flag(there), true
+		return iptables.Flag(there), true
 	case !there:
 		return rules.UnknownBits(p.size), false
 	case data == nil:

@@ -75,7 +75,7 @@ func compileTable(t *table) (*table, error) {
 	t.Elements = make([]rules.Element, 0, len(t.elements))
 	var ranges []rules.Range
 	for i, e := range t.elements {
-		position := rules.NetworkNumber(4, uint64(i))
+		position := iptables.NetworkNumber(4, uint64(i))
 		value := append([]byte(nil), position.Bytes()...)
 		if _, any := e.Key.(nftables.Wildcard); any {
 			t.Any = &rules.Element{Value: value}

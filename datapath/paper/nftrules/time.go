@@ -5,8 +5,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
-	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 var kindDay = &kind{size: 1, names: map[string]uint64{
@@ -26,7 +26,7 @@ var kindDuration = &kind{size: 4, parse: func(text string) ([]byte, bool) {
 var kindHour = &kind{size: 4, parse: func(text string) ([]byte, bool) {
 	for _, layout := range []string{"15:04", "15:04:05"} {
 		if t, err := time.Parse(layout, text); err == nil {
-			b := rules.NetworkNumber(4, uint64(t.Hour()*3600+t.Minute()*60+t.Second()))
+			b := iptables.NetworkNumber(4, uint64(t.Hour()*3600+t.Minute()*60+t.Second()))
 			return b.Bytes(), true
 		}
 	}
@@ -37,7 +37,7 @@ var kindHour = &kind{size: 4, parse: func(text string) ([]byte, bool) {
 var kindTime = &kind{size: 8, parse: func(text string) ([]byte, bool) {
 	for _, layout := range []string{"2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
 		if t, err := time.Parse(layout, text); err == nil {
-			b := rules.NetworkNumber(8, uint64(t.UnixNano()))
+			b := iptables.NetworkNumber(8, uint64(t.UnixNano()))
 			return b.Bytes(), true
 		}
 	}

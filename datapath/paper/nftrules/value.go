@@ -72,9 +72,9 @@ func (s socketField) String() string { return "socket " + string(s) }
 func (s socketField) Read(p rules.Packet) (rules.Bits, bool) {
 	found, wildcard, transparent := p.(*iptables.Context).Host.Listener()
 	if s == "wildcard" {
-		return rules.Flag(wildcard), found
+		return iptables.Flag(wildcard), found
 	}
-	return rules.Flag(transparent), found
+	return iptables.Flag(transparent), found
 }
 
 // fibDevice is the device that leads to an address (nft_fib4_eval, nft_fib6_eval).
@@ -105,7 +105,7 @@ func (f fibDevice) Read(p rules.Packet) (rules.Bits, bool) {
 		device = by
 	}
 	if f.check {
-		return rules.Flag(device != ""), true
+		return iptables.Flag(device != ""), true
 	}
 	return rules.DeviceName(device), true
 }
@@ -201,9 +201,9 @@ func (segmentSize) Read(p rules.Packet) (rules.Bits, bool) {
 		v.Host.Assume(fmt.Sprintf("that the path's MTU is %d", mtu))
 	}
 	if mtu == loopback {
-		return rules.NetworkNumber(2, least), true
+		return iptables.NetworkNumber(2, least), true
 	}
-	return rules.NetworkNumber(2, mtu-headers), true
+	return iptables.NetworkNumber(2, mtu-headers), true
 }
 
 // numgen is a number that is drawn at random. One that counts is, too: where its counter stands is not known.
@@ -223,7 +223,7 @@ func (n *numgen) Read(p rules.Packet) (rules.Bits, bool) {
 	if n.inc && v.Host.Fresh() {
 		next, _ := v.Recall(n).(uint64)
 		v.Keep(n, (next+1)%max(1, n.mod))
-		return rules.NetworkNumber(4, next+n.offset), true
+		return iptables.NetworkNumber(4, next+n.offset), true
 	}
 	const most = 256
 	cuts := n.cuts
@@ -243,11 +243,11 @@ func (n *numgen) Read(p rules.Packet) (rules.Bits, bool) {
 		}
 		size := end - first
 		if size >= left || v.Host.Draw(float64(size)/float64(left)) {
-			return rules.NetworkNumber(4, first+n.offset), true
+			return iptables.NetworkNumber(4, first+n.offset), true
 		}
 		left -= size
 	}
-	return rules.NetworkNumber(4, n.offset), true
+	return iptables.NetworkNumber(4, n.offset), true
 }
 
 // tellApart has a number generator draw only what ranges tell apart.
@@ -303,7 +303,7 @@ func (h hash) Read(p rules.Packet) (rules.Bits, bool) {
 			data = append(data, make([]byte, (4-len(data)%4)%4)...)
 		}
 	}
-	return rules.NetworkNumber(4, uint64(jhash(data, h.seed))*h.mod>>32+h.offset), true
+	return iptables.NetworkNumber(4, uint64(jhash(data, h.seed))*h.mod>>32+h.offset), true
 }
 
 // hostOrder reports whether the kernel has the value as a number of the machine, which is little-endian.
@@ -436,5 +436,5 @@ func (s shifted) Read(p rules.Packet) (rules.Bits, bool) {
 	} else {
 		n <<= s.by
 	}
-	return rules.NetworkNumber(b.Size, n&(1<<(8*b.Size)-1)), present
+	return iptables.NetworkNumber(b.Size, n&(1<<(8*b.Size)-1)), present
 }
