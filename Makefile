@@ -345,7 +345,7 @@ PROXY    ?= nfqproxy
 NODES    ?= 3
 DEPLOY   ?= kustomize
 CHECKS   ?= all
-E2EFLAGS = -proxy=$(PROXY) -nodes=$(NODES) -deploy=$(DEPLOY) $(if $(IPV6ONLY),-ipv6-only) $(if $(KEEP),-keep) \
+E2EFLAGS = -proxy=$(PROXY) -nodes=$(NODES) -deploy=$(DEPLOY) $(if $(IPV6ONLY),-ipv6-only) $(if $(OBSERVE),-observe) $(if $(KEEP),-keep) \
 	$(if $(FOCUS),-focus='$(FOCUS)',-checks=$(CHECKS)) $(if $(SKIP),-skip='$(SKIP)')
 e2e: build image e2e-programs
 	$(GO) run ./bench/e2e -image=bin/nfqproxy-image.tar $(E2EFLAGS) run

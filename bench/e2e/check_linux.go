@@ -94,6 +94,15 @@ type checker struct {
 	client kubernetes.Interface
 }
 
+func newChecker(s *settings) (*checker, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	return &checker{s, client}, err
+}
+
 // loadNamespace is that of manifests/servers.yaml.
 const loadNamespace = "load"
 
@@ -102,15 +111,10 @@ func runChecks(ctx context.Context, s *settings, names []string) error {
 	if err := knownChecks(names); err != nil {
 		return err
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
+	c, err := newChecker(s)
 	if err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	c := &checker{s, client}
 	if err := c.patientServers(ctx); err != nil {
 		return err
 	}

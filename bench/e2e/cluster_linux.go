@@ -36,6 +36,7 @@ type settings struct {
 	Image    string // archive of nfqproxy's image; empty: one with Program is made
 	Proxy    string // see proxies
 	Deploy   string // "kustomize" or "helm"
+	Observe  bool   // nfqproxy observes during the tests; Proxy is another one
 	Nodes    int
 	IPv6Only bool
 	// APIServer is the URL by which nodes and pods reach it.

@@ -70,6 +70,7 @@ func run() error {
 	flag.StringVar(&o.Image, "image", "", "archive of nfqproxy's image nfqproxy:dev; default: an image of -program is made")
 	flag.StringVar(&o.Proxy, "proxy", "nfqproxy", "the service proxy: "+proxyNames())
 	flag.StringVar(&o.Deploy, "deploy", "kustomize", "how nfqproxy is installed: kustomize or helm")
+	flag.BoolVar(&o.Observe, "observe", false, "with another service proxy: nfqproxy observes beside it during the tests")
 	flag.IntVar(&o.Nodes, "nodes", 3, "number of nodes")
 	flag.BoolVar(&o.IPv6Only, "ipv6-only", false, "a cluster with IPv6 only, instead of both families")
 	flag.StringVar(&o.checks, "checks", "", "run: checks to carry out after the tests, with commas between, or all: "+checkNames())
@@ -136,6 +137,9 @@ func (o *options) validate() error {
 	}
 	if o.Deploy != "kustomize" && o.Deploy != "helm" {
 		errs = append(errs, fmt.Errorf("-deploy %q: want kustomize or helm", o.Deploy))
+	}
+	if o.Observe && ownCluster(&o.settings) {
+		errs = append(errs, fmt.Errorf("-observe: -proxy %s decides itself; want another service proxy", o.Proxy))
 	}
 	if o.checks != "" {
 		errs = append(errs, knownChecks(o.checkList()))

@@ -53,7 +53,17 @@ func (t *tests) flags(out string) {
 
 // run runs the tests, in the network of the nodes, and writes their results. Tests that fail are
 // an error.
-func (t *tests) run(ctx context.Context, s *settings) error {
+func (t *tests) run(ctx context.Context, s *settings) (err error) {
+	if s.Observe {
+		c, err := newChecker(s)
+		if err != nil {
+			return err
+		}
+		if err := c.installObserver(ctx); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, c.removeObserver(context.WithoutCancel(ctx))) }()
+	}
 	out := filepath.Join(t.out, s.name())
 	if err := errors.Join(os.RemoveAll(out), os.MkdirAll(out, 0o755)); err != nil {
 		return err
@@ -122,6 +132,9 @@ func (s *settings) name() string {
 	name := s.Proxy
 	if s.Deploy == "helm" && ownCluster(s) {
 		name += "-helm"
+	}
+	if s.Observe {
+		name += "-observed"
 	}
 	if s.IPv6Only {
 		name += "-ipv6"

@@ -200,7 +200,7 @@ const (
 	// rest is between two passes over the connection table.
 	rest = 5 * time.Second
 	// sampleRest is for how long a journal that observes gets no events, between two samples.
-	sampleRest = 700 * time.Millisecond
+	sampleRest = 2 * time.Second
 )
 
 // watch requests fewer events when there are too many flows, and dumps the conntrack table when
