@@ -18,7 +18,7 @@ import (
 )
 
 // reproductions are the shipped experiments that repeat published results. Some of their points take minutes.
-var reproductions = []string{"balls-into-bins", "consistent-hashing", "hedging", "mm1", "power-of-d"}
+var reproductions = []string{"balls-into-bins", "consistent-hashing", "hedging", "join-idle-queue", "mm1", "power-of-d"}
 
 var (
 	sixValues = regexp.MustCompile(`\[([^,\]]+), ([^,\]]+)(, [^,\]]+){4}\]`)

@@ -44,6 +44,7 @@ var formulas = []formula{
 	}},
 	{"mm1-deadline", "deadline_errors", "M/M/1: Kleinrock (1975); with cancel, a finite dam: Takács (1967)", deadline},
 	{"power-of-d-time", "response_mean", "limit of many endpoints: Mitzenmacher (2001)", powerOfD},
+	{"idle-queue-time", "response_mean", "limit of many nodes: Lu et al. (2011)", idleQueue},
 	{"balls-into-bins", "flows_max_mean", "Mitzenmacher (1999); Gonnet (1981)", ballsIntoBins},
 	{"maglev-disruption", "remapped", "construction of Eisenbud et al. (2016)", maglevDisruption},
 	{"ring-max-mean", "flows_max_mean", "consistent hashing with one point for each endpoint: Holst (1980)", func(c *traffic.Config, a string) (float64, error) {
@@ -186,6 +187,14 @@ func powerOfD(c *traffic.Config, algorithm string) (float64, error) {
 	}
 	q, err := queues(c, 1)
 	return q.time(theory.SupermarketTime(d, q.load)), err
+}
+
+func idleQueue(c *traffic.Config, algorithm string) (float64, error) {
+	if algorithm != "jiq" {
+		return 0, fmt.Errorf("wants algorithm jiq, not %s", algorithm)
+	}
+	q, err := queues(c, 1)
+	return q.time(theory.IdleQueueTime(q.endpoints/float64(len(c.Cluster.Nodes)), q.load)), err
 }
 
 func ballsIntoBins(c *traffic.Config, algorithm string) (float64, error) {

@@ -62,6 +62,21 @@ func SupermarketTime(d int, load float64) float64 {
 	return sum
 }
 
+// IdleQueueTime is the mean time of a customer who joins an idle queue by Join-Idle-Queue, with many dispatchers and servers for
+// each of them, Poisson arrivals and exponential service: Lu, Xie, Kliot, Geller, Larus and Greenberg, Join-Idle-Queue: A novel load
+// balancing algorithm for dynamically scalable web services, Performance Evaluation 68(11), 2011. It is the limit for infinitely many
+// dispatchers: a server that gets idle joins the list of one dispatcher, at random, and a dispatcher without servers in its list sends
+// the customer to any server.
+//
+// The lists are then queues M/M/1 with the load p for which p/(1-p) = servers*(1-load), the mean length of a list: a dispatcher
+// knows an idle server with the probability p. A busy server only gets customers that were sent anywhere, at the rate load*(1-p), so
+// that the number of customers at a busy server is geometric.
+func IdleQueueTime(servers, load float64) float64 {
+	length := servers * (1 - load)
+	knows := length / (1 + length)
+	return 1 / (1 - float64(load*(1-knows)))
+}
+
 func power(x float64, n int) float64 {
 	p := 1.0
 	for range n {

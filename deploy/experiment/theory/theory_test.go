@@ -51,6 +51,14 @@ func TestSupermarketTime(t *testing.T) {
 	near(t, "one choice", SupermarketTime(1, 0.9), 10, 1e-9)
 }
 
+// TestIdleQueueTime: with no servers for a dispatcher all customers are sent anywhere, and with very many hardly one waits. Between
+// these, the balance of a busy server's customers holds: load is the share of busy servers.
+func TestIdleQueueTime(t *testing.T) {
+	near(t, "no list", IdleQueueTime(0, 0.9), MMcTime(1, 0.9), 1e-12)
+	near(t, "long lists", IdleQueueTime(1e9, 0.9), 1, 1e-6)
+	near(t, "ten servers", IdleQueueTime(10, 0.9), 1/(1-0.45), 1e-12) // one server in a list on average: it is known half of the time
+}
+
 func TestRelaxation(t *testing.T) {
 	near(t, "relaxation", Relaxation(0.81), 100, 1e-9)
 }
