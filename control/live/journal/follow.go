@@ -258,13 +258,13 @@ type sampling struct {
 // missed is about how many flows began during the pause.
 func (s sampling) missed(now time.Time) uint64 { return uint64(s.rate * now.Sub(s.since).Seconds()) }
 
-// beginInterval returns the number of flows so far. With more than most further ones
+// beginInterval returns the number of flows that have begun so far. With more than most further ones
 // there is a rush, unless another interval begins before.
 func (j *Journal) beginInterval(most uint64) (count uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.kernel.rushAt = j.flows.next + most + 1
-	return j.flows.next
+	j.kernel.rushAt = j.kernel.begun + most + 1
+	return j.kernel.begun
 }
 
 // Busy reports whether conntrack events are paused because of the rate of new flows.

@@ -187,7 +187,7 @@ func (j *Journal) takeLocked() {
 	}
 	clear(flows) // their tables must not be kept
 	j.spare = flows
-	j.kernel.detectRush(j.flows.next)
+	j.kernel.detectRush()
 }
 
 // announce wakes the readers that wait.
@@ -213,6 +213,9 @@ func (j *Journal) insert(f *flow.Flow, inherited, undated bool) {
 	}
 	if j.flows.full() {
 		j.forget()
+	}
+	if !inherited {
+		j.kernel.begun++
 	}
 	e, number := j.flows.add()
 	*e = entry{kept: keep(f, k), life: newLife(f), older: j.tuples.add(k, number)}

@@ -14,7 +14,8 @@ import (
 // kernelView is the state of the conntrack event subscription.
 type kernelView struct {
 	observe.Kernel
-	// rush is signalled when the number of the next flow reaches rushAt; 0: never.
+	// begun counts flows, without those that a pass over the connection table found. rush is signalled when it reaches rushAt; 0: never.
+	begun  uint64
 	rush   chan struct{}
 	rushAt uint64
 	// blindTo is the number of the first flow that began after the last pause.
@@ -59,8 +60,8 @@ func (j *Journal) timeoutOf(ev *conntrack.Event) time.Duration {
 }
 
 // detectRush signals a rush, once.
-func (k *kernelView) detectRush(next uint64) {
-	if next >= k.rushAt && k.rushAt > 0 {
+func (k *kernelView) detectRush() {
+	if k.begun >= k.rushAt && k.rushAt > 0 {
 		k.rushAt = math.MaxUint64
 		select {
 		case k.rush <- struct{}{}:

@@ -134,3 +134,35 @@ func TestSample(t *testing.T) {
 		}
 	})
 }
+
+// TestManyFound: connections from before the observer, which a pass over the connection table finds, are no rush of new flows,
+// and none is lost.
+func TestManyFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := observing(t, Observe{})
+		events := &silence{closed: make(chan struct{})}
+		ctx, cancel := context.WithCancel(t.Context())
+		followed := make(chan error, 1)
+		go b.Run(ctx)
+		go func() {
+			followed <- b.Follow(ctx, Kernel{Events: events, Connections: &vanishing{}, Dumps: &vanishing{}, DetailRate: 4000})
+		}()
+		time.Sleep(watchInterval / 2)
+		states, to := make([]conntrack.Event, 8000), netip.MustParseAddrPort("192.0.2.9:443") // of no Service
+		for i := range states {
+			from := netip.AddrPortFrom(client.Addr(), uint16(i+1))
+			states[i].State = conntrack.State{Original: conntrack.Tuple{Source: from, Destination: to, Protocol: 6}, Reply: conntrack.Tuple{Source: to, Destination: from, Protocol: 6}}
+		}
+		b.found(states, 1, 0)
+		b.take(time.Now())
+		time.Sleep(sampleRest + 2*watchInterval)
+		synctest.Wait()
+		if n := b.Lost(); events.paused.Load() || n != 0 || b.flows.len() != len(states) {
+			t.Errorf("paused %t, %d are lost, %d flows", events.paused.Load(), n, b.flows.len())
+		}
+		cancel()
+		if err := <-followed; err != nil {
+			t.Error(err)
+		}
+	})
+}
