@@ -135,8 +135,12 @@ func (c *checker) histories(ctx context.Context) error {
 		}
 		for line := range strings.Lines(string(out)) {
 			var r flow.Record
-			if err := json.Unmarshal([]byte(line), &r); err != nil || r.Node != p.Spec.NodeName {
-				return fmt.Errorf("the history of pod %s on %s: %v: %s", p.Name, p.Spec.NodeName, err, line)
+			err := json.Unmarshal([]byte(line), &r)
+			if err == nil && r.Node != p.Spec.NodeName {
+				err = fmt.Errorf("a flow of %s", r.Node)
+			}
+			if err != nil {
+				return fmt.Errorf("the history of pod %s on %s: %w: %s", p.Name, p.Spec.NodeName, err, line)
 			}
 		}
 	}
