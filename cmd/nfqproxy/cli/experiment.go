@@ -30,7 +30,7 @@ algorithms. Runs are in simulated time, by the code that decides for real, and h
 same results on any machine; or live, in a lab with a real kernel. The file and the results
 are described in docs/reference/experiments.md.`,
 	}
-	cmd.AddCommand(newExperimentRunCommand(), newExperimentInitCommand(), newExperimentListCommand(), newExperimentCompareCommand())
+	cmd.AddCommand(newExperimentRunCommand(), newExperimentInitCommand(), newExperimentListCommand(), newExperimentReportCommand(), newExperimentCompareCommand())
 	return cmd
 }
 
@@ -232,6 +232,24 @@ func newExperimentListCommand() *cobra.Command {
 	}
 	outputFlag(cmd, &output)
 	return cmd
+}
+
+func newExperimentReportCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "report DIRECTORY",
+		Short: "Write the report of results again",
+		Long: `Write the page, the tables and the plots of a directory of results again, from the runs that
+it has. Nothing runs. Prints the table.`,
+		Example: "  nfqproxy experiment report heavy-tail",
+		Args:    exactly(1, "DIRECTORY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text, err := experiment.Report(args[0])
+			if err == nil {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n%s/%s\n", text, args[0], experiment.FileReport)
+			}
+			return err
+		},
+	}
 }
 
 func newExperimentCompareCommand() *cobra.Command {

@@ -1,0 +1,110 @@
+package experiment_test
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nfqproxy/nfqproxy/deploy/experiment"
+)
+
+// tree are the files of a directory, by their paths in it.
+func tree(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	all := make(map[string][]byte)
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		name, _ := filepath.Rel(dir, path)
+		all[filepath.ToSlash(name)] = data
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// swept has a parameter, expected values and a script.
+const swept = `apiVersion: nfqproxy.io/v1alpha1
+kind: Experiment
+metadata: {name: swept}
+title: t
+cluster:
+  nodes: 1
+  services: [{name: web, endpoints: 3}]
+workload:
+  arrivals: {process: poisson, load: 0.5}
+  work: {distribution: exponential, mean: 5ms}
+sweep:
+- {field: workload.arrivals.load, values: [0.3, 0.6]}
+duration: 2s
+algorithms: [random, script:first.star]
+seeds: 2
+expect:
+- {metric: response_mean, algorithm: random, at: {load: 0.3}, value: 1s, source: nobody, tolerance: 1ms}
+`
+
+// runSwept runs the experiment swept.
+func runSwept(t *testing.T) (*experiment.Results, string) {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"x.yaml": swept, "first.star": firstOnly})
+	return run(t, load(t, filepath.Join(dir, "x.yaml"), 2))
+}
+
+// TestReportAgain: all that is made of the runs is written again, with the bytes that the run wrote.
+func TestReportAgain(t *testing.T) {
+	t.Parallel()
+	_, dir := runSwept(t)
+	before := tree(t, dir)
+	removed := 0
+	for name := range before {
+		if name == experiment.FileExperiment || name == experiment.FileRun || strings.HasPrefix(name, "cells/") || strings.HasPrefix(name, "scripts/") {
+			continue
+		}
+		removed++
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := experiment.Report(dir)
+	if err != nil || !strings.Contains(text, "means of 2 runs of each algorithm") || removed < 10 {
+		t.Fatalf("%v, %d files removed, table\n%s", err, removed, text)
+	}
+	after := tree(t, dir)
+	for name, data := range before {
+		if !bytes.Equal(after[name], data) {
+			t.Errorf("%s is another one", name)
+		}
+	}
+	if len(after) != len(before) {
+		t.Errorf("%d files, want %d", len(after), len(before))
+	}
+}
+
+// TestReportOfBoth: the directory of a simulation with live runs gets its page again.
+func TestReportOfBoth(t *testing.T) {
+	t.Parallel()
+	_, results := run(t, load(t, "endpoint-changes", 1))
+	dir := t.TempDir()
+	for _, one := range []string{experiment.DirSimulated, experiment.DirLive} {
+		if err := os.CopyFS(filepath.Join(dir, one), os.DirFS(results)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text, err := experiment.Report(dir); err != nil || !strings.Contains(text, "error of the simulation") {
+		t.Fatalf("%v, table\n%s", err, text)
+	}
+	if page := readFile(t, dir, experiment.FileReport); !strings.Contains(page, "The same file, simulated and live") {
+		t.Error("the page is not that of both")
+	}
+	if _, err := experiment.Report(t.TempDir()); err == nil || !strings.Contains(err.Error(), "is not the directory of an experiment") {
+		t.Errorf("an empty directory: %v", err)
+	}
+}
