@@ -108,3 +108,43 @@ func TestReportOfBoth(t *testing.T) {
 		t.Errorf("an empty directory: %v", err)
 	}
 }
+
+// TestInputsInResults: the directory of results has the files that the experiment names; it runs again from there, whatever has
+// become of them.
+func TestInputsInResults(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"x.yaml": named, "a/times.txt": "1ms\n3ms\n", "b/times.txt": "100ms\n", "lab.yaml": scriptedLab, "policies/first.star": firstOnly})
+	x := load(t, filepath.Join(dir, "x.yaml"), 1)
+	_, results := run(t, x)
+	write(t, dir, map[string]string{"a/times.txt": "2ms\n", "lab.yaml": "", "policies/first.star": failing})
+	for name, want := range map[string]string{"files/times.txt": "1ms\n3ms\n", "files/2-times.txt": "100ms\n", "files/lab.yaml": scriptedLab} {
+		if got := readFile(t, results, name); got != want {
+			t.Errorf("%s is %q", name, got)
+		}
+	}
+	y := load(t, filepath.Join(results, experiment.FileExperiment), 1)
+	if y.Digest != x.Digest {
+		t.Error("the experiment in the results is another one")
+	}
+	_, again := run(t, y)
+	for _, name := range []string{experiment.FileRuns, experiment.FileWindows} {
+		if readFile(t, again, name) != readFile(t, results, name) {
+			t.Errorf("it has other results in %s", name)
+		}
+	}
+}
+
+// named names files: a lab, and two of the same name.
+const named = `apiVersion: nfqproxy.io/v1alpha1
+kind: Experiment
+metadata: {name: named}
+cluster: {lab: lab.yaml}
+workload:
+  arrivals: {process: poisson, rate: 100}
+  work: {distribution: empirical, file: a/times.txt}
+  idle: {distribution: empirical, file: b/times.txt}
+duration: 2s
+algorithms: [random]
+seeds: 1
+`

@@ -20,7 +20,7 @@ func (p *reader) lab(from *Cluster, into *traffic.Cluster) {
 	p.Want("cluster.nodes", from.Nodes == 0 && from.Zones == 0, "the lab has its own nodes")
 	p.Want("cluster.services", len(from.Services) == 0, "the lab has its own services")
 	var stdin io.Reader
-	paths := []string{p.relative(from.Lab)}
+	paths := []string{"-"}
 	if slices.Contains(labs.Names(), from.Lab) {
 		data, err := labs.File(from.Lab)
 		if err != nil {
@@ -28,12 +28,16 @@ func (p *reader) lab(from *Cluster, into *traffic.Cluster) {
 			return
 		}
 		p.digest.Write(data)
-		stdin, paths = bytes.NewReader(data), []string{"-"}
-	} else if data, err := readFile(paths[0]); err != nil {
-		p.Fail("cluster.lab", "%w", err)
-		return
+		stdin = bytes.NewReader(data)
 	} else {
-		p.digest.Write(data)
+		data, at, ok := p.input(from.Lab, "cluster.lab")
+		if !ok {
+			return
+		}
+		if paths[0] = at; p.sealed && namesFiles(data) {
+			p.Fail("cluster.lab", "%s names files with objects, which results do not keep: put the objects into it, after a line ---", from.Lab)
+			return
+		}
 	}
 	objects, err := labfile.LoadOnce(stdin, paths)
 	if err != nil {

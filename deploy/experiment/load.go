@@ -34,6 +34,8 @@ type Experiment struct {
 	Scripts []*script.Script
 	// Own are algorithms of the program that runs the experiment. Read only.
 	Own []balance.Entry
+	// Inputs are the other files that it names. Read only.
+	Inputs []*Input
 	// Digest is that of the file and of those that it names.
 	Digest string
 	// Points are what is simulated, at least one.
@@ -126,7 +128,7 @@ func (p *reader) experiment(data []byte) (*Experiment, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	x.Scripts, x.Own = p.scripts, p.own
+	x.Scripts, x.Own, x.Inputs = p.scripts, p.own, p.inputs
 	x.Digest = hex.EncodeToString(p.digest.Sum(nil))
 	return x, nil
 }
@@ -183,10 +185,13 @@ type reader struct {
 	dir     string
 	digest  hash.Hash // what is read
 	scripts []*script.Script
+	inputs  []*Input
 	own     []balance.Entry
-	// kept: the file is in the directory of results, and so are its scripts. withoutScripts: they are not read, and algorithms may
+	// kept: the file is in the directory of results, and so are the files that it names. sealed: none is read from elsewhere, but those
+	// that are too large to be kept from the directory large. withoutScripts: they are not read, and algorithms may
 	// be unknown: those of another program.
-	kept, withoutScripts bool
+	kept, sealed, withoutScripts bool
+	large                        string
 }
 
 func newReader(name, dir string) *reader {
@@ -353,12 +358,10 @@ func (p *reader) relative(path string) string {
 
 // lines reads a file that a field names, and calls each for its lines that are neither empty nor comments.
 func (p *reader) lines(path, field string, each func(number int, line string) error) {
-	data, err := readFile(p.relative(path))
-	if err != nil {
-		p.Fail(field, "%w", err)
+	data, _, ok := p.input(path, field)
+	if !ok {
 		return
 	}
-	p.digest.Write(data)
 	in := bufio.NewScanner(bytes.NewReader(data))
 	for n := 1; in.Scan(); n++ {
 		line := strings.TrimSpace(in.Text())

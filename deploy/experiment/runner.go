@@ -29,6 +29,7 @@ const (
 	FileReport     = "report.html"
 	dirCells       = "cells"
 	dirScripts     = "scripts" // the balancing scripts that it names
+	dirFiles       = "files"   // the other files that it names
 )
 
 // Run is what a directory is the run of.
@@ -41,7 +42,9 @@ type Run struct {
 	Machine Machine `json:"machine"`
 	// Scripts are the files in the directory scripts, without their directory.
 	Scripts []Script `json:"scripts,omitempty"`
-	Until   *Goal    `json:"until,omitempty"`
+	// Files are the others that the file names: those in the directory files, and larger ones.
+	Files []Input `json:"files,omitempty"`
+	Until *Goal   `json:"until,omitempty"`
 	// Series are the algorithms at all points, with the length of their runs.
 	Series []Series `json:"series"`
 	// Expected, Differences and Warnings are complete once the run is.
@@ -148,6 +151,9 @@ func (r *Runner) prepare() error {
 		return err
 	}
 	if run.Scripts, err = writeScripts(r.Dir, x.Scripts); err != nil {
+		return err
+	}
+	if run.Files, err = writeInputs(r.Dir, x.Inputs); err != nil {
 		return err
 	}
 	return writeRun(r.Dir, &run)
