@@ -30,7 +30,7 @@ algorithms. Runs are in simulated time, by the code that decides for real, and h
 same results on any machine; or live, in a lab with a real kernel. The file and the results
 are described in docs/reference/experiments.md.`,
 	}
-	cmd.AddCommand(newExperimentRunCommand(), newExperimentInitCommand(), newExperimentListCommand(), newExperimentReportCommand(), newExperimentCompareCommand())
+	cmd.AddCommand(newExperimentRunCommand(), newExperimentInitCommand(), newExperimentListCommand(), newExperimentReportCommand(), newExperimentCompareCommand(), newExperimentBundleCommand(), newExperimentVerifyCommand())
 	return cmd
 }
 
@@ -153,10 +153,7 @@ func (f *experimentFlags) show(ctx context.Context, stdout, stderr io.Writer, x 
 // runExperiment runs an experiment with a progress bar. If it is interrupted, it returns the results of the runs that
 // are done, if there are any, with an error.
 func runExperiment(ctx context.Context, stderr io.Writer, x *experiment.Experiment, b experiment.Backend, dir string) (*experiment.Results, error) {
-	bar := &progressBar{began: time.Now()}
-	if width(stderr) != nil {
-		bar.to = stderr
-	}
+	bar := newProgressBar(stderr)
 	r := experiment.Runner{Experiment: x, Dir: dir, Version: version, Progress: bar.update, Backend: b}
 	results, err := r.Run(ctx)
 	bar.clear()
@@ -178,6 +175,15 @@ type progressBar struct {
 	at       time.Time // of the last update
 	atBegin  float64   // runs that were there
 	notFirst bool
+}
+
+// newProgressBar returns a bar that is shown if the writer is a terminal.
+func newProgressBar(to io.Writer) *progressBar {
+	bar := &progressBar{began: time.Now()}
+	if width(to) != nil {
+		bar.to = to
+	}
+	return bar
 }
 
 // update shows the number of runs that are done.
