@@ -87,6 +87,25 @@ func TestDocumentedJSON(t *testing.T) {
 	}
 }
 
+// TestDocumentedColumns: the table of metrics has each with its unit and its meaning, in the order of the columns.
+func TestDocumentedColumns(t *testing.T) {
+	text, err := os.ReadFile("reference/experiments.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "| metric | unit | |\n|---|---|---|\n"
+	for i := range experiment.Metrics {
+		m := &experiment.Metrics[i]
+		want += fmt.Sprintf("| `%s` | %s | %s |\n", m.Name, m.Unit(), m.Meaning)
+	}
+	if !strings.Contains(string(text), want+"\n") {
+		t.Errorf("reference/experiments.md: want\n%s", want)
+	}
+	if version := fmt.Sprintf("### Columns (schema %d)\n", experiment.Schema); !strings.Contains(string(text), version) {
+		t.Errorf("reference/experiments.md: want %s", version)
+	}
+}
+
 // fieldsOf are the names of a type's fields in files, and of those of its parts that this project defines.
 func fieldsOf(of reflect.Type, seen map[reflect.Type]bool) (names []string) {
 	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice || of.Kind() == reflect.Map {

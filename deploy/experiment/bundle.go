@@ -126,7 +126,7 @@ func (r *Results) files(dir string) (names []string) {
 
 // resultFiles are the files in the directory of results itself.
 var resultFiles = []string{
-	FileExperiment, FileRun, FileRuns, FileWindows, FileChanges, FileCosts, FileExpected, FileDifference, FileSummary, FileTable, FileMarkdown, FileLaTeX, FileReport,
+	FileExperiment, FileRun, FileRuns, FileRunsParquet, FileWindows, FileWindowsParquet, FileChanges, FileCosts, FileExpected, FileDifference, FileSummary, FileTable, FileMarkdown, FileLaTeX, FileReport,
 }
 
 // loadSealed loads the experiment of a directory of results, and reads no other files but those that are too large to be kept, from the

@@ -22,6 +22,17 @@ type Metric struct {
 	of      func(r *traffic.Result) float64
 }
 
+// Unit is the unit of values: s, share (0 to 1, or more where there can be several for each), or empty for numbers.
+func (m *Metric) Unit() string {
+	switch m.Scale {
+	case milliseconds:
+		return "s"
+	case percent:
+		return "share"
+	}
+	return ""
+}
+
 const (
 	milliseconds = 1e3
 	percent      = 100

@@ -129,11 +129,20 @@ func (r *Results) Write(dir string) error {
 		return err
 	}
 	r.conclude(rows)
+	r.Run.Schema = Schema
 	if err := writeRun(dir, &r.Run); err != nil {
 		return err
 	}
+	runs, windows := r.runs(), r.windows()
+	metadata := map[string]string{"nfqproxy.schema": strconv.Itoa(Schema), "nfqproxy.experiment": r.Name, "nfqproxy.digest": r.Run.Digest}
+	runsParquet, err1 := runs.parquet("runs", metadata)
+	windowsParquet, err2 := windows.parquet("windows", metadata)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
 	for name, data := range map[string][]byte{
-		FileRuns: r.RunsCSV(), FileWindows: r.WindowsCSV(), FileChanges: r.ChangesCSV(), FileCosts: r.costsCSV(),
+		FileRunsParquet: runsParquet, FileWindowsParquet: windowsParquet,
+		FileRuns: runs.csv(), FileWindows: windows.csv(), FileChanges: r.ChangesCSV(), FileCosts: r.costsCSV(),
 		FileExpected: r.ExpectedCSV(), FileDifference: r.DifferencesCSV(), FileMarkdown: r.Markdown(),
 		FileSummary: append(summary, '\n'), FileTable: []byte(r.Text()), FileLaTeX: []byte(r.Table().LaTeX()), FileReport: r.Report(),
 	} {
@@ -174,43 +183,54 @@ func (r *Results) metrics() []string {
 }
 
 // RunsCSV has a row for each cell: the values of all metrics, in seconds and shares.
-func (r *Results) RunsCSV() []byte {
+func (r *Results) RunsCSV() []byte { return r.runs().csv() }
+
+func (r *Results) runs() *frame {
 	names := r.metrics()
-	var rows [][]string
-	for _, c := range r.Cells {
-		row := c.fields()
-		for _, name := range names {
-			text := "" // not measured
-			if v, ok := c.Values[name]; ok {
-				text = number(v)
-			}
-			row = append(row, text)
-		}
-		rows = append(rows, row)
+	f := &frame{columns: r.keys()}
+	for _, name := range names {
+		f.columns = append(f.columns, column{name, measuredColumn})
 	}
-	return toCSV(r.header(names...), rows)
+	for _, c := range r.Cells {
+		row := c.values()
+		for _, name := range names {
+			if v, ok := c.Values[name]; ok {
+				row = append(row, v)
+			} else {
+				row = append(row, nil) // not measured
+			}
+		}
+		f.rows = append(f.rows, row)
+	}
+	return f
 }
 
 // WindowsCSV has a row for each window of each cell.
-func (r *Results) WindowsCSV() []byte {
-	columns := []string{"end", "flows", "refused", "unanswered", "broken", "open", "max_mean", "jain", "flows_max_mean", "flows_jain", "connect_p50", "connect_p99"}
+func (r *Results) WindowsCSV() []byte { return r.windows().csv() }
+
+func (r *Results) windows() *frame {
+	f := &frame{columns: append(r.keys(), windowColumns...)}
 	scaled := slices.ContainsFunc(r.Cells, func(c *Cell) bool { return c.Values["endpoints"] > 0 })
 	if scaled {
-		columns = append(columns, "endpoints")
+		f.columns = append(f.columns, column{"endpoints", countColumn})
 	}
-	var rows [][]string
 	for _, c := range r.Cells {
 		for i := range c.Windows {
 			w := &c.Windows[i]
-			row := append(c.fields(), number(w.End.Seconds()), strconv.Itoa(w.Flows), strconv.Itoa(w.Refused), strconv.Itoa(w.Unanswered), strconv.Itoa(w.Broken),
-				strconv.Itoa(w.Open), number(w.MaxOverMean), number(w.Jain), number(w.FlowsMaxOverMean), number(w.FlowsJain), number(seconds(w.ConnectP50)), number(seconds(w.ConnectP99)))
+			row := append(c.values(), w.End.Seconds(), w.Flows, w.Refused, w.Unanswered, w.Broken, w.Open,
+				w.MaxOverMean, w.Jain, w.FlowsMaxOverMean, w.FlowsJain, seconds(w.ConnectP50), seconds(w.ConnectP99))
 			if scaled {
-				row = append(row, strconv.Itoa(w.Endpoints))
+				row = append(row, w.Endpoints)
 			}
-			rows = append(rows, row)
+			f.rows = append(f.rows, row)
 		}
 	}
-	return toCSV(r.header(columns...), rows)
+	return f
+}
+
+var windowColumns = []column{
+	{"end", numberColumn}, {"flows", countColumn}, {"refused", countColumn}, {"unanswered", countColumn}, {"broken", countColumn}, {"open", countColumn},
+	{"max_mean", numberColumn}, {"jain", numberColumn}, {"flows_max_mean", numberColumn}, {"flows_jain", numberColumn}, {"connect_p50", numberColumn}, {"connect_p99", numberColumn},
 }
 
 // ChangesCSV has a row for each change of a set of endpoints in each cell.

@@ -14,26 +14,29 @@ import (
 
 // The files of a run's directory.
 const (
-	FileExperiment = "experiment.yaml" // the file
-	FileRun        = "run.json"        // Run
-	FileRuns       = "runs.csv"        // a row for each cell
-	FileWindows    = "windows.csv"     // the time series
-	FileChanges    = "changes.csv"     // the changes of sets of endpoints
-	FileCosts      = "costs.csv"       // the time of decisions on this machine
-	FileExpected   = "expected.csv"    // expected values and verdicts
-	FileDifference = "differences.csv" // of algorithms, with the same flows
-	FileSummary    = "summary.json"
-	FileTable      = "summary.txt"
-	FileMarkdown   = "summary.md"
-	FileLaTeX      = "summary.tex"
-	FileReport     = "report.html"
-	dirCells       = "cells"
-	dirScripts     = "scripts" // the balancing scripts that it names
-	dirFiles       = "files"   // the other files that it names
+	FileExperiment     = "experiment.yaml" // the file
+	FileRun            = "run.json"        // Run
+	FileRuns           = "runs.csv"        // a row for each cell
+	FileWindows        = "windows.csv"     // the time series
+	FileRunsParquet    = "runs.parquet"    // as FileRuns, with types
+	FileWindowsParquet = "windows.parquet"
+	FileChanges        = "changes.csv"     // the changes of sets of endpoints
+	FileCosts          = "costs.csv"       // the time of decisions on this machine
+	FileExpected       = "expected.csv"    // expected values and verdicts
+	FileDifference     = "differences.csv" // of algorithms, with the same flows
+	FileSummary        = "summary.json"
+	FileTable          = "summary.txt"
+	FileMarkdown       = "summary.md"
+	FileLaTeX          = "summary.tex"
+	FileReport         = "report.html"
+	dirCells           = "cells"
+	dirScripts         = "scripts" // the balancing scripts that it names
+	dirFiles           = "files"   // the other files that it names
 )
 
 // Run is what a directory is the run of.
 type Run struct {
+	Schema  int     `json:"schema,omitempty"` // of the tables, see [Schema]
 	Backend string  `json:"backend"`
 	Version string  `json:"version"` // of the program
 	Digest  string  `json:"digest"`  // of the file, and of those that it names
