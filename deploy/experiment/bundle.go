@@ -119,6 +119,10 @@ func (r *Results) files(dir string) (names []string) {
 	for _, in := range r.Run.Files {
 		add(path.Join(dirFiles, in.Name))
 	}
+	for _, p := range r.plots(r.Summary()) {
+		add(path.Join(dirPlots, p.name+extensionSVG))
+		add(path.Join(dirPlots, p.name+extensionVegaLite))
+	}
 	names = append(names, FileCitation)
 	slices.Sort(names)
 	return names

@@ -72,10 +72,10 @@ func (p *page) table(t *Table) {
 }
 
 // charts writes charts of package chart, which escapes the texts in them.
-func (p *page) charts(svgs []string) {
+func (p *page) charts(plots []plot) {
 	p.put("<div class=\"charts\">")
-	for _, svg := range svgs {
-		p.put("<div>%s</div>", markup(svg))
+	for _, one := range plots {
+		p.put("<div>%s</div>", markup(one.HTML()))
 	}
 	p.put("</div>\n")
 }

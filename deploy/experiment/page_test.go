@@ -1,6 +1,8 @@
 package experiment_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,5 +41,66 @@ func TestPage(t *testing.T) {
 		if strings.Contains(p.page, "%!") || !strings.HasSuffix(p.page, "</html>\n") {
 			t.Errorf("%s: not complete:\n%s", name, p.page)
 		}
+	}
+}
+
+// TestPlots: each chart of the page is a file for papers, and a specification of Vega-Lite with the values of the summary.
+func TestPlots(t *testing.T) {
+	t.Parallel()
+	plain, _ := run(t, load(t, "heavy-tail", 1))
+	swept, _ := runSwept(t)
+	for _, tt := range []struct {
+		results *experiment.Results
+		some    string
+	}{{plain, "max_mean-over-time jain-over-time connect_p99-over-time open-over-time connect_p99 response_mean"}, {swept, "connect_p99-by-load jain-by-load"}} {
+		dir := t.TempDir()
+		if err := tt.results.Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		files := tree(t, dir)
+		n := 0
+		for name := range files {
+			if base, ok := strings.CutSuffix(name, ".svg"); ok && len(files[base+".vl.json"]) > 0 {
+				n++
+			}
+		}
+		if want := strings.Count(string(tt.results.Report()), "</svg>"); n != want {
+			t.Errorf("%s: %d plots with both files, want %d", tt.results.Name, n, want)
+		}
+		for name := range strings.FieldsSeq(tt.some) {
+			if len(files["plots/"+name+".svg"]) == 0 {
+				t.Errorf("%s: no plot %s", tt.results.Name, name)
+			}
+		}
+	}
+	var spec struct {
+		Data struct {
+			Values []struct {
+				Algorithm          string
+				X, Mean, Low, High float64
+			}
+		}
+	}
+	dir := t.TempDir()
+	if err := swept.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(readFile(t, dir, "plots/connect_p99-by-load.vl.json")), &spec); err != nil {
+		t.Fatal(err)
+	}
+	rows, found := swept.Summary(), 0
+	for _, v := range spec.Data.Values {
+		for _, row := range rows {
+			if row.Algorithm != v.Algorithm || row.Point != fmt.Sprintf("load=%v", v.X) {
+				continue
+			}
+			found++
+			if m := row.Metrics["connect_p99"]; v.Mean != m.Mean*1000 || v.High != (m.Mean+m.Half)*1000 || v.Low > v.Mean {
+				t.Errorf("%+v, want %+v in milliseconds", v, m)
+			}
+		}
+	}
+	if len(spec.Data.Values) != len(rows) || len(rows) != 4 || found != 4 {
+		t.Errorf("%d values of %d rows", len(spec.Data.Values), len(rows))
 	}
 }

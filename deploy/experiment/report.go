@@ -1,7 +1,10 @@
 package experiment
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -13,21 +16,21 @@ import (
 
 // timeline is a chart over time.
 type timeline struct {
-	title, y string
-	of       func(w *traffic.Window) float64
+	name, title, y string // the name is of its files
+	of             func(w *traffic.Window) float64
 	// always: it is drawn even if all is 0.
 	always bool
 }
 
 var timelines = []timeline{
-	{"Open connections: the fullest endpoint in comparison with the mean", "max/mean", func(w *traffic.Window) float64 { return w.MaxOverMean }, true},
-	{"Open connections: Jain's index", "Jain's index", func(w *traffic.Window) float64 { return w.Jain }, true},
-	{"Time to the first reply, 99th percentile", "ms", func(w *traffic.Window) float64 { return seconds(w.ConnectP99) * milliseconds }, true},
-	{"Open connections in all", "connections", func(w *traffic.Window) float64 { return float64(w.Open) }, true},
-	{"Refused flows", "% of flows", share(func(w *traffic.Window) int { return w.Refused }), false},
-	{"Unanswered flows", "% of flows", share(func(w *traffic.Window) int { return w.Unanswered }), false},
-	{"Connections that ended before their time", "connections", func(w *traffic.Window) float64 { return float64(w.Broken) }, false},
-	{"Endpoints of all services", "endpoints", func(w *traffic.Window) float64 { return float64(w.Endpoints) }, false},
+	{"max_mean", "Open connections: the fullest endpoint in comparison with the mean", "max/mean", func(w *traffic.Window) float64 { return w.MaxOverMean }, true},
+	{"jain", "Open connections: Jain's index", "Jain's index", func(w *traffic.Window) float64 { return w.Jain }, true},
+	{"connect_p99", "Time to the first reply, 99th percentile", "ms", func(w *traffic.Window) float64 { return seconds(w.ConnectP99) * milliseconds }, true},
+	{"open", "Open connections in all", "connections", func(w *traffic.Window) float64 { return float64(w.Open) }, true},
+	{"refused", "Refused flows", "% of flows", share(func(w *traffic.Window) int { return w.Refused }), false},
+	{"unanswered", "Unanswered flows", "% of flows", share(func(w *traffic.Window) int { return w.Unanswered }), false},
+	{"broken", "Connections that ended before their time", "connections", func(w *traffic.Window) float64 { return float64(w.Broken) }, false},
+	{"endpoints", "Endpoints of all services", "endpoints", func(w *traffic.Window) float64 { return float64(w.Endpoints) }, false},
 }
 
 func share(count func(*traffic.Window) int) func(*traffic.Window) float64 {
@@ -61,14 +64,14 @@ func (r *Results) Report() []byte {
 		p.heading(s.heading)
 		p.table(s.table)
 	}
-	if curves := r.curves(rows); len(r.Parameters) == 0 {
-		p.heading("Over time")
+	if plots := r.plots(rows); len(plots) > 0 {
+		heading := "Over time"
+		if len(r.Parameters) > 0 {
+			heading = "By " + r.Parameters[0]
+		}
+		p.heading(heading)
 		p.dim("Lines are means of all runs, bands are 95% confidence intervals.")
-		p.charts(append(r.timelines(""), r.bars(rows)...))
-	} else if len(curves) > 0 {
-		p.heading("By " + r.Parameters[0])
-		p.dim("Lines are means of all runs, bands are 95% confidence intervals.")
-		p.charts(curves)
+		p.charts(plots)
 	}
 	p.heading("All metrics")
 	p.table(all)
@@ -84,18 +87,32 @@ func (r *Results) Report() []byte {
 	return p.end(r.File, r.Scripts, &r.Run)
 }
 
+// plot is a chart with the name of its files.
+type plot struct {
+	name string
+	*chart.Chart
+}
+
+// plots are the charts of the report.
+func (r *Results) plots(rows []Row) []plot {
+	if len(r.Parameters) > 0 {
+		return r.curves(rows)
+	}
+	return append(r.timelines(""), r.bars(rows)...)
+}
+
 // timelines are the charts over time; suffix is appended to their titles.
-func (r *Results) timelines(suffix string) (svgs []string) {
+func (r *Results) timelines(suffix string) (all []plot) {
 	for _, t := range timelines {
 		if lines, zero := r.lines(t.of); t.always || !zero {
-			svgs = append(svgs, chart.Lines(t.title+suffix, "seconds", t.y, lines))
+			all = append(all, plot{t.name + "-over-time", &chart.Chart{Title: t.title + suffix, X: "seconds", Y: t.y, Lines: lines}})
 		}
 	}
-	return svgs
+	return all
 }
 
 // curves are the charts of metrics over the swept parameter, if it is one and its values are numbers.
-func (r *Results) curves(rows []Row) (svgs []string) {
+func (r *Results) curves(rows []Row) (all []plot) {
 	if len(r.Parameters) != 1 {
 		return nil
 	}
@@ -111,13 +128,13 @@ func (r *Results) curves(rows []Row) (svgs []string) {
 			lines[number].Name, lines[number].Number = row.Algorithm, number
 			lines[number].Points = append(lines[number].Points, chart.Point{X: x, Y: v.Mean * m.Scale, Low: max(v.Mean-v.Half, 0) * m.Scale, High: (v.Mean + v.Half) * m.Scale})
 		}
-		svgs = append(svgs, chart.Lines(m.Meaning, r.Parameters[0], m.Title, lines))
+		all = append(all, plot{m.Name + "-by-" + r.Parameters[0], &chart.Chart{Title: m.Meaning, X: r.Parameters[0], Y: m.Title, Lines: lines}})
 	}
-	return svgs
+	return all
 }
 
 // bars are the charts of metrics.
-func (r *Results) bars(rows []Row) (svgs []string) {
+func (r *Results) bars(rows []Row) (all []plot) {
 	for _, name := range bars {
 		m := metric(name)
 		var list []chart.Bar
@@ -126,10 +143,29 @@ func (r *Results) bars(rows []Row) (svgs []string) {
 			list = append(list, chart.Bar{Name: row.Algorithm, Number: i, Y: v.Mean * m.Scale, Low: max(v.Mean-v.Half, 0) * m.Scale, High: (v.Mean + v.Half) * m.Scale})
 		}
 		if slices.ContainsFunc(list, func(b chart.Bar) bool { return b.Y != 0 }) {
-			svgs = append(svgs, chart.Bars(m.Meaning, m.Title, list))
+			all = append(all, plot{name, &chart.Chart{Title: m.Meaning, Y: m.Title, Bars: list}})
 		}
 	}
-	return svgs
+	return all
+}
+
+// writePlots writes the charts of the report into the directory of results: as SVG, and for Vega-Lite with their values.
+func (r *Results) writePlots(dir string, rows []Row) error {
+	dir = filepath.Join(dir, dirPlots)
+	for _, p := range r.plots(rows) {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		spec, err := p.VegaLite()
+		if err != nil {
+			return fmt.Errorf("plot %s: %w", p.name, err)
+		}
+		path := filepath.Join(dir, p.name)
+		if err := errors.Join(writeFile(path+extensionSVG, p.SVG()), writeFile(path+extensionVegaLite, spec)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // lines are the means of a quantity over the cells of each algorithm, with confidence intervals. zero: all

@@ -150,7 +150,7 @@ func (r *Results) Write(dir string) error {
 			return err
 		}
 	}
-	return nil
+	return r.writePlots(dir, rows)
 }
 
 // number writes a number so that it reads back as the same bits.

@@ -32,6 +32,9 @@ const (
 	dirCells           = "cells"
 	dirScripts         = "scripts" // the balancing scripts that it names
 	dirFiles           = "files"   // the other files that it names
+	dirPlots           = "plots"   // the charts of the report
+	extensionSVG       = ".svg"
+	extensionVegaLite  = ".vl.json"
 )
 
 // Run is what a directory is the run of.

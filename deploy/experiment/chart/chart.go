@@ -1,5 +1,5 @@
-// Package chart draws lines with bands of confidence and bars with error bars as SVG, for a page of its
-// own: colours and fonts are those of classes, so that the page decides on light and dark.
+// Package chart draws lines with bands of confidence and bars with error bars: as SVG for a page, whose classes decide on colours and
+// fonts, so that there is light and dark; as an SVG file for a paper; and as a specification of Vega-Lite.
 package chart
 
 import (
@@ -27,6 +27,15 @@ type Bar struct {
 	Low, High float64
 }
 
+// Chart is a chart of lines over an axis of numbers or, if there are no lines, of bars that begin at 0.
+type Chart struct {
+	Title string
+	// X and Y are the labels of the axes; bars have no X.
+	X, Y  string
+	Lines []Series
+	Bars  []Bar
+}
+
 const (
 	width, height            = 640.0, 300.0
 	left, right, top, bottom = 62.0, 12.0, 30.0, 40.0
@@ -36,6 +45,7 @@ const (
 type plot struct {
 	b              strings.Builder
 	x0, x1, y0, y1 float64
+	file           bool // with attributes instead of classes
 }
 
 func (p *plot) x(v float64) float64 {
@@ -46,42 +56,72 @@ func (p *plot) y(v float64) float64 {
 	return height - bottom - (v-p.y0)/(p.y1-p.y0)*(height-top-bottom)
 }
 
-// Lines draws lines over an axis of numbers. The axes have the labels.
-func Lines(title, x, y string, all []Series) string {
-	p := &plot{x0: math.Inf(1), x1: math.Inf(-1)}
-	low, high := math.Inf(1), math.Inf(-1)
-	for _, s := range all {
+// HTML is the chart as part of a page.
+func (c *Chart) HTML() string {
+	p := new(plot)
+	p.b.WriteString(fmt.Sprintf("<svg viewBox=\"0 0 %g %g\" role=\"img\" aria-label=\"%s\">\n", width, height, html.EscapeString(c.Title)))
+	p.text(left, 16, "start", c.Title)
+	p.draw(c)
+	p.b.WriteString("</svg>\n")
+	if len(c.Bars) == 0 {
+		p.b.WriteString(legend(c.Lines))
+	}
+	return p.b.String()
+}
+
+// draw draws the axes and what is between them.
+func (p *plot) draw(c *Chart) {
+	if len(c.Bars) > 0 {
+		p.bars(c)
+	} else {
+		p.lines(c)
+	}
+}
+
+func (p *plot) lines(c *Chart) {
+	p.x0, p.x1 = math.Inf(1), math.Inf(-1)
+	for _, s := range c.Lines {
 		for _, q := range s.Points {
 			p.x0, p.x1 = min(p.x0, q.X), max(p.x1, q.X)
-			low, high = min(low, q.Y, q.Low), max(high, q.Y, q.High)
 		}
 	}
 	if p.x0 > p.x1 { // no points
-		p.x0, p.x1, low, high = 0, 1, 0, 1
+		p.x0, p.x1 = 0, 1
 	}
 	if p.x0 == p.x1 {
 		p.x1++
 	}
-	marks := p.vertical(low, high)
-	p.begin(title, y, marks)
+	p.grid(c.Y, p.vertical(c.vertical()))
 	for _, v := range ticks(p.x0, p.x1) {
 		if v >= p.x0 && v <= p.x1 {
 			p.text(p.x(v), height-bottom+16, "middle", label(v))
 		}
 	}
-	p.text((left+width-right)/2, height-6, "middle", x)
-	for _, s := range all {
+	p.text((left+width-right)/2, height-6, "middle", c.X)
+	for _, s := range c.Lines {
 		p.band(s)
 	}
-	for _, s := range all {
+	for _, s := range c.Lines {
 		p.line(s)
 	}
-	var names []Bar
-	for _, s := range all {
-		names = append(names, Bar{Name: s.Name, Number: s.Number})
-	}
-	return p.end() + legend(names)
 }
+
+// vertical is the range of the values of lines; without points 0 to 1.
+func (c *Chart) vertical() (low, high float64) {
+	low, high = math.Inf(1), math.Inf(-1)
+	for _, s := range c.Lines {
+		for _, q := range s.Points {
+			low, high = min(low, q.Y, q.Low), max(high, q.Y, q.High)
+		}
+	}
+	if low > high {
+		return 0, 1
+	}
+	return low, high
+}
+
+// fromZero reports whether an axis for such values begins at 0, which is below them.
+func fromZero(low, high float64) bool { return low > 0 && low < high*0.7 }
 
 func (p *plot) band(s Series) {
 	var forth, back []string
@@ -91,7 +131,7 @@ func (p *plot) band(s Series) {
 		back = append(back, at(p.x(r.X), p.y(r.Low)))
 	}
 	if len(forth) > 0 {
-		fmt.Fprintf(&p.b, "<polygon class=\"band s%d\" points=\"%s %s\"/>\n", s.Number, strings.Join(forth, " "), strings.Join(back, " "))
+		fmt.Fprintf(&p.b, "<polygon %s points=\"%s %s\"/>\n", p.look("band", s.Number), strings.Join(forth, " "), strings.Join(back, " "))
 	}
 }
 
@@ -100,33 +140,31 @@ func (p *plot) line(s Series) {
 	for _, q := range s.Points {
 		points = append(points, at(p.x(q.X), p.y(q.Y)))
 	}
-	fmt.Fprintf(&p.b, "<polyline class=\"line s%d\" points=\"%s\"><title>%s</title></polyline>\n", s.Number, strings.Join(points, " "), html.EscapeString(s.Name))
+	fmt.Fprintf(&p.b, "<polyline %s points=\"%s\"><title>%s</title></polyline>\n", p.look("line", s.Number), strings.Join(points, " "), html.EscapeString(s.Name))
 }
 
-// Bars draws bars that begin at 0.
-func Bars(title, y string, all []Bar) string {
-	p := &plot{x0: 0, x1: float64(max(len(all), 1))}
+func (p *plot) bars(c *Chart) {
+	p.x0, p.x1 = 0, float64(len(c.Bars))
 	high := 0.0
-	for _, b := range all {
+	for _, b := range c.Bars {
 		high = max(high, b.Y, b.High)
 	}
-	p.begin(title, y, p.vertical(0, high))
-	for i, b := range all {
+	p.grid(c.Y, p.vertical(0, high))
+	for i, b := range c.Bars {
 		x, w := p.x(float64(i)+0.2), p.x(float64(i)+0.8)-p.x(float64(i)+0.2)
-		fmt.Fprintf(&p.b, "<rect class=\"bar s%d\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\"><title>%s: %s</title></rect>\n",
-			b.Number, coordinate(x), coordinate(p.y(b.Y)), coordinate(w), coordinate(p.y(0)-p.y(b.Y)), html.EscapeString(b.Name), label(b.Y))
+		fmt.Fprintf(&p.b, "<rect %s x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\"><title>%s: %s</title></rect>\n",
+			p.look("bar", b.Number), coordinate(x), coordinate(p.y(b.Y)), coordinate(w), coordinate(p.y(0)-p.y(b.Y)), html.EscapeString(b.Name), label(b.Y))
 		if b.High > b.Low {
 			middle := x + w/2
-			fmt.Fprintf(&p.b, "<path class=\"error\" d=\"M%s V%s M%s h8 M%s h8\"/>\n", at(middle, p.y(b.Low)), coordinate(p.y(b.High)), at(middle-4, p.y(b.Low)), at(middle-4, p.y(b.High)))
+			fmt.Fprintf(&p.b, "<path %s d=\"M%s V%s M%s h8 M%s h8\"/>\n", p.look("error", -1), at(middle, p.y(b.Low)), coordinate(p.y(b.High)), at(middle-4, p.y(b.Low)), at(middle-4, p.y(b.High)))
 		}
 		p.text(x+w/2, height-bottom+16, "middle", b.Name)
 	}
-	return p.end()
 }
 
 // vertical chooses the vertical axis, and returns its marks.
 func (p *plot) vertical(low, high float64) []float64 {
-	if low > 0 && low < high*0.7 {
+	if fromZero(low, high) {
 		low = 0
 	}
 	if high <= low {
@@ -137,23 +175,31 @@ func (p *plot) vertical(low, high float64) []float64 {
 	return marks
 }
 
-func (p *plot) begin(title, y string, marks []float64) {
-	fmt.Fprintf(&p.b, "<svg viewBox=\"0 0 %g %g\" role=\"img\" aria-label=\"%s\">\n", width, height, html.EscapeString(title))
-	p.text(left, 16, "start", title)
+// grid draws the vertical axis with its marks and its label.
+func (p *plot) grid(y string, marks []float64) {
 	for _, v := range marks {
-		fmt.Fprintf(&p.b, "<path class=\"grid\" d=\"M%s H%s\"/>\n", at(left, p.y(v)), coordinate(width-right))
+		fmt.Fprintf(&p.b, "<path %s d=\"M%s H%s\"/>\n", p.look("grid", -1), at(left, p.y(v)), coordinate(width-right))
 		p.text(left-6, p.y(v)+4, "end", label(v))
 	}
-	fmt.Fprintf(&p.b, "<text class=\"axis\" text-anchor=\"middle\" transform=\"translate(12 %s) rotate(-90)\">%s</text>\n", coordinate((top+height-bottom)/2), html.EscapeString(y))
+	fmt.Fprintf(&p.b, "<text text-anchor=\"middle\" transform=\"translate(12 %s) rotate(-90)\">%s</text>\n", coordinate((top+height-bottom)/2), html.EscapeString(y))
+}
+
+// look are the attributes of an element: its class and, unless it is negative, the number of its series.
+func (p *plot) look(class string, number int) string {
+	switch {
+	case p.file:
+		return attributes(class, number)
+	case number < 0:
+		return fmt.Sprintf("class=\"%s\"", class)
+	}
+	return fmt.Sprintf("class=\"%s s%d\"", class, number)
 }
 
 func (p *plot) text(x, y float64, anchor, text string) {
 	fmt.Fprintf(&p.b, "<text x=\"%s\" y=\"%s\" text-anchor=\"%s\">%s</text>\n", coordinate(x), coordinate(y), anchor, html.EscapeString(text))
 }
 
-func (p *plot) end() string { return p.b.String() + "</svg>\n" }
-
-func legend(all []Bar) string {
+func legend(all []Series) string {
 	var b strings.Builder
 	b.WriteString("<p class=\"legend\">")
 	for _, s := range all {

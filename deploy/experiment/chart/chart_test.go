@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"io"
@@ -55,11 +56,16 @@ func elements(t *testing.T, picture string) map[string]int {
 	}
 }
 
-func TestLines(t *testing.T) {
-	got := Lines("Load & <more>", "seconds", "max/mean", []Series{
+var (
+	lines = &Chart{Title: "Load & <more>", X: "seconds", Y: "max/mean", Lines: []Series{
 		{"random", 0, []Point{{0, 1, 1, 1}, {30, 2, 1.5, 2.5}, {60, 4, 3, 5}}},
 		{"lc", 1, []Point{{0, 1, 1, 1}, {60, 1, 1, 1}}},
-	})
+	}}
+	bars = &Chart{Title: "Refused", Y: "%", Bars: []Bar{{"random", 0, 10, 8, 12}, {"lc", 1, 0, 0, 0}}}
+)
+
+func TestLines(t *testing.T) {
+	got := lines.HTML()
 	counts := elements(t, got)
 	if counts["polyline line s0"] != 1 || counts["polyline line s1"] != 1 || counts["polygon band s0"] != 1 || counts["span s1"] != 1 {
 		t.Errorf("elements %v", counts)
@@ -71,7 +77,7 @@ func TestLines(t *testing.T) {
 }
 
 func TestBars(t *testing.T) {
-	got := Bars("Refused", "%", []Bar{{"random", 0, 10, 8, 12}, {"lc", 1, 0, 0, 0}})
+	got := bars.HTML()
 	if counts := elements(t, got); counts["rect bar s0"] != 1 || counts["rect bar s1"] != 1 || counts["path error"] != 1 {
 		t.Errorf("elements %v", counts)
 	}
@@ -82,9 +88,97 @@ func TestBars(t *testing.T) {
 
 // TestDegenerate: pictures without values, or with one, are well-formed.
 func TestDegenerate(t *testing.T) {
-	elements(t, Lines("", "", "", nil))
-	elements(t, Lines("", "", "", []Series{{"a", 0, []Point{{5, 0, 0, 0}}}, {"b", 1, nil}}))
-	elements(t, Bars("", "", nil))
-	elements(t, Bars("", "", []Bar{{}}))
-	elements(t, Lines("", "", "", []Series{{"a", 0, []Point{{0, 1e-9, 1e-9, 1e-9}, {1e-9, 1e12, 1e12, 1e12}}}}))
+	for _, c := range []Chart{
+		{},
+		{Lines: []Series{{"a", 0, []Point{{5, 0, 0, 0}}}, {"b", 1, nil}}},
+		{Bars: []Bar{{}}},
+		{Lines: []Series{{"a", 0, []Point{{0, 1e-9, 1e-9, 1e-9}, {1e-9, 1e12, 1e12, 1e12}}}}},
+	} {
+		elements(t, c.HTML())
+		elements(t, string(c.SVG()))
+		if _, err := c.VegaLite(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSVG: a file has what the page has, with colours of its own, a legend, and no class that only a style sheet would explain.
+func TestSVG(t *testing.T) {
+	got := string(lines.SVG())
+	counts := elements(t, got)
+	if counts["polyline"] != 2 || counts["polygon"] != 2 || strings.Contains(got, "class=") || !strings.HasPrefix(got, `<svg xmlns="http://www.w3.org/2000/svg" width="640" height="306" viewBox="0 14 640 306"`) {
+		t.Errorf("elements %v of\n%s", counts, got)
+	}
+	for _, want := range []string{
+		`<title>Load &amp; &lt;more&gt;</title>`, ">random</text>", ">lc</text>", ">max/mean</text>", ">seconds</text>",
+		`stroke="#0072B2" stroke-width="1.5" points="62,214 345,168 628,76"`, `stroke="#D55E00" stroke-width="1.5" stroke-dasharray="7 3" points=`,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %s in\n%s", want, got)
+		}
+	}
+	if got := string(bars.SVG()); strings.Count(got, `fill-opacity="0.8"`) != 2 || strings.Contains(got, "class=") || !strings.Contains(got, ">random</text>") {
+		t.Errorf("bars:\n%s", got)
+	}
+	// Sixteen lines differ in colour or dash.
+	looks := make(map[string]bool)
+	for n := range 16 {
+		looks[attributes("line", n)] = true
+	}
+	if len(looks) != 16 {
+		t.Errorf("%d different lines", len(looks))
+	}
+	// Names that do not fit are in further rows, within the picture.
+	var many Chart
+	for n := range 16 {
+		many.Lines = append(many.Lines, Series{Name: strings.Repeat("x", 20), Number: n})
+	}
+	if got := string(many.SVG()); !strings.Contains(got, `height="396" viewBox="0 14 640 396"`) || !strings.Contains(got, `y="402"`) {
+		t.Errorf("many names:\n%s", got)
+	}
+}
+
+// TestVegaLite: the specification has all values and names.
+func TestVegaLite(t *testing.T) {
+	for _, tt := range []struct {
+		chart  *Chart
+		values int
+		marks  string
+		zero   bool
+	}{{lines, 5, "area line", true}, {bars, 2, "bar rule", true}, {&Chart{Lines: []Series{{"a", 0, []Point{{0, 8, 8, 8}, {1, 9, 9, 9}}}}}, 2, "area line", false}} {
+		data, err := tt.chart.VegaLite()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var spec struct {
+			Schema string `json:"$schema"`
+			Data   struct {
+				Values []map[string]any `json:"values"`
+			} `json:"data"`
+			Layer []struct {
+				Mark     any `json:"mark"`
+				Encoding struct {
+					Y struct {
+						Scale struct{ Zero bool } `json:"scale"`
+					} `json:"y"`
+				} `json:"encoding"`
+			} `json:"layer"`
+		}
+		if err := json.Unmarshal(data, &spec); err != nil {
+			t.Fatal(err)
+		}
+		marks := ""
+		for _, l := range spec.Layer {
+			if m, ok := l.Mark.(map[string]any); ok {
+				l.Mark = m["type"]
+			}
+			marks = strings.TrimSpace(marks + " " + l.Mark.(string))
+		}
+		if !strings.HasSuffix(spec.Schema, "/v5.json") || len(spec.Data.Values) != tt.values || marks != tt.marks || spec.Layer[0].Encoding.Y.Scale.Zero != tt.zero && len(tt.chart.Lines) > 0 {
+			t.Errorf("%d values, marks %s of\n%s", len(spec.Data.Values), marks, data)
+		}
+		if v := spec.Data.Values[1]; v["low"] == nil || v["high"] == nil || v["mean"] == nil || v["algorithm"] == nil {
+			t.Errorf("value %v", v)
+		}
+	}
 }
