@@ -27,7 +27,7 @@ type Bar struct {
 	Low, High float64
 }
 
-// Chart is a chart of lines over an axis of numbers or, if there are no lines, of bars that begin at 0.
+// Chart is a chart of bars that begin at 0 or, if there are none, of lines over an axis of numbers.
 type Chart struct {
 	Title string
 	// X and Y are the labels of the axes; bars have no X.
@@ -41,7 +41,7 @@ const (
 	left, right, top, bottom = 62.0, 12.0, 30.0, 40.0
 )
 
-// plot maps values to the picture.
+// plot maps values to the picture. Products are converted before they are added: a machine that fuses both would draw other last digits.
 type plot struct {
 	b              strings.Builder
 	x0, x1, y0, y1 float64
@@ -49,17 +49,17 @@ type plot struct {
 }
 
 func (p *plot) x(v float64) float64 {
-	return left + (v-p.x0)/(p.x1-p.x0)*(width-left-right)
+	return left + float64((v-p.x0)/(p.x1-p.x0)*(width-left-right))
 }
 
 func (p *plot) y(v float64) float64 {
-	return height - bottom - (v-p.y0)/(p.y1-p.y0)*(height-top-bottom)
+	return height - bottom - float64((v-p.y0)/(p.y1-p.y0)*(height-top-bottom))
 }
 
 // HTML is the chart as part of a page.
 func (c *Chart) HTML() string {
 	p := new(plot)
-	p.b.WriteString(fmt.Sprintf("<svg viewBox=\"0 0 %g %g\" role=\"img\" aria-label=\"%s\">\n", width, height, html.EscapeString(c.Title)))
+	fmt.Fprintf(&p.b, "<svg viewBox=\"0 0 %g %g\" role=\"img\" aria-label=\"%s\">\n", width, height, html.EscapeString(c.Title))
 	p.text(left, 16, "start", c.Title)
 	p.draw(c)
 	p.b.WriteString("</svg>\n")
