@@ -248,7 +248,7 @@ func TestBundleRefused(t *testing.T) {
 		"other script":      {with(func(f map[string]string) { f["swept/scripts/first.star"] = failing }), "the experiment is not the one of the results"},
 		"file of the reader": {with(func(f map[string]string) {
 			f["swept/experiment.yaml"] = strings.Replace(swept, "exponential, mean: 5ms", "empirical, file: /etc/hostname", 1)
-		}), "hostname is not in the bundle: give its directory with --files"},
+		}), "hostname is not among the files of the results"},
 		"many seeds": {with(func(f map[string]string) {
 			f["swept/run.json"] = strings.Replace(f["swept/run.json"], `"seeds": 2`, `"seeds": 2000000`, 1)
 		}), "2000000 seeds"},

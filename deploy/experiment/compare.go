@@ -65,6 +65,8 @@ func comparedRuns(dirs []string, all []*Results) *Table {
 		{"by", func(r *Results) string { return r.Run.Backend }},
 		{"version", func(r *Results) string { return r.Run.Version }},
 		{"platform", func(r *Results) string { return r.Run.Machine.Platform }},
+		{"CPUs", func(r *Results) string { return fmt.Sprintf("%d, %s", r.Run.Machine.CPUs, r.Run.Machine.Model) }},
+		{"kernel", func(r *Results) string { return r.Run.Machine.Kernel }},
 		{"runs", func(r *Results) string {
 			if r.Missing > 0 {
 				return fmt.Sprintf("%d of %d", len(r.Cells), len(r.Cells)+r.Missing)

@@ -162,7 +162,7 @@ func TestCompare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"runs", "remapped %", "maglev(251)", "endpoint-changes"} {
+	for _, want := range []string{"runs", "kernel", "remapped %", "maglev(251)", "endpoint-changes"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

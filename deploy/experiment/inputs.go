@@ -43,7 +43,7 @@ func (p *reader) input(path, field string) (data []byte, at string, ok bool) {
 	}
 	data, err := readFile(at)
 	if err != nil && p.sealed && errors.Is(err, os.ErrNotExist) {
-		err = fmt.Errorf("%s is not in the bundle: give its directory with --files", in.Name)
+		err = fmt.Errorf("%s is not among the files of the results", in.Name)
 	}
 	if err != nil {
 		p.Fail(field, "%w", err)
