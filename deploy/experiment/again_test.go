@@ -133,6 +133,17 @@ func TestInputsInResults(t *testing.T) {
 			t.Errorf("it has other results in %s", name)
 		}
 	}
+	// Results of earlier versions do not have the files: they are where the experiment says.
+	if err := os.RemoveAll(filepath.Join(results, "files")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := experiment.Load(filepath.Join(results, experiment.FileExperiment)); err == nil || !strings.Contains(err.Error(), "times.txt: no such file") && !strings.Contains(err.Error(), "lab.yaml: no such file") {
+		t.Errorf("without its files: %v", err)
+	}
+	write(t, results, map[string]string{"a/times.txt": "1ms\n3ms\n", "b/times.txt": "100ms\n", "lab.yaml": scriptedLab})
+	if y := load(t, filepath.Join(results, experiment.FileExperiment), 1); y.Digest != x.Digest {
+		t.Error("the experiment of earlier results is another one")
+	}
 }
 
 // named names files: a lab, and two of the same name.

@@ -318,6 +318,19 @@ func TestNoBundle(t *testing.T) {
 	}
 }
 
+// TestNoBundleOfObjects: the directory of results does not have the objects that a lab names.
+func TestNoBundleOfObjects(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	lab, service, _ := strings.Cut(scriptedLab, "---\n")
+	lab = strings.Replace(lab, "policies/first.star", "first.star", 1) + "objects: [service.yaml]\n"
+	write(t, dir, map[string]string{"x.yaml": named, "a/times.txt": "1ms\n", "b/times.txt": "1ms\n", "lab.yaml": lab, "service.yaml": service, "first.star": firstOnly})
+	_, results := run(t, load(t, filepath.Join(dir, "x.yaml"), 1))
+	if _, err := experiment.Bundle(results, io.Discard); err == nil || !strings.Contains(err.Error(), "lab.yaml names files with objects, which results do not keep: put the objects into it") {
+		t.Error(err)
+	}
+}
+
 // TestCitation: a bundle has the citation of the repository, with the version, or the directory's own.
 func TestCitation(t *testing.T) {
 	t.Parallel()
