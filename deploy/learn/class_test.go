@@ -38,8 +38,32 @@ func TestParseStudents(t *testing.T) {
 		if err != nil {
 			message = err.Error()
 		}
-		if !slices.Equal(got, tc.want) || message != tc.err {
-			t.Errorf("%s: %q, %s, want %q, %s", tc.name, got, message, tc.want, tc.err)
+		var names []string
+		for _, s := range got {
+			names = append(names, s.Name)
+		}
+		if !slices.Equal(names, tc.want) || message != tc.err {
+			t.Errorf("%s: %q, %s, want %q, %s", tc.name, names, message, tc.want, tc.err)
+		}
+	}
+}
+
+// TestExportedLists: what Moodle and Canvas export is a list of students.
+func TestExportedLists(t *testing.T) {
+	for _, tc := range []struct {
+		name, text string
+		want       []Student
+	}{
+		{"participants of Moodle", "\ufeff\"First name\",\"Last name\",\"Email address\",Groups\nAda,Lovelace,ada@example.org,A\nAda,Byron,byron@example.org,\n",
+			[]Student{{Name: "Ada Lovelace", Email: "ada@example.org", first: "Ada", last: "Lovelace"}, {Name: "Ada Byron", Email: "byron@example.org", first: "Ada", last: "Byron"}}},
+		{"grades of Moodle", "\"First name\",Surname,\"ID number\",Institution,Department,\"Email address\",\"Course total (Real)\"\nAda,Lovelace,0042,,,ada@example.org,-\n",
+			[]Student{{Name: "Ada Lovelace", Email: "ada@example.org", IDNumber: "0042", first: "Ada", last: "Lovelace"}}},
+		{"the gradebook of Canvas", "Student,ID,SIS User ID,SIS Login ID,Section,Essay (77)\n,,,,,Manual Posting\n    Points Possible,,,,,10\n\"Lovelace, Ada\",31,S-1,ada,Monday,9\n",
+			[]Student{{Name: "Lovelace, Ada", CanvasID: "31", SISUser: "S-1", SISLogin: "ada", Section: "Monday"}}},
+		{"one's own", "name,username\nAda, ada \nBob\n", []Student{{Name: "Ada", Username: "ada"}, {Name: "Bob"}}},
+	} {
+		if got, err := ParseStudents("list.csv", []byte(tc.text)); err != nil || !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %+v, %v, want %+v", tc.name, got, err, tc.want)
 		}
 	}
 }
@@ -62,11 +86,19 @@ func TestFileName(t *testing.T) {
 	}
 }
 
+// named are students without more than a name.
+func named(names ...string) (all []Student) {
+	for _, n := range names {
+		all = append(all, Student{Name: n})
+	}
+	return all
+}
+
 // newClass is a class of three, in a new directory.
 func newClass(t testing.TB, units ...string) (dir string, files []string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "class [1]", "files")
-	files, err := WriteClass(dir, []string{"Ada Lovelace", "=Bob", "Zoë"}, units, 42)
+	files, err := WriteClass(dir, named("Ada Lovelace", "=Bob", "Zoë"), units, 42)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +127,7 @@ func TestWriteClass(t *testing.T) {
 		t.Fatal(err)
 	}
 	// One of the files exists: none is written.
-	if _, err := WriteClass(dir, []string{"New", "Zoë"}, nil, 43); err == nil || err.Error() != files[2]+" exists: give another directory" {
+	if _, err := WriteClass(dir, named("New", "Zoë"), nil, 43); err == nil || err.Error() != files[2]+" exists: give another directory" {
 		t.Errorf("a class is overwritten: %v", err)
 	}
 	if after, err := os.ReadFile(files[2]); err != nil || string(after) != string(before) {
@@ -104,25 +136,30 @@ func TestWriteClass(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "new.json")); !os.IsNotExist(err) {
 		t.Errorf("a part of the class was written: %v", err)
 	}
-	if _, err := WriteClass(dir, []string{strings.Repeat("a", 300)}, nil, 1); err == nil || strings.Contains(err.Error(), "exists") {
+	if _, err := WriteClass(dir, named(strings.Repeat("a", 300)), nil, 1); err == nil || strings.Contains(err.Error(), "exists") {
 		t.Errorf("a name that is too long for a file: %v", err)
 	}
-	if _, err := WriteClass(files[0], []string{"A"}, nil, 1); err == nil {
+	if _, err := WriteClass(files[0], named("A"), nil, 1); err == nil {
 		t.Error("a class in a file")
 	}
 }
 
-// do adds what a student does in unit 1.1 of the course, with the own values.
+// do adds what a student does in unit 1.1 of the course, with the own values. An answer is right.
 func do(t testing.TB, file string, kinds ...EventKind) *Record {
 	t.Helper()
 	r := reopened(t, file)
+	steps := []string{"read", "ask", "do"}
 	for i, k := range kinds {
 		e := Event{Time: at(float64(i)), Kind: k, Unit: "1.1"}
 		switch k {
 		case Began:
 			e.Detail = fmt.Sprint(UnitSeed(r.Seed, "1.1"))
+		case Answered:
+			e.Step, e.Detail, e.Right = steps[0], "2", true
+		case Hinted, Solved:
+			e.Step = steps[0]
 		case Passed:
-			e.Step = []string{"", "read", "ask", "do"}[min(i, 3)]
+			e.Step, steps = steps[0], steps[1:]
 		}
 		if err := r.Add(e); err != nil {
 			t.Fatal(err)
@@ -134,14 +171,14 @@ func do(t testing.TB, file string, kinds ...EventKind) *Record {
 func TestGrades(t *testing.T) {
 	c := three(t)
 	dir, files := newClass(t, "1.1", "2.1")
-	do(t, files[0], Began, Passed, Passed, Passed, Answered, Hinted, Solved, Finished)
+	do(t, files[0], Began, Passed, Answered, Passed, Hinted, Solved, Passed, Finished)
 	do(t, files[1], Began, Passed)
 	for name, text := range map[string]string{"x.json": "{", "notes.txt": "x", ".learn-1.json": "{"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	all, err := ReadGrades(dir, c, 42)
+	all, err := ReadGrades(dir, c, 42, at(1000))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,14 +186,14 @@ func TestGrades(t *testing.T) {
 	if err := WriteGrades(&b, all); err != nil {
 		t.Fatal(err)
 	}
-	want := `student,unit,state,began,finished,active_seconds,answers,wrong_answers,hints,solutions,fault,file
-Ada Lovelace,1.1,finished,2030-01-02T02:04:05Z,2030-01-02T02:11:05Z,420,1,1,1,1,,ada-lovelace.json
-Ada Lovelace,2.1,new,,,0,0,0,0,0,,ada-lovelace.json
-'=Bob,1.1,begun,2030-01-02T02:04:05Z,,60,0,0,0,0,,bob.json
-'=Bob,2.1,new,,,0,0,0,0,0,,bob.json
-,,new,,,0,0,0,0,0,DIR/x.json is no record of nfqproxy learn: unexpected end of JSON input (move it away to start anew),x.json
-Zoë,1.1,new,,,0,0,0,0,0,,zoë.json
-Zoë,2.1,new,,,0,0,0,0,0,,zoë.json
+	want := `student,unit,state,began,finished,active_seconds,answers,wrong_answers,hints,solutions,fault,file,tasks,tasks_alone,notice
+Ada Lovelace,1.1,finished,2030-01-02T02:04:05Z,2030-01-02T02:11:05Z,420,1,0,1,1,,ada-lovelace.json,2,1,
+Ada Lovelace,2.1,new,,,0,0,0,0,0,,ada-lovelace.json,2,0,
+'=Bob,1.1,begun,2030-01-02T02:04:05Z,,60,0,0,0,0,,bob.json,2,0,
+'=Bob,2.1,new,,,0,0,0,0,0,,bob.json,2,0,
+,,new,,,0,0,0,0,0,DIR/x.json is no record of nfqproxy learn: unexpected end of JSON input (move it away to start anew),x.json,0,0,
+Zoë,1.1,new,,,0,0,0,0,0,,zoë.json,2,0,
+Zoë,2.1,new,,,0,0,0,0,0,,zoë.json,2,0,
 `
 	if got := strings.ReplaceAll(b.String(), dir, "DIR"); got != want {
 		t.Errorf("the grades are\n%s\nwant\n%s", got, want)
@@ -165,7 +202,7 @@ Zoë,2.1,new,,,0,0,0,0,0,,zoë.json
 
 // TestFaults: what is wrong with a record that a student hands in.
 func TestFaults(t *testing.T) {
-	finished := []EventKind{Began, Passed, Passed, Passed, Finished}
+	finished := []EventKind{Began, Passed, Answered, Passed, Passed, Finished}
 	for _, tc := range []struct {
 		name   string
 		change func(t *testing.T, files []string)
@@ -179,7 +216,7 @@ func TestFaults(t *testing.T) {
 			write(t, r)
 		}, 42, "the record was edited: event 4 does not follow from those before"},
 		{"a removed event", func(t *testing.T, files []string) {
-			r := do(t, files[0], Began, Answered, Passed, Passed, Passed)
+			r := do(t, files[0], Began, Passed, Answered, Passed, Passed)
 			r.Events = slices.Delete(r.Events, 1, 2)
 			write(t, r)
 		}, 42, "the record was edited: event 2 does not follow from those before"},
@@ -199,15 +236,15 @@ func TestFaults(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, 42, "event 1: the unit has another seed"},
-		{"a step too few", func(t *testing.T, files []string) { do(t, files[0], Began, Passed, Passed, Finished) }, 42, "event 4: the unit is finished without step do"},
+		{"a step too few", func(t *testing.T, files []string) { do(t, files[0], Began, Passed, Answered, Passed, Finished) }, 42, "event 5: the unit is finished without step do"},
 		{"steps of another time", func(t *testing.T, files []string) {
-			r := do(t, files[0], Began, Passed, Passed, Passed)
-			for _, e := range []Event{{Time: at(5), Kind: Began, Unit: "1.1", Detail: r.Events[0].Detail}, {Time: at(6), Kind: Finished, Unit: "1.1"}} {
+			r := do(t, files[0], Began, Passed, Answered, Passed, Passed)
+			for _, e := range []Event{{Time: at(6), Kind: Began, Unit: "1.1", Detail: r.Events[0].Detail}, {Time: at(7), Kind: Finished, Unit: "1.1"}} {
 				if err := r.Add(e); err != nil {
 					t.Fatal(err)
 				}
 			}
-		}, 42, "event 6: the unit is finished without step read"},
+		}, 42, "event 7: the unit is finished without step read"},
 		{"a copy", func(t *testing.T, files []string) {
 			do(t, files[0], finished...)
 			text, err := os.ReadFile(files[0])
@@ -222,7 +259,7 @@ func TestFaults(t *testing.T) {
 			if err := os.Remove(files[0]); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := WriteClass(filepath.Dir(files[0]), []string{"Ada Lovelace"}, []string{"7.1", "7.2"}, 42); err != nil {
+			if _, err := WriteClass(filepath.Dir(files[0]), named("Ada Lovelace"), []string{"7.1", "7.2"}, 42); err != nil {
 				t.Fatal(err)
 			}
 		}, 42, "the course has none of its units: 7.1, 7.2"},
@@ -230,7 +267,7 @@ func TestFaults(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			dir, files := newClass(t)
 			tc.change(t, files)
-			all, err := ReadGrades(dir, three(t), tc.class)
+			all, err := ReadGrades(dir, three(t), tc.class, at(1000))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -259,10 +296,10 @@ func write(t testing.TB, r *Record) {
 
 func TestNoGrades(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := ReadGrades(dir, three(t), 0); err == nil || err.Error() != dir+" has no results: want files *.json" {
+	if _, err := ReadGrades(dir, three(t), 0, at(1000)); err == nil || err.Error() != dir+" has no results: want files *.json" {
 		t.Errorf("an empty directory: %v", err)
 	}
-	if _, err := ReadGrades(filepath.Join(dir, "no"), three(t), 0); !os.IsNotExist(err) {
+	if _, err := ReadGrades(filepath.Join(dir, "no"), three(t), 0, at(1000)); !os.IsNotExist(err) {
 		t.Errorf("no directory: %v", err)
 	}
 }

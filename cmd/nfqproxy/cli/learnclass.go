@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -79,6 +80,7 @@ func newLearnClassCommand() *cobra.Command {
 		Long: `Write a file for each student of a class. Students take the course with it, and hand it
 in: it has their progress. No server is needed.
 
+The list of students is CSV: the names in its first column, or what Moodle and Canvas export.
 Keep the seed that is printed: "learn grade --seed" uses it.`,
 		Example: `  nfqproxy learn class --students list.csv class/
   nfqproxy learn --record class/ada.json
@@ -88,11 +90,7 @@ Keep the seed that is printed: "learn grade --seed" uses it.`,
 			if students == "" {
 				return errors.New("--students is required: a CSV file with a name in the first column")
 			}
-			text, err := os.ReadFile(students)
-			if err != nil {
-				return err
-			}
-			names, err := learn.ParseStudents(students, text)
+			all, err := readStudents(students)
 			if err != nil {
 				return err
 			}
@@ -111,7 +109,7 @@ Keep the seed that is printed: "learn grade --seed" uses it.`,
 			if seed == 0 {
 				seed = randomSeed()
 			}
-			files, err := learn.WriteClass(args[0], names, ids, seed)
+			files, err := learn.WriteClass(args[0], all, ids, seed)
 			if err != nil {
 				return err
 			}
@@ -126,6 +124,15 @@ Keep the seed that is printed: "learn grade --seed" uses it.`,
 	return cmd
 }
 
+// readStudents reads a list of students.
+func readStudents(file string) ([]learn.Student, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return learn.ParseStudents(file, text)
+}
+
 // randomSeed is a seed that JSON has exactly, and not 0.
 func randomSeed() uint64 {
 	var b [8]byte
@@ -136,26 +143,51 @@ func randomSeed() uint64 {
 func newLearnGradeCommand() *cobra.Command {
 	var f learnFlags
 	var seed uint64
+	var output, students string
+	var o learn.Gradebook
 	cmd := &cobra.Command{
 		Use:   "grade DIR",
-		Short: "Print the results of a class as CSV",
+		Short: "Print the results of a class as CSV, also for Moodle and Canvas",
 		Long: `Print the results in the files of a class as CSV: for each student and unit the state, times,
-answers, hints and solutions. A file that was edited by hand has a fault.`,
-		Example: "  nfqproxy learn grade class/ --seed 12345 > grades.csv",
-		Args:    exactly(1, "one directory"),
+answers, hints and solutions. A file that was edited, copied or made without the tasks has a
+fault, which names the first event that does not fit. A notice is what to ask the student.
+
+For Moodle and Canvas a grade is the percentage of the tasks that the student did without
+having seen the solution. A fault makes no grade; its reason is on standard error.`,
+		Example: `  nfqproxy learn grade class/ --seed 12345 > grades.csv
+  nfqproxy learn grade class/ --seed 12345 --students list.csv -o moodle > moodle.csv`,
+		Args: exactly(1, "one directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := f.load(0)
 			if err != nil {
 				return err
 			}
-			all, err := learn.ReadGrades(args[0], c, seed)
+			if students != "" {
+				if o.Students, err = readStudents(students); err != nil {
+					return err
+				}
+			}
+			all, err := learn.ReadGrades(args[0], c, seed, time.Now())
 			if err != nil {
 				return err
 			}
-			return learn.WriteGrades(cmd.OutOrStdout(), all)
+			if output == "csv" {
+				return learn.WriteGrades(cmd.OutOrStdout(), all)
+			}
+			o.Canvas = output == "canvas"
+			problems, err := learn.WriteGradebook(cmd.OutOrStdout(), c, all, o)
+			for _, p := range problems {
+				if _, err := fmt.Fprintln(cmd.ErrOrStderr(), p); err != nil {
+					return err
+				}
+			}
+			return err
 		},
 	}
 	f.addUnits(cmd.Flags())
 	cmd.Flags().Uint64Var(&seed, "seed", 0, "seed of the class: files with other seeds have a fault (default: not compared)")
+	oneOf(cmd, &output, "output", "o", "", "csv", "moodle", "canvas")
+	oneOf(cmd, &o.By, "by", "", ": what a column of grades is of, for Moodle and Canvas", "chapter", "unit", "course")
+	cmd.Flags().StringVar(&students, "students", "", "CSV file with the students, for Moodle and Canvas: as for learn class, with what identifies them there")
 	return cmd
 }

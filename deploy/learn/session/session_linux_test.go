@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/control/labapi"
@@ -28,7 +29,9 @@ func TestUnit(t *testing.T) {
   - flow: {service: default/web, from: shell, state: answered}
   - {run: {script: test -e done.txt}, text: there is a file}
 ` + task("curl -s http://10.96.0.80/; touch done.txt")}, unit{steps: "- name: read\n"})
-	s := open(t, c, "")
+	dir := t.TempDir()
+	s := open(t, c, filepath.Join(dir, "learn.json"))
+	s.record.Seed = 1 // that of the course
 	if l := s.lesson(); l.Unit != "" || len(l.Units) != 2 || l.Units[0].State != "new" || l.Generation == 0 {
 		t.Errorf("before the start: %+v", l)
 	}
@@ -119,6 +122,9 @@ func TestUnit(t *testing.T) {
 	}
 	if want := "began passed:read answered:ask answered:ask hinted:ask hinted:ask hinted:ask solved:ask answered:ask passed:ask passed:request finished"; s.kinds() != want || s.record.Verify() != -1 {
 		t.Errorf("the record is\n%s, want\n%s", s.kinds(), want)
+	}
+	if all, err := learn.ReadGrades(dir, c, 0, time.Now()); err != nil || all[0].Fault != "" || all[0].Tasks != 2 || all[0].Alone != 1 {
+		t.Errorf("the grades of work in a lab are %+v, %v", all, err)
 	}
 
 	if got := s.do("next", ""); !strings.HasPrefix(got, "1.2 Unit 2 (step 1 of 1)") {
