@@ -9,11 +9,12 @@ import (
 	"time"
 )
 
-// withPorts is a course whose only unit has an answer that differs between students: the port, of 1000.
-func withPorts(t testing.TB) *Course {
+// withPorts is a course whose only unit has an answer that differs between students: the port, of 1000. changes are pairs of
+// an old and a new text in the unit.
+func withPorts(t testing.TB, changes ...string) *Course {
 	t.Helper()
-	text := strings.Replace(small[unitPath], "shell: shell\n", "shell: shell\nvariables:\n- {name: port, from: 30000, to: 30999}\n", 1)
-	return loaded(t, edited(t, unitPath, "", strings.Replace(text, `["2", two]`, `["${port}"]`, 1)), 0)
+	changes = append(changes, "shell: shell\n", "shell: shell\nvariables:\n- {name: port, from: 30000, to: 30999}\n", `["2", two]`, `["${port}"]`)
+	return loaded(t, edited(t, unitPath, "", strings.NewReplacer(changes...).Replace(small[unitPath])), 0)
 }
 
 // worked is a record of a student's work in unit 1.1 with his own values: each event some seconds after the one before.
@@ -26,7 +27,7 @@ func worked(t testing.TB, file string, c *Course, from time.Time, gaps ...float6
 		t.Fatal(err)
 	}
 	for i, e := range []Event{
-		{Kind: Began, Detail: fmt.Sprint(own)},
+		{Kind: Began, Detail: fmt.Sprint(own), Files: u.Digest()},
 		{Kind: Passed, Step: "read"},
 		{Kind: Answered, Step: "ask", Detail: "1"},
 		{Kind: Answered, Step: "ask", Detail: u.Steps[1].Question.Answer.Is[0], Right: true},
@@ -143,6 +144,9 @@ func TestCheats(t *testing.T) {
 			r.Events[1].Step = "introduction"
 			forge(t, r, file)
 		}, `event 2: the unit has no step "introduction": is the record of another version of the course?`, "", ""},
+		{"he makes the checks of the unit easier", 42, func(t *testing.T, c *Course, _ *Record, file string) {
+			worked(t, file, withPorts(t, "service: default/web, ", ""), at(7), bob...)
+		}, "", "event 1: the unit had other files: of another version of the course, or changed by the student", ""},
 		{"the clock is set back while he works", 42, func(t *testing.T, c *Course, _ *Record, file string) {
 			worked(t, file, c, at(700), 0, 52.4, 20.25, 33.125, 0.001, -3600, 0)
 		}, "", "event 6 is 1h0m0s earlier than the one before it: the clock was set back", ""},

@@ -3,6 +3,8 @@ package learn
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
+	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -95,6 +97,15 @@ func (u *Unit) Differs() bool { return len(u.Variables)+len(u.Variants) > 0 }
 
 // SeedText is the unit's seed, as records have it.
 func (u *Unit) SeedText() string { return strconv.FormatUint(u.Seed, 10) }
+
+// Digest tells the unit's files, before values are drawn, from other ones.
+func (u *Unit) Digest() string {
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(u.templates)) {
+		fmt.Fprintf(h, "%q %d\n%s", name, len(u.templates[name]), u.templates[name])
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
 
 // Reference is what a reader of the book wants beyond the tasks, in Markdown; empty: there is none.
 func (u *Unit) Reference() string { return string(u.files[referenceFile]) }

@@ -91,19 +91,23 @@ const (
 	clockError = 2 * time.Minute
 )
 
-// notice is what a student should explain about a unit. Each may be innocent: a clock that was wrong, or a student who does
-// the tasks for the second time.
+// notice is what a student should explain about a unit. Each may be innocent: a clock that was wrong, a new
+// version of the course, or a student who does the tasks for the second time.
 func (r *Record) notice(u *Unit, now time.Time) string {
 	var all []string
 	var last time.Time // of any unit
 	var before time.Time
 	seen := make(map[string]bool)
-	tasks, fast, back, future := 0, 0, 0, 0
+	tasks, fast, back, future, changed := 0, 0, 0, 0, 0
+	digest := u.Digest()
 	for i := range r.Events {
 		e := &r.Events[i]
 		if e.Unit == u.ID {
 			if back == 0 && e.Time.Before(last.Add(-clockError)) {
 				back = i + 1
+			}
+			if changed == 0 && e.Kind == Began && e.Files != "" && e.Files != digest {
+				changed = i + 1
 			}
 			if future == 0 && e.Time.After(now.Add(clockError)) {
 				future = i + 1
@@ -125,6 +129,9 @@ func (r *Record) notice(u *Unit, now time.Time) string {
 	}
 	if future > 0 {
 		all = append(all, fmt.Sprintf("event %d is of %s, which is in the future: the clock was wrong", future, r.Events[future-1].Time.Format(time.RFC3339)))
+	}
+	if changed > 0 {
+		all = append(all, fmt.Sprintf("event %d: the unit had other files: of another version of the course, or changed by the student", changed))
 	}
 	if fast >= 2 && 2*fast >= tasks {
 		all = append(all, fmt.Sprintf("%d of %d tasks were done in less than %v each: by a script, or for the second time", fast, tasks, fastTask))

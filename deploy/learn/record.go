@@ -44,7 +44,7 @@ type EventKind string
 
 // The kinds of events.
 const (
-	Began    EventKind = "began"    // the unit; its seed is Detail
+	Began    EventKind = "began"    // the unit; its seed is Detail, its files have the digest Files
 	Answered EventKind = "answered" // a question, with Detail; Right is the judgement
 	Hinted   EventKind = "hinted"   // Detail is the number of the hint, from 1
 	Solved   EventKind = "solved"   // the solution was shown
@@ -60,6 +60,7 @@ type Event struct {
 	Step   string    `json:"step,omitempty"` // name
 	Detail string    `json:"detail,omitempty"`
 	Right  bool      `json:"right,omitempty"`
+	Files  string    `json:"files,omitempty"`
 	// Hash is SHA-256, in hexadecimal, of the hash before it, and of this event without a hash, as JSON. The first hash
 	// before is that of the record without events.
 	Hash string `json:"hash"`

@@ -163,7 +163,7 @@ func (s *Session) start(ctx context.Context, u *learn.Unit, resume bool) error {
 		}
 	}
 	if passed == 0 {
-		if err := s.record.Add(learn.Event{Time: time.Now(), Kind: learn.Began, Unit: u.ID, Detail: u.SeedText()}); err != nil {
+		if err := s.record.Add(learn.Event{Time: time.Now(), Kind: learn.Began, Unit: u.ID, Detail: u.SeedText(), Files: u.Digest()}); err != nil {
 			return errors.Join(err, w.close())
 		}
 	}

@@ -123,6 +123,9 @@ func TestUnit(t *testing.T) {
 	if want := "began passed:read answered:ask answered:ask hinted:ask hinted:ask hinted:ask solved:ask answered:ask passed:ask passed:request finished"; s.kinds() != want || s.record.Verify() != -1 {
 		t.Errorf("the record is\n%s, want\n%s", s.kinds(), want)
 	}
+	if got, want := s.record.Events[0].Files, c.Units()[0].Digest(); got != want {
+		t.Errorf("the unit began with the files %q, want %q", got, want)
+	}
 	if all, err := learn.ReadGrades(dir, c, 0, time.Now()); err != nil || all[0].Fault != "" || all[0].Tasks != 2 || all[0].Alone != 1 {
 		t.Errorf("the grades of work in a lab are %+v, %v", all, err)
 	}
