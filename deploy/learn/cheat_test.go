@@ -113,7 +113,7 @@ func TestCheats(t *testing.T) {
 		}, fmt.Sprintf(copied, "ada.json"), "", fmt.Sprintf(copied, "bob.json")},
 
 		{"fewer units, with new hashes", 42, func(t *testing.T, c *Course, _ *Record, file string) {
-			if _, err := WriteClass(filepath.Dir(file), named("Eve"), nil, 42); err != nil {
+			if _, err := WriteClass(filepath.Dir(file), Class{Students: named("Eve"), Seed: 42}); err != nil {
 				t.Fatal(err)
 			}
 			r := worked(t, file, c, at(7), bob...)
@@ -126,7 +126,7 @@ func TestCheats(t *testing.T) {
 			if err := os.Remove(file); err != nil {
 				t.Fatal(err)
 			}
-			files, err := WriteClass(filepath.Dir(file), named("Bob"), nil, 41)
+			files, err := WriteClass(filepath.Dir(file), Class{Students: named("Bob"), Seed: 41})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -163,7 +163,7 @@ func TestCheats(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, dir := withPorts(t), t.TempDir()
-			files, err := WriteClass(dir, named("Ada", "Bob"), nil, 42)
+			files, err := WriteClass(dir, Class{Students: named("Ada", "Bob"), Seed: 42})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"archive/zip"
 	"encoding/csv"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 )
 
@@ -98,7 +100,7 @@ func named(names ...string) (all []Student) {
 func newClass(t testing.TB, units ...string) (dir string, files []string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "class [1]", "files")
-	files, err := WriteClass(dir, named("Ada Lovelace", "=Bob", "Zoë"), units, 42)
+	files, err := WriteClass(dir, Class{Students: named("Ada Lovelace", "=Bob", "Zoë"), Units: units, Seed: 42})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +129,7 @@ func TestWriteClass(t *testing.T) {
 		t.Fatal(err)
 	}
 	// One of the files exists: none is written.
-	if _, err := WriteClass(dir, named("New", "Zoë"), nil, 43); err == nil || err.Error() != files[2]+" exists: give another directory" {
+	if _, err := WriteClass(dir, Class{Students: named("New", "Zoë"), Seed: 43}); err == nil || err.Error() != files[2]+" exists: give another directory" {
 		t.Errorf("a class is overwritten: %v", err)
 	}
 	if after, err := os.ReadFile(files[2]); err != nil || string(after) != string(before) {
@@ -136,11 +138,55 @@ func TestWriteClass(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "new.json")); !os.IsNotExist(err) {
 		t.Errorf("a part of the class was written: %v", err)
 	}
-	if _, err := WriteClass(dir, named(strings.Repeat("a", 300)), nil, 1); err == nil || strings.Contains(err.Error(), "exists") {
+	if _, err := WriteClass(dir, Class{Students: named(strings.Repeat("a", 300)), Seed: 1}); err == nil || strings.Contains(err.Error(), "exists") {
 		t.Errorf("a name that is too long for a file: %v", err)
 	}
-	if _, err := WriteClass(files[0], named("A"), nil, 1); err == nil {
+	if _, err := WriteClass(files[0], Class{Students: named("A"), Seed: 1}); err == nil {
 		t.Error("a class in a file")
+	}
+}
+
+// TestOwnCourse: a class gets a course that is not built in, and grades say that a record is of it.
+func TestOwnCourse(t *testing.T) {
+	files := edited(t, "", "", "")
+	files["1-services/notes.txt"], files["secret.txt"] = &fstest.MapFile{Data: []byte("x")}, &fstest.MapFile{Data: []byte("x")} // of the teacher
+	c, dir := loaded(t, files, 0), t.TempDir()
+	class := Class{Students: named("Ada"), Seed: 42, Own: c, Files: files}
+	all, err := WriteClass(dir, class)
+	if want := []string{filepath.Join(dir, "ada.json"), filepath.Join(dir, CourseFile)}; err != nil || !slices.Equal(all, want) {
+		t.Fatalf("%q, %v, want %q", all, err, want)
+	}
+	z, err := zip.OpenReader(all[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	var names []string
+	for _, f := range z.File {
+		names = append(names, f.Name)
+	}
+	if want := []string{"1-services/chapter.yaml", labPath, textPath, unitPath}; !slices.Equal(names, want) {
+		t.Errorf("the archive has %q, want %q", names, want)
+	}
+	handed := loaded(t, z, 0)
+	if got, want := handed.Units()[0].Digest(), c.Units()[0].Digest(); got != want {
+		t.Errorf("the unit in the archive has the digest %s, want %s", got, want)
+	}
+	do(t, all[0], Began, Passed)
+	grades, err := ReadGrades(dir, handed, 42, at(1000))
+	if err != nil || len(grades) != 1 || !grades[0].OwnCourse || grades[0].Fault != "" {
+		t.Errorf("%+v, %v", grades, err)
+	}
+	r := reopened(t, all[0])
+	r.OwnCourse = false
+	if r.Verify() != 0 {
+		t.Error("a record of another course has the same hashes")
+	}
+	if err := os.Remove(all[0]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := WriteClass(dir, class); err == nil || err.Error() != all[1]+" exists: give another directory" {
+		t.Errorf("a course is overwritten: %v", err)
 	}
 }
 
@@ -259,7 +305,7 @@ func TestFaults(t *testing.T) {
 			if err := os.Remove(files[0]); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := WriteClass(filepath.Dir(files[0]), named("Ada Lovelace"), []string{"7.1", "7.2"}, 42); err != nil {
+			if _, err := WriteClass(filepath.Dir(files[0]), Class{Students: named("Ada Lovelace"), Units: []string{"7.1", "7.2"}, Seed: 42}); err != nil {
 				t.Fatal(err)
 			}
 		}, 42, "the course has none of its units: 7.1, 7.2"},

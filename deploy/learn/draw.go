@@ -29,7 +29,9 @@ func draw(file string, data []byte, seed uint64) (values map[string]string, vari
 		Variants  []Variant  `json:"variants"`
 	}
 	p := newParser(file)
-	if fields, ok := p.Read(data).(map[string]any); ok { // the others may have types that the values make
+	value := p.Read(data)
+	p.advise()                                    // a file that cannot be parsed ends here
+	if fields, ok := value.(map[string]any); ok { // the others may have types that the values make
 		p.Into(map[string]any{"variables": fields["variables"], "variants": fields["variants"]}, &written)
 	}
 	r := rand.New(rand.NewPCG(seed, 0))

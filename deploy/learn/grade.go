@@ -16,6 +16,7 @@ import (
 type Grade struct {
 	File, Student string
 	Unit          string
+	OwnCourse     bool // the record's, see [Record]
 	Progress
 	// Tasks are the steps of the unit that have a task, and Alone those of them that the student passed without having seen
 	// the solution.
@@ -52,13 +53,13 @@ func ReadGrades(dir string, c *Course, class uint64, now time.Time) ([]Grade, er
 	for _, r := range records {
 		units := r.Course(c)
 		if len(units) == 0 {
-			all = append(all, Grade{File: r.path, Student: r.Student, Fault: "the course has none of its units: " + strings.Join(r.Units, ", ")})
+			all = append(all, Grade{File: r.path, Student: r.Student, OwnCourse: r.OwnCourse, Fault: "the course has none of its units: " + strings.Join(r.Units, ", ")})
 		} else if f := others[r].list; f != "" {
-			all = append(all, Grade{File: r.path, Student: r.Student, Fault: f})
+			all = append(all, Grade{File: r.path, Student: r.Student, OwnCourse: r.OwnCourse, Fault: f})
 			continue
 		}
 		for _, u := range units {
-			g := Grade{File: r.path, Student: r.Student, Unit: u.ID, Progress: r.Progress(u.ID)}
+			g := Grade{File: r.path, Student: r.Student, Unit: u.ID, OwnCourse: r.OwnCourse, Progress: r.Progress(u.ID)}
 			g.Tasks, g.Alone = r.tasks(u)
 			if g.Fault, err = r.fault(u, class); err != nil {
 				return nil, err

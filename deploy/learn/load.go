@@ -26,13 +26,41 @@ type parser struct{ yamlfile.File }
 
 func newParser(file string) parser {
 	formats := map[reflect.Type]yamlfile.Format{reflect.TypeFor[Texts](): {Want: "a text, or a list of texts", Read: readTexts}}
-	return parser{yamlfile.File{Name: file, Decoder: yamlfile.Decoder{Formats: formats}}}
+	return parser{yamlfile.File{Name: file, Decoder: yamlfile.Decoder{Formats: formats, ListFields: true}}}
+}
+
+// advice says what to write instead, for messages of the YAML parser that do not.
+var advice = []struct{ message, advice string }{
+	{"mapping values are not allowed", `put a text with a colon in quotes, as title: "Services: names", or indent this line as those above`},
+	{"did not find expected key", "indent the lines from here on as those above, and put a text with quotes in it in quotes as a whole"},
+	{"did not find expected '-'", "indent the lines from here on as those above"},
+	{"did not find expected ','", "close the bracket, and put texts with commas or brackets in quotes"},
+	{"could not find expected ':'", "want NAME: VALUE; indent further lines of a text"},
+	{"cannot start any token", "put a text that begins with ` or @ or % in quotes"},
+	{"tab character", "use spaces"},
+}
+
+// advise adds advice to the mistakes.
+func (p *parser) advise() {
+	for _, m := range p.Mistakes {
+		for _, a := range advice {
+			if m.Field == "" && strings.Contains(m.Err.Error(), a.message) {
+				m.Err = fmt.Errorf("%w: %s", m.Err, a.advice)
+				break
+			}
+		}
+	}
 }
 
 // Load reads a course, with the values that a seed draws. The error is of type [Mistakes], or that of a file that cannot be
 // read.
 func Load(files fs.FS, seed uint64) (*Course, error) {
 	c := new(Course)
+	for _, name := range []string{chapterFile, unitFile} {
+		if _, err := fs.Stat(files, name); err == nil {
+			return nil, Mistakes{{File: name, Err: errors.New("belongs to a chapter or unit: give the directory of the course, which has the directories of its chapters")}}
+		}
+	}
 	chapters, err := numbered(files, ".")
 	if err != nil {
 		return nil, err
@@ -102,7 +130,7 @@ func numbered(files fs.FS, in string) (all []directory, _ error) {
 }
 
 func loadChapter(files fs.FS, d directory, seed uint64) (*Chapter, error) {
-	file := path.Join(d.path, "chapter.yaml")
+	file := path.Join(d.path, chapterFile)
 	data, err := fs.ReadFile(files, file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, Mistakes{{File: file, Err: errors.New("missing: the title of the chapter")}}
@@ -114,7 +142,8 @@ func loadChapter(files fs.FS, d directory, seed uint64) (*Chapter, error) {
 		Title string `json:"title"`
 	}
 	p := newParser(file)
-	if p.Decode(data, ChapterKind, &header); len(p.Mistakes) == 0 {
+	p.Decode(data, ChapterKind, &header)
+	if p.advise(); len(p.Mistakes) == 0 {
 		p.Want("title", header.Title != "", "missing")
 	}
 	c := &Chapter{Number: d.number, Title: header.Title}
@@ -195,6 +224,8 @@ func readFiles(files fs.FS, dir string) (map[string][]byte, error) {
 }
 
 const (
+	chapterFile = "chapter.yaml"
+
 	unitFile = "unit.yaml"
 	textFile = "text.md"
 	// referenceFile is read in books and pages only.

@@ -16,16 +16,16 @@ func TestMistakes(t *testing.T) {
 	lines := func(n int) string { return strings.Repeat("a line\n", n) }
 	for _, tc := range []struct{ name, file, old, new, want string }{
 		// unit.yaml as YAML
-		{"an unknown field", unitPath, "minutes: 3", "minutes: 3\nminuts: 4", unitPath + ":5: minuts: unknown field"},
-		{"an unknown field of a check", unitPath, "state: answered", "stat: answered", unitPath + ":19: steps[2].checks[0].flow.stat: unknown field"},
-		{"an unknown kind of check", unitPath, "  - flow:", "  - flows:", unitPath + ":19: steps[2].checks[0].flows: unknown field"},
+		{"an unknown field", unitPath, "minutes: 3", "minutes: 3\nminuts: 4", unitPath + ":5: minuts: unknown field, did you mean \"minutes\"?"},
+		{"an unknown field of a check", unitPath, "state: answered", "stat: answered", unitPath + ":19: steps[2].checks[0].flow.stat: unknown field, did you mean \"state\"?"},
+		{"an unknown kind of check", unitPath, "  - flow:", "  - flows:", unitPath + ":19: steps[2].checks[0].flows: unknown field, did you mean \"flow\"?"},
 		{"a text for a number", unitPath, "minutes: 3", "minutes: three", unitPath + `:4: minutes: want an integer, have the string "three"`},
 		{"a list for a text", unitPath, "title: A first unit", "title: [A, first]", unitPath + ":3: title: want a string, have a list"},
 		{"a text for steps", unitPath, "", "kind: Unit\nsteps: none\n", unitPath + `:2: steps: want a list, have the string "none"`},
 		{"fields for texts", unitPath, `is: ["2", two]`, `is: {a: b}`, unitPath + ":12: steps[1].question.answer.is: want a text, or a list of texts, have an object"},
 		{"a text for variables", unitPath, "steps:\n", "variables: some\nsteps:\n", unitPath + `:7: variables: want a list, have the string "some"`},
-		{"no YAML", unitPath, "title: A first unit", "title: [", unitPath + ":3: did not find expected ',' or ']'"},
-		{"a tab", unitPath, "minutes: 3", "\tminutes: 3", unitPath + ":3: found a tab character that violates indentation"},
+		{"no YAML", unitPath, "title: A first unit", "title: [", unitPath + ":3: did not find expected ',' or ']': close the bracket, and put texts with commas or brackets in quotes"},
+		{"a tab", unitPath, "minutes: 3", "\tminutes: 3", unitPath + ":3: found a tab character that violates indentation: use spaces"},
 		{"a field twice", unitPath, "minutes: 3", "minutes: 3\nminutes: 4", unitPath + ":5: minutes: given twice: first in line 4"},
 		{"an empty file", unitPath, "", "", unitPath + ": is empty"},
 		{"a comment only", unitPath, "", "# nothing\n", unitPath + ": is empty"},
@@ -131,7 +131,7 @@ func TestMistakes(t *testing.T) {
 		{"an unknown shell", unitPath, "shell: shell", "shell: shel", unitPath + `:6: shell: no host "shel" in this lab (did you mean "default/shell"?); known: node-a, default/shell, router`},
 
 		// directories
-		{"an unknown field of the chapter", "1-services/chapter.yaml", "title:", "titel:", "1-services/chapter.yaml:3: titel: unknown field"},
+		{"an unknown field of the chapter", "1-services/chapter.yaml", "title:", "titel:", "1-services/chapter.yaml:3: titel: unknown field, did you mean \"title\"?"},
 		{"another kind of chapter", "1-services/chapter.yaml", "Chapter", "Unit", "1-services/chapter.yaml:2: kind: want Chapter"},
 		{"an empty chapter file", "1-services/chapter.yaml", "", "", "1-services/chapter.yaml: is empty"},
 		{"a directory in a unit", "1-services/1-first/files/x", "", "x", "1-services/1-first/files: is not a file: a unit has files only"},
@@ -140,6 +140,16 @@ func TestMistakes(t *testing.T) {
 		{"a unit with a wrong name", "1-services/02-Second/unit.yaml", "", "x", "1-services/02-Second: want a number from 1 to 999, and words of small letters and digits, as 1-first-words"},
 		{"a unit without its file", "1-services/2-second/text.md", "", "x", "1-services/2-second/unit.yaml: missing: the steps of the unit"},
 		{"a chapter without its file", "2-nodes/1-first/text.md", "", "x", "2-nodes/chapter.yaml: missing: the title of the chapter"},
+		{"the directory of a chapter", "chapter.yaml", "", "x", "chapter.yaml: belongs to a chapter or unit: give the directory of the course, which has the directories of its chapters"},
+		{"the directory of a unit", "unit.yaml", "", "x", "unit.yaml: belongs to a chapter or unit: give the directory of the course, which has the directories of its chapters"},
+
+		// what the YAML parser says, with what to write instead
+		{"a colon in a text", unitPath, "title: A first unit", "title: Services: names", unitPath + `:3: mapping values are not allowed in this context: put a text with a colon in quotes, as title: "Services: names", or indent this line as those above`},
+		{"a text that begins with code", unitPath, "there are two}", "`two`}", unitPath + ":14: found character that cannot start any token: put a text that begins with ` or @ or % in quotes"},
+		{"a line that is indented more", unitPath, "  hints: [one, two, three]\n  solution: answer", "  hints: [one, two, three]\n   solution: answer", unitPath + ":9: did not find expected key: indent the lines from here on as those above, and put a text with quotes in it in quotes as a whole"},
+		{"a line that is indented less", unitPath, "minutes: 3\n", " minutes: 3\n", unitPath + `:4: mapping values are not allowed in this context: put a text with a colon in quotes, as title: "Services: names", or indent this line as those above`},
+		{"a text with a quote", unitPath, "title: A first unit", "title: 'A' first unit", unitPath + ":3: did not find expected key: indent the lines from here on as those above, and put a text with quotes in it in quotes as a whole"},
+		{"a chapter that is no YAML", "1-services/chapter.yaml", "title: Services", "title: `Services`", "1-services/chapter.yaml:3: found character that cannot start any token: put a text that begins with ` or @ or % in quotes"},
 		{"a chapter without units", "2-nodes/chapter.yaml", "", small["1-services/chapter.yaml"], "2-nodes/chapter.yaml:1: the chapter has no units: want directories such as 1-first, with unit.yaml and text.md"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

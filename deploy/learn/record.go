@@ -32,8 +32,10 @@ type Record struct {
 	// Seed draws the values of all units.
 	Seed uint64 `json:"seed"`
 	// Units are the IDs of the units of the class; empty: all.
-	Units  []string `json:"units,omitempty"`
-	Events []Event  `json:"events"`
+	Units []string `json:"units,omitempty"`
+	// OwnCourse: the course is in the file [CourseFile] beside the record, and not the built-in one.
+	OwnCourse bool    `json:"ownCourse,omitempty"`
+	Events    []Event `json:"events"`
 
 	path string
 	mu   sync.Mutex // guards Events
@@ -74,7 +76,11 @@ func (e Event) hash(before string) string {
 
 // start is the hash before the first event.
 func (r *Record) start() string {
-	return sum("", map[string]any{"version": r.Version, "student": r.Student, "seed": r.Seed, "units": append([]string{}, r.Units...)})
+	of := map[string]any{"version": r.Version, "student": r.Student, "seed": r.Seed, "units": append([]string{}, r.Units...)}
+	if r.OwnCourse {
+		of["ownCourse"] = true
+	}
+	return sum("", of)
 }
 
 // State is new, begun or finished.

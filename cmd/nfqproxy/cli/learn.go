@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"archive/zip"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ type learnFlags struct {
 }
 
 func (f *learnFlags) addUnits(flags *pflag.FlagSet) {
-	flags.StringVar(&f.units, "units", "", "directory with a course (default: the built-in course)")
+	flags.StringVar(&f.units, "units", "", "directory or ZIP archive with a course (default: the built-in course)")
 }
 
 func (f *learnFlags) addRecord(flags *pflag.FlagSet) {
@@ -39,6 +40,13 @@ func (f *learnFlags) addRecord(flags *pflag.FlagSet) {
 func (f *learnFlags) files() (fs.FS, error) {
 	if f.units == "" {
 		return units.Files(), nil
+	}
+	if strings.HasSuffix(f.units, ".zip") {
+		z, err := zip.OpenReader(f.units) // until the program ends
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the course %s: %w", f.units, err)
+		}
+		return z, nil
 	}
 	info, err := os.Stat(f.units)
 	if err == nil && !info.IsDir() {
@@ -74,6 +82,12 @@ func (f *learnFlags) open() (*learn.Course, *learn.Record, error) {
 	r, err := learn.OpenRecord(path)
 	if err != nil {
 		return nil, nil, err
+	}
+	if r.OwnCourse && f.units == "" {
+		f.units = filepath.Join(filepath.Dir(path), learn.CourseFile)
+		if _, err := os.Stat(f.units); err != nil {
+			return nil, nil, fmt.Errorf("%s is for a course of your teacher's own: put its file %s into the same directory, or give the course with --units (%w)", path, learn.CourseFile, err)
+		}
 	}
 	c, err := f.load(r.Seed)
 	return c, r, err
@@ -220,11 +234,17 @@ func newLearnShellCommand() *cobra.Command {
 func newLearnLintCommand() *cobra.Command {
 	var f learnFlags
 	cmd := &cobra.Command{
-		Use:   "lint",
+		Use:   "lint [DIR]",
 		Short: "Check the files of a course",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Long: `Check the files of a course: each mistake is a line with the file, its line, the field, and what
+to write instead.`,
+		Example: "  nfqproxy learn lint my-course",
+		Args:    atMost(1, "one directory"),
+		RunE: func(cmd *cobra.Command, args []string) error {
 			const seeds = 10
+			if len(args) > 0 {
+				f.units = args[0]
+			}
 			var c *learn.Course
 			for seed := range uint64(seeds) {
 				var err error

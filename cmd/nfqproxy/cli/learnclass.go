@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -81,8 +82,11 @@ func newLearnClassCommand() *cobra.Command {
 in: it has their progress. No server is needed.
 
 The list of students is CSV: the names in its first column, or what Moodle and Canvas export.
+With --units each student gets course.zip, too, and keeps it beside his file.
+
 Keep the seed that is printed: "learn grade --seed" uses it.`,
 		Example: `  nfqproxy learn class --students list.csv class/
+  nfqproxy learn class --students list.csv --units my-course class/
   nfqproxy learn --record class/ada.json
   nfqproxy learn grade class/ > grades.csv`,
 		Args: exactly(1, "one directory"),
@@ -109,11 +113,18 @@ Keep the seed that is printed: "learn grade --seed" uses it.`,
 			if seed == 0 {
 				seed = randomSeed()
 			}
-			files, err := learn.WriteClass(args[0], all, ids, seed)
+			class := learn.Class{Students: all, Units: ids, Seed: seed}
+			if f.units != "" {
+				class.Own = c
+				if class.Files, err = f.files(); err != nil {
+					return err
+				}
+			}
+			files, err := learn.WriteClass(args[0], class)
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%d students, seed %d\n", strings.Join(files, "\n"), len(files), seed)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%d students, seed %d\n", strings.Join(files, "\n"), len(all), seed)
 			return err
 		},
 	}
@@ -158,6 +169,11 @@ having seen the solution. A fault makes no grade; its reason is on standard erro
   nfqproxy learn grade class/ --seed 12345 --students list.csv -o moodle > moodle.csv`,
 		Args: exactly(1, "one directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if file := filepath.Join(args[0], learn.CourseFile); f.units == "" {
+				if _, err := os.Stat(file); err == nil {
+					f.units = file
+				}
+			}
 			c, err := f.load(0)
 			if err != nil {
 				return err
@@ -170,6 +186,11 @@ having seen the solution. A fault makes no grade; its reason is on standard erro
 			all, err := learn.ReadGrades(args[0], c, seed, time.Now())
 			if err != nil {
 				return err
+			}
+			for _, g := range all {
+				if g.OwnCourse && f.units == "" {
+					return fmt.Errorf("%s is for a course of your own: give it with --units", g.File)
+				}
 			}
 			if output == "csv" {
 				return learn.WriteGrades(cmd.OutOrStdout(), all)

@@ -22,7 +22,7 @@ import (
 func student(t *testing.T) (file string, c *learn.Course) {
 	t.Helper()
 	netnstest.Require(t)
-	files, err := learn.WriteClass(t.TempDir(), []string{"Ada"}, nil, 7)
+	files, err := learn.WriteClass(t.TempDir(), learn.Class{Students: []learn.Student{{Name: "Ada"}}, Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
