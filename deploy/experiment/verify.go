@@ -146,7 +146,7 @@ func compareFiles(packed, again string, names []string) (all []Compared, err err
 		case name == FileCitation:
 			continue // not of the program
 		case name == FileCosts || name == FileReport || strings.HasSuffix(name, "-cost.json"):
-			c.Text = "not compared: it has times of the machine"
+			c.Text = "not compared: times of the machine"
 		default:
 			if c.Differs, c.Text, err = compareFile(packed, again, name); err != nil {
 				return nil, err
