@@ -83,6 +83,11 @@ func TestCheats(t *testing.T) {
 			r.Events[2].Right = true
 			forge(t, r, file)
 		}, `event 3: the answer "1" to step ask is recorded as right, but with the student's values it is wrong`, "", ""},
+		{"an answer to no step, with new hashes", 42, func(t *testing.T, c *Course, _ *Record, file string) {
+			r := worked(t, file, c, at(7), bob...)
+			r.Events[2].Step = ""
+			forge(t, r, file)
+		}, `event 3: step "" has no question`, "", ""},
 		{"the steps are added, with new hashes", 42, func(t *testing.T, _ *Course, _ *Record, file string) {
 			do(t, file, Began, Passed, Passed, Passed, Finished)
 		}, "event 3: step ask was passed without a right answer", "", ""},

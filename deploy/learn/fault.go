@@ -49,11 +49,11 @@ func (r *Record) fault(u *Unit, class uint64) (string, error) {
 				}
 				judged = true
 			}
-			q := u.step(e.Step).Question
-			if q == nil {
-				return fault("step %s has no question", e.Step)
+			s := u.step(e.Step)
+			if s == nil || s.Question == nil {
+				return fault("step %q has no question", e.Step)
 			}
-			if is, known := q.Answer.fixed(e.Detail); known && e.Right && !is {
+			if is, known := s.Question.Answer.fixed(e.Detail); known && e.Right && !is {
 				return fault("the answer %q to step %s is recorded as right, but with the student's values it is wrong", e.Detail, e.Step)
 			}
 			right = right || e.Right && next < len(u.Steps) && u.Steps[next].Name == e.Step
