@@ -91,6 +91,11 @@ func TestCheats(t *testing.T) {
 		{"the steps are added, with new hashes", 42, func(t *testing.T, _ *Course, _ *Record, file string) {
 			do(t, file, Began, Passed, Passed, Passed, Finished)
 		}, "event 3: step ask was passed without a right answer", "", ""},
+		{"a time before the year 1, with new hashes", 42, func(t *testing.T, c *Course, _ *Record, file string) {
+			r := worked(t, file, c, at(7), bob...)
+			r.Events[0].Time = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)
+			forge(t, r, file)
+		}, "", "", ""},
 		{"only the end is added, with new hashes", 42, func(t *testing.T, _ *Course, _ *Record, file string) {
 			do(t, file, Began, Finished)
 		}, "event 2: the unit is finished without step read", "", ""},

@@ -103,7 +103,7 @@ func (r *Record) notice(u *Unit, now time.Time) string {
 	for i := range r.Events {
 		e := &r.Events[i]
 		if e.Unit == u.ID {
-			if back == 0 && e.Time.Before(last.Add(-clockError)) {
+			if back == 0 && i > 0 && e.Time.Before(last.Add(-clockError)) {
 				back = i + 1
 			}
 			if changed == 0 && e.Kind == Began && e.Files != "" && e.Files != digest {
