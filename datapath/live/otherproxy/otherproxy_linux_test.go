@@ -12,13 +12,13 @@ func TestMain(m *testing.M) { netnstest.Main(m) }
 // TestFindLegacy: the back end of iptables is known.
 func TestFindLegacy(t *testing.T) {
 	netnstest.Require(t)
-	netnstest.RequireTool(t, "xtables-legacy-multi")
+	netnstest.RequireTool(t, "iptables-legacy")
 	n, err := netns.New("node")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer n.Close()
-	if out, err := n.Run("", "xtables-legacy-multi", "iptables", "-t", "nat", "-N", "KUBE-SERVICES"); err != nil {
+	if out, err := n.Run("", "iptables-legacy", "-t", "nat", "-N", "KUBE-SERVICES"); err != nil {
 		t.Fatal(err, out)
 	}
 	if err := n.Do(func() error {
