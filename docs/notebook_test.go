@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
+	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
 )
 
@@ -17,7 +18,7 @@ func TestNotebook(t *testing.T) {
 	pythons := []string{"python3", "/usr/bin/python3"} // the second one is that of packages of the distribution
 	i := slices.IndexFunc(pythons, func(python string) bool { return exec.Command(python, "-c", "import pandas, scipy").Run() == nil })
 	if i < 0 {
-		t.Skip("python3 has no pandas and SciPy (Debian: python3-pandas python3-scipy)")
+		netnstest.Missing(t, "pandas and SciPy for python3 (Debian: python3-pandas python3-scipy)")
 	}
 	var notebook struct {
 		Cells []struct {
