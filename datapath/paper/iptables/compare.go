@@ -6,7 +6,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
-// The matches that compare a field of the packet, of its way or of its connection do so with the values and comparisons of
+// The matches that compare a field of the packet, its devices or a field of its connection do so with the values and comparisons of
 // package rules, as conditions of nftables and the kernel's own rules do.
 
 // read is a value of the packet as a match compares it.
