@@ -17,6 +17,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -158,6 +159,9 @@ func TestConvergence(t *testing.T) {
 	// the same time.
 	flowOf := func(node string, f *observe.ChangeFlow, endpoint string, from, until time.Time, last bool) {
 		t.Helper()
+		e2etest.Eventually(t, e2etest.Timeout, "the record of "+f.ID, func() bool { // which the flow API may have first
+			return slices.ContainsFunc(c.Records(), func(r *flow.Record) bool { return r.ID == f.ID })
+		})
 		var is, want time.Time
 		for _, r := range c.Records() {
 			if r.Node != node || r.Endpoint != endpoint || !r.Time.After(from) || !r.Time.Before(until) {
