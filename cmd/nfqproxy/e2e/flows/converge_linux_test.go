@@ -183,7 +183,7 @@ func TestConvergence(t *testing.T) {
 		if r.Rules.Before(began) || r.Rules.After(again) || r.FirstFlow != nil {
 			t.Errorf("%s: removed after %s: %+v", node, began, r)
 		}
-		flowOf(node, r.LastFlow, r.Endpoint, time.Time{}, again, true)
+		flowOf(node, r.LastFlow, r.Endpoint, time.Time{}, time.Now(), true) // the pod that comes again has another address
 		if a.Rules.Before(again) || a.LastFlow != nil {
 			t.Errorf("%s: added after %s: %+v", node, again, a)
 		}
