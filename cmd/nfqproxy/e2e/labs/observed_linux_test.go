@@ -140,6 +140,7 @@ func TestObservedLab(t *testing.T) {
 		}
 	}
 	for _, shell := range []string{"shell-a", "shell-b"} {
+		ask(shell) // the flows of the beginning may not be recent any more
 		expect(0, "works, as far as objects and recent flows show: 2 endpoints", "why", shell, "web")
 	}
 	expect(0, "node-b: 10.244.0.3:8080: rules +", "timeline", "web")
