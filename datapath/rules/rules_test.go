@@ -102,3 +102,24 @@ func TestAddrTypesIPv6(t *testing.T) {
 		}
 	}
 }
+
+// TestAnd: one test that fails decides; of others, one that is not known.
+func TestAnd(t *testing.T) {
+	for _, tt := range [][3]Truth{
+		{True, True, True}, {True, False, False}, {False, True, False}, {False, False, False}, {Unknown, False, False},
+		{False, Unknown, False}, {Unknown, True, Unknown}, {True, Unknown, Unknown}, {Unknown, Unknown, Unknown},
+	} {
+		if got := tt[0].And(tt[1]); got != tt[2] {
+			t.Errorf("%d and %d: %d, want %d", tt[0], tt[1], got, tt[2])
+		}
+	}
+}
+
+// TestStateBits: the bits of INVALID, ESTABLISHED, RELATED and NEW are the same; those of the others are not.
+func TestStateBits(t *testing.T) {
+	for states, want := range map[uint32][2]uint32{0xf: {0xf, 0}, 1 << 8: {1 << 6, 0}, 1 << 6: {0, 1 << 4}, 1<<7 | 8: {8, 1 << 5}} {
+		if state, status := StateBits(states); state != want[0] || status != want[1] {
+			t.Errorf("%#x: %#x and %#x, want %#x", states, state, status, want)
+		}
+	}
+}
