@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"os"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -165,4 +166,58 @@ func TestManyFound(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// batch is one batch of events, and then silence.
+type batch struct {
+	silence
+	events []conntrack.Event
+}
+
+func (b *batch) Receive(to []conntrack.Event) (int, error) {
+	if n := copy(to, b.events); n > 0 {
+		b.events = nil
+		return n, nil
+	}
+	return b.silence.Receive(to)
+}
+
+// lookups notes of how many connections the counters are read at a time.
+type lookups struct {
+	vanishing
+	sizes []int
+}
+
+func (l *lookups) Reread(states []*conntrack.State, _ func(int, *conntrack.State)) error {
+	l.sizes = append(l.sizes, len(states))
+	return nil
+}
+
+// TestCountersOfEnds: the counters of as many closed connections are read as are usual at a time: more for a journal that
+// observes, which gathers events for longer.
+func TestCountersOfEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		config Config
+		want   []int
+	}{"decides": {Config{}, []int{32}}, "observes": {Config{Observe: &Observe{}}, []int{32, 32}}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j, events, l := New(tt.config), &batch{silence: silence{closed: make(chan struct{})}}, new(lookups)
+				for port := range uint16(100) {
+					from := netip.AddrPortFrom(client.Addr(), port+1)
+					events.events = append(events.events, conntrack.Event{Kind: conntrack.Updated, State: conntrack.State{
+						Original: conntrack.Tuple{Source: from, Destination: client, Protocol: 6}, TCP: conntrack.TCPTimeWait, Status: replied,
+					}})
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				followed := make(chan error, 1)
+				go func() { followed <- j.Follow(ctx, Kernel{Events: events, Connections: l, Dumps: new(vanishing)}) }()
+				synctest.Wait()
+				cancel()
+				if err := <-followed; err != nil || !slices.Equal(l.sizes, tt.want) {
+					t.Errorf("%v at a time, want %v; %v", l.sizes, tt.want, err)
+				}
+			})
+		})
+	}
 }
