@@ -103,18 +103,28 @@ func TestRush(t *testing.T) {
 	})
 }
 
+// sampled is a journal that observes and follows events, in the midst of an interval. end ends it.
+func sampled(t *testing.T) (b *bench, events *silence, end func()) {
+	b, events = observing(t, Observe{}), &silence{closed: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	followed := make(chan error, 1)
+	go b.Run(ctx)
+	go func() {
+		followed <- b.Follow(ctx, Kernel{Events: events, Connections: &vanishing{}, Dumps: &vanishing{}, DetailRate: 4000})
+	}()
+	time.Sleep(watchInterval / 2)
+	return b, events, func() {
+		cancel()
+		if err := <-followed; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestSample: a journal that observes another proxy takes a sample when there are too many flows, and counts the others.
 func TestSample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := observing(t, Observe{})
-		events := &silence{closed: make(chan struct{})}
-		ctx, cancel := context.WithCancel(t.Context())
-		followed := make(chan error, 1)
-		go b.Run(ctx)
-		go func() {
-			followed <- b.Follow(ctx, Kernel{Events: events, Connections: &vanishing{}, Dumps: &vanishing{}, DetailRate: 4000})
-		}()
-		time.Sleep(watchInterval / 2)
+		b, events, end := sampled(t)
 		for port := range uint16(1100) { // in an eighth of a second
 			b.event(netip.AddrPortFrom(client.Addr(), port+1), conntrack.Began, func(e *conntrack.Event) { e.At = time.Now() })
 		}
@@ -129,10 +139,7 @@ func TestSample(t *testing.T) {
 		if n := b.Lost(); events.paused.Load() || n < 16000 || n > 18000 {
 			t.Errorf("after the pause: paused %t, %d are lost", events.paused.Load(), n)
 		}
-		cancel()
-		if err := <-followed; err != nil {
-			t.Error(err)
-		}
+		end()
 	})
 }
 
@@ -140,15 +147,7 @@ func TestSample(t *testing.T) {
 // and none is lost.
 func TestManyFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := observing(t, Observe{})
-		events := &silence{closed: make(chan struct{})}
-		ctx, cancel := context.WithCancel(t.Context())
-		followed := make(chan error, 1)
-		go b.Run(ctx)
-		go func() {
-			followed <- b.Follow(ctx, Kernel{Events: events, Connections: &vanishing{}, Dumps: &vanishing{}, DetailRate: 4000})
-		}()
-		time.Sleep(watchInterval / 2)
+		b, events, end := sampled(t)
 		states, to := make([]conntrack.Event, 8000), netip.MustParseAddrPort("192.0.2.9:443") // of no Service
 		for i := range states {
 			from := netip.AddrPortFrom(client.Addr(), uint16(i+1))
@@ -161,10 +160,7 @@ func TestManyFound(t *testing.T) {
 		if n := b.Lost(); events.paused.Load() || n != 0 || b.flows.len() != len(states) {
 			t.Errorf("paused %t, %d are lost, %d flows", events.paused.Load(), n, b.flows.len())
 		}
-		cancel()
-		if err := <-followed; err != nil {
-			t.Error(err)
-		}
+		end()
 	})
 }
 
