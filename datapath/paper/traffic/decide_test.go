@@ -45,19 +45,25 @@ func TestOpenOnly(t *testing.T) {
 
 // TestMemory: it does not depend on the number of flows.
 func TestMemory(t *testing.T) {
-	allocated := func(flows int) int {
+	with := func(flows int) int {
 		c := &Config{Cluster: cluster(2, 1, 20, 1, 100), Workload: exponentialWork(0.8, time.Millisecond), Duration: time.Hour, Window: time.Hour}
 		c.Workload.Arrivals.Flows, c.Workload.TimeWait = flows, time.Millisecond
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		if _, err := Run(c, "p2c", 1, Options{Stopwatch: func() int64 { return 0 }}); err != nil {
-			t.Fatal(err)
-		}
-		runtime.ReadMemStats(&after)
-		return int(after.TotalAlloc - before.TotalAlloc)
+		return allocated(t, c)
 	}
-	few, many := allocated(50_000), allocated(550_000)
+	few, many := with(50_000), with(550_000)
 	if more := many - few; more > 500_000 {
 		t.Errorf("half a million more flows cost %d bytes", more)
 	}
+}
+
+// allocated is how many bytes a simulation allocates.
+func allocated(t *testing.T, c *Config) int {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := Run(c, "p2c", 1, Options{Stopwatch: func() int64 { return 0 }}); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	return int(after.TotalAlloc - before.TotalAlloc)
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -266,19 +265,13 @@ func TestRequestAccounts(t *testing.T) {
 
 // TestRequestMemory: it does not depend on the number of requests.
 func TestRequestMemory(t *testing.T) {
-	allocated := func(flows int) int {
+	with := func(flows int) int {
 		c := &Config{Cluster: cluster(2, 1, 20, 1, 100), Workload: exponentialWork(0.6, time.Millisecond), Duration: time.Hour, Window: time.Hour}
 		c.Workload.Arrivals.Flows = flows
 		c.Workload.Requests = &Requests{PerConnection: &Count{Kind: geometric, Mean: 5}, Deadline: 20 * time.Millisecond, Attempts: 3, Timeout: 10 * time.Millisecond, Hedge: 3 * time.Millisecond, Budget: 0.2}
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		if _, err := Run(c, "p2c", 1, Options{Stopwatch: func() int64 { return 0 }}); err != nil {
-			t.Fatal(err)
-		}
-		runtime.ReadMemStats(&after)
-		return int(after.TotalAlloc - before.TotalAlloc)
+		return allocated(t, c)
 	}
-	few, many := allocated(10_000), allocated(110_000)
+	few, many := with(10_000), with(110_000)
 	if more := many - few; more > 500_000 {
 		t.Errorf("half a million more requests cost %d bytes", more)
 	}
