@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -243,6 +244,49 @@ func TestNoDamage(t *testing.T) {
 			t.Errorf("found %q", done.Found)
 		}
 		return nil
+	})
+}
+
+// TestFreshTablesNeedNoAudit: tables that nobody else can have changed since they were loaded are not read
+// again, unlike those of an earlier run, and those of a moment in which another program changed rules.
+func TestFreshTablesNeedNoAudit(t *testing.T) {
+	netnstest.RequireTool(t, "nft")
+	table := decision.NewTable(1, time.Time{}, auditNode, services(300))
+	inNamespace(t, func() error {
+		install := func() *Ruleset {
+			r, err := Install(onlyServices(), table, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		generation, err := nft.Generation()
+		if err != nil {
+			return err
+		}
+		fresh := install()
+		if !fresh.current() {
+			t.Error("fresh tables are not taken for correct")
+		}
+		if done, err := fresh.Audit(table, true); !done.None() || err != nil {
+			t.Errorf("a thorough audit of them: repaired %+v, %v", done, err)
+		}
+		fresh.audited = 0
+		changeRules(t, "table ip others { }")
+		if err := errors.Join(fresh.watch.Close(), fresh.startWatch(generation)); err != nil {
+			return err
+		}
+		if fresh.audited != 0 {
+			t.Error("another program changed rules before the watch began, and the tables are taken for correct")
+		}
+		if err := fresh.Close(); err != nil {
+			return err
+		}
+		later := install()
+		if !later.adopted || later.audited != 0 {
+			t.Errorf("tables of an earlier run: adopted %t, audited %d", later.adopted, later.audited)
+		}
+		return later.Remove()
 	})
 }
 

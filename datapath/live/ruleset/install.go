@@ -132,9 +132,12 @@ func (c *Connection) Install(spec Spec, t *decision.Table, keepQueueing bool) (*
 func (c *Connection) install(spec Spec, t *decision.Table, keepQueueing, shared bool) (*Ruleset, error) {
 	spec.Copy, spec.Idle = CopyNodeOf(t), spec.OnlyServices && isIdle(nil, t)
 	r := &Ruleset{spec: spec, kernel: &kernel{conn: c, table: TableName}, shared: shared, tables: newTables(&spec), hairpins: make(hairpins)}
-	err := r.install(t, keepQueueing)
+	before, err := nft.Generation()
 	if err == nil {
-		err = r.startWatch()
+		err = r.install(t, keepQueueing)
+	}
+	if err == nil {
+		err = r.startWatch(before)
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Abandon())
@@ -143,8 +146,10 @@ func (c *Connection) install(spec Spec, t *decision.Table, keepQueueing, shared 
 }
 
 // startWatch watches the installed tables. It does not earlier, because the kernel makes an event of
-// each element if a program listens, which takes as long as adding it.
-func (r *Ruleset) startWatch() error {
+// each element if a program listens, which takes as long as adding it. Fresh tables need no audit if
+// nobody else has changed rules since the generation before: each transaction makes one more
+// (nf_tables_api.c, nf_tables_commit).
+func (r *Ruleset) startWatch(generation uint32) error {
 	before, err := nft.Generation()
 	if err != nil {
 		return fmt.Errorf("read the generation of nftables: %w", err)
@@ -154,6 +159,8 @@ func (r *Ruleset) startWatch() error {
 	}
 	if after, err := nft.Generation(); err != nil || after != before {
 		r.watch.Notify() // a change may have been missed
+	} else if !r.adopted && after == generation+r.commits {
+		r.audited = after
 	}
 	return nil
 }

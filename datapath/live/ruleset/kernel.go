@@ -15,6 +15,8 @@ type kernel struct {
 	conn  *Connection
 	table string // the name of the tables that it changes
 	open  nft.Transaction
+	// commits counts the transactions that changed the kernel's rules.
+	commits uint32
 }
 
 // transactionSize bounds transactions, of which the kernel has a copy. It is larger than all changes but
@@ -24,6 +26,9 @@ const transactionSize = 4 << 20
 // run carries the open transaction out.
 func (k *kernel) run() error {
 	err := k.conn.run(&k.open)
+	if err == nil && k.open.Size() > 0 {
+		k.commits++
+	}
 	k.open = nft.Transaction{}
 	return err
 }
