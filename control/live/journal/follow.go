@@ -190,6 +190,9 @@ func (f *follower) lostEvents() {
 	f.kernel.Overruns++
 	f.kernel.stale = true
 	f.markIncomplete()
+	if f.observe != nil { // the lost events had flows of their own, which count for the rate
+		f.kernel.signalRush()
+	}
 }
 
 // How watch goes on.
@@ -199,8 +202,6 @@ const (
 	quietPeriod = 2 * time.Second
 	// rest is between two passes over the connection table.
 	rest = 5 * time.Second
-	// sampleRest is for how long a journal that observes gets no events, between two samples.
-	sampleRest = 2 * time.Second
 )
 
 // watch requests fewer events when there are too many flows, and dumps the conntrack table when
@@ -211,7 +212,7 @@ func (f *follower) watch(ctx context.Context) {
 	most := uint64(f.DetailRate * watchInterval.Seconds()) // in one interval
 	before, last := f.beginInterval(most), time.Now()
 	var busy, resynced time.Time
-	var pause sampling
+	var samples sampling
 	for {
 		var now time.Time
 		select {
@@ -221,25 +222,23 @@ func (f *follower) watch(ctx context.Context) {
 			busy = time.Now()
 			if !f.Busy() {
 				f.setPaused(true)
-				pause = sampling{busy, float64(most) / max(busy.Sub(last), watchInterval/5).Seconds()}
+				samples = sampling{since: busy, rate: max(f.rate(before, busy.Sub(last)), f.DetailRate)}
 			}
 			continue
 		case now = <-tick.C:
 		}
-		count := f.beginInterval(most)
-		rate := float64(count-before) / now.Sub(last).Seconds()
-		before, last = count, now
+		rate := f.rate(before, now.Sub(last))
+		before, last = f.beginInterval(most), now
 		if rate > f.DetailRate/2 {
 			busy = now
 		}
 		switch paused := f.Busy(); {
 		case !paused && rate > f.DetailRate:
 			f.setPaused(true)
-			pause = sampling{now, rate}
-		case paused && f.observe != nil && now.Sub(pause.since) >= sampleRest:
-			f.setPaused(false)
-			f.lost.Add(pause.missed(now))
-		case paused && now.Sub(busy) > quietPeriod:
+			samples = sampling{since: now, rate: rate}
+		case paused && f.observe != nil && now.Sub(samples.since) >= sampleRest:
+			f.sample(ctx, &samples)
+		case paused && f.observe == nil && now.Sub(busy) > quietPeriod:
 			f.setPaused(false)
 		case !paused && f.stale() && now.Sub(busy) > quietPeriod && now.Sub(resynced) > rest,
 			!paused && now.Sub(resynced) > 6*rest && f.anyUnobserved():
@@ -249,15 +248,6 @@ func (f *follower) watch(ctx context.Context) {
 	}
 }
 
-// sampling is a pause between two samples of flows.
-type sampling struct {
-	since time.Time
-	rate  float64 // of new flows before it, per second
-}
-
-// missed is about how many flows began during the pause.
-func (s sampling) missed(now time.Time) uint64 { return uint64(s.rate * now.Sub(s.since).Seconds()) }
-
 // beginInterval returns the number of flows that have begun so far. With more than most further ones
 // there is a rush, unless another interval begins before.
 func (j *Journal) beginInterval(most uint64) (count uint64) {
@@ -265,6 +255,13 @@ func (j *Journal) beginInterval(most uint64) (count uint64) {
 	defer j.mu.Unlock()
 	j.kernel.rushAt = j.kernel.begun + most + 1
 	return j.kernel.begun
+}
+
+// rate is that of the flows per second that have begun since there were before, some time ago.
+func (j *Journal) rate(before uint64, ago time.Duration) float64 {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return float64(j.kernel.begun-before) / max(ago, watchInterval/5).Seconds()
 }
 
 // Busy reports whether conntrack events are paused because of the rate of new flows.

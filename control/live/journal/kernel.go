@@ -63,10 +63,14 @@ func (j *Journal) timeoutOf(ev *conntrack.Event) time.Duration {
 func (k *kernelView) detectRush() {
 	if k.begun >= k.rushAt && k.rushAt > 0 {
 		k.rushAt = math.MaxUint64
-		select {
-		case k.rush <- struct{}{}:
-		default:
-		}
+		k.signalRush()
+	}
+}
+
+func (k *kernelView) signalRush() {
+	select {
+	case k.rush <- struct{}{}:
+	default:
 	}
 }
 

@@ -121,23 +121,79 @@ func sampled(t *testing.T) (b *bench, events *silence, end func()) {
 	}
 }
 
-// TestSample: a journal that observes another proxy takes a sample when there are too many flows, and counts the others.
+// begin has flows begin, one after the other, and takes them over.
+func (b *bench) begin(first, n uint16) {
+	for port := first; port < first+n; port++ {
+		b.event(netip.AddrPortFrom(client.Addr(), port), conntrack.Began, func(e *conntrack.Event) { e.At = time.Now() })
+	}
+	b.take(time.Now())
+	synctest.Wait()
+}
+
+// until gives how long it takes until events are paused, or no longer.
+func (s *silence) until(t *testing.T, paused bool) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for s.paused.Load() != paused {
+		if time.Sleep(time.Millisecond); time.Since(began) > time.Minute {
+			t.Fatalf("paused %t for a minute", !paused)
+		}
+	}
+	return time.Since(began)
+}
+
+// TestSample: a journal that observes another proxy listens for moments only when there are too many flows, and counts
+// the others by their rate.
 func TestSample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, events, end := sampled(t)
-		for port := range uint16(1100) { // in an eighth of a second
-			b.event(netip.AddrPortFrom(client.Addr(), port+1), conntrack.Began, func(e *conntrack.Event) { e.At = time.Now() })
+		// between bounds that differ by the interval of the watch, and a little
+		about := func(what string, got, want, more float64) {
+			t.Helper()
+			if got < want || got > want+more {
+				t.Errorf("%s: %v, want %v to %v", what, got, want, want+more)
+			}
 		}
-		b.take(time.Now())
-		synctest.Wait()
+		b.begin(1, 1100) // in an eighth of a second
 		if !events.paused.Load() || b.Lost() != 0 {
 			t.Fatalf("too many flows: paused %t, %d are lost", events.paused.Load(), b.Lost())
 		}
-		time.Sleep(sampleRest + watchInterval)
+		about("first rest", events.until(t, false).Seconds(), 2, 0.25)
+		about("flows lost by 8,800 a second", float64(b.Lost()), 17600, 2200)
+		time.Sleep(time.Millisecond)
+		b.begin(2000, 500)
+		about("a window for 1,000 flows", events.until(t, true).Seconds(), 0.110, 0.006)
+		before := b.Lost()
+		events.until(t, false)
+		about("flows lost by 4,400 a second", float64(b.Lost()-before), 8700, 1300)
+		about("a window for 1,000 flows", events.until(t, true).Seconds(), 0.220, 0.01)
+		before = b.Lost()
+		events.until(t, false)
+		time.Sleep(4 * sampleRest)
+		if events.paused.Load() || b.Lost() != before {
+			t.Errorf("few flows: paused %t, %d lost in their time", events.paused.Load(), b.Lost()-before)
+		}
+		end()
+	})
+}
+
+// TestSampleOverrun: lost events are a reason to take samples, and for a shorter window.
+func TestSampleOverrun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, events, end := sampled(t)
+		f := b.follower.Load()
+		f.lostEvents()
 		synctest.Wait()
-		// 1,000 in an eighth of a second are 8,000 a second, of which the pause took 2 to 2.25 s.
-		if n := b.Lost(); events.paused.Load() || n < 16000 || n > 18000 {
-			t.Errorf("after the pause: paused %t, %d are lost", events.paused.Load(), n)
+		if !events.paused.Load() {
+			t.Fatal("events were lost, and go on")
+		}
+		for _, window := range []time.Duration{maxWindow / 4, maxWindow / 16, minWindow} {
+			events.until(t, false)
+			time.Sleep(time.Millisecond)
+			f.lostEvents()
+			if took := events.until(t, true) + time.Millisecond; took < window-2*time.Millisecond || took > window+2*time.Millisecond {
+				t.Errorf("a window of %v, want %v", took, window)
+			}
 		}
 		end()
 	})
