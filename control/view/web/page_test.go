@@ -172,9 +172,10 @@ func TestChangesOfAService(t *testing.T) {
 	f.setChanges("shop/cart:http", []observe.Change{{
 		Node: "node-a", Time: at(1), Generation: 5, Received: &received, InForce: &inForce, FirstFlow: &observe.ChangeFlow{ID: "a-7", Time: at(250), Verdict: "dnat"},
 		Endpoints: []observe.EndpointChange{{Endpoint: "10.0.0.3:80", Pod: "shop/cart-3", Change: observe.EndpointRemoved, LastFlow: &observe.ChangeFlow{ID: "a-6", Time: at(-20)}, Open: &two, Rules: &inForce},
-			{Endpoint: "10.0.0.4:80", Change: observe.EndpointAdded, FirstFlow: &observe.ChangeFlow{ID: "a-8", Time: at(300)}}},
+			{Endpoint: "10.0.0.4:80", Change: observe.EndpointAdded, FirstFlow: &observe.ChangeFlow{ID: "a-8", Time: at(300)}},
+			{Endpoint: "10.0.0.5:80", Change: observe.EndpointAdded, RulesAwaited: true}, {Endpoint: "10.0.0.6:80", Change: observe.EndpointRemoved, RulesAwaited: true}},
 	}})
-	p.WaitFor("how long it took", `document.querySelector('.changes .progress')?.textContent === 'node-a: in force after 30 ms, first flow after 250 ms, rules without shop/cart-3 after 30 ms, last flow to shop/cart-3 20 ms before, 2 connections to it still open, first flow to 10.0.0.4:80 after 300 ms'
+	p.WaitFor("how long it took", `document.querySelector('.changes .progress')?.textContent === 'node-a: in force after 30 ms, first flow after 250 ms, rules without shop/cart-3 after 30 ms, last flow to shop/cart-3 20 ms before, 2 connections to it still open, first flow to 10.0.0.4:80 after 300 ms, the rules do not lead to 10.0.0.5:80 yet, the rules still lead to 10.0.0.6:80'
 		&& document.querySelector('.changes .progress a').getAttribute('href') === '#/flows/a-7'`)
 	f.setChanges("shop/cart:http", append(changes, observe.Change{Time: time.Now(), Generation: 4, Settings: true}))
 	p.WaitFor("a mark on the time line, and none for what was before", `(document.querySelector('.timeline-box .marks').getAttribute('d').match(/M/g) ?? []).length === 1`)

@@ -43,7 +43,9 @@ function progress(change) {
   const flow = (text, f) => list.push([text, h('a', { href: `#/flows/${encodeURIComponent(f.id)}` }, after(f.time))]);
   if (change.firstFlow) flow('first flow ', change.firstFlow);
   for (const e of change.endpoints ?? []) {
-    if (e.rules) list.push([`rules ${e.change === 'removed' || e.change === 'excluded' ? 'without' : 'with'} ${name(e)} ${after(e.rules)}`]);
+    const ends = e.change === 'removed' || e.change === 'excluded';
+    if (e.rules) list.push([`rules ${ends ? 'without' : 'with'} ${name(e)} ${after(e.rules)}`]);
+    else if (e.rulesAwaited) list.push([ends ? `the rules still lead to ${name(e)}` : `the rules do not lead to ${name(e)} yet`]);
     if (e.firstFlow) flow(`first flow to ${name(e)} `, e.firstFlow);
     if (e.lastFlow) flow(`last flow to ${name(e)} `, e.lastFlow);
     if (e.closed) list.push([`its last connection closed ${after(e.closed)}`]);
