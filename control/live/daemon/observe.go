@@ -63,7 +63,7 @@ func (p *proxy) followRules() {
 		return
 	}
 	flows.done.Go(func() {
-		if err := rules.Run(flows.ctx, flows.RuleChanged, flows.RulesMissed); err != nil {
+		if err := rules.Run(flows.ctx, flows); err != nil {
 			flows.RulesMissed()
 			p.log.Warn("when the rules of the service proxy change is no longer known", "error", err)
 		}

@@ -435,6 +435,55 @@ func TestConvergenceOfOthers(t *testing.T) {
 	}
 }
 
+// TestReplacedRules: a chain of which it was not known where it led has the changes that agree with where it leads now, whichever
+// comes first, and of its address family only.
+func TestReplacedRules(t *testing.T) {
+	other, six := netip.MustParseAddrPort("10.244.0.9:80"), netip.MustParseAddrPort("[fd00::9]:80")
+	port := func(f decision.Family) *decision.ServicePort {
+		return &decision.ServicePort{Name: decision.ServicePortName{Name: "web"}, Family: f}
+	}
+	chain := port(decision.IPv4).NFTablesChain(decision.Cluster)
+	replaced := func(c *changes, seconds int, endpoints ...string) {
+		c.rules.replace(chainOf{chain, decision.IPv4}, replacement{endpoints, start.Add(time.Duration(seconds) * time.Second)}, c)
+	}
+	for name, tt := range map[string]struct {
+		followed followed
+		leads    bool
+		had      bool
+	}{
+		"begins, and is there":       {followed{addr: other, begins: true}, true, true},
+		"begins, and is not there":   {followed{addr: other, begins: true}, false, false},
+		"ends, and is not there":     {followed{addr: other, ends: true}, false, true},
+		"ends, and is there":         {followed{addr: other, ends: true}, true, false},
+		"ends, of the other family":  {followed{addr: six, ends: true}, false, false},
+		"begins, of another address": {followed{addr: client, begins: true}, true, false},
+	} {
+		var leads []string
+		if tt.leads {
+			leads = []string{decision.NFTablesEndpoint(other)}
+		}
+		want := func(g *followed, seconds int) *changes {
+			c := &changes{rules: newProxyRules()}
+			if seconds > 1 {
+				replaced(c, 1, leads...)
+			}
+			c.rules.want(port(decision.FamilyOf(g.addr.Addr())), g, start.Add(time.Duration(seconds)*time.Second), c)
+			return c
+		}
+		before, after, late := tt.followed, tt.followed, tt.followed
+		replaced(want(&before, 0), 1, leads...)
+		want(&after, 2)
+		want(&late, 62)
+		wanted := int64(0)
+		if tt.had {
+			wanted = start.Add(time.Second).UnixNano()
+		}
+		if before.rules != wanted || after.rules != wanted || late.rules != 0 {
+			t.Errorf("%s: %d before the rules, %d after them, %d much later; want %d, the same and 0", name, before.rules, after.rules, late.rules, wanted)
+		}
+	}
+}
+
 // TestIptablesRules: the chain of the internal traffic policy tells, except of a large cluster's service port without
 // endpoints.
 func TestIptablesRules(t *testing.T) {
@@ -469,8 +518,9 @@ func TestRulesAreBounded(t *testing.T) {
 		c.rules.changed(link{chain: n}, linkChange{true, start}, c)
 		s := &decision.ServicePort{Name: decision.ServicePortName{Name: n}}
 		c.rules.want(s, &followed{addr: client, begins: true}, start, c)
+		c.rules.replace(chainOf{n, decision.IPv6}, replacement{at: start}, c)
 	}
-	if r := c.rules; len(r.recent) > maxRules || len(r.wanted) > maxRules+1 || len(r.recent) == 0 {
-		t.Errorf("%d and %d", len(r.recent), len(r.wanted))
+	if r := c.rules; len(r.recent) > maxRules || len(r.wanted) > maxRules+1 || len(r.recent) == 0 || len(r.replaced) > maxRules || len(r.replaced) == 0 {
+		t.Errorf("%d, %d and %d", len(r.recent), len(r.wanted), len(r.replaced))
 	}
 }

@@ -3,6 +3,7 @@ package journal
 import (
 	"cmp"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
@@ -23,9 +24,23 @@ type proxyRules struct {
 	// recent are the last changes, wanted the endpoints of changes whose rules have not been seen.
 	recent map[link]linkChange
 	wanted map[link]unjudged
+	// replaced are the chains of which it was not known where they led before.
+	replaced map[chainOf]replacement
 }
 
-// The limits of both maps, and of the time from a change of the rules to that of the table and the other way round: later
+// chainOf is the chain of a service port in one address family.
+type chainOf struct {
+	chain  string
+	family decision.Family
+}
+
+// replacement is where a chain leads since a time.
+type replacement struct {
+	endpoints []string
+	at        time.Time
+}
+
+// The limits of these maps, and of the time from a change of the rules to that of the table and the other way round: later
 // ones have another cause, as a restart of the proxy, and are not measured.
 const (
 	maxRules  = 8192
@@ -44,7 +59,7 @@ const unknown = -1
 const largeCluster = 1000
 
 func newProxyRules() *proxyRules {
-	return &proxyRules{make(map[link]linkChange), make(map[link]unjudged)}
+	return &proxyRules{make(map[link]linkChange), make(map[link]unjudged), make(map[chainOf]replacement)}
 }
 
 // want looks for the rules of an endpoint that changed at a time, in kube-proxy's modes iptables and nftables.
@@ -56,6 +71,10 @@ func (r *proxyRules) want(s *decision.ServicePort, g *followed, at time.Time, c 
 	}
 	for _, l := range links {
 		if seen, ok := r.recent[l]; ok && seen.leads == g.begins && at.Sub(seen.at) < rulesAge {
+			g.had(seen.at, at, c)
+			return
+		}
+		if seen, ok := r.replaced[chainOf{l.chain, s.Family}]; ok && slices.Contains(seen.endpoints, l.endpoint) == g.begins && at.Sub(seen.at) < rulesAge {
 			g.had(seen.at, at, c)
 			return
 		}
@@ -82,10 +101,31 @@ func (r *proxyRules) changed(l link, n linkChange, c *changes) {
 	}
 	r.recent[l] = n
 	if w, ok := r.wanted[l]; ok && w.begins == n.leads {
-		delete(r.wanted, l)
-		if !w.settled {
-			w.had(n.at, w.at, c)
+		r.found(l, w, n.at, c)
+	}
+}
+
+// replace takes over that a chain leads to other endpoints, wherever it led before.
+func (r *proxyRules) replace(of chainOf, n replacement, c *changes) {
+	if len(r.replaced) >= maxRules {
+		maps.DeleteFunc(r.replaced, func(_ chainOf, seen replacement) bool { return n.at.Sub(seen.at) >= rulesAge })
+		if len(r.replaced) >= maxRules {
+			clear(r.replaced)
 		}
+	}
+	r.replaced[of] = n
+	for l, w := range r.wanted {
+		if l.chain == of.chain && decision.FamilyOf(w.addr.Addr()) == of.family && w.begins == slices.Contains(n.endpoints, l.endpoint) {
+			r.found(l, w, n.at, c)
+		}
+	}
+}
+
+// found notes when the rules had a change that is wanted.
+func (r *proxyRules) found(l link, w unjudged, at time.Time, c *changes) {
+	delete(r.wanted, l)
+	if !w.settled {
+		w.had(at, w.at, c)
 	}
 }
 
@@ -105,6 +145,15 @@ func (j *Journal) RuleChanged(chain, endpoint string, leads bool, at time.Time) 
 	defer j.mu.Unlock()
 	if j.changes.rules != nil {
 		j.changes.rules.changed(link{chain, endpoint}, linkChange{leads, at}, &j.changes)
+	}
+}
+
+// RulesReplaced informs the journal that a chain of the observed proxy's rules leads to these endpoints.
+func (j *Journal) RulesReplaced(chain string, f decision.Family, endpoints []string, at time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.changes.rules != nil {
+		j.changes.rules.replace(chainOf{chain, f}, replacement{endpoints, at}, &j.changes)
 	}
 }
 

@@ -21,22 +21,28 @@ const ruleBuffer = 8 << 20
 // Rules receives the changes of kube-proxy's rules: which endpoints the chain of a service port leads to.
 type Rules struct {
 	conn *netlink.Conn
-	// maps are the data of the elements of the maps of rules in mode nftables. The kernel does not notify of the elements of a
-	// map that it deletes with its rule.
-	maps map[mapKey][]string
-	// links are what the transaction has done so far, until the notification of the ruleset's new generation.
-	links map[link]done
+	// maps are the data of the elements of the maps of rules in mode nftables, of those made since the beginning: to read the others
+	// takes seconds with 10,000 Services. The kernel does not notify of the elements of a map that it deletes with its rule.
+	maps map[place][]string
+	// links are what the transaction has done so far, until the notification of the ruleset's new generation, and unknown the
+	// chains that lost rules whose maps are not known.
+	links   map[link]done
+	unknown map[place]bool
 	// partial: notifications of the transaction were dropped, so nothing follows from the others.
 	partial bool
 }
 
-type mapKey struct {
+// place is a map or a chain.
+type place struct {
 	family uint8 // NFPROTO_...
 	name   string
 }
 
 // link is a way from the chain of a service port to an endpoint.
-type link struct{ chain, endpoint string }
+type link struct {
+	chain    place
+	endpoint string
+}
 
 // done is what a transaction did to the rules of a link: both, if it replaced them.
 type done struct{ added, removed bool }
@@ -49,21 +55,29 @@ func OpenRules() (*Rules, error) {
 	if err != nil {
 		return nil, fmt.Errorf("receive changes of rules: %w", err)
 	}
-	r := &Rules{conn: conn, links: make(map[link]done)}
-	if err := errors.Join(conn.SetReadBuffer(ruleBuffer), conn.JoinGroup(unix.NFNLGRP_NFTABLES), r.readMaps()); err != nil {
+	if err := errors.Join(conn.SetReadBuffer(ruleBuffer), conn.JoinGroup(unix.NFNLGRP_NFTABLES)); err != nil {
 		return nil, errors.Join(fmt.Errorf("receive changes of rules: %w", err), conn.Close())
 	}
-	return r, nil
+	return newRules(conn), nil
 }
 
-// Changed is called with the chain of a service port; with an endpoint, which is the name of its chain in mode iptables, and
-// [decision.NFTablesEndpoint] in mode nftables; whether the chain leads to it now; and when the kernel's notification was
-// received.
-type Changed func(chain, endpoint string, leads bool, at time.Time)
+func newRules(conn *netlink.Conn) *Rules {
+	return &Rules{conn: conn, maps: make(map[place][]string), links: make(map[link]done), unknown: make(map[place]bool)}
+}
 
-// Run reports the changes of each transaction until the context ends, and closes r. missed is called when the kernel
-// dropped notifications.
-func (r *Rules) Run(ctx context.Context, changed Changed, missed func()) error {
+// A Receiver is told what changes. An endpoint is the name of its chain in mode iptables, and [decision.NFTablesEndpoint] in mode
+// nftables. The time is that of the kernel's notification.
+type Receiver interface {
+	// RuleChanged: the chain of a service port leads to an endpoint since now, or not any more.
+	RuleChanged(chain, endpoint string, leads bool, at time.Time)
+	// RulesReplaced: where the chain led before is not known; since now it leads to these endpoints of the address family.
+	RulesReplaced(chain string, f decision.Family, endpoints []string, at time.Time)
+	// RulesMissed: the kernel dropped notifications.
+	RulesMissed()
+}
+
+// Run reports the changes of each transaction until the context ends, and closes r.
+func (r *Rules) Run(ctx context.Context, to Receiver) error {
 	// The deadline wakes Receive.
 	stop := context.AfterFunc(ctx, func() { _ = r.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -73,16 +87,16 @@ func (r *Rules) Run(ctx context.Context, changed Changed, missed func()) error {
 			return r.conn.Close()
 		}
 		if errors.Is(err, unix.ENOBUFS) {
-			missed()
-			r.partial = true
-			err = r.readMaps()
+			to.RulesMissed()
+			clear(r.maps)
+			r.partial, err = true, nil
 		}
 		if err != nil {
 			return errors.Join(fmt.Errorf("receive changes of rules: %w", err), r.conn.Close())
 		}
 		now := time.Now()
 		for _, m := range messages {
-			r.take(m, now, changed)
+			r.take(m, now, to)
 		}
 	}
 }
@@ -91,19 +105,17 @@ func (r *Rules) Run(ctx context.Context, changed Changed, missed func()) error {
 const nfgenmsgLength = 4
 
 // take takes a notification.
-func (r *Rules) take(m netlink.Message, now time.Time, changed Changed) {
+func (r *Rules) take(m netlink.Message, now time.Time, to Receiver) {
 	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Data) < nfgenmsgLength {
 		return
 	}
 	kind, family, a := int(m.Header.Type&0xff), m.Data[0], nft.Parse(m.Data[nfgenmsgLength:])
 	switch kind {
 	case unix.NFT_MSG_NEWGEN: // the transaction ends
-		for l, d := range r.links {
-			if !r.partial && d.added != d.removed {
-				changed(l.chain, l.endpoint, d.added, now)
-			}
+		if !r.partial {
+			r.report(now, to)
 		}
-		r.links, r.partial = make(map[link]done), false
+		r.links, r.unknown, r.partial = make(map[link]done), make(map[place]bool), false
 	case unix.NFT_MSG_NEWSETELEM:
 		r.fill(family, a)
 	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
@@ -112,18 +124,21 @@ func (r *Rules) take(m netlink.Message, now time.Time, changed Changed) {
 		if !serviceChain(rule.Table, rule.Chain) {
 			return
 		}
+		from := place{family, rule.Chain}
 		for _, e := range rule.Expressions {
 			switch data := nft.Parse(e.Data); e.Name {
 			case "immediate":
 				chain := data.Nested(unix.NFTA_IMMEDIATE_DATA).Nested(unix.NFTA_DATA_VERDICT).Text(unix.NFTA_VERDICT_CHAIN)
-				r.note(kind, rule.Chain, chain)
+				r.note(kind, from, chain)
 			case "lookup":
-				of := mapKey{family, data.Text(unix.NFTA_LOOKUP_SET)}
-				for _, data := range r.maps[of] {
-					r.note(kind, rule.Chain, data)
+				of := place{family, data.Text(unix.NFTA_LOOKUP_SET)}
+				elements, known := r.maps[of]
+				for _, data := range elements {
+					r.note(kind, from, data)
 				}
 				if kind == unix.NFT_MSG_DELRULE {
 					delete(r.maps, of) // the transaction may use its name again
+					r.unknown[from] = r.unknown[from] || !known && ofRule(rule.Table, of.name)
 				}
 			}
 		}
@@ -131,7 +146,7 @@ func (r *Rules) take(m netlink.Message, now time.Time, changed Changed) {
 }
 
 // note notes that a rule leads from a chain to an endpoint, if data is one: see [endpoint].
-func (r *Rules) note(kind int, chain, data string) {
+func (r *Rules) note(kind int, chain place, data string) {
 	l := link{chain, endpoint(data)}
 	if l.endpoint == "" {
 		return
@@ -141,26 +156,33 @@ func (r *Rules) note(kind int, chain, data string) {
 	r.links[l] = d
 }
 
-// readMaps reads the maps of the rules in force.
-func (r *Rules) readMaps() error {
-	r.maps = make(map[mapKey][]string)
-	var list []mapKey
-	err := nft.Dump(unix.NFPROTO_UNSPEC, unix.NFT_MSG_GETSET, nil, func(family uint8, a nft.Attributes) {
-		if name := a.Text(unix.NFTA_SET_NAME); ofRule(a.Text(unix.NFTA_SET_TABLE), name) {
-			list = append(list, mapKey{family, name})
-		}
-	})
-	for _, m := range list {
-		if err == nil {
-			err = nft.DumpOnce(m.family, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(decision.NFTablesTable, m.name), r.fill)
+// report reports what the transaction did.
+func (r *Rules) report(now time.Time, to Receiver) {
+	leads := make(map[place][]string)
+	for l, d := range r.links {
+		switch {
+		case r.unknown[l.chain]:
+			if d.added {
+				leads[l.chain] = append(leads[l.chain], l.endpoint)
+			}
+		case d.added != d.removed:
+			to.RuleChanged(l.chain.name, l.endpoint, d.added, now)
 		}
 	}
-	return err
+	for chain, unknown := range r.unknown {
+		if unknown {
+			f := decision.IPv4
+			if chain.family == unix.NFPROTO_IPV6 {
+				f = decision.IPv6
+			}
+			to.RulesReplaced(chain.name, f, leads[chain], now)
+		}
+	}
 }
 
 // fill notes elements of a map.
 func (r *Rules) fill(family uint8, a nft.Attributes) {
-	m := mapKey{family, a.Text(unix.NFTA_SET_ELEM_LIST_SET)}
+	m := place{family, a.Text(unix.NFTA_SET_ELEM_LIST_SET)}
 	if !ofRule(a.Text(unix.NFTA_SET_ELEM_LIST_TABLE), m.name) {
 		return
 	}

@@ -11,10 +11,25 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
+
+// notes receive changes as text.
+type notes func(string, time.Time)
+
+func (n notes) RuleChanged(chain, endpoint string, leads bool, at time.Time) {
+	n(fmt.Sprint(chain, " ", endpoint, " ", leads), at)
+}
+
+func (n notes) RulesReplaced(chain string, f decision.Family, endpoints []string, at time.Time) {
+	slices.Sort(endpoints)
+	n(fmt.Sprint(chain, " ", f, " ", endpoints), at)
+}
+
+func (n notes) RulesMissed() { n("missed", time.Now()) }
 
 // TestRules: what the programs of both modes of kube-proxy write is a change if the chain of a service port leads to an
 // endpoint that it did not lead to before, or the other way round, and not if rules are replaced.
@@ -32,7 +47,7 @@ func TestRules(t *testing.T) {
 	rule := func(family, chain, endpoints string) string {
 		return fmt.Sprintf("add rule %s kube-proxy %s meta l4proto tcp dnat %[1]s addr . port to numgen random mod 2 map { %[3]s }\n", family, chain, endpoints)
 	}
-	// The rules in force before count too.
+	// Where rules in force before lead is not read.
 	input := "add table ip kube-proxy\nadd table ip6 kube-proxy\nadd chain ip kube-proxy " + chain + "\nadd chain ip6 kube-proxy " + chain + "\n" + rule("ip", chain, "0 : 10.244.1.2 . 8080, 1 : 10.244.1.3 . 8080")
 	if _, err := n.Run(input, "nft", "-f", "-"); err != nil {
 		t.Fatal(err)
@@ -45,12 +60,12 @@ func TestRules(t *testing.T) {
 	changes, ended := make(chan string), make(chan error)
 	began := time.Now()
 	go func() {
-		ended <- rules.Run(ctx, func(chain, endpoint string, leads bool, at time.Time) {
+		ended <- rules.Run(ctx, notes(func(change string, at time.Time) {
 			if at.Before(began) || at.After(time.Now()) {
 				t.Errorf("at %s", at)
 			}
-			changes <- fmt.Sprint(chain, " ", endpoint, " ", leads)
-		}, func() { t.Error("missed") })
+			changes <- change
+		}))
 	}()
 	const svc = "KUBE-SVC-AAAAAAAAAAAAAAAA"
 	restore := func(rules ...string) string {
@@ -61,6 +76,8 @@ func TestRules(t *testing.T) {
 		tool, input string
 		want        []string
 	}{
+		{"nft -f -", "flush chain ip kube-proxy " + chain + "\n" + rule("ip", chain, "0 : 10.244.1.3 . 8080, 1 : 10.244.1.2 . 8080") + rule("ip6", chain, "0 : fd00::2 . 8080"),
+			[]string{chain + " IPv4 [10.244.1.2/8080 10.244.1.3/8080]", chain + " fd00..2/8080 true"}},
 		{"nft -f -", "flush chain ip kube-proxy " + chain + "\n" + rule("ip", chain, "0 : 10.244.1.3 . 8080, 1 : 10.244.1.4 . 8080"), []string{chain + " 10.244.1.2/8080 false", chain + " 10.244.1.4/8080 true"}},
 		// The same endpoints in another order, and another service port.
 		{"nft -f -", "flush chain ip kube-proxy " + chain + "\n" + rule("ip", chain, "0 : 10.244.1.4 . 8080, 1 : 10.244.1.3 . 8080") +
@@ -96,7 +113,7 @@ func TestRules(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if len(rules.maps) != 1 {
+	if len(rules.maps) != 2 {
 		t.Errorf("maps of rules that are gone: %v", rules.maps)
 	}
 }
@@ -132,11 +149,10 @@ func TestPartialTransaction(t *testing.T) {
 		})
 	})
 	var got []string
-	r := Rules{links: make(map[link]done), partial: true}
+	r := newRules(nil)
+	r.partial = true
 	take := func(m netlink.Message) {
-		r.take(m, time.Now(), func(chain, endpoint string, leads bool, _ time.Time) {
-			got = append(got, fmt.Sprint(chain, endpoint, leads))
-		})
+		r.take(m, time.Now(), notes(func(change string, _ time.Time) { got = append(got, change) }))
 	}
 	for i := range 2 {
 		take(rule)
