@@ -154,21 +154,26 @@ func TestSample(t *testing.T) {
 				t.Errorf("%s: %v, want %v to %v", what, got, want, want+more)
 			}
 		}
+		lost := func(what string, want, more float64) {
+			t.Helper()
+			synctest.Wait()
+			about(what, float64(b.Lost()), want, more)
+		}
 		b.begin(1, 1100) // in an eighth of a second
 		if !events.paused.Load() || b.Lost() != 0 {
 			t.Fatalf("too many flows: paused %t, %d are lost", events.paused.Load(), b.Lost())
 		}
 		about("first rest", events.until(t, false).Seconds(), 2, 0.25)
-		about("flows lost by 8,800 a second", float64(b.Lost()), 17600, 2200)
 		time.Sleep(time.Millisecond)
 		b.begin(2000, 500)
-		about("a window for 1,000 flows", events.until(t, true).Seconds(), 0.110, 0.006)
+		about("a window for 1,000 of 8,800 flows a second", events.until(t, true).Seconds(), 0.110, 0.006)
+		lost("one half by 8,800", 2*4400, 0.25*4400)
+		events.until(t, false)
+		lost("the other by 4,400, and one half of the next", 2*4400+2*4400, 0.5*4400+100)
+		about("a window for 1,000 of 4,400", events.until(t, true).Seconds(), 0.220, 0.01)
+		events.until(t, false)
+		lost("after a window without flows", 2*4400+2*4400, 0.5*4400+100)
 		before := b.Lost()
-		events.until(t, false)
-		about("flows lost by 4,400 a second", float64(b.Lost()-before), 8700, 1300)
-		about("a window for 1,000 flows", events.until(t, true).Seconds(), 0.220, 0.01)
-		before = b.Lost()
-		events.until(t, false)
 		time.Sleep(4 * sampleRest)
 		if events.paused.Load() || b.Lost() != before {
 			t.Errorf("few flows: paused %t, %d lost in their time", events.paused.Load(), b.Lost()-before)

@@ -11,11 +11,15 @@ import (
 // processed: on a busy machine these wait for the CPU, while the kernel would make an event of
 // each packet that changes a connection.
 type sampling struct {
-	since  time.Time     // the end of the last window
-	rate   float64       // of new flows per second, as far as is known
-	window time.Duration // how long the last window was; 0: there was none
-	before uint64        // flows that had begun before it
-	lost   uint64        // overruns before it
+	since    time.Time     // the end of the last window
+	window   time.Duration // how long that was; 0: there was none
+	begun    uint64        // flows that had begun before it
+	overruns uint64        // before it
+	// rate is that of new flows per second before rest, the last pause that is over. Half of the flows of a pause are counted
+	// as lost by the rate before it, half by that after it, which the next window shows.
+	rate    float64
+	atLeast bool // the rate is no lower: more came than were counted
+	rest    time.Duration
 }
 
 const (
@@ -24,25 +28,33 @@ const (
 	minWindow, maxWindow = 10 * time.Millisecond, watchInterval
 )
 
-// sample is called when a rest is over. It listens for another window, or for good if the last one had few flows.
+// sample is called when a pause has been long enough. It listens for another window, or for good if the last one had few flows.
 func (f *follower) sample(ctx context.Context, s *sampling) {
 	now := time.Now()
 	f.mu.Lock()
 	begun, overruns := f.kernel.begun, f.kernel.Overruns
 	f.mu.Unlock()
-	overrun := overruns > s.lost
+	rate, overrun := s.rate, overruns > s.overruns
+	lose := func(in time.Duration, rate float64) { f.lost.Add(uint64(in.Seconds() * rate / 2)) }
 	if s.window > 0 {
-		if rate := float64(begun-s.before) / s.window.Seconds(); rate > s.rate || !overrun {
-			s.rate = rate
+		rate = float64(begun-s.begun) / s.window.Seconds()
+		if overrun {
+			rate = max(rate, s.rate)
+		}
+		lose(s.rest, rate)
+		if s.atLeast {
+			lose(s.rest, max(0, rate-s.rate))
 		}
 	}
-	f.lost.Add(uint64(s.rate * now.Sub(s.since).Seconds()))
+	next := sampling{begun: begun, overruns: overruns, rate: rate, atLeast: overrun || s.window == 0, rest: now.Sub(s.since)}
+	lose(next.rest, rate)
 	f.setPaused(false)
-	if s.window > 0 && !overrun && s.rate <= f.DetailRate/2 {
+	if s.window > 0 && !overrun && rate <= f.DetailRate/2 {
+		lose(next.rest, rate)
 		return
 	}
 	window := maxWindow
-	if most := f.DetailRate * watchInterval.Seconds() / s.rate; most < window.Seconds() {
+	if most := f.DetailRate * watchInterval.Seconds() / rate; most < window.Seconds() {
 		window = time.Duration(most * float64(time.Second))
 	}
 	if overrun { // more than is known
@@ -53,5 +65,6 @@ func (f *follower) sample(ctx context.Context, s *sampling) {
 	case <-time.After(max(window, minWindow)):
 	}
 	f.setPaused(true)
-	*s = sampling{since: time.Now(), rate: s.rate, window: time.Since(now), before: begun, lost: overruns}
+	next.since, next.window = time.Now(), time.Since(now)
+	*s = next
 }
