@@ -138,10 +138,15 @@ func (f *follower) receive(ctx context.Context) error {
 	if f.observe != nil { // there are more at a time
 		pause, lookups = gatherObserved, 2*maxLookups
 	}
+	caught := time.Now()
 	for ctx.Err() == nil {
+		asked := time.Now()
 		n, err := f.Events.Receive(events)
+		if time.Since(asked) > gatherObserved { // there were none
+			caught = time.Now()
+		}
 		f.countEnds(events[:n], lookups)
-		f.apply(events[:n], time.Now())
+		f.apply(events[:n], caught, time.Now())
 		switch {
 		case errors.Is(err, conntrack.ErrOverrun):
 			f.lostEvents()
@@ -150,6 +155,7 @@ func (f *follower) receive(ctx context.Context) error {
 		}
 		if n < len(events) {
 			// All that there was. What comes meanwhile is taken over at once.
+			caught = time.Now()
 			select {
 			case <-ctx.Done():
 			case <-time.After(pause):
@@ -190,8 +196,10 @@ func (f *follower) lostEvents() {
 	f.kernel.Overruns++
 	f.kernel.stale = true
 	f.markIncomplete()
-	if f.observe != nil { // the lost events had flows of their own, which count for the rate
-		f.kernel.signalRush()
+	// The events of about so many flows waited, and those after them are lost.
+	const waited = 1500
+	if rate := f.kernel.caught.rate(f.kernel.begun, waited, time.Now()); f.observe != nil && rate > f.DetailRate {
+		f.kernel.signalRush(rate)
 	}
 }
 
@@ -209,8 +217,7 @@ const (
 func (f *follower) watch(ctx context.Context) {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
-	most := uint64(f.DetailRate * watchInterval.Seconds()) // in one interval
-	before, last := f.beginInterval(most), time.Now()
+	f.beginInterval(time.Now())
 	var busy, resynced time.Time
 	var samples sampling
 	for {
@@ -218,17 +225,16 @@ func (f *follower) watch(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-f.kernel.rush: // at once: until the interval is over, much more would come
+		case rate := <-f.kernel.rush: // at once: until the interval is over, much more would come
 			busy = time.Now()
 			if !f.Busy() {
 				f.setPaused(true)
-				samples = sampling{since: busy, rate: max(f.rate(before, busy.Sub(last)), f.DetailRate)}
+				samples = sampling{since: busy, rate: rate}
 			}
 			continue
 		case now = <-tick.C:
 		}
-		rate := f.rate(before, now.Sub(last))
-		before, last = f.beginInterval(most), now
+		rate := f.beginInterval(now)
 		if rate > f.DetailRate/2 {
 			busy = now
 		}
@@ -248,20 +254,14 @@ func (f *follower) watch(ctx context.Context) {
 	}
 }
 
-// beginInterval returns the number of flows that have begun so far. With more than most further ones
-// there is a rush, unless another interval begins before.
-func (j *Journal) beginInterval(most uint64) (count uint64) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.kernel.rushAt = j.kernel.begun + most + 1
-	return j.kernel.begun
-}
-
-// rate is that of the flows per second that have begun since there were before, some time ago.
-func (j *Journal) rate(before uint64, ago time.Duration) float64 {
-	j.mu.RLock()
-	defer j.mu.RUnlock()
-	return float64(j.kernel.begun-before) / max(ago, watchInterval/5).Seconds()
+// beginInterval ends the interval, and returns the rate of new flows per second in it.
+func (f *follower) beginInterval(now time.Time) (rate float64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	k := &f.kernel
+	rate = k.rate(now)
+	k.detailRate, k.interval = f.DetailRate, interval{moment: moment{now, k.begun}}
+	return rate
 }
 
 // Busy reports whether conntrack events are paused because of the rate of new flows.

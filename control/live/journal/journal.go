@@ -101,7 +101,7 @@ func New(c Config) *Journal {
 		ports:       retained{limit: cmp.Or(c.ServiceBytes, 16<<20)},
 		generations: generations{limit: cmp.Or(c.Generations, 1024), byteLimit: cmp.Or(c.GenerationBytes, 16<<20)},
 		changed:     make(chan struct{}), waited: 1,
-		kernel: kernelView{Kernel: observe.Kernel{Why: "conntrack events are disabled"}, announced: 1, rush: make(chan struct{}, 1)},
+		kernel: kernelView{Kernel: observe.Kernel{Why: "conntrack events are disabled"}, announced: 1, rush: make(chan float64, 1)},
 	}
 	j.tuples = newTuples(j.flows.capacity())
 	j.services, j.changes.meter = newTallies(&j.changes), c.Meter
@@ -187,7 +187,7 @@ func (j *Journal) takeLocked() {
 	}
 	clear(flows) // their tables must not be kept
 	j.spare = flows
-	j.kernel.detectRush()
+	j.kernel.detectRush(time.Now())
 }
 
 // announce wakes the readers that wait.

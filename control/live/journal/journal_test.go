@@ -43,6 +43,7 @@ type bench struct {
 	port   *decision.ServicePort
 	table  *decision.Table
 	reader *Reader
+	caught time.Time // see apply
 }
 
 func newBench(t testing.TB, c Config) *bench {
@@ -76,7 +77,7 @@ func (b *bench) event(source netip.AddrPort, kind conntrack.EventKind, change fu
 		Reply:    conntrack.Tuple{Source: netip.MustParseAddrPort("10.244.0.2:8080"), Destination: source, Protocol: 6},
 	}}
 	change(&ev)
-	b.apply([]conntrack.Event{ev}, b.now)
+	b.apply([]conntrack.Event{ev}, b.caught, b.now)
 }
 
 func (b *bench) tcp(s conntrack.TCPState, status conntrack.Status) {

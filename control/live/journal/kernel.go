@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -14,10 +13,14 @@ import (
 // kernelView is the state of the conntrack event subscription.
 type kernelView struct {
 	observe.Kernel
-	// begun counts flows, without those that a pass over the connection table found. rush is signalled when it reaches rushAt; 0: never.
-	begun  uint64
-	rush   chan struct{}
-	rushAt uint64
+	// begun counts flows, without those that a pass over the connection table found.
+	begun    uint64
+	interval interval
+	// caught is when the journal had taken over all events last.
+	caught moment
+	// rush gets the rate of new flows as soon as it is above detailRate; 0: never.
+	rush       chan float64
+	detailRate float64
 	// blindTo is the number of the first flow that began after the last pause.
 	blindTo uint64
 	// incompleteTo: of flows with smaller numbers that are not over something may be missed.
@@ -31,6 +34,23 @@ type kernelView struct {
 	orphans []unmatchedEvent
 	// retried is the number of the next flow when the orphans were last compared with the flows.
 	retried uint64
+}
+
+// interval is the time since the watch looked last.
+type interval struct {
+	moment
+	rush bool // it is signalled
+}
+
+// moment is a time, and how many flows had begun until then.
+type moment struct {
+	at    time.Time
+	begun uint64
+}
+
+// rate is that of new flows per second since, with more flows than are counted.
+func (s moment) rate(begun, more uint64, now time.Time) float64 {
+	return float64(begun+more-s.begun) / max(now.Sub(s.at), watchInterval/5).Seconds()
 }
 
 // unmatchedEvent is an event without a flow.
@@ -59,17 +79,33 @@ func (j *Journal) timeoutOf(ev *conntrack.Event) time.Duration {
 	return eventTimeout
 }
 
-// detectRush signals a rush, once.
-func (k *kernelView) detectRush() {
-	if k.begun >= k.rushAt && k.rushAt > 0 {
-		k.rushAt = math.MaxUint64
-		k.signalRush()
+// rate is that of new flows per second in the interval. With a backlog, it is that since the backlog began: a busy machine takes
+// over at once what happened in a long time.
+func (k *kernelView) rate(now time.Time) float64 {
+	since := k.interval.moment
+	if c := k.caught; !c.at.IsZero() && c.at.Before(since.at) {
+		since = c
+	}
+	return since.rate(k.begun, 0, now)
+}
+
+// detectRush signals a rush, once in an interval.
+func (k *kernelView) detectRush(now time.Time) {
+	if k.detailRate == 0 || float64(k.begun-k.interval.begun) <= k.detailRate*watchInterval.Seconds() {
+		return
+	}
+	if rate := k.rate(now); rate > k.detailRate {
+		k.signalRush(rate)
 	}
 }
 
-func (k *kernelView) signalRush() {
+func (k *kernelView) signalRush(rate float64) {
+	if k.interval.rush {
+		return
+	}
+	k.interval.rush = true
 	select {
-	case k.rush <- struct{}{}:
+	case k.rush <- rate:
 	default:
 	}
 }
@@ -77,10 +113,13 @@ func (k *kernelView) signalRush() {
 // complete reports whether all events are received.
 func (k *kernelView) complete() bool { return k.Following && !k.Paused && !k.stale }
 
-// apply applies conntrack events.
-func (j *Journal) apply(events []conntrack.Event, now time.Time) {
+// apply applies conntrack events, which happened since the journal had caught up with them.
+func (j *Journal) apply(events []conntrack.Event, caught, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.observe != nil && caught != j.kernel.caught.at {
+		j.kernel.caught = moment{caught, j.kernel.begun}
+	}
 	j.takeLocked()
 	j.kernel.retry(j, now)
 	j.kernel.Events += uint64(len(events))

@@ -50,7 +50,7 @@ func memory() (perFlow, perEndpoint float64) {
 		j.apply([]conntrack.Event{
 			{Kind: conntrack.Updated, State: state, At: at.Add(time.Millisecond)},
 			{Kind: conntrack.Destroyed, State: state, At: at.Add(time.Second)},
-		}, at)
+		}, at, at)
 	}
 	before := liveBytes()
 	for range 2 * capacity { // so that as many events are kept as can be

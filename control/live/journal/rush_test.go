@@ -166,13 +166,13 @@ func TestSample(t *testing.T) {
 		about("first rest", events.until(t, false).Seconds(), 2, 0.25)
 		time.Sleep(time.Millisecond)
 		b.begin(2000, 500)
-		about("a window for 1,000 of 8,800 flows a second", events.until(t, true).Seconds(), 0.110, 0.006)
-		lost("one half by 8,800", 2*4400, 0.25*4400)
+		about("a window for 1,000 of 8,000 flows a second", events.until(t, true).Seconds(), 0.122, 0.006)
+		lost("one half by 8,000", 2*4000, 0.25*4100)
 		events.until(t, false)
-		lost("the other by 4,400, and one half of the next", 2*4400+2*4400, 0.5*4400+100)
-		about("a window for 1,000 of 4,400", events.until(t, true).Seconds(), 0.220, 0.01)
+		lost("the other by 4,000, and one half of the next", 4*2000+4*2000, 0.5*4100)
+		about("a window for 1,000 of 4,000", events.until(t, true).Seconds(), 0.245, 0.01)
 		events.until(t, false)
-		lost("after a window without flows", 2*4400+2*4400, 0.5*4400+100)
+		lost("after a window without flows", 4*2000+4*2000, 0.5*4100)
 		before := b.Lost()
 		time.Sleep(4 * sampleRest)
 		if events.paused.Load() || b.Lost() != before {
@@ -187,10 +187,21 @@ func TestSampleOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, events, end := sampled(t)
 		f := b.follower.Load()
+		b.caught = time.Now()
+		b.begin(1, 1)
+		time.Sleep(time.Second)
+		f.lostEvents()
+		synctest.Wait()
+		if events.paused.Load() {
+			t.Fatal("the daemon had no CPU for a second: that is no rush")
+		}
+		b.caught = time.Now()
+		b.begin(2, 1)
+		time.Sleep(100 * time.Millisecond)
 		f.lostEvents()
 		synctest.Wait()
 		if !events.paused.Load() {
-			t.Fatal("events were lost, and go on")
+			t.Fatal("in a tenth of a second more events came than can wait, and they go on")
 		}
 		for _, window := range []time.Duration{maxWindow / 4, maxWindow / 16, minWindow} {
 			events.until(t, false)
@@ -199,6 +210,21 @@ func TestSampleOverrun(t *testing.T) {
 			if took := events.until(t, true) + time.Millisecond; took < window-2*time.Millisecond || took > window+2*time.Millisecond {
 				t.Errorf("a window of %v, want %v", took, window)
 			}
+		}
+		end()
+	})
+}
+
+// TestBacklog: flows that a busy machine takes over all at once, long after they began, are no rush.
+func TestBacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, events, end := sampled(t)
+		b.caught = time.Now().Add(-2 * time.Second)
+		b.begin(1, 3000) // 1,500 a second
+		time.Sleep(2 * watchInterval)
+		synctest.Wait()
+		if events.paused.Load() || b.Lost() != 0 {
+			t.Errorf("paused %t, %d are lost", events.paused.Load(), b.Lost())
 		}
 		end()
 	})
