@@ -124,7 +124,13 @@ func TestObserve(t *testing.T) {
 	refused := resets(t, c, "shell-0") + resets(t, c, "shell-1") + resets(t, c, "outside")
 	want := len(ways)**observedConnections + refused
 	proxies := map[string]string{"node-0": ways[0].proxy, "node-1": ways[1].proxy}
-	c.WaitRecords(want, "records of all connections", func(r *flow.Record) bool { return r.Service != "" })
+	ofService := func(r *flow.Record) bool { return r.Service != "" }
+	t.Cleanup(func() {
+		if n := c.Count(ofService); n != want {
+			t.Logf("%d of %d records came", n, want)
+		}
+	})
+	c.WaitRecords(want, "records of all connections", ofService)
 	records := 0
 	var answered []string                            // the IDs
 	for _, r := range slices.Backward(c.Records()) { // of several of a port, the last one is the one that was taken
