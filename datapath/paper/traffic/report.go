@@ -41,14 +41,18 @@ func (s *simulation) counts(number int32) *reported {
 	return e.reported
 }
 
-// response is a response time, with the number of connections that the endpoint had.
+// response is a response time, with the number of connections that the endpoint had, and its end.
 type response struct {
-	open  int32
-	nanos int64
+	open      int32
+	nanos, at int64
 }
 
-// responses is how many an endpoint keeps.
-const responses = 32
+// responses is how many an endpoint keeps, and recent for how long they count: otherwise an endpoint without flows would report for ever
+// how slow it was under load, and get no flow that shows that it is fast again.
+const (
+	responses = 32
+	recent    = 2 * time.Second
+)
 
 // asked is a probe.
 type asked struct {
@@ -229,7 +233,7 @@ func (s *simulation) served(id int32) {
 		return
 	}
 	if b := s.reports.begins; r.newest != nil && int(id) < len(b) { // others began before the first probe
-		one := response{b[id], s.now - c.decided()}
+		one := response{b[id], s.now - c.decided(), s.now}
 		if len(r.newest) < responses {
 			r.newest = append(r.newest, one)
 		} else {
@@ -240,7 +244,7 @@ func (s *simulation) served(id int32) {
 	r.worked += c.work
 }
 
-// report is what an endpoint reports. The latency is the median of the newest responses that began with the number of connections
+// report is what an endpoint reports. The latency is the median of the recent responses that began with the number of connections
 // that a new one would, or with the nearest one.
 func (s *simulation) report(number int32) algorithms.Report {
 	e := &s.servers[number]
@@ -249,6 +253,9 @@ func (s *simulation) report(number int32) algorithms.Report {
 	var near [responses]int64
 	n, nearest := 0, int32(-1)
 	for _, one := range counts.newest {
+		if s.now-one.at > int64(recent) {
+			continue
+		}
 		d := max(one.open-e.open()-1, e.open()+1-one.open)
 		if nearest < 0 || d < nearest {
 			n, nearest = 0, d

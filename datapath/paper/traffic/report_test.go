@@ -93,6 +93,17 @@ func TestProbes(t *testing.T) {
 	}
 }
 
+// TestForgottenLatency: endpoints that were slow get their share of flows again, though the latest responses that they gave were slow.
+func TestForgottenLatency(t *testing.T) {
+	c := many(10, 20, 0.5)
+	c.Duration, c.Warmup = 200*time.Second, 100*time.Second
+	c.Workload.Work.Mean, c.Workload.RoundTrip = 100*time.Millisecond, time.Millisecond
+	c.Events = []traffic.Event{{At: time.Second, Antagonist: &traffic.Antagonist{Nodes: 5, Factor: 20, For: 80 * time.Second}}}
+	if r := run(t, c, "prequal"); r.FlowsJain < 0.95 {
+		t.Errorf("Jain's index of flows %.3f, of the fullest endpoint %.2f", r.FlowsJain, r.FlowsMaxOverMean)
+	}
+}
+
 // TestSameAgain: algorithms with messages give the same result each time, also when endpoints and nodes go.
 func TestSameAgain(t *testing.T) {
 	c := many(10, 30, 0.7)
