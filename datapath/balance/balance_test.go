@@ -335,7 +335,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q: %q, %v; want %q", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"best", "jsq", "jsq()", "jsq(0)", "jsq(17)", "jsq(x)", "jsq(3", "lc(2)", "lc()", "maglev(250)", "maglev(131101)", "eject", "eject()", "eject(eject(lc))", "eject(best)", " lc", "LC", ")", "("} {
+	for _, text := range []string{"best", "jsq", "jsq()", "jsq(0)", "jsq(17)", "jsq(x)", "jsq(3", "lc(2)", "lc()", "maglev(250)", "maglev(655379)", "eject", "eject()", "eject(eject(lc))", "eject(best)", " lc", "LC", ")", "("} {
 		if got, err := r.Canonical(text); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", text)) {
 			t.Errorf("%q: %q, %v; want an error", text, got, err)
 		}

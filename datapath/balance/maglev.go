@@ -12,8 +12,8 @@ import (
 // sizes that its authors evaluate.
 const DefaultMaglevSize = 65537
 
-// maxMaglevSize is the largest number of slots, which is prime, as IPVS's scheduler mh has it.
-const maxMaglevSize = 131071
+// maxMaglevSize is the largest number of slots, which is prime: the larger of these two. IPVS's scheduler mh has up to 131,071.
+const maxMaglevSize = 655373
 
 // maglev selects by a table of slots, to which a hash of the flow's addresses and ports points. Each
 // endpoint gets slots in proportion to its weight, and most slots keep their endpoint if the set

@@ -174,28 +174,34 @@ func (r *Results) warnTails(columns []*Metric) {
 
 // compare computes the differences from the first algorithm.
 func (r *Results) compare(columns []*Metric) {
-	values := make(map[Key]map[string]float64)
-	for _, c := range r.Cells {
-		values[c.Key] = c.Values
-	}
+	first := r.Algorithms[0]
 	for _, one := range r.series {
-		first := r.Algorithms[0]
 		for _, m := range columns {
-			var differences []float64
-			for _, c := range r.Cells {
-				k := c.Key
-				k.Algorithm = first
-				v, ok := c.Values[m.Name]
-				from, paired := values[k][m.Name]
-				if c.series() == one && ok && paired && one.algorithm != first {
-					differences = append(differences, v-from)
-				}
-			}
-			if len(differences) > 0 {
+			if differences := r.pairs(one, first, m.Name); len(differences) > 0 && one.algorithm != first {
 				r.Run.Differences = append(r.Run.Differences, Difference{m.Name, one.algorithm, first, one.point, stats.Confidence(differences)})
 			}
 		}
 	}
+}
+
+// pairs are the differences of a metric from another algorithm, in the runs of a series with the same flows.
+func (r *Results) pairs(of series, from, metric string) (differences []float64) {
+	values := make(map[Key]float64)
+	for _, c := range r.Cells {
+		if v, ok := c.Values[metric]; ok && c.series() == (series{from, of.point}) {
+			values[c.Key] = v
+		}
+	}
+	for _, c := range r.Cells {
+		k := c.Key
+		k.Algorithm = from
+		v, ok := c.Values[metric]
+		other, paired := values[k]
+		if c.series() == of && ok && paired {
+			differences = append(differences, v-other)
+		}
+	}
+	return differences
 }
 
 // differences is the table of differences; nil: there is one algorithm, or one run of each.

@@ -10,7 +10,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
 )
 
-// Expect is a value that a metric should have, of a publication or by a formula.
+// Expect is a value that a metric should have, of a publication or by a formula, or an order of two algorithms.
 type Expect struct {
 	Metric string `json:"metric"`
 	// Algorithm is one of the experiment; empty: all.
@@ -20,9 +20,11 @@ type Expect struct {
 	// Value is in the metric's unit: seconds, shares or counts. A formula, by its name, takes its parameters from the simulation.
 	Value   *Amount `json:"value"`
 	Formula string  `json:"formula"`
+	// Below is an algorithm of the experiment instead, whose value should be larger, at the same point.
+	Below string `json:"below"`
 	// Source is where the value is published, with its figure or table; of a formula it may be empty.
 	Source string `json:"source"`
-	// Tolerance is that of the value: in percent of it, or in the metric's unit.
+	// Tolerance is that of the value: in percent of it, or in the metric's unit. An order has none.
 	Tolerance *Amount `json:"tolerance"`
 }
 
@@ -34,8 +36,10 @@ type Expectation struct {
 	Value     float64 `json:"value"`
 	Tolerance float64 `json:"tolerance"` // absolute
 	Formula   string  `json:"formula,omitempty"`
+	Below     string  `json:"below,omitempty"` // instead of Value and Tolerance, which are 0
 	Source    string  `json:"source"`
-	// Ours is the mean over the runs with its confidence interval, Verdict what it says about Value. Both are set at the end.
+	// Ours is the mean over the runs with its confidence interval, with Below that of the differences from its runs with the same flows.
+	// Verdict is what it says. Both are set at the end.
 	Ours    stats.Interval `json:"ours"`
 	Verdict string         `json:"verdict"`
 }
@@ -62,10 +66,28 @@ func judge(ours stats.Interval, value, tolerance float64) string {
 	return NotDecided
 }
 
+// judgeOrder compares an interval of differences with 0: that of an order is below it.
+func judgeOrder(difference stats.Interval) string {
+	switch {
+	case difference.N < 2:
+		return NotDecided
+	case difference.Mean+difference.Half < 0:
+		return Reproduced
+	case difference.Mean-difference.Half >= 0:
+		return Differs
+	}
+	return NotDecided
+}
+
 // judge sets the verdicts of all expectations.
 func (r *Results) judge(rows []Row) {
 	for i := range r.Run.Expected {
 		e := &r.Run.Expected[i]
+		if e.Below != "" {
+			e.Ours = stats.Confidence(r.pairs(series{e.Algorithm, e.Point}, e.Below, e.Metric))
+			e.Verdict = judgeOrder(e.Ours)
+			continue
+		}
 		for _, row := range rows {
 			if row.Algorithm == e.Algorithm && row.Point == e.Point {
 				e.Ours = row.Metrics[e.Metric]
@@ -108,7 +130,7 @@ func (r *Results) expected() *Table {
 	for i := range r.Run.Expected {
 		e := &r.Run.Expected[i]
 		m := metric(e.Metric)
-		d := min(decimalsOf(e.Tolerance*m.Scale, 2)+1, 6)
+		d := min(decimalsOf(orElse(orElse(e.Tolerance, e.Ours.Half), e.Ours.Mean)*m.Scale, 2)+1, 6)
 		at := func(v float64) string { return digits(v*m.Scale, d) }
 		ours, interval := "-", "-"
 		if e.Ours.N > 0 {
@@ -117,11 +139,14 @@ func (r *Results) expected() *Table {
 		if e.Ours.N > 1 {
 			interval = at(e.Ours.Mean-e.Ours.Half) + " to " + at(e.Ours.Mean+e.Ours.Half)
 		}
-		source := e.Source
+		paper, source := at(e.Value)+" ±"+at(e.Tolerance), e.Source
+		if e.Below != "" {
+			paper = "below " + e.Below
+		}
 		if e.Formula != "" {
 			source = e.Formula + ", " + source
 		}
-		t.Rows = append(t.Rows, slices.Concat(valuesOf(e.Point), []string{e.Algorithm, m.Title, at(e.Value) + " ±" + at(e.Tolerance), ours, interval, e.Verdict, source}))
+		t.Rows = append(t.Rows, slices.Concat(valuesOf(e.Point), []string{e.Algorithm, m.Title, paper, ours, interval, e.Verdict, source}))
 	}
 	return t
 }
@@ -131,9 +156,9 @@ func (r *Results) ExpectedCSV() []byte {
 	var rows [][]string
 	for i := range r.Run.Expected {
 		e := &r.Run.Expected[i]
-		rows = append(rows, slices.Concat([]string{e.Algorithm}, valuesOf(e.Point), []string{e.Metric, number(e.Value), number(e.Tolerance), number(e.Ours.Mean), number(e.Ours.Half), number(float64(e.Ours.N)), e.Verdict, e.Formula, e.Source}))
+		rows = append(rows, slices.Concat([]string{e.Algorithm}, valuesOf(e.Point), []string{e.Metric, number(e.Value), number(e.Tolerance), number(e.Ours.Mean), number(e.Ours.Half), number(float64(e.Ours.N)), e.Verdict, e.Formula, e.Source, e.Below}))
 	}
-	return toCSV(slices.Concat([]string{"algorithm"}, r.Parameters, []string{"metric", "value", "tolerance", "mean", "half", "n", "verdict", "formula", "source"}), rows)
+	return toCSV(slices.Concat([]string{"algorithm"}, r.Parameters, []string{"metric", "value", "tolerance", "mean", "half", "n", "verdict", "formula", "source", "below"}), rows)
 }
 
 // checkExpect checks what does not depend on the points.
@@ -144,21 +169,25 @@ func (p *reader) checkExpect(s *Spec) {
 		f := formulaOf(e.Formula)
 		m := metric(e.Metric)
 		p.metric(at+".metric", e.Metric, s)
-		p.Want(at+".value", (e.Value != nil) != (e.Formula != ""), "want a value or a formula")
+		kinds := 0
+		for _, given := range []bool{e.Value != nil, e.Formula != "", e.Below != ""} {
+			if given {
+				kinds++
+			}
+		}
+		p.Want(at+".value", kinds == 1, "want a value, a formula or an algorithm (below)")
 		p.Want(at+".formula", e.Formula == "" || f != nil, "want one of %s, not %q", strings.Join(formulaNames(), ", "), e.Formula)
 		p.Want(at+".formula", f == nil || f.metric == e.Metric, "it is not about %s", e.Metric)
 		p.Want(at+".value", e.Value == nil || m == nil || !e.Value.Relative || m.Scale == percent, "want a number or a time: %s is no share", e.Metric)
 		p.Want(at+".source", e.Source != "" || e.Formula != "", "missing: want a citation, with the figure or table")
-		p.Want(at+".tolerance", e.Tolerance != nil && e.Tolerance.Value > 0, "missing: want one above 0, as 1%%")
-		if e.Algorithm != "" {
-			plain, second := strings.CutSuffix(e.Algorithm, traffic.SecondChance)
-			if name, ok := p.algorithm(at+".algorithm", plain); ok {
-				if e.Algorithm = name; second {
-					e.Algorithm += traffic.SecondChance
-				}
-				p.Want(at+".algorithm", slices.Contains(s.Algorithms, e.Algorithm), "want one of the experiment's algorithms")
-			}
+		if e.Below == "" {
+			p.Want(at+".tolerance", e.Tolerance != nil && e.Tolerance.Value > 0, "missing: want one above 0, as 1%%")
+		} else {
+			p.Want(at+".tolerance", e.Tolerance == nil, "an order of algorithms (below) has none")
 		}
+		p.ofExperiment(at+".algorithm", &e.Algorithm, s)
+		p.ofExperiment(at+".below", &e.Below, s)
+		p.Want(at+".below", e.Below == "" || e.Below != e.Algorithm && len(s.Algorithms) > 1, "want another algorithm")
 		for _, name := range slices.Sorted(maps.Keys(e.At)) {
 			value, n := e.At[name], slices.Index(parameters, name)
 			if n < 0 {
@@ -172,6 +201,20 @@ func (p *reader) checkExpect(s *Spec) {
 	}
 }
 
+// ofExperiment checks an algorithm that is one of the experiment's, if there is one, and spells it as they do.
+func (p *reader) ofExperiment(at string, algorithm *string, s *Spec) {
+	plain, second := strings.CutSuffix(*algorithm, traffic.SecondChance)
+	if plain == "" {
+		return
+	}
+	if name, ok := p.algorithm(at, plain); ok {
+		if *algorithm = name; second {
+			*algorithm += traffic.SecondChance
+		}
+		p.Want(at, slices.Contains(s.Algorithms, *algorithm), "want one of the experiment's algorithms")
+	}
+}
+
 // expect computes the expected values, in the order of the file, then of points and algorithms.
 func (p *reader) expect(s *Spec, points []Point) (all []Expectation) {
 	for i := range s.Expect {
@@ -181,10 +224,14 @@ func (p *reader) expect(s *Spec, points []Point) (all []Expectation) {
 				continue
 			}
 			for _, a := range s.Algorithms {
-				if e.Algorithm != "" && e.Algorithm != a {
+				if e.Algorithm != "" && e.Algorithm != a || e.Below == a {
 					continue
 				}
-				one := Expectation{Metric: e.Metric, Algorithm: a, Point: points[n].Name, Formula: e.Formula, Source: e.Source}
+				one := Expectation{Metric: e.Metric, Algorithm: a, Point: points[n].Name, Formula: e.Formula, Below: e.Below, Source: e.Source}
+				if e.Below != "" {
+					all = append(all, one)
+					continue
+				}
 				if f := formulaOf(e.Formula); f != nil {
 					v, err := f.of(points[n].Config, a)
 					if err != nil {

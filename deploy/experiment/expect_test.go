@@ -18,11 +18,11 @@ import (
 )
 
 // reproductions are the shipped experiments that repeat published results. Some of their points take minutes.
-var reproductions = []string{"balls-into-bins", "consistent-hashing", "hedging", "join-idle-queue", "mm1", "power-of-d"}
+var reproductions = []string{"balls-into-bins", "consistent-hashing", "hedging", "join-idle-queue", "maglev-resilience", "many-nodes", "mm1", "power-of-d", "prequal", "stale-information"}
 
 var (
 	sixValues = regexp.MustCompile(`\[([^,\]]+), ([^,\]]+)(, [^,\]]+){4}\]`)
-	heavyLoad = regexp.MustCompile(`(?m)^- .*(load: 0\.(8|9|95|99)|flows: 655373)[,}].*\n`)
+	heavyLoad = regexp.MustCompile(`(?m)^- .*(load: 0\.(8|9|95|99)|flows: 655373|nodes: 1000|rate: 2(286|540))[,}].*\n`)
 )
 
 // TestReproductions: each expected value is reproduced. "make test" has the two lowest loads, in shorter runs.
@@ -37,7 +37,8 @@ func TestReproductions(t *testing.T) {
 			}
 			if !netnstest.All() {
 				text = heavyLoad.ReplaceAll(sixValues.ReplaceAll(text, []byte("[$1, $2]")), nil)
-				for _, long := range []struct{ from, to string }{{"[10m, 10m]", "[3m, 3m]"}, {", 10000]", "]"}, {", 20000]", "]"}, {", 655373]", "]"}, {", 1000000]", "]"}} {
+				for _, long := range []struct{ from, to string }{{"[10m, 10m]", "[3m, 3m]"}, {", 10000]", "]"}, {", 20000]", "]"}, {", 655373]", "]"}, {", 1000000]", "]"},
+					{"0.5, 0.9]", "0.5]"}, {", 100, 1000]", ", 100]"}, {", 900, 750, 500]", "]"}, {"1500, 1667, 1852, 2058, 2286, 2540, 2823", "1852, 2058"}, {"duration: 90s", "duration: 60s"}} {
 					text = bytes.ReplaceAll(text, []byte(long.from), []byte(long.to))
 				}
 			}
@@ -128,6 +129,37 @@ func TestExpect(t *testing.T) {
 		if text := readFile(t, dir, file); !strings.Contains(text, want) {
 			t.Errorf("%s lacks %q:\n%s", file, want, text[:min(len(text), 2000)])
 		}
+	}
+}
+
+// TestOrder: an order of two algorithms is decided by the differences of runs with the same flows, and in all results.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	text := queueing[:strings.Index(queueing, "expect:")] + `expect:
+- {metric: response_mean, algorithm: p2c, below: random, source: nobody}
+- {metric: response_mean, below: p2c, at: {load: 0.5}, source: nobody}
+- {metric: refused, algorithm: p2c, at: {load: 0.5}, below: random, source: nobody}
+`
+	results, dir := run(t, parse(t, text))
+	var verdicts []string
+	for _, e := range results.Run.Expected {
+		verdicts = append(verdicts, e.Algorithm+" "+e.Point+" below "+e.Below+" "+e.Verdict)
+	}
+	want := "p2c load=0.3 below random reproduced, p2c load=0.5 below random reproduced, random load=0.5 below p2c differs, p2c load=0.5 below random differs"
+	if got := strings.Join(verdicts, ", "); got != want {
+		t.Errorf("verdicts %s\nwant %s", got, want)
+	}
+	if d, e := results.Run.Differences[0], results.Run.Expected[0]; d.Interval != e.Ours || e.Ours.Mean >= 0 || e.Ours.N < 3 {
+		t.Errorf("the order has %+v, the table of differences %+v", e.Ours, d.Interval)
+	}
+	for file, want := range map[string]string{experiment.FileExpected: ",reproduced,,nobody,random\n", experiment.FileTable: "below random"} {
+		if text := readFile(t, dir, file); !strings.Contains(text, want) {
+			t.Errorf("%s lacks %q:\n%s", file, want, text)
+		}
+	}
+	one := parse(t, strings.NewReplacer("seeds: 3", "seeds: 1", "until: {metric: response_mean, half: 5%, max: 9}\n", "").Replace(text))
+	if results, _ := run(t, one); results.Run.Expected[0].Verdict != experiment.NotDecided {
+		t.Errorf("one run: %s", results.Run.Expected[0].Verdict)
 	}
 }
 
@@ -244,7 +276,13 @@ func TestExpectMistakes(t *testing.T) {
 		{"algorithm: random, formula: mm1-time", "formula: mm1-time", "x.yaml:19: expect[0].formula: mm1-time wants algorithm random, or one endpoint"},
 		{"formula: mm1-time", "formula: mg1-time", "x.yaml:19: expect[0].formula: want one of mm1-time, "},
 		{"formula: mm1-time", "formula: mmc-waited", "x.yaml:19: expect[0].formula: it is not about response_mean"},
-		{"formula: mm1-time", "formula: mm1-time, value: 1", "x.yaml:19: expect[0].value: want a value or a formula"},
+		{"formula: mm1-time", "formula: mm1-time, value: 1", "x.yaml:19: expect[0].value: want a value, a formula or an algorithm (below)"},
+		{"formula: mm1-time, tolerance: 8%", "below: random, source: s", "x.yaml:19: expect[0].below: want another algorithm"},
+		{"formula: mm1-time, tolerance: 8%", "below: lc, source: s", "x.yaml:19: expect[0].below: want one of the experiment's algorithms"},
+		{"formula: mm1-time", "below: p2c, source: s", "x.yaml:19: expect[0].tolerance: an order of algorithms (below) has none"},
+		{"formula: mm1-time, tolerance: 8%", "below: p2c", "x.yaml:19: expect[0].source: missing"},
+		{"algorithm: random, formula: mm1-time", "formula: stale-time", "x.yaml:19: expect[0].formula: stale-time wants algorithm random or stale(AGE:N), not p2c"},
+		{"metric: response_mean, algorithm: random, formula: mm1-time", "metric: flows_jain, formula: selection-jain", "x.yaml:19: expect[0].formula: selection-jain wants a number of flows within the duration"},
 		{"formula: mm1-time, tolerance: 8%", "formula: mm1-time", "x.yaml:19: expect[0].tolerance: missing"},
 		{"tolerance: 8%", "tolerance: some", "x.yaml:19: expect[0].tolerance: want a number, a time with its unit, or a percentage"},
 		{`, source: "nobody, table 1", tolerance: 1ms`, ", tolerance: 1ms", "x.yaml:20: expect[1].source: missing"},

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
@@ -44,8 +45,10 @@ var formulas = []formula{
 	}},
 	{"mm1-deadline", "deadline_errors", "M/M/1: Kleinrock (1975); with cancel, a finite dam: Takács (1967)", deadline},
 	{"power-of-d-time", "response_mean", "limit of many endpoints: Mitzenmacher (2001)", powerOfD},
+	{"stale-time", "response_mean", "limit of many endpoints: Mitzenmacher (2000)", staleTime},
 	{"idle-queue-time", "response_mean", "limit of many nodes: Lu et al. (2011)", idleQueue},
 	{"balls-into-bins", "flows_max_mean", "Mitzenmacher (1999); Gonnet (1981)", ballsIntoBins},
+	{"selection-jain", "flows_jain", "variance of a multinomial distribution, and of rotations that begin at random", selectionJain},
 	{"maglev-disruption", "remapped", "construction of Eisenbud et al. (2016)", maglevDisruption},
 	{"ring-max-mean", "flows_max_mean", "consistent hashing with one point for each endpoint: Holst (1980)", func(c *traffic.Config, a string) (float64, error) {
 		s, err := oneService(c)
@@ -189,6 +192,32 @@ func powerOfD(c *traffic.Config, algorithm string) (float64, error) {
 	return q.time(theory.SupermarketTime(d, q.load)), err
 }
 
+// staleTime is about boards that all nodes see: their number does not matter.
+func staleTime(c *traffic.Config, algorithm string) (float64, error) {
+	d, age := 1, time.Duration(0)
+	if algorithm != "random" {
+		rest, ok := strings.CutPrefix(algorithm, "stale(")
+		text, number, sampled := strings.Cut(strings.TrimSuffix(rest, ")"), ":")
+		var err1, err2 error
+		age, err1 = time.ParseDuration(text)
+		d, err2 = strconv.Atoi(number)
+		if !ok || !sampled || err1 != nil || err2 != nil {
+			return 0, fmt.Errorf("wants algorithm random or stale(AGE:N), not %s", algorithm)
+		}
+	}
+	q, err := queues(c, 1)
+	if err != nil {
+		return 0, err
+	}
+	const most = 64
+	if units := age.Seconds() / q.work; units > most {
+		return 0, fmt.Errorf("wants an age of up to %d times the mean work, not %.3g", most, units)
+	} else if d > 1 {
+		return q.time(theory.StaleTime(d, q.load, units)), nil
+	}
+	return q.time(theory.MMcTime(1, q.load)), nil
+}
+
 func idleQueue(c *traffic.Config, algorithm string) (float64, error) {
 	if algorithm != "jiq" {
 		return 0, fmt.Errorf("wants algorithm jiq, not %s", algorithm)
@@ -208,7 +237,7 @@ func ballsIntoBins(c *traffic.Config, algorithm string) (float64, error) {
 	}
 	w := &c.Workload
 	switch {
-	case w.Arrivals.Flows == 0 || w.Arrivals.Process != "deterministic" || float64(w.Arrivals.Flows) > c.Steady()[0].Rate*c.Duration.Seconds():
+	case !allWithin(c):
 		return 0, errors.New("wants a number of flows within the duration (process: deterministic, flows)")
 	case w.Work.Kind != "constant" || w.Work.Mean < c.Duration:
 		return 0, errors.New("wants connections that outlive the duration (distribution: constant)")
@@ -225,7 +254,33 @@ func ballsIntoBins(c *traffic.Config, algorithm string) (float64, error) {
 	return theory.FullestBin(len(s.Endpoints), d, balls) / balls, nil
 }
 
-// maglevDisruption is about changes by one endpoint. A new one takes its share, also of an ideal table.
+// selectionJain is about a number of flows that all nodes have together: each is of a random node.
+func selectionJain(c *traffic.Config, algorithm string) (float64, error) {
+	s, err := oneService(c)
+	if err != nil {
+		return 0, err
+	}
+	w := &c.Workload
+	switch {
+	case !allWithin(c):
+		return 0, errors.New("wants a number of flows within the duration (process: deterministic, flows)")
+	case len(c.Events) > 0 || c.Warmup > 0 || w.Requests != nil:
+		return 0, errors.New("wants neither events, nor a warm-up, nor requests")
+	case algorithm == "random":
+		return theory.DrawsJain(w.Arrivals.Flows, len(s.Endpoints)), nil
+	case algorithm == "rr-random":
+		return theory.RotationsJain(w.Arrivals.Flows, len(s.Endpoints), len(c.Cluster.Nodes)), nil
+	}
+	return 0, fmt.Errorf("wants algorithm random or rr-random, not %s", algorithm)
+}
+
+// allWithin reports whether there is a number of flows, all within the duration.
+func allWithin(c *traffic.Config) bool {
+	a := &c.Workload.Arrivals
+	return a.Flows > 0 && a.Process == "deterministic" && float64(a.Flows) <= c.Steady()[0].Rate*c.Duration.Seconds()
+}
+
+// maglevDisruption is about changes of the number of endpoints. New ones take their share, also of an ideal table.
 func maglevDisruption(c *traffic.Config, algorithm string) (float64, error) {
 	slots, ok := argument(algorithm, "maglev")
 	if algorithm == "maglev" {
@@ -240,22 +295,22 @@ func maglevDisruption(c *traffic.Config, algorithm string) (float64, error) {
 	}
 	n, sum, changes := len(s.Endpoints), 0.0, 0
 	for _, e := range c.Events {
-		if e.Scale == nil {
+		if e.Scale == nil || e.Scale.To == n {
 			continue
 		}
-		switch e.Scale.To {
-		case n - 1:
-			sum += theory.MaglevDisruption(slots, n)
-		case n + 1:
-			taken := 1 / float64(n+1)
-			sum += taken + float64((1-taken)*theory.MaglevDisruption(slots, n+1))
+		switch to := e.Scale.To; {
+		case slots <= max(n, to):
+			return 0, fmt.Errorf("wants fewer endpoints than slots, not %d", max(n, to))
+		case to < n:
+			sum += theory.MaglevDisruption(slots, n, n-to)
 		default:
-			return 0, fmt.Errorf("wants changes by one endpoint, not from %d to %d", n, e.Scale.To)
+			taken := float64(to-n) / float64(to)
+			sum += taken + float64((1-taken)*theory.MaglevDisruption(slots, to, to-n))
 		}
 		n, changes = e.Scale.To, changes+1
 	}
 	if changes == 0 || n == 0 {
-		return 0, errors.New("wants events that scale the service by one endpoint")
+		return 0, errors.New("wants events that scale the service")
 	}
 	return sum / float64(changes), nil
 }

@@ -26,14 +26,22 @@ func BinTails(d int, balls float64) []float64 {
 			above = own
 		}
 	}
-	// Runge and Kutta's method of order 4.
-	k1, k2, k3, k4, at := make([]float64, loads), make([]float64, loads), make([]float64, loads), make([]float64, loads), make([]float64, loads)
-	move := func(k []float64, by float64) {
-		for i := range at {
-			at[i] = s[i] + float64(by*k[i])
-		}
-	}
+	step := newRungeKutta(loads, slope)
 	for range steps {
+		step(s, h)
+	}
+	return s
+}
+
+// newRungeKutta returns a step of Runge and Kutta's method of order 4 for differential equations: it changes values by those of a time h.
+func newRungeKutta(n int, slope func(at, into []float64)) func(s []float64, h float64) {
+	k1, k2, k3, k4, at := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
+	return func(s []float64, h float64) {
+		move := func(k []float64, by float64) {
+			for i := range at {
+				at[i] = s[i] + float64(by*k[i])
+			}
+		}
 		slope(s, k1)
 		move(k1, h/2)
 		slope(at, k2)
@@ -45,7 +53,6 @@ func BinTails(d int, balls float64) []float64 {
 			s[i] += float64(h / 6 * (k1[i] + float64(2*k2[i]) + float64(2*k3[i]) + k4[i]))
 		}
 	}
-	return s
 }
 
 // FullestBin is the mean load of the fullest of n bins, with a number of balls for each bin and d choices. The bins with at least k
@@ -93,10 +100,10 @@ func Maglev(slots int, offsets, skips []int) []int {
 	}
 }
 
-// MaglevDisruption is the share of the slots of other backends that change when one of n goes, with random permutations. No
+// MaglevDisruption is the share of the slots of other backends that change when some of n go, with random permutations. No
 // formula for it is known: it is the mean of several tables that are built by the paper's construction.
-func MaglevDisruption(slots, n int) float64 {
-	if n < 2 {
+func MaglevDisruption(slots, n, gone int) float64 {
+	if n <= gone {
 		return 0 // no other
 	}
 	tables := 4 + 200_000/slots // the smaller they are, the more do they differ
@@ -107,9 +114,9 @@ func MaglevDisruption(slots, n int) float64 {
 		for b := range n {
 			offsets[b], skips[b] = r.IntN(slots), 1+r.IntN(slots-1)
 		}
-		before, after := Maglev(slots, offsets, skips), Maglev(slots, offsets[:n-1], skips[:n-1])
+		before, after := Maglev(slots, offsets, skips), Maglev(slots, offsets[:n-gone], skips[:n-gone])
 		for i, b := range before {
-			if b == n-1 {
+			if b >= n-gone {
 				continue
 			}
 			kept++

@@ -2,6 +2,7 @@ package theory
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 )
@@ -49,6 +50,27 @@ func TestSupermarketTime(t *testing.T) {
 		}
 	}
 	near(t, "one choice", SupermarketTime(1, 0.9), 10, 1e-9)
+}
+
+// TestStaleTime: with new information it is the choice of d, without a choice M/M/1, and with very old information the choice of two is
+// worse than none: all queues with the same board get up to twice the rate for a long time.
+func TestStaleTime(t *testing.T) {
+	for _, load := range []float64{0.5, 0.9} {
+		near(t, "new information", StaleTime(2, load, 0.01), SupermarketTime(2, load), 0.01*SupermarketTime(2, load))
+		near(t, "no choice", StaleTime(1, load, 1), MMcTime(1, load), 1e-9)
+		before := 0.0
+		for _, age := range []float64{0.1, 1, 4, 16} {
+			now := StaleTime(2, load, age)
+			if now <= before {
+				t.Errorf("load %v: %v with age %v, less than with newer information", load, now, age)
+			}
+			before = now
+			t.Logf("load %v, age %v: two %v, three %v", load, age, now, StaleTime(3, load, age))
+		}
+	}
+	if two := StaleTime(2, 0.5, 40); two < MMcTime(1, 0.5) {
+		t.Errorf("age 40: %v", two)
+	}
 }
 
 // TestIdleQueueTime: with no servers for a dispatcher all customers are sent anywhere, and with very many hardly one waits. Between
@@ -105,14 +127,14 @@ func TestMaglev(t *testing.T) {
 	if got := Maglev(7, []int{3, 3}, []int{4, 1}); !slices.Equal(got, []int{0, 0, 0, 0, 1, 1, 1}) {
 		t.Errorf("after: %v", got)
 	}
-	if got := MaglevDisruption(251, 1); got != 0 {
+	if got := MaglevDisruption(251, 1, 1); got != 0 {
 		t.Errorf("one backend: %v", got)
 	}
-	small, large := MaglevDisruption(251, 20), MaglevDisruption(65537, 20)
+	small, large := MaglevDisruption(251, 20, 1), MaglevDisruption(65537, 20, 1)
 	if small < 2*large || large <= 0 || small > 0.5 {
 		t.Errorf("disruption %v with 251 slots, %v with 65537", small, large)
 	}
-	t.Logf("disruption %v with 251 slots, %v with 4093, %v with 65537", small, MaglevDisruption(4093, 20), large)
+	t.Logf("disruption %v with 251 slots, %v with 4093, %v with 65537", small, MaglevDisruption(4093, 20, 1), large)
 }
 
 // TestMM1Late: with cancel the share is a balance of work too: without a loss the endpoint would be busy for the load. The content of the dam
@@ -130,4 +152,38 @@ func TestMM1Late(t *testing.T) {
 		}
 		near(t, "late with cancel", MM1Late(load, d, true), want, 1e-8)
 	}
+}
+
+// TestSelection: in simulations, each dispatcher's customers and its first server are drawn.
+func TestSelection(t *testing.T) {
+	const servers, customers, runs = 20, 300, 4000
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{1, 3, 40} {
+		squares := [2]float64{}
+		for range runs {
+			var drawn, turned [servers]float64
+			at := make([]int, n)
+			for i := range at {
+				at[i] = r.IntN(servers)
+			}
+			for range customers {
+				drawn[r.IntN(servers)]++
+				i := r.IntN(n)
+				turned[at[i]]++
+				at[i] = (at[i] + 1) % servers
+			}
+			for k := range servers {
+				squares[0] += drawn[k] * drawn[k]
+				squares[1] += turned[k] * turned[k]
+			}
+		}
+		for i, got := range []float64{DrawsJain(customers, servers), RotationsJain(customers, servers, n)} {
+			want := customers * customers / (servers * squares[i] / runs)
+			near(t, "Jain", got, want, 0.05*(1-want)+1e-9)
+		}
+	}
+	sum, mean := 0.0, 0.0
+	binomial(5000, 3, func(m int, p float64) { sum, mean = sum+p, mean+p*float64(m) })
+	near(t, "binomial", sum, 1, 1e-9)
+	near(t, "binomial mean", mean, 5000.0/3, 1e-6)
 }
