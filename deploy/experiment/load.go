@@ -1,8 +1,6 @@
 package experiment
 
 import (
-	"bufio"
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -261,14 +259,7 @@ func (p *reader) config(s *Spec) *traffic.Config {
 		p.values(q.Backoff, "workload.requests.backoff")
 	}
 	p.values(c.Cluster.Propagation, "cluster.propagation")
-	switch a := &c.Workload.Arrivals; {
-	case a.File == "":
-	case a.Process == "profile":
-		p.Want("workload.arrivals.counts", len(a.Counts) == 0, "counts and file cannot be used together")
-		a.Counts = p.invocations(a.File)
-	default:
-		a.Trace = p.trace(a.File, &c.Cluster)
-	}
+	p.arrivals(c)
 	return c
 }
 
@@ -356,28 +347,6 @@ func (p *reader) relative(path string) string {
 	return filepath.Join(p.dir, path)
 }
 
-// lines reads a file that a field names, and calls each for its lines that are neither empty nor comments.
-func (p *reader) lines(path, field string, each func(number int, line string) error) {
-	data, _, ok := p.input(path, field)
-	if !ok {
-		return
-	}
-	in := bufio.NewScanner(bytes.NewReader(data))
-	for n := 1; in.Scan(); n++ {
-		line := strings.TrimSpace(in.Text())
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		if err := each(n, line); err != nil {
-			p.Mistakes = append(p.Mistakes, &yamlfile.Mistake{File: path, Line: n, Err: err})
-			return
-		}
-	}
-	if err := in.Err(); err != nil {
-		p.Fail(field, "%w", err)
-	}
-}
-
 // values reads the times of an empirical distribution.
 func (p *reader) values(d *traffic.Distribution, field string) {
 	if d == nil || d.File == "" {
@@ -392,77 +361,4 @@ func (p *reader) values(d *traffic.Distribution, field string) {
 		d.Values = append(d.Values, v)
 		return nil
 	})
-}
-
-// functionColumns are the first columns of invocations_per_function_md.anon.d01.csv of the Azure Functions Trace 2019 (Shahrad et al.,
-// Serverless in the Wild, USENIX ATC 2020). The others are 1, 2 and so on: the minutes of a day.
-var functionColumns = []string{"HashOwner", "HashApp", "HashFunction", "Trigger"}
-
-// invocations reads the numbers of invocations of all functions in each minute.
-func (p *reader) invocations(path string) (counts []float64) {
-	p.lines(path, "workload.arrivals.file", func(_ int, line string) error {
-		fields := strings.Split(line, ",")
-		if counts == nil {
-			if len(fields) <= len(functionColumns) || !slices.Equal(fields[:len(functionColumns)], functionColumns) {
-				return fmt.Errorf("want the header %s,1,2,... of the Azure Functions Trace 2019", strings.Join(functionColumns, ","))
-			}
-			counts = make([]float64, len(fields)-len(functionColumns))
-			return nil
-		}
-		if len(fields) != len(functionColumns)+len(counts) {
-			return fmt.Errorf("want %d columns as in the header, not %d", len(functionColumns)+len(counts), len(fields))
-		}
-		for i, text := range fields[len(functionColumns):] {
-			n, err := strconv.ParseUint(text, 10, 32)
-			if err != nil {
-				return fmt.Errorf("minute %d: want a number of invocations, not %q", i+1, text)
-			}
-			counts[i] += float64(n)
-		}
-		return nil
-	})
-	return counts
-}
-
-// trace reads the flows of a trace.
-func (p *reader) trace(path string, c *traffic.Cluster) (flows []traffic.Traced) {
-	numbers := make(map[string]int)
-	for i := range c.Services {
-		numbers[c.Services[i].Namespace+"/"+c.Services[i].Name] = i
-		numbers[c.Services[i].Name] = i
-	}
-	seconds := func(text string) (time.Duration, error) {
-		v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-		const most = 1e8
-		if err != nil || !(v >= 0 && v < most) {
-			return 0, fmt.Errorf("want seconds from 0 to 1e8, not %q", text)
-		}
-		return time.Duration(v * float64(time.Second)), nil
-	}
-	p.lines(path, "workload.arrivals.file", func(_ int, line string) (err error) {
-		f := traffic.Traced{Service: -1, Work: -1}
-		parts := strings.Split(line, ",")
-		if len(parts) > 3 {
-			return errors.New("want SECONDS, SECONDS,SERVICE or SECONDS,SERVICE,SECONDS")
-		}
-		if f.At, err = seconds(parts[0]); err != nil {
-			return err
-		}
-		if name := ""; len(parts) > 1 && strings.TrimSpace(parts[1]) != "" {
-			name = strings.TrimSpace(parts[1])
-			n, ok := numbers[name]
-			if !ok {
-				return fmt.Errorf("the cluster has no service %q", name)
-			}
-			f.Service = n
-		}
-		if len(parts) > 2 {
-			if f.Work, err = seconds(parts[2]); err != nil {
-				return err
-			}
-		}
-		flows = append(flows, f)
-		return nil
-	})
-	return flows
 }

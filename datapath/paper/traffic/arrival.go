@@ -30,6 +30,20 @@ type Arrivals struct {
 	// of the Azure Functions Trace 2019.
 	Trace []Traced `json:"-"`
 	File  string   `json:"file"`
+	// Columns are those of a Parquet file of trace; nil: their default names.
+	Columns *Columns `json:"columns"`
+	// Microservice is the one of a file of Alibaba's microservices whose calls are the flows; empty: all.
+	Microservice string `json:"microservice"`
+}
+
+// Columns are the names of a Parquet file's columns.
+type Columns struct {
+	// Time and Work are of numbers or times, Service of texts. Empty: time, work and service; the latter two may be missing then.
+	Time    string `json:"time"`
+	Work    string `json:"work"`
+	Service string `json:"service"`
+	// Unit is what the number 1 stands for in columns of numbers; 0: a second.
+	Unit time.Duration `json:"unit"`
 }
 
 // State is a state of an MMPP, a Markov-modulated Poisson process.
