@@ -120,8 +120,9 @@ func (r *Results) files(dir string) (names []string) {
 		add(path.Join(dirFiles, in.Name))
 	}
 	for _, p := range r.plots(r.Summary()) {
-		add(path.Join(dirPlots, p.name+extensionSVG))
-		add(path.Join(dirPlots, p.name+extensionVegaLite))
+		for _, extension := range []string{extensionSVG, extensionPDF, extensionVegaLite} {
+			add(path.Join(dirPlots, p.name+extension))
+		}
 	}
 	names = append(names, FileCitation)
 	slices.Sort(names)

@@ -1,10 +1,12 @@
 package experiment_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,7 +46,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestPlots: each chart of the page is a file for papers, and a specification of Vega-Lite with the values of the summary.
+// TestPlots: each chart of the page is a file for papers, as SVG and PDF, and a specification of Vega-Lite with the values of the summary.
 func TestPlots(t *testing.T) {
 	t.Parallel()
 	plain, _ := run(t, load(t, "heavy-tail", 1))
@@ -60,12 +62,12 @@ func TestPlots(t *testing.T) {
 		files := tree(t, dir)
 		n := 0
 		for name := range files {
-			if base, ok := strings.CutSuffix(name, ".svg"); ok && len(files[base+".vl.json"]) > 0 {
+			if base, ok := strings.CutSuffix(name, ".svg"); ok && len(files[base+".vl.json"]) > 0 && bytes.HasPrefix(files[base+".pdf"], []byte("%PDF-1.4")) {
 				n++
 			}
 		}
 		if want := strings.Count(string(tt.results.Report()), "</svg>"); n != want {
-			t.Errorf("%s: %d plots with both files, want %d", tt.results.Name, n, want)
+			t.Errorf("%s: %d plots with all files, want %d", tt.results.Name, n, want)
 		}
 		for name := range strings.FieldsSeq(tt.some) {
 			if len(files["plots/"+name+".svg"]) == 0 {
@@ -102,5 +104,44 @@ func TestPlots(t *testing.T) {
 	}
 	if len(spec.Data.Values) != len(rows) || len(rows) != 4 || found != 4 {
 		t.Errorf("%d values of %d rows", len(spec.Data.Values), len(rows))
+	}
+}
+
+// TestPlotsOfParameters: of several parameters, the first one with numbers is the horizontal axis, and each combination of the others has a
+// plot. Without numbers there are bars.
+func TestPlotsOfParameters(t *testing.T) {
+	t.Parallel()
+	const duration, endpoints, rate = "{field: duration, values: [1s, 2s]}", "{field: 'cluster.services[0].endpoints', values: [2, 4]}", "{field: workload.arrivals.rate, values: [50, 100]}"
+	for _, tt := range []struct {
+		sweep string
+		want  []string
+	}{
+		{rate, []string{"jain-by-rate"}},
+		{duration + ", " + rate, []string{"jain-by-rate-duration=1s", "jain-by-rate-duration=2s"}},
+		{endpoints + ", " + duration + ", " + rate, []string{"jain-by-endpoints-duration=1s,rate=100", "jain-by-endpoints-duration=1s,rate=50", "jain-by-endpoints-duration=2s,rate=100", "jain-by-endpoints-duration=2s,rate=50"}},
+		{duration, []string{"response_mean-duration=1s", "response_mean-duration=2s"}},
+	} {
+		results, dir := run(t, parse(t, small+"columns: [jain]\nsweep: ["+tt.sweep+"]\n"))
+		var names []string
+		for name, data := range tree(t, dir) {
+			base, ok := strings.CutSuffix(strings.TrimPrefix(name, "plots/"), ".vl.json")
+			if !ok || strings.HasPrefix(base, "connect") {
+				continue
+			}
+			names = append(names, base)
+			var spec struct {
+				Data struct{ Values []any }
+			}
+			if err := json.Unmarshal(data, &spec); err != nil {
+				t.Fatal(err)
+			}
+			if want := len(results.Summary()) / len(tt.want); len(spec.Data.Values) != want {
+				t.Errorf("%s: %d values, want %d", base, len(spec.Data.Values), want)
+			}
+		}
+		slices.Sort(names)
+		if !slices.Equal(names, tt.want) {
+			t.Errorf("%s: plots %v, want %v", tt.sweep, names, tt.want)
+		}
 	}
 }

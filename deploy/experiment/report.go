@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
@@ -66,11 +67,16 @@ func (r *Results) Report() []byte {
 	}
 	if plots := r.plots(rows); len(plots) > 0 {
 		heading := "Over time"
-		if len(r.Parameters) > 0 {
-			heading = "By " + r.Parameters[0]
+		if axis := r.axis(); axis >= 0 {
+			heading = "By " + r.Parameters[axis]
+		} else if len(r.Parameters) > 0 {
+			heading = "By " + strings.Join(r.Parameters, ", ")
 		}
 		p.heading(heading)
 		p.dim("Lines are means of all runs, bands are 95% confidence intervals.")
+		if len(plots) == maxPlots {
+			p.dim(fmt.Sprintf("At most %d plots are drawn.", maxPlots))
+		}
 		p.charts(plots)
 	}
 	p.heading("All metrics")
@@ -96,10 +102,14 @@ type plot struct {
 // plots are the charts of the report.
 func (r *Results) plots(rows []Row) []plot {
 	if len(r.Parameters) > 0 {
-		return r.curves(rows)
+		all := r.curves(rows)
+		return all[:min(len(all), maxPlots)]
 	}
-	return append(r.timelines(""), r.bars(rows)...)
+	return append(r.timelines(""), r.bars(rows, "", "")...)
 }
+
+// maxPlots bounds the charts of parameters with many values.
+const maxPlots = 200
 
 // timelines are the charts over time; suffix is appended to their titles.
 func (r *Results) timelines(suffix string) (all []plot) {
@@ -111,30 +121,62 @@ func (r *Results) timelines(suffix string) (all []plot) {
 	return all
 }
 
-// curves are the charts of metrics over the swept parameter, if it is one and its values are numbers.
+// axis is the swept parameter of the horizontal axis: the first whose values are all numbers; below 0: there is none.
+func (r *Results) axis() int {
+	return slices.IndexFunc(r.keys()[len(keyColumns):], func(c column) bool { return c.kind == numberColumn })
+}
+
+// curves are the charts of metrics over a swept parameter. Of several, there is a chart for each combination of the others' values.
+// Without a parameter whose values are numbers, they are charts of bars for each combination.
 func (r *Results) curves(rows []Row) (all []plot) {
-	if len(r.Parameters) != 1 {
-		return nil
+	axis := r.axis()
+	var others []string // the combinations
+	rowsOf := make(map[string][]Row)
+	for _, row := range rows {
+		var other []string
+		for i, v := range valuesOf(row.Point) {
+			if i != axis {
+				other = append(other, r.Parameters[i]+"="+v)
+			}
+		}
+		name := strings.Join(other, ",")
+		if rowsOf[name] == nil {
+			others = append(others, name)
+		}
+		rowsOf[name] = append(rowsOf[name], row)
+	}
+	if axis < 0 {
+		for _, other := range others {
+			all = append(all, r.bars(rowsOf[other], "-"+other, " ("+other+")")...)
+		}
+		return all
 	}
 	for _, m := range r.columns(rows) {
-		lines := make([]chart.Series, len(r.Algorithms))
-		for i, row := range rows { // by point, then algorithm
-			x, err := strconv.ParseFloat(valuesOf(row.Point)[0], 64)
-			if err != nil {
-				return nil
+		for _, other := range others {
+			lines := make([]chart.Series, len(r.Algorithms))
+			for i, row := range rowsOf[other] { // by point, then algorithm
+				x, err := strconv.ParseFloat(valuesOf(row.Point)[axis], 64)
+				if err != nil {
+					return nil // the axis has numbers
+				}
+				number := i % len(lines)
+				v := row.Metrics[m.Name]
+				lines[number].Name, lines[number].Number = row.Algorithm, number
+				lines[number].Points = append(lines[number].Points, chart.Point{X: x, Y: v.Mean * m.Scale, Low: max(v.Mean-v.Half, 0) * m.Scale, High: (v.Mean + v.Half) * m.Scale})
 			}
-			number := i % len(lines)
-			v := row.Metrics[m.Name]
-			lines[number].Name, lines[number].Number = row.Algorithm, number
-			lines[number].Points = append(lines[number].Points, chart.Point{X: x, Y: v.Mean * m.Scale, Low: max(v.Mean-v.Half, 0) * m.Scale, High: (v.Mean + v.Half) * m.Scale})
+			p := plot{m.Name + "-by-" + r.Parameters[axis], &chart.Chart{Title: m.Meaning, X: r.Parameters[axis], Y: m.Title, Lines: lines}}
+			if other != "" {
+				p.name += "-" + other
+				p.Title += " (" + other + ")"
+			}
+			all = append(all, p)
 		}
-		all = append(all, plot{m.Name + "-by-" + r.Parameters[0], &chart.Chart{Title: m.Meaning, X: r.Parameters[0], Y: m.Title, Lines: lines}})
 	}
 	return all
 }
 
-// bars are the charts of metrics.
-func (r *Results) bars(rows []Row) (all []plot) {
+// bars are the charts of metrics; the suffixes are appended to their names and titles.
+func (r *Results) bars(rows []Row, nameSuffix, titleSuffix string) (all []plot) {
 	for _, name := range bars {
 		m := metric(name)
 		var list []chart.Bar
@@ -143,13 +185,13 @@ func (r *Results) bars(rows []Row) (all []plot) {
 			list = append(list, chart.Bar{Name: row.Algorithm, Number: i, Y: v.Mean * m.Scale, Low: max(v.Mean-v.Half, 0) * m.Scale, High: (v.Mean + v.Half) * m.Scale})
 		}
 		if slices.ContainsFunc(list, func(b chart.Bar) bool { return b.Y != 0 }) {
-			all = append(all, plot{name, &chart.Chart{Title: m.Meaning, Y: m.Title, Bars: list}})
+			all = append(all, plot{name + nameSuffix, &chart.Chart{Title: m.Meaning + titleSuffix, Y: m.Title, Bars: list}})
 		}
 	}
 	return all
 }
 
-// writePlots writes the charts of the report into the directory of results: as SVG, and for Vega-Lite with their values.
+// writePlots writes the charts of the report into the directory of results: as SVG and PDF, and for Vega-Lite with their values.
 func (r *Results) writePlots(dir string, rows []Row) error {
 	dir = filepath.Join(dir, dirPlots)
 	for _, p := range r.plots(rows) {
@@ -161,7 +203,7 @@ func (r *Results) writePlots(dir string, rows []Row) error {
 			return fmt.Errorf("plot %s: %w", p.name, err)
 		}
 		path := filepath.Join(dir, p.name)
-		if err := errors.Join(writeFile(path+extensionSVG, p.SVG()), writeFile(path+extensionVegaLite, spec)); err != nil {
+		if err := errors.Join(writeFile(path+extensionSVG, p.SVG()), writeFile(path+extensionPDF, p.PDF()), writeFile(path+extensionVegaLite, spec)); err != nil {
 			return err
 		}
 	}

@@ -34,6 +34,7 @@ const (
 	dirFiles           = "files"   // the other files that it names
 	dirPlots           = "plots"   // the charts of the report
 	extensionSVG       = ".svg"
+	extensionPDF       = ".pdf"
 	extensionVegaLite  = ".vl.json"
 )
 

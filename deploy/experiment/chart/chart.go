@@ -1,11 +1,12 @@
 // Package chart draws lines with bands of confidence and bars with error bars: as SVG for a page, whose classes decide on colours and
-// fonts, so that there is light and dark; as an SVG file for a paper; and as a specification of Vega-Lite.
+// fonts, so that there is light and dark; as an SVG or PDF file for a paper; and as a specification of Vega-Lite.
 package chart
 
 import (
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -41,11 +42,25 @@ const (
 	left, right, top, bottom = 62.0, 12.0, 30.0, 40.0
 )
 
+// canvas is what a picture is drawn on. Coordinates are from the top left. A class is that of a style sheet, a number that of a series;
+// below 0: of none.
+type canvas interface {
+	horizontal(class string, number int, x0, y, x1 float64)
+	band(number int, points []position)
+	line(number int, name string, points []position)
+	bar(number int, name string, x, y, width, height float64)
+	errorBar(x, low, high float64)
+	// text has the anchor start, middle or end. upright is text in the middle of the left edge, read from below.
+	text(x, y float64, anchor, text string)
+	upright(y float64, text string)
+}
+
+type position struct{ x, y float64 }
+
 // plot maps values to the picture. Products are converted before they are added: a machine that fuses both would draw other last digits.
 type plot struct {
-	b              strings.Builder
+	canvas
 	x0, x1, y0, y1 float64
-	file           bool // with attributes instead of classes
 }
 
 func (p *plot) x(v float64) float64 {
@@ -58,15 +73,16 @@ func (p *plot) y(v float64) float64 {
 
 // HTML is the chart as part of a page.
 func (c *Chart) HTML() string {
-	p := new(plot)
-	fmt.Fprintf(&p.b, "<svg viewBox=\"0 0 %g %g\" role=\"img\" aria-label=\"%s\">\n", width, height, html.EscapeString(c.Title))
+	out := new(svg)
+	p := &plot{canvas: out}
+	fmt.Fprintf(&out.b, "<svg viewBox=\"0 0 %g %g\" role=\"img\" aria-label=\"%s\">\n", width, height, html.EscapeString(c.Title))
 	p.text(left, 16, "start", c.Title)
 	p.draw(c)
-	p.b.WriteString("</svg>\n")
+	out.b.WriteString("</svg>\n")
 	if len(c.Bars) == 0 {
-		p.b.WriteString(legend(c.Lines))
+		out.b.WriteString(legend(c.Lines))
 	}
-	return p.b.String()
+	return out.b.String()
 }
 
 // draw draws the axes and what is between them.
@@ -99,10 +115,21 @@ func (p *plot) lines(c *Chart) {
 	}
 	p.text((left+width-right)/2, height-6, "middle", c.X)
 	for _, s := range c.Lines {
-		p.band(s)
+		var area []position
+		for _, q := range s.Points {
+			area = append(area, position{p.x(q.X), p.y(q.High)})
+		}
+		for _, q := range slices.Backward(s.Points) {
+			area = append(area, position{p.x(q.X), p.y(q.Low)})
+		}
+		p.band(s.Number, area)
 	}
 	for _, s := range c.Lines {
-		p.line(s)
+		var points []position
+		for _, q := range s.Points {
+			points = append(points, position{p.x(q.X), p.y(q.Y)})
+		}
+		p.line(s.Number, s.Name, points)
 	}
 }
 
@@ -123,26 +150,6 @@ func (c *Chart) vertical() (low, high float64) {
 // fromZero reports whether an axis for such values begins at 0, which is below them.
 func fromZero(low, high float64) bool { return low > 0 && low < high*0.7 }
 
-func (p *plot) band(s Series) {
-	var forth, back []string
-	for i := range s.Points {
-		q, r := s.Points[i], s.Points[len(s.Points)-1-i]
-		forth = append(forth, at(p.x(q.X), p.y(q.High)))
-		back = append(back, at(p.x(r.X), p.y(r.Low)))
-	}
-	if len(forth) > 0 {
-		fmt.Fprintf(&p.b, "<polygon %s points=\"%s %s\"/>\n", p.look("band", s.Number), strings.Join(forth, " "), strings.Join(back, " "))
-	}
-}
-
-func (p *plot) line(s Series) {
-	var points []string
-	for _, q := range s.Points {
-		points = append(points, at(p.x(q.X), p.y(q.Y)))
-	}
-	fmt.Fprintf(&p.b, "<polyline %s points=\"%s\"><title>%s</title></polyline>\n", p.look("line", s.Number), strings.Join(points, " "), html.EscapeString(s.Name))
-}
-
 func (p *plot) bars(c *Chart) {
 	p.x0, p.x1 = 0, float64(len(c.Bars))
 	high := 0.0
@@ -152,11 +159,9 @@ func (p *plot) bars(c *Chart) {
 	p.grid(c.Y, p.vertical(0, high))
 	for i, b := range c.Bars {
 		x, w := p.x(float64(i)+0.2), p.x(float64(i)+0.8)-p.x(float64(i)+0.2)
-		fmt.Fprintf(&p.b, "<rect %s x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\"><title>%s: %s</title></rect>\n",
-			p.look("bar", b.Number), coordinate(x), coordinate(p.y(b.Y)), coordinate(w), coordinate(p.y(0)-p.y(b.Y)), html.EscapeString(b.Name), label(b.Y))
+		p.bar(b.Number, b.Name+": "+label(b.Y), x, p.y(b.Y), w, p.y(0)-p.y(b.Y))
 		if b.High > b.Low {
-			middle := x + w/2
-			fmt.Fprintf(&p.b, "<path %s d=\"M%s V%s M%s h8 M%s h8\"/>\n", p.look("error", -1), at(middle, p.y(b.Low)), coordinate(p.y(b.High)), at(middle-4, p.y(b.Low)), at(middle-4, p.y(b.High)))
+			p.errorBar(x+w/2, p.y(b.Low), p.y(b.High))
 		}
 		p.text(x+w/2, height-bottom+16, "middle", b.Name)
 	}
@@ -178,25 +183,10 @@ func (p *plot) vertical(low, high float64) []float64 {
 // grid draws the vertical axis with its marks and its label.
 func (p *plot) grid(y string, marks []float64) {
 	for _, v := range marks {
-		fmt.Fprintf(&p.b, "<path %s d=\"M%s H%s\"/>\n", p.look("grid", -1), at(left, p.y(v)), coordinate(width-right))
+		p.horizontal("grid", -1, left, p.y(v), width-right)
 		p.text(left-6, p.y(v)+4, "end", label(v))
 	}
-	fmt.Fprintf(&p.b, "<text text-anchor=\"middle\" transform=\"translate(12 %s) rotate(-90)\">%s</text>\n", coordinate((top+height-bottom)/2), html.EscapeString(y))
-}
-
-// look are the attributes of an element: its class and, unless it is negative, the number of its series.
-func (p *plot) look(class string, number int) string {
-	switch {
-	case p.file:
-		return attributes(class, number)
-	case number < 0:
-		return fmt.Sprintf("class=\"%s\"", class)
-	}
-	return fmt.Sprintf("class=\"%s s%d\"", class, number)
-}
-
-func (p *plot) text(x, y float64, anchor, text string) {
-	fmt.Fprintf(&p.b, "<text x=\"%s\" y=\"%s\" text-anchor=\"%s\">%s</text>\n", coordinate(x), coordinate(y), anchor, html.EscapeString(text))
+	p.upright((top+height-bottom)/2, y)
 }
 
 func legend(all []Series) string {
@@ -233,9 +223,3 @@ func label(v float64) string {
 	}
 	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.4f", v), "0"), ".")
 }
-
-func coordinate(v float64) string {
-	return strings.TrimSuffix(fmt.Sprintf("%.1f", v), ".0")
-}
-
-func at(x, y float64) string { return coordinate(x) + "," + coordinate(y) }

@@ -1,11 +1,14 @@
 package chart
 
 import (
+	"bytes"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -96,6 +99,7 @@ func TestDegenerate(t *testing.T) {
 	} {
 		elements(t, c.HTML())
 		elements(t, string(c.SVG()))
+		operators(t, c.PDF())
 		if _, err := c.VegaLite(); err != nil {
 			t.Error(err)
 		}
@@ -135,6 +139,78 @@ func TestSVG(t *testing.T) {
 	}
 	if got := string(many.SVG()); !strings.Contains(got, `height="396" viewBox="0 14 640 396"`) || !strings.Contains(got, `y="402"`) {
 		t.Errorf("many names:\n%s", got)
+	}
+}
+
+// operators returns the operators of a page, and fails if the file is not as its table of objects says.
+func operators(t *testing.T, file []byte) string {
+	t.Helper()
+	text := string(file)
+	_, end, _ := strings.Cut(text, "startxref\n")
+	var table int
+	if _, err := fmt.Sscanf(end, "%d\n%%%%EOF", &table); err != nil || !strings.HasPrefix(text[table:], "xref\n0 7\n") {
+		t.Fatalf("no table at %d: %v", table, err)
+	}
+	for i, line := range strings.Split(text[table:], "\n")[3:9] {
+		var offset int
+		if _, err := fmt.Sscanf(line, "%010d 00000 n ", &offset); err != nil || !strings.HasPrefix(text[offset:], fmt.Sprintf("%d 0 obj\n", i+1)) || len(line) != 19 {
+			t.Errorf("object %d is not at %q", i+1, line)
+		}
+	}
+	_, stream, _ := strings.Cut(text, "/Length ")
+	var length int
+	if _, err := fmt.Sscanf(stream, "%d >>\nstream\n", &length); err != nil {
+		t.Fatal(err)
+	}
+	_, content, _ := strings.Cut(stream, "stream\n")
+	if len(content) < length || !strings.HasPrefix(content[length:], "endstream") {
+		t.Fatalf("the stream does not have %d bytes", length)
+	}
+	if content = content[:length]; strings.Contains(content, "NaN") || strings.Contains(content, "Inf") {
+		t.Errorf("a coordinate is no number in\n%s", content)
+	}
+	return content
+}
+
+// TestPDF: the page has the points, colours, dashes and texts of the SVG file, and the same chart the same bytes.
+func TestPDF(t *testing.T) {
+	file := lines.PDF()
+	got := operators(t, file)
+	for _, want := range []string{
+		"1 0 0 1 0 320 cm\n", // the legend ends there
+		"0.000 0.447 0.698 RG 1.5 w [] 0 d\n62 -214 m\n345 -168 l\n628 -76 l\nS\n", "0.835 0.369 0.000 RG 1.5 w [7 3] 0 d\n",
+		"q /band gs 0.000 0.447 0.698 rg\n62 -214 m\n345 -145 l\n628 -30 l\n628 -122 l\n345 -191 l\n62 -214 l\nh f\nQ\n",
+		"(random) Tj", "(seconds) Tj", "0 1 -1 0 12 ",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	for _, want := range []string{"/MediaBox [0 0 640 306]", "/band << /ca 0.18 >>", "/bar << /ca 0.8 >>", "/BaseFont /Helvetica", "/Title (Load & <more>)"} {
+		if !bytes.Contains(file, []byte(want)) {
+			t.Errorf("no %s in\n%s", want, file)
+		}
+	}
+	if !bytes.Equal(file, lines.PDF()) || bytes.Contains(file, []byte("Date")) {
+		t.Error("the same chart has other bytes")
+	}
+	if got := operators(t, bars.PDF()); strings.Count(got, "q /bar gs") != 2 || strings.Count(got, "0.000 0.000 0.000 RG 1 w") != 1 {
+		t.Errorf("bars:\n%s", got)
+	}
+	positions := regexp.MustCompile(`\d+\.?\d*,\d+\.?\d*`).FindAllString(string(lines.SVG()), -1)
+	for _, at := range positions {
+		if want := strings.ReplaceAll(at, ",", " -"); !strings.Contains(got, "\n"+want+" m\n") && !strings.Contains(got, "\n"+want+" l\n") {
+			t.Errorf("position %s of SVG is not in\n%s", at, got)
+		}
+	}
+	if len(positions) < 20 {
+		t.Errorf("positions %v", positions)
+	}
+	if got := escaped("a(b)\\ ±5 µs … 7–8"); got != "a\\(b\\)\\\\ \xb15 \xb5s ? 7\x968" {
+		t.Errorf("escaped: %q", got)
+	}
+	if w := widthOf("Wil 10"); w != 33.3 { // 944+222+222+278+556+556 thousandths of 12 points
+		t.Errorf("width %v", w)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -18,37 +19,58 @@ func colour(number int) string { return colours[number%len(colours)] }
 
 func dash(number int) string { return dashes[(number+number/len(colours))%len(dashes)] }
 
-// attributes are those of an element of a file, which has no style sheet: programs for papers read few of them.
-func attributes(class string, number int) string {
+// look is how an element of a file looks: empty and 0 are the defaults of SVG.
+type look struct {
+	fill, stroke, dash string
+	opacity, width     float64
+}
+
+func lookOf(class string, number int) look {
 	switch class {
 	case "grid":
-		return `stroke="#D0D0D0" stroke-width="0.7"`
+		return look{stroke: "#D0D0D0", width: 0.7}
 	case "error":
-		return `fill="none" stroke="#000000"`
+		return look{fill: "none", stroke: "#000000"}
 	case "band":
-		return fmt.Sprintf(`fill="%s" fill-opacity="0.18"`, colour(number))
+		return look{fill: colour(number), opacity: 0.18}
 	case "bar":
-		return fmt.Sprintf(`fill="%s" fill-opacity="0.8"`, colour(number))
+		return look{fill: colour(number), opacity: 0.8}
 	}
-	text := fmt.Sprintf(`fill="none" stroke="%s" stroke-width="1.5"`, colour(number))
-	if d := dash(number); d != "" {
-		text += fmt.Sprintf(` stroke-dasharray="%s"`, d)
+	return look{fill: "none", stroke: colour(number), width: 1.5, dash: dash(number)}
+}
+
+// attributes are those of an element of an SVG file, which has no style sheet: programs for papers read few of them.
+func attributes(class string, number int) string {
+	l := lookOf(class, number)
+	var all []string
+	add := func(name string, value any, given bool) {
+		if given {
+			all = append(all, fmt.Sprintf("%s=\"%v\"", name, value))
+		}
 	}
-	return text
+	add("fill", l.fill, l.fill != "")
+	add("fill-opacity", l.opacity, l.opacity > 0)
+	add("stroke", l.stroke, l.stroke != "")
+	add("stroke-width", l.width, l.width > 0)
+	add("stroke-dasharray", l.dash, l.dash != "")
+	return strings.Join(all, " ")
 }
 
 // SVG is the chart as a file for a paper: black on white, with a legend, and without its title, which belongs into the caption.
 func (c *Chart) SVG() []byte {
-	p := &plot{file: true}
-	p.draw(c)
-	picture := p.b.String()
-	p.b.Reset()
-	end := p.legend(c)
+	out := &svg{file: true}
+	end := (&plot{canvas: out}).complete(c)
 	return fmt.Appendf(nil, `<svg xmlns="http://www.w3.org/2000/svg" width="%g" height="%g" viewBox="0 %g %[1]g %[2]g" font-family="Helvetica, Arial, sans-serif" font-size="12">
 <title>%[4]s</title>
 <rect y="%[3]g" width="%[1]g" height="%[2]g" fill="#FFFFFF"/>
-%[5]s%[6]s</svg>
-`, width, end-above, above, html.EscapeString(c.Title), picture, p.b.String())
+%[5]s</svg>
+`, width, end-above, above, html.EscapeString(c.Title), out.b.String())
+}
+
+// complete draws a chart with its legend, and returns where it ends.
+func (p *plot) complete(c *Chart) float64 {
+	p.draw(c)
+	return p.legend(c)
 }
 
 // above is where a file begins: the title of a page is above that.
@@ -66,7 +88,7 @@ func (p *plot) legend(c *Chart) float64 {
 		if x > left && x+w > width-right {
 			x, y = left, y+row
 		}
-		fmt.Fprintf(&p.b, "<path %s d=\"M%s H%s\"/>\n", attributes("line", s.Number), at(x, y-4), coordinate(x+sample))
+		p.horizontal("line", s.Number, x, y-4, x+sample)
 		p.text(x+sample+6, y, "start", s.Name)
 		x += w + gap
 	}
