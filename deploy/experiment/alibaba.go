@@ -174,7 +174,7 @@ func (p *reader) callRates(text io.Reader, path, microservice string) (counts []
 		if first, last = min(first, n), max(last, n); last-first >= most {
 			return fmt.Errorf("column timestamp: want milliseconds within a year, not %v", at)
 		}
-		minutes[n] += 60 * v
+		minutes[n] += float64(60 * v)
 		return nil
 	})
 	if len(minutes) == 0 {

@@ -177,6 +177,16 @@ func parseSpec(name string, data []byte) (*Spec, error) {
 	return s, p.Err()
 }
 
+// Title is the title of a shipped experiment. It reads the file only: [Load] computes the expected values, which takes longer.
+func Title(name string) (string, error) {
+	data, err := labs.ExperimentFile(name)
+	if err != nil {
+		return "", err
+	}
+	s, err := parseSpec("experiment "+name, data)
+	return s.Title, err
+}
+
 // reader reads a file, and those that it names.
 type reader struct {
 	yamlfile.File

@@ -227,11 +227,11 @@ func newExperimentListCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var all []shipped
 			for _, name := range labs.Experiments() {
-				x, err := experiment.Load(name)
+				title, err := experiment.Title(name)
 				if err != nil {
 					return err
 				}
-				all = append(all, shipped{name, x.Title})
+				all = append(all, shipped{name, title})
 			}
 			return writeShipped(cmd.OutOrStdout(), output, "NAME\tCOMPARES\n", all)
 		},

@@ -15,7 +15,7 @@ func RotationsJain(customers, servers, n int) float64 {
 	variance := 0.0
 	binomial(customers, n, func(m int, p float64) {
 		f := float64(m%servers) / float64(servers)
-		variance += p * f * (1 - f)
+		variance += float64(p * f * (1 - f))
 	})
 	mean := float64(customers) / float64(servers)
 	return 1 / (1 + float64(n)*variance/float64(mean*mean))

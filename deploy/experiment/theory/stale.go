@@ -29,7 +29,7 @@ func StaleTime(d int, load, age float64) float64 {
 				// A customer sees nothing shorter in d draws, and of equals takes any: load·(above^d - longer^d) for all of them.
 				rate := 0.0
 				for k := range d {
-					rate += power(above, k) * power(longer, d-1-k)
+					rate += float64(power(above, k) * power(longer, d-1-k))
 				}
 				p := make([]float64, levels)
 				p[length] = 1
