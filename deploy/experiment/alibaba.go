@@ -59,18 +59,23 @@ func (r *record) number(name string) (float64, error) {
 func (p *reader) records(text io.Reader, path string, wanted [][]string, each func(r *record) error) {
 	in := csv.NewReader(text)
 	in.ReuseRecord = true
-	fail := func(err error) {
-		line, _ := in.FieldPos(0)
-		var wrong *csv.ParseError
-		if errors.As(err, &wrong) {
-			line, err = wrong.Line, wrong.Err
-		}
+	fail := func(line int, err error) {
 		p.Mistakes = append(p.Mistakes, &yamlfile.Mistake{File: path, Line: line, Err: err})
 	}
+	read := func() ([]string, bool) {
+		fields, err := in.Read()
+		var wrong *csv.ParseError
+		switch {
+		case errors.As(err, &wrong):
+			fail(wrong.Line, wrong.Err)
+		case err != nil && !errors.Is(err, io.EOF):
+			fail(0, err)
+		}
+		return fields, err == nil
+	}
 	r := &record{columns: make(map[string]int)}
-	header, err := in.Read()
-	if err != nil {
-		p.Fail(fieldFile, "%s: %w", path, err)
+	header, ok := read()
+	if !ok {
 		return
 	}
 	for i, name := range headerOf(strings.Join(header, ",")) {
@@ -78,19 +83,17 @@ func (p *reader) records(text io.Reader, path string, wanted [][]string, each fu
 	}
 	for _, names := range wanted {
 		if !slices.ContainsFunc(names, r.has) {
-			fail(fmt.Errorf("want a column %s, as Alibaba's microservice traces have it", strings.Join(names, " or ")))
+			fail(1, fmt.Errorf("want a column %s, as Alibaba's microservice traces have it", strings.Join(names, " or ")))
 			return
 		}
 	}
 	for {
-		if r.fields, err = in.Read(); errors.Is(err, io.EOF) {
+		if r.fields, ok = read(); !ok {
 			return
 		}
-		if err == nil {
-			err = each(r)
-		}
-		if err != nil {
-			fail(err)
+		if err := each(r); err != nil {
+			line, _ := in.FieldPos(0)
+			fail(line, err)
 			return
 		}
 	}
@@ -101,8 +104,8 @@ func (p *reader) records(text io.Reader, path string, wanted [][]string, each fu
 // negative number, which is the time of the work. Calls of databases, caches and message queues are no flows.
 func (p *reader) callGraph(text io.Reader, path, microservice string) (flows []traffic.Traced) {
 	type call struct{ trace, id string }
-	numbers := make(map[call]int)
-	callees := make(map[call]bool) // the work is of a record of the called microservice
+	numbers := make(map[call]int) // of flows
+	var callee []bool             // the work of each flow is of a record of the called microservice
 	wanted := [][]string{{"timestamp"}, {"traceid"}, {"rpcid", "rpc_id"}, {"rpctype"}, {"dm"}, {"rt"}}
 	p.records(text, path, wanted, func(r *record) error {
 		if microservice != "" && r.text("dm") != microservice {
@@ -119,21 +122,21 @@ func (p *reader) callGraph(text io.Reader, path, microservice string) (flows []t
 		if err != nil {
 			return err
 		}
-		f := traffic.Traced{At: milliseconds64(at), Service: -1, Work: milliseconds64(math.Abs(rt))}
+		f := traffic.Traced{At: ofMilliseconds(at), Service: -1, Work: ofMilliseconds(math.Abs(rt))}
 		k := call{strings.Clone(r.text("traceid")), strings.Clone(r.text("rpcid", "rpc_id"))}
 		n, known := numbers[k]
 		if !known {
 			if len(flows) == maxTrace {
 				return fmt.Errorf("want at most %d flows", maxTrace)
 			}
-			numbers[k], callees[k] = len(flows), rt < 0
-			flows = append(flows, f)
+			numbers[k] = len(flows)
+			flows, callee = append(flows, f), append(callee, rt < 0)
 			return nil
 		}
 		one := &flows[n]
 		one.At = min(one.At, f.At)
-		if rt < 0 && !callees[k] {
-			one.Work, callees[k] = f.Work, true
+		if rt < 0 && !callee[n] {
+			one.Work, callee[n] = f.Work, true
 		}
 		return nil
 	})
@@ -141,7 +144,7 @@ func (p *reader) callGraph(text io.Reader, path, microservice string) (flows []t
 	return inOrder(flows)
 }
 
-func milliseconds64(v float64) time.Duration { return time.Duration(v * float64(time.Millisecond)) }
+func ofMilliseconds(v float64) time.Duration { return time.Duration(v * float64(time.Millisecond)) }
 
 // callRates reads the calls per second that microservices get by RPC, in a table of metrics (MSRTQps of v2021, MSRTMCR of v2022), as
 // numbers in each minute. Those of v2022 are normalized: only their proportions count.

@@ -45,25 +45,30 @@ func readParquet(data []byte, named *traffic.Columns, services map[string]int) (
 	if n := f.NumRows(); n < 1 || n > maxTrace {
 		return nil, fmt.Errorf("want 1 to %d rows, not %d", maxTrace, n)
 	}
-	for _, one := range []struct {
-		name, byDefault string
-		optional        bool
-		set             func(*traffic.Traced, parquet.Value, time.Duration) error
-	}{
-		{named.Time, "time", false, func(to *traffic.Traced, v parquet.Value, unit time.Duration) (err error) {
-			to.At, err = timeOf(v, unit)
-			return err
-		}},
-		{named.Work, "work", true, func(to *traffic.Traced, v parquet.Value, unit time.Duration) (err error) {
-			if to.Work, err = -1, nil; !v.IsNull() {
-				if to.Work, err = timeOf(v, unit); err == nil && (to.Work < 0 || to.Work > maxWork) {
-					err = fmt.Errorf("want seconds from 0 to %g, not %g", maxWork.Seconds(), to.Work.Seconds())
-				}
+	flows = make([]traffic.Traced, f.NumRows())
+	for i := range flows {
+		flows[i] = traffic.Traced{Service: -1, Work: -1}
+	}
+	err = eachRow(f, orElse(named.Time, "time"), named, func(row int, v parquet.Value, unit time.Duration) (err error) {
+		flows[row].At, err = timeOf(v, unit)
+		return err
+	})
+	if err == nil && has(f, named.Work, "work") {
+		err = eachRow(f, orElse(named.Work, "work"), named, func(row int, v parquet.Value, unit time.Duration) error {
+			if v.IsNull() {
+				return nil
 			}
+			work, err := timeOf(v, unit)
+			if err == nil && (work < 0 || work > maxWork) {
+				err = fmt.Errorf("want seconds from 0 to %g, not %g", maxWork.Seconds(), work.Seconds())
+			}
+			flows[row].Work = work
 			return err
-		}},
-		{named.Service, "service", true, func(to *traffic.Traced, v parquet.Value, _ time.Duration) error {
-			if to.Service = -1; v.IsNull() {
+		})
+	}
+	if err == nil && has(f, named.Service, "service") {
+		err = eachRow(f, orElse(named.Service, "service"), named, func(row int, v parquet.Value, _ time.Duration) error {
+			if v.IsNull() {
 				return nil
 			}
 			if v.Kind() != parquet.ByteArray && v.Kind() != parquet.FixedLenByteArray {
@@ -73,45 +78,46 @@ func readParquet(data []byte, named *traffic.Columns, services map[string]int) (
 			if !ok {
 				return fmt.Errorf("the cluster has no service %q", v.String())
 			}
-			to.Service = n
-			return nil
-		}},
-	} {
-		if flows == nil {
-			flows = make([]traffic.Traced, 0, f.NumRows())
-		}
-		name := orElse(one.name, one.byDefault)
-		leaf, ok := f.Schema().Lookup(name)
-		switch {
-		case !ok && one.name == "" && one.optional:
-			for i := range flows {
-				_ = one.set(&flows[i], parquet.NullValue(), 0)
-			}
-			continue
-		case !ok:
-			return nil, fmt.Errorf("there is no column %s: name it in workload.arrivals.columns", name)
-		case leaf.MaxRepetitionLevel > 0:
-			return nil, fmt.Errorf("column %s has lists: want one value in each row", name)
-		}
-		row, unit := 0, unitOf(leaf.Node.Type(), orElse(named.Unit, time.Second))
-		err := eachValue(f, leaf.ColumnIndex, func(v parquet.Value) error {
-			if one.byDefault == "time" {
-				flows = append(flows, traffic.Traced{})
-			}
-			if row++; row > len(flows) {
-				return errors.New("the Parquet file is damaged: its columns are not equally long")
-			}
-			if err := one.set(&flows[row-1], v, unit); err != nil {
-				return fmt.Errorf("row %d, column %s: %w", row, name, err)
-			}
+			flows[row].Service = n
 			return nil
 		})
-		if err != nil {
-			return nil, err
-		}
 	}
-	return flows, nil
+	return flows, err
 }
+
+// has reports whether a column is to be read: it is named, or there is one with the name that it has by default.
+func has(f *parquet.File, name, byDefault string) bool {
+	_, ok := f.Schema().Lookup(byDefault)
+	return ok || name != ""
+}
+
+// eachRow calls each for the values of a column, with the numbers of their rows, from 0, and what the number 1 stands for.
+func eachRow(f *parquet.File, name string, named *traffic.Columns, each func(row int, v parquet.Value, unit time.Duration) error) error {
+	leaf, ok := f.Schema().Lookup(name)
+	switch {
+	case !ok:
+		return fmt.Errorf("there is no column %s: name it in workload.arrivals.columns", name)
+	case leaf.MaxRepetitionLevel > 0:
+		return fmt.Errorf("column %s has lists: want one value in each row", name)
+	}
+	row, rows, unit := 0, int(f.NumRows()), unitOf(leaf.Node.Type(), orElse(named.Unit, time.Second))
+	err := eachValue(f, leaf.ColumnIndex, func(v parquet.Value) error {
+		if row == rows {
+			return errNotEqual
+		}
+		if err := each(row, v, unit); err != nil {
+			return fmt.Errorf("row %d, column %s: %w", row+1, name, err)
+		}
+		row++
+		return nil
+	})
+	if err == nil && row < rows {
+		err = errNotEqual
+	}
+	return err
+}
+
+var errNotEqual = errors.New("the Parquet file is damaged: a column has another number of rows than the file")
 
 // maxWork bounds the work of a flow.
 const maxWork = 1e8 * time.Second
