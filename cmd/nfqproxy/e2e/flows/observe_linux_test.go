@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/bench/cluster/clustertest"
@@ -61,6 +62,9 @@ func state(t *testing.T, c *e2etest.Cluster, node string) string {
 	return regexp.MustCompile(`(?m)^#.*\n|\[\d+:\d+\]|^net\..*(nf_conntrack_count|\.random|udp_mem|tcp_mem).*\n`).ReplaceAllString(b.String(), "")
 }
 
+// observedRate is how many connections a second TestObserve makes at most: this process reads all their records besides.
+const observedRate = 1000
+
 var observedConnections = flag.Int("observe.connections", 100, "how many connections TestObserve makes on each of four ways")
 
 // TestObserve: beside each mode of kube-proxy, the records of an observing daemon agree with what the servers themselves
@@ -99,7 +103,10 @@ func TestObserve(t *testing.T) {
 	var asking sync.WaitGroup
 	for _, w := range ways {
 		asking.Go(func() {
+			pace := time.NewTicker(time.Second / (observedRate / 4))
+			defer pace.Stop()
 			for range *observedConnections {
+				<-pace.C
 				conn, err := c.TryDial(w.from, "tcp", netip.AddrPort{}, w.to)
 				if err != nil {
 					t.Error(err)
