@@ -3,6 +3,7 @@ package experiment
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -126,6 +127,17 @@ func (r *Results) axis() int {
 	return slices.IndexFunc(r.keys()[len(keyColumns):], func(c column) bool { return c.kind == numberColumn })
 }
 
+// farApart reports whether points are so far apart that most of them would be at one end of a linear axis.
+func farApart(lines []chart.Series) bool {
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, s := range lines {
+		for _, p := range s.Points {
+			low, high = min(low, p.X), max(high, p.X)
+		}
+	}
+	return low > 0 && high >= 50*low
+}
+
 // curves are the charts of metrics over a swept parameter. Of several, there is a chart for each combination of the others' values.
 // Without a parameter whose values are numbers, they are charts of bars for each combination.
 func (r *Results) curves(rows []Row) (all []plot) {
@@ -164,7 +176,7 @@ func (r *Results) curves(rows []Row) (all []plot) {
 				lines[number].Name, lines[number].Number = row.Algorithm, number
 				lines[number].Points = append(lines[number].Points, chart.Point{X: x, Y: v.Mean * m.Scale, Low: max(v.Mean-v.Half, 0) * m.Scale, High: (v.Mean + v.Half) * m.Scale})
 			}
-			p := plot{m.Name + "-by-" + r.Parameters[axis], &chart.Chart{Title: m.Meaning, X: r.Parameters[axis], Y: m.Title, Lines: lines}}
+			p := plot{m.Name + "-by-" + r.Parameters[axis], &chart.Chart{Title: m.Meaning, X: r.Parameters[axis], Y: m.Title, LogX: farApart(lines), Lines: lines}}
 			if other != "" {
 				p.name += "-" + other
 				p.Title += " (" + other + ")"

@@ -32,7 +32,9 @@ type Bar struct {
 type Chart struct {
 	Title string
 	// X and Y are the labels of the axes; bars have no X.
-	X, Y  string
+	X, Y string
+	// LogX: the horizontal axis is logarithmic, for points with an X above 0, and has the points' X as marks.
+	LogX  bool
 	Lines []Series
 	Bars  []Bar
 }
@@ -61,9 +63,13 @@ type position struct{ x, y float64 }
 type plot struct {
 	canvas
 	x0, x1, y0, y1 float64
+	logX           bool
 }
 
 func (p *plot) x(v float64) float64 {
+	if p.logX {
+		return left + float64(math.Log(v/p.x0)/math.Log(p.x1/p.x0)*(width-left-right))
+	}
 	return left + float64((v-p.x0)/(p.x1-p.x0)*(width-left-right))
 }
 
@@ -95,7 +101,7 @@ func (p *plot) draw(c *Chart) {
 }
 
 func (p *plot) lines(c *Chart) {
-	p.x0, p.x1 = math.Inf(1), math.Inf(-1)
+	p.x0, p.x1, p.logX = math.Inf(1), math.Inf(-1), c.LogX
 	for _, s := range c.Lines {
 		for _, q := range s.Points {
 			p.x0, p.x1 = min(p.x0, q.X), max(p.x1, q.X)
@@ -108,10 +114,8 @@ func (p *plot) lines(c *Chart) {
 		p.x1++
 	}
 	p.grid(c.Y, p.vertical(c.vertical()))
-	for _, v := range ticks(p.x0, p.x1) {
-		if v >= p.x0 && v <= p.x1 {
-			p.text(p.x(v), height-bottom+16, "middle", label(v))
-		}
+	for _, v := range p.marks(c) {
+		p.text(p.x(v), height-bottom+16, "middle", label(v))
 	}
 	p.text((left+width-right)/2, height-6, "middle", c.X)
 	for _, s := range c.Lines {
@@ -131,6 +135,21 @@ func (p *plot) lines(c *Chart) {
 		}
 		p.line(s.Number, s.Name, points)
 	}
+}
+
+// marks are those of the horizontal axis.
+func (p *plot) marks(c *Chart) (all []float64) {
+	if !c.LogX {
+		return slices.DeleteFunc(ticks(p.x0, p.x1), func(v float64) bool { return v < p.x0 || v > p.x1 })
+	}
+	for _, s := range c.Lines {
+		for _, q := range s.Points {
+			all = append(all, q.X)
+		}
+	}
+	slices.Sort(all)
+	const apart = 40.0 // so that labels do not overlap
+	return slices.CompactFunc(all, func(a, b float64) bool { return math.Abs(p.x(b)-p.x(a)) < apart })
 }
 
 // vertical is the range of the values of lines; without points 0 to 1.

@@ -79,6 +79,24 @@ func TestLines(t *testing.T) {
 	}
 }
 
+// TestLogarithmic: equal ratios are equal distances, and of marks that are close to each other the first one is labelled.
+func TestLogarithmic(t *testing.T) {
+	c := &Chart{Title: "Nodes", X: "nodes", Y: "max/mean", LogX: true, Lines: []Series{{"rr", 0, []Point{{1, 1, 1, 1}, {10, 1, 1, 1}, {11, 1, 1, 1}, {100, 1, 1, 1}}}}}
+	got := string(c.SVG())
+	elements(t, got)
+	for _, want := range []string{`x="62" y="276" text-anchor="middle">1<`, `x="345" y="276" text-anchor="middle">10<`, `x="628" y="276" text-anchor="middle">100<`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %s in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, ">11<") {
+		t.Error("the labels of 10 and 11 overlap")
+	}
+	if spec, err := c.VegaLite(); err != nil || !bytes.Contains(spec, []byte(`"type": "log"`)) {
+		t.Errorf("%v\n%s", err, spec)
+	}
+}
+
 func TestBars(t *testing.T) {
 	got := bars.HTML()
 	if counts := elements(t, got); counts["rect bar s0"] != 1 || counts["rect bar s1"] != 1 || counts["path error"] != 1 {

@@ -116,6 +116,9 @@ func (c *Chart) VegaLite() ([]byte, error) {
 	low := object{"field": "low", "type": "quantitative", "title": c.Y, "scale": scale}
 	color := object{"field": "algorithm", "type": "nominal", "title": nil, "sort": nil, "scale": object{"domain": names, "range": shades}}
 	x := object{"field": "x", "type": "quantitative", "title": c.X}
+	if c.LogX {
+		x["scale"] = object{"type": "log"}
+	}
 	layers := []object{
 		{"mark": object{"type": "area", "opacity": 0.18}, "encoding": object{"y": low, "y2": high}},
 		{"mark": "line", "encoding": object{"y": mean}},
