@@ -142,6 +142,7 @@ const (
 	ByProxy                        // DNAT: another service proxy selected an endpoint; [Decide] never returns it
 	UnknownEndpoint                // DNAT: another service proxy selected an address that is no endpoint of the service port; [Decide] never returns it
 	NotTranslated                  // Accept: the destination is a service port's, but no proxy translated it; [Decide] never returns it
+	TranslationUnknown             // Accept: another service proxy may have translated it, unobserved; [Decide] never returns it
 )
 
 // String returns the reason as in flow records.
@@ -173,6 +174,8 @@ func (r Reason) String() string {
 		return "unknown-endpoint"
 	case NotTranslated:
 		return "not-translated"
+	case TranslationUnknown:
+		return "translation-unknown"
 	}
 	return "unknown"
 }

@@ -34,7 +34,7 @@ type Record struct {
 	// captured; absent in simulations.
 	Time *time.Time `json:"time,omitempty"`
 	Node string     `json:"node,omitempty"`
-	// Proxy is the service proxy that decided the flow, where it was not nfqproxy: "kube-proxy (iptables)".
+	// Proxy is the service proxy that decided the flow, where it was not nfqproxy: "kube-proxy (iptables)", "Cilium".
 	Proxy string `json:"proxy,omitempty"`
 	// Outdated is how many seconds before Time the endpoint had been removed, or had stopped getting new flows, by the
 	// objects that the node knew; absent: it had not. Only with reason service-proxy.
@@ -43,7 +43,7 @@ type Record struct {
 	Queue *uint16 `json:"queue,omitempty"`
 
 	Verdict     string `json:"verdict"` // accept, dnat, reject or drop
-	Reason      string `json:"reason"`  // see decision.Reason
+	Reason      string `json:"reason"`  // see decision.Reason; of Cilium's drops, its own
 	Protocol    string `json:"protocol"`
 	Source      string `json:"source"`      // ip:port, before translation
 	Destination string `json:"destination"` // ip:port, before translation
@@ -67,7 +67,8 @@ type Record struct {
 	EndpointNode string `json:"endpointNode,omitempty"`
 
 	// Candidates are the endpoints that could have been selected; their probabilities add up to
-	// 1, if they are known. With session affinity there is only one. Excluded are the others.
+	// 1, if they are known. With session affinity there is only one. Excluded are the others. Neither, with verdict dnat:
+	// they are not known.
 	Candidates []Candidate `json:"candidates"`
 	Excluded   []Excluded  `json:"excluded"`
 	Draw       *float64    `json:"draw,omitempty"` // in [0, 1); present iff there was a random choice
@@ -93,7 +94,7 @@ type Record struct {
 	// MasqueradeAddress is the requested source address; present iff the flow was
 	// masqueraded by a live daemon, or by the rules of a dump.
 	MasqueradeAddress string `json:"masqueradeAddress,omitempty"`
-	// Error is the reason why the flow could not be set up, if conntrack is failed.
+	// Error is the reason why the flow could not be set up, if conntrack is failed. Of Cilium's drops it names the endpoint.
 	Error string `json:"error,omitempty"`
 
 	Generation uint64 `json:"generation"` // of the service table, from 1

@@ -139,19 +139,20 @@ var verdictWords = map[decision.Verdict]string{
 }
 
 var reasonWords = map[decision.Reason]string{
-	decision.NotAService:      "no service has this destination",
-	decision.Balanced:         "selected at random",
-	decision.Bound:            "session affinity: same endpoint as the client's earlier flows",
-	decision.NoEndpoints:      "no usable endpoint in the cluster",
-	decision.NoLocalEndpoints: "policy Local, usable endpoints only on other nodes",
-	decision.SourceNotAllowed: "source not in loadBalancerSourceRanges",
-	decision.ForeignLocalnet:  "loopback destination from a non-loopback source",
-	decision.NotFiltered:      "the packet does not reach the chain of the rule that would reject it",
-	decision.DroppedByHand:    "held at the queue and dropped by the user",
-	decision.ByKernel:         "selected at random by the kernel's copy of the service table",
-	decision.ByProxy:          "selected by the node's service proxy",
-	decision.UnknownEndpoint:  "translated by the node's service proxy to an address that is not an endpoint of the service",
-	decision.NotTranslated:    "the destination is a service, but the node's service proxy did not translate it",
+	decision.NotAService:        "no service has this destination",
+	decision.Balanced:           "selected at random",
+	decision.Bound:              "session affinity: same endpoint as the client's earlier flows",
+	decision.NoEndpoints:        "no usable endpoint in the cluster",
+	decision.NoLocalEndpoints:   "policy Local, usable endpoints only on other nodes",
+	decision.SourceNotAllowed:   "source not in loadBalancerSourceRanges",
+	decision.ForeignLocalnet:    "loopback destination from a non-loopback source",
+	decision.NotFiltered:        "the packet does not reach the chain of the rule that would reject it",
+	decision.DroppedByHand:      "held at the queue and dropped by the user",
+	decision.ByKernel:           "selected at random by the kernel's copy of the service table",
+	decision.ByProxy:            "selected by the node's service proxy",
+	decision.UnknownEndpoint:    "translated by the node's service proxy to an address that is not an endpoint of the service",
+	decision.NotTranslated:      "the destination is a service, but the node's service proxy did not translate it",
+	decision.TranslationUnknown: "whether the node's service proxy translated it is not known",
 }
 
 var exclusionWords = map[decision.Exclusion]string{

@@ -10,8 +10,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// matches is [observe.Filter.Match] for a record, with the names that it has; Nodes count, too.
-func matches(f *observe.Filter, r *flow.Record) bool {
+// Matches is [observe.Filter.Match] for a record, with the names that it has; Nodes count, too.
+func Matches(f *observe.Filter, r *flow.Record) bool {
 	return f.MatchNode(r.Node) && f.MatchTime(*r.Time) &&
 		named(f.Protocols, r.Protocol) && named(f.Verdicts, r.Verdict) && named(f.Reasons, r.Reason) &&
 		some(f.States, func(s flow.State) bool { return s == r.State() }) && matchesAddresses(f, r) && matchesNames(f, r)

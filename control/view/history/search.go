@@ -173,7 +173,7 @@ func (s *search) eachMatch(g *group, each func(*row) error) error {
 		if count++; count%4096 == 0 && s.ctx.Err() != nil {
 			return s.ctx.Err()
 		}
-		if !matches(s.filter, x.record()) {
+		if !Matches(s.filter, x.record()) {
 			return nil
 		}
 		if s.filter.ServicesOnly && x.Reason == decision.NotAService.String() {
