@@ -16,6 +16,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/hubblesource"
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -33,12 +34,22 @@ func localServer(socket string) string {
 	return forwardedServer
 }
 
-// connector makes an observer of the flow API at server: a URL, HOST:PORT or a Unix socket.
-// An empty token means no token.
+// connector makes an observer of the flow API at server: a URL, HOST:PORT or a Unix socket; or of a Hubble, see package
+// hubblesource. An empty token means no token.
 type connector func(server, token string) (observe.Observer, error)
 
 // connect is the connector of the program.
 func connect(server, token string) (observe.Observer, error) {
+	if hubblesource.Is(server) {
+		if token != "" {
+			return nil, fmt.Errorf("server %q: Hubble has no tokens: omit --token-file; hubble+tls:// may have a client's certificate", server)
+		}
+		s, err := hubblesource.Open(server)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
 	return remote.NewClient(server, remote.ClientOptions{Token: token})
 }
 
@@ -61,7 +72,7 @@ type serverFlags struct {
 
 func (f *serverFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.server, "server", "", "flow API: unix:PATH, URL or HOST:PORT (default: that of your running lab, else unix:"+flowapi.DefaultSocket+" if it exists, else "+forwardedServer+")")
+	flags.StringVar(&f.server, "server", "", "flow API: unix:PATH, URL or HOST:PORT; or Cilium's Hubble: hubble://HOST:PORT, hubble+tls://HOST:PORT or hubble+unix:PATH (default: that of your running lab, else unix:"+flowapi.DefaultSocket+" if it exists, else "+forwardedServer+")")
 	labFlag(cmd, &f.lab)
 	f.daemons.add(cmd)
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "with --cluster: kubeconfig (default: $KUBECONFIG, ~/.kube/config or, in a pod, its ServiceAccount)")
@@ -105,7 +116,11 @@ func (f *serverFlags) observer(ctx context.Context, connect connector, stderr io
 			return nil, err
 		}
 	}
-	return connect(cmp.Or(server, localServer(flowapi.DefaultSocket)), token)
+	o, err := connect(cmp.Or(server, localServer(flowapi.DefaultSocket)), token)
+	if s, ok := o.(*hubblesource.Source); ok && stderr != nil {
+		s.Note = func(note string) { fmt.Fprintln(stderr, "nfqproxy: note:", note) }
+	}
+	return o, err
 }
 
 // serviceName completes an argument SERVICE: without a namespace it is in that of --namespace, of the kubeconfig's context

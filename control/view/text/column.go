@@ -109,6 +109,9 @@ func endpoint(r *flow.Record) cell {
 		}
 		return cell{named(r.Pod, r.Endpoint), Green}
 	case decision.Accept.String():
+		if r.Reason == decision.TranslationUnknown.String() {
+			return cell{"not known", Dim}
+		}
 		return cell{"-", Dim}
 	}
 	return cell{r.Verdict + ": " + strings.ReplaceAll(r.Reason, "-", " "), Red}

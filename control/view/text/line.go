@@ -33,6 +33,9 @@ func (s Style) Line(r *flow.Record) string {
 // Outcome renders the second half of Line: the service, and the endpoint or the verdict.
 func (s Style) Outcome(r *flow.Record) string {
 	if r.Service == "" && (r.Verdict == decision.Accept.String() || r.Verdict == "") {
+		if r.Reason == decision.TranslationUnknown.String() {
+			return "translation not known"
+		}
 		return "not for a service"
 	}
 	var b strings.Builder
@@ -88,8 +91,21 @@ func choice(r *flow.Record) string {
 	return " (" + text + ")"
 }
 
+// candidatesUnknown reports whether it is not known which endpoints there were to select from, as of flows by Hubble.
+func candidatesUnknown(r *flow.Record) bool {
+	return r.Reason == decision.ByProxy.String() && len(r.Candidates)+len(r.Excluded) == 0
+}
+
+// sourceUnknown reports whether it is not known if the source is translated.
+func sourceUnknown(r *flow.Record) bool {
+	return candidatesUnknown(r) && !r.Masquerade && (r.Life == nil || r.Life.SeenSource == "")
+}
+
 func (s Style) masquerade(r *flow.Record) string {
-	if !r.Masquerade {
+	switch {
+	case sourceUnknown(r):
+		return "not known"
+	case !r.Masquerade:
 		return "-"
 	}
 	text := r.MasqueradeAddress

@@ -50,7 +50,11 @@ type decisionLine struct{ name, text string }
 func (s Style) decision(r *flow.Record) []decisionLine {
 	var lines []decisionLine
 	if r.Service != "" {
-		lines = append(lines, decisionLine{"service", fmt.Sprintf("%s, by its %s", r.Service, words.Entries.Of(r.Entry))})
+		name := r.Service
+		if r.Entry != "" {
+			name += ", by its " + words.Entries.Of(r.Entry)
+		}
+		lines = append(lines, decisionLine{"service", name})
 	}
 	lines = append(lines, decisionLine{"verdict", s.verdict(r)})
 	if r.Proxy != "" {
@@ -61,6 +65,12 @@ func (s Style) decision(r *flow.Record) []decisionLine {
 	}
 	if r.Verdict == decision.DNAT.String() {
 		lines = append(lines, decisionLine{"source", s.source(r)})
+	}
+	if candidatesUnknown(r) {
+		lines = append(lines, decisionLine{"choice", "of endpoints that are not known"})
+	}
+	if r.Error != "" && r.Verdict == decision.Drop.String() {
+		lines = append(lines, decisionLine{"error", r.Error})
 	}
 	return lines
 }
@@ -91,6 +101,9 @@ func (s Style) verdict(r *flow.Record) string {
 		}
 		return text + selectionReason(r)
 	case decision.Accept.String():
+		if r.Reason == decision.TranslationUnknown.String() {
+			return s.Paint(Dim, "not known") + ": " + words.Reasons.Of(r.Reason)
+		}
 		return s.Paint(Dim, "passes unchanged") + ": " + words.Reasons.Of(r.Reason)
 	case decision.Reject.String():
 		return s.Paint(Red, "rejected") + ": " + words.Reasons.Of(r.Reason)
@@ -113,6 +126,10 @@ func selectionReason(r *flow.Record) string {
 
 func (s Style) source(r *flow.Record) string {
 	switch {
+	case sourceUnknown(r):
+		return "not known"
+	case r.Masquerade && r.MasqueradeReason == "":
+		return s.Paint(Yellow, "masqueraded") + " as " + cmp.Or(r.MasqueradeAddress, "an address of this node")
 	case r.Masquerade:
 		text := s.Paint(Yellow, "masqueraded") + " as an address of this node: " + words.Masquerades.Of(r.MasqueradeReason)
 		if r.MasqueradeRule != "" {

@@ -22,7 +22,7 @@ export function drawOwn(picture, r, first) {
 /** drawNode draws another node with its decision. */
 export function drawNode(picture, r, first) {
   const room = picture.main - 2 * PAD, bad = ends(r);
-  const [title, why] = r.verdict === 'dnat' ? [`Sent to endpoint ${r.pod || r.endpoint}`, `${r.service}, by its ${entries[r.entry] ?? r.entry}`] : [end(r).title, reasons[r.reason] ?? r.reason];
+  const [title, why] = r.verdict === 'dnat' ? [`Sent to endpoint ${r.pod || r.endpoint}`, r.entry ? `${r.service}, by its ${entries[r.entry] ?? r.entry}` : r.service] : [end(r).title, reasons[r.reason] ?? r.reason];
   const lines = [block(PAD, 0, title, room, 'title', bad ? 'bad' : ''), block(PAD, 0, why, room, 'small', 'dim')];
   if (r.masquerade) lines.push(block(PAD, 0, `masqueraded: ${masquerades[r.masqueradeReason] ?? (r.masqueradeReason || 'by an earlier packet')}`, room, 'small', 'accent'));
   if (r.conntrack === 'failed') lines.push(block(PAD, 0, r.error ?? 'failed', room, 'small', 'bad'));

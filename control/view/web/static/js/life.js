@@ -22,7 +22,7 @@ export function timeline(r) {
       h('span', null, '↑ ', h('b', null, bytes(life.sent.bytes)), ` ${plural(life.sent.packets, 'packet')}`),
       life.received && h('span', null, '↓ ', h('b', null, bytes(life.received.bytes)), ` ${plural(life.received.packets, 'packet')}`)),
     life.repeated ? h('p', { class: 'hint' }, `The first packet was retransmitted ${plural(life.repeated, 'time')}.`) : null,
-    life.incomplete ? h('p', { class: 'hint' }, 'Some conntrack events were lost: states may be missing here.') : null,
+    life.incomplete ? h('p', { class: 'hint' }, 'Some events were lost or not reported: states may be missing here.') : null,
     !life.over && h('p', { class: 'hint' }, ended(life.state) ? 'The flow has ended. Its conntrack entry still exists; the counters may change.' : 'The flow is open; this page follows it.'));
 }
 
@@ -41,7 +41,7 @@ export function stages(r) {
 /** candidates lists all endpoints: the candidates, and the others with the reason of their exclusion. */
 export function candidates(r) {
   const list = endpoints(r);
-  if (list.length === 0) return null;
+  if (list.length === 0) return r.reason === 'service-proxy' ? card('Endpoints: candidates not known') : null;
   const could = r.candidates.length;
   return card(could > 0 ? `Endpoints: 1 of ${could}` : 'Endpoints: none usable',
     r.balance && h('p', { class: 'hint' }, `${r.balance.algorithm}: ${r.balance.evidence}`),

@@ -108,7 +108,7 @@ export function entry(r) {
 export function end(r) {
   if (r.verdict === 'dnat') return null;
   const ends = {
-    accept: { tone: 'pass', title: 'Passes unchanged', text: reasons[r.reason] ?? r.reason },
+    accept: { tone: 'pass', title: r.reason === 'translation-unknown' ? 'Translation not known' : 'Passes unchanged', text: reasons[r.reason] ?? r.reason },
     reject: { tone: 'bad', title: 'Rejected: ICMP port unreachable', text: `${reasons[r.reason] ?? r.reason}; the client gets “connection refused” immediately` },
     drop: { tone: 'bad', title: 'Dropped', text: `${reasons[r.reason] ?? r.reason}; the client's connection attempt times out` },
   };

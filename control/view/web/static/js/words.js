@@ -47,6 +47,7 @@ export const subject = (r) => `${who(r)} → ${r.service || r.destination}`;
 /** sentence summarizes a record in one sentence: as what happened, or as what would happen to a packet that is not there. */
 export function sentence(r, happened = Boolean(r.id)) {
   if (r.verdict === 'dnat') return `${subject(r)}: ${happened ? 'sent' : 'would be sent'} to endpoint ${r.pod || r.endpoint}`;
+  if (r.reason === 'translation-unknown') return `${subject(r)}: translation not known`;
   if (r.verdict === 'accept') return `${subject(r)}: ${happened ? 'passed' : 'would pass'} unchanged`;
   return `${subject(r)}: ${happened ? '' : 'would be '}${verdicts[r.verdict]?.text ?? r.verdict}`;
 }
