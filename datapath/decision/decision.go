@@ -129,20 +129,20 @@ type Reason uint8
 
 // The reasons for verdicts.
 const (
-	NotAService      Reason = iota // Accept: no service port has the destination
-	Balanced                       // DNAT: an endpoint was selected
-	Bound                          // DNAT: affinity binds the client to the endpoint
-	NoEndpoints                    // Reject: the cluster has no usable endpoint
-	NoLocalEndpoints               // Drop: policy Local, and the node has no usable endpoint
-	SourceNotAllowed               // Drop: not in the load balancer's source ranges
-	ForeignLocalnet                // Drop: to a loopback address, but not from one
-	NotFiltered                    // Accept: the refusing rule is not on its way through the node
-	DroppedByHand                  // Drop: it was held at the queue and dropped by hand; [Decide] never returns it
-	ByKernel                       // DNAT: the kernel's copy of the service table selected an endpoint; [Decide] never returns it
-	ByProxy                        // DNAT: another service proxy selected an endpoint; [Decide] never returns it
-	UnknownEndpoint                // DNAT: another service proxy selected an address that is no endpoint of the service port; [Decide] never returns it
-	NotTranslated                  // Accept: the destination is a service port's, but no proxy translated it; [Decide] never returns it
-	TranslationUnknown             // Accept: another service proxy may have translated it, unobserved; [Decide] never returns it
+	NotAService        Reason = iota // Accept: no service port has the destination
+	Balanced                         // DNAT: an endpoint was selected
+	Bound                            // DNAT: affinity binds the client to the endpoint
+	NoEndpoints                      // Reject: the cluster has no usable endpoint
+	NoLocalEndpoints                 // Drop: policy Local, and the node has no usable endpoint
+	SourceNotAllowed                 // Drop: not in the load balancer's source ranges
+	ForeignLocalnet                  // Drop: to a loopback address, but not from one
+	NotFiltered                      // Accept: the refusing rule is not on its way through the node
+	DroppedByHand                    // Drop: it was held at the queue and dropped by hand; [Decide] never returns it
+	ByKernel                         // DNAT: the kernel's copy of the service table selected an endpoint; [Decide] never returns it
+	ByProxy                          // DNAT: another service proxy selected an endpoint; [Decide] never returns it
+	UnknownEndpoint                  // DNAT: another service proxy selected an address that is no endpoint of the service port; [Decide] never returns it
+	NotTranslated                    // Accept: the destination is a service port's, but no proxy translated it; [Decide] never returns it
+	TranslationUnknown               // Accept: another service proxy may have translated it, unobserved; [Decide] never returns it
 )
 
 // String returns the reason as in flow records.

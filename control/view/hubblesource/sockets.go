@@ -65,6 +65,9 @@ type translation struct {
 type between struct {
 	waiting      []*connection
 	translations []translation
+	// unexplained is when the last connection began that was resolved without a translation. One that comes later may be its.
+	unexplained time.Time
+	arrived     time.Time // when the last connection began, by this machine's clock
 }
 
 // sockets joins the events of sockets with connections.
@@ -106,6 +109,9 @@ func (s *sockets) socket(e *event, now time.Time) {
 	}
 	state.wire, state.of, state.translated = e.destination, tr.front, e.at
 	b := s.between(pair{e.node, e.protocol, e.source.Addr(), e.destination})
+	if tr.port == 0 && !b.unexplained.IsZero() && tr.at.Sub(b.unexplained) <= disorder {
+		return
+	}
 	b.translations = append(b.translations, tr)
 }
 
@@ -137,7 +143,7 @@ func pairOf(c *connection) pair { return pair{c.node, c.protocol, c.client.Addr(
 // await lets a new connection wait for the events of its socket.
 func (s *sockets) await(c *connection) {
 	b := s.between(pairOf(c))
-	b.waiting = append(b.waiting, c)
+	b.waiting, b.arrived = append(b.waiting, c), c.arrived
 }
 
 // isEndpoint reports whether the destination of a packet is the endpoint of a socket with its source port. nfqproxy's own server
@@ -148,54 +154,65 @@ func (s *sockets) isEndpoint(e *event) bool {
 }
 
 // join finds the translation of a connection, by which it gets the Service's address. It stays unknown if translations
-// of more than one Service may be the connection's, or if other connections have begun that the same translation may belong
-// to.
+// of more than one Service may be the connection's, or if other connections have begun that the same translations may belong
+// to. Connections are joined in the order of their beginning.
 func (s *sockets) join(c *connection) {
 	b := s.pairs[pairOf(c)]
 	if b == nil || !c.wire.IsValid() {
 		return
 	}
-	defer func() { b.waiting = slices.DeleteFunc(b.waiting, func(o *connection) bool { return o == c }) }()
+	if i := slices.Index(b.waiting, c); i >= 0 {
+		b.waiting = without(b.waiting, i)
+	}
+	old := 0
+	for old < len(b.translations) && c.first.Sub(b.translations[old].at) > 2*window {
+		old++
+	}
+	b.translations = b.translations[old:]
 	if c.front.IsValid() { // by its packets
 		return
 	}
-	mayBe := func(tr translation, of *connection) bool {
-		after := of.first.Sub(tr.at)
-		return after >= -disorder && after <= window && (tr.port == 0 || tr.port == of.client.Port())
-	}
 	var own []int
 	for i, tr := range b.translations {
-		if mayBe(tr, c) {
-			own = append(own, i)
+		after := c.first.Sub(tr.at)
+		if after < -window {
+			break // all that follow are later
 		}
+		if after < -disorder || after > window || tr.port != 0 && tr.port != c.client.Port() {
+			continue
+		}
+		if len(own) > 0 && tr.front != b.translations[own[0]].front {
+			return
+		}
+		own = append(own, i)
 	}
 	if len(own) == 0 {
+		b.unexplained = c.first
 		return
 	}
 	first := b.translations[own[0]]
-	for _, i := range own {
-		if b.translations[i].front != first.front {
-			return
-		}
+	others := 0
+	for others < len(b.waiting) && b.waiting[others].first.Sub(c.first) <= disorder {
+		others++
 	}
-	var others []*connection
-	for _, o := range b.waiting {
-		if o != c && !o.front.IsValid() && o.first.Sub(c.first).Abs() <= disorder {
-			others = append(others, o)
-		}
-	}
-	if first.port == 0 && len(others) >= len(own) {
-		// One of them has another beginning. None of these translations can be said to be anyone's.
-		for n, i := range own {
-			b.translations = slices.Delete(b.translations, i-n, i-n+1)
-		}
-		b.waiting = slices.DeleteFunc(b.waiting, func(o *connection) bool { return slices.Contains(others, o) })
+	if first.port == 0 && others >= len(own) {
+		// One of them has begun otherwise. None of these translations can be said to be anyone's.
+		b.translations = slices.Delete(b.translations, own[0], own[len(own)-1]+1)
+		b.waiting = b.waiting[others:]
 		return
 	}
-	b.translations = slices.Delete(b.translations, own[0], own[0]+1)
+	b.translations = without(b.translations, own[0])
 	if first.front.IsValid() && first.front != c.wire {
 		c.front, c.service = first.front, first.service
 	}
+}
+
+// without removes an element, which is mostly the first one.
+func without[T any](list []T, i int) []T {
+	if i == 0 {
+		return list[1:]
+	}
+	return slices.Delete(list, i, i+1)
 }
 
 // sweep forgets what is too old to be joined.
@@ -206,8 +223,8 @@ func (s *sockets) sweep(now time.Time) {
 		}
 	}
 	for k, b := range s.pairs {
-		b.translations = slices.DeleteFunc(b.translations, func(tr translation) bool { return now.Sub(tr.arrived) > 2*window })
-		if len(b.waiting)+len(b.translations) == 0 {
+		b.translations = slices.DeleteFunc(b.translations, func(tr translation) bool { return now.Sub(tr.arrived) > socketAge })
+		if len(b.waiting)+len(b.translations) == 0 && now.Sub(b.arrived) > socketAge {
 			delete(s.pairs, k)
 		}
 	}

@@ -354,7 +354,7 @@ func TestFollowRate(t *testing.T) {
 			w.response(packet(t, fmt.Sprintf("%d TO_OVERLAY 10.0.0.5:%d -> 10.0.1.7:8080 %s forward", i, 40000+i, flags)), began)
 		}
 	}
-	w.pass(began.Add(time.Second))
+	w.pass(began.Add(silence))
 	w.reportMissed()
 	if diff := cmp.Diff([]string{"10.0.0.5:40000 decided", "10.0.0.5:40000 reset", "6 sampled"}, got); diff != "" {
 		t.Error(diff)
@@ -624,5 +624,15 @@ func TestRelay(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-node +relay:\n%s", diff)
+	}
+	// It holds events back to sort them, and gives one a second.
+	following, err := Open(o.server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	items, _ := follow(t, following, observe.FlowQuery{Follow: true, Limit: "0"})
+	item, _, _ := strings.Cut(netnstest.Receive(t, items, "a flow from the relay"), " event=")
+	if !slices.ContainsFunc(want, func(w string) bool { return strings.HasPrefix(w, item) }) {
+		t.Errorf("following, the relay gives %s", item)
 	}
 }

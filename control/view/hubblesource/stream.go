@@ -176,8 +176,9 @@ func (t *tracker) list(f *observe.Filter, now time.Time) (records []*flow.Record
 // The times of a stream.
 const (
 	tick = 50 * time.Millisecond
-	// Past events have all come when one of the present comes, when none has come for quiet, and in any case after catchUp.
-	quiet, catchUp = 300 * time.Millisecond, 5 * time.Second
+	// Past events have all come when one of the present comes, when none has come for silence, and in any case after catchUp:
+	// those that a relay holds back longer come as events.
+	catchUp = 5 * time.Second
 )
 
 // follower is a stream to a reader.
@@ -258,7 +259,7 @@ func (s *Source) follow(ctx context.Context, f *observe.Filter, each func(observ
 			}
 		case <-clock.C:
 			now := s.now()
-			if past && (now.Sub(last) > quiet || now.Sub(began) > catchUp) {
+			if past && (now.Sub(last) > silence || now.Sub(began) > catchUp) {
 				past = w.present(now)
 			}
 			if past {

@@ -27,6 +27,9 @@ const (
 	// settling is how long a connection waits for what tells its translation: a node has a buffer of events for each
 	// CPU, so that the events of a socket may come after those of its packets.
 	settling = 150 * time.Millisecond
+	// silence is after how long without any event there are no more that have happened. hubble-relay sorts events, and, while
+	// there are few, gives one a second (--sort-buffer-drain-timeout).
+	silence = 1500 * time.Millisecond
 	// reuse is how long after a connection's last event a first packet is of another connection. A SYN is sent again after
 	// 64 seconds at most (net.ipv4.tcp_syn_retries).
 	reuse = 70 * time.Second
@@ -52,6 +55,8 @@ type tracker struct {
 	unresolved  []*connection             // in the order of their beginning
 	begun       []*connection             // the same; of a stream, those that may still become unanswered
 	swept       time.Time
+	newest      time.Time // of all events, by the nodes' clocks
+	heard       time.Time // when the last one came
 	sockets
 	blind map[string]*blindness
 }
@@ -79,6 +84,9 @@ func (t *tracker) incomplete(c *connection) bool {
 
 // take takes the next event, which came at a time.
 func (t *tracker) take(e *event, now time.Time) {
+	if t.heard = now; e.at.After(t.newest) {
+		t.newest = e.at
+	}
 	if e.service != "" && e.kind == eventTrace && t.isEndpoint(e) {
 		e.service = ""
 	}
@@ -142,6 +150,11 @@ func (t *tracker) find(e *event) (*connection, sender) {
 		return nil, client
 	}
 	to := origin{e.node, e.protocol, e.destination}
+	if e.xlated.IsValid() && e.sender == server {
+		if c := t.connections[key{to, netip.AddrPortFrom(e.xlated, e.source.Port())}]; c != nil {
+			return c, server
+		}
+	}
 	if c := t.connections[key{to, e.source}]; c != nil {
 		return c, server
 	}
@@ -230,7 +243,8 @@ func (t *tracker) fronted(c *connection, e *event) *connection {
 	}
 	var found *connection
 	for _, other := range t.clients[origin{c.node, c.protocol, c.client}] {
-		if !other.front.IsValid() || e.at.Sub(other.fronted).Abs() > window {
+		// After a loss, the packet may have come in with another address, unobserved.
+		if !other.front.IsValid() || e.at.Sub(other.fronted).Abs() > window || other.losses != t.losses[c.node] {
 			continue
 		}
 		if found != nil && found.front != other.front {
@@ -372,13 +386,18 @@ func (t *tracker) resolve(c *connection) {
 	c.waiting = nil
 }
 
+// happened reports whether all events of the time after the beginning of a connection have come.
+func (t *tracker) happened(c *connection, after time.Duration, now time.Time) bool {
+	return now.Sub(c.arrived) >= after && (t.newest.Sub(c.first) >= after || now.Sub(t.heard) >= silence)
+}
+
 // pass lets time pass until now.
 func (t *tracker) pass(now time.Time) {
-	for len(t.unresolved) > 0 && now.Sub(t.unresolved[0].arrived) >= settling {
+	for len(t.unresolved) > 0 && t.happened(t.unresolved[0], settling, now) {
 		t.resolve(t.unresolved[0])
 		t.unresolved = t.unresolved[1:]
 	}
-	for len(t.begun) > 0 && now.Sub(t.begun[0].arrived) >= flow.UnansweredAfter {
+	for len(t.begun) > 0 && t.happened(t.begun[0], flow.UnansweredAfter, now) {
 		if c := t.begun[0]; !c.over {
 			t.unanswered(c)
 		}

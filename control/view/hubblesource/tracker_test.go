@@ -15,6 +15,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/hubbleapi/hubblepb"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
@@ -426,6 +427,18 @@ func TestConnections(t *testing.T) {
 			},
 			[]string{"node-a TCP 10.0.0.5:40000 -> 10.0.1.7:8080 accept translation-unknown established incomplete"},
 		},
+		"a pod to itself, by a Service": {
+			[]string{
+				"0 FROM_ENDPOINT 10.0.0.5:40000 -> 10.96.0.20:80 S service=default/web",
+				"0 TO_ENDPOINT 169.254.42.1:40000 -> 10.0.0.5:8080 S forward",
+				"1 FROM_ENDPOINT 10.0.0.5:8080 -> 169.254.42.1:40000 SA",
+				"1 TO_ENDPOINT 10.0.0.5:80 -> 10.0.0.5:40000 SA reply xlated=10.96.0.20",
+			},
+			[]string{
+				"node-a TCP 10.0.0.5:40000 -> 10.96.0.20:80 default/web accept translation-unknown answered",
+				"node-a TCP 169.254.42.1:40000 -> 10.0.0.5:8080 accept translation-unknown answered",
+			},
+		},
 		"SCTP": {
 			[]string{
 				"0 FROM_ENDPOINT 10.0.0.5:5000 -> 10.96.0.30:3868 SCTP service=default/diameter",
@@ -456,6 +469,31 @@ func TestManyAtOnce(t *testing.T) {
 		if want := fmt.Sprintf("node-a TCP 10.0.0.5:%d -> 10.96.0.20:80 default/web dnat service-proxy => 10.0.1.7:8080 closed", 40000+i); r != want {
 			t.Fatalf("%s\nwant %s", r, want)
 		}
+	}
+}
+
+// TestConnectionsOfOnePair: a list of many connections between two pods is made in time that grows with their number.
+func TestConnectionsOfOnePair(t *testing.T) {
+	tr := newTracker()
+	for i := range 40_000 {
+		at := began.Add(time.Duration(i) * time.Millisecond)
+		e := event{kind: eventTraceSock, node: "node-a", at: at, protocol: decision.TCP, source: netip.MustParseAddrPort("10.0.0.5:0"), destination: netip.MustParseAddrPort("10.96.0.20:80"), service: "default/web", cookie: uint64(i)}
+		tr.take(&e, began)
+		e.translated, e.destination, e.service = true, netip.MustParseAddrPort("10.0.1.7:8080"), ""
+		tr.take(&e, began)
+		e = event{kind: eventTrace, node: "node-a", at: at, protocol: decision.TCP, source: netip.AddrPortFrom(e.source.Addr(), uint16(1024+i)), destination: e.destination, sender: client, flags: &hubblepb.TCPFlags{SYN: true}}
+		tr.take(&e, began)
+	}
+	tr.finish(began.Add(time.Hour))
+	records, _ := tr.list(&observe.Filter{Limit: observe.All}, began)
+	known := 0
+	for _, r := range records {
+		if r.Service == "default/web" && r.Reason == "service-proxy" {
+			known++
+		}
+	}
+	if len(records) != 40_000 || known != 40_000 {
+		t.Errorf("%d records, %d with a Service", len(records), known)
 	}
 }
 
@@ -516,6 +554,47 @@ func TestLosses(t *testing.T) {
 	gone := &hubblepb.GetFlowsResponse{ResponseTypes: &hubblepb.GetFlowsResponse_NodeStatus{NodeStatus: &hubblepb.NodeStatusEvent{StateChange: hubblepb.NodeState_NODE_UNAVAILABLE, NodeNames: []string{"prod/node-b", "prod/node-c"}}}}
 	if diff := cmp.Diff(&observe.Missed{Node: "node-b, node-c", Why: observe.MissedUnreachable}, tr.response(gone, began)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestSlowRelay: of a relay that gives an event a second, a stream says the same as a list.
+func TestSlowRelay(t *testing.T) {
+	tr := newTracker()
+	var got []string
+	tr.emit = func(c *connection, what flow.Event, life flow.Life) { got = append(got, brief(c.record(what, life))) }
+	at := began
+	for _, line := range []string{
+		"0 TO_OVERLAY 10.0.0.5:40000 -> 10.0.1.7:8080 S forward",
+		"1 PRE 10.0.0.5 -> 10.96.0.20:80 service=default/web cookie=1",
+		"2 POST 10.0.0.5 -> 10.0.1.7:8080 cookie=1",
+		"3 TO_OVERLAY 10.0.0.9:40000 -> 10.0.1.9:8080 S forward",
+		"4 TO_ENDPOINT 10.0.1.9:8080 -> 10.0.0.9:40000 SA reply",
+		"5 TO_ENDPOINT 10.0.1.7:8080 -> 10.0.0.5:40000 SA reply",
+	} {
+		tr.response(packet(t, line), at)
+		for range 20 {
+			at = at.Add(50 * time.Millisecond)
+			tr.pass(at)
+		}
+	}
+	for range 100 {
+		at = at.Add(50 * time.Millisecond)
+		tr.pass(at)
+	}
+	const web, direct = "node-a TCP 10.0.0.5:40000 -> 10.96.0.20:80 default/web dnat service-proxy => 10.0.1.7:8080 ", "node-a TCP 10.0.0.9:40000 -> 10.0.1.9:8080 accept translation-unknown "
+	if diff := cmp.Diff([]string{web + "event=decided decided", web + "event=answered answered", direct + "event=decided decided", direct + "event=answered answered"}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	// A socket's events that come when its connection is resolved are of no other one.
+	tr.response(packet(t, "10000 TO_OVERLAY 10.0.0.5:40002 -> 10.0.1.7:8080 S forward"), at)
+	tr.pass(at.Add(2 * time.Second))
+	tr.response(packet(t, "10010 PRE 10.0.0.5 -> 10.96.0.20:80 service=default/web cookie=2"), at.Add(3*time.Second))
+	tr.response(packet(t, "10011 POST 10.0.0.5 -> 10.0.1.7:8080 cookie=2"), at.Add(3*time.Second))
+	tr.response(packet(t, "10500 TO_OVERLAY 10.0.0.5:40004 -> 10.0.1.7:8080 S forward"), at.Add(3*time.Second))
+	got = nil
+	tr.pass(at.Add(5 * time.Second))
+	if diff := cmp.Diff([]string{"node-a TCP 10.0.0.5:40004 -> 10.0.1.7:8080 accept translation-unknown event=decided decided"}, got[:min(1, len(got))]); diff != "" {
+		t.Errorf("late: -want +got:\n%s", diff)
 	}
 }
 
