@@ -21,7 +21,7 @@ const (
 type sender int8
 
 const (
-	unknownSender sender = iota
+	unknownSender sender = iota // of Cilium's, that is not known; of nfqproxy's own server, any
 	client
 	server
 )

@@ -569,6 +569,58 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestRoundTripStates: events become the same states.
+func TestRoundTripStates(t *testing.T) {
+	served := observetest.New("node-a")
+	want := make(map[string][]flow.Event)
+	for i, life := range []struct {
+		protocol string
+		events   []flow.Event
+	}{
+		{"TCP", []flow.Event{flow.Decided, flow.Answered, flow.Established, flow.Closing, flow.Closed}},
+		{"TCP", []flow.Event{flow.Decided, flow.Repeated, flow.Answered, flow.Established, flow.Reset}},
+		{"TCP", []flow.Event{flow.Decided, flow.Refused}},
+		{"UDP", []flow.Event{flow.Decided, flow.Answered, flow.Established}},
+		{"SCTP", []flow.Event{flow.Decided, flow.Answered, flow.Established, flow.Closing, flow.Closed}},
+		{"SCTP", []flow.Event{flow.Decided, flow.Refused}},
+	} {
+		at, source := began, fmt.Sprintf("10.244.1.9:%d", 40000+i)
+		want[source] = life.events
+		state := flow.Decided
+		for n, e := range life.events {
+			if e != flow.Repeated {
+				state = e
+			}
+			served.List = append(served.List, observe.Item{Record: &flow.Record{
+				Version: 1, ID: source, Event: e, Time: &at, Node: "node-a", Protocol: life.protocol, Verdict: "dnat", Reason: "balanced", Conntrack: "created",
+				Source: source, SourcePod: "default/shell", Destination: "10.96.0.20:80", Service: "default/web", Endpoint: "10.244.2.2:8080",
+				Life: &flow.Life{State: state, Since: at.Add(time.Duration(n) * 1100 * time.Millisecond)},
+			}})
+		}
+	}
+	o := open(t, "hubble://"+serveOwn(t, served, nil))
+	var ids []string
+	if err := o.Flows(t.Context(), observe.FlowQuery{}, func(i observe.Item) error {
+		ids = append(ids, i.Record.ID)
+		return nil
+	}); err != nil || len(ids) != len(want) {
+		t.Fatalf("%d records, %v", len(ids), err)
+	}
+	for _, id := range ids {
+		r, err := o.Flow(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []flow.Event
+		for _, m := range r.Life.History {
+			got = append(got, m.Event)
+		}
+		if diff := cmp.Diff(want[r.Source], got); diff != "" || r.Life.Incomplete || r.Service != "default/web" || r.Endpoint != "10.244.2.2:8080" {
+			t.Errorf("%s: %+v: -want +got:\n%s", r.Source, r.Life, diff)
+		}
+	}
+}
+
 // TestRelay: hubble-relay gives the same connections as the node that it asks, with the node's name.
 func TestRelay(t *testing.T) {
 	relay := clustertest.RequireProgram(t, cluster.HubbleRelay)

@@ -140,8 +140,8 @@ func (t *tracker) name(a netip.AddrPort, name string) {
 func (t *tracker) find(e *event) (*connection, sender) {
 	if e.sender != server {
 		if c := t.connections[key{origin{e.node, e.protocol, e.source}, e.destination}]; c != nil {
-			if e.sender == unknownSender && e.before {
-				return c, client // where packets come in, only the sender of replies is not known
+			if e.sender == unknownSender && !e.ongoing {
+				return c, client // Cilium has not looked it up, so its addresses tell
 			}
 			return c, e.sender
 		}
@@ -164,7 +164,7 @@ func (t *tracker) find(e *event) (*connection, sender) {
 	// A reply that was translated back has the endpoint's address, and the Service's port.
 	var found *connection
 	for _, c := range t.clients[to] {
-		if c.wire.Addr() == e.source.Addr() {
+		if c.wire.Addr() == e.source.Addr() && (c.answered.IsZero() || c.front.IsValid()) { // else its replies come untranslated
 			if found != nil {
 				return nil, server
 			}

@@ -427,6 +427,26 @@ func TestConnections(t *testing.T) {
 			},
 			[]string{"node-a TCP 10.0.0.5:40000 -> 10.0.1.7:8080 accept translation-unknown established incomplete"},
 		},
+		"one FIN where it goes through the node": {
+			[]string{
+				"0 TO_STACK 10.0.0.5:40000 -> 192.0.2.80:443 S forward",
+				"0 TO_NETWORK 10.0.0.5:40000 -> 192.0.2.80:443 S",
+				"1 FROM_NETWORK 192.0.2.80:443 -> 10.0.0.5:40000 SA",
+				"1 TO_ENDPOINT 192.0.2.80:443 -> 10.0.0.5:40000 SA reply",
+				"2 TO_STACK 10.0.0.5:40000 -> 192.0.2.80:443 A forward",
+				"3 TO_STACK 10.0.0.5:40000 -> 192.0.2.80:443 AF forward",
+				"3 TO_NETWORK 10.0.0.5:40000 -> 192.0.2.80:443 AF",
+			},
+			[]string{"node-a TCP 10.0.0.5:40000 -> 192.0.2.80:443 accept translation-unknown closing"},
+		},
+		"a reply of another connection": { // the first one is answered without a translation
+			[]string{
+				"0 TO_OVERLAY 10.0.0.5:40000 -> 10.0.1.7:9090 S forward",
+				"1 TO_ENDPOINT 10.0.1.7:9090 -> 10.0.0.5:40000 SA reply",
+				"2 TO_ENDPOINT 10.0.1.7:80 -> 10.0.0.5:40000 SA reply xlated=10.96.0.20",
+			},
+			[]string{"node-a TCP 10.0.0.5:40000 -> 10.0.1.7:9090 accept translation-unknown answered"},
+		},
 		"a pod to itself, by a Service": {
 			[]string{
 				"0 FROM_ENDPOINT 10.0.0.5:40000 -> 10.96.0.20:80 S service=default/web",
