@@ -131,7 +131,7 @@ func TestHubbleRecord(t *testing.T) {
 		}
 		if len(got) == 2 {
 			r := got[0]
-			if r.Reason != "service-proxy" || r.Service != "default/web" || r.Endpoint != "10.244.2.2:8080" || r.Node != "node-a" || r.Candidates == nil || len(r.Candidates) > 0 || got[1].Reason != "translation-unknown" {
+			if r.Proxy != "Cilium" || r.Reason != "service-proxy" || r.Service != "default/web" || r.Endpoint != "10.244.2.2:8080" || r.Node != "node-a" || r.Candidates == nil || len(r.Candidates) > 0 || got[1].Reason != "translation-unknown" {
 				t.Errorf("%+v", r)
 			}
 			break

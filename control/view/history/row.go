@@ -28,6 +28,10 @@ type row struct {
 	Node     string `parquet:"node,dict,optional"`
 	Time     int64  `parquet:"time,timestamp(microsecond),delta"`
 
+	// Proxy and Outdated are of flows that another service proxy decided.
+	Proxy    string  `parquet:"proxy,dict,optional"`
+	Outdated float64 `parquet:"outdated,optional"`
+
 	Verdict  string `parquet:"verdict,dict"`
 	Reason   string `parquet:"reason,dict"`
 	Protocol string `parquet:"protocol,dict"`
@@ -118,7 +122,7 @@ func (p pool) of(s string) string {
 // rowOf converts a record with a time.
 func rowOf(r *flow.Record, p pool) row {
 	x := row{
-		ID: r.ID, Node: p.of(r.Node), Time: r.Time.UnixMicro(),
+		ID: r.ID, Node: p.of(r.Node), Time: r.Time.UnixMicro(), Proxy: p.of(r.Proxy), Outdated: r.Outdated,
 		Verdict: p.of(r.Verdict), Reason: p.of(r.Reason), Protocol: p.of(r.Protocol), Local: r.Local,
 		SourcePod: p.of(r.SourcePod), SourceNode: p.of(r.SourceNode), SourceHost: p.of(r.SourceHost),
 		Service: p.of(r.Service), Entry: p.of(r.Entry), Branch: p.of(r.Branch), Policy: p.of(r.Policy),
@@ -182,7 +186,7 @@ func (x *row) setLife(l *flow.Life, p pool) {
 func (x *row) record() *flow.Record {
 	at := time.UnixMicro(x.Time).UTC()
 	r := &flow.Record{
-		Version: flow.Version, ID: x.ID, Node: x.Node, Time: &at,
+		Version: flow.Version, ID: x.ID, Node: x.Node, Time: &at, Proxy: x.Proxy, Outdated: x.Outdated,
 		Verdict: x.Verdict, Reason: x.Reason, Protocol: x.Protocol, Local: x.Local,
 		Source: join(x.Source, x.SourcePort), Destination: join(x.Destination, x.DestinationPort), Endpoint: join(x.Endpoint, x.EndpointPort),
 		SourcePod: x.SourcePod, SourceNode: x.SourceNode, SourceHost: x.SourceHost,

@@ -39,7 +39,9 @@ func TestRowKeepsRecord(t *testing.T) {
 	odd.ID, odd.Life, odd.Stages, odd.Time = "odd", nil, nil, &at
 	odd.Candidates, odd.Excluded = []flow.Candidate{{Endpoint: "10.0.0.1:1", Probability: 0.5}, {Endpoint: "10.0.0.2:1"}}, []flow.Excluded{}
 	odd.Endpoint = "10.0.0.1:1" // the probability is that of even candidates
-	for _, r := range append(records, &uneven, &odd) {
+	observed := *records[0]
+	observed.ID, observed.Proxy, observed.Outdated, observed.Reason = "observed", "kube-proxy (iptables)", 1.5, "service-proxy"
+	for _, r := range append(records, &uneven, &odd, &observed) {
 		x := rowOf(r, pool{})
 		if diff := cmp.Diff(expected(r), x.record(), cmp.Comparer(time.Time.Equal)); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", r.ID, diff)

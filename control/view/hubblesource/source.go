@@ -29,6 +29,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -51,6 +52,7 @@ type Source struct {
 	server string
 	client hubblepb.ObserverClient
 	now    func() time.Time
+	noted  sync.Map // the nodes
 }
 
 var _ observe.Observer = (*Source)(nil)

@@ -346,9 +346,10 @@ func (s *Source) advise(t *tracker, many int) {
 	}
 	var nodes []string
 	for name, b := range t.blind {
-		if b.known == 0 && b.unknown >= many && !b.noted {
-			b.noted = true
-			nodes = append(nodes, name)
+		if b.known == 0 && b.unknown >= many {
+			if _, noted := s.noted.LoadOrStore(name, true); !noted {
+				nodes = append(nodes, name)
+			}
 		}
 	}
 	if len(nodes) == 0 {

@@ -62,10 +62,7 @@ type tracker struct {
 }
 
 // blindness counts, for a node, connections of its pods with and without a known translation.
-type blindness struct {
-	unknown, known int
-	noted          bool
-}
+type blindness struct{ unknown, known int }
 
 func newTracker() *tracker {
 	return &tracker{
