@@ -117,7 +117,9 @@ func parse(f *hubblepb.Flow) (e event, ok bool) {
 	default:
 		return event{}, false
 	}
-	if r := f.GetIsReply(); r != nil {
+	// Where packets come in, Cilium has not looked up their connection. Decrypted ones have a reason that Hubble decodes as that of
+	// a first packet, also replies (TRACE_REASON_ENCRYPTED is a mask).
+	if r := f.GetIsReply(); r != nil && !e.before {
 		e.sender = client
 		if r.GetValue() {
 			e.sender = server
@@ -136,6 +138,7 @@ func (e *event) observed(f *hubblepb.Flow) {
 		hubblepb.TraceObservationPoint_FROM_STACK, hubblepb.TraceObservationPoint_FROM_OVERLAY, hubblepb.TraceObservationPoint_FROM_NETWORK,
 		hubblepb.TraceObservationPoint_FROM_CRYPTO:
 		e.before = true
+		return
 	case hubblepb.TraceObservationPoint_TO_ENDPOINT:
 		e.delivered = true
 	}

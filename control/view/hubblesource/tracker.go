@@ -55,8 +55,9 @@ type tracker struct {
 	unresolved  []*connection             // in the order of their beginning
 	begun       []*connection             // the same; of a stream, those that may still become unanswered
 	swept       time.Time
-	newest      time.Time // of all events, by the nodes' clocks
-	heard       time.Time // when the last one came
+	direct      map[key]time.Time // packets that came in without the address of a Service, of no known connection
+	newest      time.Time         // of all events, by the nodes' clocks
+	heard       time.Time         // when the last one came
 	sockets
 	blind map[string]*blindness
 }
@@ -67,7 +68,7 @@ type blindness struct{ unknown, known int }
 func newTracker() *tracker {
 	return &tracker{
 		connections: make(map[key]*connection), clients: make(map[origin][]*connection), names: make(map[netip.AddrPort]string),
-		losses: make(map[string]int), sockets: newSockets(), blind: make(map[string]*blindness),
+		losses: make(map[string]int), direct: make(map[key]time.Time), sockets: newSockets(), blind: make(map[string]*blindness),
 	}
 }
 
@@ -105,6 +106,9 @@ func (t *tracker) take(e *event, now time.Time) {
 	isNew := false
 	if c == nil {
 		if c, sentBy, isNew = t.begin(e, now); c == nil {
+			if e.before {
+				t.direct[key{origin{e.node, e.protocol, e.source}, e.destination}] = e.at
+			}
 			return
 		}
 	}
@@ -238,8 +242,12 @@ func (t *tracker) fronted(c *connection, e *event) *connection {
 	if e.before { // it comes in with the address that it has
 		return nil
 	}
+	of := origin{c.node, c.protocol, c.client}
+	if at, ok := t.direct[key{of, c.wire}]; ok && e.at.Sub(at).Abs() <= window {
+		return nil
+	}
 	var found *connection
-	for _, other := range t.clients[origin{c.node, c.protocol, c.client}] {
+	for _, other := range t.clients[of] {
 		// After a loss, the packet may have come in with another address, unobserved.
 		if !other.front.IsValid() || e.at.Sub(other.fronted).Abs() > window || other.losses != t.losses[c.node] {
 			continue
@@ -253,7 +261,7 @@ func (t *tracker) fronted(c *connection, e *event) *connection {
 	case found == nil:
 	case !found.wire.IsValid():
 		found.wire = c.wire
-		t.connections[key{origin{c.node, c.protocol, c.client}, c.wire}] = found
+		t.connections[key{of, c.wire}] = found
 		return found
 	default:
 		c.front, c.service = found.front, found.service
@@ -432,6 +440,11 @@ func (t *tracker) finish(now time.Time) {
 func (t *tracker) sweep(now time.Time) {
 	t.swept = now
 	t.sockets.sweep(now)
+	for k, at := range t.direct {
+		if t.newest.Sub(at) > 2*window {
+			delete(t.direct, k)
+		}
+	}
 	var all []*connection
 	for k, c := range t.connections {
 		if k.destination != c.wire && c.wire.IsValid() {

@@ -334,7 +334,7 @@ func TestConnections(t *testing.T) {
 			[]string{
 				"0 FROM_ENDPOINT 10.0.0.5:5000 -> 10.96.0.10:53 UDP service=kube-system/kube-dns",
 				"0 TO_OVERLAY 10.0.0.5:5000 -> 10.0.1.3:53 UDP forward",
-				"1 FROM_ENDPOINT 10.0.0.5:5000 -> 10.0.1.4:53 UDP forward",
+				"1 FROM_ENDPOINT 10.0.0.5:5000 -> 10.0.1.4:53 UDP",
 				"1 TO_OVERLAY 10.0.0.5:5000 -> 10.0.1.4:53 UDP forward",
 			},
 			[]string{
@@ -426,6 +426,15 @@ func TestConnections(t *testing.T) {
 				"1 TO_OVERLAY 10.0.0.5:40000 -> 10.0.1.7:8080 A forward",
 			},
 			[]string{"node-a TCP 10.0.0.5:40000 -> 10.0.1.7:8080 accept translation-unknown established incomplete"},
+		},
+		"decrypted replies": { // which look like first packets
+			[]string{
+				"0 TO_OVERLAY 10.0.0.5:5000 -> 10.0.1.3:53 UDP forward",
+				"1 FROM_OVERLAY 10.0.1.3:53 -> 10.0.0.5:5000 UDP forward",
+				"1 FROM_OVERLAY 10.0.1.3:53 -> 10.0.0.6:5000 UDP forward",
+				"1 TO_ENDPOINT 10.0.1.3:53 -> 10.0.0.5:5000 UDP reply",
+			},
+			[]string{"node-a UDP 10.0.0.5:5000 -> 10.0.1.3:53 accept translation-unknown answered"},
 		},
 		"one FIN where it goes through the node": {
 			[]string{
