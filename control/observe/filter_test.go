@@ -86,7 +86,7 @@ func TestParseFlowQueryErrors(t *testing.T) {
 		{observe.FlowQuery{Protocol: "TCP,,UDP"}, "protocol", `protocol "TCP,,UDP": a value is empty: want values with commas between them`},
 		{observe.FlowQuery{Protocol: " "}, "protocol", `protocol " ": a value is empty: want values with commas between them`},
 		{observe.FlowQuery{Verdict: "DNAT"}, "verdict", `verdict "DNAT": want accept, dnat, reject or drop`},
-		{observe.FlowQuery{Reason: "unknown"}, "reason", `reason "unknown": want not-a-service, balanced, affinity, no-endpoints, no-local-endpoints, source-not-allowed, foreign-localnet, not-filtered, dropped-by-hand, kernel-copy, service-proxy, unknown-endpoint or not-translated`},
+		{observe.FlowQuery{Reason: "unknown"}, "reason", `reason "unknown": want not-a-service, balanced, affinity, no-endpoints, no-local-endpoints, source-not-allowed, foreign-localnet, not-filtered, dropped-by-hand, kernel-copy, service-proxy, unknown-endpoint, not-translated or translation-unknown`},
 		{observe.FlowQuery{State: "gone"}, "state", `state "gone": want decided, answered, established, closing, closed, reset, refused, unanswered, expired, removed, rejected, dropped or failed`},
 		{observe.FlowQuery{Event: "new", Follow: true}, "event", `event "new": want decided, answered, established, closing, closed, reset, refused, unanswered, expired, removed, rejected, dropped, failed, repeated or gone`},
 		{observe.FlowQuery{Event: "gone"}, "event", `event "gone": only streams have events: use follow, or filter by state`},
