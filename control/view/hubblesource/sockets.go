@@ -35,13 +35,13 @@ type socketKey struct {
 
 // socketState is what the last events of a socket said.
 type socketState struct {
-	front       netip.AddrPort // before the translation
-	service     string
-	at          time.Time
-	wire        netip.AddrPort // after the translation; invalid: not known yet
-	of          netip.AddrPort // the Service's address that became wire
-	translated  time.Time
-	arrivedLast time.Time
+	front      netip.AddrPort // before the translation
+	service    string
+	at         time.Time
+	wire       netip.AddrPort // after the translation; invalid: not known yet
+	of         netip.AddrPort // the Service's address that became wire
+	translated time.Time
+	arrived    time.Time // the last event, by this machine's clock
 }
 
 // pair is a pod and an endpoint.
@@ -91,7 +91,7 @@ func (s *sockets) socket(e *event, now time.Time) {
 		state = new(socketState)
 		s.states[k] = state
 	}
-	state.arrivedLast = now
+	state.arrived = now
 	if !e.translated {
 		state.front, state.service, state.at = e.destination, e.service, e.at
 		if state.wire.IsValid() && !state.of.IsValid() && !e.at.After(state.translated) && state.translated.Sub(e.at) <= window {
@@ -100,9 +100,11 @@ func (s *sockets) socket(e *event, now time.Time) {
 		return
 	}
 	tr := translation{port: e.source.Port(), at: e.at, arrived: now}
-	if state.front.IsValid() && e.at.Sub(state.at).Abs() <= window {
+	// Without cookies of the kernel, Cilium sends 0 or, for TCP, a random number each time (sock_local_cookie in bpf_sock.c).
+	if state.front.IsValid() && e.at.Sub(state.at).Abs() <= window && (e.cookie != 0 || tr.port != 0) {
 		tr.front, tr.service = state.front, state.service
 	}
+	state.front = netip.AddrPort{} // the next translation has an event of its own
 	if e.destination == state.wire && tr.front == state.of && e.at.Sub(state.translated) <= socketAge {
 		state.translated = e.at // one more packet
 		return
@@ -121,6 +123,7 @@ func (s *sockets) complete(e *event, state *socketState) {
 	for i := range list {
 		if tr := &list[i]; tr.at.Equal(state.translated) && tr.port == e.source.Port() && !tr.front.IsValid() {
 			tr.front, tr.service, state.of = e.destination, e.service, e.destination
+			state.front = netip.AddrPort{}
 			return
 		}
 	}
@@ -218,7 +221,7 @@ func without[T any](list []T, i int) []T {
 // sweep forgets what is too old to be joined.
 func (s *sockets) sweep(now time.Time) {
 	for k, state := range s.states {
-		if now.Sub(state.arrivedLast) > socketAge {
+		if now.Sub(state.arrived) > socketAge {
 			delete(s.states, k)
 		}
 	}

@@ -245,6 +245,28 @@ func TestConnections(t *testing.T) {
 				"node-a TCP 10.0.0.5:40002 -> 10.0.1.7:8080 accept translation-unknown unanswered",
 			},
 		},
+		"one socket to two Services, an event missing": {
+			[]string{
+				"0 PRE 10.0.0.5 -> 10.96.0.10:53 service=kube-system/kube-dns cookie=1 UDP",
+				"0 POST 10.0.0.5 -> 10.0.1.3:53 cookie=1 UDP",
+				"1 TO_OVERLAY 10.0.0.5:5000 -> 10.0.1.3:53 UDP forward",
+				"2 POST 10.0.0.5 -> 10.0.1.4:9000 cookie=1 UDP",
+				"3 TO_OVERLAY 10.0.0.5:5000 -> 10.0.1.4:9000 UDP forward",
+			},
+			[]string{
+				"node-a UDP 10.0.0.5:5000 -> 10.96.0.10:53 kube-system/kube-dns dnat service-proxy => 10.0.1.3:53 unanswered",
+				"node-a UDP 10.0.0.5:5000 -> 10.0.1.4:9000 accept translation-unknown unanswered",
+			},
+		},
+		"no cookies": {
+			[]string{
+				"0 PRE 10.0.0.5 -> 10.96.0.20:80 service=default/web",
+				"0 PRE 10.0.0.5 -> 10.96.0.21:80 service=default/shop",
+				"0 POST 10.0.0.5 -> 10.0.1.7:8080",
+				"1 TO_OVERLAY 10.0.0.5:40000 -> 10.0.1.7:8080 S forward",
+			},
+			[]string{"node-a TCP 10.0.0.5:40000 -> 10.0.1.7:8080 accept translation-unknown unanswered"},
+		},
 		"half of the socket's events": { // newer versions report one in five seconds, with aggregation
 			[]string{
 				"0 POST 10.0.0.5 -> 10.0.1.7:8080 cookie=1",
@@ -506,7 +528,7 @@ func TestConnectionsOfOnePair(t *testing.T) {
 	tr := newTracker()
 	for i := range 40_000 {
 		at := began.Add(time.Duration(i) * time.Millisecond)
-		e := event{kind: eventTraceSock, node: "node-a", at: at, protocol: decision.TCP, source: netip.MustParseAddrPort("10.0.0.5:0"), destination: netip.MustParseAddrPort("10.96.0.20:80"), service: "default/web", cookie: uint64(i)}
+		e := event{kind: eventTraceSock, node: "node-a", at: at, protocol: decision.TCP, source: netip.MustParseAddrPort("10.0.0.5:0"), destination: netip.MustParseAddrPort("10.96.0.20:80"), service: "default/web", cookie: uint64(i + 1)}
 		tr.take(&e, began)
 		e.translated, e.destination, e.service = true, netip.MustParseAddrPort("10.0.1.7:8080"), ""
 		tr.take(&e, began)
