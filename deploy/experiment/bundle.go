@@ -62,7 +62,7 @@ func Bundle(dir string, w io.Writer) (large []string, err error) {
 		}
 	}
 	z := gzip.NewWriter(w)
-	a := &archive{tar: tar.NewWriter(z), top: r.Name}
+	a := newArchive(z, r.Name)
 	for _, name := range r.files(dir) {
 		data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
 		if errors.Is(err, os.ErrNotExist) && name == FileCitation {
@@ -75,7 +75,7 @@ func Bundle(dir string, w io.Writer) (large []string, err error) {
 			return nil, err
 		}
 	}
-	return large, errors.Join(a.add(FileSums, []byte(a.sums.String())), a.tar.Close(), z.Close())
+	return large, errors.Join(a.close(), z.Close())
 }
 
 // archive is an archive that is written.
@@ -83,6 +83,13 @@ type archive struct {
 	tar  *tar.Writer
 	top  string // the directory of all files
 	sums strings.Builder
+}
+
+func newArchive(w io.Writer, top string) *archive { return &archive{tar: tar.NewWriter(w), top: top} }
+
+// close ends the archive with the checksums.
+func (a *archive) close() error {
+	return errors.Join(a.add(FileSums, []byte(a.sums.String())), a.tar.Close())
 }
 
 func (a *archive) add(name string, data []byte) error {

@@ -88,6 +88,8 @@ type Runner struct {
 	// Progress is called with the number of cells that are done, with parts of those that run. Nil: it is
 	// not. It is called by one goroutine at a time.
 	Progress func(done float64, cells int)
+	// Elsewhere runs the cells instead of Backend, which then only has its name in the results; nil: Backend runs them, here.
+	Elsewhere Elsewhere
 }
 
 // Run runs the cells that the directory does not have, and writes all results. If the context ends, it writes
@@ -150,6 +152,9 @@ func (r *Runner) prepare() error {
 		case before.Backend != run.Backend || before.Version != run.Version:
 			return fmt.Errorf("%s has results of nfqproxy %s (%s), and this is %s (%s): give another directory with -o, or remove it", r.Dir, before.Version, before.Backend, run.Version, run.Backend)
 		}
+		if r.Elsewhere != nil {
+			run.Machine = before.Machine
+		}
 	}
 	if err := os.MkdirAll(filepath.Join(r.Dir, dirCells), 0o755); err != nil {
 		return err
@@ -174,6 +179,9 @@ func (r *Runner) runAll(ctx context.Context, missing []Key, cells int) error {
 	defer cancel(nil)
 	p := &progress{parts: make(map[Key]float64), done: cells - len(missing), cells: cells, report: r.Progress}
 	p.set(Key{}, 0)
+	if r.Elsewhere != nil {
+		return r.elsewhere(ctx, missing, p)
+	}
 	work := make(chan Key)
 	var workers sync.WaitGroup
 	for range min(r.Backend.Parallel(), len(missing)) {
@@ -200,16 +208,56 @@ func (r *Runner) runAll(ctx context.Context, missing []Key, cells int) error {
 func (r *Runner) one(ctx context.Context, k Key, p *progress) error {
 	cell, cost, err := r.Backend.Run(ctx, r.Experiment, k, func(done float64) { p.set(k, done) })
 	if err != nil {
-		return fmt.Errorf("%s with seed %d: %w", label(k.Algorithm, k.Point), k.Seed, err)
+		return fmt.Errorf("%s: %w", k, err)
 	}
-	if err := writeJSON(r.path(k, "-cost"), cost); err != nil {
+	return r.keep(cell, cost, p)
+}
+
+// keep writes the files of a cell.
+func (r *Runner) keep(cell *Cell, cost *Cost, p *progress) error {
+	if err := writeJSON(r.path(cell.Key, "-cost"), cost); err != nil {
 		return err
 	}
-	if err := writeJSON(r.path(k, ""), cell); err != nil {
+	if err := writeJSON(r.path(cell.Key, ""), cell); err != nil {
 		return err
 	}
-	p.finish(k)
+	p.finish(cell.Key)
 	return nil
+}
+
+// elsewhere has other machines run cells.
+func (r *Runner) elsewhere(ctx context.Context, missing []Key, p *progress) error {
+	wanted := make(map[Key]bool)
+	for _, k := range missing {
+		wanted[k] = true
+	}
+	var machine *Machine
+	before := len(wanted)
+	err := r.Elsewhere.Run(ctx, r.Experiment, missing, func(part *Part) error {
+		for i, cell := range part.Cells {
+			if !wanted[cell.Key] {
+				continue // it is here
+			}
+			if err := r.keep(cell, part.Costs[i], p); err != nil {
+				return err
+			}
+			delete(wanted, cell.Key)
+			machine = &part.Machine
+		}
+		return nil
+	})
+	if err == nil && len(wanted) == before {
+		err = errors.New("no run was done")
+	}
+	if machine == nil {
+		return err
+	}
+	run, readErr := readRun(r.Dir)
+	run.Machine = *machine
+	if readErr == nil {
+		readErr = writeRun(r.Dir, &run)
+	}
+	return errors.Join(err, readErr)
 }
 
 // progress adds up the progress of cells.
@@ -263,11 +311,16 @@ func readJSON(path string, into any) error {
 }
 
 func writeJSON(path string, v any) error {
-	data, err := json.MarshalIndent(v, "", " ")
+	data, err := toJSON(v)
 	if err != nil {
 		return err
 	}
-	return writeFile(path, append(data, '\n'))
+	return writeFile(path, data)
+}
+
+func toJSON(v any) ([]byte, error) {
+	data, err := json.MarshalIndent(v, "", " ")
+	return append(data, '\n'), err
 }
 
 // writeFile writes a file that has its name only once it is complete.

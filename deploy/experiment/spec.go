@@ -6,6 +6,7 @@
 package experiment
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
@@ -97,6 +98,14 @@ type Key struct {
 	Point     string `json:"point,omitempty"` // as [Point.Name]
 	Seed      int    `json:"seed"`            // from 1
 	Repeat    int    `json:"repeat"`          // from 1
+}
+
+func (k Key) String() string {
+	text := fmt.Sprintf("%s with seed %d", label(k.Algorithm, k.Point), k.Seed)
+	if k.Repeat > 1 {
+		text += fmt.Sprintf(", repeat %d", k.Repeat)
+	}
+	return text
 }
 
 // series are the cells of an algorithm at a point.
