@@ -121,6 +121,15 @@ func (s *Spec) all() (all []series) {
 	return all
 }
 
+// Cells are the cells with which the experiment begins, in order. [Until] may add others.
+func (s *Spec) Cells() []Key {
+	seeds := make(map[series]int)
+	for _, one := range s.all() {
+		seeds[one] = s.Seeds
+	}
+	return s.cells(seeds)
+}
+
 // cells are the cells of an experiment in order, with the number of seeds for each series: by seed, repeat, point and algorithm, so
 // that an interrupted run has all algorithms.
 func (s *Spec) cells(seeds map[series]int) (cells []Key) {

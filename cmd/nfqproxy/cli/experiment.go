@@ -30,7 +30,7 @@ algorithms. Runs are in simulated time, by the code that decides for real, and h
 same results on any machine; or live, in a lab with a real kernel. The file and the results
 are described in docs/reference/experiments.md.`,
 	}
-	cmd.AddCommand(newExperimentRunCommand(), newExperimentInitCommand(), newExperimentListCommand(), newExperimentReportCommand(), newExperimentCompareCommand(), newExperimentBundleCommand(), newExperimentVerifyCommand())
+	cmd.AddCommand(newExperimentRunCommand(), newExperimentInitCommand(), newExperimentListCommand(), newExperimentReportCommand(), newExperimentCompareCommand(), newExperimentBundleCommand(), newExperimentVerifyCommand(), newExperimentPartCommand())
 	return cmd
 }
 
@@ -41,6 +41,7 @@ type experimentFlags struct {
 	parallel int
 	simulate bool
 	live     bool
+	cluster  clusterRun
 }
 
 func newExperimentRunCommand() *cobra.Command {
@@ -52,16 +53,24 @@ func newExperimentRunCommand() *cobra.Command {
 and plots (report.html), tables as text and LaTeX, and all values as CSV. Ctrl-C keeps the
 runs that are done; the same command continues. Prints the table. With --live each run
 takes the duration that the file has. With --simulate --live the page and the table have
-both side by side, with the error of the simulation.`,
+both side by side, with the error of the simulation.
+
+With --on kubernetes the runs take place in pods of an Indexed Job, and the results come
+into the directory as if they had been made here, bit for bit. Ctrl-C leaves the Job
+running; the same command continues.`,
 		Example: `  nfqproxy experiment run heavy-tail
   nfqproxy experiment run my.yaml --simulate --live --seeds 3
-  nfqproxy experiment run my.yaml --output-directory results --seeds 30`,
+  nfqproxy experiment run my.yaml --output-directory results --seeds 30
+  nfqproxy experiment run my.yaml --on kubernetes --namespace lab --parallel 64`,
 		Annotations: ending(),
 		Args:        exactly(1, "FILE or NAME"),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return labs.Experiments(), cobra.ShellCompDirectiveDefault
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.cluster.check(cmd.Flags()); err != nil {
+				return err
+			}
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
 		},
 	}
@@ -71,7 +80,8 @@ both side by side, with the error of the simulation.`,
 	flags.BoolVar(&f.simulate, "simulate", false, "run in simulated time (default, unless --live is given)")
 	flags.BoolVar(&f.live, "live", false, "run in a lab: a real kernel, the real daemon and real connections (Linux)")
 	flags.IntVar(&f.seeds, "seeds", 0, "number of seeds (default: the file's)")
-	flags.IntVar(&f.parallel, "parallel", runtime.NumCPU(), "number of simulated runs at the same time")
+	flags.IntVar(&f.parallel, "parallel", runtime.NumCPU(), "number of simulated runs at the same time; with --on kubernetes of pods, 16 if it is not given")
+	f.cluster.add(cmd)
 	return cmd
 }
 
@@ -91,6 +101,9 @@ func (f *experimentFlags) run(ctx context.Context, stdout, stderr io.Writer, nam
 	}
 	if f.dir == "" {
 		f.dir = x.Metadata.Name
+	}
+	if f.cluster.on != "" {
+		return f.runOnCluster(ctx, stdout, stderr, x)
 	}
 	if !f.live {
 		return f.show(ctx, stdout, stderr, x, f.simulation(), f.dir)
@@ -120,10 +133,14 @@ func (f *experimentFlags) runLive(ctx context.Context, stdout, stderr io.Writer,
 	}
 	var both experiment.Both
 	var err error
-	if both.Simulated, err = runExperiment(ctx, stderr, x, f.simulation(), filepath.Join(f.dir, experiment.DirSimulated)); err != nil {
+	one := func(b experiment.Backend, dir string) (*experiment.Results, error) {
+		r := experiment.Runner{Experiment: x, Backend: b, Dir: filepath.Join(f.dir, dir)}
+		return runExperiment(ctx, &r, newProgressBar(stderr))
+	}
+	if both.Simulated, err = one(f.simulation(), experiment.DirSimulated); err != nil {
 		return err
 	}
-	results, stopped := runExperiment(ctx, stderr, x, live.Backend{}, filepath.Join(f.dir, experiment.DirLive))
+	results, stopped := one(live.Backend{}, experiment.DirLive)
 	if results == nil {
 		return stopped
 	}
@@ -140,9 +157,14 @@ func (f *experimentFlags) runLive(ctx context.Context, stdout, stderr io.Writer,
 
 // show runs an experiment and prints its table.
 func (f *experimentFlags) show(ctx context.Context, stdout, stderr io.Writer, x *experiment.Experiment, b experiment.Backend, dir string) error {
-	results, err := runExperiment(ctx, stderr, x, b, dir)
+	r := experiment.Runner{Experiment: x, Backend: b, Dir: dir}
+	return showResults(ctx, stdout, &r, newProgressBar(stderr))
+}
+
+func showResults(ctx context.Context, stdout io.Writer, r *experiment.Runner, bar *progressBar) error {
+	results, err := runExperiment(ctx, r, bar)
 	if results != nil {
-		fmt.Fprintf(stdout, "%s\n%s/%s\n", results.Text(), dir, experiment.FileReport)
+		fmt.Fprintf(stdout, "%s\n%s/%s\n", results.Text(), r.Dir, experiment.FileReport)
 	}
 	if err != nil {
 		return err
@@ -152,9 +174,8 @@ func (f *experimentFlags) show(ctx context.Context, stdout, stderr io.Writer, x 
 
 // runExperiment runs an experiment with a progress bar. If it is interrupted, it returns the results of the runs that
 // are done, if there are any, with an error.
-func runExperiment(ctx context.Context, stderr io.Writer, x *experiment.Experiment, b experiment.Backend, dir string) (*experiment.Results, error) {
-	bar := newProgressBar(stderr)
-	r := experiment.Runner{Experiment: x, Dir: dir, Version: version, Progress: bar.update, Backend: b}
+func runExperiment(ctx context.Context, r *experiment.Runner, bar *progressBar) (*experiment.Results, error) {
+	r.Version, r.Progress = version, bar.update
 	results, err := r.Run(ctx)
 	bar.clear()
 	switch {
