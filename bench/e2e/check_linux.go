@@ -48,6 +48,7 @@ var checks = []check{
 		before: (*checker).secondChance, after: (*checker).noSecondChance, rate: 1000},
 	{name: "drain", what: "a node is drained and joins again", do: (*checker).drain, fails: newFailure, fits: anyCluster},
 	{name: "views", what: "status, flows, why and doctor with --cluster", do: (*checker).views, fails: anyFailure, fits: ownCluster},
+	{name: "experiment", what: "nfqproxy experiment run --on kubernetes", do: (*checker).experiment, fails: anyFailure, fits: anyCluster},
 	{name: "relay", what: "hubble-relay is installed, observed and removed", do: (*checker).relay, fails: anyFailure, fits: kustomizeCluster},
 	{name: "observe", what: "nfqproxy observes beside kube-proxy, and is removed", do: (*checker).observe, fails: anyFailure, fits: otherCluster},
 	{name: "install", what: "nfqproxy install --cluster", do: (*checker).install, fails: anyFailure, fits: kubeProxyCluster},
