@@ -115,11 +115,7 @@ func (f *experimentFlags) runOnCluster(ctx context.Context, stdout, stderr io.Wr
 		return err
 	}
 	r := experiment.Runner{Experiment: x, Backend: experiment.Simulate{}, Elsewhere: cluster, Dir: f.dir}
-	err = showResults(ctx, stdout, &r, bar)
-	if ctx.Err() != nil {
-		err = fmt.Errorf("%w; its Job goes on in namespace %s", err, c.options.Namespace)
-	}
-	return err
+	return showResults(ctx, stdout, &r, bar)
 }
 
 // print prints the objects of a run from its beginning.
@@ -162,7 +158,8 @@ the pod's log.`,
 				return err
 			}
 			f := experimentFlags{parallel: 1}
-			w := experiment.Worker{Backend: f.simulation(), Version: version, Keep: keep, Log: func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }}
+			// All to one stream: lines of two can come into a pod's log in another order, and into the block.
+			w := experiment.Worker{Backend: f.simulation(), Version: version, Keep: keep, Log: func(text string) { fmt.Fprintln(cmd.OutOrStdout(), text) }}
 			part, err := w.Run(cmd.Context(), archive, index)
 			if cmd.Context().Err() != nil {
 				const terminated = 128 + 15 // the Job tries again

@@ -392,12 +392,15 @@ func (c *useCase) testInterrupted() {
 	if !errors.Is(err, context.Canceled) || len(c.jobs()) != 1 {
 		c.Fatalf("%v, Jobs %q", err, c.jobs())
 	}
+	c.noted(" goes on; the same command continues with it")
 	if cells, _ := filepath.Glob(filepath.Join(c.dir, "cells", "*[0-9].json")); len(cells) != 2 {
 		c.Errorf("%d runs are done, want 2", len(cells))
 	}
 	c.w.set(c.namespace, nil)
+	c.options.Memory = resource.MustParse("1Gi")
 	c.finishes()
 	c.noted("continues: 2 of 8 pods are done")
+	c.noted("it has its own image, resources and volume; to begin again with others: kubectl --namespace interrupted delete job swept-")
 	if n := len(slices.DeleteFunc(c.notes, func(text string) bool { return !strings.Contains(text, "at a time") })); n != 1 {
 		c.Errorf("%d Jobs were made", n)
 	}

@@ -57,7 +57,7 @@ func (c *Cluster) part(ctx context.Context, p *corev1.Pod) (*experiment.Part, er
 	}
 	part, err := experiment.DecodePart(text)
 	if err != nil {
-		return nil, fmt.Errorf("%w (of %d bytes; its end: %q)", err, len(text), text[max(0, len(text)-100):])
+		return nil, fmt.Errorf("%w: it has %d bytes", err, len(text))
 	}
 	return part, nil
 }
@@ -97,7 +97,7 @@ func reason(p *corev1.Pod) string {
 		switch t := s.State.Terminated; {
 		case t == nil:
 		case t.Reason == "OOMKilled":
-			return "it had not enough memory: give more with --memory"
+			return "out of memory: give more with --memory"
 		default:
 			text := fmt.Sprintf("exit code %d", t.ExitCode)
 			if t.Message != "" {

@@ -85,7 +85,24 @@ func (r *run) adopt(ctx context.Context, found *found, covered map[experiment.Ke
 	}
 	r.jobs = append(r.jobs, j)
 	r.note("Job %s/%s continues: %d of %s are done", r.Namespace, j.name, found.object.Status.Succeeded, number(j.work.Parts(), "pod", "pods"))
+	if want := r.pod(j.name); !slices.Equal(settingsOf(&want), settingsOf(&found.object.Spec.Template.Spec)) {
+		r.note("it has its own image, resources and volume; to begin again with others: kubectl --namespace %s delete job %s", r.Namespace, j.name)
+	}
 	return nil
+}
+
+// settingsOf are what flags set in a pod.
+func settingsOf(p *corev1.PodSpec) (all []string) {
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		all = append(all, c.Image, c.Resources.Limits.Cpu().String(), c.Resources.Limits.Memory().String())
+	}
+	for i := range p.Volumes {
+		if claim := p.Volumes[i].PersistentVolumeClaim; claim != nil {
+			all = append(all, claim.ClaimName)
+		}
+	}
+	return all
 }
 
 // passing is an error of something that may pass by itself.
@@ -106,7 +123,7 @@ func (r *run) wait(ctx context.Context) error {
 			}
 			err := r.look(ctx, j)
 			if ctx.Err() != nil {
-				return context.Cause(ctx)
+				return r.leave(ctx)
 			}
 			if _, ok := errors.AsType[passing](err); err != nil && !ok {
 				return err
@@ -122,17 +139,27 @@ func (r *run) wait(ctx context.Context) error {
 		case r.failing.IsZero():
 			r.failing = time.Now()
 		case time.Since(r.failing) > r.patience:
-			return fmt.Errorf("%w; the Job goes on, and the same command continues", failed)
+			return fmt.Errorf("%w; the same command continues", failed)
 		}
 		if !waits {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return r.leave(ctx)
 		case <-tick.C:
 		}
 	}
+}
+
+// leave ends the run, and says which Jobs go on.
+func (r *run) leave(ctx context.Context) error {
+	for _, j := range r.jobs {
+		if !j.ended {
+			r.note("Job %s/%s goes on; the same command continues with it", r.Namespace, j.name)
+		}
+	}
+	return context.Cause(ctx)
 }
 
 // look reads the new results of a Job.
@@ -324,7 +351,7 @@ func (r *run) explainIdle(ctx context.Context, j *job) error {
 	events, err := r.client.CoreV1().Events(r.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=Warning,involvedObject.kind=Job,involvedObject.name=" + j.name})
 	if err == nil && len(events.Items) > 0 {
 		last := &events.Items[len(events.Items)-1]
-		r.noteAs("idle "+last.Message, fmt.Sprintf("Job %s/%s has no pods: %s: %s", r.Namespace, j.name, last.Reason, last.Message))
+		r.noteAs("idle "+j.name, fmt.Sprintf("Job %s/%s has no pods: %s: %s", r.Namespace, j.name, last.Reason, last.Message))
 	}
 	return nil
 }
