@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nfqproxy/nfqproxy/bench/cluster"
 	"github.com/nfqproxy/nfqproxy/bench/cluster/clustertest"
@@ -520,12 +521,17 @@ func (c *useCase) testRights() {
 		c.Fatal(err)
 	}
 	c.fails("permissions are missing in namespace rights: create jobs, delete jobs, get jobs, list jobs, create configmaps, get configmaps, list pods, get pods/log (")
-	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "experiments"}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{"batch"}, Resources: []string{"jobs"}, Verbs: []string{"create", "delete", "get", "list"}},
-		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "get"}},
-		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
-		{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},
-	}}
+	page, err := os.ReadFile("../../../docs/how-to/run-on-a-cluster.md")
+	if err != nil {
+		c.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "```yaml\n")
+	text, _, _ = strings.Cut(text, "```")
+	role := new(rbacv1.Role)
+	if err := yaml.UnmarshalStrict([]byte(text), role); err != nil || len(role.Rules) < 4 {
+		c.Fatalf("%v in the page's Role:\n%s", err, text)
+	}
+	role.Namespace = ""
 	_, err1 := client.RbacV1().Roles(c.namespace).Create(c.Context(), role, metav1.CreateOptions{})
 	_, err2 := client.RbacV1().RoleBindings(c.namespace).Create(c.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "jane"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
