@@ -44,9 +44,10 @@ type world struct {
 	*testing.T
 	*cluster.Cluster
 
-	mu   sync.Mutex
-	logs map[string][]byte              // by namespace/pod
-	how  map[string]func(p *corev1.Pod) // what becomes of the pods of a namespace; without: they run
+	mu      sync.Mutex
+	logs    map[string][]byte              // by namespace/pod
+	how     map[string]func(p *corev1.Pod) // what becomes of the pods of a namespace; without: they run
+	refused map[string]int                 // requests for logs of a namespace that are refused at first
 }
 
 func newWorld(t *testing.T) *world {
@@ -60,7 +61,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	w := &world{T: t, Cluster: c, logs: make(map[string][]byte), how: make(map[string]func(*corev1.Pod))}
+	w := &world{T: t, Cluster: c, logs: make(map[string][]byte), how: make(map[string]func(*corev1.Pod)), refused: map[string]int{"whole": 2}}
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(w.serveLog))
 	t.Cleanup(kubelet.Close)
 	port := kubelet.Listener.Addr().(*net.TCPAddr).Port
@@ -82,29 +83,29 @@ func newWorld(t *testing.T) *world {
 func (w *world) serveLog(to http.ResponseWriter, r *http.Request) {
 	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	w.mu.Lock()
-	text, ok := w.logs[strings.Join(path[1:min(3, len(path))], "/")]
-	w.mu.Unlock()
-	if path[0] != "containerLogs" || !ok {
+	defer w.mu.Unlock()
+	if path[0] != "containerLogs" || len(path) != 4 {
 		http.NotFound(to, r)
 		return
 	}
-	_, _ = to.Write(text)
+	if w.refused[path[1]] > 0 {
+		w.refused[path[1]]--
+		http.Error(to, "busy", http.StatusInternalServerError)
+		return
+	}
+	_, _ = to.Write(w.logs[path[1]+"/"+path[2]])
 }
 
 // kubelet binds pods to the node and runs them.
 func (w *world) kubelet(ctx context.Context) {
 	for ctx.Err() == nil {
 		pods, err := w.Client().CoreV1().Pods("").List(ctx, metav1.ListOptions{})
-		if ctx.Err() != nil {
-			return
-		}
 		if err != nil {
-			w.Error(err)
-			return
+			pods = new(corev1.PodList) // the API server is away
 		}
 		for i := range pods.Items {
 			if err := w.pod(ctx, &pods.Items[i]); err != nil && ctx.Err() == nil {
-				w.Logf("pod %s: %v", pods.Items[i].Name, err) // it was deleted meanwhile
+				w.Logf("pod %s: %v", pods.Items[i].Name, err) // it was changed meanwhile
 			}
 		}
 		select {
@@ -357,13 +358,46 @@ func TestJob(t *testing.T) {
 			})
 		}
 	})
+	t.Run("outage", func(t *testing.T) { w.newCase(t, "outage", swept).testOutage() })
 }
 
-// testWhole: a run with several runs in a pod, of which the last has fewer.
+// testOutage: the API server goes away, and the command ends. The Job continues when it is back, and so does the command.
+func (c *useCase) testOutage() {
+	c.timing.patience = 200 * time.Millisecond
+	c.w.set(c.namespace, func(p *corev1.Pod) {
+		if p.Annotations[batchv1.JobCompletionIndexAnnotation] < "2" {
+			c.w.runPod(p)
+		}
+	})
+	err := c.run(c.Context(), func(done float64, _ int) {
+		if done >= 2 {
+			if err := c.w.APIServer.Kill(); err != nil {
+				c.Error(err)
+			}
+		}
+	})
+	if err == nil || !strings.HasPrefix(err.Error(), "Job outage/swept-") || !strings.HasSuffix(err.Error(), "connection refused; the same command continues") {
+		c.Errorf("error %v", err)
+	}
+	if err := c.w.APIServer.Start(c.Context()); err != nil {
+		c.Fatal(err)
+	}
+	c.w.set(c.namespace, nil)
+	c.timing.patience = testTimeout
+	c.finishes()
+	c.noted("continues: 2 of 8 pods are done")
+}
+
+// testWhole: a run with several runs in a pod, of which the last has fewer. A log that cannot be read is read again.
 func (c *useCase) testWhole() {
 	c.options.Each = 3
 	c.finishes()
 	c.noted("8 runs in 3 pods, 3 at a time")
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	if n := c.w.refused[c.namespace]; n != 0 {
+		c.Errorf("logs were not refused: %d", n)
+	}
 }
 
 // testUntil: further seeds are in further Jobs.

@@ -3,6 +3,7 @@ package job
 import (
 	"crypto/sha256"
 	"fmt"
+	"strconv"
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -77,8 +78,10 @@ func (c *Cluster) pod(configMap string) corev1.PodSpec {
 	resources := corev1.ResourceList{corev1.ResourceCPU: c.CPU, corev1.ResourceMemory: c.Memory}
 	one := corev1.Container{
 		Name: container, Image: c.Image, ImagePullPolicy: corev1.PullIfNotPresent,
-		Command:   []string{"/nfqproxy"},
-		Args:      []string{"experiment", "part", "/experiment/" + archive, "--index=$(JOB_COMPLETION_INDEX)"},
+		Command: []string{"/nfqproxy"},
+		Args:    []string{"experiment", "part", "/experiment/" + archive, "--index=$(JOB_COMPLETION_INDEX)"},
+		// The garbage collector of Go does not know of the limit by itself.
+		Env:       []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: strconv.FormatInt(c.Memory.Value()/10*9, 10)}},
 		Resources: corev1.ResourceRequirements{Requests: resources, Limits: resources},
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
