@@ -88,12 +88,16 @@ func (w *world) serveLog(to http.ResponseWriter, r *http.Request) {
 		http.NotFound(to, r)
 		return
 	}
+	text, ok := w.logs[path[1]+"/"+path[2]]
 	if w.refused[path[1]] > 0 {
 		w.refused[path[1]]--
-		http.Error(to, "busy", http.StatusInternalServerError)
+		ok = false
+	}
+	if !ok {
+		http.Error(to, "not now", http.StatusInternalServerError)
 		return
 	}
-	_, _ = to.Write(w.logs[path[1]+"/"+path[2]])
+	_, _ = to.Write(text)
 }
 
 // kubelet binds pods to the node and runs them.
@@ -344,7 +348,7 @@ func TestJob(t *testing.T) {
 	w := newWorld(t)
 	t.Run("cases", func(t *testing.T) {
 		for name, test := range map[string]func(*useCase){
-			"whole": (*useCase).testWhole, "until": (*useCase).testUntil, "interrupted": (*useCase).testInterrupted, "away": (*useCase).testAway,
+			"whole": (*useCase).testWhole, "until": (*useCase).testUntil, "interrupted": (*useCase).testInterrupted, "away": (*useCase).testAway, "drained": (*useCase).testDrained,
 			"failed": (*useCase).testFailed, "image": (*useCase).testImage, "deleted": (*useCase).testDeleted, "refused": (*useCase).testRefused,
 			"rights": (*useCase).testRights,
 		} {
@@ -474,6 +478,32 @@ func (c *useCase) testAway() {
 	c.finishes()
 	c.noted("the log has no complete part")
 	c.noted("4 runs in 4 pods")
+}
+
+// testDrained: pods that have ended are deleted before their logs are read. Their runs are in a further Job.
+func (c *useCase) testDrained() {
+	client := c.w.Client().CoreV1().Pods(c.namespace)
+	drained := false
+	c.w.set(c.namespace, func(p *corev1.Pod) {
+		index := p.Annotations[batchv1.JobCompletionIndexAnnotation]
+		if c.w.runPod(p); drained || p.Status.Phase != corev1.PodSucceeded || index != "3" {
+			return
+		}
+		// The node's kubelet has ended, the Job counts the pod, and it is gone.
+		c.w.mu.Lock()
+		delete(c.w.logs, p.Namespace+"/"+p.Name)
+		c.w.mu.Unlock()
+		if _, err := client.UpdateStatus(c.Context(), p, metav1.UpdateOptions{}); err != nil {
+			return
+		}
+		drained = true
+		if err := client.Delete(c.Context(), p.Name, *metav1.NewDeleteOptions(0)); err != nil {
+			c.Error(err)
+		}
+	})
+	c.finishes()
+	c.noted("the results of 1 pod are gone with their pods: these runs are run again")
+	c.noted("1 run in 1 pod")
 }
 
 // testFailed: a run that fails is named with the end of its log. The other runs are there, and the same command makes what is missing.

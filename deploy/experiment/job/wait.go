@@ -194,22 +194,24 @@ func (r *run) look(ctx context.Context, j *job) error {
 	case len(j.open) == 0:
 		j.ended, j.whole = true, len(indexes(object.Status.CompletedIndexes)) == j.work.Parts()
 		return nil
-	case isFinished(object):
+	case isFinished(object) && len(j.failed) > 0:
 		return r.incomplete(j, object)
+	case isFinished(object):
+		// A node was drained, for example, before the logs were read.
+		j.ended, j.whole = true, true
+		r.note("the results of %s are gone with their pods: these runs are run again", number(len(j.open), "pod", "pods"))
+		return nil
 	}
 	return r.explain(ctx, j, object)
 }
 
-// incomplete is the error of a Job that has ended without all results.
+// incomplete is the error of a Job that has ended with failures.
 func (r *run) incomplete(j *job, object *batchv1.Job) error {
 	why := ""
 	for _, c := range object.Status.Conditions {
 		if c.Type == batchv1.JobFailed && c.Status == corev1.ConditionTrue {
 			why = " (" + c.Reason + ")"
 		}
-	}
-	if len(j.failed) == 0 {
-		return fmt.Errorf("Job %s/%s has ended%s, and the results of %s are gone with their pods: the same command runs them again", r.Namespace, j.name, why, number(len(j.open), "pod", "pods"))
 	}
 	return fmt.Errorf("Job %s/%s has ended%s without the results of %d of %s; the same command runs them again: %s", r.Namespace, j.name, why, len(j.open), number(j.work.Parts(), "pod", "pods"), j.first)
 }
