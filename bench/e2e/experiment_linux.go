@@ -22,8 +22,8 @@ const (
 	volumeDir           = "/var/lib/experiment"
 )
 
-// experiment runs a shipped experiment in pods: to the end, interrupted and continued, with a volume, and with an image that does not
-// exist. "experiment verify" compares each file of the results with a run on this machine.
+// experiment runs a shipped experiment in pods: to the end, interrupted and continued, while its pods are deleted, with a volume, and with
+// an image that does not exist. "experiment verify" compares each file of the results with a run on this machine.
 func (c *checker) experiment(ctx context.Context) (err error) {
 	dir := c.path("experiment")
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
@@ -43,7 +43,7 @@ func (c *checker) experiment(ctx context.Context) (err error) {
 		name string
 		do   func(context.Context, string) error
 	}{
-		{"whole", c.experimentWhole}, {"interrupted", c.experimentInterrupted}, {"volume", c.experimentVolume}, {"image", c.experimentImage},
+		{"whole", c.experimentWhole}, {"interrupted", c.experimentInterrupted}, {"deleted", c.experimentDeleted}, {"volume", c.experimentVolume}, {"image", c.experimentImage},
 	} {
 		if err := step.do(ctx, filepath.Join(dir, step.name)); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
@@ -88,14 +88,8 @@ func (c *checker) experimentWhole(ctx context.Context, dir string) error {
 // experimentInterrupted interrupts the command once the Job is there. The Job goes on, and the command continues with it.
 func (c *checker) experimentInterrupted(ctx context.Context, dir string) error {
 	args := experimentArgs(dir, "--seeds=4")
-	cmd := exec.CommandContext(ctx, c.Program, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig())
-	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
-	messages, err := cmd.StderrPipe()
+	cmd, messages, err := c.startExperiment(ctx, args)
 	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
 		return err
 	}
 	lines := bufio.NewReader(messages)
@@ -111,6 +105,46 @@ func (c *checker) experimentInterrupted(ctx context.Context, dir string) error {
 		err = fmt.Errorf("it does not continue with the Job: %s", out)
 	}
 	return errors.Join(err, c.verified(ctx, dir))
+}
+
+// startExperiment starts a run, and returns its messages.
+func (c *checker) startExperiment(ctx context.Context, args []string) (*exec.Cmd, io.Reader, error) {
+	cmd := exec.CommandContext(ctx, c.Program, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig())
+	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	messages, err := cmd.StderrPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	return cmd, messages, cmd.Start()
+}
+
+// experimentDeleted deletes all pods, those that run and those that have ended, once some have. Their runs are made again.
+func (c *checker) experimentDeleted(ctx context.Context, dir string) error {
+	cmd, messages, err := c.startExperiment(ctx, experimentArgs(dir, "--seeds=4", "--parallel=4"))
+	if err != nil {
+		return err
+	}
+	ended := make(chan string, 1)
+	go func() {
+		text, _ := io.ReadAll(messages)
+		ended <- string(text)
+	}()
+	err = c.await(ctx, "a pod to end", func() error {
+		pods, err := c.client.CoreV1().Pods(experimentNamespace).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Succeeded"})
+		if err == nil && len(pods.Items) < 2 {
+			err = fmt.Errorf("%d have", len(pods.Items))
+		}
+		return err
+	})
+	if err == nil {
+		err = c.kubectl(ctx, nil, "--namespace="+experimentNamespace, "delete", "pods", "--all", "--wait=false")
+	}
+	text := <-ended
+	if err := errors.Join(err, cmd.Wait()); err != nil {
+		return fmt.Errorf("%w: %s", err, text)
+	}
+	return c.verified(ctx, dir)
 }
 
 // experimentVolume runs the experiment twice with a volume. The second run has the results of the first: the times of decisions in the

@@ -166,12 +166,13 @@ the pod's log.`,
 				return exitWith(terminated, err)
 			}
 			if err != nil {
-				return err
+				return exitWith(job.ExitFailed, err)
 			}
 			text, err := part.Encode()
-			if err == nil {
-				_, err = cmd.OutOrStdout().Write(text)
+			if err != nil {
+				return exitWith(job.ExitFailed, err)
 			}
+			_, err = cmd.OutOrStdout().Write(text)
 			return err
 		},
 	}

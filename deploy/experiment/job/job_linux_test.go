@@ -147,7 +147,7 @@ func (w *world) runPod(p *corev1.Pod) {
 	args := p.Spec.Containers[0].Args
 	index, err := strconv.Atoi(p.Annotations[batchv1.JobCompletionIndexAnnotation])
 	if err != nil || !slices.Equal(args, []string{"experiment", "part", "/experiment/experiment.tar.gz", "--index=$(JOB_COMPLETION_INDEX)"}) {
-		w.end(p, 2, fmt.Sprintf("arguments %q, %v\n", args, err))
+		w.end(p, ExitFailed, fmt.Sprintf("arguments %q, %v\n", args, err))
 		return
 	}
 	// The API server keeps the ConfigMap for the pod: here it is the volume.
@@ -158,12 +158,12 @@ func (w *world) runPod(p *corev1.Pod) {
 	worker := experiment.Worker{Backend: experiment.Simulate{}, Version: "test"}
 	part, err := worker.Run(w.Context(), m.BinaryData[archive], index)
 	if err != nil {
-		w.end(p, 2, err.Error()+"\n")
+		w.end(p, ExitFailed, err.Error()+"\n")
 		return
 	}
 	text, err := part.Encode()
 	if err != nil {
-		w.end(p, 2, err.Error()+"\n")
+		w.end(p, ExitFailed, err.Error()+"\n")
 		return
 	}
 	w.end(p, 0, "messages\n"+string(text))
@@ -510,12 +510,12 @@ func (c *useCase) testDrained() {
 func (c *useCase) testFailed() {
 	c.w.set(c.namespace, func(p *corev1.Pod) {
 		if p.Annotations[batchv1.JobCompletionIndexAnnotation] == "6" {
-			c.w.end(p, 2, "one line\nnfqproxy: it does not work\n")
+			c.w.end(p, ExitFailed, "one line\nnfqproxy: it does not work\n")
 			return
 		}
 		c.w.runPod(p)
 	})
-	c.fails("has ended (FailedIndexes) without the results of 1 of 8 pods", "random at load=0.6 with seed 2 (index 6) failed in pod swept-", " on node worker: exit code 2\n  one line\n  nfqproxy: it does not work")
+	c.fails("has ended (FailedIndexes) without the results of 1 of 8 pods", "random at load=0.6 with seed 2 (index 6) failed in pod swept-", " on node worker: exit code 3\n  one line\n  nfqproxy: it does not work")
 	c.noted("(index 6) failed in pod")
 	if cells, _ := filepath.Glob(filepath.Join(c.dir, "cells", "*[0-9].json")); len(cells) != 7 {
 		c.Errorf("%d runs are done, want 7", len(cells))

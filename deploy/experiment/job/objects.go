@@ -17,6 +17,10 @@ import (
 // Label has a digest of the experiment and the version of nfqproxy. Jobs with the same value have the same results.
 const Label = "nfqproxy.io/experiment"
 
+// ExitFailed is the exit code of a part that failed by itself, and would fail again. It is none of those that a program has that was ended:
+// the first process of a container, written in Go, has 2 if it gets a signal before it handles signals.
+const ExitFailed = 3
+
 const (
 	container = "run"
 	archive   = "experiment.tar.gz" // the key of the ConfigMap, and the name of its file
@@ -65,7 +69,7 @@ func (c *Cluster) Objects(x *experiment.Experiment, cells []experiment.Key) (*co
 			PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
 				{Action: batchv1.PodFailurePolicyActionIgnore, OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}},
 				// What fails by itself fails again.
-				{Action: batchv1.PodFailurePolicyActionFailIndex, OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{ContainerName: new(container), Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{1, 2}}},
+				{Action: batchv1.PodFailurePolicyActionFailIndex, OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{ContainerName: new(container), Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{ExitFailed}}},
 			}},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: c.pod(name)},
 		},
