@@ -26,8 +26,10 @@ type clusterRun struct {
 	own                                  *pflag.FlagSet // the flags that require --on
 }
 
-// podsAtATime is the default of --parallel on a cluster.
-const podsAtATime = 16
+const (
+	podsAtATime   = 16 // the default of --parallel on a cluster
+	maxRunsPerPod = 100_000
+)
 
 func (c *clusterRun) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.on, "on", "", "where to run: kubernetes (default: on this machine)")
@@ -64,8 +66,8 @@ func (c *clusterRun) check(flags *pflag.FlagSet) error {
 		return fmt.Errorf("--on %q: want kubernetes", c.on)
 	case flags.Changed("live"):
 		return errors.New("--live cannot be used with --on kubernetes: a live run takes place in a lab on this machine, as root")
-	case c.options.Each < 1:
-		return fmt.Errorf("--runs-per-pod %d: want 1 or more", c.options.Each)
+	case c.options.Each < 1 || c.options.Each > maxRunsPerPod:
+		return fmt.Errorf("--runs-per-pod %d: want 1 to %d", c.options.Each, maxRunsPerPod)
 	case c.options.Image == "" && version == unknownVersion:
 		return errors.New("this program has no version: give --image")
 	}

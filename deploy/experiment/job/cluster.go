@@ -140,7 +140,7 @@ func (c *Cluster) delete(ctx context.Context, name string) error {
 }
 
 // remove deletes the Jobs whose results are here.
-func (r *run) remove(ctx context.Context) error {
+func (r *run) remove(ctx context.Context) {
 	for _, j := range r.jobs {
 		if !j.whole {
 			continue // it has others, which a run of more seeds may want
@@ -149,5 +149,4 @@ func (r *run) remove(ctx context.Context) error {
 			r.note("the results of Job %s/%s are here, but it cannot be deleted: %v", r.Namespace, j.name, err)
 		}
 	}
-	return nil
 }

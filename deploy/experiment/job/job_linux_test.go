@@ -380,7 +380,7 @@ func (c *useCase) testOutage() {
 			}
 		}
 	})
-	if err == nil || !strings.HasPrefix(err.Error(), "Job outage/swept-") || !strings.HasSuffix(err.Error(), "connection refused; the same command continues") {
+	if err == nil || !strings.HasPrefix(err.Error(), "the Job outage/swept-") || !strings.HasSuffix(err.Error(), "connection refused; the same command continues") {
 		c.Errorf("error %v", err)
 	}
 	if err := c.w.APIServer.Start(c.Context()); err != nil {

@@ -129,7 +129,7 @@ func (r *run) wait(ctx context.Context) error {
 				return err
 			}
 			if err != nil {
-				failed = fmt.Errorf("Job %s/%s: %w", r.Namespace, j.name, err)
+				failed = fmt.Errorf("the Job %s/%s: %w", r.Namespace, j.name, err)
 			}
 			waits = waits || !j.ended
 		}
@@ -167,7 +167,7 @@ func (r *run) look(ctx context.Context, j *job) error {
 	object, err := r.client.BatchV1().Jobs(r.Namespace).Get(ctx, j.name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("Job %s/%s was deleted: the same command makes another one for the runs that are missing", r.Namespace, j.name)
+		return fmt.Errorf("the Job %s/%s was deleted: the same command makes another one for the runs that are missing", r.Namespace, j.name)
 	case apierrors.IsForbidden(err):
 		return err
 	case err != nil:
@@ -213,7 +213,7 @@ func (r *run) incomplete(j *job, object *batchv1.Job) error {
 			why = " (" + c.Reason + ")"
 		}
 	}
-	return fmt.Errorf("Job %s/%s has ended%s without the results of %d of %s; the same command runs them again: %s", r.Namespace, j.name, why, len(j.open), number(j.work.Parts(), "pod", "pods"), j.first)
+	return fmt.Errorf("the Job %s/%s has ended%s without the results of %d of %s; the same command runs them again: %s", r.Namespace, j.name, why, len(j.open), number(j.work.Parts(), "pod", "pods"), j.first)
 }
 
 // isFinished reports whether a Job has ended.
@@ -280,7 +280,7 @@ func (r *run) collect(ctx context.Context, j *job, object *batchv1.Job) error {
 				continue
 			}
 			if err := part.Check(r.experiment, r.Version, j.work.Part(index)); err != nil {
-				return fmt.Errorf("Job %s/%s: pod %s: %w", r.Namespace, j.name, p.Name, err)
+				return fmt.Errorf("the Job %s/%s: pod %s: %w", r.Namespace, j.name, p.Name, err)
 			}
 			if err := r.done(part); err != nil {
 				return err
