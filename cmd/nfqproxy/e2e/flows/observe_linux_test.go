@@ -168,12 +168,22 @@ func TestObserve(t *testing.T) {
 	c.ServeFlows()
 	client, err := remote.NewClient(c.FlowAPI.URL, remote.ClientOptions{})
 	c.Must(err)
-	for _, id := range answered[:min(len(answered), 1000)] { // the daemons remember so many
+	newest, incomplete := answered[:min(len(answered), 1000)], 0 // the daemons remember so many
+	for _, id := range newest {
+		var r *flow.Record
 		e2etest.Eventually(t, e2etest.Timeout, "the end of the flow "+id, func() bool {
-			r, err := client.Flow(t.Context(), id)
+			r, err = client.Flow(t.Context(), id)
 			c.Must(err)
-			return r.Life.State == flow.Closed && !r.Life.Incomplete
+			return r.Life.State == flow.Closed
 		})
+		if r.Life.Incomplete {
+			incomplete++
+			t.Logf("incomplete: %+v", r.Life)
+		}
+	}
+	// Of a thousand flows one may be known in part, if its record says so.
+	if incomplete > len(newest)/1000 {
+		t.Errorf("the records of %d of %d flows are incomplete", incomplete, len(newest))
 	}
 
 	for _, node := range nodes {
