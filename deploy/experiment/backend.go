@@ -17,6 +17,8 @@ type Cell struct {
 	Values  map[string]float64 `json:"values"`
 	Windows []traffic.Window   `json:"windows"`
 	Changes []traffic.Change   `json:"changes"`
+	// Batches are the values of some of the metrics in the parts of the run, see [Spec.Batches].
+	Batches map[string][]float64 `json:"batches,omitempty"`
 	// Warmup is the time that MSER-5 has cut, in seconds; 0 with a fixed warm-up. Short: it found no end of the warm-up in the first
 	// half of the connections.
 	Warmup float64 `json:"warmup,omitempty"`
@@ -85,8 +87,9 @@ func (b Simulate) Run(ctx context.Context, x *Experiment, k Key, progress func(f
 		cut, short = warmupOf(r.Series)
 		without := *config
 		without.Warmup = cut
-		config, before, o.Series = &without, 1, false
+		config, before = &without, 1
 	}
+	o.Series = x.Batches > 0
 	o.Stopwatch = b.Stopwatch
 	r, err := run(ctx, config, k, o)
 	if err != nil {
@@ -94,6 +97,9 @@ func (b Simulate) Run(ctx context.Context, x *Experiment, k Key, progress func(f
 	}
 	c := cellOf(k, r, liveOnly)
 	c.Warmup, c.Short = cut.Seconds(), short
+	if x.Batches > 0 {
+		c.Batches = batchesOf(r, config, x.Batches, c.Values)
+	}
 	failed.report(c)
 	return c, costOf(k, &r.Costs), nil
 }

@@ -109,6 +109,7 @@ func (r *Results) conclude(rows []Row) {
 	}
 	columns := r.columns(rows)
 	r.warnTails(columns)
+	r.warnBatches(columns)
 	if note := r.scriptNote(); note != "" {
 		r.Run.Warnings = append(r.Run.Warnings, note)
 	}
@@ -140,7 +141,7 @@ func (r *Results) warn(s *Series) {
 		}
 	}
 	if u := r.Run.Until; u != nil && s.Runs >= u.Max*r.Run.Repeats {
-		i := stats.Confidence(r.values(series{s.Algorithm, s.Point}, u.Metric))
+		i := r.interval(series{s.Algorithm, s.Point}, u.Metric)
 		if half := (Amount{u.Half, u.Relative}); i.Half > half.of(i.Mean) {
 			m := metric(u.Metric)
 			add("after %d seeds (until.max) the interval of %s is %s: wanted ± %s", u.Max, m.Title, m.text(i), half)
@@ -177,31 +178,46 @@ func (r *Results) compare(columns []*Metric) {
 	first := r.Algorithms[0]
 	for _, one := range r.series {
 		for _, m := range columns {
-			if differences := r.pairs(one, first, m.Name); len(differences) > 0 && one.algorithm != first {
-				r.Run.Differences = append(r.Run.Differences, Difference{m.Name, one.algorithm, first, one.point, stats.Confidence(differences)})
+			if d := r.difference(one, first, m.Name); d.N > 0 && one.algorithm != first {
+				r.Run.Differences = append(r.Run.Differences, Difference{m.Name, one.algorithm, first, one.point, d})
 			}
 		}
 	}
 }
 
-// pairs are the differences of a metric from another algorithm, in the runs of a series with the same flows.
-func (r *Results) pairs(of series, from, metric string) (differences []float64) {
-	values := make(map[Key]float64)
+// difference is that of a metric from another algorithm, in the runs of a series with the same flows and, if there are batches of the same
+// times, in these.
+func (r *Results) difference(of series, from, metric string) stats.Interval {
+	others := make(map[Key]*Cell)
 	for _, c := range r.Cells {
-		if v, ok := c.Values[metric]; ok && c.series() == (series{from, of.point}) {
-			values[c.Key] = v
+		if _, ok := c.Values[metric]; ok && c.series() == (series{from, of.point}) {
+			others[c.Key] = c
 		}
 	}
+	var runs, batches []float64
+	inBatches := true
 	for _, c := range r.Cells {
 		k := c.Key
 		k.Algorithm = from
 		v, ok := c.Values[metric]
-		other, paired := values[k]
-		if c.series() == of && ok && paired {
-			differences = append(differences, v-other)
+		other := others[k]
+		if c.series() != of || !ok || other == nil {
+			continue
+		}
+		runs = append(runs, v-other.Values[metric])
+		a, b := c.Batches[metric], other.Batches[metric]
+		if inBatches = inBatches && len(a) > 0 && len(a) == len(b) && c.Warmup == other.Warmup; inBatches {
+			for i := range a {
+				batches = append(batches, a[i]-b[i])
+			}
 		}
 	}
-	return differences
+	i := stats.Confidence(runs)
+	if inBatches && len(batches) > 0 {
+		all := stats.Confidence(batches)
+		i.Half, i.N = all.Half, all.N
+	}
+	return i
 }
 
 // differences is the table of differences; nil: there is one algorithm, or one run of each.

@@ -84,7 +84,7 @@ func (r *Results) judge(rows []Row) {
 	for i := range r.Run.Expected {
 		e := &r.Run.Expected[i]
 		if e.Below != "" {
-			e.Ours = stats.Confidence(r.pairs(series{e.Algorithm, e.Point}, e.Below, e.Metric))
+			e.Ours = r.difference(series{e.Algorithm, e.Point}, e.Below, e.Metric)
 			e.Verdict = judgeOrder(e.Ours)
 			continue
 		}

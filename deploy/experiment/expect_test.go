@@ -18,7 +18,7 @@ import (
 )
 
 // reproductions are the shipped experiments that repeat published results. Some of their points take minutes.
-var reproductions = []string{"balls-into-bins", "consistent-hashing", "hedging", "join-idle-queue", "maglev-resilience", "many-nodes", "mm1", "power-of-d", "prequal", "stale-information"}
+var reproductions = []string{"balls-into-bins", "consistent-hashing", "hedging", "join-idle-queue", "maglev-resilience", "many-nodes", "mm1", "power-of-d", "prequal", "stale-information", "two-choices"}
 
 var (
 	sixValues = regexp.MustCompile(`\[([^,\]]+), ([^,\]]+)(, [^,\]]+){4}\]`)

@@ -48,11 +48,11 @@ func TestNext(t *testing.T) {
 		{1, []float64{5}, 2},
 		{4, nil, 4},
 	} {
-		if got := u.next(tt.n, tt.values); got != tt.want {
+		if got := u.next(tt.n, stats.Confidence(tt.values)); got != tt.want {
 			t.Errorf("after %d seeds with %v: %d, want %d", tt.n, tt.values, got, tt.want)
 		}
 	}
-	if got := (*Until)(nil).next(3, wide); got != 3 {
+	if got := (*Until)(nil).next(3, stats.Confidence(wide)); got != 3 {
 		t.Errorf("without until: %d", got)
 	}
 }

@@ -240,6 +240,7 @@ func (p *reader) spec(s *Spec) {
 	}
 	p.Want("seeds", s.Seeds > 0 && s.Seeds <= MaxSeeds, "want 1 to %d", MaxSeeds)
 	p.Want("repeats", s.Repeats > 0 && s.Repeats <= MaxSeeds, "want 1 to %d", MaxSeeds)
+	p.Want("batches", s.Batches == 0 || s.Batches > 1 && s.Batches <= maxBatches, "want 2 to %d", maxBatches)
 	p.checkUntil(s)
 	p.checkSweep(s.Sweep)
 	if len(p.Mistakes) == 0 {

@@ -69,7 +69,7 @@ func Open(dir string) (*Results, error) {
 		more := false
 		for _, one := range r.series {
 			if n := seeds[one]; r.complete(one, n*spec.Repeats) && spec.Until != nil {
-				seeds[one] = spec.Until.next(n, r.values(one, spec.Until.Metric))
+				seeds[one] = spec.Until.next(n, r.interval(one, spec.Until.Metric))
 				more = more || seeds[one] > n
 			}
 		}
@@ -265,8 +265,8 @@ func (r *Results) Summary() (rows []Row) {
 	for _, one := range r.series {
 		row := Row{one.algorithm, one.point, make(map[string]stats.Interval)}
 		for _, name := range metricNames() {
-			if values := r.values(one, name); len(values) > 0 {
-				row.Metrics[name] = stats.Confidence(values)
+			if i := r.interval(one, name); i.N > 0 {
+				row.Metrics[name] = i
 			}
 		}
 		rows = append(rows, row)
@@ -338,5 +338,11 @@ func (r *Results) means() string {
 	case least != most:
 		runs = fmt.Sprintf("%d to %d runs of each algorithm", least, most)
 	}
-	return fmt.Sprintf("means of %s, ± 95%% confidence (Student's t)", runs)
+	of := ""
+	for i := range r.Run.Series {
+		if b := r.batches(series{r.Run.Series[i].Algorithm, r.Run.Series[i].Point}, "response_mean"); of == "" && b != nil {
+			of = fmt.Sprintf("; of times of responses and open connections by %d batches of each run", len(b[0]))
+		}
+	}
+	return fmt.Sprintf("means of %s, ± 95%% confidence (Student's t)%s", runs, of)
 }

@@ -33,6 +33,8 @@ type Spec struct {
 	// draws other random numbers in each of them. 0: 10 seeds, 1 repeat.
 	Seeds   int `json:"seeds"`
 	Repeats int `json:"repeats"`
+	// Batches is the number of parts of each run, of equal length, by which intervals are computed (batch means); 0: by the runs.
+	Batches int `json:"batches"`
 	// Until adds seeds; nil: it does not.
 	Until *Until `json:"until"`
 	// Sweep are parameters that take several values.

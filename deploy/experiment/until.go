@@ -36,13 +36,12 @@ func (p *reader) checkUntil(s *Spec) {
 	p.Want("until.max", u.Max >= s.Seeds && u.Max <= MaxSeeds, "want %d (seeds) to %d", s.Seeds, MaxSeeds)
 }
 
-// next is how many seeds are wanted after n seeds with these values; n: no more. It depends on nothing else, so that an interrupted
+// next is how many seeds are wanted after n seeds with this interval; n: no more. It depends on nothing else, so that an interrupted
 // run continues as it would have gone on.
-func (u *Until) next(n int, values []float64) int {
+func (u *Until) next(n int, i stats.Interval) int {
 	if u == nil || n >= u.Max {
 		return n
 	}
-	i := stats.Confidence(values)
 	wanted := u.Half.of(i.Mean)
 	switch {
 	case i.N == 0: // not measured

@@ -79,6 +79,22 @@ func Confidence(values []float64) Interval {
 	return i
 }
 
+// Correlation is that of values with the ones that follow them (lag 1); 0 if all are equal.
+func Correlation(values []float64) float64 {
+	mean := Mean(values)
+	both, squares := 0.0, 0.0
+	for i, v := range values {
+		squares += float64((v - mean) * (v - mean))
+		if i > 0 {
+			both += float64((values[i-1] - mean) * (v - mean))
+		}
+	}
+	if squares == 0 {
+		return 0
+	}
+	return both / squares
+}
+
 // studentT are the quantiles of Student's t distribution at 0.975, for 1 degree of freedom and more.
 var studentT = [...]float64{
 	12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281,

@@ -83,3 +83,19 @@ func TestStudentTAt(t *testing.T) {
 		}
 	}
 }
+
+func TestCorrelation(t *testing.T) {
+	for _, tt := range []struct {
+		values []float64
+		want   float64
+	}{
+		{nil, 0},
+		{[]float64{3, 3, 3}, 0},
+		{[]float64{1, -1, 1, -1}, -0.75},
+		{[]float64{1, 1, -1, -1}, 0.25},
+	} {
+		if got := Correlation(tt.values); math.Abs(got-tt.want) > 1e-12 {
+			t.Errorf("Correlation(%v) = %v, want %v", tt.values, got, tt.want)
+		}
+	}
+}

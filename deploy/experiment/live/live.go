@@ -55,6 +55,9 @@ func check(x *experiment.Experiment, p *experiment.Point) error {
 	if p.MSER {
 		return fmt.Errorf("%s: warmup: mser-5 is for simulations only: a live experiment wants a time", x.Metadata.Name)
 	}
+	if x.Batches > 0 {
+		return fmt.Errorf("%s: batches is for simulations only: the intervals of a live experiment are by its runs", x.Metadata.Name)
+	}
 	c := p.Config
 	if c.Workload.Requests != nil {
 		return fmt.Errorf("%s: workload.requests: clients of a live experiment send one request on each connection: use --simulate", x.Metadata.Name)
