@@ -55,7 +55,7 @@ func (s *Source) Flows(ctx context.Context, q observe.FlowQuery, each func(obser
 		return err
 	}
 	s.advise(t, 1)
-	list := func(f *observe.Filter) ([]*flow.Record, map[string]uint64) { return t.list(f, now) }
+	list := func(f *observe.Filter) ([]*flow.Record, map[string]uint64) { return t.list(f) }
 	records, leftOut := list(f)
 	if !q.Joined {
 		for _, r := range records {
@@ -151,7 +151,7 @@ func (t *tracker) response(r *hubblepb.GetFlowsResponse, now time.Time) *observe
 
 // list returns the newest records that match, in the order of their beginning, and counts flows for no service that are
 // left out, by node.
-func (t *tracker) list(f *observe.Filter, now time.Time) (records []*flow.Record, leftOut map[string]uint64) {
+func (t *tracker) list(f *observe.Filter) (records []*flow.Record, leftOut map[string]uint64) {
 	leftOut = make(map[string]uint64)
 	if f.Limit == 0 {
 		return nil, leftOut
@@ -281,7 +281,7 @@ func (s *Source) follow(ctx context.Context, f *observe.Filter, each func(observ
 // present sends past flows, and begins with the present.
 func (w *follower) present(now time.Time) (past bool) {
 	w.finish(now)
-	records, leftOut := w.list(w.filter, now)
+	records, leftOut := w.list(w.filter)
 	w.leftOut = leftOut
 	for _, r := range records {
 		if w.err == nil {
