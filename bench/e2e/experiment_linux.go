@@ -73,7 +73,7 @@ func (c *checker) verified(ctx context.Context, dir string) error {
 	}
 	jobs, jobsErr := c.client.BatchV1().Jobs(experimentNamespace).List(ctx, metav1.ListOptions{})
 	if jobsErr == nil && len(jobs.Items) > 0 {
-		jobsErr = fmt.Errorf("Job %s is left", jobs.Items[0].Name)
+		jobsErr = fmt.Errorf("a Job is left: %s", jobs.Items[0].Name)
 	}
 	return errors.Join(err, jobsErr)
 }
