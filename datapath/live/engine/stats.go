@@ -109,7 +109,7 @@ func (s Stats) LogValue() slog.Value {
 const (
 	verdicts = int(decision.Drop) + 1
 	entries  = int(decision.EntryNodePort) + 1
-	reasons  = int(decision.NotTranslated) + 1
+	reasons  = int(decision.TranslationUnknown) + 1
 )
 
 // FlowClass is the key by which flows are counted.

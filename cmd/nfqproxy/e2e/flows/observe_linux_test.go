@@ -169,8 +169,13 @@ func TestObserve(t *testing.T) {
 	client, err := remote.NewClient(c.FlowAPI.URL, remote.ClientOptions{})
 	c.Must(err)
 	newest, incomplete := answered[:min(len(answered), 1000)], 0 // the daemons remember so many
+	var r *flow.Record
+	t.Cleanup(func() {
+		if t.Failed() && r != nil {
+			t.Logf("the last flow is %+v, and its life %+v", r, r.Life)
+		}
+	})
 	for _, id := range newest {
-		var r *flow.Record
 		e2etest.Eventually(t, e2etest.Timeout, "the end of the flow "+id, func() bool {
 			r, err = client.Flow(t.Context(), id)
 			c.Must(err)
