@@ -129,6 +129,7 @@ func TestObserve(t *testing.T) {
 	// An endpoint whose socket of an earlier connection is in TIME_WAIT may not take one from the same port. The client answers
 	// with a RST and sends its SYN again, which makes a new entry: kube-proxy has selected an endpoint twice.
 	refused := resets(t, c, "shell-0") + resets(t, c, "shell-1") + resets(t, c, "outside")
+	resent := refused
 	want := len(ways)**observedConnections + refused
 	proxies := map[string]string{"node-0": ways[0].proxy, "node-1": ways[1].proxy}
 	ofService := func(r *flow.Record) bool { return r.Service != "" }
@@ -168,7 +169,7 @@ func TestObserve(t *testing.T) {
 	c.ServeFlows()
 	client, err := remote.NewClient(c.FlowAPI.URL, remote.ClientOptions{})
 	c.Must(err)
-	newest, incomplete := answered[:min(len(answered), 1000)], 0 // the daemons remember so many
+	newest, incomplete, refusals := answered[:min(len(answered), 1000)], 0, 0 // the daemons remember so many
 	var r *flow.Record
 	t.Cleanup(func() {
 		if t.Failed() && r != nil {
@@ -179,12 +180,18 @@ func TestObserve(t *testing.T) {
 		e2etest.Eventually(t, e2etest.Timeout, "the end of the flow "+id, func() bool {
 			r, err = client.Flow(t.Context(), id)
 			c.Must(err)
-			return r.Life.State == flow.Closed
+			return r.Life.State == flow.Closed || r.Life.State == flow.Refused
 		})
+		if r.Life.State == flow.Refused { // it has the port and the endpoint of an earlier connection, which it was taken for
+			refusals++
+		}
 		if r.Life.Incomplete {
 			incomplete++
 			t.Logf("incomplete: %+v", r.Life)
 		}
+	}
+	if refusals > resent {
+		t.Errorf("%d flows were refused, and clients have sent %d RSTs", refusals, resent)
 	}
 	// Of a thousand flows one may be known in part, if its record says so.
 	if incomplete > len(newest)/1000 {
