@@ -19,8 +19,8 @@ cluster:
 workload:
   arrivals: {process: poisson, load: 0.5}
   work: {distribution: exponential, mean: 10ms}
-duration: 201s
-warmup: 1s
+duration: 205s
+warmup: 5s
 window: 5s
 algorithms: [random, p2c]
 seeds: 1
@@ -35,7 +35,7 @@ expect:
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	one, dir := run(t, parse(t, batched))
-	several, _ := run(t, parse(t, strings.NewReplacer("seeds: 1", "seeds: 20", "batches: 20\n", "", "201s", "11s").Replace(batched)))
+	several, _ := run(t, parse(t, strings.NewReplacer("seeds: 1", "seeds: 20", "batches: 20\n", "", "205s", "15s").Replace(batched)))
 	of := func(r *experiment.Results, metric string) (half float64, n int) {
 		i := r.Summary()[0].Metrics[metric]
 		return i.Half, i.N
@@ -77,11 +77,23 @@ func TestBatches(t *testing.T) {
 	}
 }
 
+// TestBatchesOfWarmups: batches of runs with different warm-ups have no pairs, so differences are by runs.
+func TestBatchesOfWarmups(t *testing.T) {
+	t.Parallel()
+	results, _ := run(t, parse(t, strings.NewReplacer("warmup: 5s", "warmup: mser-5", "seeds: 1", "seeds: 2", "205s", "60s").Replace(batched)))
+	if d := results.Run.Differences[0]; d.N != 2 {
+		t.Errorf("difference %+v", d)
+	}
+	if n := results.Summary()[0].Metrics["response_mean"].N; n != 40 {
+		t.Errorf("interval by %d batches", n)
+	}
+}
+
 // TestShortBatches: batches that are shorter than the queues remember have a warning, and those without a row of the time series no
 // interval.
 func TestShortBatches(t *testing.T) {
 	t.Parallel()
-	results, _ := run(t, parse(t, strings.NewReplacer("batches: 20", "batches: 400", "load: 0.5", "load: 0.9", "201s", "21s").Replace(batched)))
+	results, _ := run(t, parse(t, strings.NewReplacer("batches: 20", "batches: 400", "load: 0.5", "load: 0.9", "205s", "25s").Replace(batched)))
 	if text := results.Text(); !strings.Contains(text, "of consecutive batches of 0.050 s is correlated") {
 		t.Errorf("no warning:\n%s", text)
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
+	"github.com/nfqproxy/nfqproxy/deploy/experiment/chart"
 )
 
 // TestJudge: value 10 with the tolerance 1.
@@ -54,5 +55,21 @@ func TestNext(t *testing.T) {
 	}
 	if got := (*Until)(nil).next(3, stats.Confidence(wide)); got != 3 {
 		t.Errorf("without until: %d", got)
+	}
+}
+
+// TestFarApart: a logarithmic axis is for values that differ much, and are above 0.
+func TestFarApart(t *testing.T) {
+	for _, tt := range []struct {
+		x    []float64
+		want bool
+	}{{[]float64{1, 10, 100}, true}, {[]float64{0.5, 0.9, 0.99}, false}, {[]float64{0, 100}, false}, {nil, false}} {
+		var line chart.Series
+		for _, x := range tt.x {
+			line.Points = append(line.Points, chart.Point{X: x})
+		}
+		if got := farApart([]chart.Series{line}); got != tt.want {
+			t.Errorf("%v: %t", tt.x, got)
+		}
 	}
 }

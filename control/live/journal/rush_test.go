@@ -215,6 +215,28 @@ func TestSampleOverrun(t *testing.T) {
 	})
 }
 
+// TestSampleAtLeast: of a rate that an overrun shows as the least, the flows of the rest are counted by a higher one of the window after it.
+func TestSampleAtLeast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, events, end := sampled(t)
+		b.caught = time.Now()
+		time.Sleep(250 * time.Millisecond)
+		b.follower.Load().lostEvents()
+		synctest.Wait()
+		first := events.until(t, false).Seconds()
+		before := float64(b.Lost()) // a half of the rest, by at least 4,000 a second
+		b.caught = time.Now()
+		b.begin(1, 2000)
+		window := events.until(t, true).Seconds()
+		second := events.until(t, false).Seconds()
+		rate := 2000 / window
+		if got, want := float64(b.Lost())-before, first*rate/2+(first*rate/2-before)+second*rate/2; got < 0.95*want || got > 1.05*want {
+			t.Errorf("%.0f more are lost by %.0f a second, want %.0f", got, rate, want)
+		}
+		end()
+	})
+}
+
 // TestBacklog: flows that a busy machine takes over all at once, long after they began, are no rush.
 func TestBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
