@@ -220,13 +220,17 @@ func TestSampleAtLeast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, events, end := sampled(t)
 		b.caught = time.Now()
+		b.begin(1, 1)
 		time.Sleep(250 * time.Millisecond)
 		b.follower.Load().lostEvents()
 		synctest.Wait()
+		if !events.paused.Load() {
+			t.Fatal("6,000 flows a second, and events go on")
+		}
 		first := events.until(t, false).Seconds()
-		before := float64(b.Lost()) // a half of the rest, by at least 4,000 a second
+		before := float64(b.Lost()) // a half of the rest, by 6,000 a second
 		b.caught = time.Now()
-		b.begin(1, 2000)
+		b.begin(2, 2000)
 		window := events.until(t, true).Seconds()
 		second := events.until(t, false).Seconds()
 		rate := 2000 / window
