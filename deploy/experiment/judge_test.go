@@ -1,6 +1,8 @@
 package experiment
 
 import (
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
@@ -72,4 +74,21 @@ func TestFarApart(t *testing.T) {
 			t.Errorf("%v: %t", tt.x, got)
 		}
 	}
+}
+
+// TestLock: a directory has one run at a time.
+func TestLock(t *testing.T) {
+	r := Runner{Dir: filepath.Join(t.TempDir(), "new")}
+	unlock, err := r.lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "another run writes into "+r.Dir) {
+		t.Errorf("started twice: %v", err)
+	}
+	unlock()
+	if unlock, err = r.lock(); err != nil {
+		t.Fatal(err)
+	}
+	unlock()
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // The files of a run's directory.
@@ -95,6 +97,11 @@ type Runner struct {
 // Run runs the cells that the directory does not have, and writes all results. If the context ends, it writes
 // those of the cells that are done, and returns the context's error.
 func (r *Runner) Run(ctx context.Context) (*Results, error) {
+	unlock, err := r.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	if err := r.prepare(); err != nil {
 		return nil, err
 	}
@@ -126,6 +133,23 @@ func (r *Runner) path(k Key, suffix string) string {
 	return filepath.Join(r.Dir, dirCells, fmt.Sprintf("%s-%d-%d%s.json", name, k.Seed, k.Repeat, suffix))
 }
 
+// lock makes the directory, and keeps other runs out of it until unlock is called.
+func (r *Runner) lock() (unlock func(), err error) {
+	if err := os.MkdirAll(r.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	dir, err := os.Open(r.Dir)
+	if err != nil {
+		return nil, err
+	}
+	// Some file systems have no locks.
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		_ = dir.Close()
+		return nil, fmt.Errorf("another run writes into %s: wait until it ends, or give another directory with --output-directory", r.Dir)
+	}
+	return func() { _ = dir.Close() }, nil
+}
+
 // prepare makes the directory, or checks that it is one of the same run.
 func (r *Runner) prepare() error {
 	x := r.Experiment
@@ -144,13 +168,13 @@ func (r *Runner) prepare() error {
 		before, err := readRun(r.Dir)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
-			return fmt.Errorf("%s is not empty, and not the directory of an experiment: give another one with -o", r.Dir)
+			return fmt.Errorf("%s is not empty, and not the directory of an experiment: give another one with --output-directory", r.Dir)
 		case err != nil:
 			return err
 		case before.Digest != run.Digest:
-			return fmt.Errorf("%s has the results of another experiment, or of another text of this one: give another directory with -o, or remove it", r.Dir)
+			return fmt.Errorf("%s has the results of another experiment, or of another text of this one: give another directory with --output-directory, or remove it", r.Dir)
 		case before.Backend != run.Backend || before.Version != run.Version:
-			return fmt.Errorf("%s has results of nfqproxy %s (%s), and this is %s (%s): give another directory with -o, or remove it", r.Dir, before.Version, before.Backend, run.Version, run.Backend)
+			return fmt.Errorf("%s has results of nfqproxy %s (%s), and this is %s (%s): give another directory with --output-directory, or remove it", r.Dir, before.Version, before.Backend, run.Version, run.Backend)
 		}
 		if r.Elsewhere != nil {
 			run.Machine = before.Machine
