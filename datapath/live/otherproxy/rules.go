@@ -87,9 +87,8 @@ func (r *Rules) Run(ctx context.Context, to Receiver) error {
 			return r.conn.Close()
 		}
 		if errors.Is(err, unix.ENOBUFS) {
-			to.RulesMissed()
-			clear(r.maps)
-			r.partial, err = true, nil
+			r.missed(to)
+			err = nil
 		}
 		if err != nil {
 			return errors.Join(fmt.Errorf("receive changes of rules: %w", err), r.conn.Close())
@@ -99,6 +98,13 @@ func (r *Rules) Run(ctx context.Context, to Receiver) error {
 			r.take(m, now, to)
 		}
 	}
+}
+
+// missed forgets what notifications that were dropped may have changed.
+func (r *Rules) missed(to Receiver) {
+	to.RulesMissed()
+	clear(r.maps)
+	r.partial = true
 }
 
 // nfgenmsgLength is the length of the header of netfilter's messages (struct nfgenmsg).

@@ -150,7 +150,11 @@ func TestPartialTransaction(t *testing.T) {
 	})
 	var got []string
 	r := newRules(nil)
-	r.partial = true
+	r.maps[place{unix.NFPROTO_IPV4, "__map1"}] = []string{"KUBE-SEP-A"}
+	r.missed(notes(func(string, time.Time) {}))
+	if len(r.maps) != 0 {
+		t.Errorf("the maps are known, although their changes may have been dropped: %v", r.maps)
+	}
 	take := func(m netlink.Message) {
 		r.take(m, time.Now(), notes(func(change string, _ time.Time) { got = append(got, change) }))
 	}
