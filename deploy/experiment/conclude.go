@@ -58,7 +58,7 @@ func (x *Experiment) series() (all []Series) {
 }
 
 // blind are algorithms that do not know the load: each endpoint is a queue of its own. The queues of others relax together.
-var blind = []string{"random", "rr", "wrr", "sh", "dh", "maglev", "ring", "hrw", "jump", "multiprobe", "rr-random"}
+var blind = []string{"random", "rr", "wrr", "sh", "dh", "maglev", "ring", "ring-table", "hrw", "jump", "multiprobe", "rr-random"}
 
 // relaxation returns the load of the busiest service, and the relaxation time of its queues in seconds: that of M/M/1 with the rate of
 // all workers of an endpoint or, with algorithms that know the load, of all endpoints, which is the shortest possible. It is 0 if the

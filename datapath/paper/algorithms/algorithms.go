@@ -90,6 +90,9 @@ func all(r *balance.Registry, c Cluster) []balance.Entry {
 		{Name: "ring", Parameter: "POINTS", Optional: true, Summary: "consistent hash of addresses and ports: a ring with 160 points for each endpoint", Make: numbered(1000, 160, func(n int) newPicker {
 			return hashing(func(set *balance.Set) lookup { return newRing(set, n).find })
 		})},
+		{Name: "ring-table", Parameter: "SLOTS", Optional: true, Summary: "a table of 65537 slots, of which 1000 points of each endpoint, in turn, claim free ones", Make: numbered(655373, 65537, func(n int) newPicker {
+			return hashing(func(set *balance.Set) lookup { return newRingTable(set, n) })
+		})},
 		{Name: "hrw", Summary: "rendezvous hash of addresses and ports: the endpoint with the highest random weight", Make: plain(hashing(newRendezvous))},
 		{Name: "jump", Summary: "jump consistent hash of addresses and ports", Make: plain(hashing(newJump))},
 		{Name: "multiprobe", Parameter: "PROBES", Optional: true, Summary: "consistent hash of addresses and ports: one point for each endpoint, and the nearest of 21 probes", Make: numbered(100, 21, func(n int) newPicker {

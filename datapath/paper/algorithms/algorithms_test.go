@@ -185,7 +185,7 @@ func TestMovement(t *testing.T) {
 			middle[i] = 1
 		}
 	}
-	for _, algorithm := range []string{"ring", "hrw", "jump", "multiprobe"} {
+	for _, algorithm := range []string{"ring", "ring-table", "ring-table(4096)", "hrw", "jump", "multiprobe"} {
 		w := newWorld(t, algorithm, equal(n)...)
 		for _, change := range [][2]map[int]uint16{{fewer, all}, {all, fewer}, {all, middle}} {
 			moved, needless := w.moved(algorithm, change[0], change[1])
@@ -227,7 +227,7 @@ func TestSpread(t *testing.T) {
 
 // TestHashWeights: the hashes with weights keep to them.
 func TestHashWeights(t *testing.T) {
-	for algorithm, tolerance := range map[string]float64{"hrw": 0.1, "ring(1000)": 0.4} {
+	for algorithm, tolerance := range map[string]float64{"hrw": 0.1, "ring(1000)": 0.4, "ring-table": 0.4} {
 		w := newWorld(t, algorithm, 3, 1, 0)
 		counts := make(map[netip.AddrPort]int)
 		for i := range 40_000 {
@@ -455,7 +455,7 @@ func TestReported(t *testing.T) {
 func TestParameters(t *testing.T) {
 	names := algorithms.Names()
 	for text, want := range map[string]string{
-		"ring": "ring", "ring(40)": "ring(40)", "bounded(10)": "bounded(10)", "wpod(3)": "wpod(3)", "stale(100ms)": "stale(100ms)", "stale(1s:2)": "stale(1s:2)",
+		"ring": "ring", "ring(40)": "ring(40)", "ring-table(4096)": "ring-table(4096)", "bounded(10)": "bounded(10)", "wpod(3)": "wpod(3)", "stale(100ms)": "stale(100ms)", "stale(1s:2)": "stale(1s:2)",
 		"subset(20:lc)": "subset(20:lc)", "subset(20:jsq(3))": "subset(20:jsq(3))", "eject(hrw)": "eject(hrw)", "eject(prequal)": "eject(prequal)", "wrr-report(5s)": "wrr-report(5s)",
 	} {
 		if got, err := names.Canonical(text); got != want || err != nil {
@@ -477,7 +477,7 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-var every = []string{"ring", "hrw", "jump", "multiprobe", "bounded", "wpod(2)", "rr-random", "subset(20:random)", "stale(1s:2)", "stale(1s)", "jiq", "prequal", "wrr-report"}
+var every = []string{"ring", "ring-table", "hrw", "jump", "multiprobe", "bounded", "wpod(2)", "rr-random", "subset(20:random)", "stale(1s:2)", "stale(1s)", "jiq", "prequal", "wrr-report"}
 
 // TestEvery: each algorithm is in the tests of the cost.
 func TestEvery(t *testing.T) {

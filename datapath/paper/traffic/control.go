@@ -274,7 +274,7 @@ func (s *simulation) sharing(all *balance.Registry) *balance.Registry {
 		switch e.Name {
 		case "eject": // that of own selects with the algorithms of own
 			continue
-		case "maglev", "sh", "dh", "ring", "hrw", "jump", "multiprobe":
+		case "maglev", "sh", "dh", "ring", "ring-table", "hrw", "jump", "multiprobe":
 			original := e.Make
 			e.Make = func(parameter string) (balance.Algorithm, error) {
 				a, err := original(parameter)
