@@ -87,7 +87,7 @@ been spread, with confidence intervals, from the recorded probabilities of selec
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.table.addOptional(flags)
-	f.table.algorithms.Add(flags, "Or ring, hrw, jump, multiprobe, bounded, wpod(N) or rr-random, which the daemon does not have. With a flow log")
+	f.table.algorithms.Add(flags, "Or ring, ring-table, hrw, jump, multiprobe, bounded, wpod(N) or rr-random, which the daemon does not have. With a flow log")
 	f.table.further = []func(*balance.Registry){func(r *balance.Registry) { algorithms.Add(r, nil) }}
 	flags.StringArrayVar(&f.rules, "rules", nil, "rules that decide, instead of --objects: output of iptables-save, ip6tables-save or nft list ruleset; may be repeated")
 	oneOf(cmd, &f.output, "output", "o", ": lines for people, with times in UTC; records as in the flow log; or the packets as they would leave the node", "text", "json", "pcap")
