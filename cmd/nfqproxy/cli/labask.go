@@ -284,28 +284,20 @@ func printStory(ctx context.Context, stdout io.Writer, client *remote.Client, r 
 func recordOf(ctx context.Context, client *remote.Client, r *labapi.Response, q observe.FlowQuery) (*flow.Record, error) {
 	waiting, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
-	var id string
-	found := errors.New("found")
 	q.Follow, q.Limit = true, "1"
-	err := client.Flows(waiting, q, func(item observe.Item) error {
-		if item.Record == nil {
-			return nil
-		}
-		id = item.Record.ID
-		return found
-	})
+	first, err := remote.First(waiting, client, q)
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case id == "" && waiting.Err() != nil:
+	case first == nil && waiting.Err() != nil:
 		return nil, nil
-	case id == "":
+	case first == nil:
 		return nil, err
 	}
 	complete, cancel := context.WithTimeout(ctx, storyGrace)
 	defer cancel()
 	for {
-		record, err := client.Flow(ctx, id)
+		record, err := client.Flow(ctx, first.ID)
 		if err != nil || isComplete(record, r) {
 			return record, err
 		}

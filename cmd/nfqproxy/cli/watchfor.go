@@ -20,6 +20,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/usage"
 	"github.com/nfqproxy/nfqproxy/control/view/collect"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
@@ -122,35 +123,14 @@ func stateOf(r *flow.Record) string {
 	return r.Verdict
 }
 
-// errFound ends a stream.
-var errFound = errors.New("found")
-
 // first waits for the first flow of a stream; timeout 0: for ever.
-func first(ctx context.Context, o observe.Observer, q observe.FlowQuery, timeout time.Duration) (found *flow.Record, err error) {
-	waiting := ctx
+func first(ctx context.Context, o observe.Observer, q observe.FlowQuery, timeout time.Duration) (*flow.Record, error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
-		waiting, cancel = context.WithTimeout(ctx, timeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, usage.No(fmt.Errorf("no such flow within %s", timeout)))
 		defer cancel()
 	}
-	err = o.Flows(waiting, q, func(item observe.Item) error {
-		if item.Record == nil {
-			return nil
-		}
-		found = item.Record
-		return errFound
-	})
-	switch {
-	case found != nil:
-		return found, nil
-	case err != nil:
-		return nil, err
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case waiting.Err() != nil:
-		return nil, usage.No(fmt.Errorf("no such flow within %s", timeout))
-	}
-	return nil, errors.New("the stream of flows has ended")
+	return remote.First(ctx, o, q)
 }
 
 // observed adds the flow API's observations.

@@ -45,6 +45,27 @@ func (c *Client) Follow(ctx context.Context, q observe.FlowQuery, began func(), 
 	return err
 }
 
+// First returns the first flow of a stream of any observer. If the context ends before there is one, the error is its cause.
+func First(ctx context.Context, o observe.Observer, q observe.FlowQuery) (first *flow.Record, err error) {
+	found := errors.New("found")
+	err = o.Flows(ctx, q, func(i observe.Item) error {
+		if i.Record == nil {
+			return nil
+		}
+		first = i.Record
+		return found
+	})
+	switch {
+	case first != nil:
+		return first, nil
+	case err != nil:
+		return nil, err
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	}
+	return nil, errors.New("the stream of flows has ended")
+}
+
 // watched ends the stream if a read takes too long. What the reader of records does
 // meanwhile does not count.
 type watched struct {

@@ -140,10 +140,11 @@ func TestRelayLists(t *testing.T) {
 }
 
 // TestRelayFollows: a node that breaks off is reported once, tried again, and does not disturb
-// the others; what was before comes once.
+// the others; what was before comes once, and what it has decided meanwhile when it is back.
 func TestRelayFollows(t *testing.T) {
 	f, fakes := newRelay(t, 2, remote.RelayOptions{})
 	fakes[0].List = []observe.Item{record("old")}
+	began := time.Now()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	got, ended := make(chan observe.Item), make(chan error, 1)
@@ -178,7 +179,9 @@ func TestRelayFollows(t *testing.T) {
 		if !fakes[0].AwaitRequests(ctx, requests+2) {
 			t.Fatal("no second request")
 		}
+		fakes[0].List = []observe.Item{record("meanwhile")}
 		fakes[0].Fail(nil)
+		expect(record("meanwhile"))
 		ready()
 		fakes[0].Publish(record("3"))
 		expect(record("3"))
@@ -187,9 +190,13 @@ func TestRelayFollows(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("the context ended: %v", err)
 	}
-	for _, q := range fakes[0].Requests()[1:] {
-		if q != (observe.FlowQuery{Follow: true}) {
-			t.Errorf("the second request is %+v", q)
+	for _, request := range fakes[0].Requests()[1:] {
+		q := request.(observe.FlowQuery)
+		if age, err := time.ParseDuration(q.Since); err != nil || age <= 0 || age > time.Since(began) {
+			t.Errorf("a later request is %+v, want one since the end of the stream", q)
+		}
+		if q.Since = ""; q != (observe.FlowQuery{Follow: true}) {
+			t.Errorf("a later request is %+v", q)
 		}
 	}
 
@@ -207,6 +214,29 @@ func TestRelayFollows(t *testing.T) {
 		if !fake.AwaitReaders(t.Context(), 0) {
 			t.Error("a node is still followed")
 		}
+	}
+}
+
+// TestFirst: the first record ends the stream; without one, the end of the context or the stream's error does.
+func TestFirst(t *testing.T) {
+	f, fakes := newRelay(t, 1, remote.RelayOptions{})
+	fakes[0].List = []observe.Item{{Missed: &observe.Missed{Why: observe.MissedLeftOut}}, record("1"), record("2")}
+	if r, err := remote.First(t.Context(), f, observe.FlowQuery{Follow: true, Limit: "0"}); err != nil || r.ID != "1" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(enough)
+	if r, err := remote.First(ctx, f, observe.FlowQuery{Follow: true}); r != nil || !errors.Is(err, enough) {
+		t.Errorf("the context has ended: %+v, %v", r, err)
+	}
+	fakes[0].List = nil
+	if r, err := remote.First(t.Context(), f, observe.FlowQuery{}); r != nil || err == nil || err.Error() != "the stream of flows has ended" {
+		t.Errorf("the stream has ended: %+v, %v", r, err)
+	}
+	fakes[0].Fail(&observe.Error{Status: 403, Message: "no"})
+	if r, err := remote.First(t.Context(), f, observe.FlowQuery{Follow: true}); r != nil || err == nil || err.Error() != "no" {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

@@ -16,7 +16,8 @@ import (
 
 // Flows lists the nodes' flows in the order of their decisions, after the missed items, or follows
 // them in the order of their arrival; Limit then counts for each node, and is less if there are many. An unreachable node is
-// reported as missed ([MissedUnreachable]), and retried. The rate is divided among the nodes.
+// reported as missed ([MissedUnreachable]), and retried. A reader that wants earlier flows, too, then gets first those that the
+// node has decided meanwhile. The rate is divided among the nodes.
 func (f *Relay) Flows(ctx context.Context, q observe.FlowQuery, each func(observe.Item) error) error {
 	filter, err := q.Parse(time.Now())
 	if err != nil {
@@ -180,14 +181,24 @@ func (f *Relay) followOne(ctx context.Context, m Member, q observe.FlowQuery, it
 		}
 	}
 	wait, reported := f.retry, false
+	earlier := q.Since+q.Limit != ""
+	var ended time.Time // the last stream that gave anything
 	for {
+		if earlier && !ended.IsZero() {
+			q.Since = time.Since(ended).String() // its clock may differ: a duration
+		}
+		given := false
 		err := m.Observer.Flows(ctx, q, func(i observe.Item) error {
+			given = true
 			q.Since, q.Limit = "", "" // earlier records were already sent
 			wait, reported = f.retry, false
 			return give(f.filledIn(m.Name, i))
 		})
 		if ctx.Err() != nil {
 			return nil
+		}
+		if given {
+			ended = time.Now()
 		}
 		if err == nil {
 			err = errors.New("the stream ended")
