@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/control/labapi"
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 )
 
@@ -213,11 +211,12 @@ func (d *daemon) awaitProbe(p *process) {
 // watch reads the output of the process, until it has ended.
 func (d *daemon) watch(p *process, stdout, stderr, ready *os.File) {
 	var wg sync.WaitGroup
-	wg.Go(func() { d.records(stdout) })
+	publish := func(line []byte) { d.hub.publish(Event{Node: d.node, Log: string(line)}) }
+	wg.Go(func() { lines(stdout, publish) })
 	wg.Go(func() {
 		lines(stderr, func(line []byte) {
 			p.note(string(line))
-			d.hub.publish(Event{Node: d.node, Log: string(line)})
+			publish(line)
 		})
 	})
 	wg.Go(func() {
@@ -238,18 +237,6 @@ func (d *daemon) watch(p *process, stdout, stderr, ready *os.File) {
 	if p.err != nil {
 		d.hub.publish(Event{Node: d.node, Died: p.err})
 	}
-}
-
-// records publishes the flow records of a daemon's standard output.
-func (d *daemon) records(r *os.File) {
-	lines(r, func(line []byte) {
-		var record flow.Record
-		if err := json.Unmarshal(line, &record); err != nil {
-			d.hub.publish(Event{Node: d.node, Log: fmt.Sprintf("not a flow record: %q", line)})
-			return
-		}
-		d.hub.publish(Event{Node: d.node, Record: &record})
-	})
 }
 
 // lines calls f for each line; it drops everything after a line that is too long.

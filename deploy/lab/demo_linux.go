@@ -12,6 +12,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control/labapi"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -35,8 +36,7 @@ const download = 10 << 20
 // demonstrate shows one scene after the other.
 func demonstrate(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOptions) error {
 	style := styleFor(o.Stdout, l.Spec())
-	d := &demo{page: newPage(o.Stdout, style), lab: l, spec: l.Spec(), services: services, observer: newObserver(l)}
-	defer d.observer.close()
+	d := &demo{page: newPage(o.Stdout, style), lab: l, spec: l.Spec(), services: services, observer: &observer{l}}
 	on := "each node"
 	if others := slices.ContainsFunc(d.spec.Nodes, func(n Node) bool { return !n.HasDaemon() }); others {
 		on = "some nodes, whose flows are recorded"
@@ -222,9 +222,8 @@ func (d *demo) brokenHairpin(ctx context.Context, pod *Pod, to netip.AddrPort) e
 			}
 			return fmt.Errorf("%s reached itself and got a reply, without masquerading", pod.FullName())
 		}
-		r, err := d.observer.record(ctx, func(r *flow.Record) bool {
-			return r.Node == pod.Node && r.Destination == to.String() && r.Endpoint != "" && d.chosen(r) == pod.FullName() && slices.Contains(pod.Addresses, addrPort(r.Source).Addr())
-		})
+		own := joined(pod.Addresses, ",")
+		r, err := d.observer.record(ctx, pod.Node, observe.FlowQuery{Source: own, Destination: to.String(), Endpoint: own})
 		if err != nil {
 			return err
 		}
@@ -262,7 +261,7 @@ func (d *demo) noEndpoints(ctx context.Context) error {
 	err := d.observer.refused(ctx, pod.FullName(), to)
 	took := time.Since(began)
 	d.row("result", "%v, after %s", cause(err), took.Round(10*time.Microsecond))
-	record, rerr := d.observer.record(ctx, func(r *flow.Record) bool { return r.Destination == to.String() && r.Node == pod.Node })
+	record, rerr := d.observer.record(ctx, pod.Node, observe.FlowQuery{Destination: to.String()})
 	if rerr != nil {
 		return rerr
 	}

@@ -1,19 +1,14 @@
 package lab
 
-import (
-	"sync"
+import "sync"
 
-	"github.com/nfqproxy/nfqproxy/datapath/flow"
-)
-
-// Event is an event of a node, or of the lab. Exactly one of Record, Log, Died, Files and Changes
-// is set.
+// Event is an event of a node, or of the lab. Exactly one of Log, Died, Files and Changes is set. Flows are no events: they are
+// those of [Lab.Observer].
 type Event struct {
-	Node   string       // empty: Files or Changes is set
-	Record *flow.Record // a decision of the daemon
-	Log    string       // a log line of the daemon
-	Died   error        // the daemon exited unexpectedly: a *DaemonError
-	Files  *FilesStatus // the state of the files changed
+	Node  string       // empty: Files or Changes is set
+	Log   string       // a line that the daemon has written: of its log, or to standard output
+	Died  error        // the daemon exited unexpectedly: a *DaemonError
+	Files *FilesStatus // the state of the files changed
 	// Changes are what changed in the lab, in a line for each.
 	Changes []string
 }

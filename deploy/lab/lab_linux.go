@@ -299,8 +299,8 @@ func (l *Lab) observerCommand(d *daemon) *exec.Cmd {
 
 // daemonArguments are those of each daemon.
 func (l *Lab) daemonArguments(d *daemon) []string {
-	args := []string{"--hostname-override", d.node, "--flow-log", "-", "--flow-log-steps", "--ready-fd", "3",
-		"--flow-api", "unix:" + d.socket, "--flow-api-token-file", l.tokenFile()}
+	args := []string{"--hostname-override", d.node, "--ready-fd", "3", "--flow-api", "unix:" + d.socket,
+		"--flow-api-token-file", l.tokenFile()}
 	spec := l.Spec()
 	if len(spec.ClusterCIDRs) > 0 {
 		args = append(args, "--cluster-cidr", joined(spec.ClusterCIDRs, ","))

@@ -16,6 +16,8 @@ import (
 	"syscall"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
@@ -23,15 +25,7 @@ import (
 )
 
 // observer makes requests in a lab and collects their records and connection entries.
-type observer struct {
-	lab    *Lab
-	events *Subscription
-	unread []*flow.Record // received while waiting for another one
-}
-
-func newObserver(l *Lab) *observer { return &observer{lab: l, events: l.Subscribe(eventBuffer)} }
-
-func (o *observer) close() { o.events.Close() }
+type observer struct{ lab *Lab }
 
 // exchange is a request with its reply, its decision and the kernel's entry. The connection is
 // open until Close.
@@ -134,9 +128,7 @@ func (o *observer) exchange(ctx context.Context, host, node string, p decision.P
 	}
 	err = request(x)
 	if err == nil {
-		x.record, err = o.record(ctx, func(r *flow.Record) bool {
-			return r.Node == node && r.Source == x.source.String() && r.Destination == to.String() && r.Protocol == p.String()
-		})
+		x.record, err = o.record(ctx, node, observe.FlowQuery{Source: x.source.String(), Destination: to.String(), Protocol: p.String()})
 	}
 	if err == nil {
 		x.entry, err = entry(o.lab.topology.find(node).Namespace, p, x.source, to)
@@ -162,32 +154,18 @@ func (x *exchange) request(path string) (io.Reader, error) {
 	return r.Body, nil
 }
 
-// record waits for a decision.
-func (o *observer) record(ctx context.Context, is func(*flow.Record) bool) (*flow.Record, error) {
-	for i, r := range o.unread {
-		if is(r) {
-			o.unread = append(o.unread[:i], o.unread[i+1:]...)
-			return r, nil
-		}
+// record waits for a decision of a node, which may be known already.
+func (o *observer) record(ctx context.Context, node string, q observe.FlowQuery) (*flow.Record, error) {
+	client, err := o.lab.NodeObserver(node)
+	if err != nil {
+		return nil, err
 	}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("no decision was recorded: %w", context.Cause(ctx))
-		case e, ok := <-o.events.C:
-			switch {
-			case !ok:
-				return nil, errors.New("the lab has stopped")
-			case e.Died != nil:
-				return nil, e.Died
-			case e.Record == nil:
-			case is(e.Record):
-				return e.Record, nil
-			default:
-				o.unread = append(o.unread, e.Record)
-			}
-		}
+	q.Follow, q.Limit, q.Steps = true, "1", true
+	r, err := remote.First(ctx, client, q)
+	if err != nil {
+		err = fmt.Errorf("no decision was recorded: %w", err)
 	}
+	return r, err
 }
 
 // entry looks the kernel's entry for a connection up, in the node's namespace.

@@ -8,11 +8,13 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/control/usage"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
@@ -172,12 +174,11 @@ func styleFor(w io.Writer, s *Spec) text.Style {
 	return style
 }
 
-// up shows events until the context ends.
+// up shows events and decisions until the context ends.
 func up(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOptions) error {
 	w, s := o.Stdout, l.Spec()
 	// Who reads that the lab is up, and then changes it, sees what comes of it.
 	events := l.Subscribe(eventBuffer)
-	defer events.Close()
 	fmt.Fprintf(w, "lab %s is up.\n\n", s.Name)
 	if err := writeMap(w, s, services); err != nil {
 		return err
@@ -192,24 +193,45 @@ func up(ctx context.Context, l *Lab, services []*decision.ServicePort, o RunOpti
 	}
 	fmt.Fprintln(w, "\nDecisions (Ctrl-C stops the lab):")
 
-	style := styleFor(w, s)
-	var lost uint64
-	for {
-		select {
-		case <-ctx.Done():
-			fmt.Fprintf(w, "\nstopping lab %s.\n", s.Name)
-			return nil
-		case e := <-events.C:
-			showEvent(w, style, e, o)
+	var writing sync.Mutex
+	var shown sync.WaitGroup
+	shown.Go(func() {
+		var lost uint64
+		for e := range events.C {
+			writing.Lock()
+			showEvent(w, e, o)
 			if n := events.Lost(); n > lost {
-				fmt.Fprintf(w, "(%d decisions not shown: event buffer overflow)\n", n-lost)
+				fmt.Fprintf(w, "(%d events not shown: event buffer overflow)\n", n-lost)
 				lost = n
 			}
+			writing.Unlock()
 		}
-	}
+	})
+	style := styleFor(w, s)
+	// Also those since the start of the daemons: whoever reads that the lab is up may connect before the streams begin.
+	q := observe.FlowQuery{Follow: true, Limit: "0", Event: decisions, ServicesOnly: !o.All, Steps: o.Walk.Shown()}
+	err := l.Observer.Flows(ctx, q, func(i observe.Item) error {
+		writing.Lock()
+		defer writing.Unlock()
+		switch {
+		case i.Record != nil:
+			fmt.Fprintln(w, style.Line(i.Record))
+			fmt.Fprint(w, style.Steps(i.Record.Steps, "    ", o.Walk))
+		case i.Missed.IsLoss():
+			fmt.Fprintf(w, "(%s)\n", text.Missed(i.Missed, nil))
+		}
+		return nil
+	})
+	events.Close()
+	shown.Wait()
+	fmt.Fprintf(w, "\nstopping lab %s.\n", s.Name)
+	return err
 }
 
-func showEvent(w io.Writer, style text.Style, e Event, o RunOptions) {
+// decisions are the events that decide a flow.
+const decisions = "decided,rejected,dropped,failed,repeated"
+
+func showEvent(w io.Writer, e Event, o RunOptions) {
 	switch {
 	case e.Changes != nil:
 		for _, line := range e.Changes {
@@ -225,8 +247,5 @@ func showEvent(w io.Writer, style text.Style, e Event, o RunOptions) {
 		if o.Logs {
 			fmt.Fprintf(w, "%s  %s\n", e.Node, e.Log)
 		}
-	case e.Record.Service != "" || o.All:
-		fmt.Fprintln(w, style.Line(e.Record))
-		fmt.Fprint(w, style.Steps(e.Record.Steps, "    ", o.Walk))
 	}
 }

@@ -64,8 +64,7 @@ func startCluster(ctx context.Context, b *Backend, x *experiment.Experiment, con
 		return nil, err
 	}
 	file.Path = "" // the lab has its own copy
-	// Records are of no use here: they would take time that the connections need.
-	k.Lab, err = lab.Up(ctx, file, lab.Options{Executable: b.Executable, Env: b.Env, Arguments: []string{"--flow-log=", "--flow-log-steps=false"}})
+	k.Lab, err = lab.Up(ctx, file, lab.Options{Executable: b.Executable, Env: b.Env})
 	if err != nil {
 		return nil, err
 	}

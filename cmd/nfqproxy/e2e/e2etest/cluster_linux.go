@@ -3,6 +3,7 @@ package e2etest
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -83,8 +84,11 @@ func Up(t *testing.T, file *lab.File, options lab.Options) *Cluster {
 	t.Helper()
 	netnstest.Require(t)
 	options.Env = append(options.Env, CommandEnv()...)
+	// The flow log has all records, up to the end of a daemon: streams of the flow API are limited in rate.
+	log := []string{"--flow-log=-", "--flow-log-steps"}
 	// On a busy machine a daemon may not run for a second. A test's own argument comes later.
-	options.Arguments = append([]string{"--queue-timeout=1m"}, options.Arguments...)
+	options.Arguments = slices.Concat(log, []string{"--queue-timeout=1m"}, options.Arguments)
+	options.ObserverArguments = append(log, options.ObserverArguments...)
 	running, err := lab.Up(t.Context(), file, options)
 	if err != nil {
 		t.Fatal(err)
@@ -130,8 +134,12 @@ func (c *Cluster) note(e lab.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case e.Record != nil:
-		c.records = append(c.records, e.Record)
+	case strings.HasPrefix(e.Log, "{"):
+		record := new(flow.Record)
+		if err := json.Unmarshal([]byte(e.Log), record); err != nil {
+			c.T.Errorf("not a flow record: %q: %v", e.Log, err)
+		}
+		c.records = append(c.records, record)
 		if c.keep > 0 && len(c.records) > 2*c.keep {
 			c.records = slices.Delete(c.records, 0, c.keep)
 			c.dropped += c.keep

@@ -4,9 +4,12 @@ import (
 	"bufio"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
 	"github.com/nfqproxy/nfqproxy/control/observe"
@@ -40,6 +43,55 @@ func startLab(t *testing.T, name string) {
 		_ = cmd.Process.Kill() // before the file that the reader waits for is closed
 		<-drained
 	})
+}
+
+// TestLabUpShowsDecisions: lab up shows the decisions of all nodes, also those of a daemon that was started again. It runs before
+// the parallel tests, as TestWhy.
+func TestLabUpShowsDecisions(t *testing.T) {
+	netnstest.Require(t)
+	netnstest.RequireTool(t, "bash")
+	dir := filepath.Join(t.TempDir(), "mine")
+	run := func(args ...string) {
+		t.Helper()
+		if code, _, stderr := e2etest.Run(t, nil, args...); code != 0 {
+			t.Fatalf("%q: %s", args, stderr)
+		}
+	}
+	run("lab", "init", "kind", dir)
+	text := e2etest.ReadFile(t, filepath.Join(dir, "kind.yaml"))
+	cmd, output := e2etest.Start(t, nil, "lab", "up", e2etest.WriteFile(t, "shown.yaml", []byte(strings.Replace(text, "name: kind\n", "name: shown\n", 1))))
+	lines := bufio.NewReader(output)
+	var said strings.Builder
+	await := func(part string) {
+		t.Helper()
+		_ = output.SetReadDeadline(time.Now().Add(e2etest.Timeout))
+		for {
+			line, err := lines.ReadString('\n')
+			said.WriteString(line)
+			if err != nil {
+				t.Fatalf("no %q in the output: %v\n%s", part, err, said.String())
+			}
+			if strings.Contains(line, part) {
+				return
+			}
+		}
+	}
+	connect := func(service string) {
+		t.Helper()
+		run("lab", "exec", "--lab", "shown", "shell", "--", "bash", "-c", "echo > /dev/tcp/"+service)
+	}
+	await("Decisions")
+	connect("10.96.0.1/443")
+	await("kind-worker         TCP 10.244.1.9:")
+	run("lab", "fault", "add", "--lab", "shown", "kill", "kind-worker")
+	await("(node kind-worker is unreachable")
+	run("lab", "fault", "rm", "--lab", "shown", "--all")
+	connect("10.96.118.136/80")
+	await("-> 10.96.118.136:80  default/my-nginx-service  => 10.244.")
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	await("stopping lab shown.")
 }
 
 // TestCommandsWithLabs: what commands say while one lab runs, and while two do.
