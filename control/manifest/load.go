@@ -24,6 +24,8 @@ type Options struct {
 	// Once: files are not read again. Then a path may be that of a pipe, and "-" is Stdin.
 	Once  bool
 	Stdin io.Reader
+	// First: only the first document of each file is read.
+	First bool
 	// Context: Objects.Context and Objects.Templates are read.
 	Context bool
 	// Deployments: Objects.Deployments are read, and the extension checks them and Pods.
@@ -242,6 +244,9 @@ func (l *loader) file(name string, data []byte) {
 	for d := range parse(name, data, l.large) {
 		i++
 		l.takeDocument(Place{File: name, Document: i + 1, Item: -1}, d)
+		if l.First {
+			return
+		}
 	}
 }
 

@@ -34,6 +34,12 @@ func (o Options) NewSource(paths ...string) *Source {
 	return &Source{paths: paths, reader: reader{options: o, in: o.input(paths)}}
 }
 
+// Load reads the objects, once and before Run, which then publishes nothing until they change.
+func (s *Source) Load() (*Objects, error) {
+	objects, err, _ := s.reader.read()
+	return objects, err
+}
+
 // Run publishes what Load gives, at once and then after each change of names or
 // contents, until the context ends; then it returns nil. publish is called from
 // Run's goroutine only; while it runs, changes wait. Of the objects and the

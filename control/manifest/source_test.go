@@ -55,6 +55,34 @@ func startSource(t *testing.T, paths ...string) *watched {
 	return w
 }
 
+// TestSourceLoad: what Load has read is not published again, and what has changed since then is.
+func TestSourceLoad(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "node.yaml"), []byte("apiVersion: v1\nkind: Node\nmetadata: {name: "+name+"}\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, now := range []string{"a", "b"} {
+		write("a")
+		s := Options{}.NewSource(dir)
+		if o, err := s.Load(); err != nil || len(o.Nodes) != 1 || o.Nodes[0].Name != "a" {
+			t.Fatalf("%+v, %v", o, err)
+		}
+		write(now)
+		ctx, cancel := context.WithCancel(t.Context())
+		s.reloaded = func(bool) { cancel() }
+		var got []string
+		if err := s.Run(ctx, func(o *Objects, _ error) { got = append(got, o.Nodes[0].Name) }); err != nil {
+			t.Fatal(err)
+		}
+		if want := now != "a"; (len(got) > 0) != want || want && got[0] != now {
+			t.Errorf("published %q, the file has %s", got, now)
+		}
+	}
+}
+
 func (w *watched) next() published {
 	w.t.Helper()
 	select {

@@ -51,7 +51,7 @@ type filesWatch struct {
 // problems are the mistakes in the files, which have been read with a result: objects or an error.
 func problems(file *File, o *manifest.Objects, err error) []string {
 	if errs, ok := errors.AsType[manifest.Errors](err); ok {
-		return most(located(ofLab(file, errs)))
+		return most(located(ofLab(file.Path, errs)))
 	}
 	switch {
 	case err != nil:
@@ -62,11 +62,11 @@ func problems(file *File, o *manifest.Objects, err error) []string {
 	return nil
 }
 
-// ofLab are errors with those of the lab file's first document as [Parse] has them.
-func ofLab(file *File, errs manifest.Errors) manifest.Errors {
+// ofLab are errors with those of a lab file's first document without its number.
+func ofLab(file string, errs manifest.Errors) manifest.Errors {
 	var all manifest.Errors
 	for _, e := range errs {
-		if e.File == file.Path && e.Document == 1 {
+		if e.File == file && e.Document == 1 {
 			c := *e
 			c.Document, c.Object = 0, ""
 			e = &c

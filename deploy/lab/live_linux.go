@@ -31,6 +31,8 @@ type live struct {
 	ctx  context.Context
 	stop context.CancelFunc
 	wake *time.Timer // when a pod ends
+	// source is that of the files.
+	source *manifest.Source
 
 	mu     sync.Mutex // guards what follows; held during a change
 	state  *state
@@ -47,11 +49,12 @@ func (l *Lab) goLive() error {
 	if err := l.Spec().requireRules(); err != nil {
 		return err
 	}
-	written, err := labfile.LoadWritten(l.file.ObjectPaths())
+	source := labfile.NewWrittenSource(validate, l.file.ObjectPaths()...)
+	written, err := source.Load()
 	if err != nil {
 		return err
 	}
-	v := &live{lab: l, state: newState(l.Spec(), written), slices: controllers.NewEndpointSlices()}
+	v := &live{lab: l, source: source, state: newState(l.Spec(), written), slices: controllers.NewEndpointSlices()}
 	v.ctx, v.stop = context.WithCancel(context.Background())
 	v.wake = time.AfterFunc(time.Hour, v.sweep)
 	l.live = v
@@ -208,7 +211,8 @@ func (v *live) settle(ctx context.Context) []string {
 	return slices.DeleteFunc(late, func(line string) bool { return line == "" })
 }
 
-// applied waits until a node's table has a digest.
+// applied waits until a node's table has a digest. It asks again and again: the flow API streams flows only, and reports no new
+// tables.
 func (v *live) applied(ctx context.Context, node, digest string) error {
 	o, err := v.lab.NodeObserver(node)
 	if err != nil {
@@ -346,7 +350,7 @@ func (v *live) follow(report func(FilesStatus)) error {
 	file := v.lab.file
 	var w filesWatch
 	var last FilesStatus
-	return labfile.NewWrittenSource(validate, file.ObjectPaths()...).Run(v.ctx, func(o *manifest.Objects, err error) {
+	take := func(o *manifest.Objects, err error) {
 		s := FilesStatus{Problems: problems(file, o, err)}
 		if len(s.Problems) == 0 {
 			s = v.edit(v.ctx, o, &w)
@@ -355,7 +359,9 @@ func (v *live) follow(report func(FilesStatus)) error {
 			report(s)
 		}
 		last = s
-	})
+	}
+	take(v.lab.state().written, nil) // they are in force, and may deserve warnings
+	return v.source.Run(v.ctx, take)
 }
 
 // edit puts the files' contents in force.

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/deploy/lab/labfile"
 	"github.com/nfqproxy/nfqproxy/deploy/labs"
@@ -26,7 +28,8 @@ type File struct {
 	Guesses []string
 }
 
-// Load reads a lab: a file, or a built-in lab by its name.
+// Load reads a lab: a file, or a built-in lab by its name. It reads the Lab only, which says what hosts to make. Objects come later,
+// from the file as it is when the lab starts, and once: the reading that starts the lab is the first of those that follow the file.
 func Load(nameOrPath string) (*File, error) {
 	if slices.Contains(labs.Names(), nameOrPath) {
 		data, err := labs.File(nameOrPath)
@@ -136,12 +139,9 @@ func (f *File) ObjectPaths() []string {
 // Parse reads the first document of a lab file and validates it. The error is a
 // [manifest.Errors]; name is the file's name in it.
 func Parse(name string, data []byte) (*Spec, error) {
-	lab, document, err := labfile.Parse(name, data)
-	if err == nil {
-		err = labfile.Errors(name, document, validate(lab))
+	lab, err := labfile.Parse(name, data, validate)
+	if errs, ok := errors.AsType[manifest.Errors](err); ok {
+		err = ofLab(name, errs)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return (*Spec)(lab), nil
+	return (*Spec)(lab), err
 }

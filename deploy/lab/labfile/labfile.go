@@ -1,10 +1,10 @@
 // Package labfile reads lab files: a Lab, with its nodes, pods and clients, and the Kubernetes objects beside it. [Parse] reads
-// the Lab only. [Load] and its like read all, as package manifest does for objects, and [Of] is the Lab of what they return.
+// the Lab only. [Load] and its like read all, as package manifest does for objects, and [Of] is the Lab of what they return. All
+// of them read a Lab in the same way, as an extension of package manifest.
 package labfile
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -15,7 +15,6 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/labapi"
-	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 	"github.com/nfqproxy/nfqproxy/datapath/balance"
 	"github.com/nfqproxy/nfqproxy/datapath/balance/script"
@@ -193,50 +192,6 @@ func readServer(s string) (any, error) {
 		return labapi.DNSServer, nil
 	}
 	return nil, fmt.Errorf("%q: want answer or dns", s)
-}
-
-// Parse reads the first document of a lab file, and checks all that does not depend on
-// more than one field. The error is a [manifest.Errors], without numbers of documents; name is the
-// file's name in it. The document is for the lines of further mistakes.
-func Parse(name string, data []byte) (*Lab, *yamlfile.Document, error) {
-	var first yamlfile.Document
-	for text, line := range yamlfile.Split(data) {
-		var ok bool
-		if first, ok = yamlfile.Parse(text, line); ok {
-			break
-		}
-	}
-	m, _ := first.Value.(map[string]any)
-	version, _ := m["apiVersion"].(string)
-	r := reader{lab: new(Lab)}
-	switch {
-	case first.Err != nil:
-		r.fail("", "%w", first.Err)
-	case !yamlfile.IsAPIVersion(version) || m["kind"] != Kind:
-		r.fail("", "the first document must have \"apiVersion: %s\" and \"kind: %s\"", yamlfile.APIVersion, Kind)
-	default:
-		for _, field := range first.Duplicates {
-			r.fail(field, "given twice")
-		}
-		r.read(name, m)
-	}
-	return r.lab, &first, Errors(name, &first, r.errs)
-}
-
-// Errors are mistakes in a lab file's document; nil: there are none.
-func Errors(name string, d *yamlfile.Document, fields []yamlfile.FieldError) error {
-	var all manifest.Errors
-	for _, e := range fields {
-		one := &manifest.Error{File: name, Item: -1, Field: e.Field, Line: d.Line(e.Field), Err: e.Err}
-		if le, ok := errors.AsType[*yamlfile.LineError](e.Err); ok {
-			one.Line = le.Line
-		}
-		all = append(all, one)
-	}
-	if len(all) == 0 {
-		return nil
-	}
-	return all
 }
 
 // reader reads a Lab.

@@ -1,6 +1,7 @@
 package labfile
 
 import (
+	"fmt"
 	"io"
 	"net/netip"
 	"slices"
@@ -35,16 +36,29 @@ func NewSource(paths ...string) *manifest.Source {
 	return manifest.Options{Extension: reading}.NewSource(paths...)
 }
 
-// LoadWritten is Load with Objects.Context, and without what package controllers adds: for a running lab, which has controllers.
-func LoadWritten(paths []string) (*manifest.Objects, error) { return written(nil).Load(paths) }
-
-// NewWrittenSource returns a source of what [LoadWritten] reads, with what validate finds in the lab.
+// NewWrittenSource returns a source of what Load reads, with Objects.Context and what validate finds in the lab, and without what
+// package controllers adds: for a running lab, which has controllers.
 func NewWrittenSource(validate func(*Lab) []yamlfile.FieldError, paths ...string) *manifest.Source {
 	return written(validate).NewSource(paths...)
 }
 
 func written(validate func(*Lab) []yamlfile.FieldError) manifest.Options {
 	return manifest.Options{Context: true, Extension: func() manifest.Extension { return &extension{written: true, validate: validate} }}
+}
+
+// Parse reads the first document of a lab file, which must be the Lab, with what validate finds in it. The error is a
+// [manifest.Errors]; name is the file's name in it.
+func Parse(name string, data []byte, validate func(*Lab) []yamlfile.FieldError) (*Lab, error) {
+	options := written(validate)
+	options.First = true
+	o, err := options.LoadText(name, string(data))
+	if err == nil && o.Lab == nil {
+		err = manifest.Errors{{File: name, Item: -1, Err: fmt.Errorf("the first document must have \"apiVersion: %s\" and \"kind: %s\"", yamlfile.APIVersion, Kind)}}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return Of(o), nil
 }
 
 func reading() manifest.Extension { return new(extension) }
