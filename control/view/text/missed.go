@@ -21,7 +21,7 @@ func Missed(m *observe.Missed, zone *time.Location) string {
 	case m.Why == observe.MissedUnreachable && at != "":
 		return "node " + m.Node + " was unreachable at times" + at + ": records are missing"
 	case m.Why == observe.MissedUnreachable:
-		return "node " + m.Node + " is unreachable: its records are missing from here on"
+		return "node " + m.Node + " is unreachable: no records from it until it answers"
 	case m.Why == observe.MissedNoDaemon:
 		return "node " + m.Node + " has no daemon: nobody records its flows"
 	}
