@@ -217,6 +217,34 @@ func TestRelayFollows(t *testing.T) {
 	}
 }
 
+// TestRelayFollowsFromNow: a reader that wants no earlier flows gets none after a node was unreachable either.
+func TestRelayFollowsFromNow(t *testing.T) {
+	f, fakes := newRelay(t, 1, remote.RelayOptions{})
+	ctx, cancel := context.WithCancel(t.Context())
+	got, ended := make(chan observe.Item, 10), make(chan error, 1)
+	go func() {
+		ended <- f.Flows(ctx, observe.FlowQuery{Follow: true}, func(i observe.Item) error { got <- i; return nil })
+	}()
+	if !fakes[0].AwaitReaders(ctx, 1) {
+		t.Fatal("no reader follows")
+	}
+	fakes[0].Publish(record("1"))
+	<-got // the stream has given something, and is broken only now
+	fakes[0].Break(nil)
+	if !fakes[0].AwaitRequests(ctx, 2) {
+		t.Fatal("no second request")
+	}
+	for _, request := range fakes[0].Requests() {
+		if q := request.(observe.FlowQuery); q != (observe.FlowQuery{Follow: true}) {
+			t.Errorf("request %+v", q)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("the context ended: %v", err)
+	}
+}
+
 // TestFirst: the first record ends the stream; without one, the end of the context or the stream's error does.
 func TestFirst(t *testing.T) {
 	f, fakes := newRelay(t, 1, remote.RelayOptions{})

@@ -45,7 +45,12 @@ func TestRingTables(t *testing.T) {
 		sum, least, most := 0.0, 2.0, 0.0
 		const tables = 20
 		for net := range byte(tables) {
-			got := fullest(uint64(tt.entries), newRingTable(tableSet(net), tt.entries))
+			set := tableSet(net)
+			find := newRingTable(set, tt.entries)
+			if i := find(mix(hashOf(set, 0), 0)); i != 0 {
+				t.Errorf("%d entries: the first claim is that of endpoint 0, and its entry has gone to %d", tt.entries, i)
+			}
+			got := fullest(uint64(tt.entries), find)
 			sum, least, most = sum+got, min(least, got), max(most, got)
 		}
 		t.Logf("%d entries: %.3f on average, %.3f to %.3f", tt.entries, sum/tables, least, most)
