@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -130,12 +131,14 @@ func warmupOf(all []traffic.Served) (cut time.Duration, short bool) {
 	return all[n*each].Arrived, short
 }
 
-// cellOf is the cell of a result, without some metrics.
+// cellOf is the cell of a result, without some metrics, and without those that the run has not measured.
 func cellOf(k Key, r *traffic.Result, without []string) *Cell {
 	c := &Cell{Key: k, Values: make(map[string]float64), Windows: r.Windows, Changes: r.Changes}
 	for i := range Metrics {
 		if m := &Metrics[i]; !slices.Contains(without, m.Name) && lacks(m.Name, r.Requests != nil, r.Endpoints > 0) == "" {
-			c.Values[m.Name] = m.of(r)
+			if v := m.of(r); !math.IsNaN(v) {
+				c.Values[m.Name] = v
+			}
 		}
 	}
 	return c

@@ -108,6 +108,7 @@ func (r *Results) conclude(rows []Row) {
 		r.warn(s)
 	}
 	columns := r.columns(rows)
+	r.warnEmpty(columns)
 	r.warnTails(columns)
 	r.warnBatches(columns)
 	if note := r.scriptNote(); note != "" {
@@ -145,6 +146,24 @@ func (r *Results) warn(s *Series) {
 		if half := (Amount{u.Half, u.Relative}); i.Half > half.of(i.Mean) {
 			m := metric(u.Metric)
 			add("after %d seeds (until.max) the interval of %s is %s: wanted ± %s", u.Max, m.Title, m.text(i), half)
+		}
+	}
+}
+
+// warnEmpty warns of times that some runs do not have, because nothing of the kind happened.
+func (r *Results) warnEmpty(columns []*Metric) {
+	for _, one := range []struct{ prefix, text string }{
+		{"connect_", "no flow after the warm-up gets a reply: there are no times to the first reply"},
+		{"response_", "no work on a flow after the warm-up ends: there are no response times"},
+	} {
+		i := slices.IndexFunc(columns, func(m *Metric) bool { return strings.HasPrefix(m.Name, one.prefix) })
+		for _, s := range r.Run.Series {
+			if i < 0 {
+				break
+			}
+			if n := s.Runs - len(r.values(series{s.Algorithm, s.Point}, columns[i].Name)); n > 0 {
+				r.Run.Warnings = append(r.Run.Warnings, fmt.Sprintf("%s: in %d of %d runs %s", label(s.Algorithm, s.Point), n, s.Runs, one.text))
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -19,7 +20,8 @@ type Metric struct {
 	Always, ByDefault bool
 	// Meaning is one sentence.
 	Meaning string
-	of      func(r *traffic.Result) float64
+	// of is NaN if the run has not measured it: no flow has come so far.
+	of func(r *traffic.Result) float64
 }
 
 // Unit is the unit of values: s, share (0 to 1, or more where there can be several for each), or empty for numbers.
@@ -103,14 +105,18 @@ func response(r *traffic.Result) *stats.Times { return &r.Response }
 func late(r *traffic.Result) *stats.Times     { return &r.Late }
 
 func percentile(of func(*traffic.Result) *stats.Times, permille int) func(*traffic.Result) float64 {
-	return func(r *traffic.Result) float64 { return seconds(of(r).Percentile(permille)) }
+	return func(r *traffic.Result) float64 {
+		if of(r).N() == 0 {
+			return math.NaN()
+		}
+		return seconds(of(r).Percentile(permille))
+	}
 }
 
 func seconds(nanoseconds int64) float64 { return float64(nanoseconds) / float64(time.Second) }
 
-func mean(t *stats.Times) float64 {
-	return t.Sum() / float64(time.Second) / float64(max(t.N(), 1))
-}
+// mean is NaN without times.
+func mean(t *stats.Times) float64 { return t.Sum() / float64(time.Second) / float64(t.N()) }
 
 func shareOf(count func(*traffic.Result) int) func(*traffic.Result) float64 {
 	return func(r *traffic.Result) float64 { return float64(count(r)) / float64(max(r.Flows, 1)) }

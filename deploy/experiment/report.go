@@ -174,6 +174,9 @@ func (r *Results) curves(rows []Row) (all []plot) {
 				number := i % len(lines)
 				v := row.Metrics[m.Name]
 				lines[number].Name, lines[number].Number = row.Algorithm, number
+				if v.N == 0 {
+					continue
+				}
 				lines[number].Points = append(lines[number].Points, chart.Point{X: x, Y: v.Mean * m.Scale, Low: max(v.Mean-v.Half, 0) * m.Scale, High: (v.Mean + v.Half) * m.Scale})
 			}
 			p := plot{m.Name + "-by-" + r.Parameters[axis], &chart.Chart{Title: m.Meaning, X: r.Parameters[axis], Y: m.Title, LogX: farApart(lines), Lines: lines}}
@@ -194,6 +197,9 @@ func (r *Results) bars(rows []Row, nameSuffix, titleSuffix string) (all []plot) 
 		var list []chart.Bar
 		for i, row := range rows {
 			v := row.Metrics[name]
+			if v.N == 0 {
+				continue
+			}
 			list = append(list, chart.Bar{Name: row.Algorithm, Number: i, Y: v.Mean * m.Scale, Low: max(v.Mean-v.Half, 0) * m.Scale, High: (v.Mean + v.Half) * m.Scale})
 		}
 		if slices.ContainsFunc(list, func(b chart.Bar) bool { return b.Y != 0 }) {

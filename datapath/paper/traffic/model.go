@@ -82,7 +82,7 @@ type Workload struct {
 	// Accept is who answers a client: worker, when a worker takes the connection, or kernel, at once, while
 	// the connection waits in the backlog. Empty: worker.
 	Accept string `json:"accept"`
-	// GiveUp is after what time a client without any reply gives up; 0: 3 seconds.
+	// GiveUp is after what time a client gives up whose endpoint is gone; 0: 3 seconds. A client that waits for a worker does not.
 	GiveUp time.Duration `json:"giveUp"`
 	// TimeWait is for how long the entry of a closed connection remains in its node's connection table,
 	// where some algorithms count it; 0: 120 seconds (net.netfilter.nf_conntrack_tcp_timeout_time_wait).
