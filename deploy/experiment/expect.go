@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
 )
@@ -176,7 +177,7 @@ func (p *reader) checkExpect(s *Spec) {
 			}
 		}
 		p.Want(at+".value", kinds == 1, "want a value, a formula or an algorithm (below)")
-		p.Want(at+".formula", e.Formula == "" || f != nil, "want one of %s, not %q", strings.Join(formulaNames(), ", "), e.Formula)
+		p.Want(at+".formula", e.Formula == "" || f != nil, "want one of %s, not %q%s", strings.Join(formulaNames(), ", "), e.Formula, nearest.Hint(e.Formula, formulaNames()))
 		p.Want(at+".formula", f == nil || f.metric == e.Metric, "it is not about %s", e.Metric)
 		p.Want(at+".value", e.Value == nil || m == nil || !e.Value.Relative || m.Scale == percent, "want a number or a time: %s is no share", e.Metric)
 		p.Want(at+".source", e.Source != "" || e.Formula != "", "missing: want a citation, with the figure or table")

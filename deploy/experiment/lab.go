@@ -2,11 +2,14 @@ package experiment
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"os"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
@@ -30,6 +33,12 @@ func (p *reader) lab(from *Cluster, into *traffic.Cluster) {
 		p.digest.Write(data)
 		stdin = bytes.NewReader(data)
 	} else {
+		if hint := nearest.Hint(from.Lab, labs.Names()); hint != "" && !p.sealed {
+			if _, err := os.Stat(p.relative(from.Lab)); errors.Is(err, os.ErrNotExist) {
+				p.Fail("cluster.lab", "no file and no built-in lab %q%s", from.Lab, hint)
+				return
+			}
+		}
 		data, at, ok := p.input(from.Lab, "cluster.lab")
 		if !ok {
 			return

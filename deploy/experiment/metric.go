@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
 )
@@ -147,7 +148,7 @@ func metric(name string) *Metric {
 
 // metric checks the name of a metric in a field of the file.
 func (p *reader) metric(field, name string, s *Spec) {
-	p.Want(field, metric(name) != nil, "want one of %s, not %q", strings.Join(metricNames(), ", "), name)
+	p.Want(field, metric(name) != nil, "want one of %s, not %q%s", strings.Join(metricNames(), ", "), name, nearest.Hint(name, metricNames()))
 	scaled := slices.ContainsFunc(s.Events, func(e traffic.Event) bool { return e.Autoscale != nil })
 	if what := lacks(name, s.Workload.Requests != nil, scaled); what != "" {
 		p.Fail(field, "want %s: runs without it have no metric %s", what, name)

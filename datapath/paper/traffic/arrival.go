@@ -77,6 +77,7 @@ const never = math.MaxInt64
 type arrivals struct {
 	*Arrivals
 	r    *rand.Rand
+	end  int64 // no flow is needed from then on
 	n    int   // that were made
 	at   int64 // of the last one
 	gap  float64
@@ -140,7 +141,7 @@ func (c *Config) Steady() []Steady {
 }
 
 func newArrivals(c *Config, r *rand.Rand) *arrivals {
-	a := &arrivals{Arrivals: &c.Workload.Arrivals, r: r}
+	a := &arrivals{Arrivals: &c.Workload.Arrivals, r: r, end: int64(c.Duration)}
 	rate := a.Rate
 	if a.Load > 0 {
 		rate = a.Load * c.capacity()
@@ -191,6 +192,9 @@ func (a *arrivals) next() (int64, *Traced) {
 				break
 			}
 			a.at, a.rest = a.until, 0 // the process has no memory: it begins anew in the next state
+			if a.at >= a.end {
+				return never, nil // states without flows would go on
+			}
 			a.enter((a.state + 1) % max(len(a.States), len(a.Counts)))
 		}
 	default:

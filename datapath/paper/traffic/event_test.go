@@ -222,7 +222,7 @@ func TestDistributions(t *testing.T) {
 
 func TestArrivals(t *testing.T) {
 	count := func(a Arrivals) (n int, last int64) {
-		made := newArrivals(&Config{Workload: Workload{Arrivals: a}}, stream(1, "arrivals", 0))
+		made := newArrivals(&Config{Workload: Workload{Arrivals: a}, Duration: 1000 * time.Second}, stream(1, "arrivals", 0))
 		for {
 			at, _ := made.next()
 			if at >= int64(1000*time.Second) {
@@ -242,6 +242,9 @@ func TestArrivals(t *testing.T) {
 			t.Errorf("%s: %d flows in 1000 s, want about 300,000", name, n)
 		}
 	}
+	if n, _ := count(Arrivals{Process: mmpp, States: []State{{1e-300, time.Second}}}); n != 0 {
+		t.Errorf("%d flows at a rate of almost 0", n)
+	}
 	if n, last := count(Arrivals{Process: deterministic, Rate: 300, Flows: 4}); n != 4 || last != int64(time.Second*4/300) {
 		t.Errorf("%d flows, the last at %v", n, time.Duration(last))
 	}
@@ -253,7 +256,7 @@ func TestArrivals(t *testing.T) {
 // TestProfile: each step has as many flows as it should, in proportion to the mean rate, and they are a Poisson process; after the last
 // step it begins again.
 func TestProfile(t *testing.T) {
-	c := &Config{Cluster: cluster(1, 1, 10, 10, 100), Workload: exponentialWork(0.5, time.Millisecond)} // 100,000 flows per second at most
+	c := &Config{Cluster: cluster(1, 1, 10, 10, 100), Workload: exponentialWork(0.5, time.Millisecond), Duration: 80 * time.Second} // 100,000 flows per second at most
 	c.Workload.Arrivals = Arrivals{Process: profile, Counts: []float64{1, 0, 3, 4}, Step: time.Second, Load: 0.5}
 	a := newArrivals(c, stream(1, "arrivals", 0))
 	var in [80]float64
@@ -359,6 +362,12 @@ func TestValidate(t *testing.T) {
 // TestStop: a run that is stopped ends with an error.
 func TestStop(t *testing.T) {
 	calls := 0
+	c := quiet()
+	c.Workload.Arrivals, c.Window = Arrivals{Process: poisson, Rate: 1e6}, c.Duration
+	before := time.Duration(-1)
+	if _, err := Run(c, "random", 1, Options{Progress: func(at time.Duration) bool { before = at; return false }}); !errors.Is(err, ErrStopped) || before >= c.Duration {
+		t.Errorf("a run whose first window has many flows stops at %s of %s: %v", before, c.Duration, err)
+	}
 	if _, err := Run(quiet(), "random", 1, Options{Progress: func(time.Duration) bool { calls++; return calls < 3 }}); !errors.Is(err, ErrStopped) || calls != 3 {
 		t.Errorf("%v after %d calls", err, calls)
 	}

@@ -144,7 +144,11 @@ func (s *simulation) run() error {
 		}
 	}
 	next()
-	for {
+	const often = 1 << 16
+	for steps := 1; ; steps++ {
+		if steps%often == 0 && s.o.Progress != nil && !s.o.Progress(time.Duration(s.now)) {
+			return ErrStopped // a window may have billions of flows
+		}
 		at := min(arrival, s.queue.next())
 		for s.nextWindow <= min(at, end) {
 			s.now = s.nextWindow

@@ -52,7 +52,9 @@ func (c *Config) Validate() []Problem {
 	k.within(c.Duration, 1, "duration")
 	k.want(c.Warmup >= 0 && c.Warmup < max(c.Duration, 1), "warmup", "want a time below the duration %s, not %s", c.Duration, c.Warmup)
 	const mostRows = 100_000
-	k.want(c.Window >= 0 && c.Duration/c.WindowLength() <= mostRows, "window", "want at most %d windows in %s, not one each %s", mostRows, c.Duration, c.Window)
+	length := c.WindowLength()
+	k.want(c.Window >= 0 && c.Duration/length <= mostRows, "window", "want at most %d windows in %s, not one each %s", mostRows, c.Duration, c.Window)
+	k.want(c.Duration < 1 || c.Duration/length*length > c.Warmup, "window", "want one that ends after the warm-up %s and within the duration %s, not one each %s", c.Warmup, c.Duration, length)
 	return k.problems
 }
 
@@ -132,6 +134,8 @@ func (k *checker) arrivals(a *Arrivals, field string) {
 	}
 	k.want(a.Flows >= 0, field+".flows", "want a number of 0 or more, not %d", a.Flows)
 	k.want((a.Process == mmpp) == (len(a.States) > 0), field+".states", "want states with mmpp, and with nothing else")
+	flows := func(s State) bool { return s.Rate > 0 }
+	k.want(len(a.States) == 0 || slices.ContainsFunc(a.States, flows), field+".states", "want a state with a rate above 0")
 	for i, s := range a.States {
 		k.number(s.Rate, 0, mostRate, fmt.Sprintf("%s.states[%d].rate", field, i))
 		k.within(s.Stay, time.Microsecond, fmt.Sprintf("%s.states[%d].stay", field, i))
@@ -176,6 +180,7 @@ func (k *checker) distribution(d *Distribution, field string) {
 	k.want(d.Kind != lognormal || d.Sigma > 0 && d.Sigma <= 10, field+".sigma", "want a number above 0 and up to 10, not %v", d.Sigma)
 	k.want(d.Kind == lognormal || d.Sigma == 0, field+".sigma", "only lognormal has a sigma")
 	k.within(d.Max, 0, field+".max")
+	k.want(d.Max <= 0 || d.Max >= d.Mean, field+".max", "want a time of the mean %s or more, not %s", d.Mean, d.Max)
 }
 
 func (k *checker) requests(q *Requests, field string) {
