@@ -23,11 +23,12 @@ type Examined struct {
 	// OtherMode is the reason why the rules show no services; empty: they may.
 	OtherMode string `json:"otherMode,omitempty"`
 	// Ports are the service ports, Destinations their addresses, and Connections those that were followed from the Sources. It
-	// is known what becomes of the Judged ones, on one of their ways at least.
+	// is known what becomes of the Judged ones, on one of their ways at least, and of the Partly ones among them not on all.
 	Ports        int `json:"servicePorts"`
 	Destinations int `json:"destinations"`
 	Connections  int `json:"connections"`
 	Judged       int `json:"judged"`
+	Partly       int `json:"partly"`
 	// Unclear is of how many rules and policies it is not known whether they keep connections from services.
 	Unclear int      `json:"unclear"`
 	Sources []string `json:"sources"`
@@ -180,7 +181,7 @@ func linesText(lines []int) string {
 // examined describes what the survey covered.
 func examined(dumps []*iptables.Dump, s *survey.Survey) *Examined {
 	e := &Examined{
-		Family: s.Nodes[0].Family.String(), Proxy: proxyText(dumps, s), Ports: s.Ports, Destinations: s.Destinations, Connections: s.Connections, Judged: s.Judged,
+		Family: s.Nodes[0].Family.String(), Proxy: proxyText(dumps, s), Ports: s.Ports, Destinations: s.Destinations, Connections: s.Connections, Judged: s.Judged, Partly: s.Partly,
 		Sources: []string{}, Not: []string{}, Guesses: []string{},
 	}
 	for i, d := range dumps {

@@ -54,6 +54,7 @@ type walker struct {
 	machine     *netfilter.Machine
 	connections int
 	judged      int // connections of which at least one way has an end that is known
+	partly      int // those of them with another way whose end is not known
 	cut         int // connections with more ways than were followed
 	// local are service addresses at which programs of this node answer.
 	local []netip.AddrPort
@@ -78,7 +79,7 @@ func (v *walker) visit(t *target) {
 
 // follow follows a connection on all its ways.
 func (v *walker) follow(c *connection) {
-	good, known := false, false
+	good, known, all := false, false, true
 	v.ways, v.work.Visits = v.ways[:0], maxVisits
 	begin := func() *netfilter.State {
 		v.state.Reset()
@@ -91,6 +92,7 @@ func (v *walker) follow(c *connection) {
 		}
 		good = good || e.outcome == served || e.outcome == intended
 		known = known || e.outcome != unknown
+		all = all && e.outcome != unknown
 		v.ways = append(v.ways, e)
 	})
 	if rest > 0 {
@@ -98,6 +100,9 @@ func (v *walker) follow(c *connection) {
 	}
 	if known {
 		v.judged++
+		if !all {
+			v.partly++
+		}
 	}
 	for _, e := range v.ways {
 		if e.outcome == served {

@@ -24,9 +24,10 @@ type Survey struct {
 	// Nodes are the services of each dump.
 	Nodes []*audit.Node
 	// Ports are the service ports, Destinations their addresses with ports, and Connections those that
-	// were followed, from the Sources; of the Judged ones at least one way has an end that is known.
-	Ports, Destinations, Connections, Judged int
-	Sources                                  []Source
+	// were followed, from the Sources; of the Judged ones at least one way has an end that is known, and of the Partly ones
+	// among them another way has none.
+	Ports, Destinations, Connections, Judged, Partly int
+	Sources                                          []Source
 	// Losses are the reasons why connections fail, in the order of the first one.
 	Losses []*Loss
 	// Refused are the service ports without an endpoint, and NoneHere those with policy Local and none
@@ -84,6 +85,7 @@ func Run(dumps []*iptables.Dump, known Known) (*Survey, error) {
 	for _, w := range s.walkAll(s.machine, nil) {
 		s.survey.Connections += w.connections
 		s.survey.Judged += w.judged
+		s.survey.Partly += w.partly
 		s.cut += w.cut
 		for _, a := range w.local {
 			if !slices.Contains(s.local, a) {

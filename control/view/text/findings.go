@@ -13,9 +13,9 @@ import (
 // rules it says what was examined. Rules that do not show services are said to be so in the first line.
 func (s Style) Findings(findings []diagnose.Finding, examined []*diagnose.Examined, o FindingOptions) string {
 	var b strings.Builder
-	followed, judged, unclear := 0, 0, 0
+	followed, judged, partly, unclear := 0, 0, 0, 0
 	for _, e := range examined {
-		followed, judged, unclear = followed+e.Connections, judged+e.Judged, unclear+e.Unclear
+		followed, judged, partly, unclear = followed+e.Connections, judged+e.Judged, partly+e.Partly, unclear+e.Unclear
 		if e.OtherMode != "" {
 			fmt.Fprintln(&b, e.OtherMode)
 		}
@@ -23,7 +23,7 @@ func (s Style) Findings(findings []diagnose.Finding, examined []*diagnose.Examin
 	if slices.ContainsFunc(findings, func(f diagnose.Finding) bool { return f.Ignored == "" }) || len(examined) == 0 {
 		b.WriteString(s.found(findings, o))
 	} else {
-		b.WriteString(s.nothingFound(len(findings) > 0, followed, judged, unclear) + s.ignored(findings, o))
+		b.WriteString(s.nothingFound(len(findings) > 0, followed, judged, partly, unclear) + s.ignored(findings, o))
 	}
 	for _, e := range examined {
 		b.WriteString("\n" + scope(e, len(examined) > 1))
@@ -32,7 +32,7 @@ func (s Style) Findings(findings []diagnose.Finding, examined []*diagnose.Examin
 }
 
 // nothingFound is the verdict without a finding: it says no more than is known. but: there are findings that are ignored.
-func (s Style) nothingFound(but bool, followed, judged, unclear int) string {
+func (s Style) nothingFound(but bool, followed, judged, partly, unclear int) string {
 	if judged == 0 {
 		return "no connection to a service could be followed to its end: no verdict\n"
 	}
@@ -42,6 +42,9 @@ func (s Style) nothingFound(but bool, followed, judged, unclear int) string {
 		text = noFindingText(but) + " with what was examined; of 1 rule or policy it is not known whether it is in the way of connections: see below\n"
 	case unclear > 1:
 		text = fmt.Sprintf("%s with what was examined; of %d rules or policies it is not known whether they are in the way of connections: see below\n", noFindingText(but), unclear)
+	}
+	if partly > 0 {
+		text = fmt.Sprintf("no full verdict about %s of %d: some of their ends are not known; otherwise %s", quantity.Count(partly, "connection"), followed, text)
 	}
 	if judged < followed {
 		text = fmt.Sprintf("no verdict about %s of %d: their ends are not known; with the others %s", quantity.Count(followed-judged, "connection"), followed, text)

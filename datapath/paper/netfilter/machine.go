@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
 )
@@ -58,6 +59,22 @@ type backend struct {
 	// nftables: it is nf_tables.
 	nftables bool
 	chains   map[string]map[string]*chain // by table and name
+	lacks    map[string]bool              // tables that the host has, see lacking
+}
+
+// lacking returns the tables that the dump does not have, though kube-proxy's chains in others show that the host has them: as
+// iptables-save -t nat prints one.
+func lacking(d *iptables.Dump) map[string]bool {
+	missing, shows := make(map[string]bool), false
+	for name, chains := range map[string][]string{"nat": {kubechains.Services}, "filter": {kubechains.Services, kubechains.Forward}} {
+		t := d.Table(name)
+		missing[name] = t == nil
+		shows = shows || t != nil && slices.ContainsFunc(chains, t.Has)
+	}
+	if !shows || d.Listing != nil || d.Ruleset != nil {
+		return nil
+	}
+	return missing
 }
 
 // New makes a machine of the rules of a host: one dump, or those of both back ends, all of one
@@ -68,7 +85,7 @@ func New(dumps []*iptables.Dump, sets map[string]*iptables.Set, h *Host, o Optio
 	m := &Machine{family: family, sets: sets, network: newNetwork(h, family), options: o, servers: newVirtualServers(dumps, sets)}
 	var faults []error
 	for _, d := range dumps {
-		b := &backend{dump: d, chains: make(map[string]map[string]*chain)}
+		b := &backend{dump: d, chains: make(map[string]map[string]*chain), lacks: lacking(d)}
 		m.backends = append(m.backends, b)
 		for _, t := range d.Tables {
 			b.nftables = b.nftables || ofNFTables(t)

@@ -289,10 +289,17 @@ func (w *walk) visitChain(h Hook, b base) bool {
 	return w.chain(c, 0) != ended
 }
 
-// listed is for chains that a partial listing does not have. A table without any is taken for empty, which is the rule;
+// listed is for chains that a partial listing, or a dump of one table, does not have. A table without any is taken for empty, which is the rule;
 // one of which there are other chains has this one, too, and the walk ends there. false: it has ended.
 func (w *walk) listed(b *backend, h Hook, t string) bool {
 	switch {
+	case b.lacks[t] && !w.machine.options.Doubts:
+		if t == filter.String() || w.machine.options.Assume != AssumeNothing {
+			w.grant("that table %s, which is not in the rules though kube-proxy has rules in it, does nothing", t)
+			return true
+		}
+		w.result.Table, w.result.Chain = t, h.String() // without translation, all that follows would be wrong
+		return w.end(Stopped, nil, fmt.Sprintf("table %s is not in the rules, though kube-proxy has rules in it", t))
 	case b.dump.Listing == nil || t == security.String() || b.dump.Lists(t, h.String()):
 		return true
 	case b.dump.Open(t, h.String()): // see chain
