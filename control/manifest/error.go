@@ -1,8 +1,11 @@
 package manifest
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 )
 
 // Error is one thing that is wrong with a manifest.
@@ -19,7 +22,11 @@ type Error struct {
 // Error returns all of it on one line.
 func (e *Error) Error() string {
 	var b strings.Builder
-	b.WriteString(position(e.File, e.Document, e.Item))
+	file := e.File
+	if _, ok := errors.AsType[*yamlfile.LineError](e.Err); !ok && e.Line > 0 { // that error has the line itself
+		file = fmt.Sprintf("%s:%d", file, e.Line)
+	}
+	b.WriteString(position(file, e.Document, e.Item))
 	for _, s := range []string{e.Object, e.Field} {
 		if s != "" {
 			b.WriteString(": ")

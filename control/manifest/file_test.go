@@ -117,7 +117,7 @@ func TestFilesThatCannotBeReadAreErrors(t *testing.T) {
 		t.Fatalf("%+v, %v", o, err)
 	}
 	want := missing + ": no such file or directory\n" +
-		bad + ": document 1: apiVersion: missing: not a Kubernetes object\n" +
+		bad + ":1: document 1: apiVersion: missing: not a Kubernetes object\n" +
 		dangling + ": no such file or directory"
 	if err.Error() != want {
 		t.Errorf("got:\n%v\nwant:\n%s", err, want)
@@ -128,7 +128,7 @@ func TestDuplicatesInTwoFilesNameBoth(t *testing.T) {
 	dir := t.TempDir()
 	a, b := write(t, node("worker"), dir, "a.yaml"), write(t, node("worker"), dir, "b.yaml")
 	_, err := Load([]string{dir})
-	if want := b + ": document 1: Node worker: is already defined in " + a + ": document 1"; err == nil || err.Error() != want {
+	if want := b + ":1: document 1: Node worker: is already defined in " + a + ": document 1"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }

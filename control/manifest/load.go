@@ -240,6 +240,11 @@ func (l *loader) fail(at Place, path string, err error) {
 
 func (l *loader) file(name string, data []byte) {
 	l.objects.Files = append(l.objects.Files, name)
+	data, err := text(data)
+	if err != nil {
+		l.errs = append(l.errs, &Error{File: name, Item: -1, Err: err})
+		return
+	}
 	i := -1
 	for d := range parse(name, data, l.large) {
 		i++

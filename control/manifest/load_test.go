@@ -1,12 +1,15 @@
 package manifest
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf16"
 )
 
 const (
@@ -89,7 +92,10 @@ func mustLoad(t *testing.T, name, content string) *Objects {
 	return o
 }
 
-// wantErrors checks all errors of one file, exactly.
+// lineOf is the line in an error; TestErrorsNameThePlace has lines, and most other tests leave them out.
+var lineOf = regexp.MustCompile(`(?m)^(a\.yaml|lab\.yaml):\d+: `)
+
+// wantErrors checks all errors of one file, exactly, but for lines that none of them has.
 func wantErrors(t *testing.T, name, content string, want ...string) {
 	t.Helper()
 	o, err := loadBytes(name, []byte(content))
@@ -99,7 +105,11 @@ func wantErrors(t *testing.T, name, content string, want ...string) {
 	if o != nil {
 		t.Errorf("objects beside an error: %v", kept(o))
 	}
-	if got := strings.Split(err.Error(), "\n"); !slices.Equal(got, want) {
+	text := err.Error()
+	if !slices.ContainsFunc(want, lineOf.MatchString) {
+		text = lineOf.ReplaceAllString(text, "$1: ")
+	}
+	if got := strings.Split(text, "\n"); !slices.Equal(got, want) {
 		t.Errorf("errors:\n %s\nwant:\n %s\nin:\n%s", strings.Join(got, "\n "), strings.Join(want, "\n "), content)
 	}
 }
@@ -197,11 +207,11 @@ func TestErrorsNameThePlace(t *testing.T) {
 		want          []string
 	}{
 		{"bad address in the third document", stream(webService, workerNode, slice("addressType: IPv4\nendpoints: [{addresses: [10.0.0.300]}]\n")),
-			[]string{`lab.yaml: document 3: EndpointSlice kube-system/dns-a: endpoints[0].addresses[0]: "10.0.0.300" is not an IPv4 address`}},
+			[]string{`lab.yaml:15: document 3: EndpointSlice kube-system/dns-a: endpoints[0].addresses[0]: "10.0.0.300" is not an IPv4 address`}},
 		{"item of a List", "# a comment\n---\napiVersion: v1\nkind: List\nitems:\n" + items(webService, service("  ports: [{port: 70000}]\n  clusterIP: 10.0.0.1\n")),
-			[]string{"lab.yaml: document 1: items[1]: Service shop/web: spec.ports[0].port: 70000 is not a port number (1 to 65535)"}},
+			[]string{"lab.yaml:14: document 1: items[1]: Service shop/web: spec.ports[0].port: 70000 is not a port number (1 to 65535)"}},
 		{"unknown field", service("  ports: [{port: 80, prot: TCP}]\n"),
-			[]string{"lab.yaml: document 1: Service shop/web: spec.ports[0].prot: unknown field"}},
+			[]string{"lab.yaml:5: document 1: Service shop/web: spec.ports[0].prot: unknown field"}},
 		{"field in the wrong case", service("  clusterip: 10.0.0.1\n  ports: [{port: 80}]\n"),
 			[]string{`lab.yaml: document 1: Service shop/web: spec.clusterip: unknown field, did you mean "clusterIP"?`}},
 		{"metadata's fields are not fields of the object", "apiVersion: v1\nkind: Node\nname: a\nmetadata: {name: a}\n",
@@ -299,7 +309,7 @@ func TestManyErrorsAreCut(t *testing.T) {
 	}
 	_, err := loadBytes("lab.yaml", []byte(stream(docs...)))
 	lines := strings.Split(err.Error(), "\n")
-	if len(lines) != 21 || lines[19] != "lab.yaml: document 20: Node n19: x: unknown field" || lines[20] != "and 5 more" {
+	if len(lines) != 21 || lines[19] != "lab.yaml:99: document 20: Node n19: x: unknown field" || lines[20] != "and 5 more" {
 		t.Errorf("%d lines, the last: %q", len(lines), lines[len(lines)-1])
 	}
 	if errs, _ := errors.AsType[Errors](err); len(errs) != 25 || len(errs.Unwrap()) != 25 {
@@ -343,7 +353,21 @@ func TestLoadText(t *testing.T) {
 	if err != nil || len(o.Services) != 1 || !slices.Equal(o.Files, []string{"the text"}) {
 		t.Fatalf("%+v, %v", o, err)
 	}
-	if _, err := (Options{}).LoadText("the text", "a: b"); err == nil || !strings.HasPrefix(err.Error(), "the text: document 1: ") {
+	if _, err := (Options{}).LoadText("the text", "a: b"); err == nil || !strings.HasPrefix(err.Error(), "the text:1: document 1: ") {
 		t.Errorf("no object: %v", err)
 	}
+}
+
+// TestEncodings: files that PowerShell writes are read, and compressed ones are refused.
+func TestEncodings(t *testing.T) {
+	for name, order := range map[string]binary.AppendByteOrder{"little end first": binary.LittleEndian, "big end first": binary.BigEndian} {
+		wide := order.AppendUint16(nil, 0xfeff)
+		for _, u := range utf16.Encode([]rune("# ü €\n" + webService)) {
+			wide = order.AppendUint16(wide, u)
+		}
+		if o, err := loadBytes("a.yaml", wide); err != nil || len(o.Services) != 1 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	wantErrors(t, "a.yaml", "\x1f\x8b\x08\x00", "a.yaml: the file is compressed: want what gunzip makes of it")
 }

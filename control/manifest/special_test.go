@@ -109,7 +109,7 @@ func TestStandardInput(t *testing.T) {
 	if err != nil || len(o.Nodes) != 1 || len(o.Files) != 1 || o.Files[0] != "standard input" {
 		t.Errorf("%+v, %v", o, err)
 	}
-	if _, err := (Options{Once: true, Stdin: strings.NewReader("a: b")}).Load([]string{"-"}); err == nil || !strings.HasPrefix(err.Error(), "standard input: document 1: ") {
+	if _, err := (Options{Once: true, Stdin: strings.NewReader("a: b")}).Load([]string{"-"}); err == nil || !strings.HasPrefix(err.Error(), "standard input:1: document 1: ") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -91,13 +91,13 @@ func TestParseErrors(t *testing.T) {
 		want     []string
 	}{
 		{"unknown field", "podCIDRs: [10.244.1.0/24]", "podCIDR: 10.244.1.0/24", []string{
-			"lab.yaml: nodes[1].podCIDR: unknown field, did you mean \"podCIDRs\"?"}},
-		{"case of a field", "podCIDRs: [10.244.1.0/24]", "PodCIDRs: [10.244.1.0/24]", []string{`lab.yaml: nodes[1].PodCIDRs: unknown field, did you mean "podCIDRs"?`}},
-		{"unknown top field", "objects:", "object:", []string{"lab.yaml: object: unknown field"}},
+			"lab.yaml:11: nodes[1].podCIDR: unknown field, did you mean \"podCIDRs\"?"}},
+		{"case of a field", "podCIDRs: [10.244.1.0/24]", "PodCIDRs: [10.244.1.0/24]", []string{`lab.yaml:11: nodes[1].PodCIDRs: unknown field, did you mean "podCIDRs"?`}},
+		{"unknown top field", "objects:", "object:", []string{"lab.yaml:18: object: unknown field"}},
 		{"not a lab", "kind: Lab", "kind: Service", []string{`lab.yaml: the first document must have`}},
-		{"other version", "v1alpha1", "v2", []string{`lab.yaml: the first document must have`}},
+		{"other version", "v1alpha1", "v2", []string{`lab.yaml:4: apiVersion: want nfqproxy.io/v1alpha1, have "nfqproxy.io/v2"`}},
 		{"no YAML", "metadata: {name: small}", "metadata: {", []string{"lab.yaml: "}},
-		{"duplicate key", "kind: Lab", "kind: Lab\nkind: Lab", []string{"lab.yaml: kind: given twice"}},
+		{"duplicate key", "kind: Lab", "kind: Lab\nkind: Lab", []string{"lab.yaml:6: kind: given twice"}},
 		{"no name", "{name: small}", "{}", []string{"metadata.name: missing"}},
 		{"node's name", "name: node-b, a", "name: node..b, a", []string{`nodes[1].name: "node..b" is not a name: want at most 253 lower case letters, digits, hyphens and dots`}},
 		{"client's name", "name: outside", "name: out.side", []string{`clients[0].name: "out.side" is not a name: want at most 63`}},

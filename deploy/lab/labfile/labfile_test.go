@@ -117,17 +117,19 @@ status: {podIP: 10.244.1.99}
 func TestAFaultyLab(t *testing.T) {
 	const head = "apiVersion: nfqproxy.io/v1alpha1\nkind: Lab\n"
 	for text, want := range map[string]string{
-		"pods: [{name: a, adresses: [10.0.0.1]}]":                                             "lab.yaml: document 1: Lab: pods[0].adresses: unknown field, did you mean \"addresses\"?",
-		"pods: [{name: a, addresses: [10.0.0.1/8]}]":                                          `lab.yaml: document 1: Lab: pods[0].addresses[0]: "10.0.0.1/8" is not an IP address`,
-		"pods: [{name: a, addresses: [null]}]":                                                "lab.yaml: document 1: Lab: pods[0].addresses[0]: want an IP address, have nothing",
-		"nodes: [{name: a, ports: [{}]}]":                                                     "lab.yaml: document 1: Lab: nodes[0].ports[0].port: missing",
-		"pods: [{name: a, readinessProbe: {httpGet: {port: http}}}]":                          `lab.yaml: document 1: Lab: pods[0].readinessProbe.httpGet.port: no port has the name "http"`,
-		"deployments: [{name: a, replicas: 0, readinessProbe: {exec: {}}}]":                   "lab.yaml: document 1: Lab: deployments[0].readinessProbe: a lab probes by httpGet or tcpSocket",
-		"deployments: [{name: a, replicas: 0, readinessProbe: {tcpSocket: {port: 1, x: 1}}}]": "lab.yaml: document 1: Lab: deployments[0].readinessProbe.tcpSocket.x: unknown field; known fields: host, port",
-		"proxy: {queues: 257}":                                                                "lab.yaml: document 1: Lab: proxy.queues: want a whole number from 1 to 256, have 257",
-		"nodes: [{addresses: [10.0.0.1]}]":                                                    "lab.yaml: document 1: Lab: nodes[0].name: missing",
-		"clusterCIDRs: [10.0.0.0]":                                                            `lab.yaml: document 1: Lab: clusterCIDRs[0]: "10.0.0.0" is not a CIDR (address/bits)`,
-		"---\n" + head:                                                                        "lab.yaml: document 2: Lab: a second Lab: the first is in lab.yaml: document 1",
+		"pods: [{name: a, adresses: [10.0.0.1]}]":                                             "lab.yaml:3: document 1: Lab: pods[0].adresses: unknown field, did you mean \"addresses\"?",
+		"pods: [{name: a, addresses: [10.0.0.1/8]}]":                                          `lab.yaml:3: document 1: Lab: pods[0].addresses[0]: "10.0.0.1/8" is not an IP address`,
+		"pods: [{name: a, addresses: [null]}]":                                                "lab.yaml:3: document 1: Lab: pods[0].addresses[0]: want an IP address, have nothing",
+		"nodes: [{name: a, ports: [{}]}]":                                                     "lab.yaml:3: document 1: Lab: nodes[0].ports[0].port: missing",
+		"pods: [{name: a, readinessProbe: {httpGet: {port: http}}}]":                          `lab.yaml:3: document 1: Lab: pods[0].readinessProbe.httpGet.port: no port has the name "http"`,
+		"deployments: [{name: a, replicas: 0, readinessProbe: {exec: {}}}]":                   "lab.yaml:3: document 1: Lab: deployments[0].readinessProbe: a lab probes by httpGet or tcpSocket",
+		"deployments: [{name: a, replicas: 0, readinessProbe: {tcpSocket: {port: 1, x: 1}}}]": "lab.yaml:3: document 1: Lab: deployments[0].readinessProbe.tcpSocket.x: unknown field; known fields: host, port",
+		"proxy: {queues: 257}":                                                                "lab.yaml:3: document 1: Lab: proxy.queues: want a whole number from 1 to 256, have 257",
+		"nodes: [{addresses: [10.0.0.1]}]":                                                    "lab.yaml:3: document 1: Lab: nodes[0].name: missing",
+		"clusterCIDRs: [10.0.0.0]":                                                            `lab.yaml:3: document 1: Lab: clusterCIDRs[0]: "10.0.0.0" is not a CIDR (address/bits)`,
+		"---\napiVersion: nfqproxy.io/v1alpha2\nkind: Lab\n":                                  `lab.yaml:4: document 2: Lab: apiVersion: want nfqproxy.io/v1alpha1, have "nfqproxy.io/v1alpha2"`,
+		"---\napiVersion: nfqproxy.io/v1alpha1\nkind: Labb\n":                                 `lab.yaml:5: document 2: Labb: kind: no kind "Labb" (did you mean "Lab"?)`,
+		"---\n" + head: "lab.yaml:4: document 2: Lab: a second Lab: the first is in lab.yaml: document 1",
 	} {
 		if _, err := loadText(head + text + "\n"); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %s", text, err, want)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -15,6 +16,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
+	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/yamlfile"
 )
 
@@ -94,7 +96,13 @@ type extension struct {
 
 // Read takes a Lab.
 func (x *extension) Read(at manifest.Place, apiVersion, kind string, fields map[string]any) (e manifest.Extended, ok bool) {
-	if kind != Kind || !yamlfile.IsAPIVersion(apiVersion) {
+	switch ours := yamlfile.IsAPIVersion(apiVersion); {
+	case ours && kind == Kind:
+	case ours && nearest.Name(kind, []string{Kind}) != "":
+		return manifest.Extended{Errs: []yamlfile.FieldError{{Field: "kind", Err: fmt.Errorf("no kind %q%s", kind, nearest.Hint(kind, []string{Kind}))}}}, true
+	case kind == Kind && strings.HasPrefix(apiVersion, "nfqproxy."):
+		return manifest.Extended{Errs: []yamlfile.FieldError{{Field: "apiVersion", Err: fmt.Errorf("want %s, have %q", yamlfile.APIVersion, apiVersion)}}}, true
+	default:
 		return e, false
 	}
 	r := reader{lab: new(Lab)}
