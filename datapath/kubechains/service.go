@@ -268,7 +268,7 @@ func (w *writer) firewall(s *decision.ServicePort) {
 			through(hostPrefix(ip))
 		}
 	}
-	w.add(NAT, chain, none, describe("the source is in no allowed range: KUBE-PROXY-FIREWALL drops the packet"),
+	w.add(NAT, chain, none, describe("the source is in no allowed range, or no endpoint gets the packet: KUBE-PROXY-FIREWALL drops it"),
 		comment("other traffic to "+s.Name.String()+" will be dropped by "+ProxyFirewall))
 }
 
