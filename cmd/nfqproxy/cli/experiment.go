@@ -71,6 +71,9 @@ running; the same command continues.`,
 			if err := f.cluster.check(cmd.Flags()); err != nil {
 				return err
 			}
+			if cmd.Flags().Changed("seeds") && (f.seeds < 1 || f.seeds > experiment.MaxSeeds) {
+				return fmt.Errorf("--seeds %d: want a number from 1 to %d", f.seeds, experiment.MaxSeeds)
+			}
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
 		},
 	}
@@ -86,9 +89,6 @@ running; the same command continues.`,
 }
 
 func (f *experimentFlags) run(ctx context.Context, stdout, stderr io.Writer, nameOrPath string) error {
-	if f.seeds < 0 || f.seeds > experiment.MaxSeeds {
-		return fmt.Errorf("--seeds %d: want a number from 1 to %d", f.seeds, experiment.MaxSeeds)
-	}
 	if f.parallel < 1 {
 		return fmt.Errorf("--parallel %d: want 1 or more", f.parallel)
 	}
