@@ -82,6 +82,9 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 		return cause, false
 	}
 	if len(match) == 0 {
+		if ended := in.selectedEnded(svc.Spec.Selector); len(ended) > 0 {
+			return podsEnded(svc, ended), true
+		}
 		if cause, bad = c.withoutPods(svc); bad {
 			return cause, true
 		}
@@ -116,6 +119,19 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 		Text: fmt.Sprintf("no Pod of %s is ready: %s", object, nearest.Few(states)),
 		Do:   fmt.Sprintf("kubectl -n %s describe pod %s", svc.Namespace, match[0].Name),
 	}, true
+}
+
+// podsEnded is the finding of a Service all of whose Pods have ended: they get no packets, and are no endpoints.
+func podsEnded(svc *corev1.Service, ended []*corev1.Pod) Finding {
+	var states []string
+	for _, p := range ended {
+		states = append(states, fmt.Sprintf("%s (%s)", p.Name, strings.ToLower(cmp.Or(p.Status.Reason, string(p.Status.Phase)))))
+	}
+	return Finding{
+		Code: PodsNotReady, Object: objectOf(svc),
+		Text: fmt.Sprintf("no Pod of %s runs; they have ended: %s", objectOf(svc), nearest.Few(states)),
+		Do:   fmt.Sprintf("kubectl -n %s describe pod %s, and start Pods with the labels of the selector", svc.Namespace, ended[0].Name),
+	}
 }
 
 // namesPods reports whether an endpoint of the Service is a Pod.
@@ -232,6 +248,11 @@ func sliced(svc *corev1.Service, port *corev1.ServicePort, family string, found 
 		return false, Finding{
 			Code: NoEndpoints, Object: object, Text: fmt.Sprintf("the EndpointSlices of %s have no endpoints", object),
 			Do: "check that Pods of the selector run and have addresses",
+		}
+	case family != "" && !slices.ContainsFunc(families, func(f string) bool { return f != string(discoveryv1.AddressTypeFQDN) }):
+		return false, Finding{
+			Code: NoEndpoints, Object: object, Text: fmt.Sprintf("the EndpointSlices of %s have names instead of addresses (addressType FQDN): service proxies ignore them", object),
+			Do: "write EndpointSlices with addresses, or make the Service one of type ExternalName",
 		}
 	case family != "" && !slices.Contains(families, family):
 		return false, Finding{

@@ -8,6 +8,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/paper/kubeproxyconfig"
@@ -24,15 +25,17 @@ type Cluster struct {
 	services map[name]*corev1.Service
 	slices   map[name][]*discoveryv1.EndpointSlice // by Service
 	pods     map[name]*corev1.Pod
-	podsIn   map[string]*namespace                    // nil: the objects have no Pods of the namespace
-	owners   map[netip.Addr]*corev1.Pod               // those with an address of their own
-	listens  map[name][]labapi.Port                   // the servers of a lab's pods
-	policies map[string][]*networkingv1.NetworkPolicy // by namespace
-	nodes    nodes
-	ignored  map[string]string          // codes of findings, by object
-	tables   map[string]*decision.Table // by node
-	seen     map[string]seen            // by endpoint and protocol
-	blamed   map[string]Finding         // likewise
+	podsIn   map[string]*namespace      // nil: the objects have no Pods of the namespace
+	owners   map[netip.Addr]*corev1.Pod // those with an address of their own
+	// clusterIPs are the Services by their cluster IPs.
+	clusterIPs map[netip.Addr]*corev1.Service
+	listens    map[name][]labapi.Port                   // the servers of a lab's pods
+	policies   map[string][]*networkingv1.NetworkPolicy // by namespace
+	nodes      nodes
+	ignored    map[string]string          // codes of findings, by object
+	tables     map[string]*decision.Table // by node
+	seen       map[string]seen            // by endpoint and protocol
+	blamed     map[string]Finding         // likewise
 }
 
 type name = decision.ServiceName // of any object in a namespace
@@ -44,7 +47,7 @@ func New(objects *manifest.Objects, config servicetable.NodeConfig) *Cluster {
 	c := &Cluster{
 		objects: objects, config: config, proxy: kubeproxyconfig.Of(&objects.Objects),
 		services: make(map[name]*corev1.Service), slices: make(map[name][]*discoveryv1.EndpointSlice),
-		pods: make(map[name]*corev1.Pod), podsIn: make(map[string]*namespace), owners: make(map[netip.Addr]*corev1.Pod),
+		pods: make(map[name]*corev1.Pod), podsIn: make(map[string]*namespace), owners: make(map[netip.Addr]*corev1.Pod), clusterIPs: make(map[netip.Addr]*corev1.Service),
 		listens: make(map[name][]labapi.Port), policies: make(map[string][]*networkingv1.NetworkPolicy), nodes: nodesOf(objects), ignored: ignoredIn(objects), tables: make(map[string]*decision.Table), seen: make(map[string]seen), blamed: make(map[string]Finding),
 	}
 	for _, a := range config.IPs {
@@ -52,6 +55,11 @@ func New(objects *manifest.Objects, config servicetable.NodeConfig) *Cluster {
 	}
 	for _, s := range objects.Services {
 		c.services[name{Namespace: s.Namespace, Name: s.Name}] = s
+		for _, text := range append([]string{s.Spec.ClusterIP}, s.Spec.ClusterIPs...) {
+			if a, err := kubeaddr.Parse(text); err == nil {
+				c.clusterIPs[a] = s
+			}
+		}
 	}
 	for _, s := range objects.EndpointSlices {
 		of := name{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
@@ -70,6 +78,7 @@ func New(objects *manifest.Objects, config servicetable.NodeConfig) *Cluster {
 			c.podsIn[n.Namespace] = &namespace{by: make(map[label][]*corev1.Pod)}
 		}
 		if servicetable.PodEnded(p) {
+			c.podsIn[n.Namespace].ended = append(c.podsIn[n.Namespace].ended, p)
 			continue
 		}
 		c.podsIn[n.Namespace].add(p)

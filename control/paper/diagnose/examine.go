@@ -67,6 +67,11 @@ func (e *examination) service(svc *corev1.Service) {
 			e.add(*f)
 		}
 	}
+	for i := range svc.Spec.Ports {
+		if f := externalPort(svc, &svc.Spec.Ports[i]); f != nil {
+			e.add(*f)
+		}
+	}
 	if servicetable.Unserved(svc) != "" && !headless {
 		return
 	}

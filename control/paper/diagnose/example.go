@@ -45,7 +45,7 @@ func (e *examination) example(w *inquiry, s *decision.ServicePort, code Code) *E
 		text += "is rejected: \"port unreachable\""
 	case d.Verdict == decision.Drop:
 		text += "is dropped: it gets no answer"
-	case d.Verdict == decision.DNAT && slices.Contains([]Code{Silent, PolicyForbids, HostDropsFlows}, code):
+	case d.Verdict == decision.DNAT && slices.Contains([]Code{Silent, PolicyForbids, HostDropsFlows, EndpointIsClusterIP}, code):
 		text += "goes to " + r.Endpoint + ", and gets no answer"
 	case d.Verdict == decision.DNAT:
 		text += "goes to " + r.Endpoint + ", which refuses it"

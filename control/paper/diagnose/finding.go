@@ -48,6 +48,7 @@ const (
 	NotShown               Code = "NFQ025" // whether there are endpoints is not known
 	HeadlessAddress        Code = "NFQ026" // a headless Service has a type or addresses that no proxy serves
 	NodePortRange          Code = "NFQ027" // a node port is outside of the API server's usual range
+	EndpointIsClusterIP    Code = "NFQ028" // the endpoint is the cluster IP of a Service
 
 	// Of policies.
 	NoLocalEndpoints Code = "NFQ030" // traffic policy Local, and no endpoint on the node
@@ -135,7 +136,7 @@ func Codes() []Code {
 	return []Code{
 		NoSuchPort, Headless, NotServed, OutsideOnly, UnknownAddress, NodePortClosed, LoopbackForeign, ClaimedTwice, NodeAddress,
 		SelectorMatchesNothing, NoSelector, NoSlices, PodsNotReady, NoNamedPort, SliceWithoutPort, OtherFamily, OtherPort, NoListener, PodGone,
-		NoEndpoints, SomeNotReady, SlicesDiffer, NoDNSName, FurtherAddresses, NotShown, HeadlessAddress, NodePortRange,
+		NoEndpoints, SomeNotReady, SlicesDiffer, NoDNSName, FurtherAddresses, NotShown, HeadlessAddress, NodePortRange, EndpointIsClusterIP,
 		NoLocalEndpoints, SourceNotAllowed, NodesWithout, AffinityToOne, NoAddressYet, AllClosed, PolicyForbids, HintsIgnored, OutsideCIDR, FewReplicas,
 		Refuses, Silent, Uneven, OldConnections, StuckUDP, TableNearlyFull, Repeats, PortsNearlyUsed, NodeProblem, TablesDiffer,
 		DeprecatedExternalIPs, DeprecatedEndpoints, DeprecatedIPVS, ExternalIPsIgnored,

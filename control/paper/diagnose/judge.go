@@ -163,6 +163,13 @@ func (w *inquiry) endpoints(p *decision.Packet, d *decision.Decision) {
 
 // endpoint is why an endpoint will not answer; nil: there is no reason to expect that.
 func (w *inquiry) endpoint(ep *decision.Endpoint, protocol decision.Protocol) *Finding {
+	if svc := w.clusterIPs[ep.AddrPort.Addr()]; svc != nil {
+		return &Finding{
+			Code: EndpointIsClusterIP, Object: objectOf(w.to.service),
+			Text: fmt.Sprintf("the endpoint %s is the cluster IP of %s: packets are translated once, and no host has that address", ep.AddrPort, objectOf(svc)),
+			Do:   "write the addresses behind that Service into the EndpointSlice, or select its Pods",
+		}
+	}
 	pod := w.owners[ep.AddrPort.Addr()]
 	namespace, named, _ := strings.Cut(ep.Pod, "/")
 	if p := w.pods[name{Namespace: namespace, Name: named}]; p != nil {

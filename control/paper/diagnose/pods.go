@@ -4,12 +4,15 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
-// namespace is the Pods of a namespace that have not ended.
+// namespace is the Pods of a namespace. Those that have ended are no endpoints.
 type namespace struct {
 	pods []*corev1.Pod // by name
 	by   map[label][]*corev1.Pod
+	// ended are the others.
+	ended []*corev1.Pod
 }
 
 type label struct{ key, value string }
@@ -48,6 +51,17 @@ func (n *namespace) selected(selector map[string]string) (pods []*corev1.Pod) {
 		}
 		return false
 	})
+}
+
+// selectedEnded are the Pods that have ended and have the labels of a selector.
+func (n *namespace) selectedEnded(selector map[string]string) (pods []*corev1.Pod) {
+	s := labels.SelectorFromSet(selector)
+	for _, p := range n.ended {
+		if s.Matches(labels.Set(p.Labels)) {
+			pods = append(pods, p)
+		}
+	}
+	return pods
 }
 
 // similarPods are Pods whose labels come close to the selector: those with one of its labels, or else any; at most

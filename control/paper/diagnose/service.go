@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -21,6 +22,10 @@ func (w *inquiry) service() error {
 		w.cause(*f)
 		return nil
 	}
+	if svc.Spec.Type == corev1.ServiceTypeExternalName {
+		w.externalName()
+		return nil
+	}
 	if why := servicetable.Unserved(svc); why != "" && svc.Spec.ClusterIP != corev1.ClusterIPNone {
 		w.cause(Finding{Code: NotServed, Object: objectOf(svc), Text: fmt.Sprintf("no service proxy serves %s: %s", objectOf(svc), why), Do: "use a Service with a cluster IP"})
 		return nil
@@ -38,6 +43,43 @@ func (w *inquiry) service() error {
 	}
 	w.decide(at)
 	return nil
+}
+
+// externalName answers a question about a Service that DNS resolves to another name. Its ports count for nothing: a client
+// connects to the port that it names, also if the Service has no ports.
+func (w *inquiry) externalName() {
+	svc, external := w.to.service, w.to.service.Spec.ExternalName
+	for i := range svc.Spec.Ports {
+		p := &svc.Spec.Ports[i]
+		if w.to.port != p.Name && w.to.port != strconv.Itoa(int(p.Port)) {
+			continue
+		}
+		if f := externalPort(svc, p); f != nil {
+			w.cause(*f)
+			return
+		}
+	}
+	if w.to.port != "" {
+		external = net.JoinHostPort(external, w.to.port)
+	}
+	w.note(Finding{
+		Code: OtherProgram, Object: objectOf(svc), Field: "spec.externalName",
+		Text: fmt.Sprintf("%s is of type ExternalName: DNS resolves it to another name, and the client itself connects to %s, without a service proxy", objectOf(svc), external),
+		Do:   "check that the name resolves, and that it answers from the source; objects do not show it",
+	})
+}
+
+// externalPort is the finding of a Service of type ExternalName whose port is to be translated; nil: it is not.
+func externalPort(svc *corev1.Service, p *corev1.ServicePort) *Finding {
+	target := p.TargetPort.IntVal
+	if svc.Spec.Type != corev1.ServiceTypeExternalName || p.TargetPort.Type == intstr.String || target == 0 || target == p.Port {
+		return nil
+	}
+	return &Finding{
+		Code: NotServed, Object: objectOf(svc), Field: "spec.ports",
+		Text: fmt.Sprintf("no service proxy serves %s: type ExternalName: DNS resolves it to another name, and nothing translates port %d to %d", objectOf(svc), p.Port, target),
+		Do:   fmt.Sprintf("connect to port %d of the name, or use a Service without selector and an EndpointSlice", target),
+	}
 }
 
 // findPort finds the port of the Service that the question is about. done: there is none, which is the
