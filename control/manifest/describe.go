@@ -15,34 +15,57 @@ import (
 // This file reads what "kubectl describe" prints of Services and Endpoints, and knows other texts of kubectl for messages.
 
 var (
-	errTable     = errors.New("is a table of kubectl get, which leaves most out: give the output of kubectl get with -o yaml")
+	errTable     = errors.New("is a table of kubectl get without Services and their endpoints: give the output of kubectl get svc,endpointslices,nodes,pods -A -o yaml")
 	errDescribed = errors.New("is the output of kubectl describe of another kind than Service and Endpoints: give that of kubectl get with -o yaml")
 )
 
 var (
 	tableHead = regexp.MustCompile(`^(NAMESPACE +)?NAME +[A-Z]`)
 	prompt    = regexp.MustCompile(`^[^\n:]*[$#%>] *(kubectl|oc|k|microk8s|k3s|minikube)\b[^\n]*\n`)
+	// lead is what may be above the output besides prompts: blank lines, warnings of kubectl, and fences of Markdown.
+	lead      = regexp.MustCompile("^([ \t]*|Warning: [^\n]*|```[a-z]*)\n")
 	blockHead = regexp.MustCompile(`(?m)^Name: `)
 )
 
 // kubectlText takes a text apart that kubectl prints for people. ok: it is one.
 func kubectlText(data []byte) (docs []document, ok bool) {
 	text := strings.ReplaceAll(strings.TrimLeft(string(data[:min(len(data), 4096)]), " \t\r\n"), "\r\n", "\n")
-	text = prompt.ReplaceAllString(text, "")
+	for before := ""; before != text; {
+		before = text
+		text = lead.ReplaceAllString(prompt.ReplaceAllString(text, ""), "")
+	}
 	switch {
 	case tableHead.MatchString(text):
-		return []document{failed(errTable)}, true
+		t := readTables(strings.ReplaceAll(string(data), "\r\n", "\n"))
+		docs, err := t.documents()
+		if err != nil {
+			docs = []document{failed(err)}
+		}
+		return docs, true
 	case !strings.HasPrefix(text, "Name: ") || !regexp.MustCompile(`\A[^\n]*\nNamespace: `).MatchString(text):
 		return nil, false
 	}
 	text = strings.ReplaceAll(string(data), "\r\n", "\n")
 	starts := blockHead.FindAllStringIndex(text, -1)
+	var blocks []described
 	for i, at := range starts {
 		end := len(text)
 		if i+1 < len(starts) {
 			end = starts[i+1][0]
 		}
-		docs = append(docs, describedBlock(text[at[0]:end])...)
+		blocks = append(blocks, readDescribed(text[at[0]:end]))
+	}
+	for i := range blocks {
+		d := &blocks[i]
+		if !d.isService() && !d.isEndpoints() && slices.ContainsFunc(blocks, func(d described) bool { return d.isService() }) {
+			docs = append(docs, made(map[string]any{"apiVersion": "v1", "kind": "described object", "metadata": map[string]any{"name": d.field("Name")}}))
+			continue
+		}
+		// Endpoints list all addresses, also those that are not ready: what the Service lists is among them.
+		shown := slices.ContainsFunc(blocks, func(e described) bool {
+			return e.isEndpoints() && e.field("Name") == d.field("Name") && e.field("Namespace") == d.field("Namespace")
+		})
+		docs = append(docs, d.documents(shown)...)
 	}
 	return docs, true
 }
@@ -102,9 +125,12 @@ func (d *described) list(names ...string) (parts []any) {
 	return parts
 }
 
-// describedBlock is one object, and of a Service its endpoints.
-func describedBlock(text string) []document {
-	d := readDescribed(text)
+func (d *described) isService() bool { return d.has("Session Affinity") && d.has("Type") }
+
+func (d *described) isEndpoints() bool { return d.has("Subsets") }
+
+// documents are one object, and of a Service its endpoints, unless they are shown elsewhere.
+func (d *described) documents(shown bool) []document {
 	metadata := map[string]any{"name": d.field("Name"), "namespace": d.field("Namespace"), "resourceVersion": "0"} // it is from a cluster
 	if labels := d.pairs("Labels"); len(labels) > 0 {
 		metadata["labels"] = labels
@@ -115,10 +141,10 @@ func describedBlock(text string) []document {
 	var docs []document
 	var err error
 	switch {
-	case d.has("Subsets"):
+	case d.isEndpoints():
 		docs, err = d.endpoints(metadata)
-	case d.has("Session Affinity") && d.has("Type"):
-		docs, err = d.service(metadata)
+	case d.isService():
+		docs, err = d.service(metadata, shown)
 	default:
 		err = errDescribed
 	}
@@ -170,8 +196,8 @@ type describedPort struct {
 	endpoints              []netip.AddrPort
 }
 
-// service makes a Service and EndpointSlices of what describe prints.
-func (d *described) service(metadata map[string]any) ([]document, error) {
+// service makes a Service of what describe prints and, unless its endpoints are shown elsewhere, EndpointSlices.
+func (d *described) service(metadata map[string]any, shown bool) ([]document, error) {
 	spec := map[string]any{"type": d.field("Type")}
 	set := func(field string, value any) {
 		if value != "" {
@@ -238,7 +264,7 @@ func (d *described) service(metadata map[string]any) ([]document, error) {
 		service["status"] = map[string]any{"loadBalancer": map[string]any{"ingress": ingress}}
 	}
 	docs := []document{made(service)}
-	if !d.has("Endpoints") {
+	if shown || !d.has("Endpoints") {
 		return docs, nil
 	}
 	for i, p := range ports {

@@ -151,6 +151,9 @@ func syntaxError(err error, text []byte, first int) error {
 		return errors.New(parts[2])
 	}
 	n = min(n, 1+bytes.Count(bytes.TrimRight(text, " \t\r\n"), []byte("\n")))
+	if at := bytes.Split(text, []byte("\n"))[max(n-1, 0)]; bytes.IndexByte(at[:len(at)-len(bytes.TrimLeft(at, " \t"))], '\t') >= 0 {
+		return &LineError{first + n - 1, errors.New("a tab in front of a field: YAML is indented with spaces")}
+	}
 	return &LineError{first + n - 1, errors.New(parts[2])}
 }
 

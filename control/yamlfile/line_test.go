@@ -2,6 +2,21 @@ package yamlfile
 
 import "testing"
 
+// TestTabs: a tab is what the library does not name.
+func TestTabs(t *testing.T) {
+	for text, want := range map[string]string{
+		"kind: Service\nmetadata:\n\tname: web\n":      "line 12: a tab in front of a field: YAML is indented with spaces",
+		"kind: Service\nmetadata:\n  \tname: web: x\n": "line 12: a tab in front of a field: YAML is indented with spaces",
+	} {
+		if d, _ := Parse([]byte(text), 10); d.Err == nil || d.Err.Error() != want {
+			t.Errorf("%q: %v", text, d.Err)
+		}
+	}
+	if d, _ := Parse([]byte("kind:\tService\nmetadata:\n  name:\tweb\t# a comment\n"), 1); d.Err != nil {
+		t.Error(d.Err)
+	}
+}
+
 func TestLine(t *testing.T) {
 	const text = `# a comment
 apiVersion: v1

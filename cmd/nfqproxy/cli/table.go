@@ -180,6 +180,7 @@ func noServices(paths []string, objects *manifest.Objects) error {
 		}
 	}
 	count(len(objects.EndpointSlices), "EndpointSlice")
+	count(len(objects.Endpoints), "Endpoints")
 	count(len(objects.Nodes), "Node")
 	count(len(objects.Pods), "Pod")
 	for _, s := range append(objects.CountTemplates(), objects.Skipped...) {

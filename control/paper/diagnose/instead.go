@@ -172,6 +172,8 @@ func (c *Cluster) notSliced(svc *corev1.Service) string {
 	for _, s := range c.objects.EndpointSlices {
 		of, has := s.Labels[discoveryv1.LabelServiceName]
 		switch {
+		case of == svc.Name && s.Namespace != svc.Namespace && c.services[name{Namespace: s.Namespace, Name: of}] == nil:
+			texts = append(texts, fmt.Sprintf("EndpointSlice %s is in namespace %s: one has to be in that of its Service", s.Name, s.Namespace))
 		case s.Namespace != svc.Namespace || c.services[name{Namespace: s.Namespace, Name: of}] != nil:
 		case has:
 			texts = append(texts, fmt.Sprintf("EndpointSlice %s has %s=%s, and no Service has this name", s.Name, discoveryv1.LabelServiceName, of))

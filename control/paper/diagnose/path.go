@@ -30,7 +30,15 @@ func (w *inquiry) address() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s and %s have no address of the same family", w.from.text, w.to.text)
+	if w.from.pod == nil && w.from.node == "" || len(w.from.addrs) == 0 || len(w.to.addrs) == 0 {
+		return fmt.Errorf("%s and %s have no address of the same family", w.from.text, w.to.text)
+	}
+	family := decision.FamilyOf(w.to.addrs[0])
+	w.cause(Finding{
+		Code: OtherFamily, Text: fmt.Sprintf("%s has no %s address, and cannot connect to %s", w.from.text, family, w.to.addrs[0]),
+		Do: "use an address of the other family, or give the source addresses of both",
+	})
+	return nil
 }
 
 // hop is a node on the way of the packet, with its decision.
@@ -86,10 +94,8 @@ func (w *inquiry) unroutable(to netip.AddrPort) bool {
 
 // withClusterIP is the Service that has the address as a cluster IP; "" if none has.
 func (c *Cluster) withClusterIP(a netip.Addr) string {
-	for _, svc := range c.objects.Services {
-		if slices.Contains(append([]string{svc.Spec.ClusterIP}, svc.Spec.ClusterIPs...), a.String()) {
-			return objectOf(svc)
-		}
+	if svc := c.clusterIPs[a]; svc != nil {
+		return objectOf(svc)
 	}
 	return ""
 }

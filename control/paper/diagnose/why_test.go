@@ -95,6 +95,7 @@ func TestWhy(t *testing.T) {
 		"a Pod of slices":   {edits: []edit{{"kind: Pod\n", "kind: PodTemplate\n"}}, from: "shop/web-2", to: "web", node: "node-b"},
 		"unknown Pod":       {from: "10.244.2.50", to: "10.96.0.20:80", node: "node-b"},
 		"stale slice":       {edits: []edit{{"selector: {app: web}\n  ports: [{name: http", "selector: {app: wbe}\n  ports: [{name: http"}}, from: "shop/client", to: "web", text: "matches no Pod; Pod web-1 has app=web", node: "node-a"},
+		"Pod of one family": {edits: []edit{{"clusterIP: 10.96.0.20\n  clusterIPs: [10.96.0.20]\n  ipFamilies: [IPv4]", "clusterIP: 10.96.0.20\n  clusterIPs: [10.96.0.20, \"fd00::20\"]\n  ipFamilyPolicy: RequireDualStack\n  ipFamilies: [IPv4, IPv6]"}}, from: "shop/client", to: "[fd00::20]:80", code: OtherFamily, text: "pod shop/client has no IPv6 address"},
 		"ExternalName":      {edits: []edit{{"  type: NodePort\n  clusterIP: 10.96.0.20\n  clusterIPs: [10.96.0.20]\n  ipFamilies: [IPv4]\n", "  type: ExternalName\n  externalName: example.org\n"}, {", nodePort: 30080", ""}}, from: "shop/client", to: "web", text: "the client itself connects to example.org, without"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,325 @@
+package manifest
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// This file reads the tables of "kubectl get": of Services, with Endpoints or EndpointSlices, Pods and Nodes. What a table leaves out
+// must not be made up: readiness is that of Endpoints or Pods, and a Service without a row of endpoints is an error.
+
+// tableRow is one object of a table: its cells by the names of the columns.
+type tableRow map[string]string
+
+// between separates the cells of a row. One space may be in a cell: "2 (3m ago)".
+var between = regexp.MustCompile(` {2,}|\t+`)
+
+// tables are the rows of a text, by kind.
+type tables struct {
+	rows map[string][]tableRow
+}
+
+// tableKind is the kind of the objects of a table, by its columns; empty: another one.
+func tableKind(columns []string) string {
+	has := make(map[string]bool)
+	for _, c := range columns {
+		has[c] = true
+	}
+	switch {
+	case has["CLUSTER-IP"] && has["PORT(S)"]:
+		return "Service"
+	case has["ADDRESSTYPE"]:
+		return "EndpointSlice"
+	case has["ENDPOINTS"]:
+		return "Endpoints"
+	case has["READY"] && has["STATUS"] && has["RESTARTS"]:
+		return "Pod"
+	case has["ROLES"] && has["VERSION"]:
+		return "Node"
+	}
+	return ""
+}
+
+// readTables takes a text apart. Lines of no table, as prompts, are left out.
+func readTables(text string) tables {
+	t := tables{rows: make(map[string][]tableRow)}
+	var columns []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, " \t\r\n")
+		cells := between.Split(strings.TrimLeft(line, " "), -1)
+		switch {
+		case tableHead.MatchString(line):
+			columns = cells
+		case line == "" || prompt.MatchString(line+"\n"):
+			columns = nil
+		case columns != nil && len(cells) >= 2:
+			row := make(tableRow)
+			for i, c := range cells[:min(len(cells), len(columns))] {
+				row[columns[i]] = unset(c)
+			}
+			if _, name, ok := strings.Cut(row["NAME"], "/"); ok { // "service/web", of several kinds
+				row["NAME"] = name
+			}
+			if kind := tableKind(columns); kind != "" {
+				t.rows[kind] = append(t.rows[kind], row)
+			}
+		}
+	}
+	return t
+}
+
+func (r tableRow) namespace() string { return cmp.Or(r["NAMESPACE"], "default") }
+
+func (r tableRow) metadata() map[string]any {
+	m := map[string]any{"name": r["NAME"], "resourceVersion": "0"} // it is from a cluster
+	if labels := pairsOf(r["LABELS"]); len(labels) > 0 {
+		m["labels"] = labels
+	}
+	return m
+}
+
+func pairsOf(text string) map[string]any {
+	pairs := make(map[string]any)
+	for part := range strings.SplitSeq(text, ",") {
+		if key, value, ok := strings.Cut(strings.TrimSpace(part), "="); ok {
+			pairs[key] = value
+		}
+	}
+	return pairs
+}
+
+// documents are the objects of the tables.
+func (t *tables) documents() ([]document, error) {
+	var docs []document
+	for _, r := range t.rows["Node"] {
+		docs = append(docs, r.node())
+	}
+	for _, r := range t.rows["Pod"] {
+		docs = append(docs, r.pod())
+	}
+	if len(t.rows["Service"]) == 0 || len(t.rows["Endpoints"])+len(t.rows["EndpointSlice"]) == 0 {
+		return nil, errTable
+	}
+	for _, r := range t.rows["Service"] {
+		service, ports, err := r.service()
+		if err == nil && len(ports) > 0 && r["TYPE"] != "ExternalName" {
+			err = t.addEndpoints(r, ports)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the table's Service %s/%s: %w", r.namespace(), r["NAME"], err)
+		}
+		docs = append(docs, made(service))
+		for i := range ports {
+			docs = append(docs, ports[i].slices(i, service["metadata"].(map[string]any))...)
+		}
+	}
+	return docs, nil
+}
+
+// service makes a Service of a row, and its ports. The table has no names of ports, and no target ports.
+func (r tableRow) service() (map[string]any, []describedPort, error) {
+	metadata := r.metadata()
+	metadata["namespace"] = r.namespace()
+	spec := map[string]any{"type": r["TYPE"]}
+	if selector := pairsOf(r["SELECTOR"]); len(selector) > 0 {
+		spec["selector"] = selector
+	}
+	if ip := r["CLUSTER-IP"]; ip != "" {
+		spec["clusterIP"], spec["clusterIPs"] = ip, []any{ip}
+	}
+	service := map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+	var external, ingress []any
+	for a := range strings.SplitSeq(r["EXTERNAL-IP"], ",") {
+		field := "hostname"
+		if _, err := netip.ParseAddr(a); err == nil {
+			field = "ip"
+		}
+		switch {
+		case a == "" || strings.HasPrefix(a, "<"): // <pending>
+		case r["TYPE"] == "ExternalName":
+			spec["externalName"] = a
+		case r["TYPE"] == "LoadBalancer":
+			ingress = append(ingress, map[string]any{field: a})
+		default:
+			external = append(external, a)
+		}
+	}
+	if len(external) > 0 {
+		spec["externalIPs"] = external
+	}
+	if len(ingress) > 0 {
+		service["status"] = map[string]any{"loadBalancer": map[string]any{"ingress": ingress}}
+	}
+	var ports []describedPort
+	var list []any
+	for text := range strings.SplitSeq(r["PORT(S)"], ",") {
+		if text == "" {
+			continue
+		}
+		numbers, protocol, ok := strings.Cut(text, "/")
+		number, node, hasNode := strings.Cut(numbers, ":")
+		p := describedPort{protocol: protocol}
+		var err error
+		if p.number, err = strconv.ParseInt(number, 10, 32); err == nil && hasNode {
+			p.nodePort, err = strconv.ParseInt(node, 10, 32)
+		}
+		if err != nil || !ok {
+			return nil, nil, fmt.Errorf("%q in column PORT(S): want 80/TCP or 80:30080/TCP", text)
+		}
+		ports = append(ports, p)
+	}
+	for i := range ports {
+		p := &ports[i]
+		q := map[string]any{"port": p.number, "protocol": p.protocol}
+		if len(ports) > 1 {
+			p.name = strings.ToLower(fmt.Sprintf("%d-%s", p.number, p.protocol))
+			q["name"] = p.name
+		}
+		if p.nodePort != 0 {
+			q["nodePort"] = p.nodePort
+		}
+		list = append(list, q)
+	}
+	if len(list) > 0 {
+		spec["ports"] = list
+	}
+	return service, ports, nil
+}
+
+// addEndpoints adds the endpoints of a Service to its ports.
+func (t *tables) addEndpoints(service tableRow, ports []describedPort) error {
+	endpoints, err := t.endpointsOf(service)
+	switch {
+	case err != nil:
+		return err
+	case len(endpoints) > 0 && len(ports) > 1:
+		return fmt.Errorf("which endpoints are those of which of its %d ports is not in the table: give the output of kubectl get with -o yaml", len(ports))
+	}
+	ports[0].endpoints = endpoints
+	return nil
+}
+
+func (t *tables) endpointsOf(service tableRow) ([]netip.AddrPort, error) {
+	for _, r := range t.rows["Endpoints"] {
+		if r["NAME"] == service["NAME"] && r.namespace() == service.namespace() {
+			return describedEndpoints(r["ENDPOINTS"])
+		}
+	}
+	found := false
+	var ready []netip.AddrPort
+	for _, r := range t.rows["EndpointSlice"] {
+		own := r["NAME"] == service["NAME"] // that of the API servers
+		if !own && r["NAME"][:max(strings.LastIndexByte(r["NAME"], '-'), 0)] != service["NAME"] || r.namespace() != service.namespace() {
+			continue
+		}
+		found = true
+		all, err := sliceEndpoints(r)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range all {
+			switch isReady, known := t.readiness(a.Addr()); {
+			case isReady || own:
+				ready = append(ready, a)
+			case !known:
+				return nil, fmt.Errorf("whether endpoint %s of EndpointSlice %s is ready is not in the tables: give the output of kubectl get with -o yaml", a, r["NAME"])
+			}
+		}
+	}
+	if !found {
+		return nil, fmt.Errorf("the tables have no endpoints of it: give the output of kubectl get svc,endpointslices,pods,nodes -A -o yaml")
+	}
+	return ready, nil
+}
+
+// sliceEndpoints are the endpoints in the row of an EndpointSlice, ready or not.
+func sliceEndpoints(r tableRow) (all []netip.AddrPort, err error) {
+	if r["ENDPOINTS"] == "" {
+		return nil, nil
+	}
+	port, err := strconv.ParseUint(r["PORTS"], 10, 16)
+	if err != nil || strings.Contains(r["ENDPOINTS"], " more...") {
+		return nil, fmt.Errorf("the table does not show all endpoints of EndpointSlice %s with their ports: give the output of kubectl get with -o yaml", r["NAME"])
+	}
+	for text := range strings.SplitSeq(r["ENDPOINTS"], ",") {
+		a, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q in column ENDPOINTS: want addresses", text)
+		}
+		all = append(all, netip.AddrPortFrom(a, uint16(port)))
+	}
+	return all, nil
+}
+
+// readiness is that of the Pod with an address. known is false if no table of Pods has it.
+func (t *tables) readiness(a netip.Addr) (ready, known bool) {
+	for _, r := range t.rows["Pod"] {
+		if r["IP"] == a.String() {
+			return r.isReady(), true
+		}
+	}
+	return false, false
+}
+
+func (r tableRow) isReady() bool {
+	running, all, _ := strings.Cut(r["READY"], "/")
+	return running == all && r["STATUS"] == "Running"
+}
+
+// pod makes a Pod of a row. Its containers' ports are not in the table.
+func (r tableRow) pod() document {
+	metadata := r.metadata()
+	metadata["namespace"] = r.namespace()
+	status := map[string]any{"phase": podPhase(r["STATUS"])}
+	ready := map[string]any{"type": "Ready", "status": "True"}
+	if !r.isReady() {
+		ready["status"], ready["reason"] = "False", fmt.Sprintf("%s, %s ready", r["STATUS"], r["READY"])
+	}
+	status["conditions"] = []any{ready}
+	if ip := r["IP"]; ip != "" {
+		status["podIP"], status["podIPs"] = ip, []any{map[string]any{"ip": ip}}
+	}
+	spec := map[string]any{"containers": []any{map[string]any{"name": "unknown", "image": "unknown"}}}
+	if node := r["NODE"]; node != "" {
+		spec["nodeName"] = node
+	}
+	if s := r["STATUS"]; s == "Terminating" {
+		metadata["deletionTimestamp"] = "1970-01-01T00:00:00Z"
+	} else if status["phase"] == "Failed" {
+		status["reason"] = s
+	}
+	return made(map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status})
+}
+
+// podPhase is the phase of a Pod, of which the table shows what kubectl makes of it.
+func podPhase(status string) string {
+	switch status {
+	case "Completed", "Succeeded":
+		return "Succeeded"
+	case "Evicted", "Failed", "NodeAffinity", "NodeShutdown", "OutOfcpu", "OutOfmemory", "OutOfpods", "UnexpectedAdmissionError", "Preempting":
+		return "Failed"
+	case "Pending", "ContainerCreating", "PodInitializing", "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError", "InvalidImageName":
+		return "Pending"
+	}
+	if strings.HasPrefix(status, "Init:") {
+		return "Pending"
+	}
+	return "Running"
+}
+
+func (r tableRow) node() document {
+	status := map[string]any{}
+	if ip := r["INTERNAL-IP"]; ip != "" {
+		status["addresses"] = []any{map[string]any{"type": "InternalIP", "address": ip}}
+	}
+	ready := "True"
+	if strings.HasPrefix(r["STATUS"], "NotReady") {
+		ready = "False"
+	}
+	status["conditions"] = []any{map[string]any{"type": "Ready", "status": ready}}
+	return made(map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": r.metadata(), "status": status})
+}
