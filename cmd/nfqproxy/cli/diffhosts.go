@@ -73,7 +73,7 @@ func readHost(stdin io.Reader, stderr io.Writer, path string, family iptables.Fa
 		return nil, fmt.Errorf("%s: %w", h.Name, withoutPath(err))
 	}
 	switch {
-	case nftables.Looks(string(begin)):
+	case looksLikeRuleset(string(begin)):
 		h.Ruleset, err = readRuleset(h.Name, text)
 	case ipvs.Looks(string(begin)):
 		h.IPVS, err = ipvs.Read(text)

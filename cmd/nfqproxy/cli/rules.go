@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
-	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftrules"
 )
 
@@ -98,7 +97,7 @@ func (f *ruleFile) read(family iptables.Family) (*iptables.Input, error) {
 // readInput reads rules of iptables or nftables. Those of nftables are rules of both families.
 func readInput(name string, in io.Reader, family iptables.Family) (*iptables.Input, error) {
 	text := sized{bufio.NewReaderSize(in, 1<<16), in}
-	if begin, _ := text.Peek(1 << 16); !nftables.Looks(string(begin)) {
+	if begin, _ := text.Peek(1 << 16); !looksLikeRuleset(string(begin)) {
 		return iptables.ReadInput(text, iptables.Options{Family: family})
 	}
 	ruleset, err := readRuleset(name, text)

@@ -99,7 +99,7 @@ func readOtherForm(text string, options Options, err error) (*Input, error) {
 	if line := nftLine(text); line > 0 {
 		return nil, &Error{Line: line, Column: 1, Problem: "this is the output of nft, but not as nft prints it", Want: "the output of nft list ruleset in a file of its own"}
 	}
-	if inner, ok := unquoteStrings(text); ok {
+	if inner, ok := unquoteStrings(text, hasContent); ok {
 		return readStrings(inner, options)
 	}
 	if at := listedRow.FindStringIndex(text); at != nil {
@@ -113,7 +113,7 @@ func readFolded(text string, options Options) (*Input, error) {
 	if !strings.Contains(text, "\\n\\\n") {
 		return nil, nil
 	}
-	inner, ok := unquoteStrings(text)
+	inner, ok := unquoteStrings(text, hasContent)
 	if !ok {
 		return nil, nil
 	}

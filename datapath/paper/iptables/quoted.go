@@ -7,8 +7,8 @@ import (
 )
 
 // unquoteStrings returns the rules that a text has in strings with escapes: a dump in a field of JSON or YAML, lines in the
-// fields of a log, or one line with \n in it. false: there are none.
-func unquoteStrings(text string) (string, bool) {
+// fields of a log, or one line with \n in it. wanted reports whether a string has rules. false: there are none.
+func unquoteStrings(text string, wanted func(string) bool) (string, bool) {
 	var found []quotedString
 	key := ""
 	for i := 0; i < len(text); i++ {
@@ -29,7 +29,7 @@ func unquoteStrings(text string) (string, bool) {
 	// The rows of a listing look like nothing: of a field that has one line of iptables, all are taken.
 	rules := make(map[string]bool)
 	for _, q := range found {
-		rules[q.field] = rules[q.field] || hasContent(q.text)
+		rules[q.field] = rules[q.field] || wanted(q.text)
 	}
 	var b strings.Builder
 	for _, q := range found {
@@ -37,7 +37,7 @@ func unquoteStrings(text string) (string, bool) {
 			b.WriteString(strings.TrimSuffix(q.text, "\n") + "\n")
 		}
 	}
-	if b.Len() == 0 && hasContent(unescape(text)) {
+	if b.Len() == 0 && wanted(unescape(text)) {
 		b.WriteString(unescape(text))
 	}
 	return b.String(), b.Len() > 0
