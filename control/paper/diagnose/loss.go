@@ -207,5 +207,9 @@ func traceText(l *survey.Loss) string {
 	if x.Source != "" {
 		source = "--source " + x.Source
 	}
-	return fmt.Sprintf("nfqproxy trace --protocol %s %s --destination %s shows the whole way", strings.ToLower(x.Protocol), source, x.To)
+	route := ""
+	if x.Route != "" {
+		route = " --route " + x.Route
+	}
+	return fmt.Sprintf("nfqproxy trace --protocol %s %s --destination %s%s shows the whole way", strings.ToLower(x.Protocol), source, x.To, route)
 }

@@ -199,7 +199,7 @@ func examined(dumps []*iptables.Dump, s *survey.Survey) *Examined {
 	if s.IPVS {
 		e.Guesses = append(e.Guesses, "IPVS selects real servers and translates as documented: no kernel checks it")
 	}
-	if s.Connections > 0 {
+	if s.Connections > 0 || len(s.Losses) > 0 {
 		for _, g := range s.Guesses {
 			e.Guesses = append(e.Guesses, g.Text)
 		}

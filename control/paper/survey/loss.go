@@ -70,6 +70,8 @@ type Example struct {
 	To       netip.AddrPort
 	Endpoint netip.AddrPort // zero: it does not come so far
 	From     Kind
+	// Route is the one that leads to To, as --route of trace takes it, if only that shows that it leads on; else empty.
+	Route string
 }
 
 type lossKey struct {

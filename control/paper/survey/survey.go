@@ -70,6 +70,7 @@ func Run(dumps []*iptables.Dump, known Known) (*Survey, error) {
 	s := &surveyor{dumps: dumps, known: known, survey: new(Survey), losses: make(map[lossKey]*Loss)}
 	host := s.read()
 	s.place(host)
+	forwarded := s.forwarded()
 	var err error
 	if s.machine, err = s.machineOf(host); err != nil {
 		return nil, err
@@ -81,6 +82,9 @@ func Run(dumps []*iptables.Dump, known Known) (*Survey, error) {
 		s.refusals = append(s.refusals, n.Refusals())
 	}
 	s.limits()
+	if forwarded != nil && len(s.targets) == 0 {
+		s.targets = append(s.targets, *forwarded)
+	}
 	failed := make(map[lossPlace]bool)
 	for _, w := range s.walkAll(s.machine, nil) {
 		s.survey.Connections += w.connections
@@ -106,6 +110,13 @@ func Run(dumps []*iptables.Dump, known Known) (*Survey, error) {
 	}
 	if err := s.followScenarios(failed); err != nil {
 		return nil, err
+	}
+	if forwarded != nil { // no connection to a service
+		s.survey.Connections, s.survey.Judged = 0, 0
+		for _, l := range s.order {
+			to := l.Example.To.Addr()
+			l.Example.Route = fmt.Sprintf("%s=%s", nodeNetwork(to, 0), deviceTo(s.host, to, ""))
+		}
 	}
 	s.finish()
 	return s.survey, nil
