@@ -205,11 +205,11 @@ func (g *guesser) kubernetes() bool {
 // marksMasquerade reports whether kube-proxy marks packets to masquerade at a rule, in mode iptables or nftables. Newer versions
 // of the latter have no chain for it.
 func marksMasquerade(r *iptables.Rule) bool {
-	if !r.Native {
-		return isTo(r, kubechains.MarkMasq)
+	if isTo(r, kubechains.MarkMasq) { // also as nft lists rules of iptables
+		return true
 	}
 	_, sets := r.Target.(iptables.SetMark)
-	return isTo(r, "mark-for-masquerade") || sets && strings.Contains(r.Text, "@cluster-ips")
+	return r.Native && (isTo(r, "mark-for-masquerade") || sets && strings.Contains(r.Text, "@cluster-ips"))
 }
 
 // forNodePorts reports whether packets to node ports, whose destinations are the node's addresses, meet the rule.

@@ -101,6 +101,10 @@ func (g *guesser) settleDestination(from, to netip.Addr, add func(a netip.Addr, 
 		g.note(alone(to), "%s is no address of this host, but a load balancer's", to)
 		g.last().Claim, g.last().Silent = fmt.Sprintf("%s is no address of this host", to), true
 		g.leaveOpen(choice{destination: here})
+	case where == beyond && open && g.endpoint(to) > 0 && !g.near(from):
+		g.note(alone(to), "%s is behind this host, as a pod: see line %d", to, g.endpoint(to))
+		g.last().Claim = fmt.Sprintf("%s is behind this host", to)
+		g.leaveOpen(choice{destination: here})
 	case where == beyond && open:
 		g.note(alone(to), "%s is behind this host, like the destinations of other packets from %s", to, from)
 		g.last().Claim, g.last().Silent = fmt.Sprintf("%s is behind this host", to), true

@@ -2,6 +2,8 @@ package netfilter
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 )
@@ -138,12 +140,30 @@ func (g *guesser) destination(from, to netip.Addr) (where place, open bool) {
 		return beyond, g.balanced(to)
 	case g.near(from) && !g.placed:
 		return beyond, private(to)
+	case private(from) && g.endpoint(to) > 0:
+		return beyond, true
 	case g.gateway && private(from) && !private(to):
 		return beyond, false
 	case g.leadsAway(), g.addressed(g.uplink), private(from) && g.hidesOthers(private): // it has another address there
 		return beyond, true
 	}
 	return here, true
+}
+
+// endpoint is the line of a rule of kube-proxy that translates to the address, as to a pod; 0: there is none. Endpoints of API
+// servers are addresses of nodes.
+func (g *guesser) endpoint(a netip.Addr) int {
+	for i := range g.hints {
+		h := &g.hints[i]
+		t, ok := h.Target.(iptables.DNAT)
+		if ok && strings.HasPrefix(h.Chain, "KUBE-SEP-") && t.To.First == a && private(a) && !slices.ContainsFunc(h.Matches, func(m iptables.Match) bool {
+			c, ok := m.(iptables.Comment)
+			return ok && strings.HasPrefix(c.Text, "default/kubernetes:")
+		}) {
+			return h.Line
+		}
+	}
+	return 0
 }
 
 // leadsAway reports whether the packet arrives on a device of a router: a given default route

@@ -34,8 +34,7 @@ func Read(name string, r io.Reader, o Options) (*Ruleset, error) {
 	return read(name, src, o)
 }
 
-// ReadExcerpt is Read for the ruleset in a text: see [Excerpt]. Of a text that is none, it reads what mend makes of it, if
-// that is one; the error is that of the text.
+// ReadExcerpt is Read for the ruleset in a text: see [Excerpt]. Of a text that is none, it reads what mend makes of it.
 func ReadExcerpt(name string, r io.Reader, mend func(text string) (string, bool)) (*Ruleset, error) {
 	src, err := readAll(r)
 	if err != nil {
@@ -44,8 +43,8 @@ func ReadExcerpt(name string, r io.Reader, mend func(text string) (string, bool)
 	ruleset, err := read(name, Excerpt(src), Options{})
 	if err != nil {
 		if plain, ok := mend(src); ok {
-			if mended, mendedErr := read(name, plain, Options{}); mendedErr == nil {
-				return mended, nil
+			if mended, mendedErr := read(name, plain, Options{}); mendedErr == nil || !Looks(src) {
+				return mended, mendedErr
 			}
 		}
 	}

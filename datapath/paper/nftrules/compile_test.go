@@ -56,3 +56,24 @@ func TestListings(t *testing.T) {
 		}
 	}
 }
+
+// TestLowBits: nft lists the module statistic of iptables as a comparison of the low bits of a random number.
+func TestLowBits(t *testing.T) {
+	random := func() *numgen { return &numgen{mod: 1 << 32} }
+	for _, tt := range []struct {
+		op   string
+		mask []byte
+		mod  uint64
+	}{
+		{"&", []byte{0x7f, 0xff, 0xff, 0xff}, 1 << 31}, {"&", []byte{0xff, 0xff, 0xff, 0xff}, 1 << 32}, {"&", []byte{0, 0, 0, 1}, 2},
+		{"&", []byte{0, 0, 0, 2}, 0}, {"&", []byte{0, 0, 0, 0}, 0}, {"|", []byte{0, 0, 0, 1}, 0},
+	} {
+		n := lowBits(random(), tt.op, tt.mask)
+		if (n == nil) != (tt.mod == 0) || n != nil && n.mod != tt.mod {
+			t.Errorf("%s %x: %+v, want mod %d", tt.op, tt.mask, n, tt.mod)
+		}
+	}
+	if lowBits(&numgen{mod: 8}, "&", []byte{0, 0, 0, 1}) != nil {
+		t.Error("the low bits of numgen")
+	}
+}

@@ -1,6 +1,7 @@
 package nftrules
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -122,6 +123,10 @@ func (c *compiler) binary(e nftables.Binary, of *field) (field, error) {
 		return f, nil
 	}
 	if b, err := left.value(e.Right); err == nil {
+		if n := lowBits(left.Value, e.Op, b); n != nil {
+			f.Value = n
+			return f, nil
+		}
 		f.Value = operate(e.Op, left.Value, b)
 		return f, nil
 	}
@@ -135,6 +140,20 @@ func (c *compiler) binary(e nftables.Binary, of *field) (field, error) {
 	both := []field{left, right}
 	f.Value, f.facts, f.needs, f.never = operation{e.Op, left.Value, right.Value}, factsOf(both), needsOf(both), neverOf(both)
 	return f, nil
+}
+
+// lowBits are the low bits of a random number, by which iptables matches at random ("meta random & 2147483647 < 1073741824" is
+// a probability of 0.5): a smaller random number. nil: it is something else.
+func lowBits(v rules.Value, op string, mask []byte) *numgen {
+	n, ok := v.(*numgen)
+	if !ok || op != "&" || n.mod != 1<<32 || n.offset != 0 || n.inc || len(mask) != 4 {
+		return nil
+	}
+	all := uint64(binary.BigEndian.Uint32(mask))
+	if all == 0 || all&(all+1) != 0 {
+		return nil
+	}
+	return &numgen{mod: all + 1}
 }
 
 // operate is an operation with a constant: (v & mask) ^ xor.
