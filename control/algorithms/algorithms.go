@@ -27,8 +27,8 @@ type Flags struct {
 
 // Add adds --balance, with a default for its description, and --balance-script.
 func (f *Flags) Add(flags *pflag.FlagSet, without string) {
-	flags.StringVar(&f.algorithm, "balance", "", "how endpoints are selected among those that a flow may go to: random, as kube-proxy does, or rr, wrr, lc, wlc, sed, nq, sh, dh (IPVS's schedulers), maglev, p2c, jsq(N), ewma, eject(ALGORITHM), or script:FILE, a policy in Starlark. "+without)
-	flags.StringArrayVar(&f.scripts, "balance-script", nil, "a file with a policy in Starlark that Services may name: nfqproxy.io/balance: script:FILE, without its directory; may be repeated")
+	flags.StringVar(&f.algorithm, "balance", "", "algorithm that selects among the endpoints that a flow may go to: random, as in kube-proxy, or rr, wrr, lc, wlc, sed, nq, sh, dh (IPVS's schedulers), maglev, p2c, jsq(N), ewma, eject(ALGORITHM), or script:FILE, a policy in Starlark. "+without)
+	flags.StringArrayVar(&f.scripts, "balance-script", nil, "file with a Starlark policy for Services with nfqproxy.io/balance: script:FILE (FILE without its directory); may be repeated")
 }
 
 // Given reports whether an algorithm was chosen.
@@ -36,7 +36,7 @@ func (f *Flags) Given() bool { return f.algorithm != "" }
 
 // AddShadow adds --shadow.
 func (f *Flags) AddShadow(flags *pflag.FlagSet) {
-	flags.StringVar(&f.shadow, "shadow", "", "algorithms that decide beside, without effect, separated by commas: records have what each would have selected, and \"nfqproxy balance --shadows\" compares them")
+	flags.StringVar(&f.shadow, "shadow", "", "algorithms that also decide, without effect, separated by commas: records show what each would have selected, and \"nfqproxy balance --shadows\" compares them")
 }
 
 // Algorithms are the ones that Services may name.

@@ -39,10 +39,10 @@ const (
 // FaultKinds are the kinds of faults, by name.
 var FaultKinds = []FaultKind{
 	{
-		Name: "delay", What: "packets that the host sends are late; requires the kernel's netem",
-		Parameters: []FaultParameter{required("delay", "how late packets are"), optional("jitter", "a random time more, up to this")},
+		Name: "delay", What: "packets that the host sends are delayed; requires the kernel's netem",
+		Parameters: []FaultParameter{required("delay", "how long to delay packets"), optional("jitter", "extra random delay, up to this")},
 		check: func(f *Fault) (string, string) {
-			return "jitter", unless(f.Jitter <= f.Delay, "want a duration that is not above the delay")
+			return "jitter", unless(f.Jitter <= f.Delay, "want a duration up to the delay")
 		},
 	},
 	{
@@ -52,32 +52,32 @@ var FaultKinds = []FaultKind{
 			optional("reject", "reject packets instead of dropping them"),
 		},
 	},
-	{Name: "freeze", What: "the node's proxy, nfqproxyd or kube-proxy, does not run (SIGSTOP)", NodesOnly: true, Parameters: []FaultParameter{}},
+	{Name: "freeze", What: "the node's proxy, nfqproxyd or kube-proxy, is stopped (SIGSTOP)", NodesOnly: true, Parameters: []FaultParameter{}},
 	{
-		Name: "full-table", What: "the connection table takes no more than a number of new connections, as if it was full", NodesOnly: true,
-		Parameters: []FaultParameter{optional("connections", "how many connections the table takes")},
+		Name: "full-table", What: "the connection table accepts only a number of new connections, as if it were full", NodesOnly: true,
+		Parameters: []FaultParameter{optional("connections", "how many connections the table accepts")},
 	},
-	{Name: "kill", What: "the node's proxy, nfqproxyd or kube-proxy, is killed (SIGKILL), and not started again", NodesOnly: true, Parameters: []FaultParameter{}},
+	{Name: "kill", What: "the node's proxy, nfqproxyd or kube-proxy, is killed (SIGKILL), and not restarted", NodesOnly: true, Parameters: []FaultParameter{}},
 	{
 		Name: "loss", What: "some of the packets that reach the host are lost",
-		Parameters: []FaultParameter{required("percent", "the share of packets, in percent")},
+		Parameters: []FaultParameter{required("percent", "how many of the packets are lost, in percent")},
 	},
 	{
 		Name: "route", What: "the node's route to an address leads to another machine, or nowhere", NodesOnly: true,
-		Parameters: []FaultParameter{required("to", "address or CIDR"), optional("via", "the next hop; without one packets are dropped")},
+		Parameters: []FaultParameter{required("to", "address or CIDR"), optional("via", "the next hop; if not given, packets are dropped")},
 		check: func(f *Fault) (string, string) {
 			return "via", unless(!f.Via.IsValid() || f.Via.Is4() == f.To.Addr().Is4(), "want an address of the same family as the destination")
 		},
 	},
 	{
-		Name: "rp-filter", What: "the node drops packets whose source it would reach by another device (net.ipv4.conf.*.rp_filter=1)",
+		Name: "rp-filter", What: "the node drops packets that arrive on another interface than its route to their source uses (net.ipv4.conf.*.rp_filter=1)",
 		NodesOnly: true, Parameters: []FaultParameter{},
 	},
 	{
 		Name: "stale-entry", What: "a UDP entry of a client leads to an endpoint that is gone", NodesOnly: true,
 		Parameters: []FaultParameter{
 			required("from", "ADDRESS:PORT of the client"), required("to", "the address of a Service"), required("port", "the destination port"),
-			required("endpoint", "ADDRESS:PORT that the entry leads to"),
+			required("endpoint", "ADDRESS:PORT in the entry"),
 		},
 		check: func(f *Fault) (string, string) {
 			return "to", unless(f.To.IsSingleIP(), "want one address")

@@ -11,9 +11,9 @@ import (
 // Draft is what a new experiment file is about: one service, and flows to it.
 type Draft struct {
 	Nodes, Endpoints int
-	// Load is the share of the endpoints' capacity that flows take.
+	// Load is the offered load, as a share of the endpoints' capacity.
 	Load float64
-	// Work is the mean time that an endpoint works on a flow, and Distribution that of these times.
+	// Work is the mean service time of a flow at an endpoint, and Distribution that of these times.
 	Work         time.Duration
 	Distribution string
 	Algorithms   []string

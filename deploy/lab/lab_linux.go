@@ -30,7 +30,7 @@ import (
 type Options struct {
 	// NoObjects: the daemons do not get the lab's objects. They get others by Arguments.
 	NoObjects bool
-	// KubeProxy is the program of nodes with proxy: kube-proxy; empty: that of KubeProxyVariable, the one that "make peers"
+	// KubeProxy is the program to run on nodes with proxy: kube-proxy; empty: that of KubeProxyVariable, the one that "make peers"
 	// builds in the current directory, or the one in PATH.
 	KubeProxy string
 	// ObserverArguments are further arguments of the daemons that only observe.

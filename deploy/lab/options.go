@@ -28,7 +28,7 @@ type RunOptions struct {
 	All    bool      // up: include flows for no service
 	Walk   text.Walk // up: below each decision
 	Logs   bool      // up: show the daemons' logs
-	// KubeProxy is the program of nodes with proxy: kube-proxy; see [Options].
+	// KubeProxy is the program to run on nodes with proxy: kube-proxy; see [Options].
 	KubeProxy string
 	// Observe has kube-proxy serve all nodes that have nfqproxy in the file, and nfqproxyd only observe on every node.
 	Observe bool

@@ -25,8 +25,8 @@ type daemonsFlags struct {
 
 func (f *daemonsFlags) add(cmd *cobra.Command) {
 	f.flags = cmd.Flags()
-	f.flags.BoolVar(&f.cluster, "cluster", false, "show all nodes of the cluster of your kubeconfig, through its API server")
-	f.flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default: its current one)")
+	f.flags.BoolVar(&f.cluster, "cluster", false, "show all nodes of your kubeconfig's cluster, through its API server")
+	f.flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default: the current context)")
 	f.flags.StringVar(&f.daemonset, "daemonset", daemonset.DefaultNamespace+"/"+daemonset.DefaultName, "with --cluster: NAMESPACE/NAME of nfqproxy's DaemonSet")
 }
 

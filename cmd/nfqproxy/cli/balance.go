@@ -28,19 +28,20 @@ func newBalanceCommand(connect connector) *cobra.Command {
 	var f balanceFlags
 	cmd := &cobra.Command{
 		Use:   "balance [SERVICE [ALGORITHM]]",
-		Short: "Show balancing algorithms, and switch that of a Service",
-		Long: `Switch the algorithm that selects the endpoints of a Service's new connections, on a
-daemon or in a lab that runs. Established connections stay. The change has precedence over
-the annotation nfqproxy.io/balance and over --balance. It does not outlive the daemon or the
-lab; --reset ends it.
+		Short: "Show balancing algorithms, or change that of a Service",
+		Long: `Change the algorithm that selects endpoints for new connections to a Service, on a daemon
+or in a running lab. Established connections stay where they are. The change overrides the
+annotation nfqproxy.io/balance and --balance. It lasts until the daemon or the lab stops,
+or until --reset.
 
-SERVICE is NAMESPACE/NAME, or NAME in --namespace. Without ALGORITHM the command
-prints the algorithm of the Service, and without SERVICE all algorithms and the Services that
-are not balanced at random. A change requires the token of the flow API; a lab's is known.
+SERVICE is NAMESPACE/NAME, or NAME in --namespace. Without ALGORITHM, the command prints
+the Service's algorithm; without SERVICE, all algorithms, and the Services that are not
+balanced at random. A change requires the flow API's token; for a lab it is known.
 
---shadows compares the algorithms of the daemon's flag --shadow, or of proxy.shadow in a lab:
-SAME is the share of the flows that each would have sent to the endpoint where they went. The
-imbalance is that of the fullest endpoint over the mean, of flows and of open connections.`,
+--shadows compares the algorithms of the daemon's flag --shadow, or of proxy.shadow in a
+lab. SAME is the share of flows that the algorithm would have sent to the endpoint they
+went to. The imbalance is the fullest endpoint's load divided by the mean, for flows and
+for open connections.`,
 		Example: `  nfqproxy balance
   nfqproxy balance my-nginx-service lc
   nfqproxy balance my-nginx-service --reset
@@ -54,8 +55,8 @@ imbalance is that of the fullest endpoint over the mean, of flows and of open co
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.BoolVar(&f.reset, "reset", false, "end the change: the annotation and --balance count again")
-	flags.BoolVar(&f.shadows, "shadows", false, "compare the algorithms that decide beside, without effect")
+	flags.BoolVar(&f.reset, "reset", false, "undo the change: the annotation and --balance apply again")
+	flags.BoolVar(&f.shadows, "shadows", false, "compare the shadow algorithms, which decide too, but without effect")
 	serviceNamespaceFlag(cmd, &f.namespace)
 	f.server.add(cmd)
 	outputFlag(cmd, &f.output)

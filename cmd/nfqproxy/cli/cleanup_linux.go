@@ -17,9 +17,10 @@ func newCleanupCommand() *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove nfqproxy's rules from this node's kernel",
 		Long: `Remove the kernel rules that remain after a crash or with --keep-rules-on-exit, and the
-chains NFQPROXY-* in the iptables table "filter", which remain after every stop. Translated
-connections continue, because they have entries in the kernel's connection table, as long
-as other rules keep address translation enabled. nfqproxy must not be running.`,
+chains NFQPROXY-* in the iptables table "filter", which remain after every stop.
+Translated connections continue, because they have entries in the kernel's connection
+table, as long as other rules keep address translation enabled. nfqproxy must not be
+running.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := awaitSuccessor(wait); err != nil {
@@ -36,7 +37,7 @@ as other rules keep address translation enabled. nfqproxy must not be running.`,
 			return err
 		},
 	}
-	cmd.Flags().DurationVar(&wait, "wait-for-kube-proxy", 0, "wait up to this long until kube-proxy (mode iptables or nftables) has written the rules of services, and remove nothing without them")
+	cmd.Flags().DurationVar(&wait, "wait-for-kube-proxy", 0, "wait up to this long for kube-proxy (mode iptables or nftables) to write its service rules; remove nothing without them")
 	return cmd
 }
 

@@ -79,11 +79,11 @@ func newRootCommand(connect connector) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "nfqproxy",
 		Short: "Serve Kubernetes Services in userspace and explain each decision",
-		Long: `nfqproxy shows how a Kubernetes Service becomes a connection: on nodes, in labs, and from
-files. Its daemon, nfqproxyd, replaces kube-proxy on a node: a netfilter queue (NFQUEUE)
-rule passes it the first packet of each new flow. It selects the endpoint as kube-proxy's
-chains would, and writes the translation into the kernel's connection table. From then on
-the kernel alone translates the flow's packets.`,
+		Long: `nfqproxy shows which way a connection to a Kubernetes Service takes, and why: on nodes, in
+labs, and from files. Its daemon, nfqproxyd, replaces kube-proxy on a node: a rule with a
+netfilter queue (NFQUEUE) passes it the first packet of each new flow. It selects the
+endpoint as kube-proxy's chains would, and writes the translation to the kernel's
+connection table. From then on, the kernel alone translates the flow's packets.`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,

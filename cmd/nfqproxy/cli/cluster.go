@@ -33,8 +33,8 @@ func (f *clusterFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	f.objectSource.addTo(cmd)
 	f.context = &f.daemons.context
-	flags.StringVar(&f.server, "server", "", "flow API of nodes, whose flows count too: unix:PATH, URL or HOST:PORT; with a unix: socket the firewall rules of this machine, as root")
-	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token of the flow API at --server or of --cluster")
+	flags.StringVar(&f.server, "server", "", "flow API of nodes whose flows count too: unix:PATH, URL or HOST:PORT; with a unix: socket, and as root, this machine's firewall rules, too")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with the flow API's token, for --server or --cluster")
 	f.daemons.add(cmd)
 }
 

@@ -35,19 +35,19 @@ func newCollectCommand() *cobra.Command {
 	var f collectFlags
 	cmd := &cobra.Command{
 		Use:   "collect [--script | --redact BUNDLE]",
-		Short: "Collect what a node does with packets into a bundle",
-		Long: `Collect what this node does with packets into a bundle, one file: its rules (both back
-ends of iptables, nftables, IPVS, ipsets), addresses, routes, neighbours, sysctls, connection
-entries, versions, and kube-proxy's configuration. Run it as root. Other commands read the
-bundle with --node, anywhere.
+		Short: "Collect a node's rules, routes and connections into a bundle",
+		Long: `Collect a node's state in a bundle, one file: its rules (both back ends of iptables,
+nftables, IPVS, ipsets), addresses, routes, neighbours, sysctls, connection entries,
+versions, and kube-proxy's configuration. Run it as root. Other commands read the bundle
+with --node, on any machine.
 
 --script prints a shell script that makes the same bundle on machines without nfqproxy.
 
---redact replaces the addresses, MAC addresses and host names of a bundle by pseudonyms: each
-by the same one everywhere. Addresses that had the first bits in common have as many in
-common afterwards. Kept are the kinds of addresses (loopback, link-local, private, shared,
-multicast), the last byte of each address, and names of Services, Pods and devices. With
-the same --key-file several bundles get the same pseudonyms.`,
+--redact replaces addresses, MAC addresses and host names in a bundle with pseudonyms,
+each with the same one everywhere. Addresses that share a prefix still share a prefix of
+the same length. It keeps the kind of each address (loopback, link-local, private, shared,
+multicast), its last byte, and the names of Services, Pods and devices. With the same
+--key-file, several bundles get the same pseudonyms.`,
 		Example: `  sudo nfqproxy collect
   nfqproxy collect --script > collect.sh
   nfqproxy collect --redact node-a.tar.gz --write redacted.tar.gz`,
@@ -61,8 +61,8 @@ the same --key-file several bundles get the same pseudonyms.`,
 	flags.SortFlags = false
 	flags.StringVar(&f.file, "write", "", "file to write (default: NODE.tar.gz)")
 	flags.BoolVar(&f.script, "script", false, "print the script for machines without nfqproxy")
-	flags.StringVar(&f.redact, "redact", "", "replace the addresses and host names of this bundle, a file or directory, by pseudonyms; requires --write")
-	flags.StringVar(&f.keyFile, "key-file", "", "with --redact: file with the key of the pseudonyms; it is made if it does not exist (default: a random key, not kept)")
+	flags.StringVar(&f.redact, "redact", "", "replace the addresses and host names in this bundle, a file or directory, with pseudonyms; requires --write")
+	flags.StringVar(&f.keyFile, "key-file", "", "with --redact: file with the key for the pseudonyms, created if it does not exist (default: a random key, not saved)")
 	flags.StringArrayVar(&f.pairs, "pair", nil, "two addresses whose packets and connection entries are collected")
 	flags.DurationVar(&f.capture, "capture", 5*time.Second, "with --pair: how long to capture packets")
 	for _, internal := range []string{"pair", "capture"} {

@@ -19,16 +19,16 @@ func newDiffCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
 		Short: "Compare two dumps or bundles of a node",
-		Long: `Compare the rules of a node at two times, or of two nodes. BEFORE and AFTER are each a dump
-(iptables-save, nft list ruleset), virtual servers of IPVS (ipvsadm -Sn, ipvsadm -Ln), or the
-bundle of a node (nfqproxy collect: a directory or .tar.gz), which has all of these.
+		Long: `Compare the rules of a node at two times, or of two nodes. BEFORE and AFTER are each a
+dump (iptables-save, nft list ruleset), IPVS virtual servers (ipvsadm -Sn, ipvsadm -Ln),
+or a node's bundle (nfqproxy collect: a directory or .tar.gz), which has all of these.
 
-Print the changes of services and endpoints first, then those of virtual servers, and then
-all other changed rules, chain by chain with line numbers. Counters and comment lines are
-ignored. Where one has kube-proxy's rules in iptables and the other in nftables, the services
-are compared. The last lines are what only one of the two has, which is not compared.
+Changes of services and endpoints come first, then those of virtual servers, and then all
+other changed rules, chain by chain with line numbers. Counters and comment lines are
+ignored. If one side has kube-proxy's rules in iptables and the other in nftables, the
+services are compared. The last lines list what only one side has, which is not compared.
 
-The exit code is 0 if they are equal, 1 if they differ, and 2 on an error.`,
+The exit code is 0 if both are equal, 1 if they differ, and 2 on an error.`,
 		Example: `  iptables-save > before.rules; kubectl apply -f web.yaml; iptables-save | nfqproxy diff before.rules -
   nfqproxy diff node-a.tar.gz node-b.tar.gz`,
 		Args: func(_ *cobra.Command, args []string) error {

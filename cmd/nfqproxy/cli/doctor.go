@@ -30,40 +30,42 @@ func newDoctorCommand(connect connector) *cobra.Command {
 	var f doctorFlags
 	cmd := &cobra.Command{
 		Use:   "doctor [--objects PATH | --kubeconfig FILE | --rules FILE | --node BUNDLE] [--server ADDRESS]",
-		Short: "Find what is wrong with all services",
-		Long: `Find what is wrong with all services: selectors, target ports, endpoints, traffic policies
-and addresses. The findings are listed with the worst first, each with what to do. The
-objects come from files (--objects), from an API server (--kubeconfig, --context), or else
-from your running lab, or else from the API server of $KUBECONFIG. As kubectl plugin it
-looks at the cluster of kubectl; nothing has to be installed there. In a lab, what its nodes
-observe counts too: flows, service tables, daemons, and firewall rules that drop flows. On a node, as root, --server unix:/run/nfqproxy/flows.sock
-does that for the node, with or without objects.
+		Short: "Check all services, and show what is wrong with them",
+		Long: `Check all services, and show what is wrong with their selectors, target ports, endpoints,
+traffic policies and addresses. The worst findings come first, and each says what to do.
+The objects come from files (--objects), from an API server (--kubeconfig, --context), or
+else from your running lab, or else from the API server of $KUBECONFIG. As a kubectl
+plugin, it checks kubectl's cluster; nothing has to be installed there. In a lab, what its
+nodes observe counts too: flows, service tables, daemons, and firewall rules that drop
+flows. On a node, --server unix:/run/nfqproxy/flows.sock (as root) adds the same for that
+node, with or without objects.
 
-With --rules it looks at a node's iptables rules instead: it follows a connection to every
-service from pods, from the node and from outside through all rules, in simulation, and
-names those that drop it or keep it from being translated; and whether kube-proxy's own
-rules are consistent. The last lines are what was examined, what not, and what was assumed.
+With --rules, it checks a node's iptables rules instead. It simulates a connection to
+every service through all rules, from pods, from the node and from outside, and names
+rules that drop it or prevent its translation. It also checks whether kube-proxy's own
+rules are consistent. The last lines say what was checked, what was not, and what was
+assumed.
 
-With --ipvs it looks at a node's virtual servers of IPVS, alone or beside its rules: then it
-follows connections to them, too, as documented for IPVS. --host and --sets are the node's
-addresses, routes and ipsets. With --conntrack it compares a node's connection
-entries with the Services, and names those that contradict them: with --objects or
---kubeconfig, and --node for the name of the node.
+With --ipvs, it checks a node's IPVS virtual servers, alone or together with its rules,
+and follows connections to them as IPVS is documented to work. --host and --sets give the
+node's addresses, routes and ipsets. With --conntrack, it compares a node's connection
+entries with the Services, and names entries that contradict them: give --objects or
+--kubeconfig, and the node's name with --node.
 
-With --node it does the same for a bundle of nfqproxy collect, with the node's addresses,
-routes, sysctls, virtual servers and connection entries; or for a directory with the bundles of several nodes:
-then each cause is listed once, with the nodes that have it. With --objects beside --rules or
---node it also compares the node's rules or virtual servers with what the objects ask for.
+With --node, it does the same for a bundle from nfqproxy collect, with the node's
+addresses, routes, sysctls, virtual servers and connection entries. For a directory with
+the bundles of several nodes, it lists each cause once, with the nodes that have it. With
+--objects in addition to --rules or --node, it also compares the node's rules or virtual
+servers with the objects.
 
-The exit code is 0 if there are no errors and warnings, 1 if there are, and 2 if the
-command fails.`,
+The exit code is 0 if there are no errors or warnings, 1 if there are, and 2 if the command
+fails.`,
 		Example: `  nfqproxy doctor
   nfqproxy doctor --kubeconfig ~/.kube/config --ignore NFQ034
   kubectl get svc,endpointslices,nodes,pods,networkpolicies,namespaces -A -o yaml | nfqproxy doctor --objects -
   iptables-save | nfqproxy doctor --rules -
   ipvsadm -Sn > ipvs.txt; ip -j addr > addr.json; nfqproxy doctor --ipvs ipvs.txt --host addr.json
   conntrack -L > entries.txt; nfqproxy doctor --conntrack entries.txt --objects cluster.yaml --node node-a
-
   nfqproxy doctor --node node-a.tar.gz`,
 		Annotations: ending(),
 		Args:        noArgs,
@@ -84,11 +86,11 @@ command fails.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.clusterFlags.add(cmd)
-	flags.Lookup("node").Usage += orBundle + ", or a directory with those of several nodes"
-	flags.StringArrayVar(&f.rules, "rules", nil, "look at the rules of a node instead: output of iptables-save, ip6tables-save or nft list ruleset, - for standard input; may be repeated")
+	flags.Lookup("node").Usage += orBundle + ", or a directory with the bundles of several nodes"
+	flags.StringArrayVar(&f.rules, "rules", nil, "check a node's rules instead: output of iptables-save, ip6tables-save or nft list ruleset, - for standard input; may be repeated")
 	f.node.add(flags)
-	flags.StringSliceVar(&f.ignore, "ignore", nil, "findings with these codes, such as NFQ034, are intended: do not count them")
-	flags.BoolVar(&f.notes, "notes", false, "list notes, too: what is worth knowing, and not wrong; and what is ignored")
+	flags.StringSliceVar(&f.ignore, "ignore", nil, "do not count findings with these codes, such as NFQ034: they are intended")
+	flags.BoolVar(&f.notes, "notes", false, "also list notes (worth knowing, but not wrong) and ignored findings")
 	walkFlag(cmd, &f.walk, "; prints the decision about each example as nfqproxy explain does", text.WalkNone)
 	outputFlag(cmd, &f.output)
 	f.namespaces.add(cmd, "the objects with findings", "all")

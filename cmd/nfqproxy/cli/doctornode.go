@@ -22,7 +22,7 @@ type nodeFiles struct {
 }
 
 func (f *nodeFiles) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.ipvs, "ipvs", "", "look at virtual servers of IPVS: output of ipvsadm -Sn or ipvsadm -Ln")
+	flags.StringVar(&f.ipvs, "ipvs", "", "check IPVS virtual servers: output of ipvsadm -Sn or ipvsadm -Ln")
 	flags.StringVar(&f.sets, "sets", "", "with --rules or --ipvs: output of ipset save on the node")
 	flags.StringArrayVar(&f.host, "host", nil, "with --rules or --ipvs: file with the output of \"ip -j addr\" or \"ip -j route\" on the node; may be repeated")
 	flags.StringVar(&f.conntrack, "conntrack", "", "compare connection entries with the Services: output of conntrack -L, or /proc/net/nf_conntrack")

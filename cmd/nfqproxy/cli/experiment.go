@@ -24,11 +24,11 @@ import (
 func newExperimentCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "experiment",
-		Short: "Compare balancing algorithms, simulated or in a lab",
+		Short: "Compare balancing algorithms, in simulation or in a lab",
 		Long: `Compare balancing algorithms: a file describes a cluster, a workload, changes, and the
-algorithms. Runs are in simulated time, by the code that decides for real, and have the
-same results on any machine; or live, in a lab with a real kernel. The file and the results
-are described in docs/reference/experiments.md.`,
+algorithms. Runs take place in simulated time, with the same code that decides in the
+daemon, and have the same results on any machine; or live, in a lab with a real kernel.
+docs/reference/experiments.md describes the file and the results.`,
 	}
 	cmd.AddCommand(newExperimentRunCommand(), newExperimentInitCommand(), newExperimentListCommand(), newExperimentReportCommand(), newExperimentCompareCommand(), newExperimentBundleCommand(), newExperimentVerifyCommand(), newExperimentPartCommand())
 	return cmd
@@ -49,15 +49,15 @@ func newExperimentRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run FILE|NAME",
 		Short: "Run an experiment",
-		Long: `Run an experiment: a file, or one that nfqproxy ships. The directory gets a page with tables
-and plots (report.html), tables as text and LaTeX, and all values as CSV. Ctrl-C keeps the
-runs that are done; the same command continues. Prints the table. With --live each run
-takes the duration that the file has. With --simulate --live the page and the table have
-both side by side, with the error of the simulation.
+		Long: `Run an experiment: a file, or one that comes with nfqproxy. The output directory gets a
+page with tables and plots (report.html), tables as text and LaTeX, and all values as CSV.
+Ctrl-C keeps the finished runs; the same command continues. The table is also printed.
+With --live, each run takes the duration given in the file. With --simulate --live, the
+page and the table show both side by side, with the error of the simulation.
 
-With --on kubernetes the runs take place in pods of an Indexed Job, and the results come
-into the directory as if they had been made here, bit for bit. Ctrl-C leaves the Job
-running; the same command continues.`,
+With --on kubernetes, the runs take place in pods of an Indexed Job, and the directory
+gets the same results as on this machine, bit for bit. Ctrl-C leaves the Job running; the
+same command continues.`,
 		Example: `  nfqproxy experiment run heavy-tail
   nfqproxy experiment run my.yaml --simulate --live --seeds 3
   nfqproxy experiment run my.yaml --output-directory results --seeds 30
@@ -264,9 +264,9 @@ func newExperimentListCommand() *cobra.Command {
 func newExperimentReportCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "report DIRECTORY",
-		Short: "Write the report of results again",
-		Long: `Write the page, the tables and the plots of a directory of results again, from the runs that
-it has. Nothing runs. Prints the table.`,
+		Short: "Write the report of a results directory again",
+		Long: `Write the page, the tables and the plots of a results directory again, from the runs in
+it, and print the table. Nothing is run.`,
 		Example: "  nfqproxy experiment report heavy-tail",
 		Args:    exactly(1, "DIRECTORY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -283,9 +283,9 @@ func newExperimentCompareCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "compare DIRECTORY DIRECTORY...",
 		Short: "Compare the results of runs",
-		Long: `Compare the results of runs: for each metric of their tables, the algorithms of all
-directories side by side. Runs of other versions, machines or files may differ; the
-differences of the runs themselves are listed first.`,
+		Long: `Compare the results of runs: for each metric in their tables, the algorithms of all
+directories side by side. The runs may be of different versions, machines or files; how
+they differ is listed first.`,
 		Example: "  nfqproxy experiment compare before after",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {

@@ -19,12 +19,12 @@ func newExperimentBundleCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "bundle DIRECTORY",
-		Short: "Pack results with all that made them into one file",
-		Long: `Pack a directory of results into an archive: the experiment's file, the scripts and the other
+		Short: "Pack results, with everything that made them, into one file",
+		Long: `Pack a results directory into an archive: the experiment's file, the scripts and other
 files that it names, versions and seeds, the results, how to cite them (CITATION.cff: the
-directory's own, if it has one), and the SHA-256 of each file. nfqproxy experiment verify runs
-it again, on any machine. The same directory gives the same archive. Files of more than 64 MiB
-that the experiment names are left out; their checksums are in it.`,
+directory's own, if it has one), and the SHA-256 of each file. nfqproxy experiment verify
+runs it again, on any machine. The same directory gives the same archive. Files of more
+than 64 MiB that the experiment names are left out, but their checksums are included.`,
 		Example: "  nfqproxy experiment bundle heavy-tail --write paper.tar.gz",
 		Args:    exactly(1, "DIRECTORY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -71,10 +71,10 @@ func newExperimentVerifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify FILE",
 		Short: "Run a bundle's experiment again, and compare the results bit for bit",
-		Long: `Check the checksums of an archive of nfqproxy experiment bundle, run its experiment again in a
-temporary directory, and say of each file whether it has the same bytes. Times that were
-measured on the machine are not compared. With another version of nfqproxy results may differ;
-the answer names both versions. Results of live runs cannot be verified.`,
+		Long: `Check the checksums of an archive from nfqproxy experiment bundle, run its experiment
+again in a temporary directory, and report for each file whether it has the same bytes.
+Times measured on the machine are not compared. Another version of nfqproxy may give other
+results; the output names both versions. Results of live runs cannot be verified.`,
 		Example:     "  nfqproxy experiment verify paper.tar.gz",
 		Annotations: ending(),
 		Args:        exactly(1, "FILE"),

@@ -18,9 +18,10 @@ func newExperimentInitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init FILE",
 		Short: "Write the file of a new experiment",
-		Long: `Write the file of a new experiment: one service, flows to it, and the algorithms to compare.
-Comments show what else an experiment can have. On a terminal, the command asks for what no
-flag says; otherwise the defaults are taken. It replaces no file.`,
+		Long: `Write the file of a new experiment: one service, flows to it, and the algorithms to
+compare. Comments show what else an experiment can have. On a terminal, the command asks
+for values not given by flags; otherwise it uses the defaults. It does not overwrite a
+file.`,
 		Example: `  nfqproxy experiment init my.yaml
   nfqproxy experiment init my.yaml --endpoints 100 --load 0.9 --algorithms random,p2c,ring`,
 		Args: exactly(1, "FILE"),
@@ -44,11 +45,11 @@ flag says; otherwise the defaults are taken. It replaces no file.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.IntVar(&d.Endpoints, "endpoints", 10, "number of endpoints of the service")
-	flags.Float64Var(&d.Load, "load", 0.7, "share of the endpoints' capacity that flows take")
-	flags.DurationVar(&d.Work, "work", 10*time.Millisecond, "mean time that an endpoint works on a flow")
+	flags.Float64Var(&d.Load, "load", 0.7, "offered load, as a share of the endpoints' capacity")
+	flags.DurationVar(&d.Work, "work", 10*time.Millisecond, "mean service time of a flow at an endpoint")
 	flags.StringSliceVar(&d.Algorithms, "algorithms", []string{"random", "p2c"}, "balancing algorithms to compare")
-	flags.StringVar(&d.Distribution, "distribution", "exponential", "distribution of the work: constant, exponential, uniform, lognormal or pareto")
-	flags.IntVar(&d.Nodes, "nodes", 1, "number of nodes, each of which decides for itself")
+	flags.StringVar(&d.Distribution, "distribution", "exponential", "distribution of the service times: constant, exponential, uniform, lognormal or pareto")
+	flags.IntVar(&d.Nodes, "nodes", 1, "number of nodes; each decides on its own")
 	return cmd
 }
 

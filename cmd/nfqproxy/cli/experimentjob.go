@@ -36,15 +36,15 @@ func (c *clusterRun) add(cmd *cobra.Command) {
 	complete(cmd, "on", []string{"kubernetes"})
 	c.own = pflag.NewFlagSet("", pflag.ContinueOnError)
 	c.own.SortFlags = false
-	c.own.StringVarP(&c.options.Namespace, "namespace", "n", "", "namespace of the Job (default: that of the context)")
+	c.own.StringVarP(&c.options.Namespace, "namespace", "n", "", "namespace of the Job (default: the context's)")
 	c.own.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: $KUBECONFIG, or ~/.kube/config)")
-	c.own.StringVar(&c.context, "context", "", "context of the kubeconfig (default: its current context)")
-	c.own.StringVar(&c.options.Image, "image", "", "image of nfqproxy, of this version (default: nfqproxy:VERSION)")
-	c.own.IntVar(&c.options.Each, "runs-per-pod", 1, "number of runs of a pod, one after the other")
+	c.own.StringVar(&c.context, "context", "", "context of the kubeconfig (default: the current context)")
+	c.own.StringVar(&c.options.Image, "image", "", "image of nfqproxy, in this version (default: nfqproxy:VERSION)")
+	c.own.IntVar(&c.options.Each, "runs-per-pod", 1, "number of runs per pod, one after the other")
 	c.own.StringVar(&c.cpu, "cpu", "1", "CPUs of a pod; a run uses one")
 	c.own.StringVar(&c.memory, "memory", "1Gi", "memory of a pod")
-	c.own.StringVar(&c.options.Volume, "volume", "", "PersistentVolumeClaim that keeps each run once it is done (default: none)")
-	c.own.BoolVar(&c.dryRun, "dry-run", false, "print the objects as YAML, and make none")
+	c.own.StringVar(&c.options.Volume, "volume", "", "PersistentVolumeClaim to save each finished run on (default: none)")
+	c.own.BoolVar(&c.dryRun, "dry-run", false, "print the objects as YAML, and create none")
 	usage.Group(c.own, "With --on kubernetes")
 	cmd.Flags().AddFlagSet(c.own)
 }
@@ -180,6 +180,6 @@ the pod's log.`,
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&index, "index", 0, "the part, from 0 on")
-	flags.StringVar(&keep, "keep", "", "directory that keeps each run once it is done (default: none)")
+	flags.StringVar(&keep, "keep", "", "directory to save each finished run in (default: none)")
 	return cmd
 }

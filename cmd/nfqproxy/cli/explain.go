@@ -45,21 +45,22 @@ func newExplainCommand() *cobra.Command {
 		Use:   "explain [--objects PATH | --kubeconfig FILE] (--protocol P --source A[:PORT] --destination A:PORT | --packets FILE)",
 		Short: "Explain what would happen to a packet, and why",
 		Long: `Explain what would happen to the first packet of a flow, and why: the service, the walk
-through kube-proxy's chains, and every endpoint with the reason why it was selected or
-not. Root and a kernel are not needed. The objects come from files (--objects), from an
-API server (--kubeconfig, --context), or else from your running lab, or else from the API
-server of $KUBECONFIG; as kubectl plugin from the cluster of kubectl.
+through kube-proxy's chains, and for every endpoint why it was selected or not. It needs
+neither root nor a kernel. The objects come from files (--objects), from an API server
+(--kubeconfig, --context), or else from your running lab, or else from the API server of
+$KUBECONFIG; as a kubectl plugin, from kubectl's cluster.
 
-Sources and destinations are addresses, [IPv6] in brackets where a port follows, or
-names: [NAMESPACE/]NAME[:PORT] or pod/[NAMESPACE/]NAME[:PORT] of a pod, node/NAME[:PORT],
-and service/[NAMESPACE/]NAME:PORT, by its port's number or name. A name without a namespace
-is in that of --namespace. Pods are known from Pod objects, from endpoints that name them,
-and from a lab's file.
+Sources and destinations are addresses, with [IPv6] in brackets if a port follows, or
+names: [NAMESPACE/]NAME[:PORT] or pod/[NAMESPACE/]NAME[:PORT] for a pod, node/NAME[:PORT],
+and service/[NAMESPACE/]NAME:PORT, by the port's number or name. Names without a namespace
+are in --namespace. Pods are known from Pod objects, from endpoints that name them, and
+from a lab's file.
 
 Each node decides for itself: which endpoints are local, which zone counts and which
-addresses serve node ports depends on it. It is the node of the source, or from outside
-the one with the destination's address, unless --node selects another one. If the
-packet goes on to a node that decides about it, too, its decision follows.
+addresses serve node ports depends on the node. The deciding node is that of the source
+or, for packets from outside, the one with the destination's address, unless --node
+selects another. If the packet goes on to a second node that also decides about it, that
+decision follows.
 
 With --packets nfqproxy explains each line as it arrives, and stops at the first
 invalid one. -o json prints one line for each packet.`,
@@ -78,19 +79,19 @@ invalid one. -o json prints one line for each packet.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.addTo(cmd)
-	f.context = flags.String("context", "", "context of the kubeconfig (default: its current one)")
+	f.context = flags.String("context", "", "context of the kubeconfig (default: the current context)")
 	flags.Lookup("node").Usage = "name of the node that decides (default: the only Node object, the node of the source, or the one with the destination's address)" + orBundle
 	flags.StringVar(&f.packet.Protocol, "protocol", "", "tcp, udp or sctp")
 	flags.StringVar(&f.packet.Source, "source", "", "source of the packet; the port is optional")
 	flags.StringVar(&f.packet.Destination, "destination", "", "destination of the packet, with its port")
-	namespaceFlag(cmd, &f.inNamespace, "the names without one in --source, --destination and --packets", "that of the kubeconfig's context, or default")
+	namespaceFlag(cmd, &f.inNamespace, "names without one in --source, --destination and --packets", "that of the kubeconfig's context, or default")
 	flags.BoolVar(&f.packet.Local, "local", false, "the node itself sends the packet")
 	flags.StringVar(&f.packet.InInterface, "in-interface", "", "input interface of the packet; only BridgeInterface and InterfaceNamePrefix use it")
 	flags.StringVar(&f.packets, "packets", "", `explain many packets: JSON lines {"protocol","source","destination","local","inInterface"} from this file, - for standard input; session affinity applies from one line to the next`)
 	f.table.algorithms.Add(flags, "Default: from the annotation nfqproxy.io/balance of the Service, or random")
 	flags.Uint64Var(&f.seed, "seed", 0, "seed of the random selection, for reproducible results (default: random)")
 	flags.BoolVar(&f.reply, "follow-reply", false, "also show the path of the reply")
-	flags.StringVar(&f.rules, "rules", "", "rules of the node, output of iptables-save or nft list ruleset: apply its own masquerade rules, as the daemon does")
+	flags.StringVar(&f.rules, "rules", "", "rules of the node, from iptables-save or nft list ruleset: apply its own masquerade rules, as the daemon does")
 	walkFlag(cmd, &f.walk, "", text.WalkWords)
 	outputFlag(cmd, &f.output)
 	return cmd

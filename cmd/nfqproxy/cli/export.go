@@ -53,15 +53,15 @@ func newExportCommand(connect connector) *cobra.Command {
 	var f exportFlags
 	cmd := &cobra.Command{
 		Use:   "export",
-		Short: "Pass what a daemon records on: the page, Hubble's API, OpenTelemetry",
-		Long: `Follow the flow API of a node's daemon and pass its records on, until interrupted: as a web
-page, by Hubble's API, or to an OpenTelemetry collector. It needs no privilege but access to
-the daemon's socket, and it waits for a daemon that is away. On a cluster it is the second
-container of nfqproxy's pods.
+		Short: "Export a daemon's records: web page, Hubble API, OpenTelemetry",
+		Long: `Follow the flow API of a node's daemon and export its records, until interrupted: as a web
+page, through Hubble's API, or to an OpenTelemetry collector. This needs no privileges
+except access to the daemon's socket. If the daemon is unreachable, it waits for it. On a
+cluster, it runs as the second container of nfqproxy's pods.
 
-A client of the page needs a token that the daemon's flow API takes, as a client of that does.
-Certificates and headers for the collector come from the environment,
-OTEL_EXPORTER_OTLP_HEADERS for example.`,
+Clients of the page need a token that the daemon's flow API accepts. Certificates and
+headers for the collector come from the environment, for example
+OTEL_EXPORTER_OTLP_HEADERS.`,
 		Example: `  nfqproxy export --page 127.0.0.1:10254
   nfqproxy export --hubble-bind-address 127.0.0.1:4245
   nfqproxy export --otlp-endpoint http://collector.monitoring:4317 --otlp-signals traces,metrics`,
@@ -72,20 +72,20 @@ OTEL_EXPORTER_OTLP_HEADERS for example.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&f.server, "server", "unix:"+flowapi.DefaultSocket, "flow API of the daemon: unix:PATH, URL or HOST:PORT")
-	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token of the flow API, which a server other than a socket needs")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with the flow API's token, required unless the server is a socket")
 	flags.StringVar(&f.page, "page", "", "address and port of the web page: on loopback or, with --page-tls-cert and --page-tls-key, any (default: not served)")
 	flags.StringVar(&f.pageCert, "page-tls-cert", "", "file with the page's certificate")
-	flags.StringVar(&f.pageKey, "page-tls-key", "", "file with the certificate's key")
+	flags.StringVar(&f.pageKey, "page-tls-key", "", "file with the certificate's private key")
 	flags.StringVar(&f.hubble, "hubble-bind-address", "", "address of the Hubble API, for hubble observe --server and hubble-relay: ADDRESS:PORT on loopback or, with --hubble-tls-cert, --hubble-tls-key and --hubble-tls-client-ca, any (default: not served)")
-	flags.StringVar(&f.hubbleTLS.CertFile, "hubble-tls-cert", "", "file with the Hubble API's certificate: for hubble-relay it has the name *.default.hubble-grpc.cilium.io")
-	flags.StringVar(&f.hubbleTLS.KeyFile, "hubble-tls-key", "", "file with the certificate's key")
-	flags.StringVar(&f.hubbleTLS.ClientCAFile, "hubble-tls-client-ca", "", "file with the authority whose certificates clients of the Hubble API need")
+	flags.StringVar(&f.hubbleTLS.CertFile, "hubble-tls-cert", "", "file with the Hubble API's certificate: for hubble-relay its name must be *.default.hubble-grpc.cilium.io")
+	flags.StringVar(&f.hubbleTLS.KeyFile, "hubble-tls-key", "", "file with the certificate's private key")
+	flags.StringVar(&f.hubbleTLS.ClientCAFile, "hubble-tls-client-ca", "", "file with the CA that signs the certificates of the Hubble API's clients")
 	flags.StringVar(&f.otlp, "otlp-endpoint", "", "export flows and metrics to this OpenTelemetry collector, by OTLP over gRPC: http://HOST:PORT or, with TLS, https://HOST:PORT (default: no export)")
 	flags.StringVar(&f.otlpSignals, "otlp-signals", strings.Join(otlp.Signals(), ","), "signals to export, separated by commas: logs (a record for each event of a flow), metrics, traces (a span for each decision)")
-	flags.Float64Var(&f.otlpSample, "otlp-sample", 1, "share of connections whose log records and spans are exported: more than 0, up to 1; all nodes select the same connections")
-	flags.IntVar(&f.otlpBuffer, "otlp-buffer", otlp.DefaultBuffer, "number of records of each signal that wait for the collector; each takes about 1 KiB")
-	flags.StringVar(&f.metricsURL, "metrics-url", daemonMetrics, "metrics of the daemon, for the signal metrics")
-	flags.StringVar(&f.metrics, "metrics-bind-address", "", "address and port of this command's own /metrics: what was delivered and lost (default: not served)")
+	flags.Float64Var(&f.otlpSample, "otlp-sample", 1, "share of connections to export as log records and spans, above 0, up to 1; all nodes select the same connections")
+	flags.IntVar(&f.otlpBuffer, "otlp-buffer", otlp.DefaultBuffer, "number of records of each signal to buffer for the collector; each takes about 1 KiB")
+	flags.StringVar(&f.metricsURL, "metrics-url", daemonMetrics, "URL of the daemon's metrics, for the signal metrics")
+	flags.StringVar(&f.metrics, "metrics-bind-address", "", "address and port of this command's own /metrics: records delivered and lost (default: not served)")
 	return cmd
 }
 

@@ -39,33 +39,33 @@ func newFlowsCommand(connect connector) *cobra.Command {
 	var f flowsFlags
 	cmd := &cobra.Command{
 		Use:   "flows [ID]",
-		Short: "Show decided flows, their endpoints and their states",
-		Long: `Show decided flows, their endpoints and their states: one line per flow, the newest last.
+		Short: "Show flows, their endpoints and their states",
+		Long: `Show flows, their endpoints and their states: one line per flow, the newest last.
 With --follow: one line per new event. With an ID: the details of that flow.
 
-Flows that are for no service and pass unchanged are omitted, and counted on standard
-error. Use --all, or a --verdict or --reason that selects them, to show them. In a lab
-most of them are connections that another node has already translated. The formats for
-programs, json, jsonl and hubble, omit nothing.
+Flows to no service that pass unchanged are left out, and counted on standard error. Use
+--all, or a --verdict or --reason that selects them, to show them. In a lab most of them
+are connections that another node has already translated. The formats for programs, json,
+jsonl and hubble, leave nothing out.
 
-Where several nodes are observed, a connection is one line, with the nodes that its first
-packet passed: node-a → node-b. --join=false prints a line for each node's decision, as the
-formats for programs do without --join. Decisions up to 10 s apart are joined. With --follow
-an event of a node that arrives late is a line of its own.
+If several nodes are observed, a connection is one line, with the nodes that its first
+packet passed: node-a → node-b. --join=false prints a line for each node's decision, as
+the formats for programs do without --join. Decisions up to 10 s apart are joined. With
+--follow, an event that arrives late from a node gets a line of its own.
 
 A flow is shown if it matches all filters. A list has values separated by commas; a flow
 must match one of them.
 
---history shows recorded flows instead, in their latest state, without the walk. What the
-history lacks of the time is on standard error.
+--history shows recorded flows instead, in their latest state, without the walk. Gaps in
+the history are reported on standard error.
 
 -o wide adds columns. STAGES has four times of the first packet: in the queue, until the
-decision, until its connection entry was written, and until its verdict was sent. -o json
+decision, until the connection entry was written, and until the verdict was sent. -o json
 and -o jsonl print records as described in datapath/flow/SCHEMA.md, with unchanged times.
 custom-columns has kubectl's syntax.`,
 		Example: `  nfqproxy flows --follow --service default/web
   nfqproxy flows --state refused,unanswered --since 5m
-  nfqproxy flows --all                                  # include flows for no service
+  nfqproxy flows --all                                  # include flows to no service
   nfqproxy flows --verdict accept                       # only flows that pass unchanged
   nfqproxy flows --history DIR --since 3h --until 2h    # recorded by nfqproxy record
   nfqproxy flows -o custom-columns=ID:.id,TO:.endpoint,STATE:.life.state
@@ -81,10 +81,10 @@ custom-columns has kubectl's syntax.`,
 	q := &f.query
 	flags.BoolVarP(&q.Follow, "follow", "f", false, "show events as they happen, until interrupted")
 	f.addFilters(cmd)
-	flags.BoolVar(&f.all, "all", false, "include flows that are for no service")
-	flags.BoolVar(&f.join, "join", true, "show each connection once, with all nodes that decided it; in formats other than tables only if given")
-	flags.StringVar(&q.Since, "since", "", "only flows decided since then: a duration (5m) or a time (RFC 3339); with --follow: print the events since then first")
-	flags.StringVar(&q.Until, "until", "", "only flows decided before: a duration (5m) or a time (RFC 3339)")
+	flags.BoolVar(&f.all, "all", false, "include flows to no service")
+	flags.BoolVar(&f.join, "join", true, "show each connection once, with all nodes that decided it; formats other than tables need the flag")
+	flags.StringVar(&q.Since, "since", "", "only flows decided since this time: a duration (5m) or a time (RFC 3339); with --follow: print the events since then first")
+	flags.StringVar(&q.Until, "until", "", "only flows decided before this time: a duration (5m) or a time (RFC 3339)")
 	historyFlag(cmd, &f.history, "show recorded flows,")
 	flags.StringVar(&q.Limit, "limit", "", "number of newest flows to show; 0: all (default 100); with --follow: number of earlier flows to print first")
 	flags.StringVarP(&f.output, "output", "o", "", strings.Join(text.Formats(), ", ")+" (default: a table)")
@@ -114,7 +114,7 @@ func (f *flowsFlags) addFilters(cmd *cobra.Command) {
 	flags.StringVar(&q.Node, "node", "", "node that decided the flow; a list")
 	flags.StringVar(&q.Source, "source", "", "ADDRESS, PREFIX or NAME (of a pod, a node or, in a lab, a client), or either with :PORT; a list")
 	flags.StringVar(&q.Destination, "destination", "", "ADDRESS, PREFIX or ADDRESS:PORT, before translation; a list")
-	flags.StringVar(&q.Endpoint, "endpoint", "", "as --source, after translation; a list")
+	flags.StringVar(&q.Endpoint, "endpoint", "", "destination after translation, in the same form as --source; a list")
 	flags.StringVar(&q.Port, "port", "", "destination port, before translation; a list")
 	flags.StringVar(&q.Protocol, "protocol", "", "tcp, udp or sctp; a list")
 	flags.StringVar(&q.Verdict, "verdict", "", strings.Join(verdicts, ", ")+"; a list")

@@ -20,7 +20,7 @@ import (
 
 // historyFlag adds the flag of a directory with recorded flows.
 func historyFlag(cmd *cobra.Command, dir *string, use string) {
-	cmd.Flags().StringVar(dir, "history", "", use+" from this directory, which nfqproxy record writes")
+	cmd.Flags().StringVar(dir, "history", "", use+" from this directory, written by nfqproxy record")
 	_ = cmd.MarkFlagDirname("history")
 }
 

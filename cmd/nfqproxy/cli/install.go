@@ -33,10 +33,10 @@ func (f *switchFlags) add(cmd *cobra.Command) {
 	flags.SortFlags = false
 	flags.BoolVar(&f.cluster, "cluster", false, "switch the nodes of a cluster (required)")
 	flags.StringSliceVar(&f.options.Nodes, "node", nil, "switch only this node; may be repeated")
-	flags.BoolVar(&f.options.DryRun, "dry-run", false, "print every step with its changes, and change nothing: changes are sent to the API server as a dry run")
-	flags.DurationVar(&f.options.Timeout, "timeout", defaultNodeTimeout, "how long the switch of one node may take")
+	flags.BoolVar(&f.options.DryRun, "dry-run", false, "print every step and its changes, but change nothing: the API server gets the changes as a dry run")
+	flags.DurationVar(&f.options.Timeout, "timeout", defaultNodeTimeout, "time limit for switching one node")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: $KUBECONFIG, or ~/.kube/config)")
-	flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default: its current context)")
+	flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default: the current context)")
 }
 
 func newInstallCommand() *cobra.Command {
@@ -45,22 +45,22 @@ func newInstallCommand() *cobra.Command {
 		Use:   "install --cluster [--node NODE...]",
 		Short: "Switch a cluster from kube-proxy to nfqproxy, node by node",
 		Long: `Switch a cluster from kube-proxy to nfqproxy. The nodes get the label
-service-proxy=kube-proxy, and kube-proxy's DaemonSet a node selector for it; nfqproxy's
-objects are applied. Then each node gets the label service-proxy=nfqproxy, one after the
-other, workers first: its kube-proxy ends, and nfqproxy takes over its rules. Connections
-continue. The next node follows when nfqproxy is ready on the node, reports no problem, and
-new flows to services get answers. If that is not so within --timeout, the node goes back
-to kube-proxy, and the command ends with an error.
+service-proxy=kube-proxy, kube-proxy's DaemonSet gets a node selector for it, and
+nfqproxy's objects are applied. Then each node gets the label service-proxy=nfqproxy, one
+after the other, workers first: its kube-proxy stops, and nfqproxy takes over its rules.
+Connections continue. The next node follows when nfqproxy is ready on this one, reports no
+problem, and new flows to services get answers. If that takes longer than --timeout, the
+node goes back to kube-proxy, and the command fails with an error.
 
-The state is in the labels and objects of the cluster: after an error or an interruption,
-the same command continues. On a cluster with nfqproxy it installs another --image.
+The state is kept in labels and objects of the cluster: after an error or an interruption,
+the same command continues. On a cluster with nfqproxy, it installs another --image.
 
-Nodes that are not ready, unschedulable or have another operating system are skipped.
-Mode ipvs, and a kube-proxy that is no DaemonSet, cannot be switched.
+Nodes that are not ready, are unschedulable or run another operating system are skipped.
+Mode ipvs, and a kube-proxy that is not a DaemonSet, cannot be switched.
 
-With --observe no node is switched: nfqproxy records the flows that the cluster's own
-service proxy decides, beside it on every node, and changes nothing there. This works with
-any proxy that translates addresses by connection tracking.`,
+With --observe, no node is switched: nfqproxy runs on every node beside the cluster's own
+service proxy, records the flows that it decides, and changes nothing. This works with any
+proxy that translates addresses by connection tracking.`,
 		Example: `  nfqproxy install --cluster --observe
   nfqproxy install --cluster --dry-run
   nfqproxy install --cluster --node worker-1
@@ -87,8 +87,8 @@ any proxy that translates addresses by connection tracking.`,
 	flags := cmd.Flags()
 	flags.BoolVar(&f.observe, "observe", false, "only observe, on all nodes: the cluster's own service proxy stays in force")
 	flags.StringVar(&f.options.Image, "image", "", "image of nfqproxy (default: nfqproxy:VERSION)")
-	flags.StringVar(&f.options.ClusterCIDR, "cluster-cidr", "", "pod prefixes of the cluster, one per family, separated by a comma; for clusters whose ConfigMap kube-proxy is not kubeadm's")
-	flags.StringVar(&f.options.APIServer, "api-server", "", "URL of the API server, at an address that does not depend on a service proxy; for clusters whose ConfigMap kube-proxy is not kubeadm's")
+	flags.StringVar(&f.options.ClusterCIDR, "cluster-cidr", "", "pod CIDRs of the cluster, one per family, separated by a comma; for clusters without kubeadm's ConfigMap kube-proxy")
+	flags.StringVar(&f.options.APIServer, "api-server", "", "URL of the API server, at an address that does not depend on a service proxy; for clusters without kubeadm's ConfigMap kube-proxy")
 	flags.BoolVar(&f.options.Force, "force-conflicts", false, "overwrite fields of nfqproxy's objects that others have set")
 	return cmd
 }
@@ -112,9 +112,9 @@ func newUninstallCommand() *cobra.Command {
 		Short: "Switch a cluster back to kube-proxy, node by node",
 		Long: `Switch a cluster back to kube-proxy. Each node gets the label service-proxy=kube-proxy,
 one after the other; when its kube-proxy has written its rules, a pod removes nfqproxy's.
-Connections continue. At the end the node selector of kube-proxy's DaemonSet, the labels
-and nfqproxy's objects are removed. With --node they stay. Of an nfqproxy that only observes
-there are no more than its objects to remove.
+Connections continue. At the end, the node selector of kube-proxy's DaemonSet, the labels
+and nfqproxy's objects are removed. With --node they stay. If nfqproxy only observes, only
+its objects are removed.
 
 After an error or an interruption, the same command continues.`,
 		Example: `  nfqproxy uninstall --cluster --dry-run
@@ -126,7 +126,7 @@ After an error or an interruption, the same command continues.`,
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().StringVar(&f.options.Image, "image", "", "image for the removal of nfqproxy's rules (default: that of the installed nfqproxy)")
+	cmd.Flags().StringVar(&f.options.Image, "image", "", "image of the pod that removes nfqproxy's rules (default: that of the installed nfqproxy)")
 	return cmd
 }
 

@@ -26,8 +26,8 @@ func newLabCommand() *cobra.Command {
 		Use:   "lab",
 		Short: "Run a multi-node lab in network namespaces, without root",
 		Long: `Run a multi-node lab in network namespaces: nodes, pods and external clients on this
-machine, with real routes between them and an nfqproxy on each node. An ordinary user
-runs it in a user namespace. A lab exists in memory only and leaves no files behind.`,
+machine, with real routes between them and an nfqproxy on each node. An ordinary user runs
+it in a user namespace. A lab exists only in memory and leaves no files behind.`,
 		Example: `  nfqproxy lab demo
   nfqproxy lab up kind
   nfqproxy lab ask shell http://my-nginx-service/
@@ -59,7 +59,7 @@ type labFlags struct {
 // addObjects adds the flags of a lab that is derived from objects.
 func (f *labFlags) addObjects(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.objects, "objects", nil, "derive the lab from Kubernetes objects: file or directory with Services, EndpointSlices, Nodes and Pods (YAML or JSON); may be repeated")
-	flags.StringSliceVar(&f.clusterCIDRs, "cluster-cidr", nil, "with --objects: pod prefixes of the cluster, one per family (default: the smallest prefix with all pods)")
+	flags.StringSliceVar(&f.clusterCIDRs, "cluster-cidr", nil, "with --objects: pod CIDRs of the cluster, one per family (default: the smallest prefix with all pods)")
 	flags.StringSliceVarP(&f.namespaces, "namespace", "n", nil, "with --objects: only the Pods and Services of these namespaces, and the objects they depend on (default: all)")
 	flags.StringSliceVar(&f.services, "service", nil, "with --objects: only these Services, NAMESPACE/NAME, and the objects they depend on (default: all)")
 }
@@ -67,7 +67,7 @@ func (f *labFlags) addObjects(flags *pflag.FlagSet) {
 // add adds all flags that change what a lab is.
 func (f *labFlags) add(flags *pflag.FlagSet) {
 	f.addObjects(flags)
-	flags.StringVar(&f.kubeProxy, "kube-proxy", "", "program of nodes with \"proxy: kube-proxy\" (default: $NFQPROXY_KUBE_PROXY, bench/peers/bin/kube-proxy, or kube-proxy in PATH)")
+	flags.StringVar(&f.kubeProxy, "kube-proxy", "", "program to run on nodes with \"proxy: kube-proxy\" (default: $NFQPROXY_KUBE_PROXY, bench/peers/bin/kube-proxy, or kube-proxy in PATH)")
 	flags.BoolVar(&f.observe, "observe", false, "kube-proxy serves all nodes that have nfqproxy in the lab file, and nfqproxyd only observes, on every node")
 	flags.BoolVar(&f.hairpin, "masquerade-hairpin", true, "masquerade traffic from a pod to itself through a service; false is for teaching: it shows the failure")
 }
@@ -112,8 +112,8 @@ func newLabUpCommand() *cobra.Command {
 		Use:   "up FILE|NAME | --objects PATH...",
 		Short: "Start a lab and show its decisions until interrupted",
 		Long: `Start a lab and show its decisions until interrupted. The lab is a file, a built-in lab
-or, with --objects, derived from the objects of a real cluster, as kubectl or nfqproxy
-services prints them; nfqproxy guesses what the objects lack and prints its guesses at
+or, with --objects, derived from the objects of a real cluster, as printed by kubectl or
+nfqproxy services. nfqproxy guesses what the objects do not say, and prints its guesses at
 the start. Changes to the Kubernetes objects in the files apply while the lab runs.`,
 		Example: `  nfqproxy lab up kind
   nfqproxy lab up ./my-lab.yaml --walk words
@@ -134,7 +134,7 @@ the start. Changes to the Kubernetes objects in the files apply while the lab ru
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&all, "all", false, "include flows that are for no service")
+	flags.BoolVar(&all, "all", false, "include flows to no service")
 	walkFlag(cmd, &walk, ", below each decision", text.WalkNone)
 	flags.BoolVar(&logs, "logs", false, "include the logs of the nodes' daemons")
 	flags.StringVar(&page, "page", "", "loopback address and port of the web page (default "+lab.DefaultPage+" or, if it is in use, any port)")
@@ -149,7 +149,7 @@ func newLabDemoCommand() *cobra.Command {
 		Short: "Start a lab, show requests with their decisions, and stop it",
 		Long: `Start a lab (by default the built-in lab kind), send real requests in it, and show for
 each the decision, its reason and the kernel's connection entry. Then stop the lab. The
-exit code is 1 if a result was not the expected one.`,
+exit code is 1 if a result is not the expected one.`,
 		Args:              atMost(1, "one lab"),
 		ValidArgsFunction: builtInLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -215,7 +215,7 @@ func newLabExecCommand() *cobra.Command {
 
 // podNamespaceFlag adds the --namespace of a pod's name in a running lab.
 func podNamespaceFlag(cmd *cobra.Command, namespace *string) {
-	namespaceFlag(cmd, namespace, "a POD without one", "none: a name that is unique in the lab needs no namespace")
+	namespaceFlag(cmd, namespace, "a POD without one", "none; a name that is unique in the lab needs no namespace")
 }
 
 // hostIn returns the name of a host in a running lab: a pod's with its namespace, and those of nodes and clients as they are.
@@ -245,7 +245,7 @@ func newLabStatusCommand() *cobra.Command {
 	var name, output string
 	cmd := &cobra.Command{
 		Use:   "status [LAB]",
-		Short: "Show the hosts of a running lab, their addresses and daemons",
+		Short: "Show the hosts of a running lab, with their addresses and daemons",
 		Args:  labByName(&name),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := lab.StatusOf(name)
@@ -267,7 +267,7 @@ func newLabDownCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:   "down [LAB]",
-		Short: "Stop a running lab and wait for its end",
+		Short: "Stop a running lab, and wait until it has ended",
 		Args:  labByName(&name),
 		RunE:  func(*cobra.Command, []string) error { return lab.Down(name) },
 	}

@@ -38,14 +38,14 @@ func newLabAskCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ask POD|NODE|CLIENT URL",
 		Short: "Send a real request from a host of a running lab, and show its flow",
-		Long: `Send a real request from a pod, node or client of a running lab: look the name up as the
-programs of that host do, connect, send the request, and print who answered and which
+		Long: `Send a real request from a pod, node or client of a running lab: look up the name as
+programs on that host do, connect, send the request, and print who answered and which
 client address the server saw. Then print the flow, as nfqproxy flows ID does.
 
-URL is http://NAME/PATH, tcp://NAME:PORT, udp://NAME:PORT, or NAME[:PORT]. An address may
-stand for the name. Pods use the DNS of the lab, with the search domains of their
-namespace; nodes and clients have only the names of nodes and clients. Without a port it
-is that of the only service port at the address, or else 80 over TCP.
+URL is http://NAME/PATH, tcp://NAME:PORT, udp://NAME:PORT, or NAME[:PORT]. NAME may be an
+address. Pods use the lab's DNS, with the search domains of their namespace; nodes and
+clients know only the names of nodes and clients. The default port is that of the only
+service port at the address, or else 80 over TCP.
 
 With --count, print how many requests each endpoint answered. The exit code is 1 if a
 request got no answer.`,

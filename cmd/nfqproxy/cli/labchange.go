@@ -35,7 +35,7 @@ func newLabScaleCommand() *cobra.Command {
 	var name, namespace string
 	cmd := &cobra.Command{
 		Use:     "scale DEPLOYMENT REPLICAS",
-		Short:   "Give a deployment of a running lab another number of pods",
+		Short:   "Change the number of pods of a deployment in a running lab",
 		Example: `  nfqproxy lab scale shop/web 5`,
 		Args:    exactly(2, "a deployment and a number"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -125,7 +125,7 @@ func newLabPodRemoveCommand() *cobra.Command {
 	var grace time.Duration
 	cmd := &cobra.Command{
 		Use:   "rm POD",
-		Short: "Remove a pod: it is terminating for its grace period, and serves meanwhile",
+		Short: "Remove a pod: it terminates, and keeps serving for its grace period",
 		Args:  exactly(1, "a pod"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := lab.RemovePod{Pod: inNamespace(namespace, args[0])}
@@ -138,7 +138,7 @@ func newLabPodRemoveCommand() *cobra.Command {
 			return changeLab(cmd.OutOrStdout(), name, lab.Change{RemovePod: &c})
 		},
 	}
-	cmd.Flags().DurationVar(&grace, "grace", 0, "how long the pod serves on (default: its gracePeriodSeconds, or 2s)")
+	cmd.Flags().DurationVar(&grace, "grace", 0, "how long the pod keeps serving (default: its gracePeriodSeconds, or 2s)")
 	objectNamespaceFlag(cmd, &namespace)
 	labFlag(cmd, &name)
 	return cmd
@@ -205,7 +205,7 @@ func newLabNodeEventCommand(action, short string) *cobra.Command {
 		},
 	}
 	if action == "drain" {
-		cmd.Flags().BoolVar(&force, "force", false, "also remove pods that are of no deployment")
+		cmd.Flags().BoolVar(&force, "force", false, "also remove pods that belong to no deployment")
 	}
 	labFlag(cmd, &name)
 	return cmd

@@ -19,7 +19,7 @@ import (
 func newLabFaultCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fault",
-		Short: "Break something in a running lab, and mend it",
+		Short: "Break something in a running lab, and fix it again",
 		Example: `  nfqproxy lab fault add firewall kind-worker --to 10.244.2.2 --port 80
   nfqproxy lab fault add loss kind-worker2 --percent 20
   nfqproxy lab fault list

@@ -21,9 +21,10 @@ func newLabGetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get [KIND[,KIND] [NAME]]",
 		Short: "Print the Kubernetes objects of a running lab, as kubectl get does",
-		Long: `Print the Kubernetes objects of a running lab as they are now, as kubectl get does: Services,
-EndpointSlices with a line for each endpoint, Deployments, Pods and Nodes. Kinds have kubectl's short names: svc, eps, deploy, po, no. The output of
--o yaml can be edited and given to nfqproxy lab apply -f -.`,
+		Long: `Print the Kubernetes objects of a running lab as they are now, as kubectl get does:
+Services, EndpointSlices with a line for each endpoint, Deployments, Pods and Nodes.
+kubectl's short names work: svc, eps, deploy, po, no. The output of -o yaml can be edited
+and given to nfqproxy lab apply -f -.`,
 		Example: `  nfqproxy lab get svc,eps
   nfqproxy lab get all -A
   nfqproxy lab get pods -n shop
@@ -88,7 +89,7 @@ func objectNames(name *string, kinds []string) cobra.CompletionFunc {
 
 // objectNamespaceFlag adds the --namespace of a name.
 func objectNamespaceFlag(cmd *cobra.Command, namespace *string) {
-	namespaceFlag(cmd, namespace, "a NAME without one", "none: a name that is unique in the lab needs no namespace")
+	namespaceFlag(cmd, namespace, "a NAME without one", "none; a name that is unique in the lab needs no namespace")
 }
 
 // labObjects are the names of a running lab's objects of some kinds.
@@ -115,10 +116,10 @@ func newLabApplyCommand() *cobra.Command {
 		Use:   "apply -f FILE",
 		Short: "Add Kubernetes objects to a running lab, or replace them",
 		Long: `Add the Services, EndpointSlices, Deployments and Pods of manifests to a running lab, or
-replace those with their names. A Service without a ClusterIP or node port gets one, and a
-Service with a selector gets its EndpointSlices, as in a cluster. Containers run the
-built-in server on their ports, whatever their image is. The lab's file stays as it is; if
-it changes one of these objects later, the file's is in force again.`,
+replace objects with the same names. A Service without a ClusterIP or node port gets one,
+and a Service with a selector gets its EndpointSlices, as in a cluster. Containers run the
+built-in server on their ports, whatever their image is. The lab's file is not changed; if
+one of these objects changes in the file later, the file's version applies again.`,
 		Example: `  nfqproxy lab apply -f service.yaml
   kubectl get service,endpointslices web -o yaml | nfqproxy lab apply -f -`,
 		Args: noArgs,
@@ -158,9 +159,9 @@ func newLabDeleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete KIND NAME",
 		Short: "Delete a Service, EndpointSlice, Deployment or Pod of a running lab",
-		Long: `Delete an object of a running lab. The pods of a Deployment end with it; a pod of a
-Deployment is replaced. The lab's file stays as it is; if it changes the object later, the
-file's is in force again.`,
+		Long: `Delete an object of a running lab. A Deployment's pods are deleted with it; a deleted pod
+of a Deployment is replaced. The lab's file is not changed; if the object changes in the
+file later, the file's version applies again.`,
 		Example: `  nfqproxy lab delete service web
   nfqproxy lab delete pod shop/web-1`,
 		Args:              exactly(2, "a kind and a name"),

@@ -99,13 +99,13 @@ func newLearnCommand() *cobra.Command {
 	var page string
 	cmd := &cobra.Command{
 		Use:   "learn [UNIT]",
-		Short: "Take a course on Services, with tasks that packets prove",
+		Short: "Take a course on Services, with tasks checked by real packets",
 		Long: `Take a course on Kubernetes Services in labs on this machine, without root. Each unit has
-texts, tasks and a shell in a lab. A step turns green when its task is done: the state
-of the kernel and the packets that flow prove it. Progress is remembered.
+texts, tasks and a shell in a lab. A step turns green when its task is done: the kernel's
+state and the packets that flow prove it. Progress is saved.
 
-Without UNIT the course goes on where you left it. Commands in the shell of a lab, and in
-any other terminal of yours: answer, hint, check, next, text, solution, reset, again,
+Without UNIT, the course continues where you left it. Commands in the shell of a lab, and
+in any other terminal of yours: answer, hint, check, next, text, solution, reset, again,
 start, quit.`,
 		Example: `  nfqproxy learn
   nfqproxy learn 2.1 --plain
@@ -126,7 +126,7 @@ start, quit.`,
 	}
 	f.addUnits(cmd.Flags())
 	f.addRecord(cmd.Flags())
-	cmd.Flags().BoolVar(&plain, "plain", false, "print lines of text only, for screen readers and beside a terminal of your own")
+	cmd.Flags().BoolVar(&plain, "plain", false, "print plain lines of text, for screen readers, or to work in another terminal")
 	cmd.Flags().StringVar(&page, "page", "", "loopback address and port of the web page (default "+lab.DefaultPage+" or, if it is in use, any port)")
 	cmd.AddCommand(newLearnListCommand(), newLearnShellCommand(), newLearnBookCommand(),
 		newLearnNewCommand(), newLearnSchemaCommand(), newLearnLintCommand(), newLearnTestCommand(), newLearnClassCommand(), newLearnGradeCommand())
@@ -156,12 +156,12 @@ var studentCommands = []struct{ use, short string }{
 	{"answer TEXT...", "Answer the question of the step"},
 	{"hint", "Show another hint"},
 	{"check", "Check the task now, and show what is missing"},
-	{"next", "Go on: after a text to read, and after a unit"},
+	{"next", "Go on, after a text to read or at the end of a unit"},
 	{"text", "Show the step again"},
 	{"solution", "Show the solution of the step"},
-	{"reset", "Begin the unit anew, in a new lab"},
-	{"again", "Begin the unit with other values, where it has them"},
-	{"start UNIT", "Begin a unit, or continue it"},
+	{"reset", "Start the unit over, in a new lab"},
+	{"again", "Start the unit over with different values, if it has any"},
+	{"start UNIT", "Start a unit, or continue it"},
 	{"quit", "End the course; progress is remembered"},
 }
 
@@ -198,8 +198,8 @@ func newLearnListCommand() *cobra.Command {
 	var f learnFlags
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the units, and your progress",
-		Long:  "List the units, and your progress: of the course that is running, or of the one that the flags select.",
+		Short: "List the units and your progress",
+		Long:  "List the units and your progress, for the running course or the one that the flags select.",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f == (learnFlags{}) {
@@ -222,8 +222,8 @@ func newLearnListCommand() *cobra.Command {
 func newLearnShellCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "shell [HOST]",
-		Short: "Open a shell in the lab of the unit",
-		Long:  "Open a shell in the lab of the unit that is under way: on a pod, a node or a client. The default\nis the host that the unit names.",
+		Short: "Open a shell in the unit's lab",
+		Long:  "Open a shell in the lab of the current unit: on a pod, a node or a client. The default\nis the host that the unit names.",
 		Args:  atMost(1, "one host"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return exitWith(session.Enter(strings.Join(args, "")))
@@ -236,8 +236,8 @@ func newLearnLintCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lint [DIR]",
 		Short: "Check the files of a course",
-		Long: `Check the files of a course: each mistake is a line with the file, its line, the field, and what
-to write instead.`,
+		Long: `Check the files of a course. Each mistake is one line: the file, the line in it, the
+field, and what to write instead.`,
 		Example: "  nfqproxy learn lint my-course",
 		Args:    atMost(1, "one directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -268,10 +268,10 @@ func newLearnTestCommand() *cobra.Command {
 	p := proof{context: context.Background()}
 	cmd := &cobra.Command{
 		Use:   "test [UNIT...]",
-		Short: "Type the solutions of units into their labs, and check that they end the steps",
-		Long: `Prove units: in a new lab, and on a real terminal. No step may end before its solution is
-typed; each wrong answer must be judged wrong, with its reason; the solution of each step
-must end it.`,
+		Short: "Type the solutions of units into their labs, and check that they complete the steps",
+		Long: `Test units, each in a new lab and on a real terminal. No step may be complete before its
+solution is typed; each wrong answer must be rejected, with its reason; the solution of
+each step must complete it.`,
 		Example: `  nfqproxy learn test
   nfqproxy learn test --units my-course 1.1 --seeds 10`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -287,8 +287,8 @@ must end it.`,
 		},
 	}
 	f.addUnits(cmd.Flags())
-	cmd.Flags().IntVar(&p.seeds, "seeds", 1, "number of seeds; a unit without variables and variants has one only")
-	cmd.Flags().Uint64Var(&p.seed, "seed", 0, "prove one unit with this seed of its own")
+	cmd.Flags().IntVar(&p.seeds, "seeds", 1, "number of seeds; a unit without variables and variants has only one")
+	cmd.Flags().Uint64Var(&p.seed, "seed", 0, "test one unit with this seed")
 	cmd.Flags().IntVar(&p.parallel, "parallel", 2, "number of labs at the same time")
 	return cmd
 }

@@ -66,7 +66,7 @@ func newLearnBookCommand() *cobra.Command {
 	f.addUnits(cmd.Flags())
 	oneOf(cmd, &output, "output", "o", "", "html", "markdown")
 	cmd.Flags().BoolVar(&o.Solutions, "solutions", false, "include hints, solutions and wrong answers, for teachers")
-	cmd.Flags().Uint64Var(&seed, "seed", 0, "values to print, where students have different ones")
+	cmd.Flags().Uint64Var(&seed, "seed", 0, "seed of the values to print, where students have different ones")
 	return cmd
 }
 
@@ -77,12 +77,12 @@ func newLearnClassCommand() *cobra.Command {
 	var wanted []string
 	cmd := &cobra.Command{
 		Use:   "class --students FILE DIR",
-		Short: "Write a file for each student of a class, with tasks that differ",
-		Long: `Write a file for each student of a class. Students take the course with it, and hand it
-in: it has their progress. No server is needed.
+		Short: "Write a file for each student of a class, each with different tasks",
+		Long: `Write a file for each student of a class. Students take the course with this file and hand
+it in: it contains their progress. No server is needed.
 
-The list of students is CSV: the names in its first column, or what Moodle and Canvas export.
-With --units each student gets course.zip, too, and keeps it beside his file.
+The list of students is CSV, with names in the first column, or an export of Moodle or
+Canvas. With --units, each student also gets course.zip, to keep beside the file.
 
 Keep the seed that is printed: "learn grade --seed" uses it.`,
 		Example: `  nfqproxy learn class --students list.csv class/
@@ -159,12 +159,13 @@ func newLearnGradeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "grade DIR",
 		Short: "Print the results of a class as CSV, also for Moodle and Canvas",
-		Long: `Print the results in the files of a class as CSV: for each student and unit the state, times,
-answers, hints and solutions. A file that was edited, copied or made without the tasks has a
-fault, which names the first event that does not fit. A notice is what to ask the student.
+		Long: `Print the results in the files of a class as CSV: for each student and unit the state,
+times, answers, hints and solutions. A file that was edited, copied or made without doing
+the tasks is marked with a fault, which names the first event that does not fit. A notice
+is something to ask the student about.
 
-For Moodle and Canvas a grade is the percentage of the tasks that the student did without
-having seen the solution. A fault makes no grade; its reason is on standard error.`,
+For Moodle and Canvas, a grade is the percentage of tasks that the student did without
+seeing the solution. A file with a fault gets no grade; the reason is on standard error.`,
 		Example: `  nfqproxy learn grade class/ --seed 12345 > grades.csv
   nfqproxy learn grade class/ --seed 12345 --students list.csv -o moodle > moodle.csv`,
 		Args: exactly(1, "one directory"),
@@ -206,9 +207,9 @@ having seen the solution. A fault makes no grade; its reason is on standard erro
 		},
 	}
 	f.addUnits(cmd.Flags())
-	cmd.Flags().Uint64Var(&seed, "seed", 0, "seed of the class: files with other seeds have a fault (default: not compared)")
+	cmd.Flags().Uint64Var(&seed, "seed", 0, "seed of the class: files with another seed are faulty (default: not compared)")
 	oneOf(cmd, &output, "output", "o", "", "csv", "moodle", "canvas")
-	oneOf(cmd, &o.By, "by", "", ": what a column of grades is of, for Moodle and Canvas", "chapter", "unit", "course")
-	cmd.Flags().StringVar(&students, "students", "", "CSV file with the students, for Moodle and Canvas: as for learn class, with what identifies them there")
+	oneOf(cmd, &o.By, "by", "", ": what each column of grades covers, for Moodle and Canvas", "chapter", "unit", "course")
+	cmd.Flags().StringVar(&students, "students", "", "CSV file with the students, as for learn class, with their IDs in Moodle or Canvas")
 	return cmd
 }

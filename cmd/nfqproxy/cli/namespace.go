@@ -15,7 +15,7 @@ type namespaceFlags struct {
 // add adds both flags to a command that lists objects; of says whose namespace it is.
 func (f *namespaceFlags) add(cmd *cobra.Command, of, otherwise string) {
 	namespaceFlag(cmd, &f.namespace, of, otherwise)
-	cmd.Flags().BoolVarP(&f.all, "all-namespaces", "A", false, "all namespaces, whatever --namespace is")
+	cmd.Flags().BoolVarP(&f.all, "all-namespaces", "A", false, "all namespaces; overrides --namespace")
 }
 
 // selected returns the namespace; empty: all of them.

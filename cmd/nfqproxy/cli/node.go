@@ -19,8 +19,8 @@ import (
 
 // bundleUsage describes --node where it takes a bundle only, and orBundle where it names a node, too.
 const (
-	bundleUsage = "bundle of the node, of nfqproxy collect: a directory or .tar.gz; its rules, sets, addresses, routes and sysctls, instead of --rules, --sets and --host"
-	orBundle    = "; or the bundle of the node, of nfqproxy collect, instead of --rules: a directory (with a slash, as ./node-a) or .tar.gz"
+	bundleUsage = "the node's bundle from nfqproxy collect, a directory or .tar.gz: its rules, sets, addresses, routes and sysctls, instead of --rules, --sets and --host"
+	orBundle    = "; or the node's bundle from nfqproxy collect, instead of --rules: a .tar.gz, or a directory with a slash, such as ./node-a"
 )
 
 // ruleInput is where the rules of a question are: in files, or in the bundle of a node.

@@ -25,15 +25,15 @@ func newObjectsCommand(connect connector) *cobra.Command {
 	var f objectsFlags
 	cmd := &cobra.Command{
 		Use:   "objects [SERVICE]",
-		Short: "Print a daemon's service table, of now or earlier, as Kubernetes objects",
+		Short: "Print a daemon's current or an earlier service table as Kubernetes objects",
 		Long: `Print the service table of a node's daemon as Kubernetes objects: the Services, their
-EndpointSlices and the Node. With --generation the table is an earlier one: each change made a
-generation, flows carry its number, and "nfqproxy timeline" lists them. The daemon keeps the
-newest 1,024.
+EndpointSlices and the Node. With --generation, print an earlier table: each change makes
+a new generation, flows carry its number, and "nfqproxy timeline" lists them. The daemon
+keeps the newest 1,024.
 
-The commands that take --objects make the same table of the objects, if they get the node's
-flags as well, for example --cluster-cidr. The objects have only what a table depends on: no
-selectors, and "elsewhere" as the zone or node of endpoints that are for others.
+Commands that take --objects build the same table from these objects, if they also get the
+node's flags, such as --cluster-cidr. The objects contain only what a table depends on: no
+selectors, and "elsewhere" as the zone or node of endpoints meant for others.
 
 SERVICE is NAMESPACE/NAME, or NAME in --namespace. Without it the command prints all.`,
 		Example: `  nfqproxy objects > now.yaml

@@ -55,7 +55,7 @@ func outputFlag(cmd *cobra.Command, to *string) {
 // walkFlag adds --walk, which is the same in all commands that show what a packet meets on its way.
 func walkFlag(cmd *cobra.Command, to *text.Walk, help string, first text.Walk) {
 	words := []string{"none", "words", "rules", "all"}
-	oneOf(cmd, to, "walk", "", ": how to print the packet's way through the chains: in words, with the rules as iptables-save prints them, and with rules that do not match, too"+help, words...)
+	oneOf(cmd, to, "walk", "", ": how to print the packet's way through the chains: in words, with the rules as iptables-save prints them, or with rules that do not match as well"+help, words...)
 	*to = first
 	cmd.Flags().Lookup("walk").DefValue = string(first)
 }

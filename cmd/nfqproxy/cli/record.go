@@ -30,17 +30,19 @@ func newRecordCommand(connect connector) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "record --dir DIR",
 		Short: "Keep a history of flows in Parquet files",
-		Long: `Follow the flows of what the flags select, and keep them in Parquet files, until
-interrupted. It needs no privilege but access to the flow API, and it waits for a daemon that
-is away. A directory has a file for each hour, in UTC, and each node; of several nodes
-together the name is "cluster". The files of the present hour are parts of at most a minute
-(--write-every), which are merged at its end: a recorder that is killed loses no more.
+		Long: `Follow the flows of the nodes that the flags select, and save them in Parquet files, until
+interrupted. This needs no privileges except access to the flow API. If a daemon is
+unreachable, it waits for it. The directory gets a file for each hour (UTC) and node; for
+several nodes together, the node's name is "cluster". The files of the current hour are
+parts of at most a minute (--write-every), merged when the hour ends: a recorder that is
+killed loses no more than that.
 
 nfqproxy flows, why and web read the directory with --history. DuckDB, pandas and other
-programs read the files: docs/reference/history.md has the columns and examples.
+programs can read the files: docs/reference/history.md describes the columns, with
+examples.
 
-Flows that are for no service and pass unchanged are omitted, unless --all is given. The
-rate limit of the flow API holds: what it leaves out is counted in the files.`,
+Flows to no service that pass unchanged are left out, unless --all is given. The rate
+limit of the flow API applies: the files count what it leaves out.`,
 		Example: `  nfqproxy record --dir /var/lib/nfqproxy/history
   nfqproxy record --dir history --cluster --max-size 20Gi --max-age 720h
   nfqproxy flows --history history --since 3h --state unanswered`,
@@ -50,12 +52,12 @@ rate limit of the flow API holds: what it leaves out is counted in the files.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.dir, "dir", "", "directory of the files; it is made if it does not exist")
+	flags.StringVar(&f.dir, "dir", "", "directory for the files, created if it does not exist")
 	_ = cmd.MarkFlagDirname("dir")
-	flags.StringVar(&f.maxSize, "max-size", "4Gi", "remove the oldest files beyond this size of all files in bytes, for example 500Mi; 0: no bound")
-	flags.DurationVar(&f.maxAge, "max-age", 7*24*time.Hour, "remove files that are older; 0: no bound")
-	flags.DurationVar(&f.every, "write-every", time.Minute, "write new flows and changes at least this often, 1s to 1m: a recorder that is killed loses those since")
-	flags.BoolVar(&f.all, "all", false, "include flows that are for no service")
+	flags.StringVar(&f.maxSize, "max-size", "4Gi", "maximum size of all files, for example 500Mi: the oldest are removed; 0: no limit")
+	flags.DurationVar(&f.maxAge, "max-age", 7*24*time.Hour, "remove files older than this; 0: no limit")
+	flags.DurationVar(&f.every, "write-every", time.Minute, "write new flows and changes at least this often, 1s to 1m: a recorder that is killed loses no more than that")
+	flags.BoolVar(&f.all, "all", false, "include flows to no service")
 	f.server.add(cmd)
 	return cmd
 }

@@ -22,14 +22,15 @@ func newRenderCommand() *cobra.Command {
 		Use:   "render --objects PATH",
 		Short: "Print the rules that kube-proxy would write",
 		Long: `Print the iptables rules that kube-proxy would write for these objects on this node, in
-the format of iptables-save. iptables-restore loads them (ip6tables-restore for --family
-ipv6). With --mode nftables, print the tables that kube-proxy 1.36 would write in that mode,
-of both families, in the format of nft list ruleset. nft -f loads them. Node ports are then open
-on the node's primary addresses, unless --nodeport-addresses is set.
+the format of iptables-save. Load them with iptables-restore (ip6tables-restore for
+--family ipv6). With --mode nftables, print the tables that kube-proxy 1.36 would write in
+that mode, for both families, in the format of nft list ruleset. Load them with nft -f.
+Node ports are then open on the node's primary addresses, unless --nodeport-addresses is
+set.
 
-In iptables mode, kube-proxy's rules also depend on the node's kernel, which nfqproxy does not read here: set
---nfacct and --conntrack-tcp-be-liberal for it. To load rules with --nfacct, create the
-counters first: nfacct add ct_state_invalid_dropped_pkts; nfacct add
+In iptables mode, kube-proxy's rules also depend on the node's kernel, which nfqproxy does
+not read here: set --nfacct and --conntrack-tcp-be-liberal to match it. To load rules with
+--nfacct, create the counters first: nfacct add ct_state_invalid_dropped_pkts; nfacct add
 localhost_nps_accepted_pkts.`,
 		Example: `  nfqproxy render --objects cluster.yaml --cluster-cidr 10.244.0.0/16
   nfqproxy render --objects cluster.yaml --service kube-system/kube-dns

@@ -41,28 +41,29 @@ func newReplayCommand() *cobra.Command {
 	var f replayFlags
 	cmd := &cobra.Command{
 		Use:   "replay FILE (--objects PATH | --rules FILE | --node BUNDLE)",
-		Short: "Decide the flows of a capture or a flow log again",
-		Long: `Decide the flows of a capture or a flow log again.
+		Short: "Replay a capture or flow log: decide its flows again",
+		Long: `Replay a capture or a flow log: decide its flows again.
 
 If FILE is a capture (pcap or pcapng, - for standard input), nfqproxy decides every new
-flow in it: from the objects as the daemon on this node would, or by the rules of a
-node. A flow is new as for the daemon: a TCP SYN, an SCTP INIT, or a UDP datagram that
-connection tracking would have no entry for. Time is the capture's. Packets from the
-node's addresses count as sent by the node itself; they leave it already translated, so
-a capture on the node does not show their original destination. A packet that was
-captured several times, as on "any", counts once, even if one copy is translated. With
--o pcap the output has the packets as they would leave the node.
+flow in it: from the objects, as the daemon on this node would, or by a node's rules. What
+counts as a new flow is the same as for the daemon: a TCP SYN, an SCTP INIT, or a UDP
+datagram that connection tracking would have no entry for. Times are those of the capture.
+Packets from the node's addresses count as sent by the node itself; they leave it already
+translated, so a capture on the node does not show their original destination. A packet
+that was captured several times, as on "any", counts once, even if one copy is translated.
+With -o pcap, the output has the packets as they would leave the node.
 
-If FILE is a flow log, nfqproxy decides its records again with the recorded random draws and
-prints one line for each difference: LINE FLOW: FIELD: RECORDED, now NOW. The exit code is
-then 1. Only the node's records count; --generation selects those of one generation of the
-service table.
+If FILE is a flow log, nfqproxy decides its records again with the recorded random draws,
+and prints one line for each difference: LINE FLOW: FIELD: RECORDED, now NOW. The exit
+code is then 1. Only this node's records count; --generation selects those of one
+generation of the service table.
 
-With --balance, the flows of a log of "nfqproxy flows -o jsonl" are decided anew by another
-algorithm: which would go elsewhere or fail, and how many connections each endpoint would
-have. They are open for as long as they were. With --estimate: how long connections would
-have taken, how many would have been refused or not answered, and how evenly they would have
-been spread, with confidence intervals, from the recorded probabilities of selections.`,
+With --balance, another algorithm decides the flows of a log of "nfqproxy flows -o jsonl":
+the output shows which flows would go elsewhere or fail, and how many connections each
+endpoint would have. Connections stay open for as long as they did. --estimate shows how
+long connections would have taken, how many would have been refused or unanswered, and how
+evenly they would have been spread, with confidence intervals, from the recorded selection
+probabilities.`,
 		Example: `  nfqproxy replay capture.pcap --objects cluster.yaml --node node-a --cluster-cidr 10.244.0.0/16
   tcpdump -i any -w - | nfqproxy replay - --objects cluster.yaml -o json
   nfqproxy replay capture.pcapng --objects cluster.yaml -o pcap --write translated.pcapng
@@ -87,7 +88,7 @@ been spread, with confidence intervals, from the recorded probabilities of selec
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.table.addOptional(flags)
-	f.table.algorithms.Add(flags, "Or ring, ring-table, hrw, jump, multiprobe, bounded, wpod(N) or rr-random, which the daemon does not have. With a flow log")
+	f.table.algorithms.Add(flags, "Or ring, ring-table, hrw, jump, multiprobe, bounded, wpod(N) or rr-random, which the daemon does not have. Only for a flow log")
 	f.table.further = []func(*balance.Registry){func(r *balance.Registry) { algorithms.Add(r, nil) }}
 	flags.StringArrayVar(&f.rules, "rules", nil, "rules that decide, instead of --objects: output of iptables-save, ip6tables-save or nft list ruleset; may be repeated")
 	oneOf(cmd, &f.output, "output", "o", ": lines for people, with times in UTC; records as in the flow log; or the packets as they would leave the node", "text", "json", "pcap")

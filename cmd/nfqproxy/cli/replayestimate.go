@@ -20,8 +20,8 @@ type estimateFlags struct {
 
 func (f *estimateFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.on, "estimate", false, "with --balance: estimate connect latency, refused and unanswered flows, and imbalance under the algorithm")
-	flags.Float64Var(&f.confidence, "confidence", offpolicy.DefaultConfidence, "with --estimate: confidence of the intervals, in percent")
-	flags.IntVar(&f.replications, "replications", offpolicy.DefaultReplications, "with --estimate: how many times the log is decided anew, with different random numbers")
+	flags.Float64Var(&f.confidence, "confidence", offpolicy.DefaultConfidence, "with --estimate: confidence level of the intervals, in percent")
+	flags.IntVar(&f.replications, "replications", offpolicy.DefaultReplications, "with --estimate: how many times to decide the log, each time with different random numbers")
 }
 
 func (f *estimateFlags) check(given func(flag string) bool) error {

@@ -32,11 +32,11 @@ func newRunCommand() *cobra.Command {
 		Short: "Run the service proxy of this node",
 		Long: daemon.Help + `
 
-This command executes nfqproxyd, the daemon, which takes the same flags but --objects. With
---objects it serves the objects of watched files to a nfqproxyd that it starts: changes apply
-at once, and while a file has mistakes, the last good state stays in force. The rules of this
-daemon go when it ends, and settings of the machine stay as they are: --keep-rules-on-exit,
---own-tables and --config change that.`,
+This command executes nfqproxyd, the daemon, which takes the same flags except --objects.
+With --objects, it watches the files and serves their objects to an nfqproxyd that it
+starts: changes apply at once, and while a file has mistakes, the last good state stays in
+force. The rules of this daemon are removed when it ends, and the machine's settings are
+not changed: --keep-rules-on-exit, --own-tables and --config override that.`,
 		Example: `  nfqproxy run --kubeconfig /etc/nfqproxy/kubeconfig --cluster-cidr 10.244.0.0/16
   nfqproxy run --config /var/lib/kube-proxy/config.conf --takeover
   nfqproxy run --objects ./manifests --cluster-cidr 10.244.0.0/16 --flow-log -`,

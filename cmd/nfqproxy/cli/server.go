@@ -72,12 +72,12 @@ type serverFlags struct {
 
 func (f *serverFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.server, "server", "", "flow API: unix:PATH, URL or HOST:PORT; or Cilium's Hubble: hubble://HOST:PORT, hubble+tls://HOST:PORT or hubble+unix:PATH (default: that of your running lab, else unix:"+flowapi.DefaultSocket+" if it exists, else "+forwardedServer+")")
+	flags.StringVar(&f.server, "server", "", "flow API: unix:PATH, URL or HOST:PORT; or Cilium's Hubble: hubble://HOST:PORT, hubble+tls://HOST:PORT or hubble+unix:PATH (default: your running lab's, else unix:"+flowapi.DefaultSocket+" if it exists, else "+forwardedServer+")")
 	labFlag(cmd, &f.lab)
 	f.daemons.add(cmd)
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "with --cluster: kubeconfig (default: $KUBECONFIG, ~/.kube/config or, in a pod, its ServiceAccount)")
-	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token of the flow API (with --cluster: default: a token of the daemons' ServiceAccount)")
-	oneOf(cmd, &f.color, "color", "", ": auto is on terminals, and without NO_COLOR", "auto", "always", "never")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with the flow API's token (default with --cluster: a token of the daemons' ServiceAccount)")
+	oneOf(cmd, &f.color, "color", "", ": auto means on a terminal, unless NO_COLOR is set", "auto", "always", "never")
 }
 
 // style returns the style of an output.

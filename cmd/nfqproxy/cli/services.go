@@ -46,20 +46,20 @@ nftables mode from nft list ruleset or nft -j list ruleset: addresses and ports,
 endpoints with the probability of each, the configuration of kube-proxy, and
 inconsistencies in the rules.
 
--o yaml prints Kubernetes objects for which kube-proxy would write the same rules, as kubectl
-get does with a cluster. Its first
-lines are comments with the commands that render these rules or run a lab of the node. A
-dump of iptables-save and one of ip6tables-save together result in dual-stack Services.
-With --node the rules are those in a bundle of nfqproxy collect.
+-o yaml prints Kubernetes objects for which kube-proxy would write the same rules, like
+kubectl get on a cluster. The first lines are comments with the commands that render these
+rules or run a lab of the node. A dump of iptables-save together with one of
+ip6tables-save gives dual-stack Services. With --node, the rules come from a bundle of
+nfqproxy collect.
 
-With --ipvs, and with --node for a node in IPVS mode, it lists the virtual servers instead:
+With --ipvs, or with --node for a node in IPVS mode, it lists the virtual servers instead:
 addresses, scheduler, affinity, and endpoints with their shares of new connections, as
-documented for IPVS. IPVS has no names of Services; with --sets, kube-proxy's ipsets tell
-cluster IPs, node ports and load balancer IPs apart.
+documented for IPVS. IPVS does not know the names of Services; with --sets, kube-proxy's
+ipsets tell cluster IPs, node ports and load balancer IPs apart.
 
-With --objects it also compares the services with Kubernetes objects: what the objects ask for
-on the node and the rules or virtual servers lack (-), what these have besides (+), and what
-differs (~). -o report has that, too.
+With --objects, it also compares the services with Kubernetes objects: what the rules or
+virtual servers of the node lack (-), what they have in addition (+), and what differs
+(~). -o report includes this comparison.
 
 The exit code is 0 even if the rules have problems.`,
 		Example: `  iptables-save | nfqproxy services --rules -
@@ -92,7 +92,7 @@ The exit code is 0 even if the rules have problems.`,
 	flags.SortFlags = false
 	flags.StringArrayVar(&f.rules, "rules", nil, "output of iptables-save, ip6tables-save or nft list ruleset, - for standard input; repeat for the other family and the other back end")
 	flags.StringVar(&f.ipvs, "ipvs", "", "output of ipvsadm -Sn or ipvsadm -Ln: list the virtual servers of IPVS")
-	flags.StringVar(&f.sets, "sets", "", "with --ipvs: output of ipset save, which tells kinds of addresses apart")
+	flags.StringVar(&f.sets, "sets", "", "with --ipvs: output of ipset save, to tell the kinds of addresses apart")
 	flags.StringArrayVar(&f.objects, "objects", nil, "compare the services with these objects: a file or directory with Services, EndpointSlices and Nodes, or - for standard input; may be repeated")
 	f.namespaces.add(cmd, "the services", "all")
 	flags.StringVar(&f.nodeName, "node", "", "with -o yaml, -o json or --objects: name of the node of the rules"+orBundle)

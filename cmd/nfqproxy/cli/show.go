@@ -17,11 +17,11 @@ func newShowCommand() *cobra.Command {
 	var zone zoneFlags
 	cmd := &cobra.Command{
 		Use:   "show BUNDLE",
-		Short: "Show a bundle of collect or watch-for",
-		Long: `Show a bundle of nfqproxy collect or watch-for, a file or directory: of watch-for the flow
-with its decision, its service, connection entries and packets; and a list of the files in
-it. --file prints one of them; --extract writes all of them, into a directory that is a
-bundle, too. Root and a kernel are not needed.`,
+		Short: "Show a bundle from collect or watch-for",
+		Long: `Show a bundle from nfqproxy collect or watch-for, a file or directory: for watch-for the
+flow with its decision, service, connection entries and packets; and a list of the
+bundle's files. --file prints one of them; --extract writes all of them to a directory,
+which is a bundle, too. It needs neither root nor a kernel.`,
 		Example: `  nfqproxy show nfqproxy-node-a-1f.tgz
   nfqproxy show nfqproxy-node-a-1f.tgz --file conntrack4.txt
   nfqproxy trace --node nfqproxy-node-a-1f.tgz --protocol tcp --source 10.244.1.9 --destination 10.96.0.20:80

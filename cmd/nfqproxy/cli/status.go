@@ -32,11 +32,11 @@ and their workers, the kernel rules, losses by reason, the host's own rules, and
 confinement in force. The kernel rules and all elements of their sets are compared with
 the service table, at most every 5 seconds.
 
-The exit code is 0 if all is right, 1 if a node has a problem, and 2 on an error, such as
-a daemon that does not respond. Problems are: a node of a lab is unreachable, a daemon
-does not serve, a change of objects is late, the kernel rules are damaged or differ from
-the service table, the kernel's copy of the service table decides new flows instead of the
-daemon, a worker makes no progress, and rules are missing in the host's firewall. Lost
+The exit code is 0 if all is well, 1 if a node has a problem, and 2 on an error, such as a
+daemon that does not respond. Problems are: a lab node is unreachable, a daemon does not
+serve, a change of objects is late, the kernel rules are damaged or differ from the
+service table, the kernel's copy of the service table decides new flows instead of the
+daemon, a worker makes no progress, or rules are missing in the host's firewall. Lost
 packets and records are not a problem here.`,
 		Example: `  nfqproxy status
   nfqproxy status -o json | jq '.nodes[].problems'`,

@@ -27,11 +27,11 @@ func newStepCommand(connect connector) *cobra.Command {
 		Use:   "step FILTER...",
 		Short: "Hold the next matching flow and step it through the chains",
 		Long: `Hold the next new flow that matches all filters at the queue, show its walk through
-kube-proxy's chains, and execute the walk step by step. At the end show the flow's state.
+kube-proxy's chains, and execute the walk step by step. At the end, show the flow's state.
 Other flows do not wait.
 
 At a terminal, type a command and Enter. Otherwise nfqproxy reads commands as lines from
-standard input, and releases the flow at its end:
+standard input, and releases the flow when the input ends:
 
   n, or nothing   next step; after the last one the flow is released
   b               previous step
@@ -56,7 +56,7 @@ standard input, and releases the flow at its end:
 	flags.StringVar(&q.Destination, "destination", "", "ADDRESS, PREFIX or ADDRESS:PORT, before translation; a list")
 	flags.StringVar(&q.Port, "port", "", "destination port, before translation; a list")
 	flags.StringVar(&q.Protocol, "protocol", "", "tcp, udp or sctp; a list")
-	flags.IntVar(&f.query.Seconds, "seconds", 60, "time to wait for a flow, and then time to hold it, in seconds each; at most 600")
+	flags.IntVar(&f.query.Seconds, "seconds", 60, "how long to wait for a flow, and then how long to hold it, in seconds; at most 600")
 	f.server.add(cmd)
 	return cmd
 }

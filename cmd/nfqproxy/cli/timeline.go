@@ -29,27 +29,27 @@ func newTimelineCommand(connect connector) *cobra.Command {
 	var f timelineFlags
 	cmd := &cobra.Command{
 		Use:   "timeline SERVICE",
-		Short: "Show how long each change of a service took, from the API to the last old flow",
-		Long: `Show the newest changes of a service, and of each change on each node:
+		Short: "Show how long each change to a service took, from the API to the last old flow",
+		Long: `Show the newest changes to a service, and for each change and node:
 
   received    the daemon received the changed object
   built       the daemon built the service table
   in force    all workers and the kernel's rules used the table
   first flow  the earliest flow by this or a later table
 
-and of each endpoint that
+and for each endpoint that
 
   gets new flows since  the first flow to it
   gets none since       the last flow to it, and its open connections
 
-Of a proxy that nfqproxyd --observe observes, there is no time in force. Instead it has for
-each endpoint when the rules had the change, where the kernel notifies: kube-proxy's modes
-nftables, and iptables with the back end nf_tables.
+If nfqproxyd --observe observes another proxy, there is no time in force. Instead, each
+endpoint shows when the rules had the change, if the kernel notifies: for kube-proxy's
+mode nftables, and for iptables with the back end nf_tables.
 
 Times are in milliseconds after the change, by the node's clock. A change of endpoints
-begins with the trigger time in its EndpointSlice, often in whole seconds; other changes
-begin with the first received object. A node keeps the newest 20 changes of a service
-port since its start.`,
+starts at the trigger time in its EndpointSlice, often in whole seconds; other changes
+start with the first object received. A node keeps the newest 20 changes of a service port
+since its start.`,
 		Example: `  nfqproxy timeline web
   nfqproxy timeline shop/web --since 10m --cluster`,
 		Args:        serviceArg,
@@ -60,7 +60,7 @@ port since its start.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.DurationVar(&f.since, "since", 0, "show changes of this time until now: 10m (default: all)")
+	flags.DurationVar(&f.since, "since", 0, "show only the changes of the last 10m, for example (default: all)")
 	outputFlag(cmd, &f.output)
 	serviceNamespaceFlag(cmd, &f.namespace)
 	f.zone.add(flags)

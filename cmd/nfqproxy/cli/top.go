@@ -23,8 +23,8 @@ func newTopCommand(connect connector) *cobra.Command {
 	var f topFlags
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Show live services, endpoints and flows full screen",
-		Long: `Show live services full screen: new flows per second, their distribution over the
+		Short: "Show services, endpoints and flows live, full screen",
+		Long: `Show services live, full screen: new flows per second, their distribution over the
 endpoints, unanswered flows, and refused flows with the reason. Enter opens the endpoints
 of a service with expected and actual shares, then their recent flows, then the details of
 a flow. ? lists the keys.`,

@@ -50,13 +50,14 @@ ruleset or nft -j list ruleset), in the kernel's order: hooks by priority, conne
 tracking, routing and translation. Where a rule matches at random, nfqproxy follows every
 branch, with its probability.
 
-A host may have rules of iptables' two back ends and of nftables: give each in a file. With
---node the rules, sets, addresses, routes and sysctls are those that nfqproxy collect found
-on a node. Listings (iptables -L) work, too, as far as they are complete. Addresses, routes and devices
-come from flags, from files with the output of "ip -j addr" and "ip -j route", or from
-guesses based on the rules; the output lists the guesses. Routing rules (ip rule) and
-rp_filter are not supported. With --ipvs, packets to virtual servers go on to a real server,
-as documented for IPVS: there is no kernel that checks it.`,
+A host may have rules of both iptables back ends and of nftables: give each in its own
+file. With --node, the rules, sets, addresses, routes and sysctls come from a bundle of
+nfqproxy collect. Listings (iptables -L) work, too, if they are complete enough.
+Addresses, routes and devices come from flags, from files with the output of "ip -j addr"
+and "ip -j route", or from guesses based on the rules; the output lists the guesses.
+Routing rules (ip rule) and rp_filter are not supported. With --ipvs, packets to virtual
+servers go on to a real server, as documented for IPVS: this is not checked against a
+kernel.`,
 		Example: `  iptables-save > node.rules
   nfqproxy trace --rules node.rules --protocol udp --source 10.244.1.2 --destination 10.96.0.10:53
   nfqproxy trace --rules node.rules --protocol tcp --source 192.0.2.10 --destination 172.20.0.2:30080 --reply
@@ -79,7 +80,7 @@ as documented for IPVS: there is no kernel that checks it.`,
 	flags.StringVar(&f.start, "start", "", "start in this chain: NAME or TABLE/NAME")
 	flags.StringVar(&f.time, "time", "", "for rules with -m time: the time in UTC, like 2026-01-31T08:30:00 (default: now)")
 	f.host.add(flags)
-	flags.StringVar(&f.assume, "assume", "", "match or no-match: result of rules that are not supported")
+	flags.StringVar(&f.assume, "assume", "", "match or no-match: what to assume of unsupported rules")
 	flags.Uint64Var(&f.seed, "seed", 0, "seed: follow one random branch, reproducibly (default: follow all branches)")
 	walkFlag(cmd, &f.walk, "", text.WalkWords)
 	outputFlag(cmd, &f.output)

@@ -41,14 +41,14 @@ func newWatchForCommand(connect connector) *cobra.Command {
 	var f watchFlags
 	cmd := &cobra.Command{
 		Use:   "watch-for [--service NAME] [--state STATES]",
-		Short: "Wait for a flow that fails, and keep what there is to know about it",
-		Long: `Wait for the next flow that fails, or that matches the filters, and write a bundle: its
-record with the decision step by step, the service and the service tables, the daemons'
-status, and from its node the connection entries, the rules and the packets of the flow
-from then on. nfqproxy show opens a bundle anywhere. Flows for no service count with --all.
+		Short: "Wait for a flow to fail, and save all that is known about it",
+		Long: `Wait for the next flow that fails, or that matches the filters, and write a bundle: the
+flow's record with the decision step by step, the service and the service tables, the
+daemons' status, and the node's connection entries, its rules, and the flow's packets from
+then on. nfqproxy show opens a bundle anywhere. Flows to no service count only with --all.
 
 Rules, connection entries and packets come from a node of your lab, or from this machine
-if the flow API is a socket of it (as root). They are left out with a remote flow API.`,
+(as root) if the flow API is one of its sockets. With a remote flow API they are left out.`,
 		Example: `  nfqproxy watch-for
   nfqproxy watch-for --service web --state refused,unanswered --timeout 10m
   nfqproxy show nfqproxy-node-a-1f.tgz`,
@@ -66,7 +66,7 @@ if the flow API is a socket of it (as root). They are left out with a remote flo
 	flags.SortFlags = false
 	f.addFilters(cmd)
 	flags.Lookup("state").Usage += " (default: those of failures)"
-	flags.BoolVar(&f.all, "all", false, "wait for flows that are for no service, too")
+	flags.BoolVar(&f.all, "all", false, "also wait for flows to no service")
 	flags.StringVar(&f.file, "write", "", "file to write (default: nfqproxy-ID.tgz)")
 	flags.DurationVar(&f.capture, "capture", 5*time.Second, "how long to capture packets; 0: not at all")
 	flags.DurationVar(&f.timeout, "timeout", 0, "give up after this time, with exit code 1 (default: never)")

@@ -40,11 +40,11 @@ func newWebCommand(connect connector) *cobra.Command {
 	var f webFlags
 	cmd := &cobra.Command{
 		Use:   "web",
-		Short: "Serve the web page of a cluster or of a node, and open it",
-		Long: `Serve the web page and the flow API of what the flags select on a loopback address of
-this machine, until interrupted, and open the page in the browser. The address that is
-printed contains a token: other users of this machine cannot read the flows without it.
-With a running lab, open the lab's own page.`,
+		Short: "Serve the web page of a cluster or node, and open it",
+		Long: `Serve the web page and the flow API of the nodes that the flags select on a loopback
+address of this machine, until interrupted, and open the page in the browser. The printed
+address contains a token: without it, other users of this machine cannot read the flows.
+If a lab is running, open the lab's own page.`,
 		Example: `  nfqproxy web --cluster
   nfqproxy web --cluster --context production --no-open
   sudo nfqproxy web --server unix:/run/nfqproxy/flows.sock`,

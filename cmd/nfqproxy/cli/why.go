@@ -30,29 +30,30 @@ func newWhyCommand(connect connector) *cobra.Command {
 		Long: `Find out why a service does not answer: the cause, what to do about it, the node that
 decides, and whether each endpoint would answer. The objects come from files (--objects),
 from an API server (--kubeconfig, --context), or else from your running lab, or else from
-the API server of $KUBECONFIG. As kubectl plugin it reads those of kubectl's cluster; nothing
-has to be installed there. In a lab, recent flows count too: endpoints that refuse
-connections or do not answer, and firewall rules of the nodes that drop flows.
+the API server of $KUBECONFIG. As a kubectl plugin, it reads the objects of kubectl's
+cluster; nothing has to be installed there. In a lab, recent flows count too: endpoints
+that refuse connections or do not answer, and firewall rules of the nodes that drop flows.
 
-SOURCE is a Pod (NAMESPACE/NAME, or NAME), a Node, an address, or "outside" of the
-cluster. DESTINATION is a Service, as NAME.NAMESPACE, NAMESPACE/NAME, or NAME in the
+SOURCE is a Pod (NAMESPACE/NAME, or NAME), a Node, an address, or "outside" (of the
+cluster). DESTINATION is a Service, as NAME.NAMESPACE, NAMESPACE/NAME, or NAME in the
 namespace of the source; a Pod, as pod/NAMESPACE/NAME; a Node; or an address. A Service
 with one port needs no PORT. A protocol may follow a port, as in kube-dns:53/UDP.
 
-A service is decided on the node where the packet starts, and a node port on the node that
-has the address. --node is where a packet from outside arrives, if that may be any node.
+For a service, the node where the packet starts decides; for a node port, the node that
+has the address. --node says where a packet from outside arrives, if that can be any node.
 
-With the bundle of a node (nfqproxy collect) as --node, the connection is followed through the
-rules of that node, too, its virtual servers of IPVS and its firewall; and what these are for
-the service is compared with the objects. Without --objects and --kubeconfig the services are
+With a node's bundle (nfqproxy collect) as --node, the connection is also followed through
+that node's rules, its IPVS virtual servers and its firewall, and what they do for the
+service is compared with the objects. Without --objects and --kubeconfig, the services are
 those of the rules, and the source is an address, the node or "outside".
 
-With --history and --at, recorded flows of five minutes until then count instead of recent
-ones. The objects are those of now.
+With --history and --at, the flows recorded in the five minutes before that time count
+instead of recent ones. The objects are the current ones.
 
-The answer is what objects, flows and rules show. Network policies count as their objects say;
-other firewalls, routes, and programs that had no flow yet are not known without a bundle. The exit code
-is 0 if the connection reaches an endpoint, 1 if it does not, and 2 on an error.`,
+The answer is what objects, flows and rules show. Network policies count as written in
+their objects; without a bundle, other firewalls, routes, and programs that had no flow
+yet are not known. The exit code is 0 if the connection reaches an endpoint, 1 if it does
+not, and 2 on an error.`,
 		Example: `  nfqproxy why shell my-nginx-service.default:80
   nfqproxy why shop/client web.shop:80 --kubeconfig ~/.kube/config
   nfqproxy why shop/client web.shop:80 --history DIR --at 14:03
@@ -84,10 +85,10 @@ is 0 if the connection reaches an endpoint, 1 if it does not, and 2 on an error.
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.clusterFlags.add(cmd)
-	flags.Lookup("node").Usage = "node at which the packet starts or arrives, where the source and the destination do not show it; or the bundle of a node, of nfqproxy collect, whose rules count, too: a directory (with a slash, as ./node-a) or .tar.gz"
-	namespaceFlag(cmd, &f.question.Namespace, "a pod's name without one, and of a service's if the source is no pod", "that of the kubeconfig's context, or default")
-	historyFlag(cmd, &f.clusterFlags.history, "with recorded flows")
-	flags.StringVar(&f.at, "at", "", "time of the flows of --history: a time of day (14:03), a duration (2h) or a time (RFC 3339) (default: now)")
+	flags.Lookup("node").Usage = "node where the packet starts or arrives, if source and destination do not show it; or a node's bundle from nfqproxy collect, to follow the packet through its rules, too: a .tar.gz, or a directory with a slash, such as ./node-a"
+	namespaceFlag(cmd, &f.question.Namespace, "a Pod given without one, and of a Service if the source is not a Pod", "that of the kubeconfig's context, or default")
+	historyFlag(cmd, &f.clusterFlags.history, "use recorded flows")
+	flags.StringVar(&f.at, "at", "", "time in --history to look at: a time of day (14:03), a duration (2h) or a time (RFC 3339) (default: now)")
 	flags.StringVar(&f.question.Protocol, "protocol", "", "tcp, udp or sctp (default: that of the service port)")
 	walkFlag(cmd, &f.walk, "; prints the decision as nfqproxy explain does", text.WalkNone)
 	outputFlag(cmd, &f.output)

@@ -33,10 +33,10 @@ type flowAPIFlags struct {
 func (f *flowAPIFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.addresses, "flow-api", "unix:"+flowapi.DefaultSocket, `addresses of the flow API, separated by commas: unix:PATH, for its owner and group, or ADDRESS:PORT, which requires a token and, if it is not loopback, TLS; "": not served`)
 	flags.StringVar(&f.tokenFile, "flow-api-token-file", "", "file with the flow API's token, which is required for every change and, at an ADDRESS:PORT, for every request")
-	flags.StringVar(&f.account, "flow-api-service-account", "", "NAMESPACE/NAME of a ServiceAccount: the flow API takes its tokens with audience nfqproxy, too, and has the API server check them")
+	flags.StringVar(&f.account, "flow-api-service-account", "", "NAMESPACE/NAME of a ServiceAccount: the flow API also accepts its tokens with audience nfqproxy; the API server checks them")
 	flags.BoolVar(&f.holds, "flow-api-holds", false, "allow clients with a token to hold new flows at the queue and step them through the chains: for labs")
 	flags.StringVar(&f.tlsCert, "flow-api-tls-cert", "", "file with the flow API's certificate, for every ADDRESS:PORT")
-	flags.StringVar(&f.tlsKey, "flow-api-tls-key", "", "file with the certificate's key")
+	flags.StringVar(&f.tlsKey, "flow-api-tls-key", "", "file with the certificate's private key")
 	flags.IntVar(&f.buffer, "flow-buffer", 16384, "number of flows that the flow API keeps; each takes about 1 KiB")
 }
 

@@ -99,7 +99,7 @@ func TestFaultMistakes(t *testing.T) {
 		{`{"kind":"delay","host":"a"}`, "delay", "delay is missing: the fault delay requires a duration from 1us to 1m"},
 		{`{"kind":"delay","host":"a","delay":"2m"}`, "delay", `delay "2m": want a duration from 1us to 1m`},
 		{`{"kind":"delay","host":"a","delay":5}`, "delay", "delay is a JSON number: want a string"},
-		{`{"kind":"delay","host":"a","delay":"1s","jitter":"2s"}`, "jitter", "jitter: want a duration that is not above the delay"},
+		{`{"kind":"delay","host":"a","delay":"1s","jitter":"2s"}`, "jitter", "jitter: want a duration up to the delay"},
 		{`{"kind":"firewall","host":"a"}`, "to", "to is missing: the fault firewall requires an address or CIDR"},
 		{`{"kind":"firewall","host":"a","to":null}`, "to", "to is a JSON null: want a string"},
 		{`{"kind":"firewall","host":"a","to":{}}`, "to", "to is a JSON object: want a string"},
