@@ -145,14 +145,14 @@ func (r *reader) checkBalance(s *Service, missing bool) {
 		r.checkShares(b)
 		refused := s.Refused || decision.Policy(policy) == decision.Local && s.Dropped || r.marksDrop(b.chain)
 		if len(b.shares) == 0 && !refused && r.filter.isComplete(kubechains.Services) && r.nat.isComplete(b.chain) {
-			r.problem(fmt.Sprintf("%s of %s chooses no endpoint, and no rule of filter refuses its packets: they pass untranslated", b.chain, s.Title()), b.line)
+			r.problem(fmt.Sprintf("%s of %s selects no endpoint, and no rule in table filter rejects its packets: they pass untranslated", b.chain, s.Title()), b.line)
 		}
 		if len(b.shares) > 0 && s.Refused {
-			r.problem(fmt.Sprintf("%s of %s has endpoints, but a rule of filter declares that it has none", b.chain, s.Title()), b.line)
+			r.problem(fmt.Sprintf("%s of %s has endpoints, but a rule in table filter says that it has none", b.chain, s.Title()), b.line)
 		}
 	}
 	if r.nat.isComplete(kubechains.Services) && s.suffix != "" && s.balanced == ([2]*balance{}) && !missing && !s.Refused && !s.Dropped {
-		r.problem(fmt.Sprintf("no chain of %s chooses an endpoint, and no rule of filter refuses its packets", s.Title()))
+		r.problem(fmt.Sprintf("no chain of %s selects an endpoint, and no rule in table filter rejects its packets", s.Title()))
 	}
 }
 
@@ -224,7 +224,7 @@ func (r *reader) checkEndpoint(s *Service, chain string, e *endpoint) {
 		r.problem(fmt.Sprintf("%s of %s has no DNAT to one address and port", chain, s.Title()), e.line)
 		return
 	case !e.hairpin.IsValid():
-		r.problem(fmt.Sprintf("%s does not masquerade the packets of %s itself, which cannot reach itself by way of %s", chain, e.addrPort.Addr(), s.Title()), e.dnatLine)
+		r.problem(fmt.Sprintf("%s does not masquerade the packets of %s itself, which cannot reach itself through %s", chain, e.addrPort.Addr(), s.Title()), e.dnatLine)
 	case e.hairpin != e.addrPort.Addr():
 		r.problem(fmt.Sprintf("%s masquerades the packets of %s, but translates to %s", chain, e.hairpin, e.addrPort), e.hairLine, e.dnatLine)
 	}
@@ -321,6 +321,6 @@ func (r *reader) checkNodePortJump() {
 	case !jump(rules[len(rules)-1]):
 		behind := slices.DeleteFunc(slices.Clone(rules[first:]), jump)
 		slices.SortFunc(behind, func(a, b *rule) int { return cmp.Compare(a.Line, b.Line) })
-		r.problem("KUBE-SERVICES of nat has rules behind the jump to KUBE-NODEPORTS, which must be the last", linesOf(behind)...)
+		r.problem("KUBE-SERVICES of nat has rules after the jump to KUBE-NODEPORTS, which must be the last", linesOf(behind)...)
 	}
 }

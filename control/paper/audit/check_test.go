@@ -66,15 +66,15 @@ func TestProblems(t *testing.T) {
 		{"no endpoints, and not refused", []edit{{first + "\n", ""}, {second + "\n", ""}}, []string{
 			"line 62: no rule jumps to chain KUBE-SEP-S4QGHWZAQRZ7NT5K",
 			"line 63: no rule jumps to chain KUBE-SEP-ULMINKU752SDK7IQ",
-			"line 71: KUBE-SVC-OL4YPD43MBS7WVHD of default/my-nginx-service chooses no endpoint, and no rule of filter refuses its packets: they pass untranslated",
+			"line 71: KUBE-SVC-OL4YPD43MBS7WVHD of default/my-nginx-service selects no endpoint, and no rule in table filter rejects its packets: they pass untranslated",
 		}},
 		{"an external chain that leads nowhere", []edit{{external + "\n", ""}, {portal + "\n", ""}, {masquerade + "\n", ""}, {first + "\n", ""}, {second + "\n", ""}, {":KUBE-SVC-OL4YPD43MBS7WVHD - [0:0]\n", ""}}, []string{
-			"no chain of default/my-nginx-service chooses an endpoint, and no rule of filter refuses its packets",
+			"no chain of default/my-nginx-service selects an endpoint, and no rule in table filter rejects its packets",
 			"line 62: no rule jumps to chain KUBE-SEP-S4QGHWZAQRZ7NT5K",
 			"line 63: no rule jumps to chain KUBE-SEP-ULMINKU752SDK7IQ",
 		}},
 		{"endpoints, but refused", []edit{refuse("default/my-nginx-service", "10.96.118.136", "80")}, []string{
-			"line 72: KUBE-SVC-OL4YPD43MBS7WVHD of default/my-nginx-service has endpoints, but a rule of filter declares that it has none",
+			"line 72: KUBE-SVC-OL4YPD43MBS7WVHD of default/my-nginx-service has endpoints, but a rule in table filter says that it has none",
 		}},
 		{"probabilities that are not equal", []edit{{first, strings.Replace(first, "0.50000000000", "0.25000000000", 1)}}, []string{
 			"lines 126 and 127: KUBE-SVC-OL4YPD43MBS7WVHD gives its endpoints unequal shares: 25%, 75%",
@@ -122,7 +122,7 @@ func TestProblems(t *testing.T) {
 			"lines 102 and 127: the comment names 10.244.2.2:80, but KUBE-SEP-S4QGHWZAQRZ7NT5K translates to 10.244.2.2:81",
 		}},
 		{"no hairpin rule", []edit{{hairpin + "\n", ""}}, []string{
-			"line 101: KUBE-SEP-S4QGHWZAQRZ7NT5K does not masquerade the packets of 10.244.2.2 itself, which cannot reach itself by way of default/my-nginx-service",
+			"line 101: KUBE-SEP-S4QGHWZAQRZ7NT5K does not masquerade the packets of 10.244.2.2 itself, which cannot reach itself through default/my-nginx-service",
 		}},
 		{"no translation", []edit{{dnat + "\n", ""}}, []string{
 			"line 62: KUBE-SEP-S4QGHWZAQRZ7NT5K of default/my-nginx-service has no DNAT to one address and port",
@@ -140,13 +140,13 @@ func TestProblems(t *testing.T) {
 			"line 90: KUBE-POSTROUTING matches the mark 0x4000, but KUBE-MARK-MASQ sets 0x8000",
 		}},
 		{"a lost mark of the masquerade", []edit{{"-A KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN", "-A KUBE-POSTROUTING -j RETURN"}}, []string{
-			"line 90: KUBE-POSTROUTING returns every packet, so that nothing is masqueraded: kube-proxy writes this rule with -m mark ! --mark, whose option is missing; iptables of another version than kube-proxy's may lose it, in the kernel or only in print",
+			"line 90: KUBE-POSTROUTING returns every packet, so that nothing is masqueraded: kube-proxy writes this rule with -m mark ! --mark, whose option is missing; an iptables version other than kube-proxy's may lose it, in the kernel or only in its output",
 		}},
 		{"a lost mark of forwarded packets", []edit{{"-m comment --comment \"kubernetes forwarding rules\" -m mark --mark 0x4000/0x4000 -j ACCEPT", "-m comment --comment \"kubernetes forwarding rules\" -j ACCEPT"}}, []string{
-			"line 39: KUBE-FORWARD accepts every packet: kube-proxy writes this rule with -m mark --mark, whose option is missing; iptables of another version than kube-proxy's may lose it, in the kernel or only in print",
+			"line 39: KUBE-FORWARD accepts every packet: kube-proxy writes this rule with -m mark --mark, whose option is missing; an iptables version other than kube-proxy's may lose it, in the kernel or only in its output",
 		}},
 		{"a lost state", []edit{{"-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP", "-A KUBE-FORWARD -j DROP"}}, []string{
-			"line 38: KUBE-FORWARD drops every packet that reaches it: kube-proxy writes this rule with -m conntrack --ctstate INVALID, whose option is missing; iptables of another version than kube-proxy's may lose it, in the kernel or only in print",
+			"line 38: KUBE-FORWARD drops every packet that reaches it: kube-proxy writes this rule with -m conntrack --ctstate INVALID, whose option is missing; an iptables version other than kube-proxy's may lose it, in the kernel or only in its output",
 		}},
 		{"no way from outside", []edit{{"-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n", ""}}, []string{
 			"line 45: PREROUTING of nat does not jump to KUBE-SERVICES: packets from pods and from outside reach no service",
@@ -158,7 +158,7 @@ func TestProblems(t *testing.T) {
 			"line 48: POSTROUTING of nat does not jump to KUBE-POSTROUTING: nothing is masqueraded",
 		}},
 		{"node ports not last", []edit{{portal + "\n", ""}, {last, last + "\n" + portal}}, []string{
-			"line 116: KUBE-SERVICES of nat has rules behind the jump to KUBE-NODEPORTS, which must be the last",
+			"line 116: KUBE-SERVICES of nat has rules after the jump to KUBE-NODEPORTS, which must be the last",
 		}},
 		{"no node ports", []edit{{last + "\n", ""}}, []string{
 			"line 67: KUBE-SERVICES of nat does not end with a jump to KUBE-NODEPORTS: no node port is served",

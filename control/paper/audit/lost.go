@@ -43,7 +43,7 @@ func (r *reader) checkLost() {
 }
 
 func (r *reader) lost(of *rule, effect, match string) {
-	r.problem(fmt.Sprintf("%s %s: kube-proxy writes this rule with %s, whose option is missing; iptables of another version than kube-proxy's may lose it, in the kernel or only in print", of.Chain, effect, match), of.Line)
+	r.problem(fmt.Sprintf("%s %s: kube-proxy writes this rule with %s, whose option is missing; an iptables version other than kube-proxy's may lose it, in the kernel or only in its output", of.Chain, effect, match), of.Line)
 }
 
 // modules are those of kube-proxy's matches of packets, as they are named where their options are lost.

@@ -170,7 +170,7 @@ func (r *nftReader) elements(name string, one func(at claim, e *nftables.Element
 		e := &s.Elements[i]
 		at, ok := destinationOf(e.Key)
 		if !ok || at.addr.IsValid() && decision.FamilyOf(at.addr) != r.node.Family {
-			r.problem(fmt.Sprintf("%s has an element that kube-proxy does not write: its key is no destination of a service", name), r.lineOf(s, i))
+			r.problem(fmt.Sprintf("%s has an element that kube-proxy does not write: its key is not the destination of a service", name), r.lineOf(s, i))
 			continue
 		}
 		to, _ := leadsTo(e.Value)
@@ -185,7 +185,7 @@ func (r *nftReader) owner(chain string, p decision.Protocol, line int) (*Service
 	case name.Kind == "" || name.Kind == nftproxy.EndpointChain || name.Kind == nftproxy.AffinitySet:
 		return nil, ""
 	case ok && name.Protocol != p:
-		r.problem(fmt.Sprintf("packets of %s are led to %s, which is for %s", p, chain, name.Protocol), line)
+		r.problem(fmt.Sprintf("packets of %s go to %s, which is for %s", p, chain, name.Protocol), line)
 		p = name.Protocol
 	}
 	text := ""
@@ -301,7 +301,7 @@ func (r *nftReader) noEndpoints(name string) {
 			s = r.service(e.Comment, "", at.protocol)
 		}
 		if len(e.Comment) >= commentMax {
-			r.gap(fmt.Sprintf("the name of a service is perhaps cut: %s", e.Comment), line)
+			r.gap(fmt.Sprintf("the name of a service may be truncated: %s", e.Comment), line)
 		}
 		switch {
 		case to == nftproxy.RejectChain:

@@ -190,7 +190,7 @@ func (r *nftReader) affinity(s *Service, rule *nftRule) {
 	in, _ := nftproxy.ParseName(rule.affinity)
 	to, _ := nftproxy.ParseName(rule.jump)
 	if in.Base != to.Base {
-		r.problem(fmt.Sprintf("the clients in %s are led to %s, which is another endpoint", rule.affinity, rule.jump), rule.Line)
+		r.problem(fmt.Sprintf("the clients in %s go to %s, which is another endpoint", rule.affinity, rule.jump), rule.Line)
 	}
 }
 
@@ -248,7 +248,7 @@ func (r *nftReader) endpointChain(s *Service, name string, line int) (to netip.A
 	case known && named.Endpoint != to:
 		r.problem(fmt.Sprintf("%s translates to %s", name, to), chain.Line)
 	case r.chains[nftproxy.MarkMasq] != nil && itself != to.Addr():
-		r.problem(fmt.Sprintf("%s does not masquerade the packets of %s itself, which cannot reach itself by way of %s", name, to.Addr(), s.Title()), chain.Line)
+		r.problem(fmt.Sprintf("%s does not masquerade the packets of %s itself, which cannot reach itself through %s", name, to.Addr(), s.Title()), chain.Line)
 	}
 	if s.AffinitySeconds > 0 && updates != string(nftproxy.AffinitySet)+named.Base {
 		r.problem(fmt.Sprintf("%s does not record its clients: %s has no session affinity to %s", name, s.Title(), to), chain.Line)

@@ -137,7 +137,7 @@ func (r *nftReader) checkClusterIPs() {
 	}
 	for ip, line := range listed {
 		if line > 0 {
-			r.problem(fmt.Sprintf("%s has %s, which is the cluster IP of no service: other programs' packets to it are rejected", nftproxy.ClusterIPs, ip), line)
+			r.problem(fmt.Sprintf("%s has %s, which is not the cluster IP of any service: other programs' packets to it are rejected", nftproxy.ClusterIPs, ip), line)
 		}
 	}
 }
@@ -150,21 +150,21 @@ func (r *nftReader) checkBalance(s *Service, missing bool) {
 		}
 		switch {
 		case len(b.shares) == 0 && !missing:
-			r.problem(fmt.Sprintf("%s of %s chooses no endpoint: its packets pass untranslated", b.chain, s.Title()), b.line)
+			r.problem(fmt.Sprintf("%s of %s selects no endpoint: its packets pass untranslated", b.chain, s.Title()), b.line)
 		case b.left > rounding && len(b.shares) > 0:
 			r.problem(fmt.Sprintf("%s of the flows through %s get no endpoint: its map has no element for some of the numbers", percent(b.left), b.chain), b.lastLine())
 		case b.unequal:
 			r.problem(b.unequalText(), b.lines()...)
 		}
 		if len(b.shares) > 0 && s.Refused {
-			r.problem(fmt.Sprintf("%s of %s has endpoints, but %s declares that it has none", b.chain, s.Title(), nftproxy.NoEndpointServices), b.line)
+			r.problem(fmt.Sprintf("%s of %s has endpoints, but %s says that it has none", b.chain, s.Title(), nftproxy.NoEndpointServices), b.line)
 		}
 		if decision.Policy(policy) == decision.Local && len(b.shares) > 0 && s.Dropped && s.InternalPolicy == decision.Local && s.ExternalPolicy == decision.Local {
 			r.problem(fmt.Sprintf("%s of %s has endpoints on this node, but packets are dropped as if it had none", b.chain, s.Title()), b.line)
 		}
 	}
 	if s.suffix != "" && s.balanced == ([2]*balance{}) && !missing && !s.Refused && !s.Dropped {
-		r.problem(fmt.Sprintf("no chain of %s chooses an endpoint, and its packets are not rejected", s.Title()))
+		r.problem(fmt.Sprintf("no chain of %s selects an endpoint, and its packets are not rejected", s.Title()))
 	}
 }
 

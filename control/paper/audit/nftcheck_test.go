@@ -45,7 +45,7 @@ func TestNFTablesProblems(t *testing.T) {
 		},
 		{
 			"a chain without rules", "\t\tmeta l4proto tcp dnat ip to numgen random mod 2 map { 0 : 10.244.1.2 . 8080, 1 : 10.244.2.2 . 8080 }\n", "",
-			"line 211: service-" + web + " of default/web:http chooses no endpoint: its packets pass untranslated",
+			"line 211: service-" + web + " of default/web:http selects no endpoint: its packets pass untranslated",
 		},
 		{
 			"an element that leads nowhere", "10.96.0.20 . tcp . 80 : goto service-" + web, "10.96.0.20 . tcp . 80 : drop",
@@ -57,7 +57,7 @@ func TestNFTablesProblems(t *testing.T) {
 		},
 		{
 			"another protocol", "10.96.0.20 . tcp . 80 : goto service-" + web, "10.96.0.20 . udp . 80 : goto service-" + web,
-			"line 47: packets of UDP are led to service-" + web + ", which is for TCP",
+			"line 47: packets of UDP go to service-" + web + ", which is for TCP",
 		},
 		{
 			"a foreign rule", "\tchain service-" + web + " {\n", "\tchain service-" + web + " {\n\t\tip saddr 10.0.0.1 drop\n",
@@ -73,7 +73,7 @@ func TestNFTablesProblems(t *testing.T) {
 		},
 		{
 			"the clients of another", "ip saddr @affinity-" + first + " goto endpoint-" + first, "ip saddr @affinity-" + second + " goto endpoint-" + first,
-			"line 205: the clients in affinity-" + second + " are led to endpoint-" + first + ", which is another endpoint",
+			"line 205: the clients in affinity-" + second + " go to endpoint-" + first + ", which is another endpoint",
 		},
 		{
 			"no affinity", "\t\tupdate @affinity-" + first + " { ip saddr }\n", "",
@@ -93,11 +93,11 @@ func TestNFTablesProblems(t *testing.T) {
 		},
 		{
 			"a cluster IP of nobody", "10.96.0.20, 10.96.0.30,", "10.96.0.20, 10.96.0.30, 10.96.0.31,",
-			"line 13: cluster-ips has 10.96.0.31, which is the cluster IP of no service: other programs' packets to it are rejected",
+			"line 13: cluster-ips has 10.96.0.31, which is not the cluster IP of any service: other programs' packets to it are rejected",
 		},
 		{
 			"a hairpin of nobody", "10.244.1.2 . 10.244.1.2 . tcp . 8080,", "10.244.1.2 . 10.244.1.2 . tcp . 8080, 10.244.1.9 . 10.244.1.9 . tcp . 8080,",
-			"line 6: hairpin-connections has 10.244.1.9:8080 (TCP), which is no endpoint of a service",
+			"line 6: hairpin-connections has 10.244.1.9:8080 (TCP), which is not an endpoint of any service",
 		},
 		{
 			"no hook", "\t\ttype nat hook output priority -100; policy accept;\n\t\tjump services\n", "\t\ttype nat hook output priority -100; policy accept;\n",
@@ -117,7 +117,7 @@ func TestNFTablesProblems(t *testing.T) {
 		},
 		{
 			"refused with endpoints", "elements = { 10.96.0.80 . tcp . 80 comment \"default/nobody-home\" : goto reject-chain }", "elements = { 10.96.0.80 . tcp . 80 comment \"default/nobody-home\" : goto reject-chain, 10.96.0.70 . tcp . 80 comment \"default/zoned\" : goto reject-chain }",
-			"line 229: service-YFDG3N4L-default/zoned/tcp/ of default/zoned has endpoints, but no-endpoint-services declares that it has none",
+			"line 229: service-YFDG3N4L-default/zoned/tcp/ of default/zoned has endpoints, but no-endpoint-services says that it has none",
 		},
 		{
 			"a wrong name", "service-" + sticky, "service-AAAAAAAA-default/sticky/tcp/",

@@ -109,7 +109,7 @@ func (r *nftReader) hairpins() {
 		at, ok := hairpinOf(s.Elements[i].Key)
 		here[at] = ok
 		if ok && !r.endpoints[at] {
-			r.problem(fmt.Sprintf("%s has %s (%s), which is no endpoint of a service", s.Name, at.to, at.protocol), r.lineOf(s, i))
+			r.problem(fmt.Sprintf("%s has %s (%s), which is not an endpoint of any service", s.Name, at.to, at.protocol), r.lineOf(s, i))
 		}
 	}
 	for _, s := range r.node.Services {

@@ -64,19 +64,19 @@ func bothBackEnds(dumps []*iptables.Dump, s *survey.Survey) []Finding {
 		return nil
 	}
 	a, b := with[0], with[1]
-	text := fmt.Sprintf("kube-proxy's rules are on this host twice, %s and %s: packets pass both, and the first rule that translates wins", twice(dumps, a, "one"), twice(dumps, b, "other"))
+	text := fmt.Sprintf("this host has kube-proxy's rules twice, %s and %s: packets pass through both, and the first rule that translates wins", twice(dumps, a, "one"), twice(dumps, b, "other"))
 	if differ := differences(s.Nodes[a], s.Nodes[b]); len(differ) > 0 {
 		text += "; the endpoints differ: " + nearest.Few(differ)
 	}
 	if s.Nodes[a].Mode != s.Nodes[b].Mode {
 		return []Finding{{
 			Code: TwoBackEnds, Text: text,
-			Do: "find out which mode kube-proxy has today (its log, or --proxy-mode); kube-proxy --cleanup removes the rules of all modes, and a restart writes those of its own",
+			Do: "find out which mode kube-proxy uses now (its log, or --proxy-mode); kube-proxy --cleanup removes the rules of all modes, and a restart writes those of the current one",
 		}}
 	}
 	return []Finding{{
 		Code: TwoBackEnds, Text: text,
-		Do: "find out which iptables kube-proxy uses today (its log, or iptables --version in its container), and remove the KUBE-* chains of the other back end, or restart the node",
+		Do: "find out which iptables kube-proxy uses now (its log, or iptables --version in its container), and remove the KUBE-* chains of the other back end, or restart the node",
 	}}
 }
 
@@ -131,5 +131,5 @@ func missingBackEnd(dumps []*iptables.Dump) []string {
 	if len(dumps) > 1 || !dumps[0].LegacyToo {
 		return nil
 	}
-	return []string{"the rules of iptables-legacy, of which iptables-save warns: packets pass them too; give the output of iptables-legacy-save with a second --rules"}
+	return []string{"the rules of iptables-legacy, which iptables-save warns about: packets pass through them too; give the output of iptables-legacy-save with a second --rules"}
 }

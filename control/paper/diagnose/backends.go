@@ -25,7 +25,7 @@ func (c *Cluster) backends(svc *corev1.Service, port *corev1.ServicePort, family
 			return false, Finding{
 				Code: NoSelector, Object: object, Field: "spec.selector",
 				Text: fmt.Sprintf("%s has no selector, and no EndpointSlice has the label %s=%s%s", object, discoveryv1.LabelServiceName, svc.Name, c.notSliced(svc)),
-				Do:   "give the Service a selector, or make an EndpointSlice for it",
+				Do:   "give the Service a selector, or create an EndpointSlice for it",
 			}
 		}
 	} else if cause, bad := c.selected(svc, port); bad {
@@ -44,20 +44,20 @@ func (c *Cluster) noSlices(svc *corev1.Service) Finding {
 	case c.isUnsubmitted(svc) && instead == "":
 		return Finding{
 			Code: NotShown, Object: object, Field: "spec.selector",
-			Text: fmt.Sprintf("whether %s has endpoints is not known: the files lack the Pods of its namespace, and Deployments or other objects that make some", object),
-			Do:   "give the files with them, too",
+			Text: fmt.Sprintf("whether %s has endpoints is not known: the files contain no Pods of its namespace, and no Deployments or other objects that create some", object),
+			Do:   "add the files that contain them",
 		}
 	case c.isUnsubmitted(svc):
 		return Finding{
 			Code: NoSlices, Object: object, Field: "spec.selector",
 			Text: fmt.Sprintf("%s has no EndpointSlice, and the files have no Pods for its selector%s", object, instead),
-			Do:   "remove the selector from the Service if its endpoints are made by hand",
+			Do:   "remove the selector from the Service if its endpoints are managed by hand",
 		}
 	}
 	return Finding{
 		Code: NoSlices, Object: object,
 		Text: fmt.Sprintf("%s has no EndpointSlice (by the label %s)%s", object, discoveryv1.LabelServiceName, instead),
-		Do:   "check that the endpoint slice controller of kube-controller-manager runs, and that the objects contain EndpointSlices",
+		Do:   "check that the endpoint slice controller of kube-controller-manager is running, and that the objects contain EndpointSlices",
 	}
 }
 
@@ -99,7 +99,7 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 			return Finding{
 				Code: NoNamedPort, Object: object, Field: "spec.ports.targetPort",
 				Text: fmt.Sprintf("no container of the Pods of %s has a port named %q%s", object, port.TargetPort.StrVal, names),
-				Do:   "set targetPort to the name or number of a container's port, and protocol to that of it",
+				Do:   "set targetPort to the name or number of a container port, and protocol to the protocol of that port",
 			}, true
 		}
 	}
@@ -154,7 +154,7 @@ func portNames(pods []*corev1.Pod, port *corev1.ServicePort) (names string, has 
 		for _, q := range containerPorts(p) {
 			if protocolOf(q.Protocol) != protocolOf(port.Protocol) {
 				if q.Name == port.TargetPort.StrVal {
-					list = append(list, fmt.Sprintf("%s (%d) with protocol %s, and not %s", q.Name, q.ContainerPort, protocolOf(q.Protocol), protocolOf(port.Protocol)))
+					list = append(list, fmt.Sprintf("%s (%d) with protocol %s, not %s", q.Name, q.ContainerPort, protocolOf(q.Protocol), protocolOf(port.Protocol)))
 				}
 				continue
 			}
@@ -192,12 +192,12 @@ func stateOf(p *corev1.Pod) string {
 		case s.State.Waiting != nil && s.State.Waiting.Reason != "":
 			return fmt.Sprintf("container %s: %s", s.Name, s.State.Waiting.Reason)
 		case s.State.Terminated != nil && s.State.Terminated.ExitCode != 0:
-			return fmt.Sprintf("container %s ended with exit code %d", s.Name, s.State.Terminated.ExitCode)
+			return fmt.Sprintf("container %s exited with code %d", s.Name, s.State.Terminated.ExitCode)
 		}
 	}
 	for _, s := range p.Status.ContainerStatuses {
 		if !s.Ready && s.State.Running != nil {
-			return fmt.Sprintf("container %s runs, and its readiness probe fails", s.Name)
+			return fmt.Sprintf("container %s is running, but its readiness probe fails", s.Name)
 		}
 	}
 	for _, c := range p.Status.Conditions {
@@ -247,7 +247,7 @@ func sliced(svc *corev1.Service, port *corev1.ServicePort, family string, found 
 	case len(families) == 0:
 		return false, Finding{
 			Code: NoEndpoints, Object: object, Text: fmt.Sprintf("the EndpointSlices of %s have no endpoints", object),
-			Do: "check that Pods of the selector run and have addresses",
+			Do: "check that the selector's Pods are running and have addresses",
 		}
 	case family != "" && !slices.ContainsFunc(families, func(f string) bool { return f != string(discoveryv1.AddressTypeFQDN) }):
 		return false, Finding{
@@ -258,13 +258,13 @@ func sliced(svc *corev1.Service, port *corev1.ServicePort, family string, found 
 		return false, Finding{
 			Code: OtherFamily, Object: object, Field: "spec.ipFamilies",
 			Text: fmt.Sprintf("%s has no %s endpoints; its EndpointSlices are %s", object, family, strings.Join(slices.Compact(families), ", ")),
-			Do:   "use an address of the other family, or give the Pods addresses of both",
+			Do:   "use an address of the other family, or give the Pods addresses of both families",
 		}
 	case !withPort:
 		return false, Finding{
 			Code: SliceWithoutPort, Object: object, Field: "spec.ports.name",
 			Text: fmt.Sprintf("the EndpointSlices of %s have no port %s, which the Service has; they have %s", object, wanted, nearest.Few(ports)),
-			Do:   "give the port of the Service and of its EndpointSlices the same name and protocol",
+			Do:   "give the port the same name and protocol in the Service and its EndpointSlices",
 		}
 	}
 	return false, Finding{

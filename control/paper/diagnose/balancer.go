@@ -96,7 +96,7 @@ func behindBalancer(svc *corev1.Service) Finding {
 	return Finding{
 		Code: BehindBalancer, Object: objectOf(svc), Field: "status.loadBalancer",
 		Text: fmt.Sprintf("nodes do not serve %s: packets go to the load balancer of %s, which sends them to a node port, or to Pods", nearest.Few(balancers(svc)), objectOf(svc)),
-		Do:   "check the load balancer and its health checks, which objects do not show",
+		Do:   "check the load balancer and its health checks: the objects do not show them",
 	}
 }
 

@@ -81,12 +81,12 @@ func differing(c *audit.ServiceChange) Finding {
 	if c.IPVS {
 		what = "virtual servers"
 	}
-	f := Finding{Code: RulesOutdated, Do: fmt.Sprintf("see whether kube-proxy on the node still gets changes (its log, and its metric kubeproxy_sync_proxy_rules_last_timestamp_seconds); the objects and the %s have to be of the same time", what)}
+	f := Finding{Code: RulesOutdated, Do: fmt.Sprintf("check whether kube-proxy on the node still gets changes (its log, and its metric kubeproxy_sync_proxy_rules_last_timestamp_seconds); the objects and the %s must be from the same time", what)}
 	switch c.Change() {
 	case audit.Removed:
-		f.Text = fmt.Sprintf("%s is among the objects, and the node's %s do not have it", s.Title(), what)
+		f.Text = fmt.Sprintf("%s is in the objects, but not in the node's %s", s.Title(), what)
 	case audit.Added:
-		f.Text = fmt.Sprintf("the node's %s have %s, which is not among the objects", what, s.Title())
+		f.Text = fmt.Sprintf("the node's %s have %s, which is not in the objects", what, s.Title())
 	case audit.Changed:
 		var texts []string
 		for _, d := range c.Details {
@@ -99,7 +99,7 @@ func differing(c *audit.ServiceChange) Finding {
 				texts = append(texts, fmt.Sprintf("%s (objects -> %s)", d.Text, what))
 			}
 		}
-		f.Text = fmt.Sprintf("the node's %s for %s are not what the objects ask for: %s", what, s.Title(), strings.Join(texts, "; "))
+		f.Text = fmt.Sprintf("the node's %s for %s differ from the objects: %s", what, s.Title(), strings.Join(texts, "; "))
 	}
 	return f
 }

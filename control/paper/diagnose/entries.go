@@ -15,7 +15,7 @@ func (c *Cluster) ConnectionEntries(entries []conntracklist.Entry) (found []Find
 	found = entryFindings(j)
 	if !j.Masquerade && j.Entries > 0 {
 		found = append(found, Finding{
-			Code: NotShown, Text: "it is not known of which node the connection entries are: those to node ports are not judged, and not whether they are masqueraded",
+			Code: NotShown, Text: "it is not known which node the connection entries are from: entries to node ports, and masquerading, are not checked",
 			Do: "give the node's name with --node, and its Node object with --objects",
 		})
 	}
@@ -50,14 +50,14 @@ func entryFinding(c *conntracklist.Contradiction) Finding {
 	if c.Count == 1 {
 		lead, have = "leads", "has"
 	}
-	entries := fmt.Sprintf("%s of %s to %s (%s), such as that of %s (line %d),", quantity.Count(c.Count, "connection entry"), protocol, s.Name, c.At, c.Example.Original.Source, c.Example.Line)
+	entries := fmt.Sprintf("%s to %s (%s), such as that of %s (line %d),", quantity.Count(c.Count, protocol.String()+" connection entry"), s.Name, c.At, c.Example.Original.Source, c.Example.Line)
 	f.Text = fmt.Sprintf("%s %s to %s", entries, lead, c.Endpoint)
 	remove := fmt.Sprintf("conntrack -D -p %s --orig-dst %s --orig-port-dst %d --reply-src %s --reply-port-src %d", protocol.Lower(), c.At.Addr(), c.At.Port(), c.Endpoint.Addr(), c.Endpoint.Port())
 	f.Do = "on the node: " + remove
 	switch c.Kind {
 	case conntracklist.NoEndpoint, conntracklist.NotServing:
 		f.Code = StaleConnections
-		f.Text += ", which is no endpoint"
+		f.Text += ", which is not an endpoint"
 		if c.Kind == conntracklist.NotServing {
 			f.Text += " that serves, while others do"
 		}
@@ -72,11 +72,11 @@ func entryFinding(c *conntracklist.Contradiction) Finding {
 	case conntracklist.Untranslated:
 		f.Code = EntryNotTranslated
 		f.Text = fmt.Sprintf("%s %s no translation, although the Service has endpoints", entries, have)
-		f.Do = "look for a rule that keeps them from being translated (nfqproxy doctor --rules); if they are older than the proxy or the endpoints, " + f.Do
+		f.Do = "look for a rule that prevents their translation (nfqproxy doctor --rules); if they are older than the proxy or the endpoints, " + f.Do
 	case conntracklist.NotMasqueraded:
 		f.Code = EntryNotMasqueraded
-		f.Text += fmt.Sprintf(" with the client's address as source, which has to be masqueraded: %s", masqueradeReason(c.Mark))
-		f.Do = "look for the rule that keeps them from being masqueraded: nfqproxy doctor --rules"
+		f.Text += fmt.Sprintf(" with the client's address as source, which must be masqueraded: %s", masqueradeReason(c.Mark))
+		f.Do = "look for the rule that prevents masquerading: nfqproxy doctor --rules"
 	}
 	return f
 }
@@ -89,7 +89,7 @@ func masqueradeReason(m decision.Mark) string {
 	case decision.MarkExternal:
 		return "the endpoint's reply has to return through this node"
 	case decision.MarkAll:
-		return "the proxy masquerades all (--masquerade-all)"
+		return "the proxy masquerades everything (--masquerade-all)"
 	}
-	return "the client is no Pod, by the proxy's --cluster-cidr"
+	return "the client is not a Pod, according to the proxy's --cluster-cidr"
 }

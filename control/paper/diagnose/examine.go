@@ -103,8 +103,8 @@ func (e *examination) service(svc *corev1.Service) {
 	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && len(svc.Status.LoadBalancer.Ingress) == 0 && !e.isUnsubmitted(svc) {
 		e.add(Finding{
 			Code: NoAddressYet, Object: objectOf(svc), Field: "status.loadBalancer",
-			Text: fmt.Sprintf("%s has no address of a load balancer", objectOf(svc)),
-			Do:   "check that a controller for load balancers runs in the cluster; node ports work without one",
+			Text: fmt.Sprintf("%s has no load balancer address", objectOf(svc)),
+			Do:   "check that a load balancer controller runs in the cluster; node ports work without one",
 		})
 	}
 	switch {
@@ -160,22 +160,22 @@ func (e *examination) policies(svc *corev1.Service, s *decision.ServicePort) {
 		if few == nil && len(without) > 0 && len(without) < len(e.nodes.names) {
 			e.add(Finding{
 				Code: NodesWithout, Object: objectOf(svc), Field: "spec." + field,
-				Text: fmt.Sprintf("%s of %s is Local, and these nodes have no endpoint of it: %s; they drop its packets", field, objectOf(svc), nearest.Few(without)),
-				Do:   fmt.Sprintf("set spec.%s to Cluster, or run a Pod of it on each node that gets packets", field),
+				Text: fmt.Sprintf("%s of %s is Local, and these nodes have no endpoint for it: %s; they drop its packets", field, objectOf(svc), nearest.Few(without)),
+				Do:   fmt.Sprintf("set spec.%s to Cluster, or run one of its Pods on each node that gets packets", field),
 			})
 		}
 	}
 	if s.NodePort != 0 && balanced(svc) {
 		if few := e.fewReplicas(svc, s, "externalTrafficPolicy"); few != nil {
 			few.Code = NodesWithout
-			few.Text += fmt.Sprintf(" to node port %d. Load balancers that check the health of nodes send it none", s.NodePort)
+			few.Text += fmt.Sprintf(" to node port %d. A load balancer that checks the health of nodes sends it none", s.NodePort)
 			e.add(*few)
 		}
 	}
 	if s.AffinitySeconds > 0 && len(s.Endpoints) == 1 {
 		e.add(Finding{
 			Code: AffinityToOne, Object: objectOf(svc), Field: "spec.sessionAffinity",
-			Text: fmt.Sprintf("%s has session affinity and one endpoint", objectOf(svc)), Do: "session affinity has no effect before there are more",
+			Text: fmt.Sprintf("%s has session affinity and one endpoint", objectOf(svc)), Do: "session affinity has no effect until there are more",
 		})
 	}
 }
@@ -237,7 +237,7 @@ func (e *examination) slicesOf(svc *corev1.Service) {
 			e.add(Finding{
 				Code: SlicesDiffer, Object: objectOf(svc), Field: "spec.ports",
 				Text: fmt.Sprintf("port %s of %s has different numbers in its EndpointSlices: %s", portText(p), objectOf(svc), nearest.Few(numbers)),
-				Do:   "remove EndpointSlices that were made by hand, or give them the target port of the Service",
+				Do:   "remove EndpointSlices that were created by hand, or give them the target port of the Service",
 			})
 		}
 	}
@@ -286,7 +286,7 @@ func (e *examination) hints(svc *corev1.Service) {
 			without = append(without, n)
 		}
 	}
-	const check = "check that the Pods run on nodes with the label " + corev1.LabelTopologyZone + ", and that no EndpointSlice was made by hand"
+	const check = "check that the Pods run on nodes with the label " + corev1.LabelTopologyZone + ", and that no EndpointSlice was created by hand"
 	switch preferred := svc.Spec.TrafficDistribution; {
 	case ready == 0, hinted == 0 && (preferred == nil || len(e.nodes.names) < 2):
 		return
@@ -332,7 +332,7 @@ func (e *examination) inCIDRs(svc *corev1.Service) {
 			e.add(Finding{
 				Code: OutsideCIDR, Object: objectOf(svc), Field: "spec.clusterIPs",
 				Text: fmt.Sprintf("the cluster IP %s of %s is in none of the service CIDRs (%s): another network may use it", a, objectOf(svc), nearest.Few(family)),
-				Do:   "delete the Service and make it again, or add a ServiceCIDR",
+				Do:   "delete and recreate the Service, or add a ServiceCIDR",
 			})
 		}
 	}
@@ -353,14 +353,14 @@ func (e *examination) addresses() {
 	t := e.table(e.nodes.some())
 	opens := map[decision.Family]bool{decision.IPv4: e.opensNodePorts(decision.IPv4), decision.IPv6: e.opensNodePorts(decision.IPv6)}
 	for _, c := range t.Conflicts() {
-		e.add(Finding{Code: ClaimedTwice, Text: c.Error(), Do: "give each Service addresses and ports of its own"})
+		e.add(Finding{Code: ClaimedTwice, Text: c.Error(), Do: "give each Service its own addresses and ports"})
 	}
 	for _, s := range t.Services() {
 		for _, a := range s.ExternalIPs {
 			if n := e.nodes.with[a]; n != "" {
 				e.add(Finding{
 					Code: NodeAddress, Object: "Service " + s.Name.Service().String(), Field: "spec.externalIPs",
-					Text: fmt.Sprintf("%s is an address of node %s: the Service takes all connections to port %d of it, those to programs of the node too", a, n, s.Port),
+					Text: fmt.Sprintf("%s is an address of node %s: the Service takes all connections to its port %d, even those to programs on the node", a, n, s.Port),
 					Do:   "use a node port, or an address that no node has",
 				})
 			}
@@ -368,7 +368,7 @@ func (e *examination) addresses() {
 		if s.NodePort != 0 && !opens[s.Family] {
 			e.add(Finding{
 				Code: AllClosed, Object: "Service " + s.Name.Service().String(), Field: "spec.ports.nodePort",
-				Text: fmt.Sprintf("node port %d is open at no %s address of any node: --nodeport-addresses excludes them (%s)", s.NodePort, s.Family, prefixes(e.config.NodePortAddresses)),
+				Text: fmt.Sprintf("node port %d is not open on any %s address of any node: --nodeport-addresses excludes them (%s)", s.NodePort, s.Family, prefixes(e.config.NodePortAddresses)),
 				Do:   "change --nodeport-addresses of the proxy",
 			})
 		}

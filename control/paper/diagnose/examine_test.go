@@ -75,7 +75,7 @@ func TestExamine(t *testing.T) {
 		"Pod is gone": {[]edit{{"targetRef: {kind: Pod, namespace: shop, name: web-1}}\n- ", "targetRef: {kind: Pod, namespace: shop, name: web-9}}\n- "}, {"podIP: 10.244.1.2\n  podIPs: [{ip: 10.244.1.2}]", "podIP: 10.244.1.3\n  podIPs: [{ip: 10.244.1.3}]"}}, []string{"NFQ019 1 of 2 endpoints will not answer: the endpoint 10.244.1.2:8080 is Pod shop/web-9, which does not exist"}},
 		"no load balancer": {
 			[]edit{{"status: {loadBalancer: {ingress: [{ip: 203.0.113.5}]}}", "status: {}"}},
-			[]string{"NFQ034 Service shop/front has no address of a load balancer"},
+			[]string{"NFQ034 Service shop/front has no load balancer address"},
 		},
 		"claimed twice": {[]edit{{"clusterIP: 10.96.0.30\n  clusterIPs: [10.96.0.30]", "clusterIP: 10.96.0.30\n  clusterIPs: [10.96.0.30]\n  externalIPs: [203.0.113.5]"}, {"selector: {app: web}\n  ports: [{name: http", "externalIPs: [203.0.113.5]\n  selector: {app: web}\n  ports: [{name: http"}, {"port: 80, targetPort: 8080, nodePort", "port: 443, targetPort: 8080, nodePort"}}, []string{"NFQ008 "}},
 		"node's address": {
@@ -138,7 +138,7 @@ func TestExamine(t *testing.T) {
 
 // TestNotes: what is worth knowing, and not wrong.
 func TestNotes(t *testing.T) {
-	const local = "NFQ032 externalTrafficPolicy of Service shop/web is Local, and these nodes have no endpoint of it: node-a; they drop its packets"
+	const local = "NFQ032 externalTrafficPolicy of Service shop/web is Local, and these nodes have no endpoint for it: node-a; they drop its packets"
 	for name, tt := range map[string]struct {
 		edits []edit
 		want  []string

@@ -61,12 +61,12 @@ func (c *Cluster) withoutPods(svc *corev1.Service) (f Finding, found bool) {
 	t := templates[0]
 	f = Finding{
 		Code: NoEndpoints, Object: t.String(), Field: "status",
-		Text: fmt.Sprintf("no Pod of %s runs: the template of %s matches its selector, and the objects have no Pods of it", objectOf(svc), t),
+		Text: fmt.Sprintf("no Pod of %s runs: the template of %s matches its selector, but the objects contain no Pods made from it", objectOf(svc), t),
 		Do:   fmt.Sprintf("kubectl -n %s describe %s %s", t.Namespace, strings.ToLower(t.Kind), t.Name),
 	}
 	if t.Replicas == 0 {
 		f.Field, f.Do = "spec.replicas", fmt.Sprintf("kubectl -n %s scale %s %s --replicas 1", t.Namespace, strings.ToLower(t.Kind), t.Name)
-		f.Text = fmt.Sprintf("%s has no endpoints: %s, whose template its selector matches, has 0 replicas", objectOf(svc), t)
+		f.Text = fmt.Sprintf("%s has no endpoints: %s, with the template that its selector matches, has 0 replicas", objectOf(svc), t)
 	}
 	return f, true
 }
@@ -74,11 +74,11 @@ func (c *Cluster) withoutPods(svc *corev1.Service) (f Finding, found bool) {
 // insteadOf is what there is instead of Pods that the selector of a Service matches: such Pods in another namespace, or
 // the most similar Pod.
 func (c *Cluster) insteadOf(svc *corev1.Service, in *namespace) (text, do string) {
-	do = "set the selector to the labels of the Pods, or start Pods with these labels"
+	do = "set the selector to the labels of the Pods, or start Pods with the labels of the selector"
 	if where := c.elsewhere(svc); len(where) > 0 {
-		do = "put the Service into the namespace of its Pods: a selector matches Pods of its own namespace only"
+		do = "move the Service to the namespace of its Pods: a selector only matches Pods in its own namespace"
 		if c.objects.Assumed[objectOf(svc)] {
-			do += " (the file names none for the Service: kubectl takes that of its context, or of --namespace)"
+			do += " (the file gives none for the Service: kubectl uses that of its context, or --namespace)"
 		}
 		return fmt.Sprintf(" of namespace %s; it matches %s", svc.Namespace, nearest.Few(where)), do
 	}
@@ -162,7 +162,7 @@ func (c *Cluster) notSliced(svc *corev1.Service) string {
 			continue
 		}
 		if why := controllers.NotMirrored(e, svc); why != "" {
-			return fmt.Sprintf("; Endpoints %s count for nothing: %s", e.Name, why)
+			return fmt.Sprintf("; Endpoints %s are ignored: %s", e.Name, why)
 		}
 		if len(e.Subsets) == 0 {
 			return fmt.Sprintf("; Endpoints %s have no addresses", e.Name)
@@ -176,7 +176,7 @@ func (c *Cluster) notSliced(svc *corev1.Service) string {
 			texts = append(texts, fmt.Sprintf("EndpointSlice %s is in namespace %s: one has to be in that of its Service", s.Name, s.Namespace))
 		case s.Namespace != svc.Namespace || c.services[name{Namespace: s.Namespace, Name: of}] != nil:
 		case has:
-			texts = append(texts, fmt.Sprintf("EndpointSlice %s has %s=%s, and no Service has this name", s.Name, discoveryv1.LabelServiceName, of))
+			texts = append(texts, fmt.Sprintf("EndpointSlice %s has %s=%s, but no Service has this name", s.Name, discoveryv1.LabelServiceName, of))
 		default:
 			texts = append(texts, fmt.Sprintf("EndpointSlice %s has no such label", s.Name))
 		}
@@ -187,7 +187,7 @@ func (c *Cluster) notSliced(svc *corev1.Service) string {
 		}
 	}
 	if near := nearest.Name(svc.Name, names); near != "" {
-		texts = append(texts, fmt.Sprintf("Endpoints %s belong to a Service of their name, which does not exist", near))
+		texts = append(texts, fmt.Sprintf("Endpoints %s belong to a Service of the same name, which does not exist", near))
 	}
 	if len(texts) == 0 {
 		return ""

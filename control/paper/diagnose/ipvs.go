@@ -88,8 +88,8 @@ func ipvsAddresses(s *ipvs.State, host *netfilter.Host) (found []Finding) {
 		for _, a := range s.Addresses(ipv6) {
 			if families[indexOf(a)] && !host.Has(a) {
 				found = append(found, Finding{
-					Code: ServerWithoutAddress, Text: fmt.Sprintf("virtual server address %s is no address of the node: packets from outside and from Pods are forwarded, and do not reach IPVS", a),
-					Do: fmt.Sprintf("look for errors in kube-proxy's log, which adds the addresses to %s, and for programs that remove them: ip addr add %s dev %s", netfilter.IPVSDevice, netip.PrefixFrom(a, a.BitLen()), netfilter.IPVSDevice),
+					Code: ServerWithoutAddress, Text: fmt.Sprintf("virtual server address %s is not an address of the node: packets from outside and from Pods are forwarded, and do not reach IPVS", a),
+					Do: fmt.Sprintf("look for errors in the log of kube-proxy, which adds the addresses to %s, and for programs that remove them: ip addr add %s dev %s", netfilter.IPVSDevice, netip.PrefixFrom(a, a.BitLen()), netfilter.IPVSDevice),
 				})
 			}
 		}

@@ -33,8 +33,8 @@ func (w *inquiry) judge(p *decision.Packet, d *decision.Decision) {
 	case decision.SourceNotAllowed:
 		w.cause(Finding{
 			Code: SourceNotAllowed, Object: objectOf(w.to.service), Field: "spec.loadBalancerSourceRanges",
-			Text: fmt.Sprintf("%s is dropped: %s allows %s only", p.Source.Addr(), objectOf(w.to.service), prefixes(d.ServicePort.SourceRanges)),
-			Do:   "add the source to spec.loadBalancerSourceRanges, or use the cluster IP from inside of the cluster",
+			Text: fmt.Sprintf("%s is dropped: %s allows only %s", p.Source.Addr(), objectOf(w.to.service), prefixes(d.ServicePort.SourceRanges)),
+			Do:   "add the source to spec.loadBalancerSourceRanges, or use the cluster IP from inside the cluster",
 		})
 	case decision.ForeignLocalnet:
 		w.cause(Finding{
@@ -60,7 +60,7 @@ func (w *inquiry) take(d *decision.Decision) {
 	if asked := w.to.service; asked != nil && asked != found {
 		w.claimed = &Finding{
 			Code: ClaimedTwice, Object: objectOf(asked),
-			Text: fmt.Sprintf("%s has the address too, and gets the packets", objectOf(found)), Do: "give each Service addresses of its own",
+			Text: fmt.Sprintf("%s has the address too, and gets the packets", objectOf(found)), Do: "give each Service its own addresses",
 		}
 	}
 	if w.to.service == found {
@@ -183,7 +183,7 @@ func (w *inquiry) endpoint(ep *decision.Endpoint, protocol decision.Protocol) *F
 			return &Finding{
 				Code: PodGone, Object: objectOf(w.to.service),
 				Text: fmt.Sprintf("the endpoint %s is Pod %s, which does not exist", ep.AddrPort, ep.Pod),
-				Do:   "check that the endpoint slice controller runs, or remove the EndpointSlice if it was made by hand",
+				Do:   "check that the endpoint slice controller is running, or remove the EndpointSlice if it was created by hand",
 			}
 		}
 		return nil
@@ -247,7 +247,7 @@ func (w *inquiry) listener(p *corev1.Pod, at uint16, protocol decision.Protocol,
 	}
 	f := &Finding{
 		Code: code, Object: "Pod " + nameOf(p).String(), Field: "spec.containers",
-		Text: fmt.Sprintf("Pod %s %s %s, and the connection goes to %d/%s", nameOf(p), verb, some, at, protocol), Do: "use a port at which the Pod listens",
+		Text: fmt.Sprintf("Pod %s %s %s, and the connection goes to %d/%s", nameOf(p), verb, some, at, protocol), Do: "use a port that the Pod listens on",
 	}
 	if t := w.templateOf(p); t != nil {
 		f.Object, f.Field = t.String(), "spec.template.spec.containers"
@@ -255,12 +255,12 @@ func (w *inquiry) listener(p *corev1.Pod, at uint16, protocol decision.Protocol,
 	}
 	if port != nil {
 		f.Object, f.Field = objectOf(w.to.service), "spec.ports["+strconv.Itoa(w.indexOf(port))+"].targetPort"
-		f.Do = fmt.Sprintf("have the Pod listen at %d/%s", at, protocol)
+		f.Do = fmt.Sprintf("have the Pod listen on %d/%s", at, protocol)
 		switch other := slices.IndexFunc(listens, func(l string) bool { return strings.HasPrefix(l, fmt.Sprintf("%d/", at)) }); {
 		case other >= 0:
-			f.Do = fmt.Sprintf("set the protocol of port %d of %s to that of the container, or have the Pod listen at %d/%s", port.Port, objectOf(w.to.service), at, protocol)
+			f.Do = fmt.Sprintf("set the protocol of port %d of %s to that of the container, or have the Pod listen on %d/%s", port.Port, objectOf(w.to.service), at, protocol)
 		case len(numbers) > 0:
-			f.Do = fmt.Sprintf("set targetPort of port %d of %s to %s, unless the Pod listens at %d all the same", port.Port, objectOf(w.to.service), strings.Join(numbers, " or "), at)
+			f.Do = fmt.Sprintf("set targetPort of port %d of %s to %s, unless the Pod listens on %d anyway", port.Port, objectOf(w.to.service), strings.Join(numbers, " or "), at)
 		}
 	}
 	return f
@@ -323,8 +323,8 @@ func (w *inquiry) noLocal(d *decision.Decision) Finding {
 	}
 	f := Finding{
 		Code: NoLocalEndpoints, Object: objectOf(svc), Field: "spec." + field,
-		Text: fmt.Sprintf("%s of %s is Local, and %s has no endpoint of it that gets new flows", field, objectOf(svc), node),
-		Do:   fmt.Sprintf("set spec.%s to Cluster, or run a Pod of it on each node that gets packets", field),
+		Text: fmt.Sprintf("%s of %s is Local, and %s has no endpoint for it that gets new flows", field, objectOf(svc), node),
+		Do:   fmt.Sprintf("set spec.%s to Cluster, or run one of its Pods on each node that gets packets", field),
 	}
 	if len(elsewhere) > 0 {
 		f.Text += "; there are some on " + nearest.Few(elsewhere)

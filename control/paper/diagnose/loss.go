@@ -17,7 +17,7 @@ func lossFinding(l *survey.Loss, several bool) Finding {
 	f := Finding{Code: effect.code, Text: fmt.Sprintf("%s %s connections %s%s", reasonText(l, several), effect.verb(l.Certainty), scopeText(l), exampleText(l)), Do: effect.do}
 	if len(l.Kinds) == 1 && l.Kinds[0] == survey.NamedPod && l.Certainty == survey.Certain {
 		f.Code = HostRuleMayDrop
-		f.Text += "; a network policy may mean it"
+		f.Text += "; a network policy may intend this"
 	}
 	depends, unclear := "it depends on chance or on other packets: "+doubtsText(l), "the rules do not show whether it does: "+doubtsText(l)
 	if l.Condition != "" {
@@ -80,16 +80,16 @@ func lossEffect(l *survey.Loss) effect {
 			"check that the program runs (/proc/net/netfilter/nfnetlink_queue lists the queues), or add --queue-bypass: without a program the kernel drops the packets",
 		}
 	case survey.Untranslated:
-		e = effect{NotTranslated, "keeps kube-proxy from translating", "may keep kube-proxy from translating", "except service addresses from the rule, or put it behind the jump to KUBE-SERVICES"}
+		e = effect{NotTranslated, "keeps kube-proxy from translating", "may keep kube-proxy from translating", "exclude service addresses from the rule, or move it after the jump to KUBE-SERVICES"}
 		if l.Rule == nil {
 			e.does, e.may, e.do = "does not translate", "may not translate", "compare with the rules that kube-proxy should write (nfqproxy render)"
 		}
 	case survey.Diverted:
-		e = effect{NotTranslated, "sends elsewhere", "may send elsewhere", "except service addresses from the rule"}
+		e = effect{NotTranslated, "sends elsewhere", "may send elsewhere", "exclude service addresses from the rule"}
 	case survey.Unmasqueraded:
 		e = effect{
 			NotMasqueraded, "does not masquerade", "may not masquerade",
-			"check kube-proxy's rules that mark packets and masquerade them: the endpoint replies to the client itself, and not to this node, which would translate the reply",
+			"check kube-proxy's rules that mark packets and masquerade them: the endpoint replies to the client directly, not to this node, which would translate the reply",
 		}
 		if l.Rule != nil {
 			e.does, e.may = "keeps kube-proxy from masquerading", "may keep kube-proxy from masquerading"

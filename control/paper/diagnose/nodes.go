@@ -151,7 +151,7 @@ func (c *Cluster) NotReady(node string) *Finding {
 		node, conditions[at].Status, quantity.Count(pods, "Pod"), verb(pods, "gets", "get"), verb(pods, "it sends", "they send"))
 	return &Finding{
 		Code: NodeNotReady, Object: "Node " + node, Field: "status.conditions", Text: text,
-		Do: fmt.Sprintf("connect the node again, and look at its kubelet: kubectl describe node %s; in a lab: nfqproxy lab node up %s", node, node),
+		Do: fmt.Sprintf("reconnect the node, and check its kubelet: kubectl describe node %s; in a lab: nfqproxy lab node up %s", node, node),
 	}
 }
 

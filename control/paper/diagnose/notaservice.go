@@ -82,13 +82,13 @@ func (w *inquiry) otherProgram(node string, to netip.AddrPort, protocol decision
 	}
 	if l := w.objects.Lab; l != nil {
 		if slices.ContainsFunc(l.NodePorts(node), func(p labapi.Port) bool { return p.Port == to.Port() && p.Protocol == protocol }) {
-			w.otherNote("Node "+node, fmt.Sprintf("a program of %s itself listens at port %d", node, to.Port()))
+			w.otherNote("Node "+node, fmt.Sprintf("a program on %s itself listens on port %d", node, to.Port()))
 			return true
 		}
 	}
 	for _, svc := range w.objects.Services {
 		if h := svc.Spec.HealthCheckNodePort; h == int32(to.Port()) && protocol == decision.TCP {
-			w.otherNote(objectOf(svc), fmt.Sprintf("%d is the health check node port of %s: the proxy of %s answers by HTTP, 200 if it has an endpoint of it and 503 if not", h, objectOf(svc), node))
+			w.otherNote(objectOf(svc), fmt.Sprintf("%d is the health check node port of %s: the proxy of %s answers over HTTP: 200 if it has an endpoint for it, 503 if not", h, objectOf(svc), node))
 			return true
 		}
 	}
@@ -101,7 +101,7 @@ func (w *inquiry) otherNote(object, text string) {
 
 // hostPort is about a port of a node that the network plugin translates to a Pod.
 func (w *inquiry) hostPort(p *corev1.Pod, port *corev1.ContainerPort, to netip.AddrPort, protocol decision.Protocol) {
-	w.otherNote("Pod "+nameOf(p).String(), fmt.Sprintf("%d is a hostPort of Pod %s: not the service proxy but the network plugin (portmap) translates it, to port %d of the Pod", to.Port(), nameOf(p), port.ContainerPort))
+	w.otherNote("Pod "+nameOf(p).String(), fmt.Sprintf("%d is a hostPort of Pod %s: the network plugin (portmap), not the service proxy, translates it to port %d of the Pod", to.Port(), nameOf(p), port.ContainerPort))
 	for _, a := range w.podParty(p).addrs {
 		if decision.FamilyOf(a) == decision.FamilyOf(to.Addr()) {
 			w.pod(p, netip.AddrPortFrom(a, uint16(port.ContainerPort)), protocol)
@@ -110,7 +110,7 @@ func (w *inquiry) hostPort(p *corev1.Pod, port *corev1.ContainerPort, to netip.A
 	}
 	w.cause(Finding{
 		Code: OtherFamily, Object: "Pod " + nameOf(p).String(), Field: "status.podIPs",
-		Text: fmt.Sprintf("Pod %s has no %s address", nameOf(p), decision.FamilyOf(to.Addr())), Do: "use an address of the node of the other family",
+		Text: fmt.Sprintf("Pod %s has no %s address", nameOf(p), decision.FamilyOf(to.Addr())), Do: "use the node's address of the other family",
 	})
 }
 
@@ -144,12 +144,12 @@ func (w *inquiry) nothing(to netip.AddrPort, protocol decision.Protocol) {
 		w.cause(Finding{
 			Code: UnknownAddress, Object: "Node " + node,
 			Text: fmt.Sprintf("no Service has node port %d/%s; %s", to.Port(), protocol, text),
-			Do:   "use one of these, unless a program of the node itself listens at the port",
+			Do:   "use one of these, unless a program on the node itself listens on the port",
 		})
 	default:
 		w.cause(Finding{
 			Code: UnknownAddress, Text: fmt.Sprintf("no Service and no Pod has the address %s", to.Addr()),
-			Do: "check the address; that of a Service which was deleted and made again is another one",
+			Do: "check the address: a Service that was deleted and recreated has a new one",
 		})
 	}
 }
@@ -159,12 +159,12 @@ func (w *inquiry) nodePort(s *decision.ServicePort, to netip.AddrPort) Finding {
 	f := Finding{Object: "Service " + s.Name.Service().String(), Field: "spec.ports"}
 	if node := w.nodes.with[to.Addr()]; node == "" && !to.Addr().IsLoopback() {
 		f.Code = UnknownAddress
-		f.Text = fmt.Sprintf("%d is the node port of %s, and no Node has the address %s", to.Port(), s.Name, to.Addr())
-		f.Do = "use an address of a Node; if a node has this one besides (a virtual IP), name the Node instead"
+		f.Text = fmt.Sprintf("%d is the node port of %s, but no Node has the address %s", to.Port(), s.Name, to.Addr())
+		f.Do = "use the address of a Node; if this is an additional address of one (a virtual IP), name the Node instead"
 		return f
 	}
 	f.Code = NodePortClosed
-	f.Text = fmt.Sprintf("%d is the node port of %s, but node ports are not open at %s", to.Port(), s.Name, to.Addr())
+	f.Text = fmt.Sprintf("%d is the node port of %s, but node ports are not open on %s", to.Port(), s.Name, to.Addr())
 	f.Do = "use another address of the node, or change --nodeport-addresses of the proxy"
 	return f
 }

@@ -57,8 +57,8 @@ func (c *Cluster) observed(endpoint string, protocol decision.Protocol) (problem
 		return nil, true
 	case flow.Refused:
 		return &Finding{
-			Code: Refuses, Text: fmt.Sprintf("%s refuses connections (%d of the last %d): nothing listens at this port", endpoint, s.refused, s.refused+s.unanswered+s.answered),
-			Do: "start the program that should listen there, or set targetPort to the port at which it listens",
+			Code: Refuses, Text: fmt.Sprintf("%s refuses connections (%d of the last %d): nothing listens on this port", endpoint, s.refused, s.refused+s.unanswered+s.answered),
+			Do: "start the program that should listen there, or set targetPort to the port it listens on",
 		}, true
 	case flow.Unanswered:
 		if f, ok := c.blamed[endpoint+protocol.String()]; ok {
@@ -66,7 +66,7 @@ func (c *Cluster) observed(endpoint string, protocol decision.Protocol) (problem
 		}
 		return &Finding{
 			Code: Silent, Text: fmt.Sprintf("%s does not answer (%d of the last %s): a firewall or a network policy drops the packets, or the route to it is broken", endpoint, s.unanswered, quantity.Count(s.refused+s.unanswered+s.answered, "flow")),
-			Do: "check network policies, and whether the node reaches the endpoint without the Service",
+			Do: "check network policies, and whether the node reaches the endpoint directly, without the Service",
 		}, true
 	}
 	return nil, false

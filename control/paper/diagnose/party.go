@@ -146,7 +146,7 @@ func (c *Cluster) findPod(text, in string) (name, error) {
 		return name{}, fmt.Errorf("several namespaces have a Pod %s: write NAMESPACE/%s", text, text)
 	}
 	if len(all) == 0 {
-		return name{}, fmt.Errorf("%q: there are no Pods among the objects; give an address, a node or %q", text, Outside)
+		return name{}, fmt.Errorf("%q: the objects contain no Pods; give an address, a node or %q", text, Outside)
 	}
 	return name{}, fmt.Errorf("there is no Pod %s%s; known: %s", text, nearest.Hint(text, all), nearest.Few(all))
 }
@@ -225,7 +225,7 @@ func (c *Cluster) findService(text, from string) (name, error) {
 	} else if labels := strings.Split(strings.TrimSuffix(text, "."), "."); len(labels) > 1 {
 		// NAME.NAMESPACE, NAME.NAMESPACE.svc, and with the cluster's domain behind it.
 		if len(labels) > 2 && labels[2] != "svc" {
-			return name{}, fmt.Errorf("%q: want NAME.NAMESPACE or NAME.NAMESPACE.svc.DOMAIN, as Services are named in DNS", text)
+			return name{}, fmt.Errorf("%q: want NAME.NAMESPACE or NAME.NAMESPACE.svc.DOMAIN, as in the DNS names of Services", text)
 		}
 		add(name{Namespace: labels[1], Name: labels[0]})
 	} else {
@@ -251,7 +251,7 @@ func (c *Cluster) findService(text, from string) (name, error) {
 			all = append(all, n.String())
 		}
 		if len(all) == 0 {
-			return name{}, errors.New("there are no Services among the objects")
+			return name{}, errors.New("the objects contain no Services")
 		}
 		wrong := text
 		if labels := strings.Split(text, "."); len(labels) > 1 {

@@ -18,7 +18,7 @@ import (
 // address answers a question about an address.
 func (w *inquiry) address() error {
 	if w.to.port == "" {
-		return errors.New("the port is missing: write it behind a colon")
+		return errors.New("the port is missing: write it after a colon")
 	}
 	port, err := strconv.ParseUint(w.to.port, 10, 16)
 	if err != nil || port == 0 {
@@ -71,7 +71,7 @@ func (w *inquiry) unroutable(to netip.AddrPort) bool {
 	switch pod, svc := w.owners[to.Addr()], w.withClusterIP(to.Addr()); {
 	case to.Addr().IsLoopback() && w.from.node == "":
 		w.cause(Finding{
-			Code: LoopbackForeign, Text: fmt.Sprintf("%s is a loopback address: the packet does not leave the network of the source, %s, where no service proxy works", to.Addr(), w.from.text),
+			Code: LoopbackForeign, Text: fmt.Sprintf("%s is a loopback address: the packet does not leave the network namespace of the source, %s, where no service proxy works", to.Addr(), w.from.text),
 			Do: "name an address of the node, or the Service",
 		})
 	case !w.from.outside || w.given != "" || w.routesToPods():
@@ -150,7 +150,7 @@ func (w *inquiry) finish() {
 		}
 	}
 	if w.given != "" && !slices.ContainsFunc(w.hops, func(h hop) bool { return h.Node == w.given }) {
-		w.answer.NodeIs += fmt.Sprintf("; %s, which was given, does not decide", w.given)
+		w.answer.NodeIs += fmt.Sprintf("; %s was given, but does not decide", w.given)
 	}
 	w.judge(last.packet, last.decision)
 	switch f := w.claimed; {

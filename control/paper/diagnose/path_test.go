@@ -142,7 +142,7 @@ func TestPath(t *testing.T) {
 				t.Errorf("got  %s\nwant %s\n%+v\n%+v", got, tt.want, a.Cause, a.Notes)
 			}
 			seen := a.Node == tt.given || slices.ContainsFunc(a.Passed, func(p Place) bool { return p.Node == tt.given })
-			if tt.given != "" && strings.Contains(a.NodeIs, tt.given+", which was given, does not decide") == seen {
+			if tt.given != "" && strings.Contains(a.NodeIs, tt.given+" was given, but does not decide") == seen {
 				t.Errorf("node %s: %s; %s was given", a.Node, a.NodeIs, tt.given)
 			}
 		})

@@ -41,7 +41,7 @@ func (w *inquiry) bypass(p *decision.Packet, d *decision.Decision, ep *decision.
 	}
 	f := &Finding{
 		Code: ReplyBypasses, Object: "Service " + d.ServicePort.Name.Service().String(),
-		Text: fmt.Sprintf("the reply of %s on %s does not return by %s, which translated the packet and did not masquerade it: the client gets it from an address that it did not send to",
+		Text: fmt.Sprintf("the reply from %s on %s does not return through %s, which translated the packet but did not masquerade it: the client gets it from an address that it did not send to",
 			ep.AddrPort, home, decider),
 		Do: "connect to the cluster IP from a Pod, or to an address of a node with an endpoint",
 	}
@@ -50,7 +50,7 @@ func (w *inquiry) bypass(p *decision.Packet, d *decision.Decision, ep *decision.
 		f.Field = "spec.externalTrafficPolicy"
 		f.Do = "connect to the cluster IP, or set spec.externalTrafficPolicy to Cluster"
 	case decision.BranchInternal:
-		f.Do = "set --cluster-cidr of the proxy, so that it masquerades what comes from elsewhere, or use a node port"
+		f.Do = "set --cluster-cidr of the proxy, so that it masquerades traffic from elsewhere, or use a node port"
 	}
 	return f
 }
@@ -80,14 +80,14 @@ func (w *inquiry) sameBridge(p *decision.Packet, d *decision.Decision) {
 		w.note(Finding{
 			Code: SameBridge, Object: "Node " + node,
 			Text: fmt.Sprintf("the source and %s are on %s: if their Pods share a Linux bridge, the reply stays on it, and is not translated back unless %s is 1", few(beside), node, sysctl),
-			Do:   fmt.Sprintf("on %s, check that sysctl %s prints 1 (module br_netfilter); if its network routes to each Pod, it does not matter", node, sysctl),
+			Do:   fmt.Sprintf("on %s, check that sysctl %s prints 1 (module br_netfilter); if its network routes to each Pod, this does not matter", node, sysctl),
 		})
 	}
 	if len(itself) > 0 {
 		w.note(Finding{
 			Code: SameBridge, Object: "Node " + node,
-			Text: fmt.Sprintf("the source is the endpoint %s itself: if its Pod is on a Linux bridge, the packet returns by the port that it came in by, which needs hairpin mode", few(itself)),
-			Do:   fmt.Sprintf("on %s, check bridge -d link: hairpin on, or the bridge promiscuous; if its network routes to each Pod, it does not matter", node),
+			Text: fmt.Sprintf("the source is the endpoint %s itself: if its Pod is on a Linux bridge, the packet returns through the bridge port that it came from, which needs hairpin mode", few(itself)),
+			Do:   fmt.Sprintf("on %s, check bridge -d link: hairpin on, or the bridge promiscuous; if its network routes to each Pod, this does not matter", node),
 		})
 	}
 }

@@ -62,7 +62,7 @@ func ExamineNode(dumps []*iptables.Dump, known survey.Known) ([]Finding, *Examin
 	}
 	for i, n := range s.Nodes {
 		add(RulesInconsistent, dumps[i], n.Problems, "compare with the rules that kube-proxy should write (nfqproxy render, nfqproxy diff), and look for errors in its log")
-		add(ClaimedTwice, dumps[i], n.Contested, "give each Service addresses and ports of its own")
+		add(ClaimedTwice, dumps[i], n.Contested, "give each Service its own addresses and ports")
 	}
 	found = append(found, gaps(dumps, s)...)
 	found = append(found, bothBackEnds(dumps, s)...)
@@ -153,7 +153,7 @@ func ofIPTablesMode(s *survey.Survey) (found []Finding) {
 			}
 			found = append(found, Finding{
 				Code: HostRuleDrops,
-				Text: fmt.Sprintf("%sa rule of kube-proxy's iptables mode (table filter: %s) refuses connections to %s at %s before IPVS translates them, whatever endpoints IPVS has", linesText([]int{r.Line}), r, service.Title(), at),
+				Text: fmt.Sprintf("%sa rule of kube-proxy's iptables mode (table filter: %s) refuses connections to %s at %s before IPVS translates them, no matter which endpoints IPVS has", linesText([]int{r.Line}), r, service.Title(), at),
 				Do:   fmt.Sprintf("remove what is left of iptables mode: iptables -F %s, or restart the node; ipvsadm -Sn shows the endpoints", r.Chain),
 			})
 		}
@@ -197,7 +197,7 @@ func examined(dumps []*iptables.Dump, s *survey.Survey) *Examined {
 	}
 	e.Not = append(append(e.Not, s.Skipped...), missingBackEnd(dumps)...)
 	if s.IPVS {
-		e.Guesses = append(e.Guesses, "IPVS selects real servers and translates as documented: no kernel checks it")
+		e.Guesses = append(e.Guesses, "IPVS selects real servers and translates as documented: this is not checked against a kernel")
 	}
 	if s.Connections > 0 || len(s.Losses) > 0 {
 		for _, g := range s.Guesses {

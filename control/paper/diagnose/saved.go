@@ -80,15 +80,15 @@ func (a *Answer) See(n *Saved) error {
 	}
 	if passed {
 		a.Notes = append(a.Notes, Finding{
-			Code: RulesIncomplete, Text: fmt.Sprintf("the bundle is of %s, on which an endpoint runs: its rules were followed from there, and those of %s, which decides, are not known", n.Node, orNotKnown(a.Node)),
-			Do: "collect a bundle of the other node, too",
+			Code: RulesIncomplete, Text: fmt.Sprintf("the bundle is from %s, where an endpoint runs: its rules were followed from there; those of %s, which decides, are not known", n.Node, orNotKnown(a.Node)),
+			Do: "collect a bundle on the other node, too",
 		})
 		a.settleEndpoints()
 		return nil
 	}
 	a.Notes = append(a.Notes, Finding{
-		Code: RulesIncomplete, Text: fmt.Sprintf("the bundle is of %s, and not of %s, which decides: its rules do not concern the connection", n.Node, orNotKnown(a.Node)),
-		Do: "collect a bundle of the node that decides",
+		Code: RulesIncomplete, Text: fmt.Sprintf("the bundle is from %s, not from %s, which decides: its rules do not affect the connection", n.Node, orNotKnown(a.Node)),
+		Do: "collect a bundle on the node that decides",
 	})
 	return nil
 }

@@ -124,9 +124,9 @@ func (w *inquiry) noSuchPort() Finding {
 	for _, p := range svc.Spec.Ports {
 		switch text {
 		case p.TargetPort.String():
-			f.Do = fmt.Sprintf("use port %d: %s is its target port, at which the Pods listen", p.Port, text)
+			f.Do = fmt.Sprintf("use port %d: %s is its target port, which the Pods listen on", p.Port, text)
 		case strconv.Itoa(int(p.NodePort)):
-			f.Do = fmt.Sprintf("use port %d: %s is its node port, which is open at the addresses of nodes", p.Port, text)
+			f.Do = fmt.Sprintf("use port %d: %s is its node port, which is open on the addresses of nodes", p.Port, text)
 		}
 	}
 	return f
@@ -172,7 +172,7 @@ func (c *Cluster) untranslated(svc *corev1.Service, p *corev1.ServicePort) *Find
 	return &Finding{
 		Code: Headless, Object: objectOf(svc), Field: "spec.clusterIP",
 		Text: fmt.Sprintf("%s is headless: DNS resolves it to the addresses of its Pods, and nothing translates port %d to %d", objectOf(svc), p.Port, target),
-		Do:   fmt.Sprintf("connect to port %d, at which the Pods listen, or give the Service a cluster IP", target),
+		Do:   fmt.Sprintf("connect to port %d, which the Pods listen on, or give the Service a cluster IP", target),
 	}
 }
 

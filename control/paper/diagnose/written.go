@@ -30,13 +30,13 @@ func badExternalName(svc *corev1.Service) *Finding {
 	}
 	f := &Finding{Code: NoDNSName, Object: objectOf(svc), Field: "spec.externalName"}
 	if _, err := kubeaddr.Parse(kubeaddr.Unbracket(external)); err == nil {
-		f.Text = fmt.Sprintf("the externalName of %s is the address %s: DNS takes it for a name, which no server resolves, so clients get no address", objectOf(svc), external)
-		f.Do = "use a Service without selector and type, and an EndpointSlice with the address; or a DNS name that resolves to it"
+		f.Text = fmt.Sprintf("the externalName of %s is the address %s: DNS treats it as a name, which no server resolves, so clients get no address", objectOf(svc), external)
+		f.Do = "use a Service without selector or type, and an EndpointSlice with the address; or a DNS name that resolves to it"
 		return f
 	}
 	if problems := validation.IsDNS1123Subdomain(strings.TrimSuffix(external, ".")); len(problems) > 0 {
-		f.Text = fmt.Sprintf("the externalName %q of %s is no DNS name: the API server refuses it", external, objectOf(svc))
-		f.Do = "write a DNS name only, without protocol, port and path"
+		f.Text = fmt.Sprintf("the externalName %q of %s is not a DNS name: the API server rejects it", external, objectOf(svc))
+		f.Do = "write only a DNS name, without protocol, port or path"
 		return f
 	}
 	return nil
@@ -54,8 +54,8 @@ func (e *examination) furtherAddresses(svc *corev1.Service) {
 		if len(ignored) > 0 {
 			e.add(Finding{
 				Code: FurtherAddresses, Object: "EndpointSlice " + s.Namespace + "/" + s.Name, Field: "endpoints",
-				Text: fmt.Sprintf("endpoints of %s have several addresses, of which only the first counts; kube-proxy and nfqproxy ignore %s", objectOf(svc), nearest.Few(ignored)),
-				Do:   "write an endpoint of its own for each address",
+				Text: fmt.Sprintf("endpoints of %s have several addresses, but only the first counts; kube-proxy and nfqproxy ignore %s", objectOf(svc), nearest.Few(ignored)),
+				Do:   "write a separate endpoint for each address",
 			})
 		}
 	}
@@ -68,7 +68,7 @@ func headlessAddress(svc *corev1.Service) *Finding {
 	case svc.Spec.ClusterIP != corev1.ClusterIPNone:
 		return nil
 	case svc.Spec.Type == corev1.ServiceTypeNodePort, svc.Spec.Type == corev1.ServiceTypeLoadBalancer:
-		f.Field, f.Text = "spec.type", fmt.Sprintf("%s is headless (clusterIP: None) and of type %s: the API server refuses this, for no proxy serves a headless Service", objectOf(svc), svc.Spec.Type)
+		f.Field, f.Text = "spec.type", fmt.Sprintf("%s is headless (clusterIP: None) and of type %s: the API server rejects this, because no proxy serves a headless Service", objectOf(svc), svc.Spec.Type)
 		return f
 	case len(svc.Spec.ExternalIPs) > 0:
 		f.Field, f.Text = "spec.externalIPs", fmt.Sprintf("%s is headless (clusterIP: None): no proxy serves its externalIPs %s", objectOf(svc), nearest.Few(svc.Spec.ExternalIPs))
@@ -84,7 +84,7 @@ func (e *examination) nodePortRange(svc *corev1.Service) {
 		if p := svc.Spec.Ports[i].NodePort; p != 0 && (p < first || p > last) && e.isUnsubmitted(svc) {
 			e.add(Finding{
 				Code: NodePortRange, Object: objectOf(svc), Field: "spec.ports",
-				Text: fmt.Sprintf("node port %d of %s is not one of %d to %d: the API server refuses the Service, unless its --service-node-port-range has the port", p, objectOf(svc), first, last),
+				Text: fmt.Sprintf("node port %d of %s is not in the range %d to %d: the API server rejects the Service, unless its --service-node-port-range includes the port", p, objectOf(svc), first, last),
 				Do:   fmt.Sprintf("write a nodePort from %d to %d, or leave it out", first, last),
 			})
 		}

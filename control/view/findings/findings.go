@@ -119,7 +119,7 @@ func ofServices(list []observe.Service, now time.Time) (found []diagnose.Finding
 			most := slices.MaxFunc(s.Endpoints, func(a, b observe.Endpoint) int { return cmp.Compare(a.Observed-a.Expected, b.Observed-b.Expected) })
 			found = append(found, diagnose.Finding{
 				Code: diagnose.Uneven, Object: object,
-				Text: fmt.Sprintf("new flows to %s are not spread evenly: %s gets %.0f %% of %d, and should get %.0f %%; chance makes that once in %.0g times", s.Service, most.Endpoint, 100*most.Observed, s.Fit.Draws, 100*most.Expected, 1/s.Fit.PValue),
+				Text: fmt.Sprintf("new flows to %s are not spread evenly: %s gets %.0f %% of %d, and should get %.0f %%; by chance, this happens once in %.0g times", s.Service, most.Endpoint, 100*most.Observed, s.Fit.Draws, 100*most.Expected, 1/s.Fit.PValue),
 				Do:   "check whether other programs change the rules of nfqproxy: nfqproxy status",
 			})
 		}
@@ -130,7 +130,7 @@ func ofServices(list []observe.Service, now time.Time) (found []diagnose.Finding
 			if e.Removed && e.Flows.Open > 0 && s.Protocol == "UDP" && now.Sub(removedAt(s, e.Endpoint)) > cleanup {
 				found = append(found, diagnose.Finding{
 					Code: diagnose.StuckUDP, Object: object,
-					Text: fmt.Sprintf("%d UDP flows to %s still go to %s, which is no endpoint any more", e.Flows.Open, s.Service, e.Endpoint),
+					Text: fmt.Sprintf("%d UDP flows to %s still go to %s, which is no longer an endpoint", e.Flows.Open, s.Service, e.Endpoint),
 					Do:   "nfqproxy removes their connection entries within 30 seconds; look for errors in its log",
 				})
 			}
@@ -138,7 +138,7 @@ func ofServices(list []observe.Service, now time.Time) (found []diagnose.Finding
 				found = append(found, diagnose.Finding{
 					Code: diagnose.PortsNearlyUsed, Object: object,
 					Text: fmt.Sprintf("%d flows are open to %s: a node has %d ports for masqueraded flows to one endpoint", e.Flows.Open, e.Endpoint, ports),
-					Do:   "run more endpoints, have clients keep connections, or avoid masquerading (externalTrafficPolicy: Local)",
+					Do:   "run more endpoints, have clients reuse connections, or avoid masquerading (externalTrafficPolicy: Local)",
 				})
 			}
 		}
@@ -205,7 +205,7 @@ func openFlows(s *observe.Service, object string, tests int) []diagnose.Finding 
 	}
 	return []diagnose.Finding{{
 		Code: diagnose.OldConnections, Object: object,
-		Text: fmt.Sprintf("new connections to %s are spread evenly, and open ones are not: %s has %d of %.0f. Connections stay with their endpoint: those from before the last change of endpoints are with the older ones", s.Service, least.Endpoint, least.Flows.Open, open),
+		Text: fmt.Sprintf("new connections to %s are spread evenly, but open ones are not: %s has %d of %.0f. Connections stay with their endpoint: those opened before the last change of endpoints are with the older ones", s.Service, least.Endpoint, least.Flows.Open, open),
 		Do:   "have clients or servers close connections after some time, or use a proxy that balances requests",
 	}}
 }
@@ -267,8 +267,8 @@ func ofFlows(records []*flow.Record) (found []diagnose.Finding) {
 		service, _, _ := strings.Cut(name, ":")
 		found = append(found, diagnose.Finding{
 			Code: diagnose.Repeats, Object: "Service " + service,
-			Text: fmt.Sprintf("clients sent the first packet of %d of %d recent flows to %s again, a second or more later: packets are lost, or its Pods are slow to accept", c.repeated, c.all, name),
-			Do:   "look for losses with nfqproxy status, and for full backlogs of the Pods (ss -lnt, nstat ListenOverflows)",
+			Text: fmt.Sprintf("clients retransmitted the first packet of %d of %d recent flows to %s after a second or more: packets are lost, or its Pods are slow to accept", c.repeated, c.all, name),
+			Do:   "look for losses with nfqproxy status, and for full listen backlogs in the Pods (ss -lnt, nstat ListenOverflows)",
 		})
 	}
 	return found

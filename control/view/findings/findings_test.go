@@ -66,7 +66,7 @@ func TestServices(t *testing.T) {
 		"uneven":                 {service("TCP", &observe.Fit{PValue: 1e-9}, []uint64{30, 28}, []uint64{700, 300}), "NFQ042 new flows to shop/web:http are not spread evenly: 10.244.1.1:8080 gets 70 % of 1000, and should get 50 %"},
 		"uneven by chance":       {service("TCP", &observe.Fit{PValue: 1e-3}, []uint64{30, 28}, []uint64{550, 450}), ""},
 		"too few to test":        {service("TCP", &observe.Fit{PValue: 1e-9}, []uint64{1, 0}, []uint64{8, 0}), ""},
-		"old connections":        {service("TCP", &observe.Fit{PValue: 0.5}, []uint64{90, 10}, []uint64{500, 504}), "NFQ043 new connections to shop/web:http are spread evenly, and open ones are not: 10.244.1.2:8080 has 10 of 100"},
+		"old connections":        {service("TCP", &observe.Fit{PValue: 0.5}, []uint64{90, 10}, []uint64{500, 504}), "NFQ043 new connections to shop/web:http are spread evenly, but open ones are not: 10.244.1.2:8080 has 10 of 100"},
 		"few old connections":    {service("TCP", &observe.Fit{PValue: 0.5}, []uint64{9, 0}, []uint64{500, 504}), ""},
 		"affinity":               {sticky(service("TCP", &observe.Fit{PValue: 0.5}, []uint64{90, 10}, []uint64{500, 504})), ""},
 		"stuck UDP":              {removed(service("UDP", nil, []uint64{3, 2}, []uint64{0, 0})), "NFQ044 3 UDP flows to shop/web:http still go to 10.244.1.1:8080"},
@@ -132,7 +132,7 @@ func TestFlows(t *testing.T) {
 		"none":         {flows(100, 0), ""},
 		"few":          {flows(20, 4), ""},
 		"a small part": {flows(200, 9), ""},
-		"many":         {flows(100, 5), "NFQ046 clients sent the first packet of 5 of 100 recent flows to shop/web:http again"},
+		"many":         {flows(100, 5), "NFQ046 clients retransmitted the first packet of 5 of 100 recent flows to shop/web:http after"},
 	} {
 		t.Run(name, func(t *testing.T) { one(t, ofFlows(tt.records), tt.want) })
 	}
@@ -157,8 +157,8 @@ func TestProxy(t *testing.T) {
 	}{
 		"healthy":        {change(3, func(*flow.Record) {}), ""},
 		"a little late":  {outdated(4.9), ""},
-		"late":           {slices.Concat(outdated(4.9), outdated(7.25), outdated(6)), "NFQ090 kube-proxy (iptables) on node-a sent 2 recent flows to shop/web:http to endpoints that had been out of use for more than 5s: shop/web-1; at the most for 7.2s"},
-		"unknown":        {change(1, func(r *flow.Record) { r.Reason, r.Pod = "unknown-endpoint", "" }), "NFQ091 kube-proxy (iptables) on node-a sent 1 recent flow to shop/web:http to what is no endpoint of it in any service table that the node keeps: 10.244.1.2:80"},
+		"late":           {slices.Concat(outdated(4.9), outdated(7.25), outdated(6)), "NFQ090 kube-proxy (iptables) on node-a sent 2 recent flows to shop/web:http to endpoints that had been out of use for more than 5s: shop/web-1; at most for 7.2s"},
+		"unknown":        {change(1, func(r *flow.Record) { r.Reason, r.Pod = "unknown-endpoint", "" }), "NFQ091 kube-proxy (iptables) on node-a sent 1 recent flow to shop/web:http to an address that is not its endpoint in any service table that the node keeps: 10.244.1.2:80"},
 		"not translated": {change(2, func(r *flow.Record) { r.Reason, r.Pod, r.Endpoint = "not-translated", "", "" }), "NFQ092 kube-proxy (iptables) on node-a did not translate 2 recent flows to shop/web:http"},
 		"from before":    {change(2, func(r *flow.Record) { r.Reason, r.Life.Incomplete = "not-translated", true }), ""},
 	} {

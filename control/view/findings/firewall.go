@@ -277,7 +277,7 @@ func (c *droppedFlows) finding() diagnose.Finding {
 		count = "it has no counter"
 	}
 	if c.Full != "" {
-		count += "; " + c.Full + ", so it takes no more"
+		count += "; " + c.Full + ", so it accepts no more"
 	}
 	f := diagnose.Finding{Code: diagnose.HostDropsFlows, Object: "Node " + c.node}
 	if program := strings.TrimSuffix(c.Program, "-save"); c.Text == "" {
@@ -288,7 +288,7 @@ func (c *droppedFlows) finding() diagnose.Finding {
 	}
 	if c.Sometimes {
 		f.Code = diagnose.HostDropsSome
-		f.Text = fmt.Sprintf("node %s %s some packets of %s to %s: %s (%s, table %s, chain %s) does so at random or above a number; %s, and %s got no answer, or only after a second first packet",
+		f.Text = fmt.Sprintf("node %s %s some packets of %s to %s: %s (%s, table %s, chain %s) does so at random or above a limit; %s, and %s got no answer, or only after a retransmission",
 			c.node, verb, what, distinct(c.services), c.droppingRule.rule, c.Program, c.table, c.Chain, count, flows)
 		return f
 	}

@@ -104,13 +104,13 @@ func (l *lag) text() string {
 	if len(missing) > 0 {
 		parts = append(parts, "do not lead to "+nearest.Few(missing)+" yet")
 	}
-	return fmt.Sprintf("the rules of %s on %s have lacked changes of %s for %s: they %s", l.proxy, l.node, l.service, l.lasts, strings.Join(parts, ", and "))
+	return fmt.Sprintf("the rules of %s on %s have missed changes of %s for %s: they %s", l.proxy, l.node, l.service, l.lasts, strings.Join(parts, ", and "))
 }
 
 func (l *lag) finding(object, text string) diagnose.Finding {
 	return diagnose.Finding{
 		Code: diagnose.ProxyLags, Object: object, Text: text,
-		Do: fmt.Sprintf("look on %s whether kube-proxy runs, and what it logged last: it hangs, gets no changes from the API server, or cannot write its rules. nfqproxy timeline %s shows each change", l.node, strings.Split(l.service, ":")[0]),
+		Do: fmt.Sprintf("check on %s whether kube-proxy runs, and what it logged last: it hangs, gets no changes from the API server, or cannot write its rules. nfqproxy timeline %s shows each change", l.node, strings.Split(l.service, ":")[0]),
 	}
 }
 

@@ -43,23 +43,23 @@ func TestLags(t *testing.T) {
 		"written":    {changes: []observe.Change{changed(time.Hour, one2, observe.EndpointRemoved, written)}},
 		"not known":  {changes: []observe.Change{changed(time.Hour, one2, observe.EndpointRemoved, func(*observe.EndpointChange) {})}},
 		"just now":   {changes: []observe.Change{changed(14*time.Second, one2, observe.EndpointRemoved, awaited)}},
-		"removed":    {changes: []observe.Change{changed(20*time.Second, one2, observe.EndpointRemoved, awaited)}, want: "NFQ093 the rules of kube-proxy (nftables) on node-a have lacked changes of shop/web:http for 20s: they still lead to 10.244.1.2:80"},
-		"added":      {changes: []observe.Change{changed(20*time.Second, one2, observe.EndpointAdded, awaited)}, want: "NFQ093 the rules of kube-proxy (nftables) on node-a have lacked changes of shop/web:http for 20s: they do not lead to 10.244.1.2:80 yet"},
+		"removed":    {changes: []observe.Change{changed(20*time.Second, one2, observe.EndpointRemoved, awaited)}, want: "NFQ093 the rules of kube-proxy (nftables) on node-a have missed changes of shop/web:http for 20s: they still lead to 10.244.1.2:80"},
+		"added":      {changes: []observe.Change{changed(20*time.Second, one2, observe.EndpointAdded, awaited)}, want: "NFQ093 the rules of kube-proxy (nftables) on node-a have missed changes of shop/web:http for 20s: they do not lead to 10.244.1.2:80 yet"},
 		"with flows": {changes: []observe.Change{changed(20*time.Second, one2, observe.EndpointAdded, func(e *observe.EndpointChange) { e.RulesAwaited, e.FirstFlow = true, &observe.ChangeFlow{} })}},
 		"replaced": {
 			changes: []observe.Change{changed(time.Hour, one2, observe.EndpointAdded, written), changed(90*time.Second, two, observe.EndpointAdded, awaited), changed(80*time.Second, one2, observe.EndpointExcluded, awaited), changed(time.Second, one2, observe.EndpointRemoved, func(*observe.EndpointChange) {})},
-			want:    "NFQ093 the rules of kube-proxy (nftables) on node-a have lacked changes of shop/web:http for 1m30s: they still lead to 10.244.1.2:80, and do not lead to 10.244.1.3:80 yet",
+			want:    "NFQ093 the rules of kube-proxy (nftables) on node-a have missed changes of shop/web:http for 1m30s: they still lead to 10.244.1.2:80, and do not lead to 10.244.1.3:80 yet",
 		},
 		"taken back":             {changes: []observe.Change{changed(90*time.Second, one2, observe.EndpointExcluded, awaited), changed(89*time.Second, one2, observe.EndpointUsable, awaited)}},
 		"a later one is written": {changes: []observe.Change{changed(90*time.Second, one2, observe.EndpointRemoved, awaited), changed(60*time.Second, two, observe.EndpointAdded, written)}},
 		"that of another":        {changes: []observe.Change{changed(90*time.Second, one2, observe.EndpointRemoved, awaited)}, others: []observe.Change{changed(60*time.Second, two, observe.EndpointAdded, written)}},
 		"that of another node": {
 			changes: []observe.Change{changed(90*time.Second, one2, observe.EndpointRemoved, awaited), elsewhere},
-			want:    "NFQ093 the rules of kube-proxy (nftables) on node-a have lacked changes of shop/web:http for 1m30s: they still lead to",
+			want:    "NFQ093 the rules of kube-proxy (nftables) on node-a have missed changes of shop/web:http for 1m30s: they still lead to",
 		},
 		"several": {
 			changes: []observe.Change{changed(20*time.Second, one2, observe.EndpointRemoved, awaited)}, others: []observe.Change{changed(90*time.Second, two, observe.EndpointRemoved, awaited)},
-			want: "NFQ093 the rules of kube-proxy (nftables) on node-a have lacked changes of shop/other for 1m30s: they still lead to 10.244.1.3:80; and those of 1 more service port",
+			want: "NFQ093 the rules of kube-proxy (nftables) on node-a have missed changes of shop/other for 1m30s: they still lead to 10.244.1.3:80; and those of 1 more service port",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestLagInAnswer(t *testing.T) {
 		"written":                    {"node-a", []observe.Change{changed(90*time.Second, after, observe.EndpointAdded, written)}, nil, []string{after}, diagnose.Works, "works, as far as the objects show"},
 		"another node":               {"node-b", []observe.Change{added}, nil, []string{after}, diagnose.Works, "works, as far as the objects show"},
 		"that of another is written": {"node-a", []observe.Change{added}, later, []string{after}, diagnose.Works, "works, as far as the objects show"},
-		"one is gone":                {"node-a", []observe.Change{changed(90*time.Second, before, observe.EndpointRemoved, awaited)}, nil, []string{after}, diagnose.Partly, "works, but the rules of kube-proxy (nftables) on node-a have lacked changes of shop/web:http for 1m30s: they still lead to 10.244.1.2:80 (NFQ093)"},
+		"one is gone":                {"node-a", []observe.Change{changed(90*time.Second, before, observe.EndpointRemoved, awaited)}, nil, []string{after}, diagnose.Partly, "works, but the rules of kube-proxy (nftables) on node-a have missed changes of shop/web:http for 1m30s: they still lead to 10.244.1.2:80 (NFQ093)"},
 		"one is new":                 {"node-a", []observe.Change{added}, nil, []string{before, after}, diagnose.Partly, "works, but the rules"},
 		"all are new":                {"node-a", []observe.Change{added, changed(80*time.Second, before, observe.EndpointRemoved, awaited)}, nil, []string{after}, diagnose.Fails, "does not work"},
 		// It may still answer.

@@ -139,7 +139,7 @@ func (p places) brokenRoute(node string, r *reading, to netip.Addr, on string, w
 			text = fmt.Sprintf("node %s drops packets to %s: its route %s is of type %s", node, to, route.Prefix, route.None)
 		}
 	case route.Unresolved && next.IsValid():
-		text = fmt.Sprintf("the route of node %s to %s (%s) leads via %s by %s, and nothing answers at this address", node, to, route.Prefix, next, route.Device)
+		text = fmt.Sprintf("the route of node %s to %s (%s) leads via %s on %s, and nothing answers at this address", node, to, route.Prefix, next, route.Device)
 	case route.Unresolved:
 		text = fmt.Sprintf("the route of node %s to %s (%s) leads to device %s, and the address does not answer there", node, to, route.Prefix, route.Device)
 	case !next.IsValid() || next == at:
@@ -147,9 +147,9 @@ func (p places) brokenRoute(node string, r *reading, to netip.Addr, on string, w
 	case on != "" && p.with(next) != "" && p.with(next) != on:
 		text = fmt.Sprintf("the route of node %s to %s (%s) leads via %s, which is node %s, and %s is on node %s", node, to, route.Prefix, next, p.with(next), to, on)
 	case usual != nil && usual.Via.IsValid() && usual.Via != next:
-		text = fmt.Sprintf("the route of node %s to %s (%s) leads via %s, and that to other addresses of node %s via %s", node, to, route.Prefix, next, on, usual.Via)
+		text = fmt.Sprintf("the route of node %s to %s (%s) leads via %s, but the route to other addresses of node %s via %s", node, to, route.Prefix, next, on, usual.Via)
 	case at.IsValid() && p.direct(node, on, r):
-		text = fmt.Sprintf("the route of node %s to %s (%s) leads via %s, which is no node; the routes to Pods of other nodes lead via these nodes", node, to, route.Prefix, next)
+		text = fmt.Sprintf("the route of node %s to %s (%s) leads via %s, which is not a node; the routes to Pods of other nodes lead via these nodes", node, to, route.Prefix, next)
 	default:
 		return nil
 	}
@@ -179,8 +179,8 @@ func filtered(node string, r *reading, flows int) *diagnose.Finding {
 	devices := strings.Join(r.State.ReversePath, ", ")
 	f := &diagnose.Finding{
 		Code: diagnose.ReverseFilter, Object: "Node " + node,
-		Text: fmt.Sprintf("node %s drops packets whose source it would reach by another device (rp_filter=1 on %s): %s since its start (IPReversePathFilter)", node, devices, quantity.Count(r.State.Filtered, "packet")),
-		Do:   fmt.Sprintf("on node %s: sysctl -w net.ipv4.conf.all.rp_filter=2 (the higher value of all and a device counts), or give it a route back by the same device", node),
+		Text: fmt.Sprintf("node %s drops packets if the route to their source uses another device (rp_filter=1 on %s): %s since its start (IPReversePathFilter)", node, devices, quantity.Count(r.State.Filtered, "packet")),
+		Do:   fmt.Sprintf("on node %s: sysctl -w net.ipv4.conf.all.rp_filter=2 (the higher value of all and the device counts), or give it a route back through the same device", node),
 	}
 	if flows > 0 {
 		f.Text += fmt.Sprintf("; %s through it got no answer", quantity.Count(flows, "recent flow"))
@@ -193,7 +193,7 @@ func delayFindings(node string, r *reading) (list []diagnose.Finding) {
 	for _, d := range r.State.Delays {
 		list = append(list, diagnose.Finding{
 			Code: diagnose.SendsLate, Object: "Node " + node,
-			Text: fmt.Sprintf("node %s makes packets late that leave by %s: the device has a queue of netem", node, d.Device),
+			Text: fmt.Sprintf("node %s delays packets that leave through %s: the device has a netem qdisc", node, d.Device),
 			Do:   fmt.Sprintf("on node %s: tc -s qdisc show dev %s; tc qdisc del dev %[2]s root", node, d.Device),
 		})
 	}
@@ -218,7 +218,7 @@ func stale(node string, r *reading, services []observe.Service, now time.Time) (
 			}
 			list = append(list, diagnose.Finding{
 				Code: diagnose.StuckUDP, Object: "Node " + node,
-				Text: fmt.Sprintf("on node %s %s of UDP to %s (%s), such as that of %s, %s to %s, which is no endpoint", node, quantity.Count(e.Count, "connection entry"), s.Service, e.Destination, e.Source, verb, e.Endpoint),
+				Text: fmt.Sprintf("on node %s %s to %s (%s), such as that of %s, %s to %s, which is not an endpoint", node, quantity.Count(e.Count, "UDP connection entry"), s.Service, e.Destination, e.Source, verb, e.Endpoint),
 				Do:   fmt.Sprintf("on node %s: conntrack -D -p udp --orig-dst %s --orig-port-dst %d --reply-src %s", node, e.Destination.Addr(), e.Destination.Port(), e.Endpoint.Addr()),
 			})
 		}

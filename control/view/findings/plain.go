@@ -96,7 +96,7 @@ func (d *Doctor) follow(ctx context.Context, nodes []observe.Status, answer *dia
 	}
 	answer.Cause = &diagnose.Finding{
 		Code: diagnose.NotTranslated, Object: "Node " + answer.Node,
-		Text: fmt.Sprintf("the rules of node %s do not do with the packet what the objects ask for: verdict %s", answer.Node, r.Verdict),
+		Text: fmt.Sprintf("the rules of node %s do not handle the packet as the objects ask: verdict %s", answer.Node, r.Verdict),
 		Do:   "Explain on the page shows its way through the rules",
 	}
 	does := map[string]string{decision.Drop.String(): "drops", decision.Reject.String(): "rejects"}[r.Verdict]

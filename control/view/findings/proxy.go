@@ -47,14 +47,14 @@ func ofProxy(records []*flow.Record) (found []diagnose.Finding) {
 		who, flows := m.proxy+" on "+nearest.Few(m.nodes), quantity.Count(m.flows, "recent flow")+" to "+m.service
 		switch m.code {
 		case diagnose.ProxyOutdated:
-			f.Text = fmt.Sprintf("%s sent %s to endpoints that had been out of use for more than %s: %s; at the most for %s", who, flows, outdatedAfter, nearest.Few(m.to), m.outdated.Truncate(100*time.Millisecond))
+			f.Text = fmt.Sprintf("%s sent %s to endpoints that had been out of use for more than %s: %s; at most for %s", who, flows, outdatedAfter, nearest.Few(m.to), m.outdated.Truncate(100*time.Millisecond))
 			f.Do = "look for errors in the proxy's log, and how long its last synchronisation took (kubeproxy_sync_proxy_rules_duration_seconds); nfqproxy timeline shows each change"
 		case diagnose.ProxyUnknown:
-			f.Text = fmt.Sprintf("%s sent %s to what is no endpoint of it in any service table that the node keeps: %s", who, flows, nearest.Few(m.to))
+			f.Text = fmt.Sprintf("%s sent %s to an address that is not its endpoint in any service table that the node keeps: %s", who, flows, nearest.Few(m.to))
 			f.Do = "compare the rules of the node with the objects: nfqproxy doctor --rules, or nfqproxy diff"
 		default:
 			f.Text = fmt.Sprintf("%s did not translate %s", who, flows)
-			f.Do = "look whether the proxy runs and has rules for the service: nfqproxy doctor --rules"
+			f.Do = "check whether the proxy runs and has rules for the service: nfqproxy doctor --rules"
 		}
 		found = append(found, f)
 	}

@@ -65,7 +65,7 @@ var faultCases = []faultCase{
 	},
 	{
 		"route --via", []string{"fault", "add", "route", "kind-worker", "--to", "10.244.2.0/24", "--via", "172.20.0.1"}, brief(6), nil, "NFQ076",
-		`the route of node kind-worker to 10\.244\.2\.2 \(10\.244\.2\.0/24\) leads via 172\.20\.0\.1, which is no node; the routes to Pods of other nodes lead via these nodes; \d+ recent flow`,
+		`the route of node kind-worker to 10\.244\.2\.2 \(10\.244\.2\.0/24\) leads via 172\.20\.0\.1, which is not a node; the routes to Pods of other nodes lead via these nodes; \d+ recent flow`,
 		`on node kind-worker: ip route replace 10\.244\.2\.0/24 via 172\.20\.0\.3`,
 	},
 	{
@@ -75,12 +75,12 @@ var faultCases = []faultCase{
 	},
 	{
 		"stale-entry", []string{"fault", "add", "stale-entry", "kind-worker", "--from", "10.244.1.9:40000", "--to", "10.96.0.10", "--port", "53", "--endpoint", "10.244.0.99:53"}, "", []string{"shell", "kube-dns.kube-system:53", "--protocol", "udp"}, "NFQ044",
-		`on node kind-worker 1 connection entry of UDP to kube-system/kube-dns:dns \(10\.96\.0\.10:53\), such as that of 10\.244\.1\.9:40000, leads to 10\.244\.0\.99:53, which is no endpoint`,
+		`on node kind-worker 1 UDP connection entry to kube-system/kube-dns:dns \(10\.96\.0\.10:53\), such as that of 10\.244\.1\.9:40000, leads to 10\.244\.0\.99:53, which is not an endpoint`,
 		`on node kind-worker: conntrack -D -p udp --orig-dst 10\.96\.0\.10 --orig-port-dst 53 --reply-src 10\.244\.0\.99`,
 	},
 	{
 		"delay", []string{"fault", "add", "delay", "kind-worker", "--delay", "20ms"}, "", nil, "NFQ078",
-		`node kind-worker makes packets late that leave by eth0`, `on node kind-worker: tc -s qdisc show dev eth0; tc qdisc del dev eth0 root`,
+		`node kind-worker delays packets that leave through eth0`, `on node kind-worker: tc -s qdisc show dev eth0; tc qdisc del dev eth0 root`,
 	},
 	{
 		"freeze", []string{"fault", "add", "freeze", "kind-worker"}, "", nil, "NFQ048",

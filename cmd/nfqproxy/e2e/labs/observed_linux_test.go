@@ -129,9 +129,9 @@ func TestObservedLab(t *testing.T) {
 		t.Fatal(stderr)
 	}
 	for _, of := range []struct{ shell, proxy string }{{"shell-a", "kube-proxy (iptables) on node-a"}, {"shell-b", "kube-proxy (nftables) on node-b"}} {
-		expect(0, "works, but the rules of "+of.proxy+" have lacked changes of default/web:http for ", "why", of.shell, "web")
+		expect(0, "works, but the rules of "+of.proxy+" have missed changes of default/web:http for ", "why", of.shell, "web")
 		expect(0, "they still lead to 10.244.0.3:8080 (default/web-3)", "why", of.shell, "web")
-		expect(1, "error NFQ093: the rules of "+of.proxy+" have lacked changes of default/web:http for ", "doctor")
+		expect(1, "error NFQ093: the rules of "+of.proxy+" have missed changes of default/web:http for ", "doctor")
 	}
 	expect(0, "node-b: 10.244.0.3:8080: rules not yet, ", "timeline", "web")
 	for _, fault := range []string{"1", "2"} {

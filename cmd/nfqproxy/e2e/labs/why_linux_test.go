@@ -56,7 +56,7 @@ func TestWhy(t *testing.T) {
 		code, _, _ := e2etest.Run(t, nil, "lab", "exec", "--lab", "why", "shell", "--", "bash", "-c", "echo > /dev/tcp/10.96.0.1/443")
 		return code == 1
 	})
-	why(1, "does not work: 172.20.0.4:6444 refuses connections (1 of the last 1): nothing listens at this port (NFQ040)", "shell", "kubernetes:443")
+	why(1, "does not work: 172.20.0.4:6444 refuses connections (1 of the last 1): nothing listens on this port (NFQ040)", "shell", "kubernetes:443")
 
 	write("- {name: https, port: 6443, protocol: TCP}\nendpoints:", "- {name: http, port: 6443, protocol: TCP}\nendpoints:")
 	why(1, `does not work: the EndpointSlices of Service default/kubernetes have no port "https"/TCP, which the Service has; they have "http"/TCP (NFQ015)`, "shell", "kubernetes:443")

@@ -149,7 +149,7 @@ func TestAffinity(t *testing.T) {
 		})
 		second := c.Ask(c.Dial("solo", "tcp", e2etest.AnyPort, "10.96.0.60:80")).Pod
 		if second == first {
-			t.Errorf("still %s, which is no endpoint any more", second)
+			t.Errorf("still %s, which is no longer an endpoint", second)
 		}
 		if third := c.Ask(c.Dial("solo", "tcp", e2etest.AnyPort, "10.96.0.60:80")).Pod; third != second {
 			t.Errorf("not bound to the new endpoint: %s, then %s", second, third)
