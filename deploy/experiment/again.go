@@ -43,7 +43,7 @@ func again(dir string) (*Results, error) {
 		return nil, err
 	}
 	if len(r.Cells) == 0 {
-		return nil, fmt.Errorf("%s has no run that is done", dir)
+		return nil, fmt.Errorf("%s has no finished run", dir)
 	}
 	return r, r.Write(dir)
 }

@@ -104,7 +104,7 @@ func TestReportOfBoth(t *testing.T) {
 	if page := readFile(t, dir, experiment.FileReport); !strings.Contains(page, "The same file, simulated and live") {
 		t.Error("the page is not that of both")
 	}
-	if _, err := experiment.Report(t.TempDir()); err == nil || !strings.Contains(err.Error(), "is not the directory of an experiment") {
+	if _, err := experiment.Report(t.TempDir()); err == nil || !strings.Contains(err.Error(), "is not an experiment's directory") {
 		t.Errorf("an empty directory: %v", err)
 	}
 }

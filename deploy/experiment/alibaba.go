@@ -83,7 +83,7 @@ func (p *reader) records(text io.Reader, path string, wanted [][]string, each fu
 	}
 	for _, names := range wanted {
 		if !slices.ContainsFunc(names, r.has) {
-			fail(1, fmt.Errorf("want a column %s, as Alibaba's microservice traces have it", strings.Join(names, " or ")))
+			fail(1, fmt.Errorf("want a column %s, as in Alibaba's microservice traces", strings.Join(names, " or ")))
 			return
 		}
 	}

@@ -56,7 +56,7 @@ func Bundle(dir string, w io.Writer) (large []string, err error) {
 	}
 	if len(large) == 0 { // otherwise only those who have the files can tell
 		if x, err := loadSealed(dir, ""); err != nil {
-			return nil, fmt.Errorf("%s does not have all that it takes to run it again: %w", dir, err)
+			return nil, fmt.Errorf("%s does not contain everything needed to run it again: %w", dir, err)
 		} else if x.Digest != r.Run.Digest {
 			return nil, fmt.Errorf("%s: a file of the experiment was changed after the runs: its digest is %s, and that of the runs %s", dir, x.Digest, r.Run.Digest)
 		}

@@ -182,10 +182,10 @@ func TestBundleDiffers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := found.Verdict(); err == nil || !strings.Contains(err.Error(), "files differ; they were made by nfqproxy test, and this is v9") {
+	if err := found.Verdict(); err == nil || !strings.Contains(err.Error(), "files differ; they were made by nfqproxy test, but this is v9") {
 		t.Errorf("verdict %v", err)
 	}
-	for _, want := range []string{"results by nfqproxy test (go", "run again by nfqproxy v9 (go", "runs.csv: differs from line 3 on\n", "windows.csv: same\n", "run.json: same but for version and machine\n"} {
+	for _, want := range []string{"results by nfqproxy test (go", "run again by nfqproxy v9 (go", "runs.csv: differs from line 3 on\n", "windows.csv: same\n", "run.json: same except for version and machine\n"} {
 		if !strings.Contains(found.Text(), want) {
 			t.Errorf("no %q in\n%s", want, found.Text())
 		}
@@ -228,11 +228,11 @@ func TestBundleRefused(t *testing.T) {
 		bundle []byte
 		want   string
 	}{
-		"text":              {[]byte("apiVersion: v1\n"), "not a bundle of an experiment"},
+		"text":              {[]byte("apiVersion: v1\n"), "not an experiment's bundle"},
 		"cut off":           {bundle[:len(bundle)/2], "damaged bundle"},
 		"flipped bit":       {flipped, "damaged bundle"},
 		"other archive":     {one(&tar.Header{Name: "a/b", Size: 1}, "x"), "it has no SHA256SUMS"},
-		"changed file":      {archived(t, headers, contents), "summary.txt was changed: it does not have the SHA-256"},
+		"changed file":      {archived(t, headers, contents), "summary.txt was changed: its SHA-256 is not the one"},
 		"parent":            {one(&tar.Header{Name: "a/../../b"}), `"a/../../b" is not the name of a file in its directory`},
 		"top is the parent": {one(&tar.Header{Name: "../b"}), `"../b" is not the name`},
 		"absolute":          {one(&tar.Header{Name: "/etc/b"}), `"/etc/b" is not the name`},
@@ -244,8 +244,8 @@ func TestBundleRefused(t *testing.T) {
 		"twice":             {archived(t, []*tar.Header{{Name: "a/b"}, {Name: "a/b"}}, nil), "it has b twice"},
 		"no run.json":       {with(func(f map[string]string) { delete(f, "swept/run.json") }), "it has no run.json"},
 		"broken run.json":   {with(func(f map[string]string) { f["swept/run.json"] = "{" }), "damaged bundle"},
-		"other experiment":  {with(func(f map[string]string) { f["swept/experiment.yaml"] += "# more\n" }), "the experiment is not the one of the results"},
-		"other script":      {with(func(f map[string]string) { f["swept/scripts/first.star"] = failing }), "the experiment is not the one of the results"},
+		"other experiment":  {with(func(f map[string]string) { f["swept/experiment.yaml"] += "# more\n" }), "the experiment does not belong to the results"},
+		"other script":      {with(func(f map[string]string) { f["swept/scripts/first.star"] = failing }), "the experiment does not belong to the results"},
 		"file of the reader": {with(func(f map[string]string) {
 			f["swept/experiment.yaml"] = strings.Replace(swept, "exponential, mean: 5ms", "empirical, file: /etc/hostname", 1)
 		}), "hostname is not among the files of the results"},

@@ -127,12 +127,12 @@ func (r *Results) warn(s *Series) {
 		r.Run.Warnings = append(r.Run.Warnings, label(s.Algorithm, s.Point)+": "+fmt.Sprintf(format, args...))
 	}
 	if s.Short > 0 {
-		add("in %d of %d runs MSER-5 finds no end of the warm-up in the first half: want a longer duration", s.Short, s.Runs)
+		add("in %d of %d runs, MSER-5 finds no end of the warm-up in the first half: use a longer duration", s.Short, s.Runs)
 	}
 	measured := s.Duration - s.Warmup
 	switch {
 	case s.Load >= 1:
-		add("load %.3g: the queues grow until the end, and there is no stationary state", s.Load)
+		add("load %.3g: the queues grow until the end; there is no steady state", s.Load)
 	case s.Relaxation > 0 && measured > 0:
 		// The mean number of customers of M/M/1 approaches the stationary one such that the integral of what lacks is about a
 		// quarter of the relaxation time (Abate and Whitt, Transient Behavior of the M/M/1 Queue: Starting at the Origin, 1987).

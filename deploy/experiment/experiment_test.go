@@ -140,15 +140,15 @@ func TestDirectory(t *testing.T) {
 	}
 	for _, tt := range []struct{ name, dir, version, want string }{
 		{"heavy-tail", dir, "test", "has the results of another experiment"},
-		{"endpoint-changes", dir, "other", "has results of nfqproxy test (simulate), and this is other (simulate)"},
-		{"endpoint-changes", files, "test", "is not empty, and not the directory of an experiment"},
+		{"endpoint-changes", dir, "other", "has results of nfqproxy test (simulate), but this is other (simulate)"},
+		{"endpoint-changes", files, "test", "is neither empty nor an experiment's directory"},
 	} {
 		r := experiment.Runner{Experiment: load(t, tt.name, 1), Backend: experiment.Simulate{}, Dir: tt.dir, Version: tt.version}
 		if _, err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s into %s: %v, want %s", tt.name, tt.dir, err, tt.want)
 		}
 	}
-	if _, err := experiment.Open(files); err == nil || !strings.Contains(err.Error(), "is not the directory of an experiment") {
+	if _, err := experiment.Open(files); err == nil || !strings.Contains(err.Error(), "is not an experiment's directory") {
 		t.Error(err)
 	}
 }
@@ -214,7 +214,7 @@ func TestMistakes(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ old, new, want string }{
 		{"kind: Experiment", "kind: Lab", "x.yaml:2: kind: want Experiment"},
-		{"name: small", "name: Small", "x.yaml:3: metadata.name: want small letters"},
+		{"name: small", "name: Small", "x.yaml:3: metadata.name: want lower-case letters"},
 		{"nodes: 2", "nodes: 0", "x.yaml:6: cluster.nodes: want 1 to 5000, or a lab"},
 		{"nodes: 2", "nods: 2", "x.yaml:6: cluster.nods: unknown field"},
 		{"endpoints: 3", "endpoints: many", `x.yaml:7: cluster.services[0].endpoints: want an integer, have the string "many"`},
@@ -222,7 +222,7 @@ func TestMistakes(t *testing.T) {
 		{"mean: 5ms", "mean: -5ms", "x.yaml:10: workload.work"},
 		{"duration: 2s", "duration: 2", "x.yaml:11: duration: want a time with its unit"},
 		{"[random, lc+second-chance]", "[random, best]", `x.yaml:12: algorithms[1]: balancing algorithm "best": unknown`},
-		{"[random, lc+second-chance]", "[lc, lc]", "x.yaml:12: algorithms[1]: want an algorithm that does not occur twice"},
+		{"[random, lc+second-chance]", "[lc, lc]", "x.yaml:12: algorithms[1]: want each algorithm only once"},
 		{"seeds: 2", "seeds: 100000", "x.yaml:13: seeds: want 1 to 1000"},
 		{"seeds: 2", "columns: [speed]", "x.yaml:13: columns[0]: want one of flows"},
 		{"seeds: 2", "window: 3s", "x.yaml:13: window: want one that ends after the warm-up"},

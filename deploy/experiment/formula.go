@@ -53,7 +53,7 @@ var formulas = []formula{
 	{"ring-max-mean", "flows_max_mean", "consistent hashing with one point for each endpoint: Holst (1980)", func(c *traffic.Config, a string) (float64, error) {
 		s, err := oneService(c)
 		if name, _ := script.Path(a); err == nil && !strings.HasPrefix(name, "script:") && a != "ring(1)" {
-			err = fmt.Errorf("%s is no ring of consistent hashing", a)
+			err = fmt.Errorf("%s is not a consistent-hashing ring", a)
 		}
 		return theory.RingMaxOverMean(len(s.Endpoints)), err
 	}},
@@ -240,7 +240,7 @@ func ballsIntoBins(c *traffic.Config, algorithm string) (float64, error) {
 	case !allWithin(c):
 		return 0, errors.New("wants a number of flows within the duration (process: deterministic, flows)")
 	case w.Work.Kind != "constant" || w.Work.Mean < c.Duration:
-		return 0, errors.New("wants connections that outlive the duration (distribution: constant)")
+		return 0, errors.New("wants connections that last beyond the duration (distribution: constant)")
 	case w.Requests != nil:
 		return 0, errors.New("wants no requests: each connection has one")
 	case len(c.Events) > 0 || c.Warmup > 0:

@@ -83,7 +83,7 @@ func TestLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "another run writes into "+r.Dir) {
+	if _, err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "another run is writing to "+r.Dir) {
 		t.Errorf("started twice: %v", err)
 	}
 	unlock()

@@ -69,7 +69,7 @@ func Load(nameOrPath string, own ...balance.Entry) (*Experiment, error) {
 	info, err := os.Stat(nameOrPath)
 	switch {
 	case os.IsNotExist(err) && !strings.ContainsAny(nameOrPath, "./"):
-		return nil, fmt.Errorf("no file and no shipped experiment %q%s; shipped experiments: %s", nameOrPath, nearest.Hint(nameOrPath, labs.Experiments()), strings.Join(labs.Experiments(), ", "))
+		return nil, fmt.Errorf("%q is neither a file nor an experiment of nfqproxy%s; its experiments: %s", nameOrPath, nearest.Hint(nameOrPath, labs.Experiments()), strings.Join(labs.Experiments(), ", "))
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
@@ -215,7 +215,7 @@ func newReader(name, dir string) *reader {
 
 // spec checks what is not the simulation's, and fills in what has a default.
 func (p *reader) spec(s *Spec) {
-	p.Want("metadata.name", validName.MatchString(s.Metadata.Name), "want small letters, digits and hyphens, 1 to 63")
+	p.Want("metadata.name", validName.MatchString(s.Metadata.Name), "want lower-case letters, digits and hyphens, 1 to 63")
 	p.Want("title", !strings.ContainsAny(s.Title, "\n\r"), "want one line")
 	p.Want("algorithms", len(s.Algorithms) > 0, "missing: want one or more, as [random, lc]")
 	for i := range s.Algorithms {
@@ -226,7 +226,7 @@ func (p *reader) spec(s *Spec) {
 			a += traffic.SecondChance
 		}
 		s.Algorithms[i] = a
-		p.Want(field, !ok || a != "" && slices.Index(s.Algorithms, a) == i, "want an algorithm that does not occur twice")
+		p.Want(field, !ok || a != "" && slices.Index(s.Algorithms, a) == i, "want each algorithm only once")
 	}
 	for i := range s.Cluster.Services {
 		algorithm := &s.Cluster.Services[i].Algorithm
@@ -284,9 +284,9 @@ func (p *reader) generate(from *Cluster, into *traffic.Cluster) {
 	for i := range from.Services {
 		s, at := &from.Services[i], fmt.Sprintf("cluster.services[%d]", i)
 		namespace := orElse(s.Namespace, "default")
-		p.Want(at+".name", validName.MatchString(s.Name) && !names[namespace+"/"+s.Name], "want small letters, digits and hyphens, 1 to 63, and a name that no other has")
+		p.Want(at+".name", validName.MatchString(s.Name) && !names[namespace+"/"+s.Name], "want lower-case letters, digits and hyphens, 1 to 63, and a name that no other has")
 		names[namespace+"/"+s.Name] = true
-		p.Want(at+".namespace", validName.MatchString(namespace), "want small letters, digits and hyphens")
+		p.Want(at+".namespace", validName.MatchString(namespace), "want lower-case letters, digits and hyphens")
 		p.Want(at+".count", s.Count >= 0 && s.Count <= traffic.MaxServices, "want 1 to %d", traffic.MaxServices)
 		p.Want(at+".endpoints", s.Endpoints > 0 && s.Endpoints <= traffic.MaxEndpoints, "want 1 to %d", traffic.MaxEndpoints)
 		services += orElse(s.Count, 1)

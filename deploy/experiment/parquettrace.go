@@ -98,7 +98,7 @@ func eachRow(f *parquet.File, name string, named *traffic.Columns, each func(row
 	case !ok:
 		return fmt.Errorf("there is no column %s: name it in workload.arrivals.columns", name)
 	case leaf.MaxRepetitionLevel > 0:
-		return fmt.Errorf("column %s has lists: want one value in each row", name)
+		return fmt.Errorf("column %s contains lists: want one value per row", name)
 	}
 	row, rows, unit := 0, int(f.NumRows()), unitOf(leaf.Node.Type(), orElse(named.Unit, time.Second))
 	err := eachValue(f, leaf.ColumnIndex, func(v parquet.Value) error {
@@ -117,7 +117,7 @@ func eachRow(f *parquet.File, name string, named *traffic.Columns, each func(row
 	return err
 }
 
-var errNotEqual = errors.New("the Parquet file is damaged: a column has another number of rows than the file")
+var errNotEqual = errors.New("the Parquet file is damaged: a column does not have as many rows as the file")
 
 // maxWork bounds the work of a flow.
 const maxWork = 1e8 * time.Second
@@ -184,7 +184,7 @@ func timeOf(v parquet.Value, unit time.Duration) (time.Duration, error) {
 			n = int64(v.Int32())
 		}
 		if n > most/int64(unit) || n < -most/int64(unit) {
-			return 0, fmt.Errorf("%d is too far away from 0", n)
+			return 0, fmt.Errorf("%d is too far from 0", n)
 		}
 		return time.Duration(n) * unit, nil
 	case parquet.Float, parquet.Double:

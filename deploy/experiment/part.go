@@ -137,7 +137,7 @@ func (w *Worker) Run(ctx context.Context, archive []byte, index int) (p *Part, e
 			return err
 		}
 		if work.Version != w.Version {
-			return fmt.Errorf("the experiment is to run with nfqproxy %s, and this is %s", work.Version, w.Version)
+			return fmt.Errorf("the experiment needs nfqproxy %s, but this is %s", work.Version, w.Version)
 		}
 		cells := work.Part(index)
 		if len(cells) == 0 {
@@ -224,7 +224,7 @@ func (p *Part) Encode() ([]byte, error) {
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: partType, Bytes: b.Bytes()})
 	if len(text) > maxPart {
-		return nil, fmt.Errorf("the results of %d runs have %d bytes, and a log takes %d: fewer runs in a part, or a longer window, make fewer", len(p.Cells), len(text), maxPart)
+		return nil, fmt.Errorf("the results of %d runs have %d bytes, but a log holds at most %d: use fewer runs per part, or a longer window", len(p.Cells), len(text), maxPart)
 	}
 	return text, nil
 }
@@ -260,9 +260,9 @@ func DecodePart(log []byte) (*Part, error) {
 func (p *Part) Check(x *Experiment, version string, cells []Key) error {
 	switch {
 	case p.Version != version:
-		return fmt.Errorf("results of nfqproxy %s, and this is %s", p.Version, version)
+		return fmt.Errorf("results of nfqproxy %s, but this is %s", p.Version, version)
 	case p.Digest != x.Digest:
-		return fmt.Errorf("results of another experiment, or of another text of this one: digest %s, want %s", p.Digest, x.Digest)
+		return fmt.Errorf("results of another experiment, or of another version of this one: digest %s, want %s", p.Digest, x.Digest)
 	}
 	for i, c := range p.Cells {
 		if len(p.Cells) != len(cells) || c.Key != cells[i] || p.Costs[i].Key != cells[i] {

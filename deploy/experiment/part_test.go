@@ -248,7 +248,7 @@ func TestPartRefused(t *testing.T) {
 		index  int
 		want   string
 	}{
-		{other, 0, "the experiment is to run with nfqproxy test, and this is v9"},
+		{other, 0, "the experiment needs nfqproxy test, but this is v9"},
 		{worker, 1, "part 1 does not exist: there are 1, from 0 on"},
 		{worker, -1, "part -1 does not exist"},
 	} {
@@ -266,8 +266,8 @@ func TestPartRefused(t *testing.T) {
 		cells   []experiment.Key
 		want    string
 	}{
-		{x, "v9", cells, "results of nfqproxy test, and this is v9"},
-		{changed, "test", cells, "or of another text of this one"},
+		{x, "v9", cells, "results of nfqproxy test, but this is v9"},
+		{changed, "test", cells, "or of another version of this one"},
 		{x, "test", []experiment.Key{{Algorithm: x.Algorithms[0], Seed: 2, Repeat: 1}}, "results of other runs"},
 		{x, "test", nil, "results of other runs"},
 	} {
@@ -286,7 +286,7 @@ func TestPartRefused(t *testing.T) {
 	}
 	// What gzip cannot make smaller is too long for a log.
 	part.Cells[0].ScriptErrors = []string{noise(8 << 20)}
-	if _, err := part.Encode(); err == nil || !strings.Contains(err.Error(), "and a log takes 8388608") {
+	if _, err := part.Encode(); err == nil || !strings.Contains(err.Error(), "but a log holds at most 8388608") {
 		t.Error(err)
 	}
 	x.Own = []balance.Entry{{Name: "own"}}

@@ -35,7 +35,7 @@ type Results struct {
 func Open(dir string) (*Results, error) {
 	run, err := readRun(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%s is not the directory of an experiment: it has no %s", dir, FileRun)
+		return nil, fmt.Errorf("%s is not an experiment's directory: it has no %s", dir, FileRun)
 	} else if err != nil {
 		return nil, err
 	}

@@ -145,7 +145,7 @@ func (r *Runner) lock() (unlock func(), err error) {
 	// Some file systems have no locks.
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		_ = dir.Close()
-		return nil, fmt.Errorf("another run writes into %s: wait until it ends, or give another directory with --output-directory", r.Dir)
+		return nil, fmt.Errorf("another run is writing to %s: wait until it ends, or give another directory with --output-directory", r.Dir)
 	}
 	return func() { _ = dir.Close() }, nil
 }
@@ -168,13 +168,13 @@ func (r *Runner) prepare() error {
 		before, err := readRun(r.Dir)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
-			return fmt.Errorf("%s is not empty, and not the directory of an experiment: give another one with --output-directory", r.Dir)
+			return fmt.Errorf("%s is neither empty nor an experiment's directory: give another one with --output-directory", r.Dir)
 		case err != nil:
 			return err
 		case before.Digest != run.Digest:
-			return fmt.Errorf("%s has the results of another experiment, or of another text of this one: give another directory with --output-directory, or remove it", r.Dir)
+			return fmt.Errorf("%s has the results of another experiment, or of another version of this one: give another directory with --output-directory, or remove it", r.Dir)
 		case before.Backend != run.Backend || before.Version != run.Version:
-			return fmt.Errorf("%s has results of nfqproxy %s (%s), and this is %s (%s): give another directory with --output-directory, or remove it", r.Dir, before.Version, before.Backend, run.Version, run.Backend)
+			return fmt.Errorf("%s has results of nfqproxy %s (%s), but this is %s (%s): give another directory with --output-directory, or remove it", r.Dir, before.Version, before.Backend, run.Version, run.Backend)
 		}
 		if r.Elsewhere != nil {
 			run.Machine = before.Machine

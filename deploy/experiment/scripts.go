@@ -173,5 +173,5 @@ func (r *Results) scriptNote() string {
 	if calls > 0 {
 		count = fmt.Sprintf(" (%d calls)", calls)
 	}
-	return fmt.Sprintf("a script failed in %d of %d runs%s, and such endpoints were drawn at random: %s", failed, len(r.Cells), count, first)
+	return fmt.Sprintf("a script failed in %d of %d runs%s; endpoints were then selected at random: %s", failed, len(r.Cells), count, first)
 }

@@ -144,7 +144,7 @@ func TestScriptMistakes(t *testing.T) {
 		{"[script:none.star]", "x.yaml:12: algorithms[0]: balancing script: "},
 		{"[script:broken.star]", "x.yaml:12: algorithms[0]: balancing script " + filepath.Join(dir, "broken.star") + ":1:11: "},
 		{"[script:a.star, script:b/a.star]", "x.yaml:12: algorithms[1]: scripts "},
-		{"[script:a.star, script:./a.star]", "x.yaml:12: algorithms[1]: want an algorithm that does not occur twice"},
+		{"[script:a.star, script:./a.star]", "x.yaml:12: algorithms[1]: want each algorithm only once"},
 		{"['script:']", "x.yaml:12: algorithms[0]: balancing algorithm \"script:\": want script:FILE"},
 		{"[script:b]", "x.yaml:12: algorithms[0]: balancing script " + filepath.Join(dir, "b") + ": want a file"},
 	} {

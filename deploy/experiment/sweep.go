@@ -70,7 +70,7 @@ func (p *reader) checkSweep(all []Sweep) {
 		if s.Name == "" {
 			s.Name = s.Field[strings.LastIndex(s.Field, ".")+1:]
 		}
-		p.Want(at+".name", sweptName.MatchString(s.Name) && !names[s.Name] && !slices.Contains(keyColumns, s.Name), "want a name of letters and digits that no other parameter and no column of the results has, not %q", s.Name)
+		p.Want(at+".name", sweptName.MatchString(s.Name) && !names[s.Name] && !slices.Contains(keyColumns, s.Name), "want a name of letters and digits that no other parameter or result column has, not %q", s.Name)
 		names[s.Name] = true
 		p.Want(at+".values", len(s.Values) > 0, "missing: want one or more")
 		seen := make(map[string]bool)

@@ -40,7 +40,7 @@ func (p *reader) arrivals(c *traffic.Config) {
 	}
 	path := a.File
 	isParquet := bytes.HasPrefix(data, []byte(parquetMagic))
-	p.Want("workload.arrivals.columns", a.Columns == nil || isParquet, "%s is no Parquet file, and has no columns to name", a.File)
+	p.Want("workload.arrivals.columns", a.Columns == nil || isParquet, "%s is not a Parquet file, and has no columns to name", a.File)
 	in, err := plain(data)
 	if err != nil {
 		p.Fail(fieldFile, "%s: %w", a.File, err)
@@ -50,7 +50,7 @@ func (p *reader) arrivals(c *traffic.Config) {
 	header, _ := text.Peek(4 << 10)
 	names := headerOf(string(header))
 	alibaba := slices.Contains(names, "traceid") || slices.Contains(names, "msname")
-	p.Want("workload.arrivals.microservice", a.Microservice == "" || alibaba, "%s is no trace of Alibaba's microservices", a.File)
+	p.Want("workload.arrivals.microservice", a.Microservice == "" || alibaba, "%s is not a trace of Alibaba's microservices", a.File)
 	profile := a.Process == "profile"
 	p.Want("workload.arrivals.counts", !profile || len(a.Counts) == 0, "counts and file cannot be used together")
 	switch {

@@ -34,7 +34,7 @@ func unpack(from io.Reader, dir string) (names []string, err error) {
 	defer root.Close()
 	z, err := gzip.NewReader(from)
 	if err != nil {
-		return nil, fmt.Errorf("not a bundle of an experiment: %w", err)
+		return nil, fmt.Errorf("not an experiment's bundle: %w", err)
 	}
 	z.Multistream(false)
 	u := unpacking{root: root, sums: make(map[string]string)}
@@ -55,11 +55,11 @@ func unpack(from io.Reader, dir string) (names []string, err error) {
 	}
 	const padding = 1 << 20 // of archives; gzip's own checksum is after it
 	if n, err := io.Copy(io.Discard, io.LimitReader(z, padding)); err != nil || n == padding {
-		return nil, fmt.Errorf("damaged bundle: %w", cmp.Or(err, errors.New("more follows the archive")))
+		return nil, fmt.Errorf("damaged bundle: %w", cmp.Or(err, errors.New("extra data after the archive")))
 	}
 	sums, err := root.ReadFile(FileSums)
 	if err != nil {
-		return nil, fmt.Errorf("not a bundle of an experiment: it has no %s", FileSums)
+		return nil, fmt.Errorf("not an experiment's bundle: it has no %s", FileSums)
 	}
 	delete(u.sums, FileSums)
 	if err := u.check(sums); err != nil {
@@ -85,9 +85,9 @@ func (u *unpacking) add(h *tar.Header, from io.Reader) error {
 	u.size += max(h.Size, 0)
 	switch {
 	case h.Typeflag != tar.TypeReg:
-		return fmt.Errorf("not a bundle of an experiment: %q is no file", h.Name)
+		return fmt.Errorf("not an experiment's bundle: %q is no file", h.Name)
 	case top != u.top || name == "" || path.Clean(name) != name || !filepath.IsLocal(top) || !filepath.IsLocal(name) || strings.Count(name, "/") > 1 || strings.ContainsAny(name, "\\\r\n"):
-		return fmt.Errorf("not a bundle of an experiment: %q is not the name of a file in its directory", h.Name)
+		return fmt.Errorf("not an experiment's bundle: %q is not the name of a file in its directory", h.Name)
 	case u.size > maxBundleSize || len(u.sums) == maxBundleFiles:
 		return fmt.Errorf("the bundle is too large: want at most %d files and %d MiB", maxBundleFiles, maxBundleSize>>20)
 	case u.sums[name] != "":
@@ -116,10 +116,10 @@ func (u *unpacking) check(sums []byte) error {
 		listed[name] = true
 		switch u.sums[name] {
 		case "":
-			return fmt.Errorf("damaged bundle: %q is in %s, and not in the bundle", name, FileSums)
+			return fmt.Errorf("damaged bundle: %q is in %s, but not in the bundle", name, FileSums)
 		case sum:
 		default:
-			return fmt.Errorf("damaged bundle: %s was changed: it does not have the SHA-256 that is in %s", name, FileSums)
+			return fmt.Errorf("damaged bundle: %s was changed: its SHA-256 is not the one in %s", name, FileSums)
 		}
 	}
 	for name := range u.sums {

@@ -75,11 +75,11 @@ func (v *Verifier) verify(ctx context.Context, bundle io.Reader, dir string) (*V
 	was, err := readRun(packed)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil, fmt.Errorf("not a bundle of an experiment: it has no %s", FileRun)
+		return nil, fmt.Errorf("not an experiment's bundle: it has no %s", FileRun)
 	case err != nil:
 		return nil, fmt.Errorf("damaged bundle: %w", err)
 	case was.Backend != Simulate{}.Name():
-		return nil, fmt.Errorf("all files have their SHA-256, and cannot be verified beyond that: the results are of runs by %s, and no two of those are the same", was.Backend)
+		return nil, fmt.Errorf("all files match their SHA-256, but more cannot be verified: the results are from runs by %s, and no two of those are the same", was.Backend)
 	}
 	x, err := v.load(packed, &was)
 	if err != nil {
@@ -109,7 +109,7 @@ func (v *Verifier) load(dir string, run *Run) (*Experiment, error) {
 	case err != nil:
 		return nil, err
 	case x.Digest != run.Digest:
-		return nil, fmt.Errorf("the experiment is not the one of the results: its digest is %s, and theirs %s", x.Digest, run.Digest)
+		return nil, fmt.Errorf("the experiment does not belong to the results: its digest is %s, theirs %s", x.Digest, run.Digest)
 	case run.Seeds < 1 || run.Seeds > MaxSeeds || run.Repeats != x.Repeats:
 		return nil, fmt.Errorf("damaged bundle: %s: %d seeds with %d repeats", FileRun, run.Seeds, run.Repeats)
 	}
@@ -178,7 +178,7 @@ func compareFile(packed, again, name string) (differs bool, text string, err err
 	case bytes.Equal(was, now):
 		return false, "same", nil
 	case name == FileRun && sameRun(was, now):
-		return false, "same but for version and machine", nil
+		return false, "same except for version and machine", nil
 	}
 	if strings.HasSuffix(name, ".parquet") {
 		return true, "differs", nil
@@ -246,7 +246,7 @@ func (v *Verification) Verdict() error {
 	}
 	why := ""
 	if v.Was.Version != v.Now.Version {
-		why = fmt.Sprintf("; they were made by nfqproxy %s, and this is %s", v.Was.Version, v.Now.Version)
+		why = fmt.Sprintf("; they were made by nfqproxy %s, but this is %s", v.Was.Version, v.Now.Version)
 	}
 	return fmt.Errorf("%s: %d of %d files differ%s", v.Name, differ, compared, why)
 }

@@ -30,7 +30,7 @@ type Applied struct {
 func Applicable(o *manifest.Objects, files string) (*Applied, error) {
 	switch {
 	case o.Lab != nil:
-		return nil, fmt.Errorf("%s has a Lab: edit the running lab's own file instead; changes of it apply at once", files)
+		return nil, fmt.Errorf("%s has a Lab: edit the running lab's own file instead; changes to it apply at once", files)
 	case len(o.Services)+len(o.EndpointSlices)+len(o.Deployments)+len(o.Pods) == 0:
 		return nil, fmt.Errorf("no Service, EndpointSlice, Deployment or Pod in %s", files)
 	}
@@ -43,7 +43,7 @@ func LeftOut(o *manifest.Objects) (lines []string) {
 		lines = append(lines, fmt.Sprintf("left out: %d %s", skipped.Count, skipped.Kind))
 	}
 	if n := len(o.Nodes); n > 0 {
-		lines = append(lines, fmt.Sprintf("left out: %d Node (the nodes of a lab are those of its file)", n))
+		lines = append(lines, fmt.Sprintf("left out: %d Node (a lab's nodes come from its file)", n))
 	}
 	return lines
 }
@@ -82,7 +82,7 @@ func (s *state) apply(a *Applied, now time.Time) (changes []string, err error) {
 	}
 	for _, o := range a.EndpointSlices {
 		if s.made[nameOf(o)] {
-			add("EndpointSlice %s is left out: it is made of the pods that Service %s selects", nameOf(o), o.Labels[discoveryv1.LabelServiceName])
+			add("EndpointSlice %s is left out: the lab makes it from the pods that Service %s selects", nameOf(o), o.Labels[discoveryv1.LabelServiceName])
 			continue
 		}
 		apply(s.applied.slices, s.written.EndpointSlices, o, "EndpointSlice", add)
@@ -127,7 +127,7 @@ func noteLeftOut(what string, spec corev1.PodSpec, add func(string, ...any)) {
 			add("%s: container %s runs the built-in server, not the image %s", what, c.Name, c.Image)
 		}
 		if c.ReadinessProbe != nil && !labfile.Probed(c.ReadinessProbe) {
-			add("%s: container %s: the readinessProbe has no effect: a lab probes by httpGet or tcpSocket", what, c.Name)
+			add("%s: container %s: the readinessProbe has no effect: a lab supports httpGet and tcpSocket", what, c.Name)
 		}
 	}
 }
@@ -137,7 +137,7 @@ func (s *state) applyPod(p *Pod, add func(string, ...any)) error {
 	if own := s.pod(p.FullName()); own != nil {
 		switch {
 		case !s.pods[p.FullName()].ends.IsZero():
-			return fmt.Errorf("pod %s is terminating: apply it again when it has ended", p.FullName())
+			return fmt.Errorf("pod %s is terminating: apply it again when it is gone", p.FullName())
 		case p.Node != "" && p.Node != own.Node:
 			return fmt.Errorf("pod %s: spec.nodeName: it is on %s, and pods do not move: delete it first", p.FullName(), own.Node)
 		}
@@ -151,7 +151,7 @@ func (s *state) applyPod(p *Pod, add func(string, ...any)) error {
 		add("pod %s is changed", p.FullName())
 		if d := s.deploymentOf(own); d != nil && !selects(d.Labels, own.Labels) {
 			own.Deployment = "" // which replaces it
-			add("pod %s has not the labels of deployment %s any more, which replaces it", p.FullName(), d.FullName())
+			add("pod %s no longer has the labels of deployment %s, which replaces it", p.FullName(), d.FullName())
 		}
 	} else {
 		changes, err := s.addPod(*p)
@@ -195,7 +195,7 @@ func (s *state) delete(c *Deletion, now time.Time) (changes []string, err error)
 	case "EndpointSlice":
 		for _, name := range slices.Sorted(maps.Keys(s.made)) {
 			if name == c.Name || strings.HasSuffix(name, "/"+c.Name) {
-				return nil, fmt.Errorf("EndpointSlice %s is made of the pods that a Service selects, and would come again: delete the Service, or change its selector", name)
+				return nil, fmt.Errorf("EndpointSlice %s is made from the pods that a Service selects, and would come back: delete the Service, or change its selector", name)
 			}
 		}
 		s.applied.slices, err = drop(s.applied.slices, s.written.EndpointSlices, c, add)

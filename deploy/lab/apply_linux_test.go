@@ -97,7 +97,7 @@ func TestApply(t *testing.T) {
 
 	// A pod that loses its deployment's labels is replaced, and lives on.
 	lines(must(l.apply(edit(l.get("yaml", "po", "web-4"), "app: web", "app: debug"))),
-		"pod shop/web-4 is changed", "pod shop/web-4 has not the labels of deployment shop/web any more, which replaces it", "pod shop/web-5 is added on node-a with 10.244.0.5")
+		"pod shop/web-4 is changed", "pod shop/web-4 no longer has the labels of deployment shop/web, which replaces it", "pod shop/web-5 is added on node-a with 10.244.0.5")
 	l.answers("shell", "10.244.0.4:8081")
 	if got := l.get("text", "eps", ""); strings.Contains(got, "10.244.0.4 ") || !strings.Contains(got, "10.244.0.5 ") {
 		t.Errorf("EndpointSlices:\n%s", got)
@@ -127,7 +127,7 @@ func TestApply(t *testing.T) {
 
 	// EndpointSlices that are made of pods cannot be written; those of a Service without a selector can.
 	slice := l.get("yaml", "eps", "")
-	if got := must(l.apply(slice)); strings.Count(got, "is left out: it is made of the pods that Service ") != 2 {
+	if got := must(l.apply(slice)); strings.Count(got, "is left out: the lab makes it from the pods that Service ") != 2 {
 		t.Errorf("%s", got)
 	}
 	const own = "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: hand, namespace: shop, labels: {kubernetes.io/service-name: hand}}\naddressType: IPv4\nendpoints: [{addresses: [10.244.0.9]}]\n"
@@ -148,7 +148,7 @@ func TestApply(t *testing.T) {
 		t.Errorf("after all is deleted:\n%s", got)
 	}
 	for _, d := range []struct{ kind, name, want string }{
-		{"Service", "web", `no Service "web"`}, {"Pod", "own", "pod shop/own is terminating already"}, {"Deployment", "web", `no deployment "web": the lab has none`}, {"Node", "node-a", `"Node": want one of Service, EndpointSlice, Pod, Deployment`},
+		{"Service", "web", `no Service "web"`}, {"Pod", "own", "pod shop/own is already terminating"}, {"Deployment", "web", `no deployment "web": the lab has none`}, {"Node", "node-a", `"Node": want one of Service, EndpointSlice, Pod, Deployment`},
 	} {
 		if _, err := l.Change(t.Context(), Change{Delete: &Deletion{Kind: d.kind, Name: d.name}}); err == nil || !strings.Contains(err.Error(), d.want) {
 			t.Errorf("%v: %v", d, err)
@@ -167,7 +167,7 @@ func TestDeleteMadeSlice(t *testing.T) {
 	t.Parallel()
 	l := newLivingLab(t)
 	name := l.Objects().EndpointSlices[0].Name
-	if _, err := l.Change(t.Context(), Change{Delete: &Deletion{Kind: "EndpointSlice", Name: name}}); err == nil || !strings.Contains(err.Error(), "is made of the pods that a Service selects") {
+	if _, err := l.Change(t.Context(), Change{Delete: &Deletion{Kind: "EndpointSlice", Name: name}}); err == nil || !strings.Contains(err.Error(), "is made from the pods that a Service selects") {
 		t.Error(err)
 	}
 }

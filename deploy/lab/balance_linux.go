@@ -44,7 +44,7 @@ func (l *Lab) Algorithms(ctx context.Context) (*observe.Algorithms, error) {
 func (l *Lab) Shadows(ctx context.Context, service string) (*observe.Shadows, error) {
 	m, ok := l.Observer.(*mapped)
 	if !ok {
-		return nil, errors.New("the flow API of the lab is not open")
+		return nil, errors.New("the lab's flow API is not open")
 	}
 	return m.Shadows(ctx, service)
 }

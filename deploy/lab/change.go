@@ -123,7 +123,7 @@ func (s *Spec) withNames(errs []yamlfile.FieldError) error {
 func (s *state) podNamed(name string) (*Pod, error) {
 	p, err := named("pod", name, s.spec.Pods, (*Pod).FullName)
 	if err == nil && !s.pods[p.FullName()].ends.IsZero() {
-		return nil, fmt.Errorf("pod %s is terminating already", p.FullName())
+		return nil, fmt.Errorf("pod %s is already terminating", p.FullName())
 	}
 	return p, err
 }
@@ -229,7 +229,7 @@ func (s *state) nodeEvent(c *NodeEvent, now time.Time) (changes []string, err er
 	switch c.Action {
 	case "down":
 		ns.down = true
-		changes = []string{fmt.Sprintf("node %s has lost its connection; its pods are not ready", n.Name)}
+		changes = []string{fmt.Sprintf("node %s is disconnected; its pods are not ready", n.Name)}
 	case "up":
 		ns.down = false
 		changes = []string{fmt.Sprintf("node %s is connected", n.Name)}
@@ -241,7 +241,7 @@ func (s *state) nodeEvent(c *NodeEvent, now time.Time) (changes []string, err er
 			switch {
 			case p.Node != n.Name || !s.pods[p.FullName()].ends.IsZero():
 			case p.Deployment == "" && !c.Force:
-				changes = append(changes, fmt.Sprintf("pod %s stays: it is of no deployment (a drain with force removes it)", p.FullName()))
+				changes = append(changes, fmt.Sprintf("pod %s stays: it belongs to no deployment (a drain with --force removes it)", p.FullName()))
 			default:
 				changes = append(changes, s.end(p, now, nil))
 			}

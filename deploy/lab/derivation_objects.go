@@ -58,7 +58,7 @@ func (d *derivation) takeNodes(objects []*corev1.Node) error {
 			for _, a := range o.Status.Addresses {
 				ip := parseAddr(a.Address)
 				if other, ok := d.at[ip].(*derivedNode); ok && other != n && a.Type == kind {
-					return fmt.Errorf("Node %s: its address %s is that of Node %s, too", o.Name, ip, other.Name)
+					return fmt.Errorf("Node %s: its address %s is also that of Node %s", o.Name, ip, other.Name)
 				}
 				if a.Type == kind {
 					d.addAddress(n, ip)
@@ -151,7 +151,7 @@ func (d *derivation) addPodAddress(p *derivedPod, a netip.Addr, what string) err
 	case *derivedNode:
 		return fmt.Errorf("%s: its address %s is that of node %s, but hostNetwork is not set", what, a, other.Name)
 	case *derivedPod:
-		return fmt.Errorf("%s: its address %s is that of pod %s, too", what, a, other.FullName())
+		return fmt.Errorf("%s: its address %s is also that of pod %s", what, a, other.FullName())
 	}
 	if _, ok := decision.AddressOf(p.Addresses, decision.FamilyOf(a)); ok {
 		return fmt.Errorf("%s: %s is a second %s address; a pod has one", what, a, decision.FamilyOf(a))

@@ -26,13 +26,13 @@ func TestDeriveErrors(t *testing.T) {
 		options DeriveOptions
 		want    string
 	}{
-		{"nothing", nodeObject("node-a", "172.20.0.2", ""), DeriveOptions{}, "no Services among the objects"},
+		{"nothing", nodeObject("node-a", "172.20.0.2", ""), DeriveOptions{}, "the objects contain no Services"},
 		{"no such namespace", web, DeriveOptions{Namespaces: []string{"shop", "shup"}}, `no Service in namespace "shup"`},
 		{"no such service", web, DeriveOptions{Services: []decision.ServiceName{{Namespace: "shop", Name: "wbe"}}}, "no Service shop/wbe"},
-		{"an address of two nodes", web + nodeObject("node-a", "172.20.0.2", "") + nodeObject("node-b", "172.20.0.2", ""), DeriveOptions{}, "Node node-b: its address 172.20.0.2 is that of Node node-a, too"},
+		{"an address of two nodes", web + nodeObject("node-a", "172.20.0.2", "") + nodeObject("node-b", "172.20.0.2", ""), DeriveOptions{}, "Node node-b: its address 172.20.0.2 is also that of Node node-a"},
 		{
 			"an address of two pods", web + podObject("shop", "a", "node-a", "10.244.0.2", "") + podObject("shop", "b", "node-a", "10.244.0.2", ""), DeriveOptions{},
-			"Pod shop/b: its address 10.244.0.2 is that of pod shop/a, too",
+			"Pod shop/b: its address 10.244.0.2 is also that of pod shop/a",
 		},
 		{
 			"a pod with a node's address", web + nodeObject("node-a", "172.20.0.2", "") + podObject("shop", "a", "node-a", "172.20.0.2", ""), DeriveOptions{},

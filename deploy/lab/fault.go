@@ -20,7 +20,7 @@ func (s *Spec) validate(f *Fault) error {
 	}
 	f.Host = host
 	if kind, _ := labapi.FaultKindOf(f.Kind); host == routerName || kind.NodesOnly && s.node(host) == nil {
-		return invalid("host", fmt.Errorf("%s is not a node: the fault %s is one of nodes", host, f.Kind))
+		return invalid("host", fmt.Errorf("%s is not a node: the fault %s is only for nodes", host, f.Kind))
 	}
 	f.Text = f.String()
 	return nil

@@ -164,7 +164,7 @@ func (d *daemon) freeze() error {
 func (l *Lab) injectDelay(ns *netns.Namespace, f *Fault) (func(context.Context) error, error) {
 	for _, other := range l.faults.list {
 		if other.Kind == f.Kind && other.Host == f.Host {
-			return nil, fmt.Errorf("fault %d is one, too: remove it first", other.ID)
+			return nil, fmt.Errorf("fault %d is of the same kind: remove it first", other.ID)
 		}
 	}
 	err := ns.SetDelay(hostDevice, time.Duration(f.Delay), time.Duration(f.Jitter))

@@ -31,7 +31,7 @@ func kubeProxyPath(given string) (string, error) {
 	if given = cmp.Or(given, os.Getenv(KubeProxyVariable)); given != "" {
 		path, err := exec.LookPath(given)
 		if err != nil {
-			return "", fmt.Errorf("no program kube-proxy: %w", err)
+			return "", fmt.Errorf("kube-proxy not found: %w", err)
 		}
 		return filepath.Abs(path)
 	}
@@ -41,7 +41,7 @@ func kubeProxyPath(given string) (string, error) {
 	if path, err := exec.LookPath("kube-proxy"); err == nil {
 		return path, nil
 	}
-	return "", errors.New("there is no program kube-proxy: give its path with --kube-proxy or " + KubeProxyVariable + ", or build it with \"make peers\"")
+	return "", errors.New("kube-proxy not found: give its path with --kube-proxy or " + KubeProxyVariable + ", or build it with \"make peers\"")
 }
 
 // runKubeProxy has a node's daemon be kube-proxy.

@@ -33,7 +33,7 @@ func TestKubeProxyPath(t *testing.T) {
 	t.Chdir(dir)
 	t.Setenv("PATH", filepath.Join(dir, "path"))
 	t.Setenv(KubeProxyVariable, "")
-	if _, err := kubeProxyPath(""); err == nil || err.Error() != `there is no program kube-proxy: give its path with --kube-proxy or NFQPROXY_KUBE_PROXY, or build it with "make peers"` {
+	if _, err := kubeProxyPath(""); err == nil || err.Error() != `kube-proxy not found: give its path with --kube-proxy or NFQPROXY_KUBE_PROXY, or build it with "make peers"` {
 		t.Error(err)
 	}
 	expect("", write("path", "kube-proxy"))
@@ -42,7 +42,7 @@ func TestKubeProxyPath(t *testing.T) {
 	t.Setenv(KubeProxyVariable, own)
 	expect("", own)
 	expect("path/kube-proxy", filepath.Join(dir, "path", "kube-proxy"))
-	if _, err := kubeProxyPath(filepath.Join(dir, "none")); err == nil || !strings.HasPrefix(err.Error(), "no program kube-proxy: ") {
+	if _, err := kubeProxyPath(filepath.Join(dir, "none")); err == nil || !strings.HasPrefix(err.Error(), "kube-proxy not found: ") {
 		t.Error(err)
 	}
 }
@@ -63,7 +63,7 @@ func TestNoKubeProxy(t *testing.T) {
 	_, err := upWith(t, "kind", "", func(s *Spec, o *Options) {
 		s.Nodes[1].Proxy, s.Nodes[1].KubeProxyMode, o.KubeProxy = "kube-proxy", "nftables", "/no/such/program"
 	})
-	if err == nil || !strings.Contains(err.Error(), "node kind-worker has proxy: kube-proxy: no program kube-proxy: ") {
+	if err == nil || !strings.Contains(err.Error(), "node kind-worker has proxy: kube-proxy: kube-proxy not found: ") {
 		t.Error(err)
 	}
 }

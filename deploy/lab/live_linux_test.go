@@ -182,7 +182,7 @@ func TestLive(t *testing.T) {
 	l.do(Change{RemovePod: &RemovePod{Pod: "shop/web-1", Grace: new(labapi.Duration(time.Hour))}})
 	l.expect("10.244.0.2 not ready terminating, 10.244.0.3, 10.244.0.4, 10.244.1.2, 10.244.1.3")
 	l.answers("shell", "10.244.0.2:8080")
-	if _, err := l.Change(t.Context(), Change{RemovePod: &RemovePod{Pod: "web-1"}}); err == nil || !strings.Contains(err.Error(), "terminating already") {
+	if _, err := l.Change(t.Context(), Change{RemovePod: &RemovePod{Pod: "web-1"}}); err == nil || !strings.Contains(err.Error(), "already terminating") {
 		t.Errorf("a pod ends twice: %v", err)
 	}
 	l.do(Change{RemovePod: &RemovePod{Pod: "web-2", Grace: new(labapi.Duration(0))}})
@@ -298,7 +298,7 @@ func TestInvalidChanges(t *testing.T) {
 		{Change{Scale: &Scale{Deployment: "web", Replicas: 1001}}, "scale.replicas", "1001 replicas: want a number from 0 to 1000"},
 		{Change{AddPod: &Pod{Name: "x", Node: "node-c"}}, "addPod.node", `no node "node-c"`},
 		{Change{AddPod: &Pod{Name: "x", GracePeriodSeconds: new(uint16(3601))}}, "addPod.gracePeriodSeconds", "3601 seconds: want a number from 0 to 3600"},
-		{Change{AddPod: &Pod{Name: "x", ReadinessProbe: new(corev1.Probe)}}, "addPod.readinessProbe", "readinessProbe: a lab probes by httpGet or tcpSocket"},
+		{Change{AddPod: &Pod{Name: "x", ReadinessProbe: new(corev1.Probe)}}, "addPod.readinessProbe", "readinessProbe: a lab supports httpGet and tcpSocket"},
 		{Change{AddPod: &Pod{}}, "", "pod default/: "},
 		{Change{AddPod: &Pod{Name: "x", Ports: []Port{{}}}}, "", "pod default/x: port 0: want a port from 1 to 65535"},
 		{Change{AddPod: &Pod{Name: "x", Ports: []Port{{Port: 80, Protocol: decision.SCTP}}}}, "", "pod default/x: port 80/SCTP: the built-in server supports TCP and UDP"},

@@ -52,7 +52,7 @@ func Load(nameOrPath string) (*File, error) {
 	info, err := os.Stat(path)
 	switch {
 	case os.IsNotExist(err) && !strings.ContainsAny(nameOrPath, "./"):
-		return nil, fmt.Errorf("no file and no built-in lab %q%s; built-in labs: %s", nameOrPath, nearest.Hint(nameOrPath, labs.Names()), strings.Join(labs.Names(), ", "))
+		return nil, fmt.Errorf("%q is neither a file nor a built-in lab%s; built-in labs: %s", nameOrPath, nearest.Hint(nameOrPath, labs.Names()), strings.Join(labs.Names(), ", "))
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():

@@ -254,7 +254,7 @@ func (s *state) unready(p *Pod) string {
 	ps := s.pods[p.FullName()]
 	switch {
 	case s.nodes[p.Node].down:
-		return "node " + p.Node + " has lost its connection"
+		return "node " + p.Node + " is disconnected"
 	case ps.unready:
 		return "made not ready by a command"
 	case p.ReadinessProbe == nil || ps.probe == probeSucceeds:

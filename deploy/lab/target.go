@@ -93,7 +93,7 @@ func portOf(services []*decision.ServicePort, at netip.Addr, p decision.Protocol
 	case len(ports) == 1:
 		return only, nil
 	case len(ports) > 1:
-		return 0, fmt.Errorf("give one of the ports %s", strings.Join(ports, ", "))
+		return 0, fmt.Errorf("give one of these ports: %s", strings.Join(ports, ", "))
 	case p == decision.TCP:
 		return http, nil
 	}

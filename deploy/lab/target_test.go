@@ -76,7 +76,7 @@ func TestPortOf(t *testing.T) {
 		err  string
 	}{
 		{one, decision.TCP, 3000, ""}, {one, decision.UDP, 53, ""}, {two, decision.TCP, 80, ""}, {none, decision.TCP, 80, ""},
-		{two, decision.UDP, 0, "give one of the ports 53, 54"}, {none, decision.UDP, 0, "give the port"},
+		{two, decision.UDP, 0, "give one of these ports: 53, 54"}, {none, decision.UDP, 0, "give the port"},
 	} {
 		got, err := portOf(services, tt.at, tt.p)
 		if got != tt.want || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {

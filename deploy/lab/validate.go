@@ -193,7 +193,7 @@ func (s *Spec) network(a netip.Addr) *Network {
 
 func (v *validation) ports(path string, ports []Port) {
 	if len(ports) > maxPorts {
-		v.fail(path, "%d ports; at most %d", len(ports), maxPorts)
+		v.fail(path, "%d ports; want at most %d", len(ports), maxPorts)
 	}
 	for i, p := range ports {
 		at := fmt.Sprintf("%s[%d]", path, i)

@@ -134,7 +134,7 @@ func readMessage(c *net.UnixConn, into any) (files []*os.File, err error) {
 	}
 	size := binary.BigEndian.Uint32(header)
 	if size > maxMessage || len(files) > maxFiles {
-		return files, fmt.Errorf("message of %d bytes and %d files: not of this program", size, len(files))
+		return files, fmt.Errorf("message of %d bytes and %d files: not from this program", size, len(files))
 	}
 	data := make([]byte, size)
 	if _, err := io.ReadFull(c, data); err != nil {

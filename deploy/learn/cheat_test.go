@@ -58,7 +58,7 @@ func forge(t testing.TB, r *Record, file string) {
 // TestCheats: a class of two, of whom Ada has worked, and what Bob hands in. The last cases are those that nothing finds.
 func TestCheats(t *testing.T) {
 	ada, bob := []float64{0, 40.123, 31.5, 12.75, 0.001, 95.031, 0}, []float64{0, 52.4, 20.25, 33.125, 0.001, 71.6, 0}
-	const edit, copied = "the record was edited: event %d does not follow from those before", "its times follow each other as in %s: one is a copy of the other"
+	const edit, copied = "the record was edited: event %d does not follow from the events before it", "its times follow each other as in %s: one is a copy of the other"
 	for _, tc := range []struct {
 		name  string
 		class uint64 // of "learn grade --seed"
@@ -101,7 +101,7 @@ func TestCheats(t *testing.T) {
 		}, "event 2: the unit is finished without step read", "", ""},
 		{"the unit was never started", 42, func(t *testing.T, _ *Course, _ *Record, file string) {
 			do(t, file, Passed)
-		}, "event 1: passed, but the unit has not begun", "", ""},
+		}, "event 1: passed, but the unit was not started", "", ""},
 
 		// 2. He hands in a copy of Ada's record.
 		{"a copy with his name", 42, func(t *testing.T, _ *Course, a *Record, file string) {
@@ -141,7 +141,7 @@ func TestCheats(t *testing.T) {
 				t.Fatal(err)
 			}
 			worked(t, files[0], c, at(7), bob...)
-		}, "the seed is not that of the student", "", ""},
+		}, "the seed is not the student's", "", ""},
 
 		// 4. He does not do the work.
 		{"a script types the solutions", 42, func(t *testing.T, c *Course, _ *Record, file string) {

@@ -260,12 +260,12 @@ func TestFaults(t *testing.T) {
 			r := do(t, files[0], finished...)
 			r.Events[3].Time = at(0)
 			write(t, r)
-		}, 42, "the record was edited: event 4 does not follow from those before"},
+		}, 42, "the record was edited: event 4 does not follow from the events before it"},
 		{"a removed event", func(t *testing.T, files []string) {
 			r := do(t, files[0], Began, Passed, Answered, Passed, Passed)
 			r.Events = slices.Delete(r.Events, 1, 2)
 			write(t, r)
-		}, 42, "the record was edited: event 2 does not follow from those before"},
+		}, 42, "the record was edited: event 2 does not follow from the events before it"},
 		{"the name of another student", func(t *testing.T, files []string) {
 			r := do(t, files[1])
 			r.Student = "Ada Lovelace"
@@ -273,8 +273,8 @@ func TestFaults(t *testing.T) {
 			if err := os.Rename(files[1], files[0]); err != nil {
 				t.Fatal(err)
 			}
-		}, 42, "the seed is not that of the student"},
-		{"another class", func(t *testing.T, files []string) { do(t, files[0], finished...) }, 43, "the seed is not that of the student"},
+		}, 42, "the seed is not the student's"},
+		{"another class", func(t *testing.T, files []string) { do(t, files[0], finished...) }, 43, "the seed is not the student's"},
 		{"no class", func(t *testing.T, files []string) { do(t, files[0], finished...) }, 0, ""},
 		{"other values", func(t *testing.T, files []string) {
 			r := reopened(t, files[0])

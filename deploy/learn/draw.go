@@ -46,7 +46,7 @@ func draw(file string, data []byte, seed uint64) (values map[string]string, vari
 		case len(v.OneOf) > 0:
 			values[v.Name] = v.OneOf[r.IntN(len(v.OneOf))]
 		case v.From > v.To || v.From == 0 && v.To == 0:
-			p.Fail(at, "want oneOf, or from and a to that is not below it")
+			p.Fail(at, "want oneOf, or from and to, with to at least as large as from")
 		case v.To-v.From < 0 || v.To-v.From == math.MaxInt:
 			p.Fail(at, "has too many numbers")
 		default:
@@ -57,14 +57,14 @@ func draw(file string, data []byte, seed uint64) (values map[string]string, vari
 		names := make(map[string]bool)
 		for i, v := range written.Variants {
 			at := "variants[" + strconv.Itoa(i) + "]"
-			p.Want(at+".name", v.Name != "" && !names[v.Name], "want a name that no other variant has")
+			p.Want(at+".name", v.Name != "" && !names[v.Name], "want a name that differs from all other variants")
 			names[v.Name] = true
 			for name, value := range v.Values {
 				p.Want(at+".values", variableName.MatchString(name), "%q: want a letter, and letters and digits", name)
 				p.Want(at+".values", !strings.Contains(value, "\n"), "%s: want one line", name)
 				first := written.Variants[0].Values
 				_, has := first[name]
-				p.Want(at+".values", has || values[name] != "", "%s: the first variant lacks it, and it is no variable", name)
+				p.Want(at+".values", has || values[name] != "", "%s: the first variant does not have it, and it is not a variable", name)
 			}
 		}
 		chosen := written.Variants[seed%n]

@@ -12,10 +12,10 @@ import (
 // fault is why a record cannot be trusted. The error is about the unit.
 func (r *Record) fault(u *Unit, class uint64) (string, error) {
 	if i := r.Verify(); i >= 0 {
-		return fmt.Sprintf("the record was edited: event %d does not follow from those before", i+1), nil
+		return fmt.Sprintf("the record was edited: event %d does not follow from the events before it", i+1), nil
 	}
 	if class != 0 && r.Seed != UnitSeed(class, r.Student) {
-		return "the seed is not that of the student", nil
+		return "the seed is not the student's", nil
 	}
 	seed, judged := UnitSeed(r.Seed, u.ID), false
 	next, right := -1, false // the step under way; -1: the unit has not begun
@@ -35,7 +35,7 @@ func (r *Record) fault(u *Unit, class uint64) (string, error) {
 			continue
 		}
 		if next < 0 {
-			return fault("%s, but the unit has not begun", e.Kind)
+			return fault("%s, but the unit was not started", e.Kind)
 		}
 		if e.Step != "" && u.step(e.Step) == nil {
 			return fault("the unit has no step %q: is the record of another version of the course?", e.Step)

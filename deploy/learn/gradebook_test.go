@@ -57,7 +57,7 @@ Zoë,,,,,0,0
 			if err != nil || b.String() != tc.want {
 				t.Errorf("%v\n%s\nwant\n%s", err, b.String(), tc.want)
 			}
-			want := []string{files[1] + ": no grade: the record was edited: event 2 does not follow from those before"}
+			want := []string{files[1] + ": no grade: the record was edited: event 2 does not follow from the events before it"}
 			switch len(tc.o.Students) {
 			case 1:
 				want = []string{files[1] + `: student "=Bob" is not in the list of students`, files[2] + `: student "Zoë" is not in the list of students`}

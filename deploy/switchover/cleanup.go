@@ -49,7 +49,7 @@ func (s *Switch) clean(ctx context.Context, n *node) error {
 		return cmp.Or(readiness(p), fmt.Errorf("pod %s has not ended", p.Name)) // a running pod is ready
 	})
 	if err != nil {
-		return fmt.Errorf("%w; nfqproxy's rules may still be in the kernel of the node, and serve (kubectl -n %s logs %s)", err, namespace, made.Name)
+		return fmt.Errorf("%w; nfqproxy's rules may still be in the node's kernel, and still serve (kubectl -n %s logs %s)", err, namespace, made.Name)
 	}
 	return s.deleteCleanups(ctx, n)
 }

@@ -57,12 +57,12 @@ func (f *Flows) Check(ctx context.Context, node string) error {
 	case err != nil:
 		return err
 	case summary.answered > 0:
-		f.Report(fmt.Sprintf("node %s: %d of %d new TCP flows to services have an answer", node, summary.answered, summary.flows))
+		f.Report(fmt.Sprintf("node %s: %d of %d new TCP flows to services got an answer", node, summary.answered, summary.flows))
 		return nil
 	case summary.unanswered > 0:
-		return fmt.Errorf("none of %d new TCP flows to services has an answer", summary.flows)
+		return fmt.Errorf("none of %d new TCP flows to services got an answer", summary.flows)
 	case !settled:
-		return errors.New("no new flow to a service has an answer yet")
+		return errors.New("no new flow to a service got an answer yet")
 	}
 	f.Report(fmt.Sprintf("node %s: no new TCP flow to a service so far", node))
 	return nil

@@ -27,12 +27,12 @@ func TestFlows(t *testing.T) {
 		first, later string // errors of the first check and of one after the time to settle
 		report       string
 	}{
-		"answered":     {serving, []observe.Item{answered, unanswered, waiting}, "", "", "node a: 1 of 3 new TCP flows to services have an answer"},
-		"unanswered":   {serving, []observe.Item{unanswered, unanswered}, "none of 2 new TCP flows to services has an answer", "none of 2 new TCP flows", ""},
-		"undecided":    {serving, []observe.Item{waiting}, "no new flow to a service has an answer yet", "", "node a: no new TCP flow to a service so far"},
-		"none":         {serving, nil, "no new flow to a service has an answer yet", "", "node a: no new TCP flow to a service so far"},
-		"another node": {serving, []observe.Item{of("TCP", "b", flow.Unanswered, false)}, "no new flow to a service has an answer yet", "", "node a: no new TCP flow to a service so far"},
-		"UDP":          {serving, []observe.Item{of("UDP", "a", flow.Unanswered, false)}, "no new flow to a service has an answer yet", "", "node a: no new TCP flow to a service so far"},
+		"answered":     {serving, []observe.Item{answered, unanswered, waiting}, "", "", "node a: 1 of 3 new TCP flows to services got an answer"},
+		"unanswered":   {serving, []observe.Item{unanswered, unanswered}, "none of 2 new TCP flows to services got an answer", "none of 2 new TCP flows", ""},
+		"undecided":    {serving, []observe.Item{waiting}, "no new flow to a service got an answer yet", "", "node a: no new TCP flow to a service so far"},
+		"none":         {serving, nil, "no new flow to a service got an answer yet", "", "node a: no new TCP flow to a service so far"},
+		"another node": {serving, []observe.Item{of("TCP", "b", flow.Unanswered, false)}, "no new flow to a service got an answer yet", "", "node a: no new TCP flow to a service so far"},
+		"UDP":          {serving, []observe.Item{of("UDP", "a", flow.Unanswered, false)}, "no new flow to a service got an answer yet", "", "node a: no new TCP flow to a service so far"},
 		"problem":      {stuck, []observe.Item{answered}, "NFQ", "NFQ", ""},
 		"unreachable":  {away, nil, "cannot connect", "", "node a: flows are not checked: cannot connect"},
 	} {

@@ -60,10 +60,10 @@ func (s *Switch) configuration() (configuration, error) {
 		if why == nil {
 			return configuration{shared: true}, nil
 		}
-		return own, fmt.Errorf("%w: give --cluster-cidr and --api-server, for a ConfigMap of nfqproxy's own", why)
+		return own, fmt.Errorf("%w: give --cluster-cidr and --api-server, for nfqproxy's own ConfigMap", why)
 	}
 	if s.ClusterCIDR == "" || s.APIServer == "" {
-		return own, errors.New("--cluster-cidr and --api-server need each other: give both, for a ConfigMap of nfqproxy's own")
+		return own, errors.New("--cluster-cidr and --api-server must be given together, for nfqproxy's own ConfigMap")
 	}
 	if u, err := url.Parse(s.APIServer); err != nil || u.Scheme != "https" || u.Host == "" || strings.ContainsAny(s.APIServer, " \n") {
 		return own, fmt.Errorf("--api-server %q: want https://HOST:PORT, which does not depend on a service proxy", s.APIServer)
@@ -81,7 +81,7 @@ func (s *Switch) configuration() (configuration, error) {
 // checkShareable returns why the daemons cannot use a ConfigMap.
 func checkShareable(m *corev1.ConfigMap) error {
 	if m == nil {
-		return errors.New("there is no ConfigMap kube-proxy in kube-system")
+		return errors.New("no ConfigMap kube-proxy in kube-system")
 	}
 	for _, file := range []string{configFile, kubeconfigFile} {
 		if m.Data[file] == "" {

@@ -165,7 +165,7 @@ func (s *Switch) toNfqproxy(ctx context.Context, n *node, which string) error {
 	s.print("node %s: %v: back to kube-proxy", n.name, err)
 	s.printLog(ctx, n)
 	if e := s.toKubeProxy(ctx, n); e != nil {
-		return fmt.Errorf("node %s: %w; and the way back to kube-proxy failed: %w", n.name, err, e)
+		return fmt.Errorf("node %s: %w; and switching back to kube-proxy failed: %w", n.name, err, e)
 	}
 	return fmt.Errorf("node %s: %w; the node is back with kube-proxy, and the switch stops here", n.name, err)
 }
@@ -179,7 +179,7 @@ func (s *Switch) toKubeProxy(ctx context.Context, n *node) error {
 	if err := s.await(ctx, "kube-proxy", func(ctx context.Context) error {
 		return s.servedBy(ctx, n, s.state.kubeProxy, s.state.nfqproxy)
 	}); err != nil {
-		return fmt.Errorf("%w (nfqproxy's rules are still in its kernel, and serve)", err)
+		return fmt.Errorf("%w (nfqproxy's rules are still in its kernel, and still serve)", err)
 	}
 	if err := s.clean(ctx, n); err != nil {
 		return err
@@ -251,7 +251,7 @@ func served(pods []corev1.Pod, by, other *appsv1.DaemonSet, updated bool) error 
 			return fmt.Errorf("pod %s is still there", p.Name)
 		case !metav1.IsControlledBy(p, by):
 		case p.DeletionTimestamp != nil || updated && !current(p, by):
-			outdated = fmt.Errorf("pod %s is still to be replaced", p.Name)
+			outdated = fmt.Errorf("pod %s has not been replaced yet", p.Name)
 		case why != nil:
 			unready = why
 		default:
@@ -288,11 +288,11 @@ func readiness(p *corev1.Pod) error {
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		switch w, t := c.State.Waiting, c.LastTerminationState.Terminated; {
 		case w != nil:
-			return fmt.Errorf("pod %s: container %s waits: %s", p.Name, c.Name, join(w.Reason, w.Message))
+			return fmt.Errorf("pod %s: container %s is waiting: %s", p.Name, c.Name, join(w.Reason, w.Message))
 		case t != nil:
-			return fmt.Errorf("pod %s: container %s is not ready, and has ended before with exit code %d: %s", p.Name, c.Name, t.ExitCode, join(t.Reason, t.Message))
+			return fmt.Errorf("pod %s: container %s is not ready, and exited before with code %d: %s", p.Name, c.Name, t.ExitCode, join(t.Reason, t.Message))
 		case c.State.Running != nil && !c.Ready:
-			return fmt.Errorf("pod %s: container %s runs and is not ready", p.Name, c.Name)
+			return fmt.Errorf("pod %s: container %s is running, but not ready", p.Name, c.Name)
 		}
 	}
 	return fmt.Errorf("pod %s is not ready: %s", p.Name, join(string(p.Status.Phase), p.Status.Message))

@@ -58,17 +58,17 @@ func TestServed(t *testing.T) {
 		{[]corev1.Pod{podOf("coredns", "1", true)}, true, "no pod of DaemonSet nfqproxy on the node"},
 		{[]corev1.Pod{podOf("nfqproxy", "2", true), podOf("kube-proxy", "1", true)}, true, "pod kube-proxy-1 is still there"},
 		{[]corev1.Pod{podOf("kube-proxy", "1", true, ending), podOf("nfqproxy", "2", true)}, true, "pod kube-proxy-1 is still there"},
-		{[]corev1.Pod{podOf("nfqproxy", "1", true)}, true, "pod nfqproxy-1 is still to be replaced"},
+		{[]corev1.Pod{podOf("nfqproxy", "1", true)}, true, "pod nfqproxy-1 has not been replaced yet"},
 		{[]corev1.Pod{podOf("nfqproxy", "1", true)}, false, ""},
-		{[]corev1.Pod{podOf("nfqproxy", "2", true, ending)}, false, "pod nfqproxy-2 is still to be replaced"},
+		{[]corev1.Pod{podOf("nfqproxy", "2", true, ending)}, false, "pod nfqproxy-2 has not been replaced yet"},
 		// During a rolling update with a surge there are two.
 		{[]corev1.Pod{podOf("nfqproxy", "2", true), podOf("nfqproxy", "1", true, ending)}, true, ""},
 		{[]corev1.Pod{podOf("nfqproxy", "1", true, ending), podOf("nfqproxy", "2", true)}, true, ""},
-		{[]corev1.Pod{podOf("nfqproxy", "2", false, container(waits)), podOf("nfqproxy", "1", true)}, true, "pod nfqproxy-2: container nfqproxy waits: ImagePullBackOff: not found"},
+		{[]corev1.Pod{podOf("nfqproxy", "2", false, container(waits)), podOf("nfqproxy", "1", true)}, true, "pod nfqproxy-2: container nfqproxy is waiting: ImagePullBackOff: not found"},
 		{[]corev1.Pod{podOf("nfqproxy", "2", false)}, true, "pod nfqproxy-2 is not ready: Running"},
-		{[]corev1.Pod{podOf("nfqproxy", "2", false, container(waits))}, true, "pod nfqproxy-2: container nfqproxy waits: ImagePullBackOff: not found"},
-		{[]corev1.Pod{podOf("nfqproxy", "2", false, container(runs))}, true, "pod nfqproxy-2: container nfqproxy runs and is not ready"},
-		{[]corev1.Pod{podOf("nfqproxy", "2", false, container(crashed))}, true, "pod nfqproxy-2: container nfqproxy is not ready, and has ended before with exit code 1: Error: no CAP_NET_ADMIN"},
+		{[]corev1.Pod{podOf("nfqproxy", "2", false, container(waits))}, true, "pod nfqproxy-2: container nfqproxy is waiting: ImagePullBackOff: not found"},
+		{[]corev1.Pod{podOf("nfqproxy", "2", false, container(runs))}, true, "pod nfqproxy-2: container nfqproxy is running, but not ready"},
+		{[]corev1.Pod{podOf("nfqproxy", "2", false, container(crashed))}, true, "pod nfqproxy-2: container nfqproxy is not ready, and exited before with code 1: Error: no CAP_NET_ADMIN"},
 	} {
 		got := ""
 		if err := served(tt.pods, by, other, tt.updated); err != nil {

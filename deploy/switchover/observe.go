@@ -28,7 +28,7 @@ func (s *Switch) Observe(ctx context.Context) error {
 		return fmt.Errorf("API server %s: look for what is installed: %w", s.Config.Host, err)
 	}
 	if installed != nil && !observes(installed) {
-		return errors.New("nfqproxy serves nodes of this cluster, and so there is nothing to observe: nfqproxy flows --cluster shows its own flows; to observe kube-proxy, run nfqproxy uninstall --cluster first")
+		return errors.New("nfqproxy serves nodes of this cluster, so there is nothing to observe: nfqproxy flows --cluster shows its own flows; to observe kube-proxy, run nfqproxy uninstall --cluster first")
 	}
 	manifests, config, err := s.observing(ctx)
 	if err != nil {

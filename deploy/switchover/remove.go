@@ -46,7 +46,7 @@ func (s *Switch) allBack(ctx context.Context) error {
 	}
 	for _, n := range s.state.nodes {
 		if n.proxy == Nfqproxy || n.rules {
-			return fmt.Errorf("node %s has nfqproxy: run the command again, to switch it to kube-proxy", n.name)
+			return fmt.Errorf("node %s has nfqproxy: run the command again to switch it to kube-proxy", n.name)
 		}
 	}
 	return nil

@@ -43,16 +43,16 @@ func newNode(n *corev1.Node) *node {
 // obstacle is why a node cannot be switched now.
 func obstacle(n *corev1.Node) string {
 	if system := cmp.Or(n.Labels[corev1.LabelOSStable], n.Status.NodeInfo.OperatingSystem, "linux"); system != "linux" {
-		return fmt.Sprintf("its operating system is %s, and nfqproxy requires Linux", system)
+		return fmt.Sprintf("its operating system is %s, but nfqproxy requires Linux", system)
 	}
 	i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 	switch {
 	case n.DeletionTimestamp != nil:
-		return "it is about to be deleted"
+		return "it is being deleted"
 	case i < 0 || n.Status.Conditions[i].Status != corev1.ConditionTrue:
 		return "it is not ready"
 	case n.Spec.Unschedulable:
-		return "it is unschedulable (kubectl uncordon " + n.Name + " ends that)"
+		return "it is unschedulable (kubectl uncordon " + n.Name + " changes that)"
 	}
 	return ""
 }
@@ -150,7 +150,7 @@ func (s *Switch) noKubeProxyError(ctx context.Context) error {
 	}
 	for _, n := range list.Items {
 		if strings.Contains(n.Status.NodeInfo.KubeletVersion, "+k3s") {
-			return errors.New("no DaemonSet kube-proxy in kube-system: k3s runs kube-proxy in its own process, which follows no node label; start k3s with --disable-kube-proxy instead" + byHand)
+			return errors.New("no DaemonSet kube-proxy in kube-system: k3s runs kube-proxy in its own process, which ignores node labels; start k3s with --disable-kube-proxy instead" + byHand)
 		}
 	}
 	pods, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
@@ -159,7 +159,7 @@ func (s *Switch) noKubeProxyError(ctx context.Context) error {
 	}
 	for _, p := range pods.Items {
 		if _, static := p.Annotations[corev1.MirrorPodAnnotationKey]; static && strings.HasPrefix(p.Name, KubeProxy) {
-			return fmt.Errorf("no DaemonSet kube-proxy in kube-system: kube-proxy runs as a static pod of each node (%s, for example), as on GKE and RKE2, which follows no node label: disable it in the configuration of the nodes instead%s", p.Name, byHand)
+			return fmt.Errorf("no DaemonSet kube-proxy in kube-system: kube-proxy runs as a static pod of each node (%s, for example), as on GKE and RKE2, which ignores node labels: disable it in the configuration of the nodes instead%s", p.Name, byHand)
 		}
 	}
 	return errors.New("no DaemonSet kube-proxy in kube-system: there is no proxy that node labels could switch; if another program serves Services (Cilium, for example), disable that first" + byHand)

@@ -30,7 +30,7 @@ func TestObstacle(t *testing.T) {
 		"its operating system is plan9":   func(n *corev1.Node) { n.Status.NodeInfo.OperatingSystem = "plan9" },
 		"it is not ready":                 func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown },
 		"it is unschedulable":             func(n *corev1.Node) { n.Spec.Unschedulable = true },
-		"it is about to be deleted":       func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} },
+		"it is being deleted":       func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} },
 	} {
 		if got := newNode(readyNode("a", change)).obstacle; !strings.HasPrefix(got, want) || want == "" && got != "" {
 			t.Errorf("obstacle %q, want %q", got, want)
@@ -62,7 +62,7 @@ func TestTargets(t *testing.T) {
 		{nil, func(n *node) bool { return n.proxy == Nfqproxy }, "b", "", ""},
 		{[]string{"d", "a", "d"}, all, "d, a", "", ""},
 		{[]string{"a", "e"}, all, "", "", "--node e: no such node"},
-		{[]string{"c"}, all, "", "", "--node c: it is unschedulable (kubectl uncordon c ends that)"},
+		{[]string{"c"}, all, "", "", "--node c: it is unschedulable (kubectl uncordon c changes that)"},
 	} {
 		targets, skipped, err := c.targets(tt.names, tt.wanted)
 		if tt.err != "" {

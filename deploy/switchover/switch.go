@@ -228,7 +228,7 @@ func (s *Switch) print(format string, args ...any) {
 
 func (s *Switch) announce() {
 	if s.DryRun {
-		s.print("dry run: the API server checks the changes below and makes none of them")
+		s.print("dry run: the API server checks the changes below, but does not make them")
 	}
 }
 

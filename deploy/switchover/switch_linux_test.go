@@ -99,7 +99,7 @@ func (s *server) testWithoutKubeProxy() {
 	if _, err := client.AppsV1().DaemonSets(namespace).Create(ctx, set, metav1.CreateOptions{}); err != nil {
 		s.Fatal(err)
 	}
-	s.fails("there is no ConfigMap kube-proxy in kube-system: give --cluster-cidr and --api-server", asIs)
+	s.fails("no ConfigMap kube-proxy in kube-system: give --cluster-cidr and --api-server", asIs)
 }
 
 func ownConfig(o *Options) { o.ClusterCIDR, o.APIServer = "10.244.0.0/16", "https://192.0.2.1:6443" }

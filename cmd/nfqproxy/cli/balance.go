@@ -73,7 +73,7 @@ func (f *balanceFlags) run(cmd *cobra.Command, connect connector, args []string)
 	}
 	switch {
 	case f.shadows && (f.reset || len(args) == 2):
-		return errors.New("--shadows changes no algorithm: give SERVICE or nothing")
+		return errors.New("--shadows does not change an algorithm: give only SERVICE, or nothing")
 	case f.reset && len(args) != 1:
 		return errors.New("--reset requires SERVICE, and no ALGORITHM")
 	case len(args) == 2 && args[1] == "":

@@ -61,6 +61,6 @@ func awaitSuccessor(wait time.Duration) error {
 		if err != nil {
 			return err
 		}
-		return fmt.Errorf("kube-proxy has written no rules of services within %s: nothing was removed, so that nfqproxy's rules continue to serve (check whether kube-proxy runs on this node)", wait)
+		return fmt.Errorf("kube-proxy has not written its service rules within %s: nothing was removed, so nfqproxy's rules continue to serve (check whether kube-proxy runs on this node)", wait)
 	}
 }

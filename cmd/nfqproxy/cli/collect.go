@@ -89,7 +89,7 @@ func (f *collectFlags) run(ctx context.Context, stdout, stderr io.Writer) error 
 		from, err := netip.ParseAddr(a)
 		to, err2 := netip.ParseAddr(b)
 		if err != nil || err2 != nil {
-			return fmt.Errorf("--pair %s: want two addresses with a comma", text)
+			return fmt.Errorf("--pair %s: want two addresses, separated by a comma", text)
 		}
 		s.Pairs = append(s.Pairs, collect.Pair{A: from, B: to})
 	}

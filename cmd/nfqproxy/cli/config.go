@@ -171,7 +171,7 @@ func checkConfig(file *yamlfile.File, config *userConfig, commands map[string]*c
 		cmd := commands[d.Command]
 		switch {
 		case cmd == nil && d.Command == "run":
-			file.Fail(at+".command", "run has no defaults here: see nfqproxy run --config")
+			file.Fail(at+".command", "defaults for run cannot be set here: see nfqproxy run --config")
 		case cmd == nil:
 			file.Fail(at+".command", "unknown command %q%s", d.Command, nearest.Hint(d.Command, slices.Collect(maps.Keys(commands))))
 		case seen[d.Command]:

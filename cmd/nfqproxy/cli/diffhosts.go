@@ -32,7 +32,7 @@ func (f *diffFlags) compare(stdin io.Reader, stderr io.Writer, before, after str
 	}
 	c, compared := audit.CompareHosts(was, is, f.all)
 	if !compared {
-		return nil, fmt.Errorf("%s has %s, and %s has %s: give two of one kind", was.Name, contents(was), is.Name, contents(is))
+		return nil, fmt.Errorf("%s has %s, but %s has %s: give two of the same kind", was.Name, contents(was), is.Name, contents(is))
 	}
 	return c, nil
 }

@@ -51,7 +51,7 @@ func readIPVS(name string) (*ipvs.State, error) {
 // ofEntries returns the findings about connection entries that contradict the objects.
 func (f *doctorFlags) ofEntries(ctx context.Context, stdin io.Reader, stderr io.Writer) ([]diagnose.Finding, error) {
 	if path := bundleIn(f.table.name); path != "" {
-		return nil, fmt.Errorf("--conntrack cannot be used with --node %s, which is a bundle: it has the connection entries; give the node's name, or the bundle alone", path)
+		return nil, fmt.Errorf("--conntrack cannot be used with --node %s, a bundle that has the connection entries itself; give the node's name, or only the bundle", path)
 	}
 	if len(f.rules) > 0 || f.node.given() || f.server != "" || f.daemons.flags.Changed("cluster") {
 		return nil, errors.New("--conntrack cannot be used with --rules, --ipvs, --server and --cluster: give the objects with --objects or --kubeconfig")

@@ -120,7 +120,7 @@ func (f *doctorFlags) examine(in *ruleInput, objects *manifest.Objects, stderr i
 				return nil, nil, err
 			}
 			if of = append(of, diagnose.CompareRules(differ)...); reason != "" {
-				notes = append(notes, "whether the rules are what the objects ask for: "+reason)
+				notes = append(notes, "whether the rules match the objects: "+reason)
 			}
 		}
 		about.Not = append(append(about.Not, notes...), v.missing()...)
@@ -193,7 +193,7 @@ func (f *doctorFlags) entriesOf(v *nodeView) (found []diagnose.Finding, not []st
 		objects := diagnose.ObjectsOf(v.name, nodes, host)
 		t, _ := servicetable.Table(&objects.Objects, config)
 		found = append([]diagnose.Finding{}, diagnose.EntriesBesideRules(t, entries)...)
-		return found, []string{"whether connection entries lead to endpoints: rules have only those for new connections; --objects compares all"}, nil
+		return found, []string{"whether connection entries lead to endpoints: the rules only have the endpoints for new connections; --objects compares all"}, nil
 	}
 	name := f.table.name
 	f.table.name = v.name

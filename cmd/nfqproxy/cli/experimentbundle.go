@@ -60,7 +60,7 @@ func bundleExperiment(stdout, stderr io.Writer, dir, file string) error {
 		return err
 	}
 	for _, name := range large {
-		fmt.Fprintf(stderr, "nfqproxy: %s is too large for the bundle: who verifies it needs the file\n", name)
+		fmt.Fprintf(stderr, "nfqproxy: %s is too large for the bundle: to verify it, give the file separately\n", name)
 	}
 	_, err = fmt.Fprintln(stdout, file)
 	return err
@@ -100,7 +100,7 @@ func verifyExperiment(ctx context.Context, stdout, stderr io.Writer, v *experime
 	bar.clear()
 	switch {
 	case ctx.Err() != nil:
-		return errors.New("interrupted before all runs were done")
+		return errors.New("interrupted before all runs were finished")
 	case err != nil:
 		return err
 	}

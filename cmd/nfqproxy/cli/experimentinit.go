@@ -57,16 +57,16 @@ file.`,
 func askDraft(flags *pflag.FlagSet, from io.Reader, to io.Writer) error {
 	lines := bufio.NewScanner(from)
 	for _, q := range []struct{ flag, question string }{
-		{"endpoints", "How many endpoints has the service?"},
-		{"load", "What share of their capacity do flows take?"},
-		{"work", "How long does an endpoint work on a flow, on average?"},
-		{"algorithms", "Which algorithms are compared?"},
+		{"endpoints", "How many endpoints does the service have?"},
+		{"load", "What is the load, as a share of their capacity?"},
+		{"work", "How long does an endpoint take for a flow, on average?"},
+		{"algorithms", "Which algorithms should be compared?"},
 	} {
 		usual := strings.Trim(flags.Lookup(q.flag).DefValue, "[]")
 		for !flags.Changed(q.flag) {
 			fmt.Fprintf(to, "%s [%s] ", q.question, usual)
 			if !lines.Scan() {
-				return fmt.Errorf("no answer about --%s", q.flag)
+				return fmt.Errorf("no answer for --%s", q.flag)
 			}
 			answer := strings.ReplaceAll(strings.TrimSpace(lines.Text()), ", ", ",")
 			if answer == "" {

@@ -20,7 +20,7 @@ func TestAskDraft(t *testing.T) {
 			t.Errorf("%s is %s, want %s", name, got, want)
 		}
 	}
-	if strings.Count(screen.String(), "How many endpoints has the service? [10] ") != 2 || strings.Contains(screen.String(), "How long") || !strings.Contains(screen.String(), "compared? [random,p2c] ") {
+	if strings.Count(screen.String(), "How many endpoints does the service have? [10] ") != 2 || strings.Contains(screen.String(), "How long") || !strings.Contains(screen.String(), "compared? [random,p2c] ") {
 		t.Error(screen.String())
 	}
 	if err := askDraft(newExperimentInitCommand().Flags(), strings.NewReader(""), &screen); err == nil || !strings.Contains(err.Error(), "--endpoints") {

@@ -50,7 +50,7 @@ func parseQuestion(line []byte) (flow.Question, error) {
 	err := d.Decode(&q)
 	if err == nil {
 		if _, more := d.Token(); more != io.EOF {
-			err = errors.New("something follows the object: one for each line")
+			err = errors.New("extra text after the object: want one object per line")
 		}
 	}
 	if err == nil {
@@ -64,7 +64,7 @@ func parseQuestion(line []byte) (flow.Question, error) {
 	case errors.As(err, &kind):
 		why = "this is a JSON " + kind.Value
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		why = "the line ends within the object"
+		why = "the line ends inside the object"
 	}
 	return flow.Question{}, fmt.Errorf(`want an object such as {"protocol":"tcp","source":"10.244.1.9","destination":"10.96.0.1:443"}: %s`, why)
 }

@@ -22,9 +22,9 @@ func TestQuestions(t *testing.T) {
 		{"no JSON", "tcp a b", 0, "line 1: want an object such as"},
 		{"an array", "[1]", 0, "this is a JSON array"},
 		{"a wrong type", `{"local":"yes"}`, 0, "local is a bool, not a string"},
-		{"cut off", `{"protocol":`, 0, "the line ends within the object"},
-		{"two objects", good + good, 0, "one for each line"},
-		{"trailing bracket", good + "}", 0, "one for each line"},
+		{"cut off", `{"protocol":`, 0, "the line ends inside the object"},
+		{"two objects", good + good, 0, "one object per line"},
+		{"trailing bracket", good + "}", 0, "one object per line"},
 		{"too long", good + "\n" + strings.Repeat(" ", maxLineSize+1), 1, "line 2: "},
 	}
 	for _, tt := range tests {

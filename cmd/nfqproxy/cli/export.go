@@ -202,7 +202,7 @@ func (f *exportFlags) run(cmd *cobra.Command, connect connector) error {
 	if f.otlp != "" {
 		client, ok := observer.(*remote.Client)
 		if !ok {
-			return errors.New("--server is no daemon's flow API")
+			return errors.New("--server is not a daemon's flow API")
 		}
 		c := f.otlpConfig()
 		c.Log = log
@@ -256,7 +256,7 @@ func nodeOf(ctx context.Context, o observe.Observer, log *slog.Logger) (string, 
 	case err != nil:
 		return "", err
 	case len(nodes) != 1:
-		return "", fmt.Errorf("--server has the flows of %d nodes: --otlp-endpoint requires the daemon of one", len(nodes))
+		return "", fmt.Errorf("--server has the flows of %d nodes: --otlp-endpoint requires a single daemon", len(nodes))
 	}
 	return nodes[0], nil
 }

@@ -148,7 +148,7 @@ func (l *rows) finish(ctx context.Context, observer observe.Observer, err error)
 	}
 	err = l.printer.Close()
 	if err == nil && older {
-		fmt.Fprintf(l.stderr, "These are the newest %d flows; --limit 0 shows all.\n", l.most)
+		fmt.Fprintf(l.stderr, "Only the newest %d flows are shown (--limit 0 shows all).\n", l.most)
 	}
 	if omitted := l.leftOut - min(l.joined, l.leftOut); err == nil && omitted > 0 {
 		fmt.Fprintln(l.stderr, leftOutInWords(omitted))

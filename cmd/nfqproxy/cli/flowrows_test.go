@@ -95,7 +95,7 @@ func TestOneRowForEachConnection(t *testing.T) {
 
 // TestNewestFlows: a list that nobody limited names the limit if there are more flows.
 func TestNewestFlows(t *testing.T) {
-	for n, want := range map[int]string{observe.DefaultLimit: "", observe.DefaultLimit + 1: "These are the newest 100 flows; --limit 0 shows all.\n"} {
+	for n, want := range map[int]string{observe.DefaultLimit: "", observe.DefaultLimit + 1: "Only the newest 100 flows are shown (--limit 0 shows all).\n"} {
 		var items []observe.Item
 		for i := range n {
 			r, _ := twoNodes()

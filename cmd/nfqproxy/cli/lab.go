@@ -316,7 +316,7 @@ func directory(args []string) string {
 // initObjects writes a lab that is derived from objects.
 func (f *labFlags) initObjects(stdout io.Writer, args []string) error {
 	if len(args) > 1 {
-		return fmt.Errorf("%s: with --objects give only the directory", strings.Join(args, " "))
+		return fmt.Errorf("%s: with --objects, give only the directory", strings.Join(args, " "))
 	}
 	o, err := f.derive()
 	if err != nil {

@@ -272,7 +272,7 @@ func printStory(ctx context.Context, stdout io.Writer, client *remote.Client, r 
 		return err
 	}
 	if record == nil {
-		_, err := fmt.Fprintln(stdout, "flow     not recorded: no node of the lab has decided it")
+		_, err := fmt.Fprintln(stdout, "flow     not recorded: no node of the lab decided it")
 		return err
 	}
 	o.Observed = observedNodes(ctx, client)

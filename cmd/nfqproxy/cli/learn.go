@@ -86,7 +86,7 @@ func (f *learnFlags) open() (*learn.Course, *learn.Record, error) {
 	if r.OwnCourse && f.units == "" {
 		f.units = filepath.Join(filepath.Dir(path), learn.CourseFile)
 		if _, err := os.Stat(f.units); err != nil {
-			return nil, nil, fmt.Errorf("%s is for a course of your teacher's own: put its file %s into the same directory, or give the course with --units (%w)", path, learn.CourseFile, err)
+			return nil, nil, fmt.Errorf("%s is for your teacher's own course: put the course's file %s into the same directory, or give the course with --units (%w)", path, learn.CourseFile, err)
 		}
 	}
 	c, err := f.load(r.Seed)
@@ -148,7 +148,7 @@ func firstUnit(c *learn.Course, r *learn.Record, args []string) (string, error) 
 	if next := r.Next(c); next != nil {
 		return next.ID, nil
 	}
-	return "", errors.New("all units are finished; give the number of one to take it again")
+	return "", errors.New("all units are finished; to take one again, give its number")
 }
 
 // studentCommands are the commands for a running course.

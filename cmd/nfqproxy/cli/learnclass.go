@@ -190,7 +190,7 @@ seeing the solution. A file with a fault gets no grade; the reason is on standar
 			}
 			for _, g := range all {
 				if g.OwnCourse && f.units == "" {
-					return fmt.Errorf("%s is for a course of your own: give it with --units", g.File)
+					return fmt.Errorf("%s is for your own course: give it with --units", g.File)
 				}
 			}
 			if output == "csv" {

@@ -94,7 +94,7 @@ func (p *proof) all(args []string) error {
 		return err
 	}
 	if failed > 0 {
-		return usage.No(fmt.Errorf("%d of %d proofs failed", failed, proofs))
+		return usage.No(fmt.Errorf("%d of %d tests failed", failed, proofs))
 	}
 	return nil
 }

@@ -47,8 +47,8 @@ SERVICE is NAMESPACE/NAME, or NAME in --namespace. Without it the command prints
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.Uint64Var(&f.generation, "generation", 0, "generation of the service table (default: the one in force)")
-	flags.StringVar(&f.node, "node", "", "print the table of this node (required where the flow API has several nodes)")
+	flags.Uint64Var(&f.generation, "generation", 0, "generation of the service table (default: the current one)")
+	flags.StringVar(&f.node, "node", "", "print the table of this node (required if the flow API has several nodes)")
 	serviceNamespaceFlag(cmd, &f.namespace)
 	oneOf(cmd, &f.output, "output", "o", ", as nfqproxy lab get prints objects", "yaml", "json", "name", "text")
 	f.server.add(cmd)

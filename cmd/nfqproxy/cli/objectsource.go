@@ -96,7 +96,7 @@ func (f *objectSource) read(ctx context.Context, stdin io.Reader, stderr io.Writ
 		return &manifest.Objects{Objects: *o}, nil
 	}
 	if f.lab == "" && os.Getenv(kubeconfigVariable) != "" {
-		fmt.Fprintf(stderr, "nfqproxy: note: the objects are those of your running lab, %s, and not of %s: give --context or --kubeconfig for these\n", strings.Join(lab.RunningLabs(), ", "), kubeconfigVariable)
+		fmt.Fprintf(stderr, "nfqproxy: note: the objects come from your running lab, %s, not from %s: give --context or --kubeconfig for the latter\n", strings.Join(lab.RunningLabs(), ", "), kubeconfigVariable)
 	}
 	return lab.ObjectsOf(f.lab)
 }

@@ -68,13 +68,13 @@ func (f *recordFlags) config() (c history.Config, err error) {
 	size, err := resource.ParseQuantity(f.maxSize)
 	switch {
 	case f.dir == "":
-		return c, errors.New("--dir is missing: give the directory of the files")
+		return c, errors.New("--dir is missing: give a directory for the files")
 	case err != nil || size.Value() < 0:
 		return c, fmt.Errorf("--max-size %q: want a number of bytes, for example 500Mi or 4Gi", f.maxSize)
 	case size.Value() != 0 && size.Value() < history.LeastSize:
 		return c, fmt.Errorf("--max-size %s: want at least 16Mi", f.maxSize)
 	case f.maxAge != 0 && f.maxAge < time.Hour:
-		return c, fmt.Errorf("--max-age %s: want at least 1h, as a file has an hour", f.maxAge)
+		return c, fmt.Errorf("--max-age %s: want at least 1h, because each file covers an hour", f.maxAge)
 	case f.every < time.Second || f.every > time.Minute:
 		return c, fmt.Errorf("--write-every %s: want 1s to 1m", f.every)
 	}

@@ -48,7 +48,7 @@ localhost_nps_accepted_pkts.`,
 			}
 			t, objects := in.table, in.objects
 			if t.Node().Name == "" && len(objects.Nodes) > 1 && slices.ContainsFunc(t.Services(), (*decision.ServicePort).UsesLocal) {
-				fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy: warning: several Nodes and no --node: no endpoint counts as local for traffic policy Local")
+				fmt.Fprintln(cmd.ErrOrStderr(), "nfqproxy: warning: several Nodes but no --node: no endpoint counts as local for traffic policy Local")
 			}
 			service = inNamespace(namespace, service)
 			if mode == modeNFTables {

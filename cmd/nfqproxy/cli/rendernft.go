@@ -21,7 +21,7 @@ func renderNFTables(stdout, stderr io.Writer, in input, service string, families
 	if service == "" {
 		cidrs := serviceCIDRs(in.objects)
 		if len(cidrs) == 0 {
-			note(stderr, "there is no ServiceCIDR among the objects: the rule that drops packets to cluster IPs without a service is left out")
+			note(stderr, "the objects contain no ServiceCIDR: the rule that drops packets to cluster IPs without a service is left out")
 		}
 		_, err := nftproxy.Tables(in.table, nftproxy.Options{ServiceCIDRs: cidrs}, families...).WriteTo(stdout)
 		return err

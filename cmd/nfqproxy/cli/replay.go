@@ -132,10 +132,10 @@ func (f *replayFlags) check() error {
 		return err
 	}
 	if flag := firstGiven(func(flag string) bool { return f.given(flag) && (flag != "node" || f.bundle() == "") }, table.addOptional); flag != "" && f.byRules() {
-		return fmt.Errorf("--%s requires --objects; with --rules the dump has all but the node's addresses (give --address)", flag)
+		return fmt.Errorf("--%s requires --objects; with --rules, the dump has everything except the node's addresses (give --address)", flag)
 	}
 	if flag := firstGiven(f.given, host.add); flag != "" && f.given("objects") {
-		return fmt.Errorf("--%s requires --rules; with --objects the node's addresses come from its Node object or --node-ip", flag)
+		return fmt.Errorf("--%s requires --rules; with --objects, the node's addresses come from its Node object or --node-ip", flag)
 	}
 	return nil
 }
@@ -196,9 +196,9 @@ func peek(in *bufio.Reader) []byte {
 func (f *replayFlags) replayCapture(name string, in, stdin io.Reader, out *output, buffered *bufio.Writer, stderr io.Writer) error {
 	switch {
 	case f.given("generation"):
-		return fmt.Errorf("--generation requires a flow log, and %s is a capture", name)
+		return fmt.Errorf("--generation requires a flow log, but %s is a capture", name)
 	case f.given("balance"):
-		return fmt.Errorf("--balance requires a flow log, and %s is a capture: it does not show when connections end", name)
+		return fmt.Errorf("--balance requires a flow log, but %s is a capture, which does not show when connections end", name)
 	}
 	if f.output == "pcap" && out.terminal() {
 		return errors.New("-o pcap: standard output is a terminal: give --write FILE, or redirect the output")

@@ -34,7 +34,7 @@ func (f *estimateFlags) check(given func(flag string) bool) error {
 	case !f.on:
 		return nil
 	case !given("balance"):
-		return errors.New("--estimate requires --balance: the algorithm that the estimate is about")
+		return errors.New("--estimate requires --balance, the algorithm to estimate")
 	case !(f.confidence > 0 && f.confidence < 100):
 		return fmt.Errorf("--confidence %v: want percent above 0 and below 100, as 95", f.confidence)
 	case f.replications < 1 || f.replications > offpolicy.MaxReplications:

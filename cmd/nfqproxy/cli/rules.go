@@ -174,7 +174,7 @@ func hostRulesOf(dumps []*iptables.Dump, family iptables.Family) ([]*iptables.Du
 				if b := cmp.Or(d.Backend, other.Backend); b != iptables.BackendUnknown {
 					what = fmt.Sprintf("%s for %s", b, family)
 				}
-				return nil, fmt.Errorf("%s and %s are both rules of %s: give the rules of one host at one time, those of each back end in a file",
+				return nil, fmt.Errorf("%s and %s are both rules of %s: give the rules of one host at one time, with one file for each back end",
 					dumpName(other, of), dumpName(d, of), what)
 			}
 		}

@@ -68,7 +68,7 @@ func runWithFiles(cmd *cobra.Command, path string, objects []string) error {
 		{"master", "objects come from files or from an API server"},
 		{"flow-api-service-account", "an API server checks its tokens"},
 		{"state-dir", "it is for the objects of an API server"},
-		{"write-config-to", "a configuration file has no files of objects"},
+		{"write-config-to", "a configuration file cannot name object files"},
 	} {
 		if flags.Changed(excluded.name) {
 			return fmt.Errorf("--objects cannot be used with --%s: %s", excluded.name, excluded.why)

@@ -24,7 +24,7 @@ func linuxOnly(name, short string) *cobra.Command {
 		Short:              short + " (Linux only)",
 		DisableFlagParsing: true,
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New(name + " requires Linux; the commands that read files, as explain and trace, and those that connect to a daemon work on this system")
+			return errors.New(name + " requires Linux; on this system, commands that read files, such as explain and trace, and commands that connect to a daemon work")
 		},
 	}
 }

@@ -42,7 +42,7 @@ type connector func(server, token string) (observe.Observer, error)
 func connect(server, token string) (observe.Observer, error) {
 	if hubblesource.Is(server) {
 		if token != "" {
-			return nil, fmt.Errorf("server %q: Hubble has no tokens: omit --token-file; hubble+tls:// may have a client's certificate", server)
+			return nil, fmt.Errorf("server %q: Hubble does not use tokens: omit --token-file; hubble+tls:// supports client certificates", server)
 		}
 		s, err := hubblesource.Open(server)
 		if err != nil {

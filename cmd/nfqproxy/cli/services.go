@@ -154,7 +154,7 @@ func (f *servicesFlags) read(stdin io.Reader, stderr io.Writer) ([]ruleSet, erro
 	}
 	for i, s := range sets {
 		if other := s.twice(sets[:i]); other != nil && s.dump.Ruleset != nil && other.dump.Ruleset != nil && s.node.Mode != proxymode.ModeUnknown {
-			return nil, fmt.Errorf("--rules: %s and %s are both rules of nftables for %s: give the rules of one host at one time", other.file, s.file, s.node.Family)
+			return nil, fmt.Errorf("--rules: %s and %s are both nftables rules for %s: give the rules of one host at one time", other.file, s.file, s.node.Family)
 		}
 		if n, namespace := s.node, f.namespaces.selected(); namespace != "" {
 			n.Services = slices.DeleteFunc(n.Services, func(s *audit.Service) bool { return s.Name.Namespace != namespace })
@@ -233,7 +233,7 @@ func (f *servicesFlags) writeTable(w io.Writer, sets []ruleSet) error {
 		}
 		fmt.Fprintln(w)
 		if other := s.twice(sets[:i]); other != nil {
-			both := "Both back ends have rules of kube-proxy"
+			both := "Both back ends have kube-proxy's rules"
 			if s.dump.Ruleset != nil || other.dump.Ruleset != nil {
 				both = fmt.Sprintf("There are rules of %s and of %s", other.node.Mode, s.node.Mode)
 			}
@@ -279,7 +279,7 @@ func (f *servicesFlags) writeReport(w io.Writer, sets []ruleSet) error {
 func (f *servicesFlags) writeObjects(w io.Writer, sets []ruleSet) error {
 	for i, s := range sets {
 		if other := s.twice(sets[:i]); other != nil {
-			return fmt.Errorf("--rules: %s and %s both have rules of kube-proxy for %s: give one of them", other.name(sets), s.name(sets), s.node.Family)
+			return fmt.Errorf("--rules: %s and %s both have kube-proxy's rules for %s: give one of them", other.name(sets), s.name(sets), s.node.Family)
 		}
 	}
 	nodes := nodesOf(sets)

@@ -70,7 +70,7 @@ func (f *servicesFlags) writeCompared(w io.Writer) error {
 		case of.NotCompared != "":
 			fmt.Fprintf(w, "\nThe services%s were not compared with the objects: %s\n", family, of.NotCompared)
 		case of.Differences.Same():
-			fmt.Fprintf(w, "\nThe services%s are what the objects ask for\n", family)
+			fmt.Fprintf(w, "\nThe services%s match the objects\n", family)
 		default:
 			fmt.Fprintf(w, "\nThe services%s are not what the objects ask for (- missing on the node, + only on the node, ~ objects -> node):\n", family)
 			if err := of.Differences.WriteServices(w); err != nil {

@@ -22,7 +22,7 @@ func (f *balanceFlags) compare(ctx context.Context, w io.Writer, balancing obser
 	case f.output != "text":
 		return writeValue(w, f.output, s)
 	case len(s.Algorithms) == 0:
-		return errors.New("no algorithm decides beside: start the daemon with --shadow, or a lab with proxy.shadow")
+		return errors.New("no shadow algorithm: start the daemon with --shadow, or a lab with proxy.shadow")
 	case len(s.Services) == 0:
 		_, err := fmt.Fprintln(w, "No flows yet.")
 		return err

@@ -59,7 +59,7 @@ func (f *statusFlags) run(cmd *cobra.Command, connect connector, stdout io.Write
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(cmd.Context(), statusTimeout, fmt.Errorf("no status within %s: check whether the daemon is frozen (the kernel's copy of the service table decides new flows meanwhile)", statusTimeout))
+	ctx, cancel := context.WithTimeoutCause(cmd.Context(), statusTimeout, fmt.Errorf("no status within %s: check whether the daemon is frozen (until it runs again, the kernel's copy of the service table decides new flows)", statusTimeout))
 	defer cancel()
 	nodes, err := observer.Status(ctx)
 	if err != nil {

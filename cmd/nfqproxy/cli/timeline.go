@@ -148,7 +148,7 @@ func (f *timelineFlags) changes(ctx context.Context, observer observe.Observer, 
 func writeTimeline(w io.Writer, s *serviceChanges, zone *time.Location) error {
 	fmt.Fprintf(w, "%s (%s)\n", s.Service, s.Family)
 	if len(s.Changes) == 0 {
-		_, err := fmt.Fprintln(w, "No changes since the daemons' start, or in the time of --since.")
+		_, err := fmt.Fprintln(w, "No changes since the daemons started, or within --since.")
 		return err
 	}
 	for _, nodes := range groupChanges(s.Changes) {

@@ -150,7 +150,7 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 	guesses = append(notes, guesses...)
 	q := &trace.Question{Rules: filesOf(dumps), Packet: p, Start: f.start, Reply: f.reply, Later: f.later, Notes: guesses, Listing: listingOf(dumps), Time: when}
 	if mode, proof := proxymode.ModeOf(dumps); mode.IPVS() && servers == nil {
-		q.Proxy = fmt.Sprintf("the service proxy is %s (%s): the rules do not show what it translates, ipvsadm -Sn does (--ipvs)", mode, proof)
+		q.Proxy = fmt.Sprintf("the service proxy is %s (%s): the rules do not show what it translates; ipvsadm -Sn does (--ipvs)", mode, proof)
 	}
 	if given.Changed("seed") {
 		q.Rand = rand.New(rand.NewPCG(f.seed, 0))
@@ -196,7 +196,7 @@ func parseTime(text string) (time.Time, error) {
 			return t.UTC(), nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("--time %q: want a time like 2026-01-31T08:30:00, which is UTC", text)
+	return time.Time{}, fmt.Errorf("--time %q: want a time in UTC, like 2026-01-31T08:30:00", text)
 }
 
 // knownDevice rejects a device that is not in --host, which is most likely a typo.

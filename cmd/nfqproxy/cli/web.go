@@ -127,7 +127,7 @@ func (f *webFlags) observe(ctx context.Context, connect connector, cluster bool,
 		return listObjects(ctx, f.server.kubeconfig, f.server.daemons.context)
 	}}
 	if _, _, err := objects.get(ctx); err != nil {
-		fmt.Fprintln(stderr, "nfqproxy: warning: the page does not answer why: the objects of the cluster are not known:", err)
+		fmt.Fprintln(stderr, "nfqproxy: warning: the page cannot answer why questions: the objects of the cluster are not known:", err)
 		return o, d, nil
 	}
 	d.Objects = objects.get

@@ -53,13 +53,13 @@ func (b *balancer) watchScripts() {
 		p.group.Go(func() error {
 			err := s.Watch(p.ctx, func(err error) {
 				if err != nil {
-					p.log.Error("cannot use the new version of a balancing script: the version before stays", "error", err)
+					p.log.Error("cannot use the new version of a balancing script: the previous one stays in use", "error", err)
 					return
 				}
 				p.log.Info("balancing script changed", "script", s.Path())
 			})
 			if err != nil {
-				p.log.Error("changes of a balancing script have no effect until the daemon starts again", "error", err)
+				p.log.Error("changes to a balancing script have no effect until the daemon restarts", "error", err)
 			}
 			return nil
 		})

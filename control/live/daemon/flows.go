@@ -125,7 +125,7 @@ func (v *recording) startLog(owners *servicetable.Owners) {
 		w = v.logFile
 	}
 	v.log = v.NewLog(w, journal.LogConfig{Names: owners.Owner, Steps: f.flowLogSteps, Failed: func(err error) {
-		v.process.log.Warn("cannot write the flow log; it gets no more records", "error", err)
+		v.process.log.Warn("cannot write the flow log; no more records are written", "error", err)
 	}})
 }
 

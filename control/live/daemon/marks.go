@@ -26,10 +26,10 @@ func (p *process) checkMarks(t *decision.Table) {
 	var named []string
 	for i, u := range uses {
 		if i == markRulesLogged {
-			p.log.Warn("more rules of the host use the same bits of marks", "rules", len(uses)-i)
+			p.log.Warn("more rules of the host use the same mark bits", "rules", len(uses)-i)
 			break
 		}
-		p.log.Warn("a rule of the host uses the same bit of a mark as nfqproxy", "table", u.Table, "rule", u.Rule, "why", u.Why)
+		p.log.Warn("a rule of the host uses the same mark bit as nfqproxy", "table", u.Table, "rule", u.Rule, "why", u.Why)
 		if i < markRulesNamed {
 			named = append(named, u.String())
 		}

@@ -59,13 +59,13 @@ func (p *proxy) followRules() {
 	flows := p.parts.flows
 	rules, err := otherproxy.OpenRules()
 	if err != nil {
-		p.log.Warn("when the rules of the service proxy change is not known", "error", err)
+		p.log.Warn("cannot tell when the service proxy's rules change", "error", err)
 		return
 	}
 	flows.done.Go(func() {
 		if err := rules.Run(flows.ctx, flows); err != nil {
 			flows.RulesMissed()
-			p.log.Warn("when the rules of the service proxy change is no longer known", "error", err)
+			p.log.Warn("can no longer tell when the service proxy's rules change", "error", err)
 		}
 	})
 }

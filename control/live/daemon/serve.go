@@ -117,7 +117,7 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 		err = errors.Join(err, p.parts.rules.Close())
 	}
 	if errors.Is(err, engine.ErrReplaced) {
-		p.log.Info("another nfqproxy has taken over; ending")
+		p.log.Info("another nfqproxy has taken over; exiting")
 		return nil
 	}
 	return err

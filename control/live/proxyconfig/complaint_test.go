@@ -69,7 +69,7 @@ func TestErrors(t *testing.T) {
 		"mode: nftables\nnftables: {masqueradeBit: -1}": `f: nftables.masqueradeBit: -1: want from 0 to 31`,
 		"mode: kernelspace":                             `f: mode: "kernelspace": want iptables, ipvs or nftables`,
 		"iptables: {syncPeriod: -1s}":                   `f: iptables.syncPeriod: -1s: a time cannot be negative`,
-		"iptables: {syncPeriod: 1s, minSyncPeriod: 2s}": `f: iptables.minSyncPeriod: 2s: want no more than syncPeriod, which is 1s`,
+		"iptables: {syncPeriod: 1s, minSyncPeriod: 2s}": `f: iptables.minSyncPeriod: 2s: want at most syncPeriod (1s)`,
 		"iptables: {syncPeriod: soon}":                  `f: iptables.syncPeriod: time: invalid duration "soon"`,
 		"iptables: [1]":                                 `f: iptables: array: want an object`,
 		"conntrack: {min: -1}":                          `f: conntrack.min: -1: want 0 or more`,

@@ -147,7 +147,7 @@ func (r *reader) clusterCIDRs(s string) []netip.Prefix {
 		prefixes = append(prefixes, p)
 	}
 	if len(prefixes) > 2 || len(prefixes) == 2 && decision.FamilyOf(prefixes[0].Addr()) == decision.FamilyOf(prefixes[1].Addr()) {
-		r.fail("clusterCIDR", "%q: want one prefix, or one of each family with a comma in between", s)
+		r.fail("clusterCIDR", "%q: want one prefix, or one of each family, separated by a comma", s)
 	}
 	return prefixes
 }
@@ -224,7 +224,7 @@ func (r *reader) periods(section string, sync, least metav1.Duration) (time.Dura
 	s := r.period(section+".syncPeriod", sync, time.Nanosecond)
 	m := r.period(section+".minSyncPeriod", least, 0)
 	if s > 0 && m > s {
-		r.fail(section+".minSyncPeriod", "%s: want no more than syncPeriod, which is %s", m, s)
+		r.fail(section+".minSyncPeriod", "%s: want at most syncPeriod (%s)", m, s)
 	}
 	return s, m
 }

@@ -44,7 +44,7 @@ func ignored(c *object) []string {
 		{"logging.options.text", c.Logging.Options.Text.SplitStream, c.Logging.Options.Text.InfoBufferSize.Value()},
 		{"logging.options.json", c.Logging.Options.JSON.SplitStream, c.Logging.Options.JSON.InfoBufferSize.Value()},
 	} {
-		warn(o.split, o.field+".splitStream", true, "all of the log goes to standard error")
+		warn(o.split, o.field+".splitStream", true, "the whole log goes to standard error")
 		warn(o.size != 0, o.field+".infoBufferSize", o.size, "the log is not buffered")
 	}
 	return warnings

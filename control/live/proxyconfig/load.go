@@ -77,7 +77,7 @@ func decode(data []byte) (*object, []string, error) {
 	}
 	var warnings []string
 	if secondDocument(data) {
-		warnings = append(warnings, "only the first YAML document is read")
+		warnings = append(warnings, "only the first YAML document is used")
 	}
 	text, err := kyaml.YAMLToJSON(data)
 	if err != nil {

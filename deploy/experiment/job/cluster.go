@@ -96,7 +96,7 @@ func (c *Cluster) find(ctx context.Context, x *experiment.Experiment) (all []*fo
 			all = append(all, &found{object, work})
 		case time.Since(object.CreationTimestamp.Time) > c.patience: // another command may be about to make it
 			// The command that made it was killed before it made the ConfigMap: its pods wait for ever.
-			c.note("Job %s/%s has no ConfigMap with its work, and is deleted", c.Namespace, object.Name)
+			c.note("Job %s/%s has no ConfigMap with its work, so it is deleted", c.Namespace, object.Name)
 			if err := c.delete(ctx, object.Name); err != nil {
 				return nil, c.failed(ctx, "Job "+object.Name, err)
 			}

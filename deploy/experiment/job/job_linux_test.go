@@ -431,7 +431,7 @@ func (c *useCase) testInterrupted() {
 	if !errors.Is(err, context.Canceled) || len(c.jobs()) != 1 {
 		c.Fatalf("%v, Jobs %q", err, c.jobs())
 	}
-	c.noted(" goes on; the same command continues with it")
+	c.noted(" keeps running; the same command continues with it")
 	if cells, _ := filepath.Glob(filepath.Join(c.dir, "cells", "*[0-9].json")); len(cells) != 2 {
 		c.Errorf("%d runs are done, want 2", len(cells))
 	}
@@ -439,7 +439,7 @@ func (c *useCase) testInterrupted() {
 	c.options.Memory = resource.MustParse("1Gi")
 	c.finishes()
 	c.noted("continues: 2 of 8 pods are done")
-	c.noted("it has its own image, resources and volume; to begin again with others: kubectl --namespace interrupted delete job swept-")
+	c.noted("it keeps its image, resources and volume; to start over with others: kubectl --namespace interrupted delete job swept-")
 	if n := len(slices.DeleteFunc(c.notes, func(text string) bool { return !strings.Contains(text, "at a time") })); n != 1 {
 		c.Errorf("%d Jobs were made", n)
 	}
@@ -550,7 +550,7 @@ func (c *useCase) testDeleted() {
 			c.Error(err)
 		}
 	}
-	c.fails("was deleted: the same command makes another one")
+	c.fails("was deleted: the same command creates a new one")
 }
 
 // testRefused: what cannot run, before there is anything on the cluster.
@@ -568,7 +568,7 @@ func (c *useCase) testRefused() {
 		c.Fatal(err)
 	}
 	c.x = changed
-	c.fails("has the results of another experiment, or of another text of this one")
+	c.fails("has the results of another experiment, or of another version of this one")
 	if names := c.jobs(); len(names) > 0 {
 		c.Errorf("there are Jobs: %q", names)
 	}
@@ -657,7 +657,7 @@ func TestObjects(t *testing.T) {
 	if err := errors.Join(os.WriteFile(filepath.Join(dir, "times"), []byte(times.String()), 0o600), os.WriteFile(filepath.Join(dir, "x.yaml"), []byte(text), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := make(load(filepath.Join(dir, "x.yaml")), "v1"); err == nil || !strings.Contains(err.Error(), "swept: the files of the experiment have ") || !strings.Contains(err.Error(), "and a ConfigMap takes 1044480") {
+	if _, _, err := make(load(filepath.Join(dir, "x.yaml")), "v1"); err == nil || !strings.Contains(err.Error(), "swept: the experiment's files have ") || !strings.Contains(err.Error(), "but a ConfigMap holds at most 1044480") {
 		t.Error(err)
 	}
 }

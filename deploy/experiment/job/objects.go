@@ -46,7 +46,7 @@ func (c *Cluster) Objects(x *experiment.Experiment, cells []experiment.Key) (*co
 		return nil, nil, err
 	}
 	if len(data) > maxArchive {
-		return nil, nil, fmt.Errorf("%s: the files of the experiment have %d bytes, compressed, and a ConfigMap takes %d: run it on one machine, or with smaller files", x.Metadata.Name, len(data), maxArchive)
+		return nil, nil, fmt.Errorf("%s: the experiment's files have %d bytes, compressed, but a ConfigMap holds at most %d: run it on one machine, or with smaller files", x.Metadata.Name, len(data), maxArchive)
 	}
 	const longest = 40 // an index and the pod's own suffix follow
 	name := x.Metadata.Name

@@ -86,7 +86,7 @@ func (r *run) adopt(ctx context.Context, found *found, covered map[experiment.Ke
 	r.jobs = append(r.jobs, j)
 	r.note("Job %s/%s continues: %d of %s are done", r.Namespace, j.name, found.object.Status.Succeeded, number(j.work.Parts(), "pod", "pods"))
 	if want := r.pod(j.name); !slices.Equal(settingsOf(&want), settingsOf(&found.object.Spec.Template.Spec)) {
-		r.note("it has its own image, resources and volume; to begin again with others: kubectl --namespace %s delete job %s", r.Namespace, j.name)
+		r.note("it keeps its image, resources and volume; to start over with others: kubectl --namespace %s delete job %s", r.Namespace, j.name)
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func (r *run) wait(ctx context.Context) error {
 func (r *run) leave(ctx context.Context) error {
 	for _, j := range r.jobs {
 		if !j.ended {
-			r.note("Job %s/%s goes on; the same command continues with it", r.Namespace, j.name)
+			r.note("Job %s/%s keeps running; the same command continues with it", r.Namespace, j.name)
 		}
 	}
 	return context.Cause(ctx)
@@ -167,7 +167,7 @@ func (r *run) look(ctx context.Context, j *job) error {
 	object, err := r.client.BatchV1().Jobs(r.Namespace).Get(ctx, j.name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("the Job %s/%s was deleted: the same command makes another one for the runs that are missing", r.Namespace, j.name)
+		return fmt.Errorf("the Job %s/%s was deleted: the same command creates a new one for the missing runs", r.Namespace, j.name)
 	case apierrors.IsForbidden(err):
 		return err
 	case err != nil:

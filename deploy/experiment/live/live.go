@@ -53,14 +53,14 @@ func Check(x *experiment.Experiment) error {
 
 func check(x *experiment.Experiment, p *experiment.Point) error {
 	if p.MSER {
-		return fmt.Errorf("%s: warmup: mser-5 is for simulations only: a live experiment wants a time", x.Metadata.Name)
+		return fmt.Errorf("%s: warmup: mser-5 is only for simulations: a live experiment needs a time", x.Metadata.Name)
 	}
 	if x.Batches > 0 {
-		return fmt.Errorf("%s: batches is for simulations only: the intervals of a live experiment are by its runs", x.Metadata.Name)
+		return fmt.Errorf("%s: batches is only for simulations: a live experiment computes its intervals from its runs", x.Metadata.Name)
 	}
 	c := p.Config
 	if c.Workload.Requests != nil {
-		return fmt.Errorf("%s: workload.requests: clients of a live experiment send one request on each connection: use --simulate", x.Metadata.Name)
+		return fmt.Errorf("%s: workload.requests: clients of a live experiment send one request per connection: use --simulate", x.Metadata.Name)
 	}
 	for i := range c.Events {
 		if c.Events[i].Autoscale != nil {
@@ -106,7 +106,7 @@ func checkAlgorithms(x *experiment.Experiment) error {
 	for _, name := range names {
 		name, _ = strings.CutSuffix(name, traffic.SecondChance)
 		if _, err := r.Parse(name); err != nil {
-			return fmt.Errorf("%s: algorithm %s: nfqproxyd does not have it, so it cannot run live: use --simulate", x.Metadata.Name, name)
+			return fmt.Errorf("%s: algorithm %s: nfqproxyd does not support it, so it cannot run live: use --simulate", x.Metadata.Name, name)
 		}
 	}
 	return nil

@@ -63,7 +63,7 @@ algorithms: [%q]
 			t.Fatal(err)
 		}
 		err = live.Check(x)
-		if tt.refused == "" && err != nil || tt.refused != "" && (err == nil || !strings.Contains(err.Error(), "algorithm "+tt.refused+": nfqproxyd does not have it")) {
+		if tt.refused == "" && err != nil || tt.refused != "" && (err == nil || !strings.Contains(err.Error(), "algorithm "+tt.refused+": nfqproxyd does not support it")) {
 			t.Errorf("%+v: %v", tt, err)
 		}
 	}

@@ -12,7 +12,7 @@ const (
 	// maxAliases bounds a chain of ExternalName Services.
 	maxAliases = 8
 	// outside is why a name is refused, for clients that show it (RFC 8914).
-	outside = "the DNS of a lab has the names of its cluster only, and no upstream"
+	outside = "a lab's DNS only knows the names of its cluster, and has no upstream"
 )
 
 // Answer is the answer to a query, without EDNS and of any size. It never fails, whatever the query is.

@@ -122,7 +122,7 @@ func TestAFaultyLab(t *testing.T) {
 		"pods: [{name: a, addresses: [null]}]":                                                "lab.yaml:3: document 1: Lab: pods[0].addresses[0]: want an IP address, have nothing",
 		"nodes: [{name: a, ports: [{}]}]":                                                     "lab.yaml:3: document 1: Lab: nodes[0].ports[0].port: missing",
 		"pods: [{name: a, readinessProbe: {httpGet: {port: http}}}]":                          `lab.yaml:3: document 1: Lab: pods[0].readinessProbe.httpGet.port: no port has the name "http"`,
-		"deployments: [{name: a, replicas: 0, readinessProbe: {exec: {}}}]":                   "lab.yaml:3: document 1: Lab: deployments[0].readinessProbe: a lab probes by httpGet or tcpSocket",
+		"deployments: [{name: a, replicas: 0, readinessProbe: {exec: {}}}]":                   "lab.yaml:3: document 1: Lab: deployments[0].readinessProbe: a lab supports httpGet and tcpSocket",
 		"deployments: [{name: a, replicas: 0, readinessProbe: {tcpSocket: {port: 1, x: 1}}}]": "lab.yaml:3: document 1: Lab: deployments[0].readinessProbe.tcpSocket.x: unknown field; known fields: host, port",
 		"proxy: {queues: 257}":                                                                "lab.yaml:3: document 1: Lab: proxy.queues: want a whole number from 1 to 256, have 257",
 		"nodes: [{addresses: [10.0.0.1]}]":                                                    "lab.yaml:3: document 1: Lab: nodes[0].name: missing",

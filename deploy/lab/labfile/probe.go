@@ -42,7 +42,7 @@ func (v *problems) probe(at string, p *corev1.Probe, ports []labapi.Port) {
 	case p.HTTPGet != nil && p.TCPSocket != nil:
 		v.fail(at, "httpGet and tcpSocket cannot be used together")
 	case !Probed(p):
-		v.fail(at, "a lab probes by httpGet or tcpSocket")
+		v.fail(at, "a lab supports httpGet and tcpSocket")
 	}
 	check := func(at, host string, port intstr.IntOrString) {
 		if _, err := ProbePort(port, ports); err != nil {

@@ -233,7 +233,7 @@ func (c *switching) unchanged(before map[string]string, what string) {
 func (c *switching) testRefusals() {
 	c.fails("--node node-9: no such node", "install", "--node", "node-9")
 	c.fails("--node windows: its operating system is windows", "install", "--node", "windows")
-	c.fails("--cluster-cidr and --api-server need each other", "install", "--cluster-cidr", "10.244.0.0/16")
+	c.fails("--cluster-cidr and --api-server must be given together", "install", "--cluster-cidr", "10.244.0.0/16")
 
 	c.refuses("viewer", "nfqproxy: permissions are missing, nothing was changed: patch nodes; create, delete pods in kube-system; "+
 		"create, get, patch clusterroles.rbac.authorization.k8s.io; create, get, patch clusterrolebindings.rbac.authorization.k8s.io; "+
@@ -277,7 +277,7 @@ func (c *switching) testDryRun(command, what string) {
 	c.unchanged(before, what)
 	want := []string{
 		"node node-3 (2 of 3): to nfqproxy\nnode node-3: label service-proxy: kube-proxy -> nfqproxy\n",
-		"node windows: skipped: its operating system is windows, and nfqproxy requires Linux\n", "node windows: label service-proxy: (none) -> kube-proxy\n",
+		"node windows: skipped: its operating system is windows, but nfqproxy requires Linux\n", "node windows: label service-proxy: (none) -> kube-proxy\n",
 		"    +        service-proxy: kube-proxy\n", "ClusterRole nfqproxy: created\n", "    +        image: nfqproxy:test\n",
 		"dry run: nothing was changed\n",
 	}
@@ -300,10 +300,10 @@ func (c *switching) testWayBack() {
 	code, stdout, stderr := c.run("install", "--timeout=20s")
 	c.kubelets.deaf.Delete("node-3")
 	if want := "nfqproxy: node node-3: nfqproxy: not within 20s: pod nfqproxy-"; code != 2 || !strings.HasPrefix(stderr, want) ||
-		!strings.Contains(stderr, "container nfqproxy runs and is not ready; the node is back with kube-proxy, and the switch stops here") {
+		!strings.Contains(stderr, "container nfqproxy is running, but not ready; the node is back with kube-proxy, and the switch stops here") {
 		c.Errorf("exit code %d, %q; want %q\n%s", code, stderr, want, stdout)
 	}
-	for _, want := range []string{" new TCP flows to services have an answer\nnode node-2: served by nfqproxy, after ", "service-proxy=nfqproxy: node-2\nservice-proxy=kube-proxy: node-3, windows, node-1\n", "node node-3: served by kube-proxy, nfqproxy's rules are removed"} {
+	for _, want := range []string{" new TCP flows to services got an answer\nnode node-2: served by nfqproxy, after ", "service-proxy=nfqproxy: node-2\nservice-proxy=kube-proxy: node-3, windows, node-1\n", "node node-3: served by kube-proxy, nfqproxy's rules are removed"} {
 		if !strings.Contains(stdout, want) {
 			c.Errorf("the output lacks %q:\n%s", want, stdout)
 		}

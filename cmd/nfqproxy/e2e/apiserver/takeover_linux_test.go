@@ -160,7 +160,7 @@ func testTakeover(t *testing.T, n *siteNode, mode string) {
 	if got := n.tables(); !slices.Contains(got, "nfqproxy") {
 		t.Errorf("with --keep-rules-on-exit only %v are left", got)
 	}
-	if code, out, stderr := e2etest.Run(t, n.ns, "cleanup", "--wait-for-kube-proxy=1s"); code != 2 || out != "" || !strings.Contains(stderr, "kube-proxy has written no rules of services within 1s: nothing was removed") {
+	if code, out, stderr := e2etest.Run(t, n.ns, "cleanup", "--wait-for-kube-proxy=1s"); code != 2 || out != "" || !strings.Contains(stderr, "kube-proxy has not written its service rules within 1s: nothing was removed") {
 		t.Errorf("cleanup without kube-proxy: exit code %d, %q, %q", code, out, stderr)
 	}
 	n.serves()

@@ -161,10 +161,10 @@ func TestMarkCollision(t *testing.T) {
 	c.Must(c.StopDaemon(t.Context(), "node-a"))
 	runNft(c, "node-a", "table inet wg { chain premangle { type filter hook prerouting priority mangle; meta l4proto udp meta mark set ct mark; }; }")
 	c.Must(c.StartDaemon(t.Context(), "node-a"))
-	c.Logged(`msg="a rule of the host uses the same bit of a mark as nfqproxy" table="nftables table inet wg" rule="premangle: meta l4proto udp meta mark set ct mark"`)
+	c.Logged(`msg="a rule of the host uses the same mark bit as nfqproxy" table="nftables table inet wg" rule="premangle: meta l4proto udp meta mark set ct mark"`)
 	// Nobody else has such rules, and ours are none.
 	for _, line := range c.Logs() {
-		if strings.Contains(line, "uses the same bit") && (!strings.HasPrefix(line, "node-a") || !strings.Contains(line, "inet wg")) {
+		if strings.Contains(line, "uses the same mark bit") && (!strings.HasPrefix(line, "node-a") || !strings.Contains(line, "inet wg")) {
 			t.Errorf("logged: %s", line)
 		}
 	}

@@ -144,7 +144,7 @@ func TestBalanceScript(t *testing.T) {
 	save(`return 2, "the last"`)
 	expect("default/web-2", "the last")
 	save(`return best`)
-	c.Logged("cannot use the new version of a balancing script: the version before stays")
+	c.Logged("cannot use the new version of a balancing script: the previous one stays in use")
 	expect("default/web-2", "the last")
 	save(`return candidates[7]`)
 	e2etest.Eventually(t, e2etest.Timeout, "draws among all pods", func() bool { return dial() == "default/web-3" })

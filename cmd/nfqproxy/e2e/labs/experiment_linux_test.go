@@ -58,7 +58,7 @@ cluster: {nodes: 2, zones: 2, services: [{name: web, endpoints: 4, concurrency: 
 workload: {arrivals: {process: poisson, rate: 100}, work: {distribution: exponential, mean: 5ms}, idle: {distribution: constant, mean: 10ms}, clients: {perNode: 3, ports: 20}}
 algorithms: [wlc]
 `, "", ""},
-		{"full backlog", `
+		{"full listen backlog", `
 cluster: {nodes: 1, services: [{name: web, endpoints: 1, concurrency: 2, backlog: 1}]}
 workload: {arrivals: {process: deterministic, rate: 50}, work: {distribution: constant, mean: 200ms}, accept: kernel}
 algorithms: [random]

@@ -170,7 +170,7 @@ export class FlowsView {
 
   drawPast() {
     const notes = gapNotes();
-    if (stream.read && stream.rows.size >= SHOWN) notes.unshift(`These are the newest ${SHOWN} flows of this time: filter them, or choose a shorter time.`);
+    if (stream.read && stream.rows.size >= SHOWN) notes.unshift(`Only the newest ${SHOWN} flows of this time are shown: filter them, or choose a shorter time.`);
     if (stream.read && !this.filters.has('until')) notes.push('The flows of the last minute may not be written yet: see Live.');
     this.note(notes);
   }
