@@ -30,7 +30,7 @@ func TestObstacle(t *testing.T) {
 		"its operating system is plan9":   func(n *corev1.Node) { n.Status.NodeInfo.OperatingSystem = "plan9" },
 		"it is not ready":                 func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown },
 		"it is unschedulable":             func(n *corev1.Node) { n.Spec.Unschedulable = true },
-		"it is being deleted":       func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} },
+		"it is being deleted":             func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} },
 	} {
 		if got := newNode(readyNode("a", change)).obstacle; !strings.HasPrefix(got, want) || want == "" && got != "" {
 			t.Errorf("obstacle %q, want %q", got, want)
