@@ -136,6 +136,9 @@ type lister struct {
 	chain   *listedChain // the last one; nil: none yet
 	command listCommand  // the last one
 	errors  errorList
+	// unnamed: no line has the names of the columns, as if grep -v had taken them.
+	unnamed bool
+	bare    errorList       // of chains with nothing below
 	noted   map[string]bool // kinds of notes
 	// chains are those that any part lists, and declared those of each table so far.
 	chains   map[tableChain]bool
@@ -175,6 +178,7 @@ func (l *lister) note(kind string, line int, format string, args ...any) {
 }
 
 func (l *lister) read(text string) {
+	l.unnamed = !namesColumns(text)
 	for line := range strings.Lines(text) {
 		l.number++
 		if stop := stopReading(l.number, l.errors); stop != nil {
@@ -195,6 +199,9 @@ func (l *lister) read(text string) {
 		l.fail(1, "the file ends without any chain", `"Chain NAME (...)", as iptables -L prints it`)
 	}
 	l.endOfChain()
+	if !l.noted["columns"] {
+		l.errors = append(l.errors, l.bare...)
+	}
 }
 
 func (l *lister) line(words []Token) {
@@ -228,6 +235,14 @@ const wantColumns = `the names of the columns: "target prot opt source destinati
 // startRows reads the names of the columns.
 func (l *lister) startRows(words []Token) {
 	c, ok := parseColumns(words)
+	if !ok && l.unnamed {
+		if c, ok = inferColumns(words); ok {
+			l.note("columns", l.number, "the names of the columns are missing: they are inferred from the rules")
+			l.chain.columns = &c
+			l.line(words)
+			return
+		}
+	}
 	if !ok {
 		l.fail(words[0].Column, fmt.Sprintf("%.40q below the line of chain %s", words[0].Text, l.chain.Name), wantColumns)
 	}
@@ -267,7 +282,7 @@ func (l *lister) startCommand(c listCommand) {
 // endOfChain reports a chain without column names.
 func (l *lister) endOfChain() {
 	if l.chain != nil && l.chain.columns == nil {
-		l.errors.add(l.chain.Line, &Error{Column: l.chain.column, Problem: fmt.Sprintf("nothing below the line of chain %s", l.chain.Name), Want: wantColumns})
+		l.bare.add(l.chain.Line, &Error{Column: l.chain.column, Problem: fmt.Sprintf("nothing below the line of chain %s", l.chain.Name), Want: wantColumns})
 	}
 }
 

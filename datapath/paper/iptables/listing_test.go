@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -312,7 +313,7 @@ func TestListingErrors(t *testing.T) {
 		{"# iptables -t none -L\nChain INPUT (policy ACCEPT)\n" + names, `line 1, column 15: unknown table "none": want raw, mangle`},
 		{"# iptables -L\n# ip6tables -L\n", "line 2, column 3: a listing of IPv6 behind one of IPv4: want one family in a file"},
 		{"Chain INPUT (policy ACCEPT)\n", "line 1, column 7: nothing below the line of chain INPUT"},
-		{"Chain INPUT (policy ACCEPT)\nACCEPT all -- anywhere anywhere\n", `line 2, column 1: "ACCEPT" below the line of chain INPUT: want the names of the columns`},
+		{"Chain INPUT (policy ACCEPT)\nACCEPT all anywhere anywhere\n", `line 2, column 1: "ACCEPT" below the line of chain INPUT: want the names of the columns`},
 		{"Chain INPUT (policy QUEUE)\n" + names, `line 1, column 13: "(policy QUEUE)" behind the name of chain INPUT: want "(2 references)"`},
 		{"Chain INPUT (policy ACCEPT 5 packets, many bytes)\n" + names, "line 1, column 13:"},
 		{"Chain own (a references)\n" + names, "line 1, column 11: \"(a references)\" behind the name"},
@@ -354,7 +355,7 @@ func TestListingErrors(t *testing.T) {
 		}
 	}
 	// One fault is reported once, whatever it breaks below it.
-	_, err := ParseListing(strings.NewReader("Chain INPUT (policy ACCEPT)\n"+strings.Repeat("ACCEPT all -- anywhere anywhere\n", 9)), Options{})
+	_, err := ParseListing(strings.NewReader("Chain INPUT (policy ACCEPT)\n"+strings.Repeat("ACCEPT all anywhere anywhere\n", 9)), Options{})
 	if len(Errors(err)) != 1 {
 		t.Error(err)
 	}
@@ -415,4 +416,48 @@ func FuzzListing(f *testing.F) {
 			t.Fatalf("%s\n%s", printed, again.String())
 		}
 	})
+}
+
+// TestListingWithoutColumns: grep -v took the names of the columns, and each form of rows is told by the rows.
+func TestListingWithoutColumns(t *testing.T) {
+	for _, head := range []string{"target prot opt source destination", "num target prot opt source destination", "pkts bytes target prot opt in out source destination", "num pkts bytes target prot opt in out source destination"} {
+		var rows strings.Builder
+		for i, target := range []string{"ACCEPT", "", "KUBE-FORWARD"} {
+			for word := range strings.FieldsSeq(head) {
+				rows.WriteString(map[string]string{
+					"num": fmt.Sprint(i + 1), "pkts": "12K", "bytes": "720K", "target": target, "prot": "tcp", "opt": "--", "in": "*", "out": "eth0", "source": "10.0.0.0/8", "destination": "anywhere",
+				}[word] + " ")
+			}
+			rows.WriteString("tcp dpt:80\n")
+		}
+		for _, order := range []string{rows.String(), rows.String()[strings.Index(rows.String(), "\n")+1:]} { // a rule with a target first, or one without
+			const empty = "Chain INPUT (policy ACCEPT)\n%s\nChain FORWARD (policy DROP)\n%s"
+			want, err := ParseListing(strings.NewReader(fmt.Sprintf(empty, head+"\n", head+"\n"+order)+"\nChain KUBE-FORWARD (1 references)\n"+head+"\n"), Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := ParseListing(strings.NewReader(fmt.Sprintf(empty, "", order)+"\nChain KUBE-FORWARD (1 references)\n"), Options{})
+			if err != nil {
+				t.Errorf("%s: %v", head, err)
+				continue
+			}
+			texts := func(d *Dump) (texts []string) {
+				for _, r := range d.Table("filter").Rules {
+					texts = append(texts, r.String())
+				}
+				return texts
+			}
+			if a, b := texts(got), texts(want); !slices.Equal(a, b) || len(a) == 0 {
+				t.Errorf("%s: %q, want %q", head, a, b)
+			}
+		}
+	}
+	for _, text := range []string{
+		"Chain INPUT (policy ACCEPT)\nsomething else\n",
+		"Chain INPUT (policy ACCEPT)\ntarget prot opt source destination\nChain FORWARD (policy DROP)\nACCEPT all -- anywhere anywhere\n", // a line is missing
+	} {
+		if _, err := ParseListing(strings.NewReader(text), Options{}); err == nil {
+			t.Errorf("no error of %q", text)
+		}
+	}
 }

@@ -58,6 +58,38 @@ func parseColumns(words []Token) (columns, bool) {
 	return c, ok && take("source", "destination") && len(rest) == 0
 }
 
+// namesColumns reports whether a line of the text has the names of the columns.
+func namesColumns(text string) bool {
+	for line := range strings.Lines(text) {
+		if _, ok := parseColumns(fields(line)); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// inferColumns finds the columns by a rule. false: it is none, or has several readings.
+func inferColumns(words []Token) (found columns, ok bool) {
+	at := slices.IndexFunc(words, func(w Token) bool { return slices.Contains([]string{"--", "-f", "!f"}, w.Text) })
+	if at < 1 {
+		return columns{}, false
+	}
+	for _, c := range []columns{{}, {number: true}, {counters: true, interfaces: true}, {number: true, counters: true, interfaces: true}} {
+		r, fault := c.row(words)
+		if fault != nil || r.protocol.Column != words[at-1].Column {
+			continue
+		}
+		if _, _, counts := parseCount(r.target.Text); counts { // no chain has such a name here: it is a counter or a number
+			continue
+		}
+		if ok {
+			return columns{}, false
+		}
+		found, ok = c, true
+	}
+	return found, ok
+}
+
 // row is the line of a rule.
 type row struct {
 	line     int
