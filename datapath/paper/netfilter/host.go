@@ -216,6 +216,12 @@ func (h *Host) device(name string) *Interface {
 	return nil
 }
 
+// hasAddress reports whether a device has an address of a family.
+func (h *Host) hasAddress(device string, is4 bool) bool {
+	d := h.device(device)
+	return d != nil && slices.ContainsFunc(d.Addresses, func(a Address) bool { return a.Prefix.Addr().Is4() == is4 && !a.Narrow })
+}
+
 // source returns the source address of packets on the route; the zero Addr if there is none.
 func (n *network) source(r Route, to netip.Addr) netip.Addr {
 	if to.Is4() {

@@ -288,6 +288,9 @@ func (w *walk) nat(c *chain, r *rule) (exit, bool) {
 			w.end(Dropped, r.Rule, "the host has no address to masquerade as")
 			return ended, true
 		}
+		if n := w.machine.network; !n.allAddresses && !n.hasAddress(w.Out, first.Is4()) {
+			w.grant("that %s has no address of its own, which would be the source", w.Out)
+		}
 		w.entry.masqueraded = w.Out
 	case iptables.Redirect: // nf_nat_redirect.c
 		to = t.To
