@@ -106,7 +106,7 @@ func derived(t testing.TB, objects string) *Spec {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if problems := validate((*labfile.Lab)(spec)); len(problems) > 0 {
+	if problems := Validate((*labfile.Lab)(spec)); len(problems) > 0 {
 		t.Fatalf("not valid: %+v", problems)
 	}
 	return spec

@@ -277,7 +277,7 @@ func TestDerive(t *testing.T) {
 			}
 			if tc.want.Nodes == nil { // only the networks matter
 				got = &Spec{Metadata: got.Metadata, Networks: got.Networks, ClusterCIDRs: got.ClusterCIDRs}
-			} else if problems := validate((*labfile.Lab)(got)); len(problems) > 0 {
+			} else if problems := Validate((*labfile.Lab)(got)); len(problems) > 0 {
 				t.Errorf("not valid: %+v", problems)
 			}
 			if d := cmp.Diff(&tc.want, got, sameAddresses); d != "" {

@@ -49,7 +49,7 @@ func (l *Lab) goLive() error {
 	if err := l.Spec().requireRules(); err != nil {
 		return err
 	}
-	source := labfile.NewWrittenSource(validate, l.file.ObjectPaths()...)
+	source := labfile.NewWrittenSource(Validate, l.file.ObjectPaths()...)
 	written, err := source.Load()
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (v *live) change(ctx context.Context, do func(*state, time.Time) ([]string,
 	for _, name := range ended {
 		changes = append(changes, fmt.Sprintf("pod %s has ended", name))
 	}
-	if errs := validate((*labfile.Lab)(next.spec)); len(errs) > 0 {
+	if errs := Validate((*labfile.Lab)(next.spec)); len(errs) > 0 {
 		return nil, invalid("", next.spec.withNames(errs))
 	}
 	objects, err := next.objects(v.slices, now)

@@ -139,7 +139,7 @@ func (f *File) ObjectPaths() []string {
 // Parse reads the first document of a lab file and validates it. The error is a
 // [manifest.Errors]; name is the file's name in it.
 func Parse(name string, data []byte) (*Spec, error) {
-	lab, err := labfile.Parse(name, data, validate)
+	lab, err := labfile.Parse(name, data, Validate)
 	if errs, ok := errors.AsType[manifest.Errors](err); ok {
 		err = ofLab(name, errs)
 	}

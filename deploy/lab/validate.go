@@ -35,8 +35,8 @@ type validation struct {
 	nodes  map[string]*Node
 }
 
-// validate returns all mistakes in a lab.
-func validate(l *labfile.Lab) []yamlfile.FieldError {
+// Validate returns the mistakes in a lab that concern more than one of its fields, or its names and addresses.
+func Validate(l *labfile.Lab) []yamlfile.FieldError {
 	s := (*Spec)(l)
 	v := validation{spec: s, names: map[string]string{routerName: "the router between the nodes"}, owners: make(map[netip.Addr]string), nodes: make(map[string]*Node)}
 	v.label("metadata.name", s.Name)

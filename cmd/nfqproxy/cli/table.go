@@ -46,7 +46,7 @@ func (f *tableFlags) addOptional(flags *pflag.FlagSet) {
 
 // read reads the objects from the files.
 func (f *tableFlags) read(stdin io.Reader) (*manifest.Objects, error) {
-	objects, err := labfile.LoadOnce(stdin, f.objects)
+	objects, err := labfile.LoadOnce(stdin, f.objects, lab.Validate)
 	if err == nil && len(objects.Services) == 0 {
 		err = noServices(f.objects, objects)
 	}

@@ -28,9 +28,9 @@ func Load(paths []string) (*manifest.Objects, error) {
 }
 
 // LoadOnce is Load for what is not read again: "-" is standard input, and a path may be
-// that of a pipe. It reads Objects.Context, too.
-func LoadOnce(stdin io.Reader, paths []string) (*manifest.Objects, error) {
-	return manifest.Options{Once: true, Stdin: stdin, Context: true, Extension: reading}.Load(paths)
+// that of a pipe. It reads Objects.Context, too, and its errors are also about what validate finds in the lab.
+func LoadOnce(stdin io.Reader, paths []string, validate func(*Lab) []yamlfile.FieldError) (*manifest.Objects, error) {
+	return manifest.Options{Once: true, Stdin: stdin, Context: true, Extension: func() manifest.Extension { return &extension{validate: validate} }}.Load(paths)
 }
 
 // NewSource returns a source of what Load reads.

@@ -134,6 +134,8 @@ func (c *Cluster) note(e lab.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
+	case strings.HasPrefix(e.Log, "{") && !strings.HasSuffix(e.Log, "}"): // the daemon was killed while it wrote the line
+		c.logs = append(c.logs, e.Node+": cut off: "+e.Log)
 	case strings.HasPrefix(e.Log, "{"):
 		record := new(flow.Record)
 		if err := json.Unmarshal([]byte(e.Log), record); err != nil {
