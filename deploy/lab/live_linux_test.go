@@ -284,13 +284,13 @@ func TestInvalidChanges(t *testing.T) {
 		field, want string
 	}{
 		{Change{}, "", "0 changes: want one of apply, delete, scale, addPod, removePod, ready, server and node"},
-		{Change{Apply: "a: b"}, "apply", "manifest: document 1: apiVersion: missing: not a Kubernetes object"},
+		{Change{Apply: "a: b"}, "apply", "manifest:1: document 1: apiVersion: missing: not a Kubernetes object"},
 		{Change{Apply: "kind: ["}, "apply", "manifest: document 1: "},
-		{Change{Apply: service + "---\n" + service}, "apply", "manifest: document 2: Service shop/web: is already defined in manifest: document 1"},
+		{Change{Apply: service + "---\n" + service}, "apply", "manifest:6: document 2: Service shop/web: is already defined in manifest: document 1"},
 		{Change{Apply: living}, "apply", "the manifest has a Lab: edit the running lab's own file instead"},
 		{Change{Apply: strings.Replace(living, "metadata", "objects: ["+secret+"]\nmetadata", 1)}, "apply", "the manifest has a Lab: edit the running lab's own file instead"}, // whose objects are not read
 		{Change{Apply: "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {nodeName: node-c}\n"}, "apply", `pod default/a: no node "node-c"`},
-		{Change{Apply: "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {terminationGracePeriodSeconds: -1}\n"}, "apply", "manifest: document 1: Pod default/a: spec.terminationGracePeriodSeconds: -1: want a number from 0 to 3600"},
+		{Change{Apply: "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {terminationGracePeriodSeconds: -1}\n"}, "apply", "manifest:4: document 1: Pod default/a: spec.terminationGracePeriodSeconds: -1: want a number from 0 to 3600"},
 		{Change{Apply: "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n"}, "apply", "no Service, EndpointSlice, Deployment or Pod in the manifest"},
 		{Change{Delete: &Deletion{Kind: "Pod", Name: "none"}}, "delete.name", `no pod "none"`},
 		{Change{Delete: &Deletion{Kind: "Node", Name: "node-a"}}, "delete.kind", `"Node": want one of Service, EndpointSlice, Pod, Deployment`},
