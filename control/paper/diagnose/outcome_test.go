@@ -158,7 +158,7 @@ func TestHeadline(t *testing.T) {
 
 // TestOutcomesOnTheWay: so are those about packets that two nodes may decide, and about source ranges.
 func TestOutcomesOnTheWay(t *testing.T) {
-	objects, err := labfile.LoadOnce(nil, []string{"testdata/path.yaml"})
+	objects, err := labfile.LoadOnce(nil, []string{"testdata/path.yaml"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 
 // TestPath: the node that decides, those before it, and what the objects do not show.
 func TestPath(t *testing.T) {
-	objects, err := labfile.LoadOnce(nil, []string{"testdata/path.yaml"})
+	objects, err := labfile.LoadOnce(nil, []string{"testdata/path.yaml"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
