@@ -43,11 +43,16 @@ func (s Style) nothingFound(but bool, followed, judged, partly, unclear int) str
 	case unclear > 1:
 		text = fmt.Sprintf("%s with what was examined; of %d rules or policies it is not known whether they are in the way of connections: see below\n", noFindingText(but), unclear)
 	}
+	rest := "otherwise "
 	if partly > 0 {
-		text = fmt.Sprintf("no full verdict about %s of %d: some of their ends are not known; otherwise %s", quantity.Count(partly, "connection"), followed, text)
+		text = fmt.Sprintf("no full verdict about %s of %d: some of their ends are not known; %s", quantity.Count(partly, "connection"), followed, rest+text)
+		rest = ""
 	}
 	if judged < followed {
-		text = fmt.Sprintf("no verdict about %s of %d: their ends are not known; with the others %s", quantity.Count(followed-judged, "connection"), followed, text)
+		if rest != "" {
+			rest = "with the others "
+		}
+		text = fmt.Sprintf("no verdict about %s of %d: their ends are not known; %s", quantity.Count(followed-judged, "connection"), followed, rest+text)
 	}
 	return text
 }
