@@ -155,7 +155,7 @@ func TestPageChangesALab(t *testing.T) {
 	p.Run(chromedp.Evaluate(`const text = document.getElementById('field-apply')
 		text.value = 'apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {prots: []}'
 		text.form.requestSubmit()`, nil))
-	p.WaitFor("the mistake", "document.querySelector('[data-field=apply] .wrong').textContent.startsWith('manifest: document 1: Service default/web: spec.prots: unknown field')")
+	p.WaitFor("the mistake", "document.querySelector('[data-field=apply] .wrong').textContent.startsWith('manifest:4: document 1: Service default/web: spec.prots: unknown field')")
 	p.Run(chromedp.Evaluate(`document.getElementById('field-apply').value = 'apiVersion: v1\nkind: Service\nmetadata: {name: second}\nspec: {clusterIP: 10.96.0.2, selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}'
 		document.getElementById('field-apply').form.requestSubmit()`, nil))
 	p.changed("Service default/second is added")

@@ -75,7 +75,7 @@ func TestStoryWithoutNode(t *testing.T) {
 			t.Errorf("the story lacks %q:\n%s", want, story)
 		}
 	}
-	if _, _, stderr := e2etest.Run(t, nil, "flows", "--lab", "without"); !strings.Contains(stderr, "node kind-worker2 is unreachable: its records are missing") {
+	if _, _, stderr := e2etest.Run(t, nil, "flows", "--lab", "without"); !strings.Contains(stderr, "node kind-worker2 is unreachable: no records from it") {
 		t.Errorf("the list does not name the node: %s", stderr)
 	}
 }
