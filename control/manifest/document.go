@@ -15,6 +15,8 @@ type document struct {
 	yamlfile.Document
 	// list is not nil if Value lacks the items of a List, which are in here.
 	list *list
+	// note is for [Objects.Notes]; empty: none.
+	note string
 }
 
 // parse takes a file apart, one document after the other. Documents without content

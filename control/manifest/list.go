@@ -84,7 +84,7 @@ func splitYAML(data []byte, first, large int) (document, bool) {
 		}
 		delete(fields, "items")
 	}
-	return document{d, &list{items, yamlItem, func() document {
+	return document{Document: d, list: &list{items, yamlItem, func() document {
 		whole, _ := parseYAML(data, first)
 		return document{Document: whole}
 	}}}, true
@@ -162,7 +162,7 @@ func splitJSON(data []byte, large int) (document, bool) {
 	if _, err := dec.Token(); err != nil || len(bytes.TrimSpace(data[dec.InputOffset():])) > 0 || len(items) == 0 {
 		return document{}, false
 	}
-	return document{yamlfile.Document{Value: envelope}, &list{items, jsonItem, func() document {
+	return document{Document: yamlfile.Document{Value: envelope}, list: &list{items, jsonItem, func() document {
 		docs, err := yamlfile.ParseJSON(data)
 		if err != nil {
 			return failed(err)

@@ -262,6 +262,9 @@ func (l *loader) takeDocument(at Place, d document) {
 	case d.Err != nil:
 		l.fail(at, "", d.Err)
 	case d.list == nil:
+		if d.note != "" {
+			l.objects.Notes = append(l.objects.Notes, d.note)
+		}
 		l.document = &d.Document
 		l.contents(at, &d)
 	default:

@@ -92,6 +92,9 @@ func pairsOf(text string) map[string]any {
 	return pairs
 }
 
+// assumedOfTables is what has its default in a Service of a table, as no column shows it.
+const assumedOfTables = "a table of kubectl get does not show traffic policies, source ranges, session affinity and target ports of Services: assumed are policy Cluster, all sources and no affinity. With Local or source ranges the answer may differ: give the output of kubectl get with -o yaml"
+
 // documents are the objects of the tables.
 func (t *tables) documents() ([]document, error) {
 	var docs []document
@@ -104,6 +107,7 @@ func (t *tables) documents() ([]document, error) {
 	if len(t.rows["Service"]) == 0 || len(t.rows["Endpoints"])+len(t.rows["EndpointSlice"]) == 0 {
 		return nil, errTable
 	}
+	noted := false
 	for _, r := range t.rows["Service"] {
 		service, ports, err := r.service()
 		if err == nil && len(ports) > 0 && r["TYPE"] != "ExternalName" {
@@ -112,7 +116,11 @@ func (t *tables) documents() ([]document, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the table's Service %s/%s: %w", r.namespace(), r["NAME"], err)
 		}
-		docs = append(docs, made(service))
+		one := made(service)
+		if !noted {
+			one.note, noted = assumedOfTables, true
+		}
+		docs = append(docs, one)
 		for i := range ports {
 			docs = append(docs, ports[i].slices(i, service["metadata"].(map[string]any))...)
 		}

@@ -29,6 +29,9 @@ func TestTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(o.Notes) != 1 || !strings.Contains(o.Notes[0], "traffic policies") { // once, for all Services
+		t.Errorf("notes %q, want that no column shows traffic policies", o.Notes)
+	}
 	var got []string
 	for _, s := range o.Services {
 		got = append(got, fmt.Sprint(s.Name, " ", s.Spec.Type, " ", s.Spec.ClusterIP, " ", len(s.Spec.Selector), " ", s.Spec.Ports[0].NodePort, " ", len(s.Status.LoadBalancer.Ingress)))
