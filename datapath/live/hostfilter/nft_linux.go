@@ -69,13 +69,13 @@ func decode(expressions []nft.Expression) (r rule) {
 		case "counter":
 		case "match":
 			r.Matches = append(r.Matches, xtables.Extension{
-				Name: data.Text(unix.NFTA_MATCH_NAME), Revision: uint8(data.Uint32(unix.NFTA_MATCH_REV)), Data: data[unix.NFTA_MATCH_INFO],
+				Name: data.Text(unix.NFTA_MATCH_NAME), Revision: uint8(data.Uint32(unix.NFTA_MATCH_REV)), Data: data.Get(unix.NFTA_MATCH_INFO),
 			})
 		case "meta":
 			l4proto = data.Uint32(unix.NFTA_META_KEY) == unix.NFT_META_L4PROTO
 			r.other = r.other || !l4proto
 		case "cmp":
-			value := data.Nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]
+			value := data.Nested(unix.NFTA_CMP_DATA).Get(unix.NFTA_DATA_VALUE)
 			if !l4proto || data.Uint32(unix.NFTA_CMP_OP) != unix.NFT_CMP_EQ || len(value) != 1 {
 				r.other = true
 				break

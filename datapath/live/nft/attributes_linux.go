@@ -2,69 +2,89 @@ package nft
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
+	"iter"
 
-	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 )
 
-// Attributes are the attributes of one object or expression, by their types without flags; of a
-// type that is there several times, the last one.
-type Attributes map[uint16][]byte
+// Attributes are the encoded attributes of one object or expression; nil: there are none, or they were
+// malformed. They are part of the message that they came in. Reading them makes no garbage.
+type Attributes []byte
 
 // typeMask leaves out the flags in an attribute's type (NLA_TYPE_MASK).
 const typeMask = 0x3fff
 
-func parse(data []byte) (Attributes, error) {
-	decoder, err := netlink.NewAttributeDecoder(data)
-	if err != nil {
-		return nil, err
+// All iterates over the types, without flags, and the values, up to one that is malformed.
+func (a Attributes) All() iter.Seq2[uint16, []byte] {
+	return func(yield func(uint16, []byte) bool) {
+		for rest := a; len(rest) > 0; {
+			kind, value, after := next(rest)
+			if value == nil || !yield(kind, value) {
+				return
+			}
+			rest = after
+		}
 	}
-	a := make(Attributes)
-	for decoder.Next() {
-		a[decoder.Type()&typeMask] = decoder.Bytes()
-	}
-	return a, decoder.Err()
 }
 
-// Parse takes nested attributes apart. The result is empty if they are malformed.
-func Parse(data []byte) Attributes {
-	a, err := parse(data)
-	if err != nil {
-		return nil
+func parse(data []byte) (Attributes, error) {
+	for rest := data; len(rest) > 0; {
+		var value []byte
+		if _, value, rest = next(rest); value == nil {
+			return nil, errors.New("malformed attributes from the kernel")
+		}
 	}
+	return data, nil
+}
+
+// Parse returns nested attributes; nil if they are malformed.
+func Parse(data []byte) Attributes {
+	a, _ := parse(data)
 	return a
 }
 
 // Elements returns the attributes of each element of a list.
 func Elements(data []byte) []Attributes {
-	decoder, err := netlink.NewAttributeDecoder(data)
-	if err != nil {
-		return nil
-	}
 	var list []Attributes
-	for decoder.Next() {
-		list = append(list, Parse(decoder.Bytes()))
+	for _, element := range Parse(data).All() {
+		list = append(list, Parse(element))
 	}
 	return list
 }
 
-// Has reports whether there is an attribute of the type.
-func (a Attributes) Has(t uint16) bool {
-	_, ok := a[t]
-	return ok
+// Get is the value of the last attribute of a type, without flags; nil: there is none. The last one
+// is what the kernel takes, too (lib/nlattr.c, __nla_parse).
+func (a Attributes) Get(want uint16) (last []byte) {
+	for kind, value := range a.All() {
+		if kind == want {
+			last = value
+		}
+	}
+	return last
 }
 
+// Has reports whether there is an attribute of the type.
+func (a Attributes) Has(t uint16) bool { return a.Get(t) != nil }
+
 // Nested returns the attributes in an attribute; none if there is no such attribute.
-func (a Attributes) Nested(t uint16) Attributes { return Parse(a[t]) }
+func (a Attributes) Nested(t uint16) Attributes { return Parse(a.Get(t)) }
 
 // Text is a string, without its NUL; "" if there is none.
-func (a Attributes) Text(t uint16) string {
-	text, _, _ := bytes.Cut(a[t], []byte{0})
-	return string(text)
+func (a Attributes) Text(t uint16) string { return string(a.text(t)) }
+
+// IsText reports whether a string is this one.
+func (a Attributes) IsText(t uint16, text string) bool { return string(a.text(t)) == text }
+
+func (a Attributes) text(t uint16) []byte {
+	text, _, _ := bytes.Cut(a.Get(t), []byte{0})
+	return text
 }
 
 // Uint16 is a number; 0 if there is none of this size. Uint32 and Uint64 are likewise.
 func (a Attributes) Uint16(t uint16) uint16 {
-	if b := a[t]; len(b) == 2 {
+	if b := a.Get(t); len(b) == 2 {
 		return ByteOrder.Uint16(b)
 	}
 	return 0
@@ -72,7 +92,7 @@ func (a Attributes) Uint16(t uint16) uint16 {
 
 // Uint32 is a number; 0 if there is none of this size.
 func (a Attributes) Uint32(t uint16) uint32 {
-	if b := a[t]; len(b) == 4 {
+	if b := a.Get(t); len(b) == 4 {
 		return ByteOrder.Uint32(b)
 	}
 	return 0
@@ -80,8 +100,22 @@ func (a Attributes) Uint32(t uint16) uint32 {
 
 // Uint64 is a number; 0 if there is none of this size.
 func (a Attributes) Uint64(t uint16) uint64 {
-	if b := a[t]; len(b) == 8 {
+	if b := a.Get(t); len(b) == 8 {
 		return ByteOrder.Uint64(b)
 	}
 	return 0
+}
+
+// next splits the first attribute off; a nil value: there is none, or it is malformed.
+func next(attributes []byte) (kind uint16, value, rest []byte) {
+	if len(attributes) < unix.SizeofNlAttr {
+		return 0, nil, nil
+	}
+	length := int(binary.NativeEndian.Uint16(attributes))
+	if length < unix.SizeofNlAttr || length > len(attributes) {
+		return 0, nil, nil
+	}
+	kind = binary.NativeEndian.Uint16(attributes[2:]) & typeMask
+	value = attributes[unix.SizeofNlAttr:length:length]
+	return kind, value, attributes[min(len(attributes), (length+3)&^3):]
 }

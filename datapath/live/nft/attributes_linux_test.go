@@ -36,6 +36,14 @@ func TestAttributes(t *testing.T) {
 	if whole := encode(t, func(e *netlink.AttributeEncoder) { e.Uint32(1, 7) }); Parse(whole[:len(whole)-1]) != nil || Parse(whole) == nil {
 		t.Error("a truncated attribute is not malformed")
 	}
+	if n := testing.AllocsPerRun(10, func() {
+		for range a.All() {
+			_ = a.Nested(5).Uint32(1) + a.Uint32(2)
+		}
+		_ = a.IsText(4, "web")
+	}); n > 0 {
+		t.Errorf("%.0f allocations", n)
+	}
 }
 
 func TestExpressions(t *testing.T) {

@@ -24,7 +24,7 @@ func TestEachElement(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := message[unix.NFTA_SET_ELEM_LIST_ELEMENTS]
+	list := message.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	got := ""
 	EachElement(list, func(key, data []byte) { got += fmt.Sprintf("%s: %s\n", key, data) })
 	if got != want {

@@ -119,7 +119,7 @@ type Expression struct {
 func RuleOf(a Attributes) Rule {
 	return Rule{
 		Table: a.Text(unix.NFTA_RULE_TABLE), Chain: a.Text(unix.NFTA_RULE_CHAIN), Handle: a.Uint64(unix.NFTA_RULE_HANDLE),
-		Expressions: Expressions(a[unix.NFTA_RULE_EXPRESSIONS]), UserData: a[unix.NFTA_RULE_USERDATA],
+		Expressions: Expressions(a.Get(unix.NFTA_RULE_EXPRESSIONS)), UserData: a.Get(unix.NFTA_RULE_USERDATA),
 	}
 }
 
@@ -127,7 +127,7 @@ func RuleOf(a Attributes) Rule {
 func Expressions(data []byte) []Expression {
 	var list []Expression
 	for _, e := range Elements(data) {
-		list = append(list, Expression{e.Text(unix.NFTA_EXPR_NAME), e[unix.NFTA_EXPR_DATA]})
+		list = append(list, Expression{e.Text(unix.NFTA_EXPR_NAME), e.Get(unix.NFTA_EXPR_DATA)})
 	}
 	return list
 }

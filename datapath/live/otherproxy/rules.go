@@ -192,7 +192,7 @@ func (r *Rules) fill(family uint8, a nft.Attributes) {
 	if !ofRule(a.Text(unix.NFTA_SET_ELEM_LIST_TABLE), m.name) {
 		return
 	}
-	nft.EachElement(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS], func(_, data []byte) { r.maps[m] = append(r.maps[m], string(data)) })
+	nft.EachElement(a.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS), func(_, data []byte) { r.maps[m] = append(r.maps[m], string(data)) })
 }
 
 // ofRule reports whether a map of kube-proxy belongs to a rule: nft gives it this name, and the kernel a number.

@@ -146,7 +146,7 @@ func (r *Ruleset) adoptionChanges(t *decision.Table, found [2]*existing) (differ
 					have, err = of.readElements(s)
 				}
 				if err != nil {
-					return nil, nil, fmt.Errorf("read set %s of nftables table %s: %w", s.name, of, err)
+					return nil, hairpins{}, fmt.Errorf("read set %s of nftables table %s: %w", s.name, of, err)
 				}
 				if equal {
 					continue

@@ -177,9 +177,9 @@ const boundName = "copy_bound"
 func (f family) readBindings(each func(b Binding, key string)) error {
 	now := time.Now()
 	return nft.DumpOnce(f.nfproto, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(TableName, boundName), func(_ uint8, a nft.Attributes) {
-		for _, e := range nft.Elements(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS]) {
-			key := e.Nested(unix.NFTA_SET_ELEM_KEY)[unix.NFTA_DATA_VALUE]
-			b, ok := f.binding(key, e.Nested(unix.NFTA_SET_ELEM_DATA)[unix.NFTA_DATA_VALUE])
+		for _, e := range nft.Elements(a.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
+			key := e.Nested(unix.NFTA_SET_ELEM_KEY).Get(unix.NFTA_DATA_VALUE)
+			b, ok := f.binding(key, e.Nested(unix.NFTA_SET_ELEM_DATA).Get(unix.NFTA_DATA_VALUE))
 			if !ok {
 				continue
 			}

@@ -80,11 +80,18 @@ func endpointBytes(e netip.AddrPort) string {
 // hairpins counts, for each endpoint, the service ports that have it: a flow of an endpoint to itself
 // is masqueraded after the translation, when the service port is no longer known. Only endpoints that
 // may send through this node count: its own, and those of no known node.
-type hairpins map[hairpin]int32
+type hairpins struct {
+	ipv4 map[hairpin[[4]byte]]int32
+	ipv6 map[hairpin[[16]byte]]int32
+}
 
-// hairpin is an endpoint without pointers, as there may be 100,000.
-type hairpin struct {
-	addr     [16]byte // IPv4 in its IPv4-mapped form
+func newHairpins() hairpins {
+	return hairpins{make(map[hairpin[[4]byte]]int32), make(map[hairpin[[16]byte]]int32)}
+}
+
+// hairpin is an endpoint without pointers and in as little memory as possible: there may be 100,000.
+type hairpin[A [4]byte | [16]byte] struct {
+	addr     A
 	port     uint16
 	protocol decision.Protocol
 }
@@ -94,17 +101,20 @@ func (h hairpins) note(ports []*decision.ServicePort, sign int32) {
 	for _, s := range ports {
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
-			if !e.Local && e.NodeName != "" || decision.FamilyOf(e.AddrPort.Addr()) != s.Family {
-				continue
+			switch a, port := e.AddrPort.Addr().Unmap(), e.AddrPort.Port(); {
+			case !e.Local && e.NodeName != "" || decision.FamilyOf(a) != s.Family:
+			case a.Is4():
+				h.ipv4[hairpin[[4]byte]{a.As4(), port, s.Protocol}] += sign
+			default:
+				h.ipv6[hairpin[[16]byte]{a.As16(), port, s.Protocol}] += sign
 			}
-			h[hairpin{e.AddrPort.Addr().As16(), e.AddrPort.Port(), s.Protocol}] += sign
 		}
 	}
 }
 
 // noteHairpins records the endpoints that come and go with a table, and returns how the counts change.
 func (r *Ruleset) noteHairpins(diff sink, t *decision.Table) hairpins {
-	changes := make(hairpins)
+	changes := newHairpins()
 	counted := func(t *decision.Table) bool { return t != nil && !t.Node().NoHairpinMasquerade }
 	t.ChangedServices(r.followed, func(_ decision.ServiceName, before, after []*decision.ServicePort) {
 		if counted(r.followed) {
@@ -114,21 +124,29 @@ func (r *Ruleset) noteHairpins(diff sink, t *decision.Table) hairpins {
 			changes.note(after, 1)
 		}
 	})
-	for key, n := range changes {
-		f, a := r.tables[0], netip.AddrFrom16(key.addr).Unmap()
-		if a.Is6() {
-			f = r.tables[1]
-		}
-		diff.note(f.copy.hairpin, addrBytes(a)+addrBytes(a)+protoPortBytes(key.protocol, key.port), r.hairpins[key] > 0, r.hairpins[key]+n > 0)
-	}
+	compareCounts(diff, r.tables[0].copy.hairpin, r.hairpins.ipv4, changes.ipv4, func(a [4]byte) string { return string(a[:]) })
+	compareCounts(diff, r.tables[1].copy.hairpin, r.hairpins.ipv6, changes.ipv6, func(a [16]byte) string { return string(a[:]) })
 	return changes
+}
+
+// compareCounts records the endpoints of one family that come and go when the counts change.
+func compareCounts[A [4]byte | [16]byte](diff sink, of *set, counts, changes map[hairpin[A]]int32, text func(A) string) {
+	for e, n := range changes {
+		addr := text(e.addr)
+		diff.note(of, addr+addr+protoPortBytes(e.protocol, e.port), counts[e] > 0, counts[e]+n > 0)
+	}
 }
 
 // add adds counts.
 func (h hairpins) add(changes hairpins) {
+	addCounts(h.ipv4, changes.ipv4)
+	addCounts(h.ipv6, changes.ipv6)
+}
+
+func addCounts[K comparable](counts, changes map[K]int32) {
 	for key, n := range changes {
-		if h[key] += n; h[key] == 0 {
-			delete(h, key)
+		if counts[key] += n; counts[key] == 0 {
+			delete(counts, key)
 		}
 	}
 }

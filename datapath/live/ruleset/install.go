@@ -131,7 +131,7 @@ func (c *Connection) Install(spec Spec, t *decision.Table, keepQueueing bool) (*
 
 func (c *Connection) install(spec Spec, t *decision.Table, keepQueueing, shared bool) (*Ruleset, error) {
 	spec.Copy, spec.Idle = CopyNodeOf(t), spec.OnlyServices && isIdle(nil, t)
-	r := &Ruleset{spec: spec, kernel: &kernel{conn: c, table: TableName}, shared: shared, tables: newTables(&spec), hairpins: make(hairpins)}
+	r := &Ruleset{spec: spec, kernel: &kernel{conn: c, table: TableName}, shared: shared, tables: newTables(&spec), hairpins: newHairpins()}
 	before, err := nft.Generation()
 	if err == nil {
 		err = r.install(t, keepQueueing)
@@ -201,17 +201,16 @@ func (r *Ruleset) Counters() (c Counters, err error) {
 	for _, t := range r.tables {
 		// Older kernels ignore the filters.
 		err = errors.Join(err, nft.Dump(t.nfproto, unix.NFT_MSG_GETRULE, nft.RulesOf(TableName, ""), func(_ uint8, a nft.Attributes) {
-			rl := nft.RuleOf(a)
-			if rl.Table != TableName {
+			if !a.IsText(unix.NFTA_RULE_TABLE, TableName) {
 				return
 			}
-			switch n := packets(rl); {
-			case queues(rl.Chain):
-				c.Queued += n
-			case decidesByCopy(rl.Chain):
-				c.Copied += n
-			case rl.Chain == forwardChain && !r.spec.TCPLiberal:
-				c.InvalidDropped += n
+			switch chain := a.Text(unix.NFTA_RULE_CHAIN); {
+			case queues(chain):
+				c.Queued += packets(a)
+			case decidesByCopy(chain):
+				c.Copied += packets(a)
+			case chain == forwardChain && !r.spec.TCPLiberal:
+				c.InvalidDropped += packets(a)
 			}
 		}))
 	}
@@ -221,11 +220,11 @@ func (r *Ruleset) Counters() (c Counters, err error) {
 	return c, nil
 }
 
-// packets sums up the counters of a rule.
-func packets(r nft.Rule) (n uint64) {
-	for _, e := range r.Expressions {
-		if e.Name == "counter" {
-			n += nft.Parse(e.Data).Uint64(unix.NFTA_COUNTER_PACKETS)
+// packets sums up the counters of a rule. It makes no garbage: counters are read each second.
+func packets(rule nft.Attributes) (n uint64) {
+	for _, e := range rule.Nested(unix.NFTA_RULE_EXPRESSIONS).All() {
+		if e := nft.Parse(e); e.IsText(unix.NFTA_EXPR_NAME, "counter") {
+			n += e.Nested(unix.NFTA_EXPR_DATA).Uint64(unix.NFTA_COUNTER_PACKETS)
 		}
 	}
 	return n
@@ -291,7 +290,7 @@ func (r *Ruleset) load() error {
 
 // replaceTables adds the tables to the open transaction, with the rules of their own chains or without.
 func (r *Ruleset) replaceTables(rules bool) {
-	r.followed, r.hairpins, r.audited = nil, make(hairpins), 0
+	r.followed, r.hairpins, r.audited = nil, newHairpins(), 0
 	for _, t := range r.tables {
 		r.replaceTable(t)
 		for _, s := range t.all() {

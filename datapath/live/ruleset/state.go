@@ -66,8 +66,8 @@ func (t *table) readState() (*state, error) {
 // definition is the attributes of these types as text.
 func definition(a nft.Attributes, types ...uint16) (text string) {
 	for _, t := range types {
-		if a.Has(t) {
-			text += fmt.Sprintf("%d %x ", t, a[t])
+		if value := a.Get(t); value != nil {
+			text += fmt.Sprintf("%d %x ", t, value)
 		}
 	}
 	return text
@@ -90,7 +90,7 @@ func (t *table) readElements(s *set) (elements map[string]string, err error) {
 	read := func() (int, error) {
 		elements = make(map[string]string)
 		err := nft.Dump(t.nfproto, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(TableName, s.name), func(_ uint8, a nft.Attributes) {
-			nft.EachElement(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS], func(key, data []byte) { elements[string(key)] = string(data) })
+			nft.EachElement(a.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS), func(key, data []byte) { elements[string(key)] = string(data) })
 		})
 		return len(elements), err
 	}

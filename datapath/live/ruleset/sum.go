@@ -62,7 +62,7 @@ func (e *expected) has(s *set) (bool, int, error) {
 		should = new(sum)
 	}
 	err := nft.Dump(s.table.nfproto, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(TableName, s.name), func(_ uint8, a nft.Attributes) {
-		nft.EachElement(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS], func(key, data []byte) {
+		nft.EachElement(a.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS), func(key, data []byte) {
 			e.element = append(append(e.element[:0], key...), data...)
 			is.add(e.element)
 		})

@@ -54,8 +54,8 @@ func TestUnansweredAreForgottenSoon(t *testing.T) {
 			t.Helper()
 			port := uint16(c.LocalAddr().(*net.UDPAddr).Port)
 			err := nft.Dump(unix.NFPROTO_IPV4, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(TableName, "seen"), func(_ uint8, a nft.Attributes) {
-				for _, e := range nft.Elements(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS]) {
-					key := e.Nested(unix.NFTA_SET_ELEM_KEY)[unix.NFTA_DATA_VALUE]
+				for _, e := range nft.Elements(a.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
+					key := e.Nested(unix.NFTA_SET_ELEM_KEY).Get(unix.NFTA_DATA_VALUE)
 					expires := time.Duration(e.Uint64(unix.NFTA_SET_ELEM_EXPIRATION)) * time.Millisecond
 					// The ports follow two addresses, each filled up to a register.
 					switch port {

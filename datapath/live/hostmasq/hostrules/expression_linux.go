@@ -83,7 +83,7 @@ func (t *translator) expression(name string, a nft.Attributes) {
 	case "cmp":
 		t.cmp(a)
 	case "range":
-		first, last := a.Nested(unix.NFTA_RANGE_FROM_DATA)[unix.NFTA_DATA_VALUE], a.Nested(unix.NFTA_RANGE_TO_DATA)[unix.NFTA_DATA_VALUE]
+		first, last := a.Nested(unix.NFTA_RANGE_FROM_DATA).Get(unix.NFTA_DATA_VALUE), a.Nested(unix.NFTA_RANGE_TO_DATA).Get(unix.NFTA_DATA_VALUE)
 		t.compare(a.Uint32(unix.NFTA_RANGE_SREG), rules.Range{First: first, Last: last}, a.Uint32(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ)
 	case "lookup":
 		t.lookup(a)
@@ -159,7 +159,7 @@ func (t *translator) object(a nft.Attributes) {
 
 // extension is the module in an expression "match" or "target" (nft_compat.c).
 func extension(a nft.Attributes, name, revision, info uint16) xtables.Extension {
-	return xtables.Extension{Name: a.Text(name), Revision: uint8(a.Uint32(revision)), Data: a[info]}
+	return xtables.Extension{Name: a.Text(name), Revision: uint8(a.Uint32(revision)), Data: a.Get(info)}
 }
 
 // effect adds something that may change what was loaded before.
@@ -259,7 +259,7 @@ func (t *translator) ct(a nft.Attributes) {
 		return
 	}
 	v := rules.Ct{Key: name, ByteSize: 4}
-	if d := a[unix.NFTA_CT_DIRECTION]; len(d) == 1 {
+	if d := a.Get(unix.NFTA_CT_DIRECTION); len(d) == 1 {
 		v.Directed, v.Reply = true, d[0] == 1
 	}
 	switch key {
@@ -300,7 +300,7 @@ func (t *translator) bitwise(a nft.Attributes) {
 		nftaBitwiseOp = 6 // NFTA_BITWISE_OP
 		maskXor       = 0 // NFT_BITWISE_MASK_XOR
 	)
-	mask, xor := a.Nested(unix.NFTA_BITWISE_MASK)[unix.NFTA_DATA_VALUE], a.Nested(unix.NFTA_BITWISE_XOR)[unix.NFTA_DATA_VALUE]
+	mask, xor := a.Nested(unix.NFTA_BITWISE_MASK).Get(unix.NFTA_DATA_VALUE), a.Nested(unix.NFTA_BITWISE_XOR).Get(unix.NFTA_DATA_VALUE)
 	of := t.registers.get(a.Uint32(unix.NFTA_BITWISE_SREG), len(mask))
 	v := rules.Value(rules.Masked{Of: of, Mask: mask, Xor: xor})
 	if a.Uint32(nftaBitwiseOp) != maskXor || len(mask) != of.Size() || len(xor) != len(mask) {
@@ -319,7 +319,7 @@ func (t *translator) immediate(a nft.Attributes) {
 		}
 		return
 	}
-	t.registers.put(a.Uint32(unix.NFTA_IMMEDIATE_DREG), rules.Const(data[unix.NFTA_DATA_VALUE]))
+	t.registers.put(a.Uint32(unix.NFTA_IMMEDIATE_DREG), rules.Const(data.Get(unix.NFTA_DATA_VALUE)))
 }
 
 // verdict reads struct nft_verdict. It is not ok for verdicts that rules of nat cannot have, and for
@@ -338,7 +338,7 @@ func (k *kernel) verdict(a nft.Attributes) (rules.Verdict, bool) {
 }
 
 func (t *translator) cmp(a nft.Attributes) {
-	data := a.Nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]
+	data := a.Nested(unix.NFTA_CMP_DATA).Get(unix.NFTA_DATA_VALUE)
 	r := rules.Exactly(data)
 	switch a.Uint32(unix.NFTA_CMP_OP) {
 	case unix.NFT_CMP_EQ:
@@ -367,7 +367,7 @@ func (t *translator) between(a, b nft.Attributes) bool {
 	if a.Uint32(unix.NFTA_CMP_OP) != unix.NFT_CMP_GTE || b.Uint32(unix.NFTA_CMP_OP) != unix.NFT_CMP_LTE || a.Uint32(unix.NFTA_CMP_SREG) != b.Uint32(unix.NFTA_CMP_SREG) {
 		return false
 	}
-	t.compare(a.Uint32(unix.NFTA_CMP_SREG), rules.Range{First: a.Nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE], Last: b.Nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE]}, false)
+	t.compare(a.Uint32(unix.NFTA_CMP_SREG), rules.Range{First: a.Nested(unix.NFTA_CMP_DATA).Get(unix.NFTA_DATA_VALUE), Last: b.Nested(unix.NFTA_CMP_DATA).Get(unix.NFTA_DATA_VALUE)}, false)
 	return true
 }
 

@@ -149,7 +149,7 @@ func (t *nftTable) readElements(name string, s *collected) error {
 	read := func() (int, error) {
 		s.elements = nil
 		err := nft.DumpOnce(t.Family, unix.NFT_MSG_GETSETELEM, nft.ElementsOf(t.Name, name), func(_ uint8, a nft.Attributes) {
-			s.elements = append(s.elements, nft.Elements(a[unix.NFTA_SET_ELEM_LIST_ELEMENTS])...)
+			s.elements = append(s.elements, nft.Elements(a.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS))...)
 		})
 		s.sort()
 		return len(s.elements), err

@@ -26,7 +26,7 @@ const (
 )
 
 func keyOf(e nft.Attributes) []byte {
-	return e.Nested(unix.NFTA_SET_ELEM_KEY)[unix.NFTA_DATA_VALUE]
+	return e.Nested(unix.NFTA_SET_ELEM_KEY).Get(unix.NFTA_DATA_VALUE)
 }
 
 func isEnd(e nft.Attributes) bool {
@@ -63,7 +63,7 @@ func (c *collected) set(name string, k *kernel) *rules.Set {
 			continue
 		}
 		key, data := keyOf(a), a.Nested(unix.NFTA_SET_ELEM_DATA)
-		e := rules.Element{Key: rules.Exactly(key), Value: data[unix.NFTA_DATA_VALUE]}
+		e := rules.Element{Key: rules.Exactly(key), Value: data.Get(unix.NFTA_DATA_VALUE)}
 		if data.Has(unix.NFTA_DATA_VERDICT) {
 			v, ok := k.verdict(data.Nested(unix.NFTA_DATA_VERDICT))
 			e.Verdict, s.Unreadable = v, s.Unreadable || !ok
@@ -73,7 +73,7 @@ func (c *collected) set(name string, k *kernel) *rules.Set {
 			s.Any = &e
 			continue
 		case a.Has(nftaSetElemKeyEnd):
-			e.Key.Last = a.Nested(nftaSetElemKeyEnd)[unix.NFTA_DATA_VALUE]
+			e.Key.Last = a.Nested(nftaSetElemKeyEnd).Get(unix.NFTA_DATA_VALUE)
 		case c.flags&unix.NFT_SET_INTERVAL != 0:
 			e.Key.Last = bytes.Repeat([]byte{0xff}, len(key))
 			if i+1 < len(c.elements) && !isCatchall(c.elements[i+1]) {
