@@ -214,15 +214,15 @@ func TestPastAndEvents(t *testing.T) {
 // TestPastThatMakesRoom: flows that are forgotten while they are read are left out, and what
 // happened to them is missed, not passed over.
 func TestPastThatMakesRoom(t *testing.T) {
-	b := many(t, pieceSize)
-	p := b.NewPast(pieceSize, time.Time{}, all)
+	b := many(t, fewFlows)
+	p := b.NewPast(fewFlows, time.Time{}, all)
 	b.event(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, 0, 0}), 1), conntrack.Updated, func(e *conntrack.Event) { e.State.TCP, e.State.Status = conntrack.TCPSynRecv, replied })
 	for n := range uint16(10) {
 		b.decide(netip.AddrPortFrom(client.Addr(), 1000+n), nil)
 	}
-	into := make([]Entry, 2*pieceSize)
-	if n := p.Read(into); n != pieceSize-10 || into[0].Number != 11 {
-		t.Errorf("%d flows from %d, want %d from 11", n, into[0].Number, pieceSize-10)
+	into := make([]Entry, 2*fewFlows)
+	if n := p.Read(into); n != fewFlows-10 || into[0].Number != 11 {
+		t.Errorf("%d flows from %d, want %d from 11", n, into[0].Number, fewFlows-10)
 	}
 	if n, missed := p.Reader().Read(into, all); n != 10 || missed != 1 {
 		t.Errorf("%d events, %d missed; want 10 and 1", n, missed)

@@ -25,7 +25,7 @@ import (
 // Config bounds the memory of a journal.
 type Config struct {
 	// Flows is the maximum number of flows; 0: 16,384. One takes about 0.8 KiB, with four events;
-	// memory is allocated as flows arrive.
+	// the kernel gives memory as flows arrive.
 	Flows int
 	// ServiceBytes limits the memory of service ports that are kept for flows, with their
 	// candidates, beyond those of the table in force; 0: 16 MiB. Beyond it older flows are

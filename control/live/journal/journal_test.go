@@ -16,6 +16,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
 )
 
+// fewFlows is the capacity of a small journal.
+const fewFlows = 1024
+
 // web is a service port with two endpoints.
 func web() *decision.ServicePort {
 	return &decision.ServicePort{
@@ -219,7 +222,7 @@ func (b *bench) expectOpen() {
 // TestClosedIsNotOpen: a connection whose entry stays for TIME_WAIT is no open flow, nor one
 // that is forgotten too early.
 func TestClosedIsNotOpen(t *testing.T) {
-	b := newBench(t, Config{Flows: 1})
+	b := newBench(t, Config{Flows: fewFlows})
 	b.decide(client, nil)
 	if k := b.Known(); k.Open != 1 {
 		t.Errorf("%d flows are open, want 1", k.Open)
@@ -228,10 +231,10 @@ func TestClosedIsNotOpen(t *testing.T) {
 	if c, _ := b.Counts(b.port); b.Known().Open != 0 || c.Flows.Open != 0 {
 		t.Errorf("closed, %d flows are open, %d of the service", b.Known().Open, c.Flows.Open)
 	}
-	for i := range uint16(pieceSize) { // forget it
+	for i := range uint16(fewFlows) { // forget it
 		b.decide(netip.AddrPortFrom(client.Addr(), 41000+i), nil)
 	}
-	if k := b.Known(); k.Open != pieceSize || k.Forgotten != 0 {
+	if k := b.Known(); k.Open != fewFlows || k.Forgotten != 0 {
 		t.Errorf("known %+v, want nothing forgotten that was open", k)
 	}
 	b.expectOpen()
@@ -430,8 +433,8 @@ func TestSteps(t *testing.T) {
 // TestBounds: the journal keeps to its bounds, and a reader that is too late gets
 // the number of missed flows.
 func TestBounds(t *testing.T) {
-	b := newBench(t, Config{Flows: pieceSize})
-	const flows = 5 * pieceSize
+	b := newBench(t, Config{Flows: fewFlows})
+	const flows = 5 * fewFlows
 	source := func(i int) netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1000)
 	}
@@ -439,19 +442,19 @@ func TestBounds(t *testing.T) {
 		b.decide(source(i), nil)
 	}
 	k := b.Known()
-	if k.Flows != pieceSize || k.Open != pieceSize || k.Forgotten != flows-pieceSize {
+	if k.Flows != fewFlows || k.Open != fewFlows || k.Forgotten != flows-fewFlows {
 		t.Errorf("known %+v", k)
 	}
-	for i, known := range map[int]bool{0: false, flows - pieceSize - 1: false, flows - pieceSize: true, flows - 1: true} {
+	for i, known := range map[int]bool{0: false, flows - fewFlows - 1: false, flows - fewFlows: true, flows - 1: true} {
 		if _, e := b.newest(keyOf(uint8(decision.TCP), source(i), netip.AddrPortFrom(b.port.ClusterIP, b.port.Port))); (e != nil) != known {
 			t.Errorf("flow %d: %v, want %v", i, e, known)
 		}
 	}
-	if c, _ := b.Counts(b.port); c.Flows.Total != flows || c.Flows.Open != pieceSize {
+	if c, _ := b.Counts(b.port); c.Flows.Total != flows || c.Flows.Open != fewFlows {
 		t.Errorf("counts %+v", c.Flows)
 	}
 	n, missed := b.reader.Read(make([]Entry, 2*flows), all)
-	if n != pieceSize || missed != flows-pieceSize {
+	if n != fewFlows || missed != flows-fewFlows {
 		t.Errorf("read %d, missed %d", n, missed)
 	}
 	if got, _ := b.Last(1, time.Time{}, all); got[0].Flow.Packet.Source != source(flows-1) {

@@ -29,6 +29,7 @@ func memory() (perFlow, perEndpoint float64) {
 		ports[i] = s
 	}
 	table := decision.NewTable(1, start, node, ports)
+	before := liveBytes()
 	j := New(Config{Flows: capacity})
 	j.setFollowing(true, "")
 	n := 0
@@ -52,7 +53,6 @@ func memory() (perFlow, perEndpoint float64) {
 			{Kind: conntrack.Destroyed, State: state, At: at.Add(time.Second)},
 		}, at, at)
 	}
-	before := liveBytes()
 	for range 2 * capacity { // so that as many events are kept as can be
 		connect(ports[0], 0)
 	}

@@ -187,7 +187,7 @@ func TestObservedFound(t *testing.T) {
 // TestObservedForgotten: a flow whose record is evicted gets no second one by what comes of its entry later.
 func TestObservedForgotten(t *testing.T) {
 	c := Observe{Proxy: func() string { return "kube-proxy (iptables)" }}
-	b := newBench(t, Config{Flows: pieceSize, Observe: &c})
+	b := newBench(t, Config{Flows: fewFlows, Observe: &c})
 	b.SetTable(Published{Table: b.table})
 	b.began("10.244.0.3:8080", nil)
 	b.expect("decided")
@@ -209,7 +209,7 @@ func TestObservedForgotten(t *testing.T) {
 		}
 	}
 	later("its own", time.Time{}, 0, 0)
-	for i := range pieceSize + 1 {
+	for i := range fewFlows + 1 {
 		b.event(netip.AddrPortFrom(netip.MustParseAddr("10.9.9.9"), uint16(i)), conntrack.Began, func(*conntrack.Event) {})
 	}
 	later("forgotten, and its beginning is not known", time.Time{}, 0, 0)
