@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,16 +25,20 @@ import (
 // recording is a Recorder that writes to a fake API server.
 type recording struct {
 	*Recorder
-	client   *fake.Clientset
+	client *fake.Clientset
+	log    strings.Builder
+
+	mu       sync.Mutex
 	requests []string         // their verbs
 	failing  map[string]error // of requests, by their verb
-	log      strings.Builder
 }
 
 func recorded(t *testing.T, test func(t *testing.T, r *recording)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recording{client: fake.NewClientset(), failing: make(map[string]error)}
 		r.client.PrependReactor("*", "events", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			if a.GetVerb() != "list" {
 				r.requests = append(r.requests, a.GetVerb())
 			}
@@ -59,9 +64,18 @@ func (r *recording) events(t *testing.T) []eventsv1.Event {
 // take returns the verbs of the requests since the last call.
 func (r *recording) take() string {
 	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	verbs := strings.Join(r.requests, " ")
 	r.requests = nil
 	return verbs
+}
+
+// fail has requests with the verb fail; nil: they succeed again.
+func (r *recording) fail(verb string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failing[verb] = err
 }
 
 // TestEvents: what an event of a Service and one of the node have in them.
@@ -133,19 +147,20 @@ func TestRepeats(t *testing.T) {
 // deleted is created again.
 func TestEventNotWritten(t *testing.T) {
 	recorded(t, func(t *testing.T, r *recording) {
-		r.failing["create"] = errors.New("connection refused")
+		r.fail("create", errors.New("connection refused"))
 		r.Node(true, "First", "text")
 		time.Sleep(time.Minute)
 		if got := r.take(); strings.Count(got, "create") < 3 {
 			t.Errorf("requests in a minute without an answer: %q", got)
 		}
-		delete(r.failing, "create")
+		r.fail("create", nil)
 		time.Sleep(time.Minute)
 		if e := r.events(t); r.take() != "create" || len(e) != 1 {
 			t.Errorf("%+v, want one", e)
 		}
 		events := schema.GroupResource{Resource: "events"}
-		r.failing["patch"], r.failing["create"] = apierrors.NewNotFound(events, "x"), apierrors.NewForbidden(events, "x", nil)
+		r.fail("patch", apierrors.NewNotFound(events, "x"))
+		r.fail("create", apierrors.NewForbidden(events, "x", nil))
 		r.Node(true, "First", "text")
 		time.Sleep(time.Minute)
 		if got := r.take(); got != "patch create" || !strings.Contains(r.log.String(), "cannot write an event") {
