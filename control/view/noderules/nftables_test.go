@@ -15,6 +15,7 @@ func ruleset(chain string, rules ...string) string {
 	var b strings.Builder
 	b.WriteString(`{"nftables": [{"metainfo": {}}, {"table": {"family": "inet", "name": "t"}},
 {"set": {"family": "inet", "table": "t", "name": "full", "type": "ipv4_addr", "size": 2, "elem": ["192.0.2.1", "192.0.2.2"]}}, {"set": {"family": "inet", "table": "t", "name": "room", "type": "ipv4_addr", "size": 3, "elem": ["192.0.2.1"]}},
+{"set": {"family": "inet", "table": "t", "name": "connections", "type": "mark", "size": 2, "flags": ["timeout"], "timeout": 120, "elem": [{"elem": {"val": 128097697, "expires": 91}}, {"elem": {"val": 477586158, "expires": 91}}]}},
 {"chain": {"family": "inet", "table": "t", "name": "c", ` + chain + `}}, {"chain": {"family": "inet", "table": "t", "name": "sub"}}`)
 	for i, r := range rules {
 		name := "c"
@@ -32,6 +33,7 @@ func TestNFTables(t *testing.T) {
 		forward  = `"type": "filter", "hook": "forward", "prio": 0, "policy": "accept"`
 		closed   = `"type": "filter", "hook": "forward", "prio": 0, "policy": "drop"`
 		raw      = `"type": "filter", "hook": "prerouting", "prio": -300, "policy": "accept"`
+		mangle   = `"type": "filter", "hook": "prerouting", "prio": -150, "policy": "accept"`
 		counter  = `{"counter": {"packets": 7, "bytes": 420}}`
 		drop     = counter + `, {"drop": null}`
 		endpoint = `{"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "daddr"}}, "right": {"prefix": {"addr": "10.244.2.0", "len": 24}}}}`
@@ -65,6 +67,8 @@ func TestNFTables(t *testing.T) {
 		"it may return before":           {ruleset(forward, unclear+`, {"return": null}`, drop), ""},
 		"return from there":              {ruleset(forward, `{"jump": {"target": "sub"}}`, `sub: {"return": null}`, drop), "3"},
 		"a set without room":             {ruleset(raw, `{"set": {"op": "update", "elem": {"payload": {"protocol": "ip", "field": "saddr"}}, "set": "@full"}}, {"return": null}`, drop), "2 set full has 2 of 2 elements"},
+		"full of other connections":      {ruleset(mangle, `{"set": {"op": "update", "elem": {"elem": {"val": {"ct": {"key": "id"}}, "timeout": 120}}, "set": "@connections"}}, {"return": null}`, drop), "2 set connections has 2 of 2 elements"},
+		"no connection yet":              {ruleset(raw, `{"set": {"op": "update", "elem": {"elem": {"val": {"ct": {"key": "id"}}, "timeout": 120}}, "set": "@connections"}}, {"return": null}`, drop), "2"},
 		"a set with room":                {ruleset(raw, `{"set": {"op": "update", "elem": {"payload": {"protocol": "ip", "field": "saddr"}}, "set": "@room"}}, {"return": null}`, drop), ""},
 		"a match of iptables":            {ruleset(forward, `"xt match \"string\"", `+drop), ""},
 		"a verdict map":                  {ruleset(forward, `{"vmap": {}}`, drop), ""},

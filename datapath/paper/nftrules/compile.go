@@ -331,7 +331,8 @@ func (c *compiler) tproxy(b *builder, s nftables.TProxy) {
 			return
 		}
 	}
-	b.add(&effect{words: words, facts: iptables.FactShared, why: "no transparent socket listens there", do: func(ctx *iptables.Context) iptables.Truth {
+	none := func(*iptables.Context) string { return "no transparent socket listens there" }
+	b.add(&effect{words: words, facts: iptables.FactShared, why: none, do: func(ctx *iptables.Context) iptables.Truth {
 		if ctx.Host.Assign(to.First, to.FirstPort) {
 			return iptables.True
 		}

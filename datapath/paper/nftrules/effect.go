@@ -14,14 +14,21 @@ type effect struct {
 	facts iptables.Facts
 	do    func(*iptables.Context) rules.Truth // nil: nothing that rules see
 	says  func(*iptables.Context) string      // nil: nothing
-	why   string                              // why the rule does not go on, or why that is not known
+	why   func(*iptables.Context) string      // why the rule does not go on, or why that is not known; nil: it always goes on
 }
 
-func (e *effect) Text() string                        { return e.words }
-func (e *effect) Effect() bool                        { return true }
-func (e *effect) Reads() iptables.Facts               { return e.facts }
-func (e *effect) WhyNot(*iptables.Context) string     { return e.why }
-func (e *effect) WhyUnknown(*iptables.Context) string { return e.why }
+func (e *effect) Text() string                          { return e.words }
+func (e *effect) Effect() bool                          { return true }
+func (e *effect) Reads() iptables.Facts                 { return e.facts }
+func (e *effect) WhyUnknown(c *iptables.Context) string { return e.WhyNot(c) }
+
+// WhyNot is why the rule does not go on.
+func (e *effect) WhyNot(c *iptables.Context) string {
+	if e.why == nil {
+		return ""
+	}
+	return e.why(c)
+}
 
 // Does is what the effect did.
 func (e *effect) Does(c *iptables.Context) string {
@@ -134,7 +141,8 @@ func (c *compiler) set(b *builder, m nftables.Mangle, of field, set func(*iptabl
 	b.needs(of.needs)
 	b.needs(value.needs)
 	says := func(*iptables.Context) string { return words }
-	b.add(&effect{words: words, says: says, facts: iptables.FactShared | value.facts, why: fmt.Sprintf("%s has no value for this packet", value.name()), do: func(ctx *iptables.Context) rules.Truth {
+	none := func(*iptables.Context) string { return fmt.Sprintf("%s has no value for this packet", value.name()) }
+	b.add(&effect{words: words, says: says, facts: iptables.FactShared | value.facts, why: none, do: func(ctx *iptables.Context) rules.Truth {
 		bits, present := value.Read(ctx)
 		switch {
 		case !present:

@@ -100,10 +100,8 @@ func (m *membership) WhyNot(c *iptables.Context) string {
 }
 
 func (m *membership) WhyUnknown(c *iptables.Context) string {
-	for _, f := range m.fields {
-		if b, present := f.Read(c); present && !b.All() {
-			return fmt.Sprintf("%s is not known of this packet", f.name())
-		}
+	if f := m.unread(c); f != "" {
+		return f
 	}
 	return fmt.Sprintf("the element of %s has a statement that is not supported", m.name())
 }

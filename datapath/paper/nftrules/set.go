@@ -123,6 +123,9 @@ func (t *table) find(c *iptables.Context) (*nftables.Element, rules.Truth) {
 			}
 			return &done.element[0], rules.True
 		}
+		if key == ofNewConnection {
+			return nil, rules.False
+		}
 	}
 	e, truth := t.Find(c, t.key)
 	if truth != rules.True {
@@ -186,10 +189,19 @@ type found struct {
 
 func (f found) String() string { return nftables.Text(f.Key) + " of " + f.in.name() }
 
+// ofNewConnection stands for the key of a connection with its first packet, whose id is not known: the kernel makes one
+// that no other connection has (nf_ct_get_id, nf_conntrack_core.c), so that it is in no set that is listed.
+const ofNewConnection = "the key of a connection with its first packet"
+
 // bytes is the packet's key.
 func (t *table) bytes(v *iptables.Context) (string, rules.Truth) {
 	var key []byte
 	for _, f := range t.fields {
+		if ct, ok := f.Value.(rules.Ct); ok && ct.Key == "id" {
+			if e := v.Host.Connection(); e != nil && v.Host.Tracked() && e.Traffic[0].Packets+e.Traffic[1].Packets <= 1 {
+				return ofNewConnection, rules.True
+			}
+		}
 		b, present := f.Read(v)
 		switch {
 		case !present:
@@ -204,6 +216,19 @@ func (t *table) bytes(v *iptables.Context) (string, rules.Truth) {
 		key = append(key, part...)
 	}
 	return string(key), rules.True
+}
+
+// unread is the part of the key that the packet does not have, or that is not known of it; "": none.
+func (t *table) unread(c *iptables.Context) string {
+	for _, f := range t.fields {
+		switch b, present := f.Read(c); {
+		case !present:
+			return fmt.Sprintf("the packet has no %s", f.name())
+		case !b.All():
+			return fmt.Sprintf("%s is not known of this packet", f.name())
+		}
+	}
+	return ""
 }
 
 // described is the packet's key in words.

@@ -182,9 +182,14 @@ func (c *compiler) setStatement(b *builder, s nftables.Statement, op, set string
 		verb := map[string]string{"add": "adds %s to %s", "update": "keeps %s in %s", "delete": "deletes %s from %s"}[op]
 		return fmt.Sprintf(verb, t.described(ctx), t.name())
 	}
-	why := fmt.Sprintf("the statement of the element of %s does not match", t.name())
-	if t.declared.Size > 0 && len(t.elements) >= int(t.declared.Size) {
-		why = fmt.Sprintf("%s%s has %d of %d elements", FullSet, t.declared.Name, len(t.elements), t.declared.Size)
+	why := func(ctx *iptables.Context) string {
+		if _, truth := t.bytes(ctx); truth != rules.True {
+			return t.unread(ctx)
+		}
+		if t.declared.Size > 0 && len(t.elements) >= int(t.declared.Size) {
+			return fmt.Sprintf("%s%s has %d of %d elements", FullSet, t.declared.Name, len(t.elements), t.declared.Size)
+		}
+		return fmt.Sprintf("the statement of the element of %s does not match", t.name())
 	}
 	b.add(&effect{words: words, says: says, facts: iptables.FactShared | factsOf(fields), why: why, do: func(ctx *iptables.Context) rules.Truth {
 		key, truth := t.bytes(ctx)
