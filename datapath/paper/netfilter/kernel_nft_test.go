@@ -22,7 +22,7 @@ import (
 )
 
 // enoughRulesets is how many rulesets bring everything up: 40 packets each.
-const enoughRulesets = 260
+const enoughRulesets = 520
 
 var nftSets = flag.Uint64("kernel.nft-sets", uint64(netnstest.Cases(enoughRulesets, 50)), "how many rulesets TestKernelAgreesAboutNftables makes, from -kernel.seed on")
 

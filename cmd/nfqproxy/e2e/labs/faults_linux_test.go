@@ -50,7 +50,7 @@ var faultCases = []faultCase{
 	},
 	{
 		"full-table", []string{"fault", "add", "full-table", "kind-worker2", "--connections", "3"}, brief(12), nil, "NFQ063",
-		`node kind-worker2 drops flows to default/my-nginx-service .*: rule ct state new counter drop .* it has counted \d+ packets?; set connections has 3 of 3 elements, so it takes no more`,
+		`node kind-worker2 drops flows to default/my-nginx-service .*: rule ct state new counter drop .* it has counted \d+ packets?; set connections has 3 of 3 elements, so it accepts no more`,
 		`on node kind-worker2: nft delete rule inet filter-\d+ filter handle \d+`,
 	},
 	{
@@ -70,7 +70,7 @@ var faultCases = []faultCase{
 	},
 	{
 		"rp-filter", []string{"fault", "add", "rp-filter", "kind-worker"}, spoofed, nil, "NFQ077",
-		`node kind-worker drops packets whose source it would reach by another device \(rp_filter=1 on eth0, .*\): \d+ packets? since its start \(IPReversePathFilter\)`,
+		`node kind-worker drops packets if the route to their source uses another device \(rp_filter=1 on eth0, .*\): \d+ packets? since its start \(IPReversePathFilter\)`,
 		`on node kind-worker: sysctl -w net\.ipv4\.conf\.all\.rp_filter=2`,
 	},
 	{
