@@ -267,11 +267,12 @@ func TestInvocations(t *testing.T) {
 	dir := t.TempDir()
 	const header = "HashOwner,HashApp,HashFunction,Trigger,1,2,3\n"
 	write(t, dir, map[string]string{
-		"day.csv": header + "a,b,c,http,0,1,2\na,b,d,timer,7,0,1\n", "no-header.csv": "a,b,c,http,0,1,2\n", "short.csv": header + "a,b,c,http,0,1\n", "text.csv": header + "a,b,c,http,0,x,2\n",
+		"day.csv": header + "a,b,c,http,0,1,2\na,b,d,timer,7,0,1\n", "no-header.csv": "a,b,c,http,0,1,2\n", "no-minutes.csv": "HashOwner,HashApp,HashFunction,Trigger\na,b,c,http\n", "short.csv": header + "a,b,c,http,0,1\n", "text.csv": header + "a,b,c,http,0,x,2\n",
 	})
 	for _, tt := range []struct{ arrivals, want string }{
 		{"process: profile, file: day.csv, step: 1s, rate: 50", ""},
 		{"process: profile, file: no-header.csv", "no-header.csv:1: want the header HashOwner,HashApp"},
+		{"process: profile, file: no-minutes.csv", "no-minutes.csv:1: want the header HashOwner,HashApp"},
 		{"process: profile, file: short.csv", "short.csv:2: want 7 columns as in the header, not 6"},
 		{"process: profile, file: text.csv", `text.csv:2: minute 2: want a number of invocations, not "x"`},
 		{"process: profile, file: day.csv, counts: [1]", "x.yaml:9: workload.arrivals.counts: counts and file cannot be used together"},

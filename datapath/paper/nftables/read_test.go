@@ -187,6 +187,8 @@ list ruleset
 	}
 }
 `},
+	{"times", "table t {\n set s { type ipv4_addr; timeout 1ms; gc-interval 1d2h3m4s5ms; }\n}\n",
+		"table ip t {\n\tset s {\n\t\ttype ipv4_addr\n\t\ttimeout 1ms\n\t\tgc-interval 1d2h3m4s5ms\n\t}\n}\n"},
 	{"unknown statements", "table t {\n chain c {\n counter frobnicate { a, b; } now comment \"x\"\n accept\n ip newfield 5 accept\n }\n tunnel tt {\n id 5\n }\n}\n",
 		"table ip t {\n\ttunnel tt {\n\t\tid 5\n\t}\n\n\tchain c {\n\t\tcounter frobnicate { a, b; } now comment \"x\"\n\t\taccept\n\t\tip newfield 5 accept\n\t}\n}\n"},
 }
