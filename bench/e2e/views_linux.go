@@ -28,8 +28,8 @@ func (c *checker) views(ctx context.Context) error {
 
 func (c *checker) viewStatus(ctx context.Context) error {
 	out, err := c.own(ctx, "status", "--cluster")
-	if n := strings.Count(out, ": all right\n"); err == nil && n != c.Nodes {
-		err = fmt.Errorf("status: %d of %d nodes are all right: %s", n, c.Nodes, out)
+	if n := strings.Count(out, ": healthy\n"); err == nil && n != c.Nodes {
+		err = fmt.Errorf("status: %d of %d nodes are healthy: %s", n, c.Nodes, out)
 	}
 	return err
 }

@@ -152,7 +152,7 @@ var reasonWords = map[decision.Reason]string{
 	decision.ByProxy:            "selected by the node's service proxy",
 	decision.UnknownEndpoint:    "translated by the node's service proxy to an address that is not an endpoint of the service",
 	decision.NotTranslated:      "the destination is a service, but the node's service proxy did not translate it",
-	decision.TranslationUnknown: "whether the node's service proxy translated it is not known",
+	decision.TranslationUnknown: "no information on whether the node's service proxy translated it",
 }
 
 var exclusionWords = map[decision.Exclusion]string{

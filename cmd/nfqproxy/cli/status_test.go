@@ -43,7 +43,7 @@ func TestStatusExitCodes(t *testing.T) {
 		stdout string // contained in it; empty: there is none
 		stderr string
 	}{
-		"all right": {statusOf{nodes: []observe.Status{healthy}}, 0, "node-a: all right\n", ""},
+		"all right": {statusOf{nodes: []observe.Status{healthy}}, 0, "node-a: healthy\n", ""},
 		"losses":    {statusOf{nodes: []observe.Status{lossy}}, 0, "1 packet undecided", ""},
 		"no server": {statusOf{err: errors.New("connection refused")}, 2, "", "nfqproxy: connection refused\n"},
 		"no nodes":  {statusOf{}, 2, "", "nfqproxy: the flow API returned no nodes: not an nfqproxy of this version?\n"},

@@ -40,7 +40,7 @@ func (d *Doctor) ofRules(ctx context.Context, nodes []observe.Status, objects *m
 		list, err := d.ofNodeRules(ctx, node, to, at.pods[node])
 		if err != nil {
 			list = append(list, diagnose.Finding{
-				Code: diagnose.RulesIncomplete, Text: fmt.Sprintf("not all rules of node %s can be checked, and nobody records its flows: %v", node, err),
+				Code: diagnose.RulesIncomplete, Text: fmt.Sprintf("not all rules of node %s can be checked, and its flows are not recorded: %v", node, err),
 				Do: "look at them on the node: iptables-save -c, nft list ruleset",
 			})
 		}

@@ -183,7 +183,7 @@ func packetInWords(data []byte) string {
 	p := gopacket.NewPacket(data, layer, gopacket.NoCopy)
 	network := p.NetworkLayer()
 	if network == nil || p.ErrorLayer() != nil && p.TransportLayer() == nil {
-		return fmt.Sprintf("%d bytes that are no whole IP packet", len(data))
+		return fmt.Sprintf("%d bytes that are not a whole IP packet", len(data))
 	}
 	from, to := network.NetworkFlow().Endpoints()
 	ends := func(source, destination uint16) string {

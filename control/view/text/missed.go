@@ -23,13 +23,13 @@ func Missed(m *observe.Missed, zone *time.Location) string {
 	case m.Why == observe.MissedUnreachable:
 		return "node " + m.Node + " is unreachable: no records from it until it answers"
 	case m.Why == observe.MissedNoDaemon:
-		return "node " + m.Node + " has no daemon: nobody records its flows"
+		return "node " + m.Node + " has no daemon: its flows are not recorded"
 	}
 	why := map[string]string{
 		observe.MissedSlow:       "this client was too slow",
 		observe.MissedSampled:    "the rate limit of the stream was reached",
 		observe.MissedLost:       "buffer overflow on the node",
-		observe.MissedNotWritten: "they could not be written into the history",
+		observe.MissedNotWritten: "they could not be written to the history",
 	}[m.Why]
 	if why == "" {
 		why = m.Why

@@ -18,7 +18,7 @@ func TestMissed(t *testing.T) {
 		{observe.Missed{Missed: 1, Why: observe.MissedSlow}, "1 record is missing here: this client was too slow"},
 		{observe.Missed{Node: "node-a", Missed: 5, Why: observe.MissedSampled}, "node-a: 5 records are missing here: the rate limit of the stream was reached"},
 		{observe.Missed{Node: "node-a", Missed: 7, Why: observe.MissedLost}, "node-a: 7 records are missing here: buffer overflow on the node"},
-		{observe.Missed{Node: "node-a", Why: observe.MissedNoDaemon}, "node node-a has no daemon: nobody records its flows"},
+		{observe.Missed{Node: "node-a", Why: observe.MissedNoDaemon}, "node node-a has no daemon: its flows are not recorded"},
 		{observe.Missed{Node: "node-a", Why: observe.MissedUnreachable}, "node node-a is unreachable: no records from it until it answers"},
 		{observe.Missed{Node: "node-a", Missed: 5, Why: observe.MissedLost, From: &from, To: &to}, "node-a: 5 records are missing from 2026-01-02 03:04:05 to 2026-01-02 03:14:05: buffer overflow on the node"},
 		{observe.Missed{Node: "node-a", Why: observe.MissedUnreachable, From: &from, To: &to}, "node node-a was unreachable at times from 2026-01-02 03:04:05 to 2026-01-02 03:14:05: records are missing"},

@@ -29,7 +29,7 @@ func (s Style) Status(nodes []observe.Status) string {
 	switch {
 	case len(nodes) < 2:
 	case bad == 0 && others == 0:
-		fmt.Fprintf(&b, "\nAll %d nodes are all right.\n", len(nodes))
+		fmt.Fprintf(&b, "\nAll %d nodes are healthy.\n", len(nodes))
 	case bad == 0:
 		fmt.Fprintf(&b, "\n%d of %d nodes have no daemon; no daemon has a problem.\n", others, len(nodes))
 	default:
@@ -40,7 +40,7 @@ func (s Style) Status(nodes []observe.Status) string {
 
 // status renders one node.
 func (s Style) status(b *strings.Builder, n *observe.Status) {
-	result := s.Paint(Green, "all right")
+	result := s.Paint(Green, "healthy")
 	switch {
 	case n.Proxy != "":
 		result = "no daemon: " + n.Proxy
@@ -123,7 +123,7 @@ func tableStatus(d *observe.Daemon) []string {
 	if t == nil {
 		return []string{"none yet"}
 	}
-	list := []string{fmt.Sprintf("generation %d, made %s: %s, %s, %s", t.Generation, ago(d, t.Built),
+	list := []string{fmt.Sprintf("generation %d, built %s: %s, %s, %s", t.Generation, ago(d, t.Built),
 		quantity.Count(t.Services, "service"), quantity.Count(t.ServicePorts, "service port"), quantity.Count(t.Endpoints, "endpoint"))}
 	return append(list, firstFew(t.Conflicts)...)
 }
@@ -157,7 +157,7 @@ func (s Style) events(k *observe.Kernel) []string {
 	if k == nil || !k.Following {
 		return []string{s.Paint(Red, "not received: flows have no records")}
 	}
-	list := []string{fmt.Sprintf("%s received; %s lost; %s of the connection table", quantity.Count(k.Events, "event"), quantity.Count(k.Overruns, "time"), quantity.Count(k.Resyncs, "dump"))}
+	list := []string{fmt.Sprintf("%s received; lost %s; %s of the connection table", quantity.Count(k.Events, "event"), quantity.Count(k.Overruns, "time"), quantity.Count(k.Resyncs, "dump"))}
 	if k.Paused {
 		list = append(list, s.Paint(Yellow, "too many new flows: only a sample has records"))
 	}
@@ -165,7 +165,7 @@ func (s Style) events(k *observe.Kernel) []string {
 		list = append(list, "bytes are not counted (net.netfilter.nf_conntrack_acct is 0; --accounting sets it)")
 	}
 	if !k.Timestamps {
-		list = append(list, "start times of older connections are not known (net.netfilter.nf_conntrack_timestamp is 0; --accounting sets it)")
+		list = append(list, "start times of older connections are unknown (net.netfilter.nf_conntrack_timestamp is 0; --accounting sets it)")
 	}
 	return list
 }
@@ -174,20 +174,20 @@ func kernelRules(d *observe.Daemon) []string {
 	r := &d.Rules
 	size := ""
 	if r.Compared != nil {
-		size = fmt.Sprintf(", compared %s: %s, %s, %s of sets", ago(d, *r.Compared), quantity.Count(r.Chains, "chain"), quantity.Count(r.Rules, "rule"), quantity.Count(r.Elements, "element"))
+		size = fmt.Sprintf(", compared %s: %s, %s, %s", ago(d, *r.Compared), quantity.Count(r.Chains, "chain"), quantity.Count(r.Rules, "rule"), quantity.Count(r.Elements, "set element"))
 	}
 	result := "not compared"
 	switch {
 	case r.InStep:
-		result = "equal to the service table"
+		result = "match the service table"
 	case r.Compared != nil:
-		result = "different from the service table"
+		result = "differ from the service table"
 	}
 	checked := "not checked yet"
 	if r.Audited != nil {
 		checked = "last check " + ago(d, *r.Audited)
 	}
-	return []string{result + size, fmt.Sprintf("%s; installed again %s, repaired %s", checked, quantity.Count(r.Reinstalled, "time"), quantity.Count(r.Repaired, "time"))}
+	return []string{result + size, fmt.Sprintf("%s; reinstalled %s, repaired %s", checked, quantity.Count(r.Reinstalled, "time"), quantity.Count(r.Repaired, "time"))}
 }
 
 func losses(d *observe.Daemon) []string {
@@ -258,7 +258,7 @@ func (s Style) confinement(c *observe.Confinement) []string {
 		parts = append(parts, "may start "+c.Program)
 	}
 	if c.LandlockABI > 0 {
-		parts = append(parts, fmt.Sprintf("changes of files in %s (Landlock %d)", quantity.Count(len(c.Changes), "place"), c.LandlockABI))
+		parts = append(parts, fmt.Sprintf("may change files in %s (Landlock %d)", quantity.Count(len(c.Changes), "place"), c.LandlockABI))
 	}
 	list := []string{strings.Join(parts, "; ")}
 	for _, m := range c.Missing {

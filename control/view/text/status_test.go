@@ -49,7 +49,7 @@ func TestStatus(t *testing.T) {
 	golden(t, "status-healthy.txt", text.Style{}.Status([]observe.Status{observetest.Status()}))
 	golden(t, "status-lab.txt", text.Style{}.Status([]observe.Status{observetest.Status(), sick(), starting(), frozen}))
 	two := text.Style{}.Status([]observe.Status{observetest.Status(), observetest.Status()})
-	if !strings.HasSuffix(two, "\nAll 2 nodes are all right.\n") {
+	if !strings.HasSuffix(two, "\nAll 2 nodes are healthy.\n") {
 		t.Errorf("two nodes end with\n%s", two)
 	}
 }

@@ -61,13 +61,13 @@ func (s Style) decision(r *flow.Record) []decisionLine {
 		lines = append(lines, decisionLine{"decided by", r.Proxy + "; nfqproxy only observed the flow"})
 	}
 	if r.Outdated > 0 {
-		lines = append(lines, decisionLine{"outdated", s.Paint(Red, "for "+unit.Seconds(r.Outdated)) + ": by the objects that the node knew, the endpoint had been removed or was to get no new flows"})
+		lines = append(lines, decisionLine{"outdated", s.Paint(Red, "for "+unit.Seconds(r.Outdated)) + ": according to the node's objects, the endpoint had been removed or should get no new flows"})
 	}
 	if r.Verdict == decision.DNAT.String() {
 		lines = append(lines, decisionLine{"source", s.source(r)})
 	}
 	if candidatesUnknown(r) {
-		lines = append(lines, decisionLine{"choice", "of endpoints that are not known"})
+		lines = append(lines, decisionLine{"choice", "unknown: the endpoints are not recorded"})
 	}
 	if r.Error != "" && r.Verdict == decision.Drop.String() {
 		lines = append(lines, decisionLine{"error", r.Error})
@@ -80,7 +80,7 @@ func (s Style) detail(b *strings.Builder, r *flow.Record, walk Walk) {
 	if steps := s.Steps(r.Steps, "  ", walk); steps != "" {
 		b.WriteString("\n")
 		if r.Proxy != "" {
-			b.WriteString("  rules that the flow must have met, by the service table of that moment (not observed)\n")
+			b.WriteString("  rules that the flow must have met, by the service table at that time (not observed)\n")
 		}
 		b.WriteString(steps)
 	}
@@ -157,7 +157,7 @@ func shadows(r *flow.Record) string {
 
 // endpoints renders the table of endpoints.
 func endpoints(r *flow.Record) string {
-	rows := [][]string{{"ENDPOINT", "CHANCE"}}
+	rows := [][]string{{"ENDPOINT", "PROBABILITY"}}
 	for _, c := range r.Candidates {
 		chance := unit.Probability(c.Probability)
 		if r.Balance != nil && r.Balance.Probability == 0 {

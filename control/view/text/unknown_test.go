@@ -34,10 +34,10 @@ func TestUnknown(t *testing.T) {
 		storyHas, lack []string
 	}{
 		{"translated", translated, "default/web  => 10.0.1.7:8080  masq: not known  by Cilium", "10.0.1.7:8080",
-			[]string{"service   default/web\n", "decided by Cilium; nfqproxy only observed the flow\n", "source    not known\n", "choice    of endpoints that are not known\n"}, []string{"unchanged", "by its"}},
-		{"delivered", seen, "default/web  => 10.0.1.7:8080  masq: -  by Cilium", "10.0.1.7:8080", []string{"source    unchanged\n", "choice    of endpoints that are not known\n"}, nil},
+			[]string{"service   default/web\n", "decided by Cilium; nfqproxy only observed the flow\n", "source    not known\n", "choice    unknown: the endpoints are not recorded\n"}, []string{"unchanged", "by its"}},
+		{"delivered", seen, "default/web  => 10.0.1.7:8080  masq: -  by Cilium", "10.0.1.7:8080", []string{"source    unchanged\n", "choice    unknown: the endpoints are not recorded\n"}, nil},
 		{"masqueraded", masqueraded, "default/web  => 10.0.1.7:8080  masq: 172.20.0.2  by Cilium", "10.0.1.7:8080", []string{"source    masqueraded as 172.20.0.2\n"}, nil},
-		{"unknown", unknown, "translation not known", "not known", []string{"verdict   not known: whether the node's service proxy translated it is not known\n"}, []string{"unchanged", "choice"}},
+		{"unknown", unknown, "translation not known", "not known", []string{"verdict   not known: no information on whether the node's service proxy translated it\n"}, []string{"unchanged", "choice"}},
 		{"dropped", dropped, "default/web  => drop: policy denied", "drop: policy denied", []string{"verdict   dropped: policy-denied\n", "error     Cilium dropped it on its way to 10.0.1.7:8080\n"}, nil},
 	} {
 		if got := (Style{}).Outcome(tt.record); got != tt.outcome {

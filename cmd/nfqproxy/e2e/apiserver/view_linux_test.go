@@ -180,7 +180,7 @@ func (v *viewed) lists() {
 			v.Errorf("%d flows to the service of %s:\n%s", flows[n.name], n.name, stdout)
 		}
 	}
-	if code, stdout, stderr := v.run("status"); code != 0 || strings.Count(stdout, ": all right\n") != 3 {
+	if code, stdout, stderr := v.run("status"); code != 0 || strings.Count(stdout, ": healthy\n") != 3 {
 		v.Errorf("status: exit code %d, %s %s", code, stdout, stderr)
 	}
 }
@@ -299,7 +299,7 @@ func (v *viewed) unreachable() {
 	_ = n.kubelet.Process.Kill()
 	_ = n.kubelet.Wait()
 	code, stdout, stderr := v.run("status")
-	if code != 1 || strings.Count(stdout, ": all right\n") != 2 || !strings.Contains(stdout, "DaemonSet kube-system/nfqproxy: pod "+n.pod.Name+": ") {
+	if code != 1 || strings.Count(stdout, ": healthy\n") != 2 || !strings.Contains(stdout, "DaemonSet kube-system/nfqproxy: pod "+n.pod.Name+": ") {
 		v.Errorf("exit code %d, %s %s", code, stdout, stderr)
 	}
 	code, stdout, stderr = v.run("flows", "-o", "name")

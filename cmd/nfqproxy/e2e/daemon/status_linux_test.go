@@ -47,7 +47,7 @@ func TestStatus(t *testing.T) {
 	}
 	code, stdout, stderr := e2etest.Run(t, ns, "status", "--server", server)
 	// A busy machine may delay the daemon between the two.
-	if healthy := strings.HasPrefix(stdout, "node-a: all right\n"); healthy != (code == 0) || !healthy && code != 1 || stderr != "" {
+	if healthy := strings.HasPrefix(stdout, "node-a: healthy\n"); healthy != (code == 0) || !healthy && code != 1 || stderr != "" {
 		t.Errorf("exit code %d, stdout\n%s\nstderr %q", code, stdout, stderr)
 	}
 }

@@ -109,10 +109,10 @@ func TestNodesWithoutDaemon(t *testing.T) {
 	}
 	e2etest.Eventually(t, e2etest.Timeout, "the flow of the node with a daemon, and no other", func() bool {
 		code, stdout, stderr := run("flows")
-		return code == 0 && strings.Count(stdout, "default/web:http") == 1 && strings.Contains(stdout, "shell-nfqproxy") && strings.Contains(stderr, "node node-iptables has no daemon: nobody records its flows\n")
+		return code == 0 && strings.Count(stdout, "default/web:http") == 1 && strings.Contains(stdout, "shell-nfqproxy") && strings.Contains(stderr, "node node-iptables has no daemon: its flows are not recorded\n")
 	})
 	code, stdout, stderr := run("flows", "--node", "node-nftables")
-	if code != 0 || stdout != "" && !strings.Contains(stdout, "No flows found") || !strings.Contains(stderr, "node node-nftables has no daemon: nobody records its flows\n") {
+	if code != 0 || stdout != "" && !strings.Contains(stdout, "No flows found") || !strings.Contains(stderr, "node node-nftables has no daemon: its flows are not recorded\n") {
 		t.Errorf("flows --node: exit code %d\n%s%s", code, stdout, stderr)
 	}
 	api, err := lab.FlowAPIOf("three")
@@ -123,7 +123,7 @@ func TestNodesWithoutDaemon(t *testing.T) {
 		p := webtest.Open(t, api.URL)
 		for _, hash := range []string{"#/overview", "#/map", "#/flows", "#/services", "#/services/default/web", "#/why?from=shell-nftables&to=web:80", "#/explain", "#/lab"} {
 			p.GoTo(hash)
-			p.WaitFor(hash, "document.getElementById('silent').hidden && document.getElementById('plain').offsetParent && document.getElementById('plain').textContent.includes('nobody records their flows')")
+			p.WaitFor(hash, "document.getElementById('silent').hidden && document.getElementById('plain').offsetParent && document.getElementById('plain').textContent.includes('their flows are not recorded')")
 		}
 		p.GoTo("#/overview")
 		p.WaitFor("the nodes", "[...document.querySelectorAll('.node-list > li')].filter(x => x.textContent.includes('no daemon') && !x.querySelector('[data-tone=bad]')).length === 2")

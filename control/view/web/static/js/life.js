@@ -56,7 +56,7 @@ export function candidates(r) {
 export function facts(r) {
   const rows = [
     ['Verdict', r.verdict], ['Reason', reasons[r.reason] ?? r.reason], ['Decided by', r.proxy && `${r.proxy}; nfqproxy only observed it`],
-    ['Outdated', r.outdated && `for ${seconds(r.outdated)}: by the objects that the node knew, the endpoint had been removed or was to get no new flows`], ['Service', r.service], ['Address type', entries[r.entry]],
+    ['Outdated', r.outdated && `for ${seconds(r.outdated)}: according to the node’s objects, the endpoint had been removed or should get no new flows`], ['Service', r.service], ['Address type', entries[r.entry]],
     ['Policy', r.policy && `${r.policy} (${branches[r.branch] ?? r.branch})`],
     ['Masquerade', r.masqueradeReason && (masquerades[r.masqueradeReason] ?? r.masqueradeReason)], ['Rule', r.masqueradeRule],
     ['Conntrack', r.conntrack], ['Error', r.error], ['Decided on', r.node], ['Table', r.generation ? `generation ${number(r.generation)}${r.tableAge ? `, ${seconds(r.tableAge)} old` : ''}` : ''],

@@ -36,7 +36,7 @@ class Nodes {
     const list = this.list ?? [], silent = list.flatMap(({ node, problems }) => (problems ?? []).filter((p) => p.code === 'unreachable').map((p) => `${node}: ${p.text}.`));
     show('silent', list.length > 1 && silent.length > 0, [...some(silent, 'without an answer.'), `${silent.length === 1 ? 'Its' : 'Their'} flows and counters are missing here.`].join(' '));
     const plain = list.filter((n) => n.proxy).map((n) => `${n.node} has ${n.proxy}.`), [it, its] = plain.length === 1 ? ['it', 'its'] : ['them', 'their'];
-    const text = [...some(plain, 'without a daemon.'), `nfqproxy’s daemon does not run on ${it}, so nobody records ${its} flows.`].join(' ');
+    const text = [...some(plain, 'without a daemon.'), `nfqproxy’s daemon does not run on ${it}, so ${its} flows are not recorded.`].join(' ');
     if (show('plain', plain.length > 0, text)) document.getElementById('plain').append(' ', h('a', { href: '#/explain' }, 'Explain'), ` follows packets through ${its} rules.`);
   }
 }

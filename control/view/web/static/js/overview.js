@@ -81,7 +81,7 @@ export class OverviewView {
     const fill = d?.connections && d.connections.limit > 0 ? d.connections.entries / d.connections.limit : null;
     const age = d?.table ? (Date.parse(d.time) - Date.parse(d.table.built)) / 1000 : null;
     return h('li', null,
-      h('div', { class: 'node-head' }, h('a', { class: 'name', href: link(new URLSearchParams({ node })) }, node), h('span', { class: 'pill', 'data-tone': bad > 0 ? 'bad' : proxy ? 'pass' : 'good' }, bad > 0 ? plural(bad, 'problem') : proxy ? 'no daemon' : 'all right')),
+      h('div', { class: 'node-head' }, h('a', { class: 'name', href: link(new URLSearchParams({ node })) }, node), h('span', { class: 'pill', 'data-tone': bad > 0 ? 'bad' : proxy ? 'pass' : 'good' }, bad > 0 ? plural(bad, 'problem') : proxy ? 'no daemon' : 'healthy')),
       proxy && h('p', { class: 'hint' }, proxy, '  ·  flows are not recorded'),
       d?.observed && h('p', { class: 'hint' }, `${d.observed} decides; nfqproxy only observes`),
       bad > 0 && h('ul', { class: 'problems' }, problems.map((p) => h('li', null, p.text))),

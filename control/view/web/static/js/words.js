@@ -11,7 +11,7 @@ export const missed = {
   sampled: 'rate limit of the API',
   lost: 'queue overflow on the node',
   unreachable: 'a node is unreachable',
-  'not-written': 'they could not be written into the history',
+  'not-written': 'they could not be written to the history',
 };
 
 /** meanings are the columns of flows. */
