@@ -179,7 +179,7 @@ func TestNoCourse(t *testing.T) {
 	p.WaitFor("the overview", "location.hash === '#/overview' && !document.querySelector('#nav a[data-view=learn]').checkVisibility()")
 	p.ExpectRefusals(1)
 	p.GoTo("#/learn")
-	p.WaitFor("how to start one", "document.querySelector('.learn .problem')?.textContent === 'No course runs here. To start one: nfqproxy learn'")
+	p.WaitFor("how to start one", "document.querySelector('.learn .problem')?.textContent === 'No course is running here. To start one: nfqproxy learn'")
 	p.WaitFor("requests of the lesson", `performance.getEntriesByType("resource").filter((e) => e.name.includes("/v1/lesson")).length === 1`)
 }
 

@@ -34,7 +34,7 @@ func TestMap(t *testing.T) {
 	f := newFake(t, newWorld(t, 8), 400)
 	p := open(t, f, "#/map")
 	p.WaitFor("dots", "document.querySelectorAll('.dot.good').length > 5 && !!document.querySelector('.dot.bad')")
-	p.WaitFor("it shows that dots are a sample", "/each dot stands for \\d+ flows, the figures count all/.test(document.querySelector('.map [role=status]').textContent)")
+	p.WaitFor("it shows that dots are a sample", "/each dot stands for \\d+ flows; the figures count all/.test(document.querySelector('.map [role=status]').textContent)")
 	p.WaitFor("why flows reach no endpoint", "[...document.querySelectorAll('.spot.service')].some(x => x.dataset.name === 'shop/legacy' && /\\d+: no usable endpoint in the cluster/.test(x.textContent))")
 	p.Click(`a.spot[data-name="shop/redis"]`)
 	p.WaitFor("its flows", "location.hash === '#/flows?service=shop%2Fredis'")

@@ -127,7 +127,7 @@ func TestServices(t *testing.T) {
 	p.Click("#services .fit")
 	p.WaitFor("the row leads to its service", "location.hash === '#/services/shop/redis'")
 	p.GoTo("#/services/shop/cart")
-	p.WaitFor("the fit", "/^Distribution over the endpoints: (as|less even than) expected of random selection: p [=<] .*χ² = .* with 2 degrees of freedom/.test(document.querySelector('.fit-sentence')?.textContent)")
+	p.WaitFor("the fit", "/^Distribution over the endpoints: (as|less even than) expected from random selection: p [=<] .*χ² = .* with 2 degrees of freedom/.test(document.querySelector('.fit-sentence')?.textContent)")
 	p.WaitFor("expected and observed shares", "document.querySelectorAll('.pair.expected').length === 3 && document.querySelectorAll('.pair.observed').length === 3")
 	p.WaitFor("its history", "/L/.test(document.querySelector('.timeline-box .line path.line')?.getAttribute('d')) && document.querySelector('.timeline-box').textContent.includes('Its endpoints last changed ')")
 	p.GoTo("#/services/shop/catalog")

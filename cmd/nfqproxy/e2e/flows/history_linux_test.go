@@ -106,7 +106,7 @@ func historyOnPage(t *testing.T, p *webtest.Page, r *flow.Record, unrecorded net
 	choose(".between input:last-of-type", "2001-02-03T04:05")
 	p.WaitFor("times that exclude each other", "document.querySelector('.filterbar .problem').textContent.includes('want a time after since')")
 	choose(".between input:first-of-type", "2001-02-03T03:05")
-	p.WaitFor("nothing", "document.querySelector('.flows .empty').checkVisibility() && document.querySelector('.flows .empty').textContent === 'No recorded flow of this time matches.'")
+	p.WaitFor("nothing", "document.querySelector('.flows .empty').checkVisibility() && document.querySelector('.flows .empty').textContent === 'No recorded flow in this time range matches.'")
 
 	choose("#time", "")
 	p.WaitFor("the present", "document.querySelectorAll('#rows tr').length === 2 && document.getElementById('pause').checkVisibility()")

@@ -23,7 +23,7 @@ export class FlowView {
     this.head = h('div', { class: 'headline' }, h('h1', { id: 'title' }, 'Flow'));
     this.element = h('section', { class: 'detail', 'aria-labelledby': 'title' },
       h('a', { class: 'back-link', href: this.list() }, icon('back'), 'Flows', h('kbd', { 'aria-hidden': 'true' }, 'Esc')),
-      this.head, this.derived = h('p', { class: 'hint', hidden: true }, 'Nobody has seen the packet in these rules. The flow must have met them, by the service table of that moment.'),
+      this.head, this.derived = h('p', { class: 'hint', hidden: true }, 'The flow must have met these rules, by the service table at that time; nobody observed the packet there.'),
       h('div', { class: 'columns' }, this.picture.element, this.side));
     this.looks = 0;
     this.load();
@@ -66,7 +66,7 @@ export class FlowView {
     const middle = decider(r), hops = path(r).filter((hop) => hop.record || this.observed);
     const stop = ({ node, record }, i) => [i > 0 && ' → ', record && record !== r ? h('a', { href: `#/flows/${encodeURIComponent(record.id)}`, 'aria-label': `The record of ${node}` }, node) : node];
     replace(this.head, h('h1', { id: 'title' }, sentence(middle)), h('span', { class: 'pill', 'data-tone': tone(state(middle)) }, label(middle)),
-      r.outdated > 0 && h('span', { class: 'pill', 'data-tone': 'bad', title: `The endpoint had been out of date for ${seconds(r.outdated)}` }, 'outdated endpoint'),
+      r.outdated > 0 && h('span', { class: 'pill', 'data-tone': 'bad', title: `The endpoint had been outdated for ${seconds(r.outdated)}` }, 'outdated endpoint'),
       h('span', { class: 'address' }, this.id),
       hops.length > 1 && h('span', { class: 'through' }, 'through ', hops.map(stop)));
     const top = this.side.querySelector('details')?.open;

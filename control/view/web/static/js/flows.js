@@ -152,7 +152,7 @@ export class FlowsView {
     const nothing = this.rows.size === 0;
     this.empty.hidden = !nothing;
     if (!nothing) return;
-    const filtered = chipsOf(this.filters).length > 0, text = this.past ? (stream.read ? 'No recorded flow of this time matches.' : 'Reading the history …') : filtered ? 'No flow matches the filters yet. New matches appear here.' : stream.connected ? 'No flows yet.' : 'Connecting …';
+    const filtered = chipsOf(this.filters).length > 0, text = this.past ? (stream.read ? 'No recorded flow in this time range matches.' : 'Reading the history …') : filtered ? 'No flow matches the filters yet. New matches appear here.' : stream.connected ? 'No flows yet.' : 'Connecting …';
     if (this.shown === text) return;
     this.shown = text;
     replace(this.empty, h('p', null, text), !this.past && !filtered && stream.connected && nextStep());
@@ -170,7 +170,7 @@ export class FlowsView {
 
   drawPast() {
     const notes = gapNotes();
-    if (stream.read && stream.rows.size >= SHOWN) notes.unshift(`Only the newest ${SHOWN} flows of this time are shown: filter them, or choose a shorter time.`);
+    if (stream.read && stream.rows.size >= SHOWN) notes.unshift(`Only the newest ${SHOWN} flows in this time range are shown: filter them, or choose a shorter range.`);
     if (stream.read && !this.filters.has('until')) notes.push('The flows of the last minute may not be written yet: see Live.');
     this.note(notes);
   }

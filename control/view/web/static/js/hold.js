@@ -46,7 +46,7 @@ export class HoldView {
   async start() {
     try {
       const t = await topology();
-      if (!t.canHold) { this.message('Holding flows is not available', 'The server does not allow it, or nfqproxy only observes the nodes’ own service proxies there. A lab whose nodes have nfqproxy allows it: nfqproxy lab.'); return; }
+      if (!t.canHold) { this.message('Holding flows is not available', 'The server does not allow it, or nfqproxy only observes the nodes’ own service proxies. It is available in a lab whose nodes run nfqproxy: nfqproxy lab.'); return; }
       if (!token()) { this.askToken(); return; }
       const { holds: all } = await get('/v1/holds', this.abort.signal);
       const mine = all.find((x) => x.state !== 'done');
@@ -62,7 +62,7 @@ export class HoldView {
   }
 
   askToken(wrong = '') {
-    const form = tokenForm(h('h1', { id: 'title' }, 'Hold a flow'), 'Holding flows changes traffic, so it requires the token that the server was started with.', wrong, () => this.start());
+    const form = tokenForm(h('h1', { id: 'title' }, 'Hold a flow'), 'Holding flows changes traffic, so it requires the server’s token.', wrong, () => this.start());
     replace(this.content, form);
     form.querySelector('input').focus();
   }

@@ -36,9 +36,9 @@ export class LabView {
     this.element = h('section', { class: 'lab', 'aria-labelledby': 'title' }, h('h1', { id: 'title', class: 'unseen' }, 'Lab'), this.access, this.problem,
       h('div', { class: 'lab-cards' },
         h('div', { class: 'lab-column' }, this.deployments,
-          card('nodes', 'Nodes', h('label', { class: 'lab-option' }, this.force, 'A drain also removes pods of no deployment'), this.lists.nodes),
+          card('nodes', 'Nodes', h('label', { class: 'lab-option' }, this.force, 'Drain also removes pods without a deployment'), this.lists.nodes),
           card('faults', 'Faults', this.removeAll, this.lists.faults, this.faultForm.element),
-          card('manifest', 'Services', h('a', { class: 'hint', href: '#/services' }, 'all'), h('p', { class: 'hint' }, 'A manifest adds Services, EndpointSlices, Deployments and Pods, or replaces those with their names.'), manifestForm(act), deletionForm(act))),
+          card('manifest', 'Services', h('a', { class: 'hint', href: '#/services' }, 'all'), h('p', { class: 'hint' }, 'A manifest adds Services, EndpointSlices, Deployments and Pods, or replaces those with the same names.'), manifestForm(act), deletionForm(act))),
         h('div', { class: 'lab-column' }, card('pods', 'Pods', h('label', { class: 'lab-option' }, 'A removed pod serves for ', this.grace), this.lists.pods, this.podForm.element))),
       this.result);
     if (!token()) this.askToken('');

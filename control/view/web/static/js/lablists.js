@@ -16,7 +16,7 @@ const MOST = 1000; // replicas, as the server has it
 export const deployments = (list, view) => list.map((d) => row(d.name, named(d.name), null,
   pill(d.ready === d.replicas ? 'good' : 'warn', `${d.ready} of ${d.replicas} ready`),
   h('span', { class: 'stepper', role: 'group', 'aria-label': `Replicas of ${d.name}` },
-    button('down', '−', d.name, () => view.scale(d.name, -1), { 'aria-label': `One replica less: ${d.name}`, disabled: d.replicas === 0 }), h('b', null, d.replicas),
+    button('down', '−', d.name, () => view.scale(d.name, -1), { 'aria-label': `One replica fewer: ${d.name}`, disabled: d.replicas === 0 }), h('b', null, d.replicas),
     button('up', '+', d.name, () => view.scale(d.name, 1), { 'aria-label': `One replica more: ${d.name}`, disabled: d.replicas >= MOST }))));
 
 const daemonTones = { starting: 'wait', stopped: 'bad', dead: 'bad' };

@@ -93,7 +93,7 @@ export class LearnView {
   }
 
   askToken(wrong) {
-    replace(this.access, tokenForm(h('h2', null, 'Token'), 'Commands and the shell require the token. It is in the address that "nfqproxy lab status" prints.', wrong, () => { this.access.hidden = true; this.show(); }));
+    replace(this.access, tokenForm(h('h2', null, 'Token'), 'Commands and the shell require the token. The address that "nfqproxy lab status" prints contains it.', wrong, () => { this.access.hidden = true; this.show(); }));
     this.access.hidden = false;
     if (wrong) this.access.querySelector('input').focus();
   }
@@ -125,7 +125,7 @@ export class LearnView {
 
   show() {
     const { lesson } = course;
-    setText(this.problem, course.error && (course.lesson || course.following ? 'The course does not respond. Is nfqproxy learn still running?' : 'No course runs here. To start one: nfqproxy learn'));
+    setText(this.problem, course.error && (course.lesson || course.following ? 'The course does not respond. Is nfqproxy learn still running?' : 'No course is running here. To start one: nfqproxy learn'));
     this.problem.hidden = !course.error;
     if (!lesson) { setText(this.heading, 'Learn'); return; }
     const unit = lesson.units.find((u) => u.id === lesson.unit);

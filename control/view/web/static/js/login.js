@@ -31,7 +31,7 @@ function show(wrong, attempt, resolve) {
   };
   const dialog = h('dialog', { id: 'sign-in', 'aria-labelledby': 'sign-in-title', oncancel: (e) => e.preventDefault() },
     h('form', { class: 'form narrow', onsubmit: submit },
-      h('h2', { id: 'sign-in-title' }, 'Sign in'), h('p', { class: 'hint' }, 'This server requires its token for every request: the content of its --flow-api-token-file. The token is kept in this tab until you close it.'),
+      h('h2', { id: 'sign-in-title' }, 'Sign in'), h('p', { class: 'hint' }, 'This server requires a token for every request: the content of its --flow-api-token-file. The token is kept in this tab until you close it.'),
       field('sign-in-token', 'Token', input), problem, button));
   document.body.append(dialog);
   dialog.showModal();

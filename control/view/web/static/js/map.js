@@ -123,14 +123,14 @@ export class MapView {
     const { made = 0, left = 0 } = this.map?.dots ?? {};
     if (this.map?.dots) Object.assign(this.map.dots, { made: 0, left: 0 });
     const of = stream.sample * (made > 0 ? (made + left) / made : 1);
-    const dots = this.map?.dots && (still.matches ? 'no dots (reduced motion)' : of >= 1.5 && `each dot stands for ${Math.round(of)} flows, the figures count all`);
+    const dots = this.map?.dots && (still.matches ? 'no dots (reduced motion)' : of >= 1.5 && `each dot stands for ${Math.round(of)} flows; the figures count all`);
     setText(this.status, [stream.error || `${often(sum.flows, this.seconds, ' flows')} ${span(this.seconds)}${filtered}`, dots].filter(Boolean).join('; '));
     const counted = [connections.calls, connections.selections].flatMap((x) => [...x.values()]).filter((c) => c.flows > 0).length;
     const more = counted - [...calls, ...selections].filter((c) => c.flows > 0).length;
     const hidden = sum.flows - sumOf(calls).flows;
     setText(this.rest, [
-      more > 0 && `And ${plural(more, 'more connection')} between other places${hidden > 0 ? `, with ${often(hidden, this.seconds, ' flows')}` : ''}. Shown are those that fail, then the busiest.`,
-      this.unobserved?.length > 0 && `Not observed, so that their flows are missing: ${this.unobserved.slice(0, 5).join(', ')}${this.unobserved.length > 5 ? ` and ${this.unobserved.length - 5} more nodes` : ''}.`,
+      more > 0 && `And ${plural(more, 'more connection')} between other places${hidden > 0 ? `, with ${often(hidden, this.seconds, ' flows')}` : ''}. Failing connections are shown first, then the busiest.`,
+      this.unobserved?.length > 0 && `Not observed, so their flows are missing: ${this.unobserved.slice(0, 5).join(', ')}${this.unobserved.length > 5 ? ` and ${this.unobserved.length - 5} more nodes` : ''}.`,
     ].filter(Boolean).join(' '));
     const notes = missedNotes().join(' ');
     this.notice.hidden = !notes;

@@ -1,4 +1,4 @@
-// The comparison of a service's shadows: algorithms that decide beside, without effect.
+// The comparison of a service's shadows: algorithms that decide in parallel, without effect.
 
 import { get, topology } from './api.js';
 import { h, replace } from './dom.js';
@@ -29,7 +29,7 @@ export class Shadows {
 
   draw({ algorithms, services }) {
     replace(this.element, [
-      h('header', null, h('h2', { id: 'shadows-title' }, 'Shadows'), h('p', { class: 'hint' }, `${algorithms.join(', ')} decide beside, without effect`)),
+      h('header', null, h('h2', { id: 'shadows-title' }, 'Shadows'), h('p', { class: 'hint' }, `${algorithms.join(', ')} decide in parallel, without effect`)),
       services.length === 0 ? h('p', { class: 'hint' }, 'No flows yet.') : services.map((s) => this.port(s)),
     ]);
   }
@@ -40,7 +40,7 @@ export class Shadows {
     const amount = (text) => h('td', { class: 'count' }, text);
     return h('table', { class: 'table shadows-table', 'data-service': s.service },
       h('caption', { class: 'hint' }, `${s.service}, ${s.protocol}, ${s.family}: ${number(s.flows)} flows with a choice`),
-      h('thead', null, h('tr', null, ['Selected by', 'Same endpoint', 'Imbalance of flows', 'of open connections', 'Flows of each endpoint'].map((t, i) => h('th', { scope: 'col', class: i > 0 && i < 4 ? 'count' : '' }, t)))),
+      h('thead', null, h('tr', null, ['Selected by', 'Same endpoint', 'Flow imbalance', 'open connections', 'Flows of each endpoint'].map((t, i) => h('th', { scope: 'col', class: i > 0 && i < 4 ? 'count' : '' }, t)))),
       h('tbody', null, loads.map((l) => h('tr', { 'data-algorithm': l.algorithm ?? '' },
         h('td', { class: 'name' }, l.algorithm ?? 'really'),
         amount(l.algorithm && s.flows > 0 ? percent(l.same / s.flows) : ''), amount(l.flowImbalance.toFixed(2)), amount(l.openImbalance.toFixed(2)),

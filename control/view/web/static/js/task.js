@@ -25,8 +25,8 @@ export class LessonTask {
   buttons() {
     const button = (command, text, props) => h('button', { type: 'button', class: 'button', id: `learn-${command}`, onclick: () => this.act(command), ...props }, text);
     this.button = { next: button('next', 'Next', { class: 'button primary' }), hint: button('hint', 'Hint'), check: button('check', 'Check'), solution: button('solution', 'Solution') };
-    this.more = h('details', { class: 'more' }, h('summary', { class: 'button' }, 'Begin anew'), h('div', { class: 'menu' },
-      h('p', { class: 'hint' }, 'The unit begins at its first step, in a new lab.'),
+    this.more = h('details', { class: 'more' }, h('summary', { class: 'button' }, 'Start over'), h('div', { class: 'menu' },
+      h('p', { class: 'hint' }, 'The unit starts at its first step, in a new lab.'),
       button('reset', 'Same values', { onclick: () => this.anew('reset') }), button('again', 'Other values', { onclick: () => this.anew('again') })));
     this.bar = h('div', { class: 'lesson-buttons', role: 'group', 'aria-label': 'Commands' }, Object.values(this.button), this.more);
     return this.bar;

@@ -7,7 +7,7 @@ import { events, verdicts } from './vocabulary.js';
 export { branches, entries, exclusions, gaps, holds, masquerades, outcomes, reasons, verdicts } from './vocabulary.js';
 
 export const missed = {
-  'slow-reader': 'this page read too slowly',
+  'slow-reader': 'this page was too slow',
   sampled: 'rate limit of the API',
   lost: 'queue overflow on the node',
   unreachable: 'a node is unreachable',
@@ -16,8 +16,8 @@ export const missed = {
 
 /** meanings are the columns of flows. */
 export const meanings = {
-  time: 'When the node decided the first packet', state: 'Where the flow is in its life; each state has a meaning of its own', source: 'Who opened the connection', to: 'The address that the client used, and the service that has it',
-  got: 'The pod that the flow was sent to, or why there is none', node: 'The node that decided: that of the source or, from outside, the one that the packet reached. After the arrow: the endpoint\'s node, if it has reported the packet', bytes: 'Traffic in both directions, as connection tracking counts it', duration: 'From the creation of the connection entry to its end',
+  time: 'When the node decided the first packet', state: 'Where the flow is in its life cycle', source: 'Who opened the connection', to: 'The address that the client used, and the service that has it',
+  got: 'The pod that the flow was sent to, or why there is none', node: 'The node that decided: the source\'s or, from outside, the one that the packet reached. After the arrow: the endpoint\'s node, if it has reported the packet', bytes: 'Traffic in both directions, as connection tracking counts it', duration: 'From the creation of the connection entry to its end',
 };
 
 /** state is the flow's state; '' if it is not known, as for packets that pass in simulations. */
@@ -61,6 +61,6 @@ export function fit(service) {
   const least = Math.min(...used.map((e) => e.expected)) * f.draws;
   const p = f.pValue < 0.001 ? 'p < 0.001' : `p = ${f.pValue.toPrecision(2)}`;
   if (least < 5) return { tone: 'pass', text: `too few random selections for a test (${f.draws})` };
-  if (f.pValue < 0.01) return { tone: 'warn', text: `less even than expected of random selection: ${p}` };
-  return { tone: 'good', text: `as expected of random selection: ${p}` };
+  if (f.pValue < 0.01) return { tone: 'warn', text: `less even than expected from random selection: ${p}` };
+  return { tone: 'good', text: `as expected from random selection: ${p}` };
 }
