@@ -1,14 +1,13 @@
 package decision
 
-// Balancer selects endpoints for the flows of service ports with an algorithm of their own
-// ([ServicePort.Balance]). Package balance has one. It is safe for concurrent use; it is called for
-// each new flow, so it neither blocks nor allocates.
+// Balancer selects endpoints for the flows of service ports with their own algorithm ([ServicePort.Balance]). Package
+// balance has one. It is safe for concurrent use; it is called for each new flow, so it neither blocks nor allocates.
 type Balancer interface {
-	// Pick selects one of the endpoints that a flow with the packet may go to: those of the policy in
-	// ServicePort.Usable, of which there is at least one. Affinity was checked before.
+	// Pick selects an endpoint for the flow that starts with the packet, from those of the policy in ServicePort.Usable:
+	// at least one. Affinity has already been checked.
 	Pick(s *ServicePort, policy Policy, p *Packet, r Rand) Pick
-	// Take is Pick for a flow whose endpoint affinity has fixed: the one at the position in
-	// ServicePort.Usable of the policy.
+	// Take is Pick for a flow whose endpoint affinity has fixed: that at the position in the policy's
+	// ServicePort.Usable.
 	Take(s *ServicePort, policy Policy, position uint32) Pick
 }
 
@@ -42,7 +41,7 @@ type Out struct {
 type Evidence struct {
 	Kind   EvidenceKind
 	Values [3]uint32
-	// Note is a sentence, for algorithms without an evidence kind of their own.
+	// Note is a sentence, for algorithms without their own kind of evidence.
 	Note string
 }
 

@@ -79,7 +79,7 @@ func (s *ServicePort) nftablesBase() string {
 	return NFTablesName(fmt.Sprintf("%s/%s/%s/%s", s.Name.Namespace, s.Name.Name, s.Protocol.Lower(), s.Name.Port))
 }
 
-// NFTablesEndpoint is how names of mode nftables end that are about an endpoint: 10.180.0.1/80. They cannot have colons.
+// NFTablesEndpoint is the end of an endpoint's names in mode nftables: 10.180.0.1/80. Names cannot have colons.
 func NFTablesEndpoint(ep netip.AddrPort) string {
 	return fmt.Sprintf("%s/%d", strings.ReplaceAll(ep.Addr().String(), ":", "."), ep.Port())
 }

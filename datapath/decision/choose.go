@@ -1,8 +1,8 @@
 package decision
 
-// Choose decides the packet as before, by the same table, but with another draw: one in the middle
-// of the share of the endpoint at position i of ServicePort.Endpoints. It fails if the flow could
-// not get that endpoint. A flow that affinity binds can only get its own endpoint.
+// Choose decides the packet again by the same table, with a draw in the middle of the share of the endpoint at position
+// i in ServicePort.Endpoints. It fails if the flow could not get that endpoint. A flow bound by affinity can only get
+// its own endpoint.
 func Choose(t *Table, p *Packet, d *Decision, i uint32) (_ Decision, ok bool) {
 	switch {
 	case d.Verdict != DNAT:

@@ -11,12 +11,11 @@ package decision
 
 import "net/netip"
 
-// Decide returns the decision for the flow that starts with the packet. It reads r at most once,
-// and only if there is more than one endpoint. The endpoint is the one at position floor(draw *
-// n): the same distribution as kube-proxy's n-1 rules with probabilities 1/n, 1/(n-1), ... 1/2,
-// for one draw instead of up to n-1. a may be nil: no client is bound. b selects the endpoints of
-// service ports with an algorithm of their own ([ServicePort.Balance]); it may read r more often.
-// If b is nil, these are drawn like all others.
+// Decide returns the decision for the flow that starts with the packet. It reads r at most once, and only if there is
+// more than one endpoint. The endpoint is the one at position floor(draw * n): the same distribution as kube-proxy's
+// n-1 rules with probabilities 1/n, 1/(n-1), ... 1/2, for one draw instead of up to n-1. a may be nil: no client is
+// bound. b selects the endpoints of service ports with their own algorithm ([ServicePort.Balance]); it may read r more
+// often. If b is nil, these endpoints are drawn like all others.
 func Decide(t *Table, p *Packet, r Rand, a Affinity, b Balancer) Decision {
 	w := walk{t: t, p: p, r: r, a: a, b: b, d: Decision{Generation: t.generation}}
 	w.nat()
@@ -26,9 +25,9 @@ func Decide(t *Table, p *Packet, r Rand, a Affinity, b Balancer) Decision {
 	return w.d
 }
 
-// ToEndpoint returns the decision for a flow for which only the endpoint is known, because the kernel's
-// copy of the table or another service proxy selected it: by is ByKernel or ByProxy. It reports false if the table has no
-// way to the endpoint; then ServicePort is that of the packet's destination, if there is one.
+// ToEndpoint returns the decision for a flow of which only the endpoint is known, because the kernel's copy of the
+// table (by is ByKernel) or another service proxy (ByProxy) selected it. It reports false if the table does not lead to
+// the endpoint; then ServicePort is that of the packet's destination, if there is one.
 func ToEndpoint(t *Table, p *Packet, endpoint netip.AddrPort, by Reason) (Decision, bool) {
 	w := walk{t: t, p: p, to: endpoint, d: Decision{Generation: t.generation}}
 	w.nat()

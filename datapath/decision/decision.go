@@ -136,11 +136,11 @@ const (
 	NoLocalEndpoints                 // Drop: policy Local, and the node has no usable endpoint
 	SourceNotAllowed                 // Drop: not in the load balancer's source ranges
 	ForeignLocalnet                  // Drop: to a loopback address, but not from one
-	NotFiltered                      // Accept: the refusing rule is not on its way through the node
+	NotFiltered                      // Accept: the refusing rule is not on its path through the node
 	DroppedByHand                    // Drop: it was held at the queue and dropped by hand; [Decide] never returns it
 	ByKernel                         // DNAT: the kernel's copy of the service table selected an endpoint; [Decide] never returns it
 	ByProxy                          // DNAT: another service proxy selected an endpoint; [Decide] never returns it
-	UnknownEndpoint                  // DNAT: another service proxy selected an address that is no endpoint of the service port; [Decide] never returns it
+	UnknownEndpoint                  // DNAT: another service proxy selected an address that is not an endpoint of the service port; [Decide] never returns it
 	NotTranslated                    // Accept: the destination is a service port's, but no proxy translated it; [Decide] never returns it
 	TranslationUnknown               // Accept: another service proxy may have translated it, unobserved; [Decide] never returns it
 )
@@ -183,8 +183,7 @@ func (r Reason) String() string {
 // Observed reports whether the daemon did not decide such a flow, but found it in the connection table.
 func (r Reason) Observed() bool { return r >= ByKernel }
 
-// Mark is the reason for which the packet gets the masquerade mark: the first one that applies on
-// the walk.
+// Mark is the reason for the packet's masquerade mark: the first one that applies on the walk.
 type Mark uint8
 
 // The reasons for the masquerade mark.
@@ -243,7 +242,7 @@ type Decision struct {
 // HasEndpoint reports whether the decision has an endpoint of its service port.
 func (d *Decision) HasEndpoint() bool { return d.Verdict == DNAT && d.Reason != UnknownEndpoint }
 
-// Endpoint is the flow's endpoint. It may be called iff the decision has one: see [Decision.HasEndpoint].
+// Endpoint is the flow's endpoint. Call it only if the decision has one: see [Decision.HasEndpoint].
 func (d *Decision) Endpoint() netip.AddrPort {
 	return d.ServicePort.Endpoints[d.Index].AddrPort
 }

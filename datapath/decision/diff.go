@@ -6,19 +6,18 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision/persistent"
 )
 
-// The following methods return the differences between a table and an earlier one, from which it
-// was made in any number of steps; nil is the empty table. A change that was undone may be among
-// them. The time they take depends on the differences, not on the tables.
+// The following methods call changed for each difference between a table and an earlier one, from which it was made in
+// any number of steps; nil is the empty table. They may include changes that were undone. The time they take depends on
+// the differences, not on the size of the tables.
 
-// ChangedServices returns the Services with a different service port; nil: there are none.
+// ChangedServices finds the Services with a different service port; before or after is nil if it has none.
 func (t *Table) ChangedServices(since *Table, changed func(name ServiceName, before, after []*ServicePort)) {
 	persistent.Diff(since.orEmpty().services, t.services, func(name ServiceName, before, after *[]*ServicePort) {
 		changed(name, valueOf(before), valueOf(after))
 	})
 }
 
-// ChangedAddresses returns the addresses, with ports, whose service port differs; nil: there are
-// none.
+// ChangedAddresses finds the addresses, with ports, whose service port differs; before or after is nil without one.
 func (t *Table) ChangedAddresses(since *Table, changed func(at netip.AddrPort, p Protocol, before, after *ServicePort)) {
 	persistent.Diff(since.orEmpty().addresses, t.addresses, func(k addrPortKey, before, after **frontend) {
 		changed(k.addrPort(), Protocol(k.proto), valueOf(before).owner(), valueOf(after).owner())

@@ -166,8 +166,7 @@ func update[K comparable](chains *persistent.Edit[K, *frontend], contested *pers
 	}
 }
 
-// Conflict is an address or node port that two service ports use; the loser's packets go to the
-// other one.
+// Conflict is an address or node port that two service ports use; the loser's packets go to the winner.
 type Conflict struct {
 	Loser, Winner *ServicePort
 	What          string // "cluster IP 10.96.0.1:443/TCP" or "node port 30080/TCP"
@@ -178,8 +177,8 @@ func (c Conflict) Error() string {
 	return fmt.Sprintf("service %s: %s is already taken by service %s", c.Loser.Name, c.What, c.Winner.Name)
 }
 
-// Conflicts returns all conflicts, in the order of the losers. A service port with the same
-// address twice is no conflict.
+// Conflicts returns all conflicts, in the order of the losers. A service port with the same address twice is not a
+// conflict.
 func (t *Table) Conflicts() []Conflict {
 	type lost struct {
 		frontend *frontend

@@ -20,11 +20,11 @@ type Node struct {
 	// NodePortAddresses restricts node ports to the local addresses within these
 	// prefixes. Without a prefix of an address's family there is no restriction.
 	NodePortAddresses []netip.Prefix
-	// LocalhostNodePorts also opens node ports on IPv4 loopback addresses. On IPv6 ones they never
-	// work. It is false if NodePortAddresses exclude 127.0.0.0/8, as in kube-proxy (NewProxier):
-	// then there is no KUBE-FIREWALL rule, and route_localnet is unchanged.
+	// LocalhostNodePorts also opens node ports on IPv4 loopback addresses. They never work on IPv6 ones. It is false if
+	// NodePortAddresses exclude 127.0.0.0/8, as in kube-proxy (NewProxier): then there is no KUBE-FIREWALL rule, and
+	// route_localnet is unchanged.
 	LocalhostNodePorts bool
-	// Detector detects pods of this node or of the cluster.
+	// Detector detects pods of this node or the cluster.
 	Detector Detector
 	// MasqueradeAll masquerades every ClusterIP flow.
 	MasqueradeAll bool
@@ -52,9 +52,8 @@ func (n *Node) IP(f Family) netip.Addr {
 	return a
 }
 
-// Detector is kube-proxy's local detector (pkg/proxy/util/localdetector.go). Of its fields at most
-// one is set; the zero Detector detects nothing, and no ClusterIP flow is masqueraded because it
-// comes from outside.
+// Detector is kube-proxy's local detector (pkg/proxy/util/localdetector.go). At most one field is set; the zero
+// Detector detects nothing, and no ClusterIP flow is masqueraded as coming from outside.
 type Detector struct {
 	// CIDRs are the pods' prefixes. Only the first of each family counts.
 	CIDRs []netip.Prefix
@@ -64,7 +63,7 @@ type Detector struct {
 	InterfacePrefix string
 }
 
-// CIDR is the prefix of the family, if there is one.
+// CIDR is the prefix for the family, if there is one.
 func (d *Detector) CIDR(f Family) (netip.Prefix, bool) {
 	return PrefixOf(d.CIDRs, f)
 }

@@ -194,8 +194,8 @@ type ServicePort struct {
 	// Usable lists, for each policy, the positions in Endpoints of those that new flows may go to,
 	// in order. A list is empty if no traffic uses the policy.
 	Usable [policies][]uint32
-	// HasEndpoints: the cluster has an endpoint that could take flows. It decides between refusing
-	// and dropping.
+	// HasEndpoints: the cluster has an endpoint that could take flows. Without one, flows are refused instead of
+	// dropped.
 	HasEndpoints bool
 }
 
@@ -250,8 +250,7 @@ type Endpoint struct {
 	// Weight is the endpoint's share of new flows relative to others, for algorithms with
 	// weights: at most 65535, as in IPVS; 0: no new flows.
 	Weight uint16
-	// Exclusions is, for each policy, the reason why the endpoint gets no new flows; 0: it gets
-	// some.
+	// Exclusions is, for each policy, the reason why the endpoint gets no new flows; 0: it gets them.
 	Exclusions [policies]Exclusion
 }
 

@@ -34,10 +34,9 @@ type Table struct {
 type Counts struct {
 	ServicePorts int
 	Endpoints    int // usable or not, once for each service port
-	// NoLocalInternal and NoLocalExternal count the service ports whose flows of policy
-	// Local are dropped: they have endpoints, but none here. kube-proxy
-	// (sync_proxy_rules_no_local_endpoints_total) counts the external policy also of
-	// Services that cannot be reached from outside.
+	// NoLocalInternal and NoLocalExternal count the service ports whose flows of policy Local are dropped: they have
+	// endpoints, but none here. kube-proxy (sync_proxy_rules_no_local_endpoints_total) also counts the external policy
+	// of Services that cannot be reached from outside.
 	NoLocalInternal, NoLocalExternal int
 }
 
@@ -265,9 +264,9 @@ func (t *Table) IsLocal(a netip.Addr) bool {
 	return ok || a.IsLoopback()
 }
 
-// Candidates returns the service ports that match the packet's destination, each once: by address,
-// and by node port if the destination is the node's. Of several with the same one, those that
-// get no packet, because an earlier one takes all, are left out.
+// Candidates returns the service ports that match the packet's destination, each once: by address, and by node port if
+// the destination is the node's. Those that get no packets, because an earlier one with the same address or node port
+// takes all, are left out.
 func (t *Table) Candidates(p *Packet) []*ServicePort {
 	var found []*ServicePort
 	add := func(c *frontend, translated bool) {

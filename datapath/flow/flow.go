@@ -20,11 +20,10 @@ type Flow struct {
 	// Node is the table's node; TableAge is the table's age at Time.
 	Node     *decision.Node
 	TableAge time.Duration
-	Queue    uint16    // 0 if another than the daemon decided
+	Queue    uint16    // 0 if the daemon did not decide
 	Time     time.Time // of the decision; for a held flow, of its release
 
-	// Waited, Deciding, Writing and Accepting are the [Stages]; Waited is negative if it is
-	// not known.
+	// Waited, Deciding, Writing and Accepting are the [Stages]; Waited is negative if unknown.
 	Waited, Deciding, Writing, Accepting time.Duration
 
 	// Outcome is the outcome for the conntrack entry; valid iff the verdict is DNAT.
@@ -34,8 +33,8 @@ type Flow struct {
 	// Outdated is how long before Time the endpoint had been removed, or had stopped getting new flows; 0: it had not, as far
 	// as is known. Only with reason ByProxy.
 	Outdated time.Duration
-	// Existing is the endpoint of the existing conntrack entry, ExistingMasqueraded whether its
-	// source is translated; valid iff Outcome is Kept, and Existing with reason UnknownEndpoint.
+	// Existing is the endpoint of the existing conntrack entry, ExistingMasqueraded whether its source is translated;
+	// valid iff Outcome is Kept; Existing also with reason UnknownEndpoint.
 	Existing            netip.AddrPort
 	ExistingMasqueraded bool
 	// SourceAddr is the requested source address after translation; invalid: no translation.
@@ -44,13 +43,13 @@ type Flow struct {
 	HostRule fmt.Stringer
 	Err      error // why Outcome is Failed
 	Held     *Hold // nil: it was not held
-	// Earlier are the endpoints to which the flow was sent before, in order; nil: there are none.
+	// Earlier are the flow's earlier endpoints, in order; nil: none.
 	Earlier []Attempt
-	// Shadows are the selections that other algorithms would have made; nil: there are no shadow algorithms.
+	// Shadows are the selections that other algorithms would have made; nil: no shadow algorithms.
 	Shadows []ShadowPick
 }
 
-// ShadowPick is the selection that another algorithm would have made in place of the one that decided.
+// ShadowPick is the selection that another algorithm would have made.
 type ShadowPick struct {
 	Algorithm string
 	// Pick has the endpoint's position in ServicePort.Usable of the flow's policy.
@@ -78,8 +77,8 @@ func (d *Flow) Endpoint() netip.AddrPort {
 	return d.Decision.Endpoint()
 }
 
-// Record converts the flow to a record, without steps and without names other than those of its
-// endpoint. The record keeps no reference to the flow, so its memory may be reused.
+// Record converts the flow to a record, without steps and without names other than those of its endpoint. The record
+// does not refer to the flow, whose memory may be reused.
 func (d *Flow) Record() *Record {
 	r, at := newRecord(d.Node.Name, &d.Packet, &d.Decision), d.Time
 	r.Time, r.TableAge, r.Held, r.Earlier = &at, d.TableAge.Seconds(), d.Held, d.Earlier

@@ -5,14 +5,13 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Replied reports whether packets came back. One that is the answer to TCP's first packet
-// and ends the connection at once only shows in the counts (nf_conntrack_tcp_packet).
+// Replied reports whether reply packets were seen. A RST in reply to a TCP connection's first packet shows only in the
+// counters (nf_conntrack_tcp_packet).
 func Replied(s *conntrack.State) bool {
 	return s.Status&conntrack.StatusSeenReply != 0 || s.HasCounters && s.Received.Packets > 0
 }
 
-// StateOf returns the state that the kernel's state of a connection stands for, coming from
-// the one before.
+// StateOf returns the flow state that corresponds to the kernel's state of a connection, after the state before.
 func StateOf(s *conntrack.State, before State) State {
 	replied := Replied(s)
 	switch decision.Protocol(s.Original.Protocol) {

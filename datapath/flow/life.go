@@ -2,17 +2,17 @@ package flow
 
 import "time"
 
-// Life is the life cycle of a flow after its decision, as seen by the kernel's connection
-// tracking. In a record of a stream it is the state of knowledge at the event.
+// Life is the life cycle of a flow after its decision, as seen by the kernel's connection tracking. In a stream it is
+// what was known at the event.
 type Life struct {
 	State State     `json:"state"`
 	Since time.Time `json:"since"` // when it entered the state
 	// Answered: reply packets were seen.
 	Answered bool `json:"answered"`
-	// AnsweredAfter is the time from the decision to the first packet of the reply, in seconds, above 0;
-	// absent: there was none, or its time is not known.
+	// AnsweredAfter is the time from the decision to the first packet of the reply, in seconds, above 0; absent: there
+	// was none, or its time is unknown.
 	AnsweredAfter float64 `json:"answeredAfter,omitempty"`
-	// Over: it has no conntrack entry any more, so the record is final. See also [Life.Open].
+	// Over: its conntrack entry is gone, so the record is final. See also [Life.Open].
 	Over bool `json:"over"`
 	// KernelState is conntrack's name for the state of a TCP connection or SCTP association, for
 	// example SYN_SENT.
@@ -20,9 +20,9 @@ type Life struct {
 	// SeenSource is the source ip:port as seen by the endpoint; known from the first conntrack
 	// event on.
 	SeenSource string `json:"seenSource,omitempty"`
-	// Sent and Received are the counters from the client's point of view, IP headers included;
-	// a packet of segmentation offload counts once. They are valid at CountedAt; nil: not known
-	// yet, or accounting is off (net.netfilter.nf_conntrack_acct).
+	// Sent and Received are the counters from the client's point of view, IP headers included; a packet of segmentation
+	// offload counts once. They are valid at CountedAt; nil: unknown yet, or accounting is off
+	// (net.netfilter.nf_conntrack_acct).
 	Sent      *Count     `json:"sent,omitempty"`
 	Received  *Count     `json:"received,omitempty"`
 	CountedAt *time.Time `json:"countedAt,omitempty"`
@@ -53,8 +53,8 @@ type Moment struct {
 // Stages are the latencies of the packet by stage, in seconds. The stages in user space are those
 // of its batch: a packet waits for the whole batch.
 type Stages struct {
-	// Waited is the time from the packet's arrival at the node until the daemon read it, mostly
-	// spent in the queue. nil: not known, as for packets sent by the node itself.
+	// Waited is the time from the packet's arrival at the node until the daemon read it, mostly spent in the queue. nil:
+	// unknown, as for packets sent by the node itself.
 	Waited   *float64 `json:"waited,omitempty"`
 	Decided  float64  `json:"decided"`  // until all packets of the batch were decided
 	Written  float64  `json:"written"`  // until their entries were in the conntrack table

@@ -12,13 +12,13 @@ import (
 // Hop is a node that the first packet of a connection passes.
 type Hop struct {
 	Node string
-	// Record is the node's decision; nil: no record of it is known.
+	// Record is the node's decision; nil: it has no known record.
 	Record *Record
 }
 
-// Outgoing returns the addresses of the packet after the node, which are those that the next node of its path
-// sees. known is false if the kernel selects the port of a masqueraded source, and has not reported it: then
-// source has the port from before the translation, which the kernel keeps unless it is taken.
+// Outgoing returns the addresses of the packet after the node, which are those that the next node of its path sees.
+// known is false if the kernel selects the port of a masqueraded source and has not reported it: then source has the
+// port from before the translation, which the kernel keeps if it is free.
 func (r *Record) Outgoing() (source, destination string, known bool) {
 	destination = cmp.Or(r.Endpoint, r.Destination)
 	switch {
@@ -40,8 +40,8 @@ func (r *Record) EndsHere() bool {
 	return r.Verdict != decision.Accept.String() && r.Verdict != decision.DNAT.String() || r.Conntrack == conntrack.Failed.String()
 }
 
-// Decider returns the record of the node that translates the connection's packets: r or one of
-// r.Others. If no node does, it is the one that rejects or drops the packet, else r.
+// Decider returns the record of the node that translates the connection's packets: r or one of r.Others. If no node
+// does, it is that of the node that rejects or drops the packet, else r.
 func (r *Record) Decider() *Record {
 	best := r
 	for _, o := range r.Others {

@@ -16,8 +16,7 @@ import (
 // or is removed; new fields do not change it.
 const Version = 1
 
-// HostMasquerade is the masquerade reason of a flow that a rule of the host masquerades, and
-// none of kube-proxy's rules.
+// HostMasquerade is the masquerade reason of a flow that a rule of the host masquerades, not one of kube-proxy's.
 const HostMasquerade = "host-masquerade"
 
 // Record is one decided flow.
@@ -34,16 +33,16 @@ type Record struct {
 	// captured; absent in simulations.
 	Time *time.Time `json:"time,omitempty"`
 	Node string     `json:"node,omitempty"`
-	// Proxy is the service proxy that decided the flow, where it was not nfqproxy: "kube-proxy (iptables)", "Cilium".
+	// Proxy is the service proxy that decided the flow, if not nfqproxy: "kube-proxy (iptables)", "Cilium".
 	Proxy string `json:"proxy,omitempty"`
-	// Outdated is how many seconds before Time the endpoint had been removed, or had stopped getting new flows, by the
-	// objects that the node knew; absent: it had not. Only with reason service-proxy.
+	// Outdated is how many seconds before Time the endpoint was removed or stopped getting new flows, according to the
+	// node's objects; absent: it had not. Only with reason service-proxy.
 	Outdated float64 `json:"outdated,omitempty"`
 	// Queue is the number of the packet's netfilter queue; absent in simulations.
 	Queue *uint16 `json:"queue,omitempty"`
 
 	Verdict     string `json:"verdict"` // accept, dnat, reject or drop
-	Reason      string `json:"reason"`  // see decision.Reason; of Cilium's drops, its own
+	Reason      string `json:"reason"`  // see decision.Reason; for drops by Cilium, its own
 	Protocol    string `json:"protocol"`
 	Source      string `json:"source"`      // ip:port, before translation
 	Destination string `json:"destination"` // ip:port, before translation
@@ -66,9 +65,9 @@ type Record struct {
 	// EndpointNode is the endpoint's node, where known.
 	EndpointNode string `json:"endpointNode,omitempty"`
 
-	// Candidates are the endpoints that could have been selected; their probabilities add up to
-	// 1, if they are known. With session affinity there is only one. Excluded are the others. Neither, with verdict dnat:
-	// they are not known.
+	// Candidates are the endpoints that could have been selected; their probabilities add up to 1, if they are known.
+	// With session affinity there is only one. Excluded are the others. If both are empty with verdict dnat, they are
+	// unknown.
 	Candidates []Candidate `json:"candidates"`
 	Excluded   []Excluded  `json:"excluded"`
 	Draw       *float64    `json:"draw,omitempty"` // in [0, 1); present iff there was a random choice
@@ -82,9 +81,8 @@ type Record struct {
 	// MasqueradeReason is the reason for the masquerade mark. A packet delivered on the
 	// node itself may carry the mark without being masqueraded.
 	MasqueradeReason string `json:"masqueradeReason"`
-	// MasqueradeRule is the host's own masquerade rule, as iptables-save prints it or, for a table of
-	// nftables' own, as nft does behind the chain's name; present iff MasqueradeReason is
-	// HostMasquerade.
+	// MasqueradeRule is the host's own masquerade rule, as iptables-save prints it or, for a native nftables table, as
+	// nft does after the chain's name; present iff MasqueradeReason is HostMasquerade.
 	MasqueradeRule string `json:"masqueradeRule,omitempty"`
 
 	// Conntrack is the outcome for the conntrack entry: created, kept (the entry of an earlier
@@ -94,7 +92,8 @@ type Record struct {
 	// MasqueradeAddress is the requested source address; present iff the flow was
 	// masqueraded by a live daemon, or by the rules of a dump.
 	MasqueradeAddress string `json:"masqueradeAddress,omitempty"`
-	// Error is the reason why the flow could not be set up, if conntrack is failed. Of Cilium's drops it names the endpoint.
+	// Error is the reason why the flow could not be set up, if conntrack is failed. For drops by Cilium it names the
+	// endpoint.
 	Error string `json:"error,omitempty"`
 
 	Generation uint64 `json:"generation"` // of the service table, from 1
@@ -107,8 +106,7 @@ type Record struct {
 	Life   *Life   `json:"life,omitempty"`
 	Held   *Hold   `json:"held,omitempty"`
 
-	// Earlier are the endpoints to which the flow was sent before, which refused it or did not answer, in
-	// order; with second chances only.
+	// Earlier are the flow's earlier endpoints, which refused it or did not answer, in order; only with second chances.
 	Earlier []Attempt `json:"earlier,omitempty"`
 
 	// Others are the records of other nodes about the same connection, which the packet passed before
@@ -125,8 +123,8 @@ type Record struct {
 
 // Reply is the path of the reply packet back through the node.
 type Reply struct {
-	// Source and Destination are the reply's ip:port as the endpoint sends it;
-	// Destination is empty if it is an address of the node that is not known.
+	// Source and Destination are the reply's ip:port as the endpoint sends it; Destination is empty if it is an unknown
+	// address of the node.
 	Source      string `json:"source,omitempty"`
 	Destination string `json:"destination,omitempty"`
 	// SeenSource and SeenDestination are those that the client sees.
@@ -139,14 +137,13 @@ type Reply struct {
 type Attempt struct {
 	Endpoint string    `json:"endpoint"` // ip:port
 	Outcome  State     `json:"outcome"`  // refused or unanswered
-	Time     time.Time `json:"time"`     // when it was known
+	Time     time.Time `json:"time"`     // when it became known
 }
 
 // Candidate is an endpoint that could have been selected.
 type Candidate struct {
 	Endpoint string `json:"endpoint"`
-	// Probability is the one with which the endpoint was to be selected. Absent: it was not to be
-	// selected, or Balance has no probability.
+	// Probability is the probability that the endpoint is selected; absent: 0, or unknown as in Balance.
 	Probability float64 `json:"probability,omitempty"`
 }
 
@@ -155,8 +152,7 @@ type Balance struct {
 	Algorithm string `json:"algorithm"` // as the flag --balance spells it
 	// Evidence is the basis of the algorithm's choice, as a phrase; absent: it had no choice.
 	Evidence string `json:"evidence,omitempty"`
-	// Probability is the one with which the endpoint was to be selected, given what the algorithm knew;
-	// absent: unknown.
+	// Probability is the probability that the endpoint is selected, given what the algorithm knew; absent: unknown.
 	Probability float64 `json:"probability,omitempty"`
 }
 
@@ -164,7 +160,7 @@ type Balance struct {
 type Shadow struct {
 	Algorithm string `json:"algorithm"` // as the flag --shadow spells it
 	Endpoint  string `json:"endpoint"`  // ip:port
-	// Evidence and Probability are as those of Balance.
+	// Evidence and Probability are as in Balance.
 	Evidence    string  `json:"evidence,omitempty"`
 	Probability float64 `json:"probability,omitempty"`
 }
@@ -263,7 +259,7 @@ func (r *Record) addEndpoints(d *decision.Decision) {
 	}
 }
 
-// probability is the one with which the decision's endpoint was to be the i-th.
+// probability is the probability that the decision selects the i-th endpoint; 0: unknown.
 func probability(d *decision.Decision, i uint32) float64 {
 	if d.Reason.Observed() && d.ServicePort.AffinitySeconds > 0 {
 		return 0 // it may have been drawn, or bound
@@ -283,7 +279,7 @@ func probability(d *decision.Decision, i uint32) float64 {
 	return 0
 }
 
-// EventTime is the time of the record's event; nil: not known.
+// EventTime is the time of the record's event; nil: unknown.
 func (r *Record) EventTime() *time.Time {
 	l := r.Life
 	switch {

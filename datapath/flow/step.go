@@ -23,14 +23,14 @@ type Step struct {
 	Table   string      `json:"table"` // empty if Outcome is StepRouted or StepTracked
 	Chain   string      `json:"chain"` // likewise
 	Line    int         `json:"line,omitempty"`
-	Handle  uint64      `json:"handle,omitempty"` // of a rule of nftables without a line, as nft -a prints it
-	File    string      `json:"file,omitempty"`   // that Line counts in; empty: all rules are of one file
+	Handle  uint64      `json:"handle,omitempty"` // of an nftables rule without a line, as nft -a prints it
+	File    string      `json:"file,omitempty"`   // the file of Line; empty: all rules are in one file
 	Rule    string      `json:"rule"`             // as iptables-save prints it, without "-A chain"; empty where there is none
 	Outcome StepOutcome `json:"outcome"`
 	// Probability is the probability of the outcome, for a rule with a statistic match; else 0.
 	Probability float64 `json:"chance,omitempty"`
-	// Count is the number of consecutive rules that did not match, where they are one step: Line
-	// is then the first chain's, and Rule is empty.
+	// Count is the number of consecutive rules that did not match, if they are one step: Line is then that of the first,
+	// and Rule is empty.
 	Count int `json:"count,omitempty"`
 	// Mark is the packet's mark after the step, "0x4000"; only where it changed.
 	Mark string `json:"mark,omitempty"`

@@ -5,10 +5,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Verdicts are all verdicts of records.
+// Verdicts lists all verdicts in records.
 func Verdicts() []decision.Verdict { return all(decision.Accept, "unknown") }
 
-// Reasons are all reasons of verdicts that decisions have.
+// Reasons lists all reasons of verdicts.
 func Reasons() []decision.Reason { return all(decision.NotAService, "unknown") }
 
 // all lists the values from first up to the one before the first without a name, whose text is none.
@@ -29,8 +29,7 @@ type Word struct{ Code, Text string }
 // WordList is a list of codes with their descriptions.
 type WordList []Word
 
-// Of returns the description of a code; of one that is not in the list the code itself, which may
-// be of a later version.
+// Of returns the description of a code, or the code itself if the list lacks it: it may be of a later version.
 func (l WordList) Of(code string) string {
 	for _, w := range l {
 		if w.Code == code {
@@ -55,8 +54,7 @@ type VerdictWord struct {
 	State State
 }
 
-// Vocabulary holds the codes in records, with descriptions for lists, labels and sentences, on the
-// web page, too.
+// Vocabulary holds the codes in records, with descriptions for lists, labels and sentences, also on the web page.
 type Vocabulary struct {
 	Events      []StateWord // states first, see [Events]
 	Verdicts    []VerdictWord
@@ -76,7 +74,7 @@ const (
 	GapNoRecord   = "no-record"
 )
 
-// Words returns the vocabulary, which is not to be changed.
+// Words returns the vocabulary, which must not be changed.
 func Words() *Vocabulary { return vocabulary }
 
 var vocabulary = newVocabulary()
