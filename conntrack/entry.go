@@ -13,20 +13,19 @@ import (
 	"net/netip"
 )
 
-// The transport protocols whose entries this package can make, with their IANA numbers.
+// The transport protocols for which this package can create entries, with their IANA numbers.
 const (
 	protoTCP  = 6
 	protoUDP  = 17
 	protoSCTP = 132
 )
 
-// DefaultMark is the connection mark of our entries, so that `conntrack -L` shows which entries
-// are ours. It keeps clear of the packet mark bits of Kubernetes (0x4000, 0x8000), because other
-// software copies connection marks to packets.
+// DefaultMark is the connection mark of our entries, so that `conntrack -L` shows which entries are ours. It avoids the
+// packet mark bits of Kubernetes (0x4000, 0x8000), because other software copies connection marks to packets.
 const DefaultMark uint32 = 0x2000
 
-// CopyMark is the bit of the connection mark of entries that the kernel's copy of the service table
-// translated, without a decision of the daemon. They have DefaultMark, too.
+// CopyMark is the bit of the connection mark of entries that the kernel's copy of the service table translated, without
+// a decision of the daemon. They also have DefaultMark.
 const CopyMark uint32 = 0x1000
 
 // Tuple is one direction of a flow.
@@ -64,6 +63,6 @@ type Entry struct {
 	// SourcePorts are the first and last port of the range for the translated source port; zeroes:
 	// any. They are valid only with SourceAddr.
 	SourcePorts [2]uint16
-	// OverUnanswered: an existing TCP connection of the tuple that has not been answered is replaced.
+	// OverUnanswered replaces an existing TCP connection of the tuple that has not been answered.
 	OverUnanswered bool
 }

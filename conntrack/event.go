@@ -15,7 +15,7 @@ const (
 	Updated EventKind = iota + 1
 	// Destroyed: the entry is gone.
 	Destroyed
-	// Began: the entry was made. Only a Watcher that asks for them gets these events; see [WatchConfig].
+	// Began: the entry was created. Only a Watcher that asks for these events gets them; see [WatchConfig].
 	Began
 )
 
@@ -32,9 +32,9 @@ func (k EventKind) String() string {
 	return "unknown"
 }
 
-// Event is a change of an entry, by whatever program. There are no events of an entry that was
-// created while net.netfilter.nf_conntrack_events was 0, or was 2, the default since Linux 5.19,
-// without a listener in any network namespace (nf_ct_ecache_ext_add in nf_conntrack_ecache.c).
+// Event is a change of an entry, whichever program caused it. There are no events of an entry that was created while
+// net.netfilter.nf_conntrack_events was 0, or was 2, the default since Linux 5.19, without a listener in any network
+// namespace (nf_ct_ecache_ext_add in nf_conntrack_ecache.c).
 type Event struct {
 	Kind EventKind
 	// At is when it happened, by the wall clock. For Began and Updated the kernel reports it since Linux
@@ -48,8 +48,9 @@ type Event struct {
 	// nf_conntrack_netlink.c). The tuples, the ID, the status, the zone and the mark are always
 	// valid. Besides:
 	//
-	// Began is sent when the first packet leaves the host or reaches a socket of it, so the entry has its translation. It has
-	// the Timeout, and the state of TCP or SCTP. A packet that is dropped or rejected before has no entry.
+	// Began is sent when the first packet leaves the host or reaches one of its sockets, so the entry has its
+	// translation. It has the Timeout, and the state of TCP or SCTP. A packet that is dropped or rejected before has no
+	// entry.
 	//
 	// Updated has the Timeout, and TCP or SCTP if that state changed with it; otherwise the state
 	// is none (0). It has no counters and no times.

@@ -20,8 +20,7 @@ const (
 	// Kept: a live connection has the tuple already and keeps its translation. The
 	// packet is a retransmission, a datagram decided a moment ago, or a stray.
 	Kept
-	// Replaced: the tuple's old connection was over, or never translated; its
-	// entry made room for the new one.
+	// Replaced: the tuple's old connection had ended, or was never translated; the new entry replaced it.
 	Replaced
 )
 
@@ -72,8 +71,8 @@ func (e *OpError) Unwrap() error { return e.Err }
 // IsNotFound reports whether the error means that there is no such entry.
 func IsNotFound(err error) bool { return errors.Is(err, syscall.ENOENT) }
 
-// IsFull reports whether the error means that the table is full
-// (nf_conntrack_core.c, __nf_conntrack_alloc answers ENOMEM).
+// IsFull reports whether the error means that the table is full (ENOMEM from __nf_conntrack_alloc in
+// nf_conntrack_core.c).
 func IsFull(err error) bool { return errors.Is(err, syscall.ENOMEM) }
 
 // Table writes to the connection tracking table of one network namespace. It is
@@ -100,9 +99,8 @@ type Table struct {
 	entries, limit uint32 // how many entries the table has and may have, as the kernel reported last
 }
 
-// Locks keeps the Tables of one namespace from settling the same tuple at the same
-// time: a packet and its retransmission may come by two queues. The zero value is
-// ready for use, by all of them.
+// Locks keeps the Tables of one namespace from settling the same tuple at the same time: a packet and its
+// retransmission may come through two queues. The zero value is ready to use; all Tables share it.
 type Locks [64]sync.Mutex
 
 // bit returns the index of a tuple's lock. Ports vary most from flow to flow.
@@ -127,9 +125,9 @@ func (l *Locks) unlock(set uint64) {
 // of them are refused, the answers fit into the socket's default receive buffer.
 const maxBatch = 64
 
-// Establish creates the entries and returns in results, which must have the same length,
-// the outcome of each. Where a tuple is taken, the old connection decides:
-// see [Outcome]. It never changes the translation of a live connection.
+// Establish creates the entries and returns in results, which must have the same length, the outcome of each. If a
+// tuple is taken, the outcome depends on the old connection: see [Outcome]. It never changes the translation of a live
+// connection.
 func (t *Table) Establish(entries []Entry, results []Result) {
 	for len(entries) > 0 {
 		n := min(len(entries), maxBatch)

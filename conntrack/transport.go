@@ -12,8 +12,8 @@ type Transport interface {
 	Close() error
 }
 
-// NewTable makes a Table that uses the transport. All Tables of a namespace share the locks.
-// For the kernel's table see [Open].
+// NewTable returns a Table that uses the transport. All Tables of a namespace share the locks. For the kernel's table
+// see [Open].
 func NewTable(transport Transport, locks *Locks) *Table {
 	t := &Table{transport: transport, locks: locks}
 	t.answer = t.receive
@@ -44,17 +44,16 @@ func (f receiverFunc) receive(seq uint32, typ uint16, body []byte) { f(seq, typ,
 
 // EventSource is where a Watcher's events come from: the kernel, or package conntracktest.
 type EventSource interface {
-	// Receive gives the number of netlink datagrams that are there, at most 256; if it is
-	// less, no more are there. With wait it waits until there are some, but may give none.
-	// ENOBUFS: some were lost.
+	// Receive returns the number of available netlink datagrams, at most 256; if it is less, there are no more. With
+	// wait it waits for some, but may return 0. ENOBUFS: some were lost.
 	Receive(wait bool) (n int, err error)
-	// Datagram gives one of those; it is valid until the next Receive.
+	// Datagram returns one of them; it is valid until the next Receive.
 	Datagram(i int) []byte
 	// Listen switches events on and off.
 	Listen(on bool) error
-	// Close ends a Receive that waits, and all later ones, with [os.ErrClosed].
+	// Close ends a waiting Receive, and all later ones, with [os.ErrClosed].
 	Close() error
 }
 
-// NewWatcher makes a Watcher that reads from the source. For the kernel's events see [Watch].
+// NewWatcher returns a Watcher that reads from the source. For the kernel's events see [Watch].
 func NewWatcher(source EventSource) *Watcher { return &Watcher{source: source} }

@@ -7,13 +7,11 @@ import (
 	"time"
 )
 
-// Unanswered remembers the entries that were written last, so that unreplied ones can be evicted
-// for new ones. The kernel evicts entries by itself for those that packets create: it drops
-// entries that are not assured from the few hash buckets near the new one (early_drop in
-// nf_conntrack_core.c). For an entry that is created over netlink it does not:
-// ctnetlink_create_conntrack allocates with nf_conntrack_alloc, which passes hash 0 for every
-// tuple, so that early_drop examines only the first 8 buckets of the table. Once these have no
-// candidates left, each creation fails with ENOMEM.
+// Unanswered remembers the entries written last, so that unreplied ones can be evicted for new ones. The kernel evicts
+// entries by itself for those that packets create: it drops entries that are not assured from the few hash buckets near
+// the new one (early_drop in nf_conntrack_core.c). For an entry that is created over netlink it does not:
+// ctnetlink_create_conntrack allocates with nf_conntrack_alloc, which passes hash 0 for every tuple, so that early_drop
+// examines only the first 8 buckets of the table. Once these have no candidates left, each creation fails with ENOMEM.
 //
 // An entry is written before its packet has passed the node's other rules. So there are entries of
 // packets that a rule dropped, and their sources may be spoofed.
@@ -51,7 +49,7 @@ const (
 	fillCheck = 256
 )
 
-// NewUnanswered makes an empty one.
+// NewUnanswered returns an empty Unanswered.
 func NewUnanswered() *Unanswered { return newUnanswered(rememberedEntries, time.Now) }
 
 func newUnanswered(size int, now func() time.Time) *Unanswered {
@@ -163,9 +161,9 @@ func (t *Table) MakeRoom(u *Unanswered) {
 	t.unanswered, t.window = u, new(window)
 }
 
-// RememberTable remembers entries that are not assured, if the table is crowded: those of an
-// earlier run, and those of other flows, which the kernel would also drop early for the entry of a
-// packet. That may take a second or more; other Tables can be used meanwhile.
+// RememberTable remembers entries that are not assured, if the table is crowded: those of an earlier run, and those of
+// other flows, which the kernel would also drop early to make room for a packet's entry. That may take a second or
+// more; other Tables can be used meanwhile.
 func (t *Table) RememberTable() error {
 	u := t.unanswered
 	if t.checkFill(); !u.crowded.Load() {

@@ -8,9 +8,8 @@ import (
 	"syscall"
 )
 
-// Watcher receives the events of one network namespace's connection tracking table.
-// Receive is for one goroutine; Pause and Close may be called by any, also while it
-// waits.
+// Watcher receives the events of one network namespace's connection tracking table. Receive is for one goroutine; any
+// goroutine may call Pause and Close, even while Receive waits.
 type Watcher struct {
 	source EventSource
 	count  int    // datagrams that were received at once
@@ -21,14 +20,12 @@ type Watcher struct {
 	overrun, drained bool
 }
 
-// Receive waits until there are events and gives those that are there, up to the length of
-// the slice and at most 256 at once. Events of other protocols than TCP, UDP and SCTP are
-// left out.
+// Receive waits for events and returns those available, up to the length of the slice and at most 256 at once. It
+// leaves out events of protocols other than TCP, UDP and SCTP.
 //
-// After [Watcher.Close] the error is [os.ErrClosed]. After any other error reading can go
-// on, and the first n events are valid with it. [ErrOverrun] comes when everything was
-// given that happened before events were lost: whatever was missed has happened by then,
-// and shows in a dump that begins afterwards.
+// After [Watcher.Close] the error is [os.ErrClosed]. After any other error, the first n events are valid and reading
+// can continue. [ErrOverrun] comes after all events from before the loss: everything missed has happened by then, and a
+// dump that begins afterwards shows it.
 func (w *Watcher) Receive(events []Event) (n int, err error) {
 	for n == 0 && len(events) > 0 {
 		if w.next == w.count && len(w.rest) == 0 {
@@ -94,10 +91,9 @@ func (w *Watcher) read(events []Event) (n int, err error) {
 	return n, nil
 }
 
-// Pause stops the kernel's messages (on), or starts them again. Without a listener the kernel
-// does not make them at all (ctnetlink_conntrack_event, nfnetlink_has_listeners), which is most of
-// what watching costs. Events that wait to be received are given all the same. Of entries that are
-// made during a pause there may be no events later, either: see [Event].
+// Pause stops the kernel's messages (on), or starts them again. Without a listener the kernel does not make them at all
+// (ctnetlink_conntrack_event, nfnetlink_has_listeners), which is most of what watching costs. Waiting events are still
+// received. Entries created during a pause may have no events later, either: see [Event].
 func (w *Watcher) Pause(on bool) error {
 	if err := w.source.Listen(!on); err != nil {
 		return fmt.Errorf("conntrack: pause events: %w", err)
@@ -105,5 +101,5 @@ func (w *Watcher) Pause(on bool) error {
 	return nil
 }
 
-// Close ends the watch. A Receive that waits returns.
+// Close ends the watch. A waiting Receive returns.
 func (w *Watcher) Close() error { return w.source.Close() }

@@ -28,12 +28,12 @@ type WatchConfig struct {
 	// bytes. Without CAP_NET_ADMIN over the whole machine the kernel silently grants at most
 	// net.core.rmem_max.
 	Buffer int
-	// New: events of new entries, too ([Began]).
+	// New: also events of new entries ([Began]).
 	New bool
 }
 
-// Watch begins to receive the events of the calling thread's network namespace: all those after
-// its return. It needs CAP_NET_ADMIN in the user namespace that owns it.
+// Watch starts receiving the events of the calling thread's network namespace: all those after its return. It needs
+// CAP_NET_ADMIN in the user namespace that owns it.
 func Watch(cfg WatchConfig) (*Watcher, error) {
 	if err := eventsEnabled(os.ReadFile); err != nil {
 		return nil, fmt.Errorf("conntrack: %w", err)

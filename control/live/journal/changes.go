@@ -248,15 +248,15 @@ func settings(s *decision.ServicePort) decision.ServicePort {
 // Published is a service table that was put into force.
 type Published struct {
 	Table *decision.Table
-	// InForce is when all workers and the kernel's rules used it; zero: not known.
+	// InForce is when all workers and the kernel's rules used it; zero: unknown.
 	InForce time.Time
-	// Origins are where its changes came from, as far as it is known.
+	// Origins are where its changes came from, if known.
 	Origins map[decision.ServiceName]servicetable.Origin
 }
 
-// Changes returns the newest changes of a service port, the oldest of them first. Those before the
-// second table are not known. The flows are noted as they are inserted, so they do not depend on which
-// ones the journal still keeps; those of the tables since the last change are exact as of now.
+// Changes returns the newest changes of a service port, oldest first. Those before the second table are unknown. Their
+// flows are noted on insertion, so they do not depend on which flows the journal still keeps; those of the tables since
+// the last change are exact as of now.
 func (j *Journal) Changes(s *decision.ServicePort) []observe.Change {
 	j.mu.RLock()
 	defer j.mu.RUnlock()

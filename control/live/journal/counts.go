@@ -12,8 +12,7 @@ import (
 type ServiceCounts struct {
 	Flows   observe.Flows
 	Refused map[string]uint64 // by reason
-	// Since is when the draws were begun to be counted: when other endpoints could be drawn
-	// than before.
+	// Since is when the count of draws began: when the endpoints that can be drawn last changed.
 	Since time.Time
 	// Draws are by policy.
 	Draws     [2]uint64
@@ -27,8 +26,8 @@ type EndpointCounts struct {
 	Draws     [2]uint64 // by policy, since ServiceCounts.Since
 }
 
-// Counts returns the flows of a service port as it is in the table in force; false: it had
-// none. Draws are given if they were among the endpoints that it has.
+// Counts returns the flows of a service port of the table in force; false: it had none. Draws are included if they were
+// among its present endpoints.
 func (j *Journal) Counts(s *decision.ServicePort) (ServiceCounts, bool) {
 	j.mu.RLock()
 	defer j.mu.RUnlock()

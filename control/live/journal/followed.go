@@ -7,12 +7,13 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
-// Meter measures what flows show about the work of a service proxy. Its methods are called often, and return at once.
+// Meter measures what flows show about the work of a service proxy. Its methods are called often and must return at
+// once.
 type Meter interface {
 	// Converged is called with what happened ([observe.FirstFlow] and the like), and how long after the table with the
 	// change was built: 0 if before.
 	Converged(event string, after time.Duration)
-	// Odd is called with the counts of a flow that the observed proxy did not treat as the objects say.
+	// Odd is called with the counts of a flow that the observed proxy treated differently from the objects.
 	Odd(observe.Flows)
 }
 

@@ -35,9 +35,9 @@ type Config struct {
 	// GenerationBytes limits the memory that they take beyond the table in force; 0: 16 MiB. Beyond either the
 	// oldest ones are dropped.
 	Generations, GenerationBytes int
-	// Observe: another service proxy decides the flows; nil: none does.
+	// Observe: another service proxy decides the flows; nil: nfqproxy does.
 	Observe *Observe
-	Meter   Meter // nil: there is none
+	Meter   Meter // nil: none
 }
 
 // inputCapacity is the capacity of the input queue of flows: about 3 MiB, twice. It is emptied every

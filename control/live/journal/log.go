@@ -16,7 +16,7 @@ import (
 type LogConfig struct {
 	Names flow.Names // of sources and endpoints
 	Steps bool       // with the walk through kube-proxy's chains
-	// Failed is called once, if writing fails; what comes later is lost.
+	// Failed is called once, if writing fails; later records are lost.
 	Failed func(error)
 }
 
@@ -47,7 +47,7 @@ func (j *Journal) NewLog(w io.Writer, c LogConfig) *Log {
 // Lost returns the number of records that were left out.
 func (l *Log) Lost() uint64 { return l.lost.Load() }
 
-// Err returns the first error of writing: the log gets no more records. It is nil while there is none.
+// Err returns the first write error, after which the log gets no more records; nil: none yet.
 func (l *Log) Err() error {
 	if err := l.failed.Load(); err != nil {
 		return *err
@@ -55,8 +55,8 @@ func (l *Log) Err() error {
 	return nil
 }
 
-// Close writes the records until now and returns the first error of writing. It waits as long as the
-// writer takes records, but not forever for a blocked one.
+// Close writes the records so far and returns the first write error. It waits as long as the writer takes records, but
+// not forever for a blocked one.
 func (l *Log) Close() error {
 	l.stop()
 	for {

@@ -9,8 +9,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Observe is how a journal makes records of flows that another service proxy decides: of their entries in the
-// connection table.
+// Observe is how a journal makes records of flows that another service proxy decides, from their connection entries.
 type Observe struct {
 	// Proxy is the name of the proxy in force, as in [flow.Record.Proxy].
 	Proxy func() string

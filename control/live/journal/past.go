@@ -20,8 +20,8 @@ type Past struct {
 // visitBatch bounds the number of flows visited under the journal's lock.
 const visitBatch = 1024
 
-// NewPast begins to read the newest flows that match, at most limit. Flows decided before since
-// are left out. A flow whose match changes meanwhile counts as it is when it is read.
+// NewPast starts reading the newest flows that match, at most limit, and leaves out flows decided before since. A flow
+// whose match changes meanwhile counts as it is when it is read.
 func (j *Journal) NewPast(limit int, since time.Time, match Match) *Past {
 	j.mu.RLock()
 	p := &Past{journal: j, match: match, next: j.flows.next, end: j.flows.next, left: limit, reader: j.newReader()}
@@ -51,8 +51,8 @@ func (p *Past) seekStart(found, limit int, since time.Time) (_ int, more bool) {
 	return found, true
 }
 
-// Read reads flows: n of them. There are no more if n is less than the room for them: then
-// match was called for the newest flow, too.
+// Read reads flows: n of them. If n is less than the length of into, there are no more: match has been called for the
+// newest flow.
 func (p *Past) Read(into []Entry) (n int) {
 	for p.next < p.end && n < len(into) {
 		n += p.read(into[n:])
@@ -83,8 +83,8 @@ func (p *Past) read(into []Entry) (n int) {
 	return n
 }
 
-// Reader is a reader of what happens to each flow after it was read, and to all others after
-// NewPast. Call it when all were read.
+// Reader returns a reader of what happens to each flow after it was read, and to all others after NewPast. Call it when
+// all have been read.
 func (p *Past) Reader() *Reader { return p.reader }
 
 // marks record up to which note flows were read: those of a mark and before the next one, when

@@ -13,7 +13,7 @@ import (
 
 // Entry is a flow at an event, or in its present state.
 type Entry struct {
-	Number uint64 // of the flow: grows from one to the next
+	Number uint64 // of the flow; later flows have greater numbers
 	Flow   flow.Flow
 	Event  flow.Event // 0: in its present state
 	// Noted is when the journal recorded the event; valid iff Event is not 0.
@@ -27,8 +27,8 @@ type Entry struct {
 	table      *decision.Table // that decided the flow; nil: it is not kept
 }
 
-// Match reports whether a reader wants the flow of a number at an event (0: as it is), in
-// that state. The flow is only valid during the call, which must not use the journal.
+// Match reports whether a reader wants the numbered flow, in that state, at an event (0: in its present state). The
+// flow is only valid during the call, which must not use the journal.
 type Match func(number uint64, f *flow.Flow, s flow.State, e flow.Event) bool
 
 // Reader follows a journal: it reads one event after the other. It belongs to one
@@ -184,9 +184,9 @@ func (e *Entry) Record(names flow.Names, withSteps bool) *flow.Record {
 	return r
 }
 
-// HasSteps reports whether the walk through the chains leads where the flow went: not if
-// an existing conntrack entry had another endpoint, nor if the user dropped the flow or the kernel
-// decided it. The steps of flows that another proxy decided are those of [kubechains.WalkOfProxy].
+// HasSteps reports whether the walk through the chains leads where the flow went: it does not if an existing conntrack
+// entry had another endpoint, the user dropped the flow, or the kernel decided it. The steps of flows that another
+// proxy decided are those of [kubechains.WalkOfProxy].
 func HasSteps(f *flow.Flow) bool {
 	d := &f.Decision
 	return d.Reason != decision.DroppedByHand && !d.Reason.Observed() && (d.Verdict != decision.DNAT || f.Endpoint() == d.Endpoint())

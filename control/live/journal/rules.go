@@ -40,8 +40,8 @@ type replacement struct {
 	at        time.Time
 }
 
-// The limits of these maps, and of the time from a change of the rules to that of the table and the other way round: later
-// ones have another cause, as a restart of the proxy, and are not measured.
+// The limits of these maps, and of the time from a change of the rules to that of the table and the other way round:
+// later ones have another cause, such as a restart of the proxy, and are not measured.
 const (
 	maxRules  = 8192
 	rulesAge  = time.Minute
@@ -157,8 +157,8 @@ func (j *Journal) RulesReplaced(chain string, f decision.Family, endpoints []str
 	}
 }
 
-// RulesMissed informs the journal that changes of the rules were missed: when the rules had the changes until now is not
-// known.
+// RulesMissed informs the journal that changes of the rules were missed: it is unknown when the rules had the changes
+// until now.
 func (j *Journal) RulesMissed() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

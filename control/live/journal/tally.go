@@ -208,9 +208,9 @@ func sameChoice(a, b *decision.ServicePort) bool {
 // pruneInterval is how often tables are looked at for services that have gone.
 const pruneInterval = 10 * time.Second
 
-// SetTable informs the journal of a table in force. It keeps the table, notes what changed of services, removes the counts
-// of deleted services and, for services with many, those of removed endpoints. It removes counts from time to time, so that
-// many changes cost little; the last table is processed soon.
+// SetTable informs the journal of a table in force. It keeps the table, notes what changed in services, removes the
+// counts of deleted services and, for services with many, those of removed endpoints. It removes counts from time to
+// time, so that many changes cost little; the last table is processed soon.
 func (j *Journal) SetTable(p Published) {
 	j.following.Lock()
 	defer j.following.Unlock()

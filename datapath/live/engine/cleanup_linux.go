@@ -7,9 +7,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
 )
 
-// Cleanup removes the kernel rules that an earlier datapath left in the calling
-// thread's network namespace, those in the host's firewall included, and returns what it
-// removed, one line for each. It fails while one runs there.
+// Cleanup removes the kernel rules that an earlier datapath left in the calling thread's network namespace, those in
+// the host's firewall included, and returns what it removed, one line for each. It fails while a datapath runs there.
 func Cleanup() (removed []string, err error) {
 	if _, err := Preflight(); err != nil {
 		return nil, err

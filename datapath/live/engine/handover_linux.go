@@ -202,7 +202,7 @@ func (n *successor) proceed() <-chan error {
 	return outcome
 }
 
-// Predecessor is a datapath of another process from which one can take over.
+// Predecessor is another process's datapath that this process can take over.
 type Predecessor struct {
 	conn     *net.UnixConn
 	lock     *os.File

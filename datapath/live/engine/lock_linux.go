@@ -69,9 +69,9 @@ func awaitLock(ctx context.Context, log *slog.Logger) (*os.File, error) {
 // lockInterval is how often awaitLock tries: the kernel has no event of the end of a queue.
 const lockInterval = 50 * time.Millisecond
 
-// CheckLock does what Open does if another process is the datapath of the calling thread's network
-// namespace, and what a confined process cannot: it returns an error that names the process or, if that
-// is to be replaced, a connection to it. It takes no lock.
+// CheckLock does what Open does if another process is the datapath of the calling thread's network namespace, which a
+// confined process cannot: it returns an error that names the process or, if it is to be replaced, a connection to it.
+// It takes no lock.
 func CheckLock(when WhenServed) (*Predecessor, error) {
 	c, err := nfqueue.ReadCounters(lockQueue)
 	switch {

@@ -24,9 +24,8 @@ import (
 // Config is the configuration of the datapath.
 type Config struct {
 	FirstQueue uint16 // number of the first netfilter queue
-	Queues     uint16 // how many for packets to services, and as many for others; at least 1
-	// OtherQueues allows queues from a higher number on where another program is bound to
-	// one of these.
+	Queues     uint16 // number of queues for packets to services, with as many for others; at least 1
+	// OtherQueues allows higher queue numbers if another program is bound to one of these.
 	OtherQueues bool
 	// BusyPoll is how long a worker polls for packets before it sleeps; see [nfqueue.Config].
 	BusyPoll time.Duration
@@ -40,8 +39,7 @@ type Config struct {
 	Seed *uint64
 	// Sink takes every decided flow. It may be nil.
 	Sink FlowSink
-	// Balancer selects endpoints for service ports with an algorithm of their own. nil: they are drawn
-	// at random.
+	// Balancer selects endpoints for service ports with their own algorithm; nil: they are drawn at random.
 	Balancer Balancer
 	// SecondChance sends a TCP flow that its endpoint refuses or does not answer to another one.
 	SecondChance bool
@@ -51,8 +49,8 @@ type Config struct {
 	WhenServed WhenServed
 	// Predecessor is the result of CheckLock; nil: Open connects to another process itself.
 	Predecessor *Predecessor
-	// Rules changes the kernel rules, and stays open; nil: the engine opens a connection of its own, which
-	// does not own the tables.
+	// Rules changes the kernel rules, and stays open; nil: the engine opens its own connection, which does not own the
+	// tables.
 	Rules *ruleset.Connection
 	// KeepRules leaves the kernel rules in place at the end, as after a crash: established flows
 	// are still translated, and the kernel's copy of the service table decides new ones.
@@ -63,9 +61,8 @@ type Config struct {
 	// HostRules are the host's own nat rules, which the engine applies to translated flows because
 	// these bypass the kernel's. nil: they are ignored. The engine does not run it.
 	HostRules hostnet.SourceRules
-	// Prepare is called when everything else is ready: there is no other datapath, the queues are
-	// bound, and no rule is installed. It may change the node on that condition, and Open returns
-	// its error. It may be nil.
+	// Prepare is called when everything else is ready: there is no other datapath, the queues are bound, and no rule is
+	// installed. Only then may it change the node. Open returns its error. It may be nil.
 	Prepare func() error
 	// Alert takes the alerts for the operator, which are also logged. It may be nil.
 	Alert func(Alert)
@@ -96,10 +93,9 @@ const (
 	seenSize   = 1 << 18
 )
 
-// Open sets the datapath up in the calling thread's network namespace and starts to queue new
-// flows. [Engine.Run] must follow without delay: until then they wait. If Open fails, it removes
-// everything it set up. The rules of an earlier run are adopted; see [ruleset.Install]. The context
-// ends a wait for another datapath.
+// Open sets up the datapath in the calling thread's network namespace and starts to queue new flows. [Engine.Run] must
+// follow without delay: until then the flows wait. If Open fails, it removes everything it set up. The rules of an
+// earlier run are adopted; see [ruleset.Install]. The context ends a wait for another datapath.
 func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.Table) (_ *Engine, err error) {
 	native, err := Preflight()
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 
 // RuleCheck is the state of the kernel rules; see [Engine.CheckRules].
 type RuleCheck struct {
-	// Queued: new flows of the family are queued at present. If not, the kernel's copy of the service
-	// table decides them.
+	// Queued: new flows of the family are queued now. If not, the kernel's copy of the service table decides them.
 	Queued map[decision.Family]bool
 	// Audited is when the engine last checked and repaired the rules; zero: not yet.
 	Audited time.Time
@@ -24,8 +23,8 @@ type RuleCheck struct {
 	Err error
 }
 
-// A comparison reads all elements of the sets, and meanwhile no change of the service table is applied
-// to the rules. So it takes at most a share of the time, and there is one in compareInterval at most.
+// A comparison reads all elements of the sets, and meanwhile no change of the service table is applied to the rules. So
+// comparisons take at most a share of the time, and there is at most one per compareInterval.
 const (
 	compareInterval = 5 * time.Second
 	compareShare    = 10 // a tenth

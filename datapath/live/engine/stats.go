@@ -13,7 +13,7 @@ type Stats struct {
 	Packets     uint64 // received from the queues; held ones count when they are released
 	Undecodable uint64 // passed unchanged because they could not be decoded
 	HeldBack    uint64 // dropped undecided as retransmissions of a held flow
-	NoService   uint64 // passed unchanged because they are not to a service
+	NoService   uint64 // passed unchanged because they are for no service
 	Translated  uint64 // for a service, with an entry in the connection table
 	Rejected    uint64 // refused
 	Dropped     uint64 // discarded
@@ -23,9 +23,8 @@ type Stats struct {
 	Kept     uint64 // packets whose tuple had a live connection
 	Replaced uint64 // entries that replaced one of a finished connection
 	Failed   uint64 // entries that could not be created
-	// HostMasqueraded are the created entries whose source a rule of the host's own has
-	// translated, HostUnknown those whose source is unchanged because the effect of a rule of the
-	// host's own is unknown.
+	// HostMasqueraded are the created entries whose source one of the host's own rules translated, HostUnknown those
+	// whose source is unchanged because the effect of such a rule is unknown.
 	HostMasqueraded, HostUnknown uint64
 	NoRoute                      uint64 // of Failed: there is no route to the endpoint, on which the translation of the source depends
 	TableFull                    uint64 // of Failed: the connection table is full
@@ -33,20 +32,18 @@ type Stats struct {
 	// EvictedCrowded those that were removed early from one more than half full.
 	EvictedFull, EvictedCrowded uint64
 
-	// SecondChances are the flows that were sent to another endpoint because the one before refused
-	// them or did not answer, RefusalsQueued the packets that were looked at because they refuse a
-	// connection.
+	// SecondChances are the flows that were sent to another endpoint because the last one refused them or did not
+	// answer, RefusalsQueued the packets that were examined because they refuse a connection.
 	SecondChances, RefusalsQueued uint64
 
 	// ForgottenClients lost their session affinity early, because there were too many.
 	ForgottenClients uint64
 
 	RefusedVerdicts uint64 // verdicts for packets the kernel had flushed
-	// Undecided are the packets lost to overflow: those that did not fit into a full queue, as of
-	// the last second, and the Overrun of all queues. They passed undecided.
+	// Undecided are the packets that passed undecided because of an overflow: those that did not fit into a full queue,
+	// as of the last second, and the Overrun of all queues.
 	Undecided uint64
-	// InvalidDropped are the forwarded packets that were dropped because conntrack calls them
-	// invalid, as of the last second.
+	// InvalidDropped are the forwarded packets that were dropped as invalid for conntrack, as of the last second.
 	InvalidDropped uint64
 	// DecidedByCopy are the packets that the kernel's copy of the service table decided, as of the last
 	// second: the first of each flow that it translated, and all that it refused.
@@ -55,19 +52,19 @@ type Stats struct {
 	// addresses.
 	LocalhostNodePorts uint64
 	LostRecords        uint64 // flow records that a slow reader missed
-	// Reinstalled counts how often another program had removed the kernel rules and they were
-	// installed again, Repaired how often it had changed some and these were repaired.
+	// Reinstalled counts how often the kernel rules were reinstalled after another program removed them, Repaired how
+	// often some were repaired after it changed them.
 	Reinstalled, Repaired uint64
-	// FilterRepaired counts how often another program had changed our rules in the host's
-	// own firewall and they were repaired; see package hostfilter. The engine does not set it.
+	// FilterRepaired counts how often our rules in the host's own firewall were repaired after another program changed
+	// them; see package hostfilter. The engine does not set it.
 	FilterRepaired uint64
 	Queues         []QueueStats
 
 	// DecisionTime is how long the decision of one packet took: the mean of its batch,
 	// counted once for each packet.
 	DecisionTime Histogram
-	// EstablishTime is how long it took to write one batch's entries into the connection table,
-	// including the replies; batches without entries do not count.
+	// EstablishTime is how long it took to write a batch's entries into the connection table, including the replies;
+	// batches without entries do not count.
 	EstablishTime Histogram
 	// VerdictTime is how long a packet took from its receipt to its verdict, counted once for each
 	// packet. The preceding wait in the kernel is known for single flows only: see flow.Stages.
@@ -77,7 +74,7 @@ type Stats struct {
 // QueueStats are those of one queue.
 type QueueStats struct {
 	Number uint16
-	// NoService: its packets are to no service, or to one without endpoints.
+	// NoService: its packets are for no service, or for one without endpoints.
 	NoService bool
 	Packets   uint64 // received from it
 	Waiting   uint64 // packets in the kernel without a verdict, when the kernel's counter was last read
@@ -91,7 +88,7 @@ type QueueStats struct {
 	Stuck bool
 }
 
-// LogValue leaves out of log lines the values that are only for monitoring systems.
+// LogValue leaves out values that are only for monitoring systems.
 func (s Stats) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.Uint64("packets", s.Packets), slog.Uint64("undecodable", s.Undecodable),
@@ -105,7 +102,7 @@ func (s Stats) LogValue() slog.Value {
 	)
 }
 
-// How many values the enums of package decision have.
+// The numbers of values in the enums of package decision.
 const (
 	verdicts = int(decision.Drop) + 1
 	entries  = int(decision.EntryNodePort) + 1

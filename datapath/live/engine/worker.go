@@ -48,13 +48,13 @@ type (
 	}
 )
 
-// Balancer selects endpoints for service ports with an algorithm of their own; see [balance.Balancer].
+// Balancer selects endpoints for service ports with their own algorithm; see [balance.Balancer].
 type Balancer interface {
 	decision.Balancer
-	// Follow prepares for a table that comes into force next.
+	// Follow prepares for the table that comes into force next.
 	Follow(*decision.Table)
-	// Opened reports that a flow to an endpoint has a connection entry, and returns what other algorithms would
-	// have selected. Undo reports that a pick has none.
+	// Opened reports that a flow to an endpoint has a connection entry, and returns what other algorithms would have
+	// selected. Undo reports that a pick did not get one.
 	Opened(worker int, p *decision.Packet, d *decision.Decision, at time.Time) []flow.ShadowPick
 	Undo(*decision.Decision)
 	// Failed reports that the connection of a flow was refused, or was not answered.

@@ -13,8 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 )
 
-// Connection is the netlink connection by which a process changes its tables. It is safe for concurrent
-// use.
+// Connection is the netlink connection through which a process changes its tables. It is safe for concurrent use.
 //
 // It can own the tables (nf_tables.h, NFT_TABLE_F_OWNER): then no other process can change or remove
 // them, and "nft flush ruleset", which systemd's nftables.service runs when it restarts, leaves them. When
@@ -35,8 +34,8 @@ type Connection struct {
 	released bool
 }
 
-// OpenConnection opens a connection in the calling thread's network namespace. own: it is to own the
-// tables, if the kernel supports that. Close it after all that use it.
+// OpenConnection opens a connection in the calling thread's network namespace. With own it owns the tables, if the
+// kernel supports that. Close it after everything that uses it.
 func OpenConnection(own bool) (*Connection, error) {
 	c := new(Connection)
 	if err := c.open(); err != nil {

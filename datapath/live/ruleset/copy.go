@@ -215,11 +215,11 @@ func (spec *Spec) copyChains(t *table) []chain {
 	return append(chains, chain{name: "copy", rules: first})
 }
 
-// CopyNode is what the copy's rules have of the node.
+// CopyNode is what the copy's rules contain about the node.
 type CopyNode struct {
 	Detector      decision.Detector
 	MasqueradeAll bool
-	// Loopback has the IPv4 loopback addresses on which node ports are open.
+	// Loopback contains the IPv4 loopback addresses on which node ports are open.
 	Loopback netip.Prefix
 }
 

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// LeaveEstablished is [Ruleset.Remove] for a namespace with translated flows that must continue:
-// it leaves tables of the same name with only the rules that the kernel needs for them. New flows
-// match no rule of ours. [Cleanup] removes the tables, the next [Install] replaces them.
+// LeaveEstablished is [Ruleset.Remove] for a namespace with translated flows that must continue: it leaves tables of
+// the same name, with only the rules that these flows need. New flows match none of our rules. [Cleanup] removes the
+// tables, the next [Install] replaces them.
 func (r *Ruleset) LeaveEstablished() error {
 	for _, t := range r.tables {
 		r.replaceTable(t)

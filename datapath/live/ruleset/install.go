@@ -106,15 +106,14 @@ func tryChain(c chain, exprs []expr.Any) error {
 	return k.run()
 }
 
-// Install puts the ruleset for a service table into force in the calling thread's network namespace.
-// It begins to queue packets last, when the sets have their elements.
+// Install puts the ruleset for a service table into force in the calling thread's network namespace. Queueing starts
+// last, when the sets have their elements.
 //
-// The tables of an earlier run are adopted: their base chains and elements stay, so that no packet that
-// waits in a queue is lost, and the kernel's copy of the service table serves all the time. keepQueueing
-// leaves their rules that queue packets until the last step, for a daemon that still serves the queues;
-// otherwise the copy decides meanwhile. Tables that cannot be changed in place are replaced; then
-// packets that wait in any queue of the namespace are lost, as with every removal of a base chain, and
-// their senders retransmit them.
+// The tables of an earlier run are adopted: their base chains and elements stay, so that no waiting packet is lost, and
+// the kernel's copy of the service table keeps working. keepQueueing leaves their rules that queue packets until the
+// last step, for a daemon that still serves the queues; otherwise the copy decides meanwhile. Tables that cannot be
+// changed in place are replaced; then packets that wait in any queue of the namespace are lost, as with every removal
+// of a base chain, and their senders retransmit them.
 func Install(spec Spec, t *decision.Table, keepQueueing bool) (*Ruleset, error) {
 	conn, err := OpenConnection(false)
 	if err != nil {
@@ -123,8 +122,8 @@ func Install(spec Spec, t *decision.Table, keepQueueing bool) (*Ruleset, error) 
 	return conn.install(spec, t, keepQueueing, false)
 }
 
-// Install is [Install] by this connection, which may own the tables. Those of an earlier run that were
-// made without an owner have none.
+// Install is [Install] through this connection, which may own the tables. Tables of an earlier run without an owner
+// stay without one.
 func (c *Connection) Install(spec Spec, t *decision.Table, keepQueueing bool) (*Ruleset, error) {
 	return c.install(spec, t, keepQueueing, true)
 }
@@ -177,19 +176,18 @@ func (r *Ruleset) Abandon() error {
 // Release lets another process adopt the tables, until Resume.
 func (r *Ruleset) Release() { r.conn.release() }
 
-// Resume ends a release: [Ruleset.Audit] has to follow. It works on the calling thread's network
-// namespace.
+// Resume ends a release: [Ruleset.Audit] must follow. It works on the calling thread's network namespace.
 func (r *Ruleset) Resume() error { return r.conn.resume() }
 
 // eventBuffer is for the events of a large table.
 const eventBuffer = 32 << 20
 
-// Counters count packets since the ruleset was installed last.
+// Counters count packets since the ruleset was last installed.
 type Counters struct {
 	// Queued were sent to the queues, including those that did not fit and passed undecided: the
 	// kernel does not count these anywhere else (nfnetlink_queue.c, __nfqnl_enqueue_packet).
 	Queued uint64
-	// InvalidDropped were forwarded packets that conntrack calls invalid.
+	// InvalidDropped were forwarded packets that are invalid for conntrack.
 	InvalidDropped uint64
 	// Copied are the packets that the kernel's copy of the service table decided: the first of each flow
 	// that it translated, and all that it refused.

@@ -23,13 +23,13 @@ const TableName = "nfqproxy"
 
 // Spec describes the ruleset. All fields must be set.
 type Spec struct {
-	// FirstQueue and Queues: packets to services that have endpoints go to queues
-	// FirstQueue...FirstQueue+Queues-1, by the CPU that handles them, and others to as many that follow:
-	// a flood to no service delays no connection to one. With OnlyServices, there are none of those.
+	// FirstQueue and Queues: packets to services that have endpoints go to queues FirstQueue...FirstQueue+Queues-1, by
+	// the CPU that handles them, and others to as many that follow, so that a flood to no service does not delay
+	// connections to services. With OnlyServices there are no other queues.
 	FirstQueue, Queues uint16
-	// RejectMark is a packet mark, compared as a whole: after a verdict with it, a rule refuses
-	// the packet with ICMP port unreachable. It is no flag, because other software uses any bit of
-	// the mark (wg-quick's 51820 has 0x8000, the bit that kubelet once used).
+	// RejectMark is a packet mark, compared as a whole: after a verdict with it, a rule refuses the packet with ICMP
+	// port unreachable. It is not a flag bit, because other software uses any bit of the mark (wg-quick's 51820 has
+	// 0x8000, the bit that kubelet once used).
 	RejectMark uint32
 	// MasqueradeMark is the masquerade bit of the packet mark. It is cleared when the packet
 	// leaves, as in kube-proxy's KUBE-POSTROUTING, so that it is not masqueraded again inside a
@@ -38,13 +38,13 @@ type Spec struct {
 	// ConnMark is the bit of the connection mark that our entries carry. Those that the kernel's copy
 	// of the service table decided carry CopyMark, too.
 	ConnMark, CopyMark uint32
-	// Copy is what the copy's rules have of the node; [Ruleset.Follow] keeps it up to date.
+	// Copy is what the copy's rules contain about the node; [Ruleset.Follow] keeps it up to date.
 	Copy CopyNode
 	// OnlyServices queues only packets to service addresses and node ports, by sets that follow
 	// the table; otherwise the first packet of every flow is queued.
 	OnlyServices bool
-	// Refusals queues the packets that refuse a TCP connection, too: RST and ACK with the sequence number 0,
-	// the answer of a host without a listener to a SYN (RFC 9293, section 3.10.7.1).
+	// Refusals also queues packets that refuse a TCP connection: RST and ACK with the sequence number 0, the answer of a
+	// host without a listener to a SYN (RFC 9293, section 3.10.7.1).
 	Refusals bool
 	// TCPLiberal forwards packets that conntrack calls invalid, as kube-proxy does where
 	// net.netfilter.nf_conntrack_tcp_be_liberal is set. Otherwise they are dropped

@@ -6,16 +6,16 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 )
 
-// Seen removes UDP flows from the sets of those that need no decision. It works on the installed
-// ruleset by name, independent of the [Ruleset] that installed it, if this did so by the same connection
-// or does not own the tables. It is not safe for concurrent use.
+// Seen removes UDP flows from the sets of those that need no decision. It works on the installed ruleset by name,
+// independent of the [Ruleset] that installed it, if that used the same connection or does not own the tables. It is
+// not safe for concurrent use.
 type Seen struct{ *remover }
 
 // Seen returns the sets.
 func (c *Connection) Seen() *Seen { return &Seen{newRemover(c)} }
 
-// Forget removes the tuples, so that the next packet with one of them is queued. Tuples that are
-// in no set, or a missing ruleset, are no error.
+// Forget removes the tuples, so that the next packet with one of them is queued. Tuples in no set, and a missing
+// ruleset, are not errors.
 func (s *Seen) Forget(tuples []conntrack.Tuple) error {
 	elements := make([]elementOf, len(tuples))
 	for i, t := range tuples {
