@@ -34,7 +34,7 @@ type Service struct {
 	ExternalPolicy  string       `json:"externalPolicy"`
 	// AffinitySeconds is the timeout of session affinity; 0: no affinity.
 	AffinitySeconds uint32 `json:"affinitySeconds,omitempty"`
-	// Balance is the balancing algorithm; empty: random, as kube-proxy's.
+	// Balance is the balancing algorithm; empty: random, like kube-proxy.
 	Balance string `json:"balance,omitempty"`
 
 	Flows Flows `json:"flows"`
@@ -45,26 +45,25 @@ type Service struct {
 	Endpoints []Endpoint `json:"endpoints"`
 	// Fit tests the random selections for equal probabilities; nil: there are none.
 	Fit *Fit `json:"fit,omitempty"`
-	// Changes are the newest changes of the service port in the table of each node, the oldest first, with
+	// Changes are the newest changes of the service port in each node's table, oldest first, with
 	// [ServiceQuery.Changes].
 	Changes []Change `json:"changes,omitempty"`
 }
 
-// Change describes how one service table changed a service port, and when that took effect. Times are by the
-// node's clock, but Changed.
+// Change describes how one service table changed a service port, and when that took effect. All times but Changed are
+// by the node's clock.
 type Change struct {
 	Node       string `json:"node"`
 	Generation uint64 `json:"generation"`
-	// Changed is when the cause of the change happened, by the clock of the control plane: the trigger time
-	// of the EndpointSlice (annotation endpoints.kubernetes.io/last-change-trigger-time), often in whole
-	// seconds. nil: not known, as for changes of a Service.
+	// Changed is when the cause of the change happened, by the clock of the control plane: the trigger time of the
+	// EndpointSlice (annotation endpoints.kubernetes.io/last-change-trigger-time), often in whole seconds. nil: unknown,
+	// as for changes to a Service.
 	Changed *time.Time `json:"changed,omitempty"`
-	// Received is when the daemon received the first changed object of the Service; nil: none had changed
-	// (an algorithm was switched, or the node's zone is another).
+	// Received is when the daemon received the first changed object of the Service; nil: none changed (instead an
+	// algorithm was switched, or the node's zone changed).
 	Received *time.Time `json:"received,omitempty"`
 	Time     time.Time  `json:"time"` // when the table was built
-	// InForce is when all workers and the kernel's rules used the table; nil: not known. Some workers
-	// use it earlier.
+	// InForce is when all workers and the kernel's rules used the table; nil: unknown. Some workers use it earlier.
 	InForce *time.Time `json:"inForce,omitempty"`
 	// FirstFlow is the earliest flow of the service port that this or a later table decided; nil: none yet.
 	// Repeated packets, kept and failed entries, flows decided by hand or by the kernel's copy do not count.
@@ -74,11 +73,11 @@ type Change struct {
 	// Settings: its addresses, ports, policies, source ranges, affinity or algorithm changed.
 	Settings  bool             `json:"settings,omitempty"`
 	Endpoints []EndpointChange `json:"endpoints,omitempty"`
-	// More is the number of changed endpoints that are left out.
+	// More is the number of changed endpoints left out.
 	More int `json:"more,omitempty"`
 }
 
-// Start is the beginning of the change, as far as it is known: Changed, Received or Time.
+// Start is the earliest known time of the change: Changed, Received or Time.
 func (c *Change) Start() time.Time {
 	for _, t := range []*time.Time{c.Changed, c.Received} {
 		if t != nil {
@@ -105,49 +104,49 @@ type EndpointChange struct {
 	// or it was removed.
 	Excluded string `json:"excluded,omitempty"`
 
-	// Of an endpoint that gets new flows since the change, FirstFlow is the first one that created a connection to it; nil:
-	// none yet.
+	// FirstFlow, for an endpoint that gets new flows since the change, is the first one that created a connection to it;
+	// nil: none yet.
 	FirstFlow *ChangeFlow `json:"firstFlow,omitempty"`
-	// Rules is when the rules of the observed service proxy had the change: the kernel notified the daemon. nil: not known.
-	// Only nftables notifies, with both of kube-proxy's modes that use it: nftables, and iptables with its back end nf_tables.
+	// Rules is when the rules of the observed service proxy had the change, by the kernel's notification; nil: unknown.
+	// Only nftables notifies, with both of kube-proxy's modes that use it: nftables, and iptables with its back end
+	// nf_tables.
 	Rules *time.Time `json:"rules,omitempty"`
-	// RulesAwaited: the rules of the observed service proxy have to change, the kernel would notify, and has not.
+	// RulesAwaited: the rules of the observed service proxy must change, and the kernel has not yet notified the daemon
+	// of it.
 	RulesAwaited bool `json:"rulesAwaited,omitempty"`
-	// Of a removed or excluded endpoint, LastFlow is the last flow that created a connection to it, until it
-	// was an endpoint for new flows again; nil: none. Traffic of the other policy may reach an excluded
-	// endpoint.
+	// LastFlow, for a removed or excluded endpoint, is the last flow that created a connection to it before it got new
+	// flows again; nil: none. Traffic under the other policy may reach an excluded endpoint.
 	LastFlow *ChangeFlow `json:"lastFlow,omitempty"`
-	// Open is the number of its open connections now, of the flows that the node keeps, and Closed, with none,
-	// when the last one ended. nil: not known, because it is an endpoint for new flows again or life cycles are
-	// not available.
+	// Open is the number of its open connections now, among the flows that the node keeps; Closed is when the last one
+	// ended, if none is open. nil: unknown, because it gets new flows again or life cycles are not available.
 	Open   *uint64    `json:"open,omitempty"`
 	Closed *time.Time `json:"closed,omitempty"`
 }
 
-// What changes of an endpoint.
+// The changes of an endpoint.
 const (
 	EndpointAdded    = "added"
 	EndpointRemoved  = "removed"
 	EndpointUsable   = "usable"   // it receives new flows again
-	EndpointExcluded = "excluded" // it receives no new flows any more, or for another reason
+	EndpointExcluded = "excluded" // it no longer receives new flows, or the reason changed
 )
 
-// What is measured after the change of an endpoint.
+// What is measured after a change of an endpoint.
 const (
 	FirstFlow = "first_flow" // the first flow to one that gets new flows since the change
-	LastFlow  = "last_flow"  // the last flow to one that gets none any more
+	LastFlow  = "last_flow"  // the last flow to one that no longer gets any
 	Rules     = "rules"      // when the rules of the observed service proxy had the change
 )
 
 // Manifest is a Service with its EndpointSlices.
 type Manifest struct {
 	Service string `json:"service"` // namespace/name
-	// YAML are the objects, separated by lines with "---", without what an API server adds to each object.
+	// YAML has the objects, separated by "---", without what an API server adds to each.
 	YAML string `json:"yaml"`
 }
 
-// Flows are counts of flows since the daemon's start. Retransmissions of first packets do not
-// count. Counts with the name of a [flow.State] are of flows that entered that state.
+// Flows are counts of flows since the daemon's start. Retransmissions of first packets do not count. Counts named after
+// a [flow.State] are of flows that entered it.
 type Flows struct {
 	Total      uint64 `json:"total"`
 	Drawn      uint64 `json:"drawn"`      // endpoint selected at random, or the only one
@@ -159,8 +158,9 @@ type Flows struct {
 	Refused    uint64 `json:"refused"`    // by the endpoint, with a RST or an ABORT
 	Reset      uint64 `json:"reset"`
 	Open       uint64 `json:"open"` // see [flow.Life.Open]; of the flows that the node keeps
-	// What an observed service proxy did against the objects that the node knew when the flow began: it sent it to an
-	// endpoint that was out of use by then, or to what is none in any table that the node keeps, or did not translate it.
+	// Flows that an observed service proxy treated differently from the objects that the node knew when they began: it
+	// sent them to an endpoint that no longer got new flows, or to an address that is not an endpoint in any table that
+	// the node keeps, or did not translate them.
 	Outdated        uint64 `json:"outdated,omitempty"`
 	UnknownEndpoint uint64 `json:"unknownEndpoint,omitempty"`
 	NotTranslated   uint64 `json:"notTranslated,omitempty"`
@@ -217,8 +217,8 @@ type Table struct {
 	ServicePorts int      `json:"servicePorts"`
 	Endpoints    int      `json:"endpoints"`
 	Conflicts    []string `json:"conflicts,omitempty"` // addresses of more than one service
-	// Digest identifies the services and endpoints, without what differs from node to node: nodes with the same
-	// objects have the same one.
+	// Digest identifies the services and endpoints, without what differs between nodes: nodes with the same objects have
+	// the same digest.
 	Digest string `json:"digest"`
 }
 
@@ -227,12 +227,12 @@ type Stats struct {
 	Node    string    `json:"node"`
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
-	// Packets received from the queues; Undecodable are those that passed because they could not
-	// be decoded, Undecided those that passed because of an overflow.
+	// Packets were received from the queues; Undecodable ones passed because they could not be decoded, Undecided ones
+	// because of an overflow.
 	Packets     uint64 `json:"packets"`
 	Undecodable uint64 `json:"undecodable"`
 	Undecided   uint64 `json:"undecided"`
-	// Flows by verdict: accept, dnat, reject, drop. Retransmissions of first packets count.
+	// Verdicts counts flows by verdict: accept, dnat, reject, drop. Retransmissions of first packets count.
 	Verdicts map[string]uint64 `json:"verdicts"`
 	Reasons  map[string]uint64 `json:"reasons"`
 	// Entries counts conntrack entries by outcome: created, kept, replaced, failed.
@@ -240,7 +240,7 @@ type Stats struct {
 	Known   Known             `json:"known"`
 	// Generations lists the generations of the service table that the node keeps.
 	Generations Generations `json:"generations"`
-	// Readers is the number of clients that follow the flows; Missed counts the records they missed.
+	// Readers is the number of clients that follow the flows; Missed counts the records that they missed.
 	Readers int    `json:"readers"`
 	Missed  uint64 `json:"missed"`
 	Kernel  Kernel `json:"kernel"`
@@ -256,14 +256,13 @@ type Known struct {
 	Forgotten uint64 `json:"forgotten"`
 }
 
-// Generations describes the generations of the service table that a node keeps: remembered flows are explained
-// by them.
+// Generations describes the generations of the service table that a node keeps to explain the flows that it remembers.
 type Generations struct {
-	Kept   int    `json:"kept"`   // the one in force included
-	Oldest uint64 `json:"oldest"` // of those that are kept; 0: there is no table yet
-	// Bytes estimates the memory that they take beyond the table in force.
+	Kept   int    `json:"kept"`   // including the one in force
+	Oldest uint64 `json:"oldest"` // the oldest that is kept; 0: there is no table yet
+	// Bytes estimates the memory that they use in addition to the table in force.
 	Bytes int `json:"bytes"`
-	// Dropped counts those that made room for newer ones.
+	// Dropped counts those evicted for newer ones.
 	Dropped uint64 `json:"dropped"`
 }
 
@@ -278,8 +277,7 @@ type Kernel struct {
 	Events   uint64 `json:"events"`
 	Overruns uint64 `json:"overruns"`
 	Resyncs  uint64 `json:"resyncs"`
-	// Paused: events are not requested at present because the rate of new flows is too high (see
-	// [flow.Life], Incomplete).
+	// Paused: events are not requested now because the rate of new flows is too high (see [flow.Life], Incomplete).
 	Paused bool `json:"paused"`
 	// Accounting and Timestamps: the kernel counts bytes and records times; nfqproxy enables both
 	// at its start.
@@ -301,13 +299,13 @@ type Topology struct {
 	CanBalance bool `json:"canBalance"`
 	// CanRequest: requests can be sent from hosts, see [Requester].
 	CanRequest bool `json:"canRequest"`
-	// CanLearn: a course is under way, see [Teacher].
+	// CanLearn: a course is running, see [Teacher].
 	CanLearn bool `json:"canLearn"`
 	// CanChange: the lab can be changed, see [Lab].
 	CanChange bool `json:"canChange"`
 	// CanWhy: questions about causes are answered, see [Doctor.Why].
 	CanWhy bool `json:"canWhy"`
-	// HasHistory: lists of flows until a time come from a history, which goes back further than what nodes remember.
+	// HasHistory: lists of flows until a time come from a history, which goes back further than the nodes' memory.
 	HasHistory bool `json:"hasHistory"`
 }
 
@@ -330,7 +328,7 @@ type TopologyNode struct {
 // TopologyPod is a pod.
 type TopologyPod struct {
 	Name      string       `json:"name"` // namespace/name
-	Node      string       `json:"node"` // empty: not known
+	Node      string       `json:"node"` // empty: unknown
 	Addresses []netip.Addr `json:"addresses"`
 }
 

@@ -9,14 +9,14 @@ import (
 // concurrent use. Errors of invalid requests are an [*Error].
 type Balancing interface {
 	Algorithms(ctx context.Context) (*Algorithms, error)
-	// Balance returns when the tables with the algorithm are in force: on all nodes, or else with an error that
-	// names those where they are not.
+	// Balance returns when the tables with the algorithm are in force on all nodes, or with an error that names those
+	// where they are not.
 	Balance(ctx context.Context, c BalanceChange) error
-	// Shadows compares the algorithms that decide beside; service is NAMESPACE/NAME, or empty for all.
+	// Shadows compares the shadow algorithms; service is NAMESPACE/NAME, or empty for all.
 	Shadows(ctx context.Context, service string) (*Shadows, error)
 }
 
-// Algorithms are the balancing algorithms there are, and what they balance.
+// Algorithms are the available balancing algorithms, and what they balance.
 type Algorithms struct {
 	Algorithms []Algorithm `json:"algorithms"` // sorted by name
 	// Services lists the Services that are not balanced at random, sorted by name.
@@ -26,7 +26,7 @@ type Algorithms struct {
 // Algorithm is a balancing algorithm, or a family of algorithms with a parameter.
 type Algorithm struct {
 	Name string `json:"name"`
-	// Usage is how it is written, with its parameter: "jsq(N)", "maglev[(SLOTS)]". Without a parameter it is the name.
+	// Usage is the name, with the parameter if it has one: "jsq(N)", "maglev[(SLOTS)]".
 	Usage   string `json:"usage"`
 	Summary string `json:"summary"` // one line
 }
@@ -40,8 +40,8 @@ type ServiceAlgorithm struct {
 // BalanceChange switches the algorithm of a Service.
 type BalanceChange struct {
 	Service string `json:"service"` // namespace/name
-	// Algorithm is its new algorithm; empty: what its annotation or, without one, the daemon's flag names.
-	// It does not outlive the daemon.
+	// Algorithm is the new algorithm; empty: that of its annotation or, without one, of the daemon's flag. It does not
+	// outlive the daemon.
 	Algorithm string `json:"algorithm"`
 }
 

@@ -16,13 +16,13 @@ type Confinement struct {
 	// Capabilities are the effective ones; the process cannot get others if NoNewPrivs is set.
 	Capabilities []Capability `json:"capabilities"`
 	NoNewPrivs   bool         `json:"noNewPrivs"`
-	// SystemCalls is how many system calls the filter allows. 0: there is no such filter.
+	// SystemCalls is how many system calls the filter allows. 0: there is no filter.
 	SystemCalls int `json:"systemCalls"`
 	// Program is the program that the process may start; empty: none, if there is a filter.
 	Program string `json:"program,omitempty"`
 	// LandlockABI is the version of Landlock; 0: it is not in force.
 	LandlockABI int `json:"landlockABI"`
-	// Changes are the changes of files that Landlock allows, valid iff LandlockABI is not 0.
+	// Changes are the file changes that Landlock allows, valid iff LandlockABI is not 0.
 	Changes []string `json:"changes,omitempty"`
 	// Missing are the parts that are not in force, each with the reason.
 	Missing []string `json:"missing,omitempty"`

@@ -11,7 +11,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// All is the Limit of a [Filter] for all flows that are known.
+// All is the Limit of a [Filter] for all known flows.
 const All = -1
 
 // DefaultLimit is the default limit of a query that does not follow.
@@ -42,10 +42,10 @@ type Filter struct {
 	States                           []flow.State
 	Events                           []flow.Event // empty unless Follow
 
-	// Since leaves out flows decided earlier, Until those then or later; the zero time: none.
+	// Since leaves out flows decided before it, Until those decided then or later; the zero time: none.
 	Since, Until time.Time
-	// Limit is the maximum number of flows: of the newest or, following, of those sent first;
-	// 0: none of these; [All]: all.
+	// Limit is the maximum number of flows: the newest or, with Follow, those to send first; 0: none of these; [All]:
+	// all.
 	Limit int
 	// Rate is the maximum number of records per second of a stream; 0: the node's limit.
 	Rate int
@@ -80,8 +80,7 @@ type ServiceFilter struct {
 	After      ServiceKey
 }
 
-// Parse validates the query. Ages count from now. The error is an [*Error]; of several errors it is
-// that of the first field.
+// Parse validates the query. Ages count from now. The error is an [*Error], for the first invalid field.
 func (q FlowQuery) Parse(now time.Time) (*Filter, error) {
 	var p parser
 	f := &Filter{

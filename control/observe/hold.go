@@ -11,8 +11,8 @@ import (
 // after which its flow is released as decided. It is safe for concurrent use. Errors of invalid
 // requests are an [*Error].
 type Holder interface {
-	// Hold waits for the next new flow that matches, on each node of the relay that q.Flow
-	// names (all, if it names none); the first one counts.
+	// Hold waits for the next new flow that matches, on the nodes of the relay that q.Flow names (none: all); the first
+	// one counts.
 	Hold(ctx context.Context, q HoldQuery) (*Hold, error)
 	Holds(ctx context.Context) ([]Hold, error)
 	// Get returns a hold as soon as its generation is greater than the given one, or when the
@@ -56,7 +56,7 @@ const (
 	HoldDone    HoldState = "done"    // its flow was released or dropped, or none matched
 )
 
-// Hold is the present state of a hold.
+// Hold is the current state of a hold.
 type Hold struct {
 	ID         string     `json:"id"`
 	Generation uint64     `json:"generation"` // incremented with every change
@@ -92,6 +92,6 @@ const (
 	ActChoose = "choose"
 	// ActRelease releases the flow as decided.
 	ActRelease = "release"
-	// ActDrop drops its packet. A retransmission by the client, as TCP does, is decided anew.
+	// ActDrop drops its packet. A retransmission by the client, as with TCP, is decided again.
 	ActDrop = "drop"
 )

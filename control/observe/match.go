@@ -11,9 +11,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
-// Match reports whether a flow of the node passes the filter: at an event or, without one, in its
-// present state; without a state, in any. It ignores Nodes (see [Filter.MatchNode]) and
-// ServicesOnly: the caller counts the flows that this leaves out.
+// Match reports whether a flow of the node passes the filter: at an event or, without one, in its present state;
+// without a state, in any. It ignores Nodes (see [Filter.MatchNode]) and ServicesOnly: the caller counts the flows that
+// it leaves out.
 func (f *Filter) Match(fl *flow.Flow, s flow.State, e flow.Event, names flow.Names) bool {
 	return f.matchPacket(&fl.Packet, names) && f.matchDecision(fl, names) && f.matchPods(fl, names) &&
 		one(f.States, s) && (e == 0 || one(f.Events, e)) && f.MatchTime(fl.Time)

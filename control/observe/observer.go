@@ -1,5 +1,6 @@
-// Package observe defines the observation of nodes' flows, as the flow API has it (see openapi.yaml in package flowapi): the
-// requests, the responses, and the interface [Observer], which a node's daemon and the clients of package remote implement.
+// Package observe defines how nodes' flows are observed, as in the flow API (see openapi.yaml in package flowapi): the
+// requests, the responses, and the interface [Observer], which a node's daemon and the clients in package remote
+// implement.
 //
 // It is a ground package.
 package observe
@@ -14,8 +15,8 @@ import (
 // Observer provides flows and services. It is safe for concurrent use. Errors of invalid requests
 // are an [*Error].
 type Observer interface {
-	// Flows calls each for every item, in order, until there are no more or, following,
-	// until the context ends (then the error is nil) or each fails (then it is that error).
+	// Flows calls each for every item, in order, until there are no more or, with Follow, until the context ends (then
+	// the error is nil) or each fails (then its error is returned).
 	Flows(ctx context.Context, q FlowQuery, each func(Item) error) error
 	// Flow returns one flow with its steps and its history.
 	Flow(ctx context.Context, id string) (*flow.Record, error)
@@ -27,11 +28,11 @@ type Observer interface {
 	Stats(ctx context.Context) ([]Stats, error)
 	// Status describes the daemon of each node.
 	Status(ctx context.Context) ([]Status, error)
-	// Objects returns a service table of a node, of now or of an earlier generation, as Kubernetes objects.
+	// Objects returns a node's current or an earlier service table as Kubernetes objects.
 	Objects(ctx context.Context, q ObjectsQuery) (*TableObjects, error)
 	// Topology returns the known nodes, pods and machines of the cluster.
 	Topology(ctx context.Context) (*Topology, error)
-	// Explain simulates a packet on a node, which may be left empty where there is only one.
+	// Explain simulates a packet on a node, which is optional if there is only one.
 	Explain(ctx context.Context, q Question) (*flow.Record, error)
 	// Holder returns the Holder; nil: holding flows is not supported.
 	Holder() Holder
@@ -42,23 +43,23 @@ type Item struct {
 	Record *flow.Record
 	Missed *Missed
 	Joined *Joined // with [FlowQuery.Joined] only
-	// Encoded is Record as a server encoded it, without the end of the line, for readers that pass it on as it is;
-	// nil: it was not encoded yet, or the Record differs from it.
+	// Encoded is Record as a server encoded it, without the end of the line, for readers that pass it on as it is; nil:
+	// it is not encoded yet, or the Record was changed.
 	Encoded []byte
 }
 
 // Joined reports what another node decided about the connection of a record: a packet to a service
 // passes the node that translates it, and that of its endpoint.
 type Joined struct {
-	// Flow is the ID of the record: that of the node that translates, which came before in the stream,
-	// or, of nodes that all pass the packet, of the first.
+	// Flow is the ID of an earlier record in the stream: of the node that translates the packet or, if all nodes pass it
+	// unchanged, of the first.
 	Flow string `json:"flow"`
 	// Other is the other node's record, as it was decided.
 	Other *flow.Record `json:"other"`
 }
 
-// Missed reports records that the reader does not get: it would have got them at about this point of the stream. All
-// formats have the same number; docs/flows.md says what it counts.
+// Missed reports records that the reader does not get; they would have come at about this point of the stream. All
+// formats have the same number; docs/reference/flow-api.md says what it counts.
 type Missed struct {
 	Node   string     `json:"node,omitempty"`
 	Missed uint64     `json:"missed"`         // number of records since the last report for the same reason
@@ -75,21 +76,20 @@ const (
 	MissedSampled = "sampled"
 	// MissedLost: queue overflow on the node; no reader gets them.
 	MissedLost = "lost"
-	// MissedUnreachable: the node is unreachable; the number is not known (0).
+	// MissedUnreachable: the node is unreachable; the number is unknown (0).
 	MissedUnreachable = "unreachable"
-	// MissedNoDaemon: the node has no daemon, so that nobody records its flows; the number is not known (0).
+	// MissedNoDaemon: the node has no daemon, so its flows are not recorded; the number is unknown (0).
 	MissedNoDaemon = "no-daemon"
-	// MissedLeftOut: flows for no service, left out by [FlowQuery.ServicesOnly]. In a list each is
-	// a flow. Following, flows count when they are decided; with a filter on states or events,
-	// each record counts.
+	// MissedLeftOut: flows for no service, left out by [FlowQuery.ServicesOnly]. In a list each counts as a flow. With
+	// Follow, flows count when they are decided; with a filter on states or events, each record counts.
 	MissedLeftOut = "left-out"
-	// MissedNotRecorded: of a history, nothing was recorded; the number is not known (0).
+	// MissedNotRecorded: in a history, nothing was recorded; the number is unknown (0).
 	MissedNotRecorded = "not-recorded"
-	// MissedNotWritten: of a history, the records could not be written.
+	// MissedNotWritten: the records could not be written to the history.
 	MissedNotWritten = "not-written"
 )
 
-// IsLoss reports whether the reader lacks something that it asked for.
+// IsLoss reports whether the reader lacks records that it asked for.
 func (m *Missed) IsLoss() bool { return m.Why != MissedLeftOut }
 
 // Question is a packet, and the node to simulate it on.

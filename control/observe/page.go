@@ -29,8 +29,7 @@ func (k ServiceKey) String() string {
 	return k.Namespace + "/" + name + "/" + k.Family
 }
 
-// Cut keeps the first services within the filter's limit. more: a merged list had services beyond
-// its part.
+// Cut keeps the first services within the filter's limit. more: a merged list had further services.
 func (f *ServiceFilter) Cut(s *Services, more bool) {
 	if f.Limit > 0 && len(s.Services) > f.Limit {
 		s.Services, more = s.Services[:f.Limit], true

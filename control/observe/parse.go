@@ -161,7 +161,7 @@ func parseAddress(s string) (AddressPattern, error) {
 	return AddressPattern{Prefix: netip.PrefixFrom(a, bits).Masked(), Port: port}, nil
 }
 
-// ParseEnd reads what parseAddress does, and NAME or NAME:PORT as lists of flows show them.
+// ParseEnd reads what parseAddress reads, and NAME or NAME:PORT as shown in lists of flows.
 func ParseEnd(s string) (AddressPattern, error) {
 	a, err := parseAddress(s)
 	if err == nil {

@@ -1,23 +1,22 @@
 package observe
 
-// FlowQuery selects flows, and the form of the result. Fields are as users write them; the zero
-// value selects all. A flow must match all given fields. In a list, values are separated by commas,
-// and one of them must match.
+// FlowQuery selects flows and the form of the result. Fields are as users write them; the zero value selects all. A
+// flow must match all given fields. Values in a list are separated by commas, and one of them must match.
 type FlowQuery struct {
 	// Follow sends a record for each event, from now on, until the context ends. Otherwise each
 	// flow is returned once, in its present state.
 	Follow bool
 	// Service is NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT; a list.
 	Service string
-	// Namespace is the namespace of the service, or of the source's or the endpoint's pod; a list.
+	// Namespace is the namespace of the service, the source pod or the endpoint's pod; a list.
 	Namespace string
-	// Pod is NAME or NAMESPACE/NAME of the source's or the endpoint's pod; a list.
+	// Pod is NAME or NAMESPACE/NAME of the source pod or the endpoint's pod; a list.
 	Pod string
 	// Node is the deciding node; a list.
 	Node string
-	// Source, Destination and Endpoint are ADDRESS, PREFIX or ADDRESS:PORT ([IPV6]:PORT);
-	// Destination is the one before translation. Source and Endpoint may also be NAME or NAME:PORT,
-	// with the name of a pod ([NAMESPACE/]NAME), a node or a machine outside the cluster. Lists.
+	// Source, Destination and Endpoint are ADDRESS, PREFIX or ADDRESS:PORT ([IPV6]:PORT); Destination is as before
+	// translation. Source and Endpoint may also be NAME or NAME:PORT, with the name of a pod ([NAMESPACE/]NAME), a node
+	// or a machine outside the cluster. Lists.
 	Source, Destination, Endpoint string
 	// Port is the destination port, before translation; a list.
 	Port string
@@ -29,23 +28,22 @@ type FlowQuery struct {
 	// ServicesOnly leaves out flows for no service, which pass unchanged (reason not-a-service),
 	// and reports their number: [MissedLeftOut].
 	ServicesOnly bool
-	// Joined adds what other nodes decided about the same connections ([Item.Joined]), also nodes and
-	// flows that the query leaves out. In a list they come right after their record, and are no
-	// records of their own; a list of all flows ("0") of more than 16 nodes is not joined. Where only one
-	// node is observed, there is nothing to add.
+	// Joined adds what other nodes decided about the same connections ([Item.Joined]), including nodes and flows that
+	// the query leaves out. In a list they come right after their record, and are not separate records; a list of all
+	// flows ("0") of more than 16 nodes is not joined. With only one observed node there is nothing to add.
 	Joined bool
-	// Event selects events, following; a list.
+	// Event selects events, with Follow; a list.
 	Event string
-	// Since is a time (RFC 3339) or an age (5m): leave out flows decided earlier. Following, known
-	// events since then are sent first.
+	// Since is a time (RFC 3339) or an age (5m): leave out flows decided earlier. With Follow, known events since then
+	// are sent first.
 	Since string
-	Until string // as Since: leave out flows decided then or later; not following
-	// Limit is the number of flows: of the newest or, following, of past flows sent first. Empty:
-	// 100 or, following, 0 and with Since all. "0": all known flows.
+	Until string // as Since: leave out flows decided then or later; not with Follow
+	// Limit is the number of newest flows or, with Follow, of past flows to send first. Empty: 100; with Follow 0, with
+	// Follow and Since all. "0": all known flows.
 	Limit string
-	// Rate is the maximum number of records per second, following, of all nodes together. Beyond it
-	// the reader gets all records of a sample of flows, and a report ([MissedSampled]). Empty: the
-	// limit of each node, and that of a [Relay].
+	// Rate is the maximum number of records per second of all nodes together, with Follow. Above it the reader gets all
+	// records of a sample of flows, and a report ([MissedSampled]). Empty: the limit of each node, and that of a
+	// [Relay].
 	Rate string
 	// Steps adds the walk through kube-proxy's chains.
 	Steps bool
@@ -55,13 +53,13 @@ type FlowQuery struct {
 type ServiceQuery struct {
 	// Service and Namespace are as in [FlowQuery].
 	Service, Namespace string
-	// Active leaves out services that had no flow.
+	// Active leaves out services without flows.
 	Active bool
 	// Changes adds the newest changes of each service port.
 	Changes bool
 	// Limit is the maximum number; empty or "0": all. [Services.Next] is the next page.
 	Limit string
-	// After is the [Services.Next] of an earlier response: continue after it. Services added or
-	// removed meanwhile do not shift the pages.
+	// After is the [Services.Next] of the last response: continue after it. Services added or removed meanwhile do not
+	// shift the pages.
 	After string
 }

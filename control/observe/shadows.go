@@ -7,7 +7,7 @@ import (
 
 // Shadows compares the Services' algorithms with shadow algorithms, which decide without effect.
 type Shadows struct {
-	Algorithms []string         `json:"algorithms"` // in the order of the flag --shadow; empty: there are none
+	Algorithms []string         `json:"algorithms"` // in the order of the flag --shadow; empty: none
 	Services   []ServiceShadows `json:"services"`   // service ports that have had flows, sorted by name
 }
 
@@ -22,12 +22,12 @@ type ServiceShadows struct {
 	Shadows []ShadowLoad `json:"shadows"`
 }
 
-// ShadowLoad is the load of the endpoints by an algorithm.
+// ShadowLoad is the endpoints' load under an algorithm.
 type ShadowLoad struct {
-	Algorithm string `json:"algorithm,omitempty"` // absent for what is
-	Same      uint64 `json:"same"`                // flows with a choice that have the endpoint that they really have
-	// FlowImbalance and OpenImbalance divide the fullest endpoint by the mean, in flows and in open
-	// connections: 1 if all have the same; 0: there are none. Removed endpoints do not count.
+	Algorithm string `json:"algorithm,omitempty"` // absent for the actual load
+	Same      uint64 `json:"same"`                // flows with a choice that would get the same endpoint
+	// FlowImbalance and OpenImbalance divide the busiest endpoint's number by the mean, for flows and open connections:
+	// 1 if all endpoints have the same number, 0 without any. Removed endpoints do not count.
 	FlowImbalance float64          `json:"flowImbalance"`
 	OpenImbalance float64          `json:"openImbalance"`
 	Endpoints     []ShadowEndpoint `json:"endpoints"`
@@ -38,7 +38,7 @@ type ShadowEndpoint struct {
 	Endpoint string `json:"endpoint"`
 	Flows    uint64 `json:"flows"`             // with and without a choice
 	Open     int    `json:"open"`              // connections
-	Removed  bool   `json:"removed,omitempty"` // it has connections, and is no endpoint any more
+	Removed  bool   `json:"removed,omitempty"` // it has connections, but is no longer an endpoint
 }
 
 // Measure fills in the imbalances.

@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// SilentError is the error of requests to a node that does not answer: its daemon is stopped or hangs, or its packets
-// are lost on the way. A daemon that has ended refuses connections, which is another error.
+// SilentError is the error of requests to a node that does not answer: its daemon is stopped or hangs, or packets are
+// lost on the path. A daemon that has ended refuses connections, which is another error.
 type SilentError struct {
 	Since time.Time // of the first request without an answer
 	// Answered is when the node answered last; zero: it has not answered this program.
 	Answered time.Time
 }
 
-// Error says for how long requests have had no answer. The last answer may be older: nobody asked in between.
+// Error says for how long requests have had no answer. The last answer may be older, if there were no requests in
+// between.
 func (e *SilentError) Error() string {
 	const advice = "the daemon hangs or is stopped, or its packets are lost on the way"
 	last := ""

@@ -7,10 +7,10 @@ import (
 // Status describes the daemon of a node, for an operator.
 type Status struct {
 	Node string `json:"node"`
-	// Proxy is, of a node without a daemon, what it has instead, in words: "kube-proxy in nftables mode". Nobody records the
-	// node's flows, and that is no problem. Empty: the node has a daemon.
+	// Proxy is what a node without a daemon has instead, in words: "kube-proxy in nftables mode". The node's flows are
+	// not recorded, which is not a problem. Empty: the node has a daemon.
 	Proxy string `json:"proxy,omitempty"`
-	// Problems need an operator; empty: all is right. Lost packets and records do not count.
+	// Problems need an operator; empty: the node is healthy. Lost packets and records do not count.
 	Problems []Problem `json:"problems"`
 	Daemon   *Daemon   `json:"daemon,omitempty"` // nil: the node is unreachable, or has another Proxy
 }
@@ -25,16 +25,16 @@ type Problem struct {
 const (
 	ProblemUnreachable   = "unreachable"    // the daemon does not answer
 	ProblemNotServing    = "not-serving"    // there is no service table yet
-	ProblemSavedObjects  = "saved-objects"  // the API server does not answer: the daemon serves by saved objects
-	ProblemChangesLate   = "changes-late"   // a change of objects is not in force in time
-	ProblemRulesDamaged  = "rules-damaged"  // the kernel rules are damaged, and cannot be repaired
+	ProblemSavedObjects  = "saved-objects"  // the API server does not answer: the daemon uses saved objects
+	ProblemChangesLate   = "changes-late"   // a change of objects is taking too long to take effect
+	ProblemRulesDamaged  = "rules-damaged"  // the kernel rules are damaged and cannot be repaired
 	ProblemRulesDiffer   = "rules-differ"   // the kernel rules, or their copy of the service table, differ from what they should be
 	ProblemRulesUnknown  = "rules-unknown"  // the kernel rules cannot be compared
 	ProblemKernelDecides = "kernel-decides" // packets are not queued: the kernel's copy decides new flows
 	ProblemWorkerStuck   = "worker-stuck"   // the worker of a queue makes no progress
 	ProblemHostFirewall  = "host-firewall"  // rules are missing in the host's firewall
 	ProblemFlowLog       = "flow-log"       // the flow log cannot be written: it gets no more records
-	ProblemNotObserving  = "not-observing"  // the daemon only observes, and cannot
+	ProblemNotObserving  = "not-observing"  // the daemon should observe, but cannot
 )
 
 // Problems lists the problems.
@@ -51,19 +51,19 @@ type Daemon struct {
 	ProcessID int       `json:"processID"`
 	Started   time.Time `json:"started"`
 	Time      time.Time `json:"time"` // of this state, by the node's clock
-	// Observed is the service proxy of the node, where the daemon only observes it: "kube-proxy (iptables)". Then Kernel is
-	// what it sees of connections, and what concerns decisions and rules is absent. Empty: the daemon decides.
+	// Observed is the node's service proxy, if the daemon only observes: "kube-proxy (iptables)". Kernel is then what it
+	// sees of connections, and the fields about decisions and rules are absent. Empty: the daemon decides.
 	Observed string  `json:"observed,omitempty"`
 	Kernel   *Kernel `json:"kernel,omitempty"`
 	Source   Source  `json:"source"`
 	Table    *Table  `json:"table,omitempty"` // in force; nil: none yet
-	// DecidedBy is, for each address family (IPv4, IPv6), what decides new flows at present: see the
-	// DecidedBy constants. A family is missing if that is not known.
+	// DecidedBy is, for each address family (IPv4, IPv6), what decides new flows now: see the DecidedBy constants. A
+	// family is missing if that is unknown.
 	DecidedBy map[string]string `json:"decidedBy"`
 	// DecidedByCopy counts packets that the kernel's copy of the service table decided: the first of each
 	// flow that it translated, and all that it refused.
 	DecidedByCopy uint64 `json:"decidedByCopy"`
-	// Connections is how full the connection table is; nil: not known.
+	// Connections is how full the connection table is; nil: unknown.
 	Connections  *Connections `json:"connections,omitempty"`
 	Queues       []Queue      `json:"queues"`
 	Losses       Losses       `json:"losses"`
@@ -85,15 +85,15 @@ const (
 type Source struct {
 	// WaitingFor names the objects that the first service table waits for; empty: the table is in force.
 	WaitingFor string `json:"waitingFor,omitempty"`
-	// Saved is when the saved objects were current by which the daemon serves, because the API server
-	// does not answer; nil: it does not serve by them.
+	// Saved is when the saved objects were current that the daemon uses because the API server does not answer; nil: it
+	// does not use them.
 	Saved *time.Time `json:"saved,omitempty"`
-	// Late: a change waits for longer than twice the sync period.
+	// Late: a change has waited for longer than twice the sync period.
 	Late bool `json:"late"`
 }
 
-// Connections is the fill of a connection table: of the node's network namespace, of which the limit is the
-// kernel's for each.
+// Connections is how full the connection table of the node's network namespace is; the kernel has the same
+// limit for each.
 type Connections struct {
 	Entries uint64 `json:"entries"`
 	Limit   uint64 `json:"limit"` // nf_conntrack_max; 0: none
@@ -105,9 +105,9 @@ func (c *Connections) NearlyFull() bool { return c.Limit > 0 && c.Entries*5 >= c
 // Queue is a netfilter queue, with its worker.
 type Queue struct {
 	Number uint16 `json:"number"`
-	// NoService: its packets are to no service, or to one without endpoints.
+	// NoService: its packets are for no service, or for one without endpoints.
 	NoService bool `json:"noService"`
-	// PortID is the netlink port that holds the number, as the kernel lists it.
+	// PortID is the netlink port bound to the queue, as the kernel lists it.
 	PortID  uint32 `json:"portID"`
 	Packets uint64 `json:"packets"` // received from it
 	Waiting uint64 `json:"waiting"` // packets in the kernel without a verdict
@@ -133,15 +133,15 @@ type Losses struct {
 	Evicted uint64 `json:"evicted"`
 	// ForgottenClients lost their session affinity because there were too many.
 	ForgottenClients uint64 `json:"forgottenClients"`
-	// InvalidDropped counts forwarded packets that connection tracking calls invalid.
+	// InvalidDropped counts forwarded packets that are invalid for connection tracking.
 	InvalidDropped uint64 `json:"invalidDropped"`
 	// Records counts flow records lost by overflow.
 	Records uint64 `json:"records"`
 }
 
-// KernelRules are the tables nfqproxy of the kernel, with their copy of the service table.
+// KernelRules are the kernel's tables nfqproxy, with their copy of the service table.
 type KernelRules struct {
-	// InStep: when they were compared last, they were as the service table requires.
+	// InStep: at the last comparison they matched the service table.
 	InStep bool `json:"inStep"`
 	// Compared is when the rules and all elements of their sets were compared for a status: at most
 	// every five seconds. nil: they could not be compared; Error is the reason.
@@ -153,7 +153,7 @@ type KernelRules struct {
 	Elements int `json:"elements"`
 	// Differences describes in words what the comparison found.
 	Differences []string `json:"differences,omitempty"`
-	// Audited is when the daemon checked and repaired the rules last; nil: not yet.
+	// Audited is when the daemon last checked and repaired the rules; nil: not yet.
 	Audited *time.Time `json:"audited,omitempty"`
 	// Fault is damage that the daemon could not repair; empty: none is known.
 	Fault string `json:"fault,omitempty"`
@@ -162,7 +162,7 @@ type KernelRules struct {
 	Repaired    uint64 `json:"repaired"`
 }
 
-// HostNAT are the host's own nat rules, as far as they concern flows to services.
+// HostNAT are the host's own nat rules for flows to services.
 type HostNAT struct {
 	Applied     bool   `json:"applied"`     // see the flag --host-masquerade
 	Masqueraded uint64 `json:"masqueraded"` // flows whose source they translate
@@ -175,5 +175,5 @@ type HostNAT struct {
 // HostFirewall are the daemon's rules in the host's own firewall.
 type HostFirewall struct {
 	Fault    string `json:"fault,omitempty"` // rules that are missing or wrong; empty: none is known
-	Repaired uint64 `json:"repaired"`        // how often another program had changed them
+	Repaired uint64 `json:"repaired"`        // how often they were repaired after another program changed them
 }

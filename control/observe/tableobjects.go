@@ -8,9 +8,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// ObjectsQuery selects a service table and what of it is wanted.
+// ObjectsQuery selects a service table, and which of its objects.
 type ObjectsQuery struct {
-	Node       string // may be empty where there is only one
+	Node       string // optional if there is only one
 	Generation string // the number of the table; empty: the one in force
 	Service    string // NAMESPACE/NAME; empty: all
 }
@@ -20,8 +20,8 @@ type TableObjects struct {
 	Node       string    `json:"node"`
 	Generation uint64    `json:"generation"`
 	Built      time.Time `json:"built"`
-	// YAML are the Services, their EndpointSlices and the Node, separated by lines with "---", from which the same
-	// table is made for this node. They have only what a service table depends on.
+	// YAML has the Services, their EndpointSlices and the Node, separated by "---", from which the same table is made
+	// for this node. They have only what a service table depends on.
 	YAML string `json:"yaml"`
 }
 
