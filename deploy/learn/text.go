@@ -38,13 +38,13 @@ func HTML(markdown string) string {
 func LessonText(l *labapi.Lesson) string {
 	var b strings.Builder
 	if l.Unit == "" {
-		return "No unit is under way.\n"
+		return "No unit is running.\n"
 	}
 	fmt.Fprintf(&b, "%s %s", l.Unit, l.Title)
 	if l.Finished() {
 		b.WriteString("\n\nThe unit is finished.")
 		if l.Next != "" {
-			fmt.Fprintf(&b, " \"next\" begins unit %s.", l.Next)
+			fmt.Fprintf(&b, " \"next\" starts unit %s.", l.Next)
 		} else {
 			b.WriteString(" All units are finished.")
 		}
@@ -61,7 +61,7 @@ func TaskText(l *labapi.Lesson) string {
 	}
 	var b strings.Builder
 	if l.Steps[l.Step].Read {
-		return "To go on: next\n"
+		return "To continue: next\n"
 	}
 	for _, fact := range l.Held {
 		fmt.Fprintf(&b, "  %s\n", fact)

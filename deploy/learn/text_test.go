@@ -61,11 +61,11 @@ Type ls * and look.
 		t.Errorf("the question is answered:\n%s", got)
 	}
 	l.Step = 0
-	if got := TaskText(l); got != "To go on: next\n" {
+	if got := TaskText(l); got != "To continue: next\n" {
 		t.Errorf("a text to read: %q", got)
 	}
 	l.Step = 3
-	if got, task := LessonText(l), TaskText(l); got != "1.1 First\n\nThe unit is finished. \"next\" begins unit 1.2.\n" || task != "" {
+	if got, task := LessonText(l), TaskText(l); got != "1.1 First\n\nThe unit is finished. \"next\" starts unit 1.2.\n" || task != "" {
 		t.Errorf("after the unit: %q, %q", got, task)
 	}
 	l.Next = ""
@@ -73,7 +73,7 @@ Type ls * and look.
 		t.Errorf("after all units: %q", got)
 	}
 	none := new(labapi.Lesson)
-	if got, task := LessonText(none), TaskText(none); got != "No unit is under way.\n" || task != "" {
+	if got, task := LessonText(none), TaskText(none); got != "No unit is running.\n" || task != "" {
 		t.Errorf("without a unit: %q, %q", got, task)
 	}
 }
@@ -111,12 +111,12 @@ func TestCheckText(t *testing.T) {
 		"the connection table of n has an entry":                                                {Entry: &EntryCheck{On: "n"}},
 		"the connection table of n has an entry: protocol tcp, from a, to b, replies from c, replies to d, state S, answered: yes": {Entry: &EntryCheck{
 			On: "n", Protocol: "tcp", From: "a", To: "b", ReplyFrom: "c", ReplyTo: "d", State: "S", Answered: true}},
-		"n has a rule with DROP":                           {Rule: &RuleCheck{On: "n", Matches: "DROP"}},
-		"the route of n to a leads via b, by the device c": {Route: &RouteCheck{On: "n", To: "a", Via: "b", Dev: "c"}},
-		"the lab has the Service default/web, a.b 1, c d":  {Object: &ObjectCheck{Kind: "Service", Name: "web", Has: map[string]string{"c": "d", "a.b": "1"}}},
-		"the lab has the Pod x/y":                          {Object: &ObjectCheck{Kind: "Pod", Namespace: "x", Name: "y"}},
-		"this succeeds: true":                              {Run: &RunCheck{Script: Script{Text: "true\n"}}},
-		"this succeeds on n: true":                         {Run: &RunCheck{Script: Script{On: "n", Text: "true"}}},
+		"n has a rule with DROP":                            {Rule: &RuleCheck{On: "n", Matches: "DROP"}},
+		"the route of n to a leads via b, through device c": {Route: &RouteCheck{On: "n", To: "a", Via: "b", Dev: "c"}},
+		"the lab has the Service default/web, a.b 1, c d":   {Object: &ObjectCheck{Kind: "Service", Name: "web", Has: map[string]string{"c": "d", "a.b": "1"}}},
+		"the lab has the Pod x/y":                           {Object: &ObjectCheck{Kind: "Pod", Namespace: "x", Name: "y"}},
+		"this succeeds: true":                               {Run: &RunCheck{Script: Script{Text: "true\n"}}},
+		"this succeeds on n: true":                          {Run: &RunCheck{Script: Script{On: "n", Text: "true"}}},
 	} {
 		if got := c.String(); got != want {
 			t.Errorf("the check is %q, want %q", got, want)

@@ -101,7 +101,7 @@ func (c *EntryCheck) String() string {
 }
 
 func (c *RouteCheck) String() string {
-	return fmt.Sprintf("the route of %s to %s leads %s", c.On, c.To, words("via", c.Via, "by the device", c.Dev))
+	return fmt.Sprintf("the route of %s to %s leads %s", c.On, c.To, words("via", c.Via, "through device", c.Dev))
 }
 
 func (c *ObjectCheck) String() string {

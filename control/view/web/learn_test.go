@@ -43,7 +43,7 @@ func TestLearn(t *testing.T) {
 	wantStep(p, "Step 1 of 3: The cluster")
 	p.WaitFor("the unit", "document.getElementById('title').textContent === '2.1 Where a ClusterIP is' && document.querySelector('.lesson-head .hint').textContent === 'What a Service is · about 8 minutes'")
 	p.WaitFor("its text", "document.querySelectorAll('.prose em').length === 3 && document.querySelectorAll('.prose li').length === 2 && document.querySelector('.prose code').textContent === 'my-nginx-service'")
-	p.WaitFor("progress in words", "[...document.querySelectorAll('.lesson-steps li')].map(x => x.textContent).join('; ') === '1The cluster: under way; 2Which device has the address: to do; 3But a request has an answer: to do'")
+	p.WaitFor("progress in words", "[...document.querySelectorAll('.lesson-steps li')].map(x => x.textContent).join('; ') === '1The cluster: current; 2Which device has the address: to do; 3But a request has an answer: to do'")
 	p.WaitFor("how to open a shell", "document.querySelector('.lesson-shell header').textContent.includes('nfqproxy learn shell')")
 	p.Click("#learn-next")
 	wantStep(p, "Step 2 of 3: Which device has the address")
@@ -144,7 +144,7 @@ func TestLearnStart(t *testing.T) {
 	wantStep(p, "The next unit starts")
 	p.WaitFor("no list", closed+" && "+notice+".startsWith('starting unit 2.2')")
 	none("unit 2.2: its setup failed", false)
-	wantStep(p, "No unit is under way")
+	wantStep(p, "No unit is running")
 	p.WaitFor("the list", "!("+closed+") && document.querySelector('.prose').textContent === 'Select a unit.' && document.activeElement.dataset.unit === '1.1'")
 	if _, err := teacher.Do(t.Context(), labapi.LessonCommand{Command: "start", Argument: "2.1"}); err != nil {
 		t.Fatal(err)

@@ -112,7 +112,7 @@ func TestPlain(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.until("9.9")
-	const read = "\n1.1 First (step 1 of 2)\n\nRead\n\nRead this.\n\nTo go on: next\n\n"
+	const read = "\n1.1 First (step 1 of 2)\n\nRead\n\nRead this.\n\nTo continue: next\n\n"
 	const second = "\n1.1 First (step 2 of 2)\n\nTask\n\nDo this.\n\n[to do] How many?  (answer ...)\n[to do] a check\n\n"
 	equal(t, p.output(t), read+"done: Read\n"+second+"wrong: no\nwrong: no\nlook there\nunknown command\n[done] a check\ndone: a check\nright: 2\n"+
 		read+"unit 9.9: its setup failed\n"+"done: Read\n"+second+"wrong: no\n")
@@ -123,7 +123,7 @@ func TestPlain(t *testing.T) {
 func TestPlainChanges(t *testing.T) {
 	r := newRoom(twoSteps())
 	p := startPlain(t, t.Context(), r)
-	p.until("To go on: next\n")
+	p.until("To continue: next\n")
 	r.change(task)
 	p.until("[to do] a check")
 	r.change(func(l *labapi.Lesson) { l.Held = []string{"held: TCP", "draw: 0.5"} })

@@ -42,7 +42,7 @@ func (s *Session) Do(ctx context.Context, c labapi.LessonCommand) (string, error
 		return s.begin(ctx, u, true)
 	}
 	if w == nil {
-		return "", invalid("no unit is under way: \"start\" and its number begin one")
+		return "", invalid("no unit is running: \"start NUMBER\" starts one")
 	}
 	s.mu.Lock()
 	step := w.current()
@@ -62,7 +62,7 @@ func (s *Session) Do(ctx context.Context, c labapi.LessonCommand) (string, error
 		return s.begin(ctx, w.unit, false)
 	case "again":
 		if s.record.Student != "" {
-			return "", invalid("in a class each student has one version of a unit; \"reset\" begins it anew")
+			return "", invalid("in a class each student has one version of a unit; \"reset\" starts it over")
 		}
 		u, err := w.unit.Draw(w.unit.Seed + 1)
 		if err != nil {
@@ -71,7 +71,7 @@ func (s *Session) Do(ctx context.Context, c labapi.LessonCommand) (string, error
 		return s.begin(ctx, u, false)
 	}
 	if step == nil {
-		return "", invalid("the unit is finished: \"next\" begins the next one")
+		return "", invalid("the unit is finished: \"next\" starts the next one")
 	}
 	switch c.Command {
 	case "answer":
@@ -83,7 +83,7 @@ func (s *Session) Do(ctx context.Context, c labapi.LessonCommand) (string, error
 	case "solution":
 		return s.solution(ctx, w, step)
 	}
-	return "", invalid("unknown command %q: want answer, check, hint, next, text, solution, reset, again, list, start or quit; programs run in the shell of the lab, as \"nfqproxy learn shell\" opens one", c.Command)
+	return "", invalid("unknown command %q: want answer, check, hint, next, text, solution, reset, again, list, start or quit; programs run in a shell of the lab: \"nfqproxy learn shell\" opens one", c.Command)
 }
 
 // withLastValues is a unit with the values that the student had last.
@@ -122,7 +122,7 @@ func (s *Session) next(ctx context.Context, w *work, step *learn.Step) (string, 
 		}
 	}
 	if !step.Read() {
-		return "", invalid("this step has a task: it ends by itself when that is done; \"hint\" helps")
+		return "", invalid("this step has a task, and ends when it is done; \"hint\" helps")
 	}
 	s.mu.Lock()
 	if w.current() == step {

@@ -33,7 +33,7 @@ type Session struct {
 	doing sync.Mutex // one command at a time
 
 	mu       sync.Mutex // guards what follows
-	work     *work      // nil: no unit is under way
+	work     *work      // nil: no unit is running
 	lesson   labapi.Lesson
 	changed  chan struct{} // closed with the next change
 	finished chan struct{} // closed by the command quit
@@ -171,7 +171,7 @@ func (s *Session) start(ctx context.Context, u *learn.Unit, resume bool) error {
 	s.work, w.step = w, passed
 	s.lesson.Notice = ""
 	if passed > 0 {
-		s.lesson.Notice = fmt.Sprintf("resumed: the steps before have been done for you (%d)", passed)
+		s.lesson.Notice = fmt.Sprintf("resumed: earlier steps done for you: %d", passed)
 	}
 	s.enter(w)
 	s.mu.Unlock()

@@ -35,7 +35,7 @@ func TestUnit(t *testing.T) {
 	if l := s.lesson(); l.Unit != "" || len(l.Units) != 2 || l.Units[0].State != "new" || l.Generation == 0 {
 		t.Errorf("before the start: %+v", l)
 	}
-	if got := s.refused("next", ""); got != `no unit is under way: "start" and its number begin one` {
+	if got := s.refused("next", ""); got != `no unit is running: "start NUMBER" starts one` {
 		t.Error(got)
 	}
 	if got := s.refused("start", "1.3"); !strings.HasPrefix(got, `no unit "1.3"`) {
@@ -44,7 +44,7 @@ func TestUnit(t *testing.T) {
 	if got := s.do("list", ""); !strings.Contains(got, "1.2  Unit 2") {
 		t.Error(got)
 	}
-	if got, want := s.do("start", "1.1"), "1.1 Unit 1 (step 1 of 3)\n\nStep 1\n\nText 1.\n\nTo go on: next\n"; got != want {
+	if got, want := s.do("start", "1.1"), "1.1 Unit 1 (step 1 of 3)\n\nStep 1\n\nText 1.\n\nTo continue: next\n"; got != want {
 		t.Errorf("start: %q, want %q", got, want)
 	}
 	l := s.lesson()
@@ -54,7 +54,7 @@ func TestUnit(t *testing.T) {
 	}
 	for command, want := range map[string]string{
 		"hint": `this step has no task: "next" ends it`, "solution": `this step has no task: "next" ends it`, "answer": "this step has no question",
-		"dance": `unknown command "dance": want answer, check, hint, next, text, solution, reset, again, list, start or quit; programs run in the shell of the lab, as "nfqproxy learn shell" opens one`,
+		"dance": `unknown command "dance": want answer, check, hint, next, text, solution, reset, again, list, start or quit; programs run in a shell of the lab: "nfqproxy learn shell" opens one`,
 	} {
 		if got := s.refused(command, ""); got != want {
 			t.Errorf("%s: %s, want %s", command, got, want)
@@ -117,7 +117,7 @@ func TestUnit(t *testing.T) {
 	if !l.Finished() || l.Notice != "done: Step 3\nunit 1.1 is finished" || l.Next != "1.2" || l.Units[0].State != "finished" {
 		t.Errorf("after the unit: %+v", l)
 	}
-	if got := s.refused("check", ""); got != `the unit is finished: "next" begins the next one` {
+	if got := s.refused("check", ""); got != `the unit is finished: "next" starts the next one` {
 		t.Error(got)
 	}
 	if want := "began passed:read answered:ask answered:ask hinted:ask hinted:ask hinted:ask solved:ask answered:ask passed:ask passed:request finished"; s.kinds() != want || s.record.Verify() != -1 {
@@ -301,7 +301,7 @@ func TestResume(t *testing.T) {
 		s := open(t, c, record)
 		s.do("start", "1.1")
 		l := s.lesson()
-		if l.Step != 2 || l.Notice != "resumed: the steps before have been done for you (2)" || !l.Steps[1].Passed {
+		if l.Step != 2 || l.Notice != "resumed: earlier steps done for you: 2" || !l.Steps[1].Passed {
 			t.Errorf("the lesson is %+v", l)
 		}
 		s.run("test -e one.txt && test ! -e no.txt && grep -q pod *.txt")
@@ -395,7 +395,7 @@ func TestUnitCannotBegin(t *testing.T) {
 	if l := s.lesson(); l.Unit != "" || len(l.Steps) != 0 || !strings.HasPrefix(l.Notice, "unit 1.1: its setup failed") {
 		t.Errorf("the lesson is %+v", l)
 	}
-	if got := s.refused("answer", "1"); !strings.HasPrefix(got, "no unit is under way") {
+	if got := s.refused("answer", "1"); !strings.HasPrefix(got, "no unit is running") {
 		t.Error(got)
 	}
 	if s.kinds() != "began" {

@@ -130,7 +130,7 @@ func TestShell(t *testing.T) {
 		{"answer --help", "wrong: that is no number\n"},
 		{"answer", "nfqproxy: an answer is required, as in: answer 10.0.0.1\n"},
 		{"nfqproxy learn answer 1 2  3", "wrong: That is not right.\n"},
-		{"next; echo $?", "nfqproxy: this step has a task: it ends by itself when that is done; \"hint\" helps\n2\n"},
+		{"next; echo $?", "nfqproxy: this step has a task, and ends when it is done; \"hint\" helps\n2\n"},
 		{"solution", "answer -5\n"},
 		{"units", "1 Chapter\n  1.1  Unit 1  3 min  begun\n"},
 		{"nfqproxy learn", "nfqproxy: a course is running already: \"nfqproxy learn quit\" ends it\n"},
@@ -171,7 +171,7 @@ func TestShellEnds(t *testing.T) {
 			t.Fatal("the shell goes on")
 		}
 	}
-	if _, err := s.OpenShell("", labapi.TerminalSize{Columns: 80, Rows: 24}); err == nil || err.Error() != "no unit is under way" {
+	if _, err := s.OpenShell("", labapi.TerminalSize{Columns: 80, Rows: 24}); err == nil || err.Error() != "no unit is running" {
 		t.Errorf("a shell without a unit: %v", err)
 	}
 }

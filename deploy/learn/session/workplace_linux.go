@@ -161,7 +161,7 @@ func (s *Session) startShell(host string, terminal *os.File, env ...string) (*ex
 	w := s.work
 	s.mu.Unlock()
 	if w == nil {
-		return nil, errors.New("no unit is under way")
+		return nil, errors.New("no unit is running")
 	}
 	cmd, start, err := w.command(w.ctx, host, "bash", "--rcfile", startFile, "-i")
 	if err != nil {

@@ -156,14 +156,14 @@ export class LearnView {
   showStep(lesson) {
     const step = lesson.steps[lesson.step];
     const finished = lesson.unit && !step;
-    const none = lesson.unit ? '' : starting(lesson) ? 'The next unit starts' : 'No unit is under way';
+    const none = lesson.unit ? '' : starting(lesson) ? 'The next unit starts' : 'No unit is running';
     const text = JSON.stringify([lesson.unit, lesson.step, lesson.steps, lesson.html, none]);
     if (this.shown === text) return;
     const lost = this.task.element.contains(document.activeElement) || document.activeElement === document.body;
     const first = this.shown === undefined;
     this.shown = text;
     replace(this.steps, lesson.steps.map((s, i) => {
-      const [state, word] = s.passed ? ['passed', 'done'] : i === lesson.step ? ['now', 'under way'] : ['ahead', 'to do'];
+      const [state, word] = s.passed ? ['passed', 'done'] : i === lesson.step ? ['now', 'current'] : ['ahead', 'to do'];
       return h('li', { class: state, 'aria-current': state === 'now' ? 'step' : null, title: s.title }, h('span', { class: 'number', 'aria-hidden': 'true' }, s.passed ? '✓' : i + 1), h('span', { class: 'unseen' }, `${s.title}: ${word}`));
     }));
     this.steps.hidden = lesson.steps.length === 0;
