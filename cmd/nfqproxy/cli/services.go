@@ -92,7 +92,7 @@ The exit code is 0 even if the rules have problems.`,
 	flags.SortFlags = false
 	flags.StringArrayVar(&f.rules, "rules", nil, "output of iptables-save, ip6tables-save or nft list ruleset, - for standard input; repeat for the other family and the other back end")
 	flags.StringVar(&f.ipvs, "ipvs", "", "output of ipvsadm -Sn or ipvsadm -Ln: list the virtual servers of IPVS")
-	flags.StringVar(&f.sets, "sets", "", "with --ipvs: output of ipset save, to tell the kinds of addresses apart")
+	flags.StringVar(&f.sets, "sets", "", "with --ipvs: output of ipset save or ipset list, to tell the kinds of addresses apart")
 	flags.StringArrayVar(&f.objects, "objects", nil, "compare the services with these objects: a file or directory with Services, EndpointSlices and Nodes, or - for standard input; may be repeated")
 	f.namespaces.add(cmd, "the services", "all")
 	flags.StringVar(&f.nodeName, "node", "", "with -o yaml, -o json or --objects: name of the node of the rules"+orBundle)

@@ -60,7 +60,13 @@ var setTypes = map[string][]string{
 	"hash:mac": {"mac"}, "bitmap:port": {"bareport"}, "bitmap:ip": {"ip"}, "list:set": {"set"},
 }
 
-// ParseSets reads the text of `ipset save`. An error is that of r, or joins all faults
+// IsSetLine reports whether a line is one of ipset save or ipset list.
+func IsSetLine(line string) bool {
+	element := line != "" && line[0] >= '0' && line[0] <= '9' && !strings.Contains(line, " ")
+	return element || strings.HasPrefix(line, "create ") || strings.HasPrefix(line, "add ") || strings.HasPrefix(line, "Name: ")
+}
+
+// ParseSets reads the text of `ipset save` or `ipset list`. An error is that of r, or joins all faults
 // of the text: see [Errors].
 func ParseSets(r io.Reader) (map[string]*Set, error) {
 	text, err := readText(r, maxText)
@@ -74,13 +80,15 @@ func ParseSets(r io.Reader) (map[string]*Set, error) {
 	var errs errorList
 	number := 0
 	var members []*Set
+	var list setListing
 	for line := range strings.Lines(text) {
 		number++
 		if stop := stopReading(number, errs); stop != nil {
 			errs.add(number, stop)
 			break
 		}
-		line = strings.TrimRight(line, " \t\r\n")
+		line, e := list.line(strings.TrimRight(line, " \t\r\n"))
+		errs.add(number, e)
 		words, e := split(line, 1)
 		if e != nil {
 			errs.add(number, e)
@@ -121,6 +129,7 @@ func ParseSets(r io.Reader) (map[string]*Set, error) {
 			errs.add(number, &Error{Column: words[0].Column, Problem: fmt.Sprintf("unknown command %.40q", words[0].Text), Want: "create or add"})
 		}
 	}
+	errs.add(number, list.end())
 	for _, s := range members {
 		for _, e := range s.Elements {
 			if sets[e.Member] == nil {

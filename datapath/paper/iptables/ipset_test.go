@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -85,6 +86,67 @@ func TestParseSets(t *testing.T) {
 	}
 	if s := sets["ports"]; s.FirstPort != 0 || s.LastPort != 65535 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestParseSetsOfList compares ipset list with ipset save of the same sets.
+func TestParseSetsOfList(t *testing.T) {
+	const list = `Name: KUBE-CLUSTER-IP
+Type: hash:ip,port
+Revision: 6
+Header: family inet hashsize 1024 maxelem 65536 bucketsize 12 initval 0x1
+Size in memory: 408
+References: 2
+Number of entries: 2
+Members:
+10.96.0.1,tcp:443
+10.96.0.10,udp:53
+
+Name: blocked
+Type: hash:ip
+Header: family inet6 hashsize 1024 maxelem 65536 timeout 300
+Members:
+fd00::1 timeout 17
+
+Name: empty
+Type: bitmap:port
+Header: range 0-65535
+Number of entries: 0
+Members:
+`
+	const save = `create KUBE-CLUSTER-IP hash:ip,port family inet hashsize 1024 maxelem 65536 bucketsize 12 initval 0x1
+add KUBE-CLUSTER-IP 10.96.0.1,tcp:443
+add KUBE-CLUSTER-IP 10.96.0.10,udp:53
+create blocked hash:ip family inet6 hashsize 1024 maxelem 65536 timeout 300
+add blocked fd00::1 timeout 17
+create empty bitmap:port range 0-65535
+`
+	text := func(sets map[string]*Set) map[string]string {
+		all := make(map[string]string)
+		for name, s := range sets {
+			for _, e := range s.Elements {
+				all[name] += fmt.Sprintln(e.Text, e.Network, e.Protocol, e.Ports, e.Timeout != nil)
+			}
+			all[name] += fmt.Sprint(s.Type, s.Family, s.Timeout != nil, s.LastPort)
+		}
+		return all
+	}
+	want, err := ParseSets(strings.NewReader(save))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ParseSets(strings.NewReader(list))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(text(got), text(want)) {
+		t.Errorf("%v\nwant %v", text(got), text(want))
+	}
+	members := strings.Index(list, "10.96.0.10,udp")
+	for _, cut := range []string{list[:members], list[:strings.Index(list, "Members")], list[:members] + list[strings.Index(list, "\nName: blocked"):]} {
+		if _, err := ParseSets(strings.NewReader(cut)); err == nil || !strings.Contains(err.Error(), `the elements of set "KUBE-CLUSTER-IP" are missing`) {
+			t.Errorf("%s: %v", cut, err)
+		}
 	}
 }
 
