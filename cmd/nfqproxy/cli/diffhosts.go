@@ -75,8 +75,8 @@ func readHost(stdin io.Reader, stderr io.Writer, path string, family iptables.Fa
 	switch {
 	case looksLikeRuleset(string(begin)):
 		h.Ruleset, err = readRuleset(h.Name, text)
-	case ipvs.Looks(string(begin)):
-		h.IPVS, err = ipvs.Read(text)
+	case ipvs.Looks(iptables.Uncover(string(begin), ipvs.IsLine)):
+		h.IPVS, err = readPasted(text, ipvs.Read, ipvs.IsLine)
 	default:
 		h.Dumps, err = readRules(stderr, []ruleFile{{name: h.Name, open: func() (io.ReadCloser, error) { return io.NopCloser(text), nil }}}, family)
 		if err == nil {

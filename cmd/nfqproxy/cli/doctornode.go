@@ -1,15 +1,18 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/nfqproxy/nfqproxy/control/paper/diagnose"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/conntracklist"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/ipvs"
 )
 
@@ -23,7 +26,7 @@ type nodeFiles struct {
 
 func (f *nodeFiles) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.ipvs, "ipvs", "", "check IPVS virtual servers: output of ipvsadm -Sn or ipvsadm -Ln")
-	flags.StringVar(&f.sets, "sets", "", "with --rules or --ipvs: output of ipset save on the node")
+	flags.StringVar(&f.sets, "sets", "", "with --rules or --ipvs: output of ipset save or ipset list on the node")
 	flags.StringArrayVar(&f.host, "host", nil, "with --rules or --ipvs: file with the output of \"ip -j addr\" or \"ip -j route\" on the node; may be repeated")
 	flags.StringVar(&f.conntrack, "conntrack", "", "compare connection entries with the Services: output of conntrack -L, or /proc/net/nf_conntrack")
 }
@@ -31,8 +34,8 @@ func (f *nodeFiles) add(flags *pflag.FlagSet) {
 // given reports whether there are files about the node besides its connection entries.
 func (f *nodeFiles) given() bool { return f.ipvs != "" || f.sets != "" || len(f.host) > 0 }
 
-// readIPVS reads the output of ipvsadm from a file; without a name there is none.
-func readIPVS(name string) (*ipvs.State, error) {
+// readIPVS reads the output of ipvsadm from a file; without a name there is none. What part of it is missing goes to stderr.
+func readIPVS(stderr io.Writer, name string) (*ipvs.State, error) {
 	if name == "" {
 		return nil, nil
 	}
@@ -41,11 +44,32 @@ func readIPVS(name string) (*ipvs.State, error) {
 		return nil, fmt.Errorf("--ipvs: %w", err)
 	}
 	defer file.Close()
-	s, err := ipvs.Read(file)
+	s, err := readPasted(file, ipvs.Read, ipvs.IsLine)
 	if err != nil {
 		return nil, fmt.Errorf("--ipvs %s: %w", name, err)
 	}
+	if n := len(s.Excerpt); n > 0 {
+		note(stderr, fmt.Sprintf("%s is part of a listing: real servers of %s may be missing, and other virtual servers", name, strings.Join(s.Excerpt, ", ")))
+	}
 	return s, nil
+}
+
+// maxPasted is the size of the largest output of another program that is read, in bytes.
+const maxPasted = 1 << 30
+
+// readPasted reads the output of another program: as it is, or else as it is within a mail, a page or a log. content reports
+// whether a line is one of that program.
+func readPasted[T any](in io.Reader, read func(io.Reader) (T, error), content func(line string) bool) (T, error) {
+	text, err := io.ReadAll(io.LimitReader(in, maxPasted))
+	if err != nil {
+		var none T
+		return none, withoutPath(err)
+	}
+	result, err := read(bytes.NewReader(text))
+	if err == nil || errors.Is(err, conntracklist.ErrEvents) {
+		return result, err
+	}
+	return read(strings.NewReader(iptables.Uncover(string(text), content)))
 }
 
 // ofEntries returns the findings about connection entries that contradict the objects.
@@ -61,7 +85,7 @@ func (f *doctorFlags) ofEntries(ctx context.Context, stdin io.Reader, stderr io.
 		return nil, fmt.Errorf("--conntrack: %w", err)
 	}
 	defer file.Close()
-	entries, err := conntracklist.Read(file)
+	entries, err := readPasted(file, conntracklist.Read, conntracklist.IsLine)
 	if err != nil {
 		return nil, fmt.Errorf("--conntrack %s: %w", f.node.conntrack, err)
 	}

@@ -124,9 +124,9 @@ func (in *ruleInput) sets(file string) (map[string]*iptables.Set, error) {
 }
 
 // servers are the virtual servers of IPVS: those of the file, or of the bundle; nil: there are none.
-func (in *ruleInput) servers(file string) (*ipvs.State, error) {
+func (in *ruleInput) servers(stderr io.Writer, file string) (*ipvs.State, error) {
 	if file != "" || in.node == nil {
-		return readIPVS(file)
+		return readIPVS(stderr, file)
 	}
 	servers, err := in.node.IPVS()
 	if err != nil {

@@ -36,7 +36,7 @@ func (in *ruleInput) view(stderr io.Writer, files *nodeFiles, objects *manifest.
 	} else if in.node != nil {
 		v.name = in.node.Name
 	}
-	if v.servers, err = in.servers(files.ipvs); err != nil {
+	if v.servers, err = in.servers(stderr, files.ipvs); err != nil {
 		return nil, err
 	}
 	if v.sets, err = in.sets(files.sets); err != nil {

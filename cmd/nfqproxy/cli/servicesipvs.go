@@ -19,7 +19,7 @@ func (f *servicesFlags) bundleOfIPVS() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	servers, err := in.servers("")
+	servers, err := in.servers(io.Discard, "")
 	if servers == nil || err != nil {
 		return false, err
 	}

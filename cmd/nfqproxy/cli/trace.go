@@ -72,7 +72,7 @@ kernel.`,
 	flags.SortFlags = false
 	flags.StringArrayVar(&f.rules, "rules", nil, "output of iptables-save, ip6tables-save, iptables -S or -L, or of nft list ruleset; - for standard input; may be repeated: all rules of the host")
 	flags.StringVar(&f.node, "node", "", bundleUsage)
-	flags.StringVar(&f.sets, "sets", "", "output of ipset save, for rules with -m set")
+	flags.StringVar(&f.sets, "sets", "", "output of ipset save or ipset list, for rules with -m set")
 	flags.StringVar(&f.ipvs, "ipvs", "", "output of ipvsadm -Sn or ipvsadm -Ln: virtual servers of IPVS")
 	f.packet.add(flags)
 	flags.BoolVar(&f.reply, "reply", false, "also show the path of the reply")
@@ -127,7 +127,7 @@ func (f *traceFlags) run(given *pflag.FlagSet, stdin io.Reader, stdout, stderr i
 	if err := f.knownDevice(known); err != nil {
 		return err
 	}
-	servers, err := in.servers(f.ipvs)
+	servers, err := in.servers(stderr, f.ipvs)
 	if err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func (f *traceFlags) knownDevice(known *netfilter.Host) error {
 	return fmt.Errorf("--in-interface %s: the host has %s, by %s", in, strings.Join(names, ", "), by)
 }
 
-// readSets reads the output of ipset save from a file; without a name there are no sets.
+// readSets reads the output of ipset save or list from a file; without a name there are no sets.
 func readSets(name string) (map[string]*iptables.Set, error) {
 	if name == "" {
 		return nil, nil
@@ -229,7 +229,7 @@ func readSets(name string) (map[string]*iptables.Set, error) {
 		return nil, fmt.Errorf("--sets: %w", err)
 	}
 	defer file.Close()
-	sets, err := iptables.ParseSets(file)
+	sets, err := readPasted(file, iptables.ParseSets, iptables.IsSetLine)
 	if err != nil {
 		return nil, fmt.Errorf("--sets %s: %w", name, err)
 	}

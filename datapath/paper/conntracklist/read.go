@@ -3,9 +3,11 @@ package conntracklist
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -36,11 +38,18 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("line %d, column %d: %s: want %s", e.Line, e.Column, found, e.Want)
 }
 
+// ErrEvents is the error of a text that is a log of events, whose entries may have ended.
+var ErrEvents = errors.New("these are events of conntrack -E: want the entries, which conntrack -L prints")
+
+// event is in front of each line of such a text.
+var event = regexp.MustCompile(`^[^=]*\[(NEW|UPDATE|DESTROY)\]\s`)
+
 // maxLine is the length of the longest line that is read, in bytes.
 const maxLine = 64 << 10
 
 // Read reads the output of conntrack -L, with or without -o extended, id, timestamp and labels, or /proc/net/nf_conntrack:
-// one entry a line. An error is that of r, or an [*Error].
+// one entry a line. An error is that of r, [ErrEvents], or an
+// [*Error].
 func Read(r io.Reader) ([]Entry, error) {
 	var entries []Entry
 	lines := bufio.NewScanner(r)
@@ -52,6 +61,9 @@ func Read(r io.Reader) ([]Entry, error) {
 		// conntrack prints its last line to standard error: "conntrack v1.4.7 (conntrack-tools): 3 flow entries have been shown."
 		if strings.TrimSpace(text) == "" || strings.HasPrefix(text, "conntrack v") {
 			continue
+		}
+		if event.MatchString(text) {
+			return nil, ErrEvents
 		}
 		p := parser{text: text, line: number}
 		e, err := p.entry()
@@ -65,6 +77,11 @@ func Read(r io.Reader) ([]Entry, error) {
 	}
 	return entries, nil
 }
+
+// IsLine reports whether a line begins like an entry.
+func IsLine(line string) bool { return entryBegins.MatchString(line) }
+
+var entryBegins = regexp.MustCompile(`^(\[\d+\.\d+\]\s+)?(ipv[46]\s+(2|10)\s+)?[a-z]\w*\s+\d+\s.*\bsrc=`)
 
 // parser reads one line.
 type parser struct {
@@ -189,6 +206,9 @@ func (p *parser) entry() (Entry, error) {
 	if tuples[0].source.Is4() != tuples[1].source.Is4() {
 		return e, p.fail("both directions of one address family")
 	}
+	if ported := protocol == protoTCP || protocol == protoUDP || protocol == protoSCTP; ported && (tuples[0].ports[1] == 0 || tuples[1].ports[1] == 0) {
+		return e, p.fail("sport= and dport= of both directions: the line is cut off")
+	}
 	e.Original, e.Reply = tuples[0].of(protocol), tuples[1].of(protocol)
 	if answered {
 		e.Status |= conntrack.StatusSeenReply
@@ -289,5 +309,6 @@ func (e *Entry) setState(protocol uint8, name string) {
 
 const (
 	protoTCP  = 6
+	protoUDP  = 17
 	protoSCTP = 132
 )

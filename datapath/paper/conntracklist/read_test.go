@@ -61,6 +61,9 @@ func TestReadErrors(t *testing.T) {
 		{"\ntcp 6 1 ESTABLISHED src=10.0.0.1 dst=web", `line 2, column 34: "dst=web": want an address`},
 		{"udp 17 1 src=10.0.0.1 dst=10.0.0.2 sport=99999", `line 1, column 36: "sport=99999": want a port`},
 		{"udp 17 1 src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2", "line 1, column 51: the line ends: want src= and dst= of both directions"},
+		{"udp 17 1 src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2 src=10.0.0.2 dst=10.0.0.1 sport=2 dp", `line 1, column 88: the line ends: want sport= and dport= of both directions: the line is cut off`},
+		{"    [NEW] udp 17 1 src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2", ErrEvents.Error()},
+		{"[1700000000.1]\t[DESTROY] udp 17 src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2", ErrEvents.Error()},
 		{"ipv4 3 udp", `line 1, column 6: "3": want the number of the address family`},
 	} {
 		_, err := Read(strings.NewReader(c.text))

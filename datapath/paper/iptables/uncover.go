@@ -10,34 +10,55 @@ import (
 // rules of iptables: without what stands in front of each line, and with the characters that nft prints. Lines keep their
 // numbers, unless the ruleset is in a string with escapes. false: there is no ruleset, or rules of iptables come first.
 func UncoverRuleset(text string) (string, bool) {
-	if order := utf16Order(text); order != nil {
-		text = fromUTF16(text, order)
+	text = decoded(text)
+	uncover := func(text string) (string, bool) {
+		return uncoverLines(text, nftables.Looks, func(line string) bool { return strings.HasSuffix(line, "}") },
+			func(line string) bool { _, _, ok := undecorate(line); return ok })
 	}
-	text = strings.TrimPrefix(text, "\xef\xbb\xbf")
-	if plain, ok := uncoverLines(text); ok {
+	if plain, ok := uncover(text); ok {
 		return plain, true
 	}
 	if !strings.Contains(text, `\n`) {
 		return "", false
 	}
-	inner, ok := unquoteStrings(text, func(text string) bool { _, ok := uncoverLines(text); return ok })
+	inner, ok := unquoteStrings(text, func(text string) bool { _, ok := uncover(text); return ok })
 	if !ok {
 		return "", false
 	}
-	return uncoverLines(inner)
+	return uncover(inner)
 }
 
-func uncoverLines(text string) (string, bool) {
+// Uncover returns the output of another program, of which content tells lines, in the same way: from its first line to its last,
+// and the lines between them that are none. Lines keep their numbers. Where there are none, the text stays.
+func Uncover(text string, content func(line string) bool) string {
+	text = decoded(text)
+	if plain, ok := uncoverLines(text, content, func(line string) bool { return content(line) || elision.MatchString(line) }, nil); ok {
+		return plain
+	}
+	return text
+}
+
+// decoded is a text in UTF-8, without a byte order mark.
+func decoded(text string) string {
+	if order := utf16Order(text); order != nil {
+		text = fromUTF16(text, order)
+	}
+	return strings.TrimPrefix(text, "\xef\xbb\xbf")
+}
+
+// uncoverLines keeps the lines from the first that begins a text to the last that may end it. There is none behind a line that stops
+// the search.
+func uncoverLines(text string, begins, ends, stops func(line string) bool) (string, bool) {
 	lines := strings.Split(text, "\n")
 	first, front := -1, []int(nil)
 	for i, line := range lines {
 		line = strings.TrimSpace(restoreCharacters(line))
-		if _, _, ok := undecorate(line); ok {
-			return "", false
-		}
-		if found, ok := inFront(line); ok {
+		if found, ok := inFront(line, begins); ok {
 			first, front = i, found
 			break
+		}
+		if stops != nil && stops(line) {
+			return "", false
 		}
 	}
 	if first < 0 {
@@ -55,7 +76,7 @@ func uncoverLines(text string) (string, bool) {
 		}
 		if trimmed := strings.TrimSpace(line); pagerLine(trimmed) || fence.MatchString(trimmed) {
 			line = ""
-		} else if strings.HasSuffix(trimmed, "}") {
+		} else if ends(trimmed) {
 			last = i
 		}
 		lines[i] = line
@@ -63,10 +84,10 @@ func uncoverLines(text string) (string, bool) {
 	return strings.Join(lines[:last+1], "\n") + "\n", true
 }
 
-// inFront are the decorations in front of the first line of a ruleset. false: the line is none.
-func inFront(line string) (found []int, ok bool) {
+// inFront are the decorations in front of the first line of a text. false: the line is not.
+func inFront(line string, begins func(line string) bool) (found []int, ok bool) {
 	for range maxDecorations {
-		if nftables.Looks(line) {
+		if begins(line) {
 			return found, true
 		}
 		cut := false

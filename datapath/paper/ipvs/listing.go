@@ -12,16 +12,20 @@ func (s *reader) row() error {
 	if err != nil {
 		return err
 	}
+	arrow := first.text == "->" || first.text == "→" // as some editors write it
 	switch {
 	case first.text == "IP" && s.peek() == "Virtual":
 		return nil // IP Virtual Server version 1.2.1 (size=4096)
 	case first.text == "Prot" && s.peek() == "LocalAddress:Port":
 		return s.title(first)
-	case first.text == "->" && s.peek() == "RemoteAddress:Port":
+	case arrow && s.peek() == "RemoteAddress:Port":
 		return nil
-	case !s.titled:
+	case !s.titled && !IsLine(first.text+" "+s.peek()):
 		return s.fail(first, "-A, or the heading of ipvsadm -Ln (Prot LocalAddress:Port ...)")
-	case first.text == "->":
+	case !s.titled:
+		s.titled, s.headless, s.state.Format = true, true, List
+	}
+	if arrow {
 		return s.realRow(first)
 	}
 	return s.serverRow(first)
@@ -50,6 +54,7 @@ func (s *reader) title(at word) error {
 // serverRow reads the line of a virtual server: "TCP  10.96.0.1:443 rr persistent 10800", "FWM  1 IPv6 rr".
 func (s *reader) serverRow(first word) error {
 	v := &VirtualServer{}
+	s.orphans = false
 	switch first.text {
 	case "FWM":
 		mark, err := s.integer(math.MaxUint32, "a packet mark")
@@ -132,6 +137,9 @@ func (s *reader) schedulerColumns(v *VirtualServer) error {
 
 // realRow reads the line of a real server: "  -> 10.244.1.5:8443  Masq  1  3  0".
 func (s *reader) realRow(arrow word) error {
+	if s.orphans || s.headless && len(s.state.Servers) == 0 {
+		return nil
+	}
 	if len(s.state.Servers) == 0 {
 		return s.fail(arrow, "a virtual server before its real servers")
 	}

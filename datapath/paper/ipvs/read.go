@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/bits"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -31,7 +32,7 @@ func (e *Error) Error() string {
 const maxText = 256 << 20
 
 // Read reads the output of ipvsadm -Sn, or of ipvsadm -Ln with or without --stats, --rate, --thresholds or
-// --persistent-conn. An error is that of r, or an [*Error].
+// --persistent-conn; without its heading, as grep leaves it, ipvsadm -Ln without these. An error is that of r, or an [*Error].
 func Read(r io.Reader) (*State, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxText+1))
 	switch {
@@ -48,6 +49,10 @@ func Read(r io.Reader) (*State, error) {
 		if len(s.words) == 0 || strings.HasPrefix(s.words[0].text, "#") {
 			continue
 		}
+		if slices.Contains(gaps, s.words[0].text) && len(s.words) == 1 {
+			s.gap()
+			continue
+		}
 		if err := s.line(); err != nil {
 			return nil, err
 		}
@@ -55,8 +60,50 @@ func Read(r io.Reader) (*State, error) {
 	if !s.began {
 		return nil, errors.New("no virtual servers and no heading: want the output of ipvsadm -Sn or ipvsadm -Ln")
 	}
+	if s.headless {
+		s.gap()
+	}
 	s.state.index = s.known
 	return s.state, nil
+}
+
+// gaps stand for lines that are left out: that of grep -A, and of people.
+var gaps = []string{"--", "...", "[...]", "…"}
+
+// gap ends a part of a listing: what the last virtual server has further is not in the text.
+func (s *reader) gap() {
+	all := s.state.Servers
+	s.orphans = s.titled
+	if len(all) == 0 || !s.titled {
+		return
+	}
+	last := all[len(all)-1]
+	if name := last.String(); !slices.Contains(s.state.Excerpt, name) {
+		s.state.Excerpt = append(s.state.Excerpt, name)
+	}
+	if len(last.Real) == 0 {
+		s.state.Servers = all[:len(all)-1]
+		delete(s.known, last.identity())
+	}
+}
+
+// IsLine reports whether a line is one of the output of ipvsadm.
+func IsLine(line string) bool {
+	words := strings.Fields(line)
+	if len(words) < 2 {
+		return false
+	}
+	switch words[0] {
+	case "TCP", "UDP", "SCTP", "FWM":
+		return strings.Contains(words[1], ":") || words[0] == "FWM"
+	case "->", "→", "Prot":
+		return true
+	case "IP":
+		return words[1] == "Virtual"
+	case "-A", "-a":
+		return len(words) > 2 && (words[1] == "-t" || words[1] == "-u" || words[1] == "-f" || words[1] == "--sctp-service")
+	}
+	return false
 }
 
 // Looks reports whether a text, or its beginning, is the output of ipvsadm.
@@ -80,6 +127,10 @@ type reader struct {
 	end       int // the column after the line
 	began     bool
 	titled    bool // the heading of a listing was read
+	// headless: the text is a listing, and the heading is not there.
+	headless bool
+	// orphans: real servers below are of a virtual server that is left out.
+	orphans bool
 }
 
 // word is a word of a line.

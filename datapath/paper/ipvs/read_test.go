@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -68,6 +69,31 @@ func TestRead(t *testing.T) {
 			if got := text(s); !strings.Contains("\n"+got, "\n"+want) {
 				t.Errorf("%s: no line %q in\n%s", c.file, want, got)
 			}
+		}
+	}
+}
+
+// TestReadExcerpt reads what grep and people leave of a listing.
+func TestReadExcerpt(t *testing.T) {
+	const grep = "  -> 10.0.0.9:80 Masq 1 0 0\nTCP  10.0.0.1:80 rr\n  -> 10.0.0.2:80                  Masq    1      2          3\n--\nUDP  10.0.0.1:53 rr\n  → 10.0.0.2:53 Masq 1 0 0\nTCP 10.0.0.3:80 rr\n"
+	const heading = "Prot LocalAddress:Port Scheduler Flags\n  -> RemoteAddress:Port           Forward Weight ActiveConn InActConn\n"
+	const elided = heading + "TCP  10.0.0.1:80 rr\n  -> 10.0.0.2:80 Masq 1 2 3\n...\n  -> 10.0.0.9:80 Masq 1 2 3\nUDP  10.0.0.1:53 rr\n  -> 10.0.0.2:53 Masq 1 0 0\n"
+	for _, c := range []struct {
+		text    string
+		excerpt []string
+	}{
+		{grep, []string{"TCP 10.0.0.1:80", "TCP 10.0.0.3:80"}},
+		{elided, []string{"TCP 10.0.0.1:80"}},
+	} {
+		s, err := Read(strings.NewReader(c.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Format != List || len(s.Servers) != 2 || len(s.Servers[0].Real) != 1 || s.Servers[0].Real[0].Active != 2 || len(s.Servers[1].Real) != 1 {
+			t.Errorf("%q: %+v", c.text, s)
+		}
+		if !slices.Equal(s.Excerpt, c.excerpt) {
+			t.Errorf("%q: %q, want %q", c.text, s.Excerpt, c.excerpt)
 		}
 	}
 }

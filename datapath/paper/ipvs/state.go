@@ -17,6 +17,9 @@ type State struct {
 	Servers []*VirtualServer
 	// Format is the form of the text: some lack a part of the state.
 	Format Format
+	// Excerpt names the virtual servers of a part of a listing, whose real servers may be missing, or some of them. Those without any are
+	// not in Servers.
+	Excerpt []string
 
 	index map[identity]*VirtualServer
 }
