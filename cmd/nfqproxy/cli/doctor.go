@@ -20,6 +20,7 @@ type doctorFlags struct {
 	node   nodeFiles
 	ignore []string
 	notes  bool
+	hidden []diagnose.Finding // notes that are not listed
 	walk   text.Walk
 	output string
 
@@ -122,12 +123,17 @@ func (f *doctorFlags) findings(cmd *cobra.Command, connect connector) (found []d
 	}
 	diagnose.Sort(found)
 	namespace := f.namespaces.selected()
+	f.hidden = nil
 	return slices.DeleteFunc(found, func(d diagnose.Finding) bool {
 		if namespace != "" && !strings.Contains(d.Object, " "+namespace+"/") {
 			return true
 		}
 		// What is not known is said: "nothing is wrong" would be about less than it seems.
-		return !f.notes && d.Code.Severity() == diagnose.Note && d.Code != diagnose.NotShown
+		hide := !f.notes && d.Code.Severity() == diagnose.Note && d.Code != diagnose.NotShown
+		if hide {
+			f.hidden = append(f.hidden, d)
+		}
+		return hide
 	}), examined, nil
 }
 
@@ -152,6 +158,6 @@ func (f *doctorFlags) write(w io.Writer, found []diagnose.Finding, examined []*d
 			Examined []*diagnose.Examined `json:"examined,omitempty"`
 		}{diagnose.Version, append([]diagnose.Finding{}, found...), examined})
 	}
-	_, err := io.WriteString(w, text.StyleFor(w).Findings(found, examined, text.FindingOptions{Walk: f.walk, Ignored: f.notes}))
+	_, err := io.WriteString(w, text.StyleFor(w).Findings(found, examined, text.FindingOptions{Walk: f.walk, Ignored: f.notes, Hidden: f.hidden}))
 	return err
 }

@@ -23,7 +23,7 @@ func (s Style) Findings(findings []diagnose.Finding, examined []*diagnose.Examin
 	if slices.ContainsFunc(findings, func(f diagnose.Finding) bool { return f.Ignored == "" }) || len(examined) == 0 {
 		b.WriteString(s.found(findings, o))
 	} else {
-		b.WriteString(s.nothingFound(len(findings) > 0, followed, judged, partly, unclear) + s.ignored(findings, o))
+		b.WriteString(s.nothingFound(len(findings) > 0, followed, judged, partly, unclear) + hidden(o.Hidden) + s.ignored(findings, o))
 	}
 	for _, e := range examined {
 		b.WriteString("\n" + scope(e, len(examined) > 1))

@@ -91,6 +91,8 @@ type FindingOptions struct {
 	Walk Walk
 	// Ignored lists also those that are ignored, instead of their number.
 	Ignored bool
+	// Hidden are notes that are not listed. Where nothing is found they are said in short.
+	Hidden []diagnose.Finding
 }
 
 // found renders findings, the worst first as they come, with their numbers in the first line.
@@ -111,7 +113,7 @@ func (s Style) found(findings []diagnose.Finding, o FindingOptions) string {
 		}
 	}
 	if len(parts) == 0 {
-		return s.nothingWrong(left > 0) + s.ignored(findings, o)
+		return s.nothingWrong(left > 0) + hidden(o.Hidden) + s.ignored(findings, o)
 	}
 	var b strings.Builder
 	fmt.Fprintln(&b, strings.Join(parts, ", "))
@@ -134,6 +136,25 @@ func noFindingText(but bool) string {
 
 func (s Style) nothingWrong(but bool) string {
 	return s.Paint(Green, noFindingText(but)) + ", as far as nfqproxy can see\n"
+}
+
+// maxHidden is how many notes are said in short.
+const maxHidden = 3
+
+// hidden says notes in short.
+func hidden(notes []diagnose.Finding) string {
+	if len(notes) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%s, in full with --notes:\n", quantity.Count(len(notes), "note"))
+	for _, f := range notes[:min(len(notes), maxHidden)] {
+		fmt.Fprintf(&b, "  %s: %s\n", f.Code, f.Text)
+	}
+	if more := len(notes) - maxHidden; more > 0 {
+		fmt.Fprintf(&b, "  and %d more\n", more)
+	}
+	return b.String()
 }
 
 // ignored is about the findings that are ignored.
