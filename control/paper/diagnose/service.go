@@ -55,8 +55,7 @@ func (w *inquiry) externalName() {
 			continue
 		}
 		if f := externalPort(svc, p); f != nil {
-			w.cause(*f)
-			return
+			w.note(*f)
 		}
 	}
 	if w.to.port != "" {
@@ -67,18 +66,20 @@ func (w *inquiry) externalName() {
 		Text: fmt.Sprintf("%s is of type ExternalName: DNS resolves it to another name, and the client itself connects to %s, without a service proxy", objectOf(svc), external),
 		Do:   "check that the name resolves, and that it answers from the source; objects do not show it",
 	})
+	w.answer.Unless = external + " does not answer the source, which objects do not show"
 }
 
-// externalPort is the finding of a Service of type ExternalName whose port is to be translated; nil: it is not.
+// externalPort is the finding of a Service of type ExternalName whose port is to be translated; nil: it is not. Whether the
+// other name answers at the port is not known.
 func externalPort(svc *corev1.Service, p *corev1.ServicePort) *Finding {
 	target := p.TargetPort.IntVal
 	if svc.Spec.Type != corev1.ServiceTypeExternalName || p.TargetPort.Type == intstr.String || target == 0 || target == p.Port {
 		return nil
 	}
 	return &Finding{
-		Code: NotServed, Object: objectOf(svc), Field: "spec.ports",
-		Text: fmt.Sprintf("no service proxy serves %s: type ExternalName: DNS resolves it to another name, and nothing translates port %d to %d", objectOf(svc), p.Port, target),
-		Do:   fmt.Sprintf("connect to port %d of the name, or use a Service without selector and an EndpointSlice", target),
+		Code: OtherProgram, Object: objectOf(svc), Field: "spec.ports",
+		Text: fmt.Sprintf("targetPort %d of %s has no effect: DNS resolves type ExternalName to another name, and nothing translates port %d to %d", target, objectOf(svc), p.Port, target),
+		Do:   fmt.Sprintf("if the other name answers at port %d only, connect to that port, or use a Service without selector and an EndpointSlice", target),
 	}
 }
 
