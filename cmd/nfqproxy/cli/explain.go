@@ -275,6 +275,9 @@ func (e *explainer) note(p *decision.Packet, r *flow.Record) {
 	if e.explained == 0 {
 		note(e.stderr, objects.Notes...)
 		note(e.stderr, objects.Doubts()...)
+		if len(objects.EndpointSlices) == 0 && objects.Made != nil {
+			note(e.stderr, "the files contain no EndpointSlices: whether Services have endpoints is not known; add the output of kubectl get endpointslices -A -o yaml")
+		}
 	}
 	ends := []string{p.Source.Addr().String(), p.Destination.Addr().String()}
 	note(e.stderr, objects.Made.Note(func(i *manifest.MadeItem) bool {

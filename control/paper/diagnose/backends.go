@@ -21,6 +21,9 @@ func (c *Cluster) backends(svc *corev1.Service, port *corev1.ServicePort, family
 	found := c.slices[name{Namespace: svc.Namespace, Name: svc.Name}]
 	object := objectOf(svc)
 	if len(svc.Spec.Selector) == 0 {
+		if len(found) == 0 && isAPIServer(svc) && c.lacksSlices(svc) {
+			return false, notShown(svc, "")
+		}
 		if len(found) == 0 {
 			return false, Finding{
 				Code: NoSelector, Object: object, Field: "spec.selector",
@@ -53,11 +56,46 @@ func (c *Cluster) noSlices(svc *corev1.Service) Finding {
 			Text: fmt.Sprintf("%s has no EndpointSlice, and the files have no Pods for its selector%s", object, instead),
 			Do:   "remove the selector from the Service if its endpoints are managed by hand",
 		}
+	case c.lacksSlices(svc):
+		state := ""
+		if in := c.podsIn[svc.Namespace]; in != nil {
+			var names []string
+			for _, p := range in.selected(svc.Spec.Selector) {
+				if stateOf(p) == "" {
+					names = append(names, p.Name)
+				}
+			}
+			if len(names) > 0 {
+				state = "; its selector matches Pods that are ready: " + nearest.Few(names)
+			}
+		}
+		return notShown(svc, state)
 	}
 	return Finding{
 		Code: NoSlices, Object: object,
 		Text: fmt.Sprintf("%s has no EndpointSlice (by the label %s)%s", object, discoveryv1.LabelServiceName, instead),
 		Do:   "check that the endpoint slice controller of kube-controller-manager is running, and that the objects contain EndpointSlices",
+	}
+}
+
+// lacksSlices reports whether the objects are of files that have neither EndpointSlices nor Endpoints of the namespace of a
+// Service: most likely nobody asked for them.
+func (c *Cluster) lacksSlices(svc *corev1.Service) bool {
+	return c.objects.Made != nil && c.notSliced(svc) == "" &&
+		!slices.ContainsFunc(c.objects.EndpointSlices, func(s *discoveryv1.EndpointSlice) bool { return s.Namespace == svc.Namespace })
+}
+
+// isAPIServer reports whether the Service is that of the API server, which itself writes the EndpointSlice.
+func isAPIServer(svc *corev1.Service) bool {
+	return svc.Namespace == corev1.NamespaceDefault && svc.Name == "kubernetes"
+}
+
+// notShown is the finding of a Service whose EndpointSlices are not in the files. more is what else they show.
+func notShown(svc *corev1.Service, more string) Finding {
+	return Finding{
+		Code: NotShown, Object: objectOf(svc),
+		Text: fmt.Sprintf("whether %s has endpoints is not known: the files contain no EndpointSlices of its namespace%s", objectOf(svc), more),
+		Do:   fmt.Sprintf("add the output of kubectl -n %s get endpointslices -o yaml; if the cluster has none, check that the endpoint slice controller of kube-controller-manager is running", svc.Namespace),
 	}
 }
 

@@ -24,7 +24,9 @@ func (w *inquiry) judge(p *decision.Packet, d *decision.Decision) {
 		w.notAService(p)
 	case decision.NoEndpoints, decision.NotFiltered:
 		if ready, cause := w.backends(w.to.service, w.port, d.ServicePort.Family.String()); !ready {
-			w.cause(cause)
+			if w.cause(cause); cause.Code == NotShown {
+				w.answer.Record = nil // it is a decision about a Service without endpoints
+			}
 			return
 		}
 		w.cause(w.noLocal(d))

@@ -13,9 +13,10 @@ type Outcome string
 
 // The outcomes.
 const (
-	Works  Outcome = "works"  // each connection reaches an endpoint that should answer
-	Partly Outcome = "partly" // some connections fail, or a finding of the answer is an error
-	Fails  Outcome = "fails"  // no connection reaches an endpoint that should answer
+	Works   Outcome = "works"   // each connection reaches an endpoint that should answer
+	Partly  Outcome = "partly"  // some connections fail, or a finding of the answer is an error
+	Fails   Outcome = "fails"   // no connection reaches an endpoint that should answer
+	Unknown Outcome = "unknown" // the objects do not show whether there are endpoints
 )
 
 // Settle sets what follows from the rest of the answer: Works, Outcome and Headline. Whoever changes an answer calls it
@@ -33,6 +34,8 @@ func (a *Answer) Settle() {
 		unless = ", unless " + a.Unless
 	}
 	switch {
+	case !a.Works && a.Cause.Code == NotShown:
+		a.Outcome, a.Headline = Unknown, "no answer"
 	case !a.Works:
 		a.Outcome, a.Headline = Fails, "does not work"+unless
 	case failing > 0:

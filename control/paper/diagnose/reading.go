@@ -76,7 +76,7 @@ func (w *inquiry) compareReading(other *inquiry, c condition) {
 			a.Unless = c.holds
 		}
 		f.Text = fmt.Sprintf("if %s, %s", c.holds, other.outcome())
-	case !a.Works && a.Cause.Code == b.Cause.Code, a.Works && slices.EqualFunc(a.Endpoints, b.Endpoints, sameResult):
+	case !a.Works && (a.Cause.Code == b.Cause.Code || a.Cause.Code == NotShown), a.Works && slices.EqualFunc(a.Endpoints, b.Endpoints, sameResult):
 		return
 	case !a.Works && b.Cause.Code == NoLocalEndpoints:
 		// Both causes stand; this one is in an object, and so the one to begin with.
