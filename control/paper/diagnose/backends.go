@@ -119,6 +119,9 @@ func (c *Cluster) selected(svc *corev1.Service, port *corev1.ServicePort) (cause
 	if len(c.objects.Pods) == 0 || len(match) == 0 && !in.labelled() && (len(in.pods) > 0 || c.objects.Lab != nil) {
 		return cause, false
 	}
+	if len(match) == 0 && c.podsLeftOut(svc) {
+		return cause, false
+	}
 	if len(match) == 0 {
 		if ended := in.selectedEnded(svc.Spec.Selector); len(ended) > 0 {
 			return podsEnded(svc, ended), true
@@ -174,14 +177,30 @@ func podsEnded(svc *corev1.Service, ended []*corev1.Pod) Finding {
 
 // namesPods reports whether an endpoint of the Service is a Pod.
 func (c *Cluster) namesPods(svc *corev1.Service) bool {
+	named, _ := c.podsOf(svc)
+	return named > 0
+}
+
+// podsLeftOut reports whether files have no Pod of those that are the Service's endpoints: not all Pods of its namespace are in
+// them.
+func (c *Cluster) podsLeftOut(svc *corev1.Service) bool {
+	named, known := c.podsOf(svc)
+	return c.objects.Made != nil && named > 0 && known == 0
+}
+
+// podsOf are the numbers of the Service's endpoints that are Pods, and of those whose Pods are among the objects.
+func (c *Cluster) podsOf(svc *corev1.Service) (named, known int) {
 	for _, s := range c.slices[name{Namespace: svc.Namespace, Name: svc.Name}] {
 		for i := range s.Endpoints {
 			if ref := s.Endpoints[i].TargetRef; ref != nil && ref.Kind == "Pod" {
-				return true
+				named++
+				if c.pods[name{Namespace: cmp.Or(ref.Namespace, svc.Namespace), Name: ref.Name}] != nil {
+					known++
+				}
 			}
 		}
 	}
-	return false
+	return named, known
 }
 
 // portNames reports whether a container has the target port's name, and for a message the names that there

@@ -72,7 +72,7 @@ func TestExamine(t *testing.T) {
 		},
 		"no slice":    {[]edit{{webSlice, strings.Replace(webSlice, "service-name: web", "service-name: wbe", 1)}}, []string{"NFQ012 Service shop/web has no EndpointSlice"}},
 		"port name":   {[]edit{{"ports: [{name: http, port: 8080, protocol", "ports: [{name: web, port: 8080, protocol"}}, []string{"NFQ015 the EndpointSlices of Service shop/web have no port"}},
-		"Pod is gone": {[]edit{{"targetRef: {kind: Pod, namespace: shop, name: web-1}}\n- ", "targetRef: {kind: Pod, namespace: shop, name: web-9}}\n- "}, {"podIP: 10.244.1.2\n  podIPs: [{ip: 10.244.1.2}]", "podIP: 10.244.1.3\n  podIPs: [{ip: 10.244.1.3}]"}}, []string{"NFQ019 1 of 2 endpoints will not answer: the endpoint 10.244.1.2:8080 is Pod shop/web-9, which does not exist"}},
+		"Pod is gone": {[]edit{{"targetRef: {kind: Pod, namespace: shop, name: web-1}}\n- ", "targetRef: {kind: Pod, namespace: shop, name: web-9}}\n- "}, {"podIP: 10.244.1.2\n  podIPs: [{ip: 10.244.1.2}]", "podIP: 10.244.1.3\n  podIPs: [{ip: 10.244.1.3}]"}}, []string{"NFQ019 1 of 2 endpoints will not answer: the endpoint 10.244.1.2:8080 is Pod shop/web-9, which is not among the objects"}},
 		"no load balancer": {
 			[]edit{{"status: {loadBalancer: {ingress: [{ip: 203.0.113.5}]}}", "status: {}"}},
 			[]string{"NFQ034 Service shop/front has no load balancer address"},

@@ -39,7 +39,7 @@ const (
 	OtherFamily            Code = "NFQ016" // the endpoints are of the other address family
 	OtherPort              Code = "NFQ017" // the containers declare other ports than the endpoint's
 	NoListener             Code = "NFQ018" // nothing listens at the endpoint's port
-	PodGone                Code = "NFQ019" // the endpoint's Pod has ended, or does not exist
+	PodGone                Code = "NFQ019" // the endpoint's Pod has ended, does not exist, or has another address
 	NoEndpoints            Code = "NFQ020" // no endpoints, for a reason that the objects do not show
 	SomeNotReady           Code = "NFQ021" // some Pods are not ready, others are
 	SlicesDiffer           Code = "NFQ022" // the port has different numbers in the EndpointSlices

@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/nfqproxy/nfqproxy/control/kubeaddr"
 	"github.com/nfqproxy/nfqproxy/control/nearest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -175,17 +177,23 @@ func (w *inquiry) endpoint(ep *decision.Endpoint, protocol decision.Protocol) *F
 	pod := w.owners[ep.AddrPort.Addr()]
 	namespace, named, _ := strings.Cut(ep.Pod, "/")
 	if p := w.pods[name{Namespace: namespace, Name: named}]; p != nil {
-		pod = p
+		if pod = p; w.moved(p, ep.AddrPort.Addr()) {
+			return &Finding{
+				Code: PodGone, Object: objectOf(w.to.service),
+				Text: fmt.Sprintf("the endpoint %s is Pod %s, whose address is %s: the EndpointSlice is outdated", ep.AddrPort, ep.Pod, p.Status.PodIP),
+				Do:   "check that the endpoint slice controller is running, or remove the EndpointSlice if it was created by hand",
+			}
+		}
 	}
 	f := w.problem(pod, ep.AddrPort, protocol, func() *Finding {
 		switch {
 		case pod != nil:
 			return w.listener(pod, ep.AddrPort.Port(), protocol, w.port)
-		case w.podsIn[namespace] != nil:
+		case w.podsIn[namespace] != nil && !w.podsLeftOut(w.to.service):
 			return &Finding{
 				Code: PodGone, Object: objectOf(w.to.service),
-				Text: fmt.Sprintf("the endpoint %s is Pod %s, which does not exist", ep.AddrPort, ep.Pod),
-				Do:   "check that the endpoint slice controller is running, or remove the EndpointSlice if it was created by hand",
+				Text: fmt.Sprintf("the endpoint %s is Pod %s, which is not among the objects", ep.AddrPort, ep.Pod),
+				Do:   "check that the Pod exists, that the endpoint slice controller is running, or remove the EndpointSlice if it was created by hand",
 			}
 		}
 		return nil
@@ -195,6 +203,25 @@ func (w *inquiry) endpoint(ep *decision.Endpoint, protocol decision.Protocol) *F
 	}
 	return f
 }
+
+// moved reports whether a Pod has addresses, and not the one that the EndpointSlice controller has written for it. Others may
+// write addresses of further networks.
+func (w *inquiry) moved(p *corev1.Pod, a netip.Addr) bool {
+	family, listed := false, false
+	for _, ip := range p.Status.PodIPs {
+		if of, err := kubeaddr.Parse(ip.IP); err == nil {
+			family, listed = family || of.Is4() == a.Is4(), listed || of == a
+		}
+	}
+	return family && !listed && slices.ContainsFunc(w.slices[name{Namespace: w.to.service.Namespace, Name: w.to.service.Name}], func(s *discoveryv1.EndpointSlice) bool {
+		return s.Labels[discoveryv1.LabelManagedBy] == managedByController && slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool {
+			return slices.Contains(e.Addresses, a.String())
+		})
+	})
+}
+
+// managedByController is the value of the label that the EndpointSlice controller gives its objects.
+const managedByController = "endpointslice-controller.k8s.io"
 
 // objectAt is the object to look at if an endpoint does not answer. Endpoints need no Pod: they may be programs of a node,
 // as API servers are, and EndpointSlices made by hand lead anywhere.
