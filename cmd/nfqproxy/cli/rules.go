@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -171,7 +172,9 @@ func hostRulesOf(dumps []*iptables.Dump, family iptables.Family) ([]*iptables.Du
 		for _, other := range of[:i] {
 			if !mayShareHost(other, d) {
 				what := family.String()
-				if b := cmp.Or(d.Backend, other.Backend); b != iptables.BackendUnknown {
+				if a, b := other.Written, d.Written; other.Backend != d.Backend && !a.IsZero() && !b.IsZero() {
+					what += fmt.Sprintf(", written at different times (%s and %s)", a.Format(time.DateTime), b.Format(time.DateTime))
+				} else if b := cmp.Or(d.Backend, other.Backend); b != iptables.BackendUnknown {
 					what = fmt.Sprintf("%s for %s", b, family)
 				}
 				return nil, fmt.Errorf("%s and %s are both rules of %s: give the rules of one host at one time, with one file for each back end",
@@ -182,11 +185,16 @@ func hostRulesOf(dumps []*iptables.Dump, family iptables.Family) ([]*iptables.Du
 	return of, nil
 }
 
+// sameTime is how far the dumps of one host may be apart: containers have other time zones than their host.
+const sameTime = 24 * time.Hour
+
 // mayShareHost reports whether two dumps of one family may be the two back ends of one host. Two of a file that show
 // neither are more likely of two hosts.
 func mayShareHost(a, b *iptables.Dump) bool {
 	switch {
 	case a.Host != "" && b.Host != "" && a.Host != b.Host:
+		return false
+	case a.File == b.File && !a.Written.IsZero() && !b.Written.IsZero() && a.Written.Sub(b.Written).Abs() > sameTime:
 		return false
 	case a.Backend == b.Backend:
 		return a.Backend == iptables.BackendUnknown && a.File != b.File

@@ -71,12 +71,12 @@ func bothBackEnds(dumps []*iptables.Dump, s *survey.Survey) []Finding {
 	if s.Nodes[a].Mode != s.Nodes[b].Mode {
 		return []Finding{{
 			Code: TwoBackEnds, Text: text,
-			Do: "find out which mode kube-proxy uses now (its log, or --proxy-mode); kube-proxy --cleanup removes the rules of all modes, and a restart writes those of the current one",
+			Do: "if the rules are of two hosts, give those of one; else find out which mode kube-proxy uses now (its log, or --proxy-mode); kube-proxy --cleanup removes the rules of all modes, and a restart writes those of the current one",
 		}}
 	}
 	return []Finding{{
 		Code: TwoBackEnds, Text: text,
-		Do: "find out which iptables kube-proxy uses now (its log, or iptables --version in its container), and remove the KUBE-* chains of the other back end, or restart the node",
+		Do: "if the rules are of two hosts, give those of one; else find out which iptables kube-proxy uses now (its log, or iptables --version in its container), and remove the KUBE-* chains of the other back end, or restart the node",
 	}}
 }
 

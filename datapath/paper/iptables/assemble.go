@@ -166,7 +166,7 @@ func (as *assembly) copies(of *assembly) bool {
 
 // finish makes the dump: rules with matches and targets, and a listing if rules may be missing.
 func (a *assembler) finish(as *assembly, g *gatherer) {
-	d := &Dump{Family: cmp.Or(as.family, a.options.Family, IPv4), Backend: as.backend, Host: as.host, Title: cmp.Or(as.title, as.host)}
+	d := &Dump{Family: cmp.Or(as.family, a.options.Family, IPv4), Backend: as.backend, Written: as.written, Host: as.host, Title: cmp.Or(as.title, as.host)}
 	a.in.Dumps = append(a.in.Dumps, d)
 	listing := &Listing{open: make(map[tableChain]bool), empty: make(map[string]bool)}
 	l := lister{dump: &Dump{Listing: listing}, noted: make(map[string]bool), chains: make(map[tableChain]bool)}

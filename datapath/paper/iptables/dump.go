@@ -14,6 +14,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
 )
@@ -30,6 +31,8 @@ type Dump struct {
 	Unterminated bool
 	// Backend is where the kernel has the rules, as far as the text shows it.
 	Backend Backend
+	// Written is the time in the first line of iptables-save, by the clock of its host; zero: there is none.
+	Written time.Time
 	// LegacyToo is set if iptables-save warns of rules in the other back end, iptables-legacy, which the text does not have.
 	LegacyToo bool
 	// Host is the host of the prompt or command line above; empty: there is none.

@@ -3,6 +3,7 @@ package iptables
 import (
 	"cmp"
 	"slices"
+	"time"
 )
 
 // origin is the program that printed some rules, as far as a text shows it.
@@ -10,6 +11,7 @@ type origin struct {
 	family  Family
 	backend Backend
 	header  bool // a header of iptables-save names the program
+	written time.Time
 	// host is the one that a prompt names; empty: none does.
 	host string
 	// title is the line above that names a host or a file. Two of them may be of one host.
@@ -34,7 +36,7 @@ func (o origin) agrees(with origin) bool {
 func (o origin) and(with origin) origin {
 	return origin{
 		family: cmp.Or(o.family, with.family), backend: cmp.Or(o.backend, with.backend), header: o.header || with.header,
-		host: cmp.Or(o.host, with.host), title: cmp.Or(o.title, with.title),
+		written: cmp.Or(o.written, with.written), host: cmp.Or(o.host, with.host), title: cmp.Or(o.title, with.title),
 	}
 }
 
@@ -96,7 +98,7 @@ func (g *gatherer) add(s *statement) {
 	case opTitle:
 		g.begin(origin{host: g.origin.host, title: s.text}, nil)
 	case opHeader:
-		g.begin(origin{family: s.family, backend: s.backend, header: true, host: g.origin.host, title: g.origin.title}, nil)
+		g.begin(origin{family: s.family, backend: s.backend, header: true, written: s.written, host: g.origin.host, title: g.origin.title}, nil)
 	case opPrint:
 		g.begin(g.originOf(s), s)
 	case opIncompatible:

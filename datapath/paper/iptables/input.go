@@ -156,7 +156,7 @@ func readSaved(text string, options Options) (*Input, error) {
 		}
 	}
 	if len(heads) > 0 {
-		d.Backend = heads[0].backend
+		d.Backend, d.Written = heads[0].backend, heads[0].written
 	}
 	return &Input{Dumps: []*Dump{d}, Notes: d.Notes}, nil
 }

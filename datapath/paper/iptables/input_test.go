@@ -486,7 +486,7 @@ func TestReadInputOfDumps(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 			continue
 		}
-		want.Backend = in.Dumps[0].Backend
+		want.Backend, want.Written = in.Dumps[0].Backend, in.Dumps[0].Written
 		if !reflect.DeepEqual(in.Dumps[0], want) || len(in.Notes) > len(want.Notes) {
 			t.Errorf("%s: read otherwise, %v", file, in.Notes)
 		}

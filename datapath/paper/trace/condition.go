@@ -11,7 +11,7 @@ func (t *Trace) addConditions(m *netfilter.Machine, q *Question, start *netfilte
 	if other := m.Reversed(); other != nil && q.Rand == nil {
 		if here, there := outcomes(m, q, start, q.Packet), outcomes(other, q, start, q.Packet); here != there {
 			t.Assuming = append(t.Assuming, "rules of one priority at a hook come in the order of the files")
-			t.Conditions = append(t.Conditions, "rules of several files are at the same hooks, and the kernel runs those of one priority in the order in which their tables were made, which files do not show: in the other order, the packet ends otherwise (give the files in the other order)")
+			t.Conditions = append(t.Conditions, "rules of several files are at the same hooks, and the kernel runs those of one priority in the order in which their tables were made, which files do not show: in the other order, the packet ends otherwise (give the files in the other order; if they are of two hosts, those of one)")
 		}
 	}
 	for _, w := range ways {
