@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/iptables"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/nftables"
@@ -25,7 +27,21 @@ func looksLikeRuleset(begin string) bool {
 func readRuleset(name string, in io.Reader) (*nftables.Ruleset, error) {
 	ruleset, err := nftables.ReadExcerpt(name, in, iptables.UncoverRuleset)
 	if fault := (*nftables.Error)(nil); errors.As(err, &fault) {
+		if strings.HasPrefix(fault.Problem(), "the end of the file") {
+			return nil, fmt.Errorf("line %d: the end of the ruleset is missing (%s): give all of the output of nft list ruleset", fault.Line, fault.Problem())
+		}
 		return nil, fmt.Errorf("line %d, column %d: %s", fault.Line, fault.Column, fault.Problem())
 	}
 	return ruleset, err
 }
+
+// lacksBeginning reports whether a text begins within a table of nftables, whose name is missing.
+func lacksBeginning(begin []byte) bool {
+	inside, table := insideRuleset.FindIndex(begin), tableBegins.FindIndex(begin)
+	return inside != nil && (table == nil || inside[0] < table[0])
+}
+
+var (
+	insideRuleset = regexp.MustCompile(`(?m)^\s*((chain|set|map) \S+ \{|type \w+ hook \w+ priority .*;|elements = \{ .*)$`)
+	tableBegins   = regexp.MustCompile(`\b(table (ip|ip6|inet|arp|bridge|netdev)|add|create) \S+`)
+)

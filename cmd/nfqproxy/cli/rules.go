@@ -98,7 +98,11 @@ func (f *ruleFile) read(family iptables.Family) (*iptables.Input, error) {
 // readInput reads rules of iptables or nftables. Those of nftables are rules of both families.
 func readInput(name string, in io.Reader, family iptables.Family) (*iptables.Input, error) {
 	text := sized{bufio.NewReaderSize(in, 1<<16), in}
-	if begin, _ := text.Peek(1 << 16); !looksLikeRuleset(string(begin)) {
+	begin, _ := text.Peek(peeked)
+	if lacksBeginning(begin) {
+		return nil, errors.New("the beginning of the ruleset is missing, with the name of its table: give all of the output of nft list ruleset")
+	}
+	if !looksLikeRuleset(string(begin)) {
 		return iptables.ReadInput(text, iptables.Options{Family: family})
 	}
 	ruleset, err := readRuleset(name, text)
