@@ -273,9 +273,13 @@ func sliced(svc *corev1.Service, port *corev1.ServicePort, family string, found 
 	object := objectOf(svc)
 	wanted := fmt.Sprintf("%q/%s", port.Name, protocolOf(port.Protocol))
 	var families, ports, states []string
-	withPort := false
+	withPort, ignored := false, false
 	for _, s := range found {
 		if len(s.Endpoints) == 0 {
+			continue
+		}
+		if _, headless := s.Labels[corev1.IsHeadlessService]; headless && svc.Spec.ClusterIP != corev1.ClusterIPNone {
+			ignored = true
 			continue
 		}
 		if families = append(families, string(s.AddressType)); family != "" && string(s.AddressType) != family {
@@ -284,8 +288,11 @@ func sliced(svc *corev1.Service, port *corev1.ServicePort, family string, found 
 		has := false
 		for _, p := range s.Ports {
 			text := fmt.Sprintf("%q/%s", deref(p.Name), protocolOf(corev1.Protocol(deref(p.Protocol))))
+			if p.Port == nil {
+				text += " without a number"
+			}
 			ports = append(ports, text)
-			has = has || text == wanted && p.Port != nil
+			has = has || text == wanted
 		}
 		if !has {
 			continue
@@ -301,6 +308,11 @@ func sliced(svc *corev1.Service, port *corev1.ServicePort, family string, found 
 	}
 	slices.Sort(families)
 	switch {
+	case len(families) == 0 && ignored:
+		return false, Finding{
+			Code: NoEndpoints, Object: object, Text: fmt.Sprintf("the EndpointSlices of %s have the label %s: service proxies ignore them", object, corev1.IsHeadlessService),
+			Do: "remove the label from the EndpointSlices: it is for those of headless Services",
+		}
 	case len(families) == 0:
 		return false, Finding{
 			Code: NoEndpoints, Object: object, Text: fmt.Sprintf("the EndpointSlices of %s have no endpoints", object),

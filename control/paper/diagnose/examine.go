@@ -72,7 +72,13 @@ func (e *examination) service(svc *corev1.Service) {
 			e.add(*f)
 		}
 	}
-	if servicetable.Unserved(svc) != "" && !headless {
+	if why := servicetable.Unserved(svc); why != "" && !headless {
+		if other, ok := svc.Labels[labelProxyName]; ok {
+			e.add(Finding{
+				Code: OtherProgram, Object: objectOf(svc), Field: "metadata.labels", Text: fmt.Sprintf("kube-proxy does not serve %s: %s", objectOf(svc), why),
+				Do: fmt.Sprintf("check that the service proxy %q runs on the nodes, or remove the label", other),
+			})
+		}
 		return
 	}
 	for i := range svc.Spec.Ports {
@@ -316,7 +322,13 @@ func (e *examination) inCIDRs(svc *corev1.Service) {
 	cidrs := e.objects.Context.ServiceCIDRs
 	for _, text := range svc.Spec.ClusterIPs {
 		a, err := kubeaddr.Parse(text)
-		if err != nil || len(cidrs) == 0 {
+		if err != nil {
+			continue
+		}
+		if f := e.podNetwork(svc, a); f != nil {
+			e.add(*f)
+		}
+		if len(cidrs) == 0 {
 			continue
 		}
 		var family []string // those of the address's family
@@ -336,6 +348,24 @@ func (e *examination) inCIDRs(svc *corev1.Service) {
 			})
 		}
 	}
+}
+
+// podNetwork is the finding of a cluster IP that a Pod has, or may get; nil: none.
+func (e *examination) podNetwork(svc *corev1.Service, a netip.Addr) *Finding {
+	f := &Finding{Code: OutsideCIDR, Object: objectOf(svc), Field: "spec.clusterIPs", Do: "delete and recreate the Service with an address that is in no network of Pods or Nodes"}
+	if p := e.owners[a]; p != nil {
+		f.Text = fmt.Sprintf("the cluster IP %s of %s is the address of Pod %s: what is sent to the Pod at a port of the Service goes to the Service", a, objectOf(svc), nameOf(p))
+		return f
+	}
+	for _, n := range e.objects.Nodes {
+		for _, text := range n.Spec.PodCIDRs {
+			if p, err := kubeaddr.ParsePrefix(text); err == nil && p.Contains(a) {
+				f.Text = fmt.Sprintf("the cluster IP %s of %s is in the pod CIDR %s of node %s: a Pod may get it", a, objectOf(svc), text, n.Name)
+				return f
+			}
+		}
+	}
+	return nil
 }
 
 // mode checks the mode of kube-proxy.

@@ -31,6 +31,13 @@ func (w *inquiry) judge(p *decision.Packet, d *decision.Decision) {
 			}
 			return
 		}
+		if d.Reason == decision.NoEndpoints && !w.isLocal(d) {
+			w.cause(Finding{
+				Code: NoEndpoints, Object: objectOf(w.to.service), Text: fmt.Sprintf("no endpoint of %s can be used, and the objects do not show why", objectOf(w.to.service)),
+				Do: "check the addresses and conditions in its EndpointSlices",
+			})
+			return
+		}
 		w.cause(w.noLocal(d))
 	case decision.NoLocalEndpoints:
 		w.cause(w.noLocal(d))
@@ -167,7 +174,7 @@ func (w *inquiry) endpoints(p *decision.Packet, d *decision.Decision) {
 
 // endpoint is why an endpoint will not answer; nil: there is no reason to expect that.
 func (w *inquiry) endpoint(ep *decision.Endpoint, protocol decision.Protocol) *Finding {
-	if svc := w.clusterIPs[ep.AddrPort.Addr()]; svc != nil {
+	if svc := w.clusterIPs[ep.AddrPort.Addr()]; svc != nil && w.owners[ep.AddrPort.Addr()] == nil {
 		return &Finding{
 			Code: EndpointIsClusterIP, Object: objectOf(w.to.service),
 			Text: fmt.Sprintf("the endpoint %s is the cluster IP of %s: packets are translated once, and no host has that address", ep.AddrPort, objectOf(svc)),
@@ -333,13 +340,25 @@ func declaresAll(p *corev1.Pod) bool {
 	return len(list) > 0 && !slices.ContainsFunc(list, func(c *corev1.Container) bool { return len(c.Ports) == 0 })
 }
 
+// policyField is the field with the traffic policy that a decision goes by.
+func policyField(d *decision.Decision) string {
+	if d.Entry == decision.EntryClusterIP {
+		return "internalTrafficPolicy"
+	}
+	return "externalTrafficPolicy"
+}
+
+// isLocal reports whether that policy is Local.
+func (w *inquiry) isLocal(d *decision.Decision) bool {
+	if policyField(d) == "internalTrafficPolicy" {
+		return deref(w.to.service.Spec.InternalTrafficPolicy) == corev1.ServiceInternalTrafficPolicyLocal
+	}
+	return w.to.service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
 // noLocal is about a node without endpoints under a policy Local.
 func (w *inquiry) noLocal(d *decision.Decision) Finding {
-	svc := w.to.service
-	field := "externalTrafficPolicy"
-	if d.Entry == decision.EntryClusterIP {
-		field = "internalTrafficPolicy"
-	}
+	svc, field := w.to.service, policyField(d)
 	var elsewhere []string
 	for i := range d.ServicePort.Endpoints {
 		if n := d.ServicePort.Endpoints[i].NodeName; n != "" && n != w.answer.Node {

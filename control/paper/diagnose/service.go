@@ -15,6 +15,9 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
+// labelProxyName gives a Service to another service proxy than kube-proxy.
+const labelProxyName = "service.kubernetes.io/service-proxy-name"
+
 // service answers a question about a Service.
 func (w *inquiry) service() error {
 	svc := w.to.service
@@ -27,7 +30,13 @@ func (w *inquiry) service() error {
 		return nil
 	}
 	if why := servicetable.Unserved(svc); why != "" && svc.Spec.ClusterIP != corev1.ClusterIPNone {
-		w.cause(Finding{Code: NotServed, Object: objectOf(svc), Text: fmt.Sprintf("no service proxy serves %s: %s", objectOf(svc), why), Do: "use a Service with a cluster IP"})
+		f := Finding{Code: NotServed, Object: objectOf(svc), Text: fmt.Sprintf("no service proxy serves %s: %s", objectOf(svc), why), Do: "use a Service with a cluster IP"}
+		if other, ok := svc.Labels[labelProxyName]; ok {
+			f.Text, f.Field = fmt.Sprintf("kube-proxy does not serve %s: %s", objectOf(svc), why), "metadata.labels"
+			f.Do = fmt.Sprintf("check that the service proxy %q runs on the nodes, or remove the label", other)
+			w.answer.Unless = fmt.Sprintf("the service proxy %q serves it, which objects do not show", other)
+		}
+		w.cause(f)
 		return nil
 	}
 	if done, err := w.findPort(); done || err != nil {
