@@ -245,6 +245,24 @@ func (l *loader) file(name string, data []byte) {
 		l.errs = append(l.errs, &Error{File: name, Item: -1, Err: err})
 		return
 	}
+	before := l.checkpoint()
+	if l.documents(name, data); len(l.errs) == before.errs {
+		return
+	}
+	plain, ok := uncover(data)
+	if !ok {
+		return
+	}
+	faults := slices.Clone(l.errs[before.errs:])
+	l.back(before, Place{File: name})
+	l.objects.Notes = append(slices.Clip(l.objects.Notes), name+" is read without what stands around the objects, such as signs of quotes or prompts")
+	if l.documents(name, plain); len(l.errs) > before.errs && len(l.errs)-before.errs >= len(faults) {
+		l.errs = append(l.errs[:before.errs], faults...)
+	}
+}
+
+// documents takes the documents of a file.
+func (l *loader) documents(name string, data []byte) {
 	i := -1
 	for d := range parse(name, data, l.large) {
 		i++
@@ -377,10 +395,10 @@ func (l *loader) checkpoint() checkpoint {
 	return m
 }
 
-// back makes the loader forget what it took since.
+// back makes the loader forget what it took since, of a document or, without its number, of a file.
 func (l *loader) back(to checkpoint, document Place) {
 	maps.DeleteFunc(l.defined, func(_ string, at Place) bool {
-		return at.File == document.File && at.Document == document.Document
+		return at.File == document.File && (document.Document == 0 || at.Document == document.Document)
 	})
 	*l.objects, l.errs, l.unknown = to.objects, l.errs[:to.errs], to.unknown
 }
