@@ -72,13 +72,7 @@ func (e *examination) service(svc *corev1.Service) {
 			e.add(*f)
 		}
 	}
-	if why := servicetable.Unserved(svc); why != "" && !headless {
-		if other, ok := svc.Labels[labelProxyName]; ok {
-			e.add(Finding{
-				Code: OtherProgram, Object: objectOf(svc), Field: "metadata.labels", Text: fmt.Sprintf("kube-proxy does not serve %s: %s", objectOf(svc), why),
-				Do: fmt.Sprintf("check that the service proxy %q runs on the nodes, or remove the label", other),
-			})
-		}
+	if servicetable.Unserved(svc) != "" && !headless {
 		return
 	}
 	for i := range svc.Spec.Ports {
