@@ -19,7 +19,7 @@ var (
 	// nested is a line of an object in YAML that is not its first.
 	nested = regexp.MustCompile(`^[ \t]+(- )?[A-Za-z][\w./-]*:( |$)`)
 	// colour is what sets the colours of a terminal.
-	colour = regexp.MustCompile(`\x1b\[[0-9;]*[A-Za-z]`)
+	colour = regexp.MustCompile(`[\x0e-\x1f]\[[0-9;]*[A-Za-z]`)
 	// curly are quotes of word processors around a whole value.
 	curly      = regexp.MustCompile(`(?m)(:\s+|-\s+)[“”]([^“”\n]*)[“”][ \t]*$`)
 	characters = strings.NewReplacer("\u00a0", " ", "\u202f", " ", "\u200b", "", "\ufeff", "", "\r\n", "\n")
