@@ -156,6 +156,13 @@ func (e *examination) policies(svc *corev1.Service, s *decision.ServicePort) {
 		if few != nil {
 			e.add(*few)
 		}
+		if onNoNode(s) {
+			e.add(Finding{
+				Code: NoLocalEndpoints, Object: objectOf(svc), Field: "spec." + field,
+				Text: fmt.Sprintf("%s of %s is Local, and its EndpointSlices do not say on which node an endpoint is: all nodes drop its packets", field, objectOf(svc)),
+				Do:   "set nodeName of each endpoint in the EndpointSlices, or spec." + field + " to Cluster",
+			})
+		}
 		without := slices.DeleteFunc(slices.Clone(e.nodes.names), func(n string) bool { return has[n] })
 		if few == nil && len(without) > 0 && len(without) < len(e.nodes.names) {
 			e.add(Finding{

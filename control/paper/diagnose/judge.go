@@ -117,9 +117,19 @@ func (w *inquiry) problem(pod *corev1.Pod, at netip.AddrPort, protocol decision.
 	return declared()
 }
 
-// policy is why network policies would drop the connection to an endpoint; nil: the objects show no reason.
-// Without a source it is about all sources.
+// policy is policyAt, and says it if the policies allow the port of the Service instead of that of the Pod.
 func (w *inquiry) policy(pod *corev1.Pod, at netip.AddrPort, protocol decision.Protocol) *Finding {
+	f := w.policyAt(pod, at, protocol)
+	if f != nil && w.port != nil && uint16(w.port.Port) != at.Port() && w.policyAt(pod, netip.AddrPortFrom(at.Addr(), uint16(w.port.Port)), protocol) == nil {
+		f.Text += fmt.Sprintf("; it allows port %d, which is that of the Service: policies see the port of the Pod", w.port.Port)
+		f.Do = fmt.Sprintf("allow port %d in the policy", at.Port())
+	}
+	return f
+}
+
+// policyAt is why network policies would drop the connection to an endpoint; nil: the objects show no reason.
+// Without a source it is about all sources.
+func (w *inquiry) policyAt(pod *corev1.Pod, at netip.AddrPort, protocol decision.Protocol) *Finding {
 	switch {
 	case w.from != nil:
 		sent, last := w.hops[0].packet, w.hops[len(w.hops)-1].packet
@@ -157,6 +167,9 @@ func (w *inquiry) endpoints(p *decision.Packet, d *decision.Decision) {
 		}
 		if e.Problem != nil {
 			problems = append(problems, *e.Problem)
+		} else if f := w.masked(&ep, d); f != nil && !w.answer.Has(*f) {
+			w.note(*f)
+			w.answer.Unless = "the network plugin applies policies to masqueraded packets"
 		}
 		w.answer.Endpoints = append(w.answer.Endpoints, e)
 	}
@@ -229,6 +242,22 @@ func (w *inquiry) moved(p *corev1.Pod, a netip.Addr) bool {
 
 // managedByController is the value of the label that the EndpointSlice controller gives its objects.
 const managedByController = "endpointslice-controller.k8s.io"
+
+// masked is the note about an endpoint on another node whose policies do not allow the address of the node that masquerades; nil:
+// there is none. What policies mean for such packets depends on the network plugin.
+func (w *inquiry) masked(ep *decision.Endpoint, d *decision.Decision) *Finding {
+	pod := w.owners[ep.AddrPort.Addr()]
+	source, ok := decision.AddressOf(w.nodes.addresses[w.answer.Node], d.ServicePort.Family)
+	if !ok || pod == nil || !w.answer.Record.Masquerade || w.from.node != "" || pod.Spec.NodeName == w.answer.Node {
+		return nil
+	}
+	f := w.forbidsIngress(&connection{source: source, destination: ep.AddrPort, to: pod, protocol: d.ServicePort.Protocol})
+	if f != nil {
+		f.Code, f.Text = Depends, fmt.Sprintf("the endpoint sees %s as the source, an address of %s: %s", source, w.answer.Node, f.Text)
+		f.Do = "allow the addresses of the nodes, or use externalTrafficPolicy Local, with which the endpoint sees the client's address"
+	}
+	return f
+}
 
 // objectAt is the object to look at if an endpoint does not answer. Endpoints need no Pod: they may be programs of a node,
 // as API servers are, and EndpointSlices made by hand lead anywhere.
@@ -340,6 +369,20 @@ func declaresAll(p *corev1.Pod) bool {
 	return len(list) > 0 && !slices.ContainsFunc(list, func(c *corev1.Container) bool { return len(c.Ports) == 0 })
 }
 
+// onNoNode reports whether the service port has endpoints that can be used, and none with the name of a node.
+func onNoNode(s *decision.ServicePort) bool {
+	ready := 0
+	for i := range s.Endpoints {
+		if s.Endpoints[i].NodeName != "" {
+			return false
+		}
+		if s.Endpoints[i].Ready {
+			ready++
+		}
+	}
+	return ready > 0
+}
+
 // policyField is the field with the traffic policy that a decision goes by.
 func policyField(d *decision.Decision) string {
 	if d.Entry == decision.EntryClusterIP {
@@ -374,8 +417,12 @@ func (w *inquiry) noLocal(d *decision.Decision) Finding {
 		Text: fmt.Sprintf("%s of %s is Local, and %s has no endpoint for it that gets new flows", field, objectOf(svc), node),
 		Do:   fmt.Sprintf("set spec.%s to Cluster, or run one of its Pods on each node that gets packets", field),
 	}
-	if len(elsewhere) > 0 {
+	switch {
+	case len(elsewhere) > 0:
 		f.Text += "; there are some on " + nearest.Few(elsewhere)
+	case onNoNode(d.ServicePort):
+		f.Text += "; its EndpointSlices do not say on which node an endpoint is"
+		f.Do = "set nodeName of each endpoint in the EndpointSlices, or spec." + field + " to Cluster"
 	}
 	return f
 }
