@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ func readIPVS(stderr io.Writer, name string) (*ipvs.State, error) {
 	defer file.Close()
 	s, err := readPasted(file, ipvs.Read, ipvs.IsLine)
 	if err != nil {
-		return nil, fmt.Errorf("--ipvs %s: %w", name, err)
+		return nil, fmt.Errorf("--ipvs %w", cmp.Or(foreignFile([]string{name}, "--ipvs"), fmt.Errorf("%s: %w", name, err)))
 	}
 	if n := len(s.Excerpt); n > 0 {
 		note(stderr, fmt.Sprintf("%s is part of a listing: real servers of %s may be missing, and other virtual servers", name, strings.Join(s.Excerpt, ", ")))
@@ -86,8 +87,11 @@ func (f *doctorFlags) ofEntries(ctx context.Context, stdin io.Reader, stderr io.
 	}
 	defer file.Close()
 	entries, err := readPasted(file, conntracklist.Read, conntracklist.IsLine)
+	if err == nil && len(entries) == 0 {
+		err = errors.New("no connection entries: give the output of conntrack -L, as root")
+	}
 	if err != nil {
-		return nil, fmt.Errorf("--conntrack %s: %w", f.node.conntrack, err)
+		return nil, fmt.Errorf("--conntrack %w", cmp.Or(foreignFile([]string{f.node.conntrack}, "--conntrack"), fmt.Errorf("%s: %w", f.node.conntrack, err)))
 	}
 	objects, err := f.read(ctx, stdin, stderr)
 	if err != nil {

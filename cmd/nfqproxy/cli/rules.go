@@ -103,7 +103,12 @@ func readInput(name string, in io.Reader, family iptables.Family) (*iptables.Inp
 		return nil, errors.New("the beginning of the ruleset is missing, with the name of its table: give all of the output of nft list ruleset")
 	}
 	if !looksLikeRuleset(string(begin)) {
-		return iptables.ReadInput(text, iptables.Options{Family: family})
+		what := foreign(string(begin), "--rules")
+		input, err := iptables.ReadInput(text, iptables.Options{Family: family})
+		if err != nil && what != "" {
+			return nil, errors.New(what)
+		}
+		return input, err
 	}
 	ruleset, err := readRuleset(name, text)
 	if err != nil {

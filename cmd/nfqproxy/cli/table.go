@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -47,10 +48,13 @@ func (f *tableFlags) addOptional(flags *pflag.FlagSet) {
 // read reads the objects from the files.
 func (f *tableFlags) read(stdin io.Reader) (*manifest.Objects, error) {
 	objects, err := labfile.LoadOnce(stdin, f.objects, lab.Validate)
-	if err == nil && len(objects.Services) == 0 {
-		err = noServices(f.objects, objects)
+	if err != nil {
+		return nil, cmp.Or(foreignFile(f.objects, "--objects"), err)
 	}
-	return objects, err
+	if len(objects.Services) == 0 {
+		return objects, noServices(f.objects, objects)
+	}
+	return objects, nil
 }
 
 // readComplete is read, and completes the objects with what manifests lack.
