@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -39,7 +40,7 @@ func (f *hostFlags) load(h *netfilter.Host) (*netfilter.Host, error) {
 		err = h.Read(file)
 		_ = file.Close()
 		if err != nil {
-			return nil, fmt.Errorf("--host %s: %w", name, err)
+			return nil, fmt.Errorf("--host %w", cmp.Or(foreignFile([]string{name}, "--host"), fmt.Errorf("%s: %w", name, err)))
 		}
 	}
 	for _, text := range f.addresses {

@@ -273,7 +273,7 @@ func sliced(svc *corev1.Service, port *corev1.ServicePort, family string, found 
 	object := objectOf(svc)
 	wanted := fmt.Sprintf("%q/%s", port.Name, protocolOf(port.Protocol))
 	var families, ports, states []string
-	withPort, ignored := false, false
+	withPort, ignored, leaving := false, false, true
 	for _, s := range found {
 		if len(s.Endpoints) == 0 {
 			continue
@@ -304,6 +304,7 @@ func sliced(svc *corev1.Service, port *corev1.ServicePort, family string, found 
 				return true, cause
 			}
 			states = append(states, strings.Join(e.Addresses, ", "))
+			leaving = leaving && deref(e.Conditions.Terminating)
 		}
 	}
 	slices.Sort(families)
@@ -334,6 +335,12 @@ func sliced(svc *corev1.Service, port *corev1.ServicePort, family string, found 
 			Code: SliceWithoutPort, Object: object, Field: "spec.ports.name",
 			Text: fmt.Sprintf("the EndpointSlices of %s have no port %s, which the Service has; they have %s", object, wanted, nearest.Few(ports)),
 			Do:   "give the port the same name and protocol in the Service and its EndpointSlices",
+		}
+	}
+	if leaving {
+		return false, Finding{
+			Code: PodsNotReady, Object: object, Text: fmt.Sprintf("all endpoints of %s are terminating, and do not serve any more: %s", object, nearest.Few(states)),
+			Do: "check why no new Pods are started in their place",
 		}
 	}
 	return false, Finding{

@@ -180,9 +180,17 @@ func (w *inquiry) endpoints(p *decision.Packet, d *decision.Decision) {
 	default:
 		w.answer.Notes = append(w.answer.Notes, Finding{
 			Code: problems[0].Code, Object: problems[0].Object, Field: problems[0].Field,
-			Text: fmt.Sprintf("%d of %d endpoints will not answer: %s", len(problems), len(usable), problems[0].Text), Do: problems[0].Do,
+			Text: fmt.Sprintf("%d of %d endpoints will not answer: %s", len(problems), len(usable), problems[0].Text), Do: doForSome(&problems[0]),
 		})
 	}
+}
+
+// doForSome is what to do if the problem is not one of all endpoints.
+func doForSome(f *Finding) string {
+	if f.Code == OtherPort || f.Code == NoListener {
+		return "if the Pod is one of another program, narrow the selector of the Service; else have it listen on the port"
+	}
+	return f.Do
 }
 
 // endpoint is why an endpoint will not answer; nil: there is no reason to expect that.
