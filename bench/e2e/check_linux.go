@@ -320,7 +320,7 @@ func (c *checker) kill(ctx context.Context) error {
 		return err
 	}
 	for i := range c.Nodes {
-		if err := c.onNode(ctx, i+1, "sh", "-c", "kill -KILL $(pidof "+proxies[c.Proxy].label+")"); err != nil {
+		if err := c.onNode(ctx, i+1, "sh", "-c", "kill -KILL $(pidof "+proxies[c.Proxy].program+")"); err != nil {
 			return err
 		}
 	}

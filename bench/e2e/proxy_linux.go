@@ -17,10 +17,10 @@ const proxyLabel = "service-proxy"
 
 // proxies are the service proxies by the names that users give them.
 // The label is that of their DaemonSet and of their pods, too.
-var proxies = map[string]struct{ label, mode string }{
-	"nfqproxy":            {"nfqproxy", ""},
-	"kube-proxy":          {"kube-proxy", "iptables"},
-	"kube-proxy-nftables": {"kube-proxy", "nftables"},
+var proxies = map[string]struct{ label, program, mode string }{
+	"nfqproxy":            {"nfqproxy", "nfqproxyd", ""},
+	"kube-proxy":          {"kube-proxy", "kube-proxy", "iptables"},
+	"kube-proxy-nftables": {"kube-proxy", "kube-proxy", "nftables"},
 }
 
 func proxyNames() string { return strings.Join(slices.Sorted(maps.Keys(proxies)), ", ") }
