@@ -97,7 +97,7 @@ func (c *checker) experimentInterrupted(ctx context.Context, dir string) error {
 	_ = cmd.Process.Signal(os.Interrupt)
 	rest, _ := io.ReadAll(lines)
 	err = cmd.Wait()
-	if text := begin + string(rest); readErr != nil || err == nil || !strings.Contains(begin, "12 runs in 12 pods") || !strings.Contains(text, " goes on; the same command continues with it\n") {
+	if text := begin + string(rest); readErr != nil || err == nil || !strings.Contains(begin, "12 runs in 12 pods") || !strings.Contains(text, " keeps running; the same command continues with it\n") {
 		return fmt.Errorf("interrupted: %w: %s", errors.Join(readErr, err), text)
 	}
 	out, err := c.own(ctx, args...)

@@ -139,7 +139,7 @@ func (c *checker) relayOverlay(dir string) error {
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf("resources: [%[1]s/overlays/kubeadm]\ncomponents: [%[1]s/components/hubble-relay]\n", manifests)
+	text := fmt.Sprintf("resources: [%[1]s/overlays/kubeadm]\ncomponents: [%[1]s/components/view, %[1]s/components/hubble-relay]\n", manifests)
 	return os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644)
 }
 
