@@ -662,14 +662,14 @@ func isPlainDump(d *Dump, text string) bool {
 				return false
 			}
 		}
-		if restoreCharacters(line) != line || opened(line) || strings.TrimSpace(line) != line || !isContent(line) || isCommandContent(line) {
+		if restoreCharacters(line) != line || opened(line) || strings.TrimSpace(line) != line || !isContent(line) || isCommandContent(line) || strings.HasSuffix(line, "$") { // as cat -A ends a line
 			return false
 		}
 	}
 	for _, t := range d.Tables {
 		if len(t.Chains) < len(BuiltinChains(t.Name)) || slices.ContainsFunc(t.Rules, func(r *Rule) bool {
 			return maskedAt(r.Args()) >= 0 || slices.ContainsFunc(r.Args(), func(w Token) bool {
-				return operations[w.Text] != opRemark || w.is("-t", "--table", "-w", "--wait", "-W", "--wait-interval")
+				return operations[w.Text] != opRemark || !w.Quoted && strings.HasPrefix(w.Text, "#") || w.is("-t", "--table", "-w", "--wait", "-W", "--wait-interval")
 			})
 		}) {
 			return false
