@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nfqproxy/nfqproxy/control/manifest"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
 )
 
@@ -219,5 +220,29 @@ func TestClosedNodePorts(t *testing.T) {
 	found := worth(New(c.objects, config).Examine())
 	if len(found) != 2 || found[0].Code != AllClosed || found[1].Code != AllClosed {
 		t.Errorf("found %+v, want %s for the node ports of two Services", found, AllClosed)
+	}
+}
+
+// TestNoSlicesOfACluster: the objects of an API server are all there, so that a Service without EndpointSlices has none. In files
+// they may be missing.
+func TestNoSlicesOfACluster(t *testing.T) {
+	for _, tt := range []struct {
+		complete bool // as those of files
+		want     Code
+	}{{false, NoSlices}, {true, NotShown}} {
+		c := broken(t)
+		c.objects.EndpointSlices = nil
+		if tt.complete {
+			c.objects.Made = new(manifest.Made)
+		}
+		var of []Code
+		for _, f := range New(c.objects, c.config).Examine() {
+			if f.Object == "Service shop/web" {
+				of = append(of, f.Code)
+			}
+		}
+		if !slices.Contains(of, tt.want) || slices.Contains(of, NoSlices) == slices.Contains(of, NotShown) {
+			t.Errorf("completed %v: %v, want %s", tt.complete, of, tt.want)
+		}
 	}
 }
