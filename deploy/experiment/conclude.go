@@ -141,10 +141,13 @@ func (r *Results) warn(s *Series) {
 				secondsText(s.Relaxation), secondsText(s.Warmup), secondsText(measured), lacks*percent)
 		}
 	}
-	if u := r.Run.Until; u != nil && s.Runs >= u.Max*r.Run.Repeats {
-		i := r.interval(series{s.Algorithm, s.Point}, u.Metric)
-		if half := (Amount{u.Half, u.Relative}); i.Half > half.of(i.Mean) {
-			m := metric(u.Metric)
+	if u := r.Run.Until; u != nil {
+		m, i := metric(u.Metric), r.interval(series{s.Algorithm, s.Point}, u.Metric)
+		half := Amount{u.Half, u.Relative}
+		switch {
+		case i.N == 0:
+			add("%s (until.metric) was not measured in any run, so no seeds were added", m.Title)
+		case s.Runs >= u.Max*r.Run.Repeats && i.Half > half.of(i.Mean):
 			add("after %d seeds (until.max) the interval of %s is %s: wanted ± %s", u.Max, m.Title, m.text(i), half)
 		}
 	}

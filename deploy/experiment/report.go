@@ -18,8 +18,8 @@ import (
 
 // timeline is a chart over time.
 type timeline struct {
-	name, title, y string // the name is of its files
-	of             func(w *traffic.Window) float64
+	name, title, y string                          // the name is of its files
+	of             func(w *traffic.Window) float64 // NaN: not measured
 	// always: it is drawn even if all is 0.
 	always bool
 }
@@ -27,7 +27,7 @@ type timeline struct {
 var timelines = []timeline{
 	{"max_mean", "Open connections: the fullest endpoint in comparison with the mean", "max/mean", func(w *traffic.Window) float64 { return w.MaxOverMean }, true},
 	{"jain", "Open connections: Jain's index", "Jain's index", func(w *traffic.Window) float64 { return w.Jain }, true},
-	{"connect_p99", "Time to the first reply, 99th percentile", "ms", func(w *traffic.Window) float64 { return seconds(w.ConnectP99) * milliseconds }, true},
+	{"connect_p99", "Time to the first reply, 99th percentile", "ms", connectP99, true},
 	{"open", "Open connections in all", "connections", func(w *traffic.Window) float64 { return float64(w.Open) }, true},
 	{"refused", "Refused flows", "% of flows", share(func(w *traffic.Window) int { return w.Refused }), false},
 	{"unanswered", "Unanswered flows", "% of flows", share(func(w *traffic.Window) int { return w.Unanswered }), false},
@@ -37,6 +37,14 @@ var timelines = []timeline{
 
 func share(count func(*traffic.Window) int) func(*traffic.Window) float64 {
 	return func(w *traffic.Window) float64 { return percent * float64(count(w)) / float64(max(w.Flows, 1)) }
+}
+
+// connectP99 is in milliseconds; NaN without a reply in the window.
+func connectP99(w *traffic.Window) float64 {
+	if w.ConnectP99 == traffic.NoReply {
+		return math.NaN()
+	}
+	return seconds(w.ConnectP99) * milliseconds
 }
 
 // bars are the metrics that are drawn as bars, if they differ from 0.
@@ -238,12 +246,19 @@ func (r *Results) lines(of func(*traffic.Window) float64) (all []chart.Series, z
 			var values []float64
 			end := time.Duration(0)
 			for _, c := range r.Cells {
-				if c.Algorithm == a && i < len(c.Windows) {
-					values, end = append(values, of(&c.Windows[i])), c.Windows[i].End
+				if c.Algorithm != a || i >= len(c.Windows) {
+					continue
+				}
+				end = c.Windows[i].End
+				if v := of(&c.Windows[i]); !math.IsNaN(v) {
+					values = append(values, v)
 				}
 			}
-			if len(values) == 0 {
+			if end == 0 {
 				break
+			}
+			if len(values) == 0 {
+				continue
 			}
 			v := stats.Confidence(values)
 			zero = zero && v.Mean == 0

@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/nfqproxy/nfqproxy/datapath/paper/stats"
+	"github.com/nfqproxy/nfqproxy/datapath/paper/traffic"
 )
 
 // Results are those of a run.
@@ -218,7 +219,7 @@ func (r *Results) windows() *frame {
 		for i := range c.Windows {
 			w := &c.Windows[i]
 			row := append(c.values(), w.End.Seconds(), w.Flows, w.Refused, w.Unanswered, w.Broken, w.Open,
-				w.MaxOverMean, w.Jain, w.FlowsMaxOverMean, w.FlowsJain, seconds(w.ConnectP50), seconds(w.ConnectP99))
+				w.MaxOverMean, w.Jain, w.FlowsMaxOverMean, w.FlowsJain, connectTime(w.ConnectP50), connectTime(w.ConnectP99))
 			if scaled {
 				row = append(row, w.Endpoints)
 			}
@@ -228,9 +229,17 @@ func (r *Results) windows() *frame {
 	return f
 }
 
+// connectTime is a window's percentile in seconds, or nil without a reply.
+func connectTime(nanoseconds int64) any {
+	if nanoseconds == traffic.NoReply {
+		return nil
+	}
+	return seconds(nanoseconds)
+}
+
 var windowColumns = []column{
 	{"end", numberColumn}, {"flows", countColumn}, {"refused", countColumn}, {"unanswered", countColumn}, {"broken", countColumn}, {"open", countColumn},
-	{"max_mean", numberColumn}, {"jain", numberColumn}, {"flows_max_mean", numberColumn}, {"flows_jain", numberColumn}, {"connect_p50", numberColumn}, {"connect_p99", numberColumn},
+	{"max_mean", numberColumn}, {"jain", numberColumn}, {"flows_max_mean", numberColumn}, {"flows_jain", numberColumn}, {"connect_p50", measuredColumn}, {"connect_p99", measuredColumn},
 }
 
 // ChangesCSV has a row for each change of a set of endpoints in each cell.

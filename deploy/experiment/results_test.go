@@ -7,10 +7,8 @@ import (
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
 )
 
-// TestNoReply: a run in which no flow gets a reply has no times, and not times of 0.
-func TestNoReply(t *testing.T) {
-	t.Parallel()
-	const stuck = `apiVersion: nfqproxy.io/v1alpha1
+// stuck is an experiment in which no endpoint ever replies.
+const stuck = `apiVersion: nfqproxy.io/v1alpha1
 kind: Experiment
 metadata: {name: stuck}
 cluster: {nodes: 1, services: [{name: web, endpoints: 2}]}
@@ -23,6 +21,20 @@ algorithms: [random]
 seeds: 2
 columns: [connect_p99, response_mean]
 `
+
+// TestUntilNothing: a metric that no run has adds no seeds, and the results say why.
+func TestUntilNothing(t *testing.T) {
+	t.Parallel()
+	results, _ := run(t, parse(t, stuck+"until: {metric: connect_p99, half: 1%, max: 9}\n"))
+	const want = "random: p99 ms (until.metric) was not measured in any run, so no seeds were added"
+	if text := results.Text(); len(results.Cells) != 2 || !strings.Contains(text, want) {
+		t.Errorf("%d runs, and the table lacks %q:\n%s", len(results.Cells), want, text)
+	}
+}
+
+// TestNoReply: a run in which no flow gets a reply has no times, and not times of 0.
+func TestNoReply(t *testing.T) {
+	t.Parallel()
 	results, dir := run(t, parse(t, stuck))
 	text := results.Text()
 	for _, want := range []string{"random          -                 -", "random: in 2 of 2 runs no flow after the warm-up gets a reply", "random: in 2 of 2 runs no work"} {
@@ -32,6 +44,9 @@ columns: [connect_p99, response_mean]
 	}
 	if runs := readFile(t, dir, experiment.FileRuns); !strings.Contains(runs, ",,,,,,") {
 		t.Errorf("the runs have times:\n%s", runs)
+	}
+	if windows := readFile(t, dir, experiment.FileWindows); !strings.Contains(windows, ",,\n") || strings.Contains(windows, ",0,0\n") {
+		t.Errorf("the windows have times:\n%s", windows)
 	}
 	if page := readFile(t, dir, experiment.FileReport); strings.Contains(page, "NaN") {
 		t.Error("the report has NaN")

@@ -66,7 +66,7 @@ type Window struct {
 	Endpoints int `json:",omitempty"`
 	// FlowsMaxOverMean and FlowsJain are about the flows in the window.
 	FlowsMaxOverMean, FlowsJain float64
-	// ConnectP50 and ConnectP99 are percentiles of the times to the first reply, in nanoseconds.
+	// ConnectP50 and ConnectP99 are percentiles of the times to the first reply, in nanoseconds; [NoReply]: there was none after the warm-up.
 	ConnectP50, ConnectP99 int64
 }
 
@@ -169,8 +169,14 @@ func (r *Result) Finish(warmup time.Duration, waited, all int) {
 	r.Open, r.MaxOverMean, r.Jain = stats.Mean(open), stats.Mean(maxOverMean), stats.Mean(jain)
 }
 
+// NoReply stands for a percentile of no times.
+const NoReply = -1
+
 // SetConnects sets the percentiles of the times to the first reply, and removes the times.
 func (w *Window) SetConnects(times *stats.Times) {
-	w.ConnectP50, w.ConnectP99 = times.Percentile(500), times.Percentile(990)
+	w.ConnectP50, w.ConnectP99 = NoReply, NoReply
+	if times.N() > 0 {
+		w.ConnectP50, w.ConnectP99 = times.Percentile(500), times.Percentile(990)
+	}
 	times.Reset()
 }
