@@ -309,10 +309,13 @@ func injectFilter(ns *netns.Namespace) (func(context.Context) error, error) {
 	}, err
 }
 
-// injectEntry makes a connection entry of UDP.
+// injectEntry makes a connection entry of UDP. It replaces one that the client's own packets have made.
 func injectEntry(ns *netns.Namespace, f *Fault) (func(context.Context) error, error) {
 	tuple := conntrack.Tuple{Protocol: uint8(decision.UDP), Source: f.From, Destination: netip.AddrPortFrom(f.To.Addr(), f.Port)}
 	err := withEntries(ns, func(t *conntrack.Table) error {
+		if err := deleteEntry(t, tuple); err != nil {
+			return err
+		}
 		results := make([]conntrack.Result, 1)
 		t.Establish([]conntrack.Entry{{Tuple: tuple, Destination: f.Endpoint}}, results)
 		if r := results[0]; r.Outcome != conntrack.Created {
@@ -321,23 +324,26 @@ func injectEntry(ns *netns.Namespace, f *Fault) (func(context.Context) error, er
 		return nil
 	})
 	return func(context.Context) error {
-		return withEntries(ns, func(t *conntrack.Table) error {
-			var own []conntrack.State
-			err := t.Dump(conntrack.Filter{IPv6: f.To.Addr().Is6(), Protocol: tuple.Protocol}, func(s *conntrack.State) {
-				if s.Original == tuple {
-					own = append(own, *s)
-				}
-			})
-			errs := make([]error, len(own))
-			t.Delete(own, errs)
-			for _, e := range errs {
-				if !conntrack.IsNotFound(e) { // it has expired
-					err = errors.Join(err, e)
-				}
-			}
-			return err
-		})
+		return withEntries(ns, func(t *conntrack.Table) error { return deleteEntry(t, tuple) })
 	}, err
+}
+
+// deleteEntry deletes the entry of a tuple, if there is one.
+func deleteEntry(t *conntrack.Table, tuple conntrack.Tuple) error {
+	var own []conntrack.State
+	err := t.Dump(conntrack.Filter{IPv6: tuple.Source.Addr().Is6(), Protocol: tuple.Protocol}, func(s *conntrack.State) {
+		if s.Original == tuple {
+			own = append(own, *s)
+		}
+	})
+	errs := make([]error, len(own))
+	t.Delete(own, errs)
+	for _, e := range errs {
+		if !conntrack.IsNotFound(e) { // it has expired
+			err = errors.Join(err, e)
+		}
+	}
+	return err
 }
 
 // withEntries calls f with the connection table of a namespace.

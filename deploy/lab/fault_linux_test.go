@@ -148,7 +148,11 @@ func TestFaultStates(t *testing.T) {
 	}
 	rp := l.fault(Fault{Kind: "rp-filter", Host: "node-a"})
 	gone := netip.MustParseAddrPort("10.244.1.99:53")
-	stale := l.fault(Fault{Kind: "stale-entry", Host: "node-a", From: netip.MustParseAddrPort("10.244.0.9:40000"), To: netip.MustParsePrefix("10.96.0.10/32"), Port: 53, Endpoint: gone})
+	leadTo := func(endpoint netip.AddrPort) Fault {
+		return l.fault(Fault{Kind: "stale-entry", Host: "node-a", From: netip.MustParseAddrPort("10.244.0.9:40000"), To: netip.MustParsePrefix("10.96.0.10/32"), Port: 53, Endpoint: endpoint})
+	}
+	leadTo(netip.MustParseAddrPort("10.244.1.98:53"))
+	stale := leadTo(gone) // in place of that
 	if v := filter(); v != "1" {
 		t.Errorf("rp_filter is %s", v)
 	}
