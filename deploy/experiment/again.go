@@ -45,5 +45,8 @@ func again(dir string) (*Results, error) {
 	if len(r.Cells) == 0 {
 		return nil, fmt.Errorf("%s has no finished run", dir)
 	}
+	// If a file lacks, because it was too large to be kept, it is not known whether the others are those of the runs.
+	x, err := loadSealed(dir, "")
+	r.edited = err == nil && x.Digest != r.Run.Digest
 	return r, r.Write(dir)
 }

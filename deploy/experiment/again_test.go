@@ -88,6 +88,20 @@ func TestReportAgain(t *testing.T) {
 	}
 }
 
+// TestReportOfChanged: the report says that the file is not the one of the runs.
+func TestReportOfChanged(t *testing.T) {
+	t.Parallel()
+	const want = "experiment.yaml, or a file that it names, was changed after these runs"
+	results, dir := runSwept(t)
+	if text := results.Text(); strings.Contains(text, want) {
+		t.Errorf("nothing was changed:\n%s", text)
+	}
+	write(t, dir, map[string]string{experiment.FileExperiment: strings.Replace(swept, "mean: 5ms", "mean: 9ms", 1)})
+	if text, err := experiment.Report(dir); err != nil || !strings.Contains(text, want) {
+		t.Errorf("%v; no %q in\n%s", err, want, text)
+	}
+}
+
 // TestReportOfBoth: the directory of a simulation with live runs gets its page again.
 func TestReportOfBoth(t *testing.T) {
 	t.Parallel()

@@ -89,6 +89,9 @@ func relaxation(c *traffic.Config, algorithm string) (load, seconds float64) {
 // conclude sets what is said about all runs.
 func (r *Results) conclude(rows []Row) {
 	r.Run.Warnings, r.Run.Differences = nil, nil
+	if r.edited {
+		r.Run.Warnings = append(r.Run.Warnings, fmt.Sprintf("%s, or a file that it names, was changed after these runs: the results are those of the file as it was before", FileExperiment))
+	}
 	for i := range r.Run.Series {
 		s := &r.Run.Series[i]
 		var cuts []float64

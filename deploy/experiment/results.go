@@ -30,6 +30,7 @@ type Results struct {
 
 	missing []Key
 	series  []series
+	edited  bool // the file, or one that it names, is another than that of the runs
 }
 
 // Open reads the directory of a run.
