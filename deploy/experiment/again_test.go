@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,6 +86,19 @@ func TestReportAgain(t *testing.T) {
 	}
 	if len(after) != len(before) {
 		t.Errorf("%d files, want %d", len(after), len(before))
+	}
+}
+
+// TestWarningsOfBoth: a warning about the simulation and the live runs is there once, others say which they are about.
+func TestWarningsOfBoth(t *testing.T) {
+	t.Parallel()
+	simulated, _ := run(t, parse(t, stuck))
+	live := *simulated
+	live.Run.Warnings = append(slices.Clone(simulated.Run.Warnings[1:]), "too hot")
+	both := experiment.Both{Simulated: simulated, Live: &live}
+	want := append([]string{"simulated: " + simulated.Run.Warnings[0]}, append(simulated.Run.Warnings[1:], "live: too hot")...)
+	if text := both.Table().Text(); !strings.Contains(text, strings.Join(want, "\n")) || strings.Count(text, want[1]) != 1 {
+		t.Errorf("the warnings of both are not\n%s\nin\n%s", strings.Join(want, "\n"), text)
 	}
 }
 

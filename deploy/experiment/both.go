@@ -23,8 +23,17 @@ func (b *Both) Table() *Table {
 		Head: []string{"algorithm", "metric", "simulated", "live", "error of the simulation"},
 		Note: fmt.Sprintf("means of %d simulated and %d live runs of each algorithm, ± 95%% confidence (Student's t)", len(b.Simulated.Cells)/each, len(b.Live.Cells)/each),
 	}
-	t.warn(b.Simulated)
-	t.warn(b.Live)
+	for _, w := range b.Simulated.Run.Warnings {
+		if !slices.Contains(b.Live.Run.Warnings, w) {
+			w = "simulated: " + w
+		}
+		t.warn(w)
+	}
+	for _, w := range b.Live.Run.Warnings {
+		if !slices.Contains(b.Simulated.Run.Warnings, w) {
+			t.warn("live: " + w)
+		}
+	}
 	simulated, live := b.Simulated.Summary(), b.Live.Summary()
 	columns := b.Simulated.columns(simulated)
 	for _, m := range b.Live.columns(live) {

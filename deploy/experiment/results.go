@@ -330,7 +330,7 @@ func (r *Results) Table() *Table {
 		t.Rows = append(t.Rows, cells)
 	}
 	t.Note = r.means()
-	t.warn(r)
+	t.warn(r.Run.Warnings...)
 	return t
 }
 

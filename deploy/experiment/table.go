@@ -16,9 +16,9 @@ type Table struct {
 	Note string
 }
 
-// warn adds to the note what is wrong with the runs.
-func (t *Table) warn(r *Results) {
-	for _, warning := range r.Run.Warnings {
+// warn adds to the note what is wrong with runs.
+func (t *Table) warn(warnings ...string) {
+	for _, warning := range warnings {
 		t.Note += "\n" + warning
 	}
 }
