@@ -3,7 +3,6 @@ package nft
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"iter"
 
 	"golang.org/x/sys/unix"
@@ -29,20 +28,15 @@ func (a Attributes) All() iter.Seq2[uint16, []byte] {
 	}
 }
 
-func parse(data []byte) (Attributes, error) {
+// Parse returns nested attributes; nil if they are malformed.
+func Parse(data []byte) Attributes {
 	for rest := data; len(rest) > 0; {
 		var value []byte
 		if _, value, rest = next(rest); value == nil {
-			return nil, errors.New("malformed attributes from the kernel")
+			return nil
 		}
 	}
-	return data, nil
-}
-
-// Parse returns nested attributes; nil if they are malformed.
-func Parse(data []byte) Attributes {
-	a, _ := parse(data)
-	return a
+	return data
 }
 
 // Elements returns the attributes of each element of a list.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 )
 
 func encode(t *testing.T, attributes Encode) []byte {
@@ -66,6 +67,24 @@ func TestTableString(t *testing.T) {
 	for family, want := range map[uint8]string{1: "inet x", 2: "ip x", 10: "ip6 x", 5: "family-5 x"} {
 		if got := (&Table{Family: family, Name: "x"}).String(); got != want {
 			t.Errorf("family %d: %q, want %q", family, got, want)
+		}
+	}
+}
+
+// TestEventOf: a truncated message is an error, not an event.
+func TestEventOf(t *testing.T) {
+	data, err := Data(unix.NFPROTO_IPV6, func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, "nat") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := netlink.Message{Header: netlink.Header{Type: messageType(unix.NFT_MSG_DELTABLE), PID: 7}, Data: data}
+	if e, err := EventOf(m); err != nil || e.Family != unix.NFPROTO_IPV6 || e.Kind != unix.NFT_MSG_DELTABLE || e.Port != 7 || e.Table() != "nat" {
+		t.Errorf("%+v, %v", e, err)
+	}
+	for n := range data {
+		m.Data = data[:n]
+		if e, err := EventOf(m); err == nil && n != headerSize {
+			t.Errorf("%d bytes: %+v", n, e)
 		}
 	}
 }

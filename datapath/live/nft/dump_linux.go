@@ -55,8 +55,10 @@ func body(m netlink.Message) (family uint8, a Attributes, err error) {
 	if len(m.Data) < headerSize {
 		return 0, nil, errors.New("truncated message from the kernel")
 	}
-	a, err = parse(m.Data[headerSize:])
-	return m.Data[0], a, err
+	if a = Parse(m.Data[headerSize:]); a == nil {
+		return 0, nil, errors.New("malformed attributes from the kernel")
+	}
+	return m.Data[0], a, nil
 }
 
 // Generation numbers the rules of the calling thread's network namespace: each transaction makes a

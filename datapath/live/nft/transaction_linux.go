@@ -4,8 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 
+	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -37,6 +40,47 @@ func (t *Transaction) Add(family uint8, kind int, flags netlink.HeaderFlags, att
 	t.begin(messageType(kind), flags)
 	t.buf = append(t.buf, data...)
 	t.end()
+}
+
+// AddRule adds a rule to a chain: at its end with the flag netlink.Append, else at its beginning. Attributes are further
+// ones of the rule, which may be nil.
+func (t *Transaction) AddRule(family uint8, flags netlink.HeaderFlags, table, chain string, expressions []expr.Any, attributes Encode) {
+	t.Add(family, unix.NFT_MSG_NEWRULE, netlink.Create|flags, func(e *netlink.AttributeEncoder) {
+		RulesOf(table, chain)(e)
+		e.Nested(unix.NFTA_RULE_EXPRESSIONS, func(e *netlink.AttributeEncoder) error {
+			for _, x := range expressions {
+				data, err := marshal(family, x)
+				if err != nil {
+					return err
+				}
+				e.Bytes(unix.NLA_F_NESTED|unix.NFTA_LIST_ELEM, data)
+			}
+			return nil
+		})
+		if attributes != nil {
+			attributes(e)
+		}
+	})
+}
+
+// Directed is a field of a connection's tuple of a direction, which the library encodes without the direction.
+type Directed struct{ *expr.Ct }
+
+func marshal(family uint8, x expr.Any) ([]byte, error) {
+	d, ok := x.(Directed)
+	if !ok {
+		return expr.Marshal(family, x)
+	}
+	e := netlink.NewAttributeEncoder()
+	e.ByteOrder = ByteOrder
+	e.String(unix.NFTA_EXPR_NAME, "ct")
+	e.Nested(unix.NFTA_EXPR_DATA, func(e *netlink.AttributeEncoder) error {
+		e.Uint32(unix.NFTA_CT_KEY, uint32(d.Key))
+		e.Uint32(unix.NFTA_CT_DREG, d.Register)
+		e.Uint8(unix.NFTA_CT_DIRECTION, uint8(d.Direction))
+		return nil
+	})
+	return e.Encode()
 }
 
 // begin begins a message, end completes it. The length of its data is a multiple of four.
@@ -173,6 +217,40 @@ func (t *Transaction) Empty() bool { return t.count == 0 }
 // Size is the size of the messages in bytes.
 func (t *Transaction) Size() int { return len(t.buf) }
 
+// EachElement calls each for the elements of a list (NFTA_SET_ELEM_LIST_ELEMENTS) that have a key, with
+// key and data as in [Element]. The slices are parts of the list. It makes no garbage: large sets have a
+// hundred thousand elements. What is malformed is left out.
+func EachElement(list Attributes, each func(key, data []byte)) {
+	for _, element := range list.All() {
+		var key, data []byte
+		for kind, value := range Attributes(element).All() {
+			switch kind {
+			case unix.NFTA_SET_ELEM_KEY:
+				key = Attributes(value).Get(unix.NFTA_DATA_VALUE)
+			case unix.NFTA_SET_ELEM_DATA:
+				data = elementData(value)
+			}
+		}
+		if key != nil {
+			each(key, data)
+		}
+	}
+}
+
+var accepted = []byte(Accepted)
+
+// elementData is the data of an element, as in [Element].
+func elementData(data Attributes) []byte {
+	verdict := Attributes(data.Get(unix.NFTA_DATA_VERDICT))
+	switch chain, code := verdict.Get(unix.NFTA_VERDICT_CHAIN), verdict.Get(unix.NFTA_VERDICT_CODE); {
+	case len(chain) > 0:
+		return chain[:len(chain)-1] // without NUL
+	case len(code) == 4 && ByteOrder.Uint32(code) == Accept:
+		return accepted
+	}
+	return data.Get(unix.NFTA_DATA_VALUE)
+}
+
 // Run sends the transaction in the calling thread's network namespace; see [IsChanged] for its
 // errors. It needs CAP_NET_ADMIN.
 func (t *Transaction) Run() error {
@@ -185,57 +263,87 @@ func (t *Transaction) Run() error {
 
 // RunOn is Run on a connection of NETLINK_NETFILTER without pending replies.
 func (t *Transaction) RunOn(conn *netlink.Conn) error {
-	if t.err != nil {
-		return t.err
+	refused, err := t.Try(conn)
+	if len(refused) > 0 && err == nil {
+		err = &netlink.OpError{Op: "receive", Err: refused[slices.Min(slices.Collect(maps.Keys(refused)))]}
 	}
-	if t.Empty() {
-		return nil
+	return err
+}
+
+// Try is [Transaction.RunOn], and tells which messages the kernel refused, by their positions, and why; if any, it has
+// changed nothing. The position -1 is that of the transaction as a whole.
+func (t *Transaction) Try(conn *netlink.Conn) (refused map[int]error, err error) {
+	if t.err != nil || t.Empty() {
+		return nil, t.err
 	}
 	// Only the last message requests an acknowledgement, which comes after the commit; errors come
 	// without a request.
 	flags := t.buf[t.last+6:]
 	binary.NativeEndian.PutUint16(flags, binary.NativeEndian.Uint16(flags)|uint16(netlink.Acknowledge))
+	for at, number := 0, uint32(1); at < len(t.buf); number++ {
+		binary.NativeEndian.PutUint32(t.buf[at+8:], number)
+		at += int(binary.NativeEndian.Uint32(t.buf[at:]))
+	}
 	// Begin and end name the subsystem (NFNL_SUBSYS_NFTABLES) in struct nfgenmsg's res_id.
-	frame := func(buf []byte, kind int) []byte {
-		at := len(buf)
-		buf = appendHeader(buf, netlink.HeaderType(kind), 0)
+	frame := func(kind int) []byte {
+		buf := appendHeader(nil, netlink.HeaderType(kind), 0)
 		buf = append(buf, unix.NFPROTO_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES)
-		binary.NativeEndian.PutUint32(buf[at:], uint32(len(buf)-at))
+		binary.NativeEndian.PutUint32(buf, uint32(len(buf)))
 		return buf
 	}
-	begin, end := frame(nil, unix.NFNL_MSG_BATCH_BEGIN), frame(nil, unix.NFNL_MSG_BATCH_END)
-	size := len(begin) + len(t.buf) + len(end)
+	parts := [][]byte{frame(unix.NFNL_MSG_BATCH_BEGIN), t.buf, frame(unix.NFNL_MSG_BATCH_END)}
+	size := len(parts[0]) + len(t.buf) + len(parts[2])
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if e := raw.Control(func(fd uintptr) {
 		// The kernel takes a transaction only as one message. It doubles the requested buffer size;
 		// a size above net.core.wmem_max needs CAP_NET_ADMIN outside of user namespaces.
 		forceWriteBuffer(int(fd), size)
-		_, err = unix.SendmsgBuffers(int(fd), [][]byte{begin, t.buf, end}, nil, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}, 0)
+		if _, err = unix.SendmsgBuffers(int(fd), parts, nil, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}, 0); err == nil {
+			refused, err = replies(int(fd))
+		} else if errors.Is(err, unix.EMSGSIZE) {
+			err = fmt.Errorf("%d changes are too many for one message here (%w): raise the sysctl net.core.wmem_max to %d", t.count, err, size)
+		} else {
+			err = os.NewSyscallError("sendmsg", err)
+		}
 	}); e != nil {
-		return e
+		return nil, e
 	}
-	if errors.Is(err, unix.EMSGSIZE) {
-		return fmt.Errorf("%d changes are too many for one message here (%w): raise the sysctl net.core.wmem_max to %d", t.count, err, size)
-	}
-	if err != nil {
-		return os.NewSyscallError("sendmsg", err)
-	}
-	_, err = conn.Receive()
-	return err
+	return refused, err
 }
 
-// IsChanged reports whether an error of [Dump] or [Transaction.Run] means that another program changed the
-// rules meanwhile.
-func IsChanged(err error) bool {
-	for _, cause := range []error{ErrChanged, unix.ENOENT, unix.EBUSY, unix.EEXIST, unix.ERESTART} {
-		if errors.Is(err, cause) {
-			return true
+// replies reads the replies, which have arrived when a transaction is sent: the errors of messages, by their position.
+func replies(fd int) (refused map[int]error, err error) {
+	reply := make([]byte, unix.NLMSG_HDRLEN+4) // up to the error in struct nlmsgerr; a copy of the message follows
+	for {
+		n, err := unix.Read(fd, reply)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return refused, nil
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return nil, os.NewSyscallError("read", err)
+		case n < len(reply) || binary.NativeEndian.Uint16(reply[4:]) != unix.NLMSG_ERROR:
+			return nil, errors.New("malformed reply from the kernel")
+		}
+		if code := int32(binary.NativeEndian.Uint32(reply[unix.NLMSG_HDRLEN:])); code != 0 {
+			if refused == nil {
+				refused = make(map[int]error)
+			}
+			refused[int(binary.NativeEndian.Uint32(reply[8:]))-1] = unix.Errno(-code)
 		}
 	}
-	return false
+}
+
+// IsChanged reports whether an error of reading or changing rules, of either back end of iptables too, means that another
+// program changed them meanwhile.
+func IsChanged(err error) bool {
+	return slices.ContainsFunc([]error{ErrChanged, unix.ENOENT, unix.EBUSY, unix.EEXIST, unix.ERESTART, unix.EAGAIN}, func(cause error) bool {
+		return errors.Is(err, cause)
+	})
 }
 
 // forceWriteBuffer enlarges the send buffer of a socket, as far as it may.

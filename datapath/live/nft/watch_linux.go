@@ -4,23 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// Watch receives the events of nftables in one network namespace.
-type Watch struct {
-	conn    *netlink.Conn
-	changed chan struct{} // holds one
-	failed  chan error
-	closed  atomic.Bool
-	done    chan struct{} // closed when no more events are received
-}
-
-// Event is a change of an object.
+// Event is a change of an object or, of kind NFT_MSG_NEWGEN, the end of a transaction.
 type Event struct {
 	Family uint8  // NFPROTO_...
 	Kind   int    // NFT_MSG_NEW..., NFT_MSG_DEL...
@@ -31,18 +21,87 @@ type Event struct {
 // Table is the name of the object's table: the first attribute of objects of any kind.
 func (e Event) Table() string { return e.Text(unix.NFTA_TABLE_NAME) }
 
-// NewWatch watches the calling thread's network namespace. concerns selects the relevant events;
-// it is called in another goroutine. It needs CAP_NET_ADMIN.
-func NewWatch(concerns func(Event) bool) (*Watch, error) {
+// EventOf reads a message about nftables.
+func EventOf(m netlink.Message) (Event, error) {
+	family, a, err := body(m)
+	return Event{family, int(m.Header.Type & 0xff), m.Header.PID, a}, err
+}
+
+// Listener receives the events of nftables in one network namespace.
+type Listener struct{ conn *netlink.Conn }
+
+// Listen begins to receive the events of the calling thread's network namespace, of which the socket's receive buffer
+// holds so many bytes; 0: as by default. It needs CAP_NET_ADMIN.
+func Listen(buffer int) (*Listener, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return nil, fmt.Errorf("watch nftables: %w", err)
 	}
-	if err := conn.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
+	if buffer > 0 {
+		err = conn.SetReadBuffer(buffer)
+	}
+	if err = errors.Join(err, conn.JoinGroup(unix.NFNLGRP_NFTABLES)); err != nil {
 		return nil, errors.Join(fmt.Errorf("watch nftables: %w", err), conn.Close())
 	}
-	w := &Watch{conn: conn, changed: make(chan struct{}, 1), failed: make(chan error, 1), done: make(chan struct{})}
-	go w.run(concerns)
+	return &Listener{conn}, nil
+}
+
+// Run calls each for each event until the context ends, and missed if the kernel dropped some for lack of buffer space.
+func (l *Listener) Run(ctx context.Context, each func(Event), missed func()) error {
+	// The deadline wakes Receive; closing the socket meanwhile would be a race for the file descriptor.
+	defer context.AfterFunc(ctx, func() { _ = l.conn.SetReadDeadline(time.Unix(1, 0)) })()
+	for {
+		messages, err := l.conn.Receive()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, unix.ENOBUFS):
+			missed()
+		case err != nil:
+			return fmt.Errorf("watch nftables: %w", err)
+		}
+		for _, m := range messages {
+			if e, err := EventOf(m); err == nil {
+				each(e)
+			} else {
+				missed()
+			}
+		}
+	}
+}
+
+// Close closes the socket. Run must have ended.
+func (l *Listener) Close() error { return l.conn.Close() }
+
+// Watch notices relevant events of nftables in one network namespace.
+type Watch struct {
+	events  *Listener
+	changed chan struct{} // holds one
+	failed  chan error
+	stop    context.CancelFunc
+	done    chan struct{} // closed when no more events are received
+}
+
+// NewWatch watches the calling thread's network namespace. concerns selects the relevant events;
+// it is called in another goroutine. It needs CAP_NET_ADMIN.
+func NewWatch(concerns func(Event) bool) (*Watch, error) {
+	events, err := Listen(0)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	w := &Watch{events: events, changed: make(chan struct{}, 1), failed: make(chan error, 1), stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		err := events.Run(ctx, func(e Event) {
+			if e.Kind != unix.NFT_MSG_NEWGEN && concerns(e) {
+				w.Notify()
+			}
+		}, w.Notify)
+		if err != nil {
+			w.failed <- err
+		}
+	}()
 	return w, nil
 }
 
@@ -54,36 +113,21 @@ func (w *Watch) Changed() <-chan struct{} { return w.changed }
 func (w *Watch) Failed() <-chan error { return w.failed }
 
 // SetReadBuffer sets the size of the socket's receive buffer, in bytes.
-func (w *Watch) SetReadBuffer(size int) error { return w.conn.SetReadBuffer(size) }
+func (w *Watch) SetReadBuffer(size int) error { return w.events.conn.SetReadBuffer(size) }
 
-func (w *Watch) run(concerns func(Event) bool) {
-	defer close(w.done)
-	for {
-		messages, err := w.conn.Receive()
-		switch {
-		case w.closed.Load():
-			return
-		case errors.Is(err, unix.ENOBUFS):
-			w.Notify()
-		case err != nil:
-			w.failed <- fmt.Errorf("watch nftables: %w", err)
-			return
-		}
-		for _, m := range messages {
-			if Concerns(m, concerns) {
-				w.Notify()
-			}
-		}
+// Notify makes Changed have a value.
+func (w *Watch) Notify() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
 	}
 }
 
-// Concerns reports whether a message is an event that concerns selects, or malformed.
-func Concerns(m netlink.Message, concerns func(Event) bool) bool {
-	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type == messageType(unix.NFT_MSG_NEWGEN) {
-		return false // every transaction ends with its generation
-	}
-	family, a, err := body(m)
-	return err != nil || concerns(Event{family, int(m.Header.Type & 0xff), m.Header.PID, a})
+// Close ends the watch.
+func (w *Watch) Close() error {
+	w.stop()
+	<-w.done
+	return w.events.Close()
 }
 
 // Settle waits until no event has come for the time quiet, at most for maxWait: programs add
@@ -101,23 +145,4 @@ func Settle(ctx context.Context, events <-chan struct{}, quiet, maxWait time.Dur
 		case <-events:
 		}
 	}
-}
-
-// Notify makes Changed have a value.
-func (w *Watch) Notify() {
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
-}
-
-// Close ends the watch.
-func (w *Watch) Close() error {
-	w.closed.Store(true)
-	// Wakes Receive; closing the socket meanwhile would be a race for the file descriptor.
-	if err := w.conn.SetReadDeadline(time.Unix(1, 0)); err != nil {
-		return errors.Join(err, w.conn.Close())
-	}
-	<-w.done
-	return w.conn.Close()
 }

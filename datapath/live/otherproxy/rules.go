@@ -3,12 +3,10 @@ package otherproxy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
 	"time"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -20,7 +18,7 @@ const ruleBuffer = 8 << 20
 
 // Rules receives the changes of kube-proxy's rules: which endpoints the chain of a service port leads to.
 type Rules struct {
-	conn *netlink.Conn
+	events *nft.Listener
 	// maps are the data of the elements of the maps of rules in mode nftables, of those made since the beginning: to read the others
 	// takes seconds with 10,000 Services. The kernel does not notify of the elements of a map that it deletes with its rule.
 	maps map[place][]string
@@ -51,18 +49,15 @@ type done struct{ added, removed bool }
 // CAP_NET_ADMIN, to join the multicast group, and writes nothing. Only nftables notifies: the legacy back end of iptables
 // does not.
 func OpenRules() (*Rules, error) {
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	events, err := nft.Listen(ruleBuffer)
 	if err != nil {
-		return nil, fmt.Errorf("receive changes of rules: %w", err)
+		return nil, err
 	}
-	if err := errors.Join(conn.SetReadBuffer(ruleBuffer), conn.JoinGroup(unix.NFNLGRP_NFTABLES)); err != nil {
-		return nil, errors.Join(fmt.Errorf("receive changes of rules: %w", err), conn.Close())
-	}
-	return newRules(conn), nil
+	return newRules(events), nil
 }
 
-func newRules(conn *netlink.Conn) *Rules {
-	return &Rules{conn: conn, maps: make(map[place][]string), links: make(map[link]done), unknown: make(map[place]bool)}
+func newRules(events *nft.Listener) *Rules {
+	return &Rules{events: events, maps: make(map[place][]string), links: make(map[link]done), unknown: make(map[place]bool)}
 }
 
 // A Receiver is told what changes. An endpoint is the name of its chain in mode iptables, and [decision.NFTablesEndpoint] in mode
@@ -78,26 +73,8 @@ type Receiver interface {
 
 // Run reports the changes of each transaction until the context ends, and closes r.
 func (r *Rules) Run(ctx context.Context, to Receiver) error {
-	// The deadline wakes Receive.
-	stop := context.AfterFunc(ctx, func() { _ = r.conn.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	for {
-		messages, err := r.conn.Receive()
-		if ctx.Err() != nil {
-			return r.conn.Close()
-		}
-		if errors.Is(err, unix.ENOBUFS) {
-			r.missed(to)
-			err = nil
-		}
-		if err != nil {
-			return errors.Join(fmt.Errorf("receive changes of rules: %w", err), r.conn.Close())
-		}
-		now := time.Now()
-		for _, m := range messages {
-			r.take(m, now, to)
-		}
-	}
+	err := r.events.Run(ctx, func(e nft.Event) { r.take(e, time.Now(), to) }, func() { r.missed(to) })
+	return errors.Join(err, r.events.Close())
 }
 
 // missed forgets what notifications that were dropped may have changed.
@@ -107,42 +84,35 @@ func (r *Rules) missed(to Receiver) {
 	r.partial = true
 }
 
-// nfgenmsgLength is the length of the header of netfilter's messages (struct nfgenmsg).
-const nfgenmsgLength = 4
-
 // take takes a notification.
-func (r *Rules) take(m netlink.Message, now time.Time, to Receiver) {
-	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Data) < nfgenmsgLength {
-		return
-	}
-	kind, family, a := int(m.Header.Type&0xff), m.Data[0], nft.Parse(m.Data[nfgenmsgLength:])
-	switch kind {
+func (r *Rules) take(e nft.Event, now time.Time, to Receiver) {
+	switch e.Kind {
 	case unix.NFT_MSG_NEWGEN: // the transaction ends
 		if !r.partial {
 			r.report(now, to)
 		}
 		r.links, r.unknown, r.partial = make(map[link]done), make(map[place]bool), false
 	case unix.NFT_MSG_NEWSETELEM:
-		r.fill(family, a)
+		r.fill(e)
 	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
 		// As an exception, notifications of deleted rules are complete (nf_tables_api.c, nf_tables_fill_rule_info).
-		rule := nft.RuleOf(a)
+		rule := nft.RuleOf(e.Attributes)
 		if !serviceChain(rule.Table, rule.Chain) {
 			return
 		}
-		from := place{family, rule.Chain}
-		for _, e := range rule.Expressions {
-			switch data := nft.Parse(e.Data); e.Name {
+		from := place{e.Family, rule.Chain}
+		for _, x := range rule.Expressions {
+			switch data := nft.Parse(x.Data); x.Name {
 			case "immediate":
 				chain := data.Nested(unix.NFTA_IMMEDIATE_DATA).Nested(unix.NFTA_DATA_VERDICT).Text(unix.NFTA_VERDICT_CHAIN)
-				r.note(kind, from, chain)
+				r.note(e.Kind, from, chain)
 			case "lookup":
-				of := place{family, data.Text(unix.NFTA_LOOKUP_SET)}
+				of := place{e.Family, data.Text(unix.NFTA_LOOKUP_SET)}
 				elements, known := r.maps[of]
 				for _, data := range elements {
-					r.note(kind, from, data)
+					r.note(e.Kind, from, data)
 				}
-				if kind == unix.NFT_MSG_DELRULE {
+				if e.Kind == unix.NFT_MSG_DELRULE {
 					delete(r.maps, of) // the transaction may use its name again
 					r.unknown[from] = r.unknown[from] || !known && ofRule(rule.Table, of.name)
 				}
@@ -187,12 +157,11 @@ func (r *Rules) report(now time.Time, to Receiver) {
 }
 
 // fill notes elements of a map.
-func (r *Rules) fill(family uint8, a nft.Attributes) {
-	m := place{family, a.Text(unix.NFTA_SET_ELEM_LIST_SET)}
-	if !ofRule(a.Text(unix.NFTA_SET_ELEM_LIST_TABLE), m.name) {
-		return
+func (r *Rules) fill(e nft.Event) {
+	m := place{e.Family, e.Text(unix.NFTA_SET_ELEM_LIST_SET)}
+	if ofRule(e.Text(unix.NFTA_SET_ELEM_LIST_TABLE), m.name) {
+		nft.EachElement(e.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS), func(_, data []byte) { r.maps[m] = append(r.maps[m], string(data)) })
 	}
-	nft.EachElement(a.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS), func(_, data []byte) { r.maps[m] = append(r.maps[m], string(data)) })
 }
 
 // ofRule reports whether a map of kube-proxy belongs to a rule: nft gives it this name, and the kernel a number.

@@ -120,14 +120,18 @@ func TestRules(t *testing.T) {
 
 // TestPartialTransaction: what was dropped of a transaction makes the rest worthless, and not that of the next one.
 func TestPartialTransaction(t *testing.T) {
-	message := func(kind int, attributes nft.Encode) netlink.Message {
+	event := func(kind int, attributes nft.Encode) nft.Event {
 		data, err := nft.Data(unix.NFPROTO_IPV4, attributes)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind)}, Data: data}
+		e, err := nft.EventOf(netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind)}, Data: data})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
 	}
-	rule := message(unix.NFT_MSG_NEWRULE, func(e *netlink.AttributeEncoder) {
+	rule := event(unix.NFT_MSG_NEWRULE, func(e *netlink.AttributeEncoder) {
 		e.String(unix.NFTA_RULE_TABLE, "nat")
 		e.String(unix.NFTA_RULE_CHAIN, "KUBE-SVC-A")
 		e.Nested(unix.NFTA_RULE_EXPRESSIONS, func(e *netlink.AttributeEncoder) error {
@@ -155,18 +159,18 @@ func TestPartialTransaction(t *testing.T) {
 	if len(r.maps) != 0 {
 		t.Errorf("the maps are known, although their changes may have been dropped: %v", r.maps)
 	}
-	take := func(m netlink.Message) {
-		r.take(m, time.Now(), notes(func(change string, _ time.Time) { got = append(got, change) }))
+	take := func(e nft.Event) {
+		r.take(e, time.Now(), notes(func(change string, _ time.Time) { got = append(got, change) }))
 	}
 	for i := range 2 {
 		take(rule)
-		take(message(unix.NFT_MSG_NEWGEN, nil))
+		take(event(unix.NFT_MSG_NEWGEN, nil))
 		if len(got) != i {
 			t.Errorf("transaction %d: %v", i, got)
 		}
 	}
-	for _, data := range [][]byte{{1}, make([]byte, nfgenmsgLength+3), rule.Data[:len(rule.Data)-3]} {
-		take(netlink.Message{Header: rule.Header, Data: data})
+	for n := range rule.Attributes {
+		take(nft.Event{Family: rule.Family, Kind: rule.Kind, Attributes: rule.Attributes[:n]})
 	}
 	if len(r.links) != 0 {
 		t.Errorf("malformed messages: %v", r.links)

@@ -73,15 +73,12 @@ type tupleField struct {
 	expr expr.Any
 }
 
-// directed is a field of a tuple that the library encodes without the direction.
-type directed struct{ *expr.Ct }
-
 func (f family) originalDaddr(register uint32) tupleField {
 	field := expr.CtKey(unix.NFT_CT_DST_IP)
 	if f == ipv6 {
 		field = unix.NFT_CT_DST_IP6
 	}
-	return tupleField{fmt.Sprintf("ct original %s daddr", f.name), directed{&expr.Ct{Key: field, Register: register, Direction: original}}}
+	return tupleField{fmt.Sprintf("ct original %s daddr", f.name), nft.Directed{Ct: &expr.Ct{Key: field, Register: register, Direction: original}}}
 }
 
 // endpointAddr is the address of the endpoint of a translated connection, and endpointPort its port.
@@ -90,15 +87,15 @@ func (f family) endpointAddr(register uint32) tupleField {
 	if f == ipv6 {
 		field = unix.NFT_CT_SRC_IP6
 	}
-	return tupleField{fmt.Sprintf("ct reply %s saddr", f.name), directed{&expr.Ct{Key: field, Register: register, Direction: reply}}}
+	return tupleField{fmt.Sprintf("ct reply %s saddr", f.name), nft.Directed{Ct: &expr.Ct{Key: field, Register: register, Direction: reply}}}
 }
 
 func endpointPort(register uint32) tupleField {
-	return tupleField{"ct reply proto-src", directed{&expr.Ct{Key: expr.CtKeyPROTOSRC, Register: register, Direction: reply}}}
+	return tupleField{"ct reply proto-src", nft.Directed{Ct: &expr.Ct{Key: expr.CtKeyPROTOSRC, Register: register, Direction: reply}}}
 }
 
 func originalPort(register uint32) tupleField {
-	return tupleField{"ct original proto-dst", directed{&expr.Ct{Key: expr.CtKeyPROTODST, Register: register, Direction: original}}}
+	return tupleField{"ct original proto-dst", nft.Directed{Ct: &expr.Ct{Key: expr.CtKeyPROTODST, Register: register, Direction: original}}}
 }
 
 // originalKey is the service key of the connection before translation.

@@ -2,7 +2,6 @@ package ruleset
 
 import (
 	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
@@ -98,38 +97,8 @@ func (k *kernel) delChain(t *table, name string) {
 // addRules appends rules to a chain.
 func (k *kernel) addRules(t *table, c chain) {
 	for _, r := range c.rules {
-		k.open.Add(t.nfproto, unix.NFT_MSG_NEWRULE, netlink.Create|netlink.Append, func(e *netlink.AttributeEncoder) {
-			nft.RulesOf(k.table, c.name)(e)
-			e.Nested(unix.NFTA_RULE_EXPRESSIONS, func(e *netlink.AttributeEncoder) error {
-				for _, x := range r.exprs() {
-					data, err := marshal(t.nfproto, x)
-					if err != nil {
-						return err
-					}
-					e.Bytes(unix.NLA_F_NESTED|unix.NFTA_LIST_ELEM, data)
-				}
-				return nil
-			})
-		})
+		k.open.AddRule(t.nfproto, netlink.Append, k.table, c.name, r.exprs(), nil)
 	}
-}
-
-// marshal encodes an expression.
-func marshal(family byte, x expr.Any) ([]byte, error) {
-	d, ok := x.(directed)
-	if !ok {
-		return expr.Marshal(family, x)
-	}
-	e := netlink.NewAttributeEncoder()
-	e.ByteOrder = nft.ByteOrder
-	e.String(unix.NFTA_EXPR_NAME, "ct")
-	e.Nested(unix.NFTA_EXPR_DATA, func(e *netlink.AttributeEncoder) error {
-		e.Uint32(unix.NFTA_CT_KEY, uint32(d.Key))
-		e.Uint32(unix.NFTA_CT_DREG, d.Register)
-		e.Uint8(unix.NFTA_CT_DIRECTION, uint8(d.Direction))
-		return nil
-	})
-	return e.Encode()
 }
 
 // addSet adds a set, without elements.

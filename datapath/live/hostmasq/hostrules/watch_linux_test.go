@@ -182,11 +182,15 @@ delete table ip6 %[1]s-probe
 				}
 				for _, m := range received {
 					messages++
-					if nft.Concerns(m, concerns) {
-						concerning++
+					e, err := nft.EventOf(m)
+					if err != nil {
+						t.Fatal(err)
 					}
-					if m.Header.Type == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN {
+					if e.Kind == unix.NFT_MSG_NEWGEN {
 						return messages, concerning
+					}
+					if concerns(e) {
+						concerning++
 					}
 				}
 			}

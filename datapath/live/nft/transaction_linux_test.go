@@ -20,10 +20,7 @@ func TestEachElement(t *testing.T) {
 		tr.AddElement(unix.NFPROTO_IPV4, unix.NFT_MSG_NEWSETELEM, "table", "set", e)
 		want += fmt.Sprintf("%s: %s\n", e.Key, e.Data)
 	}
-	message, err := parse(tr.buf[unix.NLMSG_HDRLEN+headerSize:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	message := Parse(tr.buf[unix.NLMSG_HDRLEN+headerSize:])
 	list := message.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	got := ""
 	EachElement(list, func(key, data []byte) { got += fmt.Sprintf("%s: %s\n", key, data) })
