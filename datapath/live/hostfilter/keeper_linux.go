@@ -63,9 +63,6 @@ func (k *Keeper) Follow(t *decision.Table) {
 func (k *Keeper) set(s Spec) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.version > 0 && s.equal(k.spec) {
-		return
-	}
 	k.spec = s
 	k.version++
 	select {

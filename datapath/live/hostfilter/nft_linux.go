@@ -1,8 +1,8 @@
 package hostfilter
 
 import (
-	"errors"
-
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/xt"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
@@ -15,49 +15,34 @@ var hooks = map[string]uint32{"INPUT": 1, "FORWARD": 2}
 
 // readNFT reads only the relevant chains: there may be many others.
 func (p place) readNFT(want []chain) (*found, error) {
-	f := newFound()
+	f, family := newFound(), nft.Family(p.Family)
 	for _, c := range want {
-		from, err := p.chain(c.from)
-		if err != nil {
-			return nil, err
-		}
-		if from != nil && from.Base && from.Type == "filter" && from.Hook == hooks[c.from] {
-			f.built[c.from] = nil
-			if err := p.eachRule(c.from, f.add); err != nil {
+		for _, name := range []string{c.from, c.name} {
+			a, err := nft.Get(family, unix.NFT_MSG_GETCHAIN, nft.NamedChain(filterTable, name))
+			if err != nil {
 				return nil, err
 			}
-		}
-		own, err := p.chain(c.name)
-		if err != nil {
-			return nil, err
-		}
-		if own != nil {
-			f.own[c.name] = nil
-			if err := p.eachRule(c.name, f.add); err != nil {
+			switch of := nft.ChainOf(a); {
+			case a == nil:
+				continue
+			case name == c.name:
+				f.own[name] = nil
+			case of.Base && of.Type == "filter" && of.Hook == hooks[name]:
+				f.built[name] = nil
+			default:
+				continue
+			}
+			err = nft.Dump(family, unix.NFT_MSG_GETRULE, nft.RulesOf(filterTable, name), func(_ uint8, a nft.Attributes) {
+				if r := nft.RuleOf(a); r.Table == filterTable && r.Chain == name {
+					f.add(name, r.Handle, decode(r.Expressions))
+				}
+			})
+			if err != nil {
 				return nil, err
 			}
 		}
 	}
 	return f, nil
-}
-
-// chain returns a chain of the table; nil: there is none.
-func (p place) chain(name string) (*nft.Chain, error) {
-	a, err := nft.Get(nft.Family(p.Family), unix.NFT_MSG_GETCHAIN, nft.NamedChain(filterTable, name))
-	if a == nil || err != nil {
-		return nil, err
-	}
-	c := nft.ChainOf(a)
-	return &c, nil
-}
-
-// eachRule calls do for each rule of a chain, in order.
-func (p place) eachRule(chain string, do func(chain string, id uint64, r rule)) error {
-	return nft.Dump(nft.Family(p.Family), unix.NFT_MSG_GETRULE, nft.RulesOf(filterTable, chain), func(_ uint8, a nft.Attributes) {
-		if r := nft.RuleOf(a); r.Table == filterTable && r.Chain == chain {
-			do(chain, r.Handle, decode(r.Expressions))
-		}
-	})
 }
 
 // decode returns the rule of these expressions.
@@ -121,83 +106,34 @@ func (p place) changeNFT(differences []difference) error {
 		}
 		if d.refill {
 			for _, c := range d.want {
-				p.addRule(&t, d.name, netlink.Append, c, nft.Accept, "")
+				addRule(&t, family, d.name, netlink.Append, c, &expr.Verdict{Kind: expr.VerdictAccept})
 			}
 		}
 		if d.hook { // without NLM_F_APPEND: at the top
-			p.addRule(&t, d.from, 0, d.jump, unix.NFT_JUMP, d.name)
+			addRule(&t, family, d.from, 0, d.jump, &expr.Verdict{Kind: expr.VerdictJump, Chain: d.name})
 		}
 	}
-	err := t.Run()
-	if nft.IsChanged(err) {
-		return errors.Join(errChanged, err)
-	}
-	return err
+	return t.Run()
 }
 
 // addRule adds a rule in the form that iptables-nft gives it: matches in xtables' structs, a
 // counter and a verdict.
-func (p place) addRule(t *nft.Transaction, chain string, flags netlink.HeaderFlags, c xtables.Conditions, verdict int32, to string) {
-	t.Add(nft.Family(p.Family), unix.NFT_MSG_NEWRULE, netlink.Create|flags, func(e *netlink.AttributeEncoder) {
-		nft.RulesOf(filterTable, chain)(e)
-		e.Nested(unix.NFTA_RULE_EXPRESSIONS, func(e *netlink.AttributeEncoder) error {
-			if c.Protocol != 0 {
-				expression(e, "meta", func(e *netlink.AttributeEncoder) {
-					e.Uint32(unix.NFTA_META_KEY, unix.NFT_META_L4PROTO)
-					e.Uint32(unix.NFTA_META_DREG, unix.NFT_REG_1)
-				})
-				expression(e, "cmp", func(e *netlink.AttributeEncoder) {
-					e.Uint32(unix.NFTA_CMP_SREG, unix.NFT_REG_1)
-					e.Uint32(unix.NFTA_CMP_OP, unix.NFT_CMP_EQ)
-					e.Nested(unix.NFTA_CMP_DATA, func(e *netlink.AttributeEncoder) error {
-						e.Bytes(unix.NFTA_DATA_VALUE, []byte{c.Protocol})
-						return nil
-					})
-				})
-			}
-			for _, x := range c.Matches {
-				expression(e, "match", func(e *netlink.AttributeEncoder) {
-					e.String(unix.NFTA_MATCH_NAME, x.Name)
-					e.Uint32(unix.NFTA_MATCH_REV, uint32(x.Revision))
-					e.Bytes(unix.NFTA_MATCH_INFO, x.Data)
-				})
-			}
-			expression(e, "counter", func(e *netlink.AttributeEncoder) {
-				e.Uint64(unix.NFTA_COUNTER_BYTES, 0)
-				e.Uint64(unix.NFTA_COUNTER_PACKETS, 0)
-			})
-			expression(e, "immediate", func(e *netlink.AttributeEncoder) {
-				e.Uint32(unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
-				e.Nested(unix.NFTA_IMMEDIATE_DATA, func(e *netlink.AttributeEncoder) error {
-					e.Nested(unix.NFTA_DATA_VERDICT, func(e *netlink.AttributeEncoder) error {
-						e.Uint32(unix.NFTA_VERDICT_CODE, uint32(verdict))
-						if to != "" {
-							e.String(unix.NFTA_VERDICT_CHAIN, to)
-						}
-						return nil
-					})
-					return nil
-				})
-			})
-			return nil
-		})
-		if c.Protocol != 0 { // match tcp requires it (nft_compat.c, nft_parse_compat)
+func addRule(t *nft.Transaction, family uint8, chain string, flags netlink.HeaderFlags, c xtables.Conditions, verdict *expr.Verdict) {
+	var expressions []expr.Any
+	var compat nft.Encode
+	if c.Protocol != 0 {
+		expressions = append(expressions, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: unix.NFT_REG_1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{c.Protocol}})
+		compat = func(e *netlink.AttributeEncoder) { // match tcp requires it (nft_compat.c, nft_parse_compat)
 			e.Nested(unix.NFTA_RULE_COMPAT, func(e *netlink.AttributeEncoder) error {
 				e.Uint32(unix.NFTA_RULE_COMPAT_PROTO, uint32(c.Protocol))
 				e.Uint32(unix.NFTA_RULE_COMPAT_FLAGS, 0)
 				return nil
 			})
 		}
-	})
-}
-
-func expression(e *netlink.AttributeEncoder, name string, data func(*netlink.AttributeEncoder)) {
-	e.Nested(unix.NFTA_LIST_ELEM, func(e *netlink.AttributeEncoder) error {
-		e.String(unix.NFTA_EXPR_NAME, name)
-		e.Nested(unix.NFTA_EXPR_DATA, func(e *netlink.AttributeEncoder) error {
-			data(e)
-			return nil
-		})
-		return nil
-	})
+	}
+	for _, x := range c.Matches {
+		expressions = append(expressions, &expr.Match{Name: x.Name, Rev: uint32(x.Revision), Info: (*xt.Unknown)(&x.Data)})
+	}
+	t.AddRule(family, flags, filterTable, chain, append(expressions, &expr.Counter{}, verdict), compat)
 }

@@ -3,12 +3,14 @@ package hostfilter
 import (
 	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
 )
 
-// errChanged reports that a table changed since it was read.
+// errChanged reports that a table keeps changing.
 var errChanged = errors.New("the rules change faster than they can be read and written")
 
 // maxAttempts is how often a table is read and written again if other programs change it
@@ -37,23 +39,21 @@ func (p place) sync(spec Spec, remove bool) (changed []string, absent bool, err 
 				}
 			}
 		}
-		if err != nil && !errors.Is(err, errChanged) && !errors.Is(err, nft.ErrChanged) {
-			break
+		if err != nil && !nft.IsChanged(err) {
+			return changed, false, fmt.Errorf("%s: %w", p, err)
 		}
 	}
-	if err == nil {
-		err = errChanged // it was written, and is not found again
-	}
-	return changed, false, fmt.Errorf("%s: %w", p, err)
+	// Without an error it was written, and is not found again.
+	return changed, false, fmt.Errorf("%s: %w", p, errors.Join(errChanged, err))
 }
 
 func (p place) read(want []chain) (*found, error) {
 	if p.Backend == xtables.NFT {
 		return p.readNFT(want)
 	}
-	t, err := p.readLegacy()
-	if err != nil {
-		return nil, err
+	t, err := xtables.ReadLoaded(p.Family, filterTable)
+	if t == nil || err != nil {
+		return newFound(), err
 	}
 	return foundIn(t)
 }
@@ -74,4 +74,80 @@ func Remove() (removed []string, err error) {
 		err = fmt.Errorf("remove the rules that accept flows to services: %w", err)
 	}
 	return removed, err
+}
+
+// foundIn returns our chains and jumps in the table.
+func foundIn(t *xtables.Table) (*found, error) {
+	f := newFound()
+	chains, err := t.Chains()
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range chains {
+		switch {
+		case s.Base:
+			f.built[s.Name] = nil
+		case isOwn(s.Name):
+			f.own[s.Name] = nil
+		default:
+			continue
+		}
+		for i, e := range s.Rules {
+			r, err := legacyRule(t.Family, e)
+			if err != nil {
+				return nil, fmt.Errorf("chain %s, rule %d: %w", s.Name, i+1, err)
+			}
+			f.add(s.Name, uint64(i), r)
+		}
+	}
+	return f, nil
+}
+
+func legacyRule(f decision.Family, e xtables.Rule) (r rule, err error) {
+	all := false
+	r.Conditions, all = e.Conditions(f)
+	r.other = !all
+	r.accept = e.Target == xtables.StandardTarget && e.Verdict == xtables.Accept
+	r.to, err = e.To()
+	return r, err
+}
+
+// changeLegacy compares again under the lock of the iptables programs, and replaces the table as a
+// whole.
+func (p place) changeLegacy(want []chain, remove bool) error {
+	return xtables.Edit(p.Family, filterTable, func(t *xtables.Table, d *xtables.Draft) (bool, error) {
+		f, err := foundIn(t)
+		if err != nil {
+			return false, err
+		}
+		differences := f.compare(want, remove)
+		for _, diff := range differences {
+			diff.draw(d)
+		}
+		return len(differences) > 0, nil
+	})
+}
+
+// draw changes the draft.
+func (diff *difference) draw(d *xtables.Draft) {
+	own, from := d.Chain(diff.name), d.Chain(diff.from)
+	if diff.remove {
+		for _, c := range d.Chains { // every jump to it
+			c.Rules = slices.DeleteFunc(c.Rules, func(r *xtables.DraftRule) bool { return r.Target() == own })
+		}
+		d.DeleteChain(own)
+		return
+	}
+	if diff.create {
+		own = d.AddChain(diff.name)
+	}
+	if diff.refill {
+		own.Rules = nil
+		for _, c := range diff.want {
+			own.Rules = append(own.Rules, d.Accept(c))
+		}
+	}
+	if diff.hook {
+		from.Rules = slices.Insert(from.Rules, 0, d.Jump(own, diff.jump))
+	}
 }

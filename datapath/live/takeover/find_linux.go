@@ -4,7 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
 )
 
@@ -26,6 +33,89 @@ func Find() (*Rules, error) {
 	return l, nil
 }
 
+// findNFT reads nftables: kube-proxy's own tables, and those of iptables' nft back end, which are
+// ordinary tables with iptables' names.
+//
+// The messages are read and written here, not with google/nftables, for two reasons: rules of
+// other programs may have expressions that it does not support, and with tens of thousands of
+// chains its acknowledgement for each message overflows the socket.
+func (l *Rules) findNFT() error {
+	for _, f := range families {
+		tables, err := nft.Tables(nft.Dump, nft.Family(f))
+		if err != nil {
+			return fmt.Errorf("nftables, family %s: %w", f, err)
+		}
+		byName := make(map[string]*nft.Table)
+		for _, t := range tables {
+			byName[t.Name] = t
+		}
+		if t := byName[ownTableName]; t != nil {
+			serves := slices.ContainsFunc(t.Chains, func(c *nft.Chain) bool { return strings.Contains(c.Name, ownServiceChain) })
+			l.tables = append(l.tables, ownTable{f, t.String(), len(t.Chains), serves})
+		}
+		for _, name := range tableNames {
+			t := byName[name]
+			if t == nil || !slices.ContainsFunc(t.Chains, func(c *nft.Chain) bool { return !c.Base && owned(name, c.Name) }) {
+				continue
+			}
+			rules, err := t.Rules(nft.Dump)
+			if err != nil {
+				return fmt.Errorf("nftables table %s: %w", t, err)
+			}
+			l.add(nftTable(f, t, rules))
+		}
+	}
+	return nil
+}
+
+// nftTable returns the parts of a table of iptables' nft back end that plan uses.
+func nftTable(f decision.Family, of *nft.Table, rules []*nft.Rule) *table {
+	t := &table{Place: xtables.Place{Backend: xtables.NFT, Family: f, Table: of.Name}, chains: make(map[string]*chain)}
+	for _, c := range of.Chains {
+		t.chains[c.Name] = &chain{base: c.Base}
+	}
+	for _, r := range rules {
+		if c := t.chains[r.Chain]; c != nil {
+			c.rules = append(c.rules, rule{r.Handle, targets(r)})
+		}
+	}
+	return t
+}
+
+// targets are the chains that a rule jumps or goes to: by immediate values for the verdict register.
+func targets(r *nft.Rule) (chains []string) {
+	for _, e := range r.Expressions {
+		if e.Name != "immediate" {
+			continue
+		}
+		verdict := nft.Parse(e.Data).Nested(unix.NFTA_IMMEDIATE_DATA).Nested(unix.NFTA_DATA_VERDICT)
+		if verdict.Has(unix.NFTA_VERDICT_CHAIN) {
+			chains = append(chains, verdict.Text(unix.NFTA_VERDICT_CHAIN))
+		}
+	}
+	return chains
+}
+
+// findLegacy reads the tables of the legacy back end. Reading a table makes the kernel load it, so
+// only loaded ones are read.
+func (l *Rules) findLegacy() error {
+	for _, f := range families {
+		for _, name := range tableNames {
+			b, err := xtables.ReadLoaded(f, name)
+			if b != nil && err == nil {
+				var t *table
+				if t, err = legacyTable(b); err == nil {
+					l.add(t)
+				}
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", xtables.Place{Backend: xtables.Legacy, Family: f, Table: name}, err)
+			}
+		}
+	}
+	return nil
+}
+
 // maxAttempts is how often Remove reads a table again if another program changes it.
 const maxAttempts = 5
 
@@ -37,7 +127,7 @@ func (l *Rules) Remove() error {
 	var err error
 	current := l
 	for range maxAttempts {
-		if err = current.remove(); !errors.Is(err, errChanged) {
+		if err = current.remove(); !nft.IsChanged(err) {
 			break
 		}
 		var again error
@@ -45,20 +135,25 @@ func (l *Rules) Remove() error {
 			return again
 		}
 	}
+	if nft.IsChanged(err) {
+		err = fmt.Errorf("%w (%w)", err, errChanged)
+	}
 	if err != nil {
 		return fmt.Errorf("remove kube-proxy's rules: %w", err)
 	}
 	return nil
 }
 
-// errChanged reports that a table changed since it was read.
+// errChanged explains that a table changed since it was read.
 var errChanged = errors.New("the rules changed meanwhile, or rules of other programs use them; is kube-proxy still running?")
 
 func (l *Rules) remove() error {
 	var errs []error
 	for _, t := range l.tables {
-		if err := removeOwnTable(t.family); err != nil {
-			errs = append(errs, fmt.Errorf("nftables table %s %s: %w", nftName(t.family), ownTableName, err))
+		var tr nft.Transaction
+		tr.Add(nft.Family(t.family), unix.NFT_MSG_DELTABLE, 0, func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, ownTableName) })
+		if err := tr.Run(); err != nil {
+			errs = append(errs, fmt.Errorf("nftables table %s: %w", t.name, err))
 		}
 	}
 	for _, r := range l.removals {
@@ -71,4 +166,34 @@ func (l *Rules) remove() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// removeNFT removes the jumps first, then the rules of the chains, which refer to other
+// chains, and then the chains.
+func (r *removal) removeNFT() error {
+	var t nft.Transaction
+	family, table := nft.Family(r.table.Family), r.table.Table
+	for _, j := range r.jumps {
+		t.Add(family, unix.NFT_MSG_DELRULE, 0, nft.NumberedRule(table, j.chain, j.id))
+	}
+	for _, name := range r.chains {
+		t.Add(family, unix.NFT_MSG_DELRULE, 0, nft.RulesOf(table, name))
+	}
+	for _, name := range r.chains {
+		t.Add(family, unix.NFT_MSG_DELCHAIN, 0, nft.NamedChain(table, name))
+	}
+	return t.Run()
+}
+
+// removeLegacy replaces the table by one without what is to be removed from it now: it may have changed.
+func (r *removal) removeLegacy() error {
+	return xtables.Edit(r.table.Family, r.table.Table, func(b *xtables.Table, d *xtables.Draft) (bool, error) {
+		t, err := legacyTable(b)
+		if err != nil {
+			return false, err
+		}
+		now, _ := t.plan()
+		now.cut(b, d)
+		return len(now.chains) > 0, nil
+	})
 }

@@ -9,14 +9,6 @@ import (
 
 var families = []decision.Family{decision.IPv4, decision.IPv6}
 
-// nftName is nftables' name of the family.
-func nftName(f decision.Family) string {
-	if f == decision.IPv6 {
-		return "ip6"
-	}
-	return "ip"
-}
-
 // ownTableName is the nftables table of kube-proxy's mode nftables.
 const ownTableName = "kube-proxy"
 

@@ -113,3 +113,42 @@ func (t *table) isOwn(name string) bool {
 	c := t.chains[name]
 	return c != nil && !c.base && owned(t.Table, name)
 }
+
+// legacyTable returns the parts of a legacy table that plan uses. The ids of its rules are the
+// offsets of their entries.
+func legacyTable(b *xtables.Table) (*table, error) {
+	chains, err := b.Chains()
+	if err != nil {
+		return nil, err
+	}
+	t := &table{Place: xtables.Place{Backend: xtables.Legacy, Family: b.Family, Table: b.Name}, chains: make(map[string]*chain)}
+	for _, of := range chains {
+		c := &chain{base: of.Base}
+		for _, e := range of.Rules {
+			r := rule{id: uint64(e.Offset)}
+			to, err := e.To()
+			if err != nil {
+				return nil, fmt.Errorf("chain %s: %w", of.Name, err)
+			}
+			if to != "" {
+				r.targets = []string{to}
+			}
+			c.rules = append(c.rules, r)
+		}
+		t.chains[of.Name] = c
+	}
+	return t, nil
+}
+
+// cut takes the chains and jumps out of the draft of a legacy table.
+func (r *removal) cut(of *xtables.Table, d *xtables.Draft) {
+	for _, c := range d.Chains {
+		c.Rules = slices.DeleteFunc(c.Rules, func(rl *xtables.DraftRule) bool {
+			return slices.ContainsFunc(r.jumps, func(j jump) bool { return j.id == uint64(of.Entries[rl.Old()].Offset) })
+		})
+	}
+	d.Chains = slices.DeleteFunc(d.Chains, func(c *xtables.DraftChain) bool {
+		_, goes := slices.BinarySearch(r.chains, c.Name)
+		return goes && !c.Base
+	})
+}

@@ -39,6 +39,7 @@ type Rules struct {
 // ownTable is a table that is kube-proxy's as a whole.
 type ownTable struct {
 	family decision.Family
+	name   string // as in nft's language
 	chains int
 	serves bool // has a chain of a service
 }
@@ -60,7 +61,7 @@ func (l *Rules) Serve() bool {
 func (l *Rules) Lines() []string {
 	var lines []string
 	for _, t := range l.tables {
-		lines = append(lines, fmt.Sprintf("nftables table %s %s with %s", nftName(t.family), ownTableName, quantity.Count(t.chains, "chain")))
+		lines = append(lines, fmt.Sprintf("nftables table %s with %s", t.name, quantity.Count(t.chains, "chain")))
 	}
 	for _, r := range l.removals {
 		lines = append(lines, r.String())

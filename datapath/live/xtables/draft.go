@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // Draft is a table that is being edited. Unedited parts stay byte for byte the same, except for
@@ -92,7 +91,7 @@ func (d *Draft) Chain(name string) *DraftChain {
 // AddChain adds an empty chain in the place where iptables adds it: by its name.
 func (d *Draft) AddChain(name string) *DraftChain {
 	c := &DraftChain{Name: name, head: d.rule(Conditions{}, headTarget(name)), end: d.rule(Conditions{}, verdictTarget(Return))}
-	at := slices.IndexFunc(d.Chains, func(o *DraftChain) bool { return !o.Base && strings.Compare(o.Name, name) > 0 })
+	at := slices.IndexFunc(d.Chains, func(o *DraftChain) bool { return !o.Base && o.Name > name })
 	if at < 0 {
 		at = len(d.Chains)
 	}

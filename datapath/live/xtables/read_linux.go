@@ -1,16 +1,17 @@
 package xtables
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
+	"hash/maphash"
 	"os"
 	"slices"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 )
 
 // Socket options of ip_tables and, with the same numbers, ip6_tables.
@@ -29,9 +30,6 @@ const (
 // maxAttempts is how often a table is read again if it grows or shrinks meanwhile.
 const maxAttempts = 5
 
-// ErrChanged reports that a table kept changing while it was read.
-var ErrChanged = errors.New("the rules change faster than they can be read")
-
 // Names lists the tables that are loaded in the calling thread's network namespace. [Read] makes
 // the kernel load a table; Names does not.
 func Names(f decision.Family) ([]string, error) {
@@ -43,12 +41,7 @@ func Names(f decision.Family) ([]string, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil // the module is not loaded
 	}
-	var names []string
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	for lines.Scan() {
-		names = append(names, lines.Text())
-	}
-	return names, err
+	return strings.Fields(string(data)), err
 }
 
 // socket is a socket for requests about the kernel's tables in the network namespace in which it
@@ -103,7 +96,8 @@ func ReadLoaded(f decision.Family, name string) (*Table, error) {
 	return Read(f, name)
 }
 
-// Read reads a table of the calling thread's network namespace. It needs CAP_NET_ADMIN.
+// Read reads a table of the calling thread's network namespace. It needs CAP_NET_ADMIN. The error is [nft.ErrChanged] if the
+// table keeps changing meanwhile.
 func Read(f decision.Family, name string) (*Table, error) {
 	s, err := open(f)
 	if err != nil {
@@ -133,5 +127,65 @@ func Read(f decision.Family, name string) (*Table, error) {
 		}
 		return t, t.ParseEntries(buf[entriesAt:])
 	}
-	return nil, ErrChanged
+	return nil, nft.ErrChanged
+}
+
+// Poll notices changes of a table, of both families, for which the kernel sends no events. It
+// remembers the rules by a hash, without their counters.
+type Poll struct {
+	name string
+	seed maphash.Seed
+	last uint64
+}
+
+// NewPoll makes a Poll of the table of that name.
+func NewPoll(name string) *Poll { return &Poll{name: name, seed: maphash.MakeSeed()} }
+
+// Changed reports whether the rules in the calling thread's network namespace differ from those of
+// the previous call. Rules that cannot be read count as changed: the next read reports the error.
+func (p *Poll) Changed() bool {
+	var h maphash.Hash
+	h.SetSeed(p.seed)
+	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
+		t, err := ReadLoaded(f, p.name)
+		if err != nil {
+			return true
+		}
+		if t != nil {
+			_ = h.WriteByte(byte(f))
+			_, _ = h.Write(t.Fingerprint())
+		}
+	}
+	now := h.Sum64()
+	differs := now != p.last
+	p.last = now
+	return differs
+}
+
+// Of linux/netfilter/ipset/ip_set.h.
+const (
+	soIPSet       = 83 // SO_IP_SET
+	opGetByIndex  = 7  // IP_SET_OP_GET_BYINDEX
+	setProtocol   = 6  // IPSET_PROTOCOL_MIN
+	setNameSize   = 32 // IPSET_MAXNAMELEN
+	setRequestLen = 40 // struct ip_set_req_get_set
+)
+
+// SetNames reads the names of the ipsets of the calling thread's network namespace, of both
+// families. It needs CAP_NET_ADMIN. A name that cannot be read is empty.
+func SetNames(index uint16) (name string, ok bool) {
+	s, err := open(decision.IPv4)
+	if err != nil {
+		return "", false
+	}
+	defer s.close()
+	request := make([]byte, setRequestLen)
+	byteOrder.PutUint32(request, opGetByIndex)
+	byteOrder.PutUint32(request[4:], setProtocol)
+	byteOrder.PutUint16(request[8:], index)
+	if err := s.get(soIPSet, request); err != nil {
+		return "", false
+	}
+	name = cString(request[8 : 8+setNameSize])
+	return name, name != ""
 }

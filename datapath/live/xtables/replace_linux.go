@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // Socket options of ip_tables and, with the same numbers, ip6_tables.
@@ -23,11 +25,33 @@ const (
 	replaceSize = 96 // struct ipt_replace
 )
 
-// Replace loads the draft into the kernel, in the calling thread's network namespace, and restores
-// the counters of the rules that stay: the same two steps as iptables itself. If the number of
-// rules has changed since the table was read, the error is EAGAIN; the kernel does not notice
-// other changes, so the table must be read and replaced under one [Lock].
-func (d *Draft) Replace() error {
+// Edit changes a table of the calling thread's network namespace as a whole, under the lock of the iptables programs. edit
+// changes the draft of the table, and reports whether it did; a table that is not loaded is not edited. If another program
+// changed the table meanwhile without the lock, [nft.IsChanged] is true of the error.
+func Edit(f decision.Family, name string, edit func(*Table, *Draft) (changed bool, err error)) error {
+	unlock, err := lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	t, err := ReadLoaded(f, name)
+	if t == nil || err != nil {
+		return err
+	}
+	d, err := t.Draft()
+	if err != nil {
+		return err
+	}
+	if changed, err := edit(t, d); !changed || err != nil {
+		return err
+	}
+	return d.load()
+}
+
+// load loads the draft into the kernel, and restores the counters of the rules that stay: the same two
+// steps as iptables itself. If the number of rules has changed since the table was read, the error is
+// EAGAIN; the kernel does not notice other changes, so the table must be read and replaced under one lock.
+func (d *Draft) load() error {
 	next, from, err := d.Table()
 	if err != nil {
 		return err
@@ -89,10 +113,10 @@ func (t *Table) counters(old []byte, from []int) []byte {
 // lockTimeout is how long another program may hold the lock.
 const lockTimeout = 10 * time.Second
 
-// Lock takes the lock of the programs iptables and iptables-restore. In a container without it
+// lock takes the lock of the programs iptables and iptables-restore. In a container without it
 // (mount /run/xtables.lock) there is only the kernel's own check that the number of rules has not
 // changed.
-func Lock() (unlock func(), err error) {
+func lock() (unlock func(), err error) {
 	file, err := os.OpenFile("/run/xtables.lock", os.O_CREATE|os.O_RDONLY, 0o600)
 	if err != nil {
 		return func() {}, nil

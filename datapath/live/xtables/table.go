@@ -1,5 +1,5 @@
 // Package xtables handles the tables of iptables' legacy back end as the kernel keeps them: it
-// reads ([Read]), edits ([Draft]) and replaces them as a whole. Their matches and targets are
+// reads ([Read]) and edits them as a whole ([Edit]). Their matches and targets are
 // extensions with name, revision and bytes ([Extension]), which iptables' nft back end also has,
 // in its expressions "match" and "target".
 //
@@ -179,4 +179,25 @@ func (t *Table) Chains() ([]Chain, error) {
 		add(t.Entries[i].Head, false, i+1, end)
 	}
 	return chains, nil
+}
+
+// Backend is a back end of the iptables programs.
+type Backend string
+
+// The back ends.
+const (
+	Legacy Backend = "legacy" // x_tables
+	NFT    Backend = "nft"    // nftables' tables with the names of iptables
+)
+
+// Place is one table of iptables.
+type Place struct {
+	Backend Backend
+	Family  decision.Family
+	Table   string
+}
+
+// String describes the table.
+func (p Place) String() string {
+	return fmt.Sprintf("iptables (%s), %s, table %s", p.Backend, p.Family, p.Table)
 }

@@ -16,8 +16,7 @@ import (
 
 // Read reads the rules of the calling thread's network namespace. nfqproxy's own are left out.
 // Each back end's rules are a consistent snapshot. It fails without CAP_NET_ADMIN, if a table as a
-// whole is malformed, and if the rules change all the time ([nft.ErrChanged],
-// [xtables.ErrChanged]).
+// whole is malformed, and if the rules change all the time ([nft.ErrChanged]).
 func Read() (*Rules, error) {
 	r := new(Rules)
 	if err := errors.Join(r.readDevices(), r.readLegacy(), r.readNFT()); err != nil {
