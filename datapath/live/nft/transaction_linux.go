@@ -169,6 +169,9 @@ func (t *Transaction) AddElement(family uint8, kind int, table, set string, e El
 	t.end()
 }
 
+// Separate has the next element added by a message of its own.
+func (t *Transaction) Separate() { t.list = 0 }
+
 // open begins an attribute, with attributes in it or not, and returns where. close completes it.
 func (t *Transaction) open(kind uint16) int {
 	at := len(t.buf)

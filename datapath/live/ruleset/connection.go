@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -28,7 +27,6 @@ type Connection struct {
 	mu sync.Mutex
 	// conn is nil after an error, because replies may still arrive.
 	conn   *netlink.Conn
-	raw    syscall.RawConn
 	closed bool
 	// released: another process changes the tables.
 	released bool
@@ -84,7 +82,6 @@ func (c *Connection) setUp(conn *netlink.Conn) error {
 	if c.most == 0 { // else others may read it
 		c.most = max(min(size, transactionSize)-1<<17, 1<<15)
 	}
-	c.raw = raw
 	return nil
 }
 
@@ -124,51 +121,42 @@ func (c *Connection) claim() error {
 	return k.open.RunOn(c.conn)
 }
 
-// run carries a transaction out. It works on the calling thread's network namespace.
-func (c *Connection) run(t *nft.Transaction) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// use calls f with the connection, and closes it if f fails. It works on the calling thread's network namespace.
+func (c *Connection) use(f func(*netlink.Conn) error) error {
 	switch {
 	case c.closed:
-		return errClosed
+		return errors.New("the connection to nftables is closed")
 	case c.conn == nil:
 		if err := c.reopen(); err != nil {
 			return err
 		}
 	}
-	err := t.RunOn(c.conn)
+	err := f(c.conn)
 	if err != nil {
 		c.fail()
 	}
 	return err
 }
 
-var errClosed = errors.New("the connection to nftables is closed")
-
-// control calls f with the connection's file descriptor, and closes the connection if f fails. It does
-// nothing while the tables are another process's. Like run, it works on the calling thread's network
-// namespace.
-func (c *Connection) control(f func(fd int) error) error {
+// run carries a transaction out. It works on the calling thread's network namespace.
+func (c *Connection) run(t *nft.Transaction) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.released:
-		return nil
-	case c.closed:
-		return errClosed
-	case c.conn == nil:
-		if err := c.reopen(); err != nil {
-			return err
-		}
+	return c.use(t.RunOn)
+}
+
+// try is run, with the result of [nft.Transaction.Try]. It does nothing while the tables are another process's.
+func (c *Connection) try(t *nft.Transaction) (refused map[int]error, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.released {
+		return nil, nil
 	}
-	var err error
-	if e := c.raw.Control(func(fd uintptr) { err = f(int(fd)) }); e != nil {
-		err = e
-	}
-	if err != nil {
-		c.fail()
-	}
-	return err
+	err = c.use(func(conn *netlink.Conn) (err error) {
+		refused, err = t.Try(conn)
+		return err
+	})
+	return refused, err
 }
 
 // release lets another process change the tables.

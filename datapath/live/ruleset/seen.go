@@ -1,9 +1,15 @@
 package ruleset
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 )
 
 // Seen removes UDP flows from the sets of those that need no decision. It works on the installed ruleset by name,
@@ -26,6 +32,73 @@ func (s *Seen) Forget(tuples []conntrack.Tuple) error {
 	}
 	if err := s.remove(elements); err != nil {
 		return fmt.Errorf("forget flows in set seen of nftables table %s: %w", TableName, err)
+	}
+	return nil
+}
+
+// remover removes elements that may be missing from sets of the tables, by name. It is not safe for
+// concurrent use.
+type remover struct {
+	conn *Connection
+	// message removes an element: msgDestroySetElem or, on kernels without it, NFT_MSG_DELSETELEM.
+	message int
+}
+
+// elementOf is an element of a set in the table of a family.
+type elementOf struct {
+	family
+	set, key string
+}
+
+// msgDestroySetElem is NFT_MSG_DESTROYSETELEM (linux/netfilter/nf_tables.h, since 6.3): it ignores
+// missing elements.
+const msgDestroySetElem = 30
+
+func newRemover(c *Connection) *remover { return &remover{c, msgDestroySetElem} }
+
+// maxRemoved is how many elements one transaction removes. If all of them are missing, as many
+// replies must fit into the socket's receive buffer.
+const maxRemoved = 128
+
+// remove removes the elements. Missing ones, or a missing table, are no error.
+func (r *remover) remove(elements []elementOf) error {
+	for some := range slices.Chunk(elements, maxRemoved) {
+		if err := r.removeSome(some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeSome removes the elements in one transaction. With NFT_MSG_DELSETELEM one missing element
+// fails it as a whole, but the kernel names all missing ones: it is repeated without those, and
+// again if others expired meanwhile. Each try costs a grace period of RCU, some 10 ms.
+func (r *remover) removeSome(elements []elementOf) error {
+	for len(elements) > 0 {
+		var t nft.Transaction
+		for _, e := range elements {
+			t.Separate()
+			t.AddElement(e.nfproto, r.message, TableName, e.set, nft.Element{Key: e.key})
+		}
+		refused, err := r.conn.try(&t)
+		if err != nil || len(refused) == 0 {
+			return err
+		}
+		var left []elementOf
+		for i, e := range elements {
+			if errors.Is(refused[i], unix.ENOENT) { // or its table is missing
+				delete(refused, i)
+			} else {
+				left = append(left, e)
+			}
+		}
+		switch err := errors.Join(slices.Collect(maps.Values(refused))...); {
+		case errors.Is(err, unix.EINVAL) && r.message != unix.NFT_MSG_DELSETELEM:
+			r.message, left = unix.NFT_MSG_DELSETELEM, elements
+		case err != nil:
+			return err
+		}
+		elements = left
 	}
 	return nil
 }
