@@ -62,7 +62,7 @@ func (t *table) readExisting() (*existing, error) {
 		return e, err
 	}
 	return e, nft.Dump(t.nfproto, unix.NFT_MSG_GETSET, nft.SetsOf(TableName), func(_ uint8, a nft.Attributes) {
-		for _, s := range t.all() {
+		for _, s := range t.sets {
 			if a.Text(unix.NFTA_SET_TABLE) == TableName && a.Text(unix.NFTA_SET_NAME) == s.name && s.isLike(a) {
 				e.kept[s.name] = true
 			}
@@ -73,16 +73,16 @@ func (t *table) readExisting() (*existing, error) {
 // isLike reports whether the definition of a set is ours.
 func (s *set) isLike(a nft.Attributes) bool {
 	var dataLength uint32
-	if s.nft.IsMap && !s.isVerdicts() {
-		dataLength = s.nft.DataType.Bytes
+	if !s.isVerdicts() {
+		dataLength = s.data.Bytes
 	}
 	const all = unix.NFT_SET_EVAL | unix.NFT_SET_TIMEOUT | unix.NFT_SET_MAP | unix.NFT_SET_INTERVAL | unix.NFT_SET_CONSTANT
 	// The kernel rounds to its clock's ticks.
 	const tick = 10 * time.Millisecond
-	rounded := time.Duration(a.Uint64(unix.NFTA_SET_TIMEOUT))*time.Millisecond - s.nft.Timeout
+	rounded := time.Duration(a.Uint64(unix.NFTA_SET_TIMEOUT))*time.Millisecond - s.timeout
 	size := a.Nested(unix.NFTA_SET_DESC).Uint32(unix.NFTA_SET_DESC_SIZE)
-	return a.Uint32(unix.NFTA_SET_FLAGS)&all == s.flags() && a.Uint32(unix.NFTA_SET_KEY_LEN) == s.nft.KeyType.Bytes &&
-		(dataLength == 0 || a.Uint32(unix.NFTA_SET_DATA_LEN) == dataLength) && size == s.nft.Size && rounded.Abs() <= tick
+	return a.Uint32(unix.NFTA_SET_FLAGS)&all == s.flags() && a.Uint32(unix.NFTA_SET_KEY_LEN) == s.key.Bytes &&
+		(dataLength == 0 || a.Uint32(unix.NFTA_SET_DATA_LEN) == dataLength) && size == s.size && rounded.Abs() <= tick
 }
 
 // adoptTable adds the changes of a table to the open transaction.
@@ -115,7 +115,7 @@ func (r *Ruleset) adoptTable(t *table, is *existing, keepQueueing bool) {
 			r.delChain(t, name)
 		}
 	}
-	for _, s := range t.all() {
+	for _, s := range t.sets {
 		if !is.kept[s.name] {
 			r.newSet(s)
 		}
@@ -135,8 +135,8 @@ func (r *Ruleset) adoptTable(t *table, is *existing, keepQueueing bool) {
 func (r *Ruleset) adoptionChanges(t *decision.Table, found [2]*existing) (difference, hairpins, error) {
 	should, diff := r.expect(t), make(difference)
 	for i, of := range r.tables {
-		for _, s := range of.all() {
-			if s.nft.Dynamic {
+		for _, s := range of.sets {
+			if s.dynamic {
 				continue
 			}
 			var have map[string]string
@@ -198,7 +198,7 @@ func (r *Ruleset) readLoaded() (bool, error) {
 		return false, fmt.Errorf("read nftables tables %s: %w", r.tables, err)
 	}
 	for i, t := range r.tables {
-		if !is[i].matches(r.spec.chains(t), t.all()) {
+		if !is[i].matches(r.spec.chains(t), t.sets) {
 			return false, nil
 		}
 	}

@@ -52,96 +52,62 @@ func (spec *Spec) bindClients(t *table) chain {
 	for _, proto := range protocols {
 		rules = append(rules,
 			rule{l4proto(proto), t.originalKey().verdictIn(t.copy.bind)},
-			rule{l4proto(proto), t.originalAddrKey().in(t.nodePortAddr), originalPortKey().verdictIn(t.copy.bindNodePort)})
+			rule{l4proto(proto), concat(t.originalDaddr()).in(t.nodePortAddr), originalPortKey().verdictIn(t.copy.bindNodePort)})
 	}
 	if p := spec.Copy.Loopback; p.IsValid() && t.family == ipv4 {
 		for _, proto := range protocols {
-			rules = append(rules, rule{l4proto(proto), t.originalDaddrWithin(p), originalPortKey().verdictIn(t.copy.bindNodePort)})
+			rules = append(rules, rule{l4proto(proto), t.originalDaddr().within(p, true), originalPortKey().verdictIn(t.copy.bindNodePort)})
 		}
 	}
 	return chain{name: "bind", rules: rules}
 }
 
-// Attributes of a connection's tuples (enum nft_ct_keys; IP_CT_DIR_ORIGINAL and IP_CT_DIR_REPLY).
+// tuple is a field of a tuple of the packet's connection, in a direction (IP_CT_DIR_ORIGINAL, IP_CT_DIR_REPLY).
+func tuple(text string, words uint32, direction uint32, k expr.CtKey) field {
+	return field{text, words, func(register uint32) expr.Any {
+		return nft.Directed{Ct: &expr.Ct{Key: k, Register: register, Direction: direction}}
+	}}
+}
+
 const (
 	original, reply = 0, 1
 )
 
-// tupleField is a field of a tuple of the packet's connection.
-type tupleField struct {
-	text string
-	expr expr.Any
+func (f family) originalDaddr() field {
+	k := expr.CtKey(unix.NFT_CT_DST_IP)
+	if f == ipv6 {
+		k = unix.NFT_CT_DST_IP6
+	}
+	return tuple("ct original "+f.name+" daddr", f.words(), original, k)
 }
 
-func (f family) originalDaddr(register uint32) tupleField {
-	field := expr.CtKey(unix.NFT_CT_DST_IP)
-	if f == ipv6 {
-		field = unix.NFT_CT_DST_IP6
-	}
-	return tupleField{fmt.Sprintf("ct original %s daddr", f.name), nft.Directed{Ct: &expr.Ct{Key: field, Register: register, Direction: original}}}
-}
+func originalPort() field { return tuple("ct original proto-dst", 1, original, expr.CtKeyPROTODST) }
 
 // endpointAddr is the address of the endpoint of a translated connection, and endpointPort its port.
-func (f family) endpointAddr(register uint32) tupleField {
-	field := expr.CtKey(unix.NFT_CT_SRC_IP)
+func (f family) endpointAddr() field {
+	k := expr.CtKey(unix.NFT_CT_SRC_IP)
 	if f == ipv6 {
-		field = unix.NFT_CT_SRC_IP6
+		k = unix.NFT_CT_SRC_IP6
 	}
-	return tupleField{fmt.Sprintf("ct reply %s saddr", f.name), nft.Directed{Ct: &expr.Ct{Key: field, Register: register, Direction: reply}}}
+	return tuple("ct reply "+f.name+" saddr", f.words(), reply, k)
 }
 
-func endpointPort(register uint32) tupleField {
-	return tupleField{"ct reply proto-src", nft.Directed{Ct: &expr.Ct{Key: expr.CtKeyPROTOSRC, Register: register, Direction: reply}}}
-}
+func endpointPort() field { return tuple("ct reply proto-src", 1, reply, expr.CtKeyPROTOSRC) }
 
-func originalPort(register uint32) tupleField {
-	return tupleField{"ct original proto-dst", nft.Directed{Ct: &expr.Ct{Key: expr.CtKeyPROTODST, Register: register, Direction: original}}}
-}
-
-// originalKey is the service key of the connection before translation.
-func (f family) originalKey() keyed {
-	address, port := f.originalDaddr(key), originalPort(key+f.words()+1)
-	return keyed{
-		fmt.Sprintf("%s . meta l4proto . %s", address.text, port.text),
-		[]expr.Any{address.expr, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: key + f.words()}, port.expr},
-	}
-}
-
-// originalPortKey is originalKey without the address.
-func originalPortKey() keyed {
-	port := originalPort(key + 1)
-	return keyed{"meta l4proto . " + port.text, []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: key}, port.expr}}
-}
-
-func (f family) originalAddrKey() keyed {
-	address := f.originalDaddr(key)
-	return keyed{address.text, []expr.Any{address.expr}}
-}
-
-func (f family) originalDaddrWithin(p netip.Prefix) clause {
-	address, mask := bytesOf(p)
-	field := f.originalDaddr(reg)
-	return clause{field.text + " " + p.Masked().String(), []expr.Any{
-		field.expr,
-		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: address},
-	}}
-}
+// originalKey is the service key of the connection before translation, and originalPortKey the same without the address.
+func (f family) originalKey() keyed { return concat(f.originalDaddr(), protocol(), originalPort()) }
+func originalPortKey() keyed        { return concat(protocol(), originalPort()) }
 
 // bound adds the client of the packet's connection with its endpoint to the map or, if it is there,
 // restarts its timeout.
 func (f family) bound(s *set, timeout time.Duration) clause {
-	w := f.words()
-	data := key + 2*w + 2
-	to, port, address, at := f.originalDaddr(key+w), originalPort(key+2*w+1), f.endpointAddr(data), endpointPort(data+w)
+	k := concat(f.saddr(), f.originalDaddr(), protocol(), originalPort())
+	data := keyed{next: k.next}.and(f.endpointAddr()).and(endpointPort())
 	return clause{
-		fmt.Sprintf("update @%s { %s saddr . %s . meta l4proto . %s timeout %s : %s . %s }", s.name, f.name, to.text, port.text, timeout, address.text, at.text),
-		[]expr.Any{
-			payload(network, f.src, f.addrLen, key), to.expr,
-			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: key + 2*w}, port.expr,
-			address.expr, at.expr,
-			&expr.Dynset{SrcRegKey: key, SrcRegData: data, SetName: s.name, SetID: s.id(), Operation: opUpdate, Timeout: timeout},
-		},
+		fmt.Sprintf("update @%s { %s timeout %s : %s }", s.name, k.text, timeout, data.text),
+		slices.Concat(k.exprs, data.exprs, []expr.Any{
+			&expr.Dynset{SrcRegKey: key, SrcRegData: k.next, SetName: s.name, SetID: s.id, Operation: opUpdate, Timeout: timeout},
+		}),
 	}
 }
 

@@ -2,10 +2,8 @@ package ruleset
 
 import (
 	"encoding/binary"
-	"fmt"
 	"time"
 
-	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
@@ -32,21 +30,8 @@ func (a *Alive) in(f family) bool { return a.IPv4 && f == ipv4 || a.IPv6 && f ==
 // aliveSize is the size of the set. Expired elements count until the kernel collects them.
 const aliveSize = 16
 
-// newAlive makes the set of a table; nil: there is no switch.
-func (spec *Spec) newAlive(f family, newSet func(name string, types ...nftables.SetDatatype) *set) *set {
-	if !spec.Alive.in(f) {
-		return nil
-	}
-	s := newSet("alive", nftables.TypeEtherType)
-	s.nft.Dynamic, s.nft.HasTimeout, s.nft.Timeout, s.nft.Size = true, true, spec.Alive.Timeout, aliveSize
-	s.declaration += fmt.Sprintf("; flags dynamic,timeout; timeout %s; size %d", spec.Alive.Timeout, aliveSize)
-	return s
-}
-
 // etherType is the key of the set: every packet of the table has the same.
-func etherType() keyed {
-	return keyed{"meta protocol", []expr.Any{&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: key}}}
-}
+func etherType() keyed { return concat(meta("meta protocol", expr.MetaKeyPROTOCOL)) }
 
 // protocol is the only key of the set, with which it begins.
 func (t *table) protocol() string {

@@ -181,7 +181,7 @@ func (d *damage) compareChains(of *table, chains []chain, is, loaded *state, fin
 
 // compareSets finds the sets of a table that differ, and their elements that should be there or not.
 func (d *damage) compareSets(of *table, should *expected, is, loaded *state, find func(string, ...any)) error {
-	for _, s := range of.all() {
+	for _, s := range of.sets {
 		definition, there := is.sets[s.name]
 		switch {
 		case !there:
@@ -193,7 +193,7 @@ func (d *damage) compareSets(of *table, should *expected, is, loaded *state, fin
 			find("set %s has another definition", s.name)
 			d.gone = true
 		}
-		if s.nft.Dynamic {
+		if s.dynamic {
 			continue
 		}
 		equal, n, err := should.has(s)

@@ -73,8 +73,8 @@ func intact(t *testing.T, r *Ruleset, table *decision.Table) {
 		}
 		should := make(difference)
 		r.empty().changes(table, should)
-		for _, s := range of.all() {
-			if s.nft.Dynamic {
+		for _, s := range of.sets {
+			if s.dynamic {
 				continue
 			}
 			if have, err := of.readElements(s); err != nil || !maps.Equal(have, should.elements(s)) {

@@ -5,7 +5,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -72,34 +75,11 @@ const (
 	sctp byte = 132
 )
 
-func l4proto(proto byte) clause {
-	name := map[byte]string{tcp: "tcp", udp: "udp", sctp: "sctp"}[proto]
-	return clause{"meta l4proto " + name, []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{proto}},
-	}}
-}
-
-// onLoopback matches packets that arrive on lo; they passed output before.
-func onLoopback() clause {
-	const arphrdLoopback = 772 // if_arp.h
-	return clause{"meta iiftype loopback", []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyIIFTYPE, Register: reg},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: binary.NativeEndian.AppendUint16(nil, arphrdLoopback)},
-	}}
-}
-
-// notOnLoopback is the opposite of onLoopback.
-func notOnLoopback() clause {
-	const arphrdLoopback = 772 // if_arp.h
-	return clause{"meta iiftype != loopback", []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyIIFTYPE, Register: reg},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: binary.NativeEndian.AppendUint16(nil, arphrdLoopback)},
-	}}
-}
-
-func payload(base expr.PayloadBase, offset, n, register uint32) expr.Any {
-	return &expr.Payload{DestRegister: register, Base: base, Offset: offset, Len: n}
+// field is a value that rules load into registers: a part of a header, or what the kernel knows about a packet.
+type field struct {
+	text  string
+	words uint32 // the registers that it takes
+	load  func(register uint32) expr.Any
 }
 
 const (
@@ -107,183 +87,183 @@ const (
 	transport = expr.PayloadBaseTransportHeader
 )
 
-// tcpSyn matches, or does not match, the first packet of a TCP connection: SYN set;
-// ACK, FIN and RST clear.
-func tcpSyn(match bool) clause {
-	op, sign := expr.CmpOpEq, "=="
-	if !match {
-		op, sign = expr.CmpOpNeq, "!="
-	}
-	const fin, syn, rst, ack = 1, 2, 4, 16
-	return clause{"tcp flags & (fin | syn | rst | ack) " + sign + " syn", []expr.Any{
-		payload(transport, 13, 1, reg),
-		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 1, Mask: []byte{fin | syn | rst | ack}, Xor: []byte{0}},
-		&expr.Cmp{Op: op, Register: reg, Data: []byte{syn}},
+func header(text string, base expr.PayloadBase, offset, n uint32) field {
+	return field{text, (n + 3) / 4, func(register uint32) expr.Any {
+		return &expr.Payload{DestRegister: register, Base: base, Offset: offset, Len: n}
 	}}
 }
 
-// tcpRefusal matches the RST that answers a SYN: with ACK, and the sequence number 0.
-func tcpRefusal() clause {
-	const fin, syn, rst, ack = 1, 2, 4, 16
-	return clause{"tcp flags & (fin | syn | rst | ack) == rst | ack tcp sequence 0", []expr.Any{
-		payload(transport, 13, 1, reg),
-		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 1, Mask: []byte{fin | syn | rst | ack}, Xor: []byte{0}},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{rst | ack}},
-		payload(transport, 4, 4, reg),
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{0, 0, 0, 0}},
+func meta(text string, k expr.MetaKey) field {
+	return field{text, 1, func(register uint32) expr.Any { return &expr.Meta{Key: k, Register: register} }}
+}
+
+func ct(text string, k expr.CtKey) field {
+	return field{text, 1, func(register uint32) expr.Any { return &expr.Ct{Key: k, Register: register} }}
+}
+
+func fib(text string, lookup expr.Fib) field {
+	return field{text, 1, func(register uint32) expr.Any {
+		e := lookup
+		e.Register = register
+		return &e
 	}}
+}
+
+// random is a number from offset to offset+modulus-1.
+func random(modulus, offset int) field {
+	text := fmt.Sprintf("numgen random mod %d", modulus)
+	if offset > 0 {
+		text += fmt.Sprintf(" offset %d", offset)
+	}
+	return field{text, 1, func(register uint32) expr.Any {
+		return &expr.Numgen{Register: register, Modulus: uint32(modulus), Type: unix.NFT_NG_RANDOM, Offset: uint32(offset)}
+	}}
+}
+
+func (f family) saddr() field { return header(f.name+" saddr", network, f.src, f.addrLen) }
+func (f family) daddr() field { return header(f.name+" daddr", network, f.dst, f.addrLen) }
+
+func protocol() field { return meta("meta l4proto", expr.MetaKeyL4PROTO) }
+func dport() field    { return header("th dport", transport, 2, 2) }
+
+// is matches, or does not match, packets whose field has a value.
+func (f field) is(match bool, text string, value []byte) clause {
+	op, sign := expr.CmpOpEq, " "
+	if !match {
+		op, sign = expr.CmpOpNeq, " != "
+	}
+	return clause{f.text + sign + text, []expr.Any{f.load(reg), &expr.Cmp{Op: op, Register: reg, Data: value}}}
+}
+
+// masked is a clause of [field.is] about some bits of the field.
+func (c clause) masked(mask []byte) clause {
+	bitwise := &expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))}
+	return clause{c.text, slices.Insert(c.exprs, 1, expr.Any(bitwise))}
+}
+
+func l4proto(proto byte) clause {
+	return protocol().is(true, map[byte]string{tcp: "tcp", udp: "udp", sctp: "sctp"}[proto], []byte{proto})
+}
+
+// onLoopback matches, or does not match, packets that arrive on lo; they passed output before.
+func onLoopback(match bool) clause {
+	const arphrdLoopback = 772 // if_arp.h
+	return meta("meta iiftype", expr.MetaKeyIIFTYPE).is(match, "loopback", binary.NativeEndian.AppendUint16(nil, arphrdLoopback))
+}
+
+// Flags of TCP.
+const fin, syn, rst, ack = 1, 2, 4, 16
+
+func tcpFlags(match bool, text string, flags byte) clause {
+	sign := "== "
+	if !match {
+		sign = "!= "
+	}
+	c := header("tcp flags", transport, 13, 1).is(match, "", []byte{flags}).masked([]byte{fin | syn | rst | ack})
+	c.text = "tcp flags & (fin | syn | rst | ack) " + sign + text
+	return c
+}
+
+// tcpSyn matches, or does not match, the first packet of a TCP connection: SYN set;
+// ACK, FIN and RST clear.
+func tcpSyn(match bool) clause { return tcpFlags(match, "syn", syn) }
+
+// tcpRefusal matches the RST that answers a SYN: with ACK, and the sequence number 0.
+func tcpRefusal() rule {
+	return rule{l4proto(tcp), tcpFlags(true, "rst | ack", rst|ack), header("tcp sequence", transport, 4, 4).is(true, "0", []byte{0, 0, 0, 0})}
 }
 
 // sctpInit matches, or does not match, the first packet of an SCTP association: an INIT chunk is alone in
 // its packet (RFC 9260, section 3), after the common header of 12 bytes.
 func sctpInit(match bool) clause {
-	op, sign := expr.CmpOpEq, ""
-	if !match {
-		op, sign = expr.CmpOpNeq, "!= "
-	}
-	return clause{"@th,96,8 " + sign + "1", []expr.Any{
-		payload(transport, 12, 1, reg),
-		&expr.Cmp{Op: op, Register: reg, Data: []byte{1}},
-	}}
+	return header("@th,96,8", transport, 12, 1).is(match, "1", []byte{1})
 }
 
 // daddrIn and saddrIn match addresses in a prefix given by its first bytes.
 func (f family) daddrIn(prefix string, mask, value []byte) clause {
-	return f.addrIn("daddr "+prefix, f.dst, mask, value)
+	return header(f.name+" daddr", network, f.dst, uint32(len(mask))).is(true, prefix, value).masked(mask)
 }
 
 func (f family) saddrIn(prefix string, mask, value []byte) clause {
-	return f.addrIn("saddr "+prefix, f.src, mask, value)
+	return header(f.name+" saddr", network, f.src, uint32(len(mask))).is(true, prefix, value).masked(mask)
 }
 
-func (f family) addrIn(text string, offset uint32, mask, value []byte) clause {
-	return clause{f.name + " " + text, []expr.Any{
-		payload(network, offset, uint32(len(mask)), reg),
-		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: value},
-	}}
+// within matches, or does not match, packets whose field, an address, is in a prefix.
+func (f field) within(p netip.Prefix, match bool) clause {
+	return f.is(match, p.Masked().String(), p.Masked().Addr().AsSlice()).masked(maskOf(p))
 }
 
-// saddrWithin matches, or does not match, packets from a prefix.
-func (f family) saddrWithin(p netip.Prefix, match bool) clause {
-	address, mask := bytesOf(p)
-	c := f.saddrIn(p.Masked().String(), mask, address)
-	if !match {
-		c.text = fmt.Sprintf("%s saddr != %s", f.name, p.Masked())
-		c.exprs[len(c.exprs)-1] = &expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: address}
-	}
-	return c
-}
-
-// daddrWithin matches packets to a prefix.
-func (f family) daddrWithin(p netip.Prefix) clause {
-	address, mask := bytesOf(p)
-	return f.daddrIn(p.Masked().String(), mask, address)
-}
-
-func bytesOf(p netip.Prefix) (address, mask []byte) {
-	address = p.Masked().Addr().AsSlice()
-	mask = make([]byte, len(address))
+func maskOf(p netip.Prefix) []byte {
+	mask := make([]byte, p.Addr().BitLen()/8)
 	for i := range p.Bits() {
 		mask[i/8] |= 0x80 >> (i % 8)
 	}
-	return address, mask
+	return mask
 }
 
-// sourceLocal matches packets whose source is an address of the node.
-func sourceLocal() clause {
-	return addressType("saddr", &expr.Fib{Register: reg, FlagSADDR: true, ResultADDRTYPE: true}, true)
+// sourceLocal matches, or does not match, packets whose source is an address of the node.
+func sourceLocal(match bool) clause {
+	return fib("fib saddr type", expr.Fib{FlagSADDR: true, ResultADDRTYPE: true}).is(match, "local", host32(unix.RTN_LOCAL))
 }
 
 // destinationLocal matches packets to an address of the node.
 func destinationLocal() clause {
-	return addressType("daddr", &expr.Fib{Register: reg, FlagDADDR: true, ResultADDRTYPE: true}, true)
-}
-
-func addressType(field string, lookup expr.Any, local bool) clause {
-	op, sign := expr.CmpOpEq, ""
-	if !local {
-		op, sign = expr.CmpOpNeq, "!= "
-	}
-	return clause{fmt.Sprintf("fib %s type %slocal", field, sign), []expr.Any{
-		lookup,
-		&expr.Cmp{Op: op, Register: reg, Data: host32(unix.RTN_LOCAL)},
-	}}
+	return fib("fib daddr type", expr.Fib{FlagDADDR: true, ResultADDRTYPE: true}).is(true, "local", host32(unix.RTN_LOCAL))
 }
 
 // inInterface matches, or does not match, packets that arrive by the interface, or by one whose name
 // begins so. Packets that originate on the node arrive by none.
 func inInterface(name string, prefix, match bool) clause {
-	op, sign := expr.CmpOpEq, ""
-	if !match {
-		op, sign = expr.CmpOpNeq, "!= "
-	}
 	data, text := []byte(name), name+"*"
 	if !prefix { // the kernel pads names with zeros
 		data, text = append(data, make([]byte, unix.IFNAMSIZ-len(name))...), name
 	}
-	return clause{fmt.Sprintf("iifname %s%q", sign, text), []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg},
-		&expr.Cmp{Op: op, Register: reg, Data: data},
-	}}
+	return meta("iifname", expr.MetaKeyIIFNAME).is(match, strconv.Quote(text), data)
 }
 
 // keyed is a clause that loads a set key into the registers from [key] on.
-type keyed clause
+type keyed struct {
+	text  string
+	exprs []expr.Any
+	next  uint32 // the first register after the key
+}
 
-// headerField is a field that differs between a packet and its reply.
-type headerField struct {
-	name   string // as nft names it
-	offset uint32 // in its header
+// concat is a key of fields, each of which begins with a register.
+func concat(fields ...field) keyed {
+	k := keyed{next: key}
+	for _, f := range fields {
+		k = k.and(f)
+	}
+	return k
+}
+
+// and adds a field to the key.
+func (k keyed) and(f field) keyed {
+	if k.text != "" {
+		k.text += " . "
+	}
+	return keyed{k.text + f.text, append(k.exprs[:len(k.exprs):len(k.exprs)], f.load(k.next)), k.next + f.words}
 }
 
 // flowKey is the packet's tuple: addresses and ports of the headers.
 func (f family) flowKey() keyed {
-	return f.tupleKey(headerField{"saddr", f.src}, headerField{"daddr", f.dst}, headerField{"sport", 0}, headerField{"dport", 2})
+	return concat(f.saddr(), f.daddr(), header("udp sport", transport, 0, 2), header("udp dport", transport, 2, 2))
 }
 
 // replyKey is the tuple of the replies to this packet.
 func (f family) replyKey() keyed {
-	return f.tupleKey(headerField{"daddr", f.dst}, headerField{"saddr", f.src}, headerField{"dport", 2}, headerField{"sport", 0})
+	return concat(f.daddr(), f.saddr(), header("udp dport", transport, 2, 2), header("udp sport", transport, 0, 2))
 }
 
-func (f family) tupleKey(addr1, addr2, port1, port2 headerField) keyed {
-	w := f.words()
-	return keyed{
-		fmt.Sprintf("%s %s . %s %s . udp %s . udp %s", f.name, addr1.name, f.name, addr2.name, port1.name, port2.name),
-		[]expr.Any{
-			payload(network, addr1.offset, f.addrLen, key),
-			payload(network, addr2.offset, f.addrLen, key+w),
-			payload(transport, port1.offset, 2, key+2*w),
-			payload(transport, port2.offset, 2, key+2*w+1),
-		},
-	}
-}
+// serviceKey is the packet's destination address, protocol and destination port, and servicePortKey the same without
+// the address.
+func (f family) serviceKey() keyed { return concat(f.daddr(), protocol(), dport()) }
+func servicePortKey() keyed        { return concat(protocol(), dport()) }
 
-// serviceKey is the packet's destination address, protocol and destination port.
-func (f family) serviceKey() keyed {
-	w := f.words()
-	return keyed{
-		f.name + " daddr . meta l4proto . th dport",
-		[]expr.Any{
-			payload(network, f.dst, f.addrLen, key),
-			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: key + w},
-			payload(transport, 2, 2, key+w+1),
-		},
-	}
-}
+// clientKey is the source, the destination, the protocol and the destination port.
+func (f family) clientKey() keyed { return concat(f.saddr(), f.daddr(), protocol(), dport()) }
 
-// servicePortKey is serviceKey without the address.
-func servicePortKey() keyed {
-	return keyed{"meta l4proto . th dport", []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: key},
-		payload(transport, 2, 2, key+1),
-	}}
-}
-
-func (f family) daddrKey() keyed {
-	return keyed{f.name + " daddr", []expr.Any{payload(network, f.dst, f.addrLen, key)}}
-}
+func (f family) daddrKey() keyed { return concat(f.daddr()) }
 
 // then adds an expression that uses the key.
 func (k keyed) then(text string, e expr.Any) clause {
@@ -292,12 +272,12 @@ func (k keyed) then(text string, e expr.Any) clause {
 
 // in matches if the set holds the key.
 func (k keyed) in(s *set) clause {
-	return k.then(k.text+" @"+s.name, &expr.Lookup{SourceRegister: key, SetName: s.name, SetID: s.id()})
+	return k.then(k.text+" @"+s.name, &expr.Lookup{SourceRegister: key, SetName: s.name, SetID: s.id})
 }
 
 // notIn matches if the set does not hold the key.
 func (k keyed) notIn(s *set) clause {
-	return k.then(k.text+" != @"+s.name, &expr.Lookup{SourceRegister: key, SetName: s.name, SetID: s.id(), Invert: true})
+	return k.then(k.text+" != @"+s.name, &expr.Lookup{SourceRegister: key, SetName: s.name, SetID: s.id, Invert: true})
 }
 
 // Operations on sets from within rules (enum nft_dynset_ops).
@@ -307,41 +287,60 @@ const (
 )
 
 // refreshed adds the key to the set, or restarts its timeout.
-func (k keyed) refreshed(s *set) clause { return k.dynset("update", opUpdate, s) }
+func (k keyed) refreshed(s *set) clause { return k.dynset("update", opUpdate, s, 0) }
 
-// deleted removes the key from the set.
-func (k keyed) deleted(s *set) clause { return k.dynset("delete", opDelete, s) }
-
-func (k keyed) dynset(verb string, op uint32, s *set) clause {
-	return k.then(fmt.Sprintf("%s @%s { %s }", verb, s.name, k.text), &expr.Dynset{SrcRegKey: key, SetName: s.name, SetID: s.id(), Operation: op})
+// rememberedFor adds the key to the set for some time.
+func (k keyed) rememberedFor(s *set, timeout time.Duration) clause {
+	return k.dynset("update", opUpdate, s, timeout)
 }
 
-// bits matches if any (or none) of the bits are set in what load puts into reg.
-func bits(what string, load expr.Any, mask uint32, set bool) clause {
-	op, sign := expr.CmpOpNeq, "!="
-	if !set {
-		op, sign = expr.CmpOpEq, "=="
+// deleted removes the key from the set.
+func (k keyed) deleted(s *set) clause { return k.dynset("delete", opDelete, s, 0) }
+
+func (k keyed) dynset(verb string, op uint32, s *set, timeout time.Duration) clause {
+	element := k.text
+	if timeout > 0 {
+		element += fmt.Sprintf(" timeout %s", timeout)
 	}
-	return clause{fmt.Sprintf("%s & 0x%x %s 0", what, mask, sign), []expr.Any{
-		load,
-		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: host32(mask), Xor: host32(0)},
-		&expr.Cmp{Op: op, Register: reg, Data: host32(0)},
-	}}
+	return k.then(fmt.Sprintf("%s @%s { %s }", verb, s.name, element),
+		&expr.Dynset{SrcRegKey: key, SetName: s.name, SetID: s.id, Operation: op, Timeout: timeout})
+}
+
+// verdictIn jumps to the chain that the map has for the key.
+func (k keyed) verdictIn(s *set) clause {
+	return k.then(k.text+" vmap @"+s.name, &expr.Lookup{SourceRegister: key, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: s.name, SetID: s.id})
+}
+
+// dnatTo counts the packet, and translates the destination to the address and port that the map has for
+// the key; if it has none, the rule does not match.
+func (f family) dnatTo(k keyed, s *set) clause {
+	count := counter()
+	c := k.then(fmt.Sprintf("%s dnat %s to %s map @%s", count.text, f.name, k.text, s.name), &expr.Lookup{SourceRegister: key, DestRegister: key, IsDestRegSet: true, SetName: s.name, SetID: s.id})
+	c.exprs = append(append(c.exprs, count.exprs...), &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.nfproto), RegAddrMin: key, RegProtoMin: key + f.words(), Specified: true})
+	return c
+}
+
+// bits matches if any (or none) of the bits of the field are set.
+func (f field) bits(mask uint32, set bool) clause {
+	c, sign := f.is(!set, "0", host32(0)).masked(host32(mask)), "!="
+	if !set {
+		sign = "=="
+	}
+	c.text = fmt.Sprintf("%s & 0x%x %s 0", f.text, mask, sign)
+	return c
 }
 
 func host32(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 
-func packetMark(mask uint32, set bool) clause {
-	return bits("meta mark", &expr.Meta{Key: expr.MetaKeyMARK, Register: reg}, mask, set)
-}
+func markOfPacket() field     { return meta("meta mark", expr.MetaKeyMARK) }
+func markOfConnection() field { return ct("ct mark", expr.CtKeyMARK) }
 
-func connMark(mask uint32, set bool) clause {
-	return bits("ct mark", &expr.Ct{Key: expr.CtKeyMARK, Register: reg}, mask, set)
-}
+func packetMark(mask uint32, set bool) clause { return markOfPacket().bits(mask, set) }
+func connMark(mask uint32, set bool) clause   { return markOfConnection().bits(mask, set) }
 
 func translated(set bool) clause {
 	const dnat = 1 << 5 // IPS_DST_NAT
-	c := bits("ct status", &expr.Ct{Key: expr.CtKeySTATUS, Register: reg}, dnat, set)
+	c := ct("ct status", expr.CtKeySTATUS).bits(dnat, set)
 	c.text = "ct status & dnat != 0"
 	if !set {
 		c.text = "ct status & dnat == 0"
@@ -352,7 +351,7 @@ func translated(set bool) clause {
 // ctState matches, or does not match, packets in any of the states of bits; names has them in
 // nft's language. Before conntrack a packet is untracked, if a rule made it so, or invalid.
 func ctState(names string, states uint32, match bool) clause {
-	c := bits("ct state", &expr.Ct{Key: expr.CtKeySTATE, Register: reg}, states, match)
+	c := ct("ct state", expr.CtKeySTATE).bits(states, match)
 	c.text = "ct state " + names
 	if !match {
 		c.text = "ct state != " + names
@@ -367,25 +366,33 @@ func tracked() clause {
 
 // packetMarkIs matches packets with exactly this mark.
 func packetMarkIs(mark uint32) clause {
-	return clause{fmt.Sprintf("meta mark 0x%x", mark), []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: host32(mark)},
-	}}
+	return markOfPacket().is(true, fmt.Sprintf("0x%x", mark), host32(mark))
 }
+
+// storePacketMark makes the mark of the packet what is in the register.
+var storePacketMark = &expr.Meta{Key: expr.MetaKeyMARK, Register: reg, SourceRegister: true}
 
 func setPacketMark(mark uint32) clause {
-	return clause{fmt.Sprintf("meta mark set 0x%x", mark), []expr.Any{
-		&expr.Immediate{Register: reg, Data: host32(mark)},
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg, SourceRegister: true},
-	}}
+	return clause{fmt.Sprintf("meta mark set 0x%x", mark), []expr.Any{&expr.Immediate{Register: reg, Data: host32(mark)}, storePacketMark}}
 }
 
-// clearPacketMark clears the bits of the packet's mark.
+// clearPacketMark clears the bits of the packet's mark, and setPacketMarkBits sets them.
 func clearPacketMark(mask uint32) clause {
-	return clause{fmt.Sprintf("meta mark set meta mark & 0x%08x", ^mask), []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg},
-		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: host32(^mask), Xor: host32(0)},
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg, SourceRegister: true},
+	return markOfPacket().changed(fmt.Sprintf("& 0x%08x", ^mask), ^mask, 0, storePacketMark)
+}
+
+func setPacketMarkBits(bits uint32) clause {
+	return markOfPacket().changed(fmt.Sprintf("| 0x%08x", bits), ^bits, bits, storePacketMark)
+}
+
+// setConnMark sets bits of the connection's mark.
+func setConnMark(bits uint32) clause {
+	return markOfConnection().changed(fmt.Sprintf("| 0x%08x", bits), ^bits, bits, &expr.Ct{Key: expr.CtKeyMARK, Register: reg, SourceRegister: true})
+}
+
+func (f field) changed(text string, mask, xor uint32, store expr.Any) clause {
+	return clause{fmt.Sprintf("%s set %[1]s %s", f.text, text), []expr.Any{
+		f.load(reg), &expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: host32(mask), Xor: host32(xor)}, store,
 	}}
 }
 
@@ -398,13 +405,14 @@ func (f family) toLoopback() clause {
 }
 
 func notFromLoopback() clause {
-	return clause{"ip saddr != 127.0.0.0/8", []expr.Any{
-		payload(network, ipv4.src, 1, reg),
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: []byte{127}},
-	}}
+	return header("ip saddr", network, ipv4.src, 1).is(false, "127.0.0.0/8", []byte{127})
 }
 
 func counter() clause { return clause{"counter", []expr.Any{&expr.Counter{}}} }
+
+func masquerade() clause {
+	return clause{"masquerade fully-random", []expr.Any{&expr.Masq{FullyRandom: true}}}
+}
 
 // Ends of rules.
 

@@ -25,7 +25,7 @@ func TestCompare(t *testing.T) {
 				chains++
 				rules += len(c.rules)
 			}
-			for _, s := range of.all() {
+			for _, s := range of.sets {
 				elements += len(should.elements(s))
 			}
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
-	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -45,13 +44,6 @@ type copyMaps struct {
 	sources []*set
 }
 
-func (m *copyMaps) all() []*set {
-	return append([]*set{
-		m.address, m.nodePort, m.endpoint, m.nodePortEndpoint, m.hairpin, m.refused, m.refusedExternal, m.refusedPort,
-		m.bound, m.bind, m.bindNodePort,
-	}, m.sources...)
-}
-
 func newCopyMaps(addr nftables.SetDatatype, newSet func(name string, types ...nftables.SetDatatype) *set) copyMaps {
 	proto, port := nftables.TypeInetProto, nftables.TypeInetService
 	// A random number has no type that all versions of nft list; a mark has its size and byte order.
@@ -70,19 +62,11 @@ func newCopyMaps(addr nftables.SetDatatype, newSet func(name string, types ...nf
 		bind:             newSet("copy_bind", addr, proto, port).mapTo(nftables.TypeVerdict),
 		bindNodePort:     newSet("copy_bind_nodeport", proto, port).mapTo(nftables.TypeVerdict),
 	}
-	m.bound.nft.Dynamic, m.bound.nft.HasTimeout, m.bound.nft.Size = true, true, maxBound
-	m.bound.declaration += fmt.Sprintf("; flags dynamic,timeout; size %d", maxBound)
+	m.bound.filledByRules(0, maxBound)
 	for _, bits := range sourceBits(addr) {
 		m.sources = append(m.sources, newSet(fmt.Sprintf("copy_source_%d", bits), addr, proto, port, addr))
 	}
 	return m
-}
-
-// mapTo makes a map of the set.
-func (s *set) mapTo(data nftables.SetDatatype) *set {
-	s.nft.IsMap, s.nft.DataType = true, data
-	s.declaration += " : " + data.Name
-	return s
 }
 
 // copyKind is the kind of address of a flow, with its policy.
@@ -174,7 +158,7 @@ func (spec *Spec) balanceChain(t *table, b balance) chain {
 		if b.affinity {
 			c.rules = append(c.rules, append(conditions[:len(conditions):len(conditions)], t.dnatTo(t.clientKey(), t.copy.bound)))
 		}
-		c.rules = append(c.rules, append(conditions, t.dnatTo(key.numbered(n, offset), to)))
+		c.rules = append(c.rules, append(conditions, t.dnatTo(key.and(random(n, offset)), to)))
 	}
 	mark := setPacketMarkBits(spec.MasqueradeMark)
 	switch {
@@ -186,7 +170,7 @@ func (spec *Spec) balanceChain(t *table, b balance) chain {
 		if fromPod, ok := spec.Copy.fromPod(t, true); ok {
 			add(b.n, 0, fromPod)
 		}
-		add(b.n, 0, sourceLocal(), mark)
+		add(b.n, 0, sourceLocal(true), mark)
 		add(b.local, localOffset)
 	default:
 		add(b.n, 0, mark)
@@ -207,12 +191,17 @@ func (spec *Spec) copyChains(t *table) []chain {
 		// A connection in the middle is not translated: see slippedRules.
 		{l4proto(tcp), tcpSyn(false), verdict("return", expr.VerdictReturn)},
 		{t.serviceKey().verdictIn(m.address)},
-		{t.daddrKey().in(t.nodePortAddr), servicePortKey().verdictIn(m.nodePort)},
 	}
+	return append(chains, chain{name: "copy", rules: append(first, spec.toNodePorts(t, m.nodePort)...)})
+}
+
+// toNodePorts are rules for packets to node ports, by a map of their verdicts.
+func (spec *Spec) toNodePorts(t *table, verdicts *set) []rule {
+	rules := []rule{{t.daddrKey().in(t.nodePortAddr), servicePortKey().verdictIn(verdicts)}}
 	if p := spec.Copy.Loopback; p.IsValid() && t.family == ipv4 {
-		first = append(first, rule{t.daddrWithin(p), servicePortKey().verdictIn(m.nodePort)})
+		rules = append(rules, rule{t.daddr().within(p, true), servicePortKey().verdictIn(verdicts)})
 	}
-	return append(chains, chain{name: "copy", rules: first})
+	return rules
 }
 
 // CopyNode is what the copy's rules contain about the node.
@@ -261,7 +250,7 @@ func (n *CopyNode) fromPod(t *table, match bool) (clause, bool) {
 	case d.InterfacePrefix != "":
 		return inInterface(d.InterfacePrefix, true, match), true
 	case hasCIDR:
-		return t.saddrWithin(cidr, match), true
+		return t.saddr().within(cidr, match), true
 	}
 	return clause{}, false
 }
@@ -273,8 +262,8 @@ const refuseServices, refuseExternal, refuseAll = "refuse_services", "refuse_ext
 // does: INPUT jumps to KUBE-EXTERNAL-SERVICES, OUTPUT to KUBE-SERVICES, FORWARD to both.
 func (spec *Spec) refuseChains(t *table) []chain {
 	undecided := []clause{ctState("new", expr.CtStateBitNEW, true), translated(false), connMark(spec.ConnMark, false)}
-	base := func(name, hookName string, hook *nftables.ChainHook, to string) chain {
-		return chain{name, nftables.ChainTypeFilter, hook, hookName, priorityFilter + 1, []rule{append(undecided[:len(undecided):len(undecided)], jump(to))}} // after localnet
+	refuse := func(name string, at hook, to string) chain {
+		return base("filter", name, at, priorityFilter+1, append(undecided[:len(undecided):len(undecided)], jump(to))) // after localnet
 	}
 	return []chain{
 		{name: refuseServices, rules: []rule{{t.serviceKey().in(t.copy.refused), counter(), t.rejectPortUnreachable()}}},
@@ -285,9 +274,9 @@ func (spec *Spec) refuseChains(t *table) []chain {
 			{destinationLocal(), servicePortKey().in(t.refusedPort), counter(), drop()},
 		}},
 		{name: refuseAll, rules: []rule{{jump(refuseServices)}, {jump(refuseExternal)}}},
-		base("refuse_input", "input", nftables.ChainHookInput, refuseExternal),
-		base("refuse_forward", "forward", nftables.ChainHookForward, refuseAll),
-		base("refuse_output", "output", nftables.ChainHookOutput, refuseServices),
+		refuse("refuse_input", atInput, refuseExternal),
+		refuse("refuse_forward", atForward, refuseAll),
+		refuse("refuse_output", atOutput, refuseServices),
 	}
 }
 
@@ -299,72 +288,4 @@ func (spec *Spec) copyMasquerade(t *table) []rule {
 		{copied, packetMark(spec.MasqueradeMark, true), clearPacketMark(spec.MasqueradeMark), masquerade()},
 		{copied, t.clientKey().in(t.copy.hairpin), masquerade()},
 	}
-}
-
-// numbered adds a random number from offset to offset+modulus-1 to the key.
-func (k keyed) numbered(modulus, offset int) keyed {
-	text := fmt.Sprintf("%s . numgen random mod %d", k.text, modulus)
-	if offset > 0 {
-		text += fmt.Sprintf(" offset %d", offset)
-	}
-	// Each field of the key begins with a register, and this one follows the last.
-	return keyed{text, append(k.exprs[:len(k.exprs):len(k.exprs)], &expr.Numgen{Register: k.next(), Modulus: uint32(modulus), Type: unix.NFT_NG_RANDOM, Offset: uint32(offset)})}
-}
-
-// next is the first register after the key, whose last field has a port.
-func (k keyed) next() uint32 {
-	if p, ok := k.exprs[len(k.exprs)-1].(*expr.Payload); ok {
-		return p.DestRegister + 1
-	}
-	return key
-}
-
-// verdictIn jumps to the chain that the map has for the key.
-func (k keyed) verdictIn(s *set) clause {
-	return k.then(k.text+" vmap @"+s.name, &expr.Lookup{SourceRegister: key, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: s.name, SetID: s.id()})
-}
-
-// dnatTo counts the packet, and translates the destination to the address and port that the map has for
-// the key; if it has none, the rule does not match.
-func (f family) dnatTo(k keyed, s *set) clause {
-	count := counter()
-	c := k.then(fmt.Sprintf("%s dnat %s to %s map @%s", count.text, f.name, k.text, s.name), &expr.Lookup{SourceRegister: key, DestRegister: key, IsDestRegSet: true, SetName: s.name, SetID: s.id()})
-	c.exprs = append(append(c.exprs, count.exprs...), &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.nfproto), RegAddrMin: key, RegProtoMin: key + f.words(), Specified: true})
-	return c
-}
-
-func masquerade() clause {
-	return clause{"masquerade fully-random", []expr.Any{&expr.Masq{FullyRandom: true}}}
-}
-
-// clientKey is the source, the destination, the protocol and the destination port.
-func (f family) clientKey() keyed {
-	w := f.words()
-	return keyed{
-		fmt.Sprintf("%s saddr . %[1]s daddr . meta l4proto . th dport", f.name),
-		[]expr.Any{
-			payload(network, f.src, f.addrLen, key),
-			payload(network, f.dst, f.addrLen, key+w),
-			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: key + 2*w},
-			payload(transport, 2, 2, key+2*w+1),
-		},
-	}
-}
-
-// setConnMark sets bits of the connection's mark.
-func setConnMark(bits uint32) clause {
-	return clause{fmt.Sprintf("ct mark set ct mark | 0x%08x", bits), []expr.Any{
-		&expr.Ct{Key: expr.CtKeyMARK, Register: reg},
-		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: host32(^bits), Xor: host32(bits)},
-		&expr.Ct{Key: expr.CtKeyMARK, Register: reg, SourceRegister: true},
-	}}
-}
-
-// setPacketMarkBits sets bits of the packet's mark.
-func setPacketMarkBits(bits uint32) clause {
-	return clause{fmt.Sprintf("meta mark set meta mark | 0x%08x", bits), []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg},
-		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: host32(^bits), Xor: host32(bits)},
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg, SourceRegister: true},
-	}}
 }

@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/google/nftables/expr"
-	"golang.org/x/sys/unix"
-
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 )
@@ -27,28 +24,14 @@ func parseOneIn(name string) (n uint32, ok bool) {
 
 // oneIn is the chain that queues one flow in n.
 func (spec *Spec) oneIn(t *table, n uint32) chain {
-	rules := []rule{{randomNot0(n), accept()}}
+	rules := []rule{{random(int(n), 0).is(false, "0", host32(0)), accept()}}
 	return chain{name: oneInChain(n), rules: append(rules, spec.queueRules(t, spec.FirstQueue)...)}
-}
-
-// randomNot0 matches all packets but one in n.
-func randomNot0(n uint32) clause {
-	return clause{fmt.Sprintf("numgen random mod %d != 0", n), []expr.Any{
-		&expr.Numgen{Register: reg, Modulus: n, Type: unix.NFT_NG_RANDOM},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: host32(0)},
-	}}
 }
 
 // decideChain is for services whose flows the kernel decides: theirs do not return from it.
 func (spec *Spec) decideChain(t *table) chain {
-	rules := []rule{
-		{t.serviceKey().verdictIn(t.decide)},
-		{t.daddrKey().in(t.nodePortAddr), servicePortKey().verdictIn(t.decidePort)},
-	}
-	if p := spec.Copy.Loopback; p.IsValid() && t.family == ipv4 {
-		rules = append(rules, rule{t.daddrWithin(p), servicePortKey().verdictIn(t.decidePort)})
-	}
-	return chain{name: "decide", rules: rules}
+	rules := []rule{{t.serviceKey().verdictIn(t.decide)}}
+	return chain{name: "decide", rules: append(rules, spec.toNodePorts(t, t.decidePort)...)}
 }
 
 // decides is the data of the maps for an address of a service port; "": all of its flows are queued. A

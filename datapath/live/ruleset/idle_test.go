@@ -108,7 +108,7 @@ func TestForQueued(t *testing.T) {
 		t.Errorf("%d chains are left out, want 6", left)
 	}
 	for _, c := range all {
-		if forQueued(c.name) && (c.hook == nil || slices.ContainsFunc(idle, func(o chain) bool { return o.name == c.name })) {
+		if forQueued(c.name) && (c.kind == "" || slices.ContainsFunc(idle, func(o chain) bool { return o.name == c.name })) {
 			t.Errorf("chain %s", c.name)
 		}
 	}

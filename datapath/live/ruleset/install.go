@@ -291,7 +291,7 @@ func (r *Ruleset) replaceTables(rules bool) {
 	r.followed, r.hairpins, r.audited = nil, newHairpins(), 0
 	for _, t := range r.tables {
 		r.replaceTable(t)
-		for _, s := range t.all() {
+		for _, s := range t.sets {
 			r.newSet(s)
 		}
 		chains := r.spec.chains(t)

@@ -1,7 +1,6 @@
 package ruleset
 
 import (
-	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
@@ -73,15 +72,15 @@ func (k *kernel) delTable(t *table) {
 func (k *kernel) addChain(t *table, c chain) {
 	k.open.Add(t.nfproto, unix.NFT_MSG_NEWCHAIN, netlink.Create, func(e *netlink.AttributeEncoder) {
 		nft.NamedChain(k.table, c.name)(e)
-		if c.hook == nil {
+		if c.kind == "" {
 			return
 		}
 		e.Nested(unix.NFTA_CHAIN_HOOK, func(e *netlink.AttributeEncoder) error {
-			e.Uint32(unix.NFTA_HOOK_HOOKNUM, uint32(*c.hook))
+			e.Uint32(unix.NFTA_HOOK_HOOKNUM, uint32(c.hook))
 			e.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(c.priority))
 			return nil
 		})
-		e.String(unix.NFTA_CHAIN_TYPE, string(c.kind))
+		e.String(unix.NFTA_CHAIN_TYPE, c.kind)
 	})
 }
 
@@ -107,46 +106,26 @@ func (k *kernel) addSet(s *set) {
 		e.String(unix.NFTA_SET_TABLE, k.table)
 		e.String(unix.NFTA_SET_NAME, s.name)
 		e.Uint32(unix.NFTA_SET_FLAGS, s.flags())
-		e.Uint32(unix.NFTA_SET_KEY_TYPE, s.nft.KeyType.GetNFTMagic())
-		e.Uint32(unix.NFTA_SET_KEY_LEN, s.nft.KeyType.Bytes)
-		e.Uint32(unix.NFTA_SET_ID, s.id())
-		switch {
-		case !s.nft.IsMap:
-		case s.isVerdicts():
-			e.Uint32(unix.NFTA_SET_DATA_TYPE, uint32(unix.NFT_DATA_VERDICT))
-			e.Uint32(unix.NFTA_SET_DATA_LEN, s.nft.DataType.Bytes)
-		default:
-			e.Uint32(unix.NFTA_SET_DATA_TYPE, s.nft.DataType.GetNFTMagic())
-			e.Uint32(unix.NFTA_SET_DATA_LEN, s.nft.DataType.Bytes)
+		e.Uint32(unix.NFTA_SET_KEY_TYPE, s.key.GetNFTMagic())
+		e.Uint32(unix.NFTA_SET_KEY_LEN, s.key.Bytes)
+		e.Uint32(unix.NFTA_SET_ID, s.id)
+		if s.isMap() {
+			kind := s.data.GetNFTMagic()
+			if s.isVerdicts() {
+				kind = uint32(unix.NFT_DATA_VERDICT)
+			}
+			e.Uint32(unix.NFTA_SET_DATA_TYPE, kind)
+			e.Uint32(unix.NFTA_SET_DATA_LEN, s.data.Bytes)
 		}
-		if s.nft.HasTimeout {
-			e.Uint64(unix.NFTA_SET_TIMEOUT, uint64(s.nft.Timeout.Milliseconds()))
-		}
-		if s.nft.Size > 0 {
+		if s.dynamic {
+			e.Uint64(unix.NFTA_SET_TIMEOUT, uint64(s.timeout.Milliseconds()))
 			e.Nested(unix.NFTA_SET_DESC, func(e *netlink.AttributeEncoder) error {
-				e.Uint32(unix.NFTA_SET_DESC_SIZE, s.nft.Size)
+				e.Uint32(unix.NFTA_SET_DESC_SIZE, s.size)
 				return nil
 			})
 		}
 	})
 }
-
-// flags are those of the set's definition.
-func (s *set) flags() (flags uint32) {
-	if s.nft.Dynamic {
-		flags |= unix.NFT_SET_EVAL
-	}
-	if s.nft.HasTimeout {
-		flags |= unix.NFT_SET_TIMEOUT
-	}
-	if s.nft.IsMap {
-		flags |= unix.NFT_SET_MAP
-	}
-	return flags
-}
-
-// isVerdicts reports whether the set is a map of verdicts.
-func (s *set) isVerdicts() bool { return s.nft.IsMap && s.nft.DataType == nftables.TypeVerdict }
 
 func (k *kernel) delSet(t *table, name string) {
 	k.open.Add(t.nfproto, unix.NFT_MSG_DELSET, 0, func(e *netlink.AttributeEncoder) {

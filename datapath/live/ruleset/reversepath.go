@@ -3,7 +3,6 @@ package ruleset
 import (
 	"encoding/binary"
 
-	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -13,8 +12,8 @@ import (
 // ProbeReversePath checks whether the kernel can look up the route back to a packet's source in
 // rules. The error names the missing feature. It works on the calling thread's network namespace.
 func ProbeReversePath() error {
-	c := chain{kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPrerouting, priority: priorityQueue}
-	exprs := rule{notDecrypted(), sourceNotLocal(), noReverseRoute(true), noReverseRoute(false), accept()}.exprs()
+	c := base("filter", "", atPrerouting, priorityQueue)
+	exprs := rule{notDecrypted(), sourceLocal(false), noReverseRoute(true), noReverseRoute(false), accept()}.exprs()
 	if err := tryChain(c, exprs); err != nil {
 		return &FeatureError{"look-up of routes in rules", "CONFIG_NFT_FIB_IPV4 and CONFIG_XFRM", err}
 	}
@@ -37,42 +36,27 @@ func (t *table) reversePathRules() []rule {
 		{l4proto(udp), t.flowKey().in(t.seen), t.flowKey().refreshed(t.seen), accept()},
 		{t.saddrIn("127.0.0.0/8", []byte{0xff}, []byte{127}), accept()},
 		{t.saddrIn("224.0.0.0/4", []byte{0xf0}, []byte{224}), accept()},
-		{interfaceIn(t.rpStrict), notDecrypted(), sourceNotLocal(), noReverseRoute(true), counter(), accept()},
-		{interfaceIn(t.rpLoose), notDecrypted(), sourceNotLocal(), noReverseRoute(false), counter(), accept()},
+		{interfaceIn(t.rpStrict), notDecrypted(), sourceLocal(false), noReverseRoute(true), counter(), accept()},
+		{interfaceIn(t.rpLoose), notDecrypted(), sourceLocal(false), noReverseRoute(false), counter(), accept()},
 	}
 }
 
-func interfaceIn(s *set) clause {
-	return keyed{"iif", []expr.Any{&expr.Meta{Key: expr.MetaKeyIIF, Register: key}}}.in(s)
-}
+func interfaceIn(s *set) clause { return concat(meta("iif", expr.MetaKeyIIF)).in(s) }
 
 // metaSecpath is NFT_META_SECPATH (linux/netfilter/nf_tables.h).
 const metaSecpath expr.MetaKey = 25
 
 // notDecrypted matches packets that did not come out of an IPsec tunnel.
-func notDecrypted() clause {
-	return clause{"meta ipsec missing", []expr.Any{
-		&expr.Meta{Key: metaSecpath, Register: reg},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{0}},
-	}}
-}
-
-// sourceNotLocal matches packets whose source is no address of the node.
-func sourceNotLocal() clause {
-	return addressType("saddr", &expr.Fib{Register: reg, FlagSADDR: true, ResultADDRTYPE: true}, false)
-}
+func notDecrypted() clause { return meta("meta ipsec", metaSecpath).is(true, "missing", []byte{0}) }
 
 // noReverseRoute matches packets without a route to their source or, if strict, without one through
 // their input interface.
 func noReverseRoute(strict bool) clause {
-	text := "fib saddr oif 0"
+	text := "fib saddr oif"
 	if strict {
-		text = "fib saddr . iif oif 0"
+		text = "fib saddr . iif oif"
 	}
-	return clause{text, []expr.Any{
-		&expr.Fib{Register: reg, FlagSADDR: true, FlagIIF: strict, ResultOIF: true},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: host32(0)},
-	}}
+	return fib(text, expr.Fib{FlagSADDR: true, FlagIIF: strict, ResultOIF: true}).is(true, "0", host32(0))
 }
 
 // FollowReversePath updates the sets of interfaces, so that first packets of IPv4 flows that the

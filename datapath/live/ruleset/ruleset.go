@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -75,20 +76,67 @@ type Spec struct {
 	ReversePath bool
 }
 
-// set is one set of a table.
+// set is one set or map of a table.
 type set struct {
-	nft   *nftables.Set
 	table *table
-	// declaration is nft's text for the key type and the flags.
-	name, declaration string
+	name  string
+	id    uint32 // unique in a transaction
+	key   nftables.SetDatatype
+	data  nftables.SetDatatype // of a map; zero in a set
+	// dynamic: rules add elements, for timeout if they give no other, up to size.
+	dynamic bool
+	timeout time.Duration
+	size    uint32
 }
 
-func (s *set) id() uint32 { return s.nft.ID }
+// mapTo makes a map of the set.
+func (s *set) mapTo(data nftables.SetDatatype) *set {
+	s.data = data
+	return s
+}
+
+// filledByRules makes the set dynamic.
+func (s *set) filledByRules(timeout time.Duration, size uint32) *set {
+	s.dynamic, s.timeout, s.size = true, timeout, size
+	return s
+}
+
+func (s *set) isMap() bool { return s.data != nftables.SetDatatype{} }
+
+// isVerdicts reports whether the set is a map of verdicts.
+func (s *set) isVerdicts() bool { return s.data == nftables.TypeVerdict }
+
+// flags are those of the set's definition (NFT_SET_...).
+func (s *set) flags() (flags uint32) {
+	if s.dynamic {
+		flags |= unix.NFT_SET_EVAL | unix.NFT_SET_TIMEOUT
+	}
+	if s.isMap() {
+		flags |= unix.NFT_SET_MAP
+	}
+	return flags
+}
+
+// String is the definition in nft's language.
+func (s *set) String() string {
+	text := fmt.Sprintf("set %s { type %s", s.name, s.key.Name)
+	if s.isMap() {
+		text = fmt.Sprintf("map %s { type %s : %s", s.name, s.key.Name, s.data.Name)
+	}
+	if s.dynamic {
+		text += "; flags dynamic,timeout"
+		if s.timeout > 0 {
+			text += fmt.Sprintf("; timeout %s", s.timeout)
+		}
+		text += fmt.Sprintf("; size %d", s.size)
+	}
+	return text + "; }"
+}
 
 // table is the table of an address family, with its sets.
 type table struct {
 	family
-	nft *nftables.Table
+	sets []*set // all of the following
 	// seen has the tuples of UDP flows whose packets need no decision.
 	seen *set
 	// service holds address, protocol and port of the services that have endpoints, and
@@ -113,21 +161,6 @@ type table struct {
 	balances map[string]chain
 }
 
-// all returns the table's sets.
-func (t *table) all() []*set {
-	all := []*set{t.seen, t.service, t.nodePort, t.nodePortAddr, t.refusedPort, t.decide, t.decidePort}
-	if t.scope != nil {
-		all = append(all, t.scope, t.local)
-	}
-	if t.rpStrict != nil {
-		all = append(all, t.rpStrict, t.rpLoose)
-	}
-	if t.alive != nil {
-		all = append(all, t.alive)
-	}
-	return append(all, t.copy.all()...)
-}
-
 // String returns the table as in nft's language: "ip nfqproxy".
 func (t *table) String() string { return t.name + " " + TableName }
 
@@ -145,28 +178,22 @@ func (t tables) of(f decision.Family) *table {
 }
 
 // sets returns the sets of both tables.
-func (t tables) sets() []*set { return append(t[0].all(), t[1].all()...) }
+func (t tables) sets() []*set { return slices.Concat(t[0].sets, t[1].sets) }
 
 func (t tables) String() string { return t[0].String() + " and " + t[1].String() }
 
 func newTable(spec *Spec, f family) *table {
-	t := &table{balances: make(map[string]chain), family: f, nft: &nftables.Table{Name: TableName, Family: nftables.TableFamily(f.nfproto)}}
-	id := uint32(f.nfproto) << 8 // unique in a transaction
+	t := &table{family: f, balances: make(map[string]chain)}
 	newSet := func(name string, types ...nftables.SetDatatype) *set {
-		id++
-		key := types[0]
+		s := &set{table: t, name: name, id: uint32(f.nfproto)<<8 + uint32(len(t.sets)) + 1, key: types[0]}
 		if len(types) > 1 {
-			key = nftables.MustConcatSetType(types...)
+			s.key = nftables.MustConcatSetType(types...)
 		}
-		return &set{
-			name: name, declaration: "type " + key.Name, table: t,
-			nft: &nftables.Set{Table: t.nft, ID: id, Name: name, KeyType: key},
-		}
+		t.sets = append(t.sets, s)
+		return s
 	}
 	addr, proto, port := f.addrType, nftables.TypeInetProto, nftables.TypeInetService
-	t.seen = newSet("seen", addr, addr, port, port)
-	t.seen.nft.Dynamic, t.seen.nft.HasTimeout, t.seen.nft.Timeout, t.seen.nft.Size = true, true, spec.SeenTimeout, spec.SeenSize
-	t.seen.declaration += fmt.Sprintf("; flags dynamic,timeout; timeout %s; size %d", spec.SeenTimeout, spec.SeenSize)
+	t.seen = newSet("seen", addr, addr, port, port).filledByRules(spec.SeenTimeout, spec.SeenSize)
 	t.service = newSet("service", addr, proto, port)
 	t.nodePort = newSet("nodeport", proto, port)
 	t.nodePortAddr = newSet("nodeport_addr", addr)
@@ -176,22 +203,42 @@ func newTable(spec *Spec, f family) *table {
 	if spec.OnlyServices {
 		t.scope, t.local = newSet("scope", addr, proto, port), newSet("local", addr)
 	}
-	t.alive = spec.newAlive(f, newSet)
-	t.copy = newCopyMaps(addr, newSet)
 	if spec.ReversePath && f == ipv4 {
 		t.rpStrict, t.rpLoose = newSet("rp_strict", nftables.TypeIFIndex), newSet("rp_loose", nftables.TypeIFIndex)
 	}
+	if spec.Alive.in(f) {
+		t.alive = newSet("alive", nftables.TypeEtherType).filledByRules(spec.Alive.Timeout, aliveSize)
+	}
+	t.copy = newCopyMaps(addr, newSet)
 	return t
 }
 
-// chain is a chain of the table; a base chain if it has a hook.
+// hook is a hook of netfilter (linux/netfilter.h, NF_INET_...).
+type hook uint32
+
+const (
+	atPrerouting hook = iota
+	atInput
+	atForward
+	atOutput
+	atPostrouting
+)
+
+func (h hook) String() string {
+	return [...]string{"prerouting", "input", "forward", "output", "postrouting"}[h]
+}
+
+// chain is a chain of the table.
 type chain struct {
 	name     string
-	kind     nftables.ChainType
-	hook     *nftables.ChainHook
-	hookName string
-	priority nftables.ChainPriority
+	kind     string // of a base chain: "filter" or "nat"; or else empty, and hook and priority are not valid
+	hook     hook
+	priority int32
 	rules    []rule
+}
+
+func base(kind, name string, at hook, priority int32, rules ...rule) chain {
+	return chain{name, kind, at, priority, rules}
 }
 
 // Priorities, with nft's names.
@@ -206,10 +253,6 @@ const (
 
 // chains lists the chains of a table in an order in which each is defined before a jump to it.
 func (spec *Spec) chains(t *table) []chain {
-	base := func(name, hookName string, hook *nftables.ChainHook, priority nftables.ChainPriority, rules ...rule) chain {
-		return chain{name, nftables.ChainTypeFilter, hook, hookName, priority, rules}
-	}
-	pre, in, out, post := nftables.ChainHookPrerouting, nftables.ChainHookInput, nftables.ChainHookOutput, nftables.ChainHookPostrouting
 	afterSYN := rule{l4proto(tcp), tcpSyn(false), accept()}
 	// Untracked flows cannot be translated.
 	untracked := rule{ctState("untracked", expr.CtStateBitUNTRACKED, true), accept()}
@@ -232,7 +275,7 @@ func (spec *Spec) chains(t *table) []chain {
 		queue, scope = "scope", []chain{{name: "scope", rules: scopeRules(t)}}
 	}
 	// Those that arrive on lo were queued in output.
-	fromElsewhere := append(spec.refusals(t, notOnLoopback()), afterSYN, untracked, rule{onLoopback(), accept()})
+	fromElsewhere := append(spec.refusals(t, onLoopback(false)), afterSYN, untracked, rule{onLoopback(true), accept()})
 	if t.rpStrict != nil {
 		scope = append(scope, chain{name: "reverse_path", rules: t.reversePathRules()})
 		fromElsewhere = append(fromElsewhere, rule{jump("reverse_path")})
@@ -240,8 +283,8 @@ func (spec *Spec) chains(t *table) []chain {
 	var localnet []chain
 	if t.family == ipv4 {
 		localnet = []chain{
-			base("localnet_input", "input", in, priorityFilter, spec.localnet()...),
-			base("localnet_output", "output", out, priorityFilter, spec.localnet()...),
+			base("filter", "localnet_input", atInput, priorityFilter, spec.localnet()...),
+			base("filter", "localnet_output", atOutput, priorityFilter, spec.localnet()...),
 		}
 	}
 	all := slices.Concat([]chain{spec.decideChain(t), spec.queueing(t)}, scope, []chain{
@@ -252,23 +295,23 @@ func (spec *Spec) chains(t *table) []chain {
 
 		// Before conntrack (-200). Packets of established TCP, nearly all of a busy node, evaluate
 		// only the first rule.
-		base("queue_prerouting", "prerouting", pre, priorityQueue, append(fromElsewhere, rule{jump(queue)})...),
-		base("queue_output", "output", out, priorityQueue, slices.Concat(spec.refusals(t), spec.extend(t), []rule{afterSYN, untracked}, spec.queueOutput(t, queue))...),
-		base("reject_prerouting", "prerouting", pre, priorityQueue+1, rejectMarked),
-		base("reject_output", "output", out, priorityQueue+1, rejectMarked),
+		base("filter", "queue_prerouting", atPrerouting, priorityQueue, append(fromElsewhere, rule{jump(queue)})...),
+		base("filter", "queue_output", atOutput, priorityQueue, slices.Concat(spec.refusals(t), spec.extend(t), []rule{afterSYN, untracked}, spec.queueOutput(t, queue))...),
+		base("filter", "reject_prerouting", atPrerouting, priorityQueue+1, rejectMarked),
+		base("filter", "reject_output", atOutput, priorityQueue+1, rejectMarked),
 
 		// A UDP flow that conntrack knows by now needs no decision, nor do its replies; neither
 		// does one that was idle for so long that it was queued again. The flow is remembered by
 		// the tuple with which it arrived, its replies by the inverse of the tuple with which it
 		// leaves.
-		base("learn_prerouting", "prerouting", pre, priorityDNAT-1, learn("learn")),
-		base("learn_output", "output", out, priorityDNAT-1, learn("learn")),
-		base("learn_input", "input", in, prioritySNAT+1, learn("learn_reply")),
-		base("learn_postrouting", "postrouting", post, prioritySNAT+1, learn("learn_reply"),
+		base("filter", "learn_prerouting", atPrerouting, priorityDNAT-1, learn("learn")),
+		base("filter", "learn_output", atOutput, priorityDNAT-1, learn("learn")),
+		base("filter", "learn_input", atInput, prioritySNAT+1, learn("learn_reply")),
+		base("filter", "learn_postrouting", atPostrouting, prioritySNAT+1, learn("learn_reply"),
 			rule{packetMark(spec.MasqueradeMark, true), clearPacketMark(spec.MasqueradeMark)}),
 
-		base("slipped_prerouting", "prerouting", pre, priorityDNAT+1, afterDNAT...),
-		base("slipped_output", "output", out, priorityDNAT+1, afterDNAT...),
+		base("filter", "slipped_prerouting", atPrerouting, priorityDNAT+1, afterDNAT...),
+		base("filter", "slipped_output", atOutput, priorityDNAT+1, afterDNAT...),
 	}, localnet, spec.copyChains(t), spec.refuseChains(t), spec.nat(t), forward(spec))
 	if spec.Idle {
 		all = slices.DeleteFunc(all, func(c chain) bool { return forQueued(c.name) })
@@ -281,7 +324,7 @@ func (spec *Spec) refusals(t *table, match ...clause) []rule {
 	if !spec.Refusals {
 		return nil
 	}
-	return []rule{slices.Concat(rule{l4proto(tcp), tcpRefusal()}, match, spec.toQueue(t, spec.FirstQueue))}
+	return []rule{slices.Concat(tcpRefusal(), match, spec.toQueue(t, spec.FirstQueue))}
 }
 
 // nat are the chains that translate: decided flows by their entries, others by the kernel's copy.
@@ -300,14 +343,11 @@ func (spec *Spec) established() []chain { return append(translation(), forward(s
 // translation are chains of type nat at the four hooks: translation needs one at each, even an empty
 // one.
 func translation() []chain {
-	nat := func(name, hookName string, hook *nftables.ChainHook, priority nftables.ChainPriority) chain {
-		return chain{name, nftables.ChainTypeNAT, hook, hookName, priority, nil}
-	}
 	return []chain{
-		nat("nat_prerouting", "prerouting", nftables.ChainHookPrerouting, priorityDNAT),
-		nat("nat_output", "output", nftables.ChainHookOutput, priorityDNAT),
-		nat("nat_input", "input", nftables.ChainHookInput, prioritySNAT),
-		nat("nat_postrouting", "postrouting", nftables.ChainHookPostrouting, prioritySNAT),
+		base("nat", "nat_prerouting", atPrerouting, priorityDNAT),
+		base("nat", "nat_output", atOutput, priorityDNAT),
+		base("nat", "nat_input", atInput, prioritySNAT),
+		base("nat", "nat_postrouting", atPostrouting, prioritySNAT),
 	}
 }
 
@@ -318,7 +358,7 @@ func forward(spec *Spec) []chain {
 	if spec.TCPLiberal {
 		rules = []rule{{ctState("invalid", expr.CtStateBitINVALID, true), counter()}}
 	}
-	return []chain{{forwardChain, nftables.ChainTypeFilter, nftables.ChainHookForward, "forward", priorityFilter, rules}}
+	return []chain{base("filter", forwardChain, atForward, priorityFilter, rules...)}
 }
 
 // forwardChain has the counter of invalid packets; see [Ruleset.Counters].
@@ -420,17 +460,13 @@ func (spec Spec) String() string {
 	var b strings.Builder
 	for _, t := range newTables(&spec) {
 		fmt.Fprintf(&b, "table %s {\n", t)
-		for _, set := range t.all() {
-			kind := "set"
-			if set.nft.IsMap {
-				kind = "map"
-			}
-			fmt.Fprintf(&b, "\t%s %s { %s; }\n", kind, set.name, set.declaration)
+		for _, set := range t.sets {
+			fmt.Fprintf(&b, "\t%s\n", set)
 		}
 		for _, c := range spec.chains(t) {
 			fmt.Fprintf(&b, "\tchain %s {\n", c.name)
-			if c.hook != nil {
-				fmt.Fprintf(&b, "\t\ttype %s hook %s priority %d; policy accept;\n", c.kind, c.hookName, c.priority)
+			if c.kind != "" {
+				fmt.Fprintf(&b, "\t\ttype %s hook %s priority %d; policy accept;\n", c.kind, c.hook, c.priority)
 			}
 			for _, r := range c.rules {
 				fmt.Fprintf(&b, "\t\t%s\n", r.text())

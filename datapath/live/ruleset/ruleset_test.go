@@ -189,7 +189,7 @@ func services(n int) []*decision.ServicePort {
 
 // named returns a set of the table.
 func (t *table) named(name string) *set {
-	return t.all()[slices.IndexFunc(t.all(), func(s *set) bool { return s.name == name })]
+	return t.sets[slices.IndexFunc(t.sets, func(s *set) bool { return s.name == name })]
 }
 
 // elements counts the elements of each set, by its name and 4 or 6.

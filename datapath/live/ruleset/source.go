@@ -1,7 +1,7 @@
 package ruleset
 
 import (
-	"fmt"
+	"bytes"
 	"net/netip"
 	"slices"
 
@@ -40,23 +40,15 @@ func (t *table) otherSource() rule {
 
 // sourceKey is the service key and the first bits of the source.
 func (f family) sourceKey(bits int) keyed {
-	k := f.serviceKey()
-	text := fmt.Sprintf("%s . %s saddr", k.text, f.name)
-	exprs := append(k.exprs[:len(k.exprs):len(k.exprs)], payload(network, f.src, f.addrLen, k.next()))
+	k := f.serviceKey().and(f.saddr())
 	if bits < int(f.addrLen)*8 {
-		_, mask := bytesOf(netip.PrefixFrom(f.unspecified(), bits))
+		mask := append(bytes.Repeat([]byte{0xff}, bits/8), make([]byte, int(f.addrLen)-bits/8)...)
 		address, _ := netip.AddrFromSlice(mask)
-		text += " & " + address.String()
-		exprs = append(exprs, &expr.Bitwise{SourceRegister: k.next(), DestRegister: k.next(), Len: f.addrLen, Mask: mask, Xor: make([]byte, f.addrLen)})
+		register := k.next - f.words()
+		k.text += " & " + address.String()
+		k.exprs = append(k.exprs, &expr.Bitwise{SourceRegister: register, DestRegister: register, Len: f.addrLen, Mask: mask, Xor: make([]byte, f.addrLen)})
 	}
-	return keyed{text, exprs}
-}
-
-func (f family) unspecified() netip.Addr {
-	if f == ipv4 {
-		return netip.IPv4Unspecified()
-	}
-	return netip.IPv6Unspecified()
+	return k
 }
 
 // copySources calls each for the sources that may use an address of a service port, which key begins

@@ -94,7 +94,7 @@ func (t *table) readElements(s *set) (elements map[string]string, err error) {
 		})
 		return len(elements), err
 	}
-	if s.nft.HasTimeout { // the kernel counts expired elements, too
+	if s.dynamic { // the kernel counts expired elements, too
 		_, err = read()
 	} else {
 		err = nft.ReadSet(t.nfproto, TableName, s.name, read)

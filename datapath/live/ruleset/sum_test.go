@@ -19,7 +19,7 @@ func TestExpected(t *testing.T) {
 		different := func() (names []string) {
 			should := r.expect(table)
 			for _, s := range r.tables.sets() {
-				if s.nft.Dynamic {
+				if s.dynamic {
 					continue
 				}
 				equal, n, err := should.has(s)

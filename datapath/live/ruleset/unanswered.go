@@ -1,7 +1,6 @@
 package ruleset
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/google/nftables/expr"
@@ -18,10 +17,4 @@ func (spec *Spec) learnRules(t *table, key keyed) []rule {
 		{ctState("new", expr.CtStateBitNEW, true), key.notIn(t.seen), key.rememberedFor(t.seen, min(unansweredTimeout, spec.SeenTimeout))},
 		{key.notIn(t.seen), key.refreshed(t.seen)},
 	}
-}
-
-// rememberedFor adds the key to the set for some time.
-func (k keyed) rememberedFor(s *set, timeout time.Duration) clause {
-	return k.then(fmt.Sprintf("update @%s { %s timeout %s }", s.name, k.text, timeout),
-		&expr.Dynset{SrcRegKey: key, SetName: s.name, SetID: s.id(), Operation: opUpdate, Timeout: timeout})
 }

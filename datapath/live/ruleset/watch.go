@@ -22,7 +22,7 @@ type watch struct {
 func watchTables(t tables, self *Connection) (*watch, error) {
 	w := &watch{self: self, dynamic: make(map[string]bool)}
 	for _, set := range t.sets() {
-		if set.nft.Dynamic {
+		if set.dynamic {
 			w.dynamic[set.name] = true
 		}
 	}
