@@ -23,16 +23,10 @@ import (
 // further clients are balanced.
 const maxBound = 1 << 16
 
+// bindPrefix and the seconds are the name of a chain that binds clients for some seconds.
 const bindPrefix = "bind_"
 
-// bindChain is the name of the chain that binds clients for some seconds.
-func bindChain(seconds uint32) string { return fmt.Sprintf("%s%d", bindPrefix, seconds) }
-
-// parseBind is the inverse of bindChain.
-func parseBind(name string) (seconds uint32, ok bool) {
-	_, err := fmt.Sscanf(name, bindPrefix+"%d", &seconds)
-	return seconds, err == nil && seconds > 0 && bindChain(seconds) == name
-}
+func bindChain(seconds uint32) string { return fmt.Sprint(bindPrefix, seconds) }
 
 // protocols are those with ports. nft cannot print the ports of a tuple without the protocol.
 var protocols = []byte{tcp, udp, sctp}
@@ -206,7 +200,7 @@ func (r *Ruleset) dropStale(t, before *decision.Table) error {
 	for _, of := range r.tables {
 		err := of.readBindings(func(b Binding, key string) {
 			if b.stale(t, before) {
-				stale = append(stale, elementOf{of.family, boundName, key})
+				stale = append(stale, elementOf{of.nfproto, boundName, key})
 			}
 		})
 		if err != nil {

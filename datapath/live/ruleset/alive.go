@@ -33,8 +33,8 @@ const aliveSize = 16
 // etherType is the key of the set: every packet of the table has the same.
 func etherType() keyed { return concat(meta("meta protocol", expr.MetaKeyPROTOCOL)) }
 
-// protocol is the only key of the set, with which it begins.
-func (t *table) protocol() string {
+// aliveKey is the only key of the set, with which it begins.
+func (t *table) aliveKey() string {
 	protocol := uint16(unix.ETH_P_IP)
 	if t.family == ipv6 {
 		protocol = unix.ETH_P_IPV6

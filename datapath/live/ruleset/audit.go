@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
+	"golang.org/x/sys/unix"
 )
 
 // maxRepairs is how often an audit repairs before it gives up. After gentleRepairs that keep the
@@ -48,10 +50,10 @@ func (r *Ruleset) Audit(t *decision.Table, thorough bool) (nft.Repair, error) {
 		d, err := r.compare(t)
 		switch {
 		case err != nil:
-			return done, fmt.Errorf("read nftables tables %s: %w", r.tables, err)
+			return done, err
 		case len(d.found) == 0:
 			if t != r.followed {
-				r.hairpins = r.empty().changes(t, make(difference))
+				r.hairpins = d.hairpins
 			}
 			if t != r.followed || r.stale {
 				if err := r.dropStale(t, r.followed); err != nil {
@@ -91,6 +93,9 @@ func (r *Ruleset) remember(current bool) {
 	}
 }
 
+// eventBuffer is for the events of a large table.
+const eventBuffer = 32 << 20
+
 // ensureWatch restarts the watch if it has ended.
 func (r *Ruleset) ensureWatch() error {
 	select {
@@ -116,6 +121,7 @@ type damage struct {
 	sets     []*set     // that are missing
 	elements difference // of existing sets
 	size     Comparison // without Differences
+	hairpins hairpins   // of the table
 }
 
 // chainOf is a chain of a table.
@@ -129,8 +135,8 @@ func (r *Ruleset) compare(t *decision.Table) (*damage, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &damage{elements: make(difference)}
 	should := r.expect(t)
+	d := &damage{elements: make(difference), hairpins: should.hairpins}
 	for i, of := range r.tables {
 		find := func(format string, args ...any) {
 			d.found = append(d.found, fmt.Sprintf(format, args...)+" ("+of.name+")")
@@ -196,20 +202,11 @@ func (d *damage) compareSets(of *table, should *expected, is, loaded *state, fin
 		if s.dynamic {
 			continue
 		}
-		equal, n, err := should.has(s)
+		n, missing, foreign, err := should.compare(s, d.elements)
 		if err != nil {
 			return err
 		}
-		if equal {
-			d.size.Elements += n
-			continue
-		}
-		have, err := of.readElements(s)
-		if err != nil {
-			return err
-		}
-		d.size.Elements += len(have)
-		missing, foreign := d.elements.replace(s, have, should.elements(s))
+		d.size.Elements += n
 		if missing+foreign > 0 {
 			find("set %s lacks %d elements and has %d others", s.name, missing, foreign)
 		}
@@ -220,8 +217,9 @@ func (d *damage) compareSets(of *table, should *expected, is, loaded *state, fin
 // reinstall loads the tables again, without elements.
 func (r *Ruleset) reinstall(done *nft.Repair) error {
 	for range maxInstalls {
-		if err := r.load(); err != nil {
-			return err
+		r.replaceTables(true)
+		if err := r.run(); err != nil {
+			return fmt.Errorf("install nftables tables %s: %w", r.tables, err)
 		}
 		ok := r.loaded[0] != nil
 		if !ok {
@@ -267,4 +265,72 @@ func (r *Ruleset) repairInPlace(d *damage, done *nft.Repair) error {
 		r.loaded = [2]*state{} // the next audit loads the tables
 	}
 	return r.changeAll(d.elements)
+}
+
+// Comparison compares the kernel's tables with the expected ones.
+type Comparison struct {
+	// Chains, Rules and Elements are what the kernel has, without the elements that it adds to sets
+	// itself.
+	Chains, Rules, Elements int
+	// Differences are in words; none: the kernel's tables are as expected.
+	Differences []string
+}
+
+// Compare reads the kernel's tables and all elements of their sets, and compares them with those for
+// the table. Unlike [Ruleset.Audit] it always reads everything, and repairs nothing.
+func (r *Ruleset) Compare(t *decision.Table) (Comparison, error) {
+	if r.loaded[0] == nil {
+		return Comparison{}, fmt.Errorf("nftables tables %s are not loaded completely: the daemon loads them again", r.tables)
+	}
+	d, err := r.compare(t)
+	if err != nil {
+		return Comparison{}, err
+	}
+	d.size.Differences = d.found
+	return d.size, nil
+}
+
+// count adds what the kernel has of a table, without the elements of its sets.
+func (c *Comparison) count(s *state) {
+	c.Chains += len(s.chains)
+	for _, ch := range s.chains {
+		c.Rules += len(ch.rules)
+	}
+}
+
+// watch notices changes of our tables by other programs.
+type watch struct {
+	*nft.Watch
+	// self is our own connection, whose changes do not count.
+	self *Connection
+	// dynamic are the sets whose elements the kernel's rules add, and package reconcile removes.
+	dynamic map[string]bool
+}
+
+// watchTables watches our tables in the calling thread's network namespace. self is our own connection.
+func watchTables(t tables, self *Connection) (*watch, error) {
+	w := &watch{self: self, dynamic: make(map[string]bool)}
+	for _, set := range t.sets() {
+		if set.dynamic {
+			w.dynamic[set.name] = true
+		}
+	}
+	var err error
+	if w.Watch, err = nft.NewWatch(w.concerns); err != nil {
+		return nil, err
+	}
+	// Each element is an event. Lost ones make an audit thorough.
+	if err := w.SetReadBuffer(eventBuffer); err != nil {
+		return nil, errors.Join(fmt.Errorf("enlarge the buffer for events of nftables: %w", err), w.Close())
+	}
+	return w, nil
+}
+
+// concerns reports whether an event is a change of our tables by another program.
+func (w *watch) concerns(e nft.Event) bool {
+	if e.Port == w.self.port.Load() || e.Family != unix.NFPROTO_IPV4 && e.Family != unix.NFPROTO_IPV6 || e.Table() != TableName {
+		return false
+	}
+	elements := e.Kind == unix.NFT_MSG_NEWSETELEM || e.Kind == unix.NFT_MSG_DELSETELEM
+	return !elements || !w.dynamic[e.Text(unix.NFTA_SET_ELEM_LIST_SET)]
 }

@@ -133,7 +133,7 @@ func (r *Ruleset) noteHairpins(diff sink, t *decision.Table) hairpins {
 func compareCounts[A [4]byte | [16]byte](diff sink, of *set, counts, changes map[hairpin[A]]int32, text func(A) string) {
 	for e, n := range changes {
 		addr := text(e.addr)
-		diff.note(of, addr+addr+protoPortBytes(e.protocol, e.port), counts[e] > 0, counts[e]+n > 0)
+		note(diff, of, addr+addr+protoPortBytes(e.protocol, e.port), counts[e] > 0, counts[e]+n > 0)
 	}
 }
 

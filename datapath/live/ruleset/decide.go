@@ -11,16 +11,10 @@ import (
 // Services whose flows the kernel decides are in the maps decide and decide_nodeport, with the verdict
 // accept or the chain that queues one flow in so many. Their other flows pass to the kernel's copy.
 
-// oneInChain is the name of the chain that queues one flow in n.
-func oneInChain(n uint32) string { return fmt.Sprintf("%s%d", oneInPrefix, n) }
-
+// oneInPrefix and n are the name of the chain that queues one flow in n.
 const oneInPrefix = "one_in_"
 
-// parseOneIn is the inverse of oneInChain.
-func parseOneIn(name string) (n uint32, ok bool) {
-	_, err := fmt.Sscanf(name, oneInPrefix+"%d", &n)
-	return n, err == nil && n > 1 && oneInChain(n) == name
-}
+func oneInChain(n uint32) string { return fmt.Sprint(oneInPrefix, n) }
 
 // oneIn is the chain that queues one flow in n.
 func (spec *Spec) oneIn(t *table, n uint32) chain {
@@ -64,11 +58,12 @@ func (spec *Spec) referencedChain(t *table, name string) (chain, bool) {
 	if b, ok := parseBalance(name); ok {
 		return spec.balanceChain(t, b), true
 	}
-	if n, ok := parseOneIn(name); ok {
+	var n uint32
+	if _, err := fmt.Sscanf(name, oneInPrefix+"%d", &n); err == nil && n > 1 && oneInChain(n) == name {
 		return spec.oneIn(t, n), true
 	}
-	if seconds, ok := parseBind(name); ok {
-		return spec.bind(t, seconds), true
+	if _, err := fmt.Sscanf(name, bindPrefix+"%d", &n); err == nil && n > 0 && bindChain(n) == name {
+		return spec.bind(t, n), true
 	}
 	return chain{}, false
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
+	"golang.org/x/sys/unix"
 )
 
 // Follow updates the sets of service addresses to the table. The time it takes depends on the
@@ -52,7 +53,7 @@ func (r *Ruleset) reload(changed []chainOf) error {
 	is, err := r.read()
 	if err != nil {
 		r.loaded = [2]*state{}
-		return fmt.Errorf("read nftables tables %s: %w", r.tables, err)
+		return err
 	}
 	for _, c := range changed {
 		i := slices.Index(r.tables[:], c.table)
@@ -117,24 +118,26 @@ func (r *Ruleset) replaceNode(t *decision.Table) (replaced []chainOf) {
 	return replaced
 }
 
-// sink takes changes of sets.
+// sink takes changes of sets: the elements that are not, or are, to be there. Of an element that is removed and added
+// only its data may change.
 type sink interface {
-	// note takes a key of a set; a nil set is ignored.
-	note(s *set, key string, before, after bool)
-	// remove and add record that an element is not, or is, to be there. Of an element that is removed and
-	// added only its data may change.
 	remove(s *set, key, data string)
 	add(s *set, key, data string)
 }
 
-// additions is a sink for the changes of empty sets: it takes what is to be there.
-type additions func(s *set, key, data string)
-
-func (add additions) note(s *set, key string, _, after bool) {
-	if s != nil && after {
-		add(s, key, "")
+// note passes the change of an element without data to a sink; a nil set is ignored.
+func note(d sink, s *set, key string, before, after bool) {
+	switch {
+	case s == nil || before == after:
+	case after:
+		d.add(s, key, "")
+	default:
+		d.remove(s, key, "")
 	}
 }
+
+// additions is a sink for the changes of empty sets: it takes what is to be there.
+type additions func(s *set, key, data string)
 
 func (additions) remove(*set, string, string) {}
 
@@ -145,9 +148,9 @@ func (add additions) add(s *set, key, data string) { add(s, key, data) }
 func (r *Ruleset) changes(t *decision.Table, diff sink) hairpins {
 	t.ChangedAddresses(r.followed, func(at netip.AddrPort, p decision.Protocol, before, after *decision.ServicePort) {
 		to, key := r.tables.of(decision.FamilyOf(at.Addr())), addrBytes(at.Addr())+protoPortBytes(p, at.Port())
-		diff.note(to.service, key, translates(before), translates(after))
+		note(diff, to.service, key, translates(before), translates(after))
 		wasDecided, isDecided := decides(before, r.followed.Contested(at, p)), decides(after, t.Contested(at, p))
-		diff.note(to.scope, key, before != nil && wasDecided != nft.Accepted, after != nil && isDecided != nft.Accepted)
+		note(diff, to.scope, key, before != nil && wasDecided != nft.Accepted, after != nil && isDecided != nft.Accepted)
 		noteDecides(diff, to.decide, key, wasDecided, isDecided)
 		if before != nil {
 			to.copyAddress(at, before, r.followed.Node(), diff.remove)
@@ -158,8 +161,8 @@ func (r *Ruleset) changes(t *decision.Table, diff sink) hairpins {
 	})
 	t.ChangedNodePorts(r.followed, func(port uint16, p decision.Protocol, f decision.Family, before, after *decision.ServicePort) {
 		to, key := r.tables.of(f), protoPortBytes(p, port)
-		diff.note(to.nodePort, key, translates(before), translates(after))
-		diff.note(to.refusedPort, key, refused(before), refused(after))
+		note(diff, to.nodePort, key, translates(before), translates(after))
+		note(diff, to.refusedPort, key, refused(before), refused(after))
 		noteDecides(diff, to.decidePort, key, decides(before, r.followed.ContestedNodePort(port, p, f)), decides(after, t.ContestedNodePort(port, p, f)))
 		if before != nil {
 			to.copyNodePort(before, diff.remove)
@@ -184,7 +187,7 @@ func (r *Ruleset) changes(t *decision.Table, diff sink) hairpins {
 // noteAll records the members to add to the set of each, by its key, and those to remove.
 func noteAll[T comparable](diff sink, of func(T) *set, key func(T) string, had, has []T) {
 	for _, v := range slices.Concat(had, has) {
-		diff.note(of(v), key(v), slices.Contains(had, v), slices.Contains(has, v))
+		note(diff, of(v), key(v), slices.Contains(had, v), slices.Contains(has, v))
 	}
 }
 
@@ -204,12 +207,6 @@ type difference map[*set]map[string]change
 type change struct {
 	had, has      bool
 	before, after string // data
-}
-
-func (d difference) note(s *set, key string, before, after bool) {
-	if s != nil && before != after {
-		d.of(s)[key] = change{had: before, has: after}
-	}
 }
 
 func (d difference) of(s *set) map[string]change {
@@ -280,17 +277,13 @@ func (r *Ruleset) changeAll(d difference) error {
 
 // changed carries the open transaction out if it is large.
 func (r *Ruleset) changed(s *set) error {
-	if err := r.runIfLarge(); err != nil {
+	if r.open.Size() < r.conn.most {
+		return nil
+	}
+	if err := r.run(); err != nil {
 		return fmt.Errorf("change the elements of nftables set %s: %w", s.name, err)
 	}
 	return nil
-}
-
-func familyOf(a netip.Addr) family {
-	if decision.FamilyOf(a) == decision.IPv4 {
-		return ipv4
-	}
-	return ipv6
 }
 
 func addrBytes(a netip.Addr) string { return string(a.Unmap().AsSlice()) }
@@ -303,3 +296,51 @@ func protoPortBytes(p decision.Protocol, port uint16) string {
 
 // portBytes is a port in network byte order.
 func portBytes(p uint16) string { return string(binary.BigEndian.AppendUint16(nil, p)) }
+
+// fillEmpty adds the elements of a service table to empty sets, in the open transaction and further ones. It
+// needs little memory besides these.
+func (r *Ruleset) fillEmpty(t *decision.Table) error {
+	l := &loader{Ruleset: r, lists: make(map[*set]*nft.Transaction)}
+	hairpins := r.empty().changes(t, additions(l.add))
+	for s := range l.lists {
+		l.flush(s, 0)
+	}
+	if l.err == nil {
+		l.err = r.run()
+	}
+	r.followed, r.hairpins = t, hairpins
+	return l.err
+}
+
+// loader adds elements to empty sets.
+type loader struct {
+	*Ruleset
+	// lists have the elements that are not in the open transaction yet: one list for each set, so that
+	// there are few messages.
+	lists map[*set]*nft.Transaction
+	err   error
+}
+
+func (l *loader) add(s *set, key, data string) {
+	if s.isVerdicts() {
+		l.addBalance(s.table, data)
+	}
+	list := l.lists[s]
+	if list == nil {
+		list = new(nft.Transaction)
+		l.lists[s] = list
+	}
+	list.AddElement(s.table.nfproto, unix.NFT_MSG_NEWSETELEM, TableName, s.name, nft.Element{Key: key, Data: data, Verdict: s.isVerdicts()})
+	l.flush(s, l.conn.most/4)
+}
+
+// flush adds a list larger than size to the open transaction.
+func (l *loader) flush(s *set, size int) {
+	list := l.lists[s]
+	if list.Size() <= size || l.err != nil {
+		return
+	}
+	l.open.Append(list)
+	list.Reset()
+	l.err = l.changed(s)
+}

@@ -18,7 +18,7 @@ import (
 type Ruleset struct {
 	spec Spec
 	*kernel
-	shared      bool // the connection is not the ruleset's own
+	owned       *Connection // of the ruleset alone; nil: it is shared
 	tables      tables
 	watch       *watch
 	adopted     bool                // the tables are of an earlier run
@@ -119,18 +119,19 @@ func Install(spec Spec, t *decision.Table, keepQueueing bool) (*Ruleset, error) 
 	if err != nil {
 		return nil, err
 	}
-	return conn.install(spec, t, keepQueueing, false)
+	r, err := conn.Install(spec, t, keepQueueing)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	r.owned = conn
+	return r, nil
 }
 
 // Install is [Install] through this connection, which may own the tables. Tables of an earlier run without an owner
 // stay without one.
 func (c *Connection) Install(spec Spec, t *decision.Table, keepQueueing bool) (*Ruleset, error) {
-	return c.install(spec, t, keepQueueing, true)
-}
-
-func (c *Connection) install(spec Spec, t *decision.Table, keepQueueing, shared bool) (*Ruleset, error) {
 	spec.Copy, spec.Idle = CopyNodeOf(t), spec.OnlyServices && isIdle(nil, t)
-	r := &Ruleset{spec: spec, kernel: &kernel{conn: c, table: TableName}, shared: shared, tables: newTables(&spec), hairpins: newHairpins()}
+	r := &Ruleset{spec: spec, kernel: &kernel{conn: c, table: TableName}, tables: newTables(&spec), hairpins: newHairpins()}
 	before, err := nft.Generation()
 	if err == nil {
 		err = r.install(t, keepQueueing)
@@ -178,9 +179,6 @@ func (r *Ruleset) Release() { r.conn.release() }
 
 // Resume ends a release: [Ruleset.Audit] must follow. It works on the calling thread's network namespace.
 func (r *Ruleset) Resume() error { return r.conn.resume() }
-
-// eventBuffer is for the events of a large table.
-const eventBuffer = 32 << 20
 
 // Counters count packets since the ruleset was last installed.
 type Counters struct {
@@ -271,19 +269,10 @@ func (r *Ruleset) contested() error {
 func (r *Ruleset) read() (states [2]*state, err error) {
 	for i, t := range r.tables {
 		if states[i], err = t.readState(); err != nil {
-			return states, err
+			return states, fmt.Errorf("read nftables tables %s: %w", r.tables, err)
 		}
 	}
 	return states, nil
-}
-
-// load replaces the tables, without elements.
-func (r *Ruleset) load() error {
-	r.replaceTables(true)
-	if err := r.run(); err != nil {
-		return fmt.Errorf("install nftables tables %s: %w", r.tables, err)
-	}
-	return nil
 }
 
 // replaceTables adds the tables to the open transaction, with the rules of their own chains or without.
@@ -319,7 +308,7 @@ func (r *Ruleset) addOwnRules() {
 func (r *Ruleset) newSet(s *set) {
 	r.addSet(s)
 	if s == s.table.alive {
-		r.addElement(s, s.table.protocol(), "")
+		r.addElement(s, s.table.aliveKey(), "")
 	}
 }
 
@@ -348,6 +337,21 @@ func (r *Ruleset) StopQueueing() error {
 		return fmt.Errorf("stop queueing in nftables tables %s: %w", r.tables, err)
 	}
 	return nil
+}
+
+// LeaveEstablished is [Ruleset.Remove] for a namespace with translated flows that must continue: it leaves tables of
+// the same name, with only the rules that these flows need. New flows match none of our rules. [Cleanup] removes the
+// tables, the next [Install] replaces them.
+func (r *Ruleset) LeaveEstablished() error {
+	for _, t := range r.tables {
+		r.replaceTable(t)
+		r.addChains(t, r.spec.established())
+	}
+	if err := r.run(); err != nil {
+		err = fmt.Errorf("reduce nftables tables %s to what established flows need: %w", r.tables, err)
+		return errors.Join(err, r.Remove())
+	}
+	return r.Close()
 }
 
 // Remove removes the tables.
@@ -395,8 +399,8 @@ func (r *Ruleset) Close() error {
 	if r.watch != nil {
 		err = r.watch.Close()
 	}
-	if !r.shared {
-		err = errors.Join(err, r.conn.Close())
+	if r.owned != nil {
+		err = errors.Join(err, r.owned.Close())
 	}
 	return err
 }

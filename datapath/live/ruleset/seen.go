@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/google/nftables/expr"
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 )
 
@@ -28,12 +31,25 @@ func (s *Seen) Forget(tuples []conntrack.Tuple) error {
 		// As flowKey has it, each field filled up to whole registers.
 		key := addrBytes(t.Source.Addr()) + addrBytes(t.Destination.Addr()) +
 			portBytes(t.Source.Port()) + "\x00\x00" + portBytes(t.Destination.Port()) + "\x00\x00"
-		elements[i] = elementOf{familyOf(t.Source.Addr()), "seen", key}
+		elements[i] = elementOf{nft.Family(decision.FamilyOf(t.Source.Addr())), "seen", key}
 	}
 	if err := s.remove(elements); err != nil {
 		return fmt.Errorf("forget flows in set seen of nftables table %s: %w", TableName, err)
 	}
 	return nil
+}
+
+// unansweredTimeout is how long a UDP flow with one datagram and no reply is remembered: the flows
+// of spoofed sources must not keep others out of the set. The next datagram, of either direction,
+// extends it to Spec.SeenTimeout.
+const unansweredTimeout = 2 * time.Second
+
+// learnRules remember the UDP flows that conntrack knows, by a key of their packets.
+func (spec *Spec) learnRules(t *table, key keyed) []rule {
+	return []rule{
+		{ctState("new", expr.CtStateBitNEW, true), key.notIn(t.seen), key.rememberedFor(t.seen, min(unansweredTimeout, spec.SeenTimeout))},
+		{key.notIn(t.seen), key.refreshed(t.seen)},
+	}
 }
 
 // remover removes elements that may be missing from sets of the tables, by name. It is not safe for
@@ -44,9 +60,9 @@ type remover struct {
 	message int
 }
 
-// elementOf is an element of a set in the table of a family.
+// elementOf is an element of a set in the table of a family (NFPROTO_...).
 type elementOf struct {
-	family
+	family   uint8
 	set, key string
 }
 
@@ -78,7 +94,7 @@ func (r *remover) removeSome(elements []elementOf) error {
 		var t nft.Transaction
 		for _, e := range elements {
 			t.Separate()
-			t.AddElement(e.nfproto, r.message, TableName, e.set, nft.Element{Key: e.key})
+			t.AddElement(e.family, r.message, TableName, e.set, nft.Element{Key: e.key})
 		}
 		refused, err := r.conn.try(&t)
 		if err != nil || len(refused) == 0 {
