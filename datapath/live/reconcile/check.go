@@ -31,32 +31,17 @@ const (
 
 // String returns the reason as in a metric's label.
 func (r Reason) String() string {
-	switch r {
-	case Stays:
-		return "stays"
-	case EndpointGone:
-		return "endpoint-gone"
-	case Untranslated:
-		return "untranslated"
-	case Unanswered:
-		return "unanswered"
-	case ServiceGone:
-		return "service-gone"
-	case MasqueradeGone:
-		return "masquerade-address-gone"
-	}
-	return "unknown"
+	return [...]string{"stays", "endpoint-gone", "untranslated", "unanswered", "service-gone", "masquerade-address-gone"}[r]
 }
 
-// check returns the reason to remove a flow; Stays: it stays. gone are removed frontends, mark is
-// the connection mark of our entries.
-func (v *view) check(s *conntrack.State, gone *frontends, mark uint32) Reason {
+// check returns the reason to remove a flow; Stays: it stays. gone are removed frontends.
+func (v *view) check(s *conntrack.State, gone *frontends) Reason {
 	// Other zones belong to other programs; our services are not reached through them.
 	if s.Original.Protocol != uint8(decision.UDP) || s.Zone != 0 {
 		return Stays
 	}
 	dst := s.Original.Destination
-	ours, translated := s.Mark&mark != 0, s.Status&conntrack.StatusDestinationNAT != 0
+	ours, translated := s.Mark&conntrack.DefaultMark != 0, s.Status&conntrack.StatusDestinationNAT != 0
 	byAddress, byNodePort := v.at(dst)
 	if byNodePort != nil && !v.table.OpensNodePorts(dst.Addr()) {
 		byNodePort = nil // kube-proxy does not check this, and removes flows to other hosts

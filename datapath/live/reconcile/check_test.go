@@ -214,7 +214,7 @@ func TestCheck(t *testing.T) {
 				text = "udp " + text
 			}
 			s, none := flow(text), newFrontends()
-			if got := newView(table(tt.services...)).check(&s, &none, conntrack.DefaultMark); got != tt.want {
+			if got := newView(table(tt.services...)).check(&s, &none); got != tt.want {
 				t.Errorf("%s, want %s", got, tt.want)
 			}
 		})
@@ -226,20 +226,20 @@ func TestCheckNodePortAddresses(t *testing.T) {
 	s, none := flow("udp 10.244.1.9:1000 192.168.7.2:30053"), newFrontends()
 	n := node()
 	n.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("172.20.0.0/16")}
-	if got := newView(tableOf(n, dns)).check(&s, &none, 0x2000); got != Stays {
+	if got := newView(tableOf(n, dns)).check(&s, &none); got != Stays {
 		t.Errorf("flow to an address without node ports: %s", got)
 	}
 	n.NodePortAddresses = nil
-	if got := newView(tableOf(n, dns)).check(&s, &none, 0x2000); got != Untranslated {
+	if got := newView(tableOf(n, dns)).check(&s, &none); got != Untranslated {
 		t.Errorf("flow to an address with node ports: %s", got)
 	}
 	s = flow("udp 127.0.0.1:1000 127.0.0.1:30053 > 10.244.0.9:53 ours masq=172.20.0.2")
 	n.LocalhostNodePorts = true
-	if got := newView(tableOf(n, dns)).check(&s, &none, 0x2000); got != EndpointGone {
+	if got := newView(tableOf(n, dns)).check(&s, &none); got != EndpointGone {
 		t.Errorf("flow to an open node port on loopback: %s", got)
 	}
 	s = flow("udp 10.244.1.9:1000 10.96.0.10:53 > 10.244.0.2:5353 ours masq=172.20.0.66")
-	if got := newView(tableOf(decision.Node{}, dns)).check(&s, &none, 0x2000); got != Stays {
+	if got := newView(tableOf(decision.Node{}, dns)).check(&s, &none); got != Stays {
 		t.Errorf("masqueraded flow where the node's addresses are not known: %s", got)
 	}
 }
@@ -309,7 +309,7 @@ func TestSecondFrontend(t *testing.T) {
 		none := newFrontends()
 		for endpoint, want := range map[string]Reason{"10.244.0.1:53": Stays, "10.244.0.2:53": want} {
 			s := flow("udp 192.0.2.1:1000 198.51.100.1:53 > " + endpoint + " ours")
-			if got := v.check(&s, &none, conntrack.DefaultMark); got != want {
+			if got := v.check(&s, &none); got != want {
 				t.Errorf("policy %s of the first, flow to %s: %s, want %s", policy, endpoint, got, want)
 			}
 		}

@@ -33,6 +33,7 @@
 package reconcile
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -42,6 +43,61 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
+
+// Connections is the connection tracking table; see [conntrack.Table].
+type Connections interface {
+	Dump(conntrack.Filter, func(*conntrack.State)) error
+	Delete([]conntrack.State, []error)
+}
+
+// Seen are the sets of UDP flows that need no decision; see ruleset.Seen.
+type Seen interface {
+	Forget([]conntrack.Tuple) error
+}
+
+// Config is the configuration of a Reconciler. Connections and Seen must be set, and are for the
+// Reconciler only.
+type Config struct {
+	Connections Connections
+	Seen        Seen
+	// Interval is the longest time between two passes of Loop; 0: 30 s, as kube-proxy's
+	// syncPeriod.
+	Interval time.Duration
+	// Observe, if set, is called for each family's part of each pass, by the goroutine that runs
+	// it: for kube-proxy's conntrack_reconciler metrics, whose label is the family. err is nil or
+	// the error of this part of [Reconciler.Run].
+	Observe func(f decision.Family, r Result, err error)
+}
+
+// Result is the result of one pass.
+type Result struct {
+	// Examined is how many UDP flows there were.
+	Examined int
+	// Deleted is how many of them were removed, by reason.
+	Deleted map[Reason]int
+	// Failed is how many could not be removed.
+	Failed int
+	// Took is how long it took.
+	Took time.Duration
+}
+
+// Total is how many flows were removed.
+func (r *Result) Total() int {
+	n := 0
+	for _, d := range r.Deleted {
+		n += d
+	}
+	return n
+}
+
+func (r *Result) add(part *Result) {
+	r.Examined += part.Examined
+	r.Failed += part.Failed
+	r.Took += part.Took
+	for why, n := range part.Deleted {
+		r.Deleted[why] += n
+	}
+}
 
 // Reconciler removes flows that contradict the table. Run and Loop must not run at the same time;
 // SetTable and Announce may be called at any time.
@@ -79,14 +135,8 @@ type staleFlow struct {
 
 // New makes a Reconciler. It does nothing yet.
 func New(cfg Config) *Reconciler {
-	if cfg.Mark == 0 {
-		cfg.Mark = conntrack.DefaultMark
-	}
 	if cfg.Interval == 0 {
 		cfg.Interval = 30 * time.Second
-	}
-	if cfg.Gap == 0 {
-		cfg.Gap = time.Second
 	}
 	if cfg.Observe == nil {
 		cfg.Observe = func(decision.Family, Result, error) {}
@@ -145,7 +195,7 @@ func (r *Reconciler) reconcile(f decision.Family) (Result, error) {
 		result.Examined, r.stale = 0, r.stale[:0]
 		err = r.cfg.Connections.Dump(filter, func(s *conntrack.State) {
 			result.Examined++
-			if why := r.last.check(s, &r.gone, r.cfg.Mark); why != Stays {
+			if why := r.last.check(s, &r.gone); why != Stays {
 				r.stale = append(r.stale, staleFlow{*s, why})
 			}
 		})
@@ -171,7 +221,7 @@ func (r *Reconciler) keepAnnounced() {
 		return
 	}
 	next := newView(t)
-	r.stale = slices.DeleteFunc(r.stale, func(s staleFlow) bool { return next.check(&s.state, &r.gone, r.cfg.Mark) == Stays })
+	r.stale = slices.DeleteFunc(r.stale, func(s staleFlow) bool { return next.check(&s.state, &r.gone) == Stays })
 }
 
 // batchSize is how many flows are removed at once: few enough for the steps to follow
@@ -204,4 +254,58 @@ func (r *Reconciler) remove(stale []staleFlow, result *Result) error {
 		}
 	}
 	return err
+}
+
+// Announce is to be called before a table comes into force; SetTable follows. A pass by the table before, which
+// may be under way, does not remove flows that are right by this one.
+func (r *Reconciler) Announce(t *decision.Table) { r.next.Store(t) }
+
+// SetTable makes Loop follow a table, which must be in force already: the datapath's Apply comes
+// first. It does not wait.
+func (r *Reconciler) SetTable(t *decision.Table) {
+	r.table.Store(t)
+	select {
+	case r.changed <- struct{}{}:
+	default: // there is a token already: its receiver finds this table
+	}
+}
+
+// gap is the shortest time between two passes of Loop, and the time until the second pass after a
+// change, as kube-proxy's minSyncPeriod. It must be longer than a worker takes for a batch of packets.
+const gap = time.Second
+
+// Loop makes passes until the context ends: when a table with other results for UDP flows arrives,
+// once more a second later, and then every Interval. Failed passes are repeated after one. Tables
+// that arrive faster are coalesced; those without a change for UDP cause no dump. It makes none
+// before the first table.
+func (r *Reconciler) Loop(ctx context.Context) {
+	due := time.NewTimer(0)
+	due.Stop()
+	var finished time.Time // the last pass
+	for pass := false; ; pass = false {
+		select {
+		case <-ctx.Done():
+			return
+		case <-due.C:
+			pass = true
+		case <-r.changed:
+		}
+		t := r.table.Load()
+		changed := r.last == nil || !r.last.sameAs(t)
+		wait := time.Until(finished.Add(gap))
+		switch {
+		case !pass && !changed:
+			continue
+		case !pass && !finished.IsZero() && wait > 0:
+			due.Reset(wait)
+			continue
+		}
+		_, err := r.Run(t)
+		finished = time.Now()
+		if changed || err != nil {
+			due.Reset(gap)
+		} else {
+			due.Reset(r.cfg.Interval)
+		}
+	}
 }
