@@ -127,7 +127,7 @@ func ReadSet(family uint8, table, set string, read func() (int, error)) error {
 		if err != nil {
 			return err
 		}
-		a, err := Get(family, unix.NFT_MSG_GETSET, setNamed(table, set))
+		a, err := Get(family, unix.NFT_MSG_GETSET, NamedSet(table, set))
 		if err != nil {
 			return err
 		}

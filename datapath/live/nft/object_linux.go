@@ -115,6 +115,14 @@ type Expression struct {
 	Data []byte // its attributes
 }
 
+// Jump is the chain that an expression "immediate" jumps or goes to; "": none, or it is another expression.
+func (e Expression) Jump() string {
+	if e.Name != "immediate" {
+		return ""
+	}
+	return Parse(e.Data).Nested(unix.NFTA_IMMEDIATE_DATA).Nested(unix.NFTA_DATA_VERDICT).Text(unix.NFTA_VERDICT_CHAIN)
+}
+
 // RuleOf reads the attributes of a rule.
 func RuleOf(a Attributes) Rule {
 	return Rule{
@@ -135,22 +143,27 @@ func Expressions(data []byte) []Expression {
 // Encode writes attributes of a message.
 type Encode = func(*netlink.AttributeEncoder)
 
+// names writes the names of a table and, unless it is "", of an object in it.
+func names(ofTable uint16, table string, of uint16, name string) Encode {
+	return func(e *netlink.AttributeEncoder) {
+		e.String(ofTable, table)
+		if name != "" {
+			e.String(of, name)
+		}
+	}
+}
+
+// NamedTable selects a table, or names it in a change.
+func NamedTable(name string) Encode { return names(unix.NFTA_TABLE_NAME, name, 0, "") }
+
 // NamedChain selects a chain of a table, or names it in a change.
 func NamedChain(table, name string) Encode {
-	return func(e *netlink.AttributeEncoder) {
-		e.String(unix.NFTA_CHAIN_TABLE, table)
-		e.String(unix.NFTA_CHAIN_NAME, name)
-	}
+	return names(unix.NFTA_CHAIN_TABLE, table, unix.NFTA_CHAIN_NAME, name)
 }
 
 // RulesOf selects the rules of a table or, unless the chain is "", of one of its chains.
 func RulesOf(table, chain string) Encode {
-	return func(e *netlink.AttributeEncoder) {
-		e.String(unix.NFTA_RULE_TABLE, table)
-		if chain != "" {
-			e.String(unix.NFTA_RULE_CHAIN, chain)
-		}
-	}
+	return names(unix.NFTA_RULE_TABLE, table, unix.NFTA_RULE_CHAIN, chain)
 }
 
 // NumberedRule selects a rule of a chain by its handle.
@@ -161,23 +174,12 @@ func NumberedRule(table, chain string, handle uint64) Encode {
 	}
 }
 
-// SetsOf selects the sets of a table.
-func SetsOf(table string) Encode {
-	return func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_SET_TABLE, table) }
+// NamedSet selects a set of a table, or names it in a change; "": all sets.
+func NamedSet(table, name string) Encode {
+	return names(unix.NFTA_SET_TABLE, table, unix.NFTA_SET_NAME, name)
 }
 
 // ElementsOf selects the elements of a set.
 func ElementsOf(table, set string) Encode {
-	return func(e *netlink.AttributeEncoder) {
-		e.String(unix.NFTA_SET_ELEM_LIST_TABLE, table)
-		e.String(unix.NFTA_SET_ELEM_LIST_SET, set)
-	}
-}
-
-// setNamed filters a request for one set.
-func setNamed(table, set string) Encode {
-	return func(e *netlink.AttributeEncoder) {
-		e.String(unix.NFTA_SET_TABLE, table)
-		e.String(unix.NFTA_SET_NAME, set)
-	}
+	return names(unix.NFTA_SET_ELEM_LIST_TABLE, table, unix.NFTA_SET_ELEM_LIST_SET, set)
 }

@@ -5,7 +5,6 @@ import (
 	"net"
 	"slices"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -30,7 +29,7 @@ func Find() (string, error) {
 	ipvs := hasDevice("kube-ipvs0")
 	for _, f := range []decision.Family{decision.IPv4, decision.IPv6} {
 		for _, of := range []struct{ table, proxy string }{{"kube-proxy", "kube-proxy (nftables)"}, {"nfqproxy", "nfqproxy"}} {
-			t, err := nft.Get(nft.Family(f), unix.NFT_MSG_GETTABLE, func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, of.table) })
+			t, err := nft.Get(nft.Family(f), unix.NFT_MSG_GETTABLE, nft.NamedTable(of.table))
 			if err != nil {
 				return "", err
 			}

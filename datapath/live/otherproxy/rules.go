@@ -102,12 +102,11 @@ func (r *Rules) take(e nft.Event, now time.Time, to Receiver) {
 		}
 		from := place{e.Family, rule.Chain}
 		for _, x := range rule.Expressions {
-			switch data := nft.Parse(x.Data); x.Name {
+			switch x.Name {
 			case "immediate":
-				chain := data.Nested(unix.NFTA_IMMEDIATE_DATA).Nested(unix.NFTA_DATA_VERDICT).Text(unix.NFTA_VERDICT_CHAIN)
-				r.note(e.Kind, from, chain)
+				r.note(e.Kind, from, x.Jump())
 			case "lookup":
-				of := place{e.Family, data.Text(unix.NFTA_LOOKUP_SET)}
+				of := place{e.Family, nft.Parse(x.Data).Text(unix.NFTA_LOOKUP_SET)}
 				elements, known := r.maps[of]
 				for _, data := range elements {
 					r.note(e.Kind, from, data)

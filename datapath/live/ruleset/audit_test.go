@@ -71,17 +71,28 @@ func intact(t *testing.T, r *Ruleset, table *decision.Table) {
 		if len(is.chains) != len(want.chains) || !maps.Equal(is.sets, want.sets) {
 			t.Errorf("table %s: chains %v, sets %v", of, slices.Sorted(maps.Keys(is.chains)), is.sets)
 		}
-		should := make(difference)
-		r.empty().changes(table, should)
+		should := shouldHave(r, table)
 		for _, s := range of.sets {
 			if s.dynamic {
 				continue
 			}
-			if have, err := of.readElements(s); err != nil || !maps.Equal(have, should.elements(s)) {
+			if have, err := of.readElements(s); err != nil || !maps.Equal(have, should[s]) {
 				t.Errorf("table %s: set %s has %d elements, %v; want %d", of, s.name, len(have), err, len(should[s]))
 			}
 		}
 	}
+}
+
+// shouldHave are the elements that the sets of a ruleset should have for a table.
+func shouldHave(r *Ruleset, table *decision.Table) map[*set]map[string]string {
+	should := make(map[*set]map[string]string)
+	r.empty().changes(table, additions(func(s *set, key, data string) {
+		if should[s] == nil {
+			should[s] = make(map[string]string)
+		}
+		should[s][key] = data
+	}))
+	return should
 }
 
 // chainHandles are what identifies chains as long as they stay.

@@ -18,15 +18,14 @@ func TestCompare(t *testing.T) {
 			return err
 		}
 		chains, rules, elements := 0, 0, 0
-		should := make(difference)
-		r.empty().changes(table, should)
+		should := shouldHave(r, table)
 		for _, of := range r.tables {
 			for _, c := range r.spec.chains(of) {
 				chains++
 				rules += len(c.rules)
 			}
 			for _, s := range of.sets {
-				elements += len(should.elements(s))
+				elements += len(should[s])
 			}
 		}
 		is, err := r.Compare(table)

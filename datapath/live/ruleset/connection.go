@@ -110,7 +110,7 @@ func (c *Connection) reopen() error {
 func (c *Connection) claim() error {
 	k := kernel{conn: c, table: TableName}
 	for _, f := range []family{ipv4, ipv6} {
-		a, err := nft.Get(f.nfproto, unix.NFT_MSG_GETTABLE, k.named)
+		a, err := nft.Get(f.nfproto, unix.NFT_MSG_GETTABLE, nft.NamedTable(TableName))
 		if err != nil {
 			return err
 		}

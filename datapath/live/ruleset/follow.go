@@ -238,17 +238,6 @@ func (d difference) dropUnchanged() {
 	}
 }
 
-// elements is what a set should have, as the difference from an empty one.
-func (d difference) elements(s *set) map[string]string {
-	elements := make(map[string]string)
-	for key, c := range d[s] {
-		if c.has {
-			elements[key] = c.after
-		}
-	}
-	return elements
-}
-
 // changeAll carries the open transaction out, with changes of elements: in one, unless they are very many.
 func (r *Ruleset) changeAll(d difference) error {
 	for s, changes := range d {

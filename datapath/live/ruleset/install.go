@@ -195,11 +195,7 @@ type Counters struct {
 // Counters reads the counters of the rules, in the calling thread's network namespace.
 func (r *Ruleset) Counters() (c Counters, err error) {
 	for _, t := range r.tables {
-		// Older kernels ignore the filters.
-		err = errors.Join(err, nft.Dump(t.nfproto, unix.NFT_MSG_GETRULE, nft.RulesOf(TableName, ""), func(_ uint8, a nft.Attributes) {
-			if !a.IsText(unix.NFTA_RULE_TABLE, TableName) {
-				return
-			}
+		err = errors.Join(err, t.dump(unix.NFT_MSG_GETRULE, func(a nft.Attributes) {
 			switch chain := a.Text(unix.NFTA_RULE_CHAIN); {
 			case queues(chain):
 				c.Queued += packets(a)

@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -32,43 +33,41 @@ type chainState struct {
 	rules      []string
 }
 
+// dump passes on the objects of a kind (NFT_MSG_GET...) of the table.
+func (t *table) dump(kind int, each func(nft.Attributes)) error {
+	return nft.Dump(t.nfproto, kind, nft.NamedTable(TableName), func(_ uint8, a nft.Attributes) {
+		// The first attribute of objects of any kind. Older kernels ignore the filter, and some kinds of objects have none.
+		if a.IsText(unix.NFTA_TABLE_NAME, TableName) {
+			each(a)
+		}
+	})
+}
+
 // readState reads the table in the calling thread's network namespace.
 func (t *table) readState() (*state, error) {
 	s := &state{chains: make(map[string]chainState), sets: make(map[string]string), usable: make(map[string]bool)}
-	err := nft.Dump(t.nfproto, unix.NFT_MSG_GETTABLE, nil, func(_ uint8, a nft.Attributes) {
-		if flags := a.Uint32(unix.NFTA_TABLE_FLAGS); a.Text(unix.NFTA_TABLE_NAME) == TableName && flags&unix.NFT_TABLE_F_DORMANT == 0 {
-			s.table, s.persistent = true, flags&tablePersist != 0
-		}
+	err := t.dump(unix.NFT_MSG_GETTABLE, func(a nft.Attributes) {
+		flags := a.Uint32(unix.NFTA_TABLE_FLAGS)
+		s.table, s.persistent = flags&unix.NFT_TABLE_F_DORMANT == 0, flags&tablePersist != 0
 	})
 	if err != nil || !s.table {
 		return s, err
 	}
-	err = nft.Dump(t.nfproto, unix.NFT_MSG_GETCHAIN, nil, func(_ uint8, a nft.Attributes) {
-		if a.Text(unix.NFTA_CHAIN_TABLE) == TableName {
+	return s, errors.Join(
+		t.dump(unix.NFT_MSG_GETCHAIN, func(a nft.Attributes) {
 			s.chains[a.Text(unix.NFTA_CHAIN_NAME)] = chainState{definition: definition(a, unix.NFTA_CHAIN_HOOK, unix.NFTA_CHAIN_TYPE, unix.NFTA_CHAIN_POLICY)}
-		}
-	})
-	if err != nil {
-		return s, err
-	}
-	// Older kernels ignore the filters.
-	err = nft.Dump(t.nfproto, unix.NFT_MSG_GETSET, nft.SetsOf(TableName), func(_ uint8, a nft.Attributes) {
-		if a.Text(unix.NFTA_SET_TABLE) == TableName {
+		}),
+		t.dump(unix.NFT_MSG_GETSET, func(a nft.Attributes) {
 			name := a.Text(unix.NFTA_SET_NAME)
 			s.sets[name] = definition(a, unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_TIMEOUT)
 			s.usable[name] = slices.ContainsFunc(t.sets, func(own *set) bool { return own.name == name && own.isLike(a) })
-		}
-	})
-	if err != nil {
-		return s, err
-	}
-	return s, nft.Dump(t.nfproto, unix.NFT_MSG_GETRULE, nft.RulesOf(TableName, ""), func(_ uint8, a nft.Attributes) {
-		if r := nft.RuleOf(a); r.Table == TableName {
+		}),
+		t.dump(unix.NFT_MSG_GETRULE, func(a nft.Attributes) {
+			r := nft.RuleOf(a)
 			c := s.chains[r.Chain]
 			c.rules = append(c.rules, ruleText(r))
 			s.chains[r.Chain] = c
-		}
-	})
+		}))
 }
 
 // isLike reports whether the definition of a set is ours.
@@ -166,14 +165,19 @@ type expected struct {
 	hairpins hairpins
 	sums     map[*set]*sum
 	element  []byte
-	details  difference // from empty sets; nil: not needed yet
+	details  map[*set]map[string]string // keys and data; nil: not needed yet
 }
 
 func (r *Ruleset) expect(t *decision.Table) *expected {
 	e := &expected{Ruleset: r, table: t, sums: make(map[*set]*sum)}
-	e.hairpins = r.empty().changes(t, additions(e.add))
-	r.tables.noteReversePath(additions(e.add), hostnet.ReversePath{}, r.reversePath)
+	e.hairpins = e.each(e.add)
 	return e
+}
+
+// each passes on all elements, and returns the counts of hairpins.
+func (e *expected) each(to additions) hairpins {
+	e.tables.noteReversePath(to, hostnet.ReversePath{}, e.reversePath)
+	return e.empty().changes(e.table, to)
 }
 
 // add adds an element that a set should have.
@@ -207,11 +211,13 @@ func (e *expected) has(s *set) (bool, int, error) {
 // elements are those that a set should have: their keys and data.
 func (e *expected) elements(s *set) map[string]string {
 	if e.details == nil {
-		e.details = make(difference)
-		e.empty().changes(e.table, e.details)
-		e.tables.noteReversePath(e.details, hostnet.ReversePath{}, e.reversePath)
+		e.details = make(map[*set]map[string]string)
+		for _, of := range e.tables.sets() {
+			e.details[of] = make(map[string]string)
+		}
+		e.each(func(s *set, key, data string) { e.details[s][key] = data })
 	}
-	return e.details.elements(s)
+	return e.details[s]
 }
 
 // compare records the changes from the elements that a set has to those that it should have. It returns how many it has,

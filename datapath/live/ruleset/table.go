@@ -174,11 +174,9 @@ func (k *kernel) run() error {
 	return err
 }
 
-func (k *kernel) named(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, k.table) }
-
 // addTable adds a table, or does nothing if there is one.
 func (k *kernel) addTable(t *table) {
-	k.open.Add(t.nfproto, unix.NFT_MSG_NEWTABLE, netlink.Create, k.named)
+	k.open.Add(t.nfproto, unix.NFT_MSG_NEWTABLE, netlink.Create, nft.NamedTable(k.table))
 }
 
 // addOwnTable adds a table that the connection owns, if it is to own any, or makes it the owner of one
@@ -194,13 +192,13 @@ func (k *kernel) addOwnTable(t *table) {
 // addTableWith adds a table with flags (NFT_TABLE_F_...). A dormant one has no hooks.
 func (k *kernel) addTableWith(t *table, flags uint32) {
 	k.open.Add(t.nfproto, unix.NFT_MSG_NEWTABLE, netlink.Create, func(e *netlink.AttributeEncoder) {
-		k.named(e)
+		nft.NamedTable(k.table)(e)
 		e.Uint32(unix.NFTA_TABLE_FLAGS, flags)
 	})
 }
 
 func (k *kernel) delTable(t *table) {
-	k.open.Add(t.nfproto, unix.NFT_MSG_DELTABLE, 0, k.named)
+	k.open.Add(t.nfproto, unix.NFT_MSG_DELTABLE, 0, nft.NamedTable(k.table))
 }
 
 // addChain adds a chain, or does nothing if it exists with the same hook.
@@ -238,8 +236,7 @@ func (k *kernel) addRules(t *table, c chain) {
 // addSet adds a set, without elements.
 func (k *kernel) addSet(s *set) {
 	k.open.Add(s.table.nfproto, unix.NFT_MSG_NEWSET, netlink.Create, func(e *netlink.AttributeEncoder) {
-		e.String(unix.NFTA_SET_TABLE, k.table)
-		e.String(unix.NFTA_SET_NAME, s.name)
+		nft.NamedSet(k.table, s.name)(e)
 		e.Uint32(unix.NFTA_SET_FLAGS, s.flags())
 		e.Uint32(unix.NFTA_SET_KEY_TYPE, s.key.GetNFTMagic())
 		e.Uint32(unix.NFTA_SET_KEY_LEN, s.key.Bytes)
@@ -263,10 +260,7 @@ func (k *kernel) addSet(s *set) {
 }
 
 func (k *kernel) delSet(t *table, name string) {
-	k.open.Add(t.nfproto, unix.NFT_MSG_DELSET, 0, func(e *netlink.AttributeEncoder) {
-		e.String(unix.NFTA_SET_TABLE, k.table)
-		e.String(unix.NFTA_SET_NAME, name)
-	})
+	k.open.Add(t.nfproto, unix.NFT_MSG_DELSET, 0, nft.NamedSet(k.table, name))
 }
 
 // addElement adds an element; see [nft.Element].

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -75,25 +74,19 @@ func nftTable(f decision.Family, of *nft.Table, rules []*nft.Rule) *table {
 		t.chains[c.Name] = &chain{base: c.Base}
 	}
 	for _, r := range rules {
-		if c := t.chains[r.Chain]; c != nil {
-			c.rules = append(c.rules, rule{r.Handle, targets(r)})
-		}
-	}
-	return t
-}
-
-// targets are the chains that a rule jumps or goes to: by immediate values for the verdict register.
-func targets(r *nft.Rule) (chains []string) {
-	for _, e := range r.Expressions {
-		if e.Name != "immediate" {
+		c := t.chains[r.Chain]
+		if c == nil {
 			continue
 		}
-		verdict := nft.Parse(e.Data).Nested(unix.NFTA_IMMEDIATE_DATA).Nested(unix.NFTA_DATA_VERDICT)
-		if verdict.Has(unix.NFTA_VERDICT_CHAIN) {
-			chains = append(chains, verdict.Text(unix.NFTA_VERDICT_CHAIN))
+		jumps := rule{id: r.Handle}
+		for _, e := range r.Expressions {
+			if to := e.Jump(); to != "" {
+				jumps.targets = append(jumps.targets, to)
+			}
 		}
+		c.rules = append(c.rules, jumps)
 	}
-	return chains
+	return t
 }
 
 // findLegacy reads the tables of the legacy back end. Reading a table makes the kernel load it, so
@@ -151,7 +144,7 @@ func (l *Rules) remove() error {
 	var errs []error
 	for _, t := range l.tables {
 		var tr nft.Transaction
-		tr.Add(nft.Family(t.family), unix.NFT_MSG_DELTABLE, 0, func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, ownTableName) })
+		tr.Add(nft.Family(t.family), unix.NFT_MSG_DELTABLE, 0, nft.NamedTable(ownTableName))
 		if err := tr.Run(); err != nil {
 			errs = append(errs, fmt.Errorf("nftables table %s: %w", t.name, err))
 		}
