@@ -133,7 +133,7 @@ func (diff *difference) draw(d *xtables.Draft) {
 	own, from := d.Chain(diff.name), d.Chain(diff.from)
 	if diff.remove {
 		for _, c := range d.Chains { // every jump to it
-			c.Rules = slices.DeleteFunc(c.Rules, func(r *xtables.DraftRule) bool { return r.Target() == own })
+			c.Rules = slices.DeleteFunc(c.Rules, func(r *xtables.DraftRule) bool { return r.To == own })
 		}
 		d.DeleteChain(own)
 		return

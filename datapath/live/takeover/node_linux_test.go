@@ -154,3 +154,12 @@ func kubeProxy(t *testing.T, f decision.Family, services int) string {
 	}
 	return b.String()
 }
+
+// String joins Lines and Notes; "no rules of kube-proxy" if there is neither.
+func (l *Rules) String() string {
+	lines := append(l.Lines(), l.notes...)
+	if len(lines) == 0 {
+		return "no rules of kube-proxy"
+	}
+	return strings.Join(lines, "\n")
+}

@@ -197,7 +197,7 @@ func legacyTable(b *xtables.Table) (*table, error) {
 func (r *removal) cut(of *xtables.Table, d *xtables.Draft) {
 	for _, c := range d.Chains {
 		c.Rules = slices.DeleteFunc(c.Rules, func(rl *xtables.DraftRule) bool {
-			return slices.ContainsFunc(r.jumps, func(j jump) bool { return j.id == uint64(of.Entries[rl.Old()].Offset) })
+			return slices.ContainsFunc(r.jumps, func(j jump) bool { return j.id == uint64(of.Entries[rl.Old].Offset) })
 		})
 	}
 	d.Chains = slices.DeleteFunc(d.Chains, func(c *xtables.DraftChain) bool {

@@ -80,12 +80,3 @@ func (l *Rules) add(t *table) {
 		l.removals = append(l.removals, r)
 	}
 }
-
-// String joins Lines and Notes; "no rules of kube-proxy" if there is neither.
-func (l *Rules) String() string {
-	lines := append(l.Lines(), l.notes...)
-	if len(lines) == 0 {
-		return "no rules of kube-proxy"
-	}
-	return strings.Join(lines, "\n")
-}

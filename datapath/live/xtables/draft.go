@@ -27,17 +27,11 @@ type DraftChain struct {
 
 // DraftRule is one rule of a draft.
 type DraftRule struct {
+	Old  int         // the index of the entry in the old table; -1: it is new
+	To   *DraftChain // the chain that the rule jumps to; nil: none
 	raw  []byte
-	old  int         // the index of the entry in the old table; -1: it is new
-	to   *DraftChain // the chain that the rule jumps to; nil: none
-	next bool        // the rule has no target: it continues with the next one
+	next bool // the rule has no target: it continues with the next one
 }
-
-// Target is the chain that the rule jumps to; nil if it does not.
-func (r *DraftRule) Target() *DraftChain { return r.to }
-
-// Old is the index of the rule's entry in the old table; -1: the rule is new.
-func (r *DraftRule) Old() int { return r.old }
 
 // Draft splits the table into chains and rules.
 func (t *Table) Draft() (*Draft, error) {
@@ -46,33 +40,25 @@ func (t *Table) Draft() (*Draft, error) {
 		return nil, err
 	}
 	d := &Draft{old: t}
-	starts := make(map[uint32]*DraftChain)
-	take := func(i int) *DraftRule { return &DraftRule{raw: bytes.Clone(t.Entries[i].Raw), old: i} }
+	named := make(map[string]*DraftChain)
+	take := func(i int) *DraftRule { return &DraftRule{raw: bytes.Clone(t.Entries[i].Raw), Old: i} }
 	for _, of := range chains {
-		end := of.first + len(of.Rules)
-		c := &DraftChain{Name: of.Name, Base: of.Base, end: take(end)}
+		c := &DraftChain{Name: of.Name, Base: of.Base, end: take(of.first + len(of.Rules))}
 		if !of.Base {
-			c.head = take(of.first - 1)
-			starts[t.Entries[of.first].Offset] = c
-		}
-		for i := of.first; i < end; i++ {
-			c.Rules = append(c.Rules, take(i))
+			c.head, named[of.Name] = take(of.first-1), c
 		}
 		d.Chains = append(d.Chains, c)
 	}
-	for _, c := range d.Chains {
-		for _, r := range c.Rules {
-			e := &t.Entries[r.old]
-			to, jumps := e.Jump()
-			switch {
-			case !jumps:
-			case to == e.Offset+uint32(len(e.Raw)):
-				r.next = true
-			case starts[to] == nil:
-				return nil, fmt.Errorf("chain %s: a rule jumps to %d, where no chain begins", c.Name, to)
-			default:
-				r.to = starts[to]
+	for i, of := range chains {
+		for k, e := range of.Rules {
+			to, err := e.To()
+			if err != nil {
+				return nil, fmt.Errorf("chain %s: %w", of.Name, err)
 			}
+			_, jumps := e.Jump()
+			r := take(of.first + k)
+			r.To, r.next = named[to], jumps && to == ""
+			d.Chains[i].Rules = append(d.Chains[i].Rules, r)
 		}
 	}
 	return d, nil
@@ -110,12 +96,12 @@ func (d *Draft) Accept(c Conditions) *DraftRule { return d.rule(c, verdictTarget
 // Jump makes a rule that jumps to a chain.
 func (d *Draft) Jump(to *DraftChain, c Conditions) *DraftRule {
 	r := d.rule(c, verdictTarget(0))
-	r.to = to
+	r.To = to
 	return r
 }
 
 func (d *Draft) rule(c Conditions, target Extension) *DraftRule {
-	return &DraftRule{raw: c.entry(d.old.Family, target), old: -1}
+	return &DraftRule{raw: c.entry(d.old.Family, target), Old: -1}
 }
 
 // Table builds the table. from has for each entry its index in the old table; -1: it is new.
@@ -127,7 +113,7 @@ func (d *Draft) Table() (next *Table, from []int, err error) {
 	add := func(r *DraftRule) (offset uint32) {
 		offset = next.Size
 		next.Entries = append(next.Entries, Entry{Offset: offset, Raw: r.raw})
-		rules, from = append(rules, r), append(from, r.old)
+		rules, from = append(rules, r), append(from, r.Old)
 		next.Size += uint32(len(r.raw))
 		return offset
 	}
@@ -145,15 +131,15 @@ func (d *Draft) Table() (next *Table, from []int, err error) {
 		}
 	}
 	last := len(t.Entries) - 1
-	add(&DraftRule{raw: bytes.Clone(t.Entries[last].Raw), old: last})
+	add(&DraftRule{raw: bytes.Clone(t.Entries[last].Raw), Old: last})
 	for i, r := range rules {
 		e := &next.Entries[i]
-		switch place, known := starts[r.to]; {
+		switch place, known := starts[r.To]; {
 		case r.next:
 			e.SetVerdict(t.Family, e.Offset+uint32(len(e.Raw)))
-		case r.to != nil && !known:
-			return nil, nil, fmt.Errorf("a rule that stays jumps to chain %s, which does not", r.to.Name)
-		case r.to != nil:
+		case r.To != nil && !known:
+			return nil, nil, fmt.Errorf("a rule that stays jumps to chain %s, which does not", r.To.Name)
+		case r.To != nil:
 			e.SetVerdict(t.Family, place)
 		}
 	}

@@ -151,9 +151,14 @@ func (p *Poll) Changed() bool {
 		if err != nil {
 			return true
 		}
-		if t != nil {
-			_ = h.WriteByte(byte(f))
-			_, _ = h.Write(t.Fingerprint())
+		if t == nil {
+			continue
+		}
+		_ = h.WriteByte(byte(f))
+		for _, e := range t.Entries { // all but the counters, the last field of the header
+			header := layoutOf(f).header
+			_, _ = h.Write(e.Raw[:header-counterSize])
+			_, _ = h.Write(e.Raw[header:])
 		}
 	}
 	now := h.Sum64()

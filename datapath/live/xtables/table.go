@@ -101,18 +101,6 @@ func (t *Table) ParseEntries(data []byte) error {
 	return nil
 }
 
-// Fingerprint is equal for two tables iff their rules are the same: it has all bytes of the
-// entries except the counters, the last field of each header.
-func (t *Table) Fingerprint() []byte {
-	header := layoutOf(t.Family).header
-	bytes := make([]byte, 0, t.Size)
-	for _, e := range t.Entries {
-		bytes = append(bytes, e.Raw[:header-counterSize]...)
-		bytes = append(bytes, e.Raw[header:]...)
-	}
-	return bytes
-}
-
 func cString(b []byte) string {
 	if i := bytes.IndexByte(b, 0); i >= 0 {
 		b = b[:i]
