@@ -50,18 +50,15 @@ func (r *Ruleset) adopt(t *decision.Table, keepQueueing bool) (bool, error) {
 // adoptTable adds the changes of a table to the open transaction.
 func (r *Ruleset) adoptTable(t *table, is *state, keepQueueing bool) {
 	if is.persistent {
-		r.addOwnTable(t)
+		r.addTable(t, r.conn.flags)
+	}
+	for name := range is.sets {
+		keepQueueing = keepQueueing && is.usable[name] // the rules may use it
 	}
 	for name := range is.chains {
 		if c, ok := r.spec.referencedChain(t, name); ok {
 			t.balances[name] = c
 		}
-	}
-	for name := range is.sets {
-		keepQueueing = keepQueueing && is.usable[name] // the rules may use it
-	}
-	own := r.spec.chains(t)
-	for name := range is.chains {
 		if name != queueingChain || !keepQueueing {
 			r.flushChain(t, name)
 		}
@@ -72,6 +69,7 @@ func (r *Ruleset) adoptTable(t *table, is *state, keepQueueing bool) {
 			r.delSet(t, name)
 		}
 	}
+	own := r.spec.chains(t)
 	for name := range is.chains {
 		if !slices.ContainsFunc(own, func(c chain) bool { return c.name == name }) {
 			r.delChain(t, name)

@@ -211,7 +211,7 @@ func (r *Ruleset) dropStale(t, before *decision.Table) error {
 		r.stale = false
 		return nil
 	}
-	if err := newRemover(r.conn).remove(stale); err != nil {
+	if err := r.conn.Seen().remove(stale); err != nil {
 		return fmt.Errorf("remove clients of removed endpoints from nftables tables %s: %w", r.tables, err)
 	}
 	r.stale = false

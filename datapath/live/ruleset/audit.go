@@ -51,7 +51,7 @@ func (r *Ruleset) Audit(t *decision.Table, thorough bool) (nft.Repair, error) {
 		switch {
 		case err != nil:
 			return done, err
-		case len(d.found) == 0:
+		case len(d.Differences) == 0:
 			if t != r.followed {
 				r.hairpins = d.hairpins
 			}
@@ -63,9 +63,9 @@ func (r *Ruleset) Audit(t *decision.Table, thorough bool) (nft.Repair, error) {
 			r.audited, r.followed = generation, t
 			return done, nil
 		case try == maxRepairs:
-			return done, fmt.Errorf("nftables tables %s are changed by another program as often as they are repaired: %s", r.tables, strings.Join(d.found, ", "))
+			return done, fmt.Errorf("nftables tables %s are changed by another program as often as they are repaired: %s", r.tables, strings.Join(d.Differences, ", "))
 		}
-		done.Find(d.found)
+		done.Find(d.Differences)
 		if !d.gone && gentle > 0 {
 			gentle--
 			_ = r.repairInPlace(d, &done) // the next comparison shows whether it helped
@@ -114,13 +114,12 @@ func (r *Ruleset) ensureWatch() error {
 
 // damage is how the kernel's tables differ from ours.
 type damage struct {
-	found    []string   // in words
+	Comparison
 	gone     bool       // a table or a definition: reload the tables
 	chains   []chainOf  // chains that are missing, or have other rules
 	foreign  []chainOf  // chains of others, without rules here
 	sets     []*set     // that are missing
 	elements difference // of existing sets
-	size     Comparison // without Differences
 	hairpins hairpins   // of the table
 }
 
@@ -139,14 +138,14 @@ func (r *Ruleset) compare(t *decision.Table) (*damage, error) {
 	d := &damage{elements: make(difference), hairpins: should.hairpins}
 	for i, of := range r.tables {
 		find := func(format string, args ...any) {
-			d.found = append(d.found, fmt.Sprintf(format, args...)+" ("+of.name+")")
+			d.Differences = append(d.Differences, fmt.Sprintf(format, args...)+" ("+of.name+")")
 		}
 		if !is[i].table {
 			find("the table is missing or dormant")
 			d.gone = true
 			continue
 		}
-		d.size.count(is[i])
+		d.count(is[i])
 		d.compareChains(of, r.spec.chains(of), is[i], r.loaded[i], find)
 		if err := d.compareSets(of, should, is[i], r.loaded[i], find); err != nil {
 			return nil, err
@@ -206,7 +205,7 @@ func (d *damage) compareSets(of *table, should *expected, is, loaded *state, fin
 		if err != nil {
 			return err
 		}
-		d.size.Elements += n
+		d.Elements += n
 		if missing+foreign > 0 {
 			find("set %s lacks %d elements and has %d others", s.name, missing, foreign)
 		}
@@ -286,8 +285,7 @@ func (r *Ruleset) Compare(t *decision.Table) (Comparison, error) {
 	if err != nil {
 		return Comparison{}, err
 	}
-	d.size.Differences = d.found
-	return d.size, nil
+	return d.Comparison, nil
 }
 
 // count adds what the kernel has of a table, without the elements of its sets.

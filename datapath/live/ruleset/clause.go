@@ -128,11 +128,26 @@ func dport() field    { return header("th dport", transport, 2, 2) }
 
 // is matches, or does not match, packets whose field has a value.
 func (f field) is(match bool, text string, value []byte) clause {
-	op, sign := expr.CmpOpEq, " "
+	op := expr.CmpOpEq
 	if !match {
-		op, sign = expr.CmpOpNeq, " != "
+		op = expr.CmpOpNeq
 	}
-	return clause{f.text + sign + text, []expr.Any{f.load(reg), &expr.Cmp{Op: op, Register: reg, Data: value}}}
+	return clause{f.text + " " + not(match) + text, []expr.Any{f.load(reg), &expr.Cmp{Op: op, Register: reg, Data: value}}}
+}
+
+// not is nft's sign before a value that is not to match. After a mask there is one for values that are to match, too.
+func not(match bool) string {
+	if match {
+		return ""
+	}
+	return "!= "
+}
+
+func equals(match bool) string {
+	if match {
+		return "=="
+	}
+	return "!="
 }
 
 // masked is a clause of [field.is] about some bits of the field.
@@ -155,12 +170,8 @@ func onLoopback(match bool) clause {
 const fin, syn, rst, ack = 1, 2, 4, 16
 
 func tcpFlags(match bool, text string, flags byte) clause {
-	sign := "== "
-	if !match {
-		sign = "!= "
-	}
 	c := header("tcp flags", transport, 13, 1).is(match, "", []byte{flags}).masked([]byte{fin | syn | rst | ack})
-	c.text = "tcp flags & (fin | syn | rst | ack) " + sign + text
+	c.text = "tcp flags & (fin | syn | rst | ack) " + equals(match) + " " + text
 	return c
 }
 
@@ -322,11 +333,8 @@ func (f family) dnatTo(k keyed, s *set) clause {
 
 // bits matches if any (or none) of the bits of the field are set.
 func (f field) bits(mask uint32, set bool) clause {
-	c, sign := f.is(!set, "0", host32(0)).masked(host32(mask)), "!="
-	if !set {
-		sign = "=="
-	}
-	c.text = fmt.Sprintf("%s & 0x%x %s 0", f.text, mask, sign)
+	c := f.is(!set, "0", host32(0)).masked(host32(mask))
+	c.text = fmt.Sprintf("%s & 0x%x %s 0", f.text, mask, equals(!set))
 	return c
 }
 
@@ -341,10 +349,7 @@ func connMark(mask uint32, set bool) clause   { return markOfConnection().bits(m
 func translated(set bool) clause {
 	const dnat = 1 << 5 // IPS_DST_NAT
 	c := ct("ct status", expr.CtKeySTATUS).bits(dnat, set)
-	c.text = "ct status & dnat != 0"
-	if !set {
-		c.text = "ct status & dnat == 0"
-	}
+	c.text = "ct status & dnat " + equals(!set) + " 0"
 	return c
 }
 
@@ -352,10 +357,7 @@ func translated(set bool) clause {
 // nft's language. Before conntrack a packet is untracked, if a rule made it so, or invalid.
 func ctState(names string, states uint32, match bool) clause {
 	c := ct("ct state", expr.CtKeySTATE).bits(states, match)
-	c.text = "ct state " + names
-	if !match {
-		c.text = "ct state != " + names
-	}
+	c.text = "ct state " + not(match) + names
 	return c
 }
 

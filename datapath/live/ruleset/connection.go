@@ -18,7 +18,8 @@ import (
 // them, and "nft flush ruleset", which systemd's nftables.service runs when it restarts, leaves them. When
 // the connection is closed, they stay (NFT_TABLE_F_PERSIST, since Linux 6.9), and anyone can change them.
 type Connection struct {
-	owns bool
+	// flags are those of the tables that it owns; 0: it owns none.
+	flags uint32
 	// most is the size in bytes at which a transaction is carried out though more is to come.
 	most int
 	// port is the netlink port of the connection.
@@ -39,7 +40,9 @@ func OpenConnection(own bool) (*Connection, error) {
 	if err := c.open(); err != nil {
 		return nil, fmt.Errorf("open nftables: %w", err)
 	}
-	c.owns = own && probeOwner() == nil
+	if own && probeOwner() == nil {
+		c.flags = tableOwner | tablePersist
+	}
 	return c, nil
 }
 
@@ -96,7 +99,7 @@ func (c *Connection) fail() {
 // reopen opens the connection again, and makes it the owner of the tables as before.
 func (c *Connection) reopen() error {
 	err := c.open()
-	if err == nil && c.owns && c.claim() != nil {
+	if err == nil && c.flags != 0 && c.claim() != nil {
 		c.fail()
 		err = c.open()
 	}
@@ -115,7 +118,7 @@ func (c *Connection) claim() error {
 			return err
 		}
 		if a.Uint32(unix.NFTA_TABLE_FLAGS)&tablePersist != 0 {
-			k.addOwnTable(&table{family: f})
+			k.addTable(&table{family: f}, c.flags)
 		}
 	}
 	return k.open.RunOn(c.conn)
@@ -205,7 +208,7 @@ func probeOwner() error {
 	}
 	k := kernel{conn: c, table: TableName + "-probe"}
 	t := &table{family: ipv4}
-	k.addTableWith(t, unix.NFT_TABLE_F_DORMANT|tableOwner|tablePersist)
+	k.addTable(t, unix.NFT_TABLE_F_DORMANT|tableOwner|tablePersist)
 	k.delTable(t)
 	return errors.Join(k.run(), c.Close())
 }

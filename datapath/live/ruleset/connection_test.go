@@ -58,7 +58,7 @@ func isOwned(t *testing.T) bool {
 	for _, f := range []family{ipv4, ipv6} {
 		k := &kernel{conn: other, table: TableName}
 		k.delTable(&table{family: f})
-		k.addTable(&table{family: f})
+		k.addTable(&table{family: f}, 0)
 		k.delTable(&table{family: f})
 		k.delTable(&table{family: f}) // fails, so that nothing changes
 		switch err := k.run(); {
@@ -198,7 +198,7 @@ func TestOwnedLater(t *testing.T) {
 		if owns := probeOwner() == nil; isOwned(t) != owns {
 			t.Errorf("owned: %v; want %v", !owns, owns)
 		}
-		if tables, err := Cleanup(); len(tables) > 0 && c.owns || err == nil && c.owns {
+		if tables, err := Cleanup(); len(tables) > 0 && c.flags != 0 || err == nil && c.flags != 0 {
 			t.Errorf("others removed %v, %v", tables, err)
 		}
 		if err := r.Remove(); err != nil {

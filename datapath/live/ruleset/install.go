@@ -3,7 +3,6 @@ package ruleset
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -54,26 +53,23 @@ func (e *FeatureError) Unwrap() error { return e.Err }
 // namespace.
 func Probe() (native bool, err error) {
 	try := func(exprs ...expr.Any) error { return tryChain(chain{}, exprs) }
-	if err := try(); err != nil {
-		if errors.Is(err, unix.EPERM) {
-			return false, fmt.Errorf("nftables: %w", err)
-		}
-		return false, &FeatureError{"nftables with tables of families ip and ip6", "CONFIG_NF_TABLES, CONFIG_NF_TABLES_IPV4, CONFIG_NF_TABLES_IPV6", err}
-	}
 	for _, f := range []struct {
 		feature, option string
+		chain           chain
 		clause          clause
 	}{
-		{"match on connection tracking", "CONFIG_NF_CONNTRACK, CONFIG_NFT_CT", ctState("new", expr.CtStateBitNEW, true)},
-		{"connection marks", "CONFIG_NF_CONNTRACK_MARK", connMark(1, true)},
-		{"reject in nftables", "CONFIG_NFT_REJECT, CONFIG_NFT_REJECT_IPV4, CONFIG_NFT_REJECT_IPV6", ipv4.rejectPortUnreachable()},
+		{"nftables with tables of families ip and ip6", "CONFIG_NF_TABLES, CONFIG_NF_TABLES_IPV4, CONFIG_NF_TABLES_IPV6", chain{}, clause{}},
+		{"match on connection tracking", "CONFIG_NF_CONNTRACK, CONFIG_NFT_CT", chain{}, ctState("new", expr.CtStateBitNEW, true)},
+		{"connection marks", "CONFIG_NF_CONNTRACK_MARK", chain{}, connMark(1, true)},
+		{"reject in nftables", "CONFIG_NFT_REJECT, CONFIG_NFT_REJECT_IPV4, CONFIG_NFT_REJECT_IPV6", chain{}, ipv4.rejectPortUnreachable()},
+		{"address translation", "CONFIG_NF_NAT, CONFIG_NFT_NAT", translation()[0], clause{}},
 	} {
-		if err := try(f.clause.exprs...); err != nil {
+		switch err := tryChain(f.chain, f.clause.exprs); {
+		case errors.Is(err, unix.EPERM):
+			return false, fmt.Errorf("nftables: %w", err)
+		case err != nil:
 			return false, &FeatureError{f.feature, f.option, err}
 		}
-	}
-	if err := tryChain(translation()[0], nil); err != nil {
-		return false, &FeatureError{"address translation", "CONFIG_NF_NAT, CONFIG_NFT_NAT", err}
 	}
 	if try(queue(0, 1, true).exprs...) == nil {
 		return true, nil
@@ -99,7 +95,7 @@ func tryChain(c chain, exprs []expr.Any) error {
 	if len(exprs) > 0 {
 		c.rules = []rule{{clause{exprs: exprs}}}
 	}
-	k.addTableWith(t, unix.NFT_TABLE_F_DORMANT)
+	k.addTable(t, unix.NFT_TABLE_F_DORMANT)
 	k.addChain(t, c)
 	k.addRules(t, c)
 	k.delTable(t)
@@ -310,9 +306,9 @@ func (r *Ruleset) newSet(s *set) {
 
 // replaceTable adds an empty table in the place of an existing one to the open transaction.
 func (r *Ruleset) replaceTable(t *table) {
-	r.addTable(t) // so that there is a table to delete
+	r.addTable(t, 0) // so that there is a table to delete
 	r.delTable(t)
-	r.addOwnTable(t)
+	r.addTable(t, r.conn.flags)
 }
 
 // addChains adds chains with their rules to the open transaction.
@@ -369,11 +365,11 @@ func Cleanup() (removed []string, err error) {
 
 func (k *kernel) cleanup() (removed []string, err error) {
 	for _, f := range []family{ipv4, ipv6} {
-		tables, err := nft.Tables(nft.DumpOnce, f.nfproto)
+		existing, err := nft.Get(f.nfproto, unix.NFT_MSG_GETTABLE, nft.NamedTable(TableName))
 		if err != nil {
-			return removed, fmt.Errorf("list the tables of nftables: %w", err)
+			return removed, fmt.Errorf("look for nftables table %s %s: %w", f.name, TableName, err)
 		}
-		if !slices.ContainsFunc(tables, func(existing *nft.Table) bool { return existing.Name == TableName }) {
+		if existing == nil {
 			continue
 		}
 		t := &table{family: f}

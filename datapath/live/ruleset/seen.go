@@ -18,10 +18,14 @@ import (
 // Seen removes UDP flows from the sets of those that need no decision. It works on the installed ruleset by name,
 // independent of the [Ruleset] that installed it, if that used the same connection or does not own the tables. It is
 // not safe for concurrent use.
-type Seen struct{ *remover }
+type Seen struct {
+	conn *Connection
+	// message removes an element: msgDestroySetElem or, on kernels without it, NFT_MSG_DELSETELEM.
+	message int
+}
 
 // Seen returns the sets.
-func (c *Connection) Seen() *Seen { return &Seen{newRemover(c)} }
+func (c *Connection) Seen() *Seen { return &Seen{c, msgDestroySetElem} }
 
 // Forget removes the tuples, so that the next packet with one of them is queued. Tuples in no set, and a missing
 // ruleset, are not errors.
@@ -52,14 +56,6 @@ func (spec *Spec) learnRules(t *table, key keyed) []rule {
 	}
 }
 
-// remover removes elements that may be missing from sets of the tables, by name. It is not safe for
-// concurrent use.
-type remover struct {
-	conn *Connection
-	// message removes an element: msgDestroySetElem or, on kernels without it, NFT_MSG_DELSETELEM.
-	message int
-}
-
 // elementOf is an element of a set in the table of a family (NFPROTO_...).
 type elementOf struct {
 	family   uint8
@@ -70,16 +66,14 @@ type elementOf struct {
 // missing elements.
 const msgDestroySetElem = 30
 
-func newRemover(c *Connection) *remover { return &remover{c, msgDestroySetElem} }
-
 // maxRemoved is how many elements one transaction removes. If all of them are missing, as many
 // replies must fit into the socket's receive buffer.
 const maxRemoved = 128
 
-// remove removes the elements. Missing ones, or a missing table, are no error.
-func (r *remover) remove(elements []elementOf) error {
+// remove removes elements of any set. Missing ones, or a missing table, are no error.
+func (s *Seen) remove(elements []elementOf) error {
 	for some := range slices.Chunk(elements, maxRemoved) {
-		if err := r.removeSome(some); err != nil {
+		if err := s.removeSome(some); err != nil {
 			return err
 		}
 	}
@@ -89,14 +83,14 @@ func (r *remover) remove(elements []elementOf) error {
 // removeSome removes the elements in one transaction. With NFT_MSG_DELSETELEM one missing element
 // fails it as a whole, but the kernel names all missing ones: it is repeated without those, and
 // again if others expired meanwhile. Each try costs a grace period of RCU, some 10 ms.
-func (r *remover) removeSome(elements []elementOf) error {
+func (s *Seen) removeSome(elements []elementOf) error {
 	for len(elements) > 0 {
 		var t nft.Transaction
 		for _, e := range elements {
 			t.Separate()
-			t.AddElement(e.family, r.message, TableName, e.set, nft.Element{Key: e.key})
+			t.AddElement(e.family, s.message, TableName, e.set, nft.Element{Key: e.key})
 		}
-		refused, err := r.conn.try(&t)
+		refused, err := s.conn.try(&t)
 		if err != nil || len(refused) == 0 {
 			return err
 		}
@@ -109,8 +103,8 @@ func (r *remover) removeSome(elements []elementOf) error {
 			}
 		}
 		switch err := errors.Join(slices.Collect(maps.Values(refused))...); {
-		case errors.Is(err, unix.EINVAL) && r.message != unix.NFT_MSG_DELSETELEM:
-			r.message, left = unix.NFT_MSG_DELSETELEM, elements
+		case errors.Is(err, unix.EINVAL) && s.message != unix.NFT_MSG_DELSETELEM:
+			s.message, left = unix.NFT_MSG_DELSETELEM, elements
 		case err != nil:
 			return err
 		}

@@ -174,26 +174,13 @@ func (k *kernel) run() error {
 	return err
 }
 
-// addTable adds a table, or does nothing if there is one.
-func (k *kernel) addTable(t *table) {
-	k.open.Add(t.nfproto, unix.NFT_MSG_NEWTABLE, netlink.Create, nft.NamedTable(k.table))
-}
-
-// addOwnTable adds a table that the connection owns, if it is to own any, or makes it the owner of one
-// that stays without an owner.
-func (k *kernel) addOwnTable(t *table) {
-	if !k.conn.owns {
-		k.addTable(t)
-		return
-	}
-	k.addTableWith(t, tableOwner|tablePersist)
-}
-
-// addTableWith adds a table with flags (NFT_TABLE_F_...). A dormant one has no hooks.
-func (k *kernel) addTableWith(t *table, flags uint32) {
+// addTable adds a table with flags (NFT_TABLE_F_...), or gives them to an existing one. Without flags it leaves that as it is.
+func (k *kernel) addTable(t *table, flags uint32) {
 	k.open.Add(t.nfproto, unix.NFT_MSG_NEWTABLE, netlink.Create, func(e *netlink.AttributeEncoder) {
 		nft.NamedTable(k.table)(e)
-		e.Uint32(unix.NFTA_TABLE_FLAGS, flags)
+		if flags != 0 {
+			e.Uint32(unix.NFTA_TABLE_FLAGS, flags)
+		}
 	})
 }
 
