@@ -35,7 +35,7 @@ func (r Reason) String() string {
 }
 
 // check returns the reason to remove a flow; Stays: it stays. gone are removed frontends.
-func (v *view) check(s *conntrack.State, gone *frontends) Reason {
+func (v *view) check(s *conntrack.State, gone frontends) Reason {
 	// Other zones belong to other programs; our services are not reached through them.
 	if s.Original.Protocol != uint8(decision.UDP) || s.Zone != 0 {
 		return Stays
@@ -70,7 +70,7 @@ func (v *view) check(s *conntrack.State, gone *frontends) Reason {
 }
 
 // usedFrontend reports whether the flow goes to an endpoint of a service that is gone.
-func (v *view) usedFrontend(gone *frontends, s *conntrack.State) bool {
+func (v *view) usedFrontend(gone frontends, s *conntrack.State) bool {
 	byAddress, byNodePort := gone.at(s.Original.Destination)
 	if byNodePort != nil && !v.table.IsLocal(s.Original.Destination.Addr()) {
 		byNodePort = nil

@@ -213,8 +213,8 @@ func TestCheck(t *testing.T) {
 			if !strings.HasPrefix(text, "tcp") && !strings.HasPrefix(text, "sctp") {
 				text = "udp " + text
 			}
-			s, none := flow(text), newFrontends()
-			if got := newView(table(tt.services...)).check(&s, &none); got != tt.want {
+			s, none := flow(text), make(frontends)
+			if got := newView(table(tt.services...)).check(&s, none); got != tt.want {
 				t.Errorf("%s, want %s", got, tt.want)
 			}
 		})
@@ -223,23 +223,23 @@ func TestCheck(t *testing.T) {
 
 func TestCheckNodePortAddresses(t *testing.T) {
 	const dns = "udp 10.96.0.10:53 nodeport=30053 10.244.0.2:5353"
-	s, none := flow("udp 10.244.1.9:1000 192.168.7.2:30053"), newFrontends()
+	s, none := flow("udp 10.244.1.9:1000 192.168.7.2:30053"), make(frontends)
 	n := node()
 	n.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("172.20.0.0/16")}
-	if got := newView(tableOf(n, dns)).check(&s, &none); got != Stays {
+	if got := newView(tableOf(n, dns)).check(&s, none); got != Stays {
 		t.Errorf("flow to an address without node ports: %s", got)
 	}
 	n.NodePortAddresses = nil
-	if got := newView(tableOf(n, dns)).check(&s, &none); got != Untranslated {
+	if got := newView(tableOf(n, dns)).check(&s, none); got != Untranslated {
 		t.Errorf("flow to an address with node ports: %s", got)
 	}
 	s = flow("udp 127.0.0.1:1000 127.0.0.1:30053 > 10.244.0.9:53 ours masq=172.20.0.2")
 	n.LocalhostNodePorts = true
-	if got := newView(tableOf(n, dns)).check(&s, &none); got != EndpointGone {
+	if got := newView(tableOf(n, dns)).check(&s, none); got != EndpointGone {
 		t.Errorf("flow to an open node port on loopback: %s", got)
 	}
 	s = flow("udp 10.244.1.9:1000 10.96.0.10:53 > 10.244.0.2:5353 ours masq=172.20.0.66")
-	if got := newView(tableOf(decision.Node{}, dns)).check(&s, &none); got != Stays {
+	if got := newView(tableOf(decision.Node{}, dns)).check(&s, none); got != Stays {
 		t.Errorf("masqueraded flow where the node's addresses are not known: %s", got)
 	}
 }
@@ -306,10 +306,10 @@ func TestSecondFrontend(t *testing.T) {
 	for policy, want := range map[decision.Policy]Reason{decision.Local: Stays, decision.Cluster: EndpointGone} {
 		services := []*decision.ServicePort{sharing("a", "10.96.0.1", "10.244.0.1:53", policy), sharing("b", "10.96.0.2", "10.244.0.2:53", decision.Cluster)}
 		v := newView(decision.NewTable(1, time.Time{}, decision.Node{}, services))
-		none := newFrontends()
+		none := make(frontends)
 		for endpoint, want := range map[string]Reason{"10.244.0.1:53": Stays, "10.244.0.2:53": want} {
 			s := flow("udp 192.0.2.1:1000 198.51.100.1:53 > " + endpoint + " ours")
-			if got := v.check(&s, &none); got != want {
+			if got := v.check(&s, none); got != want {
 				t.Errorf("policy %s of the first, flow to %s: %s, want %s", policy, endpoint, got, want)
 			}
 		}

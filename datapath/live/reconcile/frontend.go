@@ -8,19 +8,15 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// frontends are the addresses of UDP services, with their backends.
-type frontends struct {
-	addresses map[netip.AddrPort]*backends // cluster, external and load balancer IPs
-	nodePorts map[nodePort]*backends
-}
+// frontends are the addresses of UDP services, with their backends: cluster, external and load balancer IPs, and
+// node ports at the unspecified address of their family.
+type frontends map[netip.AddrPort]*backends
 
-type nodePort struct {
-	family decision.Family
-	port   uint16
-}
-
-func newFrontends() frontends {
-	return frontends{make(map[netip.AddrPort]*backends), make(map[nodePort]*backends)}
+func nodePort(f decision.Family, port uint16) netip.AddrPort {
+	if f == decision.IPv4 {
+		return netip.AddrPortFrom(netip.IPv4Unspecified(), port)
+	}
+	return netip.AddrPortFrom(netip.IPv6Unspecified(), port)
 }
 
 // backends are the endpoints of one service port.
@@ -66,15 +62,15 @@ type view struct {
 
 // newView makes the view of a table, in time proportional to its UDP endpoints.
 func newView(t *decision.Table) *view {
-	v := &view{frontends: newFrontends(), table: t}
+	v := &view{frontends: make(frontends), table: t}
 	for _, s := range ofUDP(t.Services()) {
 		b := newBackends(s)
-		address := func(e decision.Entry, a netip.Addr) {
+		add := func(e decision.Entry, a netip.Addr, at netip.AddrPort) {
 			if t.Reached(s, e, a) {
-				at := netip.AddrPortFrom(a.Unmap(), s.Port)
-				v.addresses[at] = v.addresses[at].with(b)
+				v.frontends[at] = v.frontends[at].with(b)
 			}
 		}
+		address := func(e decision.Entry, a netip.Addr) { add(e, a, netip.AddrPortFrom(a.Unmap(), s.Port)) }
 		address(decision.EntryClusterIP, s.ClusterIP)
 		for _, a := range s.ExternalIPs {
 			address(decision.EntryExternalIP, a)
@@ -82,9 +78,8 @@ func newView(t *decision.Table) *view {
 		for _, a := range s.LoadBalancerIPs {
 			address(decision.EntryLoadBalancer, a)
 		}
-		if s.NodePort != 0 && t.Reached(s, decision.EntryNodePort, netip.Addr{}) {
-			at := nodePort{s.Family, s.NodePort}
-			v.nodePorts[at] = v.nodePorts[at].with(b)
+		if s.NodePort != 0 {
+			add(decision.EntryNodePort, netip.Addr{}, nodePort(s.Family, s.NodePort))
 		}
 	}
 	return v
@@ -136,22 +131,17 @@ func sameFlows(a, b *decision.ServicePort) bool {
 const maxGone = 10_000
 
 // addRemoved adds the frontends of old that next does not have.
-func (f *frontends) addRemoved(old, next *frontends) {
-	for a, b := range old.addresses {
-		if next.addresses[a] == nil && len(f.addresses) < maxGone {
-			f.addresses[a] = b
-		}
-	}
-	for p, b := range old.nodePorts {
-		if next.nodePorts[p] == nil && len(f.nodePorts) < maxGone {
-			f.nodePorts[p] = b
+func (f frontends) addRemoved(old, next frontends) {
+	for at, b := range old {
+		if next[at] == nil && len(f) < maxGone {
+			f[at] = b
 		}
 	}
 }
 
 // at returns the backends of an address, by itself and as a node port; either may be nil.
-func (f *frontends) at(dst netip.AddrPort) (byAddress, byNodePort *backends) {
-	return f.addresses[dst], f.nodePorts[nodePort{decision.FamilyOf(dst.Addr()), dst.Port()}]
+func (f frontends) at(dst netip.AddrPort) (byAddress, byNodePort *backends) {
+	return f[dst], f[nodePort(decision.FamilyOf(dst.Addr()), dst.Port())]
 }
 
 func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }

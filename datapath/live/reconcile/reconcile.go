@@ -141,7 +141,7 @@ func New(cfg Config) *Reconciler {
 	if cfg.Observe == nil {
 		cfg.Observe = func(decision.Family, Result, error) {}
 	}
-	return &Reconciler{cfg: cfg, changed: make(chan struct{}, 1), gone: newFrontends()}
+	return &Reconciler{cfg: cfg, changed: make(chan struct{}, 1), gone: make(frontends)}
 }
 
 // Run makes one pass by a table, which must be in force already: it may miss flows that workers
@@ -165,7 +165,7 @@ func (r *Reconciler) Run(t *decision.Table) (Result, error) {
 	if errs == nil {
 		// The flows to them are gone, and no new ones are created: workers' entries carry our
 		// mark.
-		r.gone = newFrontends()
+		r.gone = make(frontends)
 	}
 	return result, errs
 }
@@ -178,7 +178,7 @@ func (r *Reconciler) look(t *decision.Table) {
 	}
 	next := newView(t)
 	if r.last != nil {
-		r.gone.addRemoved(&r.last.frontends, &next.frontends)
+		r.gone.addRemoved(r.last.frontends, next.frontends)
 	}
 	r.last = next
 }
@@ -195,7 +195,7 @@ func (r *Reconciler) reconcile(f decision.Family) (Result, error) {
 		result.Examined, r.stale = 0, r.stale[:0]
 		err = r.cfg.Connections.Dump(filter, func(s *conntrack.State) {
 			result.Examined++
-			if why := r.last.check(s, &r.gone); why != Stays {
+			if why := r.last.check(s, r.gone); why != Stays {
 				r.stale = append(r.stale, staleFlow{*s, why})
 			}
 		})
@@ -221,7 +221,7 @@ func (r *Reconciler) keepAnnounced() {
 		return
 	}
 	next := newView(t)
-	r.stale = slices.DeleteFunc(r.stale, func(s staleFlow) bool { return next.check(&s.state, &r.gone) == Stays })
+	r.stale = slices.DeleteFunc(r.stale, func(s staleFlow) bool { return next.check(&s.state, r.gone) == Stays })
 }
 
 // batchSize is how many flows are removed at once: few enough for the steps to follow

@@ -242,20 +242,20 @@ func TestServicesThatWentAway(t *testing.T) {
 	if w.kernel.Len() != len(others)-1 {
 		t.Errorf("%d entries are left", w.kernel.Len())
 	}
-	if len(r.gone.addresses)+len(r.gone.nodePorts) != 0 {
+	if len(r.gone) != 0 {
 		t.Error("it is still remembered after a whole pass")
 	}
 }
 
 func TestGoneIsBounded(t *testing.T) {
-	old, gone, next := newFrontends(), newFrontends(), newFrontends()
+	old, gone := make(frontends), make(frontends)
 	for i := range maxGone + 10 {
 		s := flow(fmt.Sprintf("udp 10.0.0.1:1 10.%d.%d.1:53", i>>8, i&255))
-		old.addresses[s.Original.Destination] = &backends{}
+		old[s.Original.Destination] = &backends{}
 	}
-	gone.addRemoved(&old, &next)
-	if len(gone.addresses) != maxGone {
-		t.Errorf("%d are remembered", len(gone.addresses))
+	gone.addRemoved(old, nil)
+	if len(gone) != maxGone {
+		t.Errorf("%d are remembered", len(gone))
 	}
 }
 
