@@ -35,8 +35,7 @@ type Keeper struct {
 	writing sync.Mutex // held while tables are read and written
 
 	mu       sync.Mutex
-	tables   follower
-	spec     Spec
+	tables   follower        // with the spec
 	version  int             // of the spec; 0: there is none yet
 	inPlace  map[place]int   // the version of a table at its last check
 	faults   map[place]error // of tables with differences
@@ -52,18 +51,14 @@ func New(log *slog.Logger) *Keeper {
 // see [Keeper.Run].
 func (k *Keeper) Follow(t *decision.Table) {
 	k.mu.Lock()
-	changed, spec := k.tables.follow(t), k.tables.spec
-	k.mu.Unlock()
-	if changed {
-		k.set(spec)
+	defer k.mu.Unlock()
+	if k.tables.follow(t) {
+		k.changed()
 	}
 }
 
-// set changes what the host's firewall must accept. [Keeper.Run] applies it.
-func (k *Keeper) set(s Spec) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.spec = s
+// changed has Run apply the spec. k.mu is held.
+func (k *Keeper) changed() {
 	k.version++
 	select {
 	case k.wake <- struct{}{}:
@@ -103,7 +98,7 @@ func (k *Keeper) sync(p place) {
 	k.writing.Lock()
 	defer k.writing.Unlock()
 	k.mu.Lock()
-	spec, version := k.spec, k.version
+	spec, version := k.tables.spec, k.version
 	k.mu.Unlock()
 	if version == 0 {
 		return

@@ -69,6 +69,14 @@ func (n node) sync(k *Keeper) {
 	}
 }
 
+// set changes what the host's firewall must accept.
+func (k *Keeper) set(s Spec) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.tables.spec = s
+	k.changed()
+}
+
 func keeper(s Spec) *Keeper {
 	k := New(slog.New(slog.DiscardHandler))
 	k.set(s)
