@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"cmp"
 	"errors"
 	"syscall"
 )
@@ -12,6 +13,8 @@ type Filter struct {
 	// Protocol is an IANA number; 0: all protocols. Kernels before 5.8 ignore this filter and
 	// return all entries; Dump filters in both cases.
 	Protocol uint8
+	// Mark is the bits that the connection mark must have; 0: any mark.
+	Mark uint32
 }
 
 func (f Filter) family() byte {
@@ -35,7 +38,7 @@ func (t *Table) Dump(f Filter, each func(*State)) error {
 	var s State // one for all entries: it escapes
 	var parseErr error
 	err := error(syscall.ENODATA) // if the end is missing
-	if e := t.exchange(receiverFunc(func(seq uint32, typ uint16, body []byte) {
+	if e := t.transport.Exchange(t.buf, func(seq uint32, typ uint16, body []byte) {
 		switch {
 		case seq != t.seq:
 		case typ == nlmsgError || typ == nlmsgDone:
@@ -49,11 +52,11 @@ func (t *Table) Dump(f Filter, each func(*State)) error {
 				parseErr = e
 				return
 			}
-			if f.Protocol == 0 || f.Protocol == s.Original.Protocol {
+			if (f.Protocol == 0 || f.Protocol == s.Original.Protocol) && s.Mark&f.Mark == f.Mark {
 				each(&s)
 			}
 		}
-	})); e != nil {
+	}); e != nil {
 		err = e
 	}
 	if err = errors.Join(err, parseErr); err != nil {
@@ -76,23 +79,45 @@ func (t *Table) Delete(states []State, errs []error) {
 }
 
 func (t *Table) deleteBatch(states []State, errs []error) {
-	first := t.seq + 1
-	t.buf = t.buf[:0]
+	clear(errs[:len(states)])
+	t.begin()
 	for i := range states {
-		t.seq++
-		t.buf = appendDeleteByReply(t.buf, t.seq, &states[i])
-		errs[i] = nil
+		t.buf = appendDeleteByReply(t.buf, t.next(nil, &errs[i]), &states[i])
 	}
-	err := t.exchange(receiverFunc(func(seq uint32, typ uint16, body []byte) {
-		if i := seq - first; typ == nlmsgError && i < uint32(len(states)) {
-			if errno := parseErrno(body); errno != 0 {
-				errs[i] = &OpError{"delete", states[i].Original, errno}
-			}
-		}
-	}))
-	if err != nil {
-		for i := range errs {
-			errs[i] = &OpError{"delete", states[i].Original, err}
+	err := t.exchange()
+	for i := range states {
+		if e := cmp.Or(err, errs[i]); e != nil {
+			errs[i] = &OpError{"delete", states[i].Original, e}
 		}
 	}
+}
+
+// HasTranslated reports whether a connection with the mark is translated and still open: without
+// its translation, its next packet would be lost.
+func (t *Table) HasTranslated(mark uint32) (found bool, err error) {
+	for _, six := range []bool{false, true} {
+		err = t.Dump(Filter{IPv6: six, Mark: mark}, func(s *State) { found = found || s.needsTranslation() })
+		if found || err != nil {
+			break
+		}
+	}
+	if found { // one match is enough, even from a dump with gaps
+		return true, nil
+	}
+	return false, err
+}
+
+// needsTranslation reports whether more packets of the connection may arrive that need
+// translation.
+func (s *State) needsTranslation() bool {
+	if s.Status&(StatusSourceNAT|StatusDestinationNAT) == 0 {
+		return false
+	}
+	switch s.Original.Protocol {
+	case protoTCP:
+		return s.TCP != TCPTimeWait && s.TCP != TCPClose
+	case protoSCTP:
+		return s.SCTP != SCTPClosed
+	}
+	return true
 }

@@ -37,6 +37,7 @@ const (
 	ctaID         = 12
 	ctaNATDst     = 13
 	ctaZone       = 18
+	ctaMarkMask   = 21
 	ctaFilter     = 25
 
 	ctaStatsGlobalEntries    = 1
@@ -147,6 +148,10 @@ func appendDeleteByReply(b []byte, seq uint32, s *State) []byte {
 // appendDump writes IPCTNL_MSG_CT_GET for all entries that pass the filter.
 func appendDump(b []byte, seq uint32, f Filter) []byte {
 	b, start := beginMessageOf(b, msgCTGet, flagRequest|flagDump, seq, f.family())
+	if f.Mark != 0 {
+		b = appendUint32(b, ctaMark, f.Mark)
+		b = appendUint32(b, ctaMarkMask, f.Mark)
+	}
 	if f.Protocol == 0 {
 		return endMessage(b, start)
 	}

@@ -110,6 +110,9 @@ func TestDumpAndDeleteByReplyMessages(t *testing.T) {
 		"30000000 0101 0103 02000000 00000000 02000000 # CT_GET, REQUEST|DUMP, AF_INET",
 		"1000 0180 0c00 0280 0500 0100 11000000        # CTA_TUPLE_ORIG: the protocol",
 		"0c00 1980 0800 0100 08000000                  # CTA_FILTER: CTA_FILTER_F_CTA_PROTO_NUM"))
+	compare(t, appendDump(nil, 2, Filter{Mark: 0x2000}), golden(t,
+		"24000000 0101 0103 02000000 00000000 02000000",
+		"0800 0800 00002000 0800 1500 00002000         # CTA_MARK, CTA_MARK_MASK"))
 	compare(t, appendDump(nil, 2, Filter{IPv6: true}), golden(t, "14000000 0101 0103 02000000 00000000 0a000000"))
 	s := State{Reply: tuple(protoSCTP, "10.0.0.1:1", "10.0.0.2:2"), Zone: 5, ID: 0xabcd}
 	compare(t, appendDeleteByReply(nil, 3, &s), golden(t,

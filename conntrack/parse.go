@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"syscall"
 	"time"
+	"unsafe"
 )
 
 var errShort = errors.New("conntrack: truncated message from the kernel")
@@ -44,20 +45,15 @@ func parseStateAt(b []byte) (s State, at time.Time, err error) {
 		case ctaTupleReply:
 			s.Reply, err = parseTuple(v)
 		case ctaStatus:
-			var n uint32
-			n, err = parseUint32(v)
-			s.Status = Status(n)
+			err = number(v, &s.Status)
 		case ctaTimeout:
-			s.Timeout, err = parseUint32(v)
+			err = number(v, &s.Timeout)
 		case ctaMark:
-			s.Mark, err = parseUint32(v)
+			err = number(v, &s.Mark)
 		case ctaID:
-			s.ID, err = parseUint32(v)
+			err = number(v, &s.ID)
 		case ctaZone:
-			if len(v) < 2 {
-				return errShort
-			}
-			s.Zone = binary.BigEndian.Uint16(v)
+			err = number(v, &s.Zone)
 		case ctaProtoinfo:
 			err = s.parseProtoinfo(v)
 		case ctaCountersOrig:
@@ -77,14 +73,14 @@ func parseStateAt(b []byte) (s State, at time.Time, err error) {
 }
 
 func parseCounters(b []byte) (c Counters, err error) {
-	err = attributes(b, func(typ uint16, v []byte) (err error) {
+	err = attributes(b, func(typ uint16, v []byte) error {
 		switch typ {
 		case ctaCountersPackets:
-			c.Packets, err = parseUint64(v)
+			return number(v, &c.Packets)
 		case ctaCountersBytes:
-			c.Bytes, err = parseUint64(v)
+			return number(v, &c.Bytes)
 		}
-		return err
+		return nil
 	})
 	return c, err
 }
@@ -103,11 +99,11 @@ func (s *State) parseTimes(b []byte) error {
 
 // parseTime reads nanoseconds since 1970; 0 is no time.
 func parseTime(b []byte) (time.Time, error) {
-	ns, err := parseUint64(b)
-	if err != nil || ns == 0 {
+	var ns int64
+	if err := number(b, &ns); err != nil || ns == 0 {
 		return time.Time{}, err
 	}
-	return time.Unix(0, int64(ns)), nil
+	return time.Unix(0, ns), nil
 }
 
 func (s *State) parseProtoinfo(b []byte) error {
@@ -125,14 +121,13 @@ func (s *State) parseProtoinfo(b []byte) error {
 	})
 }
 
-func parseTuple(b []byte) (Tuple, error) {
-	var t Tuple
+func parseTuple(b []byte) (t Tuple, err error) {
 	var src, dst netip.Addr
 	var sport, dport uint16
-	err := attributes(b, func(part uint16, v []byte) error {
+	err = attributes(b, func(part uint16, v []byte) error {
 		return attributes(v, func(typ uint16, v []byte) error {
-			switch part {
-			case ctaTupleIP:
+			switch {
+			case part == ctaTupleIP:
 				a, ok := netip.AddrFromSlice(v)
 				if !ok {
 					return errShort
@@ -142,15 +137,13 @@ func parseTuple(b []byte) (Tuple, error) {
 				} else {
 					dst = a
 				}
-			case ctaTupleProto:
-				switch {
-				case typ == ctaProtoNum && len(v) >= 1:
-					t.Protocol = v[0]
-				case typ == ctaProtoSrcPort && len(v) >= 2:
-					sport = binary.BigEndian.Uint16(v)
-				case typ == ctaProtoDstPort && len(v) >= 2:
-					dport = binary.BigEndian.Uint16(v)
-				}
+			case part != ctaTupleProto:
+			case typ == ctaProtoNum && len(v) >= 1:
+				t.Protocol = v[0]
+			case typ == ctaProtoSrcPort:
+				return number(v, &sport)
+			case typ == ctaProtoDstPort:
+				return number(v, &dport)
 			}
 			return nil
 		})
@@ -159,18 +152,20 @@ func parseTuple(b []byte) (Tuple, error) {
 	return t, err
 }
 
-func parseUint32(b []byte) (uint32, error) {
-	if len(b) < 4 {
-		return 0, errShort
+// number reads a number in network order.
+func number[T ~uint16 | ~uint32 | ~uint64 | ~int64](b []byte, to *T) error {
+	size := int(unsafe.Sizeof(*to))
+	switch {
+	case len(b) < size:
+		return errShort
+	case size == 2:
+		*to = T(binary.BigEndian.Uint16(b))
+	case size == 4:
+		*to = T(binary.BigEndian.Uint32(b))
+	default:
+		*to = T(binary.BigEndian.Uint64(b))
 	}
-	return binary.BigEndian.Uint32(b), nil
-}
-
-func parseUint64(b []byte) (uint64, error) {
-	if len(b) < 8 {
-		return 0, errShort
-	}
-	return binary.BigEndian.Uint64(b), nil
+	return nil
 }
 
 // parseErrno reads the body of an NLMSG_ERROR; 0 is an acknowledgement.

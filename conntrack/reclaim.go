@@ -1,9 +1,9 @@
 package conntrack
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"net/netip"
-	"syscall"
 )
 
 const (
@@ -26,19 +26,11 @@ func (t *Table) reclaim(e *Entry) bool {
 	held := make([]lookup, portsExamined)
 	ports := make([]uint16, portsExamined)
 	e.candidates(ports)
-	t.first = t.seq + 1
-	t.buf = t.buf[:0]
+	t.begin()
 	for i := range held {
-		held[i].err = syscall.ENODATA
-		t.seq++
-		t.buf = appendGet(t.buf, t.seq, e.replyWith(ports[i]), e.Zone)
+		t.lookUp(&held[i], e.replyWith(ports[i]), e.Zone)
 	}
-	first := t.first
-	if t.exchange(receiverFunc(func(seq uint32, typ uint16, body []byte) {
-		if i := seq - first; i < portsExamined {
-			held[i].take(typ, body)
-		}
-	})) != nil {
+	if t.exchange() != nil {
 		return false
 	}
 	tries := 0
@@ -61,24 +53,16 @@ func (t *Table) reclaim(e *Entry) bool {
 
 // createWith creates the entry with a source port, after deleting the old connection if there is
 // one.
-func (t *Table) createWith(e *Entry, port uint16, old *State, remove bool) (created bool) {
-	t.buf = t.buf[:0]
+func (t *Table) createWith(e *Entry, port uint16, old *State, remove bool) bool {
+	var gone, refused error
+	t.begin()
 	if remove {
-		t.seq++
-		t.buf = appendDelete(t.buf, t.seq, old.Original, e.Zone, old.ID)
+		t.buf = appendDelete(t.buf, t.next(nil, &gone), old.Original, e.Zone, old.ID)
 	}
 	with := *e
 	with.SourcePorts = [2]uint16{port, port}
-	t.seq++
-	t.buf = appendCreate(t.buf, t.seq, &with)
-	creation := t.seq
-	created = true
-	err := t.exchange(receiverFunc(func(seq uint32, typ uint16, body []byte) {
-		if seq == creation && typ == nlmsgError {
-			created = parseErrno(body) == 0
-		}
-	}))
-	return err == nil && created
+	t.buf = appendCreate(t.buf, t.next(nil, &refused), &with)
+	return cmp.Or(t.exchange(), refused) == nil
 }
 
 // candidates fills in the source ports to examine: the client's own and the following ones, or any

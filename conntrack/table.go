@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -80,23 +81,30 @@ func IsFull(err error) bool { return errors.Is(err, syscall.ENOMEM) }
 type Table struct {
 	transport Transport
 	answer    func(seq uint32, typ uint16, body []byte) // receive, bound once: a method value is allocated
-	to        receiver                                  // of the exchange that goes on
-	seq       uint32
-	first     uint32 // sequence number of the first message of an exchange
-	buf       []byte
-	errnos    []syscall.Errno // of the last create, by position
+	seq       uint32                                    // of the last message
+	first     uint32                                    // of the first message of the exchange
+	buf       []byte                                    // the messages of the exchange
+	requests  []request                                 // where their answers go
+	errs      []error                                   // of creations, by position
 	locks     *Locks
 	taken     []int      // the entries of a batch whose tuple is taken, by position
 	conflicts []conflict // one for each of them
-	steps     []step     // messages about them, in the order they were sent
 	// mostlyTaken: most tuples of the last batch were taken, and so will be those of the
-	// next one. findings are what has the tuples then, by position.
+	// next one. lookups are what has the tuples then, by position.
 	mostlyTaken bool
 	lookups     []lookup
 	// For making room; nil: a full table refuses entries. See [Table.MakeRoom].
 	unanswered     *Unanswered
 	window         *window
 	entries, limit uint32 // how many entries the table has and may have, as the kernel reported last
+}
+
+// NewTable returns a Table that uses the transport. All Tables of a namespace share the locks. For the kernel's table
+// see [Open].
+func NewTable(transport Transport, locks *Locks) *Table {
+	t := &Table{transport: transport, locks: locks}
+	t.answer = t.receive
+	return t
 }
 
 // Locks keeps the Tables of one namespace from settling the same tuple at the same time: a packet and its
@@ -157,51 +165,38 @@ func failAll(entries []Entry, results []Result, err error) {
 	}
 }
 
-// sort records the entries in t.errnos as created or failed, or adds them to t.taken.
+// sort records the entries in t.errs as created or failed, or adds them to t.taken.
 func (t *Table) sort(entries []Entry, results []Result) {
-	for i, errno := range t.errnos {
-		switch errno {
-		case 0:
+	for i, err := range t.errs {
+		switch err {
+		case nil:
 			results[i] = Result{Outcome: Created}
 		case syscall.EEXIST:
 			t.taken = append(t.taken, i)
 		default:
-			results[i] = Result{Err: &OpError{"create", entries[i].Tuple, errno}}
+			results[i] = Result{Err: &OpError{"create", entries[i].Tuple, err}}
 		}
 	}
 	t.mostlyTaken = 2*len(t.taken) > len(entries)
 }
 
-// create sends the creations and leaves their results in t.errnos.
+// create sends the creations and leaves their results in t.errs.
 func (t *Table) create(entries []Entry) error {
-	t.first = t.seq + 1
-	t.buf, t.errnos = t.buf[:0], t.errnos[:0]
+	t.begin()
+	t.errs = append(t.errs[:0], make([]error, len(entries))...)
 	for i := range entries {
-		t.seq++
-		t.buf = appendCreate(t.buf, t.seq, &entries[i])
-		t.errnos = append(t.errnos, 0)
+		t.buf = appendCreate(t.buf, t.next(nil, &t.errs[i]), &entries[i])
 	}
-	return t.exchange((*creations)(t))
-}
-
-// creations receives the replies to create.
-type creations Table
-
-func (t *creations) receive(seq uint32, typ uint16, body []byte) {
-	if i := seq - t.first; typ == nlmsgError && i < uint32(len(t.errnos)) {
-		t.errnos[i] = parseErrno(body)
-	}
+	return t.exchange()
 }
 
 // Lookup finds the connection that has the tuple in either direction. If there is
 // none, [IsNotFound] recognizes the error.
 func (t *Table) Lookup(tuple Tuple, zone uint16) (State, error) {
-	t.beginLookups()
-	t.addLookup(tuple, zone)
-	err := t.exchange((*replies)(t))
-	if err == nil {
-		err = t.lookups[0].err
-	}
+	t.lookups = append(t.lookups[:0], lookup{})
+	t.begin()
+	t.lookUp(&t.lookups[0], tuple, zone)
+	err := cmp.Or(t.exchange(), t.lookups[0].err)
 	if err != nil {
 		return State{}, &OpError{"get", tuple, err}
 	}
@@ -211,11 +206,12 @@ func (t *Table) Lookup(tuple Tuple, zone uint16) (State, error) {
 // Reread looks up the connections of states, which must not be empty, by their original tuples and zones, all in one exchange with the kernel. It calls
 // found with the position and the new state of each that is still there, in order; the state is valid during the call.
 func (t *Table) Reread(states []*State, found func(int, *State)) error {
-	t.beginLookups()
-	for _, s := range states {
-		t.addLookup(s.Original, s.Zone)
+	t.lookups = append(t.lookups[:0], make([]lookup, len(states))...)
+	t.begin()
+	for i, s := range states {
+		t.lookUp(&t.lookups[i], s.Original, s.Zone)
 	}
-	if err := t.exchange((*replies)(t)); err != nil {
+	if err := t.exchange(); err != nil {
 		return &OpError{"get", states[0].Original, err}
 	}
 	for i := range t.lookups {
@@ -224,26 +220,6 @@ func (t *Table) Reread(states []*State, found func(int, *State)) error {
 		}
 	}
 	return nil
-}
-
-func (t *Table) beginLookups() {
-	t.first = t.seq + 1
-	t.buf, t.lookups = t.buf[:0], t.lookups[:0]
-}
-
-func (t *Table) addLookup(tuple Tuple, zone uint16) {
-	t.seq++
-	t.buf = appendGet(t.buf, t.seq, tuple, zone)
-	t.lookups = append(t.lookups, lookup{err: syscall.ENODATA}) // if there is no answer at all
-}
-
-// replies receives the replies to lookups.
-type replies Table
-
-func (t *replies) receive(seq uint32, typ uint16, body []byte) {
-	if i := seq - t.first; i < uint32(len(t.lookups)) {
-		t.lookups[i].take(typ, body)
-	}
 }
 
 // Close closes the socket.

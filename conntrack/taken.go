@@ -11,26 +11,11 @@ type conflict struct {
 	entry  *Entry
 	result *Result
 	lookup
-	later   bool // look it up again after the other conflicts of the batch
-	deleted syscall.Errno
-	created syscall.Errno
+	later   bool    // look it up again after the other conflicts of the batch
 	outcome Outcome // if it can be created now; Failed: it must not be created
+	// The results of requests about it.
+	deleted, created, extended error
 }
-
-// step is one message about a conflict.
-type step struct {
-	conflict int32
-	verb     verb
-}
-
-// verb is what a step does to the entry of its conflict.
-type verb uint8
-
-const (
-	creates verb = iota
-	deletes
-	extends
-)
 
 // endingTimeout is the least remaining life of a kept entry, in seconds. If the entry ended
 // between the lookup and the packet's arrival at conntrack, the packet would pass untranslated.
@@ -57,7 +42,7 @@ func (t *Table) settle(entries []Entry, results []Result) {
 
 // addConflict adds an entry whose tuple is taken to the conflicts.
 func (t *Table) addConflict(entry *Entry, result *Result) *conflict {
-	c := conflict{entry: entry, result: result, lookup: lookup{err: syscall.ENODATA}}
+	c := conflict{entry: entry, result: result}
 	// The second of two packets of one flow finds the entry of the first.
 	c.later = slices.ContainsFunc(t.conflicts, func(d conflict) bool { return d.entry.Tuple == entry.Tuple && d.entry.Zone == entry.Zone })
 	t.conflicts = append(t.conflicts, c)
@@ -75,16 +60,14 @@ func (t *Table) createOrLookUp(entries []Entry, results []Result) {
 	t.locks.lock(locks)
 	defer t.locks.unlock(locks)
 
-	t.first = t.seq + 1
-	t.buf, t.errnos, t.lookups = t.buf[:0], t.errnos[:0], t.lookups[:0]
+	t.errs = append(t.errs[:0], make([]error, len(entries))...)
+	t.lookups = append(t.lookups[:0], make([]lookup, len(entries))...)
+	t.begin()
 	for i := range entries {
-		t.seq++
-		t.buf = appendGet(t.buf, t.seq, entries[i].Tuple, entries[i].Zone)
-		t.seq++
-		t.buf = appendCreate(t.buf, t.seq, &entries[i])
-		t.errnos, t.lookups = append(t.errnos, 0), append(t.lookups, lookup{err: syscall.ENODATA})
+		t.lookUp(&t.lookups[i], entries[i].Tuple, entries[i].Zone)
+		t.buf = appendCreate(t.buf, t.next(nil, &t.errs[i]), &entries[i])
 	}
-	if err := t.exchange((*anticipations)(t)); err != nil {
+	if err := t.exchange(); err != nil {
 		failAll(entries, results, err)
 		return
 	}
@@ -96,35 +79,6 @@ func (t *Table) createOrLookUp(entries []Entry, results []Result) {
 	}
 	t.replace()
 	t.taken = keepLater(t.taken, t.conflicts)
-}
-
-// lookup is the reply to a lookup.
-type lookup struct {
-	state State
-	err   error
-}
-
-// anticipations receives the replies to createOrLookUp: alternately of a lookup and of a creation.
-type anticipations Table
-
-func (t *anticipations) receive(seq uint32, typ uint16, body []byte) {
-	i := (seq - t.first) / 2
-	switch create := (seq-t.first)%2 == 1; {
-	case i >= uint32(len(t.lookups)):
-	case create && typ == nlmsgError:
-		t.errnos[i] = parseErrno(body)
-	case !create:
-		t.lookups[i].take(typ, body)
-	}
-}
-
-// take reads a reply.
-func (f *lookup) take(typ uint16, body []byte) {
-	if typ != nlmsgError {
-		f.state, f.err = parseState(body)
-	} else if errno := parseErrno(body); errno != 0 {
-		f.err = errno
-	}
 }
 
 func keepLater(taken []int, conflicts []conflict) []int {
@@ -139,39 +93,22 @@ func keepLater(taken []int, conflicts []conflict) []int {
 
 // lookUpConflicts finds the connections that have the tuples.
 func (t *Table) lookUpConflicts() {
-	t.first = t.seq + 1
-	t.buf = t.buf[:0]
+	t.begin()
 	for k := range t.conflicts {
-		t.seq++
-		t.buf = appendGet(t.buf, t.seq, t.conflicts[k].entry.Tuple, t.conflicts[k].entry.Zone)
+		c := &t.conflicts[k]
+		t.lookUp(&c.lookup, c.entry.Tuple, c.entry.Zone)
 	}
-	if err := t.exchange((*lookups)(t)); err != nil {
+	if err := t.exchange(); err != nil {
 		for k := range t.conflicts {
 			t.conflicts[k].err = err
 		}
 	}
 }
 
-// lookups receives the replies to lookUpConflicts.
-type lookups Table
-
-func (t *lookups) receive(seq uint32, typ uint16, body []byte) {
-	k := seq - t.first
-	if k >= uint32(len(t.conflicts)) {
-		return
-	}
-	t.conflicts[k].take(typ, body)
-}
-
 // replace creates the entries whose tuples are free by now or may be taken from the connections
 // that have them, and sets the results of all conflicts.
 func (t *Table) replace() {
-	t.first = t.seq + 1
-	t.buf, t.steps = t.buf[:0], t.steps[:0]
-	add := func(k int, v verb) {
-		t.seq++
-		t.steps = append(t.steps, step{int32(k), v})
-	}
+	t.begin()
 	for k := range t.conflicts {
 		c := &t.conflicts[k]
 		switch {
@@ -185,45 +122,25 @@ func (t *Table) replace() {
 		case !supersedes(c.entry, &c.state):
 			*c.result = Result{Outcome: Kept, Existing: c.state}
 			if c.state.Timeout < endingTimeout && c.state.Original == c.entry.Tuple {
-				add(k, extends)
-				t.buf = appendExtend(t.buf, t.seq, c.entry.Tuple, c.entry.Zone)
+				t.buf = appendExtend(t.buf, t.next(nil, &c.extended), c.entry.Tuple, c.entry.Zone)
 			}
 			continue
 		default:
 			c.outcome = Replaced
-			add(k, deletes)
-			t.buf = appendDelete(t.buf, t.seq, c.state.Original, c.entry.Zone, c.state.ID)
+			t.buf = appendDelete(t.buf, t.next(nil, &c.deleted), c.state.Original, c.entry.Zone, c.state.ID)
 		}
-		add(k, creates)
-		t.buf = appendCreate(t.buf, t.seq, c.entry)
+		t.buf = appendCreate(t.buf, t.next(nil, &c.created), c.entry)
 	}
-	if len(t.steps) == 0 {
+	if len(t.requests) == 0 {
 		return
 	}
-	err := t.exchange((*replacements)(t))
+	err := t.exchange()
 	for k := range t.conflicts {
-		if c := &t.conflicts[k]; c.outcome != Failed {
+		c := &t.conflicts[k]
+		c.later = c.later || c.extended == syscall.ENOENT // it ended just now: the tuple is free
+		if c.outcome != Failed {
 			*c.result = t.outcome(c, err)
 		}
-	}
-}
-
-// replacements receives the replies to replace.
-type replacements Table
-
-func (t *replacements) receive(seq uint32, typ uint16, body []byte) {
-	i := seq - t.first
-	if typ != nlmsgError || i >= uint32(len(t.steps)) {
-		return
-	}
-	c, errno := &t.conflicts[t.steps[i].conflict], parseErrno(body)
-	switch t.steps[i].verb {
-	case creates:
-		c.created = errno
-	case deletes:
-		c.deleted = errno
-	case extends:
-		c.later = errno == syscall.ENOENT // it ended just now: the tuple is free
 	}
 }
 
@@ -233,9 +150,9 @@ func (t *Table) outcome(c *conflict, err error) Result {
 	switch {
 	case err != nil:
 		return Result{Err: &OpError{"create", tuple, err}}
-	case c.deleted != 0 && c.deleted != syscall.ENOENT:
+	case c.deleted != nil && c.deleted != syscall.ENOENT:
 		return Result{Err: &OpError{"delete", tuple, c.deleted}}
-	case c.created == 0:
+	case c.created == nil:
 		return Result{Outcome: c.outcome}
 	case c.created != syscall.EEXIST:
 		return Result{Err: &OpError{"create", tuple, c.created}}

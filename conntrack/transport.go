@@ -1,5 +1,7 @@
 package conntrack
 
+import "syscall"
+
 // Transport carries requests to a connection tracking table: the kernel's, or that of
 // package conntracktest.
 type Transport interface {
@@ -12,48 +14,52 @@ type Transport interface {
 	Close() error
 }
 
-// NewTable returns a Table that uses the transport. All Tables of a namespace share the locks. For the kernel's table
-// see [Open].
-func NewTable(transport Transport, locks *Locks) *Table {
-	t := &Table{transport: transport, locks: locks}
-	t.answer = t.receive
-	return t
+// request is where the answer to a message goes: the entry to state, and an error to err. The kernel does not answer a
+// creation or a deletion that succeeds.
+type request struct {
+	state *State // nil: no entry is expected
+	err   *error
 }
 
-// exchange sends the messages in t.buf and hands the answers over.
-func (t *Table) exchange(to receiver) error {
-	t.to = to
-	err := t.transport.Exchange(t.buf, t.answer)
-	t.to = nil
-	return err
+// lookup is the answer to a lookup.
+type lookup struct {
+	state State
+	err   error
 }
 
-func (t *Table) receive(seq uint32, typ uint16, body []byte) { t.to.receive(seq, typ, body) }
+// begin begins an exchange.
+func (t *Table) begin() { t.first, t.buf, t.requests = t.seq+1, t.buf[:0], t.requests[:0] }
 
-// receiver takes messages from the kernel. It is an interface, and receivers on the hot path
-// are faces of the Table, because a closure would be allocated for each batch.
-type receiver interface {
-	// receive takes one message; the body is only valid during the call.
-	receive(seq uint32, typ uint16, body []byte)
+// next returns the sequence number of the next message, whose answer goes to state and err. They must stay where they
+// are until the exchange is over.
+func (t *Table) next(state *State, err *error) uint32 {
+	t.seq++
+	t.requests = append(t.requests, request{state, err})
+	return t.seq
 }
 
-// receiverFunc makes a receiver of a function.
-type receiverFunc func(seq uint32, typ uint16, body []byte)
-
-func (f receiverFunc) receive(seq uint32, typ uint16, body []byte) { f(seq, typ, body) }
-
-// EventSource is where a Watcher's events come from: the kernel, or package conntracktest.
-type EventSource interface {
-	// Receive returns the number of available netlink datagrams, at most 256; if it is less, there are no more. With
-	// wait it waits for some, but may return 0. ENOBUFS: some were lost.
-	Receive(wait bool) (n int, err error)
-	// Datagram returns one of them; it is valid until the next Receive.
-	Datagram(i int) []byte
-	// Listen switches events on and off.
-	Listen(on bool) error
-	// Close ends a waiting Receive, and all later ones, with [os.ErrClosed].
-	Close() error
+// lookUp adds the lookup of the connection that has the tuple in either direction.
+func (t *Table) lookUp(l *lookup, tuple Tuple, zone uint16) {
+	l.err = syscall.ENODATA // if there is no answer at all
+	t.buf = appendGet(t.buf, t.next(&l.state, &l.err), tuple, zone)
 }
 
-// NewWatcher returns a Watcher that reads from the source. For the kernel's events see [Watch].
-func NewWatcher(source EventSource) *Watcher { return &Watcher{source: source} }
+// exchange sends the messages in t.buf and stores the answers.
+func (t *Table) exchange() error { return t.transport.Exchange(t.buf, t.answer) }
+
+func (t *Table) receive(seq uint32, typ uint16, body []byte) {
+	i := seq - t.first
+	if i >= uint32(len(t.requests)) {
+		return
+	}
+	switch r := &t.requests[i]; {
+	case typ != nlmsgError && r.state != nil:
+		*r.state, *r.err = parseState(body)
+	case typ == nlmsgError:
+		if errno := parseErrno(body); errno != 0 {
+			*r.err = errno
+		}
+	case typ == msgCTGetStats:
+		t.receiveStats(body)
+	}
+}

@@ -146,7 +146,6 @@ type window struct {
 	lookups [windowSize]lookup
 	chosen  [windowSize]bool
 	n       int
-	first   uint32 // sequence number of the first request
 
 	victims []State
 	errs    [windowSize]error
@@ -273,14 +272,12 @@ func (t *Table) lookUpWindow(n int) int {
 	if n == 0 {
 		return 0
 	}
-	w.first = t.seq + 1
-	t.buf = t.buf[:0]
+	t.begin()
 	for i := range w.n {
-		w.lookups[i], w.chosen[i] = lookup{err: syscall.ENODATA}, false
-		t.seq++
-		t.buf = appendGet(t.buf, t.seq, w.entries[i].tuple(), w.entries[i].zone)
+		w.chosen[i] = false
+		t.lookUp(&w.lookups[i], w.entries[i].tuple(), w.entries[i].zone)
 	}
-	if err := t.exchange(w); err != nil {
+	if err := t.exchange(); err != nil {
 		return 0 // what is not known stays
 	}
 	for i := range w.n {
@@ -289,13 +286,6 @@ func (t *Table) lookUpWindow(n int) int {
 		}
 	}
 	return w.n
-}
-
-// receive takes the replies to lookUpWindow.
-func (w *window) receive(seq uint32, typ uint16, body []byte) {
-	if i := seq - w.first; i < uint32(w.n) {
-		w.lookups[i].take(typ, body)
-	}
 }
 
 // unanswered reports whether entry i has seen no packet of the other direction.
@@ -378,32 +368,26 @@ func (w *window) kept() []written {
 
 // checkFill reads how full the kernel's table is.
 func (t *Table) checkFill() {
-	t.seq++
-	t.buf = appendGetStats(t.buf[:0], t.seq)
-	f := (*fill)(t)
+	t.lookups = append(t.lookups[:0], lookup{})
 	t.entries, t.limit = 0, 0
-	if err := t.exchange(f); err != nil {
+	t.begin()
+	t.buf = appendGetStats(t.buf, t.next(nil, &t.lookups[0].err))
+	if err := t.exchange(); err != nil {
 		return // the next time
 	}
 	// nf_conntrack_max 0: the table has no limit.
 	t.unanswered.crowded.Store(t.limit > 0 && t.entries > t.limit/crowdedShare)
 }
 
-// fill takes the reply to checkFill.
-type fill Table
-
-func (t *fill) receive(seq uint32, typ uint16, body []byte) {
-	if seq != t.seq || typ != msgCTGetStats || len(body) < nfgenmsgLen {
-		return
-	}
-	_ = attributes(body[nfgenmsgLen:], func(typ uint16, v []byte) error {
-		n, err := parseUint32(v)
+// receiveStats takes the answer to checkFill.
+func (t *Table) receiveStats(body []byte) {
+	_ = attributes(body[min(nfgenmsgLen, len(body)):], func(typ uint16, v []byte) error {
 		switch typ {
 		case ctaStatsGlobalEntries:
-			t.entries = n
+			return number(v, &t.entries)
 		case ctaStatsGlobalMaxEntries:
-			t.limit = n
+			return number(v, &t.limit)
 		}
-		return err
+		return nil
 	})
 }

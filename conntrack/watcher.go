@@ -20,6 +20,22 @@ type Watcher struct {
 	overrun, drained bool
 }
 
+// EventSource is where a Watcher's events come from: the kernel, or package conntracktest.
+type EventSource interface {
+	// Receive returns the number of available netlink datagrams, at most 256; if it is less, there are no more. With
+	// wait it waits for some, but may return 0. ENOBUFS: some were lost.
+	Receive(wait bool) (n int, err error)
+	// Datagram returns one of them; it is valid until the next Receive.
+	Datagram(i int) []byte
+	// Listen switches events on and off.
+	Listen(on bool) error
+	// Close ends a waiting Receive, and all later ones, with [os.ErrClosed].
+	Close() error
+}
+
+// NewWatcher returns a Watcher that reads from the source. For the kernel's events see [Watch].
+func NewWatcher(source EventSource) *Watcher { return &Watcher{source: source} }
+
 // Receive waits for events and returns those available, up to the length of the slice and at most 256 at once. It
 // leaves out events of protocols other than TCP, UDP and SCTP.
 //

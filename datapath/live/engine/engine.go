@@ -42,12 +42,6 @@ type kernelRules interface {
 	Close() error
 }
 
-// flows is the connection table of the namespace; see [conntrack.Table].
-type flows interface {
-	HasTranslated(mark uint32) (bool, error)
-	Close() error
-}
-
 // Engine is the running datapath of one node.
 type Engine struct {
 	table     atomic.Pointer[decision.Table]
@@ -56,7 +50,7 @@ type Engine struct {
 	checks    chan chan<- RuleCheck // see [Engine.CheckRules]
 	ended     chan struct{}         // Run takes no more applications
 	rules     kernelRules
-	flows     flows
+	flows     *conntrack.Table // for everything but the packets of the queues
 	workers   []*worker
 	heldFlows *heldFlows // nil: flows cannot be held
 	bound     *affinity.Table

@@ -120,7 +120,7 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 			err = errors.Join(err, e.closeConnections())
 		}
 	}()
-	if err := e.openFlows(&locks); err != nil {
+	if e.flows, err = conntrack.Open(&locks); err != nil {
 		return nil, err
 	}
 	e.unanswered = conntrack.NewUnanswered()
@@ -156,7 +156,7 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 			return nil, err
 		}
 	}
-	if err := restoreAffinity(e.bound, table); err != nil {
+	if err := e.restoreAffinity(table); err != nil {
 		return nil, err
 	}
 	before := cfg.Predecessor
@@ -204,7 +204,7 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 	var listener *net.UnixListener
 	if served {
 		// Bindings of flows that the predecessor decided meanwhile.
-		if err := errors.Join(before.finish(), restoreAffinity(e.bound, table)); err != nil {
+		if err := errors.Join(before.finish(), e.restoreAffinity(table)); err != nil {
 			e.log.Warn("the nfqproxy that was replaced may still run", "error", err)
 		}
 		e.lock, listener = before.lock, before.listener
@@ -236,14 +236,6 @@ func (e *Engine) lockFor(ctx context.Context, when WhenServed) (served bool, err
 		err = other.withHint()
 	}
 	return false, err
-}
-
-func (e *Engine) openFlows(locks *conntrack.Locks) error {
-	t, err := conntrack.Open(locks)
-	if err == nil { // otherwise the interface would hold a nil pointer
-		e.flows = t
-	}
-	return err
 }
 
 // translator makes a translator for a worker; nil if the host's rules are ignored.

@@ -1,12 +1,11 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"time"
-
-	ct "github.com/ti-mo/conntrack"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
@@ -18,28 +17,28 @@ import (
 // of the connections of an earlier run. A connection's binding starts with it if the kernel records time
 // stamps (net.netfilter.nf_conntrack_timestamp), and now if it does not: the client then stays bound a
 // little longer.
-func restoreAffinity(to *affinity.Table, table *decision.Table) error {
+func (e *Engine) restoreAffinity(table *decision.Table) error {
 	if !usesAffinity(table) {
 		return nil
 	}
 	now := time.Now()
-	err := eachConnection(func(f *ct.Flow) {
-		o, r := &f.TupleOrig, &f.TupleReply
-		began := f.Timestamp.Start
-		if began.IsZero() {
-			began = now
-		}
-		bindAt(to, table, ruleset.Binding{
-			Protocol: decision.Protocol(o.Proto.Protocol), Client: o.IP.SourceAddress,
-			Service:  netip.AddrPortFrom(o.IP.DestinationAddress, o.Proto.DestinationPort),
-			Endpoint: netip.AddrPortFrom(r.IP.SourceAddress, r.Proto.SourcePort),
-			Last:     began,
+	for _, six := range []bool{false, true} {
+		err := e.flows.Dump(conntrack.Filter{IPv6: six, Mark: defaultMarks.Connection}, func(s *conntrack.State) {
+			began := s.Start
+			if began.IsZero() {
+				began = now
+			}
+			bindAt(e.bound, table, ruleset.Binding{
+				Protocol: decision.Protocol(s.Original.Protocol), Client: s.Original.Source.Addr(), Service: s.Original.Destination,
+				Endpoint: s.Endpoint(), Last: began,
+			})
 		})
-	})
-	if err == nil {
-		err = readBindings(to, table)
+		// A connection that is created or removed during the dump may be missing: no harm.
+		if err != nil && !errors.Is(err, conntrack.ErrInterrupted) {
+			return fmt.Errorf("restore session affinity: %w", err)
+		}
 	}
-	if err != nil {
+	if err := readBindings(e.bound, table); err != nil {
 		return fmt.Errorf("restore session affinity: %w", err)
 	}
 	return nil
@@ -67,19 +66,4 @@ func bindAt(to *affinity.Table, table *decision.Table, b ruleset.Binding) {
 			to.BindAt(s, b.Endpoint, b.Client, b.Last)
 		}
 	}
-}
-
-// eachConnection calls each for the connections with our mark.
-func eachConnection(each func(*ct.Flow)) error {
-	conn, err := ct.Dial(nil)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	// A connection that is created or removed during the dump may be missing: no harm.
-	flows, err := conn.DumpFilter(ct.NewFilter().Mark(conntrack.DefaultMark).MarkMask(conntrack.DefaultMark), nil)
-	for i := range flows {
-		each(&flows[i])
-	}
-	return err
 }
