@@ -203,8 +203,9 @@ func (t *Table) Lookup(tuple Tuple, zone uint16) (State, error) {
 	return t.lookups[0].state, nil
 }
 
-// Reread looks up the connections of states, which must not be empty, by their original tuples and zones, all in one exchange with the kernel. It calls
-// found with the position and the new state of each that is still there, in order; the state is valid during the call.
+// Reread looks up the connections of states, which must not be empty, by their original tuples and zones, all in one
+// exchange with the kernel. It calls found with the position and the new state of each that is still there, in order;
+// the state is valid during the call.
 func (t *Table) Reread(states []*State, found func(int, *State)) error {
 	t.lookups = append(t.lookups[:0], make([]lookup, len(states))...)
 	t.begin()

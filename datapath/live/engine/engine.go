@@ -15,6 +15,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/live/hostnet"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
 )
@@ -37,6 +38,7 @@ type kernelRules interface {
 	Release()
 	Resume() error
 	Replaced() (bool, error)
+	FollowReversePath(hostnet.ReversePath) error
 	LeaveEstablished() error
 	Remove() error
 	Close() error
@@ -44,6 +46,8 @@ type kernelRules interface {
 
 // Engine is the running datapath of one node.
 type Engine struct {
+	cfg       Config
+	locks     conntrack.Locks // of all connection tables
 	table     atomic.Pointer[decision.Table]
 	applied   *decision.Table // the current table of all other parts; belongs to Run
 	apply     chan application
@@ -54,32 +58,25 @@ type Engine struct {
 	workers   []*worker
 	heldFlows *heldFlows // nil: flows cannot be held
 	bound     *affinity.Table
-	// balancer is nil if all endpoints are drawn at random.
-	balancer Balancer
-	retries  *retries // nil: flows have no second chance
+	retries   *retries // nil: flows have no second chance
 	// unanswered evicts entries of a full connection table; nil: there is no eviction.
 	unanswered  *conntrack.Unanswered
 	remembered  sync.WaitGroup // until the entries of an earlier run are known
 	remembering sync.WaitGroup // until the connection table is no longer read
-	// reversePath is nil if the kernel cannot look up the reverse path in rules.
-	reversePath *reversePath
-	sink        FlowSink
+	// reversePath is nil if the kernel cannot look up the reverse path in rules; rpFilter are the settings in the rules.
+	reversePath *hostnet.ReversePathWatch
+	rpFilter    hostnet.ReversePath
 	log         *slog.Logger
 	lock        io.Closer   // the lock that this is the namespace's only datapath
 	heartbeat   io.Closer   // ends the heartbeats that keep packets queued; nil: there are none
 	successors  *successors // requests of other processes to take over; nil: there are none
 	// heir changes the rules, or has them; nil: they are ours.
-	heir *successor
-	// queueTimeout is how long packets are queued while a worker makes no progress.
-	queueTimeout time.Duration
-	lease        lease
+	heir  *successor
+	lease lease
 	// unqueued counts the packets that did not fit into the queues, invalid those that were
 	// dropped because they are invalid, copied those that the kernel's copy decided.
 	unqueued, invalid, copied atomic.Uint64
 	keeper                    ruleKeeper
-	alert                     func(Alert)
-	// keepRules leaves the rules in place at the end.
-	keepRules bool
 }
 
 // application is a table to put into force.
@@ -92,8 +89,8 @@ type application struct {
 // older table, no entry is written for one, and the kernel's sets show the new one. It returns
 // early when the engine ends. Any goroutine may call it while Run runs, one at a time.
 func (e *Engine) Apply(t *decision.Table) {
-	if e.balancer != nil {
-		e.balancer.Follow(t)
+	if e.cfg.Balancer != nil {
+		e.cfg.Balancer.Follow(t)
 	}
 	e.table.Store(t) // decisions do not wait for the rest
 	for _, w := range e.workers {
@@ -119,7 +116,7 @@ func (e *Engine) Queues() int { return len(e.workers) }
 
 // Stuck reports whether a worker makes no progress: then packets of new flows are not queued, as long as
 // the kernel's copy of the service table can decide them.
-func (e *Engine) Stuck() bool { return stuck(e.workers, time.Now(), e.queueTimeout/2) }
+func (e *Engine) Stuck() bool { return stuck(e.workers, time.Now(), e.cfg.QueueTimeout/2) }
 
 // Stats sums up the counters of all workers.
 func (e *Engine) Stats() Stats {
@@ -133,7 +130,7 @@ func (e *Engine) Stats() Stats {
 		s.Undecided += overrun
 		s.Queues = append(s.Queues, QueueStats{
 			Number: w.number, NoService: w.noService, Packets: w.counters.packets.Load(), Waiting: c.Waiting,
-			Overrun: overrun, Refused: c.Refused, PortID: c.PortID, Stuck: stuck([]*worker{w}, now, e.queueTimeout/2),
+			Overrun: overrun, Refused: c.Refused, PortID: c.PortID, Stuck: stuck([]*worker{w}, now, e.cfg.QueueTimeout/2),
 		})
 	}
 	s.Undecided += e.unqueued.Load()
@@ -148,8 +145,8 @@ func (e *Engine) Stats() Stats {
 	if e.unanswered != nil {
 		s.EvictedFull, s.EvictedCrowded = e.unanswered.Evicted()
 	}
-	if e.sink != nil {
-		s.LostRecords = e.sink.Lost()
+	if e.cfg.Sink != nil {
+		s.LostRecords = e.cfg.Sink.Lost()
 	}
 	return s
 }
@@ -187,14 +184,17 @@ func (e *Engine) Run(ctx context.Context) error {
 		}
 	}
 	for err == nil && ctx.Err() == nil {
-		apply, interfaces, changed := e.apply, e.reversePath.changing(), e.rules.Changed()
+		var interfaces <-chan hostnet.ReversePath
+		var unfollowed <-chan error
+		if w := e.reversePath; w != nil {
+			interfaces, unfollowed = w.Changes, w.Failed
+		}
+		apply, changed, requests := e.apply, e.rules.Changed(), e.successors.requested()
 		if waiting != nil {
 			apply = nil
 		}
-		requests := e.successors.requested()
 		if e.heir != nil {
-			requests = nil
-			apply, interfaces, changed = nil, nil, nil
+			apply, interfaces, changed, requests = nil, nil, nil, nil
 		}
 		select {
 		case <-ctx.Done():
@@ -225,9 +225,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		case reply := <-e.checks:
 			reply <- e.checkRules(time.Now())
 		case err = <-e.heldFlows.failures():
-		case err = <-e.reversePath.failing():
+		case err = <-unfollowed:
 		case p := <-interfaces:
-			if e1 := e.reversePath.apply(p); e1 != nil {
+			if e1 := e.followReversePath(p); e1 != nil {
 				e.log.Debug("cannot update the kernel rules to the interfaces' rp_filter", "error", e1)
 				audit(true)
 			}
@@ -249,6 +249,15 @@ func (e *Engine) Run(ctx context.Context) error {
 	running.Wait()
 	err = errors.Join(err, e.closeConnections())
 	return errors.Join(append(errs, err, e.lock.Close())...)
+}
+
+// followReversePath updates the rules to the interfaces on which the kernel validates sources.
+func (e *Engine) followReversePath(p hostnet.ReversePath) error {
+	if p.Selective && !e.rpFilter.Selective {
+		e.log.Info("routing rules have selectors (ip -4 rule): packets that rp_filter will drop are queued, and leave connection entries for a short time")
+	}
+	e.rpFilter = p
+	return e.rules.FollowReversePath(p)
 }
 
 // readBindings adds the clients that the kernel's copy of the service table has bound, while it decided.
@@ -282,17 +291,6 @@ func (e *Engine) finishHandover(err error) error {
 }
 
 var errNotReplaced = errors.New("it has not replaced the rules that queue packets")
-
-// raise passes an alert to the operator; nil: there is none.
-func (e *Engine) raise(a *Alert) {
-	if a == nil {
-		return
-	}
-	e.log.Warn(a.Text, "reason", a.Reason)
-	if e.alert != nil {
-		e.alert(*a)
-	}
-}
 
 // enqueued counts the packets that the queues took.
 func (e *Engine) enqueued() (n uint64) {
@@ -328,7 +326,10 @@ func (e *Engine) closeConnections() (err error) {
 // stop releases held flows, removes the rules unless they are to stay, and ends the workers.
 func (e *Engine) stop() error {
 	e.heldFlows.empty()
-	err := e.reversePath.close()
+	var err error
+	if e.reversePath != nil {
+		err = e.reversePath.Close()
+	}
 	if e.heartbeat != nil {
 		err = errors.Join(err, e.heartbeat.Close())
 	}
@@ -352,7 +353,7 @@ func (e *Engine) leaveRules() error {
 	if err == nil {
 		e.drain()
 	}
-	if e.keepRules {
+	if e.cfg.KeepRules {
 		return errors.Join(err, e.rules.Close())
 	}
 	return errors.Join(err, e.removeRules())

@@ -18,6 +18,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack/conntracktest"
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/live/hostnet"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nfqueue"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
 	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
@@ -50,15 +51,16 @@ func (r *lostRules) Audit(t *decision.Table, _ bool) (nft.Repair, error) {
 func (*lostRules) Compare(*decision.Table) (ruleset.Comparison, error) {
 	return ruleset.Comparison{}, nil
 }
-func (*lostRules) IsAlive(decision.Family) (bool, error) { return true, nil }
-func (*lostRules) Counters() (ruleset.Counters, error)   { return ruleset.Counters{}, nil }
-func (*lostRules) LeaveEstablished() error               { return nil }
-func (*lostRules) StopQueueing() error                   { return nil }
-func (*lostRules) Replaced() (bool, error)               { return false, nil }
-func (*lostRules) Release()                              {}
-func (*lostRules) Resume() error                         { return nil }
-func (*lostRules) Remove() error                         { return nil }
-func (*lostRules) Close() error                          { return nil }
+func (*lostRules) IsAlive(decision.Family) (bool, error)       { return true, nil }
+func (*lostRules) Counters() (ruleset.Counters, error)         { return ruleset.Counters{}, nil }
+func (*lostRules) FollowReversePath(hostnet.ReversePath) error { return nil }
+func (*lostRules) LeaveEstablished() error                     { return nil }
+func (*lostRules) StopQueueing() error                         { return nil }
+func (*lostRules) Replaced() (bool, error)                     { return false, nil }
+func (*lostRules) Release()                                    {}
+func (*lostRules) Resume() error                               { return nil }
+func (*lostRules) Remove() error                               { return nil }
+func (*lostRules) Close() error                                { return nil }
 
 type noLock struct{}
 

@@ -281,12 +281,12 @@ func (n *allocationNode) setRPFilter(t *testing.T, value string) {
 	}
 	must(t, n.node.SetSysctl("net.ipv4.conf.client.rp_filter", value))
 	want := map[string]hostnet.ReversePath{"0": {}, "1": {Strict: []uint32{n.clientLink(t)}}, "2": {Loose: []uint32{n.clientLink(t)}}}[value]
-	for !reflect.DeepEqual(rp.now, want) {
+	for !reflect.DeepEqual(n.engine.rpFilter, want) {
 		select {
-		case p := <-rp.changing():
-			must(t, rp.apply(p))
+		case p := <-rp.Changes:
+			must(t, n.engine.followReversePath(p))
 		case <-time.After(3 * time.Minute):
-			t.Fatalf("waited for %+v, have %+v", want, rp.now)
+			t.Fatalf("waited for %+v, have %+v", want, n.engine.rpFilter)
 		}
 	}
 }

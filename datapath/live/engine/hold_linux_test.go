@@ -213,7 +213,7 @@ func TestOtherDecisionIsCarriedOut(t *testing.T) {
 	if got, want := h.entry("10.244.1.9:1000", "10.96.0.40:80")+", "+h.entry("10.244.1.9:1001", "10.96.0.40:80"), "10.244.0.3:80 masqueraded=true, 10.244.1.9:80 masqueraded=true"; got != want {
 		t.Errorf("entries %s, want %s", got, want)
 	}
-	if a := h.affinity.(*affinity.Table); !a.Bound(sticky, netip.MustParseAddrPort("10.244.1.9:80"), netip.MustParseAddr("10.244.1.9")) {
+	if !h.affinity.Bound(sticky, netip.MustParseAddrPort("10.244.1.9:80"), netip.MustParseAddr("10.244.1.9")) {
 		t.Error("the client is not bound to the endpoint that was chosen")
 	}
 	f := g.held[1002]

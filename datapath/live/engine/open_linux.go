@@ -8,14 +8,18 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/live/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/live/hostnet"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nfqueue"
 	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
@@ -60,7 +64,7 @@ type Config struct {
 	QueueTimeout time.Duration
 	// HostRules are the host's own nat rules, which the engine applies to translated flows because
 	// these bypass the kernel's. nil: they are ignored. The engine does not run it.
-	HostRules hostnet.SourceRules
+	HostRules *hostmasq.Follower
 	// Prepare is called when everything else is ready: there is no other datapath, the queues are bound, and no rule is
 	// installed. Only then may it change the node. Open returns its error. It may be nil.
 	Prepare func() error
@@ -101,13 +105,12 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{balancer: cfg.Balancer, apply: make(chan application), checks: make(chan chan<- RuleCheck), ended: make(chan struct{}), sink: cfg.Sink, bound: affinity.New(), log: cfg.Log, keepRules: cfg.KeepRules, alert: cfg.Alert, queueTimeout: cmp.Or(cfg.QueueTimeout, DefaultQueueTimeout)}
-	served, err := e.lockFor(ctx, cfg.WhenServed)
+	cfg.QueueTimeout = cmp.Or(cfg.QueueTimeout, DefaultQueueTimeout)
+	e := &Engine{cfg: cfg, log: cfg.Log, apply: make(chan application), checks: make(chan chan<- RuleCheck), ended: make(chan struct{}), bound: affinity.New(), unanswered: conntrack.NewUnanswered()}
+	served, err := e.lockFor(ctx)
 	if err != nil {
 		return nil, err
 	}
-	cfg.OtherQueues = cfg.OtherQueues || served
-	var locks conntrack.Locks
 	defer func() {
 		if err != nil {
 			if e.lock != nil {
@@ -120,35 +123,23 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 			err = errors.Join(err, e.closeConnections())
 		}
 	}()
-	if e.flows, err = conntrack.Open(&locks); err != nil {
+	if e.flows, err = conntrack.Open(&e.locks); err != nil {
 		return nil, err
 	}
-	e.unanswered = conntrack.NewUnanswered()
 	if cfg.SecondChance {
 		e.retries = newRetries()
 	}
 	if cfg.Gate != nil {
-		c, err := openConnections(&locks, e.unanswered)
+		c, err := e.openConnections()
 		if err != nil {
 			return nil, err
 		}
-		e.heldFlows = newHeldFlows(cfg.Gate, &worker{connections: c, router: host.NewCache(), hostRules: cfg.translator()}, cfg.Sink)
+		e.heldFlows = newHeldFlows(cfg.Gate, &worker{connections: c, router: host.NewCache(), hostRules: cfg.HostRules.Translator()}, cfg.Sink)
 	}
-	if e.workers, err = openWorkers(cfg, &locks, e.unanswered); err != nil {
+	if err := e.openWorkers(host, cfg.OtherQueues || served); err != nil {
 		return nil, err
 	}
-	for i, w := range e.workers {
-		w.router, w.table, w.affinity, w.lease = host.NewCache(), &e.table, e.bound, &e.lease
-		w.marks, w.sink, w.heldFlows, w.hostRules = defaultMarks, cfg.Sink, e.heldFlows, cfg.translator()
-		w.index, w.balancer, w.retries = i, cfg.Balancer, e.retries
-		// A polling worker would block the senders there.
-		if cfg.BusyPoll == 0 {
-			w.onStart = func() { stayWithQueue(i%int(cfg.Queues), int(cfg.Queues)) }
-		}
-	}
-	e.workers[0].delay = cfg.BatchDelay
-	setRand(e.workers, cfg.Seed)
-	if err := e.rememberConnections(&locks); err != nil {
+	if err := e.rememberConnections(); err != nil {
 		return nil, err
 	}
 	if cfg.Prepare != nil {
@@ -175,31 +166,8 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 		e.lock = before
 	}
 	// The rules come last: every queue has a listener by then.
-	noReversePath := ruleset.ProbeReversePath()
-	e.lease.timeout, e.lease.catchUp = e.queueTimeout, e.readBindings
-	heartbeat := newHeartbeat(&e.lease, e.workers, e.log)
-	e.heartbeat = heartbeat
-	install := ruleset.Install
-	if cfg.Rules != nil {
-		install = cfg.Rules.Install
-	}
-	installed, err := install(ruleset.Spec{
-		FirstQueue: e.FirstQueue(), Queues: cfg.Queues, OnlyServices: cfg.OnlyServices, Refusals: cfg.SecondChance,
-		TCPLiberal: tcpLiberal(), RejectMark: defaultMarks.Reject, MasqueradeMark: table.Node().Mark(), ConnMark: defaultMarks.Connection, CopyMark: conntrack.CopyMark,
-		Alive:              heartbeat.alive,
-		LocalhostNodePorts: table.Node().LocalhostNodePorts,
-		SeenTimeout:        seenTimeout(), SeenSize: seenSize, Native: native,
-		ReversePath: noReversePath == nil,
-	}, table, served)
-	if err != nil {
-		return nil, errors.Join(err, heartbeat.Close())
-	}
-	heartbeat.start()
-	e.rules = installed
-	if noReversePath != nil {
-		e.log.Warn("packets that rp_filter drops leave connection entries for a short time", "error", noReversePath)
-	} else if e.reversePath, err = watchReversePath(installed, e.log); err != nil {
-		return nil, errors.Join(err, heartbeat.Close(), installed.Abandon())
+	if err := e.installRules(table, native, served); err != nil {
+		return nil, err
 	}
 	var listener *net.UnixListener
 	if served {
@@ -217,17 +185,54 @@ func Open(ctx context.Context, cfg Config, host *hostnet.Host, table *decision.T
 	return e, nil
 }
 
+// installRules installs the kernel rules, and begins the heartbeats that keep packets queued.
+func (e *Engine) installRules(table *decision.Table, native, served bool) error {
+	noReversePath := ruleset.ProbeReversePath()
+	e.lease.timeout, e.lease.catchUp = e.cfg.QueueTimeout, e.readBindings
+	heartbeat := newHeartbeat(&e.lease, e.workers, e.log)
+	install := ruleset.Install
+	if e.cfg.Rules != nil {
+		install = e.cfg.Rules.Install
+	}
+	installed, err := install(ruleset.Spec{
+		FirstQueue: e.FirstQueue(), Queues: e.cfg.Queues, OnlyServices: e.cfg.OnlyServices, Refusals: e.cfg.SecondChance,
+		TCPLiberal: tcpLiberal(), RejectMark: defaultMarks.Reject, MasqueradeMark: table.Node().Mark(), ConnMark: defaultMarks.Connection, CopyMark: conntrack.CopyMark,
+		Alive:              heartbeat.alive,
+		LocalhostNodePorts: table.Node().LocalhostNodePorts,
+		SeenTimeout:        seenTimeout(), SeenSize: seenSize, Native: native,
+		ReversePath: noReversePath == nil,
+	}, table, served)
+	if err != nil {
+		return errors.Join(err, heartbeat.Close())
+	}
+	heartbeat.start()
+	e.heartbeat, e.rules = heartbeat, installed
+	if noReversePath != nil {
+		e.log.Warn("packets that rp_filter drops leave connection entries for a short time", "error", noReversePath)
+		return nil
+	}
+	if e.reversePath, err = hostnet.WatchReversePath(); err == nil {
+		if err = e.followReversePath(<-e.reversePath.Changes); err != nil {
+			err = errors.Join(err, e.reversePath.Close())
+		}
+	}
+	if err != nil {
+		return errors.Join(err, heartbeat.Close(), installed.Abandon())
+	}
+	return nil
+}
+
 // lockFor takes the lock of the namespace. It reports true, without the lock, if another process has it
 // that is to be replaced.
-func (e *Engine) lockFor(ctx context.Context, when WhenServed) (served bool, err error) {
+func (e *Engine) lockFor(ctx context.Context) (served bool, err error) {
 	var lock *os.File
-	if when == WaitWhenServed {
+	if e.cfg.WhenServed == WaitWhenServed {
 		lock, err = awaitLock(ctx, e.log)
 	} else {
 		lock, err = lockNamespace()
 	}
 	var other servedError
-	if errors.As(err, &other) && when == ReplaceWhenServed {
+	if errors.As(err, &other) && e.cfg.WhenServed == ReplaceWhenServed {
 		return true, nil
 	}
 	if err == nil {
@@ -238,149 +243,74 @@ func (e *Engine) lockFor(ctx context.Context, when WhenServed) (served bool, err
 	return false, err
 }
 
-// translator makes a translator for a worker; nil if the host's rules are ignored.
-func (c *Config) translator() hostnet.SourceTranslator {
-	if c.HostRules == nil {
-		return nil
+// openWorkers binds the queues: with others, higher ones if another program is bound to one of them.
+func (e *Engine) openWorkers(host *hostnet.Host, others bool) error {
+	// Without OnlyServices there are as many queues for packets to no service; see ruleset.Spec.
+	all := e.cfg.Queues
+	if !e.cfg.OnlyServices {
+		all *= 2
 	}
-	return c.HostRules.Translator()
-}
-
-// allQueues is the number of all queues; see [ruleset.Spec].
-func (c *Config) allQueues() uint16 {
-	if c.OnlyServices {
-		return c.Queues
-	}
-	return 2 * c.Queues
-}
-
-// openWorkers binds the queues.
-func openWorkers(cfg Config, locks *conntrack.Locks, unanswered *conntrack.Unanswered) (workers []*worker, err error) {
-	for first := cfg.FirstQueue; ; {
-		if workers, err = openWorkersFrom(first, cfg, locks, unanswered); err == nil {
-			if first != cfg.FirstQueue && cfg.WhenServed != ReplaceWhenServed {
-				cfg.Log.Warn("another program is bound to one of our queues; using other queues", "queue", cfg.FirstQueue, "instead", first, "queues", cfg.allQueues())
-			}
-			return workers, nil
-		}
+	for first := e.cfg.FirstQueue; ; {
+		err := e.openWorkersFrom(first, all, host)
 		var taken *nfqueue.TakenError
-		if !cfg.OtherQueues || !errors.As(err, &taken) || int(taken.Number)+int(cfg.allQueues()) >= lockQueue {
-			return nil, err
+		switch {
+		case err == nil:
+			if first != e.cfg.FirstQueue && e.cfg.WhenServed != ReplaceWhenServed {
+				e.log.Warn("another program is bound to one of our queues; using other queues", "queue", e.cfg.FirstQueue, "instead", first, "queues", all)
+			}
+			e.workers[0].delay = e.cfg.BatchDelay
+			return nil
+		case !others || !errors.As(err, &taken) || int(taken.Number)+int(all) >= lockQueue:
+			return err
 		}
 		first = taken.Number + 1
 	}
 }
 
-func openWorkersFrom(first uint16, cfg Config, locks *conntrack.Locks, unanswered *conntrack.Unanswered) (workers []*worker, err error) {
-	for i := range cfg.allQueues() {
-		w, err := openWorker(first+i, cfg.BusyPoll, locks, unanswered)
+func (e *Engine) openWorkersFrom(first, all uint16, host *hostnet.Host) error {
+	var shared decision.Rand // with a seed, only the order of the flows decides, not their queue
+	if e.cfg.Seed != nil {
+		shared = &lockedRand{rand: rand.New(rand.NewPCG(*e.cfg.Seed, 0))}
+	}
+	for i := range all {
+		q, err := nfqueue.Open(first+i, nfqueue.Config{MaxLen: queueMaxLen, CopyRange: copyRange, ReadBuffer: readBuffer, BusyPoll: e.cfg.BusyPoll})
+		var c *conntrack.Table
+		if err == nil {
+			if c, err = e.openConnections(); err != nil {
+				err = errors.Join(err, q.Close())
+			}
+		}
 		if err != nil {
-			for _, w := range workers {
+			for _, w := range e.workers {
 				err = errors.Join(err, w.queue.Close(), w.connections.Close())
 			}
-			return nil, err
+			e.workers = nil
+			return err
 		}
-		w.noService = i >= cfg.Queues
-		workers = append(workers, w)
-	}
-	return workers, nil
-}
-
-func openWorker(number uint16, busyPoll time.Duration, locks *conntrack.Locks, unanswered *conntrack.Unanswered) (*worker, error) {
-	q, err := nfqueue.Open(number, nfqueue.Config{MaxLen: queueMaxLen, CopyRange: copyRange, ReadBuffer: readBuffer, BusyPoll: busyPoll})
-	if err != nil {
-		return nil, err
-	}
-	c, err := openConnections(locks, unanswered)
-	if err != nil {
-		return nil, errors.Join(err, q.Close())
-	}
-	return &worker{number: number, queue: q, connections: c, counters: new(counters)}, nil
-}
-
-// watchReversePath updates the rules to the interfaces' rp_filter, once before it returns and
-// after each change.
-func watchReversePath(rules *ruleset.Ruleset, log *slog.Logger) (*reversePath, error) {
-	r := newReversePath(rules.FollowReversePath, log)
-	watch, err := hostnet.WatchReversePath(r.changed, r.fail)
-	if err != nil {
-		return nil, err
-	}
-	r.watch = watch
-	if err := r.apply(<-r.changes); err != nil {
-		return nil, errors.Join(err, watch.Close())
-	}
-	return r, nil
-}
-
-// openConnections opens the connection table, with eviction if it is full.
-func openConnections(locks *conntrack.Locks, unanswered *conntrack.Unanswered) (*conntrack.Table, error) {
-	c, err := conntrack.Open(locks)
-	if err != nil {
-		return nil, err
-	}
-	c.MakeRoom(unanswered)
-	return c, nil
-}
-
-// rememberInterval is the least time between two passes over the connection table, which
-// take about a second for 262,144 entries.
-const rememberInterval = 5 * time.Second
-
-// rememberConnections makes entries that the workers have not written evictable: unreplied entries
-// of an earlier run at once, others later whenever a full table has too few candidates.
-func (e *Engine) rememberConnections(locks *conntrack.Locks) error {
-	c, err := openConnections(locks, e.unanswered)
-	if err != nil {
-		return err
-	}
-	e.remembered.Add(1)
-	e.remembering.Go(func() {
-		defer c.Close() // it was read only
-		e.rememberTable(c)
-		e.remembered.Done()
-		for e.awaitStarved() {
-			e.rememberTable(c)
+		w := &worker{
+			number: first + i, index: int(i), noService: i >= e.cfg.Queues, queue: q, connections: c, counters: new(counters),
+			router: host.NewCache(), table: &e.table, affinity: e.bound, lease: &e.lease, marks: defaultMarks, sink: e.cfg.Sink,
+			heldFlows: e.heldFlows, hostRules: e.cfg.HostRules.Translator(), balancer: e.cfg.Balancer, retries: e.retries, rand: shared,
 		}
-	})
+		if shared == nil {
+			w.rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+		}
+		// A polling worker would block the senders there.
+		if e.cfg.BusyPoll == 0 {
+			w.onStart = func() { stayWithQueue(int(i%e.cfg.Queues), int(e.cfg.Queues)) }
+		}
+		e.workers = append(e.workers, w)
+	}
 	return nil
 }
 
-func (e *Engine) rememberTable(c *conntrack.Table) {
-	if err := c.RememberTable(); err != nil {
-		e.log.Warn("cannot read which connections are unreplied; a full table does not evict them", "error", err)
+// openConnections opens the connection table, with eviction if it is full.
+func (e *Engine) openConnections() (*conntrack.Table, error) {
+	c, err := conntrack.Open(&e.locks)
+	if err == nil {
+		c.MakeRoom(e.unanswered)
 	}
-}
-
-// awaitStarved waits until a full table has too few entries to evict, at least rememberInterval.
-// It returns false if the engine ends.
-func (e *Engine) awaitStarved() bool {
-	select {
-	case <-e.ended:
-		return false
-	case <-time.After(rememberInterval):
-	}
-	select {
-	case <-e.ended:
-		return false
-	case <-e.unanswered.Starved():
-		return true
-	}
-}
-
-// setRand returns each worker its own random numbers or, with a seed, all of them one sequence:
-// then only the order of the flows decides, not their queue.
-func setRand(workers []*worker, seed *uint64) {
-	if seed != nil {
-		shared := &lockedRand{rand: rand.New(rand.NewPCG(*seed, 0))}
-		for _, w := range workers {
-			w.rand = shared
-		}
-		return
-	}
-	for _, w := range workers {
-		w.rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
-	}
+	return c, err
 }
 
 type lockedRand struct {
@@ -421,4 +351,36 @@ func seenTimeout() time.Duration {
 		}
 	}
 	return shortest
+}
+
+// workerSlice is the time slice that a worker requests: the shortest that the kernel grants, in
+// nanoseconds. A woken thread with a shorter slice than the running one preempts it
+// (kernel/sched/features.h, PREEMPT_SHORT).
+const workerSlice = 100_000
+
+// stayWithQueue locks the calling goroutine to its thread, and the thread to the CPUs whose
+// packets go to the index-th of the queues (xt_NFQUEUE.c, nfqueue_tg_v3: CPU modulo queues).
+// Otherwise the scheduler prefers an idle CPU to the one where the packet's sender is about to
+// sleep; waking an idle CPU takes longer than deciding the flow.
+//
+// On a busy CPU the thread has to preempt others. If the kernel does not support that (before
+// 6.12), or none of the CPUs is allowed for this process, it runs on any CPU.
+func stayWithQueue(index, queues int) {
+	runtime.LockOSThread()
+	attr, err := unix.SchedGetAttr(0, 0)
+	if err != nil {
+		return
+	}
+	attr.Runtime = workerSlice
+	if unix.SchedSetAttr(0, attr, 0) != nil {
+		return
+	}
+	if attr, err = unix.SchedGetAttr(0, 0); err != nil || attr.Runtime != workerSlice {
+		return
+	}
+	var cpus unix.CPUSet
+	for cpu := index; cpu < 64*len(cpus); cpu += queues {
+		cpus.Set(cpu)
+	}
+	_ = unix.SchedSetaffinity(0, &cpus)
 }

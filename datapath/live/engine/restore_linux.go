@@ -67,3 +67,48 @@ func bindAt(to *affinity.Table, table *decision.Table, b ruleset.Binding) {
 		}
 	}
 }
+
+// rememberInterval is the least time between two passes over the connection table, which
+// take about a second for 262,144 entries.
+const rememberInterval = 5 * time.Second
+
+// rememberConnections makes entries that the workers have not written evictable: unreplied entries
+// of an earlier run at once, others later whenever a full table has too few candidates.
+func (e *Engine) rememberConnections() error {
+	c, err := e.openConnections()
+	if err != nil {
+		return err
+	}
+	e.remembered.Add(1)
+	e.remembering.Go(func() {
+		defer c.Close() // it was read only
+		e.rememberTable(c)
+		e.remembered.Done()
+		for e.awaitStarved() {
+			e.rememberTable(c)
+		}
+	})
+	return nil
+}
+
+func (e *Engine) rememberTable(c *conntrack.Table) {
+	if err := c.RememberTable(); err != nil {
+		e.log.Warn("cannot read which connections are unreplied; a full table does not evict them", "error", err)
+	}
+}
+
+// awaitStarved waits until a full table has too few entries to evict, at least rememberInterval.
+// It returns false if the engine ends.
+func (e *Engine) awaitStarved() bool {
+	select {
+	case <-e.ended:
+		return false
+	case <-time.After(rememberInterval):
+	}
+	select {
+	case <-e.ended:
+		return false
+	case <-e.unanswered.Starved():
+		return true
+	}
+}

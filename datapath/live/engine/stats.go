@@ -3,7 +3,9 @@ package engine
 import (
 	"iter"
 	"log/slog"
+	"math/bits"
 	"sync/atomic"
+	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
@@ -184,4 +186,88 @@ func (c *counters) addTo(s *Stats) {
 	c.decisionTime.addTo(&s.DecisionTime)
 	c.establishTime.addTo(&s.EstablishTime)
 	c.verdictTime.addTo(&s.VerdictTime)
+}
+
+// growth sums up a counter that may restart at 0.
+type growth struct{ total, last uint64 }
+
+// look takes the counter's value and returns the sum.
+func (g *growth) look(shows uint64) uint64 {
+	if shows < g.last {
+		g.last = 0
+	}
+	g.total += shows - g.last
+	g.last = shows
+	return g.total
+}
+
+// overflow counts the packets that were sent to full queues: the difference between the counters
+// of the rules and of the queues.
+type overflow struct {
+	before   uint64 // under earlier rules
+	now      uint64 // under the present ones
+	enqueued uint64 // when the present rules were installed
+}
+
+// restart begins again with rules whose counters are 0.
+func (o *overflow) restart(enqueued uint64) {
+	o.before, o.now, o.enqueued = o.before+o.now, 0, enqueued
+}
+
+// look takes the counters of the rules and those of the queues, read in this order: so a packet on
+// its way from one to the other never counts as lost.
+func (o *overflow) look(queued, enqueued uint64) uint64 {
+	if arrived := enqueued - o.enqueued; queued > arrived {
+		o.now = max(o.now, queued-arrived)
+	}
+	return o.before + o.now
+}
+
+// HistogramBuckets is how many buckets with a bound a Histogram has.
+const HistogramBuckets = 24
+
+// firstBound is the bound of the first bucket; each further one is twice as large, up
+// to 0.84 s. A decision takes less than a microsecond, a full batch some hundred.
+const firstBound = 100 * time.Nanosecond
+
+// Histogram is a distribution of durations.
+type Histogram struct {
+	// Counts holds, by position, the durations longer than the bound before and not
+	// longer than [HistogramBound] of the position; the last one those longer than all
+	// bounds.
+	Counts [HistogramBuckets + 1]uint64
+	Sum    time.Duration // of all durations
+}
+
+// HistogramBound is the upper, inclusive bound of bucket i, from 0 to HistogramBuckets-1.
+func HistogramBound(i int) time.Duration { return firstBound << i }
+
+// Total is how many durations were counted.
+func (h *Histogram) Total() uint64 {
+	var n uint64
+	for _, c := range h.Counts {
+		n += c
+	}
+	return n
+}
+
+// histogram is the live form of a Histogram: one goroutine writes, any may read.
+type histogram struct {
+	counts [HistogramBuckets + 1]atomic.Uint64
+	sum    atomic.Int64
+}
+
+// observe counts the duration n times.
+func (h *histogram) observe(d time.Duration, n uint64) {
+	d = max(d, 1)
+	i := bits.Len64(uint64((d - 1) / firstBound))
+	h.counts[min(i, HistogramBuckets)].Add(n)
+	h.sum.Add(int64(d) * int64(n))
+}
+
+func (h *histogram) addTo(sum *Histogram) {
+	for i := range h.counts {
+		sum.Counts[i] += h.counts[i].Load()
+	}
+	sum.Sum += time.Duration(h.sum.Load())
 }

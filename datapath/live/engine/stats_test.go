@@ -71,3 +71,18 @@ func TestStatsInLogLine(t *testing.T) {
 		t.Errorf("%d bytes: %s", len(line), line)
 	}
 }
+
+func TestOverflow(t *testing.T) {
+	var o overflow
+	for i, step := range []struct{ queued, enqueued, want uint64 }{
+		{100, 100, 0}, {150, 160, 0}, {200, 170, 30}, {210, 200, 30}, {300, 240, 60},
+	} {
+		if got := o.look(step.queued, step.enqueued); got != step.want {
+			t.Errorf("step %d: %d, want %d", i, got, step.want)
+		}
+	}
+	o.restart(250) // the rules' counters are 0 again
+	if got := o.look(20, 265); got != 65 {
+		t.Errorf("after new rules: %d, want 65", got)
+	}
+}

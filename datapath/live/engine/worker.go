@@ -12,9 +12,10 @@ import (
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/affinity"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
-	"github.com/nfqproxy/nfqproxy/datapath/live/hostnet"
+	"github.com/nfqproxy/nfqproxy/datapath/live/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nfqueue"
 	"github.com/nfqproxy/nfqproxy/datapath/packet"
 )
@@ -40,11 +41,6 @@ type (
 		MasqueradeSource(dst netip.Addr) (netip.Addr, error)
 		OutInterface(dst netip.Addr) (string, error)
 		InterfaceName(index uint32) (string, error)
-	}
-	// affinities stores which clients are bound; see [affinity.Table].
-	affinities interface {
-		decision.Affinity
-		Bind(s *decision.ServicePort, endpoint netip.AddrPort, client netip.Addr)
 	}
 )
 
@@ -82,20 +78,19 @@ type worker struct {
 	queue       queue
 	connections connections
 	router      router
-	affinity    affinities
+	affinity    *affinity.Table
 	balancer    Balancer // nil: endpoints are drawn at random
 	lease       *lease   // nil: it never expires
 	rand        decision.Rand
 	table       *atomic.Pointer[decision.Table]
 	marks       Marks
-	sink        FlowSink // nil: flows are not reported
-	// hostRules are the host's own nat rules; nil: they are ignored.
-	hostRules hostnet.SourceTranslator
-	delay     time.Duration // before each batch; see Config.BatchDelay
-	onStart   func()        // called first by the goroutine that runs it; may be nil
-	counters  *counters
-	heldFlows *heldFlows // nil: flows are not held
-	retries   *retries   // nil: flows have no second chance
+	sink        FlowSink            // nil: flows are not reported
+	hostRules   hostmasq.Translator // the host's own nat rules
+	delay       time.Duration       // before each batch; see Config.BatchDelay
+	onStart     func()              // called first by the goroutine that runs it; may be nil
+	counters    *counters
+	heldFlows   *heldFlows // nil: flows are not held
+	retries     *retries   // nil: flows have no second chance
 
 	busySince atomic.Int64 // when the batch in work was received, in ns since 1970; 0: there is none
 
@@ -344,7 +339,7 @@ func (w *worker) carryOut(table *decision.Table, i int) {
 // bypasses them, because the entry fixes both sides of its translation. This concerns only flows
 // that pass POSTROUTING. The error is the reason why the rules could not be applied.
 func (w *worker) applyHostRules(p *nfqueue.Packet, j *job, e *conntrack.Entry) error {
-	if w.hostRules == nil || !w.hostRules.Any(decision.FamilyOf(e.Destination.Addr())) {
+	if !w.hostRules.Any(decision.FamilyOf(e.Destination.Addr())) {
 		return nil
 	}
 	out, err := w.router.OutInterface(e.Destination.Addr())
@@ -358,7 +353,7 @@ func (w *worker) applyHostRules(p *nfqueue.Packet, j *job, e *conntrack.Entry) e
 	}
 	t := w.hostRules.Translate(&j.packet, e.Destination, out, p.Mark)
 	switch {
-	case t.Unknown:
+	case t.Unknown != "":
 		j.hostUnknown = true
 		return nil
 	case t.Rule == nil:

@@ -19,7 +19,6 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/hostnat"
-	"github.com/nfqproxy/nfqproxy/datapath/live/hostnet"
 	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
@@ -74,26 +73,27 @@ func (f *Follower) Rules() *hostnat.Ruleset {
 	return f.rules.Load()
 }
 
-// Translator makes a translator for one worker of the datapath.
-func (f *Follower) Translator() hostnet.SourceTranslator { return &translator{follower: f} }
+// Translator makes a Translator; a nil Follower's has no rules.
+func (f *Follower) Translator() Translator { return Translator{follower: f} }
 
-type translator struct {
+// Translator applies a Follower's rules to the flows of one worker of the datapath. It is not safe for concurrent use;
+// the zero value has no rules.
+type Translator struct {
 	follower  *Follower
 	evaluator hostnat.Evaluator
 }
 
-func (t *translator) Any(f decision.Family) bool { return t.follower.Rules().Any(f) }
+// Any reports whether there are rules that may translate the source of a flow of the family.
+func (t *Translator) Any(f decision.Family) bool { return t.follower.Rules().Any(f) }
 
-func (t *translator) Translate(p *decision.Packet, endpoint netip.AddrPort, out string, mark uint32) hostnet.SourceTranslation {
+// Translate returns the effect of the rules on a flow from p that is sent to the endpoint through the interface out.
+// p.InInterface must be set unless p is Local; mark is the packet's. It allocates nothing, unless the effect is unknown.
+func (t *Translator) Translate(p *decision.Packet, endpoint netip.AddrPort, out string, mark uint32) hostnat.Result {
 	r := t.evaluator.Evaluate(t.follower.Rules(), hostnat.PacketOf(p, endpoint, out, mark))
-	switch {
-	case r.Unknown != "":
+	if r.Unknown != "" {
 		t.follower.logUnknown(r)
-		return hostnet.SourceTranslation{Unknown: true}
-	case r.Rule == nil:
-		return hostnet.SourceTranslation{}
 	}
-	return hostnet.SourceTranslation{Rule: r.Rule, Masquerade: r.Masquerade, Source: r.Source, FirstPort: r.FirstPort, LastPort: r.LastPort}
+	return r
 }
 
 // Translate returns the effect of the rules on a flow that nothing is done with; nil has none. It is

@@ -21,17 +21,21 @@ const (
 
 // ReversePathWatch follows the settings of one network namespace.
 type ReversePathWatch struct {
+	// Changes has the latest effective settings after each change; those at the start are the first.
+	Changes chan ReversePath
+	// Failed has an error that ended the watch early.
+	Failed chan error
+
 	events *mdl.Conn
 	query  *mdl.Conn
 	closed atomic.Bool
 	done   chan struct{}
 }
 
-// WatchReversePath calls changed with the effective settings of the calling thread's network
-// namespace, before it returns, and then after each change until [ReversePathWatch.Close]. failed
-// gets an error that ends the watch early.
-func WatchReversePath(changed func(ReversePath), failed func(error)) (_ *ReversePathWatch, err error) {
-	w := &ReversePathWatch{done: make(chan struct{})}
+// WatchReversePath follows the settings of the calling thread's network namespace until
+// [ReversePathWatch.Close].
+func WatchReversePath() (_ *ReversePathWatch, err error) {
+	w := &ReversePathWatch{Changes: make(chan ReversePath, 1), Failed: make(chan error, 1), done: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("follow rp_filter: %w", errors.Join(err, w.closeSockets()))
@@ -52,18 +56,18 @@ func WatchReversePath(changed func(ReversePath), failed func(error)) (_ *Reverse
 	if err != nil {
 		return nil, err
 	}
-	changed(last)
+	w.Changes <- last
 	go func() {
 		defer close(w.done)
-		if err := w.follow(last, changed); err != nil && !w.closed.Load() {
-			failed(fmt.Errorf("follow rp_filter: %w", err))
+		if err := w.follow(last); err != nil && !w.closed.Load() {
+			w.Failed <- fmt.Errorf("follow rp_filter: %w", err)
 		}
 	}()
 	return w, nil
 }
 
 // follow reads everything again after each event.
-func (w *ReversePathWatch) follow(last ReversePath, changed func(ReversePath)) error {
+func (w *ReversePathWatch) follow(last ReversePath) error {
 	for !w.closed.Load() {
 		// ENOBUFS: events were lost, so the settings may have changed.
 		if _, err := w.events.Receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
@@ -75,13 +79,17 @@ func (w *ReversePathWatch) follow(last ReversePath, changed func(ReversePath)) e
 		}
 		if !now.equal(last) {
 			last = now
-			changed(now)
+			select {
+			case <-w.Changes: // it was not received yet
+			default:
+			}
+			w.Changes <- now
 		}
 	}
 	return nil
 }
 
-// Close ends the watch: changed is not called after Close returns.
+// Close ends the watch.
 func (w *ReversePathWatch) Close() error {
 	w.closed.Store(true)
 	// Wakes Receive; closing the socket meanwhile would be a race for the file descriptor.

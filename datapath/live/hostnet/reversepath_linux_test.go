@@ -44,10 +44,9 @@ func TestWatchReversePath(t *testing.T) {
 		}))
 		return i
 	}
-	got := make(chan ReversePath, 100)
 	var w *ReversePathWatch
 	must(ns.Do(func() (err error) {
-		w, err = WatchReversePath(func(p ReversePath) { got <- p }, func(err error) { t.Error(err) })
+		w, err = WatchReversePath()
 		return err
 	}))
 	await := func(what string, want ReversePath) {
@@ -55,10 +54,12 @@ func TestWatchReversePath(t *testing.T) {
 		timeout := time.After(3 * time.Minute)
 		for {
 			select {
-			case p := <-got:
+			case p := <-w.Changes:
 				if p.equal(want) {
 					return
 				}
+			case err := <-w.Failed:
+				t.Fatal(err)
 			case <-timeout:
 				t.Fatalf("%s: waited for %+v", what, want)
 			}

@@ -12,8 +12,52 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/nfqproxy/nfqproxy/conntrack"
+	"github.com/nfqproxy/nfqproxy/datapath/live/hostfilter"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nfqueue"
+	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
 )
+
+// capNetAdmin is CAP_NET_ADMIN (linux/capability.h).
+const capNetAdmin = 12
+
+var errCapability = errors.New("capability CAP_NET_ADMIN is missing: it is needed to install nftables rules, bind netfilter queues and write connection entries; " +
+	"run as root, or give the container the capability NET_ADMIN (the lab needs neither: nfqproxy lab demo)")
+
+// Preflight checks, without lasting changes, whether this process can run the datapath in the
+// calling thread's network namespace, and reports whether the kernel has nft's own queue
+// expression. The error names what is missing, its purpose and the remedy.
+func Preflight() (nativeQueue bool, err error) {
+	status, err := os.ReadFile("/proc/thread-self/status")
+	if err != nil {
+		return false, fmt.Errorf("read the process's capabilities: %w (/proc has to be mounted)", err)
+	}
+	if !hasCapability(string(status), capNetAdmin) {
+		return false, errCapability
+	}
+	nativeQueue, err = ruleset.Probe()
+	switch {
+	case errors.Is(err, unix.EPERM):
+		// The process has the capability, but over another network namespace.
+		return false, fmt.Errorf("%w (the network namespace belongs to another user namespace)", errCapability)
+	case err != nil:
+		return false, fmt.Errorf("%w; load the module or choose a kernel that has it", err)
+	}
+	return nativeQueue, conntrack.Probe()
+}
+
+// hasCapability reads the effective set from the text of /proc/PID/status.
+func hasCapability(status string, capability uint) bool {
+	for line := range strings.Lines(status) {
+		if v, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			set, err := strconv.ParseUint(strings.TrimSpace(v), 16, 64)
+			return err == nil && set&(1<<capability) != 0
+		}
+	}
+	return false
+}
 
 // lockQueue is a netfilter queue that no rule leads to.
 const lockQueue = 65535
@@ -107,4 +151,24 @@ func holder(portID uint32) string {
 		}
 	}
 	return ""
+}
+
+// Cleanup removes the kernel rules that an earlier datapath left in the calling thread's network namespace, those in
+// the host's firewall included, and returns what it removed, one line for each. It fails while a datapath runs there.
+func Cleanup() (removed []string, err error) {
+	if _, err := Preflight(); err != nil {
+		return nil, err
+	}
+	lock, err := lockNamespace()
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	tables, err := ruleset.Cleanup()
+	for _, t := range tables {
+		removed = append(removed, "nftables table "+t)
+	}
+	// After our tables, so that no flow is still translated and then dropped by a firewall.
+	lines, e := hostfilter.Remove()
+	return append(removed, lines...), errors.Join(err, e)
 }
