@@ -97,7 +97,7 @@ func Probe() error {
 		return fmt.Errorf("write to the connection tracking table: %w", err)
 	}
 	switch err := t.errs[0]; {
-	case err == nil || err == syscall.EEXIST: // of a probe that was killed
+	case err == nil || errors.Is(err, syscall.EEXIST): // of a probe that was killed
 	case IsFull(err):
 		return &OpError{"create", e.Tuple, err}
 	default:

@@ -168,10 +168,10 @@ func failAll(entries []Entry, results []Result, err error) {
 // sort records the entries in t.errs as created or failed, or adds them to t.taken.
 func (t *Table) sort(entries []Entry, results []Result) {
 	for i, err := range t.errs {
-		switch err {
-		case nil:
+		switch {
+		case err == nil:
 			results[i] = Result{Outcome: Created}
-		case syscall.EEXIST:
+		case errors.Is(err, syscall.EEXIST):
 			t.taken = append(t.taken, i)
 		default:
 			results[i] = Result{Err: &OpError{"create", entries[i].Tuple, err}}

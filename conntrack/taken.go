@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"syscall"
@@ -137,7 +138,7 @@ func (t *Table) replace() {
 	err := t.exchange()
 	for k := range t.conflicts {
 		c := &t.conflicts[k]
-		c.later = c.later || c.extended == syscall.ENOENT // it ended just now: the tuple is free
+		c.later = c.later || IsNotFound(c.extended) // it ended just now: the tuple is free
 		if c.outcome != Failed {
 			*c.result = t.outcome(c, err)
 		}
@@ -150,11 +151,11 @@ func (t *Table) outcome(c *conflict, err error) Result {
 	switch {
 	case err != nil:
 		return Result{Err: &OpError{"create", tuple, err}}
-	case c.deleted != nil && c.deleted != syscall.ENOENT:
+	case c.deleted != nil && !IsNotFound(c.deleted):
 		return Result{Err: &OpError{"delete", tuple, c.deleted}}
 	case c.created == nil:
 		return Result{Outcome: c.outcome}
-	case c.created != syscall.EEXIST:
+	case !errors.Is(c.created, syscall.EEXIST):
 		return Result{Err: &OpError{"create", tuple, c.created}}
 	}
 	// Either another worker was faster, or the reply tuple is taken: then this entry does not
