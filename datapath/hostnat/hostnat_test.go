@@ -21,7 +21,7 @@ var (
 	sourceAddr = rules.Payload{Offset: 12, ByteSize: 4}
 	l4proto    = rules.Meta{Key: "l4proto", ByteSize: 1}
 	mark       = rules.Meta{Key: "mark", ByteSize: 4}
-	masquerade = rules.NAT{Masquerade: true, Words: "-j MASQUERADE"}
+	masquerade = rules.NAT{Kind: rules.Masquerade}
 	maybe      = rules.Fixed{Result: rules.Unknown, Words: "-m time …"}
 	never      = rules.Fixed{}
 	log        = rules.Other{Harmless: true, Words: "-j LOG"}
@@ -75,7 +75,7 @@ func TestTranslate(t *testing.T) {
 		{name: "of the other family", steps: rule(rules.NAT{First: addr("fd00::1")}), unknown: NotKnown},
 		{name: "of a map", steps: rule(rules.NAT{First: rules.Mapped{Key: rules.Key{sourceAddr}, ByteSize: 4, Set: &rules.Set{Elements: []rules.Element{{Key: rules.Exactly([]byte{10, 244, 1, 9}), Value: []byte{172, 20, 0, 2}}}}}}), source: "172.20.0.2"},
 		{name: "of a map without it", steps: rule(rules.NAT{First: rules.Mapped{Key: rules.Key{sourceAddr}, ByteSize: 4, Set: new(rules.Set)}}), unknown: NotKnown},
-		{name: "the other side", steps: rule(rules.NAT{Masquerade: true, Destination: true}), unknown: NotKnown},
+		{name: "the other side", steps: rule(rules.NAT{Kind: rules.DNAT}), unknown: NotKnown},
 		{name: "network", steps: rule(rules.NAT{Netmap: true, First: addr("172.20.0.0"), Last: addr("172.20.0.3")}), unknown: "172.20.0.1 is no address"},
 		{name: "nothing", steps: rule(rules.Verdict{Kind: rules.Return})},
 		{name: "stopped", steps: rule(rules.Verdict{Kind: rules.Drop}), unknown: Drops},

@@ -252,7 +252,7 @@ func (w *walk) setMark(s rules.SetMark, doubt bool) {
 func (w *walk) translate(r *rules.Rule, n rules.NAT) exit {
 	p := &w.packet
 	result := Result{Rule: r}
-	ok := !n.Destination
+	ok := n.Kind == rules.SNAT || n.Kind == rules.Masquerade
 	port := func(v rules.Value, otherwise uint16) uint16 {
 		if v == nil {
 			return otherwise
@@ -277,7 +277,7 @@ func (w *walk) translate(r *rules.Rule, n rules.NAT) exit {
 	}
 	result.FirstPort = port(n.FirstPort, 0)
 	result.LastPort = port(n.LastPort, result.FirstPort)
-	result.Masquerade = n.Masquerade
+	result.Masquerade = n.Kind == rules.Masquerade
 	first := address(n.First, p.Source.Addr())
 	last := address(n.Last, first)
 	switch {

@@ -70,7 +70,7 @@ type Rule struct {
 	Words string
 }
 
-// Step is a [Test] or an [Effect].
+// Step is a [Test], or something that a rule does.
 type Step interface {
 	// Text describes the step in the words of nft, or of iptables unless native; it may be empty.
 	Text(native bool) string
@@ -80,12 +80,6 @@ type Step interface {
 type Test interface {
 	Step
 	Test(p Packet) Truth
-}
-
-// Effect is something that a rule does.
-type Effect interface {
-	Step
-	Effect()
 }
 
 // Truth is the result of a test.
@@ -137,7 +131,7 @@ const (
 	Goto   // to a chain, and not back
 )
 
-// Verdict is a verdict; it is an [Effect].
+// Verdict is a verdict.
 type Verdict struct {
 	Kind  VerdictKind
 	Chain *Chain // of Jump and Goto, which do nothing without one
@@ -153,23 +147,7 @@ type VerdictMap struct {
 type SetMark struct {
 	Connection bool
 	To         Value
-	Words      string // in iptables' words, with "-j"; empty: made from To
-}
-
-// NAT translates; at postrouting, the source. The zero values of addresses and ports are not
-// given.
-type NAT struct {
-	Masquerade          bool  // to an address of the output device
-	First, Last         Value // addresses; nil: the source's own
-	FirstPort, LastPort Value // nil: any port
-	// Netmap replaces the network of the address instead, by that of First to Last.
-	Netmap bool
-	// Persistent gives a client the same address always, and Fully ("fully-random") lets no
-	// source stay.
-	Persistent, Fully bool
-	// Destination: the rule translates the other side, which has no place at postrouting.
-	Destination bool
-	Words       string // with "-j" in iptables' words, without "-j" in nft's
+	Words      string // in iptables' words, with "-j"; empty: made from To, a Masked
 }
 
 // Other is anything else: a log line, a counter, a module that is not known.
@@ -177,21 +155,6 @@ type Other struct {
 	Harmless bool // neither changes nor ends the packet
 	Words    string
 }
-
-// Effect marks an [Effect].
-func (Verdict) Effect() {}
-
-// Effect marks an [Effect].
-func (VerdictMap) Effect() {}
-
-// Effect marks an [Effect].
-func (SetMark) Effect() {}
-
-// Effect marks an [Effect].
-func (NAT) Effect() {}
-
-// Effect marks an [Effect].
-func (Other) Effect() {}
 
 // String is the rule as iptables-save prints it, or as nft does behind its chain's name.
 func (r *Rule) String() string {
@@ -246,10 +209,10 @@ func (r *Rule) iptables() string {
 		t := s.Text(false)
 		option, _, _ := strings.Cut(strings.TrimPrefix(t, "! "), " ")
 		place := slices.Index(order, option)
-		_, effect := s.(Effect)
+		_, test := s.(Test)
 		switch {
 		case t == "":
-		case effect:
+		case !test:
 			effects.WriteString(" " + t)
 		case place >= 0:
 			generic[place] += " " + t
@@ -312,29 +275,22 @@ func (m VerdictMap) Text(bool) string { return fmt.Sprintf("%s vmap %s", m.Key, 
 
 // Text describes the step.
 func (s SetMark) Text(native bool) string {
-	mark := "meta mark"
+	mark, target := "meta mark", "MARK"
 	if s.Connection {
-		mark = "ct mark"
+		mark, target = "ct mark", "CONNMARK"
 	}
-	if !native && s.Words != "" {
+	m, masked := s.To.(Masked)
+	switch {
+	case !native && s.Words != "":
 		return s.Words
-	}
-	if m, ok := s.To.(Masked); ok && !native && !s.Connection && m.Of.String() == mark {
+	case !native && masked && m.Of.String() == mark:
 		xor := m.Xor
 		if xor == nil {
 			xor = make([]byte, len(m.Mask))
 		}
-		return fmt.Sprintf("-j MARK --set-xmark 0x%x/0x%x", hexOf(xor), ^hexOf(m.Mask).(uint32))
+		return fmt.Sprintf("-j %s --set-xmark 0x%x/0x%x", target, hexOf(xor), ^hexOf(m.Mask).(uint32))
 	}
 	return mark + " set " + s.To.String()
-}
-
-// Text describes the step.
-func (n NAT) Text(native bool) string {
-	if !native && !strings.HasPrefix(n.Words, "-") {
-		return "-j " + strings.ToUpper(n.Words)
-	}
-	return n.Words
 }
 
 // Text describes the step.

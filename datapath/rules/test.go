@@ -370,27 +370,7 @@ func prefixOf(v Value, mask []byte, r Range) (text string, bits int, ok bool) {
 		return fmt.Sprintf("%s/%d", a, 8*len(r.First)), a.BitLen(), true
 	}
 	m := padded(mask)
-	if n, ok := onesOf(m.AsSlice()); ok && a == netip.PrefixFrom(a, n).Masked().Addr() {
-		return fmt.Sprintf("%s/%d", a, n), a.BitLen(), true
-	}
-	return fmt.Sprintf("%s/%s", a, m), a.BitLen(), m.IsValid()
-}
-
-// onesOf is the length of a mask that is a prefix.
-func onesOf(mask []byte) (n int, ok bool) {
-	ended := false
-	for _, b := range mask {
-		for bit := 7; bit >= 0; bit-- {
-			one := b>>bit&1 == 1
-			if one && ended {
-				return 0, false
-			}
-			if ended = !one; one {
-				n++
-			}
-		}
-	}
-	return n, true
+	return Network(a, m), a.BitLen(), m.IsValid()
 }
 
 // text is the range in the words of the values' kind.

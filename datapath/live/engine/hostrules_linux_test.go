@@ -52,7 +52,7 @@ func in(network string, offset int) rules.Compare {
 	}
 }
 
-var masquerade = rules.NAT{Masquerade: true, Words: "-j MASQUERADE"}
+var masquerade = rules.NAT{Kind: rules.Masquerade}
 
 func (hostSource) Watch(ctx context.Context, _ func() error) error {
 	<-ctx.Done()
@@ -68,13 +68,13 @@ func TestWorkerAppliesTheHostsRules(t *testing.T) {
 	others.Negated = true
 	rules := hostSource{
 		hostRule(from("10.244.1.8/32"), rules.Fixed{Result: rules.Unknown, Words: "-m time …"}, masquerade),
-		hostRule(from("10.244.1.7/32"), rules.NAT{First: address("203.0.113.1"), Words: "-j SNAT --to-source 203.0.113.1"}),
-		hostRule(from("10.244.1.6/32"), tcp, rules.NAT{First: address("172.20.0.2"), FirstPort: rules.Const{3, 0xe8}, LastPort: rules.Const{7, 0xd0}, Words: "-j SNAT --to-source 172.20.0.2:1000-2000"}),
+		hostRule(from("10.244.1.7/32"), rules.NAT{First: address("203.0.113.1")}),
+		hostRule(from("10.244.1.6/32"), tcp, rules.NAT{First: address("172.20.0.2"), FirstPort: rules.Const{3, 0xe8}, LastPort: rules.Const{7, 0xd0}}),
 		hostRule(to("10.244.0.2/32"), others, rules.Verdict{Kind: rules.Return}),
 		{
 			Chain: "POSTROUTING", Comment: "as kind has it", Steps: []rules.Step{
 				from("10.244.1.9/32"), rules.Compare{Values: []rules.Value{rules.Meta{Key: "oifname", ByteSize: 16}}, Ranges: []rules.Range{rules.Exactly([]byte("eth0\x00"))}},
-				rules.NAT{Masquerade: true, Fully: true, Words: "-j MASQUERADE --random-fully"},
+				rules.NAT{Kind: rules.Masquerade, Fully: true},
 			},
 		},
 	}

@@ -81,9 +81,9 @@ func answer(f *Follower) hostnat.Result {
 
 var (
 	// masquerades is for packets to other hosts.
-	masquerades = []rules.Step{rules.AddrTypes{Types: 1 << 2, Negated: true}, rules.NAT{Masquerade: true, Words: "-j MASQUERADE"}}
+	masquerades = []rules.Step{rules.AddrTypes{Types: 1 << 2, Negated: true}, rules.NAT{Kind: rules.Masquerade}}
 	nothing     = []rules.Step{rules.Verdict{Kind: rules.Return}}
-	sometimes   = []rules.Step{rules.Fixed{Result: rules.Unknown, Words: "-m time …"}, rules.NAT{Masquerade: true, Words: "-j MASQUERADE"}}
+	sometimes   = []rules.Step{rules.Fixed{Result: rules.Unknown, Words: "-m time …"}, rules.NAT{Kind: rules.Masquerade}}
 )
 
 // TestFollowerKeepsWhatItHas: rules and addresses that cannot be read stay as they were,

@@ -3,8 +3,6 @@ package hostrules
 import (
 	"bytes"
 	"fmt"
-	"net/netip"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -90,9 +88,9 @@ func (t *translator) expression(name string, a nft.Attributes) {
 	case "log":
 		t.add(rules.Other{Harmless: true, Words: t.logWords(a)})
 	case "masq":
-		t.nat("masquerade", a.Uint32(unix.NFTA_MASQ_FLAGS), a, 0, 0, unix.NFTA_MASQ_REG_PROTO_MIN, unix.NFTA_MASQ_REG_PROTO_MAX)
+		t.nat(rules.Masquerade, a, unix.NFTA_MASQ_FLAGS, 0, 0, unix.NFTA_MASQ_REG_PROTO_MIN, unix.NFTA_MASQ_REG_PROTO_MAX)
 	case "redir":
-		t.nat("redirect", a.Uint32(unix.NFTA_REDIR_FLAGS), a, 0, 0, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX)
+		t.nat(rules.Redirect, a, unix.NFTA_REDIR_FLAGS, 0, 0, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX)
 	case "nat":
 		t.natExpression(a)
 	default:
@@ -163,7 +161,7 @@ func extension(a nft.Attributes, name, revision, info uint16) xtables.Extension 
 }
 
 // effect adds something that may change what was loaded before.
-func (t *translator) effect(e rules.Effect) {
+func (t *translator) effect(e rules.Step) {
 	t.add(e)
 	t.registers.changed()
 }
@@ -429,16 +427,16 @@ func (t *translator) natExpression(a nft.Attributes) {
 	if f := a.Uint32(unix.NFTA_NAT_FAMILY); f != unix.NFPROTO_INET && f != uint32(nft.Family(t.family)) {
 		return
 	}
-	word := "snat"
+	kind := rules.SNAT
 	if a.Uint32(unix.NFTA_NAT_TYPE) != unix.NFT_NAT_SNAT {
-		word = "dnat"
+		kind = rules.DNAT
 	}
-	t.nat(word, a.Uint32(unix.NFTA_NAT_FLAGS), a, unix.NFTA_NAT_REG_ADDR_MIN, unix.NFTA_NAT_REG_ADDR_MAX, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
+	t.nat(kind, a, unix.NFTA_NAT_FLAGS, unix.NFTA_NAT_REG_ADDR_MIN, unix.NFTA_NAT_REG_ADDR_MAX, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
 }
 
 // nat adds a translation. The attributes of these types name registers; 0: there is no such
 // attribute.
-func (t *translator) nat(word string, flags uint32, a nft.Attributes, addrMin, addrMax, portMin, portMax uint16) {
+func (t *translator) nat(kind rules.NATKind, a nft.Attributes, flags, addrMin, addrMax, portMin, portMax uint16) {
 	value := func(attribute uint16, size int) rules.Value {
 		if attribute == 0 || !a.Has(attribute) {
 			return nil
@@ -450,75 +448,8 @@ func (t *translator) nat(word string, flags uint32, a nft.Attributes, addrMin, a
 		size = 16
 	}
 	n := rules.NAT{
-		Masquerade: word == "masquerade", Destination: word == "dnat" || word == "redirect", First: value(addrMin, size), Last: value(addrMax, size), FirstPort: value(portMin, 2), LastPort: value(portMax, 2),
-		Persistent: flags&natPersistent != 0, Fully: flags&natFully != 0, Netmap: flags&natNetmap != 0,
+		Kind: kind, First: value(addrMin, size), Last: value(addrMax, size), FirstPort: value(portMin, 2), LastPort: value(portMax, 2),
+		Netmap: a.Uint32(flags)&unix.NF_NAT_RANGE_NETMAP != 0,
 	}
-	n.Words = t.natWords(word, flags, &n)
-	t.add(n)
-}
-
-// natWords are the words of a translation.
-func (t *translator) natWords(word string, flags uint32, n *rules.NAT) string {
-	if word == "masquerade" || word == "redirect" {
-		flags &^= natPersistent // has no effect with a single address
-	}
-	to, portsTo := "", ""
-	if n.First != nil {
-		to = rangeText(n.First, n.Last, "-", addressText)
-	}
-	if n.FirstPort != nil {
-		portsTo = rangeText(n.FirstPort, n.LastPort, "-", portText)
-	}
-	if strings.Contains(to, ":") && portsTo != "" {
-		to = "[" + to + "]"
-	}
-	if t.native {
-		if n.Netmap {
-			word += " prefix"
-		}
-		if to != "" || portsTo != "" {
-			word += " to " + to
-		}
-		if portsTo != "" {
-			word += ":" + portsTo
-		}
-		return word + natFlags(flags, " ", ",")
-	}
-	words := "-j " + strings.ToUpper(word)
-	option := map[string]string{"snat": " --to-source ", "dnat": " --to-destination "}[word]
-	switch {
-	case portsTo != "" && option == "":
-		words += " --to-ports " + portsTo
-	case portsTo != "":
-		words += option + to + ":" + portsTo
-	case option != "":
-		words += option + to
-	}
-	return words + natFlags(flags, " --", " --")
-}
-
-func rangeText(first, last rules.Value, separator string, text func(rules.Value) string) string {
-	s := text(first)
-	if last != nil {
-		if other := text(last); other != s {
-			s += separator + other
-		}
-	}
-	return s
-}
-
-func addressText(v rules.Value) string {
-	if c, fixed := v.(rules.Const); fixed {
-		if a, ok := netip.AddrFromSlice(c); ok {
-			return a.String()
-		}
-	}
-	return v.String()
-}
-
-func portText(v rules.Value) string {
-	if c, fixed := v.(rules.Const); fixed && len(c) >= 2 {
-		return fmt.Sprint(uint16(c[0])<<8 | uint16(c[1]))
-	}
-	return v.String()
+	t.add(natFlags(n, a.Uint32(flags)))
 }

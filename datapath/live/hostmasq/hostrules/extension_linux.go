@@ -42,7 +42,7 @@ func matchOf(f decision.Family, x xtables.Extension, sets setName) rules.Test {
 }
 
 // targetOf returns the effect of a target that is no verdict and no jump.
-func targetOf(f decision.Family, x xtables.Extension) rules.Effect {
+func targetOf(f decision.Family, x xtables.Extension) rules.Step {
 	if t, ok := decoded(f, x, nil, targets[x.Name]); ok {
 		return t
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"net/netip"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -343,7 +342,7 @@ func readConntrack(r raw, revision uint8) rules.Test {
 		given(bit, option, func(negated bool) (rules.Test, string) {
 			a, mask := r.addr(at), r.addr(at+16)
 			v := rules.ConnectionField(key, reply, a.BitLen()/8)
-			text := strings.TrimSuffix(networkText(a, mask), fmt.Sprintf("/%d", a.BitLen()))
+			text := strings.TrimSuffix(rules.Network(a, mask), fmt.Sprintf("/%d", a.BitLen()))
 			return compare(rules.Masked{Of: v, Mask: mask.AsSlice()}, negated, rules.Exactly(a.AsSlice())), text
 		})
 	}
@@ -391,25 +390,6 @@ func readConntrack(r raw, revision uint8) rules.Test {
 		o.add(compare(rules.ConnectionDirection, false, rules.Exactly([]byte{direction})), false, "--ctdir", text)
 	}
 	return o.module("conntrack")
-}
-
-// networkText is "10.0.0.0/8", or with the mask if that is no prefix.
-func networkText(a, mask netip.Addr) string {
-	bits := 0
-	for _, b := range mask.AsSlice() {
-		for b&0x80 != 0 {
-			bits++
-			b <<= 1
-		}
-		if b != 0 {
-			return a.String() + "/" + mask.String()
-		}
-	}
-	p := netip.PrefixFrom(a, bits)
-	if last := netip.PrefixFrom(mask, bits).Masked().Addr(); last != mask {
-		return a.String() + "/" + mask.String()
-	}
-	return p.String()
 }
 
 // readOwner reads struct xt_owner_match_info. Without a program, an option is false unless it is

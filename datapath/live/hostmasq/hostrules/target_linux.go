@@ -1,40 +1,28 @@
 package hostrules
 
 import (
-	"encoding/binary"
 	"fmt"
-	"net/netip"
-	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // targets are the targets whose effect is known.
-var targets = map[string][]layout[rules.Effect]{
-	"MASQUERADE": {{0, 20, func(r raw) (rules.Effect, bool) { return readNAT4(r, "MASQUERADE") }}},
-	"SNAT": {
-		{0, 20, func(r raw) (rules.Effect, bool) { return readNAT4(r, "SNAT") }},
-		{1, 40, func(r raw) (rules.Effect, bool) { return readNAT(r, "SNAT"), true }},
-		{2, 42, func(r raw) (rules.Effect, bool) { return readNAT(r, "SNAT"), true }},
-	},
-	"DNAT": {
-		{0, 20, func(r raw) (rules.Effect, bool) { return readNAT4(r, "DNAT") }},
-		{1, 40, func(r raw) (rules.Effect, bool) { return readNAT(r, "DNAT"), true }},
-		{2, 42, func(r raw) (rules.Effect, bool) { return readNAT(r, "DNAT"), true }},
-	},
-	"REDIRECT": {{0, 20, func(r raw) (rules.Effect, bool) { return readNAT4(r, "REDIRECT") }}},
-	"NETMAP":   {{0, 20, func(r raw) (rules.Effect, bool) { return readNAT4(r, "NETMAP") }}},
-	"MARK": {{2, 8, func(r raw) (rules.Effect, bool) {
+var targets = map[string][]layout[rules.Step]{
+	"MASQUERADE": natTarget(rules.NAT{Kind: rules.Masquerade})[:1],
+	"SNAT":       natTarget(rules.NAT{Kind: rules.SNAT}),
+	"DNAT":       natTarget(rules.NAT{Kind: rules.DNAT}),
+	"REDIRECT":   natTarget(rules.NAT{Kind: rules.Redirect})[:1],
+	"NETMAP":     natTarget(rules.NAT{Netmap: true})[:1],
+	"MARK": {{2, 8, func(r raw) (rules.Step, bool) {
 		mark, mask := r.u32(0), r.u32(4)
-		return rules.SetMark{
-			To:    rules.Masked{Of: rules.PacketMark, Mask: word32(^mask), Xor: word32(mark)},
-			Words: fmt.Sprintf("-j MARK --set-xmark 0x%x/0x%x", mark, mask),
-		}, true
+		return rules.SetMark{To: rules.Masked{Of: rules.PacketMark, Mask: word32(^mask), Xor: word32(mark)}}, true
 	}}},
 	"CONNMARK": {
-		{1, 13, func(r raw) (rules.Effect, bool) { return readConnmark(r, 12, 0) }},
-		{2, 15, func(r raw) (rules.Effect, bool) {
+		{1, 13, func(r raw) (rules.Step, bool) { return readConnmark(r, 12, 0) }},
+		{2, 15, func(r raw) (rules.Step, bool) {
 			shift := int(r.u8(13))
 			if r.u8(12) == 1 { // D_SHIFT_RIGHT
 				shift = -shift
@@ -45,118 +33,50 @@ var targets = map[string][]layout[rules.Effect]{
 	},
 }
 
-// readNAT4 reads struct nf_nat_ipv4_multi_range_compat, of one range: its size, flags, first and
-// last address, first and last port. IPv6 has struct nf_nat_range for the same targets.
-func readNAT4(r raw, target string) (rules.Effect, bool) {
-	if r.family == decision.IPv6 {
-		if len(r.data) < 40 {
+// natTarget are the revisions of a target that translates, from 0 to 2. Revision 0 has struct nf_nat_ipv4_multi_range_compat,
+// of one range: its size, flags, first and last address, first and last port. The others, and the targets of IPv6, have
+// struct nf_nat_range.
+func natTarget(n rules.NAT) []layout[rules.Step] {
+	newer := func(r raw) (rules.Step, bool) {
+		return nat(n, r.u32(0), r.addr(4).AsSlice(), r.addr(20).AsSlice(), r.data[36:38], r.data[38:40]), true
+	}
+	return []layout[rules.Step]{{0, 20, func(r raw) (rules.Step, bool) {
+		switch {
+		case r.family == decision.IPv4:
+			return nat(n, r.u32(4), r.data[8:12], r.data[12:16], r.data[16:18], r.data[18:20]), r.u32(0) == 1
+		case len(r.data) < 40:
 			return nil, false
 		}
-		return readNAT(r, target), true
-	}
-	return nat(r.u32(4), netip.AddrFrom4([4]byte(r.data[8:])), netip.AddrFrom4([4]byte(r.data[12:])),
-		binary.BigEndian.Uint16(r.data[16:]), binary.BigEndian.Uint16(r.data[18:]), target), r.u32(0) == 1
+		return newer(r)
+	}}, {1, 40, newer}, {2, 42, newer}}
 }
 
-// readNAT reads struct nf_nat_range: flags, first and last address, first and last port.
-func readNAT(r raw, target string) rules.Effect {
-	return nat(r.u32(0), r.addr(4), r.addr(20), binary.BigEndian.Uint16(r.data[36:]), binary.BigEndian.Uint16(r.data[38:]), target)
+// nat adds a range to a translation.
+func nat(n rules.NAT, flags uint32, first, last, firstPort, lastPort rules.Const) rules.NAT {
+	if flags&unix.NF_NAT_RANGE_MAP_IPS != 0 {
+		n.First, n.Last = first, last
+	}
+	if n.Netmap {
+		return n
+	}
+	if flags&unix.NF_NAT_RANGE_PROTO_SPECIFIED != 0 {
+		n.FirstPort, n.LastPort = firstPort, lastPort
+	}
+	n.BasePort = n.Kind == rules.DNAT && flags&unix.NF_NAT_RANGE_PROTO_OFFSET != 0
+	return natFlags(n, flags)
 }
 
-// Flags of translations (nf_nat.h, NF_NAT_RANGE_...).
-const (
-	natAddresses  = 1
-	natPorts      = 2
-	natRandom     = 4
-	natPersistent = 8
-	natFully      = 16
-	natOffset     = 32
-	natNetmap     = 64
-)
-
-// nat is the effect of a target with a fixed range.
-func nat(flags uint32, first, last netip.Addr, firstPort, lastPort uint16, target string) rules.Effect {
-	n := rules.NAT{
-		Masquerade: target == "MASQUERADE", Netmap: target == "NETMAP", Destination: target == "DNAT" || target == "REDIRECT", Persistent: flags&natPersistent != 0, Fully: flags&natFully != 0,
-	}
-	words := "-j " + target
-	portText := ""
-	if flags&natPorts != 0 {
-		portText = ports{firstPort, lastPort}.text("-")
-		n.FirstPort, n.LastPort = rules.Const(binary.BigEndian.AppendUint16(nil, firstPort)), rules.Const(binary.BigEndian.AppendUint16(nil, lastPort))
-	}
-	if flags&natAddresses != 0 {
-		n.First, n.Last = rules.Const(first.AsSlice()), rules.Const(last.AsSlice())
-	}
-	switch {
-	case n.Netmap:
-		n.Persistent, n.Fully = false, false
-		return rules.NAT{First: n.First, Last: n.Last, Netmap: true, Words: words + " --to " + prefixText(first, last)}
-	case target == "MASQUERADE" || target == "REDIRECT":
-		if portText != "" {
-			words += " --to-ports " + portText
-		}
-	case target == "DNAT":
-		words += " --to-destination " + natText(flags, first, last, portText)
-		if flags&natOffset != 0 {
-			words += " …" // a base port
-		}
-	default:
-		words += " --to-source " + natText(flags, first, last, portText)
-	}
-	n.Words = words + natFlags(flags, " --", " --")
+// natFlags adds what both iptables and nft have flags for.
+func natFlags(n rules.NAT, flags uint32) rules.NAT {
+	n.Persistent = flags&unix.NF_NAT_RANGE_PERSISTENT != 0
+	n.Fully = flags&unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY != 0
+	n.Random = flags&unix.NF_NAT_RANGE_PROTO_RANDOM != 0
 	return n
-}
-
-// natText is "192.0.2.1-192.0.2.9:80-90".
-func natText(flags uint32, first, last netip.Addr, ports string) string {
-	text := ""
-	if flags&natAddresses != 0 {
-		text = first.String()
-		if last != first {
-			text += "-" + last.String()
-		}
-		if first.Is6() && ports != "" {
-			text = "[" + text + "]"
-		}
-	}
-	if ports != "" {
-		text += ":" + ports
-	}
-	return text
-}
-
-// prefixText is the network of addresses that begins and ends there.
-func prefixText(first, last netip.Addr) string {
-	mask := first.AsSlice()
-	for i, b := range last.AsSlice() {
-		mask[i] = ^(mask[i] ^ b)
-	}
-	m, _ := netip.AddrFromSlice(mask)
-	return networkText(first, m)
-}
-
-// natFlags are the flags' words.
-func natFlags(flags uint32, before, between string) string {
-	var words []string
-	if flags&natRandom != 0 {
-		words = append(words, "random")
-	}
-	if flags&natFully != 0 {
-		words = append(words, map[bool]string{true: "fully-random", false: "random-fully"}[between == ","])
-	}
-	if flags&natPersistent != 0 {
-		words = append(words, "persistent")
-	}
-	if len(words) == 0 {
-		return ""
-	}
-	return before + strings.Join(words, between)
 }
 
 // readConnmark reads struct xt_connmark_tginfo1, and with a shift tginfo2: what connmark_tg_shift
 // (xt_connmark.c) does.
-func readConnmark(r raw, modeAt, shift int) (rules.Effect, bool) {
+func readConnmark(r raw, modeAt, shift int) (rules.Step, bool) {
 	mark, connectionMask, packetMask := r.u32(0), r.u32(4), r.u32(8)
 	masks := fmt.Sprintf(" --nfmask 0x%x --ctmask 0x%x", packetMask, connectionMask)
 	switch {
@@ -174,10 +94,7 @@ func readConnmark(r raw, modeAt, shift int) (rules.Effect, bool) {
 	}
 	switch r.u8(modeAt) { // XT_CONNMARK_...
 	case 0:
-		return rules.SetMark{
-			Connection: true, To: rules.Masked{Of: rules.ConnectionMark, Mask: word32(^connectionMask), Xor: word32(mark)},
-			Words: fmt.Sprintf("-j CONNMARK --set-xmark 0x%x/0x%x", mark, connectionMask),
-		}, shift == 0
+		return rules.SetMark{Connection: true, To: rules.Masked{Of: rules.ConnectionMark, Mask: word32(^connectionMask), Xor: word32(mark)}}, shift == 0
 	case 1:
 		return rules.SetMark{Connection: true, To: change(rules.ConnectionMark, connectionMask, rules.PacketMark, packetMask), Words: "-j CONNMARK --save-mark" + masks}, true
 	case 2:
