@@ -1,6 +1,12 @@
 package hostnat
 
-import "net/netip"
+import (
+	"encoding/binary"
+	"math/bits"
+	"net/netip"
+
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
+)
 
 // Select returns the address of a range, both ends included, that the kernel translates a
 // connection to (find_best_ips_proto, nf_nat_core.c): the same one for the same connection, and
@@ -10,18 +16,17 @@ func Select(first, last, from, to netip.Addr, zone uint16, persistent, dnat bool
 	if first == last || !last.IsValid() {
 		return first
 	}
-	source := words(from)
-	destination := words(to)
-	top := 0
+	destination, top := words(to), 0
 	if from.Is6() {
 		top = 3
 	}
 	initial := uint32(0)
 	if !persistent {
-		initial = native(destination[top]) ^ uint32(zone)
+		initial = bits.ReverseBytes32(destination[top]) ^ uint32(zone)
 	}
-	hashed := [4]uint32{native(source[0]), native(source[1]), native(source[2]), native(source[3])}
-	j := jhash2(hashed, initial)
+	var hashed [16]byte // union nf_inet_addr
+	copy(hashed[:], from.AsSlice())
+	j := rules.Hash(hashed[:], initial)
 	low, high := words(first), words(last)
 	var chosen [4]uint32
 	full := false
@@ -40,7 +45,7 @@ func Select(first, last, from, to netip.Addr, zone uint16, persistent, dnat bool
 			if dnat {
 				d = chosen[i]
 			}
-			j ^= native(d)
+			j ^= bits.ReverseBytes32(d)
 		}
 	}
 	return fromWords(chosen, top)
@@ -51,69 +56,20 @@ func Select(first, last, from, to netip.Addr, zone uint16, persistent, dnat bool
 func words(a netip.Addr) (w [4]uint32) {
 	b := a.AsSlice()
 	for i := range len(b) / 4 {
-		w[i] = uint32(b[4*i])<<24 | uint32(b[4*i+1])<<16 | uint32(b[4*i+2])<<8 | uint32(b[4*i+3])
+		w[i] = binary.BigEndian.Uint32(b[4*i:])
 	}
 	return w
 }
 
 func fromWords(w [4]uint32, top int) netip.Addr {
 	var b [16]byte
-	for i := range top + 1 {
-		b[4*i], b[4*i+1], b[4*i+2], b[4*i+3] = byte(w[i]>>24), byte(w[i]>>16), byte(w[i]>>8), byte(w[i])
+	for i, n := range w {
+		binary.BigEndian.PutUint32(b[4*i:], n)
 	}
 	if top == 0 {
 		return netip.AddrFrom4([4]byte(b[:4]))
 	}
 	return netip.AddrFrom16(b)
-}
-
-// native is a word as a little-endian machine reads it out of a packet.
-func native(w uint32) uint32 { return w>>24 | w>>8&0xff00 | w<<8&0xff0000 | w<<24 }
-
-// jhash2 is Jenkins' lookup3 of four words (include/linux/jhash.h).
-func jhash2(k [4]uint32, initial uint32) uint32 {
-	a := uint32(0xdeadbeef) + 4<<2 + initial
-	b, c := a, a
-	a += k[0]
-	b += k[1]
-	c += k[2]
-	rol := func(x uint32, n uint) uint32 { return x<<n | x>>(32-n) }
-	// __jhash_mix
-	a -= c
-	a ^= rol(c, 4)
-	c += b
-	b -= a
-	b ^= rol(a, 6)
-	a += c
-	c -= b
-	c ^= rol(b, 8)
-	b += a
-	a -= c
-	a ^= rol(c, 16)
-	c += b
-	b -= a
-	b ^= rol(a, 19)
-	a += c
-	c -= b
-	c ^= rol(b, 4)
-	b += a
-	a += k[3]
-	// __jhash_final
-	c ^= b
-	c -= rol(b, 14)
-	a ^= c
-	a -= rol(c, 11)
-	b ^= a
-	b -= rol(a, 25)
-	c ^= b
-	c -= rol(b, 16)
-	a ^= c
-	a -= rol(c, 4)
-	b ^= a
-	b -= rol(a, 14)
-	c ^= b
-	c -= rol(b, 24)
-	return c
 }
 
 // netmap replaces the network of an address by that of first to last, which is a prefix

@@ -130,3 +130,36 @@ func Network(a, mask netip.Addr) string {
 	}
 	return a.String() + "/" + mask.String()
 }
+
+// Hash is Jenkins' lookup3 (jhash in include/linux/jhash.h) on a little-endian machine. The kernel selects addresses
+// of translations by it, and nft has it as jhash.
+func Hash(k []byte, initial uint32) uint32 {
+	a := uint32(0xdeadbeef) + uint32(len(k)) + initial
+	b, c := a, a
+	add := func(k []byte) {
+		a += binary.LittleEndian.Uint32(k)
+		b += binary.LittleEndian.Uint32(k[4:])
+		c += binary.LittleEndian.Uint32(k[8:])
+	}
+	for ; len(k) > 12; k = k[12:] {
+		add(k)
+		for _, r := range [...]int{4, 6, 8, 16, 19, 4} { // __jhash_mix: the three change places
+			a -= c
+			a ^= bits.RotateLeft32(c, r)
+			c += b
+			a, b, c = b, c, a
+		}
+	}
+	if len(k) == 0 {
+		return c
+	}
+	var rest [12]byte
+	copy(rest[:], k)
+	add(rest[:])
+	for _, r := range [...]int{14, 11, 25, 16, 4, 14, 24} { // __jhash_final
+		c ^= b
+		c -= bits.RotateLeft32(b, r)
+		a, b, c = b, c, a
+	}
+	return b
+}

@@ -1,7 +1,6 @@
 package nftrules
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -303,7 +302,7 @@ func (h hash) Read(p rules.Packet) (rules.Bits, bool) {
 			data = append(data, make([]byte, (4-len(data)%4)%4)...)
 		}
 	}
-	return iptables.NetworkNumber(4, uint64(jhash(data, h.seed))*h.mod>>32+h.offset), true
+	return iptables.NetworkNumber(4, uint64(rules.Hash(data, h.seed))*h.mod>>32+h.offset), true
 }
 
 // hostOrder reports whether the kernel has the value as a number of the machine, which is little-endian.
@@ -329,60 +328,6 @@ func (c *compiler) jhash(e nftables.JHash) field {
 	f.facts, f.needs, f.never = factsOf(of), needsOf(of), neverOf(of)
 	f.Value = h
 	return f
-}
-
-// jhash is Jenkins' lookup3 (include/linux/jhash.h).
-func jhash(k []byte, initial uint32) uint32 {
-	a := uint32(0xdeadbeef) + uint32(len(k)) + initial
-	b, c := a, a
-	rol := func(x uint32, n uint) uint32 { return x<<n | x>>(32-n) }
-	for len(k) > 12 {
-		a += binary.LittleEndian.Uint32(k)
-		b += binary.LittleEndian.Uint32(k[4:])
-		c += binary.LittleEndian.Uint32(k[8:])
-		a -= c
-		a ^= rol(c, 4)
-		c += b
-		b -= a
-		b ^= rol(a, 6)
-		a += c
-		c -= b
-		c ^= rol(b, 8)
-		b += a
-		a -= c
-		a ^= rol(c, 16)
-		c += b
-		b -= a
-		b ^= rol(a, 19)
-		a += c
-		c -= b
-		c ^= rol(b, 4)
-		b += a
-		k = k[12:]
-	}
-	if len(k) == 0 {
-		return c
-	}
-	var rest [12]byte
-	copy(rest[:], k)
-	a += binary.LittleEndian.Uint32(rest[:])
-	b += binary.LittleEndian.Uint32(rest[4:])
-	c += binary.LittleEndian.Uint32(rest[8:])
-	c ^= b
-	c -= rol(b, 14)
-	a ^= c
-	a -= rol(c, 11)
-	b ^= a
-	b -= rol(a, 25)
-	c ^= b
-	c -= rol(b, 16)
-	a ^= c
-	a -= rol(c, 4)
-	b ^= a
-	b -= rol(a, 14)
-	c ^= b
-	c -= rol(b, 24)
-	return c
 }
 
 // operation is A op B, of values that are both not constant.
