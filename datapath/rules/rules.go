@@ -153,8 +153,14 @@ type SetMark struct {
 // Other is anything else: a log line, a counter, a module that is not known.
 type Other struct {
 	Harmless bool // neither changes nor ends the packet
-	Words    string
+	Words
 }
+
+// Words are the text of a step in any case; they may be empty.
+type Words string
+
+// Text describes the step.
+func (w Words) Text(bool) string { return string(w) }
 
 // String is the rule as iptables-save prints it, or as nft does behind its chain's name.
 func (r *Rule) String() string {
@@ -292,6 +298,3 @@ func (s SetMark) Text(native bool) string {
 	}
 	return mark + " set " + s.To.String()
 }
-
-// Text describes the step.
-func (o Other) Text(bool) string { return o.Words }

@@ -123,7 +123,7 @@ func (i In) Test(p Packet) Truth {
 // Module is a match of iptables' modules: all of its tests. It is a [Test].
 type Module struct {
 	Tests []Test
-	Words string // in iptables' words, with "-m"
+	Words // in iptables' words, with "-m"
 }
 
 // Test is the result for a packet.
@@ -140,10 +140,19 @@ func all(p Packet, tests []Test) Truth {
 	return result
 }
 
+// Not is true unless all of its tests are; it is a [Test].
+type Not struct {
+	Tests []Test
+	Words
+}
+
+// Test is the result for a packet.
+func (n Not) Test(p Packet) Truth { return all(p, n.Tests).NegatedIf(true) }
+
 // Fixed has the same result for every packet; it is a [Test].
 type Fixed struct {
 	Result Truth
-	Words  string
+	Words
 }
 
 // Test is the result for a packet.
@@ -154,6 +163,7 @@ func (f Fixed) Test(Packet) Truth { return f.Result }
 type Sender struct {
 	// None is the result for a packet that no program on this host sent.
 	None bool
+	Words
 }
 
 // Test is the result for a packet.
@@ -171,6 +181,7 @@ type AddrTypes struct {
 	In, Out bool // by the routes of that device only
 	Types   uint16
 	Negated bool
+	Words
 }
 
 // Types of addresses: 1 << RTN_...
@@ -448,24 +459,3 @@ func (i In) Text(bool) string {
 	}
 	return fmt.Sprintf("%s %s", i.Key, i.Set)
 }
-
-// Text describes the step.
-func (m Module) Text(bool) string { return m.Words }
-
-// Text describes the step.
-func (f Fixed) Text(bool) string { return f.Words }
-
-// Text describes the step.
-func (Sender) Text(bool) string { return "" }
-
-// Text describes the step.
-func (AddrTypes) Text(bool) string { return "" }
-
-// Not is true unless all of its tests are; it is a [Test].
-type Not struct{ Tests []Test }
-
-// Test is the result for a packet.
-func (n Not) Test(p Packet) Truth { return all(p, n.Tests).NegatedIf(true) }
-
-// Text describes the step.
-func (Not) Text(bool) string { return "" }

@@ -212,16 +212,12 @@ func (v Mapped) Size() int { return v.ByteSize }
 // Size returns the number of bytes.
 func (v Opaque) Size() int { return v.ByteSize }
 
-// Read returns the value.
 func (v Payload) Read(p Packet) (Bits, bool) { return p.Payload(v) }
 
-// Read returns the value.
 func (v Meta) Read(p Packet) (Bits, bool) { return p.Meta(v) }
 
-// Read returns the value.
 func (v Ct) Read(p Packet) (Bits, bool) { return p.Ct(v) }
 
-// Read returns the value.
 func (v AddrType) Read(p Packet) (Bits, bool) { return p.AddrType(v), true }
 
 // NFProto is NFPROTO_IPV4 or NFPROTO_IPV6.
@@ -232,7 +228,6 @@ func NFProto(is4 bool) byte {
 	return 10
 }
 
-// Read returns the value.
 func (v Const) Read(Packet) (b Bits, present bool) {
 	if len(v) > room {
 		return UnknownBits(room), true
@@ -241,14 +236,12 @@ func (v Const) Read(Packet) (b Bits, present bool) {
 	return b, true
 }
 
-// Read returns the value.
 func (v Masked) Read(p Packet) (Bits, bool) {
 	b, present := v.Of.Read(p)
 	b.Mask(v.Mask, v.Xor)
 	return b, present
 }
 
-// Read returns the value.
 func (v Xor) Read(p Packet) (Bits, bool) {
 	a, there := v.A.Read(p)
 	b, too := v.B.Read(p)
@@ -259,7 +252,6 @@ func (v Xor) Read(p Packet) (Bits, bool) {
 	return a, there && too
 }
 
-// Read returns the value.
 func (v Shifted) Read(p Packet) (Bits, bool) {
 	b, present := v.Of.Read(p)
 	data, unknown := b.Uint32(), ^binary.NativeEndian.Uint32(b.Known[:])
@@ -278,7 +270,6 @@ func shifted(n uint32, by int) uint32 {
 // littleEndian: the machine's numbers have their least byte first.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// Read returns the value.
 func (v Swapped) Read(p Packet) (Bits, bool) {
 	b, present := v.Of.Read(p)
 	if !littleEndian || v.Width < 2 {
@@ -294,7 +285,6 @@ func (v Swapped) Read(p Packet) (Bits, bool) {
 	return b, present
 }
 
-// Read returns the value.
 func (v Mapped) Read(p Packet) (Bits, bool) {
 	e, t := v.Set.Find(p, v.Key)
 	switch {
@@ -306,7 +296,6 @@ func (v Mapped) Read(p Packet) (Bits, bool) {
 	return Const(e.Value).Read(p)
 }
 
-// Read returns the value.
 func (v Opaque) Read(Packet) (Bits, bool) { return UnknownBits(v.ByteSize), true }
 
 // String is "ip saddr", if that is known to be the field, or as nft prints raw expressions.

@@ -48,7 +48,7 @@ func (t *translator) translate(r *nft.Rule) *rules.Rule {
 func (t *translator) add(s rules.Step) { t.steps = append(t.steps, s) }
 
 func (t *translator) unknown(words string) {
-	t.add(rules.Fixed{Result: rules.Unknown, Words: words + " …"})
+	t.add(rules.Fixed{Result: rules.Unknown, Words: rules.Words(words + " …")})
 }
 
 // expression takes one expression of the rule.
@@ -86,7 +86,7 @@ func (t *translator) expression(name string, a nft.Attributes) {
 	case "lookup":
 		t.lookup(a)
 	case "log":
-		t.add(rules.Other{Harmless: true, Words: t.logWords(a)})
+		t.add(rules.Other{Harmless: true, Words: rules.Words(t.logWords(a))})
 	case "masq":
 		t.nat(rules.Masquerade, a, unix.NFTA_MASQ_FLAGS, 0, 0, unix.NFTA_MASQ_REG_PROTO_MIN, unix.NFTA_MASQ_REG_PROTO_MAX)
 	case "redir":
@@ -141,7 +141,7 @@ func (t *translator) other(name string, a nft.Attributes) {
 	case load && !(name == "exthdr" && a.Has(nftaExthdrSreg)), tests[name]:
 		t.unknown(t.said(name, "-m "+name))
 	default:
-		t.effect(rules.Other{Words: name + " …"})
+		t.effect(rules.Other{Words: rules.Words(name + " …")})
 	}
 }
 
@@ -225,11 +225,11 @@ func (t *translator) meta(a nft.Attributes) {
 		case unix.NFT_META_MARK:
 			t.effect(rules.SetMark{To: t.registers.get(a.Uint32(unix.NFTA_META_SREG), 4)})
 		case unix.NFT_META_NFTRACE:
-			t.add(rules.Other{Harmless: true, Words: t.said("meta nftrace set 1", "-j TRACE")})
+			t.add(rules.Other{Harmless: true, Words: rules.Words(t.said("meta nftrace set 1", "-j TRACE"))})
 		case unix.NFT_META_PRIORITY, unix.NFT_META_SECMARK:
-			t.add(rules.Other{Harmless: true, Words: "meta " + name + " set …"})
+			t.add(rules.Other{Harmless: true, Words: rules.Words("meta " + name + " set …")})
 		default:
-			t.effect(rules.Other{Words: "meta " + name + " set …"})
+			t.effect(rules.Other{Words: rules.Words("meta " + name + " set …")})
 		}
 		return
 	}
@@ -252,7 +252,7 @@ func (t *translator) ct(a nft.Attributes) {
 		if key == unix.NFT_CT_MARK {
 			t.effect(rules.SetMark{Connection: true, To: t.registers.get(a.Uint32(unix.NFTA_CT_SREG), 4)})
 		} else {
-			t.add(rules.Other{Harmless: true, Words: "ct " + name + " set …"})
+			t.add(rules.Other{Harmless: true, Words: rules.Words("ct " + name + " set …")})
 		}
 		return
 	}
@@ -337,27 +337,18 @@ func (k *kernel) verdict(a nft.Attributes) (rules.Verdict, bool) {
 
 func (t *translator) cmp(a nft.Attributes) {
 	data := a.Nested(unix.NFTA_CMP_DATA).Get(unix.NFTA_DATA_VALUE)
-	r := rules.Exactly(data)
-	switch a.Uint32(unix.NFTA_CMP_OP) {
-	case unix.NFT_CMP_EQ:
-	case unix.NFT_CMP_NEQ:
-		t.compare(a.Uint32(unix.NFTA_CMP_SREG), r, true)
-		return
-	case unix.NFT_CMP_LTE:
+	r, op := rules.Exactly(data), a.Uint32(unix.NFTA_CMP_OP)
+	switch op {
+	case unix.NFT_CMP_EQ, unix.NFT_CMP_NEQ:
+	case unix.NFT_CMP_LTE, unix.NFT_CMP_GT: // not less or equal
 		r.First = make([]byte, len(data))
-	case unix.NFT_CMP_GTE:
+	case unix.NFT_CMP_GTE, unix.NFT_CMP_LT: // not greater or equal
 		r.Last = bytes.Repeat([]byte{0xff}, len(data))
-	case unix.NFT_CMP_LT: // not greater or equal
-		t.compare(a.Uint32(unix.NFTA_CMP_SREG), rules.Range{First: data, Last: bytes.Repeat([]byte{0xff}, len(data))}, true)
-		return
-	case unix.NFT_CMP_GT:
-		t.compare(a.Uint32(unix.NFTA_CMP_SREG), rules.Range{First: make([]byte, len(data)), Last: data}, true)
-		return
 	default:
 		t.unknown("cmp")
 		return
 	}
-	t.compare(a.Uint32(unix.NFTA_CMP_SREG), r, false)
+	t.compare(a.Uint32(unix.NFTA_CMP_SREG), r, op == unix.NFT_CMP_NEQ || op == unix.NFT_CMP_GT || op == unix.NFT_CMP_LT)
 }
 
 // between is for two comparisons that together are one with a range. false: they are not.

@@ -68,7 +68,7 @@ func legacyRule(f decision.Family, e xtables.Rule, sets setName, chains []*rules
 	case e.Verdict == xtables.Return:
 		v.Kind = rules.Return
 	default:
-		r.Steps = append(r.Steps, rules.Other{Words: fmt.Sprintf("-j verdict %d", e.Verdict)})
+		r.Steps = append(r.Steps, rules.Other{Words: rules.Words(fmt.Sprintf("-j verdict %d", e.Verdict))})
 		return r, nil
 	}
 	r.Steps = append(r.Steps, v)
@@ -102,7 +102,7 @@ func genericTests(f decision.Family, raw []byte) []rules.Step {
 		case length > 0:
 			steps = append(steps, compare(v, negated, rules.Exactly(name[:length])))
 		case negated: // not any
-			steps = append(steps, rules.Fixed{Words: "! " + option + " +"})
+			steps = append(steps, rules.Fixed{Words: rules.Words("! " + option + " +")})
 		}
 	}
 	device(0, rules.InDevice, "-i", inverted&inInverted != 0)
@@ -117,17 +117,16 @@ func genericTests(f decision.Family, raw []byte) []rules.Step {
 	switch {
 	case p == 0 || !counts: // every protocol, negated or not (ip_tables.c, ip_packet_match)
 	case p > 255:
-		steps = append(steps, rules.Fixed{Words: fmt.Sprintf("-p %d", p)})
+		steps = append(steps, rules.Fixed{Words: rules.Words(fmt.Sprintf("-p %d", p))})
 	default:
 		steps = append(steps, compare(rules.Protocol, inverted&protocolInverted != 0, rules.Exactly([]byte{uint8(p)})))
 	}
 	if f == decision.IPv4 && raw[82]&1 != 0 { // IPT_F_FRAG, which the first packet is not
-		negated := inverted&fragmentInverted != 0
-		words, result := "-f", rules.False
-		if negated {
-			words, result = "! -f", rules.True
+		f := rules.Fixed{Result: rules.False, Words: "-f"}
+		if inverted&fragmentInverted != 0 {
+			f = rules.Fixed{Result: rules.True, Words: "! -f"}
 		}
-		steps = append(steps, rules.Fixed{Result: result, Words: words})
+		steps = append(steps, f)
 	}
 	return steps
 }

@@ -27,7 +27,7 @@ func (o *options) add(test rules.Test, negated bool, option string, values ...st
 }
 
 func (o *options) module(name string) rules.Test {
-	return rules.Module{Tests: o.tests, Words: strings.Join(append([]string{"-m", name}, o.words...), " ")}
+	return rules.Module{Tests: o.tests, Words: rules.Words(strings.Join(append([]string{"-m", name}, o.words...), " "))}
 }
 
 // unknownTest is a test of something that is not known here; its option says what.
@@ -103,30 +103,18 @@ var addressTypes = []bitName{
 var matches = map[string][]layout[rules.Test]{
 	"comment": {{0, 1, func(r raw) (rules.Test, bool) {
 		text, _, _ := bytes.Cut(r.data[:min(256, len(r.data))], []byte{0})
-		return rules.Module{Words: "-m comment --comment " + rules.Quoted(string(text))}, true
+		return rules.Module{Words: rules.Words("-m comment --comment " + rules.Quoted(string(text)))}, true
 	}}},
 	"tcp":       {{0, 12, readTCP}},
 	"udp":       {{0, 9, readUDP}},
 	"sctp":      {{0, 292, readSCTP}},
 	"multiport": {{0, 32, readMultiport}, {1, 48, readMultiport}},
 	"iprange":   {{1, 65, readIPRange}},
-	"addrtype": {
-		{0, 12, func(r raw) (rules.Test, bool) { return readAddrtype(r, r.u32(4) != 0, r.u32(8) != 0, 0) }},
-		{1, 8, func(r raw) (rules.Test, bool) {
-			flags := r.u32(4) // XT_ADDRTYPE_...
-			return readAddrtype(r, flags&1 != 0, flags&2 != 0, flags)
-		}},
-	},
-	"mark": {{1, 9, func(r raw) (rules.Test, bool) { return readMark(r, "mark", rules.PacketMark), true }}},
-	"connmark": {{1, 9, func(r raw) (rules.Test, bool) {
-		return readMark(r, "connmark", rules.ConnectionMark), true
-	}}},
-	"conntrack": {
-		{1, 152, func(r raw) (rules.Test, bool) { return readConntrack(r, 1), true }},
-		{2, 154, func(r raw) (rules.Test, bool) { return readConntrack(r, 2), true }},
-		{3, 162, func(r raw) (rules.Test, bool) { return readConntrack(r, 3), true }},
-	},
-	"state": {{0, 4, func(r raw) (rules.Test, bool) { return readState(r.u32(0), false), true }}},
+	"addrtype":  {{0, 12, readAddrtype}, {1, 8, readAddrtype}},
+	"mark":      {{1, 9, func(r raw) (rules.Test, bool) { return readMark(r, rules.PacketMark), true }}},
+	"connmark":  {{1, 9, func(r raw) (rules.Test, bool) { return readMark(r, rules.ConnectionMark), true }}},
+	"conntrack": {{1, 152, readConntrack}, {2, 154, readConntrack}, {3, 162, readConntrack}},
+	"state":     {{0, 4, func(r raw) (rules.Test, bool) { return readState(r.u32(0), false), true }}},
 	"pkttype": {{0, 8, func(r raw) (rules.Test, bool) {
 		kind, negated := r.u32(0), r.u32(4) != 0
 		kinds := map[uint32]string{0: "unicast", 1: "broadcast", 2: "multicast"}
@@ -189,11 +177,10 @@ func readSCTP(r raw) (rules.Test, bool) {
 	return o.module("sctp"), true
 }
 
-// readMultiport reads struct xt_multiport and, of the size of revision 1, xt_multiport_v1: it has
-// flags for ports that are the first ones of ranges, and one for negation.
+// readMultiport reads struct xt_multiport and, of revision 1, xt_multiport_v1: it has flags for ports that are the first ones of ranges, and one for negation.
 func readMultiport(r raw) (rules.Test, bool) {
 	const maxPorts, flagsAt = 15, 32
-	side, count, newer := r.u8(0), int(r.u8(1)), len(r.data) >= 48
+	side, count, newer := r.u8(0), int(r.u8(1)), r.revision > 0
 	if side > 2 || count > maxPorts {
 		return nil, false
 	}
@@ -238,9 +225,14 @@ func readIPRange(r raw) (rules.Test, bool) {
 	return o.module("iprange"), true
 }
 
-func readAddrtype(r raw, sourceInverted, destinationInverted bool, flags uint32) (rules.Test, bool) {
-	const limitIn, limitOut = 4, 8
-	source, destination := r.u16(0), r.u16(2)
+// readAddrtype reads struct xt_addrtype_info and, of revision 1, xt_addrtype_info_v1, which has flags.
+func readAddrtype(r raw) (rules.Test, bool) {
+	const invertSource, invertDestination, limitIn, limitOut = 1, 2, 4, 8 // XT_ADDRTYPE_...
+	source, destination, flags := r.u16(0), r.u16(2), r.u32(4)
+	sourceInverted, destinationInverted := flags&invertSource != 0, flags&invertDestination != 0
+	if r.revision == 0 {
+		sourceInverted, destinationInverted, flags = r.u32(4) != 0, r.u32(8) != 0, 0
+	}
 	o := options{}
 	test := func(source bool, types uint16, negated bool) rules.Test {
 		return rules.AddrTypes{Source: source, In: flags&limitIn != 0, Out: flags&limitOut != 0, Types: types, Negated: negated}
@@ -261,18 +253,11 @@ func readAddrtype(r raw, sourceInverted, destinationInverted bool, flags uint32)
 }
 
 // readMark reads struct xt_mark_mtinfo1 and xt_connmark_mtinfo1.
-func readMark(r raw, module string, v rules.Value) rules.Test {
-	mark, mask, negated := r.u32(0), r.u32(4), r.u8(8) != 0
-	o := options{}
-	o.add(compare(rules.Masked{Of: v, Mask: word32(mask)}, negated, rules.Exactly(word32(mark))), negated, "--mark", maskedText(mark, mask))
-	return o.module(module)
-}
-
-func maskedText(value, mask uint32) string {
-	if mask == ^uint32(0) {
-		return fmt.Sprintf("0x%x", value)
+func readMark(r raw, v rules.Value) rules.Test {
+	if mask := r.u32(4); mask != ^uint32(0) {
+		v = rules.Masked{Of: v, Mask: word32(mask)}
 	}
-	return fmt.Sprintf("0x%x/0x%x", value, mask)
+	return compare(v, r.u8(8) != 0, rules.Exactly(word32(r.u32(0))))
 }
 
 var stateNames = []bitName{
@@ -299,97 +284,73 @@ func readState(states uint32, negated bool) rules.Test {
 	return o.module("state")
 }
 
-// Options of conntrack (xt_conntrack.h, XT_CONNTRACK_...).
-const (
-	ctState = 1 << iota
-	ctProtocol
-	ctOriginalSource
-	ctOriginalDestination
-	ctReplySource
-	ctReplyDestination
-	ctStatus
-	ctExpires
-	ctOriginalSourcePort
-	ctOriginalDestinationPort
-	ctReplySourcePort
-	ctReplyDestinationPort
-	ctDirection
-	ctStateAlias
-)
-
 // readConntrack reads struct xt_conntrack_mtinfo1 to 3. The second widens the masks; the third has
 // ranges of ports, in the order of the host.
-func readConntrack(r raw, revision uint8) rules.Test {
+func readConntrack(r raw) (rules.Test, bool) {
+	// XT_CONNTRACK_...; there are four bits each for addresses and ports.
+	const state, protocol, firstAddress, status, expires, firstPort, direction, stateAlias = 1, 2, 4, 64, 128, 256, 4096, 8192
 	flags, inverted := r.u16(146), r.u16(148)
-	states, status := uint32(r.u8(150)), uint32(0)
-	if revision == 1 {
-		status = uint32(r.u8(151))
-	} else {
-		states, status = uint32(r.u16(150)), uint32(r.u16(152))
+	states, statuses := uint32(r.u8(150)), uint32(r.u8(151))
+	if r.revision > 1 {
+		states, statuses = uint32(r.u16(150)), uint32(r.u16(152))
 	}
-	if flags == ctState|ctStateAlias { // "-m state" is kept as a conntrack match
-		return readState(states, inverted&ctState != 0)
+	if flags == state|stateAlias { // "-m state" is kept as a conntrack match
+		return readState(states, inverted&state != 0), true
 	}
 	o := options{}
 	given := func(bit uint16, option string, test func(negated bool) (rules.Test, string)) {
 		if flags&bit != 0 {
 			negated := inverted&bit != 0
 			t, text := test(negated)
-			o.add(t, negated, option, text)
+			o.add(t, negated, "--ct"+option, text)
 		}
 	}
-	network := func(bit uint16, option string, at int, key string, reply bool) {
-		given(bit, option, func(negated bool) (rules.Test, string) {
-			a, mask := r.addr(at), r.addr(at+16)
-			v := rules.ConnectionField(key, reply, a.BitLen()/8)
+	given(state, "state", func(negated bool) (rules.Test, string) {
+		return stateTest(states, negated), names(states, stateNames)
+	})
+	given(protocol, "proto", func(negated bool) (rules.Test, string) {
+		p := r.u16(136)
+		return compare(rules.Ct{Key: "protocol", ByteSize: 1}, negated, rules.Exactly([]byte{uint8(p)})), fmt.Sprint(p)
+	})
+	sides := []string{"origsrc", "origdst", "replsrc", "repldst"}
+	for i, side := range sides {
+		given(firstAddress<<i, side, func(negated bool) (rules.Test, string) {
+			a, mask := r.addr(32*i), r.addr(32*i+16)
+			v := rules.ConnectionField([]string{"saddr", "daddr"}[i%2], i >= 2, a.BitLen()/8)
 			text := strings.TrimSuffix(rules.Network(a, mask), fmt.Sprintf("/%d", a.BitLen()))
 			return compare(rules.Masked{Of: v, Mask: mask.AsSlice()}, negated, rules.Exactly(a.AsSlice())), text
 		})
 	}
-	port := func(bit uint16, option string, i int, key string, reply bool) {
-		given(bit, option, func(negated bool) (rules.Test, string) {
-			p := ports{binary.BigEndian.Uint16(r.data[138+2*i:]), binary.BigEndian.Uint16(r.data[138+2*i:])}
-			if revision == 3 {
-				p = ports{r.u16(138 + 2*i), r.u16(154 + 2*i)}
+	for i, side := range sides {
+		given(firstPort<<i, side+"port", func(negated bool) (rules.Test, string) {
+			at := 138 + 2*i
+			p := ports{binary.BigEndian.Uint16(r.data[at:]), binary.BigEndian.Uint16(r.data[at:])}
+			if r.revision == 3 {
+				p = ports{r.u16(at), r.u16(at + 16)}
 			}
-			return compare(rules.ConnectionField(key, reply, 2), negated, p.values()), p.text(":")
+			return compare(rules.ConnectionField([]string{"proto-src", "proto-dst"}[i%2], i >= 2, 2), negated, p.values()), p.text(":")
 		})
 	}
-	given(ctState, "--ctstate", func(negated bool) (rules.Test, string) {
-		return stateTest(states, negated), names(states, stateNames)
-	})
-	given(ctProtocol, "--ctproto", func(negated bool) (rules.Test, string) {
-		p := r.u16(136)
-		return compare(rules.Ct{Key: "protocol", ByteSize: 1}, negated, rules.Exactly([]byte{uint8(p)})), fmt.Sprint(p)
-	})
-	network(ctOriginalSource, "--ctorigsrc", 0, "saddr", false)
-	network(ctOriginalDestination, "--ctorigdst", 32, "daddr", false)
-	network(ctReplySource, "--ctreplsrc", 64, "saddr", true)
-	network(ctReplyDestination, "--ctrepldst", 96, "daddr", true)
-	port(ctOriginalSourcePort, "--ctorigsrcport", 0, "proto-src", false)
-	port(ctOriginalDestinationPort, "--ctorigdstport", 1, "proto-dst", false)
-	port(ctReplySourcePort, "--ctreplsrcport", 2, "proto-src", true)
-	port(ctReplyDestinationPort, "--ctrepldstport", 3, "proto-dst", true)
-	given(ctStatus, "--ctstatus", func(negated bool) (rules.Test, string) {
+	given(status, "status", func(negated bool) (rules.Test, string) {
 		bits := []bitName{{1, "EXPECTED"}, {2, "SEEN_REPLY"}, {4, "ASSURED"}, {8, "CONFIRMED"}}
-		return anyBit(rules.ConnectionStatus, status, negated), names(status, bits)
+		return anyBit(rules.ConnectionStatus, statuses, negated), names(statuses, bits)
 	})
-	given(ctExpires, "--ctexpire", func(bool) (rules.Test, string) {
+	given(expires, "expire", func(bool) (rules.Test, string) {
 		first, last := r.u32(128), r.u32(132)
 		if first == last {
 			return unknownTest, fmt.Sprint(first)
 		}
 		return unknownTest, fmt.Sprintf("%d:%d", first, last)
 	})
-	if flags&ctDirection != 0 {
+	if flags&direction != 0 {
 		// A negated direction is the opposite one.
-		direction, text := uint8(0), "ORIGINAL"
-		if inverted&ctDirection != 0 {
-			direction, text = 1, "REPLY"
+		side, text := uint8(0), "ORIGINAL"
+		if inverted&direction != 0 {
+			side, text = 1, "REPLY"
 		}
-		o.add(compare(rules.ConnectionDirection, false, rules.Exactly([]byte{direction})), false, "--ctdir", text)
+		o.add(compare(rules.ConnectionDirection, false, rules.Exactly([]byte{side})), false, "--ctdir", text)
 	}
-	return o.module("conntrack")
+	return o.module("conntrack"), true
 }
 
 // readOwner reads struct xt_owner_match_info. Without a program, an option is false unless it is

@@ -6,11 +6,13 @@ import (
 	"net"
 	"reflect"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/nft"
+	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
 )
 
@@ -106,6 +108,12 @@ func readNFTTables() ([]*Table, error) {
 		tables = append(tables, t.tables()...)
 	}
 	return tables, nil
+}
+
+// isOwn reports whether a table of nftables is nfqproxy's: one of its working tables, or the temporary one
+// that tests the kernel's features ([ruleset.Probe]).
+func isOwn(family uint8, name string) bool {
+	return (family == unix.NFPROTO_IPV4 || family == unix.NFPROTO_IPV6) && (name == ruleset.TableName || strings.HasPrefix(name, ruleset.TableName+"-"))
 }
 
 // nftTables lists the tables of all families, with their chains but without rules and

@@ -1,6 +1,8 @@
 package hostrules
 
 import (
+	"bytes"
+	"cmp"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -109,4 +111,95 @@ func chainNamed(chains []*rules.Chain, name string) *rules.Chain {
 		}
 	}
 	return nil
+}
+
+// collected is the elements of a set as the kernel returns them. Those with verdicts refer to
+// chains, which differ by family.
+type collected struct {
+	flags              uint32 // NFT_SET_...
+	keySize, valueSize int    // in bytes, each part of a concatenation filled up to registers
+	elements           []nft.Attributes
+}
+
+// What the unix package does not have (nf_tables.h).
+const (
+	nftaSetElemKeyEnd = 10 // NFTA_SET_ELEM_KEY_END
+	elementCatchall   = 2  // NFT_SET_ELEM_CATCHALL
+)
+
+func keyOf(e nft.Attributes) []byte {
+	return e.Nested(unix.NFTA_SET_ELEM_KEY).Get(unix.NFTA_DATA_VALUE)
+}
+
+func isEnd(e nft.Attributes) bool {
+	return e.Uint32(unix.NFTA_SET_ELEM_FLAGS)&unix.NFT_SET_ELEM_INTERVAL_END != 0
+}
+
+func isCatchall(e nft.Attributes) bool {
+	return e.Uint32(unix.NFTA_SET_ELEM_FLAGS)&elementCatchall != 0
+}
+
+// sort puts the elements, which come in the order of a hash table, in that of their keys, and an end
+// before a beginning. A resized hash table is walked twice in part: what came twice goes.
+func (c *collected) sort() {
+	slices.SortStableFunc(c.elements, func(a, b nft.Attributes) int {
+		begins := func(e nft.Attributes) int {
+			if isEnd(e) {
+				return 0
+			}
+			return 1
+		}
+		return cmp.Or(bytes.Compare(keyOf(a), keyOf(b)), cmp.Compare(begins(a), begins(b)))
+	})
+	c.elements = slices.CompactFunc(c.elements, func(a, b nft.Attributes) bool {
+		return bytes.Equal(keyOf(a), keyOf(b)) && isEnd(a) == isEnd(b) && isCatchall(a) == isCatchall(b)
+	})
+}
+
+// set puts the set together. Sets with intervals of one part (nft_set_rbtree.c) have beginnings and
+// ends.
+func (c *collected) set(name string, k *kernel) *rules.Set {
+	s := &rules.Set{Name: name, ValueSize: c.valueSize, Unreadable: c.flags&(unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0}
+	for i, a := range c.elements {
+		if isEnd(a) {
+			continue
+		}
+		key, data := keyOf(a), a.Nested(unix.NFTA_SET_ELEM_DATA)
+		e := rules.Element{Key: rules.Exactly(key), Value: data.Get(unix.NFTA_DATA_VALUE)}
+		if data.Has(unix.NFTA_DATA_VERDICT) {
+			v, ok := k.verdict(data.Nested(unix.NFTA_DATA_VERDICT))
+			e.Verdict, s.Unreadable = v, s.Unreadable || !ok
+		}
+		switch {
+		case isCatchall(a):
+			s.Any = &e
+			continue
+		case a.Has(nftaSetElemKeyEnd):
+			e.Key.Last = a.Nested(nftaSetElemKeyEnd).Get(unix.NFTA_DATA_VALUE)
+		case c.flags&unix.NFT_SET_INTERVAL != 0:
+			e.Key.Last = bytes.Repeat([]byte{0xff}, len(key))
+			if i+1 < len(c.elements) && !isCatchall(c.elements[i+1]) {
+				e.Key.Last = before(keyOf(c.elements[i+1]))
+			}
+		}
+		if len(key) == 0 || len(key) != len(e.Key.Last) || len(key) > c.keySize || bytes.Compare(key, e.Key.Last) > 0 && !a.Has(nftaSetElemKeyEnd) {
+			s.Unreadable = true
+			continue
+		}
+		s.Elements = append(s.Elements, e)
+	}
+	s.Sort()
+	return s
+}
+
+// before is the number before this one; of zero, the greatest.
+func before(n []byte) []byte {
+	n = slices.Clone(n)
+	for i := len(n) - 1; i >= 0; i-- {
+		n[i]--
+		if n[i] != 0xff {
+			break
+		}
+	}
+	return n
 }
