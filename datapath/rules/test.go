@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -267,10 +268,31 @@ func (c Compare) sole() (v Value, mask []byte, ok bool) {
 	return v, mask, true
 }
 
-var stateNames = []struct {
-	bit  uint32
-	name string
-}{{1, "invalid"}, {2, "established"}, {4, "related"}, {8, "new"}, {64, "untracked"}}
+// BitName is the name of some bits of a number.
+type BitName struct {
+	Bits uint32
+	Name string
+}
+
+// BitNames is "SYN,ACK": the names of bits, in the order of the list; "NONE" if there are none.
+func BitNames(bits uint32, list []BitName) string {
+	var names []string
+	for _, n := range list {
+		if bits&n.Bits == n.Bits {
+			names = append(names, n.Name)
+			bits &^= n.Bits
+		}
+	}
+	return cmp.Or(strings.Join(names, ","), "NONE")
+}
+
+var (
+	stateNames = []BitName{{1, "invalid"}, {2, "established"}, {4, "related"}, {8, "new"}, {64, "untracked"}}
+	tcpNames   = []BitName{{1, "FIN"}, {2, "SYN"}, {4, "RST"}, {8, "PSH"}, {16, "ACK"}, {32, "URG"}}
+)
+
+// TCPFlags is "SYN,ACK", as iptables prints flags.
+func TCPFlags(flags byte) string { return BitNames(uint32(flags), tcpNames) }
 
 // bitsSet is "ct state new,related": nft tests bits, and prints names.
 func (c Compare) bitsSet() (string, bool) {
@@ -278,17 +300,8 @@ func (c Compare) bitsSet() (string, bool) {
 	if !ok || len(c.Values) != 1 || !c.Negated || len(c.Ranges) != 1 || !allZero(c.Ranges[0].First) || len(m.Mask) != 4 {
 		return "", false
 	}
-	if ct, ok := m.Of.(Ct); !ok || ct.Key != "state" {
-		return "", false
-	}
-	var names []string
-	n := hexOf(m.Mask).(uint32)
-	for _, s := range stateNames {
-		if n&s.bit != 0 {
-			names = append(names, s.name)
-		}
-	}
-	return "ct state " + strings.Join(names, ","), true
+	ct, ok := m.Of.(Ct)
+	return "ct state " + BitNames(hexOf(m.Mask).(uint32), stateNames), ok && ct.Key == "state"
 }
 
 // options is the comparison in iptables' words, where it has generic ones.
@@ -341,20 +354,6 @@ func (c Compare) options() (string, bool) {
 		words = "-m " + module + " " + words
 	}
 	return words, true
-}
-
-// TCPFlags is "SYN,ACK", as iptables prints flags.
-func TCPFlags(flags byte) string {
-	var names []string
-	for i, name := range []string{"FIN", "SYN", "RST", "PSH", "ACK", "URG"} {
-		if flags&(1<<i) != 0 {
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 {
-		return "NONE"
-	}
-	return strings.Join(names, ",")
 }
 
 // prefixOf is "10.0.0.0/8" or "10.0.0.0/255.0.255.0", always with a length; bits is that of the

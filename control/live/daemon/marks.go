@@ -7,6 +7,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/live/hostmasq/hostrules"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
 // markRulesNamed is how many rules an event names; the log names markRulesLogged.
@@ -14,7 +15,7 @@ const markRulesNamed, markRulesLogged = 3, 20
 
 // checkMarks warns of rules of the host that use the same bits of marks.
 func (p *process) checkMarks(t *decision.Table) {
-	marks := hostrules.Marks{Packet: t.Node().Mark(), Connection: conntrack.DefaultMark | conntrack.CopyMark}
+	marks := rules.Marks{Packet: t.Node().Mark(), Connection: conntrack.DefaultMark | conntrack.CopyMark}
 	uses, err := hostrules.MarkUses(marks)
 	if err != nil {
 		p.log.Debug("cannot compare the marks of the host's rules with ours", "error", err)

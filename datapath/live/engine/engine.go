@@ -20,12 +20,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
 )
 
-// Marks are the packet and connection marks that are ours.
-type Marks struct {
-	Reject     uint32 // packet mark, compared as a whole: a rule refuses the packet
-	Connection uint32 // connection mark of our entries
-}
-
 // kernelRules is the static ruleset; see [ruleset.Ruleset].
 type kernelRules interface {
 	Follow(*decision.Table) error
@@ -361,7 +355,7 @@ func (e *Engine) leaveRules() error {
 
 // removeRules removes the rules except those that translated connections need.
 func (e *Engine) removeRules() error {
-	needed, err := e.flows.HasTranslated(defaultMarks.Connection)
+	needed, err := e.flows.HasTranslated(conntrack.DefaultMark)
 	if err != nil {
 		// Better a few rules too many than connections that break.
 		e.log.Warn("cannot read the connection table; leaving the rules that translate established connections (nfqproxy cleanup removes them)", "error", err)

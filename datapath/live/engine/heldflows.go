@@ -166,7 +166,7 @@ func (w *worker) release(h *heldFlow, d decision.Decision, hold *flow.Hold) (err
 	received := time.Now()
 	from := h.worker
 	w.number, w.queue, w.counters = from.number, from.queue, from.counters
-	w.marks, w.affinity, w.balancer, w.index, w.retries = from.marks, from.affinity, from.balancer, from.index, from.retries
+	w.affinity, w.balancer, w.index, w.retries = from.affinity, from.balancer, from.index, from.retries
 	if picked := &h.flow.Decision; w.balancer != nil && picked.Pick != d.Pick { // another endpoint was chosen by hand
 		w.balancer.Undo(picked)
 	}

@@ -83,9 +83,9 @@ const (
 	ReplaceWhenServed WhenServed = "replace" // take over, without a gap; the other process ends
 )
 
-// defaultMarks are a packet mark that no combination of other software's flags equals, and our bit
-// of the connection mark. The masquerade bit belongs to the node: see decision.Node.
-var defaultMarks = Marks{Reject: 0x6e667172, Connection: conntrack.DefaultMark}
+// rejectMark is the packet mark, compared as a whole, of packets that a rule refuses: no combination of other software's
+// flags equals it. The masquerade bit belongs to the node: see decision.Node.
+const rejectMark = 0x6e667172
 
 // Sizes of the queues. A waiting packet costs the kernel about a kilobyte.
 const (
@@ -196,7 +196,7 @@ func (e *Engine) installRules(table *decision.Table, native, served bool) error 
 	}
 	installed, err := install(ruleset.Spec{
 		FirstQueue: e.FirstQueue(), Queues: e.cfg.Queues, OnlyServices: e.cfg.OnlyServices, Refusals: e.cfg.SecondChance,
-		TCPLiberal: tcpLiberal(), RejectMark: defaultMarks.Reject, MasqueradeMark: table.Node().Mark(), ConnMark: defaultMarks.Connection, CopyMark: conntrack.CopyMark,
+		TCPLiberal: tcpLiberal(), RejectMark: rejectMark, MasqueradeMark: table.Node().Mark(), ConnMark: conntrack.DefaultMark, CopyMark: conntrack.CopyMark,
 		Alive:              heartbeat.alive,
 		LocalhostNodePorts: table.Node().LocalhostNodePorts,
 		SeenTimeout:        seenTimeout(), SeenSize: seenSize, Native: native,
@@ -289,7 +289,7 @@ func (e *Engine) openWorkersFrom(first, all uint16, host *hostnet.Host) error {
 		}
 		w := &worker{
 			number: first + i, index: int(i), noService: i >= e.cfg.Queues, queue: q, connections: c, counters: new(counters),
-			router: host.NewCache(), table: &e.table, affinity: e.bound, lease: &e.lease, marks: defaultMarks, sink: e.cfg.Sink,
+			router: host.NewCache(), table: &e.table, affinity: e.bound, lease: &e.lease, sink: e.cfg.Sink,
 			heldFlows: e.heldFlows, hostRules: e.cfg.HostRules.Translator(), balancer: e.cfg.Balancer, retries: e.retries, rand: shared,
 		}
 		if shared == nil {

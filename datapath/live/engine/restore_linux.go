@@ -23,7 +23,7 @@ func (e *Engine) restoreAffinity(table *decision.Table) error {
 	}
 	now := time.Now()
 	for _, six := range []bool{false, true} {
-		err := e.flows.Dump(conntrack.Filter{IPv6: six, Mark: defaultMarks.Connection}, func(s *conntrack.State) {
+		err := e.flows.Dump(conntrack.Filter{IPv6: six, Mark: conntrack.DefaultMark}, func(s *conntrack.State) {
 			began := s.Start
 			if began.IsZero() {
 				began = now

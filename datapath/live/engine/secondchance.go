@@ -116,7 +116,7 @@ func (w *worker) refused(p *packet.Packet) bool {
 // unanswered reports whether the entry is that of a flow of ours which has had no answer.
 func (w *worker) unanswered(s *conntrack.State) bool {
 	return s.Original.Protocol == packet.TCP && s.TCP == conntrack.TCPSynSent && s.Status&conntrack.StatusSeenReply == 0 &&
-		s.Mark&w.marks.Connection != 0
+		s.Mark&conntrack.DefaultMark != 0
 }
 
 // untried are the positions, in ServicePort.Usable of the decision's policy, of the endpoints at which

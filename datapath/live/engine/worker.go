@@ -83,7 +83,6 @@ type worker struct {
 	lease       *lease   // nil: it never expires
 	rand        decision.Rand
 	table       *atomic.Pointer[decision.Table]
-	marks       Marks
 	sink        FlowSink            // nil: flows are not reported
 	hostRules   hostmasq.Translator // the host's own nat rules
 	delay       time.Duration       // before each batch; see Config.BatchDelay
@@ -290,7 +289,7 @@ func (w *worker) decide(table *decision.Table, i int, holding bool) {
 	if d := &table.Node().Detector; d.Bridge != "" || d.InterfacePrefix != "" {
 		j.packet.InInterface, j.unnamed = w.router.InterfaceName(p.InInterface)
 	}
-	j.decision = decision.Decide(table, &j.packet, w.rand, w.affinity, w.picker())
+	j.decision = decision.Decide(table, &j.packet, w.rand, w.affinity, w.balancer)
 	j.state = jobDecided
 	w.tryAnother(table, j)
 	if holding && j.unnamed == nil && w.heldFlows.hold(w, table, i) {
@@ -307,7 +306,7 @@ func (w *worker) carryOut(table *decision.Table, i int) {
 	p, v, j := &w.packets[i], &w.verdicts[i], &w.jobs[i]
 	switch j.decision.Verdict {
 	case decision.Reject:
-		v.Mark = w.marks.Reject // a value, not a flag
+		v.Mark = rejectMark // a value, not a flag
 	case decision.Drop:
 		v.Drop = true
 	case decision.DNAT:
@@ -316,7 +315,7 @@ func (w *worker) carryOut(table *decision.Table, i int) {
 		if j.err = j.unnamed; j.err != nil {
 			return
 		}
-		e := conntrack.Entry{Tuple: flow.TupleOf(&j.packet), Mark: w.marks.Connection, Destination: j.decision.Endpoint()}
+		e := conntrack.Entry{Tuple: flow.TupleOf(&j.packet), Mark: conntrack.DefaultMark, Destination: j.decision.Endpoint()}
 		if j.decision.Mark != decision.NotMarked {
 			v.Mark |= table.Node().Mark()
 		}
@@ -379,14 +378,6 @@ func (w *worker) bind(n int) {
 			w.affinity.Bind(j.decision.ServicePort, j.decision.Endpoint(), j.packet.Source.Addr())
 		}
 	}
-}
-
-// picker is the Balancer for decisions; nil: there is none.
-func (w *worker) picker() decision.Balancer {
-	if w.balancer == nil {
-		return nil
-	}
-	return w.balancer
 }
 
 // settle reports to the Balancer which flows have connections. It comes before the verdicts:

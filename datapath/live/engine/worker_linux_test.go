@@ -126,7 +126,7 @@ func newHarness(t testing.TB) *harness {
 	current.Store(table)
 	h.worker = &worker{
 		number: 100, queue: h.queue, connections: h.kernel.Table(), router: fakeRouter{},
-		rand: rand.New(rand.NewPCG(1, 1)), table: &current, affinity: affinity.New(), marks: defaultMarks, sink: &h.records, counters: new(counters),
+		rand: rand.New(rand.NewPCG(1, 1)), table: &current, affinity: affinity.New(), sink: &h.records, counters: new(counters),
 	}
 	return h
 }
@@ -163,7 +163,7 @@ func TestWorkerVerdicts(t *testing.T) {
 	}
 	want := []nfqueue.Verdict{
 		{ID: 1, Mark: 0x10},
-		{ID: 2, Mark: defaultMarks.Reject}, // to be refused
+		{ID: 2, Mark: rejectMark}, // to be refused
 		{ID: 3, Mark: 0x10},
 		{ID: 4, Mark: 0x10},
 		{ID: 5, Mark: 0x4010}, // masqueraded

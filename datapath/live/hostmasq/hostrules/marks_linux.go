@@ -9,11 +9,6 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
-// Marks are bits of the packet mark and of the connection mark.
-type Marks struct {
-	Packet, Connection uint32
-}
-
 // MarkUse is a rule that sets or tests bits of a mark.
 type MarkUse struct {
 	Table string // "iptables (nft), IPv4, table mangle", "nftables table inet firewall"
@@ -28,7 +23,7 @@ func (u *MarkUse) String() string { return fmt.Sprintf("%s: %q: %s", u.Table, u.
 var markOwners = map[string]bool{"KUBE-MARK-MASQ": true, "KUBE-POSTROUTING": true, "KUBE-FORWARD": true, "NFQPROXY-FORWARD": true}
 
 // uses describes what the rule does to the bits; empty: it neither sets nor tests them.
-func (m Marks) uses(r *rules.Rule) string {
+func uses(m rules.Marks, r *rules.Rule) string {
 	if markOwners[r.Chain] {
 		return ""
 	}
@@ -57,7 +52,7 @@ const kubeProxyTable = "kube-proxy"
 // MarkUses finds the rules of other programs that set or test one of the bits, in all tables of
 // iptables' back ends and of nftables in the calling thread's network namespace. It leaves out the
 // rules of kube-proxy and nfqproxy, and those whose bits are not fixed. It needs CAP_NET_ADMIN.
-func MarkUses(m Marks) ([]MarkUse, error) {
+func MarkUses(m rules.Marks) ([]MarkUse, error) {
 	legacy, err1 := legacyMarkUses(m)
 	native, err2 := nftMarkUses(m)
 	if err := errors.Join(err1, err2); err != nil {
@@ -66,7 +61,7 @@ func MarkUses(m Marks) ([]MarkUse, error) {
 	return append(legacy, native...), nil
 }
 
-func legacyMarkUses(m Marks) (uses []MarkUse, err error) {
+func legacyMarkUses(m rules.Marks) (found []MarkUse, err error) {
 	for _, f := range families {
 		names, err := xtables.Names(f)
 		if err != nil {
@@ -84,17 +79,17 @@ func legacyMarkUses(m Marks) (uses []MarkUse, err error) {
 			}
 			for _, c := range chains {
 				for _, r := range c.Rules {
-					if why := m.uses(r); why != "" {
-						uses = append(uses, MarkUse{table, r.String(), why})
+					if why := uses(m, r); why != "" {
+						found = append(found, MarkUse{table, r.String(), why})
 					}
 				}
 			}
 		}
 	}
-	return uses, nil
+	return found, nil
 }
 
-func nftMarkUses(m Marks) (uses []MarkUse, err error) {
+func nftMarkUses(m rules.Marks) (found []MarkUse, err error) {
 	all, err := nftTables()
 	if err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
@@ -110,12 +105,12 @@ func nftMarkUses(m Marks) (uses []MarkUse, err error) {
 		tr.native = t.described() == "nftables table "+t.String()
 		for _, r := range t.rules {
 			made := tr.translate(r)
-			if why := m.uses(made); why != "" {
-				uses = append(uses, MarkUse{t.described(), made.String(), why})
+			if why := uses(m, made); why != "" {
+				found = append(found, MarkUse{t.described(), made.String(), why})
 			}
 		}
 	}
-	return uses, nil
+	return found, nil
 }
 
 // described names the table as one of iptables, if it may be one.

@@ -9,9 +9,10 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables"
 	"github.com/nfqproxy/nfqproxy/datapath/live/xtables/xtablestest"
 	"github.com/nfqproxy/nfqproxy/datapath/netns/netnstest"
+	"github.com/nfqproxy/nfqproxy/datapath/rules"
 )
 
-var ourMarks = Marks{Packet: 0x4000, Connection: 0x2000}
+var ourMarks = rules.Marks{Packet: 0x4000, Connection: 0x2000}
 
 // markRules are rules of iptables, and what they do to our bits.
 var markRules = []struct{ rule, why string }{

@@ -72,27 +72,7 @@ func (o *options) ports(source, destination ports, sourceNegated, destinationNeg
 	}
 }
 
-// names writes the names of bits, in the order of the list.
-func names(bits uint32, list []bitName) string {
-	var out []string
-	for _, n := range list {
-		if bits&n.bit == n.bit && n.bit != 0 {
-			out = append(out, n.name)
-			bits &^= n.bit
-		}
-	}
-	if len(out) == 0 {
-		return "NONE"
-	}
-	return strings.Join(out, ",")
-}
-
-type bitName struct {
-	bit  uint32
-	name string
-}
-
-var addressTypes = []bitName{
+var addressTypes = []rules.BitName{
 	{1, "UNSPEC"}, {2, "UNICAST"}, {4, "LOCAL"}, {8, "BROADCAST"}, {16, "ANYCAST"}, {32, "MULTICAST"}, {64, "BLACKHOLE"},
 	{128, "UNREACHABLE"}, {256, "PROHIBIT"}, {512, "THROW"}, {1024, "NAT"}, {2048, "XRESOLVE"},
 }
@@ -177,7 +157,8 @@ func readSCTP(r raw) (rules.Test, bool) {
 	return o.module("sctp"), true
 }
 
-// readMultiport reads struct xt_multiport and, of revision 1, xt_multiport_v1: it has flags for ports that are the first ones of ranges, and one for negation.
+// readMultiport reads struct xt_multiport and, of revision 1, xt_multiport_v1: it has flags for ports that are
+// the first ones of ranges, and one for negation.
 func readMultiport(r raw) (rules.Test, bool) {
 	const maxPorts, flagsAt = 15, 32
 	side, count, newer := r.u8(0), int(r.u8(1)), r.revision > 0
@@ -238,10 +219,10 @@ func readAddrtype(r raw) (rules.Test, bool) {
 		return rules.AddrTypes{Source: source, In: flags&limitIn != 0, Out: flags&limitOut != 0, Types: types, Negated: negated}
 	}
 	if source != 0 {
-		o.add(test(true, source, sourceInverted), sourceInverted, "--src-type", names(uint32(source), addressTypes))
+		o.add(test(true, source, sourceInverted), sourceInverted, "--src-type", rules.BitNames(uint32(source), addressTypes))
 	}
 	if destination != 0 {
-		o.add(test(false, destination, destinationInverted), destinationInverted, "--dst-type", names(uint32(destination), addressTypes))
+		o.add(test(false, destination, destinationInverted), destinationInverted, "--dst-type", rules.BitNames(uint32(destination), addressTypes))
 	}
 	if flags&limitIn != 0 {
 		o.add(nil, false, "--limit-iface-in")
@@ -260,7 +241,7 @@ func readMark(r raw, v rules.Value) rules.Test {
 	return compare(v, r.u8(8) != 0, rules.Exactly(word32(r.u32(0))))
 }
 
-var stateNames = []bitName{
+var stateNames = []rules.BitName{
 	{1, "INVALID"}, {8, "NEW"}, {4, "RELATED"}, {2, "ESTABLISHED"}, {256, "UNTRACKED"}, {64, "SNAT"}, {128, "DNAT"},
 }
 
@@ -280,7 +261,7 @@ func stateTest(states uint32, negated bool) rules.Test {
 
 func readState(states uint32, negated bool) rules.Test {
 	o := options{}
-	o.add(stateTest(states, negated), negated, "--state", names(states, stateNames))
+	o.add(stateTest(states, negated), negated, "--state", rules.BitNames(states, stateNames))
 	return o.module("state")
 }
 
@@ -306,7 +287,7 @@ func readConntrack(r raw) (rules.Test, bool) {
 		}
 	}
 	given(state, "state", func(negated bool) (rules.Test, string) {
-		return stateTest(states, negated), names(states, stateNames)
+		return stateTest(states, negated), rules.BitNames(states, stateNames)
 	})
 	given(protocol, "proto", func(negated bool) (rules.Test, string) {
 		p := r.u16(136)
@@ -332,8 +313,8 @@ func readConntrack(r raw) (rules.Test, bool) {
 		})
 	}
 	given(status, "status", func(negated bool) (rules.Test, string) {
-		bits := []bitName{{1, "EXPECTED"}, {2, "SEEN_REPLY"}, {4, "ASSURED"}, {8, "CONFIRMED"}}
-		return anyBit(rules.ConnectionStatus, statuses, negated), names(statuses, bits)
+		bits := []rules.BitName{{1, "EXPECTED"}, {2, "SEEN_REPLY"}, {4, "ASSURED"}, {8, "CONFIRMED"}}
+		return anyBit(rules.ConnectionStatus, statuses, negated), rules.BitNames(statuses, bits)
 	})
 	given(expires, "expire", func(bool) (rules.Test, string) {
 		first, last := r.u32(128), r.u32(132)
