@@ -268,31 +268,21 @@ func (c Compare) sole() (v Value, mask []byte, ok bool) {
 	return v, mask, true
 }
 
-// BitName is the name of some bits of a number.
-type BitName struct {
-	Bits uint32
-	Name string
-}
-
-// BitNames is "SYN,ACK": the names of bits, in the order of the list; "NONE" if there are none.
-func BitNames(bits uint32, list []BitName) string {
-	var names []string
-	for _, n := range list {
-		if bits&n.Bits == n.Bits {
-			names = append(names, n.Name)
-			bits &^= n.Bits
+// BitNames is "SYN,ACK": the names of bits from the lowest one on, as far as they have names; "NONE" if there are none.
+func BitNames(bits uint32, names ...string) string {
+	var list []string
+	for i, name := range names {
+		if bits&(1<<i) != 0 && name != "" {
+			list = append(list, name)
 		}
 	}
-	return cmp.Or(strings.Join(names, ","), "NONE")
+	return cmp.Or(strings.Join(list, ","), "NONE")
 }
 
-var (
-	stateNames = []BitName{{1, "invalid"}, {2, "established"}, {4, "related"}, {8, "new"}, {64, "untracked"}}
-	tcpNames   = []BitName{{1, "FIN"}, {2, "SYN"}, {4, "RST"}, {8, "PSH"}, {16, "ACK"}, {32, "URG"}}
-)
-
 // TCPFlags is "SYN,ACK", as iptables prints flags.
-func TCPFlags(flags byte) string { return BitNames(uint32(flags), tcpNames) }
+func TCPFlags(flags byte) string {
+	return BitNames(uint32(flags), "FIN", "SYN", "RST", "PSH", "ACK", "URG")
+}
 
 // bitsSet is "ct state new,related": nft tests bits, and prints names.
 func (c Compare) bitsSet() (string, bool) {
@@ -301,7 +291,8 @@ func (c Compare) bitsSet() (string, bool) {
 		return "", false
 	}
 	ct, ok := m.Of.(Ct)
-	return "ct state " + BitNames(hexOf(m.Mask).(uint32), stateNames), ok && ct.Key == "state"
+	names := BitNames(hexOf(m.Mask).(uint32), "invalid", "established", "related", "new", "", "", "untracked")
+	return "ct state " + names, ok && ct.Key == "state"
 }
 
 // options is the comparison in iptables' words, where it has generic ones.

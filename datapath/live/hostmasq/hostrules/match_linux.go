@@ -72,9 +72,9 @@ func (o *options) ports(source, destination ports, sourceNegated, destinationNeg
 	}
 }
 
-var addressTypes = []rules.BitName{
-	{1, "UNSPEC"}, {2, "UNICAST"}, {4, "LOCAL"}, {8, "BROADCAST"}, {16, "ANYCAST"}, {32, "MULTICAST"}, {64, "BLACKHOLE"},
-	{128, "UNREACHABLE"}, {256, "PROHIBIT"}, {512, "THROW"}, {1024, "NAT"}, {2048, "XRESOLVE"},
+// addressTypes are RTN_... (rtnetlink.h).
+var addressTypes = []string{
+	"UNSPEC", "UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST", "BLACKHOLE", "UNREACHABLE", "PROHIBIT", "THROW", "NAT", "XRESOLVE",
 }
 
 // matches are the modules whose options are known. A packet that is translated has begun a
@@ -219,10 +219,10 @@ func readAddrtype(r raw) (rules.Test, bool) {
 		return rules.AddrTypes{Source: source, In: flags&limitIn != 0, Out: flags&limitOut != 0, Types: types, Negated: negated}
 	}
 	if source != 0 {
-		o.add(test(true, source, sourceInverted), sourceInverted, "--src-type", rules.BitNames(uint32(source), addressTypes))
+		o.add(test(true, source, sourceInverted), sourceInverted, "--src-type", rules.BitNames(uint32(source), addressTypes...))
 	}
 	if destination != 0 {
-		o.add(test(false, destination, destinationInverted), destinationInverted, "--dst-type", rules.BitNames(uint32(destination), addressTypes))
+		o.add(test(false, destination, destinationInverted), destinationInverted, "--dst-type", rules.BitNames(uint32(destination), addressTypes...))
 	}
 	if flags&limitIn != 0 {
 		o.add(nil, false, "--limit-iface-in")
@@ -241,8 +241,13 @@ func readMark(r raw, v rules.Value) rules.Test {
 	return compare(v, r.u8(8) != 0, rules.Exactly(word32(r.u32(0))))
 }
 
-var stateNames = []rules.BitName{
-	{1, "INVALID"}, {8, "NEW"}, {4, "RELATED"}, {2, "ESTABLISHED"}, {256, "UNTRACKED"}, {64, "SNAT"}, {128, "DNAT"},
+// stateNames names states (XT_CONNTRACK_STATE_...) in the order of iptables-save.
+func stateNames(states uint32) string {
+	var ordered uint32
+	for i, bit := range []int{0, 3, 2, 1, 8, 6, 7} {
+		ordered |= states >> bit & 1 << i
+	}
+	return rules.BitNames(ordered, "INVALID", "NEW", "RELATED", "ESTABLISHED", "UNTRACKED", "SNAT", "DNAT")
 }
 
 // stateTest tests whether the packet has one of the states.
@@ -261,7 +266,7 @@ func stateTest(states uint32, negated bool) rules.Test {
 
 func readState(states uint32, negated bool) rules.Test {
 	o := options{}
-	o.add(stateTest(states, negated), negated, "--state", rules.BitNames(states, stateNames))
+	o.add(stateTest(states, negated), negated, "--state", stateNames(states))
 	return o.module("state")
 }
 
@@ -287,7 +292,7 @@ func readConntrack(r raw) (rules.Test, bool) {
 		}
 	}
 	given(state, "state", func(negated bool) (rules.Test, string) {
-		return stateTest(states, negated), rules.BitNames(states, stateNames)
+		return stateTest(states, negated), stateNames(states)
 	})
 	given(protocol, "proto", func(negated bool) (rules.Test, string) {
 		p := r.u16(136)
@@ -313,8 +318,7 @@ func readConntrack(r raw) (rules.Test, bool) {
 		})
 	}
 	given(status, "status", func(negated bool) (rules.Test, string) {
-		bits := []rules.BitName{{1, "EXPECTED"}, {2, "SEEN_REPLY"}, {4, "ASSURED"}, {8, "CONFIRMED"}}
-		return anyBit(rules.ConnectionStatus, statuses, negated), rules.BitNames(statuses, bits)
+		return anyBit(rules.ConnectionStatus, statuses, negated), rules.BitNames(statuses, "EXPECTED", "SEEN_REPLY", "ASSURED", "CONFIRMED")
 	})
 	given(expires, "expire", func(bool) (rules.Test, string) {
 		first, last := r.u32(128), r.u32(132)
