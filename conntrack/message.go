@@ -91,13 +91,11 @@ const createTimeout = 30
 // appendCreate writes IPCTNL_MSG_CT_NEW for the entry, without NLM_F_ACK: the kernel replies only
 // if it refuses.
 func appendCreate(b []byte, seq uint32, e *Entry) []byte {
-	b, start := beginMessage(b, msgCTNew, flagRequest|flagCreate|flagExcl, seq, e.Tuple)
-	b = appendTuple(b, ctaTupleOrig, e.Tuple)
+	b, start := beginEntry(b, msgCTNew, flagCreate|flagExcl, seq, ctaTupleOrig, e.Tuple, e.Zone)
 	// The plain inverse: the kernel works out the translated one itself.
 	b = appendTuple(b, ctaTupleReply, e.Tuple.Inverse())
 	b = appendUint32(b, ctaTimeout, createTimeout)
 	b = appendUint32(b, ctaMark, e.Mark)
-	b = appendZone(b, e.Zone)
 	if e.Destination.IsValid() {
 		b = appendNAT(b, ctaNATDst, e.Destination.Addr(), [2]uint16{e.Destination.Port(), e.Destination.Port()})
 	}
@@ -109,45 +107,34 @@ func appendCreate(b []byte, seq uint32, e *Entry) []byte {
 
 // appendExtend writes IPCTNL_MSG_CT_NEW that extends the timeout of an existing entry.
 func appendExtend(b []byte, seq uint32, t Tuple, zone uint16) []byte {
-	b, start := beginMessage(b, msgCTNew, flagRequest, seq, t)
-	b = appendTuple(b, ctaTupleOrig, t)
-	b = appendUint32(b, ctaTimeout, createTimeout)
-	b = appendZone(b, zone)
-	return endMessage(b, start)
+	b, start := beginEntry(b, msgCTNew, 0, seq, ctaTupleOrig, t, zone)
+	return endMessage(appendUint32(b, ctaTimeout, createTimeout), start)
 }
 
 // appendGet writes IPCTNL_MSG_CT_GET for the entry that has the tuple in either direction.
 func appendGet(b []byte, seq uint32, t Tuple, zone uint16) []byte {
-	b, start := beginMessage(b, msgCTGet, flagRequest, seq, t)
-	b = appendTuple(b, ctaTupleOrig, t)
-	b = appendZone(b, zone)
+	b, start := beginEntry(b, msgCTGet, 0, seq, ctaTupleOrig, t, zone)
 	return endMessage(b, start)
 }
 
 // appendDelete writes IPCTNL_MSG_CT_DELETE for the entry that has the tuple and
 // the id.
 func appendDelete(b []byte, seq uint32, t Tuple, zone uint16, id uint32) []byte {
-	b, start := beginMessage(b, msgCTDelete, flagRequest, seq, t)
-	b = appendTuple(b, ctaTupleOrig, t)
-	b = appendZone(b, zone)
-	b = appendUint32(b, ctaID, id)
-	return endMessage(b, start)
+	b, start := beginEntry(b, msgCTDelete, 0, seq, ctaTupleOrig, t, zone)
+	return endMessage(appendUint32(b, ctaID, id), start)
 }
 
 // appendDeleteByReply writes IPCTNL_MSG_CT_DELETE for the entry that has the reply tuple and the
 // ID of the state. As the ID stands for the original tuple (see [State]), the entry is identified
 // by both tuples, and so by its translation.
 func appendDeleteByReply(b []byte, seq uint32, s *State) []byte {
-	b, start := beginMessage(b, msgCTDelete, flagRequest, seq, s.Reply)
-	b = appendTuple(b, ctaTupleReply, s.Reply)
-	b = appendZone(b, s.Zone)
-	b = appendUint32(b, ctaID, s.ID)
-	return endMessage(b, start)
+	b, start := beginEntry(b, msgCTDelete, 0, seq, ctaTupleReply, s.Reply, s.Zone)
+	return endMessage(appendUint32(b, ctaID, s.ID), start)
 }
 
 // appendDump writes IPCTNL_MSG_CT_GET for all entries that pass the filter.
 func appendDump(b []byte, seq uint32, f Filter) []byte {
-	b, start := beginMessageOf(b, msgCTGet, flagRequest|flagDump, seq, f.family())
+	b, start := beginMessage(b, msgCTGet, flagDump, seq, f.family())
 	if f.Mark != 0 {
 		b = appendUint32(b, ctaMark, f.Mark)
 		b = appendUint32(b, ctaMarkMask, f.Mark)
@@ -168,25 +155,30 @@ func appendDump(b []byte, seq uint32, f Filter) []byte {
 // appendGetStats writes IPCTNL_MSG_CT_GET_STATS, which returns the number of entries and their
 // limit.
 func appendGetStats(b []byte, seq uint32) []byte {
-	b, start := beginMessageOf(b, msgCTGetStats, flagRequest, seq, 0)
+	b, start := beginMessage(b, msgCTGetStats, 0, seq, 0)
 	return endMessage(b, start)
 }
 
-// beginMessage writes both headers, all but the length.
-func beginMessage(b []byte, typ, flags uint16, seq uint32, t Tuple) ([]byte, message) {
+// beginEntry begins a message about the entry that has a tuple, in the direction ctaTuple..., in a zone.
+func beginEntry(b []byte, typ, flags uint16, seq uint32, direction uint16, t Tuple, zone uint16) ([]byte, message) {
 	family := byte(afInet)
 	if !t.Source.Addr().Unmap().Is4() {
 		family = afInet6
 	}
-	return beginMessageOf(b, typ, flags, seq, family)
+	b, start := beginMessage(b, typ, flags, seq, family)
+	b = appendTuple(b, direction, t)
+	if zone != 0 { // else the kernel's default, and older kernels may know no zones
+		b = appendUint16(b, ctaZone, zone)
+	}
+	return b, start
 }
 
-// beginMessageOf is beginMessage for an address family.
-func beginMessageOf(b []byte, typ, flags uint16, seq uint32, family byte) ([]byte, message) {
+// beginMessage writes both headers, all but the length.
+func beginMessage(b []byte, typ, flags uint16, seq uint32, family byte) ([]byte, message) {
 	start := message(len(b))
 	b = binary.NativeEndian.AppendUint32(b, 0)
 	b = binary.NativeEndian.AppendUint16(b, typ)
-	b = binary.NativeEndian.AppendUint16(b, flags)
+	b = binary.NativeEndian.AppendUint16(b, flags|flagRequest)
 	b = binary.NativeEndian.AppendUint32(b, seq)
 	b = binary.NativeEndian.AppendUint32(b, 0) // port id: the kernel fills it in
 	return append(b, family, 0, 0, 0), start   // struct nfgenmsg
@@ -279,11 +271,4 @@ func appendNAT(b []byte, typ uint16, a netip.Addr, ports [2]uint16) []byte {
 		b = endAttr(b, proto)
 	}
 	return endAttr(b, nat)
-}
-
-func appendZone(b []byte, zone uint16) []byte {
-	if zone == 0 {
-		return b // the kernel's default, and older kernels may know no zones
-	}
-	return appendUint16(b, ctaZone, zone)
 }

@@ -68,13 +68,10 @@ type Verdict struct {
 
 var errShort = errors.New("nfqueue: truncated message from the kernel")
 
-// answer is the kernel's reply to a message.
-type answer struct {
-	errno syscall.Errno // 0: success
-}
+// answer is the kernel's reply to a message, as an error that parse can return; 0: success.
+type answer syscall.Errno
 
-// Error makes an answer an error that parse can return.
-func (a answer) Error() string { return "nfqueue: the kernel answers: " + a.errno.Error() }
+func (a answer) Error() string { return "nfqueue: the kernel answers: " + syscall.Errno(a).Error() }
 
 // parse reads one netlink datagram: a packet. The error is an answer if it is one.
 func parse(b []byte) (p Packet, err error) {
@@ -84,7 +81,7 @@ func parse(b []byte) (p Packet, err error) {
 	n := int(binary.NativeEndian.Uint32(b))
 	switch binary.NativeEndian.Uint16(b[4:]) {
 	case nlmsgError:
-		return p, answer{syscall.Errno(-int32(binary.NativeEndian.Uint32(b[nlmsgHdrLen:])))}
+		return p, answer(-int32(binary.NativeEndian.Uint32(b[nlmsgHdrLen:])))
 	case msgPacket:
 	default:
 		return p, errors.New("nfqueue: unexpected type of message from the kernel")

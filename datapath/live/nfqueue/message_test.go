@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -97,7 +96,7 @@ func TestParseArrived(t *testing.T) {
 func TestParseRefusal(t *testing.T) {
 	skipBigEndian(t)
 	_, err := parse(fromHex(t, "24000000 0200 0000 00000000 00000000", "feffffff", "2c000000 0103 0100 07000000 00000000"))
-	if !errors.Is(err, answer{syscall.ENOENT}) {
+	if !errors.Is(err, answer(syscall.ENOENT)) {
 		t.Errorf("error %v; want the answer ENOENT", err)
 	}
 }
@@ -128,22 +127,6 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("payload of %d bytes in %d", len(p.Payload), len(b))
 		}
 	})
-}
-
-func TestReadCounters(t *testing.T) {
-	const file = `  100   4711     3 2   192     5     6       77  1
-  101 4294843840     0 2   192     0     0        0  1
-`
-	c, err := readCounters(strings.NewReader(file), 100)
-	if want := (Counters{PortID: 4711, Waiting: 3, Dropped: 5, UserDropped: 6, Sequence: 77}); err != nil || c != want {
-		t.Errorf("got %+v, error %v; want %+v", c, err, want)
-	}
-	if _, err := readCounters(strings.NewReader(file), 102); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("unbound queue: error %v", err)
-	}
-	if _, err := readCounters(strings.NewReader("what is this\n"), 1); err == nil {
-		t.Error("nonsense is no error")
-	}
 }
 
 func BenchmarkParse(b *testing.B) {

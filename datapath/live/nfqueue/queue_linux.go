@@ -1,6 +1,7 @@
 package nfqueue
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -240,4 +241,82 @@ func (q *Queue) Close() error {
 	// The reply wakes Receive.
 	probe := appendProbe(nil, q.number)
 	return errors.Join(q.socket.CloseWaiting(func() error { return q.socket.Write(probe) }), q.proc.Close())
+}
+
+// busyPoll decides how long to poll for packets before sleeping.
+type busyPoll struct {
+	max   time.Duration
+	quick bool // the last wait was no longer than max
+	since time.Time
+}
+
+// begin begins a wait.
+func (b *busyPoll) begin(now time.Time) { b.since = now }
+
+// on reports whether to poll again. If the previous packet took long to arrive, the next one is
+// expected to take long, too: so after a burst at most max is wasted.
+func (b *busyPoll) on(now time.Time) bool { return b.quick && now.Sub(b.since) < b.max }
+
+// end ends a wait, with a packet.
+func (b *busyPoll) end(now time.Time) { b.quick = now.Sub(b.since) <= b.max }
+
+// Counters are the kernel's counters of a queue (/proc/net/netfilter/nfnetlink_queue).
+type Counters struct {
+	PortID      uint32 // the netlink port that is bound to it, usually a process id
+	Waiting     uint64 // packets in the queue now
+	Dropped     uint64 // packets that did not fit into the queue
+	UserDropped uint64 // packets that did not fit into the socket's buffer
+	Sequence    uint64 // packets that entered the queue since it was bound
+	// Refused counts verdicts that the kernel refused because it had flushed the packet meanwhile.
+	// Only [Queue.Counters] sets it, once a later packet was received.
+	Refused uint64
+}
+
+const countersFile = "/proc/thread-self/net/netfilter/nfnetlink_queue"
+
+// ReadCounters reads the counters of a queue in the calling thread's network namespace. If no
+// program is bound to it, the error is [os.ErrNotExist].
+func ReadCounters(queue uint16) (Counters, error) {
+	f, err := os.Open(countersFile)
+	if err != nil {
+		return Counters{}, fmt.Errorf("queue counters: %w", err)
+	}
+	defer f.Close()
+	return readCounters(f, queue)
+}
+
+func readCounters(r io.Reader, queue uint16) (Counters, error) {
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		var number, copyMode, copyRange uint64
+		var c Counters
+		if _, err := fmt.Sscan(lines.Text(), &number, &c.PortID, &c.Waiting, &copyMode, &copyRange, &c.Dropped, &c.UserDropped, &c.Sequence); err != nil {
+			return c, fmt.Errorf("queue counters: line %q: %w", lines.Text(), err)
+		}
+		if number == uint64(queue) {
+			return c, nil
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return Counters{}, fmt.Errorf("queue counters: %w", err)
+	}
+	return Counters{}, fmt.Errorf("queue %d: %w", queue, os.ErrNotExist)
+}
+
+// StampPackets makes the kernel stamp packets with their arrival time (see [Packet]) until it is
+// closed. The kernel stamps all packets of the machine as long as any socket requests it: that
+// costs one read of the clock per packet. It takes effect after a short delay
+// (net_enable_timestamp in net/core/dev.c leaves it to a worker).
+func StampPackets() (io.Closer, error) {
+	// Any socket works, also one that receives nothing, but not one of the family unix
+	// (sock_needs_netstamp in net/core/sock.c).
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open a socket to have packets stamped: %w", os.NewSyscallError("socket", err))
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMP, 1); err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("have packets stamped with the time of their arrival: %w", os.NewSyscallError("setsockopt SO_TIMESTAMP", err))
+	}
+	return os.NewFile(uintptr(fd), "socket with SO_TIMESTAMP"), nil
 }

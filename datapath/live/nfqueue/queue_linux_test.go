@@ -1,6 +1,9 @@
 package nfqueue
 
 import (
+	"errors"
+	"os"
+	"strings"
 	"testing"
 	"time"
 )
@@ -28,5 +31,21 @@ func TestBusyPoll(t *testing.T) {
 		if polled != step.polled {
 			t.Errorf("step %d: polls for %v, want %v", i, polled, step.polled)
 		}
+	}
+}
+
+func TestReadCounters(t *testing.T) {
+	const file = `  100   4711     3 2   192     5     6       77  1
+  101 4294843840     0 2   192     0     0        0  1
+`
+	c, err := readCounters(strings.NewReader(file), 100)
+	if want := (Counters{PortID: 4711, Waiting: 3, Dropped: 5, UserDropped: 6, Sequence: 77}); err != nil || c != want {
+		t.Errorf("got %+v, error %v; want %+v", c, err, want)
+	}
+	if _, err := readCounters(strings.NewReader(file), 102); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("unbound queue: error %v", err)
+	}
+	if _, err := readCounters(strings.NewReader("what is this\n"), 1); err == nil {
+		t.Error("nonsense is no error")
 	}
 }
