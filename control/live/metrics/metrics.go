@@ -10,11 +10,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/nfqproxy/nfqproxy/control/live/limit"
+	"github.com/nfqproxy/nfqproxy/datapath/balance/shadow"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
-	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
 )
 
 // Metrics has its own registry. It is safe for concurrent use.
@@ -22,15 +21,9 @@ type Metrics struct {
 	registry    *prometheus.Registry
 	proxy       *proxy
 	convergence *convergence
-	table       atomic.Pointer[decision.Table]
-	stats       atomic.Pointer[func() engine.Stats]
-	flows       atomic.Pointer[flowSource]
-	limits      atomic.Pointer[limit.Set]
-	scripts     atomic.Pointer[scriptSource]
-	shadows     atomic.Pointer[shadowSource]
+	// What is read at scrape time.
+	table, datapath, flows, services, limits, scripts, shadows source
 }
-
-var _ prometheus.Gatherer = (*Metrics)(nil)
 
 // New returns the metrics of a program of the version.
 func New(version string) *Metrics {
@@ -44,43 +37,105 @@ func New(version string) *Metrics {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		info,
-		tableCollector{tableDescs, &m.table},
-		datapathCollector{datapathDescs, &m.stats},
-		flowCollector{flowDescs, &m.flows},
-		serviceCollector{serviceDescs, &m.flows},
-		limitCollector{limitDescs, &m.limits},
-		scriptCollector{scriptDescs, &m.scripts},
-		shadowCollector{shadowDescs, &m.shadows},
+		&m.table, &m.datapath, &m.flows, &m.services, &m.limits, &m.scripts, &m.shadows,
 	)
 	m.registry.MustRegister(m.proxy.collectors()...)
 	m.registry.MustRegister(m.convergence.collectors()...)
 	return m
 }
 
-// descs are the descriptions of a collector's metrics.
-type descs []*prometheus.Desc
+// source is a [prometheus.Collector] of metrics that are read at scrape time. It has none before set.
+type source struct{ read atomic.Pointer[func(scrape)] }
 
-// add adds the description of a metric.
-func (l *descs) add(name, help string, labels ...string) *prometheus.Desc {
-	d := prometheus.NewDesc(name, help, labels, nil)
-	*l = append(*l, d)
-	return d
-}
+func (s *source) set(read func(scrape)) { s.read.Store(&read) }
 
-// Describe implements [prometheus.Collector].
-func (l descs) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range l {
-		to <- d
+// Describe describes nothing: each metric comes with its description.
+func (*source) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements [prometheus.Collector].
+func (s *source) Collect(to chan<- prometheus.Metric) {
+	if read := s.read.Load(); read != nil {
+		(*read)(to)
 	}
 }
 
+// scrape takes the metrics of one scrape.
+type scrape chan<- prometheus.Metric
+
+// counters returns a function that adds a time series of a counter, with the values of its labels.
+func (to scrape) counters(name, help string, labels ...string) func(n uint64, values ...string) {
+	d := prometheus.NewDesc(name, help, labels, nil)
+	return func(n uint64, values ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), values...)
+	}
+}
+
+// gauges is counters for a gauge.
+func (to scrape) gauges(name, help string, labels ...string) func(v float64, values ...string) {
+	d := prometheus.NewDesc(name, help, labels, nil)
+	return func(v float64, values ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, values...)
+	}
+}
+
+func (to scrape) counter(name, help string, n uint64) { to.counters(name, help)(n) }
+
+func (to scrape) gauge(name, help string, n int) { to.gauges(name, help)(float64(n)) }
+
 // ReadLimits makes every scrape from now on read the use of the quotas.
-func (m *Metrics) ReadLimits(s *limit.Set) { m.limits.Store(s) }
+func (m *Metrics) ReadLimits(s *limit.Set) {
+	m.limits.set(func(to scrape) {
+		inUse := to.gauges("nfqproxy_server_in_use", "Connections, streams and requests in use at a server.", "server", "what")
+		most := to.gauges("nfqproxy_server_limit", "Limit of connections, streams and requests of all clients together.", "server", "what")
+		refused := to.counters("nfqproxy_server_refused_total", "Connections, streams and requests refused by the limit of all clients together (total) or of one client (client).", "server", "what", "limit")
+		for _, n := range s.Counts() {
+			inUse(float64(n.Taken), n.Server, n.What)
+			most(float64(n.Total), n.Server, n.What)
+			refused(n.RefusedTotal, n.Server, n.What, "total")
+			refused(n.RefusedEach, n.Server, n.What, "client")
+		}
+	})
+}
 
-// Gather implements [prometheus.Gatherer]. With an error it returns the metrics that could be collected.
-func (m *Metrics) Gather() ([]*dto.MetricFamily, error) { return m.registry.Gather() }
+// readTable makes every scrape from now on read the service table.
+func (m *Metrics) readTable(t *decision.Table) {
+	m.table.set(func(to scrape) {
+		to.gauges("nfqproxy_table_generation", "Number of the service table in force, counted from 1.")(float64(t.Generation()))
+		to.gauges("nfqproxy_table_built_timestamp_seconds", "When the service table in force was built; time() minus this is its age.")(float64(t.Built().UnixNano()) / 1e9)
+		ports := to.gauges("nfqproxy_service_ports", "Ports of Services in the table in force.", familyLabel)
+		endpoints := to.gauges("nfqproxy_endpoints", "Endpoints in the table in force, usable or not, once for each service port.", familyLabel)
+		noLocal := to.gauges("kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with traffic policy Local and usable endpoints, but none on this node. A gauge.", "traffic_policy", familyLabel)
+		for _, f := range families {
+			c := t.Counts(f)
+			ports(float64(c.ServicePorts), f.String())
+			endpoints(float64(c.Endpoints), f.String())
+			noLocal(float64(c.NoLocalInternal), "internal", f.String())
+			noLocal(float64(c.NoLocalExternal), "external", f.String())
+		}
+	})
+}
 
-// ReadStats makes every scrape from now on read the datapath's counters with the
-// function, which may be called by several goroutines at once. Before, there are no metrics of the
-// datapath. [engine.Engine.Stats] is such a function.
-func (m *Metrics) ReadStats(stats func() engine.Stats) { m.stats.Store(&stats) }
+// ReadScripts makes every scrape from now on read the failures of balancing scripts: the function calls each for every
+// script, with its failures so far. Several goroutines may call the function at once.
+func (m *Metrics) ReadScripts(scripts func(each func(script string, failures uint64))) {
+	m.scripts.set(func(to scrape) {
+		failures := to.counters("nfqproxy_balance_script_failures_total", "Calls of a balancing script that failed; the endpoints of such flows were drawn at random.", "script")
+		scripts(func(script string, n uint64) { failures(n, script) })
+	})
+}
+
+// ReadShadows makes every scrape from now on read the comparison of shadows; see [shadow.Shadows.Totals]. Several
+// goroutines may call the function at once.
+func (m *Metrics) ReadShadows(shadows func() (actual float64, totals []shadow.Total)) {
+	m.shadows.set(func(to scrape) {
+		flows := to.counters("nfqproxy_shadow_flows_total", "Flows that had a choice, by whether the algorithm of --shadow would have selected the same endpoint.", "algorithm", "same")
+		imbalance := to.gauges("nfqproxy_shadow_imbalance", "Open connections of the services' fullest endpoints over the mean of their endpoints, as it is (algorithm empty) and as it would be with an algorithm of --shadow; 1: all equal, 0: no connections.", "algorithm")
+		actual, totals := shadows()
+		imbalance(actual, "")
+		for _, t := range totals {
+			imbalance(t.Imbalance, t.Algorithm)
+			flows(t.Agree, t.Algorithm, "true")
+			flows(t.Other, t.Algorithm, "false")
+		}
+	})
+}

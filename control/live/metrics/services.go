@@ -3,20 +3,15 @@ package metrics
 import (
 	"context"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
-	"sync/atomic"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 )
-
-// serviceCollector reads the flow counters of the selected services at scrape time.
-type serviceCollector struct {
-	descs
-	source *atomic.Pointer[flowSource]
-}
 
 // counted are the metrics that both service ports and endpoints have.
 type counted struct {
@@ -26,49 +21,48 @@ type counted struct {
 func newCounted(prefix, of string, labels ...string) counted {
 	with := func(more ...string) []string { return slices.Concat(labels, more) }
 	return counted{
-		flows:      serviceDescs.add("nfqproxy_"+prefix+"flows_total", "Flows "+of+", without retransmissions of the first packet. The result is that of the decision: drawn, affinity, rejected, dropped, or failed, where the conntrack entry could not be created.", with("result")...),
-		unanswered: serviceDescs.add("nfqproxy_"+prefix+"unanswered_flows", "Flows "+of+" that ended without a reply, or have had none for three seconds. It decreases when a late reply arrives.", labels...),
-		refused:    serviceDescs.add("nfqproxy_"+prefix+"refused_flows_total", "Flows "+of+" refused by the endpoint with a RST or an ABORT.", labels...),
-		reset:      serviceDescs.add("nfqproxy_"+prefix+"reset_flows_total", "Flows "+of+" aborted by one side with a RST or an ABORT.", labels...),
-		open:       serviceDescs.add("nfqproxy_"+prefix+"open_flows", "Flows "+of+" that are open: not ended, and with a conntrack entry; of those in the memory of the node.", labels...),
-		bytes:      serviceDescs.add("nfqproxy_"+prefix+"bytes_total", "Bytes of the flows "+of+" whose conntrack entry is gone, with IP headers: sent or received by clients.", with("direction")...),
+		flows:      newDesc("nfqproxy_"+prefix+"flows_total", "Flows "+of+", without retransmissions of the first packet. The result is that of the decision: drawn, affinity, rejected, dropped, or failed, where the conntrack entry could not be created.", with("result")...),
+		unanswered: newDesc("nfqproxy_"+prefix+"unanswered_flows", "Flows "+of+" that ended without a reply, or have had none for three seconds. It decreases when a late reply arrives.", labels...),
+		refused:    newDesc("nfqproxy_"+prefix+"refused_flows_total", "Flows "+of+" refused by the endpoint with a RST or an ABORT.", labels...),
+		reset:      newDesc("nfqproxy_"+prefix+"reset_flows_total", "Flows "+of+" aborted by one side with a RST or an ABORT.", labels...),
+		open:       newDesc("nfqproxy_"+prefix+"open_flows", "Flows "+of+" that are open: not ended, and with a conntrack entry; of those in the memory of the node.", labels...),
+		bytes:      newDesc("nfqproxy_"+prefix+"bytes_total", "Bytes of the flows "+of+" whose conntrack entry is gone, with IP headers: sent or received by clients.", with("direction")...),
 	}
 }
 
 var (
-	serviceDescs descs
-
 	serviceLabels  = []string{"namespace", "service", "port", familyLabel}
 	endpointLabels = []string{"namespace", "service", "port", familyLabel, "endpoint", "pod"}
 
 	serviceCounts  = newCounted("service_", "of a service port", serviceLabels...)
 	endpointCounts = newCounted("service_endpoint_", "to an endpoint of a service port", endpointLabels...)
 
-	descSpread = serviceDescs.add("nfqproxy_service_spread_p_value", "P-value of Pearson's chi-square test for equal probabilities of the endpoints, over the random selections since the endpoints last changed. Less than 0.01 is suspicious with 5 selections or more for each endpoint.", serviceLabels...)
-	descShare  = serviceDescs.add("nfqproxy_service_endpoint_share_ratio", "The endpoint's share of the random selections since the endpoints last changed: observed and expected.", slices.Concat(endpointLabels, []string{"share"})...)
-	descCut    = serviceDescs.add("nfqproxy_service_metrics_dropped_series", "Time series of services and endpoints that are left out by the limit.")
+	descSpread = newDesc("nfqproxy_service_spread_p_value", "P-value of Pearson's chi-square test for equal probabilities of the endpoints, over the random selections since the endpoints last changed. Less than 0.01 is suspicious with 5 selections or more for each endpoint.", serviceLabels...)
+	descShare  = newDesc("nfqproxy_service_endpoint_share_ratio", "The endpoint's share of the random selections since the endpoints last changed: observed and expected.", slices.Concat(endpointLabels, []string{"share"})...)
 )
 
-// Collect implements [prometheus.Collector].
-func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
-	source := c.source.Load()
-	if source == nil || len(source.services.Services) == 0 {
-		return
+func newDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// services reads the flow counters of the selected services.
+func (to scrape) services(o observe.Observer, selected ServiceMetrics) error {
+	if len(selected.Services) == 0 {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
 	var chosen []observe.Service
-	_, err := observe.EachService(ctx, source.observer, observe.ServiceQuery{}, func(*observe.Services) error { return nil }, func(s *observe.Service) error {
-		if source.services.Services.Match(s.Namespace, s.Name) {
+	_, err := observe.EachService(ctx, o, observe.ServiceQuery{}, func(*observe.Services) error { return nil }, func(s *observe.Service) error {
+		if selected.Services.Match(s.Namespace, s.Name) {
 			chosen = append(chosen, *s)
 		}
 		return nil
 	})
 	if err != nil {
-		to <- prometheus.NewInvalidMetric(serviceCounts.flows, fmt.Errorf("flows of services: %w", err))
-		return
+		return err
 	}
-	r := budget{left: source.services.Limit, to: to}
+	r := budget{left: selected.Limit, to: to}
 	for i := range chosen {
 		r.add(ofService(&chosen[i]))
 	}
@@ -80,14 +74,15 @@ func (c serviceCollector) Collect(to chan<- prometheus.Metric) {
 			}
 		}
 	}
-	to <- prometheus.MustNewConstMetric(descCut, prometheus.GaugeValue, float64(r.dropped))
+	to.gauge("nfqproxy_service_metrics_dropped_series", "Time series of services and endpoints that are left out by the limit.", r.dropped)
+	return nil
 }
 
-// room is the number of time series left within the limit.
+// budget is the number of time series left within the limit.
 type budget struct {
 	left    int
 	dropped int
-	to      chan<- prometheus.Metric
+	to      scrape
 }
 
 // add exports all of the series or, if they exceed the limit, none, and none from then on: the
@@ -165,3 +160,48 @@ func labelsOf(s *observe.Service) []string {
 }
 
 func with(labels []string, more string) []string { return slices.Concat(labels, []string{more}) }
+
+// ServicePatterns select Services: NAMESPACE/NAME each, where * matches any characters
+// except the slash. The zero value selects none.
+type ServicePatterns []string
+
+// ParseServicePatterns parses patterns separated by commas, for example "shop/*,default/web".
+// The empty text has no patterns.
+func ParseServicePatterns(text string) (ServicePatterns, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	var patterns ServicePatterns
+	for p := range strings.SplitSeq(text, ",") {
+		p = strings.TrimSpace(p)
+		namespace, name, ok := strings.Cut(p, "/")
+		if !ok || namespace == "" || name == "" {
+			return nil, fmt.Errorf(`service pattern %q: want NAMESPACE/NAME, where * matches anything: "shop/*", "*/web"`, p)
+		}
+		for _, part := range []string{namespace, name} {
+			for _, r := range part {
+				if notInNames(r) {
+					return nil, fmt.Errorf("service pattern %q: invalid character %q: want lower-case letters, digits, - and the wildcard *", p, r)
+				}
+			}
+		}
+		patterns = append(patterns, p)
+	}
+	return patterns, nil
+}
+
+// notInNames reports whether a character is invalid in names (DNS labels, RFC 1123) and patterns.
+func notInNames(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '*'
+}
+
+// Match reports whether one of the patterns matches the Service.
+func (p ServicePatterns) Match(namespace, name string) bool {
+	for _, pattern := range p {
+		// path.Match has no errors for patterns that were parsed.
+		if ok, _ := path.Match(pattern, namespace+"/"+name); ok {
+			return true
+		}
+	}
+	return false
+}
