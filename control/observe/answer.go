@@ -169,8 +169,16 @@ type Flows struct {
 	BytesReceived uint64 `json:"bytesReceived"`
 }
 
-// Errors returns the number of flows in states that are errors (see [flow.State.IsError]).
-func (f *Flows) Errors() uint64 { return f.Refused + f.Reset + f.Rejected + f.Dropped + f.Failed }
+// Add adds the counts of other flows.
+func (f *Flows) Add(o *Flows) {
+	*f = Flows{
+		Total: f.Total + o.Total, Drawn: f.Drawn + o.Drawn, Affinity: f.Affinity + o.Affinity,
+		Rejected: f.Rejected + o.Rejected, Dropped: f.Dropped + o.Dropped, Failed: f.Failed + o.Failed,
+		Unanswered: f.Unanswered + o.Unanswered, Refused: f.Refused + o.Refused, Reset: f.Reset + o.Reset, Open: f.Open + o.Open,
+		Outdated: f.Outdated + o.Outdated, UnknownEndpoint: f.UnknownEndpoint + o.UnknownEndpoint, NotTranslated: f.NotTranslated + o.NotTranslated,
+		BytesSent: f.BytesSent + o.BytesSent, BytesReceived: f.BytesReceived + o.BytesReceived,
+	}
+}
 
 // Endpoint is one endpoint of a service port.
 type Endpoint struct {

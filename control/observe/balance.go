@@ -2,7 +2,10 @@ package observe
 
 import (
 	"context"
+	"slices"
 	"strings"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // Balancing switches the algorithms that balance Services while the proxy runs. It is safe for
@@ -45,11 +48,72 @@ type BalanceChange struct {
 	Algorithm string `json:"algorithm"`
 }
 
-// Name returns the parts of the Service's name. The error is an [*Error].
-func (c *BalanceChange) Name() (namespace, name string, err error) {
-	namespace, name, ok := strings.Cut(c.Service, "/")
+// Name returns the Service's name. The error is an [*Error].
+func (c *BalanceChange) Name() (decision.ServiceName, error) { return parseServiceName(c.Service) }
+
+func parseServiceName(s string) (decision.ServiceName, error) {
+	namespace, name, ok := strings.Cut(s, "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return "", "", badParameter("service", "service %q: want NAMESPACE/NAME", c.Service)
+		return decision.ServiceName{}, badParameter("service", "service %q: want NAMESPACE/NAME", s)
 	}
-	return namespace, name, nil
+	return decision.ServiceName{Namespace: namespace, Name: name}, nil
+}
+
+// Shadows compares the Services' algorithms with shadow algorithms, which decide without effect.
+type Shadows struct {
+	Algorithms []string         `json:"algorithms"` // in the order of the flag --shadow; empty: none
+	Services   []ServiceShadows `json:"services"`   // service ports that have had flows, sorted by name
+}
+
+// ServiceShadows compares the shadows of a service port.
+type ServiceShadows struct {
+	Service  string `json:"service"` // namespace/name:port
+	Protocol string `json:"protocol"`
+	Family   string `json:"family"`
+	Flows    uint64 `json:"flows"` // that had a choice
+	// Actual is the real load, and Shadows the load that each shadow algorithm would cause, in the order of [Shadows.Algorithms].
+	Actual  ShadowLoad   `json:"actual"`
+	Shadows []ShadowLoad `json:"shadows"`
+}
+
+// ShadowLoad is the endpoints' load under an algorithm.
+type ShadowLoad struct {
+	Algorithm string `json:"algorithm,omitempty"` // absent for the actual load
+	Same      uint64 `json:"same"`                // flows with a choice that would get the same endpoint
+	// FlowImbalance and OpenImbalance divide the busiest endpoint's number by the mean, for flows and open connections:
+	// 1 if all endpoints have the same number, 0 without any. Removed endpoints do not count.
+	FlowImbalance float64          `json:"flowImbalance"`
+	OpenImbalance float64          `json:"openImbalance"`
+	Endpoints     []ShadowEndpoint `json:"endpoints"`
+}
+
+// ShadowEndpoint is the load of an endpoint.
+type ShadowEndpoint struct {
+	Endpoint string `json:"endpoint"`
+	Flows    uint64 `json:"flows"`             // with and without a choice
+	Open     int    `json:"open"`              // connections
+	Removed  bool   `json:"removed,omitempty"` // it has connections, but is no longer an endpoint
+}
+
+// Measure fills in the imbalances.
+func (l *ShadowLoad) Measure() {
+	var flows, open []float64
+	for _, e := range l.Endpoints {
+		if !e.Removed {
+			flows, open = append(flows, float64(e.Flows)), append(open, float64(e.Open))
+		}
+	}
+	l.FlowImbalance, l.OpenImbalance = imbalance(flows), imbalance(open)
+}
+
+// imbalance is the highest value over the mean; 0: all are 0.
+func imbalance(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	if sum == 0 {
+		return 0
+	}
+	return slices.Max(values) * float64(len(values)) / sum
 }

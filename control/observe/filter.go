@@ -88,9 +88,9 @@ func (q FlowQuery) Parse(now time.Time) (*Filter, error) {
 		Steps:        q.Steps,
 		ServicesOnly: q.ServicesOnly,
 		Services:     list(&p, "service", q.Service, parseService),
-		Namespaces:   list(&p, "namespace", q.Namespace, parseNamespace),
+		Namespaces:   list(&p, "namespace", q.Namespace, parseName("namespace")),
 		Pods:         list(&p, "pod", q.Pod, parsePod),
-		Nodes:        list(&p, "node", q.Node, parseNode),
+		Nodes:        list(&p, "node", q.Node, parseName("node")),
 		Sources:      list(&p, "source", q.Source, ParseEnd),
 		Destinations: list(&p, "destination", q.Destination, parseDestination),
 		Endpoints:    list(&p, "endpoint", q.Endpoint, ParseEnd),
@@ -123,7 +123,7 @@ func (q ServiceQuery) Parse() (*ServiceFilter, error) {
 	var p parser
 	f := &ServiceFilter{
 		Services:   list(&p, "service", q.Service, parseService),
-		Namespaces: list(&p, "namespace", q.Namespace, parseNamespace),
+		Namespaces: list(&p, "namespace", q.Namespace, parseName("namespace")),
 		Active:     q.Active,
 		After:      p.serviceKey("after", q.After),
 	}

@@ -7,6 +7,7 @@ package observe
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
@@ -36,6 +37,36 @@ type Observer interface {
 	Explain(ctx context.Context, q Question) (*flow.Record, error)
 	// Holder returns the Holder; nil: holding flows is not supported.
 	Holder() Holder
+}
+
+// ServiceStreamer is an optional interface of an [Observer] that returns services one by one, so
+// that they are never all in memory.
+type ServiceStreamer interface {
+	// EachService calls head once, with all fields except the services, then each for every
+	// service of [Observer.Services], in its order. It ends with the first error of either. A service is valid until each returns. It returns [Services.Next].
+	EachService(ctx context.Context, q ServiceQuery, head func(*Services) error, each func(*Service) error) (next string, err error)
+}
+
+// EachService is [ServiceStreamer.EachService] for any observer.
+func EachService(ctx context.Context, o Observer, q ServiceQuery, head func(*Services) error, each func(*Service) error) (next string, err error) {
+	if s, ok := o.(ServiceStreamer); ok {
+		return s.EachService(ctx, q, head, each)
+	}
+	answer, err := o.Services(ctx, q)
+	if err != nil {
+		return "", err
+	}
+	besides := *answer
+	besides.Services = nil
+	if err := head(&besides); err != nil {
+		return "", err
+	}
+	for i := range answer.Services {
+		if err := each(&answer.Services[i]); err != nil {
+			return "", err
+		}
+	}
+	return answer.Next, nil
 }
 
 // Item is one piece of a stream. Exactly one of Record, Missed and Joined is set.
@@ -114,3 +145,22 @@ type Error struct {
 
 // Error returns the message.
 func (e *Error) Error() string { return e.Message }
+
+// SilentError is the error of requests to a node that does not answer: its daemon is stopped or hangs, or packets are
+// lost on the path. A daemon that has ended refuses connections, which is another error.
+type SilentError struct {
+	Since time.Time // of the first request without an answer
+	// Answered is when the node answered last; zero: it has not answered this program.
+	Answered time.Time
+}
+
+// Error says for how long requests have had no answer. The last answer may be older, if there were no requests in
+// between.
+func (e *SilentError) Error() string {
+	const advice = "the daemon hangs or is stopped, or its packets are lost on the way"
+	last := ""
+	if !e.Answered.IsZero() {
+		last = fmt.Sprintf(" (the last one at %s)", e.Answered.Format(time.TimeOnly))
+	}
+	return fmt.Sprintf("no answer for %s%s: %s", time.Since(e.Since).Round(time.Second), last, advice)
+}

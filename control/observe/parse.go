@@ -74,18 +74,14 @@ func isName(s string) bool {
 
 const nameWanted = "of lower-case letters, digits, . and -"
 
-func parseNamespace(s string) (string, error) {
-	if !isName(s) {
-		return "", errors.New("want a namespace's name, " + nameWanted)
+// parseName reads the name of a namespace or a node.
+func parseName(of string) func(string) (string, error) {
+	return func(s string) (string, error) {
+		if !isName(s) {
+			return "", errors.New("want a " + of + "'s name, " + nameWanted)
+		}
+		return s, nil
 	}
-	return s, nil
-}
-
-func parseNode(s string) (string, error) {
-	if !isName(s) {
-		return "", errors.New("want a node's name, " + nameWanted)
-	}
-	return s, nil
 }
 
 func parsePod(s string) (PodPattern, error) {

@@ -1,5 +1,13 @@
 package observe
 
+import (
+	"cmp"
+	"strconv"
+	"time"
+
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
+)
+
 // FlowQuery selects flows and the form of the result. Fields are as users write them; the zero value selects all. A
 // flow must match all given fields. Values in a list are separated by commas, and one of them must match.
 type FlowQuery struct {
@@ -62,4 +70,62 @@ type ServiceQuery struct {
 	// After is the [Services.Next] of the last response: continue after it. Services added or removed meanwhile do not
 	// shift the pages.
 	After string
+}
+
+// ServiceKey identifies a service port in one address family, and is the sort key of lists of
+// services.
+type ServiceKey struct {
+	Namespace, Name string
+	Port            string // its name
+	Family          string // IPv4 or IPv6
+}
+
+// Key returns the service's key.
+func (s *Service) Key() ServiceKey {
+	return ServiceKey{Namespace: s.Namespace, Name: s.Name, Port: s.PortName, Family: s.Family}
+}
+
+// Compare orders by namespace, name, port and family.
+func (k ServiceKey) Compare(o ServiceKey) int {
+	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name), cmp.Compare(k.Port, o.Port), cmp.Compare(k.Family, o.Family))
+}
+
+// String returns namespace/name:port/family, the form of [ServiceQuery.After].
+func (k ServiceKey) String() string {
+	name := k.Name
+	if k.Port != "" {
+		name += ":" + k.Port
+	}
+	return k.Namespace + "/" + name + "/" + k.Family
+}
+
+// ObjectsQuery selects a service table, and which of its objects.
+type ObjectsQuery struct {
+	Node       string // optional if there is only one
+	Generation string // the number of the table; empty: the one in force
+	Service    string // NAMESPACE/NAME; empty: all
+}
+
+// TableObjects is a service table as Kubernetes objects.
+type TableObjects struct {
+	Node       string    `json:"node"`
+	Generation uint64    `json:"generation"`
+	Built      time.Time `json:"built"`
+	// YAML has the Services, their EndpointSlices and the Node, separated by "---", from which the same table is made
+	// for this node. They have only what a service table depends on.
+	YAML string `json:"yaml"`
+}
+
+// Parse returns the number of the generation, 0 for the one in force, and the Service; a zero name: all. The error
+// is an [*Error].
+func (q ObjectsQuery) Parse() (generation uint64, service decision.ServiceName, err error) {
+	if q.Generation != "" {
+		if generation, err = strconv.ParseUint(q.Generation, 10, 64); err != nil || generation == 0 {
+			return 0, service, badParameter("generation", "generation %q: want the number of a service table, from 1", q.Generation)
+		}
+	}
+	if q.Service != "" {
+		service, err = parseServiceName(q.Service)
+	}
+	return generation, service, err
 }

@@ -51,7 +51,7 @@ func (l *Lab) Shadows(ctx context.Context, service string) (*observe.Shadows, er
 
 // Balance implements [observe.Balancing]. It changes the annotation of the Service, as kubectl annotate does.
 func (l *Lab) Balance(ctx context.Context, c observe.BalanceChange) error {
-	if _, _, err := c.Name(); err != nil {
+	if _, err := c.Name(); err != nil {
 		return err
 	}
 	if c.Algorithm != "" {

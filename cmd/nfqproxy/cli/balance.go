@@ -67,7 +67,7 @@ func (f *balanceFlags) run(cmd *cobra.Command, connect connector, args []string)
 	change := observe.BalanceChange{}
 	if len(args) > 0 {
 		change.Service = f.server.serviceName(f.namespace, args[0])
-		if _, _, err := change.Name(); err != nil {
+		if _, err := change.Name(); err != nil {
 			return err
 		}
 	}

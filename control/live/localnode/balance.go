@@ -83,7 +83,7 @@ func AlgorithmsOf(r *balance.Registry, t *decision.Table) *observe.Algorithms {
 
 // Balance implements [observe.Balancing].
 func (b *Balancing) Balance(ctx context.Context, c observe.BalanceChange) error {
-	namespace, name, err := c.Name()
+	service, err := c.Name()
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (b *Balancing) Balance(ctx context.Context, c observe.BalanceChange) error 
 			return err
 		}
 	}
-	t, service := b.Table(), decision.ServiceName{Namespace: namespace, Name: name}
+	t := b.Table()
 	if t == nil {
 		return notReady()
 	}

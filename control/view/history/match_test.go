@@ -39,7 +39,7 @@ func TestMatches(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := Matches(f, r); got != want {
-				t.Errorf("%v: %t, want %t", q.Values(), got, want)
+				t.Errorf("%+v: %t, want %t", q, got, want)
 			}
 		}
 	}

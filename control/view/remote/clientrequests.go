@@ -4,7 +4,9 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/labapi"
@@ -38,6 +40,22 @@ func post[T any](ctx context.Context, c *Client, body any, path ...string) (*T, 
 	return fetch[T](ctx, c, http.MethodPost, nil, body, path...)
 }
 
+// parameters returns the set fields of a query as [observe.QueryOf] reads them. They are bool and string.
+func parameters(q any) url.Values {
+	v := make(url.Values)
+	r := reflect.ValueOf(q)
+	for i := range r.NumField() {
+		switch name, f := strings.ToLower(r.Type().Field(i).Name), r.Field(i); {
+		case f.IsZero():
+		case f.Kind() == reflect.Bool:
+			v.Set(name, "true")
+		default:
+			v.Set(name, f.String())
+		}
+	}
+	return v
+}
+
 // Flow requests one flow.
 func (c *Client) Flow(ctx context.Context, id string) (*flow.Record, error) {
 	return get[flow.Record](ctx, c, nil, "flows", id)
@@ -45,7 +63,7 @@ func (c *Client) Flow(ctx context.Context, id string) (*flow.Record, error) {
 
 // Services requests services.
 func (c *Client) Services(ctx context.Context, q observe.ServiceQuery) (*observe.Services, error) {
-	return get[observe.Services](ctx, c, q.Values(), "services")
+	return get[observe.Services](ctx, c, parameters(q), "services")
 }
 
 // Tables requests the nodes' tables.

@@ -27,7 +27,7 @@ func (c *Client) Follow(ctx context.Context, q observe.FlowQuery, began func(), 
 	caller := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	answer, err := c.request(ctx, http.MethodGet, []string{"flows"}, q.Values(), nil)
+	answer, err := c.request(ctx, http.MethodGet, []string{"flows"}, parameters(q), nil)
 	if err == nil {
 		defer answer.Body.Close()
 		began()

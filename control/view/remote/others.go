@@ -32,7 +32,7 @@ func (c *Client) Shadows(ctx context.Context, service string) (*observe.Shadows,
 
 // Objects requests a service table.
 func (c *Client) Objects(ctx context.Context, q observe.ObjectsQuery) (*observe.TableObjects, error) {
-	return get[observe.TableObjects](ctx, c, q.Values(), "table", "objects")
+	return get[observe.TableObjects](ctx, c, parameters(q), "table", "objects")
 }
 
 // Algorithms returns the algorithms that all nodes have, and the Services of all nodes.
@@ -74,10 +74,10 @@ func (f *Relay) Shadows(ctx context.Context, service string) (*observe.Shadows, 
 	}
 	for _, a := range all {
 		for i := range a.Services {
-			sum.Add(&a.Services[i])
+			addShadows(sum, &a.Services[i])
 		}
 	}
-	slices.SortFunc(sum.Services, func(a, b observe.ServiceShadows) int { return strings.Compare(a.Key(), b.Key()) })
+	slices.SortFunc(sum.Services, func(a, b observe.ServiceShadows) int { return strings.Compare(shadowKey(&a), shadowKey(&b)) })
 	return sum, nil
 }
 
@@ -134,3 +134,41 @@ func balancingOf[T any](ctx context.Context, f *Relay, do func(context.Context, 
 }
 
 var errNoBalancing = errors.New("its algorithms cannot be switched")
+
+// shadowKey is the same for the same service port on all nodes.
+func shadowKey(s *observe.ServiceShadows) string {
+	return s.Service + " " + s.Protocol + " " + s.Family
+}
+
+// addShadows adds the loads of a node.
+func addShadows(s *observe.Shadows, o *observe.ServiceShadows) {
+	i := slices.IndexFunc(s.Services, func(known observe.ServiceShadows) bool { return shadowKey(&known) == shadowKey(o) })
+	if i < 0 {
+		i = len(s.Services)
+		s.Services = append(s.Services, observe.ServiceShadows{Service: o.Service, Protocol: o.Protocol, Family: o.Family, Shadows: make([]observe.ShadowLoad, len(s.Algorithms))})
+	}
+	to := &s.Services[i]
+	to.Flows += o.Flows
+	addLoad(&to.Actual, &o.Actual)
+	for i, name := range s.Algorithms {
+		to.Shadows[i].Algorithm = name
+		if k := slices.IndexFunc(o.Shadows, func(l observe.ShadowLoad) bool { return l.Algorithm == name }); k >= 0 {
+			addLoad(&to.Shadows[i], &o.Shadows[k])
+		}
+	}
+}
+
+func addLoad(l, o *observe.ShadowLoad) {
+	l.Same += o.Same
+	for _, e := range o.Endpoints {
+		i := slices.IndexFunc(l.Endpoints, func(known observe.ShadowEndpoint) bool { return known.Endpoint == e.Endpoint })
+		if i < 0 {
+			l.Endpoints = append(l.Endpoints, e)
+			continue
+		}
+		to := &l.Endpoints[i]
+		to.Flows, to.Open, to.Removed = to.Flows+e.Flows, to.Open+e.Open, to.Removed && e.Removed
+	}
+	slices.SortFunc(l.Endpoints, func(a, b observe.ShadowEndpoint) int { return strings.Compare(a.Endpoint, b.Endpoint) })
+	l.Measure()
+}

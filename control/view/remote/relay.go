@@ -191,7 +191,7 @@ func (f *Relay) Services(ctx context.Context, q observe.ServiceQuery) (*observe.
 		return nil, err
 	}
 	merged := sum.sorted()
-	filter.Cut(merged, sum.more)
+	sum.page(filter)
 	return merged, nil
 }
 

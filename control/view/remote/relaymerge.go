@@ -46,6 +46,17 @@ func (s *servicesSum) sorted() *observe.Services {
 	return &s.sum
 }
 
+// page keeps the first services within the filter's limit.
+func (s *servicesSum) page(f *observe.ServiceFilter) {
+	if f.Limit > 0 && len(s.sum.Services) > f.Limit {
+		s.sum.Services, s.more = s.sum.Services[:f.Limit], true
+	}
+	s.sum.Next = ""
+	if s.more && len(s.sum.Services) > 0 {
+		s.sum.Next = s.sum.Services[len(s.sum.Services)-1].Key().String()
+	}
+}
+
 // cloneService copies the fields that addService changes.
 func cloneService(s *observe.Service) observe.Service {
 	c := *s
@@ -61,7 +72,7 @@ func cloneService(s *observe.Service) observe.Service {
 
 // addService adds the service of another node.
 func addService(s, o *observe.Service) {
-	addFlows(&s.Flows, &o.Flows)
+	s.Flows.Add(&o.Flows)
 	if s.Refused == nil && len(o.Refused) > 0 {
 		s.Refused = make(map[string]uint64)
 	}
@@ -123,27 +134,9 @@ func addEndpoint(e, o *observe.Endpoint) {
 		e.Excluded = o.Excluded
 	}
 	e.Removed = e.Removed && o.Removed
-	addFlows(&e.Flows, &o.Flows)
+	e.Flows.Add(&o.Flows)
 	e.Expected += o.Expected
 	e.Observed += o.Observed
-}
-
-func addFlows(f, o *observe.Flows) {
-	f.Total += o.Total
-	f.Drawn += o.Drawn
-	f.Affinity += o.Affinity
-	f.Rejected += o.Rejected
-	f.Dropped += o.Dropped
-	f.Failed += o.Failed
-	f.Unanswered += o.Unanswered
-	f.Refused += o.Refused
-	f.Reset += o.Reset
-	f.Open += o.Open
-	f.Outdated += o.Outdated
-	f.UnknownEndpoint += o.UnknownEndpoint
-	f.NotTranslated += o.NotTranslated
-	f.BytesSent += o.BytesSent
-	f.BytesReceived += o.BytesReceived
 }
 
 // addFit adds up two tests of independent selections: the sum of the values has a chi-square

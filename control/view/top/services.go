@@ -69,7 +69,7 @@ func (m *Model) ordered(sort int) []*observe.Service {
 		func(s *observe.Service) float64 { rate, _ := m.rate(serviceKey(s)); return rate },
 		func(s *observe.Service) float64 { return float64(s.Flows.Total) },
 		func(s *observe.Service) float64 {
-			return float64(s.Flows.Unanswered + s.Flows.Errors())
+			return float64(s.Flows.Unanswered + failures(&s.Flows))
 		},
 	}[sort]
 	if by != nil {
@@ -90,9 +90,14 @@ func (m *Model) serviceCells(s *observe.Service) []cell {
 		{text: fmt.Sprint(s.Flows.Open)},
 		{text: spread(s, spreadWidth)},
 		alarmCell(s.Flows.Unanswered, text.Yellow),
-		alarmCell(s.Flows.Errors(), text.Red),
+		alarmCell(failures(&s.Flows), text.Red),
 		{text: why(s), color: text.Dim},
 	}
+}
+
+// failures are the flows in states that are errors (see [flow.State.IsError]).
+func failures(f *observe.Flows) uint64 {
+	return f.Refused + f.Reset + f.Rejected + f.Dropped + f.Failed
 }
 
 // alarmCell is a count that should be 0.
