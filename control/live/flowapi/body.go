@@ -20,9 +20,12 @@ import (
 // maxBody is the maximum size of a body, in bytes. Requests have some hundred.
 const maxBody = 64 << 10
 
-// readBody reads a JSON object. Its content type is required: pages of other sites can send other
-// types without a preflight request (CSRF).
-func (s *API) readBody(w http.ResponseWriter, r *http.Request, v any) error {
+// ReadQuestion reads the request body, a JSON object; no parameters are allowed. The content type is required: pages of
+// other sites can send other types without a preflight request (CSRF).
+func (s *API) ReadQuestion(w http.ResponseWriter, r *http.Request, v any) error {
+	if err := NoParameters(r); err != nil {
+		return err
+	}
 	contentType := r.Header.Get("Content-Type")
 	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
 		return &observe.Error{Status: http.StatusUnsupportedMediaType, Message: fmt.Sprintf("Content-Type %q: want application/json", contentType)}

@@ -1,29 +1,14 @@
 package flowapi
 
 import (
+	"context"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
-
-// Handler serves a request. One that returns an error has written nothing: the API responds with it.
-type Handler func(*API, http.ResponseWriter, *http.Request) error
-
-// Answering returns the handler of requests without parameters.
-func Answering[T any](get func(*API, *http.Request) (T, error)) Handler {
-	return func(s *API, w http.ResponseWriter, r *http.Request) error {
-		if err := NoParameters(r); err != nil {
-			return err
-		}
-		v, err := get(s, r)
-		if err != nil {
-			return err
-		}
-		return s.Answer(w, http.StatusOK, v)
-	}
-}
 
 func (s *API) flow(r *http.Request) (*flow.Record, error) {
 	return s.Observer.Flow(r.Context(), r.PathValue("id"))
@@ -34,23 +19,11 @@ func (s *API) tables(r *http.Request) (observe.TableList, error) {
 	return observe.TableList{Tables: NotNull(tables)}, err
 }
 
-func (s *API) tableObjects(w http.ResponseWriter, r *http.Request) error {
-	v, err := Parameters(r)
-	if err != nil {
-		return err
-	}
-	q, err := observe.ObjectsQueryOf(v)
-	if err != nil {
-		return err
-	}
+func (s *API) tableObjects(r *http.Request, q observe.ObjectsQuery) (*observe.TableObjects, error) {
 	if _, _, err := q.Parse(); err != nil {
-		return err
+		return nil, err
 	}
-	o, err := s.Observer.Objects(r.Context(), q)
-	if err != nil {
-		return err
-	}
-	return s.Answer(w, http.StatusOK, o)
+	return s.Observer.Objects(r.Context(), q)
 }
 
 func (s *API) stats(r *http.Request) (observe.StatsList, error) {
@@ -63,23 +36,15 @@ func (s *API) status(r *http.Request) (observe.StatusList, error) {
 	return observe.StatusList{Nodes: NotNull(nodes)}, err
 }
 
+// services writes an [observe.Services], one service after the other.
 func (s *API) services(w http.ResponseWriter, r *http.Request) error {
-	v, err := Parameters(r)
-	if err != nil {
-		return err
-	}
-	q, err := observe.ServiceQueryOf(v)
+	q, err := parameters(r, observe.QueryOf[observe.ServiceQuery])
 	if err == nil {
 		_, err = q.Parse()
 	}
 	if err != nil {
 		return err
 	}
-	return s.writeServices(w, r, q)
-}
-
-// writeServices writes an [observe.Services], one service after the other.
-func (s *API) writeServices(w http.ResponseWriter, r *http.Request, q observe.ServiceQuery) error {
 	const list = `"services":[`
 	out := s.pieces(w)
 	var answer observe.Services // without the services
@@ -138,16 +103,8 @@ func (s *API) getTopology(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *API) explain(w http.ResponseWriter, r *http.Request) error {
-	var q observe.Question
-	if err := s.ReadQuestion(w, r, &q); err != nil {
-		return err
-	}
-	record, err := s.Observer.Explain(r.Context(), q)
-	if err != nil {
-		return err
-	}
-	return s.Answer(w, http.StatusOK, record)
+func (s *API) explain(r *http.Request, q observe.Question) (*flow.Record, error) {
+	return s.Observer.Explain(r.Context(), q)
 }
 
 func (s *API) description(w http.ResponseWriter, r *http.Request) error {
@@ -166,10 +123,124 @@ func NotNull[T any](l []T) []T {
 	return l
 }
 
-// ReadQuestion reads the request body; no parameters are allowed.
-func (s *API) ReadQuestion(w http.ResponseWriter, r *http.Request, v any) error {
+// balancing returns the Balancing, if there is one.
+func (s *API) balancing() (observe.Balancing, error) {
+	if s.Balancing == nil {
+		return nil, NotFound("balancing algorithms cannot be switched on this server; where nfqproxy only observes, another service proxy selects the endpoints")
+	}
+	return s.Balancing, nil
+}
+
+func (s *API) algorithms(r *http.Request) (*observe.Algorithms, error) {
+	b, err := s.balancing()
+	if err != nil {
+		return nil, err
+	}
+	return b.Algorithms(r.Context())
+}
+
+func (s *API) shadows(r *http.Request, service string) (*observe.Shadows, error) {
+	b, err := s.balancing()
+	if err != nil {
+		return nil, err
+	}
+	return b.Shadows(r.Context(), service)
+}
+
+func (s *API) balance(w http.ResponseWriter, r *http.Request) error {
+	var c observe.BalanceChange
+	if err := s.ReadQuestion(w, r, &c); err != nil {
+		return err
+	}
+	if _, err := c.Name(); err != nil {
+		return err
+	}
+	b, err := s.balancing()
+	if err != nil {
+		return err
+	}
+	if err := b.Balance(r.Context(), c); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// holder returns the Holder, if there is one.
+func (s *API) holder(ctx context.Context) (observe.Holder, error) {
+	h := s.Observer.Holder()
+	if h == nil {
+		if nodes, err := s.Observer.Status(ctx); err == nil && len(nodes) == 1 && nodes[0].Daemon != nil && nodes[0].Daemon.Observed != "" {
+			return nil, NotFound("holding flows is not possible: %s decides, and nfqproxy only observes", nodes[0].Daemon.Observed)
+		}
+		return nil, NotFound("holding flows is not available on this server: the daemon requires --flow-api-holds")
+	}
+	return h, nil
+}
+
+func (s *API) holds(r *http.Request) (l observe.HoldList, err error) {
+	h, err := s.holder(r.Context())
+	if err != nil {
+		return l, err
+	}
+	holds, err := h.Holds(r.Context())
+	return observe.HoldList{Holds: NotNull(holds)}, err
+}
+
+func (s *API) hold(w http.ResponseWriter, r *http.Request) error {
+	var q observe.HoldQuery
+	if err := s.ReadQuestion(w, r, &q); err != nil {
+		return err
+	}
+	if _, _, err := q.Parse(); err != nil {
+		return err
+	}
+	h, err := s.holder(r.Context())
+	if err != nil {
+		return err
+	}
+	hold, err := h.Hold(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", "/v1/holds/"+url.PathEscape(hold.ID))
+	return s.Answer(w, http.StatusCreated, hold)
+}
+
+// getHold waits for the hold's next generation, but for a limited time: proxies on the way and the
+// client time out without a response.
+func (s *API) getHold(r *http.Request, after uint64) (*observe.Hold, error) {
+	h, err := s.holder(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.Timing.Poll)
+	defer cancel()
+	return h.Get(ctx, r.PathValue("id"), after)
+}
+
+func (s *API) act(r *http.Request, a observe.Act) (*observe.Hold, error) {
+	if err := a.Check(); err != nil {
+		return nil, err
+	}
+	h, err := s.holder(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	return h.Act(r.Context(), r.PathValue("id"), a)
+}
+
+func (s *API) cancelHold(w http.ResponseWriter, r *http.Request) error {
 	if err := NoParameters(r); err != nil {
 		return err
 	}
-	return s.readBody(w, r, v)
+	h, err := s.holder(r.Context())
+	if err != nil {
+		return err
+	}
+	if err := h.Cancel(r.Context(), r.PathValue("id")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }

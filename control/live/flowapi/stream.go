@@ -76,11 +76,7 @@ func encodeEvent(i observe.Item) ([]byte, error) {
 
 // flows lists flows or streams their events.
 func (s *API) flows(w http.ResponseWriter, r *http.Request) error {
-	v, err := Parameters(r)
-	if err != nil {
-		return err
-	}
-	q, err := observe.FlowQueryOf(v)
+	q, err := parameters(r, observe.QueryOf[observe.FlowQuery])
 	if err != nil {
 		return err
 	}

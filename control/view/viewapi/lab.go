@@ -25,23 +25,16 @@ func (v *views) labStatus(_ *flowapi.API, r *http.Request) (*labapi.Status, erro
 	return lab.LabStatus(r.Context())
 }
 
-func (v *views) changeLab(a *flowapi.API, w http.ResponseWriter, r *http.Request) error {
-	var c labapi.Change
-	if err := a.ReadQuestion(w, r, &c); err != nil {
-		return err
-	}
+func (v *views) changeLab(_ *flowapi.API, r *http.Request, c labapi.Change) (l labapi.ChangeList, err error) {
 	if err := c.Check(); err != nil {
-		return err
+		return l, err
 	}
 	lab, err := v.lab()
 	if err != nil {
-		return err
+		return l, err
 	}
 	changes, err := lab.Change(r.Context(), c)
-	if err != nil {
-		return err
-	}
-	return a.Answer(w, http.StatusOK, labapi.ChangeList{Changes: flowapi.NotNull(changes)})
+	return labapi.ChangeList{Changes: flowapi.NotNull(changes)}, err
 }
 
 func (v *views) faults(_ *flowapi.API, r *http.Request) (l labapi.FaultList, err error) {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
-	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // teacher returns the Teacher, if there is one.
@@ -17,26 +16,14 @@ func (v *views) teacher() (labapi.Teacher, error) {
 	return v.Teacher, nil
 }
 
-func (v *views) getLesson(a *flowapi.API, w http.ResponseWriter, r *http.Request) error {
-	q, err := flowapi.Parameters(r)
-	if err != nil {
-		return err
-	}
-	after, err := observe.AfterOf(q)
-	if err != nil {
-		return err
-	}
+func (v *views) getLesson(a *flowapi.API, r *http.Request, after uint64) (*labapi.Lesson, error) {
 	t, err := v.teacher()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.Timing.Poll)
 	defer cancel()
-	lesson, err := t.Lesson(ctx, after)
-	if err != nil {
-		return err
-	}
-	return a.Answer(w, http.StatusOK, lesson)
+	return t.Lesson(ctx, after)
 }
 
 // doLesson carries a command out. One that begins a unit ends this server, with the lab that it is of: the response is then

@@ -26,23 +26,16 @@ func (v *views) findings(_ *flowapi.API, r *http.Request) (any, error) {
 	return v.Doctor.Findings(r.Context())
 }
 
-func (v *views) why(a *flowapi.API, w http.ResponseWriter, r *http.Request) error {
-	var q diagnose.Question
-	if err := a.ReadQuestion(w, r, &q); err != nil {
-		return err
-	}
+func (v *views) why(_ *flowapi.API, r *http.Request, q diagnose.Question) (*diagnose.Answer, error) {
 	if v.Doctor == nil {
-		return errNoDoctor
+		return nil, errNoDoctor
 	}
 	answer, err := v.Doctor.Why(r.Context(), q)
 	var wrong *diagnose.QuestionError
 	if errors.As(err, &wrong) {
-		return &observe.Error{Status: http.StatusBadRequest, Field: wrong.Field, Message: wrong.Err.Error()}
+		return nil, &observe.Error{Status: http.StatusBadRequest, Field: wrong.Field, Message: wrong.Err.Error()}
 	}
-	if err != nil {
-		return err
-	}
-	return a.Answer(w, http.StatusOK, answer)
+	return answer, err
 }
 
 func (v *views) request(a *flowapi.API, w http.ResponseWriter, r *http.Request) error {

@@ -8,6 +8,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/control/labapi"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/live/limit"
+	"github.com/nfqproxy/nfqproxy/control/observe"
 )
 
 // Config has the servers of the routes. The routes of a nil field answer that they are not supported.
@@ -29,15 +30,15 @@ func Routes(c Config) []flowapi.Route {
 	return []flowapi.Route{
 		{Method: http.MethodGet, Path: "/v1/services/{namespace}/{name}/manifest", Handle: flowapi.Answering(v.manifest)},
 		{Method: http.MethodGet, Path: "/v1/findings", Handle: flowapi.Answering(v.findings)},
-		{Method: http.MethodPost, Path: "/v1/why", Handle: v.why},
+		{Method: http.MethodPost, Path: "/v1/why", Handle: flowapi.AnsweringBody(v.why)},
 		{Method: http.MethodPost, Path: "/v1/requests", Handle: v.request, Guarded: true, Waits: true},
 		{Method: http.MethodGet, Path: "/v1/lab", Handle: flowapi.Answering(v.labStatus)},
-		{Method: http.MethodPost, Path: "/v1/lab/changes", Handle: v.changeLab, Guarded: true},
+		{Method: http.MethodPost, Path: "/v1/lab/changes", Handle: flowapi.AnsweringBody(v.changeLab), Guarded: true},
 		{Method: http.MethodGet, Path: "/v1/lab/faults", Handle: flowapi.Answering(v.faults)},
 		{Method: http.MethodPost, Path: "/v1/lab/faults", Handle: v.addFault, Guarded: true},
 		{Method: http.MethodDelete, Path: "/v1/lab/faults", Handle: flowapi.Answering(v.removeFault), Guarded: true},
 		{Method: http.MethodDelete, Path: "/v1/lab/faults/{id}", Handle: flowapi.Answering(v.removeFault), Guarded: true},
-		{Method: http.MethodGet, Path: "/v1/lesson", Handle: v.getLesson, Waits: true},
+		{Method: http.MethodGet, Path: "/v1/lesson", Handle: flowapi.AnsweringQuery(observe.AfterOf, v.getLesson), Waits: true},
 		{Method: http.MethodPost, Path: "/v1/lesson", Handle: v.doLesson, Guarded: true, Waits: true},
 		{Method: http.MethodGet, Path: "/v1/lesson/shell", Handle: v.lessonShell, Guarded: true, Waits: true},
 	}
