@@ -9,7 +9,7 @@ import (
 )
 
 // Apply confines all threads of the process, for good. What the kernel, the container's runtime or the
-// process's rights do not permit is left out, with the reason in [State.Missing].
+// process's rights do not permit is left out, with the reason in [observe.Confinement.Missing].
 func Apply(c Config) observe.Confinement {
 	var missing []string
 	note := func(part string, err error) {

@@ -18,7 +18,9 @@ import (
 func (w *hold) act(a observe.Act) error {
 	w.acting.Lock()
 	defer w.acting.Unlock()
-	s, err := w.snapshot()
+	w.holder.mu.Lock()
+	s, err := &snapshot{w.flow, w.drawn, w.record}, w.check()
+	w.holder.mu.Unlock()
 	if err != nil {
 		return err
 	}
@@ -39,16 +41,6 @@ type snapshot struct {
 	flow   flow.Flow
 	drawn  decision.Decision
 	record func() *flow.Record
-}
-
-// snapshot returns the state, if the flow is held. It locks holder.mu.
-func (w *hold) snapshot() (*snapshot, error) {
-	w.holder.mu.Lock()
-	defer w.holder.mu.Unlock()
-	if err := w.check(); err != nil {
-		return nil, err
-	}
-	return &snapshot{w.flow, w.drawn, w.record}, nil
 }
 
 // move takes a step forward or back, or starts the release of the flow, which the caller carries

@@ -6,9 +6,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nfqproxy/nfqproxy/control/live/journal"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/flow"
+	"github.com/nfqproxy/nfqproxy/datapath/kubechains"
 	"github.com/nfqproxy/nfqproxy/datapath/live/engine"
 )
 
@@ -93,18 +95,14 @@ func (w *hold) view() *observe.Hold {
 
 // show returns the present state. It locks holder.mu.
 func (w *hold) show() *observe.Hold {
-	v, record := w.viewAndRecord()
+	w.holder.mu.Lock()
+	v, record := w.view(), w.record
+	w.holder.mu.Unlock()
 	if record != nil {
 		r := *record()
 		v.Record = &r
 	}
 	return v
-}
-
-func (w *hold) viewAndRecord() (*observe.Hold, func() *flow.Record) {
-	w.holder.mu.Lock()
-	defer w.holder.mu.Unlock()
-	return w.view(), w.record
 }
 
 // check returns why no action is possible; nil: a flow is held.
@@ -124,4 +122,26 @@ func (w *hold) check() error {
 
 func (w *hold) conflict(why string) error {
 	return &observe.Error{Status: http.StatusConflict, Message: "hold " + w.id + " " + why}
+}
+
+// recordOf makes the record of a held flow, with all steps, at the first request: a worker must not
+// wait for a long walk.
+func (h *Holder) recordOf(f flow.Flow) func() *flow.Record {
+	return sync.OnceValue(func() *flow.Record {
+		r := flow.New(f.Table, &f.Packet, &f.Decision)
+		r.Time, r.Queue, r.TableAge = &f.Time, &f.Queue, f.TableAge.Seconds()
+		r.AddNames(h.config.Names)
+		r.Steps = kubechains.Walk(f.Table, &f.Packet, &f.Decision)
+		return r
+	})
+}
+
+// recordOfReleased makes the record of a released flow, with the steps that it had.
+func (h *Holder) recordOfReleased(f *flow.Flow, had []flow.Step) *flow.Record {
+	r := f.Record()
+	r.AddNames(h.config.Names)
+	if journal.HasSteps(f) {
+		r.Steps = had
+	}
+	return r
 }

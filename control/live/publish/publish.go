@@ -13,7 +13,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
-// Parts are the stages that a table passes through. Each method is named after the step that calls it; [Order] has the
+// Parts are the stages that a table passes through. Each method is named after the step that calls it; order has the
 // reason for its place. Publisher calls them from the goroutine of [Publisher.Publish], one after the other.
 type Parts interface {
 	FindPredecessor() error
@@ -29,59 +29,56 @@ type Parts interface {
 	Check(t, before *decision.Table)
 }
 
-// When is for which tables a step is taken.
-type When uint8
+// when is for which tables a step is taken.
+type when uint8
 
 // The tables of a step.
 const (
-	Always When = iota
-	First       // the table with which the datapath opens
-	Later       // every table after the first
+	always when = iota
+	first       // the table with which the datapath opens
+	later       // every table after the first
 )
 
-// Step is a place in the order.
-type Step struct {
-	Name string
-	When When
-	// Why is the reason for the place: what goes wrong if the step comes earlier or later.
-	Why string
+// step is a place in the order.
+type step struct {
+	name string
+	when when
+	// why is the reason for the place: what goes wrong if the step comes earlier or later.
+	why string
 
 	do func(p Parts, t, before *decision.Table) error
 }
 
 // order is the order, of the first table and of all later ones.
-var order = []Step{
-	{"FindPredecessor", First, "kube-proxy's rules are found before anything is written: if they cannot be read, and are to be removed, the node stays as it was",
+var order = []step{
+	{"FindPredecessor", first, "kube-proxy's rules are found before anything is written: if they cannot be read, and are to be removed, the node stays as it was",
 		func(p Parts, _, _ *decision.Table) error { return p.FindPredecessor() }},
-	{"AddressesChanged", Later, "the host's masquerade rules are read again before a flow is decided with the new addresses of the node",
+	{"AddressesChanged", later, "the host's masquerade rules are read again before a flow is decided with the new addresses of the node",
 		func(p Parts, t, before *decision.Table) error {
-			if !sameAddresses(t, before) {
+			if !slices.Equal(t.Node().Addresses, before.Node().Addresses) {
 				p.AddressesChanged()
 			}
 			return nil
 		}},
-	{"Accept", Always, "the host's firewall accepts the flows of a table before the first of them is translated; else a policy DROP takes their first packets",
+	{"Accept", always, "the host's firewall accepts the flows of a table before the first of them is translated; else a policy DROP takes their first packets",
 		func(p Parts, t, _ *decision.Table) error { p.Accept(t); return nil }},
-	{"Connect", First, "conntrack events are followed before the first entry is written: a flow whose creation is missed has no life cycle",
+	{"Connect", first, "conntrack events are followed before the first entry is written: a flow whose creation is missed has no life cycle",
 		func(p Parts, _, _ *decision.Table) error { return p.Connect() }},
-	{"Announce", Later, "the reconciler knows the next table before a worker decides by it: else a pass that runs now deletes a new flow as one that contradicts the table",
+	{"Announce", later, "the reconciler knows the next table before a worker decides by it: else a pass that runs now deletes a new flow as one that contradicts the table",
 		func(p Parts, t, _ *decision.Table) error { p.Announce(t); return nil }},
-	{"Balance", Always, "connections are counted before a Service that needs the counts selects an endpoint by them",
+	{"Balance", always, "connections are counted before a Service that needs the counts selects an endpoint by them",
 		func(p Parts, t, _ *decision.Table) error { p.Balance(t); return nil }},
-	{"Open", First, "everything above is in place for the first packet",
+	{"Open", first, "everything above is in place for the first packet",
 		func(p Parts, t, _ *decision.Table) error { return p.Open(t) }},
-	{"Apply", Later, "everything above is in place for the first packet that is decided by the table",
+	{"Apply", later, "everything above is in place for the first packet that is decided by the table",
 		func(p Parts, t, _ *decision.Table) error { p.Apply(t); return nil }},
-	{"Reconcile", Always, "UDP flows that contradict the table are deleted after it is in force: deleted earlier, their next datagram would be decided by the table before, and stay wrong",
+	{"Reconcile", always, "UDP flows that contradict the table are deleted after it is in force: deleted earlier, their next datagram would be decided by the table before, and stay wrong",
 		func(p Parts, t, _ *decision.Table) error { p.Reconcile(t); return nil }},
-	{"RemovePredecessor", First, "kube-proxy's rules are removed after our own serve: no packet is without a proxy",
+	{"RemovePredecessor", first, "kube-proxy's rules are removed after our own serve: no packet is without a proxy",
 		func(p Parts, _, _ *decision.Table) error { p.RemovePredecessor(); return nil }},
-	{"Check", Always, "the health check node ports tell load balancers of endpoints that the node already serves",
+	{"Check", always, "the health check node ports tell load balancers of endpoints that the node already serves",
 		func(p Parts, t, before *decision.Table) error { p.Check(t, before); return nil }},
 }
-
-// Order returns the steps in their order, to show them.
-func Order() []Step { return append([]Step(nil), order...) }
 
 // Publisher puts one table after the other into force. It is for one goroutine.
 type Publisher struct {
@@ -98,12 +95,12 @@ func (p *Publisher) Table() *decision.Table { return p.table }
 // Publish puts a table into force. Only the first one can fail, and then nothing serves: the error is the
 // part's, and the Publisher is of no more use.
 func (p *Publisher) Publish(t *decision.Table) error {
-	without := Later
+	without := later
 	if p.table != nil {
-		without = First
+		without = first
 	}
 	for _, s := range order {
-		if s.When == without {
+		if s.when == without {
 			continue
 		}
 		if err := s.do(p.parts, t, p.table); err != nil {
@@ -112,8 +109,4 @@ func (p *Publisher) Publish(t *decision.Table) error {
 	}
 	p.table = t
 	return nil
-}
-
-func sameAddresses(a, b *decision.Table) bool {
-	return slices.Equal(a.Node().Addresses, b.Node().Addresses)
 }

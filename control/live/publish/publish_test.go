@@ -144,13 +144,13 @@ func TestOrder(t *testing.T) {
 	swapped := 0
 	for i := range was {
 		for j := i + 1; j < len(was); j++ {
-			if was[i].When+was[j].When == First+Later {
+			if was[i].when+was[j].when == first+later {
 				continue // never of one table
 			}
 			order = slices.Clone(was)
 			order[i], order[j] = order[j], order[i]
 			if n := publish(t); len(n.wrong) == 0 {
-				t.Errorf("%s and %s can be swapped: %v", was[i].Name, was[j].Name, n.steps)
+				t.Errorf("%s and %s can be swapped: %v", was[i].name, was[j].name, n.steps)
 			}
 			swapped++
 		}
@@ -158,9 +158,9 @@ func TestOrder(t *testing.T) {
 	if swapped < 30 {
 		t.Errorf("%d swaps", swapped)
 	}
-	for _, s := range Order() {
-		if s.Why == "" {
-			t.Errorf("%s has no reason", s.Name)
+	for _, s := range order {
+		if s.why == "" {
+			t.Errorf("%s has no reason", s.name)
 		}
 	}
 }

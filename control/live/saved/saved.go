@@ -167,32 +167,28 @@ func (f File) decode(text []byte) (servicetable.Update, error) {
 	return u, nil
 }
 
+// decodeObject adds the object to the update, which counts only without an error.
 func decodeObject(document []byte, u *servicetable.Update) error {
 	var kind metav1.TypeMeta
-	if err := json.Unmarshal(document, &kind); err != nil {
+	err := json.Unmarshal(document, &kind)
+	if err != nil {
 		return err
 	}
 	switch kind.Kind {
 	case "Node":
 		n := new(corev1.Node)
-		if err := json.Unmarshal(document, n); err != nil {
-			return err
-		}
+		err = json.Unmarshal(document, n)
 		u.Nodes[n.Name] = n
 	case "Service":
 		s := new(corev1.Service)
-		if err := json.Unmarshal(document, s); err != nil {
-			return err
-		}
+		err = json.Unmarshal(document, s)
 		u.Services[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = servicetable.NewService(s)
 	case "EndpointSlice":
 		s := new(discoveryv1.EndpointSlice)
-		if err := json.Unmarshal(document, s); err != nil {
-			return err
-		}
+		err = json.Unmarshal(document, s)
 		u.EndpointSlices[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = servicetable.NewEndpointSlice(s)
 	default:
-		return fmt.Errorf("unknown object of kind %q", kind.Kind)
+		err = fmt.Errorf("unknown object of kind %q", kind.Kind)
 	}
-	return nil
+	return err
 }
