@@ -1,5 +1,6 @@
-// Package usage explains mistakes in the flags of a command: each in one message on one line, which names
-// the flag and what it takes. Those of pflag have several lines, or name functions of Go's library.
+// Package usage has what the command lines of nfqproxy and nfqproxyd share: exit codes, the help of flags with headings,
+// and errors of flags. Each of these is one message on one line, which names the flag and what it takes: those of pflag
+// have several lines, or name functions of Go's library.
 //
 // It is a ground package.
 package usage
@@ -62,4 +63,71 @@ func wanted(f *pflag.Flag, err error) string {
 		return "a number"
 	}
 	return err.Error()
+}
+
+// heading is the annotation with the heading of a flag.
+const heading = "nfqproxy.heading"
+
+// Group puts the flags of a set that have no heading yet below one.
+func Group(flags *pflag.FlagSet, title string) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[heading] == nil {
+			_ = flags.SetAnnotation(f.Name, heading, []string{title}) // the flag exists
+		}
+	})
+}
+
+// Flags is the help of flags: those without a heading, and then those of each heading, in their order.
+func Flags(flags *pflag.FlagSet) string {
+	var titles []string
+	sets := make(map[string]*pflag.FlagSet)
+	flags.VisitAll(func(f *pflag.Flag) {
+		title := strings.Join(f.Annotations[heading], "")
+		if sets[title] == nil {
+			sets[title] = pflag.NewFlagSet("", pflag.ContinueOnError)
+			sets[title].SortFlags = false
+			if title != "" {
+				titles = append(titles, title)
+			}
+		}
+		sets[title].AddFlag(f)
+	})
+	var b strings.Builder
+	if sets[""] != nil {
+		b.WriteString(sets[""].FlagUsages())
+	}
+	for _, title := range titles {
+		if text := sets[title].FlagUsages(); text != "" { // not all are hidden
+			fmt.Fprintf(&b, "\n%s:\n%s", title, text)
+		}
+	}
+	return b.String()
+}
+
+// Exit codes of nfqproxy and nfqproxyd, as diff(1), grep(1) and "kubectl diff" have them. docs/reference/commands.md lists what
+// a negative answer is in each command.
+const (
+	ExitNo    = 1 // the command has answered, and the answer is no
+	ExitError = 2 // the command line or the input is invalid, or the command failed
+)
+
+type no struct{ error }
+
+// No makes an error a negative answer: that checks failed, for example.
+func No(err error) error {
+	if err == nil {
+		return nil
+	}
+	return no{err}
+}
+
+// ExitCode returns the exit code of a program that ends with err.
+func ExitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	if _, negative := errors.AsType[no](err); negative {
+		return ExitNo
+	}
+	return ExitError
 }
