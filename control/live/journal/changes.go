@@ -2,7 +2,6 @@ package journal
 
 import (
 	"cmp"
-	"container/list"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -23,8 +22,8 @@ const (
 
 // changes is the history of service ports, from the second table on.
 type changes struct {
-	ports map[portKey]*list.Element
-	order list.List // of *history: the port that changed last is last
+	ports map[portKey]*history
+	order []*history // the port that changed last is last
 	// unjudged are endpoints that get no new flows any more, in the order of their changes.
 	unjudged []unjudged
 	meter    Meter                   // nil: there is none
@@ -116,40 +115,28 @@ func port(ports []*decision.ServicePort, k portKey) *decision.ServicePort {
 	return nil
 }
 
-// of returns the history of a service port; nil: it has none.
-func (c *changes) of(k portKey) *history {
-	if e := c.ports[k]; e != nil {
-		return e.Value.(*history)
-	}
-	return nil
-}
-
-func (c *changes) forget(k portKey, flows *tallies) {
-	if e := c.ports[k]; e != nil {
-		c.order.Remove(e)
+func (c *changes) forget(k portKey, flows tallies) {
+	if h := c.ports[k]; h != nil {
 		delete(c.ports, k)
-		if t := flows.ports[k]; t != nil {
+		c.order = slices.DeleteFunc(c.order, func(o *history) bool { return o == h })
+		if t := flows[k]; t != nil {
 			t.history = nil
 		}
 	}
 }
 
 // add adds a change. Flows that the new table decided may have been counted already.
-func (c *changes) add(p *portChange, flows *tallies) {
-	if c.ports == nil {
-		c.ports = make(map[portKey]*list.Element)
-	}
-	e := c.ports[p.portKey]
-	if e == nil {
-		if c.order.Len() == changedPorts {
-			c.forget(c.order.Front().Value.(*history).portKey, flows)
+func (c *changes) add(p *portChange, flows tallies) {
+	h := c.ports[p.portKey]
+	if h == nil {
+		if len(c.order) == changedPorts {
+			c.forget(c.order[0].portKey, flows)
 		}
-		e = c.order.PushBack(&history{portKey: p.portKey})
-		c.ports[p.portKey] = e
+		h = &history{portKey: p.portKey}
+		c.ports[p.portKey] = h
 	}
-	c.order.MoveToBack(e)
-	h := e.Value.(*history)
-	t := flows.ports[p.portKey]
+	c.order = append(slices.DeleteFunc(c.order, func(o *history) bool { return o == h }), h)
+	t := flows[p.portKey]
 	for _, addr := range p.usable {
 		c.settle(h, addr, p.Generation, t)
 	}
@@ -260,11 +247,11 @@ type Published struct {
 func (j *Journal) Changes(s *decision.ServicePort) []observe.Change {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
-	h := j.changes.of(portKeyOf(s))
+	h := j.changes.ports[portKeyOf(s)]
 	if h == nil {
 		return nil
 	}
-	t := j.services.ports[h.portKey]
+	t := j.services[h.portKey]
 	list := make([]observe.Change, len(h.changes))
 	for i := range h.changes {
 		c := &h.changes[i]

@@ -94,8 +94,8 @@ func TestChangesAreBounded(t *testing.T) {
 	for i := range changedPorts + 5 {
 		next(servicePort(fmt.Sprint("web-", i)))
 	}
-	if len(j.changes.ports) != changedPorts || j.changes.order.Len() != changedPorts || j.Changes(servicePort("web-4")) != nil || j.Changes(servicePort("web-5")) == nil {
-		t.Errorf("%d ports, %d in order", len(j.changes.ports), j.changes.order.Len())
+	if len(j.changes.ports) != changedPorts || len(j.changes.order) != changedPorts || j.Changes(servicePort("web-4")) != nil || j.Changes(servicePort("web-5")) == nil {
+		t.Errorf("%d ports, %d in order", len(j.changes.ports), len(j.changes.order))
 	}
 	last := servicePort(fmt.Sprint("web-", changedPorts))
 	for i := range portChanges + 5 {

@@ -5,8 +5,10 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/nfqproxy/nfqproxy/conntrack"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
+	"github.com/nfqproxy/nfqproxy/datapath/flow"
 )
 
 // endpointTally counts the flows of one endpoint of a service port. There may be a hundred thousand of them, few of
@@ -42,7 +44,7 @@ func (e *endpointTally) add(more observe.Flows) {
 	e.total, e.sent, e.received, e.open = e.total+more.Total, e.sent+more.BytesSent, e.received+more.BytesReceived, e.open+uint32(more.Open)
 	more.Total, more.Drawn, more.BytesSent, more.BytesReceived, more.Open = 0, 0, 0, 0, 0
 	if more != (observe.Flows{}) {
-		e.rareCounters().Flows = sum(&e.rare.Flows, &more)
+		e.rareCounters().Flows.Add(&more)
 	}
 }
 
@@ -188,4 +190,50 @@ func (t *tally) change(s *decision.ServicePort) {
 		}
 	}
 	t.used = &usedPort{port: s, tally: t, endpoints: counts}
+}
+
+// flowRef names a flow, which may have been evicted.
+type flowRef struct {
+	flow       uint64 // its number; 0: none
+	at         int64  // of its decision
+	generation uint64 // of the table that decided it
+}
+
+func flowRefOf(number uint64, f *flow.Flow) flowRef {
+	return flowRef{number, f.Time.UnixNano(), f.Decision.Generation}
+}
+
+// result is a flow with its verdict.
+type result struct {
+	flowRef
+	verdict  decision.Verdict
+	endpoint netip.AddrPort // invalid: none
+}
+
+// confirmsTable reports whether a flow shows that the table of its generation is in use. A kept entry is older, a failed one
+// was not made, a user decides as he likes, and of the kernel's copy the generation is not known.
+func confirmsTable(f *flow.Flow) bool {
+	d := &f.Decision
+	return !d.Reason.Observed() && d.Reason != decision.DroppedByHand && !(f.Held != nil && f.Held.Action == flow.HoldChosen) &&
+		(d.Verdict != decision.DNAT || connects(f))
+}
+
+// connects reports whether a flow has a new entry to the endpoint of its decision.
+func connects(f *flow.Flow) bool {
+	return f.Decision.HasEndpoint() && (f.Outcome == conntrack.Created || f.Outcome == conntrack.Replaced)
+}
+
+// obeyed notes a flow that confirms a table.
+func (t *tally) obeyed(number uint64, f *flow.Flow) {
+	generation, at := f.Decision.Generation, f.Time.UnixNano()
+	if generation == t.first.generation && at >= t.first.at {
+		return // as almost always
+	}
+	m := result{flowRefOf(number, f), f.Decision.Verdict, f.Endpoint()}
+	if generation >= t.first.generation {
+		t.first = m
+	}
+	if t.history != nil {
+		t.history.obeyed(m)
+	}
 }

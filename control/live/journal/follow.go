@@ -59,8 +59,10 @@ func (j *Journal) Follow(ctx context.Context, k Kernel) error {
 		k.DetailRate = 4000
 	}
 	f := &follower{Journal: j, Kernel: k}
+	j.mu.Lock()
+	j.kernel.Accounting, j.kernel.Timestamps = k.Accounting, k.Timestamps
+	j.mu.Unlock()
 	j.setFollowing(true, "")
-	j.setAccounting(k.Accounting, k.Timestamps)
 	j.follower.Store(f)
 	stop := context.AfterFunc(ctx, func() { _ = k.Events.Close() })
 	defer stop()
@@ -114,12 +116,6 @@ func (j *Journal) setFollowing(following bool, why string) {
 	if !following {
 		j.markIncomplete()
 	}
-}
-
-func (j *Journal) setAccounting(accounting, timestamps bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.kernel.Accounting, j.kernel.Timestamps = accounting, timestamps
 }
 
 // markIncomplete marks all flows that are not over as possibly incomplete. It does not touch the

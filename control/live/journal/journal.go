@@ -98,13 +98,15 @@ func New(c Config) *Journal {
 	j := &Journal{
 		prefix: strconv.FormatUint(rand.Uint64N(1<<30)|1<<30, 32), started: time.Now(), observe: c.Observe,
 		flows: newRing[entry](capacity), notes: newRing[note](4 * capacity),
-		ports:       retained{limit: cmp.Or(c.ServiceBytes, 16<<20)},
+		ports:       retained{limit: cmp.Or(c.ServiceBytes, 16<<20), ports: make(map[*decision.ServicePort]*usedPort)},
 		generations: generations{limit: cmp.Or(c.Generations, 1024), byteLimit: cmp.Or(c.GenerationBytes, 16<<20)},
+		services:    make(tallies),
+		changes:     changes{ports: make(map[portKey]*history)},
 		changed:     make(chan struct{}), waited: 1,
 		kernel: kernelView{Kernel: observe.Kernel{Why: "conntrack events are disabled"}, announced: 1, rush: make(chan float64, 1)},
 	}
 	j.tuples = newTuples(j.flows.capacity())
-	j.services, j.changes.meter = newTallies(&j.changes), c.Meter
+	j.changes.meter = c.Meter
 	if c.Observe != nil {
 		j.changes.rules = newProxyRules()
 	}
@@ -224,7 +226,7 @@ func (j *Journal) insert(f *flow.Flow, inherited, undated bool) {
 	e.inherited = inherited || before
 	e.life.incomplete = !e.life.over && (before || !j.kernel.complete())
 	if s := f.Decision.ServicePort; s != nil {
-		e.port = j.ports.use(s, &j.services)
+		e.port = j.ports.use(s, j.services, &j.changes)
 		e.tally(number, f, undated, &j.changes)
 		for j.ports.full() && j.flows.len() > 1 {
 			j.forget()
@@ -356,13 +358,10 @@ type usedPort struct {
 func size(servicePorts, endpoints int) int { return 512*servicePorts + 136*endpoints }
 
 // use notes that one more flow holds on to the service port.
-func (r *retained) use(s *decision.ServicePort, t *tallies) *usedPort {
+func (r *retained) use(s *decision.ServicePort, t tallies, c *changes) *usedPort {
 	u := r.ports[s]
 	if u == nil {
-		if r.ports == nil {
-			r.ports = make(map[*decision.ServicePort]*usedPort)
-		}
-		u = t.of(s).use(s)
+		u = t.of(s, c).use(s)
 		r.ports[s] = u
 		r.bytes += size(1, len(s.Endpoints))
 	}

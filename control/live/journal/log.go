@@ -29,8 +29,7 @@ type Log struct {
 	taken  atomic.Uint64 // writes that the writer took
 	stop   context.CancelFunc
 	done   chan struct{}
-	err    error // of writing; valid after done
-	failed atomic.Pointer[error]
+	failed atomic.Pointer[error] // of writing
 }
 
 // closeTimeout is how long Close waits for a writer that accepts nothing.
@@ -63,7 +62,7 @@ func (l *Log) Close() error {
 		before := l.taken.Load()
 		select {
 		case <-l.done:
-			return l.err
+			return l.Err()
 		case <-time.After(closeTimeout):
 		}
 		if l.taken.Load() == before {
@@ -101,7 +100,7 @@ func (l *Log) write(ctx context.Context, w io.Writer) {
 			l.lost.Add(missed)
 			l.encode(enc, entries[:n])
 		}
-		if l.err == nil {
+		if l.Err() == nil {
 			l.fail(b.Flush())
 		}
 	}
@@ -109,7 +108,7 @@ func (l *Log) write(ctx context.Context, w io.Writer) {
 
 func (l *Log) encode(enc *json.Encoder, entries []Entry) {
 	for i := range entries {
-		if l.err != nil {
+		if l.Err() != nil {
 			l.lost.Add(1)
 			continue
 		}
@@ -121,7 +120,6 @@ func (l *Log) encode(enc *json.Encoder, entries []Entry) {
 
 func (l *Log) fail(err error) {
 	if err != nil {
-		l.err = err
 		l.failed.Store(&err)
 		l.config.Failed(err)
 	}

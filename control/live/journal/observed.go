@@ -47,20 +47,17 @@ func (j *Journal) insertObserved(ev *conntrack.Event, now time.Time, horizon int
 			f.Time = at
 		}
 	}
-	table := j.inForce
+	table, ok := j.inForce, false
 	if copied {
-		var ok bool
-		if f.Decision, ok = decision.ToEndpoint(table, &f.Packet, s.Endpoint(), decision.ByKernel); !ok {
-			return false
-		}
+		f.Decision, ok = decision.ToEndpoint(table, &f.Packet, s.Endpoint(), decision.ByKernel)
 	} else {
-		var ok bool
-		if table, ok = j.attribute(&f, s.Endpoint(), ev.Kind == conntrack.Began, settled); !ok {
-			return false
-		}
-		if j.observe.OnlyServices && f.NoService() {
-			return true
-		}
+		table, ok = j.attribute(&f, s.Endpoint(), ev.Kind == conntrack.Began, settled)
+	}
+	switch {
+	case !ok:
+		return false
+	case !copied && j.observe.OnlyServices && f.NoService():
+		return true
 	}
 	f.TableAge = max(0, f.Time.Sub(table.Built()))
 	// The interface that the packet came in by is not known, so the mark may be wrong.
@@ -111,38 +108,30 @@ func (j *Journal) horizon() int64 {
 func (j *Journal) attribute(f *flow.Flow, endpoint netip.AddrPort, began, settled bool) (t *decision.Table, ok bool) {
 	t = j.inForce
 	d, ok := decision.ToEndpoint(t, &f.Packet, endpoint, decision.ByProxy)
+	translated := endpoint != f.Packet.Destination
+	if !ok && translated {
+		if of, earlier, until := j.earlier(f, endpoint); of != nil { // perhaps of a Service that is gone
+			t, d, ok = of, earlier, true
+			if began { // when an older flow began is not known
+				f.Outdated = max(0, f.Time.Sub(until))
+			}
+		}
+	}
 	f.Decision = d
 	switch {
 	case ok:
 		f.Proxy = j.observe.Proxy()
 		return t, true
 	case d.ServicePort == nil:
-		if endpoint != f.Packet.Destination {
-			if of, d, since := j.earlier(f, endpoint); of != nil { // of a Service that is gone
-				f.Decision = d
-				return j.outdate(f, of, since, began)
-			}
-		}
 		f.Decision = decision.Decision{Generation: t.Generation()}
 		return t, true
-	case endpoint == f.Packet.Destination:
-		f.Decision.Reason, f.Proxy = decision.NotTranslated, j.observe.Proxy()
-		return t, settled
+	case !translated:
+		f.Decision.Reason = decision.NotTranslated
+	default:
+		f.Decision.Verdict, f.Decision.Reason, f.Existing = decision.DNAT, decision.UnknownEndpoint, endpoint
 	}
-	if of, d, since := j.earlier(f, endpoint); of != nil {
-		f.Decision = d
-		return j.outdate(f, of, since, began)
-	}
-	f.Decision.Verdict, f.Decision.Reason, f.Existing, f.Proxy = decision.DNAT, decision.UnknownEndpoint, endpoint, j.observe.Proxy()
+	f.Proxy = j.observe.Proxy()
 	return t, settled
-}
-
-// outdate notes since when the flow's endpoint was out of date. When an older flow began is not known.
-func (j *Journal) outdate(f *flow.Flow, t *decision.Table, since time.Time, began bool) (*decision.Table, bool) {
-	if f.Proxy = j.observe.Proxy(); began {
-		f.Outdated = max(0, f.Time.Sub(since))
-	}
-	return t, true
 }
 
 // earlier finds the newest table before the one in force that leads the flow to the endpoint, and when the next one

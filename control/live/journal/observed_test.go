@@ -392,7 +392,7 @@ func TestConvergence(t *testing.T) {
 	if back, again := list[1].Endpoints[0], list[2].Endpoints[0]; back.Change != observe.EndpointAdded || back.Rules != nil || back.FirstFlow != nil || since(again.Rules) != "83.0" || again.RulesAwaited {
 		t.Errorf("back %+v, gone again %+v", back, again)
 	}
-	if h := b.changes.of(portKeyOf(next)); h.awaited != 0 {
+	if h := b.changes.ports[portKeyOf(next)]; h.awaited != 0 {
 		t.Errorf("%d endpoints are awaited", h.awaited)
 	}
 	b.take(start.Add(time.Hour))

@@ -107,14 +107,6 @@ func (r *Reader) Lost() uint64 {
 	return lost
 }
 
-// Waiting returns the number of events that may be read without waiting, including those that do not
-// match.
-func (r *Reader) Waiting() uint64 {
-	r.journal.mu.RLock()
-	defer r.journal.mu.RUnlock()
-	return r.journal.notes.next - max(r.next, r.journal.notes.oldest)
-}
-
 // Wait returns when there is something to read, or the context ends.
 func (r *Reader) Wait(ctx context.Context) {
 	j := r.journal

@@ -79,25 +79,27 @@ func (r *proxyRules) want(s *decision.ServicePort, g *followed, at time.Time, c 
 			return
 		}
 	}
-	if len(r.wanted) >= maxRules {
-		maps.DeleteFunc(r.wanted, func(_ link, w unjudged) bool { return at.Sub(w.at) >= rulesWait })
-		if len(r.wanted) >= maxRules {
-			g.rules = unknown
-			return
-		}
+	if full(r.wanted, func(w unjudged) bool { return at.Sub(w.at) >= rulesWait }) {
+		g.rules = unknown
+		return
 	}
 	for _, l := range links {
 		r.wanted[l] = unjudged{g, at}
 	}
 }
 
+// full reports whether a map has reached its limit without its old values, which it deletes.
+func full[K comparable, V any](m map[K]V, old func(V) bool) bool {
+	if len(m) >= maxRules {
+		maps.DeleteFunc(m, func(_ K, v V) bool { return old(v) })
+	}
+	return len(m) >= maxRules
+}
+
 // changed takes over a change of the rules.
 func (r *proxyRules) changed(l link, n linkChange, c *changes) {
-	if len(r.recent) >= maxRules {
-		maps.DeleteFunc(r.recent, func(_ link, seen linkChange) bool { return n.at.Sub(seen.at) >= rulesAge })
-		if len(r.recent) >= maxRules {
-			clear(r.recent)
-		}
+	if full(r.recent, func(seen linkChange) bool { return n.at.Sub(seen.at) >= rulesAge }) {
+		clear(r.recent)
 	}
 	r.recent[l] = n
 	if w, ok := r.wanted[l]; ok && w.begins == n.leads {
@@ -107,11 +109,8 @@ func (r *proxyRules) changed(l link, n linkChange, c *changes) {
 
 // replace takes over that a chain leads to other endpoints, wherever it led before.
 func (r *proxyRules) replace(of chainOf, n replacement, c *changes) {
-	if len(r.replaced) >= maxRules {
-		maps.DeleteFunc(r.replaced, func(_ chainOf, seen replacement) bool { return n.at.Sub(seen.at) >= rulesAge })
-		if len(r.replaced) >= maxRules {
-			clear(r.replaced)
-		}
+	if full(r.replaced, func(seen replacement) bool { return n.at.Sub(seen.at) >= rulesAge }) {
+		clear(r.replaced)
 	}
 	r.replaced[of] = n
 	for l, w := range r.wanted {

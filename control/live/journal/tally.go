@@ -12,10 +12,7 @@ import (
 )
 
 // tallies count the flows of every service port.
-type tallies struct {
-	ports   map[portKey]*tally
-	changes *changes
-}
+type tallies map[portKey]*tally
 
 // portKey names a service port in one family.
 type portKey struct {
@@ -47,17 +44,15 @@ type tally struct {
 // maxEndpoints is the maximum number of removed endpoints of a service port.
 const maxEndpoints = 1000
 
-func newTallies(c *changes) tallies { return tallies{make(map[portKey]*tally), c} }
-
 // of returns the counts of a service port.
-func (t *tallies) of(s *decision.ServicePort) *tally {
-	k := portKey{s.Name, s.Family}
-	c := t.ports[k]
-	if c == nil {
-		c = &tally{history: t.changes.of(k), used: new(usedPort)}
-		t.ports[k] = c
+func (t tallies) of(s *decision.ServicePort, c *changes) *tally {
+	k := portKeyOf(s)
+	of := t[k]
+	if of == nil {
+		of = &tally{history: c.ports[k], used: new(usedPort)}
+		t[k] = of
 	}
-	return c
+	return of
 }
 
 // tally counts a new flow, which is for a service.
@@ -107,7 +102,7 @@ func (e *entry) count(more observe.Flows) {
 		return
 	}
 	t := e.port.tally
-	t.Flows = sum(&t.Flows, &more)
+	t.Flows.Add(&more)
 	if of := e.counts(); of != nil {
 		of.add(more)
 	}
@@ -115,16 +110,6 @@ func (e *entry) count(more observe.Flows) {
 
 // oneLess, added to a count, takes one away.
 const oneLess = ^uint64(0)
-
-func sum(a, b *observe.Flows) observe.Flows {
-	return observe.Flows{
-		Total: a.Total + b.Total, Drawn: a.Drawn + b.Drawn, Affinity: a.Affinity + b.Affinity,
-		Rejected: a.Rejected + b.Rejected, Dropped: a.Dropped + b.Dropped, Failed: a.Failed + b.Failed,
-		Unanswered: a.Unanswered + b.Unanswered, Refused: a.Refused + b.Refused, Reset: a.Reset + b.Reset, Open: a.Open + b.Open,
-		Outdated: a.Outdated + b.Outdated, UnknownEndpoint: a.UnknownEndpoint + b.UnknownEndpoint, NotTranslated: a.NotTranslated + b.NotTranslated,
-		BytesSent: a.BytesSent + b.BytesSent, BytesReceived: a.BytesReceived + b.BytesReceived,
-	}
-}
 
 // begin is what a flow counts at its decision.
 func (e *entry) begin() observe.Flows {
@@ -230,10 +215,10 @@ func (j *Journal) SetTable(p Published) {
 		j.changes.large[f] = t.Counts(f).Endpoints > largeCluster
 	}
 	for _, k := range d.removed {
-		j.changes.forget(k, &j.services)
+		j.changes.forget(k, j.services)
 	}
 	for i := range d.changed {
-		j.changes.add(&d.changed[i], &j.services)
+		j.changes.add(&d.changed[i], j.services)
 	}
 	j.generations.add(t, d.bytes)
 	j.kernel.look = j.kernel.look || before == nil
@@ -248,16 +233,15 @@ func (j *Journal) prune(now time.Time) {
 		return
 	}
 	j.unpruned, j.pruned = false, now
-	for k, c := range j.services.ports {
+	for k, c := range j.services {
 		if c.latest > t.Generation() {
 			continue // flows were decided by a table that the journal does not have yet
 		}
-		i := slices.IndexFunc(t.Service(k.name.Service()), func(s *decision.ServicePort) bool { return s.Name == k.name && s.Family == k.family })
-		if i < 0 {
-			delete(j.services.ports, k)
+		s := port(t.Service(k.name.Service()), k)
+		if s == nil {
+			delete(j.services, k)
 			continue
 		}
-		s := t.Service(k.name.Service())[i]
 		excess := len(c.used.endpoints) + len(c.gone) - maxEndpoints
 		if excess <= 0 {
 			continue
@@ -277,4 +261,69 @@ func (j *Journal) prune(now time.Time) {
 			return true
 		})
 	}
+}
+
+// ServiceCounts are the flows of one service port.
+type ServiceCounts struct {
+	Flows   observe.Flows
+	Refused map[string]uint64 // by reason
+	// Since is when the count of draws began: when the endpoints that can be drawn last changed.
+	Since time.Time
+	// Draws are by policy.
+	Draws     [2]uint64
+	Endpoints map[netip.AddrPort]EndpointCounts
+}
+
+// EndpointCounts are the flows of one endpoint.
+type EndpointCounts struct {
+	Flows     observe.Flows
+	Pod, Node string
+	Draws     [2]uint64 // by policy, since ServiceCounts.Since
+}
+
+// Counts returns the flows of a service port of the table in force; false: it had none. Draws are included if they were
+// among its present endpoints.
+func (j *Journal) Counts(s *decision.ServicePort) (ServiceCounts, bool) {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	t := j.services[portKeyOf(s)]
+	if t == nil {
+		return ServiceCounts{}, false
+	}
+	same := sameChoice(t.fit, s)
+	c := ServiceCounts{
+		Flows: t.Flows, Refused: make(map[string]uint64, len(t.refusals)), Since: t.since,
+		Endpoints: make(map[netip.AddrPort]EndpointCounts, len(t.used.endpoints)+len(t.gone)),
+	}
+	if same {
+		c.Draws = t.draws
+	}
+	for why, n := range t.refusals {
+		c.Refused[why.String()] = n
+	}
+	for at, e := range t.endpoints() {
+		if e.total == 0 {
+			continue
+		}
+		of := EndpointCounts{Flows: e.flows(), Pod: at.Pod, Node: at.NodeName}
+		if same {
+			of.Draws = e.drawn()
+		}
+		c.Endpoints[at.AddrPort] = of
+	}
+	return c, true
+}
+
+// Known returns the numbers of the journal's flows.
+func (j *Journal) Known() observe.Known {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return observe.Known{Flows: j.flows.len(), Capacity: int(j.flows.capacity()), Open: j.open, Lost: j.Lost(), Forgotten: j.forgotten}
+}
+
+// Kernel returns the state of the conntrack event subscription.
+func (j *Journal) Kernel() observe.Kernel {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return j.kernel.Kernel
 }
