@@ -210,11 +210,8 @@ func (noOwners) Nodes(func(string, []netip.Addr))        {}
 // fakeDaemon is a daemon without faults.
 type fakeDaemon struct{}
 
-func (fakeDaemon) Source() observe.Source { return observe.Source{} }
+func (fakeDaemon) Describe(*observe.Daemon) {}
 func (fakeDaemon) CheckRules(context.Context) (engine.RuleCheck, error) {
 	return engine.RuleCheck{}, nil
 }
-func (fakeDaemon) Faults() (rules, firewall string) { return "", "" }
-func (fakeDaemon) HostNAT() observe.HostNAT         { return observe.HostNAT{} }
-func (fakeDaemon) Observed() string                 { return "" }
-func (fakeDaemon) Confinement() observe.Confinement { return observe.Confinement{} }
+func (fakeDaemon) Observed() string { return "" }

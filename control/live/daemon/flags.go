@@ -213,14 +213,14 @@ func (f *Flags) check() error {
 	if f.queues == 0 || int(f.firstQueue)+all > maxQueue+1 {
 		return fmt.Errorf("--queues %d from --queue-num %d: these are %d queues, for packets to services and for others; want at least one, and none above %d", f.queues, f.firstQueue, all, maxQueue)
 	}
-	if f.scope != scopeAll && f.scope != scopeServices {
-		return fmt.Errorf("--scope %q: want %q or %q", f.scope, scopeAll, scopeServices)
-	}
-	if f.decide != decideQueue && f.decide != decideKernel {
-		return fmt.Errorf("--decide %q: want %q or %q", f.decide, decideQueue, decideKernel)
-	}
-	if f.hostMasq != hostMasqueradeAuto && f.hostMasq != hostMasqueradeOff {
-		return fmt.Errorf("--host-masquerade %q: want %q or %q", f.hostMasq, hostMasqueradeAuto, hostMasqueradeOff)
+	for _, e := range []struct{ flag, value, one, other string }{
+		{"scope", f.scope, scopeAll, scopeServices},
+		{"decide", f.decide, decideQueue, decideKernel},
+		{"host-masquerade", f.hostMasq, hostMasqueradeAuto, hostMasqueradeOff},
+	} {
+		if e.value != e.one && e.value != e.other {
+			return fmt.Errorf("--%s %q: want %q or %q", e.flag, e.value, e.one, e.other)
+		}
 	}
 	if f.busyPoll < 0 || f.busyPoll > time.Millisecond {
 		return fmt.Errorf("--busy-poll %s: want 0 to 1ms", f.busyPoll)

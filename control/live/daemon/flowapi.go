@@ -95,11 +95,3 @@ func (f *flowAPIFlags) list() (all []flowapi.Address) {
 }
 
 func (f *flowAPIFlags) hasToken() bool { return f.tokenFile != "" || f.account != "" }
-
-// token reads the token; empty: there is none.
-func (f *flowAPIFlags) token() (string, error) {
-	if f.tokenFile == "" {
-		return "", nil
-	}
-	return flowapi.ReadToken("--flow-api-token-file", f.tokenFile)
-}

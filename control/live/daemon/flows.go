@@ -136,11 +136,13 @@ func (v *recording) serve(controller *servicetable.Controller) error {
 	if len(addresses) == 0 {
 		return nil
 	}
-	token, err := f.token()
-	if err != nil {
-		return err
+	c := flowapi.Config{Observer: v.node, Limits: &v.limits, Log: v.process.log}
+	if f.tokenFile != "" {
+		var err error
+		if c.Token, err = flowapi.ReadToken("--flow-api-token-file", f.tokenFile); err != nil {
+			return err
+		}
 	}
-	c := flowapi.Config{Observer: v.node, Token: token, Limits: &v.limits, Log: v.process.log}
 	if !v.flags.observe {
 		c.Balancing = &localnode.Balancing{Registry: v.cfg.Node.Algorithms, Table: v.inForce.Load, Switch: controller.Balance, Beside: v.beside}
 	}

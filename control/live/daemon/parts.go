@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/nfqproxy/nfqproxy/datapath/live/hostmasq"
 	"github.com/nfqproxy/nfqproxy/datapath/live/reconcile"
 	"github.com/nfqproxy/nfqproxy/datapath/live/ruleset"
+	"github.com/nfqproxy/nfqproxy/datapath/live/takeover"
 )
 
 // parts are what a service table passes through on its way into force: a publish.Parts.
@@ -26,11 +28,31 @@ type parts struct {
 	rules       *ruleset.Connection // nil: not opened yet
 	udp         *reconcile.Reconciler
 	checks      *health.ServiceServer
-	predecessor predecessor
-	applied     time.Time // since then the table is in force
+	predecessor *takeover.Rules // of kube-proxy, to be removed; nil: there are none
+	applied     time.Time       // since then the table is in force
 }
 
-func (p *parts) FindPredecessor() error { return p.predecessor.look(p.flags.takeover, p.log) }
+// FindPredecessor looks for the rules that kube-proxy left in this node's kernel, and logs them.
+func (p *parts) FindPredecessor() error {
+	found, err := takeover.Find()
+	switch {
+	case err != nil && p.flags.takeover:
+		return fmt.Errorf("--takeover: %w", err)
+	case err != nil:
+		p.log.Debug("cannot look for kube-proxy's rules", "error", err)
+	case p.flags.takeover:
+		for _, line := range found.Lines() {
+			p.log.Info("takeover: will remove " + line)
+		}
+		for _, line := range found.Notes() {
+			p.log.Warn("takeover: " + line)
+		}
+		p.predecessor = found
+	case !found.Empty():
+		p.log.Warn("kube-proxy's rules are still in the kernel: nfqproxy decides new flows before they apply, but packets still traverse them; --takeover removes them", "tables", len(found.Lines()))
+	}
+	return nil
+}
 
 func (p *parts) AddressesChanged() { p.hostRules.HostChanged() }
 
@@ -92,9 +114,14 @@ func (p *parts) Apply(t *decision.Table) {
 func (p *parts) Reconcile(t *decision.Table) { p.udp.SetTable(t) }
 
 func (p *parts) RemovePredecessor() {
-	if err := p.predecessor.finish(p.log); err != nil {
-		p.log.Error("cannot remove kube-proxy's rules; continuing with our own", "error", err)
+	if p.predecessor == nil || p.predecessor.Empty() {
+		return
 	}
+	if err := p.predecessor.Remove(); err != nil {
+		p.log.Error("cannot remove kube-proxy's rules; continuing with our own", "error", err)
+		return
+	}
+	p.log.Info("takeover: removed kube-proxy's rules; if they appear again, kube-proxy still runs on this node")
 }
 
 func (p *parts) Check(t, before *decision.Table) {

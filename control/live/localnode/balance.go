@@ -61,8 +61,7 @@ func (b *Balancing) Algorithms(context.Context) (*observe.Algorithms, error) {
 	if t == nil {
 		return nil, notReady()
 	}
-	a := AlgorithmsOf(b.Registry, t)
-	return a, nil
+	return AlgorithmsOf(b.Registry, t), nil
 }
 
 // AlgorithmsOf describes the algorithms of a registry and the Services of a table.

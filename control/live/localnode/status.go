@@ -16,19 +16,13 @@ import (
 
 // Daemon is the program that the node belongs to. It is safe for concurrent use.
 type Daemon interface {
-	// Source describes where the objects come from.
-	Source() observe.Source
+	// Describe fills in Observed, Source, Confinement, the faults of Rules and HostFirewall, and HostNAT without
+	// its counters.
+	Describe(*observe.Daemon)
 	// CheckRules is [engine.Engine.CheckRules].
 	CheckRules(context.Context) (engine.RuleCheck, error)
-	// Faults are the damage of the kernel rules and of the rules in the host's firewall that could not
-	// be repaired; empty: none is known.
-	Faults() (rules, firewall string)
-	// HostNAT describes the host's own nat rules, without counters.
-	HostNAT() observe.HostNAT
 	// Observed is the service proxy of the node that the daemon only observes; empty: the daemon decides.
 	Observed() string
-	// Confinement returns the restrictions in force.
-	Confinement() observe.Confinement
 }
 
 // checkTimeout is how long the kernel rules may take to be compared: longer than a large table needs.
@@ -39,11 +33,11 @@ func (n *Node) Status(ctx context.Context) ([]observe.Status, error) {
 	if n.config.Daemon == nil {
 		return nil, &observe.Error{Status: 404, Message: "the status of the daemon is not available here"}
 	}
-	of := n.config.Daemon
 	d := observe.Daemon{
 		Version: n.config.Version, ProcessID: os.Getpid(), Started: n.config.Journal.Started(), Time: time.Now(),
-		Observed: of.Observed(), Source: of.Source(), DecidedBy: make(map[string]string), Queues: []observe.Queue{}, HostNAT: of.HostNAT(), Confinement: of.Confinement(),
+		DecidedBy: make(map[string]string), Queues: []observe.Queue{}, Connections: connections(),
 	}
+	n.config.Daemon.Describe(&d)
 	if n.config.FlowLog != nil {
 		if err := n.config.FlowLog(); err != nil {
 			d.FlowLog = err.Error()
@@ -52,8 +46,6 @@ func (n *Node) Status(ctx context.Context) ([]observe.Status, error) {
 	if d.Confinement.Capabilities == nil {
 		d.Confinement.Capabilities = []observe.Capability{}
 	}
-	d.Connections = connections()
-	d.Rules.Fault, d.HostFirewall.Fault = of.Faults()
 	if tables, err := n.Tables(ctx); err == nil {
 		d.Table = &tables[0]
 	}

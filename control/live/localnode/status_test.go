@@ -29,14 +29,14 @@ type fakeDaemon struct {
 	observed        string
 }
 
-func (d *fakeDaemon) Source() observe.Source { return d.source }
+func (d *fakeDaemon) Describe(to *observe.Daemon) {
+	to.Source, to.HostNAT, to.Observed, to.Confinement = d.source, d.hostNAT, d.observed, d.confinement
+	to.Rules.Fault, to.HostFirewall.Fault = d.rules, d.firewall
+}
 func (d *fakeDaemon) CheckRules(context.Context) (engine.RuleCheck, error) {
 	return d.check, d.checkErr
 }
-func (d *fakeDaemon) Faults() (rules, firewall string) { return d.rules, d.firewall }
-func (d *fakeDaemon) HostNAT() observe.HostNAT         { return d.hostNAT }
-func (d *fakeDaemon) Observed() string                 { return d.observed }
-func (d *fakeDaemon) Confinement() observe.Confinement { return d.confinement }
+func (d *fakeDaemon) Observed() string { return d.observed }
 
 // healthy makes the daemon of a bench one that serves.
 func (b *bench) healthy() {

@@ -27,20 +27,19 @@ type Metrics struct {
 
 // New returns the metrics of a program of the version.
 func New(version string) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), proxy: newProxy(), convergence: newConvergence()}
+	r := prometheus.NewRegistry()
+	m := &Metrics{registry: r, proxy: newProxy(r), convergence: newConvergence(r)}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "nfqproxy_build_info", Help: "Always 1; the label is the version of the program.",
 		ConstLabels: prometheus.Labels{"version": version},
 	})
 	info.Set(1)
-	m.registry.MustRegister(
+	r.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		info,
 		&m.table, &m.datapath, &m.flows, &m.services, &m.limits, &m.scripts, &m.shadows,
 	)
-	m.registry.MustRegister(m.proxy.collectors()...)
-	m.registry.MustRegister(m.convergence.collectors()...)
 	return m
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
@@ -31,25 +32,26 @@ const familyLabel = "ip_family"
 
 var families = []decision.Family{decision.IPv4, decision.IPv6}
 
-func newProxy() *proxy {
+func newProxy(r prometheus.Registerer) *proxy {
+	in := promauto.With(r)
 	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubeproxy_" + name, Help: help})
+		return in.NewGauge(prometheus.GaugeOpts{Name: "kubeproxy_" + name, Help: help})
 	}
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "kubeproxy_" + name, Help: help})
+		return in.NewCounter(prometheus.CounterOpts{Name: "kubeproxy_" + name, Help: help})
 	}
 	counters := func(name, help, label string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubeproxy_" + name, Help: help}, []string{label})
+		return in.NewCounterVec(prometheus.CounterOpts{Name: "kubeproxy_" + name, Help: help}, []string{label})
 	}
 	p := &proxy{
-		syncDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
+		syncDuration: in.NewHistogram(prometheus.HistogramOpts{
 			Name:    "kubeproxy_sync_proxy_rules_duration_seconds",
 			Help:    "Time to apply a batch of changes: build a service table and publish it to the datapath.",
 			Buckets: syncBuckets,
 		}),
 		lastSync:   gauge("sync_proxy_rules_last_timestamp_seconds", "Time of the last sync: when the present service table was applied."),
 		lastQueued: gauge("sync_proxy_rules_last_queued_timestamp_seconds", "Time when a change was last queued. If it is much later than the last sync, the proxy hangs."),
-		networkProgramming: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		networkProgramming: in.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubeproxy_network_programming_duration_seconds",
 			Help:    "Time from a change of a pod or Service (the EndpointSlice's trigger time) until it is applied on this node.",
 			Buckets: programmingBuckets(),
@@ -60,7 +62,7 @@ func newProxy() *proxy {
 		servicesTotal:     counter("sync_proxy_rules_service_changes_total", "Changes of Services received."),
 		healthz:           counters("proxy_healthz_total", "Responses of /healthz, by status code.", "code"),
 		livez:             counters("proxy_livez_total", "Responses of /livez, by status code.", "code"),
-		reconcileDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubeproxy_conntrack_reconciler_sync_duration_seconds", Help: "Time of one pass over the conntrack table that removes stale entries.", Buckets: syncBuckets}, []string{familyLabel}),
+		reconcileDuration: in.NewHistogramVec(prometheus.HistogramOpts{Name: "kubeproxy_conntrack_reconciler_sync_duration_seconds", Help: "Time of one pass over the conntrack table that removes stale entries.", Buckets: syncBuckets}, []string{familyLabel}),
 		reconcileDeleted:  counters("conntrack_reconciler_deleted_entries_total", "Stale conntrack entries removed.", familyLabel),
 	}
 	for _, code := range []string{"200", "503"} {
@@ -87,13 +89,6 @@ func programmingBuckets() []float64 {
 		prometheus.LinearBuckets(60, 5, 12),
 		prometheus.LinearBuckets(120, 30, 7),
 	)
-}
-
-func (p *proxy) collectors() []prometheus.Collector {
-	return []prometheus.Collector{
-		p.syncDuration, p.lastSync, p.lastQueued, p.networkProgramming, p.endpointsPending, p.endpointsTotal,
-		p.servicesPending, p.servicesTotal, p.healthz, p.livez, p.reconcileDuration, p.reconcileDeleted,
-	}
 }
 
 // Queued counts changes of objects that are not applied yet.
@@ -161,12 +156,13 @@ type convergence struct {
 // convergenceBuckets are close around one second, the objective of the alerts.
 var convergenceBuckets = []float64{0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60}
 
-func newConvergence() *convergence {
+func newConvergence(r prometheus.Registerer) *convergence {
+	in := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		return in.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	c := &convergence{
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		seconds: in.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "nfqproxy_convergence_seconds",
 			Help:    "Time from the service table with a change of an endpoint, 0 if before: to the first flow to one that gets new flows since (first_flow); to the last flow to one that gets none any more and had some before, within a minute, 0 if none came later (last_flow); until the rules of the observed service proxy had the change, where the kernel notifies (rules). One observation for each endpoint and change; of a change, the first 10 endpoints.",
 			Buckets: convergenceBuckets,
@@ -179,10 +175,6 @@ func newConvergence() *convergence {
 		c.seconds.WithLabelValues(event)
 	}
 	return c
-}
-
-func (c *convergence) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.seconds, c.outdated, c.unknownEndpoint, c.untranslated}
 }
 
 // Converged records what happened after a change of an endpoint, and how long after: see [observe.FirstFlow].
