@@ -1,6 +1,6 @@
-// Package usage has what the command lines of nfqproxy and nfqproxyd share: exit codes, the help of flags with headings,
-// and errors of flags. Each of these is one message on one line, which names the flag and what it takes: those of pflag
-// have several lines, or name functions of Go's library.
+// Package usage has what the command lines of nfqproxy and nfqproxyd share: the help of flags with headings, and errors of
+// flags. Each of these is one message on one line, which names the flag and what it takes: those of pflag have several
+// lines, or name functions of Go's library.
 //
 // It is a ground package.
 package usage
@@ -102,32 +102,4 @@ func Flags(flags *pflag.FlagSet) string {
 		}
 	}
 	return b.String()
-}
-
-// Exit codes of nfqproxy and nfqproxyd, as diff(1), grep(1) and "kubectl diff" have them. docs/reference/commands.md lists what
-// a negative answer is in each command.
-const (
-	ExitNo    = 1 // the command has answered, and the answer is no
-	ExitError = 2 // the command line or the input is invalid, or the command failed
-)
-
-type no struct{ error }
-
-// No makes an error a negative answer: that checks failed, for example.
-func No(err error) error {
-	if err == nil {
-		return nil
-	}
-	return no{err}
-}
-
-// ExitCode returns the exit code of a program that ends with err.
-func ExitCode(err error) int {
-	if err == nil {
-		return 0
-	}
-	if _, negative := errors.AsType[no](err); negative {
-		return ExitNo
-	}
-	return ExitError
 }

@@ -1,29 +1,10 @@
 package usage
 
 import (
-	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/spf13/pflag"
 )
-
-func TestExitCode(t *testing.T) {
-	failed := errors.New("1 check failed")
-	for _, tt := range []struct {
-		err  error
-		want int
-	}{
-		{nil, 0}, {No(nil), 0}, {failed, ExitError}, {No(failed), ExitNo}, {errors.Join(fmt.Errorf("demo: %w", No(failed)), failed), ExitNo},
-	} {
-		if got := ExitCode(tt.err); got != tt.want {
-			t.Errorf("%v: exit code %d, want %d", tt.err, got, tt.want)
-		}
-	}
-	if got := No(failed).Error(); got != failed.Error() {
-		t.Errorf("message %q", got)
-	}
-}
 
 func TestFlags(t *testing.T) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)

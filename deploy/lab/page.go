@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/nfqproxy/nfqproxy/control/usage"
+	"github.com/nfqproxy/nfqproxy/control/exitcode"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 )
 
@@ -66,7 +66,7 @@ func (p *page) check(ok bool, format string, args ...any) {
 func (p *page) summary() error {
 	if p.failed > 0 {
 		p.printf("\n%s\n", p.style.Paint(text.Red, fmt.Sprintf("%d of %d checks failed.", p.failed, p.checks)))
-		return usage.No(fmt.Errorf("demo: %d of %d checks failed", p.failed, p.checks))
+		return exitcode.Negative(fmt.Errorf("demo: %d of %d checks failed", p.failed, p.checks))
 	}
 	p.printf("\n%s\n", p.style.Paint(text.Green, fmt.Sprintf("All %d checks passed.", p.checks)))
 	return nil

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/control/exitcode"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
 	"github.com/nfqproxy/nfqproxy/control/servicetable"
-	"github.com/nfqproxy/nfqproxy/control/usage"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
 	"github.com/nfqproxy/nfqproxy/datapath/decision"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
@@ -57,7 +57,7 @@ func runIsolated(o RunOptions, public bool, f show) (int, error) {
 			if err != nil {
 				fmt.Fprintln(o.Stderr, "nfqproxy:", err)
 			}
-			return usage.ExitCode(err)
+			return exitcode.Of(err)
 		},
 	}.Run()
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nfqproxy/nfqproxy/control/usage"
+	"github.com/nfqproxy/nfqproxy/control/exitcode"
 )
 
 // exitCode ends a command that has printed its answer, or that of a program that it ran. It has no message.
@@ -13,7 +13,7 @@ type exitCode int
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // answerNo ends a command that has printed the answer no.
-const answerNo = exitCode(usage.ExitNo)
+const answerNo = exitCode(exitcode.No)
 
 // failure is an error with the exit code of a shell, when a program cannot be executed.
 type failure struct {
@@ -24,7 +24,7 @@ type failure struct {
 // exitWith returns the error that ends a command with a program's exit code.
 func exitWith(code int, err error) error {
 	switch {
-	case err != nil && code > usage.ExitError:
+	case err != nil && code > exitcode.Error:
 		return failure{err, exitCode(code)}
 	case err == nil && code != 0:
 		return exitCode(code)
@@ -40,5 +40,5 @@ func exitCodeOf(err error) (code int, message bool) {
 	if f, ok := errors.AsType[failure](err); ok {
 		return int(f.code), true
 	}
-	return usage.ExitCode(err), err != nil
+	return exitcode.Of(err), err != nil
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/control/usage"
+	"github.com/nfqproxy/nfqproxy/control/exitcode"
 	"github.com/nfqproxy/nfqproxy/control/visible"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
@@ -116,7 +116,7 @@ func (f *experimentFlags) run(ctx context.Context, stdout, stderr io.Writer, nam
 		if err != nil {
 			fmt.Fprintln(stderr, "nfqproxy:", err)
 		}
-		return usage.ExitCode(err)
+		return exitcode.Of(err)
 	}}.Run()
 	return exitWith(code, err)
 }
@@ -152,7 +152,7 @@ func (f *experimentFlags) runLive(ctx context.Context, stdout, stderr io.Writer,
 	if stopped != nil {
 		return stopped
 	}
-	return usage.No(errors.Join(both.Simulated.Verdict(), both.Live.Verdict()))
+	return exitcode.Negative(errors.Join(both.Simulated.Verdict(), both.Live.Verdict()))
 }
 
 // show runs an experiment and prints its table.
@@ -169,7 +169,7 @@ func showResults(ctx context.Context, stdout io.Writer, r *experiment.Runner, ba
 	if err != nil {
 		return err
 	}
-	return usage.No(results.Verdict())
+	return exitcode.Negative(results.Verdict())
 }
 
 // runExperiment runs an experiment with a progress bar. If it is interrupted, it returns the results of the runs that

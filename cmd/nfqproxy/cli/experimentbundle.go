@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nfqproxy/nfqproxy/control/usage"
+	"github.com/nfqproxy/nfqproxy/control/exitcode"
 	"github.com/nfqproxy/nfqproxy/deploy/experiment"
 )
 
@@ -107,5 +107,5 @@ func verifyExperiment(ctx context.Context, stdout, stderr io.Writer, v *experime
 	if _, err := io.WriteString(stdout, found.Text()); err != nil {
 		return err
 	}
-	return usage.No(found.Verdict())
+	return exitcode.Negative(found.Verdict())
 }

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/nfqproxy/nfqproxy/control/usage"
+	"github.com/nfqproxy/nfqproxy/control/exitcode"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
 	"github.com/nfqproxy/nfqproxy/deploy/learn/session"
 )
@@ -94,7 +94,7 @@ func (p *proof) all(args []string) error {
 		return err
 	}
 	if failed > 0 {
-		return usage.No(fmt.Errorf("%d of %d tests failed", failed, proofs))
+		return exitcode.Negative(fmt.Errorf("%d of %d tests failed", failed, proofs))
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/nfqproxy/nfqproxy/cmd/nfqproxy/e2e/e2etest"
-	"github.com/nfqproxy/nfqproxy/control/usage"
+	"github.com/nfqproxy/nfqproxy/control/exitcode"
 	"github.com/nfqproxy/nfqproxy/datapath/paper/replay/capturetest"
 )
 
@@ -64,7 +64,7 @@ func TestScripts(t *testing.T) {
 			return errors.Join(os.Symlink(dumps, filepath.Join(env.WorkDir, "dumps")), os.Symlink(clusters, filepath.Join(env.WorkDir, "clusters")))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"nfqproxy": exits(0, usage.ExitNo), "fails": exits(usage.ExitError, -1), "refused": refused, "capture": capture, "packets": packets,
+			"nfqproxy": exits(0, exitcode.No), "fails": exits(exitcode.Error, -1), "refused": refused, "capture": capture, "packets": packets,
 		},
 	})
 }
@@ -155,8 +155,8 @@ func refused(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("! in front of it is just nfqproxy")
 	}
 	out, message, code := runInScript(ts, args)
-	if code != usage.ExitError {
-		ts.Fatalf("want exit code %d, have %d", usage.ExitError, code)
+	if code != exitcode.Error {
+		ts.Fatalf("want exit code %d, have %d", exitcode.Error, code)
 	}
 	if out != "" {
 		ts.Fatalf("on stdout: %q", out)

@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nfqproxy/nfqproxy/control/bundle"
+	"github.com/nfqproxy/nfqproxy/control/exitcode"
 	"github.com/nfqproxy/nfqproxy/control/live/flowapi"
 	"github.com/nfqproxy/nfqproxy/control/observe"
-	"github.com/nfqproxy/nfqproxy/control/usage"
 	"github.com/nfqproxy/nfqproxy/control/view/collect"
 	"github.com/nfqproxy/nfqproxy/control/view/remote"
 	"github.com/nfqproxy/nfqproxy/control/view/text"
@@ -127,7 +127,7 @@ func stateOf(r *flow.Record) string {
 func first(ctx context.Context, o observe.Observer, q observe.FlowQuery, timeout time.Duration) (*flow.Record, error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, usage.No(fmt.Errorf("no such flow within %s", timeout)))
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, exitcode.Negative(fmt.Errorf("no such flow within %s", timeout)))
 		defer cancel()
 	}
 	return remote.First(ctx, o, q)

@@ -36,8 +36,9 @@ func Main(version string) int {
 	err := run(ctx, version, os.Args[1:], stdout, stderr)
 	if err != nil {
 		fmt.Fprintln(stderr, program+":", err)
+		return 2
 	}
-	return usage.ExitCode(err)
+	return 0
 }
 
 func run(ctx context.Context, version string, args []string, stdout, stderr io.Writer) error {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/nfqproxy/nfqproxy/control/exitcode"
 	"github.com/nfqproxy/nfqproxy/control/labapi"
-	"github.com/nfqproxy/nfqproxy/control/usage"
 	"github.com/nfqproxy/nfqproxy/datapath/netns"
 	"github.com/nfqproxy/nfqproxy/deploy/lab"
 	"github.com/nfqproxy/nfqproxy/deploy/learn"
@@ -44,7 +44,7 @@ func report(o Options, err error) int {
 	if err != nil {
 		fmt.Fprintln(o.Stderr, "nfqproxy:", err)
 	}
-	return usage.ExitCode(err)
+	return exitcode.Of(err)
 }
 
 func inside(o Options, files []*os.File) (err error) {
@@ -71,7 +71,7 @@ func RunProof(o Options, u *learn.Unit) (int, error) {
 	return netns.Isolation{Main: func([]*os.File) int {
 		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 		defer stop()
-		return report(o, usage.No(Prove(ctx, u)))
+		return report(o, exitcode.Negative(Prove(ctx, u)))
 	}}.Run()
 }
 
