@@ -23,7 +23,7 @@ type Problem struct {
 	Text string `json:"text"`
 }
 
-// The problems.
+// The problems; observetest.Problems lists them.
 const (
 	ProblemUnreachable   = "unreachable"    // the daemon does not answer
 	ProblemNotServing    = "not-serving"    // there is no service table yet
@@ -38,14 +38,6 @@ const (
 	ProblemFlowLog       = "flow-log"       // the flow log cannot be written: it gets no more records
 	ProblemNotObserving  = "not-observing"  // the daemon should observe, but cannot
 )
-
-// Problems lists the problems.
-func Problems() []string {
-	return []string{
-		ProblemUnreachable, ProblemNotServing, ProblemSavedObjects, ProblemChangesLate, ProblemRulesDamaged, ProblemRulesDiffer, ProblemRulesUnknown,
-		ProblemKernelDecides, ProblemWorkerStuck, ProblemHostFirewall, ProblemFlowLog, ProblemNotObserving,
-	}
-}
 
 // Daemon is the state of a daemon. Counts are since its start.
 type Daemon struct {

@@ -20,7 +20,10 @@ import (
 // Explain explains an error of [pflag.FlagSet.Parse]. command is what the user typed before the flags, "nfqproxy
 // run" for example. Other errors are returned as they are.
 func Explain(command string, flags *pflag.FlagSet, err error) error {
-	if e, ok := errors.AsType[*pflag.NotExistError](err); ok && e.GetSpecifiedShortnames() == "" {
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		if e.GetSpecifiedShortnames() != "" {
+			return fmt.Errorf("%s has no flag -%s (see %[1]s --help)", command, e.GetSpecifiedName())
+		}
 		var names []string
 		flags.VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden {
@@ -32,9 +35,6 @@ func Explain(command string, flags *pflag.FlagSet, err error) error {
 			hint = fmt.Sprintf(" (did you mean --%s?)", name)
 		}
 		return fmt.Errorf("%s has no flag --%s%s", command, e.GetSpecifiedName(), cmp.Or(hint, fmt.Sprintf(" (see %s --help)", command)))
-	}
-	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
-		return fmt.Errorf("%s has no flag -%s (see %[1]s --help)", command, e.GetSpecifiedName())
 	}
 	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
 		return fmt.Errorf("--%s needs a value: %s", e.GetFlag().Name, e.GetFlag().Usage)

@@ -48,7 +48,7 @@ func TestStatusExitCodes(t *testing.T) {
 		"no server": {statusOf{err: errors.New("connection refused")}, 2, "", "nfqproxy: connection refused\n"},
 		"no nodes":  {statusOf{}, 2, "", "nfqproxy: the flow API returned no nodes: not an nfqproxy of this version?\n"},
 	}
-	for _, code := range observe.Problems() {
+	for _, code := range observetest.Problems() {
 		sick := observetest.Status()
 		sick.Node, sick.Problems = "node-b", []observe.Problem{{Code: code, Text: "it is broken"}}
 		of := statusOf{nodes: []observe.Status{healthy, sick}}

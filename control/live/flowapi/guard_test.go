@@ -112,7 +112,7 @@ func TestAdmission(t *testing.T) {
 // TestAdmissionByListener: the address that a connection came in by is the server's own; the names
 // are the same over a Unix socket, which ssh forwards to browsers.
 func TestAdmissionByListener(t *testing.T) {
-	s := newAPI(Config{Observer: observetest.New("node-a"), Token: "secret", Timing: &longTiming})
+	s := New(Config{Observer: observetest.New("node-a"), Token: "secret", Timing: &longTiming})
 	for _, tt := range []struct {
 		local  net.Addr
 		host   string
@@ -181,7 +181,7 @@ func TestTokens(t *testing.T) {
 	for _, tt := range tests {
 		tt.config.Page, tt.config.Observer = http.NotFoundHandler(), observetest.New("node-a")
 		tt.config.Timing, tt.config.Routes = &longTiming, []Route{more}
-		s := newAPI(tt.config)
+		s := New(tt.config)
 		check := func(questions []string, want int) {
 			for _, q := range questions {
 				method, path, _ := strings.Cut(q, " ")

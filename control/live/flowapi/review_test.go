@@ -47,7 +47,7 @@ func reviewedServer(v *reviewer, c Config) func(method, path string, headers ...
 	v.valid.Store(&good)
 	c.Observer, c.Reviewer, c.Page = observetest.New("node-a"), v, http.NotFoundHandler()
 	c.Timing = &longTiming
-	s := newAPI(c)
+	s := New(c)
 	return func(method, path string, headers ...string) (int, string) {
 		r := httptest.NewRequest(method, "http://localhost"+path, strings.NewReader("{}"))
 		r.Header.Set("Content-Type", "application/json")

@@ -66,9 +66,6 @@ type Config struct {
 	Log    *slog.Logger // nil: none
 }
 
-// New returns the API as a handler, which is safe for concurrent use.
-func New(c Config) http.Handler { return newAPI(c) }
-
 // Timing are the timeouts of the API.
 type Timing struct {
 	Write time.Duration // of one write: a client that does not read for this time is disconnected
@@ -131,7 +128,8 @@ var routes = []Route{
 // Routes returns the routes that every daemon serves.
 func Routes() []Route { return slices.Clone(routes) }
 
-func newAPI(c Config) *API {
+// New returns the API as a handler, which is safe for concurrent use.
+func New(c Config) *API {
 	if c.MaxStreams == 0 {
 		c.MaxStreams = DefaultMaxStreams
 	}

@@ -35,9 +35,6 @@ func newShared() *shared { return &shared{making: make(chan struct{}, 1)} }
 // get returns the response; make creates it if there is none that is recent enough. The caller must
 // call done when it was written.
 func (s *shared) get(ctx context.Context, make func() ([]byte, error)) (content []byte, done func(), err error) {
-	if v := s.reuse(); v != nil {
-		return v.content, sync.OnceFunc(func() { s.leave(v) }), nil
-	}
 	select {
 	case s.making <- struct{}{}:
 		defer func() { <-s.making }()

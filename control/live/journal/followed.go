@@ -1,10 +1,14 @@
 package journal
 
 import (
+	"cmp"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/nfqproxy/nfqproxy/control/observe"
+	"github.com/nfqproxy/nfqproxy/datapath/decision"
 )
 
 // Meter measures what flows show about the work of a service proxy. Its methods are called often and must return at
@@ -162,5 +166,164 @@ func (c *changes) judge() {
 func (c *changes) converged(event string, after time.Duration) {
 	if c.meter != nil {
 		c.meter.Converged(event, max(0, after))
+	}
+}
+
+// link is a way from the chain of a service port to an endpoint, in the rules of another service proxy.
+type link struct{ chain, endpoint string }
+
+// linkChange is a change of a link: the chain leads to the endpoint since a time, or not any more.
+type linkChange struct {
+	leads bool
+	at    time.Time
+}
+
+// proxyRules relates the changes of a proxy's rules to those of the service table. Either comes first.
+type proxyRules struct {
+	// recent are the last changes, wanted the endpoints of changes whose rules have not been seen.
+	recent map[link]linkChange
+	wanted map[link]unjudged
+	// replaced are the chains of which it was not known where they led before.
+	replaced map[chainOf]replacement
+}
+
+// chainOf is the chain of a service port in one address family.
+type chainOf struct {
+	chain  string
+	family decision.Family
+}
+
+// replacement is where a chain leads since a time.
+type replacement struct {
+	endpoints []string
+	at        time.Time
+}
+
+// The limits of these maps, and of the time from a change of the rules to that of the table and the other way round:
+// later ones have another cause, such as a restart of the proxy, and are not measured.
+const (
+	maxRules  = 8192
+	rulesAge  = time.Minute
+	rulesWait = 5 * time.Minute
+)
+
+// notifying are the proxies of whose rules the kernel notifies: otherproxy names them.
+var notifying = []string{"kube-proxy (iptables)", "kube-proxy (nftables)"}
+
+// unknown is in the place of the time when the rules had a change.
+const unknown = -1
+
+// largeCluster is the number of endpoints of a family beyond which kube-proxy in its mode iptables removes the chain of a
+// service port without endpoints only from time to time (largeClusterEndpointsThreshold): when it does, tells nothing.
+const largeCluster = 1000
+
+func newProxyRules() *proxyRules {
+	return &proxyRules{make(map[link]linkChange), make(map[link]unjudged), make(map[chainOf]replacement)}
+}
+
+// want looks for the rules of an endpoint that changed at a time, in kube-proxy's modes iptables and nftables.
+func (r *proxyRules) want(s *decision.ServicePort, g *followed, at time.Time, c *changes) {
+	p := s.InternalPolicy
+	links := []link{{s.PolicyChain(p), s.EndpointChain(g.addr)}, {s.NFTablesChain(p), decision.NFTablesEndpoint(g.addr)}}
+	if n := len(s.Usable[p]); c.large[s.Family] && n < 2 { // the chain may stay for the first endpoint that comes again
+		links, g.rules = links[1-n:], unknown
+	}
+	for _, l := range links {
+		if seen, ok := r.recent[l]; ok && seen.leads == g.begins && at.Sub(seen.at) < rulesAge {
+			g.had(seen.at, at, c)
+			return
+		}
+		if seen, ok := r.replaced[chainOf{l.chain, s.Family}]; ok && slices.Contains(seen.endpoints, l.endpoint) == g.begins && at.Sub(seen.at) < rulesAge {
+			g.had(seen.at, at, c)
+			return
+		}
+	}
+	if full(r.wanted, func(w unjudged) bool { return at.Sub(w.at) >= rulesWait }) {
+		g.rules = unknown
+		return
+	}
+	for _, l := range links {
+		r.wanted[l] = unjudged{g, at}
+	}
+}
+
+// full reports whether a map has reached its limit without its old values, which it deletes.
+func full[K comparable, V any](m map[K]V, old func(V) bool) bool {
+	if len(m) >= maxRules {
+		maps.DeleteFunc(m, func(_ K, v V) bool { return old(v) })
+	}
+	return len(m) >= maxRules
+}
+
+// changed takes over a change of the rules.
+func (r *proxyRules) changed(l link, n linkChange, c *changes) {
+	if full(r.recent, func(seen linkChange) bool { return n.at.Sub(seen.at) >= rulesAge }) {
+		clear(r.recent)
+	}
+	r.recent[l] = n
+	if w, ok := r.wanted[l]; ok && w.begins == n.leads {
+		r.found(l, w, n.at, c)
+	}
+}
+
+// replace takes over that a chain leads to other endpoints, wherever it led before.
+func (r *proxyRules) replace(of chainOf, n replacement, c *changes) {
+	if full(r.replaced, func(seen replacement) bool { return n.at.Sub(seen.at) >= rulesAge }) {
+		clear(r.replaced)
+	}
+	r.replaced[of] = n
+	for l, w := range r.wanted {
+		if l.chain == of.chain && decision.FamilyOf(w.addr.Addr()) == of.family && w.begins == slices.Contains(n.endpoints, l.endpoint) {
+			r.found(l, w, n.at, c)
+		}
+	}
+}
+
+// found notes when the rules had a change that is wanted.
+func (r *proxyRules) found(l link, w unjudged, at time.Time, c *changes) {
+	delete(r.wanted, l)
+	if !w.settled {
+		w.had(at, w.at, c)
+	}
+}
+
+// had notes when the rules had the change of an endpoint.
+func (g *followed) had(rules, change time.Time, c *changes) {
+	if g.rules > 0 {
+		return
+	}
+	if g.rules = rules.UnixNano(); rules.Sub(change) < rulesWait {
+		c.converged(observe.Rules, rules.Sub(change))
+	}
+}
+
+// RuleChanged informs the journal of a change of the observed proxy's rules, as otherproxy.Rules reports it.
+func (j *Journal) RuleChanged(chain, endpoint string, leads bool, at time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.changes.rules != nil {
+		j.changes.rules.changed(link{chain, endpoint}, linkChange{leads, at}, &j.changes)
+	}
+}
+
+// RulesReplaced informs the journal that a chain of the observed proxy's rules leads to these endpoints.
+func (j *Journal) RulesReplaced(chain string, f decision.Family, endpoints []string, at time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.changes.rules != nil {
+		j.changes.rules.replace(chainOf{chain, f}, replacement{endpoints, at}, &j.changes)
+	}
+}
+
+// RulesMissed informs the journal that changes of the rules were missed: it is unknown when the rules had the changes
+// until now.
+func (j *Journal) RulesMissed() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.changes.rules != nil {
+		for _, w := range j.changes.rules.wanted {
+			w.rules = cmp.Or(w.rules, unknown)
+		}
+		j.changes.rules = newProxyRules()
 	}
 }

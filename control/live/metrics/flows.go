@@ -4,6 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -84,4 +88,197 @@ func one(is bool) int {
 		return 1
 	}
 	return 0
+}
+
+// counted are the metrics that both service ports and endpoints have.
+type counted struct {
+	flows, unanswered, refused, reset, open, bytes *prometheus.Desc
+}
+
+func newCounted(prefix, of string, labels ...string) counted {
+	with := func(more ...string) []string { return slices.Concat(labels, more) }
+	return counted{
+		flows:      newDesc("nfqproxy_"+prefix+"flows_total", "Flows "+of+", without retransmissions of the first packet. The result is that of the decision: drawn, affinity, rejected, dropped, or failed, where the conntrack entry could not be created.", with("result")...),
+		unanswered: newDesc("nfqproxy_"+prefix+"unanswered_flows", "Flows "+of+" that ended without a reply, or have had none for three seconds. It decreases when a late reply arrives.", labels...),
+		refused:    newDesc("nfqproxy_"+prefix+"refused_flows_total", "Flows "+of+" refused by the endpoint with a RST or an ABORT.", labels...),
+		reset:      newDesc("nfqproxy_"+prefix+"reset_flows_total", "Flows "+of+" aborted by one side with a RST or an ABORT.", labels...),
+		open:       newDesc("nfqproxy_"+prefix+"open_flows", "Flows "+of+" that are open: not ended, and with a conntrack entry; of those in the memory of the node.", labels...),
+		bytes:      newDesc("nfqproxy_"+prefix+"bytes_total", "Bytes of the flows "+of+" whose conntrack entry is gone, with IP headers: sent or received by clients.", with("direction")...),
+	}
+}
+
+var (
+	serviceLabels  = []string{"namespace", "service", "port", familyLabel}
+	endpointLabels = []string{"namespace", "service", "port", familyLabel, "endpoint", "pod"}
+
+	serviceCounts  = newCounted("service_", "of a service port", serviceLabels...)
+	endpointCounts = newCounted("service_endpoint_", "to an endpoint of a service port", endpointLabels...)
+
+	descSpread = newDesc("nfqproxy_service_spread_p_value", "P-value of Pearson's chi-square test for equal probabilities of the endpoints, over the random selections since the endpoints last changed. Less than 0.01 is suspicious with 5 selections or more for each endpoint.", serviceLabels...)
+	descShare  = newDesc("nfqproxy_service_endpoint_share_ratio", "The endpoint's share of the random selections since the endpoints last changed: observed and expected.", slices.Concat(endpointLabels, []string{"share"})...)
+)
+
+func newDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// services reads the flow counters of the selected services.
+func (to scrape) services(o observe.Observer, selected ServiceMetrics) error {
+	if len(selected.Services) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	defer cancel()
+	var chosen []observe.Service
+	_, err := observe.EachService(ctx, o, observe.ServiceQuery{}, func(*observe.Services) error { return nil }, func(s *observe.Service) error {
+		if selected.Services.Match(s.Namespace, s.Name) {
+			chosen = append(chosen, *s)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	r := budget{left: selected.Limit, to: to}
+	for i := range chosen {
+		r.add(ofService(&chosen[i]))
+	}
+	for i := range chosen {
+		s := &chosen[i]
+		for k := range s.Endpoints {
+			if e := &s.Endpoints[k]; !e.Removed {
+				r.add(ofEndpoint(s, e))
+			}
+		}
+	}
+	to.gauge("nfqproxy_service_metrics_dropped_series", "Time series of services and endpoints that are left out by the limit.", r.dropped)
+	return nil
+}
+
+// budget is the number of time series left within the limit.
+type budget struct {
+	left    int
+	dropped int
+	to      scrape
+}
+
+// add exports all of the series or, if they exceed the limit, none, and none from then on: the
+// exported series do not depend on the size of later ones.
+func (r *budget) add(list []series) {
+	if r.dropped > 0 || len(list) > r.left {
+		r.dropped += len(list)
+		return
+	}
+	r.left -= len(list)
+	for _, s := range list {
+		r.to <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value, s.labels...)
+	}
+}
+
+// series is a time series at this moment.
+type series struct {
+	desc   *prometheus.Desc
+	kind   prometheus.ValueType
+	value  float64
+	labels []string
+}
+
+func ofService(s *observe.Service) []series {
+	labels := labelsOf(s)
+	list := serviceCounts.of(&s.Flows, labels)
+	list = append(list,
+		serviceCounts.result("rejected", s.Flows.Rejected, labels),
+		serviceCounts.result("dropped", s.Flows.Dropped, labels))
+	if s.Fit != nil {
+		list = append(list, series{descSpread, prometheus.GaugeValue, s.Fit.PValue, labels})
+	}
+	return list
+}
+
+func ofEndpoint(s *observe.Service, e *observe.Endpoint) []series {
+	labels := append(labelsOf(s), e.Endpoint, e.Pod)
+	list := endpointCounts.of(&e.Flows, labels)
+	if s.Fit != nil {
+		list = append(list,
+			series{descShare, prometheus.GaugeValue, e.Expected, with(labels, "expected")},
+			series{descShare, prometheus.GaugeValue, e.Observed, with(labels, "observed")})
+	}
+	return list
+}
+
+// of returns the series that services and endpoints have in common. Rejected and dropped flows
+// have no endpoint.
+func (c counted) of(f *observe.Flows, labels []string) []series {
+	return []series{
+		c.result("drawn", f.Drawn, labels),
+		c.result("affinity", f.Affinity, labels),
+		c.result("failed", f.Failed, labels),
+		{c.unanswered, prometheus.GaugeValue, float64(f.Unanswered), labels},
+		{c.refused, prometheus.CounterValue, float64(f.Refused), labels},
+		{c.reset, prometheus.CounterValue, float64(f.Reset), labels},
+		{c.open, prometheus.GaugeValue, float64(f.Open), labels},
+		{c.bytes, prometheus.CounterValue, float64(f.BytesSent), with(labels, "sent")},
+		{c.bytes, prometheus.CounterValue, float64(f.BytesReceived), with(labels, "received")},
+	}
+}
+
+func (c counted) result(result string, n uint64, labels []string) series {
+	return series{c.flows, prometheus.CounterValue, float64(n), with(labels, result)}
+}
+
+// labelsOf returns the labels of a service port. As in Kubernetes the port label is its name or,
+// without one, its number.
+func labelsOf(s *observe.Service) []string {
+	port := s.PortName
+	if port == "" {
+		port = strconv.Itoa(int(s.Port))
+	}
+	return []string{s.Namespace, s.Name, port, s.Family}
+}
+
+func with(labels []string, more string) []string { return slices.Concat(labels, []string{more}) }
+
+// ServicePatterns select Services: NAMESPACE/NAME each, where * matches any characters
+// except the slash. The zero value selects none.
+type ServicePatterns []string
+
+// ParseServicePatterns parses patterns separated by commas, for example "shop/*,default/web".
+// The empty text has no patterns.
+func ParseServicePatterns(text string) (ServicePatterns, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	var patterns ServicePatterns
+	for p := range strings.SplitSeq(text, ",") {
+		p = strings.TrimSpace(p)
+		namespace, name, ok := strings.Cut(p, "/")
+		if !ok || namespace == "" || name == "" {
+			return nil, fmt.Errorf(`service pattern %q: want NAMESPACE/NAME, where * matches anything: "shop/*", "*/web"`, p)
+		}
+		for _, part := range []string{namespace, name} {
+			for _, r := range part {
+				if notInNames(r) {
+					return nil, fmt.Errorf("service pattern %q: invalid character %q: want lower-case letters, digits, - and the wildcard *", p, r)
+				}
+			}
+		}
+		patterns = append(patterns, p)
+	}
+	return patterns, nil
+}
+
+// notInNames reports whether a character is invalid in names (DNS labels, RFC 1123) and patterns.
+func notInNames(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '*'
+}
+
+// Match reports whether one of the patterns matches the Service.
+func (p ServicePatterns) Match(namespace, name string) bool {
+	for _, pattern := range p {
+		// path.Match has no errors for patterns that were parsed.
+		if ok, _ := path.Match(pattern, namespace+"/"+name); ok {
+			return true
+		}
+	}
+	return false
 }

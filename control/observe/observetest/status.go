@@ -29,3 +29,11 @@ func Status() observe.Status {
 		},
 	}
 }
+
+// Problems lists the problems.
+func Problems() []string {
+	return []string{
+		observe.ProblemUnreachable, observe.ProblemNotServing, observe.ProblemSavedObjects, observe.ProblemChangesLate, observe.ProblemRulesDamaged, observe.ProblemRulesDiffer, observe.ProblemRulesUnknown,
+		observe.ProblemKernelDecides, observe.ProblemWorkerStuck, observe.ProblemHostFirewall, observe.ProblemFlowLog, observe.ProblemNotObserving,
+	}
+}

@@ -105,7 +105,7 @@ func TestDescribedCodes(t *testing.T) {
 		{"reason", record["reason"], reasons},
 		{"Excluded.reason", schemas["Excluded"].Value.Properties["reason"], exclusions},
 		{"Missed.why", schemas["Missed"].Value.Properties["why"], missed},
-		{"Problem.code", schemas["Problem"].Value.Properties["code"], observe.Problems()},
+		{"Problem.code", schemas["Problem"].Value.Properties["code"], observetest.Problems()},
 		{"Fault.kind", schemas["Fault"].Value.Properties["kind"], labapi.FaultKindNames()},
 		{"LabNodeEvent.action", schemas["LabNodeEvent"].Value.Properties["action"], labapi.NodeActions},
 		{"LabPodStatus.state", schemas["LabPodStatus"].Value.Properties["state"], []string{labapi.PodReady, labapi.PodUnready, labapi.PodTerminating}},

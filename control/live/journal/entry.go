@@ -2,6 +2,7 @@ package journal
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"time"
 	"unique"
@@ -121,3 +122,144 @@ func (c *kept) flow() flow.Flow {
 
 // endpoint is that of the decision; valid iff the verdict is DNAT.
 func (c *kept) endpoint() netip.AddrPort { return c.port.port.Endpoints[c.index].AddrPort }
+
+// entry is one flow and its life cycle.
+type entry struct {
+	kept
+	older uint64 // see tuples
+	// inherited: it began before the journal knew it.
+	inherited bool
+	seen      uint64 // the last resync that found its entry
+	life      life
+	// seenSource is the source as seen by the endpoint; valid after the first conntrack event.
+	seenSource address
+	history    moments
+}
+
+// life is a [flow.Life] without pointers. Times are nanoseconds since 1970; 0: not known.
+type life struct {
+	state                               flow.State
+	answered, over, incomplete, counted bool
+	kernelState                         uint8
+	repeated                            uint32
+	answeredAfter                       uint32 // microseconds from the decision to the first packet of the reply
+	since, countedAt, start, end        int64
+	sent, received                      conntrack.Counters
+}
+
+// moments are the first events of a flow and the last one.
+type moments struct {
+	events [8]flow.Event
+	count  uint8 // of events
+	at     [8]int64
+}
+
+// note is an event of a flow, with its life as it was then.
+type note struct {
+	flow  uint64
+	event flow.Event
+	at    int64
+	noted int64
+	life  life
+}
+
+func newLife(f *flow.Flow) life {
+	l := life{state: f.First(), since: f.Time.UnixNano()}
+	l.over = l.state.Ended() // it never had an entry
+	return l
+}
+
+// open is [flow.Life.Open].
+func (l *life) open() bool { return !l.over && !l.state.Ended() }
+
+// coalesce is for how long the packets of a tuple that are refused or dropped count as
+// sent again: longer than TCP ever waits between two.
+const coalesce = 130 * time.Second
+
+// repeatedBy reports whether the flow is no new one, but this one's packet once more.
+func (e *entry) repeatedBy(f *flow.Flow) bool {
+	d := &f.Decision
+	if d.Verdict != e.verdict {
+		return false
+	}
+	switch d.Verdict {
+	case decision.DNAT:
+		return f.Outcome == conntrack.Kept && !e.life.over
+	case decision.Accept:
+		// A live tuple of TCP is not decided again, one of UDP is whenever the rules have
+		// not seen it for a while.
+		return !e.life.over && (f.Packet.Protocol != decision.TCP || e.life.state == flow.Decided || e.life.state == flow.Unanswered)
+	}
+	return f.Time.UnixNano()-e.time < int64(coalesce)
+}
+
+// begun is when the batch that the flow was decided in began: its entry is no older.
+func (e *entry) begun() int64 {
+	return e.time - int64(e.deciding)
+}
+
+// add adds an event. Of more than it holds the last one is the newest.
+func (m *moments) add(what flow.Event, at int64) {
+	i := min(int(m.count), len(m.events)-1)
+	m.events[i], m.at[i], m.count = what, at, uint8(i+1)
+}
+
+// Life returns the life cycle of the flow, without history.
+func (l *life) record(f *flow.Flow, seenSource netip.AddrPort) *flow.Life {
+	r := &flow.Life{
+		State: l.state, Since: time.Unix(0, l.since), Answered: l.answered, Over: l.over,
+		Repeated: l.repeated, Incomplete: l.incomplete, Duration: l.duration(f).Seconds(),
+	}
+	if l.answeredAfter != 0 {
+		r.AnsweredAfter = (time.Duration(l.answeredAfter) * time.Microsecond).Seconds()
+	}
+	if seenSource.IsValid() {
+		r.SeenSource = seenSource.String()
+		switch f.Packet.Protocol {
+		case decision.TCP:
+			r.KernelState = conntrack.TCPState(l.kernelState).String()
+		case decision.SCTP:
+			r.KernelState = conntrack.SCTPState(l.kernelState).String()
+		}
+	}
+	if l.counted {
+		at := time.Unix(0, l.countedAt)
+		r.Sent, r.Received, r.CountedAt = &flow.Count{Packets: l.sent.Packets, Bytes: l.sent.Bytes}, &flow.Count{Packets: l.received.Packets, Bytes: l.received.Bytes}, &at
+	}
+	return r
+}
+
+// duration is from the making of the entry to its end, as the kernel noted it, or to the
+// last thing that is known of it.
+func (l *life) duration(f *flow.Flow) time.Duration {
+	from, to := f.Time.UnixNano(), max(l.since, l.end)
+	if l.start != 0 {
+		from = l.start
+	}
+	if l.end != 0 {
+		to = l.end
+	}
+	return max(0, time.Duration(to-from))
+}
+
+// answer notes the reply; timely: its first packet came at the time, and not before.
+func (e *entry) answer(at int64, timely bool) {
+	if l := &e.life; !l.answered {
+		if l.answered = true; timely {
+			after := time.Duration(at - e.time)
+			l.answeredAfter = uint32(min(max(after.Microseconds(), 1), math.MaxUint32))
+		}
+	}
+}
+
+// failedBefore ends a flow that a second chance follows. Its entry was removed by the datapath, which
+// knows the reason.
+func (j *Journal) failedBefore(number uint64, e *entry, next *flow.Flow) {
+	n := len(next.Earlier)
+	if n == 0 || e.life.answered || e.verdict != decision.DNAT {
+		return
+	}
+	if last := next.Earlier[n-1]; last.Endpoint == e.endpoint().String() && e.life.state != last.Outcome {
+		j.change(number, e, last.Outcome, last.Time.UnixNano())
+	}
+}
