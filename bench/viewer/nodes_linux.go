@@ -83,7 +83,7 @@ func serveNodes(description string) error {
 		}
 		serving.Go(func() { j.Run(ctx) })
 		serving.Go(func() {
-			if err := flowapi.Serve(ctx, l, flowapi.Config{Observer: watched{node, &following}}); err != nil {
+			if err := flowapi.New(flowapi.Config{Observer: watched{node, &following}}).Serve(ctx, l); err != nil {
 				failed <- err
 			}
 		})

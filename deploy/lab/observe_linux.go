@@ -115,7 +115,7 @@ func (l *Lab) OpenFlows(listener net.Listener, others ...net.Listener) (serve fu
 		}
 		served, ctx := errgroup.WithContext(ctx)
 		for _, l := range append(others, listener) {
-			served.Go(func() error { return flowapi.Serve(ctx, l, config) })
+			served.Go(func() error { return flowapi.New(config).Serve(ctx, l) })
 		}
 		return served.Wait()
 	}, nil

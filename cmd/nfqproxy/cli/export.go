@@ -184,7 +184,7 @@ func (f *exportFlags) run(cmd *cobra.Command, connect connector) error {
 		if err != nil {
 			return err
 		}
-		start = append(start, func() error { return flowapi.Serve(ctx, l, f.pageConfig(observer, log)) })
+		start = append(start, func() error { return flowapi.New(f.pageConfig(observer, log)).Serve(ctx, l) })
 	}
 	if f.hubble != "" {
 		c := hubbleapi.Config{

@@ -109,7 +109,7 @@ func (f *webFlags) run(cmd *cobra.Command, connect connector) error {
 	if err := f.show(stdout, lab.FlowAPIStatus{URL: "http://" + l.Addr().String(), Token: c.Token}, "the page, until Ctrl-C"); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	return flowapi.Serve(ctx, l, c)
+	return flowapi.New(c).Serve(ctx, l)
 }
 
 // observe returns what the page shows.

@@ -153,7 +153,7 @@ func (v *recording) serve(controller *servicetable.Controller) error {
 		}
 		c.Reviewer = &apiserver.Tokens{Client: v.client, Account: account}
 	}
-	server := flowapi.NewServer(c)
+	server := flowapi.New(c)
 	for _, a := range addresses {
 		if err := v.serveAt(server, a); err != nil {
 			return err
@@ -164,7 +164,7 @@ func (v *recording) serve(controller *servicetable.Controller) error {
 
 // serveAt serves the flow API at one address. An address that is in use does not stop the
 // proxy: it is tried again, as those of health and metrics are.
-func (v *recording) serveAt(server *flowapi.Server, address flowapi.Address) error {
+func (v *recording) serveAt(server *flowapi.API, address flowapi.Address) error {
 	l, err := flowapi.Listen(address)
 	if _, refused := errors.AsType[syscall.Errno](err); err != nil && (!refused || v.cfg.BindAddressHardFail) {
 		return err

@@ -101,7 +101,7 @@ func serveUnix(t *testing.T, o observe.Observer, limits *limit.Set) string {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- flowapi.Serve(ctx, l, flowapi.Config{Observer: o, Limits: limits, Log: slog.New(slog.DiscardHandler)})
+		ended <- flowapi.New(flowapi.Config{Observer: o, Limits: limits, Log: slog.New(slog.DiscardHandler)}).Serve(ctx, l)
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -183,35 +183,17 @@ const (
 	shutdownGrace  = 2 * time.Second
 )
 
-// Server serves the API at any number of listeners, which share its limits.
-type Server struct {
-	handler     http.Handler
-	connections *limit.Quota
-	log         *slog.Logger
-}
-
-// NewServer returns a server that has no listeners yet.
-func NewServer(c Config) *Server {
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	return &Server{handler: New(c), connections: c.Limits.Connections(serverName, connections), log: c.Log}
-}
-
-// Serve is [Server.Serve] of a server with one listener.
-func Serve(ctx context.Context, l net.Listener, c Config) error { return NewServer(c).Serve(ctx, l) }
-
 // Serve serves the API at a listener until the context ends, then ends streams, waits shortly for
-// other requests, and returns nil.
-func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+// other requests, and returns nil. Several listeners share the limits.
+func (s *API) Serve(ctx context.Context, l net.Listener) error {
 	requests, endRequests := context.WithCancel(context.WithoutCancel(ctx))
 	defer endRequests()
 	server := &http.Server{
-		Handler:           s.handler,
+		Handler:           s,
 		BaseContext:       func(net.Listener) context.Context { return requests },
 		ConnContext:       limit.ConnContext,
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelWarn),
 	}
 	ended := make(chan error, 1)
 	l = limited(l, s.connections)

@@ -124,7 +124,7 @@ func serve(t *testing.T, a Address, c Config) net.Listener {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- Serve(ctx, l, c) }()
+	go func() { ended <- New(c).Serve(ctx, l) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -160,7 +160,7 @@ func TestSocketForms(t *testing.T) {
 // kind of address does.
 func TestTwoListeners(t *testing.T) {
 	limits := new(limit.Set)
-	s := NewServer(Config{Observer: observetest.New("node-a"), Token: "secret", Limits: limits})
+	s := New(Config{Observer: observetest.New("node-a"), Token: "secret", Limits: limits})
 	ctx, cancel := context.WithCancel(t.Context())
 	var serving sync.WaitGroup
 	defer serving.Wait()
@@ -276,7 +276,7 @@ func TestShutdown(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- Serve(ctx, l, Config{Observer: f, OpenLoopback: true}) }()
+	go func() { ended <- New(Config{Observer: f, OpenLoopback: true}).Serve(ctx, l) }()
 	h, err := f.Hold(ctx, observe.HoldQuery{})
 	if err != nil {
 		t.Fatal(err)
@@ -332,7 +332,7 @@ func TestShutdownOfLists(t *testing.T) {
 	defer cancel()
 	b := &begun{observetest.New("node-a"), make(chan struct{})}
 	ended := make(chan error, 1)
-	go func() { ended <- Serve(ctx, l, Config{Observer: b, OpenLoopback: true}) }()
+	go func() { ended <- New(Config{Observer: b, OpenLoopback: true}).Serve(ctx, l) }()
 	go func() {
 		<-b.listing
 		cancel()
@@ -360,7 +360,7 @@ func TestServeEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	if err := Serve(t.Context(), l, Config{Observer: observetest.New("node-a")}); err == nil || !strings.Contains(err.Error(), "flow API at 127.0.0.1:") {
+	if err := New(Config{Observer: observetest.New("node-a")}).Serve(t.Context(), l); err == nil || !strings.Contains(err.Error(), "flow API at 127.0.0.1:") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -89,10 +89,10 @@ var usual = Timing{
 type API struct {
 	Config
 	mux      *http.ServeMux
-	streams  *limit.Quota
-	requests *limit.Quota
 	topology *shared
 	reviews  *reviews // nil: no Reviewer
+
+	connections, streams, requests *limit.Quota
 }
 
 // Route is the handler of one method of a path.
@@ -142,8 +142,9 @@ func New(c Config) *API {
 	quarter := c.MaxStreams / 4
 	s := &API{
 		Config: c, mux: http.NewServeMux(), topology: newShared(),
-		streams:  c.Limits.New(serverName, "streams of flows", limit.Numbers{Total: c.MaxStreams, Each: max(2, quarter), Reserved: quarter}),
-		requests: c.Limits.New(serverName, "requests", requests),
+		connections: c.Limits.Connections(serverName, connections),
+		streams:     c.Limits.New(serverName, "streams of flows", limit.Numbers{Total: c.MaxStreams, Each: max(2, quarter), Reserved: quarter}),
+		requests:    c.Limits.New(serverName, "requests", requests),
 	}
 	if c.Reviewer != nil {
 		s.reviews = newReviews(c.Reviewer, c.Limits)
@@ -153,7 +154,7 @@ func New(c Config) *API {
 		byPath[r.Path] = append(byPath[r.Path], r)
 	}
 	for path, methods := range byPath {
-		s.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, methods) })
+		s.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { s.servePath(w, r, methods) })
 	}
 	s.mux.HandleFunc("/", s.servePage)
 	return s
@@ -173,8 +174,8 @@ func (s *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// serve serves a path of the API.
-func (s *API) serve(w http.ResponseWriter, r *http.Request, methods []Route) {
+// servePath serves a path of the API.
+func (s *API) servePath(w http.ResponseWriter, r *http.Request, methods []Route) {
 	var allowed []string
 	for _, route := range methods {
 		if r.Method == route.Method || r.Method == http.MethodHead && route.Method == http.MethodGet {

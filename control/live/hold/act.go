@@ -53,7 +53,11 @@ func (w *hold) move(action string, steps int) (*departure, error) {
 	}
 	switch {
 	case action == observe.ActRelease, action == observe.ActStep && w.step == steps:
-		return w.leave(w.flow.Decision, w.released()), nil
+		outcome := flow.HoldReleased
+		if w.flow.Decision.Index != w.drawn.Index {
+			outcome = flow.HoldChosen
+		}
+		return w.leave(w.flow.Decision, outcome), nil
 	case action == observe.ActStep:
 		w.step++
 		w.change()
@@ -69,14 +73,6 @@ func (w *hold) move(action string, steps int) (*departure, error) {
 		return w.leave(d, flow.HoldDropped), nil
 	}
 	return nil, nil
-}
-
-// released is the outcome of a release in the present state.
-func (w *hold) released() string {
-	if w.flow.Decision.Index != w.drawn.Index {
-		return flow.HoldChosen
-	}
-	return flow.HoldReleased
 }
 
 // choose selects an endpoint other than that of r, the present record. It takes back the steps that

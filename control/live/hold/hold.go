@@ -87,8 +87,7 @@ func (w *hold) view() *observe.Hold {
 		Step: w.step, Retransmissions: w.retransmissions, Outcome: w.outcome,
 	}
 	if w.state != observe.HoldDone {
-		expires := w.expires
-		v.Expires = &expires
+		v.Expires = new(w.expires)
 	}
 	return v
 }
@@ -99,8 +98,7 @@ func (w *hold) show() *observe.Hold {
 	v, record := w.view(), w.record
 	w.holder.mu.Unlock()
 	if record != nil {
-		r := *record()
-		v.Record = &r
+		v.Record = new(*record())
 	}
 	return v
 }

@@ -65,7 +65,8 @@ type portChange struct {
 }
 
 // compareTables returns the differences of a table from the one before. The time that it takes depends on them.
-func compareTables(before, t *decision.Table) (d difference) {
+func compareTables(before *decision.Table, p *Published) (d difference) {
+	t := p.Table
 	t.ChangedServices(before, func(_ decision.ServiceName, before, after []*decision.ServicePort) {
 		if slices.Equal(before, after) {
 			return
@@ -81,21 +82,14 @@ func compareTables(before, t *decision.Table) (d difference) {
 		}
 		for _, s := range after {
 			if c := compare(port(before, portKeyOf(s)), s); c != nil {
-				c.Time, c.Generation = t.Built(), t.Generation()
+				origin := p.Origins[c.name.Service()]
+				c.Changed, c.Received, c.Time, c.InForce = known(origin.Triggered), known(origin.Received), t.Built(), known(p.InForce)
+				c.Generation = t.Generation()
 				d.changed = append(d.changed, *c)
 			}
 		}
 	})
 	return d
-}
-
-// trace adds to changes when they happened.
-func (d *difference) trace(p *Published) {
-	for i := range d.changed {
-		c := &d.changed[i]
-		origin := p.Origins[c.name.Service()]
-		c.Changed, c.Received, c.InForce = known(origin.Triggered), known(origin.Received), known(p.InForce)
-	}
 }
 
 // known returns nil for the zero time.
@@ -268,7 +262,7 @@ func (j *Journal) Changes(s *decision.ServicePort) []observe.Change {
 // describe adds what flows and rules showed of an endpoint; t is nil if its service port had no flows.
 func (j *Journal) describe(e *observe.EndpointChange, g *followed, t *tally) {
 	if g.rules > 0 {
-		e.Rules = known(time.Unix(0, g.rules))
+		e.Rules = new(time.Unix(0, g.rules))
 	}
 	e.RulesAwaited = g.rules == 0 && (g.begins || g.ends) && j.changes.rules != nil && slices.Contains(notifying, j.observe.Proxy())
 	switch {
@@ -289,10 +283,8 @@ func (j *Journal) describe(e *observe.EndpointChange, g *followed, t *tally) {
 	if !j.kernel.Following {
 		return
 	}
-	open := uint64(of.open)
-	if e.Open = &open; open == 0 && of.closed != 0 {
-		closed := time.Unix(0, of.closed)
-		e.Closed = &closed
+	if e.Open = new(uint64(of.open)); of.open == 0 && of.closed != 0 {
+		e.Closed = new(time.Unix(0, of.closed))
 	}
 }
 

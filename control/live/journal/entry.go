@@ -223,8 +223,7 @@ func (l *life) record(f *flow.Flow, seenSource netip.AddrPort) *flow.Life {
 		}
 	}
 	if l.counted {
-		at := time.Unix(0, l.countedAt)
-		r.Sent, r.Received, r.CountedAt = &flow.Count{Packets: l.sent.Packets, Bytes: l.sent.Bytes}, &flow.Count{Packets: l.received.Packets, Bytes: l.received.Bytes}, &at
+		r.Sent, r.Received, r.CountedAt = new(flow.Count(l.sent)), new(flow.Count(l.received)), new(time.Unix(0, l.countedAt))
 	}
 	return r
 }

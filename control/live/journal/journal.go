@@ -332,8 +332,7 @@ func (n *nodes) keep(node *decision.Node) *decision.Node {
 	if n.from != node {
 		n.from = node
 		if n.copy == nil || !reflect.DeepEqual(n.copy, node) {
-			c := *node
-			n.copy = &c
+			n.copy = new(*node)
 		}
 	}
 	return n.copy

@@ -153,8 +153,7 @@ func (e *Entry) Record(names flow.Names, withSteps bool) *flow.Record {
 	r := f.Record()
 	r.ID, r.Event = e.id, e.Event
 	if e.Event == flow.Repeated {
-		at := e.at
-		r.Time = &at
+		r.Time = new(e.at)
 		if f.Entry() {
 			r.Conntrack = conntrack.Kept.String()
 		}

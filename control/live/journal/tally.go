@@ -205,8 +205,7 @@ func (j *Journal) SetTable(p Published) {
 	}
 	var d difference
 	if before != nil {
-		d = compareTables(before, t)
-		d.trace(&p)
+		d = compareTables(before, &p)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -162,8 +162,8 @@ func (s *stream) follow(ctx context.Context, matches func(*flow.Flow, flow.State
 		k, missed := s.reader.Read(entries[:min(len(entries), room-given)], picked)
 		s.slow += missed
 		for i := range k {
-			r, noted := entries[i].Record(s.config.Owners.Owner, s.filter.Steps), entries[i].Noted
-			r.Emitted = &noted
+			r := entries[i].Record(s.config.Owners.Owner, s.filter.Steps)
+			r.Emitted = new(entries[i].Noted)
 			if err := s.each(observe.Item{Record: r}); err != nil {
 				return err
 			}

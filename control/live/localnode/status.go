@@ -51,8 +51,7 @@ func (n *Node) Status(ctx context.Context) ([]observe.Status, error) {
 	}
 	switch s := n.config.Stats(); {
 	case d.Observed != "":
-		k := n.config.Journal.Kernel()
-		d.Kernel = &k
+		d.Kernel = new(n.config.Journal.Kernel())
 	case s != nil:
 		count(&d, s)
 		n.checkRules(ctx, &d)

@@ -188,7 +188,7 @@ func (w *world) daemonAt(node, host string, c flowapi.Config, arguments ...strin
 	}
 	ctx, cancel := context.WithCancel(w.Context())
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = flowapi.Serve(ctx, l, c) })
+	serving.Go(func() { _ = flowapi.New(c).Serve(ctx, l) })
 	d.stop = func() { cancel(); serving.Wait() }
 	w.Cleanup(d.stop)
 	d.pod = w.makePod(node, corev1.PodRunning, arguments...)

@@ -181,7 +181,7 @@ func TestShellEnds(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() {
-		served <- flowapi.Serve(ctx, l, flowapi.Config{Observer: observetest.New("node-a"), Token: "secret", Routes: Routes(Config{Teacher: teacher})})
+		served <- flowapi.New(flowapi.Config{Observer: observetest.New("node-a"), Token: "secret", Routes: Routes(Config{Teacher: teacher})}).Serve(ctx, l)
 	}()
 	conn, shell = openShell(t, "http://"+l.Addr().String(), teacher)
 	stop()

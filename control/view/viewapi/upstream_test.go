@@ -33,7 +33,7 @@ func TestUpstream(t *testing.T) {
 	daemon, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- flowapi.Serve(daemon, socket, flowapi.Config{Observer: node, Balancing: balancing, Token: "secret"})
+		ended <- flowapi.New(flowapi.Config{Observer: node, Balancing: balancing, Token: "secret"}).Serve(daemon, socket)
 	}()
 	upstream := NewUpstream(path, discard)
 	front := flowapi.New(flowapi.Config{
